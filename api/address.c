@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Addresses as text. */
+#include "api/address.h"
+
+#include "api/core.h"
+
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static enum rdmux_status refuse(const char *text, const char *why)
+{
+    return rdmux_fail(RDMUX_INVALID, "address \"%s\": %s; write HOST:PORT or [IPv6]:PORT", text,
+                      why);
+}
+
+static enum rdmux_status take_port(const char *text, const char *port,
+                                   struct rdmux_address_text *out)
+{
+    char *end;
+    unsigned long number = strtoul(port, &end, 10);
+    if (*port < '0' || *port > '9' || *end != '\0' || number > 65535) {
+        return refuse(text, "the port is not a number from 0 to 65535");
+    }
+    snprintf(out->port, sizeof(out->port), "%lu", number);
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_address_split(const char *text, struct rdmux_address_text *out)
+{
+    if (text == NULL) {
+        return rdmux_fail(RDMUX_INVALID, "address is NULL; write HOST:PORT or [IPv6]:PORT");
+    }
+    const char *host = text;
+    size_t host_length = strlen(text);
+    const char *port = NULL;
+    if (*text == '[') {
+        const char *end = strchr(text, ']');
+        if (end == NULL || (end[1] != '\0' && end[1] != ':')) {
+            return refuse(text,
+                          "the bracket is not closed, or something other than a port follows it");
+        }
+        host = text + 1;
+        host_length = (size_t)(end - host);
+        port = end[1] == ':' ? end + 2 : NULL;
+    } else {
+        const char *colon = strchr(text, ':');
+        if (colon != NULL && strchr(colon + 1, ':') == NULL) { /* two colons: a bare IPv6 address */
+            host_length = (size_t)(colon - text);
+            port = colon + 1;
+        }
+    }
+    if (host_length >= sizeof(out->host)) {
+        return refuse("(too long)", "the host is longer than 255 bytes");
+    }
+    memcpy(out->host, host, host_length);
+    out->host[host_length] = '\0';
+    if (strcmp(out->host, "*") == 0) {
+        out->host[0] = '\0';
+    }
+    snprintf(out->port, sizeof(out->port), "%d", RDMUX_DEFAULT_PORT);
+    return port == NULL ? RDMUX_OK : take_port(text, port, out);
+}
+
+void rdmux_address_format(const struct sockaddr *address, socklen_t length,
+                          char out[RDMUX_ADDRESS_MAX])
+{
+    char host[96];
+    char port[RDMUX_PORT_MAX];
+    if ((address->sa_family != AF_INET && address->sa_family != AF_INET6) ||
+        getnameinfo(address, length, host, sizeof(host), port, sizeof(port),
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+        snprintf(out, RDMUX_ADDRESS_MAX, "socket");
+        return;
+    }
+    snprintf(out, RDMUX_ADDRESS_MAX, address->sa_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host,
+             port);
+}
+
+enum rdmux_status rdmux_address_resolve(const struct rdmux_address_text *text, bool passive,
+                                        bool numeric, struct addrinfo **out)
+{
+    struct addrinfo hints = {
+        .ai_family = AF_UNSPEC,
+        .ai_socktype = SOCK_STREAM,
+        .ai_flags = AI_NUMERICSERV | (passive ? AI_PASSIVE : 0) | (numeric ? AI_NUMERICHOST : 0),
+    };
+    int error = getaddrinfo(text->host[0] == '\0' ? NULL : text->host, text->port, &hints, out);
+    if (error == 0) {
+        return RDMUX_OK;
+    }
+    if (numeric && error == EAI_NONAME) {
+        return RDMUX_AGAIN;
+    }
+    return rdmux_fail(error == EAI_MEMORY ? RDMUX_NO_MEMORY : RDMUX_INVALID,
+                      "address \"%s\": the name cannot be resolved (%s); check the spelling, or "
+                      "give a numeric address",
+                      text->host, gai_strerror(error));
+}

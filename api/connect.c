@@ -1,0 +1,695 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* The calls that make endpoints: connect, accept, adopt; and explain, which makes none. */
+#include "api/connection.h"
+
+#include "api/address.h"
+#include "negotiation/bytes.h"
+#include "negotiation/explain.h"
+#include "negotiation/filter.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* ------------------------------------------------------------------------------------------------- offers */
+
+enum rdmux_status rdmux_offer_fill(struct rdmux_fabric *fabric, const struct rdmux_ep_attr *attr,
+                                   const char *listener_paths, struct rdmux_offer *offer)
+{
+    char both[2 * RDMUX_FILTER_MAX];
+    const char *paths = attr->paths;
+    if (listener_paths != NULL && strcmp(listener_paths, "auto") != 0) {
+        /* An offer has room for two filters, the fabric's and this one: the endpoint's cuts the listener's. */
+        size_t used = 0;
+        both[0] = '\0';
+        for (size_t i = 0; i < fabric->registry.count; i++) {
+            const char *name = fabric->registry.entries[i].name;
+            if (rdmux_filter_check(name, NULL) != RDMUX_OK) {
+                continue; /* a refused plug-in goes by its file's name */
+            }
+            bool through = rdmux_filter_allows(listener_paths, name) &&
+                           rdmux_filter_allows(attr->paths, name);
+            int written = snprintf(both + used, sizeof(both) - used, "%s%s%s", used == 0 ? "" : ",",
+                                   through ? "" : "!", name);
+            used += written < 0 ? 0 : (size_t)written;
+            if (used >= sizeof(offer->filter[1])) {
+                return rdmux_fail(
+                    RDMUX_INVALID,
+                    "endpoint: attr.paths and the listener's filter together are too long");
+            }
+        }
+        paths = both;
+    }
+    rdmux_offer_defaults(fabric, paths, offer);
+    offer->prefer = attr->prefer;
+    offer->typical_size = attr->typical_size != 0                  ? attr->typical_size
+                          : attr->prefer == RDMUX_PREFER_BANDWIDTH ? 1 << 20
+                                                                   : 0;
+    offer->max_send = attr->max_send;
+    offer->max_recv = attr->max_recv;
+    offer->require = attr->require;
+    offer->require_native = attr->require_native;
+    offer->liveness_ms = attr->liveness_ms;
+    offer->data_sockets = attr->data_sockets;
+    offer->path_timeout_ms = attr->path_timeout_ms;
+    offer->setup_timeout_ms = attr->setup_timeout_ms;
+    offer->private_length = (uint32_t)attr->private_length;
+    if (attr->private_length != 0) {
+        memcpy(offer->private_data, attr->private_data, attr->private_length);
+    }
+    for (uint32_t i = 0; i < offer->path_count && attr->local != NULL; i++) {
+        struct rdmux_local_path *path = &offer->paths[i].path;
+        bool placed = path->device[0] != '\0' || path->address[0] != '\0';
+        if (placed && strcmp(path->device, attr->local) != 0 &&
+            strcmp(path->address, attr->local) != 0) {
+            path->reason = RDMUX_REASON_FILTERED;
+            snprintf(path->text, sizeof(path->text), "attr.local asks for %s", attr->local);
+        }
+    }
+    return RDMUX_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------- outcomes */
+
+void rdmux_ep_setup_failed(struct rdmux_ep *ep)
+{
+    rdmux_ep_end_unconnected(ep);
+    if (ep->announce) {
+        ep->events |= RDMUX_EVENT_CONNECTED;
+    }
+    rdmux_cq_pend(ep->cq, ep);
+}
+
+static bool setup_is_over(void *user)
+{
+    const struct rdmux_ep *ep = user;
+    return ep->phase != RDMUX_PHASE_SETUP;
+}
+
+/* Turns an endpoint whose set-up failed into the status and texts of the call that made it. */
+static enum rdmux_status give_up(struct rdmux_ep *ep, const char *call)
+{
+    enum rdmux_status status = ep->status == RDMUX_OK ? RDMUX_PEER_GONE
+                                                      : (enum rdmux_status)ep->status;
+    char text[RDMUX_TEXT_MAX];
+    snprintf(text, sizeof(text), "%s", ep->info.text);
+    if (status == RDMUX_NO_PATH) {
+        rdmux_set_last_explanation(rdmux_explanation_create(
+            status, ep->candidates, ep->candidate_count, ep->info.peer_address));
+        char all[RDMUX_ERROR_MAX];
+        rdmux_explain_no_path(ep->candidates, ep->candidate_count, all, sizeof(all));
+        rdmux_ep_dismantle(ep);
+        return rdmux_fail(status, "%s: %s", call, all);
+    }
+    rdmux_ep_dismantle(ep);
+    return rdmux_fail(status, "%s: %s", call, text);
+}
+
+/* Waits for the set-up, or promises an event. */
+static enum rdmux_status finish_call(struct rdmux_ep *ep, const char *call, int timeout_ms,
+                                     struct rdmux_ep **out)
+{
+    if (timeout_ms == 0) {
+        if (ep->phase == RDMUX_PHASE_SETUP) {
+            ep->announce = true;
+            *out = ep;
+            return RDMUX_IN_PROGRESS;
+        }
+        if (ep->phase == RDMUX_PHASE_READY) {
+            *out = ep;
+            return RDMUX_OK;
+        }
+        return give_up(ep, call);
+    }
+    enum rdmux_status status = rdmux_cq_wait_until(ep->cq, setup_is_over, ep, timeout_ms);
+    if (status == RDMUX_OK && ep->phase == RDMUX_PHASE_READY) {
+        *out = ep;
+        return RDMUX_OK;
+    }
+    if (status == RDMUX_OK) {
+        return give_up(ep, call);
+    }
+    char stage[RDMUX_TEXT_MAX];
+    rdmux_ep_setup_stage(ep, stage, sizeof(stage));
+    rdmux_ep_dismantle(ep);
+    return status == RDMUX_TIMED_OUT
+               ? rdmux_fail(status, "%s: not connected within %d ms; it was %s", call, timeout_ms,
+                            stage)
+               : status;
+}
+
+/* ------------------------------------------------------------------------------------------------- connect, adopt */
+
+static enum rdmux_status check_call(const char *call, struct rdmux_fabric *fabric,
+                                    struct rdmux_cq *cq, int timeout_ms, struct rdmux_ep **out)
+{
+    if (out == NULL) {
+        return rdmux_fail(RDMUX_INVALID, "%s: out is NULL", call);
+    }
+    *out = NULL;
+    if (fabric == NULL || cq == NULL || cq->fabric != fabric || timeout_ms < -1) {
+        return rdmux_fail(RDMUX_INVALID, "%s: %s", call,
+                          fabric == NULL    ? "fabric is NULL"
+                          : cq == NULL      ? "cq is NULL"
+                          : timeout_ms < -1 ? "timeout_ms is below -1"
+                                            : "cq belongs to another fabric");
+    }
+    rdmux_set_last_explanation(NULL);
+    return RDMUX_OK;
+}
+
+/* An endpoint with its set-up, not started. */
+static enum rdmux_status make_endpoint(struct rdmux_fabric *fabric, struct rdmux_cq *cq,
+                                       const struct rdmux_ep_attr *attr, const char *listener_paths,
+                                       int timeout_ms, struct rdmux_ep **out)
+{
+    struct rdmux_ep *ep;
+    enum rdmux_status status = rdmux_ep_create(fabric, cq, attr, &ep);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    status = rdmux_ep_setup_create(ep, attr, listener_paths, timeout_ms);
+    if (status != RDMUX_OK) {
+        rdmux_ep_dismantle(ep);
+        return status;
+    }
+    *out = ep;
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_connect(struct rdmux_fabric *fabric, struct rdmux_cq *cq,
+                                const char *address, const struct rdmux_ep_attr *attr,
+                                int timeout_ms, struct rdmux_ep **out)
+{
+    enum rdmux_status status = check_call("rdmux_connect", fabric, cq, timeout_ms, out);
+    struct rdmux_ep_attr all;
+    if (status == RDMUX_OK) {
+        status = rdmux_ep_attr_check(attr, cq->fabric, cq, &all);
+    }
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    if (!rdmux_cq_enter(cq)) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "rdmux_connect: the process forked; the cq belongs to the parent");
+    }
+    struct rdmux_ep *ep;
+    status = make_endpoint(fabric, cq, &all, NULL, timeout_ms, &ep);
+    if (status == RDMUX_OK) {
+        status = rdmux_ep_start_connect(ep, address);
+        if (status != RDMUX_OK) {
+            rdmux_ep_dismantle(ep);
+        } else {
+            status = finish_call(ep, "rdmux_connect", timeout_ms, out);
+        }
+    }
+    rdmux_cq_leave(cq);
+    return status;
+}
+
+static enum rdmux_status check_socket(int socket, enum rdmux_role role)
+{
+    int type = 0;
+    socklen_t length = sizeof(type);
+    if (role != RDMUX_ROLE_CONNECT && role != RDMUX_ROLE_ACCEPT) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "rdmux_adopt: role %d is not RDMUX_ROLE_CONNECT or RDMUX_ROLE_ACCEPT",
+                          (int)role);
+    }
+    if (getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_STREAM) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_adopt: socket %d is not a stream socket", socket);
+    }
+    struct sockaddr_storage peer;
+    length = sizeof(peer);
+    if (getpeername(socket, (struct sockaddr *)&peer, &length) != 0) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_adopt: socket %d is not connected", socket);
+    }
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_adopt(struct rdmux_fabric *fabric, struct rdmux_cq *cq, int socket,
+                              enum rdmux_role role, const struct rdmux_ep_attr *attr,
+                              int timeout_ms, struct rdmux_ep **out)
+{
+    enum rdmux_status status = check_call("rdmux_adopt", fabric, cq, timeout_ms, out);
+    struct rdmux_ep_attr all;
+    if (status == RDMUX_OK) {
+        status = check_socket(socket, role);
+    }
+    if (status == RDMUX_OK) {
+        status = rdmux_ep_attr_check(attr, cq->fabric, cq, &all);
+    }
+    if (status != RDMUX_OK) {
+        if (status != RDMUX_INVALID && out != NULL) {
+            close(socket);
+        }
+        return status;
+    }
+    if (!rdmux_cq_enter(cq)) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "rdmux_adopt: the process forked; the cq belongs to the parent");
+    }
+    struct rdmux_ep *ep;
+    status = make_endpoint(fabric, cq, &all, NULL, timeout_ms, &ep);
+    if (status != RDMUX_OK) {
+        if (status != RDMUX_INVALID) {
+            close(socket);
+        }
+    } else {
+        status = rdmux_ep_start_adopt(ep, socket, role);
+        if (status != RDMUX_OK) {
+            rdmux_ep_dismantle(ep);
+        } else {
+            status = finish_call(ep, "rdmux_adopt", timeout_ms, out);
+        }
+    }
+    rdmux_cq_leave(cq);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------- accept */
+
+struct accepting {
+    struct rdmux_listener *listener;
+    struct rdmux_cq *cq;
+    const struct rdmux_ep_attr *attr;
+    struct rdmux_ep *proved;
+};
+
+static void take_arrival(struct accepting *accepting, struct rdmux_arrival *arrival)
+{
+    struct rdmux_fabric *fabric = accepting->cq->fabric;
+    struct rdmux_ep *ep;
+    enum rdmux_status status = make_endpoint(fabric, accepting->cq, accepting->attr,
+                                             rdmux_listener_paths(accepting->listener), 0, &ep);
+    if (status != RDMUX_OK) {
+        rdmux_log(fabric, RDMUX_LOG_ERROR, "listener: a connection is dropped: %s",
+                  rdmux_last_error());
+        close(arrival->socket);
+        rdmux_release(fabric, arrival->received);
+        return;
+    }
+    rdmux_listener_get(accepting->listener);
+    ep->listener = accepting->listener;
+    rdmux_list_append(&accepting->cq->accepting, &ep->accept_link);
+    if (rdmux_ep_start_accept(ep, arrival) != RDMUX_OK) {
+        rdmux_log(fabric, RDMUX_LOG_ERROR, "listener: a connection is dropped: %s",
+                  rdmux_last_error());
+        rdmux_ep_dismantle(ep);
+    }
+}
+
+static struct rdmux_ep *find_proved(const struct accepting *accepting)
+{
+    for (struct rdmux_list *at = accepting->cq->accepting.next; at != &accepting->cq->accepting;
+         at = at->next) {
+        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, accept_link);
+        if (ep->listener == accepting->listener && ep->proved) {
+            return ep;
+        }
+    }
+    return NULL;
+}
+
+static bool one_is_proved(void *user)
+{
+    struct accepting *accepting = user;
+    struct rdmux_arrival arrival;
+    while (rdmux_listener_take(accepting->listener, 0, &arrival) == RDMUX_OK) {
+        take_arrival(accepting, &arrival);
+    }
+    accepting->proved = find_proved(accepting);
+    return accepting->proved != NULL;
+}
+
+static enum rdmux_status accept_any(struct accepting *accepting, int timeout_ms,
+                                    struct rdmux_ep **out)
+{
+    rdmux_listener_wait(accepting->listener, accepting->cq, true);
+    enum rdmux_status status = rdmux_cq_wait_until(accepting->cq, one_is_proved, accepting,
+                                                   timeout_ms);
+    rdmux_listener_wait(accepting->listener, accepting->cq, false);
+    if (status != RDMUX_OK) {
+        if (status == RDMUX_TIMED_OUT) {
+            return timeout_ms == 0
+                       ? rdmux_fail(RDMUX_AGAIN, "rdmux_accept: no connection is proved yet")
+                       : rdmux_fail(RDMUX_TIMED_OUT, "rdmux_accept: no connection within %d ms",
+                                    timeout_ms);
+        }
+        return status;
+    }
+    struct rdmux_ep *ep = accepting->proved;
+    rdmux_list_remove(&ep->accept_link);
+    ep->proved = false;
+    ep->listener = NULL;
+    rdmux_listener_proved(accepting->listener, -1);
+    rdmux_listener_put(accepting->listener);
+    *out = ep;
+    return RDMUX_OK;
+}
+
+static enum rdmux_status accept_one(struct accepting *accepting, int timeout_ms,
+                                    struct rdmux_ep **out)
+{
+    struct rdmux_arrival arrival;
+    enum rdmux_status status = rdmux_listener_take(accepting->listener, accepting->attr->peer,
+                                                   &arrival);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    struct rdmux_fabric *fabric = accepting->cq->fabric;
+    struct rdmux_ep *ep;
+    status = make_endpoint(fabric, accepting->cq, accepting->attr,
+                           rdmux_listener_paths(accepting->listener), timeout_ms, &ep);
+    if (status != RDMUX_OK) {
+        close(arrival.socket);
+        rdmux_release(fabric, arrival.received);
+        return status;
+    }
+    status = rdmux_ep_start_accept(ep, &arrival);
+    if (status != RDMUX_OK) {
+        rdmux_ep_dismantle(ep);
+        return status;
+    }
+    return finish_call(ep, "rdmux_accept", timeout_ms, out);
+}
+
+enum rdmux_status rdmux_accept(struct rdmux_listener *listener, struct rdmux_cq *cq,
+                               const struct rdmux_ep_attr *attr, int timeout_ms,
+                               struct rdmux_ep **out)
+{
+    if (listener == NULL) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_accept: listener is NULL");
+    }
+    enum rdmux_status status = check_call("rdmux_accept", rdmux_listener_fabric(listener), cq,
+                                          timeout_ms, out);
+    struct rdmux_ep_attr all;
+    if (status == RDMUX_OK) {
+        status = rdmux_ep_attr_check(attr, cq->fabric, cq, &all);
+    }
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    if (!rdmux_cq_enter(cq)) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "rdmux_accept: the process forked; the cq belongs to the parent");
+    }
+    struct accepting accepting = { .listener = listener, .cq = cq, .attr = &all };
+    status = all.peer == 0 ? accept_any(&accepting, timeout_ms, out)
+                           : accept_one(&accepting, timeout_ms, out);
+    rdmux_cq_leave(cq);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------- explain */
+
+/* A conversation of its own, on the caller's thread. */
+struct explaining {
+    struct rdmux_fabric *fabric;
+    int socket;
+    uint64_t until_ns; /* UINT64_MAX = never */
+    uint8_t *bytes;    /* room for the largest frame */
+};
+
+static enum rdmux_status wait_for(struct explaining *explaining, short events)
+{
+    for (;;) {
+        uint64_t now = rdmux_now(explaining->fabric);
+        if (now >= explaining->until_ns) {
+            return rdmux_fail(RDMUX_TIMED_OUT,
+                              "rdmux_explain: the listener did not answer in time");
+        }
+        uint64_t ms = explaining->until_ns == UINT64_MAX
+                          ? 1000
+                          : (explaining->until_ns - now) / 1000000 + 1;
+        if (rdmux_fabric_is_manual(explaining->fabric)) {
+            rdmux_service_step(explaining->fabric, 0); /* the listener may be our own */
+            ms = ms > 5 ? 5 : ms;
+        }
+        struct pollfd fd = { .fd = explaining->socket, .events = events };
+        if (poll(&fd, 1, ms > INT_MAX ? INT_MAX : (int)ms) > 0) {
+            return RDMUX_OK;
+        }
+    }
+}
+
+static enum rdmux_status dial(struct explaining *explaining, const char *address,
+                              struct sockaddr_storage *peer, socklen_t *peer_length)
+{
+    struct rdmux_address_text text;
+    struct addrinfo *addresses = NULL;
+    enum rdmux_status status = rdmux_address_split(address, &text);
+    if (status == RDMUX_OK && text.host[0] == '\0') {
+        status = rdmux_fail(RDMUX_INVALID, "address \"%s\": a host is missing; write HOST:PORT",
+                            address);
+    }
+    if (status == RDMUX_OK) {
+        status = rdmux_address_resolve(&text, false, false, &addresses);
+    }
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    int error = 0;
+    status = RDMUX_REFUSED;
+    for (struct addrinfo *at = addresses; at != NULL; at = at->ai_next) {
+        explaining->socket = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (explaining->socket < 0) {
+            error = errno;
+            continue;
+        }
+        error = connect(explaining->socket, at->ai_addr, at->ai_addrlen) == 0 ? 0 : errno;
+        if (error == EINPROGRESS) {
+            status = wait_for(explaining, POLLOUT);
+            socklen_t length = sizeof(error);
+            if (status != RDMUX_OK ||
+                getsockopt(explaining->socket, SOL_SOCKET, SO_ERROR, &error, &length) != 0) {
+                error = ETIMEDOUT;
+            }
+        }
+        if (error == 0) {
+            memcpy(peer, at->ai_addr, at->ai_addrlen);
+            *peer_length = at->ai_addrlen;
+            status = RDMUX_OK;
+            break;
+        }
+        close(explaining->socket);
+        explaining->socket = -1;
+    }
+    freeaddrinfo(addresses);
+    if (status == RDMUX_OK && explaining->socket >= 0) {
+        return RDMUX_OK;
+    }
+    return rdmux_fail(error == ETIMEDOUT      ? RDMUX_TIMED_OUT
+                      : error == ECONNREFUSED ? RDMUX_REFUSED
+                                              : RDMUX_IO,
+                      "%s: %s; is a server listening there?", address, strerror(error));
+}
+
+static enum rdmux_status send_all(struct explaining *explaining, const uint8_t *bytes, size_t size)
+{
+    while (size != 0) {
+        ssize_t sent = send(explaining->socket, bytes, size, MSG_NOSIGNAL);
+        if (sent > 0) {
+            bytes += sent;
+            size -= (size_t)sent;
+        } else if (errno == EAGAIN) {
+            enum rdmux_status status = wait_for(explaining, POLLOUT);
+            if (status != RDMUX_OK) {
+                return status;
+            }
+        } else if (errno != EINTR) {
+            return rdmux_fail(RDMUX_PEER_GONE,
+                              "rdmux_explain: the listener closed the connection: %s",
+                              strerror(errno));
+        }
+    }
+    return RDMUX_OK;
+}
+
+static enum rdmux_status receive_frame(struct explaining *explaining, bool first, size_t *size)
+{
+    size_t have = 0;
+    for (;;) {
+        bool bad = false;
+        size_t total = rdmux_frame_total(explaining->bytes, have, first, &bad);
+        if (bad) {
+            return rdmux_fail(RDMUX_PROTOCOL,
+                              "rdmux_explain: what listens there does not speak rdmux");
+        }
+        if (total != 0 && have == total) {
+            *size = total;
+            return RDMUX_OK;
+        }
+        size_t want = total == 0 ? RDMUX_FRAME_HEADER_SIZE : total;
+        ssize_t got = recv(explaining->socket, explaining->bytes + have, want - have, 0);
+        if (got > 0) {
+            have += (size_t)got;
+        } else if (got == 0) {
+            return rdmux_fail(RDMUX_PEER_GONE, "rdmux_explain: the listener closed the connection");
+        } else if (errno == EAGAIN) {
+            enum rdmux_status status = wait_for(explaining, POLLIN);
+            if (status != RDMUX_OK) {
+                return status;
+            }
+        } else if (errno != EINTR) {
+            return rdmux_fail(RDMUX_PEER_GONE, "rdmux_explain: the connection broke: %s",
+                              strerror(errno));
+        }
+    }
+}
+
+/* Runs the handshake to its end, which with explain_only comes before any path is touched. */
+static enum rdmux_status converse(struct explaining *explaining, struct rdmux_handshake *handshake)
+{
+    bool first = true;
+    for (;;) {
+        struct rdmux_handshake_action action;
+        rdmux_handshake_next(handshake, &action);
+        enum rdmux_status status = RDMUX_OK;
+        size_t size = 0;
+        switch (action.kind) {
+        case RDMUX_ACTION_SEND:
+            status = send_all(explaining, action.bytes, action.size);
+            break;
+        case RDMUX_ACTION_NONE:
+            status = receive_frame(explaining, first, &size);
+            first = false;
+            if (status == RDMUX_OK) {
+                rdmux_handshake_frame(handshake, explaining->bytes, size,
+                                      rdmux_now(explaining->fabric));
+            }
+            break;
+        case RDMUX_ACTION_DONE:
+            return RDMUX_OK;
+        case RDMUX_ACTION_FAIL:
+            return rdmux_fail(action.status, "rdmux_explain: %s",
+                              action.text == NULL ? "" : action.text);
+        case RDMUX_ACTION_OPEN:
+        case RDMUX_ACTION_CONNECT:
+        case RDMUX_ACTION_WRITE_PROOF:
+        case RDMUX_ACTION_CHECK_PROOF:
+        case RDMUX_ACTION_CLOSE_PATH:
+            return rdmux_fail(
+                RDMUX_PROTOCOL,
+                "rdmux_explain: the listener wants to connect, although only asked to rank");
+        }
+        if (status != RDMUX_OK) {
+            return status;
+        }
+    }
+}
+
+static enum rdmux_status make_explanation(enum rdmux_status status,
+                                          const struct rdmux_handshake *handshake,
+                                          const char *peer_address, struct rdmux_fabric *fabric,
+                                          struct rdmux_explanation **out)
+{
+    struct rdmux_candidate *candidates = rdmux_allocate(fabric,
+                                                        RDMUX_MATCH_MAX * sizeof(*candidates));
+    if (candidates == NULL) {
+        return rdmux_fail(RDMUX_NO_MEMORY, "rdmux_explain: out of memory");
+    }
+    size_t count = rdmux_handshake_candidates(handshake, candidates, RDMUX_MATCH_MAX);
+    bool chosen = false;
+    for (size_t i = 0; i < count; i++) {
+        chosen = chosen || candidates[i].reason == RDMUX_REASON_CHOSEN;
+    }
+    if (status == RDMUX_OK && !chosen) {
+        char text[RDMUX_ERROR_MAX];
+        rdmux_explain_no_path(candidates, count, text, sizeof(text));
+        status = rdmux_fail(RDMUX_NO_PATH, "rdmux_explain: %s", text);
+    }
+    if (status == RDMUX_OK || status == RDMUX_NO_PATH) {
+        *out = rdmux_explanation_create(status, candidates, count, peer_address);
+        status = *out == NULL ? rdmux_fail(RDMUX_NO_MEMORY, "rdmux_explain: out of memory")
+                              : status;
+    }
+    rdmux_release(fabric, candidates);
+    return status;
+}
+
+static enum rdmux_status explain(struct rdmux_fabric *fabric, const char *address,
+                                 const struct rdmux_ep_attr *attr, struct explaining *explaining,
+                                 struct rdmux_offer *offer, void *memory,
+                                 struct rdmux_explanation **out)
+{
+    struct sockaddr_storage peer;
+    socklen_t peer_length = 0;
+    enum rdmux_status status = rdmux_offer_fill(fabric, attr, NULL, offer);
+    if (status == RDMUX_OK) {
+        status = dial(explaining, address, &peer, &peer_length);
+    }
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    struct rdmux_handshake_config config = { .role = RDMUX_ROLE_CONNECT,
+                                             .hello_timeout_ms = UINT32_MAX,
+                                             .offer = offer };
+    rdmux_hello_fill(fabric, &config.hello);
+    config.hello.flags |= RDMUX_HELLO_EXPLAIN_ONLY;
+    struct rdmux_handshake *handshake = NULL;
+    status = rdmux_handshake_init(memory, &config, rdmux_now(fabric), &handshake);
+    if (status == RDMUX_OK) {
+        status = converse(explaining, handshake);
+    }
+    if (status != RDMUX_OK && status != RDMUX_NO_PATH) {
+        return status;
+    }
+    char text[RDMUX_ADDRESS_MAX];
+    rdmux_address_format((const struct sockaddr *)&peer, peer_length, text);
+    return make_explanation(status, handshake, text, fabric, out);
+}
+
+enum rdmux_status rdmux_explain(struct rdmux_fabric *fabric, const char *address,
+                                const struct rdmux_ep_attr *attr, int timeout_ms,
+                                struct rdmux_explanation **out)
+{
+    if (out == NULL) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_explain: out is NULL");
+    }
+    *out = NULL;
+    if (fabric == NULL || *fabric->alive == 0 || timeout_ms < -1 || timeout_ms == 0) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_explain: %s",
+                          fabric == NULL ? "fabric is NULL"
+                          : timeout_ms == 0
+                              ? "timeout_ms is 0; there would be nothing to return the outcome with"
+                          : timeout_ms < 0 ? "timeout_ms is below -1"
+                                           : "the fabric belongs to the parent process");
+    }
+    struct rdmux_ep_attr all;
+    struct rdmux_ep_attr given = RDMUX_EP_ATTR_INIT;
+    if (attr != NULL) {
+        memcpy(&given, attr, attr->size < sizeof(given) ? attr->size : sizeof(given));
+        given.size = attr->size;
+        given.srq = NULL;
+    }
+    enum rdmux_status status = rdmux_ep_attr_check(attr == NULL ? NULL : &given, fabric, NULL, &all);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    struct explaining explaining = {
+        .fabric = fabric,
+        .socket = -1,
+        .until_ns = timeout_ms < 0 ? UINT64_MAX : rdmux_now(fabric) + (uint64_t)timeout_ms * 1000000,
+        .bytes = rdmux_allocate(fabric, RDMUX_FRAME_HEADER_SIZE + RDMUX_FRAME_PAYLOAD_MAX),
+    };
+    struct rdmux_offer *offer = rdmux_allocate(fabric, sizeof(*offer));
+    void *memory = rdmux_allocate(fabric, rdmux_handshake_size());
+    if (explaining.bytes == NULL || offer == NULL || memory == NULL) {
+        status = rdmux_fail(RDMUX_NO_MEMORY, "rdmux_explain: out of memory");
+    } else {
+        status = explain(fabric, address, &all, &explaining, offer, memory, out);
+    }
+    if (explaining.socket >= 0) {
+        close(explaining.socket);
+    }
+    rdmux_release(fabric, memory);
+    rdmux_release(fabric, offer);
+    rdmux_release(fabric, explaining.bytes);
+    return status;
+}

@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* The control channel of a connected endpoint: imports, revocation, liveness, faults, the orderly end. */
+#include "api/connection.h"
+
+#include "negotiation/control_channel.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    DRAIN_ROUNDS = 256, /* rounds of a path's progress before an end is believed */
+    HEARTBEATS = 4,     /* in a liveness time */
+    FAULT_GRACE_MS = 100,
+};
+
+void rdmux_ep_tell(struct rdmux_ep *ep, const struct rdmux_message *message)
+{
+    if (ep->channel == NULL) {
+        return;
+    }
+    uint8_t frame[RDMUX_MESSAGE_MAX];
+    size_t size = rdmux_message_encode(message, frame);
+    enum rdmux_status status = rdmux_channel_send(ep->channel, frame, size);
+    if (status != RDMUX_OK && ep->fault == RDMUX_OK && ep->phase == RDMUX_PHASE_READY) {
+        ep->fault = (uint32_t)status;
+        snprintf(ep->fault_text, sizeof(ep->fault_text), "%s", rdmux_last_error());
+        rdmux_cq_pend(ep->cq, ep);
+    }
+}
+
+void rdmux_ep_tell_end(struct rdmux_ep *ep)
+{
+    if (ep->end_received) {
+        return;
+    }
+    struct rdmux_message message = { .type = RDMUX_FRAME_END, .status = RDMUX_PEER_GONE };
+    switch ((enum rdmux_status)ep->status) {
+    case RDMUX_OK:
+        if (ep->phase != RDMUX_PHASE_READY) {
+            return; /* an orderly end has said everything */
+        }
+        snprintf(message.text, sizeof(message.text), "the peer closed its endpoint");
+        break;
+    case RDMUX_LENGTH:
+    case RDMUX_DENIED:
+    case RDMUX_OUT_OF_RANGE:
+    case RDMUX_PROTOCOL:
+    case RDMUX_NO_MEMORY:
+    case RDMUX_IO:
+        message.type = RDMUX_FRAME_FAULT;
+        message.status = ep->status;
+        memcpy(message.text, ep->info.text, sizeof(message.text));
+        break;
+    default:
+        snprintf(message.text, sizeof(message.text), "the peer's endpoint failed: %.200s",
+                 ep->info.text);
+        break;
+    }
+    rdmux_ep_tell(ep, &message);
+}
+
+void rdmux_ep_drain_path(struct rdmux_ep *ep)
+{
+    if (ep->path == NULL) {
+        return;
+    }
+    for (int i = 0; i < DRAIN_ROUNDS && ep->ops->poll(ep->path->cq, 64) != 0; i++) {
+    }
+}
+
+/* A path that is merely gone may be the end the peer is telling on the control channel at this moment (END, FAULT, ENDED), on
+ * another socket: it gets a little time to be heard first. */
+void rdmux_ep_path_fault(struct rdmux_ep *ep)
+{
+    if (ep->fault == RDMUX_PEER_GONE && ep->channel != NULL &&
+        !rdmux_channel_is_attached(ep->channel)) {
+        if (ep->fault_deadline_ns == 0) {
+            ep->fault_deadline_ns = rdmux_now(ep->fabric) + (uint64_t)FAULT_GRACE_MS * 1000000;
+            rdmux_cq_timer(ep->cq, ep->fault_deadline_ns);
+            rdmux_ep_control_ready(ep);
+            return;
+        }
+        if (rdmux_now(ep->fabric) < ep->fault_deadline_ns) {
+            return;
+        }
+    }
+    rdmux_ep_fail(ep, (enum rdmux_status)ep->fault, "%s", ep->fault_text);
+}
+
+/* ------------------------------------------------------------------------------------------------- messages */
+
+static void answer_import(struct rdmux_ep *ep, const struct rdmux_message *question)
+{
+    struct rdmux_message answer = { .type = RDMUX_FRAME_IMPORTED, .id = question->id };
+    struct rdmux_mr *mr;
+    struct rdmux_provider_mr *registration;
+    enum rdmux_status status = rdmux_mr_import(ep->fabric, &question->token, ep->cq, ep->id,
+                                               ep->domain, &mr, &registration);
+    if (status == RDMUX_OK) {
+        size_t size = sizeof(answer.description);
+        rdmux_error_clear();
+        status = ep->ops->mr_describe(registration, ep->path, answer.description, &size);
+        if (status == RDMUX_OK) {
+            answer.description_length = (uint32_t)size;
+            answer.length = mr->length;
+            answer.region = mr->id;
+            answer.access = mr->access & (RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE |
+                                          RDMUX_ACCESS_REMOTE_ATOMIC);
+            if ((mr->access & RDMUX_ACCESS_ATOMIC_DEVICE) != 0 &&
+                (ep->caps & RDMUX_CAP_ATOMIC_DEVICE) == 0) {
+                answer.access &= ~(uint32_t)RDMUX_ACCESS_REMOTE_ATOMIC;
+                answer.access |= RDMUX_ACCESS_ATOMIC_DEVICE; /* tells why */
+            }
+        }
+        rdmux_mr_import_done(mr);
+    }
+    answer.status = (uint32_t)status;
+    rdmux_ep_tell(ep, &answer);
+}
+
+static void fail_as_told(struct rdmux_ep *ep, const struct rdmux_message *message)
+{
+    ep->end_received = true;
+    ep->in_doubt = message->status == RDMUX_DENIED || message->status == RDMUX_OUT_OF_RANGE;
+    rdmux_ep_drain_path(ep);
+    enum rdmux_status status = (enum rdmux_status)message->status;
+    if (ep->fault != RDMUX_OK &&
+        ep->fault != RDMUX_PEER_GONE) { /* the path itself said more exactly what happened */
+        ep->in_doubt = false;
+        rdmux_ep_fail(ep, (enum rdmux_status)ep->fault, "%s", ep->fault_text);
+        return;
+    }
+    if (status == RDMUX_OK || status > RDMUX_IO) {
+        status = RDMUX_PEER_GONE;
+    }
+    rdmux_ep_fail(ep, status, "told by the peer: %.220s", message->text);
+}
+
+static void handle_end(struct rdmux_ep *ep, const struct rdmux_message *message)
+{
+    if (message->status != RDMUX_OK) {
+        ep->end_received = true;
+        rdmux_ep_drain_path(ep);
+        rdmux_ep_fail(ep, RDMUX_PEER_GONE, "%s",
+                      message->text[0] == '\0' ? "the peer closed its endpoint" : message->text);
+        return;
+    }
+    rdmux_ep_drain_path(ep);
+    struct rdmux_message answer = { .type = RDMUX_FRAME_ENDED };
+    rdmux_ep_tell(ep, &answer);
+    ep->end_received = true;
+    rdmux_ep_fail(ep, RDMUX_OK, "shut down by the peer");
+}
+
+void rdmux_ep_message(struct rdmux_ep *ep, const uint8_t *frame, size_t size)
+{
+    struct rdmux_message message;
+    enum rdmux_status status = rdmux_message_decode(frame, size, &message);
+    if (status == RDMUX_AGAIN) {
+        return; /* an optional frame of a later version */
+    }
+    if (status != RDMUX_OK) {
+        rdmux_ep_fail(ep, RDMUX_PROTOCOL,
+                      "control channel: frame of type 0x%02x, %zu bytes, breaks the protocol",
+                      frame[0], size);
+        return;
+    }
+    switch (message.type) {
+    case RDMUX_FRAME_HEARTBEAT:
+        break; /* any frame is a sign of life */
+    case RDMUX_FRAME_IMPORT:
+        answer_import(ep, &message);
+        break;
+    case RDMUX_FRAME_IMPORTED:
+        rdmux_remote_answered(ep, &message);
+        break;
+    case RDMUX_FRAME_REVOKE:
+        rdmux_remote_revoked(ep, message.region, message.id);
+        break;
+    case RDMUX_FRAME_REVOKED:
+        rdmux_mr_revoke_answered(ep->fabric, message.region, message.id, ep->id);
+        break;
+    case RDMUX_FRAME_FAULT:
+        fail_as_told(ep, &message);
+        break;
+    case RDMUX_FRAME_END:
+        handle_end(ep, &message);
+        break;
+    case RDMUX_FRAME_ENDED:
+        if (ep->shutdown_sent) {
+            ep->end_received = true;
+            rdmux_ep_drain_path(ep);
+            rdmux_ep_fail(ep, RDMUX_OK, "shut down");
+            break;
+        }
+        rdmux_ep_fail(ep, RDMUX_PROTOCOL, "control channel: ENDED without END");
+        break;
+    default:
+        rdmux_ep_fail(ep, RDMUX_PROTOCOL,
+                      "control channel: frame of type 0x%02x after the handshake",
+                      (unsigned)message.type);
+        break;
+    }
+}
+
+void rdmux_ep_deliver_revoke(struct rdmux_cq *cq, struct rdmux_mail *mail)
+{
+    struct rdmux_revoke_mail *revoke = RDMUX_CONTAINER(mail, struct rdmux_revoke_mail, mail);
+    bool told = false;
+    for (struct rdmux_list *at = cq->eps.next; at != &cq->eps && !told; at = at->next) {
+        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, link);
+        if (ep->id == revoke->ep_id && ep->phase == RDMUX_PHASE_READY) {
+            struct rdmux_message message = { .type = RDMUX_FRAME_REVOKE,
+                                             .id = revoke->number,
+                                             .region = revoke->region };
+            rdmux_ep_tell(ep, &message);
+            told = true;
+        }
+    }
+    if (!told) {
+        rdmux_mr_revoke_answered(cq->fabric, revoke->region, revoke->number, revoke->ep_id);
+    }
+    rdmux_release(cq->fabric, revoke);
+}
+
+/* ------------------------------------------------------------------------------------------------- shutdown */
+
+static void post_flush(struct rdmux_ep *ep)
+{
+    struct rdmux_request *flush = &ep->flush_request;
+    memset(flush, 0, sizeof(*flush));
+    flush->op = RDMUX_OP_WRITE;
+    flush->flags = RDMUX_PLACED;
+    flush->internal = 1;
+    flush->sequence = ep->send.head;
+    size_t posted = 0;
+    enum rdmux_status status = ep->ops->post(ep->path, flush, 1, 0, &posted);
+    if (posted == 1) {
+        ep->flush_posted = true;
+    } else if (status != RDMUX_AGAIN) {
+        rdmux_provider_failed(ep->path, status, rdmux_last_error());
+    }
+}
+
+void rdmux_ep_control_step(struct rdmux_ep *ep)
+{
+    while (ep->inbox != NULL) {
+        struct rdmux_inbox *entry = ep->inbox;
+        ep->inbox = entry->next;
+        if (ep->phase == RDMUX_PHASE_READY) {
+            if (ep->peer != NULL) {
+                atomic_store(&ep->peer->heard_ns, rdmux_now(ep->fabric));
+            }
+            rdmux_ep_message(ep, entry->frame, entry->size);
+        }
+        rdmux_release(ep->fabric, entry);
+    }
+    bool more = rdmux_remotes_step(ep);
+    if (ep->phase == RDMUX_PHASE_READY && ep->channel != NULL &&
+        rdmux_channel_is_attached(ep->channel)) {
+        if (rdmux_channel_flush(ep->channel) != RDMUX_OK) {
+            rdmux_ep_fail(ep, RDMUX_PEER_GONE, "%s", rdmux_last_error());
+        }
+        more = more || (ep->channel != NULL && rdmux_channel_is_sending(ep->channel));
+    }
+    if (ep->phase == RDMUX_PHASE_READY && ep->shutdown_asked && !ep->shutdown_sent) {
+        if (!ep->flush_posted && rdmux_ep_done_before(ep, ep->send.head) &&
+            ep->send.next == ep->send.head) {
+            post_flush(ep);
+        }
+        if (ep->flush_posted && ep->flush_request.done) {
+            struct rdmux_message message = { .type = RDMUX_FRAME_END, .status = RDMUX_OK };
+            ep->shutdown_sent = true;
+            rdmux_ep_tell(ep, &message);
+        }
+        more = true;
+    }
+    ep->control_work = more;
+}
+
+static bool has_ended(void *user)
+{
+    const struct rdmux_ep *ep = user;
+    return ep->phase != RDMUX_PHASE_READY && ep->phase != RDMUX_PHASE_ENDING;
+}
+
+static enum rdmux_status shut_down(struct rdmux_ep *ep, int timeout_ms)
+{
+    ep->shutdown_asked = true;
+    ep->control_work = true;
+    rdmux_cq_pend(ep->cq, ep);
+    rdmux_ep_control_step(ep);
+    if (timeout_ms == 0) {
+        uint64_t limit_ms = ep->info.liveness_ms == RDMUX_NEVER ? UINT64_MAX / 1000000 / 2
+                                                                : ep->info.liveness_ms;
+        ep->shutdown_deadline_ns = rdmux_now(ep->fabric) + limit_ms * 1000000;
+        rdmux_cq_timer(ep->cq, ep->shutdown_deadline_ns);
+        return RDMUX_IN_PROGRESS;
+    }
+    ep->shutdown_quiet = true;
+    enum rdmux_status status = rdmux_cq_wait_until(ep->cq, has_ended, ep, timeout_ms);
+    if (status == RDMUX_TIMED_OUT) {
+        ep->shutdown_quiet = false;
+        rdmux_ep_fail(ep, RDMUX_PEER_GONE, "the peer did not take the shutdown within %d ms",
+                      timeout_ms);
+        return rdmux_fail(RDMUX_TIMED_OUT,
+                          "rdmux_ep_shutdown: the peer did not take everything within %d ms",
+                          timeout_ms);
+    }
+    if (status == RDMUX_OK && ep->status != RDMUX_OK) {
+        ep->shutdown_quiet = false;
+        ep->events |= RDMUX_EVENT_DISCONNECTED;
+        rdmux_cq_pend(ep->cq, ep);
+        return rdmux_fail((enum rdmux_status)ep->status, "rdmux_ep_shutdown: %s", ep->info.text);
+    }
+    return status;
+}
+
+/* The endpoint ended before the call: by the peer's shutdown, or it failed. */
+static enum rdmux_status join_end(struct rdmux_ep *ep, int timeout_ms)
+{
+    if (ep->status != RDMUX_OK) {
+        return rdmux_fail((enum rdmux_status)ep->status,
+                          "rdmux_ep_shutdown: the endpoint has ended: %s", ep->info.text);
+    }
+    if (timeout_ms == 0) {
+        bool told = ep->phase == RDMUX_PHASE_ENDED && (ep->events & RDMUX_EVENT_DISCONNECTED) == 0;
+        return told ? RDMUX_OK : RDMUX_IN_PROGRESS;
+    }
+    if (rdmux_cq_wait_until(ep->cq, has_ended, ep, timeout_ms) != RDMUX_OK) {
+        return rdmux_fail(RDMUX_TIMED_OUT,
+                          "rdmux_ep_shutdown: the path did not come to rest within %d ms",
+                          timeout_ms);
+    }
+    ep->events &= ~(uint32_t)RDMUX_EVENT_DISCONNECTED; /* the call's result says it */
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_ep_shutdown(struct rdmux_ep *ep, int timeout_ms)
+{
+    if (ep == NULL || timeout_ms < -1) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_ep_shutdown: %s",
+                          ep == NULL ? "ep is NULL" : "timeout_ms is below -1");
+    }
+    if (!rdmux_cq_enter(ep->cq)) {
+        return rdmux_fail(
+            RDMUX_INVALID,
+            "rdmux_ep_shutdown: the process forked; the endpoint belongs to the parent");
+    }
+    enum rdmux_status status;
+    if (ep->phase == RDMUX_PHASE_READY) {
+        status = shut_down(ep, timeout_ms);
+    } else if (ep->phase == RDMUX_PHASE_ENDING || ep->phase == RDMUX_PHASE_ENDED) {
+        status = join_end(ep, timeout_ms);
+    } else {
+        status = rdmux_fail(RDMUX_INVALID, "rdmux_ep_shutdown: the endpoint is not connected");
+    }
+    rdmux_cq_leave(ep->cq);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------- liveness */
+
+static uint64_t period_ns(const struct rdmux_ep *ep)
+{
+    uint64_t period = (uint64_t)ep->info.liveness_ms * 1000000 / HEARTBEATS;
+    return period - period / 16 * (ep->id % 4); /* endpoints do not all beat at once */
+}
+
+void rdmux_ep_start_liveness(struct rdmux_ep *ep)
+{
+    ep->connected_ns = rdmux_now(ep->fabric);
+    if (ep->info.liveness_ms == RDMUX_NEVER) {
+        ep->heartbeat_ns = UINT64_MAX;
+        return;
+    }
+    ep->heartbeat_ns = ep->connected_ns + period_ns(ep);
+    rdmux_cq_timer(ep->cq, ep->heartbeat_ns);
+}
+
+static void beat(struct rdmux_ep *ep, uint64_t now_ns)
+{
+    uint64_t period = period_ns(ep);
+    uint64_t heard = atomic_load(&ep->peer->heard_ns);
+    heard = heard > ep->connected_ns ? heard : ep->connected_ns;
+    if (now_ns > heard && now_ns - heard >= (uint64_t)ep->info.liveness_ms * 1000000) {
+        rdmux_ep_drain_path(ep);
+        rdmux_ep_fail(ep, RDMUX_PEER_GONE, "the peer was silent for %u ms, its liveness time",
+                      ep->info.liveness_ms);
+        return;
+    }
+    if (now_ns < ep->heartbeat_ns) {
+        return;
+    }
+    ep->heartbeat_ns = now_ns + period;
+    uint64_t sent = atomic_load(&ep->peer->sent_ns);
+    if (now_ns - sent >=
+        period / 4 * 3) { /* another endpoint to the same process may have beaten for all */
+        atomic_store(&ep->peer->sent_ns, now_ns);
+        struct rdmux_message message = { .type = RDMUX_FRAME_HEARTBEAT };
+        rdmux_ep_tell(ep, &message);
+    }
+    if (ep->ping_head == ep->send.head && ep->phase == RDMUX_PHASE_READY) {
+        enum rdmux_status status = ep->ops->ep_ping(ep->path);
+        if (status != RDMUX_OK && status != RDMUX_AGAIN && status != RDMUX_UNSUPPORTED) {
+            rdmux_provider_failed(ep->path, status, rdmux_last_error());
+        }
+    }
+    ep->ping_head = ep->send.head;
+}
+
+void rdmux_ep_live_timers(struct rdmux_ep *ep, uint64_t now_ns)
+{
+    if (ep->fault_deadline_ns != 0 && now_ns >= ep->fault_deadline_ns) {
+        rdmux_ep_path_fault(ep);
+        return;
+    }
+    if (ep->info.liveness_ms != RDMUX_NEVER && ep->peer != NULL) {
+        beat(ep, now_ns);
+    }
+    if (ep->phase == RDMUX_PHASE_READY && ep->shutdown_deadline_ns != 0 &&
+        now_ns >= ep->shutdown_deadline_ns) {
+        rdmux_ep_fail(ep, RDMUX_PEER_GONE,
+                      "the peer did not take the shutdown within the liveness time");
+    }
+}

@@ -1,0 +1,732 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * The core's objects, shared by the files of api/ and providers/. docs/ARCHITECTURE.md tells who calls whom.
+ *
+ * Who may touch what:
+ *   cq domain      rdmux_cq, its endpoints, SRQs, remotes, provider cqs and provider endpoints: the cq's owner alone, between
+ *                  rdmux_cq_enter() and rdmux_cq_leave() (an application's call) or while the service thread holds the claim.
+ *   fabric->lock   Lists of cqs, listeners, regions, domains; a listener's connections; a region's importers. Leaf lock but for
+ *                  cq->mail_lock. Never taken on the data path, never held while a provider's operation runs, except
+ *                  domain_open and mr_register of domains (fabric->setup_lock, taken before fabric->lock).
+ *   atomics        As their comment says.
+ */
+#ifndef RDMUX_API_CORE_H
+#define RDMUX_API_CORE_H
+
+#include "negotiation/handshake.h"
+#include "negotiation/message.h"
+
+#include <rdmux/provider.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+#define RDMUX_COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+#define RDMUX_LIKELY(x) __builtin_expect(!!(x), 1)
+#define RDMUX_UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+#if defined(__SANITIZE_THREAD__)
+#define RDMUX_TSAN 1
+#else
+#define RDMUX_TSAN 0
+#endif
+
+enum {
+    RDMUX_DEFAULT_PORT = 7471,
+    RDMUX_CAPS_ALL = (RDMUX_CAP_TARGET_PASSIVE << 1) - 1,
+    RDMUX_INLINE_MAX = 1024,   /* most that RDMUX_INLINE is granted */
+    RDMUX_ERROR_MAX = 2048,    /* bytes of an error text: every candidate of a negotiation fits */
+    RDMUX_CQ_DOMAINS_MAX = 16, /* provider domains one cq can be attached to */
+    RDMUX_FABRIC_PROVIDERS_MAX = 32,
+    RDMUX_FABRIC_DOMAINS_MAX = 32,
+    RDMUX_REGION_BUCKETS = 1024, /* chains of regions by id, and of importers by endpoint */
+};
+
+/* A doubly linked list with a head node. */
+struct rdmux_list {
+    struct rdmux_list *next;
+    struct rdmux_list *prev;
+};
+
+static inline void rdmux_list_init(struct rdmux_list *list)
+{
+    list->next = list;
+    list->prev = list;
+}
+static inline bool rdmux_list_empty(const struct rdmux_list *list)
+{
+    return list->next == list;
+}
+static inline void rdmux_list_append(struct rdmux_list *list, struct rdmux_list *node)
+{
+    node->prev = list->prev;
+    node->next = list;
+    list->prev->next = node;
+    list->prev = node;
+}
+/* Also for a node that is on no list but was initialised. */
+static inline void rdmux_list_remove(struct rdmux_list *node)
+{
+    node->prev->next = node->next;
+    node->next->prev = node->prev;
+    rdmux_list_init(node);
+}
+#define RDMUX_CONTAINER(pointer, type, member) \
+    ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
+
+/* ------------------------------------------------------------------------------------------------- errors, log (status.c) */
+
+/* Sets this thread's error text and returns status. */
+enum rdmux_status rdmux_fail(enum rdmux_status status, const char *format, ...) RDMUX_PRINTF(2, 3);
+/* The same for RDMUX_AGAIN on the data path, where it is no failure and must cost nothing: text is kept by reference. */
+enum rdmux_status rdmux_again(const char *text);
+/* Empties it, so that a provider that sets none leaves no stale text. */
+void rdmux_error_clear(void);
+void rdmux_log(struct rdmux_fabric *fabric, enum rdmux_log_level level, const char *format, ...)
+    RDMUX_PRINTF(3, 4);
+/* Keeps an explanation for rdmux_last_explanation(); takes ownership; NULL forgets. */
+void rdmux_set_last_explanation(struct rdmux_explanation *explanation);
+
+/* ------------------------------------------------------------------------------------------------- fabric (fabric.c, registry) */
+
+/* One provider as the registry sees it. */
+struct rdmux_provider_entry {
+    const struct rdmux_provider_ops *ops; /* NULL: named but absent, or a plug-in that was refused */
+    char name[RDMUX_NAME_MAX];            /* of the provider, or the plug-in's file name */
+    uint32_t reason;                      /* of an absent one: NO_LIBRARY, BAD_PLUGIN */
+    char text[RDMUX_TEXT_MAX];
+    char hint[RDMUX_TEXT_MAX];
+};
+
+/* The providers of one fabric (providers/registry.h). */
+struct rdmux_registry {
+    struct rdmux_provider_entry entries[RDMUX_FABRIC_PROVIDERS_MAX];
+    size_t count;
+};
+
+/* A domain in use: a device of a provider, with the path it was opened for. Never closed before the fabric. */
+struct rdmux_domain_slot {
+    const struct rdmux_provider_ops *ops;
+    struct rdmux_local_path path;
+    struct rdmux_provider_domain *domain;
+};
+
+/* A process at the other end: endpoints between the same two share one heartbeat. fabric->lock guards list and refs. */
+struct rdmux_peer_process {
+    struct rdmux_list link;
+    uint8_t id[RDMUX_PROCESS_ID_SIZE];
+    uint32_t refs;
+    _Atomic uint64_t heard_ns; /* last sign of life on any control channel */
+    _Atomic uint64_t sent_ns;  /* last heartbeat we sent it */
+};
+
+struct rdmux_service; /* service.c */
+
+struct rdmux_fabric {
+    uint32_t flags;
+    uint32_t log_level;
+    const uint32_t *alive; /* a page that fork wipes: 0 in a child */
+    void (*log)(void *user, enum rdmux_log_level level, const char *line);
+    void *log_user;
+    int log_fd;
+    void *(*allocate)(void *user, size_t size);
+    void (*release)(void *user, void *memory);
+    void *allocate_user;
+    uint64_t (*clock_ns)(void *user);
+    void *clock_user;
+    int (*random)(void *user, void *out, size_t size);
+    void *random_user;
+    char filter[256]; /* attribute and environment intersected: names of what is left */
+    uint8_t process[RDMUX_PROCESS_ID_SIZE];
+    struct rdmux_registry registry;
+
+    pthread_mutex_t setup_lock; /* domains and the registrations of regions with them; before lock */
+    struct rdmux_domain_slot domains[RDMUX_FABRIC_DOMAINS_MAX]; /* setup_lock */
+    size_t domain_count;
+
+    pthread_mutex_t lock;
+    struct rdmux_list cqs;
+    struct rdmux_list listeners;
+    struct rdmux_list regions;
+    struct rdmux_list peers; /* rdmux_peer_process */
+    struct rdmux_list joins; /* endpoints that sockets may join, by join_link */
+    size_t region_count;
+    struct rdmux_mr *region_buckets[RDMUX_REGION_BUCKETS];         /* mr.c */
+    struct rdmux_importer *importer_buckets[RDMUX_REGION_BUCKETS]; /* mr.c */
+
+    struct rdmux_region_table *table; /* target.c */
+    struct rdmux_service *service;
+    _Atomic uint64_t next_id; /* endpoints, connections */
+    bool membarrier;          /* MEMBARRIER_CMD_PRIVATE_EXPEDITED works; else cq owners fence */
+};
+
+static inline uint64_t rdmux_now(const struct rdmux_fabric *fabric)
+{
+    return fabric->clock_ns(fabric->clock_user);
+}
+/* Zeroed, aligned to 64 bytes. */
+void *rdmux_allocate(struct rdmux_fabric *fabric, size_t size);
+void rdmux_release(struct rdmux_fabric *fabric, void *memory);
+enum rdmux_status rdmux_random(struct rdmux_fabric *fabric, void *out, size_t size);
+/* Makes every running thread of the process pass a full barrier. Only where fabric->membarrier. */
+void rdmux_membarrier(void);
+
+/* The domain for a path, opened when first asked for (and then all living regions registered with it). */
+enum rdmux_status rdmux_fabric_domain(struct rdmux_fabric *fabric,
+                                      const struct rdmux_provider_ops *ops,
+                                      const struct rdmux_local_path *path,
+                                      struct rdmux_provider_domain **out);
+/* RDMUX_INVALID: no filter, or one that names a provider nobody knows. source names it in the text. */
+enum rdmux_status rdmux_fabric_check_filter(struct rdmux_fabric *fabric, const char *source,
+                                            const char *filter);
+/* A provider by name, NULL if absent. */
+const struct rdmux_provider_ops *rdmux_fabric_provider(struct rdmux_fabric *fabric,
+                                                       const char *name);
+/* Our offer's paths: probe of every provider, absent ones with their reason. */
+void rdmux_fabric_offer_paths(struct rdmux_fabric *fabric, struct rdmux_offer *offer);
+struct rdmux_peer_process *rdmux_peer_get(struct rdmux_fabric *fabric,
+                                          const uint8_t id[RDMUX_PROCESS_ID_SIZE]);
+/* What this fabric says of itself. */
+void rdmux_hello_fill(struct rdmux_fabric *fabric, struct rdmux_hello *hello);
+/* An offer with the fabric's paths and filter, this second filter, and every wish at its default. */
+void rdmux_offer_defaults(struct rdmux_fabric *fabric, const char *paths, struct rdmux_offer *offer);
+void rdmux_peer_put(struct rdmux_fabric *fabric, struct rdmux_peer_process *peer);
+
+/* ------------------------------------------------------------------------------------------------- regions (mr.c, target.c) */
+
+/* An endpoint that imported a region. fabric->lock. */
+struct rdmux_importer {
+    struct rdmux_list link; /* in mr->importers */
+    struct rdmux_importer *bucket_next;
+    struct rdmux_mr *mr;
+    struct rdmux_cq *cq;
+    uint64_t ep_id;
+};
+
+/* A region's registration with one domain. */
+struct rdmux_registration {
+    struct rdmux_provider_domain *domain;
+    struct rdmux_provider_mr *mr;
+};
+
+struct rdmux_mr {
+    struct rdmux_fabric *fabric;
+    void *addr;
+    size_t length;
+    uint32_t access;
+    uint32_t ordering;
+    int memory_fd;          /* memfd of rdmux_mr_alloc(), -1 else */
+    bool allocated;         /* unmap at the end */
+    size_t mapped_size;     /* then */
+    uint32_t index;         /* in the region table */
+    uint64_t id;            /* never used again in the fabric's life */
+    struct rdmux_list link; /* fabric->regions */
+    bool exported;          /* fabric->lock, with token and importers */
+    struct rdmux_token token;
+    struct rdmux_list importers;
+    uint32_t revoke_number;  /* of the revocation under way */
+    uint32_t revoke_awaited; /* importers that have not answered yet */
+    bool revoking;           /* fabric->lock, with the three below */
+    uint32_t importing;      /* rdmux_mr_import() without its import_done */
+    pthread_cond_t changed;  /* of the fields above, with fabric->lock; CLOCK_MONOTONIC */
+    struct rdmux_mr *bucket_next;
+    _Atomic size_t
+        registration_count; /* setup_lock for writing; only grows while an endpoint may look */
+    struct rdmux_registration registrations[RDMUX_FABRIC_DOMAINS_MAX];
+};
+
+/* This region's registration with a domain, NULL if there is none. [data path] */
+static inline struct rdmux_provider_mr *rdmux_mr_with(const struct rdmux_mr *mr,
+                                                      const struct rdmux_provider_domain *domain)
+{
+    size_t count = atomic_load_explicit(&mr->registration_count, memory_order_acquire);
+    for (size_t i = 0; i < count; i++) {
+        if (mr->registrations[i].domain == domain) {
+            return mr->registrations[i].mr;
+        }
+    }
+    return NULL;
+}
+/* Registers all living regions with a domain just opened; setup_lock is held. */
+enum rdmux_status rdmux_mr_register_all(struct rdmux_fabric *fabric,
+                                        struct rdmux_provider_domain *domain);
+/* Takes the domains' registrations away from all regions; called when the fabric closes. */
+void rdmux_mr_domain_gone(struct rdmux_fabric *fabric, struct rdmux_provider_domain *domain);
+/* Finds the region of a token that was exported here and not revoked, notes the importer (once per endpoint), and returns it with
+ * its describing registration; the region cannot be deregistered while rdmux_mr_import_done() has not been called. */
+enum rdmux_status rdmux_mr_import(struct rdmux_fabric *fabric, const struct rdmux_token *token,
+                                  struct rdmux_cq *cq, uint64_t ep_id,
+                                  struct rdmux_provider_domain *domain, struct rdmux_mr **out,
+                                  struct rdmux_provider_mr **registration);
+void rdmux_mr_import_done(struct rdmux_mr *mr);
+/* Are these the bytes of a token, of a version known here? Says nothing about its region. */
+bool rdmux_token_is_valid(const struct rdmux_token *token);
+/* The importer answered revocation `number` of region id. */
+void rdmux_mr_revoke_answered(struct rdmux_fabric *fabric, uint64_t region, uint32_t number,
+                              uint64_t ep_id);
+/* An endpoint has ended: it imports nothing and answers nothing any more. */
+void rdmux_mr_importer_gone(struct rdmux_fabric *fabric, uint64_t ep_id);
+
+/* target.c: the software target side's table, made and freed with the fabric. */
+enum rdmux_status rdmux_region_table_create(struct rdmux_fabric *fabric);
+void rdmux_region_table_destroy(struct rdmux_fabric *fabric);
+/* Gives mr an index and a fresh random key; fabric->lock is held. */
+enum rdmux_status rdmux_region_table_add(struct rdmux_fabric *fabric, struct rdmux_mr *mr);
+/* Takes the entry away and waits until no cq's owner is inside the region (hazard, below). Not on the data path, no lock held. */
+void rdmux_region_table_remove(struct rdmux_fabric *fabric, struct rdmux_mr *mr);
+
+/* ------------------------------------------------------------------------------------------------- mail */
+
+/* Something another thread wants a cq's owner to do. */
+struct rdmux_mail {
+    struct rdmux_mail *next;
+    void (*deliver)(struct rdmux_cq *cq, struct rdmux_mail *mail); /* frees the mail */
+};
+
+/* A revocation to be told to an endpoint. Allocated by mr.c, delivered by rdmux_ep_deliver_revoke (control.c). */
+struct rdmux_revoke_mail {
+    struct rdmux_mail mail;
+    uint64_t ep_id;
+    uint64_t region;
+    uint32_t number;
+};
+void rdmux_ep_deliver_revoke(struct rdmux_cq *cq, struct rdmux_mail *mail);
+
+/* Any thread; takes ownership; fabric->lock may be held. */
+void rdmux_cq_mail(struct rdmux_cq *cq, struct rdmux_mail *mail);
+
+/* ------------------------------------------------------------------------------------------------- cq (cq.c) */
+
+/* A descriptor the service thread watches. ready runs with the service's step_lock held. */
+struct rdmux_watch {
+    void (*ready)(struct rdmux_fabric *fabric, struct rdmux_watch *watch);
+};
+
+/* rdmux_cq.signal: why a call must take the slow way in. */
+enum {
+    RDMUX_SIGNAL_CLAIM = 1 << 0, /* the service thread owns the cq for a slice */
+    RDMUX_SIGNAL_DORMANT = 1 << 1, /* the service thread sleeps and wants to hear that the application is back */
+    RDMUX_SIGNAL_ATTEND = 1 << 2, /* mail, control channel or timers are waiting */
+};
+
+/* rdmux_cq.armed: by rdmux_cq_arm(), until the next poll, wait or arm. */
+enum rdmux_arming {
+    RDMUX_UNARMED,
+    RDMUX_ARMED,
+    RDMUX_TOLD, /* the service thread took what came; wake_fd keeps the descriptor readable */
+};
+
+struct rdmux_cq_domain {
+    const struct rdmux_provider_ops *ops;
+    struct rdmux_provider_cq *cq;
+};
+
+struct rdmux_cq {
+    /* First line: the way in. */
+    const uint32_t *alive;
+    _Atomic uint32_t signal;
+    _Atomic uint32_t inside; /* 1: an application's call is in the cq */
+    _Atomic uint64_t
+        calls;      /* counts them, so that the service thread sees the application come and go */
+    uint32_t fence; /* 1: no membarrier: enter by an atomic exchange */
+    uint32_t domain_count;
+    struct rdmux_list pending;  /* endpoints that have something to return */
+    struct rdmux_ep *doorbells; /* endpoints whose doorbell RDMUX_MORE holds back */
+
+    struct rdmux_cq_domain domains[RDMUX_CQ_DOMAINS_MAX];
+    struct rdmux_fabric *fabric;
+    struct rdmux_list link; /* fabric->cqs */
+    struct rdmux_list eps;
+    struct rdmux_list
+        closed; /* endpoints whose handle the application has until its next poll or wait */
+    struct rdmux_list
+        dropped; /* closed endpoints of which nobody has a handle: freed at the next progress */
+    struct rdmux_list accepting;   /* endpoints of rdmux_accept not yet returned */
+    struct rdmux_list waiter_link; /* of a listener, during rdmux_accept(); fabric->lock */
+    uint64_t id;
+    size_t ep_count;
+    size_t srq_count;
+    uint64_t depth;
+    uint64_t reserved;
+    struct rdmux_mr *_Atomic hazard; /* region the owner is inside, see target.c */
+
+    int fd;         /* epoll: the three below. The application's */
+    int work_fd;    /* epoll: the providers' descriptors */
+    int control_fd; /* epoll: the control channels */
+    int wake_fd; /* eventfd: mail, and things the service thread found while the application was away */
+    _Atomic uint32_t armed; /* enum rdmux_arming */
+    struct rdmux_list busy; /* endpoints in set-up or ending: stepped at every round */
+
+    pthread_mutex_t mail_lock;
+    struct rdmux_mail *mail; /* newest first */
+
+    pthread_mutex_t claim_lock; /* held by the service thread during a slice; a caller waits on it */
+    _Atomic uint64_t deadline_ns; /* earliest timer of the cq's endpoints, UINT64_MAX = none */
+    _Atomic uint32_t
+        sleeping;    /* 1: the application sleeps in a call; it looks for DORMANT when it wakes */
+    bool in_slice;   /* the owner is the service thread */
+    uint64_t slices; /* of the service thread */
+
+    /* Service thread's own (its step_lock). */
+    struct rdmux_list service_link;
+    struct rdmux_watch work_watch;
+    struct rdmux_watch control_watch;
+    uint32_t service_state;
+    bool service_fired;
+    uint64_t service_deadline_ns;
+    uint64_t service_calls;
+};
+
+void rdmux_cq_enter_slow(struct rdmux_cq *cq);
+static inline bool rdmux_cq_is_armed(const struct rdmux_cq *cq)
+{
+    return atomic_load_explicit(&cq->armed, memory_order_relaxed) == RDMUX_ARMED;
+}
+/* Owner: keeps the descriptor of an armed cq readable, or lets it sleep again. */
+void rdmux_cq_tell(struct rdmux_cq *cq);
+void rdmux_cq_untell(struct rdmux_cq *cq, enum rdmux_arming next);
+/* Any thread: makes the owner attend, and wakes whoever sleeps on the cq. */
+void rdmux_cq_poke(struct rdmux_cq *cq);
+
+/* Begins an application's call. false: the process forked, nothing may be done. [data path] */
+static inline bool rdmux_cq_enter(struct rdmux_cq *cq)
+{
+    if (RDMUX_UNLIKELY(*cq->alive == 0)) {
+        return false;
+    }
+    atomic_store_explicit(&cq->calls, atomic_load_explicit(&cq->calls, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+    uint32_t signal;
+    if (RDMUX_TSAN || RDMUX_UNLIKELY(cq->fence)) {
+        atomic_exchange_explicit(&cq->inside, 1, memory_order_seq_cst);
+        signal = atomic_load_explicit(&cq->signal, memory_order_seq_cst);
+    } else {
+        atomic_store_explicit(&cq->inside, 1, memory_order_relaxed);
+        atomic_signal_fence(memory_order_seq_cst); /* rdmux_cq_claim()'s membarrier completes it */
+        signal = atomic_load_explicit(&cq->signal, memory_order_acquire);
+    }
+    if (RDMUX_UNLIKELY((signal & (RDMUX_SIGNAL_CLAIM | RDMUX_SIGNAL_DORMANT)) != 0)) {
+        rdmux_cq_enter_slow(cq);
+    }
+    return true;
+}
+
+/* Ends it. Pairs with the acquire load of `inside` in rdmux_cq_claim(). [data path] */
+static inline void rdmux_cq_leave(struct rdmux_cq *cq)
+{
+    atomic_store_explicit(&cq->inside, 0, memory_order_release);
+}
+
+/* Service thread: tries to own the cq; false if an application's call is inside. */
+bool rdmux_cq_claim(struct rdmux_cq *cq);
+void rdmux_cq_release_claim(struct rdmux_cq *cq);
+/* Owner: mail, control channels, timers. */
+void rdmux_cq_attend(struct rdmux_cq *cq);
+/* Owner: one bounded round of progress: doorbells, providers, attended things. Returns whether anything was done. */
+bool rdmux_cq_progress(struct rdmux_cq *cq);
+/* Owner: lets endpoints go on although nobody takes entries: resumes, held requests, faults. Returns whether to do so again
+ * at once. */
+bool rdmux_cq_move(struct rdmux_cq *cq);
+/* Owner: puts the providers to sleep; true: something is there already. */
+bool rdmux_cq_arm_providers(struct rdmux_cq *cq);
+/* Owner: an endpoint has something to return (idempotent). */
+void rdmux_cq_pend(struct rdmux_cq *cq, struct rdmux_ep *ep);
+/* Owner: a timer is due no later than this. */
+void rdmux_cq_timer(struct rdmux_cq *cq, uint64_t deadline_ns);
+/* Owner, inside a call: progresses the cq and sleeps until done(user) or the time is over. RDMUX_OK or RDMUX_TIMED_OUT.
+ * timeout_ms as in rdmux.h. */
+enum rdmux_status rdmux_cq_wait_until(struct rdmux_cq *cq, bool (*done)(void *user), void *user,
+                                      int timeout_ms);
+/* Owner: the provider cq on a domain, opened when first asked for. */
+enum rdmux_status rdmux_cq_domain(struct rdmux_cq *cq, struct rdmux_provider_domain *domain,
+                                  uint32_t depth, struct rdmux_provider_cq **out);
+/* Owner: room for entries; RDMUX_NO_MEMORY. */
+enum rdmux_status rdmux_cq_reserve(struct rdmux_cq *cq, uint64_t entries);
+void rdmux_cq_unreserve(struct rdmux_cq *cq, uint64_t entries);
+
+/* ------------------------------------------------------------------------------------------------- control channel */
+
+/* negotiation/control_channel.h */
+struct rdmux_channel;
+
+/* ------------------------------------------------------------------------------------------------- endpoint */
+
+/* A ring of request records with their scatter/gather lists. Counters only grow; index = counter & mask. */
+struct rdmux_ring {
+    struct rdmux_request *records;
+    struct rdmux_provider_sge *sges; /* max_sge for each record */
+    uint8_t *
+        inline_data; /* max_inline for each record, for inline requests that have to wait; sends only */
+    uint32_t mask;
+    uint32_t depth;
+    uint32_t max_sge;
+    uint32_t max_inline;
+    uint64_t head; /* posted */
+    uint64_t next; /* send side: given to the provider. Receives: taken by the provider's matching */
+    uint64_t tail; /* returned to the application */
+};
+
+/* rdmux_ep.phase */
+enum rdmux_ep_phase {
+    RDMUX_PHASE_SETUP,  /* negotiating */
+    RDMUX_PHASE_READY,  /* requests go to the path */
+    RDMUX_PHASE_ENDING, /* failed or ended; the provider still drains */
+    RDMUX_PHASE_ENDED,  /* everything is done; completions may still wait to be returned */
+    RDMUX_PHASE_CLOSED, /* only rdmux_ep_user() */
+};
+
+/* rdmux_ep.events: what waits to be returned besides requests */
+enum {
+    RDMUX_EVENT_CONNECTED = 1 << 0,
+    RDMUX_EVENT_DISCONNECTED = 1 << 1,
+    RDMUX_EVENT_WRITABLE = 1 << 2,
+};
+
+/* A control frame that waits to be handled outside the provider's call. */
+struct rdmux_inbox {
+    struct rdmux_inbox *next;
+    size_t size;
+    uint8_t frame[];
+};
+
+struct rdmux_setup; /* connection.c: what only negotiation needs */
+
+struct rdmux_ep {
+    /* Data path first. */
+    const struct rdmux_provider_ops *ops; /* of the path */
+    struct rdmux_provider_ep *path;       /* NULL until committed */
+    struct rdmux_cq *cq;
+    uint32_t phase;  /* enum rdmux_ep_phase */
+    uint32_t events; /* RDMUX_EVENT_* */
+    bool blocked;    /* post said AGAIN; waits for resume */
+    bool pending;    /* on cq->pending */
+    bool want_writable;
+    bool doorbell_held;
+    bool control_work; /* rdmux_ep_control_step() has something to look at after requests were done */
+    uint32_t local_keys; /* the path needs registrations */
+    struct rdmux_provider_domain *domain;
+    struct rdmux_ring send;
+    struct rdmux_ring recv;
+    uint64_t max_send;
+    uint64_t max_recv;
+    uint64_t caps; /* native or emulated */
+    uint64_t max_inline;
+    struct rdmux_srq *srq;
+    struct rdmux_request *srq_done; /* receives of the SRQ done for this endpoint, oldest first */
+    struct rdmux_request *srq_done_last;
+    struct rdmux_request *srq_taken; /* receives of the SRQ that a message is filling */
+    struct rdmux_list pending_link;
+    struct rdmux_list busy_link; /* cq->busy */
+    uint32_t fault;              /* status of rdmux_provider_failed(), handled at the next drain */
+    struct rdmux_ep *doorbell_next;
+    struct rdmux_ep_stats stats;
+
+    /* Control. */
+    uint64_t id;
+    struct rdmux_fabric *fabric;
+    struct rdmux_list link;      /* cq->eps */
+    struct rdmux_list join_link; /* fabric->joins, fabric->lock */
+    struct rdmux_channel *channel;
+    struct rdmux_setup *setup; /* NULL once connected or failed */
+    struct rdmux_peer_process *peer;
+    struct rdmux_list remotes;
+    struct rdmux_list ready_remotes; /* whose REMOTE_READY waits */
+    struct rdmux_inbox
+        *inbox; /* control frames that came through a path sharing the socket, oldest first */
+    struct rdmux_inbox *inbox_last;
+    struct rdmux_request flush_request; /* shutdown's own */
+    bool flush_posted;
+    bool in_doubt; /* requests with the provider end as OUTCOME_UNKNOWN */
+    uint64_t connected_ns;
+    uint32_t next_import;
+    uint32_t status;       /* why it ended */
+    uint32_t setup_status; /* how negotiation ended */
+    char fault_text[RDMUX_TEXT_MAX];
+    uint64_t
+        fault_deadline_ns; /* the path is gone; until then the control channel may say why. 0 = not so */
+    bool announce;         /* an event tells the outcome of set-up */
+    bool shutdown_asked;
+    bool shutdown_sent;
+    bool shutdown_quiet; /* a call waits for the end: no event */
+    bool end_received;
+    uint64_t shutdown_deadline_ns;
+    uint64_t heartbeat_ns; /* next */
+    uint64_t ending_deadline_ns;
+    uint64_t reserved;
+    uint64_t ping_head; /* send.head when the last heartbeat went out */
+    struct rdmux_listener
+        *listener; /* accepted there, and not yet returned by rdmux_accept; a reference is held */
+    struct rdmux_list accept_link; /* cq->accepting */
+    bool proved;
+    enum rdmux_role role;
+    void *user;
+    struct rdmux_ep_info info; /* what does not change is filled in once */
+    struct rdmux_provider_ep_attr path_attr;
+    struct rdmux_local_path path_info;
+    struct sockaddr_storage peer_sockaddr;
+    socklen_t peer_sockaddr_length;
+    uint8_t secret[RDMUX_SECRET_SIZE];
+    uint32_t attempt;
+    struct rdmux_candidate *candidates; /* the explanation's, kept */
+    size_t candidate_count;
+};
+
+struct rdmux_srq {
+    struct rdmux_cq *cq;
+    struct rdmux_ring ring;
+    struct rdmux_request *free;   /* records not posted */
+    struct rdmux_request *posted; /* oldest first */
+    struct rdmux_request *posted_last;
+    uint32_t posted_count;
+    uint32_t used; /* records posted, taken or not yet returned */
+    size_t ep_count;
+    uint64_t reserved;
+    struct rdmux_provider_srq *provider[RDMUX_CQ_DOMAINS_MAX]; /* parallel to cq->domains */
+};
+
+enum rdmux_remote_state {
+    RDMUX_REMOTE_ASKING,
+    RDMUX_REMOTE_READY,
+    RDMUX_REMOTE_DEAD, /* refused, revoked, or the endpoint ended: status tells */
+};
+
+struct rdmux_remote {
+    /* Data path first. */
+    struct rdmux_ep *ep;
+    struct rdmux_provider_remote *path; /* NULL unless READY */
+    uint64_t length;
+    uint32_t access;
+    uint32_t state;    /* enum rdmux_remote_state */
+    bool device_scope; /* atomics on it are another path's */
+    uint32_t status;
+    uint32_t id;
+    uint64_t region;
+    struct rdmux_token token;
+    struct rdmux_list link;       /* ep->remotes */
+    struct rdmux_list ready_link; /* ep->ready_remotes */
+    bool announce;
+    bool closed;
+    bool revoking; /* drains, then answers */
+    uint32_t revoke_number;
+    uint64_t drain_until; /* send-side sequence up to which requests may still use it */
+};
+
+/* ep.c */
+enum rdmux_status rdmux_ep_create(struct rdmux_fabric *fabric, struct rdmux_cq *cq,
+                                  const struct rdmux_ep_attr *attr, struct rdmux_ep **out);
+/* Fills attr from the caller's, checks every field, sets defaults. */
+enum rdmux_status rdmux_ep_attr_check(const struct rdmux_ep_attr *from, struct rdmux_fabric *fabric,
+                                      struct rdmux_cq *cq, struct rdmux_ep_attr *to);
+/* Owner: negotiation gave the endpoint its path; requests may start. */
+void rdmux_ep_attach(struct rdmux_ep *ep, struct rdmux_provider_ep *path);
+/* Owner: ends the endpoint; the first cause counts. Idempotent. */
+void rdmux_ep_fail(struct rdmux_ep *ep, enum rdmux_status status, const char *format, ...)
+    RDMUX_PRINTF(3, 4);
+/* Owner: goes on with an endpoint in ENDING. */
+void rdmux_ep_end_step(struct rdmux_ep *ep);
+/* Owner: closes it; its memory goes at the next progress. Nobody may have its handle but rdmux_ep_close(). */
+void rdmux_ep_dismantle(struct rdmux_ep *ep);
+/* Owner: frees a closed endpoint's memory. */
+void rdmux_ep_free(struct rdmux_ep *ep);
+/* Owner: moves what can move: resumes, held requests, done records; writes up to max entries. */
+size_t rdmux_ep_drain(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max);
+/* True while an entry could be returned. */
+bool rdmux_ep_has_entries(const struct rdmux_ep *ep);
+/* Owner: gives held requests to the provider as far as it takes them. */
+void rdmux_ep_push(struct rdmux_ep *ep, bool more);
+/* Owner: the path is new; tells it of the receives posted so far. */
+void rdmux_ep_offer_all_receives(struct rdmux_ep *ep);
+/* All requests before this sequence are done. */
+bool rdmux_ep_done_before(const struct rdmux_ep *ep, uint64_t sequence);
+enum rdmux_status rdmux_ring_create(struct rdmux_fabric *fabric, struct rdmux_ring *ring,
+                                    uint32_t depth, uint32_t max_sge, uint32_t max_inline);
+void rdmux_ring_destroy(struct rdmux_fabric *fabric, struct rdmux_ring *ring);
+
+/* srq.c */
+struct rdmux_request *rdmux_srq_take(struct rdmux_srq *srq);
+/* A record goes back to the free ones (returned to the application) or to the front of the posted (its endpoint closed). */
+void rdmux_srq_put(struct rdmux_srq *srq, struct rdmux_request *request);
+void rdmux_srq_unput(struct rdmux_srq *srq, struct rdmux_request *request);
+/* The provider SRQ on the cq's domain, opened when first asked for; receives posted so far are given to it. */
+enum rdmux_status rdmux_srq_domain(struct rdmux_srq *srq, struct rdmux_provider_cq *cq,
+                                   struct rdmux_provider_srq **out);
+/* Fills a receive record from a wr, its list going to `into`; checks. Without a domain: later = the endpoint will look registrations
+ * up when it has its path. */
+enum rdmux_status rdmux_recv_prepare(struct rdmux_fabric *fabric,
+                                     const struct rdmux_provider_domain *domain, bool later,
+                                     struct rdmux_request *request, struct rdmux_provider_sge *into,
+                                     uint32_t max_sge, const struct rdmux_wr *wr);
+
+/* connection.c, control.c */
+/* Owner: the control channel has something, or a timer is due. */
+void rdmux_ep_control_ready(struct rdmux_ep *ep);
+void rdmux_ep_timers(struct rdmux_ep *ep, uint64_t now_ns);
+uint64_t rdmux_ep_deadline(const struct rdmux_ep *ep);
+/* Owner: a provider made progress while the endpoint is in set-up. */
+void rdmux_ep_setup_step(struct rdmux_ep *ep);
+void rdmux_ep_setup_destroy(struct rdmux_ep *ep);
+/* Owner: sends a message on the control channel; nothing if it is gone. */
+void rdmux_ep_tell(struct rdmux_ep *ep, const struct rdmux_message *message);
+/* Owner: the endpoint is about to end; tells the peer why, if it can be told. */
+void rdmux_ep_tell_end(struct rdmux_ep *ep);
+/* Owner: the path is about to be closed; the remote loses its provider part. */
+void rdmux_remote_detach(struct rdmux_remote *remote);
+/* Owner: asks the peer to resolve its token. */
+void rdmux_remote_ask(struct rdmux_remote *remote);
+/* Owner: the peer answered (IMPORTED); the peer revokes a region (REVOKE). */
+void rdmux_remote_answered(struct rdmux_ep *ep, const struct rdmux_message *message);
+void rdmux_remote_revoked(struct rdmux_ep *ep, uint64_t region, uint32_t number);
+/* Owner: ends closed and revoked imports whose requests have drained; true while some have not. */
+bool rdmux_remotes_step(struct rdmux_ep *ep);
+/* Owner: the path reported a fault. */
+void rdmux_ep_path_fault(struct rdmux_ep *ep);
+/* Owner: a message of the control channel, once connected. */
+void rdmux_ep_message(struct rdmux_ep *ep, const uint8_t *frame, size_t size);
+/* Owner: lets the path hand over what has arrived already, before the endpoint ends. */
+void rdmux_ep_drain_path(struct rdmux_ep *ep);
+/* Owner: set-up succeeded: heartbeats start. */
+void rdmux_ep_start_liveness(struct rdmux_ep *ep);
+/* Owner: remotes whose requests have drained answer their revocation; shutdown goes on. Called after each drain that needs it. */
+void rdmux_ep_control_step(struct rdmux_ep *ep);
+
+/* service.c */
+enum rdmux_status rdmux_service_create(struct rdmux_fabric *fabric);
+/* Stops and joins the threads. */
+void rdmux_service_stop(struct rdmux_fabric *fabric);
+void rdmux_service_destroy(struct rdmux_fabric *fabric);
+/* One round without sleeping; fabric_progress, and calls that wait without a service thread. */
+void rdmux_service_step(struct rdmux_fabric *fabric, int timeout_ms);
+int rdmux_service_fd(struct rdmux_fabric *fabric);
+void rdmux_service_add_cq(struct rdmux_cq *cq);
+/* Returns when the service thread will not touch the cq again. */
+void rdmux_service_remove_cq(struct rdmux_cq *cq);
+/* Watches fd for reading (events as in epoll_ctl(2)). */
+enum rdmux_status rdmux_service_watch(struct rdmux_fabric *fabric, int fd, uint32_t events,
+                                      struct rdmux_watch *watch);
+/* When it returns, watch is not called again. fabric->lock must not be held. */
+void rdmux_service_unwatch(struct rdmux_fabric *fabric, int fd, struct rdmux_watch *watch);
+/* One-shot watches: armed again. Any thread. */
+void rdmux_service_rearm(struct rdmux_fabric *fabric, int fd, struct rdmux_watch *watch);
+/* The service's lock of a step, recursive; before fabric->lock. */
+void rdmux_service_lock(struct rdmux_fabric *fabric);
+void rdmux_service_unlock(struct rdmux_fabric *fabric);
+/* A listener wants rdmux_listener_timers() to be called at this time. */
+void rdmux_service_timer(struct rdmux_fabric *fabric, uint64_t deadline_ns);
+void rdmux_service_wake(struct rdmux_fabric *fabric);
+static inline bool rdmux_fabric_is_manual(const struct rdmux_fabric *fabric)
+{
+    return (fabric->flags & RDMUX_FABRIC_NO_SERVICE_THREAD) != 0;
+}
+/* Runs work(job) on the worker thread (within this call without one). */
+struct rdmux_job {
+    struct rdmux_job *next;
+    void (*work)(struct rdmux_job *job);
+};
+void rdmux_worker_run(struct rdmux_fabric *fabric, struct rdmux_job *job);
+
+#endif

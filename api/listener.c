@@ -1,0 +1,909 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * Listeners: one TCP address for all paths.
+ *
+ * The service thread accepts sockets and reads exactly what each says first: HELLO and OFFER of a connection, which then
+ * waits to be shown and taken; or JOIN, which is handed to the cq of the connection with that secret. Strangers cost one small
+ * record each until they have said something sensible; when there are too many, the oldest silent one goes.
+ */
+#include "api/listener.h"
+
+#include "api/address.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum {
+    DEFAULT_BACKLOG = 1024,
+    DEFAULT_MAX_PENDING = 4096,
+    DEFAULT_HELLO_TIMEOUT_MS = 5000,
+    ACCEPTS_PER_EVENT = 64,
+    FIRST_SIZE = 128, /* room in the record itself: a HELLO or a JOIN */
+    TIMER_NS = 100 * 1000 * 1000,
+};
+
+/* A connection nobody has taken yet. */
+struct stranger {
+    struct rdmux_watch watch;
+    struct rdmux_list link; /* listener->silent or listener->introduced */
+    struct rdmux_listener *listener;
+    int socket;
+    bool introduced;
+    bool shown;
+    uint64_t id;
+    uint64_t deadline_ns;
+    struct sockaddr_storage address;
+    socklen_t address_length;
+    uint8_t first[FIRST_SIZE];
+    uint8_t *bytes; /* first, or an allocation once an OFFER is known to come */
+    size_t have;
+    size_t hello_size; /* bytes of the HELLO at the beginning, 0 while it is not complete */
+    uint32_t private_length;
+    uint8_t private_data[RDMUX_PRIVATE_DATA_MAX];
+};
+
+struct rdmux_listener {
+    struct rdmux_watch watch;
+    struct rdmux_fabric *fabric;
+    struct rdmux_list link; /* fabric->listeners; fabric->lock, like all below */
+    int socket;
+    int event_fd;
+    int spare_fd; /* given up for a moment when descriptors run out, so that a connection can be refused */
+    char address[RDMUX_ADDRESS_MAX];
+    char paths[256];
+    uint32_t max_pending;
+    uint32_t hello_timeout_ms;
+    uint32_t count; /* strangers */
+    uint32_t unshown;
+    int proved;
+    uint32_t refs; /* endpoints in set-up, and the application's handle */
+    bool closed;
+    bool readable;
+    bool resting; /* step_lock: not watched until the next timer, as there is no descriptor for anybody */
+    struct rdmux_list silent;     /* oldest first */
+    struct rdmux_list introduced; /* oldest first */
+    pthread_cond_t changed;
+    struct rdmux_list waiters; /* cqs, by waiter_link */
+};
+
+/* The descriptor follows: readable while something is neither shown nor taken, or proved and not returned. */
+static void update_descriptor(struct rdmux_listener *listener)
+{
+    bool wanted = listener->unshown != 0 || listener->proved > 0;
+    if (wanted && !listener->readable) {
+        uint64_t one = 1;
+        ssize_t written = write(listener->event_fd, &one, sizeof(one));
+        (void)written;
+    } else if (!wanted && listener->readable) {
+        uint64_t count;
+        ssize_t taken = read(listener->event_fd, &count, sizeof(count));
+        (void)taken;
+    }
+    listener->readable = wanted;
+}
+
+/* ------------------------------------------------------------------------------------------------- strangers */
+
+/* Takes it off its list; fabric->lock is held. */
+static void unlink_stranger(struct stranger *stranger)
+{
+    struct rdmux_listener *listener = stranger->listener;
+    rdmux_list_remove(&stranger->link);
+    listener->count--;
+    if (stranger->introduced && !stranger->shown) {
+        listener->unshown--;
+        update_descriptor(listener);
+    }
+}
+
+static void free_stranger(struct stranger *stranger)
+{
+    struct rdmux_fabric *fabric = stranger->listener->fabric;
+    if (stranger->bytes != stranger->first) {
+        rdmux_release(fabric, stranger->bytes);
+    }
+    rdmux_release(fabric, stranger);
+}
+
+static void drop_stranger(struct stranger *stranger, const char *why)
+{
+    struct rdmux_fabric *fabric = stranger->listener->fabric;
+    char from[RDMUX_ADDRESS_MAX];
+    rdmux_address_format((struct sockaddr *)&stranger->address, stranger->address_length, from);
+    if (why != NULL) {
+        rdmux_log(fabric, RDMUX_LOG_WARN, "listener %s: connection from %s: %s; dropped",
+                  stranger->listener->address, from, why);
+    }
+    rdmux_service_unwatch(fabric, stranger->socket, &stranger->watch);
+    pthread_mutex_lock(&fabric->lock);
+    unlink_stranger(stranger);
+    pthread_mutex_unlock(&fabric->lock);
+    close(stranger->socket);
+    free_stranger(stranger);
+}
+
+static void drop_oldest_silent(struct rdmux_listener *listener, const char *why)
+{
+    if (!rdmux_list_empty(&listener->silent)) {
+        drop_stranger(RDMUX_CONTAINER(listener->silent.next, struct stranger, link), why);
+    }
+}
+
+/* A JOIN: the socket belongs to the connection with this secret. */
+static void hand_over_join(struct stranger *stranger)
+{
+    struct rdmux_fabric *fabric = stranger->listener->fabric;
+    struct rdmux_join join;
+    if (rdmux_join_decode(stranger->bytes, &join) != RDMUX_OK) {
+        drop_stranger(stranger, "says JOIN, but not as the protocol does");
+        return;
+    }
+    struct rdmux_join_mail *mail = rdmux_allocate(fabric, sizeof(*mail));
+    if (mail == NULL) {
+        drop_stranger(stranger, "out of memory");
+        return;
+    }
+    rdmux_service_unwatch(fabric, stranger->socket, &stranger->watch);
+    mail->mail.deliver = rdmux_ep_deliver_join;
+    mail->fabric = fabric;
+    mail->join = join;
+    mail->socket = stranger->socket;
+    bool found = false;
+    pthread_mutex_lock(&fabric->lock);
+    for (struct rdmux_list *at = fabric->joins.next; at != &fabric->joins && !found; at = at->next) {
+        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, join_link);
+        uint8_t difference = 0;
+        for (size_t i = 0; i < sizeof(join.secret); i++) {
+            difference |= (uint8_t)(ep->secret[i] ^ join.secret[i]);
+        }
+        if (difference == 0) {
+            found = true;
+            rdmux_cq_mail(ep->cq, &mail->mail);
+        }
+    }
+    unlink_stranger(stranger);
+    pthread_mutex_unlock(&fabric->lock);
+    if (!found) {
+        rdmux_log(fabric, RDMUX_LOG_WARN,
+                  "listener %s: a socket joins a connection that is not there; dropped",
+                  stranger->listener->address);
+        close(stranger->socket);
+        rdmux_release(fabric, mail);
+    }
+    free_stranger(stranger);
+}
+
+/* `rdmux explain`: ranked and answered here, nothing is connected. */
+static void answer_explain(struct stranger *stranger)
+{
+    struct rdmux_listener *listener = stranger->listener;
+    struct rdmux_fabric *fabric = listener->fabric;
+    struct rdmux_offer *offer = rdmux_allocate(fabric, sizeof(*offer));
+    void *memory = rdmux_allocate(fabric, rdmux_handshake_size());
+    struct rdmux_handshake *handshake = NULL;
+    if (offer != NULL && memory != NULL) {
+        struct rdmux_handshake_config config = {
+            .role = RDMUX_ROLE_ACCEPT,
+            .hello_timeout_ms = listener->hello_timeout_ms,
+            .offer = offer,
+            .received = stranger->bytes,
+            .received_size = stranger->have,
+        };
+        rdmux_offer_defaults(fabric, listener->paths, offer);
+        rdmux_hello_fill(fabric, &config.hello);
+        if (rdmux_handshake_init(memory, &config, rdmux_now(fabric), &handshake) == RDMUX_OK) {
+            struct rdmux_handshake_action action;
+            for (rdmux_handshake_next(handshake, &action); action.kind == RDMUX_ACTION_SEND;
+                 rdmux_handshake_next(handshake, &action)) {
+                ssize_t sent = send(stranger->socket, action.bytes, action.size, MSG_NOSIGNAL);
+                if (sent < 0 || (size_t)sent != action.size) {
+                    break; /* a few KiB on a fresh socket: only a dead peer is in the way */
+                }
+            }
+        }
+    }
+    rdmux_release(fabric, memory);
+    rdmux_release(fabric, offer);
+    drop_stranger(stranger, NULL);
+}
+
+/* HELLO and OFFER are here. */
+static void introduce(struct stranger *stranger)
+{
+    struct rdmux_listener *listener = stranger->listener;
+    struct rdmux_fabric *fabric = listener->fabric;
+    struct rdmux_hello hello;
+    if (stranger->bytes[stranger->hello_size] != RDMUX_FRAME_OFFER) {
+        drop_stranger(stranger, "its second frame is no OFFER");
+        return;
+    }
+    if (rdmux_hello_decode(stranger->bytes, stranger->hello_size, &hello) == RDMUX_OK &&
+        (hello.flags & RDMUX_HELLO_EXPLAIN_ONLY) != 0) {
+        answer_explain(stranger);
+        return;
+    }
+    struct rdmux_offer *offer = rdmux_allocate(fabric, sizeof(*offer));
+    if (offer == NULL) {
+        drop_stranger(stranger, "out of memory");
+        return;
+    }
+    size_t offer_at = stranger->hello_size + RDMUX_FRAME_HEADER_SIZE;
+    enum rdmux_status status = rdmux_offer_decode(stranger->bytes + offer_at,
+                                                  stranger->have - offer_at, offer);
+    if (status == RDMUX_OK) {
+        stranger->private_length = offer->private_length;
+        memcpy(stranger->private_data, offer->private_data, sizeof(stranger->private_data));
+    }
+    rdmux_release(fabric, offer);
+    if (status != RDMUX_OK) {
+        drop_stranger(stranger, "its OFFER breaks the protocol");
+        return;
+    }
+    pthread_mutex_lock(&fabric->lock);
+    rdmux_list_remove(&stranger->link);
+    rdmux_list_append(&listener->introduced, &stranger->link);
+    stranger->introduced = true;
+    listener->unshown++;
+    update_descriptor(listener);
+    pthread_cond_broadcast(&listener->changed);
+    for (struct rdmux_list *at = listener->waiters.next; at != &listener->waiters; at = at->next) {
+        rdmux_cq_poke(RDMUX_CONTAINER(at, struct rdmux_cq, waiter_link));
+    }
+    pthread_mutex_unlock(&fabric->lock);
+}
+
+/* Reads no further than HELLO and OFFER, or JOIN. Returns false if the stranger is gone. */
+static bool read_stranger(struct stranger *stranger)
+{
+    struct rdmux_fabric *fabric = stranger->listener->fabric;
+    for (;;) {
+        bool bad = false;
+        size_t part = stranger->have - stranger->hello_size;
+        size_t total = rdmux_frame_total(stranger->bytes + stranger->hello_size, part,
+                                         stranger->hello_size == 0, &bad);
+        if (bad) {
+            drop_stranger(stranger, "does not speak this protocol");
+            return false;
+        }
+        size_t want = total == 0 ? RDMUX_FRAME_HEADER_SIZE : total;
+        if (total != 0 && part == total) {
+            if (stranger->hello_size != 0) {
+                introduce(stranger);
+                return false;
+            }
+            if (rdmux_frame_is_join(stranger->bytes)) {
+                hand_over_join(stranger);
+                return false;
+            }
+            stranger->hello_size = total;
+            continue;
+        }
+        if (stranger->hello_size + want > FIRST_SIZE && stranger->bytes == stranger->first) {
+            uint8_t *bytes = rdmux_allocate(fabric, stranger->hello_size + want);
+            if (bytes == NULL) {
+                drop_stranger(stranger, "out of memory");
+                return false;
+            }
+            memcpy(bytes, stranger->first, stranger->have);
+            stranger->bytes = bytes;
+        }
+        ssize_t got = recv(stranger->socket, stranger->bytes + stranger->have, want - part, 0);
+        if (got > 0) {
+            stranger->have += (size_t)got;
+        } else if (got < 0 && errno == EINTR) {
+            continue;
+        } else if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+            return true;
+        } else {
+            drop_stranger(stranger,
+                          stranger->have == 0 ? NULL : "ended before it had introduced itself");
+            return false;
+        }
+    }
+}
+
+static void stranger_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
+{
+    struct stranger *stranger = RDMUX_CONTAINER(watch, struct stranger, watch);
+    if (!stranger->introduced) {
+        read_stranger(stranger);
+        return;
+    }
+    /* It says more, or left, before it was taken. */
+    char byte;
+    ssize_t got = recv(stranger->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
+        drop_stranger(stranger, "left before it was accepted");
+    } else if (got > 0) {
+        rdmux_service_unwatch(fabric, stranger->socket, watch);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------- accepting sockets */
+
+static bool out_of_descriptors(struct rdmux_listener *listener)
+{
+    if (!rdmux_list_empty(&listener->silent)) {
+        drop_oldest_silent(listener, "descriptors run out, and it has said nothing");
+        return true;
+    }
+    /* Nobody to drop: take the newcomer with the spare descriptor and turn it away, else the backlog would wake us for ever. */
+    int socket = -1;
+    if (listener->spare_fd >= 0) {
+        close(listener->spare_fd);
+        socket = accept4(listener->socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    }
+    if (socket >= 0) {
+        close(socket);
+        rdmux_log(listener->fabric, RDMUX_LOG_WARN,
+                  "listener %s: descriptors run out; a connection was turned away; raise the limit "
+                  "with ulimit -n",
+                  listener->address);
+    } else {
+        /* Somebody else took the spare one. */
+        rdmux_service_unwatch(listener->fabric, listener->socket, &listener->watch);
+        listener->resting = true;
+        rdmux_service_timer(listener->fabric, rdmux_now(listener->fabric) + TIMER_NS);
+    }
+    listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    return false;
+}
+
+/* The listener was resting: are there descriptors again? */
+static void watch_again(struct rdmux_listener *listener)
+{
+    if (listener->spare_fd < 0) {
+        listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    }
+    listener->resting = listener->spare_fd < 0 ||
+                        rdmux_service_watch(listener->fabric, listener->socket, EPOLLIN,
+                                            &listener->watch) != RDMUX_OK;
+}
+
+static void take_newcomer(struct rdmux_listener *listener, int socket,
+                          const struct sockaddr_storage *address, socklen_t address_length)
+{
+    struct rdmux_fabric *fabric = listener->fabric;
+    struct stranger *stranger = rdmux_allocate(fabric, sizeof(*stranger));
+    if (stranger == NULL) {
+        close(socket);
+        rdmux_log(fabric, RDMUX_LOG_ERROR,
+                  "listener %s: out of memory; a connection was turned away", listener->address);
+        return;
+    }
+    stranger->watch.ready = stranger_ready;
+    stranger->listener = listener;
+    stranger->socket = socket;
+    stranger->bytes = stranger->first;
+    stranger->address = *address;
+    stranger->address_length = address_length;
+    stranger->id = atomic_fetch_add(&fabric->next_id, 1);
+    stranger->deadline_ns = rdmux_now(fabric) + (uint64_t)listener->hello_timeout_ms * 1000000;
+    pthread_mutex_lock(&fabric->lock);
+    rdmux_list_append(&listener->silent, &stranger->link);
+    listener->count++;
+    pthread_mutex_unlock(&fabric->lock);
+    int one = 1;
+    setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    if (rdmux_service_watch(fabric, socket, EPOLLIN, &stranger->watch) != RDMUX_OK) {
+        drop_stranger(stranger, "cannot be watched");
+        return;
+    }
+    rdmux_service_timer(fabric, rdmux_now(fabric) + TIMER_NS);
+    if (listener->count > listener->max_pending) {
+        drop_oldest_silent(listener, "too many connections wait, and it has said nothing");
+    }
+}
+
+static void listener_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
+{
+    (void)fabric;
+    struct rdmux_listener *listener = RDMUX_CONTAINER(watch, struct rdmux_listener, watch);
+    for (int i = 0; i < ACCEPTS_PER_EVENT; i++) {
+        struct sockaddr_storage address;
+        socklen_t length = sizeof(address);
+        int socket = accept4(listener->socket, (struct sockaddr *)&address, &length,
+                             SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (socket >= 0) {
+            take_newcomer(listener, socket, &address, length);
+        } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+            if (!out_of_descriptors(listener)) {
+                return;
+            }
+        } else if (errno != EINTR && errno != ECONNABORTED) {
+            return;
+        }
+    }
+}
+
+uint64_t rdmux_listeners_timers(struct rdmux_fabric *fabric, uint64_t now_ns)
+{
+    bool waiting = false;
+    pthread_mutex_lock(&fabric->lock);
+    for (struct rdmux_list *at = fabric->listeners.next; at != &fabric->listeners; at = at->next) {
+        struct rdmux_listener *listener = RDMUX_CONTAINER(at, struct rdmux_listener, link);
+        if (listener->resting) {
+            watch_again(listener);
+            waiting = waiting || listener->resting;
+        }
+        while (!rdmux_list_empty(&listener->silent)) {
+            struct stranger *oldest = RDMUX_CONTAINER(listener->silent.next, struct stranger, link);
+            if (now_ns < oldest->deadline_ns) {
+                waiting = true;
+                break;
+            }
+            pthread_mutex_unlock(
+                &fabric->lock); /* step_lock keeps lists and listeners where they are */
+            drop_stranger(oldest, "has not introduced itself in time");
+            pthread_mutex_lock(&fabric->lock);
+        }
+    }
+    pthread_mutex_unlock(&fabric->lock);
+    return waiting ? now_ns + TIMER_NS : UINT64_MAX;
+}
+
+/* ------------------------------------------------------------------------------------------------- showing and taking */
+
+static struct stranger *find_introduced(struct rdmux_listener *listener, uint64_t id)
+{
+    for (struct rdmux_list *at = listener->introduced.next; at != &listener->introduced;
+         at = at->next) {
+        struct stranger *stranger = RDMUX_CONTAINER(at, struct stranger, link);
+        if (id == 0 || stranger->id == id) {
+            return stranger;
+        }
+    }
+    return NULL;
+}
+
+/* Unlinks an introduced stranger and stops watching it; NULL if there is none. */
+static struct stranger *take_stranger(struct rdmux_listener *listener, uint64_t id)
+{
+    struct rdmux_fabric *fabric = listener->fabric;
+    rdmux_service_lock(fabric); /* the service thread may be about to read from it */
+    pthread_mutex_lock(&fabric->lock);
+    struct stranger *stranger = find_introduced(listener, id);
+    if (stranger != NULL) {
+        unlink_stranger(stranger);
+    }
+    pthread_mutex_unlock(&fabric->lock);
+    if (stranger != NULL) {
+        rdmux_service_unwatch(fabric, stranger->socket, &stranger->watch);
+    }
+    rdmux_service_unlock(fabric);
+    return stranger;
+}
+
+enum rdmux_status rdmux_listener_take(struct rdmux_listener *listener, uint64_t id,
+                                      struct rdmux_arrival *out)
+{
+    pthread_mutex_lock(&listener->fabric->lock);
+    bool there = find_introduced(listener, id) != NULL;
+    pthread_mutex_unlock(&listener->fabric->lock);
+    struct stranger *stranger = there ? take_stranger(listener, id) : NULL;
+    if (stranger == NULL) {
+        return id == 0 ? RDMUX_AGAIN
+                       : rdmux_fail(RDMUX_INVALID,
+                                    "rdmux_accept: attr.peer %llu is not a waiting connection",
+                                    (unsigned long long)id);
+    }
+    out->received = stranger->bytes;
+    if (stranger->bytes == stranger->first) {
+        out->received = rdmux_allocate(listener->fabric, stranger->have);
+        if (out->received != NULL) {
+            memcpy(out->received, stranger->first, stranger->have);
+        }
+    }
+    stranger->bytes = stranger->first;
+    out->id = stranger->id;
+    out->socket = stranger->socket;
+    out->received_size = stranger->have;
+    out->address = stranger->address;
+    out->address_length = stranger->address_length;
+    free_stranger(stranger);
+    if (out->received == NULL) {
+        close(out->socket);
+        return rdmux_fail(RDMUX_NO_MEMORY, "rdmux_accept: out of memory");
+    }
+    return RDMUX_OK;
+}
+
+void rdmux_listener_wait(struct rdmux_listener *listener, struct rdmux_cq *cq, bool waits)
+{
+    pthread_mutex_lock(&listener->fabric->lock);
+    if (waits) {
+        rdmux_list_append(&listener->waiters, &cq->waiter_link);
+    } else {
+        rdmux_list_remove(&cq->waiter_link);
+    }
+    pthread_mutex_unlock(&listener->fabric->lock);
+}
+
+void rdmux_listener_proved(struct rdmux_listener *listener, int change)
+{
+    pthread_mutex_lock(&listener->fabric->lock);
+    listener->proved += change;
+    update_descriptor(listener);
+    pthread_mutex_unlock(&listener->fabric->lock);
+}
+
+struct rdmux_fabric *rdmux_listener_fabric(struct rdmux_listener *listener)
+{
+    return listener->fabric;
+}
+
+const char *rdmux_listener_paths(struct rdmux_listener *listener)
+{
+    return listener->paths;
+}
+
+static void show(struct stranger *stranger, struct rdmux_peer *out)
+{
+    struct rdmux_peer peer = RDMUX_PEER_INIT;
+    peer.id = stranger->id;
+    rdmux_address_format((struct sockaddr *)&stranger->address, stranger->address_length,
+                         peer.address);
+    peer.private_length = stranger->private_length;
+    memcpy(peer.private_data, stranger->private_data, sizeof(peer.private_data));
+    uint32_t size = out->size < sizeof(peer) ? out->size : (uint32_t)sizeof(peer);
+    peer.size = out->size;
+    memcpy(out, &peer, size);
+}
+
+enum rdmux_status rdmux_listener_next(struct rdmux_listener *listener, int timeout_ms,
+                                      struct rdmux_peer *out)
+{
+    if (listener == NULL || *listener->fabric->alive == 0 || out == NULL || timeout_ms < -1 ||
+        out->size < offsetof(struct rdmux_peer, address)) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_listener_next: %s",
+                          listener == NULL  ? "listener is NULL"
+                          : out == NULL     ? "out is NULL"
+                          : timeout_ms < -1 ? "timeout_ms is below -1"
+                          : *listener->fabric->alive == 0
+                              ? "the listener belongs to the parent process"
+                              : "out->size is too small; use RDMUX_PEER_INIT");
+    }
+    struct rdmux_fabric *fabric = listener->fabric;
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    if (timeout_ms > 0) {
+        until.tv_sec += timeout_ms / 1000;
+        until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+    }
+    for (;;) {
+        if (rdmux_fabric_is_manual(fabric)) {
+            rdmux_service_step(fabric, 0);
+        }
+        pthread_mutex_lock(&fabric->lock);
+        for (struct rdmux_list *at = listener->introduced.next; at != &listener->introduced;
+             at = at->next) {
+            struct stranger *stranger = RDMUX_CONTAINER(at, struct stranger, link);
+            if (!stranger->shown) {
+                stranger->shown = true;
+                listener->unshown--;
+                update_descriptor(listener);
+                show(stranger, out);
+                pthread_mutex_unlock(&fabric->lock);
+                return RDMUX_OK;
+            }
+        }
+        int error = 0;
+        if (timeout_ms == 0) {
+            error = EAGAIN;
+        } else if (!rdmux_fabric_is_manual(fabric)) {
+            error = timeout_ms < 0
+                        ? pthread_cond_wait(&listener->changed, &fabric->lock)
+                        : pthread_cond_timedwait(&listener->changed, &fabric->lock, &until);
+        }
+        pthread_mutex_unlock(&fabric->lock);
+        if (timeout_ms != 0 && rdmux_fabric_is_manual(fabric)) {
+            struct timespec now;
+            clock_gettime(CLOCK_MONOTONIC, &now);
+            if (timeout_ms > 0 && (now.tv_sec > until.tv_sec ||
+                                   (now.tv_sec == until.tv_sec && now.tv_nsec >= until.tv_nsec))) {
+                error = ETIMEDOUT;
+            } else {
+                rdmux_service_step(fabric, 10);
+            }
+        }
+        if (error == EAGAIN) {
+            return rdmux_fail(RDMUX_AGAIN, "rdmux_listener_next: no connection waits");
+        }
+        if (error == ETIMEDOUT) {
+            return rdmux_fail(RDMUX_TIMED_OUT,
+                              "rdmux_listener_next: no connection came within %d ms", timeout_ms);
+        }
+    }
+}
+
+enum rdmux_status rdmux_reject(struct rdmux_listener *listener, uint64_t peer, uint32_t reason,
+                               const void *private_data, size_t length)
+{
+    if (listener == NULL || *listener->fabric->alive == 0 || peer == 0 ||
+        length > RDMUX_PRIVATE_DATA_MAX || (private_data == NULL && length != 0)) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_reject: %s",
+                          listener == NULL ? "listener is NULL"
+                          : peer == 0      ? "peer is 0"
+                          : length > RDMUX_PRIVATE_DATA_MAX
+                              ? "private data is longer than 196 bytes"
+                              : "private_data is NULL, or another process's listener");
+    }
+    struct rdmux_fabric *fabric = listener->fabric;
+    struct stranger *stranger = take_stranger(listener, peer);
+    if (stranger == NULL) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_reject: peer %llu is not a waiting connection",
+                          (unsigned long long)peer);
+    }
+    struct rdmux_message message = {
+        .type = RDMUX_FRAME_REJECT,
+        .status = reason,
+        .description_length = (uint32_t)length,
+    };
+    if (length != 0) {
+        memcpy(message.description, private_data, length);
+    }
+    uint8_t frame[RDMUX_HELLO_SIZE + RDMUX_MESSAGE_MAX];
+    struct rdmux_hello hello;
+    rdmux_hello_fill(fabric, &hello);
+    rdmux_hello_encode(&hello, frame);
+    size_t size = RDMUX_HELLO_SIZE + rdmux_message_encode(&message, frame + RDMUX_HELLO_SIZE);
+    ssize_t sent = send(stranger->socket, frame, size, MSG_NOSIGNAL);
+    (void)sent; /* one that is gone needs no answer */
+    close(stranger->socket);
+    free_stranger(stranger);
+    return RDMUX_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------- life */
+
+static enum rdmux_status open_socket(struct rdmux_listener *listener,
+                                     const struct addrinfo *address, const char *text,
+                                     uint32_t backlog)
+{
+    assert(address != NULL); /* getaddrinfo() succeeded */
+    int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) {
+        return rdmux_fail(
+            errno == EMFILE || errno == ENFILE ? RDMUX_NO_MEMORY : RDMUX_IO,
+            "rdmux_listen: no socket to be had (errno %d); raise the limit with ulimit -n", errno);
+    }
+    int one = 1;
+    int zero = 0;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    if (address->ai_family == AF_INET6) {
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero,
+                   sizeof(zero)); /* "all addresses" means IPv4 too */
+    }
+    if (bind(fd, address->ai_addr, address->ai_addrlen) != 0 || listen(fd, (int)backlog) != 0) {
+        int error = errno;
+        close(fd);
+        return rdmux_fail(
+            RDMUX_IO, "rdmux_listen: %s: %s", text,
+            error == EADDRINUSE
+                ? "the address is in use by another program; choose another port, or 0"
+            : error == EADDRNOTAVAIL ? "not an address of this machine"
+            : error == EACCES        ? "ports below 1024 need privileges"
+                                     : strerror(error));
+    }
+    struct sockaddr_storage bound;
+    socklen_t length = sizeof(bound);
+    getsockname(fd, (struct sockaddr *)&bound, &length);
+    rdmux_address_format((struct sockaddr *)&bound, length, listener->address);
+    listener->socket = fd;
+    return RDMUX_OK;
+}
+
+static enum rdmux_status bind_first(struct rdmux_listener *listener, const char *text,
+                                    uint32_t backlog)
+{
+    struct rdmux_address_text parts;
+    enum rdmux_status status = rdmux_address_split(text, &parts);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    struct addrinfo *addresses = NULL;
+    status = rdmux_address_resolve(&parts, true, false, &addresses);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    /* For all addresses an IPv6 socket takes IPv4 too, where the machine has IPv6. */
+    const struct addrinfo *first = addresses;
+    for (const struct addrinfo *at = addresses; at != NULL && parts.host[0] == '\0';
+         at = at->ai_next) {
+        if (at->ai_family == AF_INET6) {
+            first = at;
+            break;
+        }
+    }
+    status = open_socket(listener, first, text, backlog);
+    for (const struct addrinfo *at = addresses; at != NULL && status != RDMUX_OK; at = at->ai_next) {
+        if (at != first) {
+            status = open_socket(listener, at, text, backlog);
+        }
+    }
+    freeaddrinfo(addresses);
+    return status;
+}
+
+static enum rdmux_status take_attr(struct rdmux_listener *listener,
+                                   const struct rdmux_listen_attr *attr, uint32_t *backlog)
+{
+    struct rdmux_listen_attr all = RDMUX_LISTEN_ATTR_INIT;
+    if (attr != NULL) {
+        if (attr->size < offsetof(struct rdmux_listen_attr, paths)) {
+            return rdmux_fail(RDMUX_INVALID,
+                              "rdmux_listen: attr.size is %u; use RDMUX_LISTEN_ATTR_INIT",
+                              attr->size);
+        }
+        memcpy(&all, attr, attr->size < sizeof(all) ? attr->size : sizeof(all));
+    }
+    if (all.flags != 0) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_listen: attr.flags 0x%x are unknown", all.flags);
+    }
+    enum rdmux_status status = rdmux_fabric_check_filter(listener->fabric, "attr.paths", all.paths);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    snprintf(listener->paths, sizeof(listener->paths), "%s", all.paths == NULL ? "auto" : all.paths);
+    *backlog = all.backlog == 0 ? DEFAULT_BACKLOG : all.backlog > 65535 ? 65535 : all.backlog;
+    listener->max_pending = all.max_pending == 0 ? DEFAULT_MAX_PENDING : all.max_pending;
+    listener->hello_timeout_ms = all.hello_timeout_ms == 0 ? DEFAULT_HELLO_TIMEOUT_MS
+                                                           : all.hello_timeout_ms;
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_listen(struct rdmux_fabric *fabric, const char *address,
+                               const struct rdmux_listen_attr *attr, struct rdmux_listener **out)
+{
+    if (out == NULL) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_listen: out is NULL");
+    }
+    *out = NULL;
+    if (fabric == NULL || *fabric->alive == 0) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "rdmux_listen: fabric is NULL, or belongs to the parent process");
+    }
+    struct rdmux_listener *listener = rdmux_allocate(fabric, sizeof(*listener));
+    if (listener == NULL) {
+        return rdmux_fail(RDMUX_NO_MEMORY, "rdmux_listen: out of memory");
+    }
+    listener->fabric = fabric;
+    listener->refs = 1;
+    listener->watch.ready = listener_ready;
+    listener->socket = -1;
+    rdmux_list_init(&listener->link);
+    rdmux_list_init(&listener->silent);
+    rdmux_list_init(&listener->introduced);
+    rdmux_list_init(&listener->waiters);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&listener->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    listener->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+    uint32_t backlog = 0;
+    enum rdmux_status status = take_attr(listener, attr, &backlog);
+    if (status == RDMUX_OK && (listener->event_fd < 0 || listener->spare_fd < 0)) {
+        status = rdmux_fail(
+            RDMUX_NO_MEMORY,
+            "rdmux_listen: no descriptor to be had; raise the limit with ulimit -n");
+    }
+    if (status == RDMUX_OK) {
+        status = bind_first(listener, address, backlog);
+    }
+    if (status == RDMUX_OK) {
+        pthread_mutex_lock(&fabric->lock);
+        rdmux_list_append(&fabric->listeners, &listener->link);
+        pthread_mutex_unlock(&fabric->lock);
+        status = rdmux_service_watch(fabric, listener->socket, EPOLLIN, &listener->watch);
+    }
+    if (status != RDMUX_OK) {
+        rdmux_listener_close(listener);
+        return status;
+    }
+    *out = listener;
+    return RDMUX_OK;
+}
+
+void rdmux_listener_get(struct rdmux_listener *listener)
+{
+    pthread_mutex_lock(&listener->fabric->lock);
+    listener->refs++;
+    pthread_mutex_unlock(&listener->fabric->lock);
+}
+
+void rdmux_listener_put(struct rdmux_listener *listener)
+{
+    struct rdmux_fabric *fabric = listener->fabric;
+    pthread_mutex_lock(&fabric->lock);
+    bool last = --listener->refs == 0;
+    pthread_mutex_unlock(&fabric->lock);
+    if (!last) {
+        return;
+    }
+    if (listener->event_fd >= 0) {
+        close(listener->event_fd);
+    }
+    if (listener->spare_fd >= 0) {
+        close(listener->spare_fd);
+    }
+    pthread_cond_destroy(&listener->changed);
+    rdmux_release(fabric, listener);
+}
+
+bool rdmux_listener_is_closed(struct rdmux_listener *listener)
+{
+    pthread_mutex_lock(&listener->fabric->lock);
+    bool closed = listener->closed;
+    pthread_mutex_unlock(&listener->fabric->lock);
+    return closed;
+}
+
+void rdmux_listener_close(struct rdmux_listener *listener)
+{
+    if (listener == NULL || *listener->fabric->alive == 0) {
+        return;
+    }
+    struct rdmux_fabric *fabric = listener->fabric;
+    rdmux_service_lock(fabric);
+    if (listener->socket >= 0) {
+        rdmux_service_unwatch(fabric, listener->socket, &listener->watch);
+    }
+    while (!rdmux_list_empty(&listener->silent)) {
+        drop_stranger(RDMUX_CONTAINER(listener->silent.next, struct stranger, link), NULL);
+    }
+    while (!rdmux_list_empty(&listener->introduced)) {
+        drop_stranger(RDMUX_CONTAINER(listener->introduced.next, struct stranger, link), NULL);
+    }
+    pthread_mutex_lock(&fabric->lock);
+    rdmux_list_remove(&listener->link);
+    pthread_mutex_unlock(&fabric->lock);
+    rdmux_service_unlock(fabric);
+    if (listener->socket >= 0) {
+        close(listener->socket);
+        listener->socket = -1;
+    }
+    /* Endpoints accepted here that nobody can return any more are dropped by their cqs. */
+    pthread_mutex_lock(&fabric->lock);
+    listener->closed = true;
+    for (struct rdmux_list *at = fabric->cqs.next; at != &fabric->cqs; at = at->next) {
+        rdmux_cq_poke(RDMUX_CONTAINER(at, struct rdmux_cq, link));
+    }
+    pthread_mutex_unlock(&fabric->lock);
+    rdmux_listener_put(listener);
+}
+
+enum rdmux_status rdmux_listener_address(struct rdmux_listener *listener,
+                                         char out[RDMUX_ADDRESS_MAX], size_t size)
+{
+    if (listener == NULL || *listener->fabric->alive == 0 || out == NULL ||
+        size < RDMUX_ADDRESS_MAX) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_listener_address: %s",
+                          listener == NULL ? "listener is NULL"
+                          : out == NULL    ? "out is NULL"
+                          : size < RDMUX_ADDRESS_MAX
+                              ? "size is below RDMUX_ADDRESS_MAX"
+                              : "the listener belongs to the parent process");
+    }
+    memcpy(out, listener->address, RDMUX_ADDRESS_MAX);
+    return RDMUX_OK;
+}
+
+int rdmux_listener_fd(struct rdmux_listener *listener)
+{
+    return listener == NULL || *listener->fabric->alive == 0 ? -1 : listener->event_fd;
+}

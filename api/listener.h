@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Listeners: what the service thread and accepting cqs share. */
+#ifndef RDMUX_API_LISTENER_H
+#define RDMUX_API_LISTENER_H
+
+#include "api/core.h"
+
+/* A further socket for a connection of cq. Delivered by rdmux_ep_deliver_join (connection.c), which owns the socket. */
+struct rdmux_join_mail {
+    struct rdmux_mail mail;
+    struct rdmux_fabric *fabric;
+    struct rdmux_join join;
+    int socket;
+};
+void rdmux_ep_deliver_join(struct rdmux_cq *cq, struct rdmux_mail *mail);
+
+/* A connection that introduced itself, as an accepting cq takes it over. */
+struct rdmux_arrival {
+    uint64_t id;
+    int socket;
+    uint8_t *received; /* HELLO and OFFER, raw; released with rdmux_release() */
+    size_t received_size;
+    struct sockaddr_storage address;
+    socklen_t address_length;
+};
+
+/* Takes the oldest connection that has introduced itself, or the one with this id. RDMUX_AGAIN: none; RDMUX_INVALID: no such
+ * id. Any thread. */
+enum rdmux_status rdmux_listener_take(struct rdmux_listener *listener, uint64_t id,
+                                      struct rdmux_arrival *out);
+/* A cq waits in accept: it is poked when there is something to take. */
+void rdmux_listener_wait(struct rdmux_listener *listener, struct rdmux_cq *cq, bool waits);
+/* Endpoints taken from here and proved, not yet returned: counts up and down; the descriptor follows. */
+void rdmux_listener_proved(struct rdmux_listener *listener, int change);
+/* References: a listener lives until its last endpoint in set-up has let go. */
+void rdmux_listener_get(struct rdmux_listener *listener);
+void rdmux_listener_put(struct rdmux_listener *listener);
+bool rdmux_listener_is_closed(struct rdmux_listener *listener);
+struct rdmux_fabric *rdmux_listener_fabric(struct rdmux_listener *listener);
+const char *rdmux_listener_paths(struct rdmux_listener *listener);
+/* Every listener's HELLO timeouts; returns when to come again. step_lock is held. */
+uint64_t rdmux_listeners_timers(struct rdmux_fabric *fabric, uint64_t now_ns);
+
+/* Acceptor endpoints by the secret of their connection, so that joining sockets find them. Any thread. */
+enum rdmux_status rdmux_joins_add(struct rdmux_fabric *fabric, struct rdmux_ep *ep);
+void rdmux_joins_remove(struct rdmux_fabric *fabric, struct rdmux_ep *ep);
+
+#endif

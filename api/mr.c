@@ -1,0 +1,938 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * Memory regions: making them, their tokens, their importers, taking them back.
+ *
+ * A region is registered with every domain that the fabric has open; a domain opened later
+ * registers all living regions first (rdmux_mr_register_all). fabric->regions changes only under
+ * setup_lock and lock together, so either of them keeps it still.
+ *
+ * Token, 64 bytes, big-endian but for the bytes without order. Offset, size, field:
+ *    0   4  magic "RDXT"
+ *    4   4  version, 1
+ *    8   8  region id, never used again by its fabric
+ *   16   8  length of the region in bytes
+ *   24   4  rights, RDMUX_ACCESS_REMOTE_* and ATOMIC_DEVICE
+ *   28   4  zero
+ *   32   8  first bytes of the process id of the owner's fabric
+ *   40  16  random
+ *   56   8  zero
+ * The owner keeps the token it gave out and compares all of it; a reader believes magic and version
+ * only.
+ *
+ * Revocation. exported goes first, so nobody imports any more; imports under way are waited for, so
+ * every description given out has its importer noted. Then the importers are told, through their
+ * cq's mail, and answer through the control channel; an endpoint that ends counts as answered.
+ * After all answers or REVOKE_WAIT_MS the keys are invalidated whatever they did.
+ */
+#include "api/core.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/memfd.h>
+#include <linux/mempolicy.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PAGE_SIZE_MAX (UINT64_C(1) << 40)
+
+enum {
+    REVOKE_WAIT_MS = 100,
+    NS_PER_MS = 1000000,
+    NS_PER_S = 1000000000,
+    NUMA_NODES_MAX = 1024,
+
+    TOKEN_AT_MAGIC = 0,
+    TOKEN_AT_VERSION = 4,
+    TOKEN_AT_REGION = 8,
+    TOKEN_AT_LENGTH = 16,
+    TOKEN_AT_ACCESS = 24,
+    TOKEN_AT_PROCESS = 32,
+    TOKEN_AT_RANDOM = 40,
+    TOKEN_PROCESS_SIZE = 8,
+    TOKEN_RANDOM_SIZE = 16,
+    TOKEN_VERSION = 1,
+
+    ACCESS_REMOTE = RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE |
+                    RDMUX_ACCESS_REMOTE_ATOMIC,
+    ACCESS_KNOWN = RDMUX_ACCESS_LOCAL_WRITE | ACCESS_REMOTE | RDMUX_ACCESS_READ_SINK |
+                   RDMUX_ACCESS_NO_MAP | RDMUX_ACCESS_ATOMIC_DEVICE,
+};
+_Static_assert(TOKEN_AT_RANDOM + TOKEN_RANDOM_SIZE <= RDMUX_TOKEN_SIZE, "a token has room");
+
+static const uint8_t token_magic[4] = { 'R', 'D', 'X', 'T' };
+
+static void store_be(uint8_t *out, uint64_t value, size_t size)
+{
+    for (size_t i = 0; i < size; i++) {
+        out[i] = (uint8_t)(value >> (8 * (size - 1 - i)));
+    }
+}
+
+static uint64_t load_be(const uint8_t *in, size_t size)
+{
+    uint64_t value = 0;
+    for (size_t i = 0; i < size; i++) {
+        value = value << 8 | in[i];
+    }
+    return value;
+}
+
+/* Takes the same time whatever the bytes are. */
+static bool same_bytes(const uint8_t *a, const uint8_t *b, size_t size)
+{
+    volatile uint8_t difference = 0;
+    for (size_t i = 0; i < size; i++) {
+        difference = (uint8_t)(difference | (a[i] ^ b[i]));
+    }
+    return difference == 0;
+}
+
+/* ---------------------------------------------------------------------------- memory of our own */
+
+/* A mapping of `size` bytes that no peer may map. flags: of mmap, for huge pages. */
+static void *map_private(size_t size, int flags)
+{
+    void *addr = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1,
+                      0);
+    return addr == MAP_FAILED ? NULL : addr;
+}
+
+/* A mapping of `size` bytes of a new memfd. flags: of memfd_create, for huge pages. */
+static void *map_memfd(size_t size, unsigned flags, int *out_fd)
+{
+    int fd = memfd_create("rdmux-region", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
+    if (fd < 0) {
+        return NULL;
+    }
+    void *addr = MAP_FAILED;
+    if (ftruncate(fd, (off_t)size) == 0) {
+        addr = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    }
+    if (addr == MAP_FAILED) {
+        int before = errno;
+        close(fd);
+        errno = before;
+        return NULL;
+    }
+    *out_fd = fd;
+    return addr;
+}
+
+/* A peer that gets the descriptor can neither cut the memory off under us nor, without the
+ * right, write to it. */
+static bool seal(int fd, uint32_t access)
+{
+    int seals = F_SEAL_SHRINK | F_SEAL_GROW;
+    if ((access & (RDMUX_ACCESS_REMOTE_WRITE | RDMUX_ACCESS_REMOTE_ATOMIC)) == 0) {
+        seals |= F_SEAL_FUTURE_WRITE;
+    }
+    return fcntl(fd, F_ADD_SEALS, seals) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL) == 0;
+}
+
+/* A wish: the pages come from elsewhere if it cannot be met. Before the first touch. */
+static void prefer_node(void *addr, size_t size, uint32_t node)
+{
+    enum { BITS = 8 * (int)sizeof(unsigned long) };
+    unsigned long nodes[NUMA_NODES_MAX / BITS + 1] = { 0 };
+    if (node < NUMA_NODES_MAX) {
+        nodes[node / BITS] = 1UL << (node % BITS);
+        (void)syscall(SYS_mbind, addr, size, MPOL_PREFERRED, nodes, NUMA_NODES_MAX + 1UL, 0UL);
+    }
+}
+
+/* The next smaller size of pages to try; 0 = the system's own. */
+static uint64_t smaller_page(uint64_t page)
+{
+    static const uint64_t sizes[] = { UINT64_C(1) << 30, UINT64_C(2) << 20 };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(sizes); i++) {
+        if (sizes[i] < page) {
+            return sizes[i];
+        }
+    }
+    return 0;
+}
+
+/* Maps *size bytes, rounded up to pages; page 0 = the system's own. NULL: errno tells. */
+static void *map(struct rdmux_mr *mr, uint64_t page, size_t *size)
+{
+    const bool huge = page != 0;
+    const size_t unit = huge ? (size_t)page : (size_t)sysconf(_SC_PAGESIZE);
+    const unsigned bits = huge ? (unsigned)__builtin_ctzll(page) : 0;
+    if (*size > SIZE_MAX / 2 - unit) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    *size = (*size + unit - 1) / unit * unit;
+    if ((mr->access & RDMUX_ACCESS_NO_MAP) != 0) {
+        return map_private(*size, huge ? MAP_HUGETLB | (int)(bits << MAP_HUGE_SHIFT) : 0);
+    }
+    return map_memfd(*size, huge ? MFD_HUGETLB | bits << MFD_HUGE_SHIFT : 0, &mr->memory_fd);
+}
+
+/* Allocates the region's bytes with the wished pages, else with smaller ones. */
+static enum rdmux_status allocate_memory(struct rdmux_mr *mr, const struct rdmux_mr_attr *attr)
+{
+    const uint64_t wished = attr->page_size > (uint64_t)sysconf(_SC_PAGESIZE) ? attr->page_size : 0;
+    uint64_t page = wished;
+    size_t size = attr->length;
+    void *addr = map(mr, page, &size);
+    while (addr == NULL && page != 0) {
+        page = smaller_page(page);
+        size = attr->length;
+        addr = map(mr, page, &size);
+    }
+    if (addr == NULL) {
+        return rdmux_fail(RDMUX_NO_MEMORY, "region: cannot allocate %zu bytes: %s", attr->length,
+                          strerror(errno));
+    }
+    mr->addr = addr;
+    mr->mapped_size = size;
+    if (wished != 0 && page == 0) {
+        (void)madvise(addr, size, MADV_HUGEPAGE);
+    }
+    if (attr->numa_node != 0) {
+        prefer_node(addr, size, attr->numa_node - 1);
+    }
+    if (mr->memory_fd >= 0 && !seal(mr->memory_fd, mr->access)) {
+        /* Without seals no peer may have the descriptor; the region works, by copying. */
+        rdmux_log(mr->fabric, RDMUX_LOG_DEBUG, "region: memfd not sealed: %s; peers cannot map it",
+                  strerror(errno));
+        close(mr->memory_fd);
+        mr->memory_fd = -1;
+    }
+    return RDMUX_OK;
+}
+
+static void free_memory(struct rdmux_mr *mr)
+{
+    if (mr->allocated && mr->addr != NULL) {
+        munmap(mr->addr, mr->mapped_size);
+    }
+    if (mr->memory_fd >= 0) {
+        close(mr->memory_fd);
+    }
+}
+
+int rdmux_provider_mr_fd(const struct rdmux_provider_mr *registration)
+{
+    return registration->mr->memory_fd;
+}
+
+/* -------------------------------------------------------------------------------- registrations */
+
+/* Registers with one domain. setup_lock is held. */
+static enum rdmux_status register_with(struct rdmux_mr *mr, struct rdmux_provider_domain *domain,
+                                       struct rdmux_provider_mr **out)
+{
+    const struct rdmux_provider_ops *ops = domain->ops;
+    struct rdmux_provider_mr *registration = rdmux_allocate(mr->fabric, ops->mr_size);
+    if (registration == NULL) {
+        (void)rdmux_fail(RDMUX_NO_MEMORY, "region: no memory for its registration with %s",
+                         ops->name);
+        return RDMUX_NO_MEMORY;
+    }
+    registration->domain = domain;
+    registration->mr = mr;
+    const struct rdmux_provider_mr_attr attr = {
+        .addr = mr->addr,
+        .length = mr->length,
+        .access = mr->access,
+        .ordering = mr->ordering,
+        .memory_fd = mr->memory_fd,
+    };
+    rdmux_error_clear();
+    enum rdmux_status status = ops->mr_register(registration, &attr);
+    if (status != RDMUX_OK) {
+        rdmux_release(mr->fabric, registration);
+        if (rdmux_last_error()[0] == '\0') {
+            (void)rdmux_fail(status, "region: %s cannot register %zu bytes: %s", ops->name,
+                             mr->length, rdmux_status_name(status));
+        }
+        return status;
+    }
+    *out = registration;
+    return RDMUX_OK;
+}
+
+/* Ends remote access by what was described so far. Registrations that appear meanwhile were
+ * never described. */
+static enum rdmux_status invalidate(struct rdmux_mr *mr)
+{
+    enum rdmux_status status = RDMUX_OK;
+    size_t count = atomic_load_explicit(&mr->registration_count, memory_order_acquire);
+    for (size_t i = 0; i < count; i++) {
+        struct rdmux_provider_mr *registration = mr->registrations[i].mr;
+        const struct rdmux_provider_ops *ops = registration->domain->ops;
+        rdmux_error_clear();
+        enum rdmux_status result = ops->mr_invalidate(registration);
+        if (result != RDMUX_OK) {
+            rdmux_log(mr->fabric, RDMUX_LOG_ERROR,
+                      "region %llu: %s did not take its key back: %s: %s",
+                      (unsigned long long)mr->id, ops->name, rdmux_status_name(result),
+                      rdmux_last_error());
+            status = result;
+        }
+    }
+    return status;
+}
+
+static void drop_registration(struct rdmux_provider_mr *registration)
+{
+    struct rdmux_fabric *fabric = registration->mr->fabric;
+    const struct rdmux_provider_ops *ops = registration->domain->ops;
+    (void)ops->mr_invalidate(registration);
+    ops->mr_deregister(registration);
+    rdmux_release(fabric, registration);
+}
+
+/* Of a region that nobody else knows of (any more). Keeps the error text of the failure it may
+ * undo. */
+static void drop_registrations(struct rdmux_mr *mr)
+{
+    size_t count = atomic_load_explicit(&mr->registration_count, memory_order_relaxed);
+    while (count-- > 0) {
+        drop_registration(mr->registrations[count].mr);
+    }
+    atomic_store_explicit(&mr->registration_count, 0, memory_order_relaxed);
+}
+
+/* Makes a registration visible to the data path. setup_lock is held, or nobody else has the
+ * region yet. */
+static void publish(struct rdmux_mr *mr, struct rdmux_provider_mr *registration)
+{
+    size_t count = atomic_load_explicit(&mr->registration_count, memory_order_relaxed);
+    mr->registrations[count].domain = registration->domain;
+    mr->registrations[count].mr = registration;
+    atomic_store_explicit(&mr->registration_count, count + 1,
+                          memory_order_release); /* rdmux_mr_with() acquires */
+}
+
+enum rdmux_status rdmux_mr_register_all(struct rdmux_fabric *fabric,
+                                        struct rdmux_provider_domain *domain)
+{
+    size_t count = 0;
+    for (struct rdmux_list *at = fabric->regions.next; at != &fabric->regions; at = at->next) {
+        count++;
+    }
+    if (count == 0) {
+        return RDMUX_OK;
+    }
+    /* None is published before all are there: the data path never sees one that is undone. */
+    struct rdmux_provider_mr **made = rdmux_allocate(fabric,
+                                                     count * sizeof(struct rdmux_provider_mr *));
+    if (made == NULL) {
+        return rdmux_fail(RDMUX_NO_MEMORY, "%s: no memory for %zu registrations", domain->ops->name,
+                          count);
+    }
+    size_t done = 0;
+    enum rdmux_status status = RDMUX_OK;
+    for (struct rdmux_list *at = fabric->regions.next; at != &fabric->regions; at = at->next) {
+        status = register_with(RDMUX_CONTAINER(at, struct rdmux_mr, link), domain, &made[done]);
+        if (status != RDMUX_OK) {
+            break;
+        }
+        done++;
+    }
+    if (status == RDMUX_OK) {
+        for (size_t i = 0; i < done; i++) {
+            publish(made[i]->mr, made[i]);
+        }
+    } else {
+        while (done-- > 0) {
+            drop_registration(made[done]);
+        }
+    }
+    rdmux_release(fabric, made);
+    return status;
+}
+
+void rdmux_mr_domain_gone(struct rdmux_fabric *fabric, struct rdmux_provider_domain *domain)
+{
+    for (struct rdmux_list *at = fabric->regions.next; at != &fabric->regions; at = at->next) {
+        struct rdmux_mr *mr = RDMUX_CONTAINER(at, struct rdmux_mr, link);
+        size_t count = atomic_load_explicit(&mr->registration_count, memory_order_relaxed);
+        for (size_t i = 0; i < count; i++) {
+            struct rdmux_provider_mr *registration = mr->registrations[i].mr;
+            if (registration->domain == domain) {
+                mr->registrations[i] = mr->registrations[count - 1];
+                atomic_store_explicit(&mr->registration_count, count - 1, memory_order_relaxed);
+                drop_registration(registration);
+                break;
+            }
+        }
+    }
+}
+
+/* -------------------------------------------------------------------------------- regions by id */
+
+/* All of this section: fabric->lock is held. */
+
+static struct rdmux_mr **region_bucket(struct rdmux_fabric *fabric, uint64_t id)
+{
+    return &fabric->region_buckets[id % RDMUX_REGION_BUCKETS];
+}
+
+static struct rdmux_mr *find_region(struct rdmux_fabric *fabric, uint64_t id)
+{
+    struct rdmux_mr *mr = *region_bucket(fabric, id);
+    while (mr != NULL && mr->id != id) {
+        mr = mr->bucket_next;
+    }
+    return mr;
+}
+
+static void link_region(struct rdmux_fabric *fabric, struct rdmux_mr *mr)
+{
+    struct rdmux_mr **bucket = region_bucket(fabric, mr->id);
+    mr->bucket_next = *bucket;
+    *bucket = mr;
+    rdmux_list_append(&fabric->regions, &mr->link);
+    fabric->region_count++;
+}
+
+static void unlink_region(struct rdmux_fabric *fabric, struct rdmux_mr *mr)
+{
+    struct rdmux_mr **at = region_bucket(fabric, mr->id);
+    while (*at != mr) {
+        at = &(*at)->bucket_next;
+    }
+    *at = mr->bucket_next;
+    rdmux_list_remove(&mr->link);
+    fabric->region_count--;
+}
+
+/* Importers by endpoint: an endpoint that imports thousands of regions and a region that
+ * thousands import are both found fast. */
+static struct rdmux_importer **importer_bucket(struct rdmux_fabric *fabric, uint64_t ep_id)
+{
+    return &fabric->importer_buckets[ep_id % RDMUX_REGION_BUCKETS];
+}
+
+static struct rdmux_importer *find_importer(struct rdmux_fabric *fabric, const struct rdmux_mr *mr,
+                                            uint64_t ep_id)
+{
+    struct rdmux_importer *importer = *importer_bucket(fabric, ep_id);
+    while (importer != NULL && (importer->ep_id != ep_id || importer->mr != mr)) {
+        importer = importer->bucket_next;
+    }
+    return importer;
+}
+
+static void free_importer(struct rdmux_fabric *fabric, struct rdmux_importer *importer)
+{
+    struct rdmux_importer **at = importer_bucket(fabric, importer->ep_id);
+    while (*at != importer) {
+        at = &(*at)->bucket_next;
+    }
+    *at = importer->bucket_next;
+    rdmux_list_remove(&importer->link);
+    rdmux_release(fabric, importer);
+}
+
+/* An importer needs to be told nothing more: it answered, or its endpoint ended. */
+static void settle_importer(struct rdmux_fabric *fabric, struct rdmux_importer *importer)
+{
+    struct rdmux_mr *mr = importer->mr;
+    free_importer(fabric, importer);
+    if (mr->revoke_awaited > 0 && --mr->revoke_awaited == 0) {
+        pthread_cond_broadcast(&mr->changed);
+    }
+}
+
+/* ------------------------------------------------------------------------------------- creation */
+
+static enum rdmux_status check_attr(const struct rdmux_mr_attr *attr)
+{
+    if ((attr->access & ~(uint32_t)ACCESS_KNOWN) != 0) {
+        return rdmux_fail(RDMUX_INVALID, "region: unknown access bits 0x%x",
+                          attr->access & ~(uint32_t)ACCESS_KNOWN);
+    }
+    if (attr->length == 0) {
+        return rdmux_fail(RDMUX_INVALID, "region: length 0; a region has at least 1 byte");
+    }
+    if (attr->length - 1 > UINTPTR_MAX - (uintptr_t)attr->addr) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "region: length of %zu bytes at addr %p ends beyond the address space",
+                          attr->length, attr->addr);
+    }
+    if (attr->dmabuf_fd != 0 || attr->dmabuf_offset != 0) {
+        return rdmux_fail(RDMUX_UNSUPPORTED, "region: dmabufs are not supported by this version");
+    }
+    if (attr->ordering > RDMUX_ORDERING_RELAXED) {
+        return rdmux_fail(RDMUX_INVALID, "region: unknown ordering %u", attr->ordering);
+    }
+    if ((attr->access & RDMUX_ACCESS_REMOTE_ATOMIC) != 0) {
+        if (attr->ordering == RDMUX_ORDERING_RELAXED) {
+            return rdmux_fail(RDMUX_INVALID, "region: relaxed ordering and remote atomics exclude "
+                                             "each other; register the atomic words apart");
+        }
+        if ((uintptr_t)attr->addr % sizeof(uint64_t) != 0) {
+            return rdmux_fail(RDMUX_INVALID,
+                              "region: %p is not 8-byte aligned, as remote atomics demand",
+                              attr->addr);
+        }
+    }
+    if ((attr->page_size & (attr->page_size - 1)) != 0 || attr->page_size > PAGE_SIZE_MAX) {
+        return rdmux_fail(RDMUX_INVALID, "region: page_size %llu is no size of pages",
+                          (unsigned long long)attr->page_size);
+    }
+    return RDMUX_OK;
+}
+
+/* Registers with the domains there are, and makes the region known. */
+static enum rdmux_status enter_fabric(struct rdmux_fabric *fabric, struct rdmux_mr *mr)
+{
+    pthread_mutex_lock(&fabric->setup_lock);
+    enum rdmux_status status = RDMUX_OK;
+    for (size_t i = 0; i < fabric->domain_count && status == RDMUX_OK; i++) {
+        struct rdmux_provider_mr *registration = NULL;
+        status = register_with(mr, fabric->domains[i].domain, &registration);
+        if (status == RDMUX_OK) {
+            publish(mr, registration);
+        }
+    }
+    if (status == RDMUX_OK) {
+        pthread_mutex_lock(&fabric->lock);
+        if ((mr->access & ACCESS_REMOTE) != 0) {
+            status = rdmux_region_table_add(fabric, mr);
+        }
+        if (status == RDMUX_OK) {
+            link_region(fabric, mr);
+        }
+        pthread_mutex_unlock(&fabric->lock);
+    }
+    if (status != RDMUX_OK) {
+        drop_registrations(mr);
+    }
+    pthread_mutex_unlock(&fabric->setup_lock);
+    return status;
+}
+
+/* Waits for a region are by the system's clock, whatever the fabric's hook says. */
+static bool make_condition(pthread_cond_t *condition)
+{
+    pthread_condattr_t attributes;
+    if (pthread_condattr_init(&attributes) != 0) {
+        return false;
+    }
+    bool made = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0 &&
+                pthread_cond_init(condition, &attributes) == 0;
+    pthread_condattr_destroy(&attributes);
+    return made;
+}
+
+static enum rdmux_status create(struct rdmux_fabric *fabric, const struct rdmux_mr_attr *attr,
+                                struct rdmux_mr **out)
+{
+    if (*fabric->alive == 0) {
+        return rdmux_fail(RDMUX_INVALID, "region: the fabric belongs to the process before fork");
+    }
+    enum rdmux_status status = check_attr(attr);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    struct rdmux_mr *mr = rdmux_allocate(fabric, sizeof(*mr));
+    if (mr == NULL) {
+        return rdmux_fail(RDMUX_NO_MEMORY, "region: no memory for the object");
+    }
+    mr->fabric = fabric;
+    mr->length = attr->length;
+    mr->access = attr->access;
+    mr->ordering = attr->ordering;
+    mr->memory_fd = -1;
+    mr->id = atomic_fetch_add(&fabric->next_id, 1);
+    rdmux_list_init(&mr->link);
+    rdmux_list_init(&mr->importers);
+    if ((mr->access & (RDMUX_ACCESS_REMOTE_WRITE | RDMUX_ACCESS_REMOTE_ATOMIC)) != 0) {
+        mr->access |= RDMUX_ACCESS_LOCAL_WRITE;
+    }
+    if (!make_condition(&mr->changed)) {
+        status = rdmux_fail(RDMUX_NO_MEMORY, "region: no memory for its condition variable");
+        goto release;
+    }
+    if (attr->addr != NULL) {
+        mr->addr = attr->addr;
+    } else {
+        mr->allocated = true;
+        status = allocate_memory(mr, attr);
+        if (status != RDMUX_OK) {
+            goto destroy_condition;
+        }
+    }
+    status = enter_fabric(fabric, mr);
+    if (status != RDMUX_OK) {
+        goto free_memory;
+    }
+    *out = mr;
+    return RDMUX_OK;
+
+free_memory:
+    free_memory(mr);
+destroy_condition:
+    pthread_cond_destroy(&mr->changed);
+release:
+    rdmux_release(fabric, mr);
+    return status;
+}
+
+static enum rdmux_status null_argument(const char *function, const char *name)
+{
+    return rdmux_fail(RDMUX_INVALID, "%s: %s is NULL", function, name);
+}
+
+enum rdmux_status rdmux_mr_create(struct rdmux_fabric *fabric, const struct rdmux_mr_attr *attr,
+                                  struct rdmux_mr **out)
+{
+    if (out != NULL) {
+        *out = NULL;
+    }
+    if (fabric == NULL || attr == NULL || out == NULL) {
+        return null_argument("rdmux_mr_create", fabric == NULL ? "fabric"
+                                                : attr == NULL ? "attr"
+                                                               : "out");
+    }
+    if (attr->size < offsetof(struct rdmux_mr_attr, length) + sizeof(attr->length)) {
+        return rdmux_fail(RDMUX_INVALID, "region: attr.size %u; set it by RDMUX_MR_ATTR_INIT",
+                          attr->size);
+    }
+    struct rdmux_mr_attr full = RDMUX_MR_ATTR_INIT;
+    memcpy(&full, attr, attr->size < sizeof(full) ? attr->size : sizeof(full));
+    return create(fabric, &full, out);
+}
+
+enum rdmux_status rdmux_mr_register(struct rdmux_fabric *fabric, void *addr, size_t length,
+                                    uint32_t access, struct rdmux_mr **out)
+{
+    if (out != NULL) {
+        *out = NULL;
+    }
+    if (fabric == NULL || addr == NULL || out == NULL) {
+        return null_argument("rdmux_mr_register", fabric == NULL ? "fabric"
+                                                  : addr == NULL ? "addr"
+                                                                 : "out");
+    }
+    struct rdmux_mr_attr attr = RDMUX_MR_ATTR_INIT;
+    attr.addr = addr;
+    attr.length = length;
+    attr.access = access;
+    return create(fabric, &attr, out);
+}
+
+enum rdmux_status rdmux_mr_alloc(struct rdmux_fabric *fabric, size_t length, uint32_t access,
+                                 struct rdmux_mr **out)
+{
+    if (out != NULL) {
+        *out = NULL;
+    }
+    if (fabric == NULL || out == NULL) {
+        return null_argument("rdmux_mr_alloc", fabric == NULL ? "fabric" : "out");
+    }
+    struct rdmux_mr_attr attr = RDMUX_MR_ATTR_INIT;
+    attr.length = length;
+    attr.access = access;
+    return create(fabric, &attr, out);
+}
+
+void *rdmux_mr_addr(const struct rdmux_mr *mr)
+{
+    return mr != NULL ? mr->addr : NULL;
+}
+
+size_t rdmux_mr_length(const struct rdmux_mr *mr)
+{
+    return mr != NULL ? mr->length : 0;
+}
+
+/* --------------------------------------------------------------------------------------- tokens */
+
+static void make_token(struct rdmux_mr *mr, const uint8_t random[TOKEN_RANDOM_SIZE])
+{
+    uint8_t *bytes = mr->token.bytes;
+    memset(bytes, 0, sizeof(mr->token.bytes));
+    memcpy(bytes + TOKEN_AT_MAGIC, token_magic, sizeof(token_magic));
+    store_be(bytes + TOKEN_AT_VERSION, TOKEN_VERSION, 4);
+    store_be(bytes + TOKEN_AT_REGION, mr->id, 8);
+    store_be(bytes + TOKEN_AT_LENGTH, mr->length, 8);
+    store_be(bytes + TOKEN_AT_ACCESS, mr->access & (ACCESS_REMOTE | RDMUX_ACCESS_ATOMIC_DEVICE), 4);
+    memcpy(bytes + TOKEN_AT_PROCESS, mr->fabric->process, TOKEN_PROCESS_SIZE);
+    memcpy(bytes + TOKEN_AT_RANDOM, random, TOKEN_RANDOM_SIZE);
+}
+
+bool rdmux_token_is_valid(const struct rdmux_token *token)
+{
+    return memcmp(token->bytes + TOKEN_AT_MAGIC, token_magic, sizeof(token_magic)) == 0 &&
+           load_be(token->bytes + TOKEN_AT_VERSION, 4) == TOKEN_VERSION;
+}
+
+enum rdmux_status rdmux_mr_export(struct rdmux_mr *mr, struct rdmux_token *out)
+{
+    if (mr == NULL || out == NULL) {
+        return null_argument("rdmux_mr_export", mr == NULL ? "mr" : "out");
+    }
+    struct rdmux_fabric *fabric = mr->fabric;
+    if (*fabric->alive == 0) {
+        return rdmux_fail(RDMUX_INVALID, "export: the region belongs to the process before fork");
+    }
+    if ((mr->access & ACCESS_REMOTE) == 0) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "export: the region has no remote rights; register it with "
+                          "RDMUX_ACCESS_REMOTE_READ, WRITE or ATOMIC");
+    }
+    uint8_t random[TOKEN_RANDOM_SIZE] = { 0 };
+    enum rdmux_status status = rdmux_random(fabric, random, sizeof(random));
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    pthread_mutex_lock(&fabric->lock);
+    while (mr->revoking) {
+        pthread_cond_wait(&mr->changed, &fabric->lock);
+    }
+    if (!mr->exported) {
+        if (mr->index == 0) { /* the last revocation found no new key */
+            status = rdmux_region_table_add(fabric, mr);
+        }
+        if (status == RDMUX_OK) {
+            make_token(mr, random);
+            mr->exported = true;
+        }
+    }
+    if (status == RDMUX_OK) {
+        *out = mr->token;
+    }
+    pthread_mutex_unlock(&fabric->lock);
+    return status;
+}
+
+/* Notes that the endpoint imports the region, once. fabric->lock is held. */
+static enum rdmux_status note_importer(struct rdmux_mr *mr, struct rdmux_cq *cq, uint64_t ep_id)
+{
+    if (find_importer(mr->fabric, mr, ep_id) != NULL) {
+        return RDMUX_OK;
+    }
+    struct rdmux_importer *importer = rdmux_allocate(mr->fabric, sizeof(*importer));
+    if (importer == NULL) {
+        return rdmux_fail(RDMUX_NO_MEMORY, "import: no memory to note the endpoint");
+    }
+    importer->mr = mr;
+    importer->cq = cq;
+    importer->ep_id = ep_id;
+    rdmux_list_append(&mr->importers, &importer->link);
+    struct rdmux_importer **bucket = importer_bucket(mr->fabric, ep_id);
+    importer->bucket_next = *bucket;
+    *bucket = importer;
+    return RDMUX_OK;
+}
+
+/* The region that this token is of, now. fabric->lock is held. */
+static struct rdmux_mr *find_exported(struct rdmux_fabric *fabric, const struct rdmux_token *token)
+{
+    struct rdmux_mr *mr = find_region(fabric, load_be(token->bytes + TOKEN_AT_REGION, 8));
+    bool valid = mr != NULL && mr->exported && !mr->revoking &&
+                 same_bytes(mr->token.bytes, token->bytes, sizeof(token->bytes));
+    return valid ? mr : NULL;
+}
+
+enum rdmux_status rdmux_mr_import(struct rdmux_fabric *fabric, const struct rdmux_token *token,
+                                  struct rdmux_cq *cq, uint64_t ep_id,
+                                  struct rdmux_provider_domain *domain, struct rdmux_mr **out,
+                                  struct rdmux_provider_mr **registration)
+{
+    *out = NULL;
+    *registration = NULL;
+    enum rdmux_status status = RDMUX_OK;
+    pthread_mutex_lock(&fabric->lock);
+    struct rdmux_mr *mr = find_exported(fabric, token);
+    struct rdmux_provider_mr *found = mr != NULL ? rdmux_mr_with(mr, domain) : NULL;
+    if (mr == NULL) {
+        status = rdmux_fail(RDMUX_DENIED,
+                            "import: no region here has this token, or it was revoked");
+    } else if (found == NULL) {
+        status = rdmux_fail(RDMUX_UNSUPPORTED, "import: the region is not registered with %s",
+                            domain->ops->name);
+    } else {
+        status = note_importer(mr, cq, ep_id);
+        if (status == RDMUX_OK) {
+            mr->importing++;
+            *out = mr;
+            *registration = found;
+        }
+    }
+    pthread_mutex_unlock(&fabric->lock);
+    return status;
+}
+
+void rdmux_mr_import_done(struct rdmux_mr *mr)
+{
+    struct rdmux_fabric *fabric = mr->fabric;
+    pthread_mutex_lock(&fabric->lock);
+    if (--mr->importing == 0 && mr->revoking) {
+        pthread_cond_broadcast(&mr->changed);
+    }
+    pthread_mutex_unlock(&fabric->lock);
+}
+
+/* ----------------------------------------------------------------------------------- revocation */
+
+void rdmux_mr_revoke_answered(struct rdmux_fabric *fabric, uint64_t region, uint32_t number,
+                              uint64_t ep_id)
+{
+    pthread_mutex_lock(&fabric->lock);
+    struct rdmux_mr *mr = find_region(fabric, region);
+    if (mr != NULL && mr->revoke_awaited > 0 && mr->revoke_number == number) {
+        struct rdmux_importer *importer = find_importer(fabric, mr, ep_id);
+        if (importer != NULL) {
+            settle_importer(fabric, importer);
+        }
+    }
+    pthread_mutex_unlock(&fabric->lock);
+}
+
+void rdmux_mr_importer_gone(struct rdmux_fabric *fabric, uint64_t ep_id)
+{
+    pthread_mutex_lock(&fabric->lock);
+    struct rdmux_importer *next = NULL;
+    for (struct rdmux_importer *at = *importer_bucket(fabric, ep_id); at != NULL; at = next) {
+        next = at->bucket_next;
+        if (at->ep_id == ep_id) {
+            settle_importer(fabric, at);
+        }
+    }
+    pthread_mutex_unlock(&fabric->lock);
+}
+
+/* Tells every importer; those that cannot be told are not awaited. fabric->lock is held. */
+static void tell_importers(struct rdmux_mr *mr)
+{
+    struct rdmux_fabric *fabric = mr->fabric;
+    struct rdmux_list *next = NULL;
+    mr->revoke_number++;
+    for (struct rdmux_list *at = mr->importers.next; at != &mr->importers; at = next) {
+        next = at->next;
+        struct rdmux_importer *importer = RDMUX_CONTAINER(at, struct rdmux_importer, link);
+        struct rdmux_revoke_mail *mail = rdmux_allocate(fabric, sizeof(*mail));
+        if (mail == NULL) {
+            free_importer(fabric, importer);
+            continue;
+        }
+        mail->mail.deliver = rdmux_ep_deliver_revoke;
+        mail->ep_id = importer->ep_id;
+        mail->region = mr->id;
+        mail->number = mr->revoke_number;
+        mr->revoke_awaited++;
+        rdmux_cq_mail(importer->cq, &mail->mail);
+    }
+}
+
+static struct timespec after_ms(unsigned ms)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    at.tv_nsec += (long)ms * NS_PER_MS;
+    at.tv_sec += at.tv_nsec / NS_PER_S;
+    at.tv_nsec %= NS_PER_S;
+    return at;
+}
+
+static bool is_past(const struct timespec *deadline)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec > deadline->tv_sec ||
+           (now.tv_sec == deadline->tv_sec && now.tv_nsec >= deadline->tv_nsec);
+}
+
+/* Waits for the importers' answers, for a limited time. fabric->lock is held, and given up
+ * meanwhile. */
+static void await_answers(struct rdmux_mr *mr)
+{
+    struct rdmux_fabric *fabric = mr->fabric;
+    struct timespec deadline = after_ms(REVOKE_WAIT_MS);
+    while (mr->revoke_awaited > 0 && !is_past(&deadline)) {
+        if (rdmux_fabric_is_manual(fabric)) {
+            pthread_mutex_unlock(&fabric->lock);
+            rdmux_service_step(fabric, 1);
+            pthread_mutex_lock(&fabric->lock);
+        } else {
+            (void)pthread_cond_timedwait(&mr->changed, &fabric->lock, &deadline);
+        }
+    }
+    if (mr->revoke_awaited > 0) {
+        rdmux_log(fabric, RDMUX_LOG_WARN,
+                  "region %llu: %u importers did not answer the revocation in %d ms; their "
+                  "endpoints may fail",
+                  (unsigned long long)mr->id, mr->revoke_awaited, REVOKE_WAIT_MS);
+    }
+    mr->revoke_awaited = 0;
+    while (!rdmux_list_empty(&mr->importers)) {
+        free_importer(fabric, RDMUX_CONTAINER(mr->importers.next, struct rdmux_importer, link));
+    }
+}
+
+/* Takes all remote rights back; again: the region lives on; invalidates its
+ * registrations, and makes a fresh key for later exports. */
+static enum rdmux_status take_back(struct rdmux_mr *mr, bool again)
+{
+    struct rdmux_fabric *fabric = mr->fabric;
+    pthread_mutex_lock(&fabric->lock);
+    while (mr->revoking) {
+        pthread_cond_wait(&mr->changed, &fabric->lock);
+    }
+    if (again && !mr->exported) {
+        pthread_mutex_unlock(&fabric->lock);
+        return RDMUX_OK;
+    }
+    mr->exported = false;
+    mr->revoking = true;
+    while (mr->importing > 0) {
+        pthread_cond_wait(&mr->changed, &fabric->lock);
+    }
+    tell_importers(mr);
+    await_answers(mr);
+    pthread_mutex_unlock(&fabric->lock);
+
+    rdmux_region_table_remove(fabric, mr);
+    enum rdmux_status status = again ? invalidate(mr) : RDMUX_OK;
+
+    pthread_mutex_lock(&fabric->lock);
+    if (again && rdmux_region_table_add(fabric, mr) != RDMUX_OK) {
+        rdmux_log(fabric, RDMUX_LOG_WARN, "region %llu: %s; the next export tries again",
+                  (unsigned long long)mr->id, rdmux_last_error());
+    }
+    mr->revoking = false;
+    pthread_cond_broadcast(&mr->changed);
+    pthread_mutex_unlock(&fabric->lock);
+    return status;
+}
+
+enum rdmux_status rdmux_mr_revoke(struct rdmux_mr *mr)
+{
+    if (mr == NULL) {
+        return null_argument("rdmux_mr_revoke", "mr");
+    }
+    if (*mr->fabric->alive == 0) {
+        return rdmux_fail(RDMUX_INVALID, "revoke: the region belongs to the process before fork");
+    }
+    return take_back(mr, true);
+}
+
+void rdmux_mr_deregister(struct rdmux_mr *mr)
+{
+    if (mr == NULL || *mr->fabric->alive == 0) {
+        return;
+    }
+    struct rdmux_fabric *fabric = mr->fabric;
+    (void)take_back(mr, false);
+    pthread_mutex_lock(&fabric->setup_lock);
+    pthread_mutex_lock(&fabric->lock);
+    unlink_region(fabric, mr);
+    pthread_mutex_unlock(&fabric->lock);
+    pthread_mutex_unlock(&fabric->setup_lock);
+    drop_registrations(mr);
+    free_memory(mr);
+    pthread_cond_destroy(&mr->changed);
+    rdmux_release(fabric, mr);
+}

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Imports: a peer's region on one endpoint, from the question over the control channel to the end of its last request. */
+#include "api/core.h"
+
+#include <string.h>
+
+void rdmux_remote_detach(struct rdmux_remote *remote)
+{
+    if (remote->path != NULL) {
+        remote->ep->ops->remote_close(remote->path);
+        rdmux_release(remote->ep->fabric, remote->path);
+        remote->path = NULL;
+    }
+}
+
+void rdmux_remote_ask(struct rdmux_remote *remote)
+{
+    struct rdmux_message message = { .type = RDMUX_FRAME_IMPORT,
+                                     .id = remote->id,
+                                     .token = remote->token };
+    rdmux_ep_tell(remote->ep, &message);
+}
+
+static void settle(struct rdmux_remote *remote, enum rdmux_status status)
+{
+    remote->state = status == RDMUX_OK ? RDMUX_REMOTE_READY : RDMUX_REMOTE_DEAD;
+    remote->status = (uint32_t)status;
+    if (remote->announce) {
+        remote->announce = false;
+        rdmux_list_append(&remote->ep->ready_remotes, &remote->ready_link);
+        rdmux_cq_pend(remote->ep->cq, remote->ep);
+    }
+}
+
+static enum rdmux_status open_remote(struct rdmux_remote *remote,
+                                     const struct rdmux_message *message)
+{
+    struct rdmux_ep *ep = remote->ep;
+    struct rdmux_provider_remote *path = rdmux_allocate(ep->fabric, ep->ops->remote_size);
+    if (path == NULL) {
+        return rdmux_fail(RDMUX_NO_MEMORY, "import: out of memory");
+    }
+    path->ep = ep->path;
+    path->remote = remote;
+    path->length = message->length;
+    path->access = message->access & (RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE |
+                                      RDMUX_ACCESS_REMOTE_ATOMIC);
+    rdmux_error_clear();
+    enum rdmux_status status = ep->ops->remote_open(path, message->description,
+                                                    message->description_length);
+    if (status != RDMUX_OK) {
+        rdmux_release(ep->fabric, path);
+        return status;
+    }
+    remote->path = path;
+    remote->length = message->length;
+    remote->access = path->access & message->access;
+    remote->region = message->region;
+    remote->device_scope = (message->access & RDMUX_ACCESS_ATOMIC_DEVICE) != 0;
+    return RDMUX_OK;
+}
+
+void rdmux_remote_answered(struct rdmux_ep *ep, const struct rdmux_message *message)
+{
+    for (struct rdmux_list *at = ep->remotes.next; at != &ep->remotes; at = at->next) {
+        struct rdmux_remote *remote = RDMUX_CONTAINER(at, struct rdmux_remote, link);
+        if (remote->id != message->id || remote->state != RDMUX_REMOTE_ASKING) {
+            continue;
+        }
+        enum rdmux_status status = (enum rdmux_status)message->status;
+        if (status == RDMUX_OK) {
+            status = open_remote(remote, message);
+        }
+        settle(remote, status);
+        return;
+    }
+}
+
+static bool answered(void *user)
+{
+    const struct rdmux_remote *remote = user;
+    return remote->state != RDMUX_REMOTE_ASKING || remote->ep->phase > RDMUX_PHASE_READY;
+}
+
+static void drop(struct rdmux_remote *remote)
+{
+    rdmux_remote_detach(remote);
+    rdmux_list_remove(&remote->link);
+    rdmux_list_remove(&remote->ready_link);
+    rdmux_release(remote->ep->fabric, remote);
+}
+
+static enum rdmux_status wait_for_answer(struct rdmux_remote *remote, int timeout_ms)
+{
+    enum rdmux_status status = rdmux_cq_wait_until(remote->ep->cq, answered, remote, timeout_ms);
+    if (status == RDMUX_TIMED_OUT) {
+        return rdmux_fail(RDMUX_TIMED_OUT,
+                          "rdmux_remote_import: the peer did not answer within %d ms", timeout_ms);
+    }
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    if (remote->state == RDMUX_REMOTE_READY) {
+        return RDMUX_OK;
+    }
+    status = remote->status == RDMUX_OK ? RDMUX_PEER_GONE : (enum rdmux_status)remote->status;
+    return rdmux_fail(
+        status, "rdmux_remote_import: %s",
+        status == RDMUX_DENIED
+            ? "the peer knows no such token; it is forged, revoked, or another process's"
+            : "the endpoint ended, or the path could not take the region");
+}
+
+enum rdmux_status rdmux_remote_import(struct rdmux_ep *ep, const struct rdmux_token *token,
+                                      int timeout_ms, struct rdmux_remote **out)
+{
+    if (out == NULL) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_remote_import: out is NULL");
+    }
+    *out = NULL;
+    if (ep == NULL || token == NULL || timeout_ms < -1 || !rdmux_token_is_valid(token)) {
+        return rdmux_fail(
+            RDMUX_INVALID, "rdmux_remote_import: %s",
+            ep == NULL      ? "ep is NULL"
+            : token == NULL ? "token is NULL"
+            : timeout_ms < -1
+                ? "timeout_ms is below -1"
+                : "token is none; its bytes were damaged, or come from something else");
+    }
+    if (!rdmux_cq_enter(ep->cq)) {
+        return rdmux_fail(
+            RDMUX_INVALID,
+            "rdmux_remote_import: the process forked; the endpoint belongs to the parent");
+    }
+    enum rdmux_status status = RDMUX_OK;
+    struct rdmux_remote *remote = NULL;
+    if (ep->phase > RDMUX_PHASE_READY || (ep->phase == RDMUX_PHASE_SETUP && timeout_ms != 0)) {
+        status = rdmux_fail(RDMUX_INVALID, "rdmux_remote_import: the endpoint %s",
+                            ep->phase == RDMUX_PHASE_SETUP
+                                ? "is not connected yet; use timeout 0, or wait"
+                                : "has ended");
+    } else {
+        remote = rdmux_allocate(ep->fabric, sizeof(*remote));
+        status = remote == NULL ? rdmux_fail(RDMUX_NO_MEMORY, "rdmux_remote_import: out of memory")
+                                : RDMUX_OK;
+    }
+    if (remote != NULL) {
+        remote->ep = ep;
+        remote->token = *token;
+        remote->state = RDMUX_REMOTE_ASKING;
+        remote->status = RDMUX_IN_PROGRESS;
+        remote->id = ++ep->next_import;
+        remote->announce = timeout_ms == 0;
+        rdmux_list_init(&remote->ready_link);
+        rdmux_list_append(&ep->remotes, &remote->link);
+        if (ep->phase == RDMUX_PHASE_READY) {
+            rdmux_remote_ask(remote);
+        }
+        status = timeout_ms == 0 ? RDMUX_IN_PROGRESS : wait_for_answer(remote, timeout_ms);
+        if (status == RDMUX_OK || status == RDMUX_IN_PROGRESS) {
+            *out = remote;
+        } else {
+            drop(remote);
+        }
+    }
+    rdmux_cq_leave(ep->cq);
+    return status;
+}
+
+enum rdmux_status rdmux_remote_info(struct rdmux_remote *remote, struct rdmux_remote_info *out)
+{
+    if (remote == NULL || out == NULL || out->size < offsetof(struct rdmux_remote_info, length)) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "rdmux_remote_info: remote or out is NULL, or out has no size");
+    }
+    struct rdmux_cq *cq = remote->ep->cq;
+    if (!rdmux_cq_enter(cq)) {
+        return rdmux_fail(
+            RDMUX_INVALID,
+            "rdmux_remote_info: the process forked; the remote belongs to the parent");
+    }
+    struct rdmux_remote_info info = RDMUX_REMOTE_INFO_INIT;
+    info.access = remote->access;
+    info.length = remote->length;
+    info.status = remote->revoking ? RDMUX_DENIED : remote->status;
+    info.mapped = remote->path == NULL ? 0 : remote->path->mapped;
+    uint32_t size = out->size;
+    memcpy(out, &info, size < sizeof(info) ? size : sizeof(info));
+    out->size = size;
+    rdmux_cq_leave(cq);
+    return RDMUX_OK;
+}
+
+void rdmux_remote_close(struct rdmux_remote *remote)
+{
+    if (remote == NULL || !rdmux_cq_enter(remote->ep->cq)) {
+        return;
+    }
+    struct rdmux_ep *ep = remote->ep;
+    struct rdmux_cq *cq = ep->cq;
+    rdmux_list_remove(&remote->ready_link);
+    remote->announce = false;
+    remote->closed = true;
+    remote->drain_until = ep->send.head;
+    ep->control_work = true;
+    rdmux_remotes_step(ep);
+    rdmux_cq_leave(cq);
+}
+
+void rdmux_remote_revoked(struct rdmux_ep *ep, uint64_t region, uint32_t number)
+{
+    bool found = false;
+    for (struct rdmux_list *at = ep->remotes.next; at != &ep->remotes; at = at->next) {
+        struct rdmux_remote *remote = RDMUX_CONTAINER(at, struct rdmux_remote, link);
+        if (remote->state == RDMUX_REMOTE_READY && remote->region == region) {
+            remote->revoking = true;
+            remote->revoke_number = number;
+            remote->drain_until = ep->send.head;
+            found = true;
+        }
+    }
+    if (found) {
+        ep->control_work = true;
+        rdmux_remotes_step(ep);
+    } else {
+        struct rdmux_message message = { .type = RDMUX_FRAME_REVOKED,
+                                         .id = number,
+                                         .region = region };
+        rdmux_ep_tell(ep, &message);
+    }
+}
+
+/* Is another import of this revocation still draining? */
+static bool others_drain(const struct rdmux_ep *ep, uint64_t region, uint32_t number)
+{
+    for (struct rdmux_list *at = ep->remotes.next; at != &ep->remotes; at = at->next) {
+        const struct rdmux_remote *remote = RDMUX_CONTAINER(at, struct rdmux_remote, link);
+        if (remote->revoking && remote->region == region && remote->revoke_number == number) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool rdmux_remotes_step(struct rdmux_ep *ep)
+{
+    bool more = false;
+    for (struct rdmux_list *at = ep->remotes.next, *next; at != &ep->remotes; at = next) {
+        next = at->next;
+        struct rdmux_remote *remote = RDMUX_CONTAINER(at, struct rdmux_remote, link);
+        if (!remote->closed && !remote->revoking) {
+            continue;
+        }
+        if (remote->path != NULL && ep->phase == RDMUX_PHASE_READY &&
+            !rdmux_ep_done_before(ep, remote->drain_until)) {
+            more = true;
+            continue;
+        }
+        rdmux_remote_detach(remote);
+        if (remote->revoking) {
+            remote->revoking = false;
+            remote->state = RDMUX_REMOTE_DEAD;
+            remote->status = RDMUX_DENIED;
+            if (!others_drain(ep, remote->region, remote->revoke_number)) {
+                struct rdmux_message message = { .type = RDMUX_FRAME_REVOKED,
+                                                 .id = remote->revoke_number,
+                                                 .region = remote->region };
+                rdmux_ep_tell(ep, &message);
+            }
+        }
+        if (remote->closed) {
+            drop(remote);
+        }
+    }
+    return more;
+}

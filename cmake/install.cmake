@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: BSD-2-Clause-Patent
+# Nothing installed names the prefix, so that an installed tree can be moved.
+include(CMakePackageConfigHelpers)
+
+file(RELATIVE_PATH bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
+file(RELATIVE_PATH pc_to_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+string(REGEX REPLACE "/$" "" pc_to_prefix "${pc_to_prefix}")
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/rdmux)
+
+install(TARGETS rdmux rdmux_static EXPORT rdmux-targets
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY api/include/rdmux DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+        FILES_MATCHING PATTERN "*.h")
+
+# Provider authors run the conformance suite against the installed library.
+foreach(program rdmux_tool rdmux_conformance)
+    if(TARGET ${program})
+        set_target_properties(${program} PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
+        install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+    endif()
+endforeach()
+
+install(EXPORT rdmux-targets NAMESPACE rdmux:: DESTINATION ${package_dir})
+configure_package_config_file(cmake/rdmux-config.cmake.in rdmux-config.cmake
+                              INSTALL_DESTINATION ${package_dir}
+                              PATH_VARS CMAKE_INSTALL_LIBDIR)
+write_basic_package_version_file(rdmux-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/rdmux-config.cmake
+              ${PROJECT_BINARY_DIR}/rdmux-config-version.cmake
+        DESTINATION ${package_dir})
+
+configure_file(cmake/rdmux.pc.in rdmux.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/rdmux.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+foreach(section RANGE 1 8)
+    file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/man/*.${section})
+    if(pages)
+        install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section})
+    endif()
+endforeach()

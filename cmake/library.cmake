@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: BSD-2-Clause-Patent
+# All sources are compiled once, position independent, into rdmux_objects; the shared and the static
+# library are two ways to package them. Each folder's CMakeLists.txt adds its own sources.
+add_library(rdmux_objects OBJECT)
+rdmux_project_target(rdmux_objects)
+target_include_directories(rdmux_objects PRIVATE ${PROJECT_SOURCE_DIR}
+                                                 ${PROJECT_SOURCE_DIR}/api/include)
+target_compile_definitions(rdmux_objects PRIVATE
+                           $<$<BOOL:${OPENSSL_FOUND}>:RDMUX_HAVE_OPENSSL=1>)
+target_link_libraries(rdmux_objects PRIVATE Threads::Threads)
+set(crypto_library)
+if(OPENSSL_FOUND)
+    set(crypto_library OpenSSL::Crypto)
+    target_link_libraries(rdmux_objects PRIVATE OpenSSL::Crypto)
+endif()
+set_target_properties(rdmux_objects PROPERTIES POSITION_INDEPENDENT_CODE ON)
+
+foreach(folder api negotiation providers shm tcp_fallback)
+    if(EXISTS ${PROJECT_SOURCE_DIR}/${folder}/CMakeLists.txt)
+        add_subdirectory(${folder})
+    endif()
+endforeach()
+
+get_target_property(library_sources rdmux_objects SOURCES)
+if(NOT library_sources)
+    message(FATAL_ERROR "no source file in api, negotiation, providers, shm or tcp_fallback")
+endif()
+
+add_library(rdmux SHARED $<TARGET_OBJECTS:rdmux_objects>)
+add_library(rdmux_static STATIC $<TARGET_OBJECTS:rdmux_objects>)
+set_target_properties(rdmux PROPERTIES
+    VERSION ${PROJECT_VERSION}
+    SOVERSION 0
+    LINKER_LANGUAGE C
+    LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/rdmux.map)
+target_link_options(rdmux PRIVATE -Wl,--version-script,${PROJECT_SOURCE_DIR}/cmake/rdmux.map)
+if(NOT RDMUX_SANITIZE)
+    # clang leaves a sanitizer's symbols in a shared library to the program.
+    target_link_options(rdmux PRIVATE -Wl,-z,defs)
+endif()
+set_target_properties(rdmux_static PROPERTIES OUTPUT_NAME rdmux LINKER_LANGUAGE C)
+
+foreach(library rdmux rdmux_static)
+    add_library(rdmux::${library} ALIAS ${library})
+    target_include_directories(${library} INTERFACE
+        $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/api/include>
+        $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+endforeach()
+target_link_libraries(rdmux PRIVATE Threads::Threads ${CMAKE_DL_LIBS} ${crypto_library})
+target_link_libraries(rdmux_static INTERFACE Threads::Threads ${CMAKE_DL_LIBS} ${crypto_library})
+set(rdmux_pc_private "-pthread -ldl")
+if(OPENSSL_FOUND)
+    string(APPEND rdmux_pc_private " -lcrypto")
+endif()

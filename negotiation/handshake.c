@@ -1,0 +1,887 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* The negotiation of one connection. Frames, results and the passing of time become events; a table
+ * says what each does in each state; what is to be done waits in a queue for
+ * rdmux_handshake_next().
+ *
+ * Attempt n tries the pair of rank n. It is over for a side when that side has both sent and
+ * received FAILED(n), so nothing of attempt n is in flight when n + 1 begins.
+ * docs/NEGOTIATION.md tells why. */
+#include "negotiation/handshake.h"
+
+#include "negotiation/handshake_internal.h"
+#include "negotiation/message.h"
+#include "negotiation/transcript.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+
+enum { HELLO_FIRST_BYTE = 0x40 }; /* frame types are below */
+
+/* -------------------------------------------------------------------- attempts */
+
+void rdmux_handshake_begin_attempt(struct rdmux_handshake *handshake, uint64_t now_ns)
+{
+    handshake->attempt++;
+    handshake->peer_data_size = 0;
+    handshake->peer_description_size = 0;
+    memset(handshake->check_nonce, 0, sizeof(handshake->check_nonce));
+    rdmux_handshake_start_clock(handshake, now_ns);
+
+    struct rdmux_match *match = current_match(handshake);
+    if (match == NULL && is_acceptor(handshake)) {
+        struct rdmux_attempt_frame frame = { .type = RDMUX_FRAME_NO_PATH };
+        rdmux_handshake_send_frame(handshake, &frame);
+        rdmux_handshake_no_path(handshake);
+    } else if (match == NULL) {
+        set_state(handshake, C_LAST);
+    } else if (is_acceptor(handshake)) {
+        match->stage = RDMUX_STAGE_OPEN;
+        match->reason = RDMUX_REASON_NONE;
+        rdmux_handshake_push_bytes(handshake, RDMUX_ACTION_OPEN, NULL, 0);
+        handshake->path_is_ours = true;
+        set_state(handshake, A_OPEN);
+    } else {
+        match->reason = RDMUX_REASON_NONE;
+        set_state(handshake, C_TRY);
+    }
+}
+
+static void send_failed(struct rdmux_handshake *handshake, enum rdmux_stage stage,
+                        enum rdmux_reason reason, enum rdmux_status status, const char *text)
+{
+    struct rdmux_attempt_frame frame = {
+        .type = RDMUX_FRAME_FAILED,
+        .stage = (uint16_t)stage,
+        .reason = (uint16_t)reason,
+        .status = (uint16_t)status,
+    };
+    (void)snprintf(frame.text, sizeof(frame.text), "%s", text);
+    rdmux_handshake_send_frame(handshake, &frame);
+}
+
+/* This side gives the attempt up. */
+static void attempt_failed(struct rdmux_handshake *handshake, enum rdmux_status status,
+                           enum rdmux_reason reason, const char *text, uint64_t now_ns)
+{
+    enum rdmux_stage stage = rdmux_handshake_facts[handshake->state].stage;
+    rdmux_match_record(current_match(handshake), stage, reason, text);
+    handshake->attempt_status = status;
+    rdmux_handshake_close_path(handshake);
+    send_failed(handshake, stage, reason, status, text);
+    rdmux_handshake_start_clock(handshake, now_ns);
+    set_state(handshake, is_acceptor(handshake) ? A_FAILING : C_FAILING);
+}
+
+static enum rdmux_reason reason_by_stage(enum rdmux_stage stage, enum rdmux_status status)
+{
+    bool late = status == RDMUX_TIMED_OUT;
+    if (stage == RDMUX_STAGE_OPEN) {
+        return RDMUX_REASON_OPEN_FAILED;
+    }
+    if (stage == RDMUX_STAGE_PROOF) {
+        return late ? RDMUX_REASON_PROOF_TIMED_OUT : RDMUX_REASON_PROOF_FAILED;
+    }
+    return late ? RDMUX_REASON_CONNECT_TIMED_OUT : RDMUX_REASON_CONNECT_FAILED;
+}
+
+/* Some reasons are those of both sides; the rest are the peer's own affairs, which its text
+ * tells. */
+static enum rdmux_reason reason_of_peer(uint32_t reason)
+{
+    switch (reason) {
+    case RDMUX_REASON_CONNECT_TIMED_OUT:
+    case RDMUX_REASON_PROOF_FAILED:
+    case RDMUX_REASON_PROOF_TIMED_OUT:
+        return (enum rdmux_reason)reason;
+    default:
+        return RDMUX_REASON_PEER_FAILED;
+    }
+}
+
+static void record_peer_failure(struct rdmux_handshake *handshake,
+                                const struct rdmux_attempt_frame *frame)
+{
+    rdmux_match_record(
+        current_match(handshake), (enum rdmux_stage)frame->stage, reason_of_peer(frame->reason),
+        frame->text[0] != '\0' ? frame->text : "the peer gave the path up without a reason");
+}
+
+/* -------------------------------------------------------------------- one attempt */
+
+static void store_data(struct rdmux_handshake *handshake, const struct rdmux_attempt_frame *frame)
+{
+    memcpy(handshake->peer_data, frame->bytes, frame->size);
+    handshake->peer_data_size = frame->size;
+}
+
+static void send_bytes(struct rdmux_handshake *handshake, enum rdmux_frame_type type,
+                       const struct handshake_happening *what)
+{
+    struct rdmux_attempt_frame frame = { .type = type, .size = (uint16_t)what->size };
+    const struct rdmux_match *match = current_match(handshake);
+    frame.acceptor_path = match->ours; /* TRY alone has these, and only the acceptor sends it */
+    frame.connector_path = match->theirs;
+    if (what->size > 0) {
+        memcpy(frame.bytes, what->bytes, what->size);
+    }
+    rdmux_handshake_send_frame(handshake, &frame);
+}
+
+static void connect_path(struct rdmux_handshake *handshake)
+{
+    rdmux_handshake_push_bytes(handshake, RDMUX_ACTION_CONNECT, handshake->peer_data,
+                               handshake->peer_data_size);
+}
+
+static void send_try(struct rdmux_handshake *handshake, const struct handshake_happening *what)
+{
+    send_bytes(handshake, RDMUX_FRAME_TRY, what);
+}
+
+static void take_try(struct rdmux_handshake *handshake, const struct handshake_happening *what)
+{
+    struct rdmux_match *match = current_match(handshake);
+    if (what->frame->connector_path != match->ours || what->frame->acceptor_path != match->theirs) {
+        rdmux_handshake_connection_over(handshake, RDMUX_PROTOCOL, false,
+                                        "the peer tries another pair than the one of rank %u",
+                                        (unsigned)handshake->attempt);
+        return;
+    }
+    match->stage = RDMUX_STAGE_OPEN;
+    store_data(handshake, what->frame);
+    rdmux_handshake_push_bytes(handshake, RDMUX_ACTION_OPEN, handshake->peer_data,
+                               handshake->peer_data_size);
+    handshake->path_is_ours = true;
+}
+
+/* The provider's contract: the connector's first ep_connect comes before the acceptor's, which READY
+ * brings about. Not so with a socket of the program, which the path may share with us: what it writes
+ * there must come after READY. */
+static void connect_and_send_ready(struct rdmux_handshake *handshake,
+                                   const struct handshake_happening *what)
+{
+    bool shares = (handshake->hello.flags & RDMUX_HELLO_ADOPTED) != 0;
+    if (!shares) {
+        connect_path(handshake);
+    }
+    send_bytes(handshake, RDMUX_FRAME_READY, what);
+    if (shares) {
+        connect_path(handshake);
+    }
+}
+
+static void take_ready(struct rdmux_handshake *handshake, const struct handshake_happening *what)
+{
+    store_data(handshake, what->frame);
+    connect_path(handshake);
+}
+
+static void say_up(struct rdmux_handshake *handshake, const struct handshake_happening *what)
+{
+    send_bytes(handshake, RDMUX_FRAME_UP, what);
+}
+
+static void take_up(struct rdmux_handshake *handshake, const struct handshake_happening *what)
+{
+    memcpy(handshake->peer_description, what->frame->bytes, what->frame->size);
+    handshake->peer_description_size = what->frame->size;
+}
+
+static void write_pattern(struct rdmux_handshake *handshake, const struct handshake_happening *what)
+{
+    (void)what;
+    rdmux_handshake_push_bytes(handshake, RDMUX_ACTION_WRITE_PROOF, handshake->peer_description,
+                               handshake->peer_description_size);
+}
+
+static void take_up_and_write(struct rdmux_handshake *handshake,
+                              const struct handshake_happening *what)
+{
+    take_up(handshake, what);
+    write_pattern(handshake, what);
+}
+
+static void say_up_and_write(struct rdmux_handshake *handshake,
+                             const struct handshake_happening *what)
+{
+    say_up(handshake, what);
+    write_pattern(handshake, what);
+}
+
+static void say_written(struct rdmux_handshake *handshake, const struct handshake_happening *what)
+{
+    (void)what;
+    struct rdmux_attempt_frame frame = { .type = RDMUX_FRAME_WRITTEN };
+    rdmux_handshake_attempt_nonce(handshake, frame.nonce);
+    rdmux_handshake_send_frame(handshake, &frame);
+}
+
+static void take_written(struct rdmux_handshake *handshake, const struct handshake_happening *what)
+{
+    memcpy(handshake->check_nonce, what->frame->nonce, sizeof(handshake->check_nonce));
+    rdmux_handshake_push_bytes(handshake, RDMUX_ACTION_CHECK_PROOF, NULL, 0);
+}
+
+static void say_proved(struct rdmux_handshake *handshake, const struct handshake_happening *what)
+{
+    (void)what;
+    struct rdmux_attempt_frame frame = { .type = RDMUX_FRAME_PROVED };
+    rdmux_handshake_send_frame(handshake, &frame);
+}
+
+static void send_hash(struct rdmux_handshake *handshake, enum rdmux_frame_type type)
+{
+    struct rdmux_attempt_frame frame = { .type = type, .hash_kind = handshake->hash_kind };
+    memcpy(frame.hash, handshake->hash, sizeof(frame.hash));
+    rdmux_handshake_send_frame(handshake, &frame);
+}
+
+static void choose(struct rdmux_handshake *handshake)
+{
+    struct rdmux_match *match = current_match(handshake);
+    char text[RDMUX_TEXT_MAX];
+    (void)snprintf(text, sizeof(text), "costs least (%llu ns)%s and works in both directions",
+                   (unsigned long long)match->cost_ns,
+                   handshake->attempt == 1 ? "" : " of those that could be connected");
+    rdmux_match_record(match, RDMUX_STAGE_COMMIT, RDMUX_REASON_CHOSEN, text);
+    rdmux_handshake_connection_done(handshake);
+}
+
+static void send_commit(struct rdmux_handshake *handshake, const struct handshake_happening *what)
+{
+    send_hash(handshake, RDMUX_FRAME_COMMIT);
+    rdmux_handshake_start_clock(handshake, what->now_ns);
+}
+
+static void take_commit(struct rdmux_handshake *handshake, const struct handshake_happening *what)
+{
+    if (!rdmux_handshake_hash_matches(handshake, what->frame)) {
+        rdmux_handshake_connection_over(handshake, RDMUX_PROTOCOL, false,
+                                        "the peer saw other offers than were sent (COMMIT)");
+        return;
+    }
+    send_hash(handshake, RDMUX_FRAME_CONFIRM);
+    choose(handshake);
+}
+
+static void take_confirm(struct rdmux_handshake *handshake, const struct handshake_happening *what)
+{
+    if (!rdmux_handshake_hash_matches(handshake, what->frame)) {
+        rdmux_handshake_connection_over(handshake, RDMUX_PROTOCOL, false,
+                                        "the peer saw other offers than were sent (CONFIRM)");
+        return;
+    }
+    choose(handshake);
+}
+
+/* -------------------------------------------------------------------- failures */
+
+/* Messages, sizes or numbers that cannot be: the connection is not worth going on with. */
+static void unexpected(struct rdmux_handshake *handshake, const struct handshake_happening *what)
+{
+    if (what->event >= OPENED) {
+        rdmux_handshake_connection_over(handshake, RDMUX_INVALID, false,
+                                        "an event out of order while %s",
+                                        rdmux_handshake_facts[handshake->state].name);
+        return;
+    }
+    rdmux_handshake_connection_over(
+        handshake, RDMUX_PROTOCOL, false, "the peer sent a frame of type 0x%02x while we were %s",
+        what->size > 0 ? what->bytes[0] : 0U, rdmux_handshake_facts[handshake->state].name);
+}
+
+static void ignore(struct rdmux_handshake *handshake, const struct handshake_happening *what)
+{
+    (void)handshake;
+    (void)what;
+}
+
+static void lose(struct rdmux_handshake *handshake, const struct handshake_happening *what)
+{
+    rdmux_handshake_connection_over(handshake, what->status, false, "%s",
+                                    what->text[0] != '\0' ? what->text
+                                                          : "the connection to the peer ended");
+}
+
+static void greeting_overdue(struct rdmux_handshake *handshake,
+                             const struct handshake_happening *what)
+{
+    (void)what;
+    rdmux_handshake_connection_over(
+        handshake, RDMUX_TIMED_OUT, false, "the peer did not answer within %u ms (%s)",
+        (unsigned)handshake->hello_timeout_ms, rdmux_handshake_facts[handshake->state].name);
+}
+
+static void silence(struct rdmux_handshake *handshake, const struct handshake_happening *what)
+{
+    (void)what;
+    rdmux_handshake_connection_over(handshake, RDMUX_TIMED_OUT, false,
+                                    "the peer fell silent for %llu ms (%s)",
+                                    (unsigned long long)rdmux_handshake_patience_ms(handshake),
+                                    rdmux_handshake_facts[handshake->state].name);
+}
+
+static void attempt_overdue(struct rdmux_handshake *handshake,
+                            const struct handshake_happening *what)
+{
+    const struct handshake_facts *facts = &rdmux_handshake_facts[handshake->state];
+    char text[RDMUX_TEXT_MAX];
+    (void)snprintf(text, sizeof(text), "%s within %llu ms", facts->waits_for,
+                   (unsigned long long)rdmux_handshake_patience_ms(handshake));
+    attempt_failed(handshake, RDMUX_TIMED_OUT, reason_by_stage(facts->stage, RDMUX_TIMED_OUT), text,
+                   what->now_ns);
+}
+
+static void step_failed(struct rdmux_handshake *handshake, const struct handshake_happening *what)
+{
+    enum rdmux_reason reason = what->reason;
+    if (reason == RDMUX_REASON_NONE) {
+        reason = reason_by_stage(rdmux_handshake_facts[handshake->state].stage, what->status);
+    }
+    attempt_failed(handshake, what->status, reason,
+                   what->text[0] != '\0' ? what->text : "failed without a text", what->now_ns);
+}
+
+/* The path is closed before the acknowledgement goes: on a shared socket nothing of it follows. */
+static void peer_failed(struct rdmux_handshake *handshake, const struct handshake_happening *what)
+{
+    record_peer_failure(handshake, what->frame);
+    rdmux_handshake_close_path(handshake);
+    send_failed(handshake, (enum rdmux_stage)what->frame->stage, RDMUX_REASON_NONE, RDMUX_OK, "");
+    rdmux_handshake_begin_attempt(handshake, what->now_ns);
+}
+
+static bool is_overdue(uint32_t reason)
+{
+    return reason == RDMUX_REASON_CONNECT_TIMED_OUT || reason == RDMUX_REASON_PROOF_TIMED_OUT;
+}
+
+/* Both have said FAILED. Ours stands, unless the peer's tells what ours only waited for in vain. */
+static void peer_failed_too(struct rdmux_handshake *handshake,
+                            const struct handshake_happening *what)
+{
+    if (is_overdue(current_match(handshake)->reason) && what->frame->reason != RDMUX_REASON_NONE &&
+        !is_overdue(what->frame->reason)) {
+        record_peer_failure(handshake, what->frame);
+    }
+    rdmux_handshake_begin_attempt(handshake, what->now_ns);
+}
+
+static void commit_came_too_late(struct rdmux_handshake *handshake,
+                                 const struct handshake_happening *what)
+{
+    (void)what;
+    rdmux_handshake_connection_over(handshake, handshake->attempt_status, false,
+                                    "the peer committed to a path that had failed here: %s",
+                                    current_match(handshake)->text);
+}
+
+static void failed_after_commit(struct rdmux_handshake *handshake,
+                                const struct handshake_happening *what)
+{
+    const char *text = what->frame != NULL ? what->frame->text : what->text;
+    rdmux_handshake_connection_over(handshake, what->frame != NULL ? RDMUX_PEER_GONE : what->status,
+                                    false, "the path failed after the commit: %s", text);
+}
+
+static void take_no_path(struct rdmux_handshake *handshake, const struct handshake_happening *what)
+{
+    (void)what;
+    rdmux_handshake_no_path(handshake);
+}
+
+static void take_reject(struct rdmux_handshake *handshake, const struct handshake_happening *what)
+{
+    struct rdmux_message message;
+    if (rdmux_message_decode(what->bytes, what->size, &message) != RDMUX_OK) {
+        rdmux_handshake_connection_over(handshake, RDMUX_PROTOCOL, false,
+                                        "the peer's REJECT is malformed");
+        return;
+    }
+    handshake->reject_reason = message.status;
+    handshake->reject_size = message.description_length;
+    memcpy(handshake->reject_data, message.description, handshake->reject_size);
+    rdmux_handshake_connection_over(handshake, RDMUX_REFUSED, false,
+                                    "the peer rejected the connection, reason %u",
+                                    (unsigned)message.status);
+}
+
+/* -------------------------------------------------------------------- the tables */
+
+typedef void (*reaction)(struct rdmux_handshake *handshake, const struct handshake_happening *what);
+
+/* How things go. The state is `next` when the reaction runs; begin_attempt(), attempt_failed(),
+ * rdmux_handshake_connection_done() and rdmux_handshake_connection_over() choose another. */
+/* clang-format off */
+static const struct rule {
+    enum handshake_state state;
+    enum handshake_event event;
+    enum handshake_state next;
+    reaction react;
+} rules[] = {
+    { A_HELLO,           GOT_HELLO,   A_OFFER,           rdmux_handshake_take_hello },
+    { A_OFFER,           GOT_OFFER,   A_OFFER,           rdmux_handshake_take_connectors_offer },
+    { A_OPEN,            OPENED,      A_READY,           send_try },
+    { A_READY,           GOT_READY,   A_CONNECT,         take_ready },
+    { A_CONNECT,         CONNECTED,   A_UP,              say_up },
+    { A_CONNECT,         GOT_UP,      A_CONNECT_PEER_UP, take_up },
+    { A_CONNECT_PEER_UP, CONNECTED,   A_WRITTEN,         say_up },
+    { A_UP,              GOT_UP,      A_WRITTEN,         take_up },
+    { A_WRITTEN,         GOT_WRITTEN, A_CHECK,           take_written },
+    { A_CHECK,           CHECKED,     A_WRITE,           write_pattern },
+    { A_WRITE,           WROTE,       A_PROVED,          say_written },
+    { A_PROVED,          GOT_PROVED,  A_CONFIRM,         send_commit },
+    { A_CONFIRM,         GOT_CONFIRM, A_CONFIRM,         take_confirm },
+    { A_FAILING,         GOT_READY,   A_FAILING,         ignore },
+    { A_FAILING,         GOT_UP,      A_FAILING,         ignore },
+    { A_FAILING,         GOT_WRITTEN, A_FAILING,         ignore },
+    { A_FAILING,         GOT_PROVED,  A_FAILING,         ignore },
+
+    { C_HELLO,           GOT_HELLO,   C_OFFER,           rdmux_handshake_take_hello },
+    { C_OFFER,           GOT_OFFER,   C_RANKING,         rdmux_handshake_take_acceptors_offer },
+    { C_RANKING,         GOT_RANKING, C_RANKING,         rdmux_handshake_take_ranking },
+    { C_TRY,             GOT_TRY,     C_OPEN,            take_try },
+    { C_TRY,             GOT_FAILED,  C_TRY,             peer_failed },
+    { C_TRY,             GOT_NO_PATH, C_TRY,             take_no_path },
+    { C_TRY,             TIMED_OUT,   C_TRY,             attempt_overdue },
+    { C_LAST,            GOT_NO_PATH, C_LAST,            take_no_path },
+    { C_LAST,            TIMED_OUT,   C_LAST,            silence },
+    { C_OPEN,            OPENED,      C_CONNECT,         connect_and_send_ready },
+    { C_CONNECT,         CONNECTED,   C_UP,              say_up },
+    { C_CONNECT,         GOT_UP,      C_CONNECT_PEER_UP, take_up },
+    { C_CONNECT_PEER_UP, CONNECTED,   C_WRITE,           say_up_and_write },
+    { C_UP,              GOT_UP,      C_WRITE,           take_up_and_write },
+    { C_WRITE,           WROTE,       C_WRITTEN,         say_written },
+    { C_WRITTEN,         GOT_WRITTEN, C_CHECK,           take_written },
+    { C_CHECK,           CHECKED,     C_COMMIT,          say_proved },
+    { C_COMMIT,          GOT_COMMIT,  C_COMMIT,          take_commit },
+    { C_FAILING,         GOT_TRY,     C_FAILING,         ignore },
+    { C_FAILING,         GOT_UP,      C_FAILING,         ignore },
+    { C_FAILING,         GOT_WRITTEN, C_FAILING,         ignore },
+    { C_FAILING,         GOT_COMMIT,  C_FAILING,         commit_came_too_late },
+};
+
+/* How things go wrong. A pair in neither table is an error: step() hands it to unexpected(). */
+static const struct phase_rule {
+    enum handshake_phase phase;
+    enum handshake_event event;
+    reaction react;
+} phase_rules[] = {
+    { GREETING,  GOT_REJECT,  take_reject },
+    { GREETING,  LOST,        lose },
+    { GREETING,  TIMED_OUT,   greeting_overdue },
+
+    { WAITING,   GOT_REJECT,  take_reject },
+    { WAITING,   PATH_FAILED, ignore }, /* of the attempt before */
+    { WAITING,   LOST,        lose },
+
+    { OPENING,   GOT_REJECT,  take_reject },
+    { OPENING,   GOT_FAILED,  peer_failed },
+    { OPENING,   STEP_FAILED, step_failed },
+    { OPENING,   PATH_FAILED, ignore }, /* of the attempt before */
+    { OPENING,   LOST,        lose },
+    { OPENING,   TIMED_OUT,   attempt_overdue },
+
+    { TRYING,    GOT_REJECT,  take_reject },
+    { TRYING,    GOT_FAILED,  peer_failed },
+    { TRYING,    STEP_FAILED, step_failed },
+    { TRYING,    PATH_FAILED, step_failed },
+    { TRYING,    LOST,        lose },
+    { TRYING,    TIMED_OUT,   attempt_overdue },
+
+    { FAILING,   GOT_REJECT,  take_reject },
+    { FAILING,   GOT_FAILED,  peer_failed_too },
+    { FAILING,   OPENED,      ignore },
+    { FAILING,   CONNECTED,   ignore },
+    { FAILING,   WROTE,       ignore },
+    { FAILING,   CHECKED,     ignore },
+    { FAILING,   STEP_FAILED, ignore },
+    { FAILING,   PATH_FAILED, ignore },
+    { FAILING,   LOST,        lose },
+    { FAILING,   TIMED_OUT,   silence },
+
+    { COMMITTED, GOT_FAILED,  failed_after_commit },
+    { COMMITTED, STEP_FAILED, failed_after_commit },
+    { COMMITTED, PATH_FAILED, failed_after_commit },
+    { COMMITTED, LOST,        lose },
+    { COMMITTED, TIMED_OUT,   silence },
+};
+/* clang-format on */
+
+static const struct rule *rule_for(enum handshake_state state, enum handshake_event event)
+{
+    for (size_t i = 0; i < COUNT_OF(rules); i++) {
+        if (rules[i].state == state && rules[i].event == event) {
+            return &rules[i];
+        }
+    }
+    return NULL;
+}
+
+static reaction phase_reaction(enum handshake_phase phase, enum handshake_event event)
+{
+    for (size_t i = 0; i < COUNT_OF(phase_rules); i++) {
+        if (phase_rules[i].phase == phase && phase_rules[i].event == event) {
+            return phase_rules[i].react;
+        }
+    }
+    return unexpected;
+}
+
+static void step(struct rdmux_handshake *handshake, const struct handshake_happening *what)
+{
+    if (phase_of(handshake) == ENDED) {
+        return;
+    }
+    if (handshake->queue_count == 0) {
+        handshake->arena_used = 0;
+    }
+    const struct rule *rule = rule_for(handshake->state, what->event);
+    if (rule == NULL) {
+        phase_reaction(phase_of(handshake), what->event)(handshake, what);
+        return;
+    }
+    set_state(handshake, rule->next);
+    rule->react(handshake, what);
+}
+
+/* -------------------------------------------------------------------- frames */
+
+static enum handshake_event event_of_type(uint8_t type, enum rdmux_role role)
+{
+    switch (type) {
+    case RDMUX_FRAME_OFFER:
+        return GOT_OFFER;
+    case RDMUX_FRAME_RANKING:
+        return GOT_RANKING;
+    case RDMUX_FRAME_TRY:
+        return GOT_TRY;
+    case RDMUX_FRAME_READY:
+        return GOT_READY;
+    case RDMUX_FRAME_UP:
+        return GOT_UP;
+    case RDMUX_FRAME_WRITTEN:
+        return GOT_WRITTEN;
+    case RDMUX_FRAME_PROVED:
+        return GOT_PROVED;
+    case RDMUX_FRAME_COMMIT:
+        return GOT_COMMIT;
+    case RDMUX_FRAME_CONFIRM:
+        return GOT_CONFIRM;
+    case RDMUX_FRAME_FAILED:
+        return GOT_FAILED;
+    case RDMUX_FRAME_NO_PATH:
+        return GOT_NO_PATH;
+    case RDMUX_FRAME_REJECT:
+        /* A connector that changes its mind hangs up. */
+        return role == RDMUX_ROLE_CONNECT ? GOT_REJECT : GOT_OTHER;
+    default:
+        return type >= HELLO_FIRST_BYTE ? GOT_HELLO : GOT_OTHER;
+    }
+}
+
+static bool has_attempt(enum handshake_event event)
+{
+    return event >= GOT_TRY && event <= GOT_FAILED;
+}
+
+/* A frame of an attempt, or NO_PATH. */
+static void take_attempt_frame(struct rdmux_handshake *handshake,
+                               const struct handshake_happening *what)
+{
+    struct rdmux_attempt_frame frame;
+    if (rdmux_attempt_frame_decode(what->bytes, what->size, &frame) != RDMUX_OK) {
+        rdmux_handshake_connection_over(handshake, RDMUX_PROTOCOL, false,
+                                        "the peer's frame 0x%02x is malformed", what->bytes[0]);
+        return;
+    }
+    if (has_attempt(what->event) && frame.attempt < handshake->attempt) {
+        return; /* late */
+    }
+    if (has_attempt(what->event) && frame.attempt > handshake->attempt) {
+        rdmux_handshake_connection_over(handshake, RDMUX_PROTOCOL, false,
+                                        "the peer speaks of attempt %u, this is attempt %u",
+                                        (unsigned)frame.attempt, (unsigned)handshake->attempt);
+        return;
+    }
+    struct handshake_happening decoded = *what;
+    decoded.frame = &frame;
+    step(handshake, &decoded);
+}
+
+void rdmux_handshake_frame(struct rdmux_handshake *handshake, const uint8_t *frame, size_t size,
+                           uint64_t now_ns)
+{
+    if (phase_of(handshake) == ENDED) {
+        return;
+    }
+    struct handshake_happening what = {
+        .event = size > 0 ? event_of_type(frame[0], handshake->role) : GOT_OTHER,
+        .now_ns = now_ns,
+        .bytes = frame,
+        .size = size,
+        .text = "",
+    };
+    bool bad = false;
+    if (what.event != GOT_HELLO && rdmux_frame_total(frame, size, false, &bad) != size) {
+        rdmux_handshake_connection_over(handshake, RDMUX_PROTOCOL, false,
+                                        "the peer's frame is not what it says");
+        return;
+    }
+    if (what.event == GOT_OTHER && size >= RDMUX_FRAME_HEADER_SIZE &&
+        frame[0] != RDMUX_FRAME_REJECT && rdmux_frame_is_optional(frame)) {
+        return; /* of a later version, which can do without an answer */
+    }
+    if (has_attempt(what.event) || what.event == GOT_NO_PATH) {
+        take_attempt_frame(handshake, &what);
+    } else {
+        step(handshake, &what);
+    }
+}
+
+/* -------------------------------------------------------------------- the rest */
+
+size_t rdmux_handshake_size(void)
+{
+    return sizeof(struct rdmux_handshake);
+}
+
+/* Our HELLO and OFFER as they will go out. */
+static enum rdmux_status encode_opening(struct rdmux_handshake *handshake)
+{
+    uint8_t *at = handshake->opening;
+    rdmux_hello_encode(&handshake->hello, at);
+    at += RDMUX_HELLO_SIZE;
+    size_t size = RDMUX_OFFER_BYTES_MAX;
+    enum rdmux_status status = rdmux_offer_encode(&handshake->offer, at + RDMUX_FRAME_HEADER_SIZE,
+                                                  &size);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    rdmux_frame_header_encode(RDMUX_FRAME_OFFER, 0, size, at);
+    handshake->opening_size = RDMUX_HELLO_SIZE + RDMUX_FRAME_HEADER_SIZE + size;
+    return RDMUX_OK;
+}
+
+static struct rdmux_hello hello_of(const struct rdmux_handshake_config *config)
+{
+    struct rdmux_hello hello = config->hello;
+    hello.version_min = RDMUX_WIRE_VERSION;
+    hello.version_max = RDMUX_WIRE_VERSION;
+    hello.epoch = hello.epoch == 0 ? 1 : hello.epoch;
+    hello.flags &= ~(uint32_t)RDMUX_HELLO_HASH;
+    if (rdmux_transcript_available()) {
+        hello.flags |= RDMUX_HELLO_HASH;
+    }
+    if (config->role == RDMUX_ROLE_ACCEPT) {
+        hello.flags &= ~(uint32_t)RDMUX_HELLO_EXPLAIN_ONLY;
+    }
+    return hello;
+}
+
+/* What the listener read before the connection was accepted. */
+static void take_received(struct rdmux_handshake *handshake, const uint8_t *bytes, size_t size,
+                          uint64_t now_ns)
+{
+    size_t hello_size = size < RDMUX_HELLO_SIZE ? size : RDMUX_HELLO_SIZE;
+    rdmux_handshake_frame(handshake, bytes, hello_size, now_ns);
+    if (size > hello_size) {
+        rdmux_handshake_frame(handshake, bytes + hello_size, size - hello_size, now_ns);
+    }
+}
+
+enum rdmux_status rdmux_handshake_init(void *memory, const struct rdmux_handshake_config *config,
+                                       uint64_t now_ns, struct rdmux_handshake **out)
+{
+    *out = NULL;
+    if (memory == NULL || config->offer == NULL ||
+        (config->role != RDMUX_ROLE_CONNECT && config->role != RDMUX_ROLE_ACCEPT)) {
+        return RDMUX_INVALID;
+    }
+    struct rdmux_handshake *handshake = memory;
+    bool accepts = config->role == RDMUX_ROLE_ACCEPT;
+    handshake->state = accepts ? A_HELLO : C_HELLO;
+    handshake->role = config->role;
+    handshake->hello = hello_of(config);
+    handshake->offer = *config->offer;
+    handshake->hello_timeout_ms = config->hello_timeout_ms;
+    handshake->deadline_ns = config->hello_timeout_ms == RDMUX_NEVER
+                                 ? UINT64_MAX
+                                 : rdmux_handshake_time_after(now_ns, config->hello_timeout_ms);
+    memcpy(handshake->proof_nonce, config->proof_nonce, sizeof(handshake->proof_nonce));
+    enum rdmux_status status = encode_opening(handshake);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    if (!accepts) {
+        rdmux_handshake_send_opening(handshake, handshake->opening_size);
+    } else if (config->received != NULL) {
+        take_received(handshake, config->received, config->received_size, now_ns);
+    }
+    *out = handshake;
+    return RDMUX_OK;
+}
+
+void rdmux_handshake_lost(struct rdmux_handshake *handshake, enum rdmux_status status,
+                          const char *text, uint64_t now_ns)
+{
+    const struct handshake_happening what = {
+        .event = LOST,
+        .now_ns = now_ns,
+        .status = status,
+        .text = text != NULL ? text : "",
+    };
+    step(handshake, &what);
+}
+
+static enum handshake_event event_of_result(enum rdmux_handshake_action_kind kind)
+{
+    switch ((unsigned)kind) {
+    case RDMUX_ACTION_OPEN:
+        return OPENED;
+    case RDMUX_ACTION_CONNECT:
+        return CONNECTED;
+    case RDMUX_ACTION_WRITE_PROOF:
+        return WROTE;
+    case RDMUX_ACTION_CHECK_PROOF:
+        return CHECKED;
+    default:
+        return STEP_FAILED;
+    }
+}
+
+void rdmux_handshake_result(struct rdmux_handshake *handshake,
+                            enum rdmux_handshake_action_kind kind, uint32_t attempt,
+                            enum rdmux_status status, enum rdmux_reason reason, const char *text,
+                            const uint8_t *bytes, size_t size, uint64_t now_ns)
+{
+    if (attempt != handshake->attempt) {
+        return; /* of a closed attempt */
+    }
+    struct handshake_happening what = {
+        .event = status == RDMUX_OK ? event_of_result(kind) : STEP_FAILED,
+        .now_ns = now_ns,
+        .bytes = bytes,
+        .size = bytes != NULL ? size : 0,
+        .status = status,
+        .reason = reason,
+        .text = text != NULL ? text : "",
+    };
+    if (status == RDMUX_OK && what.size > RDMUX_DESCRIPTION_MAX) {
+        what.event = STEP_FAILED;
+        what.status = RDMUX_LENGTH;
+        what.text = "the path's description is too long";
+    }
+    if (status != RDMUX_OK && kind == RDMUX_ACTION_OPEN && phase_of(handshake) == OPENING) {
+        handshake->path_is_ours = false; /* an OPEN that failed left nothing to close */
+    }
+    step(handshake, &what);
+}
+
+void rdmux_handshake_path_failed(struct rdmux_handshake *handshake, enum rdmux_status status,
+                                 const char *text, uint64_t now_ns)
+{
+    const struct handshake_happening what = {
+        .event = PATH_FAILED,
+        .now_ns = now_ns,
+        .status = status,
+        .text = text != NULL ? text : "",
+    };
+    step(handshake, &what);
+}
+
+void rdmux_handshake_time(struct rdmux_handshake *handshake, uint64_t now_ns)
+{
+    if (handshake->deadline_ns == UINT64_MAX || now_ns < handshake->deadline_ns) {
+        return;
+    }
+    const struct handshake_happening what = { .event = TIMED_OUT, .now_ns = now_ns, .text = "" };
+    step(handshake, &what);
+}
+
+uint64_t rdmux_handshake_deadline(const struct rdmux_handshake *handshake)
+{
+    return handshake->deadline_ns;
+}
+
+const struct rdmux_handshake_granted *rdmux_handshake_granted(const struct rdmux_handshake *handshake)
+{
+    return &handshake->granted;
+}
+
+const struct rdmux_hello *rdmux_handshake_peer_hello(const struct rdmux_handshake *handshake)
+{
+    return handshake->peer_hello_came ? &handshake->peer_hello : NULL;
+}
+
+const struct rdmux_offer *rdmux_handshake_peer_offer(const struct rdmux_handshake *handshake)
+{
+    return handshake->peer_offer_came ? &handshake->peer_offer : NULL;
+}
+
+static const struct rdmux_offer_path *path_at(const struct rdmux_offer *offer, uint16_t index)
+{
+    return index < offer->path_count ? &offer->paths[index] : NULL;
+}
+
+static void fill_candidate(const struct rdmux_handshake *handshake, const struct rdmux_match *match,
+                           struct rdmux_candidate *out)
+{
+    const struct rdmux_offer_path *ours = path_at(&handshake->offer, match->ours);
+    const struct rdmux_offer_path *theirs = path_at(&handshake->peer_offer, match->theirs);
+    const struct rdmux_offer_path *any = ours != NULL ? ours : theirs;
+    *out = (struct rdmux_candidate){
+        .size = sizeof(*out),
+        .reason = match->reason,
+        .stage = match->stage,
+        .cost_ns = match->cost_ns,
+        .native = match->native,
+        .emulated = match->emulated,
+        .rank = match->rank,
+    };
+    memcpy(out->text, match->text, sizeof(out->text));
+    memcpy(out->hint, match->hint, sizeof(out->hint));
+    if (any != NULL) {
+        memcpy(out->provider, any->provider, sizeof(out->provider));
+        out->security = any->path.security;
+    }
+    if (ours != NULL) {
+        memcpy(out->device, ours->path.device, sizeof(out->device));
+        out->software |= ours->path.software;
+    }
+    if (theirs != NULL) {
+        memcpy(out->peer_device, theirs->path.device, sizeof(out->peer_device));
+        out->software |= theirs->path.software;
+        if (theirs->path.security < out->security) {
+            out->security = theirs->path.security;
+        }
+    }
+}
+
+size_t rdmux_handshake_candidates(const struct rdmux_handshake *handshake,
+                                  struct rdmux_candidate *out, size_t max)
+{
+    size_t count = handshake->match_count < max ? handshake->match_count : max;
+    for (size_t i = 0; i < count; i++) {
+        fill_candidate(handshake, &handshake->matches[i], &out[i]);
+    }
+    return count;
+}
+
+uint32_t rdmux_handshake_reject_reason(const struct rdmux_handshake *handshake)
+{
+    return handshake->reject_reason;
+}
+
+const uint8_t *rdmux_handshake_reject_data(const struct rdmux_handshake *handshake, size_t *size)
+{
+    *size = handshake->reject_size;
+    return handshake->reject_size > 0 ? handshake->reject_data : NULL;
+}
+
+const char *rdmux_handshake_state(const struct rdmux_handshake *handshake)
+{
+    return rdmux_handshake_facts[handshake->state].name;
+}

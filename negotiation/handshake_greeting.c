@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* The handshake until the ranking is known: HELLO, OFFER, limits, the transcript hash, RANKING. */
+#include "negotiation/handshake_internal.h"
+
+#include "negotiation/transcript.h"
+
+#include <string.h>
+
+enum {
+    DEFAULT_EXPECTED_SIZE = 4096,
+    BANDWIDTH_EXPECTED_SIZE = 1 << 20,
+    DEFAULT_PATH_TIMEOUT_MS = 2000,
+    LIVENESS_MIN_MS = 100,
+    DATA_SOCKETS_MAX = 16,
+};
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void grant(struct rdmux_handshake *handshake)
+{
+    const struct rdmux_offer *ours = &handshake->offer;
+    const struct rdmux_offer *theirs = &handshake->peer_offer;
+    struct rdmux_handshake_granted *granted = &handshake->granted;
+    granted->version = RDMUX_WIRE_VERSION;
+    granted->max_send = smaller(ours->max_send, theirs->max_recv);
+    granted->max_recv = smaller(ours->max_recv, theirs->max_send);
+    granted->liveness_ms = (uint32_t)smaller(ours->liveness_ms, theirs->liveness_ms);
+    granted->data_sockets = (uint32_t)smaller(ours->data_sockets, theirs->data_sockets);
+    granted->path_timeout_ms = (uint32_t)smaller(ours->path_timeout_ms, theirs->path_timeout_ms);
+    /* A stranger may have sent anything. */
+    if (granted->liveness_ms < LIVENESS_MIN_MS) {
+        granted->liveness_ms = LIVENESS_MIN_MS;
+    }
+    if (granted->data_sockets == 0) {
+        granted->data_sockets = 1;
+    }
+    if (granted->data_sockets > DATA_SOCKETS_MAX) {
+        granted->data_sockets = DATA_SOCKETS_MAX;
+    }
+    if (granted->path_timeout_ms == 0) {
+        granted->path_timeout_ms = DEFAULT_PATH_TIMEOUT_MS;
+    }
+    memcpy(granted->secret, is_acceptor(handshake) ? ours->secret : theirs->secret,
+           sizeof(granted->secret));
+}
+
+/* offer_frame: the peer's, as it came. */
+static bool hash_transcript(struct rdmux_handshake *handshake, const uint8_t *offer_frame,
+                            size_t size)
+{
+    if ((handshake->hello.flags & handshake->peer_hello.flags & RDMUX_HELLO_HASH) == 0) {
+        handshake->hash_kind = RDMUX_HASH_NONE;
+        return true;
+    }
+    const struct rdmux_transcript_piece ours = { handshake->opening, handshake->opening_size };
+    const struct rdmux_transcript_piece hello = { handshake->peer_hello_bytes, RDMUX_HELLO_SIZE };
+    const struct rdmux_transcript_piece offer = { offer_frame, size };
+    const struct rdmux_transcript_piece as_acceptor[] = { hello, offer, ours };
+    const struct rdmux_transcript_piece as_connector[] = { ours, hello, offer };
+
+    handshake->hash_kind = RDMUX_HASH_SHA256;
+    return rdmux_transcript_hash(is_acceptor(handshake) ? as_acceptor : as_connector, 3,
+                                 handshake->hash) == RDMUX_OK;
+}
+
+bool rdmux_handshake_hash_matches(const struct rdmux_handshake *handshake,
+                                  const struct rdmux_attempt_frame *frame)
+{
+    return handshake->hash_kind == RDMUX_HASH_NONE ||
+           (frame->hash_kind == handshake->hash_kind &&
+            memcmp(frame->hash, handshake->hash, sizeof(frame->hash)) == 0);
+}
+
+static void refuse_version(struct rdmux_handshake *handshake, const char *text)
+{
+    if (is_acceptor(handshake)) {
+        /* So that the connector can tell its application the same. */
+        rdmux_handshake_send_opening(handshake, RDMUX_HELLO_SIZE);
+    }
+    rdmux_handshake_connection_over(handshake, RDMUX_VERSION, false, "%s", text);
+}
+
+void rdmux_handshake_take_hello(struct rdmux_handshake *handshake,
+                                const struct handshake_happening *what)
+{
+    static const uint8_t nothing[16] = { 0 };
+    struct rdmux_hello hello = { .epoch = 0 };
+    enum rdmux_status status = what->size == RDMUX_HELLO_SIZE
+                                   ? rdmux_hello_decode(what->bytes, what->size, &hello)
+                                   : RDMUX_PROTOCOL;
+    if (status == RDMUX_VERSION) {
+        refuse_version(handshake, "the peer's host has another byte order");
+        return;
+    }
+    if (status != RDMUX_OK) {
+        rdmux_handshake_connection_over(handshake, status, false,
+                                        "the peer did not introduce itself as rdmux");
+        return;
+    }
+    handshake->peer_hello = hello;
+    handshake->peer_hello_came = true;
+    memcpy(handshake->peer_hello_bytes, what->bytes, RDMUX_HELLO_SIZE);
+    if (hello.version_min > RDMUX_WIRE_VERSION || hello.version_max < RDMUX_WIRE_VERSION) {
+        refuse_version(handshake, "the peer speaks no version of the protocol that we speak");
+        return;
+    }
+    if (hello.epoch != handshake->hello.epoch ||
+        memcmp(hello.resume, nothing, sizeof(nothing)) != 0) {
+        rdmux_handshake_connection_over(
+            handshake, RDMUX_PROTOCOL, false,
+            "the peer wants to resume a connection, which version %d cannot", RDMUX_WIRE_VERSION);
+    }
+}
+
+/* On false the connection is over. */
+static bool take_offer(struct rdmux_handshake *handshake, const struct handshake_happening *what)
+{
+    if (rdmux_offer_decode(what->bytes + RDMUX_FRAME_HEADER_SIZE,
+                           what->size - RDMUX_FRAME_HEADER_SIZE,
+                           &handshake->peer_offer) != RDMUX_OK) {
+        rdmux_handshake_connection_over(handshake, RDMUX_PROTOCOL, false,
+                                        "the peer's OFFER is malformed");
+        return false;
+    }
+    handshake->peer_offer_came = true;
+    grant(handshake);
+    if (!hash_transcript(handshake, what->bytes, what->size)) {
+        rdmux_handshake_connection_over(handshake, RDMUX_NO_MEMORY, false,
+                                        "no memory for the transcript hash");
+        return false;
+    }
+    return true;
+}
+
+void rdmux_handshake_take_acceptors_offer(struct rdmux_handshake *handshake,
+                                          const struct handshake_happening *what)
+{
+    (void)take_offer(handshake, what);
+}
+
+static uint64_t size_wish(const struct rdmux_offer *offer)
+{
+    if (offer->typical_size != 0) {
+        return offer->typical_size;
+    }
+    switch (offer->prefer) {
+    case RDMUX_PREFER_LATENCY:
+        return DEFAULT_EXPECTED_SIZE;
+    case RDMUX_PREFER_BANDWIDTH:
+        return BANDWIDTH_EXPECTED_SIZE;
+    default:
+        return 0;
+    }
+}
+
+static uint64_t expected_size(const struct rdmux_offer *connectors,
+                              const struct rdmux_offer *acceptors)
+{
+    uint64_t size = size_wish(connectors);
+    if (size == 0) {
+        size = size_wish(acceptors);
+    }
+    return size == 0 ? DEFAULT_EXPECTED_SIZE : size;
+}
+
+static void count_ranked(struct rdmux_handshake *handshake)
+{
+    size_t ranked = 0;
+    while (ranked < handshake->match_count && handshake->matches[ranked].rank != 0) {
+        ranked++;
+    }
+    handshake->ranked_count = ranked;
+}
+
+/* The ranking is known: what now? */
+static void go_on(struct rdmux_handshake *handshake, uint64_t now_ns)
+{
+    const struct rdmux_hello *connectors = is_acceptor(handshake) ? &handshake->peer_hello
+                                                                  : &handshake->hello;
+    if ((connectors->flags & RDMUX_HELLO_EXPLAIN_ONLY) == 0) {
+        rdmux_handshake_begin_attempt(handshake, now_ns);
+    } else if (handshake->ranked_count == 0) {
+        rdmux_handshake_no_path(handshake);
+    } else {
+        rdmux_match_record(&handshake->matches[0], RDMUX_STAGE_MATCH, RDMUX_REASON_CHOSEN,
+                           "would be tried first");
+        rdmux_handshake_connection_done(handshake);
+    }
+}
+
+void rdmux_handshake_take_connectors_offer(struct rdmux_handshake *handshake,
+                                           const struct handshake_happening *what)
+{
+    if (!take_offer(handshake, what)) {
+        return;
+    }
+    rdmux_handshake_send_opening(handshake, handshake->opening_size);
+    uint64_t size = expected_size(&handshake->peer_offer, &handshake->offer);
+    handshake->match_count = rdmux_match_paths(&handshake->offer, &handshake->peer_offer, size,
+                                               handshake->matches);
+    count_ranked(handshake);
+
+    uint8_t *frame = rdmux_handshake_arena_reserve(handshake, RDMUX_RANKING_FRAME_MAX);
+    struct rdmux_handshake_action *action = frame != NULL
+                                                ? rdmux_handshake_push(handshake, RDMUX_ACTION_SEND)
+                                                : NULL;
+    if (action == NULL) {
+        return;
+    }
+    action->bytes = frame;
+    action->size = rdmux_ranking_encode(handshake->matches, handshake->match_count, frame);
+    handshake->arena_used += action->size;
+    go_on(handshake, what->now_ns);
+}
+
+void rdmux_handshake_take_ranking(struct rdmux_handshake *handshake,
+                                  const struct handshake_happening *what)
+{
+    size_t count = 0;
+    if (rdmux_ranking_decode(what->bytes, what->size, &handshake->offer, &handshake->peer_offer,
+                             handshake->matches, &count) != RDMUX_OK) {
+        rdmux_handshake_connection_over(handshake, RDMUX_PROTOCOL, false,
+                                        "the peer's RANKING is malformed");
+        return;
+    }
+    handshake->match_count = count;
+    count_ranked(handshake);
+    go_on(handshake, what->now_ns);
+}

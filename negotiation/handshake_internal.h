@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* What the files of the handshake share: states, events, the struct, the queue of actions.
+ * Included by handshake*.c alone. */
+#ifndef RDMUX_NEGOTIATION_HANDSHAKE_INTERNAL_H
+#define RDMUX_NEGOTIATION_HANDSHAKE_INTERNAL_H
+
+#include "negotiation/handshake.h"
+#include "negotiation/handshake_frames.h"
+
+enum {
+    HANDSHAKE_QUEUE_MAX = 12, /* an event gives at most five actions; the last place is for FAIL */
+    HANDSHAKE_ARENA_SIZE = RDMUX_RANKING_FRAME_MAX + 8 * RDMUX_ATTEMPT_FRAME_MAX,
+    HANDSHAKE_OPENING_SIZE = RDMUX_HELLO_SIZE + RDMUX_FRAME_HEADER_SIZE + RDMUX_OFFER_BYTES_MAX,
+    HANDSHAKE_TEXT_SIZE = 512,
+};
+
+/* A_ the acceptor, C_ the connector. */
+enum handshake_state {
+    A_HELLO,           /* waits for the connector's HELLO */
+    A_OFFER,           /* … and its OFFER */
+    A_OPEN,            /* our side of the pair is being opened */
+    A_READY,           /* TRY is sent; waits for READY */
+    A_CONNECT,         /* we connect; the peer is not up */
+    A_CONNECT_PEER_UP, /* we connect; the peer is up */
+    A_UP,              /* we are up; waits for the peer's UP */
+    A_WRITTEN,         /* both are up; waits for the connector's WRITTEN */
+    A_CHECK,           /* the connector's pattern is being compared */
+    A_WRITE,           /* ours is being written */
+    A_PROVED,          /* WRITTEN is sent; waits for PROVED */
+    A_CONFIRM,         /* COMMIT is sent: no other path any more; waits for CONFIRM */
+    A_FAILING,         /* FAILED is sent; waits for the peer's FAILED */
+    C_HELLO,           /* HELLO and OFFER are sent; waits for the acceptor's HELLO */
+    C_OFFER,           /* … OFFER */
+    C_RANKING,         /* … and RANKING */
+    C_TRY,             /* waits for the next TRY */
+    C_LAST,            /* no pair is left; waits for NO_PATH */
+    C_OPEN,            /* our side of the pair is being opened */
+    C_CONNECT,         /* we connect; the peer is not up */
+    C_CONNECT_PEER_UP, /* we connect; the peer is up */
+    C_UP,              /* we are up; waits for the peer's UP */
+    C_WRITE,           /* both are up; our pattern is being written */
+    C_WRITTEN,         /* WRITTEN is sent; waits for the acceptor's */
+    C_CHECK,           /* the acceptor's pattern is being compared */
+    C_COMMIT,          /* PROVED is sent; waits for COMMIT */
+    C_FAILING,         /* FAILED is sent; waits for the peer's FAILED */
+    DONE,              /* final: the path of the last OPEN is the endpoint's */
+    OVER,              /* final: failed */
+    STATE_COUNT,
+};
+
+/* States that treat failures alike. */
+enum handshake_phase {
+    GREETING,  /* before the ranking is known */
+    WAITING,   /* an attempt is due that we have no path of */
+    OPENING,   /* an attempt is under way, its path not yet there */
+    TRYING,    /* … its path is there */
+    FAILING,   /* the attempt is given up; the peer has yet to say so */
+    COMMITTED, /* COMMIT was sent */
+    ENDED,
+};
+
+enum handshake_event {
+    /* frames */
+    GOT_HELLO,
+    GOT_OFFER,
+    GOT_RANKING,
+    GOT_TRY,
+    GOT_READY,
+    GOT_UP,
+    GOT_WRITTEN,
+    GOT_PROVED,
+    GOT_COMMIT,
+    GOT_CONFIRM,
+    GOT_FAILED,
+    GOT_NO_PATH,
+    GOT_REJECT,
+    GOT_OTHER, /* no frame of a handshake, or none that our role receives */
+    /* results */
+    OPENED,
+    CONNECTED,
+    WROTE,
+    CHECKED,
+    STEP_FAILED, /* any of the four */
+    /* the rest */
+    PATH_FAILED,
+    LOST,
+    TIMED_OUT,
+};
+
+struct handshake_happening {
+    enum handshake_event event;
+    uint64_t now_ns;
+    const uint8_t *bytes; /* frames: the whole frame. Results: what they carry */
+    size_t size;
+    const struct rdmux_attempt_frame *frame; /* frames of an attempt, decoded */
+    enum rdmux_status status;                /* results, PATH_FAILED, LOST */
+    enum rdmux_reason reason;                /* STEP_FAILED */
+    const char *text;                        /* never NULL */
+};
+
+struct rdmux_handshake {
+    /* Written by rdmux_handshake_init() and set_state() alone. */
+    enum handshake_state state;
+    enum rdmux_role role;
+    uint64_t deadline_ns;
+    uint32_t hello_timeout_ms;
+    bool peer_hello_came;
+    bool peer_offer_came;
+    bool path_is_ours; /* OPEN was asked for, has not failed, and was not closed */
+    uint32_t attempt;  /* the current or next one; from 1 once the ranking is known */
+    enum rdmux_status attempt_status; /* FAILING: how we failed */
+    struct rdmux_hello hello;
+    struct rdmux_hello peer_hello;
+    uint8_t proof_nonce[16];
+    uint8_t check_nonce[16]; /* what the peer announced in WRITTEN */
+    struct rdmux_handshake_granted granted;
+    uint8_t hash_kind;
+    uint8_t hash[RDMUX_TRANSCRIPT_SIZE];
+    size_t peer_data_size;
+    size_t peer_description_size;
+    uint8_t peer_data[RDMUX_DESCRIPTION_MAX];        /* the attempt's connection data */
+    uint8_t peer_description[RDMUX_DESCRIPTION_MAX]; /* … and proof buffer */
+    uint32_t reject_reason;
+    size_t reject_size;
+    uint8_t reject_data[RDMUX_DESCRIPTION_MAX];
+    char fail_text[HANDSHAKE_TEXT_SIZE];
+
+    struct rdmux_handshake_action queue[HANDSHAKE_QUEUE_MAX];
+    size_t queue_first;
+    size_t queue_count;
+    size_t arena_used; /* back to 0 when an event finds the queue empty */
+    uint8_t arena[HANDSHAKE_ARENA_SIZE];
+
+    size_t match_count;
+    size_t ranked_count; /* matches[0 .. ranked_count - 1] have rank 1, 2, 3 … */
+    struct rdmux_match matches[RDMUX_MATCH_MAX]; /* `ours` is this side's */
+    size_t opening_size;
+    uint8_t opening[HANDSHAKE_OPENING_SIZE]; /* our HELLO and OFFER */
+    uint8_t peer_hello_bytes[RDMUX_HELLO_SIZE];
+    struct rdmux_offer offer;
+    struct rdmux_offer peer_offer;
+};
+
+/* What is to be known of a state. stage: how far an attempt has come there. waits_for: text for one
+ * whose time is over there. */
+struct handshake_facts {
+    const char *name;
+    enum handshake_phase phase;
+    enum rdmux_stage stage;
+    const char *waits_for;
+};
+extern const struct handshake_facts rdmux_handshake_facts[STATE_COUNT];
+
+/* Final states stay. */
+static inline void set_state(struct rdmux_handshake *handshake, enum handshake_state state)
+{
+    if (rdmux_handshake_facts[handshake->state].phase != ENDED) {
+        handshake->state = state;
+    }
+}
+
+static inline enum handshake_phase phase_of(const struct rdmux_handshake *handshake)
+{
+    return rdmux_handshake_facts[handshake->state].phase;
+}
+
+static inline bool is_acceptor(const struct rdmux_handshake *handshake)
+{
+    return handshake->role == RDMUX_ROLE_ACCEPT;
+}
+
+/* The pair that the current attempt tries; NULL before the first and after the last. */
+static inline struct rdmux_match *current_match(struct rdmux_handshake *handshake)
+{
+    if (handshake->attempt == 0 || handshake->attempt > handshake->ranked_count) {
+        return NULL;
+    }
+    return &handshake->matches[handshake->attempt - 1];
+}
+
+/* -------------------------------------------------------------------- handshake_queue.c */
+
+/* The next free action, or NULL: the handshake is over, at the latest because the driver took none
+ * for so long. */
+struct rdmux_handshake_action *rdmux_handshake_push(struct rdmux_handshake *handshake,
+                                                    enum rdmux_handshake_action_kind kind);
+/* Room in the arena for bytes of an action, or NULL: as with push. The caller adds what it used to
+ * arena_used. */
+uint8_t *rdmux_handshake_arena_reserve(struct rdmux_handshake *handshake, size_t size);
+/* An action with a copy of bytes. */
+void rdmux_handshake_push_bytes(struct rdmux_handshake *handshake,
+                                enum rdmux_handshake_action_kind kind, const uint8_t *bytes,
+                                size_t size);
+/* Sends a frame of the current attempt, or NO_PATH. */
+void rdmux_handshake_send_frame(struct rdmux_handshake *handshake,
+                                struct rdmux_attempt_frame *frame);
+/* Our HELLO and OFFER, or the first bytes of them. */
+void rdmux_handshake_send_opening(struct rdmux_handshake *handshake, size_t size);
+/* The nonce of the pattern that we write in the current attempt. */
+void rdmux_handshake_attempt_nonce(const struct rdmux_handshake *handshake, uint8_t out[16]);
+
+uint64_t rdmux_handshake_time_after(uint64_t now_ns, uint64_t milliseconds);
+/* How long this side waits within an attempt. */
+uint64_t rdmux_handshake_patience_ms(const struct rdmux_handshake *handshake);
+void rdmux_handshake_start_clock(struct rdmux_handshake *handshake, uint64_t now_ns);
+
+/* A new verdict on a pair. */
+void rdmux_match_record(struct rdmux_match *match, enum rdmux_stage stage, uint32_t reason,
+                        const char *text);
+void rdmux_handshake_close_path(struct rdmux_handshake *handshake);
+/* The whole connection fails. */
+void rdmux_handshake_connection_over(struct rdmux_handshake *handshake, enum rdmux_status status,
+                                     bool give_back, const char *format, ...) RDMUX_PRINTF(4, 5);
+/* Both sides know that nothing is left to try and say nothing more. */
+void rdmux_handshake_no_path(struct rdmux_handshake *handshake);
+void rdmux_handshake_connection_done(struct rdmux_handshake *handshake);
+
+/* -------------------------------------------------------------------- handshake_greeting.c */
+
+/* Reactions of handshake.c's table. */
+void rdmux_handshake_take_hello(struct rdmux_handshake *handshake,
+                                const struct handshake_happening *what);
+void rdmux_handshake_take_connectors_offer(struct rdmux_handshake *handshake,
+                                           const struct handshake_happening *what);
+void rdmux_handshake_take_acceptors_offer(struct rdmux_handshake *handshake,
+                                          const struct handshake_happening *what);
+void rdmux_handshake_take_ranking(struct rdmux_handshake *handshake,
+                                  const struct handshake_happening *what);
+/* Has the peer hashed what we have? */
+bool rdmux_handshake_hash_matches(const struct rdmux_handshake *handshake,
+                                  const struct rdmux_attempt_frame *frame);
+
+/* -------------------------------------------------------------------- handshake.c */
+
+/* The next pair, or the end if there is none. */
+void rdmux_handshake_begin_attempt(struct rdmux_handshake *handshake, uint64_t now_ns);
+
+#endif

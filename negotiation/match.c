@@ -1,0 +1,596 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Pairs the acceptor's paths (ours) with the connector's (theirs), judges each pair and sorts them. Nothing here looks at
+ * which side is which, except the words in the texts; so the order is the same if the sides swap. */
+#include "negotiation/match.h"
+
+#include "negotiation/explain.h"
+#include "negotiation/filter.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Both offers, and the matches found so far, sorted. */
+struct matching {
+    const struct rdmux_offer *ours;
+    const struct rdmux_offer *theirs;
+    uint64_t expected_size;
+    struct rdmux_match *matches;
+    size_t count;
+};
+
+/* Eligible paths of a lower class rank before those of a higher one, whatever they cost. */
+enum path_class {
+    CLASS_ORDINARY,
+    CLASS_LAST_RESORT,
+    CLASS_SOFTWARE, /* an emulated RDMA device that nobody named */
+};
+
+static const struct rdmux_offer *offer_of(const struct matching *matching, bool ours)
+{
+    return ours ? matching->ours : matching->theirs;
+}
+
+/* Both machines show the same texts, so these do not say "we" and "you". */
+static const char *name_of(bool ours)
+{
+    return ours ? "acceptor" : "connector";
+}
+
+static bool is_usable(const struct rdmux_offer_path *path)
+{
+    return path->path.reason == RDMUX_REASON_USABLE;
+}
+
+static bool same_provider(const struct rdmux_offer_path *a, const struct rdmux_offer_path *b)
+{
+    return strcmp(a->provider, b->provider) == 0;
+}
+
+/* The match's path on either side, NULL if it has none there. */
+static const struct rdmux_offer_path *path_of(const struct rdmux_offer *offer, uint16_t index)
+{
+    return index == RDMUX_MATCH_NO_PATH ? NULL : &offer->paths[index];
+}
+
+static const struct rdmux_offer_path *any_path_of(const struct matching *matching,
+                                                  const struct rdmux_match *match)
+{
+    const struct rdmux_offer_path *ours = path_of(matching->ours, match->ours);
+    return ours != NULL ? ours : path_of(matching->theirs, match->theirs);
+}
+
+static const char *reason_text(const struct rdmux_offer_path *path)
+{
+    return path->path.text[0] != '\0' ? path->path.text
+                                      : rdmux_reason_name((enum rdmux_reason)path->path.reason);
+}
+
+static void set_text(char text[RDMUX_TEXT_MAX], const char *format, ...) RDMUX_PRINTF(2, 3);
+static void set_text(char text[RDMUX_TEXT_MAX], const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    if (vsnprintf(text, RDMUX_TEXT_MAX, format, arguments) < 0) {
+        text[0] = '\0';
+    }
+    va_end(arguments);
+}
+
+/* ---------------------------------------------------------------------------------------- cost and class */
+
+/* The smaller of two limits, where 0 is none. */
+static uint64_t smaller_limit(uint64_t a, uint64_t b)
+{
+    if (a == 0 || b == 0) {
+        return a != 0 ? a : b;
+    }
+    return a < b ? a : b;
+}
+
+static uint64_t add_saturated(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+/* Nanoseconds that size bytes take at bandwidth bytes per second, never 0 as the divisor; saturates. */
+static uint64_t transfer_ns(uint64_t size, uint64_t bandwidth)
+{
+    const uint64_t second_ns = UINT64_C(1000000000);
+    uint64_t seconds = size / bandwidth;
+    uint64_t rest = size % bandwidth;
+    while (rest > UINT64_MAX / second_ns) {
+        rest >>= 1;
+        bandwidth >>= 1;
+    }
+    uint64_t whole_ns = seconds > UINT64_MAX / second_ns ? UINT64_MAX : seconds * second_ns;
+    return add_saturated(whole_ns, rest * second_ns / bandwidth);
+}
+
+static uint64_t cost_of(const struct rdmux_local_path *a, const struct rdmux_local_path *b,
+                        uint64_t size)
+{
+    uint64_t latency_ns = a->latency_ns > b->latency_ns ? a->latency_ns : b->latency_ns;
+    uint64_t bandwidth = smaller_limit(a->bandwidth, b->bandwidth);
+    return bandwidth == 0 ? latency_ns : add_saturated(latency_ns, transfer_ns(size, bandwidth));
+}
+
+/* Did the offer's side ask for this provider by name, with no way out to TCP in the same filter? */
+static bool insists_on(const struct rdmux_offer *offer, const char *provider)
+{
+    for (size_t i = 0; i < 2; i++) {
+        if (rdmux_filter_names(offer->filter[i], provider) &&
+            !rdmux_filter_names(offer->filter[i], "tcp")) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Of a match with both paths. */
+static enum path_class class_of(const struct matching *matching, const struct rdmux_match *match)
+{
+    const struct rdmux_offer_path *ours = path_of(matching->ours, match->ours);
+    const struct rdmux_offer_path *theirs = path_of(matching->theirs, match->theirs);
+    bool software = ours->path.software != 0 || theirs->path.software != 0;
+    if (software && !insists_on(matching->ours, ours->provider) &&
+        !insists_on(matching->theirs, ours->provider)) {
+        return CLASS_SOFTWARE;
+    }
+    bool last_resort = ((ours->provider_flags | theirs->provider_flags) &
+                        RDMUX_PROVIDER_LAST_RESORT) != 0;
+    return last_resort ? CLASS_LAST_RESORT : CLASS_ORDINARY;
+}
+
+/* ---------------------------------------------------------------------------------------- order */
+
+static int compare_numbers(uint64_t a, uint64_t b)
+{
+    return (a > b) - (a < b);
+}
+
+static int compare_bytes(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size)
+{
+    int order = memcmp(a, b, a_size < b_size ? a_size : b_size);
+    return order != 0 ? order : compare_numbers(a_size, b_size);
+}
+
+/* What tells two paths with one device name apart. */
+static int compare_details(const struct rdmux_local_path *a, const struct rdmux_local_path *b)
+{
+    int order = strcmp(a->address, b->address);
+    if (order == 0) {
+        order = compare_bytes(a->reach, a->reach_length, b->reach, b->reach_length);
+    }
+    if (order == 0) {
+        order = compare_numbers(a->reason, b->reason);
+    }
+    return order != 0 ? order : strcmp(a->text, b->text);
+}
+
+/* A match without regard to sides: its path of the lower name, then the other. */
+struct sides {
+    const struct rdmux_local_path *low;
+    const struct rdmux_local_path *high;
+    uint16_t low_index;
+    uint16_t high_index;
+};
+
+static struct sides sides_of(const struct matching *matching, const struct rdmux_match *match)
+{
+    static const struct rdmux_local_path none;
+    const struct rdmux_offer_path *ours = path_of(matching->ours, match->ours);
+    const struct rdmux_offer_path *theirs = path_of(matching->theirs, match->theirs);
+    struct sides sides = {
+        .low = ours != NULL ? &ours->path : &none,
+        .high = theirs != NULL ? &theirs->path : &none,
+        .low_index = match->ours,
+        .high_index = match->theirs,
+    };
+    int order = strcmp(sides.low->device, sides.high->device);
+    if (order == 0) {
+        order = compare_details(sides.low, sides.high);
+    }
+    if (order == 0) {
+        order = compare_numbers(sides.low_index, sides.high_index);
+    }
+    if (order > 0) {
+        return (struct sides){ sides.high, sides.low, sides.high_index, sides.low_index };
+    }
+    return sides;
+}
+
+static int compare_names(const struct matching *matching, const struct rdmux_match *a,
+                         const struct rdmux_match *b)
+{
+    struct sides x = sides_of(matching, a);
+    struct sides y = sides_of(matching, b);
+    const int orders[] = {
+        strcmp(any_path_of(matching, a)->provider, any_path_of(matching, b)->provider),
+        strcmp(x.low->device, y.low->device),
+        strcmp(x.high->device, y.high->device),
+        compare_details(x.low, y.low),
+        compare_details(x.high, y.high),
+        compare_numbers(x.low_index, y.low_index),
+        compare_numbers(x.high_index, y.high_index),
+    };
+    for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {
+        if (orders[i] != 0) {
+            return orders[i];
+        }
+    }
+    return 0; /* two pairs that mirror each other in every detail */
+}
+
+static bool is_eligible(const struct rdmux_match *match)
+{
+    return match->rank != 0;
+}
+
+/* Eligible ones first, the cheapest of the best class leading; then pairs that came as far as being judged; then the rest. */
+static bool comes_before(const struct matching *matching, const struct rdmux_match *a,
+                         const struct rdmux_match *b)
+{
+    int order = compare_numbers(is_eligible(b), is_eligible(a));
+    if (order == 0 && is_eligible(a)) {
+        order = compare_numbers(class_of(matching, a), class_of(matching, b));
+        if (order == 0) {
+            order = compare_numbers(a->cost_ns, b->cost_ns);
+        }
+    }
+    if (order == 0) {
+        order = compare_numbers(b->stage, a->stage);
+    }
+    return (order != 0 ? order : compare_names(matching, a, b)) < 0;
+}
+
+/* Keeps the best RDMUX_MATCH_MAX. */
+static void insert(struct matching *matching, const struct rdmux_match *match)
+{
+    size_t at = matching->count;
+    while (at > 0 && comes_before(matching, match, &matching->matches[at - 1])) {
+        at--;
+    }
+    if (at == RDMUX_MATCH_MAX) {
+        return;
+    }
+    size_t last = matching->count < RDMUX_MATCH_MAX ? matching->count++ : RDMUX_MATCH_MAX - 1;
+    memmove(&matching->matches[at + 1], &matching->matches[at], (last - at) * sizeof(*match));
+    matching->matches[at] = *match;
+}
+
+/* ---------------------------------------------------------------------------------------- verdicts */
+
+/* Each judge returns false, with reason, text and hint set, if the pair is out. */
+
+static bool filter_allows(const struct matching *matching, bool ours, const char *provider,
+                          struct rdmux_match *match)
+{
+    const struct rdmux_offer *offer = offer_of(matching, ours);
+    for (size_t i = 0; i < 2; i++) {
+        if (!rdmux_filter_allows(offer->filter[i], provider)) {
+            match->reason = RDMUX_REASON_FILTERED;
+            set_text(match->text, "the %s's filter \"%s\" leaves %s out", name_of(ours),
+                     offer->filter[i], provider);
+            set_text(match->hint, "%s: let %s through in RDMUX_PATHS and the paths attributes",
+                     name_of(ours), provider);
+            return false;
+        }
+    }
+    return true;
+}
+
+static const char *reach_hint(enum rdmux_reason reason)
+{
+    switch (reason) {
+    case RDMUX_REASON_OTHER_NAMESPACE:
+        return "let both processes share their namespaces (containers: the same pod, or --pid, "
+               "--ipc, --network of the host) "
+               "and run them as the same user";
+    case RDMUX_REASON_NOT_REACHABLE:
+        return "give both interfaces addresses of one family in networks with a route between them";
+    case RDMUX_REASON_MTU_MISMATCH:
+        return "set the same MTU on both interfaces";
+    default:
+        return "";
+    }
+}
+
+static bool can_reach(const struct rdmux_offer_path *ours, const struct rdmux_offer_path *theirs,
+                      struct rdmux_match *match)
+{
+    if (ours->reach == NULL) {
+        return true;
+    }
+    enum rdmux_reason reason = ours->reach(ours->path.reach, ours->path.reach_length,
+                                           theirs->path.reach, theirs->path.reach_length,
+                                           match->text);
+    if (reason == RDMUX_REASON_NONE) {
+        match->text[0] = '\0';
+        return true;
+    }
+    match->reason = (uint32_t)reason;
+    match->text[sizeof(match->text) - 1] = '\0';
+    if (match->text[0] == '\0') {
+        set_text(match->text, "the acceptor's %s%s%s cannot reach the connector's", ours->provider,
+                 ours->path.device[0] != '\0' ? " " : "", ours->path.device);
+    }
+    set_text(match->hint, "%s", reach_hint(reason));
+    return false;
+}
+
+static const char *who_asks(bool ours, bool theirs)
+{
+    if (ours && theirs) {
+        return "both sides require";
+    }
+    return ours ? "the acceptor requires" : "the connector requires";
+}
+
+static bool has_capabilities(const struct matching *matching, struct rdmux_match *match)
+{
+    const struct rdmux_offer *ours = matching->ours;
+    const struct rdmux_offer *theirs = matching->theirs;
+    uint64_t missing = (ours->require | theirs->require | ours->require_native |
+                        theirs->require_native) &
+                       ~(match->native | match->emulated);
+    uint64_t not_native = (ours->require_native | theirs->require_native) & ~match->native;
+    if (missing == 0 && not_native == 0) {
+        return true;
+    }
+    char list[RDMUX_TEXT_MAX];
+    match->reason = RDMUX_REASON_CAPABILITY_MISSING;
+    if (missing != 0) {
+        rdmux_capability_list(missing, list, sizeof(list));
+        set_text(match->text, "lacks %s, which %s",
+                 list[0] != '\0' ? list : "a capability unknown here",
+                 who_asks(((ours->require | ours->require_native) & missing) != 0,
+                          ((theirs->require | theirs->require_native) & missing) != 0));
+        set_text(match->hint, "require less, or use another path");
+    } else {
+        rdmux_capability_list(not_native, list, sizeof(list));
+        set_text(match->text, "emulates %s, which %s natively", list,
+                 who_asks((ours->require_native & not_native) != 0,
+                          (theirs->require_native & not_native) != 0));
+        set_text(match->hint,
+                 "ask with require instead of require_native, and the emulation will do");
+    }
+    return false;
+}
+
+static bool fits_messages(const struct matching *matching, const struct rdmux_local_path *a,
+                          const struct rdmux_local_path *b, struct rdmux_match *match)
+{
+    const struct rdmux_offer *ours = matching->ours;
+    const struct rdmux_offer *theirs = matching->theirs;
+    uint64_t limit = smaller_limit(a->max_message, b->max_message);
+    uint64_t there = ours->max_send < theirs->max_recv ? ours->max_send : theirs->max_recv;
+    uint64_t back = theirs->max_send < ours->max_recv ? theirs->max_send : ours->max_recv;
+    uint64_t wanted = there > back ? there : back;
+    if (limit == 0 || wanted <= limit) {
+        return true;
+    }
+    match->reason = RDMUX_REASON_LIMIT_MISMATCH;
+    set_text(match->text, "messages may be %" PRIu64 " bytes long, this path takes %" PRIu64,
+             wanted, limit);
+    set_text(match->hint, "lower max_send or max_recv to %" PRIu64, limit);
+    return false;
+}
+
+static bool is_secure(const struct matching *matching, const struct rdmux_local_path *a,
+                      const struct rdmux_local_path *b, struct rdmux_match *match)
+{
+    bool ours = matching->ours->require_encryption != 0;
+    bool theirs = matching->theirs->require_encryption != 0;
+    uint32_t security = a->security < b->security ? a->security : b->security;
+    if ((!ours && !theirs) || security >= RDMUX_SECURITY_ENCRYPTED) {
+        return true;
+    }
+    match->reason = RDMUX_REASON_NOT_ENCRYPTED;
+    set_text(match->text, "%s encryption, the security of this path is: %s", who_asks(ours, theirs),
+             rdmux_security_name((enum rdmux_security)security));
+    return false;
+}
+
+/* Both paths are usable. */
+static void judge_pair(struct matching *matching, size_t ours_index, size_t theirs_index)
+{
+    const struct rdmux_offer_path *ours = &matching->ours->paths[ours_index];
+    const struct rdmux_offer_path *theirs = &matching->theirs->paths[theirs_index];
+    struct rdmux_match match = {
+        .ours = (uint16_t)ours_index,
+        .theirs = (uint16_t)theirs_index,
+        .reason = RDMUX_REASON_NONE,
+        .stage = RDMUX_STAGE_MATCH,
+        .native = ours->path.native & theirs->path.native,
+    };
+    match.emulated = (ours->path.native | ours->path.emulated) &
+                     (theirs->path.native | theirs->path.emulated) & ~match.native;
+    bool eligible = filter_allows(matching, true, ours->provider, &match) &&
+                    filter_allows(matching, false, ours->provider, &match) &&
+                    can_reach(ours, theirs, &match) && has_capabilities(matching, &match) &&
+                    fits_messages(matching, &ours->path, &theirs->path, &match) &&
+                    is_secure(matching, &ours->path, &theirs->path, &match);
+    if (eligible) {
+        match.rank = 1; /* the real one comes when all are sorted */
+        match.cost_ns = cost_of(&ours->path, &theirs->path, matching->expected_size);
+    }
+    insert(matching, &match);
+}
+
+/* A path of one side alone. */
+static struct rdmux_match lone_match(const struct rdmux_local_path *path, bool ours, size_t index)
+{
+    return (struct rdmux_match){
+        .ours = ours ? (uint16_t)index : RDMUX_MATCH_NO_PATH,
+        .theirs = ours ? RDMUX_MATCH_NO_PATH : (uint16_t)index,
+        .reason = RDMUX_REASON_PEER_HAS_NONE,
+        .stage = RDMUX_STAGE_MATCH,
+        .native = path->native,
+        .emulated = path->emulated,
+    };
+}
+
+/* A usable path whose provider the other side cannot use. */
+static void judge_lone(struct matching *matching, bool ours, size_t index)
+{
+    const struct rdmux_offer *other = offer_of(matching, !ours);
+    const struct rdmux_offer_path *path = &offer_of(matching, ours)->paths[index];
+    struct rdmux_match match = lone_match(&path->path, ours, index);
+    set_text(match.text, "the %s has no usable %s path", name_of(!ours), path->provider);
+    for (size_t i = 0; i < other->path_count; i++) {
+        if (same_provider(&other->paths[i], path)) {
+            rdmux_text_add(match.text, sizeof(match.text), ": %s", reason_text(&other->paths[i]));
+            break;
+        }
+    }
+    insert(matching, &match);
+}
+
+/* Do both sides lack the same thing, so that one line says it? */
+static bool is_common_lack(const struct rdmux_offer_path *a, const struct rdmux_offer_path *b)
+{
+    return !is_usable(a) && !is_usable(b) && same_provider(a, b) &&
+           a->path.reason == b->path.reason && a->path.device[0] == '\0' &&
+           b->path.device[0] == '\0' && strcmp(a->path.text, b->path.text) == 0 &&
+           strcmp(a->path.hint, b->path.hint) == 0;
+}
+
+/* Index of the first path of offer that lacks what path lacks; path_count if there is none. */
+static size_t find_common_lack(const struct rdmux_offer *offer, const struct rdmux_offer_path *path)
+{
+    size_t i = 0;
+    while (i < offer->path_count && !is_common_lack(&offer->paths[i], path)) {
+        i++;
+    }
+    return i;
+}
+
+/* A stranger may say anything of its unusable path; a verdict of ours must not be taken from it. */
+static uint32_t probe_reason(uint32_t reason)
+{
+    switch (reason) {
+    case RDMUX_REASON_NONE:
+    case RDMUX_REASON_CHOSEN:
+    case RDMUX_REASON_SLOWER:
+        return RDMUX_REASON_NO_DEVICE;
+    default:
+        return reason;
+    }
+}
+
+static void judge_unusable(struct matching *matching, bool ours, size_t index)
+{
+    const struct rdmux_offer *side = offer_of(matching, ours);
+    const struct rdmux_offer *other = offer_of(matching, !ours);
+    const struct rdmux_offer_path *path = &side->paths[index];
+    size_t partner = find_common_lack(other, path);
+    bool common = partner < other->path_count;
+    if (common && (!ours || find_common_lack(side, path) < index)) {
+        return; /* said already */
+    }
+    struct rdmux_match match = lone_match(&path->path, ours, index);
+    match.theirs = common ? (uint16_t)partner : match.theirs;
+    match.reason = probe_reason(path->path.reason);
+    match.stage = RDMUX_STAGE_PROBE;
+    match.native = 0;
+    match.emulated = 0;
+    const char *who = common ? "both sides" : name_of(ours);
+    set_text(match.text, "%s: %s", who, reason_text(path));
+    if (path->path.hint[0] != '\0') {
+        set_text(match.hint, "%s: %s", who, path->path.hint);
+    }
+    insert(matching, &match);
+}
+
+/* ---------------------------------------------------------------------------------------- ranking */
+
+static void add_name(const struct matching *matching, const struct rdmux_match *match, char *text,
+                     size_t size)
+{
+    const struct rdmux_offer_path *path = path_of(matching->ours, match->ours);
+    rdmux_text_add(text, size, "%s%s%s", path->provider, path->path.device[0] != '\0' ? " " : "",
+                   path->path.device);
+}
+
+/* Of an eligible match: says why it is not the best. */
+static void explain_rank(const struct matching *matching, struct rdmux_match *match)
+{
+    const struct rdmux_match *best = &matching->matches[0];
+    const char *provider = path_of(matching->ours, match->ours)->provider;
+    set_text(match->text, "%" PRIu64 " ns for %" PRIu64 " bytes", match->cost_ns,
+             matching->expected_size);
+    if (match == best) {
+        return;
+    }
+    match->reason = RDMUX_REASON_SLOWER;
+    rdmux_text_add(match->text, sizeof(match->text), "; before it comes ");
+    add_name(matching, best, match->text, sizeof(match->text));
+    if (class_of(matching, match) == class_of(matching, best)) {
+        rdmux_text_add(match->text, sizeof(match->text), " with %" PRIu64 " ns", best->cost_ns);
+    } else if (class_of(matching, match) == CLASS_LAST_RESORT) {
+        rdmux_text_add(match->text, sizeof(match->text), ", as %s is the last resort", provider);
+    } else {
+        match->reason = RDMUX_REASON_SOFTWARE_DEVICE;
+        rdmux_text_add(match->text, sizeof(match->text),
+                       ", as this RDMA device is emulated in software");
+        set_text(match->hint, "to have it all the same, name %s in the path filter, without tcp",
+                 provider);
+    }
+}
+
+static bool has_usable(const struct rdmux_offer *offer, const struct rdmux_offer_path *like)
+{
+    for (size_t i = 0; i < offer->path_count; i++) {
+        if (is_usable(&offer->paths[i]) && same_provider(&offer->paths[i], like)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The paths of one side that have no pair. */
+static void judge_unpaired(struct matching *matching, bool ours)
+{
+    const struct rdmux_offer *side = offer_of(matching, ours);
+    for (size_t i = 0; i < side->path_count; i++) {
+        if (!is_usable(&side->paths[i])) {
+            judge_unusable(matching, ours, i);
+        } else if (!has_usable(offer_of(matching, !ours), &side->paths[i])) {
+            judge_lone(matching, ours, i);
+        }
+    }
+}
+
+size_t rdmux_match_paths(const struct rdmux_offer *ours, const struct rdmux_offer *theirs,
+                         uint64_t expected_size, struct rdmux_match *out)
+{
+    struct matching matching = {
+        .ours = ours,
+        .theirs = theirs,
+        .expected_size = expected_size,
+        .matches = out,
+    };
+    for (size_t i = 0; i < ours->path_count; i++) {
+        for (size_t j = 0; j < theirs->path_count; j++) {
+            if (is_usable(&ours->paths[i]) && is_usable(&theirs->paths[j]) &&
+                same_provider(&ours->paths[i], &theirs->paths[j])) {
+                judge_pair(&matching, i, j);
+            }
+        }
+    }
+    judge_unpaired(&matching, true);
+    judge_unpaired(&matching, false);
+
+    size_t eligible = 0;
+    while (eligible < matching.count && is_eligible(&out[eligible])) {
+        eligible++;
+    }
+    for (size_t i = 0; i < eligible; i++) {
+        out[i].rank = (uint16_t)(i + 1);
+        explain_rank(&matching, &out[i]);
+    }
+    return matching.count;
+}

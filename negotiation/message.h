@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Messages of the control channel after the handshake, and the types of all frames. docs/WIRE.md has the bytes. */
+#ifndef RDMUX_NEGOTIATION_MESSAGE_H
+#define RDMUX_NEGOTIATION_MESSAGE_H
+
+#include <rdmux/provider.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Frame types; below 0x40, so that a provider whose data shares the socket can tell its own. */
+enum rdmux_frame_type {
+    RDMUX_FRAME_OFFER = 0x01,
+    RDMUX_FRAME_RANKING = 0x02,
+    RDMUX_FRAME_TRY = 0x03,
+    RDMUX_FRAME_READY = 0x04,
+    RDMUX_FRAME_UP = 0x05,
+    RDMUX_FRAME_WRITTEN = 0x06,
+    RDMUX_FRAME_PROVED = 0x07,
+    RDMUX_FRAME_COMMIT = 0x08,
+    RDMUX_FRAME_CONFIRM = 0x09,
+    RDMUX_FRAME_FAILED = 0x0a,
+    RDMUX_FRAME_NO_PATH = 0x0b,
+    RDMUX_FRAME_REJECT = 0x0c,
+    RDMUX_FRAME_AUTH = 0x0d, /* reserved */
+
+    RDMUX_FRAME_HEARTBEAT = 0x20,
+    RDMUX_FRAME_IMPORT = 0x21,
+    RDMUX_FRAME_IMPORTED = 0x22,
+    RDMUX_FRAME_REVOKE = 0x23,
+    RDMUX_FRAME_REVOKED = 0x24,
+    RDMUX_FRAME_FAULT = 0x25,
+    RDMUX_FRAME_END = 0x26,
+    RDMUX_FRAME_ENDED = 0x27,
+};
+
+/* Flags of a frame's header; a reader ignores bits it does not know. */
+enum {
+    RDMUX_FRAME_OPTIONAL = 1 << 0, /* a reader that does not know the type skips the frame; without it: RDMUX_PROTOCOL */
+};
+
+/* Writes the 8 bytes before a payload of length bytes, at most RDMUX_FRAME_PAYLOAD_MAX. */
+void rdmux_frame_header_encode(enum rdmux_frame_type type, uint8_t flags, size_t length,
+                               uint8_t out[8]);
+/* Does this header have RDMUX_FRAME_OPTIONAL? */
+bool rdmux_frame_is_optional(const uint8_t in[8]);
+
+/* One message after the handshake; the fields its type uses. */
+struct rdmux_message {
+    enum rdmux_frame_type type;
+    uint32_t
+        id; /* IMPORT, IMPORTED: the importer's number. REVOKE, REVOKED: the owner's number of this revocation */
+    uint32_t status; /* IMPORTED, FAULT, END: enum rdmux_status. REJECT: the application's reason */
+    uint32_t access; /* IMPORTED */
+    uint64_t length; /* IMPORTED: of the region */
+    uint64_t region; /* IMPORTED, REVOKE, REVOKED: the owner's region id */
+    struct rdmux_token token;    /* IMPORT */
+    uint32_t description_length; /* IMPORTED: mr_describe's bytes. REJECT: private data */
+    uint8_t description[RDMUX_DESCRIPTION_MAX];
+    char text[RDMUX_TEXT_MAX]; /* FAULT, END */
+};
+
+enum { RDMUX_MESSAGE_MAX = 1024 }; /* bytes of the longest encoded message, header included */
+
+/* Writes header and payload; returns the bytes used. */
+size_t rdmux_message_encode(const struct rdmux_message *message, uint8_t out[RDMUX_MESSAGE_MAX]);
+/* Reads a whole frame, a stranger's input. RDMUX_AGAIN: of an unknown type and RDMUX_FRAME_OPTIONAL, to be skipped.
+ * RDMUX_PROTOCOL: not one of these types, or sizes that lie. */
+enum rdmux_status rdmux_message_decode(const uint8_t *frame, size_t size, struct rdmux_message *out);
+
+#endif

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+#include "providers/registry.h"
+
+#include "providers/loader.h"
+#include "shm/shm_provider.h"
+#include "tcp_fallback/tcp_provider.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static const struct rdmux_provider_ops *const built_in[] = {
+    &rdmux_shm_provider,
+    &rdmux_tcp_provider,
+};
+
+/* Providers that every explanation names, and the plug-in of ours that brings them. */
+static const char VERBS_PLUGIN[] = "rdmux-verbs.so";
+static const char *const verbs_names[] = { "ib", "roce", "iwarp" };
+
+/* A plug-in file that was looked at: the same file by another name is not looked at again. */
+struct seen_file {
+    dev_t device;
+    ino_t inode;
+};
+
+struct loading {
+    struct rdmux_fabric *fabric;
+    struct seen_file *seen;
+    size_t seen_count;
+};
+
+/* -------------------------------------------------------------------------------------- entries */
+
+static const struct rdmux_provider_entry *find_entry(const struct rdmux_registry *registry,
+                                                     const char *name)
+{
+    for (size_t i = 0; i < registry->count; i++) {
+        if (strcmp(registry->entries[i].name, name) == 0) {
+            return &registry->entries[i];
+        }
+    }
+    return NULL;
+}
+
+/* NULL if the registry is full. */
+static struct rdmux_provider_entry *add_entry(struct rdmux_fabric *fabric, const char *name)
+{
+    struct rdmux_registry *registry = &fabric->registry;
+    if (registry->count == RDMUX_FABRIC_PROVIDERS_MAX) {
+        rdmux_log(fabric, RDMUX_LOG_WARN, "provider %s: there are %d already; it is left out", name,
+                  RDMUX_FABRIC_PROVIDERS_MAX);
+        return NULL;
+    }
+    struct rdmux_provider_entry *entry = &registry->entries[registry->count++];
+    memset(entry, 0, sizeof(*entry));
+    (void)snprintf(entry->name, sizeof(entry->name), "%s", name);
+    return entry;
+}
+
+static const char *file_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+static void add_refused(struct rdmux_fabric *fabric, const char *path,
+                        const struct rdmux_refusal *refusal)
+{
+    rdmux_log(fabric, RDMUX_LOG_WARN, "plug-in %s: %s: %s; it is left out", path,
+              rdmux_reason_name((enum rdmux_reason)refusal->reason), refusal->text);
+    struct rdmux_provider_entry *entry = add_entry(fabric, file_name(path));
+    if (entry != NULL) {
+        entry->reason = refusal->reason;
+        memcpy(entry->text, refusal->text, sizeof(entry->text));
+        memcpy(entry->hint, refusal->hint, sizeof(entry->hint));
+    }
+}
+
+/* A provider that the file at path brings. */
+static void add_provider(struct rdmux_fabric *fabric, const struct rdmux_provider_ops *ops,
+                         const char *path)
+{
+    struct rdmux_refusal refusal = { .reason = RDMUX_REASON_BAD_PLUGIN };
+    if (rdmux_provider_check(ops, &refusal) != RDMUX_OK) {
+        add_refused(fabric, path, &refusal);
+        return;
+    }
+    const struct rdmux_provider_entry *taken = find_entry(&fabric->registry, ops->name);
+    if (taken != NULL) {
+        (void)snprintf(refusal.text, sizeof(refusal.text), "there is a provider %s already",
+                       ops->name);
+        (void)snprintf(refusal.hint, sizeof(refusal.hint), "load one plug-in for %s, not two",
+                       ops->name);
+        add_refused(fabric, path, &refusal);
+        return;
+    }
+    struct rdmux_provider_entry *entry = add_entry(fabric, ops->name);
+    if (entry != NULL) {
+        entry->ops = ops;
+        rdmux_log(fabric, RDMUX_LOG_DEBUG, "provider %s: from %s", ops->name, path);
+    }
+}
+
+/* ------------------------------------------------------------------------------------- plug-ins */
+
+/* Has the file been looked at? Notes it. */
+static enum rdmux_status see(struct loading *loading, const char *path, bool *seen)
+{
+    *seen = false;
+    struct stat info;
+    if (stat(path, &info) != 0) {
+        return RDMUX_OK; /* dlopen says what is wrong with it */
+    }
+    for (size_t i = 0; i < loading->seen_count; i++) {
+        if (loading->seen[i].device == info.st_dev && loading->seen[i].inode == info.st_ino) {
+            *seen = true;
+            return RDMUX_OK;
+        }
+    }
+    struct seen_file *more = realloc(loading->seen,
+                                     (loading->seen_count + 1) * sizeof(*loading->seen));
+    if (more == NULL) {
+        return rdmux_fail(RDMUX_NO_MEMORY, "plug-in %s: no memory to load it", path);
+    }
+    more[loading->seen_count].device = info.st_dev;
+    more[loading->seen_count].inode = info.st_ino;
+    loading->seen = more;
+    loading->seen_count++;
+    return RDMUX_OK;
+}
+
+static enum rdmux_status load_file(struct loading *loading, const char *path)
+{
+    bool seen = false;
+    enum rdmux_status status = see(loading, path, &seen);
+    if (status != RDMUX_OK || seen) {
+        return status;
+    }
+    const struct rdmux_plugin *plugin = NULL;
+    struct rdmux_refusal refusal;
+    if (rdmux_plugin_load(path, &plugin, &refusal) != RDMUX_OK) {
+        add_refused(loading->fabric, path, &refusal);
+        return RDMUX_OK;
+    }
+    for (uint32_t i = 0; i < plugin->count; i++) {
+        add_provider(loading->fabric, plugin->providers[i], path);
+    }
+    return RDMUX_OK;
+}
+
+static int is_plugin_file(const struct dirent *file)
+{
+    size_t length = strlen(file->d_name);
+    return length > 3 && file->d_name[0] != '.' && strcmp(file->d_name + length - 3, ".so") == 0;
+}
+
+static int by_name(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+/* wanted: somebody named the folder, so its absence is worth a line in the log. */
+static enum rdmux_status load_folder(struct loading *loading, const char *folder, bool wanted)
+{
+    struct dirent **files = NULL;
+    int count = scandir(folder, &files, is_plugin_file, by_name);
+    if (count < 0) {
+        if (errno == ENOMEM) {
+            return rdmux_fail(RDMUX_NO_MEMORY, "plug-ins in %s: no memory to list them", folder);
+        }
+        if (wanted) {
+            rdmux_log(loading->fabric, RDMUX_LOG_WARN, "plug-ins in %s: %s; none is loaded", folder,
+                      strerror(errno));
+        }
+        return RDMUX_OK;
+    }
+    enum rdmux_status status = RDMUX_OK;
+    for (int i = 0; i < count; i++) {
+        char path[PATH_MAX];
+        int length = snprintf(path, sizeof(path), "%s/%s", folder, files[i]->d_name);
+        if (status == RDMUX_OK && length > 0 && (size_t)length < sizeof(path)) {
+            status = load_file(loading, path);
+        }
+        free(files[i]);
+    }
+    free(files);
+    return status;
+}
+
+/* rdmux/ beside librdmux.so, so that an installed tree can be moved. */
+static enum rdmux_status load_own_folder(struct loading *loading)
+{
+    char library[PATH_MAX];
+    char folder[PATH_MAX + sizeof("/rdmux")];
+    rdmux_library_folder(library, sizeof(library));
+    if (library[0] == '\0') {
+        return RDMUX_OK;
+    }
+    (void)snprintf(folder, sizeof(folder), "%s/rdmux", library);
+    return load_folder(loading, folder, false);
+}
+
+static enum rdmux_status load_named(struct loading *loading, const char *path)
+{
+    char here[PATH_MAX + 2];
+    if (path == NULL || path[0] == '\0') {
+        return RDMUX_OK;
+    }
+    if (strchr(path, '/') == NULL) {
+        /* dlopen would look for it in the system's folders. */
+        (void)snprintf(here, sizeof(here), "./%s", path);
+        path = here;
+    }
+    return load_file(loading, path);
+}
+
+static enum rdmux_status load_plugins(struct loading *loading, const struct rdmux_fabric_attr *attr,
+                                      const char *environment_dir)
+{
+    enum rdmux_status status = RDMUX_OK;
+    if ((attr->flags & RDMUX_FABRIC_NO_DEFAULT_PLUGINS) == 0) {
+        status = load_own_folder(loading);
+        if (status == RDMUX_OK && attr->provider_dir != NULL && attr->provider_dir[0] != '\0') {
+            status = load_folder(loading, attr->provider_dir, true);
+        }
+        if (status == RDMUX_OK && environment_dir != NULL && environment_dir[0] != '\0') {
+            status = load_folder(loading, environment_dir, true);
+        }
+    }
+    for (size_t i = 0; i < attr->plugin_count && status == RDMUX_OK; i++) {
+        status = load_named(loading, attr->plugins[i]);
+    }
+    return status;
+}
+
+/* ib, roce and iwarp are in every explanation, with the reason why nobody provides them. */
+static void add_absent(struct rdmux_fabric *fabric)
+{
+    const struct rdmux_provider_entry *refused = find_entry(&fabric->registry, VERBS_PLUGIN);
+    for (size_t i = 0; i < RDMUX_COUNT_OF(verbs_names); i++) {
+        if (find_entry(&fabric->registry, verbs_names[i]) != NULL) {
+            continue;
+        }
+        struct rdmux_provider_entry *entry = add_entry(fabric, verbs_names[i]);
+        if (entry == NULL) {
+            continue;
+        }
+        if (refused != NULL) {
+            entry->reason = refused->reason;
+            (void)snprintf(entry->text, sizeof(entry->text), "%s: %.*s", VERBS_PLUGIN,
+                           RDMUX_TEXT_MAX - (int)sizeof(VERBS_PLUGIN) - 2, refused->text);
+            (void)snprintf(entry->hint, sizeof(entry->hint), "%s",
+                           refused->reason == RDMUX_REASON_NO_LIBRARY
+                               ? "install libibverbs and librdmacm (Debian: libibverbs1 librdmacm1 "
+                                 "ibverbs-providers)"
+                               : refused->hint);
+        } else {
+            entry->reason = RDMUX_REASON_NO_LIBRARY;
+            (void)snprintf(entry->text, sizeof(entry->text), "plug-in %s is not installed",
+                           VERBS_PLUGIN);
+            (void)snprintf(entry->hint, sizeof(entry->hint),
+                           "install rdmux's plug-in %s into rdmux/ beside librdmux.so, with "
+                           "libibverbs and librdmacm",
+                           VERBS_PLUGIN);
+        }
+    }
+}
+
+enum rdmux_status rdmux_registry_fill(struct rdmux_fabric *fabric,
+                                      const struct rdmux_fabric_attr *attr,
+                                      const char *environment_dir)
+{
+    fabric->registry.count = 0;
+    for (size_t i = 0; i < RDMUX_COUNT_OF(built_in); i++) {
+        add_provider(fabric, built_in[i], "librdmux.so");
+    }
+    struct loading loading = { .fabric = fabric };
+    enum rdmux_status status = load_plugins(&loading, attr, environment_dir);
+    free(loading.seen);
+    if (status == RDMUX_OK) {
+        add_absent(fabric);
+    }
+    return status;
+}
+
+/* ---------------------------------------------------------------------------------------- paths */
+
+static struct rdmux_offer_path *add_path(struct rdmux_offer *offer,
+                                         const struct rdmux_provider_entry *entry)
+{
+    struct rdmux_offer_path *path = &offer->paths[offer->path_count++];
+    memset(path, 0, sizeof(*path));
+    memcpy(path->provider, entry->name, sizeof(path->provider));
+    return path;
+}
+
+static void add_absent_path(struct rdmux_offer *offer, const struct rdmux_provider_entry *entry,
+                            uint32_t reason, const char *text, const char *hint)
+{
+    struct rdmux_offer_path *path = add_path(offer, entry);
+    path->path.reason = reason;
+    (void)snprintf(path->path.text, sizeof(path->path.text), "%s", text);
+    (void)snprintf(path->path.hint, sizeof(path->path.hint), "%s", hint);
+}
+
+/* What a provider wrote is handed on with its strings ended and its lengths in range. */
+static void trim_path(struct rdmux_local_path *path)
+{
+    path->device[sizeof(path->device) - 1] = '\0';
+    path->address[sizeof(path->address) - 1] = '\0';
+    path->text[sizeof(path->text) - 1] = '\0';
+    path->hint[sizeof(path->hint) - 1] = '\0';
+    if (path->reach_length > RDMUX_REACH_MAX) {
+        path->reach_length = RDMUX_REACH_MAX;
+    }
+}
+
+/* A provider's paths, at most room of them; room is at least 1. */
+static void add_paths(struct rdmux_fabric *fabric, struct rdmux_offer *offer,
+                      const struct rdmux_provider_entry *entry, size_t room)
+{
+    const struct rdmux_provider_ops *ops = entry->ops;
+    struct rdmux_local_path *paths = rdmux_allocate(fabric, room * sizeof(*paths));
+    if (paths == NULL) {
+        add_absent_path(offer, entry, RDMUX_REASON_OPEN_FAILED, "no memory to look for paths", "");
+        return;
+    }
+    size_t count = 0;
+    rdmux_error_clear();
+    enum rdmux_status status = ops->probe(fabric, paths, room, &count);
+    if (status != RDMUX_OK) {
+        const char *text = rdmux_last_error();
+        add_absent_path(offer, entry, RDMUX_REASON_OPEN_FAILED,
+                        text[0] != '\0' ? text : rdmux_status_name(status), "");
+    } else if (count == 0) {
+        add_absent_path(offer, entry, RDMUX_REASON_NO_DEVICE, "the provider found no device", "");
+    } else {
+        if (count > room) {
+            rdmux_log(fabric, RDMUX_LOG_WARN, "provider %s: %zu paths; the first %zu are offered",
+                      ops->name, count, room);
+            count = room;
+        }
+        for (size_t i = 0; i < count; i++) {
+            struct rdmux_offer_path *path = add_path(offer, entry);
+            path->provider_flags = ops->flags;
+            path->reach = ops->reach;
+            path->path = paths[i];
+            trim_path(&path->path);
+        }
+    }
+    rdmux_release(fabric, paths);
+}
+
+_Static_assert((int)RDMUX_FABRIC_PROVIDERS_MAX <= (int)RDMUX_OFFER_PATHS_MAX,
+               "an offer has a line for each");
+
+void rdmux_fabric_offer_paths(struct rdmux_fabric *fabric, struct rdmux_offer *offer)
+{
+    const struct rdmux_registry *registry = &fabric->registry;
+    offer->path_count = 0;
+    for (size_t i = 0; i < registry->count; i++) {
+        const struct rdmux_provider_entry *entry = &registry->entries[i];
+        if (entry->ops == NULL) {
+            add_absent_path(offer, entry, entry->reason, entry->text, entry->hint);
+        } else {
+            /* Each of the others gets a line whatever this one has. */
+            add_paths(fabric, offer, entry,
+                      RDMUX_OFFER_PATHS_MAX - offer->path_count - (registry->count - 1 - i));
+        }
+    }
+}

@@ -1,0 +1,682 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* The completion queue: looks at the endpoints' rings, carries out what the peers ask, hands over
+ * what arrived, and sleeps without losing a wake-up.
+ *
+ * An endpoint is awake (on cq->awake, its sleeping word 0) from its last activity to the next arm,
+ * so that arm does work only for endpoints that did something since the one before. */
+#include "shm_internal.h"
+#include "shm_sges.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+static_assert(offsetof(struct shm_cq, base) == 0, "shm_cq_of() relies on it");
+
+enum {
+    HOT_COUNT = 16,      /* endpoints looked at in each poll, the lately active ones */
+    IDLE_COUNT = 8,      /* of the others, looked at in each poll */
+    CHECK_PERIOD = 4096, /* polls between two looks at the descriptors; a power of two */
+    EVENT_COUNT = 32,
+    EARLY_CHUNK = 4096, /* bytes whose room is given back before the poll ends */
+};
+
+/* ------------------------------------------------------------------------------ the queue */
+
+enum rdmux_status rdmux_shm_cq_open(struct rdmux_provider_cq *base, uint32_t depth)
+{
+    struct shm_cq *cq = shm_cq_of(base);
+    (void)depth; /* the core keeps the completions */
+    cq->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (cq->epoll < 0) {
+        rdmux_provider_error("shm: no epoll descriptor: errno %d; raise the limit on open files",
+                             errno);
+        return RDMUX_NO_MEMORY;
+    }
+    return RDMUX_OK;
+}
+
+void rdmux_shm_cq_close(struct rdmux_provider_cq *base)
+{
+    struct shm_cq *cq = shm_cq_of(base);
+    (void)close(cq->epoll);
+    rdmux_provider_release(base->domain->fabric, cq->eps);
+}
+
+int rdmux_shm_cq_fd(struct rdmux_provider_cq *base)
+{
+    return shm_cq_of(base)->epoll;
+}
+
+enum rdmux_status rdmux_shm_cq_add(struct shm_cq *cq, struct shm_ep *ep)
+{
+    if (cq->count == cq->room) {
+        struct rdmux_fabric *fabric = cq->base.domain->fabric;
+        uint32_t room = cq->room == 0 ? HOT_COUNT : cq->room * 2;
+        struct shm_ep **grown = rdmux_provider_allocate(fabric, room * sizeof(struct shm_ep *));
+        if (grown == NULL) {
+            rdmux_provider_error("shm: out of memory for %u endpoints on one queue", room);
+            return RDMUX_NO_MEMORY;
+        }
+        if (cq->count > 0) {
+            memcpy(grown, cq->eps, cq->count * sizeof(struct shm_ep *));
+        }
+        rdmux_provider_release(fabric, cq->eps);
+        cq->eps = grown;
+        cq->room = room;
+    }
+    ep->place = cq->count;
+    cq->eps[cq->count] = ep;
+    cq->count++;
+    return RDMUX_OK;
+}
+
+void rdmux_shm_cq_remove(struct shm_cq *cq, struct shm_ep *ep)
+{
+    cq->count--;
+    cq->eps[ep->place] = cq->eps[cq->count];
+    cq->eps[ep->place]->place = ep->place;
+    for (struct shm_ep **link = &cq->awake; *link != NULL; link = &(*link)->awake_next) {
+        if (*link == ep) {
+            *link = ep->awake_next;
+            break;
+        }
+    }
+}
+
+enum rdmux_status rdmux_shm_cq_watch(struct shm_cq *cq, struct shm_ep *ep, int fd, uint32_t what,
+                                     uint32_t events)
+{
+    struct epoll_event event = { .events = events, .data.u64 = (uint64_t)(uintptr_t)ep | what };
+    if (epoll_ctl(cq->epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
+        rdmux_provider_error("shm: cannot watch a descriptor: errno %d", errno);
+        return RDMUX_NO_MEMORY;
+    }
+    return RDMUX_OK;
+}
+
+void rdmux_shm_cq_unwatch(struct shm_cq *cq, int fd)
+{
+    (void)epoll_ctl(cq->epoll, EPOLL_CTL_DEL, fd, NULL);
+}
+
+/* Makes the endpoint one of those looked at in each poll. */
+static void make_hot(struct shm_cq *cq, struct shm_ep *ep)
+{
+    if (ep->place < HOT_COUNT) {
+        return;
+    }
+    uint32_t place = cq->hot_next++ % HOT_COUNT;
+    struct shm_ep *other = cq->eps[place];
+    cq->eps[ep->place] = other;
+    other->place = ep->place;
+    cq->eps[place] = ep;
+    ep->place = place;
+}
+
+/* -------------------------------------------------------------------------- what arrives */
+
+enum outcome {
+    NEXT,   /* the slot was carried out */
+    LATER,  /* a part was; the rest in another poll */
+    STUCK,  /* it waits for a receive */
+    BROKEN, /* the endpoint has failed */
+};
+
+void rdmux_shm_break(struct shm_ep *ep, enum rdmux_status status, uint64_t position,
+                     const char *text)
+{
+    if (ep->state != SHM_EP_CONNECTED) {
+        return;
+    }
+    ep->state = SHM_EP_BROKEN;
+    ep->job.request = NULL;
+    (void)shm_consumer_publish(&ep->in);
+    atomic_store_explicit(&ep->mine->status, (uint32_t)status, memory_order_relaxed);
+    atomic_store_explicit(&ep->mine->failed_at, position, memory_order_relaxed);
+    /* Pairs with the acquire load in notice_end(). */
+    atomic_store_explicit(&ep->mine->state, SHM_FAILED, memory_order_release);
+    shm_ring_bell(ep, SHM_WAKE_MESSAGE);
+    rdmux_provider_failed(&ep->base, status, text);
+}
+
+static enum outcome break_off(struct shm_ep *ep, enum rdmux_status status, const char *text)
+{
+    rdmux_shm_break(ep, status, ep->in.tail, text);
+    return BROKEN;
+}
+
+/* The receive for the next message, NULL if there is none yet. */
+static inline struct rdmux_request *take_receive(struct shm_ep *ep)
+{
+    struct rdmux_request *request = rdmux_provider_take_receive(&ep->base);
+    if (request != NULL) {
+        ep->receives_taken++;
+    }
+    return request;
+}
+
+static inline uint32_t wc_flags(const struct shm_message *message)
+{
+    return (message->flags & SHM_HAS_IMM) != 0 ? RDMUX_WC_HAS_IMM : 0;
+}
+
+static enum outcome too_long(struct shm_ep *ep, struct rdmux_request *request, uint64_t length,
+                             const struct shm_message *message)
+{
+    rdmux_provider_received(&ep->base, request, RDMUX_LENGTH, RDMUX_WC_RECV, length,
+                            wc_flags(message), message->imm);
+    return break_off(ep, RDMUX_LENGTH, "shm: a message is longer than the receive it met");
+}
+
+static void deliver(struct shm_ep *ep, struct rdmux_request *request, uint32_t opcode,
+                    uint64_t length, uint32_t flags, uint32_t imm)
+{
+    ep->counts.received++;
+    rdmux_provider_received(&ep->base, request, RDMUX_OK, opcode, length, flags, imm);
+}
+
+static uint64_t message_length(const struct shm_message *message)
+{
+    struct shm_message_body body;
+    memcpy(&body, message->body, sizeof(body));
+    return body.length;
+}
+
+static enum outcome take_send(struct shm_ep *ep, const struct shm_message *message)
+{
+    uint64_t length = message->chunk == 0 ? message->inline_length : message_length(message);
+    uint64_t here = message->chunk == 0 ? length : message->chunk;
+    const uint8_t *bytes = message->chunk == 0 ? message->body : message->data;
+    if (ep->incoming.request != NULL || here > length) {
+        return break_off(ep, RDMUX_PROTOCOL, "shm: the peer sent a malformed message");
+    }
+    struct rdmux_request *request = take_receive(ep);
+    if (request == NULL) {
+        return STUCK;
+    }
+    if (length > request->length) {
+        return too_long(ep, request, length, message);
+    }
+    shm_sges_scatter(request, 0, bytes, here);
+    if (here == length) {
+        deliver(ep, request, RDMUX_WC_RECV, length, wc_flags(message), message->imm);
+        return NEXT;
+    }
+    ep->incoming = (struct shm_incoming){
+        .request = request,
+        .length = length,
+        .received = here,
+        .imm = message->imm,
+        .wc_flags = wc_flags(message),
+    };
+    return NEXT;
+}
+
+/* Hands over the message that came in part, now whole. */
+static void deliver_incoming(struct shm_ep *ep)
+{
+    struct rdmux_request *request = ep->incoming.request;
+    ep->incoming.request = NULL;
+    deliver(ep, request, RDMUX_WC_RECV, ep->incoming.length, ep->incoming.wc_flags,
+            ep->incoming.imm);
+}
+
+static enum outcome take_chunk(struct shm_ep *ep, const struct shm_message *message)
+{
+    struct shm_incoming *incoming = &ep->incoming;
+    if (incoming->request == NULL || incoming->pulling || message->chunk == 0 ||
+        message->chunk > incoming->length - incoming->received) {
+        return break_off(ep, RDMUX_PROTOCOL, "shm: the peer sent a chunk of no message");
+    }
+    shm_sges_scatter(incoming->request, incoming->received, message->data, message->chunk);
+    incoming->received += message->chunk;
+    if (incoming->received == incoming->length) {
+        deliver_incoming(ep);
+    }
+    return NEXT;
+}
+
+/* Takes in where the sender's bytes lie, and the receive for them. */
+static enum outcome start_pull(struct shm_ep *ep, const struct shm_message *message)
+{
+    struct shm_pull_body body;
+    memcpy(&body, message->body, sizeof(body));
+    bool listed = body.piece_count > 1;
+    uint64_t sum = 0;
+    if (ep->incoming.request != NULL || body.piece_count == 0 || body.piece_count > RDMUX_SGE_MAX ||
+        message->chunk != (listed ? body.piece_count * sizeof(struct shm_piece) : 0)) {
+        return break_off(ep, RDMUX_PROTOCOL, "shm: the peer offered a malformed message");
+    }
+    ep->pull_count = (uint32_t)body.piece_count;
+    ep->pull[0] = (struct shm_piece){ .address = body.address, .length = body.length };
+    if (listed) {
+        memcpy(ep->pull, message->data, message->chunk);
+    }
+    for (uint32_t i = 0; i < ep->pull_count; i++) {
+        if (ep->pull[i].length > body.length - sum) {
+            return break_off(ep, RDMUX_PROTOCOL, "shm: the peer offered a malformed message");
+        }
+        sum += ep->pull[i].length;
+    }
+    if (sum != body.length) {
+        return break_off(ep, RDMUX_PROTOCOL, "shm: the peer offered a malformed message");
+    }
+    struct rdmux_request *request = take_receive(ep);
+    if (request == NULL) {
+        return STUCK;
+    }
+    if (body.length > request->length) {
+        return too_long(ep, request, body.length, message);
+    }
+    ep->incoming = (struct shm_incoming){
+        .request = request,
+        .length = body.length,
+        .imm = message->imm,
+        .wc_flags = wc_flags(message),
+        .pulling = true,
+    };
+    return NEXT;
+}
+
+/* The pieces of the sender's memory from byte `offset` of the message on, length bytes. */
+static size_t slice_pull(const struct shm_ep *ep, uint64_t offset, uint64_t length,
+                         struct iovec *out)
+{
+    size_t count = 0;
+    for (uint32_t i = 0; i < ep->pull_count && length > 0; i++) {
+        uint64_t size = ep->pull[i].length;
+        if (offset >= size) {
+            offset -= size;
+            continue;
+        }
+        uint64_t here = size - offset < length ? size - offset : length;
+        out[count].iov_base = (void *)(uintptr_t)(ep->pull[i].address + offset);
+        out[count].iov_len = (size_t)here;
+        count++;
+        length -= here;
+        offset = 0;
+    }
+    return count;
+}
+
+static bool pull_some(struct shm_ep *ep)
+{
+    struct shm_incoming *incoming = &ep->incoming;
+    uint64_t length = incoming->length - incoming->received;
+    length = length < SHM_STEP_MAX ? length : SHM_STEP_MAX;
+    struct iovec ours[RDMUX_SGE_MAX];
+    struct iovec theirs[RDMUX_SGE_MAX];
+    size_t our_count = shm_sges_slice(incoming->request, incoming->received, length, ours);
+    size_t their_count = slice_pull(ep, incoming->received, length, theirs);
+    ep->base.system_calls++;
+    ssize_t copied = process_vm_readv(ep->pid, ours, our_count, theirs, their_count, 0);
+    if (copied <= 0) {
+        return false;
+    }
+    incoming->received += (uint64_t)copied;
+    return true;
+}
+
+static enum outcome take_pull(struct shm_ep *ep, const struct shm_message *message)
+{
+    if (ep->incoming.request == NULL || !ep->incoming.pulling) {
+        enum outcome outcome = start_pull(ep, message);
+        if (outcome != NEXT) {
+            return outcome;
+        }
+    }
+    /* A sender that has closed or died has its buffer back: the message was not received. */
+    if (rdmux_shm_peer_is_gone(ep) || !shm_access_begin(ep, NULL, 0)) {
+        return STUCK;
+    }
+    bool good = pull_some(ep);
+    shm_access_end(ep);
+    if (!good) {
+        ep->alive_at_ns = 0;
+        if (rdmux_shm_peer_is_gone(ep)) {
+            return STUCK;
+        }
+        return break_off(ep, RDMUX_IO,
+                         "shm: process_vm_readv failed: the sender's memory is not "
+                         "there, or it has forbidden the access since");
+    }
+    if (ep->incoming.received < ep->incoming.length) {
+        return LATER;
+    }
+    ep->incoming.pulling = false;
+    deliver_incoming(ep);
+    return NEXT;
+}
+
+static enum outcome take_placed(struct shm_ep *ep, const struct shm_message *message)
+{
+    uint64_t length = message_length(message);
+    struct rdmux_request *request = take_receive(ep);
+    if (request == NULL) {
+        return STUCK;
+    }
+    if (request->provider[0] != ep->receives_taken || ep->incoming.request != NULL) {
+        return break_off(ep, RDMUX_PROTOCOL, "shm: the peer wrote to a receive it was not shown");
+    }
+    if (length > request->length) {
+        return too_long(ep, request, length, message);
+    }
+    deliver(ep, request, RDMUX_WC_RECV, length, wc_flags(message), message->imm);
+    return NEXT;
+}
+
+static enum outcome take_notice(struct shm_ep *ep, const struct shm_message *message)
+{
+    if (ep->incoming.request != NULL) {
+        return break_off(ep, RDMUX_PROTOCOL, "shm: the peer sent a notice within a message");
+    }
+    struct rdmux_request *request = take_receive(ep);
+    if (request == NULL) {
+        return STUCK;
+    }
+    deliver(ep, request, RDMUX_WC_RECV_WRITE_IMM, message_length(message), RDMUX_WC_HAS_IMM,
+            message->imm);
+    return NEXT;
+}
+
+static enum outcome refuse_access(struct shm_ep *ep, enum rdmux_status status)
+{
+    return break_off(ep, status,
+                     status == RDMUX_DENIED
+                         ? "shm: the peer named a region that it has no right to"
+                         : "shm: the peer asked for bytes that its region does not have");
+}
+
+/* Writes or reads a region for the peer. */
+static enum outcome carry_out_access(struct shm_ep *ep, const struct shm_message *message)
+{
+    struct shm_access_body body;
+    memcpy(&body, message->body, sizeof(body));
+    bool is_write = message->kind == SHM_WRITE;
+    void *addr = NULL;
+    enum rdmux_status status = rdmux_target_enter(
+        &ep->base, body.key, body.offset, message->chunk,
+        is_write ? RDMUX_ACCESS_REMOTE_WRITE : RDMUX_ACCESS_REMOTE_READ, &addr);
+    if (status != RDMUX_OK) {
+        return refuse_access(ep, status);
+    }
+    if (is_write) {
+        memcpy(addr, message->data, message->chunk);
+    } else {
+        memcpy(message->data, addr, message->chunk);
+    }
+    rdmux_target_leave(&ep->base);
+    return NEXT;
+}
+
+static enum outcome carry_out_atomic(struct shm_ep *ep, const struct shm_message *message)
+{
+    struct shm_access_body body;
+    memcpy(&body, message->body, sizeof(body));
+    uint64_t old = 0;
+    if (message->chunk != sizeof(old)) {
+        return break_off(ep, RDMUX_PROTOCOL, "shm: the peer sent a malformed atomic");
+    }
+    uint32_t op = message->kind == SHM_FETCH_ADD ? RDMUX_OP_FETCH_ADD : RDMUX_OP_COMPARE_SWAP;
+    enum rdmux_status status = rdmux_target_atomic(&ep->base, body.key, op, body.offset,
+                                                   body.operand, body.expected, &old);
+    if (status != RDMUX_OK) {
+        return refuse_access(ep, status);
+    }
+    memcpy(message->data, &old, sizeof(old));
+    ep->counts.executed++;
+    return NEXT;
+}
+
+static inline enum outcome carry_out(struct shm_ep *ep, const struct shm_message *message)
+{
+    switch (message->kind) {
+    case SHM_SEND:
+        return take_send(ep, message);
+    case SHM_SEND_CHUNK:
+        return take_chunk(ep, message);
+    case SHM_SEND_PULL:
+        return take_pull(ep, message);
+    case SHM_SEND_PLACED:
+        return take_placed(ep, message);
+    case SHM_NOTICE:
+        return take_notice(ep, message);
+    case SHM_WRITE:
+    case SHM_READ:
+        return carry_out_access(ep, message);
+    case SHM_FETCH_ADD:
+    case SHM_COMPARE_SWAP:
+        return carry_out_atomic(ep, message);
+    case SHM_FLUSH:
+        return NEXT;
+    default:
+        return break_off(ep, RDMUX_PROTOCOL, "shm: the peer sent a slot of unknown kind");
+    }
+}
+
+/* Carries out up to budget slots. */
+static size_t take_slots(struct shm_ep *ep, size_t budget)
+{
+    size_t done = 0;
+    while (done < budget && shm_consumer_has_message(&ep->in)) {
+        struct shm_message message;
+        enum outcome outcome = BROKEN;
+        if (shm_consumer_read(&ep->in, &message) == RDMUX_OK) {
+            outcome = carry_out(ep, &message);
+        } else {
+            (void)break_off(ep, RDMUX_PROTOCOL, "shm: the peer sent a malformed slot");
+        }
+        if (outcome == STUCK) {
+            ep->stalled = true;
+            break;
+        }
+        done++;
+        if (outcome != NEXT) {
+            break;
+        }
+        shm_consumer_next(&ep->in, &message);
+        if (message.chunk >= EARLY_CHUNK && shm_consumer_publish(&ep->in)) {
+            shm_ring_bell(ep, SHM_WAKE_PROGRESS);
+        }
+    }
+    if (ep->state == SHM_EP_CONNECTED && shm_consumer_publish(&ep->in)) {
+        shm_ring_bell(ep, SHM_WAKE_PROGRESS);
+    }
+    return done;
+}
+
+/* ------------------------------------------------------------------------------- the end */
+
+/* What a peer may give as the reason for its failure. */
+static enum rdmux_status reason_of(uint32_t status)
+{
+    switch (status) {
+    case RDMUX_DENIED:
+    case RDMUX_OUT_OF_RANGE:
+    case RDMUX_INVALID:
+    case RDMUX_LENGTH:
+    case RDMUX_IO:
+        return (enum rdmux_status)status;
+    default:
+        return RDMUX_PROTOCOL;
+    }
+}
+
+/* Reports that the peer has ended or refused something, after all that it had sent before. */
+static size_t notice_end(struct shm_ep *ep)
+{
+    /* Pairs with the release stores in rdmux_shm_break() and rdmux_shm_ep_quiesce(). */
+    uint32_t state = atomic_load_explicit(&ep->theirs->state, memory_order_acquire);
+    if (!ep->stalled && shm_consumer_has_message(&ep->in)) {
+        return 0;
+    }
+    (void)rdmux_shm_advance(ep);
+    if (ep->state != SHM_EP_CONNECTED) {
+        return 1;
+    }
+    ep->state = SHM_EP_BROKEN;
+    ep->job.request = NULL;
+    if (state != SHM_FAILED) {
+        rdmux_provider_failed(&ep->base, RDMUX_PEER_GONE,
+                              state == SHM_CLOSED ? "shm: the peer closed its endpoint"
+                                                  : "shm: the peer's process has ended");
+        return 1;
+    }
+    enum rdmux_status status = reason_of(
+        atomic_load_explicit(&ep->theirs->status, memory_order_relaxed));
+    uint64_t position = atomic_load_explicit(&ep->theirs->failed_at, memory_order_relaxed);
+    if (position - ep->out.retired < ep->out.head - ep->out.retired) {
+        struct shm_entry *entry = &ep->entries[position % SHM_SLOT_COUNT];
+        if (entry->request != NULL) {
+            rdmux_provider_done(&ep->base, entry->request, status);
+            entry->request = NULL;
+        }
+    }
+    rdmux_provider_failed(&ep->base, status, "shm: the peer refused a request");
+    return 1;
+}
+
+/* ---------------------------------------------------------------------------------- poll */
+
+static inline size_t progress(struct shm_ep *ep, size_t budget)
+{
+    if (ep->state != SHM_EP_CONNECTED) {
+        return 0;
+    }
+    size_t done = 0;
+    if (shm_consumer_has_message(&ep->in) && !ep->stalled) {
+        done += take_slots(ep, budget);
+    }
+    if (ep->pending > 0 || ep->want_resume || ep->job.request != NULL || ep->bell_held) {
+        done += rdmux_shm_advance(ep);
+    }
+    if (atomic_load_explicit(&ep->theirs->state, memory_order_relaxed) != SHM_OPEN || ep->gone) {
+        done += ep->state == SHM_EP_CONNECTED ? notice_end(ep) : 1;
+    }
+    if (done > 0) {
+        rdmux_shm_wake_up(ep);
+    }
+    return done;
+}
+
+/* What the descriptors say: bells, ends of peers, news for ep_connect. */
+static size_t check_descriptors(struct shm_cq *cq)
+{
+    size_t done = 0;
+    struct epoll_event events[EVENT_COUNT];
+    int count = epoll_wait(cq->epoll, events, EVENT_COUNT, 0);
+    cq->armed = count == EVENT_COUNT ? SHM_KICKED : SHM_UNARMED; /* there may be more */
+    for (int i = 0; i < count; i++) {
+        uint64_t what = events[i].data.u64 & SHM_WATCH_MASK;
+        struct shm_ep *ep = (struct shm_ep *)(uintptr_t)(events[i].data.u64 - what);
+        if (ep->state == SHM_EP_CONNECTING) {
+            done++; /* the core calls ep_connect */
+            continue;
+        }
+        if (what != SHM_WATCH_BELL) {
+            ep->gone = true;
+            rdmux_shm_cq_unwatch(cq, ep->socket);
+            if (ep->pidfd >= 0) {
+                rdmux_shm_cq_unwatch(cq, ep->pidfd);
+            }
+        }
+        if (ep->state == SHM_EP_CONNECTED) {
+            rdmux_shm_wake_up(ep);
+        }
+        make_hot(cq, ep);
+    }
+    if (cq->count > 0) {
+        struct shm_ep *ep = cq->eps[cq->polls % cq->count];
+        if (ep->state == SHM_EP_CONNECTED) {
+            rdmux_shm_mapping_sweep(ep);
+        }
+    }
+    return done;
+}
+
+size_t rdmux_shm_poll(struct rdmux_provider_cq *base, size_t budget)
+{
+    struct shm_cq *cq = shm_cq_of(base);
+    size_t done = 0;
+    cq->polls++;
+    if (cq->armed != SHM_UNARMED || cq->connecting > 0 || cq->polls % CHECK_PERIOD == 0) {
+        done += check_descriptors(cq);
+    }
+    uint32_t hot = cq->count < HOT_COUNT ? cq->count : HOT_COUNT;
+    if (cq->first >= hot) {
+        cq->first = 0; /* endpoints were closed since */
+    }
+    for (uint32_t i = 0; i < hot && done < budget; i++) {
+        uint32_t index = cq->first + i < hot ? cq->first + i : cq->first + i - hot;
+        done += progress(cq->eps[index], budget - done);
+    }
+    if (done > 0) { /* another one is first next time, so that none starves the others */
+        cq->first = cq->first + 1 < hot ? cq->first + 1 : 0;
+    }
+    uint32_t idle = cq->count - hot;
+    for (uint32_t i = 0; i < idle && i < IDLE_COUNT && done < budget; i++) {
+        cq->idle_next = cq->idle_next + 1 < idle ? cq->idle_next + 1 : 0;
+        struct shm_ep *ep = cq->eps[hot + cq->idle_next];
+        size_t here = progress(ep, budget - done);
+        if (here > 0) {
+            make_hot(cq, ep);
+        }
+        done += here;
+    }
+    return done;
+}
+
+/* ----------------------------------------------------------------------------------- arm */
+
+static bool waits_for_progress(const struct shm_ep *ep)
+{
+    return ep->pending > 0 || ep->want_resume || ep->job.request != NULL;
+}
+
+/* Is there something that poll would do now? */
+static bool has_work(const struct shm_ep *ep)
+{
+    if (ep->state != SHM_EP_CONNECTED) {
+        return false;
+    }
+    bool copying = ep->job.request != NULL &&
+                   (ep->job.kind == SHM_JOB_PUT || ep->job.kind == SHM_JOB_GET ||
+                    ep->job.kind == SHM_JOB_SEND_PUT) &&
+                   ep->job.offset < ep->job.request->length;
+    uint64_t consumed = atomic_load_explicit(ep->out.consumed, memory_order_acquire);
+    return copying || ep->bell_held || ep->gone ||
+           (!ep->stalled && shm_consumer_has_message(&ep->in)) ||
+           (waits_for_progress(ep) && consumed != ep->out.retired) ||
+           atomic_load_explicit(&ep->theirs->state, memory_order_acquire) != SHM_OPEN;
+}
+
+enum rdmux_status rdmux_shm_arm(struct rdmux_provider_cq *base)
+{
+    struct shm_cq *cq = shm_cq_of(base);
+    bool membarrier = false;
+    cq->armed = SHM_ARMED;
+    for (struct shm_ep *ep = cq->awake; ep != NULL; ep = ep->awake_next) {
+        uint32_t wake = SHM_WAKE_MESSAGE |
+                        (waits_for_progress(ep) ? (uint32_t)SHM_WAKE_PROGRESS : 0);
+        atomic_store_explicit(&ep->mine->sleeping, wake, memory_order_relaxed);
+        membarrier = membarrier || !ep->fences;
+    }
+    if (cq->awake != NULL) {
+        rdmux_shm_fence();
+    }
+    if (membarrier) {
+        rdmux_shm_membarrier(); /* pairs with shm_ring_bell() */
+    }
+    bool something = false;
+    while (cq->awake != NULL) {
+        struct shm_ep *ep = cq->awake;
+        cq->awake = ep->awake_next;
+        ep->asleep = true;
+        something = has_work(ep) || something;
+    }
+    return something ? RDMUX_AGAIN : RDMUX_OK;
+}

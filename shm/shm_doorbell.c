@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Waking a peer that sleeps, and the barriers that make a look at its sleeping word enough.
+ *
+ * The producer stores a slot, then loads the peer's sleeping word; the consumer stores its sleeping
+ * word, then loads the slots. One of them must see the other's store. Messages are many and sleeps
+ * are few, so the consumer pays for both: membarrier(2) runs a full barrier on the producer too. */
+#include "shm_internal.h"
+
+#include <linux/membarrier.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { ALIVE_NS = 10 * 1000 * 1000 };
+
+bool rdmux_shm_membarrier_register(void)
+{
+    long commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0U, 0);
+    return commands > 0 && (commands & MEMBARRIER_CMD_GLOBAL_EXPEDITED) != 0 &&
+           syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0U, 0) == 0;
+}
+
+void rdmux_shm_membarrier(void)
+{
+    (void)syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0U, 0);
+}
+
+#if SHM_TSAN
+/* The sanitizer has no fences; an exchange is one on the machines it runs on. */
+void rdmux_shm_fence(void)
+{
+    _Atomic uint32_t word = 0;
+    (void)atomic_exchange(&word, 1);
+}
+#else
+void rdmux_shm_fence(void)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+}
+#endif
+
+static void ring(struct shm_ep *ep, int bell)
+{
+    static const uint64_t one = 1;
+    ep->base.system_calls++;
+    /* The only failure is a counter at its end, and then the other side is awake. */
+    ssize_t ignored = write(bell, &one, sizeof(one));
+    (void)ignored;
+}
+
+void rdmux_shm_wake_peer(struct shm_ep *ep)
+{
+    /* Whoever clears it rings: one system call for each time the peer goes to sleep. */
+    if (atomic_exchange_explicit(&ep->theirs->sleeping, 0, memory_order_acq_rel) != 0) {
+        ring(ep, ep->peer_bell);
+    }
+}
+
+void rdmux_shm_kick_owner(struct shm_ep *ep)
+{
+    shm_cq_of(ep->base.cq)->armed = SHM_KICKED;
+    ring(ep, ep->bell);
+}
+
+void rdmux_shm_wake_up(struct shm_ep *ep)
+{
+    if (!ep->asleep) {
+        return;
+    }
+    struct shm_cq *cq = shm_cq_of(ep->base.cq);
+    ep->asleep = false;
+    atomic_store_explicit(&ep->mine->sleeping, 0, memory_order_relaxed);
+    ep->awake_next = cq->awake;
+    cq->awake = ep;
+}
+
+bool rdmux_shm_peer_is_gone(struct shm_ep *ep)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    uint64_t now_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+    if (!ep->gone && now_ns - ep->alive_at_ns >= ALIVE_NS) {
+        struct pollfd fds[] = {
+            { .fd = ep->socket, .events = POLLRDHUP },
+            { .fd = ep->pidfd, .events = POLLIN },
+        };
+        ep->base.system_calls++;
+        ep->gone = poll(fds, 2, 0) > 0;
+        ep->alive_at_ns = now_ns;
+    }
+    return ep->gone;
+}

@@ -1,0 +1,481 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Life of an endpoint: how two processes meet on an abstract socket, check each other, share a
+ * segment, and part again.
+ *
+ *   acceptor   ep_open: listens. ep_connect: accepts the process that the description names, takes
+ *              its HELLO with segment, bell and region table, answers with its own, is connected.
+ *   connector  ep_connect: connects to the name of the description, makes the segment, says HELLO,
+ *              is connected with the acceptor's.
+ */
+#include "shm_internal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+static_assert(offsetof(struct shm_ep, base) == 0, "shm_ep_of() relies on it");
+static_assert((int)SHM_DESCRIPTION_SIZE <= (int)RDMUX_DESCRIPTION_MAX, "the description fits");
+
+static void close_fd(int *fd)
+{
+    if (*fd >= 0) {
+        (void)close(*fd);
+        *fd = -1;
+    }
+}
+
+static struct shm_domain *domain_of(const struct shm_ep *ep)
+{
+    return shm_domain_of(ep->base.cq->domain);
+}
+
+static bool is_acceptor(const struct shm_ep *ep)
+{
+    return ep->attr->role == RDMUX_ROLE_ACCEPT;
+}
+
+/* From now on the cq's descriptor and poll report what happens to ep_connect. */
+static void start_waiting(struct shm_ep *ep)
+{
+    if (ep->state == SHM_EP_NEW) {
+        ep->state = SHM_EP_CONNECTING;
+        shm_cq_of(ep->base.cq)->connecting++;
+    }
+}
+
+static void stop_waiting(struct shm_ep *ep, enum shm_ep_state next)
+{
+    if (ep->state == SHM_EP_CONNECTING) {
+        shm_cq_of(ep->base.cq)->connecting--;
+    }
+    ep->state = next;
+}
+
+/* ------------------------------------------------------------------------------------- open */
+
+enum rdmux_status rdmux_shm_ep_open(struct rdmux_provider_ep *base,
+                                    const struct rdmux_provider_ep_attr *attr)
+{
+    struct shm_ep *ep = shm_ep_of(base);
+    struct shm_cq *cq = shm_cq_of(base->cq);
+    ep->attr = attr;
+    ep->bell = ep->peer_bell = ep->listener = ep->socket = ep->pidfd = -1;
+    ep->mappings = rdmux_provider_allocate(shm_fabric_of(ep),
+                                           SHM_MAPPING_COUNT * sizeof(*ep->mappings));
+    if (ep->mappings == NULL) {
+        rdmux_provider_error("shm: out of memory for an endpoint");
+        return RDMUX_NO_MEMORY;
+    }
+    ep->mapping_room = SHM_MAPPING_COUNT;
+    enum rdmux_status status = RDMUX_OK;
+    ep->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (ep->bell < 0) {
+        rdmux_provider_error("shm: no eventfd: errno %d; raise the limit on open files", errno);
+        status = RDMUX_NO_MEMORY;
+        goto release_mappings;
+    }
+    status = rdmux_shm_cq_add(cq, ep);
+    if (status != RDMUX_OK) {
+        goto close_bell;
+    }
+    /* Edge-triggered, so that the bell need not be read: each ring is reported once. */
+    status = rdmux_shm_cq_watch(cq, ep, ep->bell, SHM_WATCH_BELL, EPOLLIN | EPOLLET);
+    if (status != RDMUX_OK) {
+        goto remove_from_cq;
+    }
+    if (!is_acceptor(ep)) {
+        return RDMUX_OK;
+    }
+    status = rdmux_provider_random(shm_fabric_of(ep), ep->name, sizeof(ep->name));
+    if (status != RDMUX_OK) {
+        goto unwatch_bell;
+    }
+    status = rdmux_shm_socket_listen(ep->name, &ep->listener);
+    if (status != RDMUX_OK) {
+        goto unwatch_bell;
+    }
+    return RDMUX_OK;
+
+unwatch_bell:
+    rdmux_shm_cq_unwatch(cq, ep->bell);
+remove_from_cq:
+    rdmux_shm_cq_remove(cq, ep);
+close_bell:
+    close_fd(&ep->bell);
+release_mappings:
+    rdmux_provider_release(shm_fabric_of(ep), ep->mappings);
+    ep->mappings = NULL;
+    return status;
+}
+
+enum rdmux_status rdmux_shm_ep_describe(struct rdmux_provider_ep *base, uint8_t *out, size_t *size)
+{
+    struct shm_ep *ep = shm_ep_of(base);
+    struct shm_description description = { .pid = (uint32_t)getpid() };
+    memcpy(description.name, ep->name, sizeof(description.name));
+    if (*size < SHM_DESCRIPTION_SIZE) {
+        rdmux_provider_error("shm: %zu bytes are too few for the connection data", *size);
+        return RDMUX_INVALID;
+    }
+    rdmux_shm_description_encode(&description, out);
+    *size = SHM_DESCRIPTION_SIZE;
+    return RDMUX_OK;
+}
+
+/* ---------------------------------------------------------------------------------- connect */
+
+/* Puts the endpoint's pointers into its segment. side is ours: 0 connector, 1 acceptor. */
+static void attach(struct shm_ep *ep, struct shm_segment *segment, unsigned side)
+{
+    struct shm_direction *outgoing = &segment->directions[side];
+    struct shm_direction *incoming = &segment->directions[1 - side];
+    ep->segment = segment;
+    ep->mine = &segment->sides[side];
+    ep->theirs = &segment->sides[1 - side];
+    rdmux_shm_producer_init(&ep->out, outgoing, &ep->theirs->consumed);
+    rdmux_shm_consumer_init(&ep->in, incoming, &ep->mine->consumed);
+    ep->my_receives = incoming->receives;
+    ep->their_receives = outgoing->receives;
+}
+
+static void watch_peer(struct shm_ep *ep)
+{
+    struct shm_cq *cq = shm_cq_of(ep->base.cq);
+    /* Not EPOLLIN: messages with descriptors stay in the socket until their import looks. */
+    enum rdmux_status status = rdmux_shm_cq_watch(cq, ep, ep->socket, SHM_WATCH_SOCKET, EPOLLRDHUP);
+    /* The socket lives on in a child that the peer forked; the pidfd ends with the peer. */
+    ep->pidfd = (int)syscall(SYS_pidfd_open, ep->pid, 0U);
+    if (status == RDMUX_OK && ep->pidfd >= 0) {
+        status = rdmux_shm_cq_watch(cq, ep, ep->pidfd, SHM_WATCH_PID, EPOLLIN);
+    }
+    ep->watched = true;
+    (void)status; /* without a watch liveness is left to the control channel */
+}
+
+/* Tries what the peer's process lets us do: read 8 bytes and write them back. */
+static bool try_to_copy(const struct shm_ep *ep, const struct shm_hello *hello)
+{
+    uint64_t value = 0;
+    struct iovec ours = { .iov_base = &value, .iov_len = sizeof(value) };
+    struct iovec theirs = {
+        .iov_base = (void *)(uintptr_t)hello->probe_address, /* NOLINT(performance-no-int-to-ptr) */
+        .iov_len = sizeof(value),
+    };
+    return process_vm_readv(ep->pid, &ours, 1, &theirs, 1, 0) == (ssize_t)sizeof(value) &&
+           value == hello->probe_value &&
+           process_vm_writev(ep->pid, &ours, 1, &theirs, 1, 0) == (ssize_t)sizeof(value);
+}
+
+/* A peer's bell must at least not be something on which a write waits by itself. */
+static enum rdmux_status check_bell(int fd)
+{
+    struct stat info;
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || (flags & O_NONBLOCK) == 0 || fstat(fd, &info) != 0 ||
+        (info.st_mode & S_IFMT) != 0) {
+        rdmux_provider_error("shm: the peer's bell is no eventfd");
+        return RDMUX_PROTOCOL;
+    }
+    return RDMUX_OK;
+}
+
+static enum rdmux_status say_hello(struct shm_ep *ep, int segment_fd)
+{
+    struct shm_domain *domain = domain_of(ep);
+    struct shm_hello hello = {
+        .magic = is_acceptor(ep) ? SHM_HELLO_ACCEPTOR : SHM_HELLO_CONNECTOR,
+        .flags = domain->membarrier ? SHM_HELLO_MEMBARRIER : 0,
+        .probe_address = (uint64_t)(uintptr_t)&ep->probe,
+        .probe_value = ep->probe,
+        .pid = (uint32_t)getpid(),
+    };
+    rdmux_provider_secret(&ep->base, hello.secret);
+    uint8_t bytes[SHM_HELLO_SIZE];
+    rdmux_shm_hello_encode(&hello, bytes);
+    const int fds[] = { ep->bell, domain->regions_fd, segment_fd };
+    return rdmux_shm_socket_send(ep->socket, bytes, sizeof(bytes), fds, segment_fd < 0 ? 2 : 3);
+}
+
+/* Checks the peer's HELLO and takes over its descriptors: bell, region table. */
+static enum rdmux_status accept_hello(struct shm_ep *ep, const struct shm_hello *hello,
+                                      uint32_t magic, int *fds)
+{
+    uint8_t secret[RDMUX_SECRET_SIZE];
+    rdmux_provider_secret(&ep->base, secret);
+    if (hello->magic != magic || memcmp(hello->secret, secret, sizeof(secret)) != 0 ||
+        hello->pid != (uint32_t)ep->pid) {
+        rdmux_provider_error("shm: the process at the other end is not this connection's peer");
+        return RDMUX_DENIED;
+    }
+    enum rdmux_status status = check_bell(fds[0]);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    status = rdmux_shm_regions_map(fds[1], &ep->their_regions);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    ep->peer_bell = fds[0];
+    fds[0] = -1;
+    ep->fences = SHM_TSAN || !domain_of(ep)->membarrier ||
+                 (hello->flags & SHM_HELLO_MEMBARRIER) == 0;
+    return RDMUX_OK;
+}
+
+/* Receives the peer's HELLO. */
+static enum rdmux_status receive_hello(struct shm_ep *ep, struct shm_hello *out, int *fds,
+                                       size_t fd_count)
+{
+    uint8_t bytes[SHM_HELLO_SIZE];
+    size_t size = sizeof(bytes);
+    enum rdmux_status status = rdmux_shm_socket_receive(ep->socket, bytes, &size, fds, fd_count);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    status = rdmux_shm_hello_decode(bytes, size, out);
+    if (status != RDMUX_OK) {
+        rdmux_provider_error("shm: the peer's greeting is malformed");
+        for (size_t i = 0; i < fd_count; i++) {
+            close_fd(&fds[i]);
+        }
+    }
+    return status;
+}
+
+static void become_connected(struct shm_ep *ep, const struct shm_hello *hello)
+{
+    struct shm_domain *domain = domain_of(ep);
+    struct shm_cq *cq = shm_cq_of(ep->base.cq);
+    ep->can_copy = try_to_copy(ep, hello);
+    atomic_store_explicit(&ep->mine->can_copy, ep->can_copy ? 1U : 0U, memory_order_release);
+    rdmux_shm_cq_unwatch(cq, ep->socket);
+    watch_peer(ep);
+    ep->has_srq = rdmux_provider_has_srq(&ep->base) != 0;
+    (void)pthread_mutex_lock(&domain->mutex);
+    ep->domain_next = domain->eps;
+    domain->eps = ep;
+    ep->listed = true;
+    (void)pthread_mutex_unlock(&domain->mutex);
+    stop_waiting(ep, SHM_EP_CONNECTED);
+    ep->asleep = true; /* so that waking up puts it on the list of the awake */
+    rdmux_shm_wake_up(ep);
+}
+
+/* Acceptor: takes HELLO and answers. */
+static enum rdmux_status welcome(struct shm_ep *ep)
+{
+    struct shm_hello hello;
+    int fds[] = { -1, -1, -1 };
+    enum rdmux_status status = receive_hello(ep, &hello, fds, 3);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    status = accept_hello(ep, &hello, SHM_HELLO_CONNECTOR, fds);
+    if (status == RDMUX_OK) {
+        struct shm_segment *segment = NULL;
+        status = rdmux_shm_segment_map(fds[2], &segment);
+        if (status == RDMUX_OK) {
+            attach(ep, segment, 1);
+            status = say_hello(ep, -1);
+        }
+    }
+    for (size_t i = 0; i < 3; i++) {
+        close_fd(&fds[i]);
+    }
+    if (status == RDMUX_OK) {
+        become_connected(ep, &hello);
+    }
+    return status == RDMUX_AGAIN ? RDMUX_IO : status;
+}
+
+static enum rdmux_status step_acceptor(struct shm_ep *ep)
+{
+    struct shm_cq *cq = shm_cq_of(ep->base.cq);
+    if (ep->socket < 0) {
+        enum rdmux_status status = rdmux_shm_socket_accept(ep->listener, ep->pid, &ep->socket);
+        if (status != RDMUX_OK) {
+            return status;
+        }
+        rdmux_shm_cq_unwatch(cq, ep->listener);
+        close_fd(&ep->listener);
+        status = rdmux_shm_cq_watch(cq, ep, ep->socket, SHM_WATCH_SOCKET, EPOLLIN);
+        if (status != RDMUX_OK) {
+            return status;
+        }
+    }
+    return welcome(ep);
+}
+
+/* Connector: meets the acceptor and says HELLO with the segment. */
+static enum rdmux_status meet(struct shm_ep *ep)
+{
+    struct shm_cq *cq = shm_cq_of(ep->base.cq);
+    enum rdmux_status status = rdmux_shm_socket_connect(ep->theirs_described.name, &ep->socket);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    status = rdmux_shm_socket_check_peer(ep->socket, ep->pid);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    status = rdmux_shm_cq_watch(cq, ep, ep->socket, SHM_WATCH_SOCKET, EPOLLIN);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    struct shm_segment *segment = NULL;
+    int fd = -1;
+    status = rdmux_shm_segment_create(&segment, &fd);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    attach(ep, segment, 0);
+    status = say_hello(ep, fd);
+    close_fd(&fd);
+    ep->hello_sent = status == RDMUX_OK;
+    return status == RDMUX_AGAIN ? RDMUX_IO : status;
+}
+
+static enum rdmux_status step_connector(struct shm_ep *ep)
+{
+    if (!ep->hello_sent) {
+        enum rdmux_status status = meet(ep);
+        if (status != RDMUX_OK) {
+            return status;
+        }
+    }
+    struct shm_hello hello;
+    int fds[] = { -1, -1 };
+    enum rdmux_status status = receive_hello(ep, &hello, fds, 2);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    status = accept_hello(ep, &hello, SHM_HELLO_ACCEPTOR, fds);
+    close_fd(&fds[0]);
+    close_fd(&fds[1]);
+    if (status == RDMUX_OK) {
+        become_connected(ep, &hello);
+    }
+    return status;
+}
+
+enum rdmux_status rdmux_shm_ep_connect(struct rdmux_provider_ep *base, const uint8_t *peer,
+                                       size_t size)
+{
+    struct shm_ep *ep = shm_ep_of(base);
+    enum rdmux_status status;
+    if (peer != NULL) {
+        status = rdmux_shm_description_decode(peer, size, &ep->theirs_described);
+        if (status != RDMUX_OK) {
+            return status;
+        }
+        ep->pid = (pid_t)ep->theirs_described.pid;
+        status = rdmux_provider_random(shm_fabric_of(ep), &ep->probe, sizeof(ep->probe));
+        if (status != RDMUX_OK) {
+            return status;
+        }
+        if (is_acceptor(ep)) {
+            status = rdmux_shm_cq_watch(shm_cq_of(base->cq), ep, ep->listener, SHM_WATCH_SOCKET,
+                                        EPOLLIN);
+            if (status != RDMUX_OK) {
+                return status;
+            }
+        }
+        start_waiting(ep);
+    }
+    status = is_acceptor(ep) ? step_acceptor(ep) : step_connector(ep);
+    return status == RDMUX_AGAIN ? RDMUX_IN_PROGRESS : status;
+}
+
+enum rdmux_status rdmux_shm_ep_ping(struct rdmux_provider_ep *base)
+{
+    struct shm_ep *ep = shm_ep_of(base);
+    ep->alive_at_ns = 0;
+    if (ep->state == SHM_EP_CONNECTED && rdmux_shm_peer_is_gone(ep)) {
+        shm_wake_owner(ep); /* poll delivers what came before, then reports it */
+    }
+    return RDMUX_OK;
+}
+
+/* -------------------------------------------------------------------------------------- end */
+
+enum rdmux_status rdmux_shm_ep_quiesce(struct rdmux_provider_ep *base,
+                                       struct rdmux_provider_counts *counts)
+{
+    struct shm_ep *ep = shm_ep_of(base);
+    *counts = ep->counts;
+    if (ep->segment == NULL || ep->peer_bell < 0) { /* never connected */
+        stop_waiting(ep, SHM_EP_QUIESCED);
+        return RDMUX_OK;
+    }
+    if (ep->state != SHM_EP_QUIESCED) {
+        if (ep->state != SHM_EP_BROKEN) {
+            atomic_store_explicit(&ep->mine->state, SHM_CLOSED, memory_order_release);
+        }
+        stop_waiting(ep, SHM_EP_QUIESCED);
+        ep->job.request = NULL;
+        rdmux_shm_fence();
+        if (atomic_load_explicit(&ep->theirs->sleeping, memory_order_relaxed) != 0) {
+            rdmux_shm_wake_peer(ep);
+        }
+        /* Pairs with shm_access_begin(): what begins from now on sees the state. */
+        shm_heavy_barrier(ep);
+    }
+    ep->alive_at_ns = 0;
+    if ((atomic_load_explicit(&ep->theirs->busy, memory_order_acquire) & 1) != 0 &&
+        !rdmux_shm_peer_is_gone(ep)) {
+        return RDMUX_IN_PROGRESS;
+    }
+    return RDMUX_OK;
+}
+
+static void leave_domain(struct shm_ep *ep)
+{
+    struct shm_domain *domain = domain_of(ep);
+    (void)pthread_mutex_lock(&domain->mutex);
+    for (struct shm_ep **link = &domain->eps; *link != NULL; link = &(*link)->domain_next) {
+        if (*link == ep) {
+            *link = ep->domain_next;
+            break;
+        }
+    }
+    (void)pthread_mutex_unlock(&domain->mutex);
+}
+
+void rdmux_shm_ep_close(struct rdmux_provider_ep *base)
+{
+    struct shm_ep *ep = shm_ep_of(base);
+    struct shm_cq *cq = shm_cq_of(base->cq);
+    struct rdmux_provider_counts counts;
+    if (ep->state != SHM_EP_QUIESCED) {
+        (void)rdmux_shm_ep_quiesce(base, &counts);
+    }
+    if (ep->listed) {
+        leave_domain(ep);
+    }
+    const int watched[] = { ep->bell, ep->listener, ep->socket, ep->pidfd };
+    for (size_t i = 0; i < sizeof(watched) / sizeof(watched[0]); i++) {
+        if (watched[i] >= 0) {
+            rdmux_shm_cq_unwatch(cq, watched[i]);
+        }
+    }
+    rdmux_shm_cq_remove(cq, ep);
+    if (ep->socket >= 0) {
+        (void)shutdown(ep->socket, SHUT_RDWR); /* ends it in forked children, too */
+    }
+    close_fd(&ep->bell);
+    close_fd(&ep->peer_bell);
+    close_fd(&ep->listener);
+    close_fd(&ep->socket);
+    close_fd(&ep->pidfd);
+    rdmux_shm_mappings_release(ep);
+    rdmux_shm_regions_unmap(ep->their_regions);
+    rdmux_shm_segment_unmap(ep->segment);
+}

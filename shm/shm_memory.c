@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Regions: how a peer reaches them and how it is shut out again.
+ *
+ * Each process has one table of region words, which its peers map read-only. A region's `life` is
+ * there while it is registered, its `generation` while exported rights are in force. A peer that
+ * reaches memory by itself (mapped, or with process_vm_*) makes its busy word odd, looks at the
+ * region's word, copies, and makes busy even. Who takes rights away clears the word, runs a barrier
+ * on all peers, and waits until each busy word was even once. What goes through the peer's CPU is
+ * checked there by rdmux_target_enter(). */
+#include "shm_internal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static_assert(offsetof(struct shm_mr, base) == 0, "shm_mr_of() relies on it");
+static_assert(offsetof(struct shm_remote, base) == 0, "shm_remote_of() relies on it");
+
+/* A region's description, host byte order. Offset, size, field:
+ *   0  1  version, 1                    8  8  life           32  8  address at the target
+ *   1  1  flags                        16  8  generation     40 16  target key
+ *   2  2  zero     4  4  index         24  8  length */
+enum {
+    AT_VERSION = 0,
+    AT_FLAGS = 1,
+    AT_INDEX = 4,
+    AT_LIFE = 8,
+    AT_GENERATION = 16,
+    AT_LENGTH = 24,
+    AT_ADDRESS = 32,
+    AT_KEY = 40,
+    DESCRIPTION_SIZE = 56,
+    VERSION = 1,
+};
+static_assert(AT_KEY + RDMUX_TARGET_KEY_SIZE == DESCRIPTION_SIZE, "the key ends it");
+
+/* Description flags */
+enum {
+    FLAG_PASSED = 1 << 0, /* the region's descriptor is in the socket, or was before */
+    FLAG_COPY = 1 << 1,   /* process_vm_readv and writev may be used on it */
+    FLAG_DEVICE = 1 << 2, /* its atomics are a device's own, not the CPU's */
+};
+
+/* How long an invalidation waits for a peer that is inside a copy, at most; one takes microseconds
+ * unless its process is stopped. */
+enum { WAIT_OUT_NS = 20 * 1000 * 1000, WAIT_OUT_STEP_NS = 20 * 1000 };
+
+enum { WRITING = RDMUX_ACCESS_REMOTE_WRITE | RDMUX_ACCESS_REMOTE_ATOMIC };
+
+/* ---------------------------------------------------------------------------------- regions */
+
+/* Finds the region a place in the table; without one it is reached through the target's CPU. */
+static void take_place(struct shm_domain *domain, struct shm_mr *mr)
+{
+    (void)pthread_mutex_lock(&domain->mutex);
+    for (uint32_t i = 0; i < SHM_REGION_COUNT; i++) {
+        uint32_t index = (domain->next_index + i) % SHM_REGION_COUNT;
+        struct shm_region *region = &domain->regions[index];
+        if (atomic_load_explicit(&region->life, memory_order_relaxed) == 0) {
+            mr->index = index;
+            mr->life = ++domain->next_number;
+            domain->next_index = index + 1;
+            atomic_store_explicit(&region->life, mr->life, memory_order_release);
+            break;
+        }
+    }
+    (void)pthread_mutex_unlock(&domain->mutex);
+}
+
+enum rdmux_status rdmux_shm_mr_register(struct rdmux_provider_mr *base,
+                                        const struct rdmux_provider_mr_attr *attr)
+{
+    struct shm_mr *mr = shm_mr_of(base);
+    mr->addr = attr->addr;
+    mr->length = attr->length;
+    mr->access = attr->access;
+    mr->index = SHM_REGION_COUNT;
+    mr->fd = -1;
+    if ((attr->access & RDMUX_ACCESS_NO_MAP) != 0) {
+        return RDMUX_OK; /* revocation must be absolute: only through our CPU */
+    }
+    if (attr->memory_fd >= 0 && rdmux_shm_memory_seal(attr->memory_fd)) {
+        mr->fd = attr->memory_fd;
+    }
+    take_place(shm_domain_of(base->domain), mr);
+    return RDMUX_OK;
+}
+
+/* Waits until no peer is inside a copy that began before, or the time is over. */
+static void wait_out(struct shm_domain *domain)
+{
+    (void)pthread_mutex_lock(&domain->mutex);
+    for (struct shm_ep *ep = domain->eps; ep != NULL; ep = ep->domain_next) {
+        ep->busy_seen = atomic_load_explicit(&ep->theirs->busy, memory_order_acquire);
+    }
+    (void)pthread_mutex_unlock(&domain->mutex);
+    for (uint64_t waited_ns = 0; waited_ns < WAIT_OUT_NS; waited_ns += WAIT_OUT_STEP_NS) {
+        bool inside = false;
+        (void)pthread_mutex_lock(&domain->mutex);
+        for (struct shm_ep *ep = domain->eps; ep != NULL; ep = ep->domain_next) {
+            if ((ep->busy_seen & 1) != 0 && !ep->gone &&
+                atomic_load_explicit(&ep->theirs->busy, memory_order_acquire) == ep->busy_seen) {
+                inside = true;
+            }
+        }
+        (void)pthread_mutex_unlock(&domain->mutex);
+        if (!inside) {
+            return;
+        }
+        const struct timespec step = { .tv_nsec = WAIT_OUT_STEP_NS };
+        (void)nanosleep(&step, NULL);
+    }
+}
+
+enum rdmux_status rdmux_shm_mr_invalidate(struct rdmux_provider_mr *base)
+{
+    struct shm_mr *mr = shm_mr_of(base);
+    struct shm_domain *domain = shm_domain_of(base->domain);
+    (void)pthread_mutex_lock(&domain->invalidating);
+    (void)pthread_mutex_lock(&domain->mutex);
+    bool in_force = mr->generation != 0;
+    mr->generation = 0;
+    if (in_force) {
+        atomic_store_explicit(&domain->regions[mr->index].generation, 0, memory_order_release);
+    }
+    (void)pthread_mutex_unlock(&domain->mutex);
+    if (in_force) {
+        /* Pairs with shm_access_begin(): what begins from now on sees the cleared word. */
+        rdmux_shm_fence();
+        if (domain->membarrier) {
+            rdmux_shm_membarrier();
+        }
+        wait_out(domain);
+    }
+    (void)pthread_mutex_unlock(&domain->invalidating);
+    return RDMUX_OK;
+}
+
+void rdmux_shm_mr_deregister(struct rdmux_provider_mr *base)
+{
+    struct shm_mr *mr = shm_mr_of(base);
+    struct shm_domain *domain = shm_domain_of(base->domain);
+    if (mr->index == SHM_REGION_COUNT) {
+        return;
+    }
+    (void)rdmux_shm_mr_invalidate(base);
+    (void)pthread_mutex_lock(&domain->mutex);
+    atomic_store_explicit(&domain->regions[mr->index].life, 0, memory_order_release);
+    (void)pthread_mutex_unlock(&domain->mutex);
+}
+
+bool rdmux_shm_region_pass(struct shm_ep *ep, struct shm_mr *mr, bool writable)
+{
+    if (mr->fd < 0 || mr->index == SHM_REGION_COUNT) {
+        return false;
+    }
+    struct shm_sent *sent = &ep->sent[mr->index % SHM_SENT_COUNT];
+    if (sent->life == mr->life && (sent->writable != 0 || !writable)) {
+        return true;
+    }
+    struct shm_region_message message = {
+        .index = mr->index,
+        .writable = writable ? 1 : 0,
+        .life = mr->life,
+        .length = mr->length,
+    };
+    uint8_t bytes[SHM_REGION_SIZE];
+    rdmux_shm_region_message_encode(&message, bytes);
+    ep->base.system_calls++;
+    if (rdmux_shm_socket_send(ep->socket, bytes, sizeof(bytes), &mr->fd, 1) != RDMUX_OK) {
+        return false;
+    }
+    sent->life = mr->life;
+    sent->writable = message.writable;
+    return true;
+}
+
+enum rdmux_status rdmux_shm_mr_describe(struct rdmux_provider_mr *base,
+                                        struct rdmux_provider_ep *base_ep, uint8_t *out,
+                                        size_t *size)
+{
+    struct shm_mr *mr = shm_mr_of(base);
+    struct shm_domain *domain = shm_domain_of(base->domain);
+    if (*size < DESCRIPTION_SIZE) {
+        rdmux_provider_error("shm: %zu bytes are too few for a region's description", *size);
+        return RDMUX_INVALID;
+    }
+    memset(out, 0, DESCRIPTION_SIZE);
+    out[AT_VERSION] = VERSION;
+    *size = DESCRIPTION_SIZE;
+    memcpy(out + AT_LENGTH, &mr->length, sizeof(mr->length));
+    rdmux_target_key(base, out + AT_KEY);
+    out[AT_FLAGS] = (mr->access & RDMUX_ACCESS_ATOMIC_DEVICE) != 0 ? FLAG_DEVICE : 0;
+    if (mr->index == SHM_REGION_COUNT) {
+        return RDMUX_OK;
+    }
+    (void)pthread_mutex_lock(&domain->mutex);
+    if (mr->generation == 0) {
+        mr->generation = ++domain->next_number;
+        atomic_store_explicit(&domain->regions[mr->index].generation, mr->generation,
+                              memory_order_release);
+    }
+    uint64_t generation = mr->generation;
+    (void)pthread_mutex_unlock(&domain->mutex);
+    bool passed = rdmux_shm_region_pass(shm_ep_of(base_ep), mr, (mr->access & WRITING) != 0);
+    uint64_t address = (uint64_t)(uintptr_t)mr->addr;
+    out[AT_FLAGS] = (uint8_t)(out[AT_FLAGS] | FLAG_COPY | (passed ? FLAG_PASSED : 0));
+    memcpy(out + AT_INDEX, &mr->index, sizeof(mr->index));
+    memcpy(out + AT_LIFE, &mr->life, sizeof(mr->life));
+    memcpy(out + AT_GENERATION, &generation, sizeof(generation));
+    memcpy(out + AT_ADDRESS, &address, sizeof(address));
+    return RDMUX_OK;
+}
+
+/* --------------------------------------------------------------------------------- mappings */
+
+static void forget(struct shm_mapping *mapping)
+{
+    rdmux_shm_memory_unmap(mapping->base, mapping->length);
+    *mapping = (struct shm_mapping){ 0 };
+}
+
+/* Nobody here uses it, and the peer has given the region up. */
+static bool is_stale(const struct shm_ep *ep, const struct shm_mapping *mapping)
+{
+    return mapping->base != NULL && mapping->refs == 0 &&
+           atomic_load_explicit(&ep->their_regions[mapping->index].life, memory_order_relaxed) !=
+               mapping->life;
+}
+
+void rdmux_shm_mapping_sweep(struct shm_ep *ep)
+{
+    struct shm_mapping *mapping = &ep->mappings[ep->mapping_sweep];
+    ep->mapping_sweep = ep->mapping_sweep + 1 == ep->mapping_room ? 0 : ep->mapping_sweep + 1;
+    /* A send may be on its way into it. */
+    if (ep->job.request == NULL && is_stale(ep, mapping)) {
+        forget(mapping);
+    }
+}
+
+void rdmux_shm_mappings_release(struct shm_ep *ep)
+{
+    for (uint32_t i = 0; i < ep->mapping_room; i++) {
+        forget(&ep->mappings[i]);
+    }
+    rdmux_provider_release(shm_fabric_of(ep), ep->mappings);
+    ep->mappings = NULL;
+    ep->mapping_room = 0;
+}
+
+static bool fits(const struct shm_mapping *mapping, uint32_t index, uint64_t life, bool writable)
+{
+    return mapping->base != NULL && mapping->index == index && mapping->life == life &&
+           (mapping->writable != 0 || !writable);
+}
+
+static struct shm_mapping *find(struct shm_ep *ep, uint32_t index, uint64_t life, bool writable)
+{
+    if (fits(&ep->mappings[ep->mapping_hint], index, life, writable)) {
+        return &ep->mappings[ep->mapping_hint];
+    }
+    for (uint32_t i = 0; i < ep->mapping_room; i++) {
+        if (fits(&ep->mappings[i], index, life, writable)) {
+            ep->mapping_hint = i;
+            return &ep->mappings[i];
+        }
+    }
+    return NULL;
+}
+
+static struct shm_mapping *find_free(struct shm_ep *ep)
+{
+    for (uint32_t i = 0; i < ep->mapping_room; i++) {
+        struct shm_mapping *mapping = &ep->mappings[i];
+        if (ep->job.request == NULL && is_stale(ep, mapping)) {
+            forget(mapping);
+        }
+        if (mapping->base == NULL) {
+            return mapping;
+        }
+    }
+    return NULL;
+}
+
+/* Takes one region message from the socket and maps its memory, if there is room in the table.
+ * False: there is none to take. */
+static bool take_region_message(struct shm_ep *ep)
+{
+    uint8_t bytes[SHM_REGION_SIZE];
+    size_t size = sizeof(bytes);
+    int fd = -1;
+    struct shm_region_message message;
+    ep->base.system_calls++;
+    if (rdmux_shm_socket_receive(ep->socket, bytes, &size, &fd, 1) != RDMUX_OK) {
+        return false;
+    }
+    struct shm_mapping *mapping = NULL;
+    if (rdmux_shm_region_message_decode(bytes, size, &message) == RDMUX_OK &&
+        message.index < SHM_REGION_COUNT && message.life != 0) {
+        mapping = find_free(ep);
+    }
+    uint8_t *base = NULL;
+    if (mapping != NULL &&
+        rdmux_shm_memory_map(fd, message.length, message.writable != 0, &base) == RDMUX_OK) {
+        *mapping = (struct shm_mapping){
+            .base = base,
+            .length = message.length,
+            .life = message.life,
+            .index = message.index,
+            .writable = message.writable,
+        };
+    }
+    (void)close(fd);
+    return true;
+}
+
+struct shm_mapping *rdmux_shm_mapping_find(struct shm_ep *ep, uint32_t index, uint64_t life,
+                                           bool writable)
+{
+    struct shm_mapping *mapping = find(ep, index, life, writable);
+    while (mapping == NULL && take_region_message(ep)) {
+        mapping = find(ep, index, life, writable);
+    }
+    return mapping;
+}
+
+/* Makes room for more mappings; remotes know theirs by index. */
+static void grow(struct shm_ep *ep)
+{
+    struct rdmux_fabric *fabric = shm_fabric_of(ep);
+    uint32_t room = ep->mapping_room * 2;
+    if (room > SHM_REGION_COUNT * 2) {
+        return;
+    }
+    struct shm_mapping *grown = rdmux_provider_allocate(fabric, room * sizeof(*grown));
+    if (grown == NULL) {
+        return; /* regions that find no room are reached without a mapping */
+    }
+    memcpy(grown, ep->mappings, ep->mapping_room * sizeof(*grown));
+    rdmux_provider_release(fabric, ep->mappings);
+    ep->mappings = grown;
+    ep->mapping_room = room;
+}
+
+/* ---------------------------------------------------------------------------------- remotes */
+
+static bool is_nearly_full(const struct shm_ep *ep)
+{
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < ep->mapping_room; i++) {
+        used += ep->mappings[i].base != NULL ? 1U : 0U;
+    }
+    return used * 2 >= ep->mapping_room;
+}
+
+/* Maps the region if the peer passed it. */
+static bool open_mapped(struct shm_ep *ep, struct shm_remote *remote, uint32_t index, uint64_t life)
+{
+    if (is_nearly_full(ep)) {
+        grow(ep);
+    }
+    struct shm_mapping *mapping = rdmux_shm_mapping_find(ep, index, life,
+                                                         (remote->base.access & WRITING) != 0);
+    if (mapping == NULL || mapping->length < remote->base.length) {
+        return false;
+    }
+    mapping->refs++;
+    remote->mapping = (uint32_t)(mapping - ep->mappings);
+    remote->mapped = mapping->base;
+    remote->mode = SHM_REMOTE_MAPPED;
+    remote->base.mapped = 1;
+    return true;
+}
+
+enum rdmux_status rdmux_shm_remote_open(struct rdmux_provider_remote *base,
+                                        const uint8_t *description, size_t size)
+{
+    struct shm_remote *remote = shm_remote_of(base);
+    struct shm_ep *ep = shm_ep_of(base->ep);
+    uint32_t index;
+    uint64_t life;
+    uint64_t length;
+    if (size < DESCRIPTION_SIZE || description[AT_VERSION] != VERSION) {
+        rdmux_provider_error("shm: the peer's description of a region is malformed (%zu bytes)",
+                             size);
+        return RDMUX_PROTOCOL;
+    }
+    memcpy(&index, description + AT_INDEX, sizeof(index));
+    memcpy(&life, description + AT_LIFE, sizeof(life));
+    memcpy(&length, description + AT_LENGTH, sizeof(length));
+    memcpy(&remote->generation, description + AT_GENERATION, sizeof(remote->generation));
+    memcpy(&remote->address, description + AT_ADDRESS, sizeof(remote->address));
+    memcpy(remote->key, description + AT_KEY, sizeof(remote->key));
+    if (length < base->length || index >= SHM_REGION_COUNT) {
+        rdmux_provider_error("shm: the peer describes a region that its token contradicts");
+        return RDMUX_PROTOCOL;
+    }
+    if ((description[AT_FLAGS] & FLAG_DEVICE) != 0) {
+        base->access &= ~(uint32_t)RDMUX_ACCESS_REMOTE_ATOMIC;
+    }
+    remote->mode = SHM_REMOTE_RING;
+    remote->word = &ep->their_regions[index].generation;
+    if ((description[AT_FLAGS] & FLAG_PASSED) != 0 && open_mapped(ep, remote, index, life)) {
+        return RDMUX_OK;
+    }
+    if ((description[AT_FLAGS] & FLAG_COPY) != 0 && ep->can_copy &&
+        length <= UINT64_MAX - remote->address) {
+        remote->mode = SHM_REMOTE_COPY;
+    }
+    return RDMUX_OK;
+}
+
+void rdmux_shm_remote_close(struct rdmux_provider_remote *base)
+{
+    struct shm_remote *remote = shm_remote_of(base);
+    struct shm_ep *ep = shm_ep_of(base->ep);
+    if (remote->mode != SHM_REMOTE_MAPPED || ep->mapping_room == 0) {
+        return;
+    }
+    struct shm_mapping *mapping = &ep->mappings[remote->mapping];
+    mapping->refs--;
+    if (ep->job.request == NULL && is_stale(ep, mapping)) {
+        forget(mapping);
+    }
+}

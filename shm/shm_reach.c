@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Who can share memory with whom: the same running kernel, the same namespaces, the same user. */
+#include "shm_reach.h"
+
+#include <rdmux/provider.h>
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Reach bytes; little-endian. Offset, size, field:
+ *   0  1  version, 1                 40  8  user namespace
+ *   1  7  zero, ignored              48  8  network namespace
+ *   8 16  boot id                    56  4  uid
+ *  24  8  pid namespace              60  3  pid, low 24 bits (a kernel has at most 2^22)
+ *  32  8  ipc namespace              63  1  hints */
+enum {
+    AT_VERSION = 0,
+    AT_BOOT_ID = 8,
+    AT_PID_NAMESPACE = 24,
+    AT_IPC_NAMESPACE = 32,
+    AT_USER_NAMESPACE = 40,
+    AT_NET_NAMESPACE = 48,
+    AT_UID = 56,
+    AT_PID = 60,
+    AT_HINTS = 63,
+    VERSION = 1,
+};
+static_assert(AT_HINTS + 1 == SHM_REACH_SIZE, "hints end the reach bytes");
+static_assert((int)SHM_REACH_SIZE <= (int)RDMUX_REACH_MAX, "they fit an offer");
+
+enum { CAP_SYS_PTRACE_BIT = 19 }; /* linux/capability.h */
+
+static void store(uint8_t *out, uint64_t value, size_t size)
+{
+    for (size_t i = 0; i < size; i++) {
+        out[i] = (uint8_t)(value >> (8 * i));
+    }
+}
+
+static uint64_t load(const uint8_t *in, size_t size)
+{
+    uint64_t value = 0;
+    for (size_t i = 0; i < size; i++) {
+        value |= (uint64_t)in[i] << (8 * i);
+    }
+    return value;
+}
+
+void rdmux_shm_reach_encode(const struct shm_reach *reach, uint8_t out[SHM_REACH_SIZE])
+{
+    memset(out, 0, SHM_REACH_SIZE);
+    out[AT_VERSION] = VERSION;
+    memcpy(out + AT_BOOT_ID, reach->boot_id, SHM_BOOT_ID_SIZE);
+    store(out + AT_PID_NAMESPACE, reach->pid_namespace, 8);
+    store(out + AT_IPC_NAMESPACE, reach->ipc_namespace, 8);
+    store(out + AT_USER_NAMESPACE, reach->user_namespace, 8);
+    store(out + AT_NET_NAMESPACE, reach->net_namespace, 8);
+    store(out + AT_UID, reach->uid, 4);
+    store(out + AT_PID, reach->pid, 3);
+    store(out + AT_HINTS, reach->hints, 1);
+}
+
+enum rdmux_status rdmux_shm_reach_decode(const uint8_t *in, size_t size, struct shm_reach *out)
+{
+    if (size < SHM_REACH_SIZE || in[AT_VERSION] != VERSION) {
+        return RDMUX_PROTOCOL;
+    }
+    struct shm_reach reach = {
+        .pid_namespace = load(in + AT_PID_NAMESPACE, 8),
+        .ipc_namespace = load(in + AT_IPC_NAMESPACE, 8),
+        .user_namespace = load(in + AT_USER_NAMESPACE, 8),
+        .net_namespace = load(in + AT_NET_NAMESPACE, 8),
+        .uid = (uint32_t)load(in + AT_UID, 4),
+        .pid = (uint32_t)load(in + AT_PID, 3),
+        .hints = (uint32_t)load(in + AT_HINTS, 1),
+    };
+    memcpy(reach.boot_id, in + AT_BOOT_ID, SHM_BOOT_ID_SIZE);
+    *out = reach;
+    return RDMUX_OK;
+}
+
+static enum rdmux_reason differ(char *text, const char *what)
+{
+    (void)snprintf(text, RDMUX_TEXT_MAX, "the peer is on this host but has another %s", what);
+    return RDMUX_REASON_OTHER_NAMESPACE;
+}
+
+enum rdmux_reason rdmux_shm_reach(const uint8_t *ours, size_t ours_length, const uint8_t *theirs,
+                                  size_t theirs_length, char *text)
+{
+    struct shm_reach us;
+    struct shm_reach them;
+    if (rdmux_shm_reach_decode(ours, ours_length, &us) != RDMUX_OK ||
+        rdmux_shm_reach_decode(theirs, theirs_length, &them) != RDMUX_OK) {
+        (void)snprintf(text, RDMUX_TEXT_MAX, "the peer's shm provider is of another version");
+        return RDMUX_REASON_NOT_REACHABLE;
+    }
+    if (memcmp(us.boot_id, them.boot_id, SHM_BOOT_ID_SIZE) != 0) {
+        (void)snprintf(text, RDMUX_TEXT_MAX, "the peer runs on another host (its boot id differs)");
+        return RDMUX_REASON_OTHER_HOST;
+    }
+    if (us.user_namespace != them.user_namespace) {
+        return differ(text, "user namespace");
+    }
+    if (us.pid_namespace != them.pid_namespace) {
+        return differ(text, "pid namespace");
+    }
+    if (us.net_namespace != them.net_namespace) {
+        return differ(text, "network namespace");
+    }
+    if (us.ipc_namespace != them.ipc_namespace) {
+        return differ(text, "ipc namespace");
+    }
+    if (us.uid != them.uid) {
+        (void)snprintf(text, RDMUX_TEXT_MAX, "the peer runs as user %u, this process as %u",
+                       them.uid, us.uid);
+        return RDMUX_REASON_OTHER_NAMESPACE;
+    }
+    return RDMUX_REASON_NONE;
+}
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9') {
+        return c - '0';
+    }
+    if (c >= 'a' && c <= 'f') {
+        return c - 'a' + 10;
+    }
+    return -1;
+}
+
+enum rdmux_status rdmux_shm_boot_id_parse(const char *text, uint8_t out[SHM_BOOT_ID_SIZE])
+{
+    uint8_t id[SHM_BOOT_ID_SIZE];
+    size_t at = 0;
+    for (size_t i = 0; i < SHM_BOOT_ID_SIZE; i++) {
+        if (i == 4 || i == 6 || i == 8 || i == 10) {
+            if (text[at] != '-') {
+                return RDMUX_PROTOCOL;
+            }
+            at++;
+        }
+        int high = hex_digit(text[at]);
+        int low = high < 0 ? -1 : hex_digit(text[at + 1]);
+        if (low < 0) {
+            return RDMUX_PROTOCOL;
+        }
+        id[i] = (uint8_t)(high * 16 + low);
+        at += 2;
+    }
+    memcpy(out, id, SHM_BOOT_ID_SIZE);
+    return RDMUX_OK;
+}
+
+/* Reads the beginning of a small file into out, NUL-terminated. False: there is no such file. */
+static bool read_text(const char *path, char *out, size_t size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return false;
+    }
+    ssize_t count = read(fd, out, size - 1);
+    (void)close(fd);
+    out[count < 0 ? 0 : count] = '\0';
+    return count > 0;
+}
+
+static enum rdmux_status read_namespace(const char *name, uint64_t *out)
+{
+    char path[64];
+    (void)snprintf(path, sizeof(path), "/proc/self/ns/%s", name);
+    struct stat info;
+    if (stat(path, &info) != 0) {
+        rdmux_provider_error("shm: cannot tell the %s namespace: %s: errno %d; mount /proc", name,
+                             path, errno);
+        return RDMUX_UNSUPPORTED;
+    }
+    *out = info.st_ino;
+    return RDMUX_OK;
+}
+
+/* Whether we hold CAP_SYS_PTRACE, to which Yama does not apply. */
+static bool may_trace_anybody(void)
+{
+    char status[4096];
+    if (!read_text("/proc/self/status", status, sizeof(status))) {
+        return false;
+    }
+    const char *line = strstr(status, "\nCapEff:");
+    return line != NULL &&
+           (strtoull(line + strlen("\nCapEff:"), NULL, 16) >> CAP_SYS_PTRACE_BIT & 1) != 0;
+}
+
+static bool can_probably_copy(void)
+{
+    char scope[16];
+    /* No such file: no Yama. 0: the classic rule, same user. */
+    return !read_text("/proc/sys/kernel/yama/ptrace_scope", scope, sizeof(scope)) ||
+           strtol(scope, NULL, 10) == 0 || may_trace_anybody();
+}
+
+enum rdmux_status rdmux_shm_reach_of_this_process(struct shm_reach *out)
+{
+    static const char boot_id_path[] = "/proc/sys/kernel/random/boot_id";
+    char boot_id[64];
+    struct shm_reach reach = { .uid = (uint32_t)geteuid(), .pid = (uint32_t)getpid() };
+    if (!read_text(boot_id_path, boot_id, sizeof(boot_id)) ||
+        rdmux_shm_boot_id_parse(boot_id, reach.boot_id) != RDMUX_OK) {
+        rdmux_provider_error("shm: cannot tell this host by %s; mount /proc", boot_id_path);
+        return RDMUX_UNSUPPORTED;
+    }
+    const struct {
+        const char *name;
+        uint64_t *inode;
+    } namespaces[] = {
+        { "pid", &reach.pid_namespace },
+        { "ipc", &reach.ipc_namespace },
+        { "user", &reach.user_namespace },
+        { "net", &reach.net_namespace },
+    };
+    for (size_t i = 0; i < sizeof(namespaces) / sizeof(namespaces[0]); i++) {
+        enum rdmux_status status = read_namespace(namespaces[i].name, namespaces[i].inode);
+        if (status != RDMUX_OK) {
+            return status;
+        }
+    }
+    reach.hints = can_probably_copy() ? SHM_HINT_CAN_COPY : 0;
+    *out = reach;
+    return RDMUX_OK;
+}

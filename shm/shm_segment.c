@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Memory that two processes share: sealed memory files, looked at before they are mapped, so that a
+ * peer can neither take pages away under us nor make us read beyond them. */
+#include "shm_internal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { REGIONS_SIZE = SHM_REGION_COUNT * sizeof(struct shm_region) };
+static_assert(REGIONS_SIZE % SHM_PAGE == 0, "whole pages");
+
+static enum rdmux_status no_memory(const char *what, int error)
+{
+    rdmux_provider_error("shm: no memory for %s: errno %d%s", what, error,
+                         error == EMFILE ? "; raise the limit on open files" : "");
+    return RDMUX_NO_MEMORY;
+}
+
+static enum rdmux_status create(const char *name, size_t size, void **out, int *out_fd)
+{
+    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) {
+        return no_memory(name, errno);
+    }
+    void *base = MAP_FAILED;
+    if (ftruncate(fd, (off_t)size) == 0 &&
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0) {
+        base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    }
+    if (base == MAP_FAILED) {
+        enum rdmux_status status = no_memory(name, errno);
+        (void)close(fd);
+        return status;
+    }
+    *out = base;
+    *out_fd = fd;
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_shm_memory_map(int fd, uint64_t length, bool writable, uint8_t **out)
+{
+    struct stat info;
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &info) != 0 || length == 0 ||
+        length > SIZE_MAX || (uint64_t)info.st_size < length) {
+        rdmux_provider_error("shm: the peer passed memory that is too short or could shrink");
+        return RDMUX_PROTOCOL;
+    }
+    void *base = mmap(NULL, (size_t)length, writable ? PROT_READ | PROT_WRITE : PROT_READ,
+                      MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED) {
+        return no_memory("a mapping of the peer's", errno);
+    }
+    /* A child has no use for it, and the peer's pages should end with us. */
+    (void)madvise(base, (size_t)length, MADV_DONTFORK);
+    *out = base;
+    return RDMUX_OK;
+}
+
+void rdmux_shm_memory_unmap(uint8_t *base, uint64_t length)
+{
+    if (base != NULL) {
+        (void)munmap(base, (size_t)length);
+    }
+}
+
+bool rdmux_shm_memory_seal(int fd)
+{
+    int seals = fcntl(fd, F_GET_SEALS);
+    return seals >= 0 && ((seals & F_SEAL_SHRINK) != 0 ||
+                          fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
+}
+
+enum rdmux_status rdmux_shm_segment_create(struct shm_segment **out, int *fd)
+{
+    void *base = NULL;
+    enum rdmux_status status = create("rdmux segment", sizeof(struct shm_segment), &base, fd);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    if (fcntl(*fd, F_ADD_SEALS, F_SEAL_SEAL) != 0) {
+        status = no_memory("a sealed segment", errno);
+        (void)munmap(base, sizeof(struct shm_segment));
+        (void)close(*fd);
+        return status;
+    }
+    struct shm_segment *segment = base;
+    segment->magic = SHM_SEGMENT_MAGIC;
+    segment->size = sizeof(*segment);
+    *out = segment;
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_shm_segment_map(int fd, struct shm_segment **out)
+{
+    uint8_t *base = NULL;
+    enum rdmux_status status = rdmux_shm_memory_map(fd, sizeof(struct shm_segment), true, &base);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    struct shm_segment *segment = (struct shm_segment *)(void *)base;
+    if (segment->magic != SHM_SEGMENT_MAGIC || segment->size != sizeof(*segment)) {
+        rdmux_provider_error("shm: the peer's segment is of another version");
+        rdmux_shm_memory_unmap(base, sizeof(*segment));
+        return RDMUX_VERSION;
+    }
+    *out = segment;
+    return RDMUX_OK;
+}
+
+void rdmux_shm_segment_unmap(struct shm_segment *segment)
+{
+    if (segment != NULL) {
+        (void)munmap(segment, sizeof(*segment));
+    }
+}
+
+enum rdmux_status rdmux_shm_regions_create(struct shm_region **out, int *fd)
+{
+    void *base = NULL;
+    enum rdmux_status status = create("rdmux regions", REGIONS_SIZE, &base, fd);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    /* Our mapping stays writable, others cannot be made so: one peer cannot lie to another.
+     * Kernels before 5.1 lack the seal; then only peers that follow the protocol leave it alone. */
+    (void)fcntl(*fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
+    *out = base;
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_shm_regions_map(int fd, const struct shm_region **out)
+{
+    uint8_t *base = NULL;
+    enum rdmux_status status = rdmux_shm_memory_map(fd, REGIONS_SIZE, false, &base);
+    if (status == RDMUX_OK) {
+        *out = (const struct shm_region *)(const void *)base;
+    }
+    return status;
+}
+
+void rdmux_shm_regions_unmap(const struct shm_region *regions)
+{
+    if (regions != NULL) {
+        (void)munmap((void *)(uintptr_t)regions, REGIONS_SIZE);
+    }
+}

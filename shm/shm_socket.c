@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Messages and descriptors between the two processes of an endpoint pair. */
+#include "shm_socket.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* Connection data; both sides are the same host, so the byte order is the host's. Offset, size,
+ * field:  0  1  version, 1     1  3  zero     4  4  pid     8 16  name */
+enum { DESCRIPTION_AT_PID = 4, DESCRIPTION_AT_NAME = 8, DESCRIPTION_VERSION = 1 };
+static_assert(DESCRIPTION_AT_NAME + SHM_NAME_SIZE == SHM_DESCRIPTION_SIZE, "the name ends it");
+
+/* HELLO:  0  4  magic     4  4  flags     8 16  secret     24  8  probe address
+ *        32  8  probe value     40  4  pid     44  4  zero */
+enum {
+    HELLO_AT_MAGIC = 0,
+    HELLO_AT_FLAGS = 4,
+    HELLO_AT_SECRET = 8,
+    HELLO_AT_PROBE_ADDRESS = 24,
+    HELLO_AT_PROBE_VALUE = 32,
+    HELLO_AT_PID = 40,
+};
+static_assert(HELLO_AT_PID + 8 == SHM_HELLO_SIZE, "pid and padding end it");
+
+/* REGION:  0  4  magic     4  4  index     8  8  life     16  8  length     24  4  writable
+ *         28  4  zero */
+enum {
+    REGION_AT_MAGIC = 0,
+    REGION_AT_INDEX = 4,
+    REGION_AT_LIFE = 8,
+    REGION_AT_LENGTH = 16,
+    REGION_AT_WRITABLE = 24,
+};
+static_assert(REGION_AT_WRITABLE + 8 == SHM_REGION_SIZE, "writable and padding end it");
+#define REGION_MAGIC UINT32_C(0x52534852)
+
+/* Connectors that the kernel keeps until we look; ours is one of them. */
+enum { BACKLOG = 16 };
+
+static uint32_t load32(const uint8_t *in)
+{
+    uint32_t value;
+    memcpy(&value, in, sizeof(value));
+    return value;
+}
+
+static uint64_t load64(const uint8_t *in)
+{
+    uint64_t value;
+    memcpy(&value, in, sizeof(value));
+    return value;
+}
+
+void rdmux_shm_description_encode(const struct shm_description *in,
+                                  uint8_t out[SHM_DESCRIPTION_SIZE])
+{
+    memset(out, 0, SHM_DESCRIPTION_SIZE);
+    out[0] = DESCRIPTION_VERSION;
+    memcpy(out + DESCRIPTION_AT_PID, &in->pid, sizeof(in->pid));
+    memcpy(out + DESCRIPTION_AT_NAME, in->name, SHM_NAME_SIZE);
+}
+
+enum rdmux_status rdmux_shm_description_decode(const uint8_t *in, size_t size,
+                                               struct shm_description *out)
+{
+    if (size < SHM_DESCRIPTION_SIZE || in[0] != DESCRIPTION_VERSION) {
+        rdmux_provider_error("shm: the peer's connection data is malformed (%zu bytes)", size);
+        return RDMUX_PROTOCOL;
+    }
+    out->pid = load32(in + DESCRIPTION_AT_PID);
+    memcpy(out->name, in + DESCRIPTION_AT_NAME, SHM_NAME_SIZE);
+    return RDMUX_OK;
+}
+
+void rdmux_shm_hello_encode(const struct shm_hello *in, uint8_t out[SHM_HELLO_SIZE])
+{
+    memset(out, 0, SHM_HELLO_SIZE);
+    memcpy(out + HELLO_AT_MAGIC, &in->magic, sizeof(in->magic));
+    memcpy(out + HELLO_AT_FLAGS, &in->flags, sizeof(in->flags));
+    memcpy(out + HELLO_AT_SECRET, in->secret, RDMUX_SECRET_SIZE);
+    memcpy(out + HELLO_AT_PROBE_ADDRESS, &in->probe_address, sizeof(in->probe_address));
+    memcpy(out + HELLO_AT_PROBE_VALUE, &in->probe_value, sizeof(in->probe_value));
+    memcpy(out + HELLO_AT_PID, &in->pid, sizeof(in->pid));
+}
+
+enum rdmux_status rdmux_shm_hello_decode(const uint8_t *in, size_t size, struct shm_hello *out)
+{
+    if (size != SHM_HELLO_SIZE) {
+        return RDMUX_PROTOCOL;
+    }
+    out->magic = load32(in + HELLO_AT_MAGIC);
+    out->flags = load32(in + HELLO_AT_FLAGS);
+    memcpy(out->secret, in + HELLO_AT_SECRET, RDMUX_SECRET_SIZE);
+    out->probe_address = load64(in + HELLO_AT_PROBE_ADDRESS);
+    out->probe_value = load64(in + HELLO_AT_PROBE_VALUE);
+    out->pid = load32(in + HELLO_AT_PID);
+    return RDMUX_OK;
+}
+
+void rdmux_shm_region_message_encode(const struct shm_region_message *in,
+                                     uint8_t out[SHM_REGION_SIZE])
+{
+    const uint32_t magic = REGION_MAGIC;
+    memset(out, 0, SHM_REGION_SIZE);
+    memcpy(out + REGION_AT_MAGIC, &magic, sizeof(magic));
+    memcpy(out + REGION_AT_INDEX, &in->index, sizeof(in->index));
+    memcpy(out + REGION_AT_LIFE, &in->life, sizeof(in->life));
+    memcpy(out + REGION_AT_LENGTH, &in->length, sizeof(in->length));
+    memcpy(out + REGION_AT_WRITABLE, &in->writable, sizeof(in->writable));
+}
+
+enum rdmux_status rdmux_shm_region_message_decode(const uint8_t *in, size_t size,
+                                                  struct shm_region_message *out)
+{
+    if (size != SHM_REGION_SIZE || load32(in + REGION_AT_MAGIC) != REGION_MAGIC) {
+        return RDMUX_PROTOCOL;
+    }
+    out->index = load32(in + REGION_AT_INDEX);
+    out->life = load64(in + REGION_AT_LIFE);
+    out->length = load64(in + REGION_AT_LENGTH);
+    out->writable = load32(in + REGION_AT_WRITABLE);
+    return RDMUX_OK;
+}
+
+/* "\0rdmux-" and 32 hexadecimal digits. */
+static socklen_t fill_address(const uint8_t name[SHM_NAME_SIZE], struct sockaddr_un *out)
+{
+    static const char digits[] = "0123456789abcdef";
+    static const char prefix[] = "rdmux-";
+    memset(out, 0, sizeof(*out));
+    out->sun_family = AF_UNIX;
+    char *at = out->sun_path + 1;
+    memcpy(at, prefix, sizeof(prefix) - 1);
+    at += sizeof(prefix) - 1;
+    for (size_t i = 0; i < SHM_NAME_SIZE; i++) {
+        *at++ = digits[name[i] >> 4];
+        *at++ = digits[name[i] & 15];
+    }
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + (size_t)(at - out->sun_path));
+}
+
+static enum rdmux_status open_socket(int *out)
+{
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) {
+        rdmux_provider_error("shm: no AF_UNIX socket: errno %d%s", errno,
+                             errno == EMFILE ? "; raise the limit on open files" : "");
+        return errno == EMFILE || errno == ENFILE ? RDMUX_NO_MEMORY : RDMUX_IO;
+    }
+    *out = fd;
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_shm_socket_listen(const uint8_t name[SHM_NAME_SIZE], int *out)
+{
+    int fd = -1;
+    enum rdmux_status status = open_socket(&fd);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    struct sockaddr_un address;
+    socklen_t length = fill_address(name, &address);
+    if (bind(fd, (const struct sockaddr *)&address, length) != 0 || listen(fd, BACKLOG) != 0) {
+        rdmux_provider_error("shm: cannot listen on an abstract socket: errno %d", errno);
+        (void)close(fd);
+        return RDMUX_IO;
+    }
+    *out = fd;
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_shm_socket_connect(const uint8_t name[SHM_NAME_SIZE], int *out)
+{
+    int fd = -1;
+    enum rdmux_status status = open_socket(&fd);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    struct sockaddr_un address;
+    socklen_t length = fill_address(name, &address);
+    if (connect(fd, (const struct sockaddr *)&address, length) != 0) {
+        status = errno == EAGAIN ? RDMUX_AGAIN : RDMUX_PEER_GONE;
+        rdmux_provider_error("shm: the peer's socket does not answer: errno %d; it has ended, or "
+                             "is in another network namespace",
+                             errno);
+        (void)close(fd);
+        return status;
+    }
+    *out = fd;
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_shm_socket_check_peer(int socket, pid_t pid)
+{
+    struct ucred peer;
+    socklen_t length = sizeof(peer);
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
+        rdmux_provider_error("shm: cannot tell who the peer is: errno %d", errno);
+        return RDMUX_IO;
+    }
+    if (peer.uid != geteuid() || peer.pid != pid) {
+        rdmux_provider_error("shm: process %d of user %u is at the other end, not process %d of "
+                             "user %u",
+                             (int)peer.pid, (unsigned)peer.uid, (int)pid, (unsigned)geteuid());
+        return RDMUX_DENIED;
+    }
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_shm_socket_accept(int listener, pid_t pid, int *out)
+{
+    for (;;) {
+        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0) {
+            if (errno == EAGAIN || errno == ECONNABORTED || errno == EINTR) {
+                return RDMUX_AGAIN;
+            }
+            rdmux_provider_error("shm: cannot accept the peer: errno %d%s", errno,
+                                 errno == EMFILE ? "; raise the limit on open files" : "");
+            return errno == EMFILE || errno == ENFILE ? RDMUX_NO_MEMORY : RDMUX_IO;
+        }
+        if (rdmux_shm_socket_check_peer(fd, pid) == RDMUX_OK) {
+            *out = fd;
+            return RDMUX_OK;
+        }
+        (void)close(fd);
+    }
+}
+
+enum rdmux_status rdmux_shm_socket_send(int socket, const uint8_t *bytes, size_t size,
+                                        const int *fds, size_t fd_count)
+{
+    assert(fd_count > 0 && fd_count <= SHM_FDS_MAX);
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(SHM_FDS_MAX * sizeof(int))];
+    } control;
+    memset(&control, 0, sizeof(control));
+    uint8_t copy[SHM_HELLO_SIZE];
+    assert(size <= sizeof(copy));
+    memcpy(copy, bytes, size); /* iov_base is not const */
+    struct iovec piece = { .iov_base = copy, .iov_len = size };
+    struct msghdr message = {
+        .msg_iov = &piece,
+        .msg_iovlen = 1,
+        .msg_control = control.bytes,
+        .msg_controllen = CMSG_SPACE(fd_count * sizeof(int)),
+    };
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(fd_count * sizeof(int));
+    memcpy(CMSG_DATA(header), fds, fd_count * sizeof(int));
+    ssize_t sent = sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent == (ssize_t)size) {
+        return RDMUX_OK;
+    }
+    if (errno == EAGAIN || errno == ENOBUFS || errno == ETOOMANYREFS) {
+        return RDMUX_AGAIN;
+    }
+    rdmux_provider_error("shm: cannot pass a descriptor to the peer: errno %d", errno);
+    return errno == EPIPE || errno == ECONNRESET ? RDMUX_PEER_GONE : RDMUX_IO;
+}
+
+/* Takes the descriptors out of a received message; closes those beyond max. Returns how many. */
+static size_t take_descriptors(struct msghdr *message, int *fds, size_t max)
+{
+    size_t count = 0;
+    for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header != NULL;
+         header = CMSG_NXTHDR(message, header)) {
+        if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) {
+            continue;
+        }
+        size_t here = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < here; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(fd));
+            if (count < max) {
+                fds[count] = fd;
+            } else {
+                (void)close(fd);
+            }
+            count++;
+        }
+    }
+    return count;
+}
+
+/* NOLINTNEXTLINE(readability-non-const-parameter): recvmsg() writes to bytes */
+enum rdmux_status rdmux_shm_socket_receive(int socket, uint8_t *bytes, size_t *size, int *fds,
+                                           size_t fd_count)
+{
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(SHM_FDS_MAX * sizeof(int))];
+    } control;
+    struct iovec piece = { .iov_base = bytes, .iov_len = *size };
+    struct msghdr message = {
+        .msg_iov = &piece,
+        .msg_iovlen = 1,
+        .msg_control = control.bytes,
+        .msg_controllen = sizeof(control.bytes),
+    };
+    ssize_t received = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (received < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return RDMUX_AGAIN;
+    }
+    if (received <= 0) {
+        rdmux_provider_error("shm: the peer has closed its socket");
+        return RDMUX_PEER_GONE;
+    }
+    size_t count = take_descriptors(&message, fds, fd_count);
+    if (count == fd_count && (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0) {
+        *size = (size_t)received;
+        return RDMUX_OK;
+    }
+    for (size_t i = 0; i < count && i < fd_count; i++) {
+        (void)close(fds[i]);
+    }
+    rdmux_provider_error("shm: the peer sent a malformed message: %zd bytes, %zu descriptors",
+                         received, count);
+    return RDMUX_PROTOCOL;
+}

@@ -1,0 +1,683 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* The initiator: turns requests into slots of the ring or carries them out by itself.
+ *
+ *   send    up to SHM_BODY_SIZE bytes in the slot; up to SHM_CHUNK_MAX with one chunk of the data
+ *           ring; more straight into a published receive, or left to the receiver to copy, or as
+ *           chunks, whichever is possible first
+ *   write, read, atomics   on mapped memory by this CPU; else write and read with process_vm_*;
+ *           else all by the target's CPU, through the ring
+ *
+ * What the peer has to carry out is done when its consumed count is past the slot. */
+#include "shm_internal.h"
+#include "shm_sges.h"
+
+#include <string.h>
+#include <sys/uio.h>
+
+enum { PUT_MIN = 2048 }; /* shorter messages are faster through the ring */
+
+/* ------------------------------------------------------------------------------------ slots */
+
+static void finish_entry(struct shm_ep *ep, struct shm_entry *entry)
+{
+    struct rdmux_request *request = entry->request;
+    if (request == NULL) {
+        return;
+    }
+    entry->request = NULL;
+    ep->pending--;
+    if (entry->chunk > 0) {
+        shm_sges_scatter(request, request->provider[0], shm_producer_result(&ep->out, entry->chunk),
+                         entry->chunk);
+        request->provider[0] += entry->chunk;
+        if (request->provider[0] < request->length) {
+            return;
+        }
+    }
+    rdmux_provider_done(&ep->base, request, RDMUX_OK);
+}
+
+/* Takes back the slots that the peer has carried out. Returns how many. */
+static size_t retire(struct shm_ep *ep)
+{
+    uint64_t consumed;
+    if (rdmux_shm_producer_consumed(&ep->out, &consumed) != RDMUX_OK) {
+        rdmux_shm_break(ep, RDMUX_PROTOCOL, ep->in.tail,
+                        "shm: the peer carried out more than it was asked");
+        return 0;
+    }
+    size_t count = (size_t)(consumed - ep->out.retired);
+    while (ep->out.retired != consumed) {
+        if (ep->pending > 0) {
+            finish_entry(ep, &ep->entries[ep->out.retired % SHM_SLOT_COUNT]);
+        }
+        shm_producer_retire(&ep->out);
+    }
+    return count;
+}
+
+static inline bool has_room(struct shm_ep *ep, uint32_t chunk)
+{
+    if (shm_producer_has_room(&ep->out, chunk)) {
+        return true;
+    }
+    (void)retire(ep);
+    return shm_producer_has_room(&ep->out, chunk);
+}
+
+/* Begins a slot, of which there is room. */
+static inline struct shm_slot *reserve(struct shm_ep *ep, uint8_t kind, uint32_t chunk,
+                                       uint8_t **data)
+{
+    struct shm_slot *slot = shm_producer_reserve(&ep->out, chunk, data);
+    slot->kind = kind;
+    slot->flags = 0;
+    slot->inline_length = 0;
+    slot->imm = 0;
+    return slot;
+}
+
+/* Shows it to the peer. waiter: the request that is done when the peer has carried the slot out. */
+static inline void publish(struct shm_ep *ep, struct rdmux_request *waiter)
+{
+    struct shm_entry *entry = &ep->entries[ep->out.head % SHM_SLOT_COUNT];
+    entry->request = waiter;
+    if (waiter != NULL) {
+        entry->chunk = 0;
+        ep->pending++;
+    }
+    (void)shm_producer_publish(&ep->out);
+    ep->bell_held = true;
+}
+
+/* The same for a slot whose chunk comes back filled with the request's next bytes. */
+static void publish_question(struct shm_ep *ep, struct rdmux_request *request, uint32_t chunk)
+{
+    struct shm_entry *entry = &ep->entries[ep->out.head % SHM_SLOT_COUNT];
+    entry->request = request;
+    entry->chunk = chunk;
+    ep->pending++;
+    (void)shm_producer_publish(&ep->out);
+    ep->bell_held = true;
+}
+
+static inline void release_bell(struct shm_ep *ep)
+{
+    if (ep->bell_held) {
+        ep->bell_held = false;
+        shm_ring_bell(ep, SHM_WAKE_MESSAGE);
+    }
+}
+
+static bool has_imm(const struct rdmux_request *request)
+{
+    return request->op == RDMUX_OP_SEND_IMM || request->op == RDMUX_OP_WRITE_IMM;
+}
+
+static void put_imm(struct shm_slot *slot, const struct rdmux_request *request)
+{
+    if (has_imm(request)) {
+        slot->flags = SHM_HAS_IMM;
+        slot->imm = request->imm;
+    }
+}
+
+/* Publishes the last slot of a request: it is done with it, unless it wants to be placed. */
+static void publish_last(struct shm_ep *ep, struct rdmux_request *request)
+{
+    bool placed = (request->flags & RDMUX_PLACED) != 0;
+    publish(ep, placed ? request : NULL);
+    if (!placed) {
+        rdmux_provider_done(&ep->base, request, RDMUX_OK);
+    }
+}
+
+/* Publishes a slot that says: a message of this length ends here. False: no room now. */
+static bool tell_message(struct shm_ep *ep, uint8_t kind, struct rdmux_request *request)
+{
+    uint8_t *data;
+    if (!has_room(ep, 0)) {
+        return false;
+    }
+    struct shm_slot *slot = reserve(ep, kind, 0, &data);
+    const struct shm_message_body body = { .length = request->length };
+    memcpy(slot->body, &body, sizeof(body));
+    put_imm(slot, request);
+    ep->messages++;
+    publish_last(ep, request);
+    return true;
+}
+
+/* ---------------------------------------------------------------- touching the peer's memory */
+
+static enum rdmux_status copy_by_kernel(struct shm_ep *ep, const struct shm_job *job,
+                                        uint64_t length)
+{
+    if (rdmux_shm_peer_is_gone(ep)) {
+        return RDMUX_PEER_GONE;
+    }
+    uint64_t done = 0;
+    while (done < length) {
+        struct iovec ours[RDMUX_SGE_MAX];
+        uint64_t offset = job->offset + done;
+        size_t count = shm_sges_slice(job->request, offset, length - done, ours);
+        struct iovec theirs = {
+            .iov_base = (void *)(uintptr_t)(job->address + offset),
+            .iov_len = (size_t)(length - done),
+        };
+        ep->base.system_calls++;
+        ssize_t copied = job->kind == SHM_JOB_GET
+                             ? process_vm_readv(ep->pid, ours, count, &theirs, 1, 0)
+                             : process_vm_writev(ep->pid, ours, count, &theirs, 1, 0);
+        if (copied <= 0) {
+            return RDMUX_IO;
+        }
+        done += (uint64_t)copied;
+    }
+    return RDMUX_OK;
+}
+
+static enum rdmux_status copy(struct shm_ep *ep, const struct shm_job *job, uint64_t length)
+{
+    if (job->mapped == NULL) {
+        return copy_by_kernel(ep, job, length);
+    }
+    uint8_t *at = job->mapped + job->offset;
+    if (job->kind == SHM_JOB_GET) {
+        shm_sges_scatter(job->request, job->offset, at, length);
+    } else {
+        shm_sges_gather(job->request, job->offset, at, length);
+    }
+    return RDMUX_OK;
+}
+
+/* Access was refused: the peer has closed, which poll reports, or took the rights away. */
+static void refuse(struct shm_ep *ep, struct rdmux_request *request)
+{
+    if (atomic_load_explicit(&ep->theirs->state, memory_order_acquire) == SHM_OPEN) {
+        rdmux_provider_done(&ep->base, request, RDMUX_DENIED);
+        rdmux_shm_break(ep, RDMUX_DENIED, ep->in.tail,
+                        "shm: the peer has revoked the region that a request names");
+    }
+}
+
+static void copy_failed(struct shm_ep *ep, struct rdmux_request *request, enum rdmux_status status)
+{
+    ep->alive_at_ns = 0; /* ask anew */
+    if (status == RDMUX_PEER_GONE || rdmux_shm_peer_is_gone(ep)) {
+        return; /* poll reports it after what the peer had sent */
+    }
+    rdmux_provider_done(&ep->base, request, status);
+    rdmux_shm_break(ep, status, ep->in.tail,
+                    "shm: process_vm_readv or writev failed: the peer's memory is not there");
+}
+
+/* ------------------------------------------------------------------------------------- jobs */
+
+/* Each goes on with a job as far as it can now. True: it is finished, the request done or given
+ * to a slot, or the endpoint broken. */
+
+static bool run_stream(struct shm_ep *ep, struct shm_job *job)
+{
+    struct rdmux_request *request = job->request;
+    for (;;) {
+        uint64_t rest = request->length - job->offset;
+        uint32_t chunk = rest < SHM_CHUNK_MAX ? (uint32_t)rest : SHM_CHUNK_MAX;
+        if (!has_room(ep, chunk)) {
+            return false;
+        }
+        uint8_t *data;
+        bool first = job->offset == 0;
+        struct shm_slot *slot = reserve(ep, first ? SHM_SEND : SHM_SEND_CHUNK, chunk, &data);
+        if (first) {
+            const struct shm_message_body body = { .length = request->length };
+            memcpy(slot->body, &body, sizeof(body));
+            put_imm(slot, request);
+            ep->messages++;
+        }
+        shm_sges_gather(request, job->offset, data, chunk);
+        job->offset += chunk;
+        if (chunk == rest) {
+            publish_last(ep, request);
+            return true;
+        }
+        publish(ep, NULL);
+        release_bell(ep);
+    }
+}
+
+static struct shm_slot *reserve_access(struct shm_ep *ep, uint8_t kind,
+                                       const struct rdmux_request *request, uint64_t offset,
+                                       uint32_t chunk, uint8_t **data)
+{
+    struct shm_slot *slot = reserve(ep, kind, chunk, data);
+    struct shm_access_body body = {
+        .offset = request->offset + offset,
+        .operand = request->operand,
+        .expected = request->expected,
+    };
+    memcpy(body.key, shm_remote_of(request->remote)->key, sizeof(body.key));
+    memcpy(slot->body, &body, sizeof(body));
+    return slot;
+}
+
+/* The bytes of a write are where they belong, or in slots before; tells what remains to be told. */
+static bool finish_write(struct shm_ep *ep, struct rdmux_request *request)
+{
+    if (request->op == RDMUX_OP_WRITE_IMM) {
+        return tell_message(ep, SHM_NOTICE, request);
+    }
+    if ((request->flags & RDMUX_PLACED) != 0) {
+        (void)retire(ep);
+        if (ep->out.retired != ep->out.head) {
+            uint8_t *data;
+            if (!has_room(ep, 0)) {
+                return false;
+            }
+            (void)reserve(ep, SHM_FLUSH, 0, &data);
+            publish(ep, request);
+            return true;
+        }
+    }
+    rdmux_provider_done(&ep->base, request, RDMUX_OK);
+    return true;
+}
+
+static bool run_ring_write(struct shm_ep *ep, struct shm_job *job)
+{
+    struct rdmux_request *request = job->request;
+    while (job->offset < request->length) {
+        uint64_t rest = request->length - job->offset;
+        uint32_t chunk = rest < SHM_CHUNK_MAX ? (uint32_t)rest : SHM_CHUNK_MAX;
+        if (!has_room(ep, chunk)) {
+            return false;
+        }
+        uint8_t *data;
+        (void)reserve_access(ep, SHM_WRITE, request, job->offset, chunk, &data);
+        shm_sges_gather(request, job->offset, data, chunk);
+        job->offset += chunk;
+        ep->ring_writes_until = ep->out.head + 1;
+        if (chunk == rest && request->op == RDMUX_OP_WRITE) {
+            publish_last(ep, request);
+            return true;
+        }
+        publish(ep, NULL);
+    }
+    return finish_write(ep, request);
+}
+
+static bool run_ring_read(struct shm_ep *ep, struct shm_job *job)
+{
+    struct rdmux_request *request = job->request;
+    while (job->offset < request->length) {
+        uint64_t rest = request->length - job->offset;
+        uint32_t chunk = rest < SHM_CHUNK_MAX ? (uint32_t)rest : SHM_CHUNK_MAX;
+        if (!has_room(ep, chunk)) {
+            return false;
+        }
+        uint8_t *data;
+        if (job->offset == 0) {
+            request->provider[0] = 0;
+        }
+        (void)reserve_access(ep, SHM_READ, request, job->offset, chunk, &data);
+        publish_question(ep, request, chunk);
+        job->offset += chunk;
+    }
+    if (request->length == 0) {
+        rdmux_provider_done(&ep->base, request, RDMUX_OK);
+    }
+    return true;
+}
+
+/* PUT, GET and SEND_PUT: one step. */
+static bool run_copy(struct shm_ep *ep, struct shm_job *job)
+{
+    struct rdmux_request *request = job->request;
+    uint64_t rest = request->length - job->offset;
+    if (rest > 0) {
+        uint64_t length = rest < SHM_STEP_MAX ? rest : SHM_STEP_MAX;
+        if (!shm_access_begin(ep, job->word, job->value)) {
+            refuse(ep, request);
+            return true;
+        }
+        enum rdmux_status status = copy(ep, job, length);
+        shm_access_end(ep);
+        if (status != RDMUX_OK) {
+            copy_failed(ep, request, status);
+            return true;
+        }
+        job->offset += length;
+        if (length < rest) {
+            return false;
+        }
+    }
+    if (job->kind == SHM_JOB_SEND_PUT) {
+        return tell_message(ep, SHM_SEND_PLACED, request);
+    }
+    if (job->kind == SHM_JOB_PUT) {
+        return finish_write(ep, request);
+    }
+    rdmux_provider_done(&ep->base, request, RDMUX_OK);
+    return true;
+}
+
+static bool run(struct shm_ep *ep, struct shm_job *job)
+{
+    switch (job->kind) {
+    case SHM_JOB_STREAM:
+        return run_stream(ep, job);
+    case SHM_JOB_RING_WRITE:
+        return run_ring_write(ep, job);
+    case SHM_JOB_RING_READ:
+        return run_ring_read(ep, job);
+    case SHM_JOB_PUT:
+    case SHM_JOB_GET:
+    case SHM_JOB_SEND_PUT:
+        return run_copy(ep, job);
+    }
+    return true;
+}
+
+/* Starts a job. False: nothing of it could be done, the request is not taken. */
+static bool begin(struct shm_ep *ep, struct shm_job *job)
+{
+    if (run(ep, job)) {
+        return true;
+    }
+    if (job->offset == 0) {
+        return false;
+    }
+    ep->job = *job;
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------ sends */
+
+static bool send_inline(struct shm_ep *ep, struct rdmux_request *request)
+{
+    uint8_t *data;
+    if (!has_room(ep, 0)) {
+        return false;
+    }
+    struct shm_slot *slot = reserve(ep, SHM_SEND, 0, &data);
+    slot->inline_length = (uint16_t)request->length;
+    put_imm(slot, request);
+    shm_sges_gather(request, 0, slot->body, request->length);
+    ep->messages++;
+    publish_last(ep, request);
+    return true;
+}
+
+/* Finds the published receive that the next message will meet. */
+static bool find_receive(struct shm_ep *ep, uint64_t length, struct shm_job *job)
+{
+    const volatile struct shm_receive
+        *receive = &ep->their_receives[ep->messages % SHM_RECEIVE_COUNT];
+    /* Pairs with the release store in publish_receive(). */
+    if (atomic_load_explicit(&receive->number, memory_order_acquire) != ep->messages + 1) {
+        return false;
+    }
+    uint64_t offset = receive->offset;
+    uint64_t room = receive->length;
+    uint64_t life = receive->life;
+    uint32_t index = receive->index;
+    if (length > room || index >= SHM_REGION_COUNT) {
+        return false; /* the peer will say so when it meets the message */
+    }
+    struct shm_mapping *mapping = rdmux_shm_mapping_find(ep, index, life, true);
+    if (mapping == NULL || offset > mapping->length || room > mapping->length - offset) {
+        return false;
+    }
+    job->kind = SHM_JOB_SEND_PUT;
+    job->mapped = mapping->base + offset;
+    job->word = &ep->their_regions[index].life;
+    job->value = life;
+    return atomic_load_explicit(job->word, memory_order_relaxed) == life;
+}
+
+static bool send_pull(struct shm_ep *ep, struct rdmux_request *request)
+{
+    uint32_t count = request->sge_count;
+    uint32_t chunk = count == 1 ? 0 : count * (uint32_t)sizeof(struct shm_piece);
+    uint8_t *data;
+    if (!has_room(ep, chunk)) {
+        return false;
+    }
+    struct shm_slot *slot = reserve(ep, SHM_SEND_PULL, chunk, &data);
+    const struct shm_pull_body body = {
+        .length = request->length,
+        .piece_count = count,
+        .address = (uint64_t)(uintptr_t)request->sges[0].addr,
+    };
+    memcpy(slot->body, &body, sizeof(body));
+    for (uint32_t i = 0; i < count && chunk > 0; i++) {
+        const struct shm_piece piece = {
+            .address = (uint64_t)(uintptr_t)request->sges[i].addr,
+            .length = request->sges[i].length,
+        };
+        memcpy(data + i * sizeof(piece), &piece, sizeof(piece));
+    }
+    put_imm(slot, request);
+    ep->messages++;
+    publish(ep, request);
+    return true;
+}
+
+static bool start_send(struct shm_ep *ep, struct rdmux_request *request)
+{
+    if (request->length <= SHM_BODY_SIZE) {
+        return send_inline(ep, request);
+    }
+    struct shm_job job = { .request = request, .kind = SHM_JOB_STREAM };
+    if (request->length >= PUT_MIN && find_receive(ep, request->length, &job)) {
+        return begin(ep, &job);
+    }
+    job.kind = SHM_JOB_STREAM;
+    if (request->length > SHM_CHUNK_MAX && (request->flags & RDMUX_INLINE) == 0 &&
+        atomic_load_explicit(&ep->theirs->can_copy, memory_order_relaxed) != 0) {
+        return send_pull(ep, request);
+    }
+    return begin(ep, &job);
+}
+
+/* ---------------------------------------------------------------------------- one-sided */
+
+/* Whether what we do ourselves would overtake a write or atomic that still waits in the ring. */
+static bool would_overtake(struct shm_ep *ep)
+{
+    if (ep->out.retired >= ep->ring_writes_until) {
+        return false;
+    }
+    (void)retire(ep);
+    return ep->out.retired < ep->ring_writes_until;
+}
+
+static bool start_one_sided(struct shm_ep *ep, struct rdmux_request *request, bool is_read)
+{
+    struct shm_remote *remote = shm_remote_of(request->remote);
+    struct shm_job job = { .request = request };
+    if (remote == NULL) { /* the flush */
+        job.kind = SHM_JOB_PUT;
+        return begin(ep, &job);
+    }
+    if (remote->mode == SHM_REMOTE_RING) {
+        job.kind = is_read ? SHM_JOB_RING_READ : SHM_JOB_RING_WRITE;
+        return begin(ep, &job);
+    }
+    if (would_overtake(ep)) {
+        return false;
+    }
+    job.kind = is_read ? SHM_JOB_GET : SHM_JOB_PUT;
+    job.mapped = remote->mode == SHM_REMOTE_MAPPED ? remote->mapped + request->offset : NULL;
+    job.address = remote->address + request->offset;
+    job.word = remote->word;
+    job.value = remote->generation;
+    return begin(ep, &job);
+}
+
+static void atomic_on_mapped(struct shm_ep *ep, struct rdmux_request *request)
+{
+    struct shm_remote *remote = shm_remote_of(request->remote);
+    if (!shm_access_begin(ep, remote->word, remote->generation)) {
+        refuse(ep, request);
+        return;
+    }
+    _Atomic uint64_t *word = (_Atomic uint64_t *)(void *)(remote->mapped + request->offset);
+    uint64_t old = request->expected;
+    if (request->op == RDMUX_OP_FETCH_ADD) {
+        old = atomic_fetch_add(word, request->operand);
+    } else {
+        (void)atomic_compare_exchange_strong(word, &old, request->operand);
+    }
+    shm_access_end(ep);
+    shm_sges_scatter(request, 0, (const uint8_t *)&old, sizeof(old));
+    rdmux_provider_done(&ep->base, request, RDMUX_OK);
+}
+
+static bool start_atomic(struct shm_ep *ep, struct rdmux_request *request)
+{
+    if (shm_remote_of(request->remote)->mode == SHM_REMOTE_MAPPED) {
+        if (would_overtake(ep)) {
+            return false;
+        }
+        atomic_on_mapped(ep, request);
+        return true;
+    }
+    uint8_t *data;
+    if (!has_room(ep, sizeof(uint64_t))) {
+        return false;
+    }
+    uint8_t kind = request->op == RDMUX_OP_FETCH_ADD ? SHM_FETCH_ADD : SHM_COMPARE_SWAP;
+    (void)reserve_access(ep, kind, request, 0, sizeof(uint64_t), &data);
+    request->provider[0] = 0;
+    ep->ring_writes_until = ep->out.head + 1;
+    publish_question(ep, request, sizeof(uint64_t));
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------- post */
+
+static bool start(struct shm_ep *ep, struct rdmux_request *request)
+{
+    if (ep->job.request != NULL) {
+        return false;
+    }
+    switch (request->op) {
+    case RDMUX_OP_SEND:
+    case RDMUX_OP_SEND_IMM:
+        return start_send(ep, request);
+    case RDMUX_OP_WRITE:
+    case RDMUX_OP_WRITE_IMM:
+        return start_one_sided(ep, request, false);
+    case RDMUX_OP_READ:
+        return start_one_sided(ep, request, true);
+    case RDMUX_OP_FETCH_ADD:
+    case RDMUX_OP_COMPARE_SWAP:
+        return start_atomic(ep, request);
+    default:
+        rdmux_provider_done(&ep->base, request, RDMUX_UNSUPPORTED); /* newer than this provider */
+        return true;
+    }
+}
+
+enum rdmux_status rdmux_shm_post(struct rdmux_provider_ep *base, struct rdmux_request *requests,
+                                 size_t count, uint32_t flags, size_t *posted)
+{
+    struct shm_ep *ep = shm_ep_of(base);
+    enum rdmux_status status = RDMUX_OK;
+    size_t done = 0;
+    while (done < count) {
+        if (ep->state != SHM_EP_CONNECTED) {
+            /* Broken endpoints have been reported; what they hold the core completes. */
+            status = RDMUX_AGAIN;
+            break;
+        }
+        if (!start(ep, &requests[done])) {
+            ep->want_resume = true;
+            status = RDMUX_AGAIN;
+            break;
+        }
+        done++;
+    }
+    *posted = done;
+    if ((flags & RDMUX_POST_MORE) == 0) {
+        release_bell(ep);
+    }
+    if (ep->pending > 0 || ep->want_resume || ep->job.request != NULL) {
+        rdmux_shm_wake_up(ep);
+        shm_wake_owner(ep);
+    } else if (base->ready) {
+        shm_wake_owner(ep); /* it may be asleep while another thread posts */
+    }
+    return status;
+}
+
+void rdmux_shm_doorbell(struct rdmux_provider_ep *base)
+{
+    release_bell(shm_ep_of(base));
+}
+
+size_t rdmux_shm_advance(struct shm_ep *ep)
+{
+    size_t done = 0;
+    if (ep->pending > 0 || ep->want_resume) {
+        done += retire(ep);
+    }
+    if (ep->job.request != NULL && ep->state == SHM_EP_CONNECTED) {
+        uint64_t before = ep->job.offset;
+        if (run(ep, &ep->job)) {
+            ep->job.request = NULL;
+            done++;
+        } else if (ep->job.offset != before) {
+            done++;
+        }
+    }
+    if (done > 0 && ep->want_resume && ep->job.request == NULL) {
+        ep->want_resume = false;
+        rdmux_provider_resume(&ep->base);
+    }
+    release_bell(ep);
+    return done;
+}
+
+/* --------------------------------------------------------------------------------- receives */
+
+/* Shows the peer a receive that it can write to, so that a message is copied only once. */
+static void publish_receive(struct shm_ep *ep, struct rdmux_request *request)
+{
+    const struct rdmux_provider_sge *sge = &request->sges[0];
+    struct shm_mr *mr = sge->mr == NULL ? NULL : shm_mr_of(sge->mr);
+    if (mr == NULL || ep->receives_posted - ep->receives_taken > SHM_RECEIVE_COUNT ||
+        !rdmux_shm_region_pass(ep, mr, true)) {
+        return;
+    }
+    struct shm_receive *receive = &ep->my_receives[(ep->receives_posted - 1) % SHM_RECEIVE_COUNT];
+    receive->life = mr->life;
+    receive->index = mr->index;
+    receive->offset = (uint64_t)((uintptr_t)sge->addr - (uintptr_t)mr->addr);
+    receive->length = sge->length;
+    /* Pairs with the acquire load in find_receive(). */
+    atomic_store_explicit(&receive->number, ep->receives_posted, memory_order_release);
+    request->provider[0] = ep->receives_posted;
+}
+
+enum rdmux_status rdmux_shm_post_recv(struct rdmux_provider_ep *base,
+                                      struct rdmux_request *requests, size_t count)
+{
+    struct shm_ep *ep = shm_ep_of(base);
+    bool connected = ep->state == SHM_EP_CONNECTED;
+    for (size_t i = 0; i < count; i++) {
+        ep->receives_posted++;
+        requests[i].provider[0] = 0;
+        if (connected && !ep->has_srq && requests[i].sge_count == 1 &&
+            requests[i].length >= PUT_MIN) {
+            publish_receive(ep, &requests[i]);
+        }
+    }
+    if (ep->stalled && connected) {
+        ep->stalled = false;
+        rdmux_shm_wake_up(ep);
+        shm_wake_owner(ep);
+    }
+    return RDMUX_OK;
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* When credits are granted, asked for and taken back; the counting is in providers/credits.h. */
+#include "tcp_fallback/tcp_internal.h"
+
+/* Tells the peer soon, with other frames if there are any before the next poll. */
+static void tell_when_due(struct tcp_ep *ep)
+{
+    if (ep->state == TCP_CONNECTED && rdmux_credits_due(&ep->given)) {
+        if (rdmux_tcp_cq_of(ep)->armed) {
+            ep->out.credit_now = true;
+        }
+        rdmux_tcp_nudge(ep); /* the poll looks again whether it is still due */
+    }
+}
+
+/* ------------------------------------------------------------------------------ shared receives */
+
+static void tell_now(struct tcp_ep *ep)
+{
+    ep->out.credit_now = true;
+    rdmux_tcp_nudge(ep);
+}
+
+static void stop_asking(struct tcp_ep *ep)
+{
+    tcp_link_remove(&ep->wanting);
+    if (ep->asking) {
+        ep->asking = false;
+        ep->srq->asking_count--;
+    }
+}
+
+/* Somebody waits and nothing is left: who has credits is to give back what it does not use. */
+static void recall(struct tcp_srq *srq)
+{
+    for (struct tcp_link *link = srq->members.next; link != &srq->members; link = link->next) {
+        struct tcp_ep *ep = TCP_CONTAINER(link, struct tcp_ep, member);
+        if (rdmux_credits_outstanding(&ep->given) == 0) {
+            continue; /* what it was not told yet may be the answer to its question */
+        }
+        (void)rdmux_credits_withdraw(&srq->pool, &ep->given);
+        if (!ep->recalled && ep->state == TCP_CONNECTED) {
+            ep->recalled = true;
+            ep->out.recall = true;
+            rdmux_tcp_nudge(ep);
+        }
+    }
+}
+
+/* Gives receives nobody has a claim on to those who asked, oldest first, then to those who could
+ * do with more. */
+static void serve(struct tcp_srq *srq)
+{
+    for (int round = 0; round < 2 && !tcp_list_is_empty(&srq->asking); round++) {
+        while (!tcp_list_is_empty(&srq->asking)) {
+            struct tcp_ep *ep = TCP_CONTAINER(srq->asking.next, struct tcp_ep, wanting);
+            if (rdmux_credits_lend(&srq->pool, &ep->given, ep->level,
+                                   rdmux_provider_receives(&ep->base), srq->asking_count) == 0 &&
+                rdmux_credits_window(&ep->given) == 0) {
+                break;
+            }
+            stop_asking(ep);
+            tell_now(ep);
+        }
+        if (tcp_list_is_empty(&srq->asking)) {
+            break;
+        }
+        recall(srq);
+    }
+    while (tcp_list_is_empty(&srq->asking) && !tcp_list_is_empty(&srq->hungry)) {
+        struct tcp_ep *ep = TCP_CONTAINER(srq->hungry.next, struct tcp_ep, wanting);
+        if (rdmux_credits_lend(&srq->pool, &ep->given, ep->level,
+                               rdmux_provider_receives(&ep->base), 2) == 0 &&
+            rdmux_credits_window(&ep->given) < ep->level) {
+            break;
+        }
+        stop_asking(ep);
+        tell_when_due(ep);
+    }
+}
+
+enum rdmux_status rdmux_tcp_post_recv(struct rdmux_provider_ep *base,
+                                      struct rdmux_request *requests, size_t count)
+{
+    struct tcp_ep *ep = rdmux_tcp_ep(base);
+    (void)requests;
+    (void)count;
+    if (ep->srq != NULL) {
+        serve(ep->srq); /* the endpoint may use them from now on */
+        return RDMUX_OK;
+    }
+    /* The core's count is the truth: receives may be older than this endpoint. */
+    ep->given.posted = ep->given.used + rdmux_provider_receives(base);
+    tell_when_due(ep);
+    return RDMUX_OK;
+}
+
+bool rdmux_tcp_credit_use(struct tcp_ep *ep)
+{
+    struct tcp_srq *srq = ep->srq;
+    if (srq == NULL) {
+        bool had = rdmux_credits_use(&ep->given);
+        tell_when_due(ep); /* receives may be here that were too few to be worth a word before */
+        return had;
+    }
+    if (!rdmux_credits_use_shared(&srq->pool, &ep->given)) {
+        return false;
+    }
+    if (tcp_list_is_empty(&srq->asking) && !ep->recalled) {
+        (void)rdmux_credits_lend(&srq->pool, &ep->given, ep->level,
+                                 rdmux_provider_receives(&ep->base), 2);
+    }
+    if (rdmux_credits_window(&ep->given) < ep->level && !tcp_link_is_on(&ep->wanting)) {
+        tcp_list_add(&srq->hungry, &ep->wanting);
+    }
+    tell_when_due(ep);
+    return true;
+}
+
+void rdmux_tcp_credit_asked(struct tcp_ep *ep)
+{
+    struct tcp_srq *srq = ep->srq;
+    if (srq == NULL) {
+        ep->out.credit_now = true;
+        return;
+    }
+    if (rdmux_credits_outstanding(&ep->given) > 0) {
+        return; /* a credit crossed the question */
+    }
+    ep->level = rdmux_credits_level_up(ep->level);
+    if (!ep->asking) {
+        tcp_link_remove(&ep->wanting);
+        tcp_list_add(&srq->asking, &ep->wanting);
+        ep->asking = true;
+        srq->asking_count++;
+    }
+    serve(srq);
+}
+
+bool rdmux_tcp_credit_returned(struct tcp_ep *ep, uint64_t count)
+{
+    if (ep->srq == NULL || !ep->recalled ||
+        !rdmux_credits_return(&ep->srq->pool, &ep->given, count)) {
+        return false;
+    }
+    ep->recalled = false;
+    ep->level = ep->asking ? RDMUX_CREDITS_LEVEL_FIRST : 0; /* the question may have come first */
+    serve(ep->srq);
+    return true;
+}
+
+void rdmux_tcp_credit_stall(struct tcp_ep *ep)
+{
+    struct tcp_cq *cq = rdmux_tcp_cq_of(ep);
+    ep->in.paused = true;
+    if (!tcp_link_is_on(&ep->stalled)) {
+        tcp_list_add(&ep->srq->stalled, &ep->stalled);
+    }
+    if (!tcp_link_is_on(&ep->paused)) {
+        tcp_list_add(&cq->paused, &ep->paused);
+    }
+}
+
+void rdmux_tcp_credit_join(struct tcp_ep *ep, struct tcp_srq *srq)
+{
+    ep->srq = srq;
+    tcp_list_add(&srq->members, &ep->member);
+}
+
+void rdmux_tcp_credit_leave(struct tcp_ep *ep)
+{
+    struct tcp_srq *srq = ep->srq;
+    if (srq == NULL || !tcp_link_is_on(&ep->member)) {
+        return;
+    }
+    stop_asking(ep);
+    tcp_link_remove(&ep->member);
+    tcp_link_remove(&ep->stalled);
+    (void)rdmux_credits_leave(&srq->pool, &ep->given);
+    serve(srq);
+}
+
+enum rdmux_status rdmux_tcp_srq_open(struct rdmux_provider_srq *base, uint32_t depth,
+                                     uint32_t max_sge)
+{
+    struct tcp_srq *srq = (struct tcp_srq *)base;
+    (void)depth;
+    (void)max_sge;
+    tcp_list_init(&srq->members);
+    tcp_list_init(&srq->asking);
+    tcp_list_init(&srq->hungry);
+    tcp_list_init(&srq->stalled);
+    return RDMUX_OK;
+}
+
+void rdmux_tcp_srq_close(struct rdmux_provider_srq *srq)
+{
+    (void)srq;
+}
+
+enum rdmux_status rdmux_tcp_srq_post_recv(struct rdmux_provider_srq *base,
+                                          struct rdmux_request *requests, size_t count)
+{
+    struct tcp_srq *srq = (struct tcp_srq *)base;
+    (void)requests;
+    (void)count;
+    for (struct tcp_link *link = srq->stalled.next; link != &srq->stalled; link = link->next) {
+        struct tcp_ep *ep = TCP_CONTAINER(link, struct tcp_ep, stalled);
+        rdmux_tcp_attend(ep);
+        if (rdmux_tcp_cq_of(ep)->armed) {
+            rdmux_tcp_wake(ep);
+        }
+    }
+    serve(srq);
+    return RDMUX_OK;
+}

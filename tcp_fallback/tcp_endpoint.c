@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Life of a tcp endpoint: the connector dials the data sockets to where its control channel is
+ * connected, the acceptor is handed them; an adopted socket is there already. */
+#include "tcp_fallback/tcp_internal.h"
+
+#include <arpa/inet.h>
+#include <assert.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static_assert(offsetof(struct tcp_ep, base) == 0, "rdmux_tcp_ep() relies on it");
+static_assert(offsetof(struct tcp_cq, base) == 0, "rdmux_tcp_cq() relies on it");
+
+enum { DRAIN_READS = 64 }; /* most visits to the sockets while an endpoint quiesces */
+
+static struct rdmux_fabric *fabric_of(const struct tcp_ep *ep)
+{
+    return ep->base.cq->domain->fabric;
+}
+
+static enum rdmux_status status_of(int error)
+{
+    switch (error) {
+    case ECONNREFUSED:
+        return RDMUX_REFUSED;
+    case ETIMEDOUT:
+        return RDMUX_TIMED_OUT;
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+    case ENOBUFS:
+        return RDMUX_NO_MEMORY;
+    default:
+        return RDMUX_IO;
+    }
+}
+
+enum rdmux_status rdmux_tcp_ep_open(struct rdmux_provider_ep *base,
+                                    const struct rdmux_provider_ep_attr *attr)
+{
+    struct tcp_ep *ep = rdmux_tcp_ep(base);
+    ep->attr = attr;
+    ep->role = attr->role;
+    ep->shared = attr->shared_socket >= 0;
+    ep->lane_count = ep->shared || attr->data_sockets == 0 ? 1 : attr->data_sockets;
+    if (ep->lane_count > TCP_SOCKETS_MAX) {
+        rdmux_provider_error("tcp: %u data sockets are too many, at most %d", attr->data_sockets,
+                             TCP_SOCKETS_MAX);
+        return RDMUX_INVALID;
+    }
+    if (ep->lane_count > 1) {
+        ep->lanes = rdmux_provider_allocate(fabric_of(ep), ep->lane_count * sizeof(*ep->lanes));
+        if (ep->lanes == NULL) {
+            rdmux_provider_error("tcp: out of memory");
+            return RDMUX_NO_MEMORY;
+        }
+    }
+    for (uint32_t i = 0; i < ep->lane_count; i++) {
+        struct tcp_lane *lane = rdmux_tcp_lane(ep, i);
+        lane->ep = ep;
+        lane->index = i;
+        lane->fd = -1;
+    }
+    /* The batch; what a pause leaves unparsed or a control frame not whole; control frames that
+     * wait. */
+    bool may_stash = ep->shared || ep->lane_count > 1 || attr->srq != NULL;
+    ep->reserved = 1U + may_stash + ep->shared;
+    enum rdmux_status status = rdmux_tcp_pool_reserve(fabric_of(ep), &rdmux_tcp_cq_of(ep)->pool,
+                                                      ep->reserved);
+    if (status != RDMUX_OK) {
+        rdmux_provider_release(fabric_of(ep), ep->lanes);
+        ep->lanes = NULL;
+        return status;
+    }
+    if (attr->srq != NULL) {
+        rdmux_tcp_credit_join(ep, (struct tcp_srq *)attr->srq);
+    }
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_tcp_ep_describe(struct rdmux_provider_ep *base, uint8_t *out, size_t *size)
+{
+    const struct tcp_ep *ep = rdmux_tcp_ep(base);
+    if (*size < TCP_DESCRIPTION_SIZE) {
+        rdmux_provider_error("tcp: connection data needs %d bytes", TCP_DESCRIPTION_SIZE);
+        return RDMUX_INVALID;
+    }
+    struct tcp_description description = {
+        .sockets = ep->lane_count,
+        .answers = TCP_ANSWERS,
+        .on_demand = ep->srq != NULL,
+    };
+    rdmux_tcp_description_encode(&description, out);
+    *size = TCP_DESCRIPTION_SIZE;
+    return RDMUX_OK;
+}
+
+/* ----------------------------------------------------------------------------------- connecting */
+
+/* "tcp: data socket 1 of 2 to 192.0.2.1:7471: connect" */
+static enum rdmux_status dial_error(const struct tcp_ep *ep, uint32_t index, const char *what,
+                                    int error)
+{
+    char address[INET6_ADDRSTRLEN] = "?";
+    unsigned port = 0;
+    const struct sockaddr *peer = ep->attr->peer_address;
+    if (peer != NULL && peer->sa_family == AF_INET) {
+        struct sockaddr_in in;
+        memcpy(&in, peer, sizeof(in));
+        (void)inet_ntop(AF_INET, &in.sin_addr, address, sizeof(address));
+        port = ntohs(in.sin_port);
+    } else if (peer != NULL && peer->sa_family == AF_INET6) {
+        struct sockaddr_in6 in6;
+        memcpy(&in6, peer, sizeof(in6));
+        (void)inet_ntop(AF_INET6, &in6.sin6_addr, address, sizeof(address));
+        port = ntohs(in6.sin6_port);
+    }
+    char doing[RDMUX_TEXT_MAX];
+    char text[RDMUX_TEXT_MAX];
+    (void)snprintf(doing, sizeof(doing), "tcp: data socket %u of %u to %s port %u: %s", index + 1,
+                   ep->lane_count, address, port, what);
+    rdmux_tcp_error_text(text, sizeof(text), doing, error);
+    rdmux_provider_error("%s", text);
+    return status_of(error);
+}
+
+static enum rdmux_status dial(struct tcp_lane *lane)
+{
+    struct tcp_ep *ep = lane->ep;
+    const struct rdmux_provider_ep_attr *attr = ep->attr;
+    if (attr->peer_address == NULL) {
+        rdmux_provider_error("tcp: the peer's address is not known, there is nowhere to dial");
+        return RDMUX_INVALID;
+    }
+    lane->fd = socket(attr->peer_address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (lane->fd < 0) {
+        return dial_error(ep, lane->index, "socket", errno);
+    }
+    rdmux_tcp_socket_setup(ep, lane->fd);
+    if (connect(lane->fd, attr->peer_address, attr->peer_address_length) != 0 &&
+        errno != EINPROGRESS) {
+        return dial_error(ep, lane->index, "connect", errno);
+    }
+    return rdmux_tcp_watch(lane, EPOLLOUT);
+}
+
+/* Looks whether a dialled socket is connected, and introduces itself. IN_PROGRESS: not yet. */
+static enum rdmux_status dial_step(struct tcp_lane *lane)
+{
+    struct tcp_ep *ep = lane->ep;
+    struct pollfd look = { .fd = lane->fd, .events = POLLOUT };
+    int error = 0;
+    socklen_t size = sizeof(error);
+    if (poll(&look, 1, 0) <= 0) {
+        return RDMUX_IN_PROGRESS;
+    }
+    if (getsockopt(lane->fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) {
+        error = errno;
+    }
+    if (error != 0) {
+        return dial_error(ep, lane->index, "connect", error);
+    }
+    uint8_t join[RDMUX_JOIN_SIZE];
+    rdmux_provider_join(&ep->base, lane->index, join);
+    ssize_t sent = send(lane->fd, join, sizeof(join), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent != (ssize_t)sizeof(join)) { /* a new socket has room for more than this */
+        return dial_error(ep, lane->index, "send", sent < 0 ? errno : EIO);
+    }
+    lane->ready = true;
+    ep->lanes_ready++;
+    return rdmux_tcp_watch(lane, EPOLLRDHUP);
+}
+
+/* All sockets are there: from here on bytes move. */
+static enum rdmux_status connected(struct tcp_ep *ep)
+{
+    for (uint32_t i = 0; i < ep->lane_count; i++) {
+        uint32_t events = i == 0 ? EPOLLIN | EPOLLRDHUP : EPOLLRDHUP;
+        enum rdmux_status status = rdmux_tcp_watch(rdmux_tcp_lane(ep, i), events);
+        if (status != RDMUX_OK) {
+            return status;
+        }
+    }
+    ep->state = TCP_CONNECTED;
+    if (ep->srq == NULL) {
+        ep->given.posted = rdmux_provider_receives(&ep->base);
+    }
+    rdmux_tcp_heat(ep);
+    rdmux_tcp_attend(ep);
+    return RDMUX_OK;
+}
+
+static enum rdmux_status peer_learn(struct tcp_ep *ep, const uint8_t *peer, size_t size)
+{
+    struct tcp_description description;
+    enum rdmux_status status = rdmux_tcp_description_decode(peer, size, &description);
+    if (status != RDMUX_OK) {
+        rdmux_provider_error("tcp: the peer's connection data is not of version %d", TCP_VERSION);
+        return status;
+    }
+    if (description.sockets != ep->lane_count) {
+        rdmux_provider_error("tcp: the peer has %u data sockets, %u were agreed",
+                             description.sockets, ep->lane_count);
+        return RDMUX_PROTOCOL;
+    }
+    ep->peer_answers = description.answers < TCP_ANSWERS ? description.answers : TCP_ANSWERS;
+    ep->peer_on_demand = description.on_demand;
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_tcp_ep_connect(struct rdmux_provider_ep *base, const uint8_t *peer,
+                                       size_t size)
+{
+    struct tcp_ep *ep = rdmux_tcp_ep(base);
+    if (ep->state == TCP_OPEN) {
+        enum rdmux_status status = peer_learn(ep, peer, size);
+        if (status != RDMUX_OK) {
+            return status;
+        }
+        ep->state = TCP_CONNECTING;
+        if (ep->shared) {
+            ep->lane0.fd = ep->attr->shared_socket;
+            rdmux_tcp_socket_setup(ep, ep->lane0.fd);
+            ep->lanes_ready = 1;
+        } else if (ep->role == RDMUX_ROLE_CONNECT) {
+            for (uint32_t i = 0; i < ep->lane_count; i++) {
+                status = dial(rdmux_tcp_lane(ep, i));
+                if (status != RDMUX_OK) {
+                    return status;
+                }
+            }
+        }
+    }
+    if (ep->state != TCP_CONNECTING) {
+        rdmux_provider_error("tcp: the endpoint was connected already");
+        return RDMUX_INVALID;
+    }
+    for (uint32_t i = 0; ep->role == RDMUX_ROLE_CONNECT && !ep->shared && i < ep->lane_count; i++) {
+        struct tcp_lane *lane = rdmux_tcp_lane(ep, i);
+        enum rdmux_status status = lane->ready ? RDMUX_OK : dial_step(lane);
+        if (status != RDMUX_OK && status != RDMUX_IN_PROGRESS) {
+            return status;
+        }
+    }
+    return ep->lanes_ready == ep->lane_count ? connected(ep) : RDMUX_IN_PROGRESS;
+}
+
+enum rdmux_status rdmux_tcp_ep_join(struct rdmux_provider_ep *base, int socket, uint32_t index)
+{
+    struct tcp_ep *ep = rdmux_tcp_ep(base);
+    if (ep->role != RDMUX_ROLE_ACCEPT || ep->shared || index >= ep->lane_count ||
+        (ep->state != TCP_OPEN && ep->state != TCP_CONNECTING) ||
+        rdmux_tcp_lane(ep, index)->fd >= 0) {
+        rdmux_provider_error("tcp: data socket %u of %u is not wanted", index + 1, ep->lane_count);
+        return RDMUX_INVALID;
+    }
+    struct tcp_lane *lane = rdmux_tcp_lane(ep, index);
+    lane->fd = socket;
+    rdmux_tcp_socket_setup(ep, socket);
+    lane->ready = true;
+    ep->lanes_ready++;
+    rdmux_tcp_cq_of(ep)->joined = true;
+    return RDMUX_OK;
+}
+
+/* -------------------------------------------------------------------------------------- the end */
+
+/* Takes the endpoint out of everything that poll looks at. */
+static void detach(struct tcp_ep *ep)
+{
+    struct tcp_cq *cq = rdmux_tcp_cq_of(ep);
+    for (uint32_t i = 0; i < ep->lane_count; i++) {
+        struct tcp_lane *lane = rdmux_tcp_lane(ep, i);
+        rdmux_tcp_unwatch(lane);
+        if (lane->blocked) {
+            lane->blocked = false;
+            cq->blocked--;
+        }
+    }
+    rdmux_tcp_cool(ep);
+    tcp_link_remove(&ep->attention);
+    tcp_link_remove(&ep->out_armed);
+    tcp_link_remove(&ep->paused);
+    rdmux_tcp_credit_leave(ep);
+}
+
+void rdmux_tcp_fail(struct tcp_ep *ep, enum rdmux_status status, const char *text)
+{
+    if (ep->state != TCP_CONNECTED) {
+        return;
+    }
+    ep->state = TCP_FAILED;
+    detach(ep);
+    if (!ep->quiescing) {
+        rdmux_provider_failed(&ep->base, status, text);
+    }
+}
+
+/* Reads what is there and drops it: a socket closed with unread bytes resets the connection, and
+ * the peer would lose what we sent last. */
+static void discard(struct tcp_ep *ep)
+{
+    uint8_t *waste = rdmux_tcp_cq_of(ep)->waste;
+    for (uint32_t i = 0; i < ep->lane_count && !ep->shared; i++) {
+        struct tcp_lane *lane = rdmux_tcp_lane(ep, i);
+        for (int reads = 0; lane->fd >= 0 && reads < DRAIN_READS; reads++) {
+            ep->base.system_calls++;
+            if (recv(lane->fd, waste, TCP_SCRATCH_SIZE, MSG_DONTWAIT) <= 0) {
+                break;
+            }
+        }
+    }
+}
+
+/* Nothing touches a request after this. */
+static void stop(struct tcp_ep *ep)
+{
+    detach(ep);
+    ep->state = TCP_QUIET;
+    rdmux_tcp_in_finish(ep);
+    rdmux_tcp_out_finish(ep);
+    ep->unplaced = (struct tcp_queue){ 0 };
+    ep->unanswered = (struct tcp_queue){ 0 };
+    for (uint32_t i = 0; i < ep->lane_count && !ep->shared; i++) {
+        struct tcp_lane *lane = rdmux_tcp_lane(ep, i);
+        if (lane->fd >= 0) {
+            (void)shutdown(lane->fd, SHUT_RDWR);
+        }
+    }
+}
+
+enum rdmux_status rdmux_tcp_ep_quiesce(struct rdmux_provider_ep *base,
+                                       struct rdmux_provider_counts *counts)
+{
+    struct tcp_ep *ep = rdmux_tcp_ep(base);
+    ep->quiescing = true;
+    for (int reads = 0; ep->state == TCP_CONNECTED && reads < DRAIN_READS; reads++) {
+        if (rdmux_tcp_read(ep, SIZE_MAX) == 0) { /* what has come is delivered */
+            break;
+        }
+    }
+    if (ep->state != TCP_QUIET) {
+        discard(ep);
+        stop(ep);
+    }
+    *counts = ep->counts;
+    return RDMUX_OK;
+}
+
+void rdmux_tcp_ep_close(struct rdmux_provider_ep *base)
+{
+    struct tcp_ep *ep = rdmux_tcp_ep(base);
+    if (ep->state != TCP_QUIET) {
+        discard(ep);
+        stop(ep);
+    }
+    for (uint32_t i = 0; i < ep->lane_count; i++) {
+        struct tcp_lane *lane = rdmux_tcp_lane(ep, i);
+        if (lane->fd >= 0 && ep->shared) {
+            rdmux_tcp_socket_restore(ep, lane->fd);
+        } else if (lane->fd >= 0) {
+            (void)close(lane->fd);
+        }
+        lane->fd = -1;
+    }
+    rdmux_tcp_pool_unreserve(&rdmux_tcp_cq_of(ep)->pool, ep->reserved);
+    rdmux_provider_release(fabric_of(ep), ep->lanes);
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * Frames of the tcp provider, docs/WIRE-TCP.md. Big-endian. Each begins with 8 bytes:
+ *   0  1  type: 0x40, plus kind in bits 0-3, plus flags STRIPED 0x80, PLACED 0x20, IMM 0x10
+ *   1  1  credits: receives that the sender of this frame has posted in addition
+ *   2  6  length
+ * then, as far as the kind has them: key (16), offset (8), operand (8), expected (8), imm (4).
+ */
+#ifndef RDMUX_TCP_FRAME_H
+#define RDMUX_TCP_FRAME_H
+
+#include <rdmux/rdmux.h>
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum tcp_kind {
+    TCP_SEND = 0,         /* length bytes into the next receive */
+    TCP_WRITE = 1,        /* length bytes to key, offset */
+    TCP_MORE = 2,         /* length bytes, the next of the SEND or WRITE that is under way */
+    TCP_FLUSH = 3,        /* asks for an ACK alone */
+    TCP_READ = 4,         /* asks for length bytes from key, offset */
+    TCP_FETCH_ADD = 5,    /* length is 8; operand is added */
+    TCP_COMPARE_SWAP = 6, /* length is 8; operand is stored if expected is there */
+    TCP_DATA = 7,         /* length bytes, the next of the oldest READ not answered */
+    TCP_RESULT = 8,       /* length is 8; operand answers the oldest atomic */
+    TCP_ACK = 9,          /* the oldest length requests with PLACED are placed */
+    TCP_CREDIT = 10,      /* length more credits, in addition to those of byte 1 */
+    TCP_ASK = 11,         /* the sender wants to send and has no credit */
+    TCP_RECALL = 12,      /* unused credits are to be returned */
+    TCP_RETURN = 13,      /* the sender gives length credits back */
+    TCP_NAK = 14,  /* request number `operand` was refused with status `length`; nothing follows */
+    TCP_PING = 15, /* nothing; length bytes that say nothing follow */
+};
+
+enum {
+    TCP_STRIPED = 0x80, /* the payload of this frame is spread over all data sockets */
+    /* every frame of data; a smaller first byte is a frame of the control channel */
+    TCP_MARK = 0x40,
+    TCP_PLACED = 0x20, /* to be acknowledged when placed */
+    TCP_IMM = 0x10,    /* imm follows; a WRITE takes a receive */
+    TCP_KIND_MASK = 0x0f,
+
+    TCP_PREFIX_SIZE = 8,
+    TCP_KEY_SIZE = 16,
+    TCP_PING_MAX = 120,   /* most bytes that follow a PING */
+    TCP_HEADER_MAX = 128, /* a PING with them; the longest other header has 48 */
+
+    TCP_CHUNK_MAX = 1 << 20, /* payload bytes of one frame on one socket */
+
+    TCP_CONTROL_HEADER_SIZE = 8,
+    TCP_CONTROL_PAYLOAD_MAX = 65536,
+};
+
+#define TCP_LENGTH_MAX UINT64_C(0x0000ffffffffffff)
+
+struct tcp_frame {
+    uint8_t kind;  /* enum tcp_kind */
+    uint8_t flags; /* TCP_STRIPED, TCP_PLACED, TCP_IMM */
+    uint8_t credits;
+    uint32_t imm;
+    uint64_t length;
+    const uint8_t *key; /* TCP_KEY_SIZE bytes, in the decoded bytes or the caller's */
+    uint64_t offset;
+    uint64_t operand;
+    uint64_t expected;
+};
+
+static inline uint32_t rdmux_tcp_load32(const uint8_t *in)
+{
+    return (uint32_t)in[0] << 24 | (uint32_t)in[1] << 16 | (uint32_t)in[2] << 8 | in[3];
+}
+
+static inline uint64_t rdmux_tcp_load64(const uint8_t *in)
+{
+    return (uint64_t)rdmux_tcp_load32(in) << 32 | rdmux_tcp_load32(in + 4);
+}
+
+static inline void rdmux_tcp_store32(uint8_t *out, uint32_t value)
+{
+    out[0] = (uint8_t)(value >> 24);
+    out[1] = (uint8_t)(value >> 16);
+    out[2] = (uint8_t)(value >> 8);
+    out[3] = (uint8_t)value;
+}
+
+static inline void rdmux_tcp_store64(uint8_t *out, uint64_t value)
+{
+    rdmux_tcp_store32(out, (uint32_t)(value >> 32));
+    rdmux_tcp_store32(out + 4, (uint32_t)value);
+}
+
+/* Bytes of the header that begins with this byte; 0: no such frame. */
+size_t rdmux_tcp_header_size(uint8_t type);
+
+/* Writes the header, at most TCP_HEADER_MAX bytes; returns its size. What follows a PING is the
+ * caller's to write. */
+size_t rdmux_tcp_frame_encode(const struct tcp_frame *frame, uint8_t *out);
+
+/* RDMUX_AGAIN: size does not hold the header yet. RDMUX_PROTOCOL: it cannot be one. Else *out is
+ * filled, key pointing into in, and *used is the header's size; of a PING with what follows it.
+ * The payload is not looked at. */
+RDMUX_MUST_CHECK enum rdmux_status rdmux_tcp_frame_decode(const uint8_t *in, size_t size,
+                                                          struct tcp_frame *out, size_t *used);
+
+/* The size of a whole control frame. RDMUX_AGAIN and RDMUX_PROTOCOL as above. */
+RDMUX_MUST_CHECK enum rdmux_status rdmux_tcp_control_size(const uint8_t *in, size_t size,
+                                                          size_t *frame_size);
+
+/* Payload bytes of the next frame of a SEND or WRITE that still has left to carry. */
+static inline uint64_t rdmux_tcp_frame_payload(uint64_t left, uint32_t sockets, int striped)
+{
+    uint64_t most = striped ? (uint64_t)sockets * TCP_CHUNK_MAX : TCP_CHUNK_MAX;
+    return left < most ? left : most;
+}
+
+/* Socket index's share of a payload of length bytes: from *begin to before *end. */
+void rdmux_tcp_share(uint64_t length, uint32_t sockets, uint32_t index, uint64_t *begin,
+                     uint64_t *end);
+
+/* Connection data, 8 bytes:
+ *   0  1  version, 1
+ *   1  1  data sockets
+ *   2  2  answers: reads and atomics under way at a time
+ *   4  1  flags: 1 = credits are to be asked for
+ *   5  3  zero, ignored */
+enum { TCP_DESCRIPTION_SIZE = 8, TCP_VERSION = 1, TCP_ON_DEMAND = 1 };
+
+struct tcp_description {
+    uint32_t sockets;
+    uint32_t answers;
+    uint32_t on_demand;
+};
+
+void rdmux_tcp_description_encode(const struct tcp_description *description,
+                                  uint8_t out[TCP_DESCRIPTION_SIZE]);
+/* RDMUX_VERSION or RDMUX_PROTOCOL. */
+RDMUX_MUST_CHECK enum rdmux_status rdmux_tcp_description_decode(const uint8_t *in, size_t size,
+                                                                struct tcp_description *out);
+
+#endif

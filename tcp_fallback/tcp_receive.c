@@ -1,0 +1,802 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* The receiving half of a tcp endpoint: bytes become frames, frames are carried out. All of it is a
+ * stranger's input: a lie ends the endpoint with RDMUX_PROTOCOL. */
+#include "tcp_fallback/tcp_internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+enum { PIECES_MAX = RDMUX_SGE_MAX + 1 }; /* a list and what is read ahead */
+
+/* ----------------------------------------------------------------------------------------- ends */
+
+static void peer_lies(struct tcp_ep *ep, const char *text)
+{
+    rdmux_tcp_fail(ep, RDMUX_PROTOCOL, text);
+}
+
+static void socket_ended(struct tcp_ep *ep, int error)
+{
+    error = error == 0 ? ep->out.error : error;
+    if (error == 0 || error == EPIPE) {
+        rdmux_tcp_fail(ep, RDMUX_PEER_GONE, "tcp: the peer closed its data socket");
+        return;
+    }
+    char text[RDMUX_TEXT_MAX];
+    rdmux_tcp_error_text(text, sizeof(text), "tcp: the data socket failed", error);
+    rdmux_tcp_fail(ep, RDMUX_PEER_GONE, text);
+}
+
+/* ------------------------------------------------------------------------------------- payloads */
+
+/* Where length bytes from byte `from` of the frame's payload go: *count pieces, 0 = to waste.
+ * True: the region is entered and to be left. */
+static bool destination_open(struct tcp_ep *ep, uint64_t from, uint64_t length, struct iovec *iov,
+                             int *count)
+{
+    struct tcp_incoming *request = &ep->in.request;
+    *count = 0;
+    if (ep->in.payload == TCP_PAYLOAD_ANSWER) {
+        const struct rdmux_request *read = ep->unanswered.first;
+        *count = rdmux_tcp_pieces(read, read->provider[TCP_DONE] + from, length, iov);
+        return false;
+    }
+    if (request->destination == TCP_TO_RECEIVE) {
+        *count = rdmux_tcp_pieces(request->receive, request->at + from, length, iov);
+        return false;
+    }
+    if (request->destination != TCP_TO_REGION) {
+        return false;
+    }
+    void *addr = NULL;
+    enum rdmux_status status = rdmux_target_enter(&ep->base, request->key,
+                                                  request->offset + request->at + from, length,
+                                                  RDMUX_ACCESS_REMOTE_WRITE, &addr);
+    if (status != RDMUX_OK) {
+        rdmux_tcp_refuse(ep, ep->in.requests - 1, status);
+        request->destination = TCP_TO_WASTE;
+        return false;
+    }
+    iov[0] = (struct iovec){ addr, (size_t)length };
+    *count = 1;
+    return true;
+}
+
+/* Bytes of socket 0's share that lie in a buffer already. */
+static void payload_copy(struct tcp_ep *ep, const uint8_t *bytes, size_t length)
+{
+    struct iovec iov[PIECES_MAX];
+    int count = 0;
+    bool entered = destination_open(ep, ep->lane0.in_at, length, iov, &count);
+    for (int i = 0; i < count; i++) {
+        memcpy(iov[i].iov_base, bytes, iov[i].iov_len);
+        bytes += iov[i].iov_len;
+    }
+    if (entered) {
+        rdmux_target_leave(&ep->base);
+    }
+    ep->lane0.in_at += length;
+}
+
+static void request_end(struct tcp_ep *ep)
+{
+    struct tcp_incoming *request = &ep->in.request;
+    uint32_t wc_flags = (request->flags & TCP_IMM) ? RDMUX_WC_HAS_IMM : 0;
+    uint8_t destination = request->destination;
+    request->destination = TCP_TO_NOTHING;
+    if (destination == TCP_TO_WASTE) {
+        return;
+    }
+    if (request->receive != NULL) {
+        ep->counts.received++;
+        rdmux_provider_received(&ep->base, request->receive, RDMUX_OK,
+                                request->kind == TCP_SEND ? RDMUX_WC_RECV : RDMUX_WC_RECV_WRITE_IMM,
+                                request->length, wc_flags, request->imm);
+    }
+    if (request->flags & TCP_PLACED) {
+        ep->out.acks++;
+    }
+}
+
+/* All of the frame's payload is in. */
+static void frame_end(struct tcp_ep *ep)
+{
+    enum tcp_payload payload = (enum tcp_payload)ep->in.payload;
+    ep->in.payload = TCP_PAYLOAD_NONE;
+    if (payload == TCP_PAYLOAD_REQUEST) {
+        struct tcp_incoming *request = &ep->in.request;
+        request->at += ep->in.frame_length;
+        if (request->at == request->length) {
+            request_end(ep);
+        }
+        return;
+    }
+    struct rdmux_request *read = ep->unanswered.first;
+    read->provider[TCP_DONE] += ep->in.frame_length;
+    if (read->provider[TCP_DONE] == read->length) {
+        (void)rdmux_tcp_queue_pop(&ep->unanswered);
+        rdmux_provider_done(&ep->base, read, RDMUX_OK);
+        rdmux_tcp_came(ep, TCP_WAIT_ANSWER);
+    }
+}
+
+/* The payload of a frame is next. False: the peer lies. */
+static bool frame_begin(struct tcp_ep *ep, enum tcp_payload payload, uint64_t length, bool striped)
+{
+    struct tcp_in *in = &ep->in;
+    if (striped && ep->lane_count == 1) {
+        peer_lies(ep, "tcp: the peer spreads data over sockets that do not exist");
+        return false;
+    }
+    in->bulk = length >= TCP_BULK_MIN;
+    in->frame_length = length;
+    in->payload = (uint8_t)payload;
+    ep->lane0.in_at = 0;
+    ep->lane0.in_end = length;
+    if (striped) {
+        for (uint32_t i = 0; i < ep->lane_count; i++) {
+            struct tcp_lane *lane = rdmux_tcp_lane(ep, i);
+            rdmux_tcp_share(length, ep->lane_count, i, &lane->in_at, &lane->in_end);
+        }
+    }
+    if (length == 0) {
+        frame_end(ep);
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------------------ several sockets */
+
+bool rdmux_tcp_shares_missing(struct tcp_ep *ep)
+{
+    for (uint32_t i = 1; i < ep->lane_count; i++) {
+        struct tcp_lane *lane = rdmux_tcp_lane(ep, i);
+        if (lane->in_at < lane->in_end) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Reads what has come of the other sockets' shares. Returns bytes. */
+static uint64_t shares_read(struct tcp_ep *ep)
+{
+    uint64_t moved = 0;
+    for (uint32_t i = 1; i < ep->lane_count; i++) {
+        struct tcp_lane *lane = rdmux_tcp_lane(ep, i);
+        while (lane->in_at < lane->in_end) {
+            struct iovec iov[PIECES_MAX];
+            int count = 0;
+            uint64_t left = lane->in_end - lane->in_at;
+            bool entered = destination_open(ep, lane->in_at, left, iov, &count);
+            if (count == 0) {
+                left = left < TCP_SCRATCH_SIZE ? left : TCP_SCRATCH_SIZE;
+                iov[count++] = (struct iovec){ rdmux_tcp_cq_of(ep)->waste, (size_t)left };
+            }
+            struct msghdr message = { .msg_iov = iov, .msg_iovlen = (size_t)count };
+            ep->base.system_calls++;
+            ssize_t got = recvmsg(lane->fd, &message, MSG_DONTWAIT);
+            int error = got < 0 ? errno : 0;
+            if (entered) {
+                rdmux_target_leave(&ep->base);
+            }
+            if (got < 0 && (error == EAGAIN || error == EWOULDBLOCK || error == EINTR)) {
+                break;
+            }
+            if (got <= 0) {
+                socket_ended(ep, error);
+                return moved;
+            }
+            lane->in_at += (uint64_t)got;
+            moved += (uint64_t)got;
+        }
+    }
+    return moved;
+}
+
+/* Socket 0's share is in. False: others are missing, nothing behind it may be looked at. */
+static bool share_end(struct tcp_ep *ep)
+{
+    if (ep->lane_count > 1 && rdmux_tcp_shares_missing(ep)) {
+        (void)shares_read(ep);
+        if (ep->state != TCP_CONNECTED) {
+            return false;
+        }
+        if (rdmux_tcp_shares_missing(ep)) {
+            ep->in.paused = true;
+            rdmux_tcp_attend(ep);
+            if (!tcp_link_is_on(&ep->paused)) {
+                tcp_list_add(&rdmux_tcp_cq_of(ep)->paused, &ep->paused);
+            }
+            return false;
+        }
+    }
+    frame_end(ep);
+    return true;
+}
+
+/* --------------------------------------------------------------------------------------- frames */
+
+/* What carrying a frame out came to. */
+enum outcome {
+    CARRIED_OUT,
+    NOT_YET, /* it stays where it is */
+    ENDED,   /* the endpoint failed */
+};
+
+static bool range_wraps(const struct tcp_frame *frame)
+{
+    return frame->offset + frame->length < frame->offset;
+}
+
+/* Asks whether an access would be allowed. */
+static enum rdmux_status access_check(struct tcp_ep *ep, const struct tcp_frame *frame,
+                                      uint32_t access)
+{
+    void *addr = NULL;
+    if (range_wraps(frame)) {
+        return RDMUX_OUT_OF_RANGE;
+    }
+    enum rdmux_status status = rdmux_target_enter(&ep->base, frame->key, frame->offset,
+                                                  frame->length, access, &addr);
+    if (status == RDMUX_OK) {
+        rdmux_target_leave(&ep->base);
+    }
+    return status;
+}
+
+/* Takes the receive that a message is for. CARRIED_OUT: *out is it. */
+static enum outcome receive_take(struct tcp_ep *ep, struct rdmux_request **out)
+{
+    if (rdmux_credits_outstanding(&ep->given) == 0) {
+        peer_lies(ep, "tcp: the peer sent a message without a credit");
+        return ENDED;
+    }
+    *out = rdmux_provider_take_receive(&ep->base);
+    if (*out == NULL) {
+        if (ep->srq == NULL) {
+            peer_lies(ep, "tcp: a message came for a receive that is gone");
+            return ENDED;
+        }
+        rdmux_tcp_credit_stall(ep);
+        return NOT_YET;
+    }
+    (void)rdmux_tcp_credit_use(ep);
+    return CARRIED_OUT;
+}
+
+/* SEND and WRITE. */
+static enum outcome carry_payload(struct tcp_ep *ep, const struct tcp_frame *frame, size_t here)
+{
+    struct tcp_incoming *request = &ep->in.request;
+    bool send = frame->kind == TCP_SEND;
+    bool striped = frame->flags & TCP_STRIPED;
+    uint8_t destination = send ? TCP_TO_RECEIVE : TCP_TO_REGION;
+    struct rdmux_request *receive = NULL;
+    if (request->destination != TCP_TO_NOTHING) {
+        peer_lies(ep, "tcp: the peer began a request within another");
+        return ENDED;
+    }
+    uint64_t index = ep->in.requests;
+    /* A short plain write is checked when its bytes are copied, all at once. */
+    if (!send && !ep->in.refused &&
+        (frame->length == 0 || frame->length > here || (frame->flags & TCP_IMM) ||
+         range_wraps(frame))) {
+        enum rdmux_status status = access_check(ep, frame, RDMUX_ACCESS_REMOTE_WRITE);
+        if (status != RDMUX_OK) {
+            rdmux_tcp_refuse(ep, index, status);
+        }
+    }
+    if (ep->in.refused) {
+        destination = TCP_TO_WASTE;
+    } else if (send || (frame->flags & TCP_IMM)) {
+        enum outcome outcome = receive_take(ep, &receive);
+        if (outcome != CARRIED_OUT) {
+            return outcome;
+        }
+    }
+    ep->in.requests++;
+    request->destination = destination;
+    request->kind = frame->kind;
+    request->flags = frame->flags;
+    request->imm = frame->imm;
+    request->receive = receive;
+    request->length = frame->length;
+    request->at = 0;
+    if (!send) {
+        request->offset = frame->offset;
+        memcpy(request->key, frame->key, TCP_KEY_SIZE);
+    }
+    if (send && receive != NULL && frame->length > receive->length) {
+        uint32_t wc_flags = (frame->flags & TCP_IMM) ? RDMUX_WC_HAS_IMM : 0;
+        uint64_t room = receive->length;
+        rdmux_provider_received(&ep->base, receive, RDMUX_LENGTH, RDMUX_WC_RECV, frame->length,
+                                wc_flags, frame->imm);
+        rdmux_tcp_refuse(ep, index, RDMUX_LENGTH);
+        rdmux_tcp_pump(ep);
+        char text[RDMUX_TEXT_MAX];
+        (void)snprintf(text, sizeof(text),
+                       "tcp: a message of %llu bytes came for a receive of %llu bytes",
+                       (unsigned long long)frame->length, (unsigned long long)room);
+        rdmux_tcp_fail(ep, RDMUX_LENGTH, text);
+        return ENDED;
+    }
+    uint64_t payload = rdmux_tcp_frame_payload(frame->length, ep->lane_count, striped);
+    return frame_begin(ep, TCP_PAYLOAD_REQUEST, payload, striped) ? CARRIED_OUT : ENDED;
+}
+
+static enum outcome carry_more(struct tcp_ep *ep, const struct tcp_frame *frame)
+{
+    const struct tcp_incoming *request = &ep->in.request;
+    bool striped = frame->flags & TCP_STRIPED;
+    if (request->destination == TCP_TO_NOTHING ||
+        frame->length !=
+            rdmux_tcp_frame_payload(request->length - request->at, ep->lane_count, striped)) {
+        peer_lies(ep, "tcp: the peer sent more of a request than it announced");
+        return ENDED;
+    }
+    return frame_begin(ep, TCP_PAYLOAD_REQUEST, frame->length, striped) ? CARRIED_OUT : ENDED;
+}
+
+/* READ and the atomics. */
+static enum outcome carry_question(struct tcp_ep *ep, const struct tcp_frame *frame)
+{
+    if (ep->in.request.destination != TCP_TO_NOTHING) {
+        peer_lies(ep, "tcp: the peer began a request within another");
+        return ENDED;
+    }
+    uint64_t index = ep->in.requests++;
+    if (ep->in.refused) {
+        return CARRIED_OUT;
+    }
+    if (ep->out.answers_count >= TCP_ANSWERS) {
+        peer_lies(ep, "tcp: the peer has more reads and atomics under way than was agreed");
+        return ENDED;
+    }
+    enum rdmux_status status;
+    uint64_t old = 0;
+    if (frame->kind == TCP_READ) {
+        status = access_check(ep, frame, RDMUX_ACCESS_REMOTE_READ);
+    } else {
+        uint32_t op = frame->kind == TCP_FETCH_ADD ? RDMUX_OP_FETCH_ADD : RDMUX_OP_COMPARE_SWAP;
+        status = rdmux_target_atomic(&ep->base, frame->key, op, frame->offset, frame->operand,
+                                     frame->kind == TCP_COMPARE_SWAP ? frame->expected : 0, &old);
+    }
+    if (status == RDMUX_DENIED || status == RDMUX_OUT_OF_RANGE) {
+        rdmux_tcp_refuse(ep, index, status);
+        return CARRIED_OUT;
+    }
+    if (status != RDMUX_OK) {
+        peer_lies(ep, "tcp: the peer asked for an atomic that is not aligned");
+        return ENDED;
+    }
+    if (frame->kind == TCP_READ) {
+        struct tcp_answer *answer = rdmux_tcp_answer(ep, TCP_DATA, index);
+        memcpy(answer->key, frame->key, TCP_KEY_SIZE);
+        answer->offset = frame->offset;
+        answer->length = frame->length;
+    } else {
+        ep->counts.executed++;
+        rdmux_tcp_answer(ep, TCP_RESULT, index)->offset = old;
+    }
+    return CARRIED_OUT;
+}
+
+static enum outcome carry_data(struct tcp_ep *ep, const struct tcp_frame *frame)
+{
+    const struct rdmux_request *read = ep->unanswered.first;
+    bool striped = frame->flags & TCP_STRIPED;
+    uint64_t most = striped ? (uint64_t)ep->lane_count * TCP_CHUNK_MAX : TCP_CHUNK_MAX;
+    if (read == NULL || read->op != RDMUX_OP_READ || frame->length > most ||
+        frame->length > read->length - read->provider[TCP_DONE] ||
+        (frame->length == 0 && read->length != 0)) {
+        peer_lies(ep, "tcp: the peer answered a read that was not asked");
+        return ENDED;
+    }
+    return frame_begin(ep, TCP_PAYLOAD_ANSWER, frame->length, striped) ? CARRIED_OUT : ENDED;
+}
+
+static enum outcome carry_result(struct tcp_ep *ep, const struct tcp_frame *frame)
+{
+    struct rdmux_request *atomic = ep->unanswered.first;
+    if (atomic == NULL || atomic->op == RDMUX_OP_READ) {
+        peer_lies(ep, "tcp: the peer answered an atomic that was not asked");
+        return ENDED;
+    }
+    struct iovec iov[PIECES_MAX];
+    const uint8_t *bytes = (const uint8_t *)&frame->operand;
+    int count = rdmux_tcp_pieces(atomic, 0, sizeof(frame->operand), iov);
+    for (int i = 0; i < count; i++) {
+        memcpy(iov[i].iov_base, bytes, iov[i].iov_len);
+        bytes += iov[i].iov_len;
+    }
+    (void)rdmux_tcp_queue_pop(&ep->unanswered);
+    rdmux_provider_done(&ep->base, atomic, RDMUX_OK);
+    rdmux_tcp_came(ep, TCP_WAIT_ANSWER);
+    return CARRIED_OUT;
+}
+
+static enum outcome carry_ack(struct tcp_ep *ep, const struct tcp_frame *frame)
+{
+    if (frame->length > ep->unplaced.count) {
+        peer_lies(ep, "tcp: the peer acknowledged more than was sent");
+        return ENDED;
+    }
+    for (uint64_t i = 0; i < frame->length; i++) {
+        rdmux_provider_done(&ep->base, rdmux_tcp_queue_pop(&ep->unplaced), RDMUX_OK);
+    }
+    return CARRIED_OUT;
+}
+
+static enum outcome carry_nak(struct tcp_ep *ep, const struct tcp_frame *frame)
+{
+    enum rdmux_status status = (enum rdmux_status)frame->length;
+    if ((frame->length != RDMUX_DENIED && frame->length != RDMUX_OUT_OF_RANGE &&
+         frame->length != RDMUX_LENGTH) ||
+        frame->operand >= ep->out.requests) {
+        peer_lies(ep, "tcp: the peer refused a request that was not sent");
+        return ENDED;
+    }
+    struct rdmux_request *request = rdmux_tcp_take_refused(ep, frame->operand);
+    if (request != NULL) {
+        rdmux_provider_done(&ep->base, request, status);
+    }
+    const char *text = "tcp: the peer refused an access: its token was revoked or forged";
+    if (status == RDMUX_OUT_OF_RANGE) {
+        text = "tcp: the peer refused an access beyond its region";
+    } else if (status == RDMUX_LENGTH) {
+        text = "tcp: a message was longer than the peer's receive";
+    }
+    rdmux_tcp_fail(ep, status, text);
+    return ENDED;
+}
+
+/* here: bytes behind the header that are in the buffer. */
+static enum outcome carry_out(struct tcp_ep *ep, const struct tcp_frame *frame, size_t here)
+{
+    switch ((enum tcp_kind)frame->kind) {
+    case TCP_SEND:
+    case TCP_WRITE:
+        return carry_payload(ep, frame, here);
+    case TCP_MORE:
+        return carry_more(ep, frame);
+    case TCP_FLUSH:
+        if (ep->in.request.destination != TCP_TO_NOTHING) {
+            peer_lies(ep, "tcp: the peer began a request within another");
+            return ENDED;
+        }
+        ep->in.requests++;
+        ep->out.acks += ep->in.refused ? 0 : 1;
+        return CARRIED_OUT;
+    case TCP_READ:
+    case TCP_FETCH_ADD:
+    case TCP_COMPARE_SWAP:
+        return carry_question(ep, frame);
+    case TCP_DATA:
+        return carry_data(ep, frame);
+    case TCP_RESULT:
+        return carry_result(ep, frame);
+    case TCP_ACK:
+        return carry_ack(ep, frame);
+    case TCP_CREDIT:
+    case TCP_PING:
+        return CARRIED_OUT;
+    case TCP_ASK:
+        rdmux_tcp_credit_asked(ep);
+        return CARRIED_OUT;
+    case TCP_RECALL:
+        ep->out.give_back = true;
+        return CARRIED_OUT;
+    case TCP_RETURN:
+        if (!rdmux_tcp_credit_returned(ep, frame->length)) {
+            peer_lies(ep, "tcp: the peer returned credits that it never had");
+            return ENDED;
+        }
+        return CARRIED_OUT;
+    case TCP_NAK:
+        return carry_nak(ep, frame);
+    }
+    return ENDED;
+}
+
+/* -------------------------------------------------------------------------------------- parsing */
+
+/* Carries out the frame at `in`, of size bytes. Returns the bytes of its header, or 0: not
+ * whole, not now, or the end. */
+static size_t parse_frame(struct tcp_ep *ep, const uint8_t *in, size_t size)
+{
+    struct tcp_frame frame;
+    size_t used = 0;
+    enum rdmux_status status = rdmux_tcp_frame_decode(in, size, &frame, &used);
+    if (status == RDMUX_AGAIN) {
+        return 0;
+    }
+    if (status != RDMUX_OK) {
+        peer_lies(ep, "tcp: the peer sent a frame that does not exist");
+        return 0;
+    }
+    if (carry_out(ep, &frame, size - used) != CARRIED_OUT) {
+        return 0;
+    }
+    uint64_t credits = frame.credits + (frame.kind == TCP_CREDIT ? frame.length : 0);
+    if (credits > 0) {
+        if (!rdmux_credits_add(&ep->held, credits)) {
+            peer_lies(ep, "tcp: the peer granted more credits than there can be");
+            return 0;
+        }
+        ep->asked = false;
+        rdmux_tcp_came(ep, TCP_WAIT_CREDIT);
+    }
+    return used;
+}
+
+/* The same for a frame of the control channel; all of it is used. */
+static size_t parse_control(struct tcp_ep *ep, const uint8_t *in, size_t size)
+{
+    size_t frame_size = 0;
+    if (!ep->shared) {
+        peer_lies(ep, "tcp: the peer sent a control frame on a data socket");
+        return 0;
+    }
+    enum rdmux_status status = rdmux_tcp_control_size(in, size, &frame_size);
+    if (status == RDMUX_AGAIN) {
+        return 0;
+    }
+    if (status != RDMUX_OK) {
+        peer_lies(ep, "tcp: the peer sent a control frame that is too long");
+        return 0;
+    }
+    if (size < frame_size) {
+        ep->in.stash_need = (uint32_t)frame_size;
+        return 0;
+    }
+    rdmux_provider_control_received(&ep->base, in, frame_size);
+    return frame_size;
+}
+
+/* Works through size bytes; returns how many were used. *did counts frames. */
+static size_t parse(struct tcp_ep *ep, const uint8_t *bytes, size_t size, size_t *did)
+{
+    size_t at = 0;
+    while (at < size && ep->state == TCP_CONNECTED && !ep->in.paused) {
+        if (ep->in.payload != TCP_PAYLOAD_NONE) {
+            uint64_t left = ep->lane0.in_end - ep->lane0.in_at;
+            size_t here = left < size - at ? (size_t)left : size - at;
+            payload_copy(ep, bytes + at, here);
+            at += here;
+            if (here == left) {
+                (void)share_end(ep);
+            }
+            continue;
+        }
+        size_t used = bytes[at] < TCP_MARK ? parse_control(ep, bytes + at, size - at)
+                                           : parse_frame(ep, bytes + at, size - at);
+        if (used == 0) {
+            break;
+        }
+        at += used;
+        (*did)++;
+        if (ep->in.payload != TCP_PAYLOAD_NONE && ep->lane0.in_at == ep->lane0.in_end) {
+            (void)share_end(ep); /* all of the payload is on the other sockets */
+        }
+    }
+    return at;
+}
+
+/* Keeps what parse() left: a part of a header in the endpoint, anything else in a pooled buffer. */
+static void keep(struct tcp_ep *ep, const uint8_t *bytes, size_t size)
+{
+    struct tcp_in *in = &ep->in;
+    if (size == 0 || ep->state != TCP_CONNECTED) {
+        return;
+    }
+    if (!in->paused && in->stash_need == 0) {
+        memcpy(in->head, bytes, size);
+        in->held = (uint8_t)size;
+        return;
+    }
+    if (in->stash == NULL) {
+        in->stash = rdmux_tcp_pool_get(&rdmux_tcp_cq_of(ep)->pool);
+    }
+    memmove(in->stash, bytes, size);
+    in->stash_at = 0;
+    in->stash_end = (uint32_t)size;
+}
+
+static void stash_release(struct tcp_ep *ep)
+{
+    rdmux_tcp_pool_put(&rdmux_tcp_cq_of(ep)->pool, ep->in.stash);
+    ep->in.stash = NULL;
+    ep->in.stash_at = 0;
+    ep->in.stash_end = 0;
+    ep->in.stash_need = 0;
+}
+
+/* Parses the stash; what is left stays in it, or in head. */
+static size_t stash_parse(struct tcp_ep *ep)
+{
+    struct tcp_in *in = &ep->in;
+    size_t did = 0;
+    size_t size = in->stash_end - in->stash_at;
+    const uint8_t *bytes = in->stash + in->stash_at;
+    in->stash_need = 0;
+    size_t used = parse(ep, bytes, size, &did);
+    size_t left = size - used;
+    if (ep->state != TCP_CONNECTED) {
+        return did + 1; /* rdmux_tcp_in_finish() gives the buffer back */
+    }
+    if (left > 0 && (in->paused || in->stash_need > 0)) {
+        memmove(in->stash, bytes + used, left);
+        in->stash_at = 0;
+        in->stash_end = (uint32_t)left;
+        return did;
+    }
+    if (left > 0) {
+        memcpy(in->head, bytes + used, left);
+        in->held = (uint8_t)left;
+    }
+    stash_release(ep);
+    return did;
+}
+
+/* -------------------------------------------------------------------------------------- reading */
+
+/* One system call. Returns bytes, 0: nothing there or the end. *more: there may be more. */
+static size_t read_once(struct tcp_ep *ep, size_t *did, bool *more)
+{
+    struct tcp_in *in = &ep->in;
+    struct tcp_lane *lane = &ep->lane0;
+    uint8_t *scratch = rdmux_tcp_cq_of(ep)->scratch;
+    struct iovec iov[PIECES_MAX];
+    int count = 0;
+    bool entered = false;
+    size_t held = in->held;
+    uint64_t direct = 0;
+    uint64_t left = in->payload != TCP_PAYLOAD_NONE ? lane->in_end - lane->in_at : 0;
+    size_t room = in->bulk ? TCP_AHEAD : TCP_SCRATCH_SIZE;
+    uint8_t *to = scratch;
+    if (in->stash_need > 0) {
+        to = in->stash + in->stash_end;
+        room = in->stash_need - in->stash_end;
+        held = 0;
+    } else if (left >= TCP_DIRECT_MIN) {
+        direct = left;
+        entered = destination_open(ep, lane->in_at, direct, iov, &count);
+        if (count == 0) { /* to waste */
+            direct = direct < TCP_SCRATCH_SIZE ? direct : TCP_SCRATCH_SIZE;
+            iov[count++] = (struct iovec){ scratch, (size_t)direct };
+            room = 0;
+        }
+    } else if (in->bulk) {
+        room += (size_t)left;
+    }
+    size_t asked = (size_t)direct + room;
+    ssize_t got;
+    ep->base.system_calls++;
+    if (direct == 0) {
+        memcpy(scratch, in->head, held);
+        got = recv(lane->fd, to + held, room, MSG_DONTWAIT);
+    } else {
+        if (room > 0) {
+            iov[count++] = (struct iovec){ scratch, room };
+        }
+        struct msghdr message = { .msg_iov = iov, .msg_iovlen = (size_t)count };
+        got = recvmsg(lane->fd, &message, MSG_DONTWAIT);
+    }
+    int error = got < 0 ? errno : 0;
+    if (entered) {
+        rdmux_target_leave(&ep->base);
+    }
+    if (got <= 0) {
+        if (got == 0 || (error != EAGAIN && error != EWOULDBLOCK && error != EINTR)) {
+            socket_ended(ep, error);
+            *did += 1;
+        }
+        *more = error == EINTR;
+        return 0;
+    }
+    *more = (size_t)got == asked;
+    *did += 1;
+    if (in->stash_need > 0) {
+        in->stash_end += (uint32_t)got;
+        if (in->stash_end == in->stash_need) {
+            *did += stash_parse(ep);
+        }
+        return (size_t)got;
+    }
+    size_t here = (size_t)got;
+    if (direct > 0) {
+        uint64_t placed = (uint64_t)got < direct ? (uint64_t)got : direct;
+        lane->in_at += placed;
+        here -= (size_t)placed;
+        if (lane->in_at == lane->in_end) {
+            (void)share_end(ep);
+        }
+    } else {
+        here += held;
+        in->held = 0;
+    }
+    size_t used = parse(ep, scratch, here, did);
+    keep(ep, scratch + used, here - used);
+    return (size_t)got;
+}
+
+/* Ends a pause whose cause is gone. */
+static void unpause(struct tcp_ep *ep)
+{
+    ep->in.paused = false;
+    tcp_link_remove(&ep->paused);
+    /* What arm did; without it these are no system calls. */
+    (void)rdmux_tcp_watch(&ep->lane0, ep->lane0.events | EPOLLIN | EPOLLRDHUP);
+    for (uint32_t i = 1; i < ep->lane_count; i++) {
+        struct tcp_lane *lane = rdmux_tcp_lane(ep, i);
+        (void)rdmux_tcp_watch(lane, lane->events & ~(uint32_t)EPOLLIN);
+    }
+}
+
+size_t rdmux_tcp_resume(struct tcp_ep *ep)
+{
+    size_t did = 0;
+    if (ep->in.paused && ep->in.payload != TCP_PAYLOAD_NONE) {
+        did += shares_read(ep) > 0;
+        if (ep->state != TCP_CONNECTED) {
+            return did + 1;
+        }
+        if (rdmux_tcp_shares_missing(ep)) {
+            rdmux_tcp_attend(ep);
+            return did;
+        }
+        unpause(ep);
+        frame_end(ep);
+        did++;
+    } else if (ep->in.paused) {
+        if (rdmux_provider_receives(&ep->base) == 0) {
+            return 0;
+        }
+        tcp_link_remove(&ep->stalled);
+        unpause(ep);
+    }
+    if (ep->in.stash != NULL && ep->in.stash_need == 0) {
+        did += stash_parse(ep);
+    }
+    return did;
+}
+
+size_t rdmux_tcp_read(struct tcp_ep *ep, size_t budget)
+{
+    size_t did = 0;
+    uint64_t moved = 0;
+    bool more = true;
+    if (ep->in.paused) {
+        did += rdmux_tcp_resume(ep);
+    }
+    while (more && ep->state == TCP_CONNECTED && !ep->in.paused) {
+        size_t got = read_once(ep, &did, &more);
+        moved += got;
+        if (ep->lane_count > 1 && ep->in.payload != TCP_PAYLOAD_NONE &&
+            ep->state == TCP_CONNECTED && !ep->in.paused) {
+            moved += shares_read(ep); /* else they fill up while socket 0 is read */
+        }
+        if (did >= budget || moved >= TCP_VISIT) {
+            break;
+        }
+    }
+    if (did > 0 && rdmux_tcp_owes(ep)) {
+        rdmux_tcp_pump(ep);
+    }
+    return did;
+}
+
+void rdmux_tcp_in_finish(struct tcp_ep *ep)
+{
+    if (ep->in.stash != NULL) {
+        stash_release(ep);
+    }
+    ep->in.held = 0;
+    ep->in.paused = false;
+    ep->in.payload = TCP_PAYLOAD_NONE;
+    ep->in.request.destination = TCP_TO_NOTHING;
+}

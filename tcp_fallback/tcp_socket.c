@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Options of data sockets, and what epoll is told about them. */
+#include "tcp_fallback/tcp_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+/* In the order of tcp_ep.options. */
+enum option {
+    OPTION_NODELAY,
+    OPTION_KEEPALIVE,
+    OPTION_KEEPIDLE,
+    OPTION_KEEPINTVL,
+    OPTION_KEEPCNT,
+    OPTION_USER_TIMEOUT,
+    OPTION_TOS,
+    OPTION_TCLASS,
+};
+
+static const struct {
+    int level;
+    int name;
+} options[TCP_OPTIONS] = {
+    [OPTION_NODELAY] = { IPPROTO_TCP, TCP_NODELAY },
+    [OPTION_KEEPALIVE] = { SOL_SOCKET, SO_KEEPALIVE },
+    [OPTION_KEEPIDLE] = { IPPROTO_TCP, TCP_KEEPIDLE },
+    [OPTION_KEEPINTVL] = { IPPROTO_TCP, TCP_KEEPINTVL },
+    [OPTION_KEEPCNT] = { IPPROTO_TCP, TCP_KEEPCNT },
+    [OPTION_USER_TIMEOUT] = { IPPROTO_TCP, TCP_USER_TIMEOUT },
+    [OPTION_TOS] = { IPPROTO_IP, IP_TOS },
+    [OPTION_TCLASS] = { IPPROTO_IPV6, IPV6_TCLASS },
+};
+
+/* Sets one option; a shared socket's value is noted before. AF_UNIX has none of them, which is
+ * fine. */
+static void option_set(struct tcp_ep *ep, int fd, enum option which, uint32_t value)
+{
+    int level = options[which].level;
+    int name = options[which].name;
+    if (ep->shared) {
+        socklen_t size = sizeof(ep->options[which]);
+        if (getsockopt(fd, level, name, &ep->options[which], &size) != 0) {
+            return;
+        }
+        ep->options_set |= 1U << which;
+    }
+    int number = value > INT32_MAX ? INT32_MAX : (int)value;
+    (void)setsockopt(fd, level, name, &number, sizeof(number));
+}
+
+void rdmux_tcp_socket_setup(struct tcp_ep *ep, int fd)
+{
+    const struct rdmux_provider_ep_attr *attr = ep->attr;
+    const struct tcp_domain *domain = (const struct tcp_domain *)rdmux_tcp_cq_of(ep)->base.domain;
+    struct sockaddr_storage address = { 0 };
+    socklen_t size = sizeof(address);
+    if (!ep->shared) {
+        (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+        int flags = fcntl(fd, F_GETFL);
+        (void)fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+    }
+    if (getsockname(fd, (struct sockaddr *)&address, &size) != 0 ||
+        (address.ss_family != AF_INET && address.ss_family != AF_INET6)) {
+        return;
+    }
+    option_set(ep, fd, OPTION_NODELAY, 1);
+    /* The kernel keeps the two ECN bits of a TCP socket to itself and sets them when both hosts
+     * agreed on ECN (net.ipv4.tcp_ecn). */
+    uint32_t traffic_class = (attr->dscp & 0x3f) << 2 | (attr->ecn & 3);
+    option_set(ep, fd, OPTION_TOS, traffic_class);
+    if (address.ss_family == AF_INET6) {
+        option_set(ep, fd, OPTION_TCLASS, traffic_class);
+    }
+    if (attr->liveness_ms != RDMUX_NEVER && attr->liveness_ms > 0) {
+        uint32_t idle_s = attr->liveness_ms / 4000;
+        idle_s = idle_s < 1 ? 1 : idle_s;
+        option_set(ep, fd, OPTION_KEEPALIVE, 1);
+        option_set(ep, fd, OPTION_KEEPIDLE, idle_s);
+        option_set(ep, fd, OPTION_KEEPINTVL, idle_s);
+        option_set(ep, fd, OPTION_KEEPCNT, 3);
+        option_set(ep, fd, OPTION_USER_TIMEOUT, attr->liveness_ms);
+    }
+    if (domain->dctcp && !ep->shared && attr->ecn != 0) {
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "dctcp", strlen("dctcp"));
+    }
+}
+
+void rdmux_tcp_socket_restore(struct tcp_ep *ep, int fd)
+{
+    for (uint32_t i = 0; i < TCP_OPTIONS; i++) {
+        if (ep->options_set & 1U << i) {
+            (void)setsockopt(fd, options[i].level, options[i].name, &ep->options[i],
+                             sizeof(ep->options[i]));
+        }
+    }
+    ep->options_set = 0;
+}
+
+enum rdmux_status rdmux_tcp_watch(struct tcp_lane *lane, uint32_t events)
+{
+    struct tcp_cq *cq = rdmux_tcp_cq_of(lane->ep);
+    if (lane->watched && lane->events == events) {
+        return RDMUX_OK;
+    }
+    struct epoll_event event = { .events = events, .data.ptr = lane };
+    int op = lane->watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+    lane->ep->base.system_calls++;
+    if (epoll_ctl(cq->epoll, op, lane->fd, &event) != 0) {
+        char text[RDMUX_TEXT_MAX];
+        rdmux_tcp_error_text(text, sizeof(text), "tcp: epoll does not take the data socket", errno);
+        rdmux_provider_error("%s", text);
+        return errno == ENOMEM || errno == ENOSPC ? RDMUX_NO_MEMORY : RDMUX_IO;
+    }
+    cq->watched += lane->watched ? 0 : 1;
+    lane->watched = true;
+    lane->events = events;
+    return RDMUX_OK;
+}
+
+void rdmux_tcp_unwatch(struct tcp_lane *lane)
+{
+    struct tcp_cq *cq = rdmux_tcp_cq_of(lane->ep);
+    if (lane->watched) {
+        (void)epoll_ctl(cq->epoll, EPOLL_CTL_DEL, lane->fd, NULL);
+        lane->ep->base.system_calls++;
+        lane->watched = false;
+        lane->events = 0;
+        cq->watched--;
+    }
+}
+
+void rdmux_tcp_error_text(char *out, size_t size, const char *text, int error)
+{
+    const char *remedy = "";
+    if (error == EMFILE) {
+        remedy = "; raise the process's limit on descriptors (ulimit -n)";
+    } else if (error == ENFILE) {
+        remedy = "; raise the system's limit on descriptors (fs.file-max)";
+    } else if (error == ENOSPC) {
+        remedy = "; raise fs.epoll.max_user_watches";
+    } else if (error == EADDRNOTAVAIL) {
+        remedy = "; no local port is free (net.ipv4.ip_local_port_range)";
+    } else if (error == ETIMEDOUT) {
+        remedy = "; the peer's host did not answer within the liveness time";
+    } else if (error == ECONNREFUSED) {
+        remedy = "; nobody listens there, or a firewall refuses";
+    }
+    const char *words = strerrordesc_np(error);
+    (void)snprintf(out, size, "%s: %s%s", text, words != NULL ? words : "unknown error", remedy);
+}

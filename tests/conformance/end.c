@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* How endpoints end by the will of their program: shutdown and close. */
+#include "harness.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { MIB = 1 << 20 };
+
+/* ------------------------------------------------------------------------------ shutdown */
+
+enum { SENDS = 40, SEND_SIZE = 9000, WRITES = 10, WRITE_SIZE = 100000 };
+
+static void post_before_the_end(struct side *side, struct region *source,
+                                struct rdmux_remote *remote)
+{
+    pattern_fill(source->addr, source->length, side->seed, 0);
+    for (uint64_t i = 0; i < WRITES; i++) {
+        EXPECT_OK(rdmux_write(side->ep, source->addr + i * WRITE_SIZE, WRITE_SIZE, source->mr,
+                              remote, i * WRITE_SIZE, CTX(100 + i), RDMUX_UNSIGNALED));
+    }
+    for (uint64_t i = 0; i < SENDS; i++) {
+        EXPECT_OK(
+            rdmux_send(side->ep, source->addr + i * SEND_SIZE, SEND_SIZE, source->mr, CTX(i), 0));
+    }
+}
+
+static void shutdown_initiator_with(struct side *side, bool waits)
+{
+    uint8_t byte = 0;
+    side_open_pair(side, NULL);
+    struct region source = region_make(side, MEMORY_REGISTERED, (size_t)WRITES * WRITE_SIZE, 0);
+    struct rdmux_remote *remote = take_remote(side, side->ep);
+    EXPECT_OK(rdmux_recv(side->ep, &byte, 1, NULL, CTX(500)));
+    post_before_the_end(side, &source, remote);
+    if (waits) {
+        EXPECT_OK(rdmux_ep_shutdown(side->ep, side->patient_ms));
+    } else {
+        EXPECT_STATUS(rdmux_ep_shutdown(side->ep, 0), RDMUX_IN_PROGRESS);
+    }
+    for (uint64_t i = 0; i < SENDS; i++) {
+        (void)WAIT(&side->queue, RDMUX_WC_SEND, CTX(i));
+    }
+    (void)WAIT_STATUS(&side->queue, RDMUX_WC_RECV, CTX(500), RDMUX_FLUSHED);
+    if (!waits) {
+        (void)WAIT(&side->queue, RDMUX_WC_DISCONNECTED, NULL);
+    }
+    BARRIER(side);
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+    EXPECT_OK(rdmux_ep_info(side->ep, &info));
+    EXPECT_EQUAL(info.state, RDMUX_EP_ENDED);
+    EXPECT_EQUAL(info.status, RDMUX_OK);
+    enum rdmux_status status = rdmux_send(side->ep, "x", 1, NULL, CTX(1), 0);
+    EXPECT(status != RDMUX_OK && status != RDMUX_AGAIN, "a send after shutdown gave %s",
+           rdmux_status_name(status));
+    BARRIER(side);
+    side_finish(side); /* and no DISCONNECTED after a shutdown that waited */
+}
+
+static void shutdown_initiator(struct side *side)
+{
+    shutdown_initiator_with(side, true);
+}
+
+static void shutdown_event_initiator(struct side *side)
+{
+    shutdown_initiator_with(side, false);
+}
+
+static void shutdown_target(struct side *side)
+{
+    side_open_pair(side, NULL);
+    struct region sink = region_make(side, MEMORY_REGISTERED, (size_t)SENDS * SEND_SIZE,
+                                     ACCESS_SINK);
+    struct region region = region_make(side, MEMORY_ALLOCATED, (size_t)WRITES * WRITE_SIZE,
+                                       RDMUX_ACCESS_REMOTE_WRITE);
+    for (uint64_t i = 0; i < SENDS + 2; i++) {
+        uint64_t slot = i % SENDS;
+        EXPECT_OK(rdmux_recv(side->ep, sink.addr + slot * SEND_SIZE, SEND_SIZE, sink.mr, CTX(i)));
+    }
+    give_token(side, &region);
+    BARRIER(side); /* it has ended there; nothing was polled here since */
+    for (uint64_t i = 0; i < SENDS; i++) {
+        struct rdmux_wc wc = NEXT(&side->queue);
+        EXPECT(wc.opcode == RDMUX_WC_RECV && wc.status == RDMUX_OK && CTX_NUMBER(wc.context) == i,
+               "message %" PRIu64 ": %s", i, wc_text(&wc));
+        EXPECT_PATTERN_FROM(sink.addr + i * SEND_SIZE, SEND_SIZE, side->seed, i * SEND_SIZE);
+    }
+    EXPECT_PATTERN(region.addr, region.length, side->seed);
+    for (uint64_t i = SENDS; i < SENDS + 2; i++) {
+        struct rdmux_wc wc = NEXT(&side->queue);
+        EXPECT(wc.opcode == RDMUX_WC_RECV && wc.status == RDMUX_FLUSHED &&
+                   CTX_NUMBER(wc.context) == i,
+               "a receive nobody used: %s", wc_text(&wc));
+    }
+    struct rdmux_wc wc = NEXT(&side->queue);
+    EXPECT(wc.opcode == RDMUX_WC_DISCONNECTED && wc.status == RDMUX_OK && wc.ep == side->ep,
+           "got %s", wc_text(&wc));
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+    EXPECT_OK(rdmux_ep_info(side->ep, &info));
+    EXPECT_EQUAL(info.state, RDMUX_EP_ENDED);
+    EXPECT_EQUAL(info.status, RDMUX_OK);
+    BARRIER(side);
+    side_finish(side);
+}
+
+/* The peer never posts a receive, so not all can be placed. */
+static void stuck_initiator(struct side *side)
+{
+    side_open_pair(side, NULL);
+    for (uint64_t i = 0; i < 5; i++) {
+        EXPECT_OK(rdmux_send(side->ep, "stuck", 5, NULL, CTX(i), 0));
+    }
+    uint64_t start = now_ns();
+    EXPECT_STATUS(rdmux_ep_shutdown(side->ep, 200), RDMUX_TIMED_OUT);
+    uint64_t took = ms_since(start);
+    EXPECT(took >= 199 && took <= 200 + 300 * side->patience,
+           "a shutdown of 200 ms took %" PRIu64 " ms", took);
+    for (uint64_t i = 0; i < 5; i++) {
+        struct rdmux_wc wc = NEXT(&side->queue);
+        EXPECT(wc.opcode == RDMUX_WC_SEND && CTX_NUMBER(wc.context) == i, "got %s", wc_text(&wc));
+    }
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+    EXPECT_OK(rdmux_ep_info(side->ep, &info));
+    EXPECT_EQUAL(info.state, RDMUX_EP_ENDED);
+    EXPECT_EQUAL(info.status, RDMUX_PEER_GONE);
+    BARRIER(side);
+    while (queue_poll(&side->queue) > 0) {
+        struct rdmux_wc wc = NEXT(&side->queue);
+        EXPECT(wc.opcode == RDMUX_WC_DISCONNECTED && wc.status == RDMUX_PEER_GONE, "got %s",
+               wc_text(&wc));
+    }
+    side_finish(side);
+}
+
+static void stuck_target(struct side *side)
+{
+    side_open_pair(side, NULL);
+    struct rdmux_wc wc = WAIT_STATUS(&side->queue, RDMUX_WC_DISCONNECTED, NULL, RDMUX_PEER_GONE);
+    EXPECT(wc.ep == side->ep, "another endpoint");
+    BARRIER(side);
+    side_finish(side);
+}
+
+/* Both at the same time. Whoever is a little later may find that the endpoint has ended already; in any case the end is an
+ * orderly one for both. */
+static void both(struct side *side)
+{
+    uint8_t bytes[8];
+    side_open(side, NULL);
+    side_meet(side);
+    for (unsigned round = 0; round < 10; round++) {
+        struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+        struct rdmux_ep *ep = side_pair(side, NULL);
+        EXPECT_OK(rdmux_recv(ep, bytes, sizeof(bytes), NULL, CTX(1)));
+        EXPECT_OK(rdmux_send(ep, "last", 4, NULL, CTX(2), RDMUX_UNSIGNALED));
+        EXPECT_EQUAL(WAIT(&side->queue, RDMUX_WC_RECV, CTX(1)).length, 4);
+        BARRIER(side);
+        enum rdmux_status status = rdmux_ep_shutdown(ep, side->patient_ms);
+        EXPECT(status == RDMUX_OK || status == RDMUX_INVALID, "shutdown gave %s: %s",
+               rdmux_status_name(status), rdmux_last_error());
+        if (status == RDMUX_INVALID) {
+            (void)WAIT(&side->queue, RDMUX_WC_DISCONNECTED, NULL);
+        }
+        EXPECT_OK(rdmux_ep_info(ep, &info));
+        EXPECT_EQUAL(info.state, RDMUX_EP_ENDED);
+        EXPECT_EQUAL(info.status, RDMUX_OK);
+        BARRIER(side);
+        while (queue_poll(&side->queue) > 0) {
+            struct rdmux_wc wc = NEXT(&side->queue);
+            EXPECT(status == RDMUX_OK && wc.opcode == RDMUX_WC_DISCONNECTED && wc.status == RDMUX_OK,
+                   "got %s", wc_text(&wc));
+            status = RDMUX_INVALID; /* no second one */
+        }
+        side_close_ep(side, ep);
+    }
+    side_finish(side);
+}
+
+/* ------------------------------------------------------------------------------ close */
+
+enum { FLIGHT = 100, FLIGHT_SIZE = 60000 };
+
+/* 100 requests are on the way, none of them can finish, and their memory is unmapped right after close. */
+static void flight_initiator(struct side *side)
+{
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    attr.send_depth = FLIGHT;
+    attr.recv_depth = FLIGHT;
+    side_open_pair(side, &attr);
+    struct rdmux_ep *other = side_pair(side, NULL);
+    for (unsigned round = 0; round < 4; round++) {
+        struct rdmux_ep *ep = round == 0 ? side->ep : side_pair(side, &attr);
+        struct rdmux_remote *remote = take_remote(side, ep);
+        size_t length = (size_t)FLIGHT * FLIGHT_SIZE;
+        uint8_t *bytes = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                              0);
+        EXPECT(bytes != MAP_FAILED, "mmap: %s", strerror(errno));
+        for (uint64_t i = 0; i < FLIGHT; i++) {
+            uint8_t *piece = bytes + i * FLIGHT_SIZE;
+            EXPECT_OK(rdmux_recv(ep, piece, 64, NULL, CTX(i)));
+            if (i % 3 == 0) {
+                EXPECT_OK(rdmux_read(ep, piece, FLIGHT_SIZE, NULL, remote, 0, CTX(i), 0));
+            } else if (i % 3 == 1) {
+                EXPECT_OK(
+                    rdmux_write(ep, piece, FLIGHT_SIZE, NULL, remote, 0, CTX(i), RDMUX_UNSIGNALED));
+            } else {
+                EXPECT_OK(rdmux_send(ep, piece, FLIGHT_SIZE, NULL, CTX(i), 0));
+            }
+        }
+        if (round % 2 == 1) {
+            (void)queue_poll(&side->queue);
+        }
+        side_close_ep(side, ep);
+        EXPECT(munmap(bytes, length) == 0, "munmap: %s", strerror(errno));
+        /* What was polled before close is the program's; after it nothing names the endpoint. */
+        while (side->queue.kept_count > 0) {
+            (void)NEXT(&side->queue);
+        }
+        exercise(side, &side->queue, other);
+        EXPECT_QUIET(&side->queue);
+        BARRIER(side);
+    }
+    side_finish(side);
+}
+
+static void flight_target(struct side *side)
+{
+    side_open_pair(side, NULL);
+    struct rdmux_ep *other = side_pair(side, NULL);
+    for (unsigned round = 0; round < 4; round++) {
+        struct rdmux_ep *ep = round == 0 ? side->ep : side_pair(side, NULL);
+        struct region region = region_make(side, MEMORY_ALLOCATED, MIB, ACCESS_ALL);
+        give_token(side, &region);
+        exercise(side, &side->queue, other);
+        (void)WAIT_OF(&side->queue, ep, RDMUX_WC_DISCONNECTED, NULL, RDMUX_PEER_GONE);
+        BARRIER(side);
+        side_close_ep(side, ep);
+        region_free(side, &region);
+    }
+    side_finish(side);
+}
+
+/* Messages that were there when the peer closed without shutdown are delivered, then the end is told. */
+static void abrupt_initiator(struct side *side)
+{
+    side_open_pair(side, NULL);
+    for (uint64_t i = 0; i < 20; i++) {
+        (void)POST_AND_WAIT(&side->queue, rdmux_send(side->ep, &i, 8, NULL, CTX(i), RDMUX_PLACED),
+                            RDMUX_WC_SEND, CTX(i));
+    }
+    side_close_ep(side, side->ep);
+    BARRIER(side);
+    side_finish(side);
+}
+
+static void abrupt_target(struct side *side)
+{
+    uint64_t words[25];
+    side_open_pair(side, NULL);
+    for (uint64_t i = 0; i < COUNT_OF(words); i++) {
+        EXPECT_OK(rdmux_recv(side->ep, &words[i], 8, NULL, CTX(i)));
+    }
+    BARRIER(side); /* it is closed there; nothing was polled here since */
+    for (uint64_t i = 0; i < COUNT_OF(words); i++) {
+        struct rdmux_wc wc = NEXT(&side->queue);
+        enum rdmux_status expected = i < 20 ? RDMUX_OK : RDMUX_FLUSHED;
+        bool cause = i == 20 && wc.status == RDMUX_PEER_GONE;
+        EXPECT(wc.opcode == RDMUX_WC_RECV && CTX_NUMBER(wc.context) == i &&
+                   (wc.status == (uint32_t)expected || cause),
+               "receive %" PRIu64 ": %s", i, wc_text(&wc));
+        EXPECT(i >= 20 || words[i] == i, "message %" PRIu64 " says %" PRIu64, i, words[i]);
+    }
+    struct rdmux_wc wc = NEXT(&side->queue);
+    EXPECT(wc.opcode == RDMUX_WC_DISCONNECTED && wc.status == RDMUX_PEER_GONE, "got %s",
+           wc_text(&wc));
+    side_finish(side);
+}
+
+/* ------------------------------------------------------------------------------ the handle after close */
+
+static void handle_initiator(struct side *side)
+{
+    static int mine;
+    static int first_user;
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+    struct rdmux_wc wc[16];
+    uint64_t word = 0;
+    attr.user = &first_user;
+    side_open_pair(side, &attr);
+    struct rdmux_ep *ep = side->ep;
+    struct rdmux_remote *remote = take_remote(side, ep);
+    EXPECT(rdmux_ep_user(ep) == &first_user, "the pointer of the attributes is not there");
+    EXPECT_OK(rdmux_ep_set_user(ep, &mine));
+    EXPECT(rdmux_ep_user(ep) == &mine, "the pointer that was set is not there");
+
+    /* Several entries of one poll; the program closes the endpoint at the first and still knows whose the others are. */
+    for (uint64_t i = 0; i < 4; i++) {
+        EXPECT_OK(rdmux_read(ep, &word, 8, NULL, remote, 0, CTX(i), 0));
+    }
+    size_t count = 0;
+    while (count == 0) {
+        count = rdmux_cq_poll(side->queue.cq, wc, COUNT_OF(wc));
+        EXPECT(!time_is_up(), "no completion came");
+    }
+    side_close_ep(side, ep);
+    for (size_t i = 0; i < count; i++) {
+        EXPECT(wc[i].ep == ep && rdmux_ep_user(wc[i].ep) == &mine,
+               "after close its pointer is gone");
+    }
+    EXPECT_STATUS(rdmux_send(ep, "x", 1, NULL, NULL, 0), RDMUX_INVALID);
+    EXPECT_STATUS(rdmux_recv(ep, &word, 1, NULL, NULL), RDMUX_INVALID);
+    EXPECT_STATUS(rdmux_ep_info(ep, &info), RDMUX_INVALID);
+    EXPECT_STATUS(rdmux_ep_shutdown(ep, 0), RDMUX_INVALID);
+    EXPECT(rdmux_ep_user(ep) == &mine, "after close its pointer is gone");
+    BARRIER(side);
+    EXPECT_OK(rdmux_ep_close(NULL));
+    EXPECT(rdmux_ep_user(NULL) == NULL, "no endpoint has a pointer");
+    side_finish(side);
+}
+
+static void handle_target(struct side *side)
+{
+    side_open_pair(side, NULL);
+    struct region region = region_make(side, MEMORY_ALLOCATED, 8, ACCESS_ALL);
+    give_token(side, &region);
+    BARRIER(side);
+    (void)WAIT_STATUS(&side->queue, RDMUX_WC_DISCONNECTED, NULL, RDMUX_PEER_GONE);
+    side_finish(side);
+}
+
+/* ------------------------------------------------------------------------------ close is quick and leaves nothing */
+
+enum { CYCLES = 60, CYCLES_QUICK = 25 };
+
+static int by_value(const void *a, const void *b)
+{
+    const uint64_t *left = a;
+    const uint64_t *right = b;
+    return *left < *right ? -1 : *left > *right;
+}
+
+static size_t lines_of(const char *path)
+{
+    FILE *file = fopen(path, "r");
+    size_t lines = 0;
+    EXPECT(file != NULL, "%s: %s", path, strerror(errno));
+    for (int c = getc(file); c != EOF; c = getc(file)) {
+        lines += c == '\n';
+    }
+    (void)fclose(file);
+    return lines;
+}
+
+static size_t entries_of(const char *path)
+{
+    DIR *folder = opendir(path);
+    size_t entries = 0;
+    EXPECT(folder != NULL, "%s: %s", path, strerror(errno));
+    while (readdir(folder) != NULL) {
+        entries++;
+    }
+    (void)closedir(folder);
+    return entries;
+}
+
+/* Device objects may go a little later than close returns; they are gone after some time, with no further call. */
+static void expect_back_to(struct side *side, size_t descriptors, size_t mappings)
+{
+    uint64_t start = now_ns();
+    for (;;) {
+        size_t now_descriptors = entries_of("/proc/self/fd");
+        size_t now_mappings = lines_of("/proc/self/maps");
+        if (now_descriptors <= descriptors && now_mappings <= mappings + 8) {
+            return;
+        }
+        EXPECT(ms_since(start) < 2000 * side->patience,
+               "%zu descriptors and %zu mappings have become %zu and %zu", descriptors, mappings,
+               now_descriptors, now_mappings);
+        sleep_ms(5);
+    }
+}
+
+static void cycle_of(struct side *side)
+{
+    uint64_t took[CYCLES];
+    size_t descriptors = 0;
+    size_t mappings = 0;
+    size_t cycles = side->quick ? CYCLES_QUICK : CYCLES;
+    side_open(side, NULL);
+    side_meet(side);
+    for (size_t i = 0; i < cycles; i++) {
+        struct rdmux_ep *ep = side_pair(side, NULL);
+        exercise(side, &side->queue, ep);
+        BARRIER(side);
+        uint64_t start = now_ns();
+        side_close_ep(side, ep);
+        took[i] = now_ns() - start;
+        while (queue_poll(&side->queue) > 0) {
+            struct rdmux_wc wc = NEXT(&side->queue);
+            FAIL("after close came %s", wc_text(&wc));
+        }
+        BARRIER(side);
+        if (i == 4) { /* warm by now */
+            descriptors = entries_of("/proc/self/fd");
+            mappings = lines_of("/proc/self/maps");
+        }
+    }
+    expect_back_to(side, descriptors, mappings);
+    qsort(took, cycles, sizeof(took[0]), by_value);
+    EXPECT(took[cycles / 2] <= UINT64_C(10000000) * side->patience,
+           "half of the closes took more than %" PRIu64 " us", took[cycles / 2] / 1000);
+    side_finish(side);
+}
+
+static const struct conformance_case cases[] = {
+    { "9.1, 9.2, 9.4, 7.3",
+      "shutdown delivers all before it, then the peer gets DISCONNECTED with RDMUX_OK, and the "
+      "caller nothing",
+      0, 0, 0, shutdown_initiator, shutdown_target },
+    { "9.1, 9.2, 9.4", "shutdown with timeout 0 does the same and ends with an event", 0, 0, 0,
+      shutdown_event_initiator, shutdown_target },
+    { "9.3, 11.1",
+      "a shutdown that cannot finish gives TIMED_OUT in time, and the endpoint has ended", 0, 0, 0,
+      stuck_initiator, stuck_target },
+    { "9.5", "both sides may shut down at the same time, and the end is an orderly one for both", 0,
+      20, 0, both, both },
+    { "9.6, 9.7, 7.11",
+      "after close with 100 requests in flight no completion names the endpoint, and its memory "
+      "may be unmapped",
+      0, 20, 0, flight_initiator, flight_target },
+    { "9.11, 7.2, 7.3, 7.4",
+      "when a peer closes, what it placed before is received first, then receives are flushed, "
+      "then the end",
+      NEEDS_PLACED, 0, 0, abrupt_initiator, abrupt_target },
+    { "9.9",
+      "between close and the next poll the handle gives its user pointer, and every other call is "
+      "INVALID",
+      0, 0, 0, handle_initiator, handle_target },
+    { "9.8, 9.10",
+      "endpoints come and go: close is quick and leaves no descriptor and no mapping behind", 0, 30,
+      0, cycle_of, cycle_of },
+};
+
+const struct suite end_suite = { "end", cases, COUNT_OF(cases) };

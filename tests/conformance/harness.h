@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * harness.h - what the cases of the conformance suite are written with.
+ *
+ * A case is a pair of functions that run in two processes, the initiator and the target. They meet over a socketpair (give,
+ * take, barrier), never over shared memory of their own. The first failed expectation of a process is recorded with its
+ * place and ends the process; the runner prints it. docs/SEMANTICS.md has the rules that cases cite.
+ */
+#ifndef CONFORMANCE_HARNESS_H
+#define CONFORMANCE_HARNESS_H
+
+#include <rdmux/rdmux.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+#define PRINTF_LIKE(text, first) __attribute__((format(printf, text, first)))
+
+/* A context that is a small number. */
+#define CTX(number) ((void *)(uintptr_t)(number))
+#define CTX_NUMBER(context) ((uint64_t)(uintptr_t)(context))
+
+enum {
+    SIDE_ENDPOINTS_MAX = 64,
+    SIDE_REGIONS_MAX = 160,
+    SIDE_DESCRIPTORS_MAX = 1024,
+    REPORT_TEXT_MAX = 4096,
+    PATIENT_MS = 8000, /* a step of set-up that should take milliseconds */
+};
+
+/* ---------------------------------------------------------------------------------------------- cases */
+
+struct side;
+
+/* conformance_case.flags */
+enum {
+    CASE_LONG = 1 << 0, /* not with --quick: time itself is the subject, or there is much to do */
+    CASE_THOROUGH = 1 << 1, /* only with --thorough: needs gigabytes */
+};
+
+#define NEEDS_IMM ((uint64_t)RDMUX_CAP_SEND_IMM | RDMUX_CAP_WRITE_IMM)
+#define NEEDS_ATOMICS ((uint64_t)RDMUX_CAP_FETCH_ADD | RDMUX_CAP_COMPARE_SWAP)
+#define NEEDS_PLACED ((uint64_t)RDMUX_CAP_PLACED)
+#define NEEDS_FENCE ((uint64_t)RDMUX_CAP_FENCE)
+#define NEEDS_SRQ ((uint64_t)RDMUX_CAP_SRQ)
+
+struct conformance_case {
+    const char *rule; /* numbers of docs/SEMANTICS.md */
+    const char *name; /* a sentence that is true when the case passes */
+    uint64_t needs; /* RDMUX_CAP_*; where the path lacks one, the case is that its use is refused */
+    unsigned timeout_s; /* 0 = 10 */
+    unsigned flags;
+    void (*run_initiator)(struct side *side);
+    void (*run_target)(struct side *side);
+};
+
+/* The cases of one file. */
+struct suite {
+    const char *name;
+    const struct conformance_case *cases;
+    size_t count;
+};
+
+extern const struct suite adopt_suite;
+extern const struct suite atomic_suite;
+extern const struct suite batch_suite;
+extern const struct suite connect_suite;
+extern const struct suite end_suite;
+extern const struct suite failure_suite;
+extern const struct suite hello_suite;
+extern const struct suite library_suite;
+extern const struct suite memory_suite;
+extern const struct suite model_suite;
+extern const struct suite objects_suite;
+extern const struct suite order_suite;
+extern const struct suite passive_suite;
+extern const struct suite receive_suite;
+extern const struct suite revoke_suite;
+extern const struct suite transfer_suite;
+extern const struct suite wakeup_suite;
+
+/* ---------------------------------------------------------------------------------------------- a side */
+
+/* Completions of one cq. Those that were polled while another was wanted are kept, in order. */
+struct queue {
+    struct rdmux_cq *cq;
+    struct rdmux_fabric *progress; /* the fabric, if nobody else makes it progress; else NULL */
+    bool sleeps;                   /* rdmux_cq_wait() instead of rdmux_cq_poll() */
+    struct rdmux_wc *kept;
+    size_t kept_count;
+    size_t kept_room;
+};
+
+/* Where the bytes of a region come from. */
+enum memory_kind {
+    MEMORY_REGISTERED,   /* the caller's, rdmux_mr_register() */
+    MEMORY_ALLOCATED,    /* rdmux_mr_alloc() */
+    MEMORY_UNREGISTERED, /* the caller's, mr is NULL */
+    MEMORY_KINDS,
+};
+
+struct region {
+    enum memory_kind kind;
+    struct rdmux_mr *mr;
+    uint8_t *addr;
+    size_t length;
+};
+
+/* What a provider's endpoints can do, as its first pair reported. */
+struct provider_caps {
+    uint64_t native;
+    uint64_t emulated;
+    bool known;
+};
+
+/* What a process of a case knows. */
+struct side {
+    const char *provider;
+    const char *const *plugins;
+    size_t plugin_count;
+    bool is_initiator;
+    bool sleeps; /* --wait sleep */
+    bool quick;
+    bool thorough;
+    unsigned patience;
+    int patient_ms;
+    uint64_t seed;              /* the same on both sides */
+    uint64_t missing;           /* RDMUX_CAP_* of the case that the path lacks */
+    struct provider_caps *caps; /* shared with the runner */
+    int sync;                   /* to the other side */
+    int socket;                 /* a second stream socket to the other side, for rdmux_adopt() */
+
+    bool manual; /* no service thread: give, take and barrier progress the fabric */
+    struct rdmux_fabric *fabric;
+    struct queue queue;
+    struct rdmux_listener *listener;
+    char address[RDMUX_ADDRESS_MAX]; /* of the target's listener */
+    struct rdmux_ep *ep;             /* the first of eps */
+    struct rdmux_ep_info info;       /* of ep, when it was connected */
+    struct rdmux_ep *eps[SIDE_ENDPOINTS_MAX];
+    size_t ep_count;
+    struct region regions[SIDE_REGIONS_MAX];
+    size_t region_count;
+    bool descriptors[SIDE_DESCRIPTORS_MAX]; /* open before the first rdmux call */
+};
+
+/* ---------------------------------------------------------------------------------------------- expectations */
+
+/* What a process tells the runner; in memory that both map. */
+struct report {
+    const char *file; /* where it stands: literals, valid in every fork */
+    const char *what;
+    int line;
+    int failed;      /* 1: text tells why */
+    int consequence; /* 1: it only noticed that the other side had ended */
+    char text[REPORT_TEXT_MAX];
+};
+
+/* The process is to be done by then; a wait that is not, tells what it waited for. */
+void report_begin(struct report *report, uint64_t deadline_ns);
+bool time_is_up(void);
+/* Remembers where the process stands, for the case that it is stuck there. */
+void stand_at(const char *file, int line, const char *what);
+_Noreturn void fail_at(const char *file, int line, const char *format, ...) PRINTF_LIKE(3, 4);
+/* The other side is gone; it has the reason. */
+_Noreturn void fail_as_consequence(const char *file, int line, const char *what);
+
+void expect_status_at(const char *file, int line, const char *call, enum rdmux_status actual,
+                      enum rdmux_status expected);
+void expect_equal_at(const char *file, int line, const char *what, uint64_t actual,
+                     uint64_t expected);
+void expect_pattern_at(const char *file, int line, const char *what, const void *bytes,
+                       size_t length, uint64_t seed, uint64_t first);
+void expect_filled_at(const char *file, int line, const char *what, const void *bytes,
+                      size_t length, uint8_t value);
+
+#define FAIL(...) fail_at(__FILE__, __LINE__, __VA_ARGS__)
+#define STAND(what) stand_at(__FILE__, __LINE__, what)
+
+/* The condition holds; else the text that follows says what is wrong. */
+#define EXPECT(condition, ...)                        \
+    do {                                              \
+        stand_at(__FILE__, __LINE__, #condition);     \
+        if (!(condition)) {                           \
+            fail_at(__FILE__, __LINE__, __VA_ARGS__); \
+        }                                             \
+    } while (0)
+/* The call returns this status. */
+#define EXPECT_STATUS(call, expected)           \
+    expect_status_at(__FILE__, __LINE__, #call, \
+                     (stand_at(__FILE__, __LINE__, #call), (enum rdmux_status)(call)), (expected))
+#define EXPECT_OK(call) EXPECT_STATUS(call, RDMUX_OK)
+#define EXPECT_EQUAL(actual, expected) \
+    expect_equal_at(__FILE__, __LINE__, #actual, (uint64_t)(actual), (uint64_t)(expected))
+/* The bytes are what pattern_fill() makes of seed. */
+#define EXPECT_PATTERN(bytes, length, seed) \
+    expect_pattern_at(__FILE__, __LINE__, #bytes, bytes, length, seed, 0)
+/* The same, of a pattern's piece that begins at byte `first` of it. */
+#define EXPECT_PATTERN_FROM(bytes, length, seed, first) \
+    expect_pattern_at(__FILE__, __LINE__, #bytes, bytes, length, seed, first)
+/* Every byte has this value. */
+#define EXPECT_FILLED(bytes, length, value) \
+    expect_filled_at(__FILE__, __LINE__, #bytes, bytes, length, value)
+
+/* Fills bytes so that each depends on its place, counted from `first`, and on seed. */
+void pattern_fill(void *bytes, size_t length, uint64_t seed, uint64_t first);
+uint64_t mix64(uint64_t value);
+/* Pseudo-random number below limit; steps *state. */
+uint64_t random_below(uint64_t *state, uint64_t limit);
+
+uint64_t now_ns(void);
+uint64_t ms_since(uint64_t start_ns);
+void sleep_ms(unsigned ms); /* where time is the subject */
+
+/* ---------------------------------------------------------------------------------------------- the other side */
+
+void give_at(const char *file, int line, struct side *side, const void *bytes, size_t length);
+void take_at(const char *file, int line, struct side *side, void *bytes, size_t length);
+void barrier_at(const char *file, int line, struct side *side);
+
+#define GIVE(side, bytes, length) give_at(__FILE__, __LINE__, side, bytes, length)
+#define TAKE(side, bytes, length) take_at(__FILE__, __LINE__, side, bytes, length)
+/* Returns when both sides have come here. Between, this process makes no rdmux call (unless it has no service thread). */
+#define BARRIER(side) barrier_at(__FILE__, __LINE__, side)
+
+/* ---------------------------------------------------------------------------------------------- completions */
+
+void queue_open(struct queue *queue, const struct side *side, struct rdmux_cq *cq);
+void queue_close(struct queue *queue); /* forgets what was kept; does not destroy the cq */
+
+/* Polls once and keeps what came; returns how many are kept. */
+size_t queue_poll(struct queue *queue);
+struct rdmux_wc queue_next_at(const char *file, int line, struct queue *queue);
+struct rdmux_wc queue_wait_at(const char *file, int line, struct queue *queue, struct rdmux_ep *ep,
+                              uint32_t opcode, const void *context, enum rdmux_status expected);
+void expect_quiet_at(const char *file, int line, struct queue *queue);
+
+/* The oldest entry not yet taken, whatever it is; waits for one. */
+#define NEXT(queue) queue_next_at(__FILE__, __LINE__, queue)
+/* The entry with this opcode and context; waits for it, keeps others. Its status is RDMUX_OK. */
+#define WAIT(queue, opcode, context) WAIT_STATUS(queue, opcode, context, RDMUX_OK)
+#define WAIT_STATUS(queue, opcode, context, status) \
+    queue_wait_at(__FILE__, __LINE__, queue, NULL, opcode, context, status)
+/* The same, of one endpoint; others on the queue may have ended. */
+#define WAIT_OF(queue, ep, opcode, context, status) \
+    queue_wait_at(__FILE__, __LINE__, queue, ep, opcode, context, status)
+/* Nothing is kept and nothing more is there. */
+#define EXPECT_QUIET(queue) expect_quiet_at(__FILE__, __LINE__, queue)
+/* Posts and waits for its one completion. */
+#define POST_AND_WAIT(queue, call, opcode, context) \
+    (EXPECT_OK(call), queue_wait_at(__FILE__, __LINE__, queue, NULL, opcode, context, RDMUX_OK))
+
+/* Text of a completion, in one of a few static buffers. */
+const char *wc_text(const struct rdmux_wc *wc);
+
+/* ---------------------------------------------------------------------------------------------- set-up */
+
+struct rdmux_fabric_attr fabric_attr_of(const struct side *side);
+struct rdmux_ep_attr ep_attr_of(const struct side *side);
+
+/* Opens the side's fabric and queue. fabric_attr NULL: fabric_attr_of(). */
+void side_open(struct side *side, const struct rdmux_fabric_attr *fabric_attr);
+/* The target listens on 127.0.0.1, a port of the system's choice, and both know the address. */
+void side_meet(struct side *side);
+/* Connects or accepts one endpoint on the side's queue, and checks that it uses the provider. attr NULL: ep_attr_of(). */
+struct rdmux_ep *side_pair(struct side *side, const struct rdmux_ep_attr *attr);
+/* The same on another queue. */
+struct rdmux_ep *side_pair_on(struct side *side, struct queue *queue,
+                              const struct rdmux_ep_attr *attr);
+/* All three: a connected pair, side->ep. */
+void side_open_pair(struct side *side, const struct rdmux_ep_attr *attr);
+/* Lets side_finish() close the endpoint; the first becomes side->ep. */
+void side_track(struct side *side, struct rdmux_ep *ep);
+void side_close_ep(struct side *side, struct rdmux_ep *ep);
+/* The endpoint is connected through the provider; fills info. */
+void check_endpoint(const struct side *side, struct rdmux_ep *ep, struct rdmux_ep_info *info);
+/* Nothing is left to complete; waits for the other side; ends everything the side opened and checks that it could be ended
+ * and left no descriptor behind. */
+void side_finish(struct side *side);
+/* The same without the checks that the queue is quiet and without waiting for the other side. */
+void side_end(struct side *side);
+
+struct region region_make(struct side *side, enum memory_kind kind, size_t length, uint32_t access);
+/* Ends a region before side_finish() does. */
+void region_free(struct side *side, struct region *region);
+/* Hands the region's token to the other side; it imports it for ep. */
+void give_token(struct side *side, const struct region *region);
+struct rdmux_remote *take_remote(struct side *side, struct rdmux_ep *ep);
+
+/* What a region needs for everything a peer may do with it. */
+#define ACCESS_ALL                                                                               \
+    ((uint32_t)RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE | \
+     RDMUX_ACCESS_REMOTE_ATOMIC)
+/* What the sink of receives, reads and atomics needs on every fabric. */
+#define ACCESS_SINK ((uint32_t)RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_READ_SINK)
+
+/* Every operation once on a connected pair, with the bytes verified. Both sides call it. */
+void exercise(struct side *side, struct queue *queue, struct rdmux_ep *ep);
+
+/* ---------------------------------------------------------------------------------------------- a third process */
+
+/*
+ * A process that the target forks before any rdmux call, to be killed or stopped. body runs there with a side of its own, says
+ * victim_ready() and then waits for its end. The target process itself calls no rdmux function.
+ */
+struct victim {
+    int pid;
+    int ready; /* read end */
+};
+
+/* From the start of the process on; body does not return. */
+void victim_start(struct victim *victim, struct side *side, void (*body)(struct side *side));
+/* In the victim: tells the process that forked it. */
+void victim_ready(struct side *side);
+/* In the target: waits for victim_ready(). */
+void victim_await(struct victim *victim);
+void victim_signal(const struct victim *victim, int signal);
+/* Kills it if that has not happened, and reaps it. */
+void victim_end(struct victim *victim);
+
+/* ---------------------------------------------------------------------------------------------- the runner */
+
+struct run_options {
+    const char *const *plugins;
+    size_t plugin_count;
+    bool sleeps;
+    bool quick;
+    bool thorough;
+    unsigned patience; /* factor for every time limit, for sanitisers and slow machines */
+    uint64_t seed;
+};
+
+struct run_result {
+    bool passed;
+    uint64_t took_ns;
+    char text[3 * REPORT_TEXT_MAX]; /* diagnostics, lines without "# " */
+};
+
+/* Runs one case in two new processes. *caps is filled from the first endpoint of the provider that connects. */
+void run_case(const struct conformance_case *test, const char *provider,
+              const struct run_options *options, struct provider_caps *caps,
+              struct run_result *result);
+
+/* For a case whose needs the path lacks: the same in place of its functions. */
+void refused_initiator(struct side *side);
+void refused_target(struct side *side);
+
+#endif

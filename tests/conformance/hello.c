@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Strangers at the door, peers that come again, and programs of another age. */
+#include "harness.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* ------------------------------------------------------------------------------ strangers */
+
+enum { STRANGERS = 6, BYTES_MOST = 4096 };
+
+/* The first 8 bytes of HELLO (rdmux.h, rdmux_adopt). */
+static const uint8_t magic[8] = { 'R', 'D', 'M', 'U', 'X', 0x01, 0x0d, 0x0a };
+
+static int raw_connect(struct side *side)
+{
+    struct sockaddr_in name = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+    name.sin_port = htons((uint16_t)atoi(strrchr(side->address, ':') + 1));
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    EXPECT(fd >= 0 && connect(fd, (const struct sockaddr *)&name, sizeof(name)) == 0, "connect: %s",
+           strerror(errno));
+    side->descriptors[fd] = true; /* not rdmux's */
+    return fd;
+}
+
+static void raw_say(int fd, const void *bytes, size_t length)
+{
+    (void)send(fd, bytes, length,
+               MSG_NOSIGNAL | MSG_DONTWAIT); /* it may have hung up on us already */
+}
+
+/* One that says nothing, one that begins well and falls silent, one that speaks HTTP, one that says HELLO and then nonsense,
+ * one that hangs up at once, and one with pure noise. None of them delays the four that come in order. */
+static void strangers_initiator(struct side *side)
+{
+    static uint8_t noise[BYTES_MOST];
+    int fds[STRANGERS];
+    side_open(side, NULL);
+    TAKE(side, side->address, sizeof(side->address));
+    for (size_t i = 0; i < STRANGERS; i++) {
+        fds[i] = raw_connect(side);
+    }
+    pattern_fill(noise, sizeof(noise), side->seed, 0);
+    raw_say(fds[1], magic, sizeof(magic));
+    raw_say(fds[2], "GET / HTTP/1.0\r\n\r\n", 18);
+    memcpy(noise, magic, sizeof(magic));
+    raw_say(fds[3], noise, sizeof(noise));
+    (void)shutdown(fds[4], SHUT_RDWR);
+    raw_say(fds[5], noise + sizeof(magic), sizeof(noise) - sizeof(magic));
+    BARRIER(side);
+
+    uint64_t start = now_ns();
+    for (unsigned i = 0; i < 4; i++) {
+        (void)side_pair(side, NULL);
+    }
+    EXPECT(ms_since(start) < 2000 * side->patience, "strangers delay others by %" PRIu64 " ms",
+           ms_since(start));
+    exercise(side, &side->queue, side->ep);
+
+    /* A lie ends the stranger's connection; patience with the silent ones ends too. */
+    for (size_t i = 2; i < STRANGERS; i++) {
+        uint8_t byte = 0;
+        struct pollfd wait = { .fd = fds[i], .events = POLLIN };
+        ssize_t count = 1;
+        while (count > 0) {
+            EXPECT(poll(&wait, 1, side->patient_ms) == 1, "stranger %zu is kept", i);
+            count = recv(fds[i], &byte, 1, MSG_DONTWAIT);
+        }
+    }
+    BARRIER(side);
+    for (size_t i = 0; i < STRANGERS; i++) {
+        (void)close(fds[i]);
+    }
+    side_finish(side);
+}
+
+static void strangers_target(struct side *side)
+{
+    struct rdmux_listen_attr attr = RDMUX_LISTEN_ATTR_INIT;
+    side_open(side, NULL);
+    attr.hello_timeout_ms = 1000 * side->patience;
+    EXPECT_OK(rdmux_listen(side->fabric, "127.0.0.1:0", &attr, &side->listener));
+    EXPECT_OK(rdmux_listener_address(side->listener, side->address, sizeof(side->address)));
+    GIVE(side, side->address, sizeof(side->address));
+    BARRIER(side);
+    for (unsigned i = 0; i < 4; i++) {
+        (void)side_pair(side, NULL);
+    }
+    exercise(side, &side->queue, side->ep);
+    BARRIER(side);
+    side_finish(side);
+}
+
+/* One that stays silent is sent away after the listener's hello_timeout_ms. */
+static void silent_initiator(struct side *side)
+{
+    side_open(side, NULL);
+    TAKE(side, side->address, sizeof(side->address));
+    int fd = raw_connect(side);
+    raw_say(fd, magic, 3);
+    uint64_t start = now_ns();
+    struct pollfd wait = { .fd = fd, .events = POLLIN };
+    EXPECT(poll(&wait, 1, side->patient_ms) == 1, "a silent stranger is kept for ever");
+    uint64_t took = ms_since(start);
+    EXPECT(took >= 100 && took <= 200 + 800 * side->patience, "200 ms took %" PRIu64 " ms", took);
+    BARRIER(side);
+    (void)close(fd);
+    side_finish(side);
+}
+
+static void silent_target(struct side *side)
+{
+    struct rdmux_listen_attr attr = RDMUX_LISTEN_ATTR_INIT;
+    side_open(side, NULL);
+    attr.hello_timeout_ms = 200;
+    EXPECT_OK(rdmux_listen(side->fabric, "127.0.0.1:0", &attr, &side->listener));
+    EXPECT_OK(rdmux_listener_address(side->listener, side->address, sizeof(side->address)));
+    GIVE(side, side->address, sizeof(side->address));
+    BARRIER(side);
+    side_finish(side);
+}
+
+/* A listener that is none of ours: it answers with noise. */
+static void wrong_listener(struct side *side)
+{
+    struct sockaddr_in name = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+    socklen_t length = sizeof(name);
+    char address[RDMUX_ADDRESS_MAX];
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    EXPECT(fd >= 0 && bind(fd, (const struct sockaddr *)&name, length) == 0 && listen(fd, 4) == 0 &&
+               getsockname(fd, (struct sockaddr *)&name, &length) == 0,
+           "no socket: %s", strerror(errno));
+    side->descriptors[fd] = true;
+    (void)snprintf(address, sizeof(address), "127.0.0.1:%u", (unsigned)ntohs(name.sin_port));
+    side_open(side, NULL);
+    for (unsigned i = 0; i < 2; i++) {
+        struct rdmux_ep_attr attr = ep_attr_of(side);
+        struct rdmux_ep *ep = NULL;
+        uint8_t noise[512];
+        EXPECT_STATUS(rdmux_connect(side->fabric, side->queue.cq, address, &attr, 0, &ep),
+                      RDMUX_IN_PROGRESS);
+        int other = accept(fd, NULL, NULL);
+        EXPECT(other >= 0, "accept: %s", strerror(errno));
+        pattern_fill(noise, sizeof(noise), side->seed, 0);
+        if (i == 1) {
+            memcpy(noise, magic, sizeof(magic));
+        }
+        raw_say(other, noise, sizeof(noise));
+        struct rdmux_wc wc = NEXT(&side->queue);
+        EXPECT(wc.opcode == RDMUX_WC_CONNECTED &&
+                   (wc.status == RDMUX_PROTOCOL || wc.status == RDMUX_VERSION),
+               "got %s", wc_text(&wc));
+        (void)close(other);
+        side_track(side, ep);
+    }
+    side_finish(side);
+    (void)close(fd);
+}
+
+static void alone(struct side *side)
+{
+    side_open(side, NULL);
+    side_finish(side);
+}
+
+/* ------------------------------------------------------------------------------ a peer that comes again */
+
+/* Listens where side->address says, hands out a token, and sleeps. */
+static void again_victim(struct side *side)
+{
+    side_open(side, NULL);
+    EXPECT_OK(rdmux_listen(side->fabric, side->address[0] == '\0' ? "127.0.0.1:0" : side->address,
+                           NULL, &side->listener));
+    EXPECT_OK(rdmux_listener_address(side->listener, side->address, sizeof(side->address)));
+    GIVE(side, side->address, sizeof(side->address));
+    (void)side_pair(side, NULL);
+    struct region region = region_make(side, MEMORY_ALLOCATED, 64, ACCESS_ALL);
+    give_token(side, &region);
+    victim_ready(side);
+    for (;;) {
+        (void)pause();
+    }
+}
+
+static void again_initiator(struct side *side)
+{
+    char first_address[RDMUX_ADDRESS_MAX];
+    struct rdmux_token old_token;
+    struct rdmux_token new_token;
+    struct rdmux_remote *remote = NULL;
+    struct rdmux_remote *none = NULL;
+    side_open_pair(side, NULL);
+    struct rdmux_ep *old = side->ep;
+    memcpy(first_address, side->address, sizeof(first_address));
+    TAKE(side, &old_token, sizeof(old_token));
+    EXPECT_OK(rdmux_remote_import(old, &old_token, side->patient_ms, &remote));
+    BARRIER(side);
+    GIVE(side, side->address, sizeof(side->address));
+    (void)WAIT_STATUS(&side->queue, RDMUX_WC_DISCONNECTED, NULL, RDMUX_PEER_GONE);
+
+    TAKE(side, side->address, sizeof(side->address)); /* another process, the same address */
+    EXPECT(strcmp(side->address, first_address) == 0, "%s has become %s", first_address,
+           side->address);
+    struct rdmux_ep *young = side_pair(side, NULL);
+    TAKE(side, &new_token, sizeof(new_token));
+    EXPECT_STATUS(rdmux_remote_import(young, &old_token, side->patient_ms, &none), RDMUX_DENIED);
+    EXPECT_STATUS(rdmux_write(old, "x", 1, NULL, remote, 0, CTX(1), 0), RDMUX_PEER_GONE);
+    EXPECT_OK(rdmux_remote_import(young, &new_token, side->patient_ms, &none));
+    EXPECT_OK(rdmux_write(young, "x", 1, NULL, none, 0, CTX(2), 0));
+    (void)WAIT_OF(&side->queue, young, RDMUX_WC_WRITE, CTX(2), RDMUX_OK);
+    BARRIER(side);
+    side_end(side);
+}
+
+static void again_target(struct side *side)
+{
+    struct victim victim;
+    struct victim second;
+    victim_start(&victim, side, again_victim);
+    victim_await(&victim);
+    BARRIER(side);
+    TAKE(side, side->address, sizeof(side->address));
+    victim_end(&victim);
+    victim_start(&second, side, again_victim);
+    victim_await(&second);
+    BARRIER(side);
+    victim_end(&second);
+}
+
+/* ------------------------------------------------------------------------------ programs of another age */
+
+/* A program built against a header whose structs end earlier, and one whose structs are longer, with zeros there. */
+struct longer_ep_attr {
+    struct rdmux_ep_attr known;
+    uint64_t unknown[8];
+};
+
+struct longer_ep_info {
+    struct rdmux_ep_info known;
+    uint8_t unknown[64];
+};
+
+static void ages(struct side *side)
+{
+    struct rdmux_ep_attr shorter = ep_attr_of(side);
+    struct longer_ep_attr longer = { .known = ep_attr_of(side) };
+    struct rdmux_fabric_attr fabric_attr = fabric_attr_of(side);
+    union {
+        struct rdmux_ep_info info;
+        uint8_t bytes[sizeof(struct rdmux_ep_info)];
+    } early;
+    struct longer_ep_info late;
+
+    /* What lies beyond the size is garbage, not an option. */
+    fabric_attr.size = (uint32_t)offsetof(struct rdmux_fabric_attr, log);
+    memset((uint8_t *)&fabric_attr + fabric_attr.size, 0xab, sizeof(fabric_attr) - fabric_attr.size);
+    side_open(side, &fabric_attr);
+    side_meet(side);
+    shorter.size = (uint32_t)offsetof(struct rdmux_ep_attr, local);
+    memset((uint8_t *)&shorter + shorter.size, 0xab, sizeof(shorter) - shorter.size);
+    (void)side_pair(side, &shorter);
+    longer.known.size = (uint32_t)sizeof(longer);
+    longer.known.send_depth = 17;
+    struct rdmux_ep *second = side_pair(side, &longer.known);
+
+    memset(&early, 0xcd, sizeof(early));
+    early.info.size = (uint32_t)offsetof(struct rdmux_ep_info, device);
+    EXPECT_OK(rdmux_ep_info(second, &early.info));
+    EXPECT_EQUAL(early.info.size, offsetof(struct rdmux_ep_info, device));
+    EXPECT_EQUAL(early.info.state, RDMUX_EP_CONNECTED);
+    EXPECT(strcmp(early.info.provider, side->provider) == 0, "the provider is %s",
+           early.info.provider);
+    EXPECT_FILLED(early.bytes + early.info.size, sizeof(early.info) - early.info.size, 0xcd);
+
+    memset(&late, 0, sizeof(late));
+    late.known.size = (uint32_t)sizeof(late);
+    EXPECT_OK(rdmux_ep_info(second, &late.known));
+    EXPECT_EQUAL(late.known.state, RDMUX_EP_CONNECTED);
+    if (side->is_initiator) { /* an accept may have taken the second connection with the attributes of the first */
+        EXPECT_EQUAL(late.known.send_depth, 17);
+    }
+    EXPECT_FILLED(late.unknown, sizeof(late.unknown), 0);
+
+    exercise(side, &side->queue, side->ep);
+    side_finish(side);
+}
+
+static const struct conformance_case cases[] = {
+    { "14.3, N.14",
+      "silent, half-dead and lying strangers on the port delay nobody, and liars are sent away", 0,
+      20, 0, strangers_initiator, strangers_target },
+    { "14.3", "a stranger that does not introduce itself is sent away in time", 0, 0, 0,
+      silent_initiator, silent_target },
+    { "14.3, 14.1",
+      "connecting to a listener that speaks something else ends with PROTOCOL or VERSION", 0, 0, 0,
+      wrong_listener, alone },
+    { "14.2, 6.5",
+      "a peer restarted at the same address is a new peer: old endpoints are dead and old tokens "
+      "denied",
+      0, 0, 0, again_initiator, again_target },
+    { "14.4",
+      "structs of an older and of a newer header are understood, and nothing beyond their size is "
+      "touched",
+      0, 0, 0, ages, ages },
+};
+
+const struct suite hello_suite = { "hello", cases, COUNT_OF(cases) };

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* A target whose application is asleep, computes, or does the library's work itself: rules 8 and 10. */
+#include "harness.h"
+
+#include <inttypes.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROUNDS = 40, SIZE = 20000, WORD = 24000, REGION_SIZE = 32768 };
+
+/* ------------------------------------------------------------------------------ asleep or computing */
+
+static int by_value(const void *a, const void *b)
+{
+    const uint64_t *left = a;
+    const uint64_t *right = b;
+    return *left < *right ? -1 : *left > *right;
+}
+
+/* Every one-sided operation against a target that makes no rdmux call. Rule 10.3 gives it 10 ms; the median is judged, as the
+ * machine may be busy with something else now and then. */
+static void one_sided(struct side *side, struct rdmux_remote *remote)
+{
+    static uint8_t out[SIZE];
+    static uint8_t in[SIZE];
+    uint64_t took[ROUNDS];
+    bool atomics = ((side->info.native | side->info.emulated) & NEEDS_ATOMICS) == NEEDS_ATOMICS;
+    uint64_t old = 0;
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+        uint64_t start = now_ns();
+        pattern_fill(out, SIZE, side->seed + round, 0);
+        (void)POST_AND_WAIT(&side->queue,
+                            rdmux_write(side->ep, out, SIZE, NULL, remote, 0, CTX(1), RDMUX_PLACED),
+                            RDMUX_WC_WRITE, CTX(1));
+        took[round] = now_ns() - start;
+        (void)POST_AND_WAIT(&side->queue,
+                            rdmux_read(side->ep, in, SIZE, NULL, remote, 0, CTX(2), 0),
+                            RDMUX_WC_READ, CTX(2));
+        EXPECT_PATTERN(in, SIZE, side->seed + round);
+        if (atomics) {
+            (void)POST_AND_WAIT(&side->queue,
+                                rdmux_fetch_add(side->ep, &old, NULL, remote, WORD, 1, CTX(3), 0),
+                                RDMUX_WC_FETCH_ADD, CTX(3));
+            EXPECT_EQUAL(old, 2 * round);
+            (void)POST_AND_WAIT(&side->queue,
+                                rdmux_compare_swap(side->ep, &old, NULL, remote, WORD,
+                                                   2 * round + 1, 2 * round + 2, CTX(4), 0),
+                                RDMUX_WC_COMPARE_SWAP, CTX(4));
+            EXPECT_EQUAL(old, 2 * round + 1);
+        }
+        if (round % 8 == 7) {
+            sleep_ms(
+                5); /* longer than the service thread waits for the application: the hand-over, again */
+        }
+    }
+    qsort(took, ROUNDS, sizeof(took[0]), by_value);
+    EXPECT(took[ROUNDS / 2] <= UINT64_C(10000000) * side->patience,
+           "half of the writes took more than %" PRIu64 " us", took[ROUNDS / 2] / 1000);
+}
+
+static void asleep_initiator(struct side *side)
+{
+    side_open_pair(side, NULL);
+    EXPECT_EQUAL(side->info.peer_has_service, 1);
+    struct rdmux_remote *remote = take_remote(side, side->ep);
+    one_sided(side, remote);
+    BARRIER(side);
+    side_finish(side);
+}
+
+static void asleep_target(struct side *side)
+{
+    side_open_pair(side, NULL);
+    struct region region = region_make(side, MEMORY_REGISTERED, REGION_SIZE, ACCESS_ALL);
+    give_token(side, &region);
+    BARRIER(side); /* sleeps in recv(2) until all is done */
+    EXPECT_PATTERN(region.addr, SIZE, side->seed + ROUNDS - 1);
+    side_finish(side);
+}
+
+/* Computes, looking at the socketpair once in a while without a rdmux call. */
+static void compute_until_told(struct side *side)
+{
+    struct pollfd told = { .fd = side->sync, .events = POLLIN };
+    volatile uint64_t number = 1;
+    do {
+        for (unsigned i = 0; i < 100000; i++) {
+            number = number * UINT64_C(6364136223846793005) + 1;
+        }
+    } while (poll(&told, 1, 0) == 0);
+}
+
+static void computing_target(struct side *side)
+{
+    side_open_pair(side, NULL);
+    struct region region = region_make(side, MEMORY_ALLOCATED, REGION_SIZE, ACCESS_ALL);
+    give_token(side, &region);
+    compute_until_told(side);
+    BARRIER(side);
+    EXPECT_PATTERN(region.addr, SIZE, side->seed + ROUNDS - 1);
+    side_finish(side);
+}
+
+/* The target was polling until now and stops between two operations, again and again. */
+static void stop_and_go_initiator(struct side *side)
+{
+    uint8_t byte = 0;
+    side_open_pair(side, NULL);
+    struct rdmux_remote *remote = take_remote(side, side->ep);
+    for (uint64_t round = 0; round < 60; round++) {
+        uint64_t word = round;
+        EXPECT_OK(rdmux_recv(side->ep, &byte, 1, NULL, CTX(5)));
+        (void)POST_AND_WAIT(&side->queue, rdmux_send(side->ep, "g", 1, NULL, CTX(1), 0),
+                            RDMUX_WC_SEND, CTX(1));
+        (void)WAIT(&side->queue, RDMUX_WC_RECV, CTX(5)); /* its last call for now */
+        (void)POST_AND_WAIT(&side->queue,
+                            rdmux_write(side->ep, &word, 8, NULL, remote, 0, CTX(2), RDMUX_PLACED),
+                            RDMUX_WC_WRITE, CTX(2));
+        word = 0;
+        (void)POST_AND_WAIT(&side->queue,
+                            rdmux_read(side->ep, &word, 8, NULL, remote, 0, CTX(3), 0),
+                            RDMUX_WC_READ, CTX(3));
+        EXPECT_EQUAL(word, round);
+        BARRIER(side);
+    }
+    side_finish(side);
+}
+
+static void stop_and_go_target(struct side *side)
+{
+    uint8_t byte = 0;
+    side_open_pair(side, NULL);
+    struct region region = region_make(side, MEMORY_ALLOCATED, 8, ACCESS_ALL);
+    give_token(side, &region);
+    for (uint64_t round = 0; round < 60; round++) {
+        uint64_t word = 0;
+        (void)POST_AND_WAIT(&side->queue, rdmux_recv(side->ep, &byte, 1, NULL, CTX(1)),
+                            RDMUX_WC_RECV, CTX(1));
+        (void)POST_AND_WAIT(&side->queue, rdmux_send(side->ep, "a", 1, NULL, CTX(2), 0),
+                            RDMUX_WC_SEND, CTX(2));
+        BARRIER(side);
+        memcpy(&word, region.addr, 8);
+        EXPECT_EQUAL(word, round);
+    }
+    side_finish(side);
+}
+
+/* ------------------------------------------------------------------------------ silence that is none */
+
+enum { SHORT_LIVENESS_MS = 300 };
+
+/* An idle endpoint, and one whose peer computes, outlive many liveness times. */
+static void idle_initiator(struct side *side)
+{
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    attr.liveness_ms = SHORT_LIVENESS_MS * side->patience;
+    side_open_pair(side, &attr);
+    EXPECT_EQUAL(side->info.liveness_ms, SHORT_LIVENESS_MS * side->patience);
+    struct rdmux_remote *remote = take_remote(side, side->ep);
+    sleep_ms(5 * SHORT_LIVENESS_MS * side->patience);
+    EXPECT_QUIET(&side->queue);
+    (void)POST_AND_WAIT(&side->queue,
+                        rdmux_write(side->ep, "i", 1, NULL, remote, 0, CTX(1), RDMUX_PLACED),
+                        RDMUX_WC_WRITE, CTX(1));
+    BARRIER(side);
+    side_finish(side);
+}
+
+static void idle_target(struct side *side)
+{
+    side_open_pair(side,
+                   NULL); /* its own liveness time is longer: the smaller one counts for both */
+    EXPECT_EQUAL(side->info.liveness_ms, SHORT_LIVENESS_MS * side->patience);
+    struct region region = region_make(side, MEMORY_ALLOCATED, 8, ACCESS_ALL);
+    give_token(side, &region);
+    compute_until_told(side);
+    BARRIER(side);
+    EXPECT_EQUAL(region.addr[0], 'i');
+    side_finish(side);
+}
+
+/* ------------------------------------------------------------------------------ progress by hand */
+
+static void manual_initiator(struct side *side)
+{
+    side->manual = true;
+    side_open_pair(side, NULL);
+    EXPECT(rdmux_fabric_fd(side->fabric) >= 0, "no descriptor for progress");
+    EXPECT_EQUAL(side->info.peer_has_service, 0);
+    exercise(side, &side->queue, side->ep);
+    struct rdmux_remote *remote = take_remote(side, side->ep);
+    one_sided(side, remote);
+    BARRIER(side);
+    EXPECT_OK(rdmux_ep_shutdown(side->ep, side->patient_ms));
+    BARRIER(side);
+    side_finish(side);
+}
+
+static void manual_target(struct side *side)
+{
+    side->manual = true;
+    side_open_pair(side, NULL);
+    EXPECT_EQUAL(side->info.peer_has_service, 0);
+    exercise(side, &side->queue, side->ep);
+    struct region region = region_make(side, MEMORY_ALLOCATED, REGION_SIZE, ACCESS_ALL);
+    give_token(side, &region);
+    BARRIER(side); /* progresses meanwhile */
+    EXPECT_PATTERN(region.addr, SIZE, side->seed + ROUNDS - 1);
+    (void)WAIT(&side->queue, RDMUX_WC_DISCONNECTED, NULL);
+    BARRIER(side);
+    side_finish(side);
+}
+
+/* Only one of them progresses by hand. */
+static void half_manual_target(struct side *side)
+{
+    side->manual = true;
+    side_open_pair(side, NULL);
+    EXPECT_EQUAL(side->info.peer_has_service, 1);
+    exercise(side, &side->queue, side->ep);
+    side_finish(side);
+}
+
+static void half_manual_initiator(struct side *side)
+{
+    side_open_pair(side, NULL);
+    EXPECT_EQUAL(side->info.peer_has_service, 0);
+    exercise(side, &side->queue, side->ep);
+    side_finish(side);
+}
+
+/* With a service thread rdmux_fabric_progress() is allowed and does nothing. */
+static void idle_progress(struct side *side)
+{
+    side_open_pair(side, NULL);
+    for (unsigned i = 0; i < 10; i++) {
+        EXPECT_OK(rdmux_fabric_progress(side->fabric));
+    }
+    exercise(side, &side->queue, side->ep);
+    side_finish(side);
+}
+
+/* What may block is done inside the calls instead of on a worker thread. */
+static void no_worker(struct side *side)
+{
+    struct rdmux_fabric_attr attr = fabric_attr_of(side);
+    attr.flags |= RDMUX_FABRIC_NO_WORKER_THREAD;
+    side_open(side, &attr);
+    side_meet(side);
+    (void)side_pair(side, NULL);
+    exercise(side, &side->queue, side->ep);
+    side_finish(side);
+}
+
+static const struct conformance_case cases[] = {
+    { "10.1, 10.3", "a target asleep in a system call serves writes, reads and atomics",
+      NEEDS_PLACED, 20, 0, asleep_initiator, asleep_target },
+    { "10.2, 10.3", "a target that computes and makes no call serves writes, reads and atomics",
+      NEEDS_PLACED, 20, 0, asleep_initiator, computing_target },
+    { "10.1, 10.3", "a target that polled a moment ago and stopped serves one-sided operations",
+      NEEDS_PLACED, 20, 0, stop_and_go_initiator, stop_and_go_target },
+    { "8.6, 8.7",
+      "an idle endpoint whose peer computes outlives its liveness time; the smaller of both sides "
+      "counts",
+      NEEDS_PLACED, 20, CASE_LONG, idle_initiator, idle_target },
+    { "10.4, 10.5",
+      "without service threads rdmux_fabric_progress does their work, and the peer is told",
+      NEEDS_PLACED, 20, 0, manual_initiator, manual_target },
+    { "10.4, 10.5", "one side may progress by hand while the other has a service thread", 0, 0, 0,
+      half_manual_initiator, half_manual_target },
+    { "10.5", "with a service thread rdmux_fabric_progress is legal and changes nothing", 0, 0, 0,
+      idle_progress, idle_progress },
+    { "11.7", "without a worker thread everything works", 0, 0, 0, no_worker, no_worker },
+};
+
+const struct suite passive_suite = { "passive", cases, COUNT_OF(cases) };

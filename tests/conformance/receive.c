@@ -1,0 +1,561 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Messages without a receive, receives that are too small, receives that are shared. */
+#include "harness.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------------ sends wait for receives */
+
+enum { EARLY = 1001 };
+
+static void early_initiator(struct side *side)
+{
+    static uint64_t words[EARLY];
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    attr.send_depth = EARLY;
+    side_open_pair(side, &attr);
+    for (uint64_t i = 0; i < EARLY; i++) {
+        words[i] = mix64(side->seed + i);
+        EXPECT_OK(rdmux_send(side->ep, &words[i], 8, NULL, CTX(i), 0));
+        if (i % 100 == 0) {
+            (void)queue_poll(&side->queue);
+        }
+    }
+    BARRIER(side); /* all posted, no receive yet */
+    for (uint64_t i = 0; i < EARLY; i++) {
+        struct rdmux_wc wc = NEXT(&side->queue);
+        EXPECT(wc.opcode == RDMUX_WC_SEND && wc.status == RDMUX_OK && CTX_NUMBER(wc.context) == i,
+               "completion %" PRIu64 " is %s", i, wc_text(&wc));
+    }
+    side_finish(side);
+}
+
+static void early_target(struct side *side)
+{
+    static uint64_t words[EARLY];
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    attr.recv_depth = EARLY;
+    side_open_pair(side, &attr);
+    BARRIER(side);
+    for (uint64_t i = 0; i < EARLY; i++) {
+        EXPECT_OK(rdmux_recv(side->ep, &words[i], 8, NULL, CTX(i)));
+    }
+    for (uint64_t i = 0; i < EARLY; i++) {
+        struct rdmux_wc wc = NEXT(&side->queue);
+        EXPECT(wc.opcode == RDMUX_WC_RECV && wc.status == RDMUX_OK && CTX_NUMBER(wc.context) == i,
+               "message %" PRIu64 ": %s", i, wc_text(&wc));
+        EXPECT_EQUAL(words[i], mix64(side->seed + i));
+    }
+    side_finish(side);
+}
+
+/* Long messages, so that they fill whatever buffers lie between before they wait. */
+enum { LONG_EARLY = 24, LONG_SIZE = 1 << 20 };
+
+static void long_early_initiator(struct side *side)
+{
+    side_open_pair(side, NULL);
+    struct region source = region_make(side, MEMORY_UNREGISTERED, (size_t)LONG_EARLY * LONG_SIZE, 0);
+    pattern_fill(source.addr, source.length, side->seed, 0);
+    for (uint64_t i = 0; i < LONG_EARLY; i++) {
+        EXPECT_OK(rdmux_send(side->ep, source.addr + i * LONG_SIZE, LONG_SIZE, NULL, CTX(i), 0));
+    }
+    BARRIER(side);
+    for (uint64_t i = 0; i < LONG_EARLY; i++) {
+        struct rdmux_wc wc = NEXT(&side->queue);
+        EXPECT(wc.opcode == RDMUX_WC_SEND && wc.status == RDMUX_OK && CTX_NUMBER(wc.context) == i,
+               "completion %" PRIu64 " is %s", i, wc_text(&wc));
+    }
+    side_finish(side);
+}
+
+static void long_early_target(struct side *side)
+{
+    side_open_pair(side, NULL);
+    struct region sink = region_make(side, MEMORY_ALLOCATED, LONG_SIZE, ACCESS_SINK);
+    BARRIER(side);
+    for (uint64_t i = 0; i < LONG_EARLY; i++) {
+        struct rdmux_wc wc = POST_AND_WAIT(
+            &side->queue, rdmux_recv(side->ep, sink.addr, LONG_SIZE, sink.mr, CTX(i)),
+            RDMUX_WC_RECV, CTX(i));
+        EXPECT_EQUAL(wc.length, LONG_SIZE);
+        EXPECT_PATTERN_FROM(sink.addr, LONG_SIZE, side->seed, i * LONG_SIZE);
+    }
+    side_finish(side);
+}
+
+/* ------------------------------------------------------------------------------ nobody else waits with them */
+
+enum { BLOCKED = 20, BLOCKED_SIZE = 100000 };
+
+/* Endpoint `blocked` waits in the initiator's direction. The other endpoint works, and so do the target's own requests on
+ * the blocked one, which the initiator has to answer. */
+static void blocked_initiator(struct side *side)
+{
+    side_open_pair(side, NULL);
+    struct rdmux_ep *blocked = side->ep;
+    struct rdmux_ep *other = side_pair(side, NULL);
+    struct region source = region_make(side, MEMORY_UNREGISTERED, BLOCKED_SIZE, 0);
+    struct region region = region_make(side, MEMORY_ALLOCATED, 8192, ACCESS_ALL);
+    pattern_fill(source.addr, source.length, side->seed, 0);
+    struct rdmux_remote *remote = take_remote(side, other);
+    for (uint64_t i = 0; i < BLOCKED; i++) {
+        EXPECT_OK(rdmux_send(blocked, source.addr, source.length, NULL, CTX(i), 0));
+    }
+    for (uint64_t i = 0; i < 50; i++) {
+        EXPECT_OK(rdmux_write(other, source.addr, 5000, NULL, remote, 0, CTX(1000), 0));
+        (void)WAIT_OF(&side->queue, other, RDMUX_WC_WRITE, CTX(1000), RDMUX_OK);
+        EXPECT_OK(rdmux_send(other, &i, 8, NULL, CTX(1001), 0));
+        (void)WAIT_OF(&side->queue, other, RDMUX_WC_SEND, CTX(1001), RDMUX_OK);
+    }
+    give_token(side, &region);
+    BARRIER(side); /* the target's own requests are done */
+    for (uint64_t i = 0; i < BLOCKED; i++) {
+        (void)WAIT_OF(&side->queue, blocked, RDMUX_WC_SEND, CTX(i), RDMUX_OK);
+    }
+    EXPECT_PATTERN(region.addr, 4096, side->seed);
+    side_finish(side);
+}
+
+static void blocked_target(struct side *side)
+{
+    uint8_t bytes[4096];
+    uint64_t number = 0;
+    side_open_pair(side, NULL);
+    struct rdmux_ep *blocked = side->ep;
+    struct rdmux_ep *other = side_pair(side, NULL);
+    struct region region = region_make(side, MEMORY_ALLOCATED, 8192, ACCESS_ALL);
+    struct region sink = region_make(side, MEMORY_REGISTERED, BLOCKED_SIZE, ACCESS_SINK);
+    EXPECT_OK(rdmux_recv(other, &number, 8, NULL, CTX(1)));
+    give_token(side, &region);
+    for (uint64_t i = 0; i < 50; i++) {
+        (void)WAIT_OF(&side->queue, other, RDMUX_WC_RECV, CTX(1), RDMUX_OK);
+        EXPECT_EQUAL(number, i);
+        EXPECT_OK(rdmux_recv(other, &number, 8, NULL, CTX(1)));
+    }
+    struct rdmux_remote *remote = take_remote(side, blocked);
+    for (uint64_t i = 0; i < 50; i++) {
+        pattern_fill(bytes, sizeof(bytes), side->seed + i, 0);
+        EXPECT_OK(rdmux_write(blocked, bytes, sizeof(bytes), NULL, remote, 0, CTX(2), 0));
+        (void)WAIT_OF(&side->queue, blocked, RDMUX_WC_WRITE, CTX(2), RDMUX_OK);
+        memset(bytes, 0, sizeof(bytes));
+        EXPECT_OK(rdmux_read(blocked, bytes, sizeof(bytes), NULL, remote, 0, CTX(3), 0));
+        (void)WAIT_OF(&side->queue, blocked, RDMUX_WC_READ, CTX(3), RDMUX_OK);
+        EXPECT_PATTERN(bytes, sizeof(bytes), side->seed + i);
+        if (((side->info.native | side->info.emulated) & NEEDS_ATOMICS) == NEEDS_ATOMICS) {
+            uint64_t old = 0;
+            EXPECT_OK(rdmux_fetch_add(blocked, &old, NULL, remote, 4096, 1, CTX(4), 0));
+            (void)WAIT_OF(&side->queue, blocked, RDMUX_WC_FETCH_ADD, CTX(4), RDMUX_OK);
+            EXPECT_EQUAL(old, i);
+        }
+    }
+    pattern_fill(bytes, sizeof(bytes), side->seed, 0);
+    EXPECT_OK(rdmux_write(blocked, bytes, sizeof(bytes), NULL, remote, 0, CTX(5), RDMUX_PLACED));
+    (void)WAIT_OF(&side->queue, blocked, RDMUX_WC_WRITE, CTX(5), RDMUX_OK);
+    BARRIER(side);
+    for (uint64_t i = 0; i < BLOCKED; i++) {
+        memset(sink.addr, 0, BLOCKED_SIZE);
+        EXPECT_OK(rdmux_recv(blocked, sink.addr, BLOCKED_SIZE, sink.mr, CTX(10)));
+        (void)WAIT_OF(&side->queue, blocked, RDMUX_WC_RECV, CTX(10), RDMUX_OK);
+        EXPECT_PATTERN(sink.addr, BLOCKED_SIZE, side->seed);
+    }
+    side_finish(side);
+}
+
+/* ------------------------------------------------------------------------------ a full receive queue */
+
+static void full_initiator(struct side *side)
+{
+    side_open_pair(side, NULL);
+    BARRIER(side);
+    for (uint64_t i = 0; i < 3; i++) {
+        (void)POST_AND_WAIT(&side->queue, rdmux_send(side->ep, "m", 1, NULL, CTX(i), RDMUX_PLACED),
+                            RDMUX_WC_SEND, CTX(i));
+    }
+    BARRIER(side);
+    side_finish(side);
+}
+
+static void full_target(struct side *side)
+{
+    enum { DEPTH = 10 };
+    uint8_t bytes[DEPTH + 4];
+    struct rdmux_wc wc;
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    attr.recv_depth = DEPTH;
+    side_open_pair(side, &attr);
+    EXPECT_EQUAL(side->info.recv_depth, DEPTH);
+    for (uint64_t i = 0; i < DEPTH; i++) {
+        EXPECT_OK(rdmux_recv(side->ep, &bytes[i], 1, NULL, CTX(i)));
+    }
+    EXPECT_STATUS(rdmux_recv(side->ep, &bytes[DEPTH], 1, NULL, CTX(99)), RDMUX_AGAIN);
+    BARRIER(side);
+    BARRIER(side); /* three messages are in their receives */
+    EXPECT_STATUS(rdmux_recv(side->ep, &bytes[DEPTH], 1, NULL, CTX(99)), RDMUX_AGAIN);
+    while (rdmux_cq_poll(side->queue.cq, &wc, 1) == 0) {
+        EXPECT(!time_is_up(), "a placed message does not complete");
+    }
+    EXPECT(wc.opcode == RDMUX_WC_RECV && wc.context == CTX(0), "got %s", wc_text(&wc));
+    /* one entry taken is room for one */
+    EXPECT_OK(rdmux_recv(side->ep, &bytes[DEPTH], 1, NULL, CTX(DEPTH)));
+    EXPECT_STATUS(rdmux_recv(side->ep, &bytes[DEPTH + 1], 1, NULL, CTX(99)), RDMUX_AGAIN);
+    (void)WAIT(&side->queue, RDMUX_WC_RECV, CTX(1));
+    (void)WAIT(&side->queue, RDMUX_WC_RECV, CTX(2));
+    /* room, and no event that says so: side_finish() would find one */
+    EXPECT_OK(rdmux_recv(side->ep, &bytes[DEPTH + 1], 1, NULL, CTX(DEPTH + 1)));
+    side_finish(side);
+}
+
+/* ------------------------------------------------------------------------------ a message longer than its receive */
+
+/* Takes everything up to DISCONNECTED, which says LENGTH, and checks what must hold on the way. */
+static void drain_length(struct side *side, struct rdmux_ep *ep, unsigned counts[], size_t contexts)
+{
+    bool send_flushed = false;
+    bool recv_flushed = false;
+    for (;;) {
+        struct rdmux_wc wc = NEXT(&side->queue);
+        EXPECT(wc.ep == ep, "the other endpoint has %s", wc_text(&wc));
+        if (wc.opcode == RDMUX_WC_DISCONNECTED) {
+            EXPECT_EQUAL(wc.status, RDMUX_LENGTH);
+            return;
+        }
+        EXPECT(CTX_NUMBER(wc.context) < contexts, "an unknown context: %s", wc_text(&wc));
+        counts[CTX_NUMBER(wc.context)]++;
+        bool *flushed = wc.opcode == RDMUX_WC_RECV ? &recv_flushed : &send_flushed;
+        if (wc.status == RDMUX_FLUSHED) {
+            *flushed = true;
+        } else {
+            EXPECT(wc.status == RDMUX_OK || wc.status == RDMUX_LENGTH, "got %s", wc_text(&wc));
+            EXPECT(!*flushed, "after a flushed one came %s", wc_text(&wc));
+        }
+    }
+}
+
+static void expect_ended_by_length(struct rdmux_ep *ep)
+{
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+    EXPECT_OK(rdmux_ep_info(ep, &info));
+    EXPECT_EQUAL(info.state, RDMUX_EP_ENDED);
+    EXPECT_EQUAL(info.status, RDMUX_LENGTH);
+    EXPECT(info.text[0] != '\0', "an endpoint that failed has no text");
+    EXPECT_STATUS(rdmux_send(ep, "x", 1, NULL, NULL, 0), RDMUX_LENGTH);
+}
+
+enum { LONGER_BEHIND = 5 };
+
+static void longer_initiator_of(struct side *side, size_t length)
+{
+    unsigned counts[LONGER_BEHIND + 1] = { 0 };
+    side_open_pair(side, NULL);
+    struct rdmux_ep *ep = side->ep;
+    struct rdmux_ep *other = side_pair(side, NULL);
+    struct region source = region_make(side, MEMORY_UNREGISTERED, length, 0);
+    BARRIER(side);
+    EXPECT_OK(rdmux_send(ep, source.addr, length, NULL, CTX(0), 0));
+    for (uint64_t i = 1; i <= LONGER_BEHIND; i++) {
+        enum rdmux_status status = rdmux_send(ep, source.addr, 8, NULL, CTX(i), 0);
+        if (status == RDMUX_LENGTH) {
+            counts[i] = 1; /* the endpoint has ended already: refused, no completion to come */
+            continue;
+        }
+        EXPECT_STATUS(status, RDMUX_OK);
+    }
+    drain_length(side, ep, counts, COUNT_OF(counts));
+    for (uint64_t i = 0; i <= LONGER_BEHIND; i++) {
+        EXPECT(counts[i] == 1, "send %" PRIu64 " completed %u times", i, counts[i]);
+    }
+    expect_ended_by_length(ep);
+    exercise(side, &side->queue, other);
+    side_finish(side);
+}
+
+static void longer_target_of(struct side *side, size_t length)
+{
+    enum { RECEIVES = 4 };
+    uint8_t bytes[RECEIVES][64];
+    unsigned counts[RECEIVES] = { 0 };
+    side_open_pair(side, NULL);
+    struct rdmux_ep *ep = side->ep;
+    struct rdmux_ep *other = side_pair(side, NULL);
+    EXPECT(length > sizeof(bytes[0]), "the case is wrong");
+    for (uint64_t i = 0; i < RECEIVES; i++) {
+        EXPECT_OK(rdmux_recv(ep, bytes[i], sizeof(bytes[i]), NULL, CTX(i)));
+    }
+    BARRIER(side);
+    struct rdmux_wc wc = NEXT(&side->queue);
+    EXPECT(wc.opcode == RDMUX_WC_RECV && wc.status == RDMUX_LENGTH && wc.context == CTX(0) &&
+               wc.ep == ep,
+           "the receive that was too small: %s", wc_text(&wc));
+    counts[0] = 1;
+    drain_length(side, ep, counts, RECEIVES);
+    for (size_t i = 0; i < RECEIVES; i++) {
+        EXPECT(counts[i] == 1, "receive %zu completed %u times", i, counts[i]);
+    }
+    expect_ended_by_length(ep);
+    exercise(side, &side->queue, other);
+    side_finish(side);
+}
+
+static void longer_initiator(struct side *side)
+{
+    longer_initiator_of(side, 65);
+}
+
+static void longer_target(struct side *side)
+{
+    longer_target_of(side, 65);
+}
+
+static void much_longer_initiator(struct side *side)
+{
+    longer_initiator_of(side, (1 << 20) + 1);
+}
+
+static void much_longer_target(struct side *side)
+{
+    longer_target_of(side, (1 << 20) + 1);
+}
+
+/* ------------------------------------------------------------------------------ limits on sends */
+
+enum { MAX_SEND = 100000, MAX_RECV = 50000 };
+
+static void limits_initiator(struct side *side)
+{
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    attr.max_send = MAX_SEND;
+    side_open_pair(side, &attr);
+    struct region source = region_make(side, MEMORY_UNREGISTERED, MAX_SEND, 0);
+    EXPECT_EQUAL(side->info.max_send, MAX_RECV);
+    EXPECT_EQUAL(side->info.max_recv, 8 << 20);
+    pattern_fill(source.addr, MAX_RECV, side->seed, 0);
+    EXPECT_STATUS(rdmux_send(side->ep, source.addr, MAX_RECV + 1, NULL, CTX(1), 0), RDMUX_LENGTH);
+    EXPECT_STATUS(rdmux_send(side->ep, source.addr, MAX_SEND, NULL, CTX(1), RDMUX_UNSIGNALED),
+                  RDMUX_LENGTH);
+    EXPECT_QUIET(&side->queue);
+    (void)POST_AND_WAIT(&side->queue, rdmux_send(side->ep, source.addr, MAX_RECV, NULL, CTX(2), 0),
+                        RDMUX_WC_SEND, CTX(2));
+    side_finish(side);
+}
+
+static void limits_target(struct side *side)
+{
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    attr.max_recv = MAX_RECV;
+    side_open_pair(side, &attr);
+    struct region sink = region_make(side, MEMORY_UNREGISTERED, MAX_RECV, 0);
+    EXPECT_EQUAL(side->info.max_recv, MAX_RECV);
+    EXPECT_EQUAL(side->info.max_send, 8 << 20);
+    struct rdmux_wc wc = POST_AND_WAIT(&side->queue,
+                                       rdmux_recv(side->ep, sink.addr, MAX_RECV, NULL, CTX(1)),
+                                       RDMUX_WC_RECV, CTX(1));
+    EXPECT_EQUAL(wc.length, MAX_RECV);
+    EXPECT_PATTERN(sink.addr, MAX_RECV, side->seed);
+    side_finish(side);
+}
+
+/* ------------------------------------------------------------------------------ shared receives */
+
+enum { SRQ_EPS = 2, SRQ_MESSAGES = 200, SRQ_DEPTH = 16, SRQ_SIZE = 3000 };
+
+static size_t srq_length(uint64_t ep, uint64_t number)
+{
+    return 16 + (number * 37 + ep * 11) % (SRQ_SIZE - 16);
+}
+
+static void srq_initiator(struct side *side)
+{
+    side_open_pair(side, NULL);
+    struct rdmux_ep *eps[SRQ_EPS] = { side->ep, side_pair(side, NULL) };
+    uint8_t bytes[SRQ_EPS][SRQ_SIZE];
+    for (uint64_t i = 0; i < SRQ_MESSAGES; i++) {
+        for (uint64_t e = 0; e < SRQ_EPS; e++) {
+            if (i > 0) {
+                (void)WAIT_OF(&side->queue, eps[e], RDMUX_WC_SEND, CTX(i - 1), RDMUX_OK);
+            }
+            memcpy(bytes[e], &e, 8);
+            memcpy(bytes[e] + 8, &i, 8);
+            pattern_fill(bytes[e] + 16, srq_length(e, i) - 16, side->seed + e + 10 * i, 0);
+            EXPECT_OK(rdmux_send(eps[e], bytes[e], srq_length(e, i), NULL, CTX(i), 0));
+        }
+    }
+    for (uint64_t e = 0; e < SRQ_EPS; e++) {
+        (void)WAIT_OF(&side->queue, eps[e], RDMUX_WC_SEND, CTX(SRQ_MESSAGES - 1), RDMUX_OK);
+    }
+    side_finish(side);
+}
+
+static struct rdmux_srq *srq_make(struct side *side, uint32_t depth)
+{
+    struct rdmux_srq_attr attr = RDMUX_SRQ_ATTR_INIT;
+    struct rdmux_srq *srq = NULL;
+    attr.depth = depth;
+    EXPECT_OK(rdmux_srq_create(side->fabric, side->queue.cq, &attr, &srq));
+    return srq;
+}
+
+static void srq_target(struct side *side)
+{
+    static uint8_t bytes[SRQ_DEPTH][SRQ_SIZE];
+    side_open(side, NULL);
+    side_meet(side);
+    struct rdmux_srq *srq = srq_make(side, SRQ_DEPTH);
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    attr.srq = srq;
+    struct rdmux_ep *eps[SRQ_EPS] = { side_pair(side, &attr), side_pair(side, &attr) };
+    uint64_t next[SRQ_EPS] = { 0 };
+    for (uint64_t i = 0; i < SRQ_DEPTH; i++) {
+        EXPECT_OK(rdmux_srq_recv(srq, bytes[i], SRQ_SIZE, NULL, CTX(i)));
+    }
+    EXPECT_STATUS(rdmux_recv(eps[0], bytes[0], SRQ_SIZE, NULL, CTX(0)), RDMUX_INVALID);
+    for (uint64_t i = 0; i < SRQ_EPS * SRQ_MESSAGES; i++) {
+        struct rdmux_wc wc = NEXT(&side->queue);
+        EXPECT(wc.opcode == RDMUX_WC_RECV && wc.status == RDMUX_OK &&
+                   CTX_NUMBER(wc.context) < SRQ_DEPTH,
+               "message %" PRIu64 ": %s", i, wc_text(&wc));
+        const uint8_t *message = bytes[CTX_NUMBER(wc.context)];
+        uint64_t e = 0;
+        uint64_t number = 0;
+        memcpy(&e, message, 8);
+        memcpy(&number, message + 8, 8);
+        EXPECT(e < SRQ_EPS && wc.ep == eps[e], "message %" PRIu64 " is told of another endpoint", i);
+        EXPECT_EQUAL(number, next[e]);
+        EXPECT_EQUAL(wc.length, srq_length(e, number));
+        EXPECT_PATTERN(message + 16, srq_length(e, number) - 16, side->seed + e + 10 * number);
+        next[e]++;
+        EXPECT_OK(rdmux_srq_recv(srq, bytes[CTX_NUMBER(wc.context)], SRQ_SIZE, NULL, wc.context));
+    }
+    EXPECT_STATUS(rdmux_srq_destroy(srq), RDMUX_INVALID);
+    EXPECT_QUIET(&side->queue);
+    BARRIER(side);
+    side_close_ep(side, eps[0]);
+    side_close_ep(side, eps[1]);
+    EXPECT_OK(rdmux_srq_destroy(srq));
+    side_end(side);
+}
+
+/* Full: AGAIN, no event, and a taken entry is room. */
+static void srq_full_target(struct side *side)
+{
+    uint8_t bytes[8];
+    side_open(side, NULL);
+    side_meet(side);
+    struct rdmux_srq *srq = srq_make(side, 4);
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    attr.srq = srq;
+    struct rdmux_ep *ep = side_pair(side, &attr);
+    const struct rdmux_sge sges[6] = {
+        { &bytes[0], 1, NULL }, { &bytes[1], 1, NULL }, { &bytes[2], 1, NULL },
+        { &bytes[3], 1, NULL }, { &bytes[4], 1, NULL }, { &bytes[5], 1, NULL },
+    };
+    struct rdmux_wr wrs[6];
+    size_t posted = 99;
+    for (uint64_t i = 0; i < COUNT_OF(wrs); i++) {
+        wrs[i] = (struct rdmux_wr){
+            .op = RDMUX_OP_RECV, .context = CTX(i), .sges = &sges[i], .sge_count = 1
+        };
+    }
+    EXPECT_STATUS(rdmux_srq_post_recv(srq, wrs, COUNT_OF(wrs), &posted), RDMUX_AGAIN);
+    EXPECT_EQUAL(posted, 4);
+    BARRIER(side);
+    BARRIER(side);
+    (void)WAIT(&side->queue, RDMUX_WC_RECV, CTX(0));
+    (void)WAIT(&side->queue, RDMUX_WC_RECV, CTX(1));
+    (void)WAIT(&side->queue, RDMUX_WC_RECV, CTX(2));
+    EXPECT_OK(rdmux_srq_post_recv(srq, wrs + 3, 3, &posted));
+    EXPECT_EQUAL(posted, 3);
+    EXPECT_STATUS(rdmux_srq_recv(srq, bytes + 6, 1, NULL, CTX(6)), RDMUX_AGAIN);
+    EXPECT_QUIET(&side->queue);
+    BARRIER(side);
+    side_close_ep(side, ep);
+    EXPECT_OK(rdmux_srq_destroy(srq)); /* with receives in it, dropped without completion */
+    EXPECT_QUIET(&side->queue);
+    side_end(side);
+}
+
+/* An endpoint ends. Its SRQ's receives stay for the other, and none of them completes with it. */
+static void srq_survives_initiator(struct side *side)
+{
+    side_open_pair(side, NULL);
+    struct rdmux_ep *first = side->ep;
+    struct rdmux_ep *second = side_pair(side, NULL);
+    EXPECT_OK(rdmux_ep_shutdown(first, side->patient_ms));
+    BARRIER(side);
+    for (uint64_t i = 0; i < 4; i++) {
+        EXPECT_OK(rdmux_send(second, &i, 8, NULL, CTX(i), 0));
+        (void)WAIT_OF(&side->queue, second, RDMUX_WC_SEND, CTX(i), RDMUX_OK);
+    }
+    side_finish(side);
+}
+
+static void srq_survives_target(struct side *side)
+{
+    uint64_t words[4] = { 99, 99, 99, 99 };
+    side_open(side, NULL);
+    side_meet(side);
+    struct rdmux_srq *srq = srq_make(side, 4);
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    attr.srq = srq;
+    struct rdmux_ep *first = side_pair(side, &attr);
+    struct rdmux_ep *second = side_pair(side, &attr);
+    for (uint64_t i = 0; i < 4; i++) {
+        EXPECT_OK(rdmux_srq_recv(srq, &words[i], 8, NULL, CTX(i)));
+    }
+    struct rdmux_wc wc = NEXT(&side->queue);
+    EXPECT(wc.opcode == RDMUX_WC_DISCONNECTED && wc.ep == first && wc.status == RDMUX_OK, "got %s",
+           wc_text(&wc));
+    BARRIER(side);
+    for (uint64_t i = 0; i < 4; i++) {
+        wc = NEXT(&side->queue);
+        EXPECT(wc.opcode == RDMUX_WC_RECV && wc.ep == second && wc.status == RDMUX_OK &&
+                   wc.context == CTX(i),
+               "message %" PRIu64 ": %s", i, wc_text(&wc));
+        EXPECT_EQUAL(words[i], i);
+    }
+    EXPECT_QUIET(&side->queue);
+    BARRIER(side);
+    side_close_ep(side, first);
+    side_close_ep(side, second);
+    EXPECT_OK(rdmux_srq_destroy(srq));
+    side_end(side);
+}
+
+static const struct conformance_case cases[] = {
+    { "2.2, 2.1, 1.4",
+      "1,001 sends without a receive wait, and arrive in order once receives are posted", 0, 20, 0,
+      early_initiator, early_target },
+    { "2.2, 2.1",
+      "24 MiB of sends without a receive wait, and arrive in order as receives are posted", 0, 0, 0,
+      long_early_initiator, long_early_target },
+    { "1.5",
+      "a peer that posts no receive stops neither another endpoint nor its own reads, writes and "
+      "atomics",
+      NEEDS_PLACED, 0, 0, blocked_initiator, blocked_target },
+    { "13.4, 1.12",
+      "a full receive queue gives AGAIN and no event; an entry taken is room for one receive",
+      NEEDS_PLACED, 0, 0, full_initiator, full_target },
+    { "5.1, 5.2, 5.3, 5.6",
+      "a message one byte longer than its receive ends both endpoints with LENGTH, and no other", 0,
+      0, 0, longer_initiator, longer_target },
+    { "5.1, 5.2, 5.3, 5.6",
+      "a message of 1 MiB for a receive of 64 bytes ends both endpoints with LENGTH, and no other",
+      0, 0, 0, much_longer_initiator, much_longer_target },
+    { "5.4, 5.5",
+      "a direction allows the smaller of max_send and max_recv; a longer send is refused with "
+      "LENGTH",
+      0, 0, 0, limits_initiator, limits_target },
+    { "2.14, 15.1",
+      "two endpoints share an SRQ: each message is told of its endpoint and in that endpoint's "
+      "order",
+      NEEDS_SRQ, 0, 0, srq_initiator, srq_target },
+    { "13.4, 2.14",
+      "a full SRQ gives AGAIN and no event; receives left in it are dropped without completion",
+      NEEDS_SRQ | NEEDS_PLACED, 0, 0, full_initiator, srq_full_target },
+    { "7.9", "an endpoint that ends leaves the receives of its SRQ to the others", NEEDS_SRQ, 0, 0,
+      srq_survives_initiator, srq_survives_target },
+};
+
+const struct suite receive_suite = { "receive", cases, COUNT_OF(cases) };

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Taking rights back: what revoke promises when it returns, and whom it may cost the endpoint. */
+#include "harness.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PAGE = 4096, REGION_SIZE = 64 * PAGE };
+
+/* The endpoint was refused at the target: everything it had queued completes, then DISCONNECTED with DENIED. */
+static void drain_denied(struct queue *queue, struct rdmux_ep *ep, uint64_t outstanding)
+{
+    for (;;) {
+        struct rdmux_wc wc = NEXT(queue);
+        EXPECT(wc.ep == ep, "the other endpoint has %s", wc_text(&wc));
+        if (wc.opcode == RDMUX_WC_DISCONNECTED) {
+            EXPECT_STATUS(wc.status, RDMUX_DENIED);
+            break;
+        }
+        EXPECT(outstanding > 0, "one completion too many: %s", wc_text(&wc));
+        EXPECT(wc.status == RDMUX_OK || wc.status == RDMUX_DENIED || wc.status == RDMUX_FLUSHED ||
+                   wc.status == RDMUX_OUTCOME_UNKNOWN,
+               "got %s", wc_text(&wc));
+        outstanding--;
+    }
+    EXPECT(outstanding == 0, "%" PRIu64 " requests never completed", outstanding);
+}
+
+/* ------------------------------------------------------------------------------ afterwards */
+
+/* Every operation after revoke returned is refused, and what the region held stays. Either the post says DENIED, or, if the
+ * news had not come in time, this endpoint ends with DENIED. */
+static void after_initiator(struct side *side)
+{
+    static uint8_t bytes[PAGE];
+    uint64_t word = 0;
+    side_open_pair(side, NULL);
+    struct rdmux_ep *ep = side->ep;
+    struct rdmux_ep *other = side_pair(side, NULL);
+    struct rdmux_remote *remote = take_remote(side, ep);
+    struct rdmux_remote *kept = take_remote(side, ep);
+    memset(bytes, 0xee, sizeof(bytes));
+    (void)POST_AND_WAIT(&side->queue,
+                        rdmux_write(ep, bytes, 8, NULL, remote, 0, CTX(1), RDMUX_PLACED),
+                        RDMUX_WC_WRITE, CTX(1));
+    BARRIER(side);
+    BARRIER(side); /* revoked */
+    enum rdmux_status status = rdmux_write(ep, bytes, sizeof(bytes), NULL, remote, 0, CTX(2),
+                                           RDMUX_PLACED);
+    if (status == RDMUX_OK) {
+        drain_denied(&side->queue, ep, 1);
+    } else {
+        EXPECT_STATUS(status, RDMUX_DENIED);
+        EXPECT_STATUS(rdmux_read(ep, bytes, 8, NULL, remote, 0, CTX(3), 0), RDMUX_DENIED);
+        EXPECT_STATUS(rdmux_fetch_add(ep, &word, NULL, remote, 0, 1, CTX(4), 0), RDMUX_DENIED);
+        struct rdmux_remote_info info = RDMUX_REMOTE_INFO_INIT;
+        EXPECT_OK(rdmux_remote_info(remote, &info));
+        EXPECT_EQUAL(info.status, RDMUX_DENIED);
+        /* the endpoint and its other imports go on */
+        (void)POST_AND_WAIT(&side->queue,
+                            rdmux_write(ep, "k", 1, NULL, kept, 0, CTX(5), RDMUX_PLACED),
+                            RDMUX_WC_WRITE, CTX(5));
+        EXPECT_QUIET(&side->queue);
+    }
+    bool lives = status == RDMUX_DENIED;
+    GIVE(side, &lives, sizeof(lives));
+    exercise(side, &side->queue, other);
+    side_finish(side);
+}
+
+static void after_target(struct side *side)
+{
+    side_open_pair(side, NULL);
+    struct rdmux_ep *ep = side->ep;
+    struct rdmux_ep *other = side_pair(side, NULL);
+    struct region region = region_make(side, MEMORY_ALLOCATED, PAGE, ACCESS_ALL);
+    struct region kept = region_make(side, MEMORY_ALLOCATED, PAGE, ACCESS_ALL);
+    give_token(side, &region);
+    give_token(side, &kept);
+    BARRIER(side);
+    EXPECT_FILLED(region.addr, 8, 0xee);
+    uint64_t start = now_ns();
+    EXPECT_OK(rdmux_mr_revoke(region.mr));
+    EXPECT(ms_since(start) <= 200 + 300 * side->patience, "revoke took %" PRIu64 " ms",
+           ms_since(start));
+    pattern_fill(region.addr, PAGE, side->seed, 0);
+    BARRIER(side);
+    bool lives = false;
+    TAKE(side, &lives, sizeof(lives));
+    EXPECT_PATTERN(region.addr, PAGE, side->seed);
+    EXPECT_EQUAL(kept.addr[0], lives ? 'k' : 0);
+    if (!lives) {
+        (void)WAIT_OF(&side->queue, ep, RDMUX_WC_DISCONNECTED, NULL, RDMUX_DENIED);
+    }
+    exercise(side, &side->queue, other);
+    EXPECT_PATTERN(region.addr, PAGE, side->seed);
+    side_finish(side);
+}
+
+/* ------------------------------------------------------------------------------ during traffic */
+
+enum { DEPTH = 16 };
+
+/* What the initiator has on the way through one endpoint. */
+struct traffic {
+    struct rdmux_ep *ep;
+    struct rdmux_remote *remote;
+    uint64_t posted;
+    uint64_t done;
+    bool failed; /* a request was refused at the target */
+    bool ended;  /* DISCONNECTED was seen */
+};
+
+static uint8_t traffic_bytes[2][8 * PAGE];
+
+static enum rdmux_status traffic_post(struct traffic *traffic)
+{
+    uint64_t i = traffic->posted;
+    uint64_t offset = i % 8 * 8 * PAGE;
+    size_t length = i % 3 == 0 ? 100 : sizeof(traffic_bytes[0]);
+    enum rdmux_status status = i % 4 == 3 ? rdmux_read(traffic->ep, traffic_bytes[1], length, NULL,
+                                                       traffic->remote, offset, CTX(i), 0)
+                                          : rdmux_write(traffic->ep, traffic_bytes[0], length, NULL,
+                                                        traffic->remote, offset, CTX(i), 0);
+    traffic->posted += status == RDMUX_OK;
+    return status;
+}
+
+static void traffic_take(struct queue *queue, struct traffic *traffic)
+{
+    struct rdmux_wc wc = NEXT(queue);
+    EXPECT(wc.ep == traffic->ep, "the other endpoint has %s", wc_text(&wc));
+    if (wc.opcode == RDMUX_WC_DISCONNECTED) {
+        EXPECT_STATUS(wc.status, RDMUX_DENIED);
+        EXPECT(traffic->done == traffic->posted, "DISCONNECTED came before %" PRIu64 " completions",
+               traffic->posted - traffic->done);
+        traffic->ended = true;
+        return;
+    }
+    EXPECT(CTX_NUMBER(wc.context) == traffic->done, "completion %" PRIu64 " is %s", traffic->done,
+           wc_text(&wc));
+    EXPECT(wc.status == RDMUX_OK || wc.status == RDMUX_DENIED || wc.status == RDMUX_FLUSHED ||
+               wc.status == RDMUX_OUTCOME_UNKNOWN,
+           "got %s", wc_text(&wc));
+    EXPECT(wc.status != RDMUX_OK || !traffic->failed, "after a refused request came %s",
+           wc_text(&wc));
+    traffic->failed = traffic->failed || wc.status != RDMUX_OK;
+    traffic->done++;
+}
+
+/* The one event that may come meanwhile is the end of the endpoint whose access was refused. */
+static void drop_denied(struct side *side, const struct rdmux_ep *ep)
+{
+    while (queue_poll(&side->queue) > 0) {
+        struct rdmux_wc wc = NEXT(&side->queue);
+        EXPECT(wc.opcode == RDMUX_WC_DISCONNECTED && wc.ep == ep && wc.status == RDMUX_DENIED,
+               "got %s", wc_text(&wc));
+    }
+}
+
+/* Writes and reads run while the target revokes. Those that come too late are refused; when revoke has returned the bytes
+ * never change again. */
+static void during_initiator(struct side *side)
+{
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    attr.send_depth = DEPTH;
+    side_open_pair(side, &attr);
+    struct rdmux_ep *other = side_pair(side, NULL);
+    struct queue *queue = &side->queue;
+    for (unsigned round = 0; round < 8; round++) {
+        struct rdmux_ep *ep = round == 0 ? side->ep : side_pair(side, &attr);
+        struct traffic traffic = { .ep = ep, .remote = take_remote(side, ep) };
+        memset(traffic_bytes[0], (int)round + 1, sizeof(traffic_bytes[0]));
+        BARRIER(side);
+        while (!traffic.failed && !traffic.ended) {
+            enum rdmux_status status = traffic_post(&traffic);
+            if (status != RDMUX_OK) {
+                EXPECT_STATUS(status, RDMUX_DENIED);
+                break;
+            }
+            if (traffic.posted - traffic.done == DEPTH) {
+                traffic_take(queue, &traffic);
+            }
+        }
+        while (!traffic.ended && (traffic.failed || traffic.done < traffic.posted)) {
+            traffic_take(queue, &traffic);
+        }
+        BARRIER(side);
+        exercise(side, queue, other);
+        drop_denied(side, ep);
+        BARRIER(side);
+        side_close_ep(side, ep);
+    }
+    side_finish(side);
+}
+
+static void during_target(struct side *side)
+{
+    uint8_t *snapshot = malloc(REGION_SIZE);
+    EXPECT(snapshot != NULL, "out of memory");
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    attr.send_depth = DEPTH;
+    side_open_pair(side, &attr);
+    struct rdmux_ep *other = side_pair(side, NULL);
+    uint64_t random = side->seed;
+    for (unsigned round = 0; round < 8; round++) {
+        struct rdmux_ep *ep = round == 0 ? side->ep : side_pair(side, &attr);
+        struct region region = region_make(
+            side, round % 2 == 0 ? MEMORY_ALLOCATED : MEMORY_REGISTERED, REGION_SIZE, ACCESS_ALL);
+        give_token(side, &region);
+        BARRIER(side);
+        uint64_t until = now_ns() + random_below(&random, 5000000);
+        while (now_ns() < until) {
+        }
+        EXPECT_OK(rdmux_mr_revoke(region.mr));
+        memcpy(snapshot, region.addr, REGION_SIZE);
+        BARRIER(side); /* the initiator has noticed, so all that were on the way have arrived */
+        EXPECT(memcmp(snapshot, region.addr, REGION_SIZE) == 0,
+               "round %u: bytes changed after revoke had returned", round);
+        drop_denied(side, ep);
+        exercise(side, &side->queue, other);
+        drop_denied(side, ep);
+        BARRIER(side);
+        EXPECT(memcmp(snapshot, region.addr, REGION_SIZE) == 0,
+               "round %u: bytes changed after revoke had returned", round);
+        side_close_ep(side, ep);
+        region_free(side, &region);
+    }
+    free(snapshot);
+    side_finish(side);
+}
+
+/* ------------------------------------------------------------------------------ an importer that does not answer */
+
+/* The importer is a third process, stopped in the midst of its writes. Revoke returns within its time all the same, and when
+ * the importer runs again nothing it does reaches the region. The initiator owns the region. */
+static void stopped_initiator(struct side *side)
+{
+    side_open_pair(side, NULL);
+    struct region region = region_make(side, MEMORY_ALLOCATED, REGION_SIZE,
+                                       ACCESS_ALL | RDMUX_ACCESS_NO_MAP);
+    give_token(side, &region);
+    BARRIER(side); /* it is stopped */
+    uint64_t start = now_ns();
+    EXPECT_OK(rdmux_mr_revoke(region.mr));
+    EXPECT(ms_since(start) <= 200 + 300 * side->patience, "revoke took %" PRIu64 " ms",
+           ms_since(start));
+    pattern_fill(region.addr, REGION_SIZE, side->seed, 0);
+    BARRIER(side); /* it may run again */
+    BARRIER(side); /* it was refused */
+    EXPECT_PATTERN(region.addr, REGION_SIZE, side->seed);
+    side_end(side);
+}
+
+static void stopped_importer(struct side *side)
+{
+    static uint8_t bytes[REGION_SIZE];
+    side_open_pair(side, NULL);
+    struct rdmux_remote *remote = take_remote(side, side->ep);
+    memset(bytes, 0xdd, sizeof(bytes));
+    struct rdmux_wc wc = { .status = RDMUX_OK };
+    enum rdmux_status status = RDMUX_OK;
+    for (uint64_t i = 0; status == RDMUX_OK && wc.status == RDMUX_OK; i++) {
+        if (i == 20) {
+            victim_ready(side); /* it is stopped some time from here on */
+        }
+        status = rdmux_write(side->ep, bytes, sizeof(bytes), NULL, remote, 0, CTX(1), RDMUX_PLACED);
+        if (status == RDMUX_OK) {
+            wc = NEXT(&side->queue);
+        }
+    }
+    EXPECT(status == RDMUX_OK || status == RDMUX_DENIED, "a write after revoke gave %s",
+           rdmux_status_name(status));
+    EXPECT(wc.status == RDMUX_OK || wc.status == RDMUX_DENIED ||
+               wc.status == RDMUX_OUTCOME_UNKNOWN || wc.status == RDMUX_FLUSHED,
+           "got %s", wc_text(&wc));
+    victim_ready(side);
+    for (;;) {
+        sleep_ms(1000);
+    }
+}
+
+static void stopped_target(struct side *side)
+{
+    struct victim victim;
+    victim_start(&victim, side, stopped_importer);
+    victim_await(&victim);
+    victim_signal(&victim, SIGSTOP);
+    BARRIER(side);
+    BARRIER(side);
+    victim_signal(&victim, SIGCONT);
+    victim_await(&victim);
+    BARRIER(side);
+    victim_end(&victim);
+}
+
+static const struct conformance_case cases[] = {
+    { "6.6, 6.7, 6.8",
+      "after revoke no access succeeds and no byte changes; other imports and endpoints go on",
+      NEEDS_PLACED | NEEDS_ATOMICS, 0, 0, after_initiator, after_target },
+    { "6.6, 6.8, 6.9",
+      "revoke in the midst of reads and writes: nothing changes once it has returned, other "
+      "endpoints live",
+      0, 30, 0, during_initiator, during_target },
+    { "6.6, 6.10, 11.1",
+      "revoke does not wait for an importer that is stopped, which reaches nothing when it runs "
+      "again",
+      NEEDS_PLACED, 0, 0, stopped_initiator, stopped_target },
+};
+
+const struct suite revoke_suite = { "revoke", cases, COUNT_OF(cases) };

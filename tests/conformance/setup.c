@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* What most cases begin and end with: fabric, queue, listener, connected pair, regions. */
+#include "harness.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct rdmux_fabric_attr fabric_attr_of(const struct side *side)
+{
+    struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
+    attr.plugins = side->plugin_count == 0 ? NULL : side->plugins;
+    attr.plugin_count = side->plugin_count;
+    if (side->manual) {
+        attr.flags = RDMUX_FABRIC_NO_SERVICE_THREAD;
+    }
+    return attr;
+}
+
+struct rdmux_ep_attr ep_attr_of(const struct side *side)
+{
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    attr.paths = side->provider;
+    return attr;
+}
+
+void side_open(struct side *side, const struct rdmux_fabric_attr *fabric_attr)
+{
+    struct rdmux_fabric_attr attr = fabric_attr_of(side);
+    struct rdmux_cq *cq = NULL;
+    EXPECT_OK(rdmux_fabric_open(fabric_attr == NULL ? &attr : fabric_attr, &side->fabric));
+    EXPECT_OK(rdmux_cq_create(side->fabric, NULL, &cq));
+    queue_open(&side->queue, side, cq);
+}
+
+void side_meet(struct side *side)
+{
+    if (side->is_initiator) {
+        TAKE(side, side->address, sizeof(side->address));
+        return;
+    }
+    EXPECT_OK(rdmux_listen(side->fabric, "127.0.0.1:0", NULL, &side->listener));
+    EXPECT_OK(rdmux_listener_address(side->listener, side->address, sizeof(side->address)));
+    GIVE(side, side->address, sizeof(side->address));
+}
+
+void check_endpoint(const struct side *side, struct rdmux_ep *ep, struct rdmux_ep_info *info)
+{
+    *info = (struct rdmux_ep_info)RDMUX_EP_INFO_INIT;
+    EXPECT_OK(rdmux_ep_info(ep, info));
+    EXPECT_EQUAL(info->state, RDMUX_EP_CONNECTED);
+    EXPECT_EQUAL(info->status, RDMUX_OK);
+    EXPECT(strcmp(info->provider, side->provider) == 0,
+           "the endpoint uses provider \"%s\", not \"%s\"", info->provider, side->provider);
+    EXPECT((info->native & info->emulated) == 0,
+           "capabilities 0x%" PRIx64 " are reported as native and as emulated",
+           info->native & info->emulated);
+    if (!side->caps->known) {
+        side->caps->native = info->native;
+        side->caps->emulated = info->emulated;
+        side->caps->known = true;
+    }
+}
+
+void side_track(struct side *side, struct rdmux_ep *ep)
+{
+    EXPECT(side->ep_count < SIDE_ENDPOINTS_MAX, "the case is wrong: too many endpoints");
+    side->eps[side->ep_count++] = ep;
+    if (side->ep_count == 1) {
+        side->ep = ep;
+    }
+}
+
+void side_close_ep(struct side *side, struct rdmux_ep *ep)
+{
+    EXPECT_OK(rdmux_ep_close(ep));
+    for (size_t i = 0; i < side->ep_count; i++) {
+        if (side->eps[i] == ep) {
+            side->eps[i] = side->eps[--side->ep_count];
+            break;
+        }
+    }
+    if (side->ep == ep) {
+        side->ep = NULL;
+    }
+}
+
+struct rdmux_ep *side_pair_on(struct side *side, struct queue *queue,
+                              const struct rdmux_ep_attr *attr)
+{
+    struct rdmux_ep_attr default_attr = ep_attr_of(side);
+    struct rdmux_ep_info info;
+    struct rdmux_ep *ep = NULL;
+    if (attr == NULL) {
+        attr = &default_attr;
+    }
+    if (side->is_initiator) {
+        EXPECT_OK(
+            rdmux_connect(side->fabric, queue->cq, side->address, attr, side->patient_ms, &ep));
+    } else {
+        EXPECT_OK(rdmux_accept(side->listener, queue->cq, attr, side->patient_ms, &ep));
+    }
+    EXPECT(ep != NULL, "RDMUX_OK without an endpoint");
+    check_endpoint(side, ep, &info);
+    side_track(side, ep);
+    if (side->ep == ep) {
+        side->info = info;
+    }
+    return ep;
+}
+
+struct rdmux_ep *side_pair(struct side *side, const struct rdmux_ep_attr *attr)
+{
+    return side_pair_on(side, &side->queue, attr);
+}
+
+void side_open_pair(struct side *side, const struct rdmux_ep_attr *attr)
+{
+    side_open(side, NULL);
+    side_meet(side);
+    (void)side_pair(side, attr);
+}
+
+/* Descriptors that were not open before the first rdmux call are rdmux's. */
+static void expect_no_descriptor_left(const struct side *side)
+{
+    for (int fd = 0; fd < SIDE_DESCRIPTORS_MAX; fd++) {
+        if (side->descriptors[fd] || fcntl(fd, F_GETFD) < 0) {
+            continue;
+        }
+        char link[64];
+        char target[256];
+        (void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+        ssize_t length = readlink(link, target, sizeof(target) - 1);
+        target[length < 0 ? 0 : length] = '\0';
+        FAIL("after rdmux_fabric_close descriptor %d is still open: %s", fd, target);
+    }
+}
+
+void side_end(struct side *side)
+{
+    while (side->ep_count > 0) {
+        side_close_ep(side, side->eps[side->ep_count - 1]);
+    }
+    while (side->region_count > 0) {
+        struct region region = side->regions[side->region_count - 1];
+        region_free(side, &region);
+    }
+    if (side->queue.cq != NULL) {
+        EXPECT_OK(rdmux_cq_destroy(side->queue.cq));
+        queue_close(&side->queue);
+    }
+    STAND("rdmux_listener_close");
+    rdmux_listener_close(side->listener);
+    side->listener = NULL;
+    EXPECT_OK(rdmux_fabric_close(side->fabric));
+    side->fabric = NULL;
+    expect_no_descriptor_left(side);
+}
+
+void side_finish(struct side *side)
+{
+    EXPECT_QUIET(&side->queue);
+    BARRIER(side);
+    side_end(side);
+}
+
+struct region region_make(struct side *side, enum memory_kind kind, size_t length, uint32_t access)
+{
+    struct region region = { .kind = kind, .length = length };
+    EXPECT(side->region_count < SIDE_REGIONS_MAX, "the case is wrong: too many regions");
+    if (kind == MEMORY_ALLOCATED) {
+        EXPECT_OK(rdmux_mr_alloc(side->fabric, length, access, &region.mr));
+        region.addr = rdmux_mr_addr(region.mr);
+    } else {
+        region.addr = calloc(1, length);
+    }
+    EXPECT(region.addr != NULL, "no memory for a region of %zu bytes", length);
+    if (kind == MEMORY_REGISTERED) {
+        EXPECT_OK(rdmux_mr_register(side->fabric, region.addr, length, access, &region.mr));
+    }
+    side->regions[side->region_count++] = region;
+    return region;
+}
+
+void region_free(struct side *side, struct region *region)
+{
+    for (size_t i = 0; i < side->region_count; i++) {
+        if (side->regions[i].addr == region->addr) {
+            side->regions[i] = side->regions[--side->region_count];
+            break;
+        }
+    }
+    STAND("rdmux_mr_deregister");
+    rdmux_mr_deregister(region->mr);
+    if (region->kind != MEMORY_ALLOCATED) {
+        free(region->addr);
+    }
+    *region = (struct region){ .kind = region->kind };
+}
+
+void give_token(struct side *side, const struct region *region)
+{
+    struct rdmux_token token;
+    EXPECT_OK(rdmux_mr_export(region->mr, &token));
+    GIVE(side, &token, sizeof(token));
+}
+
+struct rdmux_remote *take_remote(struct side *side, struct rdmux_ep *ep)
+{
+    struct rdmux_token token;
+    struct rdmux_remote *remote = NULL;
+    TAKE(side, &token, sizeof(token));
+    EXPECT_OK(rdmux_remote_import(ep, &token, side->patient_ms, &remote));
+    EXPECT(remote != NULL, "RDMUX_OK without a remote");
+    return remote;
+}
+
+enum { EXERCISE_SIZE = 5000, EXERCISE_ROOM = 8192, EXERCISE_WORD = 6000 };
+
+static void exercise_initiator(struct side *side, struct queue *queue, struct rdmux_ep *ep,
+                               struct rdmux_remote *remote)
+{
+    uint8_t *bytes = malloc(EXERCISE_ROOM);
+    uint64_t old = 1;
+    EXPECT(bytes != NULL, "out of memory");
+
+    pattern_fill(bytes, EXERCISE_SIZE, side->seed, 0);
+    EXPECT_OK(rdmux_write(ep, bytes, EXERCISE_SIZE, NULL, remote, 0, CTX(101), 0));
+    EXPECT_OK(rdmux_send(ep, bytes, 100, NULL, CTX(102), 0));
+    (void)WAIT_OF(queue, ep, RDMUX_WC_WRITE, CTX(101), RDMUX_OK);
+    (void)WAIT_OF(queue, ep, RDMUX_WC_SEND, CTX(102), RDMUX_OK);
+
+    memset(bytes, 0, EXERCISE_ROOM);
+    EXPECT_OK(rdmux_read(ep, bytes, EXERCISE_SIZE, NULL, remote, 0, CTX(103), 0));
+    (void)WAIT_OF(queue, ep, RDMUX_WC_READ, CTX(103), RDMUX_OK);
+    EXPECT_PATTERN(bytes, EXERCISE_SIZE, side->seed);
+
+    if (((side->caps->native | side->caps->emulated) & NEEDS_ATOMICS) == NEEDS_ATOMICS) {
+        EXPECT_OK(rdmux_fetch_add(ep, &old, NULL, remote, EXERCISE_WORD, 7, CTX(104), 0));
+        (void)WAIT_OF(queue, ep, RDMUX_WC_FETCH_ADD, CTX(104), RDMUX_OK);
+        EXPECT_EQUAL(old, 40);
+        EXPECT_OK(rdmux_compare_swap(ep, &old, NULL, remote, EXERCISE_WORD, 47, 40, CTX(105), 0));
+        (void)WAIT_OF(queue, ep, RDMUX_WC_COMPARE_SWAP, CTX(105), RDMUX_OK);
+        EXPECT_EQUAL(old, 47);
+    }
+    free(bytes);
+}
+
+static void exercise_target(struct side *side, struct queue *queue, struct rdmux_ep *ep,
+                            struct region *region, uint8_t *message)
+{
+    struct rdmux_wc wc = WAIT_OF(queue, ep, RDMUX_WC_RECV, CTX(201), RDMUX_OK);
+    EXPECT_EQUAL(wc.length, 100);
+    EXPECT_PATTERN(message, 100, side->seed);
+    EXPECT_PATTERN(region->addr, EXERCISE_SIZE, side->seed);
+}
+
+void exercise(struct side *side, struct queue *queue, struct rdmux_ep *ep)
+{
+    if (side->is_initiator) {
+        struct rdmux_remote *remote = take_remote(side, ep);
+        exercise_initiator(side, queue, ep, remote);
+        BARRIER(side);
+        rdmux_remote_close(remote);
+        return;
+    }
+    struct region region = region_make(side, MEMORY_ALLOCATED, EXERCISE_ROOM, ACCESS_ALL);
+    uint8_t message[128];
+    const uint64_t word = 40;
+    memcpy(region.addr + EXERCISE_WORD, &word, sizeof(word));
+    EXPECT_OK(rdmux_recv(ep, message, sizeof(message), NULL, CTX(201)));
+    give_token(side, &region);
+    exercise_target(side, queue, ep, &region, message);
+    BARRIER(side);
+    EXPECT(memcmp(region.addr + EXERCISE_WORD, &word, sizeof(word)) == 0,
+           "a fetch_add and a compare_swap back do not leave the word as it was");
+    region_free(side, &region);
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* A stranger's frame after the handshake. */
+#include "driver.h"
+
+#include "negotiation/handshake.h"
+#include "negotiation/message.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void require(bool holds)
+{
+    if (!holds) {
+        abort();
+    }
+}
+
+static void decode(const uint8_t *frame, size_t size)
+{
+    static struct rdmux_message message;
+    static struct rdmux_message again;
+    static uint8_t bytes[RDMUX_MESSAGE_MAX];
+    if (rdmux_message_decode(frame, size, &message) != RDMUX_OK) {
+        return;
+    }
+    require(message.description_length <= RDMUX_DESCRIPTION_MAX);
+    require(memchr(message.text, '\0', sizeof(message.text)) != NULL);
+    size_t length = rdmux_message_encode(&message, bytes);
+    require(length == size);
+    require(rdmux_message_decode(bytes, length, &again) == RDMUX_OK);
+    require(memcmp(&message, &again, sizeof(message)) == 0);
+}
+
+/* The input as it is; then, so that the payloads are reached often, with a header that fits it. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    decode(data, size);
+    if (size < RDMUX_FRAME_HEADER_SIZE || size > 2 * RDMUX_MESSAGE_MAX) {
+        return 0;
+    }
+    uint8_t *frame = malloc(size);
+    if (frame == NULL) {
+        return 0;
+    }
+    memcpy(frame, data, size);
+    enum rdmux_frame_type type = data[0] % 2 == 0 ? RDMUX_FRAME_REJECT
+                                                  : RDMUX_FRAME_HEARTBEAT + data[0] / 2 % 8;
+    rdmux_frame_header_encode(type, data[1], size - RDMUX_FRAME_HEADER_SIZE, frame);
+    decode(frame, size);
+    free(frame);
+    return 0;
+}

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* A hostile peer: writes whatever it likes into the segment, the socket and the descriptions, while
+ * an endpoint polls, posts and imports. Nothing of ours but the buffers offered may be touched. */
+#include "driver.h"
+
+#include "tests/unit/test_shm_fake_core.h"
+
+enum { RECEIVE_COUNT = 16, SEND_COUNT = 16, BUFFER_SIZE = 5000, REGION_SIZE = 300 };
+
+struct input {
+    const uint8_t *at;
+    size_t left;
+};
+
+static uint64_t take(struct input *in, size_t size)
+{
+    uint64_t value = 0;
+    for (size_t i = 0; i < size && in->left > 0; i++) {
+        value = value << 8 | *in->at++;
+        in->left--;
+    }
+    return value;
+}
+
+struct request {
+    struct rdmux_request base;
+    struct rdmux_provider_sge sge;
+    uint8_t *buffer;
+};
+
+struct victim {
+    struct fake_pair *pair;
+    struct shm_ep *ep;
+    struct request receives[RECEIVE_COUNT];
+    struct request sends[SEND_COUNT];
+    size_t receive_count;
+    size_t send_count;
+    struct shm_remote remote;
+    bool imported;
+    uint64_t hostile_head; /* of the slots that the peer publishes */
+};
+
+static struct request *make_request(struct request *request, uint32_t op, size_t length)
+{
+    memset(request, 0, sizeof(*request));
+    request->buffer = calloc(1, length == 0 ? 1 : length);
+    request->sge = (struct rdmux_provider_sge){ .addr = request->buffer, .length = length };
+    request->base.op = op;
+    request->base.length = length;
+    request->base.sges = &request->sge;
+    request->base.sge_count = length > 0 ? 1 : 0;
+    return request;
+}
+
+static void publish_slot(struct victim *victim, struct input *in)
+{
+    struct shm_direction *incoming = &victim->ep->segment->directions[0];
+    struct shm_slot *slot = &incoming->slots[victim->hostile_head % SHM_SLOT_COUNT];
+    slot->kind = (uint8_t)take(in, 1);
+    slot->flags = (uint8_t)take(in, 1);
+    slot->inline_length = (uint16_t)take(in, 1);
+    slot->chunk = (uint32_t)take(in, 2);
+    slot->imm = 1;
+    for (size_t i = 0; i < SHM_BODY_SIZE; i++) {
+        slot->body[i] = (uint8_t)take(in, 1);
+    }
+    victim->hostile_head++;
+    atomic_store(&slot->sequence, (uint32_t)victim->hostile_head);
+}
+
+static void post_receive(struct victim *victim, struct input *in)
+{
+    if (victim->receive_count == RECEIVE_COUNT) {
+        return;
+    }
+    struct request *request = make_request(&victim->receives[victim->receive_count++],
+                                           RDMUX_OP_RECV, (size_t)take(in, 2) % BUFFER_SIZE);
+    struct fake_ep *fake = &victim->pair->eps[1];
+    fake->receives[fake->posted++] = &request->base;
+    (void)rdmux_shm_post_recv(&victim->ep->base, &request->base, 1);
+}
+
+static void post_send(struct victim *victim, struct input *in)
+{
+    static const uint32_t ops[] = { RDMUX_OP_SEND,      RDMUX_OP_SEND_IMM,    RDMUX_OP_WRITE,
+                                    RDMUX_OP_WRITE_IMM, RDMUX_OP_READ,        RDMUX_OP_FETCH_ADD,
+                                    RDMUX_OP_SEND,      RDMUX_OP_COMPARE_SWAP };
+    if (victim->send_count == SEND_COUNT) {
+        return;
+    }
+    uint32_t op = ops[take(in, 1) % 8];
+    size_t length = (size_t)take(in, 2) % BUFFER_SIZE;
+    bool one_sided = op != RDMUX_OP_SEND && op != RDMUX_OP_SEND_IMM;
+    bool atomic = op == RDMUX_OP_FETCH_ADD || op == RDMUX_OP_COMPARE_SWAP;
+    if (one_sided && !victim->imported) {
+        return;
+    }
+    length = atomic ? 8 : one_sided ? length % REGION_SIZE : length;
+    struct request *request = make_request(&victim->sends[victim->send_count++], op, length);
+    request->base.flags = (take(in, 1) & 1) != 0 ? RDMUX_PLACED : 0;
+    request->base.remote = one_sided ? &victim->remote.base : NULL;
+    size_t posted = 0;
+    (void)rdmux_shm_post(&victim->ep->base, &request->base, 1, 0, &posted);
+}
+
+/* Lets the victim import from a description that the peer made up. */
+static void import(struct victim *victim, struct input *in)
+{
+    if (victim->imported) {
+        return;
+    }
+    uint8_t description[64];
+    for (size_t i = 0; i < sizeof(description); i++) {
+        description[i] = (uint8_t)take(in, 1);
+    }
+    description[0] = 1;
+    description[1] &= 1; /* copying by address would really write into this process */
+    victim->remote.base.ep = &victim->ep->base;
+    victim->remote.base.length = REGION_SIZE;
+    victim->remote.base.access = RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE;
+    victim->imported = rdmux_shm_remote_open(&victim->remote.base, description,
+                                             (size_t)take(in, 1) % sizeof(description)) == RDMUX_OK;
+}
+
+/* Sends the victim a message with a descriptor that is no memory, or too little of it. */
+static void pass_region(struct victim *victim, struct input *in)
+{
+    uint8_t bytes[SHM_HELLO_SIZE];
+    for (size_t i = 0; i < SHM_REGION_SIZE; i++) {
+        bytes[i] = (uint8_t)take(in, 1);
+    }
+    const uint32_t magic = 0x52534852;
+    memcpy(bytes, &magic, sizeof(magic));
+    const int fds[] = { victim->pair->domain->regions_fd };
+    enum rdmux_status status = rdmux_shm_socket_send(victim->pair->eps[0].shm->socket, bytes,
+                                                     SHM_REGION_SIZE, fds, 1);
+    (void)status; /* a full queue is fine */
+}
+
+static void scribble(struct victim *victim, struct input *in)
+{
+    uint8_t *segment = (uint8_t *)victim->ep->segment;
+    size_t at = (size_t)take(in, 3) % sizeof(struct shm_segment);
+    size_t size = (size_t)take(in, 1) % 64;
+    for (size_t i = 0; i < size && at + i < sizeof(struct shm_segment); i++) {
+        segment[at + i] = (uint8_t)take(in, 1);
+    }
+}
+
+static void decode(const uint8_t *data, size_t size)
+{
+    struct shm_description description;
+    struct shm_hello hello;
+    struct shm_region_message region;
+    int good = rdmux_shm_description_decode(data, size, &description) == RDMUX_OK;
+    good += rdmux_shm_hello_decode(data, size, &hello) == RDMUX_OK;
+    good += rdmux_shm_region_message_decode(data, size, &region) == RDMUX_OK;
+    (void)good;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct input in = { data, size };
+    uint8_t region[REGION_SIZE];
+    struct victim *victim = calloc(1, sizeof(*victim));
+    decode(data, size);
+    victim->pair = fake_connected_pair();
+    victim->ep = victim->pair->eps[1].shm;
+    memset(fake_regions, 0, sizeof(fake_regions));
+    fake_regions[0] = (struct fake_region){
+        .addr = region, .length = sizeof(region), .access = UINT32_MAX, .fd = -1, .alive = true
+    };
+    while (in.left > 0) {
+        switch (take(&in, 1) % 8) {
+        case 0:
+        case 1:
+            publish_slot(victim, &in);
+            break;
+        case 2:
+            post_receive(victim, &in);
+            break;
+        case 3:
+            post_send(victim, &in);
+            break;
+        case 4:
+            import(victim, &in);
+            break;
+        case 5:
+            pass_region(victim, &in);
+            break;
+        case 6:
+            scribble(victim, &in);
+            break;
+        case 7:
+            atomic_store(&victim->ep->theirs->consumed, take(&in, 1));
+            break;
+        }
+        (void)rdmux_shm_poll(victim->ep->base.cq, 64);
+        (void)rdmux_shm_arm(victim->ep->base.cq);
+    }
+    if (victim->imported) {
+        rdmux_shm_remote_close(&victim->remote.base);
+    }
+    fake_close(victim->pair);
+    for (size_t i = 0; i < victim->receive_count; i++) {
+        free(victim->receives[i].buffer);
+    }
+    for (size_t i = 0; i < victim->send_count; i++) {
+        free(victim->sends[i].buffer);
+    }
+    free(victim);
+    return 0;
+}

@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause-Patent
+# Plug-ins that are no part of rdmux, built against an installed one: a good provider works, bad
+# ones are refused, each with its reason. RDMUX_PREFIX is where rdmux is installed.
+set -euo pipefail
+: "${RDMUX_PREFIX:?the folder rdmux is installed in}"
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=scripts/lib.sh
+. "$here/../../scripts/lib.sh"
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+build=$scratch/build
+user=$build/plugin_user
+unset RDMUX_PROVIDER_DIR RDMUX_PATHS
+
+plugins_build() {
+    cmake -S "$here" -B "$build" -DCMAKE_PREFIX_PATH="$RDMUX_PREFIX" \
+        -DCMAKE_BUILD_TYPE=RelWithDebInfo &&
+        cmake --build "$build"
+}
+
+toy_builds_alone() {
+    cmake -S "$here/toy" -B "$scratch/toy" -DCMAKE_PREFIX_PATH="$RDMUX_PREFIX" &&
+        cmake --build "$scratch/toy" && [[ -e $scratch/toy/toy.so ]]
+}
+
+comes_by_environment() {
+    RDMUX_PROVIDER_DIR=$build/toy "$user" moves toy
+}
+
+# What is beside librdmux.so, in rdmux/, is loaded without being named; a copy of the installed tree
+# has one there.
+comes_by_its_place() {
+    cp -r "$RDMUX_PREFIX" "$scratch/installed"
+    local library
+    library=$(find "$scratch/installed" -name 'librdmux.so.0' -print -quit)
+    mkdir -p "${library%/*}/rdmux"
+    cp "$build/toy/toy.so" "${library%/*}/rdmux/"
+    LD_LIBRARY_PATH=${library%/*} "$user" listed toy
+}
+
+one_file_loads_once() {
+    RDMUX_PROVIDER_DIR=$build/toy "$user" clean toy "$build/toy/toy.so" "$build/toy/../toy/toy.so"
+}
+
+tap 'plug-ins build against the installed package' plugins_build
+if [[ ! -x $user ]]; then
+    echo 'Bail out! the plug-ins do not build'
+    exit 1
+fi
+rm -f "$build"/libgone.so*
+tap 'the toy provider is a project of its own' toy_builds_alone
+tap 'a plug-in named by the application is listed' "$user" clean toy "$build/toy/toy.so"
+tap 'two processes move data over it' "$user" moves toy "$build/toy/toy.so"
+tap 'a plug-in comes by RDMUX_PROVIDER_DIR' comes_by_environment
+tap 'a plug-in comes by its place beside the library' comes_by_its_place
+tap 'a file named twice is loaded once' one_file_loads_once
+tap 'a plug-in for another ABI is refused' \
+    "$user" refused "$build/wrong_abi.so" BAD_PLUGIN 'ABI 99'
+tap 'a table with a hole is refused' "$user" refused "$build/hole.so" BAD_PLUGIN ep_ping
+tap 'a name that is taken is refused' "$user" refused "$build/taken.so" BAD_PLUGIN tcp
+tap 'a refused provider leaves the others of its file' "$user" listed toy-two "$build/taken.so"
+tap 'a file that is no plug-in is refused' \
+    "$user" refused "$build/no_entry.so" BAD_PLUGIN rdmux_plugin
+tap 'a plug-in whose library is missing says so' \
+    "$user" refused "$build/missing_library.so" NO_LIBRARY libgone.so
+tap 'a plug-in that is not there says so' \
+    "$user" refused "$scratch/nowhere.so" NO_LIBRARY 'cannot open'
+printf '%0200d' 0 >"$scratch/text.so"
+tap 'a file that is no library is refused' "$user" refused "$scratch/text.so" BAD_PLUGIN ELF
+tap 'a plug-in that brings a second rdmux is refused' \
+    "${user}_static" refused "$build/toy/toy.so" BAD_PLUGIN 'second copy'
+
+conformance=$RDMUX_PREFIX/bin/rdmux-conformance
+if [[ -x $conformance ]]; then
+    tap 'the toy provider passes conformance' \
+        "$conformance" --quick --plugin "$build/toy/toy.so" --provider toy
+else
+    tap_skip 'the toy provider passes conformance' 'rdmux-conformance is not installed'
+fi
+tap_end

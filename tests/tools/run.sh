@@ -1,0 +1,666 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause-Patent
+#
+# Tests the rdmux command as a user has it; prints TAP.
+#
+#   run.sh           all cases
+#   run.sh PATTERN   those whose name matches the pattern (a bash regular expression)
+#
+# RDMUX is the command, RDMUX_TOOLS_BUILD the folder of tools_unit and bad_client (without them
+# their cases are skipped). Needs jq.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+# shellcheck source=scripts/lib.sh
+. "$root/scripts/lib.sh"
+build=${RDMUX_BUILD:-$root/build/dev}
+rdmux=${RDMUX:-$build/bin/rdmux}
+helpers=${RDMUX_TOOLS_BUILD:-$build/tests/tools}
+wanted=${1:-}
+limit=60       # seconds for one command
+end_limit=10   # seconds in which a server must have ended that was asked to
+gone_limit=25  # seconds in which a dead or silent server must be noticed (liveness is 10 s)
+unset RDMUX_PATHS RDMUX_LOG
+
+[[ -x $rdmux ]] || die "there is no command $rdmux; build it, or name it in RDMUX"
+have jq || die 'jq is not installed'
+
+# ------------------------------------------------------------------------------------- for the cases
+
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/rdmux-tools.XXXXXX")
+received=$scratch/received
+
+started=() # processes of this shell; its list of jobs would have those of the shell above, too
+
+# end_processes: ends what this shell has started.
+end_processes() {
+    local pid
+    for pid in "${started[@]}"; do
+        kill -KILL "$pid" 2>/dev/null || true
+        wait "$pid" 2>/dev/null || true
+    done
+}
+
+clean_up() {
+    end_processes
+    chmod -R u+rwX "$scratch" 2>/dev/null || true
+    rm -rf "$scratch"
+}
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+fail() {
+    printf '%s\n' "$*"
+    exit 1
+}
+
+# start_server ARGUMENT...: serves on a free port; sets server (its process), log and address.
+start_server() {
+    log=$(mktemp "$scratch/server.XXXXXX")
+    "$rdmux" serve 127.0.0.1:0 "$@" >"$log" 2>"$log.err" </dev/null &
+    server=$!
+    started+=("$server")
+    local deadline=$((SECONDS + limit))
+    until [[ -s $log ]] && read -r _ _ address <"$log"; do
+        if ((SECONDS >= deadline)) || ! kill -0 "$server" 2>/dev/null; then
+            fail "the server did not start: $(cat "$log" "$log.err")"
+        fi
+        sleep 0.02
+    done
+}
+
+# await PID SECONDS: waits for a process of this shell; sets status to what it ended with, or to
+# "none" if it goes on.
+await() {
+    local deadline=$((SECONDS + $2))
+    status=none
+    while kill -0 "$1" 2>/dev/null; do
+        ((SECONDS <= deadline)) || return 0
+        sleep 0.02
+    done
+    status=0
+    wait "$1" || status=$?
+}
+
+# ends PID SECONDS: the same for one that has to end.
+ends() {
+    await "$@"
+    [[ $status != none ]] || fail "process $1 has not ended after $2 s"
+}
+
+# stop_server: asks the server of this shell to end.
+stop_server() {
+    kill -TERM "$server"
+    ends "$server" "$end_limit"
+    [[ $status == 0 ]] || fail "the server ended with status $status after SIGTERM"
+}
+
+run() {
+    timeout --kill-after=5 "$limit" "$rdmux" "$@"
+}
+
+# expect STATUS ARGUMENT...: the command ends with it; its output is in $scratch/out and err.
+expect() {
+    local status=0
+    run "${@:2}" >"$scratch/out" 2>"$scratch/err" || status=$?
+    [[ $status == "$1" ]] || fail "rdmux ${*:2}: status $status instead of $1: $(
+        cat "$scratch/out" "$scratch/err"
+    )"
+}
+
+says() {
+    grep -qiE -- "$2" "$scratch/$1" || fail "no \"$2\" in: $(cat "$scratch/$1")"
+}
+
+# json FILTER: what the last command printed is one JSON value for which the filter holds.
+json() {
+    [[ $(jq -s length "$scratch/out") == 1 ]] || fail "not one JSON value: $(cat "$scratch/out")"
+    jq -e "$1" "$scratch/out" >/dev/null || fail "not $1: $(cat "$scratch/out")"
+}
+
+# wait_until COMMAND...: until it succeeds.
+wait_until() {
+    local deadline=$((SECONDS + limit))
+    until "$@"; do
+        ((SECONDS < deadline)) || fail "never came true: $*"
+        sleep 0.01
+    done
+}
+
+# same A B: two files of the same contents.
+same() {
+    cmp "$1" "$2" || fail "$1 and $2 differ"
+}
+
+# check NAME COMMAND...: one case, if it is wanted, in a subshell that takes along what it started.
+# bash ignores "set -e" in it, so each step says itself if it fails.
+check() {
+    [[ ! $1 =~ $wanted ]] || tap "$1" in_case "${@:2}"
+}
+
+in_case() {
+    started=()
+    trap end_processes EXIT
+    "$@"
+}
+
+sums() {
+    (cd "$1" && find . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum)
+}
+
+# --------------------------------------------------------------------------------------- the cases
+
+commands=(info serve explain perf copy demo)
+
+help_of_each_command() {
+    local command
+    expect 0 --help
+    for command in "${commands[@]}"; do
+        says out "^  $command "
+    done
+    for command in "${commands[@]}"; do
+        expect 0 "$command" --help
+        says out "^usage: rdmux $command"
+        [[ ! -s $scratch/err ]] || fail "help on standard error: $(cat "$scratch/err")"
+    done
+}
+
+version() {
+    expect 0 --version
+    says out '^rdmux [0-9]+\.[0-9]+\.[0-9]+$'
+}
+
+wrong_arguments() {
+    local line
+    while IFS= read -r line; do
+        # shellcheck disable=SC2086
+        expect 2 $line
+        [[ ! -s $scratch/out ]] || fail "rdmux $line: error on standard output"
+        [[ -s $scratch/err ]] || fail "rdmux $line: no error text"
+    done <<'END'
+
+nonsense
+info extra
+info --nonsense
+info --json=yes
+serve one two
+serve --receive
+explain
+explain a b
+explain 127.0.0.1:1 --paths
+perf
+perf 127.0.0.1:1
+perf 127.0.0.1:1 --op send
+perf 127.0.0.1:1 --test rate
+perf 127.0.0.1:1 --op nonsense --test rate
+perf 127.0.0.1:1 --op send --test nonsense
+perf 127.0.0.1:1 --op send --test rate --size x
+perf 127.0.0.1:1 --op send --test rate --size -1
+perf 127.0.0.1:1 --op send --test rate --size 1T
+perf 127.0.0.1:1 --op send --test rate --size 99999999999999999999
+perf 127.0.0.1:1 --op send --test rate --size 9M
+perf 127.0.0.1:1 --op fetch_add --test rate --size 16
+perf 127.0.0.1:1 --op send --test rate --seconds 0
+perf 127.0.0.1:1 --op send --test rate --seconds nan
+perf 127.0.0.1:1 --op send --test rate --iterations 0
+perf 127.0.0.1:1 --op send --test rate --iterations 5 --seconds 5
+perf 127.0.0.1:1 --op send --test rate --depth 0
+perf 127.0.0.1:1 --op send --test rate --depth 2 --batch 3
+perf 127.0.0.1:1 --op send --test rate --wait long
+perf 127.0.0.1:1 --op send --test rate --memory none
+copy
+copy one
+copy one two three
+demo one two
+END
+}
+
+a_provider_that_does_not_exist() {
+    expect 2 explain "$address" --paths nonsense
+    says err nonsense
+}
+
+info_names_every_provider() {
+    expect 0 info --json
+    json '[.providers[].name] | contains(["shm", "ib", "roce", "iwarp", "tcp"])'
+    json '.version | test("^[0-9]+\\.[0-9]+\\.[0-9]+$")'
+    json '.paths | all(has("provider") and has("device") and has("usable") and has("reason")
+          and has("text") and has("hint") and has("native") and has("emulated"))'
+    json '.providers | map(select(.name == "tcp")) | .[0].usable'
+    json '.paths | map(select(.usable | not)) | all(.text != "")'
+    expect 0 info
+    says out 'iwarp'
+    says out 'absent'
+}
+
+explain_chooses_shm() {
+    expect 0 explain "$address" --json
+    json '.chosen.provider == "shm"'
+    json '.candidates | map(select(.provider == "tcp")) | length > 0 and all(.reason != "CHOSEN"
+          and .text != "")'
+    json '.candidates | all(has("provider") and has("device") and has("stage") and has("reason")
+          and has("text") and has("hint"))'
+    expect 0 explain "$address"
+    says out 'shm .*CHOSEN'
+    says out 'tcp '
+}
+
+explain_with_a_filter() {
+    expect 0 explain "$address" --paths tcp --json
+    json '.chosen.provider == "tcp"'
+    json '.candidates | map(select(.provider == "shm")) | length > 0 and all(.reason == "FILTERED"
+          and .text != "")'
+    RDMUX_PATHS=tcp expect 0 explain "$address" --json
+    json '.chosen.provider == "tcp"'
+    expect 0 explain "$address" --paths '!shm' --json
+    json '.chosen.provider == "tcp"'
+}
+
+explain_without_a_path() {
+    expect 1 explain "$address" --paths iwarp --json
+    json '.chosen == null and (.candidates | length > 0)'
+    says err NO_PATH
+    expect 1 explain "$address" --paths iwarp
+    says err NO_PATH
+    says out iwarp
+}
+
+no_path_for_the_others() {
+    expect 1 perf "$address" --op send --test rate --paths iwarp
+    says err NO_PATH
+    says err 'iwarp.*[A-Z_]+'
+    expect 1 copy "$here/run.sh" "$address" --paths iwarp
+    says err NO_PATH
+}
+
+nobody_listens() {
+    start_server
+    stop_server
+    local line
+    while IFS= read -r line; do
+        # shellcheck disable=SC2086
+        expect 1 $line
+        says err "$address"
+        says err 'rdmux serve'
+    done <<END
+explain $address
+perf $address --op send --test rate
+copy $here/run.sh $address
+END
+}
+
+a_port_in_use() {
+    expect 1 serve "$address"
+    says err "${address##*:}"
+    says err 'in use'
+    [[ ! -s $scratch/out ]] || fail "it says: $(cat "$scratch/out")"
+}
+
+a_folder_that_does_not_exist() {
+    expect 1 serve 127.0.0.1:0 --receive "$scratch/nowhere"
+    says err nowhere
+}
+
+perf_keys='has("op") and has("test") and has("size") and (.path | has("provider") and has("device"))
+    and (.iterations > 0) and has("latency_kind") and has("latency_us")
+    and (.messages_per_second > 0) and (.bytes_per_second >= 0)
+    and (.cpu_seconds | has("client") and has("server")) and has("verified")
+    and (.timer | IN("clock", "cycle_counter", "groups")) and (.group_size >= 1)
+    and has("batch") and has("depth") and has("wait") and has("memory")'
+
+# perf OP TEST PATH WAIT OPTION...
+perf() {
+    expect 0 perf "$address" --op "$1" --test "$2" --paths "$3" --wait "$4" --iterations 500 \
+        --verify --json "${@:5}"
+    json "$perf_keys"
+    json ".op == \"$1\" and .test == \"$2\" and .path.provider == \"$3\" and .wait == \"$4\""
+    json '.verified == true and .iterations == 500'
+    if [[ $2 != latency ]]; then
+        return
+    fi
+    json '.latency_us | .min > 0 and .min <= .p50 and .p50 <= .p99 and .p99 <= .p999
+          and .p999 <= .max'
+    case $1 in
+    send | write) json '.latency_kind == "half_round_trip"' ;;
+    *) json '.latency_kind == "round_trip"' ;;
+    esac
+}
+
+perf_sizes() {
+    local size depth
+    for size in 0 1 65 4095 65536 8M; do
+        for depth in 1 7 64; do
+            expect 0 perf "$address" --op "$1" --test bandwidth --paths "$2" --iterations 40 \
+                --size "$size" --depth "$depth" --batch "$(((depth + 1) / 2))" --verify --json
+            json '.verified and .iterations == 40'
+        done
+        expect 0 perf "$address" --op "$1" --test latency --paths "$2" --iterations 20 \
+            --size "$size" --verify --json
+        json '.verified and .iterations == 20'
+    done
+}
+
+perf_without_verify() {
+    local op test
+    for op in send write read fetch_add compare_swap; do
+        for test in latency bandwidth rate; do
+            expect 0 perf "$address" --op "$op" --test "$test" --iterations 2000 --batch 8 \
+                --memory allocated --json
+            json '.verified == false and .memory == "allocated" and .batch == 8'
+        done
+    done
+}
+
+perf_for_a_time() {
+    expect 0 perf "$address" --op send --test rate --seconds 0.5 --json
+    json '.seconds >= 0.5 and .seconds < 5 and .iterations > 100'
+    expect 0 perf "$address" --op read --test latency --seconds 0.5 --json
+    json '.seconds >= 0.5 and .seconds < 5 and .iterations > 100'
+    expect 0 perf "$address" --op send --test latency --seconds 0.2
+    says out 'half round trip +min'
+    expect 0 perf "$address" --op write --test bandwidth --seconds 0.2 --size 1M
+    says out 'bandwidth +[0-9.]+ .?B/s'
+}
+
+many_clients() {
+    local i pids=() pid
+    for i in 1 2 3 4 5 6 7 8; do
+        case $((i % 4)) in
+        0) run perf "$address" --op send --test latency --iterations 2000 --verify ;;
+        1) run perf "$address" --op write --test rate --iterations 5000 --verify --wait sleep ;;
+        2) run perf "$address" --op fetch_add --test rate --iterations 5000 --paths tcp --verify ;;
+        3) run copy "$scratch/tree" "$address" --as "many-$i" ;;
+        esac >"$scratch/many.$i" 2>&1 &
+        pids+=($!)
+        started+=($!)
+    done
+    for i in 1 2 3 4 5 6 7 8; do
+        pid=${pids[i - 1]}
+        ends "$pid" "$limit"
+        [[ $status == 0 ]] || fail "client $i failed: $(cat "$scratch/many.$i")"
+    done
+}
+
+copy_of_a_file() {
+    head -c 5000000 /dev/urandom >"$scratch/file"
+    chmod 0640 "$scratch/file"
+    expect 0 copy "$scratch/file" "$address" --paths "$1" --json
+    json ".path.provider == \"$1\" and .files == 1 and .bytes == 5000000 and .verified"
+    same "$scratch/file" "$received/file"
+    [[ $(stat -c %a "$received/file") == 640 ]] || fail 'its mode is another'
+    if jq -e '.checksum.algorithm == "sha256"' "$scratch/out" >/dev/null; then
+        json ".checksum.value == \"$(sha256sum <"$received/file" | cut -d' ' -f1)\""
+    fi
+    : >"$scratch/empty"
+    expect 0 copy "$scratch/empty" "$address" --paths "$1"
+    [[ -e $received/empty && ! -s $received/empty ]] || fail 'an empty file is not the same'
+    rm "$received/file" "$received/empty"
+}
+
+make_tree() {
+    local tree=$scratch/tree i
+    mkdir -p "$tree/deep/er/and deeper" "$tree/empty"
+    for i in {1..300}; do
+        head -c $((i * 37)) /dev/urandom >"$tree/deep/small.$i"
+    done
+    head -c 3000000 /dev/urandom >"$tree/deep/er/large"
+    printf 'x' >"$tree/deep/er/and deeper/name with blanks, \"quotes\" and ümläuts"
+    printf 'run me' >"$tree/script"
+    chmod 0755 "$tree/script"
+    chmod 0500 "$tree/deep/er"
+    ln -s ../script "$tree/deep/link"
+    ln -s /etc/passwd "$tree/absolute"
+    ln -s ../../../../etc/passwd "$tree/upwards"
+    mkfifo "$tree/fifo"
+}
+
+copy_of_a_tree() {
+    expect 0 copy "$scratch/tree" "$address" --paths "$1" --json
+    json '.files == 303 and .links == 1 and .skipped == 3 and .directories == 5 and .verified'
+    says err 'skipped .*absolute'
+    diff <(sums "$scratch/tree") <(sums "$received/tree") || fail 'the contents differ'
+    [[ $(readlink "$received/tree/deep/link") == ../script ]] || fail 'the link is another'
+    [[ $(stat -c %a "$received/tree/deep/er") == 500 ]] || fail 'a mode is another'
+    [[ -x $received/tree/script && -d $received/tree/empty ]] || fail 'a mode is another'
+    [[ ! -e $received/tree/absolute && ! -e $received/tree/upwards ]] || fail 'a link leads out'
+    chmod -R u+w "$received/tree"
+    rm -r "$received/tree"
+}
+
+a_copy_twice_replaces_the_first() {
+    printf 'one' >"$scratch/twice"
+    expect 0 copy "$scratch/twice" "$address"
+    printf 'two' >"$scratch/twice"
+    expect 0 copy "$scratch/twice" "$address"
+    says out 'the same at the far end'
+    same "$scratch/twice" "$received/twice"
+}
+
+copy_without_receive() {
+    start_server
+    expect 1 copy "$here/run.sh" "$address"
+    says err '--receive'
+    stop_server
+}
+
+copies_that_lead_outside() {
+    local name
+    mkdir -p "$scratch/outside"
+    ln -sfn "$scratch/outside" "$received/way"
+    printf 'evil' >"$scratch/evil"
+    for name in ../evil-copy a/../../evil-copy /tmp/rdmux-evil-copy way/evil-copy . .. a//b; do
+        expect 1 copy "$scratch/evil" "$address" --as "$name"
+        says err 'the server says'
+    done
+    rm "$received/way"
+    [[ -z $(ls "$scratch/outside") && ! -e $scratch/evil-copy && ! -e /tmp/rdmux-evil-copy ]] ||
+        fail 'a file was written outside'
+    expect 0 explain "$address"
+}
+
+sources_that_cannot_be_copied() {
+    expect 1 copy "$scratch/nothing-here" "$address"
+    says err nothing-here
+    expect 1 copy /dev/null "$address"
+    says err /dev/null
+    expect 1 copy / "$address"
+    says err '--as'
+}
+
+part_file() {
+    compgen -G "$1/.rdmux-*.part" >/dev/null
+}
+
+no_part_file() {
+    ! part_file "$1"
+}
+
+# start_long_copy DIR PATH: a copy that takes long to the server of this shell; its process is
+# $copy. When this returns it is under way.
+start_long_copy() {
+    truncate -s 64G "$scratch/long"
+    "$rdmux" copy "$scratch/long" "$address" --paths "$2" >"$scratch/out" 2>"$scratch/err" &
+    copy=$!
+    started+=("$copy")
+    wait_until part_file "$1"
+}
+
+# The client of start_long_copy has to give up within gone_limit seconds, with a reason.
+copy_gives_up() {
+    ends "$copy" "$gone_limit"
+    [[ $status == 1 ]] || fail "the client ended with status $status: $(cat "$scratch/err")"
+    says err "$address.*(PEER_GONE|FLUSHED|TIMED_OUT)"
+}
+
+the_server_dies() {
+    local folder
+    folder=$(mktemp -d "$scratch/dies.XXXXXX")
+    start_server --receive "$folder"
+    start_long_copy "$folder" "$1"
+    kill -KILL "$server"
+    copy_gives_up
+    rm -r "$folder"
+}
+
+the_server_stops() {
+    local folder
+    folder=$(mktemp -d "$scratch/stops.XXXXXX")
+    start_server --receive "$folder"
+    start_long_copy "$folder" "$1"
+    kill -STOP "$server"
+    copy_gives_up
+    kill -KILL "$server"
+    rm -r "$folder"
+}
+
+the_client_dies() {
+    local folder
+    folder=$(mktemp -d "$scratch/client.XXXXXX")
+    start_server --receive "$folder"
+    start_long_copy "$folder" "$1"
+    kill -KILL "$copy"
+    wait "$copy" 2>/dev/null || true
+    wait_until no_part_file "$folder"
+    [[ -z $(ls -A "$folder") ]] || fail 'the server left something behind'
+    expect 0 explain "$address"
+    stop_server
+    rm -r "$folder"
+}
+
+the_server_ends_in_order() {
+    local signal
+    for signal in TERM INT; do
+        start_server
+        run perf "$address" --op send --test latency --seconds 30 >/dev/null 2>"$scratch/err" &
+        local client=$!
+        started+=("$client")
+        wait_until grep -q 'perf send' "$log.err"
+        kill "-$signal" "$server"
+        ends "$server" "$end_limit"
+        [[ $status == 0 ]] || fail "status $status after SIG$signal"
+        ends "$client" "$gone_limit"
+        [[ $status == 1 ]] || fail "the client ended with status $status"
+    done
+}
+
+misbehaves() {
+    timeout --kill-after=5 "$limit" "$helpers/bad_client" "$address" "$1" || fail 'it went on'
+    [[ ! -e $scratch/rdmux-evil && ! -e /tmp/rdmux-evil && ! -e $received/rdmux-evil ]] ||
+        fail 'a file was written'
+    expect 0 perf "$address" --op send --test latency --iterations 10 --verify
+    wait_until no_part_file "$received"
+}
+
+misbehaves_beside_another() {
+    local way
+    run perf "$address" --op send --test rate --seconds 3 --verify --json >"$scratch/beside" 2>&1 &
+    local other=$!
+    started+=("$other")
+    for way in garbage_instead_of_a_request a_message_of_the_wrong_size garbage_instead_of_records; do
+        timeout --kill-after=5 "$limit" "$helpers/bad_client" "$address" "$way" || fail "$way"
+    done
+    ends "$other" "$limit"
+    [[ $status == 0 ]] || fail "the other client failed: $(cat "$scratch/beside")"
+    jq -e .verified "$scratch/beside" >/dev/null || fail 'it was not verified'
+}
+
+demo_of_everything() {
+    export TMPDIR=$scratch/demo
+    mkdir "$TMPDIR"
+    expect 0 demo "$scratch/tree"
+    says out 'CHOSEN'
+    says out 'the same at the far end'
+    says out 'half round trip'
+    says out 'bandwidth'
+    RDMUX_PATHS=tcp expect 0 demo --json
+    json '.explanation.chosen.provider == "tcp" and .copy.verified and .latency.latency_us.p50 > 0
+          and .bandwidth.bytes_per_second > 0'
+    [[ -z $(ls -A "$TMPDIR") ]] || fail "the demo left $(ls -A "$TMPDIR") behind"
+}
+
+the_log_goes_to_standard_error() {
+    RDMUX_LOG=debug expect 0 info --json
+    json '.paths | length > 0'
+}
+
+unit() {
+    local folder
+    folder=$(mktemp -d "$scratch/unit.XXXXXX")
+    "$helpers/tools_unit" "$1" "$folder"
+}
+
+# ---------------------------------------------------------------------------------------- the plan
+
+mkdir "$received"
+make_tree
+start_server --receive "$received"
+
+check 'each command has a help' help_of_each_command
+check 'the version is printed' version
+check 'wrong arguments exit with 2 and a text' wrong_arguments
+check 'an unknown provider in --paths exits with 2' a_provider_that_does_not_exist
+check 'info names every provider, absent ones with a reason' info_names_every_provider
+check 'the library log goes to standard error' the_log_goes_to_standard_error
+check 'explain chooses shm and gives tcp a reason' explain_chooses_shm
+check 'explain --paths tcp chooses tcp and gives shm a reason' explain_with_a_filter
+check 'explain --paths iwarp exits with 1, NO_PATH and chosen null' explain_without_a_path
+check 'perf and copy without a path exit with 1 and say why' no_path_for_the_others
+check 'a server that is not there is named' nobody_listens
+check 'a port in use is named' a_port_in_use
+check 'a folder to receive in that is not there is named' a_folder_that_does_not_exist
+
+for path in shm tcp; do
+    for wait in poll sleep; do
+        for op in send write read fetch_add compare_swap; do
+            for test in latency bandwidth rate; do
+                check "perf $op $test over $path, wait $wait, verified" \
+                    perf "$op" "$test" "$path" "$wait"
+            done
+        done
+    done
+    for op in send write read; do
+        check "perf $op of all sizes and depths over $path, verified" perf_sizes "$op" "$path"
+    done
+done
+check 'perf in allocated memory and batches' perf_without_verify
+check 'perf for a time' perf_for_a_time
+
+for path in shm tcp; do
+    check "copy of a file over $path" copy_of_a_file "$path"
+    check "copy of a tree over $path" copy_of_a_tree "$path"
+done
+check 'a file copied twice is replaced' a_copy_twice_replaces_the_first
+check 'eight clients at once' many_clients
+check 'copy is refused by a server without --receive' copy_without_receive
+check 'a copy that leads outside is refused' copies_that_lead_outside
+check 'what cannot be copied is named' sources_that_cannot_be_copied
+for path in shm tcp; do
+    check "a server killed during a copy over $path is noticed" the_server_dies "$path"
+    check "a server stopped during a copy over $path is noticed" the_server_stops "$path"
+    check "a client killed during a copy over $path leaves nothing behind" the_client_dies "$path"
+done
+check 'a signal ends the server in order' the_server_ends_in_order
+
+if [[ -x $helpers/bad_client ]]; then
+    for way in $("$helpers/bad_client" --list); do
+        check "a client that sends ${way//_/ } ends alone" misbehaves "$way"
+    done
+    check 'a test beside clients that misbehave goes on' misbehaves_beside_another
+else
+    tap_skip 'clients that misbehave end alone' "there is no $helpers/bad_client"
+fi
+if [[ -x $helpers/tools_unit ]]; then
+    for case in $("$helpers/tools_unit" --list); do
+        check "${case//_/ }" unit "$case"
+    done
+else
+    tap_skip 'the parts of the command' "there is no $helpers/tools_unit"
+fi
+check 'demo shows everything, in text and in JSON' demo_of_everything
+
+kill -TERM "$server"
+await "$server" "$end_limit"
+check 'the server that served all this ends in order' test "$status" = 0
+
+tap_end

@@ -1,0 +1,1167 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Two handshakes against each other: success, every failure, every timeout, any order. */
+#include "negotiation/handshake.h"
+
+#include "negotiation/bytes.h"
+#include "negotiation/message.h"
+#include "negotiation/transcript.h"
+#include "tests/unit/support/handshake_support.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+
+static const enum rdmux_handshake_action_kind steps[] = { RDMUX_ACTION_OPEN, RDMUX_ACTION_CONNECT,
+                                                          RDMUX_ACTION_WRITE_PROOF,
+                                                          RDMUX_ACTION_CHECK_PROOF };
+
+static void assert_consistent(const struct pair *pair)
+{
+    const char *contradiction = pair_contradiction(pair);
+    if (contradiction != NULL) {
+        fail_msg("%s (acceptor: %s; connector: %s)", contradiction, pair->acceptor.end_text,
+                 pair->connector.end_text);
+    }
+}
+
+static void run(struct pair *pair)
+{
+    if (!pair_run(pair, NULL)) {
+        fail_msg("stuck: acceptor %s, connector %s",
+                 rdmux_handshake_state(pair->acceptor.handshake),
+                 rdmux_handshake_state(pair->connector.handshake));
+    }
+    assert_consistent(pair);
+}
+
+static void assert_both_failed(const struct pair *pair, enum rdmux_status acceptor,
+                               enum rdmux_status connector)
+{
+    assert_true(pair->acceptor.failed);
+    assert_true(pair->connector.failed);
+    assert_int_equal(pair->acceptor.end.status, acceptor);
+    assert_int_equal(pair->connector.end.status, connector);
+}
+
+/* -------------------------------------------------------------------- success */
+
+static void two_sides_agree_on_the_cheapest_path(void **state)
+{
+    (void)state;
+    struct pair pair;
+    pair_start_plain(&pair, 3);
+
+    run(&pair);
+
+    assert_true(pair.acceptor.done);
+    assert_true(pair.connector.done);
+    assert_int_equal(pair.acceptor.end.attempt, 1);
+    struct pair_side *sides[] = { &pair.acceptor, &pair.connector };
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(sides[i]->candidate_count, 3);
+        assert_string_equal(pair_candidate(sides[i], 1)->provider, "shm");
+        assert_int_equal(pair_candidate(sides[i], 1)->reason, RDMUX_REASON_CHOSEN);
+        assert_int_equal(pair_candidate(sides[i], 1)->stage, RDMUX_STAGE_COMMIT);
+        assert_int_equal(pair_candidate(sides[i], 2)->reason, RDMUX_REASON_SLOWER);
+        assert_int_equal(pair_candidate(sides[i], 3)->reason, RDMUX_REASON_SLOWER);
+        assert_true(sides[i]->path_open);
+        assert_int_equal(sides[i]->closed, 0);
+    }
+    pair_finish(&pair);
+}
+
+static void the_connector_speaks_before_the_acceptor_is_heard(void **state)
+{
+    (void)state;
+    struct rdmux_offer *offer = calloc(1, sizeof(*offer));
+    struct rdmux_handshake_config config;
+    struct rdmux_handshake *handshake = NULL;
+    struct rdmux_handshake_action action;
+    void *memory = calloc(1, rdmux_handshake_size());
+    pair_offer(offer, 1);
+    pair_config(&config, RDMUX_ROLE_CONNECT, offer);
+
+    assert_int_equal(rdmux_handshake_init(memory, &config, 0, &handshake), RDMUX_OK);
+    rdmux_handshake_next(handshake, &action);
+
+    assert_int_equal(action.kind, RDMUX_ACTION_SEND);
+    struct rdmux_hello hello;
+    assert_int_equal(rdmux_hello_decode(action.bytes, RDMUX_HELLO_SIZE, &hello), RDMUX_OK);
+    assert_int_equal(hello.version_min, RDMUX_WIRE_VERSION);
+    assert_int_equal((hello.flags & RDMUX_HELLO_HASH) != 0, rdmux_transcript_available());
+    assert_int_equal(action.bytes[RDMUX_HELLO_SIZE], RDMUX_FRAME_OFFER);
+    rdmux_handshake_next(handshake, &action);
+    assert_int_equal(action.kind, RDMUX_ACTION_NONE);
+    free(memory);
+    free(offer);
+}
+
+static void an_acceptor_takes_what_was_read_before_it_was_accepted(void **state)
+{
+    (void)state;
+    struct rdmux_offer *offer = calloc(1, sizeof(*offer));
+    struct rdmux_handshake_config connects;
+    struct rdmux_handshake_config accepts;
+    pair_offer(offer, 2);
+    pair_config(&connects, RDMUX_ROLE_CONNECT, offer);
+    pair_config(&accepts, RDMUX_ROLE_ACCEPT, offer);
+    struct pair first;
+    pair_start(&first, &accepts, &connects);
+    accepts.received = first.acceptor.wire;
+    accepts.received_size = first.acceptor.wire_end;
+
+    struct pair pair;
+    pair_start(&pair, &accepts, &connects);
+    pair.acceptor.wire_begin = pair.acceptor.wire_end;
+    pair.acceptor.received = 2;
+    run(&pair);
+
+    assert_true(pair.acceptor.done);
+    assert_true(pair.connector.done);
+    pair_finish(&pair);
+    pair_finish(&first);
+    free(offer);
+}
+
+static void each_limit_granted_is_the_smaller_of_both_sides(void **state)
+{
+    (void)state;
+    struct rdmux_offer *offers = calloc(2, sizeof(*offers));
+    struct rdmux_handshake_config accepts;
+    struct rdmux_handshake_config connects;
+    pair_offer(&offers[0], 1);
+    pair_offer(&offers[1], 1);
+    offers[0].max_send = 100;
+    offers[0].max_recv = 200;
+    offers[0].liveness_ms = 700;
+    offers[0].data_sockets = 4;
+    offers[0].path_timeout_ms = 900;
+    memset(offers[0].secret, 7, sizeof(offers[0].secret));
+    offers[1].max_send = 150;
+    offers[1].max_recv = 50;
+    offers[1].liveness_ms = RDMUX_NEVER;
+    offers[1].data_sockets = 2;
+    offers[1].path_timeout_ms = 1000;
+    pair_config(&accepts, RDMUX_ROLE_ACCEPT, &offers[0]);
+    pair_config(&connects, RDMUX_ROLE_CONNECT, &offers[1]);
+    struct pair pair;
+    pair_start(&pair, &accepts, &connects);
+
+    run(&pair);
+
+    const struct rdmux_handshake_granted *a = rdmux_handshake_granted(pair.acceptor.handshake);
+    const struct rdmux_handshake_granted *c = rdmux_handshake_granted(pair.connector.handshake);
+    assert_int_equal(a->version, RDMUX_WIRE_VERSION);
+    assert_int_equal(a->max_send, 50);
+    assert_int_equal(a->max_recv, 150);
+    assert_int_equal(c->max_send, 150);
+    assert_int_equal(c->max_recv, 50);
+    assert_int_equal(a->liveness_ms, 700);
+    assert_int_equal(c->liveness_ms, 700);
+    assert_int_equal(a->data_sockets, 2);
+    assert_int_equal(c->data_sockets, 2);
+    assert_int_equal(a->path_timeout_ms, 900);
+    assert_int_equal(c->path_timeout_ms, 900);
+    assert_memory_equal(a->secret, offers[0].secret, sizeof(a->secret));
+    assert_memory_equal(c->secret, offers[0].secret, sizeof(c->secret));
+    assert_int_equal(rdmux_handshake_peer_offer(pair.acceptor.handshake)->max_send, 150);
+    assert_non_null(rdmux_handshake_peer_hello(pair.connector.handshake));
+    pair_finish(&pair);
+    free(offers);
+}
+
+static void senseless_limits_of_a_peer_are_made_sensible(void **state)
+{
+    (void)state;
+    struct rdmux_offer *offers = calloc(2, sizeof(*offers));
+    struct rdmux_handshake_config accepts;
+    struct rdmux_handshake_config connects;
+    pair_offer(&offers[0], 1);
+    pair_offer(&offers[1], 1);
+    offers[1].liveness_ms = 0;
+    offers[0].data_sockets = 1000;
+    offers[1].data_sockets = 1000;
+    offers[1].path_timeout_ms = 0;
+    pair_config(&accepts, RDMUX_ROLE_ACCEPT, &offers[0]);
+    pair_config(&connects, RDMUX_ROLE_CONNECT, &offers[1]);
+    struct pair pair;
+    pair_start(&pair, &accepts, &connects);
+
+    run(&pair);
+
+    const struct rdmux_handshake_granted *a = rdmux_handshake_granted(pair.acceptor.handshake);
+    assert_int_equal(a->liveness_ms, 100);
+    assert_int_equal(a->data_sockets, 16);
+    assert_int_equal(a->path_timeout_ms, 2000);
+    pair_finish(&pair);
+    free(offers);
+}
+
+static void the_connectors_expected_size_ranks_before_the_acceptors(void **state)
+{
+    (void)state;
+    /* shm: 100 ns and 1 GB/s. tcp: 10 us and 100 GB/s. They cost the same for 10,000 bytes. */
+    static const struct {
+        uint64_t connector_size;
+        uint64_t acceptor_size;
+        uint32_t connector_prefers;
+        uint32_t acceptor_prefers;
+        const char *best;
+    } cases[] = {
+        { 0, 0, 0, 0, "shm" },
+        { 1 << 20, 0, 0, 0, "tcp" },
+        { 0, 1 << 20, 0, 0, "tcp" },
+        { 64, 1 << 20, 0, 0, "shm" },
+        { 0, 0, RDMUX_PREFER_BANDWIDTH, 0, "tcp" },
+        { 0, 0, RDMUX_PREFER_LATENCY, RDMUX_PREFER_BANDWIDTH, "shm" },
+        { 0, 0, 0, RDMUX_PREFER_BANDWIDTH, "tcp" },
+        { 64, 0, RDMUX_PREFER_BANDWIDTH, 0, "shm" },
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct rdmux_offer *offers = calloc(2, sizeof(*offers));
+        struct rdmux_handshake_config accepts;
+        struct rdmux_handshake_config connects;
+        for (size_t k = 0; k < 2; k++) {
+            pair_offer(&offers[k], 2);
+            offers[k].paths[0].path.bandwidth = UINT64_C(1000000000);
+            offers[k].paths[1].path.latency_ns = 10000;
+            offers[k].paths[1].path.bandwidth = UINT64_C(100000000000);
+            offers[k].typical_size = k == 0 ? cases[i].acceptor_size : cases[i].connector_size;
+            offers[k].prefer = k == 0 ? cases[i].acceptor_prefers : cases[i].connector_prefers;
+        }
+        pair_config(&accepts, RDMUX_ROLE_ACCEPT, &offers[0]);
+        pair_config(&connects, RDMUX_ROLE_CONNECT, &offers[1]);
+        struct pair pair;
+        pair_start(&pair, &accepts, &connects);
+
+        run(&pair);
+
+        assert_string_equal(pair_candidate(&pair.connector, 1)->provider, cases[i].best);
+        pair_finish(&pair);
+        free(offers);
+    }
+}
+
+/* The two actions that follow the connector's OPEN. */
+static void after_open(uint32_t flags, enum rdmux_handshake_action_kind kinds[2])
+{
+    struct rdmux_offer *offer = calloc(1, sizeof(*offer));
+    struct rdmux_handshake_config accepts;
+    struct rdmux_handshake_config connects;
+    pair_offer(offer, 1);
+    pair_config(&accepts, RDMUX_ROLE_ACCEPT, offer);
+    pair_config(&connects, RDMUX_ROLE_CONNECT, offer);
+    connects.hello.flags = flags;
+    struct pair pair;
+    pair_start(&pair, &accepts, &connects);
+    while (pair.connector.opened == 0) {
+        pair_run_some(&pair, NULL, 1);
+    }
+
+    rdmux_handshake_result(pair.connector.handshake, RDMUX_ACTION_OPEN, 1, RDMUX_OK,
+                           RDMUX_REASON_NONE, NULL, NULL, 0, pair.now_ns);
+    for (size_t i = 0; i < 2; i++) {
+        struct rdmux_handshake_action action;
+        rdmux_handshake_next(pair.connector.handshake, &action);
+        kinds[i] = action.kind;
+        assert_true(action.kind != RDMUX_ACTION_SEND || action.bytes[0] == RDMUX_FRAME_READY);
+    }
+    pair_finish(&pair);
+    free(offer);
+}
+
+static void the_connector_connects_before_it_says_ready(void **state)
+{
+    (void)state;
+    enum rdmux_handshake_action_kind kinds[2];
+
+    after_open(0, kinds);
+
+    assert_int_equal(kinds[0], RDMUX_ACTION_CONNECT);
+    assert_int_equal(kinds[1], RDMUX_ACTION_SEND);
+}
+
+static void on_an_adopted_socket_ready_comes_before_what_the_path_writes(void **state)
+{
+    (void)state;
+    enum rdmux_handshake_action_kind kinds[2];
+
+    after_open(RDMUX_HELLO_ADOPTED, kinds);
+
+    assert_int_equal(kinds[0], RDMUX_ACTION_SEND);
+    assert_int_equal(kinds[1], RDMUX_ACTION_CONNECT);
+}
+
+/* -------------------------------------------------------------------- failures */
+
+static void a_failure_at_any_step_of_either_side_leads_to_the_next_path(void **state)
+{
+    (void)state;
+    static const enum pair_fault_kind kinds[] = { PAIR_FAILS, PAIR_HANGS, PAIR_BREAKS };
+    for (size_t i = 0; i < COUNT_OF(steps) * COUNT_OF(kinds) * 2; i++) {
+        struct pair pair;
+        pair_start_plain(&pair, 3);
+        struct pair_side *side = i % 2 == 0 ? &pair.acceptor : &pair.connector;
+        const struct pair_fault fault = {
+            .attempt = 1,
+            .action = steps[i / 2 % COUNT_OF(steps)],
+            .kind = kinds[i / 2 / COUNT_OF(steps)],
+            .status = RDMUX_NO_MEMORY,
+            .reason = RDMUX_REASON_MEMLOCK_TOO_LOW,
+            .text = "raise ulimit -l",
+        };
+        pair_add_fault(side, &fault);
+
+        run(&pair);
+
+        if (fault.kind == PAIR_BREAKS && fault.action == RDMUX_ACTION_CHECK_PROOF &&
+            side == &pair.connector) {
+            /* PROVED is sent already: another test. */
+            assert_both_failed(&pair, RDMUX_PEER_GONE, RDMUX_IO);
+            pair_finish(&pair);
+            continue;
+        }
+        assert_true(pair.acceptor.done);
+        assert_true(pair.connector.done);
+        assert_int_equal(pair.acceptor.end.attempt, 2);
+        struct pair_side *sides[] = { &pair.acceptor, &pair.connector };
+        for (size_t k = 0; k < 2; k++) {
+            assert_int_not_equal(pair_candidate(sides[k], 1)->reason, RDMUX_REASON_NONE);
+            assert_int_not_equal(pair_candidate(sides[k], 1)->reason, RDMUX_REASON_CHOSEN);
+            assert_int_equal(pair_candidate(sides[k], 2)->reason, RDMUX_REASON_CHOSEN);
+            assert_int_equal(pair_candidate(sides[k], 3)->reason, RDMUX_REASON_SLOWER);
+        }
+        if (fault.kind == PAIR_FAILS) {
+            assert_int_equal(pair_candidate(side, 1)->reason, RDMUX_REASON_MEMLOCK_TOO_LOW);
+            assert_int_equal(pair_candidate(side->peer, 1)->reason, RDMUX_REASON_PEER_FAILED);
+            assert_string_equal(pair_candidate(side->peer, 1)->text, "raise ulimit -l");
+            assert_int_equal(pair_candidate(side->peer, 1)->stage, pair_candidate(side, 1)->stage);
+        }
+        pair_finish(&pair);
+    }
+}
+
+static void the_same_failure_on_both_sides_at_once_skips_no_path(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(steps) * COUNT_OF(steps); i++) {
+        for (uint64_t seed = 0; seed < 50; seed++) {
+            uint64_t random = seed;
+            struct pair pair;
+            pair_start_plain(&pair, 4);
+            for (uint32_t attempt = 1; attempt < 4; attempt++) {
+                struct pair_fault fault = {
+                    .attempt = attempt,
+                    .action = steps[i % COUNT_OF(steps)],
+                    .kind = PAIR_FAILS,
+                    .status = RDMUX_IO,
+                };
+                pair_add_fault(&pair.acceptor, &fault);
+                fault.action = steps[i / COUNT_OF(steps)];
+                pair_add_fault(&pair.connector, &fault);
+            }
+
+            assert_true(pair_run(&pair, &random));
+
+            assert_consistent(&pair);
+            assert_true(pair.acceptor.done);
+            assert_int_equal(pair.acceptor.end.attempt, 4);
+            for (uint32_t rank = 1; rank < 4; rank++) {
+                assert_int_not_equal(pair_candidate(&pair.acceptor, rank)->reason,
+                                     RDMUX_REASON_SLOWER);
+                assert_int_not_equal(pair_candidate(&pair.connector, rank)->reason,
+                                     RDMUX_REASON_SLOWER);
+            }
+            pair_finish(&pair);
+        }
+    }
+}
+
+static void reasons_are_chosen_by_stage_where_the_driver_gives_none(void **state)
+{
+    (void)state;
+    static const struct {
+        enum rdmux_handshake_action_kind action;
+        enum rdmux_status status;
+        enum rdmux_stage stage;
+        enum rdmux_reason ours;
+        enum rdmux_reason theirs;
+    } cases[] = {
+        { RDMUX_ACTION_OPEN, RDMUX_IO, RDMUX_STAGE_OPEN, RDMUX_REASON_OPEN_FAILED,
+          RDMUX_REASON_PEER_FAILED },
+        { RDMUX_ACTION_CONNECT, RDMUX_IO, RDMUX_STAGE_CONNECT, RDMUX_REASON_CONNECT_FAILED,
+          RDMUX_REASON_PEER_FAILED },
+        { RDMUX_ACTION_CONNECT, RDMUX_TIMED_OUT, RDMUX_STAGE_CONNECT,
+          RDMUX_REASON_CONNECT_TIMED_OUT, RDMUX_REASON_CONNECT_TIMED_OUT },
+        { RDMUX_ACTION_WRITE_PROOF, RDMUX_IO, RDMUX_STAGE_PROOF, RDMUX_REASON_PROOF_FAILED,
+          RDMUX_REASON_PROOF_FAILED },
+        { RDMUX_ACTION_WRITE_PROOF, RDMUX_TIMED_OUT, RDMUX_STAGE_PROOF,
+          RDMUX_REASON_PROOF_TIMED_OUT, RDMUX_REASON_PROOF_TIMED_OUT },
+        { RDMUX_ACTION_CHECK_PROOF, RDMUX_IO, RDMUX_STAGE_PROOF, RDMUX_REASON_PROOF_FAILED,
+          RDMUX_REASON_PROOF_FAILED },
+    };
+    for (size_t i = 0; i < COUNT_OF(cases) * 2; i++) {
+        struct pair pair;
+        pair_start_plain(&pair, 2);
+        struct pair_side *side = i % 2 == 0 ? &pair.acceptor : &pair.connector;
+        const struct pair_fault fault = { .attempt = 1,
+                                          .action = cases[i / 2].action,
+                                          .kind = PAIR_FAILS,
+                                          .status = cases[i / 2].status,
+                                          .text = "because" };
+        pair_add_fault(side, &fault);
+
+        run(&pair);
+
+        assert_int_equal(pair_candidate(side, 1)->reason, cases[i / 2].ours);
+        assert_int_equal(pair_candidate(side, 1)->stage, cases[i / 2].stage);
+        assert_int_equal(pair_candidate(side->peer, 1)->reason, cases[i / 2].theirs);
+        assert_int_equal(pair_candidate(side->peer, 1)->stage, cases[i / 2].stage);
+        assert_string_equal(pair_candidate(side->peer, 1)->text, "because");
+        pair_finish(&pair);
+    }
+}
+
+static void a_step_that_hangs_ends_by_the_acceptors_clock(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(steps) * 2; i++) {
+        struct pair pair;
+        pair_start_plain(&pair, 2);
+        struct pair_side *side = i % 2 == 0 ? &pair.acceptor : &pair.connector;
+        const struct pair_fault fault = { .attempt = 1, .action = steps[i / 2], .kind = PAIR_HANGS };
+        pair_add_fault(side, &fault);
+        uint64_t start_ns = pair.now_ns;
+
+        run(&pair);
+
+        assert_true(pair.acceptor.done);
+        assert_int_equal(pair.now_ns - start_ns, UINT64_C(2000000000));
+        assert_int_equal(pair.acceptor.end.attempt, 2);
+        enum rdmux_reason expected = RDMUX_REASON_PROOF_TIMED_OUT;
+        if (steps[i / 2] == RDMUX_ACTION_OPEN) {
+            expected = i % 2 == 0 ? RDMUX_REASON_OPEN_FAILED : RDMUX_REASON_CONNECT_TIMED_OUT;
+        } else if (steps[i / 2] == RDMUX_ACTION_CONNECT) {
+            expected = RDMUX_REASON_CONNECT_TIMED_OUT;
+        }
+        assert_int_equal(pair_candidate(&pair.acceptor, 1)->reason, expected);
+        pair_finish(&pair);
+    }
+}
+
+static void bytes_that_did_not_arrive_prove_nothing(void **state)
+{
+    (void)state;
+    static const enum pair_fault_kind kinds[] = { PAIR_CORRUPTS, PAIR_WRITES_NONE };
+    for (size_t i = 0; i < 4; i++) {
+        struct pair pair;
+        pair_start_plain(&pair, 2);
+        struct pair_side *writer = i % 2 == 0 ? &pair.acceptor : &pair.connector;
+        const struct pair_fault fault = { .attempt = 1,
+                                          .action = RDMUX_ACTION_WRITE_PROOF,
+                                          .kind = kinds[i / 2] };
+        pair_add_fault(writer, &fault);
+
+        run(&pair);
+
+        assert_true(pair.acceptor.done);
+        assert_int_equal(pair.acceptor.end.attempt, 2);
+        assert_int_equal(pair_candidate(writer->peer, 1)->reason, RDMUX_REASON_PROOF_FAILED);
+        assert_int_equal(pair_candidate(writer, 1)->reason, RDMUX_REASON_PROOF_FAILED);
+        pair_finish(&pair);
+    }
+}
+
+static void the_pattern_of_an_earlier_attempt_proves_nothing(void **state)
+{
+    (void)state;
+    struct pair pair;
+    pair_start_plain(&pair, 3);
+    /* The first attempt writes both patterns and then breaks; the second writes nothing into the
+     * same buffers. */
+    const struct pair_fault breaks = {
+        .attempt = 1, .action = RDMUX_ACTION_CHECK_PROOF, .kind = PAIR_FAILS, .status = RDMUX_IO
+    };
+    const struct pair_fault none = { .attempt = 2,
+                                     .action = RDMUX_ACTION_WRITE_PROOF,
+                                     .kind = PAIR_WRITES_NONE };
+    pair_add_fault(&pair.connector, &breaks);
+    pair_add_fault(&pair.acceptor, &none);
+    pair_add_fault(&pair.connector, &none);
+
+    run(&pair);
+
+    assert_int_equal(pair_candidate(&pair.acceptor, 2)->reason, RDMUX_REASON_PROOF_FAILED);
+    assert_int_equal(pair.acceptor.end.attempt, 3);
+    pair_finish(&pair);
+}
+
+static void a_cause_is_shown_rather_than_the_wait_it_led_to(void **state)
+{
+    (void)state;
+    struct pair pair;
+    pair_start_plain(&pair, 2);
+    /* The connector fails to open just as the acceptor gives up waiting for it. */
+    while (pair.connector.opened == 0) {
+        pair_run_some(&pair, NULL, 1);
+    }
+    pair.now_ns = rdmux_handshake_deadline(pair.acceptor.handshake);
+    const struct pair_fault fault = { .attempt = 1,
+                                      .action = RDMUX_ACTION_OPEN,
+                                      .kind = PAIR_FAILS,
+                                      .status = RDMUX_NO_MEMORY,
+                                      .reason = RDMUX_REASON_MEMLOCK_TOO_LOW,
+                                      .text = "locked memory" };
+    pair_add_fault(&pair.connector, &fault);
+    assert_true(pair_answer(&pair, &pair.connector, 0));
+    assert_true(pair_wait(&pair));
+
+    run(&pair);
+
+    assert_int_equal(pair.acceptor.end.attempt, 2);
+    assert_int_equal(pair_candidate(&pair.connector, 1)->reason, RDMUX_REASON_MEMLOCK_TOO_LOW);
+    assert_int_equal(pair_candidate(&pair.acceptor, 1)->reason, RDMUX_REASON_PEER_FAILED);
+    assert_string_equal(pair_candidate(&pair.acceptor, 1)->text, "locked memory");
+    pair_finish(&pair);
+}
+
+/* -------------------------------------------------------------------- no path */
+
+static void when_every_path_fails_both_give_the_socket_back(void **state)
+{
+    (void)state;
+    struct pair pair;
+    pair_start_plain(&pair, 3);
+    const struct pair_fault fault = {
+        .action = RDMUX_ACTION_CONNECT, .kind = PAIR_FAILS, .status = RDMUX_IO, .text = "no route"
+    };
+    pair_add_fault(&pair.connector, &fault);
+
+    run(&pair);
+
+    assert_both_failed(&pair, RDMUX_NO_PATH, RDMUX_NO_PATH);
+    assert_true(pair.acceptor.end.give_back);
+    assert_true(pair.connector.end.give_back);
+    assert_int_equal(pair.acceptor.opened, 3);
+    for (uint32_t rank = 1; rank <= 3; rank++) {
+        assert_int_equal(pair_candidate(&pair.connector, rank)->reason, RDMUX_REASON_CONNECT_FAILED);
+        assert_int_equal(pair_candidate(&pair.acceptor, rank)->reason, RDMUX_REASON_PEER_FAILED);
+    }
+    /* Nothing is left on the wire. */
+    assert_int_equal(pair.acceptor.wire_begin, pair.acceptor.wire_end);
+    assert_int_equal(pair.connector.wire_begin, pair.connector.wire_end);
+    pair_finish(&pair);
+}
+
+static void sides_without_a_common_path_tell_each_other_and_give_the_socket_back(void **state)
+{
+    (void)state;
+    struct rdmux_offer *offers = calloc(2, sizeof(*offers));
+    struct rdmux_handshake_config accepts;
+    struct rdmux_handshake_config connects;
+    pair_offer(&offers[0], 1);
+    pair_offer(&offers[1], 1);
+    offers[1].paths[0].path.reach[1] = '2';
+    pair_config(&accepts, RDMUX_ROLE_ACCEPT, &offers[0]);
+    pair_config(&connects, RDMUX_ROLE_CONNECT, &offers[1]);
+    struct pair pair;
+    pair_start(&pair, &accepts, &connects);
+
+    run(&pair);
+
+    assert_both_failed(&pair, RDMUX_NO_PATH, RDMUX_NO_PATH);
+    assert_true(pair.acceptor.end.give_back);
+    assert_true(pair.connector.end.give_back);
+    assert_int_equal(pair.connector.candidate_count, 1);
+    assert_int_equal(pair.connector.candidates[0].reason, RDMUX_REASON_OTHER_HOST);
+    assert_string_equal(pair.connector.candidates[0].text, "another host");
+    assert_int_equal(pair.acceptor.opened, 0);
+    pair_finish(&pair);
+    free(offers);
+}
+
+static void candidates_are_seen_from_each_sides_own_point_of_view(void **state)
+{
+    (void)state;
+    struct rdmux_offer *offers = calloc(2, sizeof(*offers));
+    struct rdmux_handshake_config accepts;
+    struct rdmux_handshake_config connects;
+    pair_offer(&offers[0], 2);
+    pair_offer(&offers[1], 3);
+    (void)snprintf(offers[0].paths[0].path.device, RDMUX_NAME_MAX, "here");
+    (void)snprintf(offers[1].paths[0].path.device, RDMUX_NAME_MAX, "there");
+    offers[0].paths[0].path.security = RDMUX_SECURITY_SAME_USER;
+    offers[1].paths[0].path.security = RDMUX_SECURITY_TOKEN;
+    pair_config(&accepts, RDMUX_ROLE_ACCEPT, &offers[0]);
+    pair_config(&connects, RDMUX_ROLE_CONNECT, &offers[1]);
+    struct pair pair;
+    pair_start(&pair, &accepts, &connects);
+
+    run(&pair);
+
+    const struct rdmux_candidate *a = pair_candidate(&pair.acceptor, 1);
+    const struct rdmux_candidate *c = pair_candidate(&pair.connector, 1);
+    assert_string_equal(a->device, "here");
+    assert_string_equal(a->peer_device, "there");
+    assert_string_equal(c->device, "there");
+    assert_string_equal(c->peer_device, "here");
+    assert_int_equal(a->security, RDMUX_SECURITY_TOKEN);
+    assert_int_equal(c->security, RDMUX_SECURITY_TOKEN);
+    assert_int_equal(a->cost_ns, c->cost_ns);
+    assert_int_equal(a->size, sizeof(*a));
+    const struct rdmux_candidate *lone = pair_candidate(&pair.connector, 0);
+    assert_string_equal(lone->provider, "roce");
+    assert_string_equal(lone->device, "roce2");
+    assert_string_equal(lone->peer_device, "");
+    assert_string_equal(pair_candidate(&pair.acceptor, 0)->peer_device, "roce2");
+    pair_finish(&pair);
+    free(offers);
+}
+
+static void an_explanation_alone_opens_nothing(void **state)
+{
+    (void)state;
+    for (size_t paths = 0; paths < 3; paths++) {
+        struct rdmux_offer *offer = calloc(1, sizeof(*offer));
+        struct rdmux_handshake_config accepts;
+        struct rdmux_handshake_config connects;
+        pair_offer(offer, paths);
+        pair_config(&accepts, RDMUX_ROLE_ACCEPT, offer);
+        pair_config(&connects, RDMUX_ROLE_CONNECT, offer);
+        connects.hello.flags = RDMUX_HELLO_EXPLAIN_ONLY;
+        struct pair pair;
+        pair_start(&pair, &accepts, &connects);
+
+        run(&pair);
+
+        assert_int_equal(pair.acceptor.opened + pair.connector.opened, 0);
+        if (paths == 0) {
+            assert_both_failed(&pair, RDMUX_NO_PATH, RDMUX_NO_PATH);
+        } else {
+            assert_true(pair.acceptor.done);
+            assert_true(pair.connector.done);
+            const struct rdmux_candidate *best = pair_candidate(&pair.connector, 1);
+            assert_int_equal(best->reason, RDMUX_REASON_CHOSEN);
+            assert_int_equal(best->stage, RDMUX_STAGE_MATCH);
+            assert_string_equal(best->text, "would be tried first");
+        }
+        if (paths == 2) {
+            assert_int_equal(pair_candidate(&pair.connector, 2)->reason, RDMUX_REASON_SLOWER);
+        }
+        pair_finish(&pair);
+        free(offer);
+    }
+}
+
+/* -------------------------------------------------------------------- the ends of a connection */
+
+static void a_channel_lost_at_any_point_ends_both_and_leaves_no_path_open(void **state)
+{
+    (void)state;
+    for (size_t moves = 0; moves < 40; moves++) {
+        struct pair pair;
+        pair_start_plain(&pair, 2);
+        pair_run_some(&pair, NULL, moves);
+
+        pair_lose(&pair);
+
+        assert_consistent(&pair);
+        assert_true(pair.acceptor.done || pair.acceptor.failed);
+        assert_true(pair.connector.done || pair.connector.failed);
+        struct pair_side *sides[] = { &pair.acceptor, &pair.connector };
+        for (size_t i = 0; i < 2; i++) {
+            assert_int_equal(sides[i]->path_open, sides[i]->done);
+            if (sides[i]->failed) {
+                assert_int_equal(sides[i]->end.status, RDMUX_PEER_GONE);
+                assert_string_equal(sides[i]->end_text, "cut");
+                assert_false(sides[i]->end.give_back);
+            }
+        }
+        pair_finish(&pair);
+    }
+}
+
+static void moves_until(struct pair *pair, struct pair_side *side, const char *state)
+{
+    for (size_t i = 0; i < 1000; i++) {
+        if (strcmp(rdmux_handshake_state(side->handshake), state) == 0) {
+            return;
+        }
+        pair_run_some(pair, NULL, 1);
+    }
+    fail_msg("%s never was %s", side->name, state);
+}
+
+static void a_connector_that_fails_while_commit_is_under_way_ends_both(void **state)
+{
+    (void)state;
+    struct pair pair;
+    pair_start_plain(&pair, 2);
+    moves_until(&pair, &pair.acceptor, "waiting for CONFIRM");
+    pair.connector.break_due = true;
+
+    assert_true(pair_break(&pair, &pair.connector));
+    run(&pair);
+
+    assert_both_failed(&pair, RDMUX_PEER_GONE, RDMUX_IO);
+    assert_int_equal(pair.acceptor.opened, 1);
+    assert_false(pair.acceptor.end.give_back);
+    assert_int_equal(pair_candidate(&pair.acceptor, 1)->stage, RDMUX_STAGE_COMMIT);
+    pair_finish(&pair);
+}
+
+static void an_acceptor_whose_path_fails_after_commit_has_no_endpoint(void **state)
+{
+    (void)state;
+    struct pair pair;
+    pair_start_plain(&pair, 2);
+    moves_until(&pair, &pair.acceptor, "waiting for CONFIRM");
+    pair.acceptor.break_due = true;
+
+    assert_true(pair_break(&pair, &pair.acceptor));
+    run(&pair);
+
+    /* COMMIT was under way: the connector has an endpoint, which fails as the acceptor hangs up. */
+    assert_true(pair.acceptor.failed);
+    assert_int_equal(pair.acceptor.end.status, RDMUX_IO);
+    assert_true(pair.connector.done);
+    assert_int_equal(pair.acceptor.opened, 1);
+    pair_finish(&pair);
+}
+
+static void an_acceptor_that_is_not_confirmed_in_time_has_no_endpoint(void **state)
+{
+    (void)state;
+    struct pair pair;
+    pair_start_plain(&pair, 2);
+    moves_until(&pair, &pair.acceptor, "waiting for CONFIRM");
+
+    assert_true(pair_wait(&pair));
+
+    assert_true(pair.acceptor.failed);
+    assert_int_equal(pair.acceptor.end.status, RDMUX_TIMED_OUT);
+    assert_int_equal(pair.acceptor.closed, 1);
+    pair_finish(&pair);
+}
+
+static void a_peer_that_says_nothing_is_given_up_by_the_clock(void **state)
+{
+    (void)state;
+    struct pair pair;
+    pair_start_plain(&pair, 1);
+
+    assert_true(pair_wait(&pair));
+
+    assert_both_failed(&pair, RDMUX_TIMED_OUT, RDMUX_TIMED_OUT);
+    assert_int_equal(pair.now_ns, 1000 + UINT64_C(5000000000));
+    pair_finish(&pair);
+}
+
+static void a_connector_may_wait_for_ever_to_be_accepted(void **state)
+{
+    (void)state;
+    struct rdmux_offer *offer = calloc(1, sizeof(*offer));
+    struct rdmux_handshake_config accepts;
+    struct rdmux_handshake_config connects;
+    pair_offer(offer, 1);
+    pair_config(&accepts, RDMUX_ROLE_ACCEPT, offer);
+    pair_config(&connects, RDMUX_ROLE_CONNECT, offer);
+    connects.hello_timeout_ms = RDMUX_NEVER;
+    struct pair pair;
+
+    pair_start(&pair, &accepts, &connects);
+
+    assert_true(rdmux_handshake_deadline(pair.connector.handshake) == UINT64_MAX);
+    rdmux_handshake_time(pair.connector.handshake, UINT64_MAX);
+    assert_string_equal(rdmux_handshake_state(pair.connector.handshake), "waiting for HELLO");
+    pair_finish(&pair);
+    free(offer);
+}
+
+static void a_connector_whose_acceptor_falls_silent_gives_up_by_itself(void **state)
+{
+    (void)state;
+    /* At every state of the connector from RANKING on: the acceptor stops, its frames stop with
+     * it. */
+    for (size_t moves = 4; moves < 25; moves++) {
+        struct pair pair;
+        pair_start_plain(&pair, 2);
+        pair_run_some(&pair, NULL, moves);
+        struct pair_side *c = &pair.connector;
+        for (size_t i = 0; i < 20 && !c->done && !c->failed; i++) {
+            while (pair_deliver(&pair, c) || pair_answer(&pair, c, 0)) {
+            }
+            uint64_t deadline = rdmux_handshake_deadline(c->handshake);
+            if (deadline == UINT64_MAX) {
+                break;
+            }
+            rdmux_handshake_time(c->handshake, deadline);
+            pair.now_ns = deadline;
+            while (pair_answer(&pair, c, 7)) {
+            }
+            struct rdmux_handshake_action action;
+            for (rdmux_handshake_next(c->handshake, &action); action.kind != RDMUX_ACTION_NONE;
+                 rdmux_handshake_next(c->handshake, &action)) {
+                c->failed = c->failed || action.kind == RDMUX_ACTION_FAIL;
+                c->end = action;
+            }
+        }
+        assert_true(c->done || c->failed);
+        if (c->failed) {
+            assert_int_equal(c->end.status, RDMUX_TIMED_OUT);
+        }
+        pair_finish(&pair);
+    }
+}
+
+static void a_rejection_reaches_the_connector_with_its_reason(void **state)
+{
+    (void)state;
+    for (size_t moves = 0; moves < 20; moves++) {
+        struct pair pair;
+        pair_start_plain(&pair, 2);
+        pair_run_some(&pair, NULL, moves);
+        if (pair.connector.done) {
+            pair_finish(&pair);
+            break;
+        }
+        struct rdmux_message message = { .type = RDMUX_FRAME_REJECT,
+                                         .status = 77,
+                                         .description_length = 3,
+                                         .description = { 'w', 'h', 'y' } };
+        uint8_t frame[RDMUX_MESSAGE_MAX];
+        size_t size = rdmux_message_encode(&message, frame);
+
+        rdmux_handshake_frame(pair.connector.handshake, frame, size, pair.now_ns);
+
+        assert_int_equal(rdmux_handshake_reject_reason(pair.connector.handshake), 77);
+        const uint8_t *data = rdmux_handshake_reject_data(pair.connector.handshake, &size);
+        assert_int_equal(size, 3);
+        assert_memory_equal(data, "why", 3);
+        struct rdmux_handshake_action action;
+        do {
+            rdmux_handshake_next(pair.connector.handshake, &action);
+        } while (action.kind != RDMUX_ACTION_FAIL && action.kind != RDMUX_ACTION_NONE);
+        assert_int_equal(action.kind, RDMUX_ACTION_FAIL);
+        assert_int_equal(action.status, RDMUX_REFUSED);
+        pair_finish(&pair);
+    }
+}
+
+/* -------------------------------------------------------------------- versions and hash */
+
+/* What the acceptor makes of a connector's first bytes. */
+static enum rdmux_status fate_of_hello(const uint8_t *bytes, size_t size, bool *answered)
+{
+    struct rdmux_offer *offer = calloc(1, sizeof(*offer));
+    struct rdmux_handshake_config config;
+    struct rdmux_handshake *handshake = NULL;
+    struct rdmux_handshake_action action;
+    void *memory = calloc(1, rdmux_handshake_size());
+    pair_offer(offer, 1);
+    pair_config(&config, RDMUX_ROLE_ACCEPT, offer);
+    config.received = bytes;
+    config.received_size = size;
+    enum rdmux_status status = rdmux_handshake_init(memory, &config, 0, &handshake);
+    *answered = false;
+    do {
+        rdmux_handshake_next(handshake, &action);
+        *answered = *answered || action.kind == RDMUX_ACTION_SEND;
+        status = action.kind == RDMUX_ACTION_FAIL ? action.status : status;
+    } while (action.kind != RDMUX_ACTION_NONE);
+    free(memory);
+    free(offer);
+    return status;
+}
+
+static void a_hello_we_cannot_follow_is_refused_with_the_right_status(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *says;
+        size_t at;
+        uint8_t bytes[4];
+        size_t count;
+        enum rdmux_status status;
+        bool answered;
+    } cases[] = {
+        { "good", 0, { 0 }, 0, RDMUX_OK, false },
+        { "no magic", 0, { 'r' }, 1, RDMUX_PROTOCOL, false },
+        { "only later versions", 8, { 0, 2, 0, 9 }, 4, RDMUX_VERSION, true },
+        { "later versions too", 8, { 0, 1, 0, 9 }, 4, RDMUX_OK, false },
+        { "another byte order", 12, { 1, 2, 3, 4 }, 4, RDMUX_VERSION, true },
+        { "another epoch", 23, { 2 }, 1, RDMUX_PROTOCOL, false },
+        { "a connection to resume", 64, { 1 }, 1, RDMUX_PROTOCOL, false },
+        { "flags of a later version", 16, { 0xff }, 1, RDMUX_OK, false },
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        uint8_t bytes[RDMUX_HELLO_SIZE];
+        const struct rdmux_hello hello = { .version_min = 1, .version_max = 1, .epoch = 1 };
+        rdmux_hello_encode(&hello, bytes);
+        memcpy(bytes + cases[i].at, cases[i].bytes, cases[i].count);
+        if (cases[i].at == 12 && bytes[12] == 1) {
+            uint32_t swapped = UINT32_C(0x04030201);
+            memcpy(bytes + 12, &swapped, 4);
+        }
+        bool answered;
+
+        enum rdmux_status status = fate_of_hello(bytes, sizeof(bytes), &answered);
+
+        if (status != cases[i].status || answered != cases[i].answered) {
+            fail_msg("%s: status %d, answered %d", cases[i].says, (int)status, answered);
+        }
+    }
+    bool answered;
+    assert_int_equal(fate_of_hello((const uint8_t *)"RDMU", 4, &answered), RDMUX_PROTOCOL);
+    assert_int_equal(fate_of_hello((const uint8_t *)"", 0, &answered), RDMUX_PROTOCOL);
+}
+
+/* Changes a byte of the connector's OFFER on its way; both sides still understand it. */
+static void offers_changed_on_their_way_end_the_connection_at_commit(void **state)
+{
+    (void)state;
+    if (!rdmux_transcript_available()) {
+        skip();
+    }
+    struct pair pair;
+    pair_start_plain(&pair, 2);
+    /* The process id is not looked at by the handshake. */
+    pair.acceptor.wire[32] ^= 1;
+
+    run(&pair);
+
+    assert_true(pair.connector.failed);
+    assert_int_equal(pair.connector.end.status, RDMUX_PROTOCOL);
+    assert_true(pair.acceptor.failed);
+    pair_finish(&pair);
+}
+
+static void a_wrong_hash_in_confirm_fails_the_acceptor(void **state)
+{
+    (void)state;
+    if (!rdmux_transcript_available()) {
+        skip();
+    }
+    struct pair pair;
+    pair_start_plain(&pair, 2);
+    moves_until(&pair, &pair.connector, "done");
+    pair.acceptor.wire[pair.acceptor.wire_end - 1] ^= 1;
+
+    run(&pair);
+
+    assert_true(pair.acceptor.failed);
+    assert_int_equal(pair.acceptor.end.status, RDMUX_PROTOCOL);
+    pair_finish(&pair);
+}
+
+static void a_peer_without_the_hash_is_good_enough(void **state)
+{
+    (void)state;
+    struct pair pair;
+    pair_start_plain(&pair, 2);
+    /* Both HELLOs lose the flag on the way: so each side thinks that the other has no OpenSSL. */
+    pair.acceptor.wire[19] &= (uint8_t)~RDMUX_HELLO_HASH;
+    pair_deliver(&pair, &pair.acceptor);
+    pair_deliver(&pair, &pair.acceptor);
+    pair.connector.wire[19] &= (uint8_t)~RDMUX_HELLO_HASH;
+
+    run(&pair);
+
+    assert_true(pair.acceptor.done);
+    assert_true(pair.connector.done);
+    pair_finish(&pair);
+}
+
+/* -------------------------------------------------------------------- any order */
+
+static void random_fault(struct pair_side *side, uint64_t *random)
+{
+    const struct pair_fault fault = {
+        .attempt = (uint32_t)(pair_random(random) % 5),
+        .action = steps[pair_random(random) % COUNT_OF(steps)],
+        .kind = (enum pair_fault_kind)(pair_random(random) % (PAIR_LOSES + 1)),
+        .status = RDMUX_IO,
+    };
+    pair_add_fault(side, &fault);
+}
+
+static void any_order_of_frames_results_and_faults_ends_in_agreement(void **state)
+{
+    (void)state;
+    size_t outcomes[3] = { 0 };
+    for (uint64_t seed = 1; seed <= 4000; seed++) {
+        uint64_t random = seed;
+        struct pair pair;
+        pair_start_plain(&pair, pair_random(&random) % 5);
+        for (uint64_t i = pair_random(&random) % 4; i > 0; i--) {
+            random_fault(&pair.acceptor, &random);
+        }
+        for (uint64_t i = pair_random(&random) % 4; i > 0; i--) {
+            random_fault(&pair.connector, &random);
+        }
+
+        bool ended = pair_run(&pair, &random);
+
+        if (!ended || pair_contradiction(&pair) != NULL) {
+            fail_msg("seed %llu: %s; acceptor %s: %s; connector %s: %s", (unsigned long long)seed,
+                     ended ? pair_contradiction(&pair) : "stuck",
+                     rdmux_handshake_state(pair.acceptor.handshake), pair.acceptor.end_text,
+                     rdmux_handshake_state(pair.connector.handshake), pair.connector.end_text);
+        }
+        outcomes[pair.acceptor.done ? 0 : pair.acceptor.end.give_back ? 1 : 2]++;
+        pair_finish(&pair);
+    }
+    /* All three kinds of ends were among them. */
+    assert_true(outcomes[0] > 500 && outcomes[1] > 100 && outcomes[2] > 100);
+}
+
+static void time_jumping_at_random_ends_in_agreement(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 2000; seed++) {
+        uint64_t random = seed;
+        struct pair pair;
+        pair_start_plain(&pair, 4);
+        for (size_t i = 0; i < 200; i++) {
+            pair_run_some(&pair, &random, pair_random(&random) % 8);
+            if (pair_random(&random) % 4 == 0) {
+                (void)pair_wait(&pair);
+            }
+        }
+
+        bool ended = pair_run(&pair, &random);
+
+        if (!ended || pair_contradiction(&pair) != NULL) {
+            fail_msg("seed %llu: %s; acceptor: %s; connector: %s", (unsigned long long)seed,
+                     ended ? pair_contradiction(&pair) : "stuck", pair.acceptor.end_text,
+                     pair.connector.end_text);
+        }
+        pair_finish(&pair);
+    }
+}
+
+/* -------------------------------------------------------------------- the driver's side */
+
+static void a_configuration_without_role_or_offer_is_invalid(void **state)
+{
+    (void)state;
+    struct rdmux_offer *offer = calloc(1, sizeof(*offer));
+    struct rdmux_handshake_config config;
+    struct rdmux_handshake *handshake = NULL;
+    void *memory = calloc(1, rdmux_handshake_size());
+    pair_offer(offer, 1);
+
+    pair_config(&config, RDMUX_ROLE_CONNECT, NULL);
+    assert_int_equal(rdmux_handshake_init(memory, &config, 0, &handshake), RDMUX_INVALID);
+    pair_config(&config, (enum rdmux_role)0, offer);
+    assert_int_equal(rdmux_handshake_init(memory, &config, 0, &handshake), RDMUX_INVALID);
+    pair_config(&config, RDMUX_ROLE_CONNECT, offer);
+    assert_int_equal(rdmux_handshake_init(NULL, &config, 0, &handshake), RDMUX_INVALID);
+    assert_null(handshake);
+    free(memory);
+    free(offer);
+}
+
+static void a_description_that_is_too_long_fails_the_attempt_and_closes_the_path(void **state)
+{
+    (void)state;
+    struct pair pair;
+    pair_start_plain(&pair, 2);
+    moves_until(&pair, &pair.acceptor, "opening");
+    static const uint8_t bytes[RDMUX_DESCRIPTION_MAX + 1];
+
+    rdmux_handshake_result(pair.acceptor.handshake, RDMUX_ACTION_OPEN, 1, RDMUX_OK,
+                           RDMUX_REASON_NONE, NULL, bytes, sizeof(bytes), pair.now_ns);
+    pair.acceptor.pending_count = 0;
+    pair_drain(&pair);
+
+    run(&pair);
+    assert_true(pair.acceptor.done);
+    assert_int_equal(pair.acceptor.end.attempt, 2);
+    assert_int_equal(pair.acceptor.closed, 1);
+    pair_finish(&pair);
+}
+
+static void a_driver_that_takes_no_actions_ends_the_handshake(void **state)
+{
+    (void)state;
+    struct rdmux_offer *offer = calloc(1, sizeof(*offer));
+    struct rdmux_handshake_config config;
+    struct rdmux_handshake *handshake = NULL;
+    void *memory = calloc(1, rdmux_handshake_size());
+    pair_offer(offer, 4);
+    pair_config(&config, RDMUX_ROLE_ACCEPT, offer);
+    struct pair pair;
+    pair_start_plain(&pair, 4);
+    config.received = pair.acceptor.wire;
+    config.received_size = pair.acceptor.wire_end;
+    assert_int_equal(rdmux_handshake_init(memory, &config, 0, &handshake), RDMUX_OK);
+
+    for (uint32_t attempt = 1; attempt <= 4; attempt++) {
+        struct rdmux_attempt_frame failed = { .type = RDMUX_FRAME_FAILED, .attempt = attempt };
+        uint8_t bytes[RDMUX_ATTEMPT_FRAME_MAX];
+        size_t size = rdmux_attempt_frame_encode(&failed, bytes);
+        rdmux_handshake_frame(handshake, bytes, size, 0);
+    }
+
+    struct rdmux_handshake_action action;
+    struct rdmux_handshake_action last = { .kind = RDMUX_ACTION_NONE };
+    for (rdmux_handshake_next(handshake, &action); action.kind != RDMUX_ACTION_NONE;
+         rdmux_handshake_next(handshake, &action)) {
+        last = action;
+    }
+    assert_int_equal(last.kind, RDMUX_ACTION_FAIL);
+    assert_int_equal(last.status, RDMUX_NO_MEMORY);
+    pair_finish(&pair);
+    free(memory);
+    free(offer);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_sides_agree_on_the_cheapest_path),
+        cmocka_unit_test(the_connector_speaks_before_the_acceptor_is_heard),
+        cmocka_unit_test(an_acceptor_takes_what_was_read_before_it_was_accepted),
+        cmocka_unit_test(each_limit_granted_is_the_smaller_of_both_sides),
+        cmocka_unit_test(senseless_limits_of_a_peer_are_made_sensible),
+        cmocka_unit_test(the_connectors_expected_size_ranks_before_the_acceptors),
+        cmocka_unit_test(the_connector_connects_before_it_says_ready),
+        cmocka_unit_test(on_an_adopted_socket_ready_comes_before_what_the_path_writes),
+        cmocka_unit_test(a_failure_at_any_step_of_either_side_leads_to_the_next_path),
+        cmocka_unit_test(the_same_failure_on_both_sides_at_once_skips_no_path),
+        cmocka_unit_test(reasons_are_chosen_by_stage_where_the_driver_gives_none),
+        cmocka_unit_test(a_step_that_hangs_ends_by_the_acceptors_clock),
+        cmocka_unit_test(bytes_that_did_not_arrive_prove_nothing),
+        cmocka_unit_test(the_pattern_of_an_earlier_attempt_proves_nothing),
+        cmocka_unit_test(a_cause_is_shown_rather_than_the_wait_it_led_to),
+        cmocka_unit_test(when_every_path_fails_both_give_the_socket_back),
+        cmocka_unit_test(sides_without_a_common_path_tell_each_other_and_give_the_socket_back),
+        cmocka_unit_test(candidates_are_seen_from_each_sides_own_point_of_view),
+        cmocka_unit_test(an_explanation_alone_opens_nothing),
+        cmocka_unit_test(a_channel_lost_at_any_point_ends_both_and_leaves_no_path_open),
+        cmocka_unit_test(a_connector_that_fails_while_commit_is_under_way_ends_both),
+        cmocka_unit_test(an_acceptor_whose_path_fails_after_commit_has_no_endpoint),
+        cmocka_unit_test(an_acceptor_that_is_not_confirmed_in_time_has_no_endpoint),
+        cmocka_unit_test(a_peer_that_says_nothing_is_given_up_by_the_clock),
+        cmocka_unit_test(a_connector_may_wait_for_ever_to_be_accepted),
+        cmocka_unit_test(a_connector_whose_acceptor_falls_silent_gives_up_by_itself),
+        cmocka_unit_test(a_rejection_reaches_the_connector_with_its_reason),
+        cmocka_unit_test(a_hello_we_cannot_follow_is_refused_with_the_right_status),
+        cmocka_unit_test(offers_changed_on_their_way_end_the_connection_at_commit),
+        cmocka_unit_test(a_wrong_hash_in_confirm_fails_the_acceptor),
+        cmocka_unit_test(a_peer_without_the_hash_is_good_enough),
+        cmocka_unit_test(any_order_of_frames_results_and_faults_ends_in_agreement),
+        cmocka_unit_test(time_jumping_at_random_ends_in_agreement),
+        cmocka_unit_test(a_configuration_without_role_or_offer_is_invalid),
+        cmocka_unit_test(a_description_that_is_too_long_fails_the_attempt_and_closes_the_path),
+        cmocka_unit_test(a_driver_that_takes_no_actions_ends_the_handshake),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

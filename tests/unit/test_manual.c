@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Programs without the library's threads: their own calls do everything, and nothing spins. */
+#include "tests/unit/api_pair.h"
+
+#include <pthread.h>
+
+enum {
+    LIVENESS_MS = 400,
+    MANUAL = RDMUX_FABRIC_NO_SERVICE_THREAD | RDMUX_FABRIC_NO_WORKER_THREAD,
+};
+
+static const char *const all_paths[] = { "tcp", "shm" };
+
+static void make_progress(struct pair *pair)
+{
+    CHECK_OK(rdmux_fabric_progress(pair->fabric_a));
+    CHECK_OK(rdmux_fabric_progress(pair->fabric_b));
+}
+
+/* The next entry of a, while both sides are progressed. */
+static struct rdmux_wc next_of(struct pair *pair, struct rdmux_cq *cq)
+{
+    struct rdmux_wc wc = { .opcode = 0 };
+    uint64_t until = now_ms() + PATIENT_MS;
+    while (rdmux_cq_poll(cq, &wc, 1) == 0) {
+        assert_true(now_ms() < until);
+        make_progress(pair);
+    }
+    return wc;
+}
+
+static bool is_readable(int fd)
+{
+    struct pollfd look = { .fd = fd, .events = POLLIN };
+    return poll(&look, 1, 0) > 0;
+}
+
+/* Keeps a fabric going in a thread of its own, as its documentation asks for. */
+struct engine {
+    struct rdmux_fabric *fabric;
+    pthread_t thread;
+    _Atomic bool stop;
+};
+
+static void *run_engine(void *argument)
+{
+    struct engine *engine = argument;
+    while (!atomic_load(&engine->stop)) {
+        struct pollfd look = { .fd = rdmux_fabric_fd(engine->fabric), .events = POLLIN };
+        (void)poll(&look, 1, 10);
+        if (rdmux_fabric_progress(engine->fabric) != RDMUX_OK) {
+            break;
+        }
+    }
+    return NULL;
+}
+
+static void start_engine(struct engine *engine, struct rdmux_fabric *fabric)
+{
+    engine->fabric = fabric;
+    atomic_store(&engine->stop, false);
+    assert_int_equal(pthread_create(&engine->thread, NULL, run_engine, engine), 0);
+}
+
+static void stop_engine(struct engine *engine)
+{
+    atomic_store(&engine->stop, true);
+    assert_int_equal(pthread_join(engine->thread, NULL), 0);
+}
+
+/* ------------------------------------------------------------------------------------------------- set-up */
+
+static void a_call_that_waits_does_the_work_of_its_own_fabric(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
+        struct pair pair;
+        struct rdmux_peer peer = RDMUX_PEER_INIT;
+        struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+        open_sides(&pair, all_paths[i], 0, MANUAL); /* a's service thread does a's part */
+        CHECK_STATUS(rdmux_connect(pair.fabric_a, pair.cq_a, pair.address, NULL, 0, &pair.a),
+                     RDMUX_IN_PROGRESS);
+
+        CHECK_OK(rdmux_listener_next(pair.listener, PATIENT_MS, &peer));
+        attr.peer = peer.id;
+        CHECK_OK(rdmux_accept(pair.listener, pair.cq_b, &attr, PATIENT_MS, &pair.b));
+
+        expect_entry(pair.cq_a, RDMUX_WC_CONNECTED, RDMUX_OK);
+        check_messages(&pair);
+        CHECK_STATUS(rdmux_listener_next(pair.listener, 0, &peer), RDMUX_AGAIN);
+        uint64_t begin = now_ms();
+        CHECK_STATUS(rdmux_listener_next(pair.listener, 50, &peer), RDMUX_TIMED_OUT);
+        assert_true(now_ms() - begin >= 45 && now_ms() - begin < 500 * SLACK);
+        close_pair(&pair);
+    }
+}
+
+static void a_process_talks_to_its_own_listener_without_threads(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
+        struct rdmux_fabric *fabric = open_fabric(all_paths[i], MANUAL, NULL);
+        struct rdmux_cq *cq = create_cq(fabric);
+        char address[RDMUX_ADDRESS_MAX];
+        struct rdmux_listener *listener = listen_here(fabric, NULL, address);
+        struct rdmux_explanation *explanation = NULL;
+        struct rdmux_ep *a = NULL;
+        struct rdmux_ep *b = NULL;
+        char got = 0;
+
+        CHECK_OK(rdmux_explain(fabric, address, NULL, PATIENT_MS, &explanation));
+        CHECK_STATUS(rdmux_connect(fabric, cq, address, NULL, 0, &a), RDMUX_IN_PROGRESS);
+        CHECK_OK(rdmux_accept(listener, cq, NULL, PATIENT_MS, &b));
+
+        struct rdmux_wc wc = expect_entry(cq, RDMUX_WC_CONNECTED, RDMUX_OK);
+        assert_ptr_equal(wc.ep, a);
+        CHECK_OK(rdmux_recv(b, &got, 1, NULL, &got));
+        CHECK_OK(rdmux_send(a, "x", 1, NULL, NULL, RDMUX_INLINE | RDMUX_UNSIGNALED));
+        wc = expect_entry(cq, RDMUX_WC_RECV, RDMUX_OK);
+        assert_ptr_equal(wc.context, &got);
+        assert_int_equal(got, 'x');
+        CHECK_OK(rdmux_ep_shutdown(a, PATIENT_MS));
+        wc = expect_entry(cq, RDMUX_WC_DISCONNECTED, RDMUX_OK);
+        assert_ptr_equal(wc.ep, b);
+        rdmux_explanation_free(explanation);
+        CHECK_OK(rdmux_ep_close(a));
+        CHECK_OK(rdmux_ep_close(b));
+        rdmux_listener_close(listener);
+        CHECK_OK(rdmux_cq_destroy(cq));
+        CHECK_OK(rdmux_fabric_close(fabric));
+    }
+}
+
+static void a_name_is_resolved_within_the_call(void **state)
+{
+    (void)state;
+    struct rdmux_fabric *fabric = open_fabric("tcp", MANUAL, NULL);
+    struct rdmux_cq *cq = create_cq(fabric);
+    struct rdmux_ep *ep = NULL;
+
+    CHECK_STATUS(rdmux_connect(fabric, cq, "nobody.invalid:1", NULL, PATIENT_MS, &ep),
+                 RDMUX_INVALID);
+    CHECK_STATUS(rdmux_connect(fabric, cq, "localhost:1", NULL, PATIENT_MS, &ep), RDMUX_REFUSED);
+
+    assert_null(ep);
+    CHECK_OK(rdmux_cq_destroy(cq));
+    CHECK_OK(rdmux_fabric_close(fabric));
+}
+
+/* ------------------------------------------------------------------------------------------------- sleeping on descriptors */
+
+/* A program that only wakes when a descriptor says so. */
+struct sleeper {
+    struct rdmux_fabric *fabric;
+    struct rdmux_cq *cq;
+    struct rdmux_ep *ep;
+    uint64_t rounds;
+    uint64_t wakes;
+    bool begins;
+    bool done;
+    const char *failed;
+    char text[256];
+};
+
+enum { EXCHANGES = 200 };
+
+static void *sleep_and_answer(void *argument)
+{
+    struct sleeper *sleeper = argument;
+    uint64_t got = 0;
+    uint64_t number = 0;
+    uint64_t until = now_ms() + PATIENT_MS;
+    bool ok = rdmux_recv(sleeper->ep, &got, sizeof(got), NULL, NULL) == RDMUX_OK;
+    if (sleeper->begins) {
+        ok = ok && rdmux_send(sleeper->ep, &number, sizeof(number), NULL, NULL,
+                              RDMUX_INLINE | RDMUX_UNSIGNALED) == RDMUX_OK;
+    }
+    while (ok && sleeper->rounds < EXCHANGES) {
+        struct rdmux_wc wc;
+        if (rdmux_cq_poll(sleeper->cq, &wc, 1) == 1) {
+            ok = wc.opcode == RDMUX_WC_RECV && wc.status == RDMUX_OK && got == number;
+            if (!ok) {
+                (void)snprintf(sleeper->text, sizeof(sleeper->text), "%s %s, %llu for %llu",
+                               rdmux_wc_opcode_name(wc.opcode),
+                               rdmux_status_name((enum rdmux_status)wc.status),
+                               (unsigned long long)got, (unsigned long long)number);
+                sleeper->failed = sleeper->text;
+                return NULL;
+            }
+            sleeper->rounds++;
+            number++;
+            ok = ok && rdmux_recv(sleeper->ep, &got, sizeof(got), NULL, NULL) == RDMUX_OK;
+            uint64_t answer = sleeper->begins ? number : number - 1;
+            ok = ok && rdmux_send(sleeper->ep, &answer, sizeof(answer), NULL, NULL,
+                                  RDMUX_INLINE | RDMUX_UNSIGNALED) == RDMUX_OK;
+            continue;
+        }
+        if (rdmux_cq_arm(sleeper->cq) == RDMUX_AGAIN) {
+            continue;
+        }
+        struct pollfd look[2] = {
+            { .fd = rdmux_cq_fd(sleeper->cq), .events = POLLIN },
+            { .fd = rdmux_fabric_fd(sleeper->fabric), .events = POLLIN },
+        };
+        (void)poll(look, 2, 100);
+        sleeper->wakes++;
+        if (look[1].revents != 0) {
+            ok = ok && rdmux_fabric_progress(sleeper->fabric) == RDMUX_OK;
+        }
+        if (now_ms() > until) {
+            sleeper->failed = "not woken";
+            return NULL;
+        }
+    }
+    if (!ok) {
+        (void)snprintf(sleeper->text, sizeof(sleeper->text), "%s", rdmux_last_error());
+        sleeper->failed = sleeper->text;
+    }
+    return NULL;
+}
+
+static void a_program_that_sleeps_on_both_descriptors_is_woken_and_does_not_spin(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
+        struct pair pair;
+        open_sides(&pair, all_paths[i], MANUAL, MANUAL);
+        connect_more(&pair, NULL, &pair.a, &pair.b);
+        struct sleeper a = {
+            .fabric = pair.fabric_a, .cq = pair.cq_a, .ep = pair.a, .begins = true
+        };
+        struct sleeper b = { .fabric = pair.fabric_b, .cq = pair.cq_b, .ep = pair.b };
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, sleep_and_answer, &b), 0);
+
+        (void)sleep_and_answer(&a);
+
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        if (a.failed != NULL || b.failed != NULL) {
+            fail_msg("%s: %s; %s", all_paths[i], a.failed == NULL ? "fine" : a.failed,
+                     b.failed == NULL ? "fine" : b.failed);
+        }
+        if (a.wakes + b.wakes > 10 * EXCHANGES) {
+            fail_msg("%s: %llu wake-ups for %d messages", all_paths[i],
+                     (unsigned long long)(a.wakes + b.wakes), 2 * EXCHANGES);
+        }
+        close_pair(&pair);
+    }
+}
+
+static void nothing_to_do_lets_the_fabrics_descriptor_sleep(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
+        struct pair pair;
+        open_sides(&pair, all_paths[i], MANUAL, MANUAL);
+        connect_more(&pair, NULL, &pair.a, &pair.b);
+        check_messages(&pair);
+        struct rdmux_wc none;
+        uint64_t until = now_ms() + PATIENT_MS;
+        while ((is_readable(rdmux_fabric_fd(pair.fabric_a)) ||
+                is_readable(rdmux_fabric_fd(pair.fabric_b))) &&
+               now_ms() < until) {
+            make_progress(&pair);
+            assert_int_equal(rdmux_cq_poll(pair.cq_a, &none, 1), 0);
+            assert_int_equal(rdmux_cq_poll(pair.cq_b, &none, 1), 0);
+        }
+
+        assert_false(is_readable(rdmux_fabric_fd(pair.fabric_a)));
+        assert_false(is_readable(rdmux_fabric_fd(pair.fabric_b)));
+
+        close_pair(&pair);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------- liveness, regions */
+
+static void calls_every_100_ms_keep_an_endpoint_alive_and_silence_ends_it(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
+        struct pair pair;
+        struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+        struct rdmux_wc wc;
+        attr.liveness_ms = LIVENESS_MS;
+        open_sides(&pair, all_paths[i], MANUAL, MANUAL);
+        connect_more(&pair, &attr, &pair.a, &pair.b);
+        uint64_t begin = now_ms();
+        while (now_ms() - begin < 3 * LIVENESS_MS) {
+            make_progress(&pair);
+            pause_ms(80);
+        }
+        assert_int_equal(rdmux_cq_poll(pair.cq_a, &wc, 1), 0);
+        assert_int_equal(rdmux_cq_poll(pair.cq_b, &wc, 1), 0);
+        begin = now_ms();
+
+        size_t count = 0; /* b's program does nothing any more */
+        CHECK_OK(rdmux_cq_wait(pair.cq_a, &wc, 1, PATIENT_MS, &count));
+
+        assert_int_equal(wc.opcode, RDMUX_WC_DISCONNECTED);
+        assert_int_equal(wc.status, RDMUX_PEER_GONE);
+        uint64_t took = now_ms() - begin;
+        assert_true(took >= LIVENESS_MS / 2 && took < (LIVENESS_MS + 600) * SLACK);
+        wc = next_of(&pair, pair.cq_b);
+        assert_int_equal(wc.opcode, RDMUX_WC_DISCONNECTED);
+        close_pair(&pair);
+    }
+}
+
+static void a_region_is_revoked_although_nobody_helps(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
+        for (int a_helps = 0; a_helps <= 1; a_helps++) {
+            struct pair pair;
+            struct rdmux_mr *mr = NULL;
+            struct rdmux_token token;
+            struct rdmux_remote *remote = NULL;
+            uint64_t word = 1;
+            open_sides(&pair, all_paths[i], a_helps ? 0 : MANUAL, MANUAL);
+            connect_more(&pair, NULL, &pair.a, &pair.b);
+            CHECK_OK(rdmux_mr_alloc(pair.fabric_b, 4096,
+                                    RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE, &mr));
+            CHECK_OK(rdmux_mr_export(mr, &token));
+            CHECK_STATUS(rdmux_remote_import(pair.a, &token, 0, &remote), RDMUX_IN_PROGRESS);
+            struct rdmux_wc wc = next_of(&pair, pair.cq_a);
+            assert_int_equal(wc.opcode, RDMUX_WC_REMOTE_READY);
+            uint64_t begin = now_ms();
+
+            CHECK_OK(rdmux_mr_revoke(mr));
+
+            assert_true(now_ms() - begin <
+                        300 * SLACK); /* the importer's program may not call at all */
+            make_progress(&pair);
+            uint64_t until = now_ms() + PATIENT_MS;
+            enum rdmux_status status = RDMUX_OK;
+            while (status == RDMUX_OK && now_ms() < until) {
+                make_progress(&pair);
+                struct rdmux_remote_info info = RDMUX_REMOTE_INFO_INIT;
+                CHECK_OK(rdmux_remote_info(remote, &info));
+                status = (enum rdmux_status)info.status;
+            }
+            CHECK_STATUS(status, RDMUX_DENIED);
+            CHECK_STATUS(rdmux_write(pair.a, &word, sizeof(word), NULL, remote, 0, NULL, 0),
+                         RDMUX_DENIED);
+            check_messages(&pair);
+            rdmux_mr_deregister(mr);
+            close_pair(&pair);
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------- a thread of the program's own */
+
+static void the_programs_own_thread_may_be_the_service_thread(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
+        struct pair pair;
+        struct engine engines[2];
+        struct rdmux_mr *mr = NULL;
+        uint64_t number = 0;
+        open_sides(&pair, all_paths[i], MANUAL, MANUAL);
+        start_engine(&engines[0], pair.fabric_a);
+        start_engine(&engines[1], pair.fabric_b);
+        connect_more(&pair, NULL, &pair.a, &pair.b);
+        CHECK_OK(rdmux_mr_alloc(pair.fabric_b, 4096,
+                                RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE, &mr));
+        struct rdmux_remote *remote = import_region(pair.a, mr); /* b's application is away */
+
+        for (number = 1; number <= 300; number++) {
+            CHECK_OK(
+                rdmux_write(pair.a, &number, sizeof(number), NULL, remote, 0, NULL, RDMUX_PLACED));
+            expect_entry(pair.cq_a, RDMUX_WC_WRITE, RDMUX_OK);
+            assert_memory_equal(rdmux_mr_addr(mr), &number, sizeof(number));
+        }
+
+        for (int k = 0; k < 50; k++) {
+            check_messages(&pair);
+        }
+        rdmux_mr_deregister(mr);
+        CHECK_OK(rdmux_ep_shutdown(pair.a, PATIENT_MS));
+        expect_entry(pair.cq_b, RDMUX_WC_DISCONNECTED, RDMUX_OK);
+        stop_engine(&engines[0]);
+        stop_engine(&engines[1]);
+        close_pair(&pair);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_call_that_waits_does_the_work_of_its_own_fabric),
+        cmocka_unit_test(a_process_talks_to_its_own_listener_without_threads),
+        cmocka_unit_test(a_name_is_resolved_within_the_call),
+        cmocka_unit_test(a_program_that_sleeps_on_both_descriptors_is_woken_and_does_not_spin),
+        cmocka_unit_test(nothing_to_do_lets_the_fabrics_descriptor_sleep),
+        cmocka_unit_test(calls_every_100_ms_keep_an_endpoint_alive_and_silence_ends_it),
+        cmocka_unit_test(a_region_is_revoked_although_nobody_helps),
+        cmocka_unit_test(the_programs_own_thread_may_be_the_service_thread),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,904 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Memory regions: creation and its undoing, tokens, importers, revocation. */
+#include "tests/unit/fake_fabric.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum {
+    ACCESS_ALL = RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE |
+                 RDMUX_ACCESS_REMOTE_ATOMIC,
+    MAILS_MAX = 16,
+};
+
+/* ------------------------------------------------------------------------- a provider to see */
+
+struct fake_domain {
+    struct rdmux_provider_domain base;
+    size_t registered;  /* living registrations */
+    size_t invalidated; /* calls of mr_invalidate */
+    bool refuses;
+    size_t accepts; /* registrations before it refuses, if it refuses */
+    struct rdmux_provider_mr_attr seen;
+    enum rdmux_status invalidate_status;
+};
+
+static enum rdmux_status fake_register(struct rdmux_provider_mr *mr,
+                                       const struct rdmux_provider_mr_attr *attr)
+{
+    struct fake_domain *domain = (struct fake_domain *)mr->domain;
+    if (domain->refuses && domain->accepts-- == 0) {
+        rdmux_provider_error("fake: memlock is 64 KiB; raise it");
+        domain->accepts = 0;
+        return RDMUX_NO_MEMORY;
+    }
+    domain->seen = *attr;
+    domain->registered++;
+    return RDMUX_OK;
+}
+
+static void fake_deregister(struct rdmux_provider_mr *mr)
+{
+    ((struct fake_domain *)mr->domain)->registered--;
+}
+
+static enum rdmux_status fake_invalidate(struct rdmux_provider_mr *mr)
+{
+    struct fake_domain *domain = (struct fake_domain *)mr->domain;
+    domain->invalidated++;
+    return domain->invalidate_status;
+}
+
+static const struct rdmux_provider_ops fake_ops = {
+    .name = "fake",
+    .mr_size = sizeof(struct rdmux_provider_mr),
+    .mr_register = fake_register,
+    .mr_deregister = fake_deregister,
+    .mr_invalidate = fake_invalidate,
+};
+
+static void open_domain(struct fake_fabric *fake, struct fake_domain *domain)
+{
+    struct rdmux_fabric *fabric = &fake->fabric;
+    memset(domain, 0, sizeof(*domain));
+    domain->base.ops = &fake_ops;
+    domain->base.fabric = fabric;
+    fabric->domains[fabric->domain_count].ops = &fake_ops;
+    fabric->domains[fabric->domain_count].domain = &domain->base;
+    fabric->domain_count++;
+}
+
+/* ------------------------------------------------------------ mail and service, as seen here */
+
+static struct {
+    pthread_mutex_t lock;
+    struct rdmux_revoke_mail mails[MAILS_MAX];
+    struct rdmux_cq *cqs[MAILS_MAX];
+    size_t count;
+    size_t steps;
+    struct rdmux_fabric *answer_in_step; /* the service answers all, once it runs */
+} post = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+void __wrap_rdmux_cq_mail(struct rdmux_cq *cq, struct rdmux_mail *mail);
+void __wrap_rdmux_service_step(struct rdmux_fabric *fabric, int timeout_ms);
+
+void __wrap_rdmux_cq_mail(struct rdmux_cq *cq, struct rdmux_mail *mail)
+{
+    struct rdmux_revoke_mail *revoke = (struct rdmux_revoke_mail *)mail;
+    pthread_mutex_lock(&post.lock);
+    assert_true(post.count < MAILS_MAX);
+    assert_ptr_equal(mail->deliver, rdmux_ep_deliver_revoke);
+    post.mails[post.count] = *revoke;
+    post.cqs[post.count++] = cq;
+    pthread_mutex_unlock(&post.lock);
+    rdmux_release(cq->fabric, mail);
+}
+
+static void answer_all(struct rdmux_fabric *fabric)
+{
+    for (size_t i = 0; i < post.count; i++) {
+        rdmux_mr_revoke_answered(fabric, post.mails[i].region, post.mails[i].number,
+                                 post.mails[i].ep_id);
+    }
+}
+
+void __wrap_rdmux_service_step(struct rdmux_fabric *fabric, int timeout_ms)
+{
+    (void)timeout_ms;
+    post.steps++;
+    if (fabric == post.answer_in_step) {
+        answer_all(fabric);
+    }
+}
+
+static struct fake_fabric *make_fabric(void)
+{
+    post.count = 0;
+    post.steps = 0;
+    post.answer_in_step = NULL;
+    return fake_fabric_create();
+}
+
+static size_t open_descriptors(void)
+{
+    size_t count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    assert_non_null(folder);
+    while (readdir(folder) != NULL) {
+        count++;
+    }
+    closedir(folder);
+    return count;
+}
+
+static uint64_t milliseconds(void)
+{
+    return fake_clock_ns(NULL) / 1000000;
+}
+
+/* ---------------------------------------------------------------------------------- creation */
+
+static void bad_wishes_are_refused_and_nothing_is_made(void **state)
+{
+    (void)state;
+    static _Alignas(8) unsigned char bytes[64];
+    static const struct {
+        const char *says;
+        struct rdmux_mr_attr attr;
+        enum rdmux_status status;
+    } cases[] = {
+        { "length 0", { .addr = bytes, .length = 0 }, RDMUX_INVALID },
+        { "ends beyond", { .addr = bytes, .length = SIZE_MAX }, RDMUX_INVALID },
+        { "unknown access", { .addr = bytes, .length = 8, .access = 1U << 7 }, RDMUX_INVALID },
+        { "unknown ordering", { .addr = bytes, .length = 8, .ordering = 3 }, RDMUX_INVALID },
+        { "relaxed",
+          { .addr = bytes,
+            .length = 8,
+            .ordering = RDMUX_ORDERING_RELAXED,
+            .access = RDMUX_ACCESS_REMOTE_ATOMIC },
+          RDMUX_INVALID },
+        { "8-byte",
+          { .addr = bytes + 4, .length = 8, .access = RDMUX_ACCESS_REMOTE_ATOMIC },
+          RDMUX_INVALID },
+        { "page_size", { .length = 8, .page_size = 3 << 20 }, RDMUX_INVALID },
+        { "page_size", { .length = 8, .page_size = UINT64_C(1) << 63 }, RDMUX_INVALID },
+        { "dmabuf", { .addr = bytes, .length = 8, .dmabuf_fd = 1 }, RDMUX_UNSUPPORTED },
+        { "cannot allocate", { .length = SIZE_MAX / 4 }, RDMUX_NO_MEMORY },
+        { "cannot allocate", { .length = SIZE_MAX }, RDMUX_NO_MEMORY },
+        { "cannot allocate",
+          { .length = SIZE_MAX / 2, .page_size = UINT64_C(1) << 30, .access = RDMUX_ACCESS_NO_MAP },
+          RDMUX_NO_MEMORY },
+    };
+    struct fake_fabric *fake = make_fabric();
+    size_t before = fake->live;
+    size_t descriptors = open_descriptors();
+
+    for (size_t i = 0; i < RDMUX_COUNT_OF(cases); i++) {
+        struct rdmux_mr_attr attr = cases[i].attr;
+        struct rdmux_mr *mr = (struct rdmux_mr *)(uintptr_t)1;
+        attr.size = sizeof(attr);
+        enum rdmux_status status = rdmux_mr_create(&fake->fabric, &attr, &mr);
+        assert_int_equal(status, cases[i].status);
+        assert_null(mr);
+        assert_non_null(strstr(rdmux_last_error(), cases[i].says));
+        assert_int_equal(fake->live, before);
+        assert_int_equal(open_descriptors(), descriptors);
+    }
+    assert_int_equal(fake_fabric_destroy(fake), 0);
+}
+
+static void a_null_where_none_is_allowed_is_refused(void **state)
+{
+    (void)state;
+    struct fake_fabric *fake = make_fabric();
+    struct rdmux_mr_attr attr = RDMUX_MR_ATTR_INIT;
+    struct rdmux_token token;
+    struct rdmux_mr *mr = (struct rdmux_mr *)(uintptr_t)1;
+    unsigned char byte = 0;
+
+    assert_int_equal(rdmux_mr_register(&fake->fabric, NULL, 1, 0, &mr), RDMUX_INVALID);
+    assert_null(mr);
+    assert_int_equal(rdmux_mr_register(NULL, &byte, 1, 0, &mr), RDMUX_INVALID);
+    assert_int_equal(rdmux_mr_register(&fake->fabric, &byte, 1, 0, NULL), RDMUX_INVALID);
+    assert_int_equal(rdmux_mr_alloc(NULL, 1, 0, &mr), RDMUX_INVALID);
+    assert_int_equal(rdmux_mr_create(&fake->fabric, NULL, &mr), RDMUX_INVALID);
+    attr.size = 0;
+    assert_int_equal(rdmux_mr_create(&fake->fabric, &attr, &mr), RDMUX_INVALID);
+    assert_int_equal(rdmux_mr_export(NULL, &token), RDMUX_INVALID);
+    assert_int_equal(rdmux_mr_revoke(NULL), RDMUX_INVALID);
+    assert_null(rdmux_mr_addr(NULL));
+    assert_int_equal(rdmux_mr_length(NULL), 0);
+    rdmux_mr_deregister(NULL);
+    assert_int_equal(fake_fabric_destroy(fake), 0);
+}
+
+static void a_region_is_registered_with_every_domain(void **state)
+{
+    (void)state;
+    struct fake_fabric *fake = make_fabric();
+    struct fake_domain one;
+    struct fake_domain two;
+    struct rdmux_mr *mr = NULL;
+    unsigned char bytes[100];
+    open_domain(fake, &one);
+    open_domain(fake, &two);
+
+    enum rdmux_status status = rdmux_mr_register(&fake->fabric, bytes, sizeof(bytes),
+                                                 RDMUX_ACCESS_REMOTE_WRITE, &mr);
+
+    assert_int_equal(status, RDMUX_OK);
+    assert_ptr_equal(rdmux_mr_addr(mr), bytes);
+    assert_int_equal(rdmux_mr_length(mr), sizeof(bytes));
+    assert_int_equal(one.registered + two.registered, 2);
+    assert_ptr_equal(two.seen.addr, bytes);
+    assert_int_equal(two.seen.length, sizeof(bytes));
+    assert_int_equal(two.seen.access, RDMUX_ACCESS_REMOTE_WRITE | RDMUX_ACCESS_LOCAL_WRITE);
+    assert_int_equal(two.seen.memory_fd, -1);
+    assert_ptr_equal(rdmux_mr_with(mr, &two.base)->domain, &two.base);
+    assert_null(rdmux_mr_with(mr, NULL));
+    rdmux_mr_deregister(mr);
+    assert_int_equal(one.registered + two.registered, 0);
+    assert_true(one.invalidated > 0 && two.invalidated > 0);
+    assert_int_equal(fake->fabric.region_count, 0);
+    assert_int_equal(fake_fabric_destroy(fake), 0);
+}
+
+static void a_domain_that_refuses_undoes_the_others(void **state)
+{
+    (void)state;
+    struct fake_fabric *fake = make_fabric();
+    struct fake_domain one;
+    struct fake_domain two;
+    struct rdmux_mr *mr = (struct rdmux_mr *)(uintptr_t)1;
+    open_domain(fake, &one);
+    open_domain(fake, &two);
+    two.refuses = true;
+
+    enum rdmux_status status = rdmux_mr_alloc(&fake->fabric, 100, ACCESS_ALL, &mr);
+
+    assert_int_equal(status, RDMUX_NO_MEMORY);
+    assert_string_equal(rdmux_last_error(), "fake: memlock is 64 KiB; raise it");
+    assert_null(mr);
+    assert_int_equal(one.registered, 0);
+    assert_true(rdmux_list_empty(&fake->fabric.regions));
+    assert_int_equal(fake_fabric_destroy(fake), 0);
+}
+
+static void creation_fails_cleanly_at_each_allocation(void **state)
+{
+    (void)state;
+    struct fake_fabric *fake = make_fabric();
+    struct fake_domain domain;
+    open_domain(fake, &domain);
+    size_t before = fake->live;
+    size_t descriptors = open_descriptors();
+    enum rdmux_status status = RDMUX_NO_MEMORY;
+    long allowed = 0;
+    struct rdmux_mr *mr = NULL;
+
+    for (; status != RDMUX_OK && allowed < 20; allowed++) {
+        fake->allocations = allowed;
+        status = rdmux_mr_alloc(&fake->fabric, 100, ACCESS_ALL, &mr);
+        if (status != RDMUX_OK) {
+            assert_int_equal(status, RDMUX_NO_MEMORY);
+            assert_int_equal(fake->live, before);
+            assert_int_equal(domain.registered, 0);
+            assert_int_equal(open_descriptors(), descriptors);
+        }
+    }
+
+    assert_int_equal(status, RDMUX_OK);
+    assert_true(allowed > 2);
+    fake->allocations = -1;
+    rdmux_mr_deregister(mr);
+    assert_int_equal(open_descriptors(), descriptors);
+    assert_int_equal(fake_fabric_destroy(fake), 0);
+}
+
+static void a_domain_opened_later_gets_all_regions_or_none(void **state)
+{
+    (void)state;
+    struct fake_fabric *fake = make_fabric();
+    struct rdmux_fabric *fabric = &fake->fabric;
+    struct rdmux_mr *regions[3] = { NULL };
+    struct fake_domain late;
+    for (size_t i = 0; i < RDMUX_COUNT_OF(regions); i++) {
+        assert_int_equal(rdmux_mr_alloc(fabric, 100, 0, &regions[i]), RDMUX_OK);
+    }
+    memset(&late, 0, sizeof(late));
+    late.base.ops = &fake_ops;
+    late.base.fabric = fabric;
+    late.refuses = true;
+    late.accepts = 2;
+
+    pthread_mutex_lock(&fabric->setup_lock);
+    enum rdmux_status refused = rdmux_mr_register_all(fabric, &late.base);
+    assert_int_equal(late.registered, 0);
+    assert_null(rdmux_mr_with(regions[0], &late.base));
+    late.refuses = false;
+    enum rdmux_status accepted = rdmux_mr_register_all(fabric, &late.base);
+    pthread_mutex_unlock(&fabric->setup_lock);
+
+    assert_int_equal(refused, RDMUX_NO_MEMORY);
+    assert_int_equal(accepted, RDMUX_OK);
+    assert_int_equal(late.registered, 3);
+    for (size_t i = 0; i < RDMUX_COUNT_OF(regions); i++) {
+        assert_non_null(rdmux_mr_with(regions[i], &late.base));
+    }
+    rdmux_mr_domain_gone(fabric, &late.base);
+    assert_int_equal(late.registered, 0);
+    assert_null(rdmux_mr_with(regions[1], &late.base));
+    for (size_t i = 0; i < RDMUX_COUNT_OF(regions); i++) {
+        rdmux_mr_deregister(regions[i]);
+    }
+    assert_int_equal(fake_fabric_destroy(fake), 0);
+}
+
+/* ----------------------------------------------------------------------------- our own memory */
+
+static void memory_of_ours_is_zeroed_and_sealed(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t access;
+        int seals;
+    } cases[] = {
+        { ACCESS_ALL, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL },
+        { RDMUX_ACCESS_REMOTE_READ,
+          F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | F_SEAL_FUTURE_WRITE },
+    };
+    struct fake_fabric *fake = make_fabric();
+    struct fake_domain domain;
+    open_domain(fake, &domain);
+
+    for (size_t i = 0; i < RDMUX_COUNT_OF(cases); i++) {
+        struct rdmux_mr *mr = NULL;
+        assert_int_equal(rdmux_mr_alloc(&fake->fabric, 10001, cases[i].access, &mr), RDMUX_OK);
+        unsigned char *bytes = rdmux_mr_addr(mr);
+        struct stat info;
+        int fd = domain.seen.memory_fd;
+
+        assert_int_equal((uintptr_t)bytes % 4096, 0);
+        assert_int_equal(rdmux_mr_length(mr), 10001);
+        for (size_t at = 0; at < 10001; at++) {
+            assert_int_equal(bytes[at], 0);
+        }
+        bytes[10000] = 7;
+        assert_int_equal(rdmux_provider_mr_fd(rdmux_mr_with(mr, &domain.base)), fd);
+        assert_int_equal(fstat(fd, &info), 0);
+        assert_true(info.st_size >= 10001);
+        assert_int_equal(fcntl(fd, F_GET_SEALS), cases[i].seals);
+        assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC);
+        void *second = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if ((cases[i].seals & F_SEAL_FUTURE_WRITE) != 0) {
+            assert_ptr_equal(second, MAP_FAILED);
+        } else {
+            assert_ptr_not_equal(second, MAP_FAILED);
+            munmap(second, 4096);
+        }
+        rdmux_mr_deregister(mr);
+        assert_int_equal(fcntl(fd, F_GETFD), -1);
+    }
+    assert_int_equal(fake_fabric_destroy(fake), 0);
+}
+
+static void memory_that_may_not_be_mapped_has_no_descriptor(void **state)
+{
+    (void)state;
+    struct fake_fabric *fake = make_fabric();
+    struct fake_domain domain;
+    struct rdmux_mr *mr = NULL;
+    open_domain(fake, &domain);
+    size_t descriptors = open_descriptors();
+
+    enum rdmux_status status = rdmux_mr_alloc(&fake->fabric, 5000, ACCESS_ALL | RDMUX_ACCESS_NO_MAP,
+                                              &mr);
+
+    assert_int_equal(status, RDMUX_OK);
+    assert_int_equal(domain.seen.memory_fd, -1);
+    assert_int_equal(open_descriptors(), descriptors);
+    memset(rdmux_mr_addr(mr), 1, 5000);
+    rdmux_mr_deregister(mr);
+    assert_int_equal(fake_fabric_destroy(fake), 0);
+}
+
+static void pages_that_are_not_to_be_had_are_a_wish(void **state)
+{
+    (void)state;
+    static const uint64_t sizes[] = { 1, 4096, UINT64_C(2) << 20, UINT64_C(1) << 30,
+                                      UINT64_C(1) << 40 };
+    struct fake_fabric *fake = make_fabric();
+
+    for (size_t i = 0; i < 2 * RDMUX_COUNT_OF(sizes); i++) {
+        struct rdmux_mr_attr attr = RDMUX_MR_ATTR_INIT;
+        struct rdmux_mr *mr = NULL;
+        attr.length = 3 << 20;
+        attr.page_size = sizes[i / 2];
+        attr.numa_node = i % 2 == 0 ? 1 : 5000;
+        attr.access = i % 2 == 0 ? 0 : RDMUX_ACCESS_NO_MAP;
+        assert_int_equal(rdmux_mr_create(&fake->fabric, &attr, &mr), RDMUX_OK);
+        memset(rdmux_mr_addr(mr), 1, rdmux_mr_length(mr));
+        rdmux_mr_deregister(mr);
+    }
+    assert_int_equal(fake_fabric_destroy(fake), 0);
+}
+
+/* ------------------------------------------------------------------------------------ tokens */
+
+/* A region with all rights, in one domain, and a cq whose endpoints import it. */
+struct scene {
+    struct fake_fabric *fake;
+    struct fake_domain domain;
+    struct rdmux_cq cq;
+    struct rdmux_mr *mr;
+    struct rdmux_token token;
+};
+
+static struct scene *set_scene(void)
+{
+    struct scene *scene = aligned_alloc(64, (sizeof(*scene) + 63) / 64 * 64);
+    assert_non_null(scene);
+    memset(scene, 0, sizeof(*scene));
+    scene->fake = make_fabric();
+    scene->cq.fabric = &scene->fake->fabric;
+    open_domain(scene->fake, &scene->domain);
+    assert_int_equal(rdmux_mr_alloc(&scene->fake->fabric, 4096, ACCESS_ALL, &scene->mr), RDMUX_OK);
+    assert_int_equal(rdmux_mr_export(scene->mr, &scene->token), RDMUX_OK);
+    return scene;
+}
+
+static void clear_scene(struct scene *scene)
+{
+    rdmux_mr_deregister(scene->mr);
+    assert_int_equal(scene->domain.registered, 0);
+    for (size_t i = 0; i < RDMUX_REGION_BUCKETS; i++) {
+        assert_null(scene->fake->fabric.importer_buckets[i]);
+        assert_null(scene->fake->fabric.region_buckets[i]);
+    }
+    assert_int_equal(fake_fabric_destroy(scene->fake), 0);
+    free(scene);
+}
+
+static enum rdmux_status import(struct scene *scene, const struct rdmux_token *token, uint64_t ep_id)
+{
+    struct rdmux_mr *mr = (struct rdmux_mr *)(uintptr_t)1;
+    struct rdmux_provider_mr *registration = (struct rdmux_provider_mr *)(uintptr_t)1;
+    enum rdmux_status status = rdmux_mr_import(&scene->fake->fabric, token, &scene->cq, ep_id,
+                                               &scene->domain.base, &mr, &registration);
+    if (status == RDMUX_OK) {
+        assert_ptr_equal(mr, scene->mr);
+        assert_ptr_equal(registration, rdmux_mr_with(mr, &scene->domain.base));
+        rdmux_mr_import_done(mr);
+    } else {
+        assert_null(mr);
+        assert_null(registration);
+    }
+    return status;
+}
+
+static void a_token_is_the_same_until_revoke_and_then_another(void **state)
+{
+    (void)state;
+    struct scene *scene = set_scene();
+    struct rdmux_token again;
+    struct rdmux_token later;
+
+    assert_int_equal(rdmux_mr_export(scene->mr, &again), RDMUX_OK);
+    assert_int_equal(rdmux_mr_revoke(scene->mr), RDMUX_OK);
+    assert_int_equal(rdmux_mr_export(scene->mr, &later), RDMUX_OK);
+
+    assert_memory_equal(&again, &scene->token, sizeof(again));
+    assert_memory_not_equal(&later, &scene->token, sizeof(later));
+    assert_true(rdmux_token_is_valid(&later));
+    assert_int_equal(import(scene, &scene->token, 1), RDMUX_DENIED);
+    assert_int_equal(import(scene, &later, 1), RDMUX_OK);
+    clear_scene(scene);
+}
+
+static void a_token_has_the_bytes_that_are_written_down(void **state)
+{
+    (void)state;
+    struct scene *scene = set_scene();
+    const uint8_t *bytes = scene->token.bytes;
+    static const uint8_t zero[8];
+
+    assert_memory_equal(bytes, "RDXT\0\0\0\1", 8);
+    assert_int_equal(bytes[15], scene->mr->id);
+    assert_memory_equal(bytes + 16, "\0\0\0\0\0\0\x10\0", 8);
+    assert_memory_equal(bytes + 24, "\0\0\0\x0e\0\0\0\0", 8);
+    assert_memory_equal(bytes + 32, scene->fake->fabric.process, 8);
+    assert_memory_not_equal(bytes + 40, zero, 8);
+    assert_memory_not_equal(bytes + 48, zero, 8);
+    assert_memory_equal(bytes + 56, zero, 8);
+    clear_scene(scene);
+}
+
+static void a_region_without_remote_rights_has_no_token(void **state)
+{
+    (void)state;
+    struct fake_fabric *fake = make_fabric();
+    struct rdmux_mr *mr = NULL;
+    struct rdmux_token token;
+    assert_int_equal(rdmux_mr_alloc(&fake->fabric, 1, RDMUX_ACCESS_LOCAL_WRITE, &mr), RDMUX_OK);
+
+    assert_int_equal(rdmux_mr_export(mr, &token), RDMUX_INVALID);
+    assert_int_equal(rdmux_mr_revoke(mr), RDMUX_OK);
+
+    rdmux_mr_deregister(mr);
+    assert_int_equal(fake_fabric_destroy(fake), 0);
+}
+
+static void a_token_with_any_bit_changed_is_denied(void **state)
+{
+    (void)state;
+    struct scene *scene = set_scene();
+
+    for (size_t bit = 0; bit < 8 * sizeof(scene->token); bit++) {
+        struct rdmux_token forged = scene->token;
+        forged.bytes[bit / 8] = (uint8_t)(forged.bytes[bit / 8] ^ 1U << bit % 8);
+        assert_int_equal(import(scene, &forged, 1), RDMUX_DENIED);
+        assert_int_equal(rdmux_token_is_valid(&forged), bit >= 64);
+    }
+    assert_true(rdmux_list_empty(&scene->mr->importers));
+    assert_int_equal(import(scene, &scene->token, 1), RDMUX_OK);
+    clear_scene(scene);
+}
+
+static int fail_random(void *user, void *out, size_t size)
+{
+    (void)user;
+    (void)out;
+    (void)size;
+    return -1;
+}
+
+static void without_random_bytes_there_is_no_token(void **state)
+{
+    (void)state;
+    struct scene *scene = set_scene();
+    struct rdmux_token token;
+    assert_int_equal(rdmux_mr_revoke(scene->mr), RDMUX_OK);
+
+    scene->fake->fabric.random = fail_random;
+    assert_int_equal(rdmux_mr_export(scene->mr, &token), RDMUX_IO);
+    scene->fake->fabric.random = NULL;
+
+    assert_int_equal(rdmux_mr_export(scene->mr, &token), RDMUX_OK);
+    clear_scene(scene);
+}
+
+static void a_revocation_without_random_bytes_makes_its_key_later(void **state)
+{
+    (void)state;
+    struct scene *scene = set_scene();
+    struct rdmux_token token;
+
+    scene->fake->fabric.random = fail_random;
+    assert_int_equal(rdmux_mr_revoke(scene->mr), RDMUX_OK);
+    assert_int_equal(scene->mr->index, 0);
+    scene->fake->fabric.random = NULL;
+
+    assert_int_equal(rdmux_mr_export(scene->mr, &token), RDMUX_OK);
+    assert_int_not_equal(scene->mr->index, 0);
+    clear_scene(scene);
+}
+
+static void an_import_over_an_unknown_domain_is_unsupported(void **state)
+{
+    (void)state;
+    struct scene *scene = set_scene();
+    struct rdmux_provider_domain other = { .ops = &fake_ops };
+    struct rdmux_mr *mr = NULL;
+    struct rdmux_provider_mr *registration = NULL;
+
+    enum rdmux_status status = rdmux_mr_import(&scene->fake->fabric, &scene->token, &scene->cq, 1,
+                                               &other, &mr, &registration);
+
+    assert_int_equal(status, RDMUX_UNSUPPORTED);
+    assert_true(rdmux_list_empty(&scene->mr->importers));
+    clear_scene(scene);
+}
+
+static void an_import_without_memory_notes_nobody(void **state)
+{
+    (void)state;
+    struct scene *scene = set_scene();
+
+    scene->fake->allocations = 0;
+    enum rdmux_status status = import(scene, &scene->token, 1);
+    scene->fake->allocations = -1;
+
+    assert_int_equal(status, RDMUX_NO_MEMORY);
+    assert_true(rdmux_list_empty(&scene->mr->importers));
+    clear_scene(scene);
+}
+
+/* -------------------------------------------------------------------------------- revocation */
+
+/* Answers every mail as it comes, from another thread. */
+struct answerer {
+    struct rdmux_fabric *fabric;
+    size_t awaited;
+    pthread_t thread;
+};
+
+static void *answer_mails(void *user)
+{
+    struct answerer *answerer = user;
+    size_t done = 0;
+    while (done < answerer->awaited) {
+        struct rdmux_revoke_mail mail = { .ep_id = 0 };
+        pthread_mutex_lock(&post.lock);
+        if (done < post.count) {
+            mail = post.mails[done];
+        }
+        pthread_mutex_unlock(&post.lock);
+        if (mail.ep_id != 0) {
+            rdmux_mr_revoke_answered(answerer->fabric, mail.region, mail.number, mail.ep_id);
+            done++;
+        } else {
+            const struct timespec pause = { .tv_nsec = 100000 };
+            nanosleep(&pause, NULL);
+        }
+    }
+    return NULL;
+}
+
+static void every_importer_is_told_once_and_waited_for(void **state)
+{
+    (void)state;
+    struct scene *scene = set_scene();
+    struct answerer answerer = { .fabric = &scene->fake->fabric, .awaited = 3 };
+    for (uint64_t ep_id = 1; ep_id <= 3; ep_id++) {
+        assert_int_equal(import(scene, &scene->token, ep_id), RDMUX_OK);
+        assert_int_equal(import(scene, &scene->token, ep_id), RDMUX_OK);
+    }
+
+    assert_int_equal(pthread_create(&answerer.thread, NULL, answer_mails, &answerer), 0);
+    enum rdmux_status status = rdmux_mr_revoke(scene->mr);
+    assert_int_equal(pthread_join(answerer.thread, NULL), 0);
+
+    assert_int_equal(status, RDMUX_OK);
+    assert_int_equal(post.count, 3);
+    for (size_t i = 0; i < post.count; i++) {
+        assert_ptr_equal(post.cqs[i], &scene->cq);
+        assert_int_equal(post.mails[i].region, scene->mr->id);
+        assert_int_equal(post.mails[i].ep_id, i + 1);
+    }
+    assert_int_equal(scene->domain.invalidated, 1);
+    assert_int_equal(scene->domain.registered, 1);
+    assert_true(rdmux_list_empty(&scene->mr->importers));
+    clear_scene(scene);
+}
+
+static void who_does_not_answer_is_waited_for_100_ms(void **state)
+{
+    (void)state;
+    struct scene *scene = set_scene();
+    assert_int_equal(import(scene, &scene->token, 1), RDMUX_OK);
+    rdmux_mr_revoke_answered(&scene->fake->fabric, scene->mr->id, 1, 1); /* nobody asked yet */
+
+    uint64_t before = milliseconds();
+    enum rdmux_status status = rdmux_mr_revoke(scene->mr);
+    uint64_t took = milliseconds() - before;
+
+    assert_int_equal(status, RDMUX_OK);
+    assert_true(took >= 99 && took < 1000);
+    assert_int_equal(scene->domain.invalidated, 1);
+    assert_int_equal(import(scene, &scene->token, 1), RDMUX_DENIED);
+    answer_all(&scene->fake->fabric); /* too late, and harmless */
+    clear_scene(scene);
+}
+
+static void *answer_wrongly_then_go(void *user)
+{
+    struct rdmux_fabric *fabric = user;
+    size_t count = 0;
+    while (count < 1) {
+        const struct timespec pause = { .tv_nsec = 100000 };
+        nanosleep(&pause, NULL);
+        pthread_mutex_lock(&post.lock);
+        count = post.count;
+        pthread_mutex_unlock(&post.lock);
+    }
+    const struct rdmux_revoke_mail *mail = &post.mails[0];
+    rdmux_mr_revoke_answered(fabric, mail->region, mail->number + 1, mail->ep_id);
+    rdmux_mr_revoke_answered(fabric, mail->region + 1, mail->number, mail->ep_id);
+    rdmux_mr_revoke_answered(fabric, mail->region, mail->number, mail->ep_id + 1);
+    const struct timespec pause = { .tv_nsec = 20000000 };
+    nanosleep(&pause, NULL);
+    rdmux_mr_importer_gone(fabric, mail->ep_id);
+    return NULL;
+}
+
+/* A warning tells of importers that did not answer. */
+static void count_line(void *user, enum rdmux_log_level level, const char *line)
+{
+    (void)level;
+    (void)line;
+    ++*(int *)user;
+}
+
+static void an_endpoint_that_ends_counts_as_answered_and_a_wrong_answer_does_not(void **state)
+{
+    (void)state;
+    struct scene *scene = set_scene();
+    pthread_t thread;
+    int warnings = 0;
+    scene->fake->fabric.log = count_line;
+    scene->fake->fabric.log_user = &warnings;
+    scene->fake->fabric.log_level = RDMUX_LOG_WARN;
+    assert_int_equal(import(scene, &scene->token, 5), RDMUX_OK);
+
+    assert_int_equal(pthread_create(&thread, NULL, answer_wrongly_then_go, &scene->fake->fabric), 0);
+    uint64_t before = milliseconds();
+    enum rdmux_status status = rdmux_mr_revoke(scene->mr);
+    uint64_t took = milliseconds() - before;
+    assert_int_equal(pthread_join(thread, NULL), 0);
+
+    assert_int_equal(status, RDMUX_OK);
+    assert_true(took >= 19);       /* the wrong answer did not end the wait */
+    assert_int_equal(warnings, 0); /* the end of the endpoint did */
+    clear_scene(scene);
+}
+
+static void an_endpoint_that_ended_before_is_not_told(void **state)
+{
+    (void)state;
+    struct scene *scene = set_scene();
+    assert_int_equal(import(scene, &scene->token, 1), RDMUX_OK);
+    assert_int_equal(import(scene, &scene->token, 1 + RDMUX_REGION_BUCKETS), RDMUX_OK);
+    rdmux_mr_importer_gone(&scene->fake->fabric, 1);
+    rdmux_mr_importer_gone(&scene->fake->fabric, 1 + RDMUX_REGION_BUCKETS);
+
+    assert_int_equal(rdmux_mr_revoke(scene->mr), RDMUX_OK);
+
+    assert_int_equal(post.count, 0);
+    clear_scene(scene);
+}
+
+static void without_service_thread_the_caller_does_its_work(void **state)
+{
+    (void)state;
+    struct scene *scene = set_scene();
+    scene->fake->fabric.flags = RDMUX_FABRIC_NO_SERVICE_THREAD;
+    post.answer_in_step = &scene->fake->fabric;
+    assert_int_equal(import(scene, &scene->token, 1), RDMUX_OK);
+
+    uint64_t before = milliseconds();
+    enum rdmux_status status = rdmux_mr_revoke(scene->mr);
+
+    assert_int_equal(status, RDMUX_OK);
+    assert_true(post.steps > 0);
+    assert_true(milliseconds() - before < 95);
+    clear_scene(scene);
+}
+
+static void *finish_import(void *user)
+{
+    const struct timespec pause = { .tv_nsec = 30000000 };
+    nanosleep(&pause, NULL);
+    rdmux_mr_importer_gone(((struct rdmux_mr *)user)->fabric, 1);
+    rdmux_mr_import_done(user);
+    return NULL;
+}
+
+static void an_import_under_way_is_waited_for(void **state)
+{
+    (void)state;
+    struct scene *scene = set_scene();
+    struct rdmux_mr *mr = NULL;
+    struct rdmux_provider_mr *registration = NULL;
+    pthread_t thread;
+    assert_int_equal(rdmux_mr_import(&scene->fake->fabric, &scene->token, &scene->cq, 1,
+                                     &scene->domain.base, &mr, &registration),
+                     RDMUX_OK);
+
+    assert_int_equal(pthread_create(&thread, NULL, finish_import, mr), 0);
+    uint64_t before = milliseconds();
+    rdmux_mr_deregister(scene->mr);
+    uint64_t took = milliseconds() - before;
+    assert_int_equal(pthread_join(thread, NULL), 0);
+
+    assert_true(took >= 29);
+    assert_int_equal(scene->domain.registered, 0);
+    assert_int_equal(fake_fabric_destroy(scene->fake), 0);
+    free(scene);
+}
+
+static void a_key_that_a_device_does_not_take_back_is_told(void **state)
+{
+    (void)state;
+    struct scene *scene = set_scene();
+    scene->domain.invalidate_status = RDMUX_IO;
+
+    assert_int_equal(rdmux_mr_revoke(scene->mr), RDMUX_IO);
+    scene->domain.invalidate_status = RDMUX_OK;
+
+    assert_int_equal(import(scene, &scene->token, 1), RDMUX_DENIED);
+    clear_scene(scene);
+}
+
+static void *revoke_too(void *user)
+{
+    (void)rdmux_mr_revoke(user);
+    return NULL;
+}
+
+static void two_revocations_at_once_both_hold(void **state)
+{
+    (void)state;
+    struct scene *scene = set_scene();
+
+    for (unsigned round = 0; round < 50; round++) {
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, revoke_too, scene->mr), 0);
+        assert_int_equal(rdmux_mr_revoke(scene->mr), RDMUX_OK);
+        assert_int_equal(import(scene, &scene->token, 1), RDMUX_DENIED);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_int_equal(rdmux_mr_export(scene->mr, &scene->token), RDMUX_OK);
+    }
+    clear_scene(scene);
+}
+
+static void a_region_of_the_process_before_fork_is_dead(void **state)
+{
+    (void)state;
+    struct scene *scene = set_scene();
+    static const uint32_t dead = 0;
+    struct rdmux_token token;
+    struct rdmux_mr *mr = NULL;
+
+    scene->fake->fabric.alive = &dead;
+    assert_int_equal(rdmux_mr_export(scene->mr, &token), RDMUX_INVALID);
+    assert_int_equal(rdmux_mr_revoke(scene->mr), RDMUX_INVALID);
+    assert_int_equal(rdmux_mr_alloc(&scene->fake->fabric, 1, 0, &mr), RDMUX_INVALID);
+    rdmux_mr_deregister(scene->mr);
+    scene->fake->fabric.alive = &fake_alive;
+
+    assert_int_equal(scene->domain.registered, 1);
+    clear_scene(scene);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bad_wishes_are_refused_and_nothing_is_made),
+        cmocka_unit_test(a_null_where_none_is_allowed_is_refused),
+        cmocka_unit_test(a_region_is_registered_with_every_domain),
+        cmocka_unit_test(a_domain_that_refuses_undoes_the_others),
+        cmocka_unit_test(creation_fails_cleanly_at_each_allocation),
+        cmocka_unit_test(a_domain_opened_later_gets_all_regions_or_none),
+        cmocka_unit_test(memory_of_ours_is_zeroed_and_sealed),
+        cmocka_unit_test(memory_that_may_not_be_mapped_has_no_descriptor),
+        cmocka_unit_test(pages_that_are_not_to_be_had_are_a_wish),
+        cmocka_unit_test(a_token_is_the_same_until_revoke_and_then_another),
+        cmocka_unit_test(a_token_has_the_bytes_that_are_written_down),
+        cmocka_unit_test(a_region_without_remote_rights_has_no_token),
+        cmocka_unit_test(a_token_with_any_bit_changed_is_denied),
+        cmocka_unit_test(without_random_bytes_there_is_no_token),
+        cmocka_unit_test(a_revocation_without_random_bytes_makes_its_key_later),
+        cmocka_unit_test(an_import_over_an_unknown_domain_is_unsupported),
+        cmocka_unit_test(an_import_without_memory_notes_nobody),
+        cmocka_unit_test(every_importer_is_told_once_and_waited_for),
+        cmocka_unit_test(who_does_not_answer_is_waited_for_100_ms),
+        cmocka_unit_test(an_endpoint_that_ends_counts_as_answered_and_a_wrong_answer_does_not),
+        cmocka_unit_test(an_endpoint_that_ended_before_is_not_told),
+        cmocka_unit_test(without_service_thread_the_caller_does_its_work),
+        cmocka_unit_test(an_import_under_way_is_waited_for),
+        cmocka_unit_test(a_key_that_a_device_does_not_take_back_is_told),
+        cmocka_unit_test(two_revocations_at_once_both_hold),
+        cmocka_unit_test(a_region_of_the_process_before_fork_is_dead),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

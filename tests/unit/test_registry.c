@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Judging tables, filling the registry, and the local paths of an offer. What real plug-in files do
+ * is tested in tests/plugins. */
+#include "tests/unit/fake_fabric.h"
+
+#include "providers/loader.h"
+#include "providers/registry.h"
+#include "tcp_fallback/tcp_provider.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* ------------------------------------------------------------------------------------ tables */
+
+static void the_tables_of_the_library_are_good(void **state)
+{
+    (void)state;
+    struct rdmux_refusal refusal;
+
+    assert_int_equal(rdmux_provider_check(&rdmux_tcp_provider, &refusal), RDMUX_OK);
+}
+
+static void a_table_with_any_hole_is_refused(void **state)
+{
+    (void)state;
+    size_t holes = 0;
+
+    for (size_t at = offsetof(struct rdmux_provider_ops, probe);
+         at < sizeof(struct rdmux_provider_ops); at += sizeof(void (*)(void))) {
+        struct rdmux_provider_ops ops = rdmux_tcp_provider;
+        struct rdmux_refusal refusal = { .reason = 0 };
+        memset((char *)&ops + at, 0, sizeof(void (*)(void)));
+        assert_int_equal(rdmux_provider_check(&ops, &refusal), RDMUX_NO_PATH);
+        assert_int_equal(refusal.reason, RDMUX_REASON_BAD_PLUGIN);
+        assert_non_null(strstr(refusal.text, "is not set"));
+        assert_true(refusal.hint[0] != '\0');
+        holes++;
+    }
+    assert_int_equal(holes, 32);
+    struct rdmux_provider_ops ops = rdmux_tcp_provider;
+    struct rdmux_refusal refusal;
+    ops.remote_close = NULL;
+    assert_int_equal(rdmux_provider_check(&ops, &refusal), RDMUX_NO_PATH);
+    assert_string_equal(refusal.text, "provider tcp: operation remote_close is not set");
+}
+
+static void a_table_of_another_abi_or_size_is_refused(void **state)
+{
+    (void)state;
+    struct rdmux_provider_ops ops = rdmux_tcp_provider;
+    struct rdmux_refusal refusal;
+
+    ops.abi = RDMUX_PROVIDER_ABI + 1;
+    ops.name = (const char *)(uintptr_t)1; /* must not be looked at */
+    assert_int_equal(rdmux_provider_check(&ops, &refusal), RDMUX_NO_PATH);
+    assert_non_null(strstr(refusal.text, "provider ABI 2"));
+    ops = rdmux_tcp_provider;
+    ops.size = (uint32_t)sizeof(ops) - 8;
+    assert_int_equal(rdmux_provider_check(&ops, &refusal), RDMUX_NO_PATH);
+    assert_int_equal(rdmux_provider_check(NULL, &refusal), RDMUX_NO_PATH);
+    ops.size = (uint32_t)sizeof(ops) + 8; /* appended operations of a newer header */
+    assert_int_equal(rdmux_provider_check(&ops, &refusal), RDMUX_OK);
+}
+
+static void a_bad_name_is_refused(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {
+        NULL,
+        "",
+        "auto",
+        "Tcp",
+        "a b",
+        "a,b",
+        "!a",
+        "\xc3\xa4",
+        "0123456789012345678901234567890123456789012345678901234567890123", /* 64 */
+    };
+    static const char *const good[] = {
+        "a", "my-fabric_2", "012345678901234567890123456789012345678901234567890123456789012"
+    };
+    struct rdmux_refusal refusal;
+
+    for (size_t i = 0; i < RDMUX_COUNT_OF(bad) + RDMUX_COUNT_OF(good); i++) {
+        struct rdmux_provider_ops ops = rdmux_tcp_provider;
+        bool is_bad = i < RDMUX_COUNT_OF(bad);
+        ops.name = is_bad ? bad[i] : good[i - RDMUX_COUNT_OF(bad)];
+        assert_int_equal(rdmux_provider_check(&ops, &refusal), is_bad ? RDMUX_NO_PATH : RDMUX_OK);
+    }
+}
+
+static void an_object_smaller_than_its_base_is_refused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 6; i++) {
+        struct rdmux_provider_ops ops = rdmux_tcp_provider;
+        size_t *const sizes[] = { &ops.domain_size, &ops.cq_size, &ops.ep_size,
+                                  &ops.srq_size,    &ops.mr_size, &ops.remote_size };
+        struct rdmux_refusal refusal;
+        *sizes[i] = 8;
+        assert_int_equal(rdmux_provider_check(&ops, &refusal), RDMUX_NO_PATH);
+        assert_non_null(strstr(refusal.text, "smaller"));
+    }
+}
+
+/* ---------------------------------------------------------------------------------- registry */
+
+static const struct rdmux_provider_entry *entry_of(struct fake_fabric *fake, const char *name)
+{
+    for (size_t i = 0; i < fake->fabric.registry.count; i++) {
+        if (strcmp(fake->fabric.registry.entries[i].name, name) == 0) {
+            return &fake->fabric.registry.entries[i];
+        }
+    }
+    return NULL;
+}
+
+static void built_in_and_absent_providers_are_named(void **state)
+{
+    (void)state;
+    static const char *const absent[] = { "ib", "roce", "iwarp" };
+    struct fake_fabric *fake = fake_fabric_create();
+    struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
+    attr.flags = RDMUX_FABRIC_NO_DEFAULT_PLUGINS;
+
+    enum rdmux_status status = rdmux_registry_fill(&fake->fabric, &attr, NULL);
+
+    assert_int_equal(status, RDMUX_OK);
+    assert_int_equal(fake->fabric.registry.count, 5);
+    assert_non_null(entry_of(fake, "shm")->ops);
+    assert_ptr_equal(entry_of(fake, "tcp")->ops, &rdmux_tcp_provider);
+    for (size_t i = 0; i < RDMUX_COUNT_OF(absent); i++) {
+        const struct rdmux_provider_entry *entry = entry_of(fake, absent[i]);
+        assert_non_null(entry);
+        assert_null(entry->ops);
+        assert_int_equal(entry->reason, RDMUX_REASON_NO_LIBRARY);
+        assert_non_null(strstr(entry->text, "rdmux-verbs.so"));
+        assert_true(entry->hint[0] != '\0');
+    }
+    assert_int_equal(fake_fabric_destroy(fake), 0);
+}
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+struct folder {
+    char path[64];
+};
+
+static void make_folder(struct folder *folder)
+{
+    (void)snprintf(folder->path, sizeof(folder->path), "/tmp/rdmux-registry-XXXXXX");
+    assert_non_null(mkdtemp(folder->path));
+}
+
+static void put(const struct folder *folder, const char *name, const char *text)
+{
+    char path[128];
+    (void)snprintf(path, sizeof(path), "%s/%s", folder->path, name);
+    write_file(path, text);
+}
+
+static void drop(const struct folder *folder, const char *name)
+{
+    char path[128];
+    (void)snprintf(path, sizeof(path), "%s/%s", folder->path, name);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void files_that_cannot_be_loaded_become_lines(void **state)
+{
+    (void)state;
+    struct fake_fabric *fake = fake_fabric_create();
+    struct folder one;
+    struct folder two;
+    const char *const plugins[] = { "nowhere.so", "/nowhere/at/all.so", "" };
+    struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
+    make_folder(&one);
+    make_folder(&two);
+    put(&one, "b.so", "no library");
+    put(&one, "a.so", "no library");
+    put(&one, "README", "not looked at");
+    put(&one, ".so", "not looked at");
+    put(&two, "c.so", "no library");
+    attr.provider_dir = one.path;
+    attr.plugins = plugins;
+    attr.plugin_count = RDMUX_COUNT_OF(plugins);
+
+    enum rdmux_status status = rdmux_registry_fill(&fake->fabric, &attr, two.path);
+
+    static const struct {
+        const char *name;
+        enum rdmux_reason reason;
+    } want[] = {
+        { "a.so", RDMUX_REASON_BAD_PLUGIN },   { "b.so", RDMUX_REASON_BAD_PLUGIN },
+        { "c.so", RDMUX_REASON_BAD_PLUGIN },   { "nowhere.so", RDMUX_REASON_NO_LIBRARY },
+        { "all.so", RDMUX_REASON_NO_LIBRARY }, { "ib", RDMUX_REASON_NO_LIBRARY },
+        { "roce", RDMUX_REASON_NO_LIBRARY },   { "iwarp", RDMUX_REASON_NO_LIBRARY },
+    };
+    const struct rdmux_registry *registry = &fake->fabric.registry;
+    assert_int_equal(status, RDMUX_OK);
+    assert_int_equal(registry->count, 2 + RDMUX_COUNT_OF(want));
+    for (size_t i = 0; i < RDMUX_COUNT_OF(want); i++) {
+        assert_string_equal(registry->entries[2 + i].name, want[i].name);
+        assert_int_equal(registry->entries[2 + i].reason, want[i].reason);
+        assert_null(registry->entries[2 + i].ops);
+        assert_true(registry->entries[2 + i].text[0] != '\0');
+        assert_true(registry->entries[2 + i].hint[0] != '\0');
+    }
+    drop(&one, "a.so");
+    drop(&one, "b.so");
+    drop(&one, "README");
+    drop(&one, ".so");
+    drop(&two, "c.so");
+    assert_int_equal(rmdir(one.path), 0);
+    assert_int_equal(rmdir(two.path), 0);
+    assert_int_equal(fake_fabric_destroy(fake), 0);
+}
+
+static void folders_are_left_alone_on_request_and_a_missing_one_is_no_failure(void **state)
+{
+    (void)state;
+    struct fake_fabric *fake = fake_fabric_create();
+    struct folder folder;
+    struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
+    make_folder(&folder);
+    put(&folder, "a.so", "no library");
+    attr.provider_dir = folder.path;
+    attr.flags = RDMUX_FABRIC_NO_DEFAULT_PLUGINS;
+
+    assert_int_equal(rdmux_registry_fill(&fake->fabric, &attr, folder.path), RDMUX_OK);
+    assert_null(entry_of(fake, "a.so"));
+    attr.flags = 0;
+    attr.provider_dir = "/nowhere/at/all";
+    assert_int_equal(rdmux_registry_fill(&fake->fabric, &attr, ""), RDMUX_OK);
+    assert_non_null(entry_of(fake, "tcp"));
+
+    drop(&folder, "a.so");
+    assert_int_equal(rmdir(folder.path), 0);
+    assert_int_equal(fake_fabric_destroy(fake), 0);
+}
+
+static void one_file_by_two_names_is_one_line_and_too_many_are_cut(void **state)
+{
+    (void)state;
+    struct fake_fabric *fake = fake_fabric_create();
+    struct folder folder;
+    char path[128];
+    char second[128];
+    struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
+    make_folder(&folder);
+    put(&folder, "a.so", "no library");
+    (void)snprintf(path, sizeof(path), "%s/a.so", folder.path);
+    (void)snprintf(second, sizeof(second), "%s/./a.so", folder.path);
+    const char *const twice[] = { path, second, path };
+    attr.plugins = twice;
+    attr.plugin_count = RDMUX_COUNT_OF(twice);
+    attr.flags = RDMUX_FABRIC_NO_DEFAULT_PLUGINS;
+
+    assert_int_equal(rdmux_registry_fill(&fake->fabric, &attr, NULL), RDMUX_OK);
+    assert_int_equal(fake->fabric.registry.count, 6);
+
+    const char *many[RDMUX_FABRIC_PROVIDERS_MAX + 5];
+    for (size_t i = 0; i < RDMUX_COUNT_OF(many); i++) {
+        many[i] = "/nowhere/a.so";
+    }
+    attr.plugins = many;
+    attr.plugin_count = RDMUX_COUNT_OF(many);
+    assert_int_equal(rdmux_registry_fill(&fake->fabric, &attr, NULL), RDMUX_OK);
+    assert_int_equal(fake->fabric.registry.count, RDMUX_FABRIC_PROVIDERS_MAX);
+
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder.path), 0);
+    assert_int_equal(fake_fabric_destroy(fake), 0);
+}
+
+/* ------------------------------------------------------------------------------------- paths */
+
+static enum rdmux_status probe_many(struct rdmux_fabric *fabric, struct rdmux_local_path *out,
+                                    size_t max, size_t *count)
+{
+    (void)fabric;
+    *count = 100;
+    for (size_t i = 0; i < max; i++) {
+        out[i].reason = RDMUX_REASON_USABLE;
+        out[i].reach_length = UINT32_MAX;
+        memset(out[i].text, 'x', sizeof(out[i].text));
+    }
+    return RDMUX_OK;
+}
+
+static enum rdmux_status probe_none(struct rdmux_fabric *fabric, struct rdmux_local_path *out,
+                                    size_t max, size_t *count)
+{
+    (void)fabric;
+    (void)out;
+    (void)max;
+    *count = 0;
+    return RDMUX_OK;
+}
+
+static enum rdmux_status probe_fails(struct rdmux_fabric *fabric, struct rdmux_local_path *out,
+                                     size_t max, size_t *count)
+{
+    (void)probe_none(fabric, out, max, count);
+    rdmux_provider_error("fake: the driver hangs");
+    return RDMUX_IO;
+}
+
+static void every_provider_has_a_line_in_the_offer(void **state)
+{
+    (void)state;
+    static const struct rdmux_provider_ops many = { .name = "many",
+                                                    .flags = RDMUX_PROVIDER_LAST_RESORT,
+                                                    .probe = probe_many };
+    static const struct rdmux_provider_ops none = { .name = "none", .probe = probe_none };
+    static const struct rdmux_provider_ops fails = { .name = "fails", .probe = probe_fails };
+    static const struct rdmux_provider_entry entries[] = {
+        { .ops = &many, .name = "many" },
+        { .ops = &none, .name = "none" },
+        { .ops = &fails, .name = "fails" },
+        { .name = "ib", .reason = RDMUX_REASON_NO_LIBRARY, .text = "not here", .hint = "install" },
+    };
+    struct fake_fabric *fake = fake_fabric_create();
+    struct rdmux_offer *offer = calloc(1, sizeof(*offer));
+    assert_non_null(offer);
+    memcpy(fake->fabric.registry.entries, entries, sizeof(entries));
+    fake->fabric.registry.count = RDMUX_COUNT_OF(entries);
+
+    rdmux_fabric_offer_paths(&fake->fabric, offer);
+
+    assert_int_equal(offer->path_count, RDMUX_OFFER_PATHS_MAX);
+    const struct rdmux_offer_path *paths = offer->paths;
+    assert_string_equal(paths[0].provider, "many");
+    assert_int_equal(paths[0].provider_flags, RDMUX_PROVIDER_LAST_RESORT);
+    assert_int_equal(paths[0].path.reach_length, RDMUX_REACH_MAX);
+    assert_int_equal(strlen(paths[0].path.text), RDMUX_TEXT_MAX - 1);
+    assert_string_equal(paths[28].provider, "many");
+    assert_string_equal(paths[29].provider, "none");
+    assert_int_equal(paths[29].path.reason, RDMUX_REASON_NO_DEVICE);
+    assert_string_equal(paths[30].provider, "fails");
+    assert_int_equal(paths[30].path.reason, RDMUX_REASON_OPEN_FAILED);
+    assert_string_equal(paths[30].path.text, "fake: the driver hangs");
+    assert_string_equal(paths[31].provider, "ib");
+    assert_int_equal(paths[31].path.reason, RDMUX_REASON_NO_LIBRARY);
+    assert_string_equal(paths[31].path.text, "not here");
+    assert_string_equal(paths[31].path.hint, "install");
+    fake->allocations = 0;
+    rdmux_fabric_offer_paths(&fake->fabric, offer);
+    assert_int_equal(offer->path_count, 4);
+    assert_int_equal(paths[0].path.reason, RDMUX_REASON_OPEN_FAILED);
+    free(offer);
+    assert_int_equal(fake_fabric_destroy(fake), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_tables_of_the_library_are_good),
+        cmocka_unit_test(a_table_with_any_hole_is_refused),
+        cmocka_unit_test(a_table_of_another_abi_or_size_is_refused),
+        cmocka_unit_test(a_bad_name_is_refused),
+        cmocka_unit_test(an_object_smaller_than_its_base_is_refused),
+        cmocka_unit_test(built_in_and_absent_providers_are_named),
+        cmocka_unit_test(files_that_cannot_be_loaded_become_lines),
+        cmocka_unit_test(folders_are_left_alone_on_request_and_a_missing_one_is_no_failure),
+        cmocka_unit_test(one_file_by_two_names_is_one_line_and_too_many_are_cut),
+        cmocka_unit_test(every_provider_has_a_line_in_the_offer),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

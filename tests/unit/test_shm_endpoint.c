@@ -1,0 +1,771 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Two shm endpoints of one process, driven the way the core drives them. */
+#include "tests/unit/test_shm_fake_core.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <cmocka.h>
+
+enum { PAIR_SIZE = 3 * 1024 * 1024 };
+
+struct bench {
+    struct fake_pair *pair;
+    uint8_t *source;
+    uint8_t *sink;
+};
+
+static int set_up(void **state)
+{
+    struct bench *bench = calloc(1, sizeof(*bench));
+    assert_non_null(bench);
+    bench->pair = fake_connected_pair();
+    bench->source = malloc(PAIR_SIZE);
+    bench->sink = malloc(PAIR_SIZE);
+    assert_true(bench->source != NULL && bench->sink != NULL);
+    for (size_t i = 0; i < PAIR_SIZE; i++) {
+        bench->source[i] = (uint8_t)(i * 2654435761U >> 13);
+    }
+    memset(bench->sink, 0, PAIR_SIZE);
+    memset(fake_regions, 0, sizeof(fake_regions));
+    *state = bench;
+    return 0;
+}
+
+static void close_regions(void)
+{
+    for (size_t i = 0; i < FAKE_REGIONS; i++) {
+        struct fake_region *region = &fake_regions[i];
+        if (region->mr == NULL) {
+            continue;
+        }
+        rdmux_shm_mr_deregister(&region->mr->base);
+        free(region->mr);
+        if (region->fd >= 0) {
+            (void)munmap(region->addr, region->length);
+            (void)close(region->fd);
+        }
+    }
+    memset(fake_regions, 0, sizeof(fake_regions));
+}
+
+static int tear_down(void **state)
+{
+    struct bench *bench = *state;
+    close_regions();
+    fake_close(bench->pair);
+    free(bench->source);
+    free(bench->sink);
+    free(bench);
+    return 0;
+}
+
+/* A request over one buffer. */
+struct request {
+    struct rdmux_request base;
+    struct rdmux_provider_sge sge;
+};
+
+static void fill(struct request *request, uint32_t op, void *buffer, uint64_t length)
+{
+    memset(request, 0, sizeof(*request));
+    request->sge = (struct rdmux_provider_sge){ .addr = buffer, .length = length };
+    request->base.op = op;
+    request->base.length = length;
+    request->base.sges = &request->sge;
+    request->base.sge_count = length > 0 ? 1 : 0;
+}
+
+static void post_receive(struct fake_ep *fake, struct request *request)
+{
+    fake->receives[fake->posted++ % FAKE_RECEIVES] = &request->base;
+    assert_int_equal(rdmux_shm_post_recv(&fake->shm->base, &request->base, 1), RDMUX_OK);
+}
+
+static enum rdmux_status post(struct fake_ep *fake, struct request *request)
+{
+    size_t posted = 99;
+    enum rdmux_status status = rdmux_shm_post(&fake->shm->base, &request->base, 1, 0, &posted);
+    assert_int_equal(posted, status == RDMUX_OK ? 1 : 0);
+    return status;
+}
+
+/* As the core: holds a refused request until resume. */
+static void post_patiently(struct fake_pair *pair, int side, struct request *request)
+{
+    struct fake_ep *fake = &pair->eps[side];
+    while (post(fake, request) != RDMUX_OK) {
+        fake->shm->base.resume = 0;
+        fake_poll(pair);
+        assert_int_equal(fake->failed, RDMUX_OK);
+        assert_int_equal(fake->shm->base.resume, 1);
+    }
+}
+
+static struct fake_region *make_region(struct bench *bench, void *addr, uint64_t length,
+                                       uint32_t access)
+{
+    struct fake_region *region = fake_regions;
+    while (region->mr != NULL) {
+        region++;
+    }
+    region->fd = -1;
+    if (addr == NULL) {
+        region->fd = memfd_create("region", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        assert_true(region->fd >= 0 && ftruncate(region->fd, (off_t)length) == 0);
+        addr = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, region->fd, 0);
+        assert_true(addr != MAP_FAILED);
+    }
+    region->mr = rdmux_provider_allocate(NULL, sizeof(*region->mr));
+    region->mr->base.domain = &bench->pair->domain->base;
+    region->addr = addr;
+    region->length = length;
+    region->access = access;
+    region->alive = true;
+    const struct rdmux_provider_mr_attr attr = {
+        .addr = addr, .length = length, .access = access, .memory_fd = region->fd
+    };
+    assert_int_equal(rdmux_shm_mr_register(&region->mr->base, &attr), RDMUX_OK);
+    return region;
+}
+
+/* Side 0 imports a region of side 1. */
+static void import(struct bench *bench, struct fake_region *region, struct shm_remote *remote)
+{
+    uint8_t description[RDMUX_DESCRIPTION_MAX];
+    size_t size = sizeof(description);
+    assert_int_equal(rdmux_shm_mr_describe(&region->mr->base, &bench->pair->eps[1].shm->base,
+                                           description, &size),
+                     RDMUX_OK);
+    memset(remote, 0, sizeof(*remote));
+    remote->base.ep = &bench->pair->eps[0].shm->base;
+    remote->base.length = region->length;
+    remote->base.access = region->access & (RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE |
+                                            RDMUX_ACCESS_REMOTE_ATOMIC);
+    assert_int_equal(rdmux_shm_remote_open(&remote->base, description, size), RDMUX_OK);
+}
+
+enum {
+    ALL_RIGHTS = RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE |
+                 RDMUX_ACCESS_REMOTE_ATOMIC
+};
+
+static const uint64_t sizes[] = { 0,     1,     8,     48,     49,      64,      2047,     2048,
+                                  16384, 16385, 65536, 200000, 1048576, 1048577, PAIR_SIZE };
+
+static void a_message_of_any_size_arrives_whole(void **state)
+{
+    struct bench *bench = *state;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        struct request receive;
+        struct request send;
+        memset(bench->sink, 0, PAIR_SIZE);
+        fill(&receive, RDMUX_OP_RECV, bench->sink, PAIR_SIZE);
+        fill(&send, RDMUX_OP_SEND_IMM, bench->source, sizes[i]);
+        send.base.imm = 0xabcd0000U + (uint32_t)i;
+
+        post_receive(&bench->pair->eps[1], &receive);
+        assert_int_equal(post(&bench->pair->eps[0], &send), RDMUX_OK);
+        fake_poll(bench->pair);
+
+        assert_int_equal(send.base.done, 1);
+        assert_int_equal(send.base.status, RDMUX_OK);
+        assert_int_equal(receive.base.done, 1);
+        assert_int_equal(receive.base.length, sizes[i]);
+        assert_int_equal(receive.base.imm, send.base.imm);
+        assert_int_equal(receive.base.wc_flags, RDMUX_WC_HAS_IMM);
+        assert_memory_equal(bench->sink, bench->source, sizes[i]);
+    }
+}
+
+static void a_message_is_streamed_where_the_kernel_may_not_copy(void **state)
+{
+    struct bench *bench = *state;
+    atomic_store(&bench->pair->eps[1].shm->mine->can_copy, 0);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        struct request receive;
+        struct request send;
+        memset(bench->sink, 0, PAIR_SIZE);
+        fill(&receive, RDMUX_OP_RECV, bench->sink, PAIR_SIZE);
+        fill(&send, RDMUX_OP_SEND, bench->source, sizes[i]);
+        send.base.flags = RDMUX_PLACED;
+
+        assert_int_equal(post(&bench->pair->eps[0], &send), RDMUX_OK);
+        fake_poll(bench->pair);
+        assert_int_equal(send.base.done, 0);
+        post_receive(&bench->pair->eps[1], &receive);
+        fake_poll(bench->pair);
+
+        assert_int_equal(send.base.done, 1);
+        assert_int_equal(receive.base.done, 1);
+        assert_memory_equal(bench->sink, bench->source, sizes[i]);
+    }
+}
+
+static void a_message_is_written_into_a_mappable_receive(void **state)
+{
+    struct bench *bench = *state;
+    struct fake_region *region = make_region(bench, NULL, PAIR_SIZE, RDMUX_ACCESS_LOCAL_WRITE);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        struct request receive;
+        struct request send;
+        memset(region->addr, 0, PAIR_SIZE);
+        fill(&receive, RDMUX_OP_RECV, region->addr, PAIR_SIZE);
+        receive.sge.mr = &region->mr->base;
+        fill(&send, RDMUX_OP_SEND, bench->source, sizes[i]);
+
+        post_receive(&bench->pair->eps[1], &receive);
+        assert_int_equal(post(&bench->pair->eps[0], &send), RDMUX_OK);
+        bool wrote_itself = sizes[i] >= 2048 && sizes[i] <= 1048576 &&
+                            memcmp(region->addr, bench->source, sizes[i]) == 0;
+        fake_poll(bench->pair);
+
+        assert_int_equal(wrote_itself, sizes[i] >= 2048 && sizes[i] <= 1048576);
+        assert_int_equal(send.base.done, 1);
+        assert_int_equal(receive.base.done, 1);
+        assert_int_equal(receive.base.length, sizes[i]);
+        assert_memory_equal(region->addr, bench->source, sizes[i]);
+    }
+}
+
+static void messages_wait_in_order_for_receives_and_lose_nothing(void **state)
+{
+    struct bench *bench = *state;
+    enum { COUNT = 2000 };
+    struct request *sends = calloc(COUNT, sizeof(*sends));
+    struct request receive;
+    uint32_t numbers[COUNT];
+    size_t received = 0;
+    for (uint32_t i = 0; i < COUNT; i++) {
+        numbers[i] = i;
+        fill(&sends[i], RDMUX_OP_SEND, &numbers[i], sizeof(numbers[i]));
+        while (post(&bench->pair->eps[0], &sends[i]) != RDMUX_OK) {
+            uint32_t number = 0;
+            fill(&receive, RDMUX_OP_RECV, &number, sizeof(number));
+            post_receive(&bench->pair->eps[1], &receive);
+            fake_poll(bench->pair);
+            assert_int_equal(receive.base.done, 1);
+            assert_int_equal(number, received);
+            assert_int_equal(bench->pair->eps[0].shm->base.resume, 1);
+            bench->pair->eps[0].shm->base.resume = 0;
+            received++;
+        }
+    }
+    while (received < COUNT) {
+        uint32_t number = 0;
+        fill(&receive, RDMUX_OP_RECV, &number, sizeof(number));
+        post_receive(&bench->pair->eps[1], &receive);
+        fake_poll(bench->pair);
+        assert_int_equal(number, received);
+        received++;
+    }
+
+    assert_int_equal(bench->pair->eps[1].shm->counts.received, COUNT);
+    free(sends);
+}
+
+static void a_message_longer_than_its_receive_fails_both_with_length(void **state)
+{
+    struct bench *bench = *state;
+    static const uint64_t lengths[] = { 9, 1000, 100000 };
+    for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+        struct request receive;
+        struct request send;
+        fill(&receive, RDMUX_OP_RECV, bench->sink, 8);
+        fill(&send, RDMUX_OP_SEND, bench->source, lengths[i]);
+        send.base.flags = RDMUX_PLACED;
+
+        post_receive(&bench->pair->eps[1], &receive);
+        assert_int_equal(post(&bench->pair->eps[0], &send), RDMUX_OK);
+        fake_poll(bench->pair);
+
+        assert_int_equal(bench->pair->eps[0].failed, RDMUX_LENGTH);
+        assert_int_equal(bench->pair->eps[1].failed, RDMUX_LENGTH);
+        assert_int_equal(receive.base.status, RDMUX_LENGTH);
+        assert_int_equal(receive.base.length, lengths[i]);
+        assert_int_equal(send.base.status, RDMUX_LENGTH);
+        assert_int_equal(bench->sink[0], 0);
+        fake_close(bench->pair);
+        bench->pair = fake_connected_pair();
+    }
+}
+
+/* The three ways to reach a region: mapped, by the kernel, by the target's CPU. */
+static struct fake_region *region_of_way(struct bench *bench, size_t way)
+{
+    static const uint32_t access[] = { ALL_RIGHTS, ALL_RIGHTS, ALL_RIGHTS | RDMUX_ACCESS_NO_MAP };
+    return make_region(bench, way == 0 ? NULL : bench->sink, PAIR_SIZE, access[way]);
+}
+
+static void writes_reads_and_atomics_work_in_each_way(void **state)
+{
+    struct bench *bench = *state;
+    static const enum shm_remote_mode modes[] = { SHM_REMOTE_MAPPED, SHM_REMOTE_COPY,
+                                                  SHM_REMOTE_RING };
+    for (size_t way = 0; way < 3; way++) {
+        struct fake_region *region = region_of_way(bench, way);
+        struct shm_remote remote;
+        uint8_t *back = calloc(1, PAIR_SIZE);
+        uint64_t old[2] = { 99, 99 };
+        struct request write;
+        struct request read;
+        struct request atomics[2];
+        import(bench, region, &remote);
+        fill(&write, RDMUX_OP_WRITE, bench->source, PAIR_SIZE - 8);
+        fill(&read, RDMUX_OP_READ, back, PAIR_SIZE - 8);
+        fill(&atomics[0], RDMUX_OP_FETCH_ADD, &old[0], 8);
+        fill(&atomics[1], RDMUX_OP_COMPARE_SWAP, &old[1], 8);
+        write.base.offset = read.base.offset = 8;
+        atomics[0].base.operand = 5;
+        atomics[1].base.expected = 5;
+        atomics[1].base.operand = 77;
+        write.base.remote = read.base.remote = &remote.base;
+        atomics[0].base.remote = atomics[1].base.remote = &remote.base;
+        memset(region->addr, 0, 8);
+
+        post_patiently(bench->pair, 0, &write);
+        post_patiently(bench->pair, 0, &read);
+        post_patiently(bench->pair, 0, &atomics[0]);
+        post_patiently(bench->pair, 0, &atomics[1]);
+        fake_poll(bench->pair);
+
+        assert_int_equal(remote.mode, modes[way]);
+        assert_int_equal(remote.base.mapped, way == 0);
+        assert_int_equal(write.base.done, 1);
+        assert_memory_equal(region->addr + 8, bench->source, PAIR_SIZE - 8);
+        assert_int_equal(read.base.done, 1);
+        assert_memory_equal(back, bench->source, PAIR_SIZE - 8);
+        assert_int_equal(old[0], 0);
+        assert_int_equal(old[1], 5);
+        uint64_t word;
+        memcpy(&word, region->addr, sizeof(word));
+        assert_int_equal(word, 77);
+        rdmux_shm_remote_close(&remote.base);
+        free(back);
+    }
+}
+
+static void a_write_imm_is_noticed_after_its_bytes(void **state)
+{
+    struct bench *bench = *state;
+    for (size_t way = 0; way < 3; way++) {
+        struct fake_region *region = region_of_way(bench, way);
+        struct shm_remote remote;
+        struct request receive;
+        struct request write;
+        import(bench, region, &remote);
+        fill(&receive, RDMUX_OP_RECV, NULL, 0);
+        fill(&write, RDMUX_OP_WRITE_IMM, bench->source, 70000);
+        write.base.remote = &remote.base;
+        write.base.imm = 42;
+        memset(region->addr, 0, 70000);
+
+        post_receive(&bench->pair->eps[1], &receive);
+        post_patiently(bench->pair, 0, &write);
+        fake_poll(bench->pair);
+
+        assert_int_equal(write.base.done, 1);
+        assert_int_equal(receive.base.done, 1);
+        assert_int_equal(receive.base.opcode, RDMUX_WC_RECV_WRITE_IMM);
+        assert_int_equal(receive.base.length, 70000);
+        assert_int_equal(receive.base.imm, 42);
+        assert_memory_equal(region->addr, bench->source, 70000);
+        rdmux_shm_remote_close(&remote.base);
+    }
+}
+
+static void a_flush_waits_for_all_sends_before_it(void **state)
+{
+    struct bench *bench = *state;
+    struct request send;
+    struct request flush;
+    struct request receive;
+    fill(&send, RDMUX_OP_SEND, bench->source, 8);
+    fill(&flush, RDMUX_OP_WRITE, NULL, 0);
+    flush.base.flags = RDMUX_PLACED;
+    fill(&receive, RDMUX_OP_RECV, bench->sink, 8);
+
+    assert_int_equal(post(&bench->pair->eps[0], &send), RDMUX_OK);
+    assert_int_equal(post(&bench->pair->eps[0], &flush), RDMUX_OK);
+    fake_poll(bench->pair);
+    uint8_t done_before = flush.base.done;
+    post_receive(&bench->pair->eps[1], &receive);
+    fake_poll(bench->pair);
+
+    assert_int_equal(send.base.done, 1);
+    assert_int_equal(done_before, 0);
+    assert_int_equal(flush.base.done, 1);
+}
+
+static void after_invalidate_no_access_succeeds(void **state)
+{
+    struct bench *bench = *state;
+    for (size_t way = 0; way < 3; way++) {
+        struct fake_region *region = region_of_way(bench, way);
+        struct shm_remote remote;
+        struct request write;
+        import(bench, region, &remote);
+        memset(region->addr, 7, 100);
+        fill(&write, RDMUX_OP_WRITE, bench->source, 100);
+        write.base.remote = &remote.base;
+        write.base.flags = RDMUX_PLACED;
+
+        assert_int_equal(rdmux_shm_mr_invalidate(&region->mr->base), RDMUX_OK);
+        region->alive = false;
+        (void)post(&bench->pair->eps[0], &write);
+        fake_poll(bench->pair);
+
+        assert_int_equal(write.base.done, 1);
+        assert_int_equal(write.base.status, RDMUX_DENIED);
+        assert_int_equal(region->addr[0], 7);
+        assert_int_equal(region->addr[99], 7);
+        assert_int_equal(bench->pair->eps[0].failed, RDMUX_DENIED);
+        rdmux_shm_remote_close(&remote.base);
+        close_regions();
+        fake_close(bench->pair);
+        bench->pair = fake_connected_pair();
+    }
+}
+
+static void a_region_imported_again_is_mapped_once(void **state)
+{
+    struct bench *bench = *state;
+    struct fake_region *region = make_region(bench, NULL, 4096, ALL_RIGHTS);
+    struct shm_remote remotes[3];
+
+    for (size_t i = 0; i < 3; i++) {
+        import(bench, region, &remotes[i]);
+    }
+
+    assert_ptr_equal(remotes[0].mapped, remotes[1].mapped);
+    assert_ptr_equal(remotes[0].mapped, remotes[2].mapped);
+    for (size_t i = 0; i < 3; i++) {
+        rdmux_shm_remote_close(&remotes[i].base);
+    }
+}
+
+static bool is_readable(int fd)
+{
+    struct pollfd item = { .fd = fd, .events = POLLIN };
+    return poll(&item, 1, 0) == 1;
+}
+
+static void an_armed_queue_wakes_for_a_message_and_only_then(void **state)
+{
+    struct bench *bench = *state;
+    struct rdmux_provider_cq *cq = &bench->pair->cqs[1]->base;
+    struct request receive;
+    struct request send;
+    fill(&receive, RDMUX_OP_RECV, bench->sink, 64);
+    fill(&send, RDMUX_OP_SEND, bench->source, 64);
+    post_receive(&bench->pair->eps[1], &receive);
+    for (int i = 0; i < 3; i++) {
+        fake_poll(bench->pair);
+
+        assert_int_equal(rdmux_shm_arm(cq), RDMUX_OK);
+        assert_false(is_readable(rdmux_shm_cq_fd(cq)));
+        post_receive(&bench->pair->eps[1], &receive);
+        assert_int_equal(post(&bench->pair->eps[0], &send), RDMUX_OK);
+        assert_true(is_readable(rdmux_shm_cq_fd(cq)));
+        assert_true(rdmux_shm_poll(cq, 64) > 0);
+        assert_false(is_readable(rdmux_shm_cq_fd(cq)));
+    }
+}
+
+static void arm_says_again_when_a_message_is_there(void **state)
+{
+    struct bench *bench = *state;
+    struct rdmux_provider_cq *cq = &bench->pair->cqs[1]->base;
+    struct request receive;
+    struct request send;
+    fill(&receive, RDMUX_OP_RECV, bench->sink, 64);
+    fill(&send, RDMUX_OP_SEND, bench->source, 64);
+    post_receive(&bench->pair->eps[1], &receive);
+    fake_poll(bench->pair);
+
+    assert_int_equal(post(&bench->pair->eps[0], &send), RDMUX_OK);
+
+    assert_int_equal(rdmux_shm_arm(cq), RDMUX_AGAIN);
+}
+
+static void a_sleeping_sender_wakes_when_its_message_is_placed(void **state)
+{
+    struct bench *bench = *state;
+    struct rdmux_provider_cq *cq = &bench->pair->cqs[0]->base;
+    struct request receive;
+    struct request send;
+    fill(&receive, RDMUX_OP_RECV, bench->sink, 64);
+    fill(&send, RDMUX_OP_SEND, bench->source, 64);
+    send.base.flags = RDMUX_PLACED;
+    assert_int_equal(post(&bench->pair->eps[0], &send), RDMUX_OK);
+    fake_poll(bench->pair);
+
+    assert_int_equal(rdmux_shm_arm(cq), RDMUX_OK);
+    assert_false(is_readable(rdmux_shm_cq_fd(cq)));
+    post_receive(&bench->pair->eps[1], &receive);
+    assert_true(rdmux_shm_poll(&bench->pair->cqs[1]->base, 64) > 0);
+
+    assert_true(is_readable(rdmux_shm_cq_fd(cq)));
+    assert_true(rdmux_shm_poll(cq, 64) > 0);
+    assert_int_equal(send.base.done, 1);
+}
+
+static void a_post_that_is_done_at_once_wakes_the_sleeper(void **state)
+{
+    struct bench *bench = *state;
+    struct rdmux_provider_cq *cq = &bench->pair->cqs[0]->base;
+    struct fake_region *region = make_region(bench, NULL, 4096, ALL_RIGHTS);
+    struct shm_remote remote;
+    struct request read;
+    import(bench, region, &remote);
+    fill(&read, RDMUX_OP_READ, bench->sink, 8);
+    read.base.remote = &remote.base;
+    assert_int_equal(rdmux_shm_arm(cq), RDMUX_OK);
+    assert_false(is_readable(rdmux_shm_cq_fd(cq)));
+
+    assert_int_equal(post(&bench->pair->eps[0], &read), RDMUX_OK);
+
+    assert_int_equal(read.base.done, 1);
+    assert_true(is_readable(rdmux_shm_cq_fd(cq)));
+    (void)rdmux_shm_poll(cq, 64);
+    assert_false(is_readable(rdmux_shm_cq_fd(cq)));
+    rdmux_shm_remote_close(&remote.base);
+}
+
+static void a_peer_that_closes_is_noticed_after_its_last_message(void **state)
+{
+    struct bench *bench = *state;
+    struct rdmux_provider_counts counts;
+    struct request receive;
+    struct request send;
+    fill(&receive, RDMUX_OP_RECV, bench->sink, 64);
+    fill(&send, RDMUX_OP_SEND, bench->source, 64);
+    post_receive(&bench->pair->eps[1], &receive);
+    assert_int_equal(post(&bench->pair->eps[0], &send), RDMUX_OK);
+
+    assert_int_equal(rdmux_shm_ep_quiesce(&bench->pair->eps[0].shm->base, &counts), RDMUX_OK);
+    fake_poll(bench->pair);
+
+    assert_int_equal(receive.base.done, 1);
+    assert_int_equal(bench->pair->eps[1].failed, RDMUX_PEER_GONE);
+    assert_int_equal(bench->pair->eps[0].failed, RDMUX_OK);
+}
+
+static void a_peer_whose_socket_ends_is_noticed_by_an_armed_queue(void **state)
+{
+    struct bench *bench = *state;
+    struct rdmux_provider_cq *cq = &bench->pair->cqs[1]->base;
+    assert_int_equal(rdmux_shm_arm(cq), RDMUX_OK);
+    assert_false(is_readable(rdmux_shm_cq_fd(cq)));
+
+    assert_int_equal(shutdown(bench->pair->eps[0].shm->socket, SHUT_RDWR), 0);
+
+    assert_true(is_readable(rdmux_shm_cq_fd(cq)));
+    (void)rdmux_shm_poll(cq, 64);
+    assert_int_equal(bench->pair->eps[1].failed, RDMUX_PEER_GONE);
+    assert_false(is_readable(rdmux_shm_cq_fd(cq)));
+}
+
+static void quiesce_waits_for_a_copy_of_the_peer(void **state)
+{
+    struct bench *bench = *state;
+    struct rdmux_provider_counts counts;
+    struct shm_ep *us = bench->pair->eps[0].shm;
+    struct shm_ep *peer = bench->pair->eps[1].shm;
+    assert_true(shm_access_begin(peer, NULL, 0));
+
+    enum rdmux_status while_inside = rdmux_shm_ep_quiesce(&us->base, &counts);
+    shm_access_end(peer);
+    enum rdmux_status afterwards = rdmux_shm_ep_quiesce(&us->base, &counts);
+
+    assert_int_equal(while_inside, RDMUX_IN_PROGRESS);
+    assert_int_equal(afterwards, RDMUX_OK);
+    assert_false(shm_access_begin(peer, NULL, 0));
+}
+
+static void a_stranger_at_the_socket_is_turned_away(void **state)
+{
+    struct bench *bench = *state;
+    struct fake_pair *pair = calloc(1, sizeof(*pair));
+    uint8_t data[RDMUX_DESCRIPTION_MAX];
+    size_t size = sizeof(data);
+    struct shm_description description;
+    int stranger = -1;
+    (void)bench;
+    pair->domain = fake_domain();
+    fake_open(pair, 0);
+    fake_open(pair, 1);
+    assert_int_equal(rdmux_shm_ep_describe(&pair->eps[1].shm->base, data, &size), RDMUX_OK);
+    assert_int_equal(rdmux_shm_description_decode(data, size, &description), RDMUX_OK);
+    assert_int_equal(rdmux_shm_socket_connect(description.name, &stranger), RDMUX_OK);
+    description.pid = 1; /* the acceptor expects another process than ours */
+    rdmux_shm_description_encode(&description, data);
+
+    enum rdmux_status status = rdmux_shm_ep_connect(&pair->eps[1].shm->base, data, size);
+
+    assert_int_equal(status, RDMUX_IN_PROGRESS);
+    struct pollfd item = { .fd = stranger, .events = POLLRDHUP };
+    assert_int_equal(poll(&item, 1, 0), 1);
+    (void)close(stranger);
+    fake_close(pair);
+}
+
+static void a_greeting_without_the_secret_is_refused(void **state)
+{
+    struct bench *bench = *state;
+    struct fake_pair *pair = calloc(1, sizeof(*pair));
+    uint8_t data[RDMUX_DESCRIPTION_MAX];
+    size_t size = sizeof(data);
+    uint8_t bytes[SHM_HELLO_SIZE];
+    struct shm_description description;
+    const struct shm_hello hello = { .magic = SHM_HELLO_CONNECTOR, .pid = (uint32_t)getpid() };
+    int stranger = -1;
+    (void)bench;
+    pair->domain = fake_domain();
+    fake_open(pair, 0);
+    fake_open(pair, 1);
+    assert_int_equal(rdmux_shm_ep_describe(&pair->eps[1].shm->base, data, &size), RDMUX_OK);
+    assert_int_equal(rdmux_shm_description_decode(data, size, &description), RDMUX_OK);
+    assert_int_equal(rdmux_shm_socket_connect(description.name, &stranger), RDMUX_OK);
+    rdmux_shm_hello_encode(&hello, bytes);
+    const int fds[] = { pair->eps[0].shm->bell, pair->domain->regions_fd, stranger };
+    assert_int_equal(rdmux_shm_socket_send(stranger, bytes, sizeof(bytes), fds, 3), RDMUX_OK);
+
+    enum rdmux_status status = rdmux_shm_ep_connect(&pair->eps[1].shm->base, data, size);
+
+    assert_int_equal(status, RDMUX_DENIED);
+    (void)close(stranger);
+    fake_close(pair);
+}
+
+static void memory_that_could_shrink_is_not_mapped(void **state)
+{
+    (void)state;
+    uint8_t *base = NULL;
+    int open_end = memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int small = memfd_create("small", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_int_equal(ftruncate(open_end, 8192), 0);
+    assert_int_equal(ftruncate(small, 4096), 0);
+    assert_true(rdmux_shm_memory_seal(small));
+
+    assert_int_equal(rdmux_shm_memory_map(open_end, 8192, true, &base), RDMUX_PROTOCOL);
+    assert_int_equal(rdmux_shm_memory_map(small, 8192, true, &base), RDMUX_PROTOCOL);
+    assert_int_equal(rdmux_shm_memory_map(small, 4096, false, &base), RDMUX_OK);
+
+    rdmux_shm_memory_unmap(base, 4096);
+    (void)close(open_end);
+    (void)close(small);
+}
+
+static size_t open_descriptors(void)
+{
+    size_t count = 0;
+    for (int fd = 0; fd < 1024; fd++) {
+        count += fcntl(fd, F_GETFD) >= 0 ? 1 : 0;
+    }
+    return count;
+}
+
+/* Opens one endpoint as the core does. Returns NULL if that failed. */
+static struct shm_ep *try_open(struct shm_cq *cq, struct fake_ep *fake, enum rdmux_role role)
+{
+    struct shm_ep *ep = rdmux_provider_allocate(NULL, sizeof(*ep));
+    ep->base.cq = &cq->base;
+    ep->base.ep = (struct rdmux_ep *)(void *)fake;
+    fake->attr.role = role;
+    if (rdmux_shm_ep_open(&ep->base, &fake->attr) == RDMUX_OK) {
+        return ep;
+    }
+    free(ep);
+    return NULL;
+}
+
+/* Connects two endpoints, and closes them whatever came of it. */
+static bool try_to_connect(struct shm_cq *cq)
+{
+    struct fake_ep fakes[2] = { 0 };
+    uint8_t data[2][RDMUX_DESCRIPTION_MAX];
+    size_t data_sizes[2] = { RDMUX_DESCRIPTION_MAX, RDMUX_DESCRIPTION_MAX };
+    struct shm_ep *eps[2] = { try_open(cq, &fakes[0], RDMUX_ROLE_CONNECT),
+                              try_open(cq, &fakes[1], RDMUX_ROLE_ACCEPT) };
+    enum rdmux_status statuses[2] = { RDMUX_IN_PROGRESS, RDMUX_IN_PROGRESS };
+    if (eps[0] != NULL && eps[1] != NULL) {
+        for (int side = 0; side < 2; side++) {
+            assert_int_equal(rdmux_shm_ep_describe(&eps[side]->base, data[side], &data_sizes[side]),
+                             RDMUX_OK);
+        }
+        for (int side = 0; side < 2; side++) {
+            statuses[side] = rdmux_shm_ep_connect(&eps[side]->base, data[1 - side],
+                                                  data_sizes[1 - side]);
+        }
+        if (statuses[0] == RDMUX_IN_PROGRESS) {
+            statuses[0] = rdmux_shm_ep_connect(&eps[0]->base, NULL, 0);
+        }
+    }
+    for (int side = 0; side < 2; side++) {
+        if (eps[side] != NULL) {
+            rdmux_shm_ep_close(&eps[side]->base);
+            free(eps[side]);
+        }
+    }
+    return statuses[0] == RDMUX_OK && statuses[1] == RDMUX_OK;
+}
+
+static void set_up_that_finds_no_descriptor_fails_and_leaves_none_behind(void **state)
+{
+    struct bench *bench = *state;
+    struct shm_cq *cq = bench->pair->cqs[0];
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    size_t count = open_descriptors();
+    unsigned failures = 0;
+    bool connected = false;
+    for (rlim_t limit = 3; !connected; limit++) {
+        const struct rlimit tight = { .rlim_cur = limit, .rlim_max = before.rlim_max };
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
+
+        connected = try_to_connect(cq);
+
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+        assert_int_equal(open_descriptors(), count);
+        assert_int_equal(cq->count, 1);
+        assert_int_equal(cq->connecting, 0);
+        failures += connected ? 0 : 1;
+    }
+    assert_true(failures >= 8);
+}
+
+int main(void)
+{
+#define ENDPOINT_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        ENDPOINT_TEST(a_message_of_any_size_arrives_whole),
+        ENDPOINT_TEST(a_message_is_streamed_where_the_kernel_may_not_copy),
+        ENDPOINT_TEST(a_message_is_written_into_a_mappable_receive),
+        ENDPOINT_TEST(messages_wait_in_order_for_receives_and_lose_nothing),
+        ENDPOINT_TEST(a_message_longer_than_its_receive_fails_both_with_length),
+        ENDPOINT_TEST(writes_reads_and_atomics_work_in_each_way),
+        ENDPOINT_TEST(a_write_imm_is_noticed_after_its_bytes),
+        ENDPOINT_TEST(a_flush_waits_for_all_sends_before_it),
+        ENDPOINT_TEST(after_invalidate_no_access_succeeds),
+        ENDPOINT_TEST(a_region_imported_again_is_mapped_once),
+        ENDPOINT_TEST(an_armed_queue_wakes_for_a_message_and_only_then),
+        ENDPOINT_TEST(arm_says_again_when_a_message_is_there),
+        ENDPOINT_TEST(a_sleeping_sender_wakes_when_its_message_is_placed),
+        ENDPOINT_TEST(a_post_that_is_done_at_once_wakes_the_sleeper),
+        ENDPOINT_TEST(a_peer_that_closes_is_noticed_after_its_last_message),
+        ENDPOINT_TEST(a_peer_whose_socket_ends_is_noticed_by_an_armed_queue),
+        ENDPOINT_TEST(quiesce_waits_for_a_copy_of_the_peer),
+        ENDPOINT_TEST(a_stranger_at_the_socket_is_turned_away),
+        ENDPOINT_TEST(a_greeting_without_the_secret_is_refused),
+        ENDPOINT_TEST(set_up_that_finds_no_descriptor_fails_and_leaves_none_behind),
+        ENDPOINT_TEST(memory_that_could_shrink_is_not_mapped),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* rdmux demo: the main job in one command, on one machine. A second process serves; this one
+ * explains, copies, measures. */
+#include "json.h"
+#include "options.h"
+#include "protocol.h"
+#include "tool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char command_name[] = "demo";
+
+enum {
+    INPUT_SIZE = 64 << 20,
+    START_TIMEOUT_MS = 10000,
+    TEST_SECONDS = 2,
+};
+
+struct demo {
+    char folder[PATH_MAX]; /* temporary: the generated input and what was received */
+    char received[PATH_MAX + 16];
+    char generated[PATH_MAX + 16];
+    char address[RDMUX_ADDRESS_MAX];
+    pid_t server; /* 0: none */
+};
+
+/* --------------------------------------------------------------------------- the server process */
+
+/* In the child, between fork and exec: only calls that are safe there. */
+static void become_server(const struct demo *demo, int output, pid_t parent)
+{
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent || dup2(output, STDOUT_FILENO) < 0) {
+        _exit(TOOL_FAILED);
+    }
+    int nothing = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (nothing >= 0 && getenv("RDMUX_LOG") == NULL) {
+        dup2(nothing, STDERR_FILENO);
+    }
+    execl("/proc/self/exe", "rdmux", "serve", "127.0.0.1:0", "--receive", demo->received,
+          (char *)NULL);
+    _exit(TOOL_FAILED);
+}
+
+/* Reads the line "listening on ADDRESS:PORT". */
+static bool read_address(struct demo *demo, int input)
+{
+    static const char prefix[] = "listening on ";
+    char line[sizeof(prefix) + RDMUX_ADDRESS_MAX];
+    size_t length = 0;
+    while (length < sizeof(line) - 1 && memchr(line, '\n', length) == NULL) {
+        struct pollfd fd = { .fd = input, .events = POLLIN };
+        int ready = poll(&fd, 1, START_TIMEOUT_MS);
+        ssize_t count = ready == 1 ? read(input, line + length, sizeof(line) - 1 - length) : -1;
+        if (count <= 0) {
+            return false;
+        }
+        length += (size_t)count;
+    }
+    line[length] = '\0';
+    line[strcspn(line, "\n")] = '\0';
+    if (strncmp(line, prefix, sizeof(prefix) - 1) != 0) {
+        return false;
+    }
+    snprintf(demo->address, sizeof(demo->address), "%.*s", RDMUX_ADDRESS_MAX - 1,
+             line + sizeof(prefix) - 1);
+    return true;
+}
+
+static bool start_server(struct demo *demo)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        tool_error(command_name, "cannot start a server: pipe: %s", strerror(errno));
+        return false;
+    }
+    fflush(stdout);
+    pid_t parent = getpid();
+    demo->server = fork();
+    if (demo->server == 0) {
+        become_server(demo, ends[1], parent);
+    }
+    close(ends[1]);
+    if (demo->server < 0) {
+        tool_error(command_name, "cannot start a server: fork: %s", strerror(errno));
+        demo->server = 0;
+        close(ends[0]);
+        return false;
+    }
+    bool good = read_address(demo, ends[0]);
+    close(ends[0]);
+    if (!good) {
+        tool_error(command_name,
+                   "the server process did not start; try \"rdmux serve 127.0.0.1:0\" to see why");
+    }
+    return good;
+}
+
+static void stop_server(struct demo *demo)
+{
+    if (demo->server > 0) {
+        kill(demo->server, SIGTERM);
+        while (waitpid(demo->server, NULL, 0) < 0 && errno == EINTR) {
+        }
+        demo->server = 0;
+    }
+}
+
+/* ---------------------------------------------------------------------------------------- files */
+
+static int remove_entry(const char *path, const struct stat *stat, int kind, struct FTW *where)
+{
+    (void)stat;
+    (void)kind;
+    (void)where;
+    remove(path);
+    return 0;
+}
+
+static void remove_folder(const struct demo *demo)
+{
+    if (demo->folder[0] != '\0') {
+        nftw(demo->folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    }
+}
+
+static bool make_folder(struct demo *demo)
+{
+    const char *base = getenv("TMPDIR");
+    if (base == NULL || base[0] == '\0' || strlen(base) > PATH_MAX / 2) {
+        base = "/tmp";
+    }
+    snprintf(demo->folder, sizeof(demo->folder), "%s/rdmux-demo-XXXXXX", base);
+    if (mkdtemp(demo->folder) == NULL) {
+        tool_error(command_name, "cannot create a folder in %s: %s; name another in TMPDIR", base,
+                   strerror(errno));
+        demo->folder[0] = '\0';
+        return false;
+    }
+    snprintf(demo->received, sizeof(demo->received), "%s/received", demo->folder);
+    snprintf(demo->generated, sizeof(demo->generated), "%s/input", demo->folder);
+    if (mkdir(demo->received, 0700) != 0) {
+        tool_error(command_name, "cannot create %s: %s", demo->received, strerror(errno));
+        return false;
+    }
+    return true;
+}
+
+/* Fills a file with bytes that no two blocks have in common (xorshift64*). */
+static bool generate_input(const struct demo *demo)
+{
+    FILE *file = fopen(demo->generated, "we");
+    if (file == NULL) {
+        tool_error(command_name, "cannot create %s: %s", demo->generated, strerror(errno));
+        return false;
+    }
+    uint64_t state = UINT64_C(0x9e3779b97f4a7c15);
+    static uint64_t block[8192];
+    bool good = true;
+    for (size_t done = 0; good && done < INPUT_SIZE; done += sizeof(block)) {
+        for (size_t i = 0; i < TOOL_COUNT_OF(block); i++) {
+            state ^= state >> 12;
+            state ^= state << 25;
+            state ^= state >> 27;
+            block[i] = state * UINT64_C(0x2545f4914f6cdd1d);
+        }
+        good = fwrite(block, sizeof(block), 1, file) == 1;
+    }
+    good = fclose(file) == 0 && good;
+    if (!good) {
+        tool_error(command_name, "cannot write %s: %s; make room, or name another folder in TMPDIR",
+                   demo->generated, strerror(errno));
+    }
+    return good;
+}
+
+/* ------------------------------------------------------------------------------------ the steps */
+
+/* The four steps. Each writes its report to `out`. */
+static int step_explain(const struct demo *demo, const char *source, bool json, FILE *out)
+{
+    (void)source;
+    struct explain_options explain = { .address = demo->address, .json = json };
+    return tool_explain(&explain, out);
+}
+
+static int step_copy(const struct demo *demo, const char *source, bool json, FILE *out)
+{
+    struct copy_options copy = { .source = source, .address = demo->address, .json = json };
+    return tool_copy(&copy, out);
+}
+
+static int step_latency(const struct demo *demo, const char *source, bool json, FILE *out)
+{
+    (void)source;
+    struct perf_options perf = {
+        .address = demo->address,
+        .op = PERF_SEND,
+        .test = PERF_LATENCY,
+        .memory = PERF_REGISTERED,
+        .wait = PERF_POLL,
+        .size = 8,
+        .depth = 64,
+        .batch = 1,
+        .seconds = TEST_SECONDS,
+        .json = json,
+    };
+    return tool_perf(&perf, out);
+}
+
+static int step_bandwidth(const struct demo *demo, const char *source, bool json, FILE *out)
+{
+    (void)source;
+    struct perf_options perf = {
+        .address = demo->address,
+        .op = PERF_WRITE,
+        .test = PERF_BANDWIDTH,
+        .memory = PERF_ALLOCATED,
+        .wait = PERF_POLL,
+        .size = 1 << 20,
+        .depth = 64,
+        .batch = 1,
+        .seconds = TEST_SECONDS,
+        .json = json,
+    };
+    return tool_perf(&perf, out);
+}
+
+static const struct {
+    const char *key;
+    const char *title;
+    int (*run)(const struct demo *demo, const char *source, bool json, FILE *out);
+} steps[] = {
+    { "explanation", "Which path, and why", step_explain },
+    { "copy", "Copy to the other process, every checksum compared there", step_copy },
+    { "latency", "Latency of a send of 8 bytes", step_latency },
+    { "bandwidth", "Bandwidth of writes of 1 MiB", step_bandwidth },
+};
+
+static int run_steps(const struct demo *demo, const char *source)
+{
+    int code = TOOL_OK;
+    for (size_t i = 0; i < TOOL_COUNT_OF(steps) && code == TOOL_OK; i++) {
+        printf("%s%s\n", i > 0 ? "\n" : "", steps[i].title);
+        fflush(stdout);
+        code = steps[i].run(demo, source, false, stdout);
+    }
+    return code;
+}
+
+/* One object with a member per step, null for one that failed. */
+static int run_steps_as_json(const struct demo *demo, const char *source)
+{
+    int worst = TOOL_OK;
+    for (size_t i = 0; i < TOOL_COUNT_OF(steps); i++) {
+        char *text = NULL;
+        size_t length = 0;
+        FILE *out = open_memstream(&text, &length);
+        int code = out != NULL ? steps[i].run(demo, source, true, out) : TOOL_FAILED;
+        if (out != NULL && fclose(out) != 0) {
+            code = TOOL_FAILED;
+        }
+        while (length > 0 && text[length - 1] == '\n') {
+            text[--length] = '\0';
+        }
+        printf("%s\"%s\":%s", i == 0 ? "{" : ",", steps[i].key,
+               text != NULL && length > 0 ? text : "null");
+        free(text);
+        worst = code > worst ? code : worst;
+    }
+    printf("}\n");
+    return worst;
+}
+
+int tool_demo_main(int argc, char **argv)
+{
+    bool json = false;
+    const struct option_spec options[] = {
+        { .name = "json", .kind = OPTION_FLAG, .flag = &json, .help = "print JSON" },
+    };
+    const struct command_spec command = {
+        .name = command_name,
+        .usage = "[FILE|DIR] [--json]",
+        .description = "Starts \"rdmux serve\" in a second process, negotiates a path with it and "
+                       "explains the choice,\n"
+                       "copies FILE or DIR (64 MiB made for the purpose if none is named) with "
+                       "every checksum compared\n"
+                       "at the far end, and measures latency and bandwidth. RDMUX_PATHS=tcp shows "
+                       "the same without\n"
+                       "shared memory. What was copied is removed again.\n",
+        .options = options,
+        .option_count = TOOL_COUNT_OF(options),
+        .positional_max = 1,
+    };
+    const char *positionals[1];
+    enum options_outcome outcome = options_parse(&command, argc, argv, positionals);
+    if (outcome != OPTIONS_RUN) {
+        return outcome == OPTIONS_HELP ? TOOL_OK : TOOL_USAGE;
+    }
+    struct demo demo = { 0 };
+    int code = TOOL_FAILED;
+    const char *source = positionals[0] != NULL ? positionals[0] : demo.generated;
+    if (make_folder(&demo) && (positionals[0] != NULL || generate_input(&demo)) &&
+        start_server(&demo)) {
+        code = json ? run_steps_as_json(&demo, source) : run_steps(&demo, source);
+    }
+    stop_server(&demo);
+    remove_folder(&demo);
+    return code;
+}

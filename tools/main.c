@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* The rdmux command: finds the sub-command and calls it. */
+#include "tool.h"
+
+#include <signal.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *help;
+} commands[] = {
+    { "info", tool_info_main,
+      "what this machine has: providers, paths, and why the others are absent" },
+    { "serve", tool_serve_main, "the far end that explain, perf and copy talk to" },
+    { "explain", tool_explain_main, "which path to a server would be taken, and why" },
+    { "perf", tool_perf_main, "latency, bandwidth and message rate to a server" },
+    { "copy", tool_copy_main, "move a file or a tree to a server, checksummed at the far end" },
+    { "demo", tool_demo_main, "all of it on this machine, in one command" },
+};
+
+static void print_help(FILE *out)
+{
+    fprintf(out, "usage: rdmux COMMAND [ARGUMENT...]\n\n"
+                 "Moves bytes between processes over the fastest path both sides have.\n\n");
+    for (size_t i = 0; i < TOOL_COUNT_OF(commands); i++) {
+        fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
+    }
+    fprintf(out,
+            "\n"
+            "  --help     this text; \"rdmux COMMAND --help\" tells about one command\n"
+            "  --version  the library's version\n\n"
+            "Environment: RDMUX_PATHS filters the paths (\"shm,tcp\", \"!shm\"), RDMUX_LOG=info "
+            "prints the\n"
+            "library's log on standard error. Exit codes: 0 fine, 1 failed, 2 wrong arguments.\n");
+}
+
+int main(int argc, char **argv)
+{
+    /* A reader that went away is an error of write(2) for us, not a reason to die without cleaning
+     * up. */
+    signal(SIGPIPE, SIG_IGN);
+    if (argc < 2) {
+        print_help(stderr);
+        return TOOL_USAGE;
+    }
+    const char *name = argv[1];
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+        print_help(stdout);
+        return TOOL_OK;
+    }
+    if (strcmp(name, "--version") == 0) {
+        printf("rdmux %s\n", rdmux_version());
+        return TOOL_OK;
+    }
+    for (size_t i = 0; i < TOOL_COUNT_OF(commands); i++) {
+        if (strcmp(name, commands[i].name) == 0) {
+            int code = commands[i].run(argc - 1, argv + 1);
+            if (fflush(stdout) != 0 && code == TOOL_OK) {
+                tool_error(name, "standard output cannot be written; the report is incomplete");
+                code = TOOL_FAILED;
+            }
+            return code;
+        }
+    }
+    fprintf(stderr, "rdmux: there is no command \"%s\"; \"rdmux --help\" lists them\n", name);
+    return TOOL_USAGE;
+}

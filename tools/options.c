@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+#include "options.h"
+
+#include "tool.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void print_help(const struct command_spec *command)
+{
+    printf("usage: rdmux %s %s\n\n%s\n", command->name, command->usage, command->description);
+    for (size_t i = 0; i < command->option_count; i++) {
+        const struct option_spec *option = &command->options[i];
+        char left[64];
+        snprintf(left, sizeof(left), "--%s%s%s", option->name, option->argument != NULL ? " " : "",
+                 option->argument != NULL ? option->argument : "");
+        printf("  %-32s %s\n", left, option->help);
+    }
+    printf("  %-32s %s\n", "--help", "this text");
+}
+
+static bool read_number(const char *text, bool with_unit, uint64_t *out)
+{
+    if (text[0] < '0' || text[0] > '9') {
+        return false;
+    }
+    char *end = NULL;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (errno != 0) {
+        return false;
+    }
+    unsigned shift = 0;
+    if (with_unit && *end != '\0') {
+        switch (*end) {
+        case 'K':
+        case 'k':
+            shift = 10;
+            break;
+        case 'M':
+        case 'm':
+            shift = 20;
+            break;
+        case 'G':
+        case 'g':
+            shift = 30;
+            break;
+        default:
+            return false;
+        }
+        end++;
+        if (strcmp(end, "iB") == 0) {
+            end += 2;
+        }
+    }
+    if (*end != '\0' || value > UINT64_MAX >> shift) {
+        return false;
+    }
+    *out = (uint64_t)value << shift;
+    return true;
+}
+
+static bool read_seconds(const char *text, double *out)
+{
+    char *end = NULL;
+    errno = 0;
+    double value = strtod(text, &end);
+    /* The comparison is false for a NaN, too. */
+    if (end == text || *end != '\0' || errno != 0 || !(value > 0.0 && value <= 1e6)) {
+        return false;
+    }
+    *out = value;
+    return true;
+}
+
+static void complain_about_value(const char *command, const struct option_spec *option,
+                                 const char *value)
+{
+    switch (option->kind) {
+    case OPTION_NUMBER:
+    case OPTION_SIZE:
+        tool_error(command, "--%s: \"%s\" is not a number from %llu to %llu%s", option->name, value,
+                   (unsigned long long)option->min, (unsigned long long)option->max,
+                   option->kind == OPTION_SIZE ? " bytes (K, M and G are understood)" : "");
+        break;
+    case OPTION_SECONDS:
+        tool_error(command, "--%s: \"%s\" is not a time in seconds above 0, such as 0.5",
+                   option->name, value);
+        break;
+    case OPTION_CHOICE:
+        tool_error(command, "--%s: \"%s\" is not known; it is one of: %s", option->name, value,
+                   option->help);
+        break;
+    case OPTION_FLAG:
+    case OPTION_TEXT:
+        break;
+    }
+}
+
+static bool store_value(const struct option_spec *option, const char *value)
+{
+    uint64_t number = 0;
+    switch (option->kind) {
+    case OPTION_FLAG:
+        *option->flag = true;
+        return true;
+    case OPTION_TEXT:
+        *option->text = value;
+        return true;
+    case OPTION_NUMBER:
+    case OPTION_SIZE:
+        if (!read_number(value, option->kind == OPTION_SIZE, &number) || number < option->min ||
+            number > option->max) {
+            return false;
+        }
+        *option->number = number;
+        return true;
+    case OPTION_SECONDS:
+        return read_seconds(value, option->seconds);
+    case OPTION_CHOICE:
+        for (unsigned i = 0; option->choices[i] != NULL; i++) {
+            if (strcmp(option->choices[i], value) == 0) {
+                *option->choice = i;
+                return true;
+            }
+        }
+        return false;
+    }
+    return false;
+}
+
+/* Finds "--name" or "--name=value"; *value is what follows the "=", or NULL. */
+static const struct option_spec *find_option(const struct command_spec *command,
+                                             const char *argument, const char **value)
+{
+    const char *name = argument + 2;
+    size_t length = strcspn(name, "=");
+    *value = name[length] == '=' ? name + length + 1 : NULL;
+    for (size_t i = 0; i < command->option_count; i++) {
+        if (strlen(command->options[i].name) == length &&
+            strncmp(command->options[i].name, name, length) == 0) {
+            return &command->options[i];
+        }
+    }
+    return NULL;
+}
+
+enum options_outcome options_parse(const struct command_spec *command, int argc, char **argv,
+                                   const char **positionals)
+{
+    size_t positional_count = 0;
+    bool only_positionals = false;
+    for (size_t i = 0; i < command->positional_max; i++) {
+        positionals[i] = NULL;
+    }
+    for (int at = 1; at < argc; at++) {
+        const char *argument = argv[at];
+        if (!only_positionals && (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0)) {
+            print_help(command);
+            return OPTIONS_HELP;
+        }
+        if (!only_positionals && strcmp(argument, "--") == 0) {
+            only_positionals = true;
+            continue;
+        }
+        if (only_positionals || argument[0] != '-' || argument[1] == '\0') {
+            if (positional_count == command->positional_max) {
+                tool_error(command->name, "\"%s\" is one argument too many; usage: rdmux %s %s",
+                           argument, command->name, command->usage);
+                return OPTIONS_WRONG;
+            }
+            positionals[positional_count++] = argument;
+            continue;
+        }
+        const char *value = NULL;
+        const struct option_spec *option = argument[1] == '-'
+                                               ? find_option(command, argument, &value)
+                                               : NULL;
+        if (option == NULL) {
+            tool_error(command->name, "there is no option \"%s\"; \"rdmux %s --help\" lists them",
+                       argument, command->name);
+            return OPTIONS_WRONG;
+        }
+        if (option->kind == OPTION_FLAG && value != NULL) {
+            tool_error(command->name, "--%s takes no value", option->name);
+            return OPTIONS_WRONG;
+        }
+        if (option->kind != OPTION_FLAG && value == NULL) {
+            if (at + 1 == argc) {
+                tool_error(command->name, "--%s needs a value: --%s %s", option->name, option->name,
+                           option->argument);
+                return OPTIONS_WRONG;
+            }
+            value = argv[++at];
+        }
+        if (!store_value(option, value)) {
+            complain_about_value(command->name, option, value);
+            return OPTIONS_WRONG;
+        }
+        if (option->given != NULL) {
+            *option->given = true;
+        }
+    }
+    if (positional_count < command->positional_min) {
+        tool_error(command->name, "an argument is missing; usage: rdmux %s %s", command->name,
+                   command->usage);
+        return OPTIONS_WRONG;
+    }
+    return OPTIONS_RUN;
+}

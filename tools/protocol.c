@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+#include "protocol.h"
+
+#include <assert.h>
+#include <string.h>
+
+const char *const perf_op_names[] = { "send", "write", "read", "fetch_add", "compare_swap", NULL };
+const char *const perf_test_names[] = { "latency", "bandwidth", "rate", NULL };
+const char *const perf_memory_names[] = { "registered", "allocated", NULL };
+const char *const perf_wait_names[] = { "poll", "sleep", NULL };
+
+static const uint32_t magic = 0x5244544c; /* "RDTL" */
+
+/* Payloads, offset of each field; the layout is in this one place. */
+enum {
+    REQUEST_AT_OP = 0,
+    REQUEST_AT_TEST = 1,
+    REQUEST_AT_MEMORY = 2,
+    REQUEST_AT_WAIT = 3,
+    REQUEST_AT_VERIFY = 4,
+    REQUEST_AT_HAS_TOKEN = 5,
+    REQUEST_AT_ZERO = 6,
+    REQUEST_AT_DEPTH = 8,
+    REQUEST_AT_SIZE = 12,
+    REQUEST_AT_ECHO_OFFSET = 16,
+    REQUEST_AT_TOKEN = 24,
+    REQUEST_SIZE = REQUEST_AT_TOKEN + RDMUX_TOKEN_SIZE,
+
+    READY_AT_HAS_TOKEN = 0,
+    READY_AT_TARGET_OFFSET = 8,
+    READY_AT_TOKEN = 16,
+    READY_SIZE = READY_AT_TOKEN + RDMUX_TOKEN_SIZE,
+
+    END_AT_OPERATIONS = 0,
+    END_SIZE = 8,
+
+    RESULT_AT_DELIVERED = 0,
+    RESULT_AT_CPU_NS = 8,
+    RESULT_AT_WRONG = 16,
+    RESULT_AT_VERIFIED = 24,
+    RESULT_SIZE = 32,
+
+    COPY_AT_FILES = 0,
+    COPY_AT_BYTES = 8,
+    COPY_AT_CHECKSUM = 16,
+    COPY_REQUEST_SIZE = 24,
+    COPY_RESULT_SIZE = 16,
+
+    HELLO_AT_MAGIC = 0,
+    HELLO_AT_VERSION = 4,
+    HELLO_AT_DEPTH = 8,
+};
+static_assert(PROTO_HEADER_SIZE + REQUEST_SIZE <= PROTO_CONTROL_MAX,
+              "the longest fixed message fits");
+static_assert(PROTO_HEADER_SIZE + PROTO_TEXT_MAX <= PROTO_CONTROL_MAX, "an error text fits");
+
+void proto_store32(uint8_t *out, uint32_t value)
+{
+    for (unsigned i = 0; i < 4; i++) {
+        out[i] = (uint8_t)(value >> (24 - 8 * i));
+    }
+}
+
+void proto_store64(uint8_t *out, uint64_t value)
+{
+    proto_store32(out, (uint32_t)(value >> 32));
+    proto_store32(out + 4, (uint32_t)value);
+}
+
+uint32_t proto_load32(const uint8_t *in)
+{
+    return (uint32_t)in[0] << 24 | (uint32_t)in[1] << 16 | (uint32_t)in[2] << 8 | (uint32_t)in[3];
+}
+
+uint64_t proto_load64(const uint8_t *in)
+{
+    return (uint64_t)proto_load32(in) << 32 | proto_load32(in + 4);
+}
+
+/* Writes the header, zeroes the payload and returns where it begins. */
+static uint8_t *start(enum proto_type type, size_t payload_length, uint8_t out[PROTO_CONTROL_MAX])
+{
+    proto_store32(out, magic);
+    proto_store32(out + 4, (uint32_t)PROTO_VERSION << 16 | (uint32_t)type);
+    proto_store32(out + 8, (uint32_t)payload_length);
+    memset(out + PROTO_HEADER_SIZE, 0, payload_length);
+    return out + PROTO_HEADER_SIZE;
+}
+
+bool proto_open(const uint8_t *bytes, size_t length, struct proto_message *out)
+{
+    if (length < PROTO_HEADER_SIZE || length > PROTO_CONTROL_MAX || proto_load32(bytes) != magic) {
+        return false;
+    }
+    uint32_t version_and_type = proto_load32(bytes + 4);
+    if (version_and_type >> 16 != PROTO_VERSION ||
+        proto_load32(bytes + 8) != length - PROTO_HEADER_SIZE) {
+        return false;
+    }
+    *out = (struct proto_message){
+        .type = version_and_type & 0xffff,
+        .payload = bytes + PROTO_HEADER_SIZE,
+        .length = length - PROTO_HEADER_SIZE,
+    };
+    return true;
+}
+
+static bool is(const struct proto_message *message, enum proto_type type, size_t length)
+{
+    return message->type == (uint32_t)type && message->length == length;
+}
+
+size_t proto_perf_request_encode(const struct proto_perf_request *in, uint8_t out[PROTO_CONTROL_MAX])
+{
+    uint8_t *payload = start(PROTO_PERF_REQUEST, REQUEST_SIZE, out);
+    payload[REQUEST_AT_OP] = in->op;
+    payload[REQUEST_AT_TEST] = in->test;
+    payload[REQUEST_AT_MEMORY] = in->memory;
+    payload[REQUEST_AT_WAIT] = in->wait;
+    payload[REQUEST_AT_VERIFY] = in->verify;
+    payload[REQUEST_AT_HAS_TOKEN] = in->has_token;
+    proto_store32(payload + REQUEST_AT_DEPTH, in->depth);
+    proto_store32(payload + REQUEST_AT_SIZE, in->size);
+    proto_store64(payload + REQUEST_AT_ECHO_OFFSET, in->echo_offset);
+    memcpy(payload + REQUEST_AT_TOKEN, in->token.bytes, RDMUX_TOKEN_SIZE);
+    return PROTO_HEADER_SIZE + REQUEST_SIZE;
+}
+
+bool proto_perf_request_decode(const struct proto_message *message, struct proto_perf_request *out)
+{
+    if (!is(message, PROTO_PERF_REQUEST, REQUEST_SIZE)) {
+        return false;
+    }
+    const uint8_t *payload = message->payload;
+    struct proto_perf_request request = {
+        .op = payload[REQUEST_AT_OP],
+        .test = payload[REQUEST_AT_TEST],
+        .memory = payload[REQUEST_AT_MEMORY],
+        .wait = payload[REQUEST_AT_WAIT],
+        .verify = payload[REQUEST_AT_VERIFY],
+        .has_token = payload[REQUEST_AT_HAS_TOKEN],
+        .depth = proto_load32(payload + REQUEST_AT_DEPTH),
+        .size = proto_load32(payload + REQUEST_AT_SIZE),
+        .echo_offset = proto_load64(payload + REQUEST_AT_ECHO_OFFSET),
+    };
+    memcpy(request.token.bytes, payload + REQUEST_AT_TOKEN, RDMUX_TOKEN_SIZE);
+    if (request.op >= PERF_OP_COUNT || request.test >= PERF_TEST_COUNT ||
+        request.memory >= PERF_MEMORY_COUNT || request.wait >= PERF_WAIT_COUNT ||
+        request.verify > 1 || request.has_token > 1 || payload[REQUEST_AT_ZERO] != 0 ||
+        payload[REQUEST_AT_ZERO + 1] != 0) {
+        return false;
+    }
+    if (request.depth == 0 || request.depth > PROTO_DEPTH_MAX ||
+        request.size > PROTO_PERF_SIZE_MAX) {
+        return false;
+    }
+    bool atomic = request.op == PERF_FETCH_ADD || request.op == PERF_COMPARE_SWAP;
+    bool echoes_by_write = request.op == PERF_WRITE && request.test == PERF_LATENCY;
+    if ((atomic && request.size != 8) || (request.has_token == 1) != echoes_by_write) {
+        return false;
+    }
+    *out = request;
+    return true;
+}
+
+size_t proto_perf_ready_encode(const struct proto_perf_ready *in, uint8_t out[PROTO_CONTROL_MAX])
+{
+    uint8_t *payload = start(PROTO_PERF_READY, READY_SIZE, out);
+    payload[READY_AT_HAS_TOKEN] = in->has_token;
+    proto_store64(payload + READY_AT_TARGET_OFFSET, in->target_offset);
+    memcpy(payload + READY_AT_TOKEN, in->token.bytes, RDMUX_TOKEN_SIZE);
+    return PROTO_HEADER_SIZE + READY_SIZE;
+}
+
+bool proto_perf_ready_decode(const struct proto_message *message, struct proto_perf_ready *out)
+{
+    if (!is(message, PROTO_PERF_READY, READY_SIZE) || message->payload[READY_AT_HAS_TOKEN] > 1) {
+        return false;
+    }
+    out->has_token = message->payload[READY_AT_HAS_TOKEN];
+    out->target_offset = proto_load64(message->payload + READY_AT_TARGET_OFFSET);
+    memcpy(out->token.bytes, message->payload + READY_AT_TOKEN, RDMUX_TOKEN_SIZE);
+    return true;
+}
+
+size_t proto_perf_end_encode(const struct proto_perf_end *in, uint8_t out[PROTO_CONTROL_MAX])
+{
+    uint8_t *payload = start(PROTO_PERF_END, END_SIZE, out);
+    proto_store64(payload + END_AT_OPERATIONS, in->operations);
+    return PROTO_HEADER_SIZE + END_SIZE;
+}
+
+bool proto_perf_end_decode(const struct proto_message *message, struct proto_perf_end *out)
+{
+    if (!is(message, PROTO_PERF_END, END_SIZE)) {
+        return false;
+    }
+    out->operations = proto_load64(message->payload + END_AT_OPERATIONS);
+    return true;
+}
+
+size_t proto_perf_result_encode(const struct proto_perf_result *in, uint8_t out[PROTO_CONTROL_MAX])
+{
+    uint8_t *payload = start(PROTO_PERF_RESULT, RESULT_SIZE, out);
+    proto_store64(payload + RESULT_AT_DELIVERED, in->delivered);
+    proto_store64(payload + RESULT_AT_CPU_NS, in->cpu_ns);
+    proto_store64(payload + RESULT_AT_WRONG, in->wrong);
+    payload[RESULT_AT_VERIFIED] = in->verified;
+    return PROTO_HEADER_SIZE + RESULT_SIZE;
+}
+
+bool proto_perf_result_decode(const struct proto_message *message, struct proto_perf_result *out)
+{
+    if (!is(message, PROTO_PERF_RESULT, RESULT_SIZE) || message->payload[RESULT_AT_VERIFIED] > 1) {
+        return false;
+    }
+    out->delivered = proto_load64(message->payload + RESULT_AT_DELIVERED);
+    out->cpu_ns = proto_load64(message->payload + RESULT_AT_CPU_NS);
+    out->wrong = proto_load64(message->payload + RESULT_AT_WRONG);
+    out->verified = message->payload[RESULT_AT_VERIFIED];
+    return true;
+}
+
+size_t proto_copy_request_encode(const struct proto_copy_request *in, uint8_t out[PROTO_CONTROL_MAX])
+{
+    uint8_t *payload = start(PROTO_COPY_REQUEST, COPY_REQUEST_SIZE, out);
+    proto_store64(payload + COPY_AT_FILES, in->files);
+    proto_store64(payload + COPY_AT_BYTES, in->bytes);
+    payload[COPY_AT_CHECKSUM] = in->checksum;
+    return PROTO_HEADER_SIZE + COPY_REQUEST_SIZE;
+}
+
+bool proto_copy_request_decode(const struct proto_message *message, struct proto_copy_request *out)
+{
+    if (!is(message, PROTO_COPY_REQUEST, COPY_REQUEST_SIZE)) {
+        return false;
+    }
+    out->files = proto_load64(message->payload + COPY_AT_FILES);
+    out->bytes = proto_load64(message->payload + COPY_AT_BYTES);
+    out->checksum = message->payload[COPY_AT_CHECKSUM];
+    return true;
+}
+
+size_t proto_copy_ready_encode(uint8_t out[PROTO_CONTROL_MAX])
+{
+    start(PROTO_COPY_READY, 0, out);
+    return PROTO_HEADER_SIZE;
+}
+
+bool proto_copy_ready_decode(const struct proto_message *message)
+{
+    return is(message, PROTO_COPY_READY, 0);
+}
+
+size_t proto_copy_result_encode(const struct proto_copy_result *in, uint8_t out[PROTO_CONTROL_MAX])
+{
+    uint8_t *payload = start(PROTO_COPY_RESULT, COPY_RESULT_SIZE, out);
+    proto_store64(payload + COPY_AT_FILES, in->files);
+    proto_store64(payload + COPY_AT_BYTES, in->bytes);
+    return PROTO_HEADER_SIZE + COPY_RESULT_SIZE;
+}
+
+bool proto_copy_result_decode(const struct proto_message *message, struct proto_copy_result *out)
+{
+    if (!is(message, PROTO_COPY_RESULT, COPY_RESULT_SIZE)) {
+        return false;
+    }
+    out->files = proto_load64(message->payload + COPY_AT_FILES);
+    out->bytes = proto_load64(message->payload + COPY_AT_BYTES);
+    return true;
+}
+
+size_t proto_error_encode(const char *text, uint8_t out[PROTO_CONTROL_MAX])
+{
+    size_t length = strnlen(text, PROTO_TEXT_MAX - 1);
+    memcpy(start(PROTO_ERROR, length, out), text, length);
+    return PROTO_HEADER_SIZE + length;
+}
+
+bool proto_error_decode(const struct proto_message *message, struct proto_error *out)
+{
+    if (message->type != PROTO_ERROR || message->length >= PROTO_TEXT_MAX) {
+        return false;
+    }
+    for (size_t i = 0; i < message->length; i++) {
+        /* The text goes to a terminal: no control bytes. UTF-8 stays. */
+        uint8_t byte = message->payload[i];
+        out->text[i] = byte < 0x20 || byte == 0x7f ? '?' : (char)byte;
+    }
+    out->text[message->length] = '\0';
+    return true;
+}
+
+void proto_hello_encode(const struct proto_hello *in, uint8_t out[PROTO_HELLO_SIZE])
+{
+    proto_store32(out + HELLO_AT_MAGIC, magic);
+    proto_store32(out + HELLO_AT_VERSION, PROTO_VERSION);
+    proto_store32(out + HELLO_AT_DEPTH, in->depth);
+}
+
+bool proto_hello_decode(const uint8_t *bytes, size_t length, struct proto_hello *out)
+{
+    if (length != PROTO_HELLO_SIZE || proto_load32(bytes + HELLO_AT_MAGIC) != magic ||
+        proto_load32(bytes + HELLO_AT_VERSION) != PROTO_VERSION) {
+        return false;
+    }
+    uint32_t depth = proto_load32(bytes + HELLO_AT_DEPTH);
+    if (depth == 0 || depth > PROTO_DEPTH_MAX) {
+        return false;
+    }
+    out->depth = depth;
+    return true;
+}

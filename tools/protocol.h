@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * The protocol between `rdmux serve` and the commands that talk to it.
+ *
+ * One connection serves one request. Control messages are sends with immediate data
+ * PROTO_IMM_CONTROL; any other message is data of the test or the copy that was asked for. The
+ * server posts a single receive until it has read the request, so data can never meet a receive
+ * that was meant for control.
+ *
+ *   perf  C: PERF_REQUEST   S: PERF_READY   data both ways   C: PERF_END   S: PERF_RESULT
+ *   copy  C: COPY_REQUEST   S: COPY_READY   C: messages of records (below)   S: COPY_RESULT
+ *   The server may say ERROR at any time, after which it ends the connection.
+ *
+ * Acknowledgement of a verified write test: a send without bytes whose immediate data counts the
+ * messages verified.
+ *
+ * Integers are big-endian. A control message, offset, size, field:
+ *   0 4 magic "RDTL"    4 2 version    6 2 type    8 4 payload length    12 payload, to the end
+ *
+ * A copy message is whole records back to back, offset, size, field:
+ *   0 4 kind    4 4 payload length    8 payload
+ * Payloads, fields with their sizes:
+ *   FILE           mode 4, path        begins a file
+ *   DATA           bytes of that file
+ *   FILE_END       checksum 32
+ *   DIRECTORY      mode 4, path        made writable for the sender's files
+ *   DIRECTORY_END  mode 4, path        gives it its mode
+ *   LINK           length of the path 4, path, target
+ *   END            files 8, bytes 8
+ * Paths are relative, without NUL, ".", ".." or empty parts.
+ */
+#ifndef RDMUX_TOOL_PROTOCOL_H
+#define RDMUX_TOOL_PROTOCOL_H
+
+#include "checksum.h"
+
+#include <rdmux/rdmux.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PROTO_IMM_CONTROL UINT32_C(0x5244544c)
+
+enum {
+    PROTO_VERSION = 1,
+    PROTO_HEADER_SIZE = 12,
+    PROTO_CONTROL_MAX = 512, /* bytes of a control message */
+    PROTO_TEXT_MAX = 400,    /* bytes of an error text, with its NUL once decoded */
+    PROTO_HELLO_SIZE = 12,   /* bytes of a client's private data while connecting */
+
+    PROTO_DEPTH_MAX = 4096,
+    PROTO_PERF_SIZE_MAX = 32 << 20,
+
+    PROTO_COPY_CHUNK = 1 << 20, /* most bytes of a copy message */
+    PROTO_COPY_RECEIVES = 8,    /* that the server keeps posted */
+    PROTO_RECORD_HEADER_SIZE = 8,
+    PROTO_PATH_MAX = 4096, /* bytes of a path or link target, with its NUL */
+};
+
+/* What the server refuses a connection with, see rdmux_reject(). */
+enum { PROTO_REJECT_BUSY = 1 };
+
+enum proto_type {
+    PROTO_PERF_REQUEST = 1,
+    PROTO_PERF_READY = 2,
+    PROTO_PERF_END = 3,
+    PROTO_PERF_RESULT = 4,
+    PROTO_COPY_REQUEST = 5,
+    PROTO_COPY_READY = 6,
+    PROTO_COPY_RESULT = 7,
+    PROTO_ERROR = 8,
+};
+
+enum proto_record {
+    PROTO_RECORD_FILE = 1,
+    PROTO_RECORD_DATA = 2,
+    PROTO_RECORD_FILE_END = 3,
+    PROTO_RECORD_DIRECTORY = 4,
+    PROTO_RECORD_DIRECTORY_END = 5,
+    PROTO_RECORD_LINK = 6,
+    PROTO_RECORD_END = 7,
+};
+
+enum perf_op { PERF_SEND, PERF_WRITE, PERF_READ, PERF_FETCH_ADD, PERF_COMPARE_SWAP, PERF_OP_COUNT };
+enum perf_test { PERF_LATENCY, PERF_BANDWIDTH, PERF_RATE, PERF_TEST_COUNT };
+enum perf_memory_kind { PERF_REGISTERED, PERF_ALLOCATED, PERF_MEMORY_COUNT };
+enum perf_wait { PERF_POLL, PERF_SLEEP, PERF_WAIT_COUNT };
+
+/* Names of the above by their numbers, as in options and JSON; each list ends with NULL. */
+extern const char *const perf_op_names[];
+extern const char *const perf_test_names[];
+extern const char *const perf_memory_names[];
+extern const char *const perf_wait_names[];
+
+/* A client's private data: how deep the server's queues should be before it knows the request. */
+struct proto_hello {
+    uint32_t depth; /* 1 to PROTO_DEPTH_MAX */
+};
+
+struct proto_perf_request {
+    uint8_t op;           /* enum perf_op */
+    uint8_t test;         /* enum perf_test */
+    uint8_t memory;       /* enum perf_memory_kind */
+    uint8_t wait;         /* enum perf_wait */
+    uint8_t verify;       /* 0 or 1 */
+    uint8_t has_token;    /* 1: token and echo_offset are there */
+    uint32_t depth;       /* 1 to PROTO_DEPTH_MAX */
+    uint32_t size;        /* bytes of an operation, at most PROTO_PERF_SIZE_MAX; 8 for atomics */
+    uint64_t echo_offset; /* where in the client's region the server writes back */
+    struct rdmux_token token; /* the client's region, if has_token */
+};
+
+struct proto_perf_ready {
+    uint8_t has_token;
+    uint64_t target_offset;
+    struct rdmux_token token; /* the server's region, if has_token */
+};
+
+struct proto_perf_end {
+    uint64_t operations; /* that the client has asked for since PERF_READY */
+};
+
+struct proto_perf_result {
+    uint64_t delivered; /* messages that arrived; for one-sided operations what PERF_END said */
+    uint64_t cpu_ns;    /* CPU time of the whole server process since PERF_READY */
+    uint8_t verified;   /* 1: contents were checked at the server and were right */
+    uint64_t wrong;     /* messages whose contents were wrong */
+};
+
+struct proto_copy_request {
+    uint8_t checksum; /* CHECKSUM_* */
+    uint64_t files;   /* as counted before; for the server's log */
+    uint64_t bytes;
+};
+
+struct proto_copy_result {
+    uint64_t files;
+    uint64_t bytes;
+};
+
+struct proto_error {
+    char text[PROTO_TEXT_MAX];
+};
+
+/* A control message as received: the payload points into the message. */
+struct proto_message {
+    uint32_t type; /* enum proto_type */
+    const uint8_t *payload;
+    size_t length;
+};
+
+/* Checks the header. False: not a control message of this version, nothing was written. */
+bool proto_open(const uint8_t *bytes, size_t length, struct proto_message *out);
+
+/* Each encoder writes a whole control message and returns its length. Each decoder is false, *out
+ * untouched, if the type, the length or a value is wrong. */
+size_t proto_perf_request_encode(const struct proto_perf_request *in,
+                                 uint8_t out[PROTO_CONTROL_MAX]);
+bool proto_perf_request_decode(const struct proto_message *message, struct proto_perf_request *out);
+size_t proto_perf_ready_encode(const struct proto_perf_ready *in, uint8_t out[PROTO_CONTROL_MAX]);
+bool proto_perf_ready_decode(const struct proto_message *message, struct proto_perf_ready *out);
+size_t proto_perf_end_encode(const struct proto_perf_end *in, uint8_t out[PROTO_CONTROL_MAX]);
+bool proto_perf_end_decode(const struct proto_message *message, struct proto_perf_end *out);
+size_t proto_perf_result_encode(const struct proto_perf_result *in, uint8_t out[PROTO_CONTROL_MAX]);
+bool proto_perf_result_decode(const struct proto_message *message, struct proto_perf_result *out);
+size_t proto_copy_request_encode(const struct proto_copy_request *in,
+                                 uint8_t out[PROTO_CONTROL_MAX]);
+bool proto_copy_request_decode(const struct proto_message *message, struct proto_copy_request *out);
+size_t proto_copy_ready_encode(uint8_t out[PROTO_CONTROL_MAX]);
+bool proto_copy_ready_decode(const struct proto_message *message);
+size_t proto_copy_result_encode(const struct proto_copy_result *in, uint8_t out[PROTO_CONTROL_MAX]);
+bool proto_copy_result_decode(const struct proto_message *message, struct proto_copy_result *out);
+size_t proto_error_encode(const char *text,
+                          uint8_t out[PROTO_CONTROL_MAX]); /* a text too long is cut */
+bool proto_error_decode(const struct proto_message *message,
+                        struct proto_error *out); /* unprintable bytes become "?" */
+
+void proto_hello_encode(const struct proto_hello *in, uint8_t out[PROTO_HELLO_SIZE]);
+bool proto_hello_decode(const uint8_t *bytes, size_t length, struct proto_hello *out);
+
+/* Big-endian integers. */
+void proto_store32(uint8_t *out, uint32_t value);
+void proto_store64(uint8_t *out, uint64_t value);
+uint32_t proto_load32(const uint8_t *in);
+uint64_t proto_load64(const uint8_t *in);
+
+#endif

@@ -1,0 +1,549 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * rdmux serve: the far end of explain, perf and copy, for many clients in one thread with one
+ * completion queue.
+ *
+ * The loop has three gears. Nobody served: it sleeps in poll(2) on the queue, the listener and the
+ * signals. Somebody served: it sleeps in rdmux_cq_wait() and looks at the others every
+ * look_period_ns. Somebody's test asked for it: it spins.
+ */
+#include "serve.h"
+
+#include "options.h"
+#include "timer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+static const char command_name[] = "serve";
+
+enum {
+    CLIENTS_MAX = 64,
+    DEPTH_DEFAULT = 64, /* of an endpoint whose client did not say */
+    DEPTH_MIN = 16,
+    DEPTH_SPARE = 16, /* for control messages and acknowledgements */
+    COMPLETIONS = 64, /* taken by one poll */
+    LOOK_MS = 20,
+    IDLE_MS = 1000,
+    TURNS_PER_CLOCK = 256,
+};
+static const uint64_t look_period_ns = UINT64_C(1000000) * LOOK_MS;
+static const uint64_t request_time_ns = UINT64_C(
+    30000000000); /* a client may take to say what it wants */
+static const uint64_t ending_time_ns = UINT64_C(5000000000); /* an orderly end may take */
+static const uint64_t memory_per_client_max = UINT64_C(80) << 20;
+static const uint64_t memory_max = UINT64_C(1) << 30;
+
+/* ----------------------------------------------------------------------------- life of a client */
+
+void serve_log(const struct served *client, const char *format, ...)
+{
+    char text[640];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "rdmux serve: client %llu (%s): %s\n", (unsigned long long)client->id,
+            client->address, text);
+}
+
+static void unlink_client(struct served *client)
+{
+    struct server *server = client->server;
+    if (client->previous != NULL) {
+        client->previous->next = client->next;
+    } else {
+        server->clients = client->next;
+    }
+    if (client->next != NULL) {
+        client->next->previous = client->previous;
+    }
+    server->client_count--;
+}
+
+static void leave_running(struct served *client)
+{
+    if (client->state == SERVED_RUNNING) {
+        client->server->running_count--;
+        client->server->spin_count -= client->spins ? 1 : 0;
+    }
+}
+
+/* Closes the endpoint. The client stays readable until free_closed(), because entries already
+ * polled may name it. */
+static void close_client(struct served *client)
+{
+    if (client->state == SERVED_CLOSED) {
+        return;
+    }
+    struct server *server = client->server;
+    leave_running(client);
+    client->state = SERVED_CLOSED;
+    rdmux_ep_close(client->ep);
+    client->ep = NULL;
+    unlink_client(client);
+    client->next = server->closed;
+    server->closed = client;
+}
+
+static void free_closed(struct server *server)
+{
+    while (server->closed != NULL) {
+        struct served *client = server->closed;
+        server->closed = client->next;
+        serve_perf_free(client);
+        serve_copy_free(client);
+        server->memory_reserved -= client->memory_reserved;
+        free(client);
+    }
+}
+
+bool serve_reserve(struct served *client, uint64_t bytes)
+{
+    struct server *server = client->server;
+    if (bytes > memory_per_client_max || server->memory_reserved + bytes > memory_max) {
+        serve_refuse(
+            client, "the server has no room for %llu MiB more; use a smaller --size or --depth, or try later",
+            (unsigned long long)(bytes >> 20));
+        return false;
+    }
+    server->memory_reserved += bytes;
+    client->memory_reserved += bytes;
+    return true;
+}
+
+void serve_run(struct served *client, enum served_work work, bool spins)
+{
+    client->state = SERVED_RUNNING;
+    client->work = work;
+    client->spins = spins;
+    client->deadline_ns = 0;
+    client->server->running_count++;
+    client->server->spin_count += spins ? 1 : 0;
+}
+
+uint8_t *serve_control_buffer(struct served *client)
+{
+    return client->control_out[client->control_out_used % SERVE_CONTROL_SENDS];
+}
+
+bool serve_send_control(struct served *client, size_t length)
+{
+    const uint8_t *message = serve_control_buffer(client);
+    client->control_out_used++;
+    enum rdmux_status status = rdmux_send_imm(client->ep, message, length, NULL, PROTO_IMM_CONTROL,
+                                              client, RDMUX_UNSIGNALED);
+    if (status != RDMUX_OK) {
+        serve_drop(client, "send a control message", status);
+        return false;
+    }
+    return true;
+}
+
+void serve_refuse(struct served *client, const char *format, ...)
+{
+    if (client->state == SERVED_ENDING || client->state == SERVED_CLOSED) {
+        return;
+    }
+    char text[PROTO_TEXT_MAX];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    serve_log(client, "refused: %s", text);
+    leave_running(client);
+    client->state = SERVED_ENDING;
+    client->deadline_ns = timer_clock_ns() + ending_time_ns;
+    if (!serve_send_control(client, proto_error_encode(text, serve_control_buffer(client)))) {
+        return;
+    }
+    enum rdmux_status status = rdmux_ep_shutdown(client->ep, 0);
+    if (status != RDMUX_OK && status != RDMUX_IN_PROGRESS) {
+        close_client(client);
+    }
+}
+
+void serve_drop(struct served *client, const char *what, enum rdmux_status status)
+{
+    serve_log(client, "dropped: cannot %s: %s: %s", what, rdmux_status_name(status),
+              rdmux_last_error());
+    close_client(client);
+}
+
+/* ----------------------------------------------------------------------------------- connecting */
+
+static void connected(struct served *client, enum rdmux_status outcome)
+{
+    if (outcome != RDMUX_OK) {
+        /* Also how a client that only wanted the explanation ends, so it is no news. */
+        close_client(client);
+        return;
+    }
+    client->state = SERVED_ASKED;
+    client->deadline_ns = timer_clock_ns() + request_time_ns;
+    /* One receive: data cannot come before the request has told which receives it needs. */
+    enum rdmux_status status = rdmux_recv(client->ep, client->control_in,
+                                          sizeof(client->control_in), NULL, client);
+    if (status != RDMUX_OK) {
+        serve_drop(client, "post a receive", status);
+    }
+}
+
+static void accept_peer(struct server *server, const struct rdmux_peer *peer)
+{
+    if (server->client_count >= CLIENTS_MAX) {
+        fprintf(stderr, "rdmux serve: %s turned away: %d clients are being served\n", peer->address,
+                CLIENTS_MAX);
+        rdmux_reject(server->listener, peer->id, PROTO_REJECT_BUSY, NULL, 0);
+        return;
+    }
+    struct served *client = calloc(1, sizeof(*client));
+    if (client == NULL) {
+        fprintf(stderr, "rdmux serve: %s turned away: out of memory\n", peer->address);
+        rdmux_reject(server->listener, peer->id, PROTO_REJECT_BUSY, NULL, 0);
+        return;
+    }
+    client->server = server;
+    client->id = ++server->next_id;
+    client->state = SERVED_CONNECTING;
+    memcpy(client->address, peer->address, sizeof(client->address));
+
+    struct proto_hello hello = { .depth = DEPTH_DEFAULT };
+    if (peer->private_length <= RDMUX_PRIVATE_DATA_MAX) {
+        /* Not a client of ours: the default does until its first message shows what it is. */
+        (void)proto_hello_decode(peer->private_data, peer->private_length, &hello);
+    }
+    uint32_t depth = (hello.depth < DEPTH_MIN ? DEPTH_MIN : hello.depth) + DEPTH_SPARE;
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    attr.send_depth = depth;
+    attr.recv_depth = depth;
+    attr.peer = peer->id;
+    attr.user = client;
+    enum rdmux_status status = rdmux_accept(server->listener, server->cq, &attr, 0, &client->ep);
+    if (status != RDMUX_OK && status != RDMUX_IN_PROGRESS) {
+        fprintf(stderr, "rdmux serve: %s not accepted: %s: %s\n", peer->address,
+                rdmux_status_name(status), rdmux_last_error());
+        free(client);
+        return;
+    }
+    client->next = server->clients;
+    if (client->next != NULL) {
+        client->next->previous = client;
+    }
+    server->clients = client;
+    server->client_count++;
+    if (status == RDMUX_OK) {
+        connected(client, RDMUX_OK); /* no event follows */
+    }
+}
+
+static void accept_all(struct server *server)
+{
+    for (;;) {
+        struct rdmux_peer peer = RDMUX_PEER_INIT;
+        if (rdmux_listener_next(server->listener, 0, &peer) != RDMUX_OK) {
+            return;
+        }
+        accept_peer(server, &peer);
+    }
+}
+
+/* ---------------------------------------------------------------------------------- completions */
+
+static void take_request(struct served *client, const struct rdmux_wc *wc)
+{
+    struct proto_message message;
+    struct proto_perf_request perf;
+    struct proto_copy_request copy;
+    bool control = (wc->flags & RDMUX_WC_HAS_IMM) != 0 && wc->imm == PROTO_IMM_CONTROL;
+    if (!control || !proto_open(client->control_in, (size_t)wc->length, &message)) {
+        serve_refuse(client,
+                     "this is not the protocol of \"rdmux serve\", or another version of it");
+    } else if (proto_perf_request_decode(&message, &perf)) {
+        serve_perf_begin(client, &perf);
+    } else if (proto_copy_request_decode(&message, &copy)) {
+        serve_copy_begin(client, &copy);
+    } else {
+        serve_refuse(client, "the request of type %u is malformed or not known here",
+                     (unsigned)message.type);
+    }
+}
+
+static void ended(struct served *client, const struct rdmux_wc *wc)
+{
+    if (wc->status != RDMUX_OK) {
+        struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+        bool known = rdmux_ep_info(client->ep, &info) == RDMUX_OK;
+        serve_log(client, "ended: %s%s%s", rdmux_status_name((enum rdmux_status)wc->status),
+                  known && info.text[0] != '\0' ? ": " : "", known ? info.text : "");
+    }
+    close_client(client);
+}
+
+static void take_completion(const struct rdmux_wc *wc)
+{
+    struct served *client = wc->opcode < RDMUX_WC_CONNECTED ? wc->context : rdmux_ep_user(wc->ep);
+    if (client == NULL || client->state == SERVED_CLOSED) {
+        return;
+    }
+    if (wc->opcode == RDMUX_WC_CONNECTED) {
+        connected(client, (enum rdmux_status)wc->status);
+        return;
+    }
+    if (wc->opcode == RDMUX_WC_DISCONNECTED) {
+        ended(client, wc);
+        return;
+    }
+    /* A request that failed is followed by DISCONNECTED; an import that failed has its own handling. */
+    if (wc->status != RDMUX_OK && wc->opcode != RDMUX_WC_REMOTE_READY) {
+        return;
+    }
+    switch (client->state) {
+    case SERVED_ASKED:
+        if (wc->opcode == RDMUX_WC_RECV) {
+            take_request(client, wc);
+        }
+        break;
+    case SERVED_RUNNING:
+        if (client->work == WORK_PERF) {
+            serve_perf_completion(client, wc);
+        } else {
+            serve_copy_completion(client, wc);
+        }
+        break;
+    case SERVED_CONNECTING:
+    case SERVED_ENDING:
+    case SERVED_CLOSED:
+        break;
+    }
+}
+
+/* ------------------------------------------------------------------------------------- the loop */
+
+static void end_overdue(struct server *server, uint64_t now_ns)
+{
+    struct served *next = NULL;
+    for (struct served *client = server->clients; client != NULL; client = next) {
+        next = client->next;
+        if (client->deadline_ns == 0 || now_ns < client->deadline_ns) {
+            continue;
+        }
+        if (client->state == SERVED_ASKED) {
+            serve_refuse(client, "no request within %llu s",
+                         (unsigned long long)(request_time_ns / 1000000000));
+        } else {
+            close_client(client);
+        }
+    }
+}
+
+/* Looks at everything but the queue; sleeps up to timeout_ms for any of the three descriptors if
+ * queue_fd is not -1. */
+static bool look(struct server *server, int queue_fd, int timeout_ms)
+{
+    struct pollfd fds[] = {
+        { .fd = server->signal_fd, .events = POLLIN },
+        { .fd = rdmux_listener_fd(server->listener), .events = POLLIN },
+        { .fd = queue_fd, .events = POLLIN },
+    };
+    if (poll(fds, TOOL_COUNT_OF(fds), timeout_ms) < 0 && errno != EINTR) {
+        tool_error(command_name, "cannot wait for events: poll: %s", strerror(errno));
+        return false;
+    }
+    if ((fds[0].revents & POLLIN) != 0) {
+        server->stop = true;
+    }
+    if ((fds[1].revents & POLLIN) != 0) {
+        accept_all(server);
+    }
+    end_overdue(server, timer_clock_ns());
+    return true;
+}
+
+/* Nobody is served: arm the queue and sleep until something happens anywhere. */
+static bool rest(struct server *server)
+{
+    enum rdmux_status status = rdmux_cq_arm(server->cq);
+    if (status == RDMUX_AGAIN) {
+        return look(server, -1, 0);
+    }
+    if (status != RDMUX_OK) {
+        tool_error(command_name, "cannot arm the completion queue: %s: %s",
+                   rdmux_status_name(status), rdmux_last_error());
+        return false;
+    }
+    return look(server, rdmux_cq_fd(server->cq), IDLE_MS);
+}
+
+/* Until a signal. False: it cannot go on, and said why. */
+static bool run_loop(struct server *server)
+{
+    struct rdmux_wc wc[COMPLETIONS];
+    uint64_t next_look_ns = 0;
+    unsigned turns = 0;
+    while (!server->stop) {
+        size_t count = 0;
+        bool look_due = false;
+        if (server->running_count > 0 && server->spin_count == 0) {
+            enum rdmux_status status = rdmux_cq_wait(server->cq, wc, COMPLETIONS, LOOK_MS, &count);
+            if (status != RDMUX_OK && status != RDMUX_TIMED_OUT) {
+                tool_error(command_name, "cannot wait for completions: %s: %s",
+                           rdmux_status_name(status), rdmux_last_error());
+                return false;
+            }
+            look_due = true;
+        } else {
+            count = rdmux_cq_poll(server->cq, wc, COMPLETIONS);
+            look_due = ++turns % TURNS_PER_CLOCK == 0;
+        }
+        for (size_t i = 0; i < count; i++) {
+            take_completion(&wc[i]);
+        }
+        free_closed(server);
+        if (server->running_count == 0 && count == 0) {
+            if (!rest(server)) {
+                return false;
+            }
+            free_closed(server);
+        } else if (look_due) {
+            uint64_t now_ns = timer_clock_ns();
+            if (now_ns >= next_look_ns) {
+                next_look_ns = now_ns + look_period_ns;
+                if (!look(server, -1, 0)) {
+                    return false;
+                }
+            }
+        }
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------------------- start and stop */
+
+/* SIGINT and SIGTERM become readable. Blocked before the library starts its threads, which inherit
+ * that. -1: told. */
+static int open_signals(void)
+{
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    sigprocmask(SIG_BLOCK, &signals, NULL);
+    int fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (fd < 0) {
+        tool_error(command_name, "cannot watch for signals: signalfd: %s", strerror(errno));
+    }
+    return fd;
+}
+
+static bool listen_on(struct server *server, const char *address)
+{
+    enum rdmux_status status = rdmux_listen(server->fabric, address, NULL, &server->listener);
+    if (status != RDMUX_OK) {
+        tool_error(command_name, "cannot listen on %s: %s: %s%s", address,
+                   rdmux_status_name(status), rdmux_last_error(),
+                   status == RDMUX_IO
+                       ? " (if the port is in use, give another one, or port 0 for any free one)"
+                       : "");
+        return false;
+    }
+    char actual[RDMUX_ADDRESS_MAX];
+    status = rdmux_listener_address(server->listener, actual, sizeof(actual));
+    if (status != RDMUX_OK) {
+        tool_error(command_name, "cannot tell the address listened on: %s: %s",
+                   rdmux_status_name(status), rdmux_last_error());
+        return false;
+    }
+    printf("listening on %s\n", actual);
+    fflush(stdout);
+    return true;
+}
+
+static int serve(const char *address, const char *receive_path)
+{
+    struct server server = { .signal_fd = -1,
+                             .receive_directory = -1,
+                             .receive_path = receive_path };
+    int code = TOOL_FAILED;
+    if (receive_path != NULL) {
+        server.receive_directory = open(receive_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (server.receive_directory < 0) {
+            tool_error(
+                command_name,
+                "--receive: cannot open the directory \"%s\": %s; create it, or name another",
+                receive_path, strerror(errno));
+            return TOOL_FAILED;
+        }
+    }
+    server.signal_fd = open_signals();
+    if (server.signal_fd < 0) {
+        goto close_directory;
+    }
+    code = tool_fabric_open(command_name, &server.fabric);
+    if (code != TOOL_OK) {
+        goto close_signals;
+    }
+    code = TOOL_FAILED;
+    enum rdmux_status status = rdmux_cq_create(server.fabric, NULL, &server.cq);
+    if (status != RDMUX_OK) {
+        tool_error(command_name, "cannot create a completion queue: %s: %s",
+                   rdmux_status_name(status), rdmux_last_error());
+        goto close_fabric;
+    }
+    if (listen_on(&server, address)) {
+        code = run_loop(&server) ? TOOL_OK : TOOL_FAILED;
+    }
+    while (server.clients != NULL) {
+        close_client(server.clients);
+    }
+    free_closed(&server);
+    rdmux_listener_close(server.listener);
+    rdmux_cq_destroy(server.cq);
+close_fabric:
+    rdmux_fabric_close(server.fabric);
+close_signals:
+    close(server.signal_fd);
+close_directory:
+    if (server.receive_directory >= 0) {
+        close(server.receive_directory);
+    }
+    return code;
+}
+
+int tool_serve_main(int argc, char **argv)
+{
+    const char *receive_path = NULL;
+    const struct option_spec options[] = {
+        { .name = "receive",
+          .kind = OPTION_TEXT,
+          .text = &receive_path,
+          .argument = "DIR",
+          .help = "accept \"rdmux copy\" and store below DIR, never outside it" },
+    };
+    const struct command_spec command = {
+        .name = command_name,
+        .usage = "[ADDRESS[:PORT]] [--receive DIR]",
+        .description = "The far end of explain, perf and copy, for many clients at once. Listens "
+                       "on 127.0.0.1:7471\n"
+                       "unless told otherwise; port 0 picks a free one. Prints \"listening on "
+                       "ADDRESS:PORT\" when it\n"
+                       "is ready and ends in order on SIGINT or SIGTERM. Anyone who can reach the "
+                       "port may use it.\n",
+        .options = options,
+        .option_count = TOOL_COUNT_OF(options),
+        .positional_max = 1,
+    };
+    const char *positionals[1];
+    enum options_outcome outcome = options_parse(&command, argc, argv, positionals);
+    if (outcome != OPTIONS_RUN) {
+        return outcome == OPTIONS_HELP ? TOOL_OK : TOOL_USAGE;
+    }
+    return serve(positionals[0] != NULL ? positionals[0] : "127.0.0.1:7471", receive_path);
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* The server's side of copy: receives messages of records and hands them to the receiver, which
+ * writes the files. */
+#include "serve.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+static uint8_t *buffer(const struct served_copy *copy, uint32_t index)
+{
+    return copy->base + (size_t)index * PROTO_COPY_CHUNK;
+}
+
+static bool post_receive(struct served *client, uint32_t index)
+{
+    struct served_copy *copy = client->copy;
+    enum rdmux_status status = rdmux_recv(client->ep, buffer(copy, index), PROTO_COPY_CHUNK,
+                                          copy->mr, client);
+    if (status != RDMUX_OK) {
+        serve_drop(client, "post a receive", status);
+        return false;
+    }
+    return true;
+}
+
+void serve_copy_begin(struct served *client, const struct proto_copy_request *request)
+{
+    const struct server *server = client->server;
+    if (server->receive_directory < 0) {
+        serve_refuse(client,
+                     "this server takes no files; start it with \"rdmux serve --receive DIR\"");
+        return;
+    }
+    if (request->checksum != checksum_algorithm) {
+        serve_refuse(client,
+                     "this server was built with %s checksums, the client with others; build both "
+                     "with OpenSSL, "
+                     "or both without",
+                     checksum_name);
+        return;
+    }
+    struct served_copy *copy = calloc(1, sizeof(*copy));
+    if (copy == NULL) {
+        serve_refuse(client, "the server is out of memory");
+        return;
+    }
+    client->copy = copy;
+    size_t length = (size_t)PROTO_COPY_RECEIVES * PROTO_COPY_CHUNK;
+    if (!serve_reserve(client, length)) {
+        return;
+    }
+    copy->receiver = receiver_create(server->receive_directory);
+    enum rdmux_status status = rdmux_mr_alloc(server->fabric, length, RDMUX_ACCESS_LOCAL_WRITE,
+                                              &copy->mr);
+    if (copy->receiver == NULL || status != RDMUX_OK) {
+        serve_refuse(client, "the server is out of memory for a copy");
+        return;
+    }
+    copy->base = rdmux_mr_addr(copy->mr);
+    serve_log(client, "copy of %" PRIu64 " files, %" PRIu64 " bytes", request->files,
+              request->bytes);
+    serve_run(client, WORK_COPY, false);
+    for (uint32_t i = 0; i < PROTO_COPY_RECEIVES; i++) {
+        if (!post_receive(client, i)) {
+            return;
+        }
+    }
+    serve_send_control(client, proto_copy_ready_encode(serve_control_buffer(client)));
+}
+
+static void finish(struct served *client)
+{
+    struct served_copy *copy = client->copy;
+    copy->done = true;
+    struct proto_copy_result result = {
+        .files = receiver_files(copy->receiver),
+        .bytes = receiver_bytes(copy->receiver),
+    };
+    serve_log(client, "received %" PRIu64 " files, %" PRIu64 " bytes, every %s right", result.files,
+              result.bytes, checksum_name);
+    serve_send_control(client, proto_copy_result_encode(&result, serve_control_buffer(client)));
+}
+
+void serve_copy_completion(struct served *client, const struct rdmux_wc *wc)
+{
+    struct served_copy *copy = client->copy;
+    if (wc->opcode != RDMUX_WC_RECV) {
+        if (wc->opcode == RDMUX_WC_RECV_WRITE_IMM) {
+            serve_refuse(client, "a notice came that does not belong to a copy");
+        }
+        return;
+    }
+    if ((wc->flags & RDMUX_WC_HAS_IMM) != 0 || copy->done) {
+        serve_refuse(client, "a message came that does not belong to a copy");
+        return;
+    }
+    uint32_t index = copy->next_receive;
+    copy->next_receive = (index + 1) % PROTO_COPY_RECEIVES;
+    switch (receiver_take(copy->receiver, buffer(copy, index), (size_t)wc->length)) {
+    case RECEIVER_MORE:
+        post_receive(client, index);
+        break;
+    case RECEIVER_DONE:
+        finish(client);
+        break;
+    case RECEIVER_FAILED:
+        serve_refuse(client, "%s", receiver_error(copy->receiver));
+        break;
+    }
+}
+
+void serve_copy_free(struct served *client)
+{
+    if (client->copy != NULL) {
+        rdmux_mr_deregister(client->copy->mr);
+        receiver_destroy(client->copy->receiver);
+        free(client->copy);
+        client->copy = NULL;
+    }
+}

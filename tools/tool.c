@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+#include "tool.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    enum rdmux_log_level level;
+} log_levels[] = {
+    { "none", RDMUX_LOG_NONE }, { "error", RDMUX_LOG_ERROR }, { "warn", RDMUX_LOG_WARN },
+    { "info", RDMUX_LOG_INFO }, { "debug", RDMUX_LOG_DEBUG }, { "trace", RDMUX_LOG_TRACE },
+};
+
+static const char *const capability_names[] = {
+    "send",         "send_imm", "write", "write_imm", "read",          "fetch_add",
+    "compare_swap", "placed",   "srq",   "fence",     "atomic_device", "target_passive",
+};
+
+void tool_error(const char *command, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    flockfile(stderr);
+    fprintf(stderr, "rdmux %s: ", command);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+    funlockfile(stderr);
+    va_end(arguments);
+}
+
+int tool_exit_code(enum rdmux_status status)
+{
+    if (status == RDMUX_OK) {
+        return TOOL_OK;
+    }
+    return status == RDMUX_INVALID ? TOOL_USAGE : TOOL_FAILED;
+}
+
+/* Called by any thread of the library; one fprintf is one line. */
+static void print_log_line(void *user, enum rdmux_log_level level, const char *line)
+{
+    (void)user;
+    const char *name = "?";
+    for (size_t i = 0; i < TOOL_COUNT_OF(log_levels); i++) {
+        if (log_levels[i].level == level) {
+            name = log_levels[i].name;
+        }
+    }
+    fprintf(stderr, "rdmux [%s] %s\n", name, line);
+}
+
+/* The level in RDMUX_LOG=LEVEL[:FILE]. An unknown one is left to the library, which refuses it or
+ * not. */
+static uint32_t wanted_log_level(const char *setting)
+{
+    size_t length = strcspn(setting, ":");
+    for (size_t i = 0; i < TOOL_COUNT_OF(log_levels); i++) {
+        if (strlen(log_levels[i].name) == length &&
+            strncmp(log_levels[i].name, setting, length) == 0) {
+            return (uint32_t)log_levels[i].level;
+        }
+    }
+    return RDMUX_LOG_WARN;
+}
+
+int tool_fabric_open(const char *command, struct rdmux_fabric **out)
+{
+    struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
+    const char *setting = getenv("RDMUX_LOG");
+    if (setting != NULL && setting[0] != '\0') {
+        attr.log = print_log_line;
+        attr.log_level = wanted_log_level(setting);
+    }
+    *out = NULL;
+    enum rdmux_status status = rdmux_fabric_open(&attr, out);
+    if (status != RDMUX_OK) {
+        tool_error(command, "cannot open the library: %s: %s", rdmux_status_name(status),
+                   rdmux_last_error());
+    }
+    return tool_exit_code(status);
+}
+
+static void format_scaled(double value, const char *unit, char out[TOOL_NUMBER_MAX])
+{
+    static const char *const prefixes[] = { "", "k", "M", "G", "T", "P" };
+    size_t prefix = 0;
+    while (value >= 999.5 && prefix + 1 < TOOL_COUNT_OF(prefixes)) {
+        value /= 1000.0;
+        prefix++;
+    }
+    int decimals = prefix == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+    snprintf(out, TOOL_NUMBER_MAX, "%.*f %s%s", decimals, value, prefixes[prefix], unit);
+}
+
+void tool_format_bytes(double bytes, char out[TOOL_NUMBER_MAX])
+{
+    format_scaled(bytes, "B", out);
+}
+
+void tool_format_rate(double bytes_per_second, char out[TOOL_NUMBER_MAX])
+{
+    format_scaled(bytes_per_second, "B/s", out);
+}
+
+const char *tool_capability_name(unsigned bit)
+{
+    return bit < TOOL_COUNT_OF(capability_names) ? capability_names[bit] : NULL;
+}

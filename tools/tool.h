@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* What every sub-command of the rdmux command shares: exit codes, errors, opening the library,
+ * printing. */
+#ifndef RDMUX_TOOL_H
+#define RDMUX_TOOL_H
+
+#include <rdmux/rdmux.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define TOOL_PRINTF(format_at, first_at) __attribute__((format(printf, format_at, first_at)))
+
+#define TOOL_COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+
+/* Exit codes of the command. */
+enum {
+    TOOL_OK = 0,
+    TOOL_FAILED = 1,
+    TOOL_USAGE = 2,
+};
+
+enum {
+    TOOL_NUMBER_MAX = 32, /* bytes of a printed quantity with its unit and its NUL */
+    TOOL_CONNECT_TIMEOUT_MS = 20000,
+};
+
+/* Prints "rdmux COMMAND: text" and a newline on standard error. */
+void tool_error(const char *command, const char *format, ...) TOOL_PRINTF(2, 3);
+
+/* The exit code for a failed library call: RDMUX_INVALID can only be a wrong argument of the user. */
+int tool_exit_code(enum rdmux_status status);
+
+/* Opens the library with a log hook that prints to standard error if RDMUX_LOG is set. Prints the
+ * error if it fails. Returns an exit code; *out is NULL unless it is TOOL_OK. */
+int tool_fabric_open(const char *command, struct rdmux_fabric **out);
+
+/* "12.3 GB" and "12.3 GB/s", with units of powers of ten. */
+void tool_format_bytes(double bytes, char out[TOOL_NUMBER_MAX]);
+void tool_format_rate(double bytes_per_second, char out[TOOL_NUMBER_MAX]);
+
+/* The name of one RDMUX_CAP_* bit by its number, NULL beyond the last one known. */
+const char *tool_capability_name(unsigned bit);
+
+/* Prints an explanation as a table, with each hint below its line. */
+void tool_print_explanation(FILE *out, const struct rdmux_explanation *explanation);
+
+/* The sub-commands; argv[0] is the sub-command's name. Each returns an exit code. */
+int tool_info_main(int argc, char **argv);
+int tool_serve_main(int argc, char **argv);
+int tool_explain_main(int argc, char **argv);
+int tool_perf_main(int argc, char **argv);
+int tool_copy_main(int argc, char **argv);
+int tool_demo_main(int argc, char **argv);
+
+struct explain_options {
+    const char *address;
+    const char *paths; /* filter, NULL = all */
+    bool json;
+};
+
+/* Writes the explanation to out, errors to standard error. Returns an exit code. */
+int tool_explain(const struct explain_options *options, FILE *out);
+
+struct copy_options {
+    const char *source; /* file or directory */
+    const char *address;
+    const char *as; /* path below the receiver's directory, NULL = the source's own name */
+    const char *paths;
+    bool json;
+};
+
+/* Copies and writes the report to out, progress and errors to standard error. Returns an exit code. */
+int tool_copy(const struct copy_options *options, FILE *out);
+
+struct perf_options {
+    const char *address;
+    const char *paths;
+    unsigned op;     /* enum perf_op */
+    unsigned test;   /* enum perf_test */
+    unsigned memory; /* enum perf_memory_kind */
+    unsigned wait;   /* enum perf_wait */
+    uint64_t size;
+    uint64_t depth;
+    uint64_t batch;
+    uint64_t iterations; /* 0: run for `seconds` */
+    double seconds;
+    bool verify;
+    bool json;
+};
+
+/* Measures and writes the report to out, errors to standard error. Returns an exit code. */
+int tool_perf(const struct perf_options *options, FILE *out);
+
+#endif
