@@ -154,10 +154,11 @@ struct sleeper {
     struct rdmux_fabric *fabric;
     struct rdmux_cq *cq;
     struct rdmux_ep *ep;
+    uint64_t
+        got; /* where messages arrive: the last receive is still posted when its thread has ended */
     uint64_t rounds;
     uint64_t wakes;
     bool begins;
-    bool done;
     const char *failed;
     char text[256];
 };
@@ -167,10 +168,9 @@ enum { EXCHANGES = 200 };
 static void *sleep_and_answer(void *argument)
 {
     struct sleeper *sleeper = argument;
-    uint64_t got = 0;
     uint64_t number = 0;
     uint64_t until = now_ms() + PATIENT_MS;
-    bool ok = rdmux_recv(sleeper->ep, &got, sizeof(got), NULL, NULL) == RDMUX_OK;
+    bool ok = rdmux_recv(sleeper->ep, &sleeper->got, sizeof(sleeper->got), NULL, NULL) == RDMUX_OK;
     if (sleeper->begins) {
         ok = ok && rdmux_send(sleeper->ep, &number, sizeof(number), NULL, NULL,
                               RDMUX_INLINE | RDMUX_UNSIGNALED) == RDMUX_OK;
@@ -178,18 +178,19 @@ static void *sleep_and_answer(void *argument)
     while (ok && sleeper->rounds < EXCHANGES) {
         struct rdmux_wc wc;
         if (rdmux_cq_poll(sleeper->cq, &wc, 1) == 1) {
-            ok = wc.opcode == RDMUX_WC_RECV && wc.status == RDMUX_OK && got == number;
+            ok = wc.opcode == RDMUX_WC_RECV && wc.status == RDMUX_OK && sleeper->got == number;
             if (!ok) {
                 (void)snprintf(sleeper->text, sizeof(sleeper->text), "%s %s, %llu for %llu",
                                rdmux_wc_opcode_name(wc.opcode),
                                rdmux_status_name((enum rdmux_status)wc.status),
-                               (unsigned long long)got, (unsigned long long)number);
+                               (unsigned long long)sleeper->got, (unsigned long long)number);
                 sleeper->failed = sleeper->text;
                 return NULL;
             }
             sleeper->rounds++;
             number++;
-            ok = ok && rdmux_recv(sleeper->ep, &got, sizeof(got), NULL, NULL) == RDMUX_OK;
+            ok = ok && rdmux_recv(sleeper->ep, &sleeper->got, sizeof(sleeper->got), NULL, NULL) ==
+                           RDMUX_OK;
             uint64_t answer = sleeper->begins ? number : number - 1;
             ok = ok && rdmux_send(sleeper->ep, &answer, sizeof(answer), NULL, NULL,
                                   RDMUX_INLINE | RDMUX_UNSIGNALED) == RDMUX_OK;
