@@ -633,8 +633,8 @@ void rdmux_ep_end_step(struct rdmux_ep *ep);
 void rdmux_ep_dismantle(struct rdmux_ep *ep);
 /* Owner: frees a closed endpoint's memory. */
 void rdmux_ep_free(struct rdmux_ep *ep);
-/* Owner: moves what can move: resumes, held requests, done records; writes up to max entries. */
-size_t rdmux_ep_drain(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max);
+/* Owner: moves what can move: resumes, held requests, done records; writes up to max entries. left: more could be returned. */
+size_t rdmux_ep_drain(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max, bool *left);
 /* True while an entry could be returned. */
 bool rdmux_ep_has_entries(const struct rdmux_ep *ep);
 /* Owner: gives held requests to the provider as far as it takes them. */
@@ -655,13 +655,6 @@ void rdmux_srq_unput(struct rdmux_srq *srq, struct rdmux_request *request);
 /* The provider SRQ on the cq's domain, opened when first asked for; receives posted so far are given to it. */
 enum rdmux_status rdmux_srq_domain(struct rdmux_srq *srq, struct rdmux_provider_cq *cq,
                                    struct rdmux_provider_srq **out);
-/* Fills a receive record from a wr, its list going to `into`; checks. Without a domain: later = the endpoint will look registrations
- * up when it has its path. */
-enum rdmux_status rdmux_recv_prepare(struct rdmux_fabric *fabric,
-                                     const struct rdmux_provider_domain *domain, bool later,
-                                     struct rdmux_request *request, struct rdmux_provider_sge *into,
-                                     uint32_t max_sge, const struct rdmux_wr *wr);
-
 /* connection.c, control.c */
 /* Owner: the control channel has something, or a timer is due. */
 void rdmux_ep_control_ready(struct rdmux_ep *ep);

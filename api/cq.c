@@ -256,7 +256,7 @@ static void free_all(struct rdmux_list *eps)
     }
 }
 
-bool rdmux_cq_progress(struct rdmux_cq *cq)
+static inline bool progress(struct rdmux_cq *cq)
 {
     bool did = false;
     if (RDMUX_UNLIKELY(!rdmux_list_empty(&cq->dropped))) {
@@ -282,6 +282,11 @@ bool rdmux_cq_progress(struct rdmux_cq *cq)
     return did;
 }
 
+bool rdmux_cq_progress(struct rdmux_cq *cq)
+{
+    return progress(cq);
+}
+
 bool rdmux_cq_move(struct rdmux_cq *cq)
 {
     bool more = false;
@@ -292,7 +297,8 @@ bool rdmux_cq_move(struct rdmux_cq *cq)
         rdmux_list_remove(&ep->pending_link);
         rdmux_list_append(
             &moved, &ep->pending_link); /* still `pending`, so nobody links it a second time */
-        rdmux_ep_drain(ep, NULL, 0);
+        bool left;
+        rdmux_ep_drain(ep, NULL, 0, &left);
     }
     while (!rdmux_list_empty(&moved)) {
         struct rdmux_ep *ep = RDMUX_CONTAINER(moved.next, struct rdmux_ep, pending_link);
@@ -314,23 +320,29 @@ static size_t take_entries(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
         struct rdmux_ep *ep = RDMUX_CONTAINER(cq->pending.next, struct rdmux_ep, pending_link);
         rdmux_list_remove(&ep->pending_link);
         ep->pending = false;
-        count += rdmux_ep_drain(ep, wc + count, max - count);
-        if (rdmux_ep_has_entries(ep)) {
+        bool left;
+        count += rdmux_ep_drain(ep, wc + count, max - count, &left);
+        if (left) {
             rdmux_cq_pend(cq, ep); /* at the end: endpoints take turns */
         }
     }
     return count;
 }
 
-static size_t collect(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
+static inline size_t collect(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
 {
     if (RDMUX_UNLIKELY(!rdmux_list_empty(&cq->closed))) {
         free_all(&cq->closed);
     }
-    size_t count = take_entries(cq, wc, max);
+    size_t count = 0;
+    if (!rdmux_list_empty(&cq->pending)) {
+        count = take_entries(cq, wc, max);
+    }
     if (count < max) {
-        rdmux_cq_progress(cq);
-        count += take_entries(cq, wc + count, max - count);
+        progress(cq);
+        if (!rdmux_list_empty(&cq->pending)) {
+            count += take_entries(cq, wc + count, max - count);
+        }
     }
     return count;
 }

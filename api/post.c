@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The data path: from a call to the request record to the provider, and from the provider's word to the completion.
+ * The send side: from a call to the request record to the provider. completion.c has the way back.
  *
- * The send side is one ring with three counters: tail <= next <= head. [tail, next) are with the provider or done and not yet
+ * The queue is one ring with three counters: tail <= next <= head. [tail, next) are with the provider or done and not yet
  * returned, [next, head) wait: for a fence, or because post said AGAIN. Whatever waits holds those behind it, so the provider
  * sees requests in posting order. The provider may finish them in any order; the ring's order is that of the completions.
  */
-#include "api/core.h"
+#include "api/request.h"
 
 #include <assert.h>
 #include <stdalign.h>
@@ -39,19 +39,9 @@ static const struct op_rule {
                                 RDMUX_CAP_COMPARE_SWAP },
 };
 
-static bool op_reads(uint32_t op)
-{
-    return op == RDMUX_OP_READ || op == RDMUX_OP_FETCH_ADD || op == RDMUX_OP_COMPARE_SWAP;
-}
-
 static bool op_is_atomic(uint32_t op)
 {
     return op == RDMUX_OP_FETCH_ADD || op == RDMUX_OP_COMPARE_SWAP;
-}
-
-static inline struct rdmux_request *record(const struct rdmux_ring *ring, uint64_t at)
-{
-    return &ring->records[at & ring->mask];
 }
 
 /* ------------------------------------------------------------------------------------------------- rings */
@@ -95,18 +85,34 @@ void rdmux_ring_destroy(struct rdmux_fabric *fabric, struct rdmux_ring *ring)
 
 /* ------------------------------------------------------------------------------------------------- checks */
 
-/* Copies a scatter/gather list into the record's own, checking each piece. needed: RDMUX_ACCESS_LOCAL_WRITE or 0. Without a
- * domain yet the pieces keep the region itself where later is set (see resolve_receives()), else nothing. */
-static enum rdmux_status take_sges(struct rdmux_fabric *fabric,
-                                   const struct rdmux_provider_domain *domain, bool later,
-                                   struct rdmux_request *request, struct rdmux_provider_sge *into,
-                                   uint32_t max_sge, const struct rdmux_wr *wr, uint32_t needed)
+/* Why rdmux_piece_is_good() is false. */
+static enum rdmux_status refuse_piece(struct rdmux_list_rule rule, const struct rdmux_wr *wr,
+                                      uint32_t index)
 {
-    if (RDMUX_UNLIKELY(wr->sge_count > max_sge)) {
-        return rdmux_fail(RDMUX_INVALID, "post: sge_count %u is beyond the %u of the endpoint",
-                          wr->sge_count, max_sge);
+    const struct rdmux_sge *sge = &wr->sges[index];
+    const struct rdmux_mr *mr = sge->mr;
+    if (mr == NULL) {
+        return rdmux_fail(RDMUX_INVALID, "post: buffer %u%s is NULL, its length is %zu", index,
+                          op_is_atomic(wr->op) ? " (result)" : "", sge->length);
     }
-    if (RDMUX_UNLIKELY(wr->sge_count != 0 && wr->sges == NULL)) {
+    if (mr->fabric != rule.fabric) {
+        return rdmux_fail(RDMUX_INVALID, "post: mr of sge %u belongs to another fabric", index);
+    }
+    if ((mr->access & rule.needed) != rule.needed) {
+        return rdmux_fail(RDMUX_DENIED, "post: mr of sge %u lacks RDMUX_ACCESS_LOCAL_WRITE", index);
+    }
+    return rdmux_fail(RDMUX_OUT_OF_RANGE, "post: sge %u is not within its mr of %zu bytes", index,
+                      mr->length);
+}
+
+enum rdmux_status rdmux_take_long_list(struct rdmux_list_rule rule, struct rdmux_request *request,
+                                       struct rdmux_provider_sge *into, const struct rdmux_wr *wr)
+{
+    if (wr->sge_count > rule.max_sge) {
+        return rdmux_fail(RDMUX_INVALID, "post: sge_count %u is beyond the %u of the endpoint",
+                          wr->sge_count, rule.max_sge);
+    }
+    if (wr->sge_count != 0 && wr->sges == NULL) {
         return rdmux_fail(RDMUX_INVALID, "post: sges is NULL, sge_count is %u", wr->sge_count);
     }
     uint64_t total = 0;
@@ -116,34 +122,15 @@ static enum rdmux_status take_sges(struct rdmux_fabric *fabric,
         if (sge->length == 0) {
             continue;
         }
-        struct rdmux_provider_mr *registration = NULL;
-        if (sge->mr != NULL) {
-            const struct rdmux_mr *mr = sge->mr;
-            uint64_t at = (uint64_t)((const char *)sge->addr - (const char *)mr->addr);
-            if (RDMUX_UNLIKELY(mr->fabric != fabric)) {
-                return rdmux_fail(RDMUX_INVALID, "post: mr of sge %u belongs to another fabric", i);
-            }
-            if (RDMUX_UNLIKELY(at > mr->length || sge->length > mr->length - at)) {
-                return rdmux_fail(RDMUX_OUT_OF_RANGE,
-                                  "post: sge %u is not within its mr of %zu bytes", i, mr->length);
-            }
-            if (RDMUX_UNLIKELY((mr->access & needed) != needed)) {
-                return rdmux_fail(RDMUX_DENIED, "post: mr of sge %u lacks RDMUX_ACCESS_LOCAL_WRITE",
-                                  i);
-            }
-            registration = domain != NULL ? rdmux_mr_with(mr, domain)
-                           : later        ? (struct rdmux_provider_mr *)(void *)sge->mr
-                                          : NULL;
-        } else if (RDMUX_UNLIKELY(sge->addr == NULL)) {
-            return rdmux_fail(RDMUX_INVALID, "post: buffer %u%s is NULL, its length is %zu", i,
-                              op_is_atomic(wr->op) ? " (result)" : "", sge->length);
+        if (!rdmux_piece_is_good(rule, sge)) {
+            return refuse_piece(rule, wr, i);
         }
         into[count].addr = sge->addr;
         into[count].length = sge->length;
-        into[count].mr = registration;
+        into[count].mr = rdmux_piece_registration(rule, sge->mr);
         count++;
         total += sge->length;
-        if (RDMUX_UNLIKELY(total < sge->length)) {
+        if (total < sge->length) {
             return rdmux_fail(RDMUX_INVALID, "post: the lengths' sum wraps");
         }
     }
@@ -218,7 +205,7 @@ static enum rdmux_status check_atomic(const struct rdmux_wr *wr, const struct rd
     return RDMUX_OK;
 }
 
-static enum rdmux_status not_ready(const struct rdmux_ep *ep)
+enum rdmux_status rdmux_ep_refuse_post(const struct rdmux_ep *ep)
 {
     switch ((enum rdmux_ep_phase)ep->phase) {
     case RDMUX_PHASE_SETUP:
@@ -236,12 +223,12 @@ static enum rdmux_status not_ready(const struct rdmux_ep *ep)
 }
 
 /* Fills the record at the ring's head from wr. Nothing is queued unless RDMUX_OK. */
-static enum rdmux_status prepare(struct rdmux_ep *ep, const struct rdmux_wr *wr,
-                                 struct rdmux_request **out)
+RDMUX_HOT enum rdmux_status prepare(struct rdmux_ep *ep, const struct rdmux_wr *wr,
+                                    struct rdmux_request **out)
 {
     struct rdmux_ring *ring = &ep->send;
     if (RDMUX_UNLIKELY(ep->phase != RDMUX_PHASE_READY || ep->shutdown_asked)) {
-        return not_ready(ep);
+        return rdmux_ep_refuse_post(ep);
     }
     if (RDMUX_UNLIKELY(wr->op == 0 || wr->op >= RDMUX_COUNT_OF(op_rules) ||
                        wr->op == RDMUX_OP_RECV)) {
@@ -253,17 +240,21 @@ static enum rdmux_status prepare(struct rdmux_ep *ep, const struct rdmux_wr *wr,
                           "post: flags 0x%x are unknown, or not allowed for this operation",
                           wr->flags & ~(uint32_t)rule->flags);
     }
-    struct rdmux_request *request = record(ring, ring->head);
+    struct rdmux_request *request = rdmux_ring_record(ring, ring->head);
     if (RDMUX_UNLIKELY(ring->head - ring->tail >= ring->depth)) {
         ep->want_writable = true;
         ep->stats.again++;
         return rdmux_again(
             "post: all of the send queue's requests are in use; poll, then post again");
     }
-    enum rdmux_status status = take_sges(ep->fabric, ep->domain, false, request,
-                                         &ring->sges[(ring->head & ring->mask) * ring->max_sge],
-                                         ring->max_sge, wr,
-                                         op_reads(wr->op) ? RDMUX_ACCESS_LOCAL_WRITE : 0);
+    const struct rdmux_list_rule list_rule = {
+        .fabric = ep->fabric,
+        .domain = ep->domain,
+        .max_sge = ring->max_sge,
+        .needed = rdmux_op_reads(wr->op) ? RDMUX_ACCESS_LOCAL_WRITE : 0,
+    };
+    enum rdmux_status status = rdmux_take_list(
+        list_rule, request, &ring->sges[(ring->head & ring->mask) * ring->max_sge], wr);
     if (RDMUX_UNLIKELY(status != RDMUX_OK)) {
         return status;
     }
@@ -304,13 +295,14 @@ static enum rdmux_status prepare(struct rdmux_ep *ep, const struct rdmux_wr *wr,
     request->done = 0;
     request->internal = 0;
     request->status = RDMUX_OK;
+    request->opcode = rule->wc_opcode;
     request->context = wr->context;
     request->sequence = ring->head;
     *out = request;
     return RDMUX_OK;
 }
 
-static void count_request(struct rdmux_ep *ep, const struct rdmux_request *request)
+static inline void count_request(struct rdmux_ep *ep, const struct rdmux_request *request)
 {
     switch (request->op) {
     case RDMUX_OP_SEND:
@@ -337,8 +329,8 @@ static void count_request(struct rdmux_ep *ep, const struct rdmux_request *reque
 static bool reads_outstanding(const struct rdmux_ep *ep)
 {
     for (uint64_t at = ep->send.tail; at != ep->send.next; at++) {
-        const struct rdmux_request *request = record(&ep->send, at);
-        if (!request->done && op_reads(request->op)) {
+        const struct rdmux_request *request = rdmux_ring_record(&ep->send, at);
+        if (!request->done && rdmux_op_reads(request->op)) {
             return true;
         }
     }
@@ -358,7 +350,7 @@ static size_t run_length(const struct rdmux_ep *ep)
         return count;
     }
     for (uint64_t i = 0; i < count; i++) {
-        if (record(ring, ring->next + i)->flags & RDMUX_FENCE) {
+        if (rdmux_ring_record(ring, ring->next + i)->flags & RDMUX_FENCE) {
             if (i == 0) {
                 if (reads_outstanding(ep)) {
                     return 0;
@@ -371,36 +363,92 @@ static size_t run_length(const struct rdmux_ep *ep)
     return count;
 }
 
-void rdmux_ep_push(struct rdmux_ep *ep, bool more)
+/* Gives the provider `count` adjacent records from `next` on. False: nothing more can be given now. */
+static inline bool give(struct rdmux_ep *ep, size_t count, bool more)
+{
+    struct rdmux_ring *ring = &ep->send;
+    size_t posted = 0;
+    enum rdmux_status status = ep->ops->post(ep->path, rdmux_ring_record(ring, ring->next), count,
+                                             more ? RDMUX_POST_MORE : 0, &posted);
+    ring->next += posted;
+    ep->stats.posts++;
+    if (RDMUX_LIKELY(status == RDMUX_OK)) {
+        return posted != 0;
+    }
+    if (status == RDMUX_AGAIN) {
+        ep->blocked = true;
+    } else {
+        rdmux_provider_failed(ep->path, status, rdmux_last_error());
+    }
+    return false;
+}
+
+static void give_all(struct rdmux_ep *ep, bool more)
 {
     struct rdmux_ring *ring = &ep->send;
     while (ring->next != ring->head && ep->phase == RDMUX_PHASE_READY && ep->fault == RDMUX_OK) {
         size_t count = run_length(ep);
-        if (count == 0) {
-            break;
-        }
-        size_t posted = 0;
-        enum rdmux_status status = ep->ops->post(ep->path, record(ring, ring->next), count,
-                                                 more ? RDMUX_POST_MORE : 0, &posted);
-        ring->next += posted;
-        ep->stats.posts++;
-        if (RDMUX_UNLIKELY(status != RDMUX_OK)) {
-            if (status == RDMUX_AGAIN) {
-                ep->blocked = true;
-            } else {
-                rdmux_provider_failed(ep->path, status, rdmux_last_error());
-            }
-            break;
-        }
-        if (RDMUX_UNLIKELY(posted == 0)) {
+        if (count == 0 || !give(ep, count, more)) {
             break;
         }
     }
-    if (more && !ep->doorbell_held) {
+}
+
+/* What the provider finished within post: most often an unsignaled request, of which nobody has to hear. */
+static inline void settle(struct rdmux_ep *ep)
+{
+    struct rdmux_ring *ring = &ep->send;
+    while (ring->tail != ring->next) {
+        const struct rdmux_request *request = rdmux_ring_record(ring, ring->tail);
+        if (!request->done) {
+            break;
+        }
+        if (!rdmux_request_is_silent(request) || ep->control_work || ep->want_writable) {
+            rdmux_provider_ready(ep->path);
+            return;
+        }
+        rdmux_ep_count_done(ep, request);
+        ring->tail++;
+    }
+    if (RDMUX_UNLIKELY(ep->path->resume)) {
+        rdmux_provider_ready(ep->path);
+    }
+}
+
+static void hold_doorbell(struct rdmux_ep *ep)
+{
+    if (!ep->doorbell_held) {
         ep->doorbell_held = true;
         ep->doorbell_next = ep->cq->doorbells;
         ep->cq->doorbells = ep;
     }
+}
+
+/* one: the only request that waits, and it may go. */
+RDMUX_HOT void push(struct rdmux_ep *ep, bool one, bool more)
+{
+    struct rdmux_provider_ep *path = ep->path;
+    uint32_t ready = path->ready;
+    if (RDMUX_LIKELY(ready == 0)) {
+        path->ready = RDMUX_PATH_POSTING;
+    }
+    if (RDMUX_LIKELY(one)) {
+        (void)give(ep, 1, more);
+    } else {
+        give_all(ep, more);
+    }
+    if (RDMUX_LIKELY(ready == 0 && path->ready == RDMUX_PATH_POSTING)) {
+        path->ready = 0;
+        settle(ep);
+    }
+    if (RDMUX_UNLIKELY(more)) {
+        hold_doorbell(ep);
+    }
+}
+
+void rdmux_ep_push(struct rdmux_ep *ep, bool more)
+{
+    push(ep, false, more);
 }
 
 /* Inline requests that have to wait get their bytes copied: the application's buffer is free on return. */
@@ -408,7 +456,7 @@ static void keep_inline(struct rdmux_ep *ep, uint64_t from)
 {
     struct rdmux_ring *ring = &ep->send;
     for (uint64_t at = from > ring->next ? from : ring->next; at != ring->head; at++) {
-        struct rdmux_request *request = record(ring, at);
+        struct rdmux_request *request = rdmux_ring_record(ring, at);
         ep->stats.held++;
         if ((request->flags & RDMUX_INLINE) == 0 || request->length == 0) {
             continue;
@@ -438,21 +486,9 @@ static void start(struct rdmux_ep *ep, uint64_t from, bool more)
     }
 }
 
-static inline enum rdmux_status enter_ep(struct rdmux_ep *ep)
-{
-    if (RDMUX_UNLIKELY(ep == NULL)) {
-        return rdmux_fail(RDMUX_INVALID, "post: ep is NULL");
-    }
-    if (RDMUX_UNLIKELY(!rdmux_cq_enter(ep->cq))) {
-        return rdmux_fail(RDMUX_INVALID,
-                          "post: the process forked; the endpoint belongs to the parent");
-    }
-    return RDMUX_OK;
-}
-
 static enum rdmux_status post_one(struct rdmux_ep *ep, const struct rdmux_wr *wr)
 {
-    enum rdmux_status status = enter_ep(ep);
+    enum rdmux_status status = rdmux_ep_enter(ep);
     if (RDMUX_UNLIKELY(status != RDMUX_OK)) {
         return status;
     }
@@ -461,20 +497,20 @@ static enum rdmux_status post_one(struct rdmux_ep *ep, const struct rdmux_wr *wr
     if (RDMUX_LIKELY(status == RDMUX_OK)) {
         assert(request != NULL);
         uint64_t from = ep->send.head++;
+        bool more = (wr->flags & RDMUX_MORE) != 0;
         count_request(ep, request);
-        start(ep, from, (wr->flags & RDMUX_MORE) != 0);
+        if (RDMUX_LIKELY(ep->send.next == from && !ep->blocked && ep->fault == RDMUX_OK &&
+                         (wr->flags & RDMUX_FENCE) == 0)) {
+            push(ep, true, more);
+            if (RDMUX_UNLIKELY(ep->send.next == from)) {
+                keep_inline(ep, from);
+            }
+        } else {
+            start(ep, from, more);
+        }
     }
     rdmux_cq_leave(ep->cq);
     return status;
-}
-
-static bool spare_is_zero(const struct rdmux_wr *wr)
-{
-    uint64_t any = 0;
-    for (size_t i = 0; i < RDMUX_COUNT_OF(wr->spare); i++) {
-        any |= wr->spare[i];
-    }
-    return any == 0;
 }
 
 enum rdmux_status rdmux_post(struct rdmux_ep *ep, const struct rdmux_wr *wrs, size_t count,
@@ -487,7 +523,7 @@ enum rdmux_status rdmux_post(struct rdmux_ep *ep, const struct rdmux_wr *wrs, si
         return count == 0 && ep != NULL ? RDMUX_OK
                                         : rdmux_fail(RDMUX_INVALID, "rdmux_post: wrs is NULL");
     }
-    enum rdmux_status status = enter_ep(ep);
+    enum rdmux_status status = rdmux_ep_enter(ep);
     if (status != RDMUX_OK) {
         return status;
     }
@@ -495,7 +531,7 @@ enum rdmux_status rdmux_post(struct rdmux_ep *ep, const struct rdmux_wr *wrs, si
     size_t done = 0;
     for (; done < count; done++) {
         struct rdmux_request *request = NULL;
-        if (RDMUX_UNLIKELY(!spare_is_zero(&wrs[done]))) {
+        if (RDMUX_UNLIKELY(!rdmux_spare_is_zero(&wrs[done]))) {
             status = rdmux_fail(RDMUX_INVALID, "rdmux_post: spare of request %zu is not zero", done);
             break;
         }
@@ -519,26 +555,40 @@ enum rdmux_status rdmux_post(struct rdmux_ep *ep, const struct rdmux_wr *wrs, si
 
 /* ------------------------------------------------------------------------------------------------- the single calls */
 
+/* The fields that every operation has. The others are set where the operation has them; spare is for rdmux_post(). */
+static inline void begin(struct rdmux_wr *wr, uint32_t op, const struct rdmux_sge *sge,
+                         void *context, uint32_t flags)
+{
+    wr->op = op;
+    wr->flags = flags;
+    wr->context = context;
+    wr->sges = sge;
+    wr->sge_count = 1;
+    wr->imm = 0;
+}
+
+static inline void aim(struct rdmux_wr *wr, struct rdmux_remote *remote, uint64_t offset)
+{
+    wr->remote = remote;
+    wr->offset = offset;
+}
+
 enum rdmux_status rdmux_send(struct rdmux_ep *ep, const void *buf, size_t length,
                              struct rdmux_mr *mr, void *context, uint32_t flags)
 {
-    struct rdmux_sge sge = { (void *)(uintptr_t)buf, length, mr };
-    struct rdmux_wr wr = {
-        .op = RDMUX_OP_SEND, .flags = flags, .context = context, .sges = &sge, .sge_count = 1
-    };
+    const struct rdmux_sge sge = rdmux_piece(buf, length, mr);
+    struct rdmux_wr wr;
+    begin(&wr, RDMUX_OP_SEND, &sge, context, flags);
     return post_one(ep, &wr);
 }
 
 enum rdmux_status rdmux_send_imm(struct rdmux_ep *ep, const void *buf, size_t length,
                                  struct rdmux_mr *mr, uint32_t imm, void *context, uint32_t flags)
 {
-    struct rdmux_sge sge = { (void *)(uintptr_t)buf, length, mr };
-    struct rdmux_wr wr = { .op = RDMUX_OP_SEND_IMM,
-                           .flags = flags,
-                           .context = context,
-                           .sges = &sge,
-                           .sge_count = 1,
-                           .imm = imm };
+    const struct rdmux_sge sge = rdmux_piece(buf, length, mr);
+    struct rdmux_wr wr;
+    begin(&wr, RDMUX_OP_SEND_IMM, &sge, context, flags);
+    wr.imm = imm;
     return post_one(ep, &wr);
 }
 
@@ -546,16 +596,10 @@ enum rdmux_status rdmux_write(struct rdmux_ep *ep, const void *buf, size_t lengt
                               struct rdmux_mr *mr, struct rdmux_remote *remote, uint64_t offset,
                               void *context, uint32_t flags)
 {
-    struct rdmux_sge sge = { (void *)(uintptr_t)buf, length, mr };
-    struct rdmux_wr wr = {
-        .op = RDMUX_OP_WRITE,
-        .flags = flags,
-        .context = context,
-        .sges = &sge,
-        .sge_count = 1,
-        .remote = remote,
-        .offset = offset,
-    };
+    const struct rdmux_sge sge = rdmux_piece(buf, length, mr);
+    struct rdmux_wr wr;
+    begin(&wr, RDMUX_OP_WRITE, &sge, context, flags);
+    aim(&wr, remote, offset);
     return post_one(ep, &wr);
 }
 
@@ -563,17 +607,11 @@ enum rdmux_status rdmux_write_imm(struct rdmux_ep *ep, const void *buf, size_t l
                                   struct rdmux_mr *mr, struct rdmux_remote *remote, uint64_t offset,
                                   uint32_t imm, void *context, uint32_t flags)
 {
-    struct rdmux_sge sge = { (void *)(uintptr_t)buf, length, mr };
-    struct rdmux_wr wr = {
-        .op = RDMUX_OP_WRITE_IMM,
-        .flags = flags,
-        .context = context,
-        .sges = &sge,
-        .sge_count = 1,
-        .imm = imm,
-        .remote = remote,
-        .offset = offset,
-    };
+    const struct rdmux_sge sge = rdmux_piece(buf, length, mr);
+    struct rdmux_wr wr;
+    begin(&wr, RDMUX_OP_WRITE_IMM, &sge, context, flags);
+    aim(&wr, remote, offset);
+    wr.imm = imm;
     return post_one(ep, &wr);
 }
 
@@ -581,16 +619,10 @@ enum rdmux_status rdmux_read(struct rdmux_ep *ep, void *buf, size_t length, stru
                              struct rdmux_remote *remote, uint64_t offset, void *context,
                              uint32_t flags)
 {
-    struct rdmux_sge sge = { buf, length, mr };
-    struct rdmux_wr wr = {
-        .op = RDMUX_OP_READ,
-        .flags = flags,
-        .context = context,
-        .sges = &sge,
-        .sge_count = 1,
-        .remote = remote,
-        .offset = offset,
-    };
+    const struct rdmux_sge sge = rdmux_piece(buf, length, mr);
+    struct rdmux_wr wr;
+    begin(&wr, RDMUX_OP_READ, &sge, context, flags);
+    aim(&wr, remote, offset);
     return post_one(ep, &wr);
 }
 
@@ -598,17 +630,12 @@ enum rdmux_status rdmux_fetch_add(struct rdmux_ep *ep, uint64_t *result, struct 
                                   struct rdmux_remote *remote, uint64_t offset, uint64_t add,
                                   void *context, uint32_t flags)
 {
-    struct rdmux_sge sge = { result, sizeof(*result), mr };
-    struct rdmux_wr wr = {
-        .op = RDMUX_OP_FETCH_ADD,
-        .flags = flags,
-        .context = context,
-        .sges = &sge,
-        .sge_count = 1,
-        .remote = remote,
-        .offset = offset,
-        .operand = add,
-    };
+    const struct rdmux_sge sge = rdmux_piece(result, sizeof(*result), mr);
+    struct rdmux_wr wr;
+    begin(&wr, RDMUX_OP_FETCH_ADD, &sge, context, flags);
+    aim(&wr, remote, offset);
+    wr.operand = add;
+    wr.expected = 0;
     return post_one(ep, &wr);
 }
 
@@ -617,457 +644,11 @@ enum rdmux_status rdmux_compare_swap(struct rdmux_ep *ep, uint64_t *result, stru
                                      uint64_t expected, uint64_t desired, void *context,
                                      uint32_t flags)
 {
-    struct rdmux_sge sge = { result, sizeof(*result), mr };
-    struct rdmux_wr wr = {
-        .op = RDMUX_OP_COMPARE_SWAP,
-        .flags = flags,
-        .context = context,
-        .sges = &sge,
-        .sge_count = 1,
-        .remote = remote,
-        .offset = offset,
-        .operand = desired,
-        .expected = expected,
-    };
+    const struct rdmux_sge sge = rdmux_piece(result, sizeof(*result), mr);
+    struct rdmux_wr wr;
+    begin(&wr, RDMUX_OP_COMPARE_SWAP, &sge, context, flags);
+    aim(&wr, remote, offset);
+    wr.operand = desired;
+    wr.expected = expected;
     return post_one(ep, &wr);
-}
-
-/* ------------------------------------------------------------------------------------------------- receives */
-
-enum rdmux_status rdmux_recv_prepare(struct rdmux_fabric *fabric,
-                                     const struct rdmux_provider_domain *domain, bool later,
-                                     struct rdmux_request *request, struct rdmux_provider_sge *into,
-                                     uint32_t max_sge, const struct rdmux_wr *wr)
-{
-    if (RDMUX_UNLIKELY(wr->op != RDMUX_OP_RECV || wr->flags != 0)) {
-        return rdmux_fail(RDMUX_INVALID,
-                          "post_recv: op must be RDMUX_OP_RECV and flags 0, not %u and 0x%x",
-                          wr->op, wr->flags);
-    }
-    enum rdmux_status status = take_sges(fabric, domain, later, request, into, max_sge, wr,
-                                         RDMUX_ACCESS_LOCAL_WRITE);
-    if (RDMUX_UNLIKELY(status != RDMUX_OK)) {
-        return status;
-    }
-    request->op = RDMUX_OP_RECV;
-    request->flags = 0;
-    request->imm = 0;
-    request->done = 0;
-    request->internal = 0;
-    request->status = RDMUX_OK;
-    request->opcode = RDMUX_WC_RECV;
-    request->wc_flags = 0;
-    request->context = wr->context;
-    request->next = NULL;
-    return RDMUX_OK;
-}
-
-static enum rdmux_status queue_receive(struct rdmux_ep *ep, const struct rdmux_wr *wr)
-{
-    struct rdmux_ring *ring = &ep->recv;
-    if (RDMUX_UNLIKELY(ep->phase > RDMUX_PHASE_READY)) {
-        return not_ready(ep);
-    }
-    if (RDMUX_UNLIKELY(ep->srq != NULL)) {
-        return rdmux_fail(
-            RDMUX_INVALID,
-            "post_recv: the endpoint takes its receives from an SRQ; use rdmux_srq_recv()");
-    }
-    if (RDMUX_UNLIKELY(ring->head - ring->tail >= ring->depth)) {
-        ep->stats.again++;
-        return rdmux_again(
-            "post_recv: all of the receive queue's entries are in use; poll, then post again");
-    }
-    struct rdmux_request *request = record(ring, ring->head);
-    enum rdmux_status status = rdmux_recv_prepare(
-        ep->fabric, ep->domain, true, request,
-        &ring->sges[(ring->head & ring->mask) * ring->max_sge], ring->max_sge, wr);
-    if (RDMUX_LIKELY(status == RDMUX_OK)) {
-        request->sequence = ring->head++;
-    }
-    return status;
-}
-
-/* Tells the provider of receives [from, head). */
-static void offer_receives(struct rdmux_ep *ep, uint64_t from)
-{
-    struct rdmux_ring *ring = &ep->recv;
-    while (from != ring->head && ep->phase == RDMUX_PHASE_READY) {
-        uint64_t count = ring->head - from;
-        uint64_t to_wrap = ring->mask + 1 - (from & ring->mask);
-        if (count > to_wrap) {
-            count = to_wrap;
-        }
-        enum rdmux_status status = ep->ops->post_recv(ep->path, record(ring, from), count);
-        if (RDMUX_UNLIKELY(status != RDMUX_OK)) {
-            rdmux_provider_failed(ep->path, status, rdmux_last_error());
-            return;
-        }
-        from += count;
-    }
-}
-
-/* Receives posted before there was a path kept the region where its registration belongs. */
-static void resolve_receives(struct rdmux_ep *ep)
-{
-    for (uint64_t at = ep->recv.tail; at != ep->recv.head; at++) {
-        struct rdmux_request *request = record(&ep->recv, at);
-        for (uint16_t i = 0; i < request->sge_count; i++) {
-            if (request->sges[i].mr != NULL) {
-                const struct rdmux_mr *mr = (const struct rdmux_mr *)(const void *)request->sges[i]
-                                                .mr;
-                request->sges[i].mr = rdmux_mr_with(mr, ep->domain);
-            }
-        }
-    }
-}
-
-void rdmux_ep_offer_all_receives(struct rdmux_ep *ep)
-{
-    resolve_receives(ep);
-    if (ep->srq == NULL) {
-        offer_receives(ep, ep->recv.tail);
-        return;
-    }
-    /* A message may have come while the path was on trial, when the SRQ's receives were not its to take. */
-    enum rdmux_status status = ep->ops->post_recv(ep->path, NULL, 0);
-    if (status != RDMUX_OK) {
-        rdmux_provider_failed(ep->path, status, rdmux_last_error());
-    }
-}
-
-enum rdmux_status rdmux_recv(struct rdmux_ep *ep, void *buf, size_t length, struct rdmux_mr *mr,
-                             void *context)
-{
-    struct rdmux_sge sge = { buf, length, mr };
-    struct rdmux_wr wr = { .op = RDMUX_OP_RECV, .context = context, .sges = &sge, .sge_count = 1 };
-    enum rdmux_status status = enter_ep(ep);
-    if (RDMUX_UNLIKELY(status != RDMUX_OK)) {
-        return status;
-    }
-    uint64_t from = ep->recv.head;
-    status = queue_receive(ep, &wr);
-    if (RDMUX_LIKELY(status == RDMUX_OK)) {
-        offer_receives(ep, from);
-    }
-    rdmux_cq_leave(ep->cq);
-    return status;
-}
-
-enum rdmux_status rdmux_post_recv(struct rdmux_ep *ep, const struct rdmux_wr *wrs, size_t count,
-                                  size_t *posted)
-{
-    if (posted != NULL) {
-        *posted = 0;
-    }
-    if (wrs == NULL || count == 0) {
-        return count == 0 && ep != NULL ? RDMUX_OK
-                                        : rdmux_fail(RDMUX_INVALID, "rdmux_post_recv: wrs is NULL");
-    }
-    enum rdmux_status status = enter_ep(ep);
-    if (status != RDMUX_OK) {
-        return status;
-    }
-    uint64_t from = ep->recv.head;
-    size_t done = 0;
-    for (; done < count && status == RDMUX_OK; done++) {
-        status = spare_is_zero(&wrs[done])
-                     ? queue_receive(ep, &wrs[done])
-                     : rdmux_fail(RDMUX_INVALID,
-                                  "rdmux_post_recv: spare of request %zu is not zero", done);
-        if (status != RDMUX_OK) {
-            break;
-        }
-    }
-    if (done != 0) {
-        offer_receives(ep, from);
-    }
-    rdmux_cq_leave(ep->cq);
-    if (posted != NULL) {
-        *posted = done;
-    }
-    return status;
-}
-
-/* ------------------------------------------------------------------------------------------------- from the provider */
-
-void rdmux_provider_ready(struct rdmux_provider_ep *path)
-{
-    path->ready = 1;
-    rdmux_cq_pend(path->ep->cq, path->ep);
-}
-
-int rdmux_provider_has_srq(const struct rdmux_provider_ep *path)
-{
-    return path->ep->srq != NULL;
-}
-
-struct rdmux_request *rdmux_provider_take_receive(struct rdmux_provider_ep *path)
-{
-    struct rdmux_ep *ep = path->ep;
-    if (RDMUX_UNLIKELY(path != ep->path)) {
-        return NULL; /* a path on trial: the application's receives are not its to take */
-    }
-    if (RDMUX_UNLIKELY(ep->srq != NULL)) {
-        struct rdmux_request *request = rdmux_srq_take(ep->srq);
-        if (request != NULL) {
-            request->next = ep->srq_taken;
-            ep->srq_taken = request;
-        }
-        return request;
-    }
-    struct rdmux_ring *ring = &ep->recv;
-    return ring->next == ring->head ? NULL : record(ring, ring->next++);
-}
-
-uint32_t rdmux_provider_receives(struct rdmux_provider_ep *path)
-{
-    struct rdmux_ep *ep = path->ep;
-    if (path != ep->path) {
-        return 0;
-    }
-    return ep->srq != NULL ? ep->srq->posted_count : (uint32_t)(ep->recv.head - ep->recv.next);
-}
-
-static void srq_received(struct rdmux_ep *ep, struct rdmux_request *request)
-{
-    for (struct rdmux_request **at = &ep->srq_taken; *at != NULL; at = &(*at)->next) {
-        if (*at == request) {
-            *at = request->next;
-            break;
-        }
-    }
-    request->next = NULL;
-    if (ep->srq_done == NULL) {
-        ep->srq_done = request;
-    } else {
-        ep->srq_done_last->next = request;
-    }
-    ep->srq_done_last = request;
-}
-
-void rdmux_provider_received(struct rdmux_provider_ep *path, struct rdmux_request *request,
-                             uint32_t status, uint32_t opcode, uint64_t length, uint32_t wc_flags,
-                             uint32_t imm)
-{
-    struct rdmux_ep *ep = path->ep;
-    request->status = status;
-    request->opcode = opcode;
-    request->length = length;
-    request->wc_flags = wc_flags;
-    request->imm = imm;
-    request->done = 1;
-    if (RDMUX_UNLIKELY(ep->srq != NULL)) {
-        srq_received(ep, request);
-    }
-    if (!path->ready) {
-        rdmux_provider_ready(path);
-    }
-}
-
-/* ------------------------------------------------------------------------------------------------- to the application */
-
-static void fill_wc(struct rdmux_wc *wc, struct rdmux_ep *ep, const struct rdmux_request *request,
-                    uint32_t opcode)
-{
-    wc->context = request->context;
-    wc->ep = ep;
-    wc->length = request->status == RDMUX_OK ? request->length : 0;
-    wc->status = request->status;
-    wc->opcode = opcode;
-    wc->flags = request->wc_flags;
-    wc->imm = request->imm;
-    wc->spare[0] = 0;
-    wc->spare[1] = 0;
-    wc->spare[2] = 0;
-}
-
-/* Returns done send-side requests in posting order. */
-static size_t drain_sends(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
-{
-    struct rdmux_ring *ring = &ep->send;
-    size_t count = 0;
-    while (ring->tail != ring->next) {
-        struct rdmux_request *request = record(ring, ring->tail);
-        if (!request->done) {
-            break;
-        }
-        bool silent = request->internal ||
-                      ((request->flags & RDMUX_UNSIGNALED) != 0 && request->status == RDMUX_OK);
-        if (!silent) {
-            if (count == max) {
-                break;
-            }
-            request->wc_flags = 0;
-            fill_wc(&wc[count], ep, request, op_rules[request->op].wc_opcode);
-            wc[count].imm = 0;
-            count++;
-        }
-        if (request->status == RDMUX_OK && op_reads(request->op)) {
-            ep->stats.bytes_received += request->length;
-        }
-        ring->tail++;
-    }
-    return count;
-}
-
-static void count_receive(struct rdmux_ep *ep, const struct rdmux_request *request)
-{
-    ep->stats.receives++;
-    if (request->status == RDMUX_OK) {
-        ep->stats.bytes_received += request->length;
-    }
-}
-
-static size_t drain_receives(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
-{
-    struct rdmux_ring *ring = &ep->recv;
-    size_t count = 0;
-    while (count < max && ring->tail != ring->head && record(ring, ring->tail)->done) {
-        struct rdmux_request *request = record(ring, ring->tail);
-        fill_wc(&wc[count++], ep, request, request->opcode);
-        count_receive(ep, request);
-        ring->tail++;
-        if (RDMUX_UNLIKELY(ring->next < ring->tail)) {
-            ring->next = ring->tail; /* a provider that matches in hardware takes none by itself */
-        }
-    }
-    while (count < max && ep->srq_done != NULL) {
-        struct rdmux_request *request = ep->srq_done;
-        ep->srq_done = request->next;
-        fill_wc(&wc[count++], ep, request, request->opcode);
-        count_receive(ep, request);
-        rdmux_srq_put(ep->srq, request);
-    }
-    return count;
-}
-
-static bool requests_left(const struct rdmux_ep *ep)
-{
-    return ep->send.tail != ep->send.head || ep->recv.tail != ep->recv.head || ep->srq_done != NULL;
-}
-
-static void fill_event(struct rdmux_wc *wc, struct rdmux_ep *ep, uint32_t opcode, uint32_t status,
-                       void *context)
-{
-    memset(wc, 0, sizeof(*wc));
-    wc->context = context;
-    wc->ep = ep;
-    wc->status = status;
-    wc->opcode = opcode;
-}
-
-static bool room_to_write(const struct rdmux_ep *ep)
-{
-    uint64_t free_entries = ep->send.depth - (ep->send.head - ep->send.tail);
-    uint64_t quarter = ep->send.depth / 4;
-    return free_entries >= (quarter == 0 ? 1 : quarter);
-}
-
-/* Events, in an order that makes sense: connected first, disconnected last of all. */
-static size_t drain_events(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
-{
-    size_t count = 0;
-    while (count < max && !rdmux_list_empty(&ep->ready_remotes)) {
-        struct rdmux_remote *remote = RDMUX_CONTAINER(ep->ready_remotes.next, struct rdmux_remote,
-                                                      ready_link);
-        rdmux_list_remove(&remote->ready_link);
-        fill_event(&wc[count++], ep, RDMUX_WC_REMOTE_READY, remote->status, remote);
-    }
-    if (ep->want_writable && ep->phase == RDMUX_PHASE_READY && count < max && room_to_write(ep)) {
-        ep->want_writable = false;
-        fill_event(&wc[count++], ep, RDMUX_WC_WRITABLE, RDMUX_OK, NULL);
-    }
-    if ((ep->events & RDMUX_EVENT_DISCONNECTED) != 0 && count < max && !requests_left(ep)) {
-        ep->events &= ~(uint32_t)RDMUX_EVENT_DISCONNECTED;
-        fill_event(&wc[count++], ep, RDMUX_WC_DISCONNECTED, ep->status, NULL);
-    }
-    return count;
-}
-
-bool rdmux_ep_has_entries(const struct rdmux_ep *ep)
-{
-    if (ep->phase == RDMUX_PHASE_CLOSED) {
-        return false;
-    }
-    if (ep->events & RDMUX_EVENT_CONNECTED) {
-        return true;
-    }
-    if (ep->phase == RDMUX_PHASE_SETUP) {
-        return !rdmux_list_empty(&ep->ready_remotes);
-    }
-    for (uint64_t at = ep->send.tail; at != ep->send.next; at++) {
-        const struct rdmux_request *request = record(&ep->send, at);
-        if (!request->done) {
-            break;
-        }
-        if (!request->internal &&
-            ((request->flags & RDMUX_UNSIGNALED) == 0 || request->status != RDMUX_OK)) {
-            return true;
-        }
-    }
-    return (ep->recv.tail != ep->recv.head && record(&ep->recv, ep->recv.tail)->done) ||
-           ep->srq_done != NULL || !rdmux_list_empty(&ep->ready_remotes) ||
-           (ep->want_writable && ep->phase == RDMUX_PHASE_READY && room_to_write(ep)) ||
-           ((ep->events & RDMUX_EVENT_DISCONNECTED) != 0 && !requests_left(ep));
-}
-
-bool rdmux_ep_done_before(const struct rdmux_ep *ep, uint64_t sequence)
-{
-    for (uint64_t at = ep->send.tail; at < sequence && at != ep->send.head; at++) {
-        if (at >= ep->send.next || !record(&ep->send, at)->done) {
-            return false;
-        }
-    }
-    return true;
-}
-
-size_t rdmux_ep_drain(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
-{
-    size_t count = 0;
-    if (RDMUX_UNLIKELY(ep->phase == RDMUX_PHASE_SETUP)) {
-        rdmux_ep_setup_step(ep);
-    }
-    if (RDMUX_LIKELY(ep->path != NULL)) {
-        ep->path->ready = 0;
-        if (RDMUX_UNLIKELY(ep->path->resume)) {
-            ep->path->resume = 0;
-            ep->blocked = false;
-        }
-    }
-    if (RDMUX_UNLIKELY((ep->events & RDMUX_EVENT_CONNECTED) != 0 && count < max)) {
-        ep->events &= ~(uint32_t)RDMUX_EVENT_CONNECTED;
-        fill_event(&wc[count++], ep, RDMUX_WC_CONNECTED, ep->status, NULL);
-    }
-    count += drain_sends(ep, wc + count, max - count);
-    if (RDMUX_UNLIKELY(ep->send.next != ep->send.head && !ep->blocked &&
-                       ep->phase == RDMUX_PHASE_READY)) {
-        rdmux_ep_push(ep, false);
-        count += drain_sends(ep, wc + count, max - count);
-    }
-    count += drain_receives(ep, wc + count, max - count);
-    if (RDMUX_UNLIKELY(ep->fault != RDMUX_OK && ep->phase == RDMUX_PHASE_READY)) {
-        rdmux_ep_path_fault(ep);
-        count += drain_sends(ep, wc + count, max - count);
-        count += drain_receives(ep, wc + count, max - count);
-    }
-    if (RDMUX_UNLIKELY(ep->control_work)) {
-        rdmux_ep_control_step(ep);
-    }
-    count += drain_events(ep, wc + count, max - count);
-    return count;
-}
-
-void rdmux_provider_failed(struct rdmux_provider_ep *path, enum rdmux_status status,
-                           const char *text)
-{
-    assert(path != NULL);
-    struct rdmux_ep *ep = path->ep;
-    if (ep->fault == RDMUX_OK) {
-        ep->fault = (uint32_t)status;
-        size_t length = text == NULL ? 0 : strnlen(text, sizeof(ep->fault_text) - 1);
-        memcpy(ep->fault_text, text == NULL ? "" : text, length);
-        ep->fault_text[length] = '\0';
-    }
-    rdmux_provider_ready(path);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Shared receive queues: records in a pool, posted ones in a list, taken by whichever endpoint gets a message first. */
-#include "api/core.h"
+#include "api/request.h"
 
 #include <string.h>
 
@@ -76,9 +76,13 @@ static enum rdmux_status queue_receive(struct rdmux_srq *srq, const struct rdmux
     }
     struct rdmux_request *next = request->next;
     size_t index = (size_t)(request - srq->ring.records);
-    enum rdmux_status status = rdmux_recv_prepare(srq->cq->fabric, NULL, false, request,
-                                                  &srq->ring.sges[index * srq->ring.max_sge],
-                                                  srq->ring.max_sge, wr);
+    const struct rdmux_list_rule rule = {
+        .fabric = srq->cq->fabric,
+        .max_sge = srq->ring.max_sge,
+        .needed = RDMUX_ACCESS_LOCAL_WRITE,
+    };
+    enum rdmux_status status = rdmux_receive_prepare(
+        rule, request, &srq->ring.sges[index * srq->ring.max_sge], wr);
     if (status != RDMUX_OK) {
         request->next = next;
         return status;

@@ -459,7 +459,7 @@ static inline enum outcome carry_out(struct shm_ep *ep, const struct shm_message
 }
 
 /* Carries out up to budget slots. */
-static size_t take_slots(struct shm_ep *ep, size_t budget)
+static inline size_t take_slots(struct shm_ep *ep, size_t budget)
 {
     size_t done = 0;
     while (done < budget && shm_consumer_has_message(&ep->in)) {

@@ -606,7 +606,7 @@ enum rdmux_status rdmux_shm_post(struct rdmux_provider_ep *base, struct rdmux_re
     if (ep->pending > 0 || ep->want_resume || ep->job.request != NULL) {
         rdmux_shm_wake_up(ep);
         shm_wake_owner(ep);
-    } else if (base->ready) {
+    } else if (base->ready == 1) {
         shm_wake_owner(ep); /* it may be asleep while another thread posts */
     }
     return status;

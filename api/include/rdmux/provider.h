@@ -91,7 +91,7 @@ struct rdmux_provider_ep {
     struct rdmux_provider_cq *cq;
     struct rdmux_ep *ep;
     void *core;      /* the core's own */
-    uint32_t ready;  /* 1: on that list. Set through rdmux_provider_ready() */
+    uint32_t ready;  /* 1: on that list. Set through rdmux_provider_ready(). Not 0: the core will look anyway */
     uint32_t resume; /* 1: what post refused may be tried again. Set by rdmux_provider_resume() */
     uint64_t system_calls; /* the provider counts here */
 };

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * The way back: from the provider's word to the completion that the application takes. post.c tells of the rings.
+ */
+#include "api/request.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------------------------------- from the provider */
+
+void rdmux_provider_ready(struct rdmux_provider_ep *path)
+{
+    path->ready = 1;
+    rdmux_cq_pend(path->ep->cq, path->ep);
+}
+
+int rdmux_provider_has_srq(const struct rdmux_provider_ep *path)
+{
+    return path->ep->srq != NULL;
+}
+
+struct rdmux_request *rdmux_provider_take_receive(struct rdmux_provider_ep *path)
+{
+    struct rdmux_ep *ep = path->ep;
+    if (RDMUX_UNLIKELY(path != ep->path)) {
+        return NULL; /* a path on trial: the application's receives are not its to take */
+    }
+    if (RDMUX_UNLIKELY(ep->srq != NULL)) {
+        struct rdmux_request *request = rdmux_srq_take(ep->srq);
+        if (request != NULL) {
+            request->next = ep->srq_taken;
+            ep->srq_taken = request;
+        }
+        return request;
+    }
+    struct rdmux_ring *ring = &ep->recv;
+    return ring->next == ring->head ? NULL : rdmux_ring_record(ring, ring->next++);
+}
+
+uint32_t rdmux_provider_receives(struct rdmux_provider_ep *path)
+{
+    struct rdmux_ep *ep = path->ep;
+    if (path != ep->path) {
+        return 0;
+    }
+    return ep->srq != NULL ? ep->srq->posted_count : (uint32_t)(ep->recv.head - ep->recv.next);
+}
+
+static void srq_received(struct rdmux_ep *ep, struct rdmux_request *request)
+{
+    for (struct rdmux_request **at = &ep->srq_taken; *at != NULL; at = &(*at)->next) {
+        if (*at == request) {
+            *at = request->next;
+            break;
+        }
+    }
+    request->next = NULL;
+    if (ep->srq_done == NULL) {
+        ep->srq_done = request;
+    } else {
+        ep->srq_done_last->next = request;
+    }
+    ep->srq_done_last = request;
+}
+
+void rdmux_provider_received(struct rdmux_provider_ep *path, struct rdmux_request *request,
+                             uint32_t status, uint32_t opcode, uint64_t length, uint32_t wc_flags,
+                             uint32_t imm)
+{
+    struct rdmux_ep *ep = path->ep;
+    request->status = status;
+    request->opcode = opcode;
+    request->length = length;
+    request->wc_flags = wc_flags;
+    request->imm = imm;
+    request->done = 1;
+    if (RDMUX_UNLIKELY(ep->srq != NULL)) {
+        srq_received(ep, request);
+    }
+    if (path->ready != 1) {
+        rdmux_provider_ready(path);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------- to the application */
+
+static inline void fill_wc(struct rdmux_wc *wc, struct rdmux_ep *ep,
+                           const struct rdmux_request *request, uint32_t flags, uint32_t imm)
+{
+    wc->context = request->context;
+    wc->ep = ep;
+    wc->length = request->status == RDMUX_OK ? request->length : 0;
+    wc->status = request->status;
+    wc->opcode = request->opcode;
+    wc->flags = flags;
+    wc->imm = imm;
+    wc->spare[0] = 0;
+    wc->spare[1] = 0;
+    wc->spare[2] = 0;
+}
+
+/* Returns done send-side requests in posting order. */
+static inline size_t drain_sends(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
+{
+    struct rdmux_ring *ring = &ep->send;
+    size_t count = 0;
+    while (ring->tail != ring->next) {
+        const struct rdmux_request *request = rdmux_ring_record(ring, ring->tail);
+        if (!request->done) {
+            break;
+        }
+        if (!rdmux_request_is_silent(request)) {
+            if (count == max) {
+                break;
+            }
+            fill_wc(&wc[count++], ep, request, 0, 0);
+        }
+        rdmux_ep_count_done(ep, request);
+        ring->tail++;
+    }
+    return count;
+}
+
+static inline void count_receive(struct rdmux_ep *ep, const struct rdmux_request *request)
+{
+    ep->stats.receives++;
+    if (request->status == RDMUX_OK) {
+        ep->stats.bytes_received += request->length;
+    }
+}
+
+static inline size_t drain_receives(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
+{
+    struct rdmux_ring *ring = &ep->recv;
+    size_t count = 0;
+    while (count < max && ring->tail != ring->head && rdmux_ring_record(ring, ring->tail)->done) {
+        struct rdmux_request *request = rdmux_ring_record(ring, ring->tail);
+        fill_wc(&wc[count++], ep, request, request->wc_flags, request->imm);
+        count_receive(ep, request);
+        ring->tail++;
+        if (RDMUX_UNLIKELY(ring->next < ring->tail)) {
+            ring->next = ring->tail; /* a provider that matches in hardware takes none by itself */
+        }
+    }
+    while (count < max && ep->srq_done != NULL) {
+        struct rdmux_request *request = ep->srq_done;
+        ep->srq_done = request->next;
+        fill_wc(&wc[count++], ep, request, request->wc_flags, request->imm);
+        count_receive(ep, request);
+        rdmux_srq_put(ep->srq, request);
+    }
+    return count;
+}
+
+static bool requests_left(const struct rdmux_ep *ep)
+{
+    return ep->send.tail != ep->send.head || ep->recv.tail != ep->recv.head || ep->srq_done != NULL;
+}
+
+static void fill_event(struct rdmux_wc *wc, struct rdmux_ep *ep, uint32_t opcode, uint32_t status,
+                       void *context)
+{
+    memset(wc, 0, sizeof(*wc));
+    wc->context = context;
+    wc->ep = ep;
+    wc->status = status;
+    wc->opcode = opcode;
+}
+
+static bool room_to_write(const struct rdmux_ep *ep)
+{
+    uint64_t free_entries = ep->send.depth - (ep->send.head - ep->send.tail);
+    uint64_t quarter = ep->send.depth / 4;
+    return free_entries >= (quarter == 0 ? 1 : quarter);
+}
+
+/* Events, in an order that makes sense: connected first, disconnected last of all. */
+static size_t drain_events(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
+{
+    size_t count = 0;
+    while (count < max && !rdmux_list_empty(&ep->ready_remotes)) {
+        struct rdmux_remote *remote = RDMUX_CONTAINER(ep->ready_remotes.next, struct rdmux_remote,
+                                                      ready_link);
+        rdmux_list_remove(&remote->ready_link);
+        fill_event(&wc[count++], ep, RDMUX_WC_REMOTE_READY, remote->status, remote);
+    }
+    if (ep->want_writable && ep->phase == RDMUX_PHASE_READY && count < max && room_to_write(ep)) {
+        ep->want_writable = false;
+        fill_event(&wc[count++], ep, RDMUX_WC_WRITABLE, RDMUX_OK, NULL);
+    }
+    if ((ep->events & RDMUX_EVENT_DISCONNECTED) != 0 && count < max && !requests_left(ep)) {
+        ep->events &= ~(uint32_t)RDMUX_EVENT_DISCONNECTED;
+        fill_event(&wc[count++], ep, RDMUX_WC_DISCONNECTED, ep->status, NULL);
+    }
+    return count;
+}
+
+bool rdmux_ep_has_entries(const struct rdmux_ep *ep)
+{
+    if (ep->phase == RDMUX_PHASE_CLOSED) {
+        return false;
+    }
+    if (ep->events & RDMUX_EVENT_CONNECTED) {
+        return true;
+    }
+    if (ep->phase == RDMUX_PHASE_SETUP) {
+        return !rdmux_list_empty(&ep->ready_remotes);
+    }
+    for (uint64_t at = ep->send.tail; at != ep->send.next; at++) {
+        const struct rdmux_request *request = rdmux_ring_record(&ep->send, at);
+        if (!request->done) {
+            break;
+        }
+        if (!rdmux_request_is_silent(request)) {
+            return true;
+        }
+    }
+    return (ep->recv.tail != ep->recv.head && rdmux_ring_record(&ep->recv, ep->recv.tail)->done) ||
+           ep->srq_done != NULL || !rdmux_list_empty(&ep->ready_remotes) ||
+           (ep->want_writable && ep->phase == RDMUX_PHASE_READY && room_to_write(ep)) ||
+           ((ep->events & RDMUX_EVENT_DISCONNECTED) != 0 && !requests_left(ep));
+}
+
+bool rdmux_ep_done_before(const struct rdmux_ep *ep, uint64_t sequence)
+{
+    for (uint64_t at = ep->send.tail; at < sequence && at != ep->send.head; at++) {
+        if (at >= ep->send.next || !rdmux_ring_record(&ep->send, at)->done) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Everything that can be there besides done requests. */
+static size_t drain_all(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
+{
+    size_t count = 0;
+    if (ep->phase == RDMUX_PHASE_SETUP) {
+        rdmux_ep_setup_step(ep);
+    }
+    if (ep->path != NULL) {
+        ep->path->ready = 0;
+        if (ep->path->resume) {
+            ep->path->resume = 0;
+            ep->blocked = false;
+        }
+    }
+    if ((ep->events & RDMUX_EVENT_CONNECTED) != 0 && count < max) {
+        ep->events &= ~(uint32_t)RDMUX_EVENT_CONNECTED;
+        fill_event(&wc[count++], ep, RDMUX_WC_CONNECTED, ep->status, NULL);
+    }
+    count += drain_sends(ep, wc + count, max - count);
+    if (ep->send.next != ep->send.head && !ep->blocked && ep->phase == RDMUX_PHASE_READY) {
+        rdmux_ep_push(ep, false);
+        count += drain_sends(ep, wc + count, max - count);
+    }
+    count += drain_receives(ep, wc + count, max - count);
+    if (ep->fault != RDMUX_OK && ep->phase == RDMUX_PHASE_READY) {
+        rdmux_ep_path_fault(ep);
+        count += drain_sends(ep, wc + count, max - count);
+        count += drain_receives(ep, wc + count, max - count);
+    }
+    if (ep->control_work) {
+        rdmux_ep_control_step(ep);
+    }
+    count += drain_events(ep, wc + count, max - count);
+    return count;
+}
+
+/* Can there be nothing but done requests? */
+static inline bool is_plain(const struct rdmux_ep *ep)
+{
+    return ((ep->phase ^ (uint32_t)RDMUX_PHASE_READY) | ep->events | ep->fault | ep->control_work |
+            ep->want_writable | ep->path->resume) == 0 &&
+           rdmux_list_empty(&ep->ready_remotes) && ep->send.next == ep->send.head;
+}
+
+size_t rdmux_ep_drain(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max, bool *left)
+{
+    if (RDMUX_UNLIKELY(ep->path == NULL || !is_plain(ep))) {
+        size_t count = drain_all(ep, wc, max);
+        *left = rdmux_ep_has_entries(ep);
+        return count;
+    }
+    ep->path->ready = 0;
+    size_t count = drain_sends(ep, wc, max);
+    count += drain_receives(ep, wc + count, max - count);
+    *left = count == max && rdmux_ep_has_entries(ep);
+    return count;
+}
+
+void rdmux_provider_failed(struct rdmux_provider_ep *path, enum rdmux_status status,
+                           const char *text)
+{
+    assert(path != NULL);
+    struct rdmux_ep *ep = path->ep;
+    if (ep->fault == RDMUX_OK) {
+        ep->fault = (uint32_t)status;
+        size_t length = text == NULL ? 0 : strnlen(text, sizeof(ep->fault_text) - 1);
+        memcpy(ep->fault_text, text == NULL ? "" : text, length);
+        ep->fault_text[length] = '\0';
+    }
+    rdmux_provider_ready(path);
+}

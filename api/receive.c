@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * Receives: from a call to the record to the provider. The ring is that of post.c; `next` counts those that the provider's
+ * matching took.
+ */
+#include "api/request.h"
+
+RDMUX_HOT enum rdmux_status queue_receive(struct rdmux_ep *ep, const struct rdmux_wr *wr)
+{
+    struct rdmux_ring *ring = &ep->recv;
+    if (RDMUX_UNLIKELY(ep->phase > RDMUX_PHASE_READY)) {
+        return rdmux_ep_refuse_post(ep);
+    }
+    if (RDMUX_UNLIKELY(ep->srq != NULL)) {
+        return rdmux_fail(
+            RDMUX_INVALID,
+            "post_recv: the endpoint takes its receives from an SRQ; use rdmux_srq_recv()");
+    }
+    if (RDMUX_UNLIKELY(ring->head - ring->tail >= ring->depth)) {
+        ep->stats.again++;
+        return rdmux_again(
+            "post_recv: all of the receive queue's entries are in use; poll, then post again");
+    }
+    struct rdmux_request *request = rdmux_ring_record(ring, ring->head);
+    const struct rdmux_list_rule rule = {
+        .fabric = ep->fabric,
+        .domain = ep->domain,
+        .later = true,
+        .max_sge = ring->max_sge,
+        .needed = RDMUX_ACCESS_LOCAL_WRITE,
+    };
+    enum rdmux_status status = rdmux_receive_prepare(
+        rule, request, &ring->sges[(ring->head & ring->mask) * ring->max_sge], wr);
+    if (RDMUX_LIKELY(status == RDMUX_OK)) {
+        request->sequence = ring->head++;
+    }
+    return status;
+}
+
+/* Tells the provider of adjacent receives. */
+static inline bool offer(struct rdmux_ep *ep, uint64_t from, uint64_t count)
+{
+    enum rdmux_status status = ep->ops->post_recv(ep->path, rdmux_ring_record(&ep->recv, from),
+                                                  count);
+    if (RDMUX_UNLIKELY(status != RDMUX_OK)) {
+        rdmux_provider_failed(ep->path, status, rdmux_last_error());
+    }
+    return status == RDMUX_OK;
+}
+
+/* The same for [from, head). */
+static void offer_receives(struct rdmux_ep *ep, uint64_t from)
+{
+    struct rdmux_ring *ring = &ep->recv;
+    while (from != ring->head && ep->phase == RDMUX_PHASE_READY) {
+        uint64_t count = ring->head - from;
+        uint64_t to_wrap = ring->mask + 1 - (from & ring->mask);
+        if (count > to_wrap) {
+            count = to_wrap;
+        }
+        if (!offer(ep, from, count)) {
+            return;
+        }
+        from += count;
+    }
+}
+
+/* Receives posted before there was a path kept the region where its registration belongs. */
+static void resolve_receives(struct rdmux_ep *ep)
+{
+    for (uint64_t at = ep->recv.tail; at != ep->recv.head; at++) {
+        struct rdmux_request *request = rdmux_ring_record(&ep->recv, at);
+        for (uint16_t i = 0; i < request->sge_count; i++) {
+            if (request->sges[i].mr != NULL) {
+                const struct rdmux_mr *mr = (const struct rdmux_mr *)(const void *)request->sges[i]
+                                                .mr;
+                request->sges[i].mr = rdmux_mr_with(mr, ep->domain);
+            }
+        }
+    }
+}
+
+void rdmux_ep_offer_all_receives(struct rdmux_ep *ep)
+{
+    resolve_receives(ep);
+    if (ep->srq == NULL) {
+        offer_receives(ep, ep->recv.tail);
+        return;
+    }
+    /* A message may have come while the path was on trial, when the SRQ's receives were not its to take. */
+    enum rdmux_status status = ep->ops->post_recv(ep->path, NULL, 0);
+    if (status != RDMUX_OK) {
+        rdmux_provider_failed(ep->path, status, rdmux_last_error());
+    }
+}
+
+enum rdmux_status rdmux_recv(struct rdmux_ep *ep, void *buf, size_t length, struct rdmux_mr *mr,
+                             void *context)
+{
+    const struct rdmux_sge sge = rdmux_piece(buf, length, mr);
+    struct rdmux_wr wr;
+    wr.op = RDMUX_OP_RECV;
+    wr.flags = 0;
+    wr.context = context;
+    wr.sges = &sge;
+    wr.sge_count = 1;
+    enum rdmux_status status = rdmux_ep_enter(ep);
+    if (RDMUX_UNLIKELY(status != RDMUX_OK)) {
+        return status;
+    }
+    status = queue_receive(ep, &wr);
+    if (RDMUX_LIKELY(status == RDMUX_OK && ep->phase == RDMUX_PHASE_READY)) {
+        offer(ep, ep->recv.head - 1, 1);
+    }
+    rdmux_cq_leave(ep->cq);
+    return status;
+}
+
+enum rdmux_status rdmux_post_recv(struct rdmux_ep *ep, const struct rdmux_wr *wrs, size_t count,
+                                  size_t *posted)
+{
+    if (posted != NULL) {
+        *posted = 0;
+    }
+    if (wrs == NULL || count == 0) {
+        return count == 0 && ep != NULL ? RDMUX_OK
+                                        : rdmux_fail(RDMUX_INVALID, "rdmux_post_recv: wrs is NULL");
+    }
+    enum rdmux_status status = rdmux_ep_enter(ep);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    uint64_t from = ep->recv.head;
+    size_t done = 0;
+    for (; done < count && status == RDMUX_OK; done++) {
+        status = rdmux_spare_is_zero(&wrs[done])
+                     ? queue_receive(ep, &wrs[done])
+                     : rdmux_fail(RDMUX_INVALID,
+                                  "rdmux_post_recv: spare of request %zu is not zero", done);
+        if (status != RDMUX_OK) {
+            break;
+        }
+    }
+    if (done != 0) {
+        offer_receives(ep, from);
+    }
+    rdmux_cq_leave(ep->cq);
+    if (posted != NULL) {
+        *posted = done;
+    }
+    return status;
+}

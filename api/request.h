@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * Request records: how the send side, the receive side and SRQs find and fill them. [data path]
+ */
+#ifndef RDMUX_API_REQUEST_H
+#define RDMUX_API_REQUEST_H
+
+#include "api/core.h"
+
+/* For what every request goes through, and gcc would call because there is more than one caller. */
+#define RDMUX_HOT static inline __attribute__((always_inline))
+
+/* rdmux_provider_ep.ready while the core is in the provider's post: what is done meanwhile is looked at when it returns. */
+enum { RDMUX_PATH_POSTING = 2 };
+
+static inline struct rdmux_request *rdmux_ring_record(const struct rdmux_ring *ring, uint64_t at)
+{
+    return &ring->records[at & ring->mask];
+}
+
+static inline bool rdmux_op_reads(uint32_t op)
+{
+    return op == RDMUX_OP_READ || op == RDMUX_OP_FETCH_ADD || op == RDMUX_OP_COMPARE_SWAP;
+}
+
+/* Done without a completion for the application. */
+static inline bool rdmux_request_is_silent(const struct rdmux_request *request)
+{
+    return request->internal ||
+           ((request->flags & RDMUX_UNSIGNALED) != 0 && request->status == RDMUX_OK);
+}
+
+static inline void rdmux_ep_count_done(struct rdmux_ep *ep, const struct rdmux_request *request)
+{
+    if (request->status == RDMUX_OK && rdmux_op_reads(request->op)) {
+        ep->stats.bytes_received += request->length;
+    }
+}
+
+/* Where the pieces of a list go, and what they must have. */
+struct rdmux_list_rule {
+    struct rdmux_fabric *fabric;
+    const struct rdmux_provider_domain *domain; /* NULL: there is no path yet */
+    bool later; /* without a domain the pieces keep the region itself, see resolve_receives() */
+    uint32_t max_sge;
+    uint32_t needed; /* RDMUX_ACCESS_LOCAL_WRITE or 0 */
+};
+
+/* The general case of rdmux_take_list(), and every refusal. By value: the fast case keeps its rule in registers. */
+enum rdmux_status rdmux_take_long_list(struct rdmux_list_rule rule, struct rdmux_request *request,
+                                       struct rdmux_provider_sge *into, const struct rdmux_wr *wr);
+
+RDMUX_HOT struct rdmux_provider_mr *rdmux_piece_registration(struct rdmux_list_rule rule,
+                                                             struct rdmux_mr *mr)
+{
+    if (mr == NULL) {
+        return NULL;
+    }
+    if (rule.domain != NULL) {
+        return rdmux_mr_with(mr, rule.domain);
+    }
+    return rule.later ? (struct rdmux_provider_mr *)(void *)mr : NULL;
+}
+
+RDMUX_HOT bool rdmux_piece_is_good(struct rdmux_list_rule rule, const struct rdmux_sge *sge)
+{
+    const struct rdmux_mr *mr = sge->mr;
+    if (mr == NULL) {
+        return sge->addr != NULL;
+    }
+    uint64_t at = (uint64_t)((const char *)sge->addr - (const char *)mr->addr);
+    return mr->fabric == rule.fabric && at <= mr->length && sge->length <= mr->length - at &&
+           (mr->access & rule.needed) == rule.needed;
+}
+
+/* Copies a scatter/gather list into the record's own, checking each piece. */
+RDMUX_HOT enum rdmux_status rdmux_take_list(struct rdmux_list_rule rule,
+                                            struct rdmux_request *request,
+                                            struct rdmux_provider_sge *into,
+                                            const struct rdmux_wr *wr)
+{
+    const struct rdmux_sge *sge = wr->sges;
+    if (RDMUX_UNLIKELY(wr->sge_count != 1 || sge == NULL || sge->length == 0 ||
+                       !rdmux_piece_is_good(rule, sge))) {
+        return rdmux_take_long_list(rule, request, into, wr);
+    }
+    into->addr = sge->addr;
+    into->length = sge->length;
+    into->mr = rdmux_piece_registration(rule, sge->mr);
+    request->sges = into;
+    request->sge_count = 1;
+    request->length = sge->length;
+    return RDMUX_OK;
+}
+
+/* Fills a receive record from a wr, its list going to `into`; checks. */
+RDMUX_HOT enum rdmux_status rdmux_receive_prepare(struct rdmux_list_rule rule,
+                                                  struct rdmux_request *request,
+                                                  struct rdmux_provider_sge *into,
+                                                  const struct rdmux_wr *wr)
+{
+    if (RDMUX_UNLIKELY(wr->op != RDMUX_OP_RECV || wr->flags != 0)) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "post_recv: op must be RDMUX_OP_RECV and flags 0, not %u and 0x%x",
+                          wr->op, wr->flags);
+    }
+    enum rdmux_status status = rdmux_take_list(rule, request, into, wr);
+    if (RDMUX_UNLIKELY(status != RDMUX_OK)) {
+        return status;
+    }
+    request->op = RDMUX_OP_RECV;
+    request->flags = 0;
+    request->imm = 0;
+    request->done = 0;
+    request->internal = 0;
+    request->status = RDMUX_OK;
+    request->opcode = RDMUX_WC_RECV;
+    request->wc_flags = 0;
+    request->context = wr->context;
+    request->next = NULL;
+    return RDMUX_OK;
+}
+
+static inline enum rdmux_status rdmux_ep_enter(struct rdmux_ep *ep)
+{
+    if (RDMUX_UNLIKELY(ep == NULL)) {
+        return rdmux_fail(RDMUX_INVALID, "post: ep is NULL");
+    }
+    if (RDMUX_UNLIKELY(!rdmux_cq_enter(ep->cq))) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "post: the process forked; the endpoint belongs to the parent");
+    }
+    return RDMUX_OK;
+}
+
+static inline bool rdmux_spare_is_zero(const struct rdmux_wr *wr)
+{
+    uint64_t any = 0;
+    for (size_t i = 0; i < RDMUX_COUNT_OF(wr->spare); i++) {
+        any |= wr->spare[i];
+    }
+    return any == 0;
+}
+
+/* Why an endpoint takes no requests. */
+enum rdmux_status rdmux_ep_refuse_post(const struct rdmux_ep *ep);
+
+static inline struct rdmux_sge rdmux_piece(const void *buf, size_t length, struct rdmux_mr *mr)
+{
+    return (struct rdmux_sge){ (void *)(uintptr_t)buf, length, mr };
+}
+
+#endif
