@@ -2,7 +2,9 @@
 /*
  * The way back: from the provider's word to the completion that the application takes. post.c tells of the rings.
  */
+#include "api/keys.h"
 #include "api/request.h"
+#include "api/split.h"
 
 #include <assert.h>
 #include <string.h>
@@ -20,6 +22,12 @@ int rdmux_provider_has_srq(const struct rdmux_provider_ep *path)
     return path->ep->srq != NULL;
 }
 
+/* Receives that wait for keys are not there yet. */
+static inline uint64_t offered_until(const struct rdmux_ep *ep)
+{
+    return ep->keys == NULL ? ep->recv.head : ep->recv.offered;
+}
+
 struct rdmux_request *rdmux_provider_take_receive(struct rdmux_provider_ep *path)
 {
     struct rdmux_ep *ep = path->ep;
@@ -35,7 +43,7 @@ struct rdmux_request *rdmux_provider_take_receive(struct rdmux_provider_ep *path
         return request;
     }
     struct rdmux_ring *ring = &ep->recv;
-    return ring->next == ring->head ? NULL : rdmux_ring_record(ring, ring->next++);
+    return ring->next == offered_until(ep) ? NULL : rdmux_ring_record(ring, ring->next++);
 }
 
 uint32_t rdmux_provider_receives(struct rdmux_provider_ep *path)
@@ -44,7 +52,7 @@ uint32_t rdmux_provider_receives(struct rdmux_provider_ep *path)
     if (path != ep->path) {
         return 0;
     }
-    return ep->srq != NULL ? ep->srq->posted_count : (uint32_t)(ep->recv.head - ep->recv.next);
+    return ep->srq != NULL ? ep->srq->posted_count : (uint32_t)(offered_until(ep) - ep->recv.next);
 }
 
 static void srq_received(struct rdmux_ep *ep, struct rdmux_request *request)
@@ -106,7 +114,7 @@ static inline size_t drain_sends(struct rdmux_ep *ep, struct rdmux_wc *wc, size_
     struct rdmux_ring *ring = &ep->send;
     size_t count = 0;
     while (ring->tail != ring->next) {
-        const struct rdmux_request *request = rdmux_ring_record(ring, ring->tail);
+        struct rdmux_request *request = rdmux_ring_record(ring, ring->tail);
         if (!request->done) {
             break;
         }
@@ -115,6 +123,9 @@ static inline size_t drain_sends(struct rdmux_ep *ep, struct rdmux_wc *wc, size_
                 break;
             }
             fill_wc(&wc[count++], ep, request, 0, 0);
+        }
+        if (RDMUX_UNLIKELY(request->keys != RDMUX_KEYS_OWN)) {
+            rdmux_keys_take_back(ep, ring, request);
         }
         rdmux_ep_count_done(ep, request);
         ring->tail++;
@@ -138,6 +149,9 @@ static inline size_t drain_receives(struct rdmux_ep *ep, struct rdmux_wc *wc, si
         struct rdmux_request *request = rdmux_ring_record(ring, ring->tail);
         fill_wc(&wc[count++], ep, request, request->wc_flags, request->imm);
         count_receive(ep, request);
+        if (RDMUX_UNLIKELY(request->keys != RDMUX_KEYS_OWN)) {
+            rdmux_keys_take_back(ep, ring, request);
+        }
         ring->tail++;
         if (RDMUX_UNLIKELY(ring->next < ring->tail)) {
             ring->next = ring->tail; /* a provider that matches in hardware takes none by itself */
@@ -250,12 +264,18 @@ static size_t drain_all(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
         ep->events &= ~(uint32_t)RDMUX_EVENT_CONNECTED;
         fill_event(&wc[count++], ep, RDMUX_WC_CONNECTED, ep->status, NULL);
     }
+    if (ep->split != NULL && ep->split->busy) {
+        rdmux_split_reap(ep);
+    }
     count += drain_sends(ep, wc + count, max - count);
     if (ep->send.next != ep->send.head && !ep->blocked && ep->phase == RDMUX_PHASE_READY) {
         rdmux_ep_push(ep, false);
         count += drain_sends(ep, wc + count, max - count);
     }
     count += drain_receives(ep, wc + count, max - count);
+    if (ep->receives_wait && ep->phase == RDMUX_PHASE_READY) {
+        rdmux_ep_offer_waiting_receives(ep);
+    }
     if (ep->fault != RDMUX_OK && ep->phase == RDMUX_PHASE_READY) {
         rdmux_ep_path_fault(ep);
         count += drain_sends(ep, wc + count, max - count);
@@ -272,8 +292,9 @@ static size_t drain_all(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
 static inline bool is_plain(const struct rdmux_ep *ep)
 {
     return ((ep->phase ^ (uint32_t)RDMUX_PHASE_READY) | ep->events | ep->fault | ep->control_work |
-            ep->want_writable | ep->path->resume) == 0 &&
-           rdmux_list_empty(&ep->ready_remotes) && ep->send.next == ep->send.head;
+            ep->want_writable | ep->receives_wait | ep->path->resume) == 0 &&
+           rdmux_list_empty(&ep->ready_remotes) && ep->send.next == ep->send.head &&
+           (ep->split == NULL || !ep->split->busy);
 }
 
 size_t rdmux_ep_drain(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max, bool *left)

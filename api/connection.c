@@ -6,7 +6,9 @@
 #include "api/connection.h"
 
 #include "api/address.h"
+#include "api/keys.h"
 #include "api/listener.h"
+#include "api/split.h"
 #include "negotiation/control_channel.h"
 #include "negotiation/explain.h"
 #include "negotiation/path_secret.h"
@@ -229,7 +231,8 @@ static void fill_info(struct rdmux_ep *ep)
     ep->max_send = granted->max_send;
     ep->max_recv = granted->max_recv;
     ep->caps = info->native | info->emulated;
-    if (path->path.max_inline != 0 && ep->max_inline > path->path.max_inline &&
+    bool needs_keys = (ep->setup->trial.path->ops->flags & RDMUX_PROVIDER_LOCAL_KEYS) != 0;
+    if (!needs_keys && path->path.max_inline != 0 && ep->max_inline > path->path.max_inline &&
         path->path.max_inline >= RDMUX_INLINE_MIN) {
         ep->max_inline = path->path.max_inline;
     }
@@ -247,6 +250,11 @@ static void succeed(struct rdmux_ep *ep)
     }
     fill_info(ep);
     struct rdmux_provider_ep *path = setup->trial.path;
+    if (rdmux_keys_open(ep, path->cq->domain, ep->path_info.max_inline) != RDMUX_OK ||
+        rdmux_split_open(ep, ep->path_info.max_message) != RDMUX_OK) {
+        fail(ep, RDMUX_NO_MEMORY, rdmux_last_error(), false);
+        return;
+    }
     if (setup->trial.remote != NULL) {
         path->ops->remote_close(setup->trial.remote);
         rdmux_release(ep->fabric, setup->trial.remote);

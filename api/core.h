@@ -185,7 +185,7 @@ enum rdmux_status rdmux_fabric_domain(struct rdmux_fabric *fabric,
 enum rdmux_status rdmux_fabric_check_filter(struct rdmux_fabric *fabric, const char *source,
                                             const char *filter);
 /* A provider by name, NULL if absent. */
-const struct rdmux_provider_ops *rdmux_fabric_provider(struct rdmux_fabric *fabric,
+const struct rdmux_provider_ops *rdmux_fabric_provider(const struct rdmux_fabric *fabric,
                                                        const char *name);
 /* Our offer's paths: probe of every provider, absent ones with their reason. */
 void rdmux_fabric_offer_paths(struct rdmux_fabric *fabric, struct rdmux_offer *offer);
@@ -297,6 +297,10 @@ struct rdmux_revoke_mail {
 };
 void rdmux_ep_deliver_revoke(struct rdmux_cq *cq, struct rdmux_mail *mail);
 
+/* Owner: something goes to the worker that will mail the cq. Worker: it has. rdmux_cq_destroy() waits for the pair. */
+void rdmux_cq_job_begins(struct rdmux_cq *cq);
+void rdmux_cq_job_ends(struct rdmux_cq *cq);
+
 /* Any thread; takes ownership; fabric->lock may be held. */
 void rdmux_cq_mail(struct rdmux_cq *cq, struct rdmux_mail *mail);
 
@@ -364,6 +368,8 @@ struct rdmux_cq {
 
     pthread_mutex_t mail_lock;
     struct rdmux_mail *mail; /* newest first */
+    uint32_t jobs;           /* on their way through the worker; mail_lock */
+    pthread_cond_t jobs_ended;
 
     pthread_mutex_t claim_lock; /* held by the service thread during a slice; a caller waits on it */
     _Atomic uint64_t deadline_ns; /* earliest timer of the cq's endpoints, UINT64_MAX = none */
@@ -466,7 +472,8 @@ struct rdmux_ring {
     uint32_t depth;
     uint32_t max_sge;
     uint32_t max_inline;
-    uint64_t head; /* posted */
+    uint64_t head;    /* posted */
+    uint64_t offered; /* receives of a path that needs keys: given to the provider */
     uint64_t next; /* send side: given to the provider. Receives: taken by the provider's matching */
     uint64_t tail; /* returned to the application */
 };
@@ -495,6 +502,8 @@ struct rdmux_inbox {
 };
 
 struct rdmux_setup; /* connection.c: what only negotiation needs */
+struct rdmux_keys;  /* keys.h */
+struct rdmux_split; /* split.h */
 
 struct rdmux_ep {
     /* Data path first. */
@@ -508,7 +517,9 @@ struct rdmux_ep {
     bool want_writable;
     bool doorbell_held;
     bool control_work; /* rdmux_ep_control_step() has something to look at after requests were done */
-    uint32_t local_keys; /* the path needs registrations */
+    bool receives_wait;        /* for keys: some of the ring are not with the provider yet */
+    struct rdmux_keys *keys;   /* NULL: the path needs none */
+    struct rdmux_split *split; /* NULL: no request is too long for the path */
     struct rdmux_provider_domain *domain;
     struct rdmux_ring send;
     struct rdmux_ring recv;
@@ -641,6 +652,8 @@ bool rdmux_ep_has_entries(const struct rdmux_ep *ep);
 void rdmux_ep_push(struct rdmux_ep *ep, bool more);
 /* Owner: the path is new; tells it of the receives posted so far. */
 void rdmux_ep_offer_all_receives(struct rdmux_ep *ep);
+/* Owner: the same for receives that waited for keys. */
+void rdmux_ep_offer_waiting_receives(struct rdmux_ep *ep);
 /* All requests before this sequence are done. */
 bool rdmux_ep_done_before(const struct rdmux_ep *ep, uint64_t sequence);
 enum rdmux_status rdmux_ring_create(struct rdmux_fabric *fabric, struct rdmux_ring *ring,

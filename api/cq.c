@@ -111,6 +111,30 @@ void rdmux_cq_mail(struct rdmux_cq *cq, struct rdmux_mail *mail)
     rdmux_cq_poke(cq);
 }
 
+void rdmux_cq_job_begins(struct rdmux_cq *cq)
+{
+    pthread_mutex_lock(&cq->mail_lock);
+    cq->jobs++;
+    pthread_mutex_unlock(&cq->mail_lock);
+}
+
+void rdmux_cq_job_ends(struct rdmux_cq *cq)
+{
+    pthread_mutex_lock(&cq->mail_lock);
+    cq->jobs--;
+    pthread_cond_signal(&cq->jobs_ended);
+    pthread_mutex_unlock(&cq->mail_lock);
+}
+
+static void wait_for_jobs(struct rdmux_cq *cq)
+{
+    pthread_mutex_lock(&cq->mail_lock);
+    while (cq->jobs != 0) {
+        pthread_cond_wait(&cq->jobs_ended, &cq->mail_lock);
+    }
+    pthread_mutex_unlock(&cq->mail_lock);
+}
+
 static void deliver_mail(struct rdmux_cq *cq)
 {
     pthread_mutex_lock(&cq->mail_lock);
@@ -706,6 +730,7 @@ enum rdmux_status rdmux_cq_create(struct rdmux_fabric *fabric, const struct rdmu
     atomic_store(&cq->deadline_ns, UINT64_MAX);
     pthread_mutex_init(&cq->mail_lock, NULL);
     pthread_mutex_init(&cq->claim_lock, NULL);
+    pthread_cond_init(&cq->jobs_ended, NULL);
     enum rdmux_status status = open_descriptors(cq);
     if (status != RDMUX_OK) {
         goto release;
@@ -719,6 +744,7 @@ enum rdmux_status rdmux_cq_create(struct rdmux_fabric *fabric, const struct rdmu
 
 release:
     close_descriptors(cq);
+    pthread_cond_destroy(&cq->jobs_ended);
     pthread_mutex_destroy(&cq->mail_lock);
     pthread_mutex_destroy(&cq->claim_lock);
     rdmux_release(fabric, cq);
@@ -751,6 +777,7 @@ enum rdmux_status rdmux_cq_destroy(struct rdmux_cq *cq)
     free_all(&cq->closed);
     free_all(&cq->dropped);
     rdmux_service_remove_cq(cq);
+    wait_for_jobs(cq);
     deliver_mail(cq); /* to endpoints that are gone: each frees itself */
     for (uint32_t i = 0; i < cq->domain_count; i++) {
         cq->domains[i].ops->cq_close(cq->domains[i].cq);
@@ -760,8 +787,10 @@ enum rdmux_status rdmux_cq_destroy(struct rdmux_cq *cq)
     pthread_mutex_lock(&fabric->lock);
     rdmux_list_remove(&cq->link);
     pthread_mutex_unlock(&fabric->lock);
+    wait_for_jobs(cq); /* begun by what was delivered */
     deliver_mail(cq);
     close_descriptors(cq);
+    pthread_cond_destroy(&cq->jobs_ended);
     pthread_mutex_destroy(&cq->mail_lock);
     pthread_mutex_destroy(&cq->claim_lock);
     rdmux_release(fabric, cq);

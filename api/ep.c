@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Endpoints: attributes, life, end, information. The data path is post.c, set-up connection.c, the rest control.c. */
-#include "api/core.h"
+#include "api/keys.h"
+#include "api/split.h"
 
 #include "api/connection.h"
 #include "negotiation/control_channel.h"
@@ -281,6 +282,8 @@ static void close_path(struct rdmux_ep *ep)
     }
     ep->stats.system_calls += ep->path->system_calls;
     ep->ops->ep_close(ep->path);
+    rdmux_keys_close(ep);
+    rdmux_split_close(ep);
     ep->path->cq->ep_count--;
     rdmux_release(ep->fabric, ep->path);
     ep->path = NULL;

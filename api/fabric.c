@@ -370,7 +370,7 @@ enum rdmux_status rdmux_fabric_progress(struct rdmux_fabric *fabric)
 
 /* ------------------------------------------------------------------------------------------------- paths */
 
-static const struct rdmux_provider_ops *find_ops(struct rdmux_fabric *fabric, const char *name)
+static const struct rdmux_provider_ops *find_ops(const struct rdmux_fabric *fabric, const char *name)
 {
     for (size_t i = 0; i < fabric->registry.count; i++) {
         const struct rdmux_provider_entry *entry = &fabric->registry.entries[i];
@@ -381,7 +381,8 @@ static const struct rdmux_provider_ops *find_ops(struct rdmux_fabric *fabric, co
     return NULL;
 }
 
-const struct rdmux_provider_ops *rdmux_fabric_provider(struct rdmux_fabric *fabric, const char *name)
+const struct rdmux_provider_ops *rdmux_fabric_provider(const struct rdmux_fabric *fabric,
+                                                       const char *name)
 {
     return find_ops(fabric, name);
 }
@@ -404,9 +405,11 @@ static void fill_path(const struct rdmux_fabric *fabric, const struct rdmux_offe
     info.emulated = path->emulated;
     info.max_message = path->max_message == 0 ? UINT64_MAX : path->max_message;
     info.max_sge = path->max_sge == 0 ? RDMUX_SGE_MAX : path->max_sge;
-    info.max_inline = path->max_inline == 0 || path->max_inline > RDMUX_INLINE_MAX
-                          ? RDMUX_INLINE_MAX
-                          : path->max_inline;
+    /* What a device cannot take inline goes through the library's own buffers (keys.h). */
+    const struct rdmux_provider_ops *ops = rdmux_fabric_provider(fabric, from->provider);
+    bool any_length = path->max_inline == 0 || path->max_inline > RDMUX_INLINE_MAX ||
+                      (ops != NULL && (ops->flags & RDMUX_PROVIDER_LOCAL_KEYS) != 0);
+    info.max_inline = any_length ? RDMUX_INLINE_MAX : path->max_inline;
     info.software = path->software;
     info.security = path->security;
     if (info.reason == RDMUX_REASON_USABLE && !rdmux_filter_allows(fabric->filter, from->provider)) {

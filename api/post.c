@@ -6,7 +6,9 @@
  * returned, [next, head) wait: for a fence, or because post said AGAIN. Whatever waits holds those behind it, so the provider
  * sees requests in posting order. The provider may finish them in any order; the ring's order is that of the completions.
  */
+#include "api/keys.h"
 #include "api/request.h"
+#include "api/split.h"
 
 #include <assert.h>
 #include <stdalign.h>
@@ -296,6 +298,7 @@ RDMUX_HOT enum rdmux_status prepare(struct rdmux_ep *ep, const struct rdmux_wr *
     request->internal = 0;
     request->status = RDMUX_OK;
     request->opcode = rule->wc_opcode;
+    request->keys = RDMUX_KEYS_OWN;
     request->context = wr->context;
     request->sequence = ring->head;
     *out = request;
@@ -383,12 +386,45 @@ static inline bool give(struct rdmux_ep *ep, size_t count, bool more)
     return false;
 }
 
+/* The same for one that goes in pieces. */
+static bool give_pieces(struct rdmux_ep *ep)
+{
+    bool blocked = false;
+    enum rdmux_status status = rdmux_split_give(ep, &blocked);
+    ep->stats.posts++;
+    if (status == RDMUX_OK) {
+        ep->send.next++;
+    } else if (status != RDMUX_AGAIN) {
+        rdmux_provider_failed(ep->path, status, rdmux_last_error());
+    }
+    ep->blocked = ep->blocked || blocked;
+    return status == RDMUX_OK;
+}
+
+/* Adjacent records from `next` on that go to the provider as they are. */
+static size_t whole_ones(const struct rdmux_ep *ep, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (rdmux_split_concerns(ep, rdmux_ring_record(&ep->send, ep->send.next + i))) {
+            return i;
+        }
+    }
+    return count;
+}
+
 static void give_all(struct rdmux_ep *ep, bool more)
 {
     struct rdmux_ring *ring = &ep->send;
     while (ring->next != ring->head && ep->phase == RDMUX_PHASE_READY && ep->fault == RDMUX_OK) {
         size_t count = run_length(ep);
-        if (count == 0 || !give(ep, count, more)) {
+        if (ep->keys != NULL) {
+            count = rdmux_keys_give(ep, ring, ring->next, count);
+        }
+        if (count == 0) {
+            break;
+        }
+        size_t whole = ep->split == NULL ? count : whole_ones(ep, count);
+        if (!(whole == 0 ? give_pieces(ep) : give(ep, whole, more))) {
             break;
         }
     }
@@ -399,7 +435,7 @@ static inline void settle(struct rdmux_ep *ep)
 {
     struct rdmux_ring *ring = &ep->send;
     while (ring->tail != ring->next) {
-        const struct rdmux_request *request = rdmux_ring_record(ring, ring->tail);
+        struct rdmux_request *request = rdmux_ring_record(ring, ring->tail);
         if (!request->done) {
             break;
         }
@@ -407,10 +443,13 @@ static inline void settle(struct rdmux_ep *ep)
             rdmux_provider_ready(ep->path);
             return;
         }
+        if (RDMUX_UNLIKELY(request->keys != RDMUX_KEYS_OWN)) {
+            rdmux_keys_take_back(ep, ring, request);
+        }
         rdmux_ep_count_done(ep, request);
         ring->tail++;
     }
-    if (RDMUX_UNLIKELY(ep->path->resume)) {
+    if (RDMUX_UNLIKELY(ep->path->resume || (ep->split != NULL && ep->split->busy))) {
         rdmux_provider_ready(ep->path);
     }
 }
@@ -458,7 +497,8 @@ static void keep_inline(struct rdmux_ep *ep, uint64_t from)
     for (uint64_t at = from > ring->next ? from : ring->next; at != ring->head; at++) {
         struct rdmux_request *request = rdmux_ring_record(ring, at);
         ep->stats.held++;
-        if ((request->flags & RDMUX_INLINE) == 0 || request->length == 0) {
+        if ((request->flags & RDMUX_INLINE) == 0 || request->length == 0 ||
+            request->keys != RDMUX_KEYS_OWN) {
             continue;
         }
         uint8_t *copy = ring->inline_data + (at & ring->mask) * ring->max_inline;
@@ -500,7 +540,7 @@ static enum rdmux_status post_one(struct rdmux_ep *ep, const struct rdmux_wr *wr
         bool more = (wr->flags & RDMUX_MORE) != 0;
         count_request(ep, request);
         if (RDMUX_LIKELY(ep->send.next == from && !ep->blocked && ep->fault == RDMUX_OK &&
-                         (wr->flags & RDMUX_FENCE) == 0)) {
+                         ep->keys == NULL && ep->split == NULL && (wr->flags & RDMUX_FENCE) == 0)) {
             push(ep, true, more);
             if (RDMUX_UNLIKELY(ep->send.next == from)) {
                 keep_inline(ep, from);
@@ -555,7 +595,7 @@ enum rdmux_status rdmux_post(struct rdmux_ep *ep, const struct rdmux_wr *wrs, si
 
 /* ------------------------------------------------------------------------------------------------- the single calls */
 
-/* The fields that every operation has. The others are set where the operation has them; spare is for rdmux_post(). */
+/* All but spare, which only rdmux_post() looks at. */
 static inline void begin(struct rdmux_wr *wr, uint32_t op, const struct rdmux_sge *sge,
                          void *context, uint32_t flags)
 {
@@ -565,6 +605,10 @@ static inline void begin(struct rdmux_wr *wr, uint32_t op, const struct rdmux_sg
     wr->sges = sge;
     wr->sge_count = 1;
     wr->imm = 0;
+    wr->remote = NULL;
+    wr->offset = 0;
+    wr->operand = 0;
+    wr->expected = 0;
 }
 
 static inline void aim(struct rdmux_wr *wr, struct rdmux_remote *remote, uint64_t offset)
@@ -635,7 +679,6 @@ enum rdmux_status rdmux_fetch_add(struct rdmux_ep *ep, uint64_t *result, struct 
     begin(&wr, RDMUX_OP_FETCH_ADD, &sge, context, flags);
     aim(&wr, remote, offset);
     wr.operand = add;
-    wr.expected = 0;
     return post_one(ep, &wr);
 }
 

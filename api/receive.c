@@ -3,6 +3,7 @@
  * Receives: from a call to the record to the provider. The ring is that of post.c; `next` counts those that the provider's
  * matching took.
  */
+#include "api/keys.h"
 #include "api/request.h"
 
 RDMUX_HOT enum rdmux_status queue_receive(struct rdmux_ep *ep, const struct rdmux_wr *wr)
@@ -48,10 +49,30 @@ static inline bool offer(struct rdmux_ep *ep, uint64_t from, uint64_t count)
     return status == RDMUX_OK;
 }
 
+void rdmux_ep_offer_waiting_receives(struct rdmux_ep *ep)
+{
+    struct rdmux_ring *ring = &ep->recv;
+    while (ring->offered != ring->head && ep->phase == RDMUX_PHASE_READY) {
+        uint64_t count = ring->head - ring->offered;
+        uint64_t to_wrap = ring->mask + 1 - (ring->offered & ring->mask);
+        count = rdmux_keys_give(ep, ring, ring->offered, count < to_wrap ? count : to_wrap);
+        uint64_t from = ring->offered;
+        ring->offered += count; /* before the provider hears of them: it may take one at once */
+        if (count == 0 || !offer(ep, from, count)) {
+            break;
+        }
+    }
+    ep->receives_wait = ring->offered != ring->head;
+}
+
 /* The same for [from, head). */
 static void offer_receives(struct rdmux_ep *ep, uint64_t from)
 {
     struct rdmux_ring *ring = &ep->recv;
+    if (ep->keys != NULL) {
+        rdmux_ep_offer_waiting_receives(ep);
+        return;
+    }
     while (from != ring->head && ep->phase == RDMUX_PHASE_READY) {
         uint64_t count = ring->head - from;
         uint64_t to_wrap = ring->mask + 1 - (from & ring->mask);
@@ -110,7 +131,11 @@ enum rdmux_status rdmux_recv(struct rdmux_ep *ep, void *buf, size_t length, stru
     }
     status = queue_receive(ep, &wr);
     if (RDMUX_LIKELY(status == RDMUX_OK && ep->phase == RDMUX_PHASE_READY)) {
-        offer(ep, ep->recv.head - 1, 1);
+        if (RDMUX_LIKELY(ep->keys == NULL)) {
+            offer(ep, ep->recv.head - 1, 1);
+        } else {
+            rdmux_ep_offer_waiting_receives(ep);
+        }
     }
     rdmux_cq_leave(ep->cq);
     return status;

@@ -116,6 +116,7 @@ RDMUX_HOT enum rdmux_status rdmux_receive_prepare(struct rdmux_list_rule rule,
     request->status = RDMUX_OK;
     request->opcode = RDMUX_WC_RECV;
     request->wc_flags = 0;
+    request->keys = 0;
     request->context = wr->context;
     request->next = NULL;
     return RDMUX_OK;

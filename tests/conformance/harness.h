@@ -71,6 +71,7 @@ extern const struct suite end_suite;
 extern const struct suite failure_suite;
 extern const struct suite hello_suite;
 extern const struct suite library_suite;
+extern const struct suite long_suite;
 extern const struct suite memory_suite;
 extern const struct suite model_suite;
 extern const struct suite objects_suite;

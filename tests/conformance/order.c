@@ -470,18 +470,18 @@ static void flush_initiator(struct side *side)
 
 static void flush_target(struct side *side)
 {
-    uint8_t message[5000] = { 0 };
+    enum { LENGTH = 5000 };
     side_open_pair(side, NULL);
-    EXPECT_OK(rdmux_recv(side->ep, message, sizeof(message), NULL, CTX(1)));
+    struct region message = region_make(side, MEMORY_REGISTERED, LENGTH, RDMUX_ACCESS_LOCAL_WRITE);
+    EXPECT_OK(rdmux_recv(side->ep, message.addr, LENGTH, message.mr, CTX(1)));
     struct region region = serve(side, FLUSH_WRITES * FLUSH_SIZE);
     for (uint64_t round = 0; round < FLUSH_ROUNDS; round++) {
         BARRIER(side);
         EXPECT_PATTERN(region.addr, region.length, side->seed + round);
-        EXPECT_PATTERN(message, sizeof(message),
-                       side->seed + round); /* placed, and not yet polled */
+        EXPECT_PATTERN(message.addr, LENGTH, side->seed + round); /* placed, and not yet polled */
         (void)WAIT(&side->queue, RDMUX_WC_RECV, CTX(1));
-        memset(message, 0, sizeof(message));
-        EXPECT_OK(rdmux_recv(side->ep, message, sizeof(message), NULL, CTX(1)));
+        memset(message.addr, 0, LENGTH);
+        EXPECT_OK(rdmux_recv(side->ep, message.addr, LENGTH, message.mr, CTX(1)));
         BARRIER(side);
     }
     side_finish(side);

@@ -76,7 +76,10 @@ conformance=$RDMUX_PREFIX/bin/rdmux-conformance
 if [[ -x $conformance ]]; then
     tap 'the toy provider passes conformance' \
         "$conformance" --quick --plugin "$build/toy/toy.so" --provider toy
+    tap 'one that insists on registered bytes and short messages passes, too' \
+        "$conformance" --quick --plugin "$build/strict.so" --provider strict
 else
     tap_skip 'the toy provider passes conformance' 'rdmux-conformance is not installed'
+    tap_skip 'the strict provider passes conformance' 'rdmux-conformance is not installed'
 fi
 tap_end

@@ -54,7 +54,10 @@ enum {
     RDMUX_PROVIDER_QUICK = 1 << 0, /* no operation marked [may sleep] takes longer than a few system calls */
     RDMUX_PROVIDER_NATIVE_FENCE = 1
                                   << 1, /* honours RDMUX_FENCE itself; else the core holds fenced requests back */
-    RDMUX_PROVIDER_LOCAL_KEYS = 1 << 2, /* every local buffer needs a registration (sge.mr is never NULL then) */
+    /* Every local buffer needs a registration: sge.mr is never NULL then, but in sends and writes of at most the path's
+     * max_inline bytes (none, if that is 0), which the provider puts into the request itself. The core registers what the
+     * application did not: mr_register is called without a region (base.mr NULL), for memory that is never exported. */
+    RDMUX_PROVIDER_LOCAL_KEYS = 1 << 2,
     RDMUX_PROVIDER_LAST_RESORT = 1 << 3, /* ranked behind every provider without this flag */
 };
 
@@ -141,7 +144,7 @@ struct rdmux_request {
         sequence; /* counts the endpoint's send-side requests from 0; SRQ and receive records count their own */
     struct rdmux_request *next; /* the core's */
     uint32_t wc_flags;          /* receives: RDMUX_WC_HAS_IMM */
-    uint32_t spare;
+    uint32_t keys;              /* the core's */
     uint64_t provider[3]; /* the provider's own */
 };
 

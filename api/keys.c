@@ -1,0 +1,510 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * Each ring of an endpoint has a side here: a registered ring of bytes and a note for each record. Records leave a ring in
+ * posting order, so the bytes are freed in the order in which they were taken. The worker makes a side when the first request
+ * needs it, with the jobs that carry large buffers to the worker later, so that a post allocates nothing.
+ */
+#include "api/keys.h"
+
+#include "api/request.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    BOUNCE_SIZE = 128 * 1024, /* bytes of a side's ring */
+    BOUNCE_MAX = 8 * 1024,    /* longest request that is copied; a multiple of it is BOUNCE_SIZE */
+    BOUNCE_ALIGN = 64,
+    JOB_COUNT = 8, /* large requests of a side that are registered at a time */
+};
+
+enum side_state {
+    SIDE_NONE,
+    SIDE_ASKED, /* the worker makes it */
+    SIDE_READY,
+    SIDE_FAILED,
+};
+
+struct side;
+
+/* A large request's way to the worker and back, and from then on its registrations. */
+struct key_job {
+    struct rdmux_job job;
+    struct rdmux_mail mail;
+    struct side *side;
+    struct key_job *next; /* free ones */
+    uint64_t at;          /* the record's place in the ring */
+    uint32_t access;
+    uint32_t count;
+    struct {
+        void *addr;
+        uint64_t length;
+        struct rdmux_provider_mr *mr; /* NULL: had one, or not registered yet */
+        bool wanted;
+    } pieces[RDMUX_SGE_MAX];
+    enum rdmux_status status;
+    char text[RDMUX_TEXT_MAX];
+};
+
+/* What a record needs besides its request. */
+struct key_note {
+    struct rdmux_provider_sge bounced; /* the list that the provider gets */
+    uint64_t bounce_end;               /* side->head behind its bytes */
+    struct key_job *job;               /* of a large one */
+    uint16_t sge_count;                /* of the application's list */
+};
+
+struct side {
+    struct rdmux_keys *keys;
+    struct rdmux_ring *ring; /* only looked at while keys->ep is there */
+    uint32_t records;
+    enum side_state state;
+    struct key_note *notes; /* for each record */
+    uint8_t *bytes;
+    struct rdmux_provider_mr *mr; /* of bytes */
+    uint64_t head;                /* bytes taken */
+    uint64_t tail;                /* bytes freed */
+    struct key_job *jobs;         /* JOB_COUNT of them */
+    struct key_job *free_jobs;
+    struct rdmux_job make;
+    struct rdmux_mail made;
+    enum rdmux_status status;
+    char text[RDMUX_TEXT_MAX];
+};
+
+struct rdmux_keys {
+    struct rdmux_fabric *fabric;
+    struct rdmux_cq *cq;
+    struct rdmux_provider_domain *domain;
+    struct rdmux_ep *ep; /* NULL once the path is closed */
+    uint32_t max_inline; /* bytes that the provider sends without a key */
+    /* Who may still look: the endpoint, and each job on its way to the worker or back. */
+    _Atomic uint32_t refs;
+    struct rdmux_job destroy;
+    struct side send;
+    struct side recv;
+};
+
+/* ------------------------------------------------------------------------------------------------- registrations */
+
+static enum rdmux_status register_bytes(struct rdmux_keys *keys, void *addr, uint64_t length,
+                                        uint32_t access, struct rdmux_provider_mr **out)
+{
+    const struct rdmux_provider_ops *ops = keys->domain->ops;
+    struct rdmux_provider_mr *mr = rdmux_allocate(keys->fabric, ops->mr_size);
+    if (mr == NULL) {
+        return rdmux_fail(RDMUX_NO_MEMORY, "post: no memory for a registration with %s", ops->name);
+    }
+    mr->domain = keys->domain;
+    const struct rdmux_provider_mr_attr attr = {
+        .addr = addr, .length = length, .access = access, .memory_fd = -1
+    };
+    rdmux_error_clear();
+    enum rdmux_status status = ops->mr_register(mr, &attr);
+    if (status != RDMUX_OK) {
+        rdmux_release(keys->fabric, mr);
+        return status;
+    }
+    *out = mr;
+    return RDMUX_OK;
+}
+
+static void deregister(struct rdmux_keys *keys, struct rdmux_provider_mr *mr)
+{
+    if (mr != NULL) {
+        keys->domain->ops->mr_deregister(mr);
+        rdmux_release(keys->fabric, mr);
+    }
+}
+
+static void deregister_pieces(struct key_job *job)
+{
+    for (uint32_t i = 0; i < job->count; i++) {
+        deregister(job->side->keys, job->pieces[i].mr);
+        job->pieces[i].mr = NULL;
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------- life */
+
+static void destroy_side(struct rdmux_keys *keys, struct side *side)
+{
+    for (uint32_t i = 0; i < JOB_COUNT && side->jobs != NULL; i++) {
+        deregister_pieces(&side->jobs[i]);
+    }
+    deregister(keys, side->mr);
+    rdmux_release(keys->fabric, side->jobs);
+    rdmux_release(keys->fabric, side->notes);
+    rdmux_release(keys->fabric, side->bytes);
+}
+
+static void destroy(struct rdmux_job *job)
+{
+    struct rdmux_keys *keys = RDMUX_CONTAINER(job, struct rdmux_keys, destroy);
+    destroy_side(keys, &keys->send);
+    destroy_side(keys, &keys->recv);
+    rdmux_release(keys->fabric, keys);
+}
+
+static void keep(struct rdmux_keys *keys)
+{
+    atomic_fetch_add_explicit(&keys->refs, 1, memory_order_relaxed);
+}
+
+/* The last one sends everything to the worker, which may deregister. */
+static void drop(struct rdmux_keys *keys)
+{
+    if (atomic_fetch_sub_explicit(&keys->refs, 1, memory_order_acq_rel) == 1) {
+        keys->destroy.work = destroy;
+        rdmux_worker_run(keys->fabric, &keys->destroy);
+    }
+}
+
+/* A job goes to the worker and comes back as mail: the cq stays until then. */
+static void send_to_worker(struct rdmux_keys *keys, struct rdmux_job *job)
+{
+    keep(keys);
+    rdmux_cq_job_begins(keys->cq);
+    rdmux_worker_run(keys->fabric, job);
+}
+
+static void send_back(struct rdmux_keys *keys, struct rdmux_mail *mail)
+{
+    struct rdmux_cq *cq = keys->cq; /* keys may be gone once the mail is out */
+    rdmux_cq_mail(cq, mail);
+    rdmux_cq_job_ends(cq);
+}
+
+static void init_side(struct rdmux_keys *keys, struct side *side, struct rdmux_ring *ring)
+{
+    side->keys = keys;
+    side->ring = ring;
+    side->records = ring->records == NULL ? 0 : ring->mask + 1;
+}
+
+enum rdmux_status rdmux_keys_open(struct rdmux_ep *ep, struct rdmux_provider_domain *domain,
+                                  uint32_t max_inline)
+{
+    if ((domain->ops->flags & RDMUX_PROVIDER_LOCAL_KEYS) == 0) {
+        return RDMUX_OK;
+    }
+    struct rdmux_keys *keys = rdmux_allocate(ep->fabric, sizeof(*keys));
+    if (keys == NULL) {
+        return rdmux_fail(RDMUX_NO_MEMORY, "endpoint: out of memory");
+    }
+    keys->fabric = ep->fabric;
+    keys->cq = ep->cq;
+    keys->domain = domain;
+    keys->ep = ep;
+    keys->max_inline = max_inline;
+    atomic_store(&keys->refs, 1);
+    init_side(keys, &keys->send, &ep->send);
+    init_side(keys, &keys->recv, &ep->recv);
+    ep->keys = keys;
+    return RDMUX_OK;
+}
+
+static void take_back_all(struct rdmux_ep *ep, struct rdmux_ring *ring)
+{
+    for (uint64_t at = ring->tail; at != ring->head; at++) {
+        struct rdmux_request *request = rdmux_ring_record(ring, at);
+        if (request->keys != RDMUX_KEYS_OWN) {
+            rdmux_keys_take_back(ep, ring, request);
+        }
+    }
+}
+
+void rdmux_keys_close(struct rdmux_ep *ep)
+{
+    struct rdmux_keys *keys = ep->keys;
+    if (keys == NULL) {
+        return;
+    }
+    take_back_all(ep, &ep->send); /* what has arrived is still to be returned */
+    take_back_all(ep, &ep->recv);
+    ep->keys = NULL;
+    ep->receives_wait = false;
+    keys->ep = NULL;
+    drop(keys);
+}
+
+/* ------------------------------------------------------------------------------------------------- making a side */
+
+static enum rdmux_status make_memory(struct side *side)
+{
+    struct rdmux_keys *keys = side->keys;
+    side->notes = rdmux_allocate(keys->fabric, side->records * sizeof(*side->notes));
+    side->jobs = rdmux_allocate(keys->fabric, JOB_COUNT * sizeof(*side->jobs));
+    side->bytes = rdmux_allocate(keys->fabric, BOUNCE_SIZE);
+    if (side->notes == NULL || side->jobs == NULL || side->bytes == NULL) {
+        return rdmux_fail(RDMUX_NO_MEMORY, "post: out of memory for unregistered buffers");
+    }
+    return register_bytes(keys, side->bytes, BOUNCE_SIZE,
+                          RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_READ_SINK, &side->mr);
+}
+
+/* Worker. */
+static void make_side(struct rdmux_job *job)
+{
+    struct side *side = RDMUX_CONTAINER(job, struct side, make);
+    side->status = make_memory(side);
+    if (side->status != RDMUX_OK) {
+        (void)snprintf(side->text, sizeof(side->text), "%s", rdmux_last_error());
+    }
+    send_back(side->keys, &side->made);
+}
+
+/* The cq's owner: go on with what waits. */
+static void go_on(struct rdmux_keys *keys)
+{
+    if (keys->ep != NULL) {
+        rdmux_cq_pend(keys->cq, keys->ep);
+    }
+}
+
+static void side_made(struct rdmux_cq *cq, struct rdmux_mail *mail)
+{
+    struct side *side = RDMUX_CONTAINER(mail, struct side, made);
+    struct rdmux_keys *keys = side->keys;
+    (void)cq;
+    if (side->status == RDMUX_OK) {
+        side->state = SIDE_READY;
+        for (uint32_t i = 0; i < JOB_COUNT; i++) {
+            side->jobs[i].side = side;
+            side->jobs[i].next = side->free_jobs;
+            side->free_jobs = &side->jobs[i];
+        }
+    } else {
+        side->state = SIDE_FAILED;
+        if (keys->ep != NULL && keys->ep->path != NULL) {
+            rdmux_provider_failed(keys->ep->path, side->status, side->text);
+        }
+    }
+    go_on(keys);
+    drop(keys);
+}
+
+static void ask_for_side(struct side *side)
+{
+    side->state = SIDE_ASKED;
+    side->make.work = make_side;
+    side->made.deliver = side_made;
+    send_to_worker(side->keys, &side->make);
+}
+
+/* ------------------------------------------------------------------------------------------------- large buffers */
+
+/* Worker. */
+static void register_pieces(struct rdmux_job *base)
+{
+    struct key_job *job = RDMUX_CONTAINER(base, struct key_job, job);
+    job->status = RDMUX_OK;
+    for (uint32_t i = 0; i < job->count && job->status == RDMUX_OK; i++) {
+        if (job->pieces[i].wanted) {
+            job->status = register_bytes(job->side->keys, job->pieces[i].addr,
+                                         job->pieces[i].length, job->access, &job->pieces[i].mr);
+        }
+    }
+    if (job->status != RDMUX_OK) {
+        (void)snprintf(job->text, sizeof(job->text), "%s", rdmux_last_error());
+        deregister_pieces(job);
+    }
+    send_back(job->side->keys, &job->mail);
+}
+
+/* Worker. */
+static void forget_pieces(struct rdmux_job *base)
+{
+    struct key_job *job = RDMUX_CONTAINER(base, struct key_job, job);
+    deregister_pieces(job);
+    send_back(job->side->keys, &job->mail);
+}
+
+static void pieces_forgotten(struct rdmux_cq *cq, struct rdmux_mail *mail)
+{
+    struct key_job *job = RDMUX_CONTAINER(mail, struct key_job, mail);
+    struct rdmux_keys *keys = job->side->keys;
+    (void)cq;
+    job->next = job->side->free_jobs;
+    job->side->free_jobs = job;
+    go_on(keys);
+    drop(keys);
+}
+
+static void pieces_registered(struct rdmux_cq *cq, struct rdmux_mail *mail)
+{
+    struct key_job *job = RDMUX_CONTAINER(mail, struct key_job, mail);
+    struct side *side = job->side;
+    struct rdmux_keys *keys = side->keys;
+    (void)cq;
+    if (keys->ep != NULL) {
+        struct rdmux_request *request = rdmux_ring_record(side->ring, job->at);
+        for (uint32_t i = 0; i < job->count; i++) {
+            if (job->pieces[i].mr != NULL) {
+                request->sges[i].mr = job->pieces[i].mr;
+            }
+        }
+        request->keys = RDMUX_KEYS_TEMPORARY;
+        if (job->status != RDMUX_OK && keys->ep->path != NULL) {
+            rdmux_provider_failed(keys->ep->path, job->status, job->text);
+        }
+    }
+    go_on(keys);
+    drop(keys);
+}
+
+static void ask_for_pieces(struct side *side, struct key_note *note, uint64_t at,
+                           struct rdmux_request *request)
+{
+    struct key_job *job = side->free_jobs;
+    side->free_jobs = job->next;
+    note->job = job;
+    job->at = at;
+    job->count = request->sge_count;
+    job->access = request->op == RDMUX_OP_RECV  ? RDMUX_ACCESS_LOCAL_WRITE
+                  : rdmux_op_reads(request->op) ? RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_READ_SINK
+                                                : 0;
+    for (uint16_t i = 0; i < request->sge_count; i++) {
+        job->pieces[i].addr = request->sges[i].addr;
+        job->pieces[i].length = request->sges[i].length;
+        job->pieces[i].wanted = request->sges[i].mr == NULL;
+        job->pieces[i].mr = NULL;
+    }
+    request->keys = RDMUX_KEYS_ASKED;
+    job->job.work = register_pieces;
+    job->mail.deliver = pieces_registered;
+    send_to_worker(side->keys, &job->job);
+}
+
+/* ------------------------------------------------------------------------------------------------- small buffers */
+
+/* Takes bytes of the ring, in one piece. NULL: none are free. */
+static uint8_t *take_bytes(struct side *side, uint64_t length, uint64_t *end)
+{
+    uint64_t at = side->head % BOUNCE_SIZE;
+    uint64_t start = length > BOUNCE_SIZE - at ? side->head + BOUNCE_SIZE - at : side->head;
+    uint64_t after = start + (length + BOUNCE_ALIGN - 1) / BOUNCE_ALIGN * BOUNCE_ALIGN;
+    if (after - side->tail > BOUNCE_SIZE) {
+        return NULL;
+    }
+    side->head = after;
+    *end = after;
+    return side->bytes + start % BOUNCE_SIZE;
+}
+
+static bool bounce(struct side *side, struct key_note *note, struct rdmux_request *request)
+{
+    uint8_t *bytes = take_bytes(side, request->length, &note->bounce_end);
+    if (bytes == NULL) {
+        return false;
+    }
+    if (request->op != RDMUX_OP_RECV && !rdmux_op_reads(request->op)) {
+        uint8_t *to = bytes;
+        for (uint16_t i = 0; i < request->sge_count; i++) {
+            memcpy(to, request->sges[i].addr, request->sges[i].length);
+            to += request->sges[i].length;
+        }
+    }
+    note->sge_count = request->sge_count;
+    note->bounced = (struct rdmux_provider_sge){ .addr = bytes,
+                                                 .length = request->length,
+                                                 .mr = side->mr };
+    request->sges = &note->bounced;
+    request->sge_count = 1;
+    request->keys = RDMUX_KEYS_BOUNCED;
+    return true;
+}
+
+static void scatter(const struct rdmux_provider_sge *sges, const uint8_t *from, uint64_t length)
+{
+    for (; length > 0; sges++) {
+        uint64_t here = length < sges->length ? length : sges->length;
+        memcpy(sges->addr, from, here);
+        from += here;
+        length -= here;
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------- the data path */
+
+static struct side *side_of(struct rdmux_ep *ep, const struct rdmux_ring *ring)
+{
+    return ring == &ep->send ? &ep->keys->send : &ep->keys->recv;
+}
+
+static bool lacks_key(const struct rdmux_request *request)
+{
+    for (uint16_t i = 0; i < request->sge_count; i++) {
+        if (request->sges[i].mr == NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool goes_without_key(const struct rdmux_keys *keys, const struct rdmux_request *request)
+{
+    return request->op != RDMUX_OP_RECV && !rdmux_op_reads(request->op) &&
+           request->length <= keys->max_inline;
+}
+
+/* May the record go to the provider? If not, what it needs has been asked for. */
+static bool prepare_keys(struct side *side, uint64_t at)
+{
+    struct rdmux_request *request = rdmux_ring_record(side->ring, at);
+    if (request->keys != RDMUX_KEYS_OWN) {
+        return request->keys != RDMUX_KEYS_ASKED;
+    }
+    if (!lacks_key(request) || goes_without_key(side->keys, request)) {
+        return true;
+    }
+    if (side->state != SIDE_READY) {
+        if (side->state == SIDE_NONE) {
+            ask_for_side(side);
+        }
+        return false;
+    }
+    struct key_note *note = &side->notes[at & side->ring->mask];
+    if (request->length <= BOUNCE_MAX) {
+        return bounce(side, note, request);
+    }
+    if (side->free_jobs != NULL) {
+        ask_for_pieces(side, note, at, request);
+    }
+    return false;
+}
+
+uint64_t rdmux_keys_give(struct rdmux_ep *ep, struct rdmux_ring *ring, uint64_t from, uint64_t count)
+{
+    struct side *side = side_of(ep, ring);
+    for (uint64_t i = 0; i < count; i++) {
+        if (!prepare_keys(side, from + i)) {
+            return i;
+        }
+    }
+    return count;
+}
+
+void rdmux_keys_take_back(struct rdmux_ep *ep, struct rdmux_ring *ring,
+                          struct rdmux_request *request)
+{
+    uint32_t kind = request->keys;
+    request->keys = RDMUX_KEYS_OWN;
+    struct side *side = side_of(ep, ring);
+    size_t index = (size_t)(request - ring->records);
+    struct key_note *note = &side->notes[index];
+    if (kind == RDMUX_KEYS_BOUNCED) {
+        if (request->status == RDMUX_OK &&
+            (request->opcode == RDMUX_WC_RECV || rdmux_op_reads(request->op))) {
+            scatter(&ring->sges[index * ring->max_sge], note->bounced.addr, request->length);
+        }
+        side->tail = note->bounce_end;
+        return;
+    }
+    if (kind == RDMUX_KEYS_TEMPORARY) {
+        note->job->job.work = forget_pieces;
+        note->job->mail.deliver = pieces_forgotten;
+        send_to_worker(side->keys, &note->job->job);
+    }
+}

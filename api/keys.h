@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * Keys for the application's unregistered buffers, on paths whose provider needs a registration for every local byte
+ * (RDMUX_PROVIDER_LOCAL_KEYS). Small ones are copied through a registered ring of bytes, large ones are registered by the worker
+ * until they complete; whatever waits for the worker holds the requests behind it. All by the cq's owner, except what the worker
+ * does. An endpoint whose buffers are all registered pays for none of this.
+ */
+#ifndef RDMUX_API_KEYS_H
+#define RDMUX_API_KEYS_H
+
+#include "api/core.h"
+
+/* rdmux_request.keys */
+enum {
+    RDMUX_KEYS_OWN = 0,   /* the list is the application's, with the registrations it has */
+    RDMUX_KEYS_BOUNCED,   /* the list is one piece of the bounce ring */
+    RDMUX_KEYS_ASKED,     /* the worker registers the pieces */
+    RDMUX_KEYS_TEMPORARY, /* the pieces are registered until the request is returned */
+};
+
+/* For the path that the endpoint is about to get. */
+enum rdmux_status rdmux_keys_open(struct rdmux_ep *ep, struct rdmux_provider_domain *domain,
+                                  uint32_t max_inline);
+/* The path is closed: nobody touches a buffer any more. */
+void rdmux_keys_close(struct rdmux_ep *ep);
+
+/* How many of the records [from, from + count) of one of the endpoint's rings may go to the provider. Fewer than asked: the next
+ * one waits, and the endpoint is pended when it may go on. [data path] */
+uint64_t rdmux_keys_give(struct rdmux_ep *ep, struct rdmux_ring *ring, uint64_t from,
+                         uint64_t count);
+
+/* A done record with keys other than RDMUX_KEYS_OWN leaves its ring, in posting order. [data path] */
+void rdmux_keys_take_back(struct rdmux_ep *ep, struct rdmux_ring *ring,
+                          struct rdmux_request *request);
+
+#endif

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+#include "api/split.h"
+
+#include "api/request.h"
+
+#include <string.h>
+
+enum {
+    PIECE_COUNT = 8
+}; /* of all split requests of an endpoint that are with the provider at a time; a power of two */
+
+enum rdmux_status rdmux_split_open(struct rdmux_ep *ep, uint64_t max_message)
+{
+    if (max_message == 0) {
+        return RDMUX_OK;
+    }
+    size_t sges_at = sizeof(struct rdmux_split) + PIECE_COUNT * sizeof(struct rdmux_request);
+    size_t size = sges_at + sizeof(struct rdmux_provider_sge) * PIECE_COUNT * RDMUX_SGE_MAX;
+    uint8_t *memory = rdmux_allocate(ep->fabric, size);
+    if (memory == NULL) {
+        return rdmux_fail(RDMUX_NO_MEMORY, "endpoint: out of memory");
+    }
+    ep->split = (struct rdmux_split *)(void *)memory;
+    ep->split->max = max_message;
+    ep->split->pieces = (struct rdmux_request *)(void *)(memory + sizeof(struct rdmux_split));
+    ep->split->sges = (struct rdmux_provider_sge *)(void *)(memory + sges_at);
+    return RDMUX_OK;
+}
+
+void rdmux_split_close(struct rdmux_ep *ep)
+{
+    rdmux_release(ep->fabric, ep->split);
+    ep->split = NULL;
+}
+
+/* The list of bytes [offset, offset + length) of a request. Returns its entries. */
+static uint16_t slice(const struct rdmux_request *whole, uint64_t offset, uint64_t length,
+                      struct rdmux_provider_sge *out)
+{
+    uint16_t count = 0;
+    for (uint16_t i = 0; i < whole->sge_count && length > 0; i++) {
+        const struct rdmux_provider_sge *sge = &whole->sges[i];
+        if (offset >= sge->length) {
+            offset -= sge->length;
+            continue;
+        }
+        uint64_t here = sge->length - offset < length ? sge->length - offset : length;
+        out[count] = (struct rdmux_provider_sge){ .addr = (uint8_t *)sge->addr + offset,
+                                                  .length = here,
+                                                  .mr = sge->mr };
+        count++;
+        length -= here;
+        offset = 0;
+    }
+    return count;
+}
+
+static void fill_piece(struct rdmux_split *split, uint32_t index, struct rdmux_request *whole)
+{
+    struct rdmux_request *piece = &split->pieces[index];
+    uint64_t rest = whole->length - split->given;
+    bool first = split->given == 0;
+    bool last = rest <= split->max;
+    uint32_t flags = 0;
+    flags |= first ? whole->flags & RDMUX_FENCE : 0;
+    flags |= last ? whole->flags & RDMUX_PLACED : 0;
+    memset(piece, 0, sizeof(*piece));
+    piece->op = whole->op == RDMUX_OP_WRITE_IMM && !last ? (uint32_t)RDMUX_OP_WRITE : whole->op;
+    piece->flags = flags;
+    piece->imm = whole->imm;
+    piece->internal = 1;
+    piece->length = last ? rest : split->max;
+    piece->context = whole;
+    piece->sges = &split->sges[index * RDMUX_SGE_MAX];
+    piece->sge_count = slice(whole, split->given, piece->length, piece->sges);
+    piece->remote = whole->remote;
+    piece->offset = whole->offset + split->given;
+    piece->sequence = whole->sequence;
+}
+
+enum rdmux_status rdmux_split_give(struct rdmux_ep *ep, bool *blocked)
+{
+    struct rdmux_split *split = ep->split;
+    struct rdmux_request *whole = rdmux_ring_record(&ep->send, ep->send.next);
+    *blocked = false;
+    if (split->given == 0) {
+        whole->provider[0] = 0; /* bytes done */
+    }
+    while (split->given < whole->length) {
+        rdmux_split_reap(ep);
+        if (split->head - split->tail == PIECE_COUNT) {
+            return RDMUX_AGAIN;
+        }
+        uint32_t index = split->head % PIECE_COUNT;
+        fill_piece(split, index, whole);
+        split->busy = true;
+        size_t posted = 0;
+        enum rdmux_status status = ep->ops->post(ep->path, &split->pieces[index], 1, 0, &posted);
+        if (status != RDMUX_OK) {
+            *blocked = status == RDMUX_AGAIN;
+            return status;
+        }
+        split->head++;
+        split->given += split->pieces[index].length;
+    }
+    split->given = 0;
+    return RDMUX_OK;
+}
+
+void rdmux_split_reap(struct rdmux_ep *ep)
+{
+    struct rdmux_split *split = ep->split;
+    while (split->tail != split->head && split->pieces[split->tail % PIECE_COUNT].done) {
+        const struct rdmux_request *piece = &split->pieces[split->tail % PIECE_COUNT];
+        struct rdmux_request *whole = piece->context;
+        if (piece->status != RDMUX_OK && whole->status == RDMUX_OK) {
+            whole->status = piece->status;
+        }
+        whole->provider[0] += piece->length;
+        whole->done = whole->provider[0] == whole->length;
+        split->tail++;
+    }
+    split->busy = split->tail != split->head;
+}
