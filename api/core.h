@@ -109,11 +109,18 @@ struct rdmux_registry {
     size_t count;
 };
 
+/* A descriptor the service thread watches. ready runs with the service's step_lock held. */
+struct rdmux_watch {
+    void (*ready)(struct rdmux_fabric *fabric, struct rdmux_watch *watch);
+};
+
 /* A domain in use: a device of a provider, with the path it was opened for. Never closed before the fabric. */
 struct rdmux_domain_slot {
     const struct rdmux_provider_ops *ops;
     struct rdmux_local_path path;
     struct rdmux_provider_domain *domain;
+    struct rdmux_watch events; /* on the device's domain_fd */
+    _Atomic bool gone;         /* the device */
 };
 
 /* A process at the other end: endpoints between the same two share one heartbeat. fabric->lock guards list and refs. */
@@ -305,11 +312,6 @@ void rdmux_cq_job_ends(struct rdmux_cq *cq);
 void rdmux_cq_mail(struct rdmux_cq *cq, struct rdmux_mail *mail);
 
 /* ------------------------------------------------------------------------------------------------- cq (cq.c) */
-
-/* A descriptor the service thread watches. ready runs with the service's step_lock held. */
-struct rdmux_watch {
-    void (*ready)(struct rdmux_fabric *fabric, struct rdmux_watch *watch);
-};
 
 /* rdmux_cq.signal: why a call must take the slow way in. */
 enum {

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -479,6 +480,43 @@ void rdmux_hello_fill(struct rdmux_fabric *fabric, struct rdmux_hello *hello)
     }
 }
 
+/* What a device tells concerns its endpoints: their provider ends them at its next poll, which the poke brings about. */
+static void device_tells(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
+{
+    struct rdmux_domain_slot *slot = RDMUX_CONTAINER(watch, struct rdmux_domain_slot, events);
+    struct rdmux_provider_event event;
+    bool any = false;
+    while (slot->ops->async_event(slot->domain, &event) == RDMUX_OK) {
+        bool good = event.reason == RDMUX_REASON_USABLE || event.reason == RDMUX_REASON_NONE;
+        any = true;
+        rdmux_log(fabric, good ? RDMUX_LOG_INFO : RDMUX_LOG_WARN, "%s %s: %s", slot->ops->name,
+                  slot->path.device, event.text);
+        if (event.reason == RDMUX_REASON_NO_DEVICE) {
+            rdmux_service_unwatch(fabric, slot->ops->domain_fd(slot->domain), watch);
+            slot->gone = true;
+            break;
+        }
+    }
+    if (!any) {
+        return;
+    }
+    pthread_mutex_lock(&fabric->lock);
+    for (struct rdmux_list *at = fabric->cqs.next; at != &fabric->cqs; at = at->next) {
+        rdmux_cq_poke(RDMUX_CONTAINER(at, struct rdmux_cq, link));
+    }
+    pthread_mutex_unlock(&fabric->lock);
+}
+
+static void watch_device(struct rdmux_fabric *fabric, struct rdmux_domain_slot *slot)
+{
+    int fd = slot->ops->domain_fd(slot->domain);
+    slot->events.ready = device_tells;
+    if (fd >= 0 && rdmux_service_watch(fabric, fd, EPOLLIN, &slot->events) != RDMUX_OK) {
+        rdmux_log(fabric, RDMUX_LOG_WARN, "%s %s: its events go unheard: %s", slot->ops->name,
+                  slot->path.device, rdmux_last_error());
+    }
+}
+
 enum rdmux_status rdmux_fabric_domain(struct rdmux_fabric *fabric,
                                       const struct rdmux_provider_ops *ops,
                                       const struct rdmux_local_path *path,
@@ -488,7 +526,7 @@ enum rdmux_status rdmux_fabric_domain(struct rdmux_fabric *fabric,
     pthread_mutex_lock(&fabric->setup_lock);
     for (size_t i = 0; i < fabric->domain_count; i++) {
         const struct rdmux_domain_slot *slot = &fabric->domains[i];
-        if (slot->ops == ops && strcmp(slot->path.device, path->device) == 0) {
+        if (slot->ops == ops && !slot->gone && strcmp(slot->path.device, path->device) == 0) {
             *out = slot->domain;
             goto unlock;
         }
@@ -516,6 +554,7 @@ enum rdmux_status rdmux_fabric_domain(struct rdmux_fabric *fabric,
     slot->ops = ops;
     slot->path = *path;
     slot->domain = domain;
+    slot->gone = false;
     fabric->domain_count++; /* regions made from now on register with it; the older ones here */
     status = rdmux_mr_register_all(fabric, domain);
     if (status != RDMUX_OK) {
@@ -524,6 +563,7 @@ enum rdmux_status rdmux_fabric_domain(struct rdmux_fabric *fabric,
         rdmux_release(fabric, domain);
         goto unlock;
     }
+    watch_device(fabric, slot);
     *out = domain;
 
 unlock:
