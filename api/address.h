@@ -15,15 +15,16 @@ struct rdmux_address_text {
     char port[RDMUX_PORT_MAX];
 };
 
-/* Splits "HOST:PORT", "HOST", ":PORT", "[IPv6]:PORT", "*:PORT"; a bare IPv6 address is a host. No port: 7471. RDMUX_INVALID
- * with a text that names the address. */
+/* Splits "HOST:PORT", "HOST", ":PORT", "[IPv6]:PORT", "*:PORT"; a bare IPv6 address is a host. No
+ * port: 7471. RDMUX_INVALID with a text that names the address. */
 enum rdmux_status rdmux_address_split(const char *text, struct rdmux_address_text *out);
 /* Numeric form; "socket" for what is not IP. */
 void rdmux_address_format(const struct sockaddr *address, socklen_t length,
                           char out[RDMUX_ADDRESS_MAX]);
 
 struct addrinfo;
-/* getaddrinfo() with its errors as statuses. numeric: never asks a name server; then RDMUX_AGAIN means "is a name". */
+/* getaddrinfo() with its errors as statuses. numeric: never asks a name server; then RDMUX_AGAIN
+ * means "is a name". */
 enum rdmux_status rdmux_address_resolve(const struct rdmux_address_text *text, bool passive,
                                         bool numeric, struct addrinfo **out);
 

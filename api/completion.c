@@ -35,12 +35,7 @@ struct rdmux_request *rdmux_provider_take_receive(struct rdmux_provider_ep *path
         return NULL; /* a path on trial: the application's receives are not its to take */
     }
     if (RDMUX_UNLIKELY(ep->srq != NULL)) {
-        struct rdmux_request *request = rdmux_srq_take(ep->srq);
-        if (request != NULL) {
-            request->next = ep->srq_taken;
-            ep->srq_taken = request;
-        }
-        return request;
+        return rdmux_srq_take(ep);
     }
     struct rdmux_ring *ring = &ep->recv;
     return ring->next == offered_until(ep) ? NULL : rdmux_ring_record(ring, ring->next++);
@@ -52,16 +47,26 @@ uint32_t rdmux_provider_receives(struct rdmux_provider_ep *path)
     if (path != ep->path) {
         return 0;
     }
-    return ep->srq != NULL ? ep->srq->posted_count : (uint32_t)(offered_until(ep) - ep->recv.next);
+    return ep->srq != NULL ? rdmux_srq_available(ep)
+                           : (uint32_t)(offered_until(ep) - ep->recv.next);
+}
+
+static void take_off(struct rdmux_request **list, const struct rdmux_request *request)
+{
+    for (struct rdmux_request **at = list; *at != NULL; at = &(*at)->next) {
+        if (*at == request) {
+            *at = request->next;
+            return;
+        }
+    }
 }
 
 static void srq_received(struct rdmux_ep *ep, struct rdmux_request *request)
 {
-    for (struct rdmux_request **at = &ep->srq_taken; *at != NULL; at = &(*at)->next) {
-        if (*at == request) {
-            *at = request->next;
-            break;
-        }
+    if (request->internal) {
+        rdmux_srq_filled(ep->srq, request);
+    } else {
+        take_off(&ep->srq_taken, request);
     }
     request->next = NULL;
     if (ep->srq_done == NULL) {
@@ -162,6 +167,7 @@ static inline size_t drain_receives(struct rdmux_ep *ep, struct rdmux_wc *wc, si
         ep->srq_done = request->next;
         fill_wc(&wc[count++], ep, request, request->wc_flags, request->imm);
         count_receive(ep, request);
+        rdmux_srq_returned(ep->srq, request);
         rdmux_srq_put(ep->srq, request);
     }
     return count;

@@ -9,14 +9,70 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* ------------------------------------------------------------------------------------------------- offers */
+/* ----------------------------------------------------------------------------------- attr.local */
+
+/* Can a socket be bound to this text? */
+static bool is_address_here(const char *local)
+{
+    struct rdmux_address_text text = { .port = "0" };
+    struct addrinfo *addresses = NULL;
+    snprintf(text.host, sizeof(text.host), "%s", local);
+    if (text.host[0] == '\0' || rdmux_address_resolve(&text, false, true, &addresses) != RDMUX_OK) {
+        return false;
+    }
+    int fd = socket(addresses->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool here;
+    if (fd >= 0) {
+        here = bind(fd, addresses->ai_addr, addresses->ai_addrlen) == 0;
+        close(fd);
+    } else {
+        here = errno != EAFNOSUPPORT; /* no descriptor to be had: whoever needs one next says so */
+    }
+    freeaddrinfo(addresses);
+    return here;
+}
+
+static bool is_at(const struct rdmux_local_path *path, const char *local)
+{
+    return strcmp(path->device, local) == 0 || strcmp(path->address, local) == 0;
+}
+
+/* attr.local is a network interface, a device or an address of this machine; usable or not, that is
+ * negotiation's business. */
+static enum rdmux_status check_local(struct rdmux_fabric *fabric, const char *call,
+                                     const char *local)
+{
+    if (local == NULL || if_nametoindex(local) != 0 || is_address_here(local)) {
+        return RDMUX_OK;
+    }
+    struct rdmux_offer *offer = rdmux_allocate(fabric, sizeof(*offer));
+    if (offer == NULL) {
+        return rdmux_fail(RDMUX_NO_MEMORY, "%s: out of memory", call);
+    }
+    rdmux_fabric_offer_paths(fabric, offer);
+    bool found = false;
+    for (uint32_t i = 0; i < offer->path_count && *local != '\0'; i++) {
+        found = found || is_at(&offer->paths[i].path, local);
+    }
+    rdmux_release(fabric, offer);
+    return found ? RDMUX_OK
+                 : rdmux_fail(RDMUX_INVALID,
+                              "%s: attr.local \"%s\" is neither a device nor an address of this "
+                              "machine; `rdmux info` and `ip address` list them",
+                              call, local);
+}
+
+/* --------------------------------------------------------------------------------------- offers */
 
 enum rdmux_status rdmux_offer_fill(struct rdmux_fabric *fabric, const struct rdmux_ep_attr *attr,
                                    const char *listener_paths, struct rdmux_offer *offer)
@@ -24,7 +80,8 @@ enum rdmux_status rdmux_offer_fill(struct rdmux_fabric *fabric, const struct rdm
     char both[2 * RDMUX_FILTER_MAX];
     const char *paths = attr->paths;
     if (listener_paths != NULL && strcmp(listener_paths, "auto") != 0) {
-        /* An offer has room for two filters, the fabric's and this one: the endpoint's cuts the listener's. */
+        /* An offer has room for two filters, the fabric's and this one: the endpoint's cuts the
+         * listener's. */
         size_t used = 0;
         both[0] = '\0';
         for (size_t i = 0; i < fabric->registry.count; i++) {
@@ -65,8 +122,7 @@ enum rdmux_status rdmux_offer_fill(struct rdmux_fabric *fabric, const struct rdm
     for (uint32_t i = 0; i < offer->path_count && attr->local != NULL; i++) {
         struct rdmux_local_path *path = &offer->paths[i].path;
         bool placed = path->device[0] != '\0' || path->address[0] != '\0';
-        if (placed && strcmp(path->device, attr->local) != 0 &&
-            strcmp(path->address, attr->local) != 0) {
+        if (placed && !is_at(path, attr->local)) {
             path->reason = RDMUX_REASON_FILTERED;
             snprintf(path->text, sizeof(path->text), "attr.local asks for %s", attr->local);
         }
@@ -74,7 +130,7 @@ enum rdmux_status rdmux_offer_fill(struct rdmux_fabric *fabric, const struct rdm
     return RDMUX_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------- outcomes */
+/* ------------------------------------------------------------------------------------- outcomes */
 
 void rdmux_ep_setup_failed(struct rdmux_ep *ep)
 {
@@ -143,15 +199,13 @@ static enum rdmux_status finish_call(struct rdmux_ep *ep, const char *call, int 
                : status;
 }
 
-/* ------------------------------------------------------------------------------------------------- connect, adopt */
+/* ------------------------------------------------------------------------------- connect, adopt */
 
+/* What the calls that make endpoints have in common; attr, all defaults filled in, goes to *all. */
 static enum rdmux_status check_call(const char *call, struct rdmux_fabric *fabric,
-                                    struct rdmux_cq *cq, int timeout_ms, struct rdmux_ep **out)
+                                    struct rdmux_cq *cq, const struct rdmux_ep_attr *attr,
+                                    int timeout_ms, struct rdmux_ep_attr *all)
 {
-    if (out == NULL) {
-        return rdmux_fail(RDMUX_INVALID, "%s: out is NULL", call);
-    }
-    *out = NULL;
     if (fabric == NULL || cq == NULL || cq->fabric != fabric || timeout_ms < -1) {
         return rdmux_fail(RDMUX_INVALID, "%s: %s", call,
                           fabric == NULL    ? "fabric is NULL"
@@ -159,7 +213,21 @@ static enum rdmux_status check_call(const char *call, struct rdmux_fabric *fabri
                           : timeout_ms < -1 ? "timeout_ms is below -1"
                                             : "cq belongs to another fabric");
     }
+    if (*fabric->alive == 0) {
+        return rdmux_fail(RDMUX_INVALID, "%s: the process forked; the cq belongs to the parent",
+                          call);
+    }
     rdmux_set_last_explanation(NULL);
+    enum rdmux_status status = rdmux_ep_attr_check(attr, fabric, cq, all);
+    return status == RDMUX_OK ? check_local(fabric, call, all->local) : status;
+}
+
+static enum rdmux_status check_out(const char *call, struct rdmux_ep **out)
+{
+    if (out == NULL) {
+        return rdmux_fail(RDMUX_INVALID, "%s: out is NULL", call);
+    }
+    *out = NULL;
     return RDMUX_OK;
 }
 
@@ -186,10 +254,10 @@ enum rdmux_status rdmux_connect(struct rdmux_fabric *fabric, struct rdmux_cq *cq
                                 const char *address, const struct rdmux_ep_attr *attr,
                                 int timeout_ms, struct rdmux_ep **out)
 {
-    enum rdmux_status status = check_call("rdmux_connect", fabric, cq, timeout_ms, out);
-    struct rdmux_ep_attr all;
+    struct rdmux_ep_attr all = RDMUX_EP_ATTR_INIT;
+    enum rdmux_status status = check_out("rdmux_connect", out);
     if (status == RDMUX_OK) {
-        status = rdmux_ep_attr_check(attr, cq->fabric, cq, &all);
+        status = check_call("rdmux_connect", fabric, cq, attr, timeout_ms, &all);
     }
     if (status != RDMUX_OK) {
         return status;
@@ -236,16 +304,16 @@ enum rdmux_status rdmux_adopt(struct rdmux_fabric *fabric, struct rdmux_cq *cq, 
                               enum rdmux_role role, const struct rdmux_ep_attr *attr,
                               int timeout_ms, struct rdmux_ep **out)
 {
-    enum rdmux_status status = check_call("rdmux_adopt", fabric, cq, timeout_ms, out);
-    struct rdmux_ep_attr all;
+    struct rdmux_ep_attr all = RDMUX_EP_ATTR_INIT;
+    enum rdmux_status status = check_out("rdmux_adopt", out);
     if (status == RDMUX_OK) {
         status = check_socket(socket, role);
     }
     if (status == RDMUX_OK) {
-        status = rdmux_ep_attr_check(attr, cq->fabric, cq, &all);
+        status = check_call("rdmux_adopt", fabric, cq, attr, timeout_ms, &all);
     }
     if (status != RDMUX_OK) {
-        if (status != RDMUX_INVALID && out != NULL) {
+        if (status != RDMUX_INVALID) {
             close(socket);
         }
         return status;
@@ -272,68 +340,97 @@ enum rdmux_status rdmux_adopt(struct rdmux_fabric *fabric, struct rdmux_cq *cq, 
     return status;
 }
 
-/* ------------------------------------------------------------------------------------------------- accept */
+/* --------------------------------------------------------------------------------------- accept */
 
 struct accepting {
     struct rdmux_listener *listener;
     struct rdmux_cq *cq;
     const struct rdmux_ep_attr *attr;
+    struct rdmux_accept_wait wait;
     struct rdmux_ep *proved;
+    enum rdmux_status status; /* why no connection can be taken */
 };
 
-static void take_arrival(struct accepting *accepting, struct rdmux_arrival *arrival)
+/* One of the cq's connections from this listener that no call has returned yet, proved ones first.
+ * NULL: there is none. */
+static struct rdmux_ep *find_taken(const struct accepting *accepting)
 {
-    struct rdmux_fabric *fabric = accepting->cq->fabric;
-    struct rdmux_ep *ep;
-    enum rdmux_status status = make_endpoint(fabric, accepting->cq, accepting->attr,
-                                             rdmux_listener_paths(accepting->listener), 0, &ep);
-    if (status != RDMUX_OK) {
-        rdmux_log(fabric, RDMUX_LOG_ERROR, "listener: a connection is dropped: %s",
-                  rdmux_last_error());
-        close(arrival->socket);
-        rdmux_release(fabric, arrival->received);
-        return;
-    }
-    rdmux_listener_get(accepting->listener);
-    ep->listener = accepting->listener;
-    rdmux_list_append(&accepting->cq->accepting, &ep->accept_link);
-    if (rdmux_ep_start_accept(ep, arrival) != RDMUX_OK) {
-        rdmux_log(fabric, RDMUX_LOG_ERROR, "listener: a connection is dropped: %s",
-                  rdmux_last_error());
-        rdmux_ep_dismantle(ep);
-    }
-}
-
-static struct rdmux_ep *find_proved(const struct accepting *accepting)
-{
+    struct rdmux_ep *any = NULL;
     for (struct rdmux_list *at = accepting->cq->accepting.next; at != &accepting->cq->accepting;
          at = at->next) {
         struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, accept_link);
-        if (ep->listener == accepting->listener && ep->proved) {
-            return ep;
+        if (ep->listener == accepting->listener) {
+            any = ep;
+            if (ep->proved) {
+                break;
+            }
         }
     }
-    return NULL;
+    return any;
 }
 
-static bool one_is_proved(void *user)
+/* Takes a connection if there is one for this call; false: not now. The endpoint is made first, so
+ * that a connection stays with the listener if there is no room for it here. */
+static bool take_arrival(struct accepting *accepting, bool *has_none)
+{
+    struct rdmux_listener *listener = accepting->listener;
+    struct rdmux_arrival arrival;
+    struct rdmux_ep *ep;
+    if (!rdmux_listener_offers(listener, &accepting->wait, *has_none)) {
+        return false;
+    }
+    enum rdmux_status status = make_endpoint(accepting->cq->fabric, accepting->cq, accepting->attr,
+                                             rdmux_listener_paths(listener), 0, &ep);
+    if (status != RDMUX_OK) {
+        accepting->status = *has_none ? status : RDMUX_OK; /* one under way may still be proved */
+        return false;
+    }
+    status = rdmux_listener_take_any(listener, &accepting->wait, &arrival);
+    if (status == RDMUX_AGAIN) {
+        rdmux_ep_dismantle(ep); /* another call was faster */
+        return false;
+    }
+    if (status == RDMUX_OK) {
+        rdmux_listener_get(listener);
+        ep->listener = listener;
+        rdmux_list_append(&accepting->cq->accepting, &ep->accept_link);
+        status = rdmux_ep_start_accept(ep, &arrival);
+    }
+    if (status != RDMUX_OK) {
+        rdmux_log(accepting->cq->fabric, RDMUX_LOG_ERROR, "listener: a connection is dropped: %s",
+                  rdmux_last_error());
+        rdmux_ep_dismantle(ep);
+        return true;
+    }
+    *has_none = false;
+    return true;
+}
+
+/* Takes what there is for this call. One that can return an endpoint takes nothing: what it does
+ * not need is for others. */
+static bool accept_is_over(void *user)
 {
     struct accepting *accepting = user;
-    struct rdmux_arrival arrival;
-    while (rdmux_listener_take(accepting->listener, 0, &arrival) == RDMUX_OK) {
-        take_arrival(accepting, &arrival);
+    struct rdmux_ep *taken = find_taken(accepting);
+    if (taken != NULL && taken->proved) {
+        accepting->proved = taken;
+        return true;
     }
-    accepting->proved = find_proved(accepting);
-    return accepting->proved != NULL;
+    bool has_none = taken == NULL;
+    while (take_arrival(accepting, &has_none)) {
+    }
+    return accepting->status != RDMUX_OK;
 }
 
 static enum rdmux_status accept_any(struct accepting *accepting, int timeout_ms,
                                     struct rdmux_ep **out)
 {
-    rdmux_listener_wait(accepting->listener, accepting->cq, true);
-    enum rdmux_status status = rdmux_cq_wait_until(accepting->cq, one_is_proved, accepting,
+    accepting->wait.cq = accepting->cq;
+    accepting->wait.has_none = find_taken(accepting) == NULL;
+    rdmux_listener_wait_begin(accepting->listener, &accepting->wait);
+    enum rdmux_status status = rdmux_cq_wait_until(accepting->cq, accept_is_over, accepting,
                                                    timeout_ms);
-    rdmux_listener_wait(accepting->listener, accepting->cq, false);
+    rdmux_listener_wait_end(accepting->listener, &accepting->wait);
     if (status != RDMUX_OK) {
         if (status == RDMUX_TIMED_OUT) {
             return timeout_ms == 0
@@ -344,6 +441,9 @@ static enum rdmux_status accept_any(struct accepting *accepting, int timeout_ms,
         return status;
     }
     struct rdmux_ep *ep = accepting->proved;
+    if (ep == NULL) {
+        return accepting->status;
+    }
     rdmux_list_remove(&ep->accept_link);
     ep->proved = false;
     ep->listener = NULL;
@@ -357,21 +457,17 @@ static enum rdmux_status accept_one(struct accepting *accepting, int timeout_ms,
                                     struct rdmux_ep **out)
 {
     struct rdmux_arrival arrival;
-    enum rdmux_status status = rdmux_listener_take(accepting->listener, accepting->attr->peer,
-                                                   &arrival);
-    if (status != RDMUX_OK) {
-        return status;
-    }
-    struct rdmux_fabric *fabric = accepting->cq->fabric;
     struct rdmux_ep *ep;
-    status = make_endpoint(fabric, accepting->cq, accepting->attr,
-                           rdmux_listener_paths(accepting->listener), timeout_ms, &ep);
+    enum rdmux_status status = make_endpoint(accepting->cq->fabric, accepting->cq, accepting->attr,
+                                             rdmux_listener_paths(accepting->listener), timeout_ms,
+                                             &ep);
     if (status != RDMUX_OK) {
-        close(arrival.socket);
-        rdmux_release(fabric, arrival.received);
         return status;
     }
-    status = rdmux_ep_start_accept(ep, &arrival);
+    status = rdmux_listener_take(accepting->listener, accepting->attr->peer, &arrival);
+    if (status == RDMUX_OK) {
+        status = rdmux_ep_start_accept(ep, &arrival);
+    }
     if (status != RDMUX_OK) {
         rdmux_ep_dismantle(ep);
         return status;
@@ -383,14 +479,14 @@ enum rdmux_status rdmux_accept(struct rdmux_listener *listener, struct rdmux_cq 
                                const struct rdmux_ep_attr *attr, int timeout_ms,
                                struct rdmux_ep **out)
 {
-    if (listener == NULL) {
-        return rdmux_fail(RDMUX_INVALID, "rdmux_accept: listener is NULL");
+    struct rdmux_ep_attr all = RDMUX_EP_ATTR_INIT;
+    enum rdmux_status status = check_out("rdmux_accept", out);
+    if (status == RDMUX_OK && listener == NULL) {
+        status = rdmux_fail(RDMUX_INVALID, "rdmux_accept: listener is NULL");
     }
-    enum rdmux_status status = check_call("rdmux_accept", rdmux_listener_fabric(listener), cq,
-                                          timeout_ms, out);
-    struct rdmux_ep_attr all;
     if (status == RDMUX_OK) {
-        status = rdmux_ep_attr_check(attr, cq->fabric, cq, &all);
+        status = check_call("rdmux_accept", rdmux_listener_fabric(listener), cq, attr, timeout_ms,
+                            &all);
     }
     if (status != RDMUX_OK) {
         return status;
@@ -406,23 +502,26 @@ enum rdmux_status rdmux_accept(struct rdmux_listener *listener, struct rdmux_cq 
     return status;
 }
 
-/* ------------------------------------------------------------------------------------------------- explain */
+/* -------------------------------------------------------------------------------------- explain */
 
 /* A conversation of its own, on the caller's thread. */
 struct explaining {
     struct rdmux_fabric *fabric;
+    const char *address;
     int socket;
     uint64_t until_ns; /* UINT64_MAX = never */
     uint8_t *bytes;    /* room for the largest frame */
 };
 
-static enum rdmux_status wait_for(struct explaining *explaining, short events)
+/* Until poll(2) finds events on fd. late: what has not happened when the time is over. */
+static enum rdmux_status wait_for(const struct explaining *explaining, int fd, short events,
+                                  const char *late)
 {
     for (;;) {
         uint64_t now = rdmux_now(explaining->fabric);
         if (now >= explaining->until_ns) {
-            return rdmux_fail(RDMUX_TIMED_OUT,
-                              "rdmux_explain: the listener did not answer in time");
+            return rdmux_fail(RDMUX_TIMED_OUT, "rdmux_explain: %s: %s in time", explaining->address,
+                              late);
         }
         uint64_t ms = explaining->until_ns == UINT64_MAX
                           ? 1000
@@ -431,16 +530,109 @@ static enum rdmux_status wait_for(struct explaining *explaining, short events)
             rdmux_service_step(explaining->fabric, 0); /* the listener may be our own */
             ms = ms > 5 ? 5 : ms;
         }
-        struct pollfd fd = { .fd = explaining->socket, .events = events };
-        if (poll(&fd, 1, ms > INT_MAX ? INT_MAX : (int)ms) > 0) {
+        struct pollfd look = { .fd = fd, .events = events };
+        if (poll(&look, 1, ms > INT_MAX ? INT_MAX : (int)ms) > 0) {
             return RDMUX_OK;
         }
     }
 }
 
-static enum rdmux_status dial(struct explaining *explaining, const char *address,
-                              struct sockaddr_storage *peer, socklen_t *peer_length)
+static enum rdmux_status wait_for_peer(const struct explaining *explaining, short events)
 {
+    return wait_for(explaining, explaining->socket, events, "the listener did not answer");
+}
+
+/* A name on its way through the worker. A caller whose time is over does not wait for it: the last
+ * of both frees it. */
+struct lookup {
+    struct rdmux_job job;
+    struct rdmux_fabric *fabric;
+    struct rdmux_address_text text;
+    struct addrinfo *addresses;
+    enum rdmux_status status;
+    char error[RDMUX_TEXT_MAX];
+    int done_fd; /* eventfd: the worker has been here */
+    _Atomic uint32_t refs;
+};
+
+static void put_lookup(struct lookup *lookup)
+{
+    if (atomic_fetch_sub(&lookup->refs, 1) != 1) {
+        return;
+    }
+    if (lookup->addresses != NULL) {
+        freeaddrinfo(lookup->addresses);
+    }
+    if (lookup->done_fd >= 0) {
+        close(lookup->done_fd);
+    }
+    rdmux_release(lookup->fabric, lookup);
+}
+
+static void look_up(struct rdmux_job *job)
+{
+    struct lookup *lookup = RDMUX_CONTAINER(job, struct lookup, job);
+    lookup->status = rdmux_address_resolve(&lookup->text, false, false, &lookup->addresses);
+    if (lookup->status != RDMUX_OK) {
+        snprintf(lookup->error, sizeof(lookup->error), "%s", rdmux_last_error());
+    }
+    uint64_t one = 1;
+    ssize_t written = write(lookup->done_fd, &one, sizeof(one));
+    (void)written; /* the counter is 0: there is room */
+    put_lookup(lookup);
+}
+
+static enum rdmux_status take_addresses(struct lookup *lookup, struct addrinfo **out)
+{
+    uint64_t count;
+    ssize_t taken = read(lookup->done_fd, &count, sizeof(count)); /* behind the worker's write */
+    (void)taken;
+    if (lookup->status != RDMUX_OK) {
+        return rdmux_fail(lookup->status, "%s", lookup->error);
+    }
+    *out = lookup->addresses;
+    lookup->addresses = NULL;
+    return RDMUX_OK;
+}
+
+/* What may block for longer than there is time is the worker's. */
+static enum rdmux_status resolve(const struct explaining *explaining,
+                                 const struct rdmux_address_text *text, struct addrinfo **out)
+{
+    enum rdmux_status status = rdmux_address_resolve(text, false, true, out);
+    if (status != RDMUX_AGAIN) {
+        return status;
+    }
+    struct lookup *lookup = rdmux_allocate(explaining->fabric, sizeof(*lookup));
+    if (lookup == NULL) {
+        return rdmux_fail(RDMUX_NO_MEMORY, "rdmux_explain: out of memory");
+    }
+    lookup->job.work = look_up;
+    lookup->fabric = explaining->fabric;
+    lookup->text = *text;
+    atomic_store(&lookup->refs, 1);
+    lookup->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (lookup->done_fd < 0) {
+        status = rdmux_fail(
+            RDMUX_NO_MEMORY,
+            "rdmux_explain: no descriptor to be had (errno %d); raise the limit with ulimit -n",
+            errno);
+    } else {
+        atomic_store(&lookup->refs, 2);
+        rdmux_worker_run(explaining->fabric, &lookup->job);
+        status = wait_for(explaining, lookup->done_fd, POLLIN, "the name was not resolved");
+    }
+    if (status == RDMUX_OK) {
+        status = take_addresses(lookup, out);
+    }
+    put_lookup(lookup);
+    return status;
+}
+
+static enum rdmux_status dial(struct explaining *explaining, struct sockaddr_storage *peer,
+                              socklen_t *peer_length)
+{
+    const char *address = explaining->address;
     struct rdmux_address_text text;
     struct addrinfo *addresses = NULL;
     enum rdmux_status status = rdmux_address_split(address, &text);
@@ -449,7 +641,7 @@ static enum rdmux_status dial(struct explaining *explaining, const char *address
                             address);
     }
     if (status == RDMUX_OK) {
-        status = rdmux_address_resolve(&text, false, false, &addresses);
+        status = resolve(explaining, &text, &addresses);
     }
     if (status != RDMUX_OK) {
         return status;
@@ -464,7 +656,7 @@ static enum rdmux_status dial(struct explaining *explaining, const char *address
         }
         error = connect(explaining->socket, at->ai_addr, at->ai_addrlen) == 0 ? 0 : errno;
         if (error == EINPROGRESS) {
-            status = wait_for(explaining, POLLOUT);
+            status = wait_for_peer(explaining, POLLOUT);
             socklen_t length = sizeof(error);
             if (status != RDMUX_OK ||
                 getsockopt(explaining->socket, SOL_SOCKET, SO_ERROR, &error, &length) != 0) {
@@ -484,10 +676,13 @@ static enum rdmux_status dial(struct explaining *explaining, const char *address
     if (status == RDMUX_OK && explaining->socket >= 0) {
         return RDMUX_OK;
     }
-    return rdmux_fail(error == ETIMEDOUT      ? RDMUX_TIMED_OUT
+    bool full = error == EMFILE || error == ENFILE;
+    return rdmux_fail(full                    ? RDMUX_NO_MEMORY
+                      : error == ETIMEDOUT    ? RDMUX_TIMED_OUT
                       : error == ECONNREFUSED ? RDMUX_REFUSED
                                               : RDMUX_IO,
-                      "%s: %s; is a server listening there?", address, strerror(error));
+                      "rdmux_explain: %s: %s; %s", address, strerror(error),
+                      full ? "raise the limit with ulimit -n" : "is a server listening there?");
 }
 
 static enum rdmux_status send_all(struct explaining *explaining, const uint8_t *bytes, size_t size)
@@ -498,7 +693,7 @@ static enum rdmux_status send_all(struct explaining *explaining, const uint8_t *
             bytes += sent;
             size -= (size_t)sent;
         } else if (errno == EAGAIN) {
-            enum rdmux_status status = wait_for(explaining, POLLOUT);
+            enum rdmux_status status = wait_for_peer(explaining, POLLOUT);
             if (status != RDMUX_OK) {
                 return status;
             }
@@ -532,7 +727,7 @@ static enum rdmux_status receive_frame(struct explaining *explaining, bool first
         } else if (got == 0) {
             return rdmux_fail(RDMUX_PEER_GONE, "rdmux_explain: the listener closed the connection");
         } else if (errno == EAGAIN) {
-            enum rdmux_status status = wait_for(explaining, POLLIN);
+            enum rdmux_status status = wait_for_peer(explaining, POLLIN);
             if (status != RDMUX_OK) {
                 return status;
             }
@@ -613,16 +808,16 @@ static enum rdmux_status make_explanation(enum rdmux_status status,
     return status;
 }
 
-static enum rdmux_status explain(struct rdmux_fabric *fabric, const char *address,
-                                 const struct rdmux_ep_attr *attr, struct explaining *explaining,
+static enum rdmux_status explain(const struct rdmux_ep_attr *attr, struct explaining *explaining,
                                  struct rdmux_offer *offer, void *memory,
                                  struct rdmux_explanation **out)
 {
+    struct rdmux_fabric *fabric = explaining->fabric;
     struct sockaddr_storage peer;
     socklen_t peer_length = 0;
     enum rdmux_status status = rdmux_offer_fill(fabric, attr, NULL, offer);
     if (status == RDMUX_OK) {
-        status = dial(explaining, address, &peer, &peer_length);
+        status = dial(explaining, &peer, &peer_length);
     }
     if (status != RDMUX_OK) {
         return status;
@@ -655,11 +850,11 @@ enum rdmux_status rdmux_explain(struct rdmux_fabric *fabric, const char *address
     *out = NULL;
     if (fabric == NULL || *fabric->alive == 0 || timeout_ms < -1 || timeout_ms == 0) {
         return rdmux_fail(RDMUX_INVALID, "rdmux_explain: %s",
-                          fabric == NULL ? "fabric is NULL"
+                          fabric == NULL        ? "fabric is NULL"
+                          : *fabric->alive == 0 ? "the fabric belongs to the parent process"
                           : timeout_ms == 0
                               ? "timeout_ms is 0; there would be nothing to return the outcome with"
-                          : timeout_ms < 0 ? "timeout_ms is below -1"
-                                           : "the fabric belongs to the parent process");
+                              : "timeout_ms is below -1");
     }
     struct rdmux_ep_attr all;
     struct rdmux_ep_attr given = RDMUX_EP_ATTR_INIT;
@@ -669,11 +864,15 @@ enum rdmux_status rdmux_explain(struct rdmux_fabric *fabric, const char *address
         given.srq = NULL;
     }
     enum rdmux_status status = rdmux_ep_attr_check(attr == NULL ? NULL : &given, fabric, NULL, &all);
+    if (status == RDMUX_OK) {
+        status = check_local(fabric, "rdmux_explain", all.local);
+    }
     if (status != RDMUX_OK) {
         return status;
     }
     struct explaining explaining = {
         .fabric = fabric,
+        .address = address,
         .socket = -1,
         .until_ns = timeout_ms < 0 ? UINT64_MAX : rdmux_now(fabric) + (uint64_t)timeout_ms * 1000000,
         .bytes = rdmux_allocate(fabric, RDMUX_FRAME_HEADER_SIZE + RDMUX_FRAME_PAYLOAD_MAX),
@@ -683,7 +882,7 @@ enum rdmux_status rdmux_explain(struct rdmux_fabric *fabric, const char *address
     if (explaining.bytes == NULL || offer == NULL || memory == NULL) {
         status = rdmux_fail(RDMUX_NO_MEMORY, "rdmux_explain: out of memory");
     } else {
-        status = explain(fabric, address, &all, &explaining, offer, memory, out);
+        status = explain(&all, &explaining, offer, memory, out);
     }
     if (explaining.socket >= 0) {
         close(explaining.socket);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The control channel of a connected endpoint: imports, revocation, liveness, faults, the orderly end. */
+/* The control channel of a connected endpoint: imports, revocation, liveness, faults, the orderly
+ * end. */
 #include "api/connection.h"
 
 #include "negotiation/control_channel.h"
@@ -68,8 +69,8 @@ void rdmux_ep_drain_path(struct rdmux_ep *ep)
     }
 }
 
-/* A path that is merely gone may be the end the peer is telling on the control channel at this moment (END, FAULT, ENDED), on
- * another socket: it gets a little time to be heard first. */
+/* A path that is merely gone may be the end the peer is telling on the control channel at this
+ * moment (END, FAULT, ENDED), on another socket: it gets a little time to be heard first. */
 void rdmux_ep_path_fault(struct rdmux_ep *ep)
 {
     if (ep->fault == RDMUX_PEER_GONE && ep->channel != NULL &&
@@ -87,7 +88,7 @@ void rdmux_ep_path_fault(struct rdmux_ep *ep)
     rdmux_ep_fail(ep, (enum rdmux_status)ep->fault, "%s", ep->fault_text);
 }
 
-/* ------------------------------------------------------------------------------------------------- messages */
+/* ------------------------------------------------------------------------------------- messages */
 
 static void answer_import(struct rdmux_ep *ep, const struct rdmux_message *question)
 {
@@ -223,7 +224,7 @@ void rdmux_ep_deliver_revoke(struct rdmux_cq *cq, struct rdmux_mail *mail)
     rdmux_release(cq->fabric, revoke);
 }
 
-/* ------------------------------------------------------------------------------------------------- shutdown */
+/* ------------------------------------------------------------------------------------- shutdown */
 
 static void post_flush(struct rdmux_ep *ep)
 {
@@ -255,6 +256,9 @@ void rdmux_ep_control_step(struct rdmux_ep *ep)
         }
         rdmux_release(ep->fabric, entry);
     }
+    if (ep->srq_news) {
+        rdmux_srq_tell(ep);
+    }
     bool more = rdmux_remotes_step(ep);
     if (ep->phase == RDMUX_PHASE_READY && ep->channel != NULL &&
         rdmux_channel_is_attached(ep->channel)) {
@@ -275,7 +279,7 @@ void rdmux_ep_control_step(struct rdmux_ep *ep)
         }
         more = true;
     }
-    ep->control_work = more;
+    ep->control_work = more || ep->srq_news;
 }
 
 static bool has_ended(void *user)
@@ -359,7 +363,7 @@ enum rdmux_status rdmux_ep_shutdown(struct rdmux_ep *ep, int timeout_ms)
     return status;
 }
 
-/* ------------------------------------------------------------------------------------------------- liveness */
+/* ------------------------------------------------------------------------------------- liveness */
 
 static uint64_t period_ns(const struct rdmux_ep *ep)
 {
@@ -378,12 +382,20 @@ void rdmux_ep_start_liveness(struct rdmux_ep *ep)
     rdmux_cq_timer(ep->cq, ep->heartbeat_ns);
 }
 
+uint64_t rdmux_ep_silent_ns(const struct rdmux_ep *ep)
+{
+    if (ep->info.liveness_ms == RDMUX_NEVER || ep->peer == NULL) {
+        return UINT64_MAX;
+    }
+    uint64_t heard = atomic_load(&ep->peer->heard_ns);
+    heard = heard > ep->connected_ns ? heard : ep->connected_ns;
+    return heard + (uint64_t)ep->info.liveness_ms * 1000000;
+}
+
 static void beat(struct rdmux_ep *ep, uint64_t now_ns)
 {
     uint64_t period = period_ns(ep);
-    uint64_t heard = atomic_load(&ep->peer->heard_ns);
-    heard = heard > ep->connected_ns ? heard : ep->connected_ns;
-    if (now_ns > heard && now_ns - heard >= (uint64_t)ep->info.liveness_ms * 1000000) {
+    if (now_ns >= rdmux_ep_silent_ns(ep)) {
         rdmux_ep_drain_path(ep);
         rdmux_ep_fail(ep, RDMUX_PEER_GONE, "the peer was silent for %u ms, its liveness time",
                       ep->info.liveness_ms);

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The core's objects, shared by the files of api/ and providers/. docs/ARCHITECTURE.md tells who calls whom.
+ * The core's objects, shared by the files of api/ and providers/. docs/ARCHITECTURE.md tells who
+ * calls whom.
  *
  * Who may touch what:
- *   cq domain      rdmux_cq, its endpoints, SRQs, remotes, provider cqs and provider endpoints: the cq's owner alone, between
- *                  rdmux_cq_enter() and rdmux_cq_leave() (an application's call) or while the service thread holds the claim.
- *   fabric->lock   Lists of cqs, listeners, regions, domains; a listener's connections; a region's importers. Leaf lock but for
- *                  cq->mail_lock. Never taken on the data path, never held while a provider's operation runs, except
- *                  domain_open and mr_register of domains (fabric->setup_lock, taken before fabric->lock).
+ *   cq domain      rdmux_cq, its endpoints, SRQs, remotes, provider cqs and provider endpoints: the
+ *                  cq's owner alone, between rdmux_cq_enter() and rdmux_cq_leave() (an
+ *                  application's call) or while the service thread holds the claim.
+ *   fabric->lock   Lists of cqs, listeners, regions, domains; a listener's connections; a region's
+ *                  importers. Leaf lock but for cq->mail_lock. Never taken on the data path, never
+ *                  held while a provider's operation runs, except domain_open and mr_register of
+ *                  domains (fabric->setup_lock, taken before fabric->lock).
  *   atomics        As their comment says.
  */
 #ifndef RDMUX_API_CORE_H
@@ -79,11 +82,12 @@ static inline void rdmux_list_remove(struct rdmux_list *node)
 #define RDMUX_CONTAINER(pointer, type, member) \
     ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
 
-/* ------------------------------------------------------------------------------------------------- errors, log (status.c) */
+/* ----------------------------------------------------------------------- errors, log (status.c) */
 
 /* Sets this thread's error text and returns status. */
 enum rdmux_status rdmux_fail(enum rdmux_status status, const char *format, ...) RDMUX_PRINTF(2, 3);
-/* The same for RDMUX_AGAIN on the data path, where it is no failure and must cost nothing: text is kept by reference. */
+/* The same for RDMUX_AGAIN on the data path, where it is no failure and must cost nothing: text is
+ * kept by reference. */
 enum rdmux_status rdmux_again(const char *text);
 /* Empties it, so that a provider that sets none leaves no stale text. */
 void rdmux_error_clear(void);
@@ -92,13 +96,14 @@ void rdmux_log(struct rdmux_fabric *fabric, enum rdmux_log_level level, const ch
 /* Keeps an explanation for rdmux_last_explanation(); takes ownership; NULL forgets. */
 void rdmux_set_last_explanation(struct rdmux_explanation *explanation);
 
-/* ------------------------------------------------------------------------------------------------- fabric (fabric.c, registry) */
+/* ------------------------------------------------------------------ fabric (fabric.c, registry) */
 
 /* One provider as the registry sees it. */
 struct rdmux_provider_entry {
-    const struct rdmux_provider_ops *ops; /* NULL: named but absent, or a plug-in that was refused */
-    char name[RDMUX_NAME_MAX];            /* of the provider, or the plug-in's file name */
-    uint32_t reason;                      /* of an absent one: NO_LIBRARY, BAD_PLUGIN */
+    /* NULL: named but absent, or a plug-in that was refused. */
+    const struct rdmux_provider_ops *ops;
+    char name[RDMUX_NAME_MAX]; /* of the provider, or the plug-in's file name */
+    uint32_t reason;           /* of an absent one: NO_LIBRARY, BAD_PLUGIN */
     char text[RDMUX_TEXT_MAX];
     char hint[RDMUX_TEXT_MAX];
 };
@@ -114,7 +119,8 @@ struct rdmux_watch {
     void (*ready)(struct rdmux_fabric *fabric, struct rdmux_watch *watch);
 };
 
-/* A domain in use: a device of a provider, with the path it was opened for. Never closed before the fabric. */
+/* A domain in use: a device of a provider, with the path it was opened for. Never closed before the
+ * fabric. */
 struct rdmux_domain_slot {
     const struct rdmux_provider_ops *ops;
     struct rdmux_local_path path;
@@ -123,7 +129,8 @@ struct rdmux_domain_slot {
     _Atomic bool gone;         /* the device */
 };
 
-/* A process at the other end: endpoints between the same two share one heartbeat. fabric->lock guards list and refs. */
+/* A process at the other end: endpoints between the same two share one heartbeat. fabric->lock
+ * guards list and refs. */
 struct rdmux_peer_process {
     struct rdmux_list link;
     uint8_t id[RDMUX_PROCESS_ID_SIZE];
@@ -152,7 +159,8 @@ struct rdmux_fabric {
     uint8_t process[RDMUX_PROCESS_ID_SIZE];
     struct rdmux_registry registry;
 
-    pthread_mutex_t setup_lock; /* domains and the registrations of regions with them; before lock */
+    /* Domains and the registrations of regions with them; before lock. */
+    pthread_mutex_t setup_lock;
     struct rdmux_domain_slot domains[RDMUX_FABRIC_DOMAINS_MAX]; /* setup_lock */
     size_t domain_count;
 
@@ -178,17 +186,24 @@ static inline uint64_t rdmux_now(const struct rdmux_fabric *fabric)
 }
 /* Zeroed, aligned to 64 bytes. */
 void *rdmux_allocate(struct rdmux_fabric *fabric, size_t size);
+/* The same for what an idle object may never touch: only touched pages become resident. */
+void *rdmux_allocate_sparse(struct rdmux_fabric *fabric, size_t size);
 void rdmux_release(struct rdmux_fabric *fabric, void *memory);
 enum rdmux_status rdmux_random(struct rdmux_fabric *fabric, void *out, size_t size);
 /* Makes every running thread of the process pass a full barrier. Only where fabric->membarrier. */
 void rdmux_membarrier(void);
 
-/* The domain for a path, opened when first asked for (and then all living regions registered with it). */
+/* The domain for a path, opened when first asked for (and then all living regions registered with
+ * it). */
 enum rdmux_status rdmux_fabric_domain(struct rdmux_fabric *fabric,
                                       const struct rdmux_provider_ops *ops,
                                       const struct rdmux_local_path *path,
                                       struct rdmux_provider_domain **out);
-/* RDMUX_INVALID: no filter, or one that names a provider nobody knows. source names it in the text. */
+/* The same without opening: false if it is not open, or somebody is opening one just now. Never waits. */
+bool rdmux_fabric_domain_is_open(struct rdmux_fabric *fabric, const struct rdmux_provider_ops *ops,
+                                 const struct rdmux_local_path *path);
+/* RDMUX_INVALID: no filter, or one that names a provider nobody knows. source names it in the
+ * text. */
 enum rdmux_status rdmux_fabric_check_filter(struct rdmux_fabric *fabric, const char *source,
                                             const char *filter);
 /* A provider by name, NULL if absent. */
@@ -200,11 +215,12 @@ struct rdmux_peer_process *rdmux_peer_get(struct rdmux_fabric *fabric,
                                           const uint8_t id[RDMUX_PROCESS_ID_SIZE]);
 /* What this fabric says of itself. */
 void rdmux_hello_fill(struct rdmux_fabric *fabric, struct rdmux_hello *hello);
-/* An offer with the fabric's paths and filter, this second filter, and every wish at its default. */
+/* An offer with the fabric's paths and filter, this second filter, and every wish at its
+ * default. */
 void rdmux_offer_defaults(struct rdmux_fabric *fabric, const char *paths, struct rdmux_offer *offer);
 void rdmux_peer_put(struct rdmux_fabric *fabric, struct rdmux_peer_process *peer);
 
-/* ------------------------------------------------------------------------------------------------- regions (mr.c, target.c) */
+/* --------------------------------------------------------------------- regions (mr.c, target.c) */
 
 /* An endpoint that imported a region. fabric->lock. */
 struct rdmux_importer {
@@ -242,8 +258,8 @@ struct rdmux_mr {
     uint32_t importing;      /* rdmux_mr_import() without its import_done */
     pthread_cond_t changed;  /* of the fields above, with fabric->lock; CLOCK_MONOTONIC */
     struct rdmux_mr *bucket_next;
-    _Atomic size_t
-        registration_count; /* setup_lock for writing; only grows while an endpoint may look */
+    /* setup_lock for writing; only grows while an endpoint may look. */
+    _Atomic size_t registration_count;
     struct rdmux_registration registrations[RDMUX_FABRIC_DOMAINS_MAX];
 };
 
@@ -264,8 +280,9 @@ enum rdmux_status rdmux_mr_register_all(struct rdmux_fabric *fabric,
                                         struct rdmux_provider_domain *domain);
 /* Takes the domains' registrations away from all regions; called when the fabric closes. */
 void rdmux_mr_domain_gone(struct rdmux_fabric *fabric, struct rdmux_provider_domain *domain);
-/* Finds the region of a token that was exported here and not revoked, notes the importer (once per endpoint), and returns it with
- * its describing registration; the region cannot be deregistered while rdmux_mr_import_done() has not been called. */
+/* Finds the region of a token that was exported here and not revoked, notes the importer (once per
+ * endpoint), and returns it with its describing registration; the region cannot be deregistered
+ * while rdmux_mr_import_done() has not been called. */
 enum rdmux_status rdmux_mr_import(struct rdmux_fabric *fabric, const struct rdmux_token *token,
                                   struct rdmux_cq *cq, uint64_t ep_id,
                                   struct rdmux_provider_domain *domain, struct rdmux_mr **out,
@@ -284,10 +301,11 @@ enum rdmux_status rdmux_region_table_create(struct rdmux_fabric *fabric);
 void rdmux_region_table_destroy(struct rdmux_fabric *fabric);
 /* Gives mr an index and a fresh random key; fabric->lock is held. */
 enum rdmux_status rdmux_region_table_add(struct rdmux_fabric *fabric, struct rdmux_mr *mr);
-/* Takes the entry away and waits until no cq's owner is inside the region (hazard, below). Not on the data path, no lock held. */
+/* Takes the entry away and waits until no cq's owner is inside the region (hazard, below). Not on
+ * the data path, no lock held. */
 void rdmux_region_table_remove(struct rdmux_fabric *fabric, struct rdmux_mr *mr);
 
-/* ------------------------------------------------------------------------------------------------- mail */
+/* ----------------------------------------------------------------------------------------- mail */
 
 /* Something another thread wants a cq's owner to do. */
 struct rdmux_mail {
@@ -295,7 +313,8 @@ struct rdmux_mail {
     void (*deliver)(struct rdmux_cq *cq, struct rdmux_mail *mail); /* frees the mail */
 };
 
-/* A revocation to be told to an endpoint. Allocated by mr.c, delivered by rdmux_ep_deliver_revoke (control.c). */
+/* A revocation to be told to an endpoint. Allocated by mr.c, delivered by rdmux_ep_deliver_revoke
+ * (control.c). */
 struct rdmux_revoke_mail {
     struct rdmux_mail mail;
     uint64_t ep_id;
@@ -311,12 +330,13 @@ void rdmux_cq_job_ends(struct rdmux_cq *cq);
 /* Any thread; takes ownership; fabric->lock may be held. */
 void rdmux_cq_mail(struct rdmux_cq *cq, struct rdmux_mail *mail);
 
-/* ------------------------------------------------------------------------------------------------- cq (cq.c) */
+/* ------------------------------------------------------------------------------------ cq (cq.c) */
 
 /* rdmux_cq.signal: why a call must take the slow way in. */
 enum {
     RDMUX_SIGNAL_CLAIM = 1 << 0, /* the service thread owns the cq for a slice */
-    RDMUX_SIGNAL_DORMANT = 1 << 1, /* the service thread sleeps and wants to hear that the application is back */
+    /* The service thread sleeps and wants to hear that the application is back. */
+    RDMUX_SIGNAL_DORMANT = 1 << 1,
     RDMUX_SIGNAL_ATTEND = 1 << 2, /* mail, control channel or timers are waiting */
 };
 
@@ -337,8 +357,8 @@ struct rdmux_cq {
     const uint32_t *alive;
     _Atomic uint32_t signal;
     _Atomic uint32_t inside; /* 1: an application's call is in the cq */
-    _Atomic uint64_t
-        calls;      /* counts them, so that the service thread sees the application come and go */
+    /* Counts them, so that the service thread sees the application come and go. */
+    _Atomic uint64_t calls;
     uint32_t fence; /* 1: no membarrier: enter by an atomic exchange */
     uint32_t domain_count;
     struct rdmux_list pending;  /* endpoints that have something to return */
@@ -348,12 +368,11 @@ struct rdmux_cq {
     struct rdmux_fabric *fabric;
     struct rdmux_list link; /* fabric->cqs */
     struct rdmux_list eps;
-    struct rdmux_list
-        closed; /* endpoints whose handle the application has until its next poll or wait */
-    struct rdmux_list
-        dropped; /* closed endpoints of which nobody has a handle: freed at the next progress */
-    struct rdmux_list accepting;   /* endpoints of rdmux_accept not yet returned */
-    struct rdmux_list waiter_link; /* of a listener, during rdmux_accept(); fabric->lock */
+    /* Endpoints whose handle the application has until its next poll or wait. */
+    struct rdmux_list closed;
+    /* Closed endpoints of which nobody has a handle: freed at the next progress. */
+    struct rdmux_list dropped;
+    struct rdmux_list accepting; /* endpoints of rdmux_accept not yet returned */
     uint64_t id;
     size_t ep_count;
     size_t srq_count;
@@ -364,7 +383,8 @@ struct rdmux_cq {
     int fd;         /* epoll: the three below. The application's */
     int work_fd;    /* epoll: the providers' descriptors */
     int control_fd; /* epoll: the control channels */
-    int wake_fd; /* eventfd: mail, and things the service thread found while the application was away */
+    /* eventfd: mail, and things the service thread found while the application was away. */
+    int wake_fd;
     _Atomic uint32_t armed; /* enum rdmux_arming */
     struct rdmux_list busy; /* endpoints in set-up or ending: stepped at every round */
 
@@ -373,10 +393,11 @@ struct rdmux_cq {
     uint32_t jobs;           /* on their way through the worker; mail_lock */
     pthread_cond_t jobs_ended;
 
-    pthread_mutex_t claim_lock; /* held by the service thread during a slice; a caller waits on it */
+    /* Held by the service thread during a slice; a caller waits on it. */
+    pthread_mutex_t claim_lock;
     _Atomic uint64_t deadline_ns; /* earliest timer of the cq's endpoints, UINT64_MAX = none */
-    _Atomic uint32_t
-        sleeping;    /* 1: the application sleeps in a call; it looks for DORMANT when it wakes */
+    /* 1: the application sleeps in a call; it looks for DORMANT when it wakes. */
+    _Atomic uint32_t sleeping;
     bool in_slice;   /* the owner is the service thread */
     uint64_t slices; /* of the service thread */
 
@@ -435,10 +456,11 @@ bool rdmux_cq_claim(struct rdmux_cq *cq);
 void rdmux_cq_release_claim(struct rdmux_cq *cq);
 /* Owner: mail, control channels, timers. */
 void rdmux_cq_attend(struct rdmux_cq *cq);
-/* Owner: one bounded round of progress: doorbells, providers, attended things. Returns whether anything was done. */
+/* Owner: one bounded round of progress: doorbells, providers, attended things. Returns whether
+ * anything was done. */
 bool rdmux_cq_progress(struct rdmux_cq *cq);
-/* Owner: lets endpoints go on although nobody takes entries: resumes, held requests, faults. Returns whether to do so again
- * at once. */
+/* Owner: lets endpoints go on although nobody takes entries: resumes, held requests, faults.
+ * Returns whether to do so again at once. */
 bool rdmux_cq_move(struct rdmux_cq *cq);
 /* Owner: puts the providers to sleep; true: something is there already. */
 bool rdmux_cq_arm_providers(struct rdmux_cq *cq);
@@ -446,8 +468,8 @@ bool rdmux_cq_arm_providers(struct rdmux_cq *cq);
 void rdmux_cq_pend(struct rdmux_cq *cq, struct rdmux_ep *ep);
 /* Owner: a timer is due no later than this. */
 void rdmux_cq_timer(struct rdmux_cq *cq, uint64_t deadline_ns);
-/* Owner, inside a call: progresses the cq and sleeps until done(user) or the time is over. RDMUX_OK or RDMUX_TIMED_OUT.
- * timeout_ms as in rdmux.h. */
+/* Owner, inside a call: progresses the cq and sleeps until done(user) or the time is over. RDMUX_OK
+ * or RDMUX_TIMED_OUT. timeout_ms as in rdmux.h. */
 enum rdmux_status rdmux_cq_wait_until(struct rdmux_cq *cq, bool (*done)(void *user), void *user,
                                       int timeout_ms);
 /* Owner: the provider cq on a domain, opened when first asked for. */
@@ -457,26 +479,28 @@ enum rdmux_status rdmux_cq_domain(struct rdmux_cq *cq, struct rdmux_provider_dom
 enum rdmux_status rdmux_cq_reserve(struct rdmux_cq *cq, uint64_t entries);
 void rdmux_cq_unreserve(struct rdmux_cq *cq, uint64_t entries);
 
-/* ------------------------------------------------------------------------------------------------- control channel */
+/* ------------------------------------------------------------------------------ control channel */
 
 /* negotiation/control_channel.h */
 struct rdmux_channel;
 
-/* ------------------------------------------------------------------------------------------------- endpoint */
+/* ------------------------------------------------------------------------------------- endpoint */
 
-/* A ring of request records with their scatter/gather lists. Counters only grow; index = counter & mask. */
+/* A ring of request records with their scatter/gather lists. Counters only grow; index = counter &
+ * mask. */
 struct rdmux_ring {
     struct rdmux_request *records;
     struct rdmux_provider_sge *sges; /* max_sge for each record */
-    uint8_t *
-        inline_data; /* max_inline for each record, for inline requests that have to wait; sends only */
+    /* max_inline for each record, for inline requests that have to wait; sends only. */
+    uint8_t *inline_data;
     uint32_t mask;
     uint32_t depth;
     uint32_t max_sge;
     uint32_t max_inline;
     uint64_t head;    /* posted */
     uint64_t offered; /* receives of a path that needs keys: given to the provider */
-    uint64_t next; /* send side: given to the provider. Receives: taken by the provider's matching */
+    /* Send side: given to the provider. Receives: taken by the provider's matching. */
+    uint64_t next;
     uint64_t tail; /* returned to the application */
 };
 
@@ -518,7 +542,8 @@ struct rdmux_ep {
     bool pending;    /* on cq->pending */
     bool want_writable;
     bool doorbell_held;
-    bool control_work; /* rdmux_ep_control_step() has something to look at after requests were done */
+    /* rdmux_ep_control_step() has something to look at after requests were done. */
+    bool control_work;
     bool receives_wait;        /* for keys: some of the ring are not with the provider yet */
     struct rdmux_keys *keys;   /* NULL: the path needs none */
     struct rdmux_split *split; /* NULL: no request is too long for the path */
@@ -533,6 +558,10 @@ struct rdmux_ep {
     struct rdmux_request *srq_done; /* receives of the SRQ done for this endpoint, oldest first */
     struct rdmux_request *srq_done_last;
     struct rdmux_request *srq_taken; /* receives of the SRQ that a message is filling */
+    uint32_t srq_reserved; /* of its posted ones: set aside for this endpoint by its provider */
+    uint32_t srq_offered;  /* by the core, as the endpoint waited for one */
+    struct rdmux_list srq_link; /* srq->waiting */
+    bool srq_news;              /* rdmux_srq_tell() is to be called */
     struct rdmux_list pending_link;
     struct rdmux_list busy_link; /* cq->busy */
     uint32_t fault;              /* status of rdmux_provider_failed(), handled at the next drain */
@@ -560,9 +589,9 @@ struct rdmux_ep {
     uint32_t status;       /* why it ended */
     uint32_t setup_status; /* how negotiation ended */
     char fault_text[RDMUX_TEXT_MAX];
-    uint64_t
-        fault_deadline_ns; /* the path is gone; until then the control channel may say why. 0 = not so */
-    bool announce;         /* an event tells the outcome of set-up */
+    /* The path is gone; until then the control channel may say why. 0 = not so. */
+    uint64_t fault_deadline_ns;
+    bool announce; /* an event tells the outcome of set-up */
     bool shutdown_asked;
     bool shutdown_sent;
     bool shutdown_quiet; /* a call waits for the end: no event */
@@ -589,6 +618,11 @@ struct rdmux_ep {
     size_t candidate_count;
 };
 
+/* Of the posted receives some are set aside: reserved by a provider, which has promised them to a
+ * peer, or offered by the core to an endpoint that found none. The others are whoever's comes first.
+ * Nobody waits while there is one of these. */
+struct rdmux_srq_device;
+
 struct rdmux_srq {
     struct rdmux_cq *cq;
     struct rdmux_ring ring;
@@ -596,10 +630,16 @@ struct rdmux_srq {
     struct rdmux_request *posted; /* oldest first */
     struct rdmux_request *posted_last;
     uint32_t posted_count;
-    uint32_t used; /* records posted, taken or not yet returned */
+    uint32_t set_aside;        /* of the posted ones; the sum of its endpoints' */
+    struct rdmux_list waiting; /* endpoints that found none, oldest first, by srq_link */
+    struct rdmux_mr **regions; /* of the pieces of each record, max_sge for each */
+    uint16_t *counts;          /* pieces of each record */
+    uint32_t used;             /* records posted, taken or not yet returned */
     size_t ep_count;
     uint64_t reserved;
     struct rdmux_provider_srq *provider[RDMUX_CQ_DOMAINS_MAX]; /* parallel to cq->domains */
+    uint32_t users[RDMUX_CQ_DOMAINS_MAX];                      /* endpoints and trials on them */
+    struct rdmux_srq_device *device; /* srq_device.h; NULL: the core matches messages with receives */
 };
 
 enum rdmux_remote_state {
@@ -642,11 +682,13 @@ void rdmux_ep_fail(struct rdmux_ep *ep, enum rdmux_status status, const char *fo
     RDMUX_PRINTF(3, 4);
 /* Owner: goes on with an endpoint in ENDING. */
 void rdmux_ep_end_step(struct rdmux_ep *ep);
-/* Owner: closes it; its memory goes at the next progress. Nobody may have its handle but rdmux_ep_close(). */
+/* Owner: closes it; its memory goes at the next progress. Nobody may have its handle but
+ * rdmux_ep_close(). */
 void rdmux_ep_dismantle(struct rdmux_ep *ep);
 /* Owner: frees a closed endpoint's memory. */
 void rdmux_ep_free(struct rdmux_ep *ep);
-/* Owner: moves what can move: resumes, held requests, done records; writes up to max entries. left: more could be returned. */
+/* Owner: moves what can move: resumes, held requests, done records; writes up to max entries. left:
+ * more could be returned. */
 size_t rdmux_ep_drain(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max, bool *left);
 /* True while an entry could be returned. */
 bool rdmux_ep_has_entries(const struct rdmux_ep *ep);
@@ -663,13 +705,30 @@ enum rdmux_status rdmux_ring_create(struct rdmux_fabric *fabric, struct rdmux_ri
 void rdmux_ring_destroy(struct rdmux_fabric *fabric, struct rdmux_ring *ring);
 
 /* srq.c */
-struct rdmux_request *rdmux_srq_take(struct rdmux_srq *srq);
-/* A record goes back to the free ones (returned to the application) or to the front of the posted (its endpoint closed). */
+/* Owner: a receive for the endpoint, now on ep->srq_taken; NULL: it waits for one. [data path] */
+struct rdmux_request *rdmux_srq_take(struct rdmux_ep *ep);
+/* Owner: receives that the endpoint could take now. */
+uint32_t rdmux_srq_available(const struct rdmux_ep *ep);
+/* Owner: tells the endpoint's provider what it was offered, or that others wait. */
+void rdmux_srq_tell(struct rdmux_ep *ep);
+/* Owner: the endpoint's path is gone: what was set aside for it is for others. */
+void rdmux_srq_leave(struct rdmux_ep *ep);
+/* A record goes back to the free ones (returned to the application) or to the front of the posted
+ * (its endpoint closed). */
 void rdmux_srq_put(struct rdmux_srq *srq, struct rdmux_request *request);
 void rdmux_srq_unput(struct rdmux_srq *srq, struct rdmux_request *request);
-/* The provider SRQ on the cq's domain, opened when first asked for; receives posted so far are given to it. */
+/* The provider SRQ on the cq's domain, opened when first asked for; receives posted so far are
+ * given to it. */
 enum rdmux_status rdmux_srq_domain(struct rdmux_srq *srq, struct rdmux_provider_cq *cq,
                                    struct rdmux_provider_srq **out);
+/* An endpoint uses the provider SRQ that rdmux_srq_domain() gave (1), or does no more (-1). */
+void rdmux_srq_use(struct rdmux_srq *srq, const struct rdmux_provider_srq *provider, int change);
+/* A record that a device filled or gave up is the core's again. [data path] */
+void rdmux_srq_filled(struct rdmux_srq *srq, struct rdmux_request *request);
+/* Its bytes go where the application wants them. [data path] */
+void rdmux_srq_returned(struct rdmux_srq *srq, struct rdmux_request *request);
+/* Ends the posted list with this record. */
+void rdmux_srq_append(struct rdmux_srq *srq, struct rdmux_request *request);
 /* connection.c, control.c */
 /* Owner: the control channel has something, or a timer is due. */
 void rdmux_ep_control_ready(struct rdmux_ep *ep);
@@ -699,7 +758,8 @@ void rdmux_ep_message(struct rdmux_ep *ep, const uint8_t *frame, size_t size);
 void rdmux_ep_drain_path(struct rdmux_ep *ep);
 /* Owner: set-up succeeded: heartbeats start. */
 void rdmux_ep_start_liveness(struct rdmux_ep *ep);
-/* Owner: remotes whose requests have drained answer their revocation; shutdown goes on. Called after each drain that needs it. */
+/* Owner: remotes whose requests have drained answer their revocation; shutdown goes on. Called
+ * after each drain that needs it. */
 void rdmux_ep_control_step(struct rdmux_ep *ep);
 
 /* service.c */

@@ -723,7 +723,6 @@ enum rdmux_status rdmux_cq_create(struct rdmux_fabric *fabric, const struct rdmu
     rdmux_list_init(&cq->closed);
     rdmux_list_init(&cq->dropped);
     rdmux_list_init(&cq->accepting);
-    rdmux_list_init(&cq->waiter_link);
     cq->id = atomic_fetch_add(&fabric->next_id, 1);
     rdmux_list_init(&cq->busy);
     rdmux_list_init(&cq->link);

@@ -161,6 +161,7 @@ enum rdmux_status rdmux_ep_create(struct rdmux_fabric *fabric, struct rdmux_cq *
     rdmux_list_init(&ep->pending_link);
     rdmux_list_init(&ep->busy_link);
     rdmux_list_init(&ep->accept_link);
+    rdmux_list_init(&ep->srq_link);
     rdmux_list_init(&ep->remotes);
     rdmux_list_init(&ep->ready_remotes);
     ep->stats.size = sizeof(ep->stats);
@@ -282,9 +283,15 @@ static void close_path(struct rdmux_ep *ep)
     }
     ep->stats.system_calls += ep->path->system_calls;
     ep->ops->ep_close(ep->path);
+    if (ep->srq != NULL) {
+        rdmux_srq_use(ep->srq, ep->path_attr.srq, -1);
+    }
     rdmux_keys_close(ep);
     rdmux_split_close(ep);
     ep->path->cq->ep_count--;
+    if (ep->srq != NULL) {
+        rdmux_srq_leave(ep);
+    }
     rdmux_release(ep->fabric, ep->path);
     ep->path = NULL;
 }

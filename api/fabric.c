@@ -35,7 +35,7 @@ static uint64_t monotonic_ns(void *user)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* ------------------------------------------------------------------------------------------------- options */
+/* -------------------------------------------------------------------------------------- options */
 
 static enum rdmux_status take_log_environment(struct rdmux_fabric *fabric, const char *text)
 {
@@ -166,6 +166,11 @@ static enum rdmux_status take_attr(const struct rdmux_fabric_attr *from,
                           "rdmux_fabric_open: attr.plugins is NULL, plugin_count is %zu",
                           to->plugin_count);
     }
+    for (size_t i = 0; i < to->plugin_count; i++) {
+        if (to->plugins[i] == NULL) {
+            return rdmux_fail(RDMUX_INVALID, "rdmux_fabric_open: attr.plugins[%zu] is NULL", i);
+        }
+    }
     if ((to->allocate == NULL) != (to->release == NULL)) {
         return rdmux_fail(RDMUX_INVALID,
                           "rdmux_fabric_open: attr.allocate and attr.release come together");
@@ -178,15 +183,16 @@ static enum rdmux_status take_attr(const struct rdmux_fabric_attr *from,
     return RDMUX_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------- life */
+/* ----------------------------------------------------------------------------------------- life */
 
 static bool register_membarrier(void)
 {
     return syscall(__NR_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
 }
 
-/* What shm does when its domain is opened, before there are threads: of a process with threads the kernel waits for all of the
- * machine's processors, which was seen to take 900 ms of a busy one, and would take them of somebody's rdmux_cq_poll(). */
+/* What shm does when its domain is opened, before there are threads: of a process with threads the
+ * kernel waits for all of the machine's processors, which was seen to take 900 ms of a busy one,
+ * and would take them of somebody's rdmux_cq_poll(). */
 static void register_global_membarrier(void)
 {
     (void)syscall(__NR_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0);
@@ -369,7 +375,7 @@ enum rdmux_status rdmux_fabric_progress(struct rdmux_fabric *fabric)
     return RDMUX_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------- paths */
+/* ---------------------------------------------------------------------------------------- paths */
 
 static const struct rdmux_provider_ops *find_ops(const struct rdmux_fabric *fabric, const char *name)
 {
@@ -480,6 +486,31 @@ void rdmux_hello_fill(struct rdmux_fabric *fabric, struct rdmux_hello *hello)
     }
 }
 
+/* setup_lock is held. */
+static struct rdmux_provider_domain *find_domain(const struct rdmux_fabric *fabric,
+                                                 const struct rdmux_provider_ops *ops,
+                                                 const struct rdmux_local_path *path)
+{
+    for (size_t i = 0; i < fabric->domain_count; i++) {
+        const struct rdmux_domain_slot *slot = &fabric->domains[i];
+        if (slot->ops == ops && !slot->gone && strcmp(slot->path.device, path->device) == 0) {
+            return slot->domain;
+        }
+    }
+    return NULL;
+}
+
+bool rdmux_fabric_domain_is_open(struct rdmux_fabric *fabric, const struct rdmux_provider_ops *ops,
+                                 const struct rdmux_local_path *path)
+{
+    if (pthread_mutex_trylock(&fabric->setup_lock) != 0) {
+        return false;
+    }
+    bool found = find_domain(fabric, ops, path) != NULL;
+    pthread_mutex_unlock(&fabric->setup_lock);
+    return found;
+}
+
 /* What a device tells concerns its endpoints: their provider ends them at its next poll, which the poke brings about. */
 static void device_tells(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
 {
@@ -524,12 +555,9 @@ enum rdmux_status rdmux_fabric_domain(struct rdmux_fabric *fabric,
 {
     enum rdmux_status status = RDMUX_OK;
     pthread_mutex_lock(&fabric->setup_lock);
-    for (size_t i = 0; i < fabric->domain_count; i++) {
-        const struct rdmux_domain_slot *slot = &fabric->domains[i];
-        if (slot->ops == ops && !slot->gone && strcmp(slot->path.device, path->device) == 0) {
-            *out = slot->domain;
-            goto unlock;
-        }
+    *out = find_domain(fabric, ops, path);
+    if (*out != NULL) {
+        goto unlock;
     }
     if (fabric->domain_count == RDMUX_FABRIC_DOMAINS_MAX) {
         status = rdmux_fail(RDMUX_NO_MEMORY,
@@ -571,7 +599,7 @@ unlock:
     return status;
 }
 
-/* ------------------------------------------------------------------------------------------------- peers and joins */
+/* ------------------------------------------------------------------------------ peers and joins */
 
 struct rdmux_peer_process *rdmux_peer_get(struct rdmux_fabric *fabric,
                                           const uint8_t id[RDMUX_PROCESS_ID_SIZE])

@@ -2,9 +2,10 @@
 /*
  * Listeners: one TCP address for all paths.
  *
- * The service thread accepts sockets and reads exactly what each says first: HELLO and OFFER of a connection, which then
- * waits to be shown and taken; or JOIN, which is handed to the cq of the connection with that secret. Strangers cost one small
- * record each until they have said something sensible; when there are too many, the oldest silent one goes.
+ * The service thread accepts sockets and reads exactly what each says first: HELLO and OFFER of a
+ * connection, which then waits to be shown and taken; or JOIN, which is handed to the cq of the
+ * connection with that secret. Strangers cost one small record each until they have said something
+ * sensible; when there are too many, the oldest silent one goes.
  */
 #include "api/listener.h"
 
@@ -58,7 +59,8 @@ struct rdmux_listener {
     struct rdmux_list link; /* fabric->listeners; fabric->lock, like all below */
     int socket;
     int event_fd;
-    int spare_fd; /* given up for a moment when descriptors run out, so that a connection can be refused */
+    /* Given up for a moment when descriptors run out, so that a connection can be refused. */
+    int spare_fd;
     char address[RDMUX_ADDRESS_MAX];
     char paths[256];
     uint32_t max_pending;
@@ -69,14 +71,16 @@ struct rdmux_listener {
     uint32_t refs; /* endpoints in set-up, and the application's handle */
     bool closed;
     bool readable;
-    bool resting; /* step_lock: not watched until the next timer, as there is no descriptor for anybody */
+    /* step_lock: not watched until the next timer, as there is no descriptor for anybody. */
+    bool resting;
     struct rdmux_list silent;     /* oldest first */
     struct rdmux_list introduced; /* oldest first */
     pthread_cond_t changed;
-    struct rdmux_list waiters; /* cqs, by waiter_link */
+    struct rdmux_list waits; /* rdmux_accept_wait */
 };
 
-/* The descriptor follows: readable while something is neither shown nor taken, or proved and not returned. */
+/* The descriptor follows: readable while something is neither shown nor taken, or proved and not
+ * returned. */
 static void update_descriptor(struct rdmux_listener *listener)
 {
     bool wanted = listener->unshown != 0 || listener->proved > 0;
@@ -92,7 +96,15 @@ static void update_descriptor(struct rdmux_listener *listener)
     listener->readable = wanted;
 }
 
-/* ------------------------------------------------------------------------------------------------- strangers */
+/* Makes accept calls look whether there is something for them; fabric->lock is held. */
+static void poke_waits(struct rdmux_listener *listener)
+{
+    for (struct rdmux_list *at = listener->waits.next; at != &listener->waits; at = at->next) {
+        rdmux_cq_poke(RDMUX_CONTAINER(at, struct rdmux_accept_wait, link)->cq);
+    }
+}
+
+/* ------------------------------------------------------------------------------------ strangers */
 
 /* Takes it off its list; fabric->lock is held. */
 static void unlink_stranger(struct stranger *stranger)
@@ -256,9 +268,7 @@ static void introduce(struct stranger *stranger)
     listener->unshown++;
     update_descriptor(listener);
     pthread_cond_broadcast(&listener->changed);
-    for (struct rdmux_list *at = listener->waiters.next; at != &listener->waiters; at = at->next) {
-        rdmux_cq_poke(RDMUX_CONTAINER(at, struct rdmux_cq, waiter_link));
-    }
+    poke_waits(listener);
     pthread_mutex_unlock(&fabric->lock);
 }
 
@@ -329,7 +339,7 @@ static void stranger_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watc
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- accepting sockets */
+/* ---------------------------------------------------------------------------- accepting sockets */
 
 static bool out_of_descriptors(struct rdmux_listener *listener)
 {
@@ -337,7 +347,8 @@ static bool out_of_descriptors(struct rdmux_listener *listener)
         drop_oldest_silent(listener, "descriptors run out, and it has said nothing");
         return true;
     }
-    /* Nobody to drop: take the newcomer with the spare descriptor and turn it away, else the backlog would wake us for ever. */
+    /* Nobody to drop: take the newcomer with the spare descriptor and turn it away, else the
+     * backlog would wake us for ever. */
     int socket = -1;
     if (listener->spare_fd >= 0) {
         close(listener->spare_fd);
@@ -442,8 +453,8 @@ uint64_t rdmux_listeners_timers(struct rdmux_fabric *fabric, uint64_t now_ns)
                 waiting = true;
                 break;
             }
-            pthread_mutex_unlock(
-                &fabric->lock); /* step_lock keeps lists and listeners where they are */
+            /* step_lock keeps lists and listeners where they are. */
+            pthread_mutex_unlock(&fabric->lock);
             drop_stranger(oldest, "has not introduced itself in time");
             pthread_mutex_lock(&fabric->lock);
         }
@@ -452,7 +463,7 @@ uint64_t rdmux_listeners_timers(struct rdmux_fabric *fabric, uint64_t now_ns)
     return waiting ? now_ns + TIMER_NS : UINT64_MAX;
 }
 
-/* ------------------------------------------------------------------------------------------------- showing and taking */
+/* --------------------------------------------------------------------------- showing and taking */
 
 static struct stranger *find_introduced(struct rdmux_listener *listener, uint64_t id)
 {
@@ -466,15 +477,39 @@ static struct stranger *find_introduced(struct rdmux_listener *listener, uint64_
     return NULL;
 }
 
-/* Unlinks an introduced stranger and stops watching it; NULL if there is none. */
-static struct stranger *take_stranger(struct rdmux_listener *listener, uint64_t id)
+/* May this call take a connection? One that has none may, one that has some only while nobody has
+ * none, so that nobody is left empty-handed. fabric->lock is held. */
+static bool may_take(struct rdmux_listener *listener, const struct rdmux_accept_wait *wait)
+{
+    for (struct rdmux_list *at = listener->waits.next; at != &listener->waits && !wait->has_none;
+         at = at->next) {
+        const struct rdmux_accept_wait *other = RDMUX_CONTAINER(at, struct rdmux_accept_wait, link);
+        if (other->has_none) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Unlinks an introduced stranger and stops watching it; NULL if there is none. With a wait: the
+ * oldest that it may take. */
+static struct stranger *take_stranger(struct rdmux_listener *listener, uint64_t id,
+                                      struct rdmux_accept_wait *wait)
 {
     struct rdmux_fabric *fabric = listener->fabric;
     rdmux_service_lock(fabric); /* the service thread may be about to read from it */
     pthread_mutex_lock(&fabric->lock);
-    struct stranger *stranger = find_introduced(listener, id);
+    struct stranger *stranger = wait == NULL || may_take(listener, wait)
+                                    ? find_introduced(listener, id)
+                                    : NULL;
     if (stranger != NULL) {
         unlink_stranger(stranger);
+        if (wait != NULL && wait->has_none) {
+            wait->has_none = false;
+            if (find_introduced(listener, 0) != NULL && may_take(listener, wait)) {
+                poke_waits(listener); /* it was the last that had none: the rest is for all */
+            }
+        }
     }
     pthread_mutex_unlock(&fabric->lock);
     if (stranger != NULL) {
@@ -484,22 +519,13 @@ static struct stranger *take_stranger(struct rdmux_listener *listener, uint64_t 
     return stranger;
 }
 
-enum rdmux_status rdmux_listener_take(struct rdmux_listener *listener, uint64_t id,
-                                      struct rdmux_arrival *out)
+/* Hands what the stranger said over; it is freed. */
+static enum rdmux_status arrive(struct stranger *stranger, struct rdmux_arrival *out)
 {
-    pthread_mutex_lock(&listener->fabric->lock);
-    bool there = find_introduced(listener, id) != NULL;
-    pthread_mutex_unlock(&listener->fabric->lock);
-    struct stranger *stranger = there ? take_stranger(listener, id) : NULL;
-    if (stranger == NULL) {
-        return id == 0 ? RDMUX_AGAIN
-                       : rdmux_fail(RDMUX_INVALID,
-                                    "rdmux_accept: attr.peer %llu is not a waiting connection",
-                                    (unsigned long long)id);
-    }
+    struct rdmux_fabric *fabric = stranger->listener->fabric;
     out->received = stranger->bytes;
     if (stranger->bytes == stranger->first) {
-        out->received = rdmux_allocate(listener->fabric, stranger->have);
+        out->received = rdmux_allocate(fabric, stranger->have);
         if (out->received != NULL) {
             memcpy(out->received, stranger->first, stranger->have);
         }
@@ -518,13 +544,47 @@ enum rdmux_status rdmux_listener_take(struct rdmux_listener *listener, uint64_t 
     return RDMUX_OK;
 }
 
-void rdmux_listener_wait(struct rdmux_listener *listener, struct rdmux_cq *cq, bool waits)
+enum rdmux_status rdmux_listener_take(struct rdmux_listener *listener, uint64_t id,
+                                      struct rdmux_arrival *out)
+{
+    struct stranger *stranger = take_stranger(listener, id, NULL);
+    if (stranger == NULL) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_accept: attr.peer %llu is not a waiting connection",
+                          (unsigned long long)id);
+    }
+    return arrive(stranger, out);
+}
+
+enum rdmux_status rdmux_listener_take_any(struct rdmux_listener *listener,
+                                          struct rdmux_accept_wait *wait, struct rdmux_arrival *out)
+{
+    struct stranger *stranger = take_stranger(listener, 0, wait);
+    return stranger == NULL ? RDMUX_AGAIN : arrive(stranger, out);
+}
+
+bool rdmux_listener_offers(struct rdmux_listener *listener, struct rdmux_accept_wait *wait,
+                           bool has_none)
 {
     pthread_mutex_lock(&listener->fabric->lock);
-    if (waits) {
-        rdmux_list_append(&listener->waiters, &cq->waiter_link);
-    } else {
-        rdmux_list_remove(&cq->waiter_link);
+    wait->has_none = has_none;
+    bool offers = find_introduced(listener, 0) != NULL && may_take(listener, wait);
+    pthread_mutex_unlock(&listener->fabric->lock);
+    return offers;
+}
+
+void rdmux_listener_wait_begin(struct rdmux_listener *listener, struct rdmux_accept_wait *wait)
+{
+    pthread_mutex_lock(&listener->fabric->lock);
+    rdmux_list_append(&listener->waits, &wait->link);
+    pthread_mutex_unlock(&listener->fabric->lock);
+}
+
+void rdmux_listener_wait_end(struct rdmux_listener *listener, struct rdmux_accept_wait *wait)
+{
+    pthread_mutex_lock(&listener->fabric->lock);
+    rdmux_list_remove(&wait->link);
+    if (wait->has_none && find_introduced(listener, 0) != NULL) {
+        poke_waits(listener); /* what was left to this call */
     }
     pthread_mutex_unlock(&listener->fabric->lock);
 }
@@ -633,15 +693,16 @@ enum rdmux_status rdmux_reject(struct rdmux_listener *listener, uint64_t peer, u
 {
     if (listener == NULL || *listener->fabric->alive == 0 || peer == 0 ||
         length > RDMUX_PRIVATE_DATA_MAX || (private_data == NULL && length != 0)) {
-        return rdmux_fail(RDMUX_INVALID, "rdmux_reject: %s",
-                          listener == NULL ? "listener is NULL"
-                          : peer == 0      ? "peer is 0"
-                          : length > RDMUX_PRIVATE_DATA_MAX
-                              ? "private data is longer than 196 bytes"
-                              : "private_data is NULL, or another process's listener");
+        return rdmux_fail(
+            RDMUX_INVALID, "rdmux_reject: %s",
+            listener == NULL                  ? "listener is NULL"
+            : *listener->fabric->alive == 0   ? "the listener belongs to the parent process"
+            : peer == 0                       ? "peer is 0"
+            : length > RDMUX_PRIVATE_DATA_MAX ? "length of private_data is above 196"
+                                              : "private_data is NULL, length is not 0");
     }
     struct rdmux_fabric *fabric = listener->fabric;
-    struct stranger *stranger = take_stranger(listener, peer);
+    struct stranger *stranger = take_stranger(listener, peer, NULL);
     if (stranger == NULL) {
         return rdmux_fail(RDMUX_INVALID, "rdmux_reject: peer %llu is not a waiting connection",
                           (unsigned long long)peer);
@@ -666,7 +727,7 @@ enum rdmux_status rdmux_reject(struct rdmux_listener *listener, uint64_t peer, u
     return RDMUX_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------- life */
+/* ----------------------------------------------------------------------------------------- life */
 
 static enum rdmux_status open_socket(struct rdmux_listener *listener,
                                      const struct addrinfo *address, const char *text,
@@ -786,7 +847,7 @@ enum rdmux_status rdmux_listen(struct rdmux_fabric *fabric, const char *address,
     rdmux_list_init(&listener->link);
     rdmux_list_init(&listener->silent);
     rdmux_list_init(&listener->introduced);
-    rdmux_list_init(&listener->waiters);
+    rdmux_list_init(&listener->waits);
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);

@@ -5,7 +5,8 @@
 
 #include "api/core.h"
 
-/* A further socket for a connection of cq. Delivered by rdmux_ep_deliver_join (connection.c), which owns the socket. */
+/* A further socket for a connection of cq. Delivered by rdmux_ep_deliver_join (connection.c), which
+ * owns the socket. */
 struct rdmux_join_mail {
     struct rdmux_mail mail;
     struct rdmux_fabric *fabric;
@@ -24,13 +25,30 @@ struct rdmux_arrival {
     socklen_t address_length;
 };
 
-/* Takes the oldest connection that has introduced itself, or the one with this id. RDMUX_AGAIN: none; RDMUX_INVALID: no such
- * id. Any thread. */
+/* An accept call that waits for any connection, as the listener's other calls see it.
+ * fabric->lock. */
+struct rdmux_accept_wait {
+    struct rdmux_list link; /* listener->waits */
+    struct rdmux_cq *cq;
+    bool has_none; /* nothing that the call could return is being negotiated */
+};
+/* The call is poked whenever there may be something for it to take. Any thread. */
+void rdmux_listener_wait_begin(struct rdmux_listener *listener, struct rdmux_accept_wait *wait);
+void rdmux_listener_wait_end(struct rdmux_listener *listener, struct rdmux_accept_wait *wait);
+/* Is there a connection for this call, which has none or some? A call that has some leaves them to
+ * those that have none. */
+bool rdmux_listener_offers(struct rdmux_listener *listener, struct rdmux_accept_wait *wait,
+                           bool has_none);
+/* Takes the oldest connection that has introduced itself; RDMUX_AGAIN: none is offered to this
+ * call. Any thread. */
+enum rdmux_status rdmux_listener_take_any(struct rdmux_listener *listener,
+                                          struct rdmux_accept_wait *wait,
+                                          struct rdmux_arrival *out);
+/* Takes the one with this id; RDMUX_INVALID: no such id. Any thread. */
 enum rdmux_status rdmux_listener_take(struct rdmux_listener *listener, uint64_t id,
                                       struct rdmux_arrival *out);
-/* A cq waits in accept: it is poked when there is something to take. */
-void rdmux_listener_wait(struct rdmux_listener *listener, struct rdmux_cq *cq, bool waits);
-/* Endpoints taken from here and proved, not yet returned: counts up and down; the descriptor follows. */
+/* Endpoints taken from here and proved, not yet returned: counts up and down; the descriptor
+ * follows. */
 void rdmux_listener_proved(struct rdmux_listener *listener, int change);
 /* References: a listener lives until its last endpoint in set-up has let go. */
 void rdmux_listener_get(struct rdmux_listener *listener);
@@ -41,7 +59,8 @@ const char *rdmux_listener_paths(struct rdmux_listener *listener);
 /* Every listener's HELLO timeouts; returns when to come again. step_lock is held. */
 uint64_t rdmux_listeners_timers(struct rdmux_fabric *fabric, uint64_t now_ns);
 
-/* Acceptor endpoints by the secret of their connection, so that joining sockets find them. Any thread. */
+/* Acceptor endpoints by the secret of their connection, so that joining sockets find them. Any
+ * thread. */
 enum rdmux_status rdmux_joins_add(struct rdmux_fabric *fabric, struct rdmux_ep *ep);
 void rdmux_joins_remove(struct rdmux_fabric *fabric, struct rdmux_ep *ep);
 

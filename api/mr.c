@@ -472,7 +472,7 @@ static enum rdmux_status check_attr(const struct rdmux_mr_attr *attr)
         }
         if ((uintptr_t)attr->addr % sizeof(uint64_t) != 0) {
             return rdmux_fail(RDMUX_INVALID,
-                              "region: %p is not 8-byte aligned, as remote atomics demand",
+                              "region: addr %p is not 8-byte aligned, as remote atomics demand",
                               attr->addr);
         }
     }

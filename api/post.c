@@ -61,15 +61,16 @@ enum rdmux_status rdmux_ring_create(struct rdmux_fabric *fabric, struct rdmux_ri
                                     uint32_t depth, uint32_t max_sge, uint32_t max_inline)
 {
     uint32_t size = power_of_two(depth);
-    ring->records = rdmux_allocate(fabric, (size_t)size * sizeof(*ring->records));
-    ring->sges = rdmux_allocate(fabric, (size_t)size * max_sge * sizeof(*ring->sges));
-    ring->inline_data = max_inline == 0 ? NULL : rdmux_allocate(fabric, (size_t)size * max_inline);
-    if (ring->records == NULL || ring->sges == NULL ||
-        (max_inline != 0 && ring->inline_data == NULL)) {
-        rdmux_ring_destroy(fabric, ring);
+    size_t sges_at = (size_t)size * sizeof(*ring->records);
+    size_t inline_at = sges_at + (size_t)size * max_sge * sizeof(*ring->sges);
+    uint8_t *memory = rdmux_allocate_sparse(fabric, inline_at + (size_t)size * max_inline);
+    if (memory == NULL) {
         return rdmux_fail(RDMUX_NO_MEMORY, "endpoint: out of memory for a queue of %u requests",
                           depth);
     }
+    ring->records = (struct rdmux_request *)(void *)memory;
+    ring->sges = (struct rdmux_provider_sge *)(void *)(memory + sges_at);
+    ring->inline_data = memory + inline_at;
     ring->mask = size - 1;
     ring->depth = depth;
     ring->max_sge = max_sge;
@@ -80,8 +81,6 @@ enum rdmux_status rdmux_ring_create(struct rdmux_fabric *fabric, struct rdmux_ri
 void rdmux_ring_destroy(struct rdmux_fabric *fabric, struct rdmux_ring *ring)
 {
     rdmux_release(fabric, ring->records);
-    rdmux_release(fabric, ring->sges);
-    rdmux_release(fabric, ring->inline_data);
     memset(ring, 0, sizeof(*ring));
 }
 
@@ -560,8 +559,9 @@ enum rdmux_status rdmux_post(struct rdmux_ep *ep, const struct rdmux_wr *wrs, si
         *posted = 0;
     }
     if (wrs == NULL || count == 0) {
-        return count == 0 && ep != NULL ? RDMUX_OK
-                                        : rdmux_fail(RDMUX_INVALID, "rdmux_post: wrs is NULL");
+        return count == 0 && ep != NULL
+                   ? RDMUX_OK
+                   : rdmux_fail(RDMUX_INVALID, "rdmux_post: %s is NULL", ep == NULL ? "ep" : "wrs");
     }
     enum rdmux_status status = rdmux_ep_enter(ep);
     if (status != RDMUX_OK) {

@@ -149,7 +149,8 @@ enum rdmux_status rdmux_post_recv(struct rdmux_ep *ep, const struct rdmux_wr *wr
     }
     if (wrs == NULL || count == 0) {
         return count == 0 && ep != NULL ? RDMUX_OK
-                                        : rdmux_fail(RDMUX_INVALID, "rdmux_post_recv: wrs is NULL");
+                                        : rdmux_fail(RDMUX_INVALID, "rdmux_post_recv: %s is NULL",
+                                                     ep == NULL ? "ep" : "wrs");
     }
     enum rdmux_status status = rdmux_ep_enter(ep);
     if (status != RDMUX_OK) {

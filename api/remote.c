@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Imports: a peer's region on one endpoint, from the question over the control channel to the end of its last request. */
+/* Imports: a peer's region on one endpoint, from the question over the control channel to the end
+ * of its last request. */
 #include "api/core.h"
 
 #include <string.h>
@@ -170,8 +171,10 @@ enum rdmux_status rdmux_remote_import(struct rdmux_ep *ep, const struct rdmux_to
 enum rdmux_status rdmux_remote_info(struct rdmux_remote *remote, struct rdmux_remote_info *out)
 {
     if (remote == NULL || out == NULL || out->size < offsetof(struct rdmux_remote_info, length)) {
-        return rdmux_fail(RDMUX_INVALID,
-                          "rdmux_remote_info: remote or out is NULL, or out has no size");
+        return rdmux_fail(RDMUX_INVALID, "rdmux_remote_info: %s",
+                          remote == NULL ? "remote is NULL"
+                          : out == NULL  ? "out is NULL"
+                                         : "out->size is too small; use RDMUX_REMOTE_INFO_INIT");
     }
     struct rdmux_cq *cq = remote->ep->cq;
     if (!rdmux_cq_enter(cq)) {

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -19,6 +20,8 @@ enum {
     ERROR_MAX = 2048,      /* bytes of the error text: every candidate of a negotiation fits */
     LINE_MAX_BYTES = 1024, /* bytes of a line of the log */
     ALIGNMENT = 64,
+    SPARSE_FROM = 12 *
+                  1024, /* bytes: from here on pages of its own cost less than what is never touched */
 };
 
 /* ---------------------------------------------------------------------------------------- names */
@@ -281,24 +284,62 @@ void rdmux_provider_log(struct rdmux_fabric *fabric, enum rdmux_log_level level,
 
 /* --------------------------------------------------------------------------------------- memory */
 
-/* The hook aligns for any type only: what it gave stands right before what is given out. */
-void *rdmux_allocate(struct rdmux_fabric *fabric, size_t size)
+/* What stands right before memory that was given out. */
+struct allocation {
+    void *given;
+    size_t mapped; /* bytes at given, 0: from malloc or the hook, which align for any type only */
+};
+
+static void *map_pages(size_t size)
 {
-    const size_t extra = sizeof(void *) + ALIGNMENT - 1;
+#if defined(__SANITIZE_ADDRESS__)
+    (void)size; /* it watches what malloc gives */
+    return NULL;
+#else
+    void *given = size < SPARSE_FROM ? MAP_FAILED
+                                     : mmap(NULL, size, PROT_READ | PROT_WRITE,
+                                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return given == MAP_FAILED ? NULL : given;
+#endif
+}
+
+static void *allocate(struct rdmux_fabric *fabric, size_t size, bool sparse)
+{
+    const size_t extra = sizeof(struct allocation) + ALIGNMENT - 1;
     if (size > SIZE_MAX - extra) {
         return NULL;
     }
-    void *given = fabric->allocate != NULL ? fabric->allocate(fabric->allocate_user, size + extra)
-                                           : malloc(size + extra);
-    if (given == NULL) {
+    struct allocation allocation = { .mapped = size + extra };
+    if (sparse && fabric->allocate == NULL) {
+        allocation.given = map_pages(size + extra);
+    }
+    if (allocation.given == NULL) {
+        allocation.mapped = 0;
+        allocation.given = fabric->allocate != NULL
+                               ? fabric->allocate(fabric->allocate_user, size + extra)
+                               : malloc(size + extra);
+    }
+    if (allocation.given == NULL) {
         return NULL;
     }
-    uintptr_t first = (uintptr_t)given + sizeof(void *);
-    size_t skip = sizeof(void *) + (size_t)(-first & (ALIGNMENT - 1));
-    unsigned char *memory = (unsigned char *)given + skip;
-    memcpy(memory - sizeof(void *), &given, sizeof(given));
-    memset(memory, 0, size);
+    uintptr_t first = (uintptr_t)allocation.given + sizeof(allocation);
+    size_t skip = sizeof(allocation) + (size_t)(-first & (ALIGNMENT - 1));
+    unsigned char *memory = (unsigned char *)allocation.given + skip;
+    memcpy(memory - sizeof(allocation), &allocation, sizeof(allocation));
+    if (allocation.mapped == 0) {
+        memset(memory, 0, size);
+    }
     return memory;
+}
+
+void *rdmux_allocate(struct rdmux_fabric *fabric, size_t size)
+{
+    return allocate(fabric, size, false);
+}
+
+void *rdmux_allocate_sparse(struct rdmux_fabric *fabric, size_t size)
+{
+    return allocate(fabric, size, true);
 }
 
 void rdmux_release(struct rdmux_fabric *fabric, void *memory)
@@ -306,14 +347,14 @@ void rdmux_release(struct rdmux_fabric *fabric, void *memory)
     if (memory == NULL) {
         return;
     }
-    void *given = NULL;
-    memcpy(&given, (unsigned char *)memory - sizeof(void *), sizeof(given));
-    if (fabric->allocate != NULL) {
-        if (fabric->release != NULL) {
-            fabric->release(fabric->allocate_user, given);
-        }
-    } else {
-        free(given);
+    struct allocation allocation;
+    memcpy(&allocation, (unsigned char *)memory - sizeof(allocation), sizeof(allocation));
+    if (allocation.mapped != 0) {
+        munmap(allocation.given, allocation.mapped);
+    } else if (fabric->allocate == NULL) {
+        free(allocation.given);
+    } else if (fabric->release != NULL) {
+        fabric->release(fabric->allocate_user, allocation.given);
     }
 }
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The sockets of the control channel: whole frames in, whole frames out, never a byte read ahead. */
+/* The sockets of the control channel: whole frames in, whole frames out, never a byte read
+ * ahead. */
 #ifndef RDMUX_NEGOTIATION_CONTROL_CHANNEL_H
 #define RDMUX_NEGOTIATION_CONTROL_CHANNEL_H
 
 #include "api/core.h"
 
-/* epoll_fd watches the socket with `data` as its pointer. Owns socket from success on. greeted: the peer's HELLO was read
- * already, so frames follow. */
+/* epoll_fd watches the socket with `data` as its pointer. Owns socket from success on. greeted: the
+ * peer's HELLO was read already, so frames follow. */
 enum rdmux_status rdmux_channel_create(struct rdmux_fabric *fabric, int socket, int epoll_fd,
                                        void *data, bool greeted, struct rdmux_channel **out);
 /* Closes the socket. What was sent is left to the kernel. NULL is allowed. */
@@ -15,17 +16,19 @@ void rdmux_channel_destroy(struct rdmux_channel *channel);
 int rdmux_channel_release(struct rdmux_channel *channel);
 int rdmux_channel_socket(const struct rdmux_channel *channel);
 
-/* The next whole HELLO or frame. bytes are valid until the next call. RDMUX_AGAIN: not there yet. RDMUX_PEER_GONE: ended.
- * RDMUX_PROTOCOL: neither. RDMUX_IO, RDMUX_NO_MEMORY. */
+/* The next whole HELLO or frame. bytes are valid until the next call. RDMUX_AGAIN: not there yet.
+ * RDMUX_PEER_GONE: ended. RDMUX_PROTOCOL: neither. RDMUX_IO, RDMUX_NO_MEMORY. */
 enum rdmux_status rdmux_channel_receive(struct rdmux_channel *channel, const uint8_t **bytes,
                                         size_t *size);
-/* Queues and sends as much as the socket takes; the rest goes with rdmux_channel_flush(). RDMUX_PEER_GONE, RDMUX_NO_MEMORY. */
+/* Queues and sends as much as the socket takes; the rest goes with rdmux_channel_flush().
+ * RDMUX_PEER_GONE, RDMUX_NO_MEMORY. */
 enum rdmux_status rdmux_channel_send(struct rdmux_channel *channel, const void *bytes, size_t size);
 enum rdmux_status rdmux_channel_flush(struct rdmux_channel *channel);
 /* Is something still waiting to be sent? */
 bool rdmux_channel_is_sending(const struct rdmux_channel *channel);
 
-/* The path shares the socket and does all reading and writing from now on; frames go out through its ep_control. */
+/* The path shares the socket and does all reading and writing from now on; frames go out through
+ * its ep_control. */
 void rdmux_channel_attach(struct rdmux_channel *channel, struct rdmux_provider_ep *path);
 /* The path is about to be closed: the channel has its socket again. */
 void rdmux_channel_detach(struct rdmux_channel *channel);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Explanations and the names in them. Texts of an explanation are cleaned when it is made, so that what is shown, logged or
- * turned into JSON later is valid UTF-8 without control characters, whatever a peer sent. */
+/* Explanations and the names in them. Texts of an explanation are cleaned when it is made, so that
+ * what is shown, logged or turned into JSON later is valid UTF-8 without control characters,
+ * whatever a peer sent. */
 #include "negotiation/explain.h"
 
 #include <assert.h>
@@ -123,8 +124,9 @@ void rdmux_text_add(char *text, size_t size, const char *format, ...)
     va_end(arguments);
 }
 
-/* Bytes of the UTF-8 character at text that may be shown; 0: none begins here, or it is a control character. Never looks
- * beyond the NUL. Table 3-7 of the Unicode standard: neither overlong forms nor surrogates. */
+/* Bytes of the UTF-8 character at text that may be shown; 0: none begins here, or it is a control
+ * character. Never looks beyond the NUL. Table 3-7 of the Unicode standard: neither overlong forms
+ * nor surrogates. */
 static size_t shown_character(const char *text)
 {
     const unsigned char *c = (const unsigned char *)text;
@@ -206,7 +208,7 @@ void rdmux_explain_no_path(const struct rdmux_candidate *candidates, size_t coun
     rdmux_text_clean(out);
 }
 
-/* ---------------------------------------------------------------------------------------- explanation */
+/* ---------------------------------------------------------------------------------- explanation */
 
 enum {
     VERDICT_MAX = 2 * RDMUX_NAME_MAX + RDMUX_TEXT_MAX +
@@ -260,8 +262,8 @@ static void take_candidates(struct explanation *explanation,
     }
 }
 
-/* Index of the chosen candidate. Where a negotiation went well without connecting (rdmux_explain()) nobody called one CHOSEN
- * yet: it is the first in rank. */
+/* Index of the chosen candidate. Where a negotiation went well without connecting (rdmux_explain())
+ * nobody called one CHOSEN yet: it is the first in rank. */
 static uint32_t find_chosen(struct explanation *explanation)
 {
     uint32_t count = explanation->base.candidate_count;
@@ -331,7 +333,7 @@ struct rdmux_explanation *rdmux_explanation_create(enum rdmux_status status,
     }
     size_t text_size = SUMMARY_MAX + count * VERDICT_MAX;
     explanation->candidates = calloc(count + 1, sizeof(*explanation->candidates));
-    explanation->pointers = calloc(count + 1, sizeof(*explanation->pointers));
+    explanation->pointers = calloc(count + 1, sizeof(const struct rdmux_candidate *));
     explanation->text = calloc(1, text_size);
     if (explanation->candidates == NULL || explanation->pointers == NULL ||
         explanation->text == NULL) {
@@ -367,7 +369,8 @@ void rdmux_explanation_free(struct rdmux_explanation *base)
 
 /* ---------------------------------------------------------------------------------------- JSON */
 
-/* A text that grows. Once memory was short every later addition fails too, so callers look once, at the end. */
+/* A text that grows. Once memory was short every later addition fails too, so callers look once, at
+ * the end. */
 struct growing {
     char *text;
     size_t used;

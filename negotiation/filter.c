@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Path filters. A filter is a list of words between commas; a word is a name, a negated name or "auto". */
+/* Path filters. A filter is a list of words between commas; a word is a name, a negated name or
+ * "auto". */
 #include "negotiation/filter.h"
 
 #include <string.h>
@@ -25,7 +26,8 @@ static bool word_is(const struct word *word, const char *name)
     return strlen(name) == word->length && memcmp(word->name, name, word->length) == 0;
 }
 
-/* Takes the word at *text and moves *text behind it: to the next word, or to NULL if it was the last. */
+/* Takes the word at *text and moves *text behind it: to the next word, or to NULL if it was the
+ * last. */
 static struct word next_word(const char **text)
 {
     const char *begin = *text;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The outermost layer of the control channel: HELLO, JOIN and the header of a frame. docs/WIRE.md has the same tables. */
+/* The outermost layer of the control channel: HELLO, JOIN and the header of a frame. docs/WIRE.md
+ * has the same tables. */
 #include "negotiation/handshake.h"
 
 #include "negotiation/bytes.h"

@@ -156,9 +156,9 @@ static void take_try(struct rdmux_handshake *handshake, const struct handshake_h
     handshake->path_is_ours = true;
 }
 
-/* The provider's contract: the connector's first ep_connect comes before the acceptor's, which READY
- * brings about. Not so with a socket of the program, which the path may share with us: what it writes
- * there must come after READY. */
+/* The provider's contract: the connector's first ep_connect comes before the acceptor's, which
+ * READY brings about. Not so with a socket of the program, which the path may share with us: what
+ * it writes there must come after READY. */
 static void connect_and_send_ready(struct rdmux_handshake *handshake,
                                    const struct handshake_happening *what)
 {

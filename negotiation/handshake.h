@@ -1,21 +1,25 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The negotiation of one connection, as a state machine without I/O: it takes frames, results and the time, and gives actions.
- * The driver (api/connection.c) owns the sockets, the provider's objects and the clock. docs/NEGOTIATION.md has the states.
+ * The negotiation of one connection, as a state machine without I/O: it takes frames, results and
+ * the time, and gives actions. The driver (api/connection.c) owns the sockets, the provider's
+ * objects and the clock. docs/NEGOTIATION.md has the states.
  *
- * Order of things: the connector says HELLO and OFFER at once, without waiting (the listener shows both before anybody
- * accepts); the acceptor answers HELLO and OFFER once it was accepted; ranks and sends RANKING (every candidate with
- * its verdict, for the connector's explanation). Then for each eligible pair in rank order: acceptor opens its side and sends
- * TRY(pair, its connection data); connector opens, sends READY(its connection data) and connects; acceptor connects; each side
- * that is connected says UP(description of its proof buffer). When both are up the connector (the active side goes first)
- * writes its pattern into the acceptor's proof buffer with PLACED and says WRITTEN; the acceptor compares, then writes its own
- * pattern to the connector and says WRITTEN; the connector compares and says PROVED; the acceptor sends COMMIT(transcript
- * hash), the connector answers CONFIRM and is done when it has sent it, the acceptor when it has received it. Any
- * failure or timeout before COMMIT: FAILED(pair, stage, reason, text) from whoever saw it, both close the attempt, the acceptor
- * goes on with the next pair. After COMMIT was sent or received there is no other path: the connection fails. No pair left:
- * NO_PATH from the acceptor with the final ranking, both fail with RDMUX_NO_PATH.
- * With explain_only (a flag of the connector's HELLO) the acceptor sends RANKING and both are done; if no pair is eligible,
- * both fail with RDMUX_NO_PATH.
+ * Order of things: the connector says HELLO and OFFER at once, without waiting (the listener shows
+ * both before anybody accepts); the acceptor answers HELLO and OFFER once it was accepted; ranks
+ * and sends RANKING (every candidate with its verdict, for the connector's explanation). Then for
+ * each eligible pair in rank order: acceptor opens its side and sends TRY(pair, its connection
+ * data); connector opens, sends READY(its connection data) and connects; acceptor connects; each
+ * side that is connected says UP(description of its proof buffer). When both are up the connector
+ * (the active side goes first) writes its pattern into the acceptor's proof buffer with PLACED and
+ * says WRITTEN; the acceptor compares, then writes its own pattern to the connector and says
+ * WRITTEN; the connector compares and says PROVED; the acceptor sends COMMIT(transcript hash), the
+ * connector answers CONFIRM and is done when it has sent it, the acceptor when it has received it.
+ * Any failure or timeout before COMMIT: FAILED(pair, stage, reason, text) from whoever saw it, both
+ * close the attempt, the acceptor goes on with the next pair. After COMMIT was sent or received
+ * there is no other path: the connection fails. No pair left: NO_PATH from the acceptor with the
+ * final ranking, both fail with RDMUX_NO_PATH.
+ * With explain_only (a flag of the connector's HELLO) the acceptor sends RANKING and both are done;
+ * if no pair is eligible, both fail with RDMUX_NO_PATH.
  */
 #ifndef RDMUX_NEGOTIATION_HANDSHAKE_H
 #define RDMUX_NEGOTIATION_HANDSHAKE_H
@@ -32,14 +36,16 @@ enum {
     RDMUX_HELLO_SIZE = 96,       /* fixed in all versions */
     RDMUX_FRAME_HEADER_SIZE = 8, /* type u8, flags u8, zero u16, payload length u32 */
     RDMUX_FRAME_PAYLOAD_MAX = 65536,
-    RDMUX_PROCESS_ID_SIZE = 16, /* random, one per fabric instance: a restarted peer is a new peer */
+    /* Random, one per fabric instance: a restarted peer is a new peer. */
+    RDMUX_PROCESS_ID_SIZE = 16,
     RDMUX_TRANSCRIPT_SIZE = 32,
 };
 
 /* HELLO flags */
 enum {
     RDMUX_HELLO_EXPLAIN_ONLY = 1 << 0,
-    RDMUX_HELLO_NO_SERVICE = 1 << 1, /* this side has no service thread: its progress depends on its calls */
+    /* This side has no service thread: its progress depends on its calls. */
+    RDMUX_HELLO_NO_SERVICE = 1 << 1,
     RDMUX_HELLO_HASH = 1 << 2,    /* this side computes the transcript hash (SHA-256) */
     RDMUX_HELLO_ADOPTED = 1 << 3, /* over a socket of the program */
 };
@@ -55,13 +61,15 @@ struct rdmux_hello {
     uint8_t resume[16]; /* failover: the connection to resume; zero */
 };
 
-/* Version fields of hello: the versions spoken. Decode: RDMUX_PROTOCOL for what is none, RDMUX_VERSION for another byte order. */
+/* Version fields of hello: the versions spoken. Decode: RDMUX_PROTOCOL for what is none,
+ * RDMUX_VERSION for another byte order. */
 void rdmux_hello_encode(const struct rdmux_hello *hello, uint8_t out[RDMUX_HELLO_SIZE]);
 enum rdmux_status rdmux_hello_decode(const uint8_t *in, size_t size, struct rdmux_hello *out);
 
-/* How many bytes of a HELLO, JOIN or frame are there in all? size bytes at `in` have been read (8 are enough to tell). Returns the
- * total, 0 if more than `size` bytes are needed to tell, and sets *bad for what is none of ours (wrong magic, a length
- * beyond RDMUX_FRAME_PAYLOAD_MAX). first: nothing was read on this socket before, so a HELLO or JOIN is due; else a frame. */
+/* How many bytes of a HELLO, JOIN or frame are there in all? size bytes at `in` have been read (8
+ * are enough to tell). Returns the total, 0 if more than `size` bytes are needed to tell, and sets
+ * *bad for what is none of ours (wrong magic, a length beyond RDMUX_FRAME_PAYLOAD_MAX). first:
+ * nothing was read on this socket before, so a HELLO or JOIN is due; else a frame. */
 size_t rdmux_frame_total(const uint8_t *in, size_t size, bool first, bool *bad);
 /* Is this beginning (8 bytes) that of a JOIN? */
 bool rdmux_frame_is_join(const uint8_t in[8]);
@@ -79,19 +87,26 @@ enum rdmux_status rdmux_join_decode(const uint8_t in[RDMUX_JOIN_SIZE], struct rd
 enum rdmux_handshake_action_kind {
     RDMUX_ACTION_NONE, /* nothing to do now */
     RDMUX_ACTION_SEND, /* bytes[size] to the peer, in order. No result expected */
-    RDMUX_ACTION_OPEN, /* open our side of path `ours` (attempt number `attempt`) with the granted values; the result
-                                  carries our connection data. For the connector, bytes[size] is the peer's connection data,
-                                  needed for the CONNECT that follows */
-    RDMUX_ACTION_CONNECT, /* bytes[size]: the peer's connection data. Result OK (later) carries the description of our
-                                  proof buffer */
-    RDMUX_ACTION_WRITE_PROOF, /* bytes[size]: the description of the peer's proof buffer. Write the pattern of write_nonce there,
-                                  PLACED; result when it completed */
-    RDMUX_ACTION_CHECK_PROOF, /* compare our proof buffer with the pattern of check_nonce; result OK or RDMUX_IO */
-    RDMUX_ACTION_CLOSE_PATH, /* close what OPEN made, without trace; also while OPEN is under way, not after an OPEN that failed.
-                                  No result expected; results under way are ignored */
-    RDMUX_ACTION_DONE, /* the path of the last OPEN is the endpoint's path (nothing, with explain_only) */
-    RDMUX_ACTION_FAIL, /* over: status and text; CLOSE_PATH came before if there was a path. give_back: both sides
-                                  know, an adopted socket is the program's again */
+    /* Open our side of path `ours` (attempt number `attempt`) with the granted values; the result
+     * carries our connection data. For the connector, bytes[size] is the peer's connection data,
+     * needed for the CONNECT that follows. */
+    RDMUX_ACTION_OPEN,
+    /* bytes[size]: the peer's connection data. Result OK (later) carries the description of our
+     * proof buffer. */
+    RDMUX_ACTION_CONNECT,
+    /* bytes[size]: the description of the peer's proof buffer. Write the pattern of write_nonce
+     * there, PLACED; result when it completed. */
+    RDMUX_ACTION_WRITE_PROOF,
+    /* Compare our proof buffer with the pattern of check_nonce; result OK or RDMUX_IO. */
+    RDMUX_ACTION_CHECK_PROOF,
+    /* Close what OPEN made, without trace; also while OPEN is under way, not after an OPEN that
+     * failed. No result expected; results under way are ignored. */
+    RDMUX_ACTION_CLOSE_PATH,
+    /* The path of the last OPEN is the endpoint's path (nothing, with explain_only). */
+    RDMUX_ACTION_DONE,
+    /* Over: status and text; CLOSE_PATH came before if there was a path. give_back: both sides
+     * know, an adopted socket is the program's again. */
+    RDMUX_ACTION_FAIL,
 };
 
 struct rdmux_handshake_action {
@@ -126,8 +141,8 @@ struct rdmux_handshake_config {
     struct rdmux_hello hello;        /* ours; version fields are filled in by init */
     uint8_t proof_nonce[16];         /* random; ours to write */
     const struct rdmux_offer *offer; /* ours; copied */
-    /* acceptor only: the connector's HELLO and OFFER were read already (to show the peer before it is accepted): raw bytes of
-     * both, as received, or NULL. */
+    /* acceptor only: the connector's HELLO and OFFER were read already (to show the peer before it
+     * is accepted): raw bytes of both, as received, or NULL. */
     const uint8_t *received;
     size_t received_size;
 };
@@ -135,7 +150,8 @@ struct rdmux_handshake_config {
 struct rdmux_handshake; /* opaque; rdmux_handshake_size() bytes */
 
 size_t rdmux_handshake_size(void);
-/* memory: zeroed, rdmux_handshake_size() bytes, aligned for any type; nothing else is allocated. now_ns: any monotonic clock. */
+/* memory: zeroed, rdmux_handshake_size() bytes, aligned for any type; nothing else is allocated.
+ * now_ns: any monotonic clock. */
 enum rdmux_status rdmux_handshake_init(void *memory, const struct rdmux_handshake_config *config,
                                        uint64_t now_ns, struct rdmux_handshake **out);
 /* A whole HELLO or frame from the peer, header included. A stranger's input. */
@@ -144,8 +160,9 @@ void rdmux_handshake_frame(struct rdmux_handshake *handshake, const uint8_t *fra
 /* The control channel ended or failed. */
 void rdmux_handshake_lost(struct rdmux_handshake *handshake, enum rdmux_status status,
                           const char *text, uint64_t now_ns);
-/* The outcome of OPEN, CONNECT, WRITE_PROOF or CHECK_PROOF of this attempt. bytes: what the action's comment says. reason:
- * RDMUX_REASON_NONE, or the candidate's if status is not RDMUX_OK (0 lets the handshake choose by stage). */
+/* The outcome of OPEN, CONNECT, WRITE_PROOF or CHECK_PROOF of this attempt. bytes: what the
+ * action's comment says. reason: RDMUX_REASON_NONE, or the candidate's if status is not RDMUX_OK (0
+ * lets the handshake choose by stage). */
 void rdmux_handshake_result(struct rdmux_handshake *handshake,
                             enum rdmux_handshake_action_kind kind, uint32_t attempt,
                             enum rdmux_status status, enum rdmux_reason reason, const char *text,
@@ -161,15 +178,14 @@ void rdmux_handshake_next(struct rdmux_handshake *handshake, struct rdmux_handsh
 
 const struct rdmux_handshake_granted *rdmux_handshake_granted(
     const struct rdmux_handshake *handshake);
-const struct rdmux_hello *rdmux_handshake_peer_hello(
-    const struct rdmux_handshake *handshake); /* NULL before it came */
-const struct rdmux_offer *rdmux_handshake_peer_offer(
-    const struct rdmux_handshake *handshake); /* NULL before it came */
+/* NULL before it came. */
+const struct rdmux_hello *rdmux_handshake_peer_hello(const struct rdmux_handshake *handshake);
+const struct rdmux_offer *rdmux_handshake_peer_offer(const struct rdmux_handshake *handshake);
 /* Every candidate as it stands now, ranked first; fills at most max, returns how many. */
 size_t rdmux_handshake_candidates(const struct rdmux_handshake *handshake,
                                   struct rdmux_candidate *out, size_t max);
-/* After RDMUX_REFUSED: the reason number the peer's application gave with its REJECT, and its private data (*size bytes; NULL if
- * there is none). 0 and NULL if the peer did not reject. */
+/* After RDMUX_REFUSED: the reason number the peer's application gave with its REJECT, and its
+ * private data (*size bytes; NULL if there is none). 0 and NULL if the peer did not reject. */
 uint32_t rdmux_handshake_reject_reason(const struct rdmux_handshake *handshake);
 const uint8_t *rdmux_handshake_reject_data(const struct rdmux_handshake *handshake, size_t *size);
 /* Name of the current state, for logs. */

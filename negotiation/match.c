@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Pairs the acceptor's paths (ours) with the connector's (theirs), judges each pair and sorts them. Nothing here looks at
- * which side is which, except the words in the texts; so the order is the same if the sides swap. */
+/* Pairs the acceptor's paths (ours) with the connector's (theirs), judges each pair and sorts them.
+ * Nothing here looks at which side is which, except the words in the texts; so the order is the
+ * same if the sides swap. */
 #include "negotiation/match.h"
 
 #include "negotiation/explain.h"
@@ -79,7 +80,7 @@ static void set_text(char text[RDMUX_TEXT_MAX], const char *format, ...)
     va_end(arguments);
 }
 
-/* ---------------------------------------------------------------------------------------- cost and class */
+/* ------------------------------------------------------------------------------- cost and class */
 
 /* The smaller of two limits, where 0 is none. */
 static uint64_t smaller_limit(uint64_t a, uint64_t b)
@@ -95,7 +96,8 @@ static uint64_t add_saturated(uint64_t a, uint64_t b)
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
-/* Nanoseconds that size bytes take at bandwidth bytes per second, never 0 as the divisor; saturates. */
+/* Nanoseconds that size bytes take at bandwidth bytes per second, never 0 as the divisor;
+ * saturates. */
 static uint64_t transfer_ns(uint64_t size, uint64_t bandwidth)
 {
     const uint64_t second_ns = UINT64_C(1000000000);
@@ -229,7 +231,8 @@ static bool is_eligible(const struct rdmux_match *match)
     return match->rank != 0;
 }
 
-/* Eligible ones first, the cheapest of the best class leading; then pairs that came as far as being judged; then the rest. */
+/* Eligible ones first, the cheapest of the best class leading; then pairs that came as far as being
+ * judged; then the rest. */
 static bool comes_before(const struct matching *matching, const struct rdmux_match *a,
                          const struct rdmux_match *b)
 {
@@ -261,7 +264,7 @@ static void insert(struct matching *matching, const struct rdmux_match *match)
     matching->matches[at] = *match;
 }
 
-/* ---------------------------------------------------------------------------------------- verdicts */
+/* ------------------------------------------------------------------------------------- verdicts */
 
 /* Each judge returns false, with reason, text and hint set, if the pair is out. */
 
@@ -505,7 +508,7 @@ static void judge_unusable(struct matching *matching, bool ours, size_t index)
     insert(matching, &match);
 }
 
-/* ---------------------------------------------------------------------------------------- ranking */
+/* -------------------------------------------------------------------------------------- ranking */
 
 static void add_name(const struct matching *matching, const struct rdmux_match *match, char *text,
                      size_t size)

@@ -11,9 +11,9 @@ struct rdmux_match {
     uint16_t theirs; /* index into the peer's */
     uint16_t rank;   /* 1 = first to try; 0 = not eligible */
     uint16_t spare;
-    uint32_t
-        reason; /* enum rdmux_reason: NONE for the best eligible, SLOWER for the other eligible ones (SOFTWARE_DEVICE for
-                        a software device ranked behind others for that), else why not */
+    /* enum rdmux_reason: NONE for the best eligible, SLOWER for the other eligible ones
+     * (SOFTWARE_DEVICE for a software device ranked behind others for that), else why not. */
+    uint32_t reason;
     uint32_t stage; /* enum rdmux_stage: PROBE where one side's own path is unusable, else MATCH */
     uint64_t cost_ns; /* 0 if not eligible */
     uint64_t native;
@@ -25,14 +25,16 @@ struct rdmux_match {
 enum { RDMUX_MATCH_NO_PATH = 0xffff, RDMUX_MATCH_MAX = 64 };
 
 /*
- * Pairs each of our paths with each of the peer's of the same provider and ranks the eligible pairs by
- * cost = latency + expected size / bandwidth (of the slower side). A software RDMA device ranks behind every path that is not,
- * unless a side named its provider in a filter without naming tcp; last-resort providers rank behind all others that are not
- * software devices. The result does not depend on which side is `ours`: swapping the sides gives the same order and costs.
- * Ties: provider name, then the lower of both device names, then the other, then indexes by name order.
- * Paths without pair are listed too, once each: an unusable one with its own reason (once for both sides where they lack the
- * same device), a usable one with PEER_HAS_NONE. Texts and hints are for both sides' explanations: they call ours the
- * acceptor's, theirs the connector's. Eligible pairs come first, then refused pairs, then unusable paths.
+ * Pairs each of our paths with each of the peer's of the same provider and ranks the eligible pairs
+ * by cost = latency + expected size / bandwidth (of the slower side). A software RDMA device ranks
+ * behind every path that is not, unless a side named its provider in a filter without naming tcp;
+ * last-resort providers rank behind all others that are not software devices. The result does not
+ * depend on which side is `ours`: swapping the sides gives the same order and costs. Ties: provider
+ * name, then the lower of both device names, then the other, then indexes by name order.
+ * Paths without pair are listed too, once each: an unusable one with its own reason (once for both
+ * sides where they lack the same device), a usable one with PEER_HAS_NONE. Texts and hints are for
+ * both sides' explanations: they call ours the acceptor's, theirs the connector's. Eligible pairs
+ * come first, then refused pairs, then unusable paths.
  * out has room for RDMUX_MATCH_MAX; returns how many, ranked first by rank, then the rest.
  * expected_size: the connector's wish, else the acceptor's, else 4096; the caller has chosen.
  */

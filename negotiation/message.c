@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Frames after the handshake, and REJECT. All fields are big-endian; a payload has exactly the size its type says. */
+/* Frames after the handshake, and REJECT. All fields are big-endian; a payload has exactly the size
+ * its type says. */
 #include "negotiation/message.h"
 
 #include "negotiation/bytes.h"
@@ -41,7 +42,7 @@ static_assert(RDMUX_FRAME_HEADER_SIZE + AT_TEXT + RDMUX_TEXT_MAX <= RDMUX_MESSAG
 static_assert((int)RDMUX_PRIVATE_DATA_MAX <= (int)RDMUX_DESCRIPTION_MAX,
               "private data fits where REJECT keeps it");
 
-/* ---------------------------------------------------------------------------------------- encode */
+/* --------------------------------------------------------------------------------------- encode */
 
 static size_t put_imported(const struct rdmux_message *message, uint8_t *out)
 {
@@ -101,7 +102,7 @@ size_t rdmux_message_encode(const struct rdmux_message *message, uint8_t out[RDM
     return RDMUX_FRAME_HEADER_SIZE + length;
 }
 
-/* ---------------------------------------------------------------------------------------- decode */
+/* --------------------------------------------------------------------------------------- decode */
 
 /* A status of a newer version than ours is some failure. */
 static uint32_t known_status(uint32_t status)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Messages of the control channel after the handshake, and the types of all frames. docs/WIRE.md has the bytes. */
+/* Messages of the control channel after the handshake, and the types of all frames. docs/WIRE.md
+ * has the bytes. */
 #ifndef RDMUX_NEGOTIATION_MESSAGE_H
 #define RDMUX_NEGOTIATION_MESSAGE_H
 
@@ -37,7 +38,8 @@ enum rdmux_frame_type {
 
 /* Flags of a frame's header; a reader ignores bits it does not know. */
 enum {
-    RDMUX_FRAME_OPTIONAL = 1 << 0, /* a reader that does not know the type skips the frame; without it: RDMUX_PROTOCOL */
+    /* A reader that does not know the type skips the frame; without it: RDMUX_PROTOCOL. */
+    RDMUX_FRAME_OPTIONAL = 1 << 0,
 };
 
 /* Writes the 8 bytes before a payload of length bytes, at most RDMUX_FRAME_PAYLOAD_MAX. */
@@ -49,8 +51,9 @@ bool rdmux_frame_is_optional(const uint8_t in[8]);
 /* One message after the handshake; the fields its type uses. */
 struct rdmux_message {
     enum rdmux_frame_type type;
-    uint32_t
-        id; /* IMPORT, IMPORTED: the importer's number. REVOKE, REVOKED: the owner's number of this revocation */
+    /* IMPORT, IMPORTED: the importer's number. REVOKE, REVOKED: the owner's number of this
+     * revocation. */
+    uint32_t id;
     uint32_t status; /* IMPORTED, FAULT, END: enum rdmux_status. REJECT: the application's reason */
     uint32_t access; /* IMPORTED */
     uint64_t length; /* IMPORTED: of the region */
@@ -65,8 +68,9 @@ enum { RDMUX_MESSAGE_MAX = 1024 }; /* bytes of the longest encoded message, head
 
 /* Writes header and payload; returns the bytes used. */
 size_t rdmux_message_encode(const struct rdmux_message *message, uint8_t out[RDMUX_MESSAGE_MAX]);
-/* Reads a whole frame, a stranger's input. RDMUX_AGAIN: of an unknown type and RDMUX_FRAME_OPTIONAL, to be skipped.
- * RDMUX_PROTOCOL: not one of these types, or sizes that lie. */
+/* Reads a whole frame, a stranger's input. RDMUX_AGAIN: of an unknown type and
+ * RDMUX_FRAME_OPTIONAL, to be skipped. RDMUX_PROTOCOL: not one of these types, or sizes that
+ * lie. */
 enum rdmux_status rdmux_message_decode(const uint8_t *frame, size_t size, struct rdmux_message *out);
 
 #endif

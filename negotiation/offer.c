@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The OFFER's payload: a sequence of TLVs {type u16, length u16, value}, big-endian; one of them per path, whose value is
- * a sequence of TLVs again. A number of zero and an empty text are left out. docs/WIRE.md lists the types. */
+/* The OFFER's payload: a sequence of TLVs {type u16, length u16, value}, big-endian; one of them
+ * per path, whose value is a sequence of TLVs again. A number of zero and an empty text are left
+ * out. docs/WIRE.md lists the types. */
 #include "negotiation/offer.h"
 
 #include "negotiation/bytes.h"
@@ -84,7 +85,7 @@ enum {
     PATH_FIELD_COUNT = sizeof(path_fields) / sizeof(path_fields[0]),
 };
 
-/* ---------------------------------------------------------------------------------------- encode */
+/* --------------------------------------------------------------------------------------- encode */
 
 struct writer {
     uint8_t *out;
@@ -177,9 +178,9 @@ enum rdmux_status rdmux_offer_encode(const struct rdmux_offer *offer, uint8_t *o
 {
     assert(offer->path_count <= RDMUX_OFFER_PATHS_MAX);
     struct writer writer = {
-        .out = out,
         .room = *size < RDMUX_OFFER_BYTES_MAX ? *size : RDMUX_OFFER_BYTES_MAX,
     };
+    writer.out = out;
     for (size_t i = 0; i < OFFER_FIELD_COUNT; i++) {
         put_field(&writer, &offer_fields[i], (const uint8_t *)offer);
     }
@@ -193,7 +194,7 @@ enum rdmux_status rdmux_offer_encode(const struct rdmux_offer *offer, uint8_t *o
     return RDMUX_OK;
 }
 
-/* ---------------------------------------------------------------------------------------- decode */
+/* --------------------------------------------------------------------------------------- decode */
 
 struct tlv {
     uint16_t type;
@@ -270,7 +271,8 @@ static bool take_value(const struct field *field, const struct tlv *tlv, uint8_t
     return false;
 }
 
-/* Takes a TLV that may come once; seen has a bit for each type met. A type not in the table is skipped. */
+/* Takes a TLV that may come once; seen has a bit for each type met. A type not in the table is
+ * skipped. */
 static bool take_field(const struct field *fields, size_t count, const struct tlv *tlv,
                        uint64_t *seen, uint8_t *object)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What both sides of one attempted path can know and nobody else: derived one way, so that using it as a name (abstract
- * sockets are listed in /proc) does not give away the connection's secret, with which sockets join. */
+/* What both sides of one attempted path can know and nobody else: derived one way, so that using it
+ * as a name (abstract sockets are listed in /proc) does not give away the connection's secret, with
+ * which sockets join. */
 #include "negotiation/path_secret.h"
 
 #include "negotiation/bytes.h"
@@ -30,8 +31,8 @@ void rdmux_path_secret(const uint8_t secret[RDMUX_SECRET_SIZE], uint32_t attempt
 
 #else
 
-/* Without OpenSSL there is no one-way function at hand: paths are told apart by number, and what guards them are the kernel's
- * credentials and the path's own checks. */
+/* Without OpenSSL there is no one-way function at hand: paths are told apart by number, and what
+ * guards them are the kernel's credentials and the path's own checks. */
 void rdmux_path_secret(const uint8_t secret[RDMUX_SECRET_SIZE], uint32_t attempt,
                        uint8_t out[RDMUX_SECRET_SIZE])
 {

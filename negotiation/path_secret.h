@@ -6,8 +6,9 @@
 
 #include <stdint.h>
 
-/* The secret of one attempted path, from the connection's secret. With OpenSSL: the first 16 bytes of SHA-256 over "rdmux path"
- * and its NUL, the connection's secret, and the attempt (big-endian). */
+/* The secret of one attempted path, from the connection's secret. With OpenSSL: the first 16 bytes
+ * of SHA-256 over "rdmux path" and its NUL, the connection's secret, and the attempt
+ * (big-endian). */
 void rdmux_path_secret(const uint8_t secret[RDMUX_SECRET_SIZE], uint32_t attempt,
                        uint8_t out[RDMUX_SECRET_SIZE]);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The pattern of a proof. Both sides compute it from the nonce, so its bytes are part of the protocol;
- * docs/WIRE.md has them. */
+/* The pattern of a proof. Both sides compute it from the nonce, so its bytes are part of the
+ * protocol; docs/WIRE.md has them. */
 #include "negotiation/handshake.h"
 
 #include "negotiation/bytes.h"

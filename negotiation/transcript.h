@@ -18,8 +18,8 @@ struct rdmux_transcript_piece {
 /* Was this library built with something that computes the hash? */
 bool rdmux_transcript_available(void);
 
-/* Hashes the pieces one after the other: the connector's HELLO and OFFER frame, then the acceptor's.
- * RDMUX_UNSUPPORTED: not available. RDMUX_NO_MEMORY. */
+/* Hashes the pieces one after the other: the connector's HELLO and OFFER frame, then the
+ * acceptor's. RDMUX_UNSUPPORTED: not available. RDMUX_NO_MEMORY. */
 enum rdmux_status rdmux_transcript_hash(const struct rdmux_transcript_piece *pieces, size_t count,
                                         uint8_t out[RDMUX_TRANSCRIPT_SIZE]);
 

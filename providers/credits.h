@@ -96,6 +96,8 @@ static inline bool rdmux_credits_take(struct rdmux_credits_held *held)
 /*
  * Receives shared by many endpoints. Nobody has credits by default: an endpoint without credit
  * asks, gets a few, more each time it asks, and gives back what it has not used when others wait.
+ * The pool is one provider's part of an SRQ: what is set aside for its endpoints must be reserved
+ * by rdmux_provider_reserve() as well, so that no other provider's takes it.
  */
 struct rdmux_credits_pool {
     uint64_t promised; /* receives set aside for endpoints and not used yet, of all endpoints */
@@ -111,9 +113,11 @@ enum {
 uint32_t rdmux_credits_level_up(uint32_t level);
 
 /*
- * Sets receives aside so that the endpoint has level at a time, as far as there are any. receives
- * posted to the pool and not taken by a message waiting endpoints that want some, this one
- * included: each gets at most its share, but at least 1 Returns how many were set aside.
+ * Sets receives aside so that the endpoint has level at a time, as far as there are any. Returns
+ * how many were set aside.
+ *   receives  Posted to the pool, not taken by a message, and claimed by no other provider.
+ *   waiting   Endpoints that want some, this one included: each gets at most its share, but at
+ *             least 1.
  */
 uint64_t rdmux_credits_lend(struct rdmux_credits_pool *pool, struct rdmux_credits_given *given,
                             uint32_t level, uint64_t receives, uint64_t waiting);

@@ -143,7 +143,8 @@ static bool is_missing(const char *text, const char *path)
         return access(path, F_OK) != 0;
     }
     if (memchr(text, '/', length) == NULL) {
-        return true; /* looked for in the system's folders; one found there is named with its folder */
+        /* Looked for in the system's folders; one found there is named with its folder. */
+        return true;
     }
     char object[4096];
     (void)snprintf(object, sizeof(object), "%.*s", (int)length, text);

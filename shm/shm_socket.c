@@ -291,7 +291,6 @@ static size_t take_descriptors(struct msghdr *message, int *fds, size_t max)
     return count;
 }
 
-/* NOLINTNEXTLINE(readability-non-const-parameter): recvmsg() writes to bytes */
 enum rdmux_status rdmux_shm_socket_receive(int socket, uint8_t *bytes, size_t *size, int *fds,
                                            size_t fd_count)
 {
@@ -299,9 +298,9 @@ enum rdmux_status rdmux_shm_socket_receive(int socket, uint8_t *bytes, size_t *s
         struct cmsghdr align;
         char bytes[CMSG_SPACE(SHM_FDS_MAX * sizeof(int))];
     } control;
-    struct iovec piece = { .iov_base = bytes, .iov_len = *size };
+    struct iovec pieces[] = { { .iov_base = bytes, .iov_len = *size } };
     struct msghdr message = {
-        .msg_iov = &piece,
+        .msg_iov = pieces,
         .msg_iovlen = 1,
         .msg_control = control.bytes,
         .msg_controllen = sizeof(control.bytes),

@@ -30,20 +30,39 @@ static void stop_asking(struct tcp_ep *ep)
     }
 }
 
-/* Somebody waits and nothing is left: who has credits is to give back what it does not use. */
-static void recall(struct tcp_srq *srq)
+/* Sets receives aside for the endpoint, as many as its level allows: nobody else can take them then,
+ * over whatever fabric. */
+static bool lend(struct tcp_ep *ep, uint64_t waiting)
+{
+    struct rdmux_credits_pool *pool = &ep->srq->pool;
+    uint64_t receives = pool->promised + rdmux_provider_receives(&ep->base);
+    uint64_t count = rdmux_credits_lend(pool, &ep->given, ep->level, receives, waiting);
+    if (count != 0) {
+        (void)rdmux_provider_reserve(&ep->base, (uint32_t)count); /* there are so many */
+    }
+    return count != 0;
+}
+
+/* The peer is to give back the credits that it does not use. */
+static void recall(struct tcp_ep *ep)
+{
+    if (rdmux_credits_outstanding(&ep->given) == 0) {
+        return; /* what it was not told yet may be the answer to its question */
+    }
+    uint64_t untold = rdmux_credits_withdraw(&ep->srq->pool, &ep->given);
+    rdmux_provider_unreserve(&ep->base, (uint32_t)untold);
+    if (!ep->recalled && ep->state == TCP_CONNECTED) {
+        ep->recalled = true;
+        ep->out.recall = true;
+        rdmux_tcp_nudge(ep);
+    }
+}
+
+/* Somebody waits and nothing is left. */
+static void recall_all(struct tcp_srq *srq)
 {
     for (struct tcp_link *link = srq->members.next; link != &srq->members; link = link->next) {
-        struct tcp_ep *ep = TCP_CONTAINER(link, struct tcp_ep, member);
-        if (rdmux_credits_outstanding(&ep->given) == 0) {
-            continue; /* what it was not told yet may be the answer to its question */
-        }
-        (void)rdmux_credits_withdraw(&srq->pool, &ep->given);
-        if (!ep->recalled && ep->state == TCP_CONNECTED) {
-            ep->recalled = true;
-            ep->out.recall = true;
-            rdmux_tcp_nudge(ep);
-        }
+        recall(TCP_CONTAINER(link, struct tcp_ep, member));
     }
 }
 
@@ -54,9 +73,8 @@ static void serve(struct tcp_srq *srq)
     for (int round = 0; round < 2 && !tcp_list_is_empty(&srq->asking); round++) {
         while (!tcp_list_is_empty(&srq->asking)) {
             struct tcp_ep *ep = TCP_CONTAINER(srq->asking.next, struct tcp_ep, wanting);
-            if (rdmux_credits_lend(&srq->pool, &ep->given, ep->level,
-                                   rdmux_provider_receives(&ep->base), srq->asking_count) == 0 &&
-                rdmux_credits_window(&ep->given) == 0) {
+            if (!lend(ep, srq->asking_count) && rdmux_credits_window(&ep->given) == 0) {
+                (void)rdmux_provider_reserve(&ep->base, 1); /* none, but the next is for it */
                 break;
             }
             stop_asking(ep);
@@ -65,13 +83,11 @@ static void serve(struct tcp_srq *srq)
         if (tcp_list_is_empty(&srq->asking)) {
             break;
         }
-        recall(srq);
+        recall_all(srq);
     }
     while (tcp_list_is_empty(&srq->asking) && !tcp_list_is_empty(&srq->hungry)) {
         struct tcp_ep *ep = TCP_CONTAINER(srq->hungry.next, struct tcp_ep, wanting);
-        if (rdmux_credits_lend(&srq->pool, &ep->given, ep->level,
-                               rdmux_provider_receives(&ep->base), 2) == 0 &&
-            rdmux_credits_window(&ep->given) < ep->level) {
+        if (!lend(ep, 2) && rdmux_credits_window(&ep->given) < ep->level) {
             break;
         }
         stop_asking(ep);
@@ -86,6 +102,9 @@ enum rdmux_status rdmux_tcp_post_recv(struct rdmux_provider_ep *base,
     (void)requests;
     (void)count;
     if (ep->srq != NULL) {
+        if (rdmux_provider_receives_awaited(base)) {
+            recall(ep); /* by an endpoint of another fabric */
+        }
         serve(ep->srq); /* the endpoint may use them from now on */
         return RDMUX_OK;
     }
@@ -106,9 +125,10 @@ bool rdmux_tcp_credit_use(struct tcp_ep *ep)
     if (!rdmux_credits_use_shared(&srq->pool, &ep->given)) {
         return false;
     }
-    if (tcp_list_is_empty(&srq->asking) && !ep->recalled) {
-        (void)rdmux_credits_lend(&srq->pool, &ep->given, ep->level,
-                                 rdmux_provider_receives(&ep->base), 2);
+    if (rdmux_provider_receives_awaited(&ep->base)) {
+        recall(ep);
+    } else if (tcp_list_is_empty(&srq->asking) && !ep->recalled) {
+        (void)lend(ep, 2);
     }
     if (rdmux_credits_window(&ep->given) < ep->level && !tcp_link_is_on(&ep->wanting)) {
         tcp_list_add(&srq->hungry, &ep->wanting);
@@ -143,22 +163,11 @@ bool rdmux_tcp_credit_returned(struct tcp_ep *ep, uint64_t count)
         !rdmux_credits_return(&ep->srq->pool, &ep->given, count)) {
         return false;
     }
+    rdmux_provider_unreserve(&ep->base, (uint32_t)count);
     ep->recalled = false;
     ep->level = ep->asking ? RDMUX_CREDITS_LEVEL_FIRST : 0; /* the question may have come first */
     serve(ep->srq);
     return true;
-}
-
-void rdmux_tcp_credit_stall(struct tcp_ep *ep)
-{
-    struct tcp_cq *cq = rdmux_tcp_cq_of(ep);
-    ep->in.paused = true;
-    if (!tcp_link_is_on(&ep->stalled)) {
-        tcp_list_add(&ep->srq->stalled, &ep->stalled);
-    }
-    if (!tcp_link_is_on(&ep->paused)) {
-        tcp_list_add(&cq->paused, &ep->paused);
-    }
 }
 
 void rdmux_tcp_credit_join(struct tcp_ep *ep, struct tcp_srq *srq)
@@ -175,8 +184,8 @@ void rdmux_tcp_credit_leave(struct tcp_ep *ep)
     }
     stop_asking(ep);
     tcp_link_remove(&ep->member);
-    tcp_link_remove(&ep->stalled);
-    (void)rdmux_credits_leave(&srq->pool, &ep->given);
+    uint64_t left = rdmux_credits_leave(&srq->pool, &ep->given);
+    rdmux_provider_unreserve(&ep->base, (uint32_t)left);
     serve(srq);
 }
 
@@ -189,7 +198,6 @@ enum rdmux_status rdmux_tcp_srq_open(struct rdmux_provider_srq *base, uint32_t d
     tcp_list_init(&srq->members);
     tcp_list_init(&srq->asking);
     tcp_list_init(&srq->hungry);
-    tcp_list_init(&srq->stalled);
     return RDMUX_OK;
 }
 
@@ -204,13 +212,6 @@ enum rdmux_status rdmux_tcp_srq_post_recv(struct rdmux_provider_srq *base,
     struct tcp_srq *srq = (struct tcp_srq *)base;
     (void)requests;
     (void)count;
-    for (struct tcp_link *link = srq->stalled.next; link != &srq->stalled; link = link->next) {
-        struct tcp_ep *ep = TCP_CONTAINER(link, struct tcp_ep, stalled);
-        rdmux_tcp_attend(ep);
-        if (rdmux_tcp_cq_of(ep)->armed) {
-            rdmux_tcp_wake(ep);
-        }
-    }
     serve(srq);
     return RDMUX_OK;
 }

@@ -188,10 +188,6 @@ struct tcp_srq {
     struct tcp_link asking;  /* whose peers wait for a credit */
     struct tcp_link hungry;  /* whose peers could do with more */
     uint32_t asking_count;
-    struct tcp_link
-        /* with a message here and no receive for it: another fabric's endpoints took more than
-         * theirs */
-        stalled;
 };
 
 /* One data socket. */
@@ -203,10 +199,9 @@ struct tcp_lane {
     bool watched;
     bool blocked; /* the last send found no room */
     bool ready;   /* connected, and the join said */
-    uint64_t
-        /* of the payload of the frame coming in: this socket's share still to come is [in_at,
-         * in_end) */
-        in_at;
+    /* Of the payload of the frame coming in: this socket's share still to come is
+     * [in_at, in_end). */
+    uint64_t in_at;
     uint64_t in_end;
     uint64_t out_at;
     uint64_t out_end;
@@ -262,7 +257,7 @@ struct tcp_in {
     uint8_t payload; /* enum tcp_payload of the frame coming in; NONE: a header is next */
     bool bulk;       /* the last payload was large: read the next header alone */
     bool refused;    /* a request of the peer was refused: those after it are read and dropped */
-    bool paused;     /* a share, or a receive, is awaited; socket 0 is not read */
+    bool paused;     /* shares are awaited; socket 0 is not read */
     uint8_t held;    /* bytes of a header not whole yet, in head */
     uint8_t head[TCP_HEADER_MAX];
     uint8_t *stash; /* a pooled buffer with bytes not parsed yet */
@@ -341,7 +336,6 @@ struct tcp_ep {
     bool asking;
     struct tcp_link member;
     struct tcp_link wanting; /* on srq->asking or srq->hungry */
-    struct tcp_link stalled;
     struct rdmux_provider_counts counts;
     const struct rdmux_provider_ep_attr *attr;
     uint32_t options_set; /* bits of what options holds */
@@ -443,8 +437,6 @@ enum rdmux_status rdmux_tcp_post_recv(struct rdmux_provider_ep *base,
 bool rdmux_tcp_credit_use(struct tcp_ep *ep);
 void rdmux_tcp_credit_asked(struct tcp_ep *ep);
 bool rdmux_tcp_credit_returned(struct tcp_ep *ep, uint64_t count);
-/* The message in the stash waits for a receive of the SRQ. */
-void rdmux_tcp_credit_stall(struct tcp_ep *ep);
 void rdmux_tcp_credit_join(struct tcp_ep *ep, struct tcp_srq *srq);
 void rdmux_tcp_credit_leave(struct tcp_ep *ep);
 

@@ -56,7 +56,7 @@ static enum rdmux_reason tcp_reach(const uint8_t *ours, size_t ours_length, cons
     (void)ours_length;
     (void)theirs;
     (void)theirs_length;
-    (void)text;
+    text[0] = '\0';
     return RDMUX_REASON_NONE;
 }
 

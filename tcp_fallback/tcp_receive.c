@@ -220,12 +220,7 @@ static bool share_end(struct tcp_ep *ep)
 
 /* --------------------------------------------------------------------------------------- frames */
 
-/* What carrying a frame out came to. */
-enum outcome {
-    CARRIED_OUT,
-    NOT_YET, /* it stays where it is */
-    ENDED,   /* the endpoint failed */
-};
+/* Carrying a frame out. False: the endpoint has failed. */
 
 static bool range_wraps(const struct tcp_frame *frame)
 {
@@ -248,28 +243,24 @@ static enum rdmux_status access_check(struct tcp_ep *ep, const struct tcp_frame 
     return status;
 }
 
-/* Takes the receive that a message is for. CARRIED_OUT: *out is it. */
-static enum outcome receive_take(struct tcp_ep *ep, struct rdmux_request **out)
+/* Takes the receive that a message is for. */
+static bool receive_take(struct tcp_ep *ep, struct rdmux_request **out)
 {
     if (rdmux_credits_outstanding(&ep->given) == 0) {
         peer_lies(ep, "tcp: the peer sent a message without a credit");
-        return ENDED;
+        return false;
     }
     *out = rdmux_provider_take_receive(&ep->base);
     if (*out == NULL) {
-        if (ep->srq == NULL) {
-            peer_lies(ep, "tcp: a message came for a receive that is gone");
-            return ENDED;
-        }
-        rdmux_tcp_credit_stall(ep);
-        return NOT_YET;
+        peer_lies(ep, "tcp: a message came for a receive that is gone");
+        return false;
     }
     (void)rdmux_tcp_credit_use(ep);
-    return CARRIED_OUT;
+    return true;
 }
 
 /* SEND and WRITE. */
-static enum outcome carry_payload(struct tcp_ep *ep, const struct tcp_frame *frame, size_t here)
+static bool carry_payload(struct tcp_ep *ep, const struct tcp_frame *frame, size_t here)
 {
     struct tcp_incoming *request = &ep->in.request;
     bool send = frame->kind == TCP_SEND;
@@ -278,7 +269,7 @@ static enum outcome carry_payload(struct tcp_ep *ep, const struct tcp_frame *fra
     struct rdmux_request *receive = NULL;
     if (request->destination != TCP_TO_NOTHING) {
         peer_lies(ep, "tcp: the peer began a request within another");
-        return ENDED;
+        return false;
     }
     uint64_t index = ep->in.requests;
     /* A short plain write is checked when its bytes are copied, all at once. */
@@ -293,9 +284,8 @@ static enum outcome carry_payload(struct tcp_ep *ep, const struct tcp_frame *fra
     if (ep->in.refused) {
         destination = TCP_TO_WASTE;
     } else if (send || (frame->flags & TCP_IMM)) {
-        enum outcome outcome = receive_take(ep, &receive);
-        if (outcome != CARRIED_OUT) {
-            return outcome;
+        if (!receive_take(ep, &receive)) {
+            return false;
         }
     }
     ep->in.requests++;
@@ -322,13 +312,13 @@ static enum outcome carry_payload(struct tcp_ep *ep, const struct tcp_frame *fra
                        "tcp: a message of %llu bytes came for a receive of %llu bytes",
                        (unsigned long long)frame->length, (unsigned long long)room);
         rdmux_tcp_fail(ep, RDMUX_LENGTH, text);
-        return ENDED;
+        return false;
     }
     uint64_t payload = rdmux_tcp_frame_payload(frame->length, ep->lane_count, striped);
-    return frame_begin(ep, TCP_PAYLOAD_REQUEST, payload, striped) ? CARRIED_OUT : ENDED;
+    return frame_begin(ep, TCP_PAYLOAD_REQUEST, payload, striped);
 }
 
-static enum outcome carry_more(struct tcp_ep *ep, const struct tcp_frame *frame)
+static bool carry_more(struct tcp_ep *ep, const struct tcp_frame *frame)
 {
     const struct tcp_incoming *request = &ep->in.request;
     bool striped = frame->flags & TCP_STRIPED;
@@ -336,25 +326,25 @@ static enum outcome carry_more(struct tcp_ep *ep, const struct tcp_frame *frame)
         frame->length !=
             rdmux_tcp_frame_payload(request->length - request->at, ep->lane_count, striped)) {
         peer_lies(ep, "tcp: the peer sent more of a request than it announced");
-        return ENDED;
+        return false;
     }
-    return frame_begin(ep, TCP_PAYLOAD_REQUEST, frame->length, striped) ? CARRIED_OUT : ENDED;
+    return frame_begin(ep, TCP_PAYLOAD_REQUEST, frame->length, striped);
 }
 
 /* READ and the atomics. */
-static enum outcome carry_question(struct tcp_ep *ep, const struct tcp_frame *frame)
+static bool carry_question(struct tcp_ep *ep, const struct tcp_frame *frame)
 {
     if (ep->in.request.destination != TCP_TO_NOTHING) {
         peer_lies(ep, "tcp: the peer began a request within another");
-        return ENDED;
+        return false;
     }
     uint64_t index = ep->in.requests++;
     if (ep->in.refused) {
-        return CARRIED_OUT;
+        return true;
     }
     if (ep->out.answers_count >= TCP_ANSWERS) {
         peer_lies(ep, "tcp: the peer has more reads and atomics under way than was agreed");
-        return ENDED;
+        return false;
     }
     enum rdmux_status status;
     uint64_t old = 0;
@@ -367,11 +357,11 @@ static enum outcome carry_question(struct tcp_ep *ep, const struct tcp_frame *fr
     }
     if (status == RDMUX_DENIED || status == RDMUX_OUT_OF_RANGE) {
         rdmux_tcp_refuse(ep, index, status);
-        return CARRIED_OUT;
+        return true;
     }
     if (status != RDMUX_OK) {
         peer_lies(ep, "tcp: the peer asked for an atomic that is not aligned");
-        return ENDED;
+        return false;
     }
     if (frame->kind == TCP_READ) {
         struct tcp_answer *answer = rdmux_tcp_answer(ep, TCP_DATA, index);
@@ -382,10 +372,10 @@ static enum outcome carry_question(struct tcp_ep *ep, const struct tcp_frame *fr
         ep->counts.executed++;
         rdmux_tcp_answer(ep, TCP_RESULT, index)->offset = old;
     }
-    return CARRIED_OUT;
+    return true;
 }
 
-static enum outcome carry_data(struct tcp_ep *ep, const struct tcp_frame *frame)
+static bool carry_data(struct tcp_ep *ep, const struct tcp_frame *frame)
 {
     const struct rdmux_request *read = ep->unanswered.first;
     bool striped = frame->flags & TCP_STRIPED;
@@ -394,17 +384,17 @@ static enum outcome carry_data(struct tcp_ep *ep, const struct tcp_frame *frame)
         frame->length > read->length - read->provider[TCP_DONE] ||
         (frame->length == 0 && read->length != 0)) {
         peer_lies(ep, "tcp: the peer answered a read that was not asked");
-        return ENDED;
+        return false;
     }
-    return frame_begin(ep, TCP_PAYLOAD_ANSWER, frame->length, striped) ? CARRIED_OUT : ENDED;
+    return frame_begin(ep, TCP_PAYLOAD_ANSWER, frame->length, striped);
 }
 
-static enum outcome carry_result(struct tcp_ep *ep, const struct tcp_frame *frame)
+static bool carry_result(struct tcp_ep *ep, const struct tcp_frame *frame)
 {
     struct rdmux_request *atomic = ep->unanswered.first;
     if (atomic == NULL || atomic->op == RDMUX_OP_READ) {
         peer_lies(ep, "tcp: the peer answered an atomic that was not asked");
-        return ENDED;
+        return false;
     }
     struct iovec iov[PIECES_MAX];
     const uint8_t *bytes = (const uint8_t *)&frame->operand;
@@ -416,29 +406,29 @@ static enum outcome carry_result(struct tcp_ep *ep, const struct tcp_frame *fram
     (void)rdmux_tcp_queue_pop(&ep->unanswered);
     rdmux_provider_done(&ep->base, atomic, RDMUX_OK);
     rdmux_tcp_came(ep, TCP_WAIT_ANSWER);
-    return CARRIED_OUT;
+    return true;
 }
 
-static enum outcome carry_ack(struct tcp_ep *ep, const struct tcp_frame *frame)
+static bool carry_ack(struct tcp_ep *ep, const struct tcp_frame *frame)
 {
     if (frame->length > ep->unplaced.count) {
         peer_lies(ep, "tcp: the peer acknowledged more than was sent");
-        return ENDED;
+        return false;
     }
     for (uint64_t i = 0; i < frame->length; i++) {
         rdmux_provider_done(&ep->base, rdmux_tcp_queue_pop(&ep->unplaced), RDMUX_OK);
     }
-    return CARRIED_OUT;
+    return true;
 }
 
-static enum outcome carry_nak(struct tcp_ep *ep, const struct tcp_frame *frame)
+static bool carry_nak(struct tcp_ep *ep, const struct tcp_frame *frame)
 {
     enum rdmux_status status = (enum rdmux_status)frame->length;
     if ((frame->length != RDMUX_DENIED && frame->length != RDMUX_OUT_OF_RANGE &&
          frame->length != RDMUX_LENGTH) ||
         frame->operand >= ep->out.requests) {
         peer_lies(ep, "tcp: the peer refused a request that was not sent");
-        return ENDED;
+        return false;
     }
     struct rdmux_request *request = rdmux_tcp_take_refused(ep, frame->operand);
     if (request != NULL) {
@@ -451,11 +441,11 @@ static enum outcome carry_nak(struct tcp_ep *ep, const struct tcp_frame *frame)
         text = "tcp: a message was longer than the peer's receive";
     }
     rdmux_tcp_fail(ep, status, text);
-    return ENDED;
+    return false;
 }
 
 /* here: bytes behind the header that are in the buffer. */
-static enum outcome carry_out(struct tcp_ep *ep, const struct tcp_frame *frame, size_t here)
+static bool carry_out(struct tcp_ep *ep, const struct tcp_frame *frame, size_t here)
 {
     switch ((enum tcp_kind)frame->kind) {
     case TCP_SEND:
@@ -466,11 +456,11 @@ static enum outcome carry_out(struct tcp_ep *ep, const struct tcp_frame *frame, 
     case TCP_FLUSH:
         if (ep->in.request.destination != TCP_TO_NOTHING) {
             peer_lies(ep, "tcp: the peer began a request within another");
-            return ENDED;
+            return false;
         }
         ep->in.requests++;
         ep->out.acks += ep->in.refused ? 0 : 1;
-        return CARRIED_OUT;
+        return true;
     case TCP_READ:
     case TCP_FETCH_ADD:
     case TCP_COMPARE_SWAP:
@@ -483,23 +473,23 @@ static enum outcome carry_out(struct tcp_ep *ep, const struct tcp_frame *frame, 
         return carry_ack(ep, frame);
     case TCP_CREDIT:
     case TCP_PING:
-        return CARRIED_OUT;
+        return true;
     case TCP_ASK:
         rdmux_tcp_credit_asked(ep);
-        return CARRIED_OUT;
+        return true;
     case TCP_RECALL:
         ep->out.give_back = true;
-        return CARRIED_OUT;
+        return true;
     case TCP_RETURN:
         if (!rdmux_tcp_credit_returned(ep, frame->length)) {
             peer_lies(ep, "tcp: the peer returned credits that it never had");
-            return ENDED;
+            return false;
         }
-        return CARRIED_OUT;
+        return true;
     case TCP_NAK:
         return carry_nak(ep, frame);
     }
-    return ENDED;
+    return false;
 }
 
 /* -------------------------------------------------------------------------------------- parsing */
@@ -518,7 +508,7 @@ static size_t parse_frame(struct tcp_ep *ep, const uint8_t *in, size_t size)
         peer_lies(ep, "tcp: the peer sent a frame that does not exist");
         return 0;
     }
-    if (carry_out(ep, &frame, size - used) != CARRIED_OUT) {
+    if (!carry_out(ep, &frame, size - used)) {
         return 0;
     }
     uint64_t credits = frame.credits + (frame.kind == TCP_CREDIT ? frame.length : 0);
@@ -752,12 +742,6 @@ size_t rdmux_tcp_resume(struct tcp_ep *ep)
         unpause(ep);
         frame_end(ep);
         did++;
-    } else if (ep->in.paused) {
-        if (rdmux_provider_receives(&ep->base) == 0) {
-            return 0;
-        }
-        tcp_link_remove(&ep->stalled);
-        unpause(ep);
     }
     if (ep->in.stash != NULL && ep->in.stash_need == 0) {
         did += stash_parse(ep);

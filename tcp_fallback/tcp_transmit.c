@@ -473,7 +473,7 @@ static void owe_more(struct tcp_ep *ep)
 {
     struct tcp_out *out = &ep->out;
     if (out->open == NULL || out->payload != TCP_PAYLOAD_NONE || out->over ||
-        !batch_has_room(ep, 2 * TCP_HEADER_MAX)) {
+        !batch_has_room(ep, (size_t)2 * TCP_HEADER_MAX)) {
         return;
     }
     uint64_t left = out->open->length - out->open_at;
@@ -588,8 +588,8 @@ struct tcp_answer *rdmux_tcp_answer(struct tcp_ep *ep, uint8_t kind, uint64_t in
 {
     struct tcp_out *out = &ep->out;
     assert(out->answers_count <= TCP_ANSWERS);
-    struct tcp_answer
-        *answer = &out->answers[(out->answers_first + out->answers_count) % (TCP_ANSWERS + 1)];
+    uint32_t last = (out->answers_first + out->answers_count) % (TCP_ANSWERS + 1);
+    struct tcp_answer *answer = &out->answers[last];
     out->answers_count++;
     answer->kind = kind;
     answer->index = index;

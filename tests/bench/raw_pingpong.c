@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The limit of the machine for an 8-byte ping-pong: the least code that could do the job, between two processes.
+ * The limit of the machine for an 8-byte ping-pong: the least code that could do the job, between
+ * two processes.
  *
  *   raw_pingpong tcp|shm [ROUND_TRIPS]     prints the median half round trip in microseconds
  *
- * tcp: two spinning sockets on loopback, one system call a message. shm: one cache line each way, the flag in the line.
+ * tcp: two spinning sockets on loopback, one system call a message. shm: one cache line each way,
+ * the flag in the line.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>

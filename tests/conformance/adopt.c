@@ -12,8 +12,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { MIB = 1 << 20 };
-
 /* A TCP connection between the two sides, set up without rdmux. */
 static int tcp_socket(struct side *side)
 {
@@ -37,7 +35,8 @@ static int tcp_socket(struct side *side)
     return accepted;
 }
 
-/* The harness's own socketpair, as another one between the same processes cannot be had any more. */
+/* The harness's own socketpair, as another one between the same processes cannot be had any
+ * more. */
 static int unix_socket(struct side *side)
 {
     side->descriptors[side->socket] = false; /* rdmux closes it */
@@ -147,10 +146,11 @@ static void adopt_later(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------------ bytes before and after */
+/* ----------------------------------------------------------------------- bytes before and after */
 
-/* The program has spoken on the socket before, and nothing of rdmux's bytes is taken for the program's or the reverse. When
- * there is no path the socket comes back as it was, and the program's next bytes are not eaten. */
+/* The program has spoken on the socket before, and nothing of rdmux's bytes is taken for the
+ * program's or the reverse. When there is no path the socket comes back as it was, and the
+ * program's next bytes are not eaten. */
 static void no_path_on(struct side *side, int fd)
 {
     struct rdmux_ep_attr attr = ep_attr_of(side);
@@ -211,7 +211,8 @@ static void tcp_no_path(struct side *side)
     (void)close(fd);
 }
 
-/* The program's bytes before adopt, read exactly by it, and a server that peeks at the first 8 bytes. */
+/* The program's bytes before adopt, read exactly by it, and a server that peeks at the first 8
+ * bytes. */
 static void peek_initiator(struct side *side)
 {
     EXPECT(send(side->socket, "go", 2, 0) == 2, "send: %s", strerror(errno));
@@ -239,7 +240,7 @@ static void peek_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------------ refused and failed */
+/* --------------------------------------------------------------------------- refused and failed */
 
 static void untouched(struct side *side)
 {

@@ -43,11 +43,12 @@ static bool adder_step(struct queue *queue, struct adder *adder)
     return adder->done < adder->total;
 }
 
-/* ------------------------------------------------------------------------------ both peers, two endpoints, and the CPU */
+/* ------------------------------------------------------- both peers, two endpoints, and the CPU */
 
 enum { ADDS = 1500, CPU_ADDS = 20000 };
 
-/* Each side has a word. The peer adds to it through two endpoints, its owner by its CPU, all at the same time. */
+/* Each side has a word. The peer adds to it through two endpoints, its owner by its CPU, all at the
+ * same time. */
 static void sums(struct side *side)
 {
     side_open_pair(side, NULL);
@@ -81,11 +82,12 @@ static void sums(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------------ compare_swap against fetch_add */
+/* --------------------------------------------------------------- compare_swap against fetch_add */
 
 enum { SWAPS = 400 };
 
-/* One endpoint counts by compare_swap in the upper half, the other by fetch_add in the lower half of the same word. */
+/* One endpoint counts by compare_swap in the upper half, the other by fetch_add in the lower half
+ * of the same word. */
 static void mixed_initiator(struct side *side)
 {
     side_open_pair(side, NULL);

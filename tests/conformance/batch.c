@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* How requests are posted: batches, lists, inline, unsignaled, MORE; and what a post that is refused leaves behind. */
+/* How requests are posted: batches, lists, inline, unsignaled, MORE; and what a post that is
+ * refused leaves behind. */
 #include "harness.h"
 
 #include <errno.h>
@@ -8,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ------------------------------------------------------------------------------ a batch of everything */
+/* ------------------------------------------------------------------------ a batch of everything */
 
 enum { BATCH_ROOM = 4096 };
 
@@ -106,9 +107,10 @@ static void mixed_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------------ a batch that stops */
+/* --------------------------------------------------------------------------- a batch that stops */
 
-/* One wrong request after two good ones: the two are done, the wrong one has its status, those behind are not touched. */
+/* One wrong request after two good ones: the two are done, the wrong one has its status, those
+ * behind are not touched. */
 static void stops_initiator(struct side *side)
 {
     static uint8_t big[2048];
@@ -210,7 +212,7 @@ static void stops_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------------ a batch beyond the depth */
+/* --------------------------------------------------------------------- a batch beyond the depth */
 
 enum { DEPTH = 8 };
 
@@ -475,7 +477,7 @@ static void inline_target(struct side *side)
     static uint8_t bytes[INLINE_ROUNDS][INLINE_ROOM];
     size_t used = 0;
     side_open_pair(side, NULL);
-    struct region region = region_make(side, MEMORY_ALLOCATED, INLINE_ROUNDS * INLINE_ROOM,
+    struct region region = region_make(side, MEMORY_ALLOCATED, sizeof(bytes),
                                        RDMUX_ACCESS_REMOTE_WRITE | RDMUX_ACCESS_REMOTE_READ);
     give_token(side, &region);
     TAKE(side, &used, sizeof(used));
@@ -501,7 +503,8 @@ static void inline_target(struct side *side)
 
 /* ------------------------------------------------------------------------------ unsignaled */
 
-/* Posts until the queue takes it; the only entry that may come meanwhile is WRITABLE, at most once for each AGAIN. */
+/* Posts until the queue takes it; the only entry that may come meanwhile is WRITABLE, at most once
+ * for each AGAIN. */
 struct unsignaled_post {
     unsigned refused;
     unsigned writable;
@@ -574,7 +577,8 @@ static void unsignaled_write_target(struct side *side)
 {
     const uint64_t total = side->quick ? 3000 : 10000;
     side_open_pair(side, NULL);
-    struct region region = region_make(side, MEMORY_ALLOCATED, 16 * 8, RDMUX_ACCESS_REMOTE_WRITE);
+    struct region region = region_make(side, MEMORY_ALLOCATED, 16 * sizeof(uint64_t),
+                                       RDMUX_ACCESS_REMOTE_WRITE);
     give_token(side, &region);
     BARRIER(side);
     for (uint64_t i = total - 16; i < total; i++) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Expectations: what a process records when one does not hold, and the patterns that bytes are verified with. */
+/* Expectations: what a process records when one does not hold, and the patterns that bytes are
+ * verified with. */
 #include "harness.h"
 
 #include <errno.h>

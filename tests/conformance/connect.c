@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Coming together: connect and accept in all their forms, and what both sides learn of the choice. */
+/* Coming together: connect and accept in all their forms, and what both sides learn of the
+ * choice. */
 #include "harness.h"
 
 #include <arpa/inet.h>
@@ -13,9 +14,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* ------------------------------------------------------------------------------ connect without waiting */
+/* ---------------------------------------------------------------------- connect without waiting */
 
-/* The listener does not accept until told, so that the endpoint is still connecting while it is tried. */
+/* The listener does not accept until told, so that the endpoint is still connecting while it is
+ * tried. */
 static void later_initiator(struct side *side)
 {
     uint8_t bytes[3][8];
@@ -90,7 +92,7 @@ static void later_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------------ nobody there, or nobody who answers */
+/* ---------------------------------------------------------- nobody there, or nobody who answers */
 
 /* A bound TCP socket that does not listen keeps its port free of others. */
 static int bound_socket(struct side *side, bool listens, char address[RDMUX_ADDRESS_MAX])
@@ -171,7 +173,7 @@ static void silent_listener(struct side *side)
     (void)close(fd);
 }
 
-/* ------------------------------------------------------------------------------ accept that does not come to anything */
+/* -------------------------------------------------------- accept that does not come to anything */
 
 static void nothing_to_accept(struct side *side)
 {
@@ -194,7 +196,7 @@ static void nothing_to_accept(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------------ no path, and why */
+/* ----------------------------------------------------------------------------- no path, and why */
 
 static void expect_no_choice(struct side *side, struct rdmux_explanation *explanation)
 {
@@ -283,7 +285,7 @@ static void no_path_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------------ the choice, explained on both sides */
+/* ---------------------------------------------------------- the choice, explained on both sides */
 
 struct choice {
     char provider[RDMUX_NAME_MAX];
@@ -483,8 +485,9 @@ static void private_target(struct side *side)
     side_finish(side);
 }
 
-/* Three connectors, told apart by their private data, are shown oldest first and accepted in another order: the second by id
- * without waiting, the third is turned away, the first is what is left. */
+/* Three connectors, told apart by their private data, are shown oldest first and accepted in
+ * another order: the second by id without waiting, the third is turned away, the first is what is
+ * left. */
 static void by_id_initiator(struct side *side)
 {
     struct rdmux_ep *eps[3];

@@ -10,8 +10,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { MIB = 1 << 20 };
-
 /* ------------------------------------------------------------------------------ shutdown */
 
 enum { SENDS = 40, SEND_SIZE = 9000, WRITES = 10, WRITE_SIZE = 100000 };
@@ -147,8 +145,8 @@ static void stuck_target(struct side *side)
     side_finish(side);
 }
 
-/* Both at the same time. Whoever is a little later may find that the endpoint has ended already; in any case the end is an
- * orderly one for both. */
+/* Both at the same time. Whoever is a little later may find that the endpoint has ended already; in
+ * any case the end is an orderly one for both. */
 static void both(struct side *side)
 {
     uint8_t bytes[8];
@@ -186,7 +184,8 @@ static void both(struct side *side)
 
 enum { FLIGHT = 100, FLIGHT_SIZE = 60000 };
 
-/* 100 requests are on the way, none of them can finish, and their memory is unmapped right after close. */
+/* 100 requests are on the way, none of them can finish, and their memory is unmapped right after
+ * close. */
 static void flight_initiator(struct side *side)
 {
     struct rdmux_ep_attr attr = ep_attr_of(side);
@@ -246,7 +245,8 @@ static void flight_target(struct side *side)
     side_finish(side);
 }
 
-/* Messages that were there when the peer closed without shutdown are delivered, then the end is told. */
+/* Messages that were there when the peer closed without shutdown are delivered, then the end is
+ * told. */
 static void abrupt_initiator(struct side *side)
 {
     side_open_pair(side, NULL);
@@ -282,7 +282,7 @@ static void abrupt_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------------ the handle after close */
+/* ----------------------------------------------------------------------- the handle after close */
 
 static void handle_initiator(struct side *side)
 {
@@ -300,7 +300,8 @@ static void handle_initiator(struct side *side)
     EXPECT_OK(rdmux_ep_set_user(ep, &mine));
     EXPECT(rdmux_ep_user(ep) == &mine, "the pointer that was set is not there");
 
-    /* Several entries of one poll; the program closes the endpoint at the first and still knows whose the others are. */
+    /* Several entries of one poll; the program closes the endpoint at the first and still knows
+     * whose the others are. */
     for (uint64_t i = 0; i < 4; i++) {
         EXPECT_OK(rdmux_read(ep, &word, 8, NULL, remote, 0, CTX(i), 0));
     }
@@ -335,7 +336,7 @@ static void handle_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------------ close is quick and leaves nothing */
+/* ------------------------------------------------------------ close is quick and leaves nothing */
 
 enum { CYCLES = 60, CYCLES_QUICK = 25 };
 
@@ -370,7 +371,8 @@ static size_t entries_of(const char *path)
     return entries;
 }
 
-/* Device objects may go a little later than close returns; they are gone after some time, with no further call. */
+/* Device objects may go a little later than close returns; they are gone after some time, with no
+ * further call. */
 static void expect_back_to(struct side *side, size_t descriptors, size_t mappings)
 {
     uint64_t start = now_ns();
@@ -380,7 +382,7 @@ static void expect_back_to(struct side *side, size_t descriptors, size_t mapping
         if (now_descriptors <= descriptors && now_mappings <= mappings + 8) {
             return;
         }
-        EXPECT(ms_since(start) < 2000 * side->patience,
+        EXPECT(ms_since(start) < UINT64_C(2000) * side->patience,
                "%zu descriptors and %zu mappings have become %zu and %zu", descriptors, mappings,
                now_descriptors, now_mappings);
         sleep_ms(5);

@@ -1,18 +1,26 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Peers that die, stop or vanish: rules 7 and 8. The peer is a third process, forked before any rdmux call. */
+/* Peers that die, stop, vanish or leave in haste: rules 7, 8 and 9. Who dies or stops is a third
+ * process, forked before any rdmux call. */
 #include "harness.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-enum { SOON_MS = 2000 }; /* the kernel tells at once that a process has ended */
+/* The kernel tells at once that a process has ended. */
+static int soon_ms(const struct side *side)
+{
+    return 2000 * (int)side->patience;
+}
 
-/* ------------------------------------------------------------------------------ what an ending endpoint owes */
+/* ----------------------------------------------------------------- what an ending endpoint owes */
 
 enum { REQUESTS_MAX = 256 };
 
@@ -132,14 +140,15 @@ static void killed_victim(struct side *side)
     victim_sleep();
 }
 
-/* The target's own process: kills the victim when the initiator says so, and says when it is gone. */
-static void killing_target_of(struct side *side, void (*body)(struct side *side), int signal)
+/* The target's own process: kills the victim when the initiator says so, and says when it is
+ * gone. */
+static void killing_target_of(struct side *side, void (*body)(struct side *side))
 {
     struct victim victim;
     victim_start(&victim, side, body);
     victim_await(&victim);
     BARRIER(side);
-    victim_signal(&victim, signal);
+    victim_signal(&victim, SIGKILL);
     BARRIER(side);
     BARRIER(side);
     victim_end(&victim);
@@ -147,7 +156,7 @@ static void killing_target_of(struct side *side, void (*body)(struct side *side)
 
 static void killed_target(struct side *side)
 {
-    killing_target_of(side, killed_victim, SIGKILL);
+    killing_target_of(side, killed_victim);
 }
 
 static void killed_initiator(struct side *side)
@@ -168,7 +177,8 @@ static void killed_initiator(struct side *side)
         uint64_t context = 100 + i;
         uint32_t flags = i % 2 == 1 ? RDMUX_UNSIGNALED : 0;
         bool reads = i % 4 == 3;
-        /* It posted no receive, so no send can be placed: those that ask for it fail, and so complete. */
+        /* It posted no receive, so no send can be placed: those that ask for it fail, and so
+         * complete. */
         bool placed = i % 4 == 1;
         enum rdmux_status status = reads
                                        ? rdmux_read(ep, sink.addr, SEND_SIZE, sink.mr, remote, 0,
@@ -185,7 +195,7 @@ static void killed_initiator(struct side *side)
     BARRIER(side); /* it was killed */
     uint64_t start = now_ns();
     ledger_settle(&side->queue, ep, &ledger, RDMUX_PEER_GONE);
-    EXPECT(ms_since(start) < SOON_MS * side->patience,
+    EXPECT(ms_since(start) < (uint64_t)soon_ms(side),
            "a killed peer was noticed after %" PRIu64 " ms", ms_since(start));
     EXPECT(ledger.received_ok == MESSAGES,
            "%" PRIu64 " of %d messages that had arrived were received", ledger.received_ok,
@@ -198,7 +208,8 @@ static void killed_initiator(struct side *side)
     side_end(side);
 }
 
-/* Killed while the initiator sleeps with nothing posted but receives: idle and by wait, then by poll(2) on the armed fd. */
+/* Killed while the initiator sleeps with nothing posted but receives: idle and by wait, then by
+ * poll(2) on the armed fd. */
 static void killed_idle_initiator(struct side *side)
 {
     struct rdmux_wc wc;
@@ -211,7 +222,7 @@ static void killed_idle_initiator(struct side *side)
     BARRIER(side);
     uint64_t start = now_ns();
     BARRIER(side);
-    EXPECT_OK(rdmux_cq_wait(side->queue.cq, &wc, 1, SOON_MS * (int)side->patience, &count));
+    EXPECT_OK(rdmux_cq_wait(side->queue.cq, &wc, 1, soon_ms(side), &count));
     EXPECT(wc.opcode == RDMUX_WC_RECV && wc.context == CTX(0) &&
                (wc.status == RDMUX_PEER_GONE || wc.status == RDMUX_FLUSHED),
            "got %s", wc_text(&wc));
@@ -219,7 +230,7 @@ static void killed_idle_initiator(struct side *side)
         (void)WAIT_STATUS(&side->queue, RDMUX_WC_RECV, CTX(i), RDMUX_FLUSHED);
     }
     (void)WAIT_STATUS(&side->queue, RDMUX_WC_DISCONNECTED, NULL, RDMUX_PEER_GONE);
-    EXPECT(ms_since(start) < SOON_MS * side->patience, "noticed after %" PRIu64 " ms",
+    EXPECT(ms_since(start) < (uint64_t)soon_ms(side), "noticed after %" PRIu64 " ms",
            ms_since(start));
     expect_dead(side, side->ep, NULL, RDMUX_PEER_GONE);
     BARRIER(side);
@@ -235,7 +246,7 @@ static void idle_victim(struct side *side)
 
 static void killed_idle_target(struct side *side)
 {
-    killing_target_of(side, idle_victim, SIGKILL);
+    killing_target_of(side, idle_victim);
 }
 
 static void killed_armed_initiator(struct side *side)
@@ -256,16 +267,16 @@ static void killed_armed_initiator(struct side *side)
     while (queue_poll(&side->queue) == 0) {
         status = rdmux_cq_arm(side->queue.cq);
         if (status == RDMUX_OK) {
-            EXPECT(poll(&wait, 1, SOON_MS * (int)side->patience) == 1, "nothing woke the sleeper");
+            EXPECT(poll(&wait, 1, soon_ms(side)) == 1, "nothing woke the sleeper");
         }
-        EXPECT(ms_since(start) < SOON_MS * side->patience, "nothing but idle wake-ups");
+        EXPECT(ms_since(start) < (uint64_t)soon_ms(side), "nothing but idle wake-ups");
     }
     (void)WAIT_STATUS(&side->queue, RDMUX_WC_DISCONNECTED, NULL, RDMUX_PEER_GONE);
     BARRIER(side);
     side_end(side);
 }
 
-/* ------------------------------------------------------------------------------ one dies, the others live */
+/* -------------------------------------------------------------------- one dies, the others live */
 
 static void others_initiator(struct side *side)
 {
@@ -295,46 +306,137 @@ static void others_target(struct side *side)
 
 /* ------------------------------------------------------------------------------ stopped */
 
-enum { LIVENESS_MS = 500 };
+/*
+ * When a stopped peer is noticed, counted from its stop. L is the liveness time:
+ *
+ *   not before 3/4 L   It is gone once it was silent for L, and it gave a sign of life in every
+ *                      quarter of L until it stopped (docs/WIRE.md, HEARTBEAT).
+ *   not after L        No sign of life comes after the stop.
+ *
+ * What a library does without being called starts within 10 ms, given a free processor (10.3), and
+ * its timers are no finer. So much later may be, twice, the peer's last beat; then this side's
+ * reading of it and, twice, the look that finds the peer silent.
+ *
+ * There may be no free processor. A thread of this process that only sleeps sees how late it is
+ * woken at worst meanwhile, and so late may be each who sleeps on the way: the one that beats; the
+ * one that reads, the one that looks, the one that polls.
+ */
+enum {
+    LIVENESS_MS = 500,
+    TURN_MS = 10,
+    EARLIER_MS = 2 * TURN_MS,
+    LATER_MS = 3 * TURN_MS,
+    SLEEPERS_BEFORE = 1,
+    SLEEPERS_AFTER = 3,
+};
+
+/* The thread that sleeps, and how late it was woken at worst. */
+struct sleeper {
+    pthread_t thread;
+    _Atomic bool over;
+    _Atomic uint64_t worst_ns;
+};
+
+static void *sleep_again_and_again(void *user)
+{
+    struct sleeper *sleeper = user;
+    while (!atomic_load(&sleeper->over)) {
+        uint64_t due = now_ns() + 1000000;
+        sleep_ms(1);
+        uint64_t late = now_ns() - due;
+        if (late > atomic_load(&sleeper->worst_ns)) {
+            atomic_store(&sleeper->worst_ns, late);
+        }
+    }
+    return NULL;
+}
+
+static void sleeper_start(struct sleeper *sleeper)
+{
+    *sleeper = (struct sleeper){ .over = false };
+    EXPECT(pthread_create(&sleeper->thread, NULL, sleep_again_and_again, sleeper) == 0,
+           "no thread to be had");
+}
+
+/* Returns by how many ms it was woken too late, rounded up. */
+static uint64_t sleeper_stop(struct sleeper *sleeper)
+{
+    atomic_store(&sleeper->over, true);
+    EXPECT(pthread_join(sleeper->thread, NULL) == 0, "the thread cannot be joined");
+    return atomic_load(&sleeper->worst_ns) / 1000000 + 1;
+}
+
+/* The machine's clock, right before the victim was told to stop and when it had. */
+struct stop {
+    uint64_t begun_ns;
+    uint64_t done_ns;
+};
+
+static void expect_noticed_in_time(const struct stop *stop, uint64_t noticed_ns,
+                                   uint64_t liveness_ms, uint64_t late_ms)
+{
+    uint64_t least = (noticed_ns - stop->done_ns) / 1000000;
+    uint64_t most = (noticed_ns - stop->begun_ns) / 1000000;
+    uint64_t soonest = liveness_ms * 3 / 4;
+    uint64_t latest = liveness_ms + LATER_MS + SLEEPERS_AFTER * late_ms;
+    EXPECT(noticed_ns > stop->done_ns, "called gone before it was stopped");
+    EXPECT(most + EARLIER_MS + SLEEPERS_BEFORE * late_ms >= soonest,
+           "called gone after only %" PRIu64 " ms; liveness is %" PRIu64 " ms, a sleeper was up to "
+           "%" PRIu64 " ms late",
+           most, liveness_ms, late_ms);
+    EXPECT(least <= latest,
+           "noticed after %" PRIu64 " ms; liveness is %" PRIu64 " ms, a sleeper was up to "
+           "%" PRIu64 " ms late",
+           least, liveness_ms, late_ms);
+}
+
+/* Polls until the end, and returns when it came. busy: writes all the while. */
+static uint64_t poll_until_gone(struct side *side, struct rdmux_remote *remote, bool busy)
+{
+    uint64_t word = 0;
+    for (uint64_t i = 0; !time_is_up(); i++) {
+        if (busy) {
+            enum rdmux_status status = rdmux_write(side->ep, &word, 8, NULL, remote, 0, CTX(i),
+                                                   RDMUX_UNSIGNALED);
+            EXPECT(status == RDMUX_OK || status == RDMUX_AGAIN || status == RDMUX_PEER_GONE,
+                   "a write to a stopped peer gave %s", rdmux_status_name(status));
+        }
+        if (queue_poll(&side->queue) == 0) {
+            sleep_ms(1);
+            continue;
+        }
+        struct rdmux_wc wc = NEXT(&side->queue);
+        if (wc.opcode == RDMUX_WC_DISCONNECTED) {
+            EXPECT(wc.status == RDMUX_PEER_GONE, "got %s", wc_text(&wc));
+            return now_ns();
+        }
+        EXPECT(wc.status == RDMUX_PEER_GONE || wc.status == RDMUX_FLUSHED ||
+                   wc.opcode == RDMUX_WC_WRITABLE,
+               "got %s", wc_text(&wc));
+    }
+    FAIL("a stopped peer is not noticed");
+}
 
 static void stopped_initiator_of(struct side *side, bool busy)
 {
     unsigned liveness_ms = LIVENESS_MS * side->patience;
     struct rdmux_ep_attr attr = ep_attr_of(side);
+    struct sleeper sleeper;
+    struct stop stop;
     attr.liveness_ms = liveness_ms;
     side_open_pair(side, &attr);
     struct rdmux_ep *ep = side->ep;
     struct rdmux_remote *remote = busy ? take_remote(side, ep) : NULL;
+    uint64_t state = side->seed;
+    sleeper_start(&sleeper);
+    /* So that it is stopped anywhere between two of its beats. */
+    sleep_ms(liveness_ms / 4 + (unsigned)random_below(&state, liveness_ms / 4));
+    EXPECT_QUIET(&side->queue);
     BARRIER(side);
-    BARRIER(side); /* stopped */
-    uint64_t start = now_ns();
-    uint64_t posted = 0;
-    uint64_t word = 0;
-    struct rdmux_wc wc = { .opcode = 0 };
-    while (wc.opcode != RDMUX_WC_DISCONNECTED) {
-        enum rdmux_status status = RDMUX_AGAIN;
-        if (busy && posted < 60) {
-            status = rdmux_write(ep, &word, 8, NULL, remote, 0, CTX(posted), RDMUX_UNSIGNALED);
-            posted += status == RDMUX_OK;
-            EXPECT(status == RDMUX_OK || status == RDMUX_AGAIN || status == RDMUX_PEER_GONE,
-                   "a write to a stopped peer gave %s", rdmux_status_name(status));
-        }
-        if (queue_poll(&side->queue) > 0) {
-            wc = NEXT(&side->queue);
-            EXPECT(wc.opcode == RDMUX_WC_DISCONNECTED || wc.status == RDMUX_PEER_GONE ||
-                       wc.status == RDMUX_FLUSHED || wc.opcode == RDMUX_WC_WRITABLE,
-                   "got %s", wc_text(&wc));
-        } else {
-            sleep_ms(1);
-        }
-        EXPECT(ms_since(start) < liveness_ms + 2000 * side->patience,
-               "a stopped peer is not noticed after %" PRIu64 " ms", ms_since(start));
-    }
-    EXPECT(wc.status == RDMUX_PEER_GONE, "got %s", wc_text(&wc));
-    uint64_t took = ms_since(start);
-    EXPECT(took + 50 >= liveness_ms / 2, "called gone after only %" PRIu64 " ms", took);
-    EXPECT(took <= liveness_ms + 1500 * side->patience, /* a busy machine's scheduling */
-           "noticed after %" PRIu64 " ms, liveness is %u ms", took, liveness_ms);
+    uint64_t noticed_ns = poll_until_gone(side, remote, busy);
+    uint64_t late_ms = sleeper_stop(&sleeper);
+    TAKE(side, &stop, sizeof(stop));
+    expect_noticed_in_time(&stop, noticed_ns, liveness_ms, late_ms);
     expect_dead(side, ep, remote, RDMUX_PEER_GONE);
     BARRIER(side);
     side_end(side);
@@ -359,14 +461,32 @@ static void busy_victim(struct side *side)
     victim_sleep();
 }
 
+static void stopping_target_of(struct side *side, void (*body)(struct side *side))
+{
+    struct victim victim;
+    struct stop stop;
+    victim_start(&victim, side, body);
+    victim_await(&victim);
+    BARRIER(side);
+    stop.begun_ns = now_ns();
+    victim_signal(&victim, SIGSTOP);
+    int status = 0;
+    EXPECT(waitpid(victim.pid, &status, WUNTRACED) == victim.pid && WIFSTOPPED(status),
+           "the victim did not stop");
+    stop.done_ns = now_ns();
+    GIVE(side, &stop, sizeof(stop));
+    BARRIER(side);
+    victim_end(&victim);
+}
+
 static void stopped_target(struct side *side)
 {
-    killing_target_of(side, idle_victim, SIGSTOP);
+    stopping_target_of(side, idle_victim);
 }
 
 static void stopped_busy_target(struct side *side)
 {
-    killing_target_of(side, busy_victim, SIGSTOP);
+    stopping_target_of(side, busy_victim);
 }
 
 /* Stopped for longer than any default, and running again: with RDMUX_NEVER nobody minds. */
@@ -417,6 +537,166 @@ static void never_target(struct side *side)
     victim_end(&victim);
 }
 
+/* ----------------------------------------------------------------- leaving while saying goodbye */
+
+enum { LAST_WORDS = 12, LISTENED_FOR = LAST_WORDS + 2, GOODBYES = 2 * LAST_WORDS };
+
+/* In later rounds whoever leaves does so a little later, each time another millisecond. */
+static void linger(struct side *side, unsigned round)
+{
+    uint64_t start = now_ns();
+    while (round > LAST_WORDS && ms_since(start) < round - LAST_WORDS) {
+        (void)queue_poll(&side->queue);
+    }
+}
+
+/* deserted: the peer may be gone before the last of them. */
+static void say_last_words(struct rdmux_ep *ep, uint64_t words[LAST_WORDS], bool deserted)
+{
+    enum rdmux_status status = RDMUX_OK;
+    for (uint64_t i = 0; i < LAST_WORDS && status == RDMUX_OK; i++) {
+        words[i] = i;
+        status = rdmux_send(ep, &words[i], 8, NULL, CTX(i), RDMUX_UNSIGNALED);
+    }
+    EXPECT(status == RDMUX_OK || (deserted && status == RDMUX_PEER_GONE), "a send gave %s",
+           rdmux_status_name(status));
+}
+
+static void listen_for_words(struct rdmux_ep *ep, uint64_t words[LISTENED_FOR])
+{
+    memset(words, 0xff, LISTENED_FOR * sizeof(words[0]));
+    for (uint64_t i = 0; i < LISTENED_FOR; i++) {
+        EXPECT_OK(rdmux_recv(ep, &words[i], 8, NULL, CTX(i)));
+    }
+}
+
+/* Takes everything until the end: words in order, then receives that nobody used. Returns how many
+ * words came. */
+static uint64_t take_last_words(struct side *side, struct rdmux_ep *ep, const uint64_t words[],
+                                uint32_t *cause)
+{
+    uint64_t came = 0;
+    uint64_t unused = 0;
+    struct rdmux_wc wc = NEXT(&side->queue);
+    for (; wc.opcode != RDMUX_WC_DISCONNECTED; wc = NEXT(&side->queue)) {
+        EXPECT(wc.ep == ep && wc.opcode == RDMUX_WC_RECV && CTX_NUMBER(wc.context) == came + unused,
+               "got %s", wc_text(&wc));
+        if (wc.status == RDMUX_OK) {
+            EXPECT(unused == 0, "after a flushed one came %s", wc_text(&wc));
+            EXPECT_EQUAL(words[came], came);
+            came++;
+        } else {
+            EXPECT(wc.status == RDMUX_FLUSHED || (wc.status == RDMUX_PEER_GONE && unused == 0),
+                   "got %s", wc_text(&wc));
+            unused++;
+        }
+    }
+    EXPECT(wc.ep == ep && (wc.status == RDMUX_OK || wc.status == RDMUX_PEER_GONE), "got %s",
+           wc_text(&wc));
+    EXPECT(came + unused == LISTENED_FOR, "%" PRIu64 " of %d receives completed", came + unused,
+           LISTENED_FOR);
+    EXPECT_QUIET(&side->queue);
+    *cause = wc.status;
+    return came;
+}
+
+/* Leaves after it has asked for an end, which may be anywhere on its way. */
+static void hasty_initiator(struct side *side)
+{
+    static uint64_t words[LAST_WORDS];
+    side_open(side, NULL);
+    side_meet(side);
+    for (unsigned round = 0; round < GOODBYES; round++) {
+        struct rdmux_ep *ep = side_pair(side, NULL);
+        BARRIER(side); /* it listens */
+        say_last_words(ep, words, false);
+        EXPECT_STATUS(rdmux_ep_shutdown(ep, 0), RDMUX_IN_PROGRESS);
+        linger(side, round);
+        while (side->queue.kept_count > 0) { /* the end itself, at most */
+            struct rdmux_wc wc = NEXT(&side->queue);
+            EXPECT(wc.opcode == RDMUX_WC_DISCONNECTED && wc.status == RDMUX_OK, "got %s",
+                   wc_text(&wc));
+        }
+        side_close_ep(side, ep);
+        EXPECT_QUIET(&side->queue);
+        BARRIER(side);
+    }
+    side_finish(side);
+}
+
+static void hasty_target(struct side *side)
+{
+    static uint64_t words[LISTENED_FOR];
+    side_open(side, NULL);
+    side_meet(side);
+    for (unsigned round = 0; round < GOODBYES; round++) {
+        struct rdmux_ep *ep = side_pair(side, NULL);
+        uint32_t cause = RDMUX_OK;
+        listen_for_words(ep, words);
+        BARRIER(side);
+        uint64_t came = take_last_words(side, ep, words, &cause);
+        EXPECT(came == LAST_WORDS || cause == RDMUX_PEER_GONE,
+               "an orderly end after %" PRIu64 " of %d messages", came, LAST_WORDS);
+        BARRIER(side);
+        side_close_ep(side, ep);
+    }
+    side_finish(side);
+}
+
+/* The one that shuts down is left by the other, which has heard so many of its last words. */
+static void deserted_initiator(struct side *side)
+{
+    static uint64_t words[LAST_WORDS];
+    side_open(side, NULL);
+    side_meet(side);
+    for (unsigned round = 0; round < GOODBYES; round++) {
+        struct rdmux_ep *ep = side_pair(side, NULL);
+        struct rdmux_wc wc = { .status = RDMUX_OK };
+        BARRIER(side);
+        say_last_words(ep, words, true);
+        enum rdmux_status status = rdmux_ep_shutdown(ep, side->patient_ms);
+        EXPECT(status == RDMUX_OK || status == RDMUX_PEER_GONE, "shutdown gave %s: %s",
+               rdmux_status_name(status), rdmux_last_error());
+        while (status == RDMUX_PEER_GONE && wc.opcode != RDMUX_WC_DISCONNECTED) {
+            wc = NEXT(&side->queue);
+            EXPECT(wc.ep == ep && wc.status != RDMUX_OK &&
+                       (wc.opcode == RDMUX_WC_SEND || wc.opcode == RDMUX_WC_DISCONNECTED),
+                   "got %s", wc_text(&wc));
+        }
+        EXPECT(wc.opcode != RDMUX_WC_DISCONNECTED || wc.status == RDMUX_PEER_GONE, "got %s",
+               wc_text(&wc));
+        EXPECT_QUIET(&side->queue);
+        side_close_ep(side, ep);
+        BARRIER(side);
+    }
+    side_finish(side);
+}
+
+static void deserting_target(struct side *side)
+{
+    static uint64_t words[LISTENED_FOR];
+    side_open(side, NULL);
+    side_meet(side);
+    for (unsigned round = 0; round < GOODBYES; round++) {
+        struct rdmux_ep *ep = side_pair(side, NULL);
+        listen_for_words(ep, words);
+        BARRIER(side);
+        for (uint64_t i = 0; i < round && i < LAST_WORDS; i++) {
+            struct rdmux_wc wc = WAIT_OF(&side->queue, ep, RDMUX_WC_RECV, CTX(i), RDMUX_OK);
+            EXPECT_EQUAL(words[i], i);
+            EXPECT_EQUAL(wc.length, 8);
+        }
+        linger(side, round);
+        side_close_ep(side, ep);
+        while (side->queue.kept_count > 0) { /* polled before close */
+            (void)NEXT(&side->queue);
+        }
+        BARRIER(side);
+        EXPECT_QUIET(&side->queue);
+    }
+    side_finish(side);
+}
+
 static const struct conformance_case cases[] = {
     { "7.1, 7.2, 7.3, 7.4, 7.5, 7.8, 8.4",
       "a peer is killed: every request completes once, messages first, the end last, and posts say "
@@ -435,6 +715,14 @@ static const struct conformance_case cases[] = {
       CASE_LONG, stopped_busy_initiator, stopped_busy_target },
     { "8.5", "with RDMUX_NEVER a peer may be stopped for long and go on", NEEDS_PLACED, 20,
       CASE_LONG, never_initiator, never_target },
+    { "9.13, 9.2, 9.6, 7.3",
+      "close at any moment of a shutdown: the peer gets all and an orderly end, or some and "
+      "PEER_GONE",
+      0, 0, 0, hasty_initiator, hasty_target },
+    { "9.4, 9.11, 7.2",
+      "the peer closes at any moment of a shutdown: it returns OK and no event comes, or PEER_GONE "
+      "and the event",
+      0, 0, 0, deserted_initiator, deserting_target },
 };
 
 const struct suite failure_suite = { "failure", cases, COUNT_OF(cases) };

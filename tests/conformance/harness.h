@@ -2,9 +2,10 @@
 /*
  * harness.h - what the cases of the conformance suite are written with.
  *
- * A case is a pair of functions that run in two processes, the initiator and the target. They meet over a socketpair (give,
- * take, barrier), never over shared memory of their own. The first failed expectation of a process is recorded with its
- * place and ends the process; the runner prints it. docs/SEMANTICS.md has the rules that cases cite.
+ * A case is a pair of functions that run in two processes, the initiator and the target. They meet
+ * over a socketpair (give, take, barrier), never over shared memory of their own. The first failed
+ * expectation of a process is recorded with its place and ends the process; the runner prints it.
+ * docs/SEMANTICS.md has the rules that cases cite.
  */
 #ifndef CONFORMANCE_HARNESS_H
 #define CONFORMANCE_HARNESS_H
@@ -15,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define MIB ((size_t)1 << 20)
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 #define PRINTF_LIKE(text, first) __attribute__((format(printf, text, first)))
 
@@ -30,13 +32,14 @@ enum {
     PATIENT_MS = 8000, /* a step of set-up that should take milliseconds */
 };
 
-/* ---------------------------------------------------------------------------------------------- cases */
+/* ---------------------------------------------------------------------------------------- cases */
 
 struct side;
 
 /* conformance_case.flags */
 enum {
-    CASE_LONG = 1 << 0, /* not with --quick: time itself is the subject, or there is much to do */
+    /* Not with --quick: time itself is the subject, or there is much to do. */
+    CASE_LONG = 1 << 0,
     CASE_THOROUGH = 1 << 1, /* only with --thorough: needs gigabytes */
 };
 
@@ -69,6 +72,7 @@ extern const struct suite batch_suite;
 extern const struct suite connect_suite;
 extern const struct suite end_suite;
 extern const struct suite failure_suite;
+extern const struct suite goodbye_suite;
 extern const struct suite hello_suite;
 extern const struct suite library_suite;
 extern const struct suite long_suite;
@@ -82,7 +86,7 @@ extern const struct suite revoke_suite;
 extern const struct suite transfer_suite;
 extern const struct suite wakeup_suite;
 
-/* ---------------------------------------------------------------------------------------------- a side */
+/* --------------------------------------------------------------------------------------- a side */
 
 /* Completions of one cq. Those that were polled while another was wanted are kept, in order. */
 struct queue {
@@ -147,7 +151,7 @@ struct side {
     bool descriptors[SIDE_DESCRIPTORS_MAX]; /* open before the first rdmux call */
 };
 
-/* ---------------------------------------------------------------------------------------------- expectations */
+/* --------------------------------------------------------------------------------- expectations */
 
 /* What a process tells the runner; in memory that both map. */
 struct report {
@@ -160,7 +164,7 @@ struct report {
 };
 
 /* The process is to be done by then; a wait that is not, tells what it waited for. */
-void report_begin(struct report *report, uint64_t deadline_ns);
+void report_begin(struct report *shared, uint64_t deadline_ns);
 bool time_is_up(void);
 /* Remembers where the process stands, for the case that it is stuck there. */
 void stand_at(const char *file, int line, const char *what);
@@ -215,7 +219,7 @@ uint64_t now_ns(void);
 uint64_t ms_since(uint64_t start_ns);
 void sleep_ms(unsigned ms); /* where time is the subject */
 
-/* ---------------------------------------------------------------------------------------------- the other side */
+/* ------------------------------------------------------------------------------- the other side */
 
 void give_at(const char *file, int line, struct side *side, const void *bytes, size_t length);
 void take_at(const char *file, int line, struct side *side, void *bytes, size_t length);
@@ -223,10 +227,11 @@ void barrier_at(const char *file, int line, struct side *side);
 
 #define GIVE(side, bytes, length) give_at(__FILE__, __LINE__, side, bytes, length)
 #define TAKE(side, bytes, length) take_at(__FILE__, __LINE__, side, bytes, length)
-/* Returns when both sides have come here. Between, this process makes no rdmux call (unless it has no service thread). */
+/* Returns when both sides have come here. Between, this process makes no rdmux call (unless it has
+ * no service thread). */
 #define BARRIER(side) barrier_at(__FILE__, __LINE__, side)
 
-/* ---------------------------------------------------------------------------------------------- completions */
+/* ---------------------------------------------------------------------------------- completions */
 
 void queue_open(struct queue *queue, const struct side *side, struct rdmux_cq *cq);
 void queue_close(struct queue *queue); /* forgets what was kept; does not destroy the cq */
@@ -256,7 +261,7 @@ void expect_quiet_at(const char *file, int line, struct queue *queue);
 /* Text of a completion, in one of a few static buffers. */
 const char *wc_text(const struct rdmux_wc *wc);
 
-/* ---------------------------------------------------------------------------------------------- set-up */
+/* --------------------------------------------------------------------------------------- set-up */
 
 struct rdmux_fabric_attr fabric_attr_of(const struct side *side);
 struct rdmux_ep_attr ep_attr_of(const struct side *side);
@@ -265,7 +270,8 @@ struct rdmux_ep_attr ep_attr_of(const struct side *side);
 void side_open(struct side *side, const struct rdmux_fabric_attr *fabric_attr);
 /* The target listens on 127.0.0.1, a port of the system's choice, and both know the address. */
 void side_meet(struct side *side);
-/* Connects or accepts one endpoint on the side's queue, and checks that it uses the provider. attr NULL: ep_attr_of(). */
+/* Connects or accepts one endpoint on the side's queue, and checks that it uses the provider. attr
+ * NULL: ep_attr_of(). */
 struct rdmux_ep *side_pair(struct side *side, const struct rdmux_ep_attr *attr);
 /* The same on another queue. */
 struct rdmux_ep *side_pair_on(struct side *side, struct queue *queue,
@@ -277,8 +283,8 @@ void side_track(struct side *side, struct rdmux_ep *ep);
 void side_close_ep(struct side *side, struct rdmux_ep *ep);
 /* The endpoint is connected through the provider; fills info. */
 void check_endpoint(const struct side *side, struct rdmux_ep *ep, struct rdmux_ep_info *info);
-/* Nothing is left to complete; waits for the other side; ends everything the side opened and checks that it could be ended
- * and left no descriptor behind. */
+/* Nothing is left to complete; waits for the other side; ends everything the side opened and checks
+ * that it could be ended and left no descriptor behind. */
 void side_finish(struct side *side);
 /* The same without the checks that the queue is quiet and without waiting for the other side. */
 void side_end(struct side *side);
@@ -300,11 +306,12 @@ struct rdmux_remote *take_remote(struct side *side, struct rdmux_ep *ep);
 /* Every operation once on a connected pair, with the bytes verified. Both sides call it. */
 void exercise(struct side *side, struct queue *queue, struct rdmux_ep *ep);
 
-/* ---------------------------------------------------------------------------------------------- a third process */
+/* ------------------------------------------------------------------------------ a third process */
 
 /*
- * A process that the target forks before any rdmux call, to be killed or stopped. body runs there with a side of its own, says
- * victim_ready() and then waits for its end. The target process itself calls no rdmux function.
+ * A process that the target forks before any rdmux call, to be killed or stopped. body runs there
+ * with a side of its own, says victim_ready() and then waits for its end. The target process itself
+ * calls no rdmux function.
  */
 struct victim {
     int pid;
@@ -321,7 +328,7 @@ void victim_signal(const struct victim *victim, int signal);
 /* Kills it if that has not happened, and reaps it. */
 void victim_end(struct victim *victim);
 
-/* ---------------------------------------------------------------------------------------------- the runner */
+/* ----------------------------------------------------------------------------------- the runner */
 
 struct run_options {
     const char *const *plugins;
@@ -339,7 +346,8 @@ struct run_result {
     char text[3 * REPORT_TEXT_MAX]; /* diagnostics, lines without "# " */
 };
 
-/* Runs one case in two new processes. *caps is filled from the first endpoint of the provider that connects. */
+/* Runs one case in two new processes. *caps is filled from the first endpoint of the provider that
+ * connects. */
 void run_case(const struct conformance_case *test, const char *provider,
               const struct run_options *options, struct provider_caps *caps,
               struct run_result *result);

@@ -39,8 +39,9 @@ static void raw_say(int fd, const void *bytes, size_t length)
                MSG_NOSIGNAL | MSG_DONTWAIT); /* it may have hung up on us already */
 }
 
-/* One that says nothing, one that begins well and falls silent, one that speaks HTTP, one that says HELLO and then nonsense,
- * one that hangs up at once, and one with pure noise. None of them delays the four that come in order. */
+/* One that says nothing, one that begins well and falls silent, one that speaks HTTP, one that says
+ * HELLO and then nonsense, one that hangs up at once, and one with pure noise. None of them delays
+ * the four that come in order. */
 static void strangers_initiator(struct side *side)
 {
     static uint8_t noise[BYTES_MOST];
@@ -63,8 +64,8 @@ static void strangers_initiator(struct side *side)
     for (unsigned i = 0; i < 4; i++) {
         (void)side_pair(side, NULL);
     }
-    EXPECT(ms_since(start) < 2000 * side->patience, "strangers delay others by %" PRIu64 " ms",
-           ms_since(start));
+    EXPECT(ms_since(start) < UINT64_C(2000) * side->patience,
+           "strangers delay others by %" PRIu64 " ms", ms_since(start));
     exercise(side, &side->queue, side->ep);
 
     /* A lie ends the stranger's connection; patience with the silent ones ends too. */
@@ -173,7 +174,7 @@ static void alone(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------------ a peer that comes again */
+/* ---------------------------------------------------------------------- a peer that comes again */
 
 /* Listens where side->address says, hands out a token, and sleeps. */
 static void again_victim(struct side *side)
@@ -237,9 +238,10 @@ static void again_target(struct side *side)
     victim_end(&second);
 }
 
-/* ------------------------------------------------------------------------------ programs of another age */
+/* ---------------------------------------------------------------------- programs of another age */
 
-/* A program built against a header whose structs end earlier, and one whose structs are longer, with zeros there. */
+/* A program built against a header whose structs end earlier, and one whose structs are longer,
+ * with zeros there. */
 struct longer_ep_attr {
     struct rdmux_ep_attr known;
     uint64_t unknown[8];
@@ -286,7 +288,8 @@ static void ages(struct side *side)
     late.known.size = (uint32_t)sizeof(late);
     EXPECT_OK(rdmux_ep_info(second, &late.known));
     EXPECT_EQUAL(late.known.state, RDMUX_EP_CONNECTED);
-    if (side->is_initiator) { /* an accept may have taken the second connection with the attributes of the first */
+    /* An accept may have taken the second connection with the attributes of the first. */
+    if (side->is_initiator) {
         EXPECT_EQUAL(late.known.send_depth, 17);
     }
     EXPECT_FILLED(late.unknown, sizeof(late.unknown), 0);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The library as a guest in a process: hooks, environment, silence, names, and what it says of wrong arguments. */
+/* The library as a guest in a process: hooks, environment, silence, names, and what it says of
+ * wrong arguments. */
 #include "harness.h"
 
 #include <errno.h>
@@ -341,7 +342,8 @@ static struct rdmux_fabric_attr hooked_attr(struct side *side, struct hooks *hoo
     return attr;
 }
 
-/* Everything the library got from the allocator it gives back, and it uses the hooks it was given. */
+/* Everything the library got from the allocator it gives back, and it uses the hooks it was
+ * given. */
 static void hooked(struct side *side)
 {
     static struct hooks hooks;
@@ -457,7 +459,8 @@ static void signals_read(struct signals *signals)
     }
 }
 
-/* Standard output and error lead to a file; after some failures and some work it is empty. Signals are as they were. */
+/* Standard output and error lead to a file; after some failures and some work it is empty. Signals
+ * are as they were. */
 static void silent(struct side *side)
 {
     int file = memfd_create("output", MFD_CLOEXEC);
@@ -519,7 +522,7 @@ static void plain_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------------ paths and counts */
+/* ----------------------------------------------------------------------------- paths and counts */
 
 static void paths_initiator(struct side *side)
 {

@@ -22,6 +22,7 @@ static const struct suite *const suites[] = {
     &transfer_suite, &long_suite,   &batch_suite,  &order_suite,   &atomic_suite,  &receive_suite,
     &memory_suite,   &revoke_suite, &wakeup_suite, &passive_suite, &end_suite,     &failure_suite,
     &connect_suite,  &hello_suite,  &adopt_suite,  &objects_suite, &library_suite, &model_suite,
+    &goodbye_suite,
 };
 
 struct program {
@@ -159,10 +160,10 @@ static void parse(struct program *program, int argc, char **argv)
     }
 }
 
-/* ------------------------------------------------------------------------------ what a plug-in brings */
+/* ------------------------------------------------------------------------ what a plug-in brings */
 
-/* Writes the providers of a fabric with these plug-ins, a line each. Runs in a process of its own: the runner itself makes no
- * rdmux call before it forks. */
+/* Writes the providers of a fabric with these plug-ins, a line each. Runs in a process of its own:
+ * the runner itself makes no rdmux call before it forks. */
 static void write_providers(const char *const *plugins, size_t plugin_count, int out)
 {
     struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;

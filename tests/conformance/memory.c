@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Regions, tokens and imports: what they grant, what is refused at the caller, and memory that comes and goes. */
+/* Regions, tokens and imports: what they grant, what is refused at the caller, and memory that
+ * comes and goes. */
 #include "harness.h"
 
 #include <errno.h>
@@ -9,11 +10,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, MIB = 1 << 20 };
+#define PAGE ((size_t)4096)
 
-/* ------------------------------------------------------------------------------ refused at the caller */
+/* ------------------------------------------------------------------------ refused at the caller */
 
-enum { BOUND = 10000 };
+#define BOUND UINT64_C(10000)
 
 static void range_initiator(struct side *side)
 {
@@ -268,7 +269,7 @@ static void export_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------------ imports pipeline */
+/* ----------------------------------------------------------------------------- imports pipeline */
 
 enum { IMPORTS = 100, REVOKED_IMPORT = 33 };
 
@@ -336,7 +337,7 @@ static void pipeline_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------------ one token, several endpoints; early close */
+/* ---------------------------------------------------- one token, several endpoints; early close */
 
 static void spread_initiator(struct side *side)
 {
@@ -380,9 +381,10 @@ static void spread_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------------ memory that comes and goes */
+/* ------------------------------------------------------------------- memory that comes and goes */
 
-/* A span of addresses that nobody else gets; touching it while nothing is mapped there is a fault. */
+/* A span of addresses that nobody else gets; touching it while nothing is mapped there is a
+ * fault. */
 static uint8_t *span_reserve(size_t length)
 {
     void *span = mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -412,7 +414,8 @@ static size_t remap_length(uint64_t round)
     return lengths[round % COUNT_OF(lengths)];
 }
 
-/* Local bytes without a region, at the same address on other pages each time: writes, reads, sends, receives. */
+/* Local bytes without a region, at the same address on other pages each time: writes, reads, sends,
+ * receives. */
 static void remap_local_initiator(struct side *side)
 {
     side_open_pair(side, NULL);
@@ -461,8 +464,8 @@ static void remap_local_target(struct side *side)
     side_finish(side);
 }
 
-/* A peer's region ends, its address gets other pages and a new region. The old token is dead, the new one reaches the new
- * pages. */
+/* A peer's region ends, its address gets other pages and a new region. The old token is dead, the
+ * new one reaches the new pages. */
 static void remap_remote_initiator(struct side *side)
 {
     static uint8_t bytes[MIB];
@@ -512,7 +515,7 @@ static void remap_remote_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------------ how regions are made */
+/* ------------------------------------------------------------------------- how regions are made */
 
 static void alone_target(struct side *side)
 {

@@ -9,12 +9,13 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* ------------------------------------------------------------------------------ random operations */
+/* ---------------------------------------------------------------------------- random operations */
 
 /*
- * Both sides do the same at the same time. Each has a region that only its peer accesses, and a model of the peer's region: it
- * is the only one to write there, so it knows what every read and atomic must find. A write may show in an earlier read that
- * is still under way (rule 4.3), so such a pair gets a FENCE.
+ * Both sides do the same at the same time. Each has a region that only its peer accesses, and a
+ * model of the peer's region: it is the only one to write there, so it knows what every read and
+ * atomic must find. A write may show in an earlier read that is still under way (rule 4.3), so such
+ * a pair gets a FENCE.
  */
 enum {
     REGION_SIZE = 1 << 18,
@@ -295,7 +296,7 @@ static uint8_t *bytes_of(size_t length)
 static void model_open(struct model *model, struct side *side)
 {
     struct region local;
-    *model = (struct model){ .side = side, .random = side->seed + 1000 * side->is_initiator };
+    *model = (struct model){ .side = side, .random = side->seed + (side->is_initiator ? 1000 : 0) };
     model->seed = side->seed + !side->is_initiator;
     local = region_make(side, MEMORY_REGISTERED, (size_t)DEPTH * SIZE_MOST, ACCESS_SINK);
     model->region = region_make(side, MEMORY_ALLOCATED, REGION_SIZE, ACCESS_ALL);

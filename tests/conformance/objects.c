@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Lives of objects: who may end before whom, how many of them fit, threads, fabrics side by side, fork. */
+/* Lives of objects: who may end before whom, how many of them fit, threads, fabrics side by side,
+ * fork. */
 #include "harness.h"
 
 #include <errno.h>
@@ -299,7 +300,8 @@ static void threads_target(struct side *side)
     side_end(side);
 }
 
-/* One cq, handed from thread to thread under a lock; the endpoint is closed by another thread than the one that made it. */
+/* One cq, handed from thread to thread under a lock; the endpoint is closed by another thread than
+ * the one that made it. */
 struct baton {
     struct worker worker;
     pthread_mutex_t lock;

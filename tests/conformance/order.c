@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MIB = 1 << 20 };
-
 static struct region serve(struct side *side, size_t length)
 {
     struct region region = region_make(side, MEMORY_ALLOCATED, length, ACCESS_ALL);
@@ -17,7 +15,8 @@ static struct region serve(struct side *side, size_t length)
 
 /* ------------------------------------------------------------------------------ posting order */
 
-/* Long reads before short writes before sends: whatever finishes first, entries come in posting order. */
+/* Long reads before short writes before sends: whatever finishes first, entries come in posting
+ * order. */
 enum { MIX_DEPTH = 32, MIX_TOTAL = 2000, MIX_SINK = 200000 };
 
 static void mix_initiator(struct side *side)
@@ -71,7 +70,7 @@ static void mix_target(struct side *side)
 {
     enum { RECEIVES = 16 };
     side_open_pair(side, NULL);
-    (void)serve(side, 2 * MIX_SINK);
+    (void)serve(side, (size_t)2 * MIX_SINK);
     struct region sink = region_make(side, MEMORY_ALLOCATED, (size_t)RECEIVES * MIX_SINK,
                                      ACCESS_SINK);
     for (uint64_t i = 0; i < RECEIVES; i++) {
@@ -91,15 +90,14 @@ static void mix_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------------ one completion for all before */
+/* ---------------------------------------------------------------- one completion for all before */
 
-enum { COVERED = 15, COVERED_SIZE = 20000 };
+enum { COVERED = 15, COVERED_SIZE = 20000, COVERED_ROOM = (COVERED + 1) * COVERED_SIZE };
 
 static void covers_initiator(struct side *side)
 {
     side_open_pair(side, NULL);
-    struct region sink = region_make(side, MEMORY_REGISTERED, (COVERED + 1) * COVERED_SIZE,
-                                     ACCESS_SINK);
+    struct region sink = region_make(side, MEMORY_REGISTERED, COVERED_ROOM, ACCESS_SINK);
     struct rdmux_remote *remote = take_remote(side, side->ep);
     for (unsigned round = 0; round < 30; round++) {
         memset(sink.addr, 0, sink.length);
@@ -122,7 +120,7 @@ static void covers_initiator(struct side *side)
 static void covers_target(struct side *side)
 {
     side_open_pair(side, NULL);
-    struct region region = region_make(side, MEMORY_ALLOCATED, (COVERED + 1) * COVERED_SIZE,
+    struct region region = region_make(side, MEMORY_ALLOCATED, COVERED_ROOM,
                                        RDMUX_ACCESS_REMOTE_READ);
     pattern_fill(region.addr, region.length, side->seed, 0);
     give_token(side, &region);
@@ -168,7 +166,8 @@ static void fence_target(struct side *side)
     side_finish(side);
 }
 
-/* The value that the atomic finds is the one before the fenced write, and the read behind finds the write's. */
+/* The value that the atomic finds is the one before the fenced write, and the read behind finds the
+ * write's. */
 static void fence_atomic_initiator(struct side *side)
 {
     uint64_t result = 0;
@@ -190,7 +189,7 @@ static void fence_atomic_initiator(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------------ write, then read or atomic */
+/* ------------------------------------------------------------------- write, then read or atomic */
 
 static void write_read_initiator(struct side *side)
 {
@@ -232,7 +231,7 @@ static void region_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------------ write, then send or write_imm */
+/* ---------------------------------------------------------------- write, then send or write_imm */
 
 enum { NOTICE_SLOTS = 4, NOTICE_SIZE = 100000, NOTICE_ROUNDS = 800 };
 
@@ -249,7 +248,8 @@ static struct rdmux_ep_attr notice_attr(struct side *side, uint32_t data_sockets
     return attr;
 }
 
-/* Writes into slot after slot, a notice behind each; the target answers a notice once it has verified the bytes. */
+/* Writes into slot after slot, a notice behind each; the target answers a notice once it has
+ * verified the bytes. */
 static void notices_initiator(struct side *side, bool with_imm, uint32_t data_sockets)
 {
     struct rdmux_ep_attr attr = notice_attr(side, data_sockets);
@@ -362,7 +362,7 @@ static void sockets_write_imm_target(struct side *side)
     notices_target(side, true, 4);
 }
 
-/* ------------------------------------------------------------------------------ sends arrive in order */
+/* ------------------------------------------------------------------------ sends arrive in order */
 
 enum { STREAM_TOTAL = 3000, STREAM_RECEIVES = 16, STREAM_ROOM = 150000 };
 
@@ -445,13 +445,19 @@ static void sockets_stream_target(struct side *side)
 
 /* ------------------------------------------------------------------------------ PLACED */
 
-enum { FLUSH_WRITES = 12, FLUSH_SIZE = 40000, FLUSH_ROUNDS = 25 };
+enum {
+    FLUSH_WRITES = 12,
+    FLUSH_SIZE = 40000,
+    FLUSH_ROOM = FLUSH_WRITES * FLUSH_SIZE,
+    FLUSH_ROUNDS = 25,
+};
 
-/* The flush is a zero-length write with PLACED and without remote; the news of it travels through the socketpair. */
+/* The flush is a zero-length write with PLACED and without remote; the news of it travels through
+ * the socketpair. */
 static void flush_initiator(struct side *side)
 {
     side_open_pair(side, NULL);
-    struct region source = region_make(side, MEMORY_REGISTERED, FLUSH_WRITES * FLUSH_SIZE, 0);
+    struct region source = region_make(side, MEMORY_REGISTERED, FLUSH_ROOM, 0);
     struct rdmux_remote *remote = take_remote(side, side->ep);
     for (uint64_t round = 0; round < FLUSH_ROUNDS; round++) {
         pattern_fill(source.addr, source.length, side->seed + round, 0);
@@ -474,7 +480,7 @@ static void flush_target(struct side *side)
     side_open_pair(side, NULL);
     struct region message = region_make(side, MEMORY_REGISTERED, LENGTH, RDMUX_ACCESS_LOCAL_WRITE);
     EXPECT_OK(rdmux_recv(side->ep, message.addr, LENGTH, message.mr, CTX(1)));
-    struct region region = serve(side, FLUSH_WRITES * FLUSH_SIZE);
+    struct region region = serve(side, FLUSH_ROOM);
     for (uint64_t round = 0; round < FLUSH_ROUNDS; round++) {
         BARRIER(side);
         EXPECT_PATTERN(region.addr, region.length, side->seed + round);
@@ -521,7 +527,8 @@ static void placed_send_target(struct side *side)
     side_finish(side);
 }
 
-/* What is placed through one endpoint is there for whoever learns of it, by another endpoint of the same region. */
+/* What is placed through one endpoint is there for whoever learns of it, by another endpoint of the
+ * same region. */
 static void second_initiator(struct side *side)
 {
     static uint8_t bytes[MIB];
@@ -555,7 +562,7 @@ static void second_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------------ the buffer is free */
+/* --------------------------------------------------------------------------- the buffer is free */
 
 /* The completion of a send or write hands the buffer back, whatever has become of the bytes. */
 static void reuse_initiator(struct side *side)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* A target whose application is asleep, computes, or does the library's work itself: rules 8 and 10. */
+/* A target whose application is asleep, computes, or does the library's work itself: rules 8 and
+ * 10. */
 #include "harness.h"
 
 #include <inttypes.h>
@@ -9,7 +10,7 @@
 
 enum { ROUNDS = 40, SIZE = 20000, WORD = 24000, REGION_SIZE = 32768 };
 
-/* ------------------------------------------------------------------------------ asleep or computing */
+/* -------------------------------------------------------------------------- asleep or computing */
 
 static int by_value(const void *a, const void *b)
 {
@@ -18,8 +19,8 @@ static int by_value(const void *a, const void *b)
     return *left < *right ? -1 : *left > *right;
 }
 
-/* Every one-sided operation against a target that makes no rdmux call. Rule 10.3 gives it 10 ms; the median is judged, as the
- * machine may be busy with something else now and then. */
+/* Every one-sided operation against a target that makes no rdmux call. Rule 10.3 gives it 10 ms;
+ * the median is judged, as the machine may be busy with something else now and then. */
 static void one_sided(struct side *side, struct rdmux_remote *remote)
 {
     static uint8_t out[SIZE];
@@ -50,8 +51,8 @@ static void one_sided(struct side *side, struct rdmux_remote *remote)
             EXPECT_EQUAL(old, 2 * round + 1);
         }
         if (round % 8 == 7) {
-            sleep_ms(
-                5); /* longer than the service thread waits for the application: the hand-over, again */
+            /* Longer than the service thread waits for the application: the hand-over, again. */
+            sleep_ms(5);
         }
     }
     qsort(took, ROUNDS, sizeof(took[0]), by_value);
@@ -146,7 +147,7 @@ static void stop_and_go_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------------ silence that is none */
+/* ------------------------------------------------------------------------- silence that is none */
 
 enum { SHORT_LIVENESS_MS = 300 };
 
@@ -180,7 +181,7 @@ static void idle_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------------ progress by hand */
+/* ----------------------------------------------------------------------------- progress by hand */
 
 static void manual_initiator(struct side *side)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Waiting for completions. What was polled while something else was wanted is kept and must be taken some time. */
+/* Waiting for completions. What was polled while something else was wanted is kept and must be
+ * taken some time. */
 #include "harness.h"
 
 #include <inttypes.h>

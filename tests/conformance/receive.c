@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ------------------------------------------------------------------------------ sends wait for receives */
+/* ---------------------------------------------------------------------- sends wait for receives */
 
 enum { EARLY = 1001 };
 
@@ -86,12 +86,12 @@ static void long_early_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------------ nobody else waits with them */
+/* ------------------------------------------------------------------ nobody else waits with them */
 
 enum { BLOCKED = 20, BLOCKED_SIZE = 100000 };
 
-/* Endpoint `blocked` waits in the initiator's direction. The other endpoint works, and so do the target's own requests on
- * the blocked one, which the initiator has to answer. */
+/* Endpoint `blocked` waits in the initiator's direction. The other endpoint works, and so do the
+ * target's own requests on the blocked one, which the initiator has to answer. */
 static void blocked_initiator(struct side *side)
 {
     side_open_pair(side, NULL);
@@ -164,7 +164,7 @@ static void blocked_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------------ a full receive queue */
+/* ------------------------------------------------------------------------- a full receive queue */
 
 static void full_initiator(struct side *side)
 {
@@ -208,7 +208,7 @@ static void full_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------------ a message longer than its receive */
+/* ------------------------------------------------------------ a message longer than its receive */
 
 /* Takes everything up to DISCONNECTED, which says LENGTH, and checks what must hold on the way. */
 static void drain_length(struct side *side, struct rdmux_ep *ep, unsigned counts[], size_t contexts)
@@ -244,7 +244,7 @@ static void expect_ended_by_length(struct rdmux_ep *ep)
     EXPECT_STATUS(rdmux_send(ep, "x", 1, NULL, NULL, 0), RDMUX_LENGTH);
 }
 
-enum { LONGER_BEHIND = 5 };
+enum { LONGER_BEHIND = 5, BEHIND_SIZE = 8, GUARD_BYTE = 0x5a };
 
 static void longer_initiator_of(struct side *side, size_t length)
 {
@@ -252,11 +252,11 @@ static void longer_initiator_of(struct side *side, size_t length)
     side_open_pair(side, NULL);
     struct rdmux_ep *ep = side->ep;
     struct rdmux_ep *other = side_pair(side, NULL);
-    struct region source = region_make(side, MEMORY_UNREGISTERED, length, 0);
+    struct region source = region_make(side, MEMORY_UNREGISTERED, length + BEHIND_SIZE, 0);
     BARRIER(side);
     EXPECT_OK(rdmux_send(ep, source.addr, length, NULL, CTX(0), 0));
     for (uint64_t i = 1; i <= LONGER_BEHIND; i++) {
-        enum rdmux_status status = rdmux_send(ep, source.addr, 8, NULL, CTX(i), 0);
+        enum rdmux_status status = rdmux_send(ep, source.addr, BEHIND_SIZE, NULL, CTX(i), 0);
         if (status == RDMUX_LENGTH) {
             counts[i] = 1; /* the endpoint has ended already: refused, no completion to come */
             continue;
@@ -272,17 +272,19 @@ static void longer_initiator_of(struct side *side, size_t length)
     side_finish(side);
 }
 
-static void longer_target_of(struct side *side, size_t length)
+/* Its receives have so much room. */
+static void longer_target_of(struct side *side, size_t length, size_t room)
 {
-    enum { RECEIVES = 4 };
-    uint8_t bytes[RECEIVES][64];
+    enum { RECEIVES = 4, ROOM_MAX = 64 };
+    uint8_t bytes[RECEIVES][ROOM_MAX + 16];
     unsigned counts[RECEIVES] = { 0 };
     side_open_pair(side, NULL);
     struct rdmux_ep *ep = side->ep;
     struct rdmux_ep *other = side_pair(side, NULL);
-    EXPECT(length > sizeof(bytes[0]), "the case is wrong");
+    EXPECT(length > room && room <= ROOM_MAX, "the case is wrong");
+    memset(bytes, GUARD_BYTE, sizeof(bytes));
     for (uint64_t i = 0; i < RECEIVES; i++) {
-        EXPECT_OK(rdmux_recv(ep, bytes[i], sizeof(bytes[i]), NULL, CTX(i)));
+        EXPECT_OK(rdmux_recv(ep, bytes[i], room, NULL, CTX(i)));
     }
     BARRIER(side);
     struct rdmux_wc wc = NEXT(&side->queue);
@@ -293,6 +295,7 @@ static void longer_target_of(struct side *side, size_t length)
     drain_length(side, ep, counts, RECEIVES);
     for (size_t i = 0; i < RECEIVES; i++) {
         EXPECT(counts[i] == 1, "receive %zu completed %u times", i, counts[i]);
+        EXPECT_FILLED(bytes[i] + room, sizeof(bytes[i]) - room, GUARD_BYTE);
     }
     expect_ended_by_length(ep);
     exercise(side, &side->queue, other);
@@ -306,7 +309,7 @@ static void longer_initiator(struct side *side)
 
 static void longer_target(struct side *side)
 {
-    longer_target_of(side, 65);
+    longer_target_of(side, 65, 64);
 }
 
 static void much_longer_initiator(struct side *side)
@@ -316,7 +319,81 @@ static void much_longer_initiator(struct side *side)
 
 static void much_longer_target(struct side *side)
 {
-    longer_target_of(side, (1 << 20) + 1);
+    longer_target_of(side, (1 << 20) + 1, 64);
+}
+
+static void empty_longer_initiator(struct side *side)
+{
+    longer_initiator_of(side, 1);
+}
+
+static void empty_longer_target(struct side *side)
+{
+    longer_target_of(side, 1, 0);
+}
+
+/* ------------------------------------------------------------------------- receives of no bytes */
+
+enum { EMPTIES = 4, NOTICE_SIZE = 100 };
+
+/* Sends of no bytes, in every way there is, for as many receives of no bytes. */
+static void empty_initiator(struct side *side)
+{
+    uint8_t byte = 'x';
+    uint8_t bytes[NOTICE_SIZE];
+    struct rdmux_sge pieces[2] = { { .addr = &byte }, { .addr = NULL } };
+    const struct rdmux_wr in_pieces = {
+        .op = RDMUX_OP_SEND, .context = CTX(3), .sges = pieces, .sge_count = 2
+    };
+    side_open_pair(side, NULL);
+    struct rdmux_remote *remote = take_remote(side, side->ep);
+    BARRIER(side);
+    EXPECT_OK(rdmux_send(side->ep, NULL, 0, NULL, CTX(0), 0));
+    EXPECT_OK(rdmux_send(side->ep, &byte, 0, NULL, CTX(1), RDMUX_INLINE));
+    EXPECT_OK(rdmux_send_imm(side->ep, &byte, 0, NULL, 2, CTX(2), RDMUX_PLACED));
+    EXPECT_OK(rdmux_post(side->ep, &in_pieces, 1, NULL));
+    for (uint64_t i = 0; i < EMPTIES; i++) {
+        (void)WAIT(&side->queue, RDMUX_WC_SEND, CTX(i));
+    }
+    pattern_fill(bytes, sizeof(bytes), side->seed, 0);
+    EXPECT_OK(rdmux_write_imm(side->ep, bytes, sizeof(bytes), NULL, remote, 0, 7, CTX(EMPTIES), 0));
+    (void)WAIT(&side->queue, RDMUX_WC_WRITE, CTX(EMPTIES));
+    (void)POST_AND_WAIT(&side->queue,
+                        rdmux_send(side->ep, bytes, 1, NULL, CTX(EMPTIES + 1), RDMUX_PLACED),
+                        RDMUX_WC_SEND, CTX(EMPTIES + 1));
+    side_finish(side);
+}
+
+static void empty_target(struct side *side)
+{
+    uint8_t guard[2] = { GUARD_BYTE, GUARD_BYTE };
+    struct rdmux_sge pieces[2] = { { .addr = guard }, { .addr = NULL } };
+    const struct rdmux_wr lists[2] = {
+        { .op = RDMUX_OP_RECV, .context = CTX(2) },
+        { .op = RDMUX_OP_RECV, .context = CTX(3), .sges = pieces, .sge_count = 2 },
+    };
+    side_open_pair(side, NULL);
+    struct region region = region_make(side, MEMORY_ALLOCATED, NOTICE_SIZE, ACCESS_ALL);
+    EXPECT_OK(rdmux_recv(side->ep, NULL, 0, NULL, CTX(0)));
+    EXPECT_OK(rdmux_recv(side->ep, guard, 0, NULL, CTX(1)));
+    EXPECT_OK(rdmux_post_recv(side->ep, lists, COUNT_OF(lists), NULL));
+    EXPECT_OK(rdmux_recv(side->ep, NULL, 0, NULL, CTX(EMPTIES)));
+    EXPECT_OK(rdmux_recv(side->ep, guard, 1, NULL, CTX(EMPTIES + 1)));
+    give_token(side, &region);
+    BARRIER(side);
+    for (uint64_t i = 0; i < EMPTIES; i++) {
+        struct rdmux_wc wc = WAIT(&side->queue, RDMUX_WC_RECV, CTX(i));
+        EXPECT_EQUAL(wc.length, 0);
+        EXPECT_EQUAL(wc.flags, i == 2 ? RDMUX_WC_HAS_IMM : 0);
+    }
+    /* A write_imm takes a receive whatever its size. */
+    struct rdmux_wc notice = WAIT(&side->queue, RDMUX_WC_RECV_WRITE_IMM, CTX(EMPTIES));
+    EXPECT_EQUAL(notice.length, NOTICE_SIZE);
+    EXPECT_EQUAL(notice.imm, 7);
+    EXPECT_PATTERN(region.addr, NOTICE_SIZE, side->seed);
+    EXPECT_EQUAL(WAIT(&side->queue, RDMUX_WC_RECV, CTX(EMPTIES + 1)).length, 1);
+    EXPECT_EQUAL(guard[1], GUARD_BYTE);
+    side_finish(side);
 }
 
 /* ------------------------------------------------------------------------------ limits on sends */
@@ -359,7 +436,13 @@ static void limits_target(struct side *side)
 
 /* ------------------------------------------------------------------------------ shared receives */
 
-enum { SRQ_EPS = 2, SRQ_MESSAGES = 200, SRQ_DEPTH = 16, SRQ_SIZE = 3000 };
+enum {
+    SRQ_EPS = 2,
+    SRQ_MESSAGES = 200, /* of each */
+    SRQ_TOTAL = SRQ_EPS * SRQ_MESSAGES,
+    SRQ_DEPTH = 16,
+    SRQ_SIZE = 3000,
+};
 
 static size_t srq_length(uint64_t ep, uint64_t number)
 {
@@ -411,7 +494,7 @@ static void srq_target(struct side *side)
         EXPECT_OK(rdmux_srq_recv(srq, bytes[i], SRQ_SIZE, NULL, CTX(i)));
     }
     EXPECT_STATUS(rdmux_recv(eps[0], bytes[0], SRQ_SIZE, NULL, CTX(0)), RDMUX_INVALID);
-    for (uint64_t i = 0; i < SRQ_EPS * SRQ_MESSAGES; i++) {
+    for (uint64_t i = 0; i < SRQ_TOTAL; i++) {
         struct rdmux_wc wc = NEXT(&side->queue);
         EXPECT(wc.opcode == RDMUX_WC_RECV && wc.status == RDMUX_OK &&
                    CTX_NUMBER(wc.context) < SRQ_DEPTH,
@@ -543,6 +626,13 @@ static const struct conformance_case cases[] = {
     { "5.1, 5.2, 5.3, 5.6",
       "a message of 1 MiB for a receive of 64 bytes ends both endpoints with LENGTH, and no other",
       0, 0, 0, much_longer_initiator, much_longer_target },
+    { "5.1, 5.2, 5.3, 5.6",
+      "a message of one byte for a receive of none ends both endpoints with LENGTH, and no other",
+      0, 0, 0, empty_longer_initiator, empty_longer_target },
+    { "12.1, 1.13, 2.7",
+      "a receive of no bytes is taken by a send of none, however both are posted, and by any "
+      "write_imm",
+      NEEDS_IMM | NEEDS_PLACED, 0, 0, empty_initiator, empty_target },
     { "5.4, 5.5",
       "a direction allows the smaller of max_send and max_recv; a longer send is refused with "
       "LENGTH",

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What a case becomes on a path that lacks what it needs: use of that is refused, cleanly, and the endpoint lives on. */
+/* What a case becomes on a path that lacks what it needs: use of that is refused, cleanly, and the
+ * endpoint lives on. */
 #include "harness.h"
 
 #include <string.h>

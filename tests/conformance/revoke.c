@@ -9,7 +9,8 @@
 
 enum { PAGE = 4096, REGION_SIZE = 64 * PAGE };
 
-/* The endpoint was refused at the target: everything it had queued completes, then DISCONNECTED with DENIED. */
+/* The endpoint was refused at the target: everything it had queued completes, then DISCONNECTED
+ * with DENIED. */
 static void drain_denied(struct queue *queue, struct rdmux_ep *ep, uint64_t outstanding)
 {
     for (;;) {
@@ -30,8 +31,8 @@ static void drain_denied(struct queue *queue, struct rdmux_ep *ep, uint64_t outs
 
 /* ------------------------------------------------------------------------------ afterwards */
 
-/* Every operation after revoke returned is refused, and what the region held stays. Either the post says DENIED, or, if the
- * news had not come in time, this endpoint ends with DENIED. */
+/* Every operation after revoke returned is refused, and what the region held stays. Either the post
+ * says DENIED, or, if the news had not come in time, this endpoint ends with DENIED. */
 static void after_initiator(struct side *side)
 {
     static uint8_t bytes[PAGE];
@@ -160,8 +161,8 @@ static void drop_denied(struct side *side, const struct rdmux_ep *ep)
     }
 }
 
-/* Writes and reads run while the target revokes. Those that come too late are refused; when revoke has returned the bytes
- * never change again. */
+/* Writes and reads run while the target revokes. Those that come too late are refused; when revoke
+ * has returned the bytes never change again. */
 static void during_initiator(struct side *side)
 {
     struct rdmux_ep_attr attr = ep_attr_of(side);
@@ -232,10 +233,11 @@ static void during_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------------ an importer that does not answer */
+/* ------------------------------------------------------------- an importer that does not answer */
 
-/* The importer is a third process, stopped in the midst of its writes. Revoke returns within its time all the same, and when
- * the importer runs again nothing it does reaches the region. The initiator owns the region. */
+/* The importer is a third process, stopped in the midst of its writes. Revoke returns within its
+ * time all the same, and when the importer runs again nothing it does reaches the region. The
+ * initiator owns the region. */
 static void stopped_initiator(struct side *side)
 {
     side_open_pair(side, NULL);

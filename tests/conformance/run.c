@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Runs one case in two processes, each in a process group of its own so that nothing of it outlives the case. */
+/* Runs one case in two processes, each in a process group of its own so that nothing of it outlives
+ * the case. */
 #include "harness.h"
 
 #include <errno.h>
@@ -130,7 +131,8 @@ static bool has_failed(const struct process *process, const struct report *repor
     return report->failed != 0 || (process->ended && process->wait_status != 0);
 }
 
-/* Waits until both have ended, or one failed and the other had its grace, or the time is over. Returns false for the last. */
+/* Waits until both have ended, or one failed and the other had its grace, or the time is over.
+ * Returns false for the last. */
 static bool wait_for_both(struct process processes[2], struct shared *shared, uint64_t deadline)
 {
     sigset_t child;

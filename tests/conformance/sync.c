@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* How the two processes of a case meet besides rdmux: exact reads and writes on a socketpair; and the third process. */
+/* How the two processes of a case meet besides rdmux: exact reads and writes on a socketpair; and
+ * the third process. */
 #include "harness.h"
 
 #include <errno.h>
@@ -13,8 +14,9 @@
 #include <unistd.h>
 
 /*
- * The thread sanitiser does not see that bytes which the service thread placed, and this thread looks at after news by the
- * socketpair, are ordered by what the peer did in between. A call that takes the cq and does nothing tells it.
+ * The thread sanitiser does not see that bytes which the service thread placed, and this thread
+ * looks at after news by the socketpair, are ordered by what the peer did in between. A call that
+ * takes the cq and does nothing tells it.
  */
 #if defined(__SANITIZE_THREAD__)
 static void order_for_the_sanitiser(const struct side *side)
@@ -33,7 +35,8 @@ static void order_for_the_sanitiser(const struct side *side)
 }
 #endif
 
-/* Without a service thread nobody but the caller serves the peer while it waits for the other side. */
+/* Without a service thread nobody but the caller serves the peer while it waits for the other
+ * side. */
 static void progress_until_readable(struct side *side)
 {
     for (;;) {

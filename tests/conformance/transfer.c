@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Every operation, with bytes verified: from and to every kind of memory, in sizes around every limit a provider may have. */
+/* Every operation, with bytes verified: from and to every kind of memory, in sizes around every
+ * limit a provider may have. */
 #include "harness.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-enum { MIB = 1 << 20, GUARD = 64, GUARD_VALUE = 0xa5 };
+enum { GUARD = 64, GUARD_VALUE = 0xa5 };
 
 static const size_t sizes[] = { 0, 1, 8, 63, 64, 65, 4095, 4096, 65537, MIB, 3 * MIB + 7 };
 
@@ -224,7 +225,7 @@ static void write_imm_target(struct side *side)
             EXPECT_FILLED(region.addr, GUARD, 0);
             EXPECT_FILLED(region.addr + GUARD + sizes[i], GUARD, 0);
             EXPECT_FILLED(untouched, sizeof(untouched), GUARD_VALUE);
-            memset(region.addr, 0, 2 * GUARD + sizes[i]);
+            memset(region.addr, 0, GUARD + sizes[i] + GUARD);
             BARRIER(side);
         }
     }
@@ -334,10 +335,11 @@ static void atomics_target(struct side *side)
                                        RDMUX_ACCESS_REMOTE_ATOMIC);
     give_token(side, &region);
     TAKE(side, model, sizeof(model));
-    for (unsigned i = 0; i < WORDS; i++) {
+    for (size_t i = 0; i < WORDS; i++) {
         uint64_t word = 0;
         memcpy(&word, region.addr + 8 * i, sizeof(word));
-        EXPECT(word == model[i], "word %u is 0x%" PRIx64 ", expected 0x%" PRIx64, i, word, model[i]);
+        EXPECT(word == model[i], "word %zu is 0x%" PRIx64 ", expected 0x%" PRIx64, i, word,
+               model[i]);
     }
     EXPECT_FILLED(region.addr + sizeof(model), 8, 0);
     side_finish(side);

@@ -31,7 +31,8 @@ static void sleep_on_at(int line, struct side *side, int fd)
 
 #define SLEEP_ON(side, fd) sleep_on_at(__LINE__, side, fd)
 
-/* Nothing is there for the program. What the library has to do for itself may cost a few more turns. */
+/* Nothing is there for the program. What the library has to do for itself may cost a few more
+ * turns. */
 static void arm_idle(struct side *side)
 {
     for (;;) {
@@ -46,7 +47,7 @@ static void arm_idle(struct side *side)
     }
 }
 
-/* ------------------------------------------------------------------------------ ping-pong without polling */
+/* -------------------------------------------------------------------- ping-pong without polling */
 
 enum { PING_ROUNDS = 2000 };
 
@@ -233,7 +234,7 @@ static void arm_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------------ one thread sleeps, another posts */
+/* ------------------------------------------------------------- one thread sleeps, another posts */
 
 enum { HAND_ROUNDS = 300 };
 
@@ -326,8 +327,8 @@ static void writable_initiator(struct side *side)
             EXPECT_STATUS(rdmux_send(side->ep, "x", 1, NULL, CTX(1000), 0), RDMUX_AGAIN);
         }
         BARRIER(side); /* now they are */
-        /* Entries one by one: WRITABLE comes when a quarter is free and not before, and once for the three refusals. What is
-         * posted then takes the last receive. */
+        /* Entries one by one: WRITABLE comes when a quarter is free and not before, and once for
+         * the three refusals. What is posted then takes the last receive. */
         uint64_t taken = 0;
         unsigned writable = 0;
         while (taken <= DEPTH || writable == 0) {

@@ -4,8 +4,8 @@
  *
  * usage: fuzz_X [--runs N] [--seed N] [--max-size BYTES] [--save FILE] [FILE|FOLDER ...]
  *
- * An input that kills the process is written to FILE (default: crash.bin) on the way out; give it as
- * the only FILE, with --runs 0, to run it again. */
+ * An input that kills the process is written to FILE (default: crash.bin) on the way out; give it
+ * as the only FILE, with --runs 0, to run it again. */
 #include "driver.h"
 
 #include <dirent.h>

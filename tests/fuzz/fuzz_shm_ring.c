@@ -3,7 +3,7 @@
  * an endpoint polls, posts and imports. Nothing of ours but the buffers offered may be touched. */
 #include "driver.h"
 
-#include "tests/unit/test_shm_fake_core.h"
+#include "tests/unit/shm_pair.h"
 
 enum { RECEIVE_COUNT = 16, SEND_COUNT = 16, BUFFER_SIZE = 5000, REGION_SIZE = 300 };
 
@@ -29,7 +29,7 @@ struct request {
 };
 
 struct victim {
-    struct fake_pair *pair;
+    struct shm_pair *pair;
     struct shm_ep *ep;
     struct request receives[RECEIVE_COUNT];
     struct request sends[SEND_COUNT];
@@ -75,8 +75,7 @@ static void post_receive(struct victim *victim, struct input *in)
     }
     struct request *request = make_request(&victim->receives[victim->receive_count++],
                                            RDMUX_OP_RECV, (size_t)take(in, 2) % BUFFER_SIZE);
-    struct fake_ep *fake = &victim->pair->eps[1];
-    fake->receives[fake->posted++] = &request->base;
+    fake_receive(&victim->pair->ends[1].core.own, &request->base);
     (void)rdmux_shm_post_recv(&victim->ep->base, &request->base, 1);
 }
 
@@ -132,7 +131,7 @@ static void pass_region(struct victim *victim, struct input *in)
     const uint32_t magic = 0x52534852;
     memcpy(bytes, &magic, sizeof(magic));
     const int fds[] = { victim->pair->domain->regions_fd };
-    enum rdmux_status status = rdmux_shm_socket_send(victim->pair->eps[0].shm->socket, bytes,
+    enum rdmux_status status = rdmux_shm_socket_send(victim->pair->ends[0].ep->socket, bytes,
                                                      SHM_REGION_SIZE, fds, 1);
     (void)status; /* a full queue is fine */
 }
@@ -164,12 +163,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint8_t region[REGION_SIZE];
     struct victim *victim = calloc(1, sizeof(*victim));
     decode(data, size);
-    victim->pair = fake_connected_pair();
-    victim->ep = victim->pair->eps[1].shm;
+    victim->pair = shm_pair_connect();
+    victim->ep = victim->pair->ends[1].ep;
     memset(fake_regions, 0, sizeof(fake_regions));
-    fake_regions[0] = (struct fake_region){
-        .addr = region, .length = sizeof(region), .access = UINT32_MAX, .fd = -1, .alive = true
-    };
+    /* Its key is a 1 and a 0: easily found, and not zeros. */
+    fake_region(1, region, sizeof(region), UINT32_MAX)->serial = 0;
     while (in.left > 0) {
         switch (take(&in, 1) % 8) {
         case 0:
@@ -201,7 +199,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (victim->imported) {
         rdmux_shm_remote_close(&victim->remote.base);
     }
-    fake_close(victim->pair);
+    shm_pair_close(victim->pair);
     for (size_t i = 0; i < victim->receive_count; i++) {
         free(victim->receives[i].buffer);
     }

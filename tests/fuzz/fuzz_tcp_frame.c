@@ -4,7 +4,10 @@
  * the input. Byte 0 has options, byte 1 the size of the pieces that arrive; the rest is what comes.
  */
 #include "driver.h"
-#include "tests/unit/test_tcp_fake_core.h"
+
+#include "tcp_fallback/tcp_internal.h"
+#include "tcp_fallback/tcp_provider.h"
+#include "tests/unit/fake_core.h"
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -14,6 +17,7 @@ enum {
     WITH_SRQ = 1 << 1,
     REGION_SIZE = 4096,
     RECEIVES = 4,
+    REQUESTS = 5,
     PIECES_MAX = 4096,
 };
 
@@ -42,10 +46,16 @@ struct victim {
     struct tcp_cq *cq;
     struct tcp_srq *srq;
     struct tcp_ep *ep;
+    struct rdmux_cq core_cq;
     struct rdmux_ep *core;
     struct rdmux_srq *core_srq;
     struct tcp_remote remote;
     struct rdmux_provider_ep_attr attr;
+    struct rdmux_request requests[REQUESTS];
+    struct rdmux_provider_sge sges[REQUESTS];
+    uint32_t request_count;
+    struct rdmux_request receives[RECEIVES];
+    struct rdmux_provider_sge receive_sges[RECEIVES];
     uint8_t *buffers[RECEIVES];
     uint8_t *region;
     uint8_t *results;
@@ -63,37 +73,36 @@ static void *make(size_t size)
 
 static void post(struct victim *victim, uint32_t op, uint64_t length, uint32_t flags)
 {
-    struct rdmux_ep *core = victim->core;
-    uint32_t index = core->queued++;
+    uint32_t index = victim->request_count++;
     size_t posted = 0;
-    core->sges[index] = (struct rdmux_provider_sge){ victim->results, length, NULL };
-    core->requests[index] = (struct rdmux_request){
+    victim->sges[index] = (struct rdmux_provider_sge){ victim->results, length, NULL };
+    victim->requests[index] = (struct rdmux_request){
         .op = op,
         .flags = flags,
         .sge_count = 1,
         .length = length,
-        .sges = &core->sges[index],
+        .sges = &victim->sges[index],
         .remote = &victim->remote.base,
     };
-    (void)ops->post(&victim->ep->base, &core->requests[index], 1, 0, &posted);
+    (void)ops->post(&victim->ep->base, &victim->requests[index], 1, 0, &posted);
 }
 
 static void receives_post(struct victim *victim)
 {
     static const size_t sizes[RECEIVES] = { 0, 8, 100, 70000 };
-    struct receives *receives = victim->core->receives;
     for (size_t i = 0; i < RECEIVES; i++) {
         victim->buffers[i] = make(sizes[i] + 1);
-        receives->sges[i] = (struct rdmux_provider_sge){ victim->buffers[i], sizes[i], NULL };
-        receives->list[i] = (struct rdmux_request){
-            .op = RDMUX_OP_RECV, .sge_count = 1, .length = sizes[i], .sges = &receives->sges[i]
-        };
-        receives->posted++;
+        victim->receive_sges[i] = (struct rdmux_provider_sge){ victim->buffers[i], sizes[i], NULL };
+        victim->receives[i] = (struct rdmux_request){ .op = RDMUX_OP_RECV,
+                                                      .sge_count = 1,
+                                                      .length = sizes[i],
+                                                      .sges = &victim->receive_sges[i] };
+        fake_receive(fake_receives_of(victim->core), &victim->receives[i]);
     }
     if (victim->srq != NULL) {
         (void)ops->srq_post_recv(&victim->srq->base, NULL, RECEIVES);
     } else {
-        (void)ops->post_recv(&victim->ep->base, receives->list, RECEIVES);
+        (void)ops->post_recv(&victim->ep->base, victim->receives, RECEIVES);
     }
 }
 
@@ -106,12 +115,11 @@ static void victim_open(struct victim *victim, uint8_t options)
     victim->peer = pair[1];
     victim->domain = make(ops->domain_size);
     victim->domain->ops = ops;
-    victim->domain->fabric = &fabric;
+    victim->domain->fabric = &fake_fabric;
     victim->cq = make(ops->cq_size);
-    victim->cq->base = (struct rdmux_provider_cq){ victim->domain, &cqs[0], 1, 0 };
+    victim->cq->base = (struct rdmux_provider_cq){ victim->domain, &victim->core_cq, 1, 0 };
     fake_expect(ops->cq_open(&victim->cq->base, 64) == RDMUX_OK);
     victim->core = make(sizeof(*victim->core));
-    victim->core->receives = &victim->core->own;
     victim->attr = (struct rdmux_provider_ep_attr){ .role = RDMUX_ROLE_ACCEPT,
                                                     .data_sockets = 1,
                                                     .liveness_ms = RDMUX_NEVER,
@@ -119,7 +127,7 @@ static void victim_open(struct victim *victim, uint8_t options)
     if (options & WITH_SRQ) {
         victim->core_srq = make(sizeof(*victim->core_srq));
         victim->srq = make(ops->srq_size);
-        victim->core->receives = &victim->core_srq->receives;
+        victim->core->srq = victim->core_srq;
         victim->attr.srq = &victim->srq->base;
         fake_expect(ops->srq_open(&victim->srq->base, 4, 1) == RDMUX_OK);
     }
@@ -129,10 +137,9 @@ static void victim_open(struct victim *victim, uint8_t options)
     victim->ep->base.ep = victim->core;
     victim->region = make(REGION_SIZE);
     victim->results = make(REGION_SIZE);
-    regions[0] = (struct rdmux_mr){ victim->region, REGION_SIZE,
-                                    RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE |
-                                        RDMUX_ACCESS_REMOTE_ATOMIC,
-                                    0, 0 };
+    fake_region(0, victim->region, REGION_SIZE,
+                RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE | RDMUX_ACCESS_REMOTE_ATOMIC)
+        ->serial = 0; /* so that a key of zeros, easily found, is right */
     fake_expect(ops->ep_open(&victim->ep->base, &victim->attr) == RDMUX_OK);
     rdmux_tcp_description_encode(&(struct tcp_description){ .sockets = 1, .answers = 32 },
                                  description);
@@ -170,7 +177,7 @@ static void victim_close(struct victim *victim)
     free(victim->core);
     free(victim->cq);
     free(victim->domain);
-    fake_expect(fabric.allocations == 0);
+    fake_expect(fake_fabric.allocations == 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -5,8 +5,8 @@
  *                                            rdmux_fabric_paths() and in rdmux_explain()
  *   plugin_user listed NAME [FILE.so...]     the provider NAME is there and usable
  *   plugin_user clean NAME [FILE.so...]      and none of the files was refused
- *   plugin_user moves NAME [FILE.so]         two processes move data over the provider NAME; without
- *                                            a file it comes by RDMUX_PROVIDER_DIR
+ *   plugin_user moves NAME [FILE.so]         two processes move data over the provider NAME;
+ *                                            without a file it comes by RDMUX_PROVIDER_DIR
  */
 #include <rdmux/rdmux.h>
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Two sides of a connection in one process, for tests of the whole library: each side has its own fabric and cq, so that they
- * are two peers to each other. Time that a step may take is PATIENT_MS; whoever passes never waits that long. */
+/* Two sides of a connection in one process, for tests of the whole library: each side has its own
+ * fabric and cq, so that they are two peers to each other. Time that a step may take is PATIENT_MS;
+ * whoever passes never waits that long. */
 #ifndef RDMUX_TESTS_API_PAIR_H
 #define RDMUX_TESTS_API_PAIR_H
 
@@ -46,11 +47,12 @@ enum {
 
 #define CONTEXT(number) ((void *)(uintptr_t)(number))
 
-/* Time spent by a sanitizer's checks is not what a bound is about. */
+/* Factor for bounds in milliseconds: time spent by a sanitizer's checks is not what they are
+ * about. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { SLACK = 4 };
+#define SLACK UINT64_C(4)
 #else
-enum { SLACK = 1 };
+#define SLACK UINT64_C(1)
 #endif
 
 static inline uint64_t now_ms(void)
@@ -67,7 +69,7 @@ static inline void pause_ms(unsigned ms)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- the log */
+/* -------------------------------------------------------------------------------------- the log */
 
 /* The lines a fabric has logged. */
 struct book {
@@ -119,7 +121,7 @@ static inline void book_clear(struct book *book)
     pthread_mutex_unlock(&book->lock);
 }
 
-/* ------------------------------------------------------------------------------------------------- memory */
+/* --------------------------------------------------------------------------------------- memory */
 
 /* What a fabric has allocated. */
 struct meter {
@@ -158,7 +160,7 @@ static inline void meter_release(void *user, void *memory)
     free((char *)memory - METER_HEADER);
 }
 
-/* ------------------------------------------------------------------------------------------------- fabrics */
+/* -------------------------------------------------------------------------------------- fabrics */
 
 static inline struct rdmux_fabric *open_metered_fabric(const char *paths, uint32_t flags,
                                                        struct book *book, struct meter *meter)
@@ -203,7 +205,7 @@ static inline struct rdmux_listener *listen_here(struct rdmux_fabric *fabric,
     return listener;
 }
 
-/* ------------------------------------------------------------------------------------------------- completions */
+/* ---------------------------------------------------------------------------------- completions */
 
 /* Takes the next entry; fails the test after PATIENT_MS. */
 static inline struct rdmux_wc next_entry(struct rdmux_cq *cq)
@@ -228,7 +230,7 @@ static inline struct rdmux_wc expect_entry(struct rdmux_cq *cq, uint32_t opcode,
     return wc;
 }
 
-/* ------------------------------------------------------------------------------------------------- pairs */
+/* ---------------------------------------------------------------------------------------- pairs */
 
 /* a connects, b accepts. */
 struct pair {
@@ -242,7 +244,8 @@ struct pair {
     struct rdmux_ep *b;
 };
 
-/* One more connection of the pair's. Each side is progressed in turn, so that neither needs a service thread. */
+/* One more connection of the pair's. Each side is progressed in turn, so that neither needs a
+ * service thread. */
 static inline void connect_more(struct pair *pair, const struct rdmux_ep_attr *attr,
                                 struct rdmux_ep **a, struct rdmux_ep **b)
 {
@@ -294,7 +297,8 @@ static inline void open_pair(struct pair *pair, const char *paths, const struct 
     connect_more(pair, attr, &pair->a, &pair->b);
 }
 
-/* Everything that is left of it: a member that the test has ended is NULL. Closing shows what still lives. */
+/* Everything that is left of it: a member that the test has ended is NULL. Closing shows what still
+ * lives. */
 static inline void close_pair(struct pair *pair)
 {
     CHECK_OK(rdmux_ep_close(pair->a));
@@ -362,7 +366,7 @@ static inline uint64_t slices_of(struct rdmux_ep *ep)
     return stats.service_slices;
 }
 
-/* ------------------------------------------------------------------------------------------------- plain sockets */
+/* -------------------------------------------------------------------------------- plain sockets */
 
 /* A TCP connection to a listener on 127.0.0.1, by somebody who may not speak the protocol. */
 static inline int dial_raw(const char *address)

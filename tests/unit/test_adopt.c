@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Sockets of the program: adopted in both roles, given back untouched where there is no path, closed else. */
+/* Sockets of the program: adopted in both roles, given back untouched where there is no path,
+ * closed else. */
 #include "tests/unit/api_pair.h"
 
 #include <errno.h>
@@ -155,7 +156,7 @@ static void check_both_ways(struct scene *scene)
     check_message(scene->sides[1].ep, scene->cqs[1], scene->sides[0].ep, scene->cqs[0], 18);
 }
 
-/* ------------------------------------------------------------------------------------------------- connected */
+/* ------------------------------------------------------------------------------------ connected */
 
 static void adopted_sockets_of_every_kind_connect_on_every_path(void **state)
 {
@@ -309,7 +310,7 @@ static void a_server_may_look_first_who_is_there(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- given back */
+/* ----------------------------------------------------------------------------------- given back */
 
 static void without_a_path_both_get_their_sockets_back_as_they_were(void **state)
 {
@@ -426,7 +427,7 @@ static void no_path_as_an_event_gives_the_socket_back_too(void **state)
     clear_scene(&scene);
 }
 
-/* ------------------------------------------------------------------------------------------------- refused, closed */
+/* ------------------------------------------------------------------------------ refused, closed */
 
 static void what_cannot_be_adopted_is_left_alone(void **state)
 {

@@ -14,9 +14,10 @@
 
 #include <cmocka.h>
 
-/* ---------------------------------------------------------------------------------------- a strict JSON reader */
+/* ------------------------------------------------------------------------- a strict JSON reader */
 
-/* Each returns what follows a value of its kind, NULL if there is none. RFC 8259, by recursive descent. */
+/* Each returns what follows a value of its kind, NULL if there is none. RFC 8259, by recursive
+ * descent. */
 static const char *json_value(const char *at, unsigned depth);
 
 static const char *json_string(const char *at)
@@ -128,7 +129,7 @@ static bool is_utf8(const char *text)
     return true;
 }
 
-/* ---------------------------------------------------------------------------------------- allocations that fail */
+/* ------------------------------------------------------------------------ allocations that fail */
 
 /* Allocations left until one fails; SIZE_MAX: none does. */
 static size_t allocations_left = SIZE_MAX;
@@ -161,7 +162,7 @@ void *__wrap_realloc(void *memory, size_t size)
     return allocation_fails() ? NULL : __real_realloc(memory, size);
 }
 
-/* ---------------------------------------------------------------------------------------- candidates */
+/* ----------------------------------------------------------------------------------- candidates */
 
 static struct rdmux_candidate candidate(const char *provider, const char *device,
                                         enum rdmux_reason reason, uint32_t rank, const char *text)
@@ -348,9 +349,10 @@ static void without_a_path_every_candidate_is_told(void **state)
         candidate("roce", "", RDMUX_REASON_NO_DEVICE, 0, ""),
     };
     strcpy(candidates[1].peer_device, "mlx5_0");
-    const char
-        *expected = "no path: tcp eth0: FILTERED (the connector's filter \"roce\" leaves tcp out); "
-                    "roce mlx5_0: NO_DEVICE";
+    static const char expected[] = {
+        "no path: tcp eth0: FILTERED (the connector's filter \"roce\" leaves tcp out); "
+        "roce mlx5_0: NO_DEVICE"
+    };
     char line[256];
     char little[24];
 

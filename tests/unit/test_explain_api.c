@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Why an endpoint has its path: the same story on both sides, also where there is none, as structs and as JSON. */
+/* Why an endpoint has its path: the same story on both sides, also where there is none, as structs
+ * and as JSON. */
 #include "tests/unit/api_pair.h"
 
 #include <ctype.h>
 #include <pthread.h>
 
-/* ------------------------------------------------------------------------------------------------- JSON */
+/* ----------------------------------------------------------------------------------------- JSON */
 
 /* A reader of JSON that only says whether it is JSON. */
 static const char *skip_value(const char *at);
@@ -152,7 +153,7 @@ static void the_reader_of_json_knows_what_is_none(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- both sides */
+/* ----------------------------------------------------------------------------------- both sides */
 
 static const struct rdmux_candidate *candidate_of(const struct rdmux_explanation *explanation,
                                                   const char *provider)
@@ -165,7 +166,8 @@ static const struct rdmux_candidate *candidate_of(const struct rdmux_explanation
     return NULL;
 }
 
-/* What one tells of a pair of paths the other one tells, too, with `ours` and `the peer's` turned round. */
+/* What one tells of a pair of paths the other one tells, too, with `ours` and `the peer's` turned
+ * round. */
 static void check_same_story(const struct rdmux_explanation *a, const struct rdmux_explanation *b)
 {
     assert_int_equal(a->status, b->status);
@@ -294,7 +296,7 @@ static void an_endpoint_in_set_up_can_be_asked_too(void **state)
     close_pair(&pair);
 }
 
-/* ------------------------------------------------------------------------------------------------- no path */
+/* -------------------------------------------------------------------------------------- no path */
 
 /* Connects in a thread of its own. */
 struct connector {
@@ -343,8 +345,8 @@ static void where_there_is_no_path_both_calls_leave_the_same_explanation(void **
     assert_null(pair.b);
     for (const char *const *name = (const char *const[]){ "shm", "tcp", NULL }; *name != NULL;
          name++) {
-        assert_non_null(
-            strstr(connector.text, *name)); /* each candidate's reason is in the error text */
+        /* Each candidate's reason is in the error text. */
+        assert_non_null(strstr(connector.text, *name));
         assert_non_null(strstr(rdmux_last_error(), *name));
     }
     CHECK_OK(rdmux_last_explanation(&b));
@@ -412,7 +414,7 @@ static void the_last_explanation_is_the_threads_own_and_of_its_last_call(void **
     close_pair(&pair);
 }
 
-/* ------------------------------------------------------------------------------------------------- without connecting */
+/* --------------------------------------------------------------------------- without connecting */
 
 static void explain_tells_what_connect_would_try(void **state)
 {

@@ -38,11 +38,13 @@ static void a_filter_lets_through_what_it_says(void **state)
     static const char *const providers[] = { "shm", "ib", "roce", "iwarp", "tcp" };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char allowed[64] = "";
+        size_t used = 0;
 
         enum rdmux_status status = rdmux_filter_check(cases[i].filter, NULL);
         for (size_t j = 0; j < 5; j++) {
             if (rdmux_filter_allows(cases[i].filter, providers[j])) {
-                strcat(strcat(allowed, providers[j]), " ");
+                used += (size_t)snprintf(allowed + used, sizeof(allowed) - used, "%s ",
+                                         providers[j]);
             }
         }
 

@@ -56,7 +56,8 @@ static void check_that_data_flows(struct scene *scene)
     check_messages(&scene->pair);
 }
 
-/* In the child, where a failed assertion has nowhere to go: the first failure is the exit status. */
+/* In the child, where a failed assertion has nowhere to go: the first failure is the exit
+ * status. */
 #define EXPECT(condition)    \
     do {                     \
         if (!(condition)) {  \
@@ -311,7 +312,7 @@ static void a_child_may_open_a_fabric_of_its_own(void **state)
     clear_scene(&scene);
 }
 
-/* ------------------------------------------------------------------------------------------------- exec */
+/* ----------------------------------------------------------------------------------------- exec */
 
 static size_t list_descriptors(bool open_here[DESCRIPTORS_MAX])
 {

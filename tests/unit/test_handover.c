@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Who owns a completion queue when: the application that polls, the service thread while it is away, and how it wakes. */
+/* Who owns a completion queue when: the application that polls, the service thread while it is
+ * away, and how it wakes. */
 #include "tests/unit/api_pair.h"
 
 #include <dirent.h>
@@ -9,8 +10,8 @@
 
 enum {
     WINDOW_MS = 50,
-    AWAY_NS = 3 * 1000 *
-              1000, /* an application that calls more rarely than this may be taken for away */
+    /* An application that calls more rarely than this may be taken for away. */
+    AWAY_NS = 3 * 1000 * 1000,
     REGION = 4096,
     SERVED_MS = 10, /* rule 10's bound on an idle machine */
 };
@@ -24,7 +25,8 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* Polls for that long. Returns how often the machine kept us from polling for longer than AWAY_NS. */
+/* Polls for that long. Returns how often the machine kept us from polling for longer than
+ * AWAY_NS. */
 static uint64_t poll_for_ms(struct rdmux_cq *cq, unsigned ms)
 {
     uint64_t gaps = 0;
@@ -106,7 +108,7 @@ static void arm(struct rdmux_cq *cq)
     CHECK_STATUS(status, RDMUX_OK);
 }
 
-/* ------------------------------------------------------------------------------------------------- who owns it */
+/* ---------------------------------------------------------------------------------- who owns it */
 
 static void check_that_service_comes_and_goes(const char *paths)
 {
@@ -156,8 +158,8 @@ static void an_application_that_just_went_away_is_served_within_ten_milliseconds
         struct rdmux_mr *mr = make_region(pair.fabric_b);
         struct rdmux_remote *remote = import_region(pair.a, mr);
         uint64_t best = UINT64_MAX;
-        for (int trial = 0; trial < 8;
-             trial++) { /* the best of some: the machine may have other things to do */
+        /* The best of some: the machine may have other things to do. */
+        for (int trial = 0; trial < 8; trial++) {
             poll_for_ms(pair.cq_b, 12);
             uint64_t took = check_one_sided(&pair, remote, rdmux_mr_addr(mr), 7);
             best = took < best ? took : best;
@@ -257,7 +259,8 @@ static void signals_never_end_a_wait(void **state)
             status = rdmux_listener_next(pair.listener, WAIT_MS, &peer);
             break;
         case 3:
-            CHECK_OK(rdmux_send(pair.a, "x", 1, NULL, NULL, RDMUX_UNSIGNALED)); /* nobody takes it */
+            /* Nobody takes it. */
+            CHECK_OK(rdmux_send(pair.a, "x", 1, NULL, NULL, RDMUX_UNSIGNALED));
             status = rdmux_ep_shutdown(pair.a, WAIT_MS);
             break;
         default: /* nobody accepts */
@@ -277,7 +280,7 @@ static void signals_never_end_a_wait(void **state)
     close_pair(&pair);
 }
 
-/* ------------------------------------------------------------------------------------------------- the descriptor */
+/* ------------------------------------------------------------------------------- the descriptor */
 
 /* Has the service thread taken what the descriptor woke for, and gone again? */
 static bool was_taken(struct rdmux_cq *cq)
@@ -398,7 +401,7 @@ static void arm_says_again_while_something_is_there(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- without service thread */
+/* ----------------------------------------------------------------------- without service thread */
 
 static void without_service_thread_only_the_applications_calls_serve(void **state)
 {
@@ -434,8 +437,8 @@ static void without_service_thread_only_the_applications_calls_serve(void **stat
         while (is_readable(rdmux_fabric_fd(pair.fabric_b)) && now_ms() < until) {
             CHECK_OK(rdmux_fabric_progress(pair.fabric_b));
         }
-        assert_false(is_readable(
-            rdmux_fabric_fd(pair.fabric_b))); /* or a program that sleeps on it would spin */
+        /* Or a program that sleeps on it would spin. */
+        assert_false(is_readable(rdmux_fabric_fd(pair.fabric_b)));
         close_pair(&pair);
     }
 }
@@ -483,7 +486,7 @@ static void progress_with_a_service_thread_does_nothing(void **state)
     CHECK_OK(rdmux_fabric_close(fabric));
 }
 
-/* ------------------------------------------------------------------------------------------------- wake-ups */
+/* ------------------------------------------------------------------------------------- wake-ups */
 
 static uint64_t voluntary_switches_of(const char *tid)
 {
@@ -553,8 +556,8 @@ static void a_polling_application_hardly_wakes_the_service_thread(void **state)
         struct pair pair;
         uint64_t best = UINT64_MAX;
         open_pair(&pair, all_paths[i], NULL);
-        for (int trial = 0; trial < TRIALS && best > MOST;
-             trial++) { /* a busy machine keeps the application from polling now and then */
+        /* A busy machine keeps the application from polling now and then. */
+        for (int trial = 0; trial < TRIALS && best > MOST; trial++) {
             uint64_t before = service_sleeps();
             talk_for_ms(&pair, POLLED_MS);
             uint64_t sleeps = service_sleeps() - before;
@@ -576,8 +579,8 @@ static void an_idle_process_is_left_alone(void **state)
         struct pair pair;
         open_pair(&pair, all_paths[i], NULL);
         uint64_t best = UINT64_MAX;
-        for (int trial = 0; trial < TRIALS && best > MOST;
-             trial++) { /* a heartbeat may fall into one of them */
+        /* A heartbeat may fall into one of them. */
+        for (int trial = 0; trial < TRIALS && best > MOST; trial++) {
             uint64_t before = service_sleeps();
             pause_ms(IDLE_MS);
             uint64_t sleeps = service_sleeps() - before;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Peers that stop, die, or are merely busy: noticed in time, told once, and never by mistake. The peer is a child process. */
+/* Peers that stop, die, or are merely busy: noticed in time, told once, and never by mistake. The
+ * peer is a child process. */
 #include "tests/unit/api_pair.h"
 
 #include <fcntl.h>
@@ -143,8 +144,8 @@ static void clear_scene(struct scene *scene)
     end_child(&scene->child);
 }
 
-/* Takes everything until DISCONNECTED: each context from 1 to posted once, the first failure with the cause. Returns when that
- * was. seen: contexts that came before. */
+/* Takes everything until DISCONNECTED: each context from 1 to posted once, the first failure with
+ * the cause. Returns when that was. seen: contexts that came before. */
 static uint64_t take_the_end(struct scene *scene, uint64_t posted, bool *seen)
 {
     for (;;) {
@@ -175,7 +176,7 @@ static void check_time(const char *what, uint64_t took, uint64_t least, uint64_t
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- stopped */
+/* -------------------------------------------------------------------------------------- stopped */
 
 static void a_stopped_peer_is_noticed_within_the_liveness_time(void **state)
 {
@@ -320,7 +321,7 @@ static void the_smaller_liveness_of_both_sides_counts(void **state)
     close_pair(&pair);
 }
 
-/* ------------------------------------------------------------------------------------------------- merely away */
+/* ---------------------------------------------------------------------------------- merely away */
 
 static void processes_that_compute_keep_each_other_alive(void **state)
 {
@@ -342,7 +343,13 @@ static void processes_that_compute_keep_each_other_alive(void **state)
 static void endpoints_between_the_same_processes_share_heartbeats(void **state)
 {
     (void)state;
-    enum { ENDPOINTS = 12, WATCHED_MS = 4 * LIVENESS_MS, PERIOD_MS = LIVENESS_MS / 4 };
+    enum {
+        ENDPOINTS = 12,
+        WATCHED_MS = 4 * LIVENESS_MS,
+        PERIOD_MS = LIVENESS_MS / 4,
+        BEATS_LEAST = WATCHED_MS / PERIOD_MS / 2,
+        BEATS_MOST = WATCHED_MS / PERIOD_MS * 2,
+    };
     struct pair pair;
     struct rdmux_ep *a[ENDPOINTS];
     struct rdmux_ep *b[ENDPOINTS];
@@ -364,7 +371,7 @@ static void endpoints_between_the_same_processes_share_heartbeats(void **state)
     }
 
     /* Jitter may shorten a period by a quarter. */
-    if (beats < WATCHED_MS / PERIOD_MS / 2 || beats > WATCHED_MS / PERIOD_MS * 2) {
+    if (beats < BEATS_LEAST || beats > BEATS_MOST) {
         fail_msg("%llu heartbeats in %d ms", (unsigned long long)beats, WATCHED_MS);
     }
     struct rdmux_wc wc;
@@ -377,15 +384,15 @@ static void endpoints_between_the_same_processes_share_heartbeats(void **state)
     close_pair(&pair);
 }
 
-/* ------------------------------------------------------------------------------------------------- dead */
+/* ----------------------------------------------------------------------------------------- dead */
 
 static void a_killed_peer_is_noticed_at_once_and_what_it_sent_comes_first(void **state)
 {
     (void)state;
-    enum { AT_ONCE_MS = 1000 };
+    enum { AT_ONCE_MS = 1000, REQUESTS = 2 * DEPTH };
     for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
         struct scene scene;
-        bool seen[2 * DEPTH + 1] = { false };
+        bool seen[REQUESTS + 1] = { false };
         uint64_t buffers[DEPTH];
         uint64_t number = 1;
         char sent;
@@ -416,7 +423,7 @@ static void a_killed_peer_is_noticed_at_once_and_what_it_sent_comes_first(void *
             assert_int_equal(buffers[k], k);
             seen[k + 1] = true;
         }
-        check_time(all_paths[i], take_the_end(&scene, 2 * DEPTH, seen) - begin, 0, AT_ONCE_MS);
+        check_time(all_paths[i], take_the_end(&scene, REQUESTS, seen) - begin, 0, AT_ONCE_MS);
         clear_scene(&scene);
     }
 }

@@ -68,7 +68,7 @@ static void stop_engine(struct engine *engine)
     assert_int_equal(pthread_join(engine->thread, NULL), 0);
 }
 
-/* ------------------------------------------------------------------------------------------------- set-up */
+/* --------------------------------------------------------------------------------------- set-up */
 
 static void a_call_that_waits_does_the_work_of_its_own_fabric(void **state)
 {
@@ -147,15 +147,15 @@ static void a_name_is_resolved_within_the_call(void **state)
     CHECK_OK(rdmux_fabric_close(fabric));
 }
 
-/* ------------------------------------------------------------------------------------------------- sleeping on descriptors */
+/* ---------------------------------------------------------------------- sleeping on descriptors */
 
 /* A program that only wakes when a descriptor says so. */
 struct sleeper {
     struct rdmux_fabric *fabric;
     struct rdmux_cq *cq;
     struct rdmux_ep *ep;
-    uint64_t
-        got; /* where messages arrive: the last receive is still posted when its thread has ended */
+    /* Where messages arrive: the last receive is still posted when its thread has ended. */
+    uint64_t got;
     uint64_t rounds;
     uint64_t wakes;
     bool begins;
@@ -241,7 +241,7 @@ static void a_program_that_sleeps_on_both_descriptors_is_woken_and_does_not_spin
             fail_msg("%s: %s; %s", all_paths[i], a.failed == NULL ? "fine" : a.failed,
                      b.failed == NULL ? "fine" : b.failed);
         }
-        if (a.wakes + b.wakes > 10 * EXCHANGES) {
+        if (a.wakes + b.wakes > UINT64_C(10) * EXCHANGES) {
             fail_msg("%s: %llu wake-ups for %d messages", all_paths[i],
                      (unsigned long long)(a.wakes + b.wakes), 2 * EXCHANGES);
         }
@@ -274,7 +274,7 @@ static void nothing_to_do_lets_the_fabrics_descriptor_sleep(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- liveness, regions */
+/* ---------------------------------------------------------------------------- liveness, regions */
 
 static void calls_every_100_ms_keep_an_endpoint_alive_and_silence_ends_it(void **state)
 {
@@ -287,7 +287,7 @@ static void calls_every_100_ms_keep_an_endpoint_alive_and_silence_ends_it(void *
         open_sides(&pair, all_paths[i], MANUAL, MANUAL);
         connect_more(&pair, &attr, &pair.a, &pair.b);
         uint64_t begin = now_ms();
-        while (now_ms() - begin < 3 * LIVENESS_MS) {
+        while (now_ms() - begin < UINT64_C(3) * LIVENESS_MS) {
             make_progress(&pair);
             pause_ms(80);
         }
@@ -351,7 +351,7 @@ static void a_region_is_revoked_although_nobody_helps(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- a thread of the program's own */
+/* ---------------------------------------------------------------- a thread of the program's own */
 
 static void the_programs_own_thread_may_be_the_service_thread(void **state)
 {

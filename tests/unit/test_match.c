@@ -35,13 +35,8 @@ static enum rdmux_reason never_silent(const uint8_t *ours, size_t ours_length,
     (void)ours_length;
     (void)theirs;
     (void)theirs_length;
-    (void)text;
+    text[0] = '\0';
     return RDMUX_REASON_OTHER_HOST;
-}
-
-static void forbidden_call(void)
-{
-    fail_msg("reach was called on the peer's path or across a filter");
 }
 
 static enum rdmux_reason forbidden(const uint8_t *ours, size_t ours_length, const uint8_t *theirs,
@@ -51,12 +46,12 @@ static enum rdmux_reason forbidden(const uint8_t *ours, size_t ours_length, cons
     (void)ours_length;
     (void)theirs;
     (void)theirs_length;
-    (void)text;
-    forbidden_call();
+    (void)snprintf(text, RDMUX_TEXT_MAX, "called");
+    fail_msg("reach was called on the peer's path or across a filter");
     return RDMUX_REASON_NONE;
 }
 
-/* ---------------------------------------------------------------------------------------- offers */
+/* --------------------------------------------------------------------------------------- offers */
 
 static struct rdmux_offer *new_offer(void)
 {
@@ -273,7 +268,7 @@ static void a_bandwidth_that_one_side_does_not_know_is_the_others(void **state)
     finish(&round);
 }
 
-/* ---------------------------------------------------------------------------------------- classes */
+/* -------------------------------------------------------------------------------------- classes */
 
 static void the_last_resort_comes_last_even_if_it_is_cheaper(void **state)
 {
@@ -355,7 +350,8 @@ static void a_software_device_ranks_by_cost_where_a_side_insists(void **state)
                 add_tcp(offer);
             }
             struct rdmux_offer *asking = where < 2 ? round.ours : round.theirs;
-            strcpy(asking->filter[where % 2], cases[i].filter);
+            (void)snprintf(asking->filter[where % 2], sizeof(asking->filter[0]), "%s",
+                           cases[i].filter);
 
             match(&round, SIZE);
 
@@ -382,7 +378,7 @@ static void software_devices_among_themselves_rank_by_cost(void **state)
     finish(&round);
 }
 
-/* ---------------------------------------------------------------------------------------- refusals */
+/* ------------------------------------------------------------------------------------- refusals */
 
 static void a_filter_of_either_side_keeps_a_path_out(void **state)
 {
@@ -591,7 +587,7 @@ static void a_demand_for_encryption_rules_clear_paths_out(void **state)
     finish(&round);
 }
 
-/* ---------------------------------------------------------------------------------------- paths without pair */
+/* --------------------------------------------------------------------------- paths without pair */
 
 static void an_unusable_path_keeps_its_reason_and_says_whose_it_is(void **state)
 {
@@ -740,7 +736,8 @@ static uint32_t random_number(uint32_t *seed, uint32_t below)
     return *seed % below;
 }
 
-/* Few values for everything, so that ties and all verdicts are frequent. Addresses tell the sides apart. */
+/* Few values for everything, so that ties and all verdicts are frequent. Addresses tell the sides
+ * apart. */
 static void fill_randomly(struct rdmux_offer *offer, uint32_t *seed, const char *address)
 {
     static const char *const providers[] = { "ib", "roce", "shm", "tcp" };
@@ -766,8 +763,10 @@ static void fill_randomly(struct rdmux_offer *offer, uint32_t *seed, const char 
         path->path.max_message = random_number(seed, 8) == 0 ? 4096 : 0;
         (void)snprintf(path->path.address, sizeof(path->path.address), "%s%u", address, i);
     }
-    strcpy(offer->filter[0], filters[random_number(seed, 7)]);
-    strcpy(offer->filter[1], filters[random_number(seed, 4)]);
+    (void)snprintf(offer->filter[0], sizeof(offer->filter[0]), "%s",
+                   filters[random_number(seed, 7)]);
+    (void)snprintf(offer->filter[1], sizeof(offer->filter[1]), "%s",
+                   filters[random_number(seed, 4)]);
     offer->require = random_number(seed, 3) == 0 ? RDMUX_CAP_SRQ : 0;
     offer->require_native = random_number(seed, 6) == 0 ? RDMUX_CAP_SRQ : 0;
 }

@@ -140,7 +140,8 @@ static void a_message_cut_anywhere_is_refused_and_leaves_the_output_alone(void *
     }
 }
 
-/* The frame is cut, and its header says so: then the fields do not fit, or fewer bytes of a text or description came. */
+/* The frame is cut, and its header says so: then the fields do not fit, or fewer bytes of a text or
+ * description came. */
 static void a_shorter_payload_is_refused_or_has_a_shorter_end(void **state)
 {
     (void)state;

@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -82,12 +83,13 @@ static void open_domain(struct fake_fabric *fake, struct fake_domain *domain)
 
 static struct {
     pthread_mutex_t lock;
+    pthread_cond_t arrived;
     struct rdmux_revoke_mail mails[MAILS_MAX];
     struct rdmux_cq *cqs[MAILS_MAX];
     size_t count;
     size_t steps;
     struct rdmux_fabric *answer_in_step; /* the service answers all, once it runs */
-} post = { .lock = PTHREAD_MUTEX_INITIALIZER };
+} post = { .lock = PTHREAD_MUTEX_INITIALIZER, .arrived = PTHREAD_COND_INITIALIZER };
 
 void __wrap_rdmux_cq_mail(struct rdmux_cq *cq, struct rdmux_mail *mail);
 void __wrap_rdmux_service_step(struct rdmux_fabric *fabric, int timeout_ms);
@@ -100,8 +102,21 @@ void __wrap_rdmux_cq_mail(struct rdmux_cq *cq, struct rdmux_mail *mail)
     assert_ptr_equal(mail->deliver, rdmux_ep_deliver_revoke);
     post.mails[post.count] = *revoke;
     post.cqs[post.count++] = cq;
+    (void)pthread_cond_broadcast(&post.arrived);
     pthread_mutex_unlock(&post.lock);
     rdmux_release(cq->fabric, mail);
+}
+
+/* Returns the mail with this index, from 0, as soon as it is there. */
+static struct rdmux_revoke_mail await_mail(size_t index)
+{
+    pthread_mutex_lock(&post.lock);
+    while (post.count <= index) {
+        (void)pthread_cond_wait(&post.arrived, &post.lock);
+    }
+    struct rdmux_revoke_mail mail = post.mails[index];
+    pthread_mutex_unlock(&post.lock);
+    return mail;
 }
 
 static void answer_all(struct rdmux_fabric *fabric)
@@ -119,6 +134,22 @@ void __wrap_rdmux_service_step(struct rdmux_fabric *fabric, int timeout_ms)
     if (fabric == post.answer_in_step) {
         answer_all(fabric);
     }
+}
+
+/* Whoever waits for a condition under this lock is seen. */
+static struct {
+    pthread_mutex_t *lock;
+    sem_t waits;
+} watched;
+
+int __real_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *lock);
+int __wrap_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *lock);
+int __wrap_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *lock)
+{
+    if (lock == watched.lock) {
+        (void)sem_post(&watched.waits);
+    }
+    return __real_pthread_cond_wait(condition, lock);
 }
 
 static struct fake_fabric *make_fabric(void)
@@ -635,21 +666,9 @@ struct answerer {
 static void *answer_mails(void *user)
 {
     struct answerer *answerer = user;
-    size_t done = 0;
-    while (done < answerer->awaited) {
-        struct rdmux_revoke_mail mail = { .ep_id = 0 };
-        pthread_mutex_lock(&post.lock);
-        if (done < post.count) {
-            mail = post.mails[done];
-        }
-        pthread_mutex_unlock(&post.lock);
-        if (mail.ep_id != 0) {
-            rdmux_mr_revoke_answered(answerer->fabric, mail.region, mail.number, mail.ep_id);
-            done++;
-        } else {
-            const struct timespec pause = { .tv_nsec = 100000 };
-            nanosleep(&pause, NULL);
-        }
+    for (size_t i = 0; i < answerer->awaited; i++) {
+        struct rdmux_revoke_mail mail = await_mail(i);
+        rdmux_mr_revoke_answered(answerer->fabric, mail.region, mail.number, mail.ep_id);
     }
     return NULL;
 }
@@ -700,27 +719,6 @@ static void who_does_not_answer_is_waited_for_100_ms(void **state)
     clear_scene(scene);
 }
 
-static void *answer_wrongly_then_go(void *user)
-{
-    struct rdmux_fabric *fabric = user;
-    size_t count = 0;
-    while (count < 1) {
-        const struct timespec pause = { .tv_nsec = 100000 };
-        nanosleep(&pause, NULL);
-        pthread_mutex_lock(&post.lock);
-        count = post.count;
-        pthread_mutex_unlock(&post.lock);
-    }
-    const struct rdmux_revoke_mail *mail = &post.mails[0];
-    rdmux_mr_revoke_answered(fabric, mail->region, mail->number + 1, mail->ep_id);
-    rdmux_mr_revoke_answered(fabric, mail->region + 1, mail->number, mail->ep_id);
-    rdmux_mr_revoke_answered(fabric, mail->region, mail->number, mail->ep_id + 1);
-    const struct timespec pause = { .tv_nsec = 20000000 };
-    nanosleep(&pause, NULL);
-    rdmux_mr_importer_gone(fabric, mail->ep_id);
-    return NULL;
-}
-
 /* A warning tells of importers that did not answer. */
 static void count_line(void *user, enum rdmux_log_level level, const char *line)
 {
@@ -729,26 +727,60 @@ static void count_line(void *user, enum rdmux_log_level level, const char *line)
     ++*(int *)user;
 }
 
+static void count_warnings(struct scene *scene, int *warnings)
+{
+    scene->fake->fabric.log = count_line;
+    scene->fake->fabric.log_user = warnings;
+    scene->fake->fabric.log_level = RDMUX_LOG_WARN;
+}
+
+/* Its answers are wrong at first. */
+struct liar {
+    struct rdmux_mr *mr;
+    uint32_t awaited_before; /* answers, when the revocation was told */
+    uint32_t awaited_after;  /* wrong ones had been given */
+    pthread_t thread;
+};
+
+static uint32_t answers_awaited(struct rdmux_mr *mr)
+{
+    pthread_mutex_lock(&mr->fabric->lock);
+    uint32_t awaited = mr->revoke_awaited;
+    pthread_mutex_unlock(&mr->fabric->lock);
+    return awaited;
+}
+
+static void *answer_wrongly_then_go(void *user)
+{
+    struct liar *liar = user;
+    struct rdmux_fabric *fabric = liar->mr->fabric;
+    struct rdmux_revoke_mail mail = await_mail(0);
+    liar->awaited_before = answers_awaited(liar->mr);
+    rdmux_mr_revoke_answered(fabric, mail.region, mail.number + 1, mail.ep_id);
+    rdmux_mr_revoke_answered(fabric, mail.region + 1, mail.number, mail.ep_id);
+    rdmux_mr_revoke_answered(fabric, mail.region, mail.number, mail.ep_id + 1);
+    liar->awaited_after = answers_awaited(liar->mr);
+    rdmux_mr_importer_gone(fabric, mail.ep_id);
+    return NULL;
+}
+
 static void an_endpoint_that_ends_counts_as_answered_and_a_wrong_answer_does_not(void **state)
 {
     (void)state;
     struct scene *scene = set_scene();
-    pthread_t thread;
+    struct liar liar = { .mr = scene->mr };
     int warnings = 0;
-    scene->fake->fabric.log = count_line;
-    scene->fake->fabric.log_user = &warnings;
-    scene->fake->fabric.log_level = RDMUX_LOG_WARN;
+    count_warnings(scene, &warnings);
     assert_int_equal(import(scene, &scene->token, 5), RDMUX_OK);
 
-    assert_int_equal(pthread_create(&thread, NULL, answer_wrongly_then_go, &scene->fake->fabric), 0);
-    uint64_t before = milliseconds();
+    assert_int_equal(pthread_create(&liar.thread, NULL, answer_wrongly_then_go, &liar), 0);
     enum rdmux_status status = rdmux_mr_revoke(scene->mr);
-    uint64_t took = milliseconds() - before;
-    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(pthread_join(liar.thread, NULL), 0);
 
     assert_int_equal(status, RDMUX_OK);
-    assert_true(took >= 19);       /* the wrong answer did not end the wait */
-    assert_int_equal(warnings, 0); /* the end of the endpoint did */
+    assert_int_equal(liar.awaited_before, 1);
+    assert_int_equal(liar.awaited_after, 1);
+    assert_int_equal(warnings, 0); /* the end of the endpoint ended the wait */
     clear_scene(scene);
 }
 
@@ -773,23 +805,36 @@ static void without_service_thread_the_caller_does_its_work(void **state)
     struct scene *scene = set_scene();
     scene->fake->fabric.flags = RDMUX_FABRIC_NO_SERVICE_THREAD;
     post.answer_in_step = &scene->fake->fabric;
+    int warnings = 0;
+    count_warnings(scene, &warnings);
     assert_int_equal(import(scene, &scene->token, 1), RDMUX_OK);
 
-    uint64_t before = milliseconds();
     enum rdmux_status status = rdmux_mr_revoke(scene->mr);
 
     assert_int_equal(status, RDMUX_OK);
     assert_true(post.steps > 0);
-    assert_true(milliseconds() - before < 95);
+    assert_int_equal(warnings, 0); /* the answer ended the wait */
     clear_scene(scene);
 }
 
+/* An import under way when its region is deregistered. */
+struct late_import {
+    struct rdmux_mr *mr;
+    _Atomic bool deregistered;
+    bool was_waited_for;
+    pthread_t thread;
+};
+
 static void *finish_import(void *user)
 {
-    const struct timespec pause = { .tv_nsec = 30000000 };
-    nanosleep(&pause, NULL);
-    rdmux_mr_importer_gone(((struct rdmux_mr *)user)->fabric, 1);
-    rdmux_mr_import_done(user);
+    struct late_import *late = user;
+    while (sem_wait(&watched.waits) != 0) {
+    }
+    late->was_waited_for = !atomic_load(&late->deregistered);
+    if (late->was_waited_for) {
+        rdmux_mr_importer_gone(late->mr->fabric, 1);
+        rdmux_mr_import_done(late->mr);
+    }
     return NULL;
 }
 
@@ -797,20 +842,22 @@ static void an_import_under_way_is_waited_for(void **state)
 {
     (void)state;
     struct scene *scene = set_scene();
-    struct rdmux_mr *mr = NULL;
+    struct late_import late = { .deregistered = false };
     struct rdmux_provider_mr *registration = NULL;
-    pthread_t thread;
     assert_int_equal(rdmux_mr_import(&scene->fake->fabric, &scene->token, &scene->cq, 1,
-                                     &scene->domain.base, &mr, &registration),
+                                     &scene->domain.base, &late.mr, &registration),
                      RDMUX_OK);
+    assert_int_equal(sem_init(&watched.waits, 0, 0), 0);
+    watched.lock = &scene->fake->fabric.lock;
 
-    assert_int_equal(pthread_create(&thread, NULL, finish_import, mr), 0);
-    uint64_t before = milliseconds();
+    assert_int_equal(pthread_create(&late.thread, NULL, finish_import, &late), 0);
     rdmux_mr_deregister(scene->mr);
-    uint64_t took = milliseconds() - before;
-    assert_int_equal(pthread_join(thread, NULL), 0);
+    atomic_store(&late.deregistered, true);
+    (void)sem_post(&watched.waits);
+    assert_int_equal(pthread_join(late.thread, NULL), 0);
 
-    assert_true(took >= 29);
+    watched.lock = NULL;
+    assert_true(late.was_waited_for);
     assert_int_equal(scene->domain.registered, 0);
     assert_int_equal(fake_fabric_destroy(scene->fake), 0);
     free(scene);

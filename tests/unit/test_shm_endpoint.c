@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Two shm endpoints of one process, driven the way the core drives them. */
-#include "tests/unit/test_shm_fake_core.h"
+#include "tests/unit/shm_pair.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -8,24 +8,37 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 enum { PAIR_SIZE = 3 * 1024 * 1024 };
 
+/* A region of side 1's application. */
+struct region {
+    struct rdmux_mr *core;
+    struct shm_mr *mr;
+    uint8_t *addr;
+    uint64_t length;
+    uint32_t access;
+};
+
 struct bench {
-    struct fake_pair *pair;
+    struct shm_pair *pair;
     uint8_t *source;
     uint8_t *sink;
+    struct region regions[FAKE_REGIONS_MAX];
+    size_t region_count;
 };
 
 static int set_up(void **state)
 {
     struct bench *bench = calloc(1, sizeof(*bench));
     assert_non_null(bench);
-    bench->pair = fake_connected_pair();
+    bench->pair = shm_pair_connect();
     bench->source = malloc(PAIR_SIZE);
     bench->sink = malloc(PAIR_SIZE);
     assert_true(bench->source != NULL && bench->sink != NULL);
@@ -33,36 +46,34 @@ static int set_up(void **state)
         bench->source[i] = (uint8_t)(i * 2654435761U >> 13);
     }
     memset(bench->sink, 0, PAIR_SIZE);
-    memset(fake_regions, 0, sizeof(fake_regions));
     *state = bench;
     return 0;
 }
 
-static void close_regions(void)
+static void close_regions(struct bench *bench)
 {
-    for (size_t i = 0; i < FAKE_REGIONS; i++) {
-        struct fake_region *region = &fake_regions[i];
-        if (region->mr == NULL) {
-            continue;
-        }
+    for (size_t i = 0; i < bench->region_count; i++) {
+        struct region *region = &bench->regions[i];
         rdmux_shm_mr_deregister(&region->mr->base);
         free(region->mr);
-        if (region->fd >= 0) {
+        if (region->core->memory_fd >= 0) {
             (void)munmap(region->addr, region->length);
-            (void)close(region->fd);
+            (void)close(region->core->memory_fd);
         }
     }
+    bench->region_count = 0;
     memset(fake_regions, 0, sizeof(fake_regions));
 }
 
 static int tear_down(void **state)
 {
     struct bench *bench = *state;
-    close_regions();
-    fake_close(bench->pair);
+    close_regions(bench);
+    shm_pair_close(bench->pair);
     free(bench->source);
     free(bench->sink);
     free(bench);
+    assert_int_equal(fake_fabric.allocations, 0);
     return 0;
 }
 
@@ -82,69 +93,69 @@ static void fill(struct request *request, uint32_t op, void *buffer, uint64_t le
     request->base.sge_count = length > 0 ? 1 : 0;
 }
 
-static void post_receive(struct fake_ep *fake, struct request *request)
+static void post_receive(struct shm_end *end, struct request *request)
 {
-    fake->receives[fake->posted++ % FAKE_RECEIVES] = &request->base;
-    assert_int_equal(rdmux_shm_post_recv(&fake->shm->base, &request->base, 1), RDMUX_OK);
+    fake_receive(&end->core.own, &request->base);
+    assert_int_equal(rdmux_shm_post_recv(&end->ep->base, &request->base, 1), RDMUX_OK);
 }
 
-static enum rdmux_status post(struct fake_ep *fake, struct request *request)
+static enum rdmux_status post(struct shm_end *end, struct request *request)
 {
     size_t posted = 99;
-    enum rdmux_status status = rdmux_shm_post(&fake->shm->base, &request->base, 1, 0, &posted);
+    enum rdmux_status status = rdmux_shm_post(&end->ep->base, &request->base, 1, 0, &posted);
     assert_int_equal(posted, status == RDMUX_OK ? 1 : 0);
     return status;
 }
 
 /* As the core: holds a refused request until resume. */
-static void post_patiently(struct fake_pair *pair, int side, struct request *request)
+static void post_patiently(struct shm_pair *pair, int index, struct request *request)
 {
-    struct fake_ep *fake = &pair->eps[side];
-    while (post(fake, request) != RDMUX_OK) {
-        fake->shm->base.resume = 0;
-        fake_poll(pair);
-        assert_int_equal(fake->failed, RDMUX_OK);
-        assert_int_equal(fake->shm->base.resume, 1);
+    struct shm_end *end = &pair->ends[index];
+    while (post(end, request) != RDMUX_OK) {
+        end->ep->base.resume = 0;
+        shm_pair_poll(pair);
+        assert_int_equal(end->core.failed, RDMUX_OK);
+        assert_int_equal(end->ep->base.resume, 1);
     }
 }
 
-static struct fake_region *make_region(struct bench *bench, void *addr, uint64_t length,
-                                       uint32_t access)
+/* addr NULL: memory that the peer may map. */
+static struct region *make_region(struct bench *bench, void *addr, uint64_t length, uint32_t access)
 {
-    struct fake_region *region = fake_regions;
-    while (region->mr != NULL) {
-        region++;
-    }
-    region->fd = -1;
+    size_t index = bench->region_count++;
+    struct region *region = &bench->regions[index];
+    int memory_fd = -1;
     if (addr == NULL) {
-        region->fd = memfd_create("region", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-        assert_true(region->fd >= 0 && ftruncate(region->fd, (off_t)length) == 0);
-        addr = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, region->fd, 0);
+        memory_fd = memfd_create("region", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        assert_true(memory_fd >= 0 && ftruncate(memory_fd, (off_t)length) == 0);
+        addr = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, memory_fd, 0);
         assert_true(addr != MAP_FAILED);
     }
-    region->mr = rdmux_provider_allocate(NULL, sizeof(*region->mr));
-    region->mr->base.domain = &bench->pair->domain->base;
+    region->core = fake_region(index, addr, length, access);
+    region->core->memory_fd = memory_fd;
     region->addr = addr;
     region->length = length;
     region->access = access;
-    region->alive = true;
+    region->mr = fake_object(sizeof(*region->mr));
+    region->mr->base.domain = &bench->pair->domain->base;
+    region->mr->base.mr = region->core;
     const struct rdmux_provider_mr_attr attr = {
-        .addr = addr, .length = length, .access = access, .memory_fd = region->fd
+        .addr = addr, .length = length, .access = access, .memory_fd = memory_fd
     };
     assert_int_equal(rdmux_shm_mr_register(&region->mr->base, &attr), RDMUX_OK);
     return region;
 }
 
 /* Side 0 imports a region of side 1. */
-static void import(struct bench *bench, struct fake_region *region, struct shm_remote *remote)
+static void import(struct bench *bench, struct region *region, struct shm_remote *remote)
 {
     uint8_t description[RDMUX_DESCRIPTION_MAX];
     size_t size = sizeof(description);
-    assert_int_equal(rdmux_shm_mr_describe(&region->mr->base, &bench->pair->eps[1].shm->base,
+    assert_int_equal(rdmux_shm_mr_describe(&region->mr->base, &bench->pair->ends[1].ep->base,
                                            description, &size),
                      RDMUX_OK);
     memset(remote, 0, sizeof(*remote));
-    remote->base.ep = &bench->pair->eps[0].shm->base;
+    remote->base.ep = &bench->pair->ends[0].ep->base;
     remote->base.length = region->length;
     remote->base.access = region->access & (RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE |
                                             RDMUX_ACCESS_REMOTE_ATOMIC);
@@ -170,9 +181,9 @@ static void a_message_of_any_size_arrives_whole(void **state)
         fill(&send, RDMUX_OP_SEND_IMM, bench->source, sizes[i]);
         send.base.imm = 0xabcd0000U + (uint32_t)i;
 
-        post_receive(&bench->pair->eps[1], &receive);
-        assert_int_equal(post(&bench->pair->eps[0], &send), RDMUX_OK);
-        fake_poll(bench->pair);
+        post_receive(&bench->pair->ends[1], &receive);
+        assert_int_equal(post(&bench->pair->ends[0], &send), RDMUX_OK);
+        shm_pair_poll(bench->pair);
 
         assert_int_equal(send.base.done, 1);
         assert_int_equal(send.base.status, RDMUX_OK);
@@ -187,7 +198,7 @@ static void a_message_of_any_size_arrives_whole(void **state)
 static void a_message_is_streamed_where_the_kernel_may_not_copy(void **state)
 {
     struct bench *bench = *state;
-    atomic_store(&bench->pair->eps[1].shm->mine->can_copy, 0);
+    atomic_store(&bench->pair->ends[1].ep->mine->can_copy, 0);
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         struct request receive;
         struct request send;
@@ -196,11 +207,11 @@ static void a_message_is_streamed_where_the_kernel_may_not_copy(void **state)
         fill(&send, RDMUX_OP_SEND, bench->source, sizes[i]);
         send.base.flags = RDMUX_PLACED;
 
-        assert_int_equal(post(&bench->pair->eps[0], &send), RDMUX_OK);
-        fake_poll(bench->pair);
+        assert_int_equal(post(&bench->pair->ends[0], &send), RDMUX_OK);
+        shm_pair_poll(bench->pair);
         assert_int_equal(send.base.done, 0);
-        post_receive(&bench->pair->eps[1], &receive);
-        fake_poll(bench->pair);
+        post_receive(&bench->pair->ends[1], &receive);
+        shm_pair_poll(bench->pair);
 
         assert_int_equal(send.base.done, 1);
         assert_int_equal(receive.base.done, 1);
@@ -211,7 +222,7 @@ static void a_message_is_streamed_where_the_kernel_may_not_copy(void **state)
 static void a_message_is_written_into_a_mappable_receive(void **state)
 {
     struct bench *bench = *state;
-    struct fake_region *region = make_region(bench, NULL, PAIR_SIZE, RDMUX_ACCESS_LOCAL_WRITE);
+    struct region *region = make_region(bench, NULL, PAIR_SIZE, RDMUX_ACCESS_LOCAL_WRITE);
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         struct request receive;
         struct request send;
@@ -220,11 +231,11 @@ static void a_message_is_written_into_a_mappable_receive(void **state)
         receive.sge.mr = &region->mr->base;
         fill(&send, RDMUX_OP_SEND, bench->source, sizes[i]);
 
-        post_receive(&bench->pair->eps[1], &receive);
-        assert_int_equal(post(&bench->pair->eps[0], &send), RDMUX_OK);
+        post_receive(&bench->pair->ends[1], &receive);
+        assert_int_equal(post(&bench->pair->ends[0], &send), RDMUX_OK);
         bool wrote_itself = sizes[i] >= 2048 && sizes[i] <= 1048576 &&
                             memcmp(region->addr, bench->source, sizes[i]) == 0;
-        fake_poll(bench->pair);
+        shm_pair_poll(bench->pair);
 
         assert_int_equal(wrote_itself, sizes[i] >= 2048 && sizes[i] <= 1048576);
         assert_int_equal(send.base.done, 1);
@@ -245,28 +256,28 @@ static void messages_wait_in_order_for_receives_and_lose_nothing(void **state)
     for (uint32_t i = 0; i < COUNT; i++) {
         numbers[i] = i;
         fill(&sends[i], RDMUX_OP_SEND, &numbers[i], sizeof(numbers[i]));
-        while (post(&bench->pair->eps[0], &sends[i]) != RDMUX_OK) {
+        while (post(&bench->pair->ends[0], &sends[i]) != RDMUX_OK) {
             uint32_t number = 0;
             fill(&receive, RDMUX_OP_RECV, &number, sizeof(number));
-            post_receive(&bench->pair->eps[1], &receive);
-            fake_poll(bench->pair);
+            post_receive(&bench->pair->ends[1], &receive);
+            shm_pair_poll(bench->pair);
             assert_int_equal(receive.base.done, 1);
             assert_int_equal(number, received);
-            assert_int_equal(bench->pair->eps[0].shm->base.resume, 1);
-            bench->pair->eps[0].shm->base.resume = 0;
+            assert_int_equal(bench->pair->ends[0].ep->base.resume, 1);
+            bench->pair->ends[0].ep->base.resume = 0;
             received++;
         }
     }
     while (received < COUNT) {
         uint32_t number = 0;
         fill(&receive, RDMUX_OP_RECV, &number, sizeof(number));
-        post_receive(&bench->pair->eps[1], &receive);
-        fake_poll(bench->pair);
+        post_receive(&bench->pair->ends[1], &receive);
+        shm_pair_poll(bench->pair);
         assert_int_equal(number, received);
         received++;
     }
 
-    assert_int_equal(bench->pair->eps[1].shm->counts.received, COUNT);
+    assert_int_equal(bench->pair->ends[1].ep->counts.received, COUNT);
     free(sends);
 }
 
@@ -281,23 +292,23 @@ static void a_message_longer_than_its_receive_fails_both_with_length(void **stat
         fill(&send, RDMUX_OP_SEND, bench->source, lengths[i]);
         send.base.flags = RDMUX_PLACED;
 
-        post_receive(&bench->pair->eps[1], &receive);
-        assert_int_equal(post(&bench->pair->eps[0], &send), RDMUX_OK);
-        fake_poll(bench->pair);
+        post_receive(&bench->pair->ends[1], &receive);
+        assert_int_equal(post(&bench->pair->ends[0], &send), RDMUX_OK);
+        shm_pair_poll(bench->pair);
 
-        assert_int_equal(bench->pair->eps[0].failed, RDMUX_LENGTH);
-        assert_int_equal(bench->pair->eps[1].failed, RDMUX_LENGTH);
+        assert_int_equal(bench->pair->ends[0].core.failed, RDMUX_LENGTH);
+        assert_int_equal(bench->pair->ends[1].core.failed, RDMUX_LENGTH);
         assert_int_equal(receive.base.status, RDMUX_LENGTH);
         assert_int_equal(receive.base.length, lengths[i]);
         assert_int_equal(send.base.status, RDMUX_LENGTH);
         assert_int_equal(bench->sink[0], 0);
-        fake_close(bench->pair);
-        bench->pair = fake_connected_pair();
+        shm_pair_close(bench->pair);
+        bench->pair = shm_pair_connect();
     }
 }
 
 /* The three ways to reach a region: mapped, by the kernel, by the target's CPU. */
-static struct fake_region *region_of_way(struct bench *bench, size_t way)
+static struct region *region_of_way(struct bench *bench, size_t way)
 {
     static const uint32_t access[] = { ALL_RIGHTS, ALL_RIGHTS, ALL_RIGHTS | RDMUX_ACCESS_NO_MAP };
     return make_region(bench, way == 0 ? NULL : bench->sink, PAIR_SIZE, access[way]);
@@ -309,7 +320,7 @@ static void writes_reads_and_atomics_work_in_each_way(void **state)
     static const enum shm_remote_mode modes[] = { SHM_REMOTE_MAPPED, SHM_REMOTE_COPY,
                                                   SHM_REMOTE_RING };
     for (size_t way = 0; way < 3; way++) {
-        struct fake_region *region = region_of_way(bench, way);
+        struct region *region = region_of_way(bench, way);
         struct shm_remote remote;
         uint8_t *back = calloc(1, PAIR_SIZE);
         uint64_t old[2] = { 99, 99 };
@@ -333,7 +344,7 @@ static void writes_reads_and_atomics_work_in_each_way(void **state)
         post_patiently(bench->pair, 0, &read);
         post_patiently(bench->pair, 0, &atomics[0]);
         post_patiently(bench->pair, 0, &atomics[1]);
-        fake_poll(bench->pair);
+        shm_pair_poll(bench->pair);
 
         assert_int_equal(remote.mode, modes[way]);
         assert_int_equal(remote.base.mapped, way == 0);
@@ -355,7 +366,7 @@ static void a_write_imm_is_noticed_after_its_bytes(void **state)
 {
     struct bench *bench = *state;
     for (size_t way = 0; way < 3; way++) {
-        struct fake_region *region = region_of_way(bench, way);
+        struct region *region = region_of_way(bench, way);
         struct shm_remote remote;
         struct request receive;
         struct request write;
@@ -366,9 +377,9 @@ static void a_write_imm_is_noticed_after_its_bytes(void **state)
         write.base.imm = 42;
         memset(region->addr, 0, 70000);
 
-        post_receive(&bench->pair->eps[1], &receive);
+        post_receive(&bench->pair->ends[1], &receive);
         post_patiently(bench->pair, 0, &write);
-        fake_poll(bench->pair);
+        shm_pair_poll(bench->pair);
 
         assert_int_equal(write.base.done, 1);
         assert_int_equal(receive.base.done, 1);
@@ -391,12 +402,12 @@ static void a_flush_waits_for_all_sends_before_it(void **state)
     flush.base.flags = RDMUX_PLACED;
     fill(&receive, RDMUX_OP_RECV, bench->sink, 8);
 
-    assert_int_equal(post(&bench->pair->eps[0], &send), RDMUX_OK);
-    assert_int_equal(post(&bench->pair->eps[0], &flush), RDMUX_OK);
-    fake_poll(bench->pair);
+    assert_int_equal(post(&bench->pair->ends[0], &send), RDMUX_OK);
+    assert_int_equal(post(&bench->pair->ends[0], &flush), RDMUX_OK);
+    shm_pair_poll(bench->pair);
     uint8_t done_before = flush.base.done;
-    post_receive(&bench->pair->eps[1], &receive);
-    fake_poll(bench->pair);
+    post_receive(&bench->pair->ends[1], &receive);
+    shm_pair_poll(bench->pair);
 
     assert_int_equal(send.base.done, 1);
     assert_int_equal(done_before, 0);
@@ -407,7 +418,7 @@ static void after_invalidate_no_access_succeeds(void **state)
 {
     struct bench *bench = *state;
     for (size_t way = 0; way < 3; way++) {
-        struct fake_region *region = region_of_way(bench, way);
+        struct region *region = region_of_way(bench, way);
         struct shm_remote remote;
         struct request write;
         import(bench, region, &remote);
@@ -417,26 +428,26 @@ static void after_invalidate_no_access_succeeds(void **state)
         write.base.flags = RDMUX_PLACED;
 
         assert_int_equal(rdmux_shm_mr_invalidate(&region->mr->base), RDMUX_OK);
-        region->alive = false;
-        (void)post(&bench->pair->eps[0], &write);
-        fake_poll(bench->pair);
+        region->core->serial++;
+        (void)post(&bench->pair->ends[0], &write);
+        shm_pair_poll(bench->pair);
 
         assert_int_equal(write.base.done, 1);
         assert_int_equal(write.base.status, RDMUX_DENIED);
         assert_int_equal(region->addr[0], 7);
         assert_int_equal(region->addr[99], 7);
-        assert_int_equal(bench->pair->eps[0].failed, RDMUX_DENIED);
+        assert_int_equal(bench->pair->ends[0].core.failed, RDMUX_DENIED);
         rdmux_shm_remote_close(&remote.base);
-        close_regions();
-        fake_close(bench->pair);
-        bench->pair = fake_connected_pair();
+        close_regions(bench);
+        shm_pair_close(bench->pair);
+        bench->pair = shm_pair_connect();
     }
 }
 
 static void a_region_imported_again_is_mapped_once(void **state)
 {
     struct bench *bench = *state;
-    struct fake_region *region = make_region(bench, NULL, 4096, ALL_RIGHTS);
+    struct region *region = make_region(bench, NULL, 4096, ALL_RIGHTS);
     struct shm_remote remotes[3];
 
     for (size_t i = 0; i < 3; i++) {
@@ -459,19 +470,21 @@ static bool is_readable(int fd)
 static void an_armed_queue_wakes_for_a_message_and_only_then(void **state)
 {
     struct bench *bench = *state;
-    struct rdmux_provider_cq *cq = &bench->pair->cqs[1]->base;
-    struct request receive;
+    struct rdmux_provider_cq *cq = &bench->pair->ends[1].cq->base;
+    struct request receives[4];
     struct request send;
-    fill(&receive, RDMUX_OP_RECV, bench->sink, 64);
+    for (size_t i = 0; i < 4; i++) {
+        fill(&receives[i], RDMUX_OP_RECV, bench->sink, 64);
+    }
     fill(&send, RDMUX_OP_SEND, bench->source, 64);
-    post_receive(&bench->pair->eps[1], &receive);
+    post_receive(&bench->pair->ends[1], &receives[0]);
     for (int i = 0; i < 3; i++) {
-        fake_poll(bench->pair);
+        shm_pair_poll(bench->pair);
 
         assert_int_equal(rdmux_shm_arm(cq), RDMUX_OK);
         assert_false(is_readable(rdmux_shm_cq_fd(cq)));
-        post_receive(&bench->pair->eps[1], &receive);
-        assert_int_equal(post(&bench->pair->eps[0], &send), RDMUX_OK);
+        post_receive(&bench->pair->ends[1], &receives[i + 1]);
+        assert_int_equal(post(&bench->pair->ends[0], &send), RDMUX_OK);
         assert_true(is_readable(rdmux_shm_cq_fd(cq)));
         assert_true(rdmux_shm_poll(cq, 64) > 0);
         assert_false(is_readable(rdmux_shm_cq_fd(cq)));
@@ -481,15 +494,15 @@ static void an_armed_queue_wakes_for_a_message_and_only_then(void **state)
 static void arm_says_again_when_a_message_is_there(void **state)
 {
     struct bench *bench = *state;
-    struct rdmux_provider_cq *cq = &bench->pair->cqs[1]->base;
+    struct rdmux_provider_cq *cq = &bench->pair->ends[1].cq->base;
     struct request receive;
     struct request send;
     fill(&receive, RDMUX_OP_RECV, bench->sink, 64);
     fill(&send, RDMUX_OP_SEND, bench->source, 64);
-    post_receive(&bench->pair->eps[1], &receive);
-    fake_poll(bench->pair);
+    post_receive(&bench->pair->ends[1], &receive);
+    shm_pair_poll(bench->pair);
 
-    assert_int_equal(post(&bench->pair->eps[0], &send), RDMUX_OK);
+    assert_int_equal(post(&bench->pair->ends[0], &send), RDMUX_OK);
 
     assert_int_equal(rdmux_shm_arm(cq), RDMUX_AGAIN);
 }
@@ -497,19 +510,19 @@ static void arm_says_again_when_a_message_is_there(void **state)
 static void a_sleeping_sender_wakes_when_its_message_is_placed(void **state)
 {
     struct bench *bench = *state;
-    struct rdmux_provider_cq *cq = &bench->pair->cqs[0]->base;
+    struct rdmux_provider_cq *cq = &bench->pair->ends[0].cq->base;
     struct request receive;
     struct request send;
     fill(&receive, RDMUX_OP_RECV, bench->sink, 64);
     fill(&send, RDMUX_OP_SEND, bench->source, 64);
     send.base.flags = RDMUX_PLACED;
-    assert_int_equal(post(&bench->pair->eps[0], &send), RDMUX_OK);
-    fake_poll(bench->pair);
+    assert_int_equal(post(&bench->pair->ends[0], &send), RDMUX_OK);
+    shm_pair_poll(bench->pair);
 
     assert_int_equal(rdmux_shm_arm(cq), RDMUX_OK);
     assert_false(is_readable(rdmux_shm_cq_fd(cq)));
-    post_receive(&bench->pair->eps[1], &receive);
-    assert_true(rdmux_shm_poll(&bench->pair->cqs[1]->base, 64) > 0);
+    post_receive(&bench->pair->ends[1], &receive);
+    assert_true(rdmux_shm_poll(&bench->pair->ends[1].cq->base, 64) > 0);
 
     assert_true(is_readable(rdmux_shm_cq_fd(cq)));
     assert_true(rdmux_shm_poll(cq, 64) > 0);
@@ -519,8 +532,8 @@ static void a_sleeping_sender_wakes_when_its_message_is_placed(void **state)
 static void a_post_that_is_done_at_once_wakes_the_sleeper(void **state)
 {
     struct bench *bench = *state;
-    struct rdmux_provider_cq *cq = &bench->pair->cqs[0]->base;
-    struct fake_region *region = make_region(bench, NULL, 4096, ALL_RIGHTS);
+    struct rdmux_provider_cq *cq = &bench->pair->ends[0].cq->base;
+    struct region *region = make_region(bench, NULL, 4096, ALL_RIGHTS);
     struct shm_remote remote;
     struct request read;
     import(bench, region, &remote);
@@ -529,7 +542,7 @@ static void a_post_that_is_done_at_once_wakes_the_sleeper(void **state)
     assert_int_equal(rdmux_shm_arm(cq), RDMUX_OK);
     assert_false(is_readable(rdmux_shm_cq_fd(cq)));
 
-    assert_int_equal(post(&bench->pair->eps[0], &read), RDMUX_OK);
+    assert_int_equal(post(&bench->pair->ends[0], &read), RDMUX_OK);
 
     assert_int_equal(read.base.done, 1);
     assert_true(is_readable(rdmux_shm_cq_fd(cq)));
@@ -546,29 +559,29 @@ static void a_peer_that_closes_is_noticed_after_its_last_message(void **state)
     struct request send;
     fill(&receive, RDMUX_OP_RECV, bench->sink, 64);
     fill(&send, RDMUX_OP_SEND, bench->source, 64);
-    post_receive(&bench->pair->eps[1], &receive);
-    assert_int_equal(post(&bench->pair->eps[0], &send), RDMUX_OK);
+    post_receive(&bench->pair->ends[1], &receive);
+    assert_int_equal(post(&bench->pair->ends[0], &send), RDMUX_OK);
 
-    assert_int_equal(rdmux_shm_ep_quiesce(&bench->pair->eps[0].shm->base, &counts), RDMUX_OK);
-    fake_poll(bench->pair);
+    assert_int_equal(rdmux_shm_ep_quiesce(&bench->pair->ends[0].ep->base, &counts), RDMUX_OK);
+    shm_pair_poll(bench->pair);
 
     assert_int_equal(receive.base.done, 1);
-    assert_int_equal(bench->pair->eps[1].failed, RDMUX_PEER_GONE);
-    assert_int_equal(bench->pair->eps[0].failed, RDMUX_OK);
+    assert_int_equal(bench->pair->ends[1].core.failed, RDMUX_PEER_GONE);
+    assert_int_equal(bench->pair->ends[0].core.failed, RDMUX_OK);
 }
 
 static void a_peer_whose_socket_ends_is_noticed_by_an_armed_queue(void **state)
 {
     struct bench *bench = *state;
-    struct rdmux_provider_cq *cq = &bench->pair->cqs[1]->base;
+    struct rdmux_provider_cq *cq = &bench->pair->ends[1].cq->base;
     assert_int_equal(rdmux_shm_arm(cq), RDMUX_OK);
     assert_false(is_readable(rdmux_shm_cq_fd(cq)));
 
-    assert_int_equal(shutdown(bench->pair->eps[0].shm->socket, SHUT_RDWR), 0);
+    assert_int_equal(shutdown(bench->pair->ends[0].ep->socket, SHUT_RDWR), 0);
 
     assert_true(is_readable(rdmux_shm_cq_fd(cq)));
     (void)rdmux_shm_poll(cq, 64);
-    assert_int_equal(bench->pair->eps[1].failed, RDMUX_PEER_GONE);
+    assert_int_equal(bench->pair->ends[1].core.failed, RDMUX_PEER_GONE);
     assert_false(is_readable(rdmux_shm_cq_fd(cq)));
 }
 
@@ -576,8 +589,8 @@ static void quiesce_waits_for_a_copy_of_the_peer(void **state)
 {
     struct bench *bench = *state;
     struct rdmux_provider_counts counts;
-    struct shm_ep *us = bench->pair->eps[0].shm;
-    struct shm_ep *peer = bench->pair->eps[1].shm;
+    struct shm_ep *us = bench->pair->ends[0].ep;
+    struct shm_ep *peer = bench->pair->ends[1].ep;
     assert_true(shm_access_begin(peer, NULL, 0));
 
     enum rdmux_status while_inside = rdmux_shm_ep_quiesce(&us->base, &counts);
@@ -592,34 +605,31 @@ static void quiesce_waits_for_a_copy_of_the_peer(void **state)
 static void a_stranger_at_the_socket_is_turned_away(void **state)
 {
     struct bench *bench = *state;
-    struct fake_pair *pair = calloc(1, sizeof(*pair));
+    struct shm_pair *pair = shm_pair_open();
     uint8_t data[RDMUX_DESCRIPTION_MAX];
     size_t size = sizeof(data);
     struct shm_description description;
     int stranger = -1;
     (void)bench;
-    pair->domain = fake_domain();
-    fake_open(pair, 0);
-    fake_open(pair, 1);
-    assert_int_equal(rdmux_shm_ep_describe(&pair->eps[1].shm->base, data, &size), RDMUX_OK);
+    assert_int_equal(rdmux_shm_ep_describe(&pair->ends[1].ep->base, data, &size), RDMUX_OK);
     assert_int_equal(rdmux_shm_description_decode(data, size, &description), RDMUX_OK);
     assert_int_equal(rdmux_shm_socket_connect(description.name, &stranger), RDMUX_OK);
     description.pid = 1; /* the acceptor expects another process than ours */
     rdmux_shm_description_encode(&description, data);
 
-    enum rdmux_status status = rdmux_shm_ep_connect(&pair->eps[1].shm->base, data, size);
+    enum rdmux_status status = rdmux_shm_ep_connect(&pair->ends[1].ep->base, data, size);
 
     assert_int_equal(status, RDMUX_IN_PROGRESS);
     struct pollfd item = { .fd = stranger, .events = POLLRDHUP };
     assert_int_equal(poll(&item, 1, 0), 1);
     (void)close(stranger);
-    fake_close(pair);
+    shm_pair_close(pair);
 }
 
 static void a_greeting_without_the_secret_is_refused(void **state)
 {
     struct bench *bench = *state;
-    struct fake_pair *pair = calloc(1, sizeof(*pair));
+    struct shm_pair *pair = shm_pair_open();
     uint8_t data[RDMUX_DESCRIPTION_MAX];
     size_t size = sizeof(data);
     uint8_t bytes[SHM_HELLO_SIZE];
@@ -627,21 +637,18 @@ static void a_greeting_without_the_secret_is_refused(void **state)
     const struct shm_hello hello = { .magic = SHM_HELLO_CONNECTOR, .pid = (uint32_t)getpid() };
     int stranger = -1;
     (void)bench;
-    pair->domain = fake_domain();
-    fake_open(pair, 0);
-    fake_open(pair, 1);
-    assert_int_equal(rdmux_shm_ep_describe(&pair->eps[1].shm->base, data, &size), RDMUX_OK);
+    assert_int_equal(rdmux_shm_ep_describe(&pair->ends[1].ep->base, data, &size), RDMUX_OK);
     assert_int_equal(rdmux_shm_description_decode(data, size, &description), RDMUX_OK);
     assert_int_equal(rdmux_shm_socket_connect(description.name, &stranger), RDMUX_OK);
     rdmux_shm_hello_encode(&hello, bytes);
-    const int fds[] = { pair->eps[0].shm->bell, pair->domain->regions_fd, stranger };
+    const int fds[] = { pair->ends[0].ep->bell, pair->domain->regions_fd, stranger };
     assert_int_equal(rdmux_shm_socket_send(stranger, bytes, sizeof(bytes), fds, 3), RDMUX_OK);
 
-    enum rdmux_status status = rdmux_shm_ep_connect(&pair->eps[1].shm->base, data, size);
+    enum rdmux_status status = rdmux_shm_ep_connect(&pair->ends[1].ep->base, data, size);
 
     assert_int_equal(status, RDMUX_DENIED);
     (void)close(stranger);
-    fake_close(pair);
+    shm_pair_close(pair);
 }
 
 static void memory_that_could_shrink_is_not_mapped(void **state)
@@ -673,13 +680,14 @@ static size_t open_descriptors(void)
 }
 
 /* Opens one endpoint as the core does. Returns NULL if that failed. */
-static struct shm_ep *try_open(struct shm_cq *cq, struct fake_ep *fake, enum rdmux_role role)
+static struct shm_ep *try_open(struct shm_cq *cq, struct shm_end *end, enum rdmux_role role)
 {
-    struct shm_ep *ep = rdmux_provider_allocate(NULL, sizeof(*ep));
+    struct shm_ep *ep = fake_object(sizeof(*ep));
+    ep->base.ops = &rdmux_shm_provider;
     ep->base.cq = &cq->base;
-    ep->base.ep = (struct rdmux_ep *)(void *)fake;
-    fake->attr.role = role;
-    if (rdmux_shm_ep_open(&ep->base, &fake->attr) == RDMUX_OK) {
+    ep->base.ep = &end->core;
+    end->attr.role = role;
+    if (rdmux_shm_ep_open(&ep->base, &end->attr) == RDMUX_OK) {
         return ep;
     }
     free(ep);
@@ -689,11 +697,12 @@ static struct shm_ep *try_open(struct shm_cq *cq, struct fake_ep *fake, enum rdm
 /* Connects two endpoints, and closes them whatever came of it. */
 static bool try_to_connect(struct shm_cq *cq)
 {
-    struct fake_ep fakes[2] = { 0 };
+    struct shm_end *ends = calloc(2, sizeof(*ends));
+    assert_non_null(ends);
     uint8_t data[2][RDMUX_DESCRIPTION_MAX];
     size_t data_sizes[2] = { RDMUX_DESCRIPTION_MAX, RDMUX_DESCRIPTION_MAX };
-    struct shm_ep *eps[2] = { try_open(cq, &fakes[0], RDMUX_ROLE_CONNECT),
-                              try_open(cq, &fakes[1], RDMUX_ROLE_ACCEPT) };
+    struct shm_ep *eps[2] = { try_open(cq, &ends[0], RDMUX_ROLE_CONNECT),
+                              try_open(cq, &ends[1], RDMUX_ROLE_ACCEPT) };
     enum rdmux_status statuses[2] = { RDMUX_IN_PROGRESS, RDMUX_IN_PROGRESS };
     if (eps[0] != NULL && eps[1] != NULL) {
         for (int side = 0; side < 2; side++) {
@@ -714,13 +723,14 @@ static bool try_to_connect(struct shm_cq *cq)
             free(eps[side]);
         }
     }
+    free(ends);
     return statuses[0] == RDMUX_OK && statuses[1] == RDMUX_OK;
 }
 
 static void set_up_that_finds_no_descriptor_fails_and_leaves_none_behind(void **state)
 {
     struct bench *bench = *state;
-    struct shm_cq *cq = bench->pair->cqs[0];
+    struct shm_cq *cq = bench->pair->ends[0].cq;
     struct rlimit before;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     size_t count = open_descriptors();

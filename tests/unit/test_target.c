@@ -3,7 +3,7 @@
 #include "tests/unit/fake_fabric.h"
 
 #include <linux/membarrier.h>
-#include <sched.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -327,6 +327,19 @@ static void a_table_without_memory_refuses_and_stays_whole(void **state)
 
 /* ------------------------------------------------------------------------------ two threads */
 
+/* A removal that has found somebody inside looks again after a nap. */
+static _Atomic unsigned naps;
+static sem_t remover_stirs; /* it naps, or has returned */
+
+int __real_nanosleep(const struct timespec *time, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
+{
+    atomic_fetch_add(&naps, 1);
+    (void)sem_post(&remover_stirs);
+    return __real_nanosleep(time, left);
+}
+
 struct removal {
     struct scene *scene;
     _Atomic int removed;
@@ -337,6 +350,7 @@ static void *remove_region(void *user)
     struct removal *removal = user;
     rdmux_region_table_remove(&removal->scene->fake->fabric, &removal->scene->mr);
     atomic_store(&removal->removed, 1);
+    (void)sem_post(&remover_stirs);
     return NULL;
 }
 
@@ -349,12 +363,15 @@ static void taking_a_region_away_waits_for_who_is_inside(void **state)
     void *addr = NULL;
     pthread_t thread;
     memcpy(key, scene->key, sizeof(key));
+    assert_int_equal(sem_init(&remover_stirs, 0, 0), 0);
+    atomic_store(&naps, 0);
 
     assert_int_equal(
         rdmux_target_enter(&scene->ep, key, 0, LENGTH, RDMUX_ACCESS_REMOTE_WRITE, &addr), RDMUX_OK);
     assert_int_equal(pthread_create(&thread, NULL, remove_region, &removal), 0);
-    const struct timespec pause = { .tv_nsec = 20000000 };
-    nanosleep(&pause, NULL); /* long enough for a removal that does not wait to be seen */
+    while (atomic_load(&naps) < 3 && !atomic_load(&removal.removed)) {
+        (void)sem_wait(&remover_stirs);
+    }
     assert_int_equal(atomic_load(&removal.removed), 0);
     rdmux_target_leave(&scene->ep);
     assert_int_equal(pthread_join(thread, NULL), 0);
@@ -364,87 +381,156 @@ static void taking_a_region_away_waits_for_who_is_inside(void **state)
     clear_scene(scene);
 }
 
-/* A cq's owner that writes to the region whenever a key lets it. */
+enum {
+    LOOKERS = 3,
+    RACES = RDMUX_TSAN ? 500 : 2000, /* enough to see a missing barrier */
+    LOOKS_BEFORE_REMOVAL = 20,
+    LOOKS_MAX = 2000,
+    LOOKS_AFTERWARDS = 50,
+};
+
+/* In each round the lookers write to the region for as long as its key lets them, while it is taken
+ * away. They do so for half a millisecond at most, and all other waiting is sleep: among threads
+ * that spin, each wake-up and each sched_yield() costs a slice of the processor, which is longer
+ * than all the rest of a round. */
+struct race {
+    pthread_barrier_t border; /* of a round: all lookers and the remover */
+    sem_t busy;               /* a looker has been let in a few times */
+    uint8_t key[RDMUX_TARGET_KEY_SIZE];
+    uint32_t writes;         /* while inside */
+    _Atomic int removed;     /* the removal has returned */
+    _Atomic int let_in_late; /* looks after that, or after one that was denied, that were not */
+    _Atomic int raced;       /* lookers of this round that were let in, then denied */
+    bool over;
+};
+
+/* A cq's owner. */
 struct looker {
-    struct scene *scene;
+    struct race *race;
     struct rdmux_cq cq;
     struct rdmux_provider_cq provider_cq;
     struct rdmux_provider_ep ep;
-    pthread_mutex_t *lock; /* of the key */
-    uint8_t key[RDMUX_TARGET_KEY_SIZE];
-    _Atomic int stop;
-    _Atomic unsigned granted;
     pthread_t thread;
 };
+
+static bool write_if_let(struct looker *looker)
+{
+    struct race *race = looker->race;
+    void *addr = NULL;
+    if (rdmux_target_enter(&looker->ep, race->key, 0, 8, RDMUX_ACCESS_REMOTE_WRITE, &addr) !=
+        RDMUX_OK) {
+        return false;
+    }
+    for (uint32_t i = 0; i < race->writes; i++) {
+        __atomic_store_n((uint64_t *)addr, UINT64_MAX, __ATOMIC_RELAXED);
+    }
+    rdmux_target_leave(&looker->ep);
+    return true;
+}
+
+static void look_until_denied(struct looker *looker)
+{
+    struct race *race = looker->race;
+    bool let_in = true;
+    unsigned looks = 0;
+    while (let_in && looks < LOOKS_MAX) {
+        int removed = atomic_load(&race->removed);
+        let_in = write_if_let(looker);
+        atomic_fetch_add(&race->let_in_late, removed && let_in);
+        if (++looks == LOOKS_BEFORE_REMOVAL || (!let_in && looks < LOOKS_BEFORE_REMOVAL)) {
+            (void)sem_post(&race->busy);
+        }
+    }
+    atomic_fetch_add(&race->raced, !let_in && looks > 1);
+    for (int i = 0; !let_in && i < LOOKS_AFTERWARDS; i++) {
+        atomic_fetch_add(&race->let_in_late, write_if_let(looker));
+    }
+}
 
 static void *look(void *user)
 {
     struct looker *looker = user;
-    while (!atomic_load(&looker->stop)) {
-        uint8_t key[RDMUX_TARGET_KEY_SIZE];
-        void *addr = NULL;
-        pthread_mutex_lock(looker->lock);
-        memcpy(key, looker->key, sizeof(key));
-        pthread_mutex_unlock(looker->lock);
-        for (int i = 0; i < 50; i++) {
-            if (rdmux_target_enter(&looker->ep, key, 0, 8, RDMUX_ACCESS_REMOTE_WRITE, &addr) ==
-                RDMUX_OK) {
-                __atomic_store_n((uint64_t *)addr, UINT64_MAX, __ATOMIC_RELAXED);
-                rdmux_target_leave(&looker->ep);
-                atomic_fetch_add(&looker->granted, 1);
-            }
+    for (;;) {
+        (void)pthread_barrier_wait(&looker->race->border);
+        if (looker->race->over) {
+            return NULL;
         }
+        look_until_denied(looker);
+        (void)pthread_barrier_wait(&looker->race->border);
     }
-    return NULL;
+}
+
+static void start_lookers(struct looker *lookers, struct race *race, struct rdmux_fabric *fabric)
+{
+    for (size_t i = 0; i < LOOKERS; i++) {
+        struct looker *looker = &lookers[i];
+        looker->race = race;
+        looker->cq.fabric = fabric;
+        looker->cq.fence = fabric->membarrier ? 0 : 1;
+        looker->provider_cq.cq = &looker->cq;
+        looker->ep.cq = &looker->provider_cq;
+        rdmux_list_append(&fabric->cqs, &looker->cq.link);
+    }
+    for (size_t i = 0; i < LOOKERS; i++) {
+        assert_int_equal(pthread_create(&lookers[i].thread, NULL, look, &lookers[i]), 0);
+    }
+}
+
+static void stop_lookers(struct looker *lookers, struct race *race)
+{
+    race->over = true;
+    (void)pthread_barrier_wait(&race->border);
+    for (size_t i = 0; i < LOOKERS; i++) {
+        assert_int_equal(pthread_join(lookers[i].thread, NULL), 0);
+        rdmux_list_remove(&lookers[i].cq.link);
+    }
+}
+
+/* One round; returns whether a looker was looking when the region was taken away. */
+static bool run_race(struct scene *scene, struct race *race, unsigned round)
+{
+    uint64_t *word = (uint64_t *)(void *)scene->bytes;
+    memcpy(race->key, scene->key, sizeof(race->key));
+    race->writes = 1U << round % 8;
+    atomic_store(&race->removed, 0);
+    atomic_store(&race->raced, 0);
+    (void)pthread_barrier_wait(&race->border);
+    /* Now all of them are in the middle of it, now others are about to begin. */
+    for (unsigned i = 0; i <= round % LOOKERS; i++) {
+        assert_int_equal(sem_wait(&race->busy), 0);
+    }
+    rdmux_region_table_remove(&scene->fake->fabric, &scene->mr);
+    __atomic_store_n(word, 0, __ATOMIC_RELAXED);
+    atomic_store(&race->removed, 1);
+    (void)pthread_barrier_wait(&race->border);
+    while (sem_trywait(&race->busy) == 0) {
+    }
+    /* Whoever was still inside has left a write behind that nobody has cleared. */
+    assert_int_equal(__atomic_load_n(word, __ATOMIC_RELAXED), 0);
+    assert_int_equal(atomic_load(&race->let_in_late), 0);
+    return atomic_load(&race->raced) > 0;
 }
 
 static void check_that_nobody_gets_in(bool membarrier)
 {
-    enum { LOOKERS = 3, ROUNDS = 40 };
     struct scene *scene = set_scene(RDMUX_ACCESS_REMOTE_WRITE);
     struct rdmux_fabric *fabric = &scene->fake->fabric;
-    uint64_t *word = (uint64_t *)(void *)scene->bytes;
-    pthread_mutex_t key_lock = PTHREAD_MUTEX_INITIALIZER;
+    struct race race = { .over = false };
     struct looker *lookers = calloc(LOOKERS, sizeof(*lookers));
     assert_non_null(lookers);
     fabric->membarrier = membarrier;
-    for (size_t i = 0; i < LOOKERS; i++) {
-        struct looker *looker = &lookers[i];
-        looker->scene = scene;
-        looker->lock = &key_lock;
-        looker->cq.fabric = fabric;
-        looker->cq.fence = membarrier ? 0 : 1;
-        looker->provider_cq.cq = &looker->cq;
-        looker->ep.cq = &looker->provider_cq;
-        memcpy(looker->key, scene->key, sizeof(looker->key));
-        rdmux_list_append(&fabric->cqs, &looker->cq.link);
-        assert_int_equal(pthread_create(&looker->thread, NULL, look, looker), 0);
-    }
+    assert_int_equal(pthread_barrier_init(&race.border, NULL, LOOKERS + 1), 0);
+    assert_int_equal(sem_init(&race.busy, 0, 0), 0);
+    start_lookers(lookers, &race, fabric);
 
-    for (unsigned round = 0; round < ROUNDS; round++) {
-        unsigned before = atomic_load(&lookers[0].granted);
-        while (atomic_load(&lookers[0].granted) == before) {
-            sched_yield();
-        }
-        rdmux_region_table_remove(fabric, &scene->mr);
-        __atomic_store_n(word, 0, __ATOMIC_RELAXED);
-        for (int i = 0; i < 20; i++) {
-            sched_yield();
-            assert_int_equal(__atomic_load_n(word, __ATOMIC_RELAXED), 0);
-        }
+    unsigned races = 0;
+    for (unsigned round = 0; races < RACES; round++) {
+        races += run_race(scene, &race, round);
         add(scene);
-        pthread_mutex_lock(&key_lock);
-        for (size_t i = 0; i < LOOKERS; i++) {
-            memcpy(lookers[i].key, scene->key, sizeof(scene->key));
-        }
-        pthread_mutex_unlock(&key_lock);
     }
 
-    for (size_t i = 0; i < LOOKERS; i++) {
-        atomic_store(&lookers[i].stop, 1);
-        assert_int_equal(pthread_join(lookers[i].thread, NULL), 0);
-        rdmux_list_remove(&lookers[i].cq.link);
-    }
+    stop_lookers(lookers, &race);
+    (void)pthread_barrier_destroy(&race.border);
     free(lookers);
     clear_scene(scene);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Many threads: each with its own cq, or one cq in turns; regions that come and go under traffic. To be run under TSan, too. */
+/* Many threads: each with its own cq, or one cq in turns; regions that come and go under traffic.
+ * To be run under TSan, too. */
 #include "tests/unit/api_pair.h"
 
 #include <pthread.h>
@@ -66,7 +67,7 @@ static void join(pthread_t thread)
     assert_int_equal(pthread_join(thread, NULL), 0);
 }
 
-/* ------------------------------------------------------------------------------------------------- a cq each */
+/* ------------------------------------------------------------------------------------ a cq each */
 
 struct worker {
     struct rdmux_fabric *fabric;
@@ -154,7 +155,7 @@ static void *serve(void *argument)
         } else if (wc.status != RDMUX_FLUSHED) {
             TRY_THAT(wc.opcode == RDMUX_WC_RECV && wc.status == RDMUX_OK);
             TRY(answer(&wc));
-            be_away(worker->rounds++ + worker->number * 16);
+            be_away(worker->rounds++ + UINT64_C(16) * worker->number);
         }
     }
     TRY(rdmux_cq_destroy(cq));
@@ -234,7 +235,7 @@ static void threads_with_a_cq_each_talk_through_one_listener(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- one cq in turns */
+/* ------------------------------------------------------------------------------ one cq in turns */
 
 struct turns {
     struct pair *pair;
@@ -325,7 +326,7 @@ static void one_cq_may_go_from_thread_to_thread(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- regions under traffic */
+/* ------------------------------------------------------------------------ regions under traffic */
 
 enum { REGION = 64 * 1024 };
 
@@ -391,7 +392,7 @@ static void regions_come_and_go_while_others_write_to_them(void **state)
         pthread_t threads[2];
         static unsigned char source[REGION];
         memset(source, 0x11, sizeof(source));
-        uint64_t until = now_ms() + 2 * RUN_MS;
+        uint64_t until = now_ms() + UINT64_C(2) * RUN_MS;
         for (int k = 0; k < 2; k++) {
             exchanges[k] = (struct exchange){ .fabric = pair.fabric_b,
                                               .lock = PTHREAD_MUTEX_INITIALIZER,
@@ -437,7 +438,7 @@ static void regions_come_and_go_while_others_write_to_them(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- accept thread and workers */
+/* -------------------------------------------------------------------- accept thread and workers */
 
 struct desk {
     struct rdmux_listener *listener;
@@ -528,7 +529,7 @@ static void one_thread_looks_and_others_accept(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- a crowd */
+/* -------------------------------------------------------------------------------------- a crowd */
 
 enum { CROWD = 80 }; /* more than any list of a fixed length would hold */
 
@@ -590,7 +591,7 @@ static void of_a_crowd_that_accepts_everybody_is_served(void **state)
     close_pair(&pair);
 }
 
-/* ------------------------------------------------------------------------------------------------- many fabrics */
+/* --------------------------------------------------------------------------------- many fabrics */
 
 static void *live_a_life(void *argument)
 {
@@ -647,7 +648,7 @@ static void fabrics_of_many_threads_do_not_see_each_other(void **state)
     check_report();
 }
 
-/* ------------------------------------------------------------------------------------------------- connecting and closing */
+/* ----------------------------------------------------------------------- connecting and closing */
 
 struct churner {
     struct rdmux_fabric *fabric;

@@ -2,27 +2,30 @@
 /*
  * provider.h - what the author of a provider includes; docs/PROVIDER-GUIDE.md walks through it.
  *
- * A provider moves bytes over one kind of fabric. It is a const table of operations. The core does everything that is the
- * same on all fabrics: objects, argument and token checks, the request record, completion order, fences, negotiation, the
- * control channel, liveness. A provider is left with: list the local paths, open and connect endpoints, start the requests
- * it is given, and say when each is done.
+ * A provider moves bytes over one kind of fabric. It is a const table of operations. The core does
+ * everything that is the same on all fabrics: objects, argument and token checks, the request
+ * record, completion order, fences, negotiation, the control channel, liveness. A provider is left
+ * with: list the local paths, open and connect endpoints, start the requests it is given, and say
+ * when each is done.
  *
- * Threads. Operations on a cq and on what is attached to it (endpoints, remotes, SRQs) are called one at a time, by whoever
- * owns the cq then: an application's thread or the library's service thread. Operations on a domain and its regions may be
- * called by any thread, concurrently with all others; each says what it must guard. No operation is called with a lock held
- * that a function of this header would take.
+ * Threads. Operations on a cq and on what is attached to it (endpoints, remotes, SRQs) are called
+ * one at a time, by whoever owns the cq then: an application's thread or the library's service
+ * thread. Operations on a domain and its regions may be called by any thread, concurrently with all
+ * others; each says what it must guard. No operation is called with a lock held that a function of
+ * this header would take.
  *
- * Memory. The core allocates every object zeroed in the size the table names, sets the base, calls open, and frees it after
- * close. An open that fails has released what it took; no close follows. Arguments are valid for the call only, unless the
- * operation says that it keeps them.
+ * Memory. The core allocates every object zeroed in the size the table names, sets the base, calls
+ * open, and frees it after close. An open that fails has released what it took; no close follows.
+ * Arguments are valid for the call only, unless the operation says that it keeps them.
  *
  * Marks. [data path]: neither blocks, allocates nor logs. [may sleep]: set-up work, called by the
  * owner of the cq, within an application's call or a slice of the service thread, or by the thread
  * that registers memory. A provider with RDMUX_PROVIDER_QUICK promises that it never takes longer
  * than a few system calls; without the flag everything else on that cq waits for it meanwhile.
  *
- * Errors. Operations return enum rdmux_status. Before returning a failure they call rdmux_provider_error() with a text that
- * names the thing, the cause and the remedy; it becomes the caller's error text or the candidate's line in the explanation.
+ * Errors. Operations return enum rdmux_status. Before returning a failure they call
+ * rdmux_provider_error() with a text that names the thing, the cause and the remedy; it becomes the
+ * caller's error text or the candidate's line in the explanation.
  */
 #ifndef RDMUX_PROVIDER_H
 #define RDMUX_PROVIDER_H
@@ -51,20 +54,26 @@ enum {
 
 /* rdmux_provider_ops.flags */
 enum {
-    RDMUX_PROVIDER_QUICK = 1 << 0, /* no operation marked [may sleep] takes longer than a few system calls */
-    RDMUX_PROVIDER_NATIVE_FENCE = 1
-                                  << 1, /* honours RDMUX_FENCE itself; else the core holds fenced requests back */
-    /* Every local buffer needs a registration: sge.mr is never NULL then, but in sends and writes of at most the path's
-     * max_inline bytes (none, if that is 0), which the provider puts into the request itself. The core registers what the
-     * application did not: mr_register is called without a region (base.mr NULL), for memory that is never exported. */
+    /* No operation marked [may sleep] takes longer than a few system calls. */
+    RDMUX_PROVIDER_QUICK = 1 << 0,
+    /* Honours RDMUX_FENCE itself; else the core holds fenced requests back. */
+    RDMUX_PROVIDER_NATIVE_FENCE = 1 << 1,
+    /* Every local buffer needs a registration: sge.mr is never NULL then, but in sends and writes of
+     * at most the path's max_inline bytes (none, if that is 0), which the provider puts into the
+     * request itself. The core registers what the application did not: mr_register is called
+     * without a region (base.mr NULL), for memory that is never exported. */
     RDMUX_PROVIDER_LOCAL_KEYS = 1 << 2,
+    /* Its SRQs match messages with receives by themselves: srq_post_recv gives them each receive,
+     * which is theirs until rdmux_provider_received() by the endpoint that it went to, or srq_close.
+     * Such an SRQ serves endpoints of one device only; the core sees to that. */
+    RDMUX_PROVIDER_DEVICE_SRQ = 1 << 4,
     RDMUX_PROVIDER_LAST_RESORT = 1 << 3, /* ranked behind every provider without this flag */
 };
 
-/* ------------------------------------------------------------------------------------------------- objects */
+/* -------------------------------------------------------------------------------------- objects */
 
-/* Each provider embeds these as first member of its own structs. Fields are set by the core and read-only for the provider,
- * unless noted. */
+/* Each provider embeds these as first member of its own structs. Fields are set by the core and
+ * read-only for the provider, unless noted. */
 
 struct rdmux_provider_ops;
 
@@ -90,11 +99,13 @@ struct rdmux_provider_mr {
 
 /* One side of one path of an endpoint. */
 struct rdmux_provider_ep {
-    const struct rdmux_provider_ops *ops; /* first, so that a post is one load and one indirect call */
+    /* First, so that a post is one load and one indirect call. */
+    const struct rdmux_provider_ops *ops;
     struct rdmux_provider_cq *cq;
     struct rdmux_ep *ep;
-    void *core;      /* the core's own */
-    uint32_t ready;  /* 1: on that list. Set through rdmux_provider_ready(). Not 0: the core will look anyway */
+    void *core; /* the core's own */
+    /* 1: on that list. Set through rdmux_provider_ready(). Not 0: the core will look anyway. */
+    uint32_t ready;
     uint32_t resume; /* 1: what post refused may be tried again. Set by rdmux_provider_resume() */
     uint64_t system_calls; /* the provider counts here */
 };
@@ -104,7 +115,8 @@ struct rdmux_provider_remote {
     struct rdmux_provider_ep *ep;
     struct rdmux_remote *remote;
     uint64_t length;
-    uint32_t access; /* RDMUX_ACCESS_REMOTE_*; remote_open may take bits away that the path cannot do */
+    /* RDMUX_ACCESS_REMOTE_*; remote_open may take bits away that the path cannot do. */
+    uint32_t access;
     uint32_t mapped; /* remote_open sets 1 if reads and writes are plain copies */
 };
 
@@ -113,20 +125,22 @@ struct rdmux_provider_srq {
     struct rdmux_srq *srq;
 };
 
-/* ------------------------------------------------------------------------------------------------- requests */
+/* ------------------------------------------------------------------------------------- requests */
 
 struct rdmux_provider_sge {
     void *addr;
     uint64_t length;
-    struct rdmux_provider_mr *mr; /* registration with this endpoint's domain, NULL if there is none */
+    /* Registration with this endpoint's domain, NULL if there is none. */
+    struct rdmux_provider_mr *mr;
 };
 
-/* The core's record of one request, send side or receive. It stays where it is, with its list, until the provider calls it
- * done; the provider may keep pointers to it until then. 128 bytes. */
+/* The core's record of one request, send side or receive. It stays where it is, with its list,
+ * until the provider calls it done; the provider may keep pointers to it until then. 128 bytes. */
 struct rdmux_request {
     uint32_t op; /* RDMUX_OP_* */
-    uint32_t
-        flags; /* RDMUX_INLINE (a held one's bytes were copied; the list points at the copy), RDMUX_PLACED, … */
+    /* RDMUX_INLINE (a held one's bytes were copied; the list points at the copy),
+     * RDMUX_PLACED, … */
+    uint32_t flags;
     uint32_t imm;
     uint16_t sge_count;
     uint8_t done;     /* 1 once the provider called it done */
@@ -140,18 +154,20 @@ struct rdmux_request {
     uint64_t offset; /* into the remote region */
     uint64_t operand;
     uint64_t expected;
-    uint64_t
-        sequence; /* counts the endpoint's send-side requests from 0; SRQ and receive records count their own */
+    /* Counts the endpoint's send-side requests from 0; SRQ and receive records count their own. */
+    uint64_t sequence;
     struct rdmux_request *next; /* the core's */
     uint32_t wc_flags;          /* receives: RDMUX_WC_HAS_IMM */
     uint32_t keys;              /* the core's */
-    uint64_t provider[3]; /* the provider's own */
+    uint64_t provider[3];       /* the provider's own */
 };
 
-/* Marks the endpoint as having something for the core to look at (a request done, a resume). [data path] */
+/* Marks the endpoint as having something for the core to look at (a request done, a resume).
+ * [data path] */
 RDMUX_API void rdmux_provider_ready(struct rdmux_provider_ep *ep);
 
-/* A send-side request is done; its buffers are the application's again. Any order; the core restores posting order. [data path] */
+/* A send-side request is done; its buffers are the application's again. Any order; the core
+ * restores posting order. [data path] */
 static inline void rdmux_provider_done(struct rdmux_provider_ep *ep, struct rdmux_request *request,
                                        uint32_t status)
 {
@@ -171,29 +187,46 @@ static inline void rdmux_provider_resume(struct rdmux_provider_ep *ep)
     }
 }
 
-/* Takes the oldest receive of the endpoint, or of its SRQ, that no message has met yet; NULL if there is none: then post_recv
- * or srq_post_recv is called when there is. For providers that match messages with receives in software. [data path] */
+/* Takes the oldest receive of the endpoint, or of its SRQ, that no message has met yet; NULL if
+ * there is none: then post_recv or srq_post_recv is called when there is. For providers that match
+ * messages with receives in software. [data path] */
 RDMUX_API struct rdmux_request *rdmux_provider_take_receive(struct rdmux_provider_ep *ep);
 
-/* Receives that rdmux_provider_take_receive() could still give this endpoint; with an SRQ the number all its endpoints share.
- * [data path] */
+/* Receives that rdmux_provider_take_receive() could still give this endpoint; with an SRQ those that
+ * are reserved for no endpoint. [data path] */
 RDMUX_API uint32_t rdmux_provider_receives(struct rdmux_provider_ep *ep);
+
+/*
+ * Shared receives that a peer is promised: as long as they are reserved for the endpoint no other
+ * endpoint, of whatever provider, can take them. rdmux_provider_take_receive() uses the endpoint's
+ * own reservation first. Returns how many of count were reserved; 0: there is none, and post_recv is
+ * called when there is. Without an SRQ nothing needs to be reserved: 0. [data path]
+ */
+RDMUX_API uint32_t rdmux_provider_reserve(struct rdmux_provider_ep *ep, uint32_t count);
+/* Gives count reserved receives back, for whoever waits. [data path] */
+RDMUX_API void rdmux_provider_unreserve(struct rdmux_provider_ep *ep, uint32_t count);
+/* 1 while an endpoint of the SRQ waits for a receive: who has reserved some and does not use them
+ * is to give them back. post_recv is called with NULL and 0 when this becomes so for an endpoint of
+ * another domain. [data path] */
+RDMUX_API int rdmux_provider_receives_awaited(const struct rdmux_provider_ep *ep);
 
 /* 1 if the endpoint takes its receives from an SRQ. */
 RDMUX_API int rdmux_provider_has_srq(const struct rdmux_provider_ep *ep);
 
-/* A receive is done: opcode, length, imm, wc_flags and status are set by this call. In arrival order. length is the message's,
- * also where it is longer than the buffer (status RDMUX_LENGTH, followed by rdmux_provider_failed()). [data path] */
+/* A receive is done: opcode, length, imm, wc_flags and status are set by this call. In arrival
+ * order. length is the message's, also where it is longer than the buffer (status RDMUX_LENGTH,
+ * followed by rdmux_provider_failed()). [data path] */
 RDMUX_API void rdmux_provider_received(struct rdmux_provider_ep *ep, struct rdmux_request *request,
                                        uint32_t status, uint32_t opcode, uint64_t length,
                                        uint32_t wc_flags, uint32_t imm);
 
-/* The path failed by itself, with a reason. The core ends the endpoint (or moves it): it will call ep_quiesce and ep_close, not
- * within this call. status RDMUX_PEER_GONE, RDMUX_DENIED, RDMUX_LENGTH, RDMUX_PROTOCOL, RDMUX_IO … text is copied. */
+/* The path failed by itself, with a reason. The core ends the endpoint (or moves it): it will call
+ * ep_quiesce and ep_close, not within this call. status RDMUX_PEER_GONE, RDMUX_DENIED,
+ * RDMUX_LENGTH, RDMUX_PROTOCOL, RDMUX_IO … text is copied. */
 RDMUX_API void rdmux_provider_failed(struct rdmux_provider_ep *ep, enum rdmux_status status,
                                      const char *text);
 
-/* ------------------------------------------------------------------------------------------------- paths */
+/* ---------------------------------------------------------------------------------------- paths */
 
 /* One local path of a provider. What probe leaves zero is "none" or "no limit". */
 struct rdmux_local_path {
@@ -208,12 +241,13 @@ struct rdmux_local_path {
     uint32_t mtu;
     uint64_t native;      /* RDMUX_CAP_* */
     uint64_t emulated;    /* RDMUX_CAP_* */
-    uint64_t max_message; /* longest send; 0 = no limit */
+    uint64_t max_message; /* longest send, and part of a write or read; 0 = no limit */
     uint32_t max_sge;     /* 0 = RDMUX_SGE_MAX */
     uint32_t max_inline;  /* 0 = no limit */
     uint32_t security;    /* enum rdmux_security */
     uint32_t reach_length;
-    uint8_t reach[RDMUX_REACH_MAX]; /* sent with the offer; only the provider's reach operation reads it */
+    /* Sent with the offer; only the provider's reach operation reads it. */
+    uint8_t reach[RDMUX_REACH_MAX];
     uint64_t spare[8];
 };
 
@@ -235,11 +269,12 @@ struct rdmux_provider_ep_attr {
     uint32_t spare0;
     const struct rdmux_local_path *path;
     struct rdmux_provider_srq *srq; /* NULL, or the endpoint's SRQ on this domain */
-    const struct sockaddr *
-        peer_address; /* where the peer's control channel is; the connector may join there. NULL for an
-                                            adopted socket that is not IP */
+    /* Where the peer's control channel is; the connector may join there. NULL for an adopted socket
+     * that is not IP. */
+    const struct sockaddr *peer_address;
     uint32_t peer_address_length;
-    int shared_socket; /* adopted: the data shares this socket with the control channel, see attach. -1: none */
+    /* Adopted: the data shares this socket with the control channel, see attach. -1: none. */
+    int shared_socket;
 };
 
 /* Requests of the peer that this side has carried out, for failover. */
@@ -250,8 +285,8 @@ struct rdmux_provider_counts {
 
 /* What async_event tells of a device. */
 struct rdmux_provider_event {
-    uint32_t
-        reason; /* RDMUX_REASON_PORT_DOWN, RDMUX_REASON_USABLE (up again), RDMUX_REASON_NO_DEVICE (gone) … */
+    /* RDMUX_REASON_PORT_DOWN, RDMUX_REASON_USABLE (up again), RDMUX_REASON_NO_DEVICE (gone) … */
+    uint32_t reason;
     uint32_t spare;
     char text[RDMUX_TEXT_MAX];
 };
@@ -270,20 +305,24 @@ struct rdmux_provider_mr_attr {
     uint64_t length;
     uint32_t access;   /* RDMUX_ACCESS_* */
     uint32_t ordering; /* RDMUX_ORDERING_* */
-    int memory_fd; /* memfd that holds the bytes from its offset 0 (rdmux_mr_alloc), -1 for the caller's memory. The core's */
+    /* memfd that holds the bytes from its offset 0 (rdmux_mr_alloc), -1 for the caller's memory.
+     * The core's. */
+    int memory_fd;
     uint32_t spare;
 };
 
 /* rdmux_provider_ops.post flags */
 enum {
-    RDMUX_POST_MORE = 1 << 0, /* another post follows at once: the doorbell may wait for it, or for the doorbell operation */
+    /* Another post follows at once: the doorbell may wait for it, or for the doorbell operation. */
+    RDMUX_POST_MORE = 1 << 0,
 };
 
-/* ------------------------------------------------------------------------------------------------- the table */
+/* ------------------------------------------------------------------------------------ the table */
 
 /*
- * What a provider promises the core. Every operation is set; one that the fabric lacks points at its rdmux_unsupported_*
- * function, so nobody tests for NULL, and the registry refuses a table with a hole.
+ * What a provider promises the core. Every operation is set; one that the fabric lacks points at
+ * its rdmux_unsupported_* function, so nobody tests for NULL, and the registry refuses a table with
+ * a hole.
  */
 struct rdmux_provider_ops {
     uint32_t abi;     /* RDMUX_PROVIDER_ABI */
@@ -291,20 +330,22 @@ struct rdmux_provider_ops {
     const char *name; /* unique, lower case, at most RDMUX_NAME_MAX - 1 characters; never freed */
     uint32_t flags;
     uint32_t spare;
-    size_t domain_size; /* bytes of the provider's struct for each object, at least that of the base */
+    /* Bytes of the provider's struct for each object, at least that of the base. */
+    size_t domain_size;
     size_t cq_size;
     size_t ep_size;
     size_t srq_size;
     size_t mr_size;
     size_t remote_size;
 
-    /* Lists the local paths, up to max; *count says how many there are. None is one entry with a reason (no device, no
-     * driver), never a failure. Any thread. [may sleep] */
+    /* Lists the local paths, up to max; *count says how many there are. None is one entry with a
+     * reason (no device, no driver), never a failure. Any thread. [may sleep] */
     enum rdmux_status (*probe)(struct rdmux_fabric *fabric, struct rdmux_local_path *out,
                                size_t max, size_t *count);
 
-    /* Can a path with the reach bytes `ours` talk to a peer's path with `theirs`? RDMUX_REASON_NONE = yes; else why not, and a
-     * text of at most RDMUX_TEXT_MAX bytes. A pure function; theirs is a stranger's input. Any thread. */
+    /* Can a path with the reach bytes `ours` talk to a peer's path with `theirs`?
+     * RDMUX_REASON_NONE = yes; else why not, and a text of at most RDMUX_TEXT_MAX bytes. A pure
+     * function; theirs is a stranger's input. Any thread. */
     enum rdmux_reason (*reach)(const uint8_t *ours, size_t ours_length, const uint8_t *theirs,
                                size_t theirs_length, char *text);
 
@@ -313,7 +354,8 @@ struct rdmux_provider_ops {
                                      const struct rdmux_local_path *path);
     /* Nothing of the domain is left. [may sleep] */
     void (*domain_close)(struct rdmux_provider_domain *domain);
-    /* Takes the oldest event of the device. RDMUX_AGAIN: none. domain_fd is readable when there is one, -1 if there never is. */
+    /* Takes the oldest event of the device. RDMUX_AGAIN: none. domain_fd is readable when there is
+     * one, -1 if there never is. */
     enum rdmux_status (*async_event)(struct rdmux_provider_domain *domain,
                                      struct rdmux_provider_event *out);
     int (*domain_fd)(struct rdmux_provider_domain *domain);
@@ -328,62 +370,73 @@ struct rdmux_provider_ops {
                                      const struct rdmux_provider_mr_attr *attr);
     /* After invalidate. Any thread. [may sleep] */
     void (*mr_deregister)(struct rdmux_provider_mr *mr);
-    /* Writes the bytes with which the peer of ep can reach the region: remote_open there gets them. Called at each import, by
-     * ep's cq owner. *size: room, then used. */
+    /* Writes the bytes with which the peer of ep can reach the region: remote_open there gets them.
+     * Called at each import, by ep's cq owner. *size: room, then used. */
     enum rdmux_status (*mr_describe)(struct rdmux_provider_mr *mr, struct rdmux_provider_ep *ep,
                                      uint8_t *out, size_t *size);
-    /* Ends remote access: when it returns, no later access by a description given out so far changes or reads a byte. The
-     * region may be described again afterwards, with another key. Any thread. [may sleep] */
+    /* Ends remote access: when it returns, no later access by a description given out so far
+     * changes or reads a byte. The region may be described again afterwards, with another key. Any
+     * thread. [may sleep] */
     enum rdmux_status (*mr_invalidate)(struct rdmux_provider_mr *mr);
 
     enum rdmux_status (*cq_open)(struct rdmux_provider_cq *cq, uint32_t depth);
     void (*cq_close)(struct rdmux_provider_cq *cq);
-    /* Makes progress on everything attached: requests done, receives done, target-side work, faults. Bounded: at most about
-     * budget requests, then returns. Returns how much it did; 0 = nothing to do now. Also releases held doorbells. [data path] */
+    /* Makes progress on everything attached: requests done, receives done, target-side work,
+     * faults. Bounded: at most about budget requests, then returns. Returns how much it did; 0 =
+     * nothing to do now. Also releases held doorbells. [data path] */
     size_t (*poll)(struct rdmux_provider_cq *cq, size_t budget);
-    /* The fd will be readable at the next thing. RDMUX_AGAIN: there is something already. Nothing may fall between. */
+    /* The fd will be readable at the next thing. RDMUX_AGAIN: there is something already. Nothing
+     * may fall between. */
     enum rdmux_status (*arm)(struct rdmux_provider_cq *cq);
-    /* A descriptor for epoll, the same for the cq's whole life; level-triggered: readable until poll has taken the thing. It
-     * may be readable without arm. */
+    /* A descriptor for epoll, the same for the cq's whole life; level-triggered: readable until
+     * poll has taken the thing. It may be readable without arm. */
     int (*fd)(struct rdmux_provider_cq *cq);
 
     /* Builds an unconnected endpoint. attr is valid until ep_close. [may sleep] */
     enum rdmux_status (*ep_open)(struct rdmux_provider_ep *ep,
                                  const struct rdmux_provider_ep_attr *attr);
-    /* Writes the connection data that the peer's ep_connect gets. *size: room (RDMUX_DESCRIPTION_MAX), then used. */
+    /* Writes the connection data that the peer's ep_connect gets. *size: room
+     * (RDMUX_DESCRIPTION_MAX), then used. */
     enum rdmux_status (*ep_describe)(struct rdmux_provider_ep *ep, uint8_t *out, size_t *size);
-    /* First call: the peer's connection data. RDMUX_IN_PROGRESS: called again with NULL, 0 whenever the cq made progress, until
-     * RDMUX_OK or a failure. The connector's first call comes before the acceptor's. [may sleep] */
+    /* First call: the peer's connection data. RDMUX_IN_PROGRESS: called again with NULL, 0 whenever
+     * the cq made progress, until RDMUX_OK or a failure. The connector's first call comes before
+     * the acceptor's. [may sleep] */
     enum rdmux_status (*ep_connect)(struct rdmux_provider_ep *ep, const uint8_t *peer, size_t size);
-    /* A socket of the peer joined this endpoint at our listener (its first RDMUX_JOIN_SIZE bytes are read already); index is
-     * what the peer put into rdmux_provider_join(). On RDMUX_OK the socket is the provider's, else the core closes it. May come
-     * before ep_connect. */
+    /* A socket of the peer joined this endpoint at our listener (its first RDMUX_JOIN_SIZE bytes
+     * are read already); index is what the peer put into rdmux_provider_join(). On RDMUX_OK the
+     * socket is the provider's, else the core closes it. May come before ep_connect. */
     enum rdmux_status (*ep_join)(struct rdmux_provider_ep *ep, int socket, uint32_t index);
-    /* With shared_socket: sends a frame of the control channel between the data. RDMUX_AGAIN: no room; poll, then again. */
+    /* With shared_socket: sends a frame of the control channel between the data. RDMUX_AGAIN: no
+     * room; poll, then again. */
     enum rdmux_status (*ep_control)(struct rdmux_provider_ep *ep, const void *frame, size_t size);
-    /* The endpoint is idle: send something that shows the path is alive (or fails). The path's own keepalive may do. */
+    /* The endpoint is idle: send something that shows the path is alive (or fails). The path's own
+     * keepalive may do. */
     enum rdmux_status (*ep_ping)(struct rdmux_provider_ep *ep);
-    /* Kills the path and drains: when it returns RDMUX_OK nobody touches a buffer of a request any more, late messages of the
-     * peer are kept out, and counts tells what was carried out. Requests not done stay so; the core completes them. Receives
-     * already complete are reported before. RDMUX_IN_PROGRESS: a copy is still under way; called again. Never waits. */
+    /* Kills the path and drains: when it returns RDMUX_OK nobody touches a buffer of a request any
+     * more, late messages of the peer are kept out, and counts tells what was carried out. Requests
+     * not done stay so; the core completes them. Receives already complete are reported before.
+     * RDMUX_IN_PROGRESS: a copy is still under way; called again. Never waits. */
     enum rdmux_status (*ep_quiesce)(struct rdmux_provider_ep *ep,
                                     struct rdmux_provider_counts *counts);
-    /* Ends the endpoint, after ep_quiesce or at any earlier moment; quiesces first if that has not happened. Never waits for the
-     * network. A shared_socket is left open and, if at a frame's border, usable. */
+    /* Ends the endpoint, after ep_quiesce or at any earlier moment; quiesces first if that has not
+     * happened. Never waits for the network. A shared_socket is left open and, if at a frame's
+     * border, usable. */
     void (*ep_close)(struct rdmux_provider_ep *ep);
 
-    /* Starts requests in order. *posted is how many were taken; the status is that of requests[*posted]. RDMUX_AGAIN: not now
-     * (queue full, no credit): the core holds it and all behind, and posts again after rdmux_provider_resume(). Any other
-     * failure ends the endpoint with it. A request taken is reported by rdmux_provider_done() exactly once, maybe within this
+    /* Starts requests in order. *posted is how many were taken; the status is that of
+     * requests[*posted]. RDMUX_AGAIN: not now (queue full, no credit): the core holds it and all
+     * behind, and posts again after rdmux_provider_resume(). Any other failure ends the endpoint
+     * with it. A request taken is reported by rdmux_provider_done() exactly once, maybe within this
      * call; with UNSIGNALED too. [data path] */
     enum rdmux_status (*post)(struct rdmux_provider_ep *ep, struct rdmux_request *requests,
                               size_t count, uint32_t flags, size_t *posted);
     /* Lets go of what RDMUX_POST_MORE held back. [data path] */
     void (*doorbell)(struct rdmux_provider_ep *ep);
-    /* New receives, adjacent records; they stay until rdmux_provider_received(). Providers that match in software take them with
-     * rdmux_provider_take_receive() and use this call to tell the peer; others queue them with the device. NULL and 0: no new
-     * record, but there may be a receive where there was none (an SRQ's, or the path has just
-     * become the endpoint's). [data path] */
+    /* New receives, adjacent records; they stay until rdmux_provider_received(). Providers that
+     * match in software take them with rdmux_provider_take_receive() and use this call to tell the
+     * peer; others queue them with the device. NULL and 0: no new record, but there may be a
+     * receive where there was none (an SRQ's, or the path has just become the endpoint's).
+     * [data path] */
     enum rdmux_status (*post_recv)(struct rdmux_provider_ep *ep, struct rdmux_request *requests,
                                    size_t count);
 
@@ -392,15 +445,17 @@ struct rdmux_provider_ops {
     enum rdmux_status (*srq_post_recv)(struct rdmux_provider_srq *srq,
                                        struct rdmux_request *requests, size_t count);
 
-    /* Makes a peer's region usable on ep from the bytes of its mr_describe, a stranger's input. length and access are set. */
+    /* Makes a peer's region usable on ep from the bytes of its mr_describe, a stranger's input.
+     * length and access are set. */
     enum rdmux_status (*remote_open)(struct rdmux_provider_remote *remote,
                                      const uint8_t *description, size_t size);
     /* No request uses it any more. */
     void (*remote_close)(struct rdmux_provider_remote *remote);
 };
 
-/* What a plug-in file exports, by the name RDMUX_PLUGIN_SYMBOL: a function that returns its providers. The core checks abi
- * first and looks at nothing else if it differs. Called once per fabric that loads the file; the file stays loaded. */
+/* What a plug-in file exports, by the name RDMUX_PLUGIN_SYMBOL: a function that returns its
+ * providers. The core checks abi first and looks at nothing else if it differs. Called once per
+ * fabric that loads the file; the file stays loaded. */
 struct rdmux_plugin {
     uint32_t abi; /* RDMUX_PROVIDER_ABI */
     uint32_t count;
@@ -409,7 +464,8 @@ struct rdmux_plugin {
 #define RDMUX_PLUGIN_SYMBOL "rdmux_plugin"
 typedef const struct rdmux_plugin *(*rdmux_plugin_fn)(void);
 
-/* For operations that a fabric lacks. They return RDMUX_UNSUPPORTED (AGAIN for async_event, -1 for domain_fd) or do nothing. */
+/* For operations that a fabric lacks. They return RDMUX_UNSUPPORTED (AGAIN for async_event, -1 for
+ * domain_fd) or do nothing. */
 RDMUX_API enum rdmux_status rdmux_unsupported_async_event(struct rdmux_provider_domain *domain,
                                                           struct rdmux_provider_event *out);
 RDMUX_API int rdmux_unsupported_domain_fd(struct rdmux_provider_domain *domain);
@@ -423,8 +479,9 @@ RDMUX_API enum rdmux_status rdmux_unsupported_ep_control(struct rdmux_provider_e
 RDMUX_API enum rdmux_status rdmux_unsupported_ep_ping(struct rdmux_provider_ep *ep);
 RDMUX_API void rdmux_unsupported_doorbell(struct rdmux_provider_ep *ep);
 
-/* Software SRQs: the core keeps the receives, rdmux_provider_take_receive() gives them out; these do the little that is left
- * (srq_post_recv wakes the endpoints that wait for a receive by calling their post_recv with NULL, 0). */
+/* Software SRQs: the core keeps the receives, rdmux_provider_take_receive() gives them out; these
+ * do the little that is left (srq_post_recv wakes the endpoints that wait for a receive by calling
+ * their post_recv with NULL, 0). */
 RDMUX_API enum rdmux_status rdmux_software_srq_open(struct rdmux_provider_srq *srq, uint32_t depth,
                                                     uint32_t max_sge);
 RDMUX_API void rdmux_software_srq_close(struct rdmux_provider_srq *srq);
@@ -432,11 +489,12 @@ RDMUX_API enum rdmux_status rdmux_software_srq_post_recv(struct rdmux_provider_s
                                                          struct rdmux_request *requests,
                                                          size_t count);
 
-/* ------------------------------------------------------------------------------------------------- services of the core */
+/* ------------------------------------------------------------------------- services of the core */
 
 #define RDMUX_PRINTF(at, first) __attribute__((format(printf, at, first)))
 
-/* Sets the text of the failure that the running operation is about to return. Never on the data path's good case. */
+/* Sets the text of the failure that the running operation is about to return. Never on the data
+ * path's good case. */
 RDMUX_API void rdmux_provider_error(const char *format, ...) RDMUX_PRINTF(1, 2);
 /* One line for the fabric's log. */
 RDMUX_API void rdmux_provider_log(struct rdmux_fabric *fabric, enum rdmux_log_level level,
@@ -449,32 +507,37 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_provider_random(struct rdmux_
                                                                    void *out, size_t size);
 /* Monotonic nanoseconds by the fabric's clock. */
 RDMUX_API uint64_t rdmux_provider_now_ns(struct rdmux_fabric *fabric);
-/* The first bytes that a socket dialled by the connector to the peer's listener must say, so that it arrives at the peer's
- * ep_join of this endpoint with this index. */
+/* The first bytes that a socket dialled by the connector to the peer's listener must say, so that
+ * it arrives at the peer's ep_join of this endpoint with this index. */
 RDMUX_API void rdmux_provider_join(struct rdmux_provider_ep *ep, uint32_t index,
                                    uint8_t out[RDMUX_JOIN_SIZE]);
-/* An unguessable name both sides of this path share, to meet by other means (an abstract socket). */
+/* An unguessable name both sides of this path share, to meet by other means (an abstract
+ * socket). */
 RDMUX_API void rdmux_provider_secret(struct rdmux_provider_ep *ep, uint8_t out[RDMUX_SECRET_SIZE]);
-/* With shared_socket: a frame of the control channel arrived; size bytes, whole. The core copies it. */
+/* With shared_socket: a frame of the control channel arrived; size bytes, whole. The core copies
+ * it. */
 RDMUX_API void rdmux_provider_control_received(struct rdmux_provider_ep *ep, const void *frame,
                                                size_t size);
-/* The address and the descriptor of a region, for providers that map or copy: NULL and -1 for one that may not be. */
+/* The address and the descriptor of a region, for providers that map or copy: NULL and -1 for one
+ * that may not be. */
 RDMUX_API int rdmux_provider_mr_fd(const struct rdmux_provider_mr *mr);
 
 /*
- * The target side of software providers: bounds, rights and revocation of the regions, once for all. A region's key goes to
- * the peer within mr_describe's bytes; the peer's requests carry it. Between enter and leave the region is neither revoked nor
- * unmapped; do what must be done there and leave: bounded work, no waiting. One enter at a time per cq.
+ * The target side of software providers: bounds, rights and revocation of the regions, once for
+ * all. A region's key goes to the peer within mr_describe's bytes; the peer's requests carry it.
+ * Between enter and leave the region is neither revoked nor unmapped; do what must be done there
+ * and leave: bounded work, no waiting. One enter at a time per cq.
  */
 RDMUX_API void rdmux_target_key(struct rdmux_provider_mr *mr, uint8_t out[RDMUX_TARGET_KEY_SIZE]);
-/* access: RDMUX_ACCESS_REMOTE_* needed. RDMUX_DENIED: unknown, revoked, without the right. RDMUX_OUT_OF_RANGE. [data path] */
+/* access: RDMUX_ACCESS_REMOTE_* needed. RDMUX_DENIED: unknown, revoked, without the right.
+ * RDMUX_OUT_OF_RANGE. [data path] */
 RDMUX_API enum rdmux_status rdmux_target_enter(struct rdmux_provider_ep *ep,
                                                const uint8_t key[RDMUX_TARGET_KEY_SIZE],
                                                uint64_t offset, uint64_t length, uint32_t access,
                                                void **addr);
 RDMUX_API void rdmux_target_leave(struct rdmux_provider_ep *ep);
-/* Carries out an atomic by the CPU, with system scope. op: RDMUX_OP_FETCH_ADD or RDMUX_OP_COMPARE_SWAP. RDMUX_INVALID: not
- * aligned. [data path] */
+/* Carries out an atomic by the CPU, with system scope. op: RDMUX_OP_FETCH_ADD or
+ * RDMUX_OP_COMPARE_SWAP. RDMUX_INVALID: not aligned. [data path] */
 RDMUX_API enum rdmux_status rdmux_target_atomic(struct rdmux_provider_ep *ep,
                                                 const uint8_t key[RDMUX_TARGET_KEY_SIZE],
                                                 uint32_t op, uint64_t offset, uint64_t operand,

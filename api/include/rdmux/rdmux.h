@@ -2,21 +2,28 @@
 /*
  * rdmux.h - what an application includes.
  *
- * A program names a peer (host:port). rdmux finds every path that both sides have (shared memory, InfiniBand, RoCE,
- * iWARP, TCP), picks the fastest one that has what the program needs, proves that it works, and says why it chose it.
+ * A program names a peer (host:port). rdmux finds every path that both sides have (shared memory,
+ * InfiniBand, RoCE, iWARP, TCP), picks the fastest one that has what the program needs, proves that
+ * it works, and says why it chose it.
  *
  * Conventions of every declaration in this file, unless its own comment says otherwise:
- *   Units      Lengths, sizes and offsets are bytes; depths and counts are entries; times say their unit in the name.
- *   Status     A function returns enum rdmux_status, RDMUX_OK being 0. Outputs come last and are written only on RDMUX_OK
- *              (and on RDMUX_IN_PROGRESS where that is documented); on any other status a pointer output is NULL. After a
- *              failure rdmux_last_error() gives this thread the text: the object, the cause, what to do about it.
- *   Arguments  A NULL where none is allowed, a value out of range or an unknown bit is RDMUX_INVALID, nothing has changed.
- *   timeout_ms -1 waits for ever, 0 does not wait, else the most milliseconds the call may take. Signals never end a wait.
- *   Structs    Attribute and info structs begin with `size`, set by their RDMUX_*_INIT macro, so that a library and a
- *              program of different age agree: the smaller size wins. Zero in any other field means the default.
- *   Threads    "any": the function may be called by any thread at any time during the object's life. "its cq": calls on a
- *              completion queue and on everything attached to it are made one at a time, ordered by the program through a
- *              lock or a hand-over; which thread makes them does not matter.
+ *   Units      Lengths, sizes and offsets are bytes; depths and counts are entries; times say their
+ *              unit in the name.
+ *   Status     A function returns enum rdmux_status, RDMUX_OK being 0. Outputs come last and are
+ *              written only on RDMUX_OK (and on RDMUX_IN_PROGRESS where that is documented); on any
+ *              other status a pointer output is NULL. After a failure rdmux_last_error() gives this
+ *              thread the text: the object, the cause, what to do about it.
+ *   Arguments  A NULL where none is allowed, a value out of range or an unknown bit is
+ *              RDMUX_INVALID, nothing has changed.
+ *   timeout_ms -1 waits for ever, 0 does not wait, else the most milliseconds the call may take.
+ *              Signals never end a wait.
+ *   Structs    Attribute and info structs begin with `size`, set by their RDMUX_*_INIT macro, so
+ *              that a library and a program of different age agree: the smaller size wins. Zero in
+ *              any other field means the default.
+ *   Threads    "any": the function may be called by any thread at any time during the object's
+ *              life. "its cq": calls on a completion queue and on everything attached to it are
+ *              made one at a time, ordered by the program through a lock or a hand-over; which
+ *              thread makes them does not matter.
  *   Data path  Functions marked [data path] never sleep, never allocate, never log.
  */
 #ifndef RDMUX_RDMUX_H
@@ -51,17 +58,19 @@ extern "C" {
     }
 #endif
 
-/* ------------------------------------------------------------------------------------------------- objects */
+/* -------------------------------------------------------------------------------------- objects */
 
-struct rdmux_fabric; /* an instance of the library: providers, devices, options, threads. Threads: any */
-struct rdmux_cq; /* completion queue and progress context of the endpoints attached to it. Threads: its cq */
+/* An instance of the library: providers, devices, options, threads. Threads: any. */
+struct rdmux_fabric;
+/* Completion queue and progress context of the endpoints attached to it. Threads: its cq. */
+struct rdmux_cq;
 struct rdmux_mr;       /* memory region: bytes that a fabric may read or write. Threads: any */
 struct rdmux_ep;       /* reliable, ordered, connected endpoint. Threads: its cq */
 struct rdmux_listener; /* one address for all paths. Threads: any */
 struct rdmux_srq;      /* receives shared by many endpoints of one cq. Threads: its cq */
 struct rdmux_remote;   /* a peer's memory region, imported from a token. Threads: its cq */
 
-/* ------------------------------------------------------------------------------------------------- statuses */
+/* ------------------------------------------------------------------------------------- statuses */
 
 /* Every outcome of a call or of a request. Numbers are fixed; more may follow. */
 enum rdmux_status {
@@ -71,7 +80,8 @@ enum rdmux_status {
     RDMUX_INVALID = 3,     /* an argument or the object's state forbids the call; nothing changed */
     RDMUX_UNSUPPORTED = 4, /* this path, provider or system cannot do it */
     RDMUX_NO_MEMORY = 5,   /* memory, descriptors, or a limit on pinned pages is exhausted */
-    RDMUX_NO_PATH = 6, /* no common path meets both sides' demands; the text has each candidate's reason */
+    /* No common path meets both sides' demands; the text has each candidate's reason. */
+    RDMUX_NO_PATH = 6,
     RDMUX_REFUSED = 7,          /* nobody listens there, or the peer rejected the connection */
     RDMUX_TIMED_OUT = 8,        /* the time given is over; the attempt was undone */
     RDMUX_DENIED = 9,           /* the token, or the rights in it, do not allow the access */
@@ -86,20 +96,23 @@ enum rdmux_status {
     RDMUX_IO = 18,              /* the operating system or the device reported an error */
 };
 
-/* The name of a status, such as "RDMUX_NO_PATH"; "RDMUX_?" for an unknown one. Never NULL, never freed. Threads: any. */
+/* The name of a status, such as "RDMUX_NO_PATH"; "RDMUX_?" for an unknown one. Never NULL, never
+ * freed. Threads: any. */
 RDMUX_API const char *rdmux_status_name(enum rdmux_status status);
 
-/* Text of this thread's last failed call: object, cause, remedy. "" if none failed. Valid until the thread's next failing
- * call. A failure that arrived as an event has its text in rdmux_ep_info() instead. Threads: any. */
+/* Text of this thread's last failed call: object, cause, remedy. "" if none failed. Valid until the
+ * thread's next failing call. A failure that arrived as an event has its text in rdmux_ep_info()
+ * instead. Threads: any. */
 RDMUX_API const char *rdmux_last_error(void);
 
 /* The library's version, "MAJOR.MINOR.PATCH". Never freed. Threads: any. */
 RDMUX_API const char *rdmux_version(void);
 
-/* ------------------------------------------------------------------------------------------------- constants */
+/* ------------------------------------------------------------------------------------ constants */
 
 enum {
-    RDMUX_ADDRESS_MAX = 128, /* bytes of a printed address, with its NUL: "192.0.2.1:7471", "[2001:db8::1]:7471" */
+    /* Bytes of a printed address, with its NUL: "192.0.2.1:7471", "[2001:db8::1]:7471". */
+    RDMUX_ADDRESS_MAX = 128,
     RDMUX_NAME_MAX = 64,          /* bytes of a provider's or device's name, with its NUL */
     RDMUX_TEXT_MAX = 256,         /* bytes of an explaining text or hint, with its NUL */
     RDMUX_IDENTITY_MAX = 128,     /* bytes of an authenticated identity, with its NUL */
@@ -113,7 +126,8 @@ enum {
     UINT32_C(     \
         0xffffffff) /* in a field whose zero means "default": the feature is off (or the value 0) */
 
-/* What an endpoint can do, for rdmux_ep_attr.require*, and for what infos report as native and as emulated. */
+/* What an endpoint can do, for rdmux_ep_attr.require*, and for what infos report as native and as
+ * emulated. */
 enum {
     RDMUX_CAP_SEND = 1 << 0,
     RDMUX_CAP_SEND_IMM = 1 << 1,
@@ -122,34 +136,43 @@ enum {
     RDMUX_CAP_READ = 1 << 4,
     RDMUX_CAP_FETCH_ADD = 1 << 5,
     RDMUX_CAP_COMPARE_SWAP = 1 << 6,
-    RDMUX_CAP_PLACED = 1 << 7,         /* RDMUX_PLACED */
-    RDMUX_CAP_SRQ = 1 << 8,            /* shared receive queues */
-    RDMUX_CAP_FENCE = 1 << 9,          /* RDMUX_FENCE */
-    RDMUX_CAP_ATOMIC_DEVICE = 1 << 10, /* atomics on regions of device scope (RDMUX_ACCESS_ATOMIC_DEVICE) */
-    RDMUX_CAP_TARGET_PASSIVE = 1 << 11, /* one-sided operations need no thread of the target's process */
+    RDMUX_CAP_PLACED = 1 << 7, /* RDMUX_PLACED */
+    RDMUX_CAP_SRQ = 1 << 8,    /* shared receive queues */
+    RDMUX_CAP_FENCE = 1 << 9,  /* RDMUX_FENCE */
+    /* Atomics on regions of device scope (RDMUX_ACCESS_ATOMIC_DEVICE). */
+    RDMUX_CAP_ATOMIC_DEVICE = 1 << 10,
+    /* One-sided operations need no thread of the target's process. */
+    RDMUX_CAP_TARGET_PASSIVE = 1 << 11,
 };
 
-/* Access bits of a region. Remote write and remote atomic imply local write (source: ibv_reg_mr(3)). */
+/* Access bits of a region. Remote write and remote atomic imply local write (source:
+ * ibv_reg_mr(3)). */
 enum {
     RDMUX_ACCESS_LOCAL_READ = 0,       /* always granted */
     RDMUX_ACCESS_LOCAL_WRITE = 1 << 0, /* may be the target of receives, reads and atomic results */
     RDMUX_ACCESS_REMOTE_READ = 1 << 1,
     RDMUX_ACCESS_REMOTE_WRITE = 1 << 2,
     RDMUX_ACCESS_REMOTE_ATOMIC = 1 << 3,
-    RDMUX_ACCESS_READ_SINK = 1 << 4, /* may be the target of reads on iWARP, which exposes it to the peer (RFC 5040) */
-    RDMUX_ACCESS_NO_MAP = 1 << 5, /* never mapped by a peer on the same host, so that revoke is absolute */
-    RDMUX_ACCESS_ATOMIC_DEVICE = 1
-                                 << 6, /* atomics are atomic among the users of one device only, and native there */
+    /* May be the target of reads on iWARP, which exposes it to the peer (RFC 5040). */
+    RDMUX_ACCESS_READ_SINK = 1 << 4,
+    /* Never mapped by a peer on the same host, so that revoke is absolute. */
+    RDMUX_ACCESS_NO_MAP = 1 << 5,
+    /* Atomics are atomic among the users of one device only, and native there. */
+    RDMUX_ACCESS_ATOMIC_DEVICE = 1 << 6,
 };
 
 /* Flags of a request; zero is the common case: one completion, nothing special. */
 enum {
-    RDMUX_INLINE = 1 << 0, /* the buffer may be reused on return; beyond rdmux_ep_info.max_inline: RDMUX_LENGTH */
+    /* The buffer may be reused on return; beyond rdmux_ep_info.max_inline: RDMUX_LENGTH. */
+    RDMUX_INLINE = 1 << 0,
     RDMUX_UNSIGNALED = 1 << 1, /* no completion unless the request fails */
-    RDMUX_FENCE = 1 << 2, /* starts after all earlier reads and atomics of the endpoint have finished */
+    /* Starts after all earlier reads and atomics of the endpoint have finished. */
+    RDMUX_FENCE = 1 << 2,
     RDMUX_PLACED = 1 << 3, /* completes only once the bytes are placed in the peer's memory */
-    RDMUX_MORE = 1 << 4, /* another post follows at once; poll, wait and arm release what this held back */
-    RDMUX_NO_REPLAY = 1 << 5, /* failover never repeats this request: RDMUX_OUTCOME_UNKNOWN instead */
+    /* Another post follows at once; poll, wait and arm release what this held back. */
+    RDMUX_MORE = 1 << 4,
+    /* Failover never repeats this request: RDMUX_OUTCOME_UNKNOWN instead. */
+    RDMUX_NO_REPLAY = 1 << 5,
 };
 
 /* rdmux_wr.op */
@@ -172,12 +195,16 @@ enum {
     RDMUX_WC_READ = 4,
     RDMUX_WC_FETCH_ADD = 5,
     RDMUX_WC_COMPARE_SWAP = 6,
-    RDMUX_WC_RECV_WRITE_IMM = 7, /* a receive taken by a write_imm; its buffer is untouched, length = bytes written */
+    /* A receive taken by a write_imm; its buffer is untouched, length = bytes written. */
+    RDMUX_WC_RECV_WRITE_IMM = 7,
     RDMUX_WC_CONNECTED = 32, /* set-up that was not waited for ended; status tells how */
-    RDMUX_WC_DISCONNECTED = 33, /* the endpoint ended: RDMUX_OK by shutdown, else the cause. The endpoint's last entry */
+    /* The endpoint ended: RDMUX_OK by shutdown, else the cause. The endpoint's last entry. */
+    RDMUX_WC_DISCONNECTED = 33,
     RDMUX_WC_PATH_CHANGED = 34, /* failover moved the endpoint */
-    RDMUX_WC_WRITABLE = 35, /* after RDMUX_AGAIN for a full queue: a quarter of the depth is free, post again */
-    RDMUX_WC_REMOTE_READY = 36, /* an import that was not waited for ended; context is the struct rdmux_remote */
+    /* After RDMUX_AGAIN for a full queue: a quarter of the depth is free, post again. */
+    RDMUX_WC_WRITABLE = 35,
+    /* An import that was not waited for ended; context is the struct rdmux_remote. */
+    RDMUX_WC_REMOTE_READY = 36,
 };
 
 /* rdmux_wc.flags */
@@ -185,21 +212,25 @@ enum {
     RDMUX_WC_HAS_IMM = 1 << 0, /* imm is valid */
 };
 
-/* ------------------------------------------------------------------------------------------------- reasons */
+/* -------------------------------------------------------------------------------------- reasons */
 
-/* Why a candidate path was chosen or not. Stable codes; rdmux_reason_name() gives "CHOSEN", "OTHER_HOST", … */
+/* Why a candidate path was chosen or not. Stable codes; rdmux_reason_name() gives "CHOSEN",
+ * "OTHER_HOST", … */
 enum rdmux_reason {
     RDMUX_REASON_NONE = 0,
     RDMUX_REASON_CHOSEN = 1,
-    RDMUX_REASON_SLOWER = 2,     /* eligible, but another path costs less */
-    RDMUX_REASON_NO_LIBRARY = 3, /* the provider's plug-in or the library it needs is not installed */
-    RDMUX_REASON_BAD_PLUGIN = 4, /* a plug-in was refused: wrong ABI number, a hole in its table, a name taken */
+    RDMUX_REASON_SLOWER = 2, /* eligible, but another path costs less */
+    /* The provider's plug-in or the library it needs is not installed. */
+    RDMUX_REASON_NO_LIBRARY = 3,
+    /* A plug-in was refused: wrong ABI number, a hole in its table, a name taken. */
+    RDMUX_REASON_BAD_PLUGIN = 4,
     RDMUX_REASON_NO_DEVICE = 5,
     RDMUX_REASON_PORT_DOWN = 6,
     RDMUX_REASON_NO_USABLE_GID = 7,
     RDMUX_REASON_PEER_HAS_NONE = 8, /* the peer offers no path of this provider */
     RDMUX_REASON_OTHER_HOST = 9,
-    RDMUX_REASON_OTHER_NAMESPACE = 10, /* same host, but another pid, ipc, user or network namespace, or another user */
+    /* Same host, but another pid, ipc, user or network namespace, or another user. */
+    RDMUX_REASON_OTHER_NAMESPACE = 10,
     RDMUX_REASON_NOT_REACHABLE = 11, /* addresses of different family, subnet or fabric */
     RDMUX_REASON_CAPABILITY_MISSING = 12,
     RDMUX_REASON_FILTERED = 13,
@@ -214,7 +245,8 @@ enum rdmux_reason {
     RDMUX_REASON_SOFTWARE_DEVICE = 22, /* an emulated RDMA device; never preferred to TCP */
     RDMUX_REASON_NO_PERMISSION = 23,
     RDMUX_REASON_LIMIT_MISMATCH = 24, /* max_send or another demanded limit is beyond the path */
-    RDMUX_REASON_PEER_FAILED = 25, /* the peer could not open or connect its side; the text is the peer's */
+    /* The peer could not open or connect its side; the text is the peer's. */
+    RDMUX_REASON_PEER_FAILED = 25,
     RDMUX_REASON_USABLE = 26, /* a local path in good order (rdmux_fabric_paths) */
     RDMUX_REASON_OTHER_BYTE_ORDER = 27,
 };
@@ -244,7 +276,7 @@ RDMUX_API const char *rdmux_stage_name(enum rdmux_stage stage);
 RDMUX_API const char *rdmux_security_name(enum rdmux_security security);
 RDMUX_API const char *rdmux_wc_opcode_name(uint32_t opcode);
 
-/* ------------------------------------------------------------------------------------------------- fabric */
+/* --------------------------------------------------------------------------------------- fabric */
 
 enum rdmux_log_level {
     RDMUX_LOG_NONE = 0,
@@ -257,29 +289,34 @@ enum rdmux_log_level {
 
 /* rdmux_fabric_attr.flags */
 enum {
-    RDMUX_FABRIC_IGNORE_ENVIRONMENT = 1
-                                      << 0, /* RDMUX_LOG, RDMUX_PATHS and RDMUX_PROVIDER_DIR have no effect */
-    RDMUX_FABRIC_NO_SERVICE_THREAD = 1
-                                     << 1, /* rdmux_fabric_progress() does its work; rules 8 and 10 hold only then */
-    RDMUX_FABRIC_NO_WORKER_THREAD = 1
-                                    << 2, /* what may block (names, devices) is done inside the call that needs it */
+    /* RDMUX_LOG, RDMUX_PATHS and RDMUX_PROVIDER_DIR have no effect. */
+    RDMUX_FABRIC_IGNORE_ENVIRONMENT = 1 << 0,
+    /* rdmux_fabric_progress() does its work; rules 8 and 10 hold only then. */
+    RDMUX_FABRIC_NO_SERVICE_THREAD = 1 << 1,
+    /* What may block (names, devices) is done inside the call that needs it. */
+    RDMUX_FABRIC_NO_WORKER_THREAD = 1 << 2,
     RDMUX_FABRIC_NO_DEFAULT_PLUGINS = 1 << 3, /* only the plug-ins named in `plugins` are loaded */
 };
 
 /*
- * Options of a fabric. Every hook may be called by any of the library's threads, also concurrently; it must not call
- * rdmux. A hook that is NULL is the system's own. Strings are copied.
+ * Options of a fabric. Every hook may be called by any of the library's threads, also concurrently;
+ * it must not call rdmux. A hook that is NULL is the system's own. Strings are copied.
  *
- * paths         Filter of providers, an unordered list: "auto", "roce,tcp", "!shm" (the named ones, all if none is named,
- *               minus the negated). Intersects with RDMUX_PATHS and with the filters of listeners and endpoints.
- * provider_dir  A further folder whose *.so files are loaded as plug-ins. Environment: RDMUX_PROVIDER_DIR.
- * plugins       plugin_count paths of plug-in files to load. One that cannot be loaded is a line in every explanation.
- * log           Receives one line without newline; log_level is the most talkative level wanted. Environment:
- *               RDMUX_LOG=LEVEL[:FILE], where FILE receives the lines too. Without hook and file the library is silent.
- * allocate      size bytes aligned for any type, or NULL; release gets what allocate gave. Data and kernel mappings
- *               (regions, rings) do not come from it.
+ * paths         Filter of providers, an unordered list: "auto", "roce,tcp", "!shm" (the named ones,
+ *               all if none is named, minus the negated). Intersects with RDMUX_PATHS and with the
+ *               filters of listeners and endpoints.
+ * provider_dir  A further folder whose *.so files are loaded as plug-ins. Environment:
+ *               RDMUX_PROVIDER_DIR.
+ * plugins       plugin_count paths of plug-in files to load. One that cannot be loaded is a line in
+ *               every explanation.
+ * log           Receives one line without newline; log_level is the most talkative level wanted.
+ *               Environment: RDMUX_LOG=LEVEL[:FILE], where FILE receives the lines too. Without
+ *               hook and file the library is silent.
+ * allocate      size bytes aligned for any type, or NULL; release gets what allocate gave. Data and
+ *               kernel mappings (regions, rings) do not come from it.
  * clock_ns      Monotonic nanoseconds. Used for timeouts and liveness, not on the data path.
- * random        Fills out with size unguessable bytes and returns 0, else -1. The default is getrandom(2).
+ * random        Fills out with size unguessable bytes and returns 0, else -1. The default is
+ *               getrandom(2).
  */
 struct rdmux_fabric_attr {
     uint32_t size;
@@ -304,10 +341,12 @@ struct rdmux_fabric_attr {
 #define RDMUX_FABRIC_ATTR_INIT RDMUX_INIT_OF(rdmux_fabric_attr)
 
 /*
- * Opens an instance of the library: loads plug-ins, looks for paths, starts its threads. Two fabrics in one process do not
- * see each other. A provider that cannot be used is a line in rdmux_fabric_paths(), not an error.
+ * Opens an instance of the library: loads plug-ins, looks for paths, starts its threads. Two
+ * fabrics in one process do not see each other. A provider that cannot be used is a line in
+ * rdmux_fabric_paths(), not an error.
  * Threads  Any. May sleep.
- * Errors   RDMUX_INVALID (a filter that names an unknown provider, an unknown flag), RDMUX_NO_MEMORY, RDMUX_IO
+ * Errors   RDMUX_INVALID (a filter that names an unknown provider, an unknown flag),
+ *          RDMUX_NO_MEMORY, RDMUX_IO
  */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_fabric_open(const struct rdmux_fabric_attr *attr,
                                                                struct rdmux_fabric **out);
@@ -319,13 +358,15 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_fabric_open(const struct rdmu
  */
 RDMUX_API enum rdmux_status rdmux_fabric_close(struct rdmux_fabric *fabric);
 
-/* A descriptor that is readable when rdmux_fabric_progress() has work. It stays the library's, is never read or written by
- * the caller and lives as long as the fabric. -1 after fork. Only of use with RDMUX_FABRIC_NO_SERVICE_THREAD. Threads: any. */
+/* A descriptor that is readable when rdmux_fabric_progress() has work. It stays the library's, is
+ * never read or written by the caller and lives as long as the fabric. -1 after fork. Only of use
+ * with RDMUX_FABRIC_NO_SERVICE_THREAD. Threads: any. */
 RDMUX_API int rdmux_fabric_fd(struct rdmux_fabric *fabric);
 
 /*
- * Does what the service thread would: listeners, control channels, liveness, and the cqs whose owner is away. Never blocks.
- * Call it when rdmux_fabric_fd() is readable and at least every 100 ms.
+ * Does what the service thread would: listeners, control channels, liveness, and the cqs whose
+ * owner is away. Never blocks. Call it when rdmux_fabric_fd() is readable and at least every
+ * 100 ms.
  * Threads  Any. With a service thread it does nothing.
  * Errors   RDMUX_INVALID after fork
  */
@@ -355,8 +396,8 @@ struct rdmux_path_info {
 #define RDMUX_PATH_INFO_INIT RDMUX_INIT_OF(rdmux_path_info)
 
 /*
- * Lists the local paths, those that cannot be used too, with the reason. ib, roce and iwarp are named even without RDMA
- * libraries.
+ * Lists the local paths, those that cannot be used too, with the reason. ib, roce and iwarp are
+ * named even without RDMA libraries.
  * out      Room for max entries, each with its size set; may be NULL if max is 0.
  * count    How many there are, which may be more than max.
  * Threads  Any.
@@ -365,14 +406,16 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_fabric_paths(struct rdmux_fab
                                                                 struct rdmux_path_info *out,
                                                                 size_t max, size_t *count);
 
-/* ------------------------------------------------------------------------------------------------- completion queue */
+/* ----------------------------------------------------------------------------- completion queue */
 
-/* One completion or event. 64 bytes for ever. context, ep and opcode are valid whatever the status. */
+/* One completion or event. 64 bytes for ever. context, ep and opcode are valid whatever the
+ * status. */
 struct rdmux_wc {
-    void *context; /* as given with the request; for REMOTE_READY the remote; NULL for the other events */
+    /* As given with the request; for REMOTE_READY the remote; NULL for the other events. */
+    void *context;
     struct rdmux_ep *ep;
-    uint64_t
-        length; /* bytes received, written or read; 8 for atomics; 0 for events and unless status is OK */
+    /* Bytes received, written or read; 8 for atomics; 0 for events and unless status is OK. */
+    uint64_t length;
     uint32_t status; /* enum rdmux_status */
     uint32_t opcode; /* RDMUX_WC_* */
     uint32_t flags;  /* RDMUX_WC_HAS_IMM */
@@ -380,7 +423,8 @@ struct rdmux_wc {
     uint64_t spare[3];
 };
 
-/* depth: entries that the depths of all endpoints and SRQs attached may sum up to; 0 = 16,777,216. */
+/* depth: entries that the depths of all endpoints and SRQs attached may sum up to; 0 =
+ * 16,777,216. */
 struct rdmux_cq_attr {
     uint32_t size;
     uint32_t depth;
@@ -388,18 +432,20 @@ struct rdmux_cq_attr {
 };
 #define RDMUX_CQ_ATTR_INIT RDMUX_INIT_OF(rdmux_cq_attr)
 
-/* Creates a completion queue. Threads: any. May sleep. Errors: RDMUX_INVALID, RDMUX_NO_MEMORY, RDMUX_IO. */
+/* Creates a completion queue. Threads: any. May sleep. Errors: RDMUX_INVALID, RDMUX_NO_MEMORY,
+ * RDMUX_IO. */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_cq_create(struct rdmux_fabric *fabric,
                                                              const struct rdmux_cq_attr *attr,
                                                              struct rdmux_cq **out);
 
-/* Destroys a cq. NULL is allowed. Threads: the last call on it. Errors: RDMUX_INVALID, it has living endpoints or SRQs. */
+/* Destroys a cq. NULL is allowed. Threads: the last call on it. Errors: RDMUX_INVALID, it has
+ * living endpoints or SRQs. */
 RDMUX_API enum rdmux_status rdmux_cq_destroy(struct rdmux_cq *cq);
 
 /*
- * [data path] Makes progress and takes up to max entries, in the order of rule 1. Returns how many; 0 is no error.
- * Entries of one endpoint's requests come in posting order; receives in arrival order. max 0 only
- * makes progress; wc may be NULL then.
+ * [data path] Makes progress and takes up to max entries, in the order of rule 1. Returns how many;
+ * 0 is no error. Entries of one endpoint's requests come in posting order; receives in arrival
+ * order. max 0 only makes progress; wc may be NULL then.
  * Threads  Its cq.
  */
 RDMUX_API size_t rdmux_cq_poll(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max);
@@ -407,44 +453,48 @@ RDMUX_API size_t rdmux_cq_poll(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t 
 /*
  * Polls once, then sleeps until at least one entry is there. Progresses the whole cq meanwhile.
  * Threads  Its cq.
- * Errors   RDMUX_AGAIN: timeout_ms was 0 and nothing was there. RDMUX_TIMED_OUT. *count is 0 on both. RDMUX_INVALID, RDMUX_IO
+ * Errors   RDMUX_AGAIN: timeout_ms was 0 and nothing was there. RDMUX_TIMED_OUT. *count is 0 on
+ *          both. RDMUX_INVALID, RDMUX_IO
  */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_cq_wait(struct rdmux_cq *cq, struct rdmux_wc *wc,
                                                            size_t max, int timeout_ms,
                                                            size_t *count);
 
-/* A descriptor for poll(2), select(2), epoll(7): readable from the first thing after rdmux_cq_arm() until the next poll,
- * wait or arm. May be readable with nothing to return. It stays the library's and never changes in the cq's life. -1 after
- * fork. Threads: any. */
+/* A descriptor for poll(2), select(2), epoll(7): readable from the first thing after rdmux_cq_arm()
+ * until the next poll, wait or arm. May be readable with nothing to return. It stays the library's
+ * and never changes in the cq's life. -1 after fork. Threads: any. */
 RDMUX_API int rdmux_cq_fd(struct rdmux_cq *cq);
 
 /*
- * Asks rdmux_cq_fd() to wake for the next thing; one-shot. The loop without a lost wake-up: poll until 0, arm; on RDMUX_AGAIN
- * poll again, else sleep on the descriptor.
+ * Asks rdmux_cq_fd() to wake for the next thing; one-shot. The loop without a lost wake-up: poll
+ * until 0, arm; on RDMUX_AGAIN poll again, else sleep on the descriptor.
  * Threads  Its cq. While one thread sleeps on the descriptor another may post.
  * Errors   RDMUX_AGAIN: something is there already. RDMUX_INVALID
  */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_cq_arm(struct rdmux_cq *cq);
 
-/* ------------------------------------------------------------------------------------------------- memory */
+/* --------------------------------------------------------------------------------------- memory */
 
-/* What a region's owner hands its peers: version, region id, length, rights and 128 random bits. The same on the wire, path
- * independent, valid until the region is revoked or deregistered. Anyone who has it has its rights: keep it secret. */
+/* What a region's owner hands its peers: version, region id, length, rights and 128 random bits.
+ * The same on the wire, path independent, valid until the region is revoked or deregistered. Anyone
+ * who has it has its rights: keep it secret. */
 struct rdmux_token {
     uint8_t bytes[RDMUX_TOKEN_SIZE];
 };
 
 enum {
-    RDMUX_ORDERING_DEFAULT = 0, /* relaxed where it helps and no atomics are allowed on the region */
+    /* Relaxed where it helps and no atomics are allowed on the region. */
+    RDMUX_ORDERING_DEFAULT = 0,
     RDMUX_ORDERING_STRICT = 1,
     RDMUX_ORDERING_RELAXED = 2, /* with RDMUX_ACCESS_REMOTE_ATOMIC: RDMUX_INVALID */
 };
 
 /*
- * How to make a region. addr NULL: the library allocates length bytes, zeroed, page aligned, mappable by a peer on the same
- * host; else the caller's bytes, which stay the caller's and stay mapped until rdmux_mr_deregister() returns.
- * page_size   Bytes of the pages wished for an allocation (4096, 2 MiB, 1 GiB); 0 = the system's. Smaller ones are used
- *             if these are not to be had.
+ * How to make a region. addr NULL: the library allocates length bytes, zeroed, page aligned,
+ * mappable by a peer on the same host; else the caller's bytes, which stay the caller's and stay
+ * mapped until rdmux_mr_deregister() returns.
+ * page_size   Bytes of the pages wished for an allocation (4096, 2 MiB, 1 GiB); 0 = the system's.
+ *             Smaller ones are used if these are not to be had.
  * numa_node   1 + the node wished for an allocation; 0 = no wish.
  * dmabuf_fd   1 + the descriptor of a dmabuf; reserved: RDMUX_UNSUPPORTED.
  */
@@ -468,15 +518,16 @@ struct rdmux_mr_attr {
  * Ownership  The bytes stay the caller's and stay mapped until rdmux_mr_deregister() returns.
  * length     At least 1.
  * Threads    Any. May sleep (pins pages, enters drivers); keep it off the data path.
- * Errors     RDMUX_INVALID (empty or wrapping span, unknown access bits), RDMUX_NO_MEMORY, RDMUX_UNSUPPORTED
+ * Errors     RDMUX_INVALID (empty or wrapping span, unknown access bits), RDMUX_NO_MEMORY,
+ *            RDMUX_UNSUPPORTED
  */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_mr_register(struct rdmux_fabric *fabric,
                                                                void *addr, size_t length,
                                                                uint32_t access,
                                                                struct rdmux_mr **out);
 
-/* Allocates and registers length bytes; see rdmux_mr_attr.addr. They live until rdmux_mr_deregister(). Threads and errors as
- * rdmux_mr_register(). */
+/* Allocates and registers length bytes; see rdmux_mr_attr.addr. They live until
+ * rdmux_mr_deregister(). Threads and errors as rdmux_mr_register(). */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_mr_alloc(struct rdmux_fabric *fabric,
                                                             size_t length, uint32_t access,
                                                             struct rdmux_mr **out);
@@ -499,25 +550,28 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_mr_export(struct rdmux_mr *mr
                                                              struct rdmux_token *out);
 
 /*
- * Takes the exported rights back. When it returns, no later access by a token exported so far succeeds. Importers are told,
- * drain and answer; after at most 100 ms the key is invalidated whatever they did, and only endpoints that did not answer may
- * fail. A peer on the same host that has mapped the pages is trusted to follow (RDMUX_ACCESS_NO_MAP avoids that).
+ * Takes the exported rights back. When it returns, no later access by a token exported so far
+ * succeeds. Importers are told, drain and answer; after at most 100 ms the key is invalidated
+ * whatever they did, and only endpoints that did not answer may fail. A peer on the same host that
+ * has mapped the pages is trusted to follow (RDMUX_ACCESS_NO_MAP avoids that).
  * Threads  Any. May sleep up to 200 ms.
  * Errors   RDMUX_INVALID
  */
 RDMUX_API enum rdmux_status rdmux_mr_revoke(struct rdmux_mr *mr);
 
-/* Revokes and ends the region; memory from rdmux_mr_alloc() is unmapped. A request that still names it has an undefined
- * result, other memory is untouched. NULL is allowed. Threads: the last call on it. May sleep like revoke. */
+/* Revokes and ends the region; memory from rdmux_mr_alloc() is unmapped. A request that still names
+ * it has an undefined result, other memory is untouched. NULL is allowed. Threads: the last call on
+ * it. May sleep like revoke. */
 RDMUX_API void rdmux_mr_deregister(struct rdmux_mr *mr);
 
 /*
- * Resolves a peer's token to what the current path needs, over the control channel; again after failover.
- * timeout_ms  0: returns RDMUX_IN_PROGRESS with *out set; posts on it give RDMUX_AGAIN until RDMUX_WC_REMOTE_READY. Imports
- *             pipeline: a thousand take about one round trip.
+ * Resolves a peer's token to what the current path needs, over the control channel; again after
+ * failover.
+ * timeout_ms  0: returns RDMUX_IN_PROGRESS with *out set; posts on it give RDMUX_AGAIN until
+ *             RDMUX_WC_REMOTE_READY. Imports pipeline: a thousand take about one round trip.
  * Threads     Its cq.
- * Errors      RDMUX_DENIED (forged, revoked, of another process), RDMUX_TIMED_OUT, RDMUX_INVALID (not a token, or the
- *             endpoint is not connected), RDMUX_NO_MEMORY, RDMUX_PEER_GONE
+ * Errors      RDMUX_DENIED (forged, revoked, of another process), RDMUX_TIMED_OUT, RDMUX_INVALID
+ *             (not a token, or the endpoint is not connected), RDMUX_NO_MEMORY, RDMUX_PEER_GONE
  */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_remote_import(struct rdmux_ep *ep,
                                                                  const struct rdmux_token *token,
@@ -529,8 +583,8 @@ struct rdmux_remote_info {
     uint32_t size;
     uint32_t access; /* RDMUX_ACCESS_REMOTE_* that hold on the current path */
     uint64_t length;
-    uint32_t
-        status; /* RDMUX_OK, RDMUX_IN_PROGRESS, or why it cannot be used (RDMUX_DENIED after revoke) */
+    /* RDMUX_OK, RDMUX_IN_PROGRESS, or why it cannot be used (RDMUX_DENIED after revoke). */
+    uint32_t status;
     uint32_t mapped; /* 1: reads and writes are plain copies to and from mapped memory */
     uint64_t spare[6];
 };
@@ -540,10 +594,11 @@ struct rdmux_remote_info {
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_remote_info(struct rdmux_remote *remote,
                                                                struct rdmux_remote_info *out);
 
-/* Ends an import; requests already posted with it are not affected. NULL is allowed. Threads: its cq. */
+/* Ends an import; requests already posted with it are not affected. NULL is allowed. Threads: its
+ * cq. */
 RDMUX_API void rdmux_remote_close(struct rdmux_remote *remote);
 
-/* ------------------------------------------------------------------------------------------------- endpoint attributes */
+/* -------------------------------------------------------------------------- endpoint attributes */
 
 enum rdmux_role {
     RDMUX_ROLE_CONNECT = 1,
@@ -559,32 +614,41 @@ enum {
 /*
  * What a program asks of an endpoint. Every field's zero is a sane default.
  *
- * send_depth      Requests that may be posted and not yet completed, 1 to 65,536; default 64. Completed ones count until
- *                 their entry was polled; unsignaled ones until they are done.
+ * send_depth      Requests that may be posted and not yet completed, 1 to 65,536; default 64.
+ *                 Completed ones count until their entry was polled; unsignaled ones until they are
+ *                 done.
  * recv_depth      The same for receives; default 64. Ignored with srq.
  * max_send_sge    Entries of a scatter/gather list, 1 to 16; default 4.
  * max_recv_sge    The same for receives.
- * max_inline      Wish in bytes for RDMUX_INLINE; default and minimum 64; granted up to 1024; rdmux_ep_info tells.
- * max_send        Longest message this side may send; default 8 MiB. A direction allows the smaller of the sender's max_send
- *                 and the receiver's max_recv.
+ * max_inline      Wish in bytes for RDMUX_INLINE; default and minimum 64; granted up to 1024;
+ *                 rdmux_ep_info tells.
+ * max_send        Longest message this side may send; default 8 MiB. A direction allows the smaller
+ *                 of the sender's max_send and the receiver's max_recv.
  * max_recv        Longest message this side will receive; default 8 MiB.
  * require         RDMUX_CAP_* the path must have, natively or emulated.
  * require_native  RDMUX_CAP_* the path must have natively.
  * paths           Filter, as in rdmux_fabric_attr. NULL = "auto".
- * local           Local address ("192.0.2.1") or device ("mlx5_0", "eth0") that paths must use. NULL = any.
- * prefer, typical_size   Ranking: expected message size in bytes; default 4096 (1 MiB with RDMUX_PREFER_BANDWIDTH).
- * liveness_ms     A peer that was silent this long is gone; 100 to RDMUX_NEVER; default 10,000. The smaller of both sides
- *                 counts; RDMUX_NEVER leaves only the kernel's evidence.
+ * local           Local address ("192.0.2.1") or device ("mlx5_0", "eth0") that paths must use.
+ *                 NULL = any. One that this machine does not have is RDMUX_INVALID.
+ * prefer, typical_size   Ranking: expected message size in bytes; default 4096 (1 MiB with
+ *                        RDMUX_PREFER_BANDWIDTH).
+ * liveness_ms     A peer that was silent this long is gone; 100 to RDMUX_NEVER; default 10,000. The
+ *                 smaller of both sides counts; RDMUX_NEVER leaves only the kernel's evidence.
  * setup_timeout_ms  Bounds set-up that is not waited for; default 10,000.
  * path_timeout_ms   The longest a single path is tried before the next; default 2,000.
- * failover        RDMUX_FAILOVER_ON keeps standby paths (the price: later completions). This version: RDMUX_UNSUPPORTED.
- * failover_*      Limits: attempts (default 8), total time (default 30,000), back to a better path after a hold-down time.
+ * failover        RDMUX_FAILOVER_ON keeps standby paths (the price: later completions). This
+ *                 version: RDMUX_UNSUPPORTED.
+ * failover_*      Limits: attempts (default 8), total time (default 30,000), back to a better path
+ *                 after a hold-down time.
  * srq             Takes its receives from there. It and the endpoint have the same cq.
- * dscp            1 to 63, default 26, RDMUX_OFF = 0. ecn: 1 = ECT(1), 2 = ECT(0), default 2, RDMUX_OFF = not ECT.
+ * dscp            1 to 63, default 26, RDMUX_OFF = 0. ecn: 1 = ECT(1), 2 = ECT(0), default 2,
+ *                 RDMUX_OFF = not ECT.
  * service_level   1 to 15, default 0.
- * data_sockets    TCP path: sockets that share the data, 1 to 16; default 1. The smaller of both sides counts.
+ * data_sockets    TCP path: sockets that share the data, 1 to 16; default 1. The smaller of both
+ *                 sides counts.
  * private_data    private_length bytes for the peer, at most RDMUX_PRIVATE_DATA_MAX; copied.
- * peer            rdmux_accept() only: the id of one connection from rdmux_listener_next(); 0 = any not taken.
+ * peer            rdmux_accept() only: the id of one connection from rdmux_listener_next(); 0 = any
+ *                 not taken.
  * user            Initial value for rdmux_ep_user().
  */
 struct rdmux_ep_attr {
@@ -620,7 +684,8 @@ struct rdmux_ep_attr {
     size_t private_length;
     uint64_t peer;
     void *user;
-    uint32_t probe; /* 1: paths are measured briefly before ranking. This version: RDMUX_UNSUPPORTED */
+    /* 1: paths are measured briefly before ranking. This version: RDMUX_UNSUPPORTED. */
+    uint32_t probe;
     uint32_t spare0;
     uint64_t spare[16];
 };
@@ -631,13 +696,13 @@ enum {
     RDMUX_FAILOVER_ON = 1,
 };
 
-/* ------------------------------------------------------------------------------------------------- connecting */
+/* ----------------------------------------------------------------------------------- connecting */
 
 /*
  * Options of a listener. paths and private data rules as in rdmux_ep_attr.
  * backlog           Connections the kernel keeps before the library takes them; default 1024.
- * max_pending       Connections the library keeps that no accept has taken; default 4096. Beyond, the oldest that has said
- *                   nothing goes.
+ * max_pending       Connections the library keeps that no accept has taken; default 4096. Beyond,
+ *                   the oldest that has said nothing goes.
  * hello_timeout_ms  How long a connection may take to introduce itself; default 5,000.
  */
 struct rdmux_listen_attr {
@@ -654,33 +719,38 @@ struct rdmux_listen_attr {
 
 /*
  * Listens on a TCP address, through which all paths are negotiated.
- * address  "HOST:PORT", "HOST", ":PORT" or "[IPv6]:PORT". No host or "*" = all addresses; no port = 7471; port 0 = one is
- *          picked, see rdmux_listener_address(). A name is resolved here.
+ * address  "HOST:PORT", "HOST", ":PORT" or "[IPv6]:PORT". No host or "*" = all addresses; no port =
+ *          7471; port 0 = one is picked, see rdmux_listener_address(). A name is resolved here.
  * Threads  Any. May sleep.
- * Errors   RDMUX_INVALID (address), RDMUX_IO (in use, not local; the text names it), RDMUX_NO_MEMORY
+ * Errors   RDMUX_INVALID (address), RDMUX_IO (in use, not local; the text names it),
+ *          RDMUX_NO_MEMORY
  */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_listen(struct rdmux_fabric *fabric,
                                                           const char *address,
                                                           const struct rdmux_listen_attr *attr,
                                                           struct rdmux_listener **out);
 
-/* Stops listening and drops the connections nobody took. Endpoints live on. NULL is allowed. Threads: the last call on it. */
+/* Stops listening and drops the connections nobody took. Endpoints live on. NULL is allowed.
+ * Threads: the last call on it. */
 RDMUX_API void rdmux_listener_close(struct rdmux_listener *listener);
 
-/* The address listened on, numeric, IPv6 in brackets. size at least RDMUX_ADDRESS_MAX. Threads: any. */
+/* The address listened on, numeric, IPv6 in brackets. size at least RDMUX_ADDRESS_MAX. Threads:
+ * any. */
 RDMUX_API enum rdmux_status rdmux_listener_address(struct rdmux_listener *listener,
                                                    char out[RDMUX_ADDRESS_MAX], size_t size);
 
-/* A descriptor that is readable while a connection was neither shown nor taken, or a taken one is proved and not yet
- * returned. It stays the library's. Threads: any. */
+/* A descriptor that is readable while a connection was neither shown nor taken, or a taken one is
+ * proved and not yet returned; that one is returned by rdmux_accept() for the cq that took it. It
+ * stays the library's. Threads: any. */
 RDMUX_API int rdmux_listener_fd(struct rdmux_listener *listener);
 
 /* A connection that waits to be accepted. */
 struct rdmux_peer {
     uint32_t size;
     uint32_t private_length;
-    uint64_t
-        id; /* for rdmux_ep_attr.peer and rdmux_reject(); never 0, never used again in the listener's life */
+    /* For rdmux_ep_attr.peer and rdmux_reject(); never 0, never used again in the listener's
+     * life. */
+    uint64_t id;
     char address[RDMUX_ADDRESS_MAX];
     char identity[RDMUX_IDENTITY_MAX]; /* authenticated name, "" if none */
     uint8_t private_data[RDMUX_PRIVATE_DATA_MAX];
@@ -690,7 +760,8 @@ struct rdmux_peer {
 #define RDMUX_PEER_INIT RDMUX_INIT_OF(rdmux_peer)
 
 /*
- * Shows the oldest connection not yet shown or taken. It stays acceptable until accepted, rejected or gone.
+ * Shows the oldest connection not yet shown or taken. It stays acceptable until accepted, rejected
+ * or gone.
  * Threads  Any.
  * Errors   RDMUX_AGAIN (timeout 0), RDMUX_TIMED_OUT, RDMUX_INVALID
  */
@@ -699,13 +770,21 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_listener_next(struct rdmux_li
                                                                  struct rdmux_peer *out);
 
 /*
- * Takes connections for cq, negotiates them side by side, and returns the first whose path is proved. Only endpoints of this
- * cq are returned; those still negotiating go on with any later call on the cq. A connection that fails is dropped with a log
+ * Takes connections for cq, negotiates them side by side, and returns the first whose path is
+ * proved. Only endpoints of this cq are returned. A connection that fails is dropped with a log
  * line and the wait goes on, unless attr.peer names it.
+ *
+ * Several cqs may accept from one listener. A call takes one connection, and further ones only
+ * while no other call on the listener waits without any. What was taken and is not returned by this
+ * call stays the cq's: it goes on with the cq's progress, and the next calls for the same cq return
+ * it. So who accepts only once for a cq names the connection: rdmux_listener_next(), attr.peer.
  * attr.peer   One id: only that one, and its failure is returned. 0: any.
- * timeout_ms  0 with a peer: RDMUX_IN_PROGRESS, *out set, RDMUX_WC_CONNECTED follows. 0 without: RDMUX_AGAIN if none is proved.
+ * timeout_ms  0 with a peer: RDMUX_IN_PROGRESS, *out set, RDMUX_WC_CONNECTED follows. 0 without:
+ *             RDMUX_AGAIN if none is proved.
  * Threads     Its cq.
- * Errors      RDMUX_TIMED_OUT, RDMUX_AGAIN, RDMUX_INVALID, RDMUX_NO_MEMORY; with a peer also RDMUX_NO_PATH, RDMUX_PEER_GONE, …
+ * Errors      RDMUX_TIMED_OUT, RDMUX_AGAIN, RDMUX_INVALID, RDMUX_NO_MEMORY (also: no room in the
+ *             cq; the connection is not lost but waits for another call); with a peer also
+ *             RDMUX_NO_PATH, RDMUX_PEER_GONE, …
  */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_accept(struct rdmux_listener *listener,
                                                           struct rdmux_cq *cq,
@@ -713,8 +792,9 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_accept(struct rdmux_listener 
                                                           int timeout_ms, struct rdmux_ep **out);
 
 /*
- * Turns a connection away; its connect ends with RDMUX_REFUSED, and rdmux_ep_info() or the error text show reason, an
- * application's number. The private data reaches the peer's text only as its length; it is there for later versions.
+ * Turns a connection away; its connect ends with RDMUX_REFUSED, and rdmux_ep_info() or the error
+ * text show reason, an application's number. The private data reaches the peer's text only as its
+ * length; it is there for later versions.
  * Threads  Any.
  * Errors   RDMUX_INVALID: no such connection, taken already, or too much private data
  */
@@ -723,12 +803,15 @@ RDMUX_API enum rdmux_status rdmux_reject(struct rdmux_listener *listener, uint64
 
 /*
  * Connects to a listener, negotiates and proves a path.
- * address     As for rdmux_listen(), with a host. Names are resolved off this thread; all their addresses are tried.
- * timeout_ms  0: RDMUX_IN_PROGRESS, *out set. Receives and imports may be posted at once, other posts give RDMUX_AGAIN;
- *             RDMUX_WC_CONNECTED follows, with the cause as status if it failed (then only close is left to do).
+ * address     As for rdmux_listen(), with a host. Names are resolved off this thread; all their
+ *             addresses are tried.
+ * timeout_ms  0: RDMUX_IN_PROGRESS, *out set. Receives and imports may be posted at once, other
+ *             posts give RDMUX_AGAIN; RDMUX_WC_CONNECTED follows, with the cause as status if it
+ *             failed (then only close is left to do).
  * Threads     Its cq.
- * Errors      RDMUX_REFUSED, RDMUX_NO_PATH, RDMUX_TIMED_OUT, RDMUX_VERSION, RDMUX_PROTOCOL, RDMUX_AUTH, RDMUX_PEER_GONE, RDMUX_IO,
- *             RDMUX_INVALID, RDMUX_NO_MEMORY, RDMUX_UNSUPPORTED
+ * Errors      RDMUX_REFUSED, RDMUX_NO_PATH, RDMUX_TIMED_OUT, RDMUX_VERSION, RDMUX_PROTOCOL,
+ *             RDMUX_AUTH, RDMUX_PEER_GONE, RDMUX_IO, RDMUX_INVALID, RDMUX_NO_MEMORY,
+ *             RDMUX_UNSUPPORTED
  */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_connect(struct rdmux_fabric *fabric,
                                                            struct rdmux_cq *cq, const char *address,
@@ -736,11 +819,14 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_connect(struct rdmux_fabric *
                                                            int timeout_ms, struct rdmux_ep **out);
 
 /*
- * The same negotiation over a connected stream socket (TCP or AF_UNIX) of the program; both sides call it, one in each role.
- * It reads exact lengths, never ahead; HELLO begins with the 8 bytes "RDMUX" 0x01 0x0d 0x0a, so a server may peek.
- * Ownership   From the call on the socket is the library's, which closes it in every outcome but two: RDMUX_INVALID (untouched),
- *             and RDMUX_NO_PATH (given back, as both sides know, with flags and options restored).
- * timeout_ms, threads, errors   As rdmux_connect(). There is no address to dial again: its socket lost, the endpoint ends.
+ * The same negotiation over a connected stream socket (TCP or AF_UNIX) of the program; both sides
+ * call it, one in each role. It reads exact lengths, never ahead; HELLO begins with the 8 bytes
+ * "RDMUX" 0x01 0x0d 0x0a, so a server may peek.
+ * Ownership   From the call on the socket is the library's, which closes it in every outcome but
+ *             two: RDMUX_INVALID (untouched), and RDMUX_NO_PATH (given back, as both sides know,
+ *             with flags and options restored).
+ * timeout_ms, threads, errors   As rdmux_connect(). There is no address to dial again: its socket
+ *                               lost, the endpoint ends.
  */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_adopt(struct rdmux_fabric *fabric,
                                                          struct rdmux_cq *cq, int socket,
@@ -748,7 +834,7 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_adopt(struct rdmux_fabric *fa
                                                          const struct rdmux_ep_attr *attr,
                                                          int timeout_ms, struct rdmux_ep **out);
 
-/* ------------------------------------------------------------------------------------------------- explanation */
+/* ---------------------------------------------------------------------------------- explanation */
 
 /* One path that was considered. */
 struct rdmux_candidate {
@@ -769,7 +855,8 @@ struct rdmux_candidate {
     uint64_t spare[6];
 };
 
-/* Why an endpoint has its path. Owned by the caller, freed by rdmux_explanation_free(), never changes. */
+/* Why an endpoint has its path. Owned by the caller, freed by rdmux_explanation_free(), never
+ * changes. */
 struct rdmux_explanation {
     uint32_t size;
     uint32_t status; /* RDMUX_OK, RDMUX_IN_PROGRESS, or how negotiation failed */
@@ -782,7 +869,8 @@ struct rdmux_explanation {
 };
 
 /*
- * Negotiates with the listener at address as far as ranking, without connecting, and tells what rdmux_connect() would try.
+ * Negotiates with the listener at address as far as ranking, without connecting, and tells what
+ * rdmux_connect() would try.
  * attr        As for rdmux_connect(); srq, user and peer are ignored.
  * timeout_ms  0 is RDMUX_INVALID here: there is no object to return an event for.
  * Threads     Any. Sleeps.
@@ -794,23 +882,25 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_explain(struct rdmux_fabric *
                                                            int timeout_ms,
                                                            struct rdmux_explanation **out);
 
-/* Explanation of an endpoint, also of one that failed to connect with timeout 0. Threads: its cq. Errors: RDMUX_NO_MEMORY. */
+/* Explanation of an endpoint, also of one that failed to connect with timeout 0. Threads: its cq.
+ * Errors: RDMUX_NO_MEMORY. */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_ep_explanation(struct rdmux_ep *ep,
                                                                   struct rdmux_explanation **out);
 
-/* The explanation of this thread's last rdmux_connect(), rdmux_adopt() or rdmux_accept() that returned RDMUX_NO_PATH.
- * Threads: any. Errors: RDMUX_AGAIN, there was none. */
+/* The explanation of this thread's last rdmux_connect(), rdmux_adopt() or rdmux_accept() that
+ * returned RDMUX_NO_PATH. Threads: any. Errors: RDMUX_AGAIN, there was none. */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_last_explanation(struct rdmux_explanation **out);
 
-/* The explanation as JSON: {"chosen":{…}|null,"candidates":[{"provider","device","stage","reason","text","hint",…}…]}. The
- * text lives as long as the explanation. Threads: one at a time. Errors: RDMUX_NO_MEMORY. */
+/* The explanation as JSON: {"chosen":{…}|null,"candidates":[{…}…]}, where a candidate has
+ * "provider", "device", "stage", "reason", "text", "hint" and more. The text lives as long as the
+ * explanation. Threads: one at a time. Errors: RDMUX_NO_MEMORY. */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_explanation_json(
     struct rdmux_explanation *explanation, const char **out);
 
 /* NULL is allowed. Threads: the last call on it. */
 RDMUX_API void rdmux_explanation_free(struct rdmux_explanation *explanation);
 
-/* ------------------------------------------------------------------------------------------------- endpoint */
+/* ------------------------------------------------------------------------------------- endpoint */
 
 enum rdmux_ep_state {
     RDMUX_EP_CONNECTING = 1,
@@ -844,8 +934,8 @@ struct rdmux_ep_info {
     uint32_t epoch;       /* 1 for the first path, one more for each move */
     uint32_t data_sockets;
     uint32_t private_length; /* of the peer's private data */
-    uint32_t
-        peer_has_service; /* 0: the peer runs without service thread: its progress depends on its calls */
+    /* 0: the peer runs without service thread: its progress depends on its calls. */
+    uint32_t peer_has_service;
     uint8_t private_data[RDMUX_PRIVATE_DATA_MAX];
     uint32_t reject_reason; /* the number given to rdmux_reject() */
     uint64_t spare[8];
@@ -881,25 +971,28 @@ struct rdmux_ep_stats {
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_ep_stats(struct rdmux_ep *ep,
                                                             struct rdmux_ep_stats *out);
 
-/* A pointer of the program, kept with the endpoint. rdmux_ep_user() is also valid between rdmux_ep_close() and the next poll
- * or wait on the cq. Threads: its cq. */
+/* A pointer of the program, kept with the endpoint. rdmux_ep_user() is also valid between
+ * rdmux_ep_close() and the next poll or wait on the cq. Threads: its cq. */
 RDMUX_API enum rdmux_status rdmux_ep_set_user(struct rdmux_ep *ep, void *user);
 RDMUX_API void *rdmux_ep_user(struct rdmux_ep *ep);
 
 /*
- * Ends in order: everything posted before is placed at the peer, then the connection ends on both sides.
+ * Ends in order: everything posted before is placed at the peer, then the connection ends on both
+ * sides.
  * timeout_ms  0: RDMUX_IN_PROGRESS, then RDMUX_WC_DISCONNECTED, at the latest after the liveness
  *             time. A call that waited and returned RDMUX_OK is followed by no event.
- *             RDMUX_TIMED_OUT: the endpoint has ended all the same, with PEER_GONE. Close is still to be called.
+ *             RDMUX_TIMED_OUT: the endpoint has ended all the same, with PEER_GONE. Close is still
+ *             to be called.
  * Threads     Its cq.
  * Errors      RDMUX_INVALID (not connected), RDMUX_TIMED_OUT, or why the endpoint ended meanwhile
  */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_ep_shutdown(struct rdmux_ep *ep, int timeout_ms);
 
 /*
- * Ends the endpoint at once, closes its remotes and frees it. No completion names it afterwards, its buffers are free. Until
- * the next poll or wait on its cq the handle stays readable for rdmux_ep_user(); every other call on it is RDMUX_INVALID.
- * Takes at most 10 ms and never waits for the network. NULL is allowed; always succeeds otherwise.
+ * Ends the endpoint at once, closes its remotes and frees it. No completion names it afterwards,
+ * its buffers are free. Until the next poll or wait on its cq the handle stays readable for
+ * rdmux_ep_user(); every other call on it is RDMUX_INVALID. Takes at most 10 ms and never waits for
+ * the network. NULL is allowed; always succeeds otherwise.
  * Threads  Its cq; also between the completions of one poll.
  */
 RDMUX_API enum rdmux_status rdmux_ep_close(struct rdmux_ep *ep);
@@ -920,26 +1013,27 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_srq_create(struct rdmux_fabri
                                                               const struct rdmux_srq_attr *attr,
                                                               struct rdmux_srq **out);
 
-/* Receives still in it are dropped without completion. NULL is allowed. Errors: RDMUX_INVALID, endpoints use it. Threads: the
- * last call on it. */
+/* Receives still in it are dropped without completion. NULL is allowed. Errors: RDMUX_INVALID,
+ * endpoints use it. Threads: the last call on it. */
 RDMUX_API enum rdmux_status rdmux_srq_destroy(struct rdmux_srq *srq);
 
-/* ------------------------------------------------------------------------------------------------- data path */
+/* ------------------------------------------------------------------------------------ data path */
 
 /*
  * All of this section: [data path]. Threads: its cq.
  *
- * buf, length, mr   Local bytes. mr is a region that holds them, or NULL: then they may be anywhere (a large buffer costs a
- *                   registration on RDMA paths). The bytes belong to the library until the completion, or until return with
- *                   RDMUX_INLINE. length 0 is legal for sends, writes and reads (buf may then be NULL).
+ * buf, length, mr   Local bytes. mr is a region that holds them, or NULL: then they may be anywhere
+ *                   (a large buffer costs a registration on RDMA paths). The bytes belong to the
+ *                   library until the completion, or until return with RDMUX_INLINE. length 0 is
+ *                   legal for sends, writes and reads (buf may then be NULL).
  * context           Comes back in the completion.
  * remote, offset    Where in the peer's region; offset 0 is its first byte.
  *
  * Errors of every post:
- *   RDMUX_AGAIN         The queue is full or the endpoint is not connected yet; nothing was queued. For a full send queue
- *                       RDMUX_WC_WRITABLE follows once.
- *   RDMUX_INVALID       An argument; the text names it. Also an atomic that is not 8 bytes or not 8-byte aligned, or an
- *                       endpoint that was closed
+ *   RDMUX_AGAIN         The queue is full or the endpoint is not connected yet; nothing was queued.
+ *                       For a full send queue RDMUX_WC_WRITABLE follows once.
+ *   RDMUX_INVALID       An argument; the text names it. Also an atomic that is not 8 bytes or not
+ *                       8-byte aligned, or an endpoint that was closed
  *   RDMUX_OUT_OF_RANGE  Beyond the peer's region, or beyond the local region
  *   RDMUX_DENIED        The token lacks the right or was revoked
  *   RDMUX_LENGTH        A send beyond rdmux_ep_info.max_send, or RDMUX_INLINE beyond max_inline
@@ -964,13 +1058,15 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_recv(struct rdmux_ep *ep, voi
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_srq_recv(struct rdmux_srq *srq, void *buf,
                                                             size_t length, struct rdmux_mr *mr,
                                                             void *context);
-/* Writes into the peer's region. length 0 with remote NULL and RDMUX_PLACED is the flush of all before it. */
+/* Writes into the peer's region. length 0 with remote NULL and RDMUX_PLACED is the flush of all
+ * before it. */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_write(struct rdmux_ep *ep, const void *buf,
                                                          size_t length, struct rdmux_mr *mr,
                                                          struct rdmux_remote *remote,
                                                          uint64_t offset, void *context,
                                                          uint32_t flags);
-/* The same, then completes one receive of the peer with RDMUX_WC_RECV_WRITE_IMM, after the bytes are visible. */
+/* The same, then completes one receive of the peer with RDMUX_WC_RECV_WRITE_IMM, after the bytes
+ * are visible. */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_write_imm(struct rdmux_ep *ep, const void *buf,
                                                              size_t length, struct rdmux_mr *mr,
                                                              struct rdmux_remote *remote,
@@ -982,13 +1078,15 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_read(struct rdmux_ep *ep, voi
                                                         struct rdmux_remote *remote,
                                                         uint64_t offset, void *context,
                                                         uint32_t flags);
-/* Adds to 8 bytes of the peer, in host byte order; *result gets the value before, when it completes. */
+/* Adds to 8 bytes of the peer, in host byte order; *result gets the value before, when it
+ * completes. */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_fetch_add(struct rdmux_ep *ep, uint64_t *result,
                                                              struct rdmux_mr *mr,
                                                              struct rdmux_remote *remote,
                                                              uint64_t offset, uint64_t add,
                                                              void *context, uint32_t flags);
-/* Stores desired if the 8 bytes equal expected; *result gets the value before, when it completes. */
+/* Stores desired if the 8 bytes equal expected; *result gets the value before, when it
+ * completes. */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_compare_swap(
     struct rdmux_ep *ep, uint64_t *result, struct rdmux_mr *mr, struct rdmux_remote *remote,
     uint64_t offset, uint64_t expected, uint64_t desired, void *context, uint32_t flags);
@@ -1016,8 +1114,9 @@ struct rdmux_wr {
 };
 
 /*
- * Posts count requests with one doorbell, in order. *posted (may be NULL) is how many were queued; the status is that of
- * wrs[*posted], the first one not queued, or RDMUX_OK. *posted is written whatever the status.
+ * Posts count requests with one doorbell, in order. *posted (may be NULL) is how many were queued;
+ * the status is that of wrs[*posted], the first one not queued, or RDMUX_OK. *posted is written
+ * whatever the status.
  */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_post(struct rdmux_ep *ep,
                                                         const struct rdmux_wr *wrs, size_t count,

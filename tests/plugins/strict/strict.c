@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The toy provider as a device would have it: every byte that it is given must lie within memory registered with it, and no
- * write or read may be longer than MESSAGE_MAX. What breaks that ends the endpoint with a text.
+ * The toy provider as a device would have it: it takes its time to open, every byte that it is given must lie within memory
+ * registered with it, and no write or read may be longer than MESSAGE_MAX. What breaks that ends the endpoint with a text.
  */
 #include "../toy/toy.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
 enum {
     INLINE_MAX = 32, /* bytes that go without a key */
     MESSAGE_MAX = 8 * 1024 * 1024,
+    OPENING_MS = 20,
 };
 
 struct strict_mr {
@@ -29,6 +31,15 @@ static enum rdmux_status strict_probe(struct rdmux_fabric *fabric, struct rdmux_
         out[i].max_message = MESSAGE_MAX;
     }
     return status;
+}
+
+/* The core has to keep serving others meanwhile. */
+static enum rdmux_status strict_domain_open(struct rdmux_provider_domain *domain,
+                                            const struct rdmux_local_path *path)
+{
+    const struct timespec long_time = { .tv_nsec = OPENING_MS * 1000000L };
+    (void)nanosleep(&long_time, NULL);
+    return toy_provider.domain_open(domain, path);
 }
 
 static enum rdmux_status strict_mr_register(struct rdmux_provider_mr *base,
@@ -125,9 +136,10 @@ const struct rdmux_plugin *rdmux_plugin(void)
     };
     strict_provider = toy_provider;
     strict_provider.name = "strict";
-    strict_provider.flags |= RDMUX_PROVIDER_LOCAL_KEYS;
+    strict_provider.flags = RDMUX_PROVIDER_LOCAL_KEYS;
     strict_provider.mr_size = sizeof(struct strict_mr);
     strict_provider.probe = strict_probe;
+    strict_provider.domain_open = strict_domain_open;
     strict_provider.mr_register = strict_mr_register;
     strict_provider.mr_deregister = strict_mr_deregister;
     strict_provider.post = strict_post;

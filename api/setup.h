@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * What only negotiation needs, and how its parts call each other: dial.c finds the peer, connection.c drives the handshake, trial.c
+ * opens, connects and proves one path. All by the cq's owner; the worker only resolves names and opens devices.
+ */
+#ifndef RDMUX_API_SETUP_H
+#define RDMUX_API_SETUP_H
+
+#include "api/core.h"
+
+#include <netdb.h>
+
+enum setup_stage {
+    SETUP_RESOLVING, /* the worker asks for the peer's addresses */
+    SETUP_DIALING,   /* connect() under way */
+    SETUP_TALKING,   /* the handshake runs */
+};
+
+/* A path on trial. */
+struct rdmux_trial {
+    struct rdmux_provider_ep *path;
+    uint32_t attempt;
+    uint16_t ours;
+    bool opening;       /* the worker opens the device */
+    bool connecting;    /* ep_connect said IN_PROGRESS */
+    bool connect_waits; /* for unsent bytes on the shared socket */
+    bool writing;       /* the proof's write is not done */
+    bool posted;
+    uint8_t peer_data[RDMUX_DESCRIPTION_MAX];
+    size_t peer_data_size;
+    struct rdmux_provider_remote *remote;
+    struct rdmux_request write;
+    struct rdmux_provider_sge sge;
+};
+
+struct rdmux_setup {
+    enum setup_stage stage;
+    struct rdmux_ep_attr attr;  /* without the caller's strings */
+    char local[RDMUX_NAME_MAX]; /* attr.local, "" if none */
+    struct rdmux_offer *offer;
+    void *handshake_memory;
+    struct rdmux_handshake *handshake;
+    struct addrinfo *addresses;
+    struct addrinfo *address; /* the one being dialled */
+    int dialing;              /* its socket, -1 */
+    uint64_t deadline_ns;
+    bool adopted;
+    int adopted_flags; /* of the socket, as it came */
+    int adopted_nodelay;
+    struct rdmux_trial trial;
+    struct rdmux_mr *proof; /* first half: the peer writes here; second half: what we write */
+    char target[RDMUX_ADDRESS_MAX]; /* what the program asked for */
+};
+
+/* connection.c */
+/* Carries out what the handshake asks for, until it asks for nothing or the set-up is over. */
+void rdmux_setup_run(struct rdmux_ep *ep);
+/* Ends the set-up. give_back: an adopted socket is the program's again. */
+void rdmux_setup_fail(struct rdmux_ep *ep, enum rdmux_status status, const char *text,
+                      bool give_back);
+/* The control channel stands on this socket; received: bytes that were read from it already. */
+enum rdmux_status rdmux_setup_talk(struct rdmux_ep *ep, int socket, const uint8_t *received,
+                                   size_t received_size);
+
+/* dial.c */
+/* The socket being dialled is there, or is not. */
+void rdmux_dial_ready(struct rdmux_ep *ep);
+void rdmux_dial_close(struct rdmux_ep *ep);
+
+/* trial.c: what the handshake wants of a path. Each tells the handshake how it went, at once or later. */
+void rdmux_trial_open(struct rdmux_ep *ep, const struct rdmux_handshake_action *action);
+void rdmux_trial_connect(struct rdmux_ep *ep, const struct rdmux_handshake_action *action);
+void rdmux_trial_write_proof(struct rdmux_ep *ep, const struct rdmux_handshake_action *action);
+void rdmux_trial_check_proof(struct rdmux_ep *ep, const struct rdmux_handshake_action *action);
+/* Goes on with what is under way. */
+void rdmux_trial_step(struct rdmux_ep *ep);
+void rdmux_trial_close(struct rdmux_ep *ep);
+
+#endif

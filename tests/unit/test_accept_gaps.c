@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Several cqs that accept from one listener: none is left empty-handed, and no connection is lost
+ * between them. */
+#include "api/listener.h"
+#include "negotiation/handshake_frames.h"
+#include "tests/unit/api_pair.h"
+
+#include <pthread.h>
+
+/* A listener with two cqs that accept from it; cq_b is the first one. */
+struct scene {
+    struct pair pair;
+    struct rdmux_cq *other;
+};
+
+static void set_scene(struct scene *scene, uint32_t other_depth)
+{
+    struct rdmux_cq_attr attr = RDMUX_CQ_ATTR_INIT;
+    attr.depth = other_depth;
+    open_sides(&scene->pair, "tcp", 0, 0);
+    CHECK_OK(rdmux_cq_create(scene->pair.fabric_b, &attr, &scene->other));
+}
+
+static void clear_scene(struct scene *scene)
+{
+    CHECK_OK(rdmux_cq_destroy(scene->other));
+    close_pair(&scene->pair);
+}
+
+/* A connector's outcome is taken later. */
+static struct rdmux_ep *start_connect(struct pair *pair)
+{
+    struct rdmux_ep *ep = NULL;
+    CHECK_STATUS(rdmux_connect(pair->fabric_a, pair->cq_a, pair->address, NULL, 0, &ep),
+                 RDMUX_IN_PROGRESS);
+    return ep;
+}
+
+static void expect_connected(struct pair *pair, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        expect_entry(pair->cq_a, RDMUX_WC_CONNECTED, RDMUX_OK);
+    }
+}
+
+/* Until so many more connections wait at the listener. The caller has the service's lock, so nobody
+ * takes them meanwhile. */
+static void see_arrivals(struct pair *pair, size_t count)
+{
+    uint64_t until = now_ms() + PATIENT_MS;
+    while (count > 0) {
+        struct rdmux_peer peer = RDMUX_PEER_INIT;
+        assert_true(now_ms() < until);
+        rdmux_service_step(pair->fabric_b, 1);
+        count -= rdmux_listener_next(pair->listener, 0, &peer) == RDMUX_OK;
+    }
+}
+
+/* An accept call in a thread of its own. */
+struct acceptor {
+    struct rdmux_listener *listener;
+    struct rdmux_cq *cq;
+    pthread_t thread;
+    enum rdmux_status status;
+    struct rdmux_ep *ep;
+};
+
+static void *accept_here(void *argument)
+{
+    struct acceptor *acceptor = argument;
+    acceptor->status = rdmux_accept(acceptor->listener, acceptor->cq, NULL, PATIENT_MS,
+                                    &acceptor->ep);
+    return NULL;
+}
+
+/* It is asleep, with nothing to do any more, after it was awake since `calls`. */
+static void wait_until_asleep(struct rdmux_cq *cq, uint64_t calls)
+{
+    uint64_t until = now_ms() + PATIENT_MS;
+    while (atomic_load(&cq->calls) == calls || atomic_load(&cq->sleeping) == 0) {
+        assert_true(now_ms() < until);
+        pause_ms(1);
+    }
+}
+
+static void start_accept(struct acceptor *acceptor, struct pair *pair, struct rdmux_cq *cq)
+{
+    *acceptor = (struct acceptor){ .listener = pair->listener, .cq = cq };
+    uint64_t calls = atomic_load(&cq->calls);
+    assert_int_equal(pthread_create(&acceptor->thread, NULL, accept_here, acceptor), 0);
+    wait_until_asleep(cq, calls);
+}
+
+static struct rdmux_ep *finish_accept(struct acceptor *acceptor)
+{
+    assert_int_equal(pthread_join(acceptor->thread, NULL), 0);
+    assert_string_equal(rdmux_status_name(acceptor->status), "RDMUX_OK");
+    assert_ptr_equal(acceptor->ep->cq, acceptor->cq);
+    return acceptor->ep;
+}
+
+/* A connection that introduces itself and then says nothing more. */
+static int stall(struct pair *pair)
+{
+    struct rdmux_hello hello;
+    struct rdmux_offer *offer = calloc(1, sizeof(*offer));
+    size_t size = RDMUX_OFFER_BYTES_MAX;
+    uint8_t *opening = malloc(RDMUX_HELLO_SIZE + RDMUX_FRAME_HEADER_SIZE + size);
+    assert_non_null(offer);
+    assert_non_null(opening);
+    rdmux_hello_fill(pair->fabric_a, &hello);
+    rdmux_hello_encode(&hello, opening);
+    rdmux_offer_defaults(pair->fabric_a, "tcp", offer);
+    CHECK_OK(rdmux_offer_encode(offer, opening + RDMUX_HELLO_SIZE + RDMUX_FRAME_HEADER_SIZE, &size));
+    rdmux_frame_header_encode(RDMUX_FRAME_OFFER, 0, size, opening + RDMUX_HELLO_SIZE);
+    int fd = dial_raw(pair->address);
+    say(fd, opening, RDMUX_HELLO_SIZE + RDMUX_FRAME_HEADER_SIZE + size);
+    free(opening);
+    free(offer);
+    return fd;
+}
+
+static bool has_taken(const struct rdmux_cq *cq)
+{
+    return !rdmux_list_empty(&cq->accepting);
+}
+
+/* -------------------------------------------------------------------------------------- sharing */
+
+static void no_waiting_accept_is_left_empty_handed(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct pair *pair = &scene.pair;
+    struct acceptor acceptor;
+    struct rdmux_ep *none = NULL;
+    set_scene(&scene, 0);
+    start_accept(&acceptor, pair, scene.other);
+    rdmux_service_lock(pair->fabric_b); /* the waiting call takes nothing before this one has */
+    struct rdmux_ep *first = start_connect(pair);
+    struct rdmux_ep *second = start_connect(pair);
+    see_arrivals(pair, 2);
+
+    CHECK_STATUS(rdmux_accept(pair->listener, pair->cq_b, NULL, 0, &none), RDMUX_AGAIN);
+
+    rdmux_service_unlock(pair->fabric_b);
+    struct rdmux_ep *theirs = finish_accept(&acceptor);
+    CHECK_OK(rdmux_accept(pair->listener, pair->cq_b, NULL, PATIENT_MS, &pair->b));
+    expect_connected(pair, 2);
+    CHECK_OK(rdmux_ep_close(theirs));
+    CHECK_OK(rdmux_ep_close(first));
+    CHECK_OK(rdmux_ep_close(second));
+    clear_scene(&scene);
+}
+
+static void a_call_alone_negotiates_all_and_the_next_of_its_cq_returns_them(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct pair *pair = &scene.pair;
+    struct rdmux_ep *connected[3];
+    struct rdmux_ep *accepted[3];
+    struct rdmux_ep *none = NULL;
+    set_scene(&scene, 0);
+    rdmux_service_lock(pair->fabric_b);
+    for (size_t i = 0; i < RDMUX_COUNT_OF(connected); i++) {
+        connected[i] = start_connect(pair);
+    }
+    see_arrivals(pair, RDMUX_COUNT_OF(connected));
+    CHECK_STATUS(rdmux_accept(pair->listener, pair->cq_b, NULL, 0, &none), RDMUX_AGAIN);
+    rdmux_service_unlock(pair->fabric_b);
+
+    expect_connected(pair, RDMUX_COUNT_OF(connected)); /* all of them are, with no call under way */
+
+    CHECK_STATUS(rdmux_accept(pair->listener, scene.other, NULL, 50, &none), RDMUX_TIMED_OUT);
+    for (size_t i = 0; i < RDMUX_COUNT_OF(accepted); i++) {
+        struct pollfd fd = { .fd = rdmux_listener_fd(pair->listener), .events = POLLIN };
+        assert_int_equal(poll(&fd, 1, PATIENT_MS), 1);
+        CHECK_OK(rdmux_accept(pair->listener, pair->cq_b, NULL, PATIENT_MS, &accepted[i]));
+    }
+    struct pollfd fd = { .fd = rdmux_listener_fd(pair->listener), .events = POLLIN };
+    assert_int_equal(poll(&fd, 1, 0), 0);
+    for (size_t i = 0; i < RDMUX_COUNT_OF(accepted); i++) {
+        CHECK_OK(rdmux_ep_close(accepted[i]));
+        CHECK_OK(rdmux_ep_close(connected[i]));
+    }
+    clear_scene(&scene);
+}
+
+static void a_call_that_has_one_to_return_takes_no_other(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct pair *pair = &scene.pair;
+    struct rdmux_ep *none = NULL;
+    struct rdmux_ep *theirs = NULL;
+    set_scene(&scene, 0);
+    struct rdmux_ep *first = start_connect(pair);
+    rdmux_service_lock(pair->fabric_b);
+    see_arrivals(pair, 1);
+    CHECK_STATUS(rdmux_accept(pair->listener, pair->cq_b, NULL, 0, &none), RDMUX_AGAIN);
+    rdmux_service_unlock(pair->fabric_b);
+    struct pollfd fd = { .fd = rdmux_listener_fd(pair->listener), .events = POLLIN };
+    assert_int_equal(poll(&fd, 1, PATIENT_MS), 1); /* it is proved */
+    struct rdmux_ep *second = start_connect(pair);
+    rdmux_service_lock(pair->fabric_b);
+    see_arrivals(pair, 1);
+    rdmux_service_unlock(pair->fabric_b);
+
+    CHECK_OK(rdmux_accept(pair->listener, pair->cq_b, NULL, 0, &pair->b));
+
+    assert_false(has_taken(pair->cq_b));
+    CHECK_OK(rdmux_accept(pair->listener, scene.other, NULL, PATIENT_MS, &theirs));
+    expect_connected(pair, 2);
+    CHECK_OK(rdmux_ep_close(theirs));
+    CHECK_OK(rdmux_ep_close(first));
+    CHECK_OK(rdmux_ep_close(second));
+    clear_scene(&scene);
+}
+
+static void what_is_left_to_a_call_with_none_is_for_all_when_it_leaves(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct pair *pair = &scene.pair;
+    struct acceptor acceptor;
+    set_scene(&scene, 0);
+    start_accept(&acceptor, pair, pair->cq_b);
+    uint64_t calls = atomic_load(&pair->cq_b->calls);
+    int stalled = stall(pair);
+    wait_until_asleep(pair->cq_b, calls);
+    struct rdmux_accept_wait idle = { .cq = scene.other, .has_none = true };
+    rdmux_listener_wait_begin(pair->listener, &idle);
+    calls = atomic_load(&pair->cq_b->calls);
+    struct rdmux_ep *late = start_connect(pair);
+    wait_until_asleep(pair->cq_b, calls); /* it has looked, and has left the connection alone */
+    rdmux_service_lock(pair->fabric_b);
+    see_arrivals(pair, 1);
+    rdmux_service_unlock(pair->fabric_b);
+
+    rdmux_listener_wait_end(pair->listener, &idle);
+
+    pair->b = finish_accept(&acceptor);
+    expect_connected(pair, 1);
+    CHECK_OK(rdmux_ep_close(late));
+    close(stalled);
+    clear_scene(&scene);
+}
+
+/* ------------------------------------------------------------------------------ nothing is lost */
+
+static void without_room_in_the_cq_the_connection_stays_for_others(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct pair *pair = &scene.pair;
+    struct rdmux_ep *none = NULL;
+    struct rdmux_peer peer = RDMUX_PEER_INIT;
+    struct rdmux_ep_attr named = RDMUX_EP_ATTR_INIT;
+    set_scene(&scene, 3); /* less than any endpoint's depths */
+    pair->a = start_connect(pair);
+    CHECK_OK(rdmux_listener_next(pair->listener, PATIENT_MS, &peer));
+    named.peer = peer.id;
+
+    CHECK_STATUS(rdmux_accept(pair->listener, scene.other, NULL, PATIENT_MS, &none),
+                 RDMUX_NO_MEMORY);
+    assert_non_null(strstr(rdmux_last_error(), "depth"));
+    CHECK_STATUS(rdmux_accept(pair->listener, scene.other, &named, PATIENT_MS, &none),
+                 RDMUX_NO_MEMORY);
+    assert_non_null(strstr(rdmux_last_error(), "depth"));
+
+    CHECK_OK(rdmux_accept(pair->listener, pair->cq_b, &named, PATIENT_MS, &pair->b));
+    expect_connected(pair, 1);
+    clear_scene(&scene);
+}
+
+static void with_attributes_that_are_refused_the_connection_stays(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct pair *pair = &scene.pair;
+    struct rdmux_ep *none = NULL;
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    struct rdmux_peer peer = RDMUX_PEER_INIT;
+    attr.local = "no-such-device";
+    set_scene(&scene, 0);
+    pair->a = start_connect(pair);
+    CHECK_OK(rdmux_listener_next(pair->listener, PATIENT_MS, &peer));
+
+    CHECK_STATUS(rdmux_accept(pair->listener, pair->cq_b, &attr, PATIENT_MS, &none), RDMUX_INVALID);
+
+    assert_non_null(strstr(rdmux_last_error(), "no-such-device"));
+    CHECK_OK(rdmux_accept(pair->listener, pair->cq_b, NULL, PATIENT_MS, &pair->b));
+    expect_connected(pair, 1);
+    clear_scene(&scene);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_waiting_accept_is_left_empty_handed),
+        cmocka_unit_test(a_call_alone_negotiates_all_and_the_next_of_its_cq_returns_them),
+        cmocka_unit_test(a_call_that_has_one_to_return_takes_no_other),
+        cmocka_unit_test(what_is_left_to_a_call_with_none_is_for_all_when_it_leaves),
+        cmocka_unit_test(without_room_in_the_cq_the_connection_stays_for_others),
+        cmocka_unit_test(with_attributes_that_are_refused_the_connection_stays),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

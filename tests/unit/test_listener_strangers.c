@@ -1,0 +1,539 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Listeners against strangers: what is no rdmux, what is slow, what is too much. Good connections
+ * come through meanwhile. */
+#include "negotiation/bytes.h"
+#include "tests/unit/listener_scene.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+/* ------------------------------------------------------------------------------------ bad input */
+
+static void what_is_no_rdmux_is_dropped_with_one_line_and_good_connections_come_through(void **state)
+{
+    (void)state;
+    struct scene *scene = set_scene(NULL);
+    uint8_t *opening = malloc(OPENING_MAX);
+    assert_non_null(opening);
+    size_t opening_size = make_opening(scene->pair.fabric_a, opening);
+    uint8_t garbage[200];
+    memset(garbage, 0xa5, sizeof(garbage));
+    uint8_t damaged[RDMUX_HELLO_SIZE];
+    memcpy(damaged, opening, sizeof(damaged));
+    damaged[7] ^= 1; /* the end of the magic */
+    uint8_t too_long[RDMUX_HELLO_SIZE + RDMUX_FRAME_HEADER_SIZE];
+    memcpy(too_long, opening, sizeof(too_long));
+    memset(too_long + RDMUX_HELLO_SIZE + 4, 0xff, 4); /* 4 GiB - 1 */
+    uint8_t *lying = malloc(opening_size);
+    assert_non_null(lying);
+    memcpy(lying, opening, opening_size);
+    memset(lying + RDMUX_HELLO_SIZE + RDMUX_FRAME_HEADER_SIZE, 0xff, 8);
+    uint8_t other_frame[RDMUX_HELLO_SIZE + RDMUX_FRAME_HEADER_SIZE];
+    memcpy(other_frame, opening, RDMUX_HELLO_SIZE);
+    rdmux_frame_header_encode(RDMUX_FRAME_HEARTBEAT, 0, 0, other_frame + RDMUX_HELLO_SIZE);
+    struct rdmux_join join = { .secret = { 1, 2, 3 }, .epoch = 1, .attempt = 1 };
+    uint8_t stranger[RDMUX_JOIN_SIZE];
+    rdmux_join_encode(&join, stranger);
+    uint8_t newer[RDMUX_JOIN_SIZE];
+    rdmux_join_encode(&join, newer);
+    newer[9] = 99;
+    const struct {
+        const char *says;
+        const void *bytes;
+        size_t size;
+    } cases[] = {
+        { "garbage", garbage, sizeof(garbage) },
+        { "8 bytes of garbage", garbage, 8 },
+        { "HTTP", "GET / HTTP/1.1\r\nHost: here\r\n\r\n", 30 },
+        { "a HELLO with another magic", damaged, sizeof(damaged) },
+        { "an OFFER of 4 GiB", too_long, sizeof(too_long) },
+        { "an OFFER whose entries lie about sizes", lying, opening_size },
+        { "another frame than OFFER", other_frame, sizeof(other_frame) },
+        { "a JOIN with an unknown secret", stranger, sizeof(stranger) },
+        { "a JOIN of another version", newer, sizeof(newer) },
+    };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(cases); i++) {
+        book_clear(&scene->book);
+        int fd = dial_raw(scene->pair.address);
+
+        say(fd, cases[i].bytes, cases[i].size);
+
+        if (!is_dropped(fd, PATIENT_MS)) {
+            fail_msg("%s: not dropped", cases[i].says);
+        }
+        wait_for_lines(&scene->book, 1);
+        if (book_total(&scene->book) != 1 || book_count(&scene->book, "listener 127.0.0.1") != 1) {
+            fail_msg("%s: %zu lines: %s", cases[i].says, book_total(&scene->book),
+                     scene->book.lines[0]);
+        }
+        close(fd);
+    }
+    check_good_connection(&scene->pair);
+    free(lying);
+    free(opening);
+    clear_scene(scene);
+}
+
+static void one_that_leaves_in_the_middle_costs_a_line_and_one_that_said_nothing_none(void **state)
+{
+    (void)state;
+    struct scene *scene = set_scene(NULL);
+    uint8_t *opening = malloc(OPENING_MAX);
+    assert_non_null(opening);
+    size_t opening_size = make_opening(scene->pair.fabric_a, opening);
+    const size_t sizes[] = {
+        1, 8, RDMUX_HELLO_SIZE - 1, RDMUX_HELLO_SIZE, RDMUX_HELLO_SIZE + 4, opening_size - 1
+    };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(sizes); i++) {
+        book_clear(&scene->book);
+        int fd = dial_raw(scene->pair.address);
+        say(fd, opening, sizes[i]);
+
+        close(fd);
+
+        wait_for_lines(&scene->book, 1);
+        assert_int_equal(book_total(&scene->book), 1);
+        assert_int_equal(book_count(&scene->book, "dropped"), 1);
+    }
+    book_clear(&scene->book);
+    close(dial_raw(scene->pair.address)); /* a port scan, or a health check */
+    check_good_connection(&scene->pair);
+    assert_int_equal(book_count(&scene->book, "listener"), 0);
+    free(opening);
+    clear_scene(scene);
+}
+
+static void one_that_speaks_no_known_version_is_told_so_and_dropped(void **state)
+{
+    (void)state;
+    struct scene *scene = set_scene(NULL);
+    uint8_t *opening = malloc(OPENING_MAX);
+    assert_non_null(opening);
+    size_t opening_size = make_opening(scene->pair.fabric_a, opening);
+    for (int other_order = 0; other_order <= 1; other_order++) {
+        uint8_t bytes[4] = { 0, 7, 0, 9 };
+        size_t at = 8;
+        if (other_order) {
+            uint8_t swapped[4] = { opening[15], opening[14], opening[13], opening[12] };
+            memcpy(bytes, swapped, sizeof(bytes));
+            at = 12;
+            rdmux_store_be16(opening + 8, 1);
+            rdmux_store_be16(opening + 10, 1);
+        }
+        memcpy(opening + at, bytes, sizeof(bytes));
+        book_clear(&scene->book);
+        int fd = dial_raw(scene->pair.address);
+        say(fd, opening, opening_size);
+        struct rdmux_ep *none = NULL;
+
+        CHECK_STATUS(rdmux_accept(scene->pair.listener, scene->pair.cq_b, NULL, 300, &none),
+                     RDMUX_TIMED_OUT);
+
+        uint8_t answer[RDMUX_HELLO_SIZE];
+        struct rdmux_hello hello;
+        assert_int_equal(recv(fd, answer, sizeof(answer), MSG_WAITALL), sizeof(answer));
+        CHECK_OK(rdmux_hello_decode(answer, sizeof(answer), &hello));
+        assert_int_equal(hello.version_max, RDMUX_WIRE_VERSION);
+        assert_true(is_dropped(fd, PATIENT_MS));
+        assert_int_equal(book_total(&scene->book), 1);
+        assert_int_equal(book_count(&scene->book, "RDMUX_VERSION"), 1);
+        close(fd);
+        check_good_connection(&scene->pair);
+    }
+    free(opening);
+    clear_scene(scene);
+}
+
+/* -------------------------------------------------------------------------------------- silence */
+
+static void who_does_not_introduce_himself_in_time_is_dropped(void **state)
+{
+    (void)state;
+    enum { LIMIT_MS = 300 };
+    struct rdmux_listen_attr attr = RDMUX_LISTEN_ATTR_INIT;
+    attr.hello_timeout_ms = LIMIT_MS;
+    struct scene *scene = set_scene(&attr);
+    uint8_t *opening = malloc(OPENING_MAX);
+    assert_non_null(opening);
+    size_t opening_size = make_opening(scene->pair.fabric_a, opening);
+    const size_t sizes[] = { 0, 4, RDMUX_HELLO_SIZE / 2, RDMUX_HELLO_SIZE, opening_size - 1 };
+    int fds[RDMUX_COUNT_OF(sizes)];
+    uint64_t begin = now_ms();
+    for (size_t i = 0; i < RDMUX_COUNT_OF(sizes); i++) {
+        fds[i] = dial_raw(scene->pair.address);
+        if (sizes[i] != 0) {
+            say(fds[i], opening, sizes[i]);
+        }
+    }
+    int patient = dial_raw(scene->pair.address);
+    say(patient, opening, opening_size);
+
+    check_good_connection(&scene->pair);
+    for (size_t i = 0; i < RDMUX_COUNT_OF(sizes); i++) {
+        assert_true(is_dropped(fds[i], PATIENT_MS));
+        assert_true(now_ms() - begin >= LIMIT_MS - 20);
+        close(fds[i]);
+    }
+    assert_true(now_ms() - begin < (uint64_t)LIMIT_MS + 700 * SLACK);
+    wait_for_lines(&scene->book, RDMUX_COUNT_OF(sizes));
+    assert_int_equal(book_count(&scene->book, "in time"), RDMUX_COUNT_OF(sizes));
+    close(patient);
+    free(opening);
+    clear_scene(scene);
+}
+
+static void a_thousand_silent_connections_cost_little_and_delay_nobody(void **state)
+{
+    (void)state;
+    enum { SILENT = 1000, LIMIT_MS = 4000, EACH_MAX = 2048 };
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    struct rlimit more = { .rlim_cur = limit.rlim_max, .rlim_max = limit.rlim_max };
+    if (limit.rlim_max < 2 * SILENT + 200 || setrlimit(RLIMIT_NOFILE, &more) != 0) {
+        skip();
+    }
+    struct rdmux_listen_attr attr = RDMUX_LISTEN_ATTR_INIT;
+    attr.hello_timeout_ms = LIMIT_MS;
+    struct scene *scene = set_scene(&attr);
+    /* So that everything is there that is made when first needed. */
+    check_good_connection(&scene->pair);
+    size_t before = atomic_load(&scene->meter.bytes);
+    book_clear(&scene->book);
+    static int fds[SILENT];
+    for (size_t i = 0; i < SILENT; i++) {
+        fds[i] = dial_raw(scene->pair.address);
+    }
+
+    check_good_connection(&scene->pair);
+
+    size_t bytes = atomic_load(&scene->meter.bytes) - before;
+    if (bytes > (size_t)SILENT * EACH_MAX) {
+        fail_msg("%d silent connections cost %zu bytes", SILENT, bytes);
+    }
+    for (size_t i = 0; i < SILENT; i++) {
+        assert_true(is_dropped(fds[i], PATIENT_MS));
+        close(fds[i]);
+    }
+    wait_for_lines(&scene->book, SILENT);
+    check_good_connection(&scene->pair);
+    assert_int_equal(book_total(&scene->book), SILENT + 2); /* and the ends of two good ones */
+    clear_scene(scene);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+static void beyond_max_pending_the_oldest_silent_one_goes(void **state)
+{
+    (void)state;
+    enum { PENDING = 8, EXTRA = 5 };
+    struct rdmux_listen_attr attr = RDMUX_LISTEN_ATTR_INIT;
+    attr.max_pending = PENDING;
+    struct scene *scene = set_scene(&attr);
+    int fds[PENDING + EXTRA];
+    for (size_t i = 0; i < PENDING + EXTRA; i++) {
+        fds[i] = dial_raw(scene->pair.address);
+    }
+
+    for (size_t i = 0; i < EXTRA; i++) {
+        assert_true(is_dropped(fds[i], PATIENT_MS));
+    }
+    wait_for_lines(&scene->book, EXTRA);
+    assert_int_equal(book_count(&scene->book, "too many"), EXTRA);
+    for (size_t i = EXTRA; i < PENDING + EXTRA; i++) {
+        assert_false(is_dropped(fds[i], 0));
+    }
+    check_good_connection(&scene->pair);
+    assert_true(is_dropped(fds[EXTRA], PATIENT_MS));
+    for (size_t i = 0; i < PENDING + EXTRA; i++) {
+        close(fds[i]);
+    }
+    clear_scene(scene);
+}
+
+static void beyond_max_pending_those_who_introduced_themselves_stay(void **state)
+{
+    (void)state;
+    enum { PENDING = 4 };
+    struct rdmux_listen_attr attr = RDMUX_LISTEN_ATTR_INIT;
+    attr.max_pending = PENDING;
+    struct scene *scene = set_scene(&attr);
+    uint8_t *opening = malloc(OPENING_MAX);
+    assert_non_null(opening);
+    size_t opening_size = make_opening(scene->pair.fabric_a, opening);
+    int fds[PENDING];
+    uint64_t ids[PENDING];
+    for (size_t i = 0; i < PENDING; i++) {
+        fds[i] = dial_raw(scene->pair.address);
+        say(fds[i], opening, opening_size);
+        struct rdmux_peer peer = RDMUX_PEER_INIT;
+        CHECK_OK(rdmux_listener_next(scene->pair.listener, PATIENT_MS, &peer));
+        ids[i] = peer.id;
+    }
+
+    int late = dial_raw(scene->pair.address);
+
+    assert_true(is_dropped(late, PATIENT_MS));
+    close(late);
+    for (size_t i = 0; i < PENDING; i++) {
+        assert_false(is_dropped(fds[i], 0));
+        CHECK_OK(rdmux_reject(scene->pair.listener, ids[i], 1, NULL, 0));
+        assert_true(is_dropped(fds[i], PATIENT_MS));
+        close(fds[i]);
+    }
+    check_good_connection(&scene->pair);
+    free(opening);
+    clear_scene(scene);
+}
+
+/* ------------------------------------------------------------------------------- no descriptors */
+
+static uint64_t cpu_ms(void)
+{
+    struct rusage usage;
+    assert_int_equal(getrusage(RUSAGE_SELF, &usage), 0);
+    return (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000 +
+           (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1000;
+}
+
+static size_t open_descriptors(void)
+{
+    size_t count = 0;
+    for (int fd = 0; fd < 1024; fd++) {
+        count += fcntl(fd, F_GETFD) >= 0;
+    }
+    return count;
+}
+
+static void limit_descriptors(rlim_t room)
+{
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = room < limit.rlim_max ? room : limit.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+/* A server with room for few descriptors: tells its address, accepts whoever comes and greets him,
+ * until `command` closes. Commands: 'w' accepts nobody from now on, 'a' does again; 'n' has no
+ * descriptor at all to spare, 'm' many. Returns the processor time it used, in ms. */
+static uint64_t serve_with_few_descriptors(int report, int command, size_t spare)
+{
+    struct rdmux_fabric *fabric = open_fabric("tcp", 0, NULL);
+    struct rdmux_cq *cq = create_cq(fabric);
+    char address[RDMUX_ADDRESS_MAX] = "";
+    struct rdmux_listener *listener = listen_here(fabric, NULL, address);
+    limit_descriptors((rlim_t)(open_descriptors() + spare));
+    uint64_t begin = cpu_ms();
+    assert_int_equal(write(report, address, sizeof(address)), sizeof(address));
+    char what = 'a';
+    for (;;) {
+        struct pollfd look = { .fd = command, .events = POLLIN };
+        if (poll(&look, 1, what == 'w' ? 20 : 0) > 0 && read(command, &what, 1) != 1) {
+            break;
+        }
+        if (what == 'n' || what == 'm') {
+            limit_descriptors(what == 'n' ? 3 : 1024);
+            what = what == 'n' ? 'w' : 'a';
+            assert_int_equal(write(report, &what, 1), 1);
+        }
+        struct rdmux_ep *ep = NULL;
+        if (what != 'w' && rdmux_accept(listener, cq, NULL, 20, &ep) == RDMUX_OK) {
+            CHECK_OK(rdmux_send(ep, "hello", 6, NULL, NULL, RDMUX_INLINE));
+        }
+        struct rdmux_wc wc;
+        while (rdmux_cq_poll(cq, &wc, 1) == 1) {
+            if (wc.opcode == RDMUX_WC_DISCONNECTED) {
+                CHECK_OK(rdmux_ep_close(wc.ep));
+            }
+        }
+    }
+    return cpu_ms() - begin;
+}
+
+struct server {
+    pid_t pid;
+    int command;
+    int report;
+    char address[RDMUX_ADDRESS_MAX];
+};
+
+static void start_server(struct server *server, size_t spare)
+{
+    int command[2];
+    int report[2];
+    assert_int_equal(pipe2(command, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(report, O_CLOEXEC), 0);
+    server->pid = fork();
+    assert_true(server->pid >= 0);
+    if (server->pid == 0) {
+        close(command[1]);
+        uint64_t used = serve_with_few_descriptors(report[1], command[0], spare);
+        ssize_t written = write(report[1], &used, sizeof(used));
+        _exit(written == sizeof(used) ? 0 : 1);
+    }
+    close(command[0]);
+    close(report[1]);
+    server->command = command[1];
+    server->report = report[0];
+    assert_int_equal(read(server->report, server->address, sizeof(server->address)),
+                     sizeof(server->address));
+}
+
+/* Returns the processor time the server has used. */
+static uint64_t stop_server(struct server *server)
+{
+    uint64_t used = 0;
+    int status = 0;
+    close(server->command);
+    assert_int_equal(read(server->report, &used, sizeof(used)), sizeof(used));
+    close(server->report);
+    assert_int_equal(waitpid(server->pid, &status, 0), server->pid);
+    assert_int_equal(status, 0);
+    return used;
+}
+
+/* Connects, is greeted, ends. */
+static void check_greeted(struct rdmux_fabric *fabric, struct rdmux_cq *cq, const char *address)
+{
+    struct rdmux_ep *ep = NULL;
+    char greeting[6] = "";
+    CHECK_OK(rdmux_connect(fabric, cq, address, NULL, PATIENT_MS, &ep));
+    CHECK_OK(rdmux_recv(ep, greeting, sizeof(greeting), NULL, NULL));
+    expect_entry(cq, RDMUX_WC_RECV, RDMUX_OK);
+    assert_string_equal(greeting, "hello");
+    CHECK_OK(rdmux_ep_close(ep));
+}
+
+static void when_descriptors_run_out_the_oldest_silent_connection_goes(void **state)
+{
+    (void)state;
+    enum { SPARE = 24, SILENT = 60 };
+    struct server server;
+    start_server(&server, SPARE);
+    struct rdmux_fabric *fabric = open_fabric("tcp", 0, NULL);
+    struct rdmux_cq *cq = create_cq(fabric);
+    int fds[SILENT];
+    uint64_t begin = now_ms();
+    for (size_t i = 0; i < SILENT; i++) {
+        fds[i] = dial_raw(server.address);
+    }
+
+    for (size_t i = 0; i < SILENT - SPARE; i++) {
+        assert_true(is_dropped(fds[i], PATIENT_MS));
+    }
+    assert_false(is_dropped(fds[SILENT - 1], 0));
+    check_greeted(fabric, cq, server.address);
+    check_greeted(fabric, cq, server.address);
+    for (size_t i = 0; i < SILENT; i++) {
+        close(fds[i]);
+    }
+    check_greeted(fabric, cq, server.address);
+    uint64_t wall = now_ms() - begin;
+    uint64_t used = stop_server(&server);
+    if (used > wall / 2 + 300 * SLACK) {
+        fail_msg("%llu ms of processor time in %llu ms", (unsigned long long)used,
+                 (unsigned long long)wall);
+    }
+    CHECK_OK(rdmux_cq_destroy(cq));
+    CHECK_OK(rdmux_fabric_close(fabric));
+}
+
+static void when_descriptors_run_out_and_nobody_is_silent_newcomers_are_turned_away(void **state)
+{
+    (void)state;
+    enum { SPARE = 12, TALKING = 40 };
+    struct server server;
+    start_server(&server, SPARE);
+    assert_int_equal(write(server.command, "w", 1), 1); /* accept nothing */
+    struct rdmux_fabric *fabric = open_fabric("tcp", 0, NULL);
+    struct rdmux_cq *cq = create_cq(fabric);
+    uint8_t *opening = malloc(OPENING_MAX);
+    assert_non_null(opening);
+    size_t opening_size = make_opening(fabric, opening);
+    int fds[TALKING];
+    uint64_t begin = now_ms();
+    size_t dropped = 0;
+    for (size_t i = 0; i < TALKING; i++) {
+        fds[i] = dial_raw(server.address);
+        (void)send(fds[i], opening, opening_size, MSG_NOSIGNAL);
+    }
+    uint64_t until = now_ms() + PATIENT_MS;
+    while (dropped < TALKING - SPARE - 8 && now_ms() < until) {
+        dropped = 0;
+        for (size_t i = 0; i < TALKING; i++) {
+            dropped += is_dropped(fds[i], 1);
+        }
+    }
+
+    assert_true(dropped >= TALKING - SPARE - 8);
+    pause_ms(300); /* the time in which a listener would spin */
+    for (size_t i = 0; i < TALKING; i++) {
+        close(fds[i]);
+    }
+    assert_int_equal(write(server.command, "a", 1), 1);
+    for (bool full = true; full;) { /* until the server has seen that they left */
+        int fd = dial_raw(server.address);
+        full = is_dropped(fd, 50);
+        close(fd);
+        assert_true(now_ms() < until + PATIENT_MS);
+    }
+    check_greeted(fabric, cq, server.address);
+    uint64_t wall = now_ms() - begin;
+    uint64_t used = stop_server(&server);
+    if (used > wall / 2 + 50 * SLACK) {
+        fail_msg("%llu ms of processor time in %llu ms", (unsigned long long)used,
+                 (unsigned long long)wall);
+    }
+    free(opening);
+    CHECK_OK(rdmux_cq_destroy(cq));
+    CHECK_OK(rdmux_fabric_close(fabric));
+}
+
+static void without_any_descriptor_a_listener_waits_and_then_serves_again(void **state)
+{
+    (void)state;
+    enum { COUNT = 4, STARVED_MS = 500 };
+    struct server server;
+    char done;
+    start_server(&server, 20);
+    assert_int_equal(write(server.command, "n", 1), 1);
+    assert_int_equal(read(server.report, &done, 1), 1);
+    int fds[COUNT];
+    for (size_t i = 0; i < COUNT; i++) {
+        fds[i] = dial_raw(server.address);
+    }
+    pause_ms(STARVED_MS); /* the time in which a listener would spin */
+    assert_int_equal(write(server.command, "m", 1), 1);
+    assert_int_equal(read(server.report, &done, 1), 1);
+    struct rdmux_fabric *fabric = open_fabric("tcp", 0, NULL);
+    struct rdmux_cq *cq = create_cq(fabric);
+
+    check_greeted(fabric, cq, server.address);
+
+    for (size_t i = 0; i < COUNT; i++) {
+        close(fds[i]);
+    }
+    uint64_t used = stop_server(&server);
+    if (used > STARVED_MS / 5 * SLACK) {
+        fail_msg("%llu ms of processor time", (unsigned long long)used);
+    }
+    CHECK_OK(rdmux_cq_destroy(cq));
+    CHECK_OK(rdmux_fabric_close(fabric));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(
+            what_is_no_rdmux_is_dropped_with_one_line_and_good_connections_come_through),
+        cmocka_unit_test(one_that_leaves_in_the_middle_costs_a_line_and_one_that_said_nothing_none),
+        cmocka_unit_test(one_that_speaks_no_known_version_is_told_so_and_dropped),
+        cmocka_unit_test(who_does_not_introduce_himself_in_time_is_dropped),
+        cmocka_unit_test(a_thousand_silent_connections_cost_little_and_delay_nobody),
+        cmocka_unit_test(beyond_max_pending_the_oldest_silent_one_goes),
+        cmocka_unit_test(beyond_max_pending_those_who_introduced_themselves_stay),
+        cmocka_unit_test(when_descriptors_run_out_the_oldest_silent_connection_goes),
+        cmocka_unit_test(when_descriptors_run_out_and_nobody_is_silent_newcomers_are_turned_away),
+        cmocka_unit_test(without_any_descriptor_a_listener_waits_and_then_serves_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Names: resolving them may block for long, and costs the call that asks no more than its time
+ * limit. */
+#include "tests/unit/api_pair.h"
+
+#include <netdb.h>
+#include <pthread.h>
+
+/* ------------------------------------------------------------------------------ the name server */
+
+enum {
+    SHORT_MS = 100, /* a caller's patience */
+    DEAD_MS = 5000, /* the name server's: who waits for it fails the test, but in reasonable time */
+};
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool dead;        /* "slow" is not answered */
+    size_t asked;     /* for names, not for numbers */
+    size_t answered;  /* of these */
+    pthread_t thread; /* that asked last */
+} server = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+
+int __real_getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
+                       struct addrinfo **out);
+int __wrap_getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
+                       struct addrinfo **out);
+
+/* "slow" and "fast" are this machine, every other name is unknown. */
+int __wrap_getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
+                       struct addrinfo **out)
+{
+    if (node == NULL || (hints->ai_flags & AI_NUMERICHOST) != 0 || *node < 'A') {
+        return __real_getaddrinfo(node, service, hints, out);
+    }
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += DEAD_MS / 1000;
+    pthread_mutex_lock(&server.lock);
+    server.asked++;
+    server.thread = pthread_self();
+    pthread_cond_broadcast(&server.changed);
+    bool slow = strcmp(node, "slow") == 0;
+    while (slow && server.dead &&
+           pthread_cond_timedwait(&server.changed, &server.lock, &until) == 0) {
+    }
+    server.answered++;
+    pthread_cond_broadcast(&server.changed);
+    pthread_mutex_unlock(&server.lock);
+    return slow || strcmp(node, "fast") == 0 ? __real_getaddrinfo("127.0.0.1", service, hints, out)
+                                             : EAI_NONAME;
+}
+
+static void start_server(bool dead)
+{
+    server.dead = dead;
+    server.asked = 0;
+    server.answered = 0;
+}
+
+static void revive_server(void)
+{
+    pthread_mutex_lock(&server.lock);
+    server.dead = false;
+    pthread_cond_broadcast(&server.changed);
+    pthread_mutex_unlock(&server.lock);
+}
+
+static void wait_until_asked(size_t times)
+{
+    pthread_mutex_lock(&server.lock);
+    while (server.asked < times) {
+        pthread_cond_wait(&server.changed, &server.lock);
+    }
+    pthread_mutex_unlock(&server.lock);
+}
+
+/* ------------------------------------------------------------------------------------ the scene */
+
+struct scene {
+    struct pair pair;
+    struct meter meter;
+    char slow[RDMUX_ADDRESS_MAX]; /* the listener's address by these names */
+    char fast[RDMUX_ADDRESS_MAX];
+    char unknown[RDMUX_ADDRESS_MAX];
+};
+
+static void set_scene(struct scene *scene, bool dead, uint32_t flags)
+{
+    memset(scene, 0, sizeof(*scene));
+    start_server(dead);
+    struct pair *pair = &scene->pair;
+    pair->fabric_a = open_metered_fabric("tcp", flags, NULL, &scene->meter);
+    pair->fabric_b = open_fabric("tcp", 0, NULL);
+    pair->cq_a = create_cq(pair->fabric_a);
+    pair->cq_b = create_cq(pair->fabric_b);
+    pair->listener = listen_here(pair->fabric_b, NULL, pair->address);
+    const char *port = strrchr(pair->address, ':');
+    assert_non_null(port);
+    (void)snprintf(scene->slow, sizeof(scene->slow), "slow%s", port);
+    (void)snprintf(scene->fast, sizeof(scene->fast), "fast%s", port);
+    (void)snprintf(scene->unknown, sizeof(scene->unknown), "unknown%s", port);
+}
+
+/* Whatever is still asked for is answered and freed by then. */
+static void clear_scene(struct scene *scene)
+{
+    revive_server();
+    close_pair(&scene->pair);
+    assert_int_equal(server.asked, server.answered);
+    assert_int_equal(atomic_load(&scene->meter.pieces), 0);
+}
+
+/* ----------------------------------------------------------------------------------------- time */
+
+static void explaining_a_name_that_is_not_resolved_ends_in_time(void **state)
+{
+    (void)state;
+    struct scene scene;
+    set_scene(&scene, true, 0);
+    struct rdmux_explanation *explanation = (struct rdmux_explanation *)&scene;
+    uint64_t begin = now_ms();
+
+    CHECK_STATUS(rdmux_explain(scene.pair.fabric_a, scene.slow, NULL, SHORT_MS, &explanation),
+                 RDMUX_TIMED_OUT);
+
+    uint64_t took = now_ms() - begin;
+    assert_true(took >= SHORT_MS);
+    assert_true(took < (uint64_t)DEAD_MS / 2);
+    assert_null(explanation);
+    assert_non_null(strstr(rdmux_last_error(), scene.slow));
+    assert_non_null(strstr(rdmux_last_error(), "resolved"));
+    clear_scene(&scene);
+}
+
+static void one_that_was_not_resolved_in_time_does_no_harm_later(void **state)
+{
+    (void)state;
+    struct scene scene;
+    set_scene(&scene, true, 0);
+    struct rdmux_explanation *explanation = NULL;
+    for (size_t i = 0; i < 3; i++) {
+        CHECK_STATUS(rdmux_explain(scene.pair.fabric_a, scene.slow, NULL, 1, &explanation),
+                     RDMUX_TIMED_OUT);
+    }
+    wait_until_asked(1);
+    revive_server();
+
+    CHECK_OK(rdmux_explain(scene.pair.fabric_a, scene.slow, NULL, PATIENT_MS, &explanation));
+
+    assert_int_equal(explanation->status, RDMUX_OK);
+    assert_string_equal(explanation->peer_address, scene.pair.address);
+    rdmux_explanation_free(explanation);
+    assert_int_equal(server.asked, 4); /* one after the other */
+    clear_scene(&scene);
+}
+
+static void connecting_to_a_name_that_is_not_resolved_ends_in_time(void **state)
+{
+    (void)state;
+    struct scene scene;
+    set_scene(&scene, true, 0);
+    uint64_t begin = now_ms();
+
+    CHECK_STATUS(rdmux_connect(scene.pair.fabric_a, scene.pair.cq_a, scene.slow, NULL, SHORT_MS,
+                               &scene.pair.a),
+                 RDMUX_TIMED_OUT);
+
+    assert_true(now_ms() - begin < (uint64_t)DEAD_MS / 2);
+    assert_null(scene.pair.a);
+    clear_scene(&scene);
+}
+
+/* -------------------------------------------------------------------------------------- threads */
+
+static void the_worker_resolves_and_without_one_the_caller_does(void **state)
+{
+    (void)state;
+    static const uint32_t flags[] = { 0, RDMUX_FABRIC_NO_WORKER_THREAD };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(flags); i++) {
+        struct scene scene;
+        struct rdmux_explanation *explanation = NULL;
+        set_scene(&scene, false, flags[i]);
+
+        CHECK_OK(rdmux_explain(scene.pair.fabric_a, scene.fast, NULL, PATIENT_MS, &explanation));
+
+        assert_int_equal(server.asked, 1);
+        assert_int_equal(pthread_equal(server.thread, pthread_self()) != 0, flags[i] != 0);
+        rdmux_explanation_free(explanation);
+        clear_scene(&scene);
+    }
+}
+
+static void a_number_needs_nobody(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct rdmux_explanation *explanation = NULL;
+    set_scene(&scene, true, 0);
+
+    CHECK_OK(rdmux_explain(scene.pair.fabric_a, scene.pair.address, NULL, PATIENT_MS, &explanation));
+
+    assert_int_equal(server.asked, 0);
+    rdmux_explanation_free(explanation);
+    clear_scene(&scene);
+}
+
+/* ------------------------------------------------------------------------------------- failures */
+
+static void a_name_that_nobody_knows_is_named(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct rdmux_explanation *explanation = NULL;
+    set_scene(&scene, false, 0);
+
+    CHECK_STATUS(rdmux_explain(scene.pair.fabric_a, scene.unknown, NULL, PATIENT_MS, &explanation),
+                 RDMUX_INVALID);
+
+    assert_null(explanation);
+    assert_non_null(strstr(rdmux_last_error(), "\"unknown\""));
+    clear_scene(&scene);
+}
+
+static void whatever_allocation_fails_nothing_is_left(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct rdmux_explanation *explanation = NULL;
+    set_scene(&scene, false, 0);
+    size_t before = atomic_load(&scene.meter.pieces);
+    size_t failures = 0;
+    bool reached = true;
+    for (long failing = 1; reached; failing++) {
+        atomic_store(&scene.meter.left, failing);
+        enum rdmux_status status = rdmux_explain(scene.pair.fabric_a, scene.fast, NULL, PATIENT_MS,
+                                                 &explanation);
+        reached = atomic_exchange(&scene.meter.left, 0) <= 0;
+        /* Without the memory to look for a provider's paths there is a line less, or no path. */
+        if (status == RDMUX_NO_MEMORY) {
+            assert_null(explanation);
+            failures++;
+        } else if (status != RDMUX_NO_PATH) {
+            assert_string_equal(rdmux_status_name(status), "RDMUX_OK");
+        }
+        rdmux_explanation_free(explanation);
+        assert_int_equal(atomic_load(&scene.meter.pieces), before);
+    }
+    assert_true(failures >= 4); /* room for a frame, the offer, the handshake, the name */
+    clear_scene(&scene);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(explaining_a_name_that_is_not_resolved_ends_in_time),
+        cmocka_unit_test(one_that_was_not_resolved_in_time_does_no_harm_later),
+        cmocka_unit_test(connecting_to_a_name_that_is_not_resolved_ends_in_time),
+        cmocka_unit_test(the_worker_resolves_and_without_one_the_caller_does),
+        cmocka_unit_test(a_number_needs_nobody),
+        cmocka_unit_test(a_name_that_nobody_knows_is_named),
+        cmocka_unit_test(whatever_allocation_fails_nothing_is_left),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

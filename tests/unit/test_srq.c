@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Receives that endpoints of several fabrics share: who was promised one gets it, and nobody waits
+ * for ever. */
+#include "tests/unit/api_pair.h"
+
+enum { DEPTH = 64 };
+
+/* Peers of one process whose endpoints here share their receives. */
+struct scene {
+    struct pair pair;
+    struct rdmux_srq *srq;
+    uint64_t slots[DEPTH]; /* a receive's context is its slot */
+};
+
+/* A connection: a sends, b receives from the SRQ. */
+struct link {
+    struct rdmux_ep *a;
+    struct rdmux_ep *b;
+};
+
+static void set_scene(struct scene *scene, uint32_t flags_a)
+{
+    struct rdmux_srq_attr attr = RDMUX_SRQ_ATTR_INIT;
+    attr.depth = DEPTH;
+    memset(scene, 0, sizeof(*scene));
+    open_sides(&scene->pair, "shm,tcp", flags_a, 0);
+    CHECK_OK(rdmux_srq_create(scene->pair.fabric_b, scene->pair.cq_b, &attr, &scene->srq));
+}
+
+static struct link link_over(struct scene *scene, const char *path)
+{
+    struct pair *pair = &scene->pair;
+    struct link link = { NULL, NULL };
+    struct rdmux_ep_attr connecting = RDMUX_EP_ATTR_INIT;
+    struct rdmux_ep_attr accepting = RDMUX_EP_ATTR_INIT;
+    connecting.paths = path;
+    accepting.srq = scene->srq;
+    CHECK_STATUS(rdmux_connect(pair->fabric_a, pair->cq_a, pair->address, &connecting, 0, &link.a),
+                 RDMUX_IN_PROGRESS);
+    bool connected = false;
+    uint64_t until = now_ms() + PATIENT_MS;
+    while (!connected || link.b == NULL) {
+        struct rdmux_wc wc;
+        assert_true(now_ms() < until);
+        CHECK_OK(rdmux_fabric_progress(pair->fabric_a));
+        connected = rdmux_cq_poll(pair->cq_a, &wc, 1) == 1 || connected;
+        if (link.b == NULL) {
+            enum rdmux_status status = rdmux_accept(pair->listener, pair->cq_b, &accepting, 1,
+                                                    &link.b);
+            assert_true(status == RDMUX_OK || status == RDMUX_TIMED_OUT);
+        }
+    }
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+    CHECK_OK(rdmux_ep_info(link.b, &info));
+    assert_string_equal(info.provider, path);
+    return link;
+}
+
+static void unlink_pair(struct link *link)
+{
+    CHECK_OK(rdmux_ep_close(link->b));
+    CHECK_OK(rdmux_ep_close(link->a));
+}
+
+/* Whatever was set aside has come back. */
+static void clear_scene(struct scene *scene)
+{
+    assert_int_equal(scene->srq->set_aside, 0);
+    assert_true(rdmux_list_empty(&scene->srq->waiting));
+    CHECK_OK(rdmux_srq_destroy(scene->srq));
+    close_pair(&scene->pair);
+}
+
+static void post_receives(struct scene *scene, size_t first, size_t count)
+{
+    for (size_t i = first; i < first + count; i++) {
+        CHECK_OK(rdmux_srq_recv(scene->srq, &scene->slots[i], sizeof(uint64_t), NULL, CONTEXT(i)));
+    }
+}
+
+static void send_word(struct rdmux_ep *ep, uint64_t word)
+{
+    CHECK_OK(rdmux_send(ep, &word, sizeof(word), NULL, NULL, RDMUX_INLINE | RDMUX_UNSIGNALED));
+}
+
+/* The next message, which must be of this endpoint. Returns its slot. */
+static size_t expect_word(struct scene *scene, const struct rdmux_ep *from, uint64_t word)
+{
+    struct rdmux_wc wc = expect_entry(scene->pair.cq_b, RDMUX_WC_RECV, RDMUX_OK);
+    size_t slot = (size_t)(uintptr_t)wc.context;
+    assert_ptr_equal(wc.ep, from);
+    assert_int_equal(scene->slots[slot], word);
+    return slot;
+}
+
+static void expect_silence(struct rdmux_cq *cq, int ms)
+{
+    struct rdmux_wc wc;
+    size_t count = 0;
+    CHECK_STATUS(rdmux_cq_wait(cq, &wc, 1, ms, &count), RDMUX_TIMED_OUT);
+}
+
+/* Lets the cq make progress, without taking anything, until so many endpoints wait for a receive. */
+static void wait_until_waiting(struct scene *scene, size_t wanted)
+{
+    uint64_t until = now_ms() + PATIENT_MS;
+    size_t count = 0;
+    while (count < wanted) {
+        assert_true(now_ms() < until);
+        assert_int_equal(rdmux_cq_poll(scene->pair.cq_b, NULL, 0), 0);
+        count = 0;
+        for (struct rdmux_list *at = scene->srq->waiting.next; at != &scene->srq->waiting;
+             at = at->next) {
+            count++;
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------- promises */
+
+/* Over a byte stream a message without receive would be in front of the answer. */
+static void a_message_over_tcp_without_receive_holds_back_no_answer(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct rdmux_mr *mr = NULL;
+    uint64_t word = 0;
+    set_scene(&scene, 0);
+    struct link tcp = link_over(&scene, "tcp");
+    struct link shm = link_over(&scene, "shm");
+    CHECK_OK(rdmux_mr_alloc(scene.pair.fabric_a, sizeof(word), RDMUX_ACCESS_REMOTE_READ, &mr));
+    struct rdmux_remote *remote = import_region(tcp.b, mr);
+    memset(rdmux_mr_addr(mr), 0x5a, sizeof(word));
+    post_receives(&scene, 0, 4);
+    send_word(tcp.a, 1);
+    expect_word(&scene, tcp.b, 1); /* its peer may send more by now */
+    for (uint64_t i = 0; i < 3; i++) {
+        send_word(shm.a, i);
+    }
+    for (uint64_t i = 0; i < 3; i++) {
+        expect_word(&scene, shm.b, i);
+    }
+    send_word(tcp.a, 2);
+
+    CHECK_OK(rdmux_read(tcp.b, &word, sizeof(word), NULL, remote, 0, NULL, 0));
+
+    expect_entry(scene.pair.cq_b, RDMUX_WC_READ, RDMUX_OK);
+    assert_true(word == UINT64_C(0x5a5a5a5a5a5a5a5a));
+    expect_silence(scene.pair.cq_b, 20);
+    post_receives(&scene, 0, 1);
+    expect_word(&scene, tcp.b, 2);
+    rdmux_mr_deregister(mr);
+    unlink_pair(&tcp);
+    unlink_pair(&shm);
+    clear_scene(&scene);
+}
+
+/* The peer's process does nothing here: what it was promised stays promised until the endpoint
+ * ends. */
+static void what_a_silent_peer_was_promised_is_free_when_its_endpoint_closes(void **state)
+{
+    (void)state;
+    struct scene scene;
+    set_scene(&scene, RDMUX_FABRIC_NO_SERVICE_THREAD);
+    struct link tcp = link_over(&scene, "tcp");
+    struct link shm = link_over(&scene, "shm");
+    struct rdmux_wc wc;
+    post_receives(&scene, 0, 4);
+    send_word(tcp.a, 1);
+    uint64_t until = now_ms() + PATIENT_MS;
+    while (rdmux_cq_poll(scene.pair.cq_b, &wc, 1) == 0) {
+        assert_true(now_ms() < until);
+        CHECK_OK(rdmux_fabric_progress(scene.pair.fabric_a));
+    }
+    assert_ptr_equal(wc.ep, tcp.b);
+    send_word(shm.a, 2);
+    expect_silence(scene.pair.cq_b, 50);
+
+    CHECK_OK(rdmux_ep_close(tcp.b));
+
+    expect_word(&scene, shm.b, 2);
+    CHECK_OK(rdmux_ep_close(tcp.a));
+    unlink_pair(&shm);
+    clear_scene(&scene);
+}
+
+static void receives_of_a_closed_endpoint_go_to_one_that_waits(void **state)
+{
+    (void)state;
+    static const char *const paths[] = { "shm", "tcp" };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(paths); i++) {
+        struct scene scene;
+        set_scene(&scene, 0);
+        struct link first = link_over(&scene, "shm");
+        struct link second = link_over(&scene, paths[i]);
+        post_receives(&scene, 0, 1);
+        send_word(first.a, 1);
+        uint64_t until = now_ms() + PATIENT_MS;
+        while (scene.srq->posted_count != 0) { /* taken, and not returned to the program */
+            assert_true(now_ms() < until);
+            assert_int_equal(rdmux_cq_poll(scene.pair.cq_b, NULL, 0), 0);
+        }
+        send_word(second.a, 2);
+        wait_until_waiting(&scene, 1);
+
+        CHECK_OK(rdmux_ep_close(first.b));
+
+        expect_word(&scene, second.b, 2);
+        CHECK_OK(rdmux_ep_close(first.a));
+        unlink_pair(&second);
+        clear_scene(&scene);
+    }
+}
+
+/* ---------------------------------------------------------------------------------------- turns */
+
+static void endpoints_of_all_fabrics_take_turns(void **state)
+{
+    (void)state;
+    enum { EACH = 50 };
+    struct scene scene;
+    set_scene(&scene, 0);
+    struct link links[] = { link_over(&scene, "tcp"), link_over(&scene, "shm"),
+                            link_over(&scene, "tcp"), link_over(&scene, "shm") };
+    enum { LINKS = RDMUX_COUNT_OF(links) };
+    uint64_t came[LINKS] = { 0 };
+    for (uint64_t i = 0; i < EACH; i++) {
+        for (size_t j = 0; j < LINKS; j++) {
+            send_word(links[j].a, i);
+        }
+    }
+    wait_until_waiting(&scene, 3); /* of those of tcp the first */
+    post_receives(&scene, 0, 1);
+
+    for (size_t total = 1; total <= (size_t)EACH * LINKS; total++) {
+        struct rdmux_wc wc = expect_entry(scene.pair.cq_b, RDMUX_WC_RECV, RDMUX_OK);
+        for (size_t j = 0; j < LINKS; j++) {
+            if (wc.ep == links[j].b) {
+                assert_int_equal(scene.slots[0], came[j]);
+                came[j]++;
+            }
+        }
+        if (total == (size_t)EACH * LINKS / 2) {
+            for (size_t j = 0; j < LINKS; j++) {
+                assert_true(came[j] >= EACH / 5);
+            }
+        }
+        post_receives(&scene, 0, total < (size_t)EACH * LINKS);
+    }
+
+    for (size_t j = 0; j < LINKS; j++) {
+        assert_int_equal(came[j], EACH);
+        unlink_pair(&links[j]);
+    }
+    clear_scene(&scene);
+}
+
+/* Random bursts; the program sleeps on the descriptor and posts receives late. */
+static void everything_arrives_in_order_whoever_sends(void **state)
+{
+    (void)state;
+    enum { EACH = 400, RECEIVES = 6, IN_FLIGHT = 32 };
+    struct scene scene;
+    set_scene(&scene, 0);
+    struct link links[] = { link_over(&scene, "tcp"), link_over(&scene, "shm"),
+                            link_over(&scene, "tcp"), link_over(&scene, "shm"),
+                            link_over(&scene, "tcp"), link_over(&scene, "shm") };
+    enum { LINKS = RDMUX_COUNT_OF(links) };
+    uint64_t sent[LINKS] = { 0 };
+    uint64_t came[LINKS] = { 0 };
+    size_t total = 0;
+    unsigned seed = 7;
+    struct rdmux_cq *cq = scene.pair.cq_b;
+    post_receives(&scene, 0, RECEIVES);
+    while (total < (size_t)EACH * LINKS) {
+        size_t j = (size_t)rand_r(&seed) % LINKS;
+        for (int burst = rand_r(&seed) % 12; burst > 0 && sent[j] < EACH; burst--) {
+            if (sent[j] - came[j] < IN_FLIGHT) {
+                send_word(links[j].a, sent[j]++);
+            }
+        }
+        size_t awaited = 0;
+        for (size_t k = 0; k < LINKS; k++) {
+            awaited += sent[k] - came[k];
+        }
+        struct rdmux_wc wc;
+        assert_int_equal(rdmux_cq_poll(scene.pair.cq_a, &wc, 1), 0); /* room for sends */
+        bool got = rdmux_cq_poll(cq, &wc, 1) == 1;
+        if (!got && awaited > 0 && rand_r(&seed) % 3 == 0 && rdmux_cq_arm(cq) == RDMUX_OK) {
+            struct pollfd fd = { .fd = rdmux_cq_fd(cq), .events = POLLIN };
+            assert_int_equal(poll(&fd, 1, PATIENT_MS), 1);
+        }
+        if (got) {
+            assert_int_equal(wc.opcode, RDMUX_WC_RECV);
+            assert_int_equal(wc.status, RDMUX_OK);
+            size_t slot = (size_t)(uintptr_t)wc.context;
+            for (size_t k = 0; k < LINKS; k++) {
+                if (wc.ep == links[k].b) {
+                    assert_int_equal(scene.slots[slot], came[k]);
+                    came[k]++;
+                }
+            }
+            total++;
+            assert_true(scene.srq->set_aside <= scene.srq->posted_count);
+            post_receives(&scene, slot, 1);
+        }
+    }
+    for (size_t j = 0; j < LINKS; j++) {
+        unlink_pair(&links[j]);
+    }
+    clear_scene(&scene);
+}
+
+/* -------------------------------------------------------------------------- the provider's side */
+
+static void reserved_receives_are_their_endpoints_alone(void **state)
+{
+    (void)state;
+    struct scene scene;
+    set_scene(&scene, 0);
+    struct link first = link_over(&scene, "shm");
+    struct link second = link_over(&scene, "shm");
+    post_receives(&scene, 0, 5);
+    assert_true(rdmux_cq_enter(scene.pair.cq_b));
+    struct rdmux_provider_ep *one = first.b->path;
+    struct rdmux_provider_ep *two = second.b->path;
+
+    assert_int_equal(rdmux_provider_reserve(one, 0), 0);
+    assert_int_equal(rdmux_provider_reserve(one, 3), 3);
+    assert_int_equal(rdmux_provider_receives(two), 2);
+    assert_int_equal(rdmux_provider_reserve(two, 9), 2);
+    assert_int_equal(rdmux_provider_receives(one), 0);
+    assert_int_equal(rdmux_provider_receives_awaited(one), 0);
+
+    assert_int_equal(rdmux_provider_reserve(two, 1), 0); /* it waits for the next */
+    assert_int_equal(rdmux_provider_receives_awaited(one), 1);
+    rdmux_provider_unreserve(one, 1);
+    assert_int_equal(rdmux_provider_receives_awaited(one), 0);
+    assert_int_equal(rdmux_provider_receives(one), 0);
+    assert_int_equal(rdmux_provider_receives(two), 1);
+    assert_int_equal(rdmux_provider_reserve(two, 2), 1);
+
+    for (int i = 0; i < 3; i++) {
+        struct rdmux_request *receive = rdmux_provider_take_receive(two);
+        assert_non_null(receive);
+        rdmux_provider_received(two, receive, RDMUX_OK, RDMUX_WC_RECV, 0, 0, 0);
+    }
+    assert_null(rdmux_provider_take_receive(two)); /* those left are the other's */
+    assert_int_equal(rdmux_provider_receives_awaited(one), 1);
+    for (int i = 0; i < 2; i++) {
+        struct rdmux_request *receive = rdmux_provider_take_receive(one);
+        assert_non_null(receive);
+        rdmux_provider_received(one, receive, RDMUX_OK, RDMUX_WC_RECV, 0, 0, 0);
+    }
+    rdmux_cq_leave(scene.pair.cq_b);
+
+    for (int i = 0; i < 5; i++) {
+        expect_entry(scene.pair.cq_b, RDMUX_WC_RECV, RDMUX_OK);
+    }
+    post_receives(&scene, 0, 1); /* for the one that waits */
+    assert_true(rdmux_cq_enter(scene.pair.cq_b));
+    assert_int_equal(rdmux_provider_receives(one), 0);
+    assert_int_equal(rdmux_provider_receives(two), 1);
+    rdmux_cq_leave(scene.pair.cq_b);
+    unlink_pair(&second);
+    assert_true(rdmux_cq_enter(scene.pair.cq_b));
+    assert_int_equal(rdmux_provider_receives(one), 1);
+    rdmux_cq_leave(scene.pair.cq_b);
+    unlink_pair(&first);
+    clear_scene(&scene);
+}
+
+static void without_an_srq_nothing_is_reserved(void **state)
+{
+    (void)state;
+    struct pair pair;
+    uint64_t word;
+    open_pair(&pair, "tcp", NULL);
+    CHECK_OK(rdmux_recv(pair.b, &word, sizeof(word), NULL, NULL));
+    assert_true(rdmux_cq_enter(pair.cq_b));
+
+    assert_int_equal(rdmux_provider_reserve(pair.b->path, 1), 0);
+    assert_int_equal(rdmux_provider_receives_awaited(pair.b->path), 0);
+    rdmux_provider_unreserve(pair.b->path, 0);
+    assert_int_equal(rdmux_provider_receives(pair.b->path), 1);
+
+    rdmux_cq_leave(pair.cq_b);
+    close_pair(&pair);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_message_over_tcp_without_receive_holds_back_no_answer),
+        cmocka_unit_test(what_a_silent_peer_was_promised_is_free_when_its_endpoint_closes),
+        cmocka_unit_test(receives_of_a_closed_endpoint_go_to_one_that_waits),
+        cmocka_unit_test(endpoints_of_all_fabrics_take_turns),
+        cmocka_unit_test(everything_arrives_in_order_whoever_sends),
+        cmocka_unit_test(reserved_receives_are_their_endpoints_alone),
+        cmocka_unit_test(without_an_srq_nothing_is_reserved),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
