@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The client's side of a connection to `rdmux serve`: connect, control messages, errors in words. */
+/* The client's side of a connection to `rdmux serve`: connect, control messages, errors in
+ * words. */
 #ifndef RDMUX_TOOL_CLIENT_H
 #define RDMUX_TOOL_CLIENT_H
 
@@ -37,7 +38,8 @@ void client_close(struct client *client);
 /* A buffer for the next control message. */
 uint8_t *client_control_buffer(struct client *client);
 
-/* Sends the message that was encoded into client_control_buffer(). False: it failed and was told. */
+/* Sends the message that was encoded into client_control_buffer(). False: it failed and was
+ * told. */
 bool client_send_control(struct client *client, size_t length);
 
 /* A control message of the server; wc->context is its buffer. */
@@ -49,8 +51,9 @@ void client_fail(struct client *client, const char *format, ...) TOOL_PRINTF(2, 
 /* For a call that failed: "cannot WHAT: STATUS: text". */
 void client_fail_call(struct client *client, const char *what, enum rdmux_status status);
 
-/* For a completion with a status other than OK, or an event that ends the endpoint, the first of count
- * entries of which the others were not looked at. Every receive's context must be its buffer. */
+/* For a completion with a status other than OK, or an event that ends the endpoint, the first of
+ * count entries of which the others were not looked at. Every receive's context must be its
+ * buffer. */
 void client_fail_completion(struct client *client, const struct rdmux_wc *wc, size_t count);
 
 /* For a control message that is not the one expected: prints the server's error text, or that it is

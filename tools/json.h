@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Writes JSON to a stream. Inside an object every call gives a key, inside an array the key is NULL. */
+/* Writes JSON to a stream. Inside an object every call gives a key, inside an array the key is
+ * NULL. */
 #ifndef RDMUX_TOOL_JSON_H
 #define RDMUX_TOOL_JSON_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* The rdmux command: finds the sub-command and calls it. */
+#include "doctor.h"
 #include "tool.h"
 
 #include <signal.h>
@@ -16,6 +17,7 @@ static const struct {
     { "explain", tool_explain_main, "which path to a server would be taken, and why" },
     { "perf", tool_perf_main, "latency, bandwidth and message rate to a server" },
     { "copy", tool_copy_main, "move a file or a tree to a server, checksummed at the far end" },
+    { "doctor", tool_doctor_main, "what keeps RDMA devices from working well, and what mends it" },
     { "demo", tool_demo_main, "all of it on this machine, in one command" },
 };
 

@@ -301,7 +301,8 @@ static void take_completion(const struct rdmux_wc *wc)
         ended(client, wc);
         return;
     }
-    /* A request that failed is followed by DISCONNECTED; an import that failed has its own handling. */
+    /* A request that failed is followed by DISCONNECTED; an import that failed has its own
+     * handling. */
     if (wc->status != RDMUX_OK && wc->opcode != RDMUX_WC_REMOTE_READY) {
         return;
     }

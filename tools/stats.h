@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* A histogram of durations in bounded memory: exact minimum and maximum, the rest to within 0.4 %. */
+/* A histogram of durations in bounded memory: exact minimum and maximum, the rest to within 0.4
+ * %. */
 #ifndef RDMUX_TOOL_STATS_H
 #define RDMUX_TOOL_STATS_H
 

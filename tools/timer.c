@@ -8,7 +8,8 @@ enum { CALIBRATION_NS = 20000000 };
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-/* Intel SDM vol. 3, 18.17.1 and AMD APM vol. 3: CPUID 0x80000007, EDX bit 8, is the invariant TSC. */
+/* Intel SDM vol. 3, 18.17.1 and AMD APM vol. 3: CPUID 0x80000007, EDX bit 8, is the invariant
+ * TSC. */
 static bool cycles_are_constant(void)
 {
     unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;

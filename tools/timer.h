@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Time: the system's clock, and the processor's cycle counter where it runs at one constant rate. */
+/* Time: the system's clock, and the processor's cycle counter where it runs at one constant
+ * rate. */
 #ifndef RDMUX_TOOL_TIMER_H
 #define RDMUX_TOOL_TIMER_H
 

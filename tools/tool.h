@@ -29,7 +29,8 @@ enum {
 /* Prints "rdmux COMMAND: text" and a newline on standard error. */
 void tool_error(const char *command, const char *format, ...) TOOL_PRINTF(2, 3);
 
-/* The exit code for a failed library call: RDMUX_INVALID can only be a wrong argument of the user. */
+/* The exit code for a failed library call: RDMUX_INVALID can only be a wrong argument of the
+ * user. */
 int tool_exit_code(enum rdmux_status status);
 
 /* Opens the library with a log hook that prints to standard error if RDMUX_LOG is set. Prints the
@@ -71,7 +72,8 @@ struct copy_options {
     bool json;
 };
 
-/* Copies and writes the report to out, progress and errors to standard error. Returns an exit code. */
+/* Copies and writes the report to out, progress and errors to standard error. Returns an exit
+ * code. */
 int tool_copy(const struct copy_options *options, FILE *out);
 
 struct perf_options {

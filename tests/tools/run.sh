@@ -151,7 +151,7 @@ sums() {
 
 # --------------------------------------------------------------------------------------- the cases
 
-commands=(info serve explain perf copy demo)
+commands=(info serve explain perf copy doctor demo)
 
 help_of_each_command() {
     local command
@@ -212,6 +212,9 @@ perf 127.0.0.1:1 --op send --test rate --memory none
 copy
 copy one
 copy one two three
+doctor extra
+doctor --nonsense
+doctor --sysfs
 demo one two
 END
 }
@@ -590,6 +593,9 @@ unit() {
     "$helpers/tools_unit" "$1" "$folder"
 }
 
+# shellcheck source=tests/tools/doctor.sh
+. "$here/doctor.sh"
+
 # ---------------------------------------------------------------------------------------- the plan
 
 mkdir "$received"
@@ -657,6 +663,7 @@ if [[ -x $helpers/tools_unit ]]; then
 else
     tap_skip 'the parts of the command' "there is no $helpers/tools_unit"
 fi
+doctor_cases
 check 'demo shows everything, in text and in JSON' demo_of_everything
 
 kill -TERM "$server"
