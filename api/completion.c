@@ -127,6 +127,7 @@ static inline size_t drain_sends(struct rdmux_ep *ep, struct rdmux_wc *wc, size_
             if (count == max) {
                 break;
             }
+            ep->cause_told = ep->cause_told || request->status != RDMUX_OK;
             fill_wc(&wc[count++], ep, request, 0, 0);
         }
         if (RDMUX_UNLIKELY(request->keys != RDMUX_KEYS_OWN)) {

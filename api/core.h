@@ -583,7 +583,8 @@ struct rdmux_ep {
     struct rdmux_inbox *inbox_last;
     struct rdmux_request flush_request; /* shutdown's own */
     bool flush_posted;
-    bool in_doubt; /* requests with the provider end as OUTCOME_UNKNOWN */
+    bool cause_told; /* a request that failed was returned */
+    bool in_doubt;   /* requests with the provider end as OUTCOME_UNKNOWN */
     uint64_t connected_ns;
     uint32_t next_import;
     uint32_t status;       /* why it ended */

@@ -211,7 +211,7 @@ void rdmux_ep_attach(struct rdmux_ep *ep, struct rdmux_provider_ep *path)
  * done out of order are flushed as well: a success says of every earlier request that it succeeded. */
 static void flush_requests(struct rdmux_ep *ep)
 {
-    uint32_t cause = ep->status == RDMUX_OK ? RDMUX_FLUSHED : ep->status;
+    uint32_t cause = ep->status == RDMUX_OK || ep->cause_told ? RDMUX_FLUSHED : ep->status;
     bool failed = false;
     for (uint64_t at = ep->send.tail; at != ep->send.head; at++) {
         struct rdmux_request *request = &ep->send.records[at & ep->send.mask];
@@ -224,6 +224,8 @@ static void flush_requests(struct rdmux_ep *ep)
             cause = RDMUX_FLUSHED;
         } else if (request->status == RDMUX_OK) {
             request->status = RDMUX_FLUSHED;
+        } else {
+            cause = RDMUX_FLUSHED; /* the provider gave it to this one */
         }
         failed = true;
     }

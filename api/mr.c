@@ -284,7 +284,6 @@ static void drop_registration(struct rdmux_provider_mr *registration)
 {
     struct rdmux_fabric *fabric = registration->mr->fabric;
     const struct rdmux_provider_ops *ops = registration->domain->ops;
-    (void)ops->mr_invalidate(registration);
     ops->mr_deregister(registration);
     rdmux_release(fabric, registration);
 }

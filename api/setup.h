@@ -20,7 +20,8 @@ enum setup_stage {
 struct rdmux_trial {
     struct rdmux_provider_ep *path;
     uint32_t attempt;
-    uint16_t ours;
+    uint16_t ours; /* indices into the offers' paths */
+    uint16_t theirs;
     bool opening;       /* the worker opens the device */
     bool connecting;    /* ep_connect said IN_PROGRESS */
     bool connect_waits; /* for unsent bytes on the shared socket */

@@ -49,12 +49,24 @@ static void report(struct rdmux_ep *ep, enum rdmux_handshake_action_kind kind,
                            rdmux_now(ep->fabric));
 }
 
+/* Of two limits of which 0 is none. */
+static uint64_t shorter(uint64_t ours, uint64_t theirs)
+{
+    return theirs == 0 || (ours != 0 && ours < theirs) ? ours : theirs;
+}
+
+static const struct rdmux_local_path *peer_path(const struct rdmux_setup *setup)
+{
+    return &rdmux_handshake_peer_offer(setup->handshake)->paths[setup->trial.theirs].path;
+}
+
 static void fill_path_attr(struct rdmux_ep *ep, const struct rdmux_offer_path *path,
                            struct rdmux_provider_srq *srq)
 {
     const struct rdmux_setup *setup = ep->setup;
     const struct rdmux_handshake_granted *granted = rdmux_handshake_granted(setup->handshake);
     ep->path_info = path->path;
+    ep->path_info.max_message = shorter(path->path.max_message, peer_path(setup)->max_message);
     ep->path_attr = (struct rdmux_provider_ep_attr){
         .role = ep->role,
         .send_depth = setup->attr.send_depth,
@@ -215,6 +227,7 @@ void rdmux_trial_open(struct rdmux_ep *ep, const struct rdmux_handshake_action *
     enum rdmux_status status;
     setup->trial.attempt = action->attempt;
     setup->trial.ours = action->ours;
+    setup->trial.theirs = action->theirs;
     if (ops == NULL) {
         status = rdmux_fail(RDMUX_UNSUPPORTED, "%s: the provider is not loaded", path->provider);
     } else if ((ops->flags & RDMUX_PROVIDER_QUICK) != 0 ||

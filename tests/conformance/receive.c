@@ -490,8 +490,10 @@ static void srq_target(struct side *side)
     attr.srq = srq;
     struct rdmux_ep *eps[SRQ_EPS] = { side_pair(side, &attr), side_pair(side, &attr) };
     uint64_t next[SRQ_EPS] = { 0 };
+    struct rdmux_mr *mr = NULL;
+    EXPECT_OK(rdmux_mr_register(side->fabric, bytes, sizeof(bytes), RDMUX_ACCESS_LOCAL_WRITE, &mr));
     for (uint64_t i = 0; i < SRQ_DEPTH; i++) {
-        EXPECT_OK(rdmux_srq_recv(srq, bytes[i], SRQ_SIZE, NULL, CTX(i)));
+        EXPECT_OK(rdmux_srq_recv(srq, bytes[i], SRQ_SIZE, mr, CTX(i)));
     }
     EXPECT_STATUS(rdmux_recv(eps[0], bytes[0], SRQ_SIZE, NULL, CTX(0)), RDMUX_INVALID);
     for (uint64_t i = 0; i < SRQ_TOTAL; i++) {
@@ -509,7 +511,7 @@ static void srq_target(struct side *side)
         EXPECT_EQUAL(wc.length, srq_length(e, number));
         EXPECT_PATTERN(message + 16, srq_length(e, number) - 16, side->seed + e + 10 * number);
         next[e]++;
-        EXPECT_OK(rdmux_srq_recv(srq, bytes[CTX_NUMBER(wc.context)], SRQ_SIZE, NULL, wc.context));
+        EXPECT_OK(rdmux_srq_recv(srq, bytes[CTX_NUMBER(wc.context)], SRQ_SIZE, mr, wc.context));
     }
     EXPECT_STATUS(rdmux_srq_destroy(srq), RDMUX_INVALID);
     EXPECT_QUIET(&side->queue);
@@ -517,6 +519,7 @@ static void srq_target(struct side *side)
     side_close_ep(side, eps[0]);
     side_close_ep(side, eps[1]);
     EXPECT_OK(rdmux_srq_destroy(srq));
+    rdmux_mr_deregister(mr);
     side_end(side);
 }
 

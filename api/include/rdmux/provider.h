@@ -108,6 +108,10 @@ struct rdmux_provider_ep {
     uint32_t ready;
     uint32_t resume; /* 1: what post refused may be tried again. Set by rdmux_provider_resume() */
     uint64_t system_calls; /* the provider counts here */
+    /* With RDMUX_PROVIDER_LOCAL_KEYS: bytes of a send or write that need no key. ep_open may set it
+     * where the path's max_inline could not tell. */
+    uint32_t max_inline;
+    uint32_t spare;
 };
 
 /* A peer's region as one endpoint sees it. */
@@ -368,7 +372,8 @@ struct rdmux_provider_ops {
     /* Registers memory with the device. Any thread. [may sleep] */
     enum rdmux_status (*mr_register)(struct rdmux_provider_mr *mr,
                                      const struct rdmux_provider_mr_attr *attr);
-    /* After invalidate. Any thread. [may sleep] */
+    /* Ends local access, and the peers' where mr_invalidate was not called. Any thread. [may sleep]
+     */
     void (*mr_deregister)(struct rdmux_provider_mr *mr);
     /* Writes the bytes with which the peer of ep can reach the region: remote_open there gets them.
      * Called at each import, by ep's cq owner. *size: room, then used. */

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: BSD-2-Clause-Patent
+# The plug-in rdmux-verbs.so: InfiniBand and RoCE. It links libibverbs and librdmacm the ordinary way; without their headers the
+# build goes on without it, and says so.
+find_path(RDMUX_IBVERBS_INCLUDE infiniband/verbs.h)
+find_library(RDMUX_IBVERBS_LIBRARY ibverbs)
+find_path(RDMUX_RDMACM_INCLUDE rdma/rdma_cma.h)
+find_library(RDMUX_RDMACM_LIBRARY rdmacm)
+mark_as_advanced(RDMUX_IBVERBS_INCLUDE RDMUX_IBVERBS_LIBRARY RDMUX_RDMACM_INCLUDE
+                 RDMUX_RDMACM_LIBRARY)
+
+set(verbs_missing)
+foreach(part IBVERBS_INCLUDE IBVERBS_LIBRARY RDMACM_INCLUDE RDMACM_LIBRARY)
+    if(NOT RDMUX_${part})
+        list(APPEND verbs_missing ${part})
+    endif()
+endforeach()
+if(verbs_missing)
+    message(WARNING "rdma-core was not found: rdmux is built WITHOUT InfiniBand, RoCE and iWARP. "
+                    "Debian: apt-get install libibverbs-dev librdmacm-dev")
+    return()
+endif()
+
+include(CheckStructHasMember)
+set(CMAKE_REQUIRED_INCLUDES ${RDMUX_IBVERBS_INCLUDE})
+check_struct_has_member("struct ibv_port_attr" active_speed_ex infiniband/verbs.h
+                        RDMUX_VERBS_HAVE_ACTIVE_SPEED_EX)
+unset(CMAKE_REQUIRED_INCLUDES)
+
+set(verbs_sources)
+foreach(folder verbs roce iwarp)
+    rdmux_sources_in(${folder} folder_sources)
+    list(APPEND verbs_sources ${folder_sources})
+endforeach()
+
+add_library(rdmux_verbs MODULE ${verbs_sources})
+rdmux_project_target(rdmux_verbs)
+target_include_directories(rdmux_verbs PRIVATE ${PROJECT_SOURCE_DIR})
+target_include_directories(rdmux_verbs SYSTEM PRIVATE ${RDMUX_IBVERBS_INCLUDE}
+                                                      ${RDMUX_RDMACM_INCLUDE})
+target_compile_definitions(rdmux_verbs PRIVATE
+                           $<$<BOOL:${RDMUX_VERBS_HAVE_ACTIVE_SPEED_EX}>:RDMUX_VERBS_HAVE_ACTIVE_SPEED_EX=1>)
+target_link_libraries(rdmux_verbs PRIVATE rdmux ${RDMUX_IBVERBS_LIBRARY} ${RDMUX_RDMACM_LIBRARY}
+                                          Threads::Threads)
+set_target_properties(rdmux_verbs PROPERTIES
+    PREFIX ""
+    OUTPUT_NAME rdmux-verbs
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/rdmux
+    INSTALL_RPATH "$ORIGIN/..")
+install(TARGETS rdmux_verbs LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/rdmux)

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* What InfiniBand adds: ports with LIDs in a subnet, and partitions. */
+#include "verbs/verbs_table.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    LATENCY_NS = 700,
+    PREFIX_SIZE = 8,  /* bytes of a GID that name the subnet */
+    ROUTED_HOPS = 64, /* through routers */
+    PKEYS_LOOKED_AT = 128,
+};
+
+/* ---------------------------------------------------------------------------------- whereabouts */
+
+/* Reads the port's LID, GID and partitions; pkey_index, if not NULL, gets where each partition
+ * stands. */
+static enum rdmux_status look(struct ibv_context *context, const char *device, uint8_t port,
+                              struct verbs_whereabouts *out, uint16_t *pkey_index)
+{
+    struct ibv_port_attr attr;
+    union ibv_gid gid;
+    int error = ibv_query_port(context, port, &attr);
+    if (error != 0 || ibv_query_gid(context, port, 0, &gid) != 0) {
+        rdmux_provider_error("%s port %u does not tell its LID and GID: %s", device, port,
+                             strerror(error != 0 ? error : errno));
+        return RDMUX_IO;
+    }
+    *out = (struct verbs_whereabouts){
+        .fabric = VERBS_FABRIC_IB, .port = port, .lid = attr.lid, .address_count = 1
+    };
+    out->addresses[0].kind = VERBS_ADDRESS_IB;
+    memcpy(out->addresses[0].gid, gid.raw, sizeof(gid.raw));
+    int entries = attr.pkey_tbl_len < PKEYS_LOOKED_AT ? attr.pkey_tbl_len : PKEYS_LOOKED_AT;
+    for (int i = 0; i < entries && out->pkey_count < VERBS_PKEYS_MAX; i++) {
+        __be16 pkey = 0;
+        if (ibv_query_pkey(context, port, i, &pkey) != 0 ||
+            (ntohs(pkey) & (VERBS_PKEY_FULL - 1)) == 0) {
+            continue;
+        }
+        if (pkey_index != NULL) {
+            pkey_index[out->pkey_count] = (uint16_t)i;
+        }
+        out->pkeys[out->pkey_count++] = ntohs(pkey);
+    }
+    return RDMUX_OK;
+}
+
+static void probe_port(const struct verbs_port *port, struct rdmux_local_path *out)
+{
+    struct verbs_whereabouts where;
+    if (look(port->context, port->device, port->number, &where, NULL) != RDMUX_OK) {
+        rdmux_verbs_path_refuse(out, RDMUX_REASON_OPEN_FAILED, NULL,
+                                "%s port %u does not tell its LID and GID", port->device,
+                                port->number);
+        return;
+    }
+    if (where.pkey_count == 0) {
+        rdmux_verbs_path_refuse(out, RDMUX_REASON_OPEN_FAILED,
+                                "have the subnet manager put the port into a partition",
+                                "%s port %u is in no partition", port->device, port->number);
+        return;
+    }
+    char gid[64];
+    rdmux_verbs_gid_print(VERBS_ADDRESS_IB, where.addresses[0].gid, gid, sizeof(gid));
+    (void)snprintf(out->address, sizeof(out->address), "port %u, LID %u, GID %s", port->number,
+                   where.lid, gid);
+    rdmux_verbs_path_set_reach(out, &where);
+}
+
+static bool same_subnet(const struct verbs_whereabouts *a, const struct verbs_whereabouts *b)
+{
+    return a->address_count > 0 && b->address_count > 0 &&
+           memcmp(a->addresses[0].gid, b->addresses[0].gid, PREFIX_SIZE) == 0;
+}
+
+static enum rdmux_reason reach(const uint8_t *ours, size_t ours_length, const uint8_t *theirs,
+                               size_t theirs_length, char *text)
+{
+    struct verbs_whereabouts a;
+    struct verbs_whereabouts b;
+    size_t pkey = 0;
+    if (rdmux_verbs_whereabouts_decode(ours, ours_length, &a) != RDMUX_OK ||
+        rdmux_verbs_whereabouts_decode(theirs, theirs_length, &b) != RDMUX_OK ||
+        a.fabric != VERBS_FABRIC_IB || b.fabric != VERBS_FABRIC_IB) {
+        (void)snprintf(text, RDMUX_TEXT_MAX, "the peer's ib provider is of another version");
+        return RDMUX_REASON_NOT_REACHABLE;
+    }
+    if (!same_subnet(&a, &b)) {
+        (void)snprintf(text, RDMUX_TEXT_MAX, "the ports are in different InfiniBand subnets");
+        return RDMUX_REASON_NOT_REACHABLE;
+    }
+    if (rdmux_verbs_common_pkey(&a, &b, &pkey) != RDMUX_OK) {
+        (void)snprintf(text, RDMUX_TEXT_MAX,
+                       "the ports are in no common partition with a full member (P_Key)");
+        return RDMUX_REASON_NOT_REACHABLE;
+    }
+    return RDMUX_REASON_NONE;
+}
+
+/* ----------------------------------------------------------------------------------- connection */
+
+static enum rdmux_status locate(struct verbs_ep *ep, struct verbs_whereabouts *out)
+{
+    const struct verbs_domain *domain = verbs_domain_of_ep(ep);
+    return look(domain->context, domain->device, ep->port, out, ep->pkey_index);
+}
+
+static enum rdmux_status route(struct verbs_ep *ep, struct verbs_route *out)
+{
+    const struct verbs_whereabouts *ours = &ep->ours.where;
+    const struct verbs_whereabouts *theirs = &ep->theirs.where;
+    size_t pkey = 0;
+    if (rdmux_verbs_common_pkey(ours, theirs, &pkey) != RDMUX_OK) {
+        rdmux_provider_error("ib: the ports are in no common partition with a full member");
+        return RDMUX_IO;
+    }
+    *out = (struct verbs_route){
+        .address = { .dlid = theirs->lid,
+                     .sl = (uint8_t)ep->attr->service_level,
+                     .port_num = ep->port },
+        .pkey_index = ep->pkey_index[pkey],
+    };
+    if (!same_subnet(ours, theirs) || theirs->lid == 0) {
+        if (theirs->address_count == 0) {
+            rdmux_provider_error("ib: the peer has neither LID nor GID");
+            return RDMUX_PROTOCOL;
+        }
+        out->address.is_global = 1;
+        out->address.grh.hop_limit = ROUTED_HOPS;
+        memcpy(out->address.grh.dgid.raw, theirs->addresses[0].gid, VERBS_GID_SIZE);
+    }
+    ep->kind = VERBS_ADDRESS_IB;
+    return RDMUX_OK;
+}
+
+static bool holds(struct verbs_ep *ep, char *text, size_t size)
+{
+    struct verbs_whereabouts now;
+    uint16_t pkey_index[VERBS_PKEYS_MAX];
+    const struct verbs_domain *domain = verbs_domain_of_ep(ep);
+    if (look(domain->context, domain->device, ep->port, &now, pkey_index) != RDMUX_OK ||
+        now.lid != ep->ours.where.lid) {
+        (void)snprintf(text, size, "the port's LID has changed; its connections are void");
+        return false;
+    }
+    return true;
+}
+
+/* ---------------------------------------------------------------------------------------- table */
+
+static const struct verbs_transport ib_transport = {
+    .name = "ib",
+    .fabric_name = "InfiniBand",
+    .fabric = VERBS_FABRIC_IB,
+    .latency_ns = LATENCY_NS,
+    .probe_port = probe_port,
+    .locate = locate,
+    .route = route,
+    .holds = holds,
+    .start = rdmux_verbs_start,
+    .received = rdmux_verbs_received,
+};
+
+static enum rdmux_status probe(struct rdmux_fabric *fabric, struct rdmux_local_path *out,
+                               size_t max, size_t *count)
+{
+    return rdmux_verbs_probe(&ib_transport, fabric, out, max, count);
+}
+
+static enum rdmux_status domain_open(struct rdmux_provider_domain *domain,
+                                     const struct rdmux_local_path *path)
+{
+    return rdmux_verbs_domain_open(&ib_transport, domain, path);
+}
+
+static enum rdmux_status inspect(struct rdmux_fabric *fabric,
+                                 void (*report)(void *user,
+                                                const struct rdmux_provider_finding *finding),
+                                 void *user)
+{
+    return rdmux_verbs_inspect(&ib_transport, fabric, report, user);
+}
+
+const struct rdmux_provider_ops rdmux_ib_provider = {
+    VERBS_TABLE_COMMON,         .name = "ib",       .probe = probe, .reach = reach,
+    .domain_open = domain_open, .inspect = inspect,
+};

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Devices and ports: what is there, to which fabric it belongs, and why it cannot be used. */
+#include "verbs/verbs_internal.h"
+
+#include "verbs/verbs_link.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    LATENCY_SOFTWARE_NS = 30000,
+    VENDOR_RXE = 0xffffff, /* drivers/infiniband/sw/rxe/rxe_param.h */
+    VENDOR_SIW = 0x626d74, /* drivers/infiniband/sw/siw/siw.h */
+    CLASS_PATH_MAX = 128,
+};
+
+static const char CLASS_DIR[] = "/sys/class/infiniband";
+
+/* ---------------------------------------------------------------------------------------- paths */
+
+void rdmux_verbs_path_refuse(struct rdmux_local_path *path, enum rdmux_reason reason,
+                             const char *hint, const char *format, ...)
+{
+    va_list arguments;
+    path->reason = (uint32_t)reason;
+    va_start(arguments, format);
+    (void)vsnprintf(path->text, sizeof(path->text), format, arguments);
+    va_end(arguments);
+    (void)snprintf(path->hint, sizeof(path->hint), "%s", hint != NULL ? hint : "");
+}
+
+void rdmux_verbs_path_set_reach(struct rdmux_local_path *path, const struct verbs_whereabouts *where)
+{
+    _Static_assert((int)VERBS_WHEREABOUTS_MAX <= (int)RDMUX_REACH_MAX, "they fit into the offer");
+    path->reach_length = (uint32_t)rdmux_verbs_whereabouts_encode(where, path->reach);
+}
+
+uint8_t rdmux_verbs_path_port(const struct rdmux_local_path *path)
+{
+    struct verbs_whereabouts where;
+    enum rdmux_status status = rdmux_verbs_whereabouts_decode(path->reach, path->reach_length,
+                                                              &where);
+    return status == RDMUX_OK ? where.port : 1;
+}
+
+void rdmux_verbs_read_text(const char *path, char *out, size_t size)
+{
+    out[0] = '\0';
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return;
+    }
+    ssize_t got = read(fd, out, size - 1);
+    (void)close(fd);
+    out[got > 0 ? got : 0] = '\0';
+    out[strcspn(out, "\n")] = '\0';
+}
+
+/* -------------------------------------------------------------------------------------- fabrics */
+
+static uint8_t fabric_of(enum ibv_transport_type transport, uint8_t link_layer)
+{
+    if (transport == IBV_TRANSPORT_IWARP) {
+        return VERBS_FABRIC_IWARP;
+    }
+    if (transport != IBV_TRANSPORT_IB) {
+        return 0;
+    }
+    return link_layer == IBV_LINK_LAYER_ETHERNET ? VERBS_FABRIC_ROCE : VERBS_FABRIC_IB;
+}
+
+/* Of a device that cannot be opened. */
+static uint8_t fabric_by_sysfs(const struct ibv_device *device)
+{
+    char path[CLASS_PATH_MAX];
+    char text[32];
+    (void)snprintf(path, sizeof(path), "%s/%s/ports/1/link_layer", CLASS_DIR, device->name);
+    rdmux_verbs_read_text(path, text, sizeof(text));
+    return fabric_of(device->transport_type, strcmp(text, "Ethernet") == 0
+                                                 ? IBV_LINK_LAYER_ETHERNET
+                                                 : IBV_LINK_LAYER_INFINIBAND);
+}
+
+bool rdmux_verbs_is_rxe(const struct ibv_device_attr *attr)
+{
+    return attr->vendor_id == VENDOR_RXE;
+}
+
+static bool is_software(const struct verbs_port *port)
+{
+    char path[CLASS_PATH_MAX];
+    char text[32];
+    if (rdmux_verbs_is_rxe(&port->device_attr) || port->device_attr.vendor_id == VENDOR_SIW) {
+        return true;
+    }
+    (void)snprintf(path, sizeof(path), "%s/%s/node_desc", CLASS_DIR, port->device);
+    rdmux_verbs_read_text(path, text, sizeof(text));
+    return strcmp(text, "rxe") == 0;
+}
+
+/* ---------------------------------------------------------------------------------------- probe */
+
+struct probing {
+    const struct verbs_transport *transport;
+    struct rdmux_fabric *fabric;
+    struct rdmux_local_path *out;
+    size_t max;
+    size_t count;
+    size_t others; /* devices of other fabrics */
+};
+
+/* The next path; one that is thrown away once there are max. */
+static struct rdmux_local_path *next_path(struct probing *probing, struct rdmux_local_path *spare)
+{
+    struct rdmux_local_path *path = probing->count < probing->max ? &probing->out[probing->count]
+                                                                  : spare;
+    probing->count++;
+    memset(path, 0, sizeof(*path));
+    return path;
+}
+
+static void describe_capabilities(const struct verbs_port *port, struct rdmux_local_path *out)
+{
+    const uint64_t atomics = RDMUX_CAP_FETCH_ADD | RDMUX_CAP_COMPARE_SWAP;
+    out->native = RDMUX_CAP_SEND | RDMUX_CAP_SEND_IMM | RDMUX_CAP_WRITE | RDMUX_CAP_WRITE_IMM |
+                  RDMUX_CAP_READ | RDMUX_CAP_PLACED | RDMUX_CAP_FENCE | RDMUX_CAP_TARGET_PASSIVE;
+    if (port->device_attr.max_srq > 0) {
+        out->native |= RDMUX_CAP_SRQ;
+    }
+    if (port->device_attr.atomic_cap == IBV_ATOMIC_GLOB) {
+        out->native |= atomics;
+    } else {
+        out->emulated |= atomics; /* the device's do not hold for its host's CPU */
+    }
+    if (port->device_attr.atomic_cap != IBV_ATOMIC_NONE) {
+        out->native |= RDMUX_CAP_ATOMIC_DEVICE;
+    }
+}
+
+static uint32_t speed_of(const struct ibv_port_attr *attr)
+{
+#ifdef RDMUX_VERBS_HAVE_ACTIVE_SPEED_EX
+    if (attr->active_speed_ex != 0) {
+        return attr->active_speed_ex;
+    }
+#endif
+    return attr->active_speed;
+}
+
+static void describe_port(const struct verbs_transport *transport, const struct verbs_port *port,
+                          struct rdmux_local_path *out)
+{
+    const struct ibv_port_attr *attr = &port->attr;
+    const uint32_t speed = speed_of(attr);
+    int most_sge = port->device_attr.max_sge < RDMUX_SGE_MAX ? port->device_attr.max_sge
+                                                             : RDMUX_SGE_MAX;
+    out->software = is_software(port) ? 1 : 0;
+    out->bandwidth = rdmux_verbs_link_bandwidth(speed, attr->active_width);
+    out->latency_ns = out->software != 0 ? (uint32_t)LATENCY_SOFTWARE_NS : transport->latency_ns;
+    out->mtu = rdmux_verbs_mtu_bytes(attr->active_mtu);
+    out->max_message = attr->max_msg_sz;
+    out->max_sge = (uint32_t)most_sge;
+    out->security = RDMUX_SECURITY_TOKEN;
+    out->reason = RDMUX_REASON_USABLE;
+    describe_capabilities(port, out);
+    (void)snprintf(out->address, sizeof(out->address), "port %u", port->number);
+    (void)snprintf(out->text, sizeof(out->text), "%s %uX %s, firmware %s", transport->fabric_name,
+                   rdmux_verbs_link_lanes(attr->active_width), rdmux_verbs_link_speed_name(speed),
+                   port->device_attr.fw_ver[0] != '\0' ? port->device_attr.fw_ver : "unknown");
+    if (attr->state == IBV_PORT_ACTIVE || attr->state == IBV_PORT_ACTIVE_DEFER) {
+        transport->probe_port(port, out);
+        return;
+    }
+    rdmux_verbs_path_refuse(out, RDMUX_REASON_PORT_DOWN,
+                            transport->fabric == VERBS_FABRIC_IB
+                                ? "check the cable, and that a subnet manager runs on the fabric"
+                                : "bring the network interface up (ip link set DEV up), and check "
+                                  "the cable",
+                            "%s port %u is %s", port->device, port->number,
+                            ibv_port_state_str(attr->state));
+}
+
+static void probe_ports(struct probing *probing, struct verbs_port *port,
+                        enum ibv_transport_type transport)
+{
+    for (unsigned number = 1; number <= port->device_attr.phys_port_cnt; number++) {
+        port->number = (uint8_t)number;
+        if (ibv_query_port(port->context, port->number, &port->attr) != 0 ||
+            fabric_of(transport, port->attr.link_layer) != probing->transport->fabric) {
+            probing->others++;
+            continue;
+        }
+        struct rdmux_local_path spare;
+        struct rdmux_local_path *path = next_path(probing, &spare);
+        (void)snprintf(path->device, sizeof(path->device), "%s", port->device);
+        describe_port(probing->transport, port, path);
+    }
+}
+
+static void refuse_device(struct probing *probing, const struct ibv_device *device, int error)
+{
+    struct rdmux_local_path spare;
+    if (fabric_by_sysfs(device) != probing->transport->fabric) {
+        probing->others++;
+        return;
+    }
+    struct rdmux_local_path *path = next_path(probing, &spare);
+    (void)snprintf(path->device, sizeof(path->device), "%s", device->name);
+    bool forbidden = error == EACCES || error == EPERM;
+    rdmux_verbs_path_refuse(
+        path, forbidden ? RDMUX_REASON_NO_PERMISSION : RDMUX_REASON_OPEN_FAILED,
+        forbidden ? "give this user access to /dev/infiniband/uverbs* (udev rules of rdma-core; "
+                    "containers: pass the devices in)"
+                  : NULL,
+        "%s cannot be opened: %s", device->name, strerror(error));
+}
+
+static void probe_device(struct probing *probing, struct ibv_device *device)
+{
+    struct verbs_port port = { .fabric = probing->fabric, .device = device->name };
+    errno = 0;
+    port.context = ibv_open_device(device);
+    if (port.context == NULL) {
+        refuse_device(probing, device, errno != 0 ? errno : EIO);
+        return;
+    }
+    int error = ibv_query_device(port.context, &port.device_attr);
+    if (error == 0) {
+        probe_ports(probing, &port, device->transport_type);
+    } else {
+        refuse_device(probing, device, error);
+    }
+    (void)ibv_close_device(port.context);
+}
+
+/* ibv_get_device_list(3) with an errno: the kernel has no RDMA at all (ENOSYS), or something is
+ * wrong. */
+static void say_none(struct probing *probing, int error)
+{
+    const char *name = probing->transport->fabric_name;
+    struct rdmux_local_path spare;
+    struct rdmux_local_path *path = next_path(probing, &spare);
+    if (error == ENOSYS) {
+        rdmux_verbs_path_refuse(path, RDMUX_REASON_NO_DEVICE,
+                                "where there is an adapter, load its driver (modprobe ib_uverbs, "
+                                "and mlx5_ib, irdma, bnxt_re …)",
+                                "no %s device: the kernel has no RDMA driver loaded", name);
+    } else if (error != 0) {
+        rdmux_verbs_path_refuse(path, RDMUX_REASON_NO_DEVICE, NULL,
+                                "no %s device: they cannot be listed: %s", name, strerror(error));
+    } else if (probing->others > 0) {
+        rdmux_verbs_path_refuse(path, RDMUX_REASON_NO_DEVICE, NULL,
+                                "no %s port on this machine; its RDMA ports are of another kind",
+                                name);
+    } else {
+        bool has_kernel_device = access("/sys/class/infiniband_verbs/uverbs0", F_OK) == 0;
+        rdmux_verbs_path_refuse(path, RDMUX_REASON_NO_DEVICE,
+                                has_kernel_device ? "install the device's user space driver "
+                                                    "(Debian: ibverbs-providers), of the same "
+                                                    "rdma-core as libibverbs"
+                                                  : NULL,
+                                "no %s device: %s", name,
+                                has_kernel_device ? "libibverbs has no driver for the kernel's"
+                                                  : "there is no RDMA device");
+    }
+}
+
+enum rdmux_status rdmux_verbs_probe(const struct verbs_transport *transport,
+                                    struct rdmux_fabric *fabric, struct rdmux_local_path *out,
+                                    size_t max, size_t *count)
+{
+    struct probing probing = { .transport = transport, .fabric = fabric, .out = out, .max = max };
+    int device_count = 0;
+    errno = 0;
+    struct ibv_device **devices = ibv_get_device_list(&device_count);
+    int error = devices == NULL ? (errno != 0 ? errno : EIO) : 0;
+    for (int i = 0; i < device_count && devices != NULL; i++) {
+        probe_device(&probing, devices[i]);
+    }
+    if (devices != NULL) {
+        ibv_free_device_list(devices);
+    }
+    if (probing.count == 0) {
+        say_none(&probing, error);
+    }
+    *count = probing.count;
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_verbs_device_open(const char *device, struct ibv_context **out)
+{
+    int count = 0;
+    struct ibv_device **devices = ibv_get_device_list(&count);
+    struct ibv_context *context = NULL;
+    int error = devices == NULL ? errno : ENODEV;
+    for (int i = 0; i < count && devices != NULL; i++) {
+        if (strcmp(devices[i]->name, device) == 0) {
+            errno = 0;
+            context = ibv_open_device(devices[i]);
+            error = errno != 0 ? errno : EIO;
+            break;
+        }
+    }
+    if (devices != NULL) {
+        ibv_free_device_list(devices);
+    }
+    if (context == NULL) {
+        rdmux_provider_error("%s cannot be opened: %s%s", device, strerror(error),
+                             error == EACCES || error == EPERM
+                                 ? "; give this user access to /dev/infiniband/uverbs*"
+                                 : "");
+        return error == ENOMEM || error == EMFILE || error == ENFILE ? RDMUX_NO_MEMORY : RDMUX_IO;
+    }
+    *out = context;
+    return RDMUX_OK;
+}

@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * Endpoints of InfiniBand and RoCE: a reliable connection made by hand, its data going over the
+ * control channel.
+ */
+#include "verbs/verbs_internal.h"
+
+#include "verbs/verbs_link.h"
+#include "verbs/verbs_timing.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    SLOTS_PER_REQUEST = 2, /* a write and the read of the flush word behind it */
+    SLOTS_SPARE = 8,       /* for work of our own: pings, flushes */
+    SIGNAL_EVERY_MAX = 64,
+    INLINE_WISH = 128, /* small requests of every kind are inlined up to this, if the device can */
+    READS_MAX = 255,   /* the field has eight bits */
+    DRAIN_ROUNDS = 16,
+    DRAIN_BUDGET = 256,
+    GRACE_NS = 5000000,  /* for acknowledgments that are on their way when the endpoint ends */
+    QUIET_NS = 20000000, /* the device has given nothing back for so long */
+};
+
+/* ----------------------------------------------------------------------------------------- open */
+
+static uint32_t smaller(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint32_t larger(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint32_t at_least_one(uint32_t value)
+{
+    return value > 0 ? value : 1;
+}
+
+static enum rdmux_status check_limits(const struct verbs_ep *ep)
+{
+    const struct ibv_device_attr *device = &verbs_domain_of_ep(ep)->attr;
+    const struct rdmux_provider_ep_attr *attr = ep->attr;
+    const char *name = verbs_domain_of_ep(ep)->device;
+    uint32_t most_sge = (uint32_t)device->max_sge;
+    if (attr->max_send_sge > most_sge || attr->max_recv_sge > most_sge) {
+        rdmux_provider_error(
+            "%s: lists of %u and %u pieces are asked for, the device takes %u; ask "
+            "for fewer (max_send_sge, max_recv_sge)",
+            name, attr->max_send_sge, attr->max_recv_sge, most_sge);
+        return RDMUX_UNSUPPORTED;
+    }
+    if (attr->srq == NULL && attr->recv_depth > (uint32_t)device->max_qp_wr) {
+        rdmux_provider_error("%s: %u receives are asked for, the device takes %d; ask for fewer "
+                             "(recv_depth)",
+                             name, attr->recv_depth, device->max_qp_wr);
+        return RDMUX_UNSUPPORTED;
+    }
+    return RDMUX_OK;
+}
+
+static enum rdmux_status open_data(struct verbs_ep *ep)
+{
+    const struct rdmux_provider_ep_attr *attr = ep->attr;
+    const struct ibv_device_attr *device = &verbs_domain_of_ep(ep)->attr;
+    const uint32_t reads_a_list = device->max_sge_rd > 0 ? (uint32_t)device->max_sge_rd
+                                                         : (uint32_t)device->max_sge;
+    ep->max_read_sge = smaller(at_least_one(reads_a_list), at_least_one(attr->max_send_sge));
+    uint32_t slots_a_read = (at_least_one(attr->max_send_sge) + ep->max_read_sge - 1) /
+                            ep->max_read_sge;
+    struct verbs_srq *srq = attr->srq == NULL ? NULL : verbs_srq_of(attr->srq);
+    struct verbs_queue_wish wish = {
+        .send_depth = SLOTS_PER_REQUEST * attr->send_depth + larger(SLOTS_SPARE, slots_a_read),
+        .send_least = larger(SLOTS_SPARE, slots_a_read),
+        .receive_depth = srq == NULL ? at_least_one(attr->recv_depth) : 0,
+        .max_send_sge = at_least_one(attr->max_send_sge),
+        .max_receive_sge = at_least_one(attr->max_recv_sge),
+        .max_inline = larger(attr->max_inline, INLINE_WISH),
+        .signal_every = at_least_one(smaller(attr->send_depth / 2, SIGNAL_EVERY_MAX)),
+        .srq = srq,
+    };
+    wish.send_depth = smaller(wish.send_depth, (uint32_t)device->max_qp_wr);
+    enum rdmux_status status = rdmux_verbs_queue_open(&ep->data, ep, &wish);
+    ep->base.max_inline = status == RDMUX_OK ? ep->data.max_inline : 0;
+    return status;
+}
+
+static size_t copies_size(const struct verbs_ep *ep)
+{
+    return ((size_t)ep->data.sent.mask + 1) * ep->copy_size;
+}
+
+/* Room for inline requests longer than the device inlines. */
+static enum rdmux_status open_copies(struct verbs_ep *ep)
+{
+    if (ep->attr->max_inline <= ep->data.max_inline) {
+        return RDMUX_OK;
+    }
+    ep->copy_size = ep->attr->max_inline;
+    ep->copies = rdmux_verbs_pages_map(copies_size(ep));
+    if (ep->copies == NULL) {
+        rdmux_provider_error("%s: out of memory for inline requests", ep->transport->name);
+        return RDMUX_NO_MEMORY;
+    }
+    enum rdmux_status status = rdmux_verbs_pin(verbs_domain_of_ep(ep), "buffer of inline requests",
+                                               ep->copies, copies_size(ep), (uintptr_t)ep->copies,
+                                               0, 1, &ep->copies_mr);
+    if (status != RDMUX_OK) {
+        rdmux_verbs_pages_unmap(ep->copies, copies_size(ep));
+        ep->copies = NULL;
+    }
+    return status;
+}
+
+static void close_copies(struct verbs_ep *ep)
+{
+    if (ep->copies_mr != NULL) {
+        (void)ibv_dereg_mr(ep->copies_mr);
+        ep->copies_mr = NULL;
+        rdmux_verbs_pages_unmap(ep->copies, copies_size(ep));
+        ep->copies = NULL;
+    }
+}
+
+enum rdmux_status rdmux_verbs_ep_open(struct rdmux_provider_ep *base,
+                                      const struct rdmux_provider_ep_attr *attr)
+{
+    struct verbs_ep *ep = verbs_ep_of(base);
+    ep->transport = verbs_domain_of(base->cq->domain)->transport;
+    ep->attr = attr;
+    ep->port = rdmux_verbs_path_port(attr->path);
+    ep->state = VERBS_EP_OPEN;
+    enum rdmux_status status = check_limits(ep);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    status = open_data(ep);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    status = open_copies(ep);
+    if (status != RDMUX_OK) {
+        goto close_data;
+    }
+    status = rdmux_verbs_side_open(ep);
+    if (status != RDMUX_OK) {
+        goto close_copies;
+    }
+    return RDMUX_OK;
+
+close_copies:
+    close_copies(ep);
+close_data:
+    rdmux_verbs_queue_close(&ep->data);
+    return status;
+}
+
+/* -------------------------------------------------------------------------------------- connect */
+
+static uint8_t depth_of(int depth)
+{
+    return (uint8_t)(depth < 0 ? 0 : depth > READS_MAX ? READS_MAX : depth);
+}
+
+static enum rdmux_status describe_port(struct verbs_ep *ep)
+{
+    const struct verbs_domain *domain = verbs_domain_of_ep(ep);
+    struct ibv_port_attr port;
+    int error = ibv_query_port(domain->context, ep->port, &port);
+    if (error != 0 || (port.state != IBV_PORT_ACTIVE && port.state != IBV_PORT_ACTIVE_DEFER)) {
+        rdmux_provider_error("%s port %u is not up: %s", domain->device, ep->port,
+                             error != 0 ? strerror(error) : ibv_port_state_str(port.state));
+        return RDMUX_IO;
+    }
+    ep->ours.mtu = (uint8_t)port.active_mtu;
+    ep->ours.max_message = port.max_msg_sz;
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_verbs_ep_describe(struct rdmux_provider_ep *base, uint8_t *out, size_t *size)
+{
+    struct verbs_ep *ep = verbs_ep_of(base);
+    const struct verbs_domain *domain = verbs_domain_of_ep(ep);
+    uint32_t psns[2];
+    if (*size < VERBS_CONNECTION_MAX) {
+        rdmux_provider_error("%s: connection data needs %d bytes", ep->transport->name,
+                             VERBS_CONNECTION_MAX);
+        return RDMUX_INVALID;
+    }
+    enum rdmux_status status = rdmux_provider_random(domain->base.fabric, psns, sizeof(psns));
+    if (status != RDMUX_OK) {
+        rdmux_provider_error("%s: no random numbers to be had", ep->transport->name);
+        return status;
+    }
+    status = describe_port(ep);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    ep->ours.ack_delay = domain->attr.local_ca_ack_delay & VERBS_DELAY_CODE_MAX;
+    ep->ours.service_level = (uint8_t)ep->attr->service_level;
+    ep->ours.answers = depth_of(domain->attr.max_qp_rd_atom);
+    ep->ours.asks = depth_of(domain->attr.max_qp_init_rd_atom);
+    ep->ours.qpn = ep->data.qp->qp_num;
+    ep->ours.psn = psns[0] & VERBS_PSN_MASK;
+    ep->ours.side_qpn = ep->side.qp->qp_num;
+    ep->ours.side_psn = psns[1] & VERBS_PSN_MASK;
+    ep->ours.flush_rkey = domain->flush_mr->rkey;
+    ep->ours.flush_addr = (uintptr_t)&domain->page->flush_word;
+    status = ep->transport->locate(ep, &ep->ours.where);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    *size = rdmux_verbs_connection_encode(&ep->ours, out);
+    return RDMUX_OK;
+}
+
+static enum rdmux_status learn(struct verbs_ep *ep, const uint8_t *peer, size_t size)
+{
+    enum rdmux_status status = rdmux_verbs_connection_decode(peer, size, ep->transport->fabric,
+                                                             &ep->theirs);
+    if (status != RDMUX_OK) {
+        rdmux_provider_error("%s: the peer's connection data, %zu bytes, makes no sense or is of "
+                             "another version",
+                             ep->transport->name, size);
+        return status;
+    }
+    if (smaller(ep->ours.asks, ep->theirs.answers) == 0 ||
+        smaller(ep->ours.answers, ep->theirs.asks) == 0) {
+        rdmux_provider_error("%s: one of the two devices does no remote reads (depths %u and %u "
+                             "here, %u and %u at the peer)",
+                             ep->transport->name, ep->ours.asks, ep->ours.answers, ep->theirs.asks,
+                             ep->theirs.answers);
+        return RDMUX_UNSUPPORTED;
+    }
+    return RDMUX_OK;
+}
+
+static void log_connection(const struct verbs_ep *ep)
+{
+    const uint32_t ack = rdmux_verbs_ack_code(ep->attr->liveness_ms, ep->theirs.ack_delay);
+    const uint32_t rnr = rdmux_verbs_rnr_code(ep->attr->liveness_ms);
+    rdmux_provider_log(
+        verbs_fabric_of_ep(ep), RDMUX_LOG_DEBUG,
+        "%s %s port %u: queue pair %u to %u, mtu %u; a peer that does not answer is given up after "
+        "%.3f s (timeout code %u, %d tries), at the latest after %.3f s; what meets no receive is "
+        "sent again after %.3f ms",
+        ep->transport->name, verbs_domain_of_ep(ep)->device, ep->port, ep->ours.qpn, ep->theirs.qpn,
+        rdmux_verbs_mtu_bytes(smaller(ep->ours.mtu, ep->theirs.mtu)),
+        (double)rdmux_verbs_give_up_ns(ack) / 1e9, ack, VERBS_RETRY_COUNT + 1,
+        (double)rdmux_verbs_give_up_longest_ns(ack) / 1e9, (double)rdmux_verbs_rnr_ns(rnr) / 1e6);
+}
+
+/* What the device made of the wishes: it may round, clamp or ignore them without a word
+ * (ibv_query_qp(3)). */
+static void report_drift(struct verbs_ep *ep, const struct verbs_route *route)
+{
+    struct ibv_qp_attr now;
+    struct ibv_qp_init_attr init;
+    const int mask = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_TIMEOUT;
+    const uint32_t ack = rdmux_verbs_ack_code(ep->attr->liveness_ms, ep->theirs.ack_delay);
+    if (ibv_query_qp(ep->data.qp, &now, mask, &init) != 0) {
+        return;
+    }
+    const struct ibv_ah_attr *wished = &route->address;
+    const struct {
+        const char *what;
+        uint32_t wished;
+        uint32_t got;
+    } fields[] = {
+        { "traffic class", wished->grh.traffic_class, now.ah_attr.grh.traffic_class },
+        { "flow label", wished->grh.flow_label, now.ah_attr.grh.flow_label },
+        { "GID index", wished->grh.sgid_index, now.ah_attr.grh.sgid_index },
+        { "service level", wished->sl, now.ah_attr.sl },
+        { "path MTU code", smaller(ep->ours.mtu, ep->theirs.mtu), (uint32_t)now.path_mtu },
+        { "ACK timeout code", ack, now.timeout },
+    };
+    for (size_t i = 0; i < VERBS_COUNT_OF(fields); i++) {
+        bool is_grh_field = i < 3;
+        if ((!is_grh_field || wished->is_global != 0) && fields[i].wished != fields[i].got) {
+            rdmux_provider_log(verbs_fabric_of_ep(ep), RDMUX_LOG_WARN,
+                               "%s %s port %u: the device uses %s %u, not %u as asked",
+                               ep->transport->name, verbs_domain_of_ep(ep)->device, ep->port,
+                               fields[i].what, fields[i].got, fields[i].wished);
+        }
+    }
+}
+
+static enum rdmux_status connect_queues(struct verbs_ep *ep, const struct verbs_route *route)
+{
+    enum rdmux_status status = rdmux_verbs_queue_init(&ep->data, route);
+    if (status == RDMUX_OK) {
+        status = rdmux_verbs_queue_connect(&ep->data, route, ep->theirs.qpn, ep->theirs.psn,
+                                           ep->ours.psn);
+    }
+    if (status != RDMUX_OK || ep->theirs.side_qpn == 0) {
+        return status;
+    }
+    status = rdmux_verbs_queue_init(&ep->side, route);
+    if (status == RDMUX_OK) {
+        status = rdmux_verbs_side_start(ep);
+    }
+    if (status == RDMUX_OK) {
+        status = rdmux_verbs_queue_connect(&ep->side, route, ep->theirs.side_qpn,
+                                           ep->theirs.side_psn, ep->ours.side_psn);
+    }
+    return status;
+}
+
+enum rdmux_status rdmux_verbs_ep_connect(struct rdmux_provider_ep *base, const uint8_t *peer,
+                                         size_t size)
+{
+    struct verbs_ep *ep = verbs_ep_of(base);
+    struct verbs_route route = { .pkey_index = 0 };
+    if (ep->state != VERBS_EP_OPEN) {
+        rdmux_provider_error("%s: the endpoint was connected already", ep->transport->name);
+        return RDMUX_INVALID;
+    }
+    enum rdmux_status status = learn(ep, peer, size);
+    if (status == RDMUX_OK) {
+        status = ep->transport->route(ep, &route);
+    }
+    if (status == RDMUX_OK) {
+        status = connect_queues(ep, &route);
+    }
+    if (status == RDMUX_OK) {
+        ep->state = VERBS_EP_CONNECTED;
+        log_connection(ep);
+        report_drift(ep, &route);
+    }
+    return status;
+}
+
+/* A write of nothing is acknowledged by the peer's device, or the device gives up. What is under
+ * way does the same. */
+enum rdmux_status rdmux_verbs_ep_ping(struct rdmux_provider_ep *base)
+{
+    struct verbs_ep *ep = verbs_ep_of(base);
+    if (ep->state != VERBS_EP_CONNECTED || verbs_send_ring_awaits(&ep->data.sent)) {
+        return RDMUX_OK;
+    }
+    if (!rdmux_verbs_chain_nothing(ep)) {
+        return RDMUX_AGAIN;
+    }
+    (void)rdmux_verbs_chain_ring(&ep->data);
+    return RDMUX_OK;
+}
+
+/* ---------------------------------------------------------------------------------------- close */
+
+static bool is_quiet(const struct verbs_ep *ep)
+{
+    return rdmux_verbs_queue_is_quiet(&ep->data) && rdmux_verbs_queue_is_quiet(&ep->side);
+}
+
+/* Takes completions as long as there are any, for a bounded time. True: there were some. */
+static bool drain(struct verbs_ep *ep)
+{
+    bool found = false;
+    for (int i = 0; i < DRAIN_ROUNDS && !is_quiet(ep); i++) {
+        found = rdmux_verbs_reap(verbs_cq_of(ep->base.cq), DRAIN_BUDGET) != 0 || found;
+    }
+    return found;
+}
+
+static void kill(struct verbs_ep *ep)
+{
+    /* What has come already belongs to the program. */
+    (void)rdmux_verbs_reap(verbs_cq_of(ep->base.cq), DRAIN_BUDGET);
+    ep->state = VERBS_EP_DRAINING;
+    rdmux_verbs_queue_kill(&ep->data);
+    rdmux_verbs_queue_kill(&ep->side);
+    ep->quiet_since_ns = rdmux_provider_now_ns(verbs_fabric_of_ep(ep));
+}
+
+/* The device has nothing of the endpoint any more. What it gave back of an SRQ is there by then. */
+static void destroy(struct verbs_ep *ep)
+{
+    (void)rdmux_verbs_reap(verbs_cq_of(ep->base.cq), DRAIN_BUDGET);
+    rdmux_verbs_queue_destroy(&ep->data);
+    rdmux_verbs_queue_destroy(&ep->side);
+    ep->state = VERBS_EP_QUIET;
+}
+
+/* An endpoint that is in order may end, on the peer's word, before the peer's device has acknowledged
+ * what the peer has received: these are different ways. */
+static bool is_in_grace(struct verbs_ep *ep)
+{
+    if (ep->state != VERBS_EP_CONNECTED || !verbs_send_ring_awaits(&ep->data.sent)) {
+        return false;
+    }
+    uint64_t now_ns = rdmux_provider_now_ns(verbs_fabric_of_ep(ep));
+    if (ep->grace_until_ns == 0) {
+        ep->grace_until_ns = now_ns + GRACE_NS;
+    }
+    (void)rdmux_verbs_reap(verbs_cq_of(ep->base.cq), DRAIN_BUDGET);
+    return ep->state == VERBS_EP_CONNECTED && verbs_send_ring_awaits(&ep->data.sent) &&
+           now_ns < ep->grace_until_ns;
+}
+
+/* Counting can miss what succeeded without a completion. A queue pair in error gives back what it
+ * has at once, so a time without anything tells as well; destroying it makes sure. */
+static bool is_drained(struct verbs_ep *ep)
+{
+    uint64_t now_ns = rdmux_provider_now_ns(verbs_fabric_of_ep(ep));
+    if (drain(ep)) {
+        ep->quiet_since_ns = now_ns;
+    }
+    return is_quiet(ep) || now_ns - ep->quiet_since_ns >= QUIET_NS;
+}
+
+enum rdmux_status rdmux_verbs_ep_quiesce(struct rdmux_provider_ep *base,
+                                         struct rdmux_provider_counts *counts)
+{
+    struct verbs_ep *ep = verbs_ep_of(base);
+    if (is_in_grace(ep)) {
+        return RDMUX_IN_PROGRESS;
+    }
+    if (ep->state < VERBS_EP_DRAINING) {
+        kill(ep);
+    }
+    if (ep->state == VERBS_EP_DRAINING) {
+        if (!is_drained(ep)) {
+            return RDMUX_IN_PROGRESS;
+        }
+        destroy(ep);
+    }
+    *counts = ep->counts;
+    return RDMUX_OK;
+}
+
+static void leave_silent(struct verbs_ep *ep)
+{
+    for (struct verbs_ep **at = &verbs_cq_of(ep->base.cq)->silent; *at != NULL;
+         at = &(*at)->silent_next) {
+        if (*at == ep) {
+            *at = ep->silent_next;
+            break;
+        }
+    }
+}
+
+void rdmux_verbs_ep_close(struct rdmux_provider_ep *base)
+{
+    struct verbs_ep *ep = verbs_ep_of(base);
+    if (ep->state < VERBS_EP_DRAINING) {
+        kill(ep);
+    }
+    if (ep->state == VERBS_EP_DRAINING) {
+        (void)drain(ep);
+        destroy(ep);
+    }
+    leave_silent(ep);
+    rdmux_verbs_side_close(ep);
+    close_copies(ep);
+    rdmux_verbs_queue_close(&ep->data);
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* rdmux-verbs.so: the providers that need libibverbs and librdmacm. */
+#include "verbs/verbs_internal.h"
+
+RDMUX_API const struct rdmux_plugin *rdmux_plugin(void);
+
+const struct rdmux_plugin *rdmux_plugin(void)
+{
+    static const struct rdmux_provider_ops *const providers[] = {
+        &rdmux_ib_provider,
+        &rdmux_roce_provider,
+    };
+    static const struct rdmux_plugin plugin = {
+        .abi = RDMUX_PROVIDER_ABI,
+        .count = VERBS_COUNT_OF(providers),
+        .providers = providers,
+    };
+    return &plugin;
+}

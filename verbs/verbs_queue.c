@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Queue pairs: making them, their states, and the chain of work requests that goes to the device
+ * with one doorbell. */
+#include "verbs/verbs_internal.h"
+
+#include "verbs/verbs_timing.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+static uint32_t power_of_two(uint32_t at_least)
+{
+    uint32_t size = 1;
+    while (size < at_least) {
+        size <<= 1;
+    }
+    return size;
+}
+
+/* Some libraries return an errno, some its negative. */
+static int error_of(int result)
+{
+    return result < 0 ? -result : result;
+}
+
+/* ----------------------------------------------------------------------------------------- open */
+
+static enum rdmux_status open_rings(struct verbs_queue *queue, const struct verbs_queue_wish *wish)
+{
+    struct rdmux_fabric *fabric = verbs_fabric_of_ep(queue->ep);
+    uint32_t send_size = power_of_two(wish->send_depth);
+    uint32_t receive_size = power_of_two(wish->receive_depth);
+    queue->sent.requests = rdmux_provider_allocate(fabric,
+                                                   send_size * sizeof(struct rdmux_request *));
+    queue->receives.requests = rdmux_provider_allocate(fabric, receive_size *
+                                                                   sizeof(struct rdmux_request *));
+    queue->chain = rdmux_provider_allocate(fabric, VERBS_CHAIN_MAX * sizeof(*queue->chain));
+    queue->pieces = rdmux_provider_allocate(fabric, (size_t)VERBS_CHAIN_MAX * wish->max_send_sge *
+                                                        sizeof(*queue->pieces));
+    if (queue->sent.requests == NULL || queue->receives.requests == NULL || queue->chain == NULL ||
+        queue->pieces == NULL) {
+        rdmux_provider_error("%s: out of memory for a queue pair", queue->ep->transport->name);
+        return RDMUX_NO_MEMORY;
+    }
+    queue->sent.mask = send_size - 1;
+    queue->sent.signal_every = wish->signal_every;
+    queue->receives.mask = receive_size - 1;
+    queue->receives.depth = wish->receive_depth;
+    return RDMUX_OK;
+}
+
+static void close_rings(struct verbs_queue *queue)
+{
+    struct rdmux_fabric *fabric = verbs_fabric_of_ep(queue->ep);
+    rdmux_provider_release(fabric, queue->pieces);
+    rdmux_provider_release(fabric, queue->chain);
+    rdmux_provider_release(fabric, queue->receives.requests);
+    rdmux_provider_release(fabric, queue->sent.requests);
+}
+
+static struct ibv_qp *try_create(struct verbs_queue *queue, const struct verbs_queue_wish *wish,
+                                 uint32_t send_depth, uint32_t max_inline,
+                                 struct ibv_qp_init_attr *attr)
+{
+    *attr = (struct ibv_qp_init_attr){
+        .qp_context = queue,
+        .send_cq = queue->unit->cq,
+        .recv_cq = queue->unit->cq,
+        .srq = wish->srq != NULL ? wish->srq->srq : NULL,
+        .cap = { .max_send_wr = send_depth,
+                 .max_recv_wr = wish->srq != NULL ? 0 : wish->receive_depth,
+                 .max_send_sge = wish->max_send_sge,
+                 .max_recv_sge = wish->srq != NULL ? 0 : wish->max_receive_sge,
+                 .max_inline_data = max_inline },
+        .qp_type = IBV_QPT_RC,
+        .sq_sig_all = 0,
+    };
+    errno = 0;
+    return ibv_create_qp(verbs_domain_of_ep(queue->ep)->pd, attr);
+}
+
+static enum rdmux_status say_not_created(const struct verbs_queue *queue,
+                                         const struct verbs_queue_wish *wish, int error)
+{
+    rdmux_provider_error(
+        "%s: no queue pair for %u requests and %u receives with lists of %u and %u "
+        "pieces: %s; try smaller depths%s",
+        verbs_domain_of_ep(queue->ep)->device, wish->send_depth, wish->receive_depth,
+        wish->max_send_sge, wish->max_receive_sge, strerror(error),
+        error == ENOMEM ? ", or raise the limit on locked memory (ulimit -l)" : "");
+    return error == ENOMEM || error == EMFILE ? RDMUX_NO_MEMORY : RDMUX_IO;
+}
+
+/* Devices say EINVAL or ENOMEM for more inline bytes or a deeper queue than they have, and only
+ * trying tells which. */
+static enum rdmux_status create(struct verbs_queue *queue, const struct verbs_queue_wish *wish)
+{
+    static const uint32_t inline_steps[] = { UINT32_MAX, 512, 256, 128, 96, 64, 32, 0 };
+    const struct verbs_domain *domain = verbs_domain_of_ep(queue->ep);
+    uint32_t most = (uint32_t)domain->attr.max_qp_wr;
+    uint32_t depth = wish->send_depth < most ? wish->send_depth : most;
+    struct ibv_qp_init_attr attr;
+    int error = EINVAL;
+    for (; depth >= wish->send_least; depth /= 2) {
+        for (size_t i = 0; i < VERBS_COUNT_OF(inline_steps); i++) {
+            uint32_t inline_size = i == 0 ? wish->max_inline : inline_steps[i];
+            if (i != 0 && inline_size >= wish->max_inline) {
+                continue;
+            }
+            queue->qp = try_create(queue, wish, depth, inline_size, &attr);
+            if (queue->qp != NULL) {
+                queue->sent.depth = depth;
+                queue->max_inline = attr.cap.max_inline_data;
+                queue->max_send_sge = wish->max_send_sge;
+                queue->max_receive_sge = wish->max_receive_sge;
+                return RDMUX_OK;
+            }
+            error = errno != 0 ? errno : EIO;
+            if (error != EINVAL && error != ENOMEM) {
+                return say_not_created(queue, wish, error);
+            }
+        }
+    }
+    return say_not_created(queue, wish, error);
+}
+
+static void enter_qpn(struct verbs_queue *queue)
+{
+    struct verbs_queue **bucket = &queue->cq->by_qpn[queue->qp->qp_num % VERBS_QPN_BUCKETS];
+    queue->qpn_next = *bucket;
+    *bucket = queue;
+}
+
+static void leave_qpn(struct verbs_queue *queue)
+{
+    struct verbs_queue **at = &queue->cq->by_qpn[queue->qp->qp_num % VERBS_QPN_BUCKETS];
+    while (*at != queue) {
+        at = &(*at)->qpn_next;
+    }
+    *at = queue->qpn_next;
+}
+
+enum rdmux_status rdmux_verbs_queue_open(struct verbs_queue *queue, struct verbs_ep *ep,
+                                         const struct verbs_queue_wish *wish)
+{
+    queue->ep = ep;
+    queue->cq = verbs_cq_of(ep->base.cq);
+    queue->reserved = wish->send_depth + wish->receive_depth;
+    enum rdmux_status status = rdmux_verbs_unit_reserve(queue->cq, queue->reserved, wish->srq,
+                                                        &queue->unit);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    status = open_rings(queue, wish);
+    if (status != RDMUX_OK) {
+        goto close_rings;
+    }
+    status = rdmux_verbs_place_take(queue->cq, queue, NULL, &queue->id);
+    if (status != RDMUX_OK) {
+        goto close_rings;
+    }
+    status = create(queue, wish);
+    if (status != RDMUX_OK) {
+        goto give_place;
+    }
+    enter_qpn(queue);
+    return RDMUX_OK;
+
+give_place:
+    rdmux_verbs_place_give(queue->cq, queue->id);
+close_rings:
+    close_rings(queue);
+    queue->unit->used -= queue->reserved;
+    return status;
+}
+
+void rdmux_verbs_queue_destroy(struct verbs_queue *queue)
+{
+    if (queue->qp == NULL) {
+        return;
+    }
+    leave_qpn(queue);
+    int error = error_of(ibv_destroy_qp(queue->qp));
+    if (error != 0) {
+        rdmux_provider_log(verbs_fabric_of_ep(queue->ep), RDMUX_LOG_ERROR,
+                           "%s: a queue pair cannot be destroyed: %s",
+                           verbs_domain_of_ep(queue->ep)->device, strerror(error));
+    }
+    queue->qp = NULL;
+}
+
+void rdmux_verbs_queue_close(struct verbs_queue *queue)
+{
+    if (queue->ep == NULL) {
+        return;
+    }
+    rdmux_verbs_queue_destroy(queue);
+    rdmux_verbs_place_give(queue->cq, queue->id);
+    queue->unit->used -= queue->reserved;
+    close_rings(queue);
+    queue->ep = NULL;
+}
+
+/* --------------------------------------------------------------------------------------- states */
+
+static enum rdmux_status modify(struct verbs_queue *queue, struct ibv_qp_attr *attr, int mask,
+                                const char *to)
+{
+    int error = error_of(ibv_modify_qp(queue->qp, attr, mask));
+    if (error == 0) {
+        return RDMUX_OK;
+    }
+    rdmux_provider_error("%s port %u: the queue pair does not become %s: %s%s",
+                         verbs_domain_of_ep(queue->ep)->device, queue->ep->port, to,
+                         strerror(error),
+                         error == ETIMEDOUT || error == ENETUNREACH || error == EHOSTUNREACH
+                             ? "; the peer's address does not answer or has no route"
+                             : "");
+    return error == ENOMEM ? RDMUX_NO_MEMORY : RDMUX_IO;
+}
+
+enum rdmux_status rdmux_verbs_queue_init(struct verbs_queue *queue, const struct verbs_route *route)
+{
+    const struct verbs_domain *domain = verbs_domain_of_ep(queue->ep);
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_INIT,
+        .pkey_index = route->pkey_index,
+        .port_num = queue->ep->port,
+        .qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE,
+    };
+    if (domain->attr.atomic_cap != IBV_ATOMIC_NONE) {
+        attr.qp_access_flags |= IBV_ACCESS_REMOTE_ATOMIC;
+    }
+    return modify(queue, &attr,
+                  IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT");
+}
+
+static uint8_t smaller(uint8_t a, uint8_t b)
+{
+    return a < b ? a : b;
+}
+
+enum rdmux_status rdmux_verbs_queue_connect(struct verbs_queue *queue,
+                                            const struct verbs_route *route, uint32_t qpn,
+                                            uint32_t psn, uint32_t our_psn)
+{
+    const struct verbs_ep *ep = queue->ep;
+    const uint32_t liveness_ms = ep->attr->liveness_ms;
+    struct ibv_qp_attr ready = {
+        .qp_state = IBV_QPS_RTR,
+        .path_mtu = (enum ibv_mtu)smaller(ep->ours.mtu, ep->theirs.mtu),
+        .dest_qp_num = qpn,
+        .rq_psn = psn,
+        .max_dest_rd_atomic = smaller(ep->ours.answers, ep->theirs.asks),
+        .min_rnr_timer = (uint8_t)rdmux_verbs_rnr_code(liveness_ms),
+        .ah_attr = route->address,
+    };
+    enum rdmux_status status = modify(queue, &ready,
+                                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                          IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+                                          IBV_QP_MIN_RNR_TIMER,
+                                      "ready to receive");
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    struct ibv_qp_attr sending = {
+        .qp_state = IBV_QPS_RTS,
+        .sq_psn = our_psn,
+        .timeout = (uint8_t)rdmux_verbs_ack_code(liveness_ms, ep->theirs.ack_delay),
+        .retry_cnt = VERBS_RETRY_COUNT,
+        .rnr_retry = VERBS_RNR_RETRY,
+        .max_rd_atomic = smaller(ep->ours.asks, ep->theirs.answers),
+    };
+    return modify(queue, &sending,
+                  IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                      IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC,
+                  "ready to send");
+}
+
+/* What the device never got, it has not to give back. */
+static void drop_chain(struct verbs_queue *queue)
+{
+    queue->sent.head -= queue->chain_count;
+    queue->chain_count = 0;
+    queue->piece_count = 0;
+    queue->chain_is_inline = false;
+}
+
+void rdmux_verbs_queue_kill(struct verbs_queue *queue)
+{
+    if (queue->qp == NULL) {
+        return;
+    }
+    struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+    drop_chain(queue);
+    int error = error_of(ibv_modify_qp(queue->qp, &attr, IBV_QP_STATE));
+    if (error != 0) {
+        /* Destroying it ends it just as well. */
+        rdmux_verbs_queue_destroy(queue);
+    }
+}
+
+bool rdmux_verbs_queue_is_quiet(const struct verbs_queue *queue)
+{
+    return queue->qp == NULL ||
+           (verbs_send_ring_is_empty(&queue->sent) && queue->receives.head == queue->receives.tail);
+}
+
+/* ---------------------------------------------------------------------------------------- chain */
+
+struct ibv_send_wr *rdmux_verbs_chain_add(struct verbs_queue *queue, struct rdmux_request *request,
+                                          enum verbs_wish wish)
+{
+    bool signal = false;
+    if (VERBS_UNLIKELY(queue->chain_count == VERBS_CHAIN_MAX)) {
+        /* a failure is told; what follows is dropped with it */
+        (void)rdmux_verbs_chain_ring(queue);
+    }
+    uint32_t slot = verbs_send_ring_take(&queue->sent, request, wish, &signal);
+    struct ibv_send_wr *work = &queue->chain[queue->chain_count];
+    if (queue->chain_count > 0) {
+        work[-1].next = work;
+    }
+    queue->chain_count++;
+    memset(work, 0, sizeof(*work));
+    work->wr_id = verbs_wr_id_of(queue->id, VERBS_WORK_SEND, slot);
+    work->sg_list = &queue->pieces[queue->piece_count];
+    work->send_flags = signal ? IBV_SEND_SIGNALED : 0;
+    return work;
+}
+
+bool rdmux_verbs_chain_ring(struct verbs_queue *queue)
+{
+    if (queue->chain_count == 0) {
+        return true;
+    }
+    if (VERBS_UNLIKELY(queue->ep->state != VERBS_EP_CONNECTED)) {
+        drop_chain(queue);
+        return false;
+    }
+    queue->chain_count = 0;
+    queue->piece_count = 0;
+    queue->chain_is_inline = false;
+    struct ibv_send_wr *bad = NULL;
+    int error = error_of(ibv_post_send(queue->qp, queue->chain, &bad));
+    if (VERBS_UNLIKELY(error != 0)) {
+        rdmux_verbs_fail(queue->ep, RDMUX_IO, "the device did not take requests: %s",
+                         strerror(error));
+        return false;
+    }
+    return true;
+}

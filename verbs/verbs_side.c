@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * The side channel: a second queue pair to the same peer, on the same cq, whose receives are the
+ * library's own. Over it go atomics that the target's library carries out, because the device's own
+ * would not be atomic with those of its host's CPU.
+ *
+ * Order. Nothing orders two queue pairs. An atomic that has writes or sends before it waits for a
+ * read of the flush word behind those; then the peer's memory has them, and a message may go.
+ * Atomics go in order, over one queue pair, and are answered in order. What must be behind an
+ * atomic (a read, anything with FENCE) is held back by post until it is answered.
+ *
+ * Room. Each side has at most VERBS_SIDE_DEPTH requests on their way, and receives for as many
+ * requests and answers; a receive is posted again before the answer goes. So no message ever waits
+ * for a receive.
+ *
+ * request->provider[]: [0] the next one, [1] the data queue's slot that has to be done first.
+ */
+#include "verbs/verbs_internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum {
+    SIDE_RECEIVES = 2 * VERBS_SIDE_DEPTH,
+    SIDE_SENDS = 4 * VERBS_SIDE_DEPTH,
+    SIDE_ANSWER_SENDS = 3 *
+                        VERBS_SIDE_DEPTH, /* kept for answers: their slots may be told free late */
+    SIDE_MEMORY = (SIDE_RECEIVES + SIDE_SENDS) * VERBS_SIDE_SIZE,
+};
+
+/* ---------------------------------------------------------------------------------- open, close */
+
+enum rdmux_status rdmux_verbs_side_open(struct verbs_ep *ep)
+{
+    const struct verbs_queue_wish wish = {
+        .send_depth = SIDE_SENDS,
+        .send_least = SIDE_SENDS,
+        .receive_depth = SIDE_RECEIVES,
+        .max_send_sge = 1,
+        .max_receive_sge = 1,
+        .max_inline = VERBS_SIDE_SIZE,
+        .signal_every = 1,
+    };
+    ep->side_messages = rdmux_verbs_pages_map(SIDE_MEMORY);
+    if (ep->side_messages == NULL) {
+        rdmux_provider_error("%s: out of memory", ep->transport->name);
+        return RDMUX_NO_MEMORY;
+    }
+    enum rdmux_status status = rdmux_verbs_pin(
+        verbs_domain_of_ep(ep), "side channel's buffer", ep->side_messages, SIDE_MEMORY,
+        (uintptr_t)ep->side_messages, IBV_ACCESS_LOCAL_WRITE, 1, &ep->side_mr);
+    if (status != RDMUX_OK) {
+        goto unmap;
+    }
+    status = rdmux_verbs_queue_open(&ep->side, ep, &wish);
+    if (status != RDMUX_OK) {
+        goto deregister;
+    }
+    return RDMUX_OK;
+
+deregister:
+    (void)ibv_dereg_mr(ep->side_mr);
+    ep->side_mr = NULL;
+    ep->side.ep = NULL;
+unmap:
+    rdmux_verbs_pages_unmap(ep->side_messages, SIDE_MEMORY);
+    ep->side_messages = NULL;
+    return status;
+}
+
+void rdmux_verbs_side_close(struct verbs_ep *ep)
+{
+    rdmux_verbs_queue_close(&ep->side);
+    if (ep->side_mr != NULL) {
+        (void)ibv_dereg_mr(ep->side_mr);
+        ep->side_mr = NULL;
+    }
+    rdmux_verbs_pages_unmap(ep->side_messages, SIDE_MEMORY);
+    ep->side_messages = NULL;
+}
+
+/* ------------------------------------------------------------------------------- the queue pair */
+
+static uint8_t *receive_place(const struct verbs_ep *ep, uint32_t slot)
+{
+    return ep->side_messages + (size_t)(slot % SIDE_RECEIVES) * VERBS_SIDE_SIZE;
+}
+
+static uint8_t *send_place(const struct verbs_ep *ep, uint32_t slot)
+{
+    return ep->side_messages + (size_t)(SIDE_RECEIVES + slot % SIDE_SENDS) * VERBS_SIDE_SIZE;
+}
+
+static enum rdmux_status post_receive(struct verbs_ep *ep)
+{
+    /* Nobody's request: the ring keeps the count only. */
+    uint32_t slot = verbs_receive_ring_take(&ep->side.receives, NULL);
+    struct ibv_sge piece = { .addr = (uintptr_t)receive_place(ep, slot),
+                             .length = VERBS_SIDE_SIZE,
+                             .lkey = ep->side_mr->lkey };
+    struct ibv_recv_wr work = { .wr_id = verbs_wr_id_of(ep->side.id, VERBS_WORK_RECEIVE, slot),
+                                .sg_list = &piece,
+                                .num_sge = 1 };
+    struct ibv_recv_wr *bad = NULL;
+    int error = ibv_post_recv(ep->side.qp, &work, &bad);
+    if (error != 0) {
+        rdmux_provider_error("%s: the side channel's receive was not taken: %s",
+                             verbs_domain_of_ep(ep)->device, strerror(error < 0 ? -error : error));
+        return RDMUX_IO;
+    }
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_verbs_side_start(struct verbs_ep *ep)
+{
+    enum rdmux_status status = RDMUX_OK;
+    for (int i = 0; i < SIDE_RECEIVES && status == RDMUX_OK; i++) {
+        status = post_receive(ep);
+    }
+    return status;
+}
+
+/* There is a slot: see Room. */
+static void send_message(struct verbs_ep *ep, const struct verbs_side_message *message)
+{
+    struct verbs_queue *queue = &ep->side;
+    struct ibv_send_wr *work = rdmux_verbs_chain_add(queue, NULL, VERBS_WISH_DONE);
+    uint8_t *place = send_place(ep, verbs_wr_id_slot(work->wr_id));
+    rdmux_verbs_side_encode(message, place);
+    queue->pieces[queue->piece_count++] = (struct ibv_sge){ .addr = (uintptr_t)place,
+                                                            .length = VERBS_SIDE_SIZE,
+                                                            .lkey = ep->side_mr->lkey };
+    work->num_sge = 1;
+    work->opcode = IBV_WR_SEND;
+    work->send_flags |= queue->max_inline >= VERBS_SIDE_SIZE ? (uint32_t)IBV_SEND_INLINE : 0;
+    (void)rdmux_verbs_chain_ring(queue);
+}
+
+/* ---------------------------------------------------------------------------------- our atomics */
+
+static struct rdmux_request *next_of(const struct rdmux_request *request)
+{
+    return (struct rdmux_request *)(uintptr_t)request->provider[0];
+}
+
+enum rdmux_status rdmux_verbs_side_atomic(struct verbs_ep *ep, struct rdmux_request *request)
+{
+    struct verbs_queue *data = &ep->data;
+    const struct verbs_send_ring *ring = &data->sent;
+    bool is_fenced = (request->flags & RDMUX_FENCE) != 0;
+    bool flush_is_silent = verbs_send_ring_is_under_way(ring, ep->flushed_end) &&
+                           (int32_t)(ep->flushed_end - ring->signaled) > 0;
+    if (ep->is_unflushed || flush_is_silent || (is_fenced && !verbs_send_ring_is_empty(ring))) {
+        /* post has looked that there is room; a read is done after those before it. */
+        rdmux_verbs_chain_flush(ep, NULL, VERBS_WISH_DONE);
+    }
+    request->provider[0] = 0;
+    request->provider[1] = ep->flushed_end;
+    if (ep->atomics == NULL) {
+        ep->atomics = request;
+    } else {
+        ep->atomics_last->provider[0] = (uint64_t)(uintptr_t)request;
+    }
+    ep->atomics_last = request;
+    if (ep->atomics_unsent == NULL) {
+        ep->atomics_unsent = request;
+    }
+    ep->atomic_count++;
+    rdmux_verbs_side_push(ep);
+    return RDMUX_OK;
+}
+
+void rdmux_verbs_side_push(struct verbs_ep *ep)
+{
+    while (ep->atomics_unsent != NULL && ep->atomics_sent < VERBS_SIDE_DEPTH &&
+           verbs_send_ring_room(&ep->side.sent) > SIDE_ANSWER_SENDS &&
+           ep->state == VERBS_EP_CONNECTED) {
+        struct rdmux_request *request = ep->atomics_unsent;
+        if (verbs_send_ring_is_under_way(&ep->data.sent, (uint32_t)request->provider[1])) {
+            return;
+        }
+        const struct verbs_remote *remote = (const struct verbs_remote *)request->remote;
+        struct verbs_side_message message = {
+            .kind = VERBS_SIDE_REQUEST,
+            .op = (uint8_t)request->op,
+            .number = ep->side_number++,
+            .offset = request->offset,
+            .operand = request->operand,
+            .expected = request->expected,
+        };
+        memcpy(message.key, remote->region.key, sizeof(message.key));
+        ep->atomics_unsent = next_of(request);
+        ep->atomics_sent++;
+        send_message(ep, &message);
+    }
+}
+
+/* What a peer may say of an atomic. */
+static enum rdmux_status refusal_of(uint8_t status)
+{
+    switch ((enum rdmux_status)status) {
+    case RDMUX_OK:
+    case RDMUX_DENIED:
+    case RDMUX_OUT_OF_RANGE:
+    case RDMUX_INVALID:
+        return (enum rdmux_status)status;
+    default:
+        return RDMUX_PROTOCOL;
+    }
+}
+
+/* The answer to the oldest atomic. */
+static void take_answer(struct verbs_ep *ep, const struct verbs_side_message *message)
+{
+    struct rdmux_request *request = ep->atomics;
+    if (ep->atomics_sent == 0 || message->number != ep->side_number - ep->atomics_sent) {
+        rdmux_verbs_fail(ep, RDMUX_PROTOCOL, "the peer answered an atomic that was not asked");
+        return;
+    }
+    ep->atomics = next_of(request);
+    ep->atomics_sent--;
+    ep->atomic_count--;
+    enum rdmux_status status = refusal_of(message->op);
+    if (status == RDMUX_OK) {
+        memcpy(request->sges[0].addr, &message->operand, sizeof(message->operand));
+    } else {
+        rdmux_verbs_fail(ep, status, "the peer refused an atomic: %s", rdmux_status_name(status));
+    }
+    rdmux_provider_done(&ep->base, request, (uint32_t)status);
+    rdmux_verbs_side_push(ep);
+    if (ep->atomic_count == 0) {
+        rdmux_verbs_resume(ep);
+    }
+}
+
+/* ---------------------------------------------------------------------------- the peer's
+ * atomics */
+
+static void carry_out(struct verbs_ep *ep, const struct verbs_side_message *message)
+{
+    if (verbs_send_ring_room(&ep->side.sent) == 0) {
+        rdmux_verbs_fail(ep, RDMUX_PROTOCOL, "the peer sent more atomics than were agreed");
+        return;
+    }
+    struct verbs_side_message answer = { .kind = VERBS_SIDE_ANSWER, .number = message->number };
+    enum rdmux_status status = rdmux_target_atomic(&ep->base, message->key, message->op,
+                                                   message->offset, message->operand,
+                                                   message->expected, &answer.operand);
+    answer.op = (uint8_t)status;
+    ep->counts.executed += status == RDMUX_OK;
+    send_message(ep, &answer);
+    if (status != RDMUX_OK) {
+        rdmux_verbs_fail(ep, status, "an atomic of the peer was refused: %s",
+                         rdmux_status_name(status));
+    }
+}
+
+void rdmux_verbs_side_received(struct verbs_ep *ep, uint32_t slot, const struct ibv_wc *wc)
+{
+    struct verbs_receive_ring *ring = &ep->side.receives;
+    if (ring->head == ring->tail || slot != ring->tail) {
+        return;
+    }
+    ring->tail++;
+    if (wc->status != IBV_WC_SUCCESS) {
+        rdmux_verbs_fail(ep, RDMUX_PEER_GONE, "the side channel's queue pair went into error (%s)",
+                         ibv_wc_status_str(wc->status));
+        return;
+    }
+    if (ep->state != VERBS_EP_CONNECTED) {
+        return;
+    }
+    struct verbs_side_message message;
+    enum rdmux_status status = rdmux_verbs_side_decode(receive_place(ep, slot), wc->byte_len,
+                                                       &message);
+    if (status == RDMUX_OK) {
+        status = post_receive(ep);
+    }
+    if (status != RDMUX_OK) {
+        rdmux_verbs_fail(ep, status, "a side message of %u bytes cannot be taken", wc->byte_len);
+    } else if (message.kind == VERBS_SIDE_ANSWER) {
+        take_answer(ep, &message);
+    } else {
+        carry_out(ep, &message);
+    }
+}
