@@ -71,7 +71,7 @@ static void fill_piece(struct rdmux_split *split, uint32_t index, struct rdmux_r
     piece->internal = 1;
     piece->length = last ? rest : split->max;
     piece->context = whole;
-    piece->sges = &split->sges[index * RDMUX_SGE_MAX];
+    piece->sges = &split->sges[(size_t)index * RDMUX_SGE_MAX];
     piece->sge_count = slice(whole, split->given, piece->length, piece->sges);
     piece->remote = whole->remote;
     piece->offset = whole->offset + split->given;

@@ -437,7 +437,8 @@ enum rdmux_status rdmux_srq_create(struct rdmux_fabric *fabric, struct rdmux_cq 
     if (status != RDMUX_OK) {
         goto release;
     }
-    srq->regions = rdmux_allocate_sparse(fabric, (size_t)depth * max_sge * sizeof(*srq->regions));
+    srq->regions = rdmux_allocate_sparse(fabric,
+                                         (size_t)depth * max_sge * sizeof(struct rdmux_mr *));
     srq->counts = rdmux_allocate(fabric, depth * sizeof(*srq->counts));
     if (srq->regions == NULL || srq->counts == NULL) {
         status = rdmux_fail(RDMUX_NO_MEMORY, "rdmux_srq_create: out of memory");

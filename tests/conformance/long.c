@@ -40,9 +40,10 @@ static size_t most(struct side *side)
 }
 
 /* The bytes in three pieces of unlike sizes. */
-static void in_pieces(struct rdmux_sge sges[PIECES], uint8_t *bytes, size_t length,
-                      struct rdmux_mr *mr)
+static void in_pieces(struct rdmux_sge sges[PIECES], const struct region *memory, size_t length)
 {
+    uint8_t *bytes = memory->addr;
+    struct rdmux_mr *mr = memory->mr;
     size_t first = length / 5;
     size_t second = length / 2;
     sges[0] = (struct rdmux_sge){ bytes, first, mr };
@@ -59,9 +60,9 @@ static void long_initiator(struct side *side)
     struct rdmux_remote *remote = take_remote(side, side->ep);
     for (size_t round = 0; round < ROUNDS; round++) {
         size_t length = length_of(side, round);
-        struct region *memory = round < ROUNDS / 2 ? &registered : &plain;
+        const struct region *memory = round < ROUNDS / 2 ? &registered : &plain;
         struct rdmux_sge sges[PIECES];
-        in_pieces(sges, memory->addr, length, memory->mr);
+        in_pieces(sges, memory, length);
         pattern_fill(memory->addr, length, side->seed + round, 0);
         struct rdmux_wr write = { .op = RDMUX_OP_WRITE,
                                   .flags = RDMUX_UNSIGNALED,

@@ -19,10 +19,10 @@ enum {
 };
 
 static const struct suite *const suites[] = {
-    &transfer_suite, &long_suite,   &batch_suite,  &order_suite,   &atomic_suite,  &receive_suite,
-    &memory_suite,   &revoke_suite, &wakeup_suite, &passive_suite, &end_suite,     &failure_suite,
-    &connect_suite,  &hello_suite,  &adopt_suite,  &objects_suite, &library_suite, &model_suite,
-    &goodbye_suite,
+    &transfer_suite, &long_suite,    &batch_suite,   &order_suite,   &atomic_suite,
+    &receive_suite,  &memory_suite,  &revoke_suite,  &wakeup_suite,  &passive_suite,
+    &end_suite,      &failure_suite, &connect_suite, &hello_suite,   &adopt_suite,
+    &objects_suite,  &library_suite, &model_suite,   &goodbye_suite,
 };
 
 struct program {
