@@ -30,6 +30,7 @@ void doctor_add(struct doctor_findings *findings, enum doctor_severity severity,
     (void)snprintf(finding->remedy, sizeof(finding->remedy), "%s", remedy != NULL ? remedy : "");
     va_list arguments;
     va_start(arguments, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start() is right above */
     (void)vsnprintf(finding->text, sizeof(finding->text), format, arguments);
     va_end(arguments);
 }

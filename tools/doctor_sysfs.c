@@ -38,6 +38,7 @@ static bool format_path(char out[PATH_SIZE], const char *format, va_list argumen
 
 static bool format_path(char out[PATH_SIZE], const char *format, va_list arguments)
 {
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start() is right above */
     int length = vsnprintf(out, PATH_SIZE, format, arguments);
     return length >= 0 && length < PATH_SIZE;
 }

@@ -278,6 +278,7 @@ void rdmux_verbs_fail(struct verbs_ep *ep, enum rdmux_status status, const char 
     ep->state = VERBS_EP_FAILED;
     va_list arguments;
     va_start(arguments, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start() is right above */
     (void)vsnprintf(words, sizeof(words), format, arguments);
     va_end(arguments);
     (void)snprintf(text, sizeof(text), "%.16s %.40s port %u: %.160s%.20s", ep->transport->name,

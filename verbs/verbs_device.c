@@ -28,6 +28,7 @@ void rdmux_verbs_path_refuse(struct rdmux_local_path *path, enum rdmux_reason re
     va_list arguments;
     path->reason = (uint32_t)reason;
     va_start(arguments, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start() is right above */
     (void)vsnprintf(path->text, sizeof(path->text), format, arguments);
     va_end(arguments);
     (void)snprintf(path->hint, sizeof(path->hint), "%s", hint != NULL ? hint : "");

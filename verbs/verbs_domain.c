@@ -175,6 +175,7 @@ static void tell(struct rdmux_provider_event *out, enum rdmux_reason reason, con
     va_list arguments;
     out->reason = (uint32_t)reason;
     va_start(arguments, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start() is right above */
     (void)vsnprintf(out->text, sizeof(out->text), format, arguments);
     va_end(arguments);
 }
