@@ -219,7 +219,7 @@ static size_t drain_events(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
 
 bool rdmux_ep_has_entries(const struct rdmux_ep *ep)
 {
-    if (ep->phase == RDMUX_PHASE_CLOSED) {
+    if (ep->phase == RDMUX_PHASE_CLOSED || (ep->events & RDMUX_EVENT_HELD) != 0) {
         return false;
     }
     if (ep->events & RDMUX_EVENT_CONNECTED) {
@@ -257,6 +257,9 @@ bool rdmux_ep_done_before(const struct rdmux_ep *ep, uint64_t sequence)
 static size_t drain_all(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
 {
     size_t count = 0;
+    if (ep->events & RDMUX_EVENT_HELD) {
+        max = 0;
+    }
     if (ep->phase == RDMUX_PHASE_SETUP) {
         rdmux_ep_setup_step(ep);
     }

@@ -393,6 +393,7 @@ static bool take_arrival(struct accepting *accepting, bool *has_none)
     if (status == RDMUX_OK) {
         rdmux_listener_get(listener);
         ep->listener = listener;
+        ep->events |= RDMUX_EVENT_HELD;
         rdmux_list_append(&accepting->cq->accepting, &ep->accept_link);
         status = rdmux_ep_start_accept(ep, &arrival);
     }
@@ -447,6 +448,8 @@ static enum rdmux_status accept_any(struct accepting *accepting, int timeout_ms,
     rdmux_list_remove(&ep->accept_link);
     ep->proved = false;
     ep->listener = NULL;
+    ep->events &= ~(uint32_t)RDMUX_EVENT_HELD;
+    rdmux_cq_pend(ep->cq, ep); /* messages may be there already, in receives of an SRQ */
     rdmux_listener_proved(accepting->listener, -1);
     rdmux_listener_put(accepting->listener);
     *out = ep;

@@ -69,10 +69,31 @@ void rdmux_ep_drain_path(struct rdmux_ep *ep)
     }
 }
 
+/* Handles the frames of a control channel that shares its socket with the path. */
+static void read_inbox(struct rdmux_ep *ep)
+{
+    while (ep->inbox != NULL) {
+        struct rdmux_inbox *entry = ep->inbox;
+        ep->inbox = entry->next;
+        if (ep->phase == RDMUX_PHASE_READY) {
+            if (ep->peer != NULL) {
+                atomic_store(&ep->peer->heard_ns, rdmux_now(ep->fabric));
+            }
+            rdmux_ep_message(ep, entry->frame, entry->size);
+        }
+        rdmux_release(ep->fabric, entry);
+    }
+}
+
 /* A path that is merely gone may be the end the peer is telling on the control channel at this
- * moment (END, FAULT, ENDED), on another socket: it gets a little time to be heard first. */
+ * moment (END, FAULT, ENDED). On a shared socket it came before the end of the bytes and is in the
+ * inbox; on another one it gets a little time to be heard first. */
 void rdmux_ep_path_fault(struct rdmux_ep *ep)
 {
+    read_inbox(ep);
+    if (ep->phase != RDMUX_PHASE_READY) {
+        return;
+    }
     if (ep->fault == RDMUX_PEER_GONE && ep->channel != NULL &&
         !rdmux_channel_is_attached(ep->channel)) {
         if (ep->fault_deadline_ns == 0) {
@@ -245,17 +266,7 @@ static void post_flush(struct rdmux_ep *ep)
 
 void rdmux_ep_control_step(struct rdmux_ep *ep)
 {
-    while (ep->inbox != NULL) {
-        struct rdmux_inbox *entry = ep->inbox;
-        ep->inbox = entry->next;
-        if (ep->phase == RDMUX_PHASE_READY) {
-            if (ep->peer != NULL) {
-                atomic_store(&ep->peer->heard_ns, rdmux_now(ep->fabric));
-            }
-            rdmux_ep_message(ep, entry->frame, entry->size);
-        }
-        rdmux_release(ep->fabric, entry);
-    }
+    read_inbox(ep);
     if (ep->srq_news) {
         rdmux_srq_tell(ep);
     }

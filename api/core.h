@@ -466,6 +466,8 @@ bool rdmux_cq_move(struct rdmux_cq *cq);
 bool rdmux_cq_arm_providers(struct rdmux_cq *cq);
 /* Owner: an endpoint has something to return (idempotent). */
 void rdmux_cq_pend(struct rdmux_cq *cq, struct rdmux_ep *ep);
+/* Owner: ends endpoints that rdmux_accept() can return no more: their listener is closed. */
+void rdmux_cq_drop_orphans(struct rdmux_cq *cq);
 /* Owner: a timer is due no later than this. */
 void rdmux_cq_timer(struct rdmux_cq *cq, uint64_t deadline_ns);
 /* Owner, inside a call: progresses the cq and sleeps until done(user) or the time is over. RDMUX_OK
@@ -518,6 +520,8 @@ enum {
     RDMUX_EVENT_CONNECTED = 1 << 0,
     RDMUX_EVENT_DISCONNECTED = 1 << 1,
     RDMUX_EVENT_WRITABLE = 1 << 2,
+    /* Nothing is returned yet: rdmux_accept() has not given the endpoint to anybody. */
+    RDMUX_EVENT_HELD = 1 << 3,
 };
 
 /* A control frame that waits to be handled outside the provider's call. */

@@ -206,8 +206,7 @@ static void serve_control_channels(struct rdmux_cq *cq)
     }
 }
 
-/* Endpoints that rdmux_accept() can return no more: their listener is closed. */
-static void drop_orphans(struct rdmux_cq *cq)
+void rdmux_cq_drop_orphans(struct rdmux_cq *cq)
 {
     for (struct rdmux_list *at = cq->accepting.next, *next; at != &cq->accepting; at = next) {
         next = at->next;
@@ -227,7 +226,7 @@ void rdmux_cq_attend(struct rdmux_cq *cq)
         (void)taken; /* nothing to read is fine: the bit may have been set without a wake-up */
     }
     deliver_mail(cq);
-    drop_orphans(cq);
+    rdmux_cq_drop_orphans(cq);
     serve_control_channels(cq);
     run_timers(cq);
 }

@@ -321,8 +321,9 @@ static void finish_end(struct rdmux_ep *ep)
     close_path(ep);
     leave_control(ep);
     ep->phase = RDMUX_PHASE_ENDED;
-    if (ep->listener != NULL) {
-        rdmux_ep_dismantle(ep); /* it ended before rdmux_accept() could return it */
+    if (ep->listener != NULL && ep->srq_done == NULL) {
+        rdmux_ep_dismantle(
+            ep); /* it ended before rdmux_accept() could return it, without a message */
         return;
     }
     if (!ep->shutdown_quiet) {

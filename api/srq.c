@@ -475,6 +475,7 @@ enum rdmux_status rdmux_srq_destroy(struct rdmux_srq *srq)
         return rdmux_fail(RDMUX_INVALID,
                           "rdmux_srq_destroy: the process forked; the srq belongs to the parent");
     }
+    rdmux_cq_drop_orphans(cq);
     if (srq->ep_count != 0) {
         rdmux_cq_leave(cq);
         return rdmux_fail(RDMUX_INVALID,

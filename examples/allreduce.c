@@ -2,12 +2,8 @@
 /*
  * Allreduce: each rank has a vector of doubles; afterwards each has the sum of all vectors.
  *
- *   allreduce [RANKS [LENGTH]]              forks RANKS ranks on this host
- *   allreduce RANKS LENGTH RANK ADDRESS     one rank; it listens on ADDRESS, say 192.0.2.1:0, and
- *                                           reads the line that its right neighbour, rank RANK + 1
- *                                           (the last one's is rank 0), prints
- *
- * The ranks form a ring and cut their vectors into RANKS parts. In RANKS - 1 steps each part goes
+ * The ranks are processes on this host, in a ring of sockets that rdmux_adopt() makes endpoints of.
+ * They cut their vectors into as many parts as there are ranks. In RANKS - 1 steps each part goes
  * round and collects its sum, in as many more the sum goes round. So a rank sends and receives less
  * than twice its vector, however many ranks there are.
  */
@@ -17,218 +13,147 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { RANKS_MAX = 64, WAIT_MS = 20000 };
+enum { RANKS_MAX = 64, LENGTH_MAX = 1000000000, WAIT_MS = 20000 };
 
-struct ring {
-    size_t rank, ranks, length; /* length: doubles in the vector */
-    struct rdmux_cq *cq;
-    struct rdmux_ep *left, *right; /* received from, sent to */
-    struct rdmux_mr *vector, *incoming;
-    bool left_ended;
-};
+static const char usage[] = "usage: allreduce [RANKS [LENGTH]]\n"
+                            "1 to 64 RANKS (4) sum vectors of up to 1e9 doubles (1000000).\n";
 
-static void check(enum rdmux_status status, const char *what)
+static size_t rank, ranks = 4, length = 1000000;
+static struct rdmux_cq *cq;
+static struct rdmux_ep *left, *right; /* the neighbours: received from, sent to */
+static bool left_ended;
+
+static void fail(const char *what, const char *why)
 {
-    if (status != RDMUX_OK) {
-        fprintf(stderr, "allreduce: %s: %s\n", what, rdmux_last_error());
-        exit(1);
+    fprintf(stderr, "allreduce: rank %zu: %s: %s\n", rank, what, why);
+    exit(1);
+}
+
+static void must(enum rdmux_status status, const char *what)
+{
+    if (status != RDMUX_OK && status != RDMUX_IN_PROGRESS) {
+        fail(what, rdmux_last_error());
     }
 }
 
-static void take_entry(struct ring *ring, struct rdmux_wc *wc)
+/* Waits for the next success and returns its opcode. */
+static uint32_t next(void)
 {
-    size_t count;
-    check(rdmux_cq_wait(ring->cq, wc, 1, WAIT_MS, &count), "wait");
-    if (wc->status != RDMUX_OK) {
-        struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
-        check(rdmux_ep_info(wc->ep, &info), "info");
-        fprintf(stderr, "allreduce: rank %zu has no %s neighbour: %s\n", ring->rank,
-                wc->ep == ring->left ? "left" : "right", info.text);
-        exit(1);
-    }
-    if (wc->opcode == RDMUX_WC_DISCONNECTED && wc->ep == ring->left) {
-        ring->left_ended = true; /* it has all it needs, and we have all it sent */
-    }
-}
-
-/* A ring closes only if every rank does both at once: connect to the right and accept the left. */
-static void join(struct ring *ring, struct rdmux_fabric *fabric, struct rdmux_listener *listener,
-                 const char *right_address)
-{
-    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
     struct rdmux_wc wc;
-    attr.max_send = attr.max_recv = rdmux_mr_length(ring->incoming);
-    attr.prefer = RDMUX_PREFER_BANDWIDTH;
-    enum rdmux_status status = rdmux_connect(fabric, ring->cq, right_address, &attr, 0,
-                                             &ring->right);
-    check(status == RDMUX_IN_PROGRESS ? RDMUX_OK : status, "connect");
-    check(rdmux_accept(listener, ring->cq, &attr, WAIT_MS, &ring->left), "accept");
-    do {
-        take_entry(ring, &wc);
-    } while (wc.opcode != RDMUX_WC_CONNECTED);
+    size_t count;
+    must(rdmux_cq_wait(cq, &wc, 1, WAIT_MS, &count), "wait");
+    if (wc.status != RDMUX_OK) {
+        must(rdmux_ep_info(wc.ep, &info), "info");
+        fail(wc.ep == left ? "no left neighbour" : "no right neighbour", info.text);
+    }
+    left_ended |= wc.opcode == RDMUX_WC_DISCONNECTED; /* the right one is ours to end */
+    return wc.opcode;
 }
 
-static double *part_at(const struct ring *ring, size_t part, size_t *count)
+/* Leaves the sum in vector; memory is the region of both arrays. In each step one part goes to the
+ * right while another comes from the left: in the first half to be added, in the second to stay. */
+static void allreduce(double *vector, double *incoming, size_t part, struct rdmux_mr *memory)
 {
-    size_t begin = ring->length * part / ring->ranks;
-    *count = ring->length * (part + 1) / ring->ranks - begin;
-    return (double *)rdmux_mr_addr(ring->vector) + begin;
-}
-
-/* Sends one part to the right while another comes from the left: into place, or to be added. */
-static void step(struct ring *ring, size_t out, size_t in, bool adds)
-{
-    size_t out_count, in_count;
-    const double *source = part_at(ring, out % ring->ranks, &out_count);
-    double *target = part_at(ring, in % ring->ranks, &in_count);
-    double *landing = adds ? rdmux_mr_addr(ring->incoming) : target;
-    struct rdmux_mr *landing_mr = adds ? ring->incoming : ring->vector;
-    unsigned pending = 0;
-    if (in_count > 0) { /* vectors may be shorter than the ring */
-        check(rdmux_recv(ring->left, landing, in_count * sizeof(double), landing_mr, NULL), "recv");
-        pending++;
-    }
-    if (out_count > 0) {
-        check(rdmux_send(ring->right, source, out_count * sizeof(double), ring->vector, NULL, 0),
-              "send");
-        pending++;
-    }
-    while (pending > 0) {
-        struct rdmux_wc wc;
-        take_entry(ring, &wc);
-        pending -= wc.opcode == RDMUX_WC_RECV || wc.opcode == RDMUX_WC_SEND;
-    }
-    for (size_t i = 0; adds && i < in_count; i++) {
-        target[i] += landing[i];
-    }
-}
-
-static void allreduce(struct ring *ring)
-{
-    size_t last = ring->ranks - 1, first = ring->rank + ring->ranks; /* no number is negative */
-    for (size_t i = 0; i < last; i++) {
-        step(ring, first - i, first - i - 1, true);
-    }
-    for (size_t i = 0; i < last; i++) {
-        step(ring, first + 1 - i, first - i, false);
-    }
-}
-
-/* Element i of rank r is (r + 1) * (i % 1000), so that sums are exact. */
-static void verify(const struct ring *ring)
-{
-    const double *vector = rdmux_mr_addr(ring->vector);
-    double factor = (double)ring->ranks * (double)(ring->ranks + 1) / 2;
-    for (size_t i = 0; i < ring->length; i++) {
-        if (vector[i] != factor * (double)(i % 1000)) {
-            fprintf(stderr, "allreduce: rank %zu has a wrong element %zu\n", ring->rank, i);
-            exit(1);
+    size_t size = part * sizeof(double), steps = 2 * (ranks - 1);
+    for (size_t i = 0; i < steps; i++) {
+        bool adds = i < steps / 2;
+        size_t index = rank + 2 * ranks - i;
+        const double *source = vector + index % ranks * part;
+        double *sum = vector + (index - 1) % ranks * part;
+        must(rdmux_recv(left, adds ? incoming : sum, size, memory, NULL), "receive");
+        must(rdmux_send(right, source, size, memory, NULL, 0), "send");
+        for (unsigned pending = 2; pending > 0;) {
+            pending -= next() != RDMUX_WC_DISCONNECTED;
+        }
+        for (size_t j = 0; adds && j < part; j++) {
+            sum[j] += incoming[j];
         }
     }
 }
 
-static int run_rank(struct ring ring, const char *address, FILE *tell_left, FILE *hear_right)
+static void run_rank(int left_socket, int right_socket)
 {
     struct rdmux_fabric *fabric;
-    struct rdmux_listener *listener;
+    struct rdmux_mr *memory;
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
     struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
-    struct timespec from, to;
-    char own_address[RDMUX_ADDRESS_MAX], right_address[RDMUX_ADDRESS_MAX];
-    size_t part_size = (ring.length / ring.ranks + 1) * sizeof(double);
-    check(rdmux_fabric_open(NULL, &fabric), "open");
-    check(rdmux_cq_create(fabric, NULL, &ring.cq), "create a completion queue");
-    check(rdmux_mr_alloc(fabric, ring.length * sizeof(double), RDMUX_ACCESS_LOCAL_WRITE,
-                         &ring.vector),
-          "allocate the vector");
-    check(rdmux_mr_alloc(fabric, part_size, RDMUX_ACCESS_LOCAL_WRITE, &ring.incoming),
-          "allocate a part");
-    check(rdmux_listen(fabric, address, NULL, &listener), "listen");
-    check(rdmux_listener_address(listener, own_address, sizeof(own_address)), "address");
-    fprintf(tell_left, "listening on %s\n", own_address);
-    fflush(tell_left);
-    if (fscanf(hear_right, "listening on %127s", right_address) != 1) {
-        fprintf(stderr, "allreduce: rank %zu was not told its right neighbour\n", ring.rank);
-        return 1;
+    size_t part = (length + ranks - 1) / ranks; /* the last one may end with zeros of its own */
+    size_t size = (ranks + 1) * part * sizeof(double); /* the vector, and a part that comes in */
+    attr.max_send = attr.max_recv = part * sizeof(double);
+    must(rdmux_fabric_open(NULL, &fabric), "open");
+    must(rdmux_cq_create(fabric, NULL, &cq), "create a completion queue");
+    must(rdmux_mr_alloc(fabric, size, RDMUX_ACCESS_LOCAL_WRITE, &memory), "allocate");
+    /* A ring closes only if each rank meets both neighbours at once: neither call waits. */
+    must(rdmux_adopt(fabric, cq, right_socket, RDMUX_ROLE_CONNECT, &attr, 0, &right), "adopt");
+    must(rdmux_adopt(fabric, cq, left_socket, RDMUX_ROLE_ACCEPT, &attr, 0, &left), "adopt");
+    next(); /* one is connected, */
+    next(); /* and the other */
+    double *vector = rdmux_mr_addr(memory);
+    size_t factor = ranks * (ranks + 1) / 2;
+    for (size_t i = 0; i < length; i++) {
+        vector[i] = (double)((rank + 1) * (i % 1000)); /* whole numbers, so that sums are exact */
     }
-    join(&ring, fabric, listener, right_address);
-    double *vector = rdmux_mr_addr(ring.vector);
-    for (size_t i = 0; i < ring.length; i++) {
-        vector[i] = (double)((ring.rank + 1) * (i % 1000));
+    allreduce(vector, vector + ranks * part, part, memory);
+    for (size_t i = 0; i < length; i++) {
+        if (vector[i] != (double)(factor * (i % 1000))) {
+            fail("check", "a sum is wrong");
+        }
     }
-    clock_gettime(CLOCK_MONOTONIC, &from);
-    allreduce(&ring);
-    clock_gettime(CLOCK_MONOTONIC, &to);
-    verify(&ring);
-    check(rdmux_ep_info(ring.right, &info), "info");
-    printf("rank %zu of %zu has the right sum; %.2f ms over %s\n", ring.rank, ring.ranks,
-           (double)(to.tv_sec - from.tv_sec) * 1e3 + (double)(to.tv_nsec - from.tv_nsec) / 1e6,
-           info.provider);
-    check(rdmux_ep_shutdown(ring.right, WAIT_MS), "shutdown");
-    while (!ring.left_ended) {
-        struct rdmux_wc wc;
-        take_entry(&ring, &wc);
+    must(rdmux_ep_info(right, &info), "info");
+    printf("rank %zu of %zu has the right sum over %s\n", rank, ranks, info.provider);
+    must(rdmux_ep_shutdown(right, WAIT_MS), "shutdown");
+    while (!left_ended) {
+        next();
     }
-    rdmux_ep_close(ring.left);
-    rdmux_ep_close(ring.right);
-    rdmux_listener_close(listener);
-    rdmux_mr_deregister(ring.vector);
-    rdmux_mr_deregister(ring.incoming);
-    check(rdmux_cq_destroy(ring.cq), "destroy the completion queue");
-    check(rdmux_fabric_close(fabric), "close");
-    return 0;
+    rdmux_ep_close(left);
+    rdmux_ep_close(right);
+    rdmux_mr_deregister(memory);
+    must(rdmux_cq_destroy(cq), "destroy the completion queue");
+    must(rdmux_fabric_close(fabric), "close");
 }
 
-/* Rank r hears of rank r + 1 through pipe r. No fabric is open yet: none would survive the fork. */
-static int fork_ranks(struct ring ring)
+int main(int argc, char **argv)
 {
-    int pipes[RANKS_MAX][2], failed = 0, status;
-    for (size_t i = 0; i < ring.ranks; i++) {
-        if (pipe(pipes[i]) != 0) {
-            perror("allreduce: pipe");
+    char rest;
+    bool helps = argc == 2 && strcmp(argv[1], "--help") == 0;
+    if (argc > 3 || (argc > 1 && sscanf(argv[1], "%zu%c", &ranks, &rest) != 1) ||
+        (argc > 2 && sscanf(argv[2], "%zu%c", &length, &rest) != 1) || ranks == 0 ||
+        ranks > RANKS_MAX || length == 0 || length > LENGTH_MAX) {
+        fputs(usage, helps ? stdout : stderr);
+        return helps ? 0 : 2;
+    }
+    int sockets[RANKS_MAX][2], status, failed = 0; /* pair i: from rank i to rank i + 1 */
+    for (size_t i = 0; i < ranks; i++) {
+        if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets[i]) != 0) {
+            perror("allreduce: socketpair");
             return 1;
         }
     }
-    for (ring.rank = 0; ring.rank < ring.ranks; ring.rank++) {
+    int from_left = -1, to_right = -1;
+    for (; rank < ranks; rank++) {
         pid_t child = fork();
         if (child == 0) {
-            size_t left = (ring.rank + ring.ranks - 1) % ring.ranks;
-            for (size_t i = 0; i < ring.ranks; i++) {
-                if (i != ring.rank) {
-                    close(pipes[i][0]);
-                }
-                if (i != left) {
-                    close(pipes[i][1]);
-                }
-            }
-            exit(run_rank(ring, "127.0.0.1:0", fdopen(pipes[left][1], "w"),
-                          fdopen(pipes[ring.rank][0], "r")));
+            from_left = dup(sockets[(rank + ranks - 1) % ranks][1]);
+            to_right = dup(sockets[rank][0]);
+            break;
         }
         failed += child < 0;
     }
-    for (size_t i = 0; i < ring.ranks; i++) {
-        close(pipes[i][0]);
-        close(pipes[i][1]);
+    for (size_t i = 0; i < ranks; i++) { /* a copy kept elsewhere would hide the end of a rank */
+        close(sockets[i][0]);
+        close(sockets[i][1]);
+    }
+    if (rank < ranks) { /* a child */
+        run_rank(from_left, to_right);
+        return 0;
     }
     while (wait(&status) > 0) {
         failed += status != 0;
     }
     return failed == 0 ? 0 : 1;
-}
-
-int main(int argc, char **argv)
-{
-    struct ring ring = { .ranks = argc > 1 ? strtoul(argv[1], NULL, 10) : 4,
-                         .length = argc > 2 ? strtoul(argv[2], NULL, 10) : 1000000,
-                         .rank = argc > 3 ? strtoul(argv[3], NULL, 10) : 0 };
-    if (argc == 4 || argc > 5 || ring.ranks == 0 || ring.ranks > RANKS_MAX || ring.length == 0 ||
-        ring.rank >= ring.ranks) {
-        fprintf(stderr,
-                "usage: allreduce [RANKS [LENGTH]] | allreduce RANKS LENGTH RANK ADDRESS\n");
-        return 2;
-    }
-    return argc == 5 ? run_rank(ring, argv[4], stdout, stdin) : fork_ranks(ring);
 }

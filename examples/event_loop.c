@@ -2,12 +2,9 @@
 /*
  * A chat room: rdmux among the other descriptors of an event loop.
  *
- *   event_loop [PORT]                 serves until SIGTERM or SIGINT; reports every second
- *   event_loop HOST:PORT [LINES]      sends the lines of stdin and prints every member's; ends at
- *                                     the end of stdin, or once LINES lines have come
- *
- * The order of the steps decides whether a wake-up can be lost: poll the completion queue until it
- * is empty, arm it, and sleep only if arming did not answer that something is there already.
+ * Members send what they read from stdin; the room sends it to every member. Both run the same
+ * loop. The order of its steps is such that no wake-up is lost: poll the completion queue until it
+ * is empty, arm it, and sleep only if arming did not answer that something has come since.
  */
 #include <rdmux/rdmux.h>
 
@@ -17,241 +14,145 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/signalfd.h>
-#include <sys/timerfd.h>
-#include <unistd.h>
 
-/* A line travels inline, so nobody has to keep it until it is sent. Longer ones come in pieces. */
-enum { TEXT_MAX = RDMUX_INLINE_MIN, MEMBERS = 256, RECEIVES = 16, WAIT_MS = 10000 };
+/* A line goes inline, so nobody has to keep it until it is sent. A longer one goes in pieces. */
+enum { TEXT_MAX = RDMUX_INLINE_MIN, PEERS = 256, WAIT_MS = 10000 };
 
-static void check(enum rdmux_status status, const char *what)
+static const char usage[] = "usage: event_loop serve ADDRESS    is the room\n"
+                            "       event_loop join ADDRESS     says stdin, prints what all say\n"
+                            "ADDRESS is HOST:PORT, to serve also *:PORT; PORT 0 is a free one.\n"
+                            "SIGTERM ends both, the end of stdin ends a member.\n";
+
+static struct rdmux_cq *cq;
+static struct rdmux_listener *listener; /* the room's; NULL: we are a member */
+static struct rdmux_ep *peers[PEERS];   /* the room's are the members, a member's is the room */
+static size_t peer_count;
+static struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT; /* attr.srq: receives from whoever speaks */
+
+static void must(enum rdmux_status status, const char *what)
 {
     if (status != RDMUX_OK) {
-        fprintf(stderr, "event_loop: %s: %s\n", what, rdmux_last_error());
+        const char *name = rdmux_status_name(status);
+        fprintf(stderr, "event_loop: %s: %s %s\n", what, name, rdmux_last_error());
         exit(1);
     }
 }
 
-/* ---------------------------------------------------------------------------------- the server */
-
-struct member {
-    struct rdmux_ep *ep; /* NULL = free seat */
-    char text[TEXT_MAX];
-};
-
-struct room {
-    struct rdmux_cq *cq;
-    struct rdmux_listener *listener;
-    struct member members[MEMBERS];
-    unsigned long lines, missed;
-};
-
-/* Fails only if the endpoint has ended; then DISCONNECTED follows. */
-static void listen_to(struct member *member)
+static void add_peer(struct rdmux_ep *ep)
 {
-    if (rdmux_recv(member->ep, member->text, TEXT_MAX, NULL, NULL) != RDMUX_OK) {
-        fprintf(stderr, "event_loop: receive: %s\n", rdmux_last_error());
-    }
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+    must(rdmux_ep_info(ep, &info), "info");
+    fprintf(stderr, "%s joined over %s\n", info.peer_address, info.provider);
+    peers[peer_count++] = ep;
 }
 
-static void admit(struct room *room)
-{
-    struct rdmux_ep *ep;
-    while (rdmux_accept(room->listener, room->cq, NULL, 0, &ep) == RDMUX_OK) {
-        unsigned seat = 0;
-        while (seat < MEMBERS && room->members[seat].ep != NULL) {
-            seat++;
-        }
-        if (seat == MEMBERS) {
-            rdmux_ep_close(ep);
-            continue;
-        }
-        struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
-        check(rdmux_ep_info(ep, &info), "info");
-        printf("%s joined over %s\n", info.peer_address, info.provider);
-        fflush(stdout);
-        room->members[seat].ep = ep;
-        rdmux_ep_set_user(ep, &room->members[seat]);
-        listen_to(&room->members[seat]);
-    }
-}
-
-/* Says a line to everyone. Who does not keep up misses it; nobody waits for anybody. */
-static void broadcast(struct room *room, const char *text, size_t length)
+/* False if a peer could not take the text. The room does not wait for it: the peer misses it. */
+static bool say(const char *text, size_t length)
 {
     uint32_t flags = RDMUX_INLINE | RDMUX_UNSIGNALED;
-    for (unsigned i = 0; i < MEMBERS; i++) {
-        struct rdmux_ep *ep = room->members[i].ep;
-        if (ep != NULL && rdmux_send(ep, text, length, NULL, NULL, flags) != RDMUX_OK) {
-            room->missed++;
-        }
+    bool all = true;
+    for (size_t i = 0; i < peer_count; i++) {
+        all &= rdmux_send(peers[i], text, length, NULL, NULL, flags) == RDMUX_OK;
     }
-    room->lines++;
+    return all;
 }
 
-static void drain_and_arm(struct room *room)
+static void handle(const struct rdmux_wc *wc)
 {
-    enum rdmux_status armed;
-    do {
-        struct rdmux_wc wc;
-        while (rdmux_cq_poll(room->cq, &wc, 1) == 1) {
-            struct member *member = rdmux_ep_user(wc.ep);
-            if (wc.opcode == RDMUX_WC_DISCONNECTED) {
-                rdmux_ep_close(member->ep);
-                member->ep = NULL;
-            } else if (wc.opcode == RDMUX_WC_RECV && wc.status == RDMUX_OK) {
-                broadcast(room, member->text, (size_t)wc.length);
-                listen_to(member);
-            }
+    if (wc->opcode == RDMUX_WC_RECV) {
+        fwrite(wc->context, 1, (size_t)wc->length, stdout); /* nothing if the receive has failed */
+        if (listener != NULL && wc->status == RDMUX_OK) {
+            say(wc->context, (size_t)wc->length);
         }
-        armed = rdmux_cq_arm(room->cq);
-    } while (armed == RDMUX_AGAIN);
-    check(armed, "arm");
+        must(rdmux_srq_recv(attr.srq, wc->context, TEXT_MAX, NULL, wc->context), "receive");
+    } else if (wc->opcode == RDMUX_WC_DISCONNECTED) {
+        must(listener != NULL ? RDMUX_OK : (enum rdmux_status)wc->status, "the room has gone");
+        for (size_t i = 0; i < peer_count; i++) {
+            peers[i] = peers[i] == wc->ep ? peers[--peer_count] : peers[i];
+        }
+        rdmux_ep_close(wc->ep);
+    }
 }
 
-static void serve(struct room *room, int timer, int signals)
+static void run(int signals)
 {
-    int listener = rdmux_listener_fd(room->listener);
-    int fds[] = { rdmux_cq_fd(room->cq), listener, timer, signals };
-    int epoll = epoll_create1(EPOLL_CLOEXEC);
-    for (int i = 0; i < 4; i++) {
-        struct epoll_event event = { .events = EPOLLIN, .data.fd = fds[i] };
-        if (epoll_ctl(epoll, EPOLL_CTL_ADD, fds[i], &event) != 0) {
-            perror("event_loop: epoll");
-            exit(1);
-        }
-    }
-    for (bool stopping = false; !stopping;) {
-        struct epoll_event event = { .data.fd = -1 };
-        uint64_t expirations;
-        drain_and_arm(room);
-        epoll_wait(epoll, &event, 1, -1);
-        if (event.data.fd == listener) {
-            admit(room);
-        } else if (event.data.fd == timer && read(timer, &expirations, sizeof(expirations)) > 0) {
-            fprintf(stderr, "%lu lines, %lu missed by someone\n", room->lines, room->missed);
-        } else if (event.data.fd == signals) {
-            stopping = true;
-        } /* else the completion queue, which the next round drains */
-    }
-    close(epoll);
-}
-
-static void run_server(struct rdmux_fabric *fabric, struct rdmux_cq *cq, const char *port,
-                       const sigset_t *mask)
-{
-    static struct room room;
-    char address[RDMUX_ADDRESS_MAX];
-    const struct itimerspec period = { { 1, 0 }, { 1, 0 } };
-    int signals = signalfd(-1, mask, SFD_CLOEXEC);
-    int timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
-    timerfd_settime(timer, 0, &period, NULL);
-    snprintf(address, sizeof(address), ":%s", port);
-    room.cq = cq;
-    check(rdmux_listen(fabric, address, NULL, &room.listener), "listen");
-    check(rdmux_listener_address(room.listener, address, sizeof(address)), "address");
-    printf("listening on %s\n", address);
-    fflush(stdout);
-    serve(&room, timer, signals);
-    for (unsigned i = 0; i < MEMBERS; i++) {
-        rdmux_ep_close(room.members[i].ep); /* a free seat's is NULL */
-    }
-    rdmux_listener_close(room.listener);
-    close(timer);
-    close(signals);
-}
-
-/* ---------------------------------------------------------------------------------- the client */
-
-/* Prints what has come, counting lines, and arms the queue. */
-static void print_and_arm(struct rdmux_cq *cq, unsigned long *lines)
-{
-    enum rdmux_status armed;
-    do {
-        struct rdmux_wc wc;
-        while (rdmux_cq_poll(cq, &wc, 1) == 1) {
-            if (wc.opcode == RDMUX_WC_DISCONNECTED) {
-                struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
-                check(rdmux_ep_info(wc.ep, &info), "info");
-                fprintf(stderr, "event_loop: the room has closed: %s\n", info.text);
-                exit(1);
-            }
-            if (wc.opcode == RDMUX_WC_RECV && wc.status == RDMUX_OK) {
-                const char *text = wc.context;
-                fwrite(text, 1, (size_t)wc.length, stdout);
-                *lines += wc.length > 0 && text[wc.length - 1] == '\n';
-                check(rdmux_recv(wc.ep, wc.context, TEXT_MAX, NULL, wc.context), "receive");
-            }
-        }
-        armed = rdmux_cq_arm(cq);
-    } while (armed == RDMUX_AGAIN);
-    check(armed, "arm");
-    fflush(stdout);
-}
-
-static void run_client(struct rdmux_fabric *fabric, struct rdmux_cq *cq, const char *address,
-                       unsigned long lines_wanted)
-{
-    struct rdmux_ep *ep;
-    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
-    char received[RECEIVES][TEXT_MAX], text[TEXT_MAX] = ""; /* text: a line not yet sent */
-    unsigned long lines = 0;
-    bool at_end = false;
-    check(rdmux_connect(fabric, cq, address, NULL, WAIT_MS, &ep), "connect");
-    for (unsigned i = 0; i < RECEIVES; i++) {
-        check(rdmux_recv(ep, received[i], TEXT_MAX, NULL, received[i]), "receive");
-    }
-    check(rdmux_ep_info(ep, &info), "info");
-    fprintf(stderr, "joined over %s\n", info.provider);
-    setvbuf(stdin, NULL, _IONBF, 0); /* a line in a buffer of stdio would not wake poll(2) */
-    for (;;) {
-        if (text[0] != '\0') {
-            enum rdmux_status status = rdmux_send(ep, text, strlen(text), NULL, NULL,
-                                                  RDMUX_INLINE | RDMUX_UNSIGNALED);
-            check(status == RDMUX_AGAIN ? RDMUX_OK : status, "send");
-            text[0] = status == RDMUX_AGAIN ? text[0] : '\0'; /* after AGAIN, WRITABLE wakes us */
-        }
-        print_and_arm(cq, &lines);
-        if (lines_wanted > 0 ? lines >= lines_wanted : at_end && text[0] == '\0') {
-            break;
-        }
-        bool reads = !at_end && text[0] == '\0';
+    char text[TEXT_MAX] = ""; /* what a member has read and not yet sent */
+    while (listener != NULL || peer_count > 0) {
+        bool is_room = listener != NULL, wants = is_room ? peer_count < PEERS : text[0] == '\0';
+        int input = is_room ? rdmux_listener_fd(listener) : fileno(stdin);
         struct pollfd fds[] = { { .fd = rdmux_cq_fd(cq), .events = POLLIN },
-                                { .fd = reads ? STDIN_FILENO : -1, .events = POLLIN } };
-        poll(fds, 2, -1);
-        if (fds[1].revents != 0) {
-            at_end = fgets(text, sizeof(text), stdin) == NULL;
+                                { .fd = wants ? input : -1, .events = POLLIN }, /* -1: none */
+                                { .fd = signals, .events = POLLIN } };
+        enum rdmux_status status = RDMUX_AGAIN;
+        struct rdmux_ep *ep;
+        struct rdmux_wc wc;
+        size_t count = rdmux_cq_poll(cq, &wc, 1);
+        if (count == 0 && rdmux_cq_arm(cq) == RDMUX_OK) {
+            poll(fds, 3, -1);
+        }
+        bool reads = !is_room && fds[1].revents != 0;
+        if (fds[2].revents != 0 || (reads && fgets(text, TEXT_MAX, stdin) == NULL)) {
+            return;
+        }
+        while (is_room && peer_count < PEERS && /* who has said something, hears it, too */
+               (status = rdmux_accept(listener, cq, &attr, 0, &ep)) == RDMUX_OK) {
+            add_peer(ep);
+        }
+        must(status == RDMUX_AGAIN ? RDMUX_OK : status, "accept");
+        if (count == 1) {
+            handle(&wc);
+        }
+        if (text[0] != '\0' && say(text, strlen(text))) {
+            text[0] = '\0'; /* else the queue is full: WRITABLE will wake us */
         }
     }
-    check(rdmux_ep_shutdown(ep, WAIT_MS), "shutdown");
-    rdmux_ep_close(ep);
 }
 
 int main(int argc, char **argv)
 {
-    bool is_client = argc > 1 && strchr(argv[1], ':') != NULL;
-    if (argc > (is_client ? 3 : 2)) {
-        fprintf(stderr, "usage: event_loop [PORT] | event_loop HOST:PORT [LINES]\n");
-        return 2;
+    static char texts[PEERS][TEXT_MAX];
+    bool helps = argc == 2 && strcmp(argv[1], "--help") == 0;
+    bool serves = argc == 3 && strcmp(argv[1], "serve") == 0;
+    if (!serves && (argc != 3 || strcmp(argv[1], "join") != 0)) {
+        fputs(usage, helps ? stdout : stderr);
+        return helps ? 0 : 2;
     }
     struct rdmux_fabric *fabric;
-    struct rdmux_cq *cq;
-    sigset_t mask; /* the server takes these from a descriptor */
+    struct rdmux_ep *ep;
+    char address[RDMUX_ADDRESS_MAX];
+    sigset_t mask;
     sigemptyset(&mask);
     sigaddset(&mask, SIGTERM);
-    sigaddset(&mask, SIGINT);
-    if (!is_client) {
-        sigprocmask(SIG_BLOCK, &mask, NULL);
+    sigprocmask(SIG_BLOCK, &mask, NULL); /* the loop gets it from a descriptor */
+    int signals = signalfd(-1, &mask, SFD_CLOEXEC);
+    must(rdmux_fabric_open(NULL, &fabric), "open");
+    must(rdmux_cq_create(fabric, NULL, &cq), "create a completion queue");
+    must(rdmux_srq_create(fabric, cq, NULL, &attr.srq), "create a shared receive queue");
+    for (size_t i = 0; i < PEERS; i++) {
+        must(rdmux_srq_recv(attr.srq, texts[i], TEXT_MAX, NULL, texts[i]), "receive");
     }
-    check(rdmux_fabric_open(NULL, &fabric), "open");
-    check(rdmux_cq_create(fabric, NULL, &cq), "create a completion queue");
-    if (is_client) {
-        run_client(fabric, cq, argv[1], argc > 2 ? strtoul(argv[2], NULL, 10) : 0);
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    setvbuf(stdin, NULL, _IONBF, 0); /* a line in a buffer of stdio would not wake poll(2) */
+    if (serves) {
+        must(rdmux_listen(fabric, argv[2], NULL, &listener), "listen");
+        must(rdmux_listener_address(listener, address, sizeof(address)), "address");
+        printf("listening on %s\n", address);
     } else {
-        run_server(fabric, cq, argc > 1 ? argv[1] : "7471", &mask);
+        must(rdmux_connect(fabric, cq, argv[2], &attr, WAIT_MS, &ep), "connect");
+        add_peer(ep);
     }
-    check(rdmux_cq_destroy(cq), "destroy the completion queue");
-    check(rdmux_fabric_close(fabric), "close");
+    run(signals);
+    while (peer_count > 0) {
+        ep = peers[--peer_count];
+        if (rdmux_ep_shutdown(ep, WAIT_MS) != RDMUX_OK) {
+            fprintf(stderr, "event_loop: shutdown: %s\n", rdmux_last_error());
+        }
+        rdmux_ep_close(ep);
+    }
+    rdmux_listener_close(listener);
+    must(rdmux_srq_destroy(attr.srq), "destroy the shared receive queue");
+    must(rdmux_cq_destroy(cq), "destroy the completion queue");
+    must(rdmux_fabric_close(fabric), "close");
     return 0;
 }

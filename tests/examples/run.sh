@@ -104,22 +104,43 @@ went_over_path() {
 
 # ------------------------------------------------------------------------------------------ the cases
 
+every_example_says_how_it_is_used() {
+    local name
+    for name in allreduce event_loop file_copy kv_store pingpong rpc; do
+        run "$name" --help >"$scratch/said"
+        grep -q "^usage: $name " "$scratch/said" || fail "$name --help: $(<"$scratch/said")"
+        fails_with 2 run "$name" nonsense
+        same "$(<"$scratch/complaint")" "$(<"$scratch/said")" "what $name says to nonsense"
+    done
+    fails_with 2 run allreduce 0
+    fails_with 2 run allreduce 4x
+    fails_with 2 run pingpong measure 127.0.0.1:1 1048577
+    fails_with 2 run pingpong measure 127.0.0.1:1 8 0
+    fails_with 2 run rpc call 127.0.0.1:1 many
+}
+
 pingpong_tells_half_a_round_trip() {
-    local said size
-    for size in 0 8 100000; do
-        serve pingpong 0
-        said=$(run pingpong "$address" "$size" 100)
+    local said size how
+    while read -r size how; do
+        serve pingpong ${how:+"$how"} serve 127.0.0.1:0
+        said=$(run pingpong ${how:+"$how"} measure "$address" "$size" 100)
         [[ $said == "$size bytes over "*" us half round trip" ]] || fail "it said: $said"
         went_over_path "$said"
         ends_well "$server"
-    done
+    done <<'END'
+0
+8
+100000
+1048576
+8 --poll
+END
 }
 
 pingpong_without_a_server_says_why() {
-    serve pingpong 0
-    run pingpong "$address" 8 1
+    serve pingpong serve 127.0.0.1:0
+    run pingpong measure "$address" 8 1
     ends_well "$server"
-    fails_with 1 run pingpong "$address" 8 1
+    fails_with 1 run pingpong measure "$address" 8 1
     grep -Eq 'connect: .{10}' "$scratch/complaint"
 }
 
@@ -127,74 +148,98 @@ file_copy_copies_files_of_any_size() {
     local size
     for size in 0 1 1048576 5254321; do
         head -c "$size" /dev/urandom >"$scratch/original"
-        serve file_copy receive "$scratch/copy" 0
-        same "$(run file_copy send "$scratch/original" "$address")" "sent $size bytes" sender
+        serve file_copy receive 127.0.0.1:0 "$scratch/copy.$size"
+        same "$(run file_copy send "$address" "$scratch/original")" "sent $size bytes" sender
         ends_well "$server"
         same "$(tail -n 1 "$scratch/server")" "received $size bytes" receiver
-        same "$(sha256sum <"$scratch/copy")" "$(sha256sum <"$scratch/original")" sha256
+        same "$(sha256sum <"$scratch/copy.$size")" "$(sha256sum <"$scratch/original")" sha256
     done
+    fails_with 1 run file_copy receive 127.0.0.1:0 "$scratch/copy.1" # it is there already
+    same "$(stat -c %s "$scratch/copy.1")" 1 'the size of a file that was there'
 }
 
 file_copy_leaves_no_half_of_a_file() {
-    serve file_copy receive "$scratch/copy" 0
-    fails_with 1 run pingpong "$address" 64 1 # says more than the size that is expected
+    local sender deadline=$((SECONDS + limit))
+    serve file_copy receive 127.0.0.1:0 "$scratch/copy"
+    fails_with 1 run pingpong measure "$address" 64 1 # does not know how a copy ends
     fails_with 1 wait "$server"
     [[ ! -e $scratch/copy ]] || fail 'there is a file'
+
+    mkfifo "$scratch/endless"
+    exec {feed}<>"$scratch/endless"
+    head -c 3000000 /dev/zero >&"$feed" &
+    serve file_copy receive 127.0.0.1:0 "$scratch/copy"
+    "$examples/file_copy" send "$address" "$scratch/endless" &
+    sender=$!
+    until (($(stat -c %s "$scratch/copy") >= 1048576)); do
+        ((SECONDS < deadline)) || fail 'nothing has come'
+        sleep 0.02
+    done
+    kill -KILL "$sender"
+    wait "$sender" 2>/dev/null || true
+    fails_with 1 wait "$server"
+    [[ ! -e $scratch/copy ]] || fail 'there is half of a file'
 }
 
 kv_store_keeps_what_was_put() {
     local i said
-    serve kv_store 0
+    serve kv_store serve 127.0.0.1:0 42
     for i in {1..20}; do
-        run kv_store "$address" put "key $i" "value $i" 2>"$scratch/said"
+        run kv_store put "$address" "key $i" $((i * 1000)) 2>"$scratch/said"
     done
     said=$(<"$scratch/said")
     went_over_path "$said"
-    run kv_store "$address" put 'key 7' 'another value'
+    run kv_store put "$address" 'key 7' 4711
     for i in {1..6} {8..20}; do
-        same "$(run kv_store "$address" get "key $i")" "value $i" "key $i"
+        same "$(run kv_store get "$address" "key $i")" $((i * 1000)) "key $i"
     done
-    same "$(run kv_store "$address" get 'key 7')" 'another value' 'key 7'
-    fails_with 1 run kv_store "$address" get 'no such key'
-    fails_with 2 run kv_store "$address" get "$(printf '%0100d' 0)"
-    stop_server
+    same "$(run kv_store get "$address" 'key 7')" 4711 'key 7'
+    fails_with 1 run kv_store get "$address" 'no such key'
+    grep -q 'no such key: not in the table' "$scratch/complaint"
+    fails_with 2 run kv_store get "$address" "$(printf '%0100d' 0)"
+    fails_with 2 run kv_store put "$address" key 'no number'
+    ends_well "$server"
 }
 
 kv_store_loses_no_concurrent_increment() {
     local i adders=()
-    serve kv_store 0
+    serve kv_store serve 127.0.0.1:0 5
     for i in 1 2 3 4; do
-        start "$scratch/adder.$i" kv_store "$address" add counter 100
+        start "$scratch/adder.$i" kv_store add "$address" counter 100
         adders[i]=$pid
     done
     for i in 1 2 3 4; do
         ends_well "${adders[i]}" "$scratch/adder.$i.err"
     done
-    same "$(run kv_store "$address" get counter)" 400 counter
-    stop_server
+    same "$(run kv_store get "$address" counter)" 400 counter
+    ends_well "$server"
 }
 
 kv_store_frees_the_locks_of_a_killed_client() {
-    local adder count deadline=$((SECONDS + limit))
-    serve kv_store 0
-    "$examples/kv_store" "$address" add counter 1000000000 2>"$scratch/adder" &
+    local adder count clients=50 deadline=$((SECONDS + limit))
+    serve kv_store serve 127.0.0.1:0 "$clients"
+    "$examples/kv_store" add "$address" counter 1000000000 2>"$scratch/adder" &
     adder=$!
-    until run kv_store "$address" get counter >"$scratch/count"; do
+    until run kv_store get "$address" counter >"$scratch/count"; do
+        clients=$((clients - 1))
         ((SECONDS < deadline)) || fail 'nothing was added'
     done
     kill -KILL "$adder"
     wait "$adder" 2>/dev/null || true
-    count=$(run kv_store "$address" get counter)
-    run kv_store "$address" add counter 10
-    same "$(run kv_store "$address" get counter)" "$((count + 10))" counter
-    stop_server
+    count=$(run kv_store get "$address" counter)
+    run kv_store add "$address" counter 10
+    same "$(run kv_store get "$address" counter)" "$((count + 10))" counter
+    for ((; clients > 5; clients--)); do # so many are left until the server's end
+        run kv_store get "$address" counter
+    done
+    ends_well "$server"
 }
 
 rpc_serves_four_clients() {
     local i clients=()
-    serve rpc 0 4
+    serve rpc serve 127.0.0.1:0 4
     for i in 1 2 3 4; do
-        start "$scratch/client.$i" rpc "$address" 2000
+        start "$scratch/client.$i" rpc call "$address" 2000
         clients[i]=$pid
     done
     for i in 1 2 3 4; do
@@ -208,32 +253,27 @@ rpc_serves_four_clients() {
 
 rpc_server_outlives_a_killed_client() {
     local client
-    serve rpc 0
-    "$examples/rpc" "$address" 1000000000 >"$scratch/client" 2>&1 &
+    serve rpc serve 127.0.0.1:0 3
+    "$examples/rpc" call "$address" 1000000000 >"$scratch/client" 2>&1 &
     client=$!
-    run rpc "$address" 1000
+    run rpc call "$address" 1000
     kill -KILL "$client"
     wait "$client" 2>/dev/null || true
-    run rpc "$address" 1000
-    stop_server
-}
-
-# every_rank_is_right RANKS LOG...
-every_rank_is_right() {
-    local ranks=$1 line count=0
-    shift
-    while read -r line; do
-        went_over_path "$line"
-        count=$((count + 1))
-    done < <(grep -h 'has the right sum' "$@")
-    same "$count" "$ranks" 'ranks that are right'
+    run rpc call "$address" 1000
+    ends_well "$server"
+    grep -q '^answered [0-9]* calls of 3 clients$' "$scratch/server"
 }
 
 allreduce_sums_on_every_rank() {
-    local ranks length
+    local ranks length line count
     while read -r ranks length; do
         run allreduce "$ranks" "$length" >"$scratch/out"
-        every_rank_is_right "$ranks" "$scratch/out"
+        count=0
+        while read -r line; do
+            went_over_path "$line"
+            count=$((count + 1))
+        done < <(grep 'has the right sum' "$scratch/out")
+        same "$count" "$ranks" 'ranks that are right'
     done <<'END'
 4 100003
 2 1000000
@@ -242,43 +282,51 @@ allreduce_sums_on_every_rank() {
 END
 }
 
-allreduce_joins_ranks_started_one_by_one() {
-    local rank ranks=()
+allreduce_without_a_path_says_why() {
+    local rank filter='!tcp,!shm,!ib,!roce,!iwarp'
+    RDMUX_PATHS=$filter fails_with 1 run allreduce 3 5000
     for rank in 0 1 2; do
-        mkfifo "$scratch/in.$rank"
-        start "$scratch/rank.$rank" allreduce 3 5000 "$rank" 127.0.0.1:0 <>"$scratch/in.$rank"
-        ranks[rank]=$pid
-        wait_for_line "$scratch/rank.$rank" '^listening on '
+        grep -q "^allreduce: rank $rank: " "$scratch/complaint" || fail "rank $rank is silent"
     done
-    for rank in 0 1 2; do
-        grep '^listening on ' "$scratch/rank.$(((rank + 1) % 3))" >"$scratch/in.$rank"
-    done
-    for rank in 0 1 2; do
-        ends_well "${ranks[rank]}" "$scratch/rank.$rank.err"
-    done
-    every_rank_is_right 3 "$scratch"/rank.[012]
+    # Who is late only sees its neighbour gone.
+    grep -Eq '^allreduce: rank .: no (left|right) neighbour: .*FILTERED' "$scratch/complaint" ||
+        fail "nobody says why: $(<"$scratch/complaint")"
 }
 
 event_loop_tells_every_line_to_every_member() {
     local member members=()
-    serve event_loop 0
+    serve event_loop serve 127.0.0.1:0
     for member in 1 2 3; do
         mkfifo "$scratch/in.$member"
-        start "$scratch/out.$member" event_loop "$address" 6 <>"$scratch/in.$member"
+        start "$scratch/out.$member" event_loop join "$address" <>"$scratch/in.$member"
         members[member]=$pid
     done
     pid=$server
-    wait_for_line "$scratch/server" ' joined over ' 3
+    wait_for_line "$scratch/server.err" ' joined over ' 3
     for member in 1 2 3; do
         printf '%s\n' "first of $member" "second of $member" >"$scratch/in.$member"
     done
     for member in 1 2 3; do
-        ends_well "${members[member]}" "$scratch/out.$member.err"
+        pid=${members[member]}
+        wait_for_line "$scratch/out.$member" ' of ' 6
         went_over_path "$(<"$scratch/out.$member.err")"
         same "$(sort "$scratch/out.$member")" \
             "$(printf '%s\n' 'first of '{1,2,3} 'second of '{1,2,3})" "what member $member heard"
     done
-    stop_server
+    kill -TERM "${members[1]}"
+    ends_well "${members[1]}" "$scratch/out.1.err"
+    # A member whose stdin ends leaves, too.
+    mkfifo "$scratch/in.4"
+    exec {feed}<>"$scratch/in.4"
+    start "$scratch/out.4" event_loop join "$address" {feed}<&- <"$scratch/in.4"
+    members[4]=$pid
+    echo 'said last' >&"$feed"
+    wait_for_line "$scratch/out.4" '^said last$'
+    exec {feed}<&-
+    ends_well "${members[4]}" "$scratch/out.4.err"
+    stop_server # says goodbye to those who are left
+    ends_well "${members[2]}" "$scratch/out.2.err"
+    ends_well "${members[3]}" "$scratch/out.3.err"
 }
 
 readme_program_compiles() {
@@ -291,6 +339,7 @@ readme_program_compiles() {
 # ----------------------------------------------------------------------------------------------- main
 
 cases=(
+    every_example_says_how_it_is_used
     pingpong_tells_half_a_round_trip
     pingpong_without_a_server_says_why
     file_copy_copies_files_of_any_size
@@ -301,7 +350,7 @@ cases=(
     rpc_serves_four_clients
     rpc_server_outlives_a_killed_client
     allreduce_sums_on_every_rank
-    allreduce_joins_ranks_started_one_by_one
+    allreduce_without_a_path_says_why
     event_loop_tells_every_line_to_every_member
 )
 

@@ -264,6 +264,37 @@ static void an_adopted_endpoint_ends_with_its_peer(void **state)
     }
 }
 
+/* On a socket that carries data and control the peer's last frame and the end of the bytes come together. */
+static void a_shutdown_is_orderly_although_the_peer_closes_at_once(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 20 };
+    for (int round = 0; round < ROUNDS; round++) {
+        for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
+            struct scene scene;
+            set_scene(&scene, KIND_LOCAL, all_paths[i], all_paths[i]);
+            adopt_both(&scene);
+            CHECK_OK(scene.sides[0].status);
+            CHECK_STATUS(rdmux_ep_shutdown(scene.sides[0].ep, 0), RDMUX_IN_PROGRESS);
+            struct rdmux_wc wc;
+            size_t count = 0;
+            uint64_t until = now_ms() + PATIENT_MS;
+            while (count == 0) { /* without a sleep, so that it closes at once */
+                assert_true(now_ms() < until);
+                count = rdmux_cq_poll(scene.cqs[1], &wc, 1);
+            }
+            CHECK_OK(rdmux_ep_close(scene.sides[1].ep));
+            assert_int_equal(wc.opcode, RDMUX_WC_DISCONNECTED);
+            assert_int_equal(wc.status, RDMUX_OK);
+
+            expect_entry(scene.cqs[0], RDMUX_WC_DISCONNECTED, RDMUX_OK);
+
+            scene.sides[1].ep = NULL;
+            clear_scene(&scene);
+        }
+    }
+}
+
 static void adopting_need_not_be_waited_for(void **state)
 {
     (void)state;
@@ -594,6 +625,7 @@ int main(void)
         cmocka_unit_test(adopted_sockets_of_every_kind_connect_on_every_path),
         cmocka_unit_test(an_adopted_endpoint_does_all_that_others_do),
         cmocka_unit_test(an_adopted_endpoint_ends_with_its_peer),
+        cmocka_unit_test(a_shutdown_is_orderly_although_the_peer_closes_at_once),
         cmocka_unit_test(adopting_need_not_be_waited_for),
         cmocka_unit_test(a_server_may_look_first_who_is_there),
         cmocka_unit_test(without_a_path_both_get_their_sockets_back_as_they_were),

@@ -212,6 +212,74 @@ static void receives_of_a_closed_endpoint_go_to_one_that_waits(void **state)
     }
 }
 
+/* ---------------------------------------------------------------------------------- not accepted */
+
+/* The peer connects, sends and ends in order, all while no call returns the endpoint. */
+static void what_came_before_accept_returned_the_endpoint_comes_after_it(void **state)
+{
+    (void)state;
+    static const char *const paths[] = { "shm", "tcp" };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(paths); i++) {
+        struct scene scene;
+        struct rdmux_ep_attr connecting = RDMUX_EP_ATTR_INIT;
+        struct rdmux_ep_attr accepting = RDMUX_EP_ATTR_INIT;
+        struct rdmux_ep *a = NULL;
+        struct rdmux_ep *b = NULL;
+        set_scene(&scene, 0);
+        struct pair *pair = &scene.pair;
+        connecting.paths = paths[i];
+        accepting.srq = scene.srq;
+        post_receives(&scene, 0, 2);
+        CHECK_STATUS(rdmux_connect(pair->fabric_a, pair->cq_a, pair->address, &connecting, 0, &a),
+                     RDMUX_IN_PROGRESS);
+        uint64_t until = now_ms() + PATIENT_MS;
+        while (rdmux_list_empty(&pair->cq_b->accepting)) { /* taken, and far from proved */
+            assert_true(now_ms() < until);
+            CHECK_STATUS(rdmux_accept(pair->listener, pair->cq_b, &accepting, 0, &b), RDMUX_AGAIN);
+        }
+        expect_entry(pair->cq_a, RDMUX_WC_CONNECTED, RDMUX_OK);
+        send_word(a, 7);
+        CHECK_OK(rdmux_ep_shutdown(a, PATIENT_MS)); /* so the message is in its receive */
+        expect_silence(pair->cq_b, 1);
+
+        CHECK_OK(rdmux_accept(pair->listener, pair->cq_b, &accepting, PATIENT_MS, &b));
+
+        expect_word(&scene, b, 7);
+        expect_entry(pair->cq_b, RDMUX_WC_DISCONNECTED, RDMUX_OK);
+        CHECK_OK(rdmux_ep_close(a));
+        CHECK_OK(rdmux_ep_close(b));
+        clear_scene(&scene);
+    }
+}
+
+/* The program does not want them any more, and the SRQ can go. */
+static void an_srq_outlives_no_endpoint_that_nobody_accepted(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct rdmux_ep_attr accepting = RDMUX_EP_ATTR_INIT;
+    struct rdmux_ep *a = NULL;
+    struct rdmux_ep *b = NULL;
+    set_scene(&scene, 0);
+    struct pair *pair = &scene.pair;
+    accepting.srq = scene.srq;
+    CHECK_STATUS(rdmux_connect(pair->fabric_a, pair->cq_a, pair->address, NULL, 0, &a),
+                 RDMUX_IN_PROGRESS);
+    uint64_t until = now_ms() + PATIENT_MS;
+    while (rdmux_list_empty(&pair->cq_b->accepting)) {
+        assert_true(now_ms() < until);
+        CHECK_STATUS(rdmux_accept(pair->listener, pair->cq_b, &accepting, 0, &b), RDMUX_AGAIN);
+    }
+    CHECK_STATUS(rdmux_srq_destroy(scene.srq), RDMUX_INVALID);
+    rdmux_listener_close(pair->listener);
+    pair->listener = NULL;
+
+    CHECK_OK(rdmux_srq_destroy(scene.srq));
+
+    CHECK_OK(rdmux_ep_close(a));
+    close_pair(pair);
+}
+
 /* ---------------------------------------------------------------------------------------- turns */
 
 static void endpoints_of_all_fabrics_take_turns(void **state)
@@ -394,6 +462,8 @@ int main(void)
         cmocka_unit_test(a_message_over_tcp_without_receive_holds_back_no_answer),
         cmocka_unit_test(what_a_silent_peer_was_promised_is_free_when_its_endpoint_closes),
         cmocka_unit_test(receives_of_a_closed_endpoint_go_to_one_that_waits),
+        cmocka_unit_test(what_came_before_accept_returned_the_endpoint_comes_after_it),
+        cmocka_unit_test(an_srq_outlives_no_endpoint_that_nobody_accepted),
         cmocka_unit_test(endpoints_of_all_fabrics_take_turns),
         cmocka_unit_test(everything_arrives_in_order_whoever_sends),
         cmocka_unit_test(reserved_receives_are_their_endpoints_alone),
