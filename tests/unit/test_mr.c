@@ -279,7 +279,8 @@ static void a_region_is_registered_with_every_domain(void **state)
     assert_null(rdmux_mr_with(mr, NULL));
     rdmux_mr_deregister(mr);
     assert_int_equal(one.registered + two.registered, 0);
-    assert_true(one.invalidated > 0 && two.invalidated > 0);
+    /* The end of a registration is the end of its keys; a device would make a new one only to drop it. */
+    assert_int_equal(one.invalidated + two.invalidated, 0);
     assert_int_equal(fake->fabric.region_count, 0);
     assert_int_equal(fake_fabric_destroy(fake), 0);
 }
