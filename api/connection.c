@@ -175,6 +175,7 @@ static void succeed(struct rdmux_ep *ep)
                         path->max_inline != 0 ? path->max_inline : ep->path_info.max_inline) !=
             RDMUX_OK ||
         rdmux_split_open(ep, ep->path_info.max_message) != RDMUX_OK) {
+        rdmux_keys_close(ep);
         rdmux_setup_fail(ep, RDMUX_NO_MEMORY, rdmux_last_error(), false);
         return;
     }

@@ -264,6 +264,19 @@ static void post_flush(struct rdmux_ep *ep)
     }
 }
 
+/* Everything is placed at the peer, or it is known that not everything is. */
+static void end_after_flush(struct rdmux_ep *ep)
+{
+    if (ep->flush_request.status == RDMUX_OK) {
+        struct rdmux_message message = { .type = RDMUX_FRAME_END, .status = RDMUX_OK };
+        ep->shutdown_sent = true;
+        rdmux_ep_tell(ep, &message);
+    } else if (ep->fault == RDMUX_OK) {
+        rdmux_provider_failed(ep->path, (enum rdmux_status)ep->flush_request.status,
+                              "shutdown: not everything was placed at the peer");
+    }
+}
+
 void rdmux_ep_control_step(struct rdmux_ep *ep)
 {
     read_inbox(ep);
@@ -279,14 +292,12 @@ void rdmux_ep_control_step(struct rdmux_ep *ep)
         more = more || (ep->channel != NULL && rdmux_channel_is_sending(ep->channel));
     }
     if (ep->phase == RDMUX_PHASE_READY && ep->shutdown_asked && !ep->shutdown_sent) {
-        if (!ep->flush_posted && rdmux_ep_done_before(ep, ep->send.head) &&
+        if (!ep->flush_posted && ep->fault == RDMUX_OK && rdmux_ep_done_before(ep, ep->send.head) &&
             ep->send.next == ep->send.head) {
             post_flush(ep);
         }
         if (ep->flush_posted && ep->flush_request.done) {
-            struct rdmux_message message = { .type = RDMUX_FRAME_END, .status = RDMUX_OK };
-            ep->shutdown_sent = true;
-            rdmux_ep_tell(ep, &message);
+            end_after_flush(ep);
         }
         more = true;
     }

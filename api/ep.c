@@ -207,6 +207,13 @@ void rdmux_ep_attach(struct rdmux_ep *ep, struct rdmux_provider_ep *path)
     rdmux_ep_offer_all_receives(ep);
 }
 
+/* Has the provider seen the send side's request at this place, or a piece of it? */
+static bool has_started(const struct rdmux_ep *ep, uint64_t at)
+{
+    return at < ep->send.next ||
+           (at == ep->send.next && ep->split != NULL && ep->split->given != 0);
+}
+
 /* Ends every request that is not done: the oldest of the send side with the cause, the others as flushed. Later ones that were
  * done out of order are flushed as well: a success says of every earlier request that it succeeded. */
 static void flush_requests(struct rdmux_ep *ep)
@@ -220,7 +227,7 @@ static void flush_requests(struct rdmux_ep *ep)
         }
         if (!request->done) {
             request->done = 1;
-            request->status = ep->in_doubt && at < ep->send.next ? RDMUX_OUTCOME_UNKNOWN : cause;
+            request->status = ep->in_doubt && has_started(ep, at) ? RDMUX_OUTCOME_UNKNOWN : cause;
             cause = RDMUX_FLUSHED;
         } else if (request->status == RDMUX_OK) {
             request->status = RDMUX_FLUSHED;

@@ -486,19 +486,59 @@ uint64_t rdmux_keys_give(struct rdmux_ep *ep, struct rdmux_ring *ring, uint64_t 
     return count;
 }
 
+/* The bytes that came into the bounce ring go where the application wants them. */
+static void bring(struct side *side, const struct rdmux_request *request)
+{
+    const struct rdmux_ring *ring = side->ring;
+    size_t index = (size_t)(request - ring->records);
+    if (request->done && request->status == RDMUX_OK &&
+        (request->opcode == RDMUX_WC_RECV || rdmux_op_reads(request->op))) {
+        scatter(&ring->sges[index * ring->max_sge], side->notes[index].bounced.addr,
+                request->length);
+    }
+}
+
+bool rdmux_keys_fence_is_ours(const struct rdmux_ep *ep, uint64_t at)
+{
+    const struct rdmux_ring *ring = &ep->send;
+    const struct rdmux_request *fenced = rdmux_ring_record(ring, at);
+    if (!rdmux_op_reads(fenced->op) &&
+        (lacks_key(fenced) || fenced->length <= ep->keys->max_inline)) {
+        return true;
+    }
+    for (uint64_t i = ring->tail; i != at; i++) {
+        const struct rdmux_request *earlier = rdmux_ring_record(ring, i);
+        if (rdmux_op_reads(earlier->op) &&
+            (earlier->keys == RDMUX_KEYS_BOUNCED || lacks_key(earlier))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void rdmux_keys_bring_reads(struct rdmux_ep *ep)
+{
+    const struct rdmux_ring *ring = &ep->send;
+    for (uint64_t at = ring->tail; at != ring->next; at++) {
+        struct rdmux_request *request = rdmux_ring_record(ring, at);
+        if (request->keys == RDMUX_KEYS_BOUNCED && rdmux_op_reads(request->op)) {
+            bring(&ep->keys->send, request);
+            request->keys = RDMUX_KEYS_BROUGHT;
+        }
+    }
+}
+
 void rdmux_keys_take_back(struct rdmux_ep *ep, struct rdmux_ring *ring,
                           struct rdmux_request *request)
 {
     uint32_t kind = request->keys;
     request->keys = RDMUX_KEYS_OWN;
     struct side *side = side_of(ep, ring);
-    size_t index = (size_t)(request - ring->records);
-    struct key_note *note = &side->notes[index];
+    struct key_note *note = &side->notes[request - ring->records];
     if (kind == RDMUX_KEYS_BOUNCED) {
-        if (request->status == RDMUX_OK &&
-            (request->opcode == RDMUX_WC_RECV || rdmux_op_reads(request->op))) {
-            scatter(&ring->sges[index * ring->max_sge], note->bounced.addr, request->length);
-        }
+        bring(side, request);
+    }
+    if (kind == RDMUX_KEYS_BOUNCED || kind == RDMUX_KEYS_BROUGHT) {
         side->tail = note->bounce_end;
         return;
     }

@@ -14,6 +14,7 @@
 enum {
     RDMUX_KEYS_OWN = 0,   /* the list is the application's, with the registrations it has */
     RDMUX_KEYS_BOUNCED,   /* the list is one piece of the bounce ring */
+    RDMUX_KEYS_BROUGHT,   /* the same, of a read whose bytes are where the application wants them */
     RDMUX_KEYS_ASKED,     /* the worker registers the pieces */
     RDMUX_KEYS_TEMPORARY, /* the pieces are registered until the request is returned */
 };
@@ -28,6 +29,14 @@ void rdmux_keys_close(struct rdmux_ep *ep);
  * one waits, and the endpoint is pended when it may go on. [data path] */
 uint64_t rdmux_keys_give(struct rdmux_ep *ep, struct rdmux_ring *ring, uint64_t from,
                          uint64_t count);
+
+/* The send side's record at this place has a fence: must it wait here for the reads before it,
+ * whatever the device can do? A device orders what it does itself, not the copies: bytes that go
+ * with the post, and those of reads that came into the bounce ring. */
+bool rdmux_keys_fence_is_ours(const struct rdmux_ep *ep, uint64_t at);
+
+/* Reads that are done but not returned: their bytes go where a fenced request may look for them. [data path] */
+void rdmux_keys_bring_reads(struct rdmux_ep *ep);
 
 /* A done record with keys other than RDMUX_KEYS_OWN leaves its ring, in posting order. [data path] */
 void rdmux_keys_take_back(struct rdmux_ep *ep, struct rdmux_ring *ring,

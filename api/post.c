@@ -340,7 +340,7 @@ static bool reads_outstanding(const struct rdmux_ep *ep)
 }
 
 /* How many requests from `next` on may go to the provider in one call: adjacent records up to the next fence. */
-static size_t run_length(const struct rdmux_ep *ep)
+static size_t run_length(struct rdmux_ep *ep)
 {
     const struct rdmux_ring *ring = &ep->send;
     uint64_t count = ring->head - ring->next;
@@ -348,19 +348,25 @@ static size_t run_length(const struct rdmux_ep *ep)
     if (count > to_wrap) {
         count = to_wrap;
     }
-    if (ep->ops->flags & RDMUX_PROVIDER_NATIVE_FENCE) {
+    bool native = (ep->ops->flags & RDMUX_PROVIDER_NATIVE_FENCE) != 0;
+    if (native && ep->keys == NULL) {
         return count;
     }
     for (uint64_t i = 0; i < count; i++) {
-        if (rdmux_ring_record(ring, ring->next + i)->flags & RDMUX_FENCE) {
-            if (i == 0) {
-                if (reads_outstanding(ep)) {
-                    return 0;
-                }
-                continue; /* free to go; the fence of a later one still counts those before it */
-            }
+        if ((rdmux_ring_record(ring, ring->next + i)->flags & RDMUX_FENCE) == 0 ||
+            (native && !rdmux_keys_fence_is_ours(ep, ring->next + i))) {
+            continue;
+        }
+        if (i != 0) {
             return i;
         }
+        if (reads_outstanding(ep)) {
+            return 0;
+        }
+        if (ep->keys != NULL) {
+            rdmux_keys_bring_reads(ep);
+        }
+        /* Free to go; the fence of a later one still counts those before it. */
     }
     return count;
 }
@@ -433,6 +439,7 @@ static void give_all(struct rdmux_ep *ep, bool more)
 static inline void settle(struct rdmux_ep *ep)
 {
     struct rdmux_ring *ring = &ep->send;
+    bool made_room = false; /* for requests that wait for it to be copied */
     while (ring->tail != ring->next) {
         struct rdmux_request *request = rdmux_ring_record(ring, ring->tail);
         if (!request->done) {
@@ -444,11 +451,12 @@ static inline void settle(struct rdmux_ep *ep)
         }
         if (RDMUX_UNLIKELY(request->keys != RDMUX_KEYS_OWN)) {
             rdmux_keys_take_back(ep, ring, request);
+            made_room = ring->next != ring->head;
         }
         rdmux_ep_count_done(ep, request);
         ring->tail++;
     }
-    if (RDMUX_UNLIKELY(ep->path->resume || (ep->split != NULL && ep->split->busy))) {
+    if (RDMUX_UNLIKELY(ep->path->resume || made_room || rdmux_split_has_news(ep))) {
         rdmux_provider_ready(ep->path);
     }
 }
@@ -513,6 +521,16 @@ static void keep_inline(struct rdmux_ep *ep, uint64_t from)
     }
 }
 
+/* Records from `from` on have to wait. What was posted before them with RDMUX_MORE does not wait for
+ * them. */
+static void hold(struct rdmux_ep *ep, uint64_t from, bool more)
+{
+    keep_inline(ep, from);
+    if (ep->doorbell_held && !more) {
+        ep->ops->doorbell(ep->path);
+    }
+}
+
 /* After new records were queued from `from` on. */
 static void start(struct rdmux_ep *ep, uint64_t from, bool more)
 {
@@ -521,7 +539,7 @@ static void start(struct rdmux_ep *ep, uint64_t from, bool more)
         rdmux_ep_push(ep, more);
     }
     if (RDMUX_UNLIKELY(ring->next != ring->head)) {
-        keep_inline(ep, from);
+        hold(ep, from, more);
     }
 }
 
@@ -542,7 +560,7 @@ static enum rdmux_status post_one(struct rdmux_ep *ep, const struct rdmux_wr *wr
                          ep->keys == NULL && ep->split == NULL && (wr->flags & RDMUX_FENCE) == 0)) {
             push(ep, true, more);
             if (RDMUX_UNLIKELY(ep->send.next == from)) {
-                keep_inline(ep, from);
+                hold(ep, from, more);
             }
         } else {
             start(ep, from, more);

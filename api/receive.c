@@ -52,7 +52,7 @@ static inline bool offer(struct rdmux_ep *ep, uint64_t from, uint64_t count)
 void rdmux_ep_offer_waiting_receives(struct rdmux_ep *ep)
 {
     struct rdmux_ring *ring = &ep->recv;
-    while (ring->offered != ring->head && ep->phase == RDMUX_PHASE_READY) {
+    while (ring->offered != ring->head && ep->phase == RDMUX_PHASE_READY && ep->fault == RDMUX_OK) {
         uint64_t count = ring->head - ring->offered;
         uint64_t to_wrap = ring->mask + 1 - (ring->offered & ring->mask);
         count = rdmux_keys_give(ep, ring, ring->offered, count < to_wrap ? count : to_wrap);

@@ -5,17 +5,13 @@
 
 #include <string.h>
 
-enum {
-    PIECE_COUNT = 8
-}; /* of all split requests of an endpoint that are with the provider at a time; a power of two */
-
 enum rdmux_status rdmux_split_open(struct rdmux_ep *ep, uint64_t max_message)
 {
     if (max_message == 0) {
         return RDMUX_OK;
     }
-    size_t sges_at = sizeof(struct rdmux_split) + PIECE_COUNT * sizeof(struct rdmux_request);
-    size_t size = sges_at + sizeof(struct rdmux_provider_sge) * PIECE_COUNT * RDMUX_SGE_MAX;
+    size_t sges_at = sizeof(struct rdmux_split) + RDMUX_SPLIT_PIECES * sizeof(struct rdmux_request);
+    size_t size = sges_at + sizeof(struct rdmux_provider_sge) * RDMUX_SPLIT_PIECES * RDMUX_SGE_MAX;
     uint8_t *memory = rdmux_allocate(ep->fabric, size);
     if (memory == NULL) {
         return rdmux_fail(RDMUX_NO_MEMORY, "endpoint: out of memory");
@@ -61,7 +57,7 @@ static void fill_piece(struct rdmux_split *split, uint32_t index, struct rdmux_r
     uint64_t rest = whole->length - split->given;
     bool first = split->given == 0;
     bool last = rest <= split->max;
-    uint32_t flags = 0;
+    uint32_t flags = whole->flags & RDMUX_INLINE;
     flags |= first ? whole->flags & RDMUX_FENCE : 0;
     flags |= last ? whole->flags & RDMUX_PLACED : 0;
     memset(piece, 0, sizeof(*piece));
@@ -88,10 +84,10 @@ enum rdmux_status rdmux_split_give(struct rdmux_ep *ep, bool *blocked)
     }
     while (split->given < whole->length) {
         rdmux_split_reap(ep);
-        if (split->head - split->tail == PIECE_COUNT) {
+        if (split->head - split->tail == RDMUX_SPLIT_PIECES) {
             return RDMUX_AGAIN;
         }
-        uint32_t index = split->head % PIECE_COUNT;
+        uint32_t index = split->head % RDMUX_SPLIT_PIECES;
         fill_piece(split, index, whole);
         split->busy = true;
         size_t posted = 0;
@@ -110,8 +106,8 @@ enum rdmux_status rdmux_split_give(struct rdmux_ep *ep, bool *blocked)
 void rdmux_split_reap(struct rdmux_ep *ep)
 {
     struct rdmux_split *split = ep->split;
-    while (split->tail != split->head && split->pieces[split->tail % PIECE_COUNT].done) {
-        const struct rdmux_request *piece = &split->pieces[split->tail % PIECE_COUNT];
+    while (split->tail != split->head && split->pieces[split->tail % RDMUX_SPLIT_PIECES].done) {
+        const struct rdmux_request *piece = &split->pieces[split->tail % RDMUX_SPLIT_PIECES];
         struct rdmux_request *whole = piece->context;
         if (piece->status != RDMUX_OK && whole->status == RDMUX_OK) {
             whole->status = piece->status;

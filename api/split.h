@@ -8,6 +8,10 @@
 
 #include "api/core.h"
 
+enum {
+    RDMUX_SPLIT_PIECES = 8
+}; /* of all split requests of an endpoint that are with the provider at a time; a power of two */
+
 struct rdmux_split {
     uint64_t max;   /* bytes of a piece */
     uint64_t given; /* of the request at send.next */
@@ -25,7 +29,16 @@ void rdmux_split_close(struct rdmux_ep *ep);
 static inline bool rdmux_split_concerns(const struct rdmux_ep *ep,
                                         const struct rdmux_request *request)
 {
-    return ep->split != NULL && request->length > ep->split->max && request->remote != NULL;
+    return ep->split != NULL && request->length > ep->split->max && request->remote != NULL &&
+           request->op <= RDMUX_OP_READ; /* an atomic is one whatever a peer says of its messages */
+}
+
+/* Is there something for rdmux_split_reap()? */
+static inline bool rdmux_split_has_news(const struct rdmux_ep *ep)
+{
+    const struct rdmux_split *split = ep->split;
+    return split != NULL && split->tail != split->head &&
+           split->pieces[split->tail % RDMUX_SPLIT_PIECES].done;
 }
 
 /* Gives the provider what it takes of the request at send.next. RDMUX_OK: all of it, the caller goes past it. RDMUX_AGAIN: go on

@@ -147,6 +147,8 @@ static void take_back_all(struct rdmux_srq *srq)
             request->internal = 0;
             forget_keys(srq, request);
             rdmux_srq_append(srq, request);
+        } else {
+            rdmux_srq_returned(srq, request); /* filled, and still to be returned */
         }
     }
 }
