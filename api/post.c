@@ -436,7 +436,7 @@ static void give_all(struct rdmux_ep *ep, bool more)
 }
 
 /* What the provider finished within post: most often an unsignaled request, of which nobody has to hear. */
-static inline void settle(struct rdmux_ep *ep)
+RDMUX_HOT void settle(struct rdmux_ep *ep)
 {
     struct rdmux_ring *ring = &ep->send;
     bool made_room = false; /* for requests that wait for it to be copied */
