@@ -1,0 +1,1034 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * librdmacm's connections. On InfiniBand and RoCE: REQ, REP, RTU to come together, DREQ, DREP to
+ * part, REJ to refuse, with the queue pairs moved by librdmacm, where the id has one, or by the
+ * program. On iWARP the connection is the TCP stream of the queue pair: REQ and REP stand for
+ * MPA's frames, its end is the queue pair's.
+ */
+#include "sim_cm.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <string.h>
+
+/* Unanswered messages are sent 15 times, 4.3 s apart (cma.c of Linux: CMA_CM_RESPONSE_TIMEOUT,
+ * CMA_MAX_CM_RETRIES); TCP's patience by default (tcp_syn_retries). */
+static const uint64_t cm_patience = 65ULL * 1000000000;
+static const uint64_t tcp_patience = 130ULL * 1000000000;
+/* Until packets of the old connection are surely gone: twice the packet life time and the ack
+ * delay. */
+static const uint64_t time_wait = 1100ULL * 1000000;
+
+size_t sim_cm_message_size(void)
+{
+    return sizeof(struct sim_cm_message);
+}
+
+/* ------------------------------------------------------------------------------------- messages */
+
+struct flight {
+    struct sim_event event;
+    struct sim_world *world;
+    struct sim_cm_message message;
+};
+
+static void flight_run(struct sim_event *event)
+{
+    struct flight *flight = SIM_OUTER(struct flight, event, event);
+    sim_cm_arrived(flight->world, &flight->message);
+    sim_free(flight);
+}
+
+static struct sim_host *host_at(struct sim_world *world, uint16_t slot)
+{
+    struct sim_host *host = world->hosts;
+    while (host != NULL && host->slot != slot) {
+        host = host->next;
+    }
+    return host;
+}
+
+/* Where a message in this world goes: a request to the address, all others to the slot. */
+static struct sim_host *host_of(struct sim_world *world, const struct sim_cm_message *message)
+{
+    if (message->kind != SIM_CM_REQ) {
+        return host_at(world, message->to_slot);
+    }
+    for (struct sim_host *host = world->hosts; host != NULL; host = host->next) {
+        struct sim_device *device = sim_device_with_address(host, &message->target);
+        if (device != NULL && device->options.link == message->link && device->port_up) {
+            return host;
+        }
+    }
+    return NULL;
+}
+
+static bool is_cut(const struct sim_host *one, const struct sim_host *other)
+{
+    return other->slot < 64 && (one->cut_from >> other->slot & 1) != 0;
+}
+
+/* False: it is known at once that nobody is there. What merely vanishes is a success. */
+static bool send_message(struct sim_world *world, struct sim_host *from, uint64_t *flow,
+                         const struct sim_cm_message *message)
+{
+    bool request = message->kind == SIM_CM_REQ;
+    if (sim_net_has(world->net) && (request || message->to_slot != world->slot)) {
+        if (world->cut) {
+            return true;
+        }
+        return request ? sim_net_send_to_port(world->net, sim_address_port(&message->target),
+                                              message, sizeof(*message))
+                       : sim_net_send(world->net, message->to_slot, SIM_PACKET_CM, message,
+                                      sizeof(*message), NULL);
+    }
+    struct sim_host *to = host_of(world, message);
+    if (from->killed || to == NULL || to->killed || is_cut(from, to)) {
+        return true;
+    }
+    struct flight *flight = sim_alloc(world, sizeof(*flight));
+    if (flight == NULL) {
+        return true;
+    }
+    flight->world = world;
+    flight->message = *message;
+    sim_schedule_at(world, &flight->event, sim_arrival(world, flow, sizeof(*message)), flight_run);
+    return true;
+}
+
+static struct sim_cm_message message_of(const struct sim_cm_id *id, enum sim_cm_kind kind)
+{
+    const struct sim_device *device = id->device;
+    unsigned int index = sim_cm_gid_index(id);
+    struct sim_cm_message message = {
+        .from = id->number,
+        .to = id->peer_number,
+        .qp_num = id->my_qp,
+        .psn = id->my_psn,
+        .from_slot = id->host->slot,
+        .to_slot = id->peer_slot,
+        .lid = device->lid,
+        .pkey = device->pkeys[0],
+        .kind = (uint8_t)kind,
+        .link = (uint8_t)device->options.link,
+        .mtu = (uint8_t)device->options.mtu,
+        .responder_resources = id->responder_resources,
+        .initiator_depth = id->initiator_depth,
+        .tos = id->route_tos,
+        .source = id->id.route.addr.src_storage,
+        .target = id->id.route.addr.dst_storage,
+    };
+    if (index < SIM_GIDS) {
+        message.gid = device->gids[index].gid;
+    }
+    return message;
+}
+
+static bool send_kind(struct sim_cm_id *id, enum sim_cm_kind kind)
+{
+    struct sim_cm_message message = message_of(id, kind);
+    return send_message(id->world, id->host, &id->flow, &message);
+}
+
+static void data_set(struct sim_cm_message *message, const void *data, uint8_t length)
+{
+    if (data != NULL && length > 0) {
+        memcpy(message->data, data, length);
+        message->data_length = length;
+    }
+}
+
+static void send_reject(struct sim_cm_id *id, uint32_t reason, const void *data, uint8_t length)
+{
+    struct sim_cm_message message = message_of(id, SIM_CM_REJ);
+    message.reason = reason;
+    data_set(&message, data, length);
+    (void)send_message(id->world, id->host, &id->flow, &message);
+}
+
+/* To somebody who asked for an id that is not there. */
+static void send_back(struct sim_world *world, struct sim_host *host,
+                      const struct sim_cm_message *to, enum sim_cm_kind kind, uint32_t reason)
+{
+    uint64_t flow = 0;
+    struct sim_cm_message message = { .to = to->from,
+                                      .to_slot = to->from_slot,
+                                      .from_slot = host->slot,
+                                      .link = to->link,
+                                      .kind = (uint8_t)kind,
+                                      .reason = reason };
+    (void)send_message(world, host, &flow, &message);
+}
+
+/* --------------------------------------------------------------------------------------- events */
+
+/* Private data of the formats comes padded, that of iWARP as it was sent. */
+static uint8_t seen_length(const struct sim_cm_message *message)
+{
+    if (message->link == SIM_IWARP) {
+        return message->data_length;
+    }
+    switch ((enum sim_cm_kind)message->kind) {
+    case SIM_CM_REQ:
+        return SIM_CM_REQ_DATA;
+    case SIM_CM_REP:
+        return SIM_CM_REP_DATA;
+    case SIM_CM_REJ:
+        return SIM_CM_REJ_DATA;
+    default:
+        return 0;
+    }
+}
+
+static struct sim_cm_entry *tell_with(struct sim_cm_id *id, enum rdma_cm_event_type type,
+                                      int status, const struct sim_cm_message *message)
+{
+    struct sim_cm_entry *entry = sim_cm_tell(id, type, status);
+    struct rdma_conn_param *conn = &entry->event.param.conn;
+    memcpy(entry->data, message->data, sizeof(entry->data));
+    conn->private_data_len = seen_length(message);
+    conn->private_data = conn->private_data_len > 0 ? entry->data : NULL;
+    /* The sender's names, seen from here. */
+    conn->responder_resources = message->initiator_depth;
+    conn->initiator_depth = message->responder_resources;
+    conn->flow_control = message->flow_control;
+    conn->retry_count = message->retry_count;
+    conn->rnr_retry_count = message->rnr_retry_count;
+    conn->srq = message->srq;
+    conn->qp_num = message->qp_num;
+    return entry;
+}
+
+static void time_wait_over(struct sim_event *event)
+{
+    struct sim_cm_id *id = SIM_OUTER(struct sim_cm_id, timer, event);
+    (void)sim_cm_tell(id, RDMA_CM_EVENT_TIMEWAIT_EXIT, 0);
+}
+
+static void disconnected(struct sim_cm_id *id)
+{
+    id->state = SIM_CM_DISCONNECTED;
+    (void)sim_cm_tell(id, RDMA_CM_EVENT_DISCONNECTED, 0);
+    if (!sim_cm_is_iwarp(id)) {
+        sim_schedule(id->world, &id->timer, time_wait, time_wait_over);
+    }
+}
+
+static void unreachable(struct sim_event *event)
+{
+    struct sim_cm_id *id = SIM_OUTER(struct sim_cm_id, timer, event);
+    id->state = SIM_CM_DISCONNECTED;
+    (void)sim_cm_tell(id, RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT);
+}
+
+static void no_goodbye(struct sim_event *event)
+{
+    disconnected(SIM_OUTER(struct sim_cm_id, timer, event));
+}
+
+static void rejected_here(struct sim_event *event)
+{
+    struct sim_cm_id *id = SIM_OUTER(struct sim_cm_id, timer, event);
+    id->state = SIM_CM_DISCONNECTED;
+    (void)sim_cm_tell(id, RDMA_CM_EVENT_REJECTED,
+                      sim_cm_is_iwarp(id) ? -ECONNREFUSED : SIM_CM_REJ_NO_SERVICE);
+}
+
+static void patience(struct sim_cm_id *id)
+{
+    sim_schedule(id->world, &id->timer, sim_cm_is_iwarp(id) ? tcp_patience : cm_patience,
+                 unreachable);
+}
+
+/* ---------------------------------------------------------------------------------- queue pairs */
+
+static struct sim_qp *qp_of(const struct sim_cm_id *id)
+{
+    return id->id.qp != NULL ? sim_qp_of(id->id.qp) : NULL;
+}
+
+static int ready_mask(const struct sim_cm_id *id, struct ibv_qp_attr *attr)
+{
+    enum { PACKET_LIFE_TIME = 16 }; /* cma.c: CMA_IBOE_PACKET_LIFETIME */
+    attr->sq_psn = id->my_psn;
+    attr->retry_cnt = id->retry_count;
+    attr->rnr_retry = id->rnr_retry_count;
+    attr->max_rd_atomic = id->initiator_depth;
+    attr->timeout = id->ack_timeout_set ? id->ack_timeout : PACKET_LIFE_TIME + 1;
+    return IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+           IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_TIMEOUT;
+}
+
+static int receive_mask(const struct sim_cm_id *id, struct ibv_qp_attr *attr)
+{
+    bool roce = id->device->options.link == SIM_ROCE;
+    unsigned int index = sim_cm_gid_index(id);
+    attr->ah_attr = (struct ibv_ah_attr){
+        .grh = { .dgid = id->peer_gid,
+                 .sgid_index = (uint8_t)index,
+                 .hop_limit = 64,
+                 .traffic_class = id->route_tos },
+        .dlid = id->peer_lid,
+        .is_global = roce,
+        .port_num = 1,
+    };
+    attr->path_mtu = (enum ibv_mtu)id->mtu;
+    attr->dest_qp_num = id->peer_qp;
+    attr->rq_psn = id->peer_psn;
+    attr->max_dest_rd_atomic = id->responder_resources;
+    attr->min_rnr_timer = 0; /* 655 ms (rdma_connect(3)) */
+    return IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+}
+
+/* The kernel names no rights before it has a connection (cma.c: rdma_init_qp_attr()). */
+static unsigned int access_rights(const struct sim_cm_id *id)
+{
+    if (id->state < SIM_CM_CONNECTING) {
+        return 0;
+    }
+    if (sim_cm_is_iwarp(id)) {
+        return IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+    }
+    return id->responder_resources == 0
+               ? IBV_ACCESS_REMOTE_WRITE
+               : IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+}
+
+/* What the kernel fills in for a state; -1: the connection is not so far. */
+static int attributes(const struct sim_cm_id *id, struct ibv_qp_attr *attr)
+{
+    enum ibv_qp_state state = attr->qp_state;
+    attr->qp_access_flags = access_rights(id);
+    if (sim_cm_is_iwarp(id)) {
+        return state == IBV_QPS_INIT || state == IBV_QPS_RTR ? IBV_QP_STATE | IBV_QP_ACCESS_FLAGS
+                                                             : 0;
+    }
+    switch (state) {
+    case IBV_QPS_INIT:
+        attr->pkey_index = 0;
+        attr->port_num = 1;
+        return IBV_QP_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+    case IBV_QPS_RTR:
+        return id->peer_qp != 0 && sim_cm_gid_index(id) < SIM_GIDS ? receive_mask(id, attr) : -1;
+    case IBV_QPS_RTS:
+        return id->peer_qp != 0 ? ready_mask(id, attr) : -1;
+    default:
+        return -1;
+    }
+}
+
+static int move(struct sim_cm_id *id, enum ibv_qp_state state)
+{
+    struct sim_qp *qp = qp_of(id);
+    struct ibv_qp_attr attr = { .qp_state = state };
+    int mask = attributes(id, &attr);
+    return mask < 0 ? EINVAL : sim_qp_modify(qp, &attr, mask);
+}
+
+/* librdmacm's own walk, for an id that has a queue pair. */
+static int move_ready(struct sim_cm_id *id)
+{
+    int error = 0;
+    if (qp_of(id) != NULL) {
+        error = move(id, IBV_QPS_INIT);
+        error = error == 0 ? move(id, IBV_QPS_RTR) : error;
+        error = error == 0 ? move(id, IBV_QPS_RTS) : error;
+    }
+    return error;
+}
+
+static void move_error(struct sim_cm_id *id)
+{
+    struct sim_qp *qp = qp_of(id);
+    if (qp != NULL) {
+        struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+        (void)sim_qp_modify(qp, &attr, IBV_QP_STATE);
+    }
+}
+
+/* iWARP: which queue pair it will be. False: the number is of none, or it is in use. */
+static bool stream_choose(struct sim_cm_id *id, const struct rdma_conn_param *param)
+{
+    struct sim_qp *qp = qp_of(id);
+    if (qp == NULL && param != NULL) {
+        qp = sim_qp_find(id->world, param->qp_num);
+    }
+    bool usable = qp != NULL && qp->device == id->device && !qp->connected &&
+                  qp->state != IBV_QPS_ERR && (qp->cm == NULL || qp->cm == id);
+    if (usable) {
+        id->stream = qp;
+        qp->cm = id;
+    }
+    return usable;
+}
+
+/* iWARP: the kernel attaches the stream to the queue pair. */
+static void attach(struct sim_cm_id *id, bool passive)
+{
+    struct sim_qp *qp = id->stream;
+    qp->attr.dest_qp_num = id->peer_qp;
+    qp->attr.max_rd_atomic = id->initiator_depth;
+    qp->attr.max_dest_rd_atomic = id->responder_resources;
+    qp->una_psn = qp->next_psn = id->my_psn;
+    qp->expected_psn = id->peer_psn;
+    qp->connected = true;
+    qp->heard = !passive || !id->device->options.active_first;
+    sim_qp_set_state(qp, IBV_QPS_RTS);
+}
+
+int rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *qp_attr, int *qp_attr_mask)
+{
+    struct sim_cm_id *sim = sim_cm_of(id);
+    sim_lock(sim->world);
+    int error = sim_call(sim->world, SIM_CALL_init_qp_attr);
+    int mask = error == 0 && sim->device != NULL ? attributes(sim, qp_attr) : -1;
+    error = error == 0 && mask < 0 ? EINVAL : error;
+    if (error == 0) {
+        *qp_attr_mask = mask;
+    }
+    sim_unlock(sim->world);
+    return sim_cm_finish(error);
+}
+
+int rdma_create_qp_ex(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *qp_init_attr)
+{
+    struct sim_cm_id *sim = sim_cm_of(id);
+    if (id->qp != NULL || id->verbs == NULL) {
+        return sim_cm_finish(EINVAL);
+    }
+    if ((qp_init_attr->comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || qp_init_attr->pd == NULL) {
+        qp_init_attr->comp_mask |= IBV_QP_INIT_ATTR_PD;
+        qp_init_attr->pd = id->pd;
+    }
+    if (qp_init_attr->pd == NULL || qp_init_attr->pd->context != id->verbs) {
+        return sim_cm_finish(EINVAL);
+    }
+    struct ibv_qp *qp = sim_create_qp_ex(id->verbs, qp_init_attr);
+    if (qp == NULL) {
+        return -1;
+    }
+    sim_lock(sim->world);
+    id->qp = qp;
+    id->pd = qp->pd;
+    sim_qp_of(qp)->cm = sim;
+    sim->my_qp = qp->qp_num;
+    int error = move(sim, IBV_QPS_INIT);
+    sim_unlock(sim->world);
+    if (error != 0) {
+        id->qp = NULL;
+        (void)ibv_destroy_qp(qp);
+    }
+    return sim_cm_finish(error);
+}
+
+int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *qp_init_attr)
+{
+    struct ibv_qp_init_attr_ex attr;
+    memset(&attr, 0, sizeof(attr));
+    /* The beginning is the same, but where the one has padding the other has its mask. */
+    memcpy(&attr, qp_init_attr, sizeof(*qp_init_attr));
+    attr.comp_mask = IBV_QP_INIT_ATTR_PD;
+    attr.pd = pd != NULL ? pd : id->pd;
+    int result = rdma_create_qp_ex(id, &attr);
+    memcpy(qp_init_attr, &attr, sizeof(*qp_init_attr));
+    return result;
+}
+
+void rdma_destroy_qp(struct rdma_cm_id *id)
+{
+    (void)ibv_destroy_qp(id->qp);
+    id->qp = NULL;
+}
+
+void sim_cm_qp_destroyed(struct sim_qp *qp)
+{
+    struct sim_cm_id *id = qp->cm;
+    if (id != NULL && id->id.qp == &qp->ex.qp_base) {
+        id->id.qp = NULL;
+    }
+    if (id != NULL && id->stream == qp) {
+        id->stream = NULL;
+    }
+    qp->cm = NULL;
+}
+
+/* ----------------------------------------------------------------------------------- connecting */
+
+static int param_check(const struct sim_cm_id *id, const struct rdma_conn_param *param)
+{
+    const struct sim_device_options *options = &id->device->options;
+    if (param == NULL) {
+        return id->id.qp == NULL ? EINVAL : 0;
+    }
+    bool resources = param->responder_resources == RDMA_MAX_RESP_RES ||
+                     param->responder_resources <= options->max_rd_atomic;
+    bool depth = param->initiator_depth == RDMA_MAX_INIT_DEPTH ||
+                 param->initiator_depth <= options->max_init_rd_atomic;
+    return resources && depth ? 0 : EINVAL;
+}
+
+static uint8_t least(uint64_t one, uint64_t other)
+{
+    return (uint8_t)(one < other ? one : other);
+}
+
+/* The connector asks for what it was told, or for all the device has. */
+static void depths_ask(struct sim_cm_id *id, const struct rdma_conn_param *param)
+{
+    const struct sim_device_options *options = &id->device->options;
+    bool all = param == NULL;
+    id->initiator_depth = all || param->initiator_depth == RDMA_MAX_INIT_DEPTH
+                              ? (uint8_t)options->max_init_rd_atomic
+                              : param->initiator_depth;
+    id->responder_resources = all || param->responder_resources == RDMA_MAX_RESP_RES
+                                  ? (uint8_t)options->max_rd_atomic
+                                  : param->responder_resources;
+}
+
+/* The acceptor has seen what is wanted: what it is told, or as much of that as its device has. */
+static void depths_grant(struct sim_cm_id *id, const struct rdma_conn_param *param)
+{
+    const struct sim_device_options *options = &id->device->options;
+    bool all = param == NULL;
+    id->initiator_depth = all || param->initiator_depth == RDMA_MAX_INIT_DEPTH
+                              ? least(id->initiator_depth, options->max_init_rd_atomic)
+                              : param->initiator_depth;
+    id->responder_resources = all || param->responder_resources == RDMA_MAX_RESP_RES
+                                  ? least(id->responder_resources, options->max_rd_atomic)
+                                  : param->responder_resources;
+}
+
+static void param_fill(struct sim_cm_id *id, const struct rdma_conn_param *param,
+                       struct sim_cm_message *message)
+{
+    message->retry_count = param != NULL ? param->retry_count & 7 : 7;
+    message->rnr_retry_count = param != NULL ? param->rnr_retry_count & 7 : 7;
+    if (param != NULL) {
+        message->flow_control = param->flow_control;
+        message->srq = id->id.qp != NULL ? id->id.qp->srq != NULL : param->srq;
+        data_set(message, param->private_data, param->private_data_len);
+    }
+}
+
+static void qp_take(struct sim_cm_id *id, const struct rdma_conn_param *param)
+{
+    id->my_qp = id->id.qp != NULL ? id->id.qp->qp_num : param->qp_num;
+    id->my_psn = (uint32_t)sim_chance(id->world, SIM_PSN_MASK + 1);
+}
+
+static int connect_id(struct sim_cm_id *id, const struct rdma_conn_param *param)
+{
+    uint8_t length = param != NULL ? param->private_data_len : 0;
+    bool iwarp = sim_cm_is_iwarp(id);
+    if (id->state != SIM_CM_ROUTE_RESOLVED || param_check(id, param) != 0 ||
+        (!iwarp && length > SIM_CM_REQ_DATA) || (iwarp && !stream_choose(id, param))) {
+        return EINVAL;
+    }
+    depths_ask(id, param);
+    qp_take(id, param);
+    id->retry_count = param != NULL ? param->retry_count & 7 : 7;
+    id->mtu = (uint8_t)id->device->options.mtu;
+    id->state = SIM_CM_CONNECTING;
+    if (iwarp && length >= SIM_CM_SIW_LOST) {
+        return 0; /* and nothing is ever heard of it, as siw does */
+    }
+    struct sim_cm_message message = message_of(id, SIM_CM_REQ);
+    param_fill(id, param, &message);
+    if (send_message(id->world, id->host, &id->flow, &message)) {
+        patience(id);
+    } else {
+        sim_schedule(id->world, &id->timer, 2 * sim_transit(id->world, 0), rejected_here);
+    }
+    return 0;
+}
+
+int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *conn_param)
+{
+    struct sim_cm_id *sim = sim_cm_of(id);
+    sim_lock(sim->world);
+    int error = sim_call(sim->world, SIM_CALL_connect);
+    error = error == 0 ? connect_id(sim, conn_param) : error;
+    sim_unlock(sim->world);
+    return sim_cm_finish(error);
+}
+
+static int accept_id(struct sim_cm_id *id, const struct rdma_conn_param *param)
+{
+    uint8_t length = param != NULL ? param->private_data_len : 0;
+    bool iwarp = sim_cm_is_iwarp(id);
+    if (id->state != SIM_CM_REQUESTED || param_check(id, param) != 0 ||
+        (!iwarp && length > SIM_CM_REP_DATA) || (iwarp && !stream_choose(id, param))) {
+        return EINVAL;
+    }
+    depths_grant(id, param);
+    qp_take(id, param);
+    if (!iwarp) {
+        int error = move_ready(id);
+        if (error != 0) {
+            return error;
+        }
+    }
+    struct sim_cm_message message = message_of(id, SIM_CM_REP);
+    param_fill(id, param, &message);
+    (void)send_message(id->world, id->host, &id->flow, &message);
+    if (iwarp) {
+        attach(id, true);
+        id->state = SIM_CM_ESTABLISHED;
+        (void)sim_cm_tell(id, RDMA_CM_EVENT_ESTABLISHED, 0);
+    } else {
+        id->state = SIM_CM_ACCEPTED;
+        patience(id);
+    }
+    return 0;
+}
+
+int rdma_accept(struct rdma_cm_id *id, struct rdma_conn_param *conn_param)
+{
+    struct sim_cm_id *sim = sim_cm_of(id);
+    sim_lock(sim->world);
+    int error = sim_call(sim->world, SIM_CALL_accept);
+    error = error == 0 ? accept_id(sim, conn_param) : error;
+    sim_unlock(sim->world);
+    return sim_cm_finish(error);
+}
+
+int rdma_reject(struct rdma_cm_id *id, const void *private_data, uint8_t private_data_len)
+{
+    struct sim_cm_id *sim = sim_cm_of(id);
+    sim_lock(sim->world);
+    int error = sim_call(sim->world, SIM_CALL_reject);
+    if (error == 0 && (sim->state != SIM_CM_REQUESTED ||
+                       (!sim_cm_is_iwarp(sim) && private_data_len > SIM_CM_REJ_DATA))) {
+        error = EINVAL;
+    }
+    if (error == 0) {
+        send_reject(sim, SIM_CM_REJ_CONSUMER, private_data, private_data_len);
+        sim->state = SIM_CM_DISCONNECTED;
+    }
+    sim_unlock(sim->world);
+    return sim_cm_finish(error);
+}
+
+int rdma_reject_ece(struct rdma_cm_id *id, const void *private_data, uint8_t private_data_len)
+{
+    return rdma_reject(id, private_data, private_data_len);
+}
+
+int rdma_establish(struct rdma_cm_id *id)
+{
+    struct sim_cm_id *sim = sim_cm_of(id);
+    sim_lock(sim->world);
+    int error = sim_call(sim->world, SIM_CALL_establish);
+    error = error == 0 && (id->qp != NULL || sim->state != SIM_CM_RESPONSE) ? EINVAL : error;
+    if (error == 0) {
+        sim->state = SIM_CM_ESTABLISHED;
+        (void)send_kind(sim, SIM_CM_RTU);
+    }
+    sim_unlock(sim->world);
+    return sim_cm_finish(error);
+}
+
+static void established(struct sim_cm_id *id)
+{
+    sim_cancel(id->world, &id->timer);
+    id->state = SIM_CM_ESTABLISHED;
+    (void)sim_cm_tell(id, RDMA_CM_EVENT_ESTABLISHED, 0);
+}
+
+/* Data came before the RTU: the program may say so (COMM_EST). */
+int rdma_notify(struct rdma_cm_id *id, enum ibv_event_type event)
+{
+    struct sim_cm_id *sim = sim_cm_of(id);
+    sim_lock(sim->world);
+    bool early = event == IBV_EVENT_COMM_EST && sim->state == SIM_CM_ACCEPTED;
+    if (early) {
+        established(sim);
+    }
+    sim_unlock(sim->world);
+    return sim_cm_finish(event == IBV_EVENT_COMM_EST || early ? 0 : EINVAL);
+}
+
+/* -------------------------------------------------------------------------------------- parting */
+
+static int disconnect_id(struct sim_cm_id *id)
+{
+    if (sim_cm_is_iwarp(id)) {
+        struct sim_qp *qp = id->stream;
+        if (qp != NULL && qp->connected) {
+            sim_qp_close_connection(qp); /* gracefully: what is posted is done first */
+            return 0;
+        }
+        return id->state == SIM_CM_DISCONNECTED ? 0 : EINVAL;
+    }
+    switch (id->state) {
+    case SIM_CM_RESPONSE:
+    case SIM_CM_ACCEPTED:
+    case SIM_CM_ESTABLISHED:
+        move_error(id);
+        id->state = SIM_CM_DISCONNECTING;
+        (void)send_kind(id, SIM_CM_DREQ);
+        sim_schedule(id->world, &id->timer, cm_patience, no_goodbye);
+        return 0;
+    case SIM_CM_DREQ_RECEIVED:
+        move_error(id);
+        id->state = SIM_CM_DISCONNECTED;
+        (void)send_kind(id, SIM_CM_DREP);
+        sim_schedule(id->world, &id->timer, time_wait, time_wait_over);
+        return 0;
+    case SIM_CM_DISCONNECTING:
+    case SIM_CM_DISCONNECTED:
+        move_error(id);
+        return 0;
+    default:
+        return EINVAL;
+    }
+}
+
+int rdma_disconnect(struct rdma_cm_id *id)
+{
+    struct sim_cm_id *sim = sim_cm_of(id);
+    sim_lock(sim->world);
+    int error = sim_call(sim->world, SIM_CALL_disconnect);
+    error = error == 0 ? disconnect_id(sim) : error;
+    sim_unlock(sim->world);
+    return sim_cm_finish(error);
+}
+
+void sim_cm_connection_end(struct sim_cm_id *id)
+{
+    switch (id->state) {
+    case SIM_CM_REQUESTED:
+        send_reject(id, SIM_CM_REJ_CONSUMER, NULL, 0);
+        break;
+    case SIM_CM_RESPONSE:
+    case SIM_CM_ACCEPTED:
+    case SIM_CM_ESTABLISHED:
+        if (!sim_cm_is_iwarp(id)) {
+            (void)send_kind(id, SIM_CM_DREQ);
+        } else if (id->stream != NULL) {
+            sim_qp_break_connection(id->stream);
+        }
+        break;
+    case SIM_CM_DREQ_RECEIVED:
+        (void)send_kind(id, SIM_CM_DREP);
+        break;
+    default:
+        break;
+    }
+    if (id->listener != NULL) {
+        id->listener->pending--;
+    }
+}
+
+void sim_cm_broken(struct sim_qp *qp)
+{
+    struct sim_cm_id *id = qp->cm;
+    if (id != NULL && id->state == SIM_CM_ESTABLISHED) {
+        disconnected(id);
+    }
+}
+
+/* -------------------------------------------------------------------------------------- arrival */
+
+static struct sim_cm_id *listener_find(struct sim_host *host, const struct sim_cm_message *message)
+{
+    uint16_t port = sim_address_port(&message->target);
+    for (struct sim_cm_id *at = host->cm_ids; at != NULL; at = at->next) {
+        const struct sockaddr_storage *source = &at->id.route.addr.src_storage;
+        if (at->state == SIM_CM_LISTENING && sim_address_port(source) == port &&
+            (at->device == NULL || sim_address_equal(source, &message->target))) {
+            return at;
+        }
+    }
+    return NULL;
+}
+
+static void peer_take(struct sim_cm_id *id, const struct sim_cm_message *message)
+{
+    id->peer_slot = message->from_slot;
+    id->peer_number = message->from;
+    id->peer_qp = message->qp_num;
+    id->peer_psn = message->psn;
+    id->peer_gid = message->gid;
+    id->peer_lid = message->lid;
+}
+
+static void request_take(struct sim_cm_id *listener, struct sim_device *device,
+                         const struct sim_cm_message *message)
+{
+    struct sim_cm_id *id = sim_cm_id_make(sim_cm_channel_of(listener->id.channel),
+                                          listener->id.context, listener->id.ps);
+    if (id == NULL || !sim_cm_set_device(id, device)) {
+        return;
+    }
+    id->passive = true;
+    id->listener = listener;
+    listener->pending++;
+    id->state = SIM_CM_REQUESTED;
+    id->id.route.addr.src_storage = message->target;
+    id->id.route.addr.dst_storage = message->source;
+    id->tos = id->route_tos = message->tos; /* the passive side inherits it */
+    id->mtu = message->mtu;
+    id->initiator_depth = message->responder_resources;
+    id->responder_resources = message->initiator_depth;
+    id->retry_count = message->retry_count;
+    id->rnr_retry_count = message->rnr_retry_count;
+    peer_take(id, message);
+    struct sim_cm_entry *entry = tell_with(id, RDMA_CM_EVENT_CONNECT_REQUEST, 0, message);
+    entry->owner = listener;
+    entry->event.listen_id = &listener->id;
+}
+
+static void request_arrived(struct sim_world *world, const struct sim_cm_message *message)
+{
+    struct sim_host *host = host_of(world, message);
+    if (host == NULL) {
+        return;
+    }
+    struct sim_cm_id *listener = listener_find(host, message);
+    struct sim_device *device = sim_device_with_address(host, &message->target);
+    if (listener == NULL || device == NULL || device->options.link != message->link) {
+        send_back(world, host, message, SIM_CM_REJ, SIM_CM_REJ_NO_SERVICE);
+        return;
+    }
+    if (listener->pending >= listener->backlog) {
+        send_back(world, host, message, SIM_CM_REJ, SIM_CM_REJ_CONSUMER);
+        return;
+    }
+    request_take(listener, device, message);
+}
+
+static void reply_arrived(struct sim_cm_id *id, const struct sim_cm_message *message)
+{
+    if (id->state != SIM_CM_CONNECTING) {
+        return;
+    }
+    sim_cancel(id->world, &id->timer);
+    peer_take(id, message);
+    id->initiator_depth = message->responder_resources;
+    id->responder_resources = message->initiator_depth;
+    id->rnr_retry_count = message->rnr_retry_count;
+    if (!sim_cm_is_iwarp(id)) {
+        id->state = SIM_CM_RESPONSE;
+        (void)tell_with(id, RDMA_CM_EVENT_CONNECT_RESPONSE, 0, message);
+        return;
+    }
+    if (id->stream == NULL) {
+        return; /* it was destroyed meanwhile */
+    }
+    attach(id, false);
+    id->state = SIM_CM_ESTABLISHED;
+    (void)tell_with(id, RDMA_CM_EVENT_ESTABLISHED, 0, message);
+}
+
+static void reject_arrived(struct sim_cm_id *id, const struct sim_cm_message *message)
+{
+    bool iwarp = message->link == SIM_IWARP;
+    if (iwarp && id->state == SIM_CM_ESTABLISHED && id->stream != NULL) {
+        struct sim_answer end = { .code = SIM_ANSWER_TERMINATE };
+        sim_requester_answer(id->stream, &end, NULL);
+        return;
+    }
+    if (id->state != SIM_CM_CONNECTING && id->state != SIM_CM_RESPONSE &&
+        id->state != SIM_CM_ACCEPTED) {
+        return;
+    }
+    sim_cancel(id->world, &id->timer);
+    id->state = SIM_CM_DISCONNECTED;
+    (void)tell_with(id, RDMA_CM_EVENT_REJECTED, iwarp ? -ECONNREFUSED : (int)message->reason,
+                    message);
+}
+
+static void goodbye_arrived(struct sim_cm_id *id)
+{
+    switch (id->state) {
+    case SIM_CM_RESPONSE:
+    case SIM_CM_ACCEPTED:
+    case SIM_CM_ESTABLISHED:
+        sim_cancel(id->world, &id->timer);
+        id->state = SIM_CM_DREQ_RECEIVED;
+        (void)sim_cm_tell(id, RDMA_CM_EVENT_DISCONNECTED, 0);
+        break;
+    case SIM_CM_DISCONNECTING:
+        (void)send_kind(id, SIM_CM_DREP);
+        disconnected(id);
+        break;
+    case SIM_CM_REQUESTED:
+        id->state = SIM_CM_DISCONNECTED;
+        break;
+    default:
+        (void)send_kind(id, SIM_CM_DREP);
+        break;
+    }
+}
+
+static void nobody(struct sim_world *world, struct sim_host *host,
+                   const struct sim_cm_message *message)
+{
+    if (message->kind == SIM_CM_DREQ) {
+        send_back(world, host, message, SIM_CM_DREP, 0);
+    } else if (message->kind == SIM_CM_REP) {
+        send_back(world, host, message, SIM_CM_REJ, SIM_CM_REJ_CONSUMER);
+    }
+}
+
+void sim_cm_arrived(struct sim_world *world, const struct sim_cm_message *message)
+{
+    sim_trace(world, SIM_TRACE_CM, message->kind, message->link);
+    if (world->cut && message->from_slot != world->slot) {
+        return;
+    }
+    if (message->kind == SIM_CM_REQ) {
+        request_arrived(world, message);
+        return;
+    }
+    struct sim_host *host = host_at(world, message->to_slot);
+    if (host == NULL || host->killed) {
+        return;
+    }
+    struct sim_cm_id *id = sim_cm_find(world, message->to_slot, message->to);
+    if (id == NULL) {
+        nobody(world, host, message);
+        return;
+    }
+    switch ((enum sim_cm_kind)message->kind) {
+    case SIM_CM_REP:
+        reply_arrived(id, message);
+        break;
+    case SIM_CM_RTU:
+        if (id->state == SIM_CM_ACCEPTED) {
+            established(id);
+        }
+        break;
+    case SIM_CM_REJ:
+        reject_arrived(id, message);
+        break;
+    case SIM_CM_DREQ:
+        goodbye_arrived(id);
+        break;
+    case SIM_CM_DREP:
+        if (id->state == SIM_CM_DISCONNECTING) {
+            disconnected(id);
+        }
+        break;
+    case SIM_CM_REQ:
+        break;
+    }
+}
+
+/* librdmacm walks the queue pair when the program fetches the event, not when the message comes. */
+void sim_cm_connection_given(struct sim_cm_id *id, struct sim_cm_entry *entry)
+{
+    if (entry->event.event == RDMA_CM_EVENT_REJECTED) {
+        move_error(id);
+        return;
+    }
+    if (entry->event.event != RDMA_CM_EVENT_CONNECT_RESPONSE || id->id.qp == NULL ||
+        id->state != SIM_CM_RESPONSE) {
+        return;
+    }
+    int error = move_ready(id);
+    if (error != 0) {
+        entry->event.event = RDMA_CM_EVENT_CONNECT_ERROR;
+        entry->event.status = -error;
+        send_reject(id, SIM_CM_REJ_CONSUMER, NULL, 0);
+        id->state = SIM_CM_DISCONNECTED;
+        return;
+    }
+    entry->event.event = RDMA_CM_EVENT_ESTABLISHED;
+    id->state = SIM_CM_ESTABLISHED;
+    (void)send_kind(id, SIM_CM_RTU);
+}
+
+/* --------------------------------------------------------------------------------------- faults */
+
+void sim_cm_device_removed(struct sim_device *device)
+{
+    for (struct sim_cm_id *at = device->host->cm_ids; at != NULL; at = at->next) {
+        if (at->device == device) {
+            sim_cancel(at->world, &at->timer);
+            (void)sim_cm_tell(at, RDMA_CM_EVENT_DEVICE_REMOVAL, 0);
+        }
+    }
+}
+
+/* The peer's kernel says goodbye for its dead process. */
+static void peer_gone(struct sim_cm_id *id)
+{
+    switch (id->state) {
+    case SIM_CM_CONNECTING:
+        sim_cancel(id->world, &id->timer);
+        id->state = SIM_CM_DISCONNECTED;
+        (void)sim_cm_tell(id, RDMA_CM_EVENT_REJECTED,
+                          sim_cm_is_iwarp(id) ? -ECONNRESET : SIM_CM_REJ_CONSUMER);
+        break;
+    case SIM_CM_RESPONSE:
+    case SIM_CM_ACCEPTED:
+    case SIM_CM_ESTABLISHED:
+        if (!sim_cm_is_iwarp(id)) {
+            goodbye_arrived(id);
+        }
+        break;
+    case SIM_CM_DISCONNECTING:
+        disconnected(id);
+        break;
+    default:
+        break;
+    }
+}
+
+void sim_cm_slot_gone(struct sim_world *world, uint16_t slot)
+{
+    for (struct sim_host *host = world->hosts; host != NULL; host = host->next) {
+        for (struct sim_cm_id *at = host->cm_ids; at != NULL; at = at->next) {
+            if (at->peer_slot == slot) {
+                peer_gone(at);
+            }
+        }
+    }
+}
+
+static void connections_reset(struct sim_host *host, uint16_t slot)
+{
+    struct sim_answer end = { .code = SIM_ANSWER_TERMINATE };
+    for (uint32_t i = 0; i < host->qps_room; i++) {
+        struct sim_qp *qp = host->qps[i];
+        if (qp != NULL && qp->connected && qp->attr.dest_qp_num >> SIM_SLOT_BITS == slot) {
+            sim_requester_answer(qp, &end, NULL);
+        }
+    }
+}
+
+void sim_host_kill(struct sim_host *host, bool silent)
+{
+    struct sim_world *world = host->world;
+    sim_lock(world);
+    host->killed = true;
+    sim_world_changed(world);
+    if (!silent) {
+        for (struct sim_host *at = world->hosts; at != NULL; at = at->next) {
+            if (at != host) {
+                connections_reset(at, host->slot);
+            }
+        }
+        sim_cm_slot_gone(world, host->slot);
+    }
+    sim_unlock(world);
+}
+
+/* ---------------------------------------------------------------------------------- not offered */
+
+int rdma_set_local_ece(struct rdma_cm_id *id, struct ibv_ece *ece)
+{
+    (void)id;
+    (void)ece;
+    return sim_cm_finish(EOPNOTSUPP);
+}
+
+int rdma_get_remote_ece(struct rdma_cm_id *id, struct ibv_ece *ece)
+{
+    (void)id;
+    (void)ece;
+    return sim_cm_finish(EOPNOTSUPP);
+}

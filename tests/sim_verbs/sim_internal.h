@@ -1,0 +1,834 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * The parts of the simulated device, in the order in which a request meets them:
+ *   sim_post.c        posts: arguments checked, requests put into rings
+ *   sim_requester.c   starts requests, cuts them into packets, takes answers, completes in order
+ *   sim_carry.c       packets on their way: latency, loss, the other process
+ *   sim_responder.c   what a request does at its target
+ *   sim_place.c       bytes on their way into memory: when they become visible
+ *   sim_completion.c  completion queues and channels
+ * and around them sim_world.c (time, chance, trace, faults), sim_options.c, sim_device.c,
+ * sim_memory.c, sim_queue.c (queue pairs, shared receive queues), sim_async.c, sim_cm.c
+ * (librdmacm), sim_net.c (sockets).
+ *
+ * Lock: everything in a world is guarded by world->lock, which every public function takes first.
+ */
+#ifndef SIM_INTERNAL_H
+#define SIM_INTERNAL_H
+
+#include "sim_verbs.h"
+
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#define SIM_COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+#define SIM_OUTER(type, member, pointer) \
+    ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
+#define SIM_UNLIKELY(condition) __builtin_expect(!!(condition), 0)
+
+struct sim_atomic;
+struct sim_cm_id;
+struct sim_context;
+struct sim_cq;
+struct sim_device;
+struct sim_held_answer;
+struct sim_late_read;
+struct sim_mr;
+struct sim_mr_place;
+struct sim_net;
+struct sim_qp;
+struct sim_srq;
+struct sim_staged;
+
+enum {
+    SIM_SGES_MAX = 32, /* of one request, on any device */
+    SIM_PIECES_MAX = SIM_SGES_MAX + 1,
+    SIM_GIDS = 16, /* places of a GID table */
+    SIM_PKEYS = 8,
+    SIM_ADDRESSES = 4,   /* IP addresses of a device */
+    SIM_WINDOW_MAX = 64, /* packets of a queue pair on their way; bits of sim_qp.answered */
+    SIM_SLOT_BITS = 14,  /* queue pair numbers: host above, index below */
+    SIM_SLOTS = 1 << (24 - SIM_SLOT_BITS),
+    SIM_PSN_MASK = 0xffffff,
+};
+
+/* -------------------------------------------------------------------------------------- options */
+
+enum sim_link { SIM_IB, SIM_ROCE, SIM_IWARP };
+
+/* Whose habits a device has where devices differ: the soft devices of Linux, or the
+ * specification. */
+enum sim_like { SIM_LIKE_DEFAULT, SIM_LIKE_RXE, SIM_LIKE_HCA, SIM_LIKE_SIW };
+
+/* All numbers are uint64_t so that one table describes them; times in nanoseconds, sizes in
+ * bytes. */
+struct sim_world_options {
+    uint64_t real_time;
+    uint64_t threads;
+    uint64_t trace;
+    uint64_t seed;
+    uint64_t latency;
+    uint64_t jitter;
+    uint64_t bandwidth; /* bytes per microsecond; 0: no limit */
+    uint64_t packet;    /* 0: a message is one packet */
+    uint64_t window;    /* packets of one queue pair on their way */
+    uint64_t step;      /* what a poll that finds nothing lets pass of virtual time */
+    uint64_t doorbell;
+    uint64_t completion;
+    uint64_t batch;
+    uint64_t visible; /* SIM_FOREVER: only when a rule demands it */
+    uint64_t scatter;
+    uint64_t late_read; /* percent */
+    uint64_t late_read_time;
+    uint64_t drop; /* per mille */
+    uint64_t shuffle;
+    uint64_t atomic_gap; /* atomics of ATOMIC_HCA devices stay in the adapter so long */
+    char net[32];
+    char fail[256];
+    char at[256];
+};
+
+struct sim_device_options {
+    uint64_t link;
+    uint64_t like;
+    uint64_t mtu; /* enum ibv_mtu */
+    uint64_t max_qp, max_qp_wr, max_sge, max_sge_rd, max_cq, max_cqe, max_mr, max_mr_size, max_pd;
+    uint64_t max_srq, max_srq_wr, max_srq_sge;
+    uint64_t max_rd_atomic, max_init_rd_atomic;
+    uint64_t max_inline, max_msg;
+    uint64_t vectors;
+    uint64_t pkeys;
+    uint64_t atomics; /* enum ibv_atomic_cap */
+    uint64_t immediate;
+    uint64_t wr_api, cq_ex;
+    uint64_t data_in_order;
+    uint64_t round_up;        /* queues get more entries than asked for */
+    uint64_t stale;           /* entries of a destroyed queue pair stay in the completion queue */
+    uint64_t reuse;           /* a queue pair number is used again at once */
+    uint64_t unordered_reads; /* a read's entry may come after those of later requests */
+    uint64_t solicited;       /* solicited-only notification works */
+    uint64_t active_first; /* iWARP: the connection breaks if the acceptor sends first (RFC 5044) */
+    uint64_t gid_ifindex;  /* the GID table names the network interface */
+    uint64_t fork_needed;
+    char name[IBV_SYSFS_NAME_MAX];
+    char addr[128];
+    char netdev[32];
+};
+
+/* Reads "key=value,..." into the structs. Either may be NULL: its keys are then unknown. */
+bool sim_options_read(const char *text, size_t size, struct sim_world_options *world,
+                      struct sim_device_options *device);
+void sim_world_defaults(struct sim_world_options *options);
+void sim_device_defaults(struct sim_device_options *options);
+void sim_device_complete(struct sim_device_options *options); /* what depends on link and like */
+
+bool sim_time_read(const char *text, size_t size, uint64_t *out);
+
+void sim_set_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* ---------------------------------------------------------------------------------------- calls */
+
+/* The functions that can be made to fail, by the names that sim_fail_call() takes. */
+#define SIM_CALLS(X)        \
+    X(get_device_list)      \
+    X(open_device)          \
+    X(query_device)         \
+    X(query_port)           \
+    X(query_gid)            \
+    X(query_pkey)           \
+    X(alloc_pd)             \
+    X(dealloc_pd)           \
+    X(reg_mr)               \
+    X(dereg_mr)             \
+    X(create_ah)            \
+    X(create_comp_channel)  \
+    X(create_cq)            \
+    X(resize_cq)            \
+    X(req_notify_cq)        \
+    X(poll_cq)              \
+    X(create_srq)           \
+    X(modify_srq)           \
+    X(post_srq_recv)        \
+    X(create_qp)            \
+    X(modify_qp)            \
+    X(query_qp)             \
+    X(post_send)            \
+    X(post_recv)            \
+    X(create_event_channel) \
+    X(create_id)            \
+    X(bind_addr)            \
+    X(resolve_addr)         \
+    X(resolve_route)        \
+    X(listen)               \
+    X(connect)              \
+    X(accept)               \
+    X(reject)               \
+    X(establish)            \
+    X(disconnect)           \
+    X(set_option)           \
+    X(migrate_id)           \
+    X(init_qp_attr)
+
+#define SIM_CALL_NAME(name) SIM_CALL_##name,
+enum sim_call_name { SIM_CALLS(SIM_CALL_NAME) SIM_CALL_COUNT };
+#undef SIM_CALL_NAME
+
+struct sim_plan {
+    uint64_t left; /* calls until the one that fails; 0: none planned */
+    int error;
+};
+
+/* ------------------------------------------------------------------------------ time and chance */
+
+/* Something that will happen. Embedded in what it concerns; run() finds that by SIM_OUTER. */
+struct sim_event {
+    uint64_t time;
+    uint64_t order; /* among events of one time: chance if shuffle, then the order of scheduling */
+    uint64_t serial;
+    size_t place; /* in the heap, from 1; 0: not scheduled */
+    void (*run)(struct sim_event *event);
+};
+
+struct sim_random {
+    uint64_t state;
+};
+
+/* In front of everything that sim_alloc() gave; freed with its world at the latest. */
+struct sim_block {
+    struct sim_block *next;
+    struct sim_block *previous;
+    struct sim_world *world;
+    int descriptor; /* closed with it; -1: none */
+};
+
+struct sim_world {
+    pthread_mutex_t lock;
+    struct sim_world *next;
+    struct sim_world_options options;
+    struct sim_host *hosts; /* in the order of their making */
+    struct sim_net *net;    /* the thread and its sockets; NULL with virtual time */
+    uint64_t now;
+    uint64_t real_start;
+    struct sim_event **heap;
+    size_t heap_count;
+    size_t heap_room;
+    uint64_t serial;
+    struct sim_random random;
+    uint64_t hash;
+    struct sim_counters counters;
+    uint64_t calls[SIM_CALL_COUNT];
+    uint64_t calls_all;
+    struct sim_plan plans[SIM_CALL_COUNT];
+    struct sim_plan plan_all;
+    struct sim_block *blocks;
+    uint64_t generation; /* changes whenever who reaches whom may have changed */
+    size_t objects;      /* that the program has not destroyed */
+    size_t visitors;     /* calls and lists that rely on it; guarded by the registry's lock */
+    bool locked;         /* several threads use it */
+    bool environment;    /* SIM_VERBS made it */
+    bool cut;            /* nothing reaches other processes, and nothing of theirs comes */
+    bool planned;        /* some plan is set */
+    bool direct; /* packets need no time and meet no chance: requests are served within the post */
+    bool immediate; /* placements and completions likewise */
+    bool dead;      /* a copy of it in the child of a fork */
+    uint16_t slot;  /* of this process, where it meets others */
+    uint16_t next_slot;
+    uint16_t next_port;
+    uint32_t next_handle;
+    void (*misuse)(void *context, const char *text);
+    void *misuse_context;
+};
+
+struct sim_host {
+    struct sim_host *next;
+    struct sim_world *world;
+    struct sim_device *devices;
+    struct sim_qp **qps; /* by index below the slot; NULL where there is none */
+    uint32_t qps_room;
+    uint32_t next_qp;
+    uint16_t slot;
+    bool killed;
+    bool silent;       /* killed without anybody hearing of it */
+    uint64_t cut_from; /* bits of the first 64 slots whose packets vanish */
+    struct sim_cm_id *cm_ids;
+};
+
+void *sim_alloc(struct sim_world *world, size_t size); /* zeroed; NULL: out of memory */
+void *sim_alloc_with(struct sim_world *world, size_t size, int descriptor);
+void sim_free(void *memory);
+int sim_event_descriptor(void); /* counts up by sim_event_tell(), down by each read() */
+void sim_event_tell(int descriptor);
+bool sim_event_take(int descriptor); /* one, without waiting */
+
+void sim_lock(struct sim_world *world);
+void sim_unlock(struct sim_world *world);
+int sim_call(struct sim_world *world, enum sim_call_name name); /* 0, or the error that is planned */
+/* The host that calls without an object mean, NULL if there is none; its world lives until it is
+ * left. */
+struct sim_host *sim_host_visit(void);
+void sim_world_leave(struct sim_world *world); /* also of a world that has been destroyed since */
+/* Not locked. The world that SIM_VERBS made, and its thread, end with the last object. */
+void sim_world_rest(struct sim_world *world);
+void sim_misuse(struct sim_world *world, const char *text);
+uint64_t sim_chance(struct sim_world *world, uint64_t below); /* 0 to below - 1; 0 if below is 0 */
+
+void sim_schedule(struct sim_world *world, struct sim_event *event, uint64_t delay,
+                  void (*run)(struct sim_event *event));
+void sim_schedule_at(struct sim_world *world, struct sim_event *event, uint64_t time,
+                     void (*run)(struct sim_event *event));
+void sim_cancel(struct sim_world *world, struct sim_event *event);
+void sim_clock(struct sim_world *world); /* real time: brings now up to date */
+size_t sim_run_due(struct sim_world *world);
+bool sim_run_next(struct sim_world *world); /* virtual time: jumps to the next event; false: none */
+void sim_idle(struct sim_world *world);     /* what a poll that found nothing does */
+void sim_world_changed(struct sim_world *world);
+
+enum sim_trace_kind {
+    SIM_TRACE_POST = 1,
+    SIM_TRACE_REQUEST,
+    SIM_TRACE_ANSWER,
+    SIM_TRACE_PLACE,
+    SIM_TRACE_COMPLETE,
+    SIM_TRACE_POLL,
+    SIM_TRACE_EVENT,
+    SIM_TRACE_STATE,
+    SIM_TRACE_CM,
+};
+
+void sim_trace(struct sim_world *world, enum sim_trace_kind kind, uint64_t one, uint64_t two);
+
+/* With the lock held, as the functions of sim_verbs.h do it. */
+bool sim_plan_call(struct sim_world *world, const char *name, uint64_t nth, int error);
+bool sim_faults_plan(struct sim_world *world); /* what options fail= and at= say, once */
+void sim_port_change(struct sim_device *device, bool up);
+void sim_device_vanish(struct sim_device *device);
+void sim_gids_move(struct sim_device *device);
+void sim_qp_give_up(struct sim_qp *qp, bool quiet);
+
+void sim_stand_back(const struct sim_world *world); /* not locked; after a poll that found nothing */
+
+/* Before an object is waited for: lets things happen once; false if nothing ever will. */
+bool sim_wait_step(struct sim_world *world);
+
+/* -------------------------------------------------------------------------------------- devices */
+
+struct sim_gid_place {
+    union ibv_gid gid;
+    uint32_t type; /* enum ibv_gid_type */
+    uint32_t ifindex;
+    bool used;
+};
+
+struct sim_device {
+    struct ibv_device ib; /* first: it is what programs get */
+    struct sim_device *next;
+    struct sim_world *world;
+    struct sim_host *host;
+    struct sim_device_options options;
+    struct sim_context *contexts;
+    struct sim_context *cm_context; /* librdmacm's own */
+    struct ibv_pd *cm_pd;           /* of it */
+    struct sim_mr_place *mrs;       /* by the index in their keys; [0] is never used */
+    uint32_t mrs_room;
+    uint32_t mr_next;
+    struct sim_gid_place gids[SIM_GIDS];
+    struct sockaddr_storage addresses[SIM_ADDRESSES];
+    size_t address_count;
+    uint64_t guid;
+    uint32_t ifindex;
+    uint16_t pkeys[SIM_PKEYS];
+    uint16_t lid;
+    bool port_up;
+    bool removed;
+    uint32_t qp_count, cq_count, mr_count, pd_count, srq_count;
+    struct sim_atomic *atomics; /* words that are in the adapter and not yet back in memory */
+};
+
+struct sim_mr_place {
+    struct sim_mr *mr; /* NULL: free */
+    uint32_t tag;      /* of the next region here */
+};
+
+struct sim_async {
+    struct sim_async *next;
+    struct ibv_async_event event;
+};
+
+struct sim_context {
+    struct sim_context *next;
+    struct sim_device *device;
+    struct sim_world *world;
+    struct sim_async *events; /* oldest first */
+    size_t objects;
+    struct verbs_context verbs;
+};
+
+struct sim_pd {
+    struct ibv_pd ib;
+    size_t users;
+};
+
+struct sim_context *sim_context_of(const struct ibv_context *context);
+struct sim_device *sim_device_from(const struct ibv_context *context);
+struct sim_context *sim_context_create(struct sim_device *device); /* with the lock held */
+void sim_context_destroy(struct sim_context *context);
+bool sim_gid_equal(const union ibv_gid *one, const union ibv_gid *other);
+bool sim_device_has_gid(const struct sim_device *device, const union ibv_gid *gid);
+bool sim_device_alive(const struct sim_device *device);
+bool sim_like_rxe(const struct sim_device *device);
+bool sim_is_iwarp(const struct sim_device *device);
+struct sim_device *sim_device_make(struct sim_host *host, const struct sim_device_options *options);
+void sim_fill_operations(struct sim_context *context); /* the ops of the data path, in sim_post.c */
+
+/* Raises an event for every context of the device, or for one context and one object. */
+void sim_async_device(struct sim_device *device, enum ibv_event_type type);
+void sim_async_raise(struct sim_context *context, const struct ibv_async_event *event);
+/* Takes back what was not fetched yet of an object that ends. */
+void sim_async_forget(struct sim_context *context, const void *object);
+
+/* What an object that is to be destroyed waits for: that its events are acknowledged. */
+struct sim_owed {
+    pthread_mutex_t *mutex;
+    pthread_cond_t *cond;
+    const uint32_t *completed;
+    uint32_t given;
+    const char *text; /* for whom this would be for ever */
+};
+
+void sim_wait_acknowledged(struct sim_world *world, const struct sim_owed *owed); /* not locked */
+/* Not locked. Waits until a blocking descriptor may have something; false with errno: do not look
+ * again. */
+bool sim_wait_readable(struct sim_world *world, int descriptor);
+
+/* --------------------------------------------------------------------------------------- memory */
+
+struct sim_mr {
+    struct ibv_mr ib;
+    /* The device's own copies: what a program does to its struct changes nothing. */
+    struct ibv_pd *pd;
+    char *addr;
+    size_t length;
+    uint64_t iova;
+    uint32_t lkey;
+    uint32_t rkey;
+    unsigned int access;
+};
+
+void sim_pd_use(struct ibv_pd *pd, int difference);
+struct ibv_pd *sim_pd_make(struct sim_context *context); /* that is nobody's to destroy */
+
+/*
+ * The memory that a local (remote) key names, or NULL: wrong key, protection domain, bounds or
+ * rights. access is what is needed of IBV_ACCESS_*.
+ */
+void *sim_memory_local(const struct sim_qp *qp, const struct ibv_sge *sge, unsigned int access);
+void *sim_memory_remote(const struct sim_qp *qp, uint32_t rkey, uint64_t addr, uint64_t length,
+                        unsigned int access, bool *known_key);
+
+/* ---------------------------------------------------------------------------------- completions */
+
+struct sim_cqe {
+    uint64_t wr_id;
+    enum ibv_wc_status status;
+    enum ibv_wc_opcode opcode;
+    uint32_t vendor_err;
+    uint32_t byte_len;
+    uint32_t imm_data;
+    uint32_t qp_num;
+    uint32_t src_qp;
+    unsigned int wc_flags;
+    struct sim_qp *qp; /* NULL once it is destroyed */
+    struct sim_srq *srq;
+    uint64_t placed; /* placements of the queue pair up to this one are visible when it is polled */
+    uint32_t request; /* of the send queue: which one */
+    bool send_side;
+    bool solicited;
+};
+
+/* An entry that the device has not shown yet. */
+struct sim_late_cqe {
+    struct sim_event event;
+    struct sim_late_cqe *next;
+    struct sim_cq *cq;
+    struct sim_cqe cqe;
+};
+
+struct sim_cq_event {
+    struct sim_cq_event *next;
+    struct sim_cq *cq;
+};
+
+struct sim_comp_channel {
+    struct ibv_comp_channel ib;
+    struct sim_cq_event *events; /* oldest first */
+};
+
+enum sim_armed { SIM_ARMED_NOT, SIM_ARMED_SOLICITED, SIM_ARMED_ANY };
+
+struct sim_cq {
+    struct ibv_cq_ex ex; /* first: struct ibv_cq is its beginning */
+    struct sim_world *world;
+    struct sim_context *context;
+    struct sim_cqe *ring;
+    uint32_t room;
+    uint32_t head; /* counts entries polled */
+    uint32_t tail; /* counts entries shown */
+    struct sim_late_cqe *late;
+    uint32_t held;          /* how many are late */
+    struct sim_cqe current; /* of start_poll */
+    enum sim_armed armed;
+    bool dead;
+    bool ignore_overrun;
+    bool extended;
+    bool polling; /* between start_poll and end_poll */
+    uint32_t users;
+    uint32_t comp_events_given;
+    uint32_t async_events_given;
+};
+
+void sim_cq_put(struct sim_cq *cq, const struct sim_cqe *cqe);
+void sim_cq_fail(struct sim_cq *cq);
+void sim_qps_of_dead_cq(const struct sim_cq *cq);
+void sim_cq_forget_qp(struct sim_cq *cq, struct sim_qp *qp, bool keep_entries);
+int sim_poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *wc);
+int sim_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+struct ibv_cq_ex *sim_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
+
+/* --------------------------------------------------------------------------------------- queues */
+
+struct sim_wqe {
+    uint64_t wr_id;
+    uint64_t remote_addr;
+    uint64_t compare_add;
+    uint64_t swap;
+    uint64_t length;
+    uint32_t rkey;
+    uint32_t imm_data;
+    uint32_t first_psn;
+    uint64_t piece;    /* bytes of each packet but the last */
+    uint32_t packets;  /* it is cut into; known once it has started */
+    uint32_t answered; /* of those */
+    enum ibv_wc_status status;
+    uint8_t opcode; /* enum ibv_wr_opcode */
+    uint8_t flags;  /* enum ibv_send_flags */
+    uint8_t num_sge;
+    bool inlined;
+    bool started;
+    bool done;
+    bool shown;  /* what is to be told of it was put into the completion queue */
+    bool entry;  /* and that was an entry */
+    bool polled; /* which was polled */
+};
+
+struct sim_receive {
+    uint64_t wr_id;
+    int num_sge;
+    struct ibv_sge sges[SIM_SGES_MAX];
+};
+
+/* A ring of receives: of a queue pair, or shared. */
+struct sim_receives {
+    uint64_t *wr_ids;
+    uint8_t *counts;
+    struct ibv_sge *sges;
+    uint32_t room;
+    uint32_t max_sge;
+    uint32_t posted;
+    uint32_t taken;
+    uint32_t polled; /* how many completions of them were polled: only that frees a place */
+};
+
+struct sim_srq {
+    struct ibv_srq ib;
+    struct sim_world *world;
+    struct sim_context *context;
+    struct sim_receives queue;
+    uint32_t limit; /* 0: not armed */
+    uint32_t users;
+    uint32_t async_events_given;
+};
+
+/* A piece of bytes on its way into memory. */
+struct sim_placement {
+    struct sim_event event;
+    struct sim_placement *next;
+    struct sim_qp *qp;
+    uint64_t serial;
+    uint8_t *target;
+    size_t length;
+    bool due;
+    uint8_t bytes[];
+};
+
+struct sim_qp {
+    struct ibv_qp_ex ex; /* first: struct ibv_qp is its beginning */
+    struct sim_world *world;
+    struct sim_context *context;
+    struct sim_device *device;
+    struct sim_cq *send_cq;
+    struct sim_cq *recv_cq;
+    struct sim_srq *srq;
+    struct sim_cm_id *cm;
+    struct ibv_qp_attr attr;
+    struct ibv_qp_cap cap;
+    enum ibv_qp_state state; /* the device's; the program's copy changes by its own calls only */
+    uint32_t async_events_given;
+
+    /* Requests: counters that only grow; a place of the ring is its counter modulo sq_room. */
+    struct sim_wqe *sq;
+    struct ibv_sge *sq_sges;
+    uint8_t *sq_inline;
+    struct sim_event doorbell;
+    uint32_t sq_room;
+    uint32_t posted;
+    uint32_t next;        /* to be started or continued */
+    uint32_t complete;    /* the oldest that is not complete */
+    uint32_t retired;     /* the oldest whose place is not free */
+    uint32_t next_packet; /* of the request at next: those before it were sent */
+    uint32_t covered;     /* requests before this one have a later completion that was polled */
+    uint32_t reads;       /* started reads and atomics without their data */
+
+    /* Packets: first one without answer, next to send, which of the first 64 are answered. */
+    uint64_t answered;
+    struct sim_held_answer *held;
+    struct sim_event retry;
+    struct sim_event rnr;
+    uint32_t una_psn;
+    uint32_t next_psn;
+    uint32_t retry_psn;
+    enum ibv_wc_status fail_status;
+    uint64_t fail_in; /* requests until the one that is made to fail; 0: none */
+
+    /* The peer, if it is in this world; right while peer_generation is the world's. */
+    struct sim_qp *peer;
+    uint64_t peer_generation;
+    uint64_t request_arrival; /* of the last packet sent, so that none overtakes another */
+    uint64_t answer_arrival;
+    uint64_t incoming_arrival; /* of packets from other processes */
+
+    /* As a target. */
+    struct sim_receives rq;
+    struct sim_receive receive; /* the one a message is being received into */
+    struct sim_late_read *late_reads;
+    struct sim_placement *placements; /* oldest first */
+    uint64_t place_serial;
+    uint64_t atomic_results[SIM_WINDOW_MAX];
+    uint32_t atomic_psns[SIM_WINDOW_MAX];
+    uint32_t atomic_count;
+    uint32_t expected_psn;
+
+    struct sim_staged *staged; /* of ibv_wr_*() */
+    uint32_t staged_count;
+    int staged_error;
+
+    uint8_t retries;     /* rounds since the last answer */
+    uint8_t rnr_retries; /* likewise */
+    bool signal_all;
+    bool extended;
+    bool waiting;   /* for retry or rnr: nothing is sent */
+    bool stopped;   /* a request failed: nothing is started behind it */
+    bool working;   /* inside sim_requester_work */
+    bool peer_lost; /* packets to it vanish */
+    bool receiving;
+    bool heard;     /* something arrived */
+    bool swallow;   /* iWARP after an error: posts succeed and nothing comes of them */
+    bool closing;   /* iWARP: closes when its requests are done */
+    bool connected; /* iWARP: a connection is attached */
+    bool silent;    /* given up by a fault: no completions */
+    bool last_wqe_told;
+};
+
+static inline struct sim_qp *sim_qp_of(struct ibv_qp *qp)
+{
+    return (struct sim_qp *)(void *)qp;
+}
+
+static inline struct sim_cq *sim_cq_of(struct ibv_cq *cq)
+{
+    return (struct sim_cq *)(void *)cq;
+}
+
+static inline struct sim_srq *sim_srq_of(struct ibv_srq *srq)
+{
+    return (struct sim_srq *)(void *)srq;
+}
+
+static inline uint32_t sim_qp_num(const struct sim_qp *qp)
+{
+    return qp->ex.qp_base.qp_num;
+}
+
+struct sim_qp *sim_qp_find(struct sim_world *world, uint32_t number);
+void sim_qp_set_state(struct sim_qp *qp, enum ibv_qp_state state);
+int sim_qp_modify(struct sim_qp *qp, const struct ibv_qp_attr *attr, int mask); /* lock held */
+void sim_qp_async(struct sim_qp *qp, enum ibv_event_type type);
+void sim_qp_retire(struct sim_qp *qp, uint32_t request); /* the completion of request was polled */
+bool sim_receives_take(struct sim_receives *queue, struct sim_receive *out);
+int sim_receives_post(struct sim_receives *queue, const struct ibv_recv_wr *wr);
+struct ibv_qp *sim_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
+bool sim_fill_wr_functions(struct sim_qp *qp); /* ibv_wr_*, in sim_post.c; false: out of memory */
+
+static inline struct sim_wqe *sim_wqe_at(const struct sim_qp *qp, uint32_t counter)
+{
+    return &qp->sq[counter % qp->sq_room];
+}
+
+static inline struct ibv_sge *sim_wqe_sges(const struct sim_qp *qp, uint32_t counter)
+{
+    size_t each = qp->cap.max_send_sge > 0 ? qp->cap.max_send_sge : 1;
+    return &qp->sq_sges[(counter % qp->sq_room) * each];
+}
+
+static inline uint8_t *sim_wqe_inline(const struct sim_qp *qp, uint32_t counter)
+{
+    return &qp->sq_inline[(size_t)(counter % qp->sq_room) * qp->cap.max_inline_data];
+}
+
+static inline uint32_t sim_receives_waiting(const struct sim_receives *queue)
+{
+    return queue->posted - queue->taken;
+}
+
+/* -------------------------------------------------------------------------------------- packets */
+
+struct sim_request {
+    uint32_t source; /* queue pair numbers */
+    uint32_t target;
+    uint32_t psn;
+    uint32_t depth; /* reads and atomics under way at the sender, this one included */
+    uint32_t rkey;
+    uint32_t imm_data;
+    uint64_t remote_addr; /* of the whole message */
+    uint64_t total;       /* bytes of the whole message */
+    uint64_t offset;      /* of this packet in it */
+    uint64_t length;      /* of this packet */
+    uint64_t compare_add;
+    uint64_t swap;
+    union ibv_gid dgid;
+    uint16_t dlid;
+    uint16_t pkey;
+    uint8_t opcode; /* enum ibv_wr_opcode */
+    uint8_t mtu;    /* enum ibv_mtu */
+    uint8_t solicited;
+    uint8_t link;     /* enum sim_link */
+    uint8_t gid_type; /* enum ibv_gid_type */
+    uint8_t global;   /* dgid counts */
+    uint8_t first;
+    uint8_t last;
+};
+
+enum sim_answer_code {
+    SIM_ANSWER_ACK,
+    SIM_ANSWER_DATA, /* of a read; of an atomic in original */
+    SIM_ANSWER_NAK,
+    SIM_ANSWER_RNR,
+    SIM_ANSWER_LOST,      /* nothing answers in reality; the sender's timer will find out */
+    SIM_ANSWER_LATER,     /* an answer will be sent by itself */
+    SIM_ANSWER_TERMINATE, /* iWARP: the connection ends */
+};
+
+struct sim_answer {
+    uint32_t source; /* whoever answers */
+    uint32_t target;
+    uint32_t psn;
+    uint8_t code;   /* enum sim_answer_code */
+    uint8_t timer;  /* of RNR: the receiver's min_rnr_timer */
+    uint8_t status; /* of NAK: enum ibv_wc_status at the sender */
+    uint8_t bad_read;
+    uint64_t length;
+    uint64_t original;
+};
+
+struct sim_cm_message;
+
+enum sim_packet_kind { SIM_PACKET_REQUEST, SIM_PACKET_ANSWER, SIM_PACKET_CM, SIM_PACKET_HELLO };
+
+/* Bytes that belong to a packet, wherever they lie. */
+struct sim_bytes {
+    struct iovec pieces[SIM_PIECES_MAX];
+    int count;
+};
+
+/* What a target does with a request. bytes are the request's, for SEND and WRITE. read gets what a
+ * read takes, lying in the target's memory. */
+static inline int32_t sim_psn_distance(uint32_t to, uint32_t from)
+{
+    return (int32_t)((to - from) << 8) >> 8; /* numbers of 24 bits, which wrap */
+}
+
+struct sim_answer sim_respond(struct sim_qp *qp, const struct sim_request *request,
+                              const struct sim_bytes *bytes, struct sim_bytes *read);
+void sim_responder_reset(struct sim_qp *qp);
+void sim_responder_flush(struct sim_qp *qp); /* receives complete as flushed */
+
+void sim_requester_work(struct sim_qp *qp);
+void sim_requester_ring(struct sim_qp *qp); /* the doorbell: work now or a little later */
+void sim_requester_answer(struct sim_qp *qp, const struct sim_answer *answer,
+                          const struct sim_bytes *data);
+void sim_requester_reset(struct sim_qp *qp);
+void sim_requester_flush(struct sim_qp *qp); /* everything that is posted completes as flushed */
+void sim_requester_cancel(struct sim_qp *qp);
+void sim_qp_enter_error(struct sim_qp *qp);
+void sim_qp_peer_gone(struct sim_qp *qp);        /* what was under way is lost */
+void sim_qp_break_connection(struct sim_qp *qp); /* iWARP: this end of it is gone */
+void sim_qp_close_connection(struct sim_qp *qp); /* iWARP: it ends once requests are done */
+
+/* Sends a request of qp; bytes are copied if it is not served at once. */
+void sim_carry_request(struct sim_qp *qp, struct sim_request *request,
+                       const struct sim_bytes *bytes);
+void sim_carry_answer(struct sim_world *world, struct sim_qp *from, const struct sim_answer *answer,
+                      const struct sim_bytes *data);
+/* A packet that came by a socket. */
+void sim_carry_arrived(struct sim_world *world, enum sim_packet_kind kind, const void *header,
+                       uint8_t *bytes, size_t length);
+bool sim_reaches(struct sim_qp *qp); /* brings qp->peer up to date; false: packets vanish */
+uint64_t sim_transit(struct sim_world *world, size_t bytes);
+/* When something that leaves now arrives, after everything before it on the same way. */
+uint64_t sim_arrival(struct sim_world *world, uint64_t *flow, size_t bytes);
+
+/* ----------------------------------------------------------------------------------- placements */
+
+/* Puts the bytes into target, now or as late as the rules let. */
+void sim_place(struct sim_qp *qp, void *target, const struct sim_bytes *bytes);
+void sim_place_word(struct sim_qp *qp, void *target, uint64_t word);
+void sim_place_all(struct sim_qp *qp); /* everything of this queue pair becomes visible now */
+void sim_place_until(struct sim_qp *qp, uint64_t serial);
+void sim_place_device(struct sim_device *device); /* of all its queue pairs */
+void sim_atomics_flush(struct sim_device *device);
+uint64_t sim_atomic(struct sim_device *device, void *word, enum ibv_wr_opcode opcode,
+                    uint64_t compare_add, uint64_t swap);
+
+/* The part of a gather list from offset on, length bytes of it. */
+void sim_bytes_cut(const struct sim_bytes *from, uint64_t offset, uint64_t length,
+                   struct sim_bytes *out);
+void sim_bytes_add(struct sim_bytes *bytes, void *base, size_t length);
+void sim_bytes_copy_out(const struct sim_bytes *bytes, uint8_t *out);
+size_t sim_bytes_length(const struct sim_bytes *bytes);
+
+/* ----------------------------------------------------------------------- the connection manager */
+
+/* The connection of qp broke or was ended by the peer (iWARP); tells its id. */
+void sim_cm_broken(struct sim_qp *qp);
+void sim_cm_qp_destroyed(struct sim_qp *qp);
+void sim_cm_device_removed(struct sim_device *device);
+void sim_cm_slot_gone(struct sim_world *world, uint16_t slot);
+void sim_cm_arrived(struct sim_world *world, const struct sim_cm_message *message);
+size_t sim_cm_message_size(void);
+
+/* --------------------------------------------------------------------------------- real sockets */
+
+/* Starts the thread; with a net, takes a slot there. NULL with a text in sim_error(). */
+struct sim_net *sim_net_start(struct sim_world *world, uint16_t *slot);
+void sim_net_stop(struct sim_net *net);
+void sim_net_forked(struct sim_net *net); /* in the child: the parent's sockets are not its own */
+void sim_net_wake(struct sim_net *net, uint64_t at); /* an earlier event was scheduled */
+bool sim_net_send(struct sim_net *net, uint16_t slot, enum sim_packet_kind kind, const void *header,
+                  size_t header_size, const struct sim_bytes *bytes);
+bool sim_net_send_to_port(struct sim_net *net, uint16_t port, const void *header,
+                          size_t header_size);          /* false: nobody listens */
+int sim_net_listen(struct sim_net *net, uint16_t port); /* a descriptor, or -1: taken */
+void sim_net_unlisten(struct sim_net *net, int descriptor);
+bool sim_net_has(const struct sim_net *net); /* peers may be in other processes */
+
+#endif

@@ -1,0 +1,298 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause-Patent
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+# shellcheck source=scripts/lib.sh
+. "$root/scripts/lib.sh"
+
+usage() {
+    cat <<'END_OF_USAGE'
+usage: tests/soft_rdma/run.sh [PATTERN]
+
+Tests over soft RoCE and soft iWARP, in User Mode Linux guests; prints TAP. With a pattern (a bash
+regular expression) only the cases whose name matches.
+
+  RDMUX_BUILD              the build whose programs run in the guests (default: build/dev)
+  RDMUX_SOFT_RDMA_PATHS    the providers under test (default: tcp shm roce)
+  RDMUX_REQUIRE_SOFT_RDMA  1: that this machine cannot do it is a failure, not a skip
+  RDMUX_TEST_LEVEL         thorough: the whole conformance run, not the short one
+END_OF_USAGE
+}
+
+case ${1-} in
+--help | -h)
+    usage
+    exit 0
+    ;;
+esac
+wanted=${1-}
+build=${RDMUX_BUILD:-$root/build/dev}
+level=${RDMUX_TEST_LEVEL:-normal}
+unset RDMUX_PATHS RDMUX_LOG
+
+# The providers whose conformance, examples and tools are run here; shm is for one host only.
+read -r -a providers <<<"${RDMUX_SOFT_RDMA_PATHS:-tcp shm roce}"
+
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/rdmux-soft-rdma.XXXXXX")
+trap 'rm -rf "$scratch"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+# -------------------------------------------------------------------- what this machine cannot do
+
+# cannot NAME WHY: a case that this machine cannot run.
+cannot() {
+    if [[ ${RDMUX_REQUIRE_SOFT_RDMA-} == 1 ]]; then
+        tap "$1 (RDMUX_REQUIRE_SOFT_RDMA=1)" fail "$2"
+    else
+        tap_skip "$1" "$2"
+    fi
+}
+
+fail() {
+    printf '%s\n' "$*"
+    return 1
+}
+
+status=0
+exec {messages}> >(tee "$scratch/kernel" >&2)
+tee=$!
+linux=$("$here/kernel" 2>&"$messages") || status=$?
+exec {messages}>&-
+wait "$tee"
+if ((status == 77)); then
+    cannot 'everything over RDMA adapters in software' \
+        "$(sed -n 's/^soft-RDMA kernel: //p' "$scratch/kernel" | tail -n 1)"
+    tap_end
+    exit
+fi
+((status == 0)) || die 'the kernel was not built, see above'
+
+# --------------------------------------------------------------------------------- for the cases
+
+# check NAME COMMAND...: one case, if it is wanted.
+check() {
+    [[ ! $1 =~ $wanted ]] || tap "$@"
+}
+
+programs=(--with "$build/bin" --with "$build/lib" --with "$build/examples"
+    --with "$root/tests/examples" --with "$root/scripts" --env "RDMUX_SOURCE=$root"
+    --env "RDMUX_BUILD=$build")
+
+# guest [OPTION...] -- CASE [ARGUMENT...], two_guests likewise: a function of cases.sh.
+guest() {
+    local options=()
+    while [[ $1 != -- ]]; do
+        options+=("$1")
+        shift
+    done
+    "$here/guest" --linux "$linux" "${options[@]}" "$here/cases.sh" "${@:2}"
+}
+
+two_guests() {
+    local options=()
+    while [[ $1 != -- ]]; do
+        options+=("$1")
+        shift
+    done
+    "$here/two_guests" --linux "$linux" "${options[@]}" "$here/cases.sh" "$here/cases.sh" "${@:2}"
+}
+
+# ends_with STATUS PATTERN... -- COMMAND...: the command's status; each pattern is in its output.
+ends_with() {
+    local expected=$1 patterns=() pattern status=0
+    shift
+    while [[ $1 != -- ]]; do
+        patterns+=("$1")
+        shift
+    done
+    shift
+    "$@" >"$scratch/out" 2>&1 || status=$?
+    cat "$scratch/out"
+    [[ $status == "$expected" ]] || fail "status $status instead of $expected" || return
+    for pattern in "${patterns[@]}"; do
+        grep -qE -- "$pattern" "$scratch/out" || fail "no \"$pattern\" in the output" || return
+    done
+}
+
+# nothing_left FOLDER: no file in it, and no live process that has it on its command line.
+nothing_left() {
+    local left process
+    left=$(ls -A "$1")
+    [[ -z $left ]] || fail "left behind: $left" || return
+    for process in /proc/[0-9]*; do
+        ! grep -qsF "$1/" "$process/cmdline" ||
+            fail "left running: $(tr '\0' ' ' <"$process/cmdline")" || return
+    done
+}
+
+# ------------------------------------------------------------------------------------- the harness
+
+status_and_output_pass() {
+    local status
+    # shellcheck disable=SC2016
+    for status in 0 7 200; do
+        ends_with "$status" '^argument: two words$' '^variable: \$x "y"$' -- \
+            guest --env 'SOFT_RDMA_VARIABLE=$x "y"' -- exits_with "$status" 'two words' || return
+    done
+}
+
+both_statuses_pass() {
+    ends_with 3 '^exit status of a: 3, of b: 0$' -- two_guests -- exits_with 3 0 &&
+        ends_with 4 '^exit status of a: 0, of b: 4$' -- two_guests -- exits_with 0 4 &&
+        ends_with 0 -- two_guests -- exits_with 0 0
+}
+
+a_panic_is_a_failure() {
+    ends_with 125 'before the panic' 'guest a died' 'Kernel panic' -- guest -- panics
+}
+
+a_panic_of_one_of_two_is_a_failure() {
+    ends_with 125 'guest a died' 'guest a has ended' '^exit status of a: 125, of b: 1$' -- \
+        two_guests -- panics_under_the_other
+}
+
+hanging_is_a_failure() {
+    local case
+    for case in computes_for_ever sleeps_for_ever; do
+        ends_with 124 'before the' 'did not end within 3 s' -- \
+            guest --seconds 3 -- "$case" || return
+    done
+}
+
+coming_not_up_is_a_failure() {
+    printf '#!/bin/sh\nexit "%s"\n' 0 >"$scratch/no-kernel"
+    chmod 0755 "$scratch/no-kernel"
+    ends_with 125 'did not come up' -- "$here/guest" --linux "$scratch/no-kernel" - <<<'exit 0' &&
+        ends_with 125 'did not come up' -- "$here/guest" --linux "$linux" --memory 4 - <<<'exit 0'
+}
+
+the_host_is_out_of_reach() {
+    guest -- cannot_write "$root" "$build" /etc /var/tmp "${HOME:-/}" &&
+        [[ ! -e /tmp/rdmux-guest-was-here && ! -e /dev/shm/rdmux-guest-was-here ]]
+}
+
+# What is closed to a guest depends on who runs this; a folder that the guest covers always is.
+closed_folders_are_brought() {
+    local base folder status=0
+    for base in "${TMPDIR:-/tmp}" /dev/shm; do
+        folder=$(mktemp -d "$base/rdmux-soft-rdma.XXXXXX")
+        mkdir -p "$folder/closed/further"
+        echo 'a text' >"$folder/closed/further/file"
+        printf '#!/bin/sh\nexit 0\n' >"$folder/closed/further/program"
+        chmod 0700 "$folder/closed/further/program" "$folder/closed" "$folder"
+        guest --with "$folder/closed/further/file" --with "$folder/closed/further" -- \
+            reads_back "$folder/closed/further/file" 'a text' || status=1
+        rm -rf "$folder"
+    done
+    return "$status"
+}
+
+# A guest whose harness is told to end, or is killed, ends with it.
+nothing_is_left_behind() {
+    local signal harness folder status=0
+    folder=$(mktemp -d /var/tmp/rdmux-soft-rdma.XXXXXX)
+    chmod 0755 "$folder"
+    for signal in 0 TERM KILL; do
+        leaves_nothing "$folder" "$signal" || {
+            fail "that was signal $signal" || status=1
+            break
+        }
+    done
+    rm -rf "$folder"
+    return "$status"
+}
+
+# leaves_nothing FOLDER SIGNAL: of a guest whose harness has its temporary files there and gets this
+# signal; 0: none, its script ends.
+leaves_nothing() {
+    local folder=$1 signal=$2 harness deadline=$((SECONDS + 20)) script=forks_for_ever
+    case $signal in
+    0) script=sleeps_a_moment ;;
+    KILL) script=sleeps_for_ever ;; # its harness has no chance to look for what was just started
+    esac
+    TMPDIR=$folder "$here/guest" --linux "$linux" "$here/cases.sh" "$script" >/dev/null &
+    harness=$!
+    until compgen -G "$folder/rdmux-guest.*/shared/started" >/dev/null; do
+        ((SECONDS < deadline)) || fail "the guest's script has not started in $folder" || return
+        sleep 0.01
+    done
+    if [[ $signal == 0 ]]; then
+        wait "$harness" || return
+    else
+        kill "-$signal" "$harness"
+        ! wait "$harness" || fail 'the harness went on' || return
+    fi
+    # A killed harness cannot remove its folder; its guest is gone soon, not at once.
+    [[ $signal != KILL ]] || rm -rf "${folder:?}"/*
+    until nothing_left "$folder" >"$scratch/left"; do
+        if ((SECONDS >= deadline)); then
+            cat "$scratch/left"
+            return 1
+        fi
+        sleep 0.05
+    done
+}
+
+idle_time_can_be_skipped() {
+    local started=$SECONDS
+    guest --time-travel --seconds 30 -- sleeps_a_minute && ((SECONDS - started < 30))
+}
+
+check 'the exit status, output, arguments and variables of a guest pass' status_and_output_pass
+check 'the exit statuses of two guests pass' both_statuses_pass
+check 'a guest that panics is a failure' a_panic_is_a_failure
+check 'a guest that panics under the other is a failure' a_panic_of_one_of_two_is_a_failure
+check 'a guest that hangs is a failure' hanging_is_a_failure
+check 'a guest that does not come up is a failure' coming_not_up_is_a_failure
+check 'a guest cannot write the files of its host' the_host_is_out_of_reach
+check 'a guest has what its user cannot read if it is asked for' closed_folders_are_brought
+check 'nothing is left behind' nothing_is_left_behind
+check 'idle time can be skipped' idle_time_can_be_skipped
+
+# ------------------------------------------------------------------------------------ the adapters
+
+check 'both adapters are active, and there is nothing of the host' guest -- both_adapters_are_active
+check 'ibv_rc_pingpong on rxe' guest -- pingpong_on_rxe
+for adapter in rxe siw; do
+    check "rping on $adapter" guest -- rping_alone $adapter
+    check "rping between two guests on $adapter" two_guests -- rping_across $adapter
+    check "packets lost between two guests are made good on $adapter" \
+        two_guests -- loss_is_made_good $adapter
+done
+check 'a traffic class with an ECN mark is on the wire of rxe' \
+    two_guests -- traffic_class_is_on_the_wire
+
+# -------------------------------------------------------------------------------------- this tree
+
+conformance=(--quick)
+[[ $level != thorough ]] || conformance=()
+
+# rdmux_over PROVIDER: everything of this tree over one path.
+rdmux_over() {
+    check "rdmux-conformance over $1 in a guest" guest --seconds 280 "${programs[@]}" -- \
+        rdmux_conformance "$1" "${conformance[@]}"
+    check "rdmux demo over $1 in a guest" guest "${programs[@]}" -- rdmux_demo "$1"
+    check "the examples over $1 in a guest" guest --seconds 200 "${programs[@]}" -- \
+        rdmux_examples "$1"
+    [[ $1 != shm ]] || return 0
+    check "explain, copy and perf over $1 between two guests" \
+        two_guests "${programs[@]}" -- rdmux_between_hosts "$1"
+    check "the examples over $1 between two guests" \
+        two_guests "${programs[@]}" -- rdmux_examples_between_hosts "$1"
+}
+
+for provider in "${providers[@]}"; do
+    case $provider in
+    roce | iwarp)
+        if [[ ! -e $build/lib/rdmux/rdmux-verbs.so ]]; then
+            cannot "rdmux over $provider" \
+                "$build/lib/rdmux/rdmux-verbs.so is not built: libibverbs-dev, librdmacm-dev"
+            continue
+        fi
+        ;;
+    esac
+    rdmux_over "$provider"
+done
+tap_end
