@@ -302,7 +302,8 @@ adapter_of() {
 
 # rdmux_conformance PROVIDER [OPTION...]: with one processor, waiting sleeps.
 rdmux_conformance() {
-    "$conformance" --wait sleep --provider "$@"
+    # A guest has one processor, of which the host has other uses: its steps may take longer.
+    "$conformance" --wait sleep --patience 4 --provider "$@"
 }
 
 # rdmux_examples PROVIDER: all that tests/examples has for one path.
