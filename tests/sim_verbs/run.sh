@@ -20,4 +20,11 @@ status=0
 for source in "$here"/test_*.c; do
     "$RDMUX_BUILD/tests/sim_verbs/$(basename "$source" .c)" || status=1
 done
+
+# The conformance suite over the providers that call libibverbs: what they get are simulated adapters.
+for provider in ib roce; do
+    [[ -e $RDMUX_BUILD/lib/rdmux/rdmux-verbs.so ]] || break
+    LD_PRELOAD=$RDMUX_BUILD/lib/libsimverbs.so SIM_VERBS=link=$provider \
+        "$RDMUX_BUILD/bin/rdmux-conformance" --quick --patience 2 --provider "$provider" || status=1
+done
 exit "$status"
