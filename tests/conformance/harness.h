@@ -148,7 +148,7 @@ struct side {
     size_t ep_count;
     struct region regions[SIDE_REGIONS_MAX];
     size_t region_count;
-    bool descriptors[SIDE_DESCRIPTORS_MAX]; /* open before the first rdmux call */
+    bool descriptors[SIDE_DESCRIPTORS_MAX]; /* open before the case's first rdmux call */
 };
 
 /* --------------------------------------------------------------------------------- expectations */

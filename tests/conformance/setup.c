@@ -124,7 +124,7 @@ void side_open_pair(struct side *side, const struct rdmux_ep_attr *attr)
     (void)side_pair(side, attr);
 }
 
-/* Descriptors that were not open before the first rdmux call are rdmux's. */
+/* Descriptors that were not open when the case began are rdmux's. */
 static void expect_no_descriptor_left(const struct side *side)
 {
     for (int fd = 0; fd < SIDE_DESCRIPTORS_MAX; fd++) {
