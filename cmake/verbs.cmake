@@ -32,7 +32,8 @@ foreach(folder verbs roce iwarp)
     list(APPEND verbs_sources ${folder_sources})
 endforeach()
 
-add_library(rdmux_verbs MODULE ${verbs_sources})
+# The counting of credits is shared with the providers inside librdmux, which does not export it.
+add_library(rdmux_verbs MODULE ${verbs_sources} ${PROJECT_SOURCE_DIR}/providers/credits.c)
 rdmux_project_target(rdmux_verbs)
 target_include_directories(rdmux_verbs PRIVATE ${PROJECT_SOURCE_DIR})
 target_include_directories(rdmux_verbs SYSTEM PRIVATE ${RDMUX_IBVERBS_INCLUDE}

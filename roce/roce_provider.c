@@ -21,8 +21,6 @@ enum {
     LATENCY_NS = 1000,
     HOP_LIMIT = 64,
     TABLE_MAX = 256, /* entries looked at */
-    V4_AT = 12,
-    DISCARD_PORT = 9, /* nothing is sent there */
 };
 
 _Static_assert((int)ROCE_GID_TYPE_V2 == (int)IBV_GID_TYPE_ROCE_V2, "roce_gid.h has its number");
@@ -73,42 +71,6 @@ static enum rdmux_status read_table(struct ibv_context *context, uint8_t port, s
     }
     free(entries);
     return got < 0 ? RDMUX_IO : RDMUX_OK;
-}
-
-/* Our own address on the way to the peer's control channel: asked of the routing table by a socket
- * that sends nothing. */
-static void find_local(const struct sockaddr *peer, socklen_t length, struct roce_wish *wish)
-{
-    if (peer == NULL || (peer->sa_family != AF_INET && peer->sa_family != AF_INET6)) {
-        return;
-    }
-    union {
-        struct sockaddr any;
-        struct sockaddr_in v4;
-        struct sockaddr_in6 v6;
-    } address;
-    memset(&address, 0, sizeof(address));
-    memcpy(&address, peer, length < sizeof(address) ? length : sizeof(address));
-    if (peer->sa_family == AF_INET) {
-        address.v4.sin_port = htons(DISCARD_PORT);
-    } else {
-        address.v6.sin6_port = htons(DISCARD_PORT);
-    }
-    int fd = socket(peer->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) {
-        return;
-    }
-    socklen_t size = sizeof(address);
-    if (connect(fd, &address.any, length) == 0 && getsockname(fd, &address.any, &size) == 0) {
-        if (address.any.sa_family == AF_INET) {
-            wish->local[V4_AT - 1] = 0xff;
-            wish->local[V4_AT - 2] = 0xff;
-            memcpy(wish->local + V4_AT, &address.v4.sin_addr, sizeof(address.v4.sin_addr));
-        } else {
-            memcpy(wish->local, &address.v6.sin6_addr, sizeof(wish->local));
-        }
-    }
-    (void)close(fd);
 }
 
 static void find_interface(const struct roce_gid *table, size_t count, struct roce_wish *wish)
@@ -237,7 +199,7 @@ static enum rdmux_status locate(struct verbs_ep *ep, struct verbs_whereabouts *o
 {
     const struct verbs_domain *domain = verbs_domain_of_ep(ep);
     struct roce_wish wish = { .interface = 0 };
-    find_local(ep->attr->peer_address, ep->attr->peer_address_length, &wish);
+    rdmux_verbs_local_address(ep->attr->peer_address, ep->attr->peer_address_length, wish.local);
     enum roce_lack lack = look(domain->context, ep->port, &wish, out, ep->gid_index);
     if (lack != ROCE_LACK_NOTHING) {
         rdmux_provider_error("%s port %u has no GID that can be used: %s; %s", domain->device,
@@ -308,12 +270,18 @@ static const struct verbs_transport roce_transport = {
     .fabric_name = "RoCE",
     .fabric = VERBS_FABRIC_ROCE,
     .latency_ns = LATENCY_NS,
+    .request_slots = 2, /* a write and the read of the flush word behind it */
+    .read_slots = 1,
     .probe_port = probe_port,
     .locate = locate,
     .route = route,
     .holds = holds,
     .start = rdmux_verbs_start,
+    .sent = rdmux_verbs_sent,
     .received = rdmux_verbs_received,
+    .receive_failed = rdmux_verbs_receive_failed,
+    .broke = rdmux_verbs_broke,
+    .side_message = rdmux_verbs_no_side_message,
 };
 
 static enum rdmux_status probe(struct rdmux_fabric *fabric, struct rdmux_local_path *out,

@@ -157,12 +157,18 @@ static const struct verbs_transport ib_transport = {
     .fabric_name = "InfiniBand",
     .fabric = VERBS_FABRIC_IB,
     .latency_ns = LATENCY_NS,
+    .request_slots = 2, /* a write and the read of the flush word behind it */
+    .read_slots = 1,
     .probe_port = probe_port,
     .locate = locate,
     .route = route,
     .holds = holds,
     .start = rdmux_verbs_start,
+    .sent = rdmux_verbs_sent,
     .received = rdmux_verbs_received,
+    .receive_failed = rdmux_verbs_receive_failed,
+    .broke = rdmux_verbs_broke,
+    .side_message = rdmux_verbs_no_side_message,
 };
 
 static enum rdmux_status probe(struct rdmux_fabric *fabric, struct rdmux_local_path *out,

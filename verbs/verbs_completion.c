@@ -35,6 +35,7 @@ enum {
     UNIT_FIRST = 1024,      /* entries of the first device queue, if fewer are needed */
     SILENT_POLLS = 64,      /* polls without anything, until silent work is made to tell */
     ACKNOWLEDGE_EVERY = 64, /* events; each acknowledgment takes a lock (ibv_ack_cq_events(3)) */
+    ATTEND_ROUNDS = 256,    /* of completions before an event of the device is believed */
 };
 
 /* ---------------------------------------------------------------------------------- open, close */
@@ -296,8 +297,13 @@ static void look_at_queue(struct verbs_queue *queue)
     } else if ((events & VERBS_EVENT_REQUEST) != 0) {
         rdmux_verbs_fail(queue->ep, RDMUX_PROTOCOL, "the device refused a request of the peer");
     } else if ((events & VERBS_EVENT_FATAL) != 0) {
-        rdmux_verbs_fail(queue->ep, RDMUX_IO, "the queue pair failed: the device says fatal error");
+        queue->ep->transport->broke(queue);
     }
+}
+
+void rdmux_verbs_broke(struct verbs_queue *queue)
+{
+    rdmux_verbs_fail(queue->ep, RDMUX_IO, "the queue pair failed: the device says fatal error");
 }
 
 static void look_at_address(struct verbs_queue *queue)
@@ -317,6 +323,9 @@ static size_t attend(struct verbs_cq *cq)
     ssize_t taken = read(cq->event, &count, sizeof(count));
     (void)taken; /* the mark says it */
     uint32_t attention = atomic_exchange_explicit(&cq->attention, 0, memory_order_acquire);
+    /* What has completed says more exactly what happened, and was before. */
+    for (int i = 0; i < ATTEND_ROUNDS && rdmux_verbs_reap(cq, VERBS_POLL_MAX) != 0; i++) {
+    }
     for (uint32_t i = 0; i < cq->place_count; i++) {
         struct verbs_queue *queue = cq->places[i].queue;
         if (queue == NULL) {
@@ -337,8 +346,7 @@ static size_t attend(struct verbs_cq *cq)
 
 /* ---------------------------------------------------------------------------------- completions */
 
-/* Once the core ends the endpoint, it is the core that completes what did not succeed. */
-static void report(struct verbs_ep *ep, struct rdmux_request *request, enum rdmux_status status)
+void rdmux_verbs_report(struct verbs_ep *ep, struct rdmux_request *request, enum rdmux_status status)
 {
     if (VERBS_LIKELY(status == RDMUX_OK || ep->state < VERBS_EP_DRAINING)) {
         rdmux_provider_done(&ep->base, request, (uint32_t)status);
@@ -352,7 +360,7 @@ static void retire_until(struct verbs_queue *queue, uint32_t end, enum rdmux_sta
     while (ring->tail != end) {
         struct rdmux_request *request = verbs_send_ring_retire(ring);
         if (request != NULL && !request->done) {
-            report(queue->ep, request, status);
+            rdmux_verbs_report(queue->ep, request, status);
         }
     }
 }
@@ -371,12 +379,23 @@ static void send_failed(struct verbs_queue *queue, uint32_t slot, const struct i
                          wc->vendor_err);
     }
     if (request != NULL && !request->done) {
-        report(ep, request, outcome.status);
+        rdmux_verbs_report(ep, request, outcome.status);
     }
     retire_until(queue, slot + 1, RDMUX_FLUSHED);
 }
 
-static void send_completed(struct verbs_queue *queue, const struct ibv_wc *wc)
+void rdmux_verbs_watch_silent(struct verbs_ep *ep)
+{
+    struct verbs_queue *queue = &ep->data;
+    if (VERBS_UNLIKELY(verbs_send_ring_silent(&queue->sent) != 0 && !ep->is_silent &&
+                       !verbs_send_ring_awaits(&queue->sent))) {
+        ep->is_silent = true;
+        ep->silent_next = queue->cq->silent;
+        queue->cq->silent = ep;
+    }
+}
+
+void rdmux_verbs_sent(struct verbs_queue *queue, const struct ibv_wc *wc)
 {
     uint32_t slot = verbs_wr_id_slot(wc->wr_id);
     if (VERBS_UNLIKELY(!verbs_send_ring_has(&queue->sent, slot))) {
@@ -393,21 +412,21 @@ static void send_completed(struct verbs_queue *queue, const struct ibv_wc *wc)
     }
     if (queue == &ep->data) {
         rdmux_verbs_resume(ep);
-        if (VERBS_UNLIKELY(verbs_send_ring_silent(&queue->sent) != 0 && !ep->is_silent &&
-                           !verbs_send_ring_awaits(&queue->sent))) {
-            ep->is_silent = true;
-            ep->silent_next = queue->cq->silent;
-            queue->cq->silent = ep;
-        }
+        rdmux_verbs_watch_silent(ep);
     }
 }
 
-static void receive_failed(struct verbs_ep *ep, struct rdmux_request *request,
-                           const struct ibv_wc *wc)
+void rdmux_verbs_receive_failed(struct verbs_ep *ep, struct rdmux_request *request,
+                                const struct ibv_wc *wc)
 {
+    if (request == NULL) {
+        rdmux_verbs_fail(ep, RDMUX_PEER_GONE, "the side channel's queue pair went into error (%s)",
+                         ibv_wc_status_str(wc->status));
+        return;
+    }
     struct verbs_outcome outcome = rdmux_verbs_receive_outcome((uint32_t)wc->status);
     bool is_first = ep->state < VERBS_EP_FAILED;
-    if (request != NULL && is_first && outcome.status == RDMUX_LENGTH) {
+    if (is_first && outcome.status == RDMUX_LENGTH) {
         rdmux_provider_received(&ep->base, request, RDMUX_LENGTH, RDMUX_WC_RECV, 0, 0, 0);
     }
     if (is_first) {
@@ -430,7 +449,7 @@ static void receive_completed(struct verbs_queue *queue, const struct ibv_wc *wc
         return;
     }
     if (VERBS_UNLIKELY(wc->status != IBV_WC_SUCCESS)) {
-        receive_failed(ep, request, wc);
+        ep->transport->receive_failed(ep, request, wc);
         return;
     }
     ep->transport->received(ep, request, wc);
@@ -462,7 +481,7 @@ static void shared_completed(struct verbs_cq *cq, const struct ibv_wc *wc)
         return;
     }
     if (queue != NULL) {
-        receive_failed(queue->ep, request, wc);
+        queue->ep->transport->receive_failed(queue->ep, request, wc);
     }
     if (!request->done && rdmux_verbs_srq_post_recv(&srq->base, request, 1) != RDMUX_OK) {
         rdmux_provider_log(cq->base.domain->fabric, RDMUX_LOG_ERROR,
@@ -483,7 +502,7 @@ static void completed(struct verbs_cq *cq, const struct ibv_wc *wc)
         return;
     }
     if (work == VERBS_WORK_SEND) {
-        send_completed(queue, wc);
+        queue->ep->transport->sent(queue, wc);
     } else {
         receive_completed(queue, wc);
     }

@@ -54,7 +54,8 @@ static enum rdmux_status open_page(struct verbs_domain *domain)
     }
     uint64_t *sink = &domain->page->sink;
     status = rdmux_verbs_pin(domain, "flush sink", sink, sizeof(*sink), (uintptr_t)sink,
-                             IBV_ACCESS_LOCAL_WRITE, 1, &domain->sink_mr);
+                             IBV_ACCESS_LOCAL_WRITE | domain->transport->sink_access, 1,
+                             &domain->sink_mr);
     if (status != RDMUX_OK) {
         goto deregister;
     }

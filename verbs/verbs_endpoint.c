@@ -14,8 +14,7 @@
 #include <string.h>
 
 enum {
-    SLOTS_PER_REQUEST = 2, /* a write and the read of the flush word behind it */
-    SLOTS_SPARE = 8,       /* for work of our own: pings, flushes */
+    SLOTS_SPARE = 8, /* for work of our own: pings, flushes */
     SIGNAL_EVERY_MAX = 64,
     INLINE_WISH = 128, /* small requests of every kind are inlined up to this, if the device can */
     READS_MAX = 255,   /* the field has eight bits */
@@ -42,12 +41,18 @@ static uint32_t at_least_one(uint32_t value)
     return value > 0 ? value : 1;
 }
 
+/* Pieces of each list that are our own. */
+static uint32_t header_pieces(const struct verbs_ep *ep)
+{
+    return ep->transport->header_size != 0 ? 1 : 0;
+}
+
 static enum rdmux_status check_limits(const struct verbs_ep *ep)
 {
     const struct ibv_device_attr *device = &verbs_domain_of_ep(ep)->attr;
     const struct rdmux_provider_ep_attr *attr = ep->attr;
     const char *name = verbs_domain_of_ep(ep)->device;
-    uint32_t most_sge = (uint32_t)device->max_sge;
+    uint32_t most_sge = (uint32_t)device->max_sge - header_pieces(ep);
     if (attr->max_send_sge > most_sge || attr->max_recv_sge > most_sge) {
         rdmux_provider_error(
             "%s: lists of %u and %u pieces are asked for, the device takes %u; ask "
@@ -64,6 +69,13 @@ static enum rdmux_status check_limits(const struct verbs_ep *ep)
     return RDMUX_OK;
 }
 
+/* Bytes of the program that the device inlines in each kind of request. */
+static uint32_t inlined(const struct verbs_ep *ep)
+{
+    uint32_t header = ep->transport->header_size;
+    return ep->data.max_inline > header ? ep->data.max_inline - header : 0;
+}
+
 static enum rdmux_status open_data(struct verbs_ep *ep)
 {
     const struct rdmux_provider_ep_attr *attr = ep->attr;
@@ -72,21 +84,22 @@ static enum rdmux_status open_data(struct verbs_ep *ep)
                                                          : (uint32_t)device->max_sge;
     ep->max_read_sge = smaller(at_least_one(reads_a_list), at_least_one(attr->max_send_sge));
     uint32_t slots_a_read = (at_least_one(attr->max_send_sge) + ep->max_read_sge - 1) /
-                            ep->max_read_sge;
+                            ep->max_read_sge * ep->transport->read_slots;
     struct verbs_srq *srq = attr->srq == NULL ? NULL : verbs_srq_of(attr->srq);
     struct verbs_queue_wish wish = {
-        .send_depth = SLOTS_PER_REQUEST * attr->send_depth + larger(SLOTS_SPARE, slots_a_read),
+        .send_depth = ep->transport->request_slots * attr->send_depth +
+                      larger(SLOTS_SPARE, slots_a_read),
         .send_least = larger(SLOTS_SPARE, slots_a_read),
         .receive_depth = srq == NULL ? at_least_one(attr->recv_depth) : 0,
-        .max_send_sge = at_least_one(attr->max_send_sge),
-        .max_receive_sge = at_least_one(attr->max_recv_sge),
+        .max_send_sge = at_least_one(attr->max_send_sge) + header_pieces(ep),
+        .max_receive_sge = at_least_one(attr->max_recv_sge) + header_pieces(ep),
         .max_inline = larger(attr->max_inline, INLINE_WISH),
         .signal_every = at_least_one(smaller(attr->send_depth / 2, SIGNAL_EVERY_MAX)),
         .srq = srq,
     };
     wish.send_depth = smaller(wish.send_depth, (uint32_t)device->max_qp_wr);
     enum rdmux_status status = rdmux_verbs_queue_open(&ep->data, ep, &wish);
-    ep->base.max_inline = status == RDMUX_OK ? ep->data.max_inline : 0;
+    ep->base.max_inline = status == RDMUX_OK ? inlined(ep) : 0;
     return status;
 }
 
@@ -98,7 +111,7 @@ static size_t copies_size(const struct verbs_ep *ep)
 /* Room for inline requests longer than the device inlines. */
 static enum rdmux_status open_copies(struct verbs_ep *ep)
 {
-    if (ep->attr->max_inline <= ep->data.max_inline) {
+    if (ep->attr->max_inline <= inlined(ep)) {
         return RDMUX_OK;
     }
     ep->copy_size = ep->attr->max_inline;

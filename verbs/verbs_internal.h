@@ -33,6 +33,8 @@ enum {
     VERBS_POLL_MAX = 32,     /* completions taken at a time */
     VERBS_UNITS_MAX = 32,    /* device completion queues of one cq */
     VERBS_SIDE_DEPTH = 16,   /* requests of one side that the side channel has under way */
+    VERBS_SIDE_OWN = 16,     /* first kind of side messages that a transport has for itself */
+    VERBS_SIDE_OWN_MAX = 16, /* of these, from one side on their way */
     VERBS_QPN_BUCKETS = 256, /* chains of queues by their number */
     VERBS_FLUSH_SIZE = 8,    /* bytes of the flush word */
     VERBS_ATOMIC_SIZE = 8,
@@ -66,6 +68,10 @@ struct verbs_transport {
     const char *fabric_name; /* as people call it */
     uint8_t fabric;          /* VERBS_FABRIC_* */
     uint32_t latency_ns;     /* half a round trip of a small message, by which the path is ranked */
+    uint32_t header_size;    /* bytes of our own in front of each message, see verbs_headers */
+    uint32_t request_slots;  /* work requests that a request, not a read, takes at most */
+    uint32_t read_slots;     /* and a read for each list that the device takes */
+    int sink_access;         /* IBV_ACCESS_* that the target of a read needs beside local write */
 
     /* Completes the path of an active port of this fabric: address, reach, or why it cannot be
      * used. [may sleep] */
@@ -84,8 +90,18 @@ struct verbs_transport {
      * rdmux_verbs_resume() is called when that is over. Any other failure ends the endpoint. [data
      * path] */
     enum rdmux_status (*start)(struct verbs_ep *ep, struct rdmux_request *request);
+    /* A work request of a queue is done, or failed. [data path] */
+    void (*sent)(struct verbs_queue *queue, const struct ibv_wc *wc);
     /* A receive of the endpoint has a message in it. [data path] */
     void (*received)(struct verbs_ep *ep, struct rdmux_request *request, const struct ibv_wc *wc);
+    /* A receive failed. request: NULL for the side channel's. */
+    void (*receive_failed)(struct verbs_ep *ep, struct rdmux_request *request,
+                           const struct ibv_wc *wc);
+    /* The device says that the queue pair has failed. */
+    void (*broke)(struct verbs_queue *queue);
+    /* A side message of the transport's own came, VERBS_SIDE_SIZE bytes, the first of them
+     * VERBS_SIDE_OWN at least. */
+    void (*side_message)(struct verbs_ep *ep, const uint8_t *message);
 };
 
 /* --------------------------------------------------------------------------------------- device */
@@ -185,6 +201,14 @@ struct verbs_cq {
 
 /* ------------------------------------------------------------------------------------ endpoints */
 
+/* Where the transport's header of each receive goes: one of header_size bytes for each slot, the
+ * first piece of the device's list. request->provider[0] is its address. */
+struct verbs_headers {
+    uint8_t *bytes; /* NULL: the transport has none */
+    size_t size;
+    struct ibv_mr *mr;
+};
+
 /* A queue pair with what is known of its work. */
 struct verbs_queue {
     struct verbs_ep *ep;
@@ -194,6 +218,9 @@ struct verbs_queue {
     uint64_t id;       /* in each wr_id */
     struct verbs_send_ring sent;
     struct verbs_receive_ring receives;
+    struct verbs_headers headers;
+    /* By slot: is it a read? Of devices that finish reads behind later work requests; else NULL. */
+    bool *is_read;
     struct ibv_send_wr *chain; /* work requests of the next doorbell */
     struct ibv_sge *pieces;
     uint32_t chain_count;
@@ -261,6 +288,7 @@ struct verbs_srq {
     uint64_t id;                     /* in each wr_id */
     struct rdmux_request **requests; /* by slot */
     uint32_t *free_slots;
+    struct verbs_headers headers;
     uint32_t free_count;
     uint32_t depth;
     uint32_t max_sge;
@@ -376,6 +404,17 @@ enum rdmux_status rdmux_verbs_place_take(struct verbs_cq *cq, struct verbs_queue
 void rdmux_verbs_place_give(struct verbs_cq *cq, uint64_t id);
 /* Takes the completions that are there, of all queues; returns how many, at most budget. */
 size_t rdmux_verbs_reap(struct verbs_cq *cq, size_t budget);
+/* verbs_transport.broke, .sent and .receive_failed of fabrics whose devices finish work in order. */
+void rdmux_verbs_broke(struct verbs_queue *queue);
+void rdmux_verbs_sent(struct verbs_queue *queue, const struct ibv_wc *wc);
+void rdmux_verbs_receive_failed(struct verbs_ep *ep, struct rdmux_request *request,
+                                const struct ibv_wc *wc);
+/* Tells the core of a request. Once the core ends the endpoint, it is the core that completes what
+ * did not succeed. */
+void rdmux_verbs_report(struct verbs_ep *ep, struct rdmux_request *request,
+                        enum rdmux_status status);
+/* Sees to it that work which no completion will tell of gets a successor that does. */
+void rdmux_verbs_watch_silent(struct verbs_ep *ep);
 /* The path failed by itself. The first call counts. */
 void rdmux_verbs_fail(struct verbs_ep *ep, enum rdmux_status status, const char *format, ...)
     RDMUX_PRINTF(3, 4);
@@ -425,6 +464,24 @@ struct ibv_send_wr *rdmux_verbs_chain_add(struct verbs_queue *queue, struct rdmu
 /* Gives the chain to the device. False: it did not take it, and the endpoint has failed. [data
  * path] */
 bool rdmux_verbs_chain_ring(struct verbs_queue *queue);
+/* Headers for count receives of the transport, if it has headers. [may sleep] */
+enum rdmux_status rdmux_verbs_headers_open(struct verbs_headers *headers,
+                                           struct verbs_domain *domain, uint32_t count);
+void rdmux_verbs_headers_close(struct verbs_headers *headers);
+/* The header's piece, if there is one, in front of the list of a receive; returns how many pieces
+ * that is. [data path] */
+static inline uint32_t rdmux_verbs_header_piece(const struct verbs_headers *headers,
+                                                uint32_t header_size, uint32_t index,
+                                                struct rdmux_request *request, struct ibv_sge *out)
+{
+    if (VERBS_LIKELY(headers->bytes == NULL)) {
+        return 0;
+    }
+    uintptr_t at = (uintptr_t)headers->bytes + (size_t)index * header_size;
+    request->provider[0] = at;
+    *out = (struct ibv_sge){ .addr = at, .length = header_size, .lkey = headers->mr->lkey };
+    return 1;
+}
 
 /* ------------------------------------------------------------------------- posts (verbs_post.c) */
 
@@ -443,6 +500,19 @@ void rdmux_verbs_chain_flush(struct verbs_ep *ep, struct rdmux_request *request,
                              enum verbs_wish wish);
 /* A write of nothing that raises a completion, if there is room; false else. */
 bool rdmux_verbs_chain_nothing(struct verbs_ep *ep);
+/* Must a request of so many work requests wait, for room or for others before it? Then
+ * rdmux_verbs_resume() is called when that is over. [data path] */
+bool rdmux_verbs_must_wait(struct verbs_ep *ep, const struct rdmux_request *request, uint32_t slots);
+/* Adds a request's bytes to a work request of the data queue that has `before` bytes already, which
+ * the device is to inline if it does. [data path] */
+void rdmux_verbs_add_bytes(struct verbs_ep *ep, struct ibv_send_wr *work,
+                           const struct rdmux_request *request, uint32_t before);
+/* A post that is not taken now: the core holds it until rdmux_verbs_resume(). [data path] */
+static inline enum rdmux_status rdmux_verbs_again(struct verbs_ep *ep)
+{
+    ep->is_blocked = true;
+    return RDMUX_AGAIN;
+}
 /* Fills a device's list from a request's. Returns the number of pieces. */
 uint32_t rdmux_verbs_pieces(const struct rdmux_provider_sge *sges, uint32_t count,
                             struct ibv_sge *out);
@@ -457,6 +527,15 @@ void rdmux_verbs_side_close(struct verbs_ep *ep);
 enum rdmux_status rdmux_verbs_side_atomic(struct verbs_ep *ep, struct rdmux_request *request);
 /* Sends what has become free to go. [data path] */
 void rdmux_verbs_side_push(struct verbs_ep *ep);
+/* Sends a message of the transport's own, VERBS_SIDE_SIZE bytes, the first of them VERBS_SIDE_OWN at
+ * least. At most VERBS_SIDE_OWN_MAX of them may be on their way, which the transport sees to. [data
+ * path] */
+void rdmux_verbs_side_send(struct verbs_ep *ep, const uint8_t *message);
+/* May one be sent now? There is room again when one that went before is done. */
+bool rdmux_verbs_side_has_room(const struct verbs_ep *ep);
+/* verbs_transport.side_message of fabrics that have none of their own: the peer breaks the
+ * protocol. */
+void rdmux_verbs_no_side_message(struct verbs_ep *ep, const uint8_t *message);
 /* A side message is in the receive of that slot. [data path] */
 void rdmux_verbs_side_received(struct verbs_ep *ep, uint32_t slot, const struct ibv_wc *wc);
 
@@ -483,8 +562,18 @@ enum rdmux_status rdmux_verbs_ep_quiesce(struct rdmux_provider_ep *base,
                                          struct rdmux_provider_counts *counts);
 void rdmux_verbs_ep_close(struct rdmux_provider_ep *base);
 
+/* ------------------------------------------------------------------ addresses (verbs_address.c) */
+
+/* An IP address as a GID, IPv4 mapped; zero for another family. */
+void rdmux_verbs_address_to_gid(const struct sockaddr *address, uint8_t out[VERBS_GID_SIZE]);
+/* Our own address on the way to the peer, the same way; zero: there is none, or peer is NULL. [may
+ * sleep] */
+void rdmux_verbs_local_address(const struct sockaddr *peer, uint32_t length,
+                               uint8_t out[VERBS_GID_SIZE]);
+
 /* The tables that the plug-in exports. */
 extern const struct rdmux_provider_ops rdmux_ib_provider;
 extern const struct rdmux_provider_ops rdmux_roce_provider;
+extern const struct rdmux_provider_ops rdmux_iwarp_provider;
 
 #endif

@@ -155,11 +155,15 @@ static enum rdmux_status random_address(struct verbs_mr *mr, uint64_t *out)
 }
 
 /* Makes a remote key. */
-static enum rdmux_status export(struct verbs_mr *mr, struct ibv_mr **out, uint64_t *iova) {
-    enum rdmux_status status = random_address(mr, iova); if (status != RDMUX_OK){
-        rdmux_provider_error("region: no random numbers to be had"); return status; }
-return rdmux_verbs_pin(verbs_domain_of(mr->base.domain), "region", mr->addr, mr->length, *iova,
-                       mr->remote_access, 1, out);
+static enum rdmux_status make_remote_key(struct verbs_mr *mr, struct ibv_mr **out, uint64_t *iova)
+{
+    enum rdmux_status status = random_address(mr, iova);
+    if (status != RDMUX_OK) {
+        rdmux_provider_error("region: no random numbers to be had");
+        return status;
+    }
+    return rdmux_verbs_pin(verbs_domain_of(mr->base.domain), "region", mr->addr, mr->length, *iova,
+                           mr->remote_access, 1, out);
 }
 
 enum rdmux_status rdmux_verbs_mr_register(struct rdmux_provider_mr *base,
@@ -174,13 +178,16 @@ enum rdmux_status rdmux_verbs_mr_register(struct rdmux_provider_mr *base,
     mr->access = attr->access;
     mr->remote_access = remote_bits(domain, attr);
     int local = ((attr->access & writable) != 0 ? IBV_ACCESS_LOCAL_WRITE : 0) | ordering_bits(attr);
+    if ((local & IBV_ACCESS_LOCAL_WRITE) != 0 && (attr->access & RDMUX_ACCESS_READ_SINK) != 0) {
+        local |= domain->transport->sink_access;
+    }
     enum rdmux_status status = rdmux_verbs_pin(domain, "region", mr->addr, mr->length,
                                                (uintptr_t)mr->addr, local,
                                                mr->remote_access != 0 ? 2 : 1, &mr->local);
     if (status != RDMUX_OK || mr->remote_access == 0) {
         return status;
     }
-    status = export(mr, &mr->remote, &mr->iova);
+    status = make_remote_key(mr, &mr->remote, &mr->iova);
     if (status != RDMUX_OK) {
         (void)ibv_dereg_mr(mr->local);
         mr->local = NULL;
@@ -222,7 +229,7 @@ enum rdmux_status rdmux_verbs_mr_invalidate(struct rdmux_provider_mr *base)
         return RDMUX_IO;
     }
     mr->remote = NULL;
-    if (export(mr, &mr->remote, &mr->iova) != RDMUX_OK) {
+    if (make_remote_key(mr, &mr->remote, &mr->iova) != RDMUX_OK) {
         rdmux_provider_log(base->domain->fabric, RDMUX_LOG_WARN,
                            "%s: no new key for a region that was revoked; it cannot be imported",
                            verbs_domain_of(base->domain)->device);

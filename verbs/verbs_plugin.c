@@ -9,6 +9,7 @@ const struct rdmux_plugin *rdmux_plugin(void)
     static const struct rdmux_provider_ops *const providers[] = {
         &rdmux_ib_provider,
         &rdmux_roce_provider,
+        &rdmux_iwarp_provider,
     };
     static const struct rdmux_plugin plugin = {
         .abi = RDMUX_PROVIDER_ABI,

@@ -40,17 +40,10 @@ uint32_t rdmux_verbs_pieces(const struct rdmux_provider_sge *sges, uint32_t coun
 
 /* ------------------------------------------------------------------------------------ send side */
 
-/* A request that waits holds back those behind it, until rdmux_verbs_resume(). */
-static enum rdmux_status again(struct verbs_ep *ep)
-{
-    ep->is_blocked = true;
-    return RDMUX_AGAIN;
-}
-
 static void add_pieces(struct verbs_queue *queue, struct ibv_send_wr *work,
                        const struct rdmux_provider_sge *sges, uint32_t count)
 {
-    work->num_sge = (int)rdmux_verbs_pieces(sges, count, &queue->pieces[queue->piece_count]);
+    work->num_sge += (int)rdmux_verbs_pieces(sges, count, &queue->pieces[queue->piece_count]);
     queue->piece_count += count;
 }
 
@@ -150,7 +143,22 @@ static void add_copy(struct verbs_ep *ep, struct ibv_send_wr *work,
     *piece = (struct ibv_sge){ .addr = (uintptr_t)copy,
                                .length = used,
                                .lkey = ep->copies_mr->lkey };
-    work->num_sge = 1;
+    work->num_sge++;
+}
+
+void rdmux_verbs_add_bytes(struct verbs_ep *ep, struct ibv_send_wr *work,
+                           const struct rdmux_request *request, uint32_t before)
+{
+    struct verbs_queue *queue = &ep->data;
+    if (before + request->length <= queue->max_inline) {
+        work->send_flags |= IBV_SEND_INLINE;
+        queue->chain_is_inline |= (request->flags & RDMUX_INLINE) != 0;
+        add_pieces(queue, work, request->sges, request->sge_count);
+    } else if ((request->flags & RDMUX_INLINE) != 0) {
+        add_copy(ep, work, request);
+    } else {
+        add_pieces(queue, work, request->sges, request->sge_count);
+    }
 }
 
 static void chain_data(struct verbs_ep *ep, struct rdmux_request *request, enum verbs_wish wish,
@@ -166,15 +174,7 @@ static void chain_data(struct verbs_ep *ep, struct rdmux_request *request, enum 
     if (request->op == RDMUX_OP_WRITE || request->op == RDMUX_OP_WRITE_IMM) {
         name_remote(work, request, 0);
     }
-    if (request->length <= queue->max_inline) {
-        work->send_flags |= IBV_SEND_INLINE;
-        queue->chain_is_inline |= (request->flags & RDMUX_INLINE) != 0;
-        add_pieces(queue, work, request->sges, request->sge_count);
-    } else if ((request->flags & RDMUX_INLINE) != 0) {
-        add_copy(ep, work, request);
-    } else {
-        add_pieces(queue, work, request->sges, request->sge_count);
-    }
+    rdmux_verbs_add_bytes(ep, work, request, 0);
     ep->is_unflushed = true;
     if (is_placed) {
         rdmux_verbs_chain_flush(ep, request, wish);
@@ -223,6 +223,12 @@ static bool is_native_atomic(const struct rdmux_request *request)
     return (remote->region.flags & VERBS_REGION_NATIVE_ATOMICS) != 0;
 }
 
+bool rdmux_verbs_must_wait(struct verbs_ep *ep, const struct rdmux_request *request, uint32_t slots)
+{
+    return VERBS_UNLIKELY(verbs_send_ring_room(&ep->data.sent) < slots ||
+                          must_wait_for_atomics(ep, request) || must_wait_for_reads(ep, request));
+}
+
 static bool is_flush(const struct rdmux_request *request)
 {
     return request->op == RDMUX_OP_WRITE && request->length == 0 &&
@@ -231,10 +237,8 @@ static bool is_flush(const struct rdmux_request *request)
 
 enum rdmux_status rdmux_verbs_start(struct verbs_ep *ep, struct rdmux_request *request)
 {
-    struct verbs_queue *queue = &ep->data;
-    if (VERBS_UNLIKELY(verbs_send_ring_room(&queue->sent) < slots_of(ep, request) ||
-                       must_wait_for_atomics(ep, request) || must_wait_for_reads(ep, request))) {
-        return again(ep);
+    if (rdmux_verbs_must_wait(ep, request, slots_of(ep, request))) {
+        return rdmux_verbs_again(ep);
     }
     if (VERBS_UNLIKELY(request->length > ep->ours.max_message)) {
         rdmux_provider_error("%s: a request of %llu bytes is beyond the device's %u",
@@ -269,7 +273,7 @@ enum rdmux_status rdmux_verbs_post(struct rdmux_provider_ep *base, struct rdmux_
     enum rdmux_status status = RDMUX_OK;
     *posted = 0;
     if (VERBS_UNLIKELY(ep->state != VERBS_EP_CONNECTED)) {
-        return again(ep); /* it has failed, and the core knows */
+        return rdmux_verbs_again(ep); /* it has failed, and the core knows */
     }
     for (; *posted < count; ++*posted) {
         status = ep->transport->start(ep, &requests[*posted]);
@@ -295,14 +299,18 @@ static enum rdmux_status post_receives(struct verbs_queue *queue, struct rdmux_r
                                        size_t count)
 {
     struct ibv_recv_wr works[RECEIVE_CHAIN_MAX];
-    struct ibv_sge pieces[RECEIVE_CHAIN_MAX][RDMUX_SGE_MAX];
+    struct ibv_sge pieces[RECEIVE_CHAIN_MAX][1 + RDMUX_SGE_MAX];
+    const uint32_t header_size = queue->ep->transport->header_size;
     for (size_t i = 0; i < count; i++) {
         uint32_t slot = verbs_receive_ring_take(&queue->receives, &requests[i]);
+        uint32_t used = rdmux_verbs_header_piece(
+            &queue->headers, header_size, slot & queue->receives.mask, &requests[i], pieces[i]);
+        used += rdmux_verbs_pieces(requests[i].sges, requests[i].sge_count, &pieces[i][used]);
         works[i] = (struct ibv_recv_wr){
             .wr_id = verbs_wr_id_of(queue->id, VERBS_WORK_RECEIVE, slot),
             .next = i + 1 < count ? &works[i + 1] : NULL,
             .sg_list = pieces[i],
-            .num_sge = (int)rdmux_verbs_pieces(requests[i].sges, requests[i].sge_count, pieces[i]),
+            .num_sge = (int)used,
         };
     }
     struct ibv_recv_wr *bad = NULL;

@@ -26,6 +26,31 @@ static int error_of(int result)
 
 /* ----------------------------------------------------------------------------------------- open */
 
+enum rdmux_status rdmux_verbs_headers_open(struct verbs_headers *headers,
+                                           struct verbs_domain *domain, uint32_t count)
+{
+    headers->size = (size_t)count * domain->transport->header_size;
+    if (headers->size == 0) {
+        return RDMUX_OK;
+    }
+    headers->bytes = rdmux_verbs_pages_map(headers->size);
+    if (headers->bytes == NULL) {
+        rdmux_provider_error("%s: out of memory for headers", domain->device);
+        return RDMUX_NO_MEMORY;
+    }
+    return rdmux_verbs_pin(domain, "headers' buffer", headers->bytes, headers->size,
+                           (uintptr_t)headers->bytes, IBV_ACCESS_LOCAL_WRITE, 1, &headers->mr);
+}
+
+void rdmux_verbs_headers_close(struct verbs_headers *headers)
+{
+    if (headers->mr != NULL) {
+        (void)ibv_dereg_mr(headers->mr);
+    }
+    rdmux_verbs_pages_unmap(headers->bytes, headers->size);
+    *headers = (struct verbs_headers){ .bytes = NULL };
+}
+
 static enum rdmux_status open_rings(struct verbs_queue *queue, const struct verbs_queue_wish *wish)
 {
     struct rdmux_fabric *fabric = verbs_fabric_of_ep(queue->ep);
@@ -47,12 +72,19 @@ static enum rdmux_status open_rings(struct verbs_queue *queue, const struct verb
     queue->sent.signal_every = wish->signal_every;
     queue->receives.mask = receive_size - 1;
     queue->receives.depth = wish->receive_depth;
-    return RDMUX_OK;
+    /* The side channel's messages are our own as they are. */
+    return queue == &queue->ep->side || wish->receive_depth == 0
+               ? RDMUX_OK
+               : rdmux_verbs_headers_open(&queue->headers, verbs_domain_of_ep(queue->ep),
+                                          receive_size);
 }
 
 static void close_rings(struct verbs_queue *queue)
 {
     struct rdmux_fabric *fabric = verbs_fabric_of_ep(queue->ep);
+    rdmux_verbs_headers_close(&queue->headers);
+    rdmux_provider_release(fabric, queue->is_read);
+    queue->is_read = NULL;
     rdmux_provider_release(fabric, queue->pieces);
     rdmux_provider_release(fabric, queue->chain);
     rdmux_provider_release(fabric, queue->receives.requests);
@@ -330,10 +362,29 @@ struct ibv_send_wr *rdmux_verbs_chain_add(struct verbs_queue *queue, struct rdmu
     return work;
 }
 
+/* A read that is finished behind later work requests can be told by nothing but its own
+ * completion. */
+static void mark_reads(struct verbs_queue *queue)
+{
+    struct verbs_send_ring *ring = &queue->sent;
+    for (uint32_t i = 0; i < queue->chain_count; i++) {
+        struct ibv_send_wr *work = &queue->chain[i];
+        uint32_t slot = verbs_wr_id_slot(work->wr_id);
+        queue->is_read[slot & ring->mask] = work->opcode == IBV_WR_RDMA_READ;
+        if (work->opcode == IBV_WR_RDMA_READ) {
+            work->send_flags |= IBV_SEND_SIGNALED;
+            verbs_send_ring_signal(ring, slot);
+        }
+    }
+}
+
 bool rdmux_verbs_chain_ring(struct verbs_queue *queue)
 {
     if (queue->chain_count == 0) {
         return true;
+    }
+    if (VERBS_UNLIKELY(queue->is_read != NULL)) {
+        mark_reads(queue);
     }
     if (VERBS_UNLIKELY(queue->ep->state != VERBS_EP_CONNECTED)) {
         drop_chain(queue);
@@ -345,8 +396,8 @@ bool rdmux_verbs_chain_ring(struct verbs_queue *queue)
     struct ibv_send_wr *bad = NULL;
     int error = error_of(ibv_post_send(queue->qp, queue->chain, &bad));
     if (VERBS_UNLIKELY(error != 0)) {
-        rdmux_verbs_fail(queue->ep, RDMUX_IO, "the device did not take requests: %s",
-                         strerror(error));
+        rdmux_verbs_fail(queue->ep, error == ENOTCONN ? RDMUX_PEER_GONE : RDMUX_IO,
+                         "the device did not take requests: %s", strerror(error));
         return false;
     }
     return true;

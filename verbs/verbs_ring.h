@@ -78,6 +78,14 @@ static inline uint32_t verbs_send_ring_take(struct verbs_send_ring *ring,
     return slot;
 }
 
+/* The work request of a slot that was taken raises a completion after all. */
+static inline void verbs_send_ring_signal(struct verbs_send_ring *ring, uint32_t slot)
+{
+    if ((int32_t)(slot + 1 - ring->signaled) > 0) {
+        ring->signaled = slot + 1;
+    }
+}
+
 /* May a completion name this slot? False: it is a stale or a wrong one. */
 static inline bool verbs_send_ring_has(const struct verbs_send_ring *ring, uint32_t slot)
 {

@@ -10,8 +10,8 @@
  * atomic (a read, anything with FENCE) is held back by post until it is answered.
  *
  * Room. Each side has at most VERBS_SIDE_DEPTH requests on their way, and receives for as many
- * requests and answers; a receive is posted again before the answer goes. So no message ever waits
- * for a receive.
+ * requests and answers, and for the transport's own messages; a receive is posted again before the
+ * answer goes. So no message ever waits for a receive.
  *
  * request->provider[]: [0] the next one, [1] the data queue's slot that has to be done first.
  */
@@ -21,8 +21,8 @@
 #include <string.h>
 
 enum {
-    SIDE_RECEIVES = 2 * VERBS_SIDE_DEPTH,
-    SIDE_SENDS = 4 * VERBS_SIDE_DEPTH,
+    SIDE_RECEIVES = 2 * VERBS_SIDE_DEPTH + VERBS_SIDE_OWN_MAX,
+    SIDE_SENDS = 4 * VERBS_SIDE_DEPTH + VERBS_SIDE_OWN_MAX,
     SIDE_ANSWER_SENDS = 3 *
                         VERBS_SIDE_DEPTH, /* kept for answers: their slots may be told free late */
     SIDE_MEMORY = (SIDE_RECEIVES + SIDE_SENDS) * VERBS_SIDE_SIZE,
@@ -121,12 +121,12 @@ enum rdmux_status rdmux_verbs_side_start(struct verbs_ep *ep)
 }
 
 /* There is a slot: see Room. */
-static void send_message(struct verbs_ep *ep, const struct verbs_side_message *message)
+static void send_bytes(struct verbs_ep *ep, const uint8_t message[VERBS_SIDE_SIZE])
 {
     struct verbs_queue *queue = &ep->side;
     struct ibv_send_wr *work = rdmux_verbs_chain_add(queue, NULL, VERBS_WISH_DONE);
     uint8_t *place = send_place(ep, verbs_wr_id_slot(work->wr_id));
-    rdmux_verbs_side_encode(message, place);
+    memcpy(place, message, VERBS_SIDE_SIZE);
     queue->pieces[queue->piece_count++] = (struct ibv_sge){ .addr = (uintptr_t)place,
                                                             .length = VERBS_SIDE_SIZE,
                                                             .lkey = ep->side_mr->lkey };
@@ -134,6 +134,24 @@ static void send_message(struct verbs_ep *ep, const struct verbs_side_message *m
     work->opcode = IBV_WR_SEND;
     work->send_flags |= queue->max_inline >= VERBS_SIDE_SIZE ? (uint32_t)IBV_SEND_INLINE : 0;
     (void)rdmux_verbs_chain_ring(queue);
+}
+
+static void send_message(struct verbs_ep *ep, const struct verbs_side_message *message)
+{
+    uint8_t bytes[VERBS_SIDE_SIZE];
+    rdmux_verbs_side_encode(message, bytes);
+    send_bytes(ep, bytes);
+}
+
+bool rdmux_verbs_side_has_room(const struct verbs_ep *ep)
+{
+    return verbs_send_ring_room(&ep->side.sent) > SIDE_ANSWER_SENDS &&
+           ep->state == VERBS_EP_CONNECTED;
+}
+
+void rdmux_verbs_side_send(struct verbs_ep *ep, const uint8_t *message)
+{
+    send_bytes(ep, message);
 }
 
 /* ---------------------------------------------------------------------------------- our atomics */
@@ -255,6 +273,24 @@ static void carry_out(struct verbs_ep *ep, const struct verbs_side_message *mess
     }
 }
 
+void rdmux_verbs_no_side_message(struct verbs_ep *ep, const uint8_t *message)
+{
+    rdmux_verbs_fail(ep, RDMUX_PROTOCOL, "a side message of kind %u cannot be taken", message[0]);
+}
+
+/* The transport's own. */
+static void take_own(struct verbs_ep *ep, uint32_t slot)
+{
+    uint8_t message[VERBS_SIDE_SIZE];
+    memcpy(message, receive_place(ep, slot), sizeof(message));
+    enum rdmux_status status = post_receive(ep);
+    if (status != RDMUX_OK) {
+        rdmux_verbs_fail(ep, status, "a side message of kind %u cannot be taken", message[0]);
+        return;
+    }
+    ep->transport->side_message(ep, message);
+}
+
 void rdmux_verbs_side_received(struct verbs_ep *ep, uint32_t slot, const struct ibv_wc *wc)
 {
     struct verbs_receive_ring *ring = &ep->side.receives;
@@ -263,11 +299,14 @@ void rdmux_verbs_side_received(struct verbs_ep *ep, uint32_t slot, const struct 
     }
     ring->tail++;
     if (wc->status != IBV_WC_SUCCESS) {
-        rdmux_verbs_fail(ep, RDMUX_PEER_GONE, "the side channel's queue pair went into error (%s)",
-                         ibv_wc_status_str(wc->status));
+        ep->transport->receive_failed(ep, NULL, wc);
         return;
     }
     if (ep->state != VERBS_EP_CONNECTED) {
+        return;
+    }
+    if (wc->byte_len == VERBS_SIDE_SIZE && receive_place(ep, slot)[0] >= VERBS_SIDE_OWN) {
+        take_own(ep, slot);
         return;
     }
     struct verbs_side_message message;

@@ -27,11 +27,12 @@ static enum rdmux_status open_slots(struct verbs_srq *srq, uint32_t depth)
     }
     srq->free_count = depth;
     srq->depth = depth;
-    return RDMUX_OK;
+    return rdmux_verbs_headers_open(&srq->headers, verbs_domain_of(srq->base.cq->domain), depth);
 }
 
 static void close_slots(struct verbs_srq *srq)
 {
+    rdmux_verbs_headers_close(&srq->headers);
     rdmux_provider_release(fabric_of(srq), srq->free_slots);
     rdmux_provider_release(fabric_of(srq), srq->requests);
 }
@@ -42,11 +43,12 @@ enum rdmux_status rdmux_verbs_srq_open(struct rdmux_provider_srq *base, uint32_t
     struct verbs_srq *srq = verbs_srq_of(base);
     struct verbs_domain *domain = verbs_domain_of(base->cq->domain);
     struct verbs_cq *cq = verbs_cq_of(base->cq);
-    if (depth > (uint32_t)domain->attr.max_srq_wr || max_sge > (uint32_t)domain->attr.max_srq_sge) {
-        rdmux_provider_error("%s has SRQs of at most %d receives with lists of %d pieces, not %u "
+    const uint32_t header_pieces = domain->transport->header_size != 0 ? 1 : 0;
+    const uint32_t most_sge = (uint32_t)domain->attr.max_srq_sge - header_pieces;
+    if (depth > (uint32_t)domain->attr.max_srq_wr || max_sge > most_sge) {
+        rdmux_provider_error("%s has SRQs of at most %d receives with lists of %u pieces, not %u "
                              "and %u; ask for less",
-                             domain->device, domain->attr.max_srq_wr, domain->attr.max_srq_sge,
-                             depth, max_sge);
+                             domain->device, domain->attr.max_srq_wr, most_sge, depth, max_sge);
         return RDMUX_UNSUPPORTED;
     }
     enum rdmux_status status = open_slots(srq, depth);
@@ -57,8 +59,9 @@ enum rdmux_status rdmux_verbs_srq_open(struct rdmux_provider_srq *base, uint32_t
     if (status != RDMUX_OK) {
         goto close_slots;
     }
-    struct ibv_srq_init_attr attr = { .srq_context = srq,
-                                      .attr = { .max_wr = depth, .max_sge = max_sge } };
+    struct ibv_srq_init_attr attr = {
+        .srq_context = srq, .attr = { .max_wr = depth, .max_sge = max_sge + header_pieces }
+    };
     srq->srq = ibv_create_srq(domain->pd, &attr);
     if (srq->srq == NULL) {
         rdmux_provider_error("%s: no SRQ of %u receives: %s", domain->device, depth,
@@ -96,18 +99,22 @@ enum rdmux_status rdmux_verbs_srq_post_recv(struct rdmux_provider_srq *base,
                                             struct rdmux_request *requests, size_t count)
 {
     struct verbs_srq *srq = verbs_srq_of(base);
-    struct ibv_sge pieces[RDMUX_SGE_MAX];
+    struct ibv_sge pieces[1 + RDMUX_SGE_MAX];
+    const uint32_t header_size = verbs_domain_of(base->cq->domain)->transport->header_size;
     for (size_t i = 0; i < count; i++) {
         if (srq->free_count == 0) {
             rdmux_provider_error("verbs: more receives than the SRQ was opened for");
             return RDMUX_INVALID;
         }
         uint32_t slot = srq->free_slots[--srq->free_count];
+        uint32_t used = rdmux_verbs_header_piece(&srq->headers, header_size, slot, &requests[i],
+                                                 pieces);
+        used += rdmux_verbs_pieces(requests[i].sges, requests[i].sge_count, &pieces[used]);
         struct ibv_recv_wr *bad = NULL;
         struct ibv_recv_wr work = {
             .wr_id = verbs_wr_id_of(srq->id, VERBS_WORK_SHARED, slot),
             .sg_list = pieces,
-            .num_sge = (int)rdmux_verbs_pieces(requests[i].sges, requests[i].sge_count, pieces),
+            .num_sge = (int)used,
         };
         srq->requests[slot] = &requests[i];
         int error = ibv_post_srq_recv(srq->srq, &work, &bad);

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * How a connection ends, and why. A device that refuses an access of the peer, or has no receive long
+ * enough, ends the connection for data (RFC 5040, 7.1); the side channel lives on. Who closes an
+ * endpoint ends both. So when the data's ends alone, each end tells the other over the side channel
+ * what it knows: that its device reported a fault, or only that it has taken back a key which the
+ * peer had, as some devices do not report that (siw: siw_proc_write() with an unknown key). What was
+ * handed to the device before and is not known to have arrived is in doubt.
+ */
+#include "iwarp/iwarp_internal.h"
+
+#include <string.h>
+
+static bool has_revoked(const struct iwarp_ep *ep)
+{
+    return atomic_load(&iwarp_domain_of_ep(ep)->revoked) != ep->revoked_before;
+}
+
+static void tell_end(struct iwarp_ep *ep)
+{
+    if (ep->end_is_told || !ep->is_greeted || !rdmux_verbs_side_has_room(&ep->base)) {
+        return;
+    }
+    uint8_t bytes[IWARP_SIDE_SIZE];
+    const struct iwarp_side message = { .kind = IWARP_SIDE_ENDED,
+                                        .key_was_revoked = has_revoked(ep) };
+    rdmux_iwarp_side_encode(&message, bytes);
+    ep->end_is_told = true;
+    rdmux_verbs_side_send(&ep->base, bytes);
+}
+
+/* Which request was refused nobody knows. */
+static void leave_in_doubt(struct iwarp_ep *ep)
+{
+    const struct verbs_send_ring *ring = &ep->base.data.sent;
+    for (uint32_t slot = ring->tail; slot != ring->head; slot++) {
+        struct rdmux_request *request = ring->requests[slot & ring->mask];
+        if (request != NULL && !request->done) {
+            rdmux_verbs_report(&ep->base, request, RDMUX_OUTCOME_UNKNOWN);
+        }
+    }
+}
+
+static void conclude(struct iwarp_ep *ep)
+{
+    if (ep->side_is_over) {
+        rdmux_verbs_fail(&ep->base, RDMUX_PEER_GONE, "the peer ended the connection, or is gone");
+        return;
+    }
+    if (!ep->data_is_over || !ep->end_is_heard) {
+        return;
+    }
+    if (has_revoked(ep) || ep->end.key_was_revoked) {
+        leave_in_doubt(ep);
+        rdmux_verbs_fail(&ep->base, RDMUX_DENIED,
+                         "the connection ended as it does when a key is used that was taken back; "
+                         "%s has revoked a region that was imported",
+                         has_revoked(ep) ? "this end" : "the peer");
+        return;
+    }
+    rdmux_verbs_fail(&ep->base, RDMUX_PEER_GONE,
+                     "the connection for data was lost and no device says why, while the peer is "
+                     "there");
+}
+
+void rdmux_iwarp_is_over(struct iwarp_ep *ep, uint8_t index)
+{
+    if (ep->base.state >= VERBS_EP_FAILED) {
+        return;
+    }
+    if (ep->connect_status == RDMUX_OK && (!ep->is_greeted || ep->is_connecting)) {
+        rdmux_iwarp_connect_failed(ep, "the peer ended the connection while it was made");
+    }
+    if (index == IWARP_SIDE) {
+        ep->side_is_over = true;
+    } else {
+        ep->data_is_over = true;
+        tell_end(ep);
+    }
+    conclude(ep);
+}
+
+/* A device says so whenever the connection ends by its own doing; a completion may say why. */
+void rdmux_iwarp_broke(struct verbs_queue *queue)
+{
+    struct iwarp_ep *ep = iwarp_of(queue->ep);
+    rdmux_iwarp_is_over(ep, queue == &ep->base.data ? IWARP_DATA : IWARP_SIDE);
+}
+
+void rdmux_iwarp_end_heard(struct iwarp_ep *ep, const struct iwarp_side *message)
+{
+    ep->end_is_heard = true;
+    ep->end = *message;
+    tell_end(ep);
+    conclude(ep);
+}

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * Endpoints: two connections to the peer, one for the data, one for the side channel.
+ *
+ * Who sends first. The acceptor's device may send nothing before it has got something from the
+ * connector's (RFC 5044, 7.1.1). So the connector reads the peer's flush word over the connection for
+ * data; when that has come back it says HELLO over the side channel, and then both connections are
+ * the acceptor's to use, who answers with HELLO.
+ *
+ * Who comes early. What comes while the acceptor's kernel still attaches the connection to its queue
+ * pair may be left lying in the socket until more comes (soft iWARP: siw_cm_llp_data_ready() in state
+ * RDMA_MODE). So what is not answered is sent again, after 20 ms first and then twice as long.
+ */
+#include "iwarp/iwarp_internal.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static_assert(offsetof(struct iwarp_ep, base) == 0, "iwarp_ep_of() relies on it");
+static_assert((int)IWARP_UNSEEN_MAX + (int)IWARP_SEEN_MAX + (int)IWARP_ONCE_MAX <=
+                  (int)VERBS_SIDE_OWN_MAX,
+              "each message of the side channel has a receive");
+
+enum {
+    READS_MAX = 64, /* in either direction; each takes memory of the device */
+    MTU_LEAST = 1,  /* a code */
+    NUDGE_NS = 20000000,
+    NUDGES_MAX = 6,
+};
+
+/* ----------------------------------------------------------------------------------------- open */
+
+static enum rdmux_status open_slots(struct iwarp_ep *ep)
+{
+    struct verbs_queue *data = &ep->base.data;
+    const uint32_t slots = data->sent.mask + 1;
+    data->is_read = rdmux_provider_allocate(verbs_fabric_of_ep(&ep->base),
+                                            slots * sizeof(*data->is_read));
+    if (data->is_read == NULL) {
+        rdmux_provider_error("iwarp: out of memory for an endpoint");
+        return RDMUX_NO_MEMORY;
+    }
+    return rdmux_verbs_headers_open(&ep->send_headers, verbs_domain_of_ep(&ep->base), slots);
+}
+
+enum rdmux_status rdmux_iwarp_ep_open(struct rdmux_provider_ep *base,
+                                      const struct rdmux_provider_ep_attr *attr)
+{
+    struct iwarp_ep *ep = iwarp_ep_of(base);
+    enum rdmux_status status = rdmux_verbs_ep_open(base, attr);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    for (size_t i = 0; i < IWARP_LINKS; i++) {
+        ep->channels[i].cm.ep = ep;
+        ep->channels[i].index = (uint8_t)i;
+    }
+    ep->is_proved = attr->role == RDMUX_ROLE_ACCEPT;
+    ep->revoked_before = atomic_load(&iwarp_domain_of_ep(ep)->revoked);
+    rdmux_provider_secret(base, ep->secret);
+    rdmux_iwarp_srq_join(ep);
+    status = open_slots(ep);
+    if (status != RDMUX_OK) {
+        rdmux_iwarp_ep_close(base);
+    }
+    return status;
+}
+
+/* -------------------------------------------------------------------------------------- connect */
+
+static uint8_t depth_of(int depth)
+{
+    return (uint8_t)(depth < 0 ? 0 : depth > READS_MAX ? READS_MAX : depth);
+}
+
+static enum rdmux_status describe_port(struct iwarp_ep *ep)
+{
+    const struct verbs_domain *domain = verbs_domain_of_ep(&ep->base);
+    struct verbs_connection *ours = &ep->ours.verbs;
+    struct ibv_port_attr port;
+    int error = ibv_query_port(domain->context, ep->base.port, &port);
+    if (error != 0 || (port.state != IBV_PORT_ACTIVE && port.state != IBV_PORT_ACTIVE_DEFER)) {
+        rdmux_provider_error("%s port %u is not up: %s", domain->device, ep->base.port,
+                             error != 0 ? strerror(error) : ibv_port_state_str(port.state));
+        return RDMUX_IO;
+    }
+    ours->mtu = (uint8_t)((int)port.active_mtu >= MTU_LEAST ? (int)port.active_mtu : MTU_LEAST);
+    ours->max_message = port.max_msg_sz;
+    return RDMUX_OK;
+}
+
+static enum rdmux_status locate(struct iwarp_ep *ep)
+{
+    const struct rdmux_provider_ep_attr *attr = ep->base.attr;
+    const char *device = verbs_domain_of_ep(&ep->base)->device;
+    uint8_t near[VERBS_GID_SIZE];
+    rdmux_verbs_local_address(attr->peer_address, attr->peer_address_length, near);
+    enum rdmux_status status = rdmux_iwarp_find_addresses(device, ep->base.port, near,
+                                                          &ep->ours.verbs.where);
+    if (status == RDMUX_OK && ep->ours.verbs.where.address_count == 0) {
+        rdmux_provider_error("%s port %u has no IP address; give its network interface one", device,
+                             ep->base.port);
+        return RDMUX_IO;
+    }
+    return status;
+}
+
+enum rdmux_status rdmux_iwarp_ep_describe(struct rdmux_provider_ep *base, uint8_t *out, size_t *size)
+{
+    struct iwarp_ep *ep = iwarp_ep_of(base);
+    const struct verbs_domain *domain = verbs_domain_of_ep(&ep->base);
+    struct verbs_connection *ours = &ep->ours.verbs;
+    if (*size < IWARP_CONNECTION_MAX) {
+        rdmux_provider_error("iwarp: connection data needs %d bytes", IWARP_CONNECTION_MAX);
+        return RDMUX_INVALID;
+    }
+    enum rdmux_status status = describe_port(ep);
+    if (status == RDMUX_OK) {
+        status = locate(ep);
+    }
+    ours->answers = depth_of(domain->attr.max_qp_rd_atom);
+    ours->asks = depth_of(domain->attr.max_qp_init_rd_atom);
+    ours->qpn = ep->base.data.qp->qp_num & VERBS_QPN_MASK;
+    ours->side_qpn = ep->base.side.qp->qp_num & VERBS_QPN_MASK;
+    ours->flush_rkey = domain->flush_mr->rkey;
+    ours->flush_addr = (uintptr_t)&domain->page->flush_word;
+    ep->base.ours = *ours;
+    ep->ours.shares_receives = ep->base.attr->srq != NULL;
+    if (status == RDMUX_OK && ep->base.attr->role == RDMUX_ROLE_ACCEPT) {
+        status = rdmux_iwarp_listen(ep);
+    }
+    if (status == RDMUX_OK) {
+        *size = rdmux_iwarp_connection_encode(&ep->ours, out);
+    }
+    return status;
+}
+
+static enum rdmux_status learn(struct iwarp_ep *ep, const uint8_t *peer, size_t size)
+{
+    enum rdmux_status status = rdmux_iwarp_connection_decode(peer, size, &ep->theirs);
+    if (status != RDMUX_OK) {
+        rdmux_provider_error("iwarp: the peer's connection data, %zu bytes, makes no sense or is "
+                             "of another version",
+                             size);
+        return status;
+    }
+    const struct verbs_connection *ours = &ep->ours.verbs;
+    const struct verbs_connection *theirs = &ep->theirs.verbs;
+    ep->base.theirs = *theirs;
+    ep->base.kind = rdmux_verbs_common_kind(&ours->where, &theirs->where);
+    if (ep->base.kind == 0) {
+        rdmux_provider_error("iwarp: %s port %u and the peer's adapter have no addresses of one "
+                             "family",
+                             verbs_domain_of_ep(&ep->base)->device, ep->base.port);
+        return RDMUX_IO;
+    }
+    size_t other = rdmux_verbs_address_of_kind(&theirs->where, ep->base.kind);
+    if (ep->base.attr->role == RDMUX_ROLE_CONNECT && ep->theirs.ports[other] == 0) {
+        rdmux_provider_error("iwarp: the peer does not say at which port it can be reached");
+        return RDMUX_PROTOCOL;
+    }
+    if (ours->asks == 0 || ours->answers == 0 || theirs->asks == 0 || theirs->answers == 0) {
+        rdmux_provider_error("iwarp: one of the two devices does no remote reads (depths %u and %u "
+                             "here, %u and %u at the peer)",
+                             ours->asks, ours->answers, theirs->asks, theirs->answers);
+        return RDMUX_UNSUPPORTED;
+    }
+    return RDMUX_OK;
+}
+
+static bool both_are_up(const struct iwarp_ep *ep)
+{
+    return ep->channels[IWARP_DATA].link.stage == IWARP_STAGE_UP &&
+           ep->channels[IWARP_SIDE].link.stage == IWARP_STAGE_UP;
+}
+
+static void start_connecting(struct iwarp_ep *ep)
+{
+    struct iwarp_cq *cq = iwarp_cq_of_ep(ep);
+    if (cq->connecting == NULL) {
+        rdmux_iwarp_run_timer(cq, true);
+    }
+    ep->is_connecting = true;
+    ep->connect_next = cq->connecting;
+    cq->connecting = ep;
+}
+
+static void stop_connecting(struct iwarp_ep *ep)
+{
+    struct iwarp_cq *cq = iwarp_cq_of_ep(ep);
+    if (!ep->is_connecting) {
+        return;
+    }
+    struct iwarp_ep **at = &cq->connecting;
+    while (*at != ep) {
+        at = &(*at)->connect_next;
+    }
+    *at = ep->connect_next;
+    ep->is_connecting = false;
+    if (cq->connecting == NULL) {
+        rdmux_iwarp_run_timer(cq, false);
+    }
+}
+
+static enum rdmux_status progress_of(struct iwarp_ep *ep)
+{
+    if (ep->connect_status != RDMUX_OK) {
+        rdmux_provider_error("%s", ep->connect_text);
+        return ep->connect_status;
+    }
+    if (ep->base.state >= VERBS_EP_FAILED) {
+        rdmux_provider_error("iwarp: the connection failed while it was made");
+        return RDMUX_IO;
+    }
+    return both_are_up(ep) && ep->is_greeted ? RDMUX_OK : RDMUX_IN_PROGRESS;
+}
+
+static void log_connection(const struct iwarp_ep *ep)
+{
+    const struct verbs_whereabouts *ours = &ep->ours.verbs.where;
+    const struct verbs_whereabouts *theirs = &ep->theirs.verbs.where;
+    size_t own = rdmux_verbs_address_of_kind(ours, ep->base.kind);
+    size_t other = rdmux_verbs_address_of_kind(theirs, ep->base.kind);
+    char from[64];
+    char to[64];
+    rdmux_verbs_gid_print(ep->base.kind, ours->addresses[own].gid, from, sizeof(from));
+    rdmux_verbs_gid_print(ep->base.kind, theirs->addresses[other].gid, to, sizeof(to));
+    rdmux_provider_log(verbs_fabric_of_ep(&ep->base), RDMUX_LOG_DEBUG,
+                       "iwarp %s port %u: %s to %s, DSCP %u", verbs_domain_of_ep(&ep->base)->device,
+                       ep->base.port, from, to, ep->base.attr->dscp);
+}
+
+enum rdmux_status rdmux_iwarp_ep_connect(struct rdmux_provider_ep *base, const uint8_t *peer,
+                                         size_t size)
+{
+    struct iwarp_ep *ep = iwarp_ep_of(base);
+    if (!ep->is_known) {
+        enum rdmux_status status = learn(ep, peer, size);
+        if (status != RDMUX_OK) {
+            return status;
+        }
+        ep->is_known = true;
+        start_connecting(ep);
+        if (ep->base.attr->role == RDMUX_ROLE_CONNECT) {
+            rdmux_iwarp_dial(ep);
+        }
+    }
+    enum rdmux_status status = progress_of(ep);
+    if (status != RDMUX_IN_PROGRESS) {
+        stop_connecting(ep);
+    }
+    if (status == RDMUX_OK) {
+        log_connection(ep);
+    }
+    return status;
+}
+
+void rdmux_iwarp_connect_failed(struct iwarp_ep *ep, const char *format, ...)
+{
+    va_list arguments;
+    if (ep->connect_status != RDMUX_OK) {
+        return;
+    }
+    ep->connect_status = RDMUX_IO;
+    int used = snprintf(ep->connect_text, sizeof(ep->connect_text),
+                        "iwarp %.40s port %u: ", verbs_domain_of_ep(&ep->base)->device,
+                        ep->base.port);
+    va_start(arguments, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized) */
+    (void)vsnprintf(ep->connect_text + used, sizeof(ep->connect_text) - (size_t)used, format,
+                    arguments);
+    va_end(arguments);
+    rdmux_provider_ready(&ep->base.base);
+}
+
+static void wait_for_answer(struct iwarp_ep *ep)
+{
+    uint64_t now_ns = rdmux_provider_now_ns(verbs_fabric_of_ep(&ep->base));
+    ep->nudge_at_ns = now_ns + ((uint64_t)NUDGE_NS << ep->nudges++);
+}
+
+static void prove(struct iwarp_ep *ep)
+{
+    if (verbs_send_ring_room(&ep->base.data.sent) != 0) {
+        rdmux_verbs_chain_flush(&ep->base, NULL, VERBS_WISH_DONE);
+        (void)rdmux_verbs_chain_ring(&ep->base.data);
+    }
+    wait_for_answer(ep);
+}
+
+static void greet(struct iwarp_ep *ep)
+{
+    uint8_t bytes[IWARP_SIDE_SIZE];
+    const struct iwarp_side hello = { .kind = IWARP_SIDE_HELLO };
+    rdmux_iwarp_side_encode(&hello, bytes);
+    if (rdmux_verbs_side_has_room(&ep->base)) {
+        rdmux_verbs_side_send(&ep->base, bytes);
+    }
+    wait_for_answer(ep);
+}
+
+void rdmux_iwarp_channel_up(struct iwarp_ep *ep)
+{
+    rdmux_provider_ready(&ep->base.base);
+    if (!both_are_up(ep) || ep->base.state > VERBS_EP_CONNECTED) {
+        return;
+    }
+    ep->base.state = VERBS_EP_CONNECTED;
+    if (ep->base.attr->role == RDMUX_ROLE_CONNECT) {
+        ep->proof_end = ep->base.data.sent.head + 1;
+        prove(ep);
+    }
+}
+
+void rdmux_iwarp_look_at_proof(struct iwarp_ep *ep)
+{
+    if (verbs_send_ring_is_under_way(&ep->base.data.sent, ep->proof_end)) {
+        return;
+    }
+    ep->is_proved = true;
+    ep->nudges = 0;
+    greet(ep);
+}
+
+void rdmux_iwarp_greeted(struct iwarp_ep *ep)
+{
+    if (!ep->is_greeted && ep->base.attr->role == RDMUX_ROLE_ACCEPT) {
+        greet(ep);
+    }
+    ep->is_greeted = true;
+    rdmux_provider_ready(&ep->base.base);
+}
+
+void rdmux_iwarp_tick(struct iwarp_cq *cq)
+{
+    for (struct iwarp_ep *ep = cq->connecting; ep != NULL; ep = ep->connect_next) {
+        uint64_t now_ns = rdmux_provider_now_ns(verbs_fabric_of_ep(&ep->base));
+        if (ep->base.attr->role != RDMUX_ROLE_CONNECT || ep->base.state != VERBS_EP_CONNECTED ||
+            ep->is_greeted || ep->nudges > NUDGES_MAX || now_ns < ep->nudge_at_ns) {
+            continue;
+        }
+        if (ep->is_proved) {
+            greet(ep);
+        } else {
+            prove(ep);
+        }
+    }
+}
+
+/* A read has to come back, whatever the connection says of itself; what is under way does the same
+ * unless it is writes alone. */
+enum rdmux_status rdmux_iwarp_ep_ping(struct rdmux_provider_ep *base)
+{
+    struct iwarp_ep *ep = iwarp_ep_of(base);
+    struct verbs_queue *data = &ep->base.data;
+    if (ep->base.state != VERBS_EP_CONNECTED || ep->data_is_over ||
+        verbs_send_ring_awaits(&data->sent)) {
+        return RDMUX_OK;
+    }
+    if (verbs_send_ring_room(&data->sent) == 0) {
+        return RDMUX_AGAIN;
+    }
+    rdmux_verbs_chain_flush(&ep->base, NULL, VERBS_WISH_DONE);
+    (void)rdmux_verbs_chain_ring(data);
+    return RDMUX_OK;
+}
+
+void rdmux_iwarp_ep_close(struct rdmux_provider_ep *base)
+{
+    struct iwarp_ep *ep = iwarp_ep_of(base);
+    stop_connecting(ep);
+    rdmux_iwarp_srq_leave(ep);
+    rdmux_iwarp_leave_talkers(ep);
+    rdmux_verbs_ep_close(base);
+    rdmux_iwarp_hang_up(ep);
+    rdmux_verbs_headers_close(&ep->send_headers);
+}

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * What iWARP adds to verbs/: connections by librdmacm, a header in front of each message, credits,
+ * and what the devices lack. docs/IWARP.md has the design. Each object begins with that of verbs/.
+ */
+#ifndef RDMUX_IWARP_INTERNAL_H
+#define RDMUX_IWARP_INTERNAL_H
+
+#include "iwarp/iwarp_connection.h"
+#include "iwarp/iwarp_credit.h"
+#include "iwarp/iwarp_link.h"
+#include "iwarp/iwarp_message.h"
+#include "iwarp/iwarp_order.h"
+#include "verbs/verbs_internal.h"
+
+#include <rdma/rdma_cma.h>
+
+struct iwarp_ep;
+
+struct iwarp_domain {
+    struct verbs_domain base;
+    struct ibv_cq *guard;     /* see iwarp_provider.c; NULL: not needed */
+    _Atomic uint32_t revoked; /* keys that were taken back */
+};
+
+struct iwarp_cq {
+    struct verbs_cq base;
+    struct rdma_event_channel *channel;
+    struct iwarp_ep *talkers;    /* endpoints that have something to tell, by talk_next */
+    struct iwarp_ep *connecting; /* endpoints that are being connected, by connect_next */
+    int timer;                   /* timerfd, runs while there are any */
+    uint32_t polls;
+};
+
+/* What an id of the connection manager has as its context. */
+struct iwarp_id {
+    struct rdma_cm_id *id; /* NULL: none */
+    struct iwarp_ep *ep;
+};
+
+struct iwarp_channel {
+    struct iwarp_id cm;
+    struct iwarp_link link;
+    uint8_t index;    /* IWARP_DATA, IWARP_SIDE */
+    bool is_prepared; /* the queue pair takes receives */
+};
+
+/* Links of a ring; a list is one of them. */
+struct iwarp_node {
+    struct iwarp_node *next; /* NULL: on no list */
+    struct iwarp_node *previous;
+};
+
+/* Shared receives, and who has a claim on them. */
+struct iwarp_srq {
+    struct verbs_srq base;
+    struct rdmux_credits_pool pool;
+    struct iwarp_node members; /* its endpoints */
+    struct iwarp_node asking;  /* those whose peers have asked, oldest first */
+    struct iwarp_node hungry;  /* those that could do with more */
+    uint64_t asking_count;
+};
+
+struct iwarp_ep {
+    struct verbs_ep base;
+    struct iwarp_channel channels[IWARP_LINKS];
+    struct iwarp_id listeners[VERBS_ADDRESSES_MAX]; /* of the acceptor, until both have come */
+    struct iwarp_connection ours;
+    struct iwarp_connection theirs;
+    uint8_t secret[RDMUX_SECRET_SIZE];
+    bool is_connecting; /* on cq->connecting */
+    bool is_known;      /* the peer's connection data is here */
+    bool is_proved;     /* the connector's first read has come back */
+    bool is_greeted;    /* HELLO of the peer has come */
+    uint32_t proof_end; /* slot after that read */
+    uint32_t nudges;
+    uint64_t nudge_at_ns;
+    struct iwarp_ep *connect_next;
+    enum rdmux_status connect_status; /* why connecting failed */
+    char connect_text[RDMUX_TEXT_MAX];
+
+    struct iwarp_credit credit;
+    bool has_asked; /* for credits, and has got none yet */
+    struct iwarp_node member;
+    struct iwarp_node wanting; /* on asking or hungry */
+    bool is_asking;
+    bool is_recalling;
+    uint32_t level;                    /* receives that are set aside for it at a time */
+    struct verbs_headers send_headers; /* one for each slot */
+    struct iwarp_order order;
+    bool is_talking; /* on cq->talkers */
+    struct iwarp_ep *talk_next;
+
+    /* How it ends, see iwarp_end.c. */
+    uint32_t revoked_before; /* domain->revoked when it was opened */
+    bool data_is_over;
+    bool side_is_over;
+    bool end_is_told;
+    bool end_is_heard;
+    struct iwarp_side end; /* what the peer said */
+};
+
+static inline struct iwarp_domain *iwarp_domain_of(struct rdmux_provider_domain *domain)
+{
+    return (struct iwarp_domain *)domain;
+}
+static inline struct iwarp_cq *iwarp_cq_of(struct rdmux_provider_cq *cq)
+{
+    return (struct iwarp_cq *)cq;
+}
+static inline struct iwarp_ep *iwarp_ep_of(struct rdmux_provider_ep *ep)
+{
+    return (struct iwarp_ep *)ep;
+}
+static inline struct iwarp_ep *iwarp_of(struct verbs_ep *ep)
+{
+    return (struct iwarp_ep *)ep;
+}
+static inline struct iwarp_cq *iwarp_cq_of_ep(const struct iwarp_ep *ep)
+{
+    return (struct iwarp_cq *)ep->base.base.cq;
+}
+static inline struct iwarp_srq *iwarp_srq_of_ep(const struct iwarp_ep *ep)
+{
+    return (struct iwarp_srq *)ep->base.attr->srq;
+}
+static inline struct iwarp_domain *iwarp_domain_of_ep(const struct iwarp_ep *ep)
+{
+    return (struct iwarp_domain *)ep->base.base.cq->domain;
+}
+
+/* --------------------------------------------------------------- addresses (iwarp_address.c) */
+
+/* Finds out by which addresses the connection manager reaches a port of a device. near: the address
+ * on the way to a peer, to be preferred, or zeros. RDMUX_IO: it cannot tell, with a text. No address
+ * is no failure. [may sleep] */
+enum rdmux_status rdmux_iwarp_find_addresses(const char *device, uint8_t port,
+                                             const uint8_t near[VERBS_GID_SIZE],
+                                             struct verbs_whereabouts *out);
+/* An address of the whereabouts as librdmacm wants it. */
+void rdmux_iwarp_socket_address(const uint8_t gid[VERBS_GID_SIZE], uint16_t port,
+                                struct sockaddr_storage *out);
+
+/* ------------------------------------------------------------ connection manager (iwarp_cm.c) */
+
+enum rdmux_status rdmux_iwarp_cq_open(struct rdmux_provider_cq *base, uint32_t depth);
+void rdmux_iwarp_cq_close(struct rdmux_provider_cq *base);
+/* Takes the events that are there, and the timer's; returns how many. */
+size_t rdmux_iwarp_take_events(struct iwarp_cq *cq);
+void rdmux_iwarp_run_timer(struct iwarp_cq *cq, bool runs);
+/* The acceptor's: listens on each of our addresses. [may sleep] */
+enum rdmux_status rdmux_iwarp_listen(struct iwarp_ep *ep);
+/* The connector's: begins. [may sleep] */
+void rdmux_iwarp_dial(struct iwarp_ep *ep);
+void rdmux_iwarp_stop_listening(struct iwarp_ep *ep);
+/* Ends both connections and forgets them; the queue pairs are gone. */
+void rdmux_iwarp_hang_up(struct iwarp_ep *ep);
+
+/* ----------------------------------------------------------------- endpoints (iwarp_endpoint.c) */
+
+enum rdmux_status rdmux_iwarp_ep_open(struct rdmux_provider_ep *base,
+                                      const struct rdmux_provider_ep_attr *attr);
+enum rdmux_status rdmux_iwarp_ep_describe(struct rdmux_provider_ep *base, uint8_t *out,
+                                          size_t *size);
+enum rdmux_status rdmux_iwarp_ep_connect(struct rdmux_provider_ep *base, const uint8_t *peer,
+                                         size_t size);
+enum rdmux_status rdmux_iwarp_ep_ping(struct rdmux_provider_ep *base);
+void rdmux_iwarp_ep_close(struct rdmux_provider_ep *base);
+/* One of the connections is up. */
+void rdmux_iwarp_channel_up(struct iwarp_ep *ep);
+/* The attempt to connect has failed. */
+void rdmux_iwarp_connect_failed(struct iwarp_ep *ep, const char *format, ...) RDMUX_PRINTF(2, 3);
+/* HELLO came. */
+void rdmux_iwarp_greeted(struct iwarp_ep *ep);
+/* The oldest work requests are done: was the first read among them? */
+void rdmux_iwarp_look_at_proof(struct iwarp_ep *ep);
+/* The cq's timer: what goes on in those that are being connected. */
+void rdmux_iwarp_tick(struct iwarp_cq *cq);
+
+/* ------------------------------------------------------------------ data path (iwarp_data.c) */
+
+/* verbs_transport.start, .sent, .received, .receive_failed, .side_message */
+enum rdmux_status rdmux_iwarp_start(struct verbs_ep *base, struct rdmux_request *request);
+void rdmux_iwarp_sent(struct verbs_queue *queue, const struct ibv_wc *wc);
+void rdmux_iwarp_received(struct verbs_ep *base, struct rdmux_request *request,
+                          const struct ibv_wc *wc);
+void rdmux_iwarp_receive_failed(struct verbs_ep *base, struct rdmux_request *request,
+                                const struct ibv_wc *wc);
+void rdmux_iwarp_side_message(struct verbs_ep *base, const uint8_t *bytes);
+enum rdmux_status rdmux_iwarp_post_recv(struct rdmux_provider_ep *base,
+                                        struct rdmux_request *requests, size_t count);
+size_t rdmux_iwarp_poll(struct rdmux_provider_cq *base, size_t budget);
+enum rdmux_status rdmux_iwarp_arm(struct rdmux_provider_cq *base);
+/* The endpoint tells its credits soon: with the next poll, or before the cq sleeps. */
+void rdmux_iwarp_talk_soon(struct iwarp_ep *ep);
+void rdmux_iwarp_leave_talkers(struct iwarp_ep *ep);
+
+/* --------------------------------------------------------------- shared receives (iwarp_srq.c) */
+
+enum rdmux_status rdmux_iwarp_srq_open(struct rdmux_provider_srq *base, uint32_t depth,
+                                       uint32_t max_sge);
+enum rdmux_status rdmux_iwarp_srq_post_recv(struct rdmux_provider_srq *base,
+                                            struct rdmux_request *requests, size_t count);
+/* Does nothing for an endpoint without SRQ; likewise the next. */
+void rdmux_iwarp_srq_join(struct iwarp_ep *ep);
+void rdmux_iwarp_srq_leave(struct iwarp_ep *ep);
+/* A message of the endpoint's peer has taken a receive. False: it had no credit. [data path] */
+bool rdmux_iwarp_srq_use(struct iwarp_ep *ep);
+/* What the peer has said of credits. False: it gives back what it never had. [data path] */
+bool rdmux_iwarp_srq_hear(struct iwarp_ep *ep, const struct iwarp_credit_news *news);
+
+/* ------------------------------------------------------------------------- the end (iwarp_end.c) */
+
+/* A connection has ended without our doing. index: IWARP_DATA, IWARP_SIDE. */
+void rdmux_iwarp_is_over(struct iwarp_ep *ep, uint8_t index);
+/* verbs_transport.broke */
+void rdmux_iwarp_broke(struct verbs_queue *queue);
+/* ENDED came. */
+void rdmux_iwarp_end_heard(struct iwarp_ep *ep, const struct iwarp_side *message);
+
+#endif

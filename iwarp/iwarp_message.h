@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * What the iwarp provider puts on the wire beside the application's bytes: a header in front of each
+ * message, since the devices have no immediate data (RFC 5040 knows none), and its own messages on
+ * the side channel. Pure; decoding takes a stranger's bytes.
+ *
+ * Numbers are big-endian.
+ *
+ * Header. Offset, size, field:
+ *    0   1  kind, IWARP_MESSAGE or IWARP_NOTICE
+ *    1   1  IWARP_HAS_IMM, or 0
+ *    2   2  zero
+ *    4   4  immediate number
+ *    8   4  bytes of the message behind the header; of a notice: bytes that were written before it
+ *   12   4  messages that the receiver of this may send, counted from the first one; low 32 bits
+ *
+ * Side message, of the size of all side messages (verbs/verbs_description.h has the other kinds).
+ * Offset, size, field:
+ *    0   1  kind, IWARP_SIDE_*
+ *    1   1  status, enum rdmux_status (IWARP_SIDE_ENDED)
+ *    2   1  1: a key that the receiver may have used was taken back (IWARP_SIDE_ENDED)
+ *    3   1  zero
+ *    4   4  messages of the kind IWARP_SIDE_CREDITS that the sender of this has got
+ *    8   4  messages that the receiver of this may send, as in the header
+ *   12   4  of such the sender of this gives back, counted from the first one
+ *   16   4  how often the sender of this has asked for some
+ *   20   4  how often it has asked for some back
+ *   24   4  how many of such questions of the receiver of this it has answered
+ *   28   4  the newest number of the receiver's that says what the sender of this may send
+ *   32  16  zero
+ */
+#ifndef RDMUX_IWARP_MESSAGE_H
+#define RDMUX_IWARP_MESSAGE_H
+
+#include <rdmux/rdmux.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    IWARP_HEADER_SIZE = 16,
+    IWARP_MESSAGE = 1,
+    IWARP_NOTICE = 2, /* a write with an immediate number has been placed */
+    IWARP_HAS_IMM = 1 << 0,
+
+    IWARP_SIDE_SIZE = 48,
+    IWARP_SIDE_HELLO = 16, /* the first one: the connection for data is in use; answered likewise */
+    IWARP_SIDE_CREDITS = 17, /* acknowledged by the next message of either kind */
+    IWARP_SIDE_SEEN = 18,    /* the same contents; acknowledges, and is not acknowledged itself */
+    IWARP_SIDE_ENDED = 19,   /* the connection for data has ended; what its sender knows of why */
+};
+
+struct iwarp_header {
+    uint8_t kind;
+    bool has_imm;
+    uint32_t imm;
+    uint32_t length;
+    uint32_t granted;
+};
+
+struct iwarp_side {
+    uint8_t kind;
+    uint8_t status;
+    bool key_was_revoked;
+    uint32_t seen;
+    uint32_t granted;
+    uint32_t returned;
+    uint32_t asked;
+    uint32_t recalled;
+    uint32_t answered;
+    uint32_t known;
+};
+
+void rdmux_iwarp_header_encode(const struct iwarp_header *header, uint8_t out[IWARP_HEADER_SIZE]);
+/* size: of the message, header included. RDMUX_PROTOCOL: cut short, or senseless; *out is untouched
+ * then. */
+enum rdmux_status rdmux_iwarp_header_decode(const uint8_t *in, uint64_t size,
+                                            struct iwarp_header *out);
+
+void rdmux_iwarp_side_encode(const struct iwarp_side *message, uint8_t out[IWARP_SIDE_SIZE]);
+/* The same. */
+enum rdmux_status rdmux_iwarp_side_decode(const uint8_t *in, size_t size, struct iwarp_side *out);
+
+#endif

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* What iWARP adds: the table, paths, and the device's peculiarities. */
+#include "iwarp/iwarp_internal.h"
+
+#include "verbs/verbs_table.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    LATENCY_NS = 3000,
+    MESSAGE_MAX = 1 << 30, /* drivers count in int */
+    VENDOR_SIW = 0x626d74, /* drivers/infiniband/sw/siw/siw.h */
+};
+
+struct iwarp_mr {
+    struct verbs_mr base;
+    _Atomic bool is_described; /* a peer has the key */
+};
+
+/* ---------------------------------------------------------------------------------------- paths */
+
+static void probe_port(const struct verbs_port *port, struct rdmux_local_path *out)
+{
+    const uint64_t by_header = RDMUX_CAP_SEND_IMM | RDMUX_CAP_WRITE_IMM;
+    const uint8_t nowhere[VERBS_GID_SIZE] = { 0 };
+    struct verbs_whereabouts where;
+    enum rdmux_status status = rdmux_iwarp_find_addresses(port->device, port->number, nowhere,
+                                                          &where);
+    out->native &= ~by_header;
+    out->emulated |= by_header;
+    out->max_sge--; /* the header's */
+    out->max_message = out->max_message > MESSAGE_MAX ? (uint64_t)MESSAGE_MAX
+                                                      : out->max_message - IWARP_HEADER_SIZE;
+    if (status != RDMUX_OK) {
+        rdmux_verbs_path_refuse(out, RDMUX_REASON_NO_PERMISSION,
+                                "give this user access to /dev/infiniband/rdma_cm, which the "
+                                "driver rdma_ucm makes",
+                                "%s port %u: the connection manager cannot be used", port->device,
+                                port->number);
+        return;
+    }
+    if (where.address_count == 0 || port->device_attr.max_sge < 2) {
+        rdmux_verbs_path_refuse(
+            out, RDMUX_REASON_NO_USABLE_GID, "give the adapter's network interface an IP address",
+            "%s port %u has no IP address by which it can be reached", port->device, port->number);
+        return;
+    }
+    char address[INET6_ADDRSTRLEN];
+    rdmux_verbs_gid_print(where.addresses[0].kind, where.addresses[0].gid, address, sizeof(address));
+    (void)snprintf(out->address, sizeof(out->address), "%s, port %u", address, port->number);
+    rdmux_verbs_path_set_reach(out, &where);
+}
+
+static enum rdmux_reason reach(const uint8_t *ours, size_t ours_length, const uint8_t *theirs,
+                               size_t theirs_length, char *text)
+{
+    struct verbs_whereabouts a;
+    struct verbs_whereabouts b;
+    if (rdmux_verbs_whereabouts_decode(ours, ours_length, &a) != RDMUX_OK ||
+        rdmux_verbs_whereabouts_decode(theirs, theirs_length, &b) != RDMUX_OK ||
+        a.fabric != VERBS_FABRIC_IWARP || b.fabric != VERBS_FABRIC_IWARP) {
+        (void)snprintf(text, RDMUX_TEXT_MAX, "the peer's iwarp provider is of another version");
+        return RDMUX_REASON_NOT_REACHABLE;
+    }
+    if (rdmux_verbs_common_kind(&a, &b) == 0) {
+        (void)snprintf(text, RDMUX_TEXT_MAX,
+                       "the adapters have addresses of different families only");
+        return RDMUX_REASON_NOT_REACHABLE;
+    }
+    return RDMUX_REASON_NONE;
+}
+
+/* --------------------------------------------------------------------------------------- domain */
+
+/* What ib and roce ask of the way is rdma_cm's business here. */
+static enum rdmux_status locate(struct verbs_ep *ep, struct verbs_whereabouts *out)
+{
+    (void)out;
+    rdmux_provider_error("%s: nothing to locate", ep->transport->name);
+    return RDMUX_UNSUPPORTED;
+}
+
+static enum rdmux_status route(struct verbs_ep *ep, struct verbs_route *out)
+{
+    (void)out;
+    rdmux_provider_error("%s: no route by hand", ep->transport->name);
+    return RDMUX_UNSUPPORTED;
+}
+
+/* A connection ends by itself when its address does not work any more. */
+static bool holds(struct verbs_ep *ep, char *text, size_t size)
+{
+    (void)ep;
+    if (size > 0) {
+        text[0] = '\0';
+    }
+    return true;
+}
+
+static const struct verbs_transport iwarp_transport = {
+    .name = "iwarp",
+    .fabric_name = "iWARP",
+    .fabric = VERBS_FABRIC_IWARP,
+    .latency_ns = LATENCY_NS,
+    .header_size = IWARP_HEADER_SIZE,
+    .request_slots = 3, /* a write, its notice, and the read of the flush word behind them */
+    .read_slots = 2,    /* see parts_of() */
+    /* The peer's device writes what is read through the sink's key (RFC 5040, 3.3). */
+    .sink_access = IBV_ACCESS_REMOTE_WRITE,
+    .probe_port = probe_port,
+    .locate = locate,
+    .route = route,
+    .holds = holds,
+    .start = rdmux_iwarp_start,
+    .sent = rdmux_iwarp_sent,
+    .received = rdmux_iwarp_received,
+    .receive_failed = rdmux_iwarp_receive_failed,
+    .broke = rdmux_iwarp_broke,
+    .side_message = rdmux_iwarp_side_message,
+};
+
+static bool is_siw(const struct iwarp_domain *domain)
+{
+    return domain->base.attr.vendor_id == VENDOR_SIW;
+}
+
+/*
+ * The user-space half of soft iWARP takes the 145th page of a context's queues for "there is none"
+ * (SIW_INVAL_UOBJ_KEY in siw-abi.h): a queue that begins there cannot be made, and every later one
+ * would begin there. A completion queue that lies across that page, made first and never used, keeps
+ * others from it.
+ */
+static void guard_siw(struct iwarp_domain *domain)
+{
+    enum { GUARD_ENTRIES = 32768 }; /* of 32 bytes: up to the 256th page */
+    if (domain->base.attr.max_cqe < GUARD_ENTRIES) {
+        return;
+    }
+    domain->guard = ibv_create_cq(domain->base.context, GUARD_ENTRIES, NULL, NULL, 0);
+    if (domain->guard == NULL) {
+        rdmux_provider_log(domain->base.base.fabric, RDMUX_LOG_WARN,
+                           "%s: %s; this process can have few endpoints on it", domain->base.device,
+                           strerror(errno));
+    }
+}
+
+static enum rdmux_status domain_open(struct rdmux_provider_domain *base,
+                                     const struct rdmux_local_path *path)
+{
+    struct iwarp_domain *domain = iwarp_domain_of(base);
+    enum rdmux_status status = rdmux_verbs_domain_open(&iwarp_transport, base, path);
+    if (status == RDMUX_OK) {
+        /* Not every device takes a fenced read (siw: siw_activate_tx_from_sq()). */
+        domain->base.lacks_fence = true;
+        /* It takes no other address and does not say so (siw_reg_user_mr()). */
+        domain->base.keeps_address = is_siw(domain);
+        if (is_siw(domain)) {
+            guard_siw(domain);
+        }
+    }
+    return status;
+}
+
+static void domain_close(struct rdmux_provider_domain *base)
+{
+    struct iwarp_domain *domain = iwarp_domain_of(base);
+    if (domain->guard != NULL) {
+        (void)ibv_destroy_cq(domain->guard);
+    }
+    rdmux_verbs_domain_close(base);
+}
+
+/* -------------------------------------------------------------------------------------- regions */
+
+static enum rdmux_status mr_describe(struct rdmux_provider_mr *base, struct rdmux_provider_ep *ep,
+                                     uint8_t *out, size_t *size)
+{
+    atomic_store(&((struct iwarp_mr *)base)->is_described, true);
+    return rdmux_verbs_mr_describe(base, ep, out, size);
+}
+
+static enum rdmux_status mr_invalidate(struct rdmux_provider_mr *base)
+{
+    if (atomic_exchange(&((struct iwarp_mr *)base)->is_described, false)) {
+        (void)atomic_fetch_add(&iwarp_domain_of(base->domain)->revoked, 1);
+    }
+    return rdmux_verbs_mr_invalidate(base);
+}
+
+/* ---------------------------------------------------------------------------------------- table */
+
+static enum rdmux_status probe(struct rdmux_fabric *fabric, struct rdmux_local_path *out,
+                               size_t max, size_t *count)
+{
+    return rdmux_verbs_probe(&iwarp_transport, fabric, out, max, count);
+}
+
+static enum rdmux_status inspect(struct rdmux_fabric *fabric,
+                                 void (*report)(void *user,
+                                                const struct rdmux_provider_finding *finding),
+                                 void *user)
+{
+    return rdmux_verbs_inspect(&iwarp_transport, fabric, report, user);
+}
+
+const struct rdmux_provider_ops rdmux_iwarp_provider = {
+    .abi = RDMUX_PROVIDER_ABI,
+    .size = sizeof(struct rdmux_provider_ops),
+    .name = "iwarp",
+    .flags = RDMUX_PROVIDER_NATIVE_FENCE | RDMUX_PROVIDER_LOCAL_KEYS | RDMUX_PROVIDER_DEVICE_SRQ,
+    .domain_size = sizeof(struct iwarp_domain),
+    .cq_size = sizeof(struct iwarp_cq),
+    .ep_size = sizeof(struct iwarp_ep),
+    .srq_size = sizeof(struct iwarp_srq),
+    .mr_size = sizeof(struct iwarp_mr),
+    .remote_size = sizeof(struct verbs_remote),
+    .probe = probe,
+    .reach = reach,
+    .domain_open = domain_open,
+    .domain_close = domain_close,
+    .async_event = rdmux_verbs_async_event,
+    .domain_fd = rdmux_verbs_domain_fd,
+    .inspect = inspect,
+    .mr_register = rdmux_verbs_mr_register,
+    .mr_deregister = rdmux_verbs_mr_deregister,
+    .mr_describe = mr_describe,
+    .mr_invalidate = mr_invalidate,
+    .cq_open = rdmux_iwarp_cq_open,
+    .cq_close = rdmux_iwarp_cq_close,
+    .poll = rdmux_iwarp_poll,
+    .arm = rdmux_iwarp_arm,
+    .fd = rdmux_verbs_fd,
+    .ep_open = rdmux_iwarp_ep_open,
+    .ep_describe = rdmux_iwarp_ep_describe,
+    .ep_connect = rdmux_iwarp_ep_connect,
+    .ep_join = rdmux_unsupported_ep_join,
+    .ep_control = rdmux_unsupported_ep_control,
+    .ep_ping = rdmux_iwarp_ep_ping,
+    .ep_quiesce = rdmux_verbs_ep_quiesce,
+    .ep_close = rdmux_iwarp_ep_close,
+    .post = rdmux_verbs_post,
+    .doorbell = rdmux_verbs_doorbell,
+    .post_recv = rdmux_iwarp_post_recv,
+    .srq_open = rdmux_iwarp_srq_open,
+    .srq_close = rdmux_verbs_srq_close,
+    .srq_post_recv = rdmux_iwarp_srq_post_recv,
+    .remote_open = rdmux_verbs_remote_open,
+    .remote_close = rdmux_verbs_remote_close,
+};

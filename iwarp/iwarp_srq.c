@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * Shared receives: the device matches, so a peer may only send what a receive of the SRQ is set aside
+ * for. Nobody has credits by default; who has none asks, gets a few, more each time, and is asked to
+ * give back what it does not use when others wait. The counting is in providers/credits.h.
+ */
+#include "iwarp/iwarp_internal.h"
+
+#include <assert.h>
+
+static_assert(offsetof(struct iwarp_srq, base) == 0, "rdmux_verbs_srq_*() rely on it");
+
+/* ---------------------------------------------------------------------------------------- lists */
+
+static void init(struct iwarp_node *list)
+{
+    list->next = list;
+    list->previous = list;
+}
+
+static bool is_empty(const struct iwarp_node *list)
+{
+    return list->next == list;
+}
+
+static void add(struct iwarp_node *list, struct iwarp_node *node)
+{
+    node->previous = list->previous;
+    node->next = list;
+    list->previous->next = node;
+    list->previous = node;
+}
+
+static void take_out(struct iwarp_node *node)
+{
+    if (node->next != NULL) {
+        node->previous->next = node->next;
+        node->next->previous = node->previous;
+        node->next = NULL;
+    }
+}
+
+static struct iwarp_ep *member(struct iwarp_node *node)
+{
+    return (struct iwarp_ep *)((char *)node - offsetof(struct iwarp_ep, member));
+}
+
+static struct iwarp_ep *wanting(struct iwarp_node *node)
+{
+    return (struct iwarp_ep *)((char *)node - offsetof(struct iwarp_ep, wanting));
+}
+
+/* --------------------------------------------------------------------------------------- claims */
+
+static void stop_wanting(struct iwarp_ep *ep)
+{
+    take_out(&ep->wanting);
+    if (ep->is_asking) {
+        ep->is_asking = false;
+        iwarp_srq_of_ep(ep)->asking_count--;
+    }
+}
+
+/* Receives that the device has and no message has met. */
+static uint64_t receives(const struct iwarp_srq *srq)
+{
+    return srq->base.depth - srq->base.free_count;
+}
+
+static bool lend(struct iwarp_ep *ep, uint64_t waiting)
+{
+    struct iwarp_srq *srq = iwarp_srq_of_ep(ep);
+    return rdmux_credits_lend(&srq->pool, &ep->credit.given, ep->level, receives(srq), waiting) !=
+           0;
+}
+
+/* The peer is to give back the credits that it does not use. */
+static void recall(struct iwarp_ep *ep)
+{
+    struct iwarp_srq *srq = iwarp_srq_of_ep(ep);
+    if (rdmux_credits_outstanding(&ep->credit.given) == 0) {
+        return; /* what it was not told yet may be the answer to its question */
+    }
+    (void)rdmux_credits_withdraw(&srq->pool, &ep->credit.given);
+    if (!ep->is_recalling && ep->base.state == VERBS_EP_CONNECTED) {
+        ep->is_recalling = true;
+        iwarp_credit_recall(&ep->credit);
+        rdmux_iwarp_talk_soon(ep);
+    }
+}
+
+static void tell(struct iwarp_ep *ep, bool at_once)
+{
+    ep->credit.has_news = ep->credit.has_news || at_once;
+    if (iwarp_credit_is_due(&ep->credit)) {
+        rdmux_iwarp_talk_soon(ep);
+    }
+}
+
+/* Gives receives nobody has a claim on to those who asked, oldest first, then to those who could do
+ * with more. */
+static void serve(struct iwarp_srq *srq)
+{
+    for (int round = 0; round < 2 && !is_empty(&srq->asking); round++) {
+        while (!is_empty(&srq->asking)) {
+            struct iwarp_ep *ep = wanting(srq->asking.next);
+            if (!lend(ep, srq->asking_count) && rdmux_credits_window(&ep->credit.given) == 0) {
+                break;
+            }
+            stop_wanting(ep);
+            tell(ep, true);
+        }
+        for (struct iwarp_node *at = srq->members.next;
+             at != &srq->members && !is_empty(&srq->asking); at = at->next) {
+            recall(member(at));
+        }
+    }
+    while (is_empty(&srq->asking) && !is_empty(&srq->hungry)) {
+        struct iwarp_ep *ep = wanting(srq->hungry.next);
+        if (!lend(ep, 2) && rdmux_credits_window(&ep->credit.given) < ep->level) {
+            break;
+        }
+        stop_wanting(ep);
+        tell(ep, false);
+    }
+}
+
+/* The peer has asked for credits. */
+static void asked(struct iwarp_ep *ep)
+{
+    struct iwarp_srq *srq = iwarp_srq_of_ep(ep);
+    ep->level = rdmux_credits_level_up(ep->level);
+    if (!ep->is_asking) {
+        take_out(&ep->wanting);
+        add(&srq->asking, &ep->wanting);
+        ep->is_asking = true;
+        srq->asking_count++;
+    }
+    serve(srq);
+}
+
+bool rdmux_iwarp_srq_hear(struct iwarp_ep *ep, const struct iwarp_credit_news *news)
+{
+    struct iwarp_srq *srq = iwarp_srq_of_ep(ep);
+    if (news->returned != 0 &&
+        !rdmux_credits_return(&srq->pool, &ep->credit.given, news->returned)) {
+        return false;
+    }
+    if (news->answers) {
+        ep->is_recalling = false;
+        ep->level = ep->is_asking ? RDMUX_CREDITS_LEVEL_FIRST
+                                  : 0; /* the question may have come first */
+        serve(srq);
+    }
+    if (news->asks) {
+        asked(ep);
+    }
+    return true;
+}
+
+bool rdmux_iwarp_srq_use(struct iwarp_ep *ep)
+{
+    struct iwarp_srq *srq = iwarp_srq_of_ep(ep);
+    if (!rdmux_credits_use_shared(&srq->pool, &ep->credit.given)) {
+        return false;
+    }
+    if (is_empty(&srq->asking) && !ep->is_recalling) {
+        (void)lend(ep, 2);
+    }
+    if (rdmux_credits_window(&ep->credit.given) < ep->level && ep->wanting.next == NULL) {
+        add(&srq->hungry, &ep->wanting);
+    }
+    return true;
+}
+
+/* -------------------------------------------------------------------------------- the operations */
+
+void rdmux_iwarp_srq_join(struct iwarp_ep *ep)
+{
+    if (ep->base.attr->srq != NULL) {
+        add(&iwarp_srq_of_ep(ep)->members, &ep->member);
+    }
+}
+
+void rdmux_iwarp_srq_leave(struct iwarp_ep *ep)
+{
+    if (ep->member.next == NULL) {
+        return;
+    }
+    struct iwarp_srq *srq = iwarp_srq_of_ep(ep);
+    stop_wanting(ep);
+    take_out(&ep->member);
+    (void)rdmux_credits_leave(&srq->pool, &ep->credit.given);
+    serve(srq);
+}
+
+enum rdmux_status rdmux_iwarp_srq_open(struct rdmux_provider_srq *base, uint32_t depth,
+                                       uint32_t max_sge)
+{
+    struct iwarp_srq *srq = (struct iwarp_srq *)base;
+    init(&srq->members);
+    init(&srq->asking);
+    init(&srq->hungry);
+    return rdmux_verbs_srq_open(base, depth, max_sge);
+}
+
+enum rdmux_status rdmux_iwarp_srq_post_recv(struct rdmux_provider_srq *base,
+                                            struct rdmux_request *requests, size_t count)
+{
+    enum rdmux_status status = rdmux_verbs_srq_post_recv(base, requests, count);
+    serve((struct iwarp_srq *)base);
+    return status;
+}

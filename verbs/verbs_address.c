@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Our own address on the way to a peer. */
+#include "verbs/verbs_internal.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    V4_AT = 12,       /* in a mapped GID */
+    DISCARD_PORT = 9, /* nothing is sent there */
+};
+
+void rdmux_verbs_address_to_gid(const struct sockaddr *address, uint8_t out[VERBS_GID_SIZE])
+{
+    memset(out, 0, VERBS_GID_SIZE);
+    if (address->sa_family == AF_INET) {
+        struct sockaddr_in v4;
+        memcpy(&v4, address, sizeof(v4));
+        out[V4_AT - 1] = 0xff;
+        out[V4_AT - 2] = 0xff;
+        memcpy(out + V4_AT, &v4.sin_addr, sizeof(v4.sin_addr));
+    } else if (address->sa_family == AF_INET6) {
+        struct sockaddr_in6 v6;
+        memcpy(&v6, address, sizeof(v6));
+        memcpy(out, &v6.sin6_addr, VERBS_GID_SIZE);
+    }
+}
+
+/* A socket that sends nothing asks the routing table. */
+void rdmux_verbs_local_address(const struct sockaddr *peer, uint32_t length,
+                               uint8_t out[VERBS_GID_SIZE])
+{
+    memset(out, 0, VERBS_GID_SIZE);
+    if (peer == NULL || (peer->sa_family != AF_INET && peer->sa_family != AF_INET6)) {
+        return;
+    }
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } address;
+    memset(&address, 0, sizeof(address));
+    memcpy(&address, peer, length < sizeof(address) ? length : sizeof(address));
+    if (peer->sa_family == AF_INET) {
+        address.v4.sin_port = htons(DISCARD_PORT);
+    } else {
+        address.v6.sin6_port = htons(DISCARD_PORT);
+    }
+    int fd = socket(peer->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return;
+    }
+    socklen_t size = sizeof(address);
+    if (connect(fd, &address.any, length) == 0 && getsockname(fd, &address.any, &size) == 0) {
+        rdmux_verbs_address_to_gid(&address.any, out);
+    }
+    (void)close(fd);
+}
