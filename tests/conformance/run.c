@@ -63,7 +63,9 @@ static void open_libraries(const struct side *side)
     struct rdmux_fabric_attr attr = fabric_attr_of(side);
     struct rdmux_fabric *fabric = NULL;
     attr.flags |= RDMUX_FABRIC_NO_SERVICE_THREAD;
+    size_t count = 0;
     EXPECT_OK(rdmux_fabric_open(&attr, &fabric));
+    EXPECT_OK(rdmux_fabric_paths(fabric, NULL, 0, &count)); /* looks for devices */
     EXPECT_OK(rdmux_fabric_close(fabric));
 }
 
