@@ -1,18 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The connection manager: one event channel for each cq, an id for each connection and for each
- * address that is listened at. The queue pairs are of the domain's own context, not of librdmacm's,
- * which a whole process shares, events included; so connecting names them by number, and the id has
- * none (rdma_connect(3)).
- *
- * An event is copied and acknowledged before anything follows from it: an id cannot be destroyed while
- * one of its events is not acknowledged.
+ * The connection manager's part in an endpoint: an id for each of its connections and for each address
+ * that is listened at, on the cq's channel (verbs/verbs_cm.h).
  */
 #include "iwarp/iwarp_internal.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
@@ -24,7 +18,6 @@ enum {
     LISTEN_BACKLOG = 8,
     TICK_NS = 10000000,
     LISTEN_TRIES = 16, /* with another port each */
-    EVENTS_MAX = 64,   /* taken at a time */
 };
 
 /* ------------------------------------------------------------------------------------------- cq */
@@ -36,13 +29,8 @@ enum rdmux_status rdmux_iwarp_cq_open(struct rdmux_provider_cq *base, uint32_t d
     if (status != RDMUX_OK) {
         return status;
     }
-    cq->channel = rdma_create_event_channel();
-    if (cq->channel == NULL) {
-        rdmux_provider_error("iwarp: no event channel of the connection manager: %s; is "
-                             "/dev/infiniband/rdma_cm there (modprobe rdma_ucm), and this user "
-                             "allowed to open it?",
-                             strerror(errno));
-        status = errno == EMFILE || errno == ENFILE || errno == ENOMEM ? RDMUX_NO_MEMORY : RDMUX_IO;
+    status = rdmux_verbs_cm_open(&cq->base);
+    if (status != RDMUX_OK) {
         goto close;
     }
     cq->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
@@ -50,15 +38,11 @@ enum rdmux_status rdmux_iwarp_cq_open(struct rdmux_provider_cq *base, uint32_t d
         rdmux_provider_error("iwarp: no descriptor for a timer: %s; raise ulimit -n",
                              strerror(errno));
         status = RDMUX_NO_MEMORY;
-        goto destroy_channel;
+        goto close;
     }
-    int flags = fcntl(cq->channel->fd, F_GETFL);
     struct epoll_event event = { .events = EPOLLIN };
-    if (flags < 0 || fcntl(cq->channel->fd, F_SETFL, flags | O_NONBLOCK) != 0 ||
-        epoll_ctl(cq->base.epoll, EPOLL_CTL_ADD, cq->channel->fd, &event) != 0 ||
-        epoll_ctl(cq->base.epoll, EPOLL_CTL_ADD, cq->timer, &event) != 0) {
-        rdmux_provider_error("iwarp: the connection manager's events cannot be waited for: %s",
-                             strerror(errno));
+    if (epoll_ctl(cq->base.epoll, EPOLL_CTL_ADD, cq->timer, &event) != 0) {
+        rdmux_provider_error("iwarp: the timer cannot be waited for: %s", strerror(errno));
         status = RDMUX_IO;
         goto close_timer;
     }
@@ -66,8 +50,6 @@ enum rdmux_status rdmux_iwarp_cq_open(struct rdmux_provider_cq *base, uint32_t d
 
 close_timer:
     (void)close(cq->timer);
-destroy_channel:
-    rdma_destroy_event_channel(cq->channel);
 close:
     rdmux_verbs_cq_close(base);
     return status;
@@ -75,9 +57,7 @@ close:
 
 void rdmux_iwarp_cq_close(struct rdmux_provider_cq *base)
 {
-    struct iwarp_cq *cq = iwarp_cq_of(base);
-    (void)close(cq->timer);
-    rdma_destroy_event_channel(cq->channel);
+    (void)close(iwarp_cq_of(base)->timer);
     rdmux_verbs_cq_close(base);
 }
 
@@ -92,20 +72,8 @@ void rdmux_iwarp_run_timer(struct iwarp_cq *cq, bool runs)
 
 static int create_id(struct iwarp_ep *ep, struct iwarp_id *out)
 {
-    if (rdma_create_id(iwarp_cq_of_ep(ep)->channel, &out->id, out, RDMA_PS_TCP) != 0) {
-        out->id = NULL;
-        return errno;
-    }
     out->ep = ep;
-    return 0;
-}
-
-static void destroy_id(struct iwarp_id *cm)
-{
-    if (cm->id != NULL) {
-        (void)rdma_destroy_id(cm->id);
-        cm->id = NULL;
-    }
+    return rdmux_verbs_cm_id_create(iwarp_cq_of_ep(ep)->base.cm_channel, &out->base);
 }
 
 /* On adapters that honour it; ECN bits are TCP's own. An adapter that does not is no failure. */
@@ -132,7 +100,7 @@ static int prepare_queue(struct iwarp_channel *channel)
     if (channel->is_prepared) {
         return 0; /* for another try */
     }
-    if (rdma_init_qp_attr(channel->cm.id, &attr, &mask) != 0) {
+    if (rdma_init_qp_attr(channel->cm.base.id, &attr, &mask) != 0) {
         return errno;
     }
     /* The kernel names no rights before it has a connection. */
@@ -181,13 +149,13 @@ static int find_address(struct iwarp_channel *channel)
     size_t other = rdmux_verbs_address_of_kind(theirs, ep->base.kind);
     rdmux_iwarp_socket_address(ours->addresses[own].gid, 0, &from);
     rdmux_iwarp_socket_address(theirs->addresses[other].gid, ep->theirs.ports[other], &to);
-    destroy_id(&channel->cm); /* of the last try */
+    rdmux_verbs_cm_id_destroy(&channel->cm.base); /* of the last try */
     int error = create_id(ep, &channel->cm);
     if (error != 0) {
         return error;
     }
-    set_traffic_class(ep, channel->cm.id);
-    return rdma_resolve_addr(channel->cm.id, (struct sockaddr *)&from, (struct sockaddr *)&to,
+    set_traffic_class(ep, channel->cm.base.id);
+    return rdma_resolve_addr(channel->cm.base.id, (struct sockaddr *)&from, (struct sockaddr *)&to,
                              IWARP_ADDRESS_MS) == 0
                ? 0
                : errno;
@@ -195,12 +163,12 @@ static int find_address(struct iwarp_channel *channel)
 
 static int find_route(struct iwarp_channel *channel)
 {
-    const struct rdma_cm_id *id = channel->cm.id;
+    const struct rdma_cm_id *id = channel->cm.base.id;
     const char *device = verbs_domain_of_ep(&channel->cm.ep->base)->device;
     if (id->verbs == NULL || strcmp(ibv_get_device_name(id->verbs->device), device) != 0) {
         return EXDEV;
     }
-    return rdma_resolve_route(channel->cm.id, IWARP_ROUTE_MS) == 0 ? 0 : errno;
+    return rdma_resolve_route(channel->cm.base.id, IWARP_ROUTE_MS) == 0 ? 0 : errno;
 }
 
 static int connect_channel(struct iwarp_channel *channel)
@@ -218,7 +186,7 @@ static int connect_channel(struct iwarp_channel *channel)
                                               ep->theirs.verbs.answers);
     param.private_data = bytes;
     param.private_data_len = sizeof(bytes);
-    return rdma_connect(channel->cm.id, &param) == 0 ? 0 : errno;
+    return rdma_connect(channel->cm.base.id, &param) == 0 ? 0 : errno;
 }
 
 /* What an action of the connector's calls. Returns an errno. */
@@ -318,15 +286,16 @@ static enum rdmux_status listen_at(struct iwarp_ep *ep, size_t index)
 {
     struct sockaddr_storage address;
     struct iwarp_id *listener = &ep->listeners[index];
+    listener->base.heard = rdmux_iwarp_listener_heard;
     rdmux_iwarp_socket_address(ep->ours.verbs.where.addresses[index].gid, 0, &address);
     int error = EADDRINUSE;
     for (int i = 0; i < LISTEN_TRIES && error == EADDRINUSE; i++) {
-        destroy_id(listener);
+        rdmux_verbs_cm_id_destroy(&listener->base);
         error = create_id(ep, listener);
         if (error == 0) {
-            set_traffic_class(ep, listener->id);
-            if (rdma_bind_addr(listener->id, (struct sockaddr *)&address) != 0 ||
-                rdma_listen(listener->id, LISTEN_BACKLOG) != 0) {
+            set_traffic_class(ep, listener->base.id);
+            if (rdma_bind_addr(listener->base.id, (struct sockaddr *)&address) != 0 ||
+                rdma_listen(listener->base.id, LISTEN_BACKLOG) != 0) {
                 error = errno;
             }
         }
@@ -336,7 +305,7 @@ static enum rdmux_status listen_at(struct iwarp_ep *ep, size_t index)
                              verbs_domain_of_ep(&ep->base)->device, ep->base.port, strerror(error));
         return error == ENOMEM || error == EMFILE || error == ENFILE ? RDMUX_NO_MEMORY : RDMUX_IO;
     }
-    ep->ours.ports[index] = ntohs(rdma_get_src_port(listener->id));
+    ep->ours.ports[index] = ntohs(rdma_get_src_port(listener->base.id));
     return RDMUX_OK;
 }
 
@@ -355,40 +324,11 @@ enum rdmux_status rdmux_iwarp_listen(struct iwarp_ep *ep)
 void rdmux_iwarp_stop_listening(struct iwarp_ep *ep)
 {
     for (size_t i = 0; i < VERBS_ADDRESSES_MAX; i++) {
-        destroy_id(&ep->listeners[i]);
+        rdmux_verbs_cm_id_destroy(&ep->listeners[i].base);
     }
 }
 
 /* --------------------------------------------------------------------------------------- events */
-
-/* What is kept of an event once it is acknowledged. */
-struct heard {
-    enum rdma_cm_event_type type;
-    int status;
-    struct rdma_cm_id *id;
-    struct rdma_cm_id *listen_id;
-    uint8_t asked;
-    uint8_t answered;
-    bool is_ours; /* a request whose private data makes sense */
-    struct iwarp_private private;
-};
-
-static void note(const struct rdma_cm_event *event, struct heard *out)
-{
-    const struct rdma_conn_param *conn = &event->param.conn;
-    *out = (struct heard){
-        .type = event->event,
-        .status = event->status,
-        .id = event->id,
-        .listen_id = event->listen_id,
-        .asked = conn->responder_resources,
-        .answered = conn->initiator_depth,
-    };
-    if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST && conn->private_data != NULL) {
-        out->is_ours = rdmux_iwarp_private_decode(conn->private_data, conn->private_data_len,
-                                                  &out->private) == RDMUX_OK;
-    }
-}
 
 static enum iwarp_event event_of(enum rdma_cm_event_type type)
 {
@@ -417,11 +357,10 @@ static enum iwarp_event event_of(enum rdma_cm_event_type type)
     }
 }
 
-static void accept_request(struct iwarp_channel *channel, const struct heard *heard)
+static void accept_request(struct iwarp_channel *channel, const struct verbs_cm_event *heard)
 {
     struct iwarp_ep *ep = channel->cm.ep;
-    channel->cm.id = heard->id;
-    heard->id->context = &channel->cm;
+    rdmux_verbs_cm_id_take(&channel->cm.base, heard->id);
     int error = prepare_queue(channel);
     if (error == 0) {
         struct rdma_conn_param param = parameters(channel, heard->asked, heard->answered);
@@ -429,18 +368,28 @@ static void accept_request(struct iwarp_channel *channel, const struct heard *he
     }
     if (error != 0) {
         step(channel, IWARP_EVENT_CALL_FAILED, error);
-    } else if (ep->channels[0].cm.id != NULL && ep->channels[1].cm.id != NULL) {
+    } else if (ep->channels[0].cm.base.id != NULL && ep->channels[1].cm.base.id != NULL) {
         rdmux_iwarp_stop_listening(ep);
     }
 }
 
-/* Somebody has come. Only who knows the path's secret may stay. */
-static void take_request(const struct heard *heard)
+static struct iwarp_id *id_of(struct verbs_cm_id *cm)
 {
-    const struct iwarp_id *listener = heard->listen_id->context;
-    struct iwarp_ep *ep = listener->ep;
-    if (heard->is_ours && rdmux_iwarp_same_secret(heard->private.secret, ep->secret)) {
-        struct iwarp_channel *channel = &ep->channels[heard->private.link];
+    return (struct iwarp_id *)cm;
+}
+
+/* Somebody has come. Only who knows the path's secret may stay. */
+void rdmux_iwarp_listener_heard(struct verbs_cm_id *cm, const struct verbs_cm_event *heard)
+{
+    struct iwarp_ep *ep = id_of(cm)->ep;
+    struct iwarp_private private;
+    if (heard->type != RDMA_CM_EVENT_CONNECT_REQUEST) {
+        return; /* of the address that is listened at: the connections tell what is of concern */
+    }
+    if (rdmux_iwarp_private_decode(heard->private_data, heard->private_length, &private) ==
+            RDMUX_OK &&
+        rdmux_iwarp_same_secret(private.secret, ep->secret)) {
+        struct iwarp_channel *channel = &ep->channels[private.link];
         if (rdmux_iwarp_link_step(&channel->link, IWARP_EVENT_REQUESTED) == IWARP_ACTION_ACCEPT) {
             accept_request(channel, heard);
             return;
@@ -450,39 +399,23 @@ static void take_request(const struct heard *heard)
     (void)rdma_destroy_id(heard->id);
 }
 
-static void take_event(const struct heard *heard)
+void rdmux_iwarp_channel_heard(struct verbs_cm_id *cm, const struct verbs_cm_event *heard)
 {
-    if (heard->type == RDMA_CM_EVENT_CONNECT_REQUEST) {
-        take_request(heard);
-        return;
-    }
-    const struct iwarp_id *cm = heard->id->context;
+    static_assert(offsetof(struct iwarp_channel, cm) == 0, "a channel begins with its id");
     enum iwarp_event event = event_of(heard->type);
-    for (size_t i = 0; i < IWARP_LINKS && event != IWARP_EVENTS; i++) {
-        if (cm == &cm->ep->channels[i].cm) {
-            step(&cm->ep->channels[i], event, heard->status < 0 ? -heard->status : 0);
-            break;
-        }
+    if (event != IWARP_EVENTS) {
+        step((struct iwarp_channel *)id_of(cm), event, heard->status < 0 ? -heard->status : 0);
     }
 }
 
-size_t rdmux_iwarp_take_events(struct iwarp_cq *cq)
+size_t rdmux_iwarp_take_ticks(struct iwarp_cq *cq)
 {
-    size_t count = 0;
-    struct rdma_cm_event *event = NULL;
-    while (count < EVENTS_MAX && rdma_get_cm_event(cq->channel, &event) == 0) {
-        struct heard heard;
-        note(event, &heard);
-        (void)rdma_ack_cm_event(event);
-        take_event(&heard);
-        count++;
-    }
     uint64_t ticks = 0;
-    if (cq->connecting != NULL && read(cq->timer, &ticks, sizeof(ticks)) > 0) {
-        rdmux_iwarp_tick(cq);
-        count++;
+    if (cq->connecting == NULL || read(cq->timer, &ticks, sizeof(ticks)) <= 0) {
+        return 0;
     }
-    return count;
+    rdmux_iwarp_tick(cq);
+    return 1;
 }
 
 void rdmux_iwarp_hang_up(struct iwarp_ep *ep)
@@ -490,6 +423,6 @@ void rdmux_iwarp_hang_up(struct iwarp_ep *ep)
     rdmux_iwarp_stop_listening(ep);
     for (size_t i = 0; i < IWARP_LINKS; i++) {
         ep->channels[i].link.stage = IWARP_STAGE_OVER;
-        destroy_id(&ep->channels[i].cm);
+        rdmux_verbs_cm_id_destroy(&ep->channels[i].cm.base);
     }
 }

@@ -9,11 +9,6 @@
 
 #include <string.h>
 
-enum {
-    LOOK_EVERY = 16, /* polls without result, after which events are looked for */
-    LOOK_BUSY = 256, /* polls of any kind */
-};
-
 /* ------------------------------------------------------------------------------------ send side */
 
 static bool is_placed(const struct rdmux_request *request)
@@ -444,10 +439,8 @@ size_t rdmux_iwarp_poll(struct rdmux_provider_cq *base, size_t budget)
     if (VERBS_UNLIKELY(cq->talkers != NULL)) {
         talk_all(cq);
     }
-    bool looks = cq->connecting != NULL || ++cq->polls % LOOK_BUSY == 0 ||
-                 (done == 0 && cq->base.idle_polls % LOOK_EVERY == 1);
-    if (VERBS_UNLIKELY(looks)) {
-        done += rdmux_iwarp_take_events(cq);
+    if (VERBS_UNLIKELY(cq->connecting != NULL)) {
+        done += rdmux_iwarp_take_ticks(cq);
     }
     return done;
 }
@@ -456,7 +449,7 @@ enum rdmux_status rdmux_iwarp_arm(struct rdmux_provider_cq *base)
 {
     struct iwarp_cq *cq = iwarp_cq_of(base);
     talk_all(cq);
-    size_t events = rdmux_iwarp_take_events(cq);
+    size_t ticks = rdmux_iwarp_take_ticks(cq);
     enum rdmux_status status = rdmux_verbs_arm(base);
-    return events != 0 ? RDMUX_AGAIN : status;
+    return ticks != 0 ? RDMUX_AGAIN : status;
 }

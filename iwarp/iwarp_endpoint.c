@@ -54,6 +54,7 @@ enum rdmux_status rdmux_iwarp_ep_open(struct rdmux_provider_ep *base,
         return status;
     }
     for (size_t i = 0; i < IWARP_LINKS; i++) {
+        ep->channels[i].cm.base.heard = rdmux_iwarp_channel_heard;
         ep->channels[i].cm.ep = ep;
         ep->channels[i].index = (uint8_t)i;
     }
@@ -183,6 +184,7 @@ static void start_connecting(struct iwarp_ep *ep)
         rdmux_iwarp_run_timer(cq, true);
     }
     ep->is_connecting = true;
+    cq->base.cm_connecting++;
     ep->connect_next = cq->connecting;
     cq->connecting = ep;
 }
@@ -199,6 +201,7 @@ static void stop_connecting(struct iwarp_ep *ep)
     }
     *at = ep->connect_next;
     ep->is_connecting = false;
+    cq->base.cm_connecting--;
     if (cq->connecting == NULL) {
         rdmux_iwarp_run_timer(cq, false);
     }

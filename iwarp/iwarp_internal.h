@@ -11,9 +11,8 @@
 #include "iwarp/iwarp_link.h"
 #include "iwarp/iwarp_message.h"
 #include "iwarp/iwarp_order.h"
+#include "verbs/verbs_cm.h"
 #include "verbs/verbs_internal.h"
-
-#include <rdma/rdma_cma.h>
 
 struct iwarp_ep;
 
@@ -25,16 +24,13 @@ struct iwarp_domain {
 
 struct iwarp_cq {
     struct verbs_cq base;
-    struct rdma_event_channel *channel;
     struct iwarp_ep *talkers;    /* endpoints that have something to tell, by talk_next */
     struct iwarp_ep *connecting; /* endpoints that are being connected, by connect_next */
     int timer;                   /* timerfd, runs while there are any */
-    uint32_t polls;
 };
 
-/* What an id of the connection manager has as its context. */
 struct iwarp_id {
-    struct rdma_cm_id *id; /* NULL: none */
+    struct verbs_cm_id base;
     struct iwarp_ep *ep;
 };
 
@@ -145,8 +141,11 @@ void rdmux_iwarp_socket_address(const uint8_t gid[VERBS_GID_SIZE], uint16_t port
 
 enum rdmux_status rdmux_iwarp_cq_open(struct rdmux_provider_cq *base, uint32_t depth);
 void rdmux_iwarp_cq_close(struct rdmux_provider_cq *base);
-/* Takes the events that are there, and the timer's; returns how many. */
-size_t rdmux_iwarp_take_events(struct iwarp_cq *cq);
+/* verbs_cm_id.heard of the addresses that are listened at, and of the connections. */
+void rdmux_iwarp_listener_heard(struct verbs_cm_id *cm, const struct verbs_cm_event *heard);
+void rdmux_iwarp_channel_heard(struct verbs_cm_id *cm, const struct verbs_cm_event *heard);
+/* What the timer has left to do; returns how much. */
+size_t rdmux_iwarp_take_ticks(struct iwarp_cq *cq);
 void rdmux_iwarp_run_timer(struct iwarp_cq *cq, bool runs);
 /* The acceptor's: listens on each of our addresses. [may sleep] */
 enum rdmux_status rdmux_iwarp_listen(struct iwarp_ep *ep);

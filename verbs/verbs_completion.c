@@ -9,6 +9,7 @@
  */
 #include "verbs/verbs_internal.h"
 
+#include "verbs/verbs_cm.h"
 #include "verbs/verbs_outcome.h"
 
 #include <arpa/inet.h>
@@ -128,6 +129,7 @@ void rdmux_verbs_cq_close(struct rdmux_provider_cq *base)
                                strerror(error));
         }
     }
+    rdmux_verbs_cm_close(cq);
     close_descriptors(cq);
     rdmux_provider_release(base->domain->fabric, cq->places);
 }
@@ -633,12 +635,16 @@ size_t rdmux_verbs_poll(struct rdmux_provider_cq *base, size_t budget)
         take_events(cq);
         cq->is_armed = awaits_events(cq);
     }
+    if (VERBS_UNLIKELY(cq->cm_channel != NULL)) {
+        done += rdmux_verbs_cm_poll(cq, done);
+    }
     return done;
 }
 
 enum rdmux_status rdmux_verbs_arm(struct rdmux_provider_cq *base)
 {
     struct verbs_cq *cq = verbs_cq_of(base);
+    size_t connections = cq->cm_channel != NULL ? rdmux_verbs_cm_take(cq) : 0;
     if (cq->is_armed) {
         take_events(cq);
     }
@@ -660,7 +666,7 @@ enum rdmux_status rdmux_verbs_arm(struct rdmux_provider_cq *base)
                               &cq->stash[cq->stash_count]);
         cq->stash_count += got > 0 ? (uint32_t)got : 0;
     }
-    bool has_something = cq->stash_next < cq->stash_count ||
+    bool has_something = connections != 0 || cq->stash_next < cq->stash_count ||
                          atomic_load_explicit(&cq->attention, memory_order_acquire) != 0;
     return has_something ? RDMUX_AGAIN : RDMUX_OK;
 }

@@ -45,6 +45,7 @@ struct verbs_cq;
 struct verbs_queue;
 struct verbs_srq;
 struct verbs_domain;
+struct rdma_event_channel;
 
 /* One port of an opened device. */
 struct verbs_port {
@@ -193,6 +194,9 @@ struct verbs_cq {
     uint32_t idle_polls;     /* since something was found */
     bool is_armed;           /* a unit may have an event to take */
     struct ibv_comp_channel *channel;
+    struct rdma_event_channel *cm_channel; /* of the connection manager; NULL: not needed so far */
+    uint32_t cm_connecting; /* connections being made: events are looked for at each poll */
+    uint32_t cm_polls;
     int epoll;
     int event; /* eventfd: attention was set */
     _Atomic uint32_t attention;
@@ -426,6 +430,13 @@ static inline void rdmux_verbs_resume(struct verbs_ep *ep)
         rdmux_provider_resume(&ep->base);
     }
 }
+
+/* ---------------------------------------------------------- connection manager (verbs_cm.c) */
+
+/* Events of a cq that has a channel: looks for them now and then, as polling goes; and takes all
+ * that are there. Return how many. */
+size_t rdmux_verbs_cm_poll(struct verbs_cq *cq, size_t done);
+size_t rdmux_verbs_cm_take(struct verbs_cq *cq);
 
 /* ----------------------------------------------------------------------- queues (verbs_queue.c) */
 
