@@ -453,6 +453,31 @@ static void fetch_add(struct pair *pair)
     take(pair, initiator, RDMUX_WC_FETCH_ADD, 1);
 }
 
+/* As a program does it, its own instructions and the device's counted as well; raw_verbs.c does the
+ * same without rdmux. */
+static void write_and_take(struct pair *pair)
+{
+    struct rdmux_ep *ep = pair->initiator.ep;
+    struct rdmux_cq *cq = pair->initiator.cq;
+    struct rdmux_remote *remote = pair->remote;
+    uint8_t *from = pair->initiator.bytes;
+    begin(pair, &pair->initiator);
+    for (int i = 0; i < BATCH; i++) {
+        if (rdmux_write(ep, from, SMALL, NULL, remote, 0, from, RDMUX_INLINE) != RDMUX_OK) {
+            die("rdmux_write", rdmux_last_error());
+        }
+        struct rdmux_wc wc;
+        size_t got;
+        do {
+            got = rdmux_cq_poll(cq, &wc, 1);
+        } while (got == 0);
+        if (wc.status != RDMUX_OK) {
+            die("rdmux_cq_poll", rdmux_status_name((enum rdmux_status)wc.status));
+        }
+    }
+    end(pair, &pair->initiator);
+}
+
 static void poll_in_vain(struct pair *pair)
 {
     take(pair, &pair->initiator, RDMUX_WC_RECV, 0);
@@ -466,17 +491,19 @@ static const struct operation {
     uint64_t one_sided; /* RDMUX_CAP_* of what the target may not have to know about, or 0 */
     bool alone;         /* the target has no part in it */
     bool crowd;         /* with CROWD endpoints on the queue */
+    bool loop;          /* only where the target has no part in it */
 } operations[] = {
-    { "send_8_signaled", send_signaled, 1, SMALL_RECEIVE, 0, false, false },
-    { "send_8_unsignaled", send_unsignaled, BURST, SMALL_RECEIVE, 0, false, false },
-    { "send_8_batch_32", send_batch, BATCH, SMALL_RECEIVE, 0, false, false },
-    { "send_4096", send_large, 1, LARGE, 0, false, false },
-    { "write_8", write_small, 1, 0, RDMUX_CAP_WRITE, false, false },
-    { "write_4096", write_large, 1, 0, RDMUX_CAP_WRITE, false, false },
-    { "read_8", read_small, 1, 0, RDMUX_CAP_READ, false, false },
-    { "fetch_add", fetch_add, 1, 0, RDMUX_CAP_FETCH_ADD, false, false },
-    { "empty_poll_1", poll_in_vain, 1, 0, 0, true, false },
-    { "empty_poll_100", poll_in_vain, 1, 0, 0, true, true },
+    { "send_8_signaled", send_signaled, 1, SMALL_RECEIVE, 0, false, false, false },
+    { "send_8_unsignaled", send_unsignaled, BURST, SMALL_RECEIVE, 0, false, false, false },
+    { "send_8_batch_32", send_batch, BATCH, SMALL_RECEIVE, 0, false, false, false },
+    { "send_4096", send_large, 1, LARGE, 0, false, false, false },
+    { "write_8", write_small, 1, 0, RDMUX_CAP_WRITE, false, false, false },
+    { "write_4096", write_large, 1, 0, RDMUX_CAP_WRITE, false, false, false },
+    { "read_8", read_small, 1, 0, RDMUX_CAP_READ, false, false, false },
+    { "fetch_add", fetch_add, 1, 0, RDMUX_CAP_FETCH_ADD, false, false, false },
+    { "loop_write_8", write_and_take, BATCH, 0, RDMUX_CAP_WRITE, false, false, true },
+    { "empty_poll_1", poll_in_vain, 1, 0, 0, true, false, false },
+    { "empty_poll_100", poll_in_vain, 1, 0, 0, true, true, false },
 };
 
 enum { OPERATION_COUNT = sizeof(operations) / sizeof(operations[0]) };
@@ -549,6 +576,10 @@ static void measure(struct pair *pair, const char *path, const struct operation 
         gather_crowd(pair);
     }
     pair->target_passive = (operation->one_sided & pair->unattended) != 0;
+    if (operation->loop && !pair->target_passive) {
+        disconnect_pair(pair);
+        return;
+    }
     run_rounds(pair, operation, WARM_UP);
     count_side(pair, path, operation, &pair->initiator);
     if (!operation->alone && !pair->target_passive) {

@@ -4,7 +4,8 @@
 #
 #   PATH OPERATION SIDE INSTRUCTIONS SYSTEM_CALLS LATE
 #
-# for one operation: instructions executed in rdmux's own objects, and the provider's system calls.
+# for one operation: instructions executed in rdmux's own objects (of a loop_ operation: in all but
+# libc), and the provider's system calls.
 # Both are the difference of the two dumps of an operation divided by the operations between them,
 # so what happens once is not in it. LATE is that of both dumps. The format: valgrind's manual,
 # "Callgrind Format Specification".
@@ -20,6 +21,9 @@ function object(text,    id, blank) {
 }
 
 function is_ours(path) {
+    if (key ~ / loop_/) {
+        return path !~ /\/(libc|ld-linux-x86-64)\.so[.0-9]*$/
+    }
     return path ~ /\/(librdmux\.so|rdmux-[a-z]+\.so)[.0-9]*$/
 }
 
