@@ -723,9 +723,9 @@ void rdmux_srq_leave(struct rdmux_ep *ep);
 void rdmux_srq_put(struct rdmux_srq *srq, struct rdmux_request *request);
 void rdmux_srq_unput(struct rdmux_srq *srq, struct rdmux_request *request);
 /* The provider SRQ on the cq's domain, opened when first asked for; receives posted so far are
- * given to it. */
+ * given to it. max_sge: pieces of a list that the paths there take; 0: all that there can be. */
 enum rdmux_status rdmux_srq_domain(struct rdmux_srq *srq, struct rdmux_provider_cq *cq,
-                                   struct rdmux_provider_srq **out);
+                                   uint32_t max_sge, struct rdmux_provider_srq **out);
 /* An endpoint uses the provider SRQ that rdmux_srq_domain() gave (1), or does no more (-1). */
 void rdmux_srq_use(struct rdmux_srq *srq, const struct rdmux_provider_srq *provider, int change);
 /* A record that a device filled or gave up is the core's again. [data path] */

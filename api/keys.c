@@ -3,6 +3,10 @@
  * Each ring of an endpoint has a side here: a registered ring of bytes and a note for each record. Records leave a ring in
  * posting order, so the bytes are freed in the order in which they were taken. The worker makes a side when the first request
  * needs it, with the jobs that carry large buffers to the worker later, so that a post allocates nothing.
+ *
+ * A list of more pieces than the path takes is helped like one without keys: it becomes one piece, of the ring if it is short,
+ * else of memory that the worker takes, registers and, for what is sent, fills. The worker reads the application's buffers, so
+ * the end of the path makes it stop: at most COPY_STEP bytes later they are the application's.
  */
 #include "api/keys.h"
 
@@ -17,6 +21,7 @@ enum {
     BOUNCE_MAX = 8 * 1024,    /* longest request that is copied; a multiple of it is BOUNCE_SIZE */
     BOUNCE_ALIGN = 64,
     JOB_COUNT = 8, /* large requests of a side that are registered at a time */
+    COPY_STEP = 64 * 1024,
 };
 
 enum side_state {
@@ -37,6 +42,9 @@ struct key_job {
     uint64_t at;          /* the record's place in the ring */
     uint32_t access;
     uint32_t count;
+    bool gathers;                       /* the list becomes one piece */
+    bool fills;                         /* with the list's bytes */
+    struct rdmux_provider_sge gathered; /* then: the piece; addr NULL: not yet */
     struct {
         void *addr;
         uint64_t length;
@@ -52,7 +60,6 @@ struct key_note {
     struct rdmux_provider_sge bounced; /* the list that the provider gets */
     uint64_t bounce_end;               /* side->head behind its bytes */
     struct key_job *job;               /* of a large one */
-    uint16_t sge_count;                /* of the application's list */
 };
 
 struct side {
@@ -79,6 +86,10 @@ struct rdmux_keys {
     struct rdmux_provider_domain *domain;
     struct rdmux_ep *ep; /* NULL once the path is closed */
     uint32_t max_inline; /* bytes that the provider sends without a key */
+    uint32_t max_sge;    /* pieces of a list that it takes */
+    pthread_mutex_t
+        copy_lock; /* the worker's, while it reads the application's buffers; guards is_closed */
+    bool is_closed;
     /* Who may still look: the endpoint, and each job on its way to the worker or back. */
     _Atomic uint32_t refs;
     struct rdmux_job destroy;
@@ -118,10 +129,13 @@ static void deregister(struct rdmux_keys *keys, struct rdmux_provider_mr *mr)
     }
 }
 
-static void deregister_pieces(struct key_job *job)
+static void deregister_pieces(struct rdmux_keys *keys, struct key_job *job)
 {
+    deregister(keys, job->gathered.mr);
+    rdmux_release(keys->fabric, job->gathered.addr);
+    job->gathered = (struct rdmux_provider_sge){ .addr = NULL };
     for (uint32_t i = 0; i < job->count; i++) {
-        deregister(job->side->keys, job->pieces[i].mr);
+        deregister(keys, job->pieces[i].mr);
         job->pieces[i].mr = NULL;
     }
 }
@@ -131,7 +145,7 @@ static void deregister_pieces(struct key_job *job)
 static void destroy_side(struct rdmux_keys *keys, struct side *side)
 {
     for (uint32_t i = 0; i < JOB_COUNT && side->jobs != NULL; i++) {
-        deregister_pieces(&side->jobs[i]);
+        deregister_pieces(keys, &side->jobs[i]);
     }
     deregister(keys, side->mr);
     rdmux_release(keys->fabric, side->jobs);
@@ -144,6 +158,7 @@ static void destroy(struct rdmux_job *job)
     struct rdmux_keys *keys = RDMUX_CONTAINER(job, struct rdmux_keys, destroy);
     destroy_side(keys, &keys->send);
     destroy_side(keys, &keys->recv);
+    (void)pthread_mutex_destroy(&keys->copy_lock);
     rdmux_release(keys->fabric, keys);
 }
 
@@ -184,7 +199,7 @@ static void init_side(struct rdmux_keys *keys, struct side *side, struct rdmux_r
 }
 
 enum rdmux_status rdmux_keys_open(struct rdmux_ep *ep, struct rdmux_provider_domain *domain,
-                                  uint32_t max_inline)
+                                  uint32_t max_inline, uint32_t max_sge)
 {
     if ((domain->ops->flags & RDMUX_PROVIDER_LOCAL_KEYS) == 0) {
         return RDMUX_OK;
@@ -198,6 +213,11 @@ enum rdmux_status rdmux_keys_open(struct rdmux_ep *ep, struct rdmux_provider_dom
     keys->domain = domain;
     keys->ep = ep;
     keys->max_inline = max_inline;
+    keys->max_sge = max_sge;
+    if (pthread_mutex_init(&keys->copy_lock, NULL) != 0) {
+        rdmux_release(ep->fabric, keys);
+        return rdmux_fail(RDMUX_NO_MEMORY, "endpoint: no mutex to be had");
+    }
     atomic_store(&keys->refs, 1);
     init_side(keys, &keys->send, &ep->send);
     init_side(keys, &keys->recv, &ep->recv);
@@ -221,6 +241,9 @@ void rdmux_keys_close(struct rdmux_ep *ep)
     if (keys == NULL) {
         return;
     }
+    pthread_mutex_lock(&keys->copy_lock);
+    keys->is_closed = true;
+    pthread_mutex_unlock(&keys->copy_lock);
     take_back_all(ep, &ep->send); /* what has arrived is still to be returned */
     take_back_all(ep, &ep->recv);
     ep->keys = NULL;
@@ -295,20 +318,66 @@ static void ask_for_side(struct side *side)
 
 /* ------------------------------------------------------------------------------------------------- large buffers */
 
+/* Worker. A piece of the application's list, unless the path has been closed. */
+static void copy_piece(struct rdmux_keys *keys, uint8_t *to, const uint8_t *from, uint64_t length)
+{
+    bool stop = false;
+    while (length > 0 && !stop) {
+        uint64_t now = length < COPY_STEP ? length : COPY_STEP;
+        pthread_mutex_lock(&keys->copy_lock);
+        stop = keys->is_closed;
+        if (!stop) {
+            memcpy(to, from, now);
+        }
+        pthread_mutex_unlock(&keys->copy_lock);
+        to += now;
+        from += now;
+        length -= now;
+    }
+}
+
+/* Worker. */
+static enum rdmux_status gather(struct key_job *job)
+{
+    struct rdmux_keys *keys = job->side->keys;
+    uint64_t length = job->gathered.length;
+    uint8_t *bytes = rdmux_allocate_sparse(keys->fabric, length);
+    if (bytes == NULL) {
+        return rdmux_fail(
+            RDMUX_NO_MEMORY,
+            "post: no memory for %llu bytes of a list of %u pieces, of which %s takes "
+            "%u; use fewer pieces",
+            (unsigned long long)length, job->count, keys->domain->ops->name, keys->max_sge);
+    }
+    job->gathered.addr = bytes;
+    for (uint32_t i = 0; i < job->count && job->fills; i++) {
+        copy_piece(keys, bytes, job->pieces[i].addr, job->pieces[i].length);
+        bytes += job->pieces[i].length;
+    }
+    return register_bytes(keys, job->gathered.addr, length, job->access, &job->gathered.mr);
+}
+
+/* Worker. */
+static enum rdmux_status register_wanted(struct key_job *job)
+{
+    enum rdmux_status status = RDMUX_OK;
+    for (uint32_t i = 0; i < job->count && status == RDMUX_OK; i++) {
+        if (job->pieces[i].wanted) {
+            status = register_bytes(job->side->keys, job->pieces[i].addr, job->pieces[i].length,
+                                    job->access, &job->pieces[i].mr);
+        }
+    }
+    return status;
+}
+
 /* Worker. */
 static void register_pieces(struct rdmux_job *base)
 {
     struct key_job *job = RDMUX_CONTAINER(base, struct key_job, job);
-    job->status = RDMUX_OK;
-    for (uint32_t i = 0; i < job->count && job->status == RDMUX_OK; i++) {
-        if (job->pieces[i].wanted) {
-            job->status = register_bytes(job->side->keys, job->pieces[i].addr,
-                                         job->pieces[i].length, job->access, &job->pieces[i].mr);
-        }
-    }
+    job->status = job->gathers ? gather(job) : register_wanted(job);
     if (job->status != RDMUX_OK) {
         (void)snprintf(job->text, sizeof(job->text), "%s", rdmux_last_error());
-        deregister_pieces(job);
+        deregister_pieces(job->side->keys, job);
     }
     send_back(job->side->keys, &job->mail);
 }
@@ -317,7 +386,7 @@ static void register_pieces(struct rdmux_job *base)
 static void forget_pieces(struct rdmux_job *base)
 {
     struct key_job *job = RDMUX_CONTAINER(base, struct key_job, job);
-    deregister_pieces(job);
+    deregister_pieces(job->side->keys, job);
     send_back(job->side->keys, &job->mail);
 }
 
@@ -346,12 +415,22 @@ static void pieces_registered(struct rdmux_cq *cq, struct rdmux_mail *mail)
             }
         }
         request->keys = RDMUX_KEYS_TEMPORARY;
+        if (job->gathers && job->status == RDMUX_OK) {
+            request->sges = &job->gathered;
+            request->sge_count = 1;
+            request->keys = RDMUX_KEYS_GATHERED;
+        }
         if (job->status != RDMUX_OK && keys->ep->path != NULL) {
             rdmux_provider_failed(keys->ep->path, job->status, job->text);
         }
     }
     go_on(keys);
     drop(keys);
+}
+
+static bool is_too_long(const struct rdmux_keys *keys, const struct rdmux_request *request)
+{
+    return request->sge_count > keys->max_sge;
 }
 
 static void ask_for_pieces(struct side *side, struct key_note *note, uint64_t at,
@@ -365,10 +444,13 @@ static void ask_for_pieces(struct side *side, struct key_note *note, uint64_t at
     job->access = request->op == RDMUX_OP_RECV  ? RDMUX_ACCESS_LOCAL_WRITE
                   : rdmux_op_reads(request->op) ? RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_READ_SINK
                                                 : 0;
+    job->gathers = is_too_long(side->keys, request);
+    job->fills = job->access == 0;
+    job->gathered = (struct rdmux_provider_sge){ .length = request->length };
     for (uint16_t i = 0; i < request->sge_count; i++) {
         job->pieces[i].addr = request->sges[i].addr;
         job->pieces[i].length = request->sges[i].length;
-        job->pieces[i].wanted = request->sges[i].mr == NULL;
+        job->pieces[i].wanted = request->sges[i].mr == NULL && !job->gathers;
         job->pieces[i].mr = NULL;
     }
     request->keys = RDMUX_KEYS_ASKED;
@@ -406,7 +488,6 @@ static bool bounce(struct side *side, struct key_note *note, struct rdmux_reques
             to += request->sges[i].length;
         }
     }
-    note->sge_count = request->sge_count;
     note->bounced = (struct rdmux_provider_sge){ .addr = bytes,
                                                  .length = request->length,
                                                  .mr = side->mr };
@@ -449,6 +530,12 @@ static bool goes_without_key(const struct rdmux_keys *keys, const struct rdmux_r
            request->length <= keys->max_inline;
 }
 
+/* Can the provider not take the list as it is? */
+static bool needs_help(const struct rdmux_keys *keys, const struct rdmux_request *request)
+{
+    return is_too_long(keys, request) || (lacks_key(request) && !goes_without_key(keys, request));
+}
+
 /* May the record go to the provider? If not, what it needs has been asked for. */
 static bool prepare_keys(struct side *side, uint64_t at)
 {
@@ -456,7 +543,7 @@ static bool prepare_keys(struct side *side, uint64_t at)
     if (request->keys != RDMUX_KEYS_OWN) {
         return request->keys != RDMUX_KEYS_ASKED;
     }
-    if (!lacks_key(request) || goes_without_key(side->keys, request)) {
+    if (!needs_help(side->keys, request)) {
         return true;
     }
     if (side->state != SIDE_READY) {
@@ -486,15 +573,14 @@ uint64_t rdmux_keys_give(struct rdmux_ep *ep, struct rdmux_ring *ring, uint64_t 
     return count;
 }
 
-/* The bytes that came into the bounce ring go where the application wants them. */
+/* The bytes that came into memory of ours go where the application wants them. */
 static void bring(struct side *side, const struct rdmux_request *request)
 {
     const struct rdmux_ring *ring = side->ring;
     size_t index = (size_t)(request - ring->records);
     if (request->done && request->status == RDMUX_OK &&
         (request->opcode == RDMUX_WC_RECV || rdmux_op_reads(request->op))) {
-        scatter(&ring->sges[index * ring->max_sge], side->notes[index].bounced.addr,
-                request->length);
+        scatter(&ring->sges[index * ring->max_sge], request->sges[0].addr, request->length);
     }
 }
 
@@ -502,14 +588,15 @@ bool rdmux_keys_fence_is_ours(const struct rdmux_ep *ep, uint64_t at)
 {
     const struct rdmux_ring *ring = &ep->send;
     const struct rdmux_request *fenced = rdmux_ring_record(ring, at);
-    if (!rdmux_op_reads(fenced->op) &&
-        (lacks_key(fenced) || fenced->length <= ep->keys->max_inline)) {
+    if (!rdmux_op_reads(fenced->op) && (is_too_long(ep->keys, fenced) || lacks_key(fenced) ||
+                                        fenced->length <= ep->keys->max_inline)) {
         return true;
     }
     for (uint64_t i = ring->tail; i != at; i++) {
         const struct rdmux_request *earlier = rdmux_ring_record(ring, i);
         if (rdmux_op_reads(earlier->op) &&
-            (earlier->keys == RDMUX_KEYS_BOUNCED || lacks_key(earlier))) {
+            (earlier->keys == RDMUX_KEYS_BOUNCED || earlier->keys == RDMUX_KEYS_GATHERED ||
+             is_too_long(ep->keys, earlier) || lacks_key(earlier))) {
             return true;
         }
     }
@@ -521,9 +608,15 @@ void rdmux_keys_bring_reads(struct rdmux_ep *ep)
     const struct rdmux_ring *ring = &ep->send;
     for (uint64_t at = ring->tail; at != ring->next; at++) {
         struct rdmux_request *request = rdmux_ring_record(ring, at);
-        if (request->keys == RDMUX_KEYS_BOUNCED && rdmux_op_reads(request->op)) {
+        if (!rdmux_op_reads(request->op)) {
+            continue;
+        }
+        if (request->keys == RDMUX_KEYS_BOUNCED) {
             bring(&ep->keys->send, request);
             request->keys = RDMUX_KEYS_BROUGHT;
+        } else if (request->keys == RDMUX_KEYS_GATHERED) {
+            bring(&ep->keys->send, request);
+            request->keys = RDMUX_KEYS_TEMPORARY;
         }
     }
 }
@@ -535,14 +628,14 @@ void rdmux_keys_take_back(struct rdmux_ep *ep, struct rdmux_ring *ring,
     request->keys = RDMUX_KEYS_OWN;
     struct side *side = side_of(ep, ring);
     struct key_note *note = &side->notes[request - ring->records];
-    if (kind == RDMUX_KEYS_BOUNCED) {
+    if (kind == RDMUX_KEYS_BOUNCED || kind == RDMUX_KEYS_GATHERED) {
         bring(side, request);
     }
     if (kind == RDMUX_KEYS_BOUNCED || kind == RDMUX_KEYS_BROUGHT) {
         side->tail = note->bounce_end;
         return;
     }
-    if (kind == RDMUX_KEYS_TEMPORARY) {
+    if (kind == RDMUX_KEYS_TEMPORARY || kind == RDMUX_KEYS_GATHERED) {
         note->job->job.work = forget_pieces;
         note->job->mail.deliver = pieces_forgotten;
         send_to_worker(side->keys, &note->job->job);

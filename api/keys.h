@@ -2,8 +2,9 @@
 /*
  * Keys for the application's unregistered buffers, on paths whose provider needs a registration for every local byte
  * (RDMUX_PROVIDER_LOCAL_KEYS). Small ones are copied through a registered ring of bytes, large ones are registered by the worker
- * until they complete; whatever waits for the worker holds the requests behind it. All by the cq's owner, except what the worker
- * does. An endpoint whose buffers are all registered pays for none of this.
+ * until they complete; whatever waits for the worker holds the requests behind it. Lists of more pieces than the path takes are
+ * helped as well: all of their bytes are copied. All by the cq's owner, except what the worker does. An endpoint whose buffers are
+ * all registered, in lists that the path takes, pays for none of this.
  */
 #ifndef RDMUX_API_KEYS_H
 #define RDMUX_API_KEYS_H
@@ -17,11 +18,13 @@ enum {
     RDMUX_KEYS_BROUGHT,   /* the same, of a read whose bytes are where the application wants them */
     RDMUX_KEYS_ASKED,     /* the worker registers the pieces */
     RDMUX_KEYS_TEMPORARY, /* the pieces are registered until the request is returned */
+    RDMUX_KEYS_GATHERED,  /* the list is one piece of memory that is there until then */
 };
 
-/* For the path that the endpoint is about to get. */
+/* For the path that the endpoint is about to get. max_inline, max_sge: bytes that its provider sends without a key, pieces of a
+ * list that it takes. */
 enum rdmux_status rdmux_keys_open(struct rdmux_ep *ep, struct rdmux_provider_domain *domain,
-                                  uint32_t max_inline);
+                                  uint32_t max_inline, uint32_t max_sge);
 /* The path is closed: nobody touches a buffer any more. */
 void rdmux_keys_close(struct rdmux_ep *ep);
 

@@ -339,10 +339,18 @@ static enum rdmux_status check_company(struct rdmux_srq *srq, uint32_t index)
     return RDMUX_OK;
 }
 
-static enum rdmux_status open_provider(struct rdmux_srq *srq, uint32_t index)
+/* max_sge: pieces of a list that the device takes. */
+static enum rdmux_status open_provider(struct rdmux_srq *srq, uint32_t index, uint32_t max_sge)
 {
     struct rdmux_cq *cq = srq->cq;
     const struct rdmux_provider_ops *ops = cq->domains[index].ops;
+    const uint32_t wish = srq->ring.max_sge;
+    if (wish > max_sge && (ops->flags & RDMUX_PROVIDER_LOCAL_KEYS) == 0) {
+        return rdmux_fail(RDMUX_UNSUPPORTED,
+                          "srq: lists of %u pieces are asked for, %s takes %u; ask for fewer "
+                          "(max_sge)",
+                          wish, ops->name, max_sge);
+    }
     struct rdmux_provider_srq *provider = rdmux_allocate(cq->fabric, ops->srq_size);
     if (provider == NULL) {
         return rdmux_fail(RDMUX_NO_MEMORY, "srq: out of memory");
@@ -350,9 +358,10 @@ static enum rdmux_status open_provider(struct rdmux_srq *srq, uint32_t index)
     provider->cq = cq->domains[index].cq;
     provider->srq = srq;
     rdmux_error_clear();
-    enum rdmux_status status = ops->srq_open(provider, srq->ring.depth, srq->ring.max_sge);
+    enum rdmux_status status = ops->srq_open(provider, srq->ring.depth,
+                                             wish < max_sge ? wish : max_sge);
     if (status == RDMUX_OK && rdmux_srq_is_device(ops)) {
-        status = rdmux_srq_device_open(srq, provider);
+        status = rdmux_srq_device_open(srq, provider, max_sge);
     }
     if (status != RDMUX_OK) {
         rdmux_release(cq->fabric, provider);
@@ -363,7 +372,7 @@ static enum rdmux_status open_provider(struct rdmux_srq *srq, uint32_t index)
 }
 
 enum rdmux_status rdmux_srq_domain(struct rdmux_srq *srq, struct rdmux_provider_cq *provider_cq,
-                                   struct rdmux_provider_srq **out)
+                                   uint32_t max_sge, struct rdmux_provider_srq **out)
 {
     struct rdmux_cq *cq = srq->cq;
     uint32_t index = 0;
@@ -375,7 +384,7 @@ enum rdmux_status rdmux_srq_domain(struct rdmux_srq *srq, struct rdmux_provider_
     }
     enum rdmux_status status = check_company(srq, index);
     if (status == RDMUX_OK && srq->provider[index] == NULL) {
-        status = open_provider(srq, index);
+        status = open_provider(srq, index, max_sge == 0 ? RDMUX_SGE_MAX : max_sge);
     }
     *out = srq->provider[index];
     return status;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * A record that the device has is marked `internal`. Each record has bytes of its own for receives without a region, registered
- * with the device.
+ * A record that the device has is marked `internal`. Each record has bytes of its own for receives without a region, or with a list
+ * that the device does not take, registered with the device.
  */
 #include "api/srq_device.h"
 
@@ -20,7 +20,8 @@ struct rdmux_srq_device {
     struct rdmux_provider_srq *provider;
     const struct rdmux_provider_ops *ops;
     struct rdmux_provider_domain *domain;
-    uint32_t slot; /* bytes of a record */
+    uint32_t max_sge; /* pieces of a list that it takes */
+    uint32_t slot;    /* bytes of a record */
     uint8_t *bytes;
     struct rdmux_provider_mr *mr;       /* of bytes */
     struct rdmux_provider_sge *bounced; /* for each record: the list that the device gets */
@@ -48,8 +49,16 @@ static enum rdmux_status find_keys(struct rdmux_srq *srq, struct rdmux_request *
         sges[i].mr = regions[i] == NULL ? NULL : rdmux_mr_with(regions[i], device->domain);
         missing = missing || sges[i].mr == NULL;
     }
-    if (!missing || (device->ops->flags & RDMUX_PROVIDER_LOCAL_KEYS) == 0) {
+    bool is_too_long = request->sge_count > device->max_sge;
+    if ((!missing && !is_too_long) || (device->ops->flags & RDMUX_PROVIDER_LOCAL_KEYS) == 0) {
         return RDMUX_OK;
+    }
+    if (request->length > device->slot && is_too_long) {
+        return rdmux_fail(
+            RDMUX_INVALID,
+            "srq_recv: a receive of more than %u pieces may be %u bytes long on %s, not %llu; use "
+            "fewer pieces",
+            device->max_sge, device->slot, device->ops->name, (unsigned long long)request->length);
     }
     if (request->length > device->slot) {
         return rdmux_fail(
@@ -153,7 +162,8 @@ static void take_back_all(struct rdmux_srq *srq)
     }
 }
 
-enum rdmux_status rdmux_srq_device_open(struct rdmux_srq *srq, struct rdmux_provider_srq *provider)
+enum rdmux_status rdmux_srq_device_open(struct rdmux_srq *srq, struct rdmux_provider_srq *provider,
+                                        uint32_t max_sge)
 {
     struct rdmux_srq_device *device = rdmux_allocate(srq->cq->fabric, sizeof(*device));
     if (device == NULL) {
@@ -162,6 +172,7 @@ enum rdmux_status rdmux_srq_device_open(struct rdmux_srq *srq, struct rdmux_prov
     device->provider = provider;
     device->domain = provider->cq->domain;
     device->ops = device->domain->ops;
+    device->max_sge = max_sge;
     srq->device = device;
     enum rdmux_status status = RDMUX_OK;
     if ((device->ops->flags & RDMUX_PROVIDER_LOCAL_KEYS) != 0) {

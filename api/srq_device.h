@@ -10,8 +10,10 @@
 
 /* Does the provider match by itself? */
 bool rdmux_srq_is_device(const struct rdmux_provider_ops *ops);
-/* Gives the device all posted receives. RDMUX_INVALID: one has no region and is too long to be copied. */
-enum rdmux_status rdmux_srq_device_open(struct rdmux_srq *srq, struct rdmux_provider_srq *provider);
+/* Gives the device all posted receives; it takes lists of max_sge pieces. RDMUX_INVALID: a receive without a region, or with a list
+ * of more, is too long to be copied. */
+enum rdmux_status rdmux_srq_device_open(struct rdmux_srq *srq, struct rdmux_provider_srq *provider,
+                                        uint32_t max_sge);
 /* The device's SRQ is closed: what it had is posted again. */
 void rdmux_srq_device_close(struct rdmux_srq *srq);
 /* Gives it a record that is on no list. [data path] */

@@ -60,19 +60,44 @@ static const struct rdmux_local_path *peer_path(const struct rdmux_setup *setup)
     return &rdmux_handshake_peer_offer(setup->handshake)->paths[setup->trial.theirs].path;
 }
 
+/* What the path takes of a wish. Longer lists are the core's, see keys.h. */
+static uint32_t granted_sge(const struct rdmux_ep *ep, uint32_t wish)
+{
+    return wish < ep->path_info.max_sge ? wish : ep->path_info.max_sge;
+}
+
+/* Without keys there is nobody who helps lists that the path does not take. */
+static enum rdmux_status check_lists(const struct rdmux_ep *ep,
+                                     const struct rdmux_provider_ops *ops,
+                                     const struct rdmux_local_path *path)
+{
+    const struct rdmux_ep_attr *attr = &ep->setup->attr;
+    bool helped = (ops->flags & RDMUX_PROVIDER_LOCAL_KEYS) != 0;
+    if (helped || path->max_sge == 0 ||
+        (attr->max_send_sge <= path->max_sge && attr->max_recv_sge <= path->max_sge)) {
+        return RDMUX_OK;
+    }
+    return rdmux_fail(
+        RDMUX_UNSUPPORTED,
+        "%s: lists of %u and %u pieces are asked for, the path takes %u; ask for fewer "
+        "(max_send_sge, max_recv_sge)",
+        path->device, attr->max_send_sge, attr->max_recv_sge, path->max_sge);
+}
+
 static void fill_path_attr(struct rdmux_ep *ep, const struct rdmux_offer_path *path,
                            struct rdmux_provider_srq *srq)
 {
     const struct rdmux_setup *setup = ep->setup;
     const struct rdmux_handshake_granted *granted = rdmux_handshake_granted(setup->handshake);
     ep->path_info = path->path;
+    ep->path_info.max_sge = path->path.max_sge == 0 ? RDMUX_SGE_MAX : path->path.max_sge;
     ep->path_info.max_message = shorter(path->path.max_message, peer_path(setup)->max_message);
     ep->path_attr = (struct rdmux_provider_ep_attr){
         .role = ep->role,
         .send_depth = setup->attr.send_depth,
         .recv_depth = setup->attr.srq == NULL ? setup->attr.recv_depth : 0,
-        .max_send_sge = setup->attr.max_send_sge,
-        .max_recv_sge = setup->attr.max_recv_sge,
+        .max_send_sge = granted_sge(ep, setup->attr.max_send_sge),
+        .max_recv_sge = granted_sge(ep, setup->attr.max_recv_sge),
         .max_inline = setup->attr.max_inline,
         .max_send = granted->max_send,
         .max_recv = granted->max_recv,
@@ -97,7 +122,11 @@ static enum rdmux_status open_path(struct rdmux_ep *ep, const struct rdmux_provi
     struct rdmux_setup *setup = ep->setup;
     const struct rdmux_offer_path *path = &setup->offer->paths[setup->trial.ours];
     struct rdmux_provider_domain *domain;
-    enum rdmux_status status = rdmux_fabric_domain(ep->fabric, ops, &path->path, &domain);
+    enum rdmux_status status = check_lists(ep, ops, &path->path);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    status = rdmux_fabric_domain(ep->fabric, ops, &path->path, &domain);
     if (status != RDMUX_OK) {
         return status;
     }
@@ -109,7 +138,7 @@ static enum rdmux_status open_path(struct rdmux_ep *ep, const struct rdmux_provi
     }
     struct rdmux_provider_srq *srq = NULL;
     if (ep->srq != NULL) {
-        status = rdmux_srq_domain(ep->srq, cq, &srq);
+        status = rdmux_srq_domain(ep->srq, cq, path->path.max_sge, &srq);
         if (status != RDMUX_OK) {
             return status;
         }

@@ -31,7 +31,6 @@ static void probe_port(const struct verbs_port *port, struct rdmux_local_path *o
                                                           &where);
     out->native &= ~by_header;
     out->emulated |= by_header;
-    out->max_sge--; /* the header's */
     out->max_message = out->max_message > MESSAGE_MAX ? (uint64_t)MESSAGE_MAX
                                                       : out->max_message - IWARP_HEADER_SIZE;
     if (status != RDMUX_OK) {
@@ -42,7 +41,14 @@ static void probe_port(const struct verbs_port *port, struct rdmux_local_path *o
                                 port->number);
         return;
     }
-    if (where.address_count == 0 || port->device_attr.max_sge < 2) {
+    if (out->max_sge == 0) {
+        rdmux_verbs_path_refuse(out, RDMUX_REASON_CAPABILITY_MISSING, NULL,
+                                "%s takes lists of one piece, and messages have a header, which is "
+                                "one more",
+                                port->device);
+        return;
+    }
+    if (where.address_count == 0) {
         rdmux_verbs_path_refuse(
             out, RDMUX_REASON_NO_USABLE_GID, "give the adapter's network interface an IP address",
             "%s port %u has no IP address by which it can be reached", port->device, port->number);

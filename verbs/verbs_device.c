@@ -152,19 +152,30 @@ static uint32_t speed_of(const struct ibv_port_attr *attr)
     return attr->active_speed;
 }
 
+/* Pieces of any list of the program's; 0: none beside the transport's header. */
+static uint32_t most_sge(const struct verbs_transport *transport,
+                         const struct ibv_device_attr *device)
+{
+    const int header_pieces = transport->header_size != 0 ? 1 : 0;
+    int most = device->max_sge;
+    if (device->max_srq > 0 && device->max_srq_sge < most) {
+        most = device->max_srq_sge;
+    }
+    most = (most < 1 ? 1 : most) - header_pieces;
+    return most < RDMUX_SGE_MAX ? (uint32_t)most : (uint32_t)RDMUX_SGE_MAX;
+}
+
 static void describe_port(const struct verbs_transport *transport, const struct verbs_port *port,
                           struct rdmux_local_path *out)
 {
     const struct ibv_port_attr *attr = &port->attr;
     const uint32_t speed = speed_of(attr);
-    int most_sge = port->device_attr.max_sge < RDMUX_SGE_MAX ? port->device_attr.max_sge
-                                                             : RDMUX_SGE_MAX;
     out->software = is_software(port) ? 1 : 0;
     out->bandwidth = rdmux_verbs_link_bandwidth(speed, attr->active_width);
     out->latency_ns = out->software != 0 ? (uint32_t)LATENCY_SOFTWARE_NS : transport->latency_ns;
     out->mtu = rdmux_verbs_mtu_bytes(attr->active_mtu);
     out->max_message = attr->max_msg_sz;
-    out->max_sge = (uint32_t)most_sge;
+    out->max_sge = most_sge(transport, &port->device_attr);
     out->security = RDMUX_SECURITY_TOKEN;
     out->reason = RDMUX_REASON_USABLE;
     describe_capabilities(port, out);

@@ -52,14 +52,6 @@ static enum rdmux_status check_limits(const struct verbs_ep *ep)
     const struct ibv_device_attr *device = &verbs_domain_of_ep(ep)->attr;
     const struct rdmux_provider_ep_attr *attr = ep->attr;
     const char *name = verbs_domain_of_ep(ep)->device;
-    uint32_t most_sge = (uint32_t)device->max_sge - header_pieces(ep);
-    if (attr->max_send_sge > most_sge || attr->max_recv_sge > most_sge) {
-        rdmux_provider_error(
-            "%s: lists of %u and %u pieces are asked for, the device takes %u; ask "
-            "for fewer (max_send_sge, max_recv_sge)",
-            name, attr->max_send_sge, attr->max_recv_sge, most_sge);
-        return RDMUX_UNSUPPORTED;
-    }
     if (attr->srq == NULL && attr->recv_depth > (uint32_t)device->max_qp_wr) {
         rdmux_provider_error("%s: %u receives are asked for, the device takes %d; ask for fewer "
                              "(recv_depth)",

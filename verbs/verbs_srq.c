@@ -44,11 +44,9 @@ enum rdmux_status rdmux_verbs_srq_open(struct rdmux_provider_srq *base, uint32_t
     struct verbs_domain *domain = verbs_domain_of(base->cq->domain);
     struct verbs_cq *cq = verbs_cq_of(base->cq);
     const uint32_t header_pieces = domain->transport->header_size != 0 ? 1 : 0;
-    const uint32_t most_sge = (uint32_t)domain->attr.max_srq_sge - header_pieces;
-    if (depth > (uint32_t)domain->attr.max_srq_wr || max_sge > most_sge) {
-        rdmux_provider_error("%s has SRQs of at most %d receives with lists of %u pieces, not %u "
-                             "and %u; ask for less",
-                             domain->device, domain->attr.max_srq_wr, most_sge, depth, max_sge);
+    if (depth > (uint32_t)domain->attr.max_srq_wr) {
+        rdmux_provider_error("%s has SRQs of at most %d receives, not %u; ask for less (depth)",
+                             domain->device, domain->attr.max_srq_wr, depth);
         return RDMUX_UNSUPPORTED;
     }
     enum rdmux_status status = open_slots(srq, depth);

@@ -61,7 +61,9 @@ enum {
     /* Every local buffer needs a registration: sge.mr is never NULL then, but in sends and writes of
      * at most the path's max_inline bytes (none, if that is 0), which the provider puts into the
      * request itself. The core registers what the application did not: mr_register is called
-     * without a region (base.mr NULL), for memory that is never exported. */
+     * without a region (base.mr NULL), for memory that is never exported. It also copies lists of
+     * more pieces than the path's max_sge; without this flag the application may not ask for such
+     * lists. */
     RDMUX_PROVIDER_LOCAL_KEYS = 1 << 2,
     /* Its SRQs match messages with receives by themselves: srq_post_recv gives them each receive,
      * which is theirs until rdmux_provider_received() by the endpoint that it went to, or srq_close.
@@ -246,7 +248,7 @@ struct rdmux_local_path {
     uint64_t native;      /* RDMUX_CAP_* */
     uint64_t emulated;    /* RDMUX_CAP_* */
     uint64_t max_message; /* longest send, and part of a write or read; 0 = no limit */
-    uint32_t max_sge;     /* 0 = RDMUX_SGE_MAX */
+    uint32_t max_sge;     /* pieces of each list, shared receives' too; 0 = RDMUX_SGE_MAX */
     uint32_t max_inline;  /* 0 = no limit */
     uint32_t security;    /* enum rdmux_security */
     uint32_t reach_length;
@@ -260,7 +262,7 @@ struct rdmux_provider_ep_attr {
     enum rdmux_role role;
     uint32_t send_depth;
     uint32_t recv_depth; /* 0 with an SRQ */
-    uint32_t max_send_sge;
+    uint32_t max_send_sge; /* at most the path's max_sge */
     uint32_t max_recv_sge;
     uint32_t max_inline;
     uint64_t max_send; /* granted: the smaller of both sides */

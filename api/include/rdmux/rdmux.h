@@ -618,7 +618,8 @@ enum {
  *                 Completed ones count until their entry was polled; unsignaled ones until they are
  *                 done.
  * recv_depth      The same for receives; default 64. Ignored with srq.
- * max_send_sge    Entries of a scatter/gather list, 1 to 16; default 4.
+ * max_send_sge    Entries of a scatter/gather list, 1 to 16; default 4. Lists of more entries than
+ *                 the path's max_sge are copied.
  * max_recv_sge    The same for receives.
  * max_inline      Wish in bytes for RDMUX_INLINE; default and minimum 64; granted up to 1024;
  *                 rdmux_ep_info tells.
