@@ -1,0 +1,159 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause-Patent
+#
+# Each program of tests/bench does its work once, for a moment, and what it prints can be read; the
+# judge of scripts/bench judges what it should. No figure decides: how fast something is, is
+# scripts/bench's to say.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=${RDMUX_SOURCE:-$(cd "$here/../.." && pwd)}
+build=${RDMUX_BUILD:-$root/build/dev}
+# shellcheck source=scripts/lib.sh
+. "$root/scripts/lib.sh"
+programs=$build/tests/bench
+export UCX_LOG_LEVEL=error UCX_WARN_UNUSED_ENV_VARS=n
+
+if ! have jq; then
+    echo "1..0 # SKIP jq is missing"
+    exit 77
+fi
+if (($(nproc) < 2)); then
+    echo "1..0 # SKIP one processor; what is measured are two processes that spin"
+    exit 77
+fi
+
+# A value, operations and the time of both sides.
+runs() {
+    local output status=0
+    output=$(timeout 60 "$programs/$1" "${@:2}") || status=$?
+    printf '%s\n' "$output"
+    ((status != 77)) || return 77
+    ((status == 0)) || return 1
+    jq -e '(.value | type == "number") and .value >= 0 and .operations >= 0 and .cpu_seconds >= 0
+           and .seconds >= 0' <<<"$output" >/dev/null
+}
+
+# run_case NAME PROGRAM ARGUMENTS...: a library that cannot do something here says so by status 77.
+run_case() {
+    local status=0
+    if [[ ! -x $programs/$2 ]]; then
+        tap_skip "$1" "$2 was not built: its library is missing"
+        return
+    fi
+    if [[ $2 == peer_* ]]; then
+        runs "${@:2}" >/dev/null 2>"$scratch/skip" || status=$?
+        if ((status == 77)); then
+            tap_skip "$1" "$(tail -n 1 "$scratch/skip")"
+            return
+        fi
+    fi
+    tap "$1" runs "${@:2}"
+}
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+for what in pingpong:8 pingpong:4K round:8 sleep:8 single:8 coalesced:32 stream:64K read:64K \
+    requests:32 connect:1; do
+    run_case "raw_tcp ${what/:/ }" raw_tcp "${what%:*}" "${what#*:}" 0.01
+done
+for what in line:8 copy:4K place:4K single:8 packed:32 memcpy:64K cma:64K atomic:8; do
+    run_case "raw_shm ${what/:/ }" raw_shm "${what%:*}" "${what#*:}" 0.01
+done
+for path in tcp shm; do
+    run_case "connections $path" connections "$path" 0.01
+    for what in fairness:4K alone:8 polling:8 empty:8 idle:8; do
+        run_case "behaviour $path ${what/:/ }" behaviour "$path" "${what%:*}" "${what#*:}" 0.01
+    done
+    for peer in libfabric ucx; do
+        for what in pingpong:8 rate:8 stream:64K write:64K read:64K fetch_add:8 fetch_adds:8; do
+            run_case "$peer $path ${what/:/ }" "peer_$peer" "$path" "${what%:*}" "${what#*:}" 0.01
+        done
+    done
+done
+for what in pingpong:8 sleep:8 rate:8 stream:64K; do
+    run_case "zeromq ${what/:/ }" peer_zeromq tcp "${what%:*}" "${what#*:}" 0.01
+done
+for what in pingpong:8 rate:8 stream:64K; do
+    run_case "nng ${what/:/ }" peer_nng tcp "${what%:*}" "${what#*:}" 0.01
+done
+
+# ------------------------------------------------------------------------------------- the judge
+
+# judge GOALS SAMPLES: the verdict about one row of a value called "us"; SAMPLES is an object of
+# arrays.
+judge() {
+    jq -n --argjson goals "$1" --argjson samples "$2" --argjson explained "${3:-"{}"}" '
+        {rows: [{id: "row", group: "g", what: "w", unit: "us", better: "less", goals: $goals}],
+         $explained,
+         samples: [$samples | to_entries[] | .key as $subject | .value[]
+                   | {id: "row", $subject, value: ., operations: 1, cpu_seconds: 1, size: 8}]}' |
+        jq -r -f "$root/tests/bench/summary.jq" | jq -r .verdict
+}
+judged() {
+    local verdict
+    verdict=$(judge "${@:2}")
+    echo "the verdict was: $verdict"
+    [[ $verdict == "$1" ]]
+}
+tap "a ratio at its limit is met" judged met \
+    '[{"of": "raw", "most": 1.5}]' '{"raw": [2, 9, 1], "rdmux": [3, 1, 9]}'
+tap "a ratio beyond its limit is missed" judged MISSED \
+    '[{"of": "raw", "most": 1.4}]' '{"raw": [2], "rdmux": [3]}'
+tap "an explained one is told as such" judged "missed, explained" \
+    '[{"most": 2}]' '{"rdmux": [3]}' '{"row": "measured"}'
+tap "a row that is explained and met is met" judged met \
+    '[{"most": 3}]' '{"rdmux": [3]}' '{"row": "measured"}'
+tap "what could not be measured fails" judged FAILED \
+    '[{"most": 3}]' '{"raw": [3]}' '{"row": "measured"}'
+tap "a goal against a peer that is not here is left out" judged met \
+    '[{"of": "ucx", "most": 1}, {"most": 4}]' '{"rdmux": [3]}'
+tap "an absolute goal holds where the limit reaches it" judged MISSED \
+    '[{"of": "raw", "least": 12, "reach": 20, "else": 0.5}]' '{"raw": [20], "rdmux": [11]}'
+tap "and is in proportion where it does not" judged met \
+    '[{"of": "raw", "least": 12, "reach": 20, "else": 0.5}]' '{"raw": [19], "rdmux": [10]}'
+tap "the larger of a factor and a difference counts" judged met \
+    '[{"of": "raw", "most": 1.1, "or_plus": 1}]' '{"raw": [2], "rdmux": [3]}'
+tap "a spread is allowed where the goal says so" judged met \
+    '[{"of": "ucx", "least": 1, "spread": true}]' '{"raw": [10, 20], "ucx": [10], "rdmux": [5]}'
+tap "and nowhere else" judged MISSED \
+    '[{"of": "ucx", "least": 1}]' '{"raw": [10, 20], "ucx": [10], "rdmux": [5]}'
+
+# ------------------------------------------------------------------------------- the whole script
+
+whole() {
+    local status=0
+    "$root/scripts/bench" --build "$build" --rounds 1 --seconds 0.01 --json "$scratch/results.json" \
+        tcp-latency-8 shm-write-64k tcp-idle-memory >"$scratch/out" 2>&1 || status=$?
+    cat "$scratch/out"
+    ((status < 2)) || return 1
+    jq -e '(.rows | length == 3) and all(.rows[]; .medians.rdmux > 0)
+           and (.machine.processor | length > 0) and ([.rows[].verdict] | index("FAILED") == null)' "$scratch/results.json" >/dev/null &&
+        grep -q 'noise of this run' "$scratch/out" || return 1
+    if grep -q '^MISSED' "$scratch/out"; then
+        ((status == 1))
+    else
+        ((status == 0))
+    fi
+}
+tap "scripts/bench measures, judges and keeps what it measured" whole
+unknown() {
+    ! "$root/scripts/bench" --build "$build" nothing-of-that-name
+}
+tap "scripts/bench refuses a row that it does not know" unknown
+interrupted() {
+    local pid left
+    "$root/scripts/bench" --build "$build" --rounds 50 tcp-latency-8 >"$scratch/out" 2>&1 &
+    pid=$!
+    until grep -q 'round 1' "$scratch/out"; do
+        kill -0 "$pid" || return 1
+        read -r -t 0.05 _ < <(:) || true
+    done
+    left=$(pgrep -P "$pid" -f 'rdmux serve')
+    [[ -n $left ]] || return 1
+    kill -TERM "$pid"
+    wait "$pid" && return 1
+    ! kill -0 "$left" 2>/dev/null
+}
+tap "scripts/bench leaves no server behind when it is ended" interrupted
+tap_end

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: BSD-2-Clause-Patent
+# Judges a run of scripts/bench. Input: {"rows": rows.json's, "explained": {ID: REASON},
+# "samples": [{"id", "subject", "value", "cpu_seconds", "operations"}, or {"id", "subject", "failed": TEXT}]}.
+# Output: one object per row, with medians, spread, ratios and the verdict.
+
+def median: sort | if length == 0 then null else .[(length - 1) / 2 | floor] end;
+def spread: if length == 0 or min <= 0 then null else max / min end;
+
+# What a goal allows: {"limit", "text"}, or null where what it compares with was not measured.
+def allowed($goal; $medians; $spread):
+  (if $goal.of then $medians[$goal.of] else null end) as $base
+  | if $goal.of and $base == null then null
+    elif $goal.reach then
+      (if $base >= $goal.reach then $goal.least else $goal.else * $base end) as $limit
+      | {limit: $limit, least: true,
+         text: (if $base >= $goal.reach then "\($goal.least / 1e6) M" else "\($goal.else) x \($goal.of)" end)}
+    elif $goal.most != null then
+      {limit: (if $goal.of then [$goal.most * $base, (if $goal.or_plus then $base + $goal.or_plus else 0 end)] | max
+               else $goal.most end),
+       least: false, text: ("<= \($goal.most)" + (if $goal.of then " x \($goal.of)" else "" end)
+                            + (if $goal.or_plus then " or + \($goal.or_plus)" else "" end))}
+    else
+      {limit: ((if $goal.of then $goal.least * $base else $goal.least end)
+               / (if $goal.spread then ($spread // 1) else 1 end)),
+       least: true, text: (">= \($goal.least)" + (if $goal.of then " x \($goal.of)" else "" end)
+                           + (if $goal.spread then " less spread" else "" end))}
+    end;
+
+. as $run
+| .rows[] as $row
+| [$run.samples[] | select(.id == $row.id)] as $samples
+| select($samples | length > 0)
+| ([$samples[] | select(.value != null)] | group_by(.subject)
+   | map({key: .[0].subject, value: .}) | from_entries) as $by_subject
+| ($by_subject | map_values([.[].value] | median)) as $medians
+| ([($by_subject.raw // [])[].value] | spread) as $spread
+| ($by_subject | map_values(
+     [.[] | select((.operations // 0) > 0 and .cpu_seconds != null)
+          | .cpu_seconds / .operations * (if $row.unit == "bytes/s" then 1073741824 / .size else 1e6 end)]
+     | median)) as $cpu
+| [$row.goals[] | . as $goal | allowed($goal; $medians; $spread)
+   | if . == null then null
+     else . + {met: (if $medians.rdmux == null then false
+                     elif .least then $medians.rdmux >= .limit else $medians.rdmux <= .limit end)}
+     end | select(. != null)] as $goals
+| ($goals | map(select(.met | not) | .text)) as $missed
+| {id: $row.id, group: $row.group, what: $row.what, unit: $row.unit,
+   goal: ($goals | map(.text) | join(", ")),
+   medians: $medians, spread: $spread,
+   ours_spread: ([($by_subject.rdmux // [])[].value] | spread),
+   samples: ($by_subject | map_values(length)),
+   ratios: (if $medians.rdmux == null then {} else
+            $medians | del(.rdmux) | with_entries(select(.value != null and .value > 0))
+            | map_values($medians.rdmux / .) end),
+   cpu: $cpu, cpu_unit: (if $row.unit == "bytes/s" then "s/GiB" else "s/million" end),
+   missed: $missed,
+   failed: ([$samples[] | select(.failed) | {subject, failed}] | unique),
+   explained: ($run.explained[$row.id] // null),
+   verdict: (if $medians.rdmux == null then "FAILED"
+             elif ($goals | length) == 0 then "shown"
+             elif ($missed | length) == 0 then "met"
+             elif $run.explained[$row.id] then "missed, explained"
+             else "MISSED" end)}
