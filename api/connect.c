@@ -771,6 +771,7 @@ static enum rdmux_status converse(struct explaining *explaining, struct rdmux_ha
         case RDMUX_ACTION_CONNECT:
         case RDMUX_ACTION_WRITE_PROOF:
         case RDMUX_ACTION_CHECK_PROOF:
+        case RDMUX_ACTION_MEASURE:
         case RDMUX_ACTION_CLOSE_PATH:
             return rdmux_fail(
                 RDMUX_PROTOCOL,
@@ -830,6 +831,7 @@ static enum rdmux_status explain(const struct rdmux_ep_attr *attr, struct explai
                                              .offer = offer };
     rdmux_hello_fill(fabric, &config.hello);
     config.hello.flags |= RDMUX_HELLO_EXPLAIN_ONLY;
+    config.hello.flags |= attr->probe != 0 ? RDMUX_HELLO_MEASURE : 0;
     struct rdmux_handshake *handshake = NULL;
     status = rdmux_handshake_init(memory, &config, rdmux_now(fabric), &handshake);
     if (status == RDMUX_OK) {

@@ -228,9 +228,12 @@ enum rdmux_status rdmux_setup_talk(struct rdmux_ep *ep, int socket, const uint8_
         .offer = setup->offer,
         .received = received,
         .received_size = received_size,
+        .measured = rdmux_figures_find,
+        .measured_user = ep,
     };
     rdmux_hello_fill(ep->fabric, &config.hello);
     config.hello.flags |= setup->adopted ? RDMUX_HELLO_ADOPTED : 0;
+    config.hello.flags |= setup->attr.probe != 0 ? RDMUX_HELLO_MEASURE : 0;
     status = rdmux_random(ep->fabric, config.proof_nonce, sizeof(config.proof_nonce));
     if (status == RDMUX_OK) {
         status = rdmux_handshake_init(setup->handshake_memory, &config, rdmux_now(ep->fabric),
@@ -271,6 +274,9 @@ void rdmux_setup_run(struct rdmux_ep *ep)
             break;
         case RDMUX_ACTION_CHECK_PROOF:
             rdmux_trial_check_proof(ep, &action);
+            break;
+        case RDMUX_ACTION_MEASURE:
+            rdmux_measure_start(ep, &action);
             break;
         case RDMUX_ACTION_CLOSE_PATH:
             rdmux_trial_close(ep);

@@ -174,6 +174,8 @@ struct rdmux_fabric {
     struct rdmux_mr *region_buckets[RDMUX_REGION_BUCKETS];         /* mr.c */
     struct rdmux_importer *importer_buckets[RDMUX_REGION_BUCKETS]; /* mr.c */
 
+    struct rdmux_figures *figures; /* measure.c; lock; NULL: nothing was measured */
+
     struct rdmux_region_table *table; /* target.c */
     struct rdmux_service *service;
     _Atomic uint64_t next_id; /* endpoints, connections */

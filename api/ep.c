@@ -103,10 +103,9 @@ enum rdmux_status rdmux_ep_attr_check(const struct rdmux_ep_attr *from, struct r
     if (to->failover > RDMUX_FAILOVER_ON || to->probe > 1) {
         return bad_attr(to->probe > 1 ? "probe" : "failover", "is neither 0 nor 1");
     }
-    if (to->failover != RDMUX_FAILOVER_OFF || to->probe != 0) {
+    if (to->failover != RDMUX_FAILOVER_OFF) {
         return rdmux_fail(RDMUX_UNSUPPORTED,
-                          "attr.%s is not supported by this version of rdmux; leave it 0",
-                          to->probe != 0 ? "probe" : "failover");
+                          "attr.failover is not supported by this version of rdmux; leave it 0");
     }
     status = rdmux_fabric_check_filter(fabric, "attr.paths", to->paths);
     if (status != RDMUX_OK) {

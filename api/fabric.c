@@ -256,6 +256,7 @@ static void destroy(struct rdmux_fabric *fabric)
         rdmux_list_remove(&peer->link);
         rdmux_release(fabric, peer);
     }
+    rdmux_release(fabric, fabric->figures);
     pthread_mutex_destroy(&fabric->lock);
     pthread_mutex_destroy(&fabric->setup_lock);
     if (fabric->log_fd >= 0) {

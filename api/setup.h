@@ -16,6 +16,8 @@ enum setup_stage {
     SETUP_TALKING,   /* the handshake runs */
 };
 
+struct rdmux_measuring; /* measure.c */
+
 /* A path on trial. */
 struct rdmux_trial {
     struct rdmux_provider_ep *path;
@@ -32,6 +34,7 @@ struct rdmux_trial {
     struct rdmux_provider_remote *remote;
     struct rdmux_request write;
     struct rdmux_provider_sge sge;
+    struct rdmux_measuring *measuring; /* NULL: the path is not being measured */
 };
 
 struct rdmux_setup {
@@ -76,5 +79,14 @@ void rdmux_trial_check_proof(struct rdmux_ep *ep, const struct rdmux_handshake_a
 /* Goes on with what is under way. */
 void rdmux_trial_step(struct rdmux_ep *ep);
 void rdmux_trial_close(struct rdmux_ep *ep);
+
+/* measure.c */
+void rdmux_measure_start(struct rdmux_ep *ep, const struct rdmux_handshake_action *action);
+/* Goes on with it, if it is under way. */
+void rdmux_measure_step(struct rdmux_ep *ep);
+/* What the fabric knows of a pair of paths to the endpoint's peer (rdmux_measured_lookup; user: the
+ * endpoint). */
+bool rdmux_figures_find(void *user, const struct rdmux_offer_path *ours,
+                        const struct rdmux_offer_path *theirs, struct rdmux_measured *out);
 
 #endif

@@ -36,6 +36,7 @@ void rdmux_trial_close(struct rdmux_ep *ep)
     }
     trial->path->cq->ep_count--;
     rdmux_release(ep->fabric, trial->path);
+    rdmux_release(ep->fabric, trial->measuring);
     memset(trial, 0, sizeof(*trial));
     ep->fault = RDMUX_OK; /* it was the attempt's */
 }
@@ -441,6 +442,7 @@ void rdmux_trial_step(struct rdmux_ep *ep)
         }
         report(ep, RDMUX_ACTION_WRITE_PROOF, status, NULL, 0);
     }
+    rdmux_measure_step(ep);
     if (ep->fault != RDMUX_OK && trial->path != NULL) {
         enum rdmux_status status = (enum rdmux_status)ep->fault;
         ep->fault = RDMUX_OK;

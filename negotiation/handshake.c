@@ -29,6 +29,9 @@ void rdmux_handshake_begin_attempt(struct rdmux_handshake *handshake, uint64_t n
     memset(handshake->check_nonce, 0, sizeof(handshake->check_nonce));
     rdmux_handshake_start_clock(handshake, now_ns);
 
+    if (handshake->measure_count != 0 && !rdmux_handshake_is_measuring(handshake)) {
+        rdmux_handshake_end_measuring(handshake);
+    }
     struct rdmux_match *match = current_match(handshake);
     if (match == NULL && is_acceptor(handshake)) {
         struct rdmux_attempt_frame frame = { .type = RDMUX_FRAME_NO_PATH };
@@ -94,6 +97,7 @@ static enum rdmux_reason reason_of_peer(uint32_t reason)
     case RDMUX_REASON_CONNECT_TIMED_OUT:
     case RDMUX_REASON_PROOF_FAILED:
     case RDMUX_REASON_PROOF_TIMED_OUT:
+    case RDMUX_REASON_SLOWER: /* measured, and put aside */
         return (enum rdmux_reason)reason;
     default:
         return RDMUX_REASON_PEER_FAILED;
@@ -244,7 +248,9 @@ static void choose(struct rdmux_handshake *handshake)
     char text[RDMUX_TEXT_MAX];
     (void)snprintf(text, sizeof(text), "costs least (%llu ns)%s and works in both directions",
                    (unsigned long long)match->cost_ns,
-                   handshake->attempt == 1 ? "" : " of those that could be connected");
+                   handshake->attempt == handshake->attempts_before + 1
+                       ? ""
+                       : " of those that could be connected");
     rdmux_match_record(match, RDMUX_STAGE_COMMIT, RDMUX_REASON_CHOSEN, text);
     rdmux_handshake_connection_done(handshake);
 }
@@ -253,6 +259,43 @@ static void send_commit(struct rdmux_handshake *handshake, const struct handshak
 {
     send_hash(handshake, RDMUX_FRAME_COMMIT);
     rdmux_handshake_start_clock(handshake, what->now_ns);
+}
+
+/* The path works. It is committed to, unless this is the attempt that measures it. */
+static void take_proved(struct rdmux_handshake *handshake, const struct handshake_happening *what)
+{
+    if (rdmux_handshake_is_measuring(handshake)) {
+        set_state(handshake, A_MEASURE);
+        rdmux_handshake_start_measuring(handshake, what);
+    } else {
+        send_commit(handshake, what);
+    }
+}
+
+static void put_aside(struct rdmux_handshake *handshake, const struct handshake_happening *what,
+                      const struct rdmux_measured *measured)
+{
+    char text[RDMUX_TEXT_MAX];
+    (void)snprintf(text, sizeof(text), "measured: %llu ns, %llu bytes/s",
+                   (unsigned long long)measured->latency_ns,
+                   (unsigned long long)measured->bandwidth);
+    current_match(handshake)->measured = *measured;
+    attempt_failed(handshake, RDMUX_OK, RDMUX_REASON_SLOWER, text, what->now_ns);
+}
+
+static void take_measured(struct rdmux_handshake *handshake, const struct handshake_happening *what)
+{
+    put_aside(handshake, what, what->measured);
+}
+
+/* Slower than can be measured: what is under way has taken this long. */
+static void measuring_overdue(struct rdmux_handshake *handshake,
+                              const struct handshake_happening *what)
+{
+    const struct rdmux_measured measured = {
+        .latency_ns = what->now_ns - handshake->measure_since_ns + 1,
+    };
+    put_aside(handshake, what, &measured);
 }
 
 static void take_commit(struct rdmux_handshake *handshake, const struct handshake_happening *what)
@@ -413,7 +456,8 @@ static void take_reject(struct rdmux_handshake *handshake, const struct handshak
 typedef void (*reaction)(struct rdmux_handshake *handshake, const struct handshake_happening *what);
 
 /* How things go. The state is `next` when the reaction runs; begin_attempt(), attempt_failed(),
- * rdmux_handshake_connection_done() and rdmux_handshake_connection_over() choose another. */
+ * rdmux_handshake_connection_done(), rdmux_handshake_connection_over() and take_proved() choose
+ * another. */
 /* clang-format off */
 static const struct rule {
     enum handshake_state state;
@@ -432,7 +476,9 @@ static const struct rule {
     { A_WRITTEN,         GOT_WRITTEN, A_CHECK,           take_written },
     { A_CHECK,           CHECKED,     A_WRITE,           write_pattern },
     { A_WRITE,           WROTE,       A_PROVED,          say_written },
-    { A_PROVED,          GOT_PROVED,  A_CONFIRM,         send_commit },
+    { A_PROVED,          GOT_PROVED,  A_CONFIRM,         take_proved },
+    { A_MEASURE,         MEASURED,    A_MEASURE,         take_measured },
+    { A_MEASURE,         TIMED_OUT,   A_MEASURE,         measuring_overdue },
     { A_CONFIRM,         GOT_CONFIRM, A_CONFIRM,         take_confirm },
     { A_FAILING,         GOT_READY,   A_FAILING,         ignore },
     { A_FAILING,         GOT_UP,      A_FAILING,         ignore },
@@ -444,6 +490,8 @@ static const struct rule {
     { C_RANKING,         GOT_RANKING, C_RANKING,         rdmux_handshake_take_ranking },
     { C_TRY,             GOT_TRY,     C_OPEN,            take_try },
     { C_TRY,             GOT_FAILED,  C_TRY,             peer_failed },
+    { C_TRY,             GOT_RANKING, C_TRY,             rdmux_handshake_take_second_ranking },
+    { C_LAST,            GOT_RANKING, C_TRY,             rdmux_handshake_take_second_ranking },
     { C_TRY,             GOT_NO_PATH, C_TRY,             take_no_path },
     { C_TRY,             TIMED_OUT,   C_TRY,             attempt_overdue },
     { C_LAST,            GOT_NO_PATH, C_LAST,            take_no_path },
@@ -497,6 +545,7 @@ static const struct phase_rule {
     { FAILING,   CONNECTED,   ignore },
     { FAILING,   WROTE,       ignore },
     { FAILING,   CHECKED,     ignore },
+    { FAILING,   MEASURED,    ignore },
     { FAILING,   STEP_FAILED, ignore },
     { FAILING,   PATH_FAILED, ignore },
     { FAILING,   LOST,        lose },
@@ -711,6 +760,8 @@ enum rdmux_status rdmux_handshake_init(void *memory, const struct rdmux_handshak
                                  ? UINT64_MAX
                                  : rdmux_handshake_time_after(now_ns, config->hello_timeout_ms);
     memcpy(handshake->proof_nonce, config->proof_nonce, sizeof(handshake->proof_nonce));
+    handshake->measured = config->measured;
+    handshake->measured_user = config->measured_user;
     enum rdmux_status status = encode_opening(handshake);
     if (status != RDMUX_OK) {
         return status;
@@ -777,6 +828,21 @@ void rdmux_handshake_result(struct rdmux_handshake *handshake,
     if (status != RDMUX_OK && kind == RDMUX_ACTION_OPEN && phase_of(handshake) == OPENING) {
         handshake->path_is_ours = false; /* an OPEN that failed left nothing to close */
     }
+    step(handshake, &what);
+}
+
+void rdmux_handshake_measured(struct rdmux_handshake *handshake, uint32_t attempt,
+                              const struct rdmux_measured *measured, uint64_t now_ns)
+{
+    if (attempt != handshake->attempt) {
+        return; /* of a closed attempt */
+    }
+    const struct handshake_happening what = {
+        .event = MEASURED,
+        .now_ns = now_ns,
+        .measured = measured,
+        .text = "",
+    };
     step(handshake, &what);
 }
 

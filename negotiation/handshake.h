@@ -20,6 +20,10 @@
  * final ranking, both fail with RDMUX_NO_PATH.
  * With explain_only (a flag of the connector's HELLO) the acceptor sends RANKING and both are done;
  * if no pair is eligible, both fail with RDMUX_NO_PATH.
+ * If a side wants it (a flag of HELLO) and there is a choice that the acceptor does not know the
+ * figures of, the attempts first go through all pairs that are worth measuring: once PROVED has come
+ * the acceptor measures its side of the path and gives the attempt up, with SLOWER as the reason.
+ * Then it sends RANKING anew, with what was measured, and the attempts go on with its first pair.
  */
 #ifndef RDMUX_NEGOTIATION_HANDSHAKE_H
 #define RDMUX_NEGOTIATION_HANDSHAKE_H
@@ -48,6 +52,7 @@ enum {
     RDMUX_HELLO_NO_SERVICE = 1 << 1,
     RDMUX_HELLO_HASH = 1 << 2,    /* this side computes the transcript hash (SHA-256) */
     RDMUX_HELLO_ADOPTED = 1 << 3, /* over a socket of the program */
+    RDMUX_HELLO_MEASURE = 1 << 4, /* this side wants paths measured before they are ranked */
 };
 
 struct rdmux_hello {
@@ -99,6 +104,10 @@ enum rdmux_handshake_action_kind {
     RDMUX_ACTION_WRITE_PROOF,
     /* Compare our proof buffer with the pattern of check_nonce; result OK or RDMUX_IO. */
     RDMUX_ACTION_CHECK_PROOF,
+    /* Measure the path, for budget_ns at most, with reads of and writes to the peer's proof buffer
+     * (its description came with CONNECT's peer; WRITE_PROOF has opened it). Result by
+     * rdmux_handshake_measured(); a failure by rdmux_handshake_result(). */
+    RDMUX_ACTION_MEASURE,
     /* Close what OPEN made, without trace; also while OPEN is under way, not after an OPEN that
      * failed. No result expected; results under way are ignored. */
     RDMUX_ACTION_CLOSE_PATH,
@@ -118,6 +127,7 @@ struct rdmux_handshake_action {
     size_t size;
     uint8_t write_nonce[16];
     uint8_t check_nonce[16];
+    uint64_t budget_ns;
     enum rdmux_status status;
     const char *text;
     bool give_back;
@@ -135,6 +145,11 @@ struct rdmux_handshake_granted {
     uint8_t secret[RDMUX_SECRET_SIZE];
 };
 
+/* What is known from earlier of the pair of these paths, ours first. False: nothing. */
+typedef bool (*rdmux_measured_lookup)(void *user, const struct rdmux_offer_path *ours,
+                                      const struct rdmux_offer_path *theirs,
+                                      struct rdmux_measured *out);
+
 struct rdmux_handshake_config {
     enum rdmux_role role;
     uint32_t hello_timeout_ms;       /* for HELLO and OFFER */
@@ -145,6 +160,10 @@ struct rdmux_handshake_config {
      * is accepted): raw bytes of both, as received, or NULL. */
     const uint8_t *received;
     size_t received_size;
+    /* acceptor only: figures of earlier connections; NULL: there are none. Called by init and by
+     * rdmux_handshake_frame(). */
+    rdmux_measured_lookup measured;
+    void *measured_user;
 };
 
 struct rdmux_handshake; /* opaque; rdmux_handshake_size() bytes */
@@ -167,6 +186,9 @@ void rdmux_handshake_result(struct rdmux_handshake *handshake,
                             enum rdmux_handshake_action_kind kind, uint32_t attempt,
                             enum rdmux_status status, enum rdmux_reason reason, const char *text,
                             const uint8_t *bytes, size_t size, uint64_t now_ns);
+/* The outcome of MEASURE; latency_ns not 0. */
+void rdmux_handshake_measured(struct rdmux_handshake *handshake, uint32_t attempt,
+                              const struct rdmux_measured *measured, uint64_t now_ns);
 /* An attempt's path failed by itself while it was tried. */
 void rdmux_handshake_path_failed(struct rdmux_handshake *handshake, enum rdmux_status status,
                                  const char *text, uint64_t now_ns);
@@ -193,6 +215,8 @@ const char *rdmux_handshake_state(const struct rdmux_handshake *handshake);
 
 /* Fills (check: compares) a proof buffer with the pattern of a nonce. */
 enum { RDMUX_PROOF_SIZE = 16384 };
+/* All measuring of one connection together. */
+enum { RDMUX_MEASURE_NS = 50000000 };
 void rdmux_proof_fill(const uint8_t nonce[16], uint8_t *out, size_t size);
 bool rdmux_proof_matches(const uint8_t nonce[16], const uint8_t *in, size_t size);
 

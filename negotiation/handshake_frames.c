@@ -340,7 +340,7 @@ static bool entry_is_good(const struct rdmux_match *entry, size_t index, size_t 
 {
     if (!index_is_good(entry->ours, ours) || !index_is_good(entry->theirs, theirs) ||
         (entry->ours == RDMUX_MATCH_NO_PATH && entry->theirs == RDMUX_MATCH_NO_PATH) ||
-        entry->stage > RDMUX_STAGE_MATCH) {
+        entry->stage > (entry->rank == 0 ? RDMUX_STAGE_PROOF : RDMUX_STAGE_MATCH)) {
         return false;
     }
     return entry->rank == 0 || (ranked == index && entry->rank == index + 1 &&

@@ -191,6 +191,22 @@ static void go_on(struct rdmux_handshake *handshake, uint64_t now_ns)
     }
 }
 
+bool rdmux_handshake_send_ranking(struct rdmux_handshake *handshake)
+{
+    count_ranked(handshake);
+    uint8_t *frame = rdmux_handshake_arena_reserve(handshake, RDMUX_RANKING_FRAME_MAX);
+    struct rdmux_handshake_action *action = frame != NULL
+                                                ? rdmux_handshake_push(handshake, RDMUX_ACTION_SEND)
+                                                : NULL;
+    if (action == NULL) {
+        return false;
+    }
+    action->bytes = frame;
+    action->size = rdmux_ranking_encode(handshake->matches, handshake->match_count, frame);
+    handshake->arena_used += action->size;
+    return true;
+}
+
 void rdmux_handshake_take_connectors_offer(struct rdmux_handshake *handshake,
                                            const struct handshake_happening *what)
 {
@@ -198,25 +214,17 @@ void rdmux_handshake_take_connectors_offer(struct rdmux_handshake *handshake,
         return;
     }
     rdmux_handshake_send_opening(handshake, handshake->opening_size);
-    uint64_t size = expected_size(&handshake->peer_offer, &handshake->offer);
-    handshake->match_count = rdmux_match_paths(&handshake->offer, &handshake->peer_offer, size,
-                                               handshake->matches);
-    count_ranked(handshake);
-
-    uint8_t *frame = rdmux_handshake_arena_reserve(handshake, RDMUX_RANKING_FRAME_MAX);
-    struct rdmux_handshake_action *action = frame != NULL
-                                                ? rdmux_handshake_push(handshake, RDMUX_ACTION_SEND)
-                                                : NULL;
-    if (action == NULL) {
+    handshake->expected_size = expected_size(&handshake->peer_offer, &handshake->offer);
+    handshake->match_count = rdmux_match_paths(&handshake->offer, &handshake->peer_offer,
+                                               handshake->expected_size, handshake->matches);
+    rdmux_handshake_plan_measuring(handshake);
+    if (!rdmux_handshake_send_ranking(handshake)) {
         return;
     }
-    action->bytes = frame;
-    action->size = rdmux_ranking_encode(handshake->matches, handshake->match_count, frame);
-    handshake->arena_used += action->size;
     go_on(handshake, what->now_ns);
 }
 
-void rdmux_handshake_take_ranking(struct rdmux_handshake *handshake,
+bool rdmux_handshake_read_ranking(struct rdmux_handshake *handshake,
                                   const struct handshake_happening *what)
 {
     size_t count = 0;
@@ -224,9 +232,17 @@ void rdmux_handshake_take_ranking(struct rdmux_handshake *handshake,
                              handshake->matches, &count) != RDMUX_OK) {
         rdmux_handshake_connection_over(handshake, RDMUX_PROTOCOL, false,
                                         "the peer's RANKING is malformed");
-        return;
+        return false;
     }
     handshake->match_count = count;
     count_ranked(handshake);
-    go_on(handshake, what->now_ns);
+    return true;
+}
+
+void rdmux_handshake_take_ranking(struct rdmux_handshake *handshake,
+                                  const struct handshake_happening *what)
+{
+    if (rdmux_handshake_read_ranking(handshake, what)) {
+        go_on(handshake, what->now_ns);
+    }
 }

@@ -27,6 +27,7 @@ enum handshake_state {
     A_CHECK,           /* the connector's pattern is being compared */
     A_WRITE,           /* ours is being written */
     A_PROVED,          /* WRITTEN is sent; waits for PROVED */
+    A_MEASURE,         /* the path is proved; it is being measured, and then given up */
     A_CONFIRM,         /* COMMIT is sent: no other path any more; waits for CONFIRM */
     A_FAILING,         /* FAILED is sent; waits for the peer's FAILED */
     C_HELLO,           /* HELLO and OFFER are sent; waits for the acceptor's HELLO */
@@ -80,7 +81,8 @@ enum handshake_event {
     CONNECTED,
     WROTE,
     CHECKED,
-    STEP_FAILED, /* any of the four */
+    MEASURED,
+    STEP_FAILED, /* any of the five */
     /* the rest */
     PATH_FAILED,
     LOST,
@@ -96,6 +98,7 @@ struct handshake_happening {
     enum rdmux_status status;                /* results, PATH_FAILED, LOST */
     enum rdmux_reason reason;                /* STEP_FAILED */
     const char *text;                        /* never NULL */
+    const struct rdmux_measured *measured;   /* MEASURED */
 };
 
 struct rdmux_handshake {
@@ -106,8 +109,15 @@ struct rdmux_handshake {
     uint32_t hello_timeout_ms;
     bool peer_hello_came;
     bool peer_offer_came;
-    bool path_is_ours; /* OPEN was asked for, has not failed, and was not closed */
-    uint32_t attempt;  /* the current or next one; from 1 once the ranking is known */
+    bool path_is_ours;        /* OPEN was asked for, has not failed, and was not closed */
+    uint32_t attempt;         /* the current or next one; from 1 once the ranking is known */
+    uint32_t attempts_before; /* those that went by before the ranking in force */
+    bool ranked_anew;         /* RANKING was sent, or came, a second time */
+    size_t measure_count;     /* the acceptor measures the first so many matches; 0: none */
+    uint64_t measure_since_ns;
+    uint64_t expected_size; /* what the acceptor ranks by */
+    rdmux_measured_lookup measured;
+    void *measured_user;
     enum rdmux_status attempt_status; /* FAILING: how we failed */
     struct rdmux_hello hello;
     struct rdmux_hello peer_hello;
@@ -172,10 +182,11 @@ static inline bool is_acceptor(const struct rdmux_handshake *handshake)
 /* The pair that the current attempt tries; NULL before the first and after the last. */
 static inline struct rdmux_match *current_match(struct rdmux_handshake *handshake)
 {
-    if (handshake->attempt == 0 || handshake->attempt > handshake->ranked_count) {
+    uint32_t rank = handshake->attempt - handshake->attempts_before;
+    if (rank == 0 || rank > handshake->ranked_count) {
         return NULL;
     }
-    return &handshake->matches[handshake->attempt - 1];
+    return &handshake->matches[rank - 1];
 }
 
 /* -------------------------------------------------------------------- handshake_queue.c */
@@ -229,6 +240,26 @@ void rdmux_handshake_take_ranking(struct rdmux_handshake *handshake,
 /* Has the peer hashed what we have? */
 bool rdmux_handshake_hash_matches(const struct rdmux_handshake *handshake,
                                   const struct rdmux_attempt_frame *frame);
+
+/* Reads the peer's RANKING. False: it is none, and the handshake is over. */
+bool rdmux_handshake_read_ranking(struct rdmux_handshake *handshake,
+                                  const struct handshake_happening *what);
+/* Says how the pairs rank. False: it cannot, and the handshake is over. */
+bool rdmux_handshake_send_ranking(struct rdmux_handshake *handshake);
+
+/* -------------------------------------------------------------------- handshake_measure.c */
+
+/* The acceptor's, once it has ranked: what is to be measured? */
+void rdmux_handshake_plan_measuring(struct rdmux_handshake *handshake);
+/* Is the current attempt there to be measured? */
+bool rdmux_handshake_is_measuring(const struct rdmux_handshake *handshake);
+/* All that was to be measured has been: ranks anew and says so. */
+void rdmux_handshake_end_measuring(struct rdmux_handshake *handshake);
+/* Reactions of handshake.c's table. */
+void rdmux_handshake_start_measuring(struct rdmux_handshake *handshake,
+                                     const struct handshake_happening *what);
+void rdmux_handshake_take_second_ranking(struct rdmux_handshake *handshake,
+                                         const struct handshake_happening *what);
 
 /* -------------------------------------------------------------------- handshake.c */
 

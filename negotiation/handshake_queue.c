@@ -27,6 +27,7 @@ const struct handshake_facts rdmux_handshake_facts[STATE_COUNT] = {
     [A_WRITE] = { "writing", TRYING, RDMUX_STAGE_PROOF, "our pattern was not written" },
     [A_PROVED] =
         { "waiting for PROVED", TRYING, RDMUX_STAGE_PROOF, "the peer did not see our pattern" },
+    [A_MEASURE] = { "measuring", TRYING, RDMUX_STAGE_PROOF, "the path was not measured" },
     [A_CONFIRM] =
         { "waiting for CONFIRM", COMMITTED, RDMUX_STAGE_COMMIT, "the peer did not confirm" },
     [A_FAILING] = { "waiting for FAILED", FAILING, RDMUX_STAGE_MATCH, "" },

@@ -119,6 +119,25 @@ static uint64_t cost_of(const struct rdmux_local_path *a, const struct rdmux_loc
     return bandwidth == 0 ? latency_ns : add_saturated(latency_ns, transfer_ns(size, bandwidth));
 }
 
+/* What too few bytes were moved to measure, the devices' word has to do for. */
+static uint64_t measured_cost(const struct matching *matching, const struct rdmux_match *match)
+{
+    const struct rdmux_local_path *ours = &path_of(matching->ours, match->ours)->path;
+    const struct rdmux_local_path *theirs = &path_of(matching->theirs, match->theirs)->path;
+    uint64_t bandwidth = match->measured.bandwidth;
+    if (bandwidth == 0) {
+        bandwidth = smaller_limit(ours->bandwidth, theirs->bandwidth);
+    }
+    return bandwidth == 0 ? match->measured.latency_ns
+                          : add_saturated(match->measured.latency_ns,
+                                          transfer_ns(matching->expected_size, bandwidth));
+}
+
+static bool is_measured(const struct rdmux_match *match)
+{
+    return match->measured.latency_ns != 0;
+}
+
 /* Did the offer's side ask for this provider by name, with no way out to TCP in the same filter? */
 static bool insists_on(const struct rdmux_offer *offer, const char *provider)
 {
@@ -140,6 +159,9 @@ static enum path_class class_of(const struct matching *matching, const struct rd
     if (software && !insists_on(matching->ours, ours->provider) &&
         !insists_on(matching->theirs, ours->provider)) {
         return CLASS_SOFTWARE;
+    }
+    if (is_measured(match)) {
+        return CLASS_ORDINARY;
     }
     bool last_resort = ((ours->provider_flags | theirs->provider_flags) &
                         RDMUX_PROVIDER_LAST_RESORT) != 0;
@@ -523,8 +545,8 @@ static void explain_rank(const struct matching *matching, struct rdmux_match *ma
 {
     const struct rdmux_match *best = &matching->matches[0];
     const char *provider = path_of(matching->ours, match->ours)->provider;
-    set_text(match->text, "%" PRIu64 " ns for %" PRIu64 " bytes", match->cost_ns,
-             matching->expected_size);
+    set_text(match->text, "%" PRIu64 " ns for %" PRIu64 " bytes%s", match->cost_ns,
+             matching->expected_size, is_measured(match) ? ", measured" : "");
     if (match == best) {
         return;
     }
@@ -567,6 +589,15 @@ static void judge_unpaired(struct matching *matching, bool ours)
     }
 }
 
+/* All matches are sorted: the eligible ones get their ranks. */
+static void number(struct matching *matching)
+{
+    for (size_t i = 0; i < matching->count && is_eligible(&matching->matches[i]); i++) {
+        matching->matches[i].rank = (uint16_t)(i + 1);
+        explain_rank(matching, &matching->matches[i]);
+    }
+}
+
 size_t rdmux_match_paths(const struct rdmux_offer *ours, const struct rdmux_offer *theirs,
                          uint64_t expected_size, struct rdmux_match *out)
 {
@@ -587,13 +618,40 @@ size_t rdmux_match_paths(const struct rdmux_offer *ours, const struct rdmux_offe
     judge_unpaired(&matching, true);
     judge_unpaired(&matching, false);
 
-    size_t eligible = 0;
-    while (eligible < matching.count && is_eligible(&out[eligible])) {
-        eligible++;
-    }
-    for (size_t i = 0; i < eligible; i++) {
-        out[i].rank = (uint16_t)(i + 1);
-        explain_rank(&matching, &out[i]);
-    }
+    number(&matching);
     return matching.count;
+}
+
+size_t rdmux_match_worth_measuring(const struct rdmux_offer *ours, const struct rdmux_offer *theirs,
+                                   const struct rdmux_match *matches, size_t count)
+{
+    const struct matching matching = { .ours = ours, .theirs = theirs };
+    size_t worth = 0;
+    while (worth < count && is_eligible(&matches[worth]) &&
+           class_of(&matching, &matches[worth]) != CLASS_SOFTWARE) {
+        worth++;
+    }
+    return worth > 1 ? worth : 0;
+}
+
+void rdmux_match_rank_measured(const struct rdmux_offer *ours, const struct rdmux_offer *theirs,
+                               uint64_t expected_size, struct rdmux_match *matches, size_t count)
+{
+    struct matching matching = {
+        .ours = ours,
+        .theirs = theirs,
+        .expected_size = expected_size,
+        .matches = matches,
+    };
+    for (size_t i = 0; i < count; i++) {
+        struct rdmux_match match = matches[i]; /* its place is free for those before it */
+        if (is_eligible(&match)) {
+            match.stage = RDMUX_STAGE_MATCH;
+            match.reason = RDMUX_REASON_NONE;
+            match.hint[0] = '\0';
+            match.cost_ns = is_measured(&match) ? measured_cost(&matching, &match) : match.cost_ns;
+        }
+        insert(&matching, &match);
+    }
+    number(&matching);
 }

@@ -5,6 +5,12 @@
 
 #include "negotiation/offer.h"
 
+/* What was measured of a path; latency_ns 0: nothing. */
+struct rdmux_measured {
+    uint64_t latency_ns; /* half a round trip */
+    uint64_t bandwidth;  /* bytes per second; 0: too little was moved to tell */
+};
+
 /* One pair of paths, or one path without partner, with its verdict. */
 struct rdmux_match {
     uint16_t ours;   /* index into our offer's paths, RDMUX_MATCH_NO_PATH if there is none */
@@ -18,6 +24,7 @@ struct rdmux_match {
     uint64_t cost_ns; /* 0 if not eligible */
     uint64_t native;
     uint64_t emulated;
+    struct rdmux_measured measured;
     char text[RDMUX_TEXT_MAX];
     char hint[RDMUX_TEXT_MAX];
 };
@@ -40,5 +47,18 @@ enum { RDMUX_MATCH_NO_PATH = 0xffff, RDMUX_MATCH_MAX = 64 };
  */
 size_t rdmux_match_paths(const struct rdmux_offer *ours, const struct rdmux_offer *theirs,
                          uint64_t expected_size, struct rdmux_match *out);
+
+/* How many of the matches, from the first, are worth measuring: the eligible pairs but software
+ * devices that nobody named; 0 if that leaves no choice. */
+size_t rdmux_match_worth_measuring(const struct rdmux_offer *ours, const struct rdmux_offer *theirs,
+                                   const struct rdmux_match *matches, size_t count);
+
+/*
+ * Ranks again what rdmux_match_paths() gave, once pairs have been measured: a measured pair costs
+ * what was measured, and last-resort providers that were measured rank by their cost as others do.
+ * A pair whose rank the caller has set to 0 is out, with the verdict that it has.
+ */
+void rdmux_match_rank_measured(const struct rdmux_offer *ours, const struct rdmux_offer *theirs,
+                               uint64_t expected_size, struct rdmux_match *matches, size_t count);
 
 #endif

@@ -657,6 +657,7 @@ int tool_copy(const struct copy_options *options, FILE *out)
     if (survey(sender, &stat) && count_source(sender, &stat)) {
         struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
         attr.paths = options->paths;
+        attr.probe = options->probe;
         attr.prefer = RDMUX_PREFER_BANDWIDTH;
         attr.typical_size = PROTO_COPY_CHUNK;
         attr.send_depth = SEND_DEPTH;
@@ -689,11 +690,15 @@ int tool_copy_main(int argc, char **argv)
           .text = &copy.paths,
           .argument = "LIST",
           .help = "paths to consider: \"shm,tcp\", \"!shm\"" },
+        { .name = "probe",
+          .kind = OPTION_FLAG,
+          .flag = &copy.probe,
+          .help = "measure the paths before one is chosen" },
         { .name = "json", .kind = OPTION_FLAG, .flag = &copy.json, .help = "print JSON" },
     };
     const struct command_spec command = {
         .name = command_name,
-        .usage = "FILE HOST[:PORT] [--as NAME] [--paths LIST] [--json]",
+        .usage = "FILE HOST[:PORT] [--as NAME] [--paths LIST] [--probe] [--json]",
         .description = "Copies a file, or a directory with all below it, to the \"rdmux serve "
                        "--receive DIR\" at HOST.\n"
                        "The checksum of every file is computed on both sides and compared at the "

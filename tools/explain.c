@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* rdmux explain: which path to a server would be taken, and why not the others. */
+#include "client.h"
 #include "options.h"
 #include "tool.h"
 
@@ -95,15 +96,54 @@ static bool print_json(struct rdmux_explanation *explanation, FILE *out)
     return true;
 }
 
+/* Prints what there is and frees it. Returns code, or that the output failed. */
+static int print_and_free(const struct explain_options *options,
+                          struct rdmux_explanation *explanation, int code, FILE *out)
+{
+    if (explanation == NULL) {
+        return code;
+    }
+    if (!options->json) {
+        fprintf(out, "paths to %s\n", options->address);
+        tool_print_explanation(out, explanation);
+    } else if (!print_json(explanation, out)) {
+        code = TOOL_FAILED;
+    }
+    rdmux_explanation_free(explanation);
+    return code;
+}
+
+/* Connects, which is what it takes to measure. */
+static int explain_measured(const struct explain_options *options, struct rdmux_ep_attr *attr,
+                            FILE *out)
+{
+    struct client client;
+    struct rdmux_explanation *explanation = NULL;
+    attr->probe = 1;
+    int code = client_open(&client, command_name, options->address, attr, 1);
+    if (code == TOOL_OK) {
+        enum rdmux_status status = rdmux_ep_explanation(client.ep, &explanation);
+        code = tool_exit_code(status);
+        if (status != RDMUX_OK) {
+            client_fail_call(&client, "explain the path", status);
+        }
+    }
+    client_close(&client);
+    return print_and_free(options, explanation, code, out);
+}
+
 int tool_explain(const struct explain_options *options, FILE *out)
 {
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    attr.paths = options->paths;
+    if (options->probe) {
+        return explain_measured(options, &attr, out);
+    }
     struct rdmux_fabric *fabric = NULL;
     int code = tool_fabric_open(command_name, &fabric);
     if (code != TOOL_OK) {
         return code;
     }
-    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
-    attr.paths = options->paths;
     struct rdmux_explanation *explanation = NULL;
     enum rdmux_status status = rdmux_explain(fabric, options->address, &attr,
                                              TOOL_CONNECT_TIMEOUT_MS, &explanation);
@@ -113,15 +153,7 @@ int tool_explain(const struct explain_options *options, FILE *out)
                    rdmux_last_error(),
                    status == RDMUX_REFUSED ? " (is \"rdmux serve\" running there?)" : "");
     }
-    if (explanation != NULL) {
-        if (!options->json) {
-            fprintf(out, "paths to %s\n", options->address);
-            tool_print_explanation(out, explanation);
-        } else if (!print_json(explanation, out)) {
-            code = TOOL_FAILED;
-        }
-        rdmux_explanation_free(explanation);
-    }
+    code = print_and_free(options, explanation, code, out);
     rdmux_fabric_close(fabric);
     return code;
 }
@@ -135,11 +167,15 @@ int tool_explain_main(int argc, char **argv)
           .text = &explain.paths,
           .argument = "LIST",
           .help = "paths to consider: \"shm,tcp\", \"!shm\"" },
+        { .name = "probe",
+          .kind = OPTION_FLAG,
+          .flag = &explain.probe,
+          .help = "connect, and rank the paths by what is measured" },
         { .name = "json", .kind = OPTION_FLAG, .flag = &explain.json, .help = "print JSON" },
     };
     const struct command_spec command = {
         .name = command_name,
-        .usage = "HOST[:PORT] [--paths LIST] [--json]",
+        .usage = "HOST[:PORT] [--paths LIST] [--probe] [--json]",
         .description = "Negotiates with the server at HOST (\"rdmux serve\" or any rdmux listener) "
                        "as far as ranking and\n"
                        "tells for every candidate path why it was chosen or not, and what to do "

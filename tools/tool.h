@@ -58,6 +58,7 @@ int tool_demo_main(int argc, char **argv);
 struct explain_options {
     const char *address;
     const char *paths; /* filter, NULL = all */
+    bool probe;
     bool json;
 };
 
@@ -69,6 +70,7 @@ struct copy_options {
     const char *address;
     const char *as; /* path below the receiver's directory, NULL = the source's own name */
     const char *paths;
+    bool probe;
     bool json;
 };
 

@@ -104,6 +104,7 @@ static void drain(struct run *run)
         case RDMUX_ACTION_CONNECT:
         case RDMUX_ACTION_WRITE_PROOF:
         case RDMUX_ACTION_CHECK_PROOF:
+        case RDMUX_ACTION_MEASURE:
             check(run->path_open, "a step without a path");
             run->asked = action;
             break;
@@ -210,12 +211,17 @@ static void give_result(struct run *run, struct input *input)
 {
     static const uint8_t bytes[256] = { 1, 2, 3 };
     enum rdmux_handshake_action_kind kind = (enum rdmux_handshake_action_kind)(RDMUX_ACTION_OPEN +
-                                                                               take(input) % 4);
+                                                                               take(input) % 5);
     enum rdmux_status status = (enum rdmux_status)(take(input) % (RDMUX_IO + 1));
     uint32_t attempt = run->attempt - take(input) % 2;
     if (kind == RDMUX_ACTION_OPEN && status != RDMUX_OK && attempt == run->attempt &&
         strcmp(rdmux_handshake_state(run->handshake), "opening") == 0) {
         run->path_open = false;
+    }
+    if (kind == RDMUX_ACTION_MEASURE && status == RDMUX_OK) {
+        const struct rdmux_measured measured = { 1 + (uint64_t)take(input), take(input) };
+        rdmux_handshake_measured(run->handshake, attempt, &measured, run->now_ns);
+        return;
     }
     rdmux_handshake_result(run->handshake, kind, attempt, status, RDMUX_REASON_NONE, "result",
                            bytes, take(input), run->now_ns);
@@ -292,6 +298,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         .hello_timeout_ms = 5000,
         .offer = &offer,
     };
+    if ((mode & 4) != 0) {
+        config.hello.flags |= RDMUX_HELLO_MEASURE;
+    }
     if ((mode & 2) != 0) {
         config.received = input.at;
         config.received_size = input.left;

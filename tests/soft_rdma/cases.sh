@@ -365,6 +365,39 @@ rdmux_between_hosts_b() {
     tell 'b is done'
 }
 
+# measured_beats_constants: the wire between the iWARP adapters is slow, that between the RoCE ones is
+# not; by their constants both are alike, and iwarp comes first by its name.
+measured_beats_constants_a() {
+    local address
+    slow_down "$(of siw NETDEV)"
+    "$rdmux" serve "$(of rxe ADDRESS):0" >/tmp/serve &
+    started=$!
+    until_true test -s /tmp/serve
+    read -r _ _ address </tmp/serve
+    tell 'a serves' "$address"
+    await 'b is done'
+    kill -TERM "$started"
+    end_well
+}
+
+measured_beats_constants_b() {
+    local address chosen='.candidates[] | select(.reason == "CHOSEN") | .provider'
+    slow_down "$(of siw NETDEV)"
+    address=$(await 'a serves')
+    "$rdmux" explain "$address" --paths roce,iwarp --json >/tmp/constants
+    [[ $(jq -r "$chosen" /tmp/constants) == iwarp ]] || fail "by constants: $(</tmp/constants)"
+    "$rdmux" explain "$address" --paths roce,iwarp --probe --json >/tmp/measured
+    [[ $(jq -r "$chosen" /tmp/measured) == roce ]] || fail "measured: $(</tmp/measured)"
+    jq -r '.candidates[] | select(.rank > 0) | .provider + ": " + .text' /tmp/constants /tmp/measured
+    tell 'b is done'
+}
+
+# slow_down INTERFACE: a line to far away, of 1 MB a second.
+slow_down() {
+    tc qdisc add dev "$1" root handle 1: tbf rate 8mbit burst 3000 latency 400ms
+    tc qdisc add dev "$1" parent 1: handle 2: netem delay 50ms
+}
+
 # rdmux_examples_between_hosts PROVIDER: each example that takes an address, with its server in
 # guest a.
 

@@ -293,6 +293,10 @@ rdmux_over() {
         two_guests "${programs[@]}" -- rdmux_examples_between_hosts "$1"
 }
 
+if [[ " ${providers[*]} " == *' roce '* && " ${providers[*]} " == *' iwarp '* ]]; then
+    check 'where constants choose the slow wire, measuring chooses the other' \
+        two_guests "${programs[@]}" -- measured_beats_constants
+fi
 for provider in "${providers[@]}"; do
     case $provider in
     roce | iwarp)

@@ -36,7 +36,6 @@ static const struct bad_value {
     { "failover", OF(failover), 2, RDMUX_INVALID },
     { "failover", OF(failover), RDMUX_FAILOVER_ON, RDMUX_UNSUPPORTED },
     { "probe", OF(probe), 2, RDMUX_INVALID },
-    { "probe", OF(probe), 1, RDMUX_UNSUPPORTED },
 };
 
 static struct rdmux_ep_attr attr_with(const struct bad_value *bad)

@@ -29,6 +29,7 @@ enum state {
     A_CHECK,
     A_WRITE,
     A_PROVED,
+    A_MEASURE,
     A_CONFIRM,
     A_FAILING,
     A_DONE,
@@ -75,10 +76,12 @@ enum event {
     CONNECTED,
     WROTE,
     CHECKED,
+    MEASURED,
     OPEN_FAILED,
     CONNECT_FAILED,
     WRITE_FAILED,
     CHECK_FAILED,
+    MEASURE_FAILED,
     LATE_OPENED,
     LATE_CONNECT_FAILED, /* of the attempt before */
     PATH_FAILED,
@@ -88,13 +91,13 @@ enum event {
 };
 
 static const char *const event_names[EVENT_COUNT] = {
-    "GOT_HELLO",    "GOT_OFFER",    "GOT_RANKING",         "GOT_TRY",        "GOT_READY",
-    "GOT_UP",       "GOT_WRITTEN",  "GOT_PROVED",          "GOT_COMMIT",     "GOT_CONFIRM",
-    "GOT_FAILED",   "GOT_NO_PATH",  "GOT_REJECT",          "GOT_HEARTBEAT",  "GOT_AUTH",
-    "GOT_UNKNOWN",  "GOT_OPTIONAL", "GOT_NOTHING",         "OPENED",         "CONNECTED",
-    "WROTE",        "CHECKED",      "OPEN_FAILED",         "CONNECT_FAILED", "WRITE_FAILED",
-    "CHECK_FAILED", "LATE_OPENED",  "LATE_CONNECT_FAILED", "PATH_FAILED",    "LOST",
-    "TIMED_OUT",
+    "GOT_HELLO",    "GOT_OFFER",    "GOT_RANKING",    "GOT_TRY",       "GOT_READY",
+    "GOT_UP",       "GOT_WRITTEN",  "GOT_PROVED",     "GOT_COMMIT",    "GOT_CONFIRM",
+    "GOT_FAILED",   "GOT_NO_PATH",  "GOT_REJECT",     "GOT_HEARTBEAT", "GOT_AUTH",
+    "GOT_UNKNOWN",  "GOT_OPTIONAL", "GOT_NOTHING",    "OPENED",        "CONNECTED",
+    "WROTE",        "CHECKED",      "MEASURED",       "OPEN_FAILED",   "CONNECT_FAILED",
+    "WRITE_FAILED", "CHECK_FAILED", "MEASURE_FAILED", "LATE_OPENED",   "LATE_CONNECT_FAILED",
+    "PATH_FAILED",  "LOST",         "TIMED_OUT",
 };
 
 /* The names are those of rdmux_handshake_state(). from and by: how to get there; the first of a
@@ -115,6 +118,7 @@ static const struct how {
     [A_CHECK] = { "checking", A_WRITTEN, GOT_WRITTEN },
     [A_WRITE] = { "writing", A_CHECK, CHECKED },
     [A_PROVED] = { "waiting for PROVED", A_WRITE, WROTE },
+    [A_MEASURE] = { "measuring", A_PROVED, GOT_PROVED }, /* where a side wants it */
     [A_CONFIRM] = { "waiting for CONFIRM", A_PROVED, GOT_PROVED },
     [A_FAILING] = { "waiting for FAILED", A_CONNECT, CONNECT_FAILED },
     [A_DONE] = { "done", A_CONFIRM, GOT_CONFIRM },
@@ -154,7 +158,7 @@ static const struct rule {
     { A_CONNECT_PEER_UP, CONNECTED, A_WRITTEN }, { A_UP, GOT_UP, A_WRITTEN },
     { A_WRITTEN, GOT_WRITTEN, A_CHECK },    { A_CHECK, CHECKED, A_WRITE },
     { A_WRITE, WROTE, A_PROVED },           { A_PROVED, GOT_PROVED, A_CONFIRM },
-    { A_CONFIRM, GOT_CONFIRM, A_DONE },
+    { A_CONFIRM, GOT_CONFIRM, A_DONE },     { A_MEASURE, MEASURED, A_FAILING },
     { C_HELLO, GOT_HELLO, C_OFFER },        { C_OFFER, GOT_OFFER, C_RANKING },
     { C_RANKING, GOT_RANKING, C_TRY },      { C_TRY, GOT_TRY, C_OPEN },
     { C_OPEN, OPENED, C_CONNECT },          { C_CONNECT, CONNECTED, C_UP },
@@ -170,6 +174,7 @@ static const struct rule {
     { A_UP, GOT_FAILED, A_OPEN },           { A_WRITTEN, GOT_FAILED, A_OPEN },
     { A_CHECK, GOT_FAILED, A_OPEN },        { A_WRITE, GOT_FAILED, A_OPEN },
     { A_PROVED, GOT_FAILED, A_OPEN },       { A_FAILING, GOT_FAILED, A_OPEN },
+    { A_MEASURE, GOT_FAILED, A_OPEN },
     { A_CONFIRM, GOT_FAILED, FAILS(RDMUX_PEER_GONE) },
     { C_TRY, GOT_FAILED, C_TRY },           { C_OPEN, GOT_FAILED, C_TRY },
     { C_CONNECT, GOT_FAILED, C_TRY },       { C_CONNECT_PEER_UP, GOT_FAILED, C_TRY },
@@ -211,12 +216,12 @@ static bool is_over(enum state state)
 /* An attempt is under way and has a path. */
 static bool is_trying(enum state state)
 {
-    return (state >= A_READY && state <= A_PROVED) || (state >= C_CONNECT && state <= C_COMMIT);
+    return (state >= A_READY && state <= A_MEASURE) || (state >= C_CONNECT && state <= C_COMMIT);
 }
 
 static bool is_result(enum event event)
 {
-    return event >= OPENED && event <= CHECK_FAILED;
+    return event >= OPENED && event <= MEASURE_FAILED;
 }
 
 /* The rules that many states share; then the table; then the default. */
@@ -243,13 +248,13 @@ static int expected_of(enum state state, enum event event)
         return STAYS; /* of the attempt that we closed */
     }
     if ((is_trying(state) || is_opening) &&
-        (event == TIMED_OUT || (event >= OPEN_FAILED && event <= CHECK_FAILED))) {
+        (event == TIMED_OUT || (event >= OPEN_FAILED && event <= MEASURE_FAILED))) {
         return (int)failing;
     }
     if (is_trying(state) && event == PATH_FAILED) {
         return (int)failing;
     }
-    if (state == A_CONFIRM && event >= OPEN_FAILED && event <= CHECK_FAILED) {
+    if (state == A_CONFIRM && event >= OPEN_FAILED && event <= MEASURE_FAILED) {
         return FAILS(RDMUX_IO);
     }
     return FAILS(event < OPENED ? RDMUX_PROTOCOL : RDMUX_INVALID);
@@ -380,7 +385,8 @@ static size_t make_frame(const struct lone *lone, enum event event, uint8_t *out
 static void give_result(struct lone *lone, enum event event)
 {
     static const enum rdmux_handshake_action_kind kinds[] = {
-        RDMUX_ACTION_OPEN, RDMUX_ACTION_CONNECT, RDMUX_ACTION_WRITE_PROOF, RDMUX_ACTION_CHECK_PROOF
+        RDMUX_ACTION_OPEN, RDMUX_ACTION_CONNECT, RDMUX_ACTION_WRITE_PROOF, RDMUX_ACTION_CHECK_PROOF,
+        RDMUX_ACTION_MEASURE
     };
     static const uint8_t bytes[] = "result";
     bool good = event < OPEN_FAILED;
@@ -393,6 +399,11 @@ static void give_result(struct lone *lone, enum event event)
     if (kind == 0 && !good && !late &&
         strcmp(rdmux_handshake_state(lone->handshake), "opening") == 0) {
         lone->open_paths--; /* an OPEN that failed has made nothing */
+    }
+    if (event == MEASURED) {
+        const struct rdmux_measured measured = { 1000, 1000000000 };
+        rdmux_handshake_measured(lone->handshake, lone->attempt, &measured, lone->now_ns);
+        return;
     }
     rdmux_handshake_result(lone->handshake, kinds[kind], lone->attempt - (late ? 1 : 0),
                            good ? RDMUX_OK : RDMUX_IO, RDMUX_REASON_NONE, "a text", bytes,
@@ -422,13 +433,14 @@ static void apply(struct lone *lone, enum event event)
     drain(lone);
 }
 
-static void begin(struct lone *lone, bool accepts)
+static void begin(struct lone *lone, bool accepts, bool measures)
 {
     struct rdmux_handshake_config config;
     memset(lone, 0, sizeof(*lone));
     lone->memory = calloc(1, rdmux_handshake_size());
     pair_offer(&lone->offer, 3);
     pair_config(&config, accepts ? RDMUX_ROLE_ACCEPT : RDMUX_ROLE_CONNECT, &lone->offer);
+    config.hello.flags |= measures ? RDMUX_HELLO_MEASURE : 0;
     assert_int_equal(rdmux_handshake_init(lone->memory, &config, 0, &lone->handshake), RDMUX_OK);
     drain(lone);
 }
@@ -439,14 +451,14 @@ static bool is_named(const struct lone *lone, enum state state)
 }
 
 /* Goes to a state whose attempt, if it has one, is the second: so there may be something late. */
-static void reach(struct lone *lone, enum state state)
+static void go_to(struct lone *lone, enum state state, bool measures)
 {
     const struct how *how = &states[state];
     if (how->from == state) {
-        begin(lone, is_acceptor(state));
+        begin(lone, is_acceptor(state), measures);
         return;
     }
-    reach(lone, how->from);
+    go_to(lone, how->from, measures);
     apply(lone, how->by);
     if (state == C_TRY) {
         lone->attempt = 1;
@@ -465,6 +477,11 @@ static void reach(struct lone *lone, enum state state)
     if (!is_named(lone, state)) {
         fail_msg("on the way to \"%s\": \"%s\"", how->name, rdmux_handshake_state(lone->handshake));
     }
+}
+
+static void reach(struct lone *lone, enum state state)
+{
+    go_to(lone, state, state == A_MEASURE);
 }
 
 /* -------------------------------------------------------------------- tests */

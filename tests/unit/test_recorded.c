@@ -359,6 +359,7 @@ static void act(struct player *player)
         case RDMUX_ACTION_CONNECT:
         case RDMUX_ACTION_WRITE_PROOF:
         case RDMUX_ACTION_CHECK_PROOF:
+        case RDMUX_ACTION_MEASURE:
             answer(player, &action);
             break;
         case RDMUX_ACTION_DONE:

@@ -153,6 +153,8 @@ static void note_action(struct pair *pair, struct pair_side *side,
     case RDMUX_ACTION_CONNECT:
     case RDMUX_ACTION_WRITE_PROOF:
     case RDMUX_ACTION_CHECK_PROOF:
+    case RDMUX_ACTION_MEASURE:
+        side->measured += action->kind == RDMUX_ACTION_MEASURE;
         if (!side->path_open) {
             complain(pair, "an action on a path that is not open");
         }
@@ -165,6 +167,7 @@ static void note_action(struct pair *pair, struct pair_side *side,
     struct pair_pending *pending = &side->pending[side->pending_count++];
     pending->kind = action->kind;
     pending->attempt = action->attempt;
+    pending->ours = action->ours;
     memcpy(pending->write_nonce, action->write_nonce, 16);
     memcpy(pending->check_nonce, action->check_nonce, 16);
 }
@@ -298,6 +301,11 @@ static void give_result(struct pair *pair, struct pair_side *side,
 {
     uint8_t bytes[PAIR_RESULT_MAX];
     size_t size = 0;
+    if (pending->kind == RDMUX_ACTION_MEASURE) {
+        rdmux_handshake_measured(side->handshake, pending->attempt, &side->figures[pending->ours],
+                                 pair->now_ns);
+        return;
+    }
     enum rdmux_status status = RDMUX_OK;
     if (pending->kind == RDMUX_ACTION_OPEN || pending->kind == RDMUX_ACTION_CONNECT) {
         size = pair_result_bytes(side->name, pending->kind, pending->attempt, bytes);

@@ -17,6 +17,7 @@ enum {
     PAIR_WIRE_MAX = 1 << 18,
     PAIR_BUFFER_SIZE = 256, /* of the simulated proof buffers */
     PAIR_RESULT_MAX = 64,
+    PAIR_FIGURES_MAX = 4,
 };
 
 /* What goes wrong, when a side is asked for `kind` in an attempt. */
@@ -41,6 +42,7 @@ struct pair_fault {
 struct pair_pending {
     enum rdmux_handshake_action_kind kind;
     uint32_t attempt;
+    uint16_t ours;
     uint8_t write_nonce[16];
     uint8_t check_nonce[16];
 };
@@ -62,6 +64,8 @@ struct pair_side {
     size_t wire_end;
     size_t received;
 
+    struct rdmux_measured figures[PAIR_FIGURES_MAX]; /* by our path's index: what MEASURE finds */
+    uint32_t measured;                               /* how many MEASUREs were asked for */
     uint8_t proof[PAIR_BUFFER_SIZE];
     bool path_open;
     uint32_t open_attempt;

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* The handshake's round of measuring: which pairs, for how long, and the ranking that follows. The
+ * acceptor alone measures, as it alone ranks; the connector gets the second RANKING. */
+#include "negotiation/handshake_internal.h"
+
+static bool wants_measuring(const struct rdmux_handshake *handshake)
+{
+    return ((handshake->hello.flags | handshake->peer_hello.flags) & RDMUX_HELLO_MEASURE) != 0;
+}
+
+/* Fills in what earlier connections found out. Returns how many of the first count pairs are
+ * known. */
+static size_t recall(struct rdmux_handshake *handshake, size_t count)
+{
+    size_t known = 0;
+    for (size_t i = 0; i < count && handshake->measured != NULL; i++) {
+        struct rdmux_match *match = &handshake->matches[i];
+        struct rdmux_measured measured;
+        if (handshake->measured(handshake->measured_user, &handshake->offer.paths[match->ours],
+                                &handshake->peer_offer.paths[match->theirs], &measured)) {
+            match->measured = measured;
+            known++;
+        }
+    }
+    return known;
+}
+
+static void forget(struct rdmux_handshake *handshake)
+{
+    for (size_t i = 0; i < handshake->match_count; i++) {
+        handshake->matches[i].measured = (struct rdmux_measured){ 0, 0 };
+    }
+}
+
+/* Half of the figures would compare what is measured with what is only assumed: all or none. */
+void rdmux_handshake_plan_measuring(struct rdmux_handshake *handshake)
+{
+    bool explains = (handshake->peer_hello.flags & RDMUX_HELLO_EXPLAIN_ONLY) != 0;
+    if (!wants_measuring(handshake)) {
+        return;
+    }
+    size_t worth = rdmux_match_worth_measuring(&handshake->offer, &handshake->peer_offer,
+                                               handshake->matches, handshake->match_count);
+    if (worth != 0 && recall(handshake, worth) == worth) {
+        rdmux_match_rank_measured(&handshake->offer, &handshake->peer_offer,
+                                  handshake->expected_size, handshake->matches,
+                                  handshake->match_count);
+        return;
+    }
+    forget(handshake);
+    handshake->measure_count = explains ? 0 : worth;
+}
+
+bool rdmux_handshake_is_measuring(const struct rdmux_handshake *handshake)
+{
+    return handshake->attempt - handshake->attempts_before <= handshake->measure_count;
+}
+
+void rdmux_handshake_start_measuring(struct rdmux_handshake *handshake,
+                                     const struct handshake_happening *what)
+{
+    struct rdmux_handshake_action *action = rdmux_handshake_push(handshake, RDMUX_ACTION_MEASURE);
+    uint64_t budget_ns = RDMUX_MEASURE_NS / handshake->measure_count;
+    if (action != NULL) {
+        action->budget_ns = budget_ns;
+        handshake->measure_since_ns = what->now_ns;
+        handshake->deadline_ns = what->now_ns + budget_ns;
+    }
+}
+
+void rdmux_handshake_end_measuring(struct rdmux_handshake *handshake)
+{
+    size_t left = 0;
+    for (size_t i = 0; i < handshake->ranked_count; i++) {
+        struct rdmux_match *match = &handshake->matches[i];
+        if (i < handshake->measure_count && match->measured.latency_ns == 0) {
+            match->rank = 0; /* it failed, and says why */
+        }
+        left += match->rank != 0;
+    }
+    handshake->measure_count = 0;
+    if (left == 0) {
+        return; /* the verdicts stand; NO_PATH follows */
+    }
+    rdmux_match_rank_measured(&handshake->offer, &handshake->peer_offer, handshake->expected_size,
+                              handshake->matches, handshake->match_count);
+    handshake->attempts_before = handshake->attempt - 1;
+    handshake->ranked_anew = true;
+    (void)rdmux_handshake_send_ranking(handshake);
+}
+
+void rdmux_handshake_take_second_ranking(struct rdmux_handshake *handshake,
+                                         const struct handshake_happening *what)
+{
+    if (!wants_measuring(handshake) || handshake->ranked_anew) {
+        rdmux_handshake_connection_over(handshake, RDMUX_PROTOCOL, false,
+                                        "the peer ranks once more without having been asked to");
+        return;
+    }
+    handshake->ranked_anew = true;
+    if (!rdmux_handshake_read_ranking(handshake, what)) {
+        return;
+    }
+    handshake->attempts_before = handshake->attempt - 1;
+    rdmux_handshake_start_clock(handshake, what->now_ns);
+    if (current_match(handshake) == NULL) {
+        set_state(handshake, C_LAST);
+    }
+}

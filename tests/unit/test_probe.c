@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * attr.probe: paths are ranked by what was measured. The constants of tcp lie here: they say that it
+ * is quicker than shared memory, while each post takes PAUSE_MS.
+ */
+#include "api/core.h"
+
+#include "tests/unit/api_pair.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum {
+    PAUSE_MS = 2,
+    LIVE_S = 300, /* how long figures are remembered */
+};
+
+static struct {
+    const struct rdmux_provider_ops *tcp;
+    struct rdmux_provider_ops liar;
+    _Atomic size_t posts;
+    _Atomic uint64_t ahead_ns; /* what the clock is ahead */
+} world;
+
+static enum rdmux_status liars_probe(struct rdmux_fabric *fabric, struct rdmux_local_path *out,
+                                     size_t max, size_t *count)
+{
+    enum rdmux_status status = world.tcp->probe(fabric, out, max, count);
+    for (size_t i = 0; i < *count && i < max; i++) {
+        out[i].latency_ns = 1;
+        out[i].bandwidth = UINT64_C(1) << 50;
+    }
+    return status;
+}
+
+static enum rdmux_status slow_post(struct rdmux_provider_ep *ep, struct rdmux_request *requests,
+                                   size_t count, uint32_t flags, size_t *posted)
+{
+    atomic_fetch_add(&world.posts, 1);
+    pause_ms(PAUSE_MS);
+    return world.tcp->post(ep, requests, count, flags, posted);
+}
+
+static uint64_t clock_ahead(void *user)
+{
+    (void)user;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec + atomic_load(&world.ahead_ns);
+}
+
+static void make_tcp_lie(struct rdmux_fabric *fabric)
+{
+    for (size_t i = 0; i < fabric->registry.count; i++) {
+        struct rdmux_provider_entry *entry = &fabric->registry.entries[i];
+        if (strcmp(entry->name, "tcp") == 0) {
+            world.tcp = world.tcp == NULL ? entry->ops : world.tcp;
+            world.liar = *world.tcp;
+            world.liar.flags &= ~(uint32_t)RDMUX_PROVIDER_LAST_RESORT;
+            world.liar.probe = liars_probe;
+            world.liar.post = slow_post;
+            entry->ops = &world.liar;
+        }
+    }
+}
+
+static void set_scene(struct pair *pair)
+{
+    memset(pair, 0, sizeof(*pair));
+    memset(&world, 0, sizeof(world));
+    struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
+    attr.flags = RDMUX_FABRIC_IGNORE_ENVIRONMENT | RDMUX_FABRIC_NO_DEFAULT_PLUGINS;
+    attr.clock_ns = clock_ahead;
+    struct rdmux_fabric **fabrics[] = { &pair->fabric_a, &pair->fabric_b };
+    for (size_t i = 0; i < 2; i++) {
+        CHECK_OK(rdmux_fabric_open(&attr, fabrics[i]));
+    }
+    make_tcp_lie(pair->fabric_a);
+    make_tcp_lie(pair->fabric_b);
+    pair->cq_a = create_cq(pair->fabric_a);
+    pair->cq_b = create_cq(pair->fabric_b);
+    pair->listener = listen_here(pair->fabric_b, NULL, pair->address);
+}
+
+static const char *provider_of(struct rdmux_ep *ep)
+{
+    static char name[RDMUX_NAME_MAX];
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+    CHECK_OK(rdmux_ep_info(ep, &info));
+    memcpy(name, info.provider, sizeof(name));
+    return name;
+}
+
+/* Connects, and says whether the paths were measured. */
+static bool connect_and_look(struct pair *pair, uint32_t probe)
+{
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    attr.probe = probe;
+    size_t posts = atomic_load(&world.posts);
+    connect_more(pair, &attr, &pair->a, &pair->b);
+    return atomic_load(&world.posts) > posts + 2; /* these are the proof's */
+}
+
+static void close_endpoints(struct pair *pair)
+{
+    CHECK_OK(rdmux_ep_close(pair->a));
+    CHECK_OK(rdmux_ep_close(pair->b));
+    pair->a = NULL;
+    pair->b = NULL;
+}
+
+static void constants_choose_what_they_praise(void **state)
+{
+    (void)state;
+    struct pair pair;
+    set_scene(&pair);
+
+    connect_and_look(&pair, 0);
+
+    assert_string_equal(provider_of(pair.a), "tcp");
+    close_pair(&pair);
+}
+
+static void measuring_chooses_what_is_quicker(void **state)
+{
+    (void)state;
+    struct pair pair;
+    set_scene(&pair);
+
+    assert_true(connect_and_look(&pair, 1));
+
+    assert_string_equal(provider_of(pair.a), "shm");
+    assert_string_equal(provider_of(pair.b), "shm");
+    check_messages(&pair);
+    close_pair(&pair);
+}
+
+static void both_explain_it(void **state)
+{
+    (void)state;
+    struct pair pair;
+    set_scene(&pair);
+    connect_and_look(&pair, 1);
+    struct rdmux_ep *sides[] = { pair.a, pair.b };
+    for (size_t i = 0; i < 2; i++) {
+        struct rdmux_explanation *explanation = NULL;
+        const char *json = NULL;
+        CHECK_OK(rdmux_ep_explanation(sides[i], &explanation));
+        CHECK_OK(rdmux_explanation_json(explanation, &json));
+
+        const char *shm = strstr(json, "\"shm\"");
+        assert_non_null(shm);
+        assert_non_null(strstr(shm, "CHOSEN"));
+        assert_non_null(strstr(json, "measured; before it comes shm"));
+        rdmux_explanation_free(explanation);
+    }
+    close_pair(&pair);
+}
+
+static void figures_are_remembered_for_a_while(void **state)
+{
+    (void)state;
+    struct pair pair;
+    set_scene(&pair);
+    assert_true(connect_and_look(&pair, 1));
+    close_endpoints(&pair);
+
+    assert_false(connect_and_look(&pair, 1));
+    assert_string_equal(provider_of(pair.a), "shm");
+    close_endpoints(&pair);
+
+    atomic_store(&world.ahead_ns, (LIVE_S + 1) * UINT64_C(1000000000));
+    assert_true(connect_and_look(&pair, 1));
+    assert_string_equal(provider_of(pair.a), "shm");
+    close_pair(&pair);
+}
+
+static void what_was_measured_does_not_bind_those_who_do_not_ask(void **state)
+{
+    (void)state;
+    struct pair pair;
+    set_scene(&pair);
+    connect_and_look(&pair, 1);
+    close_endpoints(&pair);
+
+    connect_and_look(&pair, 0);
+
+    assert_string_equal(provider_of(pair.a), "tcp");
+    close_pair(&pair);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(constants_choose_what_they_praise),
+        cmocka_unit_test(measuring_chooses_what_is_quicker),
+        cmocka_unit_test(both_explain_it),
+        cmocka_unit_test(figures_are_remembered_for_a_while),
+        cmocka_unit_test(what_was_measured_does_not_bind_those_who_do_not_ask),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
