@@ -74,6 +74,7 @@ static void set_text(char text[RDMUX_TEXT_MAX], const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized) */
     if (vsnprintf(text, RDMUX_TEXT_MAX, format, arguments) < 0) {
         text[0] = '\0';
     }
