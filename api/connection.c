@@ -171,9 +171,12 @@ static void succeed(struct rdmux_ep *ep)
     }
     fill_info(ep);
     struct rdmux_provider_ep *path = setup->trial.path;
-    if (rdmux_keys_open(ep, path->cq->domain,
-                        path->max_inline != 0 ? path->max_inline : ep->path_info.max_inline,
-                        ep->path_info.max_sge) != RDMUX_OK ||
+    const struct rdmux_keys_rule rule = {
+        .max_inline = path->max_inline != 0 ? path->max_inline : ep->path_info.max_inline,
+        .max_sge = ep->path_info.max_sge,
+        .needs_sinks = path->needs_sinks != 0,
+    };
+    if (rdmux_keys_open(ep, path->cq->domain, rule) != RDMUX_OK ||
         rdmux_split_open(ep, ep->path_info.max_message) != RDMUX_OK) {
         rdmux_keys_close(ep);
         rdmux_setup_fail(ep, RDMUX_NO_MEMORY, rdmux_last_error(), false);

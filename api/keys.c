@@ -85,8 +85,7 @@ struct rdmux_keys {
     struct rdmux_cq *cq;
     struct rdmux_provider_domain *domain;
     struct rdmux_ep *ep; /* NULL once the path is closed */
-    uint32_t max_inline; /* bytes that the provider sends without a key */
-    uint32_t max_sge;    /* pieces of a list that it takes */
+    struct rdmux_keys_rule rule;
     pthread_mutex_t
         copy_lock; /* the worker's, while it reads the application's buffers; guards is_closed */
     bool is_closed;
@@ -199,7 +198,7 @@ static void init_side(struct rdmux_keys *keys, struct side *side, struct rdmux_r
 }
 
 enum rdmux_status rdmux_keys_open(struct rdmux_ep *ep, struct rdmux_provider_domain *domain,
-                                  uint32_t max_inline, uint32_t max_sge)
+                                  struct rdmux_keys_rule rule)
 {
     if ((domain->ops->flags & RDMUX_PROVIDER_LOCAL_KEYS) == 0) {
         return RDMUX_OK;
@@ -212,8 +211,7 @@ enum rdmux_status rdmux_keys_open(struct rdmux_ep *ep, struct rdmux_provider_dom
     keys->cq = ep->cq;
     keys->domain = domain;
     keys->ep = ep;
-    keys->max_inline = max_inline;
-    keys->max_sge = max_sge;
+    keys->rule = rule;
     if (pthread_mutex_init(&keys->copy_lock, NULL) != 0) {
         rdmux_release(ep->fabric, keys);
         return rdmux_fail(RDMUX_NO_MEMORY, "endpoint: no mutex to be had");
@@ -347,7 +345,7 @@ static enum rdmux_status gather(struct key_job *job)
             RDMUX_NO_MEMORY,
             "post: no memory for %llu bytes of a list of %u pieces, of which %s takes "
             "%u; use fewer pieces",
-            (unsigned long long)length, job->count, keys->domain->ops->name, keys->max_sge);
+            (unsigned long long)length, job->count, keys->domain->ops->name, keys->rule.max_sge);
     }
     job->gathered.addr = bytes;
     for (uint32_t i = 0; i < job->count && job->fills; i++) {
@@ -428,9 +426,30 @@ static void pieces_registered(struct rdmux_cq *cq, struct rdmux_mail *mail)
     drop(keys);
 }
 
+/* Is the piece's registration not what the request needs? */
+static bool piece_lacks_key(const struct rdmux_keys *keys, const struct rdmux_request *request,
+                            const struct rdmux_provider_sge *sge)
+{
+    if (sge->mr == NULL || !keys->rule.needs_sinks || request->op != RDMUX_OP_READ) {
+        return sge->mr == NULL;
+    }
+    const struct rdmux_mr *region = sge->mr->mr; /* NULL: the registration is ours */
+    return region != NULL && (region->access & RDMUX_ACCESS_READ_SINK) == 0;
+}
+
+static bool lacks_key(const struct rdmux_keys *keys, const struct rdmux_request *request)
+{
+    for (uint16_t i = 0; i < request->sge_count; i++) {
+        if (piece_lacks_key(keys, request, &request->sges[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool is_too_long(const struct rdmux_keys *keys, const struct rdmux_request *request)
 {
-    return request->sge_count > keys->max_sge;
+    return request->sge_count > keys->rule.max_sge;
 }
 
 static void ask_for_pieces(struct side *side, struct key_note *note, uint64_t at,
@@ -450,7 +469,8 @@ static void ask_for_pieces(struct side *side, struct key_note *note, uint64_t at
     for (uint16_t i = 0; i < request->sge_count; i++) {
         job->pieces[i].addr = request->sges[i].addr;
         job->pieces[i].length = request->sges[i].length;
-        job->pieces[i].wanted = request->sges[i].mr == NULL && !job->gathers;
+        job->pieces[i].wanted = !job->gathers &&
+                                piece_lacks_key(side->keys, request, &request->sges[i]);
         job->pieces[i].mr = NULL;
     }
     request->keys = RDMUX_KEYS_ASKED;
@@ -514,26 +534,17 @@ static struct side *side_of(struct rdmux_ep *ep, const struct rdmux_ring *ring)
     return ring == &ep->send ? &ep->keys->send : &ep->keys->recv;
 }
 
-static bool lacks_key(const struct rdmux_request *request)
-{
-    for (uint16_t i = 0; i < request->sge_count; i++) {
-        if (request->sges[i].mr == NULL) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static bool goes_without_key(const struct rdmux_keys *keys, const struct rdmux_request *request)
 {
     return request->op != RDMUX_OP_RECV && !rdmux_op_reads(request->op) &&
-           request->length <= keys->max_inline;
+           request->length <= keys->rule.max_inline;
 }
 
 /* Can the provider not take the list as it is? */
 static bool needs_help(const struct rdmux_keys *keys, const struct rdmux_request *request)
 {
-    return is_too_long(keys, request) || (lacks_key(request) && !goes_without_key(keys, request));
+    return is_too_long(keys, request) ||
+           (lacks_key(keys, request) && !goes_without_key(keys, request));
 }
 
 /* May the record go to the provider? If not, what it needs has been asked for. */
@@ -588,15 +599,16 @@ bool rdmux_keys_fence_is_ours(const struct rdmux_ep *ep, uint64_t at)
 {
     const struct rdmux_ring *ring = &ep->send;
     const struct rdmux_request *fenced = rdmux_ring_record(ring, at);
-    if (!rdmux_op_reads(fenced->op) && (is_too_long(ep->keys, fenced) || lacks_key(fenced) ||
-                                        fenced->length <= ep->keys->max_inline)) {
+    if (!rdmux_op_reads(fenced->op) &&
+        (is_too_long(ep->keys, fenced) || lacks_key(ep->keys, fenced) ||
+         fenced->length <= ep->keys->rule.max_inline)) {
         return true;
     }
     for (uint64_t i = ring->tail; i != at; i++) {
         const struct rdmux_request *earlier = rdmux_ring_record(ring, i);
         if (rdmux_op_reads(earlier->op) &&
             (earlier->keys == RDMUX_KEYS_BOUNCED || earlier->keys == RDMUX_KEYS_GATHERED ||
-             is_too_long(ep->keys, earlier) || lacks_key(earlier))) {
+             is_too_long(ep->keys, earlier) || lacks_key(ep->keys, earlier))) {
             return true;
         }
     }

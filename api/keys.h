@@ -3,7 +3,8 @@
  * Keys for the application's unregistered buffers, on paths whose provider needs a registration for every local byte
  * (RDMUX_PROVIDER_LOCAL_KEYS). Small ones are copied through a registered ring of bytes, large ones are registered by the worker
  * until they complete; whatever waits for the worker holds the requests behind it. Lists of more pieces than the path takes are
- * helped as well: all of their bytes are copied. All by the cq's owner, except what the worker does. An endpoint whose buffers are
+ * helped as well: all of their bytes are copied; and reads into regions that the peer's device may not write: the pieces get keys of
+ * their own for the time of the read. All by the cq's owner, except what the worker does. An endpoint whose buffers are
  * all registered, in lists that the path takes, pays for none of this.
  */
 #ifndef RDMUX_API_KEYS_H
@@ -21,10 +22,16 @@ enum {
     RDMUX_KEYS_GATHERED,  /* the list is one piece of memory that is there until then */
 };
 
-/* For the path that the endpoint is about to get. max_inline, max_sge: bytes that its provider sends without a key, pieces of a
- * list that it takes. */
+/* What a path's provider takes. */
+struct rdmux_keys_rule {
+    uint32_t max_inline; /* bytes that it sends without a key */
+    uint32_t max_sge;    /* pieces of a list */
+    bool needs_sinks;    /* pieces of reads need RDMUX_ACCESS_READ_SINK */
+};
+
+/* For the path that the endpoint is about to get. */
 enum rdmux_status rdmux_keys_open(struct rdmux_ep *ep, struct rdmux_provider_domain *domain,
-                                  uint32_t max_inline, uint32_t max_sge);
+                                  struct rdmux_keys_rule rule);
 /* The path is closed: nobody touches a buffer any more. */
 void rdmux_keys_close(struct rdmux_ep *ep);
 

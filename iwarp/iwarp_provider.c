@@ -161,6 +161,8 @@ static enum rdmux_status domain_open(struct rdmux_provider_domain *base,
     if (status == RDMUX_OK) {
         /* Not every device takes a fenced read (siw: siw_activate_tx_from_sq()). */
         domain->base.lacks_fence = true;
+        /* siw looks for local write alone (siw_proc_rresp()). */
+        domain->base.needs_sinks = !is_siw(domain);
         /* It takes no other address and does not say so (siw_reg_user_mr()). */
         domain->base.keeps_address = is_siw(domain);
         if (is_siw(domain)) {

@@ -92,6 +92,7 @@ static enum rdmux_status open_data(struct verbs_ep *ep)
     wish.send_depth = smaller(wish.send_depth, (uint32_t)device->max_qp_wr);
     enum rdmux_status status = rdmux_verbs_queue_open(&ep->data, ep, &wish);
     ep->base.max_inline = status == RDMUX_OK ? inlined(ep) : 0;
+    ep->base.needs_sinks = verbs_domain_of_ep(ep)->needs_sinks ? 1 : 0;
     return status;
 }
 

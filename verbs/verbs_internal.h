@@ -122,6 +122,7 @@ struct verbs_domain {
     char device[RDMUX_NAME_MAX];
     struct ibv_device_attr attr;
     bool keeps_address; /* regions are registered at their own address: the device takes no other */
+    bool needs_sinks;   /* the target of a read needs the transport's sink_access */
     bool lacks_fence; /* IBV_SEND_FENCE is not to be used: the endpoint holds back what is fenced */
     struct verbs_page *page;
     struct ibv_mr *flush_mr;

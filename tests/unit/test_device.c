@@ -34,6 +34,9 @@ static struct device {
     uint64_t max_message;
     uint32_t max_sge;        /* of the path; 0: no limit */
     bool is_overlong;        /* a list of more pieces was handed over, or asked for */
+    bool needs_sinks;        /* pieces of reads need RDMUX_ACCESS_READ_SINK */
+    bool is_exposed;         /* one that has no region with it was handed over */
+    size_t own_keys;         /* pieces of reads with registrations of the core's own */
     uint64_t refused_length; /* buffers of this length cannot be registered; 0: all can */
     bool flush_fails;
     bool path_stays;                /* then */
@@ -75,6 +78,7 @@ static enum rdmux_status device_ep_open(struct rdmux_provider_ep *ep,
                                         const struct rdmux_provider_ep_attr *attr)
 {
     device.path = ep;
+    ep->needs_sinks = device.needs_sinks ? 1 : 0;
     device.is_overlong = device.max_sge != 0 && (attr->max_send_sge > device.max_sge ||
                                                  attr->max_recv_sge > device.max_sge);
     return device.tcp->ep_open(ep, attr);
@@ -86,6 +90,14 @@ static void note_keys(const struct rdmux_request *request)
                      (request->op != RDMUX_OP_RECV && request->length <= INLINE_MAX);
     for (uint16_t i = 0; i < request->sge_count && !in_itself; i++) {
         device.keyless = device.keyless || request->sges[i].mr == NULL;
+    }
+    for (uint16_t i = 0; i < request->sge_count && request->op == RDMUX_OP_READ; i++) {
+        const struct rdmux_provider_mr *mr = request->sges[i].mr;
+        bool is_own = mr != NULL && mr->mr == NULL;
+        device.own_keys += is_own;
+        device.is_exposed = device.is_exposed ||
+                            (device.needs_sinks && !is_own &&
+                             (mr == NULL || (mr->mr->access & RDMUX_ACCESS_READ_SINK) == 0));
     }
     device.is_overlong = device.is_overlong ||
                          (device.max_sge != 0 && request->sge_count > device.max_sge);
@@ -252,6 +264,7 @@ static void clear_scene(struct scene *scene)
     close_pair(&scene->pair);
     assert_false(device.keyless);
     assert_false(device.is_overlong);
+    assert_false(device.is_exposed);
 }
 
 /* Both sides make progress, and nobody takes an entry, until all that a posted is done. */
@@ -266,6 +279,68 @@ static void progress_until_done(struct pair *pair)
 }
 
 /* ----------------------------------------------------------------------------------------- keys */
+
+/* What a fenced request sends is there, although nobody has taken the read's entry. Of a read without
+ * a copy it would be the device's to order the two. */
+static void check_fence_behind_read(struct scene *scene, struct rdmux_mr *mr, uint32_t access)
+{
+    enum { LENGTH = 1000 };
+    uint8_t *here = rdmux_mr_addr(mr);
+    uint8_t *there = rdmux_mr_addr(scene->mr);
+    if ((access & RDMUX_ACCESS_READ_SINK) != 0) {
+        return;
+    }
+    struct rdmux_sge sge = { here, 1000, mr };
+    struct rdmux_wr wrs[] = { { .op = RDMUX_OP_READ, .sge_count = 1 },
+                              { .op = RDMUX_OP_WRITE, .sge_count = 1, .offset = 1000 } };
+    wrs[0].sges = wrs[1].sges = &sge;
+    wrs[0].remote = wrs[1].remote = scene->remote;
+    wrs[1].flags = RDMUX_FENCE | RDMUX_PLACED;
+    memset(here, 0, LENGTH);
+    memset(there + 1000, 0, 1000);
+    CHECK_OK(rdmux_post(scene->pair.a, wrs, 2, NULL));
+    progress_until_done(&scene->pair);
+    assert_memory_equal(there, there + 1000, 1000);
+    expect_entry(scene->pair.cq_a, RDMUX_WC_READ, RDMUX_OK);
+    expect_entry(scene->pair.cq_a, RDMUX_WC_WRITE, RDMUX_OK);
+}
+
+/* A region that the peer's device may not write is read into through a key of the core's; one that
+ * it may write, as it is. */
+static void a_device_gets_no_right_to_a_region_that_is_no_sink(void **state)
+{
+    (void)state;
+    enum { LENGTH = 3 * BOUNCED };
+    static const size_t lengths[] = { 1, 1000, LENGTH };
+    static const uint32_t accesses[] = { RDMUX_ACCESS_LOCAL_WRITE,
+                                         RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_READ_SINK };
+    struct scene scene;
+    memset(&scene, 0, sizeof(scene));
+    open_sides(&scene.pair, "tcp", 0, 0);
+    make_device(scene.pair.fabric_a, RDMUX_PROVIDER_LOCAL_KEYS | RDMUX_PROVIDER_NATIVE_FENCE, 0);
+    device.needs_sinks = true;
+    finish_scene(&scene, NULL, LENGTH);
+    uint8_t *there = rdmux_mr_addr(scene.mr);
+    memset(there, 0x5a, LENGTH);
+    for (size_t i = 0; i < RDMUX_COUNT_OF(accesses); i++) {
+        struct rdmux_mr *mr = NULL;
+        CHECK_OK(rdmux_mr_alloc(scene.pair.fabric_a, LENGTH, accesses[i], &mr));
+        uint8_t *here = rdmux_mr_addr(mr);
+        for (size_t j = 0; j < RDMUX_COUNT_OF(lengths); j++) {
+            device.own_keys = 0;
+            memset(here, 0, LENGTH);
+            CHECK_OK(rdmux_read(scene.pair.a, here, lengths[j], mr, scene.remote, 0, NULL, 0));
+            expect_entry(scene.pair.cq_a, RDMUX_WC_READ, RDMUX_OK);
+            assert_memory_equal(here, there, lengths[j]);
+            assert_int_equal(device.own_keys, i == 0 ? 1 : 0);
+            CHECK_OK(rdmux_write(scene.pair.a, here, lengths[j], mr, scene.remote, 0, NULL, 0));
+            expect_entry(scene.pair.cq_a, RDMUX_WC_WRITE, RDMUX_OK);
+        }
+        check_fence_behind_read(&scene, mr, accesses[i]);
+        rdmux_mr_deregister(mr);
+    }
+    clear_scene(&scene);
+}
 
 /* More than fits into the memory for copies at a time, of which nobody has to hear. */
 static void silent_requests_make_room_for_those_behind_them(void **state)
@@ -900,6 +975,7 @@ static void a_failed_allocation_leaves_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_device_gets_no_right_to_a_region_that_is_no_sink),
         cmocka_unit_test(silent_requests_make_room_for_those_behind_them),
         cmocka_unit_test(a_fenced_request_sends_what_was_read_before_it),
         cmocka_unit_test(the_same_on_a_device_with_fences),

@@ -113,7 +113,11 @@ struct rdmux_provider_ep {
     /* With RDMUX_PROVIDER_LOCAL_KEYS: bytes of a send or write that need no key. ep_open may set it
      * where the path's max_inline could not tell. */
     uint32_t max_inline;
-    uint32_t spare;
+    /* With RDMUX_PROVIDER_LOCAL_KEYS: ep_open sets 1 if the peer's device writes what a read brings
+     * by its own right, so that it is wanted of the region: the pieces of a read then are regions
+     * with RDMUX_ACCESS_READ_SINK, or the core's own (mr.mr NULL), registered with it for the
+     * purpose. Regions without it stay out of the peer's reach. */
+    uint32_t needs_sinks;
 };
 
 /* A peer's region as one endpoint sees it. */

@@ -153,7 +153,8 @@ enum {
     RDMUX_ACCESS_REMOTE_READ = 1 << 1,
     RDMUX_ACCESS_REMOTE_WRITE = 1 << 2,
     RDMUX_ACCESS_REMOTE_ATOMIC = 1 << 3,
-    /* May be the target of reads on iWARP, which exposes it to the peer (RFC 5040). */
+    /* May be the direct target of reads on iWARP, which exposes it to the peer (RFC 5040, 3.3). Reads
+     * into other regions are copied there, or get a key for their own time. */
     RDMUX_ACCESS_READ_SINK = 1 << 4,
     /* Never mapped by a peer on the same host, so that revoke is absolute. */
     RDMUX_ACCESS_NO_MAP = 1 << 5,
