@@ -14,7 +14,7 @@ Tests over soft RoCE and soft iWARP, in User Mode Linux guests; prints TAP. With
 regular expression) only the cases whose name matches.
 
   RDMUX_BUILD              the build whose programs run in the guests (default: build/dev)
-  RDMUX_SOFT_RDMA_PATHS    the providers under test (default: tcp shm roce)
+  RDMUX_SOFT_RDMA_PATHS    the providers under test (default: tcp shm roce iwarp)
   RDMUX_REQUIRE_SOFT_RDMA  1: that this machine cannot do it is a failure, not a skip
   RDMUX_TEST_LEVEL         thorough: the whole conformance run, not the short one
 END_OF_USAGE
@@ -32,7 +32,7 @@ level=${RDMUX_TEST_LEVEL:-normal}
 unset RDMUX_PATHS RDMUX_LOG
 
 # The providers whose conformance, examples and tools are run here; shm is for one host only.
-read -r -a providers <<<"${RDMUX_SOFT_RDMA_PATHS:-tcp shm roce}"
+read -r -a providers <<<"${RDMUX_SOFT_RDMA_PATHS:-tcp shm roce iwarp}"
 
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/rdmux-soft-rdma.XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
