@@ -13,13 +13,11 @@ install(TARGETS rdmux rdmux_static EXPORT rdmux-targets
 install(DIRECTORY api/include/rdmux DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
         FILES_MATCHING PATTERN "*.h")
 
-# Provider authors run the conformance suite against the installed library.
-foreach(program rdmux_tool rdmux_conformance)
-    if(TARGET ${program})
-        set_target_properties(${program} PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
-        install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-    endif()
-endforeach()
+if(TARGET rdmux_tool)
+    set_target_properties(rdmux_tool PROPERTIES INSTALL_RPATH "$ORIGIN/${bin_to_lib}")
+    install(TARGETS rdmux_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+    install(FILES ${PROJECT_BINARY_DIR}/bin/rdmux-conformance DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
 
 install(EXPORT rdmux-targets NAMESPACE rdmux:: DESTINATION ${package_dir})
 configure_package_config_file(cmake/rdmux-config.cmake.in rdmux-config.cmake

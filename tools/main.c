@@ -18,6 +18,8 @@ static const struct {
     { "perf", tool_perf_main, "latency, bandwidth and message rate to a server" },
     { "copy", tool_copy_main, "move a file or a tree to a server, checksummed at the far end" },
     { "doctor", tool_doctor_main, "what keeps RDMA devices from working well, and what mends it" },
+    { "conformance", tool_conformance_main,
+      "whether a provider keeps the rules that programs rely on" },
     { "demo", tool_demo_main, "all of it on this machine, in one command" },
 };
 
@@ -26,7 +28,7 @@ static void print_help(FILE *out)
     fprintf(out, "usage: rdmux COMMAND [ARGUMENT...]\n\n"
                  "Moves bytes between processes over the fastest path both sides have.\n\n");
     for (size_t i = 0; i < TOOL_COUNT_OF(commands); i++) {
-        fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
+        fprintf(out, "  %-11s %s\n", commands[i].name, commands[i].help);
     }
     fprintf(out,
             "\n"
@@ -37,11 +39,24 @@ static void print_help(FILE *out)
             "library's log on standard error. Exit codes: 0 fine, 1 failed, 2 wrong arguments.\n");
 }
 
+/* Whether argv[0] is this name, with or without a folder in front. */
+static bool is_called(const char *path, const char *name)
+{
+    const char *slash = strrchr(path, '/');
+    return strcmp(slash == NULL ? path : slash + 1, name) == 0;
+}
+
+/* A second name of the command, which then is `rdmux conformance --format tap`. */
+static const char conformance_alias[] = "rdmux-conformance";
+
 int main(int argc, char **argv)
 {
     /* A reader that went away is an error of write(2) for us, not a reason to die without cleaning
      * up. */
     signal(SIGPIPE, SIG_IGN);
+    if (argc > 0 && is_called(argv[0], conformance_alias)) {
+        return tool_conformance_main(argc, argv);
+    }
     if (argc < 2) {
         print_help(stderr);
         return TOOL_USAGE;

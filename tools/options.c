@@ -7,6 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Its lines one below the other. */
+static void print_option_help(const char *left, const char *help)
+{
+    for (size_t length = strcspn(help, "\n"); help[length] != '\0'; length = strcspn(help, "\n")) {
+        printf("  %-32s %.*s\n", left, (int)length, help);
+        help += length + 1;
+        left = "";
+    }
+    printf("  %-32s %s\n", left, help);
+}
+
 static void print_help(const struct command_spec *command)
 {
     printf("usage: rdmux %s %s\n\n%s\n", command->name, command->usage, command->description);
@@ -15,7 +26,7 @@ static void print_help(const struct command_spec *command)
         char left[64];
         snprintf(left, sizeof(left), "--%s%s%s", option->name, option->argument != NULL ? " " : "",
                  option->argument != NULL ? option->argument : "");
-        printf("  %-32s %s\n", left, option->help);
+        print_option_help(left, option->help);
     }
     printf("  %-32s %s\n", "--help", "this text");
 }
@@ -92,6 +103,9 @@ static void complain_about_value(const char *command, const struct option_spec *
         tool_error(command, "--%s: \"%s\" is not known; it is one of: %s", option->name, value,
                    option->help);
         break;
+    case OPTION_LIST:
+        tool_error(command, "--%s may be given %d times", option->name, OPTION_LIST_MAX);
+        break;
     case OPTION_FLAG:
     case OPTION_TEXT:
         break;
@@ -126,6 +140,12 @@ static bool store_value(const struct option_spec *option, const char *value)
             }
         }
         return false;
+    case OPTION_LIST:
+        if (option->list->count == OPTION_LIST_MAX) {
+            return false;
+        }
+        option->list->values[option->list->count++] = value;
+        return true;
     }
     return false;
 }

@@ -14,6 +14,14 @@ enum option_kind {
     OPTION_SIZE,    /* bytes, within min and max; K, M, G mean powers of 1024 */
     OPTION_SECONDS, /* a positive decimal number */
     OPTION_CHOICE,  /* one of choices; the value is its index */
+    OPTION_LIST,    /* any text, and the option may be given again */
+};
+
+enum { OPTION_LIST_MAX = 16 };
+
+struct option_list {
+    const char *values[OPTION_LIST_MAX];
+    size_t count;
 };
 
 /* One option. The pointer that fits its kind is written when the option is given. */
@@ -26,6 +34,7 @@ struct option_spec {
         uint64_t *number;
         double *seconds;
         unsigned *choice;
+        struct option_list *list;
     };
     const char *argument; /* its name in the help text; NULL for a flag */
     const char *help;

@@ -54,6 +54,7 @@ int tool_explain_main(int argc, char **argv);
 int tool_perf_main(int argc, char **argv);
 int tool_copy_main(int argc, char **argv);
 int tool_demo_main(int argc, char **argv);
+int tool_conformance_main(int argc, char **argv);
 
 struct explain_options {
     const char *address;

@@ -229,10 +229,10 @@ static const struct conformance_case cases[] = {
       NEEDS_ATOMICS, 20, 0, sums, sums },
     { "2.11", "compare_swap and fetch_add through different endpoints are atomic with each other",
       NEEDS_ATOMICS, 20, 0, mixed_initiator, mixed_target },
-    { "12.2, 12.3, 1.3",
+    { "12.2, 12.3, 1.3, -12.2, -12.3, -1.3",
       "an unaligned atomic, or one that is not 8 bytes, is INVALID and changes nothing",
       NEEDS_ATOMICS, 0, 0, unaligned_initiator, unaligned_target },
-    { "2.12",
+    { "2.12, -2.12",
       "a region of device scope takes atomics on paths that have it, natively, and on no other",
       NEEDS_ATOMICS, 0, 0, scope_initiator, scope_target },
 };

@@ -422,26 +422,26 @@ static void cycle_of(struct side *side)
 }
 
 static const struct conformance_case cases[] = {
-    { "9.1, 9.2, 9.4, 7.3",
+    { "9.1, 9.2, 9.4, 7.3, 7.1, 7.2, 7.4, 7.5, 7.8, 7.10",
       "shutdown delivers all before it, then the peer gets DISCONNECTED with RDMUX_OK, and the "
       "caller nothing",
       0, 0, 0, shutdown_initiator, shutdown_target },
     { "9.1, 9.2, 9.4", "shutdown with timeout 0 does the same and ends with an event", 0, 0, 0,
       shutdown_event_initiator, shutdown_target },
-    { "9.3, 11.1",
+    { "9.3, 11.1, -9.3",
       "a shutdown that cannot finish gives TIMED_OUT in time, and the endpoint has ended", 0, 0, 0,
       stuck_initiator, stuck_target },
     { "9.5", "both sides may shut down at the same time, and the end is an orderly one for both", 0,
       20, 0, both, both },
-    { "9.6, 9.7, 7.11",
+    { "9.6, 9.7, 7.11, -9.6, -9.7",
       "after close with 100 requests in flight no completion names the endpoint, and its memory "
       "may be unmapped",
       0, 20, 0, flight_initiator, flight_target },
-    { "9.11, 7.2, 7.3, 7.4",
+    { "9.11, 7.2, 7.3, 7.4, -9.11",
       "when a peer closes, what it placed before is received first, then receives are flushed, "
       "then the end",
       NEEDS_PLACED, 0, 0, abrupt_initiator, abrupt_target },
-    { "9.9",
+    { "9.9, -9.9",
       "between close and the next poll the handle gives its user pointer, and every other call is "
       "INVALID",
       0, 0, 0, handle_initiator, handle_target },

@@ -3,14 +3,17 @@
  * process, forked before any rdmux call. */
 #include "harness.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -697,23 +700,114 @@ static void deserting_target(struct side *side)
     side_finish(side);
 }
 
+/* ------------------------------------------------------------------------- the control channel cut */
+
+/* 0: it is no address of TCP. */
+static unsigned port_of(const struct sockaddr_storage *name)
+{
+    struct sockaddr_in ip = { .sin_port = 0 };
+    if (name->ss_family != AF_INET && name->ss_family != AF_INET6) {
+        return 0;
+    }
+    memcpy(&ip, name, sizeof(ip)); /* both have the port in the same place */
+    return ntohs(ip.sin_port);
+}
+
+/* Cuts the library's first connection to the target's listener, which is the control channel. */
+static void cut_control_channel(const struct side *side)
+{
+    const char *colon = strrchr(side->address, ':');
+    unsigned wanted = colon == NULL ? 0 : (unsigned)strtoul(colon + 1, NULL, 10);
+    for (int fd = 0; fd < SIDE_DESCRIPTORS_MAX; fd++) {
+        struct sockaddr_storage name = { .ss_family = AF_UNSPEC };
+        socklen_t length = sizeof(name);
+        if (side->descriptors[fd] ||
+            getpeername(fd, (struct sockaddr *)(void *)&name, &length) != 0) {
+            continue;
+        }
+        if (port_of(&name) == wanted) {
+            EXPECT(shutdown(fd, SHUT_RDWR) == 0, "shutdown: %s", strerror(errno));
+            return;
+        }
+    }
+    FAIL("no connection to port %u", wanted);
+}
+
+/* Without failover nobody dials again: the loss is the end, for both and at once. */
+static void expect_cut_is_the_end(struct side *side)
+{
+    static struct ledger ledger;
+    uint8_t byte = 0;
+    ledger_add(&ledger, 1, true, false);
+    EXPECT_OK(rdmux_recv(side->ep, &byte, 1, NULL, CTX(1)));
+    BARRIER(side);
+    if (side->is_initiator) {
+        cut_control_channel(side);
+    }
+    uint64_t start = now_ns();
+    ledger_settle(&side->queue, side->ep, &ledger, RDMUX_PEER_GONE);
+    EXPECT(ms_since(start) < (uint64_t)soon_ms(side), "the loss was noticed after %" PRIu64 " ms",
+           ms_since(start));
+    expect_dead(side, side->ep, NULL, RDMUX_PEER_GONE);
+}
+
+static void expect_cut_is_mended(struct side *side)
+{
+    side->caps->emulated |= NEEDS_FAILOVER;
+    exercise(side, &side->queue, side->ep);
+    if (side->is_initiator) {
+        cut_control_channel(side);
+    }
+    BARRIER(side);
+    exercise(side, &side->queue, side->ep);
+}
+
+static void cut_case(struct side *side)
+{
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    struct rdmux_ep *none = NULL;
+    uint8_t has_failover = 0;
+    attr.failover = RDMUX_FAILOVER_ON;
+    side_open(side, NULL);
+    side_meet(side);
+    if (side->is_initiator) {
+        enum rdmux_status status = rdmux_connect(side->fabric, side->queue.cq, side->address, &attr,
+                                                 0, &none);
+        EXPECT(status == RDMUX_UNSUPPORTED || status == RDMUX_IN_PROGRESS,
+               "a connect with failover gave %s", rdmux_status_name(status));
+        has_failover = status == RDMUX_IN_PROGRESS;
+        EXPECT_OK(rdmux_ep_close(none));
+        GIVE(side, &has_failover, 1);
+    } else {
+        TAKE(side, &has_failover, 1);
+    }
+    (void)side_pair(side, has_failover != 0 ? &attr : NULL);
+    (has_failover != 0 ? expect_cut_is_mended : expect_cut_is_the_end)(side);
+    BARRIER(side);
+    side_end(side);
+}
+
 static const struct conformance_case cases[] = {
-    { "7.1, 7.2, 7.3, 7.4, 7.5, 7.8, 8.4",
+    { "8.8, -8.8, 8.4",
+      "a control channel that is cut is dialled again with failover, and the end without it", 0, 0,
+      0, cut_case, cut_case },
+    { "7.1, 7.2, 7.3, 7.4, 7.5, 7.8, 8.4, -7.1, -7.2, -7.3, -7.4, -7.5, -7.8, -8.4, -1.2, -1.16",
       "a peer is killed: every request completes once, messages first, the end last, and posts say "
       "why",
       NEEDS_PLACED, 0, 0, killed_initiator, killed_target },
-    { "8.4, 7.2, 7.10", "a peer is killed while this side sleeps in rdmux_cq_wait: it wakes at once",
-      0, 0, 0, killed_idle_initiator, killed_idle_target },
+    { "8.4, 7.2, 7.10, -7.10, -8.4",
+      "a peer is killed while this side sleeps in rdmux_cq_wait: it wakes at once", 0, 0, 0,
+      killed_idle_initiator, killed_idle_target },
     { "8.4, 13.8",
       "a peer is killed while this side sleeps on the armed descriptor: it wakes at once", 0, 0, 0,
       killed_armed_initiator, killed_idle_target },
-    { "7.11", "one peer dies, and the endpoints to others live on", 0, 0, 0, others_initiator,
-      others_target },
-    { "8.1, 8.3", "a stopped peer of an idle endpoint is gone after the liveness time", 0, 20, 0,
-      stopped_initiator, stopped_target },
-    { "8.2, 8.3", "a stopped peer of a busy endpoint is gone after the liveness time", 0, 20,
-      CASE_LONG, stopped_busy_initiator, stopped_busy_target },
-    { "8.5", "with RDMUX_NEVER a peer may be stopped for long and go on", NEEDS_PLACED, 20,
+    { "7.11, -7.11", "one peer dies, and the endpoints to others live on", 0, 0, 0,
+      others_initiator, others_target },
+    { "8.1, 8.3, -8.1, -8.3", "a stopped peer of an idle endpoint is gone after the liveness time",
+      0, 20, 0, stopped_initiator, stopped_target },
+    { "8.2, 8.3, -8.2, -8.3", "a stopped peer of a busy endpoint is gone after the liveness time",
+      0, 20, CASE_LONG, stopped_busy_initiator, stopped_busy_target },
+    { "8.5, -8.5", "with RDMUX_NEVER a peer may be stopped for long and go on", NEEDS_PLACED, 20,
       CASE_LONG, never_initiator, never_target },
     { "9.13, 9.2, 9.6, 7.3",
       "close at any moment of a shutdown: the peer gets all and an orderly end, or some and "

@@ -48,9 +48,13 @@ enum {
 #define NEEDS_PLACED ((uint64_t)RDMUX_CAP_PLACED)
 #define NEEDS_FENCE ((uint64_t)RDMUX_CAP_FENCE)
 #define NEEDS_SRQ ((uint64_t)RDMUX_CAP_SRQ)
+#define NEEDS_ATOMIC_DEVICE ((uint64_t)RDMUX_CAP_ATOMIC_DEVICE)
+/* No capability of a path but of the library; the case of rule 8.8 finds out. */
+#define NEEDS_FAILOVER (UINT64_C(1) << 63)
 
 struct conformance_case {
-    const char *rule; /* numbers of docs/SEMANTICS.md */
+    /* Numbers of docs/SEMANTICS.md; "-6.1": the case tries to break 6.1, else it sees it kept. */
+    const char *rule;
     const char *name; /* a sentence that is true when the case passes */
     uint64_t needs; /* RDMUX_CAP_*; where the path lacks one, the case is that its use is refused */
     unsigned timeout_s; /* 0 = 10 */
@@ -84,7 +88,12 @@ extern const struct suite passive_suite;
 extern const struct suite receive_suite;
 extern const struct suite revoke_suite;
 extern const struct suite transfer_suite;
+extern const struct suite unpromised_suite;
 extern const struct suite wakeup_suite;
+
+/* All of them. The only case of the first shows what the provider can do: it goes before all. */
+extern const struct suite *const suites[];
+extern const size_t suite_count;
 
 /* --------------------------------------------------------------------------------------- a side */
 
@@ -238,13 +247,15 @@ void queue_close(struct queue *queue); /* forgets what was kept; does not destro
 
 /* Polls once and keeps what came; returns how many are kept. */
 size_t queue_poll(struct queue *queue);
-struct rdmux_wc queue_next_at(const char *file, int line, struct queue *queue);
+struct rdmux_wc queue_next_at(const char *file, int line, struct queue *queue, const char *what);
 struct rdmux_wc queue_wait_at(const char *file, int line, struct queue *queue, struct rdmux_ep *ep,
                               uint32_t opcode, const void *context, enum rdmux_status expected);
 void expect_quiet_at(const char *file, int line, struct queue *queue);
 
 /* The oldest entry not yet taken, whatever it is; waits for one. */
-#define NEXT(queue) queue_next_at(__FILE__, __LINE__, queue)
+#define NEXT(queue) NEXT_AFTER(queue, "no completion came")
+/* The same; `missing` tells what it means that none comes. */
+#define NEXT_AFTER(queue, missing) queue_next_at(__FILE__, __LINE__, queue, missing)
 /* The entry with this opcode and context; waits for it, keeps others. Its status is RDMUX_OK. */
 #define WAIT(queue, opcode, context) WAIT_STATUS(queue, opcode, context, RDMUX_OK)
 #define WAIT_STATUS(queue, opcode, context, status) \

@@ -609,25 +609,25 @@ static void no_map_target(struct side *side)
 }
 
 static const struct conformance_case cases[] = {
-    { "6.1, 6.3",
+    { "6.1, 6.3, -6.1, -6.3",
       "an access beyond the region, wrapping or not, is OUT_OF_RANGE at the caller, and the "
       "endpoint lives",
       NEEDS_PLACED | NEEDS_FENCE, 0, 0, range_initiator, range_target },
-    { "6.2, 6.3, 6.16",
+    { "6.2, 6.3, 6.16, -6.2, -6.3",
       "each remote right allows its operations and no others: the rest is DENIED at the caller",
       NEEDS_PLACED | NEEDS_IMM | NEEDS_ATOMICS, 0, 0, rights_initiator, rights_target },
-    { "3.9",
+    { "3.9, -3.9",
       "a request that leaves its local region, or would write where only reading is allowed, is "
       "refused",
       0, 0, 0, local_initiator, local_target },
-    { "6.4, 6.5",
+    { "6.4, 6.5, -6.4, -6.5",
       "a token changed in any byte, a foreign one and random bytes are refused, and the endpoint "
       "lives",
       0, 0, 0, forged_initiator, forged_target },
-    { "6.11, 6.5",
+    { "6.11, 6.5, -6.11",
       "a region has one token until it is revoked, then another; without remote rights it has none",
       NEEDS_PLACED, 0, 0, export_initiator, export_target },
-    { "6.13, 6.4, 6.17",
+    { "6.13, 6.4, 6.17, -6.13",
       "100 imports without waiting give 100 REMOTE_READY, AGAIN before, and a revoked one is "
       "DENIED",
       NEEDS_PLACED, 0, 0, pipeline_initiator, pipeline_target },
@@ -638,7 +638,7 @@ static const struct conformance_case cases[] = {
     { "3.8, 3.7",
       "local bytes may be unmapped and other pages mapped at their address between requests", 0, 20,
       0, remap_local_initiator, remap_local_target },
-    { "15.2, 3.8, 6.5",
+    { "15.2, 3.8, 6.5, -3.8, -15.2",
       "a peer's region may end and another begin at its address: the old token is dead, the new "
       "one works",
       NEEDS_PLACED, 0, 0, remap_remote_initiator, remap_remote_target },

@@ -101,14 +101,14 @@ static struct rdmux_wc queue_remove(struct queue *queue, size_t index)
     return wc;
 }
 
-struct rdmux_wc queue_next_at(const char *file, int line, struct queue *queue)
+struct rdmux_wc queue_next_at(const char *file, int line, struct queue *queue, const char *what)
 {
     stand_at(file, line, "NEXT: any completion");
     while (queue->kept_count == 0) {
         queue_wait(queue);
         stand_at(file, line, "NEXT: any completion");
         if (time_is_up()) {
-            fail_at(file, line, "no completion came");
+            fail_at(file, line, "%s", what);
         }
     }
     return queue_remove(queue, 0);

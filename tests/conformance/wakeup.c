@@ -476,7 +476,7 @@ static const struct conformance_case cases[] = {
       0, ping_pong_turns, ping_pong_turns },
     { "13.12", "1,000 rounds of ping-pong by rdmux_cq_wait wake each time", 0, 30, 0,
       ping_pong_wait, ping_pong_wait },
-    { "13.7, 13.8",
+    { "13.7, 13.8, -13.7",
       "arm says AGAIN if something is there, else the descriptor becomes readable and stays so "
       "until the next poll",
       NEEDS_PLACED, 0, 0, arm_initiator, arm_target },
@@ -484,14 +484,15 @@ static const struct conformance_case cases[] = {
       "while one thread sleeps on the armed descriptor another may post, and its completion wakes "
       "the sleeper",
       0, 20, 0, hand_initiator, hand_target },
-    { "13.1, 13.2, 1.3",
+    { "13.1, 13.2, 1.3, -13.1",
       "after AGAIN there is exactly one WRITABLE, when a quarter of the queue is free, and a post "
       "works then",
       0, 0, 0, writable_initiator, writable_target },
     { "13.3, 1.2", "WRITABLE wakes a sleeper whose requests are all unsignaled", 0, 20, 0,
       writable_wakes_initiator, writable_wakes_target },
-    { "11.1, 11.4, 13.12", "a wait lasts as long as its timeout, also under a rain of signals", 0,
-      0, 0, time_initiator, time_target },
+    { "11.1, 11.4, 13.12, -11.1, -11.4, -13.12",
+      "a wait lasts as long as its timeout, also under a rain of signals", 0, 0, 0, time_initiator,
+      time_target },
 };
 
 const struct suite wakeup_suite = { "wakeup", cases, COUNT_OF(cases) };

@@ -1,0 +1,209 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause-Patent
+#
+# The conformance suite as a product: its rules are those of docs/SEMANTICS.md, every one has cases,
+# and `rdmux conformance` reports what happened in every format; prints TAP.
+#
+#   run.sh           all cases
+#   run.sh PATTERN   those whose name matches the pattern (a bash regular expression)
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+# shellcheck source=scripts/lib.sh
+. "$root/scripts/lib.sh"
+rdmux=${RDMUX:-${RDMUX_BUILD:-$root/build/dev}/bin/rdmux}
+wanted=${1:-}
+
+[[ -x $rdmux ]] || die "there is no command $rdmux; build it, or name it in RDMUX"
+have jq || die 'jq is not installed'
+
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/rdmux-conformance.XXXXXX")
+trap 'rm -rf "$scratch"' EXIT
+unset RDMUX_PATHS RDMUX_LOG
+"$rdmux" conformance --list-rules >"$scratch/rules"
+
+fail() {
+    printf '%s\n' "$*"
+    exit 1
+}
+
+# exits STATUS COMMAND...: its output goes to $scratch/out and $scratch/err.
+exits() {
+    local expected=$1 status=0
+    shift
+    "$@" >"$scratch/out" 2>"$scratch/err" || status=$?
+    ((status == expected)) ||
+        fail "exit status $status, expected $expected: $(cat "$scratch/out" "$scratch/err")"
+}
+
+# none TEXT AWK-CONDITION: no rule is so.
+none() {
+    local found
+    found=$(awk -F'\t' "$2 { print \$1 }" "$scratch/rules")
+    [[ -z $found ]] || fail "$1: $(tr '\n' ' ' <<<"$found")"
+}
+
+# ------------------------------------------------------------------------------------- the rules
+
+the_document_has_these_rules_and_titles() {
+    # A title may go on in the line that follows.
+    tr -s '\n ' '  ' <"$root/docs/SEMANTICS.md" |
+        grep -oE -- '- \*\*[0-9N]+\.[0-9]+ [^*]*\.\*\*' |
+        sed -E 's/^- \*\*([^ ]+) (.*)\.\*\*$/\1\t\2/' >"$scratch/document"
+    cut -f1,2 "$scratch/rules" | diff "$scratch/document" - || fail 'SEMANTICS.md < > rules.def'
+    (($(wc -l <"$scratch/document") >= 60)) || fail 'fewer than 60 rules'
+    # Every number that stands at the beginning of a rule was understood.
+    (($(grep -cE '^- \*\*[0-9N]+\.' "$root/docs/SEMANTICS.md") == $(wc -l <"$scratch/document"))) ||
+        fail 'a rule of SEMANTICS.md has no title'
+}
+
+every_case_names_rules_that_exist() {
+    none 'unknown rules are cited' '/\tunknown, cited by: /'
+}
+
+every_rule_has_a_case_that_sees_it_kept() {
+    # shellcheck disable=SC2016
+    none 'rules without a positive case' '$5 == 0'
+}
+
+every_breakable_rule_has_a_case_that_tries() {
+    # shellcheck disable=SC2016
+    none 'rules without a negative case' '$4 == "breakable" && $6 == 0'
+}
+
+# ---------------------------------------------------------------------------------- what it prints
+
+readonly some='1.1,6.1,13'
+
+json_is_alone_and_has_what_it_should() {
+    exits 0 "$rdmux" conformance --provider tcp --rules "$some" --seed 7 --format json
+    jq -e '.provider == "tcp" and .failed == 0 and .passed == (.rules | length) and
+        (.rules[0] | .id == "1.1" and .status == "pass" and .cases > 0 and .seed == 7 and
+            (.title | length > 0)) and
+        ([.rules[].id] | index("6.1") != null and index("13.1") != null and index("2.1") == null)
+    ' "$scratch/out" >/dev/null || fail "$(cat "$scratch/out")"
+    [[ ! -s $scratch/err ]] || fail "standard error: $(cat "$scratch/err")"
+}
+
+several_providers_are_a_json_array() {
+    exits 0 "$rdmux" conformance --provider tcp --provider shm --rules 12.2 --format json
+    jq -e 'map(.provider) == ["tcp", "shm"]' "$scratch/out" >/dev/null || fail "$(cat "$scratch/out")"
+}
+
+a_provider_that_is_not_there_fails() {
+    exits 1 "$rdmux" conformance --provider nosuch --format json
+    jq -e '.failed == 1 and .passed == 0 and .not_run > 100 and
+        (.rules[] | select(.id == "N.1") | .status == "fail" and
+            (.failures[0] | (.text | contains("rdmux_")) and (.replay | startswith("rdmux "))))
+    ' "$scratch/out" >/dev/null || fail "$(cat "$scratch/out")"
+}
+
+a_failure_tells_both_sides_and_how_to_run_it_again() {
+    exits 1 "$rdmux" conformance --provider nosuch --rules N.1 --seed 5
+    local word again
+    for word in 'rule N.1' initiator: target: FAIL 'seed 5'; do
+        grep -qF "$word" "$scratch/out" || fail "no '$word' in: $(cat "$scratch/out")"
+    done
+    again=$(sed -n 's/^ *again: rdmux //p' "$scratch/out" | head -n 1)
+    exits 1 bash -c "'$rdmux' $again"
+    grep -q 'rule N.1' "$scratch/out" || fail "$(cat "$scratch/out")"
+}
+
+the_matrix_has_a_row_for_each_rule() {
+    exits 0 "$rdmux" conformance --provider tcp --provider shm --rules 2.11,2.12,1.1
+    grep -qE '^1\.1 .* pass +pass$' "$scratch/out" || fail "$(cat "$scratch/out")"
+    grep -qE '^2\.11 .* (native|emulated) +(native|emulated)$' "$scratch/out" ||
+        fail "$(cat "$scratch/out")"
+    grep -qE '^2\.12 .* not advertised +not advertised$' "$scratch/out" ||
+        fail "$(cat "$scratch/out")"
+}
+
+what_is_left_out_is_no_pass() {
+    exits 0 "$rdmux" conformance --provider tcp --rules 8.5 --quick
+    grep -qE '^8\.5 .* not run$' "$scratch/out" || fail "$(cat "$scratch/out")"
+    grep -qF 'left out by --quick' "$scratch/out" || fail "$(cat "$scratch/out")"
+}
+
+tap_has_its_plan() {
+    exits 0 "$rdmux" conformance --provider shm --rules "$some" --format tap
+    local points
+    points=$(grep -c '^ok ' "$scratch/out")
+    [[ $(tail -n 1 "$scratch/out") == "1..$points" ]] || fail "$(cat "$scratch/out")"
+    exits 1 "$rdmux" conformance --provider nosuch --rules "$some" --format tap
+    grep -q '^not ok 1 ' "$scratch/out" || fail "$(cat "$scratch/out")"
+}
+
+junit_is_valid() {
+    local schema=$here/junit.xsd
+    exits 0 "$rdmux" conformance --provider tcp --rules "$some",2.12 --format junit
+    xmllint --noout --schema "$schema" "$scratch/out" || fail 'of a run without a failure'
+    exits 1 "$rdmux" conformance --provider nosuch --provider shm --rules "$some",N.1 --format junit
+    xmllint --noout --schema "$schema" "$scratch/out" || fail 'of a run with a failure'
+    [[ $(xmllint --xpath 'count(//failure)' "$scratch/out") == 1 ]] || fail "$(cat "$scratch/out")"
+    [[ $(xmllint --xpath 'string(//testsuite[1]/@failures)' "$scratch/out") == 1 ]] ||
+        fail "$(cat "$scratch/out")"
+}
+
+html_is_one_file() {
+    exits 1 "$rdmux" conformance --provider nosuch --provider shm --rules "$some",N.1 --format html
+    xmllint --noout --html "$scratch/out" 2>"$scratch/said" || fail "$(cat "$scratch/said")"
+    [[ ! -s $scratch/said ]] || fail "$(cat "$scratch/said")"
+    ! grep -qE '<(link|script|img)|(src|href)=' "$scratch/out" || fail 'it names other files'
+    [[ $(xmllint --html --xpath 'count(//tr[td="6.1"])' "$scratch/out") == 1 ]] ||
+        fail "$(cat "$scratch/out")"
+    grep -q 'class="fail"' "$scratch/out" || fail "$(cat "$scratch/out")"
+}
+
+wrong_arguments_are_2_and_named() {
+    exits 2 "$rdmux" conformance --rules 1.1,99.1
+    grep -qF '99.1' "$scratch/err" || fail "$(cat "$scratch/err")"
+    exits 2 "$rdmux" conformance --nosuch
+    exits 2 "$rdmux" conformance --format yaml
+    exits 2 "$rdmux" conformance --patience 0
+    exits 2 "$rdmux" conformance --seed many
+}
+
+every_option_is_in_help_and_manual() {
+    local option
+    exits 0 "$rdmux" conformance --help
+    grep -oE '^  --[a-z-]+' "$scratch/out" | tr -d ' ' >"$scratch/options"
+    for option in provider plugin rules seed thorough format; do
+        grep -qx -- "--$option" "$scratch/options" || fail "--help has no --$option"
+    done
+    sed -n '/^\.SS rdmux conformance/,/^\.S[HS] /p' "$root/docs/man/rdmux.1" |
+        sed 's/\\-/-/g' >"$scratch/manual"
+    while IFS= read -r option; do
+        [[ $option == --help ]] || grep -qF -- "$option" "$scratch/manual" ||
+            fail "the manual page has no $option"
+    done <"$scratch/options"
+}
+
+# ----------------------------------------------------------------------------------------------------
+
+cases=(
+    the_document_has_these_rules_and_titles
+    every_case_names_rules_that_exist
+    every_rule_has_a_case_that_sees_it_kept
+    every_breakable_rule_has_a_case_that_tries
+    json_is_alone_and_has_what_it_should
+    several_providers_are_a_json_array
+    a_provider_that_is_not_there_fails
+    a_failure_tells_both_sides_and_how_to_run_it_again
+    the_matrix_has_a_row_for_each_rule
+    what_is_left_out_is_no_pass
+    tap_has_its_plan
+    junit_is_valid
+    html_is_one_file
+    wrong_arguments_are_2_and_named
+    every_option_is_in_help_and_manual
+)
+
+for case in "${cases[@]}"; do
+    [[ ${case//_/ } =~ $wanted || $case =~ $wanted ]] || continue
+    if [[ $case == @(junit|html)_* ]] && ! have xmllint; then
+        tap_skip "${case//_/ }" 'xmllint is not installed'
+        continue
+    fi
+    tap "${case//_/ }" "$case"
+done
+tap_end

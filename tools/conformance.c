@@ -1,0 +1,703 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* rdmux conformance: runs every case against every provider asked for. */
+#include "conformance.h"
+
+#include "options.h"
+#include "timer.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    PROVIDERS_MAX = 16,
+    BAR_WIDTH = 28,
+    REPLAY_MAX = 2048,
+    PATIENCE_MAX = 1000,
+};
+
+static const char command_name[] = "conformance";
+
+/* What was asked for, and how far it is. */
+struct conformance {
+    const char *providers[PROVIDERS_MAX];
+    size_t provider_count;
+    const char *filter; /* of --case */
+    bool wanted[256];   /* of rule_count rules */
+    bool some_rules;    /* --rules was given */
+    bool times;
+    enum conformance_format format;
+    struct run_options run;
+    struct conformance_run results;
+    size_t planned; /* cases, of all providers */
+    size_t done;
+    unsigned failed;
+    bool bar; /* on a terminal */
+};
+
+/* ---------------------------------------------------------------------- what a plug-in brings */
+
+/* Writes the providers of a fabric with these plug-ins, a line each. Runs in a process of its own:
+ * the runner itself makes no rdmux call before it forks. */
+static _Noreturn void write_providers(const struct option_list *plugins, int out)
+{
+    struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
+    struct rdmux_fabric *fabric = NULL;
+    size_t count = 0;
+    attr.plugins = plugins->values;
+    attr.plugin_count = plugins->count;
+    if (rdmux_fabric_open(&attr, &fabric) != RDMUX_OK ||
+        rdmux_fabric_paths(fabric, NULL, 0, &count) != RDMUX_OK) {
+        _exit(1);
+    }
+    struct rdmux_path_info *paths = calloc(count + 1, sizeof(*paths));
+    if (paths == NULL) {
+        _exit(1);
+    }
+    for (size_t i = 0; i < count; i++) {
+        paths[i].size = (uint32_t)sizeof(paths[i]);
+    }
+    size_t now = 0;
+    if (rdmux_fabric_paths(fabric, paths, count, &now) != RDMUX_OK) {
+        _exit(1);
+    }
+    for (size_t i = 0; i < count && i < now; i++) {
+        if (paths[i].reason == RDMUX_REASON_NO_LIBRARY ||
+            paths[i].reason == RDMUX_REASON_BAD_PLUGIN) {
+            continue;
+        }
+        (void)dprintf(out, "%.*s\n", (int)sizeof(paths[i].provider), paths[i].provider);
+    }
+    _exit(0);
+}
+
+static bool read_providers(const struct option_list *plugins, char *text, size_t size)
+{
+    int ends[2];
+    if (pipe(ends) != 0) {
+        return false;
+    }
+    pid_t pid = fork();
+    if (pid == 0) {
+        write_providers(plugins, ends[1]);
+    }
+    (void)close(ends[1]);
+    size_t used = 0;
+    ssize_t count = 0;
+    while (used + 1 < size && (count = read(ends[0], text + used, size - used - 1)) > 0) {
+        used += (size_t)count;
+    }
+    text[used] = '\0';
+    (void)close(ends[0]);
+    int wait_status = 0;
+    return pid > 0 && waitpid(pid, &wait_status, 0) == pid && wait_status == 0;
+}
+
+static bool has_line(const char *text, const char *line)
+{
+    size_t length = strlen(line);
+    for (const char *at = strstr(text, line); at != NULL; at = strstr(at + 1, line)) {
+        if ((at == text || at[-1] == '\n') && at[length] == '\n') {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Providers that are there with the plug-ins and not without. Returns an exit code. */
+static int find_plugin_providers(struct conformance *conformance, const struct option_list *plugins)
+{
+    static char with[4096]; /* the providers' names stay in it */
+    static char without[4096];
+    static const struct option_list none = { .count = 0 };
+    if (!read_providers(plugins, with, sizeof(with)) ||
+        !read_providers(&none, without, sizeof(without))) {
+        tool_error(command_name, "a fabric with the plug-in does not open");
+        return TOOL_FAILED;
+    }
+    char *rest = NULL;
+    for (char *line = strtok_r(with, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
+        bool known = has_line(without, line) || conformance->provider_count == PROVIDERS_MAX;
+        for (size_t i = 0; i < conformance->provider_count; i++) {
+            known = known || strcmp(conformance->providers[i], line) == 0;
+        }
+        if (!known) {
+            conformance->providers[conformance->provider_count++] = line;
+        }
+    }
+    if (conformance->provider_count == 0) {
+        tool_error(command_name,
+                   "the plug-in brings no provider; \"rdmux info\" with RDMUX_PROVIDER_DIR tells "
+                   "why it was refused; name a provider with --provider to try one");
+        return TOOL_FAILED;
+    }
+    return TOOL_OK;
+}
+
+/* ------------------------------------------------------------------------------- what is wanted */
+
+/* "6.1" is that rule, "6" all of that chapter. */
+static bool want_rules(struct conformance *conformance, const char *list)
+{
+    for (const char *at = list + strspn(list, ", "); *at != '\0'; at += strspn(at, ", ")) {
+        size_t length = strcspn(at, ", ");
+        bool found = false;
+        for (size_t i = 0; i < rule_count; i++) {
+            bool chapter = strncmp(rules[i].id, at, length) == 0 && rules[i].id[length] == '.';
+            if (chapter || rule_find(at, length) == &rules[i]) {
+                conformance->wanted[i] = found = true;
+            }
+        }
+        if (!found) {
+            tool_error(
+                command_name,
+                "--rules: there is no rule %.*s; --list-rules names them, as docs/SEMANTICS.md "
+                "does",
+                (int)length, at);
+            return false;
+        }
+        at += length;
+    }
+    return true;
+}
+
+static bool is_wanted(const struct conformance *conformance, const struct suite *suite,
+                      const struct conformance_case *test)
+{
+    bool wanted = !conformance->some_rules;
+    for (size_t i = 0; i < rule_count && !wanted; i++) {
+        wanted = conformance->wanted[i] && case_cites(test, &rules[i]);
+    }
+    return wanted &&
+           (conformance->filter == NULL || strstr(test->name, conformance->filter) != NULL ||
+            strstr(test->rule, conformance->filter) != NULL ||
+            strstr(suite->name, conformance->filter) != NULL);
+}
+
+/* NULL: it is to be run. */
+static const char *why_left_out(const struct conformance *conformance,
+                                const struct conformance_case *test)
+{
+    if ((test->flags & CASE_LONG) != 0 && conformance->run.quick) {
+        return "left out by --quick";
+    }
+    if ((test->flags & CASE_THOROUGH) != 0 && !conformance->run.thorough) {
+        return "only with --thorough";
+    }
+    return NULL;
+}
+
+/* The first case shows whether the provider is there and what it can do, so it always runs. */
+static size_t count_planned(const struct conformance *conformance)
+{
+    size_t count = 1;
+    for (size_t i = 1; i < suite_count; i++) {
+        for (size_t j = 0; j < suites[i]->count; j++) {
+            const struct conformance_case *test = &suites[i]->cases[j];
+            count += is_wanted(conformance, suites[i], test) &&
+                     why_left_out(conformance, test) == NULL;
+        }
+    }
+    return count;
+}
+
+/* Without --rules all are reported, with --case those that its cases cite. */
+static void want_the_rest(struct conformance *conformance)
+{
+    for (size_t rule = 0; rule < rule_count && !conformance->some_rules; rule++) {
+        conformance->wanted[rule] = conformance->filter == NULL;
+        for (size_t i = 0; i < suite_count && !conformance->wanted[rule]; i++) {
+            for (size_t j = 0; j < suites[i]->count && !conformance->wanted[rule]; j++) {
+                const struct conformance_case *test = &suites[i]->cases[j];
+                conformance->wanted[rule] = is_wanted(conformance, suites[i], test) &&
+                                            case_cites(test, &rules[rule]);
+            }
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------- progress */
+
+static void clear_bar(const struct conformance *conformance)
+{
+    if (conformance->bar) {
+        fputs("\r\033[K", stderr);
+        fflush(stderr);
+    }
+}
+
+static void draw_bar(const struct conformance *conformance, const char *provider, const char *name)
+{
+    if (!conformance->bar) {
+        return;
+    }
+    size_t total = conformance->planned * conformance->provider_count;
+    char bar[BAR_WIDTH + 1];
+    memset(bar, '.', BAR_WIDTH);
+    memset(bar, '#', conformance->done * BAR_WIDTH / total);
+    bar[BAR_WIDTH] = '\0';
+    fprintf(stderr, "\r[%s] %zu of %zu", bar, conformance->done, total);
+    if (conformance->failed > 0) {
+        fprintf(stderr, ", %u failed", conformance->failed);
+    }
+    fprintf(stderr, ", %s: %.30s\033[K", provider, name);
+    fflush(stderr);
+}
+
+static void print_diagnostics(const char *text)
+{
+    while (*text != '\0') {
+        size_t length = strcspn(text, "\n");
+        printf("# %.*s\n", (int)length, text);
+        text += length + (text[length] == '\n');
+    }
+}
+
+static void print_tap(const struct conformance *conformance, const char *provider,
+                      const struct case_result *result)
+{
+    if (conformance->format != FORMAT_TAP) {
+        return;
+    }
+    bool failed = result->outcome == CASE_FAILED || result->outcome == CASE_FAILED_TO_REFUSE;
+    bool refusal = result->outcome == CASE_REFUSED || result->outcome == CASE_FAILED_TO_REFUSE;
+    printf("%s %zu - %s: %s%s [rule %s]\n", failed ? "not ok" : "ok", conformance->done, provider,
+           refusal ? "the path lacks it, so it is refused: " : "", result->test->name,
+           result->test->rule);
+    if (failed) {
+        print_diagnostics(result->text);
+        printf("# again: %s\n", result->replay);
+    }
+    if (conformance->times) {
+        printf("# %" PRIu64 " ms\n", result->took_ns / 1000000);
+    }
+    fflush(stdout);
+}
+
+/* ----------------------------------------------------------------------------------- the running */
+
+static char *replay_of(const struct conformance *conformance, const char *provider,
+                       const struct conformance_case *test)
+{
+    char text[REPLAY_MAX] = "";
+    size_t used = 0;
+    FILE *out = fmemopen(text, sizeof(text) - 1, "w");
+    if (out == NULL) {
+        return NULL;
+    }
+    const struct run_options *run = &conformance->run;
+    fputs("rdmux conformance", out);
+    for (size_t i = 0; i < run->plugin_count; i++) {
+        fprintf(out, " --plugin %s", run->plugins[i]);
+    }
+    fprintf(out, " --provider %s --case \"%s\" --seed %" PRIu64, provider, test->name, run->seed);
+    fputs(run->sleeps ? " --wait sleep" : "", out);
+    fputs(run->quick ? " --quick" : "", out);
+    fputs(run->thorough ? " --thorough" : "", out);
+    if (run->patience != 1) {
+        fprintf(out, " --patience %u", run->patience);
+    }
+    fclose(out);
+    used = strlen(text);
+    return strndup(text, used);
+}
+
+static void run_one(struct conformance *conformance, struct provider_results *provider,
+                    const struct suite *suite, const struct conformance_case *test)
+{
+    static struct run_result result;
+    struct case_result *kept = &provider->cases[provider->count++];
+    *kept = (struct case_result){ .suite = suite, .test = test };
+    kept->why = why_left_out(conformance, test);
+    if (kept->why != NULL) {
+        kept->outcome = CASE_LEFT_OUT;
+        return;
+    }
+    draw_bar(conformance, provider->name, test->name);
+    uint64_t missing = provider->caps.known
+                           ? test->needs & ~(provider->caps.native | provider->caps.emulated)
+                           : 0;
+    run_case(test, provider->name, &conformance->run, &provider->caps, &result);
+    kept->took_ns = result.took_ns;
+    provider->took_ns += result.took_ns;
+    conformance->done++;
+    kept->outcome = missing == 0 ? CASE_PASSED : CASE_REFUSED;
+    if (!result.passed) {
+        kept->outcome = missing == 0 ? CASE_FAILED : CASE_FAILED_TO_REFUSE;
+        kept->text = strdup(result.text);
+        kept->replay = replay_of(conformance, provider->name, test);
+        conformance->failed++;
+    }
+    clear_bar(conformance);
+    print_tap(conformance, provider->name, kept);
+}
+
+static void run_provider(struct conformance *conformance, struct provider_results *provider)
+{
+    for (size_t i = 0; i < suite_count; i++) {
+        for (size_t j = 0; j < suites[i]->count; j++) {
+            if (i > 0 && !is_wanted(conformance, suites[i], &suites[i]->cases[j])) {
+                continue;
+            }
+            run_one(conformance, provider, suites[i], &suites[i]->cases[j]);
+            if (!provider->caps.known) {
+                if (conformance->format == FORMAT_TAP) {
+                    printf("# %s: no further cases, as no endpoint uses this provider\n",
+                           provider->name);
+                }
+                return;
+            }
+        }
+    }
+}
+
+static bool any_rule_failed(const struct conformance_run *results)
+{
+    for (size_t i = 0; i < results->provider_count; i++) {
+        if (judge_all(results, &results->providers[i]).failed > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void report(const struct conformance *conformance)
+{
+    switch (conformance->format) {
+    case FORMAT_TEXT:
+        report_text(&conformance->results, stdout);
+        break;
+    case FORMAT_TAP:
+        report_tap(&conformance->results, stdout);
+        break;
+    case FORMAT_JUNIT:
+        report_junit(&conformance->results, stdout);
+        break;
+    case FORMAT_JSON:
+        report_json(&conformance->results, stdout);
+        break;
+    case FORMAT_HTML:
+        report_html(&conformance->results, stdout);
+        break;
+    }
+}
+
+static void free_results(struct conformance_run *results)
+{
+    for (size_t i = 0; results->providers != NULL && i < results->provider_count; i++) {
+        for (size_t j = 0; j < results->providers[i].count; j++) {
+            free(results->providers[i].cases[j].text);
+            free(results->providers[i].cases[j].replay);
+        }
+        free(results->providers[i].cases);
+    }
+    free(results->providers);
+}
+
+static int run_all(struct conformance *conformance)
+{
+    struct conformance_run *results = &conformance->results;
+    size_t cases = 1;
+    for (size_t i = 0; i < suite_count; i++) {
+        cases += suites[i]->count;
+    }
+    results->seed = conformance->run.seed;
+    results->wanted = conformance->wanted;
+    results->provider_count = conformance->provider_count;
+    results->providers = calloc(PROVIDERS_MAX, sizeof(*results->providers));
+    for (size_t i = 0; results->providers != NULL && i < conformance->provider_count; i++) {
+        results->providers[i].name = conformance->providers[i];
+        results->providers[i].cases = calloc(cases, sizeof(*results->providers[i].cases));
+        if (results->providers[i].cases == NULL) {
+            free_results(results);
+            results->providers = NULL;
+        }
+    }
+    if (results->providers == NULL) {
+        tool_error(command_name, "out of memory");
+        return TOOL_FAILED;
+    }
+    for (size_t i = 0; i < conformance->provider_count; i++) {
+        run_provider(conformance, &results->providers[i]);
+    }
+    report(conformance);
+    bool failed = conformance->failed > 0 || any_rule_failed(results);
+    free_results(results);
+    return failed ? TOOL_FAILED : TOOL_OK;
+}
+
+/* --------------------------------------------------------------------------------------- lists */
+
+static void list_cases(const struct conformance *conformance)
+{
+    for (size_t i = 0; i < suite_count; i++) {
+        for (size_t j = 0; j < suites[i]->count; j++) {
+            const struct conformance_case *test = &suites[i]->cases[j];
+            if (is_wanted(conformance, suites[i], test)) {
+                printf("%s: %s [rule %s]%s%s\n", suites[i]->name, test->name, test->rule,
+                       (test->flags & CASE_LONG) != 0 ? " (long)" : "",
+                       (test->flags & CASE_THOROUGH) != 0 ? " (thorough)" : "");
+            }
+        }
+    }
+}
+
+struct rule_cases {
+    unsigned positive;
+    unsigned negative;
+    unsigned always; /* that run on every path which advertises the rule */
+};
+
+static struct rule_cases cases_of(const struct rule *rule)
+{
+    struct rule_cases cases = { 0 };
+    for (size_t i = 0; i < suite_count; i++) {
+        for (size_t j = 0; j < suites[i]->count; j++) {
+            const struct conformance_case *test = &suites[i]->cases[j];
+            const char *at = test->rule;
+            struct citation citation;
+            while (citation_next(&at, &citation)) {
+                if (citation.rule == rule) {
+                    cases.positive += !citation.negative;
+                    cases.negative += citation.negative;
+                    cases.always += (test->needs & ~rule->needs) == 0 &&
+                                    (test->flags & CASE_THOROUGH) == 0;
+                }
+            }
+        }
+    }
+    return cases;
+}
+
+static void list_unknown_citations(void)
+{
+    for (size_t i = 0; i < suite_count; i++) {
+        for (size_t j = 0; j < suites[i]->count; j++) {
+            const char *at = suites[i]->cases[j].rule;
+            struct citation citation;
+            while (citation_next(&at, &citation)) {
+                if (citation.rule == NULL) {
+                    printf("%.*s\tunknown, cited by: %s\n", (int)citation.length, citation.text,
+                           suites[i]->cases[j].name);
+                }
+            }
+        }
+    }
+}
+
+/* A line for each rule, tabs between its fields. */
+static void list_rules(void)
+{
+    for (size_t i = 0; i < rule_count; i++) {
+        struct rule_cases cases = cases_of(&rules[i]);
+        printf("%s\t%s\t", rules[i].id, rules[i].title);
+        const char *comma = "";
+        for (unsigned bit = 0; tool_capability_name(bit) != NULL; bit++) {
+            if ((rules[i].needs >> bit & 1) != 0) {
+                printf("%s%s", comma, tool_capability_name(bit));
+                comma = ",";
+            }
+        }
+        if ((rules[i].needs & NEEDS_FAILOVER) != 0) {
+            printf("%sfailover", comma);
+            comma = ",";
+        }
+        printf("%s\t%s\t%u\t%u\t%u\n", *comma == '\0' ? "-" : "",
+               rules[i].breakable ? "breakable" : "-", cases.positive, cases.negative,
+               cases.always);
+    }
+    list_unknown_citations();
+}
+
+/* ------------------------------------------------------------------------------------- arguments */
+
+struct arguments {
+    struct option_list providers;
+    struct option_list plugins;
+    const char *rules;
+    const char *filter;
+    uint64_t seed;
+    bool seed_given;
+    uint64_t patience;
+    unsigned format;
+    unsigned wait;
+    bool quick;
+    bool thorough;
+    bool list;
+    bool list_rules;
+    bool times;
+};
+
+static enum options_outcome parse(struct arguments *arguments, int argc, char **argv)
+{
+    static const char *const formats[] = { "text", "tap", "junit", "json", "html", NULL };
+    static const char *const waits[] = { "poll", "sleep", NULL };
+    const struct option_spec options[] = {
+        { .name = "provider",
+          .kind = OPTION_LIST,
+          .list = &arguments->providers,
+          .argument = "NAME",
+          .help = "check this one; may be repeated (default: tcp and shm, or with --plugin\n"
+                  "what it brings)" },
+        { .name = "plugin",
+          .kind = OPTION_LIST,
+          .list = &arguments->plugins,
+          .argument = "FILE.so",
+          .help = "load this plug-in too; may be repeated" },
+        { .name = "rules",
+          .kind = OPTION_TEXT,
+          .text = &arguments->rules,
+          .argument = "LIST",
+          .help = "only these rules, such as 6.1,13 (13: the whole chapter)" },
+        { .name = "case",
+          .kind = OPTION_TEXT,
+          .text = &arguments->filter,
+          .argument = "SUBSTRING",
+          .help = "only cases with this in their name, their rules or their suite" },
+        { .name = "seed",
+          .kind = OPTION_NUMBER,
+          .number = &arguments->seed,
+          .given = &arguments->seed_given,
+          .max = UINT64_MAX,
+          .argument = "N",
+          .help = "of patterns and random choices (default: another one in each run)" },
+        { .name = "thorough",
+          .kind = OPTION_FLAG,
+          .flag = &arguments->thorough,
+          .help = "also cases that need gigabytes of memory or much time" },
+        { .name = "quick",
+          .kind = OPTION_FLAG,
+          .flag = &arguments->quick,
+          .help = "without the cases whose subject is time; what they check is \"not run\"" },
+        { .name = "format",
+          .kind = OPTION_CHOICE,
+          .choice = &arguments->format,
+          .choices = formats,
+          .argument = "FORMAT",
+          .help = "text, tap, junit, json, html" },
+        { .name = "wait",
+          .kind = OPTION_CHOICE,
+          .choice = &arguments->wait,
+          .choices = waits,
+          .argument = "HOW",
+          .help = "poll, sleep: how completions are waited for (default poll)" },
+        { .name = "patience",
+          .kind = OPTION_NUMBER,
+          .number = &arguments->patience,
+          .min = 1,
+          .max = PATIENCE_MAX,
+          .argument = "N",
+          .help = "N times the time for everything (sanitizers, slow machines)" },
+        { .name = "times",
+          .kind = OPTION_FLAG,
+          .flag = &arguments->times,
+          .help = "with --format tap: how long each case took" },
+        { .name = "list",
+          .kind = OPTION_FLAG,
+          .flag = &arguments->list,
+          .help = "print the cases and end; \"-6.1\": the case tries to break 6.1" },
+        { .name = "list-rules",
+          .kind = OPTION_FLAG,
+          .flag = &arguments->list_rules,
+          .help = "print the rules and end: number, title, what they need, breakable or\n"
+                  "not, how many cases see them kept, try to break them, and run on every\n"
+                  "path that advertises them" },
+    };
+    const struct command_spec command = {
+        .name = command_name,
+        .usage = "[--provider NAME | --plugin FILE.so] [OPTION]...",
+        .description = "Checks that providers keep the rules of docs/SEMANTICS.md, between two "
+                       "processes on "
+                       "this host.\n"
+                       "At the end tells of each rule how the provider keeps it: natively, "
+                       "emulated by "
+                       "rdmux, not\n"
+                       "advertised (then its use must be refused), or FAIL. A failure comes with "
+                       "what both "
+                       "sides did\n"
+                       "and the command that runs it again. Exit codes: 0 every rule that is "
+                       "advertised was "
+                       "kept,\n"
+                       "1 one was not, 2 wrong arguments.\n",
+        .options = options,
+        .option_count = TOOL_COUNT_OF(options),
+    };
+    return options_parse(&command, argc, argv, NULL);
+}
+
+static bool take_arguments(struct conformance *conformance, const struct arguments *arguments)
+{
+    conformance->run = (struct run_options){
+        .plugins = arguments->plugins.values,
+        .plugin_count = arguments->plugins.count,
+        .sleeps = arguments->wait == 1,
+        .quick = arguments->quick,
+        .thorough = arguments->thorough,
+        .patience = (unsigned)arguments->patience,
+        .seed = arguments->seed_given ? arguments->seed
+                                      : mix64(now_ns() ^ (uint64_t)getpid()) % 1000000,
+    };
+    conformance->filter = arguments->filter;
+    conformance->times = arguments->times;
+    conformance->format = (enum conformance_format)arguments->format;
+    conformance->some_rules = arguments->rules != NULL;
+    for (size_t i = 0; i < arguments->providers.count; i++) {
+        conformance->providers[conformance->provider_count++] = arguments->providers.values[i];
+    }
+    if (rule_count > TOOL_COUNT_OF(conformance->wanted)) {
+        tool_error(command_name, "rules.def has more than %zu rules",
+                   TOOL_COUNT_OF(conformance->wanted));
+        return false;
+    }
+    if (arguments->rules != NULL && !want_rules(conformance, arguments->rules)) {
+        return false;
+    }
+    want_the_rest(conformance);
+    return true;
+}
+
+int tool_conformance_main(int argc, char **argv)
+{
+    static struct conformance conformance;
+    static struct arguments arguments;
+    arguments = (struct arguments){
+        .patience = 1,
+        .format = strcmp(argv[0], command_name) == 0 ? FORMAT_TEXT : FORMAT_TAP,
+    };
+    conformance = (struct conformance){ .filter = NULL };
+    enum options_outcome outcome = parse(&arguments, argc, argv);
+    if (outcome != OPTIONS_RUN) {
+        return outcome == OPTIONS_HELP ? TOOL_OK : TOOL_USAGE;
+    }
+    if (!take_arguments(&conformance, &arguments)) {
+        return TOOL_USAGE;
+    }
+    if (arguments.list || arguments.list_rules) {
+        (arguments.list ? list_cases(&conformance) : list_rules());
+        return TOOL_OK;
+    }
+    conformance.planned = count_planned(&conformance);
+    if (conformance.provider_count == 0 && arguments.plugins.count > 0) {
+        int code = find_plugin_providers(&conformance, &arguments.plugins);
+        if (code != TOOL_OK) {
+            return code;
+        }
+    }
+    if (conformance.provider_count == 0) {
+        conformance.providers[conformance.provider_count++] = "tcp";
+        conformance.providers[conformance.provider_count++] = "shm";
+    }
+    conformance.bar = conformance.format != FORMAT_TAP && isatty(STDERR_FILENO) == 1;
+    unsetenv("RDMUX_PATHS");
+
+    sigset_t child;
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &child, NULL);
+    return run_all(&conformance);
+}
