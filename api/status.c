@@ -398,6 +398,11 @@ enum rdmux_status rdmux_provider_random(struct rdmux_fabric *fabric, void *out, 
     return rdmux_random(fabric, out, size);
 }
 
+int rdmux_provider_may_start_threads(const struct rdmux_fabric *fabric)
+{
+    return (fabric->flags & RDMUX_FABRIC_NO_WORKER_THREAD) == 0;
+}
+
 uint64_t rdmux_provider_now_ns(struct rdmux_fabric *fabric)
 {
     return rdmux_now(fabric);

@@ -57,6 +57,7 @@ close:
 
 void rdmux_iwarp_cq_close(struct rdmux_provider_cq *base)
 {
+    rdmux_iwarp_estate_finish(&iwarp_cq_of(base)->estates);
     (void)close(iwarp_cq_of(base)->timer);
     rdmux_verbs_cq_close(base);
 }
@@ -186,6 +187,9 @@ static int connect_channel(struct iwarp_channel *channel)
                                               ep->theirs.verbs.answers);
     param.private_data = bytes;
     param.private_data_len = sizeof(bytes);
+    if (rdmux_provider_may_start_threads(verbs_fabric_of_ep(&ep->base)) != 0) {
+        return rdmux_iwarp_call_start(&channel->call, channel->cm.base.id, &param);
+    }
     return rdma_connect(channel->cm.base.id, &param) == 0 ? 0 : errno;
 }
 
@@ -238,8 +242,17 @@ static void note_step(const struct iwarp_channel *channel, enum iwarp_stage from
                        error != 0 ? ": " : "", error != 0 ? strerror(error) : "");
 }
 
-/* Not deep: calls fail a bounded number of times. */
-/* NOLINTNEXTLINE(misc-no-recursion) */
+static void step(struct iwarp_channel *channel, enum iwarp_event event, int error);
+
+/* librdmacm takes ports from a book of its own; the adapter's, or the host's, differs. */
+/* NOLINTNEXTLINE(misc-no-recursion): calls fail a bounded number of times */
+static void call_failed(struct iwarp_channel *channel, int error)
+{
+    bool is_taken = error == EADDRINUSE || error == EADDRNOTAVAIL;
+    step(channel, is_taken ? IWARP_EVENT_PORT_TAKEN : IWARP_EVENT_CALL_FAILED, error);
+}
+
+/* NOLINTNEXTLINE(misc-no-recursion): the same */
 static void step(struct iwarp_channel *channel, enum iwarp_event event, int error)
 {
     enum iwarp_stage at = channel->link.stage;
@@ -251,12 +264,11 @@ static void step(struct iwarp_channel *channel, enum iwarp_event event, int erro
     case IWARP_ACTION_CONNECT:
         error = call(channel, action);
         if (error != 0) {
-            /* librdmacm takes ports from a book of its own; the adapter's, or the host's, differs. */
-            bool is_taken = error == EADDRINUSE || error == EADDRNOTAVAIL;
-            step(channel, is_taken ? IWARP_EVENT_PORT_TAKEN : IWARP_EVENT_CALL_FAILED, error);
+            call_failed(channel, error);
         }
         break;
     case IWARP_ACTION_TELL_UP:
+        rdmux_iwarp_call_finish(&channel->call);
         rdmux_iwarp_channel_up(channel->cm.ep);
         break;
     case IWARP_ACTION_TELL_END:
@@ -277,6 +289,29 @@ void rdmux_iwarp_dial(struct iwarp_ep *ep)
 {
     for (size_t i = 0; i < IWARP_LINKS && ep->connect_status == RDMUX_OK; i++) {
         step(&ep->channels[i], IWARP_EVENT_DIAL, 0);
+    }
+}
+
+void rdmux_iwarp_take_results(struct iwarp_ep *ep)
+{
+    for (size_t i = 0; i < IWARP_LINKS; i++) {
+        int result = rdmux_iwarp_call_result(&ep->channels[i].call);
+        if (result != IWARP_CALL_IS_RUNNING && result != 0) {
+            call_failed(&ep->channels[i], result);
+        }
+    }
+}
+
+void rdmux_iwarp_give_up(struct iwarp_ep *ep)
+{
+    for (size_t i = 0; i < IWARP_LINKS; i++) {
+        struct iwarp_channel *channel = &ep->channels[i];
+        rdmux_iwarp_call_stop(&channel->call);
+        if (channel->link.stage == IWARP_STAGE_CONNECTING && queue_of(channel)->qp != NULL) {
+            channel->link.stage = IWARP_STAGE_OVER;
+            rdmux_iwarp_estate_leave(&iwarp_cq_of_ep(ep)->estates, queue_of(channel),
+                                     rdmux_verbs_cm_id_release(&channel->cm.base));
+        }
     }
 }
 

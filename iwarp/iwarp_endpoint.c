@@ -49,6 +49,7 @@ enum rdmux_status rdmux_iwarp_ep_open(struct rdmux_provider_ep *base,
                                       const struct rdmux_provider_ep_attr *attr)
 {
     struct iwarp_ep *ep = iwarp_ep_of(base);
+    rdmux_iwarp_estate_collect(&iwarp_cq_of_ep(ep)->estates);
     enum rdmux_status status = rdmux_verbs_ep_open(base, attr);
     if (status != RDMUX_OK) {
         return status;
@@ -339,6 +340,7 @@ void rdmux_iwarp_greeted(struct iwarp_ep *ep)
 void rdmux_iwarp_tick(struct iwarp_cq *cq)
 {
     for (struct iwarp_ep *ep = cq->connecting; ep != NULL; ep = ep->connect_next) {
+        rdmux_iwarp_take_results(ep);
         uint64_t now_ns = rdmux_provider_now_ns(verbs_fabric_of_ep(&ep->base));
         if (ep->base.attr->role != RDMUX_ROLE_CONNECT || ep->base.state != VERBS_EP_CONNECTED ||
             ep->is_greeted || ep->nudges > NUDGES_MAX || now_ns < ep->nudge_at_ns) {
@@ -370,9 +372,17 @@ enum rdmux_status rdmux_iwarp_ep_ping(struct rdmux_provider_ep *base)
     return RDMUX_OK;
 }
 
+enum rdmux_status rdmux_iwarp_ep_quiesce(struct rdmux_provider_ep *base,
+                                         struct rdmux_provider_counts *counts)
+{
+    rdmux_iwarp_give_up(iwarp_ep_of(base));
+    return rdmux_verbs_ep_quiesce(base, counts);
+}
+
 void rdmux_iwarp_ep_close(struct rdmux_provider_ep *base)
 {
     struct iwarp_ep *ep = iwarp_ep_of(base);
+    rdmux_iwarp_give_up(ep);
     stop_connecting(ep);
     rdmux_iwarp_srq_leave(ep);
     rdmux_iwarp_leave_talkers(ep);

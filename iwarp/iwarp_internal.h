@@ -6,8 +6,10 @@
 #ifndef RDMUX_IWARP_INTERNAL_H
 #define RDMUX_IWARP_INTERNAL_H
 
+#include "iwarp/iwarp_call.h"
 #include "iwarp/iwarp_connection.h"
 #include "iwarp/iwarp_credit.h"
+#include "iwarp/iwarp_estate.h"
 #include "iwarp/iwarp_link.h"
 #include "iwarp/iwarp_message.h"
 #include "iwarp/iwarp_order.h"
@@ -24,7 +26,8 @@ struct iwarp_domain {
 
 struct iwarp_cq {
     struct verbs_cq base;
-    struct iwarp_ep *talkers;    /* endpoints that have something to tell, by talk_next */
+    struct iwarp_ep *talkers; /* endpoints that have something to tell, by talk_next */
+    struct iwarp_estate *estates;
     struct iwarp_ep *connecting; /* endpoints that are being connected, by connect_next */
     int timer;                   /* timerfd, runs while there are any */
 };
@@ -37,8 +40,9 @@ struct iwarp_id {
 struct iwarp_channel {
     struct iwarp_id cm;
     struct iwarp_link link;
-    uint8_t index;    /* IWARP_DATA, IWARP_SIDE */
-    bool is_prepared; /* the queue pair takes receives */
+    struct iwarp_call call; /* rdma_connect() of the connector's */
+    uint8_t index;          /* IWARP_DATA, IWARP_SIDE */
+    bool is_prepared;       /* the queue pair takes receives */
 };
 
 /* Links of a ring; a list is one of them. */
@@ -151,6 +155,11 @@ void rdmux_iwarp_run_timer(struct iwarp_cq *cq, bool runs);
 enum rdmux_status rdmux_iwarp_listen(struct iwarp_ep *ep);
 /* The connector's: begins. [may sleep] */
 void rdmux_iwarp_dial(struct iwarp_ep *ep);
+/* The connector's calls that have returned. */
+void rdmux_iwarp_take_results(struct iwarp_ep *ep);
+/* No connection is to come any more: ends the calls that have not returned, and leaves to others what
+ * the kernel keeps. What remains of the queue pairs can be destroyed then. */
+void rdmux_iwarp_give_up(struct iwarp_ep *ep);
 void rdmux_iwarp_stop_listening(struct iwarp_ep *ep);
 /* Ends both connections and forgets them; the queue pairs are gone. */
 void rdmux_iwarp_hang_up(struct iwarp_ep *ep);
@@ -164,6 +173,8 @@ enum rdmux_status rdmux_iwarp_ep_describe(struct rdmux_provider_ep *base, uint8_
 enum rdmux_status rdmux_iwarp_ep_connect(struct rdmux_provider_ep *base, const uint8_t *peer,
                                          size_t size);
 enum rdmux_status rdmux_iwarp_ep_ping(struct rdmux_provider_ep *base);
+enum rdmux_status rdmux_iwarp_ep_quiesce(struct rdmux_provider_ep *base,
+                                         struct rdmux_provider_counts *counts);
 void rdmux_iwarp_ep_close(struct rdmux_provider_ep *base);
 /* One of the connections is up. */
 void rdmux_iwarp_channel_up(struct iwarp_ep *ep);

@@ -52,6 +52,21 @@ void rdmux_verbs_cm_id_take(struct verbs_cm_id *cm, struct rdma_cm_id *id)
     id->context = cm;
 }
 
+static void ignore(struct verbs_cm_id *cm, const struct verbs_cm_event *event)
+{
+    (void)cm;
+    (void)event;
+}
+
+struct rdma_cm_id *rdmux_verbs_cm_id_release(struct verbs_cm_id *cm)
+{
+    static struct verbs_cm_id nobody = { .heard = ignore };
+    struct rdma_cm_id *id = cm->id;
+    id->context = &nobody;
+    cm->id = NULL;
+    return id;
+}
+
 void rdmux_verbs_cm_id_destroy(struct verbs_cm_id *cm)
 {
     if (cm->id != NULL) {
@@ -85,9 +100,10 @@ size_t rdmux_verbs_cm_take_events(struct rdma_event_channel *channel)
     while (count < EVENTS_MAX && rdma_get_cm_event(channel, &event) == 0) {
         struct verbs_cm_event heard;
         note(event, &heard);
-        (void)rdma_ack_cm_event(event);
-        /* The id of a request has its listener's context. */
+        /* The id of a request has its listener's context. One that was released may be gone after the
+         * acknowledgment. */
         struct verbs_cm_id *cm = heard.id->context;
+        (void)rdma_ack_cm_event(event);
         cm->heard(cm, &heard);
         count++;
     }

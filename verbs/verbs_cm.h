@@ -39,6 +39,8 @@ enum rdmux_status rdmux_verbs_cm_channel_open(const char *name, struct rdma_even
 int rdmux_verbs_cm_id_create(struct rdma_event_channel *channel, struct verbs_cm_id *cm);
 /* The id of a request becomes this one's. */
 void rdmux_verbs_cm_id_take(struct verbs_cm_id *cm, struct rdma_cm_id *id);
+/* Takes the id, which there is, away: nobody hears its events, and any thread may destroy it. */
+struct rdma_cm_id *rdmux_verbs_cm_id_release(struct verbs_cm_id *cm);
 /* Does nothing if there is none. */
 void rdmux_verbs_cm_id_destroy(struct verbs_cm_id *cm);
 /* Takes the events that are there and hands each to its id; returns how many. */

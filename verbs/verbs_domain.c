@@ -161,12 +161,17 @@ static void mark_all(struct verbs_domain *domain, uint32_t events)
     (void)pthread_mutex_unlock(&domain->lock);
 }
 
-/* The queue pair lives until its event is acknowledged (ibv_ack_async_event(3)). */
-static void mark_queue(struct ibv_qp *qp, uint32_t events)
+/* The queue pair lives until its event is acknowledged (ibv_ack_async_event(3)), and its queue, unless
+ * rdmux_verbs_queue_release() took it away. */
+static void mark_queue(struct verbs_domain *domain, const struct ibv_qp *qp, uint32_t events)
 {
+    (void)pthread_mutex_lock(&domain->lock);
     struct verbs_queue *queue = qp->qp_context;
-    atomic_fetch_or_explicit(&queue->events, events, memory_order_release);
-    mark_cq(queue->cq, VERBS_EVENT_QUEUE);
+    if (queue != NULL) {
+        atomic_fetch_or_explicit(&queue->events, events, memory_order_release);
+        mark_cq(queue->cq, VERBS_EVENT_QUEUE);
+    }
+    (void)pthread_mutex_unlock(&domain->lock);
 }
 
 static void tell(struct rdmux_provider_event *out, enum rdmux_reason reason, const char *format,
@@ -199,13 +204,13 @@ static bool take_event(struct verbs_domain *domain, const struct ibv_async_event
 {
     switch (event->event_type) {
     case IBV_EVENT_QP_FATAL:
-        mark_queue(event->element.qp, VERBS_EVENT_FATAL);
+        mark_queue(domain, event->element.qp, VERBS_EVENT_FATAL);
         return false;
     case IBV_EVENT_QP_ACCESS_ERR:
-        mark_queue(event->element.qp, VERBS_EVENT_ACCESS);
+        mark_queue(domain, event->element.qp, VERBS_EVENT_ACCESS);
         return false;
     case IBV_EVENT_QP_REQ_ERR:
-        mark_queue(event->element.qp, VERBS_EVENT_REQUEST);
+        mark_queue(domain, event->element.qp, VERBS_EVENT_REQUEST);
         return false;
     case IBV_EVENT_CQ_ERR:
         mark_cq(event->element.cq->cq_context, VERBS_EVENT_FATAL);

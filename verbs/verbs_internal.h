@@ -129,7 +129,7 @@ struct verbs_domain {
     struct ibv_mr *sink_mr;
     _Atomic uint64_t ports_down; /* bit n: port n */
     _Atomic bool is_gone;        /* the device failed or was taken away */
-    pthread_mutex_t lock;        /* guards cqs */
+    pthread_mutex_t lock;        /* guards cqs, and which queue a queue pair is of */
     struct verbs_cq *cqs;        /* by domain_next */
 };
 
@@ -465,6 +465,9 @@ enum rdmux_status rdmux_verbs_queue_connect(struct verbs_queue *queue,
 void rdmux_verbs_queue_kill(struct verbs_queue *queue);
 /* Has the device given all back? */
 bool rdmux_verbs_queue_is_quiet(const struct verbs_queue *queue);
+/* Takes the queue pair, which there is, from the queue; who destroys it gives the entries in the unit
+ * back, too. What it still completes finds nobody. */
+struct ibv_qp *rdmux_verbs_queue_release(struct verbs_queue *queue, uint32_t *reserved);
 /* Destroys the queue pair: the device holds nothing any more. */
 void rdmux_verbs_queue_destroy(struct verbs_queue *queue);
 /* Frees what is left, after destroy. */

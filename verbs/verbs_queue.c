@@ -207,6 +207,20 @@ close_rings:
     return status;
 }
 
+struct ibv_qp *rdmux_verbs_queue_release(struct verbs_queue *queue, uint32_t *reserved)
+{
+    struct verbs_domain *domain = verbs_domain_of_ep(queue->ep);
+    struct ibv_qp *qp = queue->qp;
+    leave_qpn(queue);
+    (void)pthread_mutex_lock(&domain->lock);
+    qp->qp_context = NULL;
+    (void)pthread_mutex_unlock(&domain->lock);
+    queue->qp = NULL;
+    *reserved = queue->reserved;
+    queue->reserved = 0;
+    return qp;
+}
+
 void rdmux_verbs_queue_destroy(struct verbs_queue *queue)
 {
     if (queue->qp == NULL) {

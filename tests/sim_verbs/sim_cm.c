@@ -543,14 +543,65 @@ static int connect_id(struct sim_cm_id *id, const struct rdma_conn_param *param)
     return 0;
 }
 
+static void call_is_over(void *id)
+{
+    struct sim_cm_id *sim = id;
+    sim_lock(sim->world);
+    sim->calling = false;
+    sim_unlock(sim->world);
+}
+
+/* TCP asks an address that does not answer, within the call: kernel_bindconnect() in siw_cm.c. */
+static int swallow(struct sim_cm_id *id, const struct rdma_conn_param *param)
+{
+    const uint64_t time_ns = id->device->options.swallow;
+    struct timespec left = { .tv_sec = (time_t)(time_ns / 1000000000),
+                             .tv_nsec = (long)(time_ns % 1000000000) };
+    sim_lock(id->world);
+    qp_take(id, param);
+    id->calling = true;
+    sim_unlock(id->world);
+    pthread_cleanup_push(call_is_over, id);
+    while (nanosleep(&left, &left) != 0) {
+    }
+    pthread_cleanup_pop(1);
+    return ETIMEDOUT;
+}
+
+static bool is_calling(const struct sim_host *host, uint32_t qpn)
+{
+    for (const struct sim_cm_id *at = host->cm_ids; at != NULL; at = at->next) {
+        if (at->calling && at->my_qp == qpn) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void sim_cm_wait_for_calls(struct sim_qp *qp)
+{
+    static const struct timespec pause = { .tv_nsec = 1000000 };
+    struct sim_world *world = qp->world;
+    bool waits = qp->device->options.swallow != 0;
+    while (waits) {
+        sim_lock(world);
+        waits = is_calling(qp->device->host, qp->ex.qp_base.qp_num);
+        sim_unlock(world);
+        if (waits) {
+            (void)nanosleep(&pause, NULL);
+        }
+    }
+}
+
 int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *conn_param)
 {
     struct sim_cm_id *sim = sim_cm_of(id);
     sim_lock(sim->world);
     int error = sim_call(sim->world, SIM_CALL_connect);
-    error = error == 0 ? connect_id(sim, conn_param) : error;
+    bool swallows = error == 0 && sim->device != NULL && sim->device->options.swallow != 0;
+    error = error == 0 && !swallows ? connect_id(sim, conn_param) : error;
     sim_unlock(sim->world);
-    return sim_cm_finish(error);
+    return sim_cm_finish(swallows ? swallow(sim, conn_param) : error);
 }
 
 static int accept_id(struct sim_cm_id *id, const struct rdma_conn_param *param)

@@ -99,6 +99,7 @@ struct sim_cm_id {
     int pending;  /* requests that nobody has fetched */
     bool visible; /* the program has it */
     bool passive; /* it came by a request: its port is the listener's */
+    bool calling; /* rdma_connect() waits for a peer that swallows */
 
     uint8_t tos;       /* as set */
     uint8_t route_tos; /* as it was when the route was resolved */

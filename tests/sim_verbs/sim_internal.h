@@ -111,6 +111,7 @@ struct sim_device_options {
     uint64_t active_first; /* iWARP: the connection breaks if the acceptor sends first (RFC 5044) */
     uint64_t gid_ifindex;  /* the GID table names the network interface */
     uint64_t fork_needed;
+    uint64_t swallow; /* iWARP: rdma_connect() blocks so long, as nobody answers; 0: it does not */
     char name[IBV_SYSFS_NAME_MAX];
     char addr[128];
     char netdev[32];
@@ -811,6 +812,8 @@ size_t sim_bytes_length(const struct sim_bytes *bytes);
 /* The connection of qp broke or was ended by the peer (iWARP); tells its id. */
 void sim_cm_broken(struct sim_qp *qp);
 void sim_cm_qp_destroyed(struct sim_qp *qp);
+/* Waits while rdma_connect() names the queue pair and has not returned. */
+void sim_cm_wait_for_calls(struct sim_qp *qp);
 void sim_cm_device_removed(struct sim_device *device);
 void sim_cm_slot_gone(struct sim_world *world, uint16_t slot);
 void sim_cm_arrived(struct sim_world *world, const struct sim_cm_message *message);

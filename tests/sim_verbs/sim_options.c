@@ -136,6 +136,7 @@ static const struct option device_table[] = {
     DEVICE("active_first", CHOICE, active_first, 0, yes_no),
     DEVICE("gid_ifindex", CHOICE, gid_ifindex, 0, yes_no),
     DEVICE("fork_needed", CHOICE, fork_needed, 0, yes_no),
+    DEVICE("swallow", TIME, swallow, CENTURY, NULL),
     TEXT_OF("name", struct sim_device_options, name),
     TEXT_OF("addr", struct sim_device_options, addr),
     TEXT_OF("netdev", struct sim_device_options, netdev),

@@ -457,6 +457,7 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 {
     struct sim_qp *sim = sim_qp_of(qp);
     struct sim_world *world = sim->world;
+    sim_cm_wait_for_calls(sim);
     sim_lock(world);
     sim_qp_break_connection(sim);
     detach(sim);

@@ -318,6 +318,17 @@ rdmux_examples() {
     done
 }
 
+# rdmux_stalls WHAT...: the address of soft iWARP swallows what a filter matches; peers are named by
+# the other adapter's address.
+rdmux_stalls() {
+    local end_ms=$1
+    shift
+    tc qdisc add dev lo clsact
+    tc filter add dev lo ingress protocol ip u32 match ip dst "$SIW_ADDRESS" "$@" action drop
+    "$RDMUX_BUILD/tests/tools/stalled_connect" iwarp "$RXE_ADDRESS" "$end_ms"
+    tc -s filter show dev lo ingress | grep -q 'dropped [1-9]' || fail 'nothing was swallowed'
+}
+
 # rdmux_demo PROVIDER: explain, copy and perf between two processes.
 rdmux_demo() {
     head -c 3000000 /dev/urandom >/tmp/file

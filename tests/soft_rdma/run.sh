@@ -286,6 +286,14 @@ rdmux_over() {
     check "rdmux demo over $1 in a guest" guest "${programs[@]}" -- rdmux_demo "$1"
     check "the examples over $1 in a guest" guest --seconds 200 "${programs[@]}" -- \
         rdmux_examples "$1"
+    if [[ $1 == iwarp ]]; then
+        check 'an address of iwarp that swallows everything holds up nobody' \
+            guest "${programs[@]}" --with "$build/tests/tools" -- rdmux_stalls 1000
+        # PSH is byte 13 of the TCP header. The kernel gives up after 5 s (MPAREP_TIMEOUT of siw).
+        check 'an address of iwarp that swallows all but empty segments holds up nobody' \
+            guest "${programs[@]}" --with "$build/tests/tools" -- \
+            rdmux_stalls 7000 match u8 0x08 0x08 at 33
+    fi
     [[ $1 != shm ]] || return 0
     check "explain, copy and perf over $1 between two guests" \
         two_guests "${programs[@]}" -- rdmux_between_hosts "$1"

@@ -265,7 +265,7 @@ struct rdmux_local_path {
 struct rdmux_provider_ep_attr {
     enum rdmux_role role;
     uint32_t send_depth;
-    uint32_t recv_depth; /* 0 with an SRQ */
+    uint32_t recv_depth;   /* 0 with an SRQ */
     uint32_t max_send_sge; /* at most the path's max_sge */
     uint32_t max_recv_sge;
     uint32_t max_inline;
@@ -572,6 +572,9 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_provider_random(struct rdmux_
                                                                    void *out, size_t size);
 /* Monotonic nanoseconds by the fabric's clock. */
 RDMUX_API uint64_t rdmux_provider_now_ns(struct rdmux_fabric *fabric);
+/* 0: the application wants no thread of the library's that may block; what blocks is done inside the
+ * call that needs it. */
+RDMUX_API int rdmux_provider_may_start_threads(const struct rdmux_fabric *fabric);
 /* The first bytes that a socket dialled by the connector to the peer's listener must say, so that
  * it arrives at the peer's ep_join of this endpoint with this index. */
 RDMUX_API void rdmux_provider_join(struct rdmux_provider_ep *ep, uint32_t index,

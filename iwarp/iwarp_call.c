@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * The thread is ended by pthread_cancel(): the system call in which it may be is write(2), a
+ * cancellation point, from which the kernel returns when the signal of the C library's own comes
+ * (pthreads(7)). No signal of the program's is touched, and the thread takes none.
+ */
+#include "iwarp/iwarp_call.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+static void *make_call(void *argument)
+{
+    struct iwarp_call *call = argument;
+    int error = rdma_connect(call->id, &call->param) == 0 ? 0 : errno;
+    /* Pairs with the acquire load of rdmux_iwarp_call_result(). */
+    atomic_store_explicit(&call->result, error, memory_order_release);
+    return NULL;
+}
+
+int rdmux_iwarp_call_start(struct iwarp_call *call, struct rdma_cm_id *id,
+                           const struct rdma_conn_param *param)
+{
+    sigset_t all;
+    sigset_t before;
+    call->id = id;
+    call->param = *param;
+    memcpy(call->private_data, param->private_data, param->private_data_len);
+    call->param.private_data = call->private_data;
+    atomic_store_explicit(&call->result, IWARP_CALL_IS_RUNNING, memory_order_relaxed);
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&call->thread, NULL, make_call, call);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    call->has_thread = error == 0;
+    if (error == 0) {
+        (void)pthread_setname_np(call->thread, "rdmux-connect");
+    }
+    return error;
+}
+
+static void join(struct iwarp_call *call)
+{
+    (void)pthread_join(call->thread, NULL);
+    call->has_thread = false;
+}
+
+int rdmux_iwarp_call_result(struct iwarp_call *call)
+{
+    if (!call->has_thread) {
+        return IWARP_CALL_IS_RUNNING;
+    }
+    int result = atomic_load_explicit(&call->result, memory_order_acquire);
+    if (result != IWARP_CALL_IS_RUNNING) {
+        join(call);
+    }
+    return result;
+}
+
+void rdmux_iwarp_call_finish(struct iwarp_call *call)
+{
+    if (call->has_thread) {
+        join(call);
+    }
+}
+
+void rdmux_iwarp_call_stop(struct iwarp_call *call)
+{
+    if (call->has_thread) {
+        (void)pthread_cancel(call->thread);
+        join(call);
+    }
+}

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * An endpoint is connected over a path whose address swallows all packets, while another endpoint of
+ * the same cq has work: that one goes on, the attempt ends when its time is over, and close does not
+ * wait for anybody. Usage: stalled_connect PROVIDER ADDRESS [END_MS], where ADDRESS is listened at by
+ * this program and reached over tcp; that PROVIDER's own address swallows is the caller's business.
+ * END_MS: how long the end of cq and fabric may take, where the kernel does not let go. TAP.
+ */
+#include <rdmux/rdmux.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum {
+    PATIENT_MS = 30000,
+    PATH_MS = 3000,  /* the attempt's time */
+    STALL_MS = 1000, /* one that is over sooner did not stall */
+    HALF_WAY_MS = 700,
+    GAP_MAX_MS = 500,
+    END_MAX_MS = 1000,
+    ACCEPT_MS = 50,
+};
+
+struct scene {
+    struct rdmux_fabric *fabric;
+    struct rdmux_cq *cq;
+    struct rdmux_ep *ep; /* the one with work */
+    struct rdmux_remote *remote;
+    uint64_t word;
+    uint64_t last_ms;    /* when a write completed */
+    uint64_t longest_ms; /* between two */
+    uint64_t writes;
+    bool is_writing;
+};
+
+struct acceptor {
+    struct rdmux_fabric *fabric;
+    struct rdmux_cq *cq;
+    struct rdmux_listener *listener;
+    struct rdmux_mr *mr;
+    struct rdmux_ep *ep;
+    atomic_bool stops;
+    pthread_t thread;
+};
+
+static unsigned cases;
+static unsigned failures;
+
+static void check(bool is_good, const char *name)
+{
+    failures += is_good ? 0 : 1;
+    (void)printf("%s %u - %s\n", is_good ? "ok" : "not ok", ++cases, name);
+}
+
+static void must(enum rdmux_status status, const char *what)
+{
+    if (status != RDMUX_OK) {
+        (void)printf("Bail out! %s: %s: %s\n", what, rdmux_status_name(status), rdmux_last_error());
+        exit(EXIT_FAILURE);
+    }
+}
+
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* --------------------------------------------------------------------------------- the other side */
+
+static void *accept_all(void *argument)
+{
+    struct acceptor *acceptor = argument;
+    while (!atomic_load(&acceptor->stops)) {
+        struct rdmux_ep *ep = NULL;
+        enum rdmux_status status = rdmux_accept(acceptor->listener, acceptor->cq, NULL, ACCEPT_MS,
+                                                &ep);
+        if (status == RDMUX_OK) {
+            acceptor->ep = ep;
+        }
+    }
+    return NULL;
+}
+
+static void start_acceptor(struct acceptor *acceptor, const char *host, char *address)
+{
+    char wanted[RDMUX_ADDRESS_MAX];
+    (void)snprintf(wanted, sizeof(wanted), "%s:0", host);
+    must(rdmux_fabric_open(NULL, &acceptor->fabric), "a fabric");
+    must(rdmux_cq_create(acceptor->fabric, NULL, &acceptor->cq), "a cq");
+    must(rdmux_mr_alloc(acceptor->fabric, sizeof(uint64_t), RDMUX_ACCESS_REMOTE_WRITE,
+                        &acceptor->mr),
+         "a region");
+    must(rdmux_listen(acceptor->fabric, wanted, NULL, &acceptor->listener), "listening");
+    must(rdmux_listener_address(acceptor->listener, address, RDMUX_ADDRESS_MAX), "its address");
+    if (pthread_create(&acceptor->thread, NULL, accept_all, acceptor) != 0) {
+        must(RDMUX_NO_MEMORY, "a thread");
+    }
+}
+
+static void stop_acceptor(struct acceptor *acceptor)
+{
+    atomic_store(&acceptor->stops, true);
+    (void)pthread_join(acceptor->thread, NULL);
+    rdmux_listener_close(acceptor->listener);
+    must(rdmux_ep_close(acceptor->ep), "closing");
+    rdmux_mr_deregister(acceptor->mr);
+    must(rdmux_cq_destroy(acceptor->cq), "the cq's end");
+    must(rdmux_fabric_close(acceptor->fabric), "the fabric's end");
+}
+
+/* --------------------------------------------------------------------------------------- our side */
+
+static void connect_busy(struct scene *scene, const char *address, struct rdmux_mr *target)
+{
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    struct rdmux_token token;
+    attr.paths = "tcp";
+    must(rdmux_fabric_open(NULL, &scene->fabric), "a fabric");
+    must(rdmux_cq_create(scene->fabric, NULL, &scene->cq), "a cq");
+    must(rdmux_connect(scene->fabric, scene->cq, address, &attr, PATIENT_MS, &scene->ep),
+         "connecting over tcp");
+    must(rdmux_mr_export(target, &token), "a token");
+    must(rdmux_remote_import(scene->ep, &token, PATIENT_MS, &scene->remote), "its import");
+}
+
+static void note_write(struct scene *scene)
+{
+    uint64_t at_ms = now_ms();
+    uint64_t gap_ms = scene->last_ms == 0 ? 0 : at_ms - scene->last_ms;
+    scene->longest_ms = gap_ms > scene->longest_ms ? gap_ms : scene->longest_ms;
+    scene->last_ms = at_ms;
+    scene->writes++;
+    scene->is_writing = false;
+}
+
+/* Writes one word after the other until `stalled`, which may be NULL, is connected or not, or the
+ * time is over. Returns what became of it. */
+static enum rdmux_status write_on(struct scene *scene, const struct rdmux_ep *stalled,
+                                  uint64_t time_ms)
+{
+    uint64_t until_ms = now_ms() + time_ms;
+    while (now_ms() < until_ms) {
+        struct rdmux_wc wc;
+        if (!scene->is_writing) {
+            must(rdmux_write(scene->ep, &scene->word, sizeof(scene->word), NULL, scene->remote, 0,
+                             NULL, RDMUX_PLACED),
+                 "a write");
+            scene->is_writing = true;
+        }
+        if (rdmux_cq_poll(scene->cq, &wc, 1) == 0) {
+            continue;
+        }
+        if (wc.ep == scene->ep) {
+            must((enum rdmux_status)wc.status, "a completion");
+            note_write(scene);
+        } else if (wc.ep == stalled && wc.opcode == RDMUX_WC_CONNECTED) {
+            return (enum rdmux_status)wc.status;
+        }
+    }
+    return RDMUX_IN_PROGRESS;
+}
+
+static struct rdmux_ep *begin(struct scene *scene, const char *provider, const char *address)
+{
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    struct rdmux_ep *ep = NULL;
+    attr.paths = provider;
+    attr.path_timeout_ms = PATH_MS;
+    attr.setup_timeout_ms = PATIENT_MS;
+    uint64_t from_ms = now_ms();
+    enum rdmux_status status = rdmux_connect(scene->fabric, scene->cq, address, &attr, 0, &ep);
+    if (status != RDMUX_IN_PROGRESS) {
+        must(status == RDMUX_OK ? RDMUX_INVALID : status, "connecting");
+    }
+    check(now_ms() - from_ms < GAP_MAX_MS, "connect returns at once");
+    return ep;
+}
+
+static void end(struct rdmux_ep *ep, const char *name)
+{
+    uint64_t from_ms = now_ms();
+    must(rdmux_ep_close(ep), "closing");
+    uint64_t took_ms = now_ms() - from_ms;
+    (void)printf("# close took %llu ms\n", (unsigned long long)took_ms);
+    check(took_ms < GAP_MAX_MS, name);
+}
+
+static void check_gaps(struct scene *scene, const char *name)
+{
+    (void)printf("# %llu writes, the longest gap is %llu ms\n", (unsigned long long)scene->writes,
+                 (unsigned long long)scene->longest_ms);
+    check(scene->writes > 0 && scene->longest_ms < GAP_MAX_MS, name);
+    scene->longest_ms = 0;
+    scene->last_ms = 0;
+    scene->writes = 0;
+}
+
+int main(int count, char **arguments)
+{
+    static struct acceptor acceptor;
+    static struct scene scene;
+    char address[RDMUX_ADDRESS_MAX];
+    if (count != 3 && count != 4) {
+        (void)fprintf(stderr, "usage: stalled_connect PROVIDER ADDRESS [END_MS]\n");
+        return EXIT_FAILURE;
+    }
+    const uint64_t end_max_ms = count == 4 ? strtoull(arguments[3], NULL, 10) : END_MAX_MS;
+    start_acceptor(&acceptor, arguments[2], address);
+    connect_busy(&scene, address, acceptor.mr);
+
+    struct rdmux_ep *stalled = begin(&scene, arguments[1], address);
+    uint64_t from_ms = now_ms();
+    enum rdmux_status status = write_on(&scene, stalled, PATIENT_MS);
+    uint64_t took_ms = now_ms() - from_ms;
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+    must(rdmux_ep_info(stalled, &info), "its end");
+    (void)printf("# after %llu ms: %s: %s\n", (unsigned long long)took_ms,
+                 rdmux_status_name(status), info.text);
+    check(status == RDMUX_NO_PATH, "the attempt ends without a path");
+    check(took_ms >= STALL_MS, "it did stall before");
+    check(took_ms < PATH_MS + 2 * GAP_MAX_MS, "it ends when its time is over");
+    check_gaps(&scene, "the other endpoint goes on meanwhile");
+    end(stalled, "closing it afterwards does not wait");
+
+    stalled = begin(&scene, arguments[1], address);
+    status = write_on(&scene, stalled, HALF_WAY_MS);
+    check(status == RDMUX_IN_PROGRESS, "another one stalls");
+    end(stalled, "closing one that stalls does not wait");
+    (void)write_on(&scene, NULL, HALF_WAY_MS);
+    check_gaps(&scene, "the other endpoint goes on all the time");
+
+    must(rdmux_ep_close(scene.ep), "closing");
+    from_ms = now_ms();
+    must(rdmux_cq_destroy(scene.cq), "the cq's end");
+    must(rdmux_fabric_close(scene.fabric), "the fabric's end");
+    took_ms = now_ms() - from_ms;
+    (void)printf("# the fabric's end took %llu ms\n", (unsigned long long)took_ms);
+    check(took_ms < end_max_ms, "the fabric ends without waiting");
+    stop_acceptor(&acceptor);
+    (void)printf("1..%u\n", cases);
+    return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
