@@ -401,20 +401,21 @@ static void owe_words(struct tcp_ep *ep)
     }
 }
 
-/* Copies a short answer into the batch. False: refused. */
+/* Copies what is left of an answer, if that is short, into the batch. False: refused. */
 static bool answer_copy(struct tcp_ep *ep, const struct tcp_answer *answer)
 {
     void *addr = NULL;
-    enum rdmux_status status = rdmux_target_enter(&ep->base, answer->key, answer->offset,
-                                                  answer->length, RDMUX_ACCESS_REMOTE_READ, &addr);
+    uint64_t left = answer->length - answer->at;
+    enum rdmux_status status = rdmux_target_enter(
+        &ep->base, answer->key, answer->offset + answer->at, left, RDMUX_ACCESS_REMOTE_READ, &addr);
     if (status != RDMUX_OK) {
         return false;
     }
-    batch_put_frame(ep, &(struct tcp_frame){ .kind = TCP_DATA, .length = answer->length });
-    if (answer->length > 0) {
-        memcpy(ep->out.batch + ep->out.tail, addr, (size_t)answer->length);
+    batch_put_frame(ep, &(struct tcp_frame){ .kind = TCP_DATA, .length = left });
+    if (left > 0) {
+        memcpy(ep->out.batch + ep->out.tail, addr, (size_t)left);
     }
-    ep->out.tail += (uint32_t)answer->length;
+    ep->out.tail += (uint32_t)left;
     rdmux_target_leave(&ep->base);
     return true;
 }
@@ -425,9 +426,9 @@ static void owe_answers(struct tcp_ep *ep, bool short_only)
     struct tcp_out *out = &ep->out;
     while (out->answers_count > 0 && out->payload == TCP_PAYLOAD_NONE && !out->over) {
         struct tcp_answer *answer = &out->answers[out->answers_first];
-        bool copied = answer->kind == TCP_DATA && answer->length <= TCP_COPY_MAX;
-        if (!batch_has_room(ep,
-                            TCP_HEADER_MAX + (copied ? (size_t)answer->length : TCP_HEADER_MAX))) {
+        uint64_t left = answer->kind == TCP_DATA ? answer->length - answer->at : 0;
+        bool copied = answer->kind == TCP_DATA && left <= TCP_COPY_MAX;
+        if (!batch_has_room(ep, TCP_HEADER_MAX + (copied ? (size_t)left : TCP_HEADER_MAX))) {
             return;
         }
         if (answer->kind == TCP_RESULT) {
@@ -450,7 +451,6 @@ static void owe_answers(struct tcp_ep *ep, bool short_only)
             if (short_only || (out->open != NULL && out->answer_was_last)) {
                 return; /* the requests' turn */
             }
-            uint64_t left = answer->length - answer->at;
             bool striped = is_striped(ep, left);
             void *addr = NULL;
             if (rdmux_target_enter(&ep->base, answer->key, answer->offset + answer->at, left,
@@ -460,7 +460,9 @@ static void owe_answers(struct tcp_ep *ep, bool short_only)
             }
             rdmux_target_leave(&ep->base);
             batch_align(ep, TCP_PREFIX_SIZE, addr);
-            uint64_t length = payload_begin(ep, TCP_PAYLOAD_ANSWER, left, striped);
+            /* The last byte goes by itself, copied: a frame that a revoke cuts short is filled up
+             * with zeros, so it must not be the one that makes the read whole. */
+            uint64_t length = payload_begin(ep, TCP_PAYLOAD_ANSWER, left - 1, striped);
             batch_put_frame(ep, &(struct tcp_frame){ .kind = TCP_DATA,
                                                      .length = length,
                                                      .flags = striped ? TCP_STRIPED : 0 });

@@ -74,6 +74,7 @@ extern const struct suite adopt_suite;
 extern const struct suite atomic_suite;
 extern const struct suite batch_suite;
 extern const struct suite connect_suite;
+extern const struct suite crossing_suite;
 extern const struct suite end_suite;
 extern const struct suite failure_suite;
 extern const struct suite goodbye_suite;

@@ -21,7 +21,7 @@ const struct suite *const suites[] = {
     &atomic_suite,     &receive_suite,  &memory_suite,  &revoke_suite,  &wakeup_suite,
     &passive_suite,    &end_suite,      &failure_suite, &connect_suite, &hello_suite,
     &adopt_suite,      &objects_suite,  &library_suite, &model_suite,   &goodbye_suite,
-    &unpromised_suite,
+    &unpromised_suite, &crossing_suite,
 };
 
 const size_t suite_count = COUNT_OF(suites);
