@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause-Patent
+# The conformance suite against providers that are broken on purpose: each must be caught by a case of the very rule that it
+# breaks, and the same wrapper around the same provider, broken nowhere, must pass everything. RDMUX_PREFIX is where rdmux is
+# installed. Arguments: names of mutants.def, to run these only.
+set -euo pipefail
+: "${RDMUX_PREFIX:?the folder rdmux is installed in}"
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=scripts/lib.sh
+. "$here/../../scripts/lib.sh"
+
+rdmux=$RDMUX_PREFIX/bin/rdmux
+[[ -x $rdmux ]] || die "there is no command $rdmux"
+# A case that takes well under a second and is not done by then hangs, which is how many a broken promise shows.
+readonly case_limit=${MUTANT_CASE_LIMIT:-12}
+readonly jobs=${MUTANT_JOBS:-$(($(nproc) * 3))}
+unset RDMUX_PROVIDER_DIR RDMUX_PATHS
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+plugin=$scratch/build/mutant.so
+
+plugin_builds() {
+    cmake -S "$here" -B "$scratch/build" -DCMAKE_PREFIX_PATH="$RDMUX_PREFIX" -DCMAKE_BUILD_TYPE=RelWithDebInfo &&
+        cmake --build "$scratch/build"
+}
+
+# cases_of RULE: the names of the cases that cite it.
+cases_of() {
+    "$rdmux" conformance --list --rules "$1" |
+        sed -nE '/\(thorough\)$/! s/^[^:]*: (.*) \[rule [^]]*\].*$/\1/p'
+}
+
+# fails RULE LOG: a case that cites the rule failed, be it one that sees the rule kept or one that tries to break it.
+fails() {
+    awk -v rule="$1" '/^not ok/ && match($0, / \[rule [^]]*\]/) {
+        rules = ", " substr($0, RSTART + 7, RLENGTH - 8) ","
+        found = found || index(rules, ", " rule ",") || index(rules, ", -" rule ",")
+    } END { exit !found }' "$2"
+}
+
+# hunt NAME RULE: writes the case that catches the mutant, and why, or what went on instead.
+hunt() {
+    local name=$1 rule=$2 test_case log=$scratch/$1.log rc cases=0
+    while IFS= read -r test_case <&3; do
+        cases=$((cases + 1))
+        rc=0
+        RDMUX_MUTANT=$name timeout --kill-after=2 $((2 * case_limit)) "$rdmux" conformance --plugin "$plugin" \
+            --provider mutant --format tap --seed 1 --case "$test_case" >"$log" 2>&1 || rc=$?
+        if fails "$rule" "$log"; then
+            printf 'caught\t%s\n' "$test_case"
+            return
+        fi
+        # That two processes connect is always seen first; then comes the case that was asked for.
+        if ((rc == 124 || rc == 137)) && grep -qE '^(not )?ok 1 ' "$log"; then
+            printf 'caught\t%s (it hangs)\n' "$test_case"
+            return
+        fi
+        if ! grep -q '^1\.\.' "$log"; then
+            printf 'trouble\t%s: the suite did not end\n' "$test_case"
+            return
+        fi
+    done 3< <(cases_of "$rule")
+    printf 'survived\t%d cases of the rule\n' "$cases"
+}
+
+passes_everything() {
+    RDMUX_MUTANT=$1 "$rdmux" conformance --quick --plugin "$plugin" --provider mutant --format tap --seed 1
+}
+
+tap 'the mutants build against the installed package' plugin_builds
+if [[ ! -e $plugin ]]; then
+    echo 'Bail out! the mutants do not build'
+    exit 1
+fi
+
+mapfile -t mutants < <(sed -n 's/^MUTANT(\([a-z0-9_]*\), "\([^"]*\)", "\(.*\)")$/\1\t\2\t\3/p' "$here/mutants.def")
+if (($# > 0)); then
+    wanted=" $* "
+    for i in "${!mutants[@]}"; do
+        [[ $wanted == *" ${mutants[i]%%$'\t'*} "* ]] || unset "mutants[i]"
+    done
+fi
+
+running=0
+for mutant in "${mutants[@]}"; do
+    IFS=$'\t' read -r name rule _ <<<"$mutant"
+    if ((running >= jobs)); then
+        wait -n || true
+        running=$((running - 1))
+    fi
+    hunt "$name" "$rule" >"$scratch/$name.verdict" &
+    running=$((running + 1))
+done
+wait
+
+# Without the others' load: nothing may be caught here.
+tap 'the wrapper that breaks nothing passes everything' passes_everything none
+tap 'and with its requests queued, as some mutants need them' passes_everything none_queued
+
+caught_by_its_rule() {
+    cat "$scratch/$1.verdict"
+    [[ $(<"$scratch/$1.verdict") == caught$'\t'* ]] || {
+        tail -n 20 "$scratch/$1.log"
+        return 1
+    }
+}
+for mutant in "${mutants[@]}"; do
+    IFS=$'\t' read -r name rule text <<<"$mutant"
+    verdict=$(<"$scratch/$name.verdict")
+    tap "$name, which $text, is caught by rule $rule" caught_by_its_rule "$name"
+    [[ $verdict != caught$'\t'* ]] || printf '#   %s\n' "${verdict#*$'\t'}"
+done
+tap_end
