@@ -2,6 +2,7 @@
 /* rdmux conformance: runs every case against every provider asked for. */
 #include "conformance.h"
 
+#include "conformance_peer.h"
 #include "options.h"
 #include "timer.h"
 
@@ -32,6 +33,7 @@ struct conformance {
     bool times;
     enum conformance_format format;
     struct run_options run;
+    struct peer peer; /* of --peer */
     struct conformance_run results;
     size_t planned; /* cases, of all providers */
     size_t done;
@@ -186,6 +188,9 @@ static const char *why_left_out(const struct conformance *conformance,
     if ((test->flags & CASE_LONG) != 0 && conformance->run.quick) {
         return "left out by --quick";
     }
+    if ((test->flags & CASE_ONE_HOST) != 0 && conformance->results.peer != NULL) {
+        return "not here: it needs both processes on one host";
+    }
     if ((test->flags & CASE_THOROUGH) != 0 && !conformance->run.thorough) {
         return "only with --thorough";
     }
@@ -295,6 +300,9 @@ static char *replay_of(const struct conformance *conformance, const char *provid
     for (size_t i = 0; i < run->plugin_count; i++) {
         fprintf(out, " --plugin %s", run->plugins[i]);
     }
+    if (conformance->results.peer != NULL) {
+        fprintf(out, " --peer %s", conformance->results.peer);
+    }
     fprintf(out, " --provider %s --case \"%s\" --seed %" PRIu64, provider, test->name, run->seed);
     fputs(run->sleeps ? " --wait sleep" : "", out);
     fputs(run->quick ? " --quick" : "", out);
@@ -308,8 +316,10 @@ static char *replay_of(const struct conformance *conformance, const char *provid
 }
 
 static void run_one(struct conformance *conformance, struct provider_results *provider,
-                    const struct suite *suite, const struct conformance_case *test)
+                    const struct case_place *place)
 {
+    const struct suite *suite = suites[place->suite];
+    const struct conformance_case *test = &suite->cases[place->test];
     static struct run_result result;
     struct case_result *kept = &provider->cases[provider->count++];
     *kept = (struct case_result){ .suite = suite, .test = test };
@@ -322,7 +332,7 @@ static void run_one(struct conformance *conformance, struct provider_results *pr
     uint64_t missing = provider->caps.known
                            ? test->needs & ~(provider->caps.native | provider->caps.emulated)
                            : 0;
-    run_case(test, provider->name, &conformance->run, &provider->caps, &result);
+    run_case(place, provider->name, &conformance->run, &provider->caps, &result);
     kept->took_ns = result.took_ns;
     provider->took_ns += result.took_ns;
     conformance->done++;
@@ -344,7 +354,7 @@ static void run_provider(struct conformance *conformance, struct provider_result
             if (i > 0 && !is_wanted(conformance, suites[i], &suites[i]->cases[j])) {
                 continue;
             }
-            run_one(conformance, provider, suites[i], &suites[i]->cases[j]);
+            run_one(conformance, provider, &(struct case_place){ i, j });
             if (!provider->caps.known) {
                 if (conformance->format == FORMAT_TAP) {
                     printf("# %s: no further cases, as no endpoint uses this provider\n",
@@ -521,6 +531,7 @@ struct arguments {
     struct option_list plugins;
     const char *rules;
     const char *filter;
+    const char *peer;
     uint64_t seed;
     bool seed_given;
     uint64_t patience;
@@ -549,6 +560,12 @@ static enum options_outcome parse(struct arguments *arguments, int argc, char **
           .list = &arguments->plugins,
           .argument = "FILE.so",
           .help = "load this plug-in too; may be repeated" },
+        { .name = "peer",
+          .kind = OPTION_TEXT,
+          .text = &arguments->peer,
+          .argument = "HOST[:PORT]",
+          .help = "one of the two processes runs there, started by \"rdmux serve\"\n"
+                  "(default provider: tcp)" },
         { .name = "rules",
           .kind = OPTION_TEXT,
           .text = &arguments->rules,
@@ -610,7 +627,7 @@ static enum options_outcome parse(struct arguments *arguments, int argc, char **
     };
     const struct command_spec command = {
         .name = command_name,
-        .usage = "[--provider NAME | --plugin FILE.so] [OPTION]...",
+        .usage = "[--provider NAME | --plugin FILE.so] [--peer HOST] [OPTION]...",
         .description = "Checks that providers keep the rules of docs/SEMANTICS.md, between two "
                        "processes on "
                        "this host.\n"
@@ -643,6 +660,7 @@ static bool take_arguments(struct conformance *conformance, const struct argumen
                                       : mix64(now_ns() ^ (uint64_t)getpid()) % 1000000,
     };
     conformance->filter = arguments->filter;
+    conformance->results.peer = arguments->peer;
     conformance->times = arguments->times;
     conformance->format = (enum conformance_format)arguments->format;
     conformance->some_rules = arguments->rules != NULL;
@@ -659,6 +677,21 @@ static bool take_arguments(struct conformance *conformance, const struct argumen
     }
     want_the_rest(conformance);
     return true;
+}
+
+static int run_with_peer(struct conformance *conformance, const struct arguments *arguments)
+{
+    if (arguments->peer == NULL) {
+        return run_all(conformance);
+    }
+    int code = conformance_peer_open(arguments->peer, &conformance->peer);
+    if (code != TOOL_OK) {
+        return code;
+    }
+    conformance->run.peer = &conformance->peer;
+    code = run_all(conformance);
+    peer_close(&conformance->peer);
+    return code;
 }
 
 int tool_conformance_main(int argc, char **argv)
@@ -690,7 +723,9 @@ int tool_conformance_main(int argc, char **argv)
     }
     if (conformance.provider_count == 0) {
         conformance.providers[conformance.provider_count++] = "tcp";
-        conformance.providers[conformance.provider_count++] = "shm";
+        if (arguments.peer == NULL) {
+            conformance.providers[conformance.provider_count++] = "shm";
+        }
     }
     conformance.bar = conformance.format != FORMAT_TAP && isatty(STDERR_FILENO) == 1;
     unsetenv("RDMUX_PATHS");
@@ -699,5 +734,5 @@ int tool_conformance_main(int argc, char **argv)
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     sigprocmask(SIG_BLOCK, &child, NULL);
-    return run_all(&conformance);
+    return run_with_peer(&conformance, &arguments);
 }

@@ -13,7 +13,7 @@ static const struct {
 } commands[] = {
     { "info", tool_info_main,
       "what this machine has: providers, paths, and why the others are absent" },
-    { "serve", tool_serve_main, "the far end that explain, perf and copy talk to" },
+    { "serve", tool_serve_main, "the far end that explain, perf, copy and conformance talk to" },
     { "explain", tool_explain_main, "which path to a server would be taken, and why" },
     { "perf", tool_perf_main, "latency, bandwidth and message rate to a server" },
     { "copy", tool_copy_main, "move a file or a tree to a server, checksummed at the far end" },
@@ -65,6 +65,9 @@ int main(int argc, char **argv)
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
         print_help(stdout);
         return TOOL_OK;
+    }
+    if (strcmp(name, TOOL_SESSION_NAME) == 0) {
+        return tool_conformance_session_main();
     }
     if (strcmp(name, "--version") == 0) {
         printf("rdmux %s\n", rdmux_version());

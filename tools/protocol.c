@@ -270,6 +270,44 @@ bool proto_copy_result_decode(const struct proto_message *message, struct proto_
     return true;
 }
 
+size_t proto_conformance_request_encode(uint8_t out[PROTO_CONTROL_MAX])
+{
+    (void)start(PROTO_CONFORMANCE_REQUEST, 0, out);
+    return PROTO_HEADER_SIZE;
+}
+
+bool proto_conformance_request_decode(const struct proto_message *message)
+{
+    return is(message, PROTO_CONFORMANCE_REQUEST, 0);
+}
+
+/* The port, then the secret. */
+enum { CONFORMANCE_AT_SECRET = 4, CONFORMANCE_SIZE = CONFORMANCE_AT_SECRET + PROTO_SECRET_SIZE };
+
+size_t proto_conformance_ready_encode(const struct proto_conformance_ready *in,
+                                      uint8_t out[PROTO_CONTROL_MAX])
+{
+    uint8_t *payload = start(PROTO_CONFORMANCE_READY, CONFORMANCE_SIZE, out);
+    proto_store32(payload, in->port);
+    memcpy(payload + CONFORMANCE_AT_SECRET, in->secret, PROTO_SECRET_SIZE);
+    return PROTO_HEADER_SIZE + CONFORMANCE_SIZE;
+}
+
+bool proto_conformance_ready_decode(const struct proto_message *message,
+                                    struct proto_conformance_ready *out)
+{
+    if (!is(message, PROTO_CONFORMANCE_READY, CONFORMANCE_SIZE)) {
+        return false;
+    }
+    uint32_t port = proto_load32(message->payload);
+    if (port == 0 || port > UINT16_MAX) {
+        return false;
+    }
+    out->port = port;
+    memcpy(out->secret, message->payload + CONFORMANCE_AT_SECRET, PROTO_SECRET_SIZE);
+    return true;
+}
+
 size_t proto_error_encode(const char *text, uint8_t out[PROTO_CONTROL_MAX])
 {
     size_t length = strnlen(text, PROTO_TEXT_MAX - 1);

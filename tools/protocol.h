@@ -8,6 +8,7 @@
  * that was meant for control.
  *
  *   perf  C: PERF_REQUEST   S: PERF_READY   data both ways   C: PERF_END   S: PERF_RESULT
+ *   conformance  C: CONFORMANCE_REQUEST   S: CONFORMANCE_READY, and ends the connection
  *   copy  C: COPY_REQUEST   S: COPY_READY   C: messages of records (below)   S: COPY_RESULT
  *   The server may say ERROR at any time, after which it ends the connection.
  *
@@ -47,7 +48,8 @@ enum {
     PROTO_HEADER_SIZE = 12,
     PROTO_CONTROL_MAX = 512, /* bytes of a control message */
     PROTO_TEXT_MAX = 400,    /* bytes of an error text, with its NUL once decoded */
-    PROTO_HELLO_SIZE = 12,   /* bytes of a client's private data while connecting */
+    PROTO_SECRET_SIZE = 16,
+    PROTO_HELLO_SIZE = 12, /* bytes of a client's private data while connecting */
 
     PROTO_DEPTH_MAX = 4096,
     PROTO_PERF_SIZE_MAX = 32 << 20,
@@ -70,6 +72,8 @@ enum proto_type {
     PROTO_COPY_READY = 6,
     PROTO_COPY_RESULT = 7,
     PROTO_ERROR = 8,
+    PROTO_CONFORMANCE_REQUEST = 9,
+    PROTO_CONFORMANCE_READY = 10,
 };
 
 enum proto_record {
@@ -139,6 +143,12 @@ struct proto_copy_result {
     uint64_t bytes;
 };
 
+/* Where a process of the server's now waits for the one who knows the secret. */
+struct proto_conformance_ready {
+    uint32_t port; /* of TCP, at the server's address */
+    uint8_t secret[PROTO_SECRET_SIZE];
+};
+
 struct proto_error {
     char text[PROTO_TEXT_MAX];
 };
@@ -171,6 +181,12 @@ size_t proto_copy_ready_encode(uint8_t out[PROTO_CONTROL_MAX]);
 bool proto_copy_ready_decode(const struct proto_message *message);
 size_t proto_copy_result_encode(const struct proto_copy_result *in, uint8_t out[PROTO_CONTROL_MAX]);
 bool proto_copy_result_decode(const struct proto_message *message, struct proto_copy_result *out);
+size_t proto_conformance_request_encode(uint8_t out[PROTO_CONTROL_MAX]);
+bool proto_conformance_request_decode(const struct proto_message *message);
+size_t proto_conformance_ready_encode(const struct proto_conformance_ready *in,
+                                      uint8_t out[PROTO_CONTROL_MAX]);
+bool proto_conformance_ready_decode(const struct proto_message *message,
+                                    struct proto_conformance_ready *out);
 size_t proto_error_encode(const char *text,
                           uint8_t out[PROTO_CONTROL_MAX]); /* a text too long is cut */
 bool proto_error_decode(const struct proto_message *message,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * rdmux serve: the far end of explain, perf and copy, for many clients in one thread with one
+ * rdmux serve: the far end of explain, perf, copy and conformance, for many clients in one thread with one
  * completion queue.
  *
  * The loop has three gears. Nobody served: it sleeps in poll(2) on the queue, the listener and the
@@ -160,10 +160,16 @@ void serve_refuse(struct served *client, const char *format, ...)
     serve_log(client, "refused: %s", text);
     leave_running(client);
     client->state = SERVED_ENDING;
-    client->deadline_ns = timer_clock_ns() + ending_time_ns;
-    if (!serve_send_control(client, proto_error_encode(text, serve_control_buffer(client)))) {
-        return;
+    if (serve_send_control(client, proto_error_encode(text, serve_control_buffer(client)))) {
+        serve_end(client);
     }
+}
+
+void serve_end(struct served *client)
+{
+    leave_running(client);
+    client->state = SERVED_ENDING;
+    client->deadline_ns = timer_clock_ns() + ending_time_ns;
     enum rdmux_status status = rdmux_ep_shutdown(client->ep, 0);
     if (status != RDMUX_OK && status != RDMUX_IN_PROGRESS) {
         close_client(client);
@@ -270,6 +276,8 @@ static void take_request(struct served *client, const struct rdmux_wc *wc)
         serve_perf_begin(client, &perf);
     } else if (proto_copy_request_decode(&message, &copy)) {
         serve_copy_begin(client, &copy);
+    } else if (proto_conformance_request_decode(&message)) {
+        serve_conformance_begin(client);
     } else {
         serve_refuse(client, "the request of type %u is malformed or not known here",
                      (unsigned)message.type);
@@ -365,6 +373,7 @@ static bool look(struct server *server, int queue_fd, int timeout_ms)
         accept_all(server);
     }
     end_overdue(server, timer_clock_ns());
+    serve_conformance_reap(server);
     return true;
 }
 
@@ -531,8 +540,8 @@ int tool_serve_main(int argc, char **argv)
     const struct command_spec command = {
         .name = command_name,
         .usage = "[ADDRESS[:PORT]] [--receive DIR]",
-        .description = "The far end of explain, perf and copy, for many clients at once. Listens "
-                       "on 127.0.0.1:7471\n"
+        .description = "The far end of explain, perf, copy and conformance, for many clients at "
+                       "once. Listens on\n127.0.0.1:7471 "
                        "unless told otherwise; port 0 picks a free one. Prints \"listening on "
                        "ADDRESS:PORT\" when it\n"
                        "is ready and ends in order on SIGINT or SIGTERM. Anyone who can reach the "

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Inside `rdmux serve`: serve.c is the event loop and the life of a client, serve_perf.c and
- * serve_copy.c are what a client may ask for. All of it runs in one thread. */
+/* Inside `rdmux serve`: serve.c is the event loop and the life of a client, serve_perf.c,
+ * serve_copy.c and serve_conformance.c are what a client may ask for. All of it runs in one thread. */
 #ifndef RDMUX_TOOL_SERVE_H
 #define RDMUX_TOOL_SERVE_H
 
@@ -93,6 +93,7 @@ struct server {
     unsigned running_count;   /* clients in SERVED_RUNNING */
     unsigned spin_count;      /* of these, how many asked to spin */
     uint64_t memory_reserved; /* for all clients */
+    unsigned session_count;   /* processes that run conformance cases */
     uint64_t next_id;
 };
 
@@ -114,6 +115,13 @@ void serve_refuse(struct served *client, const char *format, ...) TOOL_PRINTF(2,
 
 /* For a library call that failed: ends the client at once. */
 void serve_drop(struct served *client, const char *what, enum rdmux_status status);
+
+/* The request was answered and nothing more is to come: ends the connection in order. */
+void serve_end(struct served *client);
+
+/* serve_conformance.c: starts a process for the client's cases; reaps those that have ended. */
+void serve_conformance_begin(struct served *client);
+void serve_conformance_reap(struct server *server);
 
 /* serve_perf.c: a decoded request; completions and events of a running test; WORK_PERF's end. */
 void serve_perf_begin(struct served *client, const struct proto_perf_request *request);

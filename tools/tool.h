@@ -56,6 +56,12 @@ int tool_copy_main(int argc, char **argv);
 int tool_demo_main(int argc, char **argv);
 int tool_conformance_main(int argc, char **argv);
 
+/* What `rdmux serve` starts itself as, for the other host's cases: descriptor TOOL_SESSION_LISTENER
+ * is a listening socket, TOOL_SESSION_SECRET gives the secret. */
+#define TOOL_SESSION_NAME "conformance-session"
+enum { TOOL_SESSION_LISTENER = 3, TOOL_SESSION_SECRET = 4 };
+int tool_conformance_session_main(void);
+
 struct explain_options {
     const char *address;
     const char *paths; /* filter, NULL = all */

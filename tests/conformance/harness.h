@@ -29,6 +29,7 @@ enum {
     SIDE_REGIONS_MAX = 160,
     SIDE_DESCRIPTORS_MAX = 1024,
     REPORT_TEXT_MAX = 4096,
+    HOST_TEXT_MAX = 64,
     PATIENT_MS = 8000, /* a step of set-up that should take milliseconds */
 };
 
@@ -41,6 +42,7 @@ enum {
     /* Not with --quick: time itself is the subject, or there is much to do. */
     CASE_LONG = 1 << 0,
     CASE_THOROUGH = 1 << 1, /* only with --thorough: needs gigabytes */
+    CASE_ONE_HOST = 1 << 2, /* not with --peer: the two processes share what one host has */
 };
 
 #define NEEDS_IMM ((uint64_t)RDMUX_CAP_SEND_IMM | RDMUX_CAP_WRITE_IMM)
@@ -146,6 +148,9 @@ struct side {
     struct provider_caps *caps; /* shared with the runner */
     int sync;                   /* to the other side */
     int socket;                 /* a second stream socket to the other side, for rdmux_adopt() */
+    bool remote;                /* the other side is on another host */
+    char host[HOST_TEXT_MAX];   /* this side's, and the other's: numeric, IPv6 in brackets */
+    char other_host[HOST_TEXT_MAX];
 
     bool manual; /* no service thread: give, take and barrier progress the fabric */
     struct rdmux_fabric *fabric;
@@ -275,12 +280,15 @@ const char *wc_text(const struct rdmux_wc *wc);
 
 /* --------------------------------------------------------------------------------------- set-up */
 
+/* Where this side may listen so that the other can connect; a port of the system's choice. */
+const char *side_any_port(const struct side *side);
+
 struct rdmux_fabric_attr fabric_attr_of(const struct side *side);
 struct rdmux_ep_attr ep_attr_of(const struct side *side);
 
 /* Opens the side's fabric and queue. fabric_attr NULL: fabric_attr_of(). */
 void side_open(struct side *side, const struct rdmux_fabric_attr *fabric_attr);
-/* The target listens on 127.0.0.1, a port of the system's choice, and both know the address. */
+/* The target listens on a port of the system's choice, and both know the address. */
 void side_meet(struct side *side);
 /* Connects or accepts one endpoint on the side's queue, and checks that it uses the provider. attr
  * NULL: ep_attr_of(). */
@@ -350,6 +358,13 @@ struct run_options {
     bool thorough;
     unsigned patience; /* factor for every time limit, for sanitisers and slow machines */
     uint64_t seed;
+    struct peer *peer; /* of a session on another host, see peer.h; NULL: both sides run here */
+};
+
+/* A case by its indices in suites. */
+struct case_place {
+    size_t suite;
+    size_t test;
 };
 
 struct run_result {
@@ -358,9 +373,9 @@ struct run_result {
     char text[3 * REPORT_TEXT_MAX]; /* diagnostics, lines without "# " */
 };
 
-/* Runs one case in two new processes. *caps is filled from the first endpoint of the provider that
+/* Runs one case in two new processes, the target's on another host if options say so. *caps is filled from the first endpoint of the provider that
  * connects. */
-void run_case(const struct conformance_case *test, const char *provider,
+void run_case(const struct case_place *place, const char *provider,
               const struct run_options *options, struct provider_caps *caps,
               struct run_result *result);
 

@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
@@ -24,11 +25,19 @@ static const uint8_t magic[8] = { 'R', 'D', 'M', 'U', 'X', 0x01, 0x0d, 0x0a };
 
 static int raw_connect(struct side *side)
 {
-    struct sockaddr_in name = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
-    name.sin_port = htons((uint16_t)atoi(strrchr(side->address, ':') + 1));
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    EXPECT(fd >= 0 && connect(fd, (const struct sockaddr *)&name, sizeof(name)) == 0, "connect: %s",
+    const struct addrinfo wanted = { .ai_socktype = SOCK_STREAM,
+                                     .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV };
+    char host[HOST_TEXT_MAX];
+    struct addrinfo *found = NULL;
+    const char *colon = strrchr(side->address, ':');
+    bool brackets = side->address[0] == '[';
+    (void)snprintf(host, sizeof(host), "%.*s", (int)(colon - side->address) - 2 * brackets,
+                   side->address + brackets);
+    EXPECT(getaddrinfo(host, colon + 1, &wanted, &found) == 0, "not an address: %s", side->address);
+    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    EXPECT(fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0, "connect: %s",
            strerror(errno));
+    freeaddrinfo(found);
     side->descriptors[fd] = true; /* not rdmux's */
     return fd;
 }
@@ -90,7 +99,7 @@ static void strangers_target(struct side *side)
     struct rdmux_listen_attr attr = RDMUX_LISTEN_ATTR_INIT;
     side_open(side, NULL);
     attr.hello_timeout_ms = 1000 * side->patience;
-    EXPECT_OK(rdmux_listen(side->fabric, "127.0.0.1:0", &attr, &side->listener));
+    EXPECT_OK(rdmux_listen(side->fabric, side_any_port(side), &attr, &side->listener));
     EXPECT_OK(rdmux_listener_address(side->listener, side->address, sizeof(side->address)));
     GIVE(side, side->address, sizeof(side->address));
     BARRIER(side);
@@ -124,7 +133,7 @@ static void silent_target(struct side *side)
     struct rdmux_listen_attr attr = RDMUX_LISTEN_ATTR_INIT;
     side_open(side, NULL);
     attr.hello_timeout_ms = 200;
-    EXPECT_OK(rdmux_listen(side->fabric, "127.0.0.1:0", &attr, &side->listener));
+    EXPECT_OK(rdmux_listen(side->fabric, side_any_port(side), &attr, &side->listener));
     EXPECT_OK(rdmux_listener_address(side->listener, side->address, sizeof(side->address)));
     GIVE(side, side->address, sizeof(side->address));
     BARRIER(side);
@@ -228,8 +237,9 @@ static void alone(struct side *side)
 static void again_victim(struct side *side)
 {
     side_open(side, NULL);
-    EXPECT_OK(rdmux_listen(side->fabric, side->address[0] == '\0' ? "127.0.0.1:0" : side->address,
-                           NULL, &side->listener));
+    EXPECT_OK(rdmux_listen(side->fabric,
+                           side->address[0] == '\0' ? side_any_port(side) : side->address, NULL,
+                           &side->listener));
     EXPECT_OK(rdmux_listener_address(side->listener, side->address, sizeof(side->address)));
     GIVE(side, side->address, sizeof(side->address));
     (void)side_pair(side, NULL);

@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Runs one case in two processes, each in a process group of its own so that nothing of it outlives
  * the case. */
-#include "harness.h"
+#include "run.h"
 
+#include "peer.h"
+
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <netdb.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -22,17 +27,16 @@ enum {
     DEFAULT_TIMEOUT_S = 10,
     GRACE_MS = 1000,        /* for the other side, once one has failed */
     EARLIER_NS = 300000000, /* a process gives up so much before it is killed */
-};
-
-struct shared {
-    struct report reports[2]; /* initiator, target */
-    struct provider_caps caps;
+    PEER_LOOK_NS = 1000000,
 };
 
 struct process {
-    pid_t pid;
+    pid_t pid;         /* -1: not started, or on another host */
+    struct peer *peer; /* there; else NULL */
     bool ended;
+    bool killed;
     int wait_status;
+    struct peer_end *end; /* of one on another host */
 };
 
 static const char *const side_names[2] = { "initiator", "target" };
@@ -51,7 +55,7 @@ static void result_line(struct run_result *result, const char *format, ...)
     }
 }
 
-static unsigned timeout_s(const struct conformance_case *test, const struct run_options *options)
+unsigned case_timeout_s(const struct conformance_case *test, const struct run_options *options)
 {
     return (test->timeout_s == 0 ? DEFAULT_TIMEOUT_S : test->timeout_s) * options->patience;
 }
@@ -85,10 +89,38 @@ static _Noreturn void run_side(const struct conformance_case *test, struct side 
     exit(0);
 }
 
-static pid_t start_side(const struct conformance_case *test, const char *provider,
-                        const struct run_options *options, struct shared *shared, unsigned index,
-                        int sync[2], int sockets[2])
+/* "127.0.0.1" and "[::1]", as in addresses of rdmux.h. */
+static void name_host(int fd, int (*name_of)(int, struct sockaddr *, socklen_t *),
+                      char out[HOST_TEXT_MAX])
 {
+    struct sockaddr_storage name = { .ss_family = AF_UNSPEC };
+    socklen_t length = sizeof(name);
+    char host[INET6_ADDRSTRLEN];
+    EXPECT(name_of(fd, (struct sockaddr *)(void *)&name, &length) == 0 &&
+               getnameinfo((struct sockaddr *)(void *)&name, length, host, sizeof(host), NULL, 0,
+                           NI_NUMERICHOST) == 0,
+           "the address of the connection to the other side is not known");
+    const char *mapped = strncmp(host, "::ffff:", 7) == 0 && strchr(host, '.') != NULL ? host + 7
+                                                                                       : host;
+    bool six = strchr(mapped, ':') != NULL;
+    (void)snprintf(out, HOST_TEXT_MAX, "%s%s%s", six ? "[" : "", mapped, six ? "]" : "");
+}
+
+static void place_side(struct side *side, bool remote)
+{
+    side->remote = remote;
+    (void)snprintf(side->host, sizeof(side->host), "127.0.0.1");
+    (void)snprintf(side->other_host, sizeof(side->other_host), "127.0.0.1");
+    if (remote) {
+        name_host(side->sync, getsockname, side->host);
+        name_host(side->sync, getpeername, side->other_host);
+    }
+}
+
+pid_t start_side(const struct start *start)
+{
+    const struct run_options *options = start->options;
+    struct shared *shared = start->shared;
     pid_t runner = getpid();
     pid_t pid = fork();
     if (pid != 0) {
@@ -105,19 +137,24 @@ static pid_t start_side(const struct conformance_case *test, const char *provide
     sigset_t none;
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
-    (void)close(sync[1 - index]);
-    (void)close(sockets[1 - index]);
-    report_begin(&shared->reports[index],
-                 now_ns() + timeout_s(test, options) * UINT64_C(1000000000) - EARLIER_NS);
+    (void)signal(SIGPIPE, SIG_DFL); /* a library that raises it is to be seen */
+    for (size_t i = 0; i < COUNT_OF(start->others); i++) {
+        if (start->others[i] >= 0) {
+            (void)close(start->others[i]);
+        }
+    }
+    report_begin(&shared->reports[start->index],
+                 now_ns() + case_timeout_s(start->test, options) * UINT64_C(1000000000) -
+                     EARLIER_NS);
 
     struct side *side = calloc(1, sizeof(*side));
     if (side == NULL) {
         FAIL("out of memory");
     }
-    side->provider = provider;
+    side->provider = start->provider;
     side->plugins = options->plugins;
     side->plugin_count = options->plugin_count;
-    side->is_initiator = index == 0;
+    side->is_initiator = start->index == 0;
     side->sleeps = options->sleeps;
     side->quick = options->quick;
     side->thorough = options->thorough;
@@ -126,17 +163,71 @@ static pid_t start_side(const struct conformance_case *test, const char *provide
     side->seed = options->seed;
     side->caps = &shared->caps;
     if (shared->caps.known) {
-        side->missing = test->needs & ~(shared->caps.native | shared->caps.emulated);
+        side->missing = start->test->needs & ~(shared->caps.native | shared->caps.emulated);
     }
-    side->sync = sync[index];
-    side->socket = sockets[index];
-    run_side(test, side);
+    side->sync = start->sync;
+    side->socket = start->socket;
+    place_side(side, start->remote);
+    run_side(start->test, side);
 }
 
-static void reap(struct process *process, int options)
+struct shared *shared_map(void)
 {
-    if (!process->ended && waitpid(process->pid, &process->wait_status, options) == process->pid) {
+    void *memory = mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+void shared_unmap(struct shared *shared)
+{
+    (void)munmap(shared, sizeof(*shared));
+}
+
+/* The other host's news stand in the report as if the process had run here. */
+static void take_remote_end(struct process *process, struct report *report)
+{
+    if (!peer_take_end(process->peer, process->end)) {
+        return;
+    }
+    const struct peer_end *end = process->end;
+    process->ended = true;
+    process->killed = end->killed;
+    process->wait_status = end->wait_status;
+    report->failed = end->failed;
+    report->consequence = end->consequence;
+    report->file = end->file[0] == '\0' ? NULL : end->file;
+    report->what = end->what;
+    report->line = end->line;
+    (void)snprintf(report->text, sizeof(report->text), "%s", end->text);
+}
+
+static void reap(struct process *process, struct report *report, int options)
+{
+    if (process->ended) {
+        return;
+    }
+    if (process->peer != NULL) {
+        take_remote_end(process, report);
+    } else if (waitpid(process->pid, &process->wait_status, options) == process->pid) {
         process->ended = true;
+    }
+}
+
+static void end_process(struct process *process, struct report *report)
+{
+    if (process->peer != NULL && !process->ended) {
+        peer_kill(process->peer);
+        uint64_t deadline = now_ns() + UINT64_C(5000000000);
+        while (!process->ended && now_ns() < deadline) {
+            take_remote_end(process, report);
+            sleep_ms(process->ended ? 0 : 1);
+        }
+        process->killed = true;
+        process->ended = true;
+    } else if (process->peer == NULL && process->pid > 0) {
+        process->killed = !process->ended;
+        (void)kill(-process->pid, SIGKILL);
+        reap(process, report, 0);
     }
 }
 
@@ -154,8 +245,8 @@ static bool wait_for_both(struct process processes[2], struct shared *shared, ui
     (void)sigaddset(&child, SIGCHLD);
     bool failing = false;
     for (;;) {
-        reap(&processes[0], WNOHANG);
-        reap(&processes[1], WNOHANG);
+        reap(&processes[0], &shared->reports[0], WNOHANG);
+        reap(&processes[1], &shared->reports[1], WNOHANG);
         if (processes[0].ended && processes[1].ended) {
             return true;
         }
@@ -170,6 +261,9 @@ static bool wait_for_both(struct process processes[2], struct shared *shared, ui
             return failing;
         }
         uint64_t left = deadline - now;
+        if (processes[1].peer != NULL && left > PEER_LOOK_NS) {
+            left = PEER_LOOK_NS; /* no signal tells of a process on another host */
+        }
         struct timespec wait = { .tv_sec = (time_t)(left / 1000000000),
                                  .tv_nsec = (long)(left % 1000000000) };
         (void)sigtimedwait(&child, NULL, &wait);
@@ -177,7 +271,7 @@ static bool wait_for_both(struct process processes[2], struct shared *shared, ui
 }
 
 static void describe(struct run_result *result, const struct process *process,
-                     const struct report *report, const char *name, bool killed)
+                     const struct report *report, const char *name)
 {
     if (report->failed) {
         result_line(result, "%s: %s", name, report->text);
@@ -189,7 +283,7 @@ static void describe(struct run_result *result, const struct process *process,
     if (report->file != NULL) {
         (void)snprintf(place, sizeof(place), "at %s:%d: %s", file, report->line, report->what);
     }
-    if (killed) {
+    if (process->killed) {
         result_line(result, "%s: stood %s", name, place);
     } else if (WIFSIGNALED(process->wait_status)) {
         result_line(result, "%s: killed by signal %d (%s), last seen %s", name,
@@ -203,13 +297,13 @@ static void describe(struct run_result *result, const struct process *process,
     }
 }
 
-static void judge(struct run_result *result, struct process processes[2], const bool killed[2],
-                  struct shared *shared, bool in_time, const struct conformance_case *test,
+static void judge(struct run_result *result, struct process processes[2], struct shared *shared,
+                  bool in_time, const struct conformance_case *test,
                   const struct run_options *options)
 {
     result->passed = in_time;
     for (size_t i = 0; i < 2; i++) {
-        if (killed[i] || has_failed(&processes[i], &shared->reports[i])) {
+        if (processes[i].killed || has_failed(&processes[i], &shared->reports[i])) {
             result->passed = false;
         }
     }
@@ -217,25 +311,87 @@ static void judge(struct run_result *result, struct process processes[2], const 
         return;
     }
     if (!in_time) {
-        result_line(result, "not done after %u s", timeout_s(test, options));
+        result_line(result, "not done after %u s", case_timeout_s(test, options));
     }
     /* The one that failed by itself first, then the one that only noticed. */
     size_t first = shared->reports[0].consequence ? 1 : 0;
-    describe(result, &processes[first], &shared->reports[first], side_names[first], killed[first]);
-    describe(result, &processes[1 - first], &shared->reports[1 - first], side_names[1 - first],
-             killed[1 - first]);
+    describe(result, &processes[first], &shared->reports[first], side_names[first]);
+    describe(result, &processes[1 - first], &shared->reports[1 - first], side_names[1 - first]);
     result_line(result, "seed %" PRIu64, options->seed);
 }
 
-void run_case(const struct conformance_case *test, const char *provider,
+static void close_both(int fds[2])
+{
+    for (size_t i = 0; i < 2; i++) {
+        if (fds[i] >= 0) {
+            (void)close(fds[i]);
+        }
+        fds[i] = -1;
+    }
+}
+
+/* Both sides here. sync and sockets: a pair of each. False: told. */
+static bool start_here(struct process processes[2], const struct start *common, int sync[2],
+                       int sockets[2], struct run_result *result)
+{
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, sync) != 0 ||
+        socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0) {
+        result_line(result, "socketpair: %s", strerror(errno));
+        return false;
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        struct start start = *common;
+        start.index = i;
+        start.sync = sync[i];
+        start.socket = sockets[i];
+        start.others[0] = sync[1 - i];
+        start.others[1] = sockets[1 - i];
+        processes[i].pid = start_side(&start);
+        if (processes[i].pid < 0) {
+            result_line(result, "fork: %s", strerror(errno));
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The target's side on another host. False: told. */
+static bool start_there(struct process processes[2], const struct start *common,
+                        const struct case_place *place, int sync[2], int sockets[2],
+                        struct run_result *result)
+{
+    static struct peer_end end;
+    struct peer *peer = common->options->peer;
+    end = (struct peer_end){ .failed = false };
+    if (!peer_start(peer, place->suite, place->test, common->provider, common->options,
+                    &common->shared->caps, &sync[0], &sockets[0])) {
+        result_line(result, "the other host's session is lost");
+        return false;
+    }
+    processes[1].peer = peer;
+    processes[1].end = &end;
+    struct start start = *common;
+    start.sync = sync[0];
+    start.socket = sockets[0];
+    start.others[0] = peer->control;
+    start.remote = true;
+    processes[0].pid = start_side(&start);
+    if (processes[0].pid < 0) {
+        result_line(result, "fork: %s", strerror(errno));
+        return false;
+    }
+    return true;
+}
+
+void run_case(const struct case_place *place, const char *provider,
               const struct run_options *options, struct provider_caps *caps,
               struct run_result *result)
 {
+    const struct conformance_case *test = &suites[place->suite]->cases[place->test];
     *result = (struct run_result){ .passed = false };
-    uint64_t start = now_ns();
-    struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
-                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED) {
+    uint64_t begin = now_ns();
+    struct shared *shared = shared_map();
+    if (shared == NULL) {
         result_line(result, "mmap: %s", strerror(errno));
         return;
     }
@@ -244,50 +400,31 @@ void run_case(const struct conformance_case *test, const char *provider,
     int sync[2] = { -1, -1 };
     int sockets[2] = { -1, -1 };
     struct process processes[2] = { { .pid = -1 }, { .pid = -1 } };
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, sync) != 0 ||
-        socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0) {
-        result_line(result, "socketpair: %s", strerror(errno));
-        goto close_sockets;
-    }
+    struct start start = {
+        .test = test,
+        .provider = provider,
+        .options = options,
+        .shared = shared,
+        .others = { -1, -1 },
+    };
     (void)fflush(NULL);
-    for (unsigned i = 0; i < 2; i++) {
-        processes[i].pid = start_side(test, provider, options, shared, i, sync, sockets);
-        if (processes[i].pid < 0) {
-            result_line(result, "fork: %s", strerror(errno));
-            goto kill_processes;
-        }
+    bool started = options->peer == NULL
+                       ? start_here(processes, &start, sync, sockets, result)
+                       : start_there(processes, &start, place, sync, sockets, result);
+    close_both(sync);
+    close_both(sockets);
+    bool in_time = false;
+    if (started) {
+        uint64_t deadline = begin + case_timeout_s(test, options) * UINT64_C(1000000000);
+        in_time = wait_for_both(processes, shared, deadline);
     }
     for (size_t i = 0; i < 2; i++) {
-        (void)close(sync[i]);
-        (void)close(sockets[i]);
-        sync[i] = sockets[i] = -1;
+        end_process(&processes[i], &shared->reports[i]);
     }
-    uint64_t deadline = start + timeout_s(test, options) * UINT64_C(1000000000);
-    bool in_time = wait_for_both(processes, shared, deadline);
-    const bool killed[2] = { !processes[0].ended, !processes[1].ended };
-    for (size_t i = 0; i < 2; i++) {
-        (void)kill(-processes[i].pid, SIGKILL);
-        reap(&processes[i], 0);
+    if (started) {
+        judge(result, processes, shared, in_time, test, options);
+        *caps = shared->caps;
     }
-    judge(result, processes, killed, shared, in_time, test, options);
-    *caps = shared->caps;
-
-kill_processes:
-    for (size_t i = 0; i < 2; i++) {
-        if (processes[i].pid > 0 && !processes[i].ended) {
-            (void)kill(-processes[i].pid, SIGKILL);
-            reap(&processes[i], 0);
-        }
-    }
-close_sockets:
-    for (size_t i = 0; i < 2; i++) {
-        if (sync[i] >= 0) {
-            (void)close(sync[i]);
-        }
-        if (sockets[i] >= 0) {
-            (void)close(sockets[i]);
-        }
-    }
-    result->took_ns = now_ns() - start;
-    (void)munmap(shared, sizeof(*shared));
+    result->took_ns = now_ns() - begin;
+    shared_unmap(shared);
 }

@@ -9,6 +9,13 @@
 #include <string.h>
 #include <unistd.h>
 
+const char *side_any_port(const struct side *side)
+{
+    static char address[HOST_TEXT_MAX + 2];
+    (void)snprintf(address, sizeof(address), "%s:0", side->host);
+    return address;
+}
+
 struct rdmux_fabric_attr fabric_attr_of(const struct side *side)
 {
     struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
@@ -42,7 +49,7 @@ void side_meet(struct side *side)
         TAKE(side, side->address, sizeof(side->address));
         return;
     }
-    EXPECT_OK(rdmux_listen(side->fabric, "127.0.0.1:0", NULL, &side->listener));
+    EXPECT_OK(rdmux_listen(side->fabric, side_any_port(side), NULL, &side->listener));
     EXPECT_OK(rdmux_listener_address(side->listener, side->address, sizeof(side->address)));
     GIVE(side, side->address, sizeof(side->address));
 }

@@ -43,6 +43,18 @@ none() {
     [[ -z $found ]] || fail "$1: $(tr '\n' ' ' <<<"$found")"
 }
 
+# start_server ADDRESS: serves on a free port; sets server (its process) and address.
+start_server() {
+    "$rdmux" serve "$1:0" >"$scratch/serves" 2>"$scratch/served" &
+    server=$!
+    # shellcheck disable=SC2064
+    trap "kill -TERM $server 2>/dev/null; wait $server 2>/dev/null || true" EXIT
+    until grep -q '^listening on ' "$scratch/serves"; do
+        kill -0 "$server" 2>/dev/null || fail "the server has ended: $(cat "$scratch/served")"
+    done
+    address=$(sed -n 's/^listening on //p' "$scratch/serves")
+}
+
 # ------------------------------------------------------------------------------------- the rules
 
 the_document_has_these_rules_and_titles() {
@@ -154,6 +166,43 @@ html_is_one_file() {
     grep -q 'class="fail"' "$scratch/out" || fail "$(cat "$scratch/out")"
 }
 
+one_side_may_run_on_another_host() {
+    start_server 127.0.0.1
+    exits 0 "$rdmux" conformance --peer "$address" --rules N.15,N.16,1.1,9.11 --format json
+    jq -e --arg peer "$address" '.provider == "tcp" and .peer == $peer and .failed == 0 and
+        .passed == 4' "$scratch/out" >/dev/null || fail "$(cat "$scratch/out")"
+    exits 0 "$rdmux" conformance --peer "$address" --case 'IPv6 works' --provider tcp
+    grep -qE '^N\.15 .* not run$' "$scratch/out" || fail "$(cat "$scratch/out")"
+    grep -qF 'needs both processes on one host' "$scratch/out" || fail "$(cat "$scratch/out")"
+}
+
+a_failure_tells_what_the_other_host_did() {
+    start_server 127.0.0.1
+    exits 1 "$rdmux" conformance --peer "$address" --provider nosuch --rules N.1
+    grep -qE '^ *initiator: .*rdmux_connect' "$scratch/out" || fail "$(cat "$scratch/out")"
+    grep -qE '^ *target: .*rdmux_accept' "$scratch/out" || fail "$(cat "$scratch/out")"
+    grep -qF -- "--peer $address" "$scratch/out" || fail 'the peer is not in the command'
+}
+
+a_session_that_dies_is_a_failure() {
+    local session run
+    start_server 127.0.0.1
+    "$rdmux" conformance --peer "$address" --format tap >"$scratch/out" 2>&1 &
+    run=$!
+    until grep -q '^ok 3 ' "$scratch/out"; do
+        kill -0 "$run" || fail "$(cat "$scratch/out")"
+    done
+    session=$(pgrep -P "$server")
+    kill -KILL "$session"
+    ! wait "$run" || fail 'the run has passed'
+    grep -q 'session.* is lost' "$scratch/out" || fail "$(cat "$scratch/out")"
+}
+
+without_a_server_it_says_so() {
+    exits 1 "$rdmux" conformance --peer 127.0.0.1:1
+    grep -qF 'rdmux serve' "$scratch/err" || fail "$(cat "$scratch/err")"
+}
+
 wrong_arguments_are_2_and_named() {
     exits 2 "$rdmux" conformance --rules 1.1,99.1
     grep -qF '99.1' "$scratch/err" || fail "$(cat "$scratch/err")"
@@ -167,7 +216,7 @@ every_option_is_in_help_and_manual() {
     local option
     exits 0 "$rdmux" conformance --help
     grep -oE '^  --[a-z-]+' "$scratch/out" | tr -d ' ' >"$scratch/options"
-    for option in provider plugin rules seed thorough format; do
+    for option in provider plugin peer rules seed thorough format; do
         grep -qx -- "--$option" "$scratch/options" || fail "--help has no --$option"
     done
     sed -n '/^\.SS rdmux conformance/,/^\.S[HS] /p' "$root/docs/man/rdmux.1" |
@@ -194,6 +243,10 @@ cases=(
     tap_has_its_plan
     junit_is_valid
     html_is_one_file
+    one_side_may_run_on_another_host
+    a_failure_tells_what_the_other_host_did
+    a_session_that_dies_is_a_failure
+    without_a_server_it_says_so
     wrong_arguments_are_2_and_named
     every_option_is_in_help_and_manual
 )
