@@ -166,16 +166,19 @@ static void fail(struct rdmux_ep *ep, enum rdmux_status status)
 }
 
 /* Bytes of a round; after the short ones 1 KiB, then four times as many each time. */
-static void size_round(struct rdmux_measuring *measuring)
+static void size_round(struct rdmux_measuring *measuring, uint64_t max_message)
 {
     enum { FIRST = 1024 };
     uint32_t step = measuring->round < SHORT_ROUNDS ? 0 : measuring->round - SHORT_ROUNDS;
     uint64_t bytes = measuring->round < SHORT_ROUNDS
                          ? SHORT_SIZE
                          : (uint64_t)FIRST << (2 * (step < 8 ? step : 8));
-    uint64_t most = (uint64_t)BATCH_MAX * RDMUX_PROOF_SIZE;
+    uint64_t longest = max_message != 0 && max_message < RDMUX_PROOF_SIZE
+                           ? max_message
+                           : (uint64_t)RDMUX_PROOF_SIZE;
+    uint64_t most = BATCH_MAX * longest;
     bytes = bytes < most ? bytes : most;
-    measuring->length = (uint32_t)(bytes < RDMUX_PROOF_SIZE ? bytes : RDMUX_PROOF_SIZE);
+    measuring->length = (uint32_t)(bytes < longest ? bytes : longest);
     measuring->count = (uint32_t)(bytes / measuring->length);
 }
 
@@ -183,7 +186,7 @@ static void begin_round(struct rdmux_ep *ep)
 {
     struct rdmux_trial *trial = &ep->setup->trial;
     struct rdmux_measuring *measuring = trial->measuring;
-    size_round(measuring);
+    size_round(measuring, ep->path_info.max_message);
     measuring->sge.length = measuring->length;
     for (uint32_t i = 0; i < measuring->count; i++) {
         measuring->requests[i] = (struct rdmux_request){
@@ -309,7 +312,10 @@ void rdmux_measure_start(struct rdmux_ep *ep, const struct rdmux_handshake_actio
         fail(ep, rdmux_fail(RDMUX_NO_MEMORY, "%s: out of memory", trial->path->ops->name));
         return;
     }
-    trial->measuring->sge = trial->sge;
+    trial->measuring->sge = (struct rdmux_provider_sge){
+        .addr = (uint8_t *)ep->setup->proof->addr + RDMUX_PROOF_SIZE,
+        .mr = rdmux_mr_with(ep->setup->proof, trial->path->cq->domain),
+    };
     trial->measuring->end_ns = rdmux_now(ep->fabric) + action->budget_ns;
     begin_round(ep);
     rdmux_measure_step(ep);

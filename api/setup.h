@@ -17,6 +17,7 @@ enum setup_stage {
 };
 
 struct rdmux_measuring; /* measure.c */
+enum { RDMUX_PROOF_PARTS = 32 }; /* writes of a proof at a time, if the path's are short */
 
 /* A path on trial. */
 struct rdmux_trial {
@@ -28,13 +29,15 @@ struct rdmux_trial {
     bool connecting;    /* ep_connect said IN_PROGRESS */
     bool connect_waits; /* for unsent bytes on the shared socket */
     bool writing;       /* the proof's write is not done */
-    bool posted;
     uint8_t peer_data[RDMUX_DESCRIPTION_MAX];
     size_t peer_data_size;
     struct rdmux_provider_remote *remote;
-    struct rdmux_request write;
-    struct rdmux_provider_sge sge;
     struct rdmux_measuring *measuring; /* NULL: the path is not being measured */
+    struct rdmux_request parts[RDMUX_PROOF_PARTS]; /* of the proof, under way */
+    struct rdmux_provider_sge sges[RDMUX_PROOF_PARTS];
+    uint32_t part_count;
+    uint32_t parts_posted;
+    uint64_t given; /* bytes of the proof that are in these parts, or were before */
 };
 
 struct rdmux_setup {

@@ -344,14 +344,46 @@ void rdmux_trial_connect(struct rdmux_ep *ep, const struct rdmux_handshake_actio
     start_connect(ep);
 }
 
+/* The next parts of the proof, each as long as the path takes; PLACED with the last one is for all. */
+static void fill_parts(struct rdmux_ep *ep)
+{
+    struct rdmux_trial *trial = &ep->setup->trial;
+    const uint64_t most = ep->path_info.max_message;
+    trial->part_count = 0;
+    trial->parts_posted = 0;
+    while (trial->part_count < RDMUX_PROOF_PARTS && trial->given < RDMUX_PROOF_SIZE) {
+        const uint64_t rest = RDMUX_PROOF_SIZE - trial->given;
+        const uint64_t length = most != 0 && most < rest ? most : rest;
+        const uint32_t at = trial->part_count++;
+        trial->sges[at] = (struct rdmux_provider_sge){
+            .addr = (uint8_t *)ep->setup->proof->addr + RDMUX_PROOF_SIZE + trial->given,
+            .length = length,
+            .mr = rdmux_mr_with(ep->setup->proof, trial->path->cq->domain),
+        };
+        trial->parts[at] = (struct rdmux_request){
+            .op = RDMUX_OP_WRITE,
+            .flags = length == rest ? (uint32_t)RDMUX_PLACED : 0,
+            .internal = 1,
+            .sge_count = 1,
+            .length = length,
+            .sges = &trial->sges[at],
+            .remote = trial->remote,
+            .offset = trial->given,
+        };
+        trial->given += length;
+    }
+}
+
 static void post_proof(struct rdmux_ep *ep)
 {
     struct rdmux_trial *trial = &ep->setup->trial;
     size_t posted = 0;
     assert(trial->path != NULL);
-    enum rdmux_status status = trial->path->ops->post(trial->path, &trial->write, 1, 0, &posted);
-    trial->posted = posted == 1;
-    if (!trial->posted && status != RDMUX_AGAIN) {
+    enum rdmux_status status = trial->path->ops->post(trial->path, &trial->parts[trial->parts_posted],
+                                                      trial->part_count - trial->parts_posted, 0,
+                                                      &posted);
+    trial->parts_posted += (uint32_t)posted;
+    if (status != RDMUX_OK && status != RDMUX_AGAIN) {
         trial->writing = false;
         report(ep, RDMUX_ACTION_WRITE_PROOF, status, NULL, 0);
     }
@@ -389,19 +421,8 @@ void rdmux_trial_write_proof(struct rdmux_ep *ep, const struct rdmux_handshake_a
     }
     uint8_t *source = (uint8_t *)setup->proof->addr + RDMUX_PROOF_SIZE;
     rdmux_proof_fill(action->write_nonce, source, RDMUX_PROOF_SIZE);
-    trial->sge = (struct rdmux_provider_sge){ .addr = source,
-                                              .length = RDMUX_PROOF_SIZE,
-                                              .mr = rdmux_mr_with(setup->proof,
-                                                                  trial->path->cq->domain) };
-    trial->write = (struct rdmux_request){
-        .op = RDMUX_OP_WRITE,
-        .flags = RDMUX_PLACED,
-        .internal = 1,
-        .sge_count = 1,
-        .length = RDMUX_PROOF_SIZE,
-        .sges = &trial->sge,
-        .remote = trial->remote,
-    };
+    trial->given = 0;
+    fill_parts(ep);
     trial->writing = true;
     post_proof(ep);
 }
@@ -415,6 +436,35 @@ void rdmux_trial_check_proof(struct rdmux_ep *ep, const struct rdmux_handshake_a
                             "the bytes that arrived over the path are not those the peer sent");
     }
     report(ep, RDMUX_ACTION_CHECK_PROOF, status, NULL, 0);
+}
+
+static bool parts_are_done(const struct rdmux_trial *trial)
+{
+    for (uint32_t i = 0; i < trial->part_count; i++) {
+        if (!trial->parts[i].done) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void take_parts(struct rdmux_ep *ep)
+{
+    struct rdmux_trial *trial = &ep->setup->trial;
+    enum rdmux_status status = RDMUX_OK;
+    for (uint32_t i = 0; i < trial->part_count && status == RDMUX_OK; i++) {
+        status = (enum rdmux_status)trial->parts[i].status;
+    }
+    if (status == RDMUX_OK && trial->given < RDMUX_PROOF_SIZE) {
+        fill_parts(ep);
+        post_proof(ep);
+        return;
+    }
+    trial->writing = false;
+    if (status != RDMUX_OK) {
+        rdmux_fail(status, "the proof's write failed with %s", rdmux_status_name(status));
+    }
+    report(ep, RDMUX_ACTION_WRITE_PROOF, status, NULL, 0);
 }
 
 void rdmux_trial_step(struct rdmux_ep *ep)
@@ -431,16 +481,11 @@ void rdmux_trial_step(struct rdmux_ep *ep)
             connected(ep, status);
         }
     }
-    if (trial->writing && !trial->posted) {
+    if (trial->writing && trial->parts_posted < trial->part_count) {
         post_proof(ep);
     }
-    if (trial->writing && trial->write.done) {
-        trial->writing = false;
-        enum rdmux_status status = (enum rdmux_status)trial->write.status;
-        if (status != RDMUX_OK) {
-            rdmux_fail(status, "the proof's write failed with %s", rdmux_status_name(status));
-        }
-        report(ep, RDMUX_ACTION_WRITE_PROOF, status, NULL, 0);
+    while (trial->writing && parts_are_done(trial)) {
+        take_parts(ep);
     }
     rdmux_measure_step(ep);
     if (ep->fault != RDMUX_OK && trial->path != NULL) {
