@@ -258,9 +258,13 @@ enum rdmux_status rdmux_verbs_mr_describe(struct rdmux_provider_mr *base,
                              verbs_domain_of(base->domain)->device, raise_limit);
         return RDMUX_NO_MEMORY;
     }
-    if ((mr->remote_access & IBV_ACCESS_REMOTE_ATOMIC) != 0) {
+    const bool has_native = (mr->remote_access & IBV_ACCESS_REMOTE_ATOMIC) != 0;
+    const bool is_system = (mr->access & RDMUX_ACCESS_ATOMIC_DEVICE) == 0;
+    if (has_native) {
         region.flags |= VERBS_REGION_NATIVE_ATOMICS;
-    } else if ((mr->access & RDMUX_ACCESS_REMOTE_ATOMIC) != 0) {
+    }
+    /* Native ones of system scope hold for the processor, too: whose device has none may ask. */
+    if ((mr->access & RDMUX_ACCESS_REMOTE_ATOMIC) != 0 && (!has_native || is_system)) {
         region.flags |= VERBS_REGION_LIBRARY_ATOMICS;
         rdmux_target_key(base, region.key);
     }
@@ -288,6 +292,9 @@ enum rdmux_status rdmux_verbs_remote_open(struct rdmux_provider_remote *base,
                       verbs_domain_of_ep(ep)->attr.atomic_cap != IBV_ATOMIC_NONE;
     bool can_ask = (flags & VERBS_REGION_LIBRARY_ATOMICS) != 0 && ep->side.qp != NULL &&
                    ep->theirs.side_qpn != 0;
+    if (!can_native) {
+        remote->region.flags &= ~(uint32_t)VERBS_REGION_NATIVE_ATOMICS;
+    }
     if (!can_native && !can_ask) {
         base->access &= ~(uint32_t)RDMUX_ACCESS_REMOTE_ATOMIC;
     }
