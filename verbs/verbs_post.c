@@ -201,12 +201,25 @@ static inline bool must_wait_for_atomics(const struct verbs_ep *ep,
            ((request->flags & RDMUX_FENCE) != 0 || request->op == RDMUX_OP_READ);
 }
 
-/* A fence that the device does not have: what is fenced waits here for the reads before it. One
- * that raises no completion gets a successor that does. */
+static bool is_native_atomic(const struct rdmux_request *request)
+{
+    const struct verbs_remote *remote = (const struct verbs_remote *)request->remote;
+    return (remote->region.flags & VERBS_REGION_NATIVE_ATOMICS) != 0;
+}
+
+/* Atomics over the side channel are no work of the queue pair that fences. */
+static bool is_fenced_by_device(const struct verbs_ep *ep, const struct rdmux_request *request)
+{
+    return !verbs_domain_of_ep(ep)->lacks_fence &&
+           (request->op <= RDMUX_OP_READ || is_native_atomic(request));
+}
+
+/* A fence that the device does not have: what is fenced waits here for the reads before it, and what
+ * is behind it with it. One that raises no completion gets a successor that does. */
 static bool must_wait_for_reads(struct verbs_ep *ep, const struct rdmux_request *request)
 {
     const struct verbs_send_ring *ring = &ep->data.sent;
-    if (VERBS_LIKELY((request->flags & RDMUX_FENCE) == 0) || !verbs_domain_of_ep(ep)->lacks_fence ||
+    if (VERBS_LIKELY((request->flags & RDMUX_FENCE) == 0) || is_fenced_by_device(ep, request) ||
         !verbs_send_ring_is_under_way(ring, ep->reads_end)) {
         return false;
     }
@@ -215,12 +228,6 @@ static bool must_wait_for_reads(struct verbs_ep *ep, const struct rdmux_request 
             ep); /* without room for it there is a completion on its way */
     }
     return true;
-}
-
-static bool is_native_atomic(const struct rdmux_request *request)
-{
-    const struct verbs_remote *remote = (const struct verbs_remote *)request->remote;
-    return (remote->region.flags & VERBS_REGION_NATIVE_ATOMICS) != 0;
 }
 
 bool rdmux_verbs_must_wait(struct verbs_ep *ep, const struct rdmux_request *request, uint32_t slots)

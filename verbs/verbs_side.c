@@ -165,10 +165,9 @@ enum rdmux_status rdmux_verbs_side_atomic(struct verbs_ep *ep, struct rdmux_requ
 {
     struct verbs_queue *data = &ep->data;
     const struct verbs_send_ring *ring = &data->sent;
-    bool is_fenced = (request->flags & RDMUX_FENCE) != 0;
     bool flush_is_silent = verbs_send_ring_is_under_way(ring, ep->flushed_end) &&
                            (int32_t)(ep->flushed_end - ring->signaled) > 0;
-    if (ep->is_unflushed || flush_is_silent || (is_fenced && !verbs_send_ring_is_empty(ring))) {
+    if (ep->is_unflushed || flush_is_silent) {
         /* post has looked that there is room; a read is done after those before it. */
         rdmux_verbs_chain_flush(ep, NULL, VERBS_WISH_DONE);
     }
