@@ -11,6 +11,7 @@
 #include "api/keys.h"
 
 #include "api/request.h"
+#include "api/split.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -599,9 +600,10 @@ bool rdmux_keys_fence_is_ours(const struct rdmux_ep *ep, uint64_t at)
 {
     const struct rdmux_ring *ring = &ep->send;
     const struct rdmux_request *fenced = rdmux_ring_record(ring, at);
+    /* Of one in parts the last may be short enough to be inlined. */
     if (!rdmux_op_reads(fenced->op) &&
         (is_too_long(ep->keys, fenced) || lacks_key(ep->keys, fenced) ||
-         fenced->length <= ep->keys->rule.max_inline)) {
+         fenced->length <= ep->keys->rule.max_inline || rdmux_split_concerns(ep, fenced))) {
         return true;
     }
     for (uint64_t i = ring->tail; i != at; i++) {
