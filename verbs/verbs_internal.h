@@ -259,6 +259,7 @@ struct verbs_ep {
     uint32_t flushed_end; /* slot after the newest flush read */
     bool is_unflushed;    /* a write or send was posted after that */
     uint32_t reads_end;   /* slot after the newest read or atomic of the device */
+    uint32_t fenced_end;  /* slot after the newest that the device fences */
     /* one for each slot: bytes of inline requests that the device does not inline */
     uint8_t *copies;
     uint32_t copy_size;

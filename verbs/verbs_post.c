@@ -253,7 +253,7 @@ enum rdmux_status rdmux_verbs_start(struct verbs_ep *ep, struct rdmux_request *r
                              ep->ours.max_message);
         return RDMUX_LENGTH;
     }
-    bool is_fenced = (request->flags & RDMUX_FENCE) != 0 && !verbs_domain_of_ep(ep)->lacks_fence;
+    bool is_fenced = (request->flags & RDMUX_FENCE) != 0 && is_fenced_by_device(ep, request);
     uint32_t flags = is_fenced ? (uint32_t)IBV_SEND_FENCE : 0;
     enum verbs_wish wish = (request->flags & RDMUX_UNSIGNALED) == 0 ? VERBS_WISH_DONE
                                                                     : VERBS_WISH_NONE;
@@ -269,6 +269,9 @@ enum rdmux_status rdmux_verbs_start(struct verbs_ep *ep, struct rdmux_request *r
         chain_atomic(ep, request, wish, flags);
     } else {
         return rdmux_verbs_side_atomic(ep, request);
+    }
+    if (VERBS_UNLIKELY(is_fenced)) {
+        ep->fenced_end = ep->data.sent.head;
     }
     return RDMUX_OK;
 }

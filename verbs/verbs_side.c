@@ -5,7 +5,8 @@
  * would not be atomic with those of its host's CPU.
  *
  * Order. Nothing orders two queue pairs. An atomic that has writes or sends before it waits for a
- * read of the flush word behind those; then the peer's memory has them, and a message may go.
+ * read of the flush word behind those; then the peer's memory has them, and a message may go. So does
+ * one behind a fence of the data queue, which holds it back, too.
  * Atomics go in order, over one queue pair, and are answered in order. What must be behind an
  * atomic (a read, anything with FENCE) is held back by post until it is answered.
  *
@@ -167,7 +168,8 @@ enum rdmux_status rdmux_verbs_side_atomic(struct verbs_ep *ep, struct rdmux_requ
     const struct verbs_send_ring *ring = &data->sent;
     bool flush_is_silent = verbs_send_ring_is_under_way(ring, ep->flushed_end) &&
                            (int32_t)(ep->flushed_end - ring->signaled) > 0;
-    if (ep->is_unflushed || flush_is_silent) {
+    bool fence_is_under_way = verbs_send_ring_is_under_way(ring, ep->fenced_end);
+    if (ep->is_unflushed || flush_is_silent || fence_is_under_way) {
         /* post has looked that there is room; a read is done after those before it. */
         rdmux_verbs_chain_flush(ep, NULL, VERBS_WISH_DONE);
     }
