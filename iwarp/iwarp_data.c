@@ -71,16 +71,34 @@ static void chain_message(struct iwarp_ep *ep, struct rdmux_request *request, en
     }
 }
 
+/* The peer has asked for what is not used. A message that waits uses one first: else two that wait
+ * could take the same credit from each other for ever. */
+static void give_back(struct iwarp_ep *ep)
+{
+    bool keeps = ep->waits_for_credit && iwarp_credit_left(&ep->credit) != 0;
+    if (ep->credit.answered != ep->credit.recalled_us && !keeps) {
+        iwarp_credit_return(&ep->credit);
+        rdmux_iwarp_talk_soon(ep);
+    }
+}
+
 /* A message goes. False: there is no credit for it. */
 static bool spend(struct iwarp_ep *ep)
 {
     if (VERBS_LIKELY(iwarp_credit_spend(&ep->credit))) {
+        if (VERBS_UNLIKELY(ep->waits_for_credit)) {
+            ep->waits_for_credit = false;
+            give_back(ep);
+        }
         return true;
     }
-    if (ep->theirs.shares_receives && !ep->has_asked) {
-        ep->has_asked = true;
-        iwarp_credit_ask(&ep->credit);
-        rdmux_iwarp_talk_soon(ep);
+    if (ep->theirs.shares_receives) {
+        ep->waits_for_credit = true;
+        if (!ep->has_asked) {
+            ep->has_asked = true;
+            iwarp_credit_ask(&ep->credit);
+            rdmux_iwarp_talk_soon(ep);
+        }
     }
     return false;
 }
@@ -347,9 +365,7 @@ void rdmux_iwarp_side_message(struct verbs_ep *base, const uint8_t *bytes)
         return;
     }
     granted(ep, news.granted);
-    if (news.recalls) {
-        iwarp_credit_return(&ep->credit);
-    }
+    give_back(ep);
     if (iwarp_credit_is_due(&ep->credit)) {
         rdmux_iwarp_talk_soon(ep);
     }

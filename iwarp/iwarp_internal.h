@@ -80,7 +80,8 @@ struct iwarp_ep {
     char connect_text[RDMUX_TEXT_MAX];
 
     struct iwarp_credit credit;
-    bool has_asked; /* for credits, and has got none yet */
+    bool has_asked;        /* for credits, and has got none yet */
+    bool waits_for_credit; /* a message does */
     struct iwarp_node member;
     struct iwarp_node wanting; /* on asking or hungry */
     bool is_asking;

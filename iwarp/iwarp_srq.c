@@ -74,14 +74,17 @@ static bool lend(struct iwarp_ep *ep, uint64_t waiting)
            0;
 }
 
-/* The peer is to give back the credits that it does not use. */
+/* The peer is to give back the credits that it does not use. What is going to be told at once may be the
+ * answer to its question, and is asked back with it: it is used first by who waits for it. */
 static void recall(struct iwarp_ep *ep)
 {
     struct iwarp_srq *srq = iwarp_srq_of_ep(ep);
-    if (rdmux_credits_outstanding(&ep->credit.given) == 0) {
-        return; /* what it was not told yet may be the answer to its question */
+    if (!ep->credit.has_news) {
+        (void)rdmux_credits_withdraw(&srq->pool, &ep->credit.given);
     }
-    (void)rdmux_credits_withdraw(&srq->pool, &ep->credit.given);
+    if (rdmux_credits_window(&ep->credit.given) == 0) {
+        return;
+    }
     if (!ep->is_recalling && ep->base.state == VERBS_EP_CONNECTED) {
         ep->is_recalling = true;
         iwarp_credit_recall(&ep->credit);
@@ -104,7 +107,8 @@ static void serve(struct iwarp_srq *srq)
     for (int round = 0; round < 2 && !is_empty(&srq->asking); round++) {
         while (!is_empty(&srq->asking)) {
             struct iwarp_ep *ep = wanting(srq->asking.next);
-            if (!lend(ep, srq->asking_count) && rdmux_credits_window(&ep->credit.given) == 0) {
+            /* Who asks has used what it was told of, though the messages may be on their way. */
+            if (!lend(ep, srq->asking_count) && rdmux_credits_untold(&ep->credit.given) == 0) {
                 break;
             }
             stop_wanting(ep);
@@ -169,6 +173,9 @@ bool rdmux_iwarp_srq_use(struct iwarp_ep *ep)
     }
     if (rdmux_credits_window(&ep->credit.given) < ep->level && ep->wanting.next == NULL) {
         add(&srq->hungry, &ep->wanting);
+    }
+    if (!is_empty(&srq->asking)) {
+        serve(srq); /* it may have been in the way of its own question */
     }
     return true;
 }
