@@ -379,9 +379,9 @@ static void post_proof(struct rdmux_ep *ep)
     struct rdmux_trial *trial = &ep->setup->trial;
     size_t posted = 0;
     assert(trial->path != NULL);
-    enum rdmux_status status = trial->path->ops->post(trial->path, &trial->parts[trial->parts_posted],
-                                                      trial->part_count - trial->parts_posted, 0,
-                                                      &posted);
+    enum rdmux_status status = trial->path->ops->post(
+        trial->path, &trial->parts[trial->parts_posted], trial->part_count - trial->parts_posted, 0,
+        &posted);
     trial->parts_posted += (uint32_t)posted;
     if (status != RDMUX_OK && status != RDMUX_AGAIN) {
         trial->writing = false;

@@ -39,4 +39,12 @@ if [[ -e $RDMUX_BUILD/lib/rdmux/rdmux-verbs.so ]]; then
     LD_PRELOAD=$RDMUX_BUILD/lib/libsimverbs.so SIM_VERBS=link=iwarp,swallow=60s \
         "$RDMUX_BUILD/tests/tools/stalled_connect" iwarp 127.0.0.1 || status=1
 fi
+
+# Random requests against a model; the number counts for each of the three.
+if [[ -e $RDMUX_BUILD/lib/rdmux/rdmux-verbs.so ]]; then
+    operations=1000000
+    [[ ${RDMUX_TEST_LEVEL:-normal} != thorough ]] || operations=5000000
+    "$RDMUX_BUILD/tests/sim_verbs/random_model" --plugin "$RDMUX_BUILD/lib/rdmux/rdmux-verbs.so" \
+        --operations "$operations" --jobs "${RDMUX_JOBS:-2}" || status=1
+fi
 exit "$status"
