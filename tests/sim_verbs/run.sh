@@ -36,6 +36,10 @@ if [[ -e $RDMUX_BUILD/lib/rdmux/rdmux-verbs.so ]]; then
     conformance iwarp ,like=hca
     conformance roce ,max_sge=1 --case 1.13
     conformance iwarp ,max_sge=2 --case 1.13
+    for link in ib roce iwarp iwarp,like=hca; do
+        LD_PRELOAD=$RDMUX_BUILD/lib/libsimverbs.so SIM_VERBS=link=$link \
+            "$RDMUX_BUILD/tests/tools/dead_key" "${link%%,*}" 127.0.0.1 || status=1
+    done
     LD_PRELOAD=$RDMUX_BUILD/lib/libsimverbs.so SIM_VERBS=link=iwarp,swallow=60s \
         "$RDMUX_BUILD/tests/tools/stalled_connect" iwarp 127.0.0.1 || status=1
 fi

@@ -329,6 +329,11 @@ rdmux_stalls() {
     tc -s filter show dev lo ingress | grep -q 'dropped [1-9]' || fail 'nothing was swallowed'
 }
 
+# rdmux_dead_keys PROVIDER: requests with keys that the device does not know.
+rdmux_dead_keys() {
+    "$RDMUX_BUILD/tests/tools/dead_key" "$1" "$(of "$(adapter_of "$1")" ADDRESS)"
+}
+
 # rdmux_demo PROVIDER: explain, copy and perf between two processes.
 rdmux_demo() {
     head -c 3000000 /dev/urandom >/tmp/file

@@ -286,6 +286,10 @@ rdmux_over() {
     check "rdmux demo over $1 in a guest" guest "${programs[@]}" -- rdmux_demo "$1"
     check "the examples over $1 in a guest" guest --seconds 200 "${programs[@]}" -- \
         rdmux_examples "$1"
+    if [[ $1 == roce || $1 == iwarp ]]; then
+        check "nothing placed by a dead key is ever done over $1" \
+            guest "${programs[@]}" --with "$build/tests/tools" -- rdmux_dead_keys "$1"
+    fi
     if [[ $1 == iwarp ]]; then
         check 'an address of iwarp that swallows everything holds up nobody' \
             guest "${programs[@]}" --with "$build/tests/tools" -- rdmux_stalls 1000

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * Requests with a key that the peer's device does not know. On iWARP the device says of a write that it
+ * is done, and the connection ends later; a read posted behind that may never complete. No request
+ * with RDMUX_PLACED may ever be told as done here, and each endpoint has to end. Usage: dead_key
+ * PROVIDER ADDRESS; both ends are here. It looks into the library's structs, as no call of the
+ * interface makes such a request. TAP.
+ */
+#include "api/core.h"
+#include "verbs/verbs_internal.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    PATIENT_MS = 30000,
+    END_MS = 9000, /* below the liveness time: what ends the endpoint is the connection's end */
+    ACCEPT_MS = 20,
+    WAIT_MS = 10,
+    SIZE = 4096,
+    ROUNDS = 5,
+    WORK_MAX = 4,
+    WRONG_KEY = 0x5a00,
+};
+
+static struct scene {
+    struct rdmux_fabric *fabrics[2];
+    struct rdmux_cq *cqs[2];
+    struct rdmux_listener *listener;
+    char address[RDMUX_ADDRESS_MAX];
+    const char *provider;
+    struct rdmux_mr *mr; /* the peer's */
+    uint8_t *there;
+    pthread_t acceptor;
+    atomic_bool stops;
+    struct rdmux_ep *ep;
+    struct rdmux_remote *good;
+    struct rdmux_remote *dead;
+} scene;
+
+static unsigned cases;
+static unsigned failures;
+
+static void check(bool is_good, const char *name)
+{
+    failures += is_good ? 0 : 1;
+    (void)printf("%s %u - %s: %s\n", is_good ? "ok" : "not ok", ++cases, scene.provider, name);
+}
+
+static void must(enum rdmux_status status, const char *what)
+{
+    if (status != RDMUX_OK) {
+        (void)printf("Bail out! %s: %s: %s\n", what, rdmux_status_name(status), rdmux_last_error());
+        exit(EXIT_FAILURE);
+    }
+}
+
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* Accepts, and closes what has ended. */
+static void *accept_all(void *argument)
+{
+    (void)argument;
+    struct rdmux_ep *ep = NULL;
+    while (!atomic_load(&scene.stops)) {
+        struct rdmux_wc wc;
+        if (ep == NULL &&
+            rdmux_accept(scene.listener, scene.cqs[1], NULL, ACCEPT_MS, &ep) != RDMUX_OK) {
+            continue;
+        }
+        if (rdmux_cq_poll(scene.cqs[1], &wc, 1) == 1 && wc.opcode == RDMUX_WC_DISCONNECTED) {
+            must(rdmux_ep_close(ep), "closing");
+            ep = NULL;
+        }
+    }
+    must(rdmux_ep_close(ep), "closing");
+    return NULL;
+}
+
+static void open_scene(const char *provider, const char *host)
+{
+    char wanted[RDMUX_ADDRESS_MAX];
+    (void)snprintf(wanted, sizeof(wanted), "%s:0", host);
+    scene.provider = provider;
+    for (int i = 0; i < 2; i++) {
+        must(rdmux_fabric_open(NULL, &scene.fabrics[i]), "a fabric");
+        must(rdmux_cq_create(scene.fabrics[i], NULL, &scene.cqs[i]), "a cq");
+    }
+    must(rdmux_mr_alloc(scene.fabrics[1], SIZE,
+                        RDMUX_ACCESS_REMOTE_WRITE | RDMUX_ACCESS_REMOTE_READ, &scene.mr),
+         "a region");
+    scene.there = rdmux_mr_addr(scene.mr);
+    must(rdmux_listen(scene.fabrics[1], wanted, NULL, &scene.listener), "listening");
+    must(rdmux_listener_address(scene.listener, scene.address, sizeof(scene.address)),
+         "an address");
+    if (pthread_create(&scene.acceptor, NULL, accept_all, NULL) != 0) {
+        must(RDMUX_NO_MEMORY, "a thread");
+    }
+}
+
+static void close_scene(void)
+{
+    atomic_store(&scene.stops, true);
+    (void)pthread_join(scene.acceptor, NULL);
+    rdmux_listener_close(scene.listener);
+    rdmux_mr_deregister(scene.mr);
+    for (int i = 0; i < 2; i++) {
+        must(rdmux_cq_destroy(scene.cqs[i]), "the cq's end");
+        must(rdmux_fabric_close(scene.fabrics[i]), "the fabric's end");
+    }
+}
+
+/* An endpoint with two imports of the region, one of which has a key that nobody knows. */
+static void connect_again(void)
+{
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    struct rdmux_token token;
+    attr.paths = scene.provider;
+    memset(scene.there, 0, SIZE);
+    must(rdmux_connect(scene.fabrics[0], scene.cqs[0], scene.address, &attr, PATIENT_MS, &scene.ep),
+         "connecting");
+    must(rdmux_mr_export(scene.mr, &token), "a token");
+    must(rdmux_remote_import(scene.ep, &token, PATIENT_MS, &scene.good), "an import");
+    must(rdmux_remote_import(scene.ep, &token, PATIENT_MS, &scene.dead), "an import");
+    struct verbs_remote *remote = (struct verbs_remote *)scene.dead->path;
+    remote->region.rkey ^= WRONG_KEY;
+}
+
+/* What became of requests 0 to WORK_MAX - 1, by their context. */
+struct outcome {
+    enum rdmux_status statuses[WORK_MAX];
+    unsigned told; /* bit n: request n has completed */
+    bool has_ended;
+};
+
+static void *context_of(uintptr_t number)
+{
+    return (void *)number;
+}
+
+/* Takes entries until the endpoint has ended, or `until` (a bit of `told`) has completed. */
+static void take(struct outcome *outcome, unsigned until)
+{
+    uint64_t until_ms = now_ms() + END_MS;
+    while (!outcome->has_ended && (until == 0 || (outcome->told & until) == 0) &&
+           now_ms() < until_ms) {
+        struct rdmux_wc wc;
+        size_t count = 0;
+        if (rdmux_cq_wait(scene.cqs[0], &wc, 1, WAIT_MS, &count) != RDMUX_OK || count == 0) {
+            continue;
+        }
+        if (wc.opcode == RDMUX_WC_DISCONNECTED) {
+            outcome->has_ended = true;
+        } else if ((uintptr_t)wc.context < WORK_MAX) {
+            outcome->statuses[(uintptr_t)wc.context] = (enum rdmux_status)wc.status;
+            outcome->told |= 1U << (uintptr_t)wc.context;
+        }
+    }
+}
+
+static bool was_ok(const struct outcome *outcome, unsigned number)
+{
+    return (outcome->told >> number & 1) == 0 || outcome->statuses[number] == RDMUX_OK;
+}
+
+static enum rdmux_status write_to(struct rdmux_remote *remote, size_t length, uintptr_t number,
+                                  uint32_t flags)
+{
+    static uint8_t bytes[SIZE];
+    memset(bytes, 0xdd, sizeof(bytes));
+    return rdmux_write(scene.ep, length == 0 ? NULL : bytes, length, NULL, remote, 0,
+                       context_of(number), flags);
+}
+
+static bool nothing_was_written(void)
+{
+    for (size_t i = 0; i < SIZE; i++) {
+        if (scene.there[i] != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void disconnect(void)
+{
+    must(rdmux_ep_close(scene.ep), "closing");
+}
+
+/* ----------------------------------------------------------------------------------------- cases */
+
+static void a_placed_write_is_never_done(void)
+{
+    bool is_good = true;
+    for (int round = 0; round < ROUNDS; round++) {
+        struct outcome outcome = { .told = 0 };
+        connect_again();
+        must(write_to(scene.dead, round % 2 == 0 ? 8 : SIZE, 0, RDMUX_PLACED), "a write");
+        take(&outcome, 0);
+        is_good = is_good && !was_ok(&outcome, 0) && outcome.has_ended && nothing_was_written();
+        disconnect();
+    }
+    check(is_good, "a write with PLACED to a dead key is never done, and the endpoint ends");
+}
+
+/* A write before it is what its completion says: done means that the bytes were free. One behind it
+ * is not done, whatever its own key. */
+static void those_around_it_keep_their_word(void)
+{
+    bool is_good = true;
+    for (int round = 0; round < ROUNDS; round++) {
+        struct outcome outcome = { .told = 0 };
+        connect_again();
+        must(write_to(scene.good, 8, 0, RDMUX_MORE), "a write");
+        must(write_to(scene.dead, 8, 1, RDMUX_MORE), "a write");
+        must(write_to(scene.good, 8, 2, RDMUX_PLACED | RDMUX_MORE), "a write");
+        must(write_to(scene.good, 8, 3, RDMUX_PLACED), "a write");
+        take(&outcome, 0);
+        bool all_told = outcome.told == 15;
+        is_good = is_good && all_told && outcome.has_ended && !was_ok(&outcome, 2) &&
+                  !was_ok(&outcome, 3);
+        disconnect();
+    }
+    check(is_good, "writes with PLACED behind a write to a dead key are never done");
+}
+
+/* The write may be told as done before the connection has ended. The flush then is posted into a
+ * connection that has, and does not say so. */
+static void a_flush_ends_with_the_connection(void)
+{
+    static const struct timespec pauses[] = { { 0, 0 }, { 0, 1000000 }, { 0, 50000000 } };
+    bool is_good = true;
+    for (int round = 0; round < ROUNDS; round++) {
+        struct outcome outcome = { .told = 0 };
+        connect_again();
+        must(write_to(scene.dead, 8, 0, 0), "a write");
+        take(&outcome, 1);
+        (void)nanosleep(&pauses[(size_t)round % (sizeof(pauses) / sizeof(pauses[0]))], NULL);
+        uint64_t from_ms = now_ms();
+        enum rdmux_status status = write_to(NULL, 0, 1, RDMUX_PLACED);
+        take(&outcome, 0);
+        bool is_told = status != RDMUX_OK || !was_ok(&outcome, 1);
+        is_good = is_good && is_told && outcome.has_ended && now_ms() - from_ms < END_MS;
+        disconnect();
+    }
+    check(is_good, "a flush behind a write to a dead key is never done, and ends");
+}
+
+static void a_read_fails(void)
+{
+    uint8_t bytes[SIZE];
+    struct outcome outcome = { .told = 0 };
+    connect_again();
+    must(rdmux_read(scene.ep, bytes, sizeof(bytes), NULL, scene.dead, 0, context_of(0), 0),
+         "a read");
+    take(&outcome, 0);
+    check(!was_ok(&outcome, 0) && outcome.has_ended, "a read by a dead key is never done");
+    disconnect();
+}
+
+int main(int count, char **arguments)
+{
+    if (count != 3) {
+        (void)fprintf(stderr, "usage: dead_key PROVIDER ADDRESS\n");
+        return EXIT_FAILURE;
+    }
+    open_scene(arguments[1], arguments[2]);
+    a_placed_write_is_never_done();
+    those_around_it_keep_their_word();
+    a_flush_ends_with_the_connection();
+    a_read_fails();
+    close_scene();
+    (void)printf("1..%u\n", cases);
+    return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
