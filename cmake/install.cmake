@@ -31,7 +31,10 @@ install(FILES ${PROJECT_BINARY_DIR}/rdmux-config.cmake
 configure_file(cmake/rdmux.pc.in rdmux.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/rdmux.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
-install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES LICENSE docs/PROVIDER-GUIDE.md docs/SEMANTICS.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# What provider authors copy, and what they read beside the guide.
+install(DIRECTORY tests/plugins/skeleton tests/plugins/toy
+        DESTINATION ${CMAKE_INSTALL_DOCDIR}/providers)
 foreach(section RANGE 1 8)
     file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/man/*.${section})
     if(pages)

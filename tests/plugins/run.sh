@@ -72,6 +72,34 @@ tap 'a file that is no library is refused' "$user" refused "$scratch/text.so" BA
 tap 'a plug-in that brings a second rdmux is refused' \
     "${user}_static" refused "$build/toy/toy.so" BAD_PLUGIN 'second copy'
 
+# What the guide tells a newcomer to type, in an empty folder.
+guide_walks() {
+    local folder=$scratch/newcomer guide=$RDMUX_PREFIX/share/doc/rdmux/PROVIDER-GUIDE.md
+    mkdir "$folder"
+    awk '/^```sh walk$/ { on = 1; next } /^```/ { on = 0 } on' "$guide" >"$scratch/walk.sh"
+    (($(grep -c . "$scratch/walk.sh") >= 7)) || { echo 'the guide has no lines to type' && return 1; }
+    (cd "$folder" && env -i HOME="$scratch" PATH="$PATH" PREFIX="$RDMUX_PREFIX" \
+        bash -e -o pipefail "$scratch/walk.sh") >"$scratch/walk.log" 2>&1 || { cat "$scratch/walk.log" && return 1; }
+    grep -q 'NO_DEVICE: myfabric: STEP 1 is not written yet' "$scratch/walk.log" ||
+        { cat "$scratch/walk.log" && echo 'rdmux info does not say why the skeleton is not usable' && return 1; }
+}
+
+# The skeleton's later steps refuse as cleanly as the first: with a text, and without an endpoint.
+skeleton_refuses() {
+    local output
+    cp -r "$here/skeleton" "$scratch/second" &&
+        sed -i '/STEP 1: take these/,/fill in my_probe/d; s/out->native = 0;.*/out->native = RDMUX_CAP_SEND;/' \
+            "$scratch/second/myfabric.c" &&
+        cmake -S "$scratch/second" -B "$scratch/second/build" -DCMAKE_PREFIX_PATH="$RDMUX_PREFIX" &&
+        cmake --build "$scratch/second/build" || return 1
+    output=$("$RDMUX_PREFIX/bin/rdmux" conformance --plugin "$scratch/second/build/myfabric.so" --rules N.1 --quick \
+        --format tap) && { echo 'it passes' && return 1; }
+    grep -qE '(CONNECT|PEER)_FAILED.*myfabric: STEP 2, ep_open is not written yet' <<<"$output" || { echo "$output" && return 1; }
+}
+
+tap 'the guide leads from an empty folder to a passing provider' guide_walks
+tap 'the skeleton refuses step by step, each time with a text' skeleton_refuses
+
 conformance=$RDMUX_PREFIX/bin/rdmux-conformance
 if [[ -x $conformance ]]; then
     tap 'the toy provider passes conformance' \
