@@ -377,11 +377,22 @@ static void attach(struct sim_cm_id *id, bool passive)
     sim_qp_set_state(qp, IBV_QPS_RTS);
 }
 
+/* Once for the id's life: an acceptor that moves its queue pair by itself does so before it accepts
+ * (cma.c chooses when the id is made). */
+static void psn_choose(struct sim_cm_id *id)
+{
+    if (!id->has_psn) {
+        id->has_psn = true;
+        id->my_psn = (uint32_t)sim_chance(id->world, SIM_PSN_MASK + 1);
+    }
+}
+
 int rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *qp_attr, int *qp_attr_mask)
 {
     struct sim_cm_id *sim = sim_cm_of(id);
     sim_lock(sim->world);
     int error = sim_call(sim->world, SIM_CALL_init_qp_attr);
+    psn_choose(sim);
     int mask = error == 0 && sim->device != NULL ? attributes(sim, qp_attr) : -1;
     error = error == 0 && mask < 0 ? EINVAL : error;
     if (error == 0) {
@@ -514,7 +525,7 @@ static void param_fill(struct sim_cm_id *id, const struct rdma_conn_param *param
 static void qp_take(struct sim_cm_id *id, const struct rdma_conn_param *param)
 {
     id->my_qp = id->id.qp != NULL ? id->id.qp->qp_num : param->qp_num;
-    id->my_psn = (uint32_t)sim_chance(id->world, SIM_PSN_MASK + 1);
+    psn_choose(id);
 }
 
 static int connect_id(struct sim_cm_id *id, const struct rdma_conn_param *param)

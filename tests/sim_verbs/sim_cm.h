@@ -116,6 +116,7 @@ struct sim_cm_id {
     uint32_t peer_psn;
     uint32_t my_qp;
     uint32_t my_psn;
+    bool has_psn; /* it was chosen */
     union ibv_gid peer_gid;
     uint16_t peer_lid;
     uint8_t mtu;
