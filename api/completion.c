@@ -262,6 +262,9 @@ static size_t drain_all(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
     }
     if (ep->phase == RDMUX_PHASE_SETUP) {
         rdmux_ep_setup_step(ep);
+        if (ep->phase == RDMUX_PHASE_SETUP && ep->path != NULL) {
+            return 0; /* a plain endpoint's: what has come is behind CONNECTED */
+        }
     }
     if (ep->path != NULL) {
         ep->path->ready = 0;
@@ -285,6 +288,10 @@ static size_t drain_all(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
     count += drain_receives(ep, wc + count, max - count);
     if (ep->receives_wait && ep->phase == RDMUX_PHASE_READY) {
         rdmux_ep_offer_waiting_receives(ep);
+        if (ep->plain != NULL && !ep->receives_wait && !ep->blocked) {
+            rdmux_ep_push(ep, false);
+            count += drain_sends(ep, wc + count, max - count);
+        }
     }
     if (ep->fault != RDMUX_OK && ep->phase == RDMUX_PHASE_READY) {
         rdmux_ep_path_fault(ep);

@@ -3,6 +3,7 @@
 #include "api/connection.h"
 
 #include "api/address.h"
+#include "api/plain.h"
 #include "negotiation/bytes.h"
 #include "negotiation/explain.h"
 #include "negotiation/filter.h"
@@ -233,18 +234,27 @@ static enum rdmux_status check_out(const char *call, struct rdmux_ep **out)
 
 /* An endpoint with its set-up, not started. */
 static enum rdmux_status make_endpoint(struct rdmux_fabric *fabric, struct rdmux_cq *cq,
-                                       const struct rdmux_ep_attr *attr, const char *listener_paths,
+                                       const struct rdmux_ep_attr *attr,
+                                       const struct rdmux_listener *listener, bool plain,
                                        int timeout_ms, struct rdmux_ep **out)
 {
     struct rdmux_ep *ep;
+    struct rdmux_ep_attr offered = *attr;
     enum rdmux_status status = rdmux_ep_create(fabric, cq, attr, &ep);
     if (status != RDMUX_OK) {
         return status;
     }
-    status = rdmux_ep_setup_create(ep, attr, listener_paths, timeout_ms);
+    if (plain) {
+        offered.local = NULL; /* the way tells which device it is */
+    }
+    status = rdmux_ep_setup_create(
+        ep, &offered, listener == NULL ? NULL : rdmux_listener_paths(listener), timeout_ms);
     if (status != RDMUX_OK) {
         rdmux_ep_dismantle(ep);
         return status;
+    }
+    if (plain) {
+        rdmux_plain_begin(ep, attr);
     }
     *out = ep;
     return RDMUX_OK;
@@ -267,7 +277,8 @@ enum rdmux_status rdmux_connect(struct rdmux_fabric *fabric, struct rdmux_cq *cq
                           "rdmux_connect: the process forked; the cq belongs to the parent");
     }
     struct rdmux_ep *ep;
-    status = make_endpoint(fabric, cq, &all, NULL, timeout_ms, &ep);
+    status = make_endpoint(fabric, cq, &all, NULL, rdmux_plain_address(address) != NULL, timeout_ms,
+                           &ep);
     if (status == RDMUX_OK) {
         status = rdmux_ep_start_connect(ep, address);
         if (status != RDMUX_OK) {
@@ -323,7 +334,7 @@ enum rdmux_status rdmux_adopt(struct rdmux_fabric *fabric, struct rdmux_cq *cq, 
                           "rdmux_adopt: the process forked; the cq belongs to the parent");
     }
     struct rdmux_ep *ep;
-    status = make_endpoint(fabric, cq, &all, NULL, timeout_ms, &ep);
+    status = make_endpoint(fabric, cq, &all, NULL, false, timeout_ms, &ep);
     if (status != RDMUX_OK) {
         if (status != RDMUX_INVALID) {
             close(socket);
@@ -380,7 +391,7 @@ static bool take_arrival(struct accepting *accepting, bool *has_none)
         return false;
     }
     enum rdmux_status status = make_endpoint(accepting->cq->fabric, accepting->cq, accepting->attr,
-                                             rdmux_listener_paths(listener), 0, &ep);
+                                             listener, rdmux_listener_is_plain(listener), 0, &ep);
     if (status != RDMUX_OK) {
         accepting->status = *has_none ? status : RDMUX_OK; /* one under way may still be proved */
         return false;
@@ -461,9 +472,9 @@ static enum rdmux_status accept_one(struct accepting *accepting, int timeout_ms,
 {
     struct rdmux_arrival arrival;
     struct rdmux_ep *ep;
-    enum rdmux_status status = make_endpoint(accepting->cq->fabric, accepting->cq, accepting->attr,
-                                             rdmux_listener_paths(accepting->listener), timeout_ms,
-                                             &ep);
+    enum rdmux_status status = make_endpoint(
+        accepting->cq->fabric, accepting->cq, accepting->attr, accepting->listener,
+        rdmux_listener_is_plain(accepting->listener), timeout_ms, &ep);
     if (status != RDMUX_OK) {
         return status;
     }
@@ -860,6 +871,9 @@ enum rdmux_status rdmux_explain(struct rdmux_fabric *fabric, const char *address
                           : timeout_ms == 0
                               ? "timeout_ms is 0; there would be nothing to return the outcome with"
                               : "timeout_ms is below -1");
+    }
+    if (rdmux_plain_address(address) != NULL) {
+        return rdmux_plain_refuse("rdmux_explain", address);
     }
     struct rdmux_ep_attr all;
     struct rdmux_ep_attr given = RDMUX_EP_ATTR_INIT;

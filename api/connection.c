@@ -8,6 +8,7 @@
 #include "api/address.h"
 #include "api/keys.h"
 #include "api/listener.h"
+#include "api/plain.h"
 #include "api/setup.h"
 #include "api/split.h"
 #include "negotiation/control_channel.h"
@@ -61,6 +62,7 @@ void rdmux_ep_setup_destroy(struct rdmux_ep *ep)
     }
     rdmux_trial_close(ep);
     rdmux_dial_close(ep);
+    rdmux_plain_abandon(ep);
     if (setup->addresses != NULL) {
         freeaddrinfo(setup->addresses);
     }
@@ -186,6 +188,13 @@ static void succeed(struct rdmux_ep *ep)
         path->ops->remote_close(setup->trial.remote);
         rdmux_release(ep->fabric, setup->trial.remote);
     }
+    rdmux_setup_succeed(ep);
+}
+
+void rdmux_setup_succeed(struct rdmux_ep *ep)
+{
+    struct rdmux_setup *setup = ep->setup;
+    struct rdmux_provider_ep *path = setup->trial.path;
     memset(&setup->trial, 0, sizeof(setup->trial)); /* it is the endpoint's now */
     rdmux_log(ep->fabric, RDMUX_LOG_INFO, "endpoint %llu: %s %s to %s", (unsigned long long)ep->id,
               ep->info.provider, ep->info.device, ep->info.peer_address);
@@ -300,6 +309,10 @@ void rdmux_setup_run(struct rdmux_ep *ep)
 void rdmux_ep_setup_step(struct rdmux_ep *ep)
 {
     struct rdmux_setup *setup = ep->setup;
+    if (setup != NULL && setup->is_plain) {
+        rdmux_plain_step(ep);
+        return;
+    }
     if (setup == NULL || setup->handshake == NULL) {
         return;
     }
@@ -353,6 +366,10 @@ void rdmux_provider_control_received(struct rdmux_provider_ep *path, const void 
 
 enum rdmux_status rdmux_ep_start_accept(struct rdmux_ep *ep, struct rdmux_arrival *arrival)
 {
+    if (arrival->call != NULL) {
+        rdmux_plain_accept(ep, arrival->call);
+        return RDMUX_OK;
+    }
     ep->role = RDMUX_ROLE_ACCEPT;
     ep->peer_sockaddr = arrival->address;
     ep->peer_sockaddr_length = arrival->address_length;
@@ -499,6 +516,18 @@ void rdmux_ep_setup_stage(const struct rdmux_ep *ep, char *out, size_t size)
         break;
     case SETUP_TALKING:
         snprintf(out, size, "negotiating (%s)", rdmux_handshake_state(setup->handshake));
+        break;
+    case SETUP_FINDING_WAY:
+        snprintf(out, size, "finding the way to the peer");
+        break;
+    case SETUP_OPENING:
+        snprintf(out, size, "opening the device");
+        break;
+    case SETUP_READYING:
+        snprintf(out, size, "registering receives");
+        break;
+    case SETUP_CONNECTING:
+        snprintf(out, size, "connecting; is a program listening there?");
         break;
     }
 }

@@ -3,6 +3,7 @@
  * end. */
 #include "api/connection.h"
 
+#include "api/plain.h"
 #include "negotiation/control_channel.h"
 
 #include <stdio.h>
@@ -105,6 +106,10 @@ void rdmux_ep_path_fault(struct rdmux_ep *ep)
         if (rdmux_now(ep->fabric) < ep->fault_deadline_ns) {
             return;
         }
+    }
+    if (ep->plain != NULL && ep->shutdown_sent && ep->fault == RDMUX_PEER_GONE) {
+        rdmux_ep_fail(ep, RDMUX_OK, "shut down");
+        return;
     }
     rdmux_ep_fail(ep, (enum rdmux_status)ep->fault, "%s", ep->fault_text);
 }
@@ -291,7 +296,9 @@ void rdmux_ep_control_step(struct rdmux_ep *ep)
         }
         more = more || (ep->channel != NULL && rdmux_channel_is_sending(ep->channel));
     }
-    if (ep->phase == RDMUX_PHASE_READY && ep->shutdown_asked && !ep->shutdown_sent) {
+    if (ep->phase == RDMUX_PHASE_READY && ep->plain != NULL) {
+        more = more || (ep->shutdown_asked && !ep->shutdown_sent && rdmux_plain_shutdown_step(ep));
+    } else if (ep->phase == RDMUX_PHASE_READY && ep->shutdown_asked && !ep->shutdown_sent) {
         if (!ep->flush_posted && ep->fault == RDMUX_OK && rdmux_ep_done_before(ep, ep->send.head) &&
             ep->send.next == ep->send.head) {
             post_flush(ep);
@@ -396,7 +403,7 @@ static uint64_t period_ns(const struct rdmux_ep *ep)
 void rdmux_ep_start_liveness(struct rdmux_ep *ep)
 {
     ep->connected_ns = rdmux_now(ep->fabric);
-    if (ep->info.liveness_ms == RDMUX_NEVER) {
+    if (ep->info.liveness_ms == RDMUX_NEVER || ep->peer == NULL) {
         ep->heartbeat_ns = UINT64_MAX;
         return;
     }

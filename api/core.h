@@ -252,6 +252,7 @@ struct rdmux_mr {
     uint64_t id;            /* never used again in the fabric's life */
     struct rdmux_list link; /* fabric->regions */
     bool exported;          /* fabric->lock, with token and importers */
+    bool given_raw;         /* its key was, by rdmux_mr_raw(); fabric->lock */
     struct rdmux_token token;
     struct rdmux_list importers;
     uint32_t revoke_number;  /* of the revocation under way */
@@ -571,6 +572,7 @@ struct rdmux_ep {
     struct rdmux_list pending_link;
     struct rdmux_list busy_link; /* cq->busy */
     uint32_t fault;              /* status of rdmux_provider_failed(), handled at the next drain */
+    const struct rdmux_plain_ops *plain; /* the peer is not rdmux; NULL: it is */
     struct rdmux_ep *doorbell_next;
     struct rdmux_ep_stats stats;
 
@@ -705,6 +707,10 @@ void rdmux_ep_push(struct rdmux_ep *ep, bool more);
 void rdmux_ep_offer_all_receives(struct rdmux_ep *ep);
 /* Owner: the same for receives that waited for keys. */
 void rdmux_ep_offer_waiting_receives(struct rdmux_ep *ep);
+/* Owner: for a path that needs keys and gets receives before it is connected: those posted so far
+ * find their registrations; then they are offered, until all are (true). */
+void rdmux_ep_resolve_receives(struct rdmux_ep *ep);
+bool rdmux_ep_offer_early_receives(struct rdmux_ep *ep);
 /* All requests before this sequence are done. */
 bool rdmux_ep_done_before(const struct rdmux_ep *ep, uint64_t sequence);
 enum rdmux_status rdmux_ring_create(struct rdmux_fabric *fabric, struct rdmux_ring *ring,

@@ -5,6 +5,7 @@
 #include "api/connection.h"
 
 #include "api/address.h"
+#include "api/plain.h"
 #include "api/setup.h"
 
 #include <errno.h>
@@ -70,6 +71,10 @@ static bool bind_local(int fd, const struct addrinfo *peer, const char *local)
 static void dial_next(struct rdmux_ep *ep, int last_error)
 {
     struct rdmux_setup *setup = ep->setup;
+    if (setup->is_plain) {
+        rdmux_plain_dial(ep);
+        return;
+    }
     for (; setup->address != NULL; setup->address = setup->address->ai_next) {
         const struct addrinfo *address = setup->address;
         int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -197,7 +202,8 @@ enum rdmux_status rdmux_ep_start_connect(struct rdmux_ep *ep, const char *addres
 {
     struct rdmux_setup *setup = ep->setup;
     struct rdmux_address_text text;
-    enum rdmux_status status = rdmux_address_split(address, &text);
+    const char *plain = rdmux_plain_address(address);
+    enum rdmux_status status = rdmux_address_split(plain != NULL ? plain : address, &text);
     if (status != RDMUX_OK) {
         return status;
     }

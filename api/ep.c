@@ -203,7 +203,11 @@ void rdmux_ep_attach(struct rdmux_ep *ep, struct rdmux_provider_ep *path)
     ep->ops = path->ops;
     ep->domain = path->cq->domain;
     ep->phase = RDMUX_PHASE_READY;
-    rdmux_ep_offer_all_receives(ep);
+    if (ep->plain != NULL && ep->srq == NULL) {
+        rdmux_ep_offer_waiting_receives(ep); /* the others were offered before it was connected */
+    } else {
+        rdmux_ep_offer_all_receives(ep);
+    }
 }
 
 /* Has the provider seen the send side's request at this place, or a piece of it? */

@@ -6,10 +6,14 @@
  * connection, which then waits to be shown and taken; or JOIN, which is handed to the cq of the
  * connection with that secret. Strangers cost one small record each until they have said something
  * sensible; when there are too many, the oldest silent one goes.
+ *
+ * A plain listener has its provider's instead of a socket, and calls instead of strangers' sockets; they
+ * have introduced themselves when they come.
  */
 #include "api/listener.h"
 
 #include "api/address.h"
+#include "api/plain.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -38,6 +42,7 @@ struct stranger {
     struct rdmux_watch watch;
     struct rdmux_list link; /* listener->silent or listener->introduced */
     struct rdmux_listener *listener;
+    struct rdmux_plain_call *call; /* then there is no socket */
     int socket;
     bool introduced;
     bool shown;
@@ -56,7 +61,8 @@ struct stranger {
 struct rdmux_listener {
     struct rdmux_watch watch;
     struct rdmux_fabric *fabric;
-    struct rdmux_list link; /* fabric->listeners; fabric->lock, like all below */
+    struct rdmux_plain_listener *plain; /* its provider's; then there is no socket; step_lock */
+    struct rdmux_list link;             /* fabric->listeners; fabric->lock, like all below */
     int socket;
     int event_fd;
     /* Given up for a moment when descriptors run out, so that a connection can be refused. */
@@ -118,6 +124,17 @@ static void unlink_stranger(struct stranger *stranger)
     }
 }
 
+/* Its connection ends. */
+static void hang_up(struct stranger *stranger)
+{
+    if (stranger->call != NULL) {
+        stranger->call->ops->call_drop(stranger->call, 0, NULL, 0);
+        stranger->call = NULL;
+    } else {
+        close(stranger->socket);
+    }
+}
+
 static void free_stranger(struct stranger *stranger)
 {
     struct rdmux_fabric *fabric = stranger->listener->fabric;
@@ -127,20 +144,36 @@ static void free_stranger(struct stranger *stranger)
     rdmux_release(fabric, stranger);
 }
 
+static void unwatch(struct stranger *stranger)
+{
+    if (stranger->call == NULL) {
+        rdmux_service_unwatch(stranger->listener->fabric, stranger->socket, &stranger->watch);
+    }
+}
+
+static void address_of(struct stranger *stranger, char out[RDMUX_ADDRESS_MAX])
+{
+    if (stranger->call != NULL) {
+        memcpy(out, stranger->call->peer_address, RDMUX_ADDRESS_MAX);
+    } else {
+        rdmux_address_format((struct sockaddr *)&stranger->address, stranger->address_length, out);
+    }
+}
+
 static void drop_stranger(struct stranger *stranger, const char *why)
 {
     struct rdmux_fabric *fabric = stranger->listener->fabric;
     char from[RDMUX_ADDRESS_MAX];
-    rdmux_address_format((struct sockaddr *)&stranger->address, stranger->address_length, from);
+    address_of(stranger, from);
     if (why != NULL) {
         rdmux_log(fabric, RDMUX_LOG_WARN, "listener %s: connection from %s: %s; dropped",
                   stranger->listener->address, from, why);
     }
-    rdmux_service_unwatch(fabric, stranger->socket, &stranger->watch);
+    unwatch(stranger);
     pthread_mutex_lock(&fabric->lock);
     unlink_stranger(stranger);
     pthread_mutex_unlock(&fabric->lock);
-    close(stranger->socket);
+    hang_up(stranger);
     free_stranger(stranger);
 }
 
@@ -229,6 +262,22 @@ static void answer_explain(struct stranger *stranger)
     drop_stranger(stranger, NULL);
 }
 
+/* It may be shown and taken. */
+static void becomes_known(struct stranger *stranger)
+{
+    struct rdmux_listener *listener = stranger->listener;
+    struct rdmux_fabric *fabric = listener->fabric;
+    pthread_mutex_lock(&fabric->lock);
+    rdmux_list_remove(&stranger->link);
+    rdmux_list_append(&listener->introduced, &stranger->link);
+    stranger->introduced = true;
+    listener->unshown++;
+    update_descriptor(listener);
+    pthread_cond_broadcast(&listener->changed);
+    poke_waits(listener);
+    pthread_mutex_unlock(&fabric->lock);
+}
+
 /* HELLO and OFFER are here. */
 static void introduce(struct stranger *stranger)
 {
@@ -261,15 +310,7 @@ static void introduce(struct stranger *stranger)
         drop_stranger(stranger, "its OFFER breaks the protocol");
         return;
     }
-    pthread_mutex_lock(&fabric->lock);
-    rdmux_list_remove(&stranger->link);
-    rdmux_list_append(&listener->introduced, &stranger->link);
-    stranger->introduced = true;
-    listener->unshown++;
-    update_descriptor(listener);
-    pthread_cond_broadcast(&listener->changed);
-    poke_waits(listener);
-    pthread_mutex_unlock(&fabric->lock);
+    becomes_known(stranger);
 }
 
 /* Reads no further than HELLO and OFFER, or JOIN. Returns false if the stranger is gone. */
@@ -513,16 +554,37 @@ static struct stranger *take_stranger(struct rdmux_listener *listener, uint64_t 
     }
     pthread_mutex_unlock(&fabric->lock);
     if (stranger != NULL) {
-        rdmux_service_unwatch(fabric, stranger->socket, &stranger->watch);
+        unwatch(stranger);
     }
     rdmux_service_unlock(fabric);
     return stranger;
+}
+
+/* Hands a call over, which its listener forgets; the stranger is freed. */
+static enum rdmux_status arrive_plain(struct stranger *stranger, struct rdmux_arrival *out)
+{
+    struct rdmux_plain_call *call = stranger->call;
+    struct rdmux_fabric *fabric = stranger->listener->fabric;
+    *out = (struct rdmux_arrival){ .id = stranger->id, .call = call, .socket = -1 };
+    rdmux_service_lock(fabric);
+    rdmux_error_clear();
+    enum rdmux_status status = call->ops->call_take(call);
+    if (status != RDMUX_OK) {
+        hang_up(stranger);
+    }
+    rdmux_service_unlock(fabric);
+    free_stranger(stranger);
+    return status;
 }
 
 /* Hands what the stranger said over; it is freed. */
 static enum rdmux_status arrive(struct stranger *stranger, struct rdmux_arrival *out)
 {
     struct rdmux_fabric *fabric = stranger->listener->fabric;
+    if (stranger->call != NULL) {
+        return arrive_plain(stranger, out);
+    }
+    out->call = NULL;
     out->received = stranger->bytes;
     if (stranger->bytes == stranger->first) {
         out->received = rdmux_allocate(fabric, stranger->have);
@@ -602,17 +664,21 @@ struct rdmux_fabric *rdmux_listener_fabric(struct rdmux_listener *listener)
     return listener->fabric;
 }
 
-const char *rdmux_listener_paths(struct rdmux_listener *listener)
+const char *rdmux_listener_paths(const struct rdmux_listener *listener)
 {
     return listener->paths;
+}
+
+bool rdmux_listener_is_plain(const struct rdmux_listener *listener)
+{
+    return listener->plain != NULL;
 }
 
 static void show(struct stranger *stranger, struct rdmux_peer *out)
 {
     struct rdmux_peer peer = RDMUX_PEER_INIT;
     peer.id = stranger->id;
-    rdmux_address_format((struct sockaddr *)&stranger->address, stranger->address_length,
-                         peer.address);
+    address_of(stranger, peer.address);
     peer.private_length = stranger->private_length;
     memcpy(peer.private_data, stranger->private_data, sizeof(peer.private_data));
     uint32_t size = out->size < sizeof(peer) ? out->size : (uint32_t)sizeof(peer);
@@ -688,6 +754,36 @@ enum rdmux_status rdmux_listener_next(struct rdmux_listener *listener, int timeo
     }
 }
 
+/* How much there is room for depends on the device by which the peer came. */
+static enum rdmux_status reject_plain(struct rdmux_listener *listener, uint64_t peer,
+                                      uint32_t reason, const void *private_data, size_t length)
+{
+    struct rdmux_fabric *fabric = listener->fabric;
+    enum rdmux_status status = RDMUX_OK;
+    rdmux_service_lock(fabric);
+    pthread_mutex_lock(&fabric->lock);
+    struct stranger *stranger = find_introduced(listener, peer);
+    if (stranger == NULL) {
+        status = rdmux_fail(RDMUX_INVALID, "rdmux_reject: peer %llu is not a waiting connection",
+                            (unsigned long long)peer);
+    } else if (length > stranger->call->ops->reject_private_max) {
+        status = rdmux_fail(RDMUX_INVALID,
+                            "rdmux_reject: length of private_data is %zu; over %s the connection "
+                            "manager carries %u bytes with a rejection",
+                            length, stranger->call->place.provider,
+                            stranger->call->ops->reject_private_max);
+    } else {
+        unlink_stranger(stranger);
+    }
+    pthread_mutex_unlock(&fabric->lock);
+    if (stranger != NULL && status == RDMUX_OK) {
+        stranger->call->ops->call_drop(stranger->call, reason, private_data, length);
+        free_stranger(stranger);
+    }
+    rdmux_service_unlock(fabric);
+    return status;
+}
+
 enum rdmux_status rdmux_reject(struct rdmux_listener *listener, uint64_t peer, uint32_t reason,
                                const void *private_data, size_t length)
 {
@@ -702,6 +798,9 @@ enum rdmux_status rdmux_reject(struct rdmux_listener *listener, uint64_t peer, u
                                               : "private_data is NULL, length is not 0");
     }
     struct rdmux_fabric *fabric = listener->fabric;
+    if (listener->plain != NULL) {
+        return reject_plain(listener, peer, reason, private_data, length);
+    }
     struct stranger *stranger = take_stranger(listener, peer, NULL);
     if (stranger == NULL) {
         return rdmux_fail(RDMUX_INVALID, "rdmux_reject: peer %llu is not a waiting connection",
@@ -798,6 +897,97 @@ static enum rdmux_status bind_first(struct rdmux_listener *listener, const char 
     return status;
 }
 
+/* ---------------------------------------------------------------------------------------- plain */
+
+static struct stranger *find_call(struct rdmux_listener *listener,
+                                  const struct rdmux_plain_call *call)
+{
+    for (struct rdmux_list *at = listener->introduced.next; at != &listener->introduced;
+         at = at->next) {
+        struct stranger *stranger = RDMUX_CONTAINER(at, struct stranger, link);
+        if (stranger->call == call) {
+            return stranger;
+        }
+    }
+    return NULL;
+}
+
+static void take_call(struct rdmux_listener *listener, struct rdmux_plain_call *call)
+{
+    struct rdmux_fabric *fabric = listener->fabric;
+    struct stranger *stranger = listener->count >= listener->max_pending
+                                    ? NULL
+                                    : rdmux_allocate(fabric, sizeof(*stranger));
+    if (stranger == NULL) {
+        rdmux_log(fabric, RDMUX_LOG_WARN,
+                  "listener %s: connection from %s: too many wait, or no memory; rejected",
+                  listener->address, call->peer_address);
+        call->ops->call_drop(call, 0, NULL, 0);
+        return;
+    }
+    stranger->listener = listener;
+    stranger->call = call;
+    stranger->socket = -1;
+    stranger->bytes = stranger->first;
+    stranger->id = atomic_fetch_add(&fabric->next_id, 1);
+    stranger->private_length = call->peer_private_length;
+    memcpy(stranger->private_data, call->peer_private_data, sizeof(stranger->private_data));
+    rdmux_list_init(&stranger->link);
+    pthread_mutex_lock(&fabric->lock);
+    listener->count++;
+    pthread_mutex_unlock(&fabric->lock);
+    becomes_known(stranger);
+}
+
+static void plain_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
+{
+    struct rdmux_listener *listener = RDMUX_CONTAINER(watch, struct rdmux_listener, watch);
+    const struct rdmux_plain_ops *ops = listener->plain->ops;
+    (void)fabric;
+    for (int i = 0; i < ACCEPTS_PER_EVENT; i++) {
+        struct rdmux_plain_call *call = NULL;
+        int gone = 0;
+        if (ops->next(listener->plain, &call, &gone) != RDMUX_OK) {
+            return;
+        }
+        struct stranger *known = gone != 0 ? find_call(listener, call) : NULL;
+        if (known != NULL) {
+            drop_stranger(known, "left before it was accepted");
+        } else if (gone == 0) {
+            take_call(listener, call);
+        }
+    }
+}
+
+static enum rdmux_status listen_plain(struct rdmux_listener *listener, const char *text,
+                                      uint32_t backlog)
+{
+    struct rdmux_fabric *fabric = listener->fabric;
+    const struct rdmux_plain_ops *ops = rdmux_plain_find(fabric);
+    struct rdmux_address_text parts;
+    struct addrinfo *addresses = NULL;
+    enum rdmux_status status = rdmux_address_split(text, &parts);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    if (ops == NULL) {
+        return rdmux_plain_refuse_absent(fabric, "rdmux_listen");
+    }
+    status = rdmux_address_resolve(&parts, true, false, &addresses);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    rdmux_error_clear();
+    status = ops->listen(fabric, addresses->ai_addr, backlog, &listener->plain);
+    freeaddrinfo(addresses);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    listener->watch.ready = plain_ready;
+    memcpy(listener->address, listener->plain->address, sizeof(listener->address));
+    return RDMUX_OK;
+}
+
 static enum rdmux_status take_attr(struct rdmux_listener *listener,
                                    const struct rdmux_listen_attr *attr, uint32_t *backlog)
 {
@@ -823,6 +1013,13 @@ static enum rdmux_status take_attr(struct rdmux_listener *listener,
     listener->hello_timeout_ms = all.hello_timeout_ms == 0 ? DEFAULT_HELLO_TIMEOUT_MS
                                                            : all.hello_timeout_ms;
     return RDMUX_OK;
+}
+
+/* -1: none. */
+static int watched_fd(const struct rdmux_listener *listener)
+{
+    return listener->plain != NULL ? listener->plain->ops->listener_fd(listener->plain)
+                                   : listener->socket;
 }
 
 enum rdmux_status rdmux_listen(struct rdmux_fabric *fabric, const char *address,
@@ -863,14 +1060,16 @@ enum rdmux_status rdmux_listen(struct rdmux_fabric *fabric, const char *address,
             RDMUX_NO_MEMORY,
             "rdmux_listen: no descriptor to be had; raise the limit with ulimit -n");
     }
+    const char *plain = rdmux_plain_address(address);
     if (status == RDMUX_OK) {
-        status = bind_first(listener, address, backlog);
+        status = plain != NULL ? listen_plain(listener, plain, backlog)
+                               : bind_first(listener, address, backlog);
     }
     if (status == RDMUX_OK) {
         pthread_mutex_lock(&fabric->lock);
         rdmux_list_append(&fabric->listeners, &listener->link);
         pthread_mutex_unlock(&fabric->lock);
-        status = rdmux_service_watch(fabric, listener->socket, EPOLLIN, &listener->watch);
+        status = rdmux_service_watch(fabric, watched_fd(listener), EPOLLIN, &listener->watch);
     }
     if (status != RDMUX_OK) {
         rdmux_listener_close(listener);
@@ -921,8 +1120,8 @@ void rdmux_listener_close(struct rdmux_listener *listener)
     }
     struct rdmux_fabric *fabric = listener->fabric;
     rdmux_service_lock(fabric);
-    if (listener->socket >= 0) {
-        rdmux_service_unwatch(fabric, listener->socket, &listener->watch);
+    if (watched_fd(listener) >= 0) {
+        rdmux_service_unwatch(fabric, watched_fd(listener), &listener->watch);
     }
     while (!rdmux_list_empty(&listener->silent)) {
         drop_stranger(RDMUX_CONTAINER(listener->silent.next, struct stranger, link), NULL);
@@ -933,6 +1132,10 @@ void rdmux_listener_close(struct rdmux_listener *listener)
     pthread_mutex_lock(&fabric->lock);
     rdmux_list_remove(&listener->link);
     pthread_mutex_unlock(&fabric->lock);
+    if (listener->plain != NULL) {
+        listener->plain->ops->unlisten(listener->plain);
+        listener->plain = NULL;
+    }
     rdmux_service_unlock(fabric);
     if (listener->socket >= 0) {
         close(listener->socket);

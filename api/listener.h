@@ -18,6 +18,7 @@ void rdmux_ep_deliver_join(struct rdmux_cq *cq, struct rdmux_mail *mail);
 /* A connection that introduced itself, as an accepting cq takes it over. */
 struct rdmux_arrival {
     uint64_t id;
+    struct rdmux_plain_call *call; /* of a plain listener; then there is nothing below */
     int socket;
     uint8_t *received; /* HELLO and OFFER, raw; released with rdmux_release() */
     size_t received_size;
@@ -55,7 +56,8 @@ void rdmux_listener_get(struct rdmux_listener *listener);
 void rdmux_listener_put(struct rdmux_listener *listener);
 bool rdmux_listener_is_closed(struct rdmux_listener *listener);
 struct rdmux_fabric *rdmux_listener_fabric(struct rdmux_listener *listener);
-const char *rdmux_listener_paths(struct rdmux_listener *listener);
+const char *rdmux_listener_paths(const struct rdmux_listener *listener);
+bool rdmux_listener_is_plain(const struct rdmux_listener *listener);
 /* Every listener's HELLO timeouts; returns when to come again. step_lock is held. */
 uint64_t rdmux_listeners_timers(struct rdmux_fabric *fabric, uint64_t now_ns);
 

@@ -24,7 +24,7 @@
  * cq's mail, and answer through the control channel; an endpoint that ends counts as answered.
  * After all answers or REVOKE_WAIT_MS the keys are invalidated whatever they did.
  */
-#include "api/core.h"
+#include "api/plain.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -706,6 +706,63 @@ enum rdmux_status rdmux_mr_export(struct rdmux_mr *mr, struct rdmux_token *out)
     return status;
 }
 
+/* Owner of ep's cq: the region's key on its device. */
+static enum rdmux_status give_raw(struct rdmux_mr *mr, struct rdmux_ep *ep, uint64_t *addr,
+                                  uint32_t *key)
+{
+    struct rdmux_fabric *fabric = mr->fabric;
+    struct rdmux_provider_mr *registration = rdmux_mr_with(mr, ep->domain);
+    uint8_t bytes[RDMUX_PLAIN_KEY_SIZE];
+    size_t size = sizeof(bytes);
+    if (registration == NULL) {
+        return rdmux_fail(RDMUX_UNSUPPORTED, "rdmux_mr_raw: the region is not registered with %s",
+                          ep->info.device);
+    }
+    pthread_mutex_lock(&fabric->lock);
+    while (mr->revoking) {
+        pthread_cond_wait(&mr->changed, &fabric->lock);
+    }
+    mr->given_raw = true;
+    mr->importing++;
+    pthread_mutex_unlock(&fabric->lock);
+    rdmux_error_clear();
+    enum rdmux_status status = ep->ops->mr_describe(registration, ep->path, bytes, &size);
+    rdmux_mr_import_done(mr);
+    if (status == RDMUX_OK) {
+        memcpy(addr, bytes, sizeof(*addr));
+        memcpy(key, bytes + sizeof(*addr), sizeof(*key));
+    }
+    return status;
+}
+
+enum rdmux_status rdmux_mr_raw(struct rdmux_mr *mr, struct rdmux_ep *ep, uint64_t *addr,
+                               uint32_t *key)
+{
+    if (mr == NULL || ep == NULL || addr == NULL || key == NULL) {
+        return null_argument("rdmux_mr_raw", mr == NULL     ? "mr"
+                                             : ep == NULL   ? "ep"
+                                             : addr == NULL ? "addr"
+                                                            : "key");
+    }
+    if (*mr->fabric->alive == 0 || !rdmux_cq_enter(ep->cq)) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "rdmux_mr_raw: the region belongs to the process before fork");
+    }
+    enum rdmux_status status = rdmux_plain_check(ep, "rdmux_mr_raw");
+    if (status == RDMUX_OK && mr->fabric != ep->fabric) {
+        status = rdmux_fail(RDMUX_INVALID, "rdmux_mr_raw: mr belongs to another fabric");
+    } else if (status == RDMUX_OK && (mr->access & ACCESS_REMOTE) == 0) {
+        status = rdmux_fail(RDMUX_INVALID,
+                            "rdmux_mr_raw: the region has no remote rights; register it with "
+                            "RDMUX_ACCESS_REMOTE_READ, WRITE or ATOMIC");
+    }
+    if (status == RDMUX_OK) {
+        status = give_raw(mr, ep, addr, key);
+    }
+    rdmux_cq_leave(ep->cq);
+    return status;
+}
+
 /* Notes that the endpoint imports the region, once. fabric->lock is held. */
 static enum rdmux_status note_importer(struct rdmux_mr *mr, struct rdmux_cq *cq, uint64_t ep_id)
 {
@@ -880,11 +937,12 @@ static enum rdmux_status take_back(struct rdmux_mr *mr, bool again)
     while (mr->revoking) {
         pthread_cond_wait(&mr->changed, &fabric->lock);
     }
-    if (again && !mr->exported) {
+    if (again && !mr->exported && !mr->given_raw) {
         pthread_mutex_unlock(&fabric->lock);
         return RDMUX_OK;
     }
     mr->exported = false;
+    mr->given_raw = false;
     mr->revoking = true;
     while (mr->importing > 0) {
         pthread_cond_wait(&mr->changed, &fabric->lock);

@@ -141,6 +141,14 @@ enum rdmux_status rdmux_take_long_list(struct rdmux_list_rule rule, struct rdmux
     return RDMUX_OK;
 }
 
+/* Of a peer that is not rdmux no memory is known but what the program has imported. */
+static enum rdmux_status refuse_placed(void)
+{
+    return rdmux_fail(
+        RDMUX_UNSUPPORTED,
+        "post: RDMUX_PLACED on an endpoint of rdma:// needs a remote, to read from it");
+}
+
 static enum rdmux_status check_remote(const struct rdmux_ep *ep, const struct rdmux_wr *wr,
                                       uint64_t length, const struct op_rule *rule,
                                       struct rdmux_request *request)
@@ -149,7 +157,8 @@ static enum rdmux_status check_remote(const struct rdmux_ep *ep, const struct rd
     if (RDMUX_UNLIKELY(remote == NULL)) {
         if (wr->op == RDMUX_OP_WRITE && length == 0) {
             request->remote = NULL; /* a flush, or nothing at all */
-            return RDMUX_OK;
+            return ep->plain != NULL && (wr->flags & RDMUX_PLACED) != 0 ? refuse_placed()
+                                                                        : RDMUX_OK;
         }
         return rdmux_fail(RDMUX_INVALID, "post: remote is NULL");
     }
@@ -274,6 +283,9 @@ RDMUX_HOT enum rdmux_status prepare(struct rdmux_ep *ep, const struct rdmux_wr *
                 "post: a send of %llu bytes is beyond the %llu granted; raise max_send and the "
                 "peer's max_recv",
                 (unsigned long long)request->length, (unsigned long long)ep->max_send);
+        }
+        if (RDMUX_UNLIKELY((wr->flags & RDMUX_PLACED) != 0 && ep->plain != NULL)) {
+            return refuse_placed();
         }
         request->remote = NULL;
     } else {
@@ -420,6 +432,9 @@ static size_t whole_ones(const struct rdmux_ep *ep, size_t count)
 static void give_all(struct rdmux_ep *ep, bool more)
 {
     struct rdmux_ring *ring = &ep->send;
+    if (RDMUX_UNLIKELY(ep->receives_wait && ep->plain != NULL)) {
+        return; /* what is answered comes at once, and such a peer may wait for no receive */
+    }
     while (ring->next != ring->head && ep->phase == RDMUX_PHASE_READY && ep->fault == RDMUX_OK) {
         size_t count = run_length(ep);
         if (ep->keys != NULL) {

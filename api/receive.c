@@ -49,10 +49,10 @@ static inline bool offer(struct rdmux_ep *ep, uint64_t from, uint64_t count)
     return status == RDMUX_OK;
 }
 
-void rdmux_ep_offer_waiting_receives(struct rdmux_ep *ep)
+static void offer_waiting(struct rdmux_ep *ep)
 {
     struct rdmux_ring *ring = &ep->recv;
-    while (ring->offered != ring->head && ep->phase == RDMUX_PHASE_READY && ep->fault == RDMUX_OK) {
+    while (ring->offered != ring->head && ep->fault == RDMUX_OK) {
         uint64_t count = ring->head - ring->offered;
         uint64_t to_wrap = ring->mask + 1 - (ring->offered & ring->mask);
         count = rdmux_keys_give(ep, ring, ring->offered, count < to_wrap ? count : to_wrap);
@@ -63,6 +63,21 @@ void rdmux_ep_offer_waiting_receives(struct rdmux_ep *ep)
         }
     }
     ep->receives_wait = ring->offered != ring->head;
+}
+
+void rdmux_ep_offer_waiting_receives(struct rdmux_ep *ep)
+{
+    if (ep->phase == RDMUX_PHASE_READY) {
+        offer_waiting(ep);
+    }
+}
+
+bool rdmux_ep_offer_early_receives(struct rdmux_ep *ep)
+{
+    if (ep->srq == NULL) {
+        offer_waiting(ep);
+    }
+    return !ep->receives_wait && ep->fault == RDMUX_OK;
 }
 
 /* The same for [from, head). */
@@ -87,7 +102,7 @@ static void offer_receives(struct rdmux_ep *ep, uint64_t from)
 }
 
 /* Receives posted before there was a path kept the region where its registration belongs. */
-static void resolve_receives(struct rdmux_ep *ep)
+void rdmux_ep_resolve_receives(struct rdmux_ep *ep)
 {
     for (uint64_t at = ep->recv.tail; at != ep->recv.head; at++) {
         struct rdmux_request *request = rdmux_ring_record(&ep->recv, at);
@@ -103,7 +118,7 @@ static void resolve_receives(struct rdmux_ep *ep)
 
 void rdmux_ep_offer_all_receives(struct rdmux_ep *ep)
 {
-    resolve_receives(ep);
+    rdmux_ep_resolve_receives(ep);
     if (ep->srq == NULL) {
         offer_receives(ep, ep->recv.tail);
         return;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Imports: a peer's region on one endpoint, from the question over the control channel to the end
  * of its last request. */
-#include "api/core.h"
+#include "api/plain.h"
+#include "api/setup.h"
 
 #include <string.h>
 
@@ -135,7 +136,12 @@ enum rdmux_status rdmux_remote_import(struct rdmux_ep *ep, const struct rdmux_to
     }
     enum rdmux_status status = RDMUX_OK;
     struct rdmux_remote *remote = NULL;
-    if (ep->phase > RDMUX_PHASE_READY || (ep->phase == RDMUX_PHASE_SETUP && timeout_ms != 0)) {
+    if (ep->plain != NULL || (ep->setup != NULL && ep->setup->is_plain)) {
+        status = rdmux_fail(RDMUX_UNSUPPORTED,
+                            "rdmux_remote_import: the peer is not rdmux and knows no tokens; use "
+                            "rdmux_remote_import_raw()");
+    } else if (ep->phase > RDMUX_PHASE_READY ||
+               (ep->phase == RDMUX_PHASE_SETUP && timeout_ms != 0)) {
         status = rdmux_fail(RDMUX_INVALID, "rdmux_remote_import: the endpoint %s",
                             ep->phase == RDMUX_PHASE_SETUP
                                 ? "is not connected yet; use timeout 0, or wait"
@@ -164,6 +170,73 @@ enum rdmux_status rdmux_remote_import(struct rdmux_ep *ep, const struct rdmux_to
             drop(remote);
         }
     }
+    rdmux_cq_leave(ep->cq);
+    return status;
+}
+
+/* The rights of the key are the peer's to know: it is taken for one with all that the path can do. */
+static enum rdmux_status open_raw(struct rdmux_remote *remote, uint64_t addr, uint32_t key)
+{
+    const uint64_t atomics = RDMUX_CAP_FETCH_ADD | RDMUX_CAP_COMPARE_SWAP;
+    struct rdmux_message message = { .length = remote->length,
+                                     .description_length = RDMUX_PLAIN_KEY_SIZE,
+                                     .access = RDMUX_ACCESS_REMOTE_READ |
+                                               RDMUX_ACCESS_REMOTE_WRITE };
+    if ((remote->ep->caps & atomics) != 0) {
+        message.access |= RDMUX_ACCESS_REMOTE_ATOMIC;
+    }
+    memcpy(message.description, &addr, sizeof(addr));
+    memcpy(message.description + sizeof(addr), &key, sizeof(key));
+    enum rdmux_status status = open_remote(remote, &message);
+    remote->state = status == RDMUX_OK ? RDMUX_REMOTE_READY : RDMUX_REMOTE_DEAD;
+    remote->status = (uint32_t)status;
+    return status;
+}
+
+static enum rdmux_status import_raw(struct rdmux_ep *ep, uint64_t addr, uint32_t key, size_t length,
+                                    struct rdmux_remote **out)
+{
+    enum rdmux_status status = rdmux_plain_check(ep, "rdmux_remote_import_raw");
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    struct rdmux_remote *remote = rdmux_allocate(ep->fabric, sizeof(*remote));
+    if (remote == NULL) {
+        return rdmux_fail(RDMUX_NO_MEMORY, "rdmux_remote_import_raw: out of memory");
+    }
+    remote->ep = ep;
+    remote->length = length;
+    remote->id = ++ep->next_import;
+    rdmux_list_init(&remote->ready_link);
+    rdmux_list_append(&ep->remotes, &remote->link);
+    status = open_raw(remote, addr, key);
+    if (status != RDMUX_OK) {
+        drop(remote);
+        return status;
+    }
+    *out = remote;
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_remote_import_raw(struct rdmux_ep *ep, uint64_t addr, uint32_t key,
+                                          size_t length, struct rdmux_remote **out)
+{
+    if (out == NULL) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_remote_import_raw: out is NULL");
+    }
+    *out = NULL;
+    if (ep == NULL || length == 0 || addr + (length - 1) < addr) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_remote_import_raw: %s",
+                          ep == NULL    ? "ep is NULL"
+                          : length == 0 ? "length is 0"
+                                        : "addr and length wrap around");
+    }
+    if (!rdmux_cq_enter(ep->cq)) {
+        return rdmux_fail(
+            RDMUX_INVALID,
+            "rdmux_remote_import_raw: the process forked; the endpoint belongs to the parent");
+    }
+    enum rdmux_status status = import_raw(ep, addr, key, length, out);
     rdmux_cq_leave(ep->cq);
     return status;
 }

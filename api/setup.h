@@ -14,6 +14,11 @@ enum setup_stage {
     SETUP_RESOLVING, /* the worker asks for the peer's addresses */
     SETUP_DIALING,   /* connect() under way */
     SETUP_TALKING,   /* the handshake runs */
+    /* Of plain endpoints, see plain.h. */
+    SETUP_FINDING_WAY, /* the worker finds the device that leads to the peer */
+    SETUP_OPENING,     /* the worker opens it */
+    SETUP_READYING,    /* receives are handed to it */
+    SETUP_CONNECTING,
 };
 
 struct rdmux_measuring; /* measure.c */
@@ -57,11 +62,18 @@ struct rdmux_setup {
     struct rdmux_trial trial;
     struct rdmux_mr *proof; /* first half: the peer writes here; second half: what we write */
     char target[RDMUX_ADDRESS_MAX]; /* what the program asked for */
+
+    bool is_plain;
+    bool program_polled;                /* since it has the endpoint */
+    struct rdmux_plain_call *call;      /* until the path has it */
+    const struct rdmux_offer_path *way; /* in offer */
 };
 
 /* connection.c */
 /* Carries out what the handshake asks for, until it asks for nothing or the set-up is over. */
 void rdmux_setup_run(struct rdmux_ep *ep);
+/* The path is open and connected, ep->info is filled in: it is the endpoint's. */
+void rdmux_setup_succeed(struct rdmux_ep *ep);
 /* Ends the set-up. give_back: an adopted socket is the program's again. */
 void rdmux_setup_fail(struct rdmux_ep *ep, enum rdmux_status status, const char *text,
                       bool give_back);

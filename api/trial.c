@@ -4,7 +4,9 @@
  */
 #include "api/connection.h"
 
+#include "api/keys.h"
 #include "api/setup.h"
+#include "api/split.h"
 #include "negotiation/control_channel.h"
 #include "negotiation/path_secret.h"
 
@@ -35,6 +37,11 @@ void rdmux_trial_close(struct rdmux_ep *ep)
         rdmux_srq_use(ep->srq, ep->path_attr.srq, -1);
     }
     trial->path->cq->ep_count--;
+    if (ep->path == trial->path) { /* a plain endpoint's, see plain.c */
+        rdmux_keys_close(ep);
+        rdmux_split_close(ep);
+        ep->path = NULL;
+    }
     rdmux_release(ep->fabric, trial->path);
     rdmux_release(ep->fabric, trial->measuring);
     memset(trial, 0, sizeof(*trial));

@@ -177,7 +177,7 @@ static void chain_read(struct verbs_ep *ep, struct rdmux_request *request, uint3
 
 /* A read of nothing becomes one of the flush word: the answer to one is as long as the answer before
  * it with some (siw_activate_tx() of siw). */
-static enum rdmux_status start_read(struct verbs_ep *ep, struct rdmux_request *request)
+enum rdmux_status rdmux_iwarp_start_read(struct verbs_ep *ep, struct rdmux_request *request)
 {
     uint32_t parts = parts_of_all(request);
     if (rdmux_verbs_must_wait(ep, request, parts > 0 ? parts : 1)) {
@@ -204,7 +204,7 @@ enum rdmux_status rdmux_iwarp_start(struct verbs_ep *base, struct rdmux_request 
     case RDMUX_OP_WRITE_IMM:
         return start_message(ep, request);
     case RDMUX_OP_READ:
-        return start_read(base, request);
+        return rdmux_iwarp_start_read(base, request);
     default:
         return rdmux_verbs_start(base, request);
     }
@@ -212,23 +212,22 @@ enum rdmux_status rdmux_iwarp_start(struct verbs_ep *base, struct rdmux_request 
 
 /* ---------------------------------------------------------------------------------- completions */
 
-static bool is_read(const struct iwarp_ep *ep, uint32_t slot)
+static bool is_read(const struct verbs_ep *ep, uint32_t slot)
 {
-    const struct verbs_queue *queue = &ep->base.data;
-    return queue->is_read[slot & queue->sent.mask];
+    return ep->data.is_read[slot & ep->data.sent.mask];
 }
 
-static void retire(struct iwarp_ep *ep, enum rdmux_status status)
+void rdmux_iwarp_retire(struct verbs_ep *ep, struct iwarp_order *order, enum rdmux_status status)
 {
-    struct verbs_send_ring *ring = &ep->base.data.sent;
+    struct verbs_send_ring *ring = &ep->data.sent;
     while (ring->tail != ring->head &&
-           iwarp_order_is_done(&ep->order, ring->tail, is_read(ep, ring->tail))) {
+           iwarp_order_is_done(order, ring->tail, is_read(ep, ring->tail))) {
         struct rdmux_request *request = verbs_send_ring_retire(ring);
         if (request != NULL && !request->done) {
-            rdmux_verbs_report(&ep->base, request, status);
+            rdmux_verbs_report(ep, request, status);
         }
     }
-    iwarp_order_advance(&ep->order, ring->tail);
+    iwarp_order_advance(order, ring->tail);
 }
 
 static void work_failed(struct iwarp_ep *ep, uint32_t slot, const struct ibv_wc *wc)
@@ -237,7 +236,7 @@ static void work_failed(struct iwarp_ep *ep, uint32_t slot, const struct ibv_wc 
     struct verbs_outcome outcome = rdmux_verbs_send_outcome((uint32_t)wc->status,
                                                             request != NULL ? request->op : 0);
     if (ep->base.state >= VERBS_EP_DRAINING) {
-        retire(ep, RDMUX_FLUSHED);
+        rdmux_iwarp_retire(&ep->base, &ep->order, RDMUX_FLUSHED);
     } else if (outcome.status == RDMUX_FLUSHED) {
         rdmux_iwarp_is_over(ep, IWARP_DATA);
     } else if (ep->base.state < VERBS_EP_FAILED) {
@@ -255,14 +254,14 @@ static void data_sent(struct iwarp_ep *ep, const struct ibv_wc *wc)
     if (VERBS_UNLIKELY(!verbs_send_ring_has(&ep->base.data.sent, slot))) {
         return;
     }
-    iwarp_order_note(&ep->order, slot, is_read(ep, slot));
+    iwarp_order_note(&ep->order, slot, is_read(&ep->base, slot));
     /* Behind a failure a success says nothing: the device may not have sent what it calls done. */
     if (VERBS_UNLIKELY(wc->status != IBV_WC_SUCCESS || ep->data_is_over ||
                        ep->base.state >= VERBS_EP_FAILED)) {
         work_failed(ep, slot, wc);
         return;
     }
-    retire(ep, RDMUX_OK);
+    rdmux_iwarp_retire(&ep->base, &ep->order, RDMUX_OK);
     if (VERBS_UNLIKELY(!ep->is_proved)) {
         rdmux_iwarp_look_at_proof(ep);
     }

@@ -32,17 +32,27 @@ enum {
 
 /* ----------------------------------------------------------------------------------------- open */
 
-static enum rdmux_status open_slots(struct iwarp_ep *ep)
+enum rdmux_status rdmux_iwarp_open_reads(struct verbs_queue *queue)
 {
-    struct verbs_queue *data = &ep->base.data;
-    const uint32_t slots = data->sent.mask + 1;
-    data->is_read = rdmux_provider_allocate(verbs_fabric_of_ep(&ep->base),
-                                            slots * sizeof(*data->is_read));
-    if (data->is_read == NULL) {
+    const uint32_t slots = queue->sent.mask + 1;
+    queue->is_read = rdmux_provider_allocate(verbs_fabric_of_ep(queue->ep),
+                                             slots * sizeof(*queue->is_read));
+    if (queue->is_read == NULL) {
         rdmux_provider_error("iwarp: out of memory for an endpoint");
         return RDMUX_NO_MEMORY;
     }
-    return rdmux_verbs_headers_open(&ep->send_headers, verbs_domain_of_ep(&ep->base), slots);
+    return RDMUX_OK;
+}
+
+static enum rdmux_status open_slots(struct iwarp_ep *ep)
+{
+    struct verbs_queue *data = &ep->base.data;
+    enum rdmux_status status = rdmux_iwarp_open_reads(data);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    return rdmux_verbs_headers_open(&ep->send_headers, verbs_domain_of_ep(&ep->base),
+                                    data->sent.mask + 1);
 }
 
 enum rdmux_status rdmux_iwarp_ep_open(struct rdmux_provider_ep *base,

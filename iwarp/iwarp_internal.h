@@ -169,6 +169,8 @@ void rdmux_iwarp_hang_up(struct iwarp_ep *ep);
 
 enum rdmux_status rdmux_iwarp_ep_open(struct rdmux_provider_ep *base,
                                       const struct rdmux_provider_ep_attr *attr);
+/* Room to tell reads from other work requests of a queue. */
+enum rdmux_status rdmux_iwarp_open_reads(struct verbs_queue *queue);
 enum rdmux_status rdmux_iwarp_ep_describe(struct rdmux_provider_ep *base, uint8_t *out,
                                           size_t *size);
 enum rdmux_status rdmux_iwarp_ep_connect(struct rdmux_provider_ep *base, const uint8_t *peer,
@@ -192,6 +194,10 @@ void rdmux_iwarp_tick(struct iwarp_cq *cq);
 
 /* verbs_transport.start, .sent, .received, .receive_failed, .side_message */
 enum rdmux_status rdmux_iwarp_start(struct verbs_ep *base, struct rdmux_request *request);
+/* A read, each part of which has one place to go to. */
+enum rdmux_status rdmux_iwarp_start_read(struct verbs_ep *ep, struct rdmux_request *request);
+/* Retires the oldest work requests of the data queue as far as they are done. */
+void rdmux_iwarp_retire(struct verbs_ep *ep, struct iwarp_order *order, enum rdmux_status status);
 void rdmux_iwarp_sent(struct verbs_queue *queue, const struct ibv_wc *wc);
 void rdmux_iwarp_received(struct verbs_ep *base, struct rdmux_request *request,
                           const struct ibv_wc *wc);

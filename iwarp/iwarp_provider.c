@@ -2,6 +2,7 @@
 /* What iWARP adds: the table, paths, and the device's peculiarities. */
 #include "iwarp/iwarp_internal.h"
 
+#include "verbs/verbs_plain.h"
 #include "verbs/verbs_table.h"
 
 #include <arpa/inet.h>
@@ -257,4 +258,5 @@ const struct rdmux_provider_ops rdmux_iwarp_provider = {
     .srq_post_recv = rdmux_iwarp_srq_post_recv,
     .remote_open = rdmux_verbs_remote_open,
     .remote_close = rdmux_verbs_remote_close,
+    .plain = &rdmux_iwarp_plain,
 };

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -28,7 +29,7 @@ enum {
     OPERATION_COUNT = sizeof(operation_names) / sizeof(operation_names[0]),
 };
 _Static_assert(FIRST_OPERATION + OPERATION_COUNT * OPERATION_SIZE ==
-                   sizeof(struct rdmux_provider_ops),
+                   offsetof(struct rdmux_provider_ops, plain),
                "every operation has its name here");
 
 static enum rdmux_status refuse(struct rdmux_refusal *refusal, uint32_t reason, const char *hint,
@@ -108,10 +109,12 @@ enum rdmux_status rdmux_provider_check(const struct rdmux_provider_ops *ops,
     if (ops->abi != RDMUX_PROVIDER_ABI) {
         return refuse_abi(refusal, ops->abi);
     }
-    /* A longer table comes from a newer header of the same ABI: what it appended is not used. */
-    if (ops->size < sizeof(*ops)) {
+    /* A longer table comes from a newer header of the same ABI: what it appended is not used. What
+     * follows the operations may be missing. */
+    if (ops->size < offsetof(struct rdmux_provider_ops, plain)) {
         return refuse(refusal, RDMUX_REASON_BAD_PLUGIN, tell_author,
-                      "its table has %u bytes, this library needs %zu", ops->size, sizeof(*ops));
+                      "its table has %u bytes, this library needs %zu", ops->size,
+                      offsetof(struct rdmux_provider_ops, plain));
     }
     if (!is_valid_name(ops->name)) {
         return refuse(refusal, RDMUX_REASON_BAD_PLUGIN, tell_author,

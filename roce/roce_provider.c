@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* What RoCE adds: which entry of the GID table to use, and what the packets carry in their IP
  * header. */
+#include "verbs/verbs_plain.h"
 #include "verbs/verbs_table.h"
 
 #include "roce/roce_gid.h"
@@ -305,6 +306,11 @@ static enum rdmux_status inspect(struct rdmux_fabric *fabric,
 }
 
 const struct rdmux_provider_ops rdmux_roce_provider = {
-    VERBS_TABLE_COMMON,         .name = "roce",     .probe = probe, .reach = reach,
-    .domain_open = domain_open, .inspect = inspect,
+    VERBS_TABLE_COMMON,
+    .name = "roce",
+    .probe = probe,
+    .reach = reach,
+    .domain_open = domain_open,
+    .inspect = inspect,
+    .plain = &rdmux_roce_plain,
 };

@@ -63,7 +63,7 @@ void rdmux_verbs_read_text(const char *path, char *out, size_t size)
 
 /* -------------------------------------------------------------------------------------- fabrics */
 
-static uint8_t fabric_of(enum ibv_transport_type transport, uint8_t link_layer)
+uint8_t rdmux_verbs_fabric_of(enum ibv_transport_type transport, uint8_t link_layer)
 {
     if (transport == IBV_TRANSPORT_IWARP) {
         return VERBS_FABRIC_IWARP;
@@ -81,9 +81,9 @@ static uint8_t fabric_by_sysfs(const struct ibv_device *device)
     char text[32];
     (void)snprintf(path, sizeof(path), "%s/%s/ports/1/link_layer", CLASS_DIR, device->name);
     rdmux_verbs_read_text(path, text, sizeof(text));
-    return fabric_of(device->transport_type, strcmp(text, "Ethernet") == 0
-                                                 ? IBV_LINK_LAYER_ETHERNET
-                                                 : IBV_LINK_LAYER_INFINIBAND);
+    return rdmux_verbs_fabric_of(device->transport_type, strcmp(text, "Ethernet") == 0
+                                                             ? IBV_LINK_LAYER_ETHERNET
+                                                             : IBV_LINK_LAYER_INFINIBAND);
 }
 
 bool rdmux_verbs_is_rxe(const struct ibv_device_attr *attr)
@@ -202,13 +202,14 @@ static void probe_ports(struct probing *probing, struct verbs_port *port,
     for (unsigned number = 1; number <= port->device_attr.phys_port_cnt; number++) {
         port->number = (uint8_t)number;
         if (ibv_query_port(port->context, port->number, &port->attr) != 0 ||
-            fabric_of(transport, port->attr.link_layer) != probing->transport->fabric) {
+            rdmux_verbs_fabric_of(transport, port->attr.link_layer) != probing->transport->fabric) {
             probing->others++;
             continue;
         }
         struct rdmux_local_path spare;
         struct rdmux_local_path *path = next_path(probing, &spare);
         (void)snprintf(path->device, sizeof(path->device), "%s", port->device);
+        path->port = port->number;
         describe_port(probing->transport, port, path);
     }
 }

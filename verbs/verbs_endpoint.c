@@ -137,7 +137,11 @@ enum rdmux_status rdmux_verbs_ep_open(struct rdmux_provider_ep *base,
                                       const struct rdmux_provider_ep_attr *attr)
 {
     struct verbs_ep *ep = verbs_ep_of(base);
-    ep->transport = verbs_domain_of(base->cq->domain)->transport;
+    if (ep->transport == NULL) {
+        ep->transport = verbs_domain_of(base->cq->domain)->transport;
+    }
+    ep->flush_size = ep->transport->flush_size != 0 ? ep->transport->flush_size
+                                                    : (uint32_t)VERBS_FLUSH_SIZE;
     ep->attr = attr;
     ep->port = rdmux_verbs_path_port(attr->path);
     ep->state = VERBS_EP_OPEN;
@@ -153,7 +157,7 @@ enum rdmux_status rdmux_verbs_ep_open(struct rdmux_provider_ep *base,
     if (status != RDMUX_OK) {
         goto close_data;
     }
-    status = rdmux_verbs_side_open(ep);
+    status = ep->transport->lacks_side ? RDMUX_OK : rdmux_verbs_side_open(ep);
     if (status != RDMUX_OK) {
         goto close_copies;
     }
@@ -173,7 +177,7 @@ static uint8_t depth_of(int depth)
     return (uint8_t)(depth < 0 ? 0 : depth > READS_MAX ? READS_MAX : depth);
 }
 
-static enum rdmux_status describe_port(struct verbs_ep *ep)
+enum rdmux_status rdmux_verbs_describe_port(struct verbs_ep *ep)
 {
     const struct verbs_domain *domain = verbs_domain_of_ep(ep);
     struct ibv_port_attr port;
@@ -203,7 +207,7 @@ enum rdmux_status rdmux_verbs_ep_describe(struct rdmux_provider_ep *base, uint8_
         rdmux_provider_error("%s: no random numbers to be had", ep->transport->name);
         return status;
     }
-    status = describe_port(ep);
+    status = rdmux_verbs_describe_port(ep);
     if (status != RDMUX_OK) {
         return status;
     }

@@ -73,6 +73,10 @@ struct verbs_transport {
     uint32_t request_slots;  /* work requests that a request, not a read, takes at most */
     uint32_t read_slots;     /* and a read for each list that the device takes */
     int sink_access;         /* IBV_ACCESS_* that the target of a read needs beside local write */
+    bool lacks_side;         /* its endpoints have no side channel */
+    uint32_t flush_size;     /* bytes that a flush reads; 0: VERBS_FLUSH_SIZE */
+
+    /* Of these three endpoints that rdma_cm connects have none (verbs_plain.c). */
 
     /* Completes the path of an active port of this fabric: address, reach, or why it cannot be
      * used. [may sleep] */
@@ -249,13 +253,14 @@ enum verbs_ep_state {
 
 struct verbs_ep {
     struct rdmux_provider_ep base;
-    const struct verbs_transport *transport;
+    const struct verbs_transport *transport; /* the domain's, or what ep_open found here */
     const struct rdmux_provider_ep_attr *attr;
     enum verbs_ep_state state;
     bool is_blocked; /* post said AGAIN */
     bool is_silent;  /* on cq->silent */
     struct verbs_queue data;
     uint32_t max_read_sge;
+    uint32_t flush_size;  /* bytes that a flush reads */
     uint32_t flushed_end; /* slot after the newest flush read */
     bool is_unflushed;    /* a write or send was posted after that */
     uint32_t reads_end;   /* slot after the newest read or atomic of the device */
@@ -353,6 +358,8 @@ void rdmux_verbs_path_set_reach(struct rdmux_local_path *path,
 /* A path that cannot be used. hint may be NULL. */
 void rdmux_verbs_path_refuse(struct rdmux_local_path *path, enum rdmux_reason reason,
                              const char *hint, const char *format, ...) RDMUX_PRINTF(4, 5);
+/* The VERBS_FABRIC_* of a port, by its device's transport and its link layer; 0: another one. */
+uint8_t rdmux_verbs_fabric_of(enum ibv_transport_type transport, uint8_t link_layer);
 /* An adapter in software: soft RoCE. */
 bool rdmux_verbs_is_rxe(const struct ibv_device_attr *attr);
 /* Reads a small file of sysfs or /proc without its newline; "" if it cannot be read. */
@@ -573,6 +580,8 @@ enum rdmux_status rdmux_verbs_ep_describe(struct rdmux_provider_ep *base, uint8_
                                           size_t *size);
 enum rdmux_status rdmux_verbs_ep_connect(struct rdmux_provider_ep *base, const uint8_t *peer,
                                          size_t size);
+/* Fills in what the port says of our side of the connection; RDMUX_IO: it is down. [may sleep] */
+enum rdmux_status rdmux_verbs_describe_port(struct verbs_ep *ep);
 enum rdmux_status rdmux_verbs_ep_ping(struct rdmux_provider_ep *base);
 enum rdmux_status rdmux_verbs_ep_quiesce(struct rdmux_provider_ep *base,
                                          struct rdmux_provider_counts *counts);

@@ -55,7 +55,7 @@ void rdmux_verbs_chain_flush(struct verbs_ep *ep, struct rdmux_request *request,
     struct ibv_send_wr *work = rdmux_verbs_chain_add(queue, request, wish);
     struct ibv_sge *piece = &queue->pieces[queue->piece_count++];
     piece->addr = (uintptr_t)&domain->page->sink;
-    piece->length = VERBS_FLUSH_SIZE;
+    piece->length = ep->flush_size;
     piece->lkey = domain->sink_mr->lkey;
     work->num_sge = 1;
     work->opcode = IBV_WR_RDMA_READ;

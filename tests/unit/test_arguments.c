@@ -235,6 +235,8 @@ static void wrong_arguments_of_an_import(void **state)
     struct rdmux_mr *mr = NULL;
     struct rdmux_remote *none = NULL;
     struct rdmux_token token;
+    uint64_t address = 0;
+    uint32_t key = 0;
     struct rdmux_remote_info info = RDMUX_REMOTE_INFO_INIT;
     set_scene(&scene);
     CHECK_OK(rdmux_mr_alloc(scene.pair.fabric_b, WORD, RDMUX_ACCESS_REMOTE_READ, &mr));
@@ -242,6 +244,16 @@ static void wrong_arguments_of_an_import(void **state)
     struct rdmux_remote *remote = import_region(scene.ep, mr);
     const struct rdmux_token zeros = { .bytes = { 0 } };
 
+    INVALID(rdmux_mr_raw(NULL, scene.ep, &address, &key), "mr");
+    INVALID(rdmux_mr_raw(mr, NULL, &address, &key), "ep");
+    INVALID(rdmux_mr_raw(mr, scene.ep, NULL, &key), "addr");
+    INVALID(rdmux_mr_raw(mr, scene.ep, &address, NULL), "key");
+    INVALID(rdmux_mr_raw(mr, scene.ep, &address, &key), "rdma://");
+    INVALID(rdmux_remote_import_raw(scene.ep, 1, 2, 3, NULL), "out");
+    INVALID_OUT(none, rdmux_remote_import_raw(NULL, 1, 2, 3, &none), "ep");
+    INVALID_OUT(none, rdmux_remote_import_raw(scene.ep, 1, 2, 0, &none), "length");
+    INVALID_OUT(none, rdmux_remote_import_raw(scene.ep, UINT64_MAX, 2, 2, &none), "wrap");
+    INVALID_OUT(none, rdmux_remote_import_raw(scene.ep, 1, 2, 3, &none), "rdma://");
     INVALID(rdmux_remote_import(scene.ep, &token, 0, NULL), "out");
     INVALID_OUT(none, rdmux_remote_import(NULL, &token, 0, &none), "ep");
     INVALID_OUT(none, rdmux_remote_import(scene.ep, NULL, 0, &none), "token");

@@ -3,6 +3,7 @@
  * is tested in tests/plugins. */
 #include "tests/unit/fake_fabric.h"
 
+#include "api/plain.h"
 #include "providers/loader.h"
 #include "providers/registry.h"
 #include "tcp_fallback/tcp_provider.h"
@@ -33,7 +34,7 @@ static void a_table_with_any_hole_is_refused(void **state)
     size_t holes = 0;
 
     for (size_t at = offsetof(struct rdmux_provider_ops, probe);
-         at < sizeof(struct rdmux_provider_ops); at += sizeof(void (*)(void))) {
+         at < offsetof(struct rdmux_provider_ops, plain); at += sizeof(void (*)(void))) {
         struct rdmux_provider_ops ops = rdmux_tcp_provider;
         struct rdmux_refusal refusal = { .reason = 0 };
         memset((char *)&ops + at, 0, sizeof(void (*)(void)));
@@ -62,8 +63,12 @@ static void a_table_of_another_abi_or_size_is_refused(void **state)
     assert_int_equal(rdmux_provider_check(&ops, &refusal), RDMUX_NO_PATH);
     assert_non_null(strstr(refusal.text, "provider ABI 2"));
     ops = rdmux_tcp_provider;
-    ops.size = (uint32_t)sizeof(ops) - 8;
+    ops.size = (uint32_t)offsetof(struct rdmux_provider_ops, plain) - 8;
     assert_int_equal(rdmux_provider_check(&ops, &refusal), RDMUX_NO_PATH);
+    ops.size = (uint32_t)offsetof(struct rdmux_provider_ops, plain); /* of an older header */
+    ops.plain = (const struct rdmux_plain_ops *)(uintptr_t)8;        /* is not looked at */
+    assert_int_equal(rdmux_provider_check(&ops, &refusal), RDMUX_OK);
+    assert_null(rdmux_plain_of(&ops));
     assert_int_equal(rdmux_provider_check(NULL, &refusal), RDMUX_NO_PATH);
     ops.size = (uint32_t)sizeof(ops) + 8; /* appended operations of a newer header */
     assert_int_equal(rdmux_provider_check(&ops, &refusal), RDMUX_OK);

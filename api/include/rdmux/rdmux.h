@@ -572,12 +572,43 @@ RDMUX_API void rdmux_mr_deregister(struct rdmux_mr *mr);
  *             RDMUX_WC_REMOTE_READY. Imports pipeline: a thousand take about one round trip.
  * Threads     Its cq.
  * Errors      RDMUX_DENIED (forged, revoked, of another process), RDMUX_TIMED_OUT, RDMUX_INVALID
- *             (not a token, or the endpoint is not connected), RDMUX_NO_MEMORY, RDMUX_PEER_GONE
+ *             (not a token, or the endpoint is not connected), RDMUX_NO_MEMORY, RDMUX_PEER_GONE,
+ *             RDMUX_UNSUPPORTED (an endpoint of rdma://)
  */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_remote_import(struct rdmux_ep *ep,
                                                                  const struct rdmux_token *token,
                                                                  int timeout_ms,
                                                                  struct rdmux_remote **out);
+
+/*
+ * Raw keys, for endpoints of rdma:// alone: what the peer's program is told, by the program's own
+ * means, to reach a region through the device of ep.
+ * addr, key   As the device wants them: addr is what a peer's request names for the region's first
+ *             byte (not always the region's address in this process), key the remote key in host
+ *             order (verbs: rkey). The key has exactly the rights that the region was registered
+ *             with and the device can grant; rdmux_mr_revoke() ends it and makes another.
+ * Threads     ep's cq. May sleep while the region is being revoked.
+ * Errors      RDMUX_INVALID (an endpoint that is not of rdma://, not connected or ended; a region
+ *             without remote rights, or of another fabric), RDMUX_UNSUPPORTED (the device cannot
+ *             grant any of them), RDMUX_NO_MEMORY (no new key could be made after a revoke)
+ */
+RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_mr_raw(struct rdmux_mr *mr, struct rdmux_ep *ep,
+                                                          uint64_t *addr, uint32_t *key);
+
+/*
+ * The other direction: makes a peer's region, as its program has told it, usable on ep. Nobody asks
+ * the peer: length bounds the requests of this program, rights are found out by the device. A
+ * request that the key does not allow ends the endpoint.
+ * addr, key, length   Of the region's first byte; at least 1 byte.
+ * Ownership           As for rdmux_remote_import(): rdmux_remote_close().
+ * Threads             ep's cq.
+ * Errors              RDMUX_INVALID (an endpoint that is not of rdma://, not connected or ended; a
+ *                     length of 0 or beyond the end of addresses), RDMUX_NO_MEMORY
+ */
+RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_remote_import_raw(struct rdmux_ep *ep,
+                                                                     uint64_t addr, uint32_t key,
+                                                                     size_t length,
+                                                                     struct rdmux_remote **out);
 
 /* What an import grants. */
 struct rdmux_remote_info {
@@ -727,12 +758,33 @@ struct rdmux_listen_attr {
 #define RDMUX_LISTEN_ATTR_INIT RDMUX_INIT_OF(rdmux_listen_attr)
 
 /*
- * Listens on a TCP address, through which all paths are negotiated.
+ * Peers that are not rdmux. "rdma://HOST:PORT" in rdmux_listen() and rdmux_connect() stands for a
+ * program that uses librdmacm by itself (rdma_cm(7), port space TCP, reliable connections), over
+ * whatever RDMA device the route leads to: InfiniBand, RoCE or iWARP. Such an endpoint has no
+ * control channel, no headers of rdmux, no credits and no heartbeats: what it does is what the
+ * device does. The chapter "Peers that are not rdmux" of docs/SEMANTICS.md says which rules hold.
+ *
+ *   Operations    Those that rdmux_ep_info.native names; all others are RDMUX_UNSUPPORTED.
+ *                 RDMUX_PLACED needs a remote whose key may be read; messages cannot have it.
+ *   Memory        rdmux_mr_raw(), rdmux_remote_import_raw(); tokens cannot be imported.
+ *   Private data  rdma_cm's. A connector may send 56 bytes over InfiniBand and RoCE, 196 over iWARP;
+ *                 an acceptor 196; a rejection has room for 148 (iWARP: 196). More is RDMUX_INVALID.
+ *                 What comes may have been filled up with zeros to the field's size.
+ *   Receives      On iWARP a message that finds no receive ends the connection. A program that is
+ *                 sent to first accepts with timeout 0 and attr.peer: receives posted before its
+ *                 next poll or wait are with the device before the peer may send.
+ *   End           RDMUX_WC_DISCONNECTED has RDMUX_PEER_GONE, also when the peer ended in order:
+ *                 rdma_cm does not tell the one from the other. RDMUX_OK follows one's own shutdown.
+ */
+
+/*
+ * Listens on a TCP address, through which all paths are negotiated; or for peers that are not rdmux.
  * address  "HOST:PORT", "HOST", ":PORT" or "[IPv6]:PORT". No host or "*" = all addresses; no port =
  *          7471; port 0 = one is picked, see rdmux_listener_address(). A name is resolved here.
+ *          With "rdma://" in front: see above.
  * Threads  Any. May sleep.
  * Errors   RDMUX_INVALID (address), RDMUX_IO (in use, not local; the text names it),
- *          RDMUX_NO_MEMORY
+ *          RDMUX_NO_MEMORY, RDMUX_NO_PATH (rdma:// without RDMA libraries)
  */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_listen(struct rdmux_fabric *fabric,
                                                           const char *address,
@@ -803,7 +855,9 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_accept(struct rdmux_listener 
 /*
  * Turns a connection away; its connect ends with RDMUX_REFUSED, and rdmux_ep_info() or the error
  * text show reason, an application's number. The private data reaches the peer's text only as its
- * length; it is there for later versions.
+ * length; it is there for later versions. On a listener of rdma:// the private data is rdma_cm's;
+ * without any, the 4 bytes of a reason other than 0 are, big-endian, and a connector takes 4 bytes
+ * for one.
  * Threads  Any.
  * Errors   RDMUX_INVALID: no such connection, taken already, or too much private data
  */
@@ -813,7 +867,7 @@ RDMUX_API enum rdmux_status rdmux_reject(struct rdmux_listener *listener, uint64
 /*
  * Connects to a listener, negotiates and proves a path.
  * address     As for rdmux_listen(), with a host. Names are resolved off this thread; all their
- *             addresses are tried.
+ *             addresses are tried (of rdma:// until the route to one is found).
  * timeout_ms  0: RDMUX_IN_PROGRESS, *out set. Receives and imports may be posted at once, other
  *             posts give RDMUX_AGAIN; RDMUX_WC_CONNECTED follows, with the cause as status if it
  *             failed (then only close is left to do).

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * Endpoints whose peer is not rdmux: no header in front of messages, no credits. What the devices need
+ * stays as it is: a read has one place to go to, and is done behind later requests (iwarp_order.h).
+ */
+#include "iwarp/iwarp_internal.h"
+
+#include "verbs/verbs_outcome.h"
+#include "verbs/verbs_plain.h"
+#include "verbs/verbs_table.h"
+
+#include <assert.h>
+
+struct plain_ep {
+    struct verbs_plain_ep base;
+    struct iwarp_order order;
+};
+
+static_assert(offsetof(struct plain_ep, base) == 0, "plain_of() relies on it");
+
+static struct plain_ep *plain_of(struct verbs_ep *ep)
+{
+    return (struct plain_ep *)ep;
+}
+
+static enum rdmux_status start(struct verbs_ep *ep, struct rdmux_request *request)
+{
+    if (request->op != RDMUX_OP_READ) {
+        return rdmux_verbs_plain_start(ep, request);
+    }
+    if (VERBS_UNLIKELY(request->length == 0)) {
+        rdmux_verbs_plain_aim(ep, request);
+    }
+    return rdmux_iwarp_start_read(ep, request);
+}
+
+static bool is_over(const struct verbs_ep *ep)
+{
+    return verbs_plain_of((struct verbs_ep *)(uintptr_t)ep)->has_hung_up;
+}
+
+/* Behind a failure a success says nothing: the device may not have sent what it calls done. */
+static void work_failed(struct verbs_ep *ep, uint32_t slot, const struct ibv_wc *wc)
+{
+    struct rdmux_request *request = verbs_send_ring_owner(&ep->data.sent, slot);
+    struct verbs_outcome outcome = rdmux_verbs_send_outcome((uint32_t)wc->status,
+                                                            request != NULL ? request->op : 0);
+    if (ep->state >= VERBS_EP_DRAINING) {
+        rdmux_iwarp_retire(ep, &plain_of(ep)->order, RDMUX_FLUSHED);
+        return;
+    }
+    if (ep->state >= VERBS_EP_FAILED || wc->status == IBV_WC_SUCCESS) {
+        return;
+    }
+    bool is_flushed = outcome.status == RDMUX_FLUSHED;
+    rdmux_verbs_fail(ep, is_flushed ? RDMUX_PEER_GONE : outcome.status, "%s (%s, vendor code 0x%x)",
+                     is_flushed ? "the connection has ended" : outcome.text,
+                     ibv_wc_status_str(wc->status), wc->vendor_err);
+    if (request != NULL && !request->done && !is_flushed) {
+        rdmux_verbs_report(ep, request, outcome.status);
+    }
+}
+
+static void sent(struct verbs_queue *queue, const struct ibv_wc *wc)
+{
+    struct verbs_ep *ep = queue->ep;
+    struct plain_ep *plain = plain_of(ep);
+    uint32_t slot = verbs_wr_id_slot(wc->wr_id);
+    if (VERBS_UNLIKELY(!verbs_send_ring_has(&queue->sent, slot))) {
+        return;
+    }
+    iwarp_order_note(&plain->order, slot, queue->is_read[slot & queue->sent.mask]);
+    if (VERBS_UNLIKELY(wc->status != IBV_WC_SUCCESS || ep->state >= VERBS_EP_FAILED)) {
+        work_failed(ep, slot, wc);
+        return;
+    }
+    rdmux_iwarp_retire(ep, &plain->order, RDMUX_OK);
+    rdmux_verbs_resume(ep);
+    rdmux_verbs_watch_silent(ep);
+}
+
+/* A device says so whenever the connection ends by its own doing; a completion may say why. */
+static void broke(struct verbs_queue *queue)
+{
+    if (!is_over(queue->ep)) {
+        rdmux_verbs_fail(
+            queue->ep, RDMUX_PEER_GONE,
+            "the connection ended: the peer is gone, or one of the two devices refused "
+            "a request and does not say which");
+    }
+}
+
+static const struct verbs_transport transport = {
+    .name = "iwarp",
+    .fabric_name = "iWARP",
+    .fabric = VERBS_FABRIC_IWARP,
+    .request_slots = 2, /* a write, and a read of its last byte */
+    .read_slots = 2,    /* see iwarp_read_parts() */
+    .sink_access = IBV_ACCESS_REMOTE_WRITE,
+    .lacks_side = true,
+    .flush_size = 1,
+    .holds = rdmux_verbs_plain_holds,
+    .start = start,
+    .sent = sent,
+    .received = rdmux_verbs_received,
+    .receive_failed = rdmux_verbs_plain_receive_failed,
+    .broke = broke,
+    .side_message = rdmux_verbs_no_side_message,
+};
+
+static enum rdmux_status ep_open(struct rdmux_provider_ep *base,
+                                 const struct rdmux_provider_ep_attr *attr)
+{
+    struct verbs_ep *ep = verbs_ep_of(base);
+    enum rdmux_status status = rdmux_verbs_plain_ep_open(&transport, base, attr);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    status = rdmux_iwarp_open_reads(&ep->data);
+    if (status != RDMUX_OK) {
+        rdmux_verbs_plain_ep_close(base);
+    }
+    return status;
+}
+
+static const struct rdmux_provider_ops endpoints = {
+    VERBS_PLAIN_TABLE,
+    .name = "iwarp",
+    .ep_size = sizeof(struct plain_ep),
+    .ep_open = ep_open,
+};
+
+const struct rdmux_plain_ops rdmux_iwarp_plain = {
+    VERBS_PLAIN_OPS,
+    .endpoints = &endpoints,
+    .lacks = RDMUX_CAP_SRQ, /* its receives have room for headers */
+    .request_private_max = RDMUX_PRIVATE_DATA_MAX,
+    .reply_private_max = RDMUX_PRIVATE_DATA_MAX,
+    .reject_private_max = RDMUX_PRIVATE_DATA_MAX,
+};

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause-Patent
+#
+# Endpoints of rdma:// over simulated adapters; prints TAP. Peers that nobody here wrote are met in
+# tests/soft_rdma. RDMUX_BUILD: the build (default: build/dev).
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+# shellcheck source=scripts/lib.sh
+. "$root/scripts/lib.sh"
+
+build=${RDMUX_BUILD:-$root/build/dev}
+test=$build/tests/interop/test_plain
+simulated=$build/lib/libsimverbs.so
+if [[ ! -x $test || ! -e $simulated ]]; then
+    echo "1..0 # SKIP $test is not built: cmocka, libibverbs-dev, librdmacm-dev"
+    exit 77
+fi
+unset RDMUX_PATHS RDMUX_LOG
+export CMOCKA_MESSAGE_OUTPUT=TAP
+
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/rdmux-interop.XXXXXX")
+trap 'rm -rf "$scratch"' EXIT
+
+# over DEVICE [ARGUMENT...]: the cases of test_plain, each counted.
+over() {
+    local device=$1 status=0 name
+    LD_PRELOAD=${preload:+$preload:}$simulated SIM_VERBS=net=interop-$$,$device \
+        timeout 120 "$test" "${@:2}" >"$scratch/out" 2>&1 || status=$?
+    while read -r name; do
+        tap "over $device: ${name//_/ }" true
+    done < <(sed -n 's/^ok [0-9]* - //p' "$scratch/out")
+    if ((status != 0)); then
+        tap "over $device: test_plain ends with status 0, not $status" fail
+    fi
+}
+
+fail() {
+    sed 's/^/    /' "$scratch/out"
+    return 1
+}
+
+# A program under a sanitizer wants its library to be the first.
+preload=$(ldd "$test" | sed -n 's/.*=> \(.*lib[at]san\.so[^ ]*\) .*/\1/p')
+for device in link=ib link=roce link=iwarp; do
+    over "$device"
+    over "$device,like=hca,freedoms=all,packet=64k"
+    over "$device,fail=resolve_addr:1:19" --without-way
+done
+tap_end

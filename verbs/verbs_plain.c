@@ -1,0 +1,648 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * Endpoints whose peer is not rdmux. The queue pair is of the domain's own context; on InfiniBand and
+ * RoCE its states are changed here, with what the connection manager knows (rdma_init_qp_attr(3)), on
+ * iWARP the kernel changes them. It takes receives from the beginning, before the peer may send.
+ */
+#include "verbs/verbs_plain.h"
+
+#include "verbs/verbs_outcome.h"
+#include "verbs/verbs_table.h"
+#include "verbs/verbs_timing.h"
+
+#include <arpa/inet.h>
+#include <assert.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static_assert(offsetof(struct verbs_plain_ep, base) == 0, "plain_of_ep() relies on it");
+
+enum {
+    READS_MAX = 128, /* in either direction; the field has eight bits, and 255 a meaning */
+    CONNECT_TRIES = 10,
+    REAP_ROUNDS = 256,
+    REAP_BUDGET = 64,
+    REJECTED_NO_SERVICE = 8, /* IBTA specification volume 1, 12.6.7.2: reasons to reject */
+    REJECTED_BY_CONSUMER = 28,
+    KEY_AT = 8, /* in a struct rdmux_plain_key: address, key */
+};
+
+static struct verbs_plain_ep *plain_of_ep(struct rdmux_provider_ep *ep)
+{
+    return (struct verbs_plain_ep *)ep;
+}
+static struct verbs_plain_ep *plain_of_cm(struct verbs_cm_id *cm)
+{
+    const struct verbs_plain_call
+        *call = (struct verbs_plain_call *)(void *)((char *)cm -
+                                                    offsetof(struct verbs_plain_call, cm));
+    return call->ep;
+}
+static bool is_iwarp(const struct verbs_plain_ep *ep)
+{
+    return ep->base.transport->fabric == VERBS_FABRIC_IWARP;
+}
+static uint8_t smaller(uint8_t a, uint8_t b)
+{
+    return a < b ? a : b;
+}
+
+/* ----------------------------------------------------------------------------------- queue pair */
+
+static int error_of(int result)
+{
+    return result < 0 ? -result : result;
+}
+
+/* What the connection manager wants the queue pair to be in a state. Returns an errno. */
+static int ask(struct verbs_plain_ep *ep, enum ibv_qp_state state, struct ibv_qp_attr *attr,
+               int *mask)
+{
+    *attr = (struct ibv_qp_attr){ .qp_state = state };
+    *mask = 0;
+    return rdma_init_qp_attr(ep->call->cm.id, attr, mask) == 0 ? 0 : errno;
+}
+
+/* INIT: it takes receives. */
+static int prepare_queue(struct verbs_plain_ep *ep)
+{
+    struct ibv_qp_attr attr;
+    int mask;
+    int error = ask(ep, IBV_QPS_INIT, &attr, &mask);
+    if (error != 0) {
+        return error;
+    }
+    /* The kernel names no rights before it has a connection. */
+    attr.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+    if (verbs_domain_of_ep(&ep->base)->attr.atomic_cap != IBV_ATOMIC_NONE) {
+        attr.qp_access_flags |= IBV_ACCESS_REMOTE_ATOMIC;
+    }
+    return error_of(ibv_modify_qp(ep->base.data.qp, &attr, mask | IBV_QP_ACCESS_FLAGS));
+}
+
+static int ready_to_receive(struct verbs_plain_ep *ep, const struct rdma_conn_param *granted)
+{
+    const struct rdmux_provider_ep_attr *wish = ep->base.attr;
+    struct ibv_qp_attr attr;
+    int mask;
+    int error = ask(ep, IBV_QPS_RTR, &attr, &mask);
+    if (error != 0) {
+        return error;
+    }
+    attr.min_rnr_timer = (uint8_t)rdmux_verbs_rnr_code(wish->liveness_ms);
+    mask |= IBV_QP_MIN_RNR_TIMER;
+    if (granted != NULL) {
+        attr.max_dest_rd_atomic = granted->responder_resources;
+    }
+    if (ep->base.transport->fabric == VERBS_FABRIC_ROCE) {
+        attr.ah_attr.grh.traffic_class = (uint8_t)(wish->dscp << 2 | wish->ecn);
+    }
+    return error_of(ibv_modify_qp(ep->base.data.qp, &attr, mask));
+}
+
+static uint32_t ack_code(const struct verbs_plain_ep *ep)
+{
+    /* The peer's device does not say how long it takes; that it takes as long as ours is likely. */
+    const struct ibv_device_attr *device = &verbs_domain_of_ep(&ep->base)->attr;
+    return rdmux_verbs_ack_code(ep->base.attr->liveness_ms,
+                                device->local_ca_ack_delay & VERBS_DELAY_CODE_MAX);
+}
+
+static int ready_to_send(struct verbs_plain_ep *ep, const struct rdma_conn_param *granted)
+{
+    struct ibv_qp_attr attr;
+    int mask;
+    int error = ask(ep, IBV_QPS_RTS, &attr, &mask);
+    if (error != 0) {
+        return error;
+    }
+    attr.timeout = (uint8_t)ack_code(ep);
+    attr.retry_cnt = VERBS_RETRY_COUNT;
+    attr.rnr_retry = VERBS_RNR_RETRY;
+    if (granted != NULL) {
+        attr.max_rd_atomic = granted->initiator_depth;
+    }
+    return error_of(ibv_modify_qp(ep->base.data.qp, &attr, mask));
+}
+
+/* granted: what this end grants; NULL: what the peer's reply says. */
+static int ready_queue(struct verbs_plain_ep *ep, const struct rdma_conn_param *granted)
+{
+    if (is_iwarp(ep)) {
+        return 0;
+    }
+    int error = ready_to_receive(ep, granted);
+    return error != 0 ? error : ready_to_send(ep, granted);
+}
+
+/* ------------------------------------------------------------------------------------- outcomes */
+
+static void connect_failed(struct verbs_plain_ep *ep, enum rdmux_status status, const char *format,
+                           ...) RDMUX_PRINTF(3, 4);
+static void connect_failed(struct verbs_plain_ep *ep, enum rdmux_status status, const char *format,
+                           ...)
+{
+    va_list arguments;
+    if (ep->status != RDMUX_OK) {
+        return;
+    }
+    ep->status = status;
+    ep->stage = VERBS_PLAIN_OVER;
+    va_start(arguments, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized) */
+    (void)vsnprintf(ep->text, sizeof(ep->text), format, arguments);
+    va_end(arguments);
+    rdmux_provider_ready(&ep->base.base);
+}
+
+static void call_failed(struct verbs_plain_ep *ep, const char *what, int error)
+{
+    connect_failed(ep, error == ENOMEM ? RDMUX_NO_MEMORY : RDMUX_IO, "%s port %u: %s: %s",
+                   verbs_domain_of_ep(&ep->base)->device, ep->base.port, what, strerror(error));
+}
+
+static void stop_connecting(struct verbs_plain_ep *ep)
+{
+    if (ep->is_connecting) {
+        ep->is_connecting = false;
+        verbs_cq_of(ep->base.base.cq)->cm_connecting--;
+    }
+}
+
+static void is_up(struct verbs_plain_ep *ep)
+{
+    const uint32_t ack = ack_code(ep);
+    ep->stage = VERBS_PLAIN_UP;
+    rdmux_provider_ready(&ep->base.base);
+    if (is_iwarp(ep)) {
+        rdmux_provider_log(verbs_fabric_of_ep(&ep->base), RDMUX_LOG_DEBUG,
+                           "%s %s port %u: %s to %s by rdma_cm", ep->base.transport->name,
+                           verbs_domain_of_ep(&ep->base)->device, ep->base.port,
+                           ep->call->base.local_address, ep->call->base.peer_address);
+        return;
+    }
+    rdmux_provider_log(
+        verbs_fabric_of_ep(&ep->base), RDMUX_LOG_DEBUG,
+        "%s %s port %u: %s to %s by rdma_cm; a peer that does not answer is given up "
+        "after %.3f s (timeout code %u, %d tries), at the latest after %.3f s",
+        ep->base.transport->name, verbs_domain_of_ep(&ep->base)->device, ep->base.port,
+        ep->call->base.local_address, ep->call->base.peer_address,
+        (double)rdmux_verbs_give_up_ns(ack) / 1e9, ack, VERBS_RETRY_COUNT + 1,
+        (double)rdmux_verbs_give_up_longest_ns(ack) / 1e9);
+}
+
+/* --------------------------------------------------------------------------------------- events */
+
+static void keep_private_data(struct verbs_plain_ep *ep, const struct verbs_cm_event *event)
+{
+    struct rdmux_plain_call *call = &ep->call->base;
+    uint32_t length = event->private_length;
+    if (length > RDMUX_PRIVATE_DATA_MAX) {
+        rdmux_provider_log(verbs_fabric_of_ep(&ep->base), RDMUX_LOG_WARN,
+                           "rdma_cm: %s sends %u bytes of private data; the first %d are kept",
+                           call->peer_address, length, RDMUX_PRIVATE_DATA_MAX);
+        length = RDMUX_PRIVATE_DATA_MAX;
+    }
+    call->peer_private_length = length;
+    memcpy(call->peer_private_data, event->private_data, length);
+}
+
+/* Four bytes, filled up with zeros where the field has a fixed size, are a reason. */
+static bool is_reason(const struct verbs_cm_event *event)
+{
+    bool zeros = event->private_length >= VERBS_PLAIN_REASON_SIZE;
+    for (uint32_t i = VERBS_PLAIN_REASON_SIZE; i < event->private_length && zeros; i++) {
+        zeros = event->private_data[i] == 0;
+    }
+    return zeros;
+}
+
+static uint32_t data_length(const struct verbs_cm_event *event)
+{
+    uint32_t length = event->private_length;
+    while (length > 0 && event->private_data[length - 1] == 0) {
+        length--;
+    }
+    return length;
+}
+
+static void was_rejected(struct verbs_plain_ep *ep, const struct verbs_cm_event *event)
+{
+    const char *peer = ep->call->base.peer_address;
+    bool by_program = event->status == REJECTED_BY_CONSUMER || data_length(event) > 0;
+    if (by_program && data_length(event) > 0 && is_reason(event)) {
+        uint32_t number = 0;
+        memcpy(&number, event->private_data, sizeof(number));
+        ep->call->base.reject_reason = ntohl(number);
+        connect_failed(ep, RDMUX_REFUSED, "%s rejects the connection, reason %u", peer,
+                       ep->call->base.reject_reason);
+    } else if (by_program) {
+        connect_failed(ep, RDMUX_REFUSED,
+                       "%s rejects the connection, with %u bytes of private data", peer,
+                       data_length(event));
+    } else if (event->status == REJECTED_NO_SERVICE) {
+        connect_failed(
+            ep, RDMUX_REFUSED,
+            "%s: nobody listens there (rdma_cm reason 8); is the program running, and on "
+            "this port?",
+            peer);
+    } else if (event->status < 0) {
+        connect_failed(ep, RDMUX_REFUSED,
+                       "%s: %s; is a program listening there, on this port, and for RDMA?", peer,
+                       strerror(-event->status));
+    } else {
+        connect_failed(ep, RDMUX_REFUSED, "%s rejects the connection (rdma_cm reason %d)", peer,
+                       event->status);
+    }
+}
+
+static void has_ended(struct verbs_plain_ep *ep, const char *why)
+{
+    /* What has come belongs to the program, and a completion may say why. */
+    struct verbs_cq *cq = verbs_cq_of(ep->base.base.cq);
+    for (int i = 0; i < REAP_ROUNDS && rdmux_verbs_reap(cq, REAP_BUDGET) != 0; i++) {
+    }
+    if (ep->stage != VERBS_PLAIN_UP) {
+        connect_failed(ep, RDMUX_PEER_GONE, "%s: %s while it was made", ep->call->base.peer_address,
+                       why);
+        return;
+    }
+    ep->stage = VERBS_PLAIN_OVER;
+    rdmux_verbs_fail(&ep->base, RDMUX_PEER_GONE, "%s", why);
+}
+
+static void answered(struct verbs_plain_ep *ep, const struct verbs_cm_event *event)
+{
+    keep_private_data(ep, event);
+    int error = ready_queue(ep, NULL);
+    if (error == 0 && rdma_establish(ep->call->cm.id) != 0) {
+        error = errno;
+    }
+    if (error != 0) {
+        call_failed(ep, "the queue pair cannot be connected", error);
+        return;
+    }
+    is_up(ep);
+}
+
+static void heard(struct verbs_cm_id *cm, const struct verbs_cm_event *event)
+{
+    struct verbs_plain_ep *ep = plain_of_cm(cm);
+    if (ep->stage == VERBS_PLAIN_OVER) {
+        return;
+    }
+    switch (event->type) {
+    case RDMA_CM_EVENT_CONNECT_RESPONSE:
+        if (ep->stage == VERBS_PLAIN_CONNECTING) {
+            answered(ep, event);
+        }
+        break;
+    case RDMA_CM_EVENT_ESTABLISHED:
+        if (ep->stage == VERBS_PLAIN_CONNECTING) {
+            if (!ep->call->has_come) {
+                keep_private_data(ep, event);
+            }
+            is_up(ep);
+        }
+        break;
+    case RDMA_CM_EVENT_REJECTED:
+        was_rejected(ep, event);
+        break;
+    case RDMA_CM_EVENT_UNREACHABLE:
+        connect_failed(ep, RDMUX_TIMED_OUT, "%s: no answer; is the host up, and rdma_cm on it?",
+                       ep->call->base.peer_address);
+        break;
+    case RDMA_CM_EVENT_CONNECT_ERROR:
+        connect_failed(ep, RDMUX_IO, "%s: the connection cannot be made: %s",
+                       ep->call->base.peer_address,
+                       event->status < 0 ? strerror(-event->status) : "the device says no more");
+        break;
+    case RDMA_CM_EVENT_DISCONNECTED:
+        (void)rdma_disconnect(cm->id); /* agrees, so that the peer need not wait */
+        has_ended(ep, "the peer ended the connection, or is gone");
+        break;
+    case RDMA_CM_EVENT_DEVICE_REMOVAL:
+        has_ended(ep, "the device was taken away");
+        break;
+    default: /* of no concern, or of a later library */
+        break;
+    }
+}
+
+/* -------------------------------------------------------------------------------------- connect */
+
+static struct rdma_conn_param parameters(const struct verbs_plain_ep *ep)
+{
+    const struct verbs_plain_call *call = ep->call;
+    const struct verbs_connection *ours = &ep->base.ours;
+    bool accepts = call->has_come;
+    return (struct rdma_conn_param){
+        .private_data = call->base.private_length != 0 ? call->base.private_data : NULL,
+        .private_data_len = (uint8_t)call->base.private_length,
+        .responder_resources = accepts ? smaller(ours->answers, call->asked) : ours->answers,
+        .initiator_depth = accepts ? smaller(ours->asks, call->answered) : ours->asks,
+        .retry_count = VERBS_RETRY_COUNT,
+        .rnr_retry_count = VERBS_RNR_RETRY,
+        .srq = ep->base.attr->srq != NULL,
+        .qp_num = ep->base.data.qp->qp_num,
+    };
+}
+
+static void accept_peer(struct verbs_plain_ep *ep)
+{
+    struct rdma_conn_param param = parameters(ep);
+    if (ep->call->is_gone) {
+        connect_failed(ep, RDMUX_PEER_GONE, "%s left before it was accepted",
+                       ep->call->base.peer_address);
+        return;
+    }
+    int error = ready_queue(ep, &param);
+    if (error == 0 && rdma_accept(ep->call->cm.id, &param) != 0) {
+        error = errno;
+    }
+    if (error != 0) {
+        call_failed(ep, "the connection cannot be accepted", error);
+    }
+}
+
+/* librdmacm takes ports from a book of its own; the adapter's, or the host's, differs. */
+static void ask_peer(struct verbs_plain_ep *ep)
+{
+    struct rdma_conn_param param = parameters(ep);
+    int error = rdma_connect(ep->call->cm.id, &param) == 0 ? 0 : errno;
+    while ((error == EADDRINUSE || error == EADDRNOTAVAIL) && ++ep->tries < CONNECT_TRIES) {
+        if (rdmux_verbs_plain_redial(ep->call, ep->base.attr) != RDMUX_OK) {
+            break;
+        }
+        error = rdma_connect(ep->call->cm.id, &param) == 0 ? 0 : errno;
+    }
+    if (error != 0) {
+        call_failed(ep, "the peer cannot be asked for a connection", error);
+    }
+}
+
+enum rdmux_status rdmux_verbs_plain_ep_connect(struct rdmux_provider_ep *base, const uint8_t *peer,
+                                               size_t size)
+{
+    struct verbs_plain_ep *ep = plain_of_ep(base);
+    (void)peer;
+    (void)size;
+    if (ep->stage == VERBS_PLAIN_OPEN) {
+        ep->stage = VERBS_PLAIN_CONNECTING;
+        ep->is_connecting = true;
+        verbs_cq_of(base->cq)->cm_connecting++;
+        if (ep->call->has_come) {
+            accept_peer(ep);
+        } else {
+            ask_peer(ep);
+        }
+    }
+    if (ep->stage == VERBS_PLAIN_CONNECTING) {
+        return RDMUX_IN_PROGRESS;
+    }
+    stop_connecting(ep);
+    if (ep->status != RDMUX_OK) {
+        rdmux_provider_error("%s", ep->text);
+    }
+    return ep->status;
+}
+
+enum rdmux_status rdmux_verbs_plain_ep_describe(struct rdmux_provider_ep *base, uint8_t *out,
+                                                size_t *size)
+{
+    out[0] = 0;
+    *size = 0;
+    rdmux_provider_error("%s: rdma_cm has the connection data",
+                         plain_of_ep(base)->base.transport->name);
+    return RDMUX_UNSUPPORTED;
+}
+
+/* ---------------------------------------------------------------------------------- open, close */
+
+static enum rdmux_status move_to_cq(struct verbs_plain_ep *ep)
+{
+    struct verbs_plain_call *call = ep->call;
+    struct verbs_cq *cq = verbs_cq_of(ep->base.base.cq);
+    call->cm.heard = heard;
+    if (rdma_migrate_id(call->cm.id, cq->cm_channel) != 0) {
+        rdmux_provider_error("rdma_cm: a connection cannot be moved: %s", strerror(errno));
+        return RDMUX_IO;
+    }
+    rdma_destroy_event_channel(call->channel);
+    call->channel = NULL;
+    return RDMUX_OK;
+}
+
+static uint8_t depth_of(int depth)
+{
+    return (uint8_t)(depth < 0 ? 0 : depth > READS_MAX ? READS_MAX : depth);
+}
+
+static enum rdmux_status open_queue(struct verbs_plain_ep *ep)
+{
+    const struct verbs_domain *domain = verbs_domain_of_ep(&ep->base);
+    enum rdmux_status status = rdmux_verbs_describe_port(&ep->base);
+    ep->base.ours.answers = depth_of(domain->attr.max_qp_rd_atom);
+    ep->base.ours.asks = depth_of(domain->attr.max_qp_init_rd_atom);
+    if (status == RDMUX_OK) {
+        status = move_to_cq(ep);
+    }
+    int error = status == RDMUX_OK ? prepare_queue(ep) : 0;
+    if (error != 0) {
+        rdmux_provider_error("%s port %u: the queue pair does not become INIT: %s", domain->device,
+                             ep->base.port, strerror(error));
+        return RDMUX_IO;
+    }
+    return status;
+}
+
+enum rdmux_status rdmux_verbs_plain_ep_open(const struct verbs_transport *transport,
+                                            struct rdmux_provider_ep *base,
+                                            const struct rdmux_provider_ep_attr *attr)
+{
+    struct verbs_plain_ep *ep = plain_of_ep(base);
+    struct verbs_plain_call *call = (struct verbs_plain_call *)attr->call;
+    ep->base.transport = transport;
+    ep->call = call;
+    enum rdmux_status status = rdmux_verbs_cm_open(verbs_cq_of(base->cq));
+    if (status == RDMUX_OK) {
+        status = rdmux_verbs_ep_open(base, attr);
+    }
+    if (status != RDMUX_OK) {
+        rdmux_verbs_plain_call_free(call);
+        return status;
+    }
+    call->ep = ep;
+    status = open_queue(ep);
+    if (status != RDMUX_OK) {
+        rdmux_verbs_plain_ep_close(base);
+        return status;
+    }
+    ep->base.state = VERBS_EP_CONNECTED; /* it takes receives */
+    return RDMUX_OK;
+}
+
+void rdmux_verbs_plain_ep_close(struct rdmux_provider_ep *base)
+{
+    struct verbs_plain_ep *ep = plain_of_ep(base);
+    stop_connecting(ep);
+    /* Who has come and is not accepted is told so. */
+    bool rejects = ep->call->has_come && ep->stage == VERBS_PLAIN_OPEN;
+    ep->stage = VERBS_PLAIN_OVER;
+    rdmux_verbs_ep_close(base);
+    if (rejects) {
+        ep->call->ep = NULL;
+    }
+    rdmux_verbs_plain_call_free(ep->call);
+}
+
+void rdmux_verbs_plain_hang_up(struct rdmux_provider_ep *base)
+{
+    struct verbs_plain_ep *ep = plain_of_ep(base);
+    ep->has_hung_up = true;
+    if (rdma_disconnect(ep->call->cm.id) != 0) {
+        rdmux_verbs_fail(&ep->base, RDMUX_PEER_GONE, "the connection had ended");
+    }
+}
+
+/* -------------------------------------------------------------------------------------- regions */
+
+enum rdmux_status rdmux_verbs_plain_mr_describe(struct rdmux_provider_mr *base,
+                                                struct rdmux_provider_ep *ep, uint8_t *out,
+                                                size_t *size)
+{
+    const struct verbs_mr *mr = verbs_mr_of(base);
+    const char *device = verbs_domain_of(base->domain)->device;
+    (void)ep;
+    if (mr->remote == NULL) {
+        rdmux_provider_error(mr->remote_access == 0
+                                 ? "%s can grant a peer none of the region's rights"
+                                 : "%s: the region has had no key since it was revoked; raise the "
+                                   "limit on locked memory (ulimit -l)",
+                             device);
+        return mr->remote_access == 0 ? RDMUX_UNSUPPORTED : RDMUX_NO_MEMORY;
+    }
+    memcpy(out, &mr->iova, sizeof(mr->iova));
+    memcpy(out + KEY_AT, &mr->remote->rkey, sizeof(mr->remote->rkey));
+    *size = RDMUX_PLAIN_KEY_SIZE;
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_verbs_plain_remote_open(struct rdmux_provider_remote *base,
+                                                const uint8_t *description, size_t size)
+{
+    struct verbs_remote *remote = verbs_remote_of(base);
+    if (size != RDMUX_PLAIN_KEY_SIZE) {
+        rdmux_provider_error("a raw key has %d bytes, not %zu", RDMUX_PLAIN_KEY_SIZE, size);
+        return RDMUX_INVALID;
+    }
+    remote->region.flags = VERBS_REGION_HAS_KEY | VERBS_REGION_NATIVE_ATOMICS;
+    memcpy(&remote->region.addr, description, sizeof(remote->region.addr));
+    memcpy(&remote->region.rkey, description + KEY_AT, sizeof(remote->region.rkey));
+    return RDMUX_OK;
+}
+
+/* ------------------------------------------------------------------------------------ data path */
+
+void rdmux_verbs_plain_aim(struct verbs_ep *ep, const struct rdmux_request *request)
+{
+    const struct verbs_remote *remote = (const struct verbs_remote *)request->remote;
+    uint64_t end = request->offset + request->length;
+    uint64_t last = end == 0 ? 0 : end - 1;
+    ep->theirs.flush_addr = remote->region.addr + last;
+    ep->theirs.flush_rkey = remote->region.rkey;
+}
+
+enum rdmux_status rdmux_verbs_plain_start(struct verbs_ep *ep, struct rdmux_request *request)
+{
+    if (VERBS_UNLIKELY((request->flags & RDMUX_PLACED) != 0 && request->remote != NULL)) {
+        rdmux_verbs_plain_aim(ep, request);
+    }
+    return rdmux_verbs_start(ep, request);
+}
+
+bool rdmux_verbs_plain_holds(struct verbs_ep *ep, char *text, size_t size)
+{
+    /* The connection manager chose the address; a connection ends when it does not work any more. */
+    (void)ep;
+    if (size > 0) {
+        text[0] = '\0';
+    }
+    return true;
+}
+
+void rdmux_verbs_plain_receive_failed(struct verbs_ep *ep, struct rdmux_request *request,
+                                      const struct ibv_wc *wc)
+{
+    if (wc->status == IBV_WC_WR_FLUSH_ERR && verbs_plain_of(ep)->has_hung_up) {
+        return; /* the end has begun; the connection manager tells when it is over */
+    }
+    rdmux_verbs_receive_failed(ep, request, wc);
+}
+
+/* --------------------------------------------------------------------------------------- tables */
+
+#define VERBS_PLAIN_TRANSPORT                                                                     \
+    .request_slots = 2, /* a write, and a read of its last byte */                                \
+        .read_slots = 1, .lacks_side = true, .flush_size = 1, .holds = rdmux_verbs_plain_holds,   \
+    .start = rdmux_verbs_plain_start, .sent = rdmux_verbs_sent, .received = rdmux_verbs_received, \
+    .receive_failed = rdmux_verbs_plain_receive_failed, .broke = rdmux_verbs_broke,               \
+    .side_message = rdmux_verbs_no_side_message
+
+static const struct verbs_transport ib_transport = {
+    VERBS_PLAIN_TRANSPORT,
+    .name = "ib",
+    .fabric_name = "InfiniBand",
+    .fabric = VERBS_FABRIC_IB,
+};
+
+static const struct verbs_transport roce_transport = {
+    VERBS_PLAIN_TRANSPORT,
+    .name = "roce",
+    .fabric_name = "RoCE",
+    .fabric = VERBS_FABRIC_ROCE,
+};
+
+static enum rdmux_status ib_open(struct rdmux_provider_ep *base,
+                                 const struct rdmux_provider_ep_attr *attr)
+{
+    return rdmux_verbs_plain_ep_open(&ib_transport, base, attr);
+}
+
+static enum rdmux_status roce_open(struct rdmux_provider_ep *base,
+                                   const struct rdmux_provider_ep_attr *attr)
+{
+    return rdmux_verbs_plain_ep_open(&roce_transport, base, attr);
+}
+
+static const struct rdmux_provider_ops ib_endpoints = {
+    VERBS_PLAIN_TABLE,
+    .name = "ib",
+    .ep_size = sizeof(struct verbs_plain_ep),
+    .ep_open = ib_open,
+};
+
+static const struct rdmux_provider_ops roce_endpoints = {
+    VERBS_PLAIN_TABLE,
+    .name = "roce",
+    .ep_size = sizeof(struct verbs_plain_ep),
+    .ep_open = roce_open,
+};
+
+const struct rdmux_plain_ops rdmux_ib_plain = {
+    VERBS_PLAIN_OPS,
+    .endpoints = &ib_endpoints,
+    .request_private_max = VERBS_PLAIN_REQUEST_MAX,
+    .reply_private_max = VERBS_PLAIN_REPLY_MAX,
+    .reject_private_max = VERBS_PLAIN_REJECT_MAX,
+};
+
+const struct rdmux_plain_ops rdmux_roce_plain = {
+    VERBS_PLAIN_OPS,
+    .endpoints = &roce_endpoints,
+    .request_private_max = VERBS_PLAIN_REQUEST_MAX,
+    .reply_private_max = VERBS_PLAIN_REPLY_MAX,
+    .reject_private_max = VERBS_PLAIN_REJECT_MAX,
+};

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * Connections to programs that are not rdmux, by the connection manager (struct rdmux_plain_ops of
+ * provider.h). The domain, its regions, completion queues and queue pairs are those of the other
+ * endpoints; there is no side channel, and nothing of the library's own is in a message.
+ */
+#ifndef RDMUX_VERBS_PLAIN_H
+#define RDMUX_VERBS_PLAIN_H
+
+#include "verbs/verbs_cm.h"
+#include "verbs/verbs_internal.h"
+
+struct verbs_plain_listener;
+struct verbs_plain_ep;
+
+/* A connection, from the way found, or the request heard, to its end. */
+struct verbs_plain_call {
+    struct rdmux_plain_call base;
+    struct verbs_cm_id cm;
+    struct rdma_event_channel *channel; /* its own, between its listener's and its cq's; or NULL */
+    struct verbs_plain_listener *listener; /* that it waits at */
+    struct verbs_plain_ep *ep;
+    struct verbs_plain_call *news_next; /* listener->news */
+    bool has_come;                      /* it is a request */
+    bool is_gone;                       /* the peer does not wait any more */
+    bool is_told;                       /* its listener has given it out */
+    uint8_t asked;                      /* of a request: reads that the peer has under way */
+    uint8_t answered;
+    /* While the way is looked for: what was heard last. */
+    bool is_heard;
+    enum rdma_cm_event_type heard;
+    int heard_status;
+};
+
+enum verbs_plain_stage {
+    VERBS_PLAIN_OPEN,
+    VERBS_PLAIN_CONNECTING, /* asked, or accepted */
+    VERBS_PLAIN_UP,
+    VERBS_PLAIN_OVER,
+};
+
+struct verbs_plain_ep {
+    struct verbs_ep base;
+    struct verbs_plain_call *call;
+    enum verbs_plain_stage stage;
+    bool has_hung_up;         /* this end has */
+    bool is_connecting;       /* counted in cq->cm_connecting */
+    enum rdmux_status status; /* why connecting failed */
+    char text[RDMUX_TEXT_MAX];
+    uint32_t tries; /* with a port each */
+};
+
+static inline struct verbs_plain_ep *verbs_plain_of(struct verbs_ep *ep)
+{
+    return (struct verbs_plain_ep *)ep;
+}
+
+/* Operations of the endpoints' tables. */
+enum rdmux_status rdmux_verbs_plain_ep_open(const struct verbs_transport *transport,
+                                            struct rdmux_provider_ep *base,
+                                            const struct rdmux_provider_ep_attr *attr);
+enum rdmux_status rdmux_verbs_plain_ep_describe(struct rdmux_provider_ep *base, uint8_t *out,
+                                                size_t *size);
+enum rdmux_status rdmux_verbs_plain_ep_connect(struct rdmux_provider_ep *base, const uint8_t *peer,
+                                               size_t size);
+void rdmux_verbs_plain_ep_close(struct rdmux_provider_ep *base);
+enum rdmux_status rdmux_verbs_plain_mr_describe(struct rdmux_provider_mr *base,
+                                                struct rdmux_provider_ep *ep, uint8_t *out,
+                                                size_t *size);
+enum rdmux_status rdmux_verbs_plain_remote_open(struct rdmux_provider_remote *base,
+                                                const uint8_t *description, size_t size);
+/* Ends a call that no endpoint has. */
+void rdmux_verbs_plain_call_free(struct verbs_plain_call *call);
+
+/* Operations of verbs_transport. */
+enum rdmux_status rdmux_verbs_plain_start(struct verbs_ep *ep, struct rdmux_request *request);
+bool rdmux_verbs_plain_holds(struct verbs_ep *ep, char *text, size_t size);
+void rdmux_verbs_plain_receive_failed(struct verbs_ep *ep, struct rdmux_request *request,
+                                      const struct ibv_wc *wc);
+/* PLACED, and what becomes of a read of nothing, is a read of the last byte that the request is
+ * about: of the peer's memory nothing else is known. */
+void rdmux_verbs_plain_aim(struct verbs_ep *ep, const struct rdmux_request *request);
+
+/* verbs_plain_call.c: operations of rdmux_plain_ops. */
+enum rdmux_status rdmux_verbs_plain_dial(struct rdmux_fabric *fabric,
+                                         const struct rdmux_plain_wish *wish,
+                                         struct rdmux_plain_call **out);
+enum rdmux_status rdmux_verbs_plain_listen(struct rdmux_fabric *fabric,
+                                           const struct sockaddr *address, uint32_t backlog,
+                                           struct rdmux_plain_listener **out);
+void rdmux_verbs_plain_unlisten(struct rdmux_plain_listener *base);
+int rdmux_verbs_plain_listener_fd(struct rdmux_plain_listener *base);
+enum rdmux_status rdmux_verbs_plain_next(struct rdmux_plain_listener *base,
+                                         struct rdmux_plain_call **out, int *gone);
+enum rdmux_status rdmux_verbs_plain_call_take(struct rdmux_plain_call *base);
+void rdmux_verbs_plain_call_drop(struct rdmux_plain_call *base, uint32_t reason,
+                                 const void *private_data, size_t length);
+void rdmux_verbs_plain_hang_up(struct rdmux_provider_ep *base);
+/* The way to the same peer, from another port of this end. [may sleep] */
+enum rdmux_status rdmux_verbs_plain_redial(struct verbs_plain_call *call,
+                                           const struct rdmux_provider_ep_attr *attr);
+
+enum {
+    VERBS_PLAIN_REASON_SIZE = 4, /* bytes of a reason to reject, where there is no private data */
+    /* Of private data, rdma_cma.h and rdma_connect(3). */
+    VERBS_PLAIN_REQUEST_MAX = 56,
+    VERBS_PLAIN_REPLY_MAX = 196,
+    VERBS_PLAIN_REJECT_MAX = 148,
+};
+
+/* clang-format off */
+/* Tables of endpoints: the core uses of them what concerns an endpoint; devices, regions and
+ * completion queues are the provider's own table's. */
+#define VERBS_PLAIN_TABLE                                                                          \
+    .abi = RDMUX_PROVIDER_ABI,                                                                     \
+    .size = sizeof(struct rdmux_provider_ops),                                                     \
+    .flags = RDMUX_PROVIDER_NATIVE_FENCE | RDMUX_PROVIDER_LOCAL_KEYS | RDMUX_PROVIDER_DEVICE_SRQ,  \
+    .remote_size = sizeof(struct verbs_remote),                                                    \
+    .mr_describe = rdmux_verbs_plain_mr_describe,                                                  \
+    .poll = rdmux_verbs_poll,                                                                      \
+    .ep_describe = rdmux_verbs_plain_ep_describe,                                                  \
+    .ep_connect = rdmux_verbs_plain_ep_connect,                                                    \
+    .ep_join = rdmux_unsupported_ep_join,                                                          \
+    .ep_control = rdmux_unsupported_ep_control,                                                    \
+    .ep_ping = rdmux_unsupported_ep_ping,                                                          \
+    .ep_quiesce = rdmux_verbs_ep_quiesce,                                                          \
+    .ep_close = rdmux_verbs_plain_ep_close,                                                        \
+    .post = rdmux_verbs_post,                                                                      \
+    .doorbell = rdmux_verbs_doorbell,                                                              \
+    .post_recv = rdmux_verbs_post_recv,                                                            \
+    .remote_open = rdmux_verbs_plain_remote_open,                                                  \
+    .remote_close = rdmux_verbs_remote_close
+
+#define VERBS_PLAIN_OPS                                                                            \
+    .size = sizeof(struct rdmux_plain_ops),                                                        \
+    .dial = rdmux_verbs_plain_dial,                                                                \
+    .listen = rdmux_verbs_plain_listen,                                                            \
+    .unlisten = rdmux_verbs_plain_unlisten,                                                        \
+    .listener_fd = rdmux_verbs_plain_listener_fd,                                                  \
+    .next = rdmux_verbs_plain_next,                                                                \
+    .call_take = rdmux_verbs_plain_call_take,                                                      \
+    .call_drop = rdmux_verbs_plain_call_drop,                                                      \
+    .hang_up = rdmux_verbs_plain_hang_up
+/* clang-format on */
+
+extern const struct rdmux_plain_ops rdmux_ib_plain;
+extern const struct rdmux_plain_ops rdmux_roce_plain;
+extern const struct rdmux_plain_ops rdmux_iwarp_plain;
+
+#endif
