@@ -96,6 +96,12 @@ static _Noreturn void wrong(const char *format, ...)
     _exit(EXIT_WRONG);
 }
 
+/* Nothing was made to fail, and time is given. */
+static bool must_go_well(void)
+{
+    return inject_victim() == NULL && !is_hurried;
+}
+
 static bool may_follow(enum rdmux_status status)
 {
     switch (status) {
@@ -119,7 +125,7 @@ static void check(struct life *life, enum rdmux_status status, const char *call)
     if (status == RDMUX_OK) {
         return;
     }
-    if (inject_victim() == NULL) {
+    if (must_go_well()) {
         wrong("%s: %s: %s", call, rdmux_status_name(status), rdmux_last_error());
     }
     if (!may_follow(status)) {
@@ -186,17 +192,26 @@ static bool progress(struct life *life)
 {
     progress_of(life, &life->a);
     progress_of(life, &life->b);
-    if (now_ms() > life->until_ms && inject_victim() == NULL) {
+    if (now_ms() > life->until_ms && must_go_well()) {
         wrong("nothing happens any more");
     }
     return now_ms() <= life->until_ms && !life->a.has_ended && !life->b.has_ended;
 }
 
+static const char *why_ended(const struct side *side)
+{
+    static struct rdmux_ep_info info[2];
+    static unsigned next;
+    struct rdmux_ep_info *out = &info[next++ % 2];
+    *out = (struct rdmux_ep_info)RDMUX_EP_INFO_INIT;
+    return side->ep != NULL && rdmux_ep_info(side->ep, out) == RDMUX_OK ? out->text : "no endpoint";
+}
+
 static void progress_or_end(struct life *life)
 {
     if (!progress(life)) {
-        if (inject_victim() == NULL) {
-            wrong("the connection has ended");
+        if (must_go_well()) {
+            wrong("the connection has ended: %s; %s", why_ended(&life->a), why_ended(&life->b));
         }
         longjmp(life->end, 1);
     }
@@ -228,7 +243,7 @@ static void await(struct life *life, struct side *side, size_t number)
     while (outcome->entries == 0) {
         progress_or_end(life);
     }
-    if (outcome->status != RDMUX_OK && inject_victim() == NULL) {
+    if (outcome->status != RDMUX_OK && must_go_well()) {
         wrong("request %zu: %s", number, rdmux_status_name((enum rdmux_status)outcome->status));
     }
     if (outcome->status != RDMUX_OK) {
@@ -386,12 +401,14 @@ static void close_side(struct side *side)
     must(rdmux_fabric_close(side->fabric), "rdmux_fabric_close");
 }
 
-static void live(bool hurried)
+/* Returns whether it was lived to its end. */
+static bool live(bool hurried)
 {
     static struct life life;
     memset(&life, 0, sizeof(life));
     is_hurried = hurried;
     life.until_ms = now_ms() + (hurried ? LIFE_MS : PATIENT_MS);
+    volatile bool is_whole = false;
     if (setjmp(life.end) == 0) {
         open_side(&life, &life.a);
         open_side(&life, &life.b);
@@ -400,6 +417,7 @@ static void live(bool hurried)
         send_messages(&life);
         use_memory(&life);
         part(&life);
+        is_whole = true;
     }
     drain(&life, &life.a);
     drain(&life, &life.b);
@@ -409,6 +427,7 @@ static void live(bool hurried)
     rdmux_listener_close(life.listener);
     close_side(&life.a);
     close_side(&life.b);
+    return is_whole;
 }
 
 /* --------------------------------------------------------------------------------------- points */
@@ -426,12 +445,15 @@ static unsigned open_descriptors(void)
 static _Noreturn void run_point(enum inject_kind kind, size_t point)
 {
     alarm(POINT_S);
-    live(false); /* what libraries keep for ever is there from now on */
+    (void)live(false); /* what libraries keep for ever is there from now on */
     long blocks = inject_blocks();
     unsigned descriptors = open_descriptors();
 
     inject_arm(kind, point);
-    live(true);
+    if (!live(true) && inject_victim() == NULL) {
+        inject_arm(kind, point); /* the machine is too busy for the hurry */
+        (void)live(false);
+    }
     inject_disarm();
 
     const char *victim = inject_victim();
@@ -444,7 +466,7 @@ static _Noreturn void run_point(enum inject_kind kind, size_t point)
     bool reached = victim != NULL;
     inject_arm(kind, 0); /* forgets the victim: now everything must go well */
     inject_disarm();
-    live(false);
+    (void)live(false);
     _exit(reached ? EXIT_HANDLED : EXIT_NOT_REACHED);
 }
 
