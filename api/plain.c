@@ -494,7 +494,7 @@ static enum rdmux_status find_cq(struct rdmux_ep *ep, struct rdmux_provider_cq *
                           "attr.srq: %s has no shared receives for peers that are not rdmux",
                           setup->way->path.device);
     }
-    return rdmux_srq_domain(ep->srq, *cq, srq);
+    return rdmux_srq_domain(ep->srq, *cq, setup->way->path.max_sge, srq);
 }
 
 static enum rdmux_status try_open(struct rdmux_ep *ep)
@@ -531,8 +531,12 @@ static enum rdmux_status try_open(struct rdmux_ep *ep)
     ep->path = path;
     ep->ops = ops;
     ep->domain = cq->domain;
-    status = rdmux_keys_open(ep, ep->domain,
-                             path->max_inline != 0 ? path->max_inline : ep->path_info.max_inline);
+    const struct rdmux_keys_rule rule = {
+        .max_inline = path->max_inline != 0 ? path->max_inline : ep->path_info.max_inline,
+        .max_sge = ep->path_info.max_sge,
+        .needs_sinks = path->needs_sinks != 0,
+    };
+    status = rdmux_keys_open(ep, ep->domain, rule);
     return status == RDMUX_OK ? rdmux_split_open(ep, ep->path_info.max_message) : status;
 }
 
