@@ -238,10 +238,22 @@ static enum rdmux_status load_plugins(struct loading *loading, const struct rdmu
     return status;
 }
 
-/* ib, roce and iwarp are in every explanation, with the reason why nobody provides them. */
-static void add_absent(struct rdmux_fabric *fabric)
+/* One of ib, roce and iwarp that is there; NULL: none. */
+static const struct rdmux_provider_entry *find_sibling(const struct rdmux_registry *registry)
+{
+    for (size_t i = 0; i < RDMUX_COUNT_OF(verbs_names); i++) {
+        const struct rdmux_provider_entry *entry = find_entry(registry, verbs_names[i]);
+        if (entry != NULL && entry->ops != NULL) {
+            return entry;
+        }
+    }
+    return NULL;
+}
+
+void rdmux_registry_add_absent(struct rdmux_fabric *fabric)
 {
     const struct rdmux_provider_entry *refused = find_entry(&fabric->registry, VERBS_PLUGIN);
+    const struct rdmux_provider_entry *sibling = find_sibling(&fabric->registry);
     for (size_t i = 0; i < RDMUX_COUNT_OF(verbs_names); i++) {
         if (find_entry(&fabric->registry, verbs_names[i]) != NULL) {
             continue;
@@ -259,6 +271,16 @@ static void add_absent(struct rdmux_fabric *fabric)
                                ? "install libibverbs and librdmacm (Debian: libibverbs1 librdmacm1 "
                                  "ibverbs-providers)"
                                : refused->hint);
+        } else if (sibling != NULL) {
+            entry->reason = RDMUX_REASON_NO_LIBRARY;
+            (void)snprintf(entry->text, sizeof(entry->text),
+                           "the plug-in that provides %s has no provider %s", sibling->name,
+                           entry->name);
+            (void)snprintf(
+                entry->hint, sizeof(entry->hint),
+                "install a build of %s that has it; all providers of this version are in "
+                "one",
+                VERBS_PLUGIN);
         } else {
             entry->reason = RDMUX_REASON_NO_LIBRARY;
             (void)snprintf(entry->text, sizeof(entry->text), "plug-in %s is not installed",
@@ -283,7 +305,7 @@ enum rdmux_status rdmux_registry_fill(struct rdmux_fabric *fabric,
     enum rdmux_status status = load_plugins(&loading, attr, environment_dir);
     free(loading.seen);
     if (status == RDMUX_OK) {
-        add_absent(fabric);
+        rdmux_registry_add_absent(fabric);
     }
     return status;
 }

@@ -19,5 +19,8 @@
 enum rdmux_status rdmux_registry_fill(struct rdmux_fabric *fabric,
                                       const struct rdmux_fabric_attr *attr,
                                       const char *environment_dir);
+/* The last part of it: ib, roce and iwarp are in every explanation, with the reason why nobody
+ * provides them. */
+void rdmux_registry_add_absent(struct rdmux_fabric *fabric);
 
 #endif

@@ -152,6 +152,27 @@ static void built_in_and_absent_providers_are_named(void **state)
     assert_int_equal(fake_fabric_destroy(fake), 0);
 }
 
+/* A plug-in of another build may have brought the others: it is installed. */
+static void a_provider_that_the_plug_in_lacks_is_not_said_to_lack_the_plug_in(void **state)
+{
+    (void)state;
+    static const struct rdmux_provider_ops ib = { .name = "ib" };
+    struct fake_fabric *fake = fake_fabric_create();
+    fake->fabric.registry.entries[0] = (struct rdmux_provider_entry){ .ops = &ib, .name = "ib" };
+    fake->fabric.registry.count = 1;
+
+    rdmux_registry_add_absent(&fake->fabric);
+
+    assert_int_equal(fake->fabric.registry.count, 3);
+    const struct rdmux_provider_entry *iwarp = entry_of(fake, "iwarp");
+    assert_non_null(iwarp);
+    assert_int_equal(iwarp->reason, RDMUX_REASON_NO_LIBRARY);
+    assert_null(strstr(iwarp->text, "not installed"));
+    assert_string_equal(iwarp->text, "the plug-in that provides ib has no provider iwarp");
+    assert_non_null(strstr(iwarp->hint, "rdmux-verbs.so"));
+    assert_int_equal(fake_fabric_destroy(fake), 0);
+}
+
 static void write_file(const char *path, const char *text)
 {
     FILE *file = fopen(path, "w");
@@ -379,6 +400,7 @@ int main(void)
         cmocka_unit_test(a_bad_name_is_refused),
         cmocka_unit_test(an_object_smaller_than_its_base_is_refused),
         cmocka_unit_test(built_in_and_absent_providers_are_named),
+        cmocka_unit_test(a_provider_that_the_plug_in_lacks_is_not_said_to_lack_the_plug_in),
         cmocka_unit_test(files_that_cannot_be_loaded_become_lines),
         cmocka_unit_test(folders_are_left_alone_on_request_and_a_missing_one_is_no_failure),
         cmocka_unit_test(one_file_by_two_names_is_one_line_and_too_many_are_cut),
