@@ -51,4 +51,12 @@ if [[ -e $RDMUX_BUILD/lib/rdmux/rdmux-verbs.so ]]; then
     "$RDMUX_BUILD/tests/sim_verbs/random_model" --plugin "$RDMUX_BUILD/lib/rdmux/rdmux-verbs.so" \
         --operations "$operations" --jobs "${RDMUX_JOBS:-2}" || status=1
 fi
+
+# Random requests against a model; the number counts for each of the three.
+if [[ -e $RDMUX_BUILD/lib/rdmux/rdmux-verbs.so ]]; then
+    operations=1000000
+    [[ ${RDMUX_TEST_LEVEL:-normal} != thorough ]] || operations=5000000
+    "$RDMUX_BUILD/tests/sim_verbs/random_model" --plugin "$RDMUX_BUILD/lib/rdmux/rdmux-verbs.so" \
+        --operations "$operations" --jobs "${RDMUX_JOBS:-2}" || status=1
+fi
 exit "$status"
