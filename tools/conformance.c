@@ -4,6 +4,7 @@
 
 #include "conformance_peer.h"
 #include "options.h"
+#include "tests/conformance/random.h"
 #include "timer.h"
 
 #include <errno.h>
@@ -17,8 +18,10 @@
 enum {
     PROVIDERS_MAX = 16,
     BAR_WIDTH = 28,
-    REPLAY_MAX = 2048,
+    REPLAY_MAX = 2048 + SEQUENCE_TEXT_MAX,
     PATIENCE_MAX = 1000,
+    SHRINK_MS = 30000,
+    SHRINK_THOROUGH_MS = 300000,
 };
 
 static const char command_name[] = "conformance";
@@ -287,7 +290,7 @@ static void print_tap(const struct conformance *conformance, const char *provide
 /* ----------------------------------------------------------------------------------- the running */
 
 static char *replay_of(const struct conformance *conformance, const char *provider,
-                       const struct conformance_case *test)
+                       const struct conformance_case *test, const char *sequence)
 {
     char text[REPLAY_MAX] = "";
     size_t used = 0;
@@ -307,12 +310,35 @@ static char *replay_of(const struct conformance *conformance, const char *provid
     fputs(run->sleeps ? " --wait sleep" : "", out);
     fputs(run->quick ? " --quick" : "", out);
     fputs(run->thorough ? " --thorough" : "", out);
+    if (sequence != NULL && *sequence != '\0') {
+        fprintf(out, " --sequence %s", sequence);
+    }
     if (run->patience != 1) {
         fprintf(out, " --patience %u", run->patience);
     }
     fclose(out);
     used = strlen(text);
     return strndup(text, used);
+}
+
+/* A random case that failed is tried with less and less. Returns the command that runs the rest. */
+static char *shortest_replay(struct conformance *conformance, const struct case_place *place,
+                             const struct provider_results *provider, struct run_result *result)
+{
+    const struct conformance_case *test = &suites[place->suite]->cases[place->test];
+    char sequence[SEQUENCE_TEXT_MAX];
+    const char *given = conformance->run.sequence;
+    if (given != NULL) {
+        snprintf(sequence, sizeof(sequence), "%s", given);
+    } else if ((test->flags & CASE_RANDOM) != 0) {
+        uint64_t limit_ms = conformance->run.thorough ? SHRINK_THOROUGH_MS : SHRINK_MS;
+        draw_bar(conformance, provider->name, "looking for the shortest sequence");
+        shrink(place, provider->name, &conformance->run, &provider->caps,
+               limit_ms * conformance->run.patience, result, sequence);
+    } else {
+        sequence[0] = '\0';
+    }
+    return replay_of(conformance, provider->name, test, sequence);
 }
 
 static void run_one(struct conformance *conformance, struct provider_results *provider,
@@ -339,8 +365,9 @@ static void run_one(struct conformance *conformance, struct provider_results *pr
     kept->outcome = missing == 0 ? CASE_PASSED : CASE_REFUSED;
     if (!result.passed) {
         kept->outcome = missing == 0 ? CASE_FAILED : CASE_FAILED_TO_REFUSE;
+        kept->replay = missing == 0 ? shortest_replay(conformance, place, provider, &result)
+                                    : replay_of(conformance, provider->name, test, NULL);
         kept->text = strdup(result.text);
-        kept->replay = replay_of(conformance, provider->name, test);
         conformance->failed++;
     }
     clear_bar(conformance);
@@ -356,6 +383,7 @@ static void run_provider(struct conformance *conformance, struct provider_result
             }
             run_one(conformance, provider, &(struct case_place){ i, j });
             if (!provider->caps.known) {
+                want_rules(conformance, suites[i]->cases[j].rule);
                 if (conformance->format == FORMAT_TAP) {
                     printf("# %s: no further cases, as no endpoint uses this provider\n",
                            provider->name);
@@ -532,6 +560,7 @@ struct arguments {
     const char *rules;
     const char *filter;
     const char *peer;
+    const char *sequence;
     uint64_t seed;
     bool seed_given;
     uint64_t patience;
@@ -583,6 +612,12 @@ static enum options_outcome parse(struct arguments *arguments, int argc, char **
           .max = UINT64_MAX,
           .argument = "N",
           .help = "of patterns and random choices (default: another one in each run)" },
+        { .name = "sequence",
+          .kind = OPTION_TEXT,
+          .text = &arguments->sequence,
+          .argument = "LIST",
+          .help = "of the random case only these operations, as a failure names them:\n"
+                  "i3,i10-40,t7 (i: the initiator's, t: the target's)" },
         { .name = "thorough",
           .kind = OPTION_FLAG,
           .flag = &arguments->thorough,
@@ -659,6 +694,7 @@ static bool take_arguments(struct conformance *conformance, const struct argumen
         .seed = arguments->seed_given ? arguments->seed
                                       : mix64(now_ns() ^ (uint64_t)getpid()) % 1000000,
     };
+    conformance->run.sequence = arguments->sequence;
     conformance->filter = arguments->filter;
     conformance->results.peer = arguments->peer;
     conformance->times = arguments->times;
@@ -676,6 +712,12 @@ static bool take_arguments(struct conformance *conformance, const struct argumen
         return false;
     }
     want_the_rest(conformance);
+    if (arguments->sequence != NULL && (strlen(arguments->sequence) >= SEQUENCE_TEXT_MAX ||
+                                        !sequence_is_valid(arguments->sequence))) {
+        tool_error(command_name, "--sequence: \"%s\" is not a list such as i3,i10-40,t7",
+                   arguments->sequence);
+        return false;
+    }
     return true;
 }
 

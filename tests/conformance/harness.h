@@ -42,6 +42,7 @@ enum {
     /* Not with --quick: time itself is the subject, or there is much to do. */
     CASE_LONG = 1 << 0,
     CASE_THOROUGH = 1 << 1, /* only with --thorough: needs gigabytes */
+    CASE_RANDOM = 1 << 3,   /* a random sequence, see random.h */
     CASE_ONE_HOST = 1 << 2, /* not with --peer: the two processes share what one host has */
 };
 
@@ -144,6 +145,7 @@ struct side {
     unsigned patience;
     int patient_ms;
     uint64_t seed;              /* the same on both sides */
+    const char *sequence;       /* of operations of a random case; NULL is all */
     uint64_t missing;           /* RDMUX_CAP_* of the case that the path lacks */
     struct provider_caps *caps; /* shared with the runner */
     int sync;                   /* to the other side */
@@ -358,7 +360,9 @@ struct run_options {
     bool thorough;
     unsigned patience; /* factor for every time limit, for sanitisers and slow machines */
     uint64_t seed;
-    struct peer *peer; /* of a session on another host, see peer.h; NULL: both sides run here */
+    unsigned limit_s;     /* a case may take, 0: what it says itself */
+    const char *sequence; /* of random cases, see random.h; NULL: all */
+    struct peer *peer;    /* of a session on another host, see peer.h; NULL: both sides run here */
 };
 
 /* A case by its indices in suites. */

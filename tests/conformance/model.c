@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Random operations against a model of what the rules say, and transfers beyond 4 GiB. */
-#include "harness.h"
+#include "random.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -30,6 +30,7 @@ enum {
 };
 
 struct request {
+    uint64_t index; /* of the operation */
     uint32_t opcode;
     uint32_t flags;
     uint64_t offset;
@@ -41,10 +42,25 @@ struct request {
     struct rdmux_mr *mr;
 };
 
+/* What the seed, the side and the number choose of an operation; the rest follows from what was
+ * done before. */
+enum kind { KIND_WRITE, KIND_WRITE_IMM, KIND_SEND, KIND_ATOMIC, KIND_READ };
+
+struct plan {
+    enum kind kind;
+    size_t length;  /* of writes and reads; a message's follows from its number */
+    uint64_t place; /* where in the region, of all places that fit */
+    uint64_t value; /* of atomics and patterns */
+    uint32_t flags;
+    bool can_inline;
+    bool adds;      /* fetch_add, else compare_swap */
+    bool misses;    /* compare_swap: with a value that is not there */
+    uint64_t drain; /* no more than so many may be under way before it */
+};
+
 struct model {
     struct side *side;
     struct rdmux_remote *remote;
-    uint64_t random;
     uint8_t *peer_region; /* the model */
     struct request requests[DEPTH];
     uint64_t posted;
@@ -84,53 +100,77 @@ static bool must_fence(const struct model *model, uint64_t offset, size_t length
     return false;
 }
 
-static size_t random_length(struct model *model)
+static size_t random_length(uint64_t *random)
 {
-    switch (random_below(&model->random, 8)) {
+    switch (random_below(random, 8)) {
     case 0:
         return 0;
     case 1:
-        return (size_t)random_below(&model->random, SIZE_MOST);
+        return (size_t)random_below(random, SIZE_MOST);
     case 2:
-        return (size_t)random_below(&model->random, 9000);
+        return (size_t)random_below(random, 9000);
     default:
-        return (size_t)random_below(&model->random, 130);
+        return (size_t)random_below(random, 130);
     }
 }
 
-static void choose_place(struct model *model, struct request *request, size_t length)
+static uint32_t random_flags(uint64_t *random)
 {
-    request->length = length;
-    request->offset = random_below(&model->random, WORDS_AT - length + 1);
-}
-
-static uint32_t random_flags(struct model *model, bool fence)
-{
-    uint32_t flags = fence || random_below(&model->random, 10) == 0 ? RDMUX_FENCE : 0;
-    if (random_below(&model->random, 12) == 0) {
+    uint32_t flags = random_below(random, 10) == 0 ? RDMUX_FENCE : 0;
+    if (random_below(random, 12) == 0) {
         flags |= RDMUX_PLACED;
     }
-    if (random_below(&model->random, 6) == 0) {
+    if (random_below(random, 6) == 0) {
         flags |= RDMUX_MORE;
     }
     return flags;
 }
 
-static enum rdmux_status post_write(struct model *model, struct request *request, bool with_imm)
+static struct plan plan_of(uint64_t seed, bool initiator, uint64_t index)
+{
+    static const enum kind kinds[] = { KIND_WRITE, KIND_WRITE, KIND_WRITE,  KIND_WRITE_IMM,
+                                       KIND_SEND,  KIND_SEND,  KIND_ATOMIC, KIND_READ,
+                                       KIND_READ,  KIND_READ };
+    uint64_t random = mix64(mix64(seed) + 2 * index + (initiator ? 1 : 0));
+    struct plan plan = { .kind = kinds[random_below(&random, COUNT_OF(kinds))] };
+    plan.length = random_length(&random);
+    plan.place = mix64(random);
+    plan.value = mix64(random + 1);
+    plan.flags = random_flags(&random);
+    plan.can_inline = random_below(&random, 3) == 0;
+    plan.adds = random_below(&random, 2) == 0;
+    plan.misses = random_below(&random, 3) == 0;
+    plan.drain = random_below(&random, 16) == 0 ? random_below(&random, DEPTH) : DEPTH - 1;
+    return plan;
+}
+
+static void choose_place(const struct plan *plan, struct request *request, size_t length)
+{
+    request->length = length;
+    request->offset = plan->place % (WORDS_AT - length + 1);
+}
+
+static uint32_t with_fence(const struct model *model, const struct request *request, uint32_t flags)
+{
+    return must_fence(model, request->offset, request->length) ? flags | RDMUX_FENCE : flags;
+}
+
+static enum rdmux_status post_write(struct model *model, struct request *request,
+                                    const struct plan *plan, void *context)
 {
     struct rdmux_ep *ep = model->side->ep;
+    bool with_imm = plan->kind == KIND_WRITE_IMM;
     size_t length = with_imm
                         ? message_length(model->side->seed + model->side->is_initiator, model->sent)
-                        : random_length(model);
-    choose_place(model, request, length);
+                        : plan->length;
+    choose_place(plan, request, length);
     request->opcode = RDMUX_WC_WRITE;
-    request->flags = random_flags(model, must_fence(model, request->offset, length));
-    if (length <= RDMUX_INLINE_MIN && random_below(&model->random, 3) == 0) {
+    request->flags = with_fence(model, request, plan->flags);
+    if (length <= RDMUX_INLINE_MIN && plan->can_inline) {
         request->flags |= RDMUX_INLINE;
     }
-    pattern_fill(request->bytes, length, mix64(model->random), 0);
+    pattern_fill(request->bytes, length, plan->value, 0);
     memcpy(model->peer_region + request->offset, request->bytes, length);
-    void *context = CTX(model->posted % DEPTH);
     enum rdmux_status status = with_imm
                                    ? rdmux_write_imm(ep, request->bytes, length, request->mr,
                                                      model->remote, request->offset,
@@ -145,82 +185,79 @@ static enum rdmux_status post_write(struct model *model, struct request *request
     return status;
 }
 
-static enum rdmux_status post_send(struct model *model, struct request *request)
+static enum rdmux_status post_send(struct model *model, struct request *request,
+                                   const struct plan *plan, void *context)
 {
     struct rdmux_ep *ep = model->side->ep;
     uint64_t seed = model->side->seed + model->side->is_initiator;
-    void *context = CTX(model->posted % DEPTH);
     request->opcode = RDMUX_WC_SEND;
     request->length = message_length(seed, model->sent);
-    request->flags = random_flags(model, false);
+    request->flags = plan->flags;
     pattern_fill(request->bytes, request->length, seed + model->sent, 0);
     uint64_t number = model->sent++;
     return rdmux_send_imm(ep, request->bytes, request->length, request->mr, (uint32_t)number,
                           context, request->flags);
 }
 
-static enum rdmux_status post_read(struct model *model, struct request *request)
+static enum rdmux_status post_read(struct model *model, struct request *request,
+                                   const struct plan *plan, void *context)
 {
-    choose_place(model, request, random_length(model));
+    choose_place(plan, request, plan->length);
     request->opcode = RDMUX_WC_READ;
-    request->flags = random_flags(model, false);
+    request->flags = plan->flags;
     memset(request->bytes, 0x33, request->length);
     memcpy(request->expected, model->peer_region + request->offset, request->length);
     return rdmux_read(model->side->ep, request->bytes, request->length, request->mr, model->remote,
-                      request->offset, CTX(model->posted % DEPTH), request->flags);
+                      request->offset, context, request->flags);
 }
 
-static enum rdmux_status post_atomic(struct model *model, struct request *request)
+static enum rdmux_status post_atomic(struct model *model, struct request *request,
+                                     const struct plan *plan, void *context)
 {
     struct rdmux_ep *ep = model->side->ep;
-    uint64_t operand = mix64(model->random);
-    void *context = CTX(model->posted % DEPTH);
-    request->offset = WORDS_AT + 8 * random_below(&model->random, WORDS);
+    request->offset = WORDS_AT + 8 * (plan->place % WORDS);
     request->length = 8;
-    request->flags = random_flags(model, must_fence(model, request->offset, 8));
+    request->flags = with_fence(model, request, plan->flags);
     uint64_t *word = (uint64_t *)(void *)(model->peer_region + request->offset);
     request->word = *word;
-    if (random_below(&model->random, 2) == 0) {
+    if (plan->adds) {
         request->opcode = RDMUX_WC_FETCH_ADD;
-        *word += operand;
-        return rdmux_fetch_add(ep, &request->result, NULL, model->remote, request->offset, operand,
-                               context, request->flags);
+        *word += plan->value;
+        return rdmux_fetch_add(ep, &request->result, NULL, model->remote, request->offset,
+                               plan->value, context, request->flags);
     }
     request->opcode = RDMUX_WC_COMPARE_SWAP;
-    uint64_t expected = random_below(&model->random, 3) == 0 ? *word + 1 : *word;
-    *word = expected == *word ? operand : *word;
+    uint64_t expected = plan->misses ? *word + 1 : *word;
+    *word = expected == *word ? plan->value : *word;
     return rdmux_compare_swap(ep, &request->result, NULL, model->remote, request->offset, expected,
-                              operand, context, request->flags);
+                              plan->value, context, request->flags);
 }
 
-static void post_one(struct model *model)
+static void post_one(struct model *model, const struct plan *plan, uint64_t index)
 {
     struct request *request = &model->requests[model->posted % DEPTH];
-    enum rdmux_status status;
-    switch (random_below(&model->random, 10)) {
-    case 0:
-    case 1:
-    case 2:
-        status = post_write(model, request, false);
+    void *context = CTX(model->posted % DEPTH);
+    enum rdmux_status status = RDMUX_OK;
+    request->index = index;
+    switch (plan->kind) {
+    case KIND_WRITE:
+    case KIND_WRITE_IMM:
+        status = post_write(model, request, plan, context);
         break;
-    case 3:
-        status = post_write(model, request, true);
+    case KIND_SEND:
+        status = post_send(model, request, plan, context);
         break;
-    case 4:
-    case 5:
-        status = post_send(model, request);
+    case KIND_ATOMIC:
+        status = post_atomic(model, request, plan, context);
         break;
-    case 6:
-        status = post_atomic(model, request);
-        break;
-    default:
-        status = post_read(model, request);
+    case KIND_READ:
+        status = post_read(model, request, plan, context);
         break;
     }
     EXPECT(status == RDMUX_OK,
-           "operation %" PRIu64 ", %s of %zu bytes at %" PRIu64 " with flags 0x%x: %s: %s",
-           model->posted, rdmux_wc_opcode_name(request->opcode), request->length, request->offset,
-           request->flags, rdmux_status_name(status), rdmux_last_error());
+           "operation %" PRIu64 ", %s of %zu bytes at %" PRIu64 " with flags 0x%x: %s: %s", index,
+           rdmux_wc_opcode_name(request->opcode), request->length, request->offset, request->flags,
+           rdmux_status_name(status), rdmux_last_error());
     model->posted++;
 }
 
@@ -229,7 +266,7 @@ static void take_done(struct model *model, const struct rdmux_wc *wc)
     const struct request *request = &model->requests[model->done % DEPTH];
     EXPECT(model->done < model->posted && CTX_NUMBER(wc->context) == model->done % DEPTH &&
                wc->opcode == request->opcode && wc->status == RDMUX_OK,
-           "operation %" PRIu64 " is %s, expected %s", model->done, wc_text(wc),
+           "operation %" PRIu64 " is %s, expected %s", request->index, wc_text(wc),
            rdmux_wc_opcode_name(request->opcode));
     if (request->opcode == RDMUX_WC_READ) {
         size_t at = 0;
@@ -239,13 +276,13 @@ static void take_done(struct model *model, const struct rdmux_wc *wc)
         EXPECT(at == request->length,
                "operation %" PRIu64 ", a read of %zu bytes at %" PRIu64
                ": byte %zu is 0x%02x, expected 0x%02x",
-               model->done, request->length, request->offset, at, request->bytes[at],
+               request->index, request->length, request->offset, at, request->bytes[at],
                request->expected[at]);
     } else if (request->opcode == RDMUX_WC_FETCH_ADD || request->opcode == RDMUX_WC_COMPARE_SWAP) {
         EXPECT(request->result == request->word,
                "operation %" PRIu64 ", %s at %" PRIu64 " found 0x%" PRIx64 ", expected 0x%" PRIx64,
-               model->done, rdmux_wc_opcode_name(request->opcode), request->offset, request->result,
-               request->word);
+               request->index, rdmux_wc_opcode_name(request->opcode), request->offset,
+               request->result, request->word);
     }
     model->done++;
 }
@@ -296,7 +333,7 @@ static uint8_t *bytes_of(size_t length)
 static void model_open(struct model *model, struct side *side)
 {
     struct region local;
-    *model = (struct model){ .side = side, .random = side->seed + (side->is_initiator ? 1000 : 0) };
+    *model = (struct model){ .side = side };
     model->seed = side->seed + !side->is_initiator;
     local = region_make(side, MEMORY_REGISTERED, (size_t)DEPTH * SIZE_MOST, ACCESS_SINK);
     model->region = region_make(side, MEMORY_ALLOCATED, REGION_SIZE, ACCESS_ALL);
@@ -346,23 +383,88 @@ static void check_region(struct model *model)
     free(theirs);
 }
 
+uint64_t model_operations(bool quick)
+{
+    return quick ? OPERATIONS_QUICK : OPERATIONS;
+}
+
+static const char *kind_name(const struct plan *plan)
+{
+    switch (plan->kind) {
+    case KIND_WRITE:
+        return "write";
+    case KIND_WRITE_IMM:
+        return "write_imm";
+    case KIND_SEND:
+        return "send_imm";
+    case KIND_READ:
+        return "read";
+    case KIND_ATOMIC:
+        break;
+    }
+    return plan->adds ? "fetch_add" : "compare_swap";
+}
+
+/* One operation in words; `sent` messages of its side come before it. Returns the bytes written. */
+static size_t describe_one(const struct plan *plan, uint64_t seed, bool initiator, uint64_t index,
+                           uint64_t sent, char *out, size_t size)
+{
+    struct request request = { .length = 8, .offset = WORDS_AT + 8 * (plan->place % WORDS) };
+    if (plan->kind != KIND_ATOMIC) {
+        bool message = plan->kind == KIND_SEND || plan->kind == KIND_WRITE_IMM;
+        choose_place(plan, &request,
+                     message ? message_length(seed + initiator, sent) : plan->length);
+    }
+    bool inlined = (plan->kind == KIND_WRITE || plan->kind == KIND_WRITE_IMM) && plan->can_inline &&
+                   request.length <= RDMUX_INLINE_MIN;
+    char place[48] = "";
+    if (plan->kind != KIND_SEND) {
+        (void)snprintf(place, sizeof(place), " at %" PRIu64, request.offset);
+    }
+    int length = snprintf(out, size, "  %s %" PRIu64 ": %s of %zu bytes%s%s%s%s%s\n",
+                          initiator ? "initiator" : "target", index, kind_name(plan),
+                          request.length, place, (plan->flags & RDMUX_FENCE) != 0 ? ", FENCE" : "",
+                          (plan->flags & RDMUX_PLACED) != 0 ? ", PLACED" : "",
+                          (plan->flags & RDMUX_MORE) != 0 ? ", MORE" : "",
+                          inlined ? ", INLINE" : "");
+    return length > 0 && (size_t)length < size ? (size_t)length : 0;
+}
+
+void model_describe(uint64_t seed, bool quick, const char *sequence, char *out, size_t size)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (unsigned side = 0; side < 2; side++) {
+        uint64_t sent = 0;
+        for (uint64_t i = 0; i < model_operations(quick); i++) {
+            bool initiator = side == 0;
+            if (!sequence_has(sequence, initiator, i)) {
+                continue;
+            }
+            struct plan plan = plan_of(seed, initiator, i);
+            used += describe_one(&plan, seed, initiator, i, sent, out + used, size - used);
+            out[used] = '\0';
+            sent += plan.kind == KIND_SEND || plan.kind == KIND_WRITE_IMM;
+        }
+    }
+}
+
 static void model_case(struct side *side)
 {
     static struct model model;
     struct rdmux_ep_attr attr = ep_attr_of(side);
-    uint64_t operations = side->quick ? OPERATIONS_QUICK : OPERATIONS;
     attr.send_depth = DEPTH + 1;
     side_open_pair(side, &attr);
     model_open(&model, side);
-    while (model.posted < operations) {
-        uint64_t burst = 1 + random_below(&model.random, DEPTH);
-        while (burst-- > 0 && model.posted < operations && model.posted - model.done < DEPTH) {
-            post_one(&model);
+    for (uint64_t i = 0; i < model_operations(side->quick); i++) {
+        if (!sequence_has(side->sequence, side->is_initiator, i)) {
+            continue;
         }
-        uint64_t left = random_below(&model.random, DEPTH);
-        while (model.posted - model.done > left) {
+        struct plan plan = plan_of(side->seed, side->is_initiator, i);
+        while (model.posted - model.done > plan.drain) {
             take_any(&model);
         }
+        post_one(&model, &plan, i);
     }
     while (model.done < model.posted) {
         take_any(&model);
@@ -465,7 +567,8 @@ static void huge_target(struct side *side)
 static const struct conformance_case cases[] = {
     { "1.1, 1.6, 2.1, 2.5, 2.6, 2.13, 3.6, 4.1, 4.3",
       "thousands of random operations in both directions do what the model says",
-      NEEDS_IMM | NEEDS_ATOMICS | NEEDS_PLACED | NEEDS_FENCE, 60, 0, model_case, model_case },
+      NEEDS_IMM | NEEDS_ATOMICS | NEEDS_PLACED | NEEDS_FENCE, 60, CASE_RANDOM, model_case,
+      model_case },
     { "12.5", "a write and a read of more than 4 GiB are whole and complete once", NEEDS_PLACED,
       300, CASE_THOROUGH, huge_initiator, huge_target },
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 #include "peer.h"
 
+#include "random.h"
 #include "run.h"
 
 #include <errno.h>
@@ -203,9 +204,11 @@ bool peer_start(struct peer *peer, size_t suite, size_t test, const char *provid
                 int *second)
 {
     if (peer->control < 0 ||
-        !say(peer->control, "RUN %zu %zu %" PRIu64 " %d %d %d %u %d %" PRIx64 " %" PRIx64 " %s\n",
-             suite, test, options->seed, options->sleeps, options->quick, options->thorough,
-             options->patience, caps->known, caps->native, caps->emulated, provider)) {
+        !say(peer->control,
+             "RUN %zu %zu %" PRIu64 " %d %d %d %u %d %" PRIx64 " %" PRIx64 " %s %u %s\n", suite,
+             test, options->seed, options->sleeps, options->quick, options->thorough,
+             options->patience, caps->known, caps->native, caps->emulated, provider,
+             options->limit_s, options->sequence == NULL ? "all" : options->sequence)) {
         return false;
     }
     *sync = greet(peer, 'S');
@@ -314,6 +317,7 @@ struct run_order {
     struct run_options options;
     struct provider_caps caps;
     char provider[PROVIDER_MAX];
+    char sequence[SEQUENCE_TEXT_MAX];
 };
 
 static bool read_order(const char *line, struct run_order *out)
@@ -322,14 +326,21 @@ static bool read_order(const char *line, struct run_order *out)
     size_t test = 0;
     int flags[4] = { 0 };
     *out = (struct run_order){ .test = NULL };
-    if (sscanf(line, "RUN %zu %zu %" SCNu64 " %d %d %d %u %d %" SCNx64 " %" SCNx64 " %63s", &suite,
-               &test, &out->options.seed, &flags[0], &flags[1], &flags[2], &out->options.patience,
-               &flags[3], &out->caps.native, &out->caps.emulated, out->provider) != 11 ||
+    if (sscanf(line, "RUN %zu %zu %" SCNu64 " %d %d %d %u %d %" SCNx64 " %" SCNx64 " %63s %u %4095s",
+               &suite, &test, &out->options.seed, &flags[0], &flags[1], &flags[2],
+               &out->options.patience, &flags[3], &out->caps.native, &out->caps.emulated,
+               out->provider, &out->options.limit_s, out->sequence) != 13 ||
         suite >= suite_count || test >= suites[suite]->count || out->options.patience == 0 ||
         out->options.patience > 1000) {
         return false;
     }
     out->test = &suites[suite]->cases[test];
+    if (strcmp(out->sequence, "all") != 0) {
+        if (!sequence_is_valid(out->sequence)) {
+            return false;
+        }
+        out->options.sequence = out->sequence;
+    }
     out->options.sleeps = flags[0] != 0;
     out->options.quick = flags[1] != 0;
     out->options.thorough = flags[2] != 0;
@@ -424,7 +435,7 @@ static void serve_runner(struct session *session)
                         session->lines.used < LINES_SIZE;
             continue;
         }
-        struct run_order order;
+        static struct run_order order;
         *end = '\0';
         bool is_order = read_order(session->lines.bytes, &order);
         bool is_late = strcmp(session->lines.bytes, "KILL") == 0; /* it had ended by then */

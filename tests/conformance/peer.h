@@ -4,7 +4,8 @@
  * serve`, speak over TCP: each connection begins with the session's secret and a letter.
  *
  *   C  control: the session says its version; then for each case, lines of text:
- *        runner   RUN suite case seed sleeps quick thorough patience caps-known native emulated provider
+ *        runner   RUN suite case seed sleeps quick thorough patience caps-known native emulated
+ *                 provider limit sequence
  *        runner   KILL                  the case is over for it; whatever runs is to be ended
  *        session  ENDED failed consequence wait-status line, then three lines of text, in which
  *                 newlines are \x01: the failure, the file and the step it stood at

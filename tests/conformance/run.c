@@ -57,7 +57,8 @@ static void result_line(struct run_result *result, const char *format, ...)
 
 unsigned case_timeout_s(const struct conformance_case *test, const struct run_options *options)
 {
-    return (test->timeout_s == 0 ? DEFAULT_TIMEOUT_S : test->timeout_s) * options->patience;
+    unsigned own = (test->timeout_s == 0 ? DEFAULT_TIMEOUT_S : test->timeout_s) * options->patience;
+    return options->limit_s != 0 && options->limit_s < own ? options->limit_s : own;
 }
 
 /* Libraries below a provider may keep descriptors until the process ends (librdmacm: one or two for
@@ -161,6 +162,7 @@ pid_t start_side(const struct start *start)
     side->patience = options->patience;
     side->patient_ms = (int)(PATIENT_MS * options->patience);
     side->seed = options->seed;
+    side->sequence = options->sequence;
     side->caps = &shared->caps;
     if (shared->caps.known) {
         side->missing = start->test->needs & ~(shared->caps.native | shared->caps.emulated);

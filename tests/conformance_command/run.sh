@@ -12,6 +12,7 @@ root=$(cd "$here/../.." && pwd)
 # shellcheck source=scripts/lib.sh
 . "$root/scripts/lib.sh"
 rdmux=${RDMUX:-${RDMUX_BUILD:-$root/build/dev}/bin/rdmux}
+liar=${RDMUX_BUILD:-$root/build/dev}/tests/conformance_command/libliar.so
 wanted=${1:-}
 
 [[ -x $rdmux ]] || die "there is no command $rdmux; build it, or name it in RDMUX"
@@ -166,6 +167,22 @@ html_is_one_file() {
     grep -q 'class="fail"' "$scratch/out" || fail "$(cat "$scratch/out")"
 }
 
+# A library that drops the last byte of long writes with PLACED: one such write is enough.
+the_shortest_sequence_is_found_and_runs_again() {
+    local again
+    [[ -e $liar ]] || fail "$liar is not built"
+    exits 1 env LD_PRELOAD="$liar" "$rdmux" conformance --provider tcp --quick --seed 11 \
+        --case 'random operations'
+    grep -qE '^ *the shortest sequence found that fails, 1 of [0-9]+ operations:$' "$scratch/out" ||
+        fail "$(cat "$scratch/out")"
+    grep -qE '^ *(initiator|target) [0-9]+: write of [0-9]{4,} bytes at [0-9]+.*, PLACED' \
+        "$scratch/out" || fail "$(cat "$scratch/out")"
+    again=$(sed -n 's/^ *again: rdmux //p' "$scratch/out")
+    [[ $again == *' --sequence '[it]* ]] || fail "$again"
+    exits 1 env LD_PRELOAD="$liar" bash -c "'$rdmux' $again"
+    exits 0 bash -c "'$rdmux' $again"
+}
+
 one_side_may_run_on_another_host() {
     start_server 127.0.0.1
     exits 0 "$rdmux" conformance --peer "$address" --rules N.15,N.16,1.1,9.11 --format json
@@ -210,6 +227,7 @@ wrong_arguments_are_2_and_named() {
     exits 2 "$rdmux" conformance --format yaml
     exits 2 "$rdmux" conformance --patience 0
     exits 2 "$rdmux" conformance --seed many
+    exits 2 "$rdmux" conformance --sequence i1,x2
 }
 
 every_option_is_in_help_and_manual() {
@@ -243,6 +261,7 @@ cases=(
     tap_has_its_plan
     junit_is_valid
     html_is_one_file
+    the_shortest_sequence_is_found_and_runs_again
     one_side_may_run_on_another_host
     a_failure_tells_what_the_other_host_did
     a_session_that_dies_is_a_failure
