@@ -184,6 +184,23 @@ static bool is_wanted(const struct conformance *conformance, const struct suite 
             strstr(suite->name, conformance->filter) != NULL);
 }
 
+/* Bytes that programs may still take, 0 if the kernel does not tell. */
+static uint64_t available_memory(void)
+{
+    char line[128];
+    unsigned long long kib = 0;
+    FILE *file = fopen("/proc/meminfo", "re");
+    while (file != NULL && kib == 0 && fgets(line, sizeof(line), file) != NULL) {
+        if (sscanf(line, "MemAvailable: %llu kB", &kib) != 1) {
+            kib = 0;
+        }
+    }
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    return (uint64_t)kib << 10;
+}
+
 /* NULL: it is to be run. */
 static const char *why_left_out(const struct conformance *conformance,
                                 const struct conformance_case *test)
@@ -193,6 +210,9 @@ static const char *why_left_out(const struct conformance *conformance,
     }
     if ((test->flags & CASE_ONE_HOST) != 0 && conformance->results.peer != NULL) {
         return "not here: it needs both processes on one host";
+    }
+    if ((test->flags & CASE_THOROUGH) != 0 && available_memory() < CASE_THOROUGH_MEMORY) {
+        return "not on this host: it needs 10 GiB of free memory";
     }
     if ((test->flags & CASE_THOROUGH) != 0 && !conformance->run.thorough) {
         return "only with --thorough";

@@ -46,6 +46,9 @@ enum {
     CASE_ONE_HOST = 1 << 2, /* not with --peer: the two processes share what one host has */
 };
 
+/* What CASE_THOROUGH takes on one host, both processes together. */
+#define CASE_THOROUGH_MEMORY (UINT64_C(10) << 30)
+
 #define NEEDS_IMM ((uint64_t)RDMUX_CAP_SEND_IMM | RDMUX_CAP_WRITE_IMM)
 #define NEEDS_ATOMICS ((uint64_t)RDMUX_CAP_FETCH_ADD | RDMUX_CAP_COMPARE_SWAP)
 #define NEEDS_PLACED ((uint64_t)RDMUX_CAP_PLACED)
@@ -78,6 +81,7 @@ extern const struct suite atomic_suite;
 extern const struct suite batch_suite;
 extern const struct suite connect_suite;
 extern const struct suite crossing_suite;
+extern const struct suite edges_suite;
 extern const struct suite end_suite;
 extern const struct suite failure_suite;
 extern const struct suite goodbye_suite;

@@ -486,26 +486,67 @@ static void model_case(struct side *side)
 
 /* ------------------------------------------------------------------------------ more than 4 GiB */
 
-#define HUGE_LENGTH ((UINT64_C(4) << 30) + 4097)
-#define HUGE_OFFSET UINT64_C(3)
-enum { EDGE = 1 << 16 };
-
-/* Places worth looking at: the ends, and both sides of every GiB. */
-static const uint64_t edges[] = {
-    0,
-    (UINT64_C(1) << 30) - EDGE / 2,
-    (UINT64_C(1) << 31) - EDGE / 2,
-    (UINT64_C(3) << 30) - EDGE / 2,
-    (UINT64_C(1) << 32) - EDGE,
-    HUGE_LENGTH - EDGE,
+/* Around 2^31, where a signed length would turn, and beyond 2^32. */
+static const uint64_t huge_lengths[] = {
+    (UINT64_C(1) << 31) - 1,
+    UINT64_C(1) << 31,
+    (UINT64_C(1) << 31) + 1,
+    (UINT64_C(4) << 30) + 4097,
 };
+
+#define HUGE_MOST ((UINT64_C(4) << 30) + 4097)
+#define HUGE_OFFSET UINT64_C(3)
+enum { EDGE = 1 << 16, EDGES = 6 };
+
+/* Places worth looking at: the ends, and both sides of every GiB. Beyond the length they are at its
+ * end. */
+static uint64_t edge_of(unsigned index, uint64_t length)
+{
+    static const uint64_t places[EDGES] = {
+        0,
+        (UINT64_C(1) << 30) - EDGE / 2,
+        (UINT64_C(1) << 31) - EDGE / 2,
+        (UINT64_C(3) << 30) - EDGE / 2,
+        (UINT64_C(1) << 32) - EDGE,
+        UINT64_MAX,
+    };
+    return places[index] < length - EDGE ? places[index] : length - EDGE;
+}
 
 static uint8_t *huge_map(void)
 {
-    void *bytes = mmap(NULL, HUGE_LENGTH + 8, PROT_READ | PROT_WRITE,
+    void *bytes = mmap(NULL, HUGE_MOST + 8, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     EXPECT(bytes != MAP_FAILED, "mmap: %s", strerror(errno));
     return bytes;
+}
+
+static void huge_round(struct side *side, uint8_t *bytes, struct rdmux_mr *mr,
+                       struct rdmux_remote *remote, uint64_t length)
+{
+    uint64_t seed = side->seed + length;
+    for (unsigned i = 0; i < EDGES; i++) {
+        pattern_fill(bytes + edge_of(i, length), EDGE, seed, edge_of(i, length));
+    }
+    struct rdmux_wc wc = POST_AND_WAIT(
+        &side->queue,
+        rdmux_write(side->ep, bytes, length, mr, remote, HUGE_OFFSET, CTX(1), RDMUX_PLACED),
+        RDMUX_WC_WRITE, CTX(1));
+    EXPECT_EQUAL(wc.length, length);
+    BARRIER(side);
+    for (unsigned i = 0; i < EDGES; i++) {
+        memset(bytes + edge_of(i, length), 0, EDGE);
+    }
+    BARRIER(side); /* the target has looked */
+    wc = POST_AND_WAIT(&side->queue,
+                       rdmux_read(side->ep, bytes, length, mr, remote, HUGE_OFFSET, CTX(2), 0),
+                       RDMUX_WC_READ, CTX(2));
+    EXPECT_EQUAL(wc.length, length);
+    for (unsigned i = 0; i < EDGES; i++) {
+        EXPECT_PATTERN_FROM(bytes + edge_of(i, length), EDGE, seed, edge_of(i, length));
+    }
+    EXPECT_QUIET(&side->queue);
+    BARRIER(side);
 }
 
 static void huge_initiator(struct side *side)
@@ -514,30 +555,13 @@ static void huge_initiator(struct side *side)
     uint8_t *bytes = huge_map();
     side_open_pair(side, NULL);
     struct rdmux_remote *remote = take_remote(side, side->ep);
-    EXPECT_OK(rdmux_mr_register(side->fabric, bytes, HUGE_LENGTH + 8, ACCESS_SINK, &mr));
-    for (size_t i = 0; i < COUNT_OF(edges); i++) {
-        pattern_fill(bytes + edges[i], EDGE, side->seed, edges[i]);
+    EXPECT_OK(rdmux_mr_register(side->fabric, bytes, HUGE_MOST + 8, ACCESS_SINK, &mr));
+    for (size_t i = 0; i < COUNT_OF(huge_lengths); i++) {
+        huge_round(side, bytes, mr, remote, huge_lengths[i]);
     }
-    struct rdmux_wc wc = POST_AND_WAIT(
-        &side->queue,
-        rdmux_write(side->ep, bytes, HUGE_LENGTH, mr, remote, HUGE_OFFSET, CTX(1), RDMUX_PLACED),
-        RDMUX_WC_WRITE, CTX(1));
-    EXPECT_EQUAL(wc.length, HUGE_LENGTH);
-    BARRIER(side);
-    EXPECT(madvise(bytes, HUGE_LENGTH, MADV_DONTNEED) == 0, "madvise: %s", strerror(errno));
-    BARRIER(side); /* the target has looked */
-    wc = POST_AND_WAIT(&side->queue,
-                       rdmux_read(side->ep, bytes, HUGE_LENGTH, mr, remote, HUGE_OFFSET, CTX(2), 0),
-                       RDMUX_WC_READ, CTX(2));
-    EXPECT_EQUAL(wc.length, HUGE_LENGTH);
-    for (size_t i = 0; i < COUNT_OF(edges); i++) {
-        EXPECT_PATTERN_FROM(bytes + edges[i], EDGE, side->seed, edges[i]);
-    }
-    EXPECT_QUIET(&side->queue);
-    BARRIER(side);
     rdmux_mr_deregister(mr);
     side_end(side);
-    (void)munmap(bytes, HUGE_LENGTH + 8);
+    (void)munmap(bytes, HUGE_MOST + 8);
 }
 
 static void huge_target(struct side *side)
@@ -546,22 +570,26 @@ static void huge_target(struct side *side)
     struct rdmux_token token;
     uint8_t *bytes = huge_map();
     side_open_pair(side, NULL);
-    EXPECT_OK(rdmux_mr_register(side->fabric, bytes, HUGE_LENGTH + 8,
+    EXPECT_OK(rdmux_mr_register(side->fabric, bytes, HUGE_MOST + 8,
                                 RDMUX_ACCESS_REMOTE_WRITE | RDMUX_ACCESS_REMOTE_READ, &mr));
     EXPECT_OK(rdmux_mr_export(mr, &token));
     GIVE(side, &token, sizeof(token));
-    BARRIER(side);
-    EXPECT_FILLED(bytes, HUGE_OFFSET, 0);
-    for (size_t i = 0; i < COUNT_OF(edges); i++) {
-        EXPECT_PATTERN_FROM(bytes + HUGE_OFFSET + edges[i], EDGE, side->seed, edges[i]);
+    for (size_t round = 0; round < COUNT_OF(huge_lengths); round++) {
+        uint64_t length = huge_lengths[round];
+        BARRIER(side);
+        EXPECT_FILLED(bytes, HUGE_OFFSET, 0);
+        for (unsigned i = 0; i < EDGES; i++) {
+            uint64_t edge = edge_of(i, length);
+            EXPECT_PATTERN_FROM(bytes + HUGE_OFFSET + edge, EDGE, side->seed + length, edge);
+        }
+        EXPECT_FILLED(bytes + HUGE_OFFSET + length, 8 - HUGE_OFFSET, 0);
+        BARRIER(side);
+        BARRIER(side);
     }
-    EXPECT_FILLED(bytes + HUGE_OFFSET + HUGE_LENGTH, 8 - HUGE_OFFSET, 0);
-    BARRIER(side);
-    BARRIER(side);
     side_close_ep(side, side->ep);
     rdmux_mr_deregister(mr);
     side_end(side);
-    (void)munmap(bytes, HUGE_LENGTH + 8);
+    (void)munmap(bytes, HUGE_MOST + 8);
 }
 
 static const struct conformance_case cases[] = {
@@ -569,8 +597,8 @@ static const struct conformance_case cases[] = {
       "thousands of random operations in both directions do what the model says",
       NEEDS_IMM | NEEDS_ATOMICS | NEEDS_PLACED | NEEDS_FENCE, 60, CASE_RANDOM, model_case,
       model_case },
-    { "12.5", "a write and a read of more than 4 GiB are whole and complete once", NEEDS_PLACED,
-      300, CASE_THOROUGH, huge_initiator, huge_target },
+    { "12.5", "writes and reads of 2 GiB, a byte less and more, and of more than 4 GiB are whole",
+      NEEDS_PLACED, 900, CASE_THOROUGH, huge_initiator, huge_target },
 };
 
 const struct suite model_suite = { "model", cases, COUNT_OF(cases) };
