@@ -445,17 +445,25 @@ static uint64_t shorter(uint64_t a, uint64_t limit)
     return limit != 0 && limit < a ? limit : a;
 }
 
+/* What the path takes of a wish. Longer lists are the core's, see keys.h. */
+static uint32_t granted_sge(const struct rdmux_ep *ep, uint32_t wish)
+{
+    return wish < ep->path_info.max_sge ? wish : ep->path_info.max_sge;
+}
+
 static void fill_attr(struct rdmux_ep *ep, struct rdmux_provider_srq *srq)
 {
     const struct rdmux_setup *setup = ep->setup;
     const struct rdmux_ep_attr *attr = &setup->attr;
     ep->path_info = setup->way->path;
+    ep->path_info.max_sge = setup->way->path.max_sge == 0 ? RDMUX_SGE_MAX
+                                                          : setup->way->path.max_sge;
     ep->path_attr = (struct rdmux_provider_ep_attr){
         .role = ep->role,
         .send_depth = attr->send_depth,
         .recv_depth = attr->srq == NULL ? attr->recv_depth : 0,
-        .max_send_sge = attr->max_send_sge,
-        .max_recv_sge = attr->max_recv_sge,
+        .max_send_sge = granted_sge(ep, attr->max_send_sge),
+        .max_recv_sge = granted_sge(ep, attr->max_recv_sge),
         .max_inline = attr->max_inline,
         .max_send = shorter(attr->max_send, ep->path_info.max_message),
         .max_recv = attr->max_recv,
