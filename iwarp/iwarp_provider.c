@@ -117,6 +117,8 @@ static const struct verbs_transport iwarp_transport = {
     .read_slots = 2,    /* see parts_of() */
     /* The peer's device writes what is read through the sink's key (RFC 5040, 3.3). */
     .sink_access = IBV_ACCESS_REMOTE_WRITE,
+    /* soft iWARP says so of a read by a key that it does not know. */
+    .request_refused = RDMUX_DENIED,
     .probe_port = probe_port,
     .locate = locate,
     .route = route,

@@ -160,6 +160,7 @@ static const struct verbs_transport ib_transport = {
     .latency_ns = LATENCY_NS,
     .request_slots = 2, /* a write and the read of the flush word behind it */
     .read_slots = 1,
+    .request_refused = RDMUX_PROTOCOL,
     .probe_port = probe_port,
     .locate = locate,
     .route = route,

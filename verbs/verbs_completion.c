@@ -297,7 +297,8 @@ static void look_at_queue(struct verbs_queue *queue)
                          "the device denied an access of the peer: beyond a region or its rights, "
                          "or to one that was revoked");
     } else if ((events & VERBS_EVENT_REQUEST) != 0) {
-        rdmux_verbs_fail(queue->ep, RDMUX_PROTOCOL, "the device refused a request of the peer");
+        rdmux_verbs_fail(queue->ep, queue->ep->transport->request_refused,
+                         "the device refused a request of the peer");
     } else if ((events & VERBS_EVENT_FATAL) != 0) {
         queue->ep->transport->broke(queue);
     }

@@ -78,6 +78,10 @@ struct verbs_transport {
 
     /* Of these three endpoints that rdma_cm connects have none (verbs_plain.c). */
 
+    /* What it means when the device refuses a request of the peer, and not an access
+     * (IBV_EVENT_QP_REQ_ERR). */
+    enum rdmux_status request_refused;
+
     /* Completes the path of an active port of this fabric: address, reach, or why it cannot be
      * used. [may sleep] */
     void (*probe_port)(const struct verbs_port *port, struct rdmux_local_path *out);
