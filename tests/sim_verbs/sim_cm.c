@@ -609,7 +609,8 @@ int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *conn_param)
     struct sim_cm_id *sim = sim_cm_of(id);
     sim_lock(sim->world);
     int error = sim_call(sim->world, SIM_CALL_connect);
-    bool swallows = error == 0 && sim->device != NULL && sim->device->options.swallow != 0;
+    bool swallows = error == 0 && sim->state == SIM_CM_ROUTE_RESOLVED &&
+                    sim->device->options.swallow != 0;
     error = error == 0 && !swallows ? connect_id(sim, conn_param) : error;
     sim_unlock(sim->world);
     return sim_cm_finish(swallows ? swallow(sim, conn_param) : error);
