@@ -570,7 +570,7 @@ static void fill_info(struct rdmux_ep *ep)
     memcpy(info->local_address, call->local_address, sizeof(info->local_address));
     memcpy(info->peer_address, call->peer_address, sizeof(info->peer_address));
     info->security = RDMUX_SECURITY_NONE;
-    info->native = native_of(setup->way, call->ops);
+    info->native = native_of(setup->way, call->ops) & ~call->lacks;
     info->emulated = 0;
     info->max_send = ep->path_attr.max_send;
     info->max_recv = ep->path_attr.max_recv;
@@ -632,7 +632,10 @@ void rdmux_plain_step(struct rdmux_ep *ep)
     }
     rdmux_error_clear();
     enum rdmux_status status = ep->ops->ep_connect(ep->path, NULL, 0);
-    if (status == RDMUX_OK) {
+    uint64_t required = setup->offer->require | setup->offer->require_native;
+    if (status == RDMUX_OK && (required & ep->path_attr.call->lacks) != 0) {
+        fail_to_connect(ep, RDMUX_NO_PATH, "the peer grants no reads, and they are required");
+    } else if (status == RDMUX_OK) {
         fill_info(ep);
         rdmux_setup_succeed(ep);
     } else if (status != RDMUX_IN_PROGRESS) {

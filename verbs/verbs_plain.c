@@ -124,6 +124,10 @@ static int ready_to_send(struct verbs_plain_ep *ep, const struct rdma_conn_param
     if (granted != NULL) {
         attr.max_rd_atomic = granted->initiator_depth;
     }
+    if (attr.max_rd_atomic == 0) { /* the device would never start one */
+        ep->call->base.lacks = RDMUX_CAP_READ | RDMUX_CAP_PLACED | RDMUX_CAP_FETCH_ADD |
+                               RDMUX_CAP_COMPARE_SWAP | RDMUX_CAP_ATOMIC_DEVICE;
+    }
     return error_of(ibv_modify_qp(ep->base.data.qp, &attr, mask));
 }
 
@@ -558,6 +562,12 @@ void rdmux_verbs_plain_aim(struct verbs_ep *ep, const struct rdmux_request *requ
 enum rdmux_status rdmux_verbs_plain_start(struct verbs_ep *ep, struct rdmux_request *request)
 {
     if (VERBS_UNLIKELY((request->flags & RDMUX_PLACED) != 0 && request->remote != NULL)) {
+        if ((verbs_plain_of(ep)->call->base.lacks & RDMUX_CAP_PLACED) != 0) {
+            rdmux_provider_error("%s: RDMUX_PLACED is a read behind the write, and the peer grants "
+                                 "no reads; rdmux_ep_info.native says so",
+                                 ep->transport->name);
+            return RDMUX_UNSUPPORTED;
+        }
         rdmux_verbs_plain_aim(ep, request);
     }
     return rdmux_verbs_start(ep, request);

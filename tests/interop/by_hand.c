@@ -208,7 +208,8 @@ static void listen_by_hand(struct by_hand *peer)
     (void)sem_post(&peer->listens);
     connection.id = await_event(&connection, RDMA_CM_EVENT_CONNECT_REQUEST);
     open_queue(&connection);
-    must(rdma_accept(connection.id, NULL) == 0, "rdma_accept");
+    struct rdma_conn_param param = { .retry_count = 7, .rnr_retry_count = 7 };
+    must(rdma_accept(connection.id, &param) == 0, "rdma_accept");
     (void)await_event(&connection, RDMA_CM_EVENT_ESTABLISHED);
     size_t length = await_message(&connection);
     memcpy(peer->result, connection.bytes, sizeof(peer->result));

@@ -14,7 +14,8 @@ enum by_hand_role {
     BY_HAND_LEAVES, /* connects, and ends when by_hand_end() is called */
     BY_HAND_SENDS,  /* connects, sends the greeting at once, takes one answer, ends */
     BY_HAND_LENDS, /* connects, sends the key of a region with the greeting, takes one answer, ends */
-    BY_HAND_ECHOES, /* listens, sends the first message back, ends when the peer does */
+    /* Listens, grants no reads, sends the first message back, ends when the peer does. */
+    BY_HAND_ECHOES,
 };
 
 /* What BY_HAND_LENDS sends. */

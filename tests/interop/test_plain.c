@@ -1028,6 +1028,17 @@ static void a_client_by_hand_lends_its_memory(void **state)
     close_pair(&pair);
 }
 
+/* The peer grants none: a device would hold one for ever. */
+static void refuses_reads(struct pair *pair)
+{
+    struct rdmux_remote *remote = NULL;
+    char text[SMALL];
+    assert_int_equal(info_of(pair->client).native & (RDMUX_CAP_READ | RDMUX_CAP_PLACED), 0);
+    GOES(rdmux_remote_import_raw(pair->client, 4096, 1, 8, &remote));
+    assert_int_equal(rdmux_read(pair->client, text, 8, NULL, remote, 0, NULL, 0), RDMUX_UNSUPPORTED);
+    rdmux_remote_close(remote);
+}
+
 static void a_server_by_hand_is_spoken_to(void **state)
 {
     struct pair pair;
@@ -1044,6 +1055,9 @@ static void a_server_by_hand_is_spoken_to(void **state)
     GOES(rdmux_send(pair.client, "echo", 5, NULL, NULL, RDMUX_UNSIGNALED));
     expect(&pair, pair.client, RDMUX_WC_RECV, RDMUX_OK);
     assert_string_equal(text, "echo");
+    if (!is_iwarp(pair.client)) {
+        refuses_reads(&pair);
+    }
     GOES(rdmux_ep_shutdown(pair.client, PATIENCE_MS));
 
     assert_string_equal(by_hand_end(&peer), "echo");

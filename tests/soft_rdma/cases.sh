@@ -175,6 +175,84 @@ rping_across_b() {
     done
 }
 
+# ------------------------------------------------------------------------- peers that are not rdmux
+
+# rdmux-interop plays the program that is missing (tests/interop/README.md).
+interop=$RDMUX_BUILD/bin/rdmux-interop
+
+# plays PROGRAM ADDRESS PORT: in the background, until its peer ends; PROGRAM is a server.
+plays() {
+    local host=$2
+    [[ $host != *:* ]] || host="[$host]"
+    in_background "$interop" "$1" "rdma://$host:$3" 20
+    until_true rdma_listens "$2"
+}
+
+# as_client PROGRAM ADDRESS PORT
+as_client() {
+    local host=$2
+    [[ $host != *:* ]] || host="[$host]"
+    "$interop" "$1" "rdma://$host:$3" 20
+}
+
+rdmux_serves_rping() {
+    local address
+    for address in "$(of "$1" ADDRESS)" "$(of "$1" ADDRESS6)"; do
+        plays rping-server "$address" 7174
+        rping_client "$address" 20
+        end_well
+    done
+}
+
+rdmux_is_served_by_rping() {
+    local address
+    for address in "$(of "$1" ADDRESS)" "$(of "$1" ADDRESS6)"; do
+        rping_server "$address" 20
+        as_client rping-client "$address" 7174
+        end_well
+    done
+}
+
+rdmux_and_rping_a() {
+    plays rping-server "$(of "$1" ADDRESS)" 7174
+    tell 'a listens'
+    end_well
+    await 'b listens'
+    as_client rping-client "$(of "$1" PEER)" 7174
+}
+
+rdmux_and_rping_b() {
+    await 'a listens'
+    rping_client "$(of "$1" PEER)" 20
+    rping_server "$(of "$1" ADDRESS)" 20
+    tell 'b listens'
+    end_well
+}
+
+# perftest ADAPTER TEST [ADDRESS]: TEST is send-lat or write-bw, which knows no events.
+perftest() {
+    local events=(-e)
+    [[ $2 != write-bw ]] || events=()
+    "ib_${2//-/_}" -R -F -n 20 -d "$(of "$1" DEVICE)" "${events[@]}" "${@:3}"
+}
+
+rdmux_serves_perftest() {
+    local address
+    address=$(of "$1" ADDRESS)
+    plays "$2-server" "$address" 18515
+    perftest "$1" "$2" "$address"
+    end_well
+}
+
+rdmux_is_served_by_perftest() {
+    local address
+    address=$(of "$1" ADDRESS)
+    in_background perftest "$1" "$2"
+    until_true rdma_listens ''
+    as_client "$2-client" "$address" 18515
+    end_well
+}
+
 # ------------------------------------------------------------------------------ faults on the wire
 
 sum() {

@@ -264,6 +264,27 @@ done
 check 'a traffic class with an ECN mark is on the wire of rxe' \
     two_guests -- traffic_class_is_on_the_wire
 
+# ------------------------------------------------------------------------- peers that are not rdmux
+
+if [[ -e $build/lib/rdmux/rdmux-verbs.so && -x $build/bin/rdmux-interop ]]; then
+    for adapter in rxe siw; do
+        check "rdmux serves rping on $adapter" guest "${programs[@]}" -- rdmux_serves_rping $adapter
+        check "rping serves rdmux on $adapter" guest "${programs[@]}" -- \
+            rdmux_is_served_by_rping $adapter
+        check "rdmux and rping in either role between two guests on $adapter" \
+            two_guests "${programs[@]}" -- rdmux_and_rping $adapter
+        for test in send-lat write-bw; do
+            check "rdmux serves ib_${test//-/_} -R on $adapter" guest "${programs[@]}" -- \
+                rdmux_serves_perftest $adapter $test
+            check "ib_${test//-/_} -R serves rdmux on $adapter" guest "${programs[@]}" -- \
+                rdmux_is_served_by_perftest $adapter $test
+        done
+    done
+else
+    cannot 'rdmux with rping and perftest' \
+        "$build/lib/rdmux/rdmux-verbs.so is not built: libibverbs-dev, librdmacm-dev"
+fi
+
 # -------------------------------------------------------------------------------------- this tree
 
 conformance=(--quick)

@@ -517,7 +517,8 @@ struct rdmux_plain_call {
     uint8_t peer_private_data[RDMUX_PRIVATE_DATA_MAX];
     uint32_t reject_reason; /* that of the peer, if it has told one */
     uint32_t spare;
-    void *core; /* the core's own */
+    uint64_t lacks; /* RDMUX_CAP_* that the peer does not grant; known when ep_connect is over */
+    void *core;     /* the core's own */
 };
 
 /* An address that is listened at; first member of the provider's own. */
