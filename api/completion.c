@@ -147,7 +147,7 @@ static inline void count_receive(struct rdmux_ep *ep, const struct rdmux_request
     }
 }
 
-static inline size_t drain_receives(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
+RDMUX_HOT size_t take_receives(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
 {
     struct rdmux_ring *ring = &ep->recv;
     size_t count = 0;
@@ -172,6 +172,17 @@ static inline size_t drain_receives(struct rdmux_ep *ep, struct rdmux_wc *wc, si
         rdmux_srq_put(ep->srq, request);
     }
     return count;
+}
+
+static size_t drain_receives(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
+{
+    return take_receives(ep, wc, max);
+}
+
+static inline bool has_done_receives(const struct rdmux_ep *ep)
+{
+    return (ep->recv.tail != ep->recv.head && rdmux_ring_record(&ep->recv, ep->recv.tail)->done) ||
+           ep->srq_done != NULL;
 }
 
 static bool requests_left(const struct rdmux_ep *ep)
@@ -237,8 +248,7 @@ bool rdmux_ep_has_entries(const struct rdmux_ep *ep)
             return true;
         }
     }
-    return (ep->recv.tail != ep->recv.head && rdmux_ring_record(&ep->recv, ep->recv.tail)->done) ||
-           ep->srq_done != NULL || !rdmux_list_empty(&ep->ready_remotes) ||
+    return has_done_receives(ep) || !rdmux_list_empty(&ep->ready_remotes) ||
            (ep->want_writable && ep->phase == RDMUX_PHASE_READY && room_to_write(ep)) ||
            ((ep->events & RDMUX_EVENT_DISCONNECTED) != 0 && !requests_left(ep));
 }
@@ -323,7 +333,9 @@ size_t rdmux_ep_drain(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max, bool
     }
     ep->path->ready = 0;
     size_t count = drain_sends(ep, wc, max);
-    count += drain_receives(ep, wc + count, max - count);
+    if (has_done_receives(ep)) {
+        count += take_receives(ep, wc + count, max - count);
+    }
     *left = count == max && rdmux_ep_has_entries(ep);
     return count;
 }

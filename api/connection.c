@@ -497,7 +497,7 @@ void rdmux_ep_control_ready(struct rdmux_ep *ep)
             rdmux_ep_message(ep, frame, size);
         }
     }
-    atomic_fetch_or(&ep->cq->signal, RDMUX_SIGNAL_ATTEND); /* there may be more */
+    rdmux_cq_raise(ep->cq, RDMUX_SIGNAL_ATTEND); /* there may be more */
 }
 
 void rdmux_ep_setup_stage(const struct rdmux_ep *ep, char *out, size_t size)

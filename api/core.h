@@ -341,7 +341,11 @@ enum {
     /* The service thread sleeps and wants to hear that the application is back. */
     RDMUX_SIGNAL_DORMANT = 1 << 1,
     RDMUX_SIGNAL_ATTEND = 1 << 2, /* mail, control channel or timers are waiting */
+    RDMUX_SIGNAL_LANE = 1 << 3,   /* the lane is open: close it before anything else (lane.h) */
+    RDMUX_SIGNAL_ALIVE = 1 << 4,  /* always; 0 in the child of a fork */
 };
+_Static_assert((RDMUX_SIGNAL_ALIVE | RDMUX_SIGNAL_LANE) == RDMUX_LANE_OPEN,
+               "an open lane's gate has no other bit");
 
 /* rdmux_cq.armed: by rdmux_cq_arm(), until the next poll, wait or arm. */
 enum rdmux_arming {
@@ -356,11 +360,11 @@ struct rdmux_cq_domain {
 };
 
 struct rdmux_cq {
-    /* First line: the way in. */
-    const uint32_t *alive;
-    _Atomic uint32_t signal;
-    _Atomic uint32_t inside; /* 1: an application's call is in the cq */
-    /* Counts them, so that the service thread sees the application come and go. */
+    /* First line: the way in. What rdmux_cq_poll() goes on with comes first, see lane.h. */
+    struct rdmux_cq_front front;
+    struct rdmux_lane *gate; /* signal and inside, in memory that a fork wipes */
+    /* Counts calls, so that the service thread sees the application come and go. Those over the
+     * lane show in gate->inside, see service.c. */
     _Atomic uint64_t calls;
     uint32_t fence; /* 1: no membarrier: enter by an atomic exchange */
     uint32_t domain_count;
@@ -412,9 +416,34 @@ struct rdmux_cq {
     bool service_fired;
     uint64_t service_deadline_ns;
     uint64_t service_calls;
+    uint64_t service_seen; /* times that calls over the lane were seen */
+
+    const uint32_t *alive; /* the fabric's */
+
+    /* lane.c: */
+    struct rdmux_lane *no_lane;          /* always closed, of endpoints that the lane is not of */
+    struct rdmux_ep *lane_ep;            /* whose writes go over the lane, or may soon */
+    uint32_t lane_streak;                /* of its writes that could have */
+    uint32_t lane_ready;                 /* entries made ready for that endpoint */
+    struct rdmux_lane_entry *lane_since; /* writes from here on are not counted yet */
+    uint64_t lane_posted;                /* counted since the lane was opened */
 };
 
-void rdmux_cq_enter_slow(struct rdmux_cq *cq);
+/* The gate's words, RDMUX_SIGNAL_* and RDMUX_LANE_*. */
+static inline _Atomic uint32_t *rdmux_cq_signal(const struct rdmux_cq *cq)
+{
+    return (_Atomic uint32_t *)&cq->gate->signal;
+}
+static inline _Atomic uint32_t *rdmux_cq_inside(const struct rdmux_cq *cq)
+{
+    return (_Atomic uint32_t *)&cq->gate->inside;
+}
+
+/* Any thread: sets bits of the signal. The lane's limit falls as well, which is all that a write
+ * over the lane looks at. */
+void rdmux_cq_raise(struct rdmux_cq *cq, uint32_t bits);
+
+bool rdmux_cq_enter_slow(struct rdmux_cq *cq);
 static inline bool rdmux_cq_is_armed(const struct rdmux_cq *cq)
 {
     return atomic_load_explicit(&cq->armed, memory_order_relaxed) == RDMUX_ARMED;
@@ -428,22 +457,19 @@ void rdmux_cq_poke(struct rdmux_cq *cq);
 /* Begins an application's call. false: the process forked, nothing may be done. [data path] */
 static inline bool rdmux_cq_enter(struct rdmux_cq *cq)
 {
-    if (RDMUX_UNLIKELY(*cq->alive == 0)) {
-        return false;
-    }
     atomic_store_explicit(&cq->calls, atomic_load_explicit(&cq->calls, memory_order_relaxed) + 1,
                           memory_order_relaxed);
     uint32_t signal;
     if (RDMUX_TSAN || RDMUX_UNLIKELY(cq->fence)) {
-        atomic_exchange_explicit(&cq->inside, 1, memory_order_seq_cst);
-        signal = atomic_load_explicit(&cq->signal, memory_order_seq_cst);
+        atomic_exchange_explicit(rdmux_cq_inside(cq), RDMUX_LANE_INSIDE, memory_order_seq_cst);
+        signal = atomic_load_explicit(rdmux_cq_signal(cq), memory_order_seq_cst);
     } else {
-        atomic_store_explicit(&cq->inside, 1, memory_order_relaxed);
+        atomic_store_explicit(rdmux_cq_inside(cq), RDMUX_LANE_INSIDE, memory_order_relaxed);
         atomic_signal_fence(memory_order_seq_cst); /* rdmux_cq_claim()'s membarrier completes it */
-        signal = atomic_load_explicit(&cq->signal, memory_order_acquire);
+        signal = atomic_load_explicit(rdmux_cq_signal(cq), memory_order_acquire);
     }
-    if (RDMUX_UNLIKELY((signal & (RDMUX_SIGNAL_CLAIM | RDMUX_SIGNAL_DORMANT)) != 0)) {
-        rdmux_cq_enter_slow(cq);
+    if (RDMUX_UNLIKELY((signal & ~(uint32_t)RDMUX_SIGNAL_ATTEND) != RDMUX_SIGNAL_ALIVE)) {
+        return rdmux_cq_enter_slow(cq);
     }
     return true;
 }
@@ -451,7 +477,7 @@ static inline bool rdmux_cq_enter(struct rdmux_cq *cq)
 /* Ends it. Pairs with the acquire load of `inside` in rdmux_cq_claim(). [data path] */
 static inline void rdmux_cq_leave(struct rdmux_cq *cq)
 {
-    atomic_store_explicit(&cq->inside, 0, memory_order_release);
+    atomic_store_explicit(rdmux_cq_inside(cq), RDMUX_LANE_AWAY, memory_order_release);
 }
 
 /* Service thread: tries to own the cq; false if an application's call is inside. */
@@ -539,7 +565,8 @@ struct rdmux_keys;  /* keys.h */
 struct rdmux_split; /* split.h */
 
 struct rdmux_ep {
-    /* Data path first. */
+    /* Data path first. The cq's lane while that is this endpoint's, else one that is closed. */
+    struct rdmux_lane *lane;
     const struct rdmux_provider_ops *ops; /* of the path */
     struct rdmux_provider_ep *path;       /* NULL until committed */
     struct rdmux_cq *cq;
@@ -551,6 +578,7 @@ struct rdmux_ep {
     bool doorbell_held;
     /* rdmux_ep_control_step() has something to look at after requests were done. */
     bool control_work;
+    bool has_lane;             /* the path may have the cq's lane, see lane.h */
     bool receives_wait;        /* for keys: some of the ring are not with the provider yet */
     struct rdmux_keys *keys;   /* NULL: the path needs none */
     struct rdmux_split *split; /* NULL: no request is too long for the path */
@@ -658,7 +686,11 @@ enum rdmux_remote_state {
 };
 
 struct rdmux_remote {
-    /* Data path first. */
+    /* Data path first. For the lane, see rdmux_lane_aim(): */
+    struct rdmux_lane_target target;
+    const void *writer; /* ep, if that may write the region now; never NULL */
+    /* From an offset below this every write that a lane takes is within the region. */
+    uint64_t room;
     struct rdmux_ep *ep;
     struct rdmux_provider_remote *path; /* NULL unless READY */
     uint64_t length;

@@ -9,6 +9,7 @@
  */
 #include "api/core.h"
 
+#include "api/lane.h"
 #include "api/listener.h"
 
 #include <assert.h>
@@ -31,42 +32,54 @@ enum {
 
 /* ------------------------------------------------------------------------------------------------- ownership */
 
-void rdmux_cq_enter_slow(struct rdmux_cq *cq)
+void rdmux_cq_raise(struct rdmux_cq *cq, uint32_t bits)
+{
+    atomic_fetch_or(rdmux_cq_signal(cq), bits);
+    __atomic_store_n(&cq->gate->limit, NULL, __ATOMIC_SEQ_CST);
+}
+
+bool rdmux_cq_enter_slow(struct rdmux_cq *cq)
 {
     for (;;) {
-        uint32_t signal = atomic_load_explicit(&cq->signal, memory_order_acquire);
+        uint32_t signal = atomic_load_explicit(rdmux_cq_signal(cq), memory_order_acquire);
+        if ((signal & RDMUX_SIGNAL_ALIVE) == 0) {
+            return false;
+        }
         if (signal & RDMUX_SIGNAL_DORMANT) {
-            atomic_fetch_and(&cq->signal, ~(uint32_t)RDMUX_SIGNAL_DORMANT);
+            atomic_fetch_and(rdmux_cq_signal(cq), ~(uint32_t)RDMUX_SIGNAL_DORMANT);
             rdmux_service_wake(cq->fabric);
         }
         if ((signal & RDMUX_SIGNAL_CLAIM) == 0) {
-            return;
+            rdmux_lane_close(cq);
+            return true;
         }
         /* Step back and wait for the slice to end; it is bounded. */
-        atomic_store_explicit(&cq->inside, 0, memory_order_release);
+        atomic_store_explicit(rdmux_cq_inside(cq), RDMUX_LANE_AWAY, memory_order_release);
         pthread_mutex_lock(&cq->claim_lock);
         pthread_mutex_unlock(&cq->claim_lock);
-        atomic_exchange_explicit(&cq->inside, 1, memory_order_seq_cst);
+        atomic_exchange_explicit(rdmux_cq_inside(cq), RDMUX_LANE_INSIDE, memory_order_seq_cst);
     }
 }
 
 bool rdmux_cq_claim(struct rdmux_cq *cq)
 {
     pthread_mutex_lock(&cq->claim_lock);
-    atomic_fetch_or_explicit(&cq->signal, RDMUX_SIGNAL_CLAIM, memory_order_seq_cst);
+    rdmux_cq_raise(cq, RDMUX_SIGNAL_CLAIM);
     if (!RDMUX_TSAN && !cq->fence) {
         rdmux_membarrier();
     }
-    if (atomic_load_explicit(&cq->inside, memory_order_seq_cst) != 0) {
+    if (atomic_load_explicit(rdmux_cq_inside(cq), memory_order_seq_cst) == RDMUX_LANE_INSIDE) {
         rdmux_cq_release_claim(cq);
         return false;
     }
+    rdmux_lane_close(cq);
     return true;
 }
 
 void rdmux_cq_release_claim(struct rdmux_cq *cq)
 {
-    atomic_fetch_and_explicit(&cq->signal, ~(uint32_t)RDMUX_SIGNAL_CLAIM, memory_order_release);
+    atomic_fetch_and_explicit(rdmux_cq_signal(cq), ~(uint32_t)RDMUX_SIGNAL_CLAIM,
+                              memory_order_release);
     pthread_mutex_unlock(&cq->claim_lock);
 }
 
@@ -97,7 +110,7 @@ void rdmux_cq_untell(struct rdmux_cq *cq, enum rdmux_arming next)
 
 void rdmux_cq_poke(struct rdmux_cq *cq)
 {
-    atomic_fetch_or(&cq->signal, RDMUX_SIGNAL_ATTEND);
+    rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);
     wake(cq);
     rdmux_service_wake(cq->fabric);
 }
@@ -200,7 +213,7 @@ static void serve_control_channels(struct rdmux_cq *cq)
         rdmux_ep_control_ready(events[i].data.ptr);
     }
     if (count == CONTROL_EVENTS) {
-        atomic_fetch_or(&cq->signal, RDMUX_SIGNAL_ATTEND);
+        rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);
     } else {
         rdmux_service_rearm(cq->fabric, cq->control_fd, &cq->control_watch);
     }
@@ -219,7 +232,7 @@ void rdmux_cq_drop_orphans(struct rdmux_cq *cq)
 
 void rdmux_cq_attend(struct rdmux_cq *cq)
 {
-    atomic_fetch_and(&cq->signal, ~(uint32_t)RDMUX_SIGNAL_ATTEND);
+    atomic_fetch_and(rdmux_cq_signal(cq), ~(uint32_t)RDMUX_SIGNAL_ATTEND);
     if (atomic_load_explicit(&cq->armed, memory_order_relaxed) != RDMUX_TOLD) {
         uint64_t count;
         ssize_t taken = read(cq->wake_fd, &count, sizeof(count));
@@ -285,7 +298,7 @@ static inline bool progress(struct rdmux_cq *cq)
     if (RDMUX_UNLIKELY(!rdmux_list_empty(&cq->dropped))) {
         free_all(&cq->dropped);
     }
-    if (RDMUX_UNLIKELY(atomic_load_explicit(&cq->signal, memory_order_relaxed) &
+    if (RDMUX_UNLIKELY(atomic_load_explicit(rdmux_cq_signal(cq), memory_order_relaxed) &
                        RDMUX_SIGNAL_ATTEND)) {
         rdmux_cq_attend(cq);
         did = true;
@@ -370,9 +383,9 @@ static inline size_t collect(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t ma
     return count;
 }
 
-size_t rdmux_cq_poll(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
+size_t rdmux_lane_poll(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
 {
-    if (cq == NULL || (wc == NULL && max != 0) || !rdmux_cq_enter(cq)) {
+    if ((wc == NULL && max != 0) || !rdmux_cq_enter(cq)) {
         return 0;
     }
     if (RDMUX_UNLIKELY(atomic_load_explicit(&cq->armed, memory_order_relaxed) != RDMUX_UNARMED)) {
@@ -429,7 +442,7 @@ static enum rdmux_status look_at_descriptors(struct rdmux_cq *cq, int timeout_ms
     }
     for (int i = 0; i < count; i++) {
         if (events[i].data.fd != cq->work_fd) {
-            atomic_fetch_or(&cq->signal, RDMUX_SIGNAL_ATTEND);
+            rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);
         }
     }
     return RDMUX_OK;
@@ -462,13 +475,13 @@ static enum rdmux_status sleep_inside(struct rdmux_cq *cq, uint64_t until_ns)
                  0); /* before DORMANT is read, as watch_sleeper() sets it before it reads this */
     atomic_store_explicit(&cq->calls, atomic_load_explicit(&cq->calls, memory_order_relaxed) + 1,
                           memory_order_relaxed);
-    if (atomic_load(&cq->signal) & RDMUX_SIGNAL_DORMANT) {
-        atomic_fetch_and(&cq->signal, ~(uint32_t)RDMUX_SIGNAL_DORMANT);
+    if (atomic_load(rdmux_cq_signal(cq)) & RDMUX_SIGNAL_DORMANT) {
+        atomic_fetch_and(rdmux_cq_signal(cq), ~(uint32_t)RDMUX_SIGNAL_DORMANT);
         rdmux_service_wake(cq->fabric);
     }
     uint64_t deadline = atomic_load_explicit(&cq->deadline_ns, memory_order_relaxed);
     if (deadline != UINT64_MAX && rdmux_now(cq->fabric) >= deadline) {
-        atomic_fetch_or(&cq->signal, RDMUX_SIGNAL_ATTEND);
+        rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);
     }
     return status;
 }
@@ -492,7 +505,8 @@ enum rdmux_status rdmux_cq_wait_until(struct rdmux_cq *cq, bool (*done)(void *us
             return RDMUX_TIMED_OUT;
         }
         if (more || rdmux_cq_arm_providers(cq) ||
-            (atomic_load_explicit(&cq->signal, memory_order_acquire) & RDMUX_SIGNAL_ATTEND)) {
+            (atomic_load_explicit(rdmux_cq_signal(cq), memory_order_acquire) &
+             RDMUX_SIGNAL_ATTEND)) {
             continue;
         }
         enum rdmux_status status = sleep_inside(cq, until_ns);
@@ -537,7 +551,8 @@ enum rdmux_status rdmux_cq_wait(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t
             break;
         }
         if (rdmux_cq_arm_providers(cq) || !rdmux_list_empty(&cq->pending) ||
-            (atomic_load_explicit(&cq->signal, memory_order_acquire) & RDMUX_SIGNAL_ATTEND)) {
+            (atomic_load_explicit(rdmux_cq_signal(cq), memory_order_acquire) &
+             RDMUX_SIGNAL_ATTEND)) {
             continue;
         }
         status = sleep_inside(cq, until_ns);
@@ -568,7 +583,7 @@ enum rdmux_status rdmux_cq_arm(struct rdmux_cq *cq)
     enum rdmux_status status = RDMUX_OK;
     if (!rdmux_list_empty(&cq->pending) || rdmux_cq_arm_providers(cq) ||
         !rdmux_list_empty(&cq->pending) ||
-        (atomic_load_explicit(&cq->signal, memory_order_acquire) & RDMUX_SIGNAL_ATTEND)) {
+        (atomic_load_explicit(rdmux_cq_signal(cq), memory_order_acquire) & RDMUX_SIGNAL_ATTEND)) {
         status = RDMUX_AGAIN;
     }
     atomic_store_explicit(&cq->armed, status == RDMUX_OK ? RDMUX_ARMED : RDMUX_UNARMED,
@@ -715,6 +730,11 @@ enum rdmux_status rdmux_cq_create(struct rdmux_fabric *fabric, const struct rdmu
     }
     cq->alive = fabric->alive;
     cq->fabric = fabric;
+    enum rdmux_status status = rdmux_lane_create(cq);
+    if (status != RDMUX_OK) {
+        rdmux_release(fabric, cq);
+        return status;
+    }
     cq->fence = fabric->membarrier ? 0 : 1;
     cq->depth = depth == 0 ? DEFAULT_DEPTH : depth;
     rdmux_list_init(&cq->pending);
@@ -729,7 +749,7 @@ enum rdmux_status rdmux_cq_create(struct rdmux_fabric *fabric, const struct rdmu
     pthread_mutex_init(&cq->mail_lock, NULL);
     pthread_mutex_init(&cq->claim_lock, NULL);
     pthread_cond_init(&cq->jobs_ended, NULL);
-    enum rdmux_status status = open_descriptors(cq);
+    status = open_descriptors(cq);
     if (status != RDMUX_OK) {
         goto release;
     }
@@ -745,6 +765,7 @@ release:
     pthread_cond_destroy(&cq->jobs_ended);
     pthread_mutex_destroy(&cq->mail_lock);
     pthread_mutex_destroy(&cq->claim_lock);
+    rdmux_lane_destroy(cq);
     rdmux_release(fabric, cq);
     return status;
 }
@@ -791,6 +812,7 @@ enum rdmux_status rdmux_cq_destroy(struct rdmux_cq *cq)
     pthread_cond_destroy(&cq->jobs_ended);
     pthread_mutex_destroy(&cq->mail_lock);
     pthread_mutex_destroy(&cq->claim_lock);
+    rdmux_lane_destroy(cq);
     rdmux_release(fabric, cq);
     return RDMUX_OK;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Endpoints: attributes, life, end, information. The data path is post.c, set-up connection.c, the rest control.c. */
 #include "api/keys.h"
+#include "api/lane.h"
 #include "api/split.h"
 
 #include "api/connection.h"
@@ -149,6 +150,7 @@ enum rdmux_status rdmux_ep_create(struct rdmux_fabric *fabric, struct rdmux_cq *
     }
     ep->reserved = entries;
     ep->cq = cq;
+    ep->lane = cq->no_lane;
     ep->fabric = fabric;
     ep->phase = RDMUX_PHASE_SETUP;
     ep->id = atomic_fetch_add(&fabric->next_id, 1);
@@ -203,6 +205,7 @@ void rdmux_ep_attach(struct rdmux_ep *ep, struct rdmux_provider_ep *path)
     ep->ops = path->ops;
     ep->domain = path->cq->domain;
     ep->phase = RDMUX_PHASE_READY;
+    ep->has_lane = ep->plain == NULL && rdmux_lane_is_possible(ep);
     if (ep->plain != NULL && ep->srq == NULL) {
         rdmux_ep_offer_waiting_receives(ep); /* the others were offered before it was connected */
     } else {
@@ -279,6 +282,7 @@ static void end_remotes(struct rdmux_ep *ep)
             remote->state = RDMUX_REMOTE_DEAD;
             remote->status = ep->status == RDMUX_OK ? RDMUX_PEER_GONE : ep->status;
         }
+        rdmux_lane_aim(remote);
     }
 }
 
@@ -411,6 +415,7 @@ void rdmux_ep_dismantle(struct rdmux_ep *ep)
     }
     rdmux_ep_setup_destroy(ep);
     ep->phase = RDMUX_PHASE_CLOSED;
+    rdmux_lane_forget(ep);
     if (ep->path != NULL) {
         struct rdmux_provider_counts counts;
         (void)ep->ops->ep_quiesce(ep->path, &counts);

@@ -7,6 +7,7 @@
  * sees requests in posting order. The provider may finish them in any order; the ring's order is that of the completions.
  */
 #include "api/keys.h"
+#include "api/lane.h"
 #include "api/request.h"
 #include "api/split.h"
 
@@ -628,7 +629,7 @@ enum rdmux_status rdmux_post(struct rdmux_ep *ep, const struct rdmux_wr *wrs, si
 
 /* ------------------------------------------------------------------------------------------------- the single calls */
 
-/* All but spare, which only rdmux_post() looks at. */
+/* All but spare, which only rdmux_post() looks at, and the operands of atomics. */
 static inline void begin(struct rdmux_wr *wr, uint32_t op, const struct rdmux_sge *sge,
                          void *context, uint32_t flags)
 {
@@ -640,8 +641,6 @@ static inline void begin(struct rdmux_wr *wr, uint32_t op, const struct rdmux_sg
     wr->imm = 0;
     wr->remote = NULL;
     wr->offset = 0;
-    wr->operand = 0;
-    wr->expected = 0;
 }
 
 static inline void aim(struct rdmux_wr *wr, struct rdmux_remote *remote, uint64_t offset)
@@ -669,10 +668,16 @@ enum rdmux_status rdmux_send_imm(struct rdmux_ep *ep, const void *buf, size_t le
     return post_one(ep, &wr);
 }
 
-enum rdmux_status rdmux_write(struct rdmux_ep *ep, const void *buf, size_t length,
-                              struct rdmux_mr *mr, struct rdmux_remote *remote, uint64_t offset,
-                              void *context, uint32_t flags)
+enum rdmux_status rdmux_write_ordinary(struct rdmux_ep *ep, const void *buf, size_t length,
+                                       struct rdmux_mr *mr, struct rdmux_remote *remote,
+                                       uint64_t offset, void *context, uint32_t flags)
 {
+    if (RDMUX_UNLIKELY(ep != NULL && ep->has_lane)) {
+        rdmux_lane_leave(ep->lane); /* rdmux_write() may have entered it */
+        if (mr == NULL && flags == RDMUX_INLINE && rdmux_lane_ready(ep)) {
+            return rdmux_write(ep, buf, length, mr, remote, offset, context, flags);
+        }
+    }
     const struct rdmux_sge sge = rdmux_piece(buf, length, mr);
     struct rdmux_wr wr;
     begin(&wr, RDMUX_OP_WRITE, &sge, context, flags);

@@ -4,6 +4,8 @@
 #include "api/plain.h"
 #include "api/setup.h"
 
+#include "api/lane.h"
+
 #include <string.h>
 
 void rdmux_remote_detach(struct rdmux_remote *remote)
@@ -12,6 +14,7 @@ void rdmux_remote_detach(struct rdmux_remote *remote)
         remote->ep->ops->remote_close(remote->path);
         rdmux_release(remote->ep->fabric, remote->path);
         remote->path = NULL;
+        rdmux_lane_aim(remote);
     }
 }
 
@@ -27,6 +30,7 @@ static void settle(struct rdmux_remote *remote, enum rdmux_status status)
 {
     remote->state = status == RDMUX_OK ? RDMUX_REMOTE_READY : RDMUX_REMOTE_DEAD;
     remote->status = (uint32_t)status;
+    rdmux_lane_aim(remote);
     if (remote->announce) {
         remote->announce = false;
         rdmux_list_append(&remote->ep->ready_remotes, &remote->ready_link);
@@ -158,6 +162,7 @@ enum rdmux_status rdmux_remote_import(struct rdmux_ep *ep, const struct rdmux_to
         remote->status = RDMUX_IN_PROGRESS;
         remote->id = ++ep->next_import;
         remote->announce = timeout_ms == 0;
+        rdmux_lane_aim(remote);
         rdmux_list_init(&remote->ready_link);
         rdmux_list_append(&ep->remotes, &remote->link);
         if (ep->phase == RDMUX_PHASE_READY) {
@@ -290,6 +295,7 @@ void rdmux_remote_revoked(struct rdmux_ep *ep, uint64_t region, uint32_t number)
         struct rdmux_remote *remote = RDMUX_CONTAINER(at, struct rdmux_remote, link);
         if (remote->state == RDMUX_REMOTE_READY && remote->region == region) {
             remote->revoking = true;
+            rdmux_lane_aim(remote);
             remote->revoke_number = number;
             remote->drain_until = ep->send.head;
             found = true;

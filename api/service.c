@@ -146,7 +146,7 @@ static void control_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watch
 {
     (void)fabric;
     struct rdmux_cq *cq = RDMUX_CONTAINER(watch, struct rdmux_cq, control_watch);
-    atomic_fetch_or(&cq->signal, RDMUX_SIGNAL_ATTEND);
+    rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);
 }
 
 void rdmux_service_add_cq(struct rdmux_cq *cq)
@@ -190,17 +190,33 @@ void rdmux_service_remove_cq(struct rdmux_cq *cq)
     pthread_mutex_unlock(&service->step_lock);
 }
 
+/* Changes with each call of the application. */
+static uint64_t calls_of(struct rdmux_cq *cq)
+{
+    uint32_t left = RDMUX_LANE_LEFT;
+    if (atomic_compare_exchange_strong(rdmux_cq_inside(cq), &left, RDMUX_LANE_AWAY)) {
+        cq->service_seen++;
+    }
+    return atomic_load(&cq->calls) + cq->service_seen;
+}
+
+static bool is_inside(struct rdmux_cq *cq)
+{
+    return atomic_load(rdmux_cq_inside(cq)) == RDMUX_LANE_INSIDE;
+}
+
 static void rest(struct rdmux_cq *cq, uint64_t now)
 {
     cq->service_state = SERVICE_REST;
-    cq->service_calls = atomic_load_explicit(&cq->calls, memory_order_relaxed);
+    cq->service_calls = calls_of(cq);
     cq->service_deadline_ns = now + REST_NS;
     cq->service_fired = false;
 }
 
 static bool attention_due(struct rdmux_cq *cq, uint64_t now)
 {
-    return (atomic_load_explicit(&cq->signal, memory_order_relaxed) & RDMUX_SIGNAL_ATTEND) != 0 ||
+    return (atomic_load_explicit(rdmux_cq_signal(cq), memory_order_relaxed) &
+            RDMUX_SIGNAL_ATTEND) != 0 ||
            now >= atomic_load_explicit(&cq->deadline_ns, memory_order_relaxed);
 }
 
@@ -211,14 +227,14 @@ static bool run_slice(struct rdmux_cq *cq)
     cq->in_slice = true;
     /* The descriptor of an armed cq stays readable all the time, from what woke it to the application's next call. */
     bool armed = rdmux_cq_is_armed(cq);
-    bool woken = armed &&
-                 (cq->service_fired || (atomic_load_explicit(&cq->signal, memory_order_relaxed) &
-                                        RDMUX_SIGNAL_ATTEND) != 0);
+    bool woken = armed && (cq->service_fired ||
+                           (atomic_load_explicit(rdmux_cq_signal(cq), memory_order_relaxed) &
+                            RDMUX_SIGNAL_ATTEND) != 0);
     if (woken) {
         rdmux_cq_tell(cq);
     }
     if (rdmux_now(cq->fabric) >= atomic_load_explicit(&cq->deadline_ns, memory_order_relaxed)) {
-        atomic_fetch_or(&cq->signal, RDMUX_SIGNAL_ATTEND);
+        rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);
     }
     bool more = true;
     for (int i = 0; i < SLICE_ROUNDS && more; i++) {
@@ -246,14 +262,14 @@ static void take(struct rdmux_cq *cq, uint64_t now)
     if (more) {
         cq->service_state = SERVICE_WATCH;
         cq->service_fired = true; /* at once, after the others had their turn */
-        atomic_fetch_or(&cq->signal, RDMUX_SIGNAL_DORMANT);
+        rdmux_cq_raise(cq, RDMUX_SIGNAL_DORMANT);
         rdmux_cq_release_claim(cq);
         return;
     }
     cq->service_state = SERVICE_WATCH;
     cq->service_fired = false;
-    cq->service_calls = atomic_load_explicit(&cq->calls, memory_order_relaxed);
-    atomic_fetch_or(&cq->signal, RDMUX_SIGNAL_DORMANT);
+    cq->service_calls = calls_of(cq);
+    rdmux_cq_raise(cq, RDMUX_SIGNAL_DORMANT);
     rdmux_cq_release_claim(cq);
     rdmux_service_rearm(cq->fabric, cq->work_fd, &cq->work_watch);
 }
@@ -261,19 +277,18 @@ static void take(struct rdmux_cq *cq, uint64_t now)
 /* The application sleeps, inside a call or on the armed descriptor: hear of its next call, and of work nobody takes. */
 static void watch_sleeper(struct rdmux_cq *cq, uint64_t now)
 {
-    atomic_fetch_or_explicit(&cq->signal, RDMUX_SIGNAL_DORMANT, memory_order_seq_cst);
+    rdmux_cq_raise(cq, RDMUX_SIGNAL_DORMANT);
     if (!RDMUX_TSAN && !cq->fence) {
         rdmux_membarrier();
     }
-    if (atomic_load(&cq->calls) != cq->service_calls ||
-        (atomic_load(&cq->inside) != 0 && atomic_load(&cq->sleeping) == 0)) {
-        atomic_fetch_and(&cq->signal, ~(uint32_t)RDMUX_SIGNAL_DORMANT);
+    if (calls_of(cq) != cq->service_calls || (is_inside(cq) && atomic_load(&cq->sleeping) == 0)) {
+        atomic_fetch_and(rdmux_cq_signal(cq), ~(uint32_t)RDMUX_SIGNAL_DORMANT);
         rest(cq, now);
         return;
     }
     cq->service_state = SERVICE_WATCH;
     cq->service_fired = false;
-    if (atomic_load_explicit(&cq->inside, memory_order_relaxed) == 0) {
+    if (!is_inside(cq)) {
         rdmux_service_rearm(cq->fabric, cq->work_fd, &cq->work_watch);
     }
 }
@@ -281,13 +296,13 @@ static void watch_sleeper(struct rdmux_cq *cq, uint64_t now)
 /* One step of a cq's state; returns when to look again. */
 static uint64_t run_cq(struct rdmux_cq *cq, uint64_t now)
 {
-    uint64_t calls = atomic_load_explicit(&cq->calls, memory_order_relaxed);
-    bool inside = atomic_load_explicit(&cq->inside, memory_order_relaxed) != 0;
+    uint64_t calls = calls_of(cq);
+    bool inside = is_inside(cq);
     switch ((enum service_state)cq->service_state) {
     case SERVICE_REST:
         if (attention_due(cq, now)) {
             /* A polling application attends at its next call; one that sleeps inside a call runs its timers itself. */
-            atomic_fetch_or(&cq->signal, RDMUX_SIGNAL_ATTEND);
+            rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);
         }
         if (now < cq->service_deadline_ns) {
             break;
@@ -303,7 +318,8 @@ static uint64_t run_cq(struct rdmux_cq *cq, uint64_t now)
         }
         break;
     case SERVICE_WATCH:
-        if ((atomic_load_explicit(&cq->signal, memory_order_relaxed) & RDMUX_SIGNAL_DORMANT) == 0) {
+        if ((atomic_load_explicit(rdmux_cq_signal(cq), memory_order_relaxed) &
+             RDMUX_SIGNAL_DORMANT) == 0) {
             rest(cq, now); /* the application is back */
         } else if (inside && atomic_load(&cq->sleeping) == 0) {
             rest(cq,
@@ -331,7 +347,7 @@ static uint64_t run_cq(struct rdmux_cq *cq, uint64_t now)
     if (cq->service_state != SERVICE_WATCH) {
         return cq->service_deadline_ns;
     }
-    if (atomic_load_explicit(&cq->inside, memory_order_relaxed) != 0) {
+    if (is_inside(cq)) {
         return UINT64_MAX;
     }
     if (cq->service_fired) {
@@ -344,13 +360,12 @@ static uint64_t run_cq(struct rdmux_cq *cq, uint64_t now)
 static void run_cq_manually(struct rdmux_cq *cq)
 {
     if (rdmux_cq_claim(cq)) {
-        atomic_fetch_or(&cq->signal,
-                        RDMUX_SIGNAL_ATTEND); /* nothing else tells of control channels */
+        rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND); /* nothing else tells of control channels */
         run_slice(cq);
         cq->service_fired = false;
         rdmux_cq_release_claim(cq);
     } else if (attention_due(cq, rdmux_now(cq->fabric))) {
-        atomic_fetch_or(&cq->signal, RDMUX_SIGNAL_ATTEND);
+        rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);
     }
 }
 

@@ -21,6 +21,9 @@ foreach(folder api negotiation providers shm tcp_fallback)
     endif()
 endforeach()
 
+set_source_files_properties(${PROJECT_SOURCE_DIR}/api/front.c PROPERTIES
+                            COMPILE_OPTIONS "${RDMUX_LANE_OPTIONS}")
+
 get_target_property(library_sources rdmux_objects SOURCES)
 if(NOT library_sources)
     message(FATAL_ERROR "no source file in api, negotiation, providers, shm or tcp_fallback")

@@ -28,8 +28,7 @@ enum {
     OPERATION_SIZE = sizeof(void (*)(void)),
     OPERATION_COUNT = sizeof(operation_names) / sizeof(operation_names[0]),
 };
-_Static_assert(FIRST_OPERATION + OPERATION_COUNT * OPERATION_SIZE ==
-                   offsetof(struct rdmux_provider_ops, plain),
+_Static_assert(FIRST_OPERATION + OPERATION_COUNT * OPERATION_SIZE == RDMUX_PROVIDER_OPS_SIZE_LEAST,
                "every operation has its name here");
 
 static enum rdmux_status refuse(struct rdmux_refusal *refusal, uint32_t reason, const char *hint,
@@ -71,6 +70,15 @@ static const char *find_hole(const struct rdmux_provider_ops *ops)
     return NULL;
 }
 
+static bool has_part_of_a_lane(const struct rdmux_provider_ops *ops)
+{
+    if (ops->size < sizeof(*ops)) {
+        return false;
+    }
+    bool has_one = ops->lane_open != NULL;
+    return (ops->lane_close != NULL) != has_one || (ops->lane_target != NULL) != has_one;
+}
+
 static const char *find_small_object(const struct rdmux_provider_ops *ops)
 {
     const struct {
@@ -109,12 +117,11 @@ enum rdmux_status rdmux_provider_check(const struct rdmux_provider_ops *ops,
     if (ops->abi != RDMUX_PROVIDER_ABI) {
         return refuse_abi(refusal, ops->abi);
     }
-    /* A longer table comes from a newer header of the same ABI: what it appended is not used. What
-     * follows the operations may be missing. */
-    if (ops->size < offsetof(struct rdmux_provider_ops, plain)) {
+    /* A longer table comes from a newer header of the same ABI: what it appended is not used. */
+    if (ops->size < RDMUX_PROVIDER_OPS_SIZE_LEAST) {
         return refuse(refusal, RDMUX_REASON_BAD_PLUGIN, tell_author,
                       "its table has %u bytes, this library needs %zu", ops->size,
-                      offsetof(struct rdmux_provider_ops, plain));
+                      RDMUX_PROVIDER_OPS_SIZE_LEAST);
     }
     if (!is_valid_name(ops->name)) {
         return refuse(refusal, RDMUX_REASON_BAD_PLUGIN, tell_author,
@@ -125,6 +132,11 @@ enum rdmux_status rdmux_provider_check(const struct rdmux_provider_ops *ops,
     if (small != NULL) {
         return refuse(refusal, RDMUX_REASON_BAD_PLUGIN, tell_author,
                       "provider %s: %s is smaller than the object's base", ops->name, small);
+    }
+    if (has_part_of_a_lane(ops)) {
+        return refuse(refusal, RDMUX_REASON_BAD_PLUGIN, tell_author,
+                      "provider %s: of lane_open, lane_close and lane_target only some are set",
+                      ops->name);
     }
     const char *hole = find_hole(ops);
     if (hole != NULL) {

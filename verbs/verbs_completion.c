@@ -233,7 +233,9 @@ enum rdmux_status rdmux_verbs_place_take(struct verbs_cq *cq, struct verbs_queue
     cq->free_place = place->next_free;
     place->queue = queue;
     place->srq = srq;
-    place->life++;
+    if ((++place->life & ((UINT32_C(1) << VERBS_LIFE_BITS) - 1)) == 0) {
+        place->life++; /* 0 is for names that are addresses, see verbs_ring.h */
+    }
     *id = verbs_wr_id(at, place->life);
     return RDMUX_OK;
 }
@@ -502,6 +504,7 @@ static void completed(struct verbs_cq *cq, const struct ibv_wc *wc)
     }
     struct verbs_queue *queue = queue_of(cq, wc->wr_id);
     if (VERBS_UNLIKELY(queue == NULL)) {
+        rdmux_verbs_lane_completed(cq, wc);
         return;
     }
     if (work == VERBS_WORK_SEND) {
@@ -511,7 +514,7 @@ static void completed(struct verbs_cq *cq, const struct ibv_wc *wc)
     }
 }
 
-static void unit_failed(struct verbs_cq *cq)
+void rdmux_verbs_unit_failed(struct verbs_cq *cq)
 {
     atomic_fetch_or(&cq->attention, VERBS_EVENT_FATAL);
 }
@@ -526,7 +529,7 @@ static size_t reap_unit(struct verbs_cq *cq, struct verbs_unit *unit, size_t bud
         wanted = budget - done < VERBS_POLL_MAX ? (int)(budget - done) : VERBS_POLL_MAX;
         got = ibv_poll_cq(unit->cq, wanted, wcs);
         if (VERBS_UNLIKELY(got < 0)) {
-            unit_failed(cq);
+            rdmux_verbs_unit_failed(cq);
             break;
         }
         for (int i = 0; i < got; i++) {
@@ -656,7 +659,7 @@ enum rdmux_status rdmux_verbs_arm(struct rdmux_provider_cq *base)
         struct verbs_unit *unit = &cq->units[i];
         if (unit->awaited == 0) {
             if (ibv_req_notify_cq(unit->cq, 0) != 0) {
-                unit_failed(cq);
+                rdmux_verbs_unit_failed(cq);
             }
             unit->awaited = 1;
         }

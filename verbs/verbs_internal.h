@@ -199,6 +199,11 @@ struct verbs_cq {
     uint32_t place_count;
     uint32_t free_place; /* place_count: none */
     struct verbs_queue *by_qpn[VERBS_QPN_BUCKETS];
+    /* What was under way on the express lane when it was closed, see verbs_lane.c. */
+    uint32_t lane_count;
+    uint32_t lane_entry_count;
+    struct rdmux_lane_entry *lane_entries;
+    struct verbs_queue *lane_queue; /* NULL: it is gone */
     struct verbs_ep *silent; /* endpoints with work that no completion tells of, by silent_next */
     uint32_t idle_polls;     /* since something was found */
     bool is_armed;           /* a unit may have an event to take */
@@ -451,6 +456,20 @@ static inline void rdmux_verbs_resume(struct verbs_ep *ep)
 size_t rdmux_verbs_cm_poll(struct verbs_cq *cq, size_t done);
 size_t rdmux_verbs_cm_take(struct verbs_cq *cq);
 
+/* The device queue failed. */
+void rdmux_verbs_unit_failed(struct verbs_cq *cq);
+
+/* ------------------------------------------------------------------ express lane (verbs_lane.c) */
+
+int rdmux_verbs_lane_open(struct rdmux_provider_ep *base, struct rdmux_lane *lane,
+                          rdmux_lane_poll_fn *poll);
+void rdmux_verbs_lane_close(struct rdmux_provider_ep *base, struct rdmux_lane *lane,
+                            uint64_t posted, uint64_t done);
+void rdmux_verbs_lane_target(const struct rdmux_provider_remote *base,
+                             struct rdmux_lane_target *out);
+/* The completion of work that no queue's wr_id names: of the lane, before it was closed. */
+void rdmux_verbs_lane_completed(struct verbs_cq *cq, const struct ibv_wc *wc);
+
 /* ----------------------------------------------------------------------- queues (verbs_queue.c) */
 
 struct verbs_queue_wish {
@@ -491,6 +510,8 @@ struct ibv_send_wr *rdmux_verbs_chain_add(struct verbs_queue *queue, struct rdmu
 /* Gives the chain to the device. False: it did not take it, and the endpoint has failed. [data
  * path] */
 bool rdmux_verbs_chain_ring(struct verbs_queue *queue);
+/* The device did not take a work request. */
+void rdmux_verbs_post_failed(struct verbs_ep *ep, int error);
 /* Headers for count receives of the transport, if it has headers. [may sleep] */
 enum rdmux_status rdmux_verbs_headers_open(struct verbs_headers *headers,
                                            struct verbs_domain *domain, uint32_t count);

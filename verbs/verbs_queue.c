@@ -243,6 +243,9 @@ void rdmux_verbs_queue_close(struct verbs_queue *queue)
         return;
     }
     rdmux_verbs_queue_destroy(queue);
+    if (queue->cq->lane_queue == queue) {
+        queue->cq->lane_queue = NULL;
+    }
     rdmux_verbs_place_give(queue->cq, queue->id);
     queue->unit->used -= queue->reserved;
     close_rings(queue);
@@ -393,6 +396,13 @@ static void mark_reads(struct verbs_queue *queue)
     }
 }
 
+void rdmux_verbs_post_failed(struct verbs_ep *ep, int error)
+{
+    error = error_of(error);
+    rdmux_verbs_fail(ep, error == ENOTCONN ? RDMUX_PEER_GONE : RDMUX_IO,
+                     "the device did not take requests: %s", strerror(error));
+}
+
 bool rdmux_verbs_chain_ring(struct verbs_queue *queue)
 {
     if (queue->chain_count == 0) {
@@ -409,10 +419,9 @@ bool rdmux_verbs_chain_ring(struct verbs_queue *queue)
     queue->piece_count = 0;
     queue->chain_is_inline = false;
     struct ibv_send_wr *bad = NULL;
-    int error = error_of(ibv_post_send(queue->qp, queue->chain, &bad));
+    int error = ibv_post_send(queue->qp, queue->chain, &bad);
     if (VERBS_UNLIKELY(error != 0)) {
-        rdmux_verbs_fail(queue->ep, error == ENOTCONN ? RDMUX_PEER_GONE : RDMUX_IO,
-                         "the device did not take requests: %s", strerror(error));
+        rdmux_verbs_post_failed(queue->ep, error);
         return false;
     }
     return true;

@@ -156,7 +156,8 @@ static inline struct rdmux_request *verbs_receive_ring_retire(struct verbs_recei
 /*
  * wr_id: what a completion says of itself. An error completion is only trusted for this
  * (ibv_poll_cq(3)), and one that outlives its queue pair must not be taken for another's; so it has
- * the place of the queue in its cq's table and the number of times the place was used.
+ * the place of the queue in its cq's table and the number of times the place was used, never 0: work
+ * on the express lane is named by the address of its entry, which has zeros there.
  */
 enum verbs_work { VERBS_WORK_SEND = 0, VERBS_WORK_RECEIVE = 1, VERBS_WORK_SHARED = 2 };
 enum {

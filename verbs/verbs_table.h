@@ -43,7 +43,10 @@
     .srq_close = rdmux_verbs_srq_close,                                                            \
     .srq_post_recv = rdmux_verbs_srq_post_recv,                                                    \
     .remote_open = rdmux_verbs_remote_open,                                                        \
-    .remote_close = rdmux_verbs_remote_close
+    .remote_close = rdmux_verbs_remote_close,                                                      \
+    .lane_open = rdmux_verbs_lane_open,                                                            \
+    .lane_close = rdmux_verbs_lane_close,                                                          \
+    .lane_target = rdmux_verbs_lane_target
 /* clang-format on */
 
 #endif

@@ -95,6 +95,7 @@ extern const struct suite order_suite;
 extern const struct suite passive_suite;
 extern const struct suite receive_suite;
 extern const struct suite revoke_suite;
+extern const struct suite small_suite;
 extern const struct suite transfer_suite;
 extern const struct suite unpromised_suite;
 extern const struct suite wakeup_suite;

@@ -38,7 +38,7 @@ END_OF_USAGE
 readonly rise_max=2 fall_max=5
 readonly attempts_max=3
 # Instructions by which a loop may be dearer than the raw one.
-readonly over_raw_max=1400
+readonly over_raw_max=60
 
 paths=()
 plugin=

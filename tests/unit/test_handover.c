@@ -203,7 +203,7 @@ static void who_sleeps_in_a_call_keeps_the_cq_and_serves_it(void **state)
         struct waiter waiter = { .cq = pair.cq_b };
         pthread_t thread;
         assert_int_equal(pthread_create(&thread, NULL, wait_in_call, &waiter), 0);
-        while (atomic_load(&pair.cq_b->inside) == 0) {
+        while (atomic_load(rdmux_cq_inside(pair.cq_b)) != RDMUX_LANE_INSIDE) {
             pause_ms(1);
         }
         uint64_t begin = now_ms();
@@ -286,7 +286,7 @@ static void signals_never_end_a_wait(void **state)
 static bool was_taken(struct rdmux_cq *cq)
 {
     return atomic_load(&cq->armed) == RDMUX_TOLD &&
-           (atomic_load(&cq->signal) & RDMUX_SIGNAL_CLAIM) == 0;
+           (atomic_load(rdmux_cq_signal(cq)) & RDMUX_SIGNAL_CLAIM) == 0;
 }
 
 static void an_armed_descriptor_stays_readable_until_the_poll_although_the_work_was_taken(

@@ -33,8 +33,8 @@ static void a_table_with_any_hole_is_refused(void **state)
     (void)state;
     size_t holes = 0;
 
-    for (size_t at = offsetof(struct rdmux_provider_ops, probe);
-         at < offsetof(struct rdmux_provider_ops, plain); at += sizeof(void (*)(void))) {
+    for (size_t at = offsetof(struct rdmux_provider_ops, probe); at < RDMUX_PROVIDER_OPS_SIZE_LEAST;
+         at += sizeof(void (*)(void))) {
         struct rdmux_provider_ops ops = rdmux_tcp_provider;
         struct rdmux_refusal refusal = { .reason = 0 };
         memset((char *)&ops + at, 0, sizeof(void (*)(void)));
@@ -63,7 +63,7 @@ static void a_table_of_another_abi_or_size_is_refused(void **state)
     assert_int_equal(rdmux_provider_check(&ops, &refusal), RDMUX_NO_PATH);
     assert_non_null(strstr(refusal.text, "provider ABI 2"));
     ops = rdmux_tcp_provider;
-    ops.size = (uint32_t)offsetof(struct rdmux_provider_ops, plain) - 8;
+    ops.size = (uint32_t)RDMUX_PROVIDER_OPS_SIZE_LEAST - 8;
     assert_int_equal(rdmux_provider_check(&ops, &refusal), RDMUX_NO_PATH);
     ops.size = (uint32_t)offsetof(struct rdmux_provider_ops, plain); /* of an older header */
     ops.plain = (const struct rdmux_plain_ops *)(uintptr_t)8;        /* is not looked at */
@@ -71,6 +71,27 @@ static void a_table_of_another_abi_or_size_is_refused(void **state)
     assert_null(rdmux_plain_of(&ops));
     assert_int_equal(rdmux_provider_check(NULL, &refusal), RDMUX_NO_PATH);
     ops.size = (uint32_t)sizeof(ops) + 8; /* appended operations of a newer header */
+    assert_int_equal(rdmux_provider_check(&ops, &refusal), RDMUX_OK);
+    ops.size = (uint32_t)RDMUX_PROVIDER_OPS_SIZE_LEAST; /* an older header, without lanes */
+    assert_int_equal(rdmux_provider_check(&ops, &refusal), RDMUX_OK);
+}
+
+static void no_target(const struct rdmux_provider_remote *remote, struct rdmux_lane_target *out)
+{
+    (void)remote;
+    (void)out;
+}
+
+static void a_part_of_an_express_lane_is_refused(void **state)
+{
+    (void)state;
+    struct rdmux_provider_ops ops = rdmux_tcp_provider;
+    struct rdmux_refusal refusal;
+
+    ops.lane_target = no_target;
+    assert_int_equal(rdmux_provider_check(&ops, &refusal), RDMUX_NO_PATH);
+    assert_non_null(strstr(refusal.text, "lane"));
+    ops.size = (uint32_t)RDMUX_PROVIDER_OPS_SIZE_LEAST; /* then nobody looks there */
     assert_int_equal(rdmux_provider_check(&ops, &refusal), RDMUX_OK);
 }
 
@@ -397,6 +418,7 @@ int main(void)
         cmocka_unit_test(the_tables_of_the_library_are_good),
         cmocka_unit_test(a_table_with_any_hole_is_refused),
         cmocka_unit_test(a_table_of_another_abi_or_size_is_refused),
+        cmocka_unit_test(a_part_of_an_express_lane_is_refused),
         cmocka_unit_test(a_bad_name_is_refused),
         cmocka_unit_test(an_object_smaller_than_its_base_is_refused),
         cmocka_unit_test(built_in_and_absent_providers_are_named),

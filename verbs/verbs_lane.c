@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * The express lane: one inline write is one work request filled in place, one completion one entry
+ * of the program's. Compiled without frame pointers; each instruction here is one of every small
+ * write, see tests/instructions.
+ *
+ * The work requests are named by the addresses of their entries, which no other wr_id looks like
+ * (verbs_ring.h). What is still under way when the lane is closed keeps that name, and the cq knows
+ * the queue that it leads to; until all of it has completed the lane is not opened again.
+ */
+#include "verbs/verbs_internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* Address and key of a target, as one. */
+typedef uint64_t both __attribute__((vector_size(16), aligned(8), may_alias));
+
+/* rdmux_lane.provider */
+struct verbs_lane {
+    struct ibv_qp *qp;
+    struct ibv_cq *device_cq;
+    int (*post_send)(struct ibv_qp *qp, struct ibv_send_wr *work, struct ibv_send_wr **bad);
+    int (*poll_cq)(struct ibv_cq *cq, int count, struct ibv_wc *wc);
+    struct verbs_queue *queue;
+    struct rdmux_wc *out; /* of the poll under way, which then has a register less to save */
+    struct ibv_send_wr *bad;
+    struct ibv_sge piece;
+    struct ibv_send_wr work; /* all that is the same in each is set */
+    struct ibv_wc wcs[VERBS_POLL_MAX];
+};
+static_assert(sizeof(struct verbs_lane) <= RDMUX_LANE_PROVIDER_WORDS * sizeof(uint64_t),
+              "the lane has room for ours");
+static_assert(offsetof(struct rdmux_lane_target, key) ==
+                      offsetof(struct ibv_send_wr, wr.rdma.rkey) -
+                          offsetof(struct ibv_send_wr, wr.rdma.remote_addr) &&
+                  sizeof(struct rdmux_lane_target) == sizeof(((struct ibv_send_wr *)0)->wr.rdma),
+              "a target is what a work request says of it");
+static_assert(offsetof(struct rdmux_lane_entry, status) == offsetof(struct rdmux_wc, status) &&
+                  offsetof(struct rdmux_lane_entry, next) == offsetof(struct rdmux_wc, flags),
+              "an entry begins as a completion does");
+
+#define COLD __attribute__((noinline, cold))
+
+static inline struct verbs_lane *verbs_lane_of(struct rdmux_lane *lane)
+{
+    return (struct verbs_lane *)(void *)lane->provider;
+}
+
+/* -------------------------------------------------------------------------------------- writing */
+
+/* The device did not take the newest write. It counts as posted, and ends with the endpoint. */
+COLD static enum rdmux_status post_failed(struct rdmux_lane *lane, int error)
+{
+    struct verbs_ep *ep = verbs_lane_of(lane)->queue->ep;
+    rdmux_lane_stop(lane);
+    rdmux_verbs_post_failed(ep, error);
+    rdmux_lane_leave(lane);
+    return RDMUX_OK;
+}
+
+static enum rdmux_status post(struct rdmux_lane *lane, const void *buf, size_t length,
+                              struct rdmux_lane_entry *entry,
+                              const struct rdmux_lane_target *target, uint64_t offset)
+{
+    struct verbs_lane *verbs = verbs_lane_of(lane);
+    verbs->work.wr_id = (uintptr_t)entry;
+    verbs->piece.addr = (uintptr_t)buf;
+    verbs->piece.length = (uint32_t)length;
+    both *rdma = (both *)(void *)&verbs->work.wr.rdma;
+    *rdma = *(const both *)(const void *)target;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST); /* what was copied is not taken apart again */
+    verbs->work.wr.rdma.remote_addr += offset;
+    int error = verbs->post_send(verbs->qp, &verbs->work, &verbs->bad);
+    if (VERBS_UNLIKELY(error != 0)) {
+        return post_failed(lane, error);
+    }
+    rdmux_lane_leave(lane);
+    __asm__("" : "+r"(error)); /* it is where the result goes: no constant has to be loaded */
+    return (enum rdmux_status)error;
+}
+
+/* -------------------------------------------------------------------------------------- polling */
+
+static inline bool is_next(const struct rdmux_lane *lane, const struct ibv_wc *wc)
+{
+    return wc->status == IBV_WC_SUCCESS && wc->wr_id == (uintptr_t)lane->tail;
+}
+
+static inline void give(struct rdmux_lane *lane, struct rdmux_wc *out)
+{
+    struct rdmux_lane_entry *entry = lane->tail;
+    lane->tail = entry->next;
+    memcpy(out, entry, offsetof(struct rdmux_lane_entry, next));
+    memset(&out->flags, 0, sizeof(*out) - offsetof(struct rdmux_wc, flags));
+}
+
+/* What the lane does not give goes the ordinary way, in its order. */
+static void keep(struct rdmux_lane *lane, const struct ibv_wc *wcs, int count)
+{
+    struct verbs_cq *cq = verbs_lane_of(lane)->queue->cq;
+    if (count < 0) {
+        rdmux_verbs_unit_failed(cq);
+        return;
+    }
+    memcpy(cq->stash, wcs, (size_t)count * sizeof(*wcs));
+    cq->stash_next = 0;
+    cq->stash_count = (uint32_t)count;
+}
+
+COLD static size_t poll_other(struct rdmux_lane *lane, struct rdmux_wc *out, int got)
+{
+    struct rdmux_cq *cq = lane->cq;
+    keep(lane, verbs_lane_of(lane)->wcs, got);
+    rdmux_lane_leave(lane);
+    return rdmux_lane_poll(cq, out, 1);
+}
+
+/* More than one. */
+__attribute__((noinline)) static size_t poll_many(struct rdmux_cq *cq, struct rdmux_wc *out,
+                                                  size_t max)
+{
+    struct rdmux_lane *lane = ((struct rdmux_cq_front *)(void *)cq)->lane;
+    struct verbs_lane *verbs = verbs_lane_of(lane);
+    if (VERBS_UNLIKELY(out == NULL || max == 0 || !rdmux_lane_enter(lane))) {
+        rdmux_lane_leave(lane);
+        return rdmux_lane_poll(cq, out, max);
+    }
+    int wanted = max < VERBS_POLL_MAX ? (int)max : VERBS_POLL_MAX;
+    int got = verbs->poll_cq(verbs->device_cq, wanted, verbs->wcs);
+    int given = 0;
+    while (given < got && is_next(lane, &verbs->wcs[given])) {
+        give(lane, &out[given++]);
+    }
+    if (VERBS_LIKELY(given == got)) {
+        rdmux_lane_leave(lane);
+        return (size_t)given;
+    }
+    keep(lane, &verbs->wcs[given], got < 0 ? got : got - given);
+    if (given == 0) {
+        rdmux_lane_leave(lane);
+        return rdmux_lane_poll(cq, out, max);
+    }
+    rdmux_lane_stop(lane); /* the next poll takes what was kept */
+    rdmux_lane_leave(lane);
+    return (size_t)given;
+}
+
+static size_t poll_one(struct rdmux_cq *cq, struct rdmux_wc *out, size_t max)
+{
+    if (VERBS_UNLIKELY(out == NULL || max != 1)) {
+        return poll_many(cq, out, max);
+    }
+    struct rdmux_lane *lane = ((struct rdmux_cq_front *)(void *)cq)->lane;
+    struct verbs_lane *verbs = verbs_lane_of(lane);
+    if (VERBS_UNLIKELY(!rdmux_lane_enter(lane))) {
+        rdmux_lane_leave(lane);
+        return rdmux_lane_poll(cq, out, 1);
+    }
+    verbs->out = out;
+    int got = verbs->poll_cq(verbs->device_cq, 1, verbs->wcs);
+    if (VERBS_LIKELY(got == 1 && is_next(lane, verbs->wcs))) {
+        give(lane, verbs->out);
+        rdmux_lane_leave(lane);
+        return 1;
+    }
+    if (got == 0) {
+        rdmux_lane_leave(lane);
+        return 0;
+    }
+    return poll_other(lane, verbs->out, got);
+}
+
+/* ------------------------------------------------------------------------------ opening, closing */
+
+static bool is_idle(const struct verbs_ep *ep, const struct verbs_cq *cq)
+{
+    const struct verbs_queue *queue = &ep->data;
+    return ep->state == VERBS_EP_CONNECTED && !ep->is_blocked && ep->atomic_count == 0 &&
+           queue->chain_count == 0 && verbs_send_ring_is_empty(&queue->sent) &&
+           cq->unit_count == 1 && cq->stash_next == cq->stash_count && cq->silent == NULL &&
+           !cq->is_armed && cq->lane_count == 0 &&
+           atomic_load_explicit(&cq->attention, memory_order_relaxed) == 0;
+}
+
+/* Writes as the fabric has them, and completions in order. */
+static bool can_have_lane(const struct verbs_ep *ep, const struct rdmux_lane *lane)
+{
+    return ep->transport->start == rdmux_verbs_start && ep->transport->sent == rdmux_verbs_sent &&
+           ep->data.is_read == NULL && ep->base.max_inline > 0 &&
+           ep->data.sent.depth >= lane->entry_count;
+}
+
+int rdmux_verbs_lane_open(struct rdmux_provider_ep *base, struct rdmux_lane *lane,
+                          rdmux_lane_poll_fn *poll)
+{
+    struct verbs_ep *ep = verbs_ep_of(base);
+    struct verbs_cq *cq = verbs_cq_of(base->cq);
+    struct verbs_lane *verbs = verbs_lane_of(lane);
+    if (!is_idle(ep, cq) || !can_have_lane(ep, lane)) {
+        return 0;
+    }
+    if (lane->most > base->max_inline) {
+        lane->most = base->max_inline;
+    }
+    verbs->queue = &ep->data;
+    verbs->qp = ep->data.qp;
+    verbs->device_cq = ep->data.unit->cq;
+    verbs->post_send = verbs->qp->context->ops.post_send;
+    verbs->poll_cq = verbs->device_cq->context->ops.poll_cq;
+    verbs->work.sg_list = &verbs->piece;
+    verbs->work.num_sge = 1;
+    verbs->work.opcode = IBV_WR_RDMA_WRITE;
+    verbs->work.send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
+    lane->post = post;
+    *poll = poll_one;
+    return 1;
+}
+
+void rdmux_verbs_lane_close(struct rdmux_provider_ep *base, struct rdmux_lane *lane,
+                            uint64_t posted, uint64_t done)
+{
+    struct verbs_ep *ep = verbs_ep_of(base);
+    struct verbs_cq *cq = verbs_cq_of(base->cq);
+    struct verbs_send_ring *ring = &ep->data.sent;
+    if (posted == 0) {
+        return;
+    }
+    ring->tail += (uint32_t)done;
+    uint32_t slot = ring->tail;
+    ring->head += (uint32_t)posted;
+    ring->signaled = ring->head;
+    ep->is_unflushed = true;
+    for (struct rdmux_lane_entry *at = lane->tail; slot != ring->head; at = at->next) {
+        ring->requests[slot & ring->mask] = at->request;
+        at->provider[0] = slot++;
+        cq->lane_count++;
+    }
+    cq->lane_queue = &ep->data;
+    cq->lane_entries = lane->entries;
+    cq->lane_entry_count = lane->entry_count;
+}
+
+void rdmux_verbs_lane_target(const struct rdmux_provider_remote *base, struct rdmux_lane_target *out)
+{
+    const struct verbs_remote *remote = (const struct verbs_remote *)base;
+    out->addr = remote->region.addr;
+    out->key = remote->region.rkey;
+}
+
+void rdmux_verbs_lane_completed(struct verbs_cq *cq, const struct ibv_wc *wc)
+{
+    uint64_t at = wc->wr_id - (uintptr_t)cq->lane_entries;
+    if (cq->lane_count == 0 || at % sizeof(*cq->lane_entries) != 0 ||
+        at / sizeof(*cq->lane_entries) >= cq->lane_entry_count) {
+        return;
+    }
+    cq->lane_count--;
+    struct verbs_queue *queue = cq->lane_queue;
+    if (queue != NULL) {
+        struct ibv_wc named = *wc;
+        uint64_t slot = cq->lane_entries[at / sizeof(*cq->lane_entries)].provider[0];
+        named.wr_id = verbs_wr_id_of(queue->id, VERBS_WORK_SEND, (uint32_t)slot);
+        queue->ep->transport->sent(queue, &named);
+    }
+}
