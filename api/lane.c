@@ -16,7 +16,7 @@ enum {
 
 struct memory {
     struct rdmux_lane lane;
-    _Alignas(64) struct rdmux_lane no_lane;
+    struct rdmux_lane no_lane;
     struct rdmux_lane_entry entries[ENTRIES_MAX];
 };
 
@@ -62,14 +62,14 @@ void rdmux_lane_forget(struct rdmux_ep *ep)
 void rdmux_lane_aim(struct rdmux_remote *remote)
 {
     const struct rdmux_ep *ep = remote->ep;
-    remote->writer = remote; /* nobody */
     if (remote->state != RDMUX_REMOTE_READY || remote->revoking || remote->path == NULL ||
         (remote->access & RDMUX_ACCESS_REMOTE_WRITE) == 0 || !ep->has_lane) {
+        __atomic_store_n(&remote->writer, remote, __ATOMIC_RELAXED); /* nobody */
         return;
     }
-    remote->writer = ep;
     remote->room = remote->length < ep->max_inline ? 0 : remote->length - ep->max_inline + 1;
     ep->ops->lane_target(remote->path, &remote->target);
+    __atomic_store_n(&remote->writer, ep, __ATOMIC_RELAXED);
 }
 
 /* ---------------------------------------------------------------------------------------- opens */
@@ -106,20 +106,21 @@ static bool make_room(struct rdmux_cq *cq)
         lane->head = lane->entries;
     }
     cq->lane_since = lane->head;
-    __atomic_store_n(&lane->limit, limit_of(lane), __ATOMIC_SEQ_CST);
+    struct rdmux_lane_entry *limit = limit_of(lane);
+    __atomic_store_n(&lane->limit, limit, __ATOMIC_SEQ_CST);
     if (atomic_load(rdmux_cq_signal(cq)) != RDMUX_LANE_OPEN) {
         __atomic_store_n(&lane->limit, NULL, __ATOMIC_SEQ_CST);
         return false;
     }
-    return lane->head != lane->limit;
+    return lane->head != limit;
 }
 
 /* Is there nothing but done requests, all of them returned? */
 static bool ep_is_idle(const struct rdmux_ep *ep)
 {
-    return ((ep->phase ^ (uint32_t)RDMUX_PHASE_READY) | ep->events | ep->fault | ep->control_work |
-            ep->want_writable | ep->receives_wait | ep->shutdown_asked | ep->blocked | ep->pending |
-            ep->doorbell_held | ep->path->ready | ep->path->resume) == 0 &&
+    return (ep->events | ep->fault | ep->control_work | ep->want_writable | ep->receives_wait |
+            ep->shutdown_asked | ep->blocked | ep->pending | ep->doorbell_held | ep->path->ready |
+            ep->path->resume) == 0 &&
            rdmux_list_empty(&ep->ready_remotes) && ep->send.tail == ep->send.head &&
            (ep->split == NULL || !ep->split->busy);
 }
@@ -167,8 +168,8 @@ static bool open_lane(struct rdmux_ep *ep)
     if (!ep->ops->lane_open(ep->path, lane, &poll)) {
         return false;
     }
-    ep->lane = lane;
-    cq->front.poll = poll;
+    __atomic_store_n(&ep->lane, lane, __ATOMIC_RELAXED);
+    __atomic_store_n(&cq->front.poll, poll, __ATOMIC_RELAXED);
     atomic_fetch_or(rdmux_cq_signal(cq), RDMUX_SIGNAL_LANE);
     return make_room(cq);
 }
@@ -190,12 +191,13 @@ bool rdmux_lane_ready(struct rdmux_ep *ep)
     struct rdmux_cq *cq = ep->cq;
     struct rdmux_lane *lane = cq->gate;
     bool is_ready = false;
-    bool is_open = rdmux_lane_enter(lane) != 0;
-    if (is_open) {
-        is_ready = cq->lane_ep == ep && lane->head == lane->limit && make_room(cq);
+    if (rdmux_lane_enter(lane)) {
+        const struct rdmux_lane_entry *limit = __atomic_load_n(&lane->limit, __ATOMIC_SEQ_CST);
+        /* NULL: somebody wanted something, and does not any more */
+        is_ready = cq->lane_ep == ep && (limit == NULL || limit == lane->head) && make_room(cq);
     } else if (atomic_load_explicit(rdmux_cq_signal(cq), memory_order_acquire) ==
                RDMUX_SIGNAL_ALIVE) {
-        is_ready = has_earned_it(ep) && open_lane(ep);
+        is_ready = ep->phase == RDMUX_PHASE_READY && has_earned_it(ep) && open_lane(ep);
     }
     rdmux_lane_leave(lane);
     return is_ready;
@@ -245,8 +247,8 @@ static void close_lane(struct rdmux_cq *cq)
     ep->stats.writes += cq->lane_posted;
     ep->stats.posts += cq->lane_posted;
     ep->stats.bytes_sent += lane->bytes;
-    ep->lane = cq->no_lane;
-    cq->front.poll = rdmux_lane_poll;
+    __atomic_store_n(&ep->lane, cq->no_lane, __ATOMIC_RELAXED);
+    __atomic_store_n(&cq->front.poll, rdmux_lane_poll, __ATOMIC_RELAXED);
     cq->lane_streak = 0;
     atomic_fetch_and(rdmux_cq_signal(cq), ~(uint32_t)RDMUX_SIGNAL_LANE);
     ep->ops->lane_close(ep->path, lane, cq->lane_posted, done);
