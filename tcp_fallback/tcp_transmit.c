@@ -428,6 +428,10 @@ static void owe_answers(struct tcp_ep *ep, bool short_only)
         struct tcp_answer *answer = &out->answers[out->answers_first];
         uint64_t left = answer->kind == TCP_DATA ? answer->length - answer->at : 0;
         bool copied = answer->kind == TCP_DATA && left <= TCP_COPY_MAX;
+        if (answer->kind == TCP_DATA && !copied &&
+            (short_only || (out->open != NULL && out->answer_was_last))) {
+            return; /* the requests' turn */
+        }
         if (!batch_has_room(ep, TCP_HEADER_MAX + (copied ? (size_t)left : TCP_HEADER_MAX))) {
             return;
         }
@@ -448,9 +452,6 @@ static void owe_answers(struct tcp_ep *ep, bool short_only)
                 answer_refuse(ep, RDMUX_DENIED);
             }
         } else {
-            if (short_only || (out->open != NULL && out->answer_was_last)) {
-                return; /* the requests' turn */
-            }
             bool striped = is_striped(ep, left);
             void *addr = NULL;
             if (rdmux_target_enter(&ep->base, answer->key, answer->offset + answer->at, left,

@@ -515,6 +515,44 @@ static void more_reads_than_may_be_under_way_wait_their_turn(void **state)
     free(back);
 }
 
+/* The socket is full, a message waits for room, and an answer waits that is too long to be copied. */
+static void a_long_answer_lets_what_waits_for_room_go_first(void **state)
+{
+    (void)state;
+    enum { SIZE = 1 << 20, MESSAGES = 24, ANSWER = 100000 };
+    uint8_t *bytes = malloc(SIZE);
+    uint8_t *arrived = malloc(SIZE);
+    uint8_t *back = malloc(ANSWER);
+    struct pair pair = pair_create(WIRED_ONE);
+    fill(bytes, SIZE, 3);
+    (void)fake_region(0, bytes, SIZE, ALL_ACCESS);
+    region_import(pair.a, pair.b, 0);
+    for (int i = 0; i < MESSAGES; i++) {
+        receive(pair.b, arrived, SIZE);
+    }
+    for (int i = 0; i < 10; i++) {
+        turn(pair.a, pair.b); /* a learns of the receives */
+    }
+    for (int i = 0; i < MESSAGES; i++) {
+        queue(pair.a, RDMUX_OP_SEND, bytes, SIZE, -1, 0, 0);
+    }
+    while (!pair.a->held) {
+        turn(pair.a, NULL);
+    }
+    struct rdmux_request *read = queue(pair.b, RDMUX_OP_READ, back, ANSWER, 0, 0, 0);
+    push(pair.b);
+    turn(pair.a, NULL);
+
+    RUN_UNTIL(pair.a, pair.b, read->done && pair.b->core.arrived_count == MESSAGES);
+
+    assert_memory_equal(back, bytes, ANSWER);
+    assert_memory_equal(arrived, bytes, SIZE);
+    pair_destroy(pair);
+    free(bytes);
+    free(arrived);
+    free(back);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -530,6 +568,7 @@ int main(void)
         cmocka_unit_test_setup(writes_reads_and_atomics_of_any_size_do_what_they_say, forget),
         cmocka_unit_test_setup(a_random_mix_in_both_directions_keeps_every_promise, forget),
         cmocka_unit_test_setup(more_reads_than_may_be_under_way_wait_their_turn, forget),
+        cmocka_unit_test_setup(a_long_answer_lets_what_waits_for_room_go_first, forget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
