@@ -123,6 +123,9 @@ static inline size_t drain_sends(struct rdmux_ep *ep, struct rdmux_wc *wc, size_
         if (!request->done) {
             break;
         }
+        if (RDMUX_UNLIKELY(ep->cause_told) && request->status == RDMUX_OK) {
+            request->status = RDMUX_FLUSHED; /* it was done before one in front of it failed */
+        }
         if (!rdmux_request_is_silent(request)) {
             if (count == max) {
                 break;

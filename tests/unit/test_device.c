@@ -776,6 +776,33 @@ static void a_device_that_needs_no_keys_is_not_asked_for_longer_lists(void **sta
 
 /* -------------------------------------------------------------------------------------- the end */
 
+/* The entries are taken one by one, so that the failure was told before the endpoint knows. */
+static void no_success_follows_a_failure(void **state)
+{
+    (void)state;
+    enum { COUNT = 3 };
+    struct scene scene;
+    uint8_t byte = 0;
+    set_scene(&scene, 0, 0, 8, 0);
+    device.conduct = DONE_BY_POLL;
+    for (uint64_t i = 0; i < COUNT; i++) {
+        CHECK_OK(rdmux_write(scene.pair.a, &byte, 1, NULL, scene.remote, 0, CONTEXT(i), 0));
+    }
+    assert_int_equal(device.held_count, COUNT);
+    device.held_count = 0;
+    device.conduct = CARRY;
+    rdmux_provider_done(device.path, device.held[1], RDMUX_OK);
+    rdmux_provider_done(device.path, device.held[2], RDMUX_OK);
+    rdmux_provider_done(device.path, device.held[0], RDMUX_IO);
+    rdmux_provider_failed(device.path, RDMUX_IO, "device: one of them failed");
+
+    expect_entry(scene.pair.cq_a, RDMUX_WC_WRITE, RDMUX_IO);
+    expect_entry(scene.pair.cq_a, RDMUX_WC_WRITE, RDMUX_FLUSHED);
+    expect_entry(scene.pair.cq_a, RDMUX_WC_WRITE, RDMUX_FLUSHED);
+    expect_entry(scene.pair.cq_a, RDMUX_WC_DISCONNECTED, RDMUX_IO);
+    clear_scene(&scene);
+}
+
 static void a_shutdown_whose_flush_failed_is_none(void **state)
 {
     (void)state;
@@ -992,6 +1019,7 @@ int main(void)
         cmocka_unit_test(messages_have_lists_of_any_length),
         cmocka_unit_test(bytes_of_a_list_are_free_once_the_endpoint_is_closed),
         cmocka_unit_test(a_device_that_needs_no_keys_is_not_asked_for_longer_lists),
+        cmocka_unit_test(no_success_follows_a_failure),
         cmocka_unit_test(a_shutdown_whose_flush_failed_is_none),
         cmocka_unit_test(a_shutdown_whose_flush_alone_failed_is_none),
         cmocka_unit_test(a_shared_receive_outlives_the_device),
