@@ -86,6 +86,11 @@ static enum rdmux_status set_up(struct verbs_domain *domain)
      * it, and these for it: rxe_req.c counts every read that was ever sent, up to Linux 6.12 at
      * least. */
     domain->lacks_fence = rdmux_verbs_is_rxe(&domain->attr);
+    /* When a read of soft RoCE has to be sent again and the peer has meanwhile carried out a write or
+     * read of no bytes, the peer takes the read for one of no bytes, finds no region, and both queue
+     * pairs fail: read_reply() in rxe_resp.c looks at the length of the latest request, up to Linux
+     * 6.12 at least. */
+    domain->lacks_nothing = domain->lacks_fence;
     int flags = fcntl(domain->context->async_fd, F_GETFL);
     if (flags < 0 || fcntl(domain->context->async_fd, F_SETFL, flags | O_NONBLOCK) != 0) {
         rdmux_provider_error("%s: its events cannot be read without waiting: %s", domain->device,

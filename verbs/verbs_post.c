@@ -70,6 +70,10 @@ bool rdmux_verbs_chain_nothing(struct verbs_ep *ep)
     if (verbs_send_ring_room(&ep->data.sent) == 0) {
         return false;
     }
+    if (verbs_domain_of_ep(ep)->lacks_nothing) {
+        rdmux_verbs_chain_flush(ep, NULL, VERBS_WISH_DONE);
+        return true;
+    }
     struct ibv_send_wr *work = rdmux_verbs_chain_add(&ep->data, NULL, VERBS_WISH_DONE);
     work->opcode = IBV_WR_RDMA_WRITE;
     return true;
@@ -214,16 +218,32 @@ static bool is_fenced_by_device(const struct verbs_ep *ep, const struct rdmux_re
            (request->op <= RDMUX_OP_READ || is_native_atomic(request));
 }
 
+/* Does a notice without bytes wait for the reads, also the library's own? See lacks_nothing. */
+static bool is_bare_notice(const struct verbs_ep *ep, const struct rdmux_request *request)
+{
+    return request->op == RDMUX_OP_WRITE_IMM && request->length == 0 &&
+           verbs_domain_of_ep(ep)->lacks_nothing;
+}
+
 /* A fence that the device does not have: what is fenced waits here for the reads before it, and what
  * is behind it with it. One that raises no completion gets a successor that does. */
 static bool must_wait_for_reads(struct verbs_ep *ep, const struct rdmux_request *request)
 {
     const struct verbs_send_ring *ring = &ep->data.sent;
-    if (VERBS_LIKELY((request->flags & RDMUX_FENCE) == 0) || is_fenced_by_device(ep, request) ||
-        !verbs_send_ring_is_under_way(ring, ep->reads_end)) {
+    uint32_t end = ep->reads_end;
+    if (VERBS_UNLIKELY(is_bare_notice(ep, request))) {
+        bool is_flush_later = verbs_send_ring_is_under_way(ring, ep->flushed_end) &&
+                              (!verbs_send_ring_is_under_way(ring, end) ||
+                               (int32_t)(ep->flushed_end - end) > 0);
+        end = is_flush_later ? ep->flushed_end : end;
+    } else if (VERBS_LIKELY((request->flags & RDMUX_FENCE) == 0) ||
+               is_fenced_by_device(ep, request)) {
         return false;
     }
-    if (!verbs_send_ring_awaits(ring) || (int32_t)(ep->reads_end - ring->signaled) > 0) {
+    if (!verbs_send_ring_is_under_way(ring, end)) {
+        return false;
+    }
+    if (!verbs_send_ring_awaits(ring) || (int32_t)(end - ring->signaled) > 0) {
         (void)rdmux_verbs_chain_nothing(
             ep); /* without room for it there is a completion on its way */
     }
@@ -236,10 +256,13 @@ bool rdmux_verbs_must_wait(struct verbs_ep *ep, const struct rdmux_request *requ
                           must_wait_for_atomics(ep, request) || must_wait_for_reads(ep, request));
 }
 
-static bool is_flush(const struct rdmux_request *request)
+/* Is a read of the flush word all that the request comes to? */
+static bool is_flush(const struct verbs_ep *ep, const struct rdmux_request *request)
 {
-    return request->op == RDMUX_OP_WRITE && request->length == 0 &&
-           (request->flags & RDMUX_PLACED) != 0;
+    return request->length == 0 &&
+           ((request->op == RDMUX_OP_WRITE && (request->flags & RDMUX_PLACED) != 0) ||
+            ((request->op == RDMUX_OP_WRITE || request->op == RDMUX_OP_READ) &&
+             verbs_domain_of_ep(ep)->lacks_nothing));
 }
 
 enum rdmux_status rdmux_verbs_start(struct verbs_ep *ep, struct rdmux_request *request)
@@ -257,12 +280,10 @@ enum rdmux_status rdmux_verbs_start(struct verbs_ep *ep, struct rdmux_request *r
     uint32_t flags = is_fenced ? (uint32_t)IBV_SEND_FENCE : 0;
     enum verbs_wish wish = (request->flags & RDMUX_UNSIGNALED) == 0 ? VERBS_WISH_DONE
                                                                     : VERBS_WISH_NONE;
-    if (!reads(request->op)) {
-        if (VERBS_UNLIKELY(is_flush(request))) {
-            rdmux_verbs_chain_flush(ep, request, wish);
-        } else {
-            chain_data(ep, request, wish, flags);
-        }
+    if (VERBS_UNLIKELY(is_flush(ep, request))) {
+        rdmux_verbs_chain_flush(ep, request, wish);
+    } else if (!reads(request->op)) {
+        chain_data(ep, request, wish, flags);
     } else if (request->op == RDMUX_OP_READ) {
         chain_read(ep, request, wish, flags);
     } else if (is_native_atomic(request)) {
