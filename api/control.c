@@ -417,13 +417,32 @@ uint64_t rdmux_ep_silent_ns(const struct rdmux_ep *ep)
         return UINT64_MAX;
     }
     uint64_t heard = atomic_load(&ep->peer->heard_ns);
+    uint64_t missed = heard == ep->missed_since_ns ? ep->missed_ns : 0;
     heard = heard > ep->connected_ns ? heard : ep->connected_ns;
-    return heard + (uint64_t)ep->info.liveness_ms * 1000000;
+    return heard + (uint64_t)ep->info.liveness_ms * 1000000 + missed;
+}
+
+/* Time in which this side did not run, as its machine was suspended or its processor taken away, says
+ * nothing of the peer, which may have been kept from running by the same. */
+static void count_missed(struct rdmux_ep *ep, uint64_t now_ns)
+{
+    uint64_t period = period_ns(ep);
+    uint64_t since = ep->looked_ns != 0 ? now_ns - ep->looked_ns : 0;
+    uint64_t heard = atomic_load(&ep->peer->heard_ns);
+    if (heard != ep->missed_since_ns) {
+        ep->missed_since_ns = heard;
+        ep->missed_ns = 0;
+    }
+    if (since > 2 * period) {
+        ep->missed_ns += since - period;
+    }
+    ep->looked_ns = now_ns;
 }
 
 static void beat(struct rdmux_ep *ep, uint64_t now_ns)
 {
     uint64_t period = period_ns(ep);
+    count_missed(ep, now_ns);
     if (now_ns >= rdmux_ep_silent_ns(ep)) {
         rdmux_ep_drain_path(ep);
         rdmux_ep_fail(ep, RDMUX_PEER_GONE, "the peer was silent for %u ms, its liveness time",

@@ -635,6 +635,10 @@ struct rdmux_ep {
     bool end_received;
     uint64_t shutdown_deadline_ns;
     uint64_t heartbeat_ns; /* next */
+    uint64_t looked_ns;    /* when liveness was last looked at */
+    /* Since the peer was heard at missed_since_ns, time that this side did not run. */
+    uint64_t missed_ns;
+    uint64_t missed_since_ns;
     uint64_t ending_deadline_ns;
     uint64_t reserved;
     uint64_t ping_head; /* send.head when the last heartbeat went out */

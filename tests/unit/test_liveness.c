@@ -123,10 +123,15 @@ struct scene {
     struct rdmux_ep *ep;
 };
 
-static void set_scene(struct scene *scene, enum part part, const char *paths, uint32_t liveness_ms)
+static void open_scene(struct scene *scene, enum part part, const char *paths, uint32_t liveness_ms,
+                       uint64_t (*clock_ns)(void *))
 {
+    struct rdmux_fabric_attr fabric_attr = RDMUX_FABRIC_ATTR_INIT;
+    fabric_attr.flags = RDMUX_FABRIC_IGNORE_ENVIRONMENT | RDMUX_FABRIC_NO_DEFAULT_PLUGINS;
+    fabric_attr.paths = paths;
+    fabric_attr.clock_ns = clock_ns;
     start_child(&scene->child, part, paths, liveness_ms);
-    scene->fabric = open_fabric(paths, 0, NULL);
+    CHECK_OK(rdmux_fabric_open(&fabric_attr, &scene->fabric));
     scene->cq = create_cq(scene->fabric);
     struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
     attr.liveness_ms = liveness_ms;
@@ -134,6 +139,11 @@ static void set_scene(struct scene *scene, enum part part, const char *paths, ui
     attr.recv_depth = DEPTH;
     CHECK_OK(rdmux_connect(scene->fabric, scene->cq, scene->child.address, &attr, PATIENT_MS,
                            &scene->ep));
+}
+
+static void set_scene(struct scene *scene, enum part part, const char *paths, uint32_t liveness_ms)
+{
+    open_scene(scene, part, paths, liveness_ms, NULL);
 }
 
 static void clear_scene(struct scene *scene)
@@ -340,6 +350,40 @@ static void processes_that_compute_keep_each_other_alive(void **state)
     }
 }
 
+static _Atomic uint64_t clock_ahead_ns;
+
+static uint64_t clock_ahead(void *user)
+{
+    (void)user;
+    return now_ms() * 1000000 + atomic_load(&clock_ahead_ns);
+}
+
+/* Our clock goes on by much while we do not run, as when a machine is suspended: the peer has had no
+ * time to speak. Then it stops. */
+static void time_in_which_this_side_did_not_run_does_not_count(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
+        struct scene scene;
+        struct rdmux_wc wc;
+        size_t count = 0;
+        open_scene(&scene, PART_COMPUTES, all_paths[i], LIVENESS_MS, clock_ahead);
+        for (int j = 0; j < 3; j++) {
+            pause_ms(LIVENESS_MS);
+            atomic_fetch_add(&clock_ahead_ns, (uint64_t)10 * LIVENESS_MS * 1000000);
+        }
+        CHECK_STATUS(rdmux_cq_wait(scene.cq, &wc, 1, LIVENESS_MS, &count), RDMUX_TIMED_OUT);
+
+        (void)kill(scene.child.pid, SIGSTOP);
+        uint64_t begin = now_ms();
+        CHECK_OK(rdmux_cq_wait(scene.cq, &wc, 1, PATIENT_MS, &count));
+        assert_int_equal(wc.opcode, RDMUX_WC_DISCONNECTED);
+        assert_int_equal(wc.status, RDMUX_PEER_GONE);
+        check_time(all_paths[i], now_ms() - begin, EARLIEST_MS, NOTICED_MS);
+        clear_scene(&scene);
+    }
+}
+
 static void endpoints_between_the_same_processes_share_heartbeats(void **state)
 {
     (void)state;
@@ -490,6 +534,7 @@ int main(void)
         cmocka_unit_test(with_liveness_never_a_stopped_peer_is_waited_for),
         cmocka_unit_test(the_smaller_liveness_of_both_sides_counts),
         cmocka_unit_test(processes_that_compute_keep_each_other_alive),
+        cmocka_unit_test(time_in_which_this_side_did_not_run_does_not_count),
         cmocka_unit_test(endpoints_between_the_same_processes_share_heartbeats),
         cmocka_unit_test(a_killed_peer_is_noticed_at_once_and_what_it_sent_comes_first),
         cmocka_unit_test(a_killed_peer_is_noticed_at_once_by_who_sleeps_on_the_descriptor),
