@@ -460,7 +460,11 @@ static void beat(struct rdmux_ep *ep, uint64_t now_ns)
         struct rdmux_message message = { .type = RDMUX_FRAME_HEARTBEAT };
         rdmux_ep_tell(ep, &message);
     }
-    if (ep->ping_head == ep->send.head && ep->phase == RDMUX_PHASE_READY) {
+    /* Where the control channel is silent, too, the silence is the peer's, and counted above. */
+    uint64_t heard = atomic_load(&ep->peer->heard_ns);
+    bool speaks = heard != ep->ping_heard_ns;
+    ep->ping_heard_ns = heard;
+    if (ep->ping_head == ep->send.head && speaks && ep->phase == RDMUX_PHASE_READY) {
         enum rdmux_status status = ep->ops->ep_ping(ep->path);
         if (status != RDMUX_OK && status != RDMUX_AGAIN && status != RDMUX_UNSUPPORTED) {
             rdmux_provider_failed(ep->path, status, rdmux_last_error());

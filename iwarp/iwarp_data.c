@@ -277,7 +277,12 @@ void rdmux_iwarp_sent(struct verbs_queue *queue, const struct ibv_wc *wc)
     struct iwarp_ep *ep = iwarp_of(queue->ep);
     if (queue == &ep->base.data) {
         data_sent(ep, wc);
-    } else if (wc->status == IBV_WC_SUCCESS || ep->base.state >= VERBS_EP_FAILED) {
+        return;
+    }
+    if (wc->status == IBV_WC_SUCCESS && wc->opcode == IBV_WC_RDMA_READ) {
+        ep->ping_calls = 0; /* even if its slot was retired: sends behind it are done before */
+    }
+    if (wc->status == IBV_WC_SUCCESS || ep->base.state >= VERBS_EP_FAILED) {
         rdmux_verbs_sent(queue, wc);
     } else {
         rdmux_iwarp_is_over(ep, IWARP_SIDE);

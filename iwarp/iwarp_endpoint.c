@@ -28,6 +28,7 @@ enum {
     MTU_LEAST = 1,  /* a code */
     NUDGE_NS = 20000000,
     NUDGES_MAX = 6,
+    PING_CALLS = 2, /* that may come before the answer does */
 };
 
 /* ----------------------------------------------------------------------------------------- open */
@@ -364,14 +365,49 @@ void rdmux_iwarp_tick(struct iwarp_cq *cq)
     }
 }
 
-/* A read has to come back, whatever the connection says of itself; what is under way does the same
- * unless it is writes alone. */
+/* Reads the peer's flush word over the side channel, which has nothing long in the way. */
+static void ping_side(struct iwarp_ep *ep)
+{
+    struct verbs_queue *side = &ep->base.side;
+    const struct verbs_domain *domain = verbs_domain_of_ep(&ep->base);
+    struct ibv_send_wr *work = rdmux_verbs_chain_add(side, NULL, VERBS_WISH_DONE);
+    side->pieces[side->piece_count++] = (struct ibv_sge){ .addr = (uintptr_t)&domain->page->sink,
+                                                          .length = VERBS_FLUSH_SIZE,
+                                                          .lkey = domain->sink_mr->lkey };
+    work->num_sge = 1;
+    work->opcode = IBV_WR_RDMA_READ;
+    work->wr.rdma.remote_addr = ep->base.theirs.flush_addr;
+    work->wr.rdma.rkey = ep->base.theirs.flush_rkey;
+    ep->ping_calls = 1;
+    (void)rdmux_verbs_chain_ring(side);
+}
+
+/*
+ * Nothing in iWARP gives a silent peer up: TCP goes on trying for minutes. Calls come a quarter of the
+ * liveness time apart, as long as the peer's process is heard elsewhere. The first behind the wire's
+ * end may be two quarters late and asks over the side channel; the second call behind it must find the
+ * answer.
+ * Over the data's connection a read has to come back, whatever the connection says of itself; what
+ * is under way there does the same unless it is writes alone.
+ */
 enum rdmux_status rdmux_iwarp_ep_ping(struct rdmux_provider_ep *base)
 {
     struct iwarp_ep *ep = iwarp_ep_of(base);
     struct verbs_queue *data = &ep->base.data;
-    if (ep->base.state != VERBS_EP_CONNECTED || ep->data_is_over ||
-        verbs_send_ring_awaits(&data->sent)) {
+    if (ep->base.state != VERBS_EP_CONNECTED || ep->data_is_over) {
+        return RDMUX_OK;
+    }
+    if (ep->ping_calls != 0) {
+        ep->ping_calls++;
+    } else if (rdmux_verbs_side_has_room(&ep->base)) {
+        ping_side(ep);
+    }
+    if (ep->ping_calls > PING_CALLS) {
+        rdmux_verbs_fail(&ep->base, RDMUX_PEER_GONE,
+                         "the peer's device has not answered for half the liveness time");
+        return RDMUX_OK;
+    }
+    if (verbs_send_ring_awaits(&data->sent)) {
         return RDMUX_OK;
     }
     if (verbs_send_ring_room(&data->sent) == 0) {

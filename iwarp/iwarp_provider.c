@@ -127,6 +127,8 @@ static const struct verbs_transport iwarp_transport = {
     .sent = rdmux_iwarp_sent,
     .received = rdmux_iwarp_received,
     .receive_failed = rdmux_iwarp_receive_failed,
+    /* soft iWARP says so of a read that may not be answered (siw_qp_sq_proc_tx() in siw_qp_tx.c):
+     * it ends the connection, as with any other access. */
     .broke = rdmux_iwarp_broke,
     .side_message = rdmux_iwarp_side_message,
 };
