@@ -306,7 +306,7 @@ struct rdmux_provider_event {
     char text[RDMUX_TEXT_MAX];
 };
 
-/* One finding of inspect, for `rdmux doctor`. */
+/* One finding of inspect. */
 struct rdmux_provider_finding {
     uint32_t severity; /* enum rdmux_log_level: ERROR prevents use, WARN costs, INFO is fine */
     uint32_t spare;
@@ -495,7 +495,9 @@ struct rdmux_provider_ops {
     enum rdmux_status (*async_event)(struct rdmux_provider_domain *domain,
                                      struct rdmux_provider_event *out);
     int (*domain_fd)(struct rdmux_provider_domain *domain);
-    /* Reports what is wrong or suboptimal on this machine. [may sleep] */
+    /* Reports what is wrong or suboptimal on this machine. The core does not call it: `rdmux doctor`
+     * reads the system's files, which takes no library of the fabric and no right to its devices.
+     * [may sleep] */
     enum rdmux_status (*inspect)(struct rdmux_fabric *fabric,
                                  void (*report)(void *user,
                                                 const struct rdmux_provider_finding *finding),
