@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: BSD-2-Clause-Patent
+# shellcheck shell=bash
+#
+# What scripts/demo --soft-rdma lets two guests do: a serves, b talks to it over one provider. The
+# arguments are the provider and how many seconds a measurement takes. RDMUX is the command.
+set -euo pipefail
+# shellcheck source=tests/soft_rdma/inside.sh
+. /run/host/inside.sh
+
+: "${RDMUX:?}"
+provider=$1 seconds=$2
+readonly tree_size=$((32 << 20)) # bytes
+
+# run ARGUMENT...: shows the command and runs it.
+run() {
+    printf '$ rdmux %s\n' "$*"
+    "$RDMUX" "$@"
+}
+
+# make_tree FOLDER: copies of this machine's own libraries.
+make_tree() {
+    local file total=0
+    mkdir "$1"
+    while read -r file; do
+        cp "$file" "$1/"
+        total=$((total + $(stat -c %s "$file")))
+        ((total < tree_size)) || break
+    done < <(find /usr/lib -type f -name '*.so*' -readable -size -4M | LC_ALL=C sort)
+    ((total > 0)) || fail 'there are no libraries to copy'
+}
+
+# sums FOLDER: SHA-256 of each file.
+sums() {
+    (cd "$1" && find . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum)
+}
+
+serve_it() {
+    local address=$RXE_ADDRESS
+    [[ $provider == roce ]] || address=$SIW_ADDRESS
+    mkdir /tmp/received
+    "$RDMUX" serve "$address:0" --receive /tmp/received >/tmp/serve &
+    started=$!
+    until_true test -s /tmp/serve
+    printf '$ rdmux serve %s:0 --receive /tmp/received &\n' "$address"
+    cat /tmp/serve
+    tell 'a serves' "$(sed 's/.* //' /tmp/serve)"
+    patience=600
+    await 'b has copied' >/dev/null
+    sums /tmp/received/libraries >/run/host/shared/sums
+    tell 'a has summed up'
+    await 'b is done' >/dev/null
+    kill -TERM "$started"
+    end_well
+}
+
+show_it() {
+    local address
+    address=$(await 'a serves')
+    run info
+    echo
+    echo 'Without a wish, an adapter in software is not taken:'
+    run explain "$address"
+    echo
+    export RDMUX_PATHS=$provider
+    printf 'export RDMUX_PATHS=%s\n' "$provider"
+    run explain "$address"
+    make_tree /tmp/libraries
+    run copy /tmp/libraries "$address"
+    tell 'b has copied'
+    patience=120
+    await 'a has summed up' >/dev/null
+    sums /tmp/libraries | cmp - /run/host/shared/sums || fail 'the libraries arrived otherwise'
+    printf '%d files: every SHA-256 is that of the source\n' "$(wc -l </run/host/shared/sums)"
+    run perf "$address" --op send --test latency --size 8 --wait sleep --seconds "$seconds"
+    run perf "$address" --op write --test bandwidth --size 1M --wait sleep --seconds "$seconds"
+    tell 'b is done'
+}
+
+case $GUEST in
+a) serve_it ;;
+b) show_it ;;
+esac
