@@ -12,6 +12,7 @@ set -euo pipefail
 rdmux=$RDMUX_BUILD/bin/rdmux
 conformance=$RDMUX_BUILD/bin/rdmux-conformance
 examples=$RDMUX_BUILD/examples
+traffic=$RDMUX_BUILD/tests/soft_rdma/traffic
 
 # ---------------------------------------------------------------------------- the harness by itself
 
@@ -380,8 +381,7 @@ adapter_of() {
 
 # rdmux_conformance PROVIDER [OPTION...]: with one processor, waiting sleeps.
 rdmux_conformance() {
-    # A guest has one processor, of which the host has other uses: its steps may take longer.
-    "$conformance" --wait sleep --patience 4 --provider "$@"
+    "$conformance" --wait sleep --provider "$@"
 }
 
 # rdmux_examples PROVIDER: all that tests/examples has for one path.
@@ -574,6 +574,368 @@ rdmux_examples_between_hosts_b() {
     [[ $(</tmp/heard) == $'first\nsecond' ]] || fail "event_loop heard: $(</tmp/heard)"
     went_over /tmp/said
     tell 'event_loop is done'
+}
+
+# ------------------------------------------------------------- a network and devices that fail
+
+# net_of PROVIDER, other_net_of PROVIDER: whose wire carries its data, and the one beside it.
+net_of() {
+    adapter_of "$1"
+}
+
+other_net_of() {
+    case $1 in
+    iwarp) echo rxe ;;
+    *) echo siw ;;
+    esac
+}
+
+# serve_traffic NAME ADDRESS OPTION...: starts it, and tells its address under that name.
+serve_traffic() {
+    local name=$1 address=$2
+    : >/tmp/traffic
+    "$traffic" serve "$address" "${@:3}" >>/tmp/traffic 2>&1 &
+    started=$!
+    until_true grep -q '^listening on ' /tmp/traffic
+    tell "$name" "$(sed -n 's/^listening on //p' /tmp/traffic)"
+}
+
+# traffic_ends: the server that was started has ended, and all was well.
+traffic_ends() {
+    local status=0
+    wait "$started" || status=$?
+    cat /tmp/traffic
+    ((status == 0)) || fail "the server of guest $GUEST ended with status $status"
+}
+
+# drive_traffic OPTION...: what it says is in /tmp/driven, too.
+drive_traffic() {
+    local status=0
+    "$traffic" drive "$@" >/tmp/driven 2>&1 || status=$?
+    cat /tmp/driven
+    ((status == 0)) || fail "the driver of guest $GUEST ended with status $status"
+}
+
+# begin_driving OPTION..., driving_ends: the same beside other things; it begins with an endpoint.
+begin_driving() {
+    "$traffic" drive "$@" >/tmp/driven 2>&1 &
+    started=$!
+    until_true grep -qs '^over ' /tmp/driven
+}
+
+driving_ends() {
+    local status=0
+    wait "$started" || status=$?
+    cat /tmp/driven
+    ((status == 0)) || fail "the driver of guest $GUEST ended with status $status"
+}
+
+# Delay, packets that overtake others, and loss: everything arrives, with the right bytes.
+traffic_in_bad_weather_a() {
+    local adapter netdev
+    adapter=$(net_of "$1")
+    netdev=$(of "$adapter" NETDEV)
+    tc qdisc add dev "$netdev" root netem delay 3ms reorder 2% loss $loss
+    serve_traffic 'a serves' "$(of "$adapter" ADDRESS):0"
+    traffic_ends
+    tell 'lost at a' "$(dropped "$netdev")"
+    tell 'repeats of a' "$(repeats "$adapter")"
+}
+
+traffic_in_bad_weather_b() {
+    local adapter netdev lost repeats
+    adapter=$(net_of "$1")
+    netdev=$(of "$adapter" NETDEV)
+    tc qdisc add dev "$netdev" root netem delay 3ms reorder 2% loss $loss
+    drive_traffic "$(await 'a serves')" --paths "$1" --rounds 60
+    lost=$(($(dropped "$netdev") + $(await 'lost at a')))
+    repeats=$(($(repeats "$adapter") + $(await 'repeats of a')))
+    echo "lost: $lost, repeated: $repeats"
+    ((lost > 0)) || fail 'nothing was lost on the way'
+    ((repeats > 0)) || fail 'what was lost came without being sent again'
+}
+
+# break_it HOW PROVIDER: at this guest.
+break_it() {
+    local adapter
+    adapter=$(net_of "$2")
+    case $1 in
+    wire) tc qdisc add dev "$(of "$adapter" NETDEV)" root netem loss 100% ;;
+    link) ip link set "$(of "$adapter" NETDEV)" down ;;
+    peer) kill -KILL "$started" ;;
+    esac
+}
+
+# breaks_under_traffic PROVIDER HOW: what breaks at a under traffic ends both endpoints, with a
+# reason, within the liveness time. Then the same programs go on over tcp.
+# The control channel is where the fault is not, so that the path's end is noticed as such.
+breaks_under_traffic_a() {
+    local provider=$1 how=$2 net address
+    net=$(other_net_of "$provider")
+    [[ $how != peer ]] || net=$(net_of "$provider")
+    address=$(of "$net" ADDRESS)
+    serve_traffic 'a serves' "$address:0" --endpoints 2 --expect "$3|OK"
+    await 'b is under way'
+    break_it "$how" "$provider"
+    if [[ $how == peer ]]; then
+        wait "$started" || true
+        cat /tmp/traffic
+        serve_traffic 'a serves again' "$address:0"
+    fi
+    traffic_ends
+}
+
+breaks_under_traffic_b() {
+    local provider=$1 how=$2 again=()
+    [[ $how == peer ]] || again=(--again auto)
+    begin_driving "$(await 'a serves')" --paths "$provider" --expect "$3" "${again[@]}"
+    sleep 0.3 # of traffic
+    tell 'b is under way'
+    driving_ends
+    cp /tmp/driven /tmp/before
+    if [[ $how == peer ]]; then
+        drive_traffic "$(await 'a serves again')" --rounds 30
+        cat /tmp/driven >>/tmp/before
+    fi
+    [[ $(grep '^over ' /tmp/before) == "over $provider"$'\n''over tcp' ]] ||
+        fail 'other paths than these'
+}
+
+# loses_its_device PROVIDER: under traffic. The kernel takes an adapter in software away when nobody has
+# it open any more (ib_uverbs_remove_one() in uverbs_main.c), and tells nobody that it waits. So the
+# endpoint lives on; the next one has tcp.
+loses_its_device_a() {
+    local adapter removal
+    adapter=$(net_of "$1")
+    serve_traffic 'a serves' "$(of "$adapter" ADDRESS):0"
+    await 'b is under way'
+    rdma link del "$(of "$adapter" DEVICE)" &
+    removal=$!
+    tell 'a removes'
+    traffic_ends
+    wait "$removal" || fail 'the device was not removed'
+    ! rdma link show | grep -q "$(of "$adapter" DEVICE)" || fail 'the device is still there'
+    serve_traffic 'a serves again' "$(of "$adapter" ADDRESS):0"
+    traffic_ends
+}
+
+loses_its_device_b() {
+    begin_driving "$(await 'a serves')" --paths "$1" --rounds 400
+    tell 'b is under way'
+    await 'a removes'
+    driving_ends
+    drive_traffic "$(await 'a serves again')" --rounds 30
+    grep -q '^over tcp$' /tmp/driven || fail 'not over tcp'
+}
+
+# goes_dark PROVIDER: nothing at all comes through any more, of data and of the control channel.
+goes_dark_a() {
+    serve_traffic 'a serves' "$(of "$(net_of "$1")" ADDRESS):0" --expect PEER_GONE
+    await 'b is under way'
+    break_it wire "$1"
+    traffic_ends
+}
+
+goes_dark_b() {
+    begin_driving "$(await 'a serves')" --paths "$1" --expect PEER_GONE
+    sleep 0.3 # of traffic
+    tell 'b is under way'
+    driving_ends
+}
+
+# revoked_far_away PROVIDER write|read: the importer hears of it when its requests have been refused,
+# as the control channel takes longer than rdmux_mr_revoke() waits.
+revoked_far_away_a() {
+    local control
+    control=$(other_net_of "$1")
+    serve_traffic 'a serves' "$(of "$control" ADDRESS):0" --revoke 1500 --expect DENIED
+    await 'b is under way'
+    tc qdisc add dev "$(of "$control" NETDEV)" root netem delay 150ms limit 10000
+    traffic_ends
+    tell landed "$(sed -n 's/^landed: //p' /tmp/traffic)"
+}
+
+revoked_far_away_b() {
+    local placed landed
+    begin_driving "$(await 'a serves')" --paths "$1" --stream "$2" --expect DENIED
+    tell 'b is under way'
+    driving_ends
+    grep -qE 'first failure: RDMUX_(DENIED|OUTCOME_UNKNOWN);' /tmp/driven ||
+        fail 'the request in doubt has another status'
+    landed=$(await landed)
+    [[ $2 == write ]] || return 0
+    placed=$(sed -n 's/^placed: //p' /tmp/driven)
+    echo "said to be placed: $placed, in memory: $landed"
+    ((placed > 0 && placed <= landed)) || fail 'a write was said to be placed and was not'
+}
+
+# too_long_far_away PROVIDER: its sender may have completed by then.
+too_long_far_away_a() {
+    lag "$1"
+    serve_traffic 'a serves' "$(of "$(net_of "$1")" ADDRESS):0" --expect LENGTH
+    traffic_ends
+}
+
+too_long_far_away_b() {
+    lag "$1"
+    drive_traffic "$(await 'a serves')" --paths "$1" --rounds 10 --message 100000 --expect LENGTH
+}
+
+lag() {
+    tc qdisc add dev "$(of "$(net_of "$1")" NETDEV)" root netem delay 20ms limit 10000
+}
+
+# late_receives PROVIDER: the peer has none for longer than a device would try by itself.
+late_receives_a() {
+    serve_traffic 'a serves' "$(of "$(net_of "$1")" ADDRESS):0" --late 4000
+    traffic_ends
+}
+
+late_receives_b() {
+    local from=$EPOCHREALTIME
+    drive_traffic "$(await 'a serves')" --paths "$1" --rounds 20
+    awk -v from="$from" -v to="$EPOCHREALTIME" 'BEGIN { exit !(to - from >= 3.9) }' ||
+        fail 'messages arrived without receives'
+}
+
+# many_share_receives PROVIDER ENDPOINTS: with receives of their own they would need 4 MiB each; so
+# they have 16 MiB together. What an endpoint more pins, for other things, is less than one receive.
+readonly shared_receives=64 shared_size=262144
+
+many_share_receives_a() {
+    serve_traffic 'a serves' "$(of "$(net_of "$1")" ADDRESS):0" --endpoints "$2" \
+        --srq $shared_receives --receive $shared_size
+    traffic_ends
+    awk -v endpoints="$2" -v size=$((shared_size / 1024)) '
+        /^memory:/ { at[$2] = $8; last = $2; if (!first) first = $2; receives[$11] }
+        END {
+            grown = (at[last] - at[first]) / (last - first)
+            printf "each endpoint more pins %.1f KiB more\n", grown
+            exit !(last == endpoints && length(receives) == 1 && grown < size)
+        }' /tmp/traffic || fail 'memory for receives grows with the endpoints'
+}
+
+many_share_receives_b() {
+    drive_traffic "$(await 'a serves')" --paths "$1" --endpoints "$2" --rounds 4
+}
+
+# ---------------------------------------------------------------------------------- who is chosen
+
+# is_explained PROVIDER REASONS TEXT: a candidate of the explanation in /tmp/explain; REASONS and TEXT
+# are regular expressions.
+is_explained() {
+    jq -e --arg provider "$1" --arg reasons "$2" --arg text "$3" 'any(.candidates[];
+        .provider == $provider and (.reason | test($reasons)) and (.text | test($text)))' \
+        /tmp/explain >/dev/null || fail "no '$3' about $1: $(cat /tmp/explain)"
+}
+
+# explained ADDRESS PATHS PROVIDER: this path is chosen.
+explained() {
+    "$rdmux" explain "$1" --paths "$2" --json >/tmp/explain || true
+    jq -e --arg provider "$3" '.chosen.provider == $provider' /tmp/explain >/dev/null ||
+        fail "not $3 of '$2': $(cat /tmp/explain)"
+}
+
+# serve_until PROVIDER: rdmux serve at its adapter's address, until b is done.
+serve_until() {
+    "$rdmux" serve "$(of "$(adapter_of "$1")" ADDRESS):0" >/tmp/serve &
+    started=$!
+    until_true test -s /tmp/serve
+    tell 'a serves' "$(sed 's/.* //' /tmp/serve)"
+    await 'b is done' >/dev/null
+    kill -TERM "$started"
+    end_well
+}
+
+# software_only_if_asked PROVIDER: both hosts have it.
+software_only_if_asked_a() {
+    serve_until "$1"
+}
+
+software_only_if_asked_b() {
+    local address
+    address=$(await 'a serves')
+    explained "$address" auto tcp
+    is_explained "$1" '^SOFTWARE_DEVICE$' 'emulated in software'
+    explained "$address" "$1,tcp" tcp
+    explained "$address" "$1" "$1"
+    "$rdmux" explain "$address"
+    tell 'b is done'
+}
+
+# only_one_side_has_it PROVIDER GUEST: this guest's device is taken away.
+only_one_side_has_it_a() {
+    [[ $2 == b ]] || rdma link del "$(of "$(adapter_of "$1")" DEVICE)"
+    serve_until "$1"
+}
+
+only_one_side_has_it_b() {
+    local provider=$1 address lacks=acceptor
+    if [[ $2 == b ]]; then
+        rdma link del "$(of "$(adapter_of "$1")" DEVICE)"
+        lacks=connector
+    fi
+    address=$(await 'a serves')
+    explained "$address" auto tcp
+    is_explained "$provider" '^(PEER_HAS_NONE|NO_DEVICE)$' $lacks
+    "$rdmux" explain "$address"
+    ! "$rdmux" explain "$address" --paths "$provider" >/tmp/none 2>&1 || fail 'there is a path'
+    cat /tmp/none
+    grep -q "$lacks" /tmp/none || fail 'the explanation does not say who lacks it'
+    tell 'b is done'
+}
+
+# ----------------------------------------------------------------------------- marks on the wire
+
+# count_classes NETDEV CLASS..., packets_marked NETDEV CLASS: packets that come in, by their type of
+# service.
+count_classes() {
+    local netdev=$1 class
+    tc qdisc add dev "$netdev" clsact
+    for class in "${@:2}"; do
+        tc filter add dev "$netdev" ingress protocol ip prio "$((class + 1))" u32 \
+            match ip tos "$class" 0xff action pass
+    done
+}
+
+packets_marked() {
+    tc -s filter show dev "$1" ingress prio "$(($2 + 1))" |
+        sed -n 's/.*Sent [0-9]* bytes \([0-9]*\) pkt.*/\1/p' | sum
+}
+
+# congest NETDEV: a slow queue that marks what can be marked, and drops the rest.
+congest() {
+    tc qdisc add dev "$1" root handle 1: tbf rate 30mbit burst 4kb limit 400kb
+    tc qdisc add dev "$1" parent 1:1 handle 2: red limit 400kb min 6kb max 18kb avpkt 1000 \
+        burst 8 probability 0.2 ecn
+}
+
+# traffic_is_marked PROVIDER: rdmux's packets can be marked by congested queues (106: DSCP 26 and
+# ECT(0)), and are (107: CE). Soft iWARP has no way to ask for it: its packets have class 0.
+traffic_is_marked_a() {
+    local netdev
+    netdev=$(of "$(net_of "$1")" NETDEV)
+    count_classes "$netdev" 0 106 107
+    serve_traffic 'a serves' "$(of "$(other_net_of "$1")" ADDRESS):0"
+    traffic_ends
+    tell 'seen by a' "$(packets_marked "$netdev" 0) $(packets_marked "$netdev" 106) \
+$(packets_marked "$netdev" 107)"
+}
+
+traffic_is_marked_b() {
+    local plain capable marked
+    congest "$(of "$(net_of "$1")" NETDEV)"
+    drive_traffic "$(await 'a serves')" --paths "$1" --rounds 100
+    read -r plain capable marked <<<"$(await 'seen by a')"
+    echo "packets at a: $plain of class 0, $capable with ECT(0), $marked with CE"
+    case $1 in
+    roce)
+        ((capable > 100 && marked > 0)) || fail 'no marks on the wire'
+        ;;
+    iwarp)
+        ((plain > 100 && capable == 0 && marked == 0)) || fail 'marks that soft iWARP cannot make'
+        ;;
+    esac
 }
 
 # --------------------------------------------------------------------------------------------------

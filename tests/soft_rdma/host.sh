@@ -225,6 +225,11 @@ boot() {
     booted+=("$process")
 }
 
+# powered_down CONSOLE: the guest was turned off. Its kernel may yet abort, with nothing left to do.
+powered_down() {
+    [[ $(tr -d '\r' <"$1" | tail -n 1) == 'reboot: Power down' ]]
+}
+
 # ended NAME STATUS: the exit status of a guest whose process has ended with that status. Says so if
 # it is not its script's.
 ended() {
@@ -232,7 +237,7 @@ ended() {
     if ((status == 124 || (status == 137 && SECONDS - boot_time >= seconds))); then
         what="did not end within $seconds s"
         status=$status_late
-    elif ((status == 0)) && [[ -e $folder/status ]]; then
+    elif [[ -e $folder/status ]] && { ((status == 0)) || powered_down "$folder/console"; }; then
         return "$(<"$folder/status")"
     elif [[ -e $folder/stopped ]]; then
         what='was stopped, as the other one had failed'

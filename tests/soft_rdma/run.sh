@@ -77,7 +77,8 @@ check() {
 }
 
 programs=(--with "$build/bin" --with "$build/lib" --with "$build/examples"
-    --with "$root/tests/examples" --with "$root/scripts" --env "RDMUX_SOURCE=$root"
+    --with "$build/tests/soft_rdma" --with "$root/tests/examples" --with "$root/scripts"
+    --env "RDMUX_SOURCE=$root"
     --env "RDMUX_BUILD=$build")
 
 # guest [OPTION...] -- CASE [ARGUMENT...], two_guests likewise: a function of cases.sh.
@@ -300,6 +301,37 @@ briefly() {
     return "$status"
 }
 
+# hosts NAME CASE [ARGUMENT...]: a case of this tree's programs in two guests.
+hosts() {
+    check "$1" two_guests --seconds 100 "${programs[@]}" -- "${@:2}"
+}
+
+# rdmux_while_things_fail PROVIDER: of an adapter's path, what becomes of traffic and of its endpoints.
+rdmux_while_things_fail() {
+    local on="over $1 between two guests"
+    hosts "software is chosen before tcp only if asked for: $1" software_only_if_asked "$1"
+    hosts "with $1 at the acceptor only, tcp is chosen" only_one_side_has_it "$1" b
+    hosts "with $1 at the connector only, tcp is chosen" only_one_side_has_it "$1" a
+    hosts "delayed, overtaken and lost packets change nothing $on" traffic_in_bad_weather "$1"
+    hosts "marks of congestion are where they can be $on" traffic_is_marked "$1"
+    hosts "messages wait for receives $on" late_receives "$1"
+    hosts "a message too long ends both endpoints with LENGTH $on" too_long_far_away "$1"
+    hosts "a write that crosses a revoke is never placed $on" revoked_far_away "$1" write
+    # Over iWARP both of its connections end at once then, and which the importer sees first is chance.
+    [[ $1 == iwarp ]] ||
+        hosts "a read that crosses a revoke finds nothing $on" revoked_far_away "$1" read
+    hosts "a cut wire is noticed in time, and tcp goes on $on" \
+        breaks_under_traffic "$1" wire PEER_GONE
+    hosts "a link that goes down is noticed in time, and tcp goes on $on" \
+        breaks_under_traffic "$1" link PEER_GONE
+    hosts "a killed peer is noticed in time, and tcp goes on $on" \
+        breaks_under_traffic "$1" peer PEER_GONE
+    hosts "a device that is taken away serves who has it, then tcp goes on $on" \
+        loses_its_device "$1"
+    hosts "silence of everything is noticed in time $on" goes_dark "$1"
+    hosts "500 endpoints share receives $on" many_share_receives "$1" 500
+}
+
 # rdmux_over PROVIDER: everything of this tree over one path.
 rdmux_over() {
     check "rdmux-conformance over $1 in a guest" briefly guest --seconds 280 "${programs[@]}" -- \
@@ -341,5 +373,8 @@ for provider in "${providers[@]}"; do
         ;;
     esac
     rdmux_over "$provider"
+    case $provider in
+    roce | iwarp) rdmux_while_things_fail "$provider" ;;
+    esac
 done
 tap_end
