@@ -96,6 +96,7 @@ extern const struct suite passive_suite;
 extern const struct suite receive_suite;
 extern const struct suite revoke_suite;
 extern const struct suite small_suite;
+extern const struct suite sparse_suite;
 extern const struct suite transfer_suite;
 extern const struct suite unpromised_suite;
 extern const struct suite wakeup_suite;
@@ -310,6 +311,12 @@ void side_track(struct side *side, struct rdmux_ep *ep);
 void side_close_ep(struct side *side, struct rdmux_ep *ep);
 /* The endpoint is connected through the provider; fills info. */
 void check_endpoint(const struct side *side, struct rdmux_ep *ep, struct rdmux_ep_info *info);
+/* This flag of a request, RDMUX_PLACED or RDMUX_FENCE, where the path has it; else 0. */
+uint32_t flag_if_there(const struct side *side, uint32_t flag);
+/* Where the path has no PLACED, a read behind the writes sees to it that they are placed (2.6); the
+ * import must allow it. */
+void settle_writes(struct side *side, struct queue *queue, struct rdmux_ep *ep,
+                   struct rdmux_remote *remote);
 /* Nothing is left to complete; waits for the other side; ends everything the side opened and checks
  * that it could be ended and left no descriptor behind. */
 void side_finish(struct side *side);

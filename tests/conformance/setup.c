@@ -131,6 +131,22 @@ void side_open_pair(struct side *side, const struct rdmux_ep_attr *attr)
     (void)side_pair(side, attr);
 }
 
+uint32_t flag_if_there(const struct side *side, uint32_t flag)
+{
+    uint64_t cap = flag == RDMUX_PLACED ? NEEDS_PLACED : NEEDS_FENCE;
+    return ((side->caps->native | side->caps->emulated) & cap) != 0 ? flag : 0;
+}
+
+void settle_writes(struct side *side, struct queue *queue, struct rdmux_ep *ep,
+                   struct rdmux_remote *remote)
+{
+    uint8_t byte = 0;
+    if (flag_if_there(side, RDMUX_PLACED) == 0) {
+        EXPECT_OK(rdmux_read(ep, &byte, 1, NULL, remote, 0, CTX(8800), 0));
+        (void)WAIT_OF(queue, ep, RDMUX_WC_READ, CTX(8800), RDMUX_OK);
+    }
+}
+
 /* Descriptors that were not open when the case began are rdmux's. */
 static void expect_no_descriptor_left(const struct side *side)
 {

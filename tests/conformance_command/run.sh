@@ -84,6 +84,12 @@ every_breakable_rule_has_a_case_that_tries() {
     none 'rules without a negative case' '$4 == "breakable" && $6 == 0'
 }
 
+# A provider without atomics, say, is judged by every rule that needs none.
+every_rule_has_a_case_on_each_path_that_advertises_it() {
+    # shellcheck disable=SC2016
+    none 'rules with no case for a path that has only what they need' '$7 == 0'
+}
+
 # ---------------------------------------------------------------------------------- what it prints
 
 readonly some='1.1,6.1,13'
@@ -252,6 +258,7 @@ cases=(
     every_case_names_rules_that_exist
     every_rule_has_a_case_that_sees_it_kept
     every_breakable_rule_has_a_case_that_tries
+    every_rule_has_a_case_on_each_path_that_advertises_it
     json_is_alone_and_has_what_it_should
     several_providers_are_a_json_array
     a_provider_that_is_not_there_fails
