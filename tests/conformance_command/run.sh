@@ -46,6 +46,7 @@ none() {
 
 # start_server ADDRESS: serves on a free port; sets server (its process) and address.
 start_server() {
+    : >"$scratch/serves" # of the server before
     "$rdmux" serve "$1:0" >"$scratch/serves" 2>"$scratch/served" &
     server=$!
     # shellcheck disable=SC2064

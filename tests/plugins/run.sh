@@ -100,14 +100,14 @@ skeleton_refuses() {
 tap 'the guide leads from an empty folder to a passing provider' guide_walks
 tap 'the skeleton refuses step by step, each time with a text' skeleton_refuses
 
-conformance=$RDMUX_PREFIX/bin/rdmux-conformance
-if [[ -x $conformance ]]; then
+rdmux=$RDMUX_PREFIX/bin/rdmux
+if [[ -x $rdmux ]]; then
     tap 'the toy provider passes conformance' \
-        "$conformance" --quick --plugin "$build/toy/toy.so" --provider toy
+        "$rdmux" conformance --quick --plugin "$build/toy/toy.so" --provider toy
     tap 'one that insists on registered bytes and short messages passes, too' \
-        "$conformance" --quick --plugin "$build/strict.so" --provider strict
+        "$rdmux" conformance --quick --plugin "$build/strict.so" --provider strict
 else
-    tap_skip 'the toy provider passes conformance' 'rdmux-conformance is not installed'
-    tap_skip 'the strict provider passes conformance' 'rdmux-conformance is not installed'
+    tap_skip 'the toy provider passes conformance' 'rdmux is not installed'
+    tap_skip 'the strict provider passes conformance' 'rdmux is not installed'
 fi
 tap_end

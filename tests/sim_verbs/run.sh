@@ -25,7 +25,8 @@ done
 # conformance PROVIDER OPTIONS [ARGUMENT...]
 conformance() {
     LD_PRELOAD=$RDMUX_BUILD/lib/libsimverbs.so SIM_VERBS=link=$1$2 \
-        "$RDMUX_BUILD/bin/rdmux-conformance" --quick --patience 2 --provider "$1" "${@:3}" || status=1
+        "$RDMUX_BUILD/bin/rdmux" conformance --format tap --quick --patience 2 --provider "$1" \
+        "${@:3}" || status=1
 }
 
 if [[ -e $RDMUX_BUILD/lib/rdmux/rdmux-verbs.so ]]; then

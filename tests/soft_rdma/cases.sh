@@ -10,7 +10,6 @@ set -euo pipefail
 # Set by run.sh where programs of this tree are run.
 : "${RDMUX_SOURCE:=}" "${RDMUX_BUILD:=}"
 rdmux=$RDMUX_BUILD/bin/rdmux
-conformance=$RDMUX_BUILD/bin/rdmux-conformance
 examples=$RDMUX_BUILD/examples
 traffic=$RDMUX_BUILD/tests/soft_rdma/traffic
 
@@ -381,7 +380,7 @@ adapter_of() {
 
 # rdmux_conformance PROVIDER [OPTION...]: with one processor, waiting sleeps.
 rdmux_conformance() {
-    "$conformance" --wait sleep --provider "$@"
+    "$rdmux" conformance --format tap --wait sleep --provider "$@"
 }
 
 # rdmux_examples PROVIDER: all that tests/examples has for one path.

@@ -334,7 +334,7 @@ rdmux_while_things_fail() {
 
 # rdmux_over PROVIDER: everything of this tree over one path.
 rdmux_over() {
-    check "rdmux-conformance over $1 in a guest" briefly guest --seconds 280 "${programs[@]}" -- \
+    check "rdmux conformance over $1 in a guest" briefly guest --seconds 280 "${programs[@]}" -- \
         rdmux_conformance "$1" "${conformance[@]}"
     check "rdmux demo over $1 in a guest" guest "${programs[@]}" -- rdmux_demo "$1"
     check "the examples over $1 in a guest" guest --seconds 200 "${programs[@]}" -- \
