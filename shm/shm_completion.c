@@ -303,7 +303,8 @@ static size_t slice_pull(const struct shm_ep *ep, uint64_t offset, uint64_t leng
     return count;
 }
 
-static bool pull_some(struct shm_ep *ep)
+/* The next bytes of the message under way. 0, or why not: an errno value. */
+static int pull_some(struct shm_ep *ep)
 {
     struct shm_incoming *incoming = &ep->incoming;
     uint64_t length = incoming->length - incoming->received;
@@ -315,10 +316,10 @@ static bool pull_some(struct shm_ep *ep)
     ep->base.system_calls++;
     ssize_t copied = process_vm_readv(ep->pid, ours, our_count, theirs, their_count, 0);
     if (copied <= 0) {
-        return false;
+        return copied < 0 ? errno : EFAULT;
     }
     incoming->received += (uint64_t)copied;
-    return true;
+    return 0;
 }
 
 static enum outcome take_pull(struct shm_ep *ep, const struct shm_message *message)
@@ -333,11 +334,12 @@ static enum outcome take_pull(struct shm_ep *ep, const struct shm_message *messa
     if (rdmux_shm_peer_is_gone(ep) || !shm_access_begin(ep, NULL, 0)) {
         return STUCK;
     }
-    bool good = pull_some(ep);
+    int error = pull_some(ep);
     shm_access_end(ep);
-    if (!good) {
+    if (error != 0) {
         ep->alive_at_ns = 0;
-        if (rdmux_shm_peer_is_gone(ep)) {
+        /* A process that ends loses its memory before anything else tells that it has ended. */
+        if (rdmux_shm_peer_is_gone(ep) || error == ESRCH) {
             return STUCK;
         }
         return break_off(ep, RDMUX_IO,

@@ -11,6 +11,7 @@
 #include "shm_internal.h"
 #include "shm_sges.h"
 
+#include <errno.h>
 #include <string.h>
 #include <sys/uio.h>
 
@@ -170,7 +171,8 @@ static enum rdmux_status copy_by_kernel(struct shm_ep *ep, const struct shm_job 
                              ? process_vm_readv(ep->pid, ours, count, &theirs, 1, 0)
                              : process_vm_writev(ep->pid, ours, count, &theirs, 1, 0);
         if (copied <= 0) {
-            return RDMUX_IO;
+            /* A process that ends loses its memory before anything else tells that it has ended. */
+            return copied < 0 && errno == ESRCH ? RDMUX_PEER_GONE : RDMUX_IO;
         }
         done += (uint64_t)copied;
     }
