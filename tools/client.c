@@ -46,6 +46,10 @@ int client_open(struct client *client, const char *command, const char *address,
                 struct rdmux_ep_attr *attr, uint32_t depth)
 {
     *client = (struct client){ .command = command, .address = address };
+    if (tool_refuses_address(command, address)) {
+        client->failed = true;
+        return TOOL_USAGE;
+    }
     int code = tool_fabric_open(command, &client->fabric);
     if (code != TOOL_OK) {
         client->failed = true;

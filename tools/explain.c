@@ -134,6 +134,9 @@ static int explain_measured(const struct explain_options *options, struct rdmux_
 
 int tool_explain(const struct explain_options *options, FILE *out)
 {
+    if (tool_refuses_address(command_name, options->address)) {
+        return TOOL_USAGE;
+    }
     struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
     attr.paths = options->paths;
     if (options->probe) {

@@ -455,6 +455,9 @@ static int open_signals(void)
 
 static bool listen_on(struct server *server, const char *address)
 {
+    if (tool_refuses_address(command_name, address)) {
+        return false;
+    }
     enum rdmux_status status = rdmux_listen(server->fabric, address, NULL, &server->listener);
     if (status != RDMUX_OK) {
         tool_error(command_name, "cannot listen on %s: %s: %s%s", address,

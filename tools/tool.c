@@ -30,6 +30,18 @@ void tool_error(const char *command, const char *format, ...)
     va_end(arguments);
 }
 
+bool tool_refuses_address(const char *command, const char *address)
+{
+    if (address == NULL || strncmp(address, "rdma://", strlen("rdma://")) != 0) {
+        return false;
+    }
+    tool_error(command,
+               "%s: rdma:// stands for programs that are not rdmux; this command talks to \"rdmux "
+               "serve\": give HOST or HOST:PORT",
+               address);
+    return true;
+}
+
 int tool_exit_code(enum rdmux_status status)
 {
     if (status == RDMUX_OK) {

@@ -33,6 +33,10 @@ void tool_error(const char *command, const char *format, ...) TOOL_PRINTF(2, 3);
  * user. */
 int tool_exit_code(enum rdmux_status status);
 
+/* Is the address one of rdma://, behind which there is no rdmux? Then says that the command cannot
+ * talk to it. */
+bool tool_refuses_address(const char *command, const char *address);
+
 /* Opens the library with a log hook that prints to standard error if RDMUX_LOG is set. Prints the
  * error if it fails. Returns an exit code; *out is NULL unless it is TOOL_OK. */
 int tool_fabric_open(const char *command, struct rdmux_fabric **out);

@@ -641,6 +641,14 @@ check 'eight clients at once' many_clients
 check 'copy is refused by a server without --receive' copy_without_receive
 check 'a copy that leads outside is refused' copies_that_lead_outside
 check 'what cannot be copied is named' sources_that_cannot_be_copied
+plain_addresses_are_refused() {
+    local plain=rdma://127.0.0.1:7174
+    expect 2 explain "$plain" && says err 'programs that are not rdmux' &&
+        expect 2 perf "$plain" --op send --test latency && says err 'programs that are not rdmux' &&
+        expect 2 copy "$0" "$plain" && says err 'programs that are not rdmux' &&
+        expect 1 serve "$plain" && says err 'programs that are not rdmux'
+}
+
 for path in shm tcp; do
     check "a server killed during a copy over $path is noticed" the_server_dies "$path"
     check "a server stopped during a copy over $path is noticed" the_server_stops "$path"
@@ -664,6 +672,7 @@ else
     tap_skip 'the parts of the command' "there is no $helpers/tools_unit"
 fi
 doctor_cases
+check 'addresses of rdma:// are refused with a reason' plain_addresses_are_refused
 check 'demo shows everything, in text and in JSON' demo_of_everything
 
 kill -TERM "$server"
