@@ -824,6 +824,8 @@ static void raw_keys_are_invalid_on_every_other_endpoint(void **state)
         open_fabric(&pair);
         add_region(&pair, RDMUX_ACCESS_REMOTE_READ);
         pair.client_attr.paths = paths[i];
+        pair.client_attr.path_timeout_ms = PATIENCE_MS; /* also on a slow machine */
+        pair.server_attr.path_timeout_ms = PATIENCE_MS;
         listen_here(&pair, "");
         dial(&pair);
         assert_int_equal(rdmux_mr_raw(pair.mr, pair.client, &addr, &key), RDMUX_INVALID);
