@@ -113,6 +113,16 @@ static inline void fill_wc(struct rdmux_wc *wc, struct rdmux_ep *ep,
     wc->spare[2] = 0;
 }
 
+/* The first that fails has the cause; what a provider says of those behind it, which may have another cause
+ * or the same, is that they were flushed. */
+static void tell_failure(struct rdmux_ep *ep, struct rdmux_request *request)
+{
+    if (ep->cause_told && request->status != RDMUX_OUTCOME_UNKNOWN) {
+        request->status = RDMUX_FLUSHED;
+    }
+    ep->cause_told = true;
+}
+
 /* Returns done send-side requests in posting order. */
 static inline size_t drain_sends(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
 {
@@ -130,7 +140,9 @@ static inline size_t drain_sends(struct rdmux_ep *ep, struct rdmux_wc *wc, size_
             if (count == max) {
                 break;
             }
-            ep->cause_told = ep->cause_told || request->status != RDMUX_OK;
+            if (RDMUX_UNLIKELY(request->status != RDMUX_OK)) {
+                tell_failure(ep, request);
+            }
             fill_wc(&wc[count++], ep, request, 0, 0);
         }
         if (RDMUX_UNLIKELY(request->keys != RDMUX_KEYS_OWN)) {

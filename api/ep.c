@@ -235,7 +235,8 @@ static void flush_requests(struct rdmux_ep *ep)
             request->done = 1;
             request->status = ep->in_doubt && has_started(ep, at) ? RDMUX_OUTCOME_UNKNOWN : cause;
             cause = RDMUX_FLUSHED;
-        } else if (request->status == RDMUX_OK) {
+        } else if (request->status == RDMUX_OK ||
+                   (failed && request->status != RDMUX_OUTCOME_UNKNOWN)) {
             request->status = RDMUX_FLUSHED;
         } else {
             cause = RDMUX_FLUSHED; /* the provider gave it to this one */
