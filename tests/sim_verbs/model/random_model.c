@@ -20,6 +20,7 @@ static const char
               "  --seed N          of the first run (default: 1)\n"
               "  --steps N         of each run (default: 3000)\n"
               "  --jobs N          processes at a time (default: 1)\n"
+              "  --brief           do not look for the shortest run that fails\n"
               "  --replay          show the run of --seed, step by step\n";
 
 static void run(struct scene *scene, const struct run *what)
@@ -45,6 +46,7 @@ struct options {
     uint64_t operations;
     uint64_t seeds;
     uint32_t jobs;
+    bool is_brief;
     bool is_replay;
 };
 
@@ -84,6 +86,10 @@ static void test_link(const struct options *options, const char *link)
     print_counts(&result);
     tap_case(!result.has_failed, "%s: %llu random requests agree with the model", link,
              (unsigned long long)result.counts.requests);
+    if (result.has_failed && options->is_brief) {
+        printf("# seed %llu: %s\n", (unsigned long long)result.seed, result.text);
+        return;
+    }
     if (result.has_failed) {
         runs_explain(run, what, &result);
         return;
@@ -103,7 +109,7 @@ static void test_link(const struct options *options, const char *link)
 
 static struct options read_options(int argc, char **argv)
 {
-    enum { PLUGIN, LINK, OPERATIONS, SEEDS, SEED, STEPS, JOBS, REPLAY };
+    enum { PLUGIN, LINK, OPERATIONS, SEEDS, SEED, STEPS, JOBS, BRIEF, REPLAY };
     static const struct option known[] = {
         { "plugin", required_argument, NULL, PLUGIN },
         { "link", required_argument, NULL, LINK },
@@ -112,6 +118,7 @@ static struct options read_options(int argc, char **argv)
         { "seed", required_argument, NULL, SEED },
         { "steps", required_argument, NULL, STEPS },
         { "jobs", required_argument, NULL, JOBS },
+        { "brief", no_argument, NULL, BRIEF },
         { "replay", no_argument, NULL, REPLAY },
         { NULL, 0, NULL, 0 },
     };
@@ -144,6 +151,9 @@ static struct options read_options(int argc, char **argv)
             break;
         case JOBS:
             options.jobs = (uint32_t)number;
+            break;
+        case BRIEF:
+            options.is_brief = true;
             break;
         case REPLAY:
             options.is_replay = true;

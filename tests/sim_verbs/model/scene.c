@@ -278,7 +278,10 @@ static void draw_device(struct shape *shape, struct chance *chance, char *out, s
         add(out, size, ",max_sge_rd=%u", 1 + below(chance, 4));
     }
     if (percent(chance, 30)) {
-        add(out, size, ",max_qp_wr=%u", 96 + below(chance, 64));
+        add(out, size, ",max_qp_wr=%u", 80 + below(chance, 24));
+    }
+    if (percent(chance, 30)) {
+        add(out, size, ",max_cqe=%u", 400 + below(chance, 200));
     }
     if (percent(chance, 30)) {
         add(out, size, ",wr_api=no,cq_ex=no");

@@ -6,7 +6,8 @@
 #include <string.h>
 
 enum {
-    BOUNCE_MAX = 8192,     /* what the library copies at most, see api/keys.c */
+    BOUNCE_MAX = 8192, /* what the library copies at most, see api/keys.c */
+    FINISH_NS = 300000000,
     FINISH_POLLS = 400000, /* an end that takes more has come to a standstill */
     WORDS_AT = DATA_SIZE,
     WORDS_SIZE = WORDS * 8,
@@ -246,9 +247,13 @@ static void draft_data(struct chance *chance, struct end *end, uint64_t sequence
     what->length = draw_length(chance, end, most);
     if (wr->op == RDMUX_OP_WRITE || wr->op == RDMUX_OP_WRITE_IMM || wr->op == RDMUX_OP_READ) {
         wr->offset = draw_offset(chance, end, what->length);
-        if (wr->op == RDMUX_OP_READ && percent(chance, 10)) {
+        if (wr->op == RDMUX_OP_READ && percent(chance, 20)) {
             what->length = what->length > WORDS_SIZE ? (uint64_t)WORDS_SIZE : what->length;
             wr->offset = WORDS_AT;
+        } else if (wr->op != RDMUX_OP_READ && percent(chance, 10)) {
+            const uint32_t word = below(chance, WORDS);
+            what->length = 8 * (uint64_t)(1 + below(chance, WORDS - word));
+            wr->offset = WORDS_AT + (uint64_t)word * 8;
         }
     }
     const size_t at = (size_t)(sequence % SLOTS) * SLOT_SIZE;
@@ -289,6 +294,9 @@ static void draft_make(struct chance *chance, struct end *end, uint64_t sequence
     }
     wr->remote = wr->op == RDMUX_OP_SEND || wr->op == RDMUX_OP_SEND_IMM ? NULL : end->remote;
     wr->flags = draw_flags(chance, end, wr->op, draft->what.length);
+    if (wr->op < RDMUX_OP_READ && wr->offset >= WORDS_AT) {
+        wr->flags |= RDMUX_FENCE; /* or atomics before it might come behind it (4.3) */
+    }
     if (wr->op == RDMUX_OP_WRITE && draft->what.length == 0 && percent(chance, 50)) {
         wr->remote = NULL; /* with PLACED: the flush */
         wr->flags &= ~(uint32_t)RDMUX_INLINE;
@@ -487,6 +495,57 @@ static void post_forward(struct end *end, struct chance *chance)
     end->side->scene->counts.forwarded += posted == 2;
 }
 
+static void aim(struct end *end, struct draft *draft, uint32_t op, uint64_t offset, uint64_t length,
+                uint32_t flags)
+{
+    const uint64_t sequence = (uint64_t)(uintptr_t)draft->wr.context;
+    draft->what.op = draft->wr.op = op;
+    draft->what.flags = draft->wr.flags = flags;
+    draft->what.offset = offset;
+    draft->what.length = length;
+    draft->what.pieces = (struct pieces){
+        .count = 1,
+        .list = { { .addr = end->slots + (size_t)(sequence % SLOTS) * SLOT_SIZE + 64 -
+                            (uintptr_t)(end->slots + (size_t)(sequence % SLOTS) * SLOT_SIZE) % 64,
+                    .length = length,
+                    .mr = end->side->arena } },
+    };
+    draft->wr.sges = draft->what.pieces.list;
+    draft->wr.sge_count = 1;
+    draft->wr.remote = end->remote;
+    draft->wr.offset = remote_offset(end, draft);
+    mark(&draft->what.pieces, MARK_SINK);
+}
+
+/* A read of words, a fence, and an atomic on one of the words: it may not be seen by the read, though
+ * nothing fences itself. */
+static void post_behind_fence(struct end *end, struct chance *chance)
+{
+    struct draft drafts[3];
+    if (end->ended || slots_left(end) < 3 ||
+        end->writes_end - end->writes_begin + BATCH_MAX >= WRITES_MAX) {
+        return;
+    }
+    memset(drafts, 0, sizeof(drafts));
+    for (uint32_t i = 0; i < 3; i++) {
+        struct posted *before = &end->requests[(end->next + i) % SLOTS];
+        check_untouched(end, &before->pieces, "request");
+        before->pieces.count = 0;
+        drafts[i].bytes = draft_bytes[i];
+        drafts[i].wr.context = (void *)(uintptr_t)(end->next + i);
+    }
+    const uint64_t offset = draw_offset(chance, end, 8);
+    aim(end, &drafts[0], RDMUX_OP_READ, WORDS_AT, WORDS_SIZE, 0);
+    aim(end, &drafts[1], RDMUX_OP_READ, offset, 8, RDMUX_FENCE | RDMUX_UNSIGNALED);
+    aim(end, &drafts[2], RDMUX_OP_FETCH_ADD, WORDS_AT + (uint64_t)below(chance, WORDS) * 8, 8, 0);
+    drafts[2].wr.operand = 1 + below(chance, 1000);
+    struct rdmux_wr wrs[3] = { drafts[0].wr, drafts[1].wr, drafts[2].wr };
+    use(end->side);
+    size_t posted = 0;
+    enum rdmux_status status = rdmux_post(end->ep, wrs, 3, &posted);
+    take_outcome(end, drafts, 3, posted, status);
+}
+
 /* --------------------------------------------------------------------------------------- refused */
 
 /* Requests that may not even be queued: section 6, 1.13, 1.14, 12.2. */
@@ -633,8 +692,10 @@ void step_take(struct scene *scene, struct chance *chance)
         post_some(end, chance, 1);
     } else if (which < 44) {
         post_some(end, chance, 1 + below(chance, BATCH_MAX));
-    } else if (which < 47) {
+    } else if (which < 46) {
         post_forward(end, chance);
+    } else if (which < 47) {
+        post_behind_fence(end, chance);
     } else if (which < 60) {
         post_receives(end, chance, 1 + below(chance, 4));
     } else if (which < 88) {
@@ -691,8 +752,19 @@ static void serve(struct end *end, struct chance *chance)
     }
 }
 
+/* What finds no receive costs a round trip more, not a back-off that a user would notice (2.2). Losses
+ * are noticed by the device's timer only. */
+static void check_time(struct scene *scene, uint64_t since)
+{
+    uint64_t took = sim_now(scene->world) - since;
+    if (took > FINISH_NS && strstr(scene->shape.world, "drop=") == NULL) {
+        mismatch(scene, "what was under way took %llu us more", (unsigned long long)took / 1000);
+    }
+}
+
 static void finish_pairs(struct scene *scene, struct chance *chance)
 {
+    const uint64_t since = sim_now(scene->world);
     bool flushed[SIDES][PAIRS_MAX] = { { false } };
     uint32_t idle = 0;
     for (uint32_t polls = 0; polls < FINISH_POLLS && idle < 1000; polls++) {
@@ -708,6 +780,7 @@ static void finish_pairs(struct scene *scene, struct chance *chance)
             }
         }
         if (all) {
+            check_time(scene, since);
             return;
         }
         idle = go_on(scene) ? 0 : idle + 1;

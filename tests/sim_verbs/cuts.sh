@@ -1,0 +1,214 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause-Patent
+# Cuts one safeguard after the other out of a copy of the RDMA plug-in and runs the random programs over
+# it: each cut must make them fail, or nothing would notice if the safeguard got lost. A cut that does
+# not apply to the source any more fails as well. The plug-in as it is must pass the same runs.
+set -euo pipefail
+: "${RDMUX_BUILD:?the folder the tests were built in}"
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=${RDMUX_SOURCE:-$(cd "$here/../.." && pwd)}
+# shellcheck source=scripts/lib.sh
+. "$root/scripts/lib.sh"
+
+objects=$RDMUX_BUILD/CMakeFiles/rdmux_verbs.dir
+plugin=$RDMUX_BUILD/lib/rdmux/rdmux-verbs.so
+commands=$RDMUX_BUILD/compile_commands.json
+jobs=${RDMUX_JOBS:-$(nproc 2>/dev/null || echo 2)}
+wanted=${1:-} # cuts whose name has this in it
+[[ -e $plugin && -e $commands ]] || {
+    echo '1..0 # SKIP the plug-in rdmux-verbs.so was not built'
+    exit 77
+}
+have perl || {
+    echo '1..0 # SKIP perl is not installed'
+    exit 77
+}
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/rdmux-cuts.XXXXXX")
+trap 'rm -rf "$scratch"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+unset SIM_VERBS
+mkdir "$scratch/source" "$scratch/objects"
+for folder in verbs roce iwarp providers; do
+    cp -r "$root/$folder" "$scratch/source/"
+done
+
+# ------------------------------------------------------------------------------------------ building
+
+# Sources of the plug-in that a file of the tree goes into.
+users_of() {
+    local depend
+    while IFS= read -r depend; do
+        depend=${depend#"$objects"/}
+        printf '%s\n' "${depend%.o.d}"
+    done < <(grep -rlE --include='*.o.d' "(^|[ /])$1( |\$|\\\\)" "$objects")
+}
+
+# compile SOURCE: the copy's, as the tree's was compiled.
+compile() {
+    local -a words=() kept=()
+    local word skip=no
+    read -r -a words < <(sed -n "s|^ *\"command\": \"\\(.*\\) -c $root/$1\",\$|\\1|p" "$commands" |
+        grep 'rdmux_verbs_EXPORTS')
+    ((${#words[@]} > 0)) || {
+        echo "$1 is not in $commands"
+        return 1
+    }
+    [[ ${words[0]} != *ccache ]] || words=("${words[@]:1}")
+    for word in "${words[@]:1}"; do
+        if [[ $skip == yes || $word == -o || $word == -Werror ]]; then
+            skip=no
+            [[ $word != -o ]] || skip=yes
+            continue
+        fi
+        kept+=("$word")
+    done
+    "${words[0]}" "-I$scratch/source" "${kept[@]}" -w -o "$scratch/objects/${1//\//+}.o" -c "$scratch/source/$1"
+}
+
+# build OUT [FILE]: a plug-in of the tree's objects, but for those that FILE of the copy goes into.
+build() {
+    local out=$1 source object
+    local -a all=() changed=()
+    [[ -z ${2-} ]] || mapfile -t changed < <(users_of "$2")
+    [[ -z ${2-} || ${#changed[@]} -gt 0 ]] || {
+        echo "nothing is made of $2"
+        return 1
+    }
+    for source in "${changed[@]}"; do
+        compile "$source"
+    done
+    while IFS= read -r object; do
+        source=${object#"$objects"/}
+        source=${source%.o}
+        if [[ " ${changed[*]-} " == *" $source "* ]]; then
+            object=$scratch/objects/${source//\//+}.o
+        fi
+        all+=("$object")
+    done < <(find "$objects" -name '*.o')
+    # What it needs is in the process already: librdmux and the simulated device.
+    cc -shared -o "$out" "${all[@]}"
+}
+
+# --------------------------------------------------------------------------------------------- cuts
+
+# model PLUGIN LINK [OPTION...]
+model() {
+    "$RDMUX_BUILD/tests/sim_verbs/random_model" --plugin "$1" --link "$2" --brief --jobs "$jobs" \
+        "${@:3}"
+}
+
+# Most are noticed by the first runs, all by these.
+# is_red PLUGIN LINK LOG: the runs fail, and not because nothing can be connected any more.
+is_red() {
+    ! model "$1" "$2" --seeds 512 >"$3" 2>&1 || {
+        echo 'nothing has noticed it'
+        return 1
+    }
+    if grep -q 'were not connected' "$3" || ! grep -q '^not ok 1 .* agree with the model' "$3"; then
+        cat "$3"
+        return 1
+    fi
+}
+
+# apply FILE EXPRESSION: changes the copy; EXPRESSION is a substitution of perl that must match once.
+apply() {
+    cp "$root/$1" "$scratch/source/$1"
+    perl -0777 -i -pe "
+        my \$count = () = /\$ENV{CUT_WHAT}/g;
+        \$count == 1 or die qq(it is found \$count times\n);
+        s/\$ENV{CUT_WHAT}/\$ENV{CUT_WITH}/;" "$scratch/source/$1" &&
+        ! cmp -s "$root/$1" "$scratch/source/$1"
+}
+
+cut_one() {
+    local link=$1 file=$2
+    apply "$file" || {
+        echo "the cut does not apply to $file: adapt it"
+        return 1
+    }
+    build "$scratch/cut.so" "$file" && is_red "$scratch/cut.so" "$link" "$scratch/log"
+}
+
+# cut NAME LINK FILE WHAT WITH: WHAT is a regular expression of perl, WITH plain text.
+cut() {
+    local before=$tap_failed
+    [[ $1 == *"$wanted"* ]] || return 0
+    CUT_WHAT=$4 CUT_WITH=$5 tap "without $1 over $2 the model fails" cut_one "$2" "$3"
+    [[ $tap_failed != "$before" ]] || sed -n 's/^# seed/#   seed/p' "$scratch/log"
+    cp "$root/$3" "$scratch/source/$3"
+}
+
+whole_passes() {
+    build "$scratch/whole.so" && model "$scratch/whole.so" "$1" --seeds 128
+}
+
+for link in ib roce iwarp; do
+    tap "nothing cut, the model passes over $link" whole_passes "$link"
+done
+
+# Fences and order.
+cut 'the fence of the device' roce verbs/verbs_post.c \
+    'flags = is_fenced \? \(uint32_t\)IBV_SEND_FENCE : 0' 'flags = 0'
+cut 'the fence where the device has none' roce verbs/verbs_post.c \
+    '\|\| is_fenced_by_device\(ep, request\) \|\|' '|| 1 ||'
+cut 'the fence in front of atomics of the side channel' ib verbs/verbs_post.c \
+    '\(request->op <= RDMUX_OP_READ \|\| is_native_atomic\(request\)\)' '1'
+cut 'the fence before atomics of the side channel' roce verbs/verbs_side.c \
+    'flush_is_silent \|\| fence_is_under_way' 'flush_is_silent'
+cut 'the flush in front of atomics of the side channel' ib verbs/verbs_side.c \
+    'ep->is_unflushed \|\| flush_is_silent' 'flush_is_silent'
+cut 'the wait of reads behind atomics of the side channel' roce verbs/verbs_post.c \
+    'return ep->atomic_count != 0 &&' 'return 0 &&'
+
+# PLACED.
+cut 'the flush read behind a write' roce verbs/verbs_post.c \
+    'bool is_placed = \(request->flags & RDMUX_PLACED\) != 0;' \
+    'bool is_placed = request->internal && (request->flags & RDMUX_PLACED) != 0;'
+cut 'the flush read behind a write' iwarp verbs/verbs_post.c \
+    'bool is_placed = \(request->flags & RDMUX_PLACED\) != 0;' \
+    'bool is_placed = request->internal && (request->flags & RDMUX_PLACED) != 0;'
+cut 'the flush read behind a message' iwarp iwarp/iwarp_data.c \
+    'return \(request->flags & RDMUX_PLACED\) != 0;' 'return false;'
+
+# Room, depths, limits.
+cut 'the peer'"'"'s read depth' roce verbs/verbs_queue.c \
+    'smaller\(ep->ours.asks, ep->theirs.answers\)' 'ep->ours.asks'
+cut 'the limit of inline bytes' ib verbs/verbs_post.c \
+    'before \+ request->length <= queue->max_inline' 'before + request->length <= 300'
+cut 'the copy of inline bytes that the device does not inline' roce verbs/verbs_post.c \
+    '\} else if \(\(request->flags & RDMUX_INLINE\) != 0\) \{' '} else if (0) {'
+cut 'the limit of lists in reads' roce verbs/verbs_post.c \
+    'left < ep->max_read_sge \? left : ep->max_read_sge' 'left'
+# Who tells.
+cut 'the signal for a queue that is silent' ib verbs/verbs_ring.h \
+    '\(!verbs_send_ring_awaits\(ring\) \|\|\s+ring->head - ring->signaled >= ring->signal_every\)' '0'
+cut 'the work that makes silent work tell' roce verbs/verbs_completion.c \
+    'cq->silent != NULL && cq->idle_polls >= SILENT_POLLS' '0'
+cut 'the signal of each read' iwarp verbs/verbs_queue.c \
+    'work->send_flags \|= IBV_SEND_SIGNALED;\s+verbs_send_ring_signal\(ring, slot\);' ''
+cut 'the order of reads among the rest' iwarp iwarp/iwarp_order.h \
+    '\(!is_read && iwarp_order_is_behind\(order->plain_end, slot\)\)' \
+    'iwarp_order_is_behind(order->plain_end, slot)'
+cut 'the word that there is room again' roce verbs/verbs_completion.c \
+    'rdmux_verbs_resume\(ep\);\s+rdmux_verbs_watch_silent\(ep\);' 'rdmux_verbs_watch_silent(ep);'
+
+# Receives.
+cut 'the timer of a message without receive' roce verbs/verbs_queue.c \
+    '\.min_rnr_timer = \(uint8_t\)rdmux_verbs_rnr_code\(liveness_ms\)' '.min_rnr_timer = 0'
+cut 'the credit of a message' iwarp iwarp/iwarp_credit.h \
+    'if \(iwarp_credit_left\(credit\) == 0\) \{\s+return false;\s+\}' ''
+cut 'the message that tells of credits' iwarp iwarp/iwarp_data.c \
+    'ep->credit.given.posted \+= count;\s+if \(iwarp_credit_is_due\(&ep->credit\)\) \{' \
+    'ep->credit.given.posted += count; if (0) {'
+cut 'the taking back of credits of an SRQ' iwarp iwarp/iwarp_srq.c \
+    'if \(rdmux_credits_window\(&ep->credit.given\) == 0\) \{\s+return;\s+\}' 'return;'
+cut 'the first use of a credit that is asked back' iwarp iwarp/iwarp_srq.c \
+    'if \(!ep->credit.has_news\) \{' '{'
+
+# Atomics.
+cut 'the scope of the device'"'"'s atomics' ib verbs/verbs_memory.c \
+    ': cap == IBV_ATOMIC_GLOB;' ': cap != IBV_ATOMIC_NONE;'
+cut 'the library'"'"'s atomics beside the device'"'"'s' roce verbs/verbs_memory.c \
+    '\(!has_native \|\| is_system\)' '!has_native'
+tap_end
