@@ -45,19 +45,18 @@ if [[ -e $RDMUX_BUILD/lib/rdmux/rdmux-verbs.so ]]; then
         "$RDMUX_BUILD/tests/tools/stalled_connect" iwarp 127.0.0.1 || status=1
 fi
 
-# Random requests against a model; the number counts for each of the three.
+# Random requests against a model, then with a fault in the middle; the numbers count for each of the
+# three.
 if [[ -e $RDMUX_BUILD/lib/rdmux/rdmux-verbs.so ]]; then
     operations=1000000
-    [[ ${RDMUX_TEST_LEVEL:-normal} != thorough ]] || operations=5000000
+    runs=250
+    if [[ ${RDMUX_TEST_LEVEL:-normal} == thorough ]]; then
+        operations=5000000
+        runs=4000
+    fi
     "$RDMUX_BUILD/tests/sim_verbs/random_model" --plugin "$RDMUX_BUILD/lib/rdmux/rdmux-verbs.so" \
         --operations "$operations" --jobs "${RDMUX_JOBS:-2}" || status=1
-fi
-
-# Random requests against a model; the number counts for each of the three.
-if [[ -e $RDMUX_BUILD/lib/rdmux/rdmux-verbs.so ]]; then
-    operations=1000000
-    [[ ${RDMUX_TEST_LEVEL:-normal} != thorough ]] || operations=5000000
-    "$RDMUX_BUILD/tests/sim_verbs/random_model" --plugin "$RDMUX_BUILD/lib/rdmux/rdmux-verbs.so" \
-        --operations "$operations" --jobs "${RDMUX_JOBS:-2}" || status=1
+    "$RDMUX_BUILD/tests/sim_verbs/random_faults" "$RDMUX_BUILD/lib/rdmux/rdmux-verbs.so" "$runs" \
+        "${RDMUX_JOBS:-2}" || status=1
 fi
 exit "$status"

@@ -473,7 +473,7 @@ void lane_received(struct end *end, const struct rdmux_wc *wc)
             return;
         }
         if (scene->is_broken) {
-            fault_received(end, wc);
+            fault_received(end, receive, wc);
             return;
         }
         mismatch(scene, "%c%u: a receive has failed: %s", name_of(end), end->pair,

@@ -121,8 +121,11 @@ struct end {
     bool ended;
     uint32_t end_status;
     uint32_t end_events;
+    bool is_closed;
     bool has_failed; /* a request of the send side, a receive */
     bool has_failed_receives;
+    uint64_t failed_first;
+    uint64_t failed_last;
 
     struct posted requests[SLOTS];
     uint8_t *slots; /* SLOTS of them in a region, as many outside */
@@ -205,6 +208,8 @@ struct counts {
     uint64_t reads_late;
     uint64_t rnr;
     uint64_t retries;
+    uint64_t faults[9]; /* of random_faults.c, by kind */
+    uint64_t ended;
 };
 
 struct scene {
@@ -271,7 +276,9 @@ uint8_t *lane_window(const struct end *end); /* at the peer */
 
 /* A request, or a receive, has failed after a fault. */
 void fault_completed(struct end *end, uint64_t sequence, const struct rdmux_wc *wc);
-void fault_received(struct end *end, const struct rdmux_wc *wc);
+void fault_received(struct end *end, struct receive *receive, const struct rdmux_wc *wc);
+/* An endpoint has ended: everything has its entry, nothing is touched any more. */
+void fault_check_end(struct end *end);
 
 /* ---------------------------------------------------------------------------------- step.c */
 
@@ -279,6 +286,8 @@ void fault_received(struct end *end, const struct rdmux_wc *wc);
 void step_take(struct scene *scene, struct chance *chance);
 /* All that is under way comes to its end, then both sides say goodbye. */
 void step_finish(struct scene *scene, struct chance *chance);
+/* The first part of it: of the pairs that have not ended. */
+void step_finish_pairs(struct scene *scene, struct chance *chance);
 void post_receives(struct end *end, struct chance *chance, uint32_t count);
 void post_some(struct end *end, struct chance *chance, uint32_t count);
 

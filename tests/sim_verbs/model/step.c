@@ -552,7 +552,7 @@ static void post_behind_fence(struct end *end, struct chance *chance)
 static void post_wrong(struct end *end, struct chance *chance)
 {
     struct scene *scene = end->side->scene;
-    if (end->ended || end->next - end->answered >= end->info.send_depth) {
+    if (end->ended || scene->is_broken || end->next - end->answered >= end->info.send_depth) {
         return; /* AGAIN would be right as well */
     }
     uint8_t *slot = end->slots; /* nobody looks at it */
@@ -736,8 +736,9 @@ static bool flush(struct end *end)
 
 static bool end_is_done(const struct end *end)
 {
-    return end->covered == end->next && end->messages_begin == end->messages_end &&
-           !end->wants_writable;
+    bool all = end->covered == end->next && end->messages_begin == end->messages_end &&
+               !end->wants_writable;
+    return end->ended || all;
 }
 
 static void serve(struct end *end, struct chance *chance)
@@ -757,12 +758,12 @@ static void serve(struct end *end, struct chance *chance)
 static void check_time(struct scene *scene, uint64_t since)
 {
     uint64_t took = sim_now(scene->world) - since;
-    if (took > FINISH_NS && strstr(scene->shape.world, "drop=") == NULL) {
+    if (took > FINISH_NS && !scene->is_broken && strstr(scene->shape.world, "drop=") == NULL) {
         mismatch(scene, "what was under way took %llu us more", (unsigned long long)took / 1000);
     }
 }
 
-static void finish_pairs(struct scene *scene, struct chance *chance)
+void step_finish_pairs(struct scene *scene, struct chance *chance)
 {
     const uint64_t since = sim_now(scene->world);
     bool flushed[SIDES][PAIRS_MAX] = { { false } };
@@ -773,6 +774,9 @@ static void finish_pairs(struct scene *scene, struct chance *chance)
             for (uint32_t pair = 0; pair < scene->shape.pairs; pair++) {
                 struct end *end = &scene->sides[i].ends[pair];
                 serve(end, chance);
+                if (end->ended) {
+                    flushed[i][pair] = true;
+                }
                 if (!flushed[i][pair]) {
                     flushed[i][pair] = !end->wants_writable && flush(end);
                 }
@@ -847,7 +851,7 @@ static void say_goodbye(struct scene *scene, struct chance *chance)
 
 void step_finish(struct scene *scene, struct chance *chance)
 {
-    finish_pairs(scene, chance);
+    step_finish_pairs(scene, chance);
     for (uint32_t i = 0; i < SIDES; i++) {
         for (uint32_t pair = 0; pair < scene->shape.pairs; pair++) {
             lane_check_all(&scene->sides[i].ends[pair]);
