@@ -195,6 +195,8 @@ struct shm_ep {
     uint64_t probe;        /* the peer reads this to try out process_vm_readv */
     uint64_t busy_seen;    /* domain->invalidating */
     uint64_t alive_at_ns;  /* when the peer was last seen alive, coarse clock */
+    /* Of a region whose receives we found that we cannot write to; 0 = none. */
+    uint64_t unmappable_life;
     struct shm_description theirs_described;
     struct shm_sent sent[SHM_SENT_COUNT];
     uint8_t name[SHM_NAME_SIZE];

@@ -426,8 +426,16 @@ static bool find_receive(struct shm_ep *ep, uint64_t length, struct shm_job *job
     if (length > room || index >= SHM_REGION_COUNT) {
         return false; /* the peer will say so when it meets the message */
     }
+    if (life == ep->unmappable_life) {
+        return false;
+    }
     struct shm_mapping *mapping = rdmux_shm_mapping_find(ep, index, life, true);
-    if (mapping == NULL || offset > mapping->length || room > mapping->length - offset) {
+    if (mapping == NULL) {
+        /* Its region was passed before it, so it will never be there: ask the socket no more. */
+        ep->unmappable_life = life;
+        return false;
+    }
+    if (offset > mapping->length || room > mapping->length - offset) {
         return false;
     }
     job->kind = SHM_JOB_SEND_PUT;
@@ -644,12 +652,13 @@ size_t rdmux_shm_advance(struct shm_ep *ep)
 
 /* --------------------------------------------------------------------------------- receives */
 
-/* Shows the peer a receive that it can write to, so that a message is copied only once. */
+/* Shows the peer a receive that it may write to, so that a message is copied only once. */
 static void publish_receive(struct shm_ep *ep, struct rdmux_request *request)
 {
     const struct rdmux_provider_sge *sge = &request->sges[0];
     struct shm_mr *mr = sge->mr == NULL ? NULL : shm_mr_of(sge->mr);
-    if (mr == NULL || ep->receives_posted - ep->receives_taken > SHM_RECEIVE_COUNT ||
+    if (mr == NULL || (mr->access & RDMUX_ACCESS_REMOTE_WRITE) == 0 ||
+        ep->receives_posted - ep->receives_taken > SHM_RECEIVE_COUNT ||
         !rdmux_shm_region_pass(ep, mr, true)) {
         return;
     }

@@ -681,7 +681,9 @@ static uint32_t access_of(const struct proto_perf_request *request)
     if (request->op == PERF_READ) {
         access |= RDMUX_ACCESS_READ_SINK;
     }
-    if (request->op == PERF_WRITE && request->test == PERF_LATENCY) {
+    /* Writes of a ping-pong come back; and over shared memory the peer writes messages straight into
+     * the posted receives of a region that it may write to. */
+    if (request->test == PERF_LATENCY && (request->op == PERF_WRITE || request->op == PERF_SEND)) {
         access |= RDMUX_ACCESS_REMOTE_WRITE;
     }
     return access;

@@ -237,6 +237,8 @@ static uint32_t access_of(const struct proto_perf_request *request)
     case PERF_COMPARE_SWAP:
         return RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_REMOTE_ATOMIC;
     case PERF_SEND:
+        /* Over shared memory the peer then writes straight into the posted receives. */
+        return RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_REMOTE_WRITE;
     case PERF_OP_COUNT:
         break;
     }

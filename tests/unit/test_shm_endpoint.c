@@ -163,6 +163,7 @@ static void import(struct bench *bench, struct region *region, struct shm_remote
 }
 
 enum {
+    WRITABLE = RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_REMOTE_WRITE,
     ALL_RIGHTS = RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE |
                  RDMUX_ACCESS_REMOTE_ATOMIC
 };
@@ -222,7 +223,7 @@ static void a_message_is_streamed_where_the_kernel_may_not_copy(void **state)
 static void a_message_is_written_into_a_mappable_receive(void **state)
 {
     struct bench *bench = *state;
-    struct region *region = make_region(bench, NULL, PAIR_SIZE, RDMUX_ACCESS_LOCAL_WRITE);
+    struct region *region = make_region(bench, NULL, PAIR_SIZE, WRITABLE);
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         struct request receive;
         struct request send;
@@ -243,6 +244,46 @@ static void a_message_is_written_into_a_mappable_receive(void **state)
         assert_int_equal(receive.base.length, sizes[i]);
         assert_memory_equal(region->addr, bench->source, sizes[i]);
     }
+}
+
+/* Sends one message of 4 KiB into the region. Returns the system calls that both ends made. */
+static uint64_t send_into(struct bench *bench, struct region *region)
+{
+    struct request receive;
+    struct request send;
+    uint64_t before = bench->pair->ends[0].ep->base.system_calls +
+                      bench->pair->ends[1].ep->base.system_calls;
+    memset(region->addr, 0, 4096);
+    fill(&receive, RDMUX_OP_RECV, region->addr, 4096);
+    receive.sge.mr = &region->mr->base;
+    fill(&send, RDMUX_OP_SEND, bench->source, 4096);
+    post_receive(&bench->pair->ends[1], &receive);
+    assert_int_equal(post(&bench->pair->ends[0], &send), RDMUX_OK);
+    shm_pair_poll(bench->pair);
+    assert_int_equal(receive.base.done, 1);
+    assert_memory_equal(region->addr, bench->source, 4096);
+    return bench->pair->ends[0].ep->base.system_calls + bench->pair->ends[1].ep->base.system_calls -
+           before;
+}
+
+static void memory_that_the_peer_may_not_write_is_not_passed_for_a_receive(void **state)
+{
+    struct bench *bench = *state;
+    struct region *region = make_region(bench, NULL, PAIR_SIZE, RDMUX_ACCESS_LOCAL_WRITE);
+
+    assert_int_equal(send_into(bench, region), 0);
+    assert_int_equal(send_into(bench, region), 0);
+}
+
+static void a_receive_that_cannot_be_mapped_is_asked_for_once(void **state)
+{
+    struct bench *bench = *state;
+    struct region *region = make_region(bench, NULL, PAIR_SIZE, WRITABLE);
+    assert_int_equal(fcntl(region->core->memory_fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE), 0);
+
+    assert_true(send_into(bench, region) > 0);
+    assert_int_equal(send_into(bench, region), 0);
+    assert_int_equal(send_into(bench, region), 0);
 }
 
 static void messages_wait_in_order_for_receives_and_lose_nothing(void **state)
@@ -758,6 +799,8 @@ int main(void)
         ENDPOINT_TEST(a_message_of_any_size_arrives_whole),
         ENDPOINT_TEST(a_message_is_streamed_where_the_kernel_may_not_copy),
         ENDPOINT_TEST(a_message_is_written_into_a_mappable_receive),
+        ENDPOINT_TEST(memory_that_the_peer_may_not_write_is_not_passed_for_a_receive),
+        ENDPOINT_TEST(a_receive_that_cannot_be_mapped_is_asked_for_once),
         ENDPOINT_TEST(messages_wait_in_order_for_receives_and_lose_nothing),
         ENDPOINT_TEST(a_message_longer_than_its_receive_fails_both_with_length),
         ENDPOINT_TEST(writes_reads_and_atomics_work_in_each_way),
