@@ -214,6 +214,7 @@ static enum rdmux_status import_raw(struct rdmux_ep *ep, uint64_t addr, uint32_t
     remote->id = ++ep->next_import;
     rdmux_list_init(&remote->ready_link);
     rdmux_list_append(&ep->remotes, &remote->link);
+    rdmux_lane_aim(remote);
     status = open_raw(remote, addr, key);
     if (status != RDMUX_OK) {
         drop(remote);
