@@ -184,6 +184,32 @@ static void drop_oldest_silent(struct rdmux_listener *listener, const char *why)
     }
 }
 
+/* The endpoint in set-up whose connection has this secret; cq NULL: on any queue. fabric->lock is
+ * held. */
+static struct rdmux_ep *find_join(struct rdmux_fabric *fabric, const struct rdmux_cq *cq,
+                                  const struct rdmux_join *join)
+{
+    for (struct rdmux_list *at = fabric->joins.next; at != &fabric->joins; at = at->next) {
+        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, join_link);
+        uint8_t difference = 0;
+        for (size_t i = 0; i < sizeof(join->secret); i++) {
+            difference |= (uint8_t)(ep->secret[i] ^ join->secret[i]);
+        }
+        if (difference == 0 && (cq == NULL || ep->cq == cq)) {
+            return ep;
+        }
+    }
+    return NULL;
+}
+
+struct rdmux_ep *rdmux_joins_find(struct rdmux_cq *cq, const struct rdmux_join *join)
+{
+    pthread_mutex_lock(&cq->fabric->lock);
+    struct rdmux_ep *ep = find_join(cq->fabric, cq, join);
+    pthread_mutex_unlock(&cq->fabric->lock);
+    return ep;
+}
+
 /* A JOIN: the socket belongs to the connection with this secret. */
 static void hand_over_join(struct stranger *stranger)
 {
@@ -203,22 +229,14 @@ static void hand_over_join(struct stranger *stranger)
     mail->fabric = fabric;
     mail->join = join;
     mail->socket = stranger->socket;
-    bool found = false;
     pthread_mutex_lock(&fabric->lock);
-    for (struct rdmux_list *at = fabric->joins.next; at != &fabric->joins && !found; at = at->next) {
-        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, join_link);
-        uint8_t difference = 0;
-        for (size_t i = 0; i < sizeof(join.secret); i++) {
-            difference |= (uint8_t)(ep->secret[i] ^ join.secret[i]);
-        }
-        if (difference == 0) {
-            found = true;
-            rdmux_cq_mail(ep->cq, &mail->mail);
-        }
+    const struct rdmux_ep *ep = find_join(fabric, NULL, &join);
+    if (ep != NULL) {
+        rdmux_cq_mail(ep->cq, &mail->mail);
     }
     unlink_stranger(stranger);
     pthread_mutex_unlock(&fabric->lock);
-    if (!found) {
+    if (ep == NULL) {
         rdmux_log(fabric, RDMUX_LOG_WARN,
                   "listener %s: a socket joins a connection that is not there; dropped",
                   stranger->listener->address);

@@ -522,16 +522,11 @@ void rdmux_ep_deliver_join(struct rdmux_cq *cq, struct rdmux_mail *mail)
 {
     struct rdmux_join_mail *join = RDMUX_CONTAINER(mail, struct rdmux_join_mail, mail);
     bool taken = false;
-    for (struct rdmux_list *at = cq->eps.next; at != &cq->eps && !taken; at = at->next) {
-        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, link);
-        if (ep->role != RDMUX_ROLE_ACCEPT || ep->setup == NULL || ep->setup->trial.path == NULL ||
-            ep->attempt != join->join.attempt ||
-            memcmp(ep->secret, join->join.secret, sizeof(ep->secret)) != 0) {
-            continue;
-        }
+    struct rdmux_ep *ep = rdmux_joins_find(cq, &join->join);
+    if (ep != NULL && ep->setup != NULL && ep->setup->trial.path != NULL &&
+        ep->attempt == join->join.attempt) {
         struct rdmux_provider_ep *path = ep->setup->trial.path;
         taken = path->ops->ep_join(path, join->socket, join->join.index) == RDMUX_OK;
-        break;
     }
     if (!taken) {
         close(join->socket);
