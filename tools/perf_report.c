@@ -55,6 +55,7 @@ void perf_report_json(const struct perf *perf, FILE *out)
     json_real(&json, "client", (double)perf->client_cpu_ns / 1e9);
     json_real(&json, "server", (double)perf->result.cpu_ns / 1e9);
     json_object_end(&json);
+    json_unsigned(&json, "served", perf->result.delivered); /* what the server's time went into */
     json_bool(&json, "verified", request->verify == 1);
     json_string(&json, "timer", timer_name(perf));
     json_unsigned(&json, "group_size", perf->group_size);

@@ -13,6 +13,7 @@
  *   raw_tcp requests BATCH SECONDS   requests/s of 40 bytes that are answered with 16, BATCH of
  *                                    them under way and in a send
  *   raw_tcp connect 1 SECONDS        connections/s: connect, accept, close
+ *   raw_tcp hold COUNT SECONDS       the same in pairs/s: COUNT pairs of connections that stay open
  */
 #include "bench.h"
 
@@ -23,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -316,18 +318,58 @@ static void run_connect(struct bench *bench)
     bench_finish(bench, (double)count / bench->elapsed, count);
 }
 
+/* As many as there are, whatever the time. */
+static void run_hold(struct bench *bench, size_t pairs)
+{
+    struct rlimit files;
+    getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+    struct sockaddr_in address = { .sin_family = AF_INET,
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct sockaddr_in other;
+    socklen_t length = sizeof(address);
+    int listener = bench->side == 1 ? socket(AF_INET, SOCK_STREAM, 0) : -1;
+    if (bench->side == 1 &&
+        (bind(listener, (struct sockaddr *)&address, length) != 0 || listen(listener, 1024) != 0 ||
+         getsockname(listener, (struct sockaddr *)&address, &length) != 0)) {
+        bench_fail("no listening socket: %s", strerror(errno));
+    }
+    bench_exchange(bench, &address, &other, sizeof(other));
+    bench_start(bench);
+    for (size_t i = 0; i < 2 * pairs; i++) {
+        if (bench->side == 1) {
+            if (accept(listener, NULL, NULL) < 0) {
+                bench_fail("accept: %s; raise the limit on open files", strerror(errno));
+            }
+            continue;
+        }
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        if (fd < 0 || connect(fd, (struct sockaddr *)&other, sizeof(other)) != 0) {
+            bench_fail("connection %zu: %s", i, strerror(errno));
+        }
+    }
+    bench_meet(bench);
+    bench_stop(bench);
+    bench_finish(bench, (double)pairs / bench->elapsed, pairs);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 4) {
-        bench_fail(
-            "usage: raw_tcp pingpong|round|sleep|single|coalesced|stream|read|requests|connect "
-            "SIZE SECONDS");
+        bench_fail("usage: raw_tcp "
+                   "pingpong|round|sleep|single|coalesced|stream|read|requests|connect|hold "
+                   "SIZE SECONDS");
     }
     struct bench bench;
     size_t size = bench_size(argv[2]);
     bench_fork(&bench, strtod(argv[3], NULL), 0);
     if (strcmp(argv[1], "connect") == 0) {
         run_connect(&bench);
+        return 0;
+    }
+    if (strcmp(argv[1], "hold") == 0) {
+        run_hold(&bench, size);
         return 0;
     }
     struct link link = {
