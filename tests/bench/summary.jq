@@ -6,10 +6,10 @@
 def median: sort | if length == 0 then null else .[(length - 1) / 2 | floor] end;
 def spread: if length == 0 or min <= 0 then null else max / min end;
 
-# What a goal allows: {"limit", "text"}, or null where what it compares with was not measured.
-def allowed($goal; $medians; $spread):
-  (if $goal.of then $medians[$goal.of] else null end) as $base
-  | if $goal.of and $base == null then null
+# What a goal allows beside this base: {"limit", "text"}, or null where what it compares with was not
+# measured.
+def allowed($goal; $base; $spread):
+  if $goal.of and $base == null then null
     elif $goal.reach then
       (if $base >= $goal.reach then $goal.least else $goal.else * $base end) as $limit
       | {limit: $limit, least: true,
@@ -38,20 +38,26 @@ def allowed($goal; $medians; $spread):
      [.[] | select((.operations // 0) > 0 and .cpu_seconds != null)
           | .cpu_seconds / .operations * (if $row.unit == "bytes/s" then 1073741824 / .size else 1e6 end)]
      | median)) as $cpu
-| [$row.goals[] | . as $goal | allowed($goal; $medians; $spread)
-   | if . == null then null
-     else . + {met: (if $medians.rdmux == null then false
-                     elif .least then $medians.rdmux >= .limit else $medians.rdmux <= .limit end)}
-     end | select(. != null)] as $goals
+# Goals and ratios compare within a round, for what the machine does next to us, or where a hypervisor
+# puts us, changes from round to round; then the median of the rounds counts.
+| def in_rounds($subject): [($by_subject.rdmux // [])[] as $ours
+    | ($by_subject[$subject] // [])[] | select(.round == $ours.round) | {ours: $ours.value, base: .value}];
+  [$row.goals[] | . as $goal | allowed($goal; $medians[$goal.of // ""]; $spread) | select(. != null)
+   | . + {met: (
+       .least as $least
+       | (if $goal.of then [in_rounds($goal.of)[] | .ours / allowed($goal; .base; $spread).limit] | median
+          elif $medians.rdmux == null then null
+          elif .limit == 0 then (if $medians.rdmux == 0 then 1 else 2 end)
+          else $medians.rdmux / .limit end)
+       | . != null and (if $least then . >= 1 else . <= 1 end))}] as $goals
 | ($goals | map(select(.met | not) | .text)) as $missed
 | {id: $row.id, group: $row.group, what: $row.what, unit: $row.unit,
    goal: ($goals | map(.text) | join(", ")),
    medians: $medians, spread: $spread,
    ours_spread: ([($by_subject.rdmux // [])[].value] | spread),
    samples: ($by_subject | map_values(length)),
-   ratios: (if $medians.rdmux == null then {} else
-            $medians | del(.rdmux) | with_entries(select(.value != null and .value > 0))
-            | map_values($medians.rdmux / .) end),
+   ratios: ($medians | del(.rdmux) | with_entries(select(.value != null and .value > 0))
+            | with_entries(.value = ([in_rounds(.key)[] | .ours / .base] | median))),
    cpu: $cpu, cpu_unit: (if $row.unit == "bytes/s" then "s/GiB" else "s/million" end),
    missed: $missed,
    failed: ([$samples[] | select(.failed) | {subject, failed}] | unique),
