@@ -104,11 +104,14 @@ tap "ratios are those of a round, whatever the machine does between rounds" judg
 tap "a ratio beyond its limit is missed" judged MISSED \
     '[{"of": "raw", "most": 1.4}]' '{"raw": [2], "rdmux": [3]}'
 tap "an explained one is told as such" judged "missed, explained" \
-    '[{"most": 2}]' '{"rdmux": [3]}' '{"row": "measured"}'
+    '[{"most": 2}]' '{"rdmux": [3]}' '{"row": {"against": ["itself"], "because": "measured"}}'
+tap "an explanation is for the goals that it names" judged MISSED \
+    '[{"most": 2}, {"of": "ucx", "most": 1}]' '{"rdmux": [3], "ucx": [2]}' \
+    '{"row": {"against": ["ucx"], "because": "measured"}}'
 tap "a row that is explained and met is met" judged met \
-    '[{"most": 3}]' '{"rdmux": [3]}' '{"row": "measured"}'
+    '[{"most": 3}]' '{"rdmux": [3]}' '{"row": {"against": ["itself"], "because": "measured"}}'
 tap "what could not be measured fails" judged FAILED \
-    '[{"most": 3}]' '{"raw": [3]}' '{"row": "measured"}'
+    '[{"most": 3}]' '{"raw": [3]}' '{"row": {"against": ["itself"], "because": "measured"}}'
 tap "a goal against a peer that is not here is left out" judged met \
     '[{"of": "ucx", "most": 1}, {"most": 4}]' '{"rdmux": [3]}'
 tap "an absolute goal holds where the limit reaches it" judged MISSED \

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# Judges a run of scripts/bench. Input: {"rows": rows.json's, "explained": {ID: REASON},
+# Judges a run of scripts/bench. Input: {"rows": rows.json's, "explained": {ID: {"against": [SUBJECT or
+# "itself" for an absolute goal], "because": REASON}},
 # "samples": [{"id", "subject", "value", "cpu_seconds", "operations"}, or {"id", "subject", "failed": TEXT}]}.
 # Output: one object per row, with medians, spread, ratios and the verdict.
 
@@ -43,14 +44,15 @@ def allowed($goal; $base; $spread):
 | def in_rounds($subject): [($by_subject.rdmux // [])[] as $ours
     | ($by_subject[$subject] // [])[] | select(.round == $ours.round) | {ours: $ours.value, base: .value}];
   [$row.goals[] | . as $goal | allowed($goal; $medians[$goal.of // ""]; $spread) | select(. != null)
-   | . + {met: (
+   | . + {of: ($goal.of // "itself"), met: (
        .least as $least
        | (if $goal.of then [in_rounds($goal.of)[] | .ours / allowed($goal; .base; $spread).limit] | median
           elif $medians.rdmux == null then null
           elif .limit == 0 then (if $medians.rdmux == 0 then 1 else 2 end)
           else $medians.rdmux / .limit end)
        | . != null and (if $least then . >= 1 else . <= 1 end))}] as $goals
-| ($goals | map(select(.met | not) | .text)) as $missed
+| ($goals | map(select(.met | not))) as $missed
+| ($missed | all(.of | IN(($run.explained[$row.id].against // [])[]))) as $is_explained
 | {id: $row.id, group: $row.group, what: $row.what, unit: $row.unit,
    goal: ($goals | map(.text) | join(", ")),
    medians: $medians, spread: $spread,
@@ -59,11 +61,11 @@ def allowed($goal; $base; $spread):
    ratios: ($medians | del(.rdmux) | with_entries(select(.value != null and .value > 0))
             | with_entries(.value = ([in_rounds(.key)[] | .ours / .base] | median))),
    cpu: $cpu, cpu_unit: (if $row.unit == "bytes/s" then "s/GiB" else "s/million" end),
-   missed: $missed,
+   missed: ($missed | map(.text)),
    failed: ([$samples[] | select(.failed) | {subject, failed}] | unique),
-   explained: ($run.explained[$row.id] // null),
+   explained: ($run.explained[$row.id].because // null),
    verdict: (if $medians.rdmux == null then "FAILED"
              elif ($goals | length) == 0 then "shown"
              elif ($missed | length) == 0 then "met"
-             elif $run.explained[$row.id] then "missed, explained"
+             elif $is_explained then "missed, explained"
              else "MISSED" end)}

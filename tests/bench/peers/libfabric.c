@@ -97,6 +97,14 @@ static void wait_for(struct side *side, enum kind kind, uint64_t count)
     }
 }
 
+/* Closes the endpoint, or the shm provider would leave its segment in /dev/shm. */
+static void finish(struct side *side, double value, uint64_t operations)
+{
+    bench_meet(side->bench);
+    must(fi_close(&side->ep->fid), "fi_close");
+    bench_finish(side->bench, value, operations);
+}
+
 static void post_receive(struct side *side)
 {
     struct request *request = next_request(side, RECEIVED);
@@ -162,8 +170,7 @@ static void run_ping_pong(struct side *side)
             wait_for(side, SENT, side->posted[SENT]);
         }
     }
-    bench_meet(side->bench);
-    bench_finish(side->bench, value, rounds * 2);
+    finish(side, value, rounds * 2);
 }
 
 /* Serves side 0's one-sided requests, or takes its messages, until it says that it is through. */
@@ -207,9 +214,8 @@ static void run_messages(struct side *side, bool bytes_per_second)
         serve_until_told(side, true);
     }
     bench_stop(side->bench);
-    bench_meet(side->bench);
     double rate = (double)count / side->bench->elapsed;
-    bench_finish(side->bench, bytes_per_second ? rate * (double)side->size : rate, count);
+    finish(side, bytes_per_second ? rate * (double)side->size : rate, count);
 }
 
 static ssize_t post_one_sided(struct side *side, const char *op, struct request *request)
@@ -277,8 +283,7 @@ static void run_one_sided(struct side *side, const char *op)
                     (strcmp(op, "fetch_adds") == 0 ? 1.0 : (double)side->size);
         }
     }
-    bench_meet(side->bench);
-    bench_finish(side->bench, value, count);
+    finish(side, value, count);
 }
 
 static struct fi_info *find(const char *provider, uint64_t caps)
