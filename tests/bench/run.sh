@@ -149,9 +149,10 @@ unknown() {
 tap "scripts/bench refuses a row that it does not know" unknown
 interrupted() {
     local pid left
-    "$root/scripts/bench" --build "$build" --rounds 50 tcp-latency-8 >"$scratch/out" 2>&1 &
+    : >"$scratch/interrupted" # before it is looked at
+    "$root/scripts/bench" --build "$build" --rounds 50 tcp-latency-8 >"$scratch/interrupted" 2>&1 &
     pid=$!
-    until grep -q 'round 1' "$scratch/out"; do
+    until grep -q 'round 1' "$scratch/interrupted"; do
         kill -0 "$pid" || return 1
         read -r -t 0.05 _ < <(:) || true
     done
