@@ -305,11 +305,16 @@ static size_t drain_all(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
     if (ep->split != NULL && ep->split->busy) {
         rdmux_split_reap(ep);
     }
+    bool receives_first = ep->receives_first;
+    if (receives_first) {
+        count += drain_receives(ep, wc + count, max - count);
+    }
     count += drain_sends(ep, wc + count, max - count);
     if (ep->send.next != ep->send.head && !ep->blocked && ep->phase == RDMUX_PHASE_READY) {
         rdmux_ep_push(ep, false);
         count += drain_sends(ep, wc + count, max - count);
     }
+    ep->receives_first = !receives_first && count == max;
     count += drain_receives(ep, wc + count, max - count);
     if (ep->receives_wait && ep->phase == RDMUX_PHASE_READY) {
         rdmux_ep_offer_waiting_receives(ep);
@@ -347,9 +352,17 @@ size_t rdmux_ep_drain(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max, bool
         return count;
     }
     ep->path->ready = 0;
-    size_t count = drain_sends(ep, wc, max);
-    if (has_done_receives(ep)) {
-        count += take_receives(ep, wc + count, max - count);
+    size_t count = 0;
+    if (RDMUX_UNLIKELY(ep->receives_first)) {
+        ep->receives_first = false;
+        count = take_receives(ep, wc, max);
+        count += drain_sends(ep, wc + count, max - count);
+    } else {
+        count = drain_sends(ep, wc, max);
+        ep->receives_first = count == max;
+        if (has_done_receives(ep)) {
+            count += take_receives(ep, wc + count, max - count);
+        }
     }
     *left = count == max && rdmux_ep_has_entries(ep);
     return count;

@@ -370,6 +370,7 @@ struct rdmux_cq {
     uint32_t domain_count;
     struct rdmux_list pending;  /* endpoints that have something to return */
     struct rdmux_ep *doorbells; /* endpoints whose doorbell RDMUX_MORE holds back */
+    bool list_sufficed;         /* the last poll took all it returned from `pending` */
 
     struct rdmux_cq_domain domains[RDMUX_CQ_DOMAINS_MAX];
     struct rdmux_fabric *fabric;
@@ -575,6 +576,7 @@ struct rdmux_ep {
     bool blocked;    /* post said AGAIN; waits for resume */
     bool pending;    /* on cq->pending */
     bool want_writable;
+    bool receives_first; /* the last poll had no room for receives: they come before sends now */
     bool doorbell_held;
     /* rdmux_ep_control_step() has something to look at after requests were done. */
     bool control_work;

@@ -372,7 +372,12 @@ static inline size_t collect(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t ma
     }
     size_t count = 0;
     if (!rdmux_list_empty(&cq->pending)) {
-        count = take_entries(cq, wc, max);
+        /* After a poll that the list alone could fill, providers come first: else a program that makes as many
+         * completions as it takes would never hear of anything else. */
+        if (!cq->list_sufficed) {
+            count = take_entries(cq, wc, max);
+        }
+        cq->list_sufficed = count == max;
     }
     if (count < max) {
         progress(cq);

@@ -3,6 +3,7 @@
 #include "harness.h"
 
 #include <inttypes.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -611,6 +612,73 @@ static void srq_survives_target(struct side *side)
     side_end(side);
 }
 
+/* ------------------------------------------------------- completions that never come to an end */
+
+enum { BUSY_POLLS_MAX = 200000 };
+
+/* Makes a completion for each that it takes, so that there always is one, and takes them one by
+ * one. Messages that are there come all the same: on another endpoint, and on the same. */
+static void busy_initiator(struct side *side)
+{
+    side_open_pair(side, NULL);
+    struct rdmux_ep *other = side_pair(side, NULL);
+    struct rdmux_remote *remote = take_remote(side, side->ep);
+    uint64_t words[2] = { 0, 0 };
+    uint64_t under_way = 0;
+    unsigned messages = 0;
+    unsigned polls = 0;
+    EXPECT_OK(rdmux_recv(side->ep, &words[0], 8, NULL, CTX(1)));
+    EXPECT_OK(rdmux_recv(other, &words[1], 8, NULL, CTX(2)));
+    BARRIER(side); /* the receives are there */
+    BARRIER(side); /* the messages are sent */
+    while (messages < 2) {
+        /* A bound in polls: heartbeats, which come by time, would end the stall of a broken queue. */
+        EXPECT(++polls < BUSY_POLLS_MAX,
+               "%u of 2 messages came within %u polls that all returned "
+               "completions of writes",
+               messages, polls);
+        if (polls % 64 == 0) {
+            (void)sched_yield();
+        }
+        while (under_way < 8 &&
+               rdmux_write(side->ep, &words[0], 0, NULL, remote, 0, CTX(3), 0) == RDMUX_OK) {
+            under_way++;
+        }
+        struct rdmux_wc wc;
+        if (rdmux_cq_poll(side->queue.cq, &wc, 1) == 0) {
+            continue;
+        }
+        EXPECT(wc.status == RDMUX_OK, "%s", wc_text(&wc));
+        if (wc.opcode == RDMUX_WC_RECV) {
+            messages++;
+        } else if (wc.opcode == RDMUX_WC_WRITE) {
+            under_way--;
+        }
+    }
+    EXPECT_EQUAL(words[0], mix64(side->seed));
+    EXPECT_EQUAL(words[1], mix64(side->seed + 1));
+    for (; under_way > 0; under_way--) {
+        (void)WAIT(&side->queue, RDMUX_WC_WRITE, CTX(3));
+    }
+    side_finish(side);
+}
+
+static void busy_target(struct side *side)
+{
+    side_open_pair(side, NULL);
+    struct rdmux_ep *other = side_pair(side, NULL);
+    struct region region = region_make(side, MEMORY_ALLOCATED, 4096, RDMUX_ACCESS_REMOTE_WRITE);
+    uint64_t words[2] = { mix64(side->seed), mix64(side->seed + 1) };
+    give_token(side, &region);
+    BARRIER(side);
+    EXPECT_OK(rdmux_send(side->ep, &words[0], 8, NULL, CTX(1), 0));
+    EXPECT_OK(rdmux_send(other, &words[1], 8, NULL, CTX(2), 0));
+    (void)WAIT_OF(&side->queue, side->ep, RDMUX_WC_SEND, CTX(1), RDMUX_OK);
+    (void)WAIT_OF(&side->queue, other, RDMUX_WC_SEND, CTX(2), RDMUX_OK);
+    BARRIER(side);
+    side_finish(side);
+}
+
 static const struct conformance_case cases[] = {
     { "2.2, 2.1, 1.4",
       "1,001 sends without a receive wait, and arrive in order once receives are posted", 0, 20, 0,
@@ -622,6 +690,10 @@ static const struct conformance_case cases[] = {
       "a peer that posts no receive stops neither another endpoint nor its own reads, writes and "
       "atomics",
       0, 0, 0, blocked_initiator, blocked_target },
+    { "1.5",
+      "a program that takes completions no faster than it makes them hears of its messages all the "
+      "same",
+      0, 0, 0, busy_initiator, busy_target },
     { "13.4, 1.12, -13.4",
       "a full receive queue gives AGAIN and no event; an entry taken is room for one receive",
       NEEDS_PLACED, 0, 0, full_initiator, full_target },
