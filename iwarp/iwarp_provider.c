@@ -170,6 +170,8 @@ static enum rdmux_status domain_open(struct rdmux_provider_domain *base,
         domain->base.needs_sinks = !is_siw(domain);
         /* It takes no other address and does not say so (siw_reg_user_mr()). */
         domain->base.keeps_address = is_siw(domain);
+        /* siw_qp_prepare_tx(): TCP has the pages themselves. */
+        domain->base.lends_silent = is_siw(domain);
         if (is_siw(domain)) {
             guard_siw(domain);
         }

@@ -132,6 +132,8 @@ struct verbs_domain {
     bool keeps_address; /* regions are registered at their own address: the device takes no other */
     bool needs_sinks;   /* the target of a read needs the transport's sink_access */
     bool lacks_fence; /* IBV_SEND_FENCE is not to be used: the endpoint holds back what is fenced */
+    bool lends_silent; /* bytes of work requests without completion are sent from where they lie, even
+                          again after later ones have completed: so each is to raise one */
     bool lacks_nothing; /* writes and reads of no bytes are not to be used behind a read */
     struct verbs_page *page;
     struct ibv_mr *flush_mr;

@@ -381,15 +381,17 @@ struct ibv_send_wr *rdmux_verbs_chain_add(struct verbs_queue *queue, struct rdmu
 }
 
 /* A read that is finished behind later work requests can be told by nothing but its own
- * completion. */
+ * completion; so can bytes that the device only lends to TCP. */
 static void mark_reads(struct verbs_queue *queue)
 {
+    const bool lends = verbs_domain_of_ep(queue->ep)->lends_silent;
     struct verbs_send_ring *ring = &queue->sent;
     for (uint32_t i = 0; i < queue->chain_count; i++) {
         struct ibv_send_wr *work = &queue->chain[i];
         uint32_t slot = verbs_wr_id_slot(work->wr_id);
         queue->is_read[slot & ring->mask] = work->opcode == IBV_WR_RDMA_READ;
-        if (work->opcode == IBV_WR_RDMA_READ) {
+        bool is_lent = lends && work->num_sge > 0 && (work->send_flags & IBV_SEND_INLINE) == 0;
+        if (work->opcode == IBV_WR_RDMA_READ || is_lent) {
             work->send_flags |= IBV_SEND_SIGNALED;
             verbs_send_ring_signal(ring, slot);
         }
