@@ -21,7 +21,7 @@ enum setup_stage {
     SETUP_CONNECTING,
 };
 
-struct rdmux_measuring; /* measure.c */
+struct rdmux_measuring;          /* measure.c */
 enum { RDMUX_PROOF_PARTS = 32 }; /* writes of a proof at a time, if the path's are short */
 
 /* A path on trial. */
@@ -37,7 +37,7 @@ struct rdmux_trial {
     uint8_t peer_data[RDMUX_DESCRIPTION_MAX];
     size_t peer_data_size;
     struct rdmux_provider_remote *remote;
-    struct rdmux_measuring *measuring; /* NULL: the path is not being measured */
+    struct rdmux_measuring *measuring;             /* NULL: the path is not being measured */
     struct rdmux_request parts[RDMUX_PROOF_PARTS]; /* of the proof, under way */
     struct rdmux_provider_sge sges[RDMUX_PROOF_PARTS];
     uint32_t part_count;
