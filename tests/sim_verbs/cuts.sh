@@ -151,7 +151,7 @@ done
 cut 'the fence of the device' roce verbs/verbs_post.c \
     'flags = is_fenced \? \(uint32_t\)IBV_SEND_FENCE : 0' 'flags = 0'
 cut 'the fence where the device has none' roce verbs/verbs_post.c \
-    '\|\| is_fenced_by_device\(ep, request\) \|\|' '|| 1 ||'
+    ' is_fenced_by_device\(ep, request\)\) \{' ' 1) {'
 cut 'the fence in front of atomics of the side channel' ib verbs/verbs_post.c \
     '\(request->op <= RDMUX_OP_READ \|\| is_native_atomic\(request\)\)' '1'
 cut 'the fence before atomics of the side channel' roce verbs/verbs_side.c \

@@ -49,7 +49,7 @@ fi
 # three.
 if [[ -e $RDMUX_BUILD/lib/rdmux/rdmux-verbs.so ]]; then
     operations=1000000
-    runs=250
+    runs=200
     if [[ ${RDMUX_TEST_LEVEL:-normal} == thorough ]]; then
         operations=5000000
         runs=4000

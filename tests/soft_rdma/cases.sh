@@ -383,6 +383,27 @@ rdmux_conformance() {
     "$rdmux" conformance --format tap --wait sleep --provider "$@"
 }
 
+# rdmux_conformance_between_hosts PROVIDER [OPTION...]: guest a serves the target's side.
+rdmux_conformance_between_hosts_a() {
+    local address patience=280
+    "$rdmux" serve "$(of "$(adapter_of "$1")" ADDRESS):0" >/tmp/serve &
+    started=$!
+    until_true test -s /tmp/serve
+    read -r _ _ address </tmp/serve
+    tell 'a serves' "$address"
+    await 'b is done'
+    kill -TERM "$started"
+    end_well
+}
+
+rdmux_conformance_between_hosts_b() {
+    local status=0
+    "$rdmux" conformance --format tap --wait sleep --peer "$(await 'a serves')" --provider "$@" ||
+        status=$?
+    tell 'b is done'
+    return "$status"
+}
+
 # rdmux_examples PROVIDER: all that tests/examples has for one path.
 rdmux_examples() {
     local cases case run=$RDMUX_SOURCE/tests/examples/run.sh

@@ -352,6 +352,8 @@ rdmux_over() {
             rdmux_stalls 7000 match u8 0x08 0x08 at 33
     fi
     [[ $1 != shm ]] || return 0
+    check "rdmux conformance over $1 between two guests" briefly two_guests --seconds 280 \
+        "${programs[@]}" -- rdmux_conformance_between_hosts "$1" "${conformance[@]}"
     check "explain, copy and perf over $1 between two guests" \
         two_guests "${programs[@]}" -- rdmux_between_hosts "$1"
     check "the examples over $1 between two guests" \
