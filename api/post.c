@@ -672,7 +672,10 @@ enum rdmux_status rdmux_write_ordinary(struct rdmux_ep *ep, const void *buf, siz
                                        struct rdmux_mr *mr, struct rdmux_remote *remote,
                                        uint64_t offset, void *context, uint32_t flags)
 {
-    if (RDMUX_UNLIKELY(ep != NULL && atomic_load_explicit(&ep->has_lane, memory_order_relaxed))) {
+    if (RDMUX_UNLIKELY(ep == NULL)) {
+        return rdmux_ep_enter(ep); /* has the text */
+    }
+    if (RDMUX_UNLIKELY(atomic_load_explicit(&ep->has_lane, memory_order_relaxed))) {
         rdmux_lane_leave(ep->cq->gate); /* rdmux_write() may have entered it */
         if (mr == NULL && flags == RDMUX_INLINE && rdmux_lane_ready(ep)) {
             return rdmux_write(ep, buf, length, mr, remote, offset, context, flags);
