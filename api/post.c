@@ -299,8 +299,10 @@ RDMUX_HOT enum rdmux_status prepare(struct rdmux_ep *ep, const struct rdmux_wr *
             if (RDMUX_UNLIKELY(status != RDMUX_OK)) {
                 return status;
             }
+            /* NOLINTBEGIN(clang-analyzer-core.uninitialized.Assign): those of other operations */
             request->operand = wr->operand;
             request->expected = wr->expected;
+            /* NOLINTEND(clang-analyzer-core.uninitialized.Assign) */
         }
     }
     request->op = wr->op;
