@@ -234,11 +234,14 @@ static void deep_case(struct side *side)
         EXPECT_EQUAL(words[i], mix64(i));
         i++;
     }
-    BARRIER(side);
-    while (queue_poll(&queue) > 0) {
-        writable += NEXT(&queue).opcode == RDMUX_WC_WRITABLE;
+    if (side->is_initiator && writable == 0) { /* it may come behind them all */
+        struct rdmux_wc wc = NEXT(&queue);
+        EXPECT(wc.opcode == RDMUX_WC_WRITABLE, "got %s", wc_text(&wc));
+        writable++;
     }
+    EXPECT_QUIET(&queue);
     EXPECT_EQUAL(writable, side->is_initiator ? 1 : 0);
+    BARRIER(side);
     side_close_ep(side, ep);
     EXPECT_OK(rdmux_cq_destroy(cq));
     queue_close(&queue);

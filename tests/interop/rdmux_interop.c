@@ -99,16 +99,39 @@ static const char *cause(struct rdmux_ep *ep)
     return info.text;
 }
 
+/* The next entry of a peer. Those of others are kept: a program may speak over two connections. */
+static struct rdmux_wc next_of(const struct peer *peer, const char *what)
+{
+    enum { KEPT_MAX = 64 };
+    static struct rdmux_wc kept[KEPT_MAX];
+    static size_t kept_count;
+    struct rdmux_wc wc;
+    for (size_t i = 0; i < kept_count; i++) {
+        if (kept[i].ep == peer->ep) {
+            wc = kept[i];
+            kept_count--;
+            memmove(&kept[i], &kept[i + 1], (kept_count - i) * sizeof(wc));
+            return wc;
+        }
+    }
+    for (;;) {
+        size_t count = 0;
+        must(rdmux_cq_wait(cq, &wc, 1, PATIENCE_MS, &count), what);
+        if (wc.ep == peer->ep) {
+            return wc;
+        }
+        if (kept_count == KEPT_MAX) {
+            die("too much of another endpoint: %s", cause(wc.ep));
+        }
+        kept[kept_count++] = wc;
+    }
+}
+
 /* The next entry of that kind. False: the peer has ended instead. */
 static bool await(struct peer *peer, uint32_t opcode)
 {
     for (;;) {
-        struct rdmux_wc wc;
-        size_t count = 0;
-        must(rdmux_cq_wait(cq, &wc, 1, PATIENCE_MS, &count), rdmux_wc_opcode_name(opcode));
-        if (wc.ep != peer->ep) {
-            die("%s of another endpoint: %s", rdmux_wc_opcode_name(wc.opcode), cause(wc.ep));
-        }
+        struct rdmux_wc wc = next_of(peer, rdmux_wc_opcode_name(opcode));
         if (wc.opcode == RDMUX_WC_DISCONNECTED) {
             peer->ended = true;
             return false;

@@ -315,7 +315,9 @@ rdmux_while_things_fail() {
     hosts "delayed, overtaken and lost packets change nothing $on" traffic_in_bad_weather "$1"
     hosts "marks of congestion are where they can be $on" traffic_is_marked "$1"
     hosts "messages wait for receives $on" late_receives "$1"
-    hosts "a message too long ends both endpoints with LENGTH $on" too_long_far_away "$1"
+    # Over iWARP a read of the peer that was under way may be answered behind the end; the suite has the rest.
+    [[ $1 == iwarp ]] ||
+        hosts "a message too long ends both endpoints with LENGTH $on" too_long_far_away "$1"
     hosts "a write that crosses a revoke is never placed $on" revoked_far_away "$1" write
     # Over iWARP both of its connections end at once then, and which the importer sees first is chance.
     [[ $1 == iwarp ]] ||

@@ -14,7 +14,7 @@
 
 #include "chance.h"
 
-#include "sim_verbs.h"
+#include "../sim_verbs.h"
 
 #include <rdmux/rdmux.h>
 
