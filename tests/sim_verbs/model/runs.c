@@ -115,7 +115,7 @@ static pid_t start_child(run_body *body, struct run run, uint64_t count, struct 
         run_one(body, &run, memory);
     }
     (void)fflush(stdout);
-    exit(0); /* not _exit(): leaks are looked for now */
+    exit(0); /* not _exit(): the sanitizer looks for leaks then */
 }
 
 static void end_child(pid_t child, struct result *result)
