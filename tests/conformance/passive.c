@@ -115,7 +115,8 @@ static void stop_and_go_initiator(struct side *side)
         EXPECT_OK(rdmux_recv(side->ep, &byte, 1, NULL, CTX(5)));
         (void)POST_AND_WAIT(&side->queue, rdmux_send(side->ep, "g", 1, NULL, CTX(1), 0),
                             RDMUX_WC_SEND, CTX(1));
-        (void)WAIT(&side->queue, RDMUX_WC_RECV, CTX(5)); /* it calls nothing more while the peer works */
+        (void)WAIT(&side->queue, RDMUX_WC_RECV,
+                   CTX(5)); /* it calls nothing more while the peer works */
         (void)POST_AND_WAIT(&side->queue,
                             rdmux_write(side->ep, &word, 8, NULL, remote, 0, CTX(2),
                                         flag_if_there(side, RDMUX_PLACED)),
