@@ -155,6 +155,7 @@ void sim_set_error(const char *format, ...) __attribute__((format(printf, 1, 2))
     X(modify_qp)            \
     X(query_qp)             \
     X(post_send)            \
+    X(wr_complete)          \
     X(post_recv)            \
     X(create_event_channel) \
     X(create_id)            \
@@ -668,7 +669,8 @@ void sim_qp_retire(struct sim_qp *qp, uint32_t request); /* the completion of re
 bool sim_receives_take(struct sim_receives *queue, struct sim_receive *out);
 int sim_receives_post(struct sim_receives *queue, const struct ibv_recv_wr *wr);
 struct ibv_qp *sim_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
-bool sim_fill_wr_functions(struct sim_qp *qp); /* ibv_wr_*, in sim_post.c; false: out of memory */
+/* ibv_wr_*, in sim_post.c: of IBV_QP_EX_WITH_* those asked for. False: out of memory. */
+bool sim_fill_wr_functions(struct sim_qp *qp, uint64_t operations);
 
 static inline struct sim_wqe *sim_wqe_at(const struct sim_qp *qp, uint32_t counter)
 {

@@ -388,7 +388,7 @@ void sim_device_complete(struct sim_device_options *options)
     fill(&options->max_msg, 0, iwarp ? UINT32_MAX : hca ? 1 << 30 : 8 << 20);
     fill(&options->atomics, SIM_FOREVER, iwarp ? IBV_ATOMIC_NONE : IBV_ATOMIC_HCA);
     fill(&options->immediate, SIM_FOREVER, iwarp ? 0 : 1);
-    fill(&options->wr_api, SIM_FOREVER, iwarp ? 0 : 1);
+    fill(&options->wr_api, SIM_FOREVER, hca && !iwarp ? 1 : 0);
     fill(&options->cq_ex, SIM_FOREVER, iwarp ? 0 : 1);
     fill(&options->stale, SIM_FOREVER, hca ? 0 : 1);
     fill(&options->unordered_reads, SIM_FOREVER, iwarp ? 1 : 0);

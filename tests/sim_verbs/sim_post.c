@@ -134,15 +134,10 @@ static void put_request(struct sim_qp *qp, const struct ibv_send_wr *wr)
     qp->posted++;
 }
 
-static int post_one(struct sim_qp *qp, const struct ibv_send_wr *wr)
+static int post_check(struct sim_qp *qp, const struct ibv_send_wr *wr)
 {
     int error = sim_call(qp->world, SIM_CALL_post_send);
-    error = error == 0 ? send_check(qp, wr) : error;
-    if (error != 0) {
-        return error;
-    }
-    put_request(qp, wr);
-    return 0;
+    return error == 0 ? send_check(qp, wr) : error;
 }
 
 /* After the end of a queue pair: flushed at once, or on iWARP never heard of again. */
@@ -156,13 +151,29 @@ static void post_to_error(struct sim_qp *qp)
     sim_requester_flush(qp);
 }
 
+/* The drivers of iWARP adapters return negative numbers, whatever the manual page says. */
+static int post_result(const struct sim_qp *qp, int error)
+{
+    return sim_is_iwarp(qp->device) ? -error : error;
+}
+
+static void ring(struct sim_qp *qp)
+{
+    if (SIM_UNLIKELY(qp->state == IBV_QPS_ERR || !sim_device_alive(qp->device))) {
+        post_to_error(qp);
+    } else {
+        sim_requester_ring(qp);
+    }
+}
+
 static int post_list(struct sim_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
 {
     int error = 0;
     uint32_t before = qp->posted;
     while (wr != NULL && error == 0) {
-        error = post_one(qp, wr);
+        error = post_check(qp, wr);
         if (error == 0) {
+            put_request(qp, wr);
             wr = wr->next;
         }
     }
@@ -170,14 +181,9 @@ static int post_list(struct sim_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
         *bad_wr = wr;
     }
     if (qp->posted != before) {
-        if (SIM_UNLIKELY(qp->state == IBV_QPS_ERR || !sim_device_alive(qp->device))) {
-            post_to_error(qp);
-        } else {
-            sim_requester_ring(qp);
-        }
+        ring(qp);
     }
-    /* The drivers of iWARP adapters return negative numbers, whatever the manual page says. */
-    return sim_is_iwarp(qp->device) ? -error : error;
+    return post_result(qp, error);
 }
 
 static int post_send(struct ibv_qp *ib, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
@@ -259,6 +265,7 @@ struct sim_staged {
     struct ibv_send_wr wr;
     struct ibv_sge sges[SIM_SGES_MAX];
     uint8_t *inline_data; /* of cap.max_inline_data bytes */
+    bool has_bytes;       /* a setter said where they are */
 };
 
 static struct sim_qp *of_ex(struct ibv_qp_ex *qp)
@@ -286,6 +293,7 @@ static struct ibv_send_wr *stage(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode
     staged->wr = (struct ibv_send_wr){
         .wr_id = ex->wr_id, .sg_list = staged->sges, .opcode = opcode, .send_flags = ex->wr_flags
     };
+    staged->has_bytes = false;
     if (qp->staged_count > 0) {
         qp->staged[qp->staged_count - 1].wr.next = &staged->wr;
     }
@@ -305,25 +313,35 @@ static void wr_abort(struct ibv_qp_ex *ex)
     wr_start(ex);
 }
 
+static int staged_check(struct sim_qp *qp)
+{
+    int error = sim_call(qp->world, SIM_CALL_wr_complete);
+    error = error == 0 ? qp->staged_error : error;
+    if (error == 0 && qp->posted - qp->retired + qp->staged_count > qp->cap.max_send_wr) {
+        error = ENOMEM;
+    }
+    for (uint32_t i = 0; i < qp->staged_count && error == 0; i++) {
+        error = qp->staged[i].has_bytes ? post_check(qp, &qp->staged[i].wr) : EINVAL;
+    }
+    return error;
+}
+
 /* All or nothing: what does not fit as a whole is not posted at all. */
 static int wr_complete(struct ibv_qp_ex *ex)
 {
     struct sim_qp *qp = of_ex(ex);
     sim_lock(qp->world);
-    int error = qp->staged_error;
-    if (error == 0 && qp->posted - qp->retired + qp->staged_count > qp->cap.max_send_wr) {
-        error = ENOMEM;
-    }
-    for (uint32_t i = 0; i < qp->staged_count && error == 0; i++) {
-        error = send_check(qp, &qp->staged[i].wr);
-    }
+    int error = staged_check(qp);
     if (error == 0 && qp->staged_count > 0) {
-        error = post_list(qp, &qp->staged[0].wr, NULL);
+        for (uint32_t i = 0; i < qp->staged_count; i++) {
+            put_request(qp, &qp->staged[i].wr);
+        }
+        ring(qp);
     }
     qp->staged_count = 0;
     qp->staged_error = 0;
     sim_unlock(qp->world);
-    return error;
+    return post_result(qp, error);
 }
 
 static void wr_send(struct ibv_qp_ex *ex)
@@ -404,8 +422,11 @@ static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t num_sge, const struct i
         qp->staged_error = EINVAL;
         return;
     }
-    memcpy(wr->sg_list, sg_list, num_sge * sizeof(*sg_list));
+    for (size_t i = 0; i < num_sge; i++) {
+        wr->sg_list[i] = sg_list[i];
+    }
     wr->num_sge = (int)num_sge;
+    qp->staged[qp->staged_count - 1].has_bytes = true;
 }
 
 static void wr_set_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t addr, uint32_t length)
@@ -434,6 +455,7 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t num_buf,
     wr->sg_list[0] = (struct ibv_sge){ (uintptr_t)at, (uint32_t)length, 0 };
     wr->num_sge = 1;
     wr->send_flags |= IBV_SEND_INLINE;
+    qp->staged[qp->staged_count - 1].has_bytes = true;
     for (size_t i = 0; i < num_buf; i++) {
         memcpy(at, buf_list[i].addr, buf_list[i].length);
         at += buf_list[i].length;
@@ -446,7 +468,25 @@ static void wr_set_inline_data(struct ibv_qp_ex *ex, void *addr, size_t length)
     wr_set_inline_data_list(ex, 1, &buffer);
 }
 
-bool sim_fill_wr_functions(struct sim_qp *qp)
+/* The others stay NULL: who calls one that was not asked for crashes. */
+static void fill_builders(struct ibv_qp_ex *ex, uint64_t operations)
+{
+    ex->wr_send = (operations & IBV_QP_EX_WITH_SEND) != 0 ? wr_send : NULL;
+    ex->wr_send_imm = (operations & IBV_QP_EX_WITH_SEND_WITH_IMM) != 0 ? wr_send_imm : NULL;
+    ex->wr_rdma_write = (operations & IBV_QP_EX_WITH_RDMA_WRITE) != 0 ? wr_rdma_write : NULL;
+    ex->wr_rdma_write_imm = (operations & IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM) != 0
+                                ? wr_rdma_write_imm
+                                : NULL;
+    ex->wr_rdma_read = (operations & IBV_QP_EX_WITH_RDMA_READ) != 0 ? wr_rdma_read : NULL;
+    ex->wr_atomic_cmp_swp = (operations & IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP) != 0
+                                ? wr_atomic_cmp_swp
+                                : NULL;
+    ex->wr_atomic_fetch_add = (operations & IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD) != 0
+                                  ? wr_atomic_fetch_add
+                                  : NULL;
+}
+
+bool sim_fill_wr_functions(struct sim_qp *qp, uint64_t operations)
 {
     size_t count = qp->cap.max_send_wr > 0 ? qp->cap.max_send_wr : 1;
     size_t each = sizeof(struct sim_staged) + qp->cap.max_inline_data;
@@ -462,13 +502,7 @@ bool sim_fill_wr_functions(struct sim_qp *qp)
     ex->wr_start = wr_start;
     ex->wr_complete = wr_complete;
     ex->wr_abort = wr_abort;
-    ex->wr_send = wr_send;
-    ex->wr_send_imm = wr_send_imm;
-    ex->wr_rdma_write = wr_rdma_write;
-    ex->wr_rdma_write_imm = wr_rdma_write_imm;
-    ex->wr_rdma_read = wr_rdma_read;
-    ex->wr_atomic_cmp_swp = wr_atomic_cmp_swp;
-    ex->wr_atomic_fetch_add = wr_atomic_fetch_add;
+    fill_builders(ex, operations);
     ex->wr_set_sge = wr_set_sge;
     ex->wr_set_sge_list = wr_set_sge_list;
     ex->wr_set_inline_data = wr_set_inline_data;

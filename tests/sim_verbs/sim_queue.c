@@ -355,7 +355,7 @@ static struct sim_qp *qp_make(struct sim_context *context, struct ibv_qp_init_at
     qp->signal_all = attr->sq_sig_all != 0;
     qp->state = IBV_QPS_RESET;
     qp->extended = extended;
-    bool made = rings_make(qp) && (!extended || sim_fill_wr_functions(qp));
+    bool made = rings_make(qp) && (!extended || sim_fill_wr_functions(qp, attr->send_ops_flags));
     uint32_t index = made ? number_find(device->host, device->options.reuse != 0) : 0;
     if (index == 0) {
         rings_unmake(qp);

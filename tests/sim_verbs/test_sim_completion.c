@@ -373,8 +373,8 @@ static void extended_polling_reads_the_same_entries(void **state)
 static void extended_posting_is_all_or_nothing(void **state)
 {
     (void)state;
-    struct pair pair = pair_make(
-        &(struct wishes){ .device = "link=roce", .extended = true, .depth = 4, .inline_size = 16 });
+    struct pair pair = pair_make(&(struct wishes){
+        .device = "link=roce,like=hca", .extended = true, .depth = 4, .inline_size = 16 });
     struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(pair.a.qp);
     assert_non_null(ex);
     uint64_t target = (uintptr_t)pair.b.memory + TO;
@@ -425,6 +425,63 @@ static void extended_posting_is_all_or_nothing(void **state)
     pair_end(&pair);
 }
 
+/* Stages writes of 8 bytes, numbered from 1. */
+static void stage_writes(struct ibv_qp_ex *ex, const struct pair *pair, uint64_t count)
+{
+    ibv_wr_start(ex);
+    ex->wr_flags = IBV_SEND_SIGNALED;
+    for (uint64_t id = 1; id <= count; id++) {
+        ex->wr_id = id;
+        ibv_wr_rdma_write(ex, pair->b.mr->rkey, (uintptr_t)pair->b.memory + TO + 8 * id);
+        ibv_wr_set_sge(ex, pair->a.mr->lkey, (uintptr_t)pair->a.memory + FROM, 8);
+    }
+}
+
+static void a_failure_in_the_middle_posts_nothing(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "post_send", "wr_complete" };
+    for (uint64_t i = 0; i < 2; i++) {
+        struct pair pair = pair_make(
+            &(struct wishes){ .device = "link=roce,like=hca", .extended = true });
+        struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(pair.a.qp);
+        fill(&pair.a, FROM, 8, 5);
+        assert_true(sim_fail_call(pair.world, names[i], 2 - i, EIO));
+        stage_writes(ex, &pair, 3);
+        assert_int_equal(ibv_wr_complete(ex), EIO);
+        no_wc(&pair.a, pair.a.send_cq);
+        assert_false(filled(&pair.b, TO + 8, 8, 5));
+        stage_writes(ex, &pair, 3);
+        assert_int_equal(ibv_wr_complete(ex), 0);
+        for (uint64_t id = 1; id <= 3; id++) {
+            expect_wc(pair.a.send_cq, id, IBV_WC_SUCCESS);
+        }
+        assert_true(filled(&pair.b, TO + 8, 8, 5));
+        assert_int_equal(sim_calls(pair.world, "wr_complete"), 2);
+        pair_end(&pair);
+    }
+}
+
+static void a_request_is_to_say_where_its_bytes_are(void **state)
+{
+    (void)state;
+    struct pair pair = pair_make(
+        &(struct wishes){ .device = "link=roce,like=hca", .extended = true });
+    struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(pair.a.qp);
+    stage_writes(ex, &pair, 1);
+    ibv_wr_rdma_write(ex, pair.b.mr->rkey, (uintptr_t)pair.b.memory + TO);
+    assert_int_equal(ibv_wr_complete(ex), EINVAL);
+    no_wc(&pair.a, pair.a.send_cq);
+    stage_writes(ex, &pair, 1);
+    ex->wr_id = 2;
+    ibv_wr_rdma_write(ex, pair.b.mr->rkey, (uintptr_t)pair.b.memory + TO);
+    ibv_wr_set_sge_list(ex, 0, NULL);
+    assert_int_equal(ibv_wr_complete(ex), 0);
+    expect_wc(pair.a.send_cq, 1, IBV_WC_SUCCESS);
+    expect_wc(pair.a.send_cq, 2, IBV_WC_SUCCESS);
+    pair_end(&pair);
+}
+
 static void events_of_unknown_types_pass_through(void **state)
 {
     (void)state;
@@ -456,6 +513,8 @@ int main(void)
         cmocka_unit_test(shared_receives_outlive_a_queue_pair),
         cmocka_unit_test(extended_polling_reads_the_same_entries),
         cmocka_unit_test(extended_posting_is_all_or_nothing),
+        cmocka_unit_test(a_failure_in_the_middle_posts_nothing),
+        cmocka_unit_test(a_request_is_to_say_where_its_bytes_are),
         cmocka_unit_test(events_of_unknown_types_pass_through),
     };
     return cmocka_run_group_tests_name("sim_completion", tests, NULL, NULL);
