@@ -91,6 +91,10 @@ static enum rdmux_status set_up(struct verbs_domain *domain)
      * pairs fail: read_reply() in rxe_resp.c looks at the length of the latest request, up to Linux
      * 6.12 at least. */
     domain->lacks_nothing = domain->lacks_fence;
+    /* The library of soft RoCE takes the length of a list's first piece for that of all, in
+     * ibv_wr_set_sge_list(), and forgets all lengths in ibv_wr_set_inline_data_list(): rxe.c in
+     * rdma-core 44; pull request 1744 mends the first. */
+    domain->lacks_calls = domain->lacks_fence;
     int flags = fcntl(domain->context->async_fd, F_GETFL);
     if (flags < 0 || fcntl(domain->context->async_fd, F_SETFL, flags | O_NONBLOCK) != 0) {
         rdmux_provider_error("%s: its events cannot be read without waiting: %s", domain->device,

@@ -135,6 +135,7 @@ struct verbs_domain {
     bool lends_silent; /* bytes of work requests without completion are sent from where they lie, even
                           again after later ones have completed: so each is to raise one */
     bool lacks_nothing; /* writes and reads of no bytes are not to be used behind a read */
+    bool lacks_calls;   /* ibv_wr_*() are not to be used */
     struct verbs_page *page;
     struct ibv_mr *flush_mr;
     struct ibv_mr *sink_mr;
@@ -235,8 +236,9 @@ struct verbs_queue {
     struct verbs_ep *ep;
     struct verbs_cq *cq;
     struct verbs_unit *unit;
-    struct ibv_qp *qp; /* NULL: there is none */
-    uint64_t id;       /* in each wr_id */
+    struct ibv_qp *qp;       /* NULL: there is none */
+    struct ibv_qp_ex *calls; /* the same, for ibv_wr_*(); NULL: it takes lists only */
+    uint64_t id;             /* in each wr_id */
     struct verbs_send_ring sent;
     struct verbs_receive_ring receives;
     struct verbs_headers headers;

@@ -2,7 +2,8 @@
 /*
  * The express lane: one inline write is one work request filled in place, one completion one entry
  * of the program's. Compiled without frame pointers; each instruction here is one of every small
- * write, see tests/instructions.
+ * write, see tests/instructions: so it is ibv_post_send() on queue pairs for ibv_wr_*(), too, which
+ * would be four calls.
  *
  * The work requests are named by the addresses of their entries, which no other wr_id looks like
  * (verbs_ring.h). What is still under way when the lane is closed keeps that name, and the cq knows

@@ -92,25 +92,80 @@ static void close_rings(struct verbs_queue *queue)
     rdmux_provider_release(fabric, queue->sent.requests);
 }
 
-static struct ibv_qp *try_create(struct verbs_queue *queue, const struct verbs_queue_wish *wish,
-                                 uint32_t send_depth, uint32_t max_inline,
-                                 struct ibv_qp_init_attr *attr)
+/* All that is ever put on a chain, and so said by ibv_wr_*(); 0: these are not to be used. Over
+ * iWARP numbers go in headers. */
+static uint64_t operations_of(const struct verbs_queue *queue)
 {
-    *attr = (struct ibv_qp_init_attr){
+    const struct verbs_domain *domain = verbs_domain_of_ep(queue->ep);
+    uint64_t operations = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE |
+                          IBV_QP_EX_WITH_RDMA_READ;
+    if (domain->lacks_calls) {
+        return 0;
+    }
+    if (queue->ep->transport->fabric != VERBS_FABRIC_IWARP) {
+        operations |= IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+    }
+    if (domain->attr.atomic_cap != IBV_ATOMIC_NONE) {
+        operations |= IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+    }
+    return operations;
+}
+
+/* operations: those of ibv_wr_*(); 0: it is to take lists only. */
+static struct ibv_qp *try_create(struct verbs_queue *queue, const struct verbs_queue_wish *wish,
+                                 const struct ibv_qp_cap *cap, uint64_t operations)
+{
+    const struct verbs_domain *domain = verbs_domain_of_ep(queue->ep);
+    struct ibv_qp_init_attr_ex attr = {
         .qp_context = queue,
         .send_cq = queue->unit->cq,
         .recv_cq = queue->unit->cq,
         .srq = wish->srq != NULL ? wish->srq->srq : NULL,
-        .cap = { .max_send_wr = send_depth,
-                 .max_recv_wr = wish->srq != NULL ? 0 : wish->receive_depth,
-                 .max_send_sge = wish->max_send_sge,
-                 .max_recv_sge = wish->srq != NULL ? 0 : wish->max_receive_sge,
-                 .max_inline_data = max_inline },
+        .cap = *cap,
         .qp_type = IBV_QPT_RC,
         .sq_sig_all = 0,
+        .comp_mask = IBV_QP_INIT_ATTR_PD,
+        .pd = domain->pd,
+        .send_ops_flags = operations,
     };
+    if (operations != 0) {
+        attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    }
     errno = 0;
-    return ibv_create_qp(verbs_domain_of_ep(queue->ep)->pd, attr);
+    /* which is ibv_create_qp() with PD alone */
+    struct ibv_qp *qp = ibv_create_qp_ex(domain->context, &attr);
+    if (qp != NULL) {
+        queue->max_inline = attr.cap.max_inline_data;
+    }
+    return qp;
+}
+
+/* Devices without ibv_wr_*(), or without some of the operations, refuse the queue pair with one of
+ * these. */
+static bool may_lack_calls(int error)
+{
+    return error == EOPNOTSUPP || error == ENOSYS || error == EINVAL;
+}
+
+/* For ibv_wr_*() where the device has them, else for lists. */
+static struct ibv_qp *try_both(struct verbs_queue *queue, const struct verbs_queue_wish *wish,
+                               uint32_t send_depth, uint32_t max_inline)
+{
+    const struct ibv_qp_cap cap = {
+        .max_send_wr = send_depth,
+        .max_recv_wr = wish->srq != NULL ? 0 : wish->receive_depth,
+        .max_send_sge = wish->max_send_sge,
+        .max_recv_sge = wish->srq != NULL ? 0 : wish->max_receive_sge,
+        .max_inline_data = max_inline,
+    };
+    const uint64_t operations = operations_of(queue);
+    struct ibv_qp *qp = try_create(queue, wish, &cap, operations);
+    /* what was made for lists may be no ibv_qp_ex at all */
+    queue->calls = qp != NULL && operations != 0 ? ibv_qp_to_qp_ex(qp) : NULL;
+    if (qp == NULL && operations != 0 && may_lack_calls(errno)) {
+        qp = try_create(queue, wish, &cap, 0);
+    }
+    return qp;
 }
 
 static enum rdmux_status say_not_created(const struct verbs_queue *queue,
@@ -133,7 +188,6 @@ static enum rdmux_status create(struct verbs_queue *queue, const struct verbs_qu
     const struct verbs_domain *domain = verbs_domain_of_ep(queue->ep);
     uint32_t most = (uint32_t)domain->attr.max_qp_wr;
     uint32_t depth = wish->send_depth < most ? wish->send_depth : most;
-    struct ibv_qp_init_attr attr;
     int error = EINVAL;
     for (; depth >= wish->send_least; depth /= 2) {
         for (size_t i = 0; i < VERBS_COUNT_OF(inline_steps); i++) {
@@ -141,10 +195,9 @@ static enum rdmux_status create(struct verbs_queue *queue, const struct verbs_qu
             if (i != 0 && inline_size >= wish->max_inline) {
                 continue;
             }
-            queue->qp = try_create(queue, wish, depth, inline_size, &attr);
+            queue->qp = try_both(queue, wish, depth, inline_size);
             if (queue->qp != NULL) {
                 queue->sent.depth = depth;
-                queue->max_inline = attr.cap.max_inline_data;
                 queue->max_send_sge = wish->max_send_sge;
                 queue->max_receive_sge = wish->max_receive_sge;
                 return RDMUX_OK;
@@ -217,6 +270,7 @@ struct ibv_qp *rdmux_verbs_queue_release(struct verbs_queue *queue, uint32_t *re
     qp->qp_context = NULL;
     (void)pthread_mutex_unlock(&domain->lock);
     queue->qp = NULL;
+    queue->calls = NULL;
     *reserved = queue->reserved;
     queue->reserved = 0;
     return qp;
@@ -235,6 +289,7 @@ void rdmux_verbs_queue_destroy(struct verbs_queue *queue)
                            verbs_domain_of_ep(queue->ep)->device, strerror(error));
     }
     queue->qp = NULL;
+    queue->calls = NULL;
 }
 
 void rdmux_verbs_queue_close(struct verbs_queue *queue)
@@ -405,9 +460,89 @@ void rdmux_verbs_post_failed(struct verbs_ep *ep, int error)
                      "the device did not take requests: %s", strerror(error));
 }
 
+__attribute__((noinline)) static void say_inline_list(struct ibv_qp_ex *calls,
+                                                      const struct ibv_send_wr *work)
+{
+    struct ibv_data_buf buffers[1 + RDMUX_SGE_MAX];
+    for (int i = 0; i < work->num_sge; i++) {
+        buffers[i].addr = (void *)(uintptr_t)work->sg_list[i].addr;
+        buffers[i].length = work->sg_list[i].length;
+    }
+    ibv_wr_set_inline_data_list(calls, (size_t)work->num_sge, buffers);
+}
+
+/* Adapters finish a work request when it is told where its bytes are: one without any, too. */
+static void say_bytes(struct ibv_qp_ex *calls, const struct ibv_send_wr *work)
+{
+    const struct ibv_sge *piece = work->sg_list;
+    bool is_inline = (work->send_flags & IBV_SEND_INLINE) != 0;
+    if (VERBS_LIKELY(work->num_sge == 1)) {
+        if (is_inline) {
+            ibv_wr_set_inline_data(calls, (void *)(uintptr_t)piece->addr, piece->length);
+        } else {
+            ibv_wr_set_sge(calls, piece->lkey, piece->addr, piece->length);
+        }
+    } else if (is_inline && work->num_sge > 0) {
+        say_inline_list(calls, work);
+    } else {
+        ibv_wr_set_sge_list(calls, (size_t)work->num_sge, piece);
+    }
+}
+
+static void say(struct ibv_qp_ex *calls, const struct ibv_send_wr *work)
+{
+    calls->wr_id = work->wr_id;
+    calls->wr_flags = work->send_flags & ~(unsigned int)IBV_SEND_INLINE; /* a setter says that */
+    switch (work->opcode) {
+    case IBV_WR_SEND:
+        ibv_wr_send(calls);
+        break;
+    case IBV_WR_SEND_WITH_IMM:
+        ibv_wr_send_imm(calls, work->imm_data);
+        break;
+    case IBV_WR_RDMA_WRITE:
+        ibv_wr_rdma_write(calls, work->wr.rdma.rkey, work->wr.rdma.remote_addr);
+        break;
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+        ibv_wr_rdma_write_imm(calls, work->wr.rdma.rkey, work->wr.rdma.remote_addr, work->imm_data);
+        break;
+    case IBV_WR_RDMA_READ:
+        ibv_wr_rdma_read(calls, work->wr.rdma.rkey, work->wr.rdma.remote_addr);
+        break;
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+        ibv_wr_atomic_fetch_add(calls, work->wr.atomic.rkey, work->wr.atomic.remote_addr,
+                                work->wr.atomic.compare_add);
+        break;
+    default:
+        assert(work->opcode == IBV_WR_ATOMIC_CMP_AND_SWP);
+        ibv_wr_atomic_cmp_swp(calls, work->wr.atomic.rkey, work->wr.atomic.remote_addr,
+                              work->wr.atomic.compare_add, work->wr.atomic.swap);
+        break;
+    }
+    say_bytes(calls, work);
+}
+
+static int give_by_calls(struct verbs_queue *queue, uint32_t count)
+{
+    ibv_wr_start(queue->calls);
+    for (uint32_t i = 0; i < count; i++) {
+        say(queue->calls, &queue->chain[i]);
+    }
+    return ibv_wr_complete(queue->calls);
+}
+
+static int give_list(struct verbs_queue *queue)
+{
+    struct ibv_send_wr *bad = NULL;
+    return ibv_post_send(queue->qp, queue->chain, &bad);
+}
+
+/* What was not taken counts as posted until the queue pair is gone: of a list the first may have been,
+ * by ibv_wr_complete() none is (ibv_wr_post(3)), and whether a driver keeps to that nobody can tell. */
 bool rdmux_verbs_chain_ring(struct verbs_queue *queue)
 {
-    if (queue->chain_count == 0) {
+    const uint32_t count = queue->chain_count;
+    if (count == 0) {
         return true;
     }
     if (VERBS_UNLIKELY(queue->is_read != NULL)) {
@@ -420,8 +555,7 @@ bool rdmux_verbs_chain_ring(struct verbs_queue *queue)
     queue->chain_count = 0;
     queue->piece_count = 0;
     queue->chain_is_inline = false;
-    struct ibv_send_wr *bad = NULL;
-    int error = ibv_post_send(queue->qp, queue->chain, &bad);
+    int error = queue->calls != NULL ? give_by_calls(queue, count) : give_list(queue);
     if (VERBS_UNLIKELY(error != 0)) {
         rdmux_verbs_post_failed(queue->ep, error);
         return false;

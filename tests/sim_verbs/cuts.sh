@@ -152,6 +152,9 @@ cut 'the fence of the device' roce verbs/verbs_post.c \
     'flags = is_fenced \? \(uint32_t\)IBV_SEND_FENCE : 0' 'flags = 0'
 cut 'the fence where the device has none' roce verbs/verbs_post.c \
     ' is_fenced_by_device\(ep, request\)\) \{' ' 1) {'
+cut 'the fence that ibv_wr_*() are told' ib verbs/verbs_queue.c \
+    'work->send_flags & ~\(unsigned int\)IBV_SEND_INLINE;' \
+    'work->send_flags & ~(unsigned int)(IBV_SEND_INLINE | IBV_SEND_FENCE);'
 cut 'the fence in front of atomics of the side channel' ib verbs/verbs_post.c \
     '\(request->op <= RDMUX_OP_READ \|\| is_native_atomic\(request\)\)' '1'
 cut 'the fence before atomics of the side channel' roce verbs/verbs_side.c \
@@ -178,6 +181,8 @@ cut 'the limit of inline bytes' ib verbs/verbs_post.c \
     'before \+ request->length <= queue->max_inline' 'before + request->length <= 300'
 cut 'the copy of inline bytes that the device does not inline' roce verbs/verbs_post.c \
     '\} else if \(\(request->flags & RDMUX_INLINE\) != 0\) \{' '} else if (0) {'
+cut 'the word where a request without bytes has them' ib verbs/verbs_queue.c \
+    'else \{\s+ibv_wr_set_sge_list' 'else if (work->num_sge > 0) { ibv_wr_set_sge_list'
 cut 'the limit of lists in reads' roce verbs/verbs_post.c \
     'left < ep->max_read_sge \? left : ep->max_read_sge' 'left'
 # Who tells.

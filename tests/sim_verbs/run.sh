@@ -33,7 +33,11 @@ if [[ -e $RDMUX_BUILD/lib/rdmux/rdmux-verbs.so ]]; then
     for provider in ib roce iwarp; do
         conformance "$provider" ''
     done
-    # Adapters that insist on rights to what a read brings, and such that take lists of one piece.
+    # Adapters that take requests by ibv_wr_*(), or insist on rights to what a read brings, or take lists
+    # of one piece.
+    conformance ib ,like=hca
+    conformance roce ,like=hca
+    conformance iwarp ,wr_api=yes
     conformance iwarp ,like=hca
     conformance roce ,max_sge=1 --case 1.13
     conformance iwarp ,max_sge=2 --case 1.13

@@ -208,7 +208,9 @@ struct counts {
     uint64_t reads_late;
     uint64_t rnr;
     uint64_t retries;
-    uint64_t faults[9]; /* of random_faults.c, by kind */
+    uint64_t calls;         /* chains handed over by ibv_wr_*() */
+    uint64_t without_calls; /* runs in which neither device has these */
+    uint64_t faults[9];     /* of random_faults.c, by kind */
     uint64_t ended;
 };
 

@@ -55,7 +55,8 @@ static bool has_met_all(const struct counts *counts)
 {
     return counts->again > 0 && counts->writable > 0 && counts->refused > 0 && counts->fenced > 0 &&
            counts->placed > 0 && counts->forwarded > 0 && counts->atomics > 0 &&
-           counts->split > 0 && counts->late > 0 && counts->reads_loose > 0 && counts->receives > 0;
+           counts->split > 0 && counts->late > 0 && counts->reads_loose > 0 &&
+           counts->receives > 0 && counts->calls > 0 && counts->without_calls > 0;
 }
 
 static void print_counts(const struct result *result)
@@ -71,11 +72,13 @@ static void print_counts(const struct result *result)
         (unsigned long long)counts->split);
     printf("# met: %llu AGAIN, %llu WRITABLE, %llu refused, %llu reads that saw later writes, %llu "
            "late "
-           "placements, %llu late reads, %llu times no receive, %llu losses\n",
+           "placements, %llu late reads, %llu times no receive, %llu losses, %llu chains by "
+           "ibv_wr_*\n",
            (unsigned long long)counts->again, (unsigned long long)counts->writable,
            (unsigned long long)counts->refused, (unsigned long long)counts->reads_loose,
            (unsigned long long)counts->late, (unsigned long long)counts->reads_late,
-           (unsigned long long)counts->rnr, (unsigned long long)counts->retries);
+           (unsigned long long)counts->rnr, (unsigned long long)counts->retries,
+           (unsigned long long)counts->calls);
 }
 
 static void test_link(const struct options *options, const char *link)

@@ -284,7 +284,7 @@ static void draw_device(struct shape *shape, struct chance *chance, char *out, s
         add(out, size, ",max_cqe=%u", 400 + below(chance, 200));
     }
     if (percent(chance, 30)) {
-        add(out, size, ",wr_api=no,cq_ex=no");
+        add(out, size, is_iwarp ? ",wr_api=yes" : ",wr_api=no,cq_ex=no");
     }
     if (percent(chance, 30)) {
         add(out, size, ",round_up=yes");
@@ -589,6 +589,9 @@ void scene_close(struct scene *scene)
     scene->counts.reads_late += counters.reads_late;
     scene->counts.rnr += counters.rnr_naks;
     scene->counts.retries += counters.retries;
+    uint64_t calls = sim_calls(scene->world, "wr_complete");
+    scene->counts.calls += calls;
+    scene->counts.without_calls += calls == 0;
     for (uint32_t i = 0; i < SIDES; i++) {
         close_side(scene, &scene->sides[i]);
     }
