@@ -97,6 +97,7 @@ static bool reaches(struct sim_qp *qp)
     }
     qp->peer = sim_qp_find(qp->world, qp->attr.dest_qp_num);
     return qp->peer != NULL && accepts(qp->peer, &address) &&
+           (qp->peer->device != qp->device || qp->device->options.loopback != 0) &&
            !is_cut(qp->device->host, qp->peer->device->host);
 }
 

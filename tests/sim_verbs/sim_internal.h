@@ -59,6 +59,7 @@ enum sim_link { SIM_IB, SIM_ROCE, SIM_IWARP };
 
 /* Whose habits a device has where devices differ: the soft devices of Linux, or the
  * specification. */
+enum { SIM_IMMEDIATE_WRONG = 2 }; /* sim_device_options.immediate: another number arrives */
 enum sim_like { SIM_LIKE_DEFAULT, SIM_LIKE_RXE, SIM_LIKE_HCA, SIM_LIKE_SIW };
 
 /* All numbers are uint64_t so that one table describes them; times in nanoseconds, sizes in
@@ -111,6 +112,10 @@ struct sim_device_options {
     uint64_t active_first; /* iWARP: the connection breaks if the acceptor sends first (RFC 5044) */
     uint64_t gid_ifindex;  /* the GID table names the network interface */
     uint64_t fork_needed;
+    uint64_t loopback;     /* packets of the device reach its own queue pairs */
+    uint64_t swapped;      /* results of atomics come in the other byte order */
+    uint64_t inline_right; /* bytes of inline requests arrive; no: those behind the 32nd are zero */
+    uint64_t nothing_needs_key; /* writes and reads of no bytes are refused without a good key */
     uint64_t swallow; /* iWARP: rdma_connect() blocks so long, as nobody answers; 0: it does not */
     char name[IBV_SYSFS_NAME_MAX];
     char addr[128];

@@ -57,6 +57,9 @@ static const struct choice mtus[] = { { "256", IBV_MTU_256 },   { "512", IBV_MTU
 static const struct choice atomics[] = {
     { "none", IBV_ATOMIC_NONE }, { "hca", IBV_ATOMIC_HCA }, { "glob", IBV_ATOMIC_GLOB }, { NULL, 0 }
 };
+static const struct choice immediates[] = {
+    { "yes", 1 }, { "no", 0 }, { "wrong", SIM_IMMEDIATE_WRONG }, { NULL, 0 }
+};
 static const struct choice forced[] = { { "forced", SIM_FOREVER }, { NULL, 0 } };
 
 #define WORLD(key_, kind_, field, max_, choices_)                                 \
@@ -124,7 +127,7 @@ static const struct option device_table[] = {
     DEVICE("vectors", NUMBER, vectors, 64, NULL),
     DEVICE("pkeys", NUMBER, pkeys, SIM_PKEYS, NULL),
     DEVICE("atomics", CHOICE, atomics, 0, atomics),
-    DEVICE("immediate", CHOICE, immediate, 0, yes_no),
+    DEVICE("immediate", CHOICE, immediate, 0, immediates),
     DEVICE("wr_api", CHOICE, wr_api, 0, yes_no),
     DEVICE("cq_ex", CHOICE, cq_ex, 0, yes_no),
     DEVICE("data_in_order", CHOICE, data_in_order, 0, yes_no),
@@ -136,6 +139,10 @@ static const struct option device_table[] = {
     DEVICE("active_first", CHOICE, active_first, 0, yes_no),
     DEVICE("gid_ifindex", CHOICE, gid_ifindex, 0, yes_no),
     DEVICE("fork_needed", CHOICE, fork_needed, 0, yes_no),
+    DEVICE("loopback", CHOICE, loopback, 0, yes_no),
+    DEVICE("swapped", CHOICE, swapped, 0, yes_no),
+    DEVICE("inline_right", CHOICE, inline_right, 0, yes_no),
+    DEVICE("nothing_needs_key", CHOICE, nothing_needs_key, 0, yes_no),
     DEVICE("swallow", TIME, swallow, CENTURY, NULL),
     TEXT_OF("name", struct sim_device_options, name),
     TEXT_OF("addr", struct sim_device_options, addr),
@@ -364,6 +371,8 @@ void sim_device_defaults(struct sim_device_options *options)
         .solicited = SIM_FOREVER,
         .active_first = 1,
         .gid_ifindex = 1,
+        .loopback = 1,
+        .inline_right = 1,
     };
 }
 

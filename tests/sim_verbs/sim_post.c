@@ -88,12 +88,17 @@ static int send_check(const struct sim_qp *qp, const struct ibv_send_wr *wr)
 
 /* ------------------------------------------------------------------------------------- requests */
 
+enum { INLINE_KEPT = 32 }; /* by a device with inline_right=no */
+
 static void copy_inline(struct sim_qp *qp, struct sim_wqe *wqe, const struct ibv_send_wr *wr)
 {
     uint8_t *at = sim_wqe_inline(qp, qp->posted);
     for (int i = 0; i < wr->num_sge; i++) {
         memcpy(at, (const void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length);
         at += wr->sg_list[i].length;
+    }
+    if (qp->device->options.inline_right == 0 && wqe->length > INLINE_KEPT) {
+        memset(sim_wqe_inline(qp, qp->posted) + INLINE_KEPT, 0, wqe->length - INLINE_KEPT);
     }
     wqe->inlined = true;
 }

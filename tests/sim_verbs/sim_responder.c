@@ -59,6 +59,9 @@ static void show_receive(struct sim_qp *qp, const struct sim_receive *receive,
         cqe.opcode = write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
         cqe.byte_len = (uint32_t)request->total;
         cqe.imm_data = immediate ? request->imm_data : 0;
+        if (immediate && qp->device->options.immediate == SIM_IMMEDIATE_WRONG) {
+            cqe.imm_data = ~cqe.imm_data;
+        }
         cqe.wc_flags = immediate ? IBV_WC_WITH_IMM : 0;
         cqe.src_qp = request->source;
         cqe.solicited = request->solicited != 0;
@@ -244,12 +247,17 @@ static uint8_t *target_memory(struct sim_qp *qp, const struct sim_request *reque
     return memory;
 }
 
+static bool needs_key(const struct sim_qp *qp)
+{
+    return qp->device->options.nothing_needs_key != 0;
+}
+
 static struct sim_answer serve_write(struct sim_qp *qp, const struct sim_request *request,
                                      const struct sim_bytes *bytes)
 {
     struct sim_answer answer;
     uint8_t *memory = NULL;
-    if (request->total > 0) {
+    if (request->total > 0 || needs_key(qp)) {
         memory = target_memory(qp, request, IBV_ACCESS_REMOTE_WRITE, &answer);
         if (memory == NULL) {
             return answer;
@@ -274,7 +282,7 @@ static struct sim_answer take_read(struct sim_qp *qp, const struct sim_request *
     struct sim_answer answer = answer_with(qp, request, SIM_ANSWER_DATA);
     sim_place_all(qp); /* a read sees every write and atomic before it */
     sim_atomics_flush(qp->device);
-    if (request->total == 0) {
+    if (request->total == 0 && !needs_key(qp)) {
         return answer;
     }
     uint8_t *memory = target_memory(qp, request, IBV_ACCESS_REMOTE_READ, &answer);
