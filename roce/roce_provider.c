@@ -196,6 +196,22 @@ static enum rdmux_reason reach(const uint8_t *ours, size_t ours_length, const ui
 
 /* ----------------------------------------------------------------------------------- connection */
 
+static bool way_to_self(const struct verbs_port *port, struct verbs_route *out)
+{
+    struct verbs_whereabouts where;
+    struct roce_wish wish = { .interface = 0 };
+    uint32_t gid_index[VERBS_ADDRESSES_MAX];
+    if (look(port->context, port->number, &wish, &where, gid_index) != ROCE_LACK_NOTHING) {
+        return false;
+    }
+    *out = (struct verbs_route){ .address = { .port_num = port->number,
+                                              .is_global = 1,
+                                              .grh = { .sgid_index = (uint8_t)gid_index[0],
+                                                       .hop_limit = HOP_LIMIT } } };
+    memcpy(out->address.grh.dgid.raw, where.addresses[0].gid, VERBS_GID_SIZE);
+    return true;
+}
+
 static enum rdmux_status locate(struct verbs_ep *ep, struct verbs_whereabouts *out)
 {
     const struct verbs_domain *domain = verbs_domain_of_ep(ep);
@@ -275,6 +291,7 @@ static const struct verbs_transport roce_transport = {
     .read_slots = 1,
     .request_refused = RDMUX_PROTOCOL,
     .probe_port = probe_port,
+    .way_to_self = way_to_self,
     .locate = locate,
     .route = route,
     .holds = holds,

@@ -104,6 +104,30 @@ static enum rdmux_reason reach(const uint8_t *ours, size_t ours_length, const ui
 
 /* ----------------------------------------------------------------------------------- connection */
 
+/* By the LID where there is one. Two limited members of a partition do not hear each other, and that
+ * is what a port is with itself. */
+static bool way_to_self(const struct verbs_port *port, struct verbs_route *out)
+{
+    struct verbs_whereabouts where;
+    uint16_t pkey_index[VERBS_PKEYS_MAX];
+    if (look(port->context, port->device, port->number, &where, pkey_index) != RDMUX_OK) {
+        return false;
+    }
+    *out = (struct verbs_route){ .address = { .dlid = where.lid, .port_num = port->number } };
+    if (where.lid == 0) {
+        out->address.is_global = 1;
+        out->address.grh.hop_limit = ROUTED_HOPS;
+        memcpy(out->address.grh.dgid.raw, where.addresses[0].gid, VERBS_GID_SIZE);
+    }
+    for (size_t i = 0; i < where.pkey_count; i++) {
+        if ((where.pkeys[i] & VERBS_PKEY_FULL) != 0) {
+            out->pkey_index = pkey_index[i];
+            return true;
+        }
+    }
+    return false;
+}
+
 static enum rdmux_status locate(struct verbs_ep *ep, struct verbs_whereabouts *out)
 {
     const struct verbs_domain *domain = verbs_domain_of_ep(ep);
@@ -162,6 +186,7 @@ static const struct verbs_transport ib_transport = {
     .read_slots = 1,
     .request_refused = RDMUX_PROTOCOL,
     .probe_port = probe_port,
+    .way_to_self = way_to_self,
     .locate = locate,
     .route = route,
     .holds = holds,

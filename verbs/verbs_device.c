@@ -3,6 +3,7 @@
 #include "verbs/verbs_internal.h"
 
 #include "verbs/verbs_link.h"
+#include "verbs/verbs_trial.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -165,6 +166,90 @@ static uint32_t most_sge(const struct verbs_transport *transport,
     return most < RDMUX_SGE_MAX ? (uint32_t)most : (uint32_t)RDMUX_SGE_MAX;
 }
 
+/* ---------------------------------------------------------------------------------------- trial */
+
+/* What each bit of verbs_trial_fault is of. */
+static const char *const operations[VERBS_TRIAL_FAULTS] = {
+    "inline sends", "writes with immediate data", "reads", "atomics", "requests of no bytes",
+};
+
+static void log_trial(const struct verbs_port *port, const struct verbs_trial *trial)
+{
+    const double took_ms = (double)trial->took_ns / 1e6;
+    if (!trial->is_tried) {
+        rdmux_provider_log(port->fabric, RDMUX_LOG_INFO,
+                           "%s port %u was not tried: %s (%.1f ms); what it says of itself counts",
+                           port->device, port->number, trial->text, took_ms);
+        return;
+    }
+    for (size_t i = 0; i < VERBS_TRIAL_FAULTS; i++) {
+        if ((trial->faults >> i & 1) != 0) {
+            rdmux_provider_log(port->fabric, RDMUX_LOG_WARN, "%s port %u was tried: %s: %s",
+                               port->device, port->number, operations[i], trial->why[i]);
+        }
+    }
+    rdmux_provider_log(port->fabric, trial->skipped != 0 ? RDMUX_LOG_INFO : RDMUX_LOG_DEBUG,
+                       "%s port %u was tried in %.1f ms%s%s", port->device, port->number, took_ms,
+                       trial->text[0] != '\0' ? ", not in all: " : "", trial->text);
+}
+
+/* What the device does, from a trial on this port or an earlier one of this process. */
+static bool try_port(const struct verbs_transport *transport, const struct verbs_port *port,
+                     struct verbs_trial *out)
+{
+    struct verbs_route self;
+    if (rdmux_verbs_trial_recall(port->device, port->device_attr.node_guid, out)) {
+        return true;
+    }
+    if (transport->way_to_self == NULL || !transport->way_to_self(port, &self)) {
+        return false;
+    }
+    const struct verbs_trial_way way = { .context = port->context,
+                                         .device = &port->device_attr,
+                                         .address = self.address,
+                                         .pkey_index = self.pkey_index,
+                                         .mtu = port->attr.active_mtu };
+    rdmux_verbs_trial_run(&way, out);
+    log_trial(port, out);
+    if (out->is_settled) {
+        rdmux_verbs_trial_keep(port->device, port->device_attr.node_guid, out);
+    }
+    return true;
+}
+
+static void add_text(struct rdmux_local_path *path, const char *what, const char *why)
+{
+    size_t used = strlen(path->text);
+    (void)snprintf(path->text + used, sizeof(path->text) - used, "; does without its %s: %s", what,
+                   why);
+}
+
+/* Operations that the trial found wrong are the library's where it has them, else the path cannot be
+ * used. */
+static void describe_trial(const struct verbs_trial *trial, const struct verbs_port *port,
+                           struct rdmux_local_path *out)
+{
+    const uint64_t atomics = RDMUX_CAP_FETCH_ADD | RDMUX_CAP_COMPARE_SWAP;
+    const uint32_t needed = VERBS_TRIAL_IMM | VERBS_TRIAL_READ;
+    for (size_t i = 0; i < VERBS_TRIAL_FAULTS; i++) {
+        if ((trial->faults >> i & 1) == 0) {
+            continue;
+        }
+        if ((needed >> i & 1) != 0) {
+            rdmux_verbs_path_refuse(out, RDMUX_REASON_CAPABILITY_MISSING,
+                                    "update the adapter's firmware and driver",
+                                    "%s port %u has no %s that work: %s", port->device,
+                                    port->number, operations[i], trial->why[i]);
+            return;
+        }
+        add_text(out, operations[i], trial->why[i]);
+    }
+    if ((trial->faults & VERBS_TRIAL_ATOMICS) != 0) {
+        out->native &= ~(atomics | RDMUX_CAP_ATOMIC_DEVICE);
+        out->emulated |= atomics;
+    }
+}
+
 static void describe_port(const struct verbs_transport *transport, const struct verbs_port *port,
                           struct rdmux_local_path *out)
 {
@@ -184,7 +269,11 @@ static void describe_port(const struct verbs_transport *transport, const struct 
                    rdmux_verbs_link_lanes(attr->active_width), rdmux_verbs_link_speed_name(speed),
                    port->device_attr.fw_ver[0] != '\0' ? port->device_attr.fw_ver : "unknown");
     if (attr->state == IBV_PORT_ACTIVE || attr->state == IBV_PORT_ACTIVE_DEFER) {
+        struct verbs_trial trial;
         transport->probe_port(port, out);
+        if (out->reason == RDMUX_REASON_USABLE && try_port(transport, port, &trial)) {
+            describe_trial(&trial, port, out);
+        }
         return;
     }
     rdmux_verbs_path_refuse(out, RDMUX_REASON_PORT_DOWN,

@@ -6,6 +6,8 @@
  */
 #include "verbs/verbs_internal.h"
 
+#include "verbs/verbs_trial.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -75,6 +77,20 @@ static void close_page(struct verbs_domain *domain)
     rdmux_verbs_pages_unmap(domain->page, sizeof(*domain->page));
 }
 
+/* What the trial found when the device was last looked at, see rdmux_verbs_probe(). */
+static void mind_trial(struct verbs_domain *domain)
+{
+    struct verbs_trial trial;
+    if (!rdmux_verbs_trial_recall(domain->device, domain->attr.node_guid, &trial)) {
+        return;
+    }
+    if ((trial.faults & VERBS_TRIAL_ATOMICS) != 0) {
+        domain->attr.atomic_cap = IBV_ATOMIC_NONE;
+    }
+    domain->lacks_inline = (trial.faults & VERBS_TRIAL_INLINE) != 0;
+    domain->lacks_nothing |= (trial.faults & VERBS_TRIAL_NOTHING) != 0;
+}
+
 static enum rdmux_status set_up(struct verbs_domain *domain)
 {
     int error = ibv_query_device(domain->context, &domain->attr);
@@ -95,6 +111,7 @@ static enum rdmux_status set_up(struct verbs_domain *domain)
      * ibv_wr_set_sge_list(), and forgets all lengths in ibv_wr_set_inline_data_list(): rxe.c in
      * rdma-core 44; pull request 1744 mends the first. */
     domain->lacks_calls = domain->lacks_fence;
+    mind_trial(domain);
     int flags = fcntl(domain->context->async_fd, F_GETFL);
     if (flags < 0 || fcntl(domain->context->async_fd, F_SETFL, flags | O_NONBLOCK) != 0) {
         rdmux_provider_error("%s: its events cannot be read without waiting: %s", domain->device,

@@ -63,7 +63,7 @@ struct verbs_route {
     uint16_t pkey_index;
 };
 
-/* What differs between the fabrics. Everything is set. */
+/* What differs between the fabrics. Everything is set, but for what says NULL. */
 struct verbs_transport {
     const char *name;        /* of the provider */
     const char *fabric_name; /* as people call it */
@@ -85,6 +85,10 @@ struct verbs_transport {
     /* Completes the path of an active port of this fabric: address, reach, or why it cannot be
      * used. [may sleep] */
     void (*probe_port)(const struct verbs_port *port, struct rdmux_local_path *out);
+
+    /* The way of an active port to itself, for a trial (verbs_trial.h); false: there is none now. NULL:
+     * ports of this fabric are not tried. [may sleep] */
+    bool (*way_to_self)(const struct verbs_port *port, struct verbs_route *out);
 
     /* Where the endpoint can be reached now; also fills in ep->gid_index and ep->pkey_index. [may
      * sleep] */
@@ -134,6 +138,7 @@ struct verbs_domain {
     bool lacks_fence; /* IBV_SEND_FENCE is not to be used: the endpoint holds back what is fenced */
     bool lends_silent; /* bytes of work requests without completion are sent from where they lie, even
                           again after later ones have completed: so each is to raise one */
+    bool lacks_inline;  /* inline requests are not to be used: their bytes do not arrive */
     bool lacks_nothing; /* writes and reads of no bytes are not to be used behind a read */
     bool lacks_calls;   /* ibv_wr_*() are not to be used */
     struct verbs_page *page;

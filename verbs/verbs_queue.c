@@ -135,7 +135,7 @@ static struct ibv_qp *try_create(struct verbs_queue *queue, const struct verbs_q
     /* which is ibv_create_qp() with PD alone */
     struct ibv_qp *qp = ibv_create_qp_ex(domain->context, &attr);
     if (qp != NULL) {
-        queue->max_inline = attr.cap.max_inline_data;
+        queue->max_inline = domain->lacks_inline ? 0 : attr.cap.max_inline_data;
     }
     return qp;
 }

@@ -29,6 +29,37 @@ conformance() {
         "${@:3}" || status=1
 }
 
+# tells NUMBER NAME OPTIONS PATTERN: does rdmux info say this of the adapter's path?
+tells() {
+    local line
+    line=$(LD_PRELOAD=$RDMUX_BUILD/lib/libsimverbs.so SIM_VERBS=$3 "$RDMUX_BUILD/bin/rdmux" info \
+        --json | grep -oE '\{"provider":"(ib|roce)","device":"sim[^}]*') || line='no path'
+    if [[ $line =~ $4 ]]; then
+        echo "ok $1 - $2"
+    else
+        printf 'not ok %s - %s\n# %s\n' "$1" "$2" "$line"
+        status=1
+    fi
+}
+
+# What the trial of an adapter found is told.
+told() {
+    local native='"native":.*"fetch_add","compare_swap".*"emulated":\[\]'
+    local emulated='"emulated":\["fetch_add","compare_swap"\]'
+    local usable='"reason":"USABLE".*'
+    echo '1..5'
+    tells 1 'good atomics are native' link=roce,atomics=glob "$native"
+    tells 2 'atomics with results in the other byte order are emulated' \
+        link=roce,atomics=glob,swapped=yes \
+        "without its atomics: their results come in the other byte order\".*$emulated"
+    tells 3 'inline sends that lose bytes are named' link=ib,inline_right=no \
+        "${usable}without its inline sends: other bytes arrive than were sent"
+    tells 4 'a path without immediate numbers is not usable' link=ib,immediate=wrong \
+        '"CAPABILITY_MISSING","text":"[^"]* no writes with immediate data that work'
+    tells 5 'an adapter that does not hear itself is believed' link=roce,atomics=glob,loopback=no \
+        "$usable$native"
+}
+
 if [[ -e $RDMUX_BUILD/lib/rdmux/rdmux-verbs.so ]]; then
     for provider in ib roce iwarp; do
         conformance "$provider" ''
@@ -41,6 +72,9 @@ if [[ -e $RDMUX_BUILD/lib/rdmux/rdmux-verbs.so ]]; then
     conformance iwarp ,like=hca
     conformance roce ,max_sge=1 --case 1.13
     conformance iwarp ,max_sge=2 --case 1.13
+    # Adapters that do not do all that they say: the trial finds out, and the library does it instead.
+    conformance roce ,atomics=glob,swapped=yes,inline_right=no,nothing_needs_key=yes
+    told
     for link in ib roce iwarp iwarp,like=hca; do
         LD_PRELOAD=$RDMUX_BUILD/lib/libsimverbs.so SIM_VERBS=link=$link \
             "$RDMUX_BUILD/tests/tools/dead_key" "${link%%,*}" 127.0.0.1 || status=1
