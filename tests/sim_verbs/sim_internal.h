@@ -59,7 +59,8 @@ enum sim_link { SIM_IB, SIM_ROCE, SIM_IWARP };
 
 /* Whose habits a device has where devices differ: the soft devices of Linux, or the
  * specification. */
-enum { SIM_IMMEDIATE_WRONG = 2 }; /* sim_device_options.immediate: another number arrives */
+enum { SIM_SWAPPED_OPERANDS = 2 }; /* sim_device_options.swapped: the operands instead */
+enum { SIM_IMMEDIATE_WRONG = 2 };  /* sim_device_options.immediate: another number arrives */
 enum sim_like { SIM_LIKE_DEFAULT, SIM_LIKE_RXE, SIM_LIKE_HCA, SIM_LIKE_SIW };
 
 /* All numbers are uint64_t so that one table describes them; times in nanoseconds, sizes in

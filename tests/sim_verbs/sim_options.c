@@ -60,6 +60,9 @@ static const struct choice atomics[] = {
 static const struct choice immediates[] = {
     { "yes", 1 }, { "no", 0 }, { "wrong", SIM_IMMEDIATE_WRONG }, { NULL, 0 }
 };
+static const struct choice swaps[] = {
+    { "yes", 1 }, { "no", 0 }, { "operands", SIM_SWAPPED_OPERANDS }, { NULL, 0 }
+};
 static const struct choice forced[] = { { "forced", SIM_FOREVER }, { NULL, 0 } };
 
 #define WORLD(key_, kind_, field, max_, choices_)                                 \
@@ -140,7 +143,7 @@ static const struct option device_table[] = {
     DEVICE("gid_ifindex", CHOICE, gid_ifindex, 0, yes_no),
     DEVICE("fork_needed", CHOICE, fork_needed, 0, yes_no),
     DEVICE("loopback", CHOICE, loopback, 0, yes_no),
-    DEVICE("swapped", CHOICE, swapped, 0, yes_no),
+    DEVICE("swapped", CHOICE, swapped, 0, swaps),
     DEVICE("inline_right", CHOICE, inline_right, 0, yes_no),
     DEVICE("nothing_needs_key", CHOICE, nothing_needs_key, 0, yes_no),
     DEVICE("swallow", TIME, swallow, CENTURY, NULL),

@@ -604,7 +604,7 @@ static enum ibv_wc_status take_data(struct sim_qp *qp, struct sim_wqe *wqe, uint
         return status;
     }
     if (is_atomic(wqe->opcode)) {
-        bool swapped = qp->device->options.swapped != 0;
+        bool swapped = qp->device->options.swapped == 1;
         sim_place_word(qp, sink.pieces[0].iov_base,
                        swapped ? __builtin_bswap64(answer->original) : answer->original);
         return IBV_WC_SUCCESS;

@@ -369,8 +369,11 @@ static struct sim_answer serve_atomic(struct sim_qp *qp, const struct sim_reques
         return answer;
     }
     sim_place_all(qp);
+    bool swapped = qp->device->options.swapped == SIM_SWAPPED_OPERANDS;
     answer.original = sim_atomic(qp->device, memory, (enum ibv_wr_opcode)request->opcode,
-                                 request->compare_add, request->swap);
+                                 swapped ? __builtin_bswap64(request->compare_add)
+                                         : request->compare_add,
+                                 swapped ? __builtin_bswap64(request->swap) : request->swap);
     uint32_t place = qp->atomic_count++ % SIM_WINDOW_MAX;
     qp->atomic_results[place] = answer.original;
     qp->atomic_psns[place] = request->psn;
