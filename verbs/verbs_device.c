@@ -170,7 +170,7 @@ static uint32_t most_sge(const struct verbs_transport *transport,
 
 /* What each bit of verbs_trial_fault is of. */
 static const char *const operations[VERBS_TRIAL_FAULTS] = {
-    "inline sends", "writes with immediate data", "reads", "atomics", "requests of no bytes",
+    "inline sends", "writes with immediate data", "reads", "requests of no bytes", "atomics",
 };
 
 static void log_trial(const struct verbs_port *port, const struct verbs_trial *trial)

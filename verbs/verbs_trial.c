@@ -483,10 +483,13 @@ static enum answer try_nothing(struct bench *bench)
     struct ibv_wc notice;
     struct ibv_send_wr read = request_of(bench, IBV_WR_RDMA_READ, NULL);
     struct ibv_send_wr write = request_of(bench, IBV_WR_RDMA_WRITE, NULL);
-    enum answer answer = ask(bench, &write, ASKED, &notice);
-    bench->round++;
-    read.wr_id = bench->round << ROUND_SHIFT | ASKED;
-    return answer == RIGHT && can_read(bench) ? ask(bench, &read, ASKED, &notice) : answer;
+    if (!can_read(bench)) {
+        return ask(bench, &write, ASKED, &notice);
+    }
+    write.wr_id = bench->round << ROUND_SHIFT;
+    write.send_flags = 0;
+    write.next = &read;
+    return ask(bench, &write, ASKED, &notice);
 }
 
 static bool has_inline(const struct bench *bench)
@@ -514,8 +517,8 @@ static const struct {
     { VERBS_TRIAL_INLINE, has_inline, try_inline },
     { VERBS_TRIAL_IMM, has_everything, try_write_imm },
     { VERBS_TRIAL_READ, can_read, try_read },
-    { VERBS_TRIAL_ATOMICS, has_readable_atomics, try_atomics },
     { VERBS_TRIAL_NOTHING, has_everything, try_nothing },
+    { VERBS_TRIAL_ATOMICS, has_readable_atomics, try_atomics },
 };
 
 _Static_assert(COUNT_OF(experiments) == VERBS_TRIAL_FAULTS, "each fault has words of its own");

@@ -22,8 +22,8 @@ enum verbs_trial_fault {
     VERBS_TRIAL_INLINE = 1 << 0,  /* inline sends of the length that was granted */
     VERBS_TRIAL_IMM = 1 << 1,     /* writes with immediate data */
     VERBS_TRIAL_READ = 1 << 2,    /* reads, and that bytes written before a read are in place */
-    VERBS_TRIAL_ATOMICS = 1 << 3, /* atomics and the byte order of their results */
-    VERBS_TRIAL_NOTHING = 1 << 4, /* writes and reads of no bytes, without a key */
+    VERBS_TRIAL_NOTHING = 1 << 3, /* writes and reads of no bytes, without a key */
+    VERBS_TRIAL_ATOMICS = 1 << 4, /* atomics and the byte order of their results */
 };
 
 /* A port and its way to itself. */

@@ -111,13 +111,15 @@ static void a_good_device_passes(void **state)
     }
 }
 
-static void results_in_the_other_byte_order_are_noticed(void **state)
+static void atomics_in_the_other_byte_order_are_noticed(void **state)
 {
     (void)state;
     finds("link=roce,swapped=yes", VERBS_TRIAL_ATOMICS,
           "their results come in the other byte order");
     finds("link=ib,like=hca,atomics=glob,swapped=yes", VERBS_TRIAL_ATOMICS,
           "their results come in the other byte order");
+    finds("link=roce,swapped=operands", VERBS_TRIAL_ATOMICS,
+          "they leave another word than they should");
     finds_nothing("seed=1", "link=roce,atomics=none,swapped=yes"); /* they are not used */
 }
 
@@ -201,6 +203,12 @@ static void what_gets_no_answer_is_no_fault(void **state)
     assert_int_equal(trial.skipped, VERBS_TRIAL_IMM | VERBS_TRIAL_READ | VERBS_TRIAL_ATOMICS |
                                         VERBS_TRIAL_NOTHING);
     assert_string_equal(trial.text, "the device left a request unanswered");
+
+    /* The port goes down between the first experiment and the last. */
+    trial = trial_of("latency=100us,step=10us,at=500us:port_down", "link=ib");
+    assert_true(trial.is_tried);
+    assert_int_equal(trial.faults, 0);
+    assert_int_not_equal(trial.skipped, 0);
 }
 
 /* Each call of the trial that can fail: nothing is found to be a fault, nothing is left. */
@@ -249,7 +257,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_good_device_passes),
-        cmocka_unit_test(results_in_the_other_byte_order_are_noticed),
+        cmocka_unit_test(atomics_in_the_other_byte_order_are_noticed),
         cmocka_unit_test(immediate_data_that_does_not_work_is_noticed),
         cmocka_unit_test(inline_bytes_that_get_lost_are_noticed),
         cmocka_unit_test(a_key_asked_for_nothing_is_noticed),
