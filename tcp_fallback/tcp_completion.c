@@ -339,11 +339,3 @@ enum rdmux_status rdmux_tcp_arm(struct rdmux_provider_cq *base)
     cq->armed = true;
     return RDMUX_OK;
 }
-
-void rdmux_tcp_wake(struct tcp_ep *ep)
-{
-    /* A socket is nearly always writable: epoll says so at once. */
-    if (ep->lane0.watched || ep->state == TCP_CONNECTED) {
-        (void)rdmux_tcp_watch(&ep->lane0, ep->lane0.events | EPOLLOUT);
-    }
-}

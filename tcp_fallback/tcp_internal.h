@@ -373,8 +373,6 @@ static inline void rdmux_tcp_attend(struct tcp_ep *ep)
 
 /* The same for something to send that must not wait while the caller sleeps. */
 void rdmux_tcp_nudge(struct tcp_ep *ep);
-/* Makes the cq's descriptor readable. */
-void rdmux_tcp_wake(struct tcp_ep *ep);
 
 /* -------------------------------------------------------------------------------------- sockets */
 
