@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# How much of the code the tests reach: builds with gcov, runs the unit tests and the conformance suite over every provider and
-# simulated link layer, and tells lines and branches of each part. docs/COVERAGE.md explains what is left. Whether the tests pass is
+# How much of the code the tests reach: builds with gcov, runs the unit tests, tests/fault, and the conformance suite over every
+# provider and simulated link layer, and tells lines and branches of each part. docs/COVERAGE.md explains what is left. Whether the tests pass is
 # judged elsewhere. Prints TAP; the figures are in its comments. `run.sh FILE...` lists the lines of these files that nothing reached.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -32,14 +32,15 @@ iwarp         0 0'
 # Assertions are no branches that a test should take; counters are shared by threads.
 builds() {
     cmake -S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Debug -DRDMUX_EXAMPLES=OFF -DCMAKE_C_FLAGS_DEBUG='-O0 -g' \
-        -DCMAKE_C_FLAGS='--coverage -fprofile-update=atomic -DNDEBUG' && cmake --build "$build" --parallel "$(nproc)"
+        -DCMAKE_C_FLAGS='--coverage -fprofile-update=atomic -DNDEBUG -DRDMUX_COVERAGE' && cmake --build "$build" --parallel "$(nproc)"
 }
 
-# As many side by side as there are processors.
+# As many side by side as there are processors; the longest first. A program that does not come to its end writes no counters.
 run_tests() {
     local test
     find "$build" -name '*.gcda' -delete
     {
+        echo "$build/tests/fault/fault"
         find "$build/tests/unit" "$build/tests/sim_verbs" -maxdepth 1 -name 'test_*' -type f -perm -u+x
         echo "$build/bin/rdmux conformance --format tap --seed 1 --patience 3 --provider tcp"
         echo "$build/bin/rdmux conformance --format tap --seed 1 --patience 3 --provider shm"
@@ -47,7 +48,7 @@ run_tests() {
             echo "env LD_PRELOAD=$build/lib/libsimverbs.so SIM_VERBS=link=$test,freedoms=all $build/bin/rdmux conformance" \
                 "--quick --format tap --seed 1 --patience 3 --provider $test"
         done
-    } | xargs -P "$(nproc)" -I{} timeout 600 bash -c '{} >/dev/null 2>&1 || echo "# not all passed: {}"'
+    } | xargs -P "$(nproc)" -I{} timeout 900 bash -c '{} >/dev/null 2>&1 || echo "# not all passed: {}"'
 }
 
 # Every line and branch of a source, whichever objects it was compiled into: FILE, LINE, times, branches, branches taken.

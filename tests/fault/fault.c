@@ -9,6 +9,7 @@
  * Prints TAP, a case for each path and kind, with the number of points tried.
  */
 #include "inject.h"
+#include "tests/counted.h"
 
 #include <rdmux/rdmux.h>
 
@@ -467,7 +468,7 @@ static _Noreturn void run_point(enum inject_kind kind, size_t point)
     inject_arm(kind, 0); /* forgets the victim: now everything must go well */
     inject_disarm();
     (void)live(false);
-    _exit(reached ? EXIT_HANDLED : EXIT_NOT_REACHED);
+    end_counted(reached ? EXIT_HANDLED : EXIT_NOT_REACHED);
 }
 
 /* Returns the exit status, or 128 + a signal. */
