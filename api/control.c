@@ -157,9 +157,6 @@ static void fail_as_told(struct rdmux_ep *ep, const struct rdmux_message *messag
         rdmux_ep_fail(ep, (enum rdmux_status)ep->fault, "%s", ep->fault_text);
         return;
     }
-    if (status == RDMUX_OK || status > RDMUX_IO) {
-        status = RDMUX_PEER_GONE;
-    }
     rdmux_ep_fail(ep, status, "told by the peer: %.220s", message->text);
 }
 
