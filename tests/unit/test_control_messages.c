@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* What a peer may say on the control channel of a connected endpoint, and what becomes of one that
+ * says something else. b speaks, over the real channel. */
+#include "tests/unit/api_pair.h"
+
+#include "negotiation/control_channel.h"
+#include "negotiation/message.h"
+
+enum { UNKNOWN = 0x3e, NOBODY = 77777 };
+
+static const char *const all_paths[] = { "tcp", "shm" };
+
+static void say_frame(struct pair *pair, const void *frame, size_t size)
+{
+    assert_true(rdmux_cq_enter(pair->cq_b));
+    CHECK_OK(rdmux_channel_send(pair->b->channel, frame, size));
+    rdmux_cq_leave(pair->cq_b);
+}
+
+static void say_message(struct pair *pair, const struct rdmux_message *message)
+{
+    uint8_t frame[RDMUX_MESSAGE_MAX];
+    say_frame(pair, frame, rdmux_message_encode(message, frame));
+}
+
+/* a's endpoint ends with this, and its text has this part. */
+static void check_end(struct pair *pair, enum rdmux_status expected, const char *part)
+{
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+    expect_entry(pair->cq_a, RDMUX_WC_DISCONNECTED, expected);
+    CHECK_OK(rdmux_ep_info(pair->a, &info));
+    assert_int_equal(info.status, expected);
+    if (strstr(info.text, part) == NULL) {
+        fail_msg("\"%s\" does not say \"%s\"", info.text, part);
+    }
+}
+
+static void check_message_ends(const struct rdmux_message *message, enum rdmux_status expected,
+                               const char *part)
+{
+    for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
+        struct pair pair;
+        open_pair(&pair, all_paths[i], NULL);
+        say_message(&pair, message);
+        check_end(&pair, expected, part);
+        close_pair(&pair);
+    }
+}
+
+static void check_frame_ends(uint8_t type, size_t length)
+{
+    uint8_t frame[64] = { 0 };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
+        struct pair pair;
+        open_pair(&pair, all_paths[i], NULL);
+        rdmux_frame_header_encode((enum rdmux_frame_type)type, 0, length, frame);
+        say_frame(&pair, frame, RDMUX_FRAME_HEADER_SIZE + length);
+        check_end(&pair, RDMUX_PROTOCOL, "breaks the protocol");
+        close_pair(&pair);
+    }
+}
+
+static void a_frame_out_of_its_turn_ends_the_endpoint(void **state)
+{
+    (void)state;
+    check_message_ends(&(struct rdmux_message){ .type = RDMUX_FRAME_ENDED }, RDMUX_PROTOCOL,
+                       "ENDED without END");
+    check_message_ends(&(struct rdmux_message){ .type = RDMUX_FRAME_REJECT, .status = 3 },
+                       RDMUX_PROTOCOL, "after the handshake");
+}
+
+static void a_frame_that_cannot_be_read_ends_the_endpoint(void **state)
+{
+    (void)state;
+    check_frame_ends(UNKNOWN, 0);
+    check_frame_ends(RDMUX_FRAME_IMPORT, 3);
+    check_frame_ends(RDMUX_FRAME_HEARTBEAT, 1);
+}
+
+static void what_a_peer_tells_of_its_end_is_passed_on(void **state)
+{
+    (void)state;
+    struct rdmux_message fault = { .type = RDMUX_FRAME_FAULT, .text = "it is so" };
+    static const struct {
+        uint32_t told;
+        enum rdmux_status expected;
+    } cases[] = {
+        { RDMUX_DENIED, RDMUX_DENIED },
+        { RDMUX_LENGTH, RDMUX_LENGTH },
+        { RDMUX_IO, RDMUX_IO },
+        { NOBODY, RDMUX_IO }, /* of a later version */
+    };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(cases); i++) {
+        fault.status = cases[i].told;
+        check_message_ends(&fault, cases[i].expected, "told by the peer: it is so");
+    }
+    check_message_ends(&(struct rdmux_message){ .type = RDMUX_FRAME_FAULT }, RDMUX_PROTOCOL,
+                       "breaks the protocol"); /* no reason to end */
+    struct rdmux_message end = { .type = RDMUX_FRAME_END, .status = RDMUX_PEER_GONE };
+    check_message_ends(&end, RDMUX_PEER_GONE, "the peer closed its endpoint");
+    (void)snprintf(end.text, sizeof(end.text), "tired");
+    check_message_ends(&end, RDMUX_PEER_GONE, "tired");
+}
+
+/* Answers that nobody waits for come when an endpoint closes a region that it asked for. */
+static void what_concerns_nobody_is_passed_over(void **state)
+{
+    (void)state;
+    uint8_t later[RDMUX_FRAME_HEADER_SIZE + 5] = { 0 };
+    static const struct rdmux_message messages[] = {
+        { .type = RDMUX_FRAME_HEARTBEAT },
+        { .type = RDMUX_FRAME_IMPORTED, .id = NOBODY },
+        { .type = RDMUX_FRAME_REVOKE, .id = NOBODY, .region = NOBODY },
+        { .type = RDMUX_FRAME_REVOKED, .id = NOBODY, .region = NOBODY },
+    };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
+        struct pair pair;
+        open_pair(&pair, all_paths[i], NULL);
+        for (size_t k = 0; k < RDMUX_COUNT_OF(messages); k++) {
+            say_message(&pair, &messages[k]);
+            check_messages(&pair);
+        }
+        rdmux_frame_header_encode((enum rdmux_frame_type)UNKNOWN, RDMUX_FRAME_OPTIONAL, 5, later);
+        say_frame(&pair, later, sizeof(later));
+        check_messages(&pair);
+        close_pair(&pair);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_frame_out_of_its_turn_ends_the_endpoint),
+        cmocka_unit_test(a_frame_that_cannot_be_read_ends_the_endpoint),
+        cmocka_unit_test(what_a_peer_tells_of_its_end_is_passed_on),
+        cmocka_unit_test(what_concerns_nobody_is_passed_over),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

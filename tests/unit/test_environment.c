@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* What a user sets from outside: RDMUX_LOG and RDMUX_PATHS, which a program's own filters can only
+ * narrow; and a listener's filter, which cuts that of who accepts. */
+#include "tests/unit/api_pair.h"
+
+#include "negotiation/filter.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+enum { PATHS_MAX = 16, FILE_MAX = 16384, TURN_MS = 20 };
+
+/* A fabric that looks at the environment. */
+static enum rdmux_status open_outside(const char *paths, struct book *book, uint32_t level,
+                                      struct rdmux_fabric **out)
+{
+    struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
+    attr.flags = RDMUX_FABRIC_NO_DEFAULT_PLUGINS | RDMUX_FABRIC_NO_SERVICE_THREAD;
+    attr.paths = paths;
+    if (book != NULL) {
+        attr.log = book_write;
+        attr.log_user = book;
+        attr.log_level = level;
+    }
+    *out = NULL;
+    return rdmux_fabric_open(&attr, out);
+}
+
+/* Setting `name` to this value makes fabrics fail, and the text has all these parts. */
+static void check_refused(const char *name, const char *value, enum rdmux_status expected,
+                          const char *part, const char *remedy)
+{
+    struct rdmux_fabric *fabric;
+    assert_int_equal(setenv(name, value, 1), 0);
+    CHECK_STATUS(open_outside(NULL, NULL, 0, &fabric), expected);
+    assert_null(fabric);
+    assert_non_null(strstr(rdmux_last_error(), name));
+    assert_non_null(strstr(rdmux_last_error(), part));
+    assert_non_null(strstr(rdmux_last_error(), remedy));
+    assert_int_equal(unsetenv(name), 0);
+}
+
+/* ------------------------------------------------------------------------------------------ log */
+
+static void read_whole(const char *path, char text[FILE_MAX])
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    ssize_t size = read(fd, text, FILE_MAX - 1);
+    assert_true(size >= 0);
+    text[size] = '\0';
+    close(fd);
+}
+
+static void the_log_of_the_environment_is_appended_to_its_file(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/rdmux-environment.XXXXXX";
+    char path[64];
+    char value[80];
+    char expected[64];
+    char text[FILE_MAX];
+    struct stat file;
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(path, sizeof(path), "%s/log", folder);
+    (void)snprintf(value, sizeof(value), "info:%s", path);
+    assert_int_equal(setenv("RDMUX_LOG", value, 1), 0);
+
+    for (int i = 0; i < 2; i++) {
+        struct rdmux_fabric *fabric;
+        CHECK_OK(open_outside(NULL, NULL, 0, &fabric));
+        rdmux_log(fabric, RDMUX_LOG_INFO, "fabric %d\nspeaks", i);
+        rdmux_log(fabric, RDMUX_LOG_DEBUG, "nobody asked for this");
+        CHECK_OK(rdmux_fabric_close(fabric));
+    }
+
+    read_whole(path, text);
+    for (int i = 0; i < 2; i++) {
+        (void)snprintf(expected, sizeof(expected), "rdmux[%d] info: fabric %d speaks\n",
+                       (int)getpid(), i);
+        assert_non_null(strstr(text, expected));
+    }
+    assert_null(strstr(text, "nobody asked"));
+    assert_int_equal(stat(path, &file), 0);
+    assert_int_equal(file.st_mode & 0777, 0600); /* names hosts, and is nobody else's business */
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+    assert_int_equal(unsetenv("RDMUX_LOG"), 0);
+}
+
+static void the_environment_raises_the_programs_level_and_never_lowers_it(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *value;
+        size_t warnings;
+        size_t details;
+    } cases[] = { { "debug", 1, 1 }, { "error", 1, 0 }, { "none", 1, 0 }, { "", 1, 0 } };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(cases); i++) {
+        struct book book = BOOK_INIT;
+        struct rdmux_fabric *fabric;
+        assert_int_equal(setenv("RDMUX_LOG", cases[i].value, 1), 0);
+        CHECK_OK(open_outside(NULL, &book, RDMUX_LOG_WARN, &fabric));
+        rdmux_log(fabric, RDMUX_LOG_WARN, "a warning");
+        rdmux_log(fabric, RDMUX_LOG_DEBUG, "a detail");
+        CHECK_OK(rdmux_fabric_close(fabric));
+        assert_int_equal(book_count(&book, "a warning"), cases[i].warnings);
+        assert_int_equal(book_count(&book, "a detail"), cases[i].details);
+    }
+    assert_int_equal(unsetenv("RDMUX_LOG"), 0);
+}
+
+static void a_log_that_cannot_be_is_an_error_and_not_silence(void **state)
+{
+    (void)state;
+    check_refused("RDMUX_LOG", "loud", RDMUX_INVALID, "\"loud\"", "debug or trace");
+    check_refused("RDMUX_LOG", "warning", RDMUX_INVALID, "\"warning\"", "LEVEL[:FILE]");
+    check_refused("RDMUX_LOG", "war", RDMUX_INVALID, "\"war\"", "LEVEL[:FILE]");
+    check_refused("RDMUX_LOG", ":/tmp/log", RDMUX_INVALID, "\":/tmp/log\"", "LEVEL[:FILE]");
+    check_refused("RDMUX_LOG", "warn:/no/such/folder/log", RDMUX_IO, "/no/such/folder/log",
+                  strerror(ENOENT));
+}
+
+/* -------------------------------------------------------------------------------------- filters */
+
+/* Whether the fabric would use this provider; its paths that are left out say by what. */
+static bool is_usable(struct rdmux_fabric *fabric, const char *provider)
+{
+    struct rdmux_path_info paths[PATHS_MAX];
+    size_t count = 0;
+    bool found = false;
+    bool usable = false;
+    paths[0] = (struct rdmux_path_info)RDMUX_PATH_INFO_INIT;
+    CHECK_OK(rdmux_fabric_paths(fabric, paths, PATHS_MAX, &count));
+    for (size_t i = 0; i < count && i < PATHS_MAX; i++) {
+        if (strcmp(paths[i].provider, provider) != 0) {
+            continue;
+        }
+        found = true;
+        usable = usable || paths[i].reason == RDMUX_REASON_USABLE;
+        assert_true(paths[i].reason != RDMUX_REASON_FILTERED ||
+                    strstr(paths[i].text, "RDMUX_PATHS") != NULL);
+    }
+    assert_true(found);
+    return usable;
+}
+
+static void the_environment_and_the_program_must_both_let_a_provider_through(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *environment;
+        const char *program;
+        bool tcp;
+        bool shm;
+    } cases[] = {
+        { NULL, NULL, true, true },         { "", "auto", true, true },
+        { "!shm", NULL, true, false },      { "tcp", "shm,tcp", true, false },
+        { "auto", "shm", false, true },     { "tcp", "shm", false, false },
+        { "!tcp", "!shm", false, false },   { "tcp,shm", "!tcp", false, true },
+        { " tcp , shm", NULL, true, true },
+    };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(cases); i++) {
+        struct rdmux_fabric *fabric;
+        assert_int_equal(cases[i].environment == NULL
+                             ? unsetenv("RDMUX_PATHS")
+                             : setenv("RDMUX_PATHS", cases[i].environment, 1),
+                         0);
+        CHECK_OK(open_outside(cases[i].program, NULL, 0, &fabric));
+        assert_int_equal(is_usable(fabric, "tcp"), cases[i].tcp);
+        assert_int_equal(is_usable(fabric, "shm"), cases[i].shm);
+        CHECK_OK(rdmux_fabric_close(fabric));
+    }
+    assert_int_equal(unsetenv("RDMUX_PATHS"), 0);
+}
+
+static void a_filter_that_nobody_can_mean_is_an_error(void **state)
+{
+    (void)state;
+    char endless[RDMUX_FILTER_MAX + 1];
+    memset(endless, 'a', sizeof(endless) - 1);
+    endless[sizeof(endless) - 1] = '\0';
+    check_refused("RDMUX_PATHS", "tcp,smh", RDMUX_INVALID, "\"smh\"", "rdmux info");
+    check_refused("RDMUX_PATHS", "tcp;shm", RDMUX_INVALID, "tcp;shm", "write names as in");
+    check_refused("RDMUX_PATHS", endless, RDMUX_INVALID, "aaaa", "write names as in");
+}
+
+static void who_ignores_the_environment_is_not_stopped_by_it(void **state)
+{
+    (void)state;
+    assert_int_equal(setenv("RDMUX_LOG", "loud", 1), 0);
+    assert_int_equal(setenv("RDMUX_PATHS", "smh", 1), 0);
+    struct rdmux_fabric *fabric = open_fabric("tcp", RDMUX_FABRIC_NO_SERVICE_THREAD, NULL);
+    assert_true(is_usable(fabric, "tcp"));
+    CHECK_OK(rdmux_fabric_close(fabric));
+    assert_int_equal(unsetenv("RDMUX_LOG"), 0);
+    assert_int_equal(unsetenv("RDMUX_PATHS"), 0);
+}
+
+/* The provider of a connection to a listener with this filter, accepted with that one; NULL: none
+ * was found, and both sides know. */
+static const char *provider_between(const char *listening, const char *accepting)
+{
+    static char provider[RDMUX_NAME_MAX];
+    struct rdmux_listen_attr listen_attr = RDMUX_LISTEN_ATTR_INIT;
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+    struct rdmux_wc wc = { 0 };
+    uint64_t until = now_ms() + PATIENT_MS;
+    struct pair pair = { .fabric_a = open_fabric("auto", 0, NULL),
+                         .fabric_b = open_fabric("auto", 0, NULL) };
+    pair.cq_a = create_cq(pair.fabric_a);
+    pair.cq_b = create_cq(pair.fabric_b);
+    listen_attr.paths = listening;
+    attr.paths = accepting;
+    pair.listener = listen_here(pair.fabric_b, &listen_attr, pair.address);
+    CHECK_STATUS(rdmux_connect(pair.fabric_a, pair.cq_a, pair.address, NULL, 0, &pair.a),
+                 RDMUX_IN_PROGRESS);
+
+    while (wc.opcode != RDMUX_WC_CONNECTED || (wc.status == RDMUX_OK && pair.b == NULL)) {
+        assert_true(now_ms() < until);
+        if (pair.b == NULL &&
+            rdmux_accept(pair.listener, pair.cq_b, &attr, TURN_MS, &pair.b) != RDMUX_OK) {
+            assert_null(pair.b);
+        }
+        if (wc.opcode != RDMUX_WC_CONNECTED) {
+            (void)rdmux_cq_poll(pair.cq_b, NULL, 0);
+            (void)rdmux_cq_poll(pair.cq_a, &wc, 1);
+        }
+    }
+    bool found = wc.status == RDMUX_OK;
+    if (found) {
+        CHECK_OK(rdmux_ep_info(pair.b, &info));
+        (void)snprintf(provider, sizeof(provider), "%s", info.provider);
+        check_messages(&pair);
+    } else {
+        assert_int_equal(wc.status, RDMUX_NO_PATH);
+    }
+    close_pair(&pair);
+    return found ? provider : NULL;
+}
+
+static void who_accepts_can_only_narrow_the_listeners_filter(void **state)
+{
+    (void)state;
+    assert_string_equal(provider_between("auto", "tcp"), "tcp");
+    assert_string_equal(provider_between("shm,tcp", "!shm"), "tcp");
+    assert_string_equal(provider_between("!tcp", NULL), "shm");
+    assert_string_equal(provider_between("tcp", "auto"), "tcp");
+    assert_null(provider_between("tcp", "shm"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_log_of_the_environment_is_appended_to_its_file),
+        cmocka_unit_test(the_environment_raises_the_programs_level_and_never_lowers_it),
+        cmocka_unit_test(a_log_that_cannot_be_is_an_error_and_not_silence),
+        cmocka_unit_test(the_environment_and_the_program_must_both_let_a_provider_through),
+        cmocka_unit_test(a_filter_that_nobody_can_mean_is_an_error),
+        cmocka_unit_test(who_ignores_the_environment_is_not_stopped_by_it),
+        cmocka_unit_test(who_accepts_can_only_narrow_the_listeners_filter),
+    };
+    (void)unsetenv("RDMUX_LOG");
+    (void)unsetenv("RDMUX_PATHS");
+    (void)unsetenv("RDMUX_PROVIDER_DIR");
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
