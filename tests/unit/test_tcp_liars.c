@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* A peer of the tcp provider that breaks off one request and begins another, speaks where it may
+ * not, or loses a socket: the endpoint ends, and says why. */
+#include "tests/unit/tcp_pair.h"
+
+enum { REST = 100, LONG = TCP_CHUNK_MAX + REST, TURNS = 100, STREAM = 6 << 20 };
+
+#define HEAD(kind) (TCP_MARK | (kind))
+
+static uint8_t target[2 << 20];
+
+/* A peer that is only a socket: its end of a shared AF_UNIX pair. */
+static int connect_to_test(struct end *end)
+{
+    int pair[2];
+    uint8_t description[TCP_DESCRIPTION_SIZE];
+    socket_pair(false, pair);
+    end->attr.shared_socket = pair[0];
+    end_open(end);
+    rdmux_tcp_description_encode(&(struct tcp_description){ .sockets = 1, .answers = 32 },
+                                 description);
+    assert_int_equal(ops->ep_connect(end->ep, description, sizeof(description)), RDMUX_OK);
+    return pair[1];
+}
+
+static void write_all(struct end *end, int peer, const uint8_t *bytes, size_t size)
+{
+    size_t at = 0;
+    for (int turns = 0; at < size && turns < TURNS_MAX; turns++) {
+        ssize_t sent = write(peer, bytes + at, size - at);
+        at += sent > 0 ? (size_t)sent : 0;
+        (void)ops->poll(end->cq, BUDGET);
+    }
+    assert_int_equal(at, size);
+}
+
+/* The header and the first chunk of a write of LONG bytes: REST more have to follow. */
+static void begin_write(struct end *end, int peer)
+{
+    static const uint8_t chunk[TCP_CHUNK_MAX];
+    uint8_t header[TCP_HEADER_MAX];
+    uint8_t key[TCP_KEY_SIZE] = { 0, 1 };
+    size_t size = rdmux_tcp_frame_encode(
+        &(struct tcp_frame){ .kind = TCP_WRITE, .key = key, .length = LONG }, header);
+    (void)fake_region(0, target, sizeof(target), ALL_ACCESS);
+    write_all(end, peer, header, size);
+    write_all(end, peer, chunk, sizeof(chunk));
+    assert_int_equal(end->core.failed, RDMUX_OK);
+}
+
+static void check_end_after_chunk(const struct tcp_frame *frame, const char *part)
+{
+    struct end *end = end_create(RDMUX_ROLE_ACCEPT, NULL);
+    int peer = connect_to_test(end);
+    uint8_t bytes[TCP_HEADER_MAX + 2 * REST] = { 0 };
+    uint8_t slot[REST];
+    receive(end, slot, sizeof(slot));
+    begin_write(end, peer);
+    size_t size = rdmux_tcp_frame_encode(frame, bytes);
+    assert_true(write(peer, bytes, size) == (ssize_t)size);
+    for (int i = 0; i < TURNS && end->core.failed == RDMUX_OK; i++) {
+        (void)ops->poll(end->cq, BUDGET);
+    }
+    assert_int_equal(end->core.failed, RDMUX_PROTOCOL);
+    if (strstr(end->core.text, part) == NULL) {
+        fail_msg("\"%s\" does not say \"%s\"", end->core.text, part);
+    }
+    assert_int_equal(end->core.arrived_count, 0);
+    end_destroy(end, true);
+    (void)close(peer);
+    (void)forget(NULL);
+}
+
+static void no_request_begins_within_another(void **state)
+{
+    (void)state;
+    uint8_t key[TCP_KEY_SIZE] = { 0, 1 };
+    check_end_after_chunk(&(struct tcp_frame){ .kind = TCP_SEND, .length = 4 }, "within another");
+    check_end_after_chunk(&(struct tcp_frame){ .kind = TCP_WRITE, .key = key, .length = 4 },
+                          "within another");
+    check_end_after_chunk(&(struct tcp_frame){ .kind = TCP_READ, .key = key, .length = 4 },
+                          "within another");
+    check_end_after_chunk(
+        &(struct tcp_frame){ .kind = TCP_FETCH_ADD, .key = key, .length = 8, .operand = 1 },
+        "within another");
+}
+
+static void what_follows_is_what_is_left(void **state)
+{
+    (void)state;
+    check_end_after_chunk(&(struct tcp_frame){ .kind = TCP_MORE, .length = REST - 1 },
+                          "more of a request than it announced");
+    check_end_after_chunk(&(struct tcp_frame){ .kind = TCP_MORE, .length = REST + 1 },
+                          "more of a request than it announced");
+}
+
+static void what_is_left_completes_the_write(void **state)
+{
+    (void)state;
+    struct end *end = end_create(RDMUX_ROLE_ACCEPT, NULL);
+    int peer = connect_to_test(end);
+    uint8_t bytes[TCP_HEADER_MAX + REST];
+    begin_write(end, peer);
+    memset(bytes, 0x5a, sizeof(bytes));
+    size_t size = rdmux_tcp_frame_encode(&(struct tcp_frame){ .kind = TCP_MORE, .length = REST },
+                                         bytes);
+    memset(target, 0x77, sizeof(target));
+    write_all(end, peer, bytes, size + REST);
+    for (int i = 0; i < TURNS && target[LONG - 1] == 0x77; i++) {
+        (void)ops->poll(end->cq, BUDGET);
+    }
+    assert_int_equal(end->core.failed, RDMUX_OK);
+    for (size_t i = 0; i < REST; i++) {
+        assert_int_equal(target[TCP_CHUNK_MAX + i], 0x5a);
+    }
+    assert_int_equal(target[LONG], 0x77);
+    end_destroy(end, true);
+    (void)close(peer);
+}
+
+static void a_data_socket_is_for_data(void **state)
+{
+    (void)state;
+    static const uint8_t control[8 + 3] = { 1, 0, 0, 0, 0, 0, 0, 3, 'a', 'b', 'c' };
+    struct pair pair = pair_create(WIRED_ONE);
+    int fd = rdmux_tcp_lane(rdmux_tcp_ep(pair.a->ep), 0)->fd;
+
+    assert_int_equal(send(fd, control, sizeof(control), MSG_NOSIGNAL), sizeof(control));
+
+    RUN_UNTIL(pair.a, pair.b, pair.b->core.failed != RDMUX_OK);
+    assert_int_equal(pair.b->core.failed, RDMUX_PROTOCOL);
+    assert_non_null(strstr(pair.b->core.text, "control frame on a data socket"));
+    assert_int_equal(pair.b->core.control_size, 0);
+    pair_destroy(pair);
+}
+
+/* One of several: both sides learn it, and what was on its way is no success. */
+static void a_data_socket_that_breaks_ends_the_connection(void **state)
+{
+    (void)state;
+    for (uint32_t broken = 0; broken < 4; broken++) {
+        uint8_t *there = calloc(1, STREAM);
+        uint8_t *here = calloc(1, STREAM);
+        assert_non_null(there);
+        assert_non_null(here);
+        struct pair pair = pair_create(WIRED_FOUR);
+        (void)fake_region(0, there, STREAM, ALL_ACCESS);
+        region_import(pair.b, pair.a, 0);
+        struct rdmux_request *write = queue(pair.a, RDMUX_OP_WRITE, here, STREAM, 0, 0,
+                                            RDMUX_PLACED);
+        push(pair.a);
+        assert_int_equal(write->done, 0);
+
+        (void)shutdown(rdmux_tcp_lane(rdmux_tcp_ep(pair.a->ep), broken)->fd, SHUT_RDWR);
+
+        RUN_UNTIL(pair.a, pair.b,
+                  pair.a->core.failed != RDMUX_OK && pair.b->core.failed != RDMUX_OK);
+        assert_int_equal(pair.a->core.failed, RDMUX_PEER_GONE);
+        assert_int_equal(pair.b->core.failed, RDMUX_PEER_GONE);
+        assert_true(pair.a->core.text[0] != '\0');
+        assert_true(!write->done || write->status != RDMUX_OK);
+        pair_destroy(pair);
+        free(here);
+        free(there);
+        (void)forget(NULL);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(no_request_begins_within_another, forget),
+        cmocka_unit_test_setup(what_follows_is_what_is_left, forget),
+        cmocka_unit_test_setup(what_is_left_completes_the_write, forget),
+        cmocka_unit_test_setup(a_data_socket_is_for_data, forget),
+        cmocka_unit_test_setup(a_data_socket_that_breaks_ends_the_connection, forget),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

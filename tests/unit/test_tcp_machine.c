@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* What the tcp provider makes of the machine it is on: findings of its settings, congestion control
+ * where it is allowed, and the memory of its sockets' buffers. */
+#include "tests/unit/tcp_pair.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+enum { FINDINGS_MAX = 8, BUFFERS_MAX = 200 };
+
+/* ------------------------------------------------------------------------------------- settings */
+
+/* What stands in a file; NULL: it cannot be read. */
+struct setting {
+    const char *path;
+    const char *text;
+};
+
+static const struct setting good_settings[] = {
+    { "/proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t16777216\n" },
+    { "/proc/sys/net/ipv4/tcp_wmem", "4096\t65536\t4194304\n" },
+    { "/proc/sys/net/ipv4/tcp_ecn", "1\n" },
+    { "/proc/sys/net/ipv4/tcp_allowed_congestion_control", "reno cubic\n" },
+};
+static const struct setting *changed; /* instead of a good one */
+
+int __real_open(const char *path, int flags, unsigned mode);
+int __wrap_open(const char *path, int flags, unsigned mode);
+int __wrap_open(const char *path, int flags, unsigned mode)
+{
+    const struct setting *setting = NULL;
+    for (size_t i = 0; i < COUNT_OF(good_settings); i++) {
+        setting = strcmp(good_settings[i].path, path) == 0 ? &good_settings[i] : setting;
+    }
+    setting = changed != NULL && strcmp(changed->path, path) == 0 ? changed : setting;
+    if (setting == NULL) {
+        return __real_open(path, flags, mode);
+    }
+    if (setting->text == NULL) {
+        errno = ENOENT;
+        return -1;
+    }
+    ssize_t size = (ssize_t)strlen(setting->text);
+    int fd = memfd_create("setting", MFD_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, setting->text, (size_t)size), size);
+    assert_int_equal(lseek(fd, 0, SEEK_SET), 0);
+    return fd;
+}
+
+struct findings {
+    size_t count;
+    uint32_t severity; /* of the last one */
+    char object[64];
+    char text[RDMUX_TEXT_MAX];
+    char remedy[RDMUX_TEXT_MAX];
+};
+
+static void note(void *user, const struct rdmux_provider_finding *finding)
+{
+    struct findings *findings = user;
+    if (strcmp(finding->object, "RLIMIT_NOFILE") == 0) {
+        return; /* of whoever runs the test */
+    }
+    findings->count++;
+    findings->severity = finding->severity;
+    (void)snprintf(findings->object, sizeof(findings->object), "%s", finding->object);
+    (void)snprintf(findings->text, sizeof(findings->text), "%s", finding->text);
+    (void)snprintf(findings->remedy, sizeof(findings->remedy), "%s", finding->remedy);
+}
+
+static struct findings inspect(const struct setting *setting)
+{
+    struct findings findings = { 0 };
+    changed = setting;
+    assert_int_equal(ops->inspect(&fake_fabric, note, &findings), RDMUX_OK);
+    changed = NULL;
+    return findings;
+}
+
+static void good_settings_are_no_finding(void **state)
+{
+    (void)state;
+    assert_int_equal(inspect(NULL).count, 0);
+}
+
+static void a_small_window_is_a_warning_with_its_size_and_remedy(void **state)
+{
+    (void)state;
+    static const struct setting small[] = {
+        { "/proc/sys/net/ipv4/tcp_rmem", "4096 131072 4194303" },
+        { "/proc/sys/net/ipv4/tcp_wmem", "4096 16384 212992" },
+    };
+    static const char *const sizes[] = { "4194303 bytes", "212992 bytes" };
+    for (size_t i = 0; i < COUNT_OF(small); i++) {
+        struct findings findings = inspect(&small[i]);
+        assert_int_equal(findings.count, 1);
+        assert_int_equal(findings.severity, RDMUX_LOG_WARN);
+        assert_string_equal(findings.object, small[i].path);
+        assert_non_null(strstr(findings.text, sizes[i]));
+        assert_non_null(strstr(findings.remedy, strrchr(small[i].path, '/') + 1));
+    }
+}
+
+static void a_setting_that_cannot_be_read_is_no_finding(void **state)
+{
+    (void)state;
+    static const char *const texts[] = { NULL, "", "many\n", "4096\n", "4096 0 1\n" };
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
+        struct setting setting = { "/proc/sys/net/ipv4/tcp_rmem", texts[i] };
+        assert_int_equal(inspect(&setting).count, 0);
+    }
+    assert_int_equal(inspect(&(struct setting){ "/proc/sys/net/ipv4/tcp_ecn", NULL }).count, 0);
+}
+
+static void who_asks_for_no_ecn_is_told(void **state)
+{
+    (void)state;
+    static const char *const texts[] = { "0\n", "2\n" };
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
+        struct findings findings = inspect(
+            &(struct setting){ "/proc/sys/net/ipv4/tcp_ecn", texts[i] });
+        assert_int_equal(findings.count, 1);
+        assert_int_equal(findings.severity, RDMUX_LOG_INFO);
+        assert_string_equal(findings.object, "net.ipv4.tcp_ecn");
+        assert_string_equal(findings.remedy, "sysctl -w net.ipv4.tcp_ecn=1");
+    }
+}
+
+static void dctcp_is_for_where_it_is_allowed(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool dctcp;
+    } cases[] = { { "reno cubic\n", false }, { "reno cubic dctcp\n", true }, { NULL, false } };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct setting setting = { "/proc/sys/net/ipv4/tcp_allowed_congestion_control",
+                                   cases[i].text };
+        struct rdmux_provider_domain *domain = fake_object(ops->domain_size);
+        struct rdmux_local_path path = { 0 };
+        domain->ops = ops;
+        domain->fabric = &fake_fabric;
+        changed = &setting;
+        assert_int_equal(ops->domain_open(domain, &path), RDMUX_OK);
+        changed = NULL;
+        assert_int_equal(((struct tcp_domain *)(void *)domain)->dctcp, cases[i].dctcp);
+        ops->domain_close(domain);
+        free(domain);
+    }
+}
+
+/* -------------------------------------------------------------------------------------- buffers */
+
+static int compare(const void *a, const void *b)
+{
+    const uint8_t *const *x = a;
+    const uint8_t *const *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* Each is its taker's alone, however often the pool has grown, and is used again before it grows. */
+static void buffers_are_apart_and_come_back(void **state)
+{
+    (void)state;
+    static uint8_t *buffers[BUFFERS_MAX];
+    struct tcp_pool pool = { 0 };
+    size_t count = 0;
+    while (count < BUFFERS_MAX) {
+        assert_int_equal(rdmux_tcp_pool_reserve(&fake_fabric, &pool, 1), RDMUX_OK);
+        buffers[count] = rdmux_tcp_pool_get(&pool);
+        memset(buffers[count], (int)(count % 251), TCP_BUFFER_SIZE);
+        count++;
+    }
+    assert_true(fake_fabric.allocations > 2); /* it grew, and more than once */
+    for (size_t i = 0; i < count; i++) {
+        assert_int_equal(buffers[i][0], i % 251);
+        assert_int_equal(buffers[i][TCP_BUFFER_SIZE - 1], i % 251);
+    }
+    qsort(buffers, count, sizeof(buffers[0]), compare);
+    for (size_t i = 1; i < count; i++) {
+        assert_true(buffers[i] - buffers[i - 1] >= TCP_BUFFER_SIZE);
+    }
+
+    size_t capacity = pool.capacity;
+    for (size_t i = 0; i < count; i++) {
+        rdmux_tcp_pool_put(&pool, buffers[i]);
+    }
+    for (size_t i = 0; i < count; i++) {
+        uint8_t *again = rdmux_tcp_pool_get(&pool);
+        assert_non_null(bsearch(&again, buffers, count, sizeof(buffers[0]), compare));
+    }
+    assert_int_equal(pool.capacity, capacity);
+    rdmux_tcp_pool_unreserve(&pool, count);
+    rdmux_tcp_pool_finish(&fake_fabric, &pool);
+    assert_int_equal(fake_fabric.allocations, 0);
+}
+
+/* Reserved all at once, and taken then: no chunk is full before another is begun. */
+static void buffers_reserved_before_they_are_taken_are_there(void **state)
+{
+    (void)state;
+    static uint8_t *buffers[BUFFERS_MAX];
+    struct tcp_pool pool = { 0 };
+    for (size_t i = 0; i < BUFFERS_MAX; i++) {
+        assert_int_equal(rdmux_tcp_pool_reserve(&fake_fabric, &pool, 1), RDMUX_OK);
+    }
+    assert_true(fake_fabric.allocations > 2);
+    for (size_t i = 0; i < BUFFERS_MAX; i++) {
+        buffers[i] = rdmux_tcp_pool_get(&pool);
+        buffers[i][TCP_BUFFER_SIZE - 1] = 1;
+    }
+    qsort(buffers, BUFFERS_MAX, sizeof(buffers[0]), compare);
+    for (size_t i = 1; i < BUFFERS_MAX; i++) {
+        assert_true(buffers[i] - buffers[i - 1] >= TCP_BUFFER_SIZE);
+    }
+    rdmux_tcp_pool_unreserve(&pool, BUFFERS_MAX);
+    rdmux_tcp_pool_finish(&fake_fabric, &pool);
+    assert_int_equal(fake_fabric.allocations, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(good_settings_are_no_finding, forget),
+        cmocka_unit_test_setup(a_small_window_is_a_warning_with_its_size_and_remedy, forget),
+        cmocka_unit_test_setup(a_setting_that_cannot_be_read_is_no_finding, forget),
+        cmocka_unit_test_setup(who_asks_for_no_ecn_is_told, forget),
+        cmocka_unit_test_setup(dctcp_is_for_where_it_is_allowed, forget),
+        cmocka_unit_test_setup(buffers_are_apart_and_come_back, forget),
+        cmocka_unit_test_setup(buffers_reserved_before_they_are_taken_are_there, forget),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
