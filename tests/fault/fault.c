@@ -37,6 +37,7 @@ enum {
     LIFE_MS = 4000, /* for one life, in which failures may take a path's time */
     PATH_MS = 300,
     LIVENESS_MS = 1000,
+    EXPLAIN_MS = 1000,
     POINT_S = 60, /* until a run is taken for hung */
     WORKERS = 4,  /* points tried at a time: most of the time is spent waiting for an end */
     REQUESTS_MAX = 16,
@@ -261,6 +262,19 @@ static void open_side(struct life *life, struct side *side)
     TRY(life, rdmux_cq_create(side->fabric, NULL, &side->cq));
 }
 
+/* The fabric that listens asks its own listener: nobody else makes progress within the call. */
+static void explain(struct life *life, const char *address, const struct rdmux_ep_attr *attr)
+{
+    struct rdmux_explanation *explanation = NULL;
+    enum rdmux_status status = rdmux_explain(life->b.fabric, address, attr,
+                                             is_hurried ? EXPLAIN_MS : PATIENT_MS, &explanation);
+    rdmux_explanation_free(explanation);
+    if (status == RDMUX_INVALID && inject_victim() != NULL) {
+        longjmp(life->end, 1); /* the listener could not learn its own address */
+    }
+    check(life, status, "rdmux_explain");
+}
+
 static void meet(struct life *life)
 {
     char address[RDMUX_ADDRESS_MAX];
@@ -272,6 +286,7 @@ static void meet(struct life *life)
     }
     TRY(life, rdmux_listen(life->b.fabric, "127.0.0.1:0", NULL, &life->listener));
     TRY(life, rdmux_listener_address(life->listener, address, sizeof(address)));
+    explain(life, address, &attr);
     enum rdmux_status status = rdmux_connect(life->a.fabric, life->a.cq, address, &attr, 0,
                                              &life->a.ep);
     check(life, status == RDMUX_IN_PROGRESS ? RDMUX_OK : status, "rdmux_connect");
