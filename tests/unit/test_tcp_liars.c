@@ -3,7 +3,14 @@
  * not, or loses a socket: the endpoint ends, and says why. */
 #include "tests/unit/tcp_pair.h"
 
-enum { REST = 100, LONG = TCP_CHUNK_MAX + REST, TURNS = 100, STREAM = 6 << 20 };
+enum {
+    REST = 100,
+    LONG = TCP_CHUNK_MAX + REST,
+    TURNS = 100,
+    STREAM = 6 << 20,
+    STRIPED = 1 << 16,
+    PATIENT_MS = 8000
+};
 
 #define HEAD(kind) (TCP_MARK | (kind))
 
@@ -134,6 +141,64 @@ static void a_data_socket_is_for_data(void **state)
     pair_destroy(pair);
 }
 
+static void send_share(struct end *from, uint32_t index, const uint8_t *bytes)
+{
+    uint64_t begin = 0;
+    uint64_t end = 0;
+    rdmux_tcp_share(STRIPED, 4, index, &begin, &end);
+    int fd = rdmux_tcp_lane(rdmux_tcp_ep(from->ep), index)->fd;
+    assert_int_equal(send(fd, bytes + begin, end - begin, MSG_NOSIGNAL), end - begin);
+}
+
+static void poll_some(struct end *end)
+{
+    for (int i = 0; i < TURNS; i++) {
+        (void)ops->poll(end->cq, BUDGET);
+    }
+    assert_int_equal(end->core.failed, RDMUX_OK);
+}
+
+static void what_follows_a_striped_write_waits_for_its_last_share(void **state)
+{
+    (void)state;
+    struct pair pair = pair_create(WIRED_FOUR);
+    int fd = rdmux_tcp_lane(rdmux_tcp_ep(pair.a->ep), 0)->fd;
+    uint8_t key[TCP_KEY_SIZE] = { 0, 1 };
+    static uint8_t bytes[STRIPED];
+    uint8_t message[TCP_HEADER_MAX + 4];
+    uint8_t slot[4] = { 0 };
+    for (size_t i = 0; i < sizeof(bytes); i++) {
+        bytes[i] = (uint8_t)(i % 251);
+    }
+    memset(target, 0, sizeof(target));
+    (void)fake_region(0, target, sizeof(target), ALL_ACCESS);
+    receive(pair.b, slot, sizeof(slot));
+    poll_some(pair.b);
+
+    size_t size = rdmux_tcp_frame_encode(
+        &(struct tcp_frame){
+            .kind = TCP_WRITE, .flags = TCP_STRIPED, .key = key, .length = STRIPED },
+        message);
+    assert_int_equal(send(fd, message, size, MSG_NOSIGNAL), size);
+    send_share(pair.a, 0, bytes);
+    size = rdmux_tcp_frame_encode(&(struct tcp_frame){ .kind = TCP_SEND, .length = 4 }, message);
+    memcpy(message + size, "four", 4);
+    assert_int_equal(send(fd, message, size + 4, MSG_NOSIGNAL), size + 4);
+    poll_some(pair.b);
+    send_share(pair.a, 3, bytes);
+    send_share(pair.a, 1, bytes);
+    poll_some(pair.b);
+    assert_int_equal(pair.b->core.arrived_count, 0);
+
+    send_share(pair.a, 2, bytes);
+    poll_some(pair.b);
+
+    assert_int_equal(pair.b->core.arrived_count, 1);
+    assert_memory_equal(slot, "four", 4);
+    assert_memory_equal(target, bytes, sizeof(bytes));
+    pair_destroy(pair);
+}
+
 /* One of several: both sides learn it, and what was on its way is no success. */
 static void a_data_socket_that_breaks_ends_the_connection(void **state)
 {
@@ -173,6 +238,7 @@ int main(void)
         cmocka_unit_test_setup(what_follows_is_what_is_left, forget),
         cmocka_unit_test_setup(what_is_left_completes_the_write, forget),
         cmocka_unit_test_setup(a_data_socket_is_for_data, forget),
+        cmocka_unit_test_setup(what_follows_a_striped_write_waits_for_its_last_share, forget),
         cmocka_unit_test_setup(a_data_socket_that_breaks_ends_the_connection, forget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
