@@ -17,13 +17,13 @@ for program in gcov jq; do
     }
 done
 
-# Part, least share of lines and of branches, in percent: what was reached when this was written, or more. docs/COVERAGE.md has the
+# Part, least share of lines and of branches, in percent; 0: no goal. docs/COVERAGE.md has the
 # goals.
 readonly floors='
 api           95 85
 negotiation   95 85
 providers     0 0
-tcp_fallback  94 84
+tcp_fallback  95 85
 shm           0 0
 verbs         0 0
 roce          0 0
