@@ -3,6 +3,8 @@
 #include "harness.h"
 
 #include <inttypes.h>
+#include <pthread.h>
+#include <sched.h>
 #include <string.h>
 
 enum { DEPTH = 16, WORD_ROOM = 64 };
@@ -45,10 +47,51 @@ static bool adder_step(struct queue *queue, struct adder *adder)
 
 /* ------------------------------------------------------- both peers, two endpoints, and the CPU */
 
-enum { ADDS = 1500, CPU_ADDS = 20000 };
+enum { ADDS = 1500, REMOTE_ADDS = 2 * ADDS, CPU_BURST = 256 };
 
-/* Each side has a word. The peer adds to it through two endpoints, its owner by its CPU, all at the
- * same time. */
+/* The owner's CPU adds in a thread of its own, so that there is no moment of a remote atomic at which
+ * it might not: whatever reads the word and writes it later loses adds. */
+struct cpu_adder {
+    pthread_t thread;
+    uint64_t *word;
+    uint64_t done; /* adds so far */
+    bool stop;
+};
+
+static void *add_by_cpu(void *argument)
+{
+    struct cpu_adder *adder = argument;
+    while (!__atomic_load_n(&adder->stop, __ATOMIC_ACQUIRE)) {
+        for (unsigned i = 0; i < CPU_BURST; i++) {
+            (void)__atomic_fetch_add(adder->word, 1, __ATOMIC_SEQ_CST);
+        }
+        (void)__atomic_add_fetch(&adder->done, CPU_BURST, __ATOMIC_RELEASE);
+        (void)sched_yield(); /* with one processor the provider needs it, too */
+    }
+    return NULL;
+}
+
+/* Returns once it adds. */
+static void cpu_adder_start(struct cpu_adder *adder, const struct region *region)
+{
+    *adder = (struct cpu_adder){ .word = word_of(region, 0) };
+    EXPECT(pthread_create(&adder->thread, NULL, add_by_cpu, adder) == 0, "no thread");
+    while (__atomic_load_n(&adder->done, __ATOMIC_ACQUIRE) == 0) {
+        EXPECT(!time_is_up(), "the thread that adds does not run");
+        (void)sched_yield();
+    }
+}
+
+/* Returns how often it added. */
+static uint64_t cpu_adder_stop(struct cpu_adder *adder)
+{
+    __atomic_store_n(&adder->stop, true, __ATOMIC_RELEASE);
+    EXPECT(pthread_join(adder->thread, NULL) == 0, "the thread that adds does not end");
+    return adder->done;
+}
+
+/* Each side has a word. The peer adds to it through two endpoints, its owner by its CPU, from before
+ * the first of the peer's adds until after the last. */
 static void sums(struct side *side)
 {
     side_open_pair(side, NULL);
@@ -56,6 +99,7 @@ static void sums(struct side *side)
     struct region region = region_make(side, MEMORY_ALLOCATED, WORD_ROOM,
                                        RDMUX_ACCESS_REMOTE_ATOMIC);
     struct adder adders[2];
+    struct cpu_adder by_cpu;
     give_token(side, &region);
     give_token(side, &region);
     for (size_t i = 0; i < 2; i++) {
@@ -63,21 +107,16 @@ static void sums(struct side *side)
                                     .remote = take_remote(side, eps[i]),
                                     .total = ADDS };
     }
+    cpu_adder_start(&by_cpu, &region);
     BARRIER(side);
-    uint64_t by_cpu = 0;
     bool busy = true;
     while (busy) {
         busy = adder_step(&side->queue, &adders[0]);
         busy = adder_step(&side->queue, &adders[1]) || busy;
-        for (unsigned i = 0; i < 20 && by_cpu < CPU_ADDS; i++, by_cpu++) {
-            (void)__atomic_fetch_add(word_of(&region, 0), 1, __ATOMIC_SEQ_CST);
-        }
-    }
-    for (; by_cpu < CPU_ADDS; by_cpu++) {
-        (void)__atomic_fetch_add(word_of(&region, 0), 1, __ATOMIC_SEQ_CST);
     }
     BARRIER(side); /* the peer's results are there, so its adds are done */
-    EXPECT_EQUAL(__atomic_load_n(word_of(&region, 0), __ATOMIC_SEQ_CST), 2 * ADDS + CPU_ADDS);
+    uint64_t cpu_adds = cpu_adder_stop(&by_cpu);
+    EXPECT_EQUAL(__atomic_load_n(word_of(&region, 0), __ATOMIC_SEQ_CST), REMOTE_ADDS + cpu_adds);
     EXPECT_FILLED(region.addr + 8, WORD_ROOM - 8, 0);
     side_finish(side);
 }
