@@ -210,7 +210,6 @@ static size_t poll_epoll(struct tcp_cq *cq, size_t budget)
 static size_t attend_one(struct tcp_ep *ep)
 {
     size_t did = 0;
-    uint64_t calls = ep->base.system_calls;
     if (ep->state == TCP_FAILED) { /* control frames may still go out */
         if (ep->lane0.blocked) {
             ep->lane0.blocked = false;
@@ -244,6 +243,7 @@ static size_t attend_one(struct tcp_ep *ep)
     if (rdmux_credits_due(&ep->given)) {
         ep->out.credit_now = true;
     }
+    uint64_t calls = ep->base.system_calls;
     rdmux_tcp_pump(ep);
     return did + (ep->base.system_calls != calls);
 }
@@ -301,6 +301,8 @@ static void arm_paused(struct tcp_cq *cq)
             if (lane->in_at < lane->in_end) {
                 (void)rdmux_tcp_watch(lane, EPOLLIN | EPOLLRDHUP);
                 tcp_link_remove(&ep->attention);
+            } else if (lane->watched && (lane->events & EPOLLIN)) { /* the share is in */
+                (void)rdmux_tcp_watch(lane, lane->events & ~(uint32_t)EPOLLIN);
             }
         }
     }

@@ -3,6 +3,8 @@
  * not, or loses a socket: the endpoint ends, and says why. */
 #include "tests/unit/tcp_pair.h"
 
+#include <poll.h>
+
 enum {
     REST = 100,
     LONG = TCP_CHUNK_MAX + REST,
@@ -158,18 +160,18 @@ static void poll_some(struct end *end)
     assert_int_equal(end->core.failed, RDMUX_OK);
 }
 
-static void what_follows_a_striped_write_waits_for_its_last_share(void **state)
+/* b's receive for the message behind the write, and the bytes that both tests send. */
+static uint8_t slot[4];
+static uint8_t striped[STRIPED];
+
+/* Sends the frame of a write in four shares, and behind it, on the same socket, one of a message. */
+static void send_striped_write(struct pair pair)
 {
-    (void)state;
-    struct pair pair = pair_create(WIRED_FOUR);
     int fd = rdmux_tcp_lane(rdmux_tcp_ep(pair.a->ep), 0)->fd;
     uint8_t key[TCP_KEY_SIZE] = { 0, 1 };
-    static uint8_t bytes[STRIPED];
-    uint8_t message[TCP_HEADER_MAX + 4];
-    uint8_t slot[4] = { 0 };
-    for (size_t i = 0; i < sizeof(bytes); i++) {
-        bytes[i] = (uint8_t)(i % 251);
-    }
+    uint8_t message[TCP_HEADER_MAX];
+    fill(striped, sizeof(striped), 3);
+    memset(slot, 0, sizeof(slot));
     memset(target, 0, sizeof(target));
     (void)fake_region(0, target, sizeof(target), ALL_ACCESS);
     receive(pair.b, slot, sizeof(slot));
@@ -180,22 +182,76 @@ static void what_follows_a_striped_write_waits_for_its_last_share(void **state)
             .kind = TCP_WRITE, .flags = TCP_STRIPED, .key = key, .length = STRIPED },
         message);
     assert_int_equal(send(fd, message, size, MSG_NOSIGNAL), size);
-    send_share(pair.a, 0, bytes);
-    size = rdmux_tcp_frame_encode(&(struct tcp_frame){ .kind = TCP_SEND, .length = 4 }, message);
-    memcpy(message + size, "four", 4);
-    assert_int_equal(send(fd, message, size + 4, MSG_NOSIGNAL), size + 4);
+    send_share(pair.a, 0, striped);
+    size = rdmux_tcp_frame_encode(&(struct tcp_frame){ .kind = TCP_SEND, .length = sizeof(slot) },
+                                  message);
+    assert_int_equal(send(fd, message, size, MSG_NOSIGNAL), size);
+    assert_int_equal(send(fd, "four", sizeof(slot), MSG_NOSIGNAL), sizeof(slot));
     poll_some(pair.b);
-    send_share(pair.a, 3, bytes);
-    send_share(pair.a, 1, bytes);
+}
+
+static void check_all_arrived(struct pair pair)
+{
+    assert_int_equal(pair.b->core.arrived_count, 1);
+    assert_memory_equal(slot, "four", sizeof(slot));
+    assert_memory_equal(target, striped, sizeof(striped));
+}
+
+static void what_follows_a_striped_write_waits_for_its_last_share(void **state)
+{
+    (void)state;
+    struct pair pair = pair_create(WIRED_FOUR);
+    send_striped_write(pair);
+    send_share(pair.a, 3, striped);
+    send_share(pair.a, 1, striped);
     poll_some(pair.b);
     assert_int_equal(pair.b->core.arrived_count, 0);
 
-    send_share(pair.a, 2, bytes);
+    send_share(pair.a, 2, striped);
     poll_some(pair.b);
 
-    assert_int_equal(pair.b->core.arrived_count, 1);
-    assert_memory_equal(slot, "four", 4);
-    assert_memory_equal(target, bytes, sizeof(bytes));
+    check_all_arrived(pair);
+    pair_destroy(pair);
+}
+
+static bool is_readable(const struct end *end, int timeout_ms)
+{
+    struct pollfd wait = { .fd = ops->fd(end->cq), .events = POLLIN };
+    return poll(&wait, 1, timeout_ms) == 1;
+}
+
+/* A poll finds nothing to do, arm agrees, and nothing wakes. */
+static void check_asleep(const struct end *end)
+{
+    assert_int_equal(ops->poll(end->cq, BUDGET), 0);
+    assert_int_equal(ops->arm(end->cq), RDMUX_OK);
+    assert_false(is_readable(end, 0));
+}
+
+/* Neither for the message that lies on socket 0, nor for bytes of a next share on one whose own share
+ * is in: it would go round and round as long as the peer likes. */
+static void who_waits_for_a_share_sleeps_until_it_comes(void **state)
+{
+    (void)state;
+    struct pair pair = pair_create(WIRED_FOUR);
+    send_striped_write(pair);
+    check_asleep(pair.b);
+
+    send_share(pair.a, 1, striped);
+    assert_true(is_readable(pair.b, PATIENT_MS));
+    poll_some(pair.b);
+    send_share(pair.a, 1, striped); /* of the next write */
+    check_asleep(pair.b);
+
+    send_share(pair.a, 3, striped);
+    assert_true(is_readable(pair.b, PATIENT_MS));
+    poll_some(pair.b);
+    check_asleep(pair.b);
+
+    send_share(pair.a, 2, striped);
+    assert_true(is_readable(pair.b, PATIENT_MS));
+    poll_some(pair.b);
+    check_all_arrived(pair);
     pair_destroy(pair);
 }
 
@@ -239,6 +295,7 @@ int main(void)
         cmocka_unit_test_setup(what_is_left_completes_the_write, forget),
         cmocka_unit_test_setup(a_data_socket_is_for_data, forget),
         cmocka_unit_test_setup(what_follows_a_striped_write_waits_for_its_last_share, forget),
+        cmocka_unit_test_setup(who_waits_for_a_share_sleeps_until_it_comes, forget),
         cmocka_unit_test_setup(a_data_socket_that_breaks_ends_the_connection, forget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
