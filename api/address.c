@@ -63,7 +63,7 @@ enum rdmux_status rdmux_address_split(const char *text, struct rdmux_address_tex
     return port == NULL ? RDMUX_OK : take_port(text, port, out);
 }
 
-void rdmux_address_format(const struct sockaddr *address, socklen_t length,
+bool rdmux_address_format(const struct sockaddr *address, socklen_t length,
                           char out[RDMUX_ADDRESS_MAX])
 {
     char host[96];
@@ -72,10 +72,11 @@ void rdmux_address_format(const struct sockaddr *address, socklen_t length,
         getnameinfo(address, length, host, sizeof(host), port, sizeof(port),
                     NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
         snprintf(out, RDMUX_ADDRESS_MAX, "socket");
-        return;
+        return false;
     }
     snprintf(out, RDMUX_ADDRESS_MAX, address->sa_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host,
              port);
+    return true;
 }
 
 enum rdmux_status rdmux_address_resolve(const struct rdmux_address_text *text, bool passive,

@@ -18,8 +18,8 @@ struct rdmux_address_text {
 /* Splits "HOST:PORT", "HOST", ":PORT", "[IPv6]:PORT", "*:PORT"; a bare IPv6 address is a host. No
  * port: 7471. RDMUX_INVALID with a text that names the address. */
 enum rdmux_status rdmux_address_split(const char *text, struct rdmux_address_text *out);
-/* Numeric form; "socket" for what is not IP. */
-void rdmux_address_format(const struct sockaddr *address, socklen_t length,
+/* Numeric form; "socket" and false for what is not IP, or if there is no memory for it. */
+bool rdmux_address_format(const struct sockaddr *address, socklen_t length,
                           char out[RDMUX_ADDRESS_MAX]);
 
 struct addrinfo;

@@ -877,8 +877,12 @@ static enum rdmux_status open_socket(struct rdmux_listener *listener,
     }
     struct sockaddr_storage bound;
     socklen_t length = sizeof(bound);
-    getsockname(fd, (struct sockaddr *)&bound, &length);
-    rdmux_address_format((struct sockaddr *)&bound, length, listener->address);
+    if (getsockname(fd, (struct sockaddr *)&bound, &length) != 0 ||
+        !rdmux_address_format((struct sockaddr *)&bound, length, listener->address)) {
+        close(fd);
+        return rdmux_fail(RDMUX_NO_MEMORY,
+                          "rdmux_listen: %s: no memory to tell the address that was bound", text);
+    }
     listener->socket = fd;
     return RDMUX_OK;
 }
