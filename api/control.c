@@ -457,11 +457,12 @@ static void beat(struct rdmux_ep *ep, uint64_t now_ns)
         struct rdmux_message message = { .type = RDMUX_FRAME_HEARTBEAT };
         rdmux_ep_tell(ep, &message);
     }
-    /* Where the control channel is silent, too, the silence is the peer's, and counted above. */
-    uint64_t heard = atomic_load(&ep->peer->heard_ns);
-    bool speaks = heard != ep->ping_heard_ns;
-    ep->ping_heard_ns = heard;
-    if (ep->ping_head == ep->send.head && speaks && ep->phase == RDMUX_PHASE_READY) {
+    /* Where the control channel is silent, too, the silence is the peer's, and counted above. Its
+     * heartbeats and ours have the same period, and no order: one may be just behind. */
+    bool speaks = atomic_load(&ep->peer->heard_ns) + period + period / 2 > now_ns;
+    bool is_wanted = ep->ping_head == ep->send.head ||
+                     (ep->ops->flags & RDMUX_PROVIDER_PING_BUSY) != 0;
+    if (is_wanted && speaks && ep->phase == RDMUX_PHASE_READY) {
         enum rdmux_status status = ep->ops->ep_ping(ep->path);
         if (status != RDMUX_OK && status != RDMUX_AGAIN && status != RDMUX_UNSUPPORTED) {
             rdmux_provider_failed(ep->path, status, rdmux_last_error());

@@ -638,7 +638,6 @@ struct rdmux_ep {
     uint64_t shutdown_deadline_ns;
     uint64_t heartbeat_ns;  /* next */
     uint64_t looked_ns;     /* when liveness was last looked at */
-    uint64_t ping_heard_ns; /* when the peer had last been heard at the last heartbeat */
     /* Since the peer was heard at missed_since_ns, time that this side did not run. */
     uint64_t missed_ns;
     uint64_t missed_since_ns;
