@@ -279,8 +279,10 @@ void rdmux_iwarp_sent(struct verbs_queue *queue, const struct ibv_wc *wc)
         data_sent(ep, wc);
         return;
     }
-    if (wc->status == IBV_WC_SUCCESS && wc->opcode == IBV_WC_RDMA_READ) {
+    if (wc->status == IBV_WC_SUCCESS &&
+        (wc->opcode == IBV_WC_RDMA_READ || VERBS_UNLIKELY(ep->ping_found_none))) {
         ep->ping_calls = 0; /* even if its slot was retired: sends behind it are done before */
+        ep->ping_found_none = false;
     }
     if (wc->status == IBV_WC_SUCCESS || ep->base.state >= VERBS_EP_FAILED) {
         rdmux_verbs_sent(queue, wc);

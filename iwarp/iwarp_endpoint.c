@@ -385,8 +385,7 @@ static void ping_side(struct iwarp_ep *ep)
 /*
  * Nothing in iWARP gives a silent peer up: TCP goes on trying for minutes. Calls come a quarter of the
  * liveness time apart, as long as the peer's process is heard elsewhere. The first behind the wire's
- * end may be two quarters late and asks over the side channel; the second call behind it must find the
- * answer.
+ * end asks over the side channel; the second call behind it must find the answer.
  * Over the data's connection a read has to come back, whatever the connection says of itself; what
  * is under way there does the same unless it is writes alone.
  */
@@ -401,6 +400,9 @@ enum rdmux_status rdmux_iwarp_ep_ping(struct rdmux_provider_ep *base)
         ep->ping_calls++;
     } else if (rdmux_verbs_side_has_room(&ep->base)) {
         ping_side(ep);
+    } else {
+        ep->ping_calls = 1;
+        ep->ping_found_none = true;
     }
     if (ep->ping_calls > PING_CALLS) {
         rdmux_verbs_fail(&ep->base, RDMUX_PEER_GONE,

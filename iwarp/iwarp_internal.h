@@ -89,8 +89,9 @@ struct iwarp_ep {
     uint32_t level;                    /* receives that are set aside for it at a time */
     struct verbs_headers send_headers; /* one for each slot */
     struct iwarp_order order;
-    uint32_t ping_calls; /* of ep_ping since a read over the side channel is under way, or 0 */
-    bool is_talking;     /* on cq->talkers */
+    uint32_t ping_calls;  /* of ep_ping since a read over the side channel is under way, or 0 */
+    bool ping_found_none; /* room for it: what is in its way is to move instead */
+    bool is_talking;      /* on cq->talkers */
     struct iwarp_ep *talk_next;
 
     /* How it ends, see iwarp_end.c. */
