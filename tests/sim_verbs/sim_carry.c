@@ -68,13 +68,19 @@ static bool has_address(const struct sim_device *device, const struct sim_reques
     return !request->global;
 }
 
-static bool accepts(const struct sim_qp *qp, const struct sim_request *request)
+/* Would the device take it, if it came? */
+static bool is_for(const struct sim_qp *qp, const struct sim_request *request)
 {
     const struct sim_device *device = qp->device;
-    return sim_device_alive(device) && device->port_up && device->options.link == request->link &&
+    return sim_device_alive(device) && device->options.link == request->link &&
            qp->attr.dest_qp_num == request->source && has_address(device, request) &&
            (request->link == SIM_IWARP ||
             pkeys_match(request->pkey, device->pkeys[qp->attr.pkey_index]));
+}
+
+static bool accepts(const struct sim_qp *qp, const struct sim_request *request)
+{
+    return qp->device->port_up && is_for(qp, request);
 }
 
 static bool is_cut(const struct sim_host *one, const struct sim_host *other)
@@ -227,6 +233,8 @@ void sim_carry_request(struct sim_qp *qp, struct sim_request *request, const str
                     packet_run);
 }
 
+static const struct sim_bytes nothing = { .count = 0 };
+
 /* An answer that vanishes is to the one who waits for it the same as a lost request. */
 static struct sim_answer as_lost(const struct sim_answer *answer)
 {
@@ -236,19 +244,15 @@ static struct sim_answer as_lost(const struct sim_answer *answer)
     return lost;
 }
 
-void sim_carry_answer(struct sim_world *world, struct sim_qp *from, const struct sim_answer *answer,
-                      const struct sim_bytes *data)
+static void send_answer(struct sim_world *world, struct sim_qp *from,
+                        const struct sim_answer *answer, const struct sim_bytes *data)
 {
-    static const struct sim_bytes nothing = { .count = 0 };
     struct sim_answer sent = *answer;
-    if (sent.code == SIM_ANSWER_LATER) {
-        return;
-    }
     world->counters.answers++;
     if (from != NULL && (dropped(world, from->device) || !from->device->port_up)) {
         sent = as_lost(&sent);
     }
-    data = sent.code == SIM_ANSWER_DATA && data != NULL ? data : &nothing;
+    data = sent.code == SIM_ANSWER_DATA ? data : &nothing;
     if (is_foreign(world, sent.target)) {
         uint16_t slot = (uint16_t)(sent.target >> SIM_SLOT_BITS);
         (void)sim_net_send(world->net, slot, SIM_PACKET_ANSWER, &sent, sizeof(sent), data);
@@ -260,6 +264,55 @@ void sim_carry_answer(struct sim_world *world, struct sim_qp *from, const struct
     uint64_t nobody = 0;
     uint64_t *flow = from != NULL ? flow_of(from, true) : &nobody;
     sim_schedule_at(world, &packet->event, sim_arrival(world, flow, length), packet_run);
+}
+
+/* iWARP while the link is down: TCP has the answer and tries again. No answer overtakes another. */
+static bool must_hold(const struct sim_qp *from)
+{
+    return from != NULL && sim_is_iwarp(from->device) &&
+           (!from->device->port_up || from->answers_held > 0);
+}
+
+static void held_run(struct sim_event *event)
+{
+    struct sim_packet *packet = SIM_OUTER(struct sim_packet, event, event);
+    struct sim_qp *from = sim_qp_find(packet->world, packet->header.answer.source);
+    struct sim_bytes data = { .count = 0 };
+    if (from != NULL && sim_device_alive(from->device) && !from->device->port_up) {
+        sim_schedule(packet->world, event, SIM_TCP_RETRY_TIME, held_run);
+        return;
+    }
+    if (from != NULL && sim_device_alive(from->device)) {
+        from->answers_held--;
+        sim_bytes_add(&data, packet->bytes, packet->length);
+        send_answer(packet->world, from, &packet->header.answer, &data);
+    }
+    sim_free(packet);
+}
+
+static void hold_answer(struct sim_qp *from, const struct sim_answer *answer,
+                        const struct sim_bytes *data)
+{
+    struct sim_world *world = from->world;
+    struct sim_packet *packet = packet_make(world, SIM_PACKET_ANSWER, answer, sizeof(*answer),
+                                            sim_bytes_length(data));
+    sim_bytes_copy_out(data, packet->bytes);
+    from->answers_held++;
+    sim_schedule(world, &packet->event, SIM_TCP_RETRY_TIME, held_run);
+}
+
+void sim_carry_answer(struct sim_world *world, struct sim_qp *from, const struct sim_answer *answer,
+                      const struct sim_bytes *data)
+{
+    data = answer->code == SIM_ANSWER_DATA && data != NULL ? data : &nothing;
+    if (answer->code == SIM_ANSWER_LATER) {
+        return;
+    }
+    if (must_hold(from)) {
+        hold_answer(from, answer, data);
+    } else {
+        send_answer(world, from, answer, data);
+    }
 }
 
 /* -------------------------------------------------------------------------------------- arrival */
@@ -275,7 +328,10 @@ static void request_arrived(struct sim_world *world, const struct sim_request *r
     read.count = 0;
     struct sim_qp *qp = sim_qp_find(world, request->target);
     bool cut = is_foreign(world, request->source) && world->cut;
-    if (qp != NULL && !cut && accepts(qp, request)) {
+    /* TCP hides that the link went down meanwhile. */
+    bool is_taken = request->link == SIM_IWARP ? qp != NULL && is_for(qp, request)
+                                               : qp != NULL && accepts(qp, request);
+    if (is_taken && !cut) {
         answer = sim_respond(qp, request, bytes, &read);
     } else {
         qp = NULL;

@@ -1,10 +1,55 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Faults that options plan: fail=NAME:N:ERRNO+..., at=TIME:WHAT+... */
+/* Faults of a device's requests, and those that options plan: fail=NAME:N:ERRNO+..., at=TIME:WHAT+... */
 #include "sim_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ------------------------------------------------------------------------------------- requests */
+
+enum ibv_wc_status sim_refusal_next(struct sim_refusal *refusal)
+{
+    return refusal->in > 0 && --refusal->in == 0 ? refusal->status : IBV_WC_SUCCESS;
+}
+
+static void plan_refusal(struct sim_device *device, struct sim_refusal *refusal, uint64_t nth,
+                         enum ibv_wc_status status)
+{
+    sim_lock(device->world);
+    *refusal = (struct sim_refusal){ .in = nth, .status = status };
+    sim_unlock(device->world);
+}
+
+void sim_device_fail_request(struct sim_device *device, uint64_t nth, enum ibv_wc_status status)
+{
+    plan_refusal(device, &device->starts, nth, status);
+}
+
+void sim_device_refuse(struct sim_device *device, uint64_t nth, enum ibv_wc_status status)
+{
+    plan_refusal(device, &device->serves, nth, status);
+}
+
+void sim_device_rnr_tries(struct sim_device *device, uint32_t tries)
+{
+    sim_lock(device->world);
+    device->rnr_tries = tries;
+    sim_unlock(device->world);
+}
+
+void sim_device_kill_cqs(struct sim_device *device)
+{
+    sim_lock(device->world);
+    for (uint32_t i = 0; i < device->host->qps_room; i++) {
+        const struct sim_qp *qp = device->host->qps[i];
+        if (qp != NULL && qp->device == device) {
+            sim_cq_fail(qp->send_cq);
+            sim_cq_fail(qp->recv_cq);
+        }
+    }
+    sim_unlock(device->world);
+}
 
 /* ------------------------------------------------------------------------------------- fail=... */
 

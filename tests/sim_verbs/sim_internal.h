@@ -38,6 +38,7 @@ struct sim_mr;
 struct sim_mr_place;
 struct sim_net;
 struct sim_qp;
+struct sim_refusal;
 struct sim_srq;
 struct sim_staged;
 
@@ -51,6 +52,7 @@ enum {
     SIM_SLOT_BITS = 14,  /* queue pair numbers: host above, index below */
     SIM_SLOTS = 1 << (24 - SIM_SLOT_BITS),
     SIM_PSN_MASK = 0xffffff,
+    SIM_TCP_RETRY_TIME = 200000000, /* an iWARP stream tries again so often, and never gives up */
 };
 
 /* -------------------------------------------------------------------------------------- options */
@@ -313,6 +315,7 @@ void sim_port_change(struct sim_device *device, bool up);
 void sim_device_vanish(struct sim_device *device);
 void sim_gids_move(struct sim_device *device);
 void sim_qp_give_up(struct sim_qp *qp, bool quiet);
+enum ibv_wc_status sim_refusal_next(struct sim_refusal *refusal); /* IBV_WC_SUCCESS: not this one */
 
 void sim_stand_back(const struct sim_world *world); /* not locked; after a poll that found nothing */
 
@@ -326,6 +329,12 @@ struct sim_gid_place {
     uint32_t type; /* enum ibv_gid_type */
     uint32_t ifindex;
     bool used;
+};
+
+/* A request that is to fail. */
+struct sim_refusal {
+    uint64_t in; /* requests until then; 0: none is */
+    enum ibv_wc_status status;
 };
 
 struct sim_device {
@@ -351,6 +360,9 @@ struct sim_device {
     bool removed;
     uint32_t qp_count, cq_count, mr_count, pd_count, srq_count;
     struct sim_atomic *atomics; /* words that are in the adapter and not yet back in memory */
+    struct sim_refusal starts;  /* of requests that its queue pairs start */
+    struct sim_refusal serves;  /* of requests of others that they serve */
+    uint32_t rnr_tries;         /* what it takes "for ever" for; 0: for that */
 };
 
 struct sim_mr_place {
@@ -605,8 +617,7 @@ struct sim_qp {
     uint32_t una_psn;
     uint32_t next_psn;
     uint32_t retry_psn;
-    enum ibv_wc_status fail_status;
-    uint64_t fail_in; /* requests until the one that is made to fail; 0: none */
+    struct sim_refusal starts; /* of its requests */
 
     /* The peer, if it is in this world; right while peer_generation is the world's. */
     struct sim_qp *peer;
@@ -625,6 +636,7 @@ struct sim_qp {
     uint32_t atomic_psns[SIM_WINDOW_MAX];
     uint32_t atomic_count;
     uint32_t expected_psn;
+    uint32_t answers_held; /* iWARP: until the link is up again */
 
     struct sim_staged *staged; /* of ibv_wr_*() */
     uint32_t staged_count;

@@ -792,8 +792,7 @@ void sim_qp_fail_request(struct ibv_qp *qp, uint64_t nth, enum ibv_wc_status sta
 {
     struct sim_qp *sim = sim_qp_of(qp);
     sim_lock(sim->world);
-    sim->fail_in = nth;
-    sim->fail_status = status;
+    sim->starts = (struct sim_refusal){ .in = nth, .status = status };
     sim_unlock(sim->world);
 }
 
@@ -803,8 +802,7 @@ void sim_qps_of_dead_cq(const struct sim_cq *cq)
     for (uint32_t i = 0; i < host->qps_room; i++) {
         struct sim_qp *qp = host->qps[i];
         if (qp != NULL && (qp->send_cq == cq || qp->recv_cq == cq)) {
-            sim_qp_async(qp, IBV_EVENT_QP_FATAL);
-            sim_qp_enter_error(qp);
+            sim_qp_give_up(qp, qp->silent);
         }
     }
 }

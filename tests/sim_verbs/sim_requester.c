@@ -8,10 +8,7 @@
 
 #include <string.h>
 
-enum {
-    TCP_RETRY_TIME = 200000000,  /* an iWARP stream tries again so often, and never gives up */
-    VENDOR_RETRY_EXCEEDED = 0x81 /* what mlx5 says, and users search for */
-};
+enum { VENDOR_RETRY_EXCEEDED = 0x81 }; /* what mlx5 says, and users search for */
 
 static bool is_atomic(uint8_t opcode)
 {
@@ -218,7 +215,7 @@ void sim_requester_reset(struct sim_qp *qp)
     qp->answered = 0;
     qp->retries = qp->rnr_retries = 0;
     qp->waiting = qp->stopped = false;
-    qp->fail_in = 0;
+    qp->starts.in = 0;
 }
 
 /* --------------------------------------------------------------------------------- local memory */
@@ -299,8 +296,10 @@ static bool may_start(struct sim_qp *qp, const struct sim_wqe *wqe)
 /* What goes wrong before anything is sent: IBV_WC_SUCCESS, or the status. */
 static enum ibv_wc_status check(struct sim_qp *qp, struct sim_wqe *wqe, struct sim_bytes *bytes)
 {
-    if (SIM_UNLIKELY(qp->fail_in > 0) && --qp->fail_in == 0) {
-        return qp->fail_status;
+    enum ibv_wc_status planned = sim_refusal_next(&qp->starts);
+    planned = planned == IBV_WC_SUCCESS ? sim_refusal_next(&qp->device->starts) : planned;
+    if (SIM_UNLIKELY(planned != IBV_WC_SUCCESS)) {
+        return planned;
     }
     if (wqe->length > qp->device->options.max_msg) {
         return IBV_WC_LOC_LEN_ERR;
@@ -548,7 +547,7 @@ static bool stream_open(struct sim_qp *qp)
         return true;
     }
     qp->waiting = true;
-    sim_schedule(qp->world, &qp->retry, TCP_RETRY_TIME, retry_run);
+    sim_schedule(qp->world, &qp->retry, SIM_TCP_RETRY_TIME, retry_run);
     return false;
 }
 
@@ -570,14 +569,21 @@ static uint64_t rnr_time(uint8_t code)
     return (uint64_t)tens[code & 31] * 10000;
 }
 
-static void not_ready(struct sim_qp *qp, const struct sim_answer *answer)
+static bool has_waited_enough(const struct sim_qp *qp)
 {
     enum { FOR_EVER = 7 };
+    const uint32_t tries = qp->device->rnr_tries;
+    return tries != 0 ? qp->rnr_retries >= tries
+                      : qp->attr.rnr_retry != FOR_EVER && qp->rnr_retries >= qp->attr.rnr_retry;
+}
+
+static void not_ready(struct sim_qp *qp, const struct sim_answer *answer)
+{
     qp->world->counters.rnr_naks++;
     if (qp->waiting) {
         return;
     }
-    if (qp->attr.rnr_retry != FOR_EVER && qp->rnr_retries >= qp->attr.rnr_retry) {
+    if (has_waited_enough(qp)) {
         give_up(qp, answer->psn, IBV_WC_RNR_RETRY_EXC_ERR);
         return;
     }

@@ -143,6 +143,13 @@ static struct sim_answer refuse_key(struct sim_qp *qp, const struct sim_request 
                   sim_is_iwarp(qp->device) && read ? IBV_EVENT_QP_REQ_ERR : IBV_EVENT_QP_ACCESS_ERR);
 }
 
+static struct sim_answer refuse_as_planned(struct sim_qp *qp, const struct sim_request *request,
+                                           enum ibv_wc_status status)
+{
+    bool is_access = status == IBV_WC_REM_ACCESS_ERR;
+    return refuse(qp, request, status, is_access ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR);
+}
+
 static struct sim_answer not_ready(struct sim_qp *qp, const struct sim_request *request)
 {
     if (sim_is_iwarp(qp->device)) {
@@ -464,7 +471,10 @@ struct sim_answer sim_respond(struct sim_qp *qp, const struct sim_request *reque
     if (!sim_is_iwarp(qp->device) && !mtu_fits(qp, request)) {
         return refuse(qp, request, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
     }
-    struct sim_answer answer = serve(qp, request, bytes, read);
+    enum ibv_wc_status planned = request->first ? sim_refusal_next(&qp->device->serves)
+                                                : IBV_WC_SUCCESS;
+    struct sim_answer answer = planned != IBV_WC_SUCCESS ? refuse_as_planned(qp, request, planned)
+                                                         : serve(qp, request, bytes, read);
     if (answer.code == SIM_ANSWER_ACK || answer.code == SIM_ANSWER_DATA ||
         answer.code == SIM_ANSWER_LATER) {
         qp->expected_psn = (qp->expected_psn + 1) & SIM_PSN_MASK;

@@ -159,8 +159,25 @@ void sim_qp_fatal(struct ibv_qp *qp, bool quiet);
 /* The nth send request from now (1 is the next one started) completes with status. */
 void sim_qp_fail_request(struct ibv_qp *qp, uint64_t nth, enum ibv_wc_status status);
 
+/* The same, whichever queue pair of the device starts it. */
+void sim_device_fail_request(struct sim_device *device, uint64_t nth, enum ibv_wc_status status);
+
+/*
+ * The nth request of others from now (1 is the next one) that a queue pair of the device gets is refused
+ * with status, as what its device says of it: IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR,
+ * IBV_WC_REM_OP_ERR. On iWARP, which has no such answer, the connection ends.
+ */
+void sim_device_refuse(struct sim_device *device, uint64_t nth, enum ibv_wc_status status);
+
+/* The device's queue pairs give up what meets no receive after so many tries, whatever they were told. 0:
+ * as they were told. */
+void sim_device_rnr_tries(struct sim_device *device, uint32_t tries);
+
 /* The completion queue dies as if it had overrun. */
 void sim_cq_kill(struct ibv_cq *cq);
+
+/* The same of all that queue pairs of the device complete to. */
+void sim_device_kill_cqs(struct sim_device *device);
 
 /* Packets between two hosts vanish, both ways, or pass again. */
 void sim_cut(struct sim_host *one, struct sim_host *other, bool cut);

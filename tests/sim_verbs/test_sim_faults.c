@@ -208,6 +208,68 @@ static void a_killed_completion_queue_takes_its_queue_pairs_along(void **state)
     pair_end(&pair);
 }
 
+static void a_device_fails_or_refuses_the_nth_request(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *device;
+        enum ibv_wc_status status;
+        enum ibv_event_type event; /* at the target */
+    } refusals[] = {
+        { "link=roce,like=hca", IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR },
+        { "link=ib,like=hca", IBV_WC_REM_OP_ERR, IBV_EVENT_QP_REQ_ERR },
+        { "link=ib,like=hca", IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR },
+    };
+    struct pair pair = pair_make(&(struct wishes){ .device = "link=roce" });
+    sim_device_fail_request(pair.a.device, 2, IBV_WC_LOC_PROT_ERR);
+    for (uint64_t i = 1; i <= 2; i++) {
+        assert_int_equal(post_write(&pair.a, i, FROM, 8, &pair.b, TO, IBV_SEND_SIGNALED), 0);
+    }
+    expect_wc(pair.a.send_cq, 1, IBV_WC_SUCCESS);
+    expect_wc(pair.a.send_cq, 2, IBV_WC_LOC_PROT_ERR);
+    pair_end(&pair);
+    for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
+        pair = pair_make(
+            &(struct wishes){ .world = "latency=1us,packet=1k", .device = refusals[i].device });
+        sim_device_refuse(pair.b.device, 2, refusals[i].status);
+        /* counted by requests, not by packets */
+        assert_int_equal(post_write(&pair.a, 1, FROM, 4096, &pair.b, TO, 0), 0);
+        assert_int_equal(post_write(&pair.a, 2, FROM, 8, &pair.b, TO, 0), 0);
+        assert_int_equal(post_write(&pair.a, 3, FROM, 8, &pair.b, TO, 0), 0);
+        expect_wc(pair.a.send_cq, 2, refusals[i].status);
+        expect_wc(pair.a.send_cq, 3, IBV_WC_WR_FLUSH_ERR);
+        expect_event(&pair.b, refusals[i].event);
+        assert_int_equal(qp_state(pair.b.qp), IBV_QPS_ERR);
+        pair_end(&pair);
+    }
+}
+
+static void a_device_gives_up_what_meets_no_receive_though_told_for_ever(void **state)
+{
+    (void)state;
+    struct pair pair = pair_make(&(struct wishes){
+        .device = "link=roce", .weak = true, .timeout = 10, .rnr_retry = 7, .min_rnr_timer = 1 });
+    sim_device_rnr_tries(pair.a.device, 3);
+    assert_int_equal(post_send(&pair.a, 1, FROM, 64, 0), 0);
+    expect_wc(pair.a.send_cq, 1, IBV_WC_RNR_RETRY_EXC_ERR);
+    assert_int_equal(sim_counters(pair.world).rnr_naks, 4);
+    pair_end(&pair);
+}
+
+static void all_completion_queues_of_a_device_die_at_once(void **state)
+{
+    (void)state;
+    struct pair pair = pair_make(&(struct wishes){ .device = "link=iwarp" });
+    sim_device_kill_cqs(pair.a.device);
+    expect_event(&pair.a, IBV_EVENT_CQ_ERR);
+    expect_event(&pair.a, IBV_EVENT_QP_FATAL);
+    expect_event(&pair.a, IBV_EVENT_CQ_ERR);
+    assert_int_equal(qp_state(pair.a.qp), IBV_QPS_ERR);
+    /* The connection ends with the queue pair. */
+    assert_int_equal(qp_state(pair.b.qp), IBV_QPS_ERR);
+    pair_end(&pair);
+}
+
 static void a_link_that_flaps_renumbers_gids(void **state)
 {
     (void)state;
@@ -273,6 +335,9 @@ int main(void)
         cmocka_unit_test(a_queue_pair_that_is_given_up_flushes_or_stays_quiet),
         cmocka_unit_test(a_request_fails_with_the_status_that_was_asked_for),
         cmocka_unit_test(a_killed_completion_queue_takes_its_queue_pairs_along),
+        cmocka_unit_test(a_device_fails_or_refuses_the_nth_request),
+        cmocka_unit_test(a_device_gives_up_what_meets_no_receive_though_told_for_ever),
+        cmocka_unit_test(all_completion_queues_of_a_device_die_at_once),
         cmocka_unit_test(a_link_that_flaps_renumbers_gids),
         cmocka_unit_test(faults_can_be_planned_in_the_options),
     };

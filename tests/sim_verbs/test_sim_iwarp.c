@@ -458,6 +458,30 @@ static void a_link_that_comes_back_late_loses_nothing(void **state)
     pair_end(&pair);
 }
 
+/* TCP has what was on its way, both the request and what answers it, and keeps their order. */
+static void a_link_that_flaps_under_a_read_loses_nothing(void **state)
+{
+    (void)state;
+    for (uint64_t down = 500000; down <= 1500000; down += 1000000) {
+        struct pair pair = pair_make(
+            &(struct wishes){ .world = "latency=1ms", .device = "link=iwarp" });
+        fill(&pair.b, TO, 64, 3);
+        fill(&pair.b, BACK, 64, 4);
+        assert_int_equal(post_read(&pair.a, 1, FROM, 64, &pair.b, TO, IBV_SEND_SIGNALED), 0);
+        assert_int_equal(post_read(&pair.a, 2, TO, 64, &pair.b, BACK, IBV_SEND_SIGNALED), 0);
+        (void)sim_advance(pair.world, down);
+        sim_port_set(pair.b.device, false);
+        (void)sim_advance(pair.world, 50000000);
+        sim_port_set(pair.b.device, true);
+        (void)sim_advance(pair.world, 500000000);
+        expect_wc(pair.a.send_cq, 1, IBV_WC_SUCCESS);
+        expect_wc(pair.a.send_cq, 2, IBV_WC_SUCCESS);
+        assert_true(filled(&pair.a, FROM, 64, 3));
+        assert_true(filled(&pair.a, TO, 64, 4));
+        pair_end(&pair);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -484,6 +508,7 @@ int main(void)
         cmocka_unit_test(destroying_a_queue_pair_ends_the_connection),
         cmocka_unit_test(a_dead_process_resets_and_a_dead_machine_is_silent),
         cmocka_unit_test(a_link_that_comes_back_late_loses_nothing),
+        cmocka_unit_test(a_link_that_flaps_under_a_read_loses_nothing),
     };
     return cmocka_run_group_tests_name("sim_iwarp", tests, NULL, NULL);
 }
