@@ -2,9 +2,10 @@
 /*
  * Requests with a key that the peer's device does not know. On iWARP the device says of a write that it
  * is done, and the connection ends later; a read posted behind that may never complete. No request
- * with RDMUX_PLACED may ever be told as done here, and each endpoint has to end. Usage: dead_key
- * PROVIDER ADDRESS; both ends are here. It looks into the library's structs, as no call of the
- * interface makes such a request. TAP.
+ * with RDMUX_PLACED may ever be told as done here, and each endpoint has to end. Then requests with a key
+ * that our own device does not know. Usage: dead_key PROVIDER ADDRESS [STATUS]; both ends are here. STATUS:
+ * what these end with, such as RDMUX_IO; devices differ. It looks into the library's structs, as no
+ * call of the interface makes such a request. TAP.
  */
 #include "api/core.h"
 #include "verbs/verbs_internal.h"
@@ -141,6 +142,7 @@ struct outcome {
     enum rdmux_status statuses[WORK_MAX];
     unsigned told; /* bit n: request n has completed */
     bool has_ended;
+    enum rdmux_status end;
 };
 
 static void *context_of(uintptr_t number)
@@ -161,6 +163,7 @@ static void take(struct outcome *outcome, unsigned until)
         }
         if (wc.opcode == RDMUX_WC_DISCONNECTED) {
             outcome->has_ended = true;
+            outcome->end = (enum rdmux_status)wc.status;
         } else if ((uintptr_t)wc.context < WORK_MAX) {
             outcome->statuses[(uintptr_t)wc.context] = (enum rdmux_status)wc.status;
             outcome->told |= 1U << (uintptr_t)wc.context;
@@ -268,10 +271,56 @@ static void a_read_fails(void)
     disconnect();
 }
 
+/* Soft RoCE flushes them without a word why, others say what is wrong: so the cause is
+ * one or the other, unless the caller knows. */
+static bool is_cause(enum rdmux_status status, const char *wanted)
+{
+    return wanted != NULL ? strcmp(rdmux_status_name(status), wanted) == 0
+                          : status == RDMUX_IO || status == RDMUX_PEER_GONE;
+}
+
+/* 7.2: the request has the cause or FLUSHED, the end the cause. */
+static void a_local_key_that_is_wrong_ends_the_endpoint(const char *wanted)
+{
+    bool is_good = true;
+    for (int round = 0; round < 2; round++) {
+        struct outcome outcome = { .told = 0 };
+        struct rdmux_mr *ours = NULL;
+        connect_again();
+        must(rdmux_mr_alloc(scene.fabrics[0], SIZE,
+                            RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_READ_SINK, &ours),
+             "a region");
+        const struct rdmux_provider_mr *registration = ours->registrations[0].mr;
+        struct ibv_mr *local = ((const struct verbs_mr *)registration)->local;
+        local->lkey ^= WRONG_KEY;
+        void *bytes = rdmux_mr_addr(ours);
+        /* long enough for no device to take them inline */
+        enum rdmux_status posted = round == 0 ? rdmux_write(scene.ep, bytes, SIZE, ours, scene.good,
+                                                            0, context_of(0), RDMUX_PLACED)
+                                              : rdmux_read(scene.ep, bytes, SIZE, ours, scene.good,
+                                                           0, context_of(0), 0);
+        must(posted, "a request");
+        take(&outcome, 0);
+        enum rdmux_status status = outcome.statuses[0];
+        bool is_right = outcome.told == 1 && outcome.has_ended &&
+                        (status == RDMUX_FLUSHED || status == outcome.end) &&
+                        is_cause(outcome.end, wanted) && nothing_was_written();
+        if (!is_right) {
+            (void)printf("# a %s: %s, end: %s\n", round == 0 ? "write" : "read",
+                         rdmux_status_name(status), rdmux_status_name(outcome.end));
+        }
+        is_good = is_good && is_right;
+        disconnect();
+        local->lkey ^= WRONG_KEY;
+        rdmux_mr_deregister(ours);
+    }
+    check(is_good, "a request by a wrong local key fails and ends the endpoint");
+}
+
 int main(int count, char **arguments)
 {
-    if (count != 3) {
-        (void)fprintf(stderr, "usage: dead_key PROVIDER ADDRESS\n");
+    if (count != 3 && count != 4) {
+        (void)fprintf(stderr, "usage: dead_key PROVIDER ADDRESS [STATUS]\n");
         return EXIT_FAILURE;
     }
     open_scene(arguments[1], arguments[2]);
@@ -279,6 +328,7 @@ int main(int count, char **arguments)
     those_around_it_keep_their_word();
     a_flush_ends_with_the_connection();
     a_read_fails();
+    a_local_key_that_is_wrong_ends_the_endpoint(count == 4 ? arguments[3] : NULL);
     close_scene();
     (void)printf("1..%u\n", cases);
     return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;

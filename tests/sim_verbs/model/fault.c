@@ -46,7 +46,9 @@ void fault_completed(struct end *end, uint64_t sequence, const struct rdmux_wc *
     }
     if (!end->has_failed) {
         end->failed_first = sequence;
+        end->failed_status = wc->status;
     }
+    end->is_in_doubt = end->is_in_doubt || wc->status == RDMUX_OUTCOME_UNKNOWN;
     end->has_failed = true;
     end->failed_last = sequence;
     /* 7.6: the buffer is the program's again. */
@@ -62,15 +64,41 @@ void fault_received(struct end *end, struct receive *receive, const struct rdmux
         mismatch(end->side->scene, "%c%u: a receive has failed with %s", name_of(end), end->pair,
                  rdmux_status_name((enum rdmux_status)wc->status));
     }
+    if (!end->has_failed_receives) {
+        end->receive_status = wc->status;
+    }
     end->has_failed_receives = true;
     for (uint32_t i = 0; i < receive->pieces.count; i++) {
         memset(receive->pieces.list[i].addr, MARK_FREE, receive->pieces.list[i].length);
     }
 }
 
+/* 7.2: the cause is the one that DISCONNECTED has; 6.9: where that is DENIED, nobody may know which
+ * request it was. */
+static void check_causes(const struct end *end)
+{
+    const uint32_t first[] = { end->has_failed ? end->failed_status : (uint32_t)RDMUX_FLUSHED,
+                               end->has_failed_receives ? end->receive_status
+                                                        : (uint32_t)RDMUX_FLUSHED };
+    for (size_t i = 0; i < sizeof(first) / sizeof(*first); i++) {
+        bool is_unknown = first[i] == RDMUX_OUTCOME_UNKNOWN;
+        if (first[i] != RDMUX_FLUSHED && first[i] != end->end_status && !is_unknown) {
+            mismatch(
+                end->side->scene, "%c%u has ended with %s, and its first %s has failed with %s",
+                name_of(end), end->pair, rdmux_status_name((enum rdmux_status)end->end_status),
+                i == 0 ? "request" : "receive", rdmux_status_name((enum rdmux_status)first[i]));
+        }
+    }
+    if (end->is_in_doubt && end->end_status != RDMUX_DENIED) {
+        mismatch(end->side->scene, "%c%u has ended with %s, and a request is in doubt",
+                 name_of(end), end->pair, rdmux_status_name((enum rdmux_status)end->end_status));
+    }
+}
+
 void fault_check_end(struct end *end)
 {
     struct scene *scene = end->side->scene;
+    check_causes(end);
     if (end->unanswered != 0 || (end->has_failed && end->failed_last + 1 != end->next)) {
         mismatch(scene,
                  "%c%u has ended and %u signaled requests have no entry; %llu of %llu have one",

@@ -40,6 +40,7 @@ enum {
     UNSETTLED_MAX = 96,
     MESSAGES_MAX = 128, /* of a lane on their way */
     BATCH_MAX = 8,
+    FAULTS_MAX = 15,  /* kinds */
     MARK_SINK = 0xc5, /* a byte that something is to be put into, or beside one */
     MARK_FREE = 0xab, /* a byte that nobody may touch any more */
 };
@@ -124,6 +125,9 @@ struct end {
     bool is_closed;
     bool has_failed; /* a request of the send side, a receive */
     bool has_failed_receives;
+    bool is_in_doubt;        /* a request is OUTCOME_UNKNOWN */
+    uint32_t failed_status;  /* of the first request */
+    uint32_t receive_status; /* of the first receive */
     uint64_t failed_first;
     uint64_t failed_last;
 
@@ -208,9 +212,10 @@ struct counts {
     uint64_t reads_late;
     uint64_t rnr;
     uint64_t retries;
-    uint64_t calls;         /* chains handed over by ibv_wr_*() */
-    uint64_t without_calls; /* runs in which neither device has these */
-    uint64_t faults[9];     /* of random_faults.c, by kind */
+    uint64_t calls;              /* chains handed over by ibv_wr_*() */
+    uint64_t without_calls;      /* runs in which neither device has these */
+    uint64_t faults[FAULTS_MAX]; /* of random_faults.c, by kind */
+    uint64_t named[FAULTS_MAX];  /* endpoints that have said what kind it was */
     uint64_t ended;
 };
 

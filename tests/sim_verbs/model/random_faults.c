@@ -10,16 +10,76 @@
 
 enum {
     LIVENESS_MS = 1000,
+    POLLED_MAX = 64, /* entries */
+    /* Adapters of like=hca give up after 8 times 4.096 us * 2^16, as their peers may take half of that
+     * for an answer (local_ca_ack_delay); the ping that they answer is up to two heartbeats late, and
+     * for a tenth of a second the control channel may still say more. */
+    GIVE_UP_MS = 2148 + LIVENESS_MS / 2 + 100,
     PATIENCE_MS = 6000, /* of the world's time, for every endpoint concerned to end */
     STEPS_BEHIND = 60,
+    ENOUGH_FOR_ALL = 200, /* runs, to meet each fault */
 };
 
-enum fault { POST_SEND, POST_RECV, POLL_CQ, REMOVAL, PORT, RENUMBER, CUT, FATAL, CLOSE, FAULTS };
+enum fault {
+    POST_SEND,
+    POST_RECV,
+    POLL_CQ,
+    REMOVAL,
+    PORT,
+    RENUMBER,
+    CUT,
+    FATAL,
+    CLOSE,
+    OVERRUN,
+    RNR,
+    ACCESS,
+    OPERATION,
+    REQUEST,
+    LOCAL,
+    FAULTS,
+};
+_Static_assert((int)FAULTS == (int)FAULTS_MAX, "they are counted in the run's counts");
 
-static const char *const names[FAULTS] = {
-    "post_send fails",       "post_recv fails",  "poll_cq fails",
-    "the device is removed", "the port is down", "GIDs move",
-    "packets vanish",        "queue pairs fail", "the peer closes",
+enum { WORDS_MAX = 2, STATUSES_MAX = 4 };
+
+/* What each one is, which statuses endpoints end with that it hits, beside PEER_GONE, of which the peer may
+ * be told first, and words of which one is in the text where the fault itself was seen. iWARP says of
+ * what the peer's device refused that it was an access, or no more than that the connection is lost. */
+static const struct kind {
+    const char *name;
+    uint32_t statuses[STATUSES_MAX];
+    const char *words[WORDS_MAX];
+    bool spares_iwarp;
+} kinds[FAULTS] = {
+    [POST_SEND] = { "post_send fails", { RDMUX_IO }, { "did not take requests" } },
+    [POST_RECV] = { "post_recv fails", { RDMUX_IO }, { "receive", "cannot be taken" } },
+    [POLL_CQ] = { "poll_cq fails", { RDMUX_IO }, { "completion queue of the device failed" } },
+    [REMOVAL] = { "the device is removed", { RDMUX_IO }, { "was taken away" } },
+    [PORT] = { "the port is down", { 0 }, { "the port is down" } },
+    [RENUMBER] = { "addresses change",
+                   { 0 },
+                   { "is gone from the adapter's GID table", "LID has changed" },
+                   .spares_iwarp = true },
+    [CUT] = { "packets vanish", { 0 }, { "does not answer", "has not answered" } },
+    [FATAL] = { "queue pairs fail", { RDMUX_IO }, { "into error", "ended the connection" } },
+    [CLOSE] = { "the peer closes", { 0 }, { "closed its endpoint" } },
+    [OVERRUN] = { "completion queues overrun",
+                  { RDMUX_IO },
+                  { "completion queue of the device failed" } },
+    [RNR] = { "what meets no receive is given up",
+              { 0 },
+              { "had no receive for too long" },
+              .spares_iwarp = true },
+    [ACCESS] = { "the peer's device denies an access", { RDMUX_DENIED }, { "denied an access" } },
+    [OPERATION] = { "the peer's device cannot carry a request out",
+                    { RDMUX_IO, RDMUX_LENGTH, RDMUX_PROTOCOL, RDMUX_DENIED },
+                    { "could not carry a request out", "refused a request of the peer" } },
+    [REQUEST] = { "the peer's device calls a request invalid",
+                  { RDMUX_IO, RDMUX_LENGTH, RDMUX_PROTOCOL, RDMUX_DENIED },
+                  { "refused a request as invalid", "refused a request of the peer" } },
+    [LOCAL] = { "the device may not use local memory",
+                { RDMUX_IO },
+                { "may not use a local buffer" } },
 };
 
 static void close_one(struct scene *scene, struct chance *chance)
@@ -35,23 +95,24 @@ static void close_one(struct scene *scene, struct chance *chance)
 static enum fault break_something(struct scene *scene, struct chance *chance)
 {
     enum fault fault = (enum fault)below(chance, FAULTS);
-    /* TCP waits for minutes, and the control channel, which is not cut, says that the peer lives. */
-    while (strcmp(scene->shape.link, "iwarp") == 0 && (fault == CUT || fault == PORT)) {
+    const bool is_iwarp = strcmp(scene->shape.link, "iwarp") == 0;
+    while (is_iwarp && kinds[fault].spares_iwarp) {
         fault = (enum fault)below(chance, FAULTS);
     }
     struct side *side = &scene->sides[below(chance, SIDES)];
+    const uint64_t nth = 1 + below(chance, 8);
     char text[64];
     scene->is_broken = true;
-    trace(scene, "fault: %s (%c)", names[fault], 'A' + (char)side->index);
+    trace(scene, "fault: %s (%c)", kinds[fault].name, 'A' + (char)side->index);
     switch (fault) {
     case POST_SEND:
-        (void)sim_fail_call(scene->world, "post_send", 1 + below(chance, 8), ENOMEM);
+        (void)sim_fail_call(scene->world, "post_send", nth, ENOMEM);
         break;
     case POST_RECV:
-        (void)sim_fail_call(scene->world, "post_recv", 1 + below(chance, 8), ENOMEM);
+        (void)sim_fail_call(scene->world, "post_recv", nth, ENOMEM);
         break;
     case POLL_CQ:
-        (void)sim_fail_call(scene->world, "poll_cq", 1 + below(chance, 8), EIO);
+        (void)sim_fail_call(scene->world, "poll_cq", nth, EIO);
         break;
     case REMOVAL:
         sim_device_remove(side->device);
@@ -66,6 +127,8 @@ static enum fault break_something(struct scene *scene, struct chance *chance)
     case RENUMBER:
         if (strcmp(scene->shape.link, "roce") == 0) {
             sim_gids_renumber(side->device);
+        } else {
+            sim_lid_set(side->device, (uint16_t)(1000 + nth));
         }
         break;
     case CUT:
@@ -76,10 +139,60 @@ static enum fault break_something(struct scene *scene, struct chance *chance)
                        (unsigned long long)sim_now(scene->world) + 1000);
         (void)sim_world_set(scene->world, text);
         break;
+    case OVERRUN:
+        sim_device_kill_cqs(side->device);
+        break;
+    case RNR:
+        sim_device_rnr_tries(side->device, 1);
+        break;
+    case ACCESS:
+        sim_device_refuse(side->device, nth, IBV_WC_REM_ACCESS_ERR);
+        break;
+    case OPERATION:
+        sim_device_refuse(side->device, nth, IBV_WC_REM_OP_ERR);
+        break;
+    case REQUEST:
+        sim_device_refuse(side->device, nth, IBV_WC_REM_INV_REQ_ERR);
+        break;
+    case LOCAL:
+        sim_device_fail_request(side->device, nth, IBV_WC_LOC_PROT_ERR);
+        break;
     default:
         close_one(scene, chance);
     }
     return fault;
+}
+
+static bool has_status(const struct kind *kind, uint32_t status)
+{
+    for (int i = 0; i < STATUSES_MAX; i++) {
+        if (status == kind->statuses[i] && status != RDMUX_OK) {
+            return true;
+        }
+    }
+    return status == RDMUX_PEER_GONE;
+}
+
+static bool is_named(const struct kind *kind, const char *text)
+{
+    for (int i = 0; i < WORDS_MAX; i++) {
+        if (kind->words[i] != NULL && strstr(text, kind->words[i]) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void check_end(struct scene *scene, enum fault fault, struct end *end)
+{
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+    fault_check_end(end);
+    if (rdmux_ep_info(end->ep, &info) != RDMUX_OK || !has_status(&kinds[fault], end->end_status)) {
+        mismatch(scene, "%c%u has ended with %s: %s", 'A' + (char)end->side->index, end->pair,
+                 rdmux_status_name((enum rdmux_status)end->end_status), info.text);
+    }
+    scene->counts.ended++;
+    scene->counts.named[fault] += is_named(&kinds[fault], info.text);
 }
 
 /* Both ends of a pair end, or none. */
@@ -93,16 +206,44 @@ static bool pairs_agree(const struct scene *scene)
     return true;
 }
 
-/* The world's milliseconds go by, for the devices' timers, heartbeats and the control channel. */
-static void wait_for_ends(struct scene *scene)
+static bool all_have_ended(const struct scene *scene)
 {
+    for (uint32_t pair = 0; pair < scene->shape.pairs; pair++) {
+        if (!scene->sides[0].ends[pair].ended || !scene->sides[1].ends[pair].ended) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* 8.1, 8.2: though the control channel lives, and whatever is under way. */
+static void check_liveness(struct scene *scene, uint64_t since)
+{
+    const bool is_iwarp = strcmp(scene->shape.link, "iwarp") == 0;
+    const uint64_t limit_ms = is_iwarp ? LIVENESS_MS : GIVE_UP_MS;
+    uint64_t took_ms = (sim_now(scene->world) - since) / 1000000;
+    if (!all_have_ended(scene) && took_ms > limit_ms) {
+        mismatch(scene, "nothing has come through for %llu ms, and not all endpoints have ended",
+                 (unsigned long long)took_ms);
+    }
+}
+
+/* The world's milliseconds go by, for the devices' timers, heartbeats and the control channel, at least
+ * so many. */
+static void wait_for_ends(struct scene *scene, uint32_t least_ms, bool is_cut)
+{
+    const uint64_t since = sim_now(scene->world);
     for (uint32_t ms = 0; ms < PATIENCE_MS; ms++) {
         for (int i = 0; i < 4; i++) {
             progress(scene);
-            (void)go_on(scene);
+            (void)poll_side(&scene->sides[0], POLLED_MAX);
+            (void)poll_side(&scene->sides[1], POLLED_MAX);
         }
         (void)sim_advance(scene->world, 1000000);
-        if (ms > 2 * LIVENESS_MS && pairs_agree(scene)) {
+        if (is_cut) {
+            check_liveness(scene, since);
+        }
+        if (ms >= least_ms && (is_cut ? all_have_ended(scene) : pairs_agree(scene))) {
             return;
         }
     }
@@ -124,22 +265,35 @@ static void run(struct scene *scene, const struct run *what)
         }
     }
     struct chance chance = { what->seed };
-    scene->counts.faults[break_something(scene, &chance)]++;
+    const enum fault fault = break_something(scene, &chance);
+    scene->counts.faults[fault]++;
     for (uint32_t i = 0; i < STEPS_BEHIND; i++) {
         step_take(scene, &chance);
     }
-    wait_for_ends(scene);
+    wait_for_ends(scene, 2 * LIVENESS_MS, fault == CUT);
     step_finish_pairs(scene, &chance);
+    wait_for_ends(scene, 0, false); /* what fails at the nth call may fail only now */
     for (uint32_t i = 0; i < SIDES; i++) {
         for (uint32_t pair = 0; pair < scene->shape.pairs; pair++) {
             struct end *end = &scene->sides[i].ends[pair];
             if (end->ended && !end->is_closed) {
-                fault_check_end(end);
-                scene->counts.ended++;
+                check_end(scene, fault, end);
             }
         }
     }
     scene_close(scene);
+}
+
+/* Faults that no endpoint has ever told of would prove nothing. */
+static bool has_met_all(const struct counts *counts, const char *link)
+{
+    for (int fault = 0; fault < FAULTS; fault++) {
+        bool is_spared = kinds[fault].spares_iwarp && strcmp(link, "iwarp") == 0;
+        if (counts->named[fault] == 0 && !is_spared) {
+            return false;
+        }
+    }
+    return true;
 }
 
 int main(int argc, char **argv)
@@ -162,13 +316,18 @@ int main(int argc, char **argv)
         tap_case(!result.has_failed, "%s: the rules of failure hold in %llu runs", what.link,
                  (unsigned long long)result.runs);
         for (int fault = 0; fault < FAULTS; fault++) {
-            printf("# %s: %llu times\n", names[fault],
-                   (unsigned long long)result.counts.faults[fault]);
+            printf("# %s: %llu times, %llu endpoints have said so\n", kinds[fault].name,
+                   (unsigned long long)result.counts.faults[fault],
+                   (unsigned long long)result.counts.named[fault]);
         }
         printf("# %llu endpoints have ended\n", (unsigned long long)result.counts.ended);
         if (result.has_failed) {
             runs_explain(run, what, &result);
             continue;
+        }
+        if (seeds >= ENOUGH_FOR_ALL) {
+            tap_case(has_met_all(&result.counts, what.link), "%s: endpoints have named each fault",
+                     what.link);
         }
         struct result one = runs_in_child(run, &what, 4);
         struct result two = runs_in_child(run, &what, 4);

@@ -787,6 +787,9 @@ void step_finish_pairs(struct scene *scene, struct chance *chance)
             check_time(scene, since);
             return;
         }
+        if (scene->is_broken) {
+            progress(scene); /* who hears of an end, and of one's own: 10.4 */
+        }
         idle = go_on(scene) ? 0 : idle + 1;
     }
     for (uint32_t i = 0; i < SIDES; i++) {
