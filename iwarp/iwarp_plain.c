@@ -99,6 +99,7 @@ static const struct verbs_transport transport = {
     .sink_access = IBV_ACCESS_REMOTE_WRITE,
     .lacks_side = true,
     .flush_size = 1,
+    .lacks_word = true,
     .holds = rdmux_verbs_plain_holds,
     .start = start,
     .sent = sent,

@@ -68,6 +68,14 @@ static uint32_t inlined(const struct verbs_ep *ep)
     return ep->data.max_inline > header ? ep->data.max_inline - header : 0;
 }
 
+/* A peer that lends no word may refuse whatever would be posted behind silent work to learn of its end. */
+static uint32_t signal_every(const struct verbs_ep *ep)
+{
+    return ep->transport->lacks_word
+               ? 1
+               : at_least_one(smaller(ep->attr->send_depth / 2, SIGNAL_EVERY_MAX));
+}
+
 static enum rdmux_status open_data(struct verbs_ep *ep)
 {
     const struct rdmux_provider_ep_attr *attr = ep->attr;
@@ -86,7 +94,7 @@ static enum rdmux_status open_data(struct verbs_ep *ep)
         .max_send_sge = at_least_one(attr->max_send_sge) + header_pieces(ep),
         .max_receive_sge = at_least_one(attr->max_recv_sge) + header_pieces(ep),
         .max_inline = larger(attr->max_inline, INLINE_WISH),
-        .signal_every = at_least_one(smaller(attr->send_depth / 2, SIGNAL_EVERY_MAX)),
+        .signal_every = signal_every(ep),
         .srq = srq,
     };
     wish.send_depth = smaller(wish.send_depth, (uint32_t)device->max_qp_wr);

@@ -75,6 +75,8 @@ struct verbs_transport {
     int sink_access;         /* IBV_ACCESS_* that the target of a read needs beside local write */
     bool lacks_side;         /* its endpoints have no side channel */
     uint32_t flush_size;     /* bytes that a flush reads; 0: VERBS_FLUSH_SIZE */
+    bool lacks_word; /* its peers lend no flush word: what is read must be the request's own remote,
+                        and nothing is posted that the program did not ask for */
 
     /* Of these three endpoints that rdma_cm connects have none (verbs_plain.c). */
 

@@ -569,6 +569,8 @@ enum rdmux_status rdmux_verbs_plain_start(struct verbs_ep *ep, struct rdmux_requ
             return RDMUX_UNSUPPORTED;
         }
         rdmux_verbs_plain_aim(ep, request);
+    } else if (VERBS_UNLIKELY(request->op == RDMUX_OP_READ && request->length == 0)) {
+        rdmux_verbs_plain_aim(ep, request); /* may become a read of a byte, see lacks_nothing */
     }
     return rdmux_verbs_start(ep, request);
 }
@@ -596,10 +598,10 @@ void rdmux_verbs_plain_receive_failed(struct verbs_ep *ep, struct rdmux_request 
 
 #define VERBS_PLAIN_TRANSPORT                                                                     \
     .request_slots = 2, /* a write, and a read of its last byte */                                \
-        .read_slots = 1, .lacks_side = true, .flush_size = 1, .holds = rdmux_verbs_plain_holds,   \
-    .start = rdmux_verbs_plain_start, .sent = rdmux_verbs_sent, .received = rdmux_verbs_received, \
-    .receive_failed = rdmux_verbs_plain_receive_failed, .broke = rdmux_verbs_broke,               \
-    .side_message = rdmux_verbs_no_side_message
+        .read_slots = 1, .lacks_side = true, .flush_size = 1, .lacks_word = true,                 \
+    .holds = rdmux_verbs_plain_holds, .start = rdmux_verbs_plain_start, .sent = rdmux_verbs_sent, \
+    .received = rdmux_verbs_received, .receive_failed = rdmux_verbs_plain_receive_failed,         \
+    .broke = rdmux_verbs_broke, .side_message = rdmux_verbs_no_side_message
 
 static const struct verbs_transport ib_transport = {
     VERBS_PLAIN_TRANSPORT,

@@ -67,6 +67,7 @@ void rdmux_verbs_chain_flush(struct verbs_ep *ep, struct rdmux_request *request,
 
 bool rdmux_verbs_chain_nothing(struct verbs_ep *ep)
 {
+    assert(!ep->transport->lacks_word); /* no work of theirs is ever silent */
     if (verbs_send_ring_room(&ep->data.sent) == 0) {
         return false;
     }
@@ -218,11 +219,14 @@ static bool is_fenced_by_device(const struct verbs_ep *ep, const struct rdmux_re
            (request->op <= RDMUX_OP_READ || is_native_atomic(request));
 }
 
-/* Does a notice without bytes wait for the reads, also the library's own? See lacks_nothing. */
-static bool is_bare_notice(const struct verbs_ep *ep, const struct rdmux_request *request)
+/* Does a request without bytes that nothing can replace wait for the reads, also the library's own? See
+ * lacks_nothing. */
+static bool is_bare(const struct verbs_ep *ep, const struct rdmux_request *request)
 {
-    return request->op == RDMUX_OP_WRITE_IMM && request->length == 0 &&
-           verbs_domain_of_ep(ep)->lacks_nothing;
+    return request->length == 0 && verbs_domain_of_ep(ep)->lacks_nothing &&
+           (request->op == RDMUX_OP_WRITE_IMM ||
+            (request->op == RDMUX_OP_WRITE && ep->transport->lacks_word &&
+             (request->flags & RDMUX_PLACED) == 0));
 }
 
 /* A fence that the device does not have: what is fenced waits here for the reads before it, and what
@@ -231,7 +235,7 @@ static bool must_wait_for_reads(struct verbs_ep *ep, const struct rdmux_request 
 {
     const struct verbs_send_ring *ring = &ep->data.sent;
     uint32_t end = ep->reads_end;
-    if (VERBS_UNLIKELY(is_bare_notice(ep, request))) {
+    if (VERBS_UNLIKELY(is_bare(ep, request))) {
         bool is_flush_later = verbs_send_ring_is_under_way(ring, ep->flushed_end) &&
                               (!verbs_send_ring_is_under_way(ring, end) ||
                                (int32_t)(ep->flushed_end - end) > 0);
@@ -261,8 +265,9 @@ static bool is_flush(const struct verbs_ep *ep, const struct rdmux_request *requ
 {
     return request->length == 0 &&
            ((request->op == RDMUX_OP_WRITE && (request->flags & RDMUX_PLACED) != 0) ||
-            ((request->op == RDMUX_OP_WRITE || request->op == RDMUX_OP_READ) &&
-             verbs_domain_of_ep(ep)->lacks_nothing));
+            (verbs_domain_of_ep(ep)->lacks_nothing &&
+             (request->op == RDMUX_OP_READ ||
+              (request->op == RDMUX_OP_WRITE && !ep->transport->lacks_word))));
 }
 
 enum rdmux_status rdmux_verbs_start(struct verbs_ep *ep, struct rdmux_request *request)

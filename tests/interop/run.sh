@@ -45,6 +45,8 @@ preload=$(ldd "$test" | sed -n 's/.*=> \(.*lib[at]san\.so[^ ]*\) .*/\1/p')
 for device in link=ib link=roce link=iwarp; do
     over "$device"
     over "$device,like=hca,freedoms=all,packet=64k"
+    # Soft RoCE is such a device, too.
+    [[ $device == link=iwarp ]] || over "$device,nothing_needs_key=yes"
     over "$device,fail=resolve_addr:1:19" --without-way
 done
 tap_end

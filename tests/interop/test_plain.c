@@ -255,6 +255,45 @@ static void messages_go_both_ways(void **state)
     close_pair(&pair);
 }
 
+/* The library sees to it that it learns of the end of what was posted, before the program sleeps. */
+static void fall_asleep(struct pair *pair)
+{
+    struct rdmux_wc wc;
+    do {
+        assert_int_equal(rdmux_cq_poll(pair->cq, &wc, 1), 0);
+    } while (rdmux_cq_arm(pair->cq) == RDMUX_AGAIN);
+}
+
+/* The peer has lent nothing: whatever came beside the messages it would refuse, and end the connection. */
+static void unsignaled_messages_bring_nothing_else(void **state)
+{
+    enum { TOGETHER = 2, ROUNDS = 20 };
+    struct pair pair;
+    char texts[TOGETHER][SMALL];
+    (void)state;
+    open_fabric(&pair);
+    connect_pair_to(&pair, texts[0], SMALL);
+    for (int round = 0; round < ROUNDS; round++) {
+        char back[SMALL] = "";
+        if (round > 0) {
+            GOES(rdmux_recv(pair.server, texts[0], SMALL, NULL, NULL));
+        }
+        GOES(rdmux_recv(pair.server, texts[1], SMALL, NULL, NULL));
+        GOES(rdmux_recv(pair.client, back, sizeof(back), NULL, NULL));
+        for (int i = 0; i < TOGETHER; i++) {
+            GOES(rdmux_send(pair.client, "to you", 7, NULL, NULL, RDMUX_UNSIGNALED));
+        }
+        for (int i = 0; i < TOGETHER; i++) {
+            expect(&pair, pair.server, RDMUX_WC_RECV, RDMUX_OK);
+        }
+        fall_asleep(&pair);
+        GOES(rdmux_send(pair.server, "to me", 6, NULL, NULL, RDMUX_UNSIGNALED));
+        expect(&pair, pair.client, RDMUX_WC_RECV, RDMUX_OK);
+        assert_string_equal(back, "to me");
+    }
+    close_pair(&pair);
+}
+
 static void both_ends_say_what_they_are(void **state)
 {
     struct pair pair;
@@ -594,6 +633,27 @@ static void raw_keys_write_and_read(void **state)
     expect(&pair, pair.client, RDMUX_WC_READ, RDMUX_OK);
     GOES(rdmux_write(pair.client, NULL, 0, NULL, remote, SIZE - 1, NULL, RDMUX_PLACED));
     expect(&pair, pair.client, RDMUX_WC_WRITE, RDMUX_OK);
+    rdmux_remote_close(remote);
+    close_pair(&pair);
+}
+
+/* Whatever a device makes of it, a write of no bytes wants no right to read, and behind it all goes on. */
+static void no_bytes_need_no_other_right(void **state)
+{
+    enum { ROUNDS = 20 };
+    struct pair pair;
+    (void)state;
+    open_fabric(&pair);
+    add_region(&pair, RDMUX_ACCESS_REMOTE_WRITE);
+    connect_pair(&pair);
+    struct rdmux_remote *remote = import(&pair, SIZE);
+    for (int round = 0; round < ROUNDS; round++) {
+        GOES(rdmux_write(pair.client, NULL, 0, NULL, remote, 0, NULL, 0));
+        GOES(rdmux_write(pair.client, "written", 8, NULL, remote, 0, NULL, RDMUX_UNSIGNALED));
+        GOES(rdmux_write(pair.client, NULL, 0, NULL, remote, SIZE, NULL, 0));
+        expect(&pair, pair.client, RDMUX_WC_WRITE, RDMUX_OK);
+        expect(&pair, pair.client, RDMUX_WC_WRITE, RDMUX_OK);
+    }
     rdmux_remote_close(remote);
     close_pair(&pair);
 }
@@ -1070,6 +1130,7 @@ int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_go_both_ways),
+        cmocka_unit_test(unsignaled_messages_bring_nothing_else),
         cmocka_unit_test(both_ends_say_what_they_are),
         cmocka_unit_test(calls_that_wait_connect_as_well),
         cmocka_unit_test(private_data_goes_both_ways),
@@ -1087,6 +1148,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(explain_says_that_it_cannot),
         cmocka_unit_test(bad_addresses_are_invalid),
         cmocka_unit_test(raw_keys_write_and_read),
+        cmocka_unit_test(no_bytes_need_no_other_right),
         cmocka_unit_test(an_import_bounds_what_is_posted),
         cmocka_unit_test(placed_needs_a_remote),
         cmocka_unit_test(a_wrong_key_ends_the_endpoint),
