@@ -111,6 +111,28 @@ is_red() {
     fi
 }
 
+# The rules about messages that came before the end, on an adapter that tells of them late.
+suite() {
+    mkdir -p "$scratch/lib/rdmux"
+    cp "$RDMUX_BUILD"/lib/librdmux.so.* "$scratch/lib" # which looks for plug-ins beside itself first
+    cp "$1" "$scratch/lib/rdmux/rdmux-verbs.so"
+    LD_LIBRARY_PATH=$scratch/lib LD_PRELOAD=$RDMUX_BUILD/lib/libsimverbs.so \
+        SIM_VERBS=link=$2,completion=15ms "$RDMUX_BUILD/bin/rdmux" conformance --provider "$2" --quick \
+        --patience 2 --rules 7.3,9.2,9.11
+}
+
+# The same by the conformance suite: what only shows where time goes on by itself.
+suite_is_red() {
+    ! suite "$1" "$2" >"$3" 2>&1 || {
+        echo 'nothing has noticed it'
+        return 1
+    }
+    grep -q "FAIL: .* received first" "$3" || {
+        cat "$3"
+        return 1
+    }
+}
+
 # apply FILE EXPRESSION: changes the copy; EXPRESSION is a substitution of perl that must match once.
 apply() {
     cp "$root/$1" "$scratch/source/$1"
@@ -127,14 +149,15 @@ cut_one() {
         echo "the cut does not apply to $file: adapt it"
         return 1
     }
-    build "$scratch/cut.so" "$file" && is_red "$scratch/cut.so" "$link" "$scratch/log"
+    build "$scratch/cut.so" "$file" && "${RED_BY:-is_red}" "$scratch/cut.so" "$link" "$scratch/log"
 }
 
-# cut NAME LINK FILE WHAT WITH: WHAT is a regular expression of perl, WITH plain text.
+# cut NAME LINK FILE WHAT WITH: WHAT is a regular expression of perl, WITH plain text. RED_BY: what has to
+# notice it, by default the model.
 cut() {
     local before=$tap_failed
     [[ $1 == *"$wanted"* ]] || return 0
-    CUT_WHAT=$4 CUT_WITH=$5 tap "without $1 over $2 the model fails" cut_one "$2" "$3"
+    CUT_WHAT=$4 CUT_WITH=$5 tap "without $1 over $2 the tests fail" cut_one "$2" "$3"
     [[ $tap_failed != "$before" ]] || sed -n 's/^# seed/#   seed/p' "$scratch/log"
     cp "$root/$3" "$scratch/source/$3"
 }
@@ -146,6 +169,7 @@ whole_passes() {
 for link in ib roce iwarp; do
     tap "nothing cut, the model passes over $link" whole_passes "$link"
 done
+tap 'nothing cut, messages come before the end' suite "$scratch/whole.so" iwarp
 
 # Fences and order.
 cut 'the fence of the device' roce verbs/verbs_post.c \
@@ -210,6 +234,10 @@ cut 'the taking back of credits of an SRQ' iwarp iwarp/iwarp_srq.c \
     'if \(rdmux_credits_window\(&ep->credit.given\) == 0\) \{\s+return;\s+\}' 'return;'
 cut 'the first use of a credit that is asked back' iwarp iwarp/iwarp_srq.c \
     'if \(!ep->credit.has_news\) \{' '{'
+
+# The end.
+RED_BY=suite_is_red cut 'the drain of what the device gives back' iwarp verbs/verbs_endpoint.c \
+    'if \(!is_drained\(ep\)\) \{\s+return RDMUX_IN_PROGRESS;\s+\}' '(void)is_drained;'
 
 # Atomics.
 cut 'the scope of the device'"'"'s atomics' ib verbs/verbs_memory.c \

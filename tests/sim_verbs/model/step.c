@@ -12,6 +12,7 @@ enum {
     WORDS_AT = DATA_SIZE,
     WORDS_SIZE = WORDS * 8,
     SHARED_AT = PAIRS_MAX * WINDOW_SIZE,
+    GOODBYES = 8, /* requests posted right before a shutdown */
 };
 
 /* A request that is about to be posted. */
@@ -824,11 +825,30 @@ static void check_shared_words(struct scene *scene)
     }
 }
 
+/* 9.1, 9.2: all that was posted before is done, and the peer has received all of it. */
+static void check_goodbye(const struct end *end)
+{
+    if (end->unanswered != 0 || end->has_failed || end->messages_begin != end->messages_end) {
+        mismatch(
+            end->side->scene,
+            "%c%u was shut down; %u requests have no entry%s, and the peer has received %llu of "
+            "%llu messages",
+            name_of(end), end->pair, end->unanswered, end->has_failed ? ", some have failed" : "",
+            (unsigned long long)end->messages_begin, (unsigned long long)end->messages_end);
+    }
+}
+
 static void say_goodbye(struct scene *scene, struct chance *chance)
 {
+    struct end *leaving[PAIRS_MAX];
     scene->is_ending = true;
     for (uint32_t pair = 0; pair < scene->shape.pairs; pair++) {
         struct side *side = &scene->sides[below(chance, SIDES)];
+        leaving[pair] = &side->ends[pair];
+        post_receives(leaving[pair]->peer, chance, GOODBYES);
+        for (uint32_t i = 0; i < GOODBYES; i++) {
+            post_some(leaving[pair], chance, 1);
+        }
         use(side);
         enum rdmux_status status = rdmux_ep_shutdown(side->ends[pair].ep, 0);
         if (status != RDMUX_IN_PROGRESS) {
@@ -838,12 +858,14 @@ static void say_goodbye(struct scene *scene, struct chance *chance)
     }
     for (uint32_t polls = 0; polls < FINISH_POLLS; polls++) {
         bool all = true;
-        for (uint32_t i = 0; i < SIDES; i++) {
-            for (uint32_t pair = 0; pair < scene->shape.pairs; pair++) {
-                all = all && scene->sides[i].ends[pair].ended;
-            }
+        for (uint32_t pair = 0; pair < scene->shape.pairs; pair++) {
+            all = all && leaving[pair]->ended && leaving[pair]->peer->ended;
+            serve(leaving[pair]->peer, chance);
         }
         if (all) {
+            for (uint32_t pair = 0; pair < scene->shape.pairs; pair++) {
+                check_goodbye(leaving[pair]);
+            }
             return;
         }
         progress(scene);
