@@ -482,13 +482,16 @@ static enum rdmux_status check_attr(const struct rdmux_mr_attr *attr)
     return RDMUX_OK;
 }
 
-/* Registers with the domains there are, and makes the region known. */
+/* Registers with the domains there are, but those whose device has gone, and makes the region known. */
 static enum rdmux_status enter_fabric(struct rdmux_fabric *fabric, struct rdmux_mr *mr)
 {
     pthread_mutex_lock(&fabric->setup_lock);
     enum rdmux_status status = RDMUX_OK;
     for (size_t i = 0; i < fabric->domain_count && status == RDMUX_OK; i++) {
         struct rdmux_provider_mr *registration = NULL;
+        if (atomic_load(&fabric->domains[i].gone)) {
+            continue;
+        }
         status = register_with(mr, fabric->domains[i].domain, &registration);
         if (status == RDMUX_OK) {
             publish(mr, registration);
