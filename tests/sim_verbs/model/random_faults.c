@@ -250,6 +250,23 @@ static void wait_for_ends(struct scene *scene, uint32_t least_ms, bool is_cut)
     mismatch(scene, "one end of a pair has ended, and the other has not heard of it");
 }
 
+/* A device that is gone is nothing to regions that others may use: they are made and revoked as before. */
+static void check_regions(struct scene *scene)
+{
+    for (uint32_t i = 0; i < SIDES; i++) {
+        struct rdmux_mr *mr = NULL;
+        struct rdmux_token token;
+        use(&scene->sides[i]);
+        if (rdmux_mr_alloc(scene->sides[i].fabric, 1,
+                           RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE, &mr) != RDMUX_OK ||
+            rdmux_mr_export(mr, &token) != RDMUX_OK || rdmux_mr_revoke(mr) != RDMUX_OK ||
+            rdmux_mr_revoke(scene->sides[i].region) != RDMUX_OK) {
+            mismatch(scene, "a region, after a device has gone: %s", rdmux_last_error());
+        }
+        rdmux_mr_deregister(mr);
+    }
+}
+
 static void run(struct scene *scene, const struct run *what)
 {
     scene->shape.liveness_ms = LIVENESS_MS;
@@ -273,6 +290,9 @@ static void run(struct scene *scene, const struct run *what)
     wait_for_ends(scene, 2 * LIVENESS_MS, fault == CUT);
     step_finish_pairs(scene, &chance);
     wait_for_ends(scene, 0, false); /* what fails at the nth call may fail only now */
+    if (fault == REMOVAL) {
+        check_regions(scene);
+    }
     for (uint32_t i = 0; i < SIDES; i++) {
         for (uint32_t pair = 0; pair < scene->shape.pairs; pair++) {
             struct end *end = &scene->sides[i].ends[pair];
