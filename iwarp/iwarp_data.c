@@ -377,19 +377,13 @@ void rdmux_iwarp_side_message(struct verbs_ep *base, const uint8_t *bytes)
     }
 }
 
-enum rdmux_status rdmux_iwarp_post_recv(struct rdmux_provider_ep *base,
-                                        struct rdmux_request *requests, size_t count)
+void rdmux_iwarp_receives_posted(struct verbs_ep *base, size_t count)
 {
-    struct iwarp_ep *ep = iwarp_ep_of(base);
-    enum rdmux_status status = rdmux_verbs_post_recv(base, requests, count);
-    if (VERBS_LIKELY(status == RDMUX_OK && ep->base.attr->srq == NULL &&
-                     ep->base.state == VERBS_EP_CONNECTED)) {
-        ep->credit.given.posted += count;
-        if (iwarp_credit_is_due(&ep->credit)) {
-            rdmux_iwarp_talk_soon(ep);
-        }
+    struct iwarp_ep *ep = iwarp_of(base);
+    ep->credit.given.posted += count;
+    if (iwarp_credit_is_due(&ep->credit)) {
+        rdmux_iwarp_talk_soon(ep);
     }
-    return status;
 }
 
 /* ---------------------------------------------------------------------------------------- talks */

@@ -19,9 +19,6 @@
 #include <string.h>
 
 static_assert(offsetof(struct iwarp_ep, base) == 0, "iwarp_ep_of() relies on it");
-static_assert((int)IWARP_UNSEEN_MAX + (int)IWARP_SEEN_MAX + (int)IWARP_ONCE_MAX <=
-                  (int)VERBS_SIDE_OWN_MAX,
-              "each message of the side channel has a receive");
 
 enum {
     READS_MAX = 64, /* in either direction; each takes memory of the device */
@@ -135,6 +132,7 @@ enum rdmux_status rdmux_iwarp_ep_describe(struct rdmux_provider_ep *base, uint8_
     }
     ours->answers = depth_of(domain->attr.max_qp_rd_atom);
     ours->asks = depth_of(domain->attr.max_qp_init_rd_atom);
+    ours->side_depth = ep->base.ours.side_depth;
     ours->qpn = ep->base.data.qp->qp_num & VERBS_QPN_MASK;
     ours->side_qpn = ep->base.side.qp->qp_num & VERBS_QPN_MASK;
     ours->flush_rkey = domain->flush_mr->rkey;

@@ -194,7 +194,7 @@ void rdmux_iwarp_tick(struct iwarp_cq *cq);
 
 /* ------------------------------------------------------------------ data path (iwarp_data.c) */
 
-/* verbs_transport.start, .sent, .received, .receive_failed, .side_message */
+/* verbs_transport.start, .sent, .received, .receives_posted, .receive_failed, .side_message */
 enum rdmux_status rdmux_iwarp_start(struct verbs_ep *base, struct rdmux_request *request);
 /* A read, each part of which has one place to go to. */
 enum rdmux_status rdmux_iwarp_start_read(struct verbs_ep *ep, struct rdmux_request *request);
@@ -206,8 +206,7 @@ void rdmux_iwarp_received(struct verbs_ep *base, struct rdmux_request *request,
 void rdmux_iwarp_receive_failed(struct verbs_ep *base, struct rdmux_request *request,
                                 const struct ibv_wc *wc);
 void rdmux_iwarp_side_message(struct verbs_ep *base, const uint8_t *bytes);
-enum rdmux_status rdmux_iwarp_post_recv(struct rdmux_provider_ep *base,
-                                        struct rdmux_request *requests, size_t count);
+void rdmux_iwarp_receives_posted(struct verbs_ep *base, size_t count);
 size_t rdmux_iwarp_poll(struct rdmux_provider_cq *base, size_t budget);
 enum rdmux_status rdmux_iwarp_arm(struct rdmux_provider_cq *base);
 /* The endpoint tells its credits soon: with the next poll, or before the cq sleeps. */

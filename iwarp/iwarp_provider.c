@@ -115,6 +115,7 @@ static const struct verbs_transport iwarp_transport = {
     .header_size = IWARP_HEADER_SIZE,
     .request_slots = 3, /* a write, its notice, and the read of the flush word behind them */
     .read_slots = 2,    /* see parts_of() */
+    .side_own = IWARP_UNSEEN_MAX + IWARP_SEEN_MAX + IWARP_ONCE_MAX,
     /* The peer's device writes what is read through the sink's key (RFC 5040, 3.3). */
     .sink_access = IBV_ACCESS_REMOTE_WRITE,
     /* soft iWARP says so of a read by a key that it does not know. */
@@ -126,6 +127,7 @@ static const struct verbs_transport iwarp_transport = {
     .start = rdmux_iwarp_start,
     .sent = rdmux_iwarp_sent,
     .received = rdmux_iwarp_received,
+    .receives_posted = rdmux_iwarp_receives_posted,
     .receive_failed = rdmux_iwarp_receive_failed,
     /* soft iWARP says so of a read that may not be answered (siw_qp_sq_proc_tx() in siw_qp_tx.c):
      * it ends the connection, as with any other access. */
@@ -259,7 +261,7 @@ const struct rdmux_provider_ops rdmux_iwarp_provider = {
     .ep_close = rdmux_iwarp_ep_close,
     .post = rdmux_verbs_post,
     .doorbell = rdmux_verbs_doorbell,
-    .post_recv = rdmux_iwarp_post_recv,
+    .post_recv = rdmux_verbs_post_recv,
     .srq_open = rdmux_iwarp_srq_open,
     .srq_close = rdmux_verbs_srq_close,
     .srq_post_recv = rdmux_iwarp_srq_post_recv,

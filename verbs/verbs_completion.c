@@ -458,6 +458,9 @@ static void receive_completed(struct verbs_queue *queue, const struct ibv_wc *wc
         return;
     }
     ep->transport->received(ep, request, wc);
+    if (VERBS_UNLIKELY(ep->held != NULL)) {
+        rdmux_verbs_post_held(ep);
+    }
 }
 
 static struct verbs_queue *queue_by_qpn(const struct verbs_cq *cq, uint32_t qpn)

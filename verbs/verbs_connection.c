@@ -28,6 +28,7 @@ enum {
     CONNECTION_AT_SERVICE_LEVEL = 7,
     CONNECTION_AT_ANSWERS = 8,
     CONNECTION_AT_ASKS = 9,
+    CONNECTION_AT_SIDE_DEPTH = 10,
     CONNECTION_AT_QPN = 12,
     CONNECTION_AT_PSN = 16,
     CONNECTION_AT_SIDE_QPN = 20,
@@ -210,6 +211,7 @@ size_t rdmux_verbs_connection_encode(const struct verbs_connection *connection, 
     out[CONNECTION_AT_SERVICE_LEVEL] = connection->service_level;
     out[CONNECTION_AT_ANSWERS] = connection->answers;
     out[CONNECTION_AT_ASKS] = connection->asks;
+    out[CONNECTION_AT_SIDE_DEPTH] = connection->side_depth;
     store(out + CONNECTION_AT_QPN, connection->qpn, 4);
     store(out + CONNECTION_AT_PSN, connection->psn, 4);
     store(out + CONNECTION_AT_SIDE_QPN, connection->side_qpn, 4);
@@ -243,6 +245,8 @@ enum rdmux_status rdmux_verbs_connection_decode(const uint8_t *in, size_t size, 
         .service_level = in[CONNECTION_AT_SERVICE_LEVEL],
         .answers = in[CONNECTION_AT_ANSWERS],
         .asks = in[CONNECTION_AT_ASKS],
+        .side_depth = in[CONNECTION_AT_SIDE_DEPTH] != 0 ? in[CONNECTION_AT_SIDE_DEPTH]
+                                                        : (uint8_t)VERBS_SIDE_DEPTH,
         .qpn = (uint32_t)load(in + CONNECTION_AT_QPN, 4),
         .psn = (uint32_t)load(in + CONNECTION_AT_PSN, 4),
         .side_qpn = (uint32_t)load(in + CONNECTION_AT_SIDE_QPN, 4),

@@ -25,7 +25,8 @@
  *    7  1  service level
  *    8  1  reads and atomics that this end answers at a time
  *    9  1  reads and atomics that this end has under way at a time
- *   10  2  zero
+ *   10  1  requests over the side channel that this end takes at a time; 0: 16
+ *   11  1  zero
  *   12  4  queue pair of the data
  *   16  4  its first packet sequence number
  *   20  4  queue pair of the side channel, 0 if there is none
@@ -55,6 +56,8 @@ enum {
     VERBS_WHEREABOUTS_MAX = 8 + VERBS_ADDRESSES_MAX * (1 + VERBS_GID_SIZE) + VERBS_PKEYS_MAX * 2,
     VERBS_CONNECTION_FIXED = 44,
     VERBS_CONNECTION_MAX = VERBS_CONNECTION_FIXED + VERBS_WHEREABOUTS_MAX,
+
+    VERBS_SIDE_DEPTH = 16, /* requests of one side that the side channel has under way, at most */
 
     VERBS_PKEY_FULL = 0x8000, /* full membership; the other 15 bits name the partition */
     VERBS_PSN_MASK = 0xffffff,
@@ -92,6 +95,7 @@ struct verbs_connection {
     uint8_t service_level;
     uint8_t answers;
     uint8_t asks;
+    uint8_t side_depth;
     uint32_t qpn;
     uint32_t psn;
     uint32_t side_qpn;

@@ -47,20 +47,6 @@ static uint32_t header_pieces(const struct verbs_ep *ep)
     return ep->transport->header_size != 0 ? 1 : 0;
 }
 
-static enum rdmux_status check_limits(const struct verbs_ep *ep)
-{
-    const struct ibv_device_attr *device = &verbs_domain_of_ep(ep)->attr;
-    const struct rdmux_provider_ep_attr *attr = ep->attr;
-    const char *name = verbs_domain_of_ep(ep)->device;
-    if (attr->srq == NULL && attr->recv_depth > (uint32_t)device->max_qp_wr) {
-        rdmux_provider_error("%s: %u receives are asked for, the device takes %d; ask for fewer "
-                             "(recv_depth)",
-                             name, attr->recv_depth, device->max_qp_wr);
-        return RDMUX_UNSUPPORTED;
-    }
-    return RDMUX_OK;
-}
-
 /* Bytes of the program that the device inlines in each kind of request. */
 static uint32_t inlined(const struct verbs_ep *ep)
 {
@@ -90,7 +76,9 @@ static enum rdmux_status open_data(struct verbs_ep *ep)
         .send_depth = ep->transport->request_slots * attr->send_depth +
                       larger(SLOTS_SPARE, slots_a_read),
         .send_least = larger(SLOTS_SPARE, slots_a_read),
-        .receive_depth = srq == NULL ? at_least_one(attr->recv_depth) : 0,
+        .receive_depth = srq == NULL
+                             ? at_least_one(smaller(attr->recv_depth, (uint32_t)device->max_qp_wr))
+                             : 0,
         .max_send_sge = at_least_one(attr->max_send_sge) + header_pieces(ep),
         .max_receive_sge = at_least_one(attr->max_recv_sge) + header_pieces(ep),
         .max_inline = larger(attr->max_inline, INLINE_WISH),
@@ -153,11 +141,7 @@ enum rdmux_status rdmux_verbs_ep_open(struct rdmux_provider_ep *base,
     ep->attr = attr;
     ep->port = rdmux_verbs_path_port(attr->path);
     ep->state = VERBS_EP_OPEN;
-    enum rdmux_status status = check_limits(ep);
-    if (status != RDMUX_OK) {
-        return status;
-    }
-    status = open_data(ep);
+    enum rdmux_status status = open_data(ep);
     if (status != RDMUX_OK) {
         return status;
     }

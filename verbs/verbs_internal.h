@@ -32,9 +32,7 @@ enum {
     VERBS_CHAIN_MAX = 32,    /* work requests in one doorbell */
     VERBS_POLL_MAX = 32,     /* completions taken at a time */
     VERBS_UNITS_MAX = 32,    /* device completion queues of one cq */
-    VERBS_SIDE_DEPTH = 16,   /* requests of one side that the side channel has under way */
     VERBS_SIDE_OWN = 16,     /* first kind of side messages that a transport has for itself */
-    VERBS_SIDE_OWN_MAX = 16, /* of these, from one side on their way */
     VERBS_QPN_BUCKETS = 256, /* chains of queues by their number */
     VERBS_FLUSH_SIZE = 8,    /* bytes of the flush word */
     VERBS_ATOMIC_SIZE = 8,
@@ -74,6 +72,7 @@ struct verbs_transport {
     uint32_t read_slots;     /* and a read for each list that the device takes */
     int sink_access;         /* IBV_ACCESS_* that the target of a read needs beside local write */
     bool lacks_side;         /* its endpoints have no side channel */
+    uint32_t side_own;       /* side messages of its own that one end has on their way, at most */
     uint32_t flush_size;     /* bytes that a flush reads; 0: VERBS_FLUSH_SIZE */
     bool lacks_word; /* its peers lend no flush word: what is read must be the request's own remote,
                         and nothing is posted that the program did not ask for */
@@ -109,6 +108,8 @@ struct verbs_transport {
     void (*sent)(struct verbs_queue *queue, const struct ibv_wc *wc);
     /* A receive of the endpoint has a message in it. [data path] */
     void (*received)(struct verbs_ep *ep, struct rdmux_request *request, const struct ibv_wc *wc);
+    /* The device has got so many receives of the endpoint. NULL: nobody asks. [data path] */
+    void (*receives_posted)(struct verbs_ep *ep, size_t count);
     /* A receive failed. request: NULL for the side channel's. */
     void (*receive_failed)(struct verbs_ep *ep, struct rdmux_request *request,
                            const struct ibv_wc *wc);
@@ -291,11 +292,16 @@ struct verbs_ep {
     uint32_t copy_size;
     struct ibv_mr *copies_mr;
     struct verbs_ep *silent_next;
+    /* Receives beyond the device's queue, by provider[2]; they go when it has room. */
+    struct rdmux_request *held;
+    struct rdmux_request *held_last;
 
     /* The side channel, see verbs_side.c. */
     struct verbs_queue side;
     struct ibv_mr *side_mr;
     uint8_t *side_messages;
+    uint32_t side_receives;
+    uint32_t side_sends;
     struct rdmux_request *atomics; /* emulated ones, oldest first, by provider[0] */
     struct rdmux_request *atomics_last;
     struct rdmux_request *atomics_unsent; /* the first that is not on its way */
@@ -550,6 +556,8 @@ enum rdmux_status rdmux_verbs_post(struct rdmux_provider_ep *base, struct rdmux_
 void rdmux_verbs_doorbell(struct rdmux_provider_ep *base);
 enum rdmux_status rdmux_verbs_post_recv(struct rdmux_provider_ep *base,
                                         struct rdmux_request *requests, size_t count);
+/* The device's queue of receives has room: those held back go. [data path] */
+void rdmux_verbs_post_held(struct verbs_ep *ep);
 /* verbs_transport.start and .received of fabrics that have everything. */
 enum rdmux_status rdmux_verbs_start(struct verbs_ep *ep, struct rdmux_request *request);
 void rdmux_verbs_received(struct verbs_ep *ep, struct rdmux_request *request,
@@ -588,7 +596,7 @@ enum rdmux_status rdmux_verbs_side_atomic(struct verbs_ep *ep, struct rdmux_requ
 /* Sends what has become free to go. [data path] */
 void rdmux_verbs_side_push(struct verbs_ep *ep);
 /* Sends a message of the transport's own, VERBS_SIDE_SIZE bytes, the first of them VERBS_SIDE_OWN at
- * least. At most VERBS_SIDE_OWN_MAX of them may be on their way, which the transport sees to. [data
+ * least. At most verbs_transport.side_own of them may be on their way, which it sees to. [data
  * path] */
 void rdmux_verbs_side_send(struct verbs_ep *ep, const uint8_t *message);
 /* May one be sent now? There is room again when one that went before is done. */

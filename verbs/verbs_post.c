@@ -357,7 +357,24 @@ static enum rdmux_status post_receives(struct verbs_queue *queue, struct rdmux_r
                              strerror(error < 0 ? -error : error));
         return RDMUX_IO;
     }
+    if (queue->ep->transport->receives_posted != NULL) {
+        queue->ep->transport->receives_posted(queue->ep, count);
+    }
     return RDMUX_OK;
+}
+
+/* The device's queue is shorter than the endpoint's. */
+static void hold(struct verbs_ep *ep, struct rdmux_request *requests, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        requests[i].provider[2] = 0;
+        if (ep->held == NULL) {
+            ep->held = &requests[i];
+        } else {
+            ep->held_last->provider[2] = (uint64_t)(uintptr_t)&requests[i];
+        }
+        ep->held_last = &requests[i];
+    }
 }
 
 enum rdmux_status rdmux_verbs_post_recv(struct rdmux_provider_ep *base,
@@ -370,12 +387,13 @@ enum rdmux_status rdmux_verbs_post_recv(struct rdmux_provider_ep *base,
         return RDMUX_OK;
     }
     while (count > 0) {
-        size_t now = count < RECEIVE_CHAIN_MAX ? count : RECEIVE_CHAIN_MAX;
-        if (VERBS_UNLIKELY(verbs_receive_ring_room(&queue->receives) < now)) {
-            rdmux_provider_error("%s: more receives than the endpoint was opened for",
-                                 ep->transport->name);
-            return RDMUX_INVALID;
+        const size_t room = ep->held != NULL ? 0 : verbs_receive_ring_room(&queue->receives);
+        if (VERBS_UNLIKELY(room == 0)) {
+            hold(ep, requests, count);
+            break;
         }
+        size_t now = count < RECEIVE_CHAIN_MAX ? count : RECEIVE_CHAIN_MAX;
+        now = now < room ? now : room;
         enum rdmux_status status = post_receives(queue, requests, now);
         if (VERBS_UNLIKELY(status != RDMUX_OK)) {
             return status;
@@ -384,6 +402,18 @@ enum rdmux_status rdmux_verbs_post_recv(struct rdmux_provider_ep *base,
         count -= now;
     }
     return RDMUX_OK;
+}
+
+void rdmux_verbs_post_held(struct verbs_ep *ep)
+{
+    while (ep->held != NULL && ep->state == VERBS_EP_CONNECTED &&
+           verbs_receive_ring_room(&ep->data.receives) > 0) {
+        struct rdmux_request *request = ep->held;
+        ep->held = (struct rdmux_request *)(uintptr_t)request->provider[2];
+        if (post_receives(&ep->data, request, 1) != RDMUX_OK) {
+            rdmux_verbs_fail(ep, RDMUX_IO, "the device did not take a receive");
+        }
+    }
 }
 
 void rdmux_verbs_received(struct verbs_ep *ep, struct rdmux_request *request,

@@ -10,9 +10,10 @@
  * Atomics go in order, over one queue pair, and are answered in order. What must be behind an
  * atomic (a read, anything with FENCE) is held back by post until it is answered.
  *
- * Room. Each side has at most VERBS_SIDE_DEPTH requests on their way, and receives for as many
- * requests and answers, and for the transport's own messages; a receive is posted again before the
- * answer goes. So no message ever waits for a receive.
+ * Room. Each side has at most as many requests on their way as both ends take, VERBS_SIDE_DEPTH or what
+ * their devices' queues have room for, and receives for as many requests and answers, and for the
+ * transport's own messages; a receive is posted again before the answer goes. So no message ever waits
+ * for a receive.
  *
  * request->provider[]: [0] the next one, [1] the data queue's slot that has to be done first.
  */
@@ -22,33 +23,58 @@
 #include <string.h>
 
 enum {
-    SIDE_RECEIVES = 2 * VERBS_SIDE_DEPTH + VERBS_SIDE_OWN_MAX,
-    SIDE_SENDS = 4 * VERBS_SIDE_DEPTH + VERBS_SIDE_OWN_MAX,
-    SIDE_ANSWER_SENDS = 3 *
-                        VERBS_SIDE_DEPTH, /* kept for answers: their slots may be told free late */
-    SIDE_MEMORY = (SIDE_RECEIVES + SIDE_SENDS) * VERBS_SIDE_SIZE,
+    RECEIVES_EACH = 2, /* for each request: it and the answer to one of ours */
+    ANSWERS_EACH = 3,  /* slots kept for answers: they may be told free late */
+    SENDS_EACH = 1 + ANSWERS_EACH,
 };
 
 /* ---------------------------------------------------------------------------------- open, close */
 
+static size_t memory_size(const struct verbs_ep *ep)
+{
+    return (size_t)(ep->side_receives + ep->side_sends) * VERBS_SIDE_SIZE;
+}
+
+/* The device's queue decides how many requests there can be. */
+static void choose_depth(struct verbs_ep *ep)
+{
+    const uint32_t most = (uint32_t)verbs_domain_of_ep(ep)->attr.max_qp_wr;
+    const uint32_t own = ep->transport->side_own;
+    uint32_t depth = VERBS_SIDE_DEPTH;
+    while (depth > 1 && SENDS_EACH * depth + own > most) {
+        depth--;
+    }
+    ep->side_sends = SENDS_EACH * depth + own;
+    ep->side_receives = RECEIVES_EACH * depth + own;
+    ep->ours.side_depth = (uint8_t)depth;
+}
+
+/* Slots that requests and the transport's own messages leave alone. */
+static uint32_t answer_slots(const struct verbs_ep *ep)
+{
+    return ANSWERS_EACH * (uint32_t)ep->ours.side_depth;
+}
+
 enum rdmux_status rdmux_verbs_side_open(struct verbs_ep *ep)
 {
+    choose_depth(ep);
+    const size_t size = memory_size(ep);
     const struct verbs_queue_wish wish = {
-        .send_depth = SIDE_SENDS,
-        .send_least = SIDE_SENDS,
-        .receive_depth = SIDE_RECEIVES,
+        .send_depth = ep->side_sends,
+        .send_least = ep->side_sends,
+        .receive_depth = ep->side_receives,
         .max_send_sge = 1,
         .max_receive_sge = 1,
         .max_inline = VERBS_SIDE_SIZE,
         .signal_every = 1,
     };
-    ep->side_messages = rdmux_verbs_pages_map(SIDE_MEMORY);
+    ep->side_messages = rdmux_verbs_pages_map(size);
     if (ep->side_messages == NULL) {
         rdmux_provider_error("%s: out of memory", ep->transport->name);
         return RDMUX_NO_MEMORY;
     }
     enum rdmux_status status = rdmux_verbs_pin(
-        verbs_domain_of_ep(ep), "side channel's buffer", ep->side_messages, SIDE_MEMORY,
+        verbs_domain_of_ep(ep), "side channel's buffer", ep->side_messages, size,
         (uintptr_t)ep->side_messages, IBV_ACCESS_LOCAL_WRITE, 1, &ep->side_mr);
     if (status != RDMUX_OK) {
         goto unmap;
@@ -64,7 +90,7 @@ deregister:
     ep->side_mr = NULL;
     ep->side.ep = NULL;
 unmap:
-    rdmux_verbs_pages_unmap(ep->side_messages, SIDE_MEMORY);
+    rdmux_verbs_pages_unmap(ep->side_messages, size);
     ep->side_messages = NULL;
     return status;
 }
@@ -76,7 +102,7 @@ void rdmux_verbs_side_close(struct verbs_ep *ep)
         (void)ibv_dereg_mr(ep->side_mr);
         ep->side_mr = NULL;
     }
-    rdmux_verbs_pages_unmap(ep->side_messages, SIDE_MEMORY);
+    rdmux_verbs_pages_unmap(ep->side_messages, memory_size(ep));
     ep->side_messages = NULL;
 }
 
@@ -84,12 +110,13 @@ void rdmux_verbs_side_close(struct verbs_ep *ep)
 
 static uint8_t *receive_place(const struct verbs_ep *ep, uint32_t slot)
 {
-    return ep->side_messages + (size_t)(slot % SIDE_RECEIVES) * VERBS_SIDE_SIZE;
+    return ep->side_messages + (size_t)(slot % ep->side_receives) * VERBS_SIDE_SIZE;
 }
 
 static uint8_t *send_place(const struct verbs_ep *ep, uint32_t slot)
 {
-    return ep->side_messages + (size_t)(SIDE_RECEIVES + slot % SIDE_SENDS) * VERBS_SIDE_SIZE;
+    return ep->side_messages +
+           (size_t)(ep->side_receives + slot % ep->side_sends) * VERBS_SIDE_SIZE;
 }
 
 static enum rdmux_status post_receive(struct verbs_ep *ep)
@@ -115,7 +142,7 @@ static enum rdmux_status post_receive(struct verbs_ep *ep)
 enum rdmux_status rdmux_verbs_side_start(struct verbs_ep *ep)
 {
     enum rdmux_status status = RDMUX_OK;
-    for (int i = 0; i < SIDE_RECEIVES && status == RDMUX_OK; i++) {
+    for (uint32_t i = 0; i < ep->side_receives && status == RDMUX_OK; i++) {
         status = post_receive(ep);
     }
     return status;
@@ -146,7 +173,7 @@ static void send_message(struct verbs_ep *ep, const struct verbs_side_message *m
 
 bool rdmux_verbs_side_has_room(const struct verbs_ep *ep)
 {
-    return verbs_send_ring_room(&ep->side.sent) > SIDE_ANSWER_SENDS &&
+    return verbs_send_ring_room(&ep->side.sent) > answer_slots(ep) &&
            ep->state == VERBS_EP_CONNECTED;
 }
 
@@ -191,8 +218,10 @@ enum rdmux_status rdmux_verbs_side_atomic(struct verbs_ep *ep, struct rdmux_requ
 
 void rdmux_verbs_side_push(struct verbs_ep *ep)
 {
-    while (ep->atomics_unsent != NULL && ep->atomics_sent < VERBS_SIDE_DEPTH &&
-           verbs_send_ring_room(&ep->side.sent) > SIDE_ANSWER_SENDS &&
+    const uint32_t depth = ep->ours.side_depth < ep->theirs.side_depth ? ep->ours.side_depth
+                                                                       : ep->theirs.side_depth;
+    while (ep->atomics_unsent != NULL && ep->atomics_sent < depth &&
+           verbs_send_ring_room(&ep->side.sent) > answer_slots(ep) &&
            ep->state == VERBS_EP_CONNECTED) {
         struct rdmux_request *request = ep->atomics_unsent;
         if (verbs_send_ring_is_under_way(&ep->data.sent, (uint32_t)request->provider[1])) {

@@ -239,6 +239,9 @@ cut 'the first use of a credit that is asked back' iwarp iwarp/iwarp_srq.c \
 RED_BY=suite_is_red cut 'the drain of what the device gives back' iwarp verbs/verbs_endpoint.c \
     'if \(!is_drained\(ep\)\) \{\s+return RDMUX_IN_PROGRESS;\s+\}' '(void)is_drained;'
 
+cut 'the receives held back' roce verbs/verbs_completion.c \
+    'if \(VERBS_UNLIKELY\(ep->held != NULL\)\)' 'if (0)'
+
 # Atomics.
 cut 'the scope of the device'"'"'s atomics' ib verbs/verbs_memory.c \
     ': cap == IBV_ATOMIC_GLOB;' ': cap != IBV_ATOMIC_NONE;'

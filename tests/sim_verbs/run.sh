@@ -72,6 +72,11 @@ if [[ -e $RDMUX_BUILD/lib/rdmux/rdmux-verbs.so ]]; then
     conformance iwarp ,like=hca
     conformance roce ,max_sge=1 --case 1.13
     conformance iwarp ,max_sge=2 --case 1.13
+    # Adapters as small as they may be; over iWARP with a piece for the header, and as much for the
+    # longest message.
+    conformance ib ,limits=smallest
+    conformance roce ,limits=smallest
+    conformance iwarp ,limits=smallest,max_sge=2,max_msg=16m
     # Adapters that do not do all that they say: the trial finds out, and the library does it instead.
     conformance roce ,atomics=glob,swapped=yes,inline_right=no,nothing_needs_key=yes
     told

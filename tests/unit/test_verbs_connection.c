@@ -31,6 +31,7 @@ static struct verbs_connection fullest(void)
         .service_level = 3,
         .answers = 16,
         .asks = 128,
+        .side_depth = 4,
         .qpn = 0x123456,
         .psn = 0xfedcba,
         .side_qpn = 0x123457,
@@ -68,6 +69,7 @@ static void what_was_encoded_decodes_to_the_same(void **state)
     assert_int_equal(out.service_level, in.service_level);
     assert_int_equal(out.answers, in.answers);
     assert_int_equal(out.asks, in.asks);
+    assert_int_equal(out.side_depth, in.side_depth);
     assert_int_equal(out.qpn, in.qpn);
     assert_int_equal(out.psn, in.psn);
     assert_int_equal(out.side_qpn, in.side_qpn);
@@ -83,6 +85,18 @@ static void what_was_encoded_decodes_to_the_same(void **state)
     assert_memory_equal(out.where.addresses, in.where.addresses, sizeof(in.where.addresses));
     assert_int_equal(out.where.pkey_count, in.where.pkey_count);
     assert_memory_equal(out.where.pkeys, in.where.pkeys, sizeof(in.where.pkeys));
+}
+
+static void an_end_that_does_not_say_how_much_its_side_channel_takes_means_the_most(void **state)
+{
+    (void)state;
+    struct verbs_connection in = fullest();
+    struct verbs_connection out;
+    uint8_t bytes[VERBS_CONNECTION_MAX];
+    in.side_depth = 0;
+    size_t size = rdmux_verbs_connection_encode(&in, bytes);
+    assert_int_equal(rdmux_verbs_connection_decode(bytes, size, in.where.fabric, &out), RDMUX_OK);
+    assert_int_equal(out.side_depth, VERBS_SIDE_DEPTH);
 }
 
 static void data_cut_short_at_any_byte_is_refused_and_leaves_the_output_alone(void **state)
@@ -265,6 +279,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_encoded_decodes_to_the_same),
+        cmocka_unit_test(an_end_that_does_not_say_how_much_its_side_channel_takes_means_the_most),
         cmocka_unit_test(data_cut_short_at_any_byte_is_refused_and_leaves_the_output_alone),
         cmocka_unit_test(a_later_version_may_say_more),
         cmocka_unit_test(senseless_data_is_refused),

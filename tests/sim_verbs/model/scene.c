@@ -278,7 +278,7 @@ static void draw_device(struct shape *shape, struct chance *chance, char *out, s
         add(out, size, ",max_sge_rd=%u", 1 + below(chance, 4));
     }
     if (percent(chance, 30)) {
-        add(out, size, ",max_qp_wr=%u", 80 + below(chance, 24));
+        add(out, size, ",max_qp_wr=%u", 16 + below(chance, 88));
     }
     if (percent(chance, 30)) {
         add(out, size, ",max_cqe=%u", 400 + below(chance, 200));
