@@ -154,6 +154,8 @@ static void fill_info(struct rdmux_ep *ep)
     ep->max_send = granted->max_send;
     ep->max_recv = granted->max_recv;
     ep->caps = info->native | info->emulated;
+    ep->lacking_flags = ((ep->caps & RDMUX_CAP_PLACED) == 0 ? RDMUX_PLACED : 0) |
+                        ((ep->caps & RDMUX_CAP_FENCE) == 0 ? RDMUX_FENCE : 0);
     bool needs_keys = (ep->setup->trial.path->ops->flags & RDMUX_PROVIDER_LOCAL_KEYS) != 0;
     if (!needs_keys && path->path.max_inline != 0 && ep->max_inline > path->path.max_inline &&
         path->path.max_inline >= RDMUX_INLINE_MIN) {

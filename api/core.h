@@ -590,6 +590,9 @@ struct rdmux_ep {
     uint64_t max_send;
     uint64_t max_recv;
     uint64_t caps; /* native or emulated */
+    /* Flags of requests that the path lacks: RDMUX_PLACED, RDMUX_FENCE. Where the peer is not rdmux
+     * its provider looks. */
+    uint32_t lacking_flags;
     uint64_t max_inline;
     struct rdmux_srq *srq;
     struct rdmux_request *srq_done; /* receives of the SRQ done for this endpoint, oldest first */

@@ -142,6 +142,23 @@ enum rdmux_status rdmux_take_long_list(struct rdmux_list_rule rule, struct rdmux
     return RDMUX_OK;
 }
 
+static enum rdmux_status refuse_flags(const struct rdmux_ep *ep, uint32_t flags,
+                                      const struct op_rule *rule)
+{
+    uint32_t forbidden = flags & ~(uint32_t)rule->flags;
+    if (forbidden != 0) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "post: flags 0x%x are unknown, or not allowed for this operation",
+                          forbidden);
+    }
+    return rdmux_fail(RDMUX_UNSUPPORTED,
+                      "post: the path %s has no %s; rdmux_ep_info tells what it has, and "
+                      "rdmux_ep_attr.require leaves such paths out",
+                      ep->info.provider,
+                      (flags & ep->lacking_flags & RDMUX_FENCE) != 0 ? "RDMUX_FENCE"
+                                                                     : "RDMUX_PLACED");
+}
+
 /* Of a peer that is not rdmux no memory is known but what the program has imported. */
 static enum rdmux_status refuse_placed(void)
 {
@@ -246,10 +263,8 @@ RDMUX_HOT enum rdmux_status prepare(struct rdmux_ep *ep, const struct rdmux_wr *
         return rdmux_fail(RDMUX_INVALID, "post: op %u is not an operation of the send side", wr->op);
     }
     const struct op_rule *rule = &op_rules[wr->op];
-    if (RDMUX_UNLIKELY((wr->flags & ~(uint32_t)rule->flags) != 0)) {
-        return rdmux_fail(RDMUX_INVALID,
-                          "post: flags 0x%x are unknown, or not allowed for this operation",
-                          wr->flags & ~(uint32_t)rule->flags);
+    if (RDMUX_UNLIKELY((wr->flags & (~(uint32_t)rule->flags | ep->lacking_flags)) != 0)) {
+        return refuse_flags(ep, wr->flags, rule);
     }
     struct rdmux_request *request = rdmux_ring_record(ring, ring->head);
     if (RDMUX_UNLIKELY(ring->head - ring->tail >= ring->depth)) {
