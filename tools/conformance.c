@@ -375,9 +375,7 @@ static void run_one(struct conformance *conformance, struct provider_results *pr
         return;
     }
     draw_bar(conformance, provider->name, test->name);
-    uint64_t missing = provider->caps.known
-                           ? test->needs & ~(provider->caps.native | provider->caps.emulated)
-                           : 0;
+    uint64_t missing = caps_missing(&provider->caps, test->needs);
     run_case(place, provider->name, &conformance->run, &provider->caps, &result);
     kept->took_ns = result.took_ns;
     provider->took_ns += result.took_ns;
@@ -523,7 +521,7 @@ static struct rule_cases cases_of(const struct rule *rule)
                 if (citation.rule == rule) {
                     cases.positive += !citation.negative;
                     cases.negative += citation.negative;
-                    cases.always += (test->needs & ~rule->needs) == 0 &&
+                    cases.always += (test->needs & ~(rule->needs | NEEDS_BASICS)) == 0 &&
                                     (test->flags & CASE_THOROUGH) == 0;
                 }
             }

@@ -3,11 +3,6 @@
 
 #include <string.h>
 
-static uint64_t missing_of(const struct provider_results *provider, uint64_t needs)
-{
-    return provider->caps.known ? needs & ~(provider->caps.native | provider->caps.emulated) : 0;
-}
-
 /* That what is not advertised is refused is a rule of its own. */
 static bool is_rule_of_refusal(const struct rule *rule)
 {
@@ -29,50 +24,106 @@ bool fails_rule(const struct case_result *result, const struct rule *rule)
     return false;
 }
 
-static enum rule_status status_of(const struct rule_result *result, bool advertised, bool failed,
-                                  unsigned passed)
+/* What the cases of a rule came to. */
+struct tally {
+    unsigned passed;
+    unsigned refused;
+    unsigned left_out;
+    unsigned possible; /* of all cases there are: those that need no more than the path has */
+    bool failed;
+};
+
+static struct tally tally_of(const struct provider_results *provider, const struct rule *rule)
 {
-    if (failed) {
+    struct tally tally = { .failed = false };
+    for (size_t i = 0; i < provider->count; i++) {
+        const struct case_result *ran = &provider->cases[i];
+        tally.failed = tally.failed || fails_rule(ran, rule);
+        if (case_cites(ran->test, rule)) {
+            tally.passed += ran->outcome == CASE_PASSED;
+            tally.refused += ran->outcome == CASE_REFUSED;
+            tally.left_out += ran->outcome == CASE_LEFT_OUT;
+        }
+    }
+    for (size_t i = 0; i < suite_count; i++) {
+        for (size_t j = 0; j < suites[i]->count; j++) {
+            const struct conformance_case *test = &suites[i]->cases[j];
+            tally.possible += case_cites(test, rule) &&
+                              caps_missing(&provider->caps, test->needs) == 0;
+        }
+    }
+    return tally;
+}
+
+/* A path that lacks an operation which every case of the rule takes cannot show the rule. */
+static bool is_advertised(const struct provider_results *provider, const struct rule *rule,
+                          const struct tally *tally)
+{
+    return caps_missing(&provider->caps, rule->needs) == 0 &&
+           (caps_missing(&provider->caps, NEEDS_BASICS) == 0 || tally->possible > 0);
+}
+
+static enum rule_status status_of(const struct tally *tally, bool advertised, bool known)
+{
+    if (tally->failed) {
         return RULE_FAIL;
     }
-    if (!advertised && result->cases > 0) {
+    if (!known) {
+        return RULE_NOT_RUN;
+    }
+    if (!advertised && tally->passed + tally->refused > 0) {
         return RULE_NOT_ADVERTISED;
     }
-    if (passed > 0) {
+    if (tally->passed > 0) {
         return RULE_PASS;
     }
-    return result->why != NULL ? RULE_NOT_RUN : RULE_FAIL;
+    /* Those that could show it were not asked for, or not to be had here. */
+    const bool is_partial = tally->left_out > 0 || (tally->refused > 0 && tally->possible > 0);
+    return is_partial ? RULE_NOT_RUN : RULE_FAIL;
+}
+
+/* The reason for which a case of the rule was left out, or NULL. */
+static const char *left_out_because(const struct provider_results *provider,
+                                    const struct rule *rule)
+{
+    for (size_t i = 0; i < provider->count; i++) {
+        const struct case_result *result = &provider->cases[i];
+        if (result->outcome == CASE_LEFT_OUT && case_cites(result->test, rule)) {
+            return result->why;
+        }
+    }
+    return NULL;
+}
+
+static const char *why_not(const struct provider_results *provider, const struct rule *rule,
+                           enum rule_status status, const struct tally *tally)
+{
+    if (status == RULE_NOT_RUN && !provider->caps.known) {
+        return "no endpoint uses this provider";
+    }
+    if (status == RULE_NOT_RUN) {
+        const char *why = left_out_because(provider, rule);
+        return why != NULL ? why : "none of the cases that ran can show it on this path";
+    }
+    if (status == RULE_FAIL && !tally->failed) {
+        return "it is advertised, but no case exercised it";
+    }
+    return NULL;
 }
 
 struct rule_result judge_rule(const struct provider_results *provider, const struct rule *rule)
 {
     struct rule_result result = { .status = RULE_FAIL };
-    bool advertised = missing_of(provider, rule->needs) == 0;
-    bool failed = false;
-    unsigned passed = 0;
+    const struct tally tally = tally_of(provider, rule);
     for (size_t i = 0; i < provider->count; i++) {
         const struct case_result *ran = &provider->cases[i];
-        failed = failed || fails_rule(ran, rule);
-        if (!case_cites(ran->test, rule)) {
-            continue;
+        if (ran->outcome != CASE_LEFT_OUT && case_cites(ran->test, rule)) {
+            result.cases++;
+            result.took_ns += ran->took_ns;
         }
-        if (ran->outcome == CASE_LEFT_OUT) {
-            result.why = ran->why;
-            continue;
-        }
-        result.cases++;
-        result.took_ns += ran->took_ns;
-        passed += ran->outcome == CASE_PASSED;
     }
-    result.status = status_of(&result, advertised, failed, passed);
-    if (!provider->caps.known && !failed) {
-        result.status = RULE_NOT_RUN;
-        result.why = "no endpoint uses this provider";
-    } else if (result.status == RULE_FAIL && !failed) {
-        result.why = "it is advertised, but no case exercised it";
-    } else if (result.status != RULE_NOT_RUN) {
-        result.why = NULL;
-    }
+    result.status = status_of(&tally, is_advertised(provider, rule, &tally), provider->caps.known);
+    result.why = why_not(provider, rule, result.status, &tally);
     result.emulated = (rule->needs & provider->caps.emulated) != 0;
     result.native = rule->needs != 0 && !result.emulated;
     return result;

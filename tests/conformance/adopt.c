@@ -332,13 +332,14 @@ static void lost_target(struct side *side)
 }
 
 static const struct conformance_case cases[] = {
-    { "N.16", "a Unix socketpair can be adopted, and control and data share what there is", 0, 0,
-      CASE_ONE_HOST, unix_case, unix_case },
-    { "N.16", "the roles on an adopted Unix socket may be the other way round", 0, 0, CASE_ONE_HOST,
-      unix_swapped_case, unix_swapped_case },
-    { "N.16", "a TCP connection of the program can be adopted", 0, 0, 0, tcp_case, tcp_case },
-    { "N.16", "the roles on an adopted TCP connection may be the other way round", 0, 0, 0,
-      tcp_swapped_case, tcp_swapped_case },
+    { "N.16", "a Unix socketpair can be adopted, and control and data share what there is",
+      NEEDS_SEND | NEEDS_WRITE, 0, CASE_ONE_HOST, unix_case, unix_case },
+    { "N.16", "the roles on an adopted Unix socket may be the other way round",
+      NEEDS_SEND | NEEDS_WRITE, 0, CASE_ONE_HOST, unix_swapped_case, unix_swapped_case },
+    { "N.16", "a TCP connection of the program can be adopted", NEEDS_SEND | NEEDS_WRITE, 0, 0,
+      tcp_case, tcp_case },
+    { "N.16", "the roles on an adopted TCP connection may be the other way round",
+      NEEDS_SEND | NEEDS_WRITE, 0, 0, tcp_swapped_case, tcp_swapped_case },
     { "N.16, 11.2", "adopt without waiting ends with CONNECTED", 0, 0, 0, adopt_later, adopt_later },
     { "N.17", "NO_PATH gives a Unix socket back as it was, with no byte eaten or left over", 0, 0,
       CASE_ONE_HOST, unix_no_path, unix_no_path },

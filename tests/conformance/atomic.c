@@ -273,7 +273,7 @@ static const struct conformance_case cases[] = {
       NEEDS_ATOMICS, 0, 0, unaligned_initiator, unaligned_target },
     { "2.12, -2.12",
       "a region of device scope takes atomics on paths that have it, natively, and on no other",
-      NEEDS_ATOMICS, 0, 0, scope_initiator, scope_target },
+      NEEDS_ATOMICS | NEEDS_WRITE | NEEDS_READ, 0, 0, scope_initiator, scope_target },
 };
 
 const struct suite atomic_suite = { "atomic", cases, COUNT_OF(cases) };

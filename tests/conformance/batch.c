@@ -669,32 +669,34 @@ static void more_target(struct side *side)
 
 static const struct conformance_case cases[] = {
     { "1.6, 1.11, 1.16", "a batch of every operation is posted whole and completes in posting order",
-      NEEDS_ATOMICS | NEEDS_IMM | NEEDS_PLACED, 0, 0, mixed_initiator, mixed_target },
+      NEEDS_ATOMICS | NEEDS_IMM | NEEDS_PLACED | NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 0, 0,
+      mixed_initiator, mixed_target },
     { "1.3, 1.11, 6.3, -1.3, -1.11, -6.3",
       "a batch stops at its first bad request: those before it are done, those behind were never "
       "posted",
-      NEEDS_PLACED, 0, 0, stops_initiator, stops_target },
+      NEEDS_PLACED | NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 0, 0, stops_initiator, stops_target },
     { "1.11, 1.12, 13.1, -1.12",
-      "a batch longer than the queue is taken up to the depth, then AGAIN", 0, 0, 0,
+      "a batch longer than the queue is taken up to the depth, then AGAIN", NEEDS_WRITE, 0, 0,
       depth_initiator, depth_target },
     { "1.13",
       "lists gather and scatter on sends, receives, writes and reads, and are free when the post "
       "returns",
-      0, 0, 0, lists_initiator, lists_target },
+      NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 0, 0, lists_initiator, lists_target },
     { "1.13, -1.13", "lists work with immediate data, and one longer than granted is INVALID",
-      NEEDS_IMM, 0, 0, long_lists_initiator, long_lists_target },
+      NEEDS_IMM | NEEDS_SEND, 0, 0, long_lists_initiator, long_lists_target },
     { "1.14, -1.14",
       "the buffer of an INLINE request may be overwritten on return, even while the request waits; "
       "beyond the limit is LENGTH",
-      NEEDS_PLACED, 0, 0, inline_initiator, inline_target },
+      NEEDS_PLACED | NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 0, 0, inline_initiator, inline_target },
     { "1.2, 1.10",
       "thousands of unsignaled writes pass a queue of 8 entries without a completion or a stall",
-      NEEDS_PLACED, 20, 0, unsignaled_write_initiator, unsignaled_write_target },
+      NEEDS_PLACED | NEEDS_WRITE, 20, 0, unsignaled_write_initiator, unsignaled_write_target },
     { "1.2, 1.10, 2.1",
-      "thousands of unsignaled sends pass a queue of 8 entries and arrive in order", NEEDS_PLACED,
-      20, 0, unsignaled_send_initiator, unsignaled_send_target },
-    { "1.15", "what MORE held back is released by poll, by wait, by arm and by the next post", 0, 0,
-      0, more_initiator, more_target },
+      "thousands of unsignaled sends pass a queue of 8 entries and arrive in order",
+      NEEDS_PLACED | NEEDS_SEND | NEEDS_WRITE, 20, 0, unsignaled_send_initiator,
+      unsignaled_send_target },
+    { "1.15", "what MORE held back is released by poll, by wait, by arm and by the next post",
+      NEEDS_WRITE | NEEDS_READ, 0, 0, more_initiator, more_target },
 };
 
 const struct suite batch_suite = { "batch", cases, COUNT_OF(cases) };

@@ -211,11 +211,11 @@ static const struct conformance_case cases[] = {
     { "6.6, 6.8, 6.9, -6.6, -6.8",
       "reads that cross with a revoke bring no byte from after it, and end their own endpoint with "
       "DENIED, and no other",
-      0, 30, 0, crossing_initiator, crossing_target },
+      NEEDS_READ, 30, 0, crossing_initiator, crossing_target },
     { "6.11, 6.6", "a region that was imported and revoked is accessible by each next token",
-      NEEDS_PLACED, 0, 0, next_token_initiator, next_token_target },
-    { "1.16", "completions tell how many bytes were written, read and received", 0, 0, 0,
-      lengths_initiator, lengths_target },
+      NEEDS_PLACED | NEEDS_WRITE | NEEDS_READ, 0, 0, next_token_initiator, next_token_target },
+    { "1.16", "completions tell how many bytes were written, read and received",
+      NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 0, 0, lengths_initiator, lengths_target },
 };
 
 const struct suite crossing_suite = { "crossing", cases, COUNT_OF(cases) };

@@ -288,7 +288,7 @@ static void expect_rights(struct side *side, struct rdmux_remote *remote, uint32
         (void)WAIT(&side->queue, RDMUX_WC_READ, CTX(2));
         EXPECT_EQUAL(word, 77);
     }
-    if (((side->caps->native | side->caps->emulated) & NEEDS_ATOMICS) == NEEDS_ATOMICS) {
+    if (side_has(side, NEEDS_ATOMICS)) {
         enum rdmux_status atomics = allowed(access, RDMUX_ACCESS_REMOTE_ATOMIC);
         EXPECT_STATUS(rdmux_fetch_add(side->ep, &word, NULL, remote, 16, 1, CTX(3), 0), atomics);
         if (atomics == RDMUX_OK) {
@@ -319,7 +319,7 @@ static void every_right_target(struct side *side)
 {
     struct rdmux_token token;
     side_open_pair(side, NULL);
-    bool atomics = ((side->caps->native | side->caps->emulated) & NEEDS_ATOMICS) == NEEDS_ATOMICS;
+    bool atomics = side_has(side, NEEDS_ATOMICS);
     for (unsigned number = 0; number < COMBINATIONS; number++) {
         uint32_t access = combination(number);
         struct region region = region_make(side, MEMORY_REGISTERED, RIGHTS_SIZE, access);
@@ -344,17 +344,17 @@ static void every_right_target(struct side *side)
 
 static const struct conformance_case cases[] = {
     { "2.3, 2.6, 3.7, 12.1, 1.14, -1.14, 12.5",
-      "sizes one below, at and above every limit, at every alignment, inline where they fit", 0, 30,
-      0, sizes_initiator, sizes_target },
+      "sizes one below, at and above every limit, at every alignment, inline where they fit",
+      NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 30, 0, sizes_initiator, sizes_target },
     { "1.12, -1.12, 13.1, -13.1, 13.4, -13.4",
-      "queues of one entry each way work, and say AGAIN to a second", 0, 0, 0, shortest_initiator,
-      shortest_target },
+      "queues of one entry each way work, and say AGAIN to a second", NEEDS_SEND, 0, 0,
+      shortest_initiator, shortest_target },
     { "1.12, -1.12, 1.6, 13.1, 13.4, -13.4",
-      "queues of 4,096 entries are filled to the last and no further", 0, 20, 0, deep_case,
+      "queues of 4,096 entries are filled to the last and no further", NEEDS_SEND, 20, 0, deep_case,
       deep_case },
     { "6.1, -6.1, 6.2, -6.2, 6.3, -6.3, 6.11, -6.11, 6.16",
-      "every combination of rights allows what it names and nothing else", 0, 0, 0,
-      every_right_initiator, every_right_target },
+      "every combination of rights allows what it names and nothing else",
+      NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 0, 0, every_right_initiator, every_right_target },
 };
 
 const struct suite edges_suite = { "edges", cases, COUNT_OF(cases) };

@@ -791,34 +791,35 @@ static void cut_case(struct side *side)
 
 static const struct conformance_case cases[] = {
     { "8.8, -8.8, 8.4",
-      "a control channel that is cut is dialled again with failover, and the end without it", 0, 0,
-      0, cut_case, cut_case },
+      "a control channel that is cut is dialled again with failover, and the end without it",
+      NEEDS_SEND | NEEDS_WRITE, 0, 0, cut_case, cut_case },
     { "7.1, 7.2, 7.3, 7.4, 7.5, 7.8, 8.4, -7.1, -7.2, -7.3, -7.4, -7.5, -7.8, -8.4, -1.2, -1.16",
       "a peer is killed: every request completes once, messages first, the end last, and posts say "
       "why",
-      NEEDS_PLACED, 0, 0, killed_initiator, killed_target },
+      NEEDS_PLACED | NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 0, 0, killed_initiator, killed_target },
     { "8.4, 7.2, 7.10, -7.10, -8.4",
-      "a peer is killed while this side sleeps in rdmux_cq_wait: it wakes at once", 0, 0, 0,
-      killed_idle_initiator, killed_idle_target },
+      "a peer is killed while this side sleeps in rdmux_cq_wait: it wakes at once",
+      NEEDS_SEND | NEEDS_WRITE, 0, 0, killed_idle_initiator, killed_idle_target },
     { "8.4, 13.8",
       "a peer is killed while this side sleeps on the armed descriptor: it wakes at once", 0, 0, 0,
       killed_armed_initiator, killed_idle_target },
     { "7.11, -7.11", "one peer dies, and the endpoints to others live on", 0, 0, 0,
       others_initiator, others_target },
     { "8.1, 8.3, -8.1, -8.3", "a stopped peer of an idle endpoint is gone after the liveness time",
-      0, 20, 0, stopped_initiator, stopped_target },
+      NEEDS_SEND | NEEDS_WRITE, 20, 0, stopped_initiator, stopped_target },
     { "8.2, 8.3, -8.2, -8.3", "a stopped peer of a busy endpoint is gone after the liveness time",
-      0, 20, CASE_LONG, stopped_busy_initiator, stopped_busy_target },
-    { "8.5, -8.5", "with RDMUX_NEVER a peer may be stopped for long and go on", 0, 20, CASE_LONG,
-      never_initiator, never_target },
+      NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 20, CASE_LONG, stopped_busy_initiator,
+      stopped_busy_target },
+    { "8.5, -8.5", "with RDMUX_NEVER a peer may be stopped for long and go on",
+      NEEDS_WRITE | NEEDS_SETTLED, 20, CASE_LONG, never_initiator, never_target },
     { "9.13, 9.2, 9.6, 7.3",
       "close at any moment of a shutdown: the peer gets all and an orderly end, or some and "
       "PEER_GONE",
-      0, 0, 0, hasty_initiator, hasty_target },
+      NEEDS_SEND, 0, 0, hasty_initiator, hasty_target },
     { "9.4, 9.11, 7.2",
       "the peer closes at any moment of a shutdown: it returns OK and no event comes, or PEER_GONE "
       "and the event",
-      0, 0, 0, deserted_initiator, deserting_target },
+      NEEDS_SEND, 0, 0, deserted_initiator, deserting_target },
 };
 
 const struct suite failure_suite = { "failure", cases, COUNT_OF(cases) };

@@ -49,20 +49,28 @@ enum {
 /* What CASE_THOROUGH takes on one host, both processes together. */
 #define CASE_THOROUGH_MEMORY (UINT64_C(10) << 30)
 
+#define NEEDS_SEND ((uint64_t)RDMUX_CAP_SEND)
+#define NEEDS_WRITE ((uint64_t)RDMUX_CAP_WRITE)
+#define NEEDS_READ ((uint64_t)RDMUX_CAP_READ)
 #define NEEDS_IMM ((uint64_t)RDMUX_CAP_SEND_IMM | RDMUX_CAP_WRITE_IMM)
 #define NEEDS_ATOMICS ((uint64_t)RDMUX_CAP_FETCH_ADD | RDMUX_CAP_COMPARE_SWAP)
 #define NEEDS_PLACED ((uint64_t)RDMUX_CAP_PLACED)
 #define NEEDS_FENCE ((uint64_t)RDMUX_CAP_FENCE)
 #define NEEDS_SRQ ((uint64_t)RDMUX_CAP_SRQ)
 #define NEEDS_ATOMIC_DEVICE ((uint64_t)RDMUX_CAP_ATOMIC_DEVICE)
+/* No capability but a choice of two: PLACED, or a read behind the writes; see settle_writes(). */
+#define NEEDS_SETTLED (UINT64_C(1) << 62)
+/* What nearly every path has. A path with all of it is judged by every rule whose own needs it meets,
+ * a sparser one by those that a case can show with what there is. */
+#define NEEDS_BASICS (NEEDS_SEND | NEEDS_WRITE | NEEDS_READ | NEEDS_SETTLED)
 /* No capability of a path but of the library; the case of rule 8.8 finds out. */
 #define NEEDS_FAILOVER (UINT64_C(1) << 63)
 
 struct conformance_case {
     /* Numbers of docs/SEMANTICS.md; "-6.1": the case tries to break 6.1, else it sees it kept. */
     const char *rule;
-    const char *name; /* a sentence that is true when the case passes */
-    uint64_t needs; /* RDMUX_CAP_*; where the path lacks one, the case is that its use is refused */
+    const char *name;   /* a sentence that is true when the case passes */
+    uint64_t needs;     /* NEEDS_*; where the path lacks one, the case is that its use is refused */
     unsigned timeout_s; /* 0 = 10 */
     unsigned flags;
     void (*run_initiator)(struct side *side);
@@ -138,6 +146,9 @@ struct provider_caps {
     uint64_t emulated;
     bool known;
 };
+
+/* RDMUX_CAP_* of these needs that the path lacks; 0 while it is not known what the path has. */
+uint64_t caps_missing(const struct provider_caps *caps, uint64_t needs);
 
 /* What a process of a case knows. */
 struct side {
@@ -311,6 +322,8 @@ void side_track(struct side *side, struct rdmux_ep *ep);
 void side_close_ep(struct side *side, struct rdmux_ep *ep);
 /* The endpoint is connected through the provider; fills info. */
 void check_endpoint(const struct side *side, struct rdmux_ep *ep, struct rdmux_ep_info *info);
+/* Whether the path has all of these, natively or not. */
+bool side_has(const struct side *side, uint64_t needs);
 /* This flag of a request, RDMUX_PLACED or RDMUX_FENCE, where the path has it; else 0. */
 uint32_t flag_if_there(const struct side *side, uint32_t flag);
 /* Where the path has no PLACED, a read behind the writes sees to it that they are placed (2.6); the
@@ -337,7 +350,8 @@ struct rdmux_remote *take_remote(struct side *side, struct rdmux_ep *ep);
 /* What the sink of receives, reads and atomics needs on every fabric. */
 #define ACCESS_SINK ((uint32_t)RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_READ_SINK)
 
-/* Every operation once on a connected pair, with the bytes verified. Both sides call it. */
+/* Every operation that the path has once on a connected pair, with the bytes verified. Both sides
+ * call it. */
 void exercise(struct side *side, struct queue *queue, struct rdmux_ep *ep);
 
 /* ------------------------------------------------------------------------------ a third process */

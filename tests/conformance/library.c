@@ -604,21 +604,21 @@ static void paths_target(struct side *side)
 
 static const struct conformance_case cases[] = {
     { "15.11, -15.11",
-      "wrong arguments are INVALID with a text that names the argument, and nothing changes", 0, 0,
-      0, wrong_initiator, wrong_target },
+      "wrong arguments are INVALID with a text that names the argument, and nothing changes",
+      NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 0, 0, wrong_initiator, wrong_target },
     { "15.12, -15.12",
       "every code has its name, unknown ones have \"?\", and header and library have one version",
       0, 0, 0, names, nothing },
     { "11.6, 9.8", "the library uses the hooks it is given, and releases all it allocated", 0, 0, 0,
       hooked, hooked },
-    { "11.5", "data-path calls neither allocate nor log", 0, 20, 0, quiet_path_initiator,
-      quiet_path_target },
+    { "11.5", "data-path calls neither allocate nor log", NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 20,
+      0, quiet_path_initiator, quiet_path_target },
     { "11.6", "the library writes nothing to the program's output and touches no signal", 0, 0, 0,
       silent, silent },
     { "N.18, -N.18", "RDMUX_PATHS filters paths, and a fabric can refuse the environment", 0, 0, 0,
       environment_initiator, plain_target },
-    { "N.19, 15.13", "a fabric lists its paths with reasons, and an endpoint counts what it did", 0,
-      0, 0, paths_initiator, paths_target },
+    { "N.19, 15.13", "a fabric lists its paths with reasons, and an endpoint counts what it did",
+      NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 0, 0, paths_initiator, paths_target },
 };
 
 const struct suite library_suite = { "library", cases, COUNT_OF(cases) };

@@ -114,7 +114,7 @@ static const struct conformance_case cases[] = {
     { "1.1, 2.3, 12.5",
       "a write and a read beyond the path's longest message are whole, complete once, and hold "
       "those behind them",
-      0, 60, 0, long_initiator, long_target },
+      NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 60, 0, long_initiator, long_target },
 };
 
 const struct suite long_suite = { "long", cases, COUNT_OF(cases) };

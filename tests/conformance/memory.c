@@ -620,42 +620,43 @@ static const struct conformance_case cases[] = {
     { "6.1, 6.3, -6.1, -6.3",
       "an access beyond the region, wrapping or not, is OUT_OF_RANGE at the caller, and the "
       "endpoint lives",
-      0, 0, 0, range_initiator, range_target },
+      NEEDS_WRITE | NEEDS_READ | NEEDS_SETTLED, 0, 0, range_initiator, range_target },
     { "6.2, 6.3, 6.16, -6.2, -6.3",
       "each remote right allows its operations and no others: the rest is DENIED at the caller",
-      NEEDS_PLACED | NEEDS_IMM | NEEDS_ATOMICS, 0, 0, rights_initiator, rights_target },
+      NEEDS_PLACED | NEEDS_IMM | NEEDS_ATOMICS | NEEDS_WRITE | NEEDS_READ, 0, 0, rights_initiator,
+      rights_target },
     { "3.9, -3.9",
       "a request that leaves its local region, or would write where only reading is allowed, is "
       "refused",
-      0, 0, 0, local_initiator, local_target },
+      NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 0, 0, local_initiator, local_target },
     { "6.4, 6.5, -6.4, -6.5",
       "a token changed in any byte, a foreign one and random bytes are refused, and the endpoint "
       "lives",
       0, 0, 0, forged_initiator, forged_target },
     { "6.11, 6.5, -6.11",
       "a region has one token until it is revoked, then another; without remote rights it has none",
-      0, 0, 0, export_initiator, export_target },
+      NEEDS_WRITE | NEEDS_SETTLED, 0, 0, export_initiator, export_target },
     { "6.13, 6.4, 6.17, -6.13",
       "100 imports without waiting give 100 REMOTE_READY, AGAIN before, and a revoked one is "
       "DENIED",
-      0, 0, 0, pipeline_initiator, pipeline_target },
+      NEEDS_WRITE | NEEDS_SETTLED, 0, 0, pipeline_initiator, pipeline_target },
     { "6.12, 6.14",
       "one token serves several endpoints, and closing an import does not touch what was posted "
       "with it",
-      0, 0, 0, spread_initiator, spread_target },
+      NEEDS_WRITE | NEEDS_SETTLED, 0, 0, spread_initiator, spread_target },
     { "3.8, 3.7",
-      "local bytes may be unmapped and other pages mapped at their address between requests", 0, 20,
-      0, remap_local_initiator, remap_local_target },
+      "local bytes may be unmapped and other pages mapped at their address between requests",
+      NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 20, 0, remap_local_initiator, remap_local_target },
     { "15.2, 3.8, 6.5, -3.8, -15.2",
       "a peer's region may end and another begin at its address: the old token is dead, the new "
       "one works",
-      0, 0, 0, remap_remote_initiator, remap_remote_target },
+      NEEDS_WRITE | NEEDS_READ, 0, 0, remap_remote_initiator, remap_remote_target },
     { "6.18",
       "allocated regions are zeroed and page aligned, registered ones are where the caller's bytes "
       "are",
       0, 0, 0, make_initiator, alone_target },
-    { "6.15", "a region with NO_MAP is never mapped by the peer, and works", 0, 0, 0,
-      no_map_initiator, no_map_target },
+    { "6.15", "a region with NO_MAP is never mapped by the peer, and works",
+      NEEDS_WRITE | NEEDS_READ, 0, 0, no_map_initiator, no_map_target },
 };
 
 const struct suite memory_suite = { "memory", cases, COUNT_OF(cases) };

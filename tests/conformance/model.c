@@ -595,10 +595,11 @@ static void huge_target(struct side *side)
 static const struct conformance_case cases[] = {
     { "1.1, 1.6, 2.1, 2.5, 2.6, 2.13, 3.6, 4.1, 4.3",
       "thousands of random operations in both directions do what the model says",
-      NEEDS_IMM | NEEDS_ATOMICS | NEEDS_PLACED | NEEDS_FENCE, 60, CASE_RANDOM, model_case,
-      model_case },
+      NEEDS_IMM | NEEDS_ATOMICS | NEEDS_PLACED | NEEDS_FENCE | NEEDS_SEND | NEEDS_WRITE | NEEDS_READ,
+      60, CASE_RANDOM, model_case, model_case },
     { "12.5", "writes and reads of 2 GiB, a byte less and more, and of more than 4 GiB are whole",
-      NEEDS_PLACED, 900, CASE_THOROUGH, huge_initiator, huge_target },
+      NEEDS_PLACED | NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 900, CASE_THOROUGH, huge_initiator,
+      huge_target },
 };
 
 const struct suite model_suite = { "model", cases, COUNT_OF(cases) };

@@ -27,7 +27,7 @@ static void children_initiator(struct side *side)
     BARRIER(side);
     side_close_ep(side, side->ep);
 
-    if (((side->caps->native | side->caps->emulated) & RDMUX_CAP_SRQ) != 0) {
+    if (side_has(side, NEEDS_SRQ)) {
         EXPECT_OK(rdmux_srq_create(side->fabric, cq, NULL, &srq));
         EXPECT_STATUS(rdmux_cq_destroy(cq), RDMUX_INVALID); /* an SRQ */
         EXPECT_OK(rdmux_srq_destroy(srq));
@@ -86,7 +86,7 @@ static void room_initiator(struct side *side)
     EXPECT_STATUS(rdmux_connect(side->fabric, cq, side->address, &attr, side->patient_ms, &none),
                   RDMUX_NO_MEMORY);
     srq_attr.depth = 21;
-    if (((side->caps->native | side->caps->emulated) & NEEDS_SRQ) != 0) {
+    if (side_has(side, NEEDS_SRQ)) {
         EXPECT_STATUS(rdmux_srq_create(side->fabric, cq, &srq_attr, &srq), RDMUX_NO_MEMORY);
         EXPECT(srq == NULL, "an SRQ after RDMUX_NO_MEMORY");
     }
@@ -450,15 +450,17 @@ static const struct conformance_case cases[] = {
       "back",
       0, 0, 0, room_initiator, room_target },
     { "15.9, -15.9",
-      "two fabrics in one process do not see each other, and one ends without the other", 0, 0, 0,
-      fabrics_initiator, fabrics_target },
-    { "15.10", "a process connects to itself, both ends on one cq", 0, 0, 0, itself, alone },
-    { "15.8", "threads with a cq each work side by side", 0, 20, 0, threads_initiator,
-      threads_target },
-    { "15.8", "a cq may be handed from thread to thread", 0, 20, 0, baton_initiator, baton_target },
+      "two fabrics in one process do not see each other, and one ends without the other",
+      NEEDS_SEND, 0, 0, fabrics_initiator, fabrics_target },
+    { "15.10", "a process connects to itself, both ends on one cq",
+      NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 0, 0, itself, alone },
+    { "15.8", "threads with a cq each work side by side", NEEDS_WRITE | NEEDS_READ, 20, 0,
+      threads_initiator, threads_target },
+    { "15.8", "a cq may be handed from thread to thread", NEEDS_WRITE | NEEDS_READ, 20, 0,
+      baton_initiator, baton_target },
     { "15.7, -15.7",
-      "after fork every call of the child is INVALID, and the parent goes on unharmed", 0, 0, 0,
-      fork_initiator, fork_target },
+      "after fork every call of the child is INVALID, and the parent goes on unharmed",
+      NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 0, 0, fork_initiator, fork_target },
 };
 
 const struct suite objects_suite = { "objects", cases, COUNT_OF(cases) };

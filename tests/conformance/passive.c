@@ -260,19 +260,19 @@ static void no_worker(struct side *side)
 }
 
 static const struct conformance_case cases[] = {
-    { "10.1, 10.3", "a target asleep in a system call serves writes, reads and atomics", 0, 20, 0,
-      asleep_initiator, asleep_target },
-    { "10.2, 10.3", "a target that computes and makes no call serves writes, reads and atomics", 0,
-      20, 0, asleep_initiator, computing_target },
-    { "10.1, 10.3", "a target that polled a moment ago and stopped serves one-sided operations", 0,
-      20, 0, stop_and_go_initiator, stop_and_go_target },
+    { "10.1, 10.3", "a target asleep in a system call serves writes, reads and atomics",
+      NEEDS_WRITE | NEEDS_READ, 20, 0, asleep_initiator, asleep_target },
+    { "10.2, 10.3", "a target that computes and makes no call serves writes, reads and atomics",
+      NEEDS_WRITE | NEEDS_READ, 20, 0, asleep_initiator, computing_target },
+    { "10.1, 10.3", "a target that polled a moment ago and stopped serves one-sided operations",
+      NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 20, 0, stop_and_go_initiator, stop_and_go_target },
     { "8.6, 8.7",
       "an idle endpoint whose peer computes outlives its liveness time; the smaller of both sides "
       "counts",
-      0, 20, CASE_LONG, idle_initiator, idle_target },
+      NEEDS_WRITE | NEEDS_SETTLED, 20, CASE_LONG, idle_initiator, idle_target },
     { "10.4, 10.5",
-      "without service threads rdmux_fabric_progress does their work, and the peer is told", 0, 20,
-      0, manual_initiator, manual_target },
+      "without service threads rdmux_fabric_progress does their work, and the peer is told",
+      NEEDS_WRITE | NEEDS_READ, 20, 0, manual_initiator, manual_target },
     { "10.4, 10.5", "one side may progress by hand while the other has a service thread", 0, 0, 0,
       half_manual_initiator, half_manual_target },
     { "10.5", "with a service thread rdmux_fabric_progress is legal and changes nothing", 0, 0, 0,

@@ -301,15 +301,15 @@ static void stopped_target(struct side *side)
 static const struct conformance_case cases[] = {
     { "6.6, 6.7, 6.8, -6.6, -6.7, -6.8",
       "after revoke no access succeeds and no byte changes; other imports and endpoints go on",
-      NEEDS_PLACED | NEEDS_ATOMICS, 0, 0, after_initiator, after_target },
+      NEEDS_PLACED | NEEDS_ATOMICS | NEEDS_WRITE | NEEDS_READ, 0, 0, after_initiator, after_target },
     { "6.6, 6.8, 6.9, -6.6, -6.8, -6.9",
       "revoke in the midst of reads and writes: nothing changes once it has returned, other "
       "endpoints live",
-      0, 30, 0, during_initiator, during_target },
+      NEEDS_WRITE | NEEDS_READ, 30, 0, during_initiator, during_target },
     { "6.6, 6.10, 11.1, -6.6, -6.10",
       "revoke does not wait for an importer that is stopped, which reaches nothing when it runs "
       "again",
-      NEEDS_PLACED, 0, 0, stopped_initiator, stopped_target },
+      NEEDS_PLACED | NEEDS_WRITE, 0, 0, stopped_initiator, stopped_target },
 };
 
 const struct suite revoke_suite = { "revoke", cases, COUNT_OF(cases) };

@@ -164,9 +164,7 @@ pid_t start_side(const struct start *start)
     side->seed = options->seed;
     side->sequence = options->sequence;
     side->caps = &shared->caps;
-    if (shared->caps.known) {
-        side->missing = start->test->needs & ~(shared->caps.native | shared->caps.emulated);
-    }
+    side->missing = caps_missing(&shared->caps, start->test->needs);
     side->sync = start->sync;
     side->socket = start->socket;
     place_side(side, start->remote);

@@ -409,17 +409,18 @@ static const struct conformance_case cases[] = {
       "6,000 small writes, with other calls between, complete once each, in posting order, with "
       "all "
       "they were given",
-      NEEDS_PLACED | NEEDS_FENCE, 30, 0, stream_initiator, stream_target },
-    { "1.3, 6.1, 6.3, 15.11", "what is wrong is refused between small writes as at any time", 0, 0,
-      0, refusal_initiator, target },
-    { "1.12, 13.1", "small writes beyond the depth give AGAIN, and then one WRITABLE", 0, 0, 0,
-      full_initiator, target },
-    { "9.6, 9.7", "closing with small writes under way leaves nothing to those that come after", 0,
-      30, 0, close_initiator, close_target },
+      NEEDS_PLACED | NEEDS_FENCE | NEEDS_WRITE | NEEDS_READ, 30, 0, stream_initiator,
+      stream_target },
+    { "1.3, 6.1, 6.3, 15.11", "what is wrong is refused between small writes as at any time",
+      NEEDS_WRITE, 0, 0, refusal_initiator, target },
+    { "1.12, 13.1", "small writes beyond the depth give AGAIN, and then one WRITABLE", NEEDS_WRITE,
+      0, 0, full_initiator, target },
+    { "9.6, 9.7", "closing with small writes under way leaves nothing to those that come after",
+      NEEDS_WRITE, 30, 0, close_initiator, close_target },
     { "7.1, 7.2, 7.8", "when the peer ends amid small writes, each completes once, successes first",
-      0, 0, 0, end_initiator, end_target },
-    { "1.6, 1.7", "small writes of two endpoints, by turns and together, keep their orders", 0, 0,
-      0, turns_initiator, turns_target },
+      NEEDS_WRITE, 0, 0, end_initiator, end_target },
+    { "1.6, 1.7", "small writes of two endpoints, by turns and together, keep their orders",
+      NEEDS_WRITE, 0, 0, turns_initiator, turns_target },
 };
 
 const struct suite small_suite = { "small", cases, COUNT_OF(cases) };

@@ -384,25 +384,25 @@ static void zero_target(struct side *side)
 
 static const struct conformance_case cases[] = {
     { "2.1, 3.7, 12.5, 3.9, 5.1, 5.2, 5.3",
-      "a send of any size from any memory arrives whole in a receive in any memory", 0, 20, 0,
-      send_initiator, send_target },
+      "a send of any size from any memory arrives whole in a receive in any memory", NEEDS_SEND, 20,
+      0, send_initiator, send_target },
     { "2.8, 3.7", "a send_imm brings its 32 bits and its bytes", NEEDS_IMM, 20, 0,
       send_imm_initiator, send_imm_target },
     { "3.4, 3.7, 12.5",
       "a write of any size from any memory changes these bytes of the region and no other",
-      NEEDS_PLACED, 20, 0, write_initiator, write_target },
+      NEEDS_PLACED | NEEDS_WRITE, 20, 0, write_initiator, write_target },
     { "2.5, 2.7, 2.8",
       "a write_imm's bytes are there at its notice, which has length and imm and leaves the "
       "receive's buffer alone",
       NEEDS_IMM, 20, 0, write_imm_initiator, write_imm_target },
     { "3.3, 3.7, 12.5",
-      "a read of any size at any offset brings these bytes into any memory and changes no other", 0,
-      20, 0, read_initiator, read_target },
+      "a read of any size at any offset brings these bytes into any memory and changes no other",
+      NEEDS_READ, 20, 0, read_initiator, read_target },
     { "2.11, 3.3, 12.4, 12.2, 12.3",
       "fetch_add and compare_swap do 64-bit arithmetic in host order and bring the value before",
       NEEDS_ATOMICS, 0, 0, atomics_initiator, atomics_target },
     { "12.1", "sends, writes and reads of no bytes are legal, and so is a zero-length write at a region's end",
-      NEEDS_PLACED, 0, 0, zero_initiator, zero_target },
+      NEEDS_PLACED | NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 0, 0, zero_initiator, zero_target },
 };
 
 const struct suite transfer_suite = { "transfer", cases, COUNT_OF(cases) };

@@ -470,29 +470,29 @@ static void time_target(struct side *side)
 }
 
 static const struct conformance_case cases[] = {
-    { "13.6", "2,000 rounds of ping-pong by poll, arm and epoll alone lose no wake-up", 0, 30, 0,
-      ping_pong_epoll, ping_pong_epoll },
-    { "13.6, 13.11", "arm, wait and poll may be mixed in any order without a lost wake-up", 0, 30,
-      0, ping_pong_turns, ping_pong_turns },
-    { "13.12", "1,000 rounds of ping-pong by rdmux_cq_wait wake each time", 0, 30, 0,
+    { "13.6", "2,000 rounds of ping-pong by poll, arm and epoll alone lose no wake-up", NEEDS_SEND,
+      30, 0, ping_pong_epoll, ping_pong_epoll },
+    { "13.6, 13.11", "arm, wait and poll may be mixed in any order without a lost wake-up",
+      NEEDS_SEND, 30, 0, ping_pong_turns, ping_pong_turns },
+    { "13.12", "1,000 rounds of ping-pong by rdmux_cq_wait wake each time", NEEDS_SEND, 30, 0,
       ping_pong_wait, ping_pong_wait },
     { "13.7, 13.8, -13.7",
       "arm says AGAIN if something is there, else the descriptor becomes readable and stays so "
       "until the next poll",
-      NEEDS_PLACED, 0, 0, arm_initiator, arm_target },
+      NEEDS_PLACED | NEEDS_SEND, 0, 0, arm_initiator, arm_target },
     { "13.10, 13.9",
       "while one thread sleeps on the armed descriptor another may post, and its completion wakes "
       "the sleeper",
-      0, 20, 0, hand_initiator, hand_target },
+      NEEDS_READ, 20, 0, hand_initiator, hand_target },
     { "13.1, 13.2, 1.3, -13.1",
       "after AGAIN there is exactly one WRITABLE, when a quarter of the queue is free, and a post "
       "works then",
-      0, 0, 0, writable_initiator, writable_target },
-    { "13.3, 1.2", "WRITABLE wakes a sleeper whose requests are all unsignaled", 0, 20, 0,
+      NEEDS_SEND, 0, 0, writable_initiator, writable_target },
+    { "13.3, 1.2", "WRITABLE wakes a sleeper whose requests are all unsignaled", NEEDS_SEND, 20, 0,
       writable_wakes_initiator, writable_wakes_target },
     { "11.1, 11.4, 13.12, -11.1, -11.4, -13.12",
-      "a wait lasts as long as its timeout, also under a rain of signals", 0, 0, 0, time_initiator,
-      time_target },
+      "a wait lasts as long as its timeout, also under a rain of signals", NEEDS_WRITE, 0, 0,
+      time_initiator, time_target },
 };
 
 const struct suite wakeup_suite = { "wakeup", cases, COUNT_OF(cases) };

@@ -104,10 +104,31 @@ rdmux=$RDMUX_PREFIX/bin/rdmux
 if [[ -x $rdmux ]]; then
     tap 'the toy provider passes conformance' \
         "$rdmux" conformance --quick --plugin "$build/toy/toy.so" --provider toy
+    # What a path lacks is refused, its rules are "not advertised", and the others are judged all the same.
+    sparse_passes() {
+        local lacking=$1 rule
+        shift
+        RDMUX_SPARSE=$lacking "$rdmux" conformance --quick --plugin "$build/sparse.so" --provider sparse \
+            >"$scratch/sparse" 2>&1 || { cat "$scratch/sparse" && return 1; }
+        for rule in "$@"; do # "-2.1" is not advertised, "2.1" is kept
+            grep -qE "^${rule#-} .* $([[ $rule == -* ]] && echo 'not advertised' || echo '(pass|native|emulated)')\$" \
+                "$scratch/sparse" || { grep "^${rule#-} " "$scratch/sparse"; echo "expected: $rule"; return 1; }
+        done
+    }
+    tap 'a path without messages and reads is judged by the other rules' \
+        sparse_passes SEND,SEND_IMM,READ -2.1 -5.1 -2.3 -2.13 3.4 6.6 10.1 2.11 N.1 N.10
+    tap 'one without reads, too' sparse_passes READ -2.13 -4.1 2.1 2.3 3.4 7.4 9.1 N.10
+    tap 'one that tells by reads alone that writes are placed' \
+        sparse_passes PLACED -1.9 -3.4 -3.5 2.6 6.6 10.1 9.2 N.10
+    tap 'one that has messages alone' \
+        sparse_passes SEND_IMM,WRITE,WRITE_IMM,READ,ATOMICS,PLACED,SRQ,FENCE -2.3 -3.3 -4.1 -2.14 2.1 5.1 7.3 N.10
+    tap 'and one that has writes with PLACED alone' \
+        sparse_passes SEND,SEND_IMM,READ,WRITE_IMM,ATOMICS,SRQ,FENCE -2.1 -2.11 -4.1 -2.14 3.4 6.6 7.1 N.10
     tap 'one that insists on registered bytes and short messages passes, too' \
         "$rdmux" conformance --quick --plugin "$build/strict.so" --provider strict
 else
     tap_skip 'the toy provider passes conformance' 'rdmux is not installed'
     tap_skip 'the strict provider passes conformance' 'rdmux is not installed'
+    tap_skip 'sparse providers pass conformance' 'rdmux is not installed'
 fi
 tap_end
