@@ -48,6 +48,18 @@ static void raw_say(int fd, const void *bytes, size_t length)
                MSG_NOSIGNAL | MSG_DONTWAIT); /* it may have hung up on us already */
 }
 
+/* What the other end said until it hung up is nobody's concern. */
+static void expect_hung_up(const struct side *side, int fd, const char *who, size_t number)
+{
+    uint8_t byte = 0;
+    struct pollfd wait = { .fd = fd, .events = POLLIN };
+    ssize_t count = 1;
+    while (count > 0) {
+        EXPECT(poll(&wait, 1, side->patient_ms) == 1, "%s %zu is kept", who, number);
+        count = recv(fd, &byte, 1, MSG_DONTWAIT);
+    }
+}
+
 /* One that says nothing, one that begins well and falls silent, one that speaks HTTP, one that says
  * HELLO and then nonsense, one that hangs up at once, and one with pure noise. None of them delays
  * the four that come in order. */
@@ -79,13 +91,7 @@ static void strangers_initiator(struct side *side)
 
     /* A lie ends the stranger's connection; patience with the silent ones ends too. */
     for (size_t i = 2; i < STRANGERS; i++) {
-        uint8_t byte = 0;
-        struct pollfd wait = { .fd = fds[i], .events = POLLIN };
-        ssize_t count = 1;
-        while (count > 0) {
-            EXPECT(poll(&wait, 1, side->patient_ms) == 1, "stranger %zu is kept", i);
-            count = recv(fds[i], &byte, 1, MSG_DONTWAIT);
-        }
+        expect_hung_up(side, fds[i], "stranger", i);
     }
     BARRIER(side);
     for (size_t i = 0; i < STRANGERS; i++) {
@@ -223,6 +229,45 @@ static void wrong_listener(struct side *side)
     }
     side_finish(side);
     (void)close(fd);
+}
+
+/* The same lies, told to a listener that accepts: it takes the liars for connectors, finds them out, and
+ * takes the one that is honest. */
+static void liars_initiator(struct side *side)
+{
+    int fds[COUNT_OF(answers)];
+    side_open(side, NULL);
+    TAKE(side, side->address, sizeof(side->address));
+    for (size_t i = 0; i < COUNT_OF(answers); i++) {
+        fds[i] = raw_connect(side);
+        say_answer(side, fds[i], &answers[i]);
+    }
+    BARRIER(side);
+    (void)side_pair(side, NULL);
+    exercise(side, &side->queue, side->ep);
+    for (size_t i = 0; i < COUNT_OF(answers); i++) {
+        expect_hung_up(side, fds[i], answers[i].says, i);
+    }
+    BARRIER(side);
+    for (size_t i = 0; i < COUNT_OF(answers); i++) {
+        (void)close(fds[i]);
+    }
+    side_finish(side);
+}
+
+static void liars_target(struct side *side)
+{
+    struct rdmux_listen_attr attr = RDMUX_LISTEN_ATTR_INIT;
+    side_open(side, NULL);
+    attr.hello_timeout_ms = 1000 * side->patience;
+    EXPECT_OK(rdmux_listen(side->fabric, side_any_port(side), &attr, &side->listener));
+    EXPECT_OK(rdmux_listener_address(side->listener, side->address, sizeof(side->address)));
+    GIVE(side, side->address, sizeof(side->address));
+    BARRIER(side);
+    (void)side_pair(side, NULL);
+    exercise(side, &side->queue, side->ep);
+    BARRIER(side);
+    side_finish(side);
 }
 
 static void alone(struct side *side)
@@ -365,6 +410,9 @@ static const struct conformance_case cases[] = {
     { "14.3, 14.1, -14.1, -14.3, -12.4",
       "connecting to a listener that speaks something else ends with PROTOCOL or VERSION", 0, 0, 0,
       wrong_listener, alone },
+    { "14.3, N.13, -14.3, -14.1, -N.14",
+      "who lies to a listener, in each of these ways, is sent away, and the honest one is accepted",
+      0, 20, 0, liars_initiator, liars_target },
     { "14.2, 6.5, -14.2",
       "a peer restarted at the same address is a new peer: old endpoints are dead and old tokens "
       "denied",
