@@ -46,8 +46,11 @@ struct conformance {
 
 /* ---------------------------------------------------------------------- what a plug-in brings */
 
-/* Writes the providers of a fabric with these plug-ins, a line each. Runs in a process of its own:
- * the runner itself makes no rdmux call before it forks. */
+/* Begins a line that says why a plug-in was refused; others are names of providers. */
+enum { REFUSED_MARK = '!', PATH_LINES_MAX = 16384 };
+
+/* Writes the providers of a fabric with these plug-ins, and the plug-ins that were refused, a line
+ * each. Runs in a process of its own: the runner itself makes no rdmux call before it forks. */
 static _Noreturn void write_providers(const struct option_list *plugins, int out)
 {
     struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
@@ -71,11 +74,14 @@ static _Noreturn void write_providers(const struct option_list *plugins, int out
         _exit(1);
     }
     for (size_t i = 0; i < count && i < now; i++) {
-        if (paths[i].reason == RDMUX_REASON_NO_LIBRARY ||
-            paths[i].reason == RDMUX_REASON_BAD_PLUGIN) {
-            continue;
+        const struct rdmux_path_info *path = &paths[i];
+        if (path->reason == RDMUX_REASON_NO_LIBRARY || path->reason == RDMUX_REASON_BAD_PLUGIN) {
+            (void)dprintf(out, "%c%s: %s: %s; %s\n", REFUSED_MARK, path->provider,
+                          rdmux_reason_name((enum rdmux_reason)path->reason), path->text,
+                          path->hint);
+        } else {
+            (void)dprintf(out, "%s\n", path->provider);
         }
-        (void)dprintf(out, "%.*s\n", (int)sizeof(paths[i].provider), paths[i].provider);
     }
     _exit(0);
 }
@@ -113,35 +119,50 @@ static bool has_line(const char *text, const char *line)
     return false;
 }
 
-/* Providers that are there with the plug-ins and not without. Returns an exit code. */
-static int find_plugin_providers(struct conformance *conformance, const struct option_list *plugins)
+static void take_provider(struct conformance *conformance, const char *name)
 {
-    static char with[4096]; /* the providers' names stay in it */
-    static char without[4096];
+    bool known = conformance->provider_count == PROVIDERS_MAX;
+    for (size_t i = 0; i < conformance->provider_count; i++) {
+        known = known || strcmp(conformance->providers[i], name) == 0;
+    }
+    if (!known) {
+        conformance->providers[conformance->provider_count++] = name;
+    }
+}
+
+/* Looks at what is there with the plug-ins and not without: one that was refused is told, and
+ * providers are wanted, unless some were named. Returns an exit code. */
+static int look_at_plugins(struct conformance *conformance, const struct option_list *plugins)
+{
+    static char with[PATH_LINES_MAX]; /* the providers' names stay in it */
+    static char without[PATH_LINES_MAX];
     static const struct option_list none = { .count = 0 };
+    bool were_named = conformance->provider_count > 0;
     if (!read_providers(plugins, with, sizeof(with)) ||
         !read_providers(&none, without, sizeof(without))) {
         tool_error(command_name, "a fabric with the plug-in does not open");
         return TOOL_FAILED;
     }
+    bool refused = false;
     char *rest = NULL;
     for (char *line = strtok_r(with, "\n", &rest); line != NULL;
          line = strtok_r(NULL, "\n", &rest)) {
-        bool known = has_line(without, line) || conformance->provider_count == PROVIDERS_MAX;
-        for (size_t i = 0; i < conformance->provider_count; i++) {
-            known = known || strcmp(conformance->providers[i], line) == 0;
+        if (has_line(without, line)) {
+            continue;
         }
-        if (!known) {
-            conformance->providers[conformance->provider_count++] = line;
+        if (line[0] == REFUSED_MARK) {
+            tool_error(command_name, "--plugin: %s", line + 1);
+            refused = true;
+        } else if (!were_named) {
+            take_provider(conformance, line);
         }
     }
-    if (conformance->provider_count == 0) {
+    if (!refused && conformance->provider_count == 0) {
         tool_error(command_name,
-                   "the plug-in brings no provider; \"rdmux info\" with RDMUX_PROVIDER_DIR tells "
-                   "why it was refused; name a provider with --provider to try one");
-        return TOOL_FAILED;
+                   "the plug-in brings no provider that was not there before; name one with "
+                   "--provider to try it");
     }
-    return TOOL_OK;
+    return refused || conformance->provider_count == 0 ? TOOL_FAILED : TOOL_OK;
 }
 
 /* ------------------------------------------------------------------------------- what is wanted */
@@ -182,6 +203,19 @@ static bool is_wanted(const struct conformance *conformance, const struct suite 
            (conformance->filter == NULL || strstr(test->name, conformance->filter) != NULL ||
             strstr(test->rule, conformance->filter) != NULL ||
             strstr(suite->name, conformance->filter) != NULL);
+}
+
+/* A run of nothing is no pass. */
+static bool is_anything_wanted(const struct conformance *conformance)
+{
+    for (size_t i = 0; i < suite_count; i++) {
+        for (size_t j = 0; j < suites[i]->count; j++) {
+            if (is_wanted(conformance, suites[i], &suites[i]->cases[j])) {
+                return true;
+            }
+        }
+    }
+    return false;
 }
 
 /* Bytes that programs may still take, 0 if the kernel does not tell. */
@@ -719,7 +753,17 @@ static bool take_arguments(struct conformance *conformance, const struct argumen
     conformance->format = (enum conformance_format)arguments->format;
     conformance->some_rules = arguments->rules != NULL;
     for (size_t i = 0; i < arguments->providers.count; i++) {
-        conformance->providers[conformance->provider_count++] = arguments->providers.values[i];
+        const char *name = arguments->providers.values[i];
+        if (name[0] == '\0' || name[strcspn(name, ", !")] != '\0') {
+            tool_error(command_name, "--provider: \"%s\" is not one name; for several repeat it",
+                       name);
+            return false;
+        }
+        take_provider(conformance, name);
+    }
+    if (arguments->quick && arguments->thorough) {
+        tool_error(command_name, "--quick and --thorough exclude each other");
+        return false;
     }
     if (rule_count > TOOL_COUNT_OF(conformance->wanted)) {
         tool_error(command_name, "rules.def has more than %zu rules",
@@ -727,6 +771,11 @@ static bool take_arguments(struct conformance *conformance, const struct argumen
         return false;
     }
     if (arguments->rules != NULL && !want_rules(conformance, arguments->rules)) {
+        return false;
+    }
+    if (!is_anything_wanted(conformance)) {
+        tool_error(command_name, "no case has that in its name%s; --list names them all",
+                   arguments->rules != NULL ? " and is one of these rules" : "");
         return false;
     }
     want_the_rest(conformance);
@@ -775,8 +824,8 @@ int tool_conformance_main(int argc, char **argv)
         return TOOL_OK;
     }
     conformance.planned = count_planned(&conformance);
-    if (conformance.provider_count == 0 && arguments.plugins.count > 0) {
-        int code = find_plugin_providers(&conformance, &arguments.plugins);
+    if (arguments.plugins.count > 0) {
+        int code = look_at_plugins(&conformance, &arguments.plugins);
         if (code != TOOL_OK) {
             return code;
         }

@@ -235,6 +235,29 @@ wrong_arguments_are_2_and_named() {
     exits 2 "$rdmux" conformance --patience 0
     exits 2 "$rdmux" conformance --seed many
     exits 2 "$rdmux" conformance --sequence i1,x2
+    exits 2 "$rdmux" conformance --provider tcp,shm
+    grep -qF '"tcp,shm"' "$scratch/err" || fail "$(cat "$scratch/err")"
+    exits 2 "$rdmux" conformance --quick --thorough
+}
+
+a_run_of_no_case_is_no_pass() {
+    exits 2 "$rdmux" conformance --case 'no case is called so'
+    grep -qF -- '--list' "$scratch/err" || fail "$(cat "$scratch/err")"
+    exits 2 "$rdmux" conformance --rules ''
+    exits 2 "$rdmux" conformance --rules N.15 --case 'random operations'
+}
+
+# Whether a provider was named or not: what was to be tried is not there.
+a_file_that_is_no_plug_in_is_refused_with_the_reason() {
+    local named
+    printf '%0200d' 0 >"$scratch/text.so"
+    for named in '' --provider=tcp; do
+        exits 1 "$rdmux" conformance --plugin "$scratch/text.so" ${named:+"$named"}
+        grep -qE 'text\.so: BAD_PLUGIN: .*ELF' "$scratch/err" || fail "$(cat "$scratch/err")"
+        exits 1 "$rdmux" conformance --plugin "$scratch/nowhere.so" ${named:+"$named"}
+        grep -qE 'nowhere\.so: NO_LIBRARY: .*cannot open' "$scratch/err" || fail "$(cat "$scratch/err")"
+        [[ ! -s $scratch/out ]] || fail "it ran all the same: $(cat "$scratch/out")"
+    done
 }
 
 every_option_is_in_help_and_manual() {
@@ -275,6 +298,8 @@ cases=(
     a_session_that_dies_is_a_failure
     without_a_server_it_says_so
     wrong_arguments_are_2_and_named
+    a_run_of_no_case_is_no_pass
+    a_file_that_is_no_plug_in_is_refused_with_the_reason
     every_option_is_in_help_and_manual
 )
 
