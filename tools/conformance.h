@@ -86,5 +86,7 @@ void report_tap(const struct conformance_run *run, FILE *out);
 void report_json(const struct conformance_run *run, FILE *out);
 void report_junit(const struct conformance_run *run, FILE *out);
 void report_html(const struct conformance_run *run, FILE *out);
+/* Writes text within XML or HTML, a line break as a reference. */
+void report_escaped(FILE *out, const char *text);
 
 #endif

@@ -24,39 +24,16 @@ static const char
              "<body>\n"
              "<h1>rdmux conformance</h1>\n";
 
-static void print_escaped(FILE *out, const char *text)
-{
-    for (; *text != '\0'; text++) {
-        switch (*text) {
-        case '<':
-            fputs("&lt;", out);
-            break;
-        case '>':
-            fputs("&gt;", out);
-            break;
-        case '&':
-            fputs("&amp;", out);
-            break;
-        case '"':
-            fputs("&quot;", out);
-            break;
-        default:
-            fputc((unsigned char)*text > 0x7e ? '?' : *text, out);
-            break;
-        }
-    }
-}
-
 static void print_summary(const struct conformance_run *run, FILE *out)
 {
     fputs("<ul>\n", out);
     for (size_t i = 0; i < run->provider_count; i++) {
         struct rule_counts counts = judge_all(run, &run->providers[i]);
         fputs("<li>", out);
-        print_escaped(out, run->providers[i].name);
+        report_escaped(out, run->providers[i].name);
         if (run->peer != NULL) {
             fputs(" to ", out);
-            print_escaped(out, run->peer);
+            report_escaped(out, run->peer);
         }
         fprintf(out,
                 ": %u rules kept, %u broken, %u not advertised, %u not run; %.1f s, seed %" PRIu64
@@ -72,7 +49,7 @@ static void print_matrix(const struct conformance_run *run, FILE *out)
     fputs("<table>\n<tr><th>rule</th><th>title</th>", out);
     for (size_t i = 0; i < run->provider_count; i++) {
         fputs("<th>", out);
-        print_escaped(out, run->providers[i].name);
+        report_escaped(out, run->providers[i].name);
         fputs("</th>", out);
     }
     fputs("</tr>\n", out);
@@ -81,14 +58,14 @@ static void print_matrix(const struct conformance_run *run, FILE *out)
             continue;
         }
         fprintf(out, "<tr><td>%s</td><td>", rules[i].id);
-        print_escaped(out, rules[i].title);
+        report_escaped(out, rules[i].title);
         fputs("</td>", out);
         for (size_t j = 0; j < run->provider_count; j++) {
             struct rule_result result = judge_rule(&run->providers[j], &rules[i]);
             fprintf(out, "<td class=\"%s\"", rule_status_name(result.status));
             if (result.why != NULL) {
                 fputs(" title=\"", out);
-                print_escaped(out, result.why);
+                report_escaped(out, result.why);
                 fputc('"', out);
             }
             fprintf(out, ">%s</td>", rule_cell(&result));
@@ -106,15 +83,15 @@ static void print_failures(const struct provider_results *provider, FILE *out)
             continue;
         }
         fputs("<h2>", out);
-        print_escaped(out, provider->name);
+        report_escaped(out, provider->name);
         fputs(": ", out);
-        print_escaped(out, result->test->name);
+        report_escaped(out, result->test->name);
         fputs("</h2>\n<p>rules ", out);
-        print_escaped(out, result->test->rule);
+        report_escaped(out, result->test->rule);
         fputs("</p>\n<pre>", out);
-        print_escaped(out, result->text);
+        report_escaped(out, result->text);
         fputs("again: ", out);
-        print_escaped(out, result->replay);
+        report_escaped(out, result->replay);
         fputs("</pre>\n", out);
     }
 }

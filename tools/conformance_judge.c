@@ -83,8 +83,7 @@ static enum rule_status status_of(const struct tally *tally, bool advertised, bo
 }
 
 /* The reason for which a case of the rule was left out, or NULL. */
-static const char *left_out_because(const struct provider_results *provider,
-                                    const struct rule *rule)
+static const char *left_out_because(const struct provider_results *provider, const struct rule *rule)
 {
     for (size_t i = 0; i < provider->count; i++) {
         const struct case_result *result = &provider->cases[i];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The outcome of a conformance run as text, JSON and JUnit's XML. */
+/* The outcome of a conformance run as text, TAP, JSON and JUnit's XML. */
 #include "conformance.h"
 
 #include "json.h"
@@ -14,6 +14,33 @@ enum { TITLE_WIDTH = 66, CELL_WIDTH = 15 };
 static bool has_failed(const struct case_result *result)
 {
     return result->outcome == CASE_FAILED || result->outcome == CASE_FAILED_TO_REFUSE;
+}
+
+/* Text of XML 1.0, which has no control characters even as references. */
+void report_escaped(FILE *out, const char *text)
+{
+    for (; *text != '\0'; text++) {
+        switch (*text) {
+        case '<':
+            fputs("&lt;", out);
+            break;
+        case '>':
+            fputs("&gt;", out);
+            break;
+        case '&':
+            fputs("&amp;", out);
+            break;
+        case '"':
+            fputs("&quot;", out);
+            break;
+        case '\n':
+            fputs("&#10;", out);
+            break;
+        default:
+            fputc((unsigned char)*text < 0x20 || (unsigned char)*text > 0x7e ? '?' : *text, out);
+            break;
+        }
+    }
 }
 
 /* ----------------------------------------------------------------------------------------- text */
@@ -244,44 +271,17 @@ void report_json(const struct conformance_run *run, FILE *out)
 
 /* ---------------------------------------------------------------------------------------- JUnit */
 
-/* Text of XML 1.0, which has no control characters even as references. */
-static void print_xml(FILE *out, const char *text)
-{
-    for (; *text != '\0'; text++) {
-        switch (*text) {
-        case '<':
-            fputs("&lt;", out);
-            break;
-        case '>':
-            fputs("&gt;", out);
-            break;
-        case '&':
-            fputs("&amp;", out);
-            break;
-        case '"':
-            fputs("&quot;", out);
-            break;
-        case '\n':
-            fputs("&#10;", out);
-            break;
-        default:
-            fputc((unsigned char)*text < 0x20 || (unsigned char)*text > 0x7e ? '?' : *text, out);
-            break;
-        }
-    }
-}
-
 static void junit_failures(const struct provider_results *provider, const struct rule *rule,
                            FILE *out)
 {
     for (size_t i = 0; i < provider->count; i++) {
         const struct case_result *result = &provider->cases[i];
         if (fails_rule(result, rule)) {
-            print_xml(out, result->test->name);
+            report_escaped(out, result->test->name);
             fputc('\n', out);
-            print_xml(out, result->text);
+            report_escaped(out, result->text);
             fputs("\nagain: ", out);
-            print_xml(out, result->replay);
+            report_escaped(out, result->replay);
             fputc('\n', out);
         }
     }
@@ -291,7 +291,7 @@ static void junit_rule(const struct provider_results *provider, const struct rul
 {
     struct rule_result result = judge_rule(provider, rule);
     fprintf(out, "    <testcase classname=\"conformance.%s\" name=\"%s ", provider->name, rule->id);
-    print_xml(out, rule->title);
+    report_escaped(out, rule->title);
     fprintf(out, "\" time=\"%.3f\">", (double)result.took_ns / 1e9);
     switch (result.status) {
     case RULE_PASS:
@@ -299,7 +299,7 @@ static void junit_rule(const struct provider_results *provider, const struct rul
     case RULE_FAIL:
         fputs("<failure type=\"conformance\" message=\"rule ", out);
         fprintf(out, "%s: ", rule->id);
-        print_xml(out, result.why != NULL ? result.why : "a case failed");
+        report_escaped(out, result.why != NULL ? result.why : "a case failed");
         fputs("\">", out);
         junit_failures(provider, rule, out);
         fputs("</failure>", out);
@@ -330,7 +330,7 @@ void report_junit(const struct conformance_run *run, FILE *out)
                 "  <testsuite name=\"%s\" package=\"conformance\" id=\"%zu\" timestamp=\"%s\" "
                 "hostname=\"",
                 provider->name, i, stamp);
-        print_xml(out, host);
+        report_escaped(out, host);
         fprintf(out, "\" tests=\"%u\" failures=\"%u\" errors=\"0\" skipped=\"%u\" time=\"%.3f\">\n",
                 counts.passed + counts.failed + counts.not_advertised + counts.not_run,
                 counts.failed, counts.not_advertised + counts.not_run,

@@ -97,6 +97,17 @@ skeleton_refuses() {
     grep -qE '(CONNECT|PEER)_FAILED.*myfabric: STEP 2, ep_open is not written yet' <<<"$output" || { echo "$output" && return 1; }
 }
 
+# Two files on purpose, one to read and one to copy; what the helpers do stands in both tables alike.
+tables_agree() {
+    local file
+    for file in toy/toy.c skeleton/myfabric.c; do
+        sed -n '/^\(static \)\?const struct rdmux_provider_ops/,/^};/p' "$here/$file" |
+            sed -E '1d; /\.(name|flags|cq_size|ep_size) =/d; s/\b(toy|my)_([a-z_]+),/its \2,/' >"$scratch/table-${file%%/*}"
+    done
+    (($(wc -l <"$scratch/table-toy") > 35)) && diff "$scratch/table-toy" "$scratch/table-skeleton"
+}
+
+tap 'the skeleton has the table of the toy' tables_agree
 tap 'the guide leads from an empty folder to a passing provider' guide_walks
 tap 'the skeleton refuses step by step, each time with a text' skeleton_refuses
 

@@ -44,7 +44,7 @@ static enum rdmux_status my_probe(struct rdmux_fabric *fabric, struct rdmux_loca
     rdmux_software_here(out); /* who can reach it: processes of this host */
     out->bandwidth = UINT64_C(1000000000);
     out->latency_ns = 20000;
-    out->native = 0; /* RDMUX_CAP_*: each when it works; send, write, read and placed are a must */
+    out->native = 0; /* RDMUX_CAP_*: each when it works; writes with PLACED, which prove it, first */
     out->security = RDMUX_SECURITY_SAME_USER;
     /* STEP 1: take these three lines out. */
     out->reason = RDMUX_REASON_NO_DEVICE;
@@ -134,7 +134,7 @@ static enum rdmux_status my_post_recv(struct rdmux_provider_ep *ep, struct rdmux
     return RDMUX_OK;
 }
 
-/* STEP 7. Reads, atomics, immediate data: as writes; then their RDMUX_CAP_* in my_probe(). */
+/* STEP 7. Reads, atomics, immediate data: as writes, each with its RDMUX_CAP_* in my_probe(). */
 
 static const struct rdmux_provider_ops my_provider = {
     .abi = RDMUX_PROVIDER_ABI,
