@@ -94,9 +94,14 @@ tests_of() {
         sort | grep -vE "$unhurried" | grep -E "$pattern" | if [[ $1 == api/* ]]; then grep -vE 'verbs|roce|iwarp|shm_|tcp_|sim_|offer|match'; else cat; fi
 }
 
+# Where peers that are not rdmux have a part.
+readonly plain_files='plain|^api/(listener|connect)\.'
+
 conformance_of() {
     local sim="env LD_PRELOAD=$build/lib/libsimverbs.so"
     local run="$build/bin/rdmux conformance --quick --format tap --seed 1 --provider"
+    [[ ! $1 =~ $plain_files ]] ||
+        echo "$sim CMOCKA_MESSAGE_OUTPUT=TAP SIM_VERBS=net=mutants-$$,link=roce $build/tests/interop/test_plain"
     case $1 in
     tcp_fallback/*) echo "$run tcp" ;;
     shm/*) echo "$run shm" ;;
@@ -105,6 +110,7 @@ conformance_of() {
     verbs/*)
         echo "$sim SIM_VERBS=link=roce,freedoms=all $run roce"
         echo "$sim SIM_VERBS=link=iwarp,freedoms=all $run iwarp"
+        echo "$sim SIM_VERBS=link=iwarp,like=siw $run iwarp"
         ;;
     *)
         echo "$run tcp"
@@ -153,6 +159,7 @@ judge() {
     mapfile -t targets < <(tests_of "$file")
     targets+=(rdmux_tool)
     [[ ! $file =~ ^(verbs|roce|iwarp)/ ]] || targets+=(rdmux_verbs sim_verbs_shared)
+    [[ ! $file =~ $plain_files ]] || targets+=(rdmux_verbs sim_verbs_shared test_plain)
     if ! nice cmake --build "$build" -j2 --target "${targets[@]}" >"$scratch/build.log" 2>&1; then
         echo invalid
         return
