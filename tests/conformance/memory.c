@@ -616,6 +616,47 @@ static void no_map_target(struct side *side)
     side_finish(side);
 }
 
+/* ------------------------------------------------------------------- imports that nobody waits for */
+
+/* One is closed before its answer is here, one when the answer is and its REMOTE_READY was not taken,
+ * with a request under way: nothing is heard of either, and the request is done. */
+static void unheard_initiator(struct side *side)
+{
+    struct rdmux_token token;
+    struct rdmux_remote_info info = RDMUX_REMOTE_INFO_INIT;
+    struct rdmux_remote *remote = NULL;
+    uint64_t word = 0;
+    side_open_pair(side, NULL);
+    TAKE(side, &token, sizeof(token));
+    EXPECT_STATUS(rdmux_remote_import(side->ep, &token, 0, &remote), RDMUX_IN_PROGRESS);
+    rdmux_remote_close(remote);
+    EXPECT_STATUS(rdmux_remote_import(side->ep, &token, 0, &remote), RDMUX_IN_PROGRESS);
+    for (info.status = RDMUX_IN_PROGRESS; info.status == RDMUX_IN_PROGRESS;) {
+        EXPECT(!time_is_up(), "the import is never answered");
+        (void)rdmux_cq_poll(side->queue.cq, NULL, 0);
+        EXPECT_OK(rdmux_remote_info(remote, &info));
+    }
+    EXPECT_EQUAL(info.status, RDMUX_OK);
+    EXPECT_OK(rdmux_read(side->ep, &word, sizeof(word), NULL, remote, 0, CTX(1), 0));
+    rdmux_remote_close(remote);
+    struct rdmux_wc wc = NEXT(&side->queue);
+    EXPECT(wc.opcode == RDMUX_WC_READ && wc.status == RDMUX_OK && wc.context == CTX(1), "got %s",
+           wc_text(&wc));
+    EXPECT_EQUAL(word, 0);
+    BARRIER(side);
+    EXPECT_QUIET(&side->queue);
+    side_finish(side);
+}
+
+static void unheard_target(struct side *side)
+{
+    side_open_pair(side, NULL);
+    struct region region = region_make(side, MEMORY_ALLOCATED, 4096, ACCESS_ALL);
+    give_token(side, &region);
+    BARRIER(side);
+    side_finish(side);
+}
+
 static const struct conformance_case cases[] = {
     { "6.1, 6.3, -6.1, -6.3",
       "an access beyond the region, wrapping or not, is OUT_OF_RANGE at the caller, and the "
@@ -657,6 +698,10 @@ static const struct conformance_case cases[] = {
       0, 0, 0, make_initiator, alone_target },
     { "6.15", "a region with NO_MAP is never mapped by the peer, and works",
       NEEDS_WRITE | NEEDS_READ, 0, 0, no_map_initiator, no_map_target },
+    { "6.13, 6.14",
+      "an import that is closed before its REMOTE_READY was taken has none, and its requests are "
+      "done",
+      NEEDS_READ, 0, 0, unheard_initiator, unheard_target },
 };
 
 const struct suite memory_suite = { "memory", cases, COUNT_OF(cases) };
