@@ -41,6 +41,7 @@ static struct device {
     bool flush_fails;
     bool path_stays;                /* then */
     bool keyless;                   /* a buffer without a key was handed over */
+    _Atomic long registrations;     /* that are there; the worker makes some */
     struct rdmux_provider_ep *path; /* the last one opened */
     struct rdmux_request *held[HELD_MAX];
     size_t held_count;
@@ -71,7 +72,15 @@ static enum rdmux_status device_mr_register(struct rdmux_provider_mr *mr,
         rdmux_provider_error("device: no room for %llu bytes", (unsigned long long)attr->length);
         return RDMUX_NO_MEMORY;
     }
-    return device.tcp->mr_register(mr, attr);
+    enum rdmux_status status = device.tcp->mr_register(mr, attr);
+    device.registrations += status == RDMUX_OK;
+    return status;
+}
+
+static void device_mr_deregister(struct rdmux_provider_mr *mr)
+{
+    device.registrations--;
+    device.tcp->mr_deregister(mr);
 }
 
 static enum rdmux_status device_ep_open(struct rdmux_provider_ep *ep,
@@ -205,6 +214,7 @@ static void make_device(struct rdmux_fabric *fabric, uint32_t flags, uint64_t ma
     device.ops.flags = flags;
     device.ops.probe = device_probe;
     device.ops.mr_register = device_mr_register;
+    device.ops.mr_deregister = device_mr_deregister;
     device.ops.ep_open = device_ep_open;
     device.ops.post = device_post;
     device.ops.poll = device_poll;
@@ -262,6 +272,7 @@ static void clear_scene(struct scene *scene)
     scene->pair.b = NULL;
     rdmux_mr_deregister(scene->mr);
     close_pair(&scene->pair);
+    assert_int_equal(device.registrations, 0);
     assert_false(device.keyless);
     assert_false(device.is_overlong);
     assert_false(device.is_exposed);

@@ -287,6 +287,39 @@ static void control_frames_travel_between_the_data(void **state)
     free(frame);
 }
 
+/* The peer reads nothing: what does not fit is refused, and what was taken arrives. */
+static void control_frames_that_find_no_room_are_refused_and_none_is_lost(void **state)
+{
+    (void)state;
+    enum { SIZE = 12 << 20, LENGTH = 2000, FRAME = TCP_CONTROL_HEADER_SIZE + LENGTH };
+    uint8_t *target = calloc(1, SIZE);
+    uint8_t *bytes = calloc(1, SIZE);
+    uint8_t frame[FRAME] = { 7 };
+    struct pair pair = pair_create(WIRED_UNIX);
+    (void)fake_region(0, target, SIZE, ALL_ACCESS);
+    region_import(pair.b, pair.a, 0);
+    struct rdmux_request *write = queue(pair.a, RDMUX_OP_WRITE, bytes, SIZE, 0, 0, RDMUX_PLACED);
+    push(pair.a);
+    rdmux_tcp_store32(frame + 4, LENGTH);
+    uint8_t taken = 0;
+
+    while (ops->ep_control(pair.a->ep, frame, FRAME) == RDMUX_OK) {
+        assert_true((taken + 1) * FRAME <= FAKE_CONTROL_MAX);
+        frame[TCP_CONTROL_HEADER_SIZE] = ++taken;
+    }
+
+    assert_true(taken > 1);
+    RUN_UNTIL(pair.a, pair.b, write->done && pair.b->core.control_size == (size_t)taken * FRAME);
+    for (size_t i = 0; i < taken; i++) {
+        assert_int_equal(pair.b->core.control[i * FRAME + TCP_CONTROL_HEADER_SIZE], i);
+    }
+    assert_int_equal(ops->ep_control(pair.a->ep, frame, FRAME), RDMUX_OK);
+    RUN_UNTIL(pair.a, pair.b, pair.b->core.control_size == (size_t)(taken + 1) * FRAME);
+    pair_destroy(pair);
+    free(target);
+    free(bytes);
+}
+
 static void a_shared_socket_keeps_its_options_and_stays_open(void **state)
 {
     (void)state;
@@ -508,6 +541,8 @@ int main(void)
         cmocka_unit_test_setup(an_endpoint_may_end_in_the_middle_of_anything, forget),
         cmocka_unit_test_setup(the_descriptor_wakes_for_a_message_and_not_without, forget),
         cmocka_unit_test_setup(control_frames_travel_between_the_data, forget),
+        cmocka_unit_test_setup(control_frames_that_find_no_room_are_refused_and_none_is_lost,
+                               forget),
         cmocka_unit_test_setup(a_shared_socket_keeps_its_options_and_stays_open, forget),
         cmocka_unit_test_setup(a_peer_that_lies_ends_the_endpoint, forget),
         cmocka_unit_test_setup(a_peer_may_not_have_more_reads_under_way_than_agreed, forget),

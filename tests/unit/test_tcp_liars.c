@@ -287,6 +287,27 @@ static void a_data_socket_that_breaks_ends_the_connection(void **state)
     }
 }
 
+/* Nobody has anything to read there, or to send. */
+static void a_data_socket_that_breaks_while_nothing_happens_is_noticed(void **state)
+{
+    (void)state;
+    for (uint32_t broken = 0; broken < 4; broken++) {
+        struct pair pair = pair_create(WIRED_FOUR);
+        for (int i = 0; i < TURNS; i++) {
+            turn(pair.a, pair.b);
+        }
+
+        (void)shutdown(rdmux_tcp_lane(rdmux_tcp_ep(pair.a->ep), broken)->fd, SHUT_RDWR);
+
+        RUN_UNTIL(pair.a, pair.b,
+                  pair.a->core.failed != RDMUX_OK && pair.b->core.failed != RDMUX_OK);
+        assert_int_equal(pair.a->core.failed, RDMUX_PEER_GONE);
+        assert_int_equal(pair.b->core.failed, RDMUX_PEER_GONE);
+        pair_destroy(pair);
+        (void)forget(NULL);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -297,6 +318,7 @@ int main(void)
         cmocka_unit_test_setup(what_follows_a_striped_write_waits_for_its_last_share, forget),
         cmocka_unit_test_setup(who_waits_for_a_share_sleeps_until_it_comes, forget),
         cmocka_unit_test_setup(a_data_socket_that_breaks_ends_the_connection, forget),
+        cmocka_unit_test_setup(a_data_socket_that_breaks_while_nothing_happens_is_noticed, forget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
