@@ -35,7 +35,8 @@ builds() {
         -DCMAKE_C_FLAGS='--coverage -fprofile-update=atomic -DNDEBUG -DRDMUX_COVERAGE' && cmake --build "$build" --parallel "$(nproc)"
 }
 
-# As many side by side as there are processors; the longest first. A program that does not come to its end writes no counters.
+# Most of them wait most of the time, so twice as many side by side as there are processors; the longest first. A program that
+# does not come to its end writes no counters.
 run_tests() {
     local test
     find "$build" -name '*.gcda' -delete
@@ -50,7 +51,7 @@ run_tests() {
             echo "env LD_PRELOAD=$build/lib/libsimverbs.so SIM_VERBS=net=coverage-$$-$test,link=$test" \
                 "$build/tests/interop/test_plain"
         done
-    } | xargs -P "$(nproc)" -I{} timeout 900 bash -c '{} >/dev/null 2>&1 || echo "# not all passed: {}"'
+    } | xargs -P "$((2 * $(nproc)))" -I{} timeout 900 bash -c '{} >/dev/null 2>&1 || echo "# not all passed: {}"'
 }
 
 # Every line and branch of a source, whichever objects it was compiled into: FILE, LINE, times, branches, branches taken.
