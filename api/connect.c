@@ -7,6 +7,7 @@
 #include "negotiation/bytes.h"
 #include "negotiation/explain.h"
 #include "negotiation/filter.h"
+#include "negotiation/tls.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -523,8 +524,9 @@ struct explaining {
     struct rdmux_fabric *fabric;
     const char *address;
     int socket;
-    uint64_t until_ns; /* UINT64_MAX = never */
-    uint8_t *bytes;    /* room for the largest frame */
+    struct rdmux_tls *tls; /* NULL: in clear */
+    uint64_t until_ns;     /* UINT64_MAX = never */
+    uint8_t *bytes;        /* room for the largest frame */
 };
 
 /* Until poll(2) finds events on fd. late: what has not happened when the time is over. */
@@ -699,8 +701,31 @@ static enum rdmux_status dial(struct explaining *explaining, struct sockaddr_sto
                       full ? "raise the limit with ulimit -n" : "is a server listening there?");
 }
 
+/* The same through the session. */
+static enum rdmux_status send_secured(struct explaining *explaining, const uint8_t *bytes,
+                                      size_t size)
+{
+    while (size != 0) {
+        size_t done = 0;
+        enum rdmux_status status = rdmux_tls_send(explaining->tls, bytes, size, &done);
+        if (status == RDMUX_AGAIN) {
+            status = wait_for_peer(explaining,
+                                   rdmux_tls_wants_room(explaining->tls) ? POLLOUT : POLLIN);
+        }
+        if (status != RDMUX_OK) {
+            return status;
+        }
+        bytes += done;
+        size -= done;
+    }
+    return RDMUX_OK;
+}
+
 static enum rdmux_status send_all(struct explaining *explaining, const uint8_t *bytes, size_t size)
 {
+    if (explaining->tls != NULL) {
+        return send_secured(explaining, bytes, size);
+    }
     while (size != 0) {
         ssize_t sent = send(explaining->socket, bytes, size, MSG_NOSIGNAL);
         if (sent > 0) {
@@ -720,6 +745,23 @@ static enum rdmux_status send_all(struct explaining *explaining, const uint8_t *
     return RDMUX_OK;
 }
 
+/* At least one byte more. */
+static enum rdmux_status receive_secured(struct explaining *explaining, uint8_t *out, size_t size,
+                                         size_t *got)
+{
+    for (;;) {
+        enum rdmux_status status = rdmux_tls_receive(explaining->tls, out, size, got);
+        if (status == RDMUX_AGAIN) {
+            status = wait_for_peer(explaining,
+                                   rdmux_tls_wants_room(explaining->tls) ? POLLOUT : POLLIN);
+            if (status == RDMUX_OK) {
+                continue;
+            }
+        }
+        return status;
+    }
+}
+
 static enum rdmux_status receive_frame(struct explaining *explaining, bool first, size_t *size)
 {
     size_t have = 0;
@@ -735,6 +777,16 @@ static enum rdmux_status receive_frame(struct explaining *explaining, bool first
             return RDMUX_OK;
         }
         size_t want = total == 0 ? RDMUX_FRAME_HEADER_SIZE : total;
+        if (explaining->tls != NULL) {
+            size_t more = 0;
+            enum rdmux_status status = receive_secured(explaining, explaining->bytes + have,
+                                                       want - have, &more);
+            if (status != RDMUX_OK) {
+                return status;
+            }
+            have += more;
+            continue;
+        }
         ssize_t got = recv(explaining->socket, explaining->bytes + have, want - have, 0);
         if (got > 0) {
             have += (size_t)got;
@@ -823,6 +875,15 @@ static enum rdmux_status make_explanation(enum rdmux_status status,
     return status;
 }
 
+static enum rdmux_status secure(struct explaining *explaining)
+{
+    struct rdmux_address_text text;
+    enum rdmux_status status = rdmux_address_split(explaining->address, &text);
+    return status != RDMUX_OK ? status
+                              : rdmux_tls_create(explaining->fabric->auth, RDMUX_ROLE_CONNECT,
+                                                 explaining->socket, text.host, &explaining->tls);
+}
+
 static enum rdmux_status explain(const struct rdmux_ep_attr *attr, struct explaining *explaining,
                                  struct rdmux_offer *offer, void *memory,
                                  struct rdmux_explanation **out)
@@ -839,7 +900,14 @@ static enum rdmux_status explain(const struct rdmux_ep_attr *attr, struct explai
     }
     struct rdmux_handshake_config config = { .role = RDMUX_ROLE_CONNECT,
                                              .hello_timeout_ms = UINT32_MAX,
-                                             .offer = offer };
+                                             .offer = offer,
+                                             .secured = fabric->auth != NULL };
+    if (fabric->auth != NULL) {
+        status = secure(explaining);
+        if (status != RDMUX_OK) {
+            return status;
+        }
+    }
     rdmux_hello_fill(fabric, &config.hello);
     config.hello.flags |= RDMUX_HELLO_EXPLAIN_ONLY;
     config.hello.flags |= attr->probe != 0 ? RDMUX_HELLO_MEASURE : 0;
@@ -903,6 +971,7 @@ enum rdmux_status rdmux_explain(struct rdmux_fabric *fabric, const char *address
     } else {
         status = explain(&all, &explaining, offer, memory, out);
     }
+    rdmux_tls_destroy(explaining.tls);
     if (explaining.socket >= 0) {
         close(explaining.socket);
     }

@@ -151,6 +151,8 @@ static void fill_info(struct rdmux_ep *ep)
     if (getsockname(rdmux_channel_socket(ep->channel), (struct sockaddr *)&local, &length) == 0) {
         rdmux_address_format((struct sockaddr *)&local, length, info->local_address);
     }
+    snprintf(info->peer_identity, sizeof(info->peer_identity), "%s",
+             rdmux_channel_identity(ep->channel));
     ep->max_send = granted->max_send;
     ep->max_recv = granted->max_recv;
     ep->caps = info->native | info->emulated;
@@ -225,17 +227,26 @@ void rdmux_setup_succeed(struct rdmux_ep *ep)
 
 /* ------------------------------------------------------------------------------------------------- the handshake */
 
-enum rdmux_status rdmux_setup_talk(struct rdmux_ep *ep, int socket, const uint8_t *received,
-                                   size_t received_size)
+enum rdmux_status rdmux_setup_talk(struct rdmux_ep *ep, int socket, struct rdmux_tls *tls,
+                                   const uint8_t *received, size_t received_size)
 {
+    if (tls == NULL && ep->fabric->auth != NULL) {
+        enum rdmux_status made = rdmux_tls_create(ep->fabric->auth, ep->role, socket,
+                                                  ep->setup->host, &tls);
+        if (made != RDMUX_OK) {
+            return made;
+        }
+    }
     struct rdmux_setup *setup = ep->setup;
     int one = 1;
     setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)); /* not TCP: no harm */
     enum rdmux_status status = rdmux_channel_create(ep->fabric, socket, ep->cq->control_fd, ep,
                                                     received != NULL, &ep->channel);
     if (status != RDMUX_OK) {
+        rdmux_tls_destroy(tls);
         return status;
     }
+    rdmux_channel_secure(ep->channel, tls);
     struct rdmux_handshake_config config = {
         .role = ep->role,
         .hello_timeout_ms = UINT32_MAX, /* the set-up's own time bounds it */
@@ -244,6 +255,7 @@ enum rdmux_status rdmux_setup_talk(struct rdmux_ep *ep, int socket, const uint8_
         .received_size = received_size,
         .measured = rdmux_figures_find,
         .measured_user = ep,
+        .secured = tls != NULL,
     };
     rdmux_hello_fill(ep->fabric, &config.hello);
     config.hello.flags |= setup->adopted ? RDMUX_HELLO_ADOPTED : 0;
@@ -262,6 +274,16 @@ enum rdmux_status rdmux_setup_talk(struct rdmux_ep *ep, int socket, const uint8_
     return status;
 }
 
+static void send_action(struct rdmux_ep *ep, const struct rdmux_handshake_action *action)
+{
+    enum rdmux_status status = rdmux_channel_send(ep->channel, action->bytes, action->size);
+    if (status != RDMUX_OK) {
+        rdmux_handshake_lost(ep->setup->handshake,
+                             status == RDMUX_AUTH ? RDMUX_AUTH : RDMUX_PEER_GONE,
+                             rdmux_last_error(), rdmux_now(ep->fabric));
+    }
+}
+
 void rdmux_setup_run(struct rdmux_ep *ep)
 {
     while (ep->setup != NULL && ep->setup->handshake != NULL) {
@@ -272,10 +294,7 @@ void rdmux_setup_run(struct rdmux_ep *ep)
             rdmux_cq_timer(ep->cq, rdmux_ep_deadline(ep));
             return;
         case RDMUX_ACTION_SEND:
-            if (rdmux_channel_send(ep->channel, action.bytes, action.size) != RDMUX_OK) {
-                rdmux_handshake_lost(ep->setup->handshake, RDMUX_PEER_GONE, rdmux_last_error(),
-                                     rdmux_now(ep->fabric));
-            }
+            send_action(ep, &action);
             break;
         case RDMUX_ACTION_OPEN:
             rdmux_trial_open(ep, &action);
@@ -380,7 +399,10 @@ enum rdmux_status rdmux_ep_start_accept(struct rdmux_ep *ep, struct rdmux_arriva
     enum rdmux_status status = rdmux_random(ep->fabric, ep->setup->offer->secret,
                                             sizeof(ep->setup->offer->secret));
     if (status == RDMUX_OK) {
-        status = rdmux_setup_talk(ep, arrival->socket, arrival->received, arrival->received_size);
+        status = rdmux_setup_talk(ep, arrival->socket, arrival->tls, arrival->received,
+                                  arrival->received_size);
+    } else {
+        rdmux_tls_destroy(arrival->tls);
     }
     rdmux_release(ep->fabric, arrival->received);
     if (status != RDMUX_OK) {
@@ -391,6 +413,25 @@ enum rdmux_status rdmux_ep_start_accept(struct rdmux_ep *ep, struct rdmux_arriva
     }
     rdmux_setup_run(ep);
     return RDMUX_OK;
+}
+
+/* A path that shares the socket would put the control channel between its data, in clear. */
+static void without_shared_paths(struct rdmux_ep *ep)
+{
+    struct rdmux_offer *offer = ep->setup->offer;
+    for (uint32_t i = 0; i < offer->path_count && ep->fabric->auth != NULL; i++) {
+        struct rdmux_local_path *path = &offer->paths[i].path;
+        const struct rdmux_provider_ops *ops = rdmux_fabric_provider(ep->fabric,
+                                                                     offer->paths[i].provider);
+        if (path->reason == RDMUX_REASON_USABLE && ops != NULL &&
+            ops->ep_control != rdmux_unsupported_ep_control) {
+            path->reason = RDMUX_REASON_NOT_ENCRYPTED;
+            snprintf(path->text, sizeof(path->text),
+                     "would share the adopted socket, in clear, with the control channel");
+            snprintf(path->hint, sizeof(path->hint),
+                     "connect by address instead of adopting a socket");
+        }
+    }
 }
 
 enum rdmux_status rdmux_ep_start_adopt(struct rdmux_ep *ep, int socket, enum rdmux_role role)
@@ -411,7 +452,8 @@ enum rdmux_status rdmux_ep_start_adopt(struct rdmux_ep *ep, int socket, enum rdm
     enum rdmux_status status = rdmux_random(ep->fabric, setup->offer->secret,
                                             sizeof(setup->offer->secret));
     if (status == RDMUX_OK) {
-        status = rdmux_setup_talk(ep, socket, NULL, 0);
+        without_shared_paths(ep);
+        status = rdmux_setup_talk(ep, socket, NULL, NULL, 0);
     }
     if (status != RDMUX_OK) {
         if (ep->channel == NULL) {
@@ -477,7 +519,8 @@ void rdmux_ep_control_ready(struct rdmux_ep *ep)
         rdmux_dial_ready(ep);
         return;
     }
-    for (int i = 0; i < 64 && ep->channel != NULL; i++) {
+    /* The socket does not tell of what a session holds: that is taken now. */
+    for (int i = 0; ep->channel != NULL && (i < 64 || rdmux_channel_holds_bytes(ep->channel)); i++) {
         const uint8_t *frame;
         size_t size;
         enum rdmux_status status = rdmux_channel_flush(ep->channel);

@@ -155,7 +155,8 @@ struct rdmux_fabric {
     void *clock_user;
     int (*random)(void *user, void *out, size_t size);
     void *random_user;
-    char filter[256]; /* attribute and environment intersected: names of what is left */
+    struct rdmux_auth *auth; /* NULL: nobody authenticates */
+    char filter[256];        /* attribute and environment intersected: names of what is left */
     uint8_t process[RDMUX_PROCESS_ID_SIZE];
     struct rdmux_registry registry;
 
@@ -659,6 +660,7 @@ struct rdmux_ep {
     struct sockaddr_storage peer_sockaddr;
     socklen_t peer_sockaddr_length;
     uint8_t secret[RDMUX_SECRET_SIZE];
+    uint8_t join_name[RDMUX_SECRET_SIZE]; /* of the secret, where sockets join sealed */
     uint32_t attempt;
     struct rdmux_candidate *candidates; /* the explanation's, kept */
     size_t candidate_count;

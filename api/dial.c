@@ -37,7 +37,7 @@ static void dialled(struct rdmux_ep *ep)
     epoll_ctl(ep->cq->control_fd, EPOLL_CTL_DEL, socket, NULL);
     memcpy(&ep->peer_sockaddr, setup->address->ai_addr, setup->address->ai_addrlen);
     ep->peer_sockaddr_length = setup->address->ai_addrlen;
-    enum rdmux_status status = rdmux_setup_talk(ep, socket, NULL, 0);
+    enum rdmux_status status = rdmux_setup_talk(ep, socket, NULL, NULL, 0);
     if (status != RDMUX_OK) {
         if (ep->channel == NULL) {
             close(socket);
@@ -211,7 +211,11 @@ enum rdmux_status rdmux_ep_start_connect(struct rdmux_ep *ep, const char *addres
         return rdmux_fail(RDMUX_INVALID, "address \"%s\": a host is missing; write HOST:PORT",
                           address);
     }
+    if (plain != NULL && ep->fabric->auth != NULL) {
+        return rdmux_plain_refuse_auth("rdmux_connect");
+    }
     ep->role = RDMUX_ROLE_CONNECT;
+    snprintf(setup->host, sizeof(setup->host), "%s", text.host);
     snprintf(setup->target, sizeof(setup->target), "%s", address);
     status = rdmux_address_resolve(&text, false, true, &setup->addresses);
     if (status == RDMUX_OK) {

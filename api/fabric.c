@@ -3,6 +3,7 @@
 #include "api/core.h"
 
 #include "api/listener.h"
+#include "negotiation/auth.h"
 #include "negotiation/filter.h"
 #include "providers/registry.h"
 
@@ -257,6 +258,7 @@ static void destroy(struct rdmux_fabric *fabric)
         rdmux_release(fabric, peer);
     }
     rdmux_release(fabric, fabric->figures);
+    rdmux_auth_destroy(fabric->auth);
     pthread_mutex_destroy(&fabric->lock);
     pthread_mutex_destroy(&fabric->setup_lock);
     if (fabric->log_fd >= 0) {
@@ -316,6 +318,9 @@ enum rdmux_status rdmux_fabric_open(const struct rdmux_fabric_attr *attr, struct
     }
     if (status == RDMUX_OK) {
         status = intersect_filters(fabric, all.paths, environment ? getenv("RDMUX_PATHS") : NULL);
+    }
+    if (status == RDMUX_OK && all.auth != NULL) {
+        status = rdmux_auth_create(fabric, all.auth, &fabric->auth);
     }
     if (status == RDMUX_OK && rdmux_filter_allows(fabric->filter, "shm")) {
         register_global_membarrier();
@@ -471,6 +476,14 @@ void rdmux_offer_defaults(struct rdmux_fabric *fabric, const char *paths, struct
     snprintf(offer->filter[0], sizeof(offer->filter[0]), "%s", fabric->filter);
     snprintf(offer->filter[1], sizeof(offer->filter[1]), "%s", paths == NULL ? "auto" : paths);
     rdmux_fabric_offer_paths(fabric, offer);
+    offer->require_encryption = rdmux_auth_requires_encryption(fabric->auth) ? 1 : 0;
+    for (uint32_t i = 0; i < offer->path_count; i++) {
+        struct rdmux_offer_path *path = &offer->paths[i];
+        path->trusted = rdmux_auth_trusts(fabric->auth, path->provider) ? 1 : 0;
+        if (fabric->auth != NULL && path->path.security == RDMUX_SECURITY_TOKEN) {
+            path->path.security = RDMUX_SECURITY_BOUND_KEY;
+        }
+    }
 }
 
 void rdmux_hello_fill(struct rdmux_fabric *fabric, struct rdmux_hello *hello)
@@ -479,6 +492,7 @@ void rdmux_hello_fill(struct rdmux_fabric *fabric, struct rdmux_hello *hello)
     hello->version_min = 1;
     hello->version_max = 1;
     hello->epoch = 1;
+    hello->authentication = rdmux_auth_methods(fabric->auth);
     hello->flags = rdmux_fabric_is_manual(fabric) ? RDMUX_HELLO_NO_SERVICE : 0;
     memcpy(hello->process, fabric->process, sizeof(hello->process));
     if (rdmux_random(fabric, hello->nonce, sizeof(hello->nonce)) != RDMUX_OK) {

@@ -5,7 +5,8 @@
  * The service thread accepts sockets and reads exactly what each says first: HELLO and OFFER of a
  * connection, which then waits to be shown and taken; or JOIN, which is handed to the cq of the
  * connection with that secret. Strangers cost one small record each until they have said something
- * sensible; when there are too many, the oldest silent one goes.
+ * sensible; when there are too many, or too many of one address, the oldest silent one goes. Where the
+ * fabric authenticates, only the HELLO comes in clear, and all else through the session.
  *
  * A plain listener has its provider's instead of a socket, and calls instead of strangers' sockets; they
  * have introduced themselves when they come.
@@ -14,6 +15,9 @@
 
 #include "api/address.h"
 #include "api/plain.h"
+#include "negotiation/auth_methods.h"
+#include "negotiation/path_secret.h"
+#include "negotiation/tls.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -31,9 +35,15 @@
 enum {
     DEFAULT_BACKLOG = 1024,
     DEFAULT_MAX_PENDING = 4096,
+    MIN_PER_ADDRESS = 256, /* unless the program says so */
     DEFAULT_HELLO_TIMEOUT_MS = 5000,
     ACCEPTS_PER_EVENT = 64,
     FIRST_SIZE = 128, /* room in the record itself: a HELLO or a JOIN */
+    /* Bytes of an OFFER that a stranger may have us keep: more than 32 paths take with all their
+     * texts. */
+    STRANGERS_OFFER_MAX = 48 << 10,
+    IGNORED_MAX = 64 << 10, /* bytes dropped of one that was turned away, until it leaves */
+    ADDRESSES = 1024,       /* buckets that strangers are counted in, by address */
     TIMER_NS = 100 * 1000 * 1000,
 };
 
@@ -44,8 +54,14 @@ struct stranger {
     struct rdmux_listener *listener;
     struct rdmux_plain_call *call; /* then there is no socket */
     int socket;
+    struct rdmux_list address_link; /* listener->addresses, while it is silent */
+    struct rdmux_tls *tls;          /* NULL: in clear */
+    uint32_t events;                /* that are watched */
+    uint32_t bucket;                /* of its address */
     bool introduced;
     bool shown;
+    bool turned_away; /* and told so: what it says is dropped until it leaves */
+    size_t ignored;   /* bytes of it */
     uint64_t id;
     uint64_t deadline_ns;
     struct sockaddr_storage address;
@@ -71,6 +87,13 @@ struct rdmux_listener {
     char paths[256];
     uint32_t max_pending;
     uint32_t hello_timeout_ms;
+    uint32_t max_per_address;
+    uint64_t address_seed; /* so that nobody chooses whom he shares a bucket with */
+    /* Silent ones by address, oldest first. step_lock. */
+    struct {
+        struct rdmux_list strangers;
+        uint32_t count;
+    } addresses[ADDRESSES];
     uint32_t count; /* strangers */
     uint32_t unshown;
     int proved;
@@ -110,12 +133,65 @@ static void poke_waits(struct rdmux_listener *listener)
     }
 }
 
+/* ------------------------------------------------------------------------------------ addresses */
+
+/* What strangers are told apart by: an IPv4 address, or the part of an IPv6 one that a network has,
+ * which hands out the rest at will. */
+static uint64_t network_of(const struct sockaddr_storage *address)
+{
+    uint64_t network = 0;
+    if (address->ss_family == AF_INET) {
+        const struct sockaddr_in *in = (const struct sockaddr_in *)address;
+        network = in->sin_addr.s_addr;
+    } else if (address->ss_family == AF_INET6) {
+        const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)address;
+        if (IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr)) {
+            memcpy(&network, in6->sin6_addr.s6_addr + 12, sizeof(in_addr_t));
+        } else {
+            memcpy(&network, in6->sin6_addr.s6_addr, sizeof(network));
+        }
+    }
+    return network;
+}
+
+/* One step of SplitMix64 for each word: who does not know the seed cannot tell who shares a bucket. */
+static uint32_t bucket_of(const struct rdmux_listener *listener,
+                          const struct sockaddr_storage *address)
+{
+    uint64_t mixed = network_of(address) ^ listener->address_seed;
+    for (int i = 0; i < 2; i++) {
+        mixed += UINT64_C(0x9e3779b97f4a7c15) ^ listener->address_seed;
+        mixed = (mixed ^ mixed >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+        mixed = (mixed ^ mixed >> 27) * UINT64_C(0x94d049bb133111eb);
+        mixed ^= mixed >> 31;
+    }
+    return (uint32_t)(mixed % ADDRESSES);
+}
+
+static void count_silent(struct stranger *stranger)
+{
+    struct rdmux_listener *listener = stranger->listener;
+    stranger->bucket = bucket_of(listener, &stranger->address);
+    rdmux_list_append(&listener->addresses[stranger->bucket].strangers, &stranger->address_link);
+    listener->addresses[stranger->bucket].count++;
+}
+
+/* It is silent no more. */
+static void uncount_silent(struct stranger *stranger)
+{
+    if (!rdmux_list_empty(&stranger->address_link)) {
+        rdmux_list_remove(&stranger->address_link);
+        stranger->listener->addresses[stranger->bucket].count--;
+    }
+}
+
 /* ------------------------------------------------------------------------------------ strangers */
 
 /* Takes it off its list; fabric->lock is held. */
 static void unlink_stranger(struct stranger *stranger)
 {
     struct rdmux_listener *listener = stranger->listener;
+    uncount_silent(stranger);
     rdmux_list_remove(&stranger->link);
     listener->count--;
     if (stranger->introduced && !stranger->shown) {
@@ -138,6 +214,7 @@ static void hang_up(struct stranger *stranger)
 static void free_stranger(struct stranger *stranger)
 {
     struct rdmux_fabric *fabric = stranger->listener->fabric;
+    rdmux_tls_destroy(stranger->tls);
     if (stranger->bytes != stranger->first) {
         rdmux_release(fabric, stranger->bytes);
     }
@@ -184,18 +261,23 @@ static void drop_oldest_silent(struct rdmux_listener *listener, const char *why)
     }
 }
 
-/* The endpoint in set-up whose connection has this secret; cq NULL: on any queue. fabric->lock is
- * held. */
+/* Is it the one that the socket joins? Where peers authenticate, no JOIN shows a secret. */
+static bool is_joined(const struct rdmux_ep *ep, const struct rdmux_join *join)
+{
+    if (ep->fabric->auth == NULL) {
+        return !join->sealed && rdmux_secret_matches(ep->secret, join->secret);
+    }
+    return join->sealed && rdmux_secret_matches(ep->join_name, join->secret) &&
+           rdmux_join_is_sealed_by(join, ep->secret);
+}
+
+/* The endpoint in set-up that the socket joins; cq NULL: on any queue. fabric->lock is held. */
 static struct rdmux_ep *find_join(struct rdmux_fabric *fabric, const struct rdmux_cq *cq,
                                   const struct rdmux_join *join)
 {
     for (struct rdmux_list *at = fabric->joins.next; at != &fabric->joins; at = at->next) {
         struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, join_link);
-        uint8_t difference = 0;
-        for (size_t i = 0; i < sizeof(join->secret); i++) {
-            difference |= (uint8_t)(ep->secret[i] ^ join->secret[i]);
-        }
-        if (difference == 0 && (cq == NULL || ep->cq == cq)) {
+        if ((cq == NULL || ep->cq == cq) && is_joined(ep, join)) {
             return ep;
         }
     }
@@ -246,6 +328,23 @@ static void hand_over_join(struct stranger *stranger)
     free_stranger(stranger);
 }
 
+/* As send(2), all or nothing: a few KiB on a fresh socket, so only a dead peer is in the way. */
+static bool say(struct stranger *stranger, const uint8_t *bytes, size_t size)
+{
+    if (stranger->tls == NULL) {
+        return send(stranger->socket, bytes, size, MSG_NOSIGNAL) == (ssize_t)size;
+    }
+    while (size != 0) {
+        size_t done = 0;
+        if (rdmux_tls_send(stranger->tls, bytes, size, &done) != RDMUX_OK) {
+            return false;
+        }
+        bytes += done;
+        size -= done;
+    }
+    return true;
+}
+
 /* `rdmux explain`: ranked and answered here, nothing is connected. */
 static void answer_explain(struct stranger *stranger)
 {
@@ -261,6 +360,7 @@ static void answer_explain(struct stranger *stranger)
             .offer = offer,
             .received = stranger->bytes,
             .received_size = stranger->have,
+            .secured = stranger->tls != NULL,
         };
         rdmux_offer_defaults(fabric, listener->paths, offer);
         rdmux_hello_fill(fabric, &config.hello);
@@ -268,9 +368,8 @@ static void answer_explain(struct stranger *stranger)
             struct rdmux_handshake_action action;
             for (rdmux_handshake_next(handshake, &action); action.kind == RDMUX_ACTION_SEND;
                  rdmux_handshake_next(handshake, &action)) {
-                ssize_t sent = send(stranger->socket, action.bytes, action.size, MSG_NOSIGNAL);
-                if (sent < 0 || (size_t)sent != action.size) {
-                    break; /* a few KiB on a fresh socket: only a dead peer is in the way */
+                if (!say(stranger, action.bytes, action.size)) {
+                    break;
                 }
             }
         }
@@ -286,6 +385,7 @@ static void becomes_known(struct stranger *stranger)
     struct rdmux_listener *listener = stranger->listener;
     struct rdmux_fabric *fabric = listener->fabric;
     pthread_mutex_lock(&fabric->lock);
+    uncount_silent(stranger);
     rdmux_list_remove(&stranger->link);
     rdmux_list_append(&listener->introduced, &stranger->link);
     stranger->introduced = true;
@@ -331,16 +431,156 @@ static void introduce(struct stranger *stranger)
     becomes_known(stranger);
 }
 
+/* It has been told so. It has until its time is over to leave: a socket that is closed with bytes
+ * unread would take the answer back. */
+static void turn_away(struct stranger *stranger, const char *why)
+{
+    struct rdmux_listener *listener = stranger->listener;
+    char from[RDMUX_ADDRESS_MAX];
+    address_of(stranger, from);
+    rdmux_log(listener->fabric, RDMUX_LOG_WARN, "listener %s: connection from %s: %s; turned away",
+              listener->address, from, why);
+    (void)shutdown(stranger->socket, SHUT_WR);
+    rdmux_tls_destroy(stranger->tls);
+    stranger->tls = NULL;
+    stranger->turned_away = true;
+}
+
+/* Its methods are not ours: it is told ours, in clear. */
+static void turn_away_other_methods(struct stranger *stranger, uint32_t theirs)
+{
+    struct rdmux_listener *listener = stranger->listener;
+    struct rdmux_hello hello;
+    uint8_t bytes[RDMUX_HELLO_SIZE];
+    char text[RDMUX_TEXT_MAX];
+    char why[RDMUX_ERROR_MAX];
+    rdmux_hello_fill(listener->fabric, &hello);
+    rdmux_hello_encode(&hello, bytes);
+    (void)say(stranger, bytes, sizeof(bytes)); /* one that is gone needs no answer */
+    rdmux_auth_explain_mismatch(hello.authentication, theirs, text, sizeof(text));
+    snprintf(why, sizeof(why), "authentication: %s", text);
+    turn_away(stranger, why);
+}
+
+/* Drops what one that was turned away says. Returns false if it is gone. */
+static bool ignore(struct stranger *stranger)
+{
+    uint8_t waste[1024];
+    for (;;) {
+        ssize_t got = recv(stranger->socket, waste, sizeof(waste), MSG_DONTWAIT);
+        if (got > 0) {
+            stranger->ignored += (size_t)got;
+        }
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+            return true;
+        }
+        if (got == 0 || (got < 0 && errno != EINTR) || stranger->ignored > IGNORED_MAX) {
+            drop_stranger(stranger, NULL);
+            return false;
+        }
+    }
+}
+
+/* Its HELLO in clear is here: what follows? Returns false if it is gone. */
+static bool greet(struct stranger *stranger)
+{
+    struct rdmux_fabric *fabric = stranger->listener->fabric;
+    uint32_t ours = rdmux_auth_methods(fabric->auth);
+    struct rdmux_hello hello;
+    bool understood = rdmux_hello_decode(stranger->bytes, RDMUX_HELLO_SIZE, &hello) == RDMUX_OK;
+    if (!understood && ours != 0) {
+        drop_stranger(stranger, "says HELLO, but not as the protocol does");
+        return false;
+    }
+    if (!understood) {
+        return true; /* such as another byte order: the handshake says so */
+    }
+    if ((hello.authentication & ours) == 0 && (hello.authentication | ours) != 0) {
+        turn_away_other_methods(stranger, hello.authentication);
+        return ignore(stranger);
+    }
+    if (ours == 0) {
+        return true;
+    }
+    if (rdmux_tls_create(fabric->auth, RDMUX_ROLE_ACCEPT, stranger->socket, NULL, &stranger->tls) !=
+        RDMUX_OK) {
+        drop_stranger(stranger, "out of memory");
+        return false;
+    }
+    rdmux_tls_greeted(stranger->tls, stranger->bytes);
+    stranger->have = 0;
+    stranger->hello_size = 0;
+    return true;
+}
+
+/* As recv(2), through the session if there is one. EPROTO: it is none of ours, the error text tells
+ * why. */
+static ssize_t hear(struct stranger *stranger, uint8_t *out, size_t size)
+{
+    if (stranger->tls == NULL) {
+        return recv(stranger->socket, out, size, 0);
+    }
+    size_t got = 0;
+    switch (rdmux_tls_receive(stranger->tls, out, size, &got)) {
+    case RDMUX_OK:
+        return (ssize_t)got;
+    case RDMUX_AGAIN:
+        errno = EAGAIN;
+        return -1;
+    case RDMUX_PEER_GONE:
+        return 0;
+    default:
+        errno = EPROTO;
+        return -1;
+    }
+}
+
+/* Nothing more for now: watches for what it needs to go on. Returns false if it is gone. */
+static bool await_more(struct stranger *stranger)
+{
+    struct rdmux_fabric *fabric = stranger->listener->fabric;
+    bool room = stranger->tls != NULL && rdmux_tls_wants_room(stranger->tls);
+    uint32_t events = room ? EPOLLIN | EPOLLOUT : EPOLLIN;
+    if (events == stranger->events) {
+        return true;
+    }
+    rdmux_service_unwatch(fabric, stranger->socket, &stranger->watch);
+    if (rdmux_service_watch(fabric, stranger->socket, events, &stranger->watch) != RDMUX_OK) {
+        drop_stranger(stranger, "cannot be watched");
+        return false;
+    }
+    stranger->events = events;
+    return true;
+}
+
+/* It has broken off, or is none of ours. Returns false if it is gone. */
+static bool end_failed(struct stranger *stranger, ssize_t got)
+{
+    if (got < 0 && errno == EPROTO && stranger->tls != NULL) {
+        char why[RDMUX_ERROR_MAX];
+        snprintf(why, sizeof(why), "%s", rdmux_last_error());
+        turn_away(stranger, why);
+        return ignore(stranger);
+    }
+    drop_stranger(stranger, stranger->have == 0 && stranger->tls == NULL
+                                ? NULL
+                                : "ended before it had introduced itself");
+    return false;
+}
+
 /* Reads no further than HELLO and OFFER, or JOIN. Returns false if the stranger is gone. */
 static bool read_stranger(struct stranger *stranger)
 {
     struct rdmux_fabric *fabric = stranger->listener->fabric;
     for (;;) {
         bool bad = false;
+        if (stranger->turned_away) {
+            return ignore(stranger);
+        }
         size_t part = stranger->have - stranger->hello_size;
         size_t total = rdmux_frame_total(stranger->bytes + stranger->hello_size, part,
                                          stranger->hello_size == 0, &bad);
-        if (bad) {
+        if (bad || total > STRANGERS_OFFER_MAX) {
             drop_stranger(stranger, "does not speak this protocol");
             return false;
         }
@@ -355,6 +595,9 @@ static bool read_stranger(struct stranger *stranger)
                 return false;
             }
             stranger->hello_size = total;
+            if (stranger->tls == NULL && !greet(stranger)) {
+                return false;
+            }
             continue;
         }
         if (stranger->hello_size + want > FIRST_SIZE && stranger->bytes == stranger->first) {
@@ -366,17 +609,15 @@ static bool read_stranger(struct stranger *stranger)
             memcpy(bytes, stranger->first, stranger->have);
             stranger->bytes = bytes;
         }
-        ssize_t got = recv(stranger->socket, stranger->bytes + stranger->have, want - part, 0);
+        ssize_t got = hear(stranger, stranger->bytes + stranger->have, want - part);
         if (got > 0) {
             stranger->have += (size_t)got;
         } else if (got < 0 && errno == EINTR) {
             continue;
         } else if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            return true;
+            return await_more(stranger);
         } else {
-            drop_stranger(stranger,
-                          stranger->have == 0 ? NULL : "ended before it had introduced itself");
-            return false;
+            return end_failed(stranger, got);
         }
     }
 }
@@ -452,6 +693,8 @@ static void take_newcomer(struct rdmux_listener *listener, int socket,
         return;
     }
     stranger->watch.ready = stranger_ready;
+    stranger->events = EPOLLIN;
+    rdmux_list_init(&stranger->address_link);
     stranger->listener = listener;
     stranger->socket = socket;
     stranger->bytes = stranger->first;
@@ -461,6 +704,7 @@ static void take_newcomer(struct rdmux_listener *listener, int socket,
     stranger->deadline_ns = rdmux_now(fabric) + (uint64_t)listener->hello_timeout_ms * 1000000;
     pthread_mutex_lock(&fabric->lock);
     rdmux_list_append(&listener->silent, &stranger->link);
+    count_silent(stranger);
     listener->count++;
     pthread_mutex_unlock(&fabric->lock);
     int one = 1;
@@ -470,6 +714,11 @@ static void take_newcomer(struct rdmux_listener *listener, int socket,
         return;
     }
     rdmux_service_timer(fabric, rdmux_now(fabric) + TIMER_NS);
+    if (listener->addresses[stranger->bucket].count > listener->max_per_address) {
+        struct rdmux_list *oldest = listener->addresses[stranger->bucket].strangers.next;
+        drop_stranger(RDMUX_CONTAINER(oldest, struct stranger, address_link),
+                      "too many connections of its address have not introduced themselves");
+    }
     if (listener->count > listener->max_pending) {
         drop_oldest_silent(listener, "too many connections wait, and it has said nothing");
     }
@@ -611,6 +860,8 @@ static enum rdmux_status arrive(struct stranger *stranger, struct rdmux_arrival 
         }
     }
     stranger->bytes = stranger->first;
+    out->tls = stranger->tls;
+    stranger->tls = NULL;
     out->id = stranger->id;
     out->socket = stranger->socket;
     out->received_size = stranger->have;
@@ -618,6 +869,7 @@ static enum rdmux_status arrive(struct stranger *stranger, struct rdmux_arrival 
     out->address_length = stranger->address_length;
     free_stranger(stranger);
     if (out->received == NULL) {
+        rdmux_tls_destroy(out->tls);
         close(out->socket);
         return rdmux_fail(RDMUX_NO_MEMORY, "rdmux_accept: out of memory");
     }
@@ -697,6 +949,9 @@ static void show(struct stranger *stranger, struct rdmux_peer *out)
     struct rdmux_peer peer = RDMUX_PEER_INIT;
     peer.id = stranger->id;
     address_of(stranger, peer.address);
+    if (stranger->tls != NULL) {
+        snprintf(peer.identity, sizeof(peer.identity), "%s", rdmux_tls_identity(stranger->tls));
+    }
     peer.private_length = stranger->private_length;
     memcpy(peer.private_data, stranger->private_data, sizeof(peer.private_data));
     uint32_t size = out->size < sizeof(peer) ? out->size : (uint32_t)sizeof(peer);
@@ -837,8 +1092,7 @@ enum rdmux_status rdmux_reject(struct rdmux_listener *listener, uint64_t peer, u
     rdmux_hello_fill(fabric, &hello);
     rdmux_hello_encode(&hello, frame);
     size_t size = RDMUX_HELLO_SIZE + rdmux_message_encode(&message, frame + RDMUX_HELLO_SIZE);
-    ssize_t sent = send(stranger->socket, frame, size, MSG_NOSIGNAL);
-    (void)sent; /* one that is gone needs no answer */
+    (void)say(stranger, frame, size); /* one that is gone needs no answer */
     close(stranger->socket);
     free_stranger(stranger);
     return RDMUX_OK;
@@ -955,6 +1209,7 @@ static void take_call(struct rdmux_listener *listener, struct rdmux_plain_call *
     stranger->private_length = call->peer_private_length;
     memcpy(stranger->private_data, call->peer_private_data, sizeof(stranger->private_data));
     rdmux_list_init(&stranger->link);
+    rdmux_list_init(&stranger->address_link);
     pthread_mutex_lock(&fabric->lock);
     listener->count++;
     pthread_mutex_unlock(&fabric->lock);
@@ -991,6 +1246,9 @@ static enum rdmux_status listen_plain(struct rdmux_listener *listener, const cha
     enum rdmux_status status = rdmux_address_split(text, &parts);
     if (status != RDMUX_OK) {
         return status;
+    }
+    if (fabric->auth != NULL) {
+        return rdmux_plain_refuse_auth("rdmux_listen");
     }
     if (ops == NULL) {
         return rdmux_plain_refuse_absent(fabric, "rdmux_listen");
@@ -1034,7 +1292,11 @@ static enum rdmux_status take_attr(struct rdmux_listener *listener,
     listener->max_pending = all.max_pending == 0 ? DEFAULT_MAX_PENDING : all.max_pending;
     listener->hello_timeout_ms = all.hello_timeout_ms == 0 ? DEFAULT_HELLO_TIMEOUT_MS
                                                            : all.hello_timeout_ms;
-    return RDMUX_OK;
+    uint32_t quarter = listener->max_pending / 4;
+    listener->max_per_address = all.max_per_address != 0    ? all.max_per_address
+                                : quarter > MIN_PER_ADDRESS ? quarter
+                                                            : MIN_PER_ADDRESS;
+    return rdmux_random(listener->fabric, &listener->address_seed, sizeof(listener->address_seed));
 }
 
 /* -1: none. */
@@ -1067,6 +1329,9 @@ enum rdmux_status rdmux_listen(struct rdmux_fabric *fabric, const char *address,
     rdmux_list_init(&listener->silent);
     rdmux_list_init(&listener->introduced);
     rdmux_list_init(&listener->waits);
+    for (size_t i = 0; i < ADDRESSES; i++) {
+        rdmux_list_init(&listener->addresses[i].strangers);
+    }
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);

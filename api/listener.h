@@ -20,7 +20,8 @@ struct rdmux_arrival {
     uint64_t id;
     struct rdmux_plain_call *call; /* of a plain listener; then there is nothing below */
     int socket;
-    uint8_t *received; /* HELLO and OFFER, raw; released with rdmux_release() */
+    struct rdmux_tls *tls; /* NULL: the fabric does not authenticate */
+    uint8_t *received;     /* HELLO and OFFER, raw; released with rdmux_release() */
     size_t received_size;
     struct sockaddr_storage address;
     socklen_t address_length;

@@ -52,6 +52,15 @@ const struct rdmux_plain_ops *rdmux_plain_find(const struct rdmux_fabric *fabric
     return NULL;
 }
 
+enum rdmux_status rdmux_plain_refuse_auth(const char *call)
+{
+    return rdmux_fail(
+        RDMUX_AUTH,
+        "%s: peers of rdma:// cannot authenticate, and this fabric asks all to; use a "
+        "fabric without auth for them",
+        call);
+}
+
 enum rdmux_status rdmux_plain_refuse_absent(struct rdmux_fabric *fabric, const char *call)
 {
     for (size_t i = 0; i < fabric->registry.count; i++) {

@@ -21,6 +21,8 @@ const struct rdmux_plain_ops *rdmux_plain_find(const struct rdmux_fabric *fabric
 /* The same of one provider, as far as its table goes. */
 const struct rdmux_plain_ops *rdmux_plain_of(const struct rdmux_provider_ops *ops);
 /* RDMUX_NO_PATH with a text that says why no provider has them. */
+/* A fabric that authenticates does not talk to peers that cannot. */
+enum rdmux_status rdmux_plain_refuse_auth(const char *call);
 enum rdmux_status rdmux_plain_refuse_absent(struct rdmux_fabric *fabric, const char *call);
 
 /* Owner: may raw keys be used on this endpoint? RDMUX_INVALID: it is not plain, or not connected. */

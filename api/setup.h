@@ -6,6 +6,7 @@
 #ifndef RDMUX_API_SETUP_H
 #define RDMUX_API_SETUP_H
 
+#include "api/address.h"
 #include "api/core.h"
 
 #include <netdb.h>
@@ -21,6 +22,7 @@ enum setup_stage {
     SETUP_CONNECTING,
 };
 
+struct rdmux_tls;
 struct rdmux_measuring;          /* measure.c */
 enum { RDMUX_PROOF_PARTS = 32 }; /* writes of a proof at a time, if the path's are short */
 
@@ -62,6 +64,7 @@ struct rdmux_setup {
     struct rdmux_trial trial;
     struct rdmux_mr *proof; /* first half: the peer writes here; second half: what we write */
     char target[RDMUX_ADDRESS_MAX]; /* what the program asked for */
+    char host[RDMUX_HOST_MAX];      /* of it; "" if there is none */
 
     bool is_plain;
     bool program_polled;                /* since it has the endpoint */
@@ -77,9 +80,10 @@ void rdmux_setup_succeed(struct rdmux_ep *ep);
 /* Ends the set-up. give_back: an adopted socket is the program's again. */
 void rdmux_setup_fail(struct rdmux_ep *ep, enum rdmux_status status, const char *text,
                       bool give_back);
-/* The control channel stands on this socket; received: bytes that were read from it already. */
-enum rdmux_status rdmux_setup_talk(struct rdmux_ep *ep, int socket, const uint8_t *received,
-                                   size_t received_size);
+/* The control channel stands on this socket; received: bytes that were read from it already. tls: the
+ * session in which they came, taken in any case; NULL: one is made where the fabric authenticates. */
+enum rdmux_status rdmux_setup_talk(struct rdmux_ep *ep, int socket, struct rdmux_tls *tls,
+                                   const uint8_t *received, size_t received_size);
 
 /* dial.c */
 /* The socket being dialled is there, or is not. */

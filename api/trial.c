@@ -173,6 +173,9 @@ static enum rdmux_status open_path(struct rdmux_ep *ep, const struct rdmux_provi
         rdmux_srq_use(ep->srq, srq, 1);
     }
     if (ep->role == RDMUX_ROLE_ACCEPT) {
+        if (ep->fabric->auth != NULL && !rdmux_join_name(ep->secret, ep->join_name)) {
+            return rdmux_fail(RDMUX_NO_MEMORY, "%s: no memory for a digest", path->provider);
+        }
         rdmux_joins_add(ep->fabric, ep);
     }
     return ops->ep_describe(trial, description, size);
@@ -510,6 +513,9 @@ void rdmux_provider_join(struct rdmux_provider_ep *path, uint32_t index,
 {
     struct rdmux_join join = { .epoch = 1, .attempt = path->ep->attempt, .index = index };
     memcpy(join.secret, path->ep->secret, sizeof(join.secret));
+    if (path->ep->fabric->auth != NULL && !rdmux_join_seal(&join, path->ep->secret)) {
+        memset(join.secret, 0, sizeof(join.secret)); /* nothing joins, and nothing is given away */
+    }
     rdmux_join_encode(&join, out);
 }
 

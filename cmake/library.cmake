@@ -10,8 +10,8 @@ target_compile_definitions(rdmux_objects PRIVATE
 target_link_libraries(rdmux_objects PRIVATE Threads::Threads)
 set(crypto_library)
 if(OPENSSL_FOUND)
-    set(crypto_library OpenSSL::Crypto)
-    target_link_libraries(rdmux_objects PRIVATE OpenSSL::Crypto)
+    set(crypto_library OpenSSL::SSL OpenSSL::Crypto)
+    target_link_libraries(rdmux_objects PRIVATE ${crypto_library})
 endif()
 set_target_properties(rdmux_objects PROPERTIES POSITION_INDEPENDENT_CODE ON)
 
@@ -53,5 +53,5 @@ target_link_libraries(rdmux PRIVATE Threads::Threads ${CMAKE_DL_LIBS} ${crypto_l
 target_link_libraries(rdmux_static INTERFACE Threads::Threads ${CMAKE_DL_LIBS} ${crypto_library})
 set(rdmux_pc_private "-pthread -ldl")
 if(OPENSSL_FOUND)
-    string(APPEND rdmux_pc_private " -lcrypto")
+    string(APPEND rdmux_pc_private " -lssl -lcrypto")
 endif()

@@ -9,7 +9,8 @@
 #include <unistd.h>
 
 enum {
-    FIRST_ROOM = 256,     /* bytes of room at the start of either direction */
+    FIRST_ROOM = 256, /* bytes of room at the start of either direction */
+    DRAIN_READS = 64,
     UNSENT_MAX = 4 << 20, /* a peer that lets so much pile up does not read its control channel */
 };
 
@@ -21,6 +22,7 @@ struct buffer {
 
 struct rdmux_channel {
     struct rdmux_fabric *fabric;
+    struct rdmux_tls *tls; /* NULL: in clear */
     int socket;
     int epoll_fd;
     void *data;
@@ -93,11 +95,27 @@ enum rdmux_status rdmux_channel_create(struct rdmux_fabric *fabric, int socket, 
     return RDMUX_OK;
 }
 
+void rdmux_channel_secure(struct rdmux_channel *channel, struct rdmux_tls *tls)
+{
+    channel->tls = tls;
+}
+
+const char *rdmux_channel_identity(const struct rdmux_channel *channel)
+{
+    return channel->tls == NULL ? "" : rdmux_tls_identity(channel->tls);
+}
+
+bool rdmux_channel_holds_bytes(const struct rdmux_channel *channel)
+{
+    return channel->tls != NULL && rdmux_tls_holds_bytes(channel->tls);
+}
+
 int rdmux_channel_release(struct rdmux_channel *channel)
 {
     channel->path = NULL;
     watch(channel, 0);
     int socket = channel->socket;
+    rdmux_tls_destroy(channel->tls);
     rdmux_release(channel->fabric, channel->in.bytes);
     rdmux_release(channel->fabric, channel->out.bytes);
     rdmux_release(channel->fabric, channel);
@@ -106,14 +124,92 @@ int rdmux_channel_release(struct rdmux_channel *channel)
 
 void rdmux_channel_destroy(struct rdmux_channel *channel)
 {
-    if (channel != NULL) {
-        close(rdmux_channel_release(channel));
+    if (channel == NULL) {
+        return;
     }
+    bool refused = channel->tls != NULL && !rdmux_tls_is_open(channel->tls);
+    int socket = rdmux_channel_release(channel);
+    if (refused) { /* a socket that is closed with bytes unread would take back what was said last */
+        uint8_t waste[1024];
+        (void)shutdown(socket, SHUT_WR);
+        for (int i = 0; i < DRAIN_READS && recv(socket, waste, sizeof(waste), MSG_DONTWAIT) > 0;
+             i++) {
+        }
+    }
+    close(socket);
 }
 
 int rdmux_channel_socket(const struct rdmux_channel *channel)
 {
     return channel->socket;
+}
+
+/* As recv(2) of at least one byte, in the clear or through the session. */
+static enum rdmux_status take_bytes(struct rdmux_channel *channel, void *out, size_t size,
+                                    size_t *taken)
+{
+    if (channel->tls != NULL) {
+        return rdmux_tls_receive(channel->tls, out, size, taken);
+    }
+    for (;;) {
+        ssize_t got = recv(channel->socket, out, size, MSG_DONTWAIT);
+        if (got > 0) {
+            *taken = (size_t)got;
+            return RDMUX_OK;
+        }
+        if (got == 0) {
+            return rdmux_fail(RDMUX_PEER_GONE, "control channel: the peer closed it");
+        }
+        if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            return RDMUX_AGAIN;
+        }
+        if (errno != EINTR) {
+            return rdmux_fail(RDMUX_PEER_GONE, "control channel: lost: %s", strerror(errno));
+        }
+    }
+}
+
+static enum rdmux_status give_bytes(struct rdmux_channel *channel, const void *bytes, size_t size,
+                                    size_t *given)
+{
+    if (channel->tls != NULL) {
+        return rdmux_tls_send(channel->tls, bytes, size, given);
+    }
+    for (;;) {
+        ssize_t done = send(channel->socket, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (done >= 0) {
+            *given = (size_t)done;
+            return RDMUX_OK;
+        }
+        if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            return RDMUX_AGAIN;
+        }
+        if (errno != EINTR) {
+            return rdmux_fail(RDMUX_PEER_GONE, "control channel: lost: %s", strerror(errno));
+        }
+    }
+}
+
+/* What is to be waited for while something is unsent: a session that opens may wait for bytes
+ * first. */
+static void watch_unsent(struct rdmux_channel *channel)
+{
+    bool room = channel->tls == NULL || rdmux_tls_wants_room(channel->tls);
+    watch(channel, room ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+/* Nothing more is there. A session that has just opened takes what waited for it. */
+static enum rdmux_status nothing_received(struct rdmux_channel *channel)
+{
+    if (channel->tls == NULL) {
+        return RDMUX_AGAIN;
+    }
+    if (channel->sent < channel->out.have && rdmux_tls_is_open(channel->tls)) {
+        enum rdmux_status status = rdmux_channel_flush(channel);
+        return status == RDMUX_OK ? RDMUX_AGAIN : status;
+    }
+    watch_unsent(channel);
+    return RDMUX_AGAIN;
 }
 
 enum rdmux_status rdmux_channel_receive(struct rdmux_channel *channel, const uint8_t **bytes,
@@ -146,16 +242,15 @@ enum rdmux_status rdmux_channel_receive(struct rdmux_channel *channel, const uin
         if (status != RDMUX_OK) {
             return status;
         }
-        ssize_t got = recv(channel->socket, in->bytes + in->have, want - in->have, MSG_DONTWAIT);
-        if (got > 0) {
-            in->have += (size_t)got;
-        } else if (got == 0) {
-            return rdmux_fail(RDMUX_PEER_GONE, "control channel: the peer closed it");
-        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            return RDMUX_AGAIN;
-        } else if (errno != EINTR) {
-            return rdmux_fail(RDMUX_PEER_GONE, "control channel: lost: %s", strerror(errno));
+        size_t got = 0;
+        status = take_bytes(channel, in->bytes + in->have, want - in->have, &got);
+        if (status == RDMUX_AGAIN) {
+            return nothing_received(channel);
         }
+        if (status != RDMUX_OK) {
+            return status;
+        }
+        in->have += got;
     }
 }
 
@@ -194,16 +289,17 @@ enum rdmux_status rdmux_channel_flush(struct rdmux_channel *channel)
     }
     struct buffer *out = &channel->out;
     while (channel->sent < out->have) {
-        ssize_t done = send(channel->socket, out->bytes + channel->sent, out->have - channel->sent,
-                            MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (done >= 0) {
-            channel->sent += (size_t)done;
-        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            watch(channel, EPOLLIN | EPOLLOUT);
+        size_t done = 0;
+        enum rdmux_status status = give_bytes(channel, out->bytes + channel->sent,
+                                              out->have - channel->sent, &done);
+        if (status == RDMUX_AGAIN) {
+            watch_unsent(channel);
             return RDMUX_OK;
-        } else if (errno != EINTR) {
-            return rdmux_fail(RDMUX_PEER_GONE, "control channel: lost: %s", strerror(errno));
         }
+        if (status != RDMUX_OK) {
+            return status;
+        }
+        channel->sent += done;
     }
     channel->sent = 0;
     out->have = 0;

@@ -5,11 +5,19 @@
 #define RDMUX_NEGOTIATION_CONTROL_CHANNEL_H
 
 #include "api/core.h"
+#include "negotiation/tls.h"
 
 /* epoll_fd watches the socket with `data` as its pointer. Owns socket from success on. greeted: the
  * peer's HELLO was read already, so frames follow. */
 enum rdmux_status rdmux_channel_create(struct rdmux_fabric *fabric, int socket, int epoll_fd,
                                        void *data, bool greeted, struct rdmux_channel **out);
+/* From the first byte on everything goes through this session, which the channel owns. The session may
+ * be open already. */
+void rdmux_channel_secure(struct rdmux_channel *channel, struct rdmux_tls *tls);
+/* Who is at the other end; "": nobody has authenticated. */
+const char *rdmux_channel_identity(const struct rdmux_channel *channel);
+/* Are there bytes that the socket does not tell of any more? */
+bool rdmux_channel_holds_bytes(const struct rdmux_channel *channel);
 /* Closes the socket. What was sent is left to the kernel. NULL is allowed. */
 void rdmux_channel_destroy(struct rdmux_channel *channel);
 /* Ends the channel but gives the socket back, blocking or not as it is. */
@@ -17,11 +25,12 @@ int rdmux_channel_release(struct rdmux_channel *channel);
 int rdmux_channel_socket(const struct rdmux_channel *channel);
 
 /* The next whole HELLO or frame. bytes are valid until the next call. RDMUX_AGAIN: not there yet.
- * RDMUX_PEER_GONE: ended. RDMUX_PROTOCOL: neither. RDMUX_IO, RDMUX_NO_MEMORY. */
+ * RDMUX_PEER_GONE: ended. RDMUX_PROTOCOL: neither. RDMUX_AUTH: the peer is none of ours. RDMUX_IO,
+ * RDMUX_NO_MEMORY. */
 enum rdmux_status rdmux_channel_receive(struct rdmux_channel *channel, const uint8_t **bytes,
                                         size_t *size);
 /* Queues and sends as much as the socket takes; the rest goes with rdmux_channel_flush().
- * RDMUX_PEER_GONE, RDMUX_NO_MEMORY. */
+ * RDMUX_PEER_GONE, RDMUX_AUTH, RDMUX_NO_MEMORY. */
 enum rdmux_status rdmux_channel_send(struct rdmux_channel *channel, const void *bytes, size_t size);
 enum rdmux_status rdmux_channel_flush(struct rdmux_channel *channel);
 /* Is something still waiting to be sent? */

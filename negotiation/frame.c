@@ -32,15 +32,18 @@ enum {
 /* JOIN. Offset, size, field:
  *    0   8  'R' 'D' 'M' 'U' 'J' 0x01 0x0d 0x0a     28   4  epoch
  *    8   2  version                                32   4  attempt
- *   10   2  zero, ignored                          36   4  index
- *   12  16  secret                                 40  24  zero, ignored */
+ *   10   2  1: sealed                              36   4  index
+ *   12  16  secret, or its name if sealed          40  16  code if sealed, else zero
+ *                                                  56   8  zero, ignored */
 enum {
     JOIN_AT_VERSION = 8,
+    JOIN_AT_SEALED = 10,
     JOIN_AT_SECRET = 12,
     JOIN_AT_EPOCH = 28,
     JOIN_AT_ATTEMPT = 32,
     JOIN_AT_INDEX = 36,
-    JOIN_AT_END = 40,
+    JOIN_AT_CODE = 40,
+    JOIN_AT_END = 56,
 };
 
 /* Frame header. Offset, size, field:
@@ -53,7 +56,10 @@ enum { MAGIC_SIZE = 8 };
 static_assert(HELLO_AT_END + 16 == RDMUX_HELLO_SIZE, "16 bytes of zero end HELLO");
 static_assert(HELLO_AT_PROCESS + RDMUX_PROCESS_ID_SIZE == HELLO_AT_NONCE, "the process id fits");
 static_assert(JOIN_AT_SECRET + RDMUX_SECRET_SIZE == JOIN_AT_EPOCH, "the secret fits");
-static_assert(JOIN_AT_END + 24 == RDMUX_JOIN_SIZE, "24 bytes of zero end JOIN");
+static_assert((int)JOIN_AT_CODE == (int)RDMUX_JOIN_SEALED_SIZE,
+              "the code covers what is before it");
+static_assert(JOIN_AT_CODE + RDMUX_SECRET_SIZE == JOIN_AT_END, "the code fits");
+static_assert(JOIN_AT_END + 8 == RDMUX_JOIN_SIZE, "8 bytes of zero end JOIN");
 static_assert(FRAME_AT_LENGTH + 4 == RDMUX_FRAME_HEADER_SIZE, "the length ends the header");
 
 static const uint8_t hello_magic[MAGIC_SIZE] = { 'R', 'D', 'M', 'U', 'X', 0x01, 0x0d, 0x0a };
@@ -113,6 +119,10 @@ void rdmux_join_encode(const struct rdmux_join *join, uint8_t out[RDMUX_JOIN_SIZ
     rdmux_store_be32(out + JOIN_AT_EPOCH, join->epoch);
     rdmux_store_be32(out + JOIN_AT_ATTEMPT, join->attempt);
     rdmux_store_be32(out + JOIN_AT_INDEX, join->index);
+    if (join->sealed) {
+        rdmux_store_be16(out + JOIN_AT_SEALED, 1);
+        memcpy(out + JOIN_AT_CODE, join->code, sizeof(join->code));
+    }
 }
 
 enum rdmux_status rdmux_join_decode(const uint8_t in[RDMUX_JOIN_SIZE], struct rdmux_join *out)
@@ -129,6 +139,10 @@ enum rdmux_status rdmux_join_decode(const uint8_t in[RDMUX_JOIN_SIZE], struct rd
         .index = rdmux_load_be32(in + JOIN_AT_INDEX),
     };
     memcpy(join.secret, in + JOIN_AT_SECRET, sizeof(join.secret));
+    join.sealed = rdmux_load_be16(in + JOIN_AT_SEALED) == 1;
+    if (join.sealed) {
+        memcpy(join.code, in + JOIN_AT_CODE, sizeof(join.code));
+    }
     *out = join;
     return RDMUX_OK;
 }

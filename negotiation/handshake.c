@@ -755,6 +755,7 @@ enum rdmux_status rdmux_handshake_init(void *memory, const struct rdmux_handshak
     handshake->role = config->role;
     handshake->hello = hello_of(config);
     handshake->offer = *config->offer;
+    handshake->secured = config->secured;
     handshake->hello_timeout_ms = config->hello_timeout_ms;
     handshake->deadline_ns = config->hello_timeout_ms == RDMUX_NEVER
                                  ? UINT64_MAX

@@ -60,7 +60,7 @@ struct rdmux_hello {
     uint16_t version_max;
     uint32_t flags;
     uint32_t epoch;          /* 1; failover meets with higher ones */
-    uint32_t authentication; /* methods offered, none in this version: 0 */
+    uint32_t authentication; /* methods offered, RDMUX_AUTH_*; 0: none */
     uint8_t process[RDMUX_PROCESS_ID_SIZE];
     uint8_t nonce[16];
     uint8_t resume[16]; /* failover: the connection to resume; zero */
@@ -81,11 +81,15 @@ bool rdmux_frame_is_join(const uint8_t in[8]);
 
 /* JOIN: what a further socket says first. */
 struct rdmux_join {
+    /* The connection's secret; sealed: its name, which tells nothing of the secret. */
     uint8_t secret[RDMUX_SECRET_SIZE];
+    bool sealed;
+    uint8_t code[RDMUX_SECRET_SIZE]; /* sealed: over the JOIN, by the secret */
     uint32_t epoch;
     uint32_t attempt; /* which TRY it belongs to */
     uint32_t index;   /* the provider's */
 };
+enum { RDMUX_JOIN_SEALED_SIZE = 40 }; /* bytes of a JOIN that its code covers */
 void rdmux_join_encode(const struct rdmux_join *join, uint8_t out[RDMUX_JOIN_SIZE]);
 enum rdmux_status rdmux_join_decode(const uint8_t in[RDMUX_JOIN_SIZE], struct rdmux_join *out);
 
@@ -154,6 +158,7 @@ struct rdmux_handshake_config {
     enum rdmux_role role;
     uint32_t hello_timeout_ms;       /* for HELLO and OFFER */
     struct rdmux_hello hello;        /* ours; version fields are filled in by init */
+    bool secured;                    /* frames come from a peer that has authenticated itself */
     uint8_t proof_nonce[16];         /* random; ours to write */
     const struct rdmux_offer *offer; /* ours; copied */
     /* acceptor only: the connector's HELLO and OFFER were read already (to show the peer before it

@@ -320,7 +320,8 @@ static bool meets_our_demands(const struct rdmux_offer_path *path, const struct 
            rdmux_filter_allows(ours->filter[0], path->provider) &&
            rdmux_filter_allows(ours->filter[1], path->provider) && (ours->require & ~all) == 0 &&
            (ours->require_native & ~native) == 0 &&
-           (ours->require_encryption == 0 || path->path.security >= RDMUX_SECURITY_ENCRYPTED);
+           (ours->require_encryption == 0 || path->trusted != 0 ||
+            path->path.security >= RDMUX_SECURITY_ENCRYPTED);
 }
 
 static bool ranked_pair_is_good(const struct rdmux_match *entry, const struct rdmux_offer *ours,

@@ -2,6 +2,7 @@
 /* The handshake until the ranking is known: HELLO, OFFER, limits, the transcript hash, RANKING. */
 #include "negotiation/handshake_internal.h"
 
+#include "negotiation/auth_methods.h"
 #include "negotiation/transcript.h"
 
 #include <string.h>
@@ -83,6 +84,25 @@ static void refuse_version(struct rdmux_handshake *handshake, const char *text)
     rdmux_handshake_connection_over(handshake, RDMUX_VERSION, false, "%s", text);
 }
 
+/* With authentication both HELLOs go through the session that it has opened, and nothing goes without
+ * where a side asks for it. */
+static bool methods_agree(struct rdmux_handshake *handshake, const struct rdmux_hello *hello)
+{
+    uint32_t ours = handshake->hello.authentication;
+    uint32_t theirs = hello->authentication;
+    if (handshake->secured ? (ours & theirs) != 0 : ours == 0 && theirs == 0) {
+        return true;
+    }
+    if (is_acceptor(handshake)) {
+        /* So that the connector can tell its application the same. */
+        rdmux_handshake_send_opening(handshake, RDMUX_HELLO_SIZE);
+    }
+    char text[RDMUX_TEXT_MAX];
+    rdmux_auth_explain_mismatch(ours, theirs, text, sizeof(text));
+    rdmux_handshake_connection_over(handshake, RDMUX_AUTH, false, "authentication: %s", text);
+    return false;
+}
+
 void rdmux_handshake_take_hello(struct rdmux_handshake *handshake,
                                 const struct handshake_happening *what)
 {
@@ -105,6 +125,9 @@ void rdmux_handshake_take_hello(struct rdmux_handshake *handshake,
     memcpy(handshake->peer_hello_bytes, what->bytes, RDMUX_HELLO_SIZE);
     if (hello.version_min > RDMUX_WIRE_VERSION || hello.version_max < RDMUX_WIRE_VERSION) {
         refuse_version(handshake, "the peer speaks no version of the protocol that we speak");
+        return;
+    }
+    if (!methods_agree(handshake, &hello)) {
         return;
     }
     if (hello.epoch != handshake->hello.epoch ||

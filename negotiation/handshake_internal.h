@@ -108,6 +108,7 @@ struct rdmux_handshake {
     uint64_t deadline_ns;
     uint32_t hello_timeout_ms;
     bool peer_hello_came;
+    bool secured;
     bool peer_offer_came;
     bool path_is_ours;        /* OPEN was asked for, has not failed, and was not closed */
     uint32_t attempt;         /* the current or next one; from 1 once the ranking is known */

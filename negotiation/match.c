@@ -405,18 +405,22 @@ static bool fits_messages(const struct matching *matching, const struct rdmux_lo
     return false;
 }
 
-static bool is_secure(const struct matching *matching, const struct rdmux_local_path *a,
-                      const struct rdmux_local_path *b, struct rdmux_match *match)
+/* Each side that asks for encryption decides for itself whom it trusts. */
+static bool is_secure(const struct matching *matching, const struct rdmux_offer_path *a,
+                      const struct rdmux_offer_path *b, struct rdmux_match *match)
 {
-    bool ours = matching->ours->require_encryption != 0;
-    bool theirs = matching->theirs->require_encryption != 0;
-    uint32_t security = a->security < b->security ? a->security : b->security;
+    bool ours = matching->ours->require_encryption != 0 && a->trusted == 0;
+    bool theirs = matching->theirs->require_encryption != 0 && b->trusted == 0;
+    uint32_t security = a->path.security < b->path.security ? a->path.security : b->path.security;
     if ((!ours && !theirs) || security >= RDMUX_SECURITY_ENCRYPTED) {
         return true;
     }
     match->reason = RDMUX_REASON_NOT_ENCRYPTED;
     set_text(match->text, "%s encryption, the security of this path is: %s", who_asks(ours, theirs),
              rdmux_security_name((enum rdmux_security)security));
+    set_text(match->hint,
+             "%s: name %s in auth.trusted (command: --trusted) if nobody else sees its bytes",
+             ours && theirs ? "both sides" : name_of(ours), a->provider);
     return false;
 }
 
@@ -438,7 +442,7 @@ static void judge_pair(struct matching *matching, size_t ours_index, size_t thei
                     filter_allows(matching, false, ours->provider, &match) &&
                     can_reach(ours, theirs, &match) && has_capabilities(matching, &match) &&
                     fits_messages(matching, &ours->path, &theirs->path, &match) &&
-                    is_secure(matching, &ours->path, &theirs->path, &match);
+                    is_secure(matching, ours, theirs, &match);
     if (eligible) {
         match.rank = 1; /* the real one comes when all are sorted */
         match.cost_ns = cost_of(&ours->path, &theirs->path, matching->expected_size);

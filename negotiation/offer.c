@@ -78,6 +78,7 @@ static const struct field path_fields[] = {
       .kind = VALUE_BYTES,
       MEMBER(rdmux_offer_path, path.reach),
       .length_at = offsetof(struct rdmux_offer_path, path.reach_length) },
+    { .type = 19, .kind = VALUE_U32, MEMBER(rdmux_offer_path, trusted) },
 };
 
 enum {

@@ -16,6 +16,7 @@ struct rdmux_offer_path {
     uint32_t provider_flags; /* RDMUX_PROVIDER_LAST_RESORT counts in the ranking */
     /* Reason USABLE, or why not: unusable ones are offered too, so that both can explain. */
     struct rdmux_local_path path;
+    uint32_t trusted; /* 1: this side takes it for encrypted */
     /* Ours only, never on the wire: the provider's judgement of reach bytes; NULL on a decoded
      * offer. */
     enum rdmux_reason (*reach)(const uint8_t *ours, size_t ours_length, const uint8_t *theirs,
@@ -34,7 +35,7 @@ struct rdmux_offer {
     uint32_t data_sockets;
     uint32_t path_timeout_ms;
     uint32_t setup_timeout_ms;
-    uint32_t require_encryption; /* 0 in this version */
+    uint32_t require_encryption; /* 1: only paths that are encrypted or trusted */
     uint32_t private_length;
     /* Fabric's (with the environment's) and endpoint's or listener's; both must allow a
      * provider. */

@@ -8,9 +8,19 @@
 
 #include <string.h>
 
+bool rdmux_secret_matches(const uint8_t a[RDMUX_SECRET_SIZE], const uint8_t b[RDMUX_SECRET_SIZE])
+{
+    uint8_t difference = 0;
+    for (size_t i = 0; i < RDMUX_SECRET_SIZE; i++) {
+        difference |= (uint8_t)(a[i] ^ b[i]);
+    }
+    return difference == 0;
+}
+
 #ifdef RDMUX_HAVE_OPENSSL
 
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 
 void rdmux_path_secret(const uint8_t secret[RDMUX_SECRET_SIZE], uint32_t attempt,
                        uint8_t out[RDMUX_SECRET_SIZE])
@@ -29,7 +39,72 @@ void rdmux_path_secret(const uint8_t secret[RDMUX_SECRET_SIZE], uint32_t attempt
     memcpy(out, digest, RDMUX_SECRET_SIZE);
 }
 
+bool rdmux_join_name(const uint8_t secret[RDMUX_SECRET_SIZE], uint8_t out[RDMUX_SECRET_SIZE])
+{
+    static const char label[] = "rdmux join";
+    uint8_t input[sizeof(label) + RDMUX_SECRET_SIZE];
+    uint8_t digest[EVP_MAX_MD_SIZE];
+    unsigned int size = 0;
+    memcpy(input, label, sizeof(label));
+    memcpy(input + sizeof(label), secret, RDMUX_SECRET_SIZE);
+    if (EVP_Digest(input, sizeof(input), digest, &size, EVP_sha256(), NULL) != 1 ||
+        size < RDMUX_SECRET_SIZE) {
+        return false;
+    }
+    memcpy(out, digest, RDMUX_SECRET_SIZE);
+    return true;
+}
+
+static bool code_of(const struct rdmux_join *join, const uint8_t secret[RDMUX_SECRET_SIZE],
+                    uint8_t out[RDMUX_SECRET_SIZE])
+{
+    uint8_t bytes[RDMUX_JOIN_SIZE];
+    uint8_t digest[EVP_MAX_MD_SIZE];
+    unsigned int size = 0;
+    rdmux_join_encode(join, bytes);
+    if (HMAC(EVP_sha256(), secret, RDMUX_SECRET_SIZE, bytes, RDMUX_JOIN_SEALED_SIZE, digest,
+             &size) == NULL ||
+        size < RDMUX_SECRET_SIZE) {
+        return false;
+    }
+    memcpy(out, digest, RDMUX_SECRET_SIZE);
+    return true;
+}
+
+bool rdmux_join_seal(struct rdmux_join *join, const uint8_t secret[RDMUX_SECRET_SIZE])
+{
+    join->sealed = true;
+    return rdmux_join_name(secret, join->secret) && code_of(join, secret, join->code);
+}
+
+bool rdmux_join_is_sealed_by(const struct rdmux_join *join, const uint8_t secret[RDMUX_SECRET_SIZE])
+{
+    uint8_t code[RDMUX_SECRET_SIZE];
+    return join->sealed && code_of(join, secret, code) && rdmux_secret_matches(code, join->code);
+}
+
 #else
+
+bool rdmux_join_name(const uint8_t secret[RDMUX_SECRET_SIZE], uint8_t out[RDMUX_SECRET_SIZE])
+{
+    (void)secret;
+    (void)out;
+    return false;
+}
+
+bool rdmux_join_seal(struct rdmux_join *join, const uint8_t secret[RDMUX_SECRET_SIZE])
+{
+    (void)join;
+    (void)secret;
+    return false;
+}
+
+bool rdmux_join_is_sealed_by(const struct rdmux_join *join, const uint8_t secret[RDMUX_SECRET_SIZE])
+{
+    (void)join;
+    (void)secret;
+    return false;
+}
 
 /* Without OpenSSL there is no one-way function at hand: paths are told apart by number, and what
  * guards them are the kernel's credentials and the path's own checks. */

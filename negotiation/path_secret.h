@@ -2,8 +2,10 @@
 #ifndef RDMUX_NEGOTIATION_PATH_SECRET_H
 #define RDMUX_NEGOTIATION_PATH_SECRET_H
 
-#include <rdmux/provider.h>
+#include "negotiation/handshake.h"
 
+#include <rdmux/provider.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* The secret of one attempted path, from the connection's secret. With OpenSSL: the first 16 bytes
@@ -11,5 +13,16 @@
  * (big-endian). */
 void rdmux_path_secret(const uint8_t secret[RDMUX_SECRET_SIZE], uint32_t attempt,
                        uint8_t out[RDMUX_SECRET_SIZE]);
+
+/* For connections of authenticated peers, only with OpenSSL: their sockets join without showing the
+ * secret. The name of a secret: the first 16 bytes of SHA-256 over "rdmux join", its NUL, and the
+ * secret. */
+bool rdmux_join_name(const uint8_t secret[RDMUX_SECRET_SIZE], uint8_t out[RDMUX_SECRET_SIZE]);
+/* Makes a JOIN that is otherwise filled in a sealed one of this secret. */
+bool rdmux_join_seal(struct rdmux_join *join, const uint8_t secret[RDMUX_SECRET_SIZE]);
+/* Was it sealed by this secret? */
+bool rdmux_join_is_sealed_by(const struct rdmux_join *join, const uint8_t secret[RDMUX_SECRET_SIZE]);
+/* The same time whatever differs. */
+bool rdmux_secret_matches(const uint8_t a[RDMUX_SECRET_SIZE], const uint8_t b[RDMUX_SECRET_SIZE]);
 
 #endif

@@ -299,6 +299,52 @@ enum {
     RDMUX_FABRIC_NO_DEFAULT_PLUGINS = 1 << 3, /* only the plug-ins named in `plugins` are loaded */
 };
 
+/* rdmux_fabric_auth.method */
+enum {
+    RDMUX_AUTH_PSK = 1,  /* a key that both sides have */
+    RDMUX_AUTH_CERT = 2, /* certificates of an authority that both sides know */
+};
+
+/* rdmux_fabric_auth.flags */
+enum {
+    /* Only paths that are encrypted, or that `trusted` names. */
+    RDMUX_AUTH_REQUIRE_ENCRYPTION = 1 << 0,
+};
+
+/*
+ * How the connections of a fabric authenticate, both sides of each: by TLS 1.3, on the control
+ * channel, which is encrypted from then on. With it no connection is made without, and rdma:// is
+ * refused. docs/SECURITY.md says what this protects, and what it does not: the bytes of the paths
+ * tcp, ib, roce and iwarp travel in clear. Strings and files are read by rdmux_fabric_open().
+ *
+ * key_file    PSK: lines IDENTITY:KEY, the key as 32 to 128 hexadecimal digits; lines that are empty
+ *             or begin with # do not count. CERT: the private key of cert_file, PEM. Owned by this
+ *             user or root, and closed to all others (mode 0600).
+ * identity    PSK: the line that this side connects with. NULL = the first.
+ * cert_file   CERT: this side's certificate and what leads to its authority, PEM.
+ * ca_file     CERT: the authorities that vouch for peers, PEM. Those of the system are not asked.
+ * peers       peer_count identities (PSK: of those that connect; CERT: of both sides) that are
+ *             let in. None listed: all that authenticate; then a connector with CERT checks that
+ *             the certificate is for the host that it dialled.
+ * trusted     With RDMUX_AUTH_REQUIRE_ENCRYPTION: names of the providers whose paths nobody else
+ *             sees, as in "shm,ib"; "none". NULL = "shm".
+ */
+struct rdmux_fabric_auth {
+    uint32_t size;
+    uint32_t flags;
+    uint32_t method;
+    uint32_t spare0;
+    const char *key_file;
+    const char *identity;
+    const char *cert_file;
+    const char *ca_file;
+    const char *const *peers;
+    size_t peer_count;
+    const char *trusted;
+    uint64_t spare[8];
+};
+#define RDMUX_FABRIC_AUTH_INIT RDMUX_INIT_OF(rdmux_fabric_auth)
+
 /*
  * Options of a fabric. Every hook may be called by any of the library's threads, also concurrently;
  * it must not call rdmux. A hook that is NULL is the system's own. Strings are copied.
@@ -318,6 +364,8 @@ enum {
  * clock_ns      Monotonic nanoseconds. Used for timeouts and liveness, not on the data path.
  * random        Fills out with size unguessable bytes and returns 0, else -1. The default is
  *               getrandom(2).
+ * auth          How connections authenticate. NULL: they do not; whoever reaches a listener's port
+ *               may connect, and the control channel is in clear.
  */
 struct rdmux_fabric_attr {
     uint32_t size;
@@ -337,7 +385,8 @@ struct rdmux_fabric_attr {
     void *clock_user;
     int (*random)(void *user, void *out, size_t size);
     void *random_user;
-    uint64_t spare[8];
+    const struct rdmux_fabric_auth *auth;
+    uint64_t spare[7];
 };
 #define RDMUX_FABRIC_ATTR_INIT RDMUX_INIT_OF(rdmux_fabric_attr)
 
@@ -346,8 +395,9 @@ struct rdmux_fabric_attr {
  * fabrics in one process do not see each other. A provider that cannot be used is a line in
  * rdmux_fabric_paths(), not an error.
  * Threads  Any. May sleep.
- * Errors   RDMUX_INVALID (a filter that names an unknown provider, an unknown flag),
- *          RDMUX_NO_MEMORY, RDMUX_IO
+ * Errors   RDMUX_INVALID (a filter that names an unknown provider, an unknown flag, a key that is
+ *          none or that others may read), RDMUX_NO_MEMORY, RDMUX_IO (a file of auth),
+ *          RDMUX_UNSUPPORTED (auth without OpenSSL)
  */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_fabric_open(const struct rdmux_fabric_attr *attr,
                                                                struct rdmux_fabric **out);
@@ -743,7 +793,11 @@ enum {
  * backlog           Connections the kernel keeps before the library takes them; default 1024.
  * max_pending       Connections the library keeps that no accept has taken; default 4096. Beyond,
  *                   the oldest that has said nothing goes.
- * hello_timeout_ms  How long a connection may take to introduce itself; default 5,000.
+ * hello_timeout_ms  How long a connection may take to introduce itself, authentication included;
+ *                   default 5,000.
+ * max_per_address   Connections of one address (IPv6: of one /64) that have not introduced
+ *                   themselves; default a quarter of max_pending, at least 256. Beyond, its oldest
+ *                   one goes.
  */
 struct rdmux_listen_attr {
     uint32_t size;
@@ -752,7 +806,7 @@ struct rdmux_listen_attr {
     uint32_t backlog;
     uint32_t max_pending;
     uint32_t hello_timeout_ms;
-    uint32_t spare0;
+    uint32_t max_per_address;
     uint64_t spare[8];
 };
 #define RDMUX_LISTEN_ATTR_INIT RDMUX_INIT_OF(rdmux_listen_attr)

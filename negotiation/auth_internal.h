@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* What auth.c and tls.c share. Only with OpenSSL. */
+#ifndef RDMUX_NEGOTIATION_AUTH_INTERNAL_H
+#define RDMUX_NEGOTIATION_AUTH_INTERNAL_H
+
+#include "negotiation/auth.h"
+
+#include <openssl/ssl.h>
+
+struct rdmux_auth {
+    struct rdmux_fabric *fabric;
+    uint32_t method; /* RDMUX_AUTH_* */
+    uint32_t flags;
+    SSL_CTX *connector; /* of sessions in that role */
+    SSL_CTX *acceptor;
+    BIO_METHOD *socket_io; /* tls.c */
+    struct rdmux_auth_key *keys;
+    size_t key_count;
+    size_t own; /* of keys: what this side connects with */
+    /* Stands in for the key of an identity that nobody knows, so that both fail alike. */
+    uint8_t decoy[RDMUX_AUTH_KEY_MAX];
+    char (*peers)[RDMUX_IDENTITY_MAX];
+    size_t peer_count;
+    char trusted[256];
+};
+
+/* Is it one of peers, or are none listed? */
+bool rdmux_auth_lets_in(const struct rdmux_auth *auth, const char *identity);
+/* The key of an identity, NULL if there is none. */
+const struct rdmux_auth_key *rdmux_auth_find_key(const struct rdmux_auth *auth,
+                                                 const uint8_t *identity, size_t length);
+
+/* tls.c: what the contexts call, and what carries a session's bytes. */
+BIO_METHOD *rdmux_tls_socket_io(void);
+void rdmux_tls_prepare(SSL_CTX *context, const struct rdmux_auth *auth, enum rdmux_role role);
+
+#endif

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Fabrics that authenticate, their keys and certificates, and somebody on the path between two. */
+#ifndef RDMUX_TESTS_AUTH_SCENE_H
+#define RDMUX_TESTS_AUTH_SCENE_H
+
+#include "negotiation/auth.h"
+#include "tests/unit/api_pair.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/pem.h>
+#include <openssl/x509v3.h>
+#include <pthread.h>
+#include <sys/stat.h>
+
+enum { FILE_NAME_MAX = 160 };
+
+#define KEY_ONE "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
+#define KEY_TWO "ffeeddccbbaa99887766554433221100ffeeddccbbaa99887766554433221100"
+
+/* ---------------------------------------------------------------------------------------- files */
+
+/* A folder for the files of one program, empty when it ends. */
+static char auth_folder[FILE_NAME_MAX / 2];
+
+static inline int make_auth_folder(void **state)
+{
+    const char *tmp = getenv("TMPDIR");
+    (void)state;
+    snprintf(auth_folder, sizeof(auth_folder), "%.60s/auth.XXXXXX", tmp == NULL ? "/tmp" : tmp);
+    return mkdtemp(auth_folder) == NULL ? -1 : 0;
+}
+
+static inline int remove_auth_folder(void **state)
+{
+    char command[FILE_NAME_MAX];
+    (void)state;
+    snprintf(command, sizeof(command), "rm -rf '%s'", auth_folder);
+    return system(command); /* NOLINT(cert-env33-c,concurrency-mt-unsafe): our own folder */
+}
+
+static inline void name_file(const char *name, char out[FILE_NAME_MAX])
+{
+    snprintf(out, FILE_NAME_MAX, "%s/%s", auth_folder, name);
+}
+
+/* Writes a file that only this user may read. */
+static inline const char *write_file(const char *name, const char *text, char out[FILE_NAME_MAX])
+{
+    name_file(name, out);
+    int fd = open(out, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    assert_int_equal(close(fd), 0);
+    return out;
+}
+
+/* -------------------------------------------------------------------------------------- fabrics */
+
+static inline struct rdmux_fabric_auth psk_of(const char *key_file)
+{
+    struct rdmux_fabric_auth auth = RDMUX_FABRIC_AUTH_INIT;
+    auth.method = RDMUX_AUTH_PSK;
+    auth.key_file = key_file;
+    return auth;
+}
+
+static inline struct rdmux_fabric_attr attr_with(const char *paths,
+                                                 const struct rdmux_fabric_auth *auth,
+                                                 struct book *book, struct meter *meter)
+{
+    struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
+    attr.flags = RDMUX_FABRIC_IGNORE_ENVIRONMENT | RDMUX_FABRIC_NO_DEFAULT_PLUGINS;
+    attr.paths = paths;
+    attr.auth = auth;
+    if (book != NULL) {
+        attr.log = book_write;
+        attr.log_user = book;
+        attr.log_level = RDMUX_LOG_WARN;
+    }
+    if (meter != NULL) {
+        attr.allocate = meter_allocate;
+        attr.release = meter_release;
+        attr.allocate_user = meter;
+    }
+    return attr;
+}
+
+/* A pair that is not connected yet; a NULL auth: that side does not authenticate. */
+static inline void open_auth_sides(struct pair *pair, const char *paths,
+                                   const struct rdmux_fabric_auth *auth_a,
+                                   const struct rdmux_fabric_auth *auth_b, struct book *book_b)
+{
+    struct rdmux_fabric_attr attr_a = attr_with(paths, auth_a, NULL, NULL);
+    struct rdmux_fabric_attr attr_b = attr_with(paths, auth_b, book_b, NULL);
+    memset(pair, 0, sizeof(*pair));
+    CHECK_OK(rdmux_fabric_open(&attr_a, &pair->fabric_a));
+    CHECK_OK(rdmux_fabric_open(&attr_b, &pair->fabric_b));
+    pair->cq_a = create_cq(pair->fabric_a);
+    pair->cq_b = create_cq(pair->fabric_b);
+    pair->listener = listen_here(pair->fabric_b, NULL, pair->address);
+}
+
+/* A connect that must fail with this status and a text with this part. */
+static inline void expect_refusal(struct pair *pair, const char *address,
+                                  enum rdmux_status expected, const char *part)
+{
+    struct rdmux_ep *ep = NULL;
+    enum rdmux_status status = rdmux_connect(pair->fabric_a, pair->cq_a, address, NULL, PATIENT_MS,
+                                             &ep);
+    if (status != expected || strstr(rdmux_last_error(), part) == NULL) {
+        fail_msg("connect: %s: %s; expected %s and \"%s\"", rdmux_status_name(status),
+                 rdmux_last_error(), rdmux_status_name(expected), part);
+    }
+    assert_null(ep);
+}
+
+/* Nobody that the listener would show has come. */
+static inline void expect_nobody(struct pair *pair)
+{
+    struct rdmux_peer peer = RDMUX_PEER_INIT;
+    CHECK_STATUS(rdmux_listener_next(pair->listener, 0, &peer), RDMUX_AGAIN);
+}
+
+static inline void wait_for_line(struct book *book, const char *part)
+{
+    uint64_t until = now_ms() + PATIENT_MS;
+    while (book_count(book, part) == 0) {
+        if (now_ms() > until) {
+            fail_msg("the log never said \"%s\"; last: %s", part,
+                     book->count == 0 ? "" : book->lines[(book->count - 1) % BOOK_LINES]);
+        }
+        pause_ms(1);
+    }
+}
+
+/* --------------------------------------------------------------------------------- certificates */
+
+struct authority {
+    X509 *certificate;
+    EVP_PKEY *key;
+};
+
+static inline void add_extension(X509 *certificate, X509 *issuer, int which, const char *value)
+{
+    X509V3_CTX context;
+    X509V3_set_ctx(&context, issuer, certificate, NULL, NULL, 0);
+    X509_EXTENSION *extension = X509V3_EXT_conf_nid(NULL, &context, which, value);
+    assert_non_null(extension);
+    assert_int_equal(X509_add_ext(certificate, extension, -1), 1);
+    X509_EXTENSION_free(extension);
+}
+
+/* names: subject alternative names, NULL for none; usage: extended key usage, NULL for any.
+ * valid_days: from now, below 0: over. authority NULL: signs itself. */
+static inline struct authority make_certificate(const char *common_name, const char *names,
+                                                const char *usage, int valid_days,
+                                                const struct authority *authority)
+{
+    static long serial = 1;
+    struct authority made = { .certificate = X509_new(), .key = EVP_EC_gen("P-256") };
+    assert_non_null(made.certificate);
+    assert_non_null(made.key);
+    X509 *issuer = authority == NULL ? made.certificate : authority->certificate;
+    X509_NAME *subject = X509_get_subject_name(made.certificate);
+    X509_set_version(made.certificate, 2);
+    ASN1_INTEGER_set(X509_get_serialNumber(made.certificate), serial++);
+    X509_gmtime_adj(X509_getm_notBefore(made.certificate), -200L * 86400);
+    X509_gmtime_adj(X509_getm_notAfter(made.certificate), 86400L * valid_days);
+    X509_set_pubkey(made.certificate, made.key);
+    X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC, (const unsigned char *)common_name, -1,
+                               -1, 0);
+    X509_set_issuer_name(made.certificate, X509_get_subject_name(issuer));
+    if (authority == NULL) {
+        add_extension(made.certificate, issuer, NID_basic_constraints, "critical,CA:TRUE");
+    }
+    if (names != NULL) {
+        add_extension(made.certificate, issuer, NID_subject_alt_name, names);
+    }
+    if (usage != NULL) {
+        add_extension(made.certificate, issuer, NID_ext_key_usage, usage);
+    }
+    assert_true(X509_sign(made.certificate, authority == NULL ? made.key : authority->key,
+                          EVP_sha256()) > 0);
+    return made;
+}
+
+static inline void free_certificate(struct authority *made)
+{
+    X509_free(made->certificate);
+    EVP_PKEY_free(made->key);
+}
+
+/* Files of one side. */
+struct papers {
+    char certificate[FILE_NAME_MAX];
+    char key[FILE_NAME_MAX];
+    char authority[FILE_NAME_MAX];
+};
+
+static inline FILE *create_file(const char *stem, const char *ending, char out[FILE_NAME_MAX])
+{
+    char name[FILE_NAME_MAX / 2];
+    snprintf(name, sizeof(name), "%.60s.%s", stem, ending);
+    write_file(name, "", out);
+    FILE *file = fopen(out, "w");
+    assert_non_null(file);
+    return file;
+}
+
+static inline void write_papers(const char *stem, const struct authority *own,
+                                const struct authority *authority, struct papers *out)
+{
+    FILE *file = create_file(stem, "pem", out->certificate);
+    assert_int_equal(PEM_write_X509(file, own->certificate), 1);
+    fclose(file);
+    file = create_file(stem, "key", out->key);
+    assert_int_equal(PEM_write_PrivateKey(file, own->key, NULL, NULL, 0, NULL, NULL), 1);
+    fclose(file);
+    file = create_file(stem, "ca", out->authority);
+    assert_int_equal(PEM_write_X509(file, authority->certificate), 1);
+    fclose(file);
+}
+
+static inline struct rdmux_fabric_auth cert_of(const struct papers *papers)
+{
+    struct rdmux_fabric_auth auth = RDMUX_FABRIC_AUTH_INIT;
+    auth.method = RDMUX_AUTH_CERT;
+    auth.cert_file = papers->certificate;
+    auth.key_file = papers->key;
+    auth.ca_file = papers->authority;
+    return auth;
+}
+
+/* ---------------------------------------------------------------------------- somebody on the path */
+
+/* Passes bytes between connectors and a listener, and changes one of each connection. */
+struct middle {
+    pthread_t thread;
+    int listening;
+    _Atomic bool stop;
+    char address[RDMUX_ADDRESS_MAX]; /* his */
+    char target[RDMUX_ADDRESS_MAX];  /* the listener's */
+    size_t from_connector_at; /* the byte of that direction that is changed; SIZE_MAX: none */
+    size_t from_acceptor_at;
+    _Atomic size_t changed;
+    _Atomic uint64_t seen; /* bytes that passed, both directions */
+    /* All that passed, first connection only, so that a test may look for what must not be there. */
+    pthread_mutex_t lock;
+    uint8_t tape[65536];
+    size_t taped;
+};
+
+static inline bool pass_on(struct middle *middle, int from, int to, size_t *count, size_t change_at)
+{
+    uint8_t bytes[4096];
+    ssize_t got = recv(from, bytes, sizeof(bytes), MSG_DONTWAIT);
+    if (got <= 0) {
+        return got < 0 && errno == EAGAIN;
+    }
+    if (change_at >= *count && change_at < *count + (size_t)got) {
+        bytes[change_at - *count] ^= 0x01;
+        atomic_fetch_add(&middle->changed, 1);
+    }
+    *count += (size_t)got;
+    atomic_fetch_add(&middle->seen, (uint64_t)got);
+    pthread_mutex_lock(&middle->lock);
+    size_t room = sizeof(middle->tape) - middle->taped;
+    size_t part = (size_t)got < room ? (size_t)got : room;
+    memcpy(middle->tape + middle->taped, bytes, part);
+    middle->taped += part;
+    pthread_mutex_unlock(&middle->lock);
+    return send(to, bytes, (size_t)got, MSG_NOSIGNAL) == got;
+}
+
+enum { MIDDLE_CONNECTIONS = 8 };
+
+static inline void *stand_in_the_middle(void *user)
+{
+    struct middle *middle = user;
+    struct {
+        int near;
+        int far;
+        size_t up;
+        size_t down;
+    } passing[MIDDLE_CONNECTIONS];
+    size_t count = 0;
+    while (!atomic_load(&middle->stop)) {
+        struct pollfd look[1 + 2 * MIDDLE_CONNECTIONS] = { { .fd = middle->listening,
+                                                             .events = POLLIN } };
+        for (size_t i = 0; i < count; i++) {
+            look[1 + 2 * i] = (struct pollfd){ .fd = passing[i].near, .events = POLLIN };
+            look[2 + 2 * i] = (struct pollfd){ .fd = passing[i].far, .events = POLLIN };
+        }
+        poll(look, (nfds_t)(1 + 2 * count), 20);
+        int near = count == MIDDLE_CONNECTIONS
+                       ? -1
+                       : accept4(middle->listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (near >= 0) {
+            passing[count].near = near;
+            passing[count].far = dial_raw(middle->target);
+            passing[count].up = 0;
+            passing[count].down = 0;
+            count++;
+        }
+        for (size_t i = 0; i < count; i++) {
+            if (passing[i].near >= 0 && (!pass_on(middle, passing[i].near, passing[i].far,
+                                                  &passing[i].up, middle->from_connector_at) ||
+                                         !pass_on(middle, passing[i].far, passing[i].near,
+                                                  &passing[i].down, middle->from_acceptor_at))) {
+                close(passing[i].near);
+                close(passing[i].far);
+                passing[i].near = -1;
+                passing[i].far = -1;
+            }
+        }
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (passing[i].near >= 0) {
+            close(passing[i].near);
+            close(passing[i].far);
+        }
+    }
+    return NULL;
+}
+
+static inline void start_middle(struct middle *middle, const char *target)
+{
+    struct sockaddr_in here = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t length = sizeof(here);
+    pthread_mutex_init(&middle->lock, NULL);
+    snprintf(middle->target, sizeof(middle->target), "%s", target);
+    middle->listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    assert_true(middle->listening >= 0);
+    assert_int_equal(bind(middle->listening, (struct sockaddr *)&here, sizeof(here)), 0);
+    assert_int_equal(listen(middle->listening, 64), 0);
+    assert_int_equal(getsockname(middle->listening, (struct sockaddr *)&here, &length), 0);
+    snprintf(middle->address, sizeof(middle->address), "127.0.0.1:%u", ntohs(here.sin_port));
+    assert_int_equal(pthread_create(&middle->thread, NULL, stand_in_the_middle, middle), 0);
+}
+
+static inline void stop_middle(struct middle *middle)
+{
+    atomic_store(&middle->stop, true);
+    pthread_join(middle->thread, NULL);
+    close(middle->listening);
+}
+
+/* Has this passed in clear? */
+static inline bool was_overheard(struct middle *middle, const void *bytes, size_t size)
+{
+    pthread_mutex_lock(&middle->lock);
+    bool found = memmem(middle->tape, middle->taped, bytes, size) != NULL;
+    pthread_mutex_unlock(&middle->lock);
+    return found;
+}
+
+#endif

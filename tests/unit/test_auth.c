@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Authentication by keys and certificates: who gets in, who does not, and what they are told. */
+#include "tests/unit/auth_scene.h"
+
+/* ------------------------------------------------------------------------------ pre-shared keys */
+
+static void peers_with_the_same_key_connect_and_know_each_other(void **state)
+{
+    char file[FILE_NAME_MAX];
+    char other[FILE_NAME_MAX];
+    struct rdmux_fabric_auth auth_a = psk_of(write_file("a", "anna:" KEY_ONE "\n", file));
+    struct rdmux_fabric_auth auth_b = psk_of(
+        write_file("b", "# who may come\n\nbert:" KEY_TWO "\nanna:" KEY_ONE "\n", other));
+    struct pair pair;
+    (void)state;
+    open_auth_sides(&pair, "tcp", &auth_a, &auth_b, NULL);
+
+    connect_more(&pair, NULL, &pair.a, &pair.b);
+
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+    CHECK_OK(rdmux_ep_info(pair.b, &info));
+    assert_string_equal(info.peer_identity, "anna");
+    assert_int_equal(info.security, RDMUX_SECURITY_BOUND_KEY);
+    CHECK_OK(rdmux_ep_info(pair.a, &info));
+    assert_string_equal(info.peer_identity, "anna");
+    check_messages(&pair);
+    close_pair(&pair);
+}
+
+static void shared_memory_works_between_authenticated_peers(void **state)
+{
+    char file[FILE_NAME_MAX];
+    struct rdmux_fabric_auth auth = psk_of(write_file("k", "anna:" KEY_ONE "\n", file));
+    struct pair pair;
+    (void)state;
+    open_auth_sides(&pair, "shm", &auth, &auth, NULL);
+
+    connect_more(&pair, NULL, &pair.a, &pair.b);
+
+    check_messages(&pair);
+    close_pair(&pair);
+}
+
+static void an_import_goes_through_the_session_and_a_thousand_do(void **state)
+{
+    enum { IMPORTS = 1000 };
+    static struct rdmux_remote *remotes[IMPORTS];
+    static uint8_t bytes[4096];
+    char file[FILE_NAME_MAX];
+    struct rdmux_fabric_auth auth = psk_of(write_file("k", "anna:" KEY_ONE "\n", file));
+    struct pair pair;
+    struct rdmux_mr *mr = NULL;
+    struct rdmux_token token;
+    (void)state;
+    open_auth_sides(&pair, "tcp", &auth, &auth, NULL);
+    connect_more(&pair, NULL, &pair.a, &pair.b);
+    CHECK_OK(rdmux_mr_register(pair.fabric_b, bytes, sizeof(bytes), RDMUX_ACCESS_REMOTE_READ, &mr));
+    CHECK_OK(rdmux_mr_export(mr, &token));
+
+    for (size_t i = 0; i < IMPORTS; i++) {
+        CHECK_STATUS(rdmux_remote_import(pair.a, &token, 0, &remotes[i]), RDMUX_IN_PROGRESS);
+    }
+
+    for (size_t i = 0; i < IMPORTS; i++) {
+        expect_entry(pair.cq_a, RDMUX_WC_REMOTE_READY, RDMUX_OK);
+    }
+    for (size_t i = 0; i < IMPORTS; i++) {
+        rdmux_remote_close(remotes[i]);
+    }
+    rdmux_mr_deregister(mr);
+    close_pair(&pair);
+}
+
+static void a_listener_shows_who_it_is_before_it_is_accepted(void **state)
+{
+    char file[FILE_NAME_MAX];
+    char other[FILE_NAME_MAX];
+    struct rdmux_fabric_auth auth_a = psk_of(write_file("a", "bert:" KEY_TWO "\n", file));
+    struct rdmux_fabric_auth auth_b = psk_of(
+        write_file("b", "anna:" KEY_ONE "\nbert:" KEY_TWO "\n", other));
+    struct rdmux_peer peer = RDMUX_PEER_INIT;
+    struct pair pair;
+    (void)state;
+    open_auth_sides(&pair, "tcp", &auth_a, &auth_b, NULL);
+    CHECK_STATUS(rdmux_connect(pair.fabric_a, pair.cq_a, pair.address, NULL, 0, &pair.a),
+                 RDMUX_IN_PROGRESS);
+
+    uint64_t until = now_ms() + PATIENT_MS;
+    enum rdmux_status status = RDMUX_AGAIN;
+    while (status == RDMUX_AGAIN && now_ms() < until) {
+        (void)rdmux_cq_poll(pair.cq_a, NULL, 0);
+        status = rdmux_listener_next(pair.listener, 0, &peer);
+    }
+
+    CHECK_STATUS(status, RDMUX_OK);
+    assert_string_equal(peer.identity, "bert");
+    CHECK_OK(rdmux_reject(pair.listener, peer.id, 77, NULL, 0));
+    struct rdmux_wc wc = expect_entry(pair.cq_a, RDMUX_WC_CONNECTED, RDMUX_REFUSED);
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+    CHECK_OK(rdmux_ep_info(wc.ep, &info));
+    assert_int_equal(info.reject_reason, 77);
+    close_pair(&pair);
+}
+
+/* What one side has in its key file, and how a connect ends. */
+static void check_psk_refusal(const char *keys_a, const char *keys_b, const char *const *peers,
+                              size_t peer_count, const char *logged)
+{
+    static struct book book;
+    char file[FILE_NAME_MAX];
+    char other[FILE_NAME_MAX];
+    struct rdmux_fabric_auth auth_a = psk_of(write_file("a", keys_a, file));
+    struct rdmux_fabric_auth auth_b = psk_of(write_file("b", keys_b, other));
+    struct pair pair;
+    auth_b.peers = peers;
+    auth_b.peer_count = peer_count;
+    pthread_mutex_init(&book.lock, NULL);
+    book_clear(&book);
+    open_auth_sides(&pair, "tcp", &auth_a, &auth_b, &book);
+
+    expect_refusal(&pair, pair.address, RDMUX_AUTH, "the peer has refused identity \"anna\"");
+
+    wait_for_line(&book, logged);
+    expect_nobody(&pair);
+    close_pair(&pair);
+}
+
+static void a_wrong_key_is_refused(void **state)
+{
+    (void)state;
+    check_psk_refusal("anna:" KEY_ONE "\n", "anna:" KEY_TWO "\n", NULL, 0,
+                      "is the identity's key the same in both key files?");
+}
+
+static void an_unknown_identity_is_refused(void **state)
+{
+    (void)state;
+    check_psk_refusal("anna:" KEY_ONE "\n", "bert:" KEY_ONE "\n", NULL, 0,
+                      "its identity is in no line of auth.key_file");
+}
+
+static void an_identity_that_is_not_listed_is_refused(void **state)
+{
+    static const char *const peers[] = { "bert", "carl" };
+    (void)state;
+    check_psk_refusal("anna:" KEY_ONE "\n", "anna:" KEY_ONE "\n", peers, 2,
+                      "\"anna\" is not one of auth.peers");
+}
+
+/* The text that a connector gets, which is all that it can see. */
+static void refusal_of(const char *keys_a, char out[RDMUX_TEXT_MAX])
+{
+    char file[FILE_NAME_MAX];
+    char other[FILE_NAME_MAX];
+    struct rdmux_fabric_auth auth_a = psk_of(write_file("a", keys_a, file));
+    struct rdmux_fabric_auth auth_b = psk_of(write_file("b", "anna:" KEY_ONE "\n", other));
+    struct pair pair;
+    struct rdmux_ep *ep = NULL;
+    open_auth_sides(&pair, "tcp", &auth_a, &auth_b, NULL);
+    CHECK_STATUS(rdmux_connect(pair.fabric_a, pair.cq_a, pair.address, NULL, PATIENT_MS, &ep),
+                 RDMUX_AUTH);
+    const char *reason = strchr(rdmux_last_error(), '(');
+    assert_non_null(reason);
+    snprintf(out, RDMUX_TEXT_MAX, "%s", reason);
+    close_pair(&pair);
+}
+
+static void whether_an_identity_exists_does_not_show(void **state)
+{
+    char wrong_key[RDMUX_TEXT_MAX];
+    char wrong_identity[RDMUX_TEXT_MAX];
+    (void)state;
+
+    refusal_of("anna:" KEY_TWO "\n", wrong_key);
+    refusal_of("nora:" KEY_TWO "\n", wrong_identity);
+
+    assert_string_equal(wrong_key, wrong_identity);
+}
+
+/* ----------------------------------------------------------------------- sides that do not agree */
+
+static void a_connector_without_is_told_what_to_set(void **state)
+{
+    static struct book book = BOOK_INIT;
+    char file[FILE_NAME_MAX];
+    struct rdmux_fabric_auth auth = psk_of(write_file("k", "anna:" KEY_ONE "\n", file));
+    struct pair pair;
+    (void)state;
+    open_auth_sides(&pair, "tcp", NULL, &auth, &book);
+
+    expect_refusal(&pair, pair.address, RDMUX_AUTH,
+                   "the peer asks for authentication by a pre-shared key; set");
+
+    wait_for_line(&book, "the peer not at all");
+    expect_nobody(&pair);
+    close_pair(&pair);
+}
+
+static void a_listener_without_is_not_talked_to(void **state)
+{
+    static struct book book = BOOK_INIT;
+    char file[FILE_NAME_MAX];
+    struct rdmux_fabric_auth auth = psk_of(write_file("k", "anna:" KEY_ONE "\n", file));
+    struct pair pair;
+    (void)state;
+    open_auth_sides(&pair, "tcp", &auth, NULL, &book);
+
+    expect_refusal(&pair, pair.address, RDMUX_AUTH,
+                   "this side authenticates by a pre-shared key, the peer not at all");
+
+    wait_for_line(&book, "asks for authentication by a pre-shared key");
+    expect_nobody(&pair);
+    close_pair(&pair);
+}
+
+static void explain_goes_through_the_session(void **state)
+{
+    char file[FILE_NAME_MAX];
+    struct rdmux_fabric_auth auth = psk_of(write_file("k", "anna:" KEY_ONE "\n", file));
+    struct rdmux_explanation *explanation = NULL;
+    struct pair pair;
+    (void)state;
+    open_auth_sides(&pair, "tcp", &auth, &auth, NULL);
+
+    CHECK_OK(rdmux_explain(pair.fabric_a, pair.address, NULL, PATIENT_MS, &explanation));
+
+    const char *json = NULL;
+    CHECK_OK(rdmux_explanation_json(explanation, &json));
+    assert_non_null(strstr(json, "\"bound key\""));
+    rdmux_explanation_free(explanation);
+    close_pair(&pair);
+}
+
+static void explain_tells_what_to_set_as_well(void **state)
+{
+    char file[FILE_NAME_MAX];
+    struct rdmux_fabric_auth auth = psk_of(write_file("k", "anna:" KEY_ONE "\n", file));
+    struct rdmux_explanation *explanation = NULL;
+    struct pair pair;
+    (void)state;
+    open_auth_sides(&pair, "tcp", NULL, &auth, NULL);
+
+    CHECK_STATUS(rdmux_explain(pair.fabric_a, pair.address, NULL, PATIENT_MS, &explanation),
+                 RDMUX_AUTH);
+
+    assert_non_null(strstr(rdmux_last_error(), "--auth psk"));
+    close_pair(&pair);
+}
+
+/* --------------------------------------------------------------------------------- certificates */
+
+/* One authority, a side each with a certificate. */
+struct office {
+    struct authority authority;
+    struct authority own_a;
+    struct authority own_b;
+    struct papers papers_a;
+    struct papers papers_b;
+};
+
+static void open_office(struct office *office, const char *names_b, const char *usage_a)
+{
+    office->authority = make_certificate("the authority", NULL, NULL, 100, NULL);
+    office->own_a = make_certificate("anna", NULL, usage_a, 100, &office->authority);
+    office->own_b = make_certificate("bert", names_b, "serverAuth,clientAuth", 100,
+                                     &office->authority);
+    write_papers("a", &office->own_a, &office->authority, &office->papers_a);
+    write_papers("b", &office->own_b, &office->authority, &office->papers_b);
+}
+
+static void close_office(struct office *office)
+{
+    free_certificate(&office->authority);
+    free_certificate(&office->own_a);
+    free_certificate(&office->own_b);
+}
+
+static void peers_with_certificates_of_one_authority_connect(void **state)
+{
+    struct office office;
+    struct pair pair;
+    (void)state;
+    open_office(&office, "DNS:bert.example,IP:127.0.0.1", NULL);
+    struct rdmux_fabric_auth auth_a = cert_of(&office.papers_a);
+    struct rdmux_fabric_auth auth_b = cert_of(&office.papers_b);
+    open_auth_sides(&pair, "tcp", &auth_a, &auth_b, NULL);
+
+    connect_more(&pair, NULL, &pair.a, &pair.b);
+
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+    CHECK_OK(rdmux_ep_info(pair.b, &info));
+    assert_string_equal(info.peer_identity, "anna");
+    CHECK_OK(rdmux_ep_info(pair.a, &info));
+    assert_string_equal(info.peer_identity, "bert.example");
+    check_messages(&pair);
+    close_pair(&pair);
+    close_office(&office);
+}
+
+static void check_cert_refusal(const struct rdmux_fabric_auth *auth_a,
+                               const struct rdmux_fabric_auth *auth_b, const char *part,
+                               const char *logged)
+{
+    static struct book book;
+    struct pair pair;
+    pthread_mutex_init(&book.lock, NULL);
+    book_clear(&book);
+    open_auth_sides(&pair, "tcp", auth_a, auth_b, &book);
+
+    expect_refusal(&pair, pair.address, RDMUX_AUTH, part);
+
+    wait_for_line(&book, logged);
+    expect_nobody(&pair);
+    close_pair(&pair);
+}
+
+static void a_certificate_for_another_host_is_refused(void **state)
+{
+    struct office office;
+    (void)state;
+    open_office(&office, "DNS:bert.example,IP:127.0.0.2", NULL);
+    struct rdmux_fabric_auth auth_a = cert_of(&office.papers_a);
+    struct rdmux_fabric_auth auth_b = cert_of(&office.papers_b);
+
+    check_cert_refusal(&auth_a, &auth_b, "is that of \"bert.example\", not of 127.0.0.1",
+                       "authentication: the peer has refused this side's certificate");
+
+    close_office(&office);
+}
+
+static void a_listed_identity_may_have_any_host(void **state)
+{
+    static const char *const bert[] = { "bert.example" };
+    struct office office;
+    struct pair pair;
+    (void)state;
+    open_office(&office, "DNS:bert.example", NULL);
+    struct rdmux_fabric_auth auth_a = cert_of(&office.papers_a);
+    struct rdmux_fabric_auth auth_b = cert_of(&office.papers_b);
+    auth_a.peers = bert;
+    auth_a.peer_count = 1;
+    open_auth_sides(&pair, "tcp", &auth_a, &auth_b, NULL);
+
+    connect_more(&pair, NULL, &pair.a, &pair.b);
+
+    check_messages(&pair);
+    close_pair(&pair);
+    close_office(&office);
+}
+
+static void a_certificate_that_is_not_listed_is_refused(void **state)
+{
+    static const char *const carl[] = { "carl" };
+    struct office office;
+    (void)state;
+    open_office(&office, "IP:127.0.0.1", NULL);
+    struct rdmux_fabric_auth auth_a = cert_of(&office.papers_a);
+    struct rdmux_fabric_auth auth_b = cert_of(&office.papers_b);
+    auth_b.peers = carl;
+    auth_b.peer_count = 1;
+
+    check_cert_refusal(&auth_a, &auth_b, "the peer has refused this side's certificate",
+                       "\"anna\" is not one of auth.peers");
+
+    close_office(&office);
+}
+
+static void a_certificate_of_another_authority_is_refused(void **state)
+{
+    struct office office;
+    struct authority stranger = make_certificate("another authority", NULL, NULL, 100, NULL);
+    struct papers forged;
+    (void)state;
+    open_office(&office, "IP:127.0.0.1", NULL);
+    struct authority own = make_certificate("anna", NULL, NULL, 100, &stranger);
+    write_papers("forged", &own, &office.authority, &forged);
+    struct rdmux_fabric_auth auth_a = cert_of(&forged);
+    struct rdmux_fabric_auth auth_b = cert_of(&office.papers_b);
+
+    check_cert_refusal(&auth_a, &auth_b, "the peer has refused this side's certificate",
+                       "unable to get local issuer certificate");
+
+    free_certificate(&own);
+    free_certificate(&stranger);
+    close_office(&office);
+}
+
+static void a_certificate_that_is_over_is_refused(void **state)
+{
+    struct office office;
+    struct papers late;
+    (void)state;
+    open_office(&office, "IP:127.0.0.1", NULL);
+    struct authority own = make_certificate("anna", NULL, NULL, -1, &office.authority);
+    write_papers("late", &own, &office.authority, &late);
+    struct rdmux_fabric_auth auth_a = cert_of(&late);
+    struct rdmux_fabric_auth auth_b = cert_of(&office.papers_b);
+
+    check_cert_refusal(&auth_a, &auth_b, "certificate expired", "certificate has expired");
+
+    free_certificate(&own);
+    close_office(&office);
+}
+
+static void a_certificate_of_a_server_does_not_make_a_client(void **state)
+{
+    struct office office;
+    (void)state;
+    open_office(&office, "IP:127.0.0.1", "serverAuth");
+    struct rdmux_fabric_auth auth_a = cert_of(&office.papers_a);
+    struct rdmux_fabric_auth auth_b = cert_of(&office.papers_b);
+
+    check_cert_refusal(&auth_a, &auth_b, "the peer has refused this side's certificate",
+                       "its certificate: unsuitable certificate purpose");
+
+    close_office(&office);
+}
+
+static void keys_and_certificates_do_not_meet(void **state)
+{
+    char file[FILE_NAME_MAX];
+    struct office office;
+    (void)state;
+    open_office(&office, "IP:127.0.0.1", NULL);
+    struct rdmux_fabric_auth auth_a = psk_of(write_file("k", "anna:" KEY_ONE "\n", file));
+    struct rdmux_fabric_auth auth_b = cert_of(&office.papers_b);
+
+    check_cert_refusal(&auth_a, &auth_b,
+                       "this side authenticates by a pre-shared key, the peer by certificates",
+                       "this side authenticates by certificates, the peer by a pre-shared key");
+
+    close_office(&office);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(peers_with_the_same_key_connect_and_know_each_other),
+        cmocka_unit_test(shared_memory_works_between_authenticated_peers),
+        cmocka_unit_test(an_import_goes_through_the_session_and_a_thousand_do),
+        cmocka_unit_test(a_listener_shows_who_it_is_before_it_is_accepted),
+        cmocka_unit_test(a_wrong_key_is_refused),
+        cmocka_unit_test(an_unknown_identity_is_refused),
+        cmocka_unit_test(an_identity_that_is_not_listed_is_refused),
+        cmocka_unit_test(whether_an_identity_exists_does_not_show),
+        cmocka_unit_test(a_connector_without_is_told_what_to_set),
+        cmocka_unit_test(a_listener_without_is_not_talked_to),
+        cmocka_unit_test(explain_goes_through_the_session),
+        cmocka_unit_test(explain_tells_what_to_set_as_well),
+        cmocka_unit_test(peers_with_certificates_of_one_authority_connect),
+        cmocka_unit_test(a_certificate_for_another_host_is_refused),
+        cmocka_unit_test(a_listed_identity_may_have_any_host),
+        cmocka_unit_test(a_certificate_that_is_not_listed_is_refused),
+        cmocka_unit_test(a_certificate_of_another_authority_is_refused),
+        cmocka_unit_test(a_certificate_that_is_over_is_refused),
+        cmocka_unit_test(a_certificate_of_a_server_does_not_make_a_client),
+        cmocka_unit_test(keys_and_certificates_do_not_meet),
+    };
+    return cmocka_run_group_tests_name("auth", tests, make_auth_folder, remove_auth_folder);
+}
