@@ -698,6 +698,7 @@ int tool_copy_main(int argc, char **argv)
     };
     const struct command_spec command = {
         .name = command_name,
+        .authenticates = true,
         .usage = "FILE HOST[:PORT] [--as NAME] [--paths LIST] [--probe] [--json]",
         .description = "Copies a file, or a directory with all below it, to the \"rdmux serve "
                        "--receive DIR\" at HOST.\n"

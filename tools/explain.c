@@ -178,6 +178,7 @@ int tool_explain_main(int argc, char **argv)
     };
     const struct command_spec command = {
         .name = command_name,
+        .authenticates = true,
         .usage = "HOST[:PORT] [--paths LIST] [--probe] [--json]",
         .description = "Negotiates with the server at HOST (\"rdmux serve\" or any rdmux listener) "
                        "as far as ranking and\n"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 #include "options.h"
 
+#include "auth.h"
 #include "tool.h"
 
 #include <errno.h>
@@ -18,15 +19,25 @@ static void print_option_help(const char *left, const char *help)
     printf("  %-32s %s\n", left, help);
 }
 
-static void print_help(const struct command_spec *command)
+static void print_options(const struct option_spec *options, size_t count)
 {
-    printf("usage: rdmux %s %s\n\n%s\n", command->name, command->usage, command->description);
-    for (size_t i = 0; i < command->option_count; i++) {
-        const struct option_spec *option = &command->options[i];
+    for (size_t i = 0; i < count; i++) {
+        const struct option_spec *option = &options[i];
         char left[64];
         snprintf(left, sizeof(left), "--%s%s%s", option->name, option->argument != NULL ? " " : "",
                  option->argument != NULL ? option->argument : "");
         print_option_help(left, option->help);
+    }
+}
+
+static void print_help(const struct command_spec *command)
+{
+    printf("usage: rdmux %s %s\n\n%s\n", command->name, command->usage, command->description);
+    print_options(command->options, command->option_count);
+    if (command->authenticates) {
+        size_t count = 0;
+        const struct option_spec *options = tool_auth_options(&count);
+        print_options(options, count);
     }
     printf("  %-32s %s\n", "--help", "this text");
 }
@@ -150,6 +161,17 @@ static bool store_value(const struct option_spec *option, const char *value)
     return false;
 }
 
+static const struct option_spec *find_in(const struct option_spec *options, size_t count,
+                                         const char *name, size_t length)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strlen(options[i].name) == length && strncmp(options[i].name, name, length) == 0) {
+            return &options[i];
+        }
+    }
+    return NULL;
+}
+
 /* Finds "--name" or "--name=value"; *value is what follows the "=", or NULL. */
 static const struct option_spec *find_option(const struct command_spec *command,
                                              const char *argument, const char **value)
@@ -157,13 +179,13 @@ static const struct option_spec *find_option(const struct command_spec *command,
     const char *name = argument + 2;
     size_t length = strcspn(name, "=");
     *value = name[length] == '=' ? name + length + 1 : NULL;
-    for (size_t i = 0; i < command->option_count; i++) {
-        if (strlen(command->options[i].name) == length &&
-            strncmp(command->options[i].name, name, length) == 0) {
-            return &command->options[i];
-        }
+    const struct option_spec *found = find_in(command->options, command->option_count, name, length);
+    if (found == NULL && command->authenticates) {
+        size_t count = 0;
+        const struct option_spec *options = tool_auth_options(&count);
+        found = find_in(options, count, name, length);
     }
-    return NULL;
+    return found;
 }
 
 enum options_outcome options_parse(const struct command_spec *command, int argc, char **argv,
@@ -225,6 +247,9 @@ enum options_outcome options_parse(const struct command_spec *command, int argc,
     if (positional_count < command->positional_min) {
         tool_error(command->name, "an argument is missing; usage: rdmux %s %s", command->name,
                    command->usage);
+        return OPTIONS_WRONG;
+    }
+    if (command->authenticates && !tool_auth_check(command->name)) {
         return OPTIONS_WRONG;
     }
     return OPTIONS_RUN;

@@ -53,6 +53,7 @@ struct command_spec {
     size_t option_count;
     size_t positional_min;
     size_t positional_max;
+    bool authenticates; /* takes the options of auth.h, too */
 };
 
 enum options_outcome {

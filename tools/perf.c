@@ -929,6 +929,7 @@ int tool_perf_main(int argc, char **argv)
     };
     const struct command_spec command = {
         .name = command_name,
+        .authenticates = true,
         .usage = "HOST[:PORT] --op OP --test TEST [OPTION...]",
         .description = "Measures one operation to the \"rdmux serve\" at HOST. Latency is half a "
                        "round trip for send and\n"

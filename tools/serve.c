@@ -542,13 +542,14 @@ int tool_serve_main(int argc, char **argv)
     };
     const struct command_spec command = {
         .name = command_name,
+        .authenticates = true,
         .usage = "[ADDRESS[:PORT]] [--receive DIR]",
         .description = "The far end of explain, perf, copy and conformance, for many clients at "
                        "once. Listens on\n127.0.0.1:7471 "
                        "unless told otherwise; port 0 picks a free one. Prints \"listening on "
                        "ADDRESS:PORT\" when it\n"
                        "is ready and ends in order on SIGINT or SIGTERM. Anyone who can reach the "
-                       "port may use it.\n",
+                       "port may use it,\nunless --auth says otherwise.\n",
         .options = options,
         .option_count = TOOL_COUNT_OF(options),
         .positional_max = 1,

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 #include "tool.h"
 
+#include "auth.h"
+
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,6 +82,7 @@ static uint32_t wanted_log_level(const char *setting)
 int tool_fabric_open(const char *command, struct rdmux_fabric **out)
 {
     struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
+    attr.auth = tool_auth();
     const char *setting = getenv("RDMUX_LOG");
     if (setting != NULL && setting[0] != '\0') {
         attr.log = print_log_line;
