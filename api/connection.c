@@ -278,9 +278,8 @@ static void send_action(struct rdmux_ep *ep, const struct rdmux_handshake_action
 {
     enum rdmux_status status = rdmux_channel_send(ep->channel, action->bytes, action->size);
     if (status != RDMUX_OK) {
-        rdmux_handshake_lost(ep->setup->handshake,
-                             status == RDMUX_AUTH ? RDMUX_AUTH : RDMUX_PEER_GONE,
-                             rdmux_last_error(), rdmux_now(ep->fabric));
+        rdmux_handshake_lost(ep->setup->handshake, status, rdmux_last_error(),
+                             rdmux_now(ep->fabric));
     }
 }
 

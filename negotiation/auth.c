@@ -21,8 +21,9 @@
 
 enum {
     KNOWN_FLAGS = RDMUX_AUTH_REQUIRE_ENCRYPTION,
+    RECORD_MAX = 2048, /* bytes that we put into one; a session keeps room for it from the beginning */
     KEY_FILE_MAX = 16 << 20,     /* bytes */
-    CERTIFICATES_MAX = 24 << 10, /* bytes that a peer may show, chain included */
+    CERTIFICATES_MAX = 16 << 10, /* bytes that a peer may show, chain included */
 };
 
 static const char trusts_none[] = "none";
@@ -210,7 +211,8 @@ static enum rdmux_status make_context(struct rdmux_auth *auth, const struct rdmu
     }
     *out = context; /* whatever comes */
     bool good = SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) == 1 &&
-                SSL_CTX_set_num_tickets(context, 0) == 1;
+                SSL_CTX_set_num_tickets(context, 0) == 1 &&
+                SSL_CTX_set_max_send_fragment(context, RECORD_MAX) == 1;
     SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION);
     if (role == RDMUX_ROLE_ACCEPT) { /* without one OpenSSL takes no session of a known peer */
         good = good && SSL_CTX_set_session_id_context(context, (const uint8_t *)"rdmux", 5) == 1;

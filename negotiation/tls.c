@@ -18,7 +18,9 @@
 enum {
     HOST_MAX = 256,
     UNAUTHENTICATED_MAX = 32 << 10, /* bytes that TLS takes from a peer before it is known */
-    ALERT_REASONS = 1000,           /* where OpenSSL's reasons for alerts of the peer begin */
+    RECORD_FIRST = 20,              /* types of TLS records */
+    RECORD_LAST = 23,
+    ALERT_REASONS = 1000, /* where OpenSSL's reasons for alerts of the peer begin */
     ALERT_REASONS_END = 1256,
 };
 
@@ -50,17 +52,19 @@ struct rdmux_tls {
 
 /* ---------------------------------------------------------------------------- bytes, below TLS */
 
-/* Is what a connector gets first the beginning of a HELLO? TLS records begin otherwise (RFC 8446,
- * 5.1). */
-static bool is_clear(struct rdmux_tls *tls)
+/* A connector looks at what comes first: a HELLO in clear, or a TLS record (RFC 8446, 5.1)? */
+static bool is_answer_tls(struct rdmux_tls *tls)
 {
     uint8_t first = 0;
     if (tls->role != RDMUX_ROLE_CONNECT || tls->answered ||
         recv(tls->socket, &first, 1, MSG_PEEK | MSG_DONTWAIT) != 1) {
-        return false;
+        return true;
     }
     tls->answered = true;
-    return first == 'R';
+    if (first < RECORD_FIRST || first > RECORD_LAST) {
+        tls->stage = STAGE_REFUSED;
+    }
+    return tls->stage != STAGE_REFUSED;
 }
 
 /* As recv(2); notes how it ended. */
@@ -94,8 +98,7 @@ static int bio_read(BIO *bio, char *out, int size)
 {
     struct rdmux_tls *tls = BIO_get_data(bio);
     BIO_clear_retry_flags(bio);
-    if (is_clear(tls)) {
-        tls->stage = STAGE_REFUSED;
+    if (!is_answer_tls(tls)) {
         return -1;
     }
     size_t room = (size_t)size;
@@ -321,6 +324,22 @@ static enum rdmux_status refused_by_peer(const struct rdmux_tls *tls, unsigned l
                           : "does the peer know our authority, and let this identity in?");
 }
 
+/* Did something come that is no TLS at all? */
+static bool is_no_tls(unsigned long error)
+{
+    static const int reasons[] = {
+        SSL_R_WRONG_VERSION_NUMBER, SSL_R_PACKET_LENGTH_TOO_LONG, SSL_R_HTTP_REQUEST,
+        SSL_R_HTTPS_PROXY_REQUEST,  SSL_R_UNSUPPORTED_PROTOCOL,   SSL_R_BAD_RECORD_TYPE,
+        SSL_R_RECORD_TOO_SMALL,
+    };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(reasons); i++) {
+        if (ERR_GET_LIB(error) == ERR_LIB_SSL && ERR_GET_REASON(error) == reasons[i]) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static enum rdmux_status explain_failure(const struct rdmux_tls *tls)
 {
     unsigned long error = ERR_peek_error();
@@ -342,6 +361,10 @@ static enum rdmux_status explain_failure(const struct rdmux_tls *tls)
         return rdmux_fail(RDMUX_PEER_GONE,
                           "control channel: the peer closed it before it was authenticated; is it "
                           "rdmux of this version, and is auth set there?");
+    }
+    if (is_no_tls(error)) {
+        return rdmux_fail(RDMUX_PROTOCOL,
+                          "control channel: the peer does not speak this protocol (%s)", text);
     }
     if (tls->stage == STAGE_OPEN) {
         return rdmux_fail(RDMUX_PROTOCOL, "control channel: not what the peer has sent: %s",
@@ -433,6 +456,10 @@ static enum rdmux_status take_refusal(struct rdmux_tls *tls)
     enum rdmux_status status = read_hello(tls, &hello);
     if (status != RDMUX_OK) {
         return status;
+    }
+    if (hello.version_min > RDMUX_WIRE_VERSION || hello.version_max < RDMUX_WIRE_VERSION) {
+        return rdmux_fail(RDMUX_VERSION, "control channel: the peer speaks no version of the "
+                                         "protocol that we speak");
     }
     if ((hello.authentication & rdmux_auth_methods(tls->auth)) != 0) {
         return rdmux_fail(RDMUX_AUTH, "authentication: the peer does not authenticate as it says");

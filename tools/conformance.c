@@ -242,6 +242,9 @@ static const char *why_left_out(const struct conformance *conformance,
     if ((test->flags & CASE_LONG) != 0 && conformance->run.quick) {
         return "left out by --quick";
     }
+    if ((test->flags & CASE_ADOPTED) != 0 && conformance->run.key_file != NULL) {
+        return "not with --key-file: data in clear shares no socket with an encrypted channel";
+    }
     if ((test->flags & CASE_ONE_HOST) != 0 && conformance->results.peer != NULL) {
         return "not here: it needs both processes on one host";
     }
@@ -354,6 +357,9 @@ static char *replay_of(const struct conformance *conformance, const char *provid
     }
     const struct run_options *run = &conformance->run;
     fputs("rdmux conformance", out);
+    if (run->key_file != NULL) {
+        fprintf(out, " --key-file %s", run->key_file);
+    }
     for (size_t i = 0; i < run->plugin_count; i++) {
         fprintf(out, " --plugin %s", run->plugins[i]);
     }
@@ -609,6 +615,7 @@ static void list_rules(void)
 struct arguments {
     struct option_list providers;
     struct option_list plugins;
+    const char *key_file;
     const char *rules;
     const char *filter;
     const char *peer;
@@ -705,6 +712,12 @@ static enum options_outcome parse(struct arguments *arguments, int argc, char **
           .kind = OPTION_FLAG,
           .flag = &arguments->list,
           .help = "print the cases and end; \"-6.1\": the case tries to break 6.1" },
+        { .name = "key-file",
+          .kind = OPTION_TEXT,
+          .text = &arguments->key_file,
+          .argument = "FILE",
+          .help = "both sides authenticate by the first key of FILE, lines IDENTITY:KEY; here,\n"
+                  "not with --peer" },
         { .name = "list-rules",
           .kind = OPTION_FLAG,
           .flag = &arguments->list_rules,
@@ -739,6 +752,7 @@ static bool take_arguments(struct conformance *conformance, const struct argumen
     conformance->run = (struct run_options){
         .plugins = arguments->plugins.values,
         .plugin_count = arguments->plugins.count,
+        .key_file = arguments->key_file,
         .sleeps = arguments->wait == 1,
         .quick = arguments->quick,
         .thorough = arguments->thorough,
@@ -815,6 +829,11 @@ int tool_conformance_main(int argc, char **argv)
     enum options_outcome outcome = parse(&arguments, argc, argv);
     if (outcome != OPTIONS_RUN) {
         return outcome == OPTIONS_HELP ? TOOL_OK : TOOL_USAGE;
+    }
+    if (arguments.key_file != NULL && arguments.peer != NULL) {
+        tool_error(command_name, "--key-file: the server of --peer does not have it; run it there "
+                                 "without --peer");
+        return TOOL_USAGE;
     }
     if (!take_arguments(&conformance, &arguments)) {
         return TOOL_USAGE;

@@ -476,8 +476,9 @@ static void private_target(struct side *side)
     size_t host = strlen(side->other_host);
     EXPECT(strncmp(peer.address, side->other_host, host) == 0 && peer.address[host] == ':',
            "the peer's address is \"%s\", not of %s", peer.address, side->other_host);
-    EXPECT(peer.identity[0] == '\0', "nobody authenticated, and yet the identity is \"%s\"",
-           peer.identity);
+    EXPECT((peer.identity[0] != '\0') == (side->auth.key_file != NULL),
+           "the peer has%s authenticated, and the identity is \"%s\"",
+           side->auth.key_file != NULL ? "" : " not", peer.identity);
     attr.peer = peer.id;
     attr.private_data = "hello";
     attr.private_length = 5;

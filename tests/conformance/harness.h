@@ -43,6 +43,7 @@ enum {
     CASE_LONG = 1 << 0,
     CASE_THOROUGH = 1 << 1, /* only with --thorough: needs gigabytes */
     CASE_RANDOM = 1 << 3,   /* a random sequence, see random.h */
+    CASE_ADOPTED = 1 << 4,  /* not with --key-file: data shares an adopted socket */
     CASE_ONE_HOST = 1 << 2, /* not with --peer: the two processes share what one host has */
 };
 
@@ -155,6 +156,7 @@ struct side {
     const char *provider;
     const char *const *plugins;
     size_t plugin_count;
+    struct rdmux_fabric_auth auth; /* key_file NULL: without */
     bool is_initiator;
     bool sleeps; /* --wait sleep */
     bool quick;
@@ -381,6 +383,7 @@ void victim_end(struct victim *victim);
 struct run_options {
     const char *const *plugins;
     size_t plugin_count;
+    const char *key_file; /* both sides authenticate by its keys; NULL: they do not */
     bool sleeps;
     bool quick;
     bool thorough;

@@ -155,6 +155,9 @@ pid_t start_side(const struct start *start)
     side->provider = start->provider;
     side->plugins = options->plugins;
     side->plugin_count = options->plugin_count;
+    side->auth = (struct rdmux_fabric_auth)RDMUX_FABRIC_AUTH_INIT;
+    side->auth.method = RDMUX_AUTH_PSK;
+    side->auth.key_file = options->key_file;
     side->is_initiator = start->index == 0;
     side->sleeps = options->sleeps;
     side->quick = options->quick;

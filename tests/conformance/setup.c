@@ -21,6 +21,9 @@ struct rdmux_fabric_attr fabric_attr_of(const struct side *side)
     struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
     attr.plugins = side->plugin_count == 0 ? NULL : side->plugins;
     attr.plugin_count = side->plugin_count;
+    if (side->auth.key_file != NULL) {
+        attr.auth = &side->auth;
+    }
     if (side->manual) {
         attr.flags = RDMUX_FABRIC_NO_SERVICE_THREAD;
     }

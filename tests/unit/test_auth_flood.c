@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* What strangers may cost a listener that authenticates, and whether they keep good ones out. Limits
+ * are counted in bytes and connections; times are printed, and decide nothing. */
+#include "tests/unit/auth_scene.h"
+#include "tests/unit/listener_scene.h"
+
+#include <arpa/inet.h>
+#include <openssl/crypto.h>
+
+enum {
+    STRANGER_MAX = 64 << 10, /* bytes that one may cost */
+    HOSTILE = 10000,
+    AT_A_TIME = 1000, /* hostile connections that are open at once */
+};
+
+/* ------------------------------------------------------------- what OpenSSL allocates is counted */
+
+static struct meter openssl_meter;
+
+static void *count_malloc(size_t size, const char *file, int line)
+{
+    (void)file;
+    (void)line;
+    return meter_allocate(&openssl_meter, size);
+}
+
+static void count_free(void *memory, const char *file, int line)
+{
+    (void)file;
+    (void)line;
+    if (memory != NULL) {
+        meter_release(&openssl_meter, memory);
+    }
+}
+
+static void *count_realloc(void *memory, size_t size, const char *file, int line)
+{
+    if (memory == NULL) {
+        return count_malloc(size, file, line);
+    }
+    size_t old;
+    memcpy(&old, (char *)memory - METER_HEADER, sizeof(old));
+    void *larger = count_malloc(size, file, line);
+    if (larger != NULL) {
+        memcpy(larger, memory, old < size ? old : size);
+        count_free(memory, file, line);
+    }
+    return larger;
+}
+
+/* ----------------------------------------------------------------------------------------- scene */
+
+struct flood {
+    struct pair pair;
+    struct book book;
+    struct meter meter;
+};
+
+static struct flood *open_flood(const struct rdmux_listen_attr *attr)
+{
+    char file[FILE_NAME_MAX];
+    struct flood *flood = calloc(1, sizeof(*flood));
+    assert_non_null(flood);
+    pthread_mutex_init(&flood->book.lock, NULL);
+    struct rdmux_fabric_auth auth = psk_of(write_file("k", "anna:" KEY_ONE "\n", file));
+    struct rdmux_fabric_attr attr_a = attr_with("tcp", &auth, NULL, NULL);
+    struct rdmux_fabric_attr attr_b = attr_with("tcp", &auth, &flood->book, &flood->meter);
+    struct pair *pair = &flood->pair;
+    CHECK_OK(rdmux_fabric_open(&attr_a, &pair->fabric_a));
+    CHECK_OK(rdmux_fabric_open(&attr_b, &pair->fabric_b));
+    pair->cq_a = create_cq(pair->fabric_a);
+    pair->cq_b = create_cq(pair->fabric_b);
+    pair->listener = listen_here(pair->fabric_b, attr, pair->address);
+    return flood;
+}
+
+static void close_flood(struct flood *flood)
+{
+    close_pair(&flood->pair);
+    assert_int_equal(atomic_load(&flood->meter.pieces), 0);
+    free(flood);
+}
+
+static size_t cost(struct flood *flood)
+{
+    return atomic_load(&flood->meter.bytes) + atomic_load(&openssl_meter.bytes);
+}
+
+/* From this loopback address, so that hostile ones have another than good ones. */
+static int dial_from(const char *address, const char *from)
+{
+    struct sockaddr_in here = { .sin_family = AF_INET };
+    struct sockaddr_in peer = {
+        .sin_family = AF_INET,
+        .sin_port = htons((uint16_t)strtoul(strrchr(address, ':') + 1, NULL, 10)),
+        .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+    };
+    assert_int_equal(inet_pton(AF_INET, from, &here.sin_addr), 1);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&here, sizeof(here)), 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&peer, sizeof(peer)), 0);
+    return fd;
+}
+
+/* HELLO of one that claims to have a key, and the first part of a TLS record of 16 KiB. */
+static size_t begin_tls(struct rdmux_fabric *fabric, uint8_t out[256])
+{
+    static const uint8_t record[] = { 0x16, 0x03, 0x01, 0x3f, 0xff, 0x01, 0x00, 0x3f, 0xfb };
+    struct rdmux_hello hello;
+    rdmux_hello_fill(fabric, &hello);
+    rdmux_hello_encode(&hello, out);
+    memcpy(out + RDMUX_HELLO_SIZE, record, sizeof(record));
+    return RDMUX_HELLO_SIZE + sizeof(record);
+}
+
+/* ----------------------------------------------------------------------------------------- tests */
+
+static void a_stranger_costs_no_more_than_it_may(void **state)
+{
+    enum { COUNT = 64 };
+    struct flood *flood = open_flood(NULL);
+    uint8_t opening[256];
+    static uint8_t rest[15 << 10];
+    int fds[COUNT];
+    (void)state;
+    size_t size = begin_tls(flood->pair.fabric_a, opening);
+    size_t before = cost(flood);
+
+    for (size_t i = 0; i < COUNT; i++) {
+        fds[i] = dial_raw(flood->pair.address);
+        say(fds[i], opening, size);
+        say(fds[i], rest, sizeof(rest));
+    }
+
+    check_good_connection(&flood->pair); /* behind all of them: the listener has read them */
+    assert_true(cost(flood) > before + (size_t)COUNT * sizeof(rest));
+    size_t each = (cost(flood) - before) / COUNT;
+    print_message("# a stranger in the middle of TLS costs %zu bytes\n", each);
+    assert_true(each <= STRANGER_MAX);
+    for (size_t i = 0; i < COUNT; i++) {
+        close(fds[i]);
+    }
+    close_flood(flood);
+}
+
+static void a_stranger_may_not_say_more_than_it_may(void **state)
+{
+    struct flood *flood = open_flood(NULL);
+    uint8_t opening[256];
+    uint8_t records[1024];
+    (void)state;
+    size_t size = begin_tls(flood->pair.fabric_a, opening);
+    int fd = dial_raw(flood->pair.address);
+    say(fd, opening, RDMUX_HELLO_SIZE);
+    /* A handshake message of 16 MiB in records of its own, one after the other. */
+    size = 0;
+    while (size + 9 < sizeof(records)) {
+        static const uint8_t record[] = { 0x16, 0x03, 0x01, 0x00, 0x04, 0x01, 0xff, 0xff, 0xff };
+        memcpy(records + size, record, sizeof(record));
+        size += sizeof(record);
+    }
+
+    size_t said = 0;
+    while (said < 4 << 20 && send(fd, records, size, MSG_NOSIGNAL) == (ssize_t)size) {
+        said += size;
+    }
+
+    wait_for_line(&flood->book, "turned away");
+    assert_true(is_dropped(fd, PATIENT_MS));
+    close(fd);
+    close_flood(flood);
+}
+
+static void who_stalls_in_tls_is_dropped_in_time(void **state)
+{
+    struct rdmux_listen_attr attr = RDMUX_LISTEN_ATTR_INIT;
+    attr.hello_timeout_ms = 200;
+    struct flood *flood = open_flood(&attr);
+    uint8_t opening[256];
+    (void)state;
+    size_t size = begin_tls(flood->pair.fabric_a, opening);
+    int fd = dial_raw(flood->pair.address);
+
+    say(fd, opening, size);
+
+    wait_for_line(&flood->book, "has not introduced itself in time");
+    assert_true(is_dropped(fd, PATIENT_MS));
+    close(fd);
+    close_flood(flood);
+}
+
+static void one_address_does_not_use_up_the_room_of_others(void **state)
+{
+    enum { LIMIT = 8, COUNT = 50 };
+    struct rdmux_listen_attr attr = RDMUX_LISTEN_ATTR_INIT;
+    attr.max_per_address = LIMIT;
+    struct flood *flood = open_flood(&attr);
+    int fds[COUNT];
+    (void)state;
+    int silent = dial_from(flood->pair.address, "127.0.0.3");
+
+    for (size_t i = 0; i < COUNT; i++) {
+        fds[i] = dial_from(flood->pair.address, "127.0.0.2");
+    }
+
+    uint64_t until = now_ms() + PATIENT_MS;
+    static const char line[] = "too many connections of its address";
+    while (book_count(&flood->book, line) < COUNT - LIMIT && now_ms() < until) {
+        pause_ms(1);
+    }
+    check_good_connection(&flood->pair); /* behind all of them: the listener has seen them */
+    assert_int_equal(book_count(&flood->book, line), COUNT - LIMIT);
+    for (size_t i = 0; i < COUNT; i++) {
+        assert_int_equal(is_dropped(fds[i], 0), i < COUNT - LIMIT); /* the oldest ones went */
+        close(fds[i]);
+    }
+    assert_false(is_dropped(silent, 0));
+    close(silent);
+    close_flood(flood);
+}
+
+/* One in four each: silent, no rdmux, HELLO alone, HELLO and the beginning of TLS. */
+static int attack(const char *address, size_t number, const uint8_t *opening, size_t size)
+{
+    int fd = dial_from(address, "127.0.0.2");
+    switch (number % 4) {
+    case 0:
+        break;
+    case 1:
+        (void)send(fd, "GET / HTTP/1.0\r\n\r\n", 18, MSG_NOSIGNAL);
+        break;
+    case 2:
+        (void)send(fd, opening, RDMUX_HELLO_SIZE, MSG_NOSIGNAL);
+        break;
+    default:
+        (void)send(fd, opening, size, MSG_NOSIGNAL);
+        break;
+    }
+    return fd;
+}
+
+struct attacker {
+    pthread_t thread;
+    const char *address;
+    const uint8_t *opening;
+    size_t size;
+    _Atomic size_t made;
+    _Atomic bool stop;
+};
+
+/* HOSTILE connections, AT_A_TIME of which are open, and then more of them until it is told to stop. */
+static void *keep_attacking(void *user)
+{
+    struct attacker *attacker = user;
+    static int fds[AT_A_TIME];
+    size_t made = 0;
+    for (; made < HOSTILE || !atomic_load(&attacker->stop); made++) {
+        if (made >= AT_A_TIME) {
+            close(fds[made % AT_A_TIME]);
+        }
+        fds[made % AT_A_TIME] = attack(attacker->address, made, attacker->opening, attacker->size);
+        atomic_store(&attacker->made, made + 1);
+    }
+    for (size_t i = 0; i < AT_A_TIME; i++) {
+        close(fds[i]);
+    }
+    return NULL;
+}
+
+static void good_ones_connect_while_ten_thousand_attack(void **state)
+{
+    struct flood *flood = open_flood(NULL);
+    struct attacker attacker = { .address = flood->pair.address };
+    uint8_t opening[256];
+    size_t good = 0;
+    uint64_t longest = 0;
+    (void)state;
+    attacker.size = begin_tls(flood->pair.fabric_a, opening);
+    attacker.opening = opening;
+    size_t before = cost(flood);
+    size_t peak = 0;
+    assert_int_equal(pthread_create(&attacker.thread, NULL, keep_attacking, &attacker), 0);
+
+    while (atomic_load(&attacker.made) < HOSTILE || good < 5) {
+        struct rdmux_ep *a = NULL;
+        struct rdmux_ep *b = NULL;
+        uint64_t begin = now_ms();
+        connect_more(&flood->pair, NULL, &a, &b);
+        uint64_t took = now_ms() - begin;
+        longest = took > longest ? took : longest;
+        size_t now = cost(flood) - before;
+        peak = now > peak ? now : peak;
+        CHECK_OK(rdmux_ep_close(a));
+        CHECK_OK(rdmux_ep_close(b));
+        good++;
+    }
+
+    atomic_store(&attacker.stop, true);
+    pthread_join(attacker.thread, NULL);
+    print_message(
+        "# %zu good connections among %zu hostile ones; the slowest took %llu ms; at most "
+        "%zu KiB\n",
+        good, atomic_load(&attacker.made), (unsigned long long)longest, peak >> 10);
+    assert_true(atomic_load(&attacker.made) >= HOSTILE);
+    assert_true(peak <= (size_t)1024 * STRANGER_MAX); /* max_per_address of them */
+    close_flood(flood);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_stranger_costs_no_more_than_it_may),
+        cmocka_unit_test(a_stranger_may_not_say_more_than_it_may),
+        cmocka_unit_test(who_stalls_in_tls_is_dropped_in_time),
+        cmocka_unit_test(one_address_does_not_use_up_the_room_of_others),
+        cmocka_unit_test(good_ones_connect_while_ten_thousand_attack),
+    };
+    if (CRYPTO_set_mem_functions(count_malloc, count_realloc, count_free) != 1) {
+        return 1; /* something has allocated before us */
+    }
+    return cmocka_run_group_tests_name("auth_flood", tests, make_auth_folder, remove_auth_folder);
+}
