@@ -3,6 +3,7 @@
 # library are two ways to package them. Each folder's CMakeLists.txt adds its own sources.
 add_library(rdmux_objects OBJECT)
 rdmux_project_target(rdmux_objects)
+rdmux_harden(rdmux_objects)
 target_include_directories(rdmux_objects PRIVATE ${PROJECT_SOURCE_DIR}
                                                  ${PROJECT_SOURCE_DIR}/api/include)
 target_compile_definitions(rdmux_objects PRIVATE
@@ -23,6 +24,7 @@ endforeach()
 
 set_source_files_properties(${PROJECT_SOURCE_DIR}/api/front.c PROPERTIES
                             COMPILE_OPTIONS "${RDMUX_LANE_OPTIONS}")
+rdmux_harden_data_path()
 
 get_target_property(library_sources rdmux_objects SOURCES)
 if(NOT library_sources)
@@ -30,6 +32,7 @@ if(NOT library_sources)
 endif()
 
 add_library(rdmux SHARED $<TARGET_OBJECTS:rdmux_objects>)
+rdmux_harden(rdmux)
 add_library(rdmux_static STATIC $<TARGET_OBJECTS:rdmux_objects>)
 set_target_properties(rdmux PROPERTIES
     VERSION ${PROJECT_VERSION}

@@ -35,6 +35,7 @@ endforeach()
 # The counting of credits is shared with the providers inside librdmux, which does not export it.
 add_library(rdmux_verbs MODULE ${verbs_sources} ${PROJECT_SOURCE_DIR}/providers/credits.c)
 rdmux_project_target(rdmux_verbs)
+rdmux_harden(rdmux_verbs ${harden_data_path}) # all of it is near the data path
 set_source_files_properties(${PROJECT_SOURCE_DIR}/verbs/verbs_lane.c PROPERTIES
                             COMPILE_OPTIONS "${RDMUX_LANE_OPTIONS}")
 target_include_directories(rdmux_verbs PRIVATE ${PROJECT_SOURCE_DIR})

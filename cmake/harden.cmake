@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: BSD-2-Clause-Patent
+# What keeps a mistake in what is installed from becoming a break-in; docs/SECURITY.md names it, and
+# tests/security reads it off the built files. Tests are built without.
+include(CheckCCompilerFlag)
+include(CheckPIESupported)
+check_pie_supported(LANGUAGES C)
+
+option(RDMUX_HARDEN "Harden the libraries and tools" ON)
+
+set(harden_compile)
+set(harden_link -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack)
+foreach(flag stack-protector-strong stack-clash-protection)
+    string(MAKE_C_IDENTIFIER RDMUX_HAS_${flag} has)
+    check_c_compiler_flag(-f${flag} ${has})
+    if(${has})
+        list(APPEND harden_compile -f${flag})
+    endif()
+endforeach()
+
+# Checked calls need an optimizer, and a sanitizer has its own.
+string(TOUPPER "${CMAKE_BUILD_TYPE}" build_type)
+if(NOT RDMUX_SANITIZE AND "${CMAKE_C_FLAGS} ${CMAKE_C_FLAGS_${build_type}}" MATCHES "-O([1-9sgz]|fast)")
+    list(APPEND harden_compile -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
+endif()
+
+function(rdmux_harden target)
+    if(RDMUX_HARDEN)
+        target_compile_options(${target} PRIVATE ${harden_compile} ${ARGN})
+        set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+        get_target_property(kind ${target} TYPE)
+        if(NOT kind STREQUAL OBJECT_LIBRARY AND NOT kind STREQUAL STATIC_LIBRARY)
+            target_link_options(${target} PRIVATE ${harden_link})
+        endif()
+    endif()
+endfunction()
+
+# On the data path, where each instruction is one of every request, only functions with arrays of 64
+# bytes or more on their stack have a guard: the stronger kind costs 5 % more instructions
+# (tests/instructions).
+set(harden_data_path -fstack-protector
+                     $<$<C_COMPILER_ID:GNU>:--param=ssp-buffer-size=64>)
+function(rdmux_harden_data_path)
+    if(NOT RDMUX_HARDEN)
+        return()
+    endif()
+    set(data_path ${PROJECT_SOURCE_DIR}/api/post.c ${PROJECT_SOURCE_DIR}/api/receive.c
+                  ${PROJECT_SOURCE_DIR}/api/completion.c ${PROJECT_SOURCE_DIR}/api/cq.c
+                  ${PROJECT_SOURCE_DIR}/api/lane.c ${PROJECT_SOURCE_DIR}/api/keys.c
+                  ${PROJECT_SOURCE_DIR}/api/split.c ${PROJECT_SOURCE_DIR}/api/remote.c
+                  ${PROJECT_SOURCE_DIR}/api/srq.c ${PROJECT_SOURCE_DIR}/api/srq_device.c
+                  ${PROJECT_SOURCE_DIR}/api/ep.c ${PROJECT_SOURCE_DIR}/api/service.c
+                  ${PROJECT_SOURCE_DIR}/api/mr.c)
+    foreach(folder providers shm tcp_fallback)
+        rdmux_sources_in(${folder} sources)
+        list(APPEND data_path ${sources})
+    endforeach()
+    set_source_files_properties(${data_path} PROPERTIES COMPILE_OPTIONS "${harden_data_path}")
+    set_source_files_properties(${PROJECT_SOURCE_DIR}/api/front.c PROPERTIES
+                                COMPILE_OPTIONS "${harden_data_path};${RDMUX_LANE_OPTIONS}")
+endfunction()
