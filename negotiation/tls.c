@@ -436,7 +436,7 @@ static enum rdmux_status read_hello(struct rdmux_tls *tls, struct rdmux_hello *h
 /* Acceptor: the connector's HELLO. */
 static enum rdmux_status take_clear_hello(struct rdmux_tls *tls)
 {
-    struct rdmux_hello hello;
+    struct rdmux_hello hello = { .epoch = 0 };
     enum rdmux_status status = read_hello(tls, &hello);
     if (status != RDMUX_OK) {
         return status;
@@ -451,7 +451,7 @@ static enum rdmux_status take_clear_hello(struct rdmux_tls *tls)
 /* Connector: the acceptor says HELLO in clear instead of TLS. */
 static enum rdmux_status take_refusal(struct rdmux_tls *tls)
 {
-    struct rdmux_hello hello;
+    struct rdmux_hello hello = { .epoch = 0 };
     char text[RDMUX_TEXT_MAX];
     enum rdmux_status status = read_hello(tls, &hello);
     if (status != RDMUX_OK) {

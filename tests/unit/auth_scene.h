@@ -50,6 +50,7 @@ static inline const char *write_file(const char *name, const char *text, char ou
     name_file(name, out);
     int fd = open(out, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     assert_true(fd >= 0);
+    assert_int_equal(fchmod(fd, 0600), 0);
     assert_int_equal(write(fd, text, strlen(text)), strlen(text));
     assert_int_equal(close(fd), 0);
     return out;

@@ -1,0 +1,291 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause-Patent
+#
+# What docs/SECURITY.md promises, from outside: the built files' hardening, the command with keys and
+# certificates, the conformance suite between peers that authenticate; and the programs of tests/unit
+# whose subject is security, once more, so that this group has it all. Prints TAP.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=${RDMUX_SOURCE:-$(cd "$here/../.." && pwd)}
+# shellcheck source=scripts/lib.sh
+. "$root/scripts/lib.sh"
+build=${RDMUX_BUILD:-$root/build/dev}
+prefix=${RDMUX_PREFIX:-$build}
+level=${RDMUX_TEST_LEVEL:-normal}
+rdmux=$prefix/bin/rdmux
+limit=60
+unset RDMUX_PATHS RDMUX_LOG
+
+[[ -x $rdmux ]] || die "there is no command $rdmux; build it, or name its tree in RDMUX_PREFIX"
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/rdmux-security.XXXXXX")
+started=()
+
+# end_processes: ends what this shell has started.
+end_processes() {
+    local pid
+    for pid in "${started[@]}"; do
+        kill -KILL "$pid" 2>/dev/null || true
+        wait "$pid" 2>/dev/null || true
+    done
+}
+
+clean_up() {
+    end_processes
+    rm -rf "$scratch"
+}
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+fail() {
+    printf '%s\n' "$*"
+    exit 1
+}
+
+# case_of COMMAND...: a case, which tap runs in a subshell, that takes along what it started.
+case_of() {
+    started=()
+    trap end_processes EXIT
+    "$@"
+}
+
+# -------------------------------------------------------------------------------------- the built files
+
+library=$(readlink -f "$prefix/lib/librdmux.so" || true)
+[[ -n $library && -e $library ]] || library=$(find "$prefix" -name 'librdmux.so*' -type f | head -n 1)
+plugin=$(find "$prefix" -name rdmux-verbs.so -type f | head -n 1)
+
+# has FILE PATTERN OPTION...: readelf says of the file what matches the pattern. Its whole output is read, as
+# one that is cut off fails.
+has() {
+    readelf -W "${@:3}" "$1" | grep -E -- "$2" >/dev/null
+}
+
+binds_at_start() {
+    has "$1" BIND_NOW --dynamic || fail "$1: symbols are bound lazily"
+    has "$1" GNU_RELRO --segments || fail "$1: relocations stay writable"
+}
+
+has_no_executable_stack() {
+    has "$1" 'GNU_STACK .* RW +0x' --segments || fail "$1: the stack is executable"
+}
+
+has_no_text_relocations() {
+    ! has "$1" TEXTREL --dynamic || fail "$1: has text relocations"
+    has "$1" 'Type: +DYN ' --file-header || fail "$1: is not position independent"
+}
+
+guards_its_stack() {
+    has "$1" __stack_chk_fail --dyn-syms || fail "$1: no stack protector"
+}
+
+checks_its_copies() {
+    has "$1" '__(snprintf|vsnprintf|memcpy|printf|fprintf)_chk' --dyn-syms ||
+        fail "$1: no checked call of libc"
+}
+
+exports_only_its_own() {
+    local other
+    other=$(readelf -W --dyn-syms "$1" |
+        awk '$7 != "UND" && $5 == "GLOBAL" && $4 == "FUNC" && $8 !~ /^rdmux_/ { print $8 }')
+    [[ -z $other ]] || fail "$1: exports $other"
+}
+
+if have readelf; then
+    for file in "$library" "$rdmux" ${plugin:+"$plugin"}; do
+        name=${file##*/}
+        tap "$name: relocations are read-only, and symbols bound at start" binds_at_start "$file"
+        tap "$name: the stack is not executable" has_no_executable_stack "$file"
+        tap "$name: is position independent" has_no_text_relocations "$file"
+        tap "$name: has a stack protector" guards_its_stack "$file"
+    done
+    for file in "$library" "$rdmux"; do
+        tap "${file##*/}: calls of libc are checked" checks_its_copies "$file"
+    done
+    tap "${library##*/}: exports nothing but its interface" exports_only_its_own "$library"
+else
+    tap_skip 'the built files are hardened' 'readelf is not installed'
+fi
+
+# ------------------------------------------------------------------------------------------ the command
+
+keys=$scratch/keys
+wrong=$scratch/wrong
+
+make_keys() {
+    printf 'anna:%s\n' "$(head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n')" >"$1"
+    chmod 600 "$1"
+}
+make_keys "$keys"
+make_keys "$wrong"
+
+# start_server ARGUMENT...: serves on a free port; sets address.
+start_server() {
+    local log
+    log=$(mktemp "$scratch/server.XXXXXX")
+    "$rdmux" serve 127.0.0.1:0 "$@" >"$log" 2>"$log.err" </dev/null &
+    started+=("$!")
+    local deadline=$((SECONDS + limit))
+    until [[ -s $log ]] && read -r _ _ address <"$log"; do
+        if ((SECONDS >= deadline)) || ! kill -0 "$!" 2>/dev/null; then
+            fail "the server did not start: $(cat "$log" "$log.err")"
+        fi
+        sleep 0.02
+    done
+}
+
+# expect STATUS TEXT ARGUMENT...: the command ends with it, and its output has the text.
+expect() {
+    local status=0 output
+    output=$(timeout --kill-after=5 "$limit" "$rdmux" "${@:3}" 2>&1) || status=$?
+    [[ $status == "$1" ]] || fail "rdmux ${*:3}: status $status instead of $1: $output"
+    [[ $output == *$2* ]] || fail "rdmux ${*:3}: no \"$2\" in: $output"
+}
+
+psk=(--auth psk --key-file)
+
+with_the_key() {
+    start_server "${psk[@]}" "$keys"
+    expect 0 'chosen: shm' explain "$address" "${psk[@]}" "$keys"
+    expect 0 'bound key' explain "$address" "${psk[@]}" "$keys" --json
+    expect 0 '' perf "$address" "${psk[@]}" "$keys" --op send --test latency --iterations 100 --paths tcp
+}
+
+without_a_key() {
+    start_server "${psk[@]}" "$keys"
+    expect 1 'the peer asks for authentication by a pre-shared key; set' explain "$address"
+    expect 1 'RDMUX_AUTH' perf "$address" --op send --test latency --iterations 10
+}
+
+with_a_wrong_key() {
+    start_server "${psk[@]}" "$keys"
+    expect 1 'the peer has refused identity "anna"' explain "$address" "${psk[@]}" "$wrong"
+}
+
+to_a_server_without() {
+    start_server
+    expect 1 'the peer not at all; over there, set' explain "$address" "${psk[@]}" "$keys"
+}
+
+copy_with_the_key() {
+    mkdir "$scratch/received"
+    head -c 300000 /dev/urandom >"$scratch/file"
+    start_server "${psk[@]}" "$keys" --receive "$scratch/received"
+    expect 0 '' copy "$scratch/file" "$address" "${psk[@]}" "$keys"
+    cmp "$scratch/file" "$scratch/received/file"
+}
+
+encryption_leaves_no_path() {
+    start_server "${psk[@]}" "$keys"
+    expect 1 'NOT_ENCRYPTED' explain "$address" "${psk[@]}" "$keys" --paths tcp --require-encryption
+    expect 0 'chosen: tcp' explain "$address" "${psk[@]}" "$keys" --paths tcp --require-encryption \
+        --trusted tcp
+}
+
+encryption_of_the_server_counts_as_well() {
+    start_server "${psk[@]}" "$keys" --require-encryption
+    expect 1 'the acceptor requires encryption' explain "$address" "${psk[@]}" "$keys" --paths tcp
+}
+
+a_peer_that_is_not_listed() {
+    start_server "${psk[@]}" "$keys" --peer bert --peer carl
+    expect 1 'RDMUX_AUTH' explain "$address" "${psk[@]}" "$keys"
+}
+
+a_key_that_others_may_read() {
+    cp "$keys" "$scratch/open"
+    chmod 644 "$scratch/open"
+    expect 2 'is open to other users (mode 644); chmod 600' explain 127.0.0.1 "${psk[@]}" "$scratch/open"
+}
+
+wrong_options() {
+    expect 2 'of no use without --auth' explain 127.0.0.1 --key-file "$keys"
+    expect 2 'auth.key_file is missing' explain 127.0.0.1 --auth psk
+    expect 2 'auth.cert_file is missing' explain 127.0.0.1 --auth cert --key-file "$keys"
+    expect 2 'does not name the providers' explain 127.0.0.1 "${psk[@]}" "$keys" --trusted '!tcp'
+    expect 2 'is not in' explain 127.0.0.1 "${psk[@]}" "$keys" --identity nobody
+    expect 1 'auth.key_file: cannot open' explain 127.0.0.1 "${psk[@]}" "$scratch/absent"
+}
+
+# certificate NAME SUBJECT EXTENSION: signed by $scratch/ca.
+certificate() {
+    openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$scratch/$1.key" \
+        -subj "/CN=$2" -out "$scratch/$1.csr"
+    openssl x509 -req -in "$scratch/$1.csr" -CA "$scratch/ca.pem" -CAkey "$scratch/ca.key" \
+        -days 2 -out "$scratch/$1.pem" -extfile <(printf '%s\n' "$3")
+    chmod 600 "$scratch/$1.key"
+} 2>/dev/null
+
+certificates() {
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=ca \
+        -keyout "$scratch/ca.key" -out "$scratch/ca.pem" 2>/dev/null
+    certificate server server 'subjectAltName=IP:127.0.0.1,DNS:server.example'
+    certificate client client 'subjectAltName=DNS:client.example'
+    certificate elsewhere elsewhere 'subjectAltName=IP:192.0.2.1'
+    local client=(--auth cert --cert-file "$scratch/client.pem" --key-file "$scratch/client.key"
+        --ca-file "$scratch/ca.pem")
+    start_server --auth cert --cert-file "$scratch/server.pem" --key-file "$scratch/server.key" \
+        --ca-file "$scratch/ca.pem" --peer client.example
+    expect 0 'chosen: shm' explain "$address" "${client[@]}"
+    expect 1 'the peer asks for authentication by certificates; set' explain "$address"
+    expect 1 'set both alike' explain "$address" "${psk[@]}" "$keys"
+    start_server --auth cert --cert-file "$scratch/elsewhere.pem" \
+        --key-file "$scratch/elsewhere.key" --ca-file "$scratch/ca.pem"
+    expect 1 'not of 127.0.0.1' explain "$address" "${client[@]}"
+}
+
+tap 'with the key the command works over every path' case_of with_the_key
+tap 'without a key the command says what to set' case_of without_a_key
+tap 'with a wrong key the command is refused' case_of with_a_wrong_key
+tap 'with a key the command does not talk to a server without' case_of to_a_server_without
+tap 'rdmux copy authenticates' case_of copy_with_the_key
+tap 'a demand for encryption leaves out tcp unless it is trusted' case_of encryption_leaves_no_path
+tap "a server's demand for encryption counts as well" case_of encryption_of_the_server_counts_as_well
+tap 'a peer that is not listed is refused' case_of a_peer_that_is_not_listed
+tap 'a key that others may read is refused' case_of a_key_that_others_may_read
+tap 'options that do not belong together are named' case_of wrong_options
+if have openssl; then
+    tap 'the command works with certificates that openssl makes' case_of certificates
+else
+    tap_skip 'the command works with certificates that openssl makes' 'openssl is not installed'
+fi
+
+# --------------------------------------------------------------------- every rule, with authentication
+
+conforms() {
+    "$rdmux" conformance --provider "$1" --quick --patience 2 --key-file "$keys"
+}
+
+if [[ $level != quick ]]; then
+    for provider in shm tcp; do
+        tap "$provider keeps the rules between peers that authenticate" conforms "$provider"
+    done
+fi
+
+# ------------------------------------------------------------------------------- tests of single parts
+
+# cases_of PROGRAM: its cases, each as one of ours.
+cases_of() {
+    local program=$build/tests/unit/$1 status=0 line ran=0 output
+    if [[ ! -x $program ]]; then
+        tap_skip "$1" 'it is not built: cmocka or OpenSSL is missing'
+        return
+    fi
+    output=$(CMOCKA_MESSAGE_OUTPUT=TAP "$program" 2>"$scratch/errors") || status=$?
+    while IFS= read -r line; do
+        case $line in
+        ok\ *' - '*) tap "${1#test_}: ${line#* - }" true ;;
+        not\ ok\ *' - '*) tap "${1#test_}: ${line#* - }" fail "$output" "$(cat "$scratch/errors")" ;;
+        '# '*[0-9]*' '*) printf '%s\n' "$line" ;;
+        *) continue ;;
+        esac
+        ran=1
+    done <<<"$output"
+    ((ran == 1 && status == 0)) || tap "$1 runs to its end" fail "status $status: $output"
+}
+
+for program in test_auth_keys test_auth test_auth_path test_auth_flood; do
+    cases_of "$program"
+done
+
+tap_end
