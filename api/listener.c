@@ -267,7 +267,7 @@ static bool is_joined(const struct rdmux_ep *ep, const struct rdmux_join *join)
     if (ep->fabric->auth == NULL) {
         return !join->sealed && rdmux_secret_matches(ep->secret, join->secret);
     }
-    return join->sealed && rdmux_secret_matches(ep->join_name, join->secret) &&
+    return rdmux_secret_matches(ep->join_name, join->secret) &&
            rdmux_join_is_sealed_by(join, ep->secret);
 }
 

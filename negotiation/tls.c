@@ -392,7 +392,9 @@ static enum rdmux_status outcome(struct rdmux_tls *tls, int result)
     default:
         break;
     }
-    return explain_failure(tls);
+    enum rdmux_status status = explain_failure(tls);
+    ERR_clear_error(); /* the program may use OpenSSL, too */
+    return status;
 }
 
 /* ------------------------------------------------------------------------------------- HELLO in clear */

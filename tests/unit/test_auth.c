@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Authentication by keys and certificates: who gets in, who does not, and what they are told. */
+#include "negotiation/control_channel.h"
+#include "negotiation/message.h"
 #include "tests/unit/auth_scene.h"
 
 /* ------------------------------------------------------------------------------ pre-shared keys */
@@ -68,6 +70,35 @@ static void an_import_goes_through_the_session_and_a_thousand_do(void **state)
         rdmux_remote_close(remotes[i]);
     }
     rdmux_mr_deregister(mr);
+    close_pair(&pair);
+}
+
+/* The socket does not tell of what a record has brought beside a frame. Nobody says anything after. */
+static void all_frames_of_a_record_are_read(void **state)
+{
+    enum { HEARTBEATS = 100 };
+    char file[FILE_NAME_MAX];
+    struct rdmux_fabric_auth auth = psk_of(write_file("k", "anna:" KEY_ONE "\n", file));
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    const struct rdmux_message heartbeat = { .type = RDMUX_FRAME_HEARTBEAT };
+    const struct rdmux_message fault = { .type = RDMUX_FRAME_FAULT, .status = RDMUX_IO };
+    uint8_t record[2048];
+    size_t size = 0;
+    struct pair pair;
+    (void)state;
+    attr.liveness_ms = RDMUX_NEVER;
+    open_auth_sides(&pair, "tcp", &auth, &auth, NULL);
+    connect_more(&pair, &attr, &pair.a, &pair.b);
+    for (size_t i = 0; i < HEARTBEATS; i++) {
+        size += rdmux_message_encode(&heartbeat, record + size);
+    }
+    size += rdmux_message_encode(&fault, record + size);
+
+    assert_true(rdmux_cq_enter(pair.cq_a));
+    CHECK_OK(rdmux_channel_send(pair.a->channel, record, size));
+    rdmux_cq_leave(pair.cq_a);
+
+    expect_entry(pair.cq_b, RDMUX_WC_DISCONNECTED, RDMUX_IO);
     close_pair(&pair);
 }
 
@@ -438,6 +469,7 @@ int main(void)
         cmocka_unit_test(peers_with_the_same_key_connect_and_know_each_other),
         cmocka_unit_test(shared_memory_works_between_authenticated_peers),
         cmocka_unit_test(an_import_goes_through_the_session_and_a_thousand_do),
+        cmocka_unit_test(all_frames_of_a_record_are_read),
         cmocka_unit_test(a_listener_shows_who_it_is_before_it_is_accepted),
         cmocka_unit_test(a_wrong_key_is_refused),
         cmocka_unit_test(an_unknown_identity_is_refused),
