@@ -4,6 +4,8 @@
 #include "negotiation/message.h"
 #include "tests/unit/auth_scene.h"
 
+#include <openssl/ssl.h>
+
 /* ------------------------------------------------------------------------------ pre-shared keys */
 
 static void peers_with_the_same_key_connect_and_know_each_other(void **state)
@@ -206,6 +208,61 @@ static void whether_an_identity_exists_does_not_show(void **state)
     refusal_of("nora:" KEY_TWO "\n", wrong_identity);
 
     assert_string_equal(wrong_key, wrong_identity);
+}
+
+/* A TLS server with a certificate and no key. */
+struct rogue {
+    pthread_t thread;
+    int listening;
+    char address[RDMUX_ADDRESS_MAX];
+    struct authority papers;
+    bool trusted; /* some client took it */
+};
+
+static void *serve_as_rogue(void *user)
+{
+    struct rogue *rogue = user;
+    uint8_t hello[RDMUX_HELLO_SIZE];
+    int fd = accept(rogue->listening, NULL, NULL);
+    SSL_CTX *context = SSL_CTX_new(TLS_server_method());
+    SSL_CTX_use_certificate(context, rogue->papers.certificate);
+    SSL_CTX_use_PrivateKey(context, rogue->papers.key);
+    SSL *ssl = SSL_new(context);
+    SSL_set_fd(ssl, fd);
+    if (recv(fd, hello, sizeof(hello), MSG_WAITALL) == sizeof(hello) && SSL_accept(ssl) == 1) {
+        uint8_t byte;
+        rogue->trusted = SSL_read(ssl, &byte, 1) == 1;
+    }
+    SSL_free(ssl);
+    SSL_CTX_free(context);
+    close(fd);
+    return NULL;
+}
+
+static void a_server_with_a_certificate_is_none_with_the_key(void **state)
+{
+    struct sockaddr_in here = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t length = sizeof(here);
+    char file[FILE_NAME_MAX];
+    struct rdmux_fabric_auth auth = psk_of(write_file("k", "anna:" KEY_ONE "\n", file));
+    struct rogue rogue = { .listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0) };
+    struct pair pair;
+    (void)state;
+    rogue.papers = make_certificate("127.0.0.1", "IP:127.0.0.1", NULL, 10, NULL);
+    assert_int_equal(bind(rogue.listening, (struct sockaddr *)&here, sizeof(here)), 0);
+    assert_int_equal(listen(rogue.listening, 1), 0);
+    assert_int_equal(getsockname(rogue.listening, (struct sockaddr *)&here, &length), 0);
+    snprintf(rogue.address, sizeof(rogue.address), "127.0.0.1:%u", ntohs(here.sin_port));
+    open_auth_sides(&pair, "tcp", &auth, &auth, NULL);
+    assert_int_equal(pthread_create(&rogue.thread, NULL, serve_as_rogue, &rogue), 0);
+
+    expect_refusal(&pair, rogue.address, RDMUX_AUTH, "the peer is not let in: its certificate");
+
+    pthread_join(rogue.thread, NULL);
+    assert_false(rogue.trusted);
+    close(rogue.listening);
+    free_certificate(&rogue.papers);
+    close_pair(&pair);
 }
 
 /* ----------------------------------------------------------------------- sides that do not agree */
@@ -475,6 +532,7 @@ int main(void)
         cmocka_unit_test(an_unknown_identity_is_refused),
         cmocka_unit_test(an_identity_that_is_not_listed_is_refused),
         cmocka_unit_test(whether_an_identity_exists_does_not_show),
+        cmocka_unit_test(a_server_with_a_certificate_is_none_with_the_key),
         cmocka_unit_test(a_connector_without_is_told_what_to_set),
         cmocka_unit_test(a_listener_without_is_not_talked_to),
         cmocka_unit_test(explain_goes_through_the_session),
