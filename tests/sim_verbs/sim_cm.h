@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The connection manager: ids and events (sim_cm_id.c), connections (sim_cm.c). */
+/* The connection manager: ids and events (sim_cm_id.c), connections (sim_cm.c), what becomes of their queue
+ * pairs (sim_cm_qp.c), calls that block (sim_cm_call.c). */
 #ifndef SIM_CM_H
 #define SIM_CM_H
 
@@ -159,5 +160,18 @@ struct sim_device *sim_device_with_address(struct sim_host *host,
                                            const struct sockaddr_storage *address);
 uint16_t sim_address_port(const struct sockaddr_storage *address);
 int sim_cm_finish(int error); /* 0, or -1 with errno */
+
+/* The walk of an id's queue pair, if it has one; 0 or an errno. */
+int sim_cm_move_ready(struct sim_cm_id *id);
+void sim_cm_move_error(struct sim_cm_id *id);
+void sim_cm_psn_choose(struct sim_cm_id *id);
+/* iWARP: which queue pair it will be; false: none can be. Then the kernel attaches the stream to it. */
+bool sim_cm_stream_choose(struct sim_cm_id *id, const struct rdma_conn_param *param);
+void sim_cm_attach(struct sim_cm_id *id, bool passive);
+
+/* Without the lock. rdma_connect() of an id that is marked as calling, at an address that swallows
+ * packets; its end is waited for before the id or the queue pair is destroyed. */
+int sim_cm_swallow(struct sim_cm_id *id);
+void sim_cm_wait_for_call(struct sim_cm_id *id);
 
 #endif

@@ -381,6 +381,7 @@ int rdma_destroy_id(struct rdma_cm_id *id)
 {
     struct sim_cm_id *sim = sim_cm_of(id);
     struct sim_world *world = sim->world;
+    sim_cm_wait_for_call(sim);
     sim_lock(world);
     if (sim->state == SIM_CM_LISTENING) {
         refuse_pending(sim);

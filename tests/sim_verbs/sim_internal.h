@@ -8,7 +8,7 @@
  *   sim_place.c       bytes on their way into memory: when they become visible
  *   sim_completion.c  completion queues and channels
  * and around them sim_world.c (time, chance, trace, faults), sim_options.c, sim_device.c,
- * sim_memory.c, sim_queue.c (queue pairs, shared receive queues), sim_async.c, sim_cm.c
+ * sim_memory.c, sim_queue.c (queue pairs, shared receive queues), sim_async.c, sim_cm*.c
  * (librdmacm), sim_net.c (sockets).
  *
  * Lock: everything in a world is guarded by world->lock, which every public function takes first.
@@ -214,6 +214,7 @@ struct sim_block {
 
 struct sim_world {
     pthread_mutex_t lock;
+    pthread_cond_t call_over; /* one that blocks has ended, see sim_cm_call.c; CLOCK_MONOTONIC */
     struct sim_world *next;
     struct sim_world_options options;
     struct sim_host *hosts; /* in the order of their making */

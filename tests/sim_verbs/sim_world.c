@@ -512,6 +512,22 @@ static void world_unlink(struct sim_world *world)
     }
 }
 
+static void init_locks(struct sim_world *world)
+{
+    pthread_condattr_t monotonic;
+    (void)pthread_condattr_init(&monotonic);
+    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    (void)pthread_mutex_init(&world->lock, NULL);
+    (void)pthread_cond_init(&world->call_over, &monotonic);
+    (void)pthread_condattr_destroy(&monotonic);
+}
+
+static void destroy_locks(struct sim_world *world)
+{
+    (void)pthread_cond_destroy(&world->call_over);
+    (void)pthread_mutex_destroy(&world->lock);
+}
+
 /* With the registry's lock held. */
 static void world_end(struct sim_world *world)
 {
@@ -523,7 +539,7 @@ static void world_end(struct sim_world *world)
         block = next;
     }
     free(world->heap);
-    (void)pthread_mutex_destroy(&world->lock);
+    destroy_locks(world);
     free(world);
 }
 
@@ -555,10 +571,10 @@ static struct sim_world *world_create(const struct sim_world_options *options, b
     world->random.state = options->seed;
     world->next_slot = 1;
     world->next_port = 20000;
-    (void)pthread_mutex_init(&world->lock, NULL);
+    init_locks(world);
     world->environment = environment;
     if (!start_clock(world)) {
-        (void)pthread_mutex_destroy(&world->lock);
+        destroy_locks(world);
         free(world);
         return NULL;
     }
