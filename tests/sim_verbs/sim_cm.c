@@ -300,7 +300,8 @@ static void param_fill(struct sim_cm_id *id, const struct rdma_conn_param *param
 
 static void qp_take(struct sim_cm_id *id, const struct rdma_conn_param *param)
 {
-    id->my_qp = id->id.qp != NULL ? id->id.qp->qp_num : param->qp_num;
+    uint32_t named = param != NULL ? param->qp_num : 0;
+    id->my_qp = id->id.qp != NULL ? id->id.qp->qp_num : named;
     sim_cm_psn_choose(id);
 }
 
