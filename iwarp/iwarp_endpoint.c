@@ -85,22 +85,6 @@ static uint8_t depth_of(int depth)
     return (uint8_t)(depth < 0 ? 0 : depth > READS_MAX ? READS_MAX : depth);
 }
 
-static enum rdmux_status describe_port(struct iwarp_ep *ep)
-{
-    const struct verbs_domain *domain = verbs_domain_of_ep(&ep->base);
-    struct verbs_connection *ours = &ep->ours.verbs;
-    struct ibv_port_attr port;
-    int error = ibv_query_port(domain->context, ep->base.port, &port);
-    if (error != 0 || (port.state != IBV_PORT_ACTIVE && port.state != IBV_PORT_ACTIVE_DEFER)) {
-        rdmux_provider_error("%s port %u is not up: %s", domain->device, ep->base.port,
-                             error != 0 ? strerror(error) : ibv_port_state_str(port.state));
-        return RDMUX_IO;
-    }
-    ours->mtu = (uint8_t)((int)port.active_mtu >= MTU_LEAST ? (int)port.active_mtu : MTU_LEAST);
-    ours->max_message = port.max_msg_sz;
-    return RDMUX_OK;
-}
-
 static enum rdmux_status locate(struct iwarp_ep *ep)
 {
     const struct rdmux_provider_ep_attr *attr = ep->base.attr;
@@ -126,13 +110,14 @@ enum rdmux_status rdmux_iwarp_ep_describe(struct rdmux_provider_ep *base, uint8_
         rdmux_provider_error("iwarp: connection data needs %d bytes", IWARP_CONNECTION_MAX);
         return RDMUX_INVALID;
     }
-    enum rdmux_status status = describe_port(ep);
+    enum rdmux_status status = rdmux_verbs_describe_port(&ep->base);
+    *ours = ep->base.ours;
+    ours->mtu = ours->mtu >= MTU_LEAST ? ours->mtu : (uint8_t)MTU_LEAST;
     if (status == RDMUX_OK) {
         status = locate(ep);
     }
     ours->answers = depth_of(domain->attr.max_qp_rd_atom);
     ours->asks = depth_of(domain->attr.max_qp_init_rd_atom);
-    ours->side_depth = ep->base.ours.side_depth;
     ours->qpn = ep->base.data.qp->qp_num & VERBS_QPN_MASK;
     ours->side_qpn = ep->base.side.qp->qp_num & VERBS_QPN_MASK;
     ours->flush_rkey = domain->flush_mr->rkey;

@@ -61,25 +61,6 @@ static void probe_port(const struct verbs_port *port, struct rdmux_local_path *o
     rdmux_verbs_path_set_reach(out, &where);
 }
 
-static enum rdmux_reason reach(const uint8_t *ours, size_t ours_length, const uint8_t *theirs,
-                               size_t theirs_length, char *text)
-{
-    struct verbs_whereabouts a;
-    struct verbs_whereabouts b;
-    if (rdmux_verbs_whereabouts_decode(ours, ours_length, &a) != RDMUX_OK ||
-        rdmux_verbs_whereabouts_decode(theirs, theirs_length, &b) != RDMUX_OK ||
-        a.fabric != VERBS_FABRIC_IWARP || b.fabric != VERBS_FABRIC_IWARP) {
-        (void)snprintf(text, RDMUX_TEXT_MAX, "the peer's iwarp provider is of another version");
-        return RDMUX_REASON_NOT_REACHABLE;
-    }
-    if (rdmux_verbs_common_kind(&a, &b) == 0) {
-        (void)snprintf(text, RDMUX_TEXT_MAX,
-                       "the adapters have addresses of different families only");
-        return RDMUX_REASON_NOT_REACHABLE;
-    }
-    return RDMUX_REASON_NONE;
-}
-
 /* --------------------------------------------------------------------------------------- domain */
 
 /* What ib and roce ask of the way is rdma_cm's business here. */
@@ -208,6 +189,13 @@ static enum rdmux_status mr_invalidate(struct rdmux_provider_mr *base)
 }
 
 /* ---------------------------------------------------------------------------------------- table */
+
+static enum rdmux_reason reach(const uint8_t *ours, size_t ours_length, const uint8_t *theirs,
+                               size_t theirs_length, char *text)
+{
+    return rdmux_verbs_reach_by_address(&iwarp_transport, ours, ours_length, theirs, theirs_length,
+                                        text);
+}
 
 static enum rdmux_status probe(struct rdmux_fabric *fabric, struct rdmux_local_path *out,
                                size_t max, size_t *count)

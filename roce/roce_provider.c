@@ -175,25 +175,6 @@ static void probe_port(const struct verbs_port *port, struct rdmux_local_path *o
     rdmux_verbs_path_set_reach(out, &where);
 }
 
-static enum rdmux_reason reach(const uint8_t *ours, size_t ours_length, const uint8_t *theirs,
-                               size_t theirs_length, char *text)
-{
-    struct verbs_whereabouts a;
-    struct verbs_whereabouts b;
-    if (rdmux_verbs_whereabouts_decode(ours, ours_length, &a) != RDMUX_OK ||
-        rdmux_verbs_whereabouts_decode(theirs, theirs_length, &b) != RDMUX_OK ||
-        a.fabric != VERBS_FABRIC_ROCE || b.fabric != VERBS_FABRIC_ROCE) {
-        (void)snprintf(text, RDMUX_TEXT_MAX, "the peer's roce provider is of another version");
-        return RDMUX_REASON_NOT_REACHABLE;
-    }
-    if (rdmux_verbs_common_kind(&a, &b) == 0) {
-        (void)snprintf(text, RDMUX_TEXT_MAX,
-                       "the adapters have addresses of different families only");
-        return RDMUX_REASON_NOT_REACHABLE;
-    }
-    return RDMUX_REASON_NONE;
-}
-
 /* ----------------------------------------------------------------------------------- connection */
 
 static bool way_to_self(const struct verbs_port *port, struct verbs_route *out)
@@ -302,6 +283,13 @@ static const struct verbs_transport roce_transport = {
     .broke = rdmux_verbs_broke,
     .side_message = rdmux_verbs_no_side_message,
 };
+
+static enum rdmux_reason reach(const uint8_t *ours, size_t ours_length, const uint8_t *theirs,
+                               size_t theirs_length, char *text)
+{
+    return rdmux_verbs_reach_by_address(&roce_transport, ours, ours_length, theirs, theirs_length,
+                                        text);
+}
 
 static enum rdmux_status probe(struct rdmux_fabric *fabric, struct rdmux_local_path *out,
                                size_t max, size_t *count)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Our own address on the way to a peer. */
+/* IP addresses: our own on the way to a peer, and whether two ports have a family in common. */
 #include "verbs/verbs_internal.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -58,4 +59,26 @@ void rdmux_verbs_local_address(const struct sockaddr *peer, uint32_t length,
         rdmux_verbs_address_to_gid(&address.any, out);
     }
     (void)close(fd);
+}
+
+enum rdmux_reason rdmux_verbs_reach_by_address(const struct verbs_transport *transport,
+                                               const uint8_t *ours, size_t ours_length,
+                                               const uint8_t *theirs, size_t theirs_length,
+                                               char *text)
+{
+    struct verbs_whereabouts a;
+    struct verbs_whereabouts b;
+    if (rdmux_verbs_whereabouts_decode(ours, ours_length, &a) != RDMUX_OK ||
+        rdmux_verbs_whereabouts_decode(theirs, theirs_length, &b) != RDMUX_OK ||
+        a.fabric != transport->fabric || b.fabric != transport->fabric) {
+        (void)snprintf(text, RDMUX_TEXT_MAX, "the peer's %s provider is of another version",
+                       transport->name);
+        return RDMUX_REASON_NOT_REACHABLE;
+    }
+    if (rdmux_verbs_common_kind(&a, &b) == 0) {
+        (void)snprintf(text, RDMUX_TEXT_MAX,
+                       "the adapters have addresses of different families only");
+        return RDMUX_REASON_NOT_REACHABLE;
+    }
+    return RDMUX_REASON_NONE;
 }

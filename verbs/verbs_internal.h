@@ -641,6 +641,12 @@ void rdmux_verbs_address_to_gid(const struct sockaddr *address, uint8_t out[VERB
 void rdmux_verbs_local_address(const struct sockaddr *peer, uint32_t length,
                                uint8_t out[VERBS_GID_SIZE]);
 
+/* rdmux_provider_ops.reach of fabrics whose ports are reached by IP addresses: have both one family? */
+enum rdmux_reason rdmux_verbs_reach_by_address(const struct verbs_transport *transport,
+                                               const uint8_t *ours, size_t ours_length,
+                                               const uint8_t *theirs, size_t theirs_length,
+                                               char *text);
+
 /* The tables that the plug-in exports. */
 extern const struct rdmux_provider_ops rdmux_ib_provider;
 extern const struct rdmux_provider_ops rdmux_roce_provider;
