@@ -223,6 +223,25 @@ static void a_name_that_nobody_knows_is_named(void **state)
     clear_scene(&scene);
 }
 
+/* The worker found it out: its words reach the endpoint that nobody waits for. */
+static void an_endpoint_of_a_name_that_nobody_knows_says_so(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+    set_scene(&scene, false, 0);
+    CHECK_STATUS(
+        rdmux_connect(scene.pair.fabric_a, scene.pair.cq_a, scene.unknown, NULL, 0, &scene.pair.a),
+        RDMUX_IN_PROGRESS);
+
+    expect_entry(scene.pair.cq_a, RDMUX_WC_CONNECTED, RDMUX_INVALID);
+
+    CHECK_OK(rdmux_ep_info(scene.pair.a, &info));
+    assert_int_equal(info.status, RDMUX_INVALID);
+    assert_non_null(strstr(info.text, "\"unknown\""));
+    clear_scene(&scene);
+}
+
 /* The worker may be about to release the job whose answer the caller has taken. */
 static void wait_for_pieces(struct meter *meter, size_t expected)
 {
@@ -270,6 +289,7 @@ int main(void)
         cmocka_unit_test(the_worker_resolves_and_without_one_the_caller_does),
         cmocka_unit_test(a_number_needs_nobody),
         cmocka_unit_test(a_name_that_nobody_knows_is_named),
+        cmocka_unit_test(an_endpoint_of_a_name_that_nobody_knows_says_so),
         cmocka_unit_test(whatever_allocation_fails_nothing_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -86,6 +86,35 @@ static void an_8_byte_ping_pong_is_one_send_and_one_recv_on_each_side(void **sta
     pair_destroy(pair);
 }
 
+/* Each byte alone, and all that follow: pieces before the place are passed over, empty ones, too. */
+static void the_pieces_of_a_list_from_any_place_on_are_its_bytes_from_there(void **state)
+{
+    (void)state;
+    uint8_t bytes[16];
+    struct rdmux_provider_sge sges[] = {
+        { bytes, 3, NULL }, { bytes + 3, 0, NULL }, { bytes + 3, 5, NULL }, { bytes + 8, 8, NULL }
+    };
+    struct rdmux_request request = { .sges = sges, .sge_count = 4, .length = sizeof(bytes) };
+    fill(bytes, sizeof(bytes), 6);
+    for (uint64_t from = 0; from < sizeof(bytes); from++) {
+        for (uint64_t length = 1; length <= sizeof(bytes) - from; length++) {
+            struct iovec iov[COUNT_OF(sges)];
+            uint8_t got[sizeof(bytes)];
+            size_t at = 0;
+
+            int count = rdmux_tcp_pieces(&request, from, length, iov);
+
+            for (int i = 0; i < count; i++) {
+                assert_true(at + iov[i].iov_len <= length);
+                memcpy(got + at, iov[i].iov_base, iov[i].iov_len);
+                at += iov[i].iov_len;
+            }
+            assert_int_equal(at, length);
+            assert_memory_equal(got, bytes + from, length);
+        }
+    }
+}
+
 static void a_batch_is_one_system_call(void **state)
 {
     (void)state;
@@ -558,6 +587,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(messages_of_any_size_arrive_in_order, forget),
         cmocka_unit_test_setup(an_8_byte_ping_pong_is_one_send_and_one_recv_on_each_side, forget),
+        cmocka_unit_test_setup(the_pieces_of_a_list_from_any_place_on_are_its_bytes_from_there,
+                               forget),
         cmocka_unit_test_setup(a_batch_is_one_system_call, forget),
         cmocka_unit_test_setup(what_more_held_back_goes_out_with_the_doorbell_or_the_next_poll,
                                forget),
