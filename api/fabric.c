@@ -400,6 +400,18 @@ const struct rdmux_provider_ops *rdmux_fabric_provider(const struct rdmux_fabric
     return find_ops(fabric, name);
 }
 
+/* Where peers authenticate, what their paths show each other is bound to the session. */
+static void bind_paths(const struct rdmux_fabric *fabric, struct rdmux_offer *offer)
+{
+    for (uint32_t i = 0; i < offer->path_count && fabric->auth != NULL; i++) {
+        struct rdmux_offer_path *path = &offer->paths[i];
+        path->trusted = rdmux_auth_trusts(fabric->auth, path->provider) ? 1 : 0;
+        if (path->path.security == RDMUX_SECURITY_TOKEN) {
+            path->path.security = RDMUX_SECURITY_BOUND_KEY;
+        }
+    }
+}
+
 static void fill_path(const struct rdmux_fabric *fabric, const struct rdmux_offer_path *from,
                       struct rdmux_path_info *out)
 {
@@ -454,6 +466,7 @@ enum rdmux_status rdmux_fabric_paths(struct rdmux_fabric *fabric, struct rdmux_p
         return rdmux_fail(RDMUX_NO_MEMORY, "rdmux_fabric_paths: out of memory");
     }
     rdmux_fabric_offer_paths(fabric, offer);
+    bind_paths(fabric, offer);
     for (uint32_t i = 0; i < offer->path_count && i < max; i++) {
         struct rdmux_path_info *at = (struct rdmux_path_info *)(void *)((char *)out +
                                                                         (size_t)i * size);
@@ -477,13 +490,7 @@ void rdmux_offer_defaults(struct rdmux_fabric *fabric, const char *paths, struct
     snprintf(offer->filter[1], sizeof(offer->filter[1]), "%s", paths == NULL ? "auto" : paths);
     rdmux_fabric_offer_paths(fabric, offer);
     offer->require_encryption = rdmux_auth_requires_encryption(fabric->auth) ? 1 : 0;
-    for (uint32_t i = 0; i < offer->path_count; i++) {
-        struct rdmux_offer_path *path = &offer->paths[i];
-        path->trusted = rdmux_auth_trusts(fabric->auth, path->provider) ? 1 : 0;
-        if (fabric->auth != NULL && path->path.security == RDMUX_SECURITY_TOKEN) {
-            path->path.security = RDMUX_SECURITY_BOUND_KEY;
-        }
-    }
+    bind_paths(fabric, offer);
 }
 
 void rdmux_hello_fill(struct rdmux_fabric *fabric, struct rdmux_hello *hello)

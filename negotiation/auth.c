@@ -22,7 +22,7 @@
 enum {
     KNOWN_FLAGS = RDMUX_AUTH_REQUIRE_ENCRYPTION,
     RECORD_MAX = 2048, /* bytes that we put into one; a session keeps room for it from the beginning */
-    KEY_FILE_MAX = 16 << 20,     /* bytes */
+    KEY_FILE_MAX = 1 << 20,      /* bytes */
     CERTIFICATES_MAX = 16 << 10, /* bytes that a peer may show, chain included */
 };
 
@@ -82,7 +82,7 @@ static enum rdmux_status open_secret(const char *what, const char *name, int *ou
         status = rdmux_fail(RDMUX_INVALID, "%s: \"%s\" is the file of another user (uid %u)", what,
                             name, (unsigned)about.st_uid);
     } else if (!S_ISREG(about.st_mode) || about.st_size > KEY_FILE_MAX) {
-        status = rdmux_fail(RDMUX_INVALID, "%s: \"%s\" is no file of at most 16 MiB", what, name);
+        status = rdmux_fail(RDMUX_INVALID, "%s: \"%s\" is no file of at most 1 MiB", what, name);
     }
     if (status != RDMUX_OK) {
         close(fd);

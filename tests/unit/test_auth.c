@@ -31,6 +31,33 @@ static void peers_with_the_same_key_connect_and_know_each_other(void **state)
     close_pair(&pair);
 }
 
+static void a_fabric_says_that_its_paths_are_bound(void **state)
+{
+    enum { PATHS = 16 };
+    static struct rdmux_path_info infos[PATHS];
+    char file[FILE_NAME_MAX];
+    struct rdmux_fabric_auth auth = psk_of(write_file("k", "anna:" KEY_ONE "\n", file));
+    struct pair pair;
+    size_t count = 0;
+    bool found = false;
+    (void)state;
+    open_auth_sides(&pair, "tcp", &auth, &auth, NULL);
+    for (size_t i = 0; i < PATHS; i++) {
+        infos[i].size = sizeof(infos[i]);
+    }
+
+    CHECK_OK(rdmux_fabric_paths(pair.fabric_a, infos, PATHS, &count));
+
+    for (size_t i = 0; i < count && i < PATHS; i++) {
+        if (strcmp(infos[i].provider, "tcp") == 0) {
+            found = true;
+            assert_int_equal(infos[i].security, RDMUX_SECURITY_BOUND_KEY);
+        }
+    }
+    assert_true(found);
+    close_pair(&pair);
+}
+
 static void shared_memory_works_between_authenticated_peers(void **state)
 {
     char file[FILE_NAME_MAX];
@@ -524,6 +551,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(peers_with_the_same_key_connect_and_know_each_other),
+        cmocka_unit_test(a_fabric_says_that_its_paths_are_bound),
         cmocka_unit_test(shared_memory_works_between_authenticated_peers),
         cmocka_unit_test(an_import_goes_through_the_session_and_a_thousand_do),
         cmocka_unit_test(all_frames_of_a_record_are_read),
