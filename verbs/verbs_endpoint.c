@@ -450,6 +450,7 @@ void rdmux_verbs_ep_close(struct rdmux_provider_ep *base)
 {
     struct verbs_ep *ep = verbs_ep_of(base);
     if (ep->state < VERBS_EP_DRAINING) {
+        ep->state = VERBS_EP_FAILED; /* its imports are closed: what completes may start nothing */
         kill(ep);
     }
     if (ep->state == VERBS_EP_DRAINING) {
