@@ -284,7 +284,7 @@ cases_of() {
     ((ran == 1 && status == 0)) || tap "$1 runs to its end" fail "status $status: $output"
 }
 
-for program in test_auth_keys test_auth test_auth_path test_auth_flood; do
+for program in test_auth_keys test_tls test_auth test_auth_path test_auth_flood; do
     cases_of "$program"
 done
 

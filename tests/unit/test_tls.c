@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* One control channel's TLS over sockets that take and bring little at a time. */
+#include "negotiation/tls.h"
+#include "tests/unit/auth_scene.h"
+
+enum { LENGTH = 1 << 20 };
+
+/* Two ends of a socket, a session on one or both. */
+struct line {
+    struct rdmux_fabric *fabric;
+    int sockets[2];
+    struct rdmux_tls *connector; /* on sockets[0] */
+    struct rdmux_tls *acceptor;  /* on sockets[1] */
+    uint8_t hello[RDMUX_HELLO_SIZE];
+};
+
+static void open_line(struct line *line)
+{
+    char file[FILE_NAME_MAX];
+    struct rdmux_fabric_auth auth = psk_of(write_file("k", "zoe:" KEY_TWO "\nanna:" KEY_ONE, file));
+    auth.identity = "anna";
+    struct rdmux_fabric_attr attr = attr_with("tcp", &auth, NULL, NULL);
+    struct rdmux_hello hello;
+    memset(line, 0, sizeof(*line));
+    CHECK_OK(rdmux_fabric_open(&attr, &line->fabric));
+    assert_int_equal(
+        socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, line->sockets), 0);
+    for (size_t i = 0; i < 2; i++) {
+        int least = 1;
+        assert_int_equal(setsockopt(line->sockets[i], SOL_SOCKET, SO_SNDBUF, &least, sizeof(least)),
+                         0);
+    }
+    CHECK_OK(rdmux_tls_create(line->fabric->auth, RDMUX_ROLE_CONNECT, line->sockets[0], NULL,
+                              &line->connector));
+    CHECK_OK(rdmux_tls_create(line->fabric->auth, RDMUX_ROLE_ACCEPT, line->sockets[1], NULL,
+                              &line->acceptor));
+    rdmux_hello_fill(line->fabric, &hello);
+    rdmux_hello_encode(&hello, line->hello);
+}
+
+static void close_line(struct line *line)
+{
+    rdmux_tls_destroy(line->connector);
+    rdmux_tls_destroy(line->acceptor);
+    close(line->sockets[0]);
+    close(line->sockets[1]);
+    CHECK_OK(rdmux_fabric_close(line->fabric));
+}
+
+/* Sends what is left of LENGTH bytes, as far as it goes. True if it had to wait for room. */
+static bool send_on(struct rdmux_tls *tls, const uint8_t *bytes, size_t *sent)
+{
+    while (*sent < LENGTH) {
+        size_t done = 0;
+        enum rdmux_status status = rdmux_tls_send(tls, bytes + *sent, LENGTH - *sent, &done);
+        if (status == RDMUX_AGAIN) {
+            return rdmux_tls_wants_room(tls);
+        }
+        CHECK_STATUS(status, RDMUX_OK);
+        *sent += done;
+    }
+    return false;
+}
+
+static void receive_on(struct rdmux_tls *tls, uint8_t *bytes, size_t *have)
+{
+    while (*have < LENGTH) {
+        size_t got = 0;
+        enum rdmux_status status = rdmux_tls_receive(tls, bytes + *have, LENGTH - *have, &got);
+        if (status == RDMUX_AGAIN) {
+            return;
+        }
+        CHECK_STATUS(status, RDMUX_OK);
+        assert_true(got > 0);
+        *have += got;
+    }
+}
+
+static void a_megabyte_each_way_goes_through_sockets_that_take_little(void **state)
+{
+    struct line line;
+    uint8_t *up = malloc(LENGTH);
+    uint8_t *down = malloc(LENGTH);
+    uint8_t *up_there = calloc(1, LENGTH);
+    uint8_t *down_there = calloc(1, LENGTH);
+    size_t sent[2] = { 0, 0 };
+    size_t have[2] = { 0, 0 };
+    size_t waits = 0;
+    (void)state;
+    open_line(&line);
+    for (size_t i = 0; i < LENGTH; i++) {
+        up[i] = (uint8_t)(i * 7 >> 3);
+        down[i] = (uint8_t)(i * 5 >> 2);
+    }
+    memcpy(up, line.hello, sizeof(line.hello)); /* a connector begins with it */
+
+    uint64_t until = now_ms() + PATIENT_MS;
+    while (have[0] < LENGTH || have[1] < LENGTH) {
+        assert_true(now_ms() < until);
+        waits += send_on(line.connector, up, &sent[0]);
+        receive_on(line.acceptor, up_there, &have[1]);
+        waits += rdmux_tls_is_open(line.acceptor) && send_on(line.acceptor, down, &sent[1]);
+        receive_on(line.connector, down_there, &have[0]);
+    }
+
+    assert_true(waits > 0); /* else it is no test */
+    assert_memory_equal(up_there, up, LENGTH);
+    assert_memory_equal(down_there, down, LENGTH);
+    assert_string_equal(rdmux_tls_identity(line.acceptor), "anna"); /* not the file's first line */
+    free(up);
+    free(down);
+    free(up_there);
+    free(down_there);
+    close_line(&line);
+}
+
+static void a_hello_waits_for_room(void **state)
+{
+    struct line line;
+    uint8_t waste[4096] = { 0 };
+    uint8_t heard[RDMUX_HELLO_SIZE];
+    size_t done = 0;
+    (void)state;
+    open_line(&line);
+    while (send(line.sockets[0], waste, sizeof(waste), MSG_NOSIGNAL) > 0) {
+    }
+    while (send(line.sockets[0], waste, 1, MSG_NOSIGNAL) > 0) {
+    }
+
+    CHECK_STATUS(rdmux_tls_send(line.connector, line.hello, sizeof(line.hello), &done), RDMUX_AGAIN);
+
+    assert_true(rdmux_tls_wants_room(line.connector));
+    while (recv(line.sockets[1], waste, sizeof(waste), 0) > 0) {
+    }
+    CHECK_STATUS(rdmux_tls_send(line.connector, line.hello, sizeof(line.hello), &done), RDMUX_AGAIN);
+    assert_int_equal(recv(line.sockets[1], heard, sizeof(heard), 0), sizeof(heard));
+    assert_memory_equal(heard, line.hello, sizeof(heard));
+    close_line(&line);
+}
+
+static void less_than_a_hello_does_not_begin_a_session(void **state)
+{
+    struct line line;
+    size_t done = 0;
+    (void)state;
+    open_line(&line);
+
+    CHECK_STATUS(rdmux_tls_send(line.connector, line.hello, sizeof(line.hello) - 1, &done),
+                 RDMUX_PROTOCOL);
+
+    assert_int_equal(recv(line.sockets[1], line.hello, 1, 0), -1);
+    close_line(&line);
+}
+
+/* Brings bytes one by one to a session; it must wait until the last. Returns how it ended. */
+static enum rdmux_status bring_slowly(struct rdmux_tls *tls, int from, const uint8_t *bytes,
+                                      size_t size)
+{
+    uint8_t out[16];
+    size_t got = 0;
+    enum rdmux_status status = RDMUX_AGAIN;
+    for (size_t i = 0; i < size; i++) {
+        assert_int_equal(send(from, bytes + i, 1, MSG_NOSIGNAL), 1);
+        status = rdmux_tls_receive(tls, out, sizeof(out), &got);
+        if (status != RDMUX_AGAIN && i + 1 < size) {
+            fail_msg("%s after %zu bytes of %zu: %s", rdmux_status_name(status), i + 1, size,
+                     rdmux_last_error());
+        }
+    }
+    assert_int_equal(got, 0);
+    return status;
+}
+
+static void greet(struct line *line)
+{
+    size_t done = 0;
+    CHECK_STATUS(rdmux_tls_send(line->connector, line->hello, sizeof(line->hello), &done),
+                 RDMUX_AGAIN);
+}
+
+/* What an acceptor says in clear, with these bytes in its HELLO. */
+static void check_refusal(size_t at, uint8_t byte, enum rdmux_status expected, const char *says)
+{
+    struct line line;
+    open_line(&line);
+    greet(&line);
+    uint8_t answer[RDMUX_HELLO_SIZE];
+    memcpy(answer, line.hello, sizeof(answer));
+    answer[at] = byte;
+
+    enum rdmux_status status = bring_slowly(line.connector, line.sockets[1], answer, sizeof(answer));
+
+    CHECK_STATUS(status, expected);
+    assert_non_null(strstr(rdmux_last_error(), says));
+    assert_false(rdmux_tls_is_open(line.connector));
+    close_line(&line);
+}
+
+static void a_refusal_may_come_byte_by_byte(void **state)
+{
+    (void)state;
+    check_refusal(27, 0, RDMUX_AUTH, "the peer not at all");
+    check_refusal(27, RDMUX_AUTH_CERT, RDMUX_AUTH, "set both alike");
+    check_refusal(27, RDMUX_AUTH_PSK, RDMUX_AUTH, "does not authenticate as it says");
+    check_refusal(27, 1 << 5, RDMUX_AUTH, "a method of another version");
+    check_refusal(9, 2, RDMUX_PROTOCOL, "not one we understand"); /* from 2 to 1 */
+    check_refusal(12, 0x77, RDMUX_PROTOCOL, "not one we understand");
+}
+
+static void an_acceptor_of_another_version_is_told_apart(void **state)
+{
+    struct line line;
+    (void)state;
+    open_line(&line);
+    greet(&line);
+    uint8_t answer[RDMUX_HELLO_SIZE];
+    memcpy(answer, line.hello, sizeof(answer));
+    answer[9] = 2; /* versions 2 to 9 */
+    answer[11] = 9;
+
+    CHECK_STATUS(bring_slowly(line.connector, line.sockets[1], answer, sizeof(answer)),
+                 RDMUX_VERSION);
+
+    close_line(&line);
+}
+
+static void a_connectors_hello_may_come_byte_by_byte(void **state)
+{
+    struct line line;
+    uint8_t answer[RDMUX_HELLO_SIZE];
+    struct rdmux_hello hello;
+    (void)state;
+    open_line(&line);
+    CHECK_STATUS(bring_slowly(line.acceptor, line.sockets[0], line.hello, sizeof(line.hello)),
+                 RDMUX_AGAIN); /* for TLS */
+    rdmux_tls_destroy(line.acceptor);
+    CHECK_OK(rdmux_tls_create(line.fabric->auth, RDMUX_ROLE_ACCEPT, line.sockets[1], NULL,
+                              &line.acceptor));
+    line.hello[27] = 0;
+
+    CHECK_STATUS(bring_slowly(line.acceptor, line.sockets[0], line.hello, sizeof(line.hello)),
+                 RDMUX_AUTH);
+
+    assert_int_equal(recv(line.sockets[0], answer, sizeof(answer), 0), sizeof(answer));
+    CHECK_OK(rdmux_hello_decode(answer, sizeof(answer), &hello));
+    assert_int_equal(hello.authentication, RDMUX_AUTH_PSK);
+    close_line(&line);
+}
+
+static void what_is_no_hello_ends_with_its_first_wrong_byte(void **state)
+{
+    struct line line;
+    (void)state;
+    open_line(&line);
+
+    CHECK_STATUS(bring_slowly(line.acceptor, line.sockets[0], (const uint8_t *)"RDMUZ", 5),
+                 RDMUX_PROTOCOL);
+
+    close_line(&line);
+}
+
+static void an_end_before_authentication_says_what_to_look_at(void **state)
+{
+    struct line line;
+    uint8_t out[16];
+    size_t got = 0;
+    (void)state;
+    open_line(&line);
+    greet(&line);
+
+    shutdown(line.sockets[1], SHUT_WR);
+
+    CHECK_STATUS(rdmux_tls_receive(line.connector, out, sizeof(out), &got), RDMUX_PEER_GONE);
+    assert_non_null(strstr(rdmux_last_error(), "is auth set there?"));
+    close_line(&line);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_megabyte_each_way_goes_through_sockets_that_take_little),
+        cmocka_unit_test(a_hello_waits_for_room),
+        cmocka_unit_test(less_than_a_hello_does_not_begin_a_session),
+        cmocka_unit_test(a_refusal_may_come_byte_by_byte),
+        cmocka_unit_test(an_acceptor_of_another_version_is_told_apart),
+        cmocka_unit_test(a_connectors_hello_may_come_byte_by_byte),
+        cmocka_unit_test(what_is_no_hello_ends_with_its_first_wrong_byte),
+        cmocka_unit_test(an_end_before_authentication_says_what_to_look_at),
+    };
+    return cmocka_run_group_tests_name("tls", tests, make_auth_folder, remove_auth_folder);
+}
