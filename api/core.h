@@ -416,6 +416,8 @@ struct rdmux_cq {
     struct rdmux_watch control_watch;
     uint32_t service_state;
     bool service_fired;
+    bool service_asks;   /* this look asks whether the application goes on calling */
+    bool service_polled; /* and saw it */
     uint64_t service_deadline_ns;
     uint64_t service_calls;
     uint64_t service_seen; /* times that calls over the lane were seen */

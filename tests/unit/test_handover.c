@@ -10,8 +10,9 @@
 
 enum {
     WINDOW_MS = 50,
-    /* An application that calls more rarely than this may be taken for away. */
-    AWAY_NS = 3 * 1000 * 1000,
+    /* An application that does not call for this long, some yields of the service thread, may be
+     * taken for away. */
+    AWAY_NS = 10 * 1000,
     REGION = 4096,
     SERVED_MS = 10, /* rule 10's bound on an idle machine */
 };
@@ -551,7 +552,7 @@ static void talk_for_ms(struct pair *pair, unsigned ms)
 static void a_polling_application_hardly_wakes_the_service_thread(void **state)
 {
     (void)state;
-    enum { POLLED_MS = 100, PERIOD_MS = 4, TRIALS = 5, MOST = 2 * (POLLED_MS / PERIOD_MS + 6) };
+    enum { POLLED_MS = 100, PERIOD_MS = 10, TRIALS = 5, MOST = 2 * (POLLED_MS / PERIOD_MS + 6) };
     for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
         struct pair pair;
         uint64_t best = UINT64_MAX;
