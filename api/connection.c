@@ -290,7 +290,7 @@ void rdmux_setup_run(struct rdmux_ep *ep)
         rdmux_handshake_next(ep->setup->handshake, &action);
         switch (action.kind) {
         case RDMUX_ACTION_NONE:
-            rdmux_cq_timer(ep->cq, rdmux_ep_deadline(ep));
+            rdmux_ep_timer(ep);
             return;
         case RDMUX_ACTION_SEND:
             send_action(ep, &action);
@@ -492,7 +492,7 @@ enum rdmux_status rdmux_ep_setup_create(struct rdmux_ep *ep, const struct rdmux_
                                          : attr->setup_timeout_ms;
     setup->deadline_ns = limit_ms == RDMUX_NEVER ? UINT64_MAX
                                                  : rdmux_now(ep->fabric) + limit_ms * 1000000;
-    rdmux_cq_timer(ep->cq, setup->deadline_ns);
+    rdmux_ep_timer(ep);
     return RDMUX_OK;
 }
 

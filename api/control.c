@@ -99,7 +99,7 @@ void rdmux_ep_path_fault(struct rdmux_ep *ep)
         !rdmux_channel_is_attached(ep->channel)) {
         if (ep->fault_deadline_ns == 0) {
             ep->fault_deadline_ns = rdmux_now(ep->fabric) + (uint64_t)FAULT_GRACE_MS * 1000000;
-            rdmux_cq_timer(ep->cq, ep->fault_deadline_ns);
+            rdmux_ep_timer(ep);
             rdmux_ep_control_ready(ep);
             return;
         }
@@ -230,18 +230,13 @@ void rdmux_ep_message(struct rdmux_ep *ep, const uint8_t *frame, size_t size)
 void rdmux_ep_deliver_revoke(struct rdmux_cq *cq, struct rdmux_mail *mail)
 {
     struct rdmux_revoke_mail *revoke = RDMUX_CONTAINER(mail, struct rdmux_revoke_mail, mail);
-    bool told = false;
-    for (struct rdmux_list *at = cq->eps.next; at != &cq->eps && !told; at = at->next) {
-        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, link);
-        if (ep->id == revoke->ep_id && ep->phase == RDMUX_PHASE_READY) {
-            struct rdmux_message message = { .type = RDMUX_FRAME_REVOKE,
-                                             .id = revoke->number,
-                                             .region = revoke->region };
-            rdmux_ep_tell(ep, &message);
-            told = true;
-        }
-    }
-    if (!told) {
+    struct rdmux_ep *ep = rdmux_cq_endpoint(cq, revoke->ep_id);
+    if (ep != NULL && ep->phase == RDMUX_PHASE_READY) {
+        struct rdmux_message message = { .type = RDMUX_FRAME_REVOKE,
+                                         .id = revoke->number,
+                                         .region = revoke->region };
+        rdmux_ep_tell(ep, &message);
+    } else {
         rdmux_mr_revoke_answered(cq->fabric, revoke->region, revoke->number, revoke->ep_id);
     }
     rdmux_release(cq->fabric, revoke);
@@ -324,7 +319,7 @@ static enum rdmux_status shut_down(struct rdmux_ep *ep, int timeout_ms)
         uint64_t limit_ms = ep->info.liveness_ms == RDMUX_NEVER ? UINT64_MAX / 1000000 / 2
                                                                 : ep->info.liveness_ms;
         ep->shutdown_deadline_ns = rdmux_now(ep->fabric) + limit_ms * 1000000;
-        rdmux_cq_timer(ep->cq, ep->shutdown_deadline_ns);
+        rdmux_ep_timer(ep);
         return RDMUX_IN_PROGRESS;
     }
     ep->shutdown_quiet = true;
@@ -402,10 +397,10 @@ void rdmux_ep_start_liveness(struct rdmux_ep *ep)
     ep->connected_ns = rdmux_now(ep->fabric);
     if (ep->info.liveness_ms == RDMUX_NEVER || ep->peer == NULL) {
         ep->heartbeat_ns = UINT64_MAX;
-        return;
+    } else {
+        ep->heartbeat_ns = ep->connected_ns + period_ns(ep);
     }
-    ep->heartbeat_ns = ep->connected_ns + period_ns(ep);
-    rdmux_cq_timer(ep->cq, ep->heartbeat_ns);
+    rdmux_ep_timer(ep);
 }
 
 uint64_t rdmux_ep_silent_ns(const struct rdmux_ep *ep)

@@ -48,6 +48,7 @@ enum {
     RDMUX_FABRIC_PROVIDERS_MAX = 32,
     RDMUX_FABRIC_DOMAINS_MAX = 32,
     RDMUX_REGION_BUCKETS = 1024, /* chains of regions by id, and of importers by endpoint */
+    RDMUX_EP_BUCKETS = 1024,     /* chains of a cq's endpoints by id */
 };
 
 /* A doubly linked list with a head node. */
@@ -355,6 +356,8 @@ enum rdmux_arming {
     RDMUX_TOLD, /* the service thread took what came; wake_fd keeps the descriptor readable */
 };
 
+struct rdmux_timer; /* roster.c */
+
 struct rdmux_cq_domain {
     const struct rdmux_provider_ops *ops;
     struct rdmux_provider_cq *cq;
@@ -377,6 +380,10 @@ struct rdmux_cq {
     struct rdmux_fabric *fabric;
     struct rdmux_list link; /* fabric->cqs */
     struct rdmux_list eps;
+    struct rdmux_ep *ep_buckets[RDMUX_EP_BUCKETS]; /* by id, with the three below roster.c's */
+    struct rdmux_timer *timers;                    /* a heap: the earliest is the first */
+    uint32_t timer_count;
+    uint32_t timer_room;
     /* Endpoints whose handle the application has until its next poll or wait. */
     struct rdmux_list closed;
     /* Closed endpoints of which nobody has a handle: freed at the next progress. */
@@ -499,10 +506,17 @@ bool rdmux_cq_move(struct rdmux_cq *cq);
 bool rdmux_cq_arm_providers(struct rdmux_cq *cq);
 /* Owner: an endpoint has something to return (idempotent). */
 void rdmux_cq_pend(struct rdmux_cq *cq, struct rdmux_ep *ep);
+/* roster.c. Owner: the endpoint is one of the cq's from now on, or no more. RDMUX_NO_MEMORY. */
+enum rdmux_status rdmux_cq_enrol(struct rdmux_cq *cq, struct rdmux_ep *ep);
+void rdmux_cq_strike(struct rdmux_cq *cq, struct rdmux_ep *ep);
+/* Owner: the endpoint with this id, NULL if it has gone. */
+struct rdmux_ep *rdmux_cq_endpoint(struct rdmux_cq *cq, uint64_t id);
+/* Owner: what rdmux_ep_deadline() returns has changed. */
+void rdmux_ep_timer(struct rdmux_ep *ep);
+/* Owner: calls rdmux_ep_timers() of those that are due. */
+void rdmux_cq_run_timers(struct rdmux_cq *cq);
 /* Owner: ends endpoints that rdmux_accept() can return no more: their listener is closed. */
 void rdmux_cq_drop_orphans(struct rdmux_cq *cq);
-/* Owner: a timer is due no later than this. */
-void rdmux_cq_timer(struct rdmux_cq *cq, uint64_t deadline_ns);
 /* Owner, inside a call: progresses the cq and sleeps until done(user) or the time is over. RDMUX_OK
  * or RDMUX_TIMED_OUT. timeout_ms as in rdmux.h. */
 enum rdmux_status rdmux_cq_wait_until(struct rdmux_cq *cq, bool (*done)(void *user), void *user,
@@ -615,8 +629,10 @@ struct rdmux_ep {
     /* Control. */
     uint64_t id;
     struct rdmux_fabric *fabric;
-    struct rdmux_list link;      /* cq->eps */
-    struct rdmux_list join_link; /* fabric->joins, fabric->lock */
+    struct rdmux_list link;       /* cq->eps */
+    struct rdmux_ep *bucket_next; /* in cq->ep_buckets */
+    uint32_t timer_place;         /* in cq->timers */
+    struct rdmux_list join_link;  /* fabric->joins, fabric->lock */
     struct rdmux_channel *channel;
     struct rdmux_setup *setup; /* NULL once connected or failed */
     struct rdmux_peer_process *peer;

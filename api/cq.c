@@ -26,8 +26,6 @@ enum {
     CONTROL_EVENTS = 32,     /* control channels looked at in one go */
     DEFAULT_DEPTH = 1 << 24, /* entries, where the attribute asks for nothing */
     MANUAL_MS = 100,         /* without a service thread its timers are looked at this often */
-    TICK_NS = 8 * 1000 *
-              1000, /* timers are rounded up to this, so that many endpoints share a round */
 };
 
 /* ------------------------------------------------------------------------------------------------- ownership */
@@ -171,40 +169,6 @@ static void deliver_mail(struct rdmux_cq *cq)
 
 /* ------------------------------------------------------------------------------------------------- attention */
 
-void rdmux_cq_timer(struct rdmux_cq *cq, uint64_t deadline_ns)
-{
-    if (deadline_ns == UINT64_MAX) {
-        return;
-    }
-    uint64_t rounded = (deadline_ns / TICK_NS + 1) * TICK_NS;
-    if (rounded < atomic_load_explicit(&cq->deadline_ns, memory_order_relaxed)) {
-        atomic_store_explicit(&cq->deadline_ns, rounded, memory_order_relaxed);
-        rdmux_service_wake(cq->fabric);
-    }
-}
-
-static void run_timers(struct rdmux_cq *cq)
-{
-    uint64_t now = rdmux_now(cq->fabric);
-    if (now < atomic_load_explicit(&cq->deadline_ns, memory_order_relaxed)) {
-        return;
-    }
-    uint64_t earliest = UINT64_MAX;
-    for (struct rdmux_list *at = cq->eps.next, *next; at != &cq->eps; at = next) {
-        next = at->next;
-        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, link);
-        rdmux_ep_timers(ep, now);
-        uint64_t deadline = rdmux_ep_deadline(ep);
-        if (deadline < earliest) {
-            earliest = deadline;
-        }
-    }
-    if (earliest != UINT64_MAX) {
-        earliest = (earliest / TICK_NS + 1) * TICK_NS;
-    }
-    atomic_store_explicit(&cq->deadline_ns, earliest, memory_order_relaxed);
-}
-
 static void serve_control_channels(struct rdmux_cq *cq)
 {
     struct epoll_event events[CONTROL_EVENTS];
@@ -241,7 +205,7 @@ void rdmux_cq_attend(struct rdmux_cq *cq)
     deliver_mail(cq);
     rdmux_cq_drop_orphans(cq);
     serve_control_channels(cq);
-    run_timers(cq);
+    rdmux_cq_run_timers(cq);
 }
 
 /* ------------------------------------------------------------------------------------------------- progress */
@@ -843,6 +807,7 @@ enum rdmux_status rdmux_cq_destroy(struct rdmux_cq *cq)
     pthread_mutex_destroy(&cq->mail_lock);
     pthread_mutex_destroy(&cq->claim_lock);
     rdmux_lane_destroy(cq);
+    rdmux_release(fabric, cq->timers);
     rdmux_release(fabric, cq);
     return RDMUX_OK;
 }

@@ -151,11 +151,8 @@ struct resolve_job {
 static void resolved(struct rdmux_cq *cq, struct rdmux_mail *mail)
 {
     struct resolve_job *job = RDMUX_CONTAINER(mail, struct resolve_job, mail);
-    for (struct rdmux_list *at = cq->eps.next; at != &cq->eps; at = at->next) {
-        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, link);
-        if (ep->id != job->ep_id || ep->setup == NULL || ep->setup->stage != SETUP_RESOLVING) {
-            continue;
-        }
+    struct rdmux_ep *ep = rdmux_cq_endpoint(cq, job->ep_id);
+    if (ep != NULL && ep->setup != NULL && ep->setup->stage == SETUP_RESOLVING) {
         if (job->status != RDMUX_OK) {
             rdmux_setup_fail(ep, job->status, job->error, false);
         } else {
@@ -164,7 +161,6 @@ static void resolved(struct rdmux_cq *cq, struct rdmux_mail *mail)
             job->addresses = NULL;
             dial_next(ep, 0);
         }
-        break;
     }
     if (job->addresses != NULL) {
         freeaddrinfo(job->addresses);

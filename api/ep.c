@@ -182,14 +182,19 @@ enum rdmux_status rdmux_ep_create(struct rdmux_fabric *fabric, struct rdmux_cq *
         if (status != RDMUX_OK) {
             goto destroy_send;
         }
-    } else {
+    }
+    status = rdmux_cq_enrol(cq, ep);
+    if (status != RDMUX_OK) {
+        goto destroy_recv;
+    }
+    if (attr->srq != NULL) {
         attr->srq->ep_count++;
     }
-    rdmux_list_append(&cq->eps, &ep->link);
-    cq->ep_count++;
     *out = ep;
     return RDMUX_OK;
 
+destroy_recv:
+    rdmux_ring_destroy(fabric, &ep->recv);
 destroy_send:
     rdmux_ring_destroy(fabric, &ep->send);
 release:
@@ -387,6 +392,9 @@ void rdmux_ep_fail(struct rdmux_ep *ep, enum rdmux_status status, const char *fo
     ep->ending_deadline_ns = rdmux_now(ep->fabric) + wait_ms * 1000000;
     rdmux_list_append(&ep->cq->busy, &ep->busy_link);
     rdmux_ep_end_step(ep);
+    if (ep->phase == RDMUX_PHASE_ENDING) {
+        rdmux_ep_timer(ep);
+    }
 }
 
 /* Gives the SRQ back what it lent to an endpoint that is closed. */
@@ -446,9 +454,8 @@ void rdmux_ep_dismantle(struct rdmux_ep *ep)
         ep->pending = false;
     }
     ep->events = 0;
-    rdmux_list_remove(&ep->link);
+    rdmux_cq_strike(cq, ep);
     rdmux_cq_unreserve(cq, ep->reserved);
-    cq->ep_count--;
     rdmux_list_append(&cq->dropped, &ep->link);
 }
 

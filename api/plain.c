@@ -182,13 +182,8 @@ static struct plain_job *make_job(struct rdmux_ep *ep, void (*work)(struct rdmux
 /* Owner: the endpoint that the job is for, if its set-up still waits for it. */
 static struct rdmux_ep *find_waiting(struct rdmux_cq *cq, uint64_t id, enum setup_stage stage)
 {
-    for (struct rdmux_list *at = cq->eps.next; at != &cq->eps; at = at->next) {
-        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, link);
-        if (ep->id == id) {
-            return ep->setup != NULL && ep->setup->stage == stage ? ep : NULL;
-        }
-    }
-    return NULL;
+    struct rdmux_ep *ep = rdmux_cq_endpoint(cq, id);
+    return ep != NULL && ep->setup != NULL && ep->setup->stage == stage ? ep : NULL;
 }
 
 static void finish_job(struct plain_job *job)

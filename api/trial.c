@@ -205,13 +205,10 @@ struct device_job {
 static void device_opened(struct rdmux_cq *cq, struct rdmux_mail *mail)
 {
     struct device_job *job = RDMUX_CONTAINER(mail, struct device_job, mail);
-    for (struct rdmux_list *at = cq->eps.next; at != &cq->eps; at = at->next) {
-        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, link);
-        struct rdmux_setup *setup = ep->setup;
-        if (ep->id != job->ep_id || setup == NULL || !setup->trial.opening ||
-            setup->trial.attempt != job->attempt) {
-            continue; /* the attempt was given up meanwhile */
-        }
+    struct rdmux_ep *ep = rdmux_cq_endpoint(cq, job->ep_id);
+    struct rdmux_setup *setup = ep == NULL ? NULL : ep->setup;
+    /* Else the attempt was given up meanwhile. */
+    if (setup != NULL && setup->trial.opening && setup->trial.attempt == job->attempt) {
         setup->trial.opening = false;
         if (job->status == RDMUX_OK) {
             device_is_open(ep, job->ops);
@@ -220,7 +217,6 @@ static void device_opened(struct rdmux_cq *cq, struct rdmux_mail *mail)
             report(ep, RDMUX_ACTION_OPEN, job->status, NULL, 0);
         }
         rdmux_setup_run(ep);
-        break;
     }
     rdmux_release(cq->fabric, job);
 }

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * The endpoints of a cq, found by id and by when they want to be looked at: neither takes longer the more there are, but
+ * for the logarithm. The timers are a binary heap, each entry no later than the two below it.
+ */
+#include "api/core.h"
+
+#include <string.h>
+
+enum {
+    FIRST_ROOM = 16,
+    NOWHERE = UINT32_MAX,
+    TICK_NS = 8 * 1000 *
+              1000, /* timers are rounded up to this, so that many endpoints share a round */
+};
+
+struct rdmux_timer {
+    uint64_t deadline_ns;
+    struct rdmux_ep *ep;
+};
+
+/* ------------------------------------------------------------------------------------------------- the heap */
+
+static void put(struct rdmux_cq *cq, uint32_t place, struct rdmux_timer timer)
+{
+    cq->timers[place] = timer;
+    timer.ep->timer_place = place;
+}
+
+static void sift_up(struct rdmux_cq *cq, uint32_t place, struct rdmux_timer timer)
+{
+    while (place != 0 && timer.deadline_ns < cq->timers[(place - 1) / 2].deadline_ns) {
+        put(cq, place, cq->timers[(place - 1) / 2]);
+        place = (place - 1) / 2;
+    }
+    put(cq, place, timer);
+}
+
+static void sift_down(struct rdmux_cq *cq, uint32_t place, struct rdmux_timer timer)
+{
+    for (;;) {
+        uint32_t below = 2 * place + 1;
+        if (below >= cq->timer_count) {
+            break;
+        }
+        if (below + 1 < cq->timer_count &&
+            cq->timers[below + 1].deadline_ns < cq->timers[below].deadline_ns) {
+            below++;
+        }
+        if (timer.deadline_ns <= cq->timers[below].deadline_ns) {
+            break;
+        }
+        put(cq, place, cq->timers[below]);
+        place = below;
+    }
+    put(cq, place, timer);
+}
+
+static void set(struct rdmux_cq *cq, uint32_t place, struct rdmux_timer timer)
+{
+    if (place != 0 && timer.deadline_ns < cq->timers[(place - 1) / 2].deadline_ns) {
+        sift_up(cq, place, timer);
+    } else {
+        sift_down(cq, place, timer);
+    }
+}
+
+static enum rdmux_status make_room(struct rdmux_cq *cq)
+{
+    if (cq->timer_count < cq->timer_room) {
+        return RDMUX_OK;
+    }
+    uint32_t room = cq->timer_room == 0 ? FIRST_ROOM : 2 * cq->timer_room;
+    struct rdmux_timer *timers = rdmux_allocate(cq->fabric, room * sizeof(*timers));
+    if (timers == NULL) {
+        return rdmux_fail(RDMUX_NO_MEMORY, "endpoint: out of memory for the timers of %u endpoints",
+                          room);
+    }
+    if (cq->timer_count != 0) {
+        memcpy(timers, cq->timers, cq->timer_count * sizeof(*timers));
+    }
+    rdmux_release(cq->fabric, cq->timers);
+    cq->timers = timers;
+    cq->timer_room = room;
+    return RDMUX_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------- who there is */
+
+static struct rdmux_ep **bucket_of(struct rdmux_cq *cq, uint64_t id)
+{
+    return &cq->ep_buckets[id % RDMUX_COUNT_OF(cq->ep_buckets)]; /* ids are given in sequence */
+}
+
+enum rdmux_status rdmux_cq_enrol(struct rdmux_cq *cq, struct rdmux_ep *ep)
+{
+    enum rdmux_status status = make_room(cq);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    const struct rdmux_timer never = { .deadline_ns = UINT64_MAX, .ep = ep };
+    put(cq, cq->timer_count++, never); /* nothing is later */
+    ep->bucket_next = *bucket_of(cq, ep->id);
+    *bucket_of(cq, ep->id) = ep;
+    rdmux_list_append(&cq->eps, &ep->link);
+    cq->ep_count++;
+    return RDMUX_OK;
+}
+
+void rdmux_cq_strike(struct rdmux_cq *cq, struct rdmux_ep *ep)
+{
+    uint32_t place = ep->timer_place;
+    struct rdmux_timer last = cq->timers[--cq->timer_count];
+    if (last.ep != ep) {
+        set(cq, place, last);
+    }
+    ep->timer_place = NOWHERE;
+    for (struct rdmux_ep **at = bucket_of(cq, ep->id); *at != NULL; at = &(*at)->bucket_next) {
+        if (*at == ep) {
+            *at = ep->bucket_next;
+            break;
+        }
+    }
+    rdmux_list_remove(&ep->link);
+    cq->ep_count--;
+}
+
+struct rdmux_ep *rdmux_cq_endpoint(struct rdmux_cq *cq, uint64_t id)
+{
+    struct rdmux_ep *ep = *bucket_of(cq, id);
+    while (ep != NULL && ep->id != id) {
+        ep = ep->bucket_next;
+    }
+    return ep;
+}
+
+/* ------------------------------------------------------------------------------------------------- timers */
+
+static uint64_t earliest(const struct rdmux_cq *cq)
+{
+    uint64_t deadline_ns = cq->timer_count == 0 ? UINT64_MAX : cq->timers[0].deadline_ns;
+    return deadline_ns > UINT64_MAX - TICK_NS ? UINT64_MAX : (deadline_ns / TICK_NS + 1) * TICK_NS;
+}
+
+void rdmux_ep_timer(struct rdmux_ep *ep)
+{
+    struct rdmux_cq *cq = ep->cq;
+    const struct rdmux_timer timer = { .deadline_ns = rdmux_ep_deadline(ep), .ep = ep };
+    set(cq, ep->timer_place, timer);
+    uint64_t before = atomic_load_explicit(&cq->deadline_ns, memory_order_relaxed);
+    uint64_t after = earliest(cq);
+    atomic_store_explicit(&cq->deadline_ns, after, memory_order_relaxed);
+    if (after < before) {
+        rdmux_service_wake(cq->fabric);
+    }
+}
+
+void rdmux_cq_run_timers(struct rdmux_cq *cq)
+{
+    uint64_t now = rdmux_now(cq->fabric);
+    if (now < atomic_load_explicit(&cq->deadline_ns, memory_order_relaxed)) {
+        return;
+    }
+    while (cq->timer_count != 0 && cq->timers[0].deadline_ns <= now) {
+        struct rdmux_ep *ep = cq->timers[0].ep;
+        rdmux_ep_timers(ep, now);
+        if (ep->timer_place == NOWHERE) {
+            continue; /* it was closed; its memory goes at the next progress */
+        }
+        struct rdmux_timer timer = { .deadline_ns = rdmux_ep_deadline(ep), .ep = ep };
+        if (timer.deadline_ns <= now) {
+            timer.deadline_ns = now + 1; /* the others' turn first */
+        }
+        set(cq, ep->timer_place, timer);
+    }
+    atomic_store_explicit(&cq->deadline_ns, earliest(cq), memory_order_relaxed);
+}
