@@ -622,6 +622,7 @@ struct rdmux_ep {
     struct rdmux_list pending_link;
     struct rdmux_list busy_link; /* cq->busy */
     uint32_t fault;              /* status of rdmux_provider_failed(), handled at the next drain */
+    uint32_t timer_place;        /* in cq->timers */
     const struct rdmux_plain_ops *plain; /* the peer is not rdmux; NULL: it is */
     struct rdmux_ep *doorbell_next;
     struct rdmux_ep_stats stats;
@@ -631,7 +632,6 @@ struct rdmux_ep {
     struct rdmux_fabric *fabric;
     struct rdmux_list link;       /* cq->eps */
     struct rdmux_ep *bucket_next; /* in cq->ep_buckets */
-    uint32_t timer_place;         /* in cq->timers */
     struct rdmux_list join_link;  /* fabric->joins, fabric->lock */
     struct rdmux_channel *channel;
     struct rdmux_setup *setup; /* NULL once connected or failed */
@@ -658,8 +658,8 @@ struct rdmux_ep {
     bool shutdown_quiet; /* a call waits for the end: no event */
     bool end_received;
     uint64_t shutdown_deadline_ns;
-    uint64_t heartbeat_ns;  /* next */
-    uint64_t looked_ns;     /* when liveness was last looked at */
+    uint64_t heartbeat_ns; /* next */
+    uint64_t looked_ns;    /* when liveness was last looked at */
     /* Since the peer was heard at missed_since_ns, time that this side did not run. */
     uint64_t missed_ns;
     uint64_t missed_since_ns;

@@ -211,10 +211,10 @@ static void one_who_is_always_late_is_called_once_in_a_round(void **state)
     set_deadline(&scene.members[0], 1);
     set_deadline(&scene.members[1], 2);
 
-    assert_int_equal(run_at(2 * TICK_NS), 2);
+    assert_int_equal(run_at(2 * (uint64_t)TICK_NS), 2);
     assert_int_equal(scene.members[0].calls, 1);
     assert_int_equal(scene.members[1].calls, 1);
-    assert_int_equal(run_at(4 * TICK_NS), 1);
+    assert_int_equal(run_at(4 * (uint64_t)TICK_NS), 1);
 }
 
 static void whoever_left_is_neither_called_nor_found(void **state)
@@ -234,7 +234,7 @@ static void whoever_left_is_neither_called_nor_found(void **state)
         staying += scene.members[i].enrolled;
     }
 
-    assert_int_equal(run_at(2 * TICK_NS), staying);
+    assert_int_equal(run_at(2 * (uint64_t)TICK_NS), staying);
 
     for (size_t i = 0; i < MANY; i++) {
         struct member *member = &scene.members[i];
