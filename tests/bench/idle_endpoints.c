@@ -137,9 +137,11 @@ static void connect_all(struct side *side, const char *address, long count, long
         must(rdmux_cq_wait(side->cq, wc, BATCH, -1, &got), "rdmux_cq_wait");
         for (size_t i = 0; i < got; i++) {
             if (wc[i].opcode != RDMUX_WC_CONNECTED || wc[i].status != RDMUX_OK) {
-                fprintf(stderr, "idle_endpoints: connection %ld: %s %s\n", connected,
+                struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+                must(rdmux_ep_info(wc[i].ep, &info), "rdmux_ep_info");
+                fprintf(stderr, "idle_endpoints: connection %ld: %s %s: %s\n", connected,
                         rdmux_wc_opcode_name(wc[i].opcode),
-                        rdmux_status_name((enum rdmux_status)wc[i].status));
+                        rdmux_status_name((enum rdmux_status)wc[i].status), info.text);
                 exit(1);
             }
             connected++;
