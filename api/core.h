@@ -374,7 +374,7 @@ struct rdmux_cq {
     uint32_t domain_count;
     struct rdmux_list pending;  /* endpoints that have something to return */
     struct rdmux_ep *doorbells; /* endpoints whose doorbell RDMUX_MORE holds back */
-    bool list_sufficed;         /* the last poll took all it returned from `pending` */
+    bool list_sufficed;         /* the last poll returned what waited in `pending`, and no more */
 
     struct rdmux_cq_domain domains[RDMUX_CQ_DOMAINS_MAX];
     struct rdmux_fabric *fabric;

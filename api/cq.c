@@ -334,22 +334,19 @@ static inline size_t collect(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t ma
     if (RDMUX_UNLIKELY(!rdmux_list_empty(&cq->closed))) {
         free_all(&cq->closed);
     }
-    size_t count = 0;
-    if (!rdmux_list_empty(&cq->pending)) {
-        /* After a poll that the list alone could fill, providers come first: else a program that makes as many
-         * completions as it takes would never hear of anything else. */
-        if (!cq->list_sufficed) {
-            count = take_entries(cq, wc, max);
-        }
-        cq->list_sufficed = count == max;
-    }
-    if (count < max) {
-        progress(cq);
-        if (!rdmux_list_empty(&cq->pending)) {
-            count += take_entries(cq, wc + count, max - count);
+    /* What waits is returned without a look at the providers, which is a system call on tcp. The poll after such a one looks
+     * there first: else a program that makes as many completions as it takes would never hear of anything else. */
+    if (!rdmux_list_empty(&cq->pending) && !cq->list_sufficed) {
+        ring_doorbells(cq);
+        size_t count = take_entries(cq, wc, max);
+        cq->list_sufficed = count != 0;
+        if (RDMUX_LIKELY(count != 0)) {
+            return count;
         }
     }
-    return count;
+    cq->list_sufficed = false;
+    progress(cq);
+    return rdmux_list_empty(&cq->pending) ? 0 : take_entries(cq, wc, max);
 }
 
 size_t rdmux_lane_poll(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)

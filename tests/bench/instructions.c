@@ -40,8 +40,9 @@ enum {
     WARM_UP = 512,
     FEW_ROUNDS = 64,
     /* The difference to FEW_ROUNDS. Providers do some things in one poll of many, the rarest in one
-     * of 4,096; a multiple of that has each of them as often wherever it begins. */
-    ROUNDS = 4096,
+     * of 4,096, and the core may ask them in every second round only; a multiple of both has each of
+     * them as often wherever it begins. */
+    ROUNDS = 2 * 4096,
     SMALL = 8,
     LARGE = 4096,
     DEPTH = 128, /* requests, and receives, of an endpoint */
