@@ -229,11 +229,10 @@ rdmux_and_rping_b() {
     end_well
 }
 
-# perftest ADAPTER TEST [ADDRESS]: TEST is send-lat or write-bw, which knows no events.
+# perftest ADAPTER TEST [ADDRESS]: TEST is send-lat or write-bw. Without -e: with events ib_send_lat takes
+# the next message's for that of its own send (tests/interop/README.md).
 perftest() {
-    local events=(-e)
-    [[ $2 != write-bw ]] || events=()
-    "ib_${2//-/_}" -R -F -n 20 -d "$(of "$1" DEVICE)" "${events[@]}" "${@:3}"
+    "ib_${2//-/_}" -R -F -n 20 -d "$(of "$1" DEVICE)" "${@:3}"
 }
 
 rdmux_serves_perftest() {
