@@ -70,7 +70,8 @@ static enum rdmux_status open_data(struct verbs_ep *ep)
                                                          : (uint32_t)device->max_sge;
     ep->max_read_sge = smaller(at_least_one(reads_a_list), at_least_one(attr->max_send_sge));
     uint32_t slots_a_read = (at_least_one(attr->max_send_sge) + ep->max_read_sge - 1) /
-                            ep->max_read_sge * ep->transport->read_slots;
+                                ep->max_read_sge * ep->transport->read_slots +
+                            (verbs_domain_of_ep(ep)->doubts_reads ? 1 : 0);
     struct verbs_srq *srq = attr->srq == NULL ? NULL : verbs_srq_of(attr->srq);
     struct verbs_queue_wish wish = {
         .send_depth = ep->transport->request_slots * attr->send_depth +

@@ -144,6 +144,8 @@ struct verbs_domain {
     bool lacks_inline;  /* inline requests are not to be used: their bytes do not arrive */
     bool lacks_nothing; /* writes and reads of no bytes are not to be used behind a read */
     bool lacks_calls;   /* ibv_wr_*() are not to be used */
+    bool doubts_reads; /* a read of several packets may be said to be done and not be: a small one behind
+                           it tells */
     struct verbs_page *page;
     struct ibv_mr *flush_mr;
     struct ibv_mr *sink_mr;

@@ -569,8 +569,9 @@ enum rdmux_status rdmux_verbs_plain_start(struct verbs_ep *ep, struct rdmux_requ
             return RDMUX_UNSUPPORTED;
         }
         rdmux_verbs_plain_aim(ep, request);
-    } else if (VERBS_UNLIKELY(request->op == RDMUX_OP_READ && request->length == 0)) {
-        rdmux_verbs_plain_aim(ep, request); /* may become a read of a byte, see lacks_nothing */
+    } else if (request->op == RDMUX_OP_READ) {
+        /* A read of a byte may take its place or follow, see lacks_nothing and doubts_reads. */
+        rdmux_verbs_plain_aim(ep, request);
     }
     return rdmux_verbs_start(ep, request);
 }

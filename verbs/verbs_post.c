@@ -90,18 +90,27 @@ static void name_remote(struct ibv_send_wr *work, const struct rdmux_request *re
     work->wr.rdma.rkey = remote->region.rkey;
 }
 
+/* The answer to a read of no more fits into one packet on every way. */
+enum { VERBS_PACKET_LEAST = 256 };
+
+static inline bool is_doubted(const struct verbs_ep *ep, const struct rdmux_request *request)
+{
+    return verbs_domain_of_ep(ep)->doubts_reads && request->length > VERBS_PACKET_LEAST;
+}
+
 /* Reads take fewer pieces on some devices: one work request for each part of the list that they
- * take. */
+ * take. Behind one that fails for all that it is said to be done nothing is. */
 static void chain_read(struct verbs_ep *ep, struct rdmux_request *request, enum verbs_wish wish,
                        uint32_t flags)
 {
     struct verbs_queue *queue = &ep->data;
+    const bool doubted = is_doubted(ep, request);
     uint64_t skip = 0;
     uint32_t at = 0;
     do {
         uint32_t left = request->sge_count - at;
         uint32_t count = left < ep->max_read_sge ? left : ep->max_read_sge;
-        bool is_last = count == left;
+        bool is_last = count == left && !doubted;
         struct ibv_send_wr *work = rdmux_verbs_chain_add(queue, is_last ? request : NULL,
                                                          is_last ? wish : VERBS_WISH_LATER);
         work->opcode = IBV_WR_RDMA_READ;
@@ -112,6 +121,9 @@ static void chain_read(struct verbs_ep *ep, struct rdmux_request *request, enum 
             skip += request->sges[at].length;
         }
     } while (at < request->sge_count);
+    if (VERBS_UNLIKELY(doubted)) {
+        rdmux_verbs_chain_flush(ep, request, wish);
+    }
     ep->reads_end = queue->sent.head;
 }
 
@@ -192,9 +204,10 @@ static inline uint32_t slots_of(const struct verbs_ep *ep, const struct rdmux_re
     if (!reads(request->op)) {
         return (request->flags & RDMUX_PLACED) != 0 ? 2 : 1;
     }
-    return request->sge_count <= ep->max_read_sge
-               ? 1
-               : (request->sge_count + ep->max_read_sge - 1) / ep->max_read_sge;
+    uint32_t parts = request->sge_count <= ep->max_read_sge
+                         ? 1
+                         : (request->sge_count + ep->max_read_sge - 1) / ep->max_read_sge;
+    return is_doubted(ep, request) ? parts + 1 : parts;
 }
 
 /* Behind atomics that the peer's library carries out, on another queue pair, nothing may go that

@@ -617,6 +617,7 @@ static void raw_keys_write_and_read(void **state)
 {
     struct pair pair;
     char text[SMALL] = "";
+    uint8_t all[SIZE];
     (void)state;
     open_fabric(&pair);
     add_region(&pair, RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE);
@@ -629,6 +630,9 @@ static void raw_keys_write_and_read(void **state)
     GOES(rdmux_read(pair.client, text, 8, NULL, remote, SIZE - 8, NULL, 0));
     assert_int_equal(expect(&pair, pair.client, RDMUX_WC_READ, RDMUX_OK).length, 8);
     assert_string_equal(text, "written");
+    GOES(rdmux_read(pair.client, all, SIZE, NULL, remote, 0, NULL, 0)); /* several packets */
+    assert_int_equal(expect(&pair, pair.client, RDMUX_WC_READ, RDMUX_OK).length, SIZE);
+    assert_memory_equal(all, pair.bytes, SIZE);
     GOES(rdmux_read(pair.client, NULL, 0, NULL, remote, 0, NULL, 0));
     expect(&pair, pair.client, RDMUX_WC_READ, RDMUX_OK);
     GOES(rdmux_write(pair.client, NULL, 0, NULL, remote, SIZE - 1, NULL, RDMUX_PLACED));
