@@ -43,11 +43,12 @@ static void leave_in_doubt(struct iwarp_ep *ep)
 
 static void conclude(struct iwarp_ep *ep)
 {
-    if (ep->side_is_over) {
+    const bool took_key_back = ep->end_is_heard && ep->end.key_was_revoked;
+    if (ep->side_is_over && !took_key_back) {
         rdmux_verbs_fail(&ep->base, RDMUX_PEER_GONE, "the peer ended the connection, or is gone");
         return;
     }
-    if (!ep->data_is_over || !ep->end_is_heard) {
+    if (!ep->side_is_over && (!ep->data_is_over || !ep->end_is_heard)) {
         return;
     }
     if (has_revoked(ep) || ep->end.key_was_revoked) {
@@ -85,6 +86,15 @@ void rdmux_iwarp_broke(struct verbs_queue *queue)
 {
     struct iwarp_ep *ep = iwarp_of(queue->ep);
     rdmux_iwarp_is_over(ep, queue == &ep->base.data ? IWARP_DATA : IWARP_SIDE);
+}
+
+/* The peer hears of it before this end closes both connections at once. */
+void rdmux_iwarp_refuses(struct verbs_queue *queue)
+{
+    struct iwarp_ep *ep = iwarp_of(queue->ep);
+    if (queue == &ep->base.data && ep->base.state == VERBS_EP_CONNECTED) {
+        tell_end(ep);
+    }
 }
 
 void rdmux_iwarp_end_heard(struct iwarp_ep *ep, const struct iwarp_side *message)

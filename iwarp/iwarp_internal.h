@@ -231,8 +231,9 @@ bool rdmux_iwarp_srq_hear(struct iwarp_ep *ep, const struct iwarp_credit_news *n
 
 /* A connection has ended without our doing. index: IWARP_DATA, IWARP_SIDE. */
 void rdmux_iwarp_is_over(struct iwarp_ep *ep, uint8_t index);
-/* verbs_transport.broke */
+/* verbs_transport.broke, .refuses */
 void rdmux_iwarp_broke(struct verbs_queue *queue);
+void rdmux_iwarp_refuses(struct verbs_queue *queue);
 /* ENDED came. */
 void rdmux_iwarp_end_heard(struct iwarp_ep *ep, const struct iwarp_side *message);
 

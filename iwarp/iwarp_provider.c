@@ -113,6 +113,7 @@ static const struct verbs_transport iwarp_transport = {
     /* soft iWARP says so of a read that may not be answered (siw_qp_sq_proc_tx() in siw_qp_tx.c):
      * it ends the connection, as with any other access. */
     .broke = rdmux_iwarp_broke,
+    .refuses = rdmux_iwarp_refuses,
     .side_message = rdmux_iwarp_side_message,
 };
 

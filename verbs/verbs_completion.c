@@ -294,6 +294,10 @@ void rdmux_verbs_fail(struct verbs_ep *ep, enum rdmux_status status, const char 
 static void look_at_queue(struct verbs_queue *queue)
 {
     uint32_t events = atomic_exchange_explicit(&queue->events, 0, memory_order_acquire);
+    if ((events & (VERBS_EVENT_ACCESS | VERBS_EVENT_REQUEST)) != 0 &&
+        queue->ep->transport->refuses != NULL) {
+        queue->ep->transport->refuses(queue);
+    }
     if ((events & VERBS_EVENT_ACCESS) != 0) {
         rdmux_verbs_fail(queue->ep, RDMUX_DENIED,
                          "the device denied an access of the peer: beyond a region or its rights, "

@@ -115,6 +115,9 @@ struct verbs_transport {
                            const struct ibv_wc *wc);
     /* The device says that the queue pair has failed. */
     void (*broke)(struct verbs_queue *queue);
+    /* The device says that it has refused an access or a request of the peer; what can still be told to
+     * the peer is, before the endpoint fails. NULL: nothing. */
+    void (*refuses)(struct verbs_queue *queue);
     /* A side message of the transport's own came, VERBS_SIDE_SIZE bytes, the first of them
      * VERBS_SIDE_OWN at least. */
     void (*side_message)(struct verbs_ep *ep, const uint8_t *message);
