@@ -134,14 +134,29 @@ of() {
     printf '%s\n' "${!name}"
 }
 
+# run_rping ROUNDS OPTION...: rping closes its event channel while a thread of it may be about to wait for
+# the next event; the thread then ends the process with -1 when all is done (main() and cm_thread() in
+# librdmacm/examples/rping.c, rdma-core 44). That is no failure if it tells of every ping.
+run_rping() {
+    local rounds=$1 said status=0
+    said=$(mktemp)
+    rping -v -C "$@" >"$said" 2>&1 || status=$?
+    grep -v 'ping data: ' "$said" || true
+    if ((status == 255)) && grep -q '^rdma_get_cm_event: Bad file descriptor$' "$said" &&
+        (($(grep -c 'ping data: ' "$said") == rounds)); then
+        status=0
+    fi
+    return "$status"
+}
+
 # rping_server ADDRESS ROUNDS [SIZE], rping_client likewise: the client verifies what comes back.
 rping_server() {
-    in_background rping -s -a "$1" -C "$2" -S "${3:-64}"
+    in_background run_rping "$2" -s -a "$1" -S "${3:-64}"
     until_true rdma_listens "$1"
 }
 
 rping_client() {
-    rping -c -V -a "$1" -C "$2" -S "${3:-64}"
+    run_rping "$2" -c -V -a "$1" -S "${3:-64}"
 }
 
 rping_alone() {
@@ -649,7 +664,8 @@ driving_ends() {
     ((status == 0)) || fail "the driver of guest $GUEST ended with status $status"
 }
 
-# Delay, packets that overtake others, and loss: everything arrives, with the right bytes.
+# Delay, packets that overtake others, and loss: everything arrives, with the right bytes. Over soft RoCE
+# the answer to each read is one packet: longer ones break connections there, see the case behind this.
 traffic_in_bad_weather_a() {
     local adapter netdev
     adapter=$(net_of "$1")
@@ -662,16 +678,36 @@ traffic_in_bad_weather_a() {
 }
 
 traffic_in_bad_weather_b() {
-    local adapter netdev lost repeats
+    local adapter netdev lost repeats reads=()
     adapter=$(net_of "$1")
     netdev=$(of "$adapter" NETDEV)
+    [[ $1 != roce ]] || reads=(--read 1024)
     tc qdisc add dev "$netdev" root netem delay 3ms reorder 2% loss $loss
-    drive_traffic "$(await 'a serves')" --paths "$1" --rounds 60
+    drive_traffic "$(await 'a serves')" --paths "$1" --rounds 60 "${reads[@]}"
     lost=$(($(dropped "$netdev") + $(await 'lost at a')))
     repeats=$(($(repeats "$adapter") + $(await 'repeats of a')))
     echo "lost: $lost, repeated: $repeats"
     ((lost > 0)) || fail 'nothing was lost on the way'
     ((repeats > 0)) || fail 'what was lost came without being sent again'
+}
+
+# doubtful_reads PROVIDER: packets overtake each other so often that sooner or later soft RoCE ends a read
+# of several packets with an error and says that it is done (verbs_domain.c), before it ends the
+# connection. No read that rdmux says is done brings other bytes.
+doubtful_reads_a() {
+    local adapter
+    adapter=$(net_of "$1")
+    serve_traffic 'a serves' "$(of "$adapter" ADDRESS):0" --liveness 10000 --expect PEER_GONE
+    await 'b is under way'
+    tc qdisc add dev "$(of "$adapter" NETDEV)" root netem delay 3ms reorder 20%
+    traffic_ends
+}
+
+doubtful_reads_b() {
+    begin_driving "$(await 'a serves')" --paths "$1" --liveness 10000 --expect PEER_GONE
+    tc qdisc add dev "$(of "$(net_of "$1")" NETDEV)" root netem delay 3ms reorder 20%
+    tell 'b is under way'
+    driving_ends
 }
 
 # break_it HOW PROVIDER: at this guest.

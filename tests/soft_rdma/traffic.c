@@ -52,6 +52,7 @@ static struct {
     uint32_t endpoints;
     uint32_t rounds;    /* drive: of each endpoint; 0: until it ends */
     uint32_t message;   /* drive: after the rounds a message of so many bytes */
+    uint32_t read;      /* drive: bytes of what a round has written that it reads again */
     uint32_t receive;   /* serve: bytes of each receive */
     uint32_t srq;       /* serve: receives that all endpoints share; 0: each has its own */
     uint32_t late;      /* serve: ms before receives are posted */
@@ -62,6 +63,7 @@ static struct {
     .expect = "OK",
     .liveness = 3000,
     .endpoints = 1,
+    .read = SLOT,
     .receive = SLOT,
 };
 
@@ -73,6 +75,7 @@ static const struct {
     { "--rounds", &options.rounds },     { "--message", &options.message },
     { "--receive", &options.receive },   { "--srq", &options.srq },
     { "--late", &options.late },         { "--revoke", &options.revoke },
+    { "--read", &options.read },
 };
 
 static const struct {
@@ -89,7 +92,8 @@ static _Noreturn void usage(void)
     fputs("usage: traffic serve|drive ADDRESS [--paths LIST] [--liveness MS] [--endpoints N]\n"
           "               [--expect STATUS[|STATUS...]]\n"
           "  serve  [--receive BYTES] [--srq RECEIVES] [--late MS] [--revoke MS]\n"
-          "  drive  [--rounds N] [--message BYTES] [--stream write|read] [--again LIST]\n",
+          "  drive  [--rounds N] [--read BYTES] [--message BYTES] [--stream write|read]\n"
+          "         [--again LIST]\n",
           stderr);
     exit(2);
 }
@@ -517,6 +521,7 @@ enum part {
     PART_READ,
     PART_COUNT,
     PART_STREAM,
+    PART_LAST, /* the message behind all rounds */
     PART_BITS = 3,
 };
 
@@ -582,7 +587,7 @@ static void check_part(struct driver *driver, struct round *round, enum part par
         }
         break;
     case PART_READ:
-        if (memcmp(round->found, round->written, SLOT) != 0) {
+        if (memcmp(round->found, round->written, options.read) != 0) {
             wrong("a read found other bytes than were written");
         }
         break;
@@ -632,7 +637,7 @@ static void drive_entry(const struct rdmux_wc *wc)
         driver->is_greeted = true;
     } else if (part == PART_STREAM) {
         check_stream(driver, wc, number);
-    } else {
+    } else if (part != PART_LAST) {
         check_part(driver, &driver->rounds[number % window], part, wc, number);
     }
 }
@@ -703,7 +708,7 @@ static void begin_round(struct driver *driver)
     pattern_fill(round->written, SLOT, number);
     if (posted(driver, rdmux_write(ep, round->written, SLOT, driver->mr, driver->remote, at,
                                    context_of(number, PART_WRITE), RDMUX_PLACED)) &&
-        posted(driver, rdmux_read(ep, round->found, SLOT, driver->mr, driver->remote, at,
+        posted(driver, rdmux_read(ep, round->found, options.read, driver->mr, driver->remote, at,
                                   context_of(number, PART_READ), 0))) {
         (void)posted(driver, rdmux_fetch_add(ep, &round->counted, driver->mr, driver->remote,
                                              COUNTER_AT, 1, context_of(number, PART_COUNT), 0));
@@ -776,7 +781,7 @@ static void finish(struct driver *driver)
     if (options.message != 0 && !driver->line.ended) {
         uint8_t *bytes = grab(options.message);
         (void)posted(driver, rdmux_send(driver->line.ep, bytes, options.message, NULL,
-                                        context_of(0, PART_STREAM), 0));
+                                        context_of(0, PART_LAST), 0));
         uint64_t deadline = now_ms() + RUN_MS;
         while (!driver->line.ended && now_ms() < deadline) {
             progress(20);
@@ -833,7 +838,7 @@ int main(int argc, char **argv)
         }
         take_option(argv[i], argv[i + 1]);
     }
-    if (options.endpoints == 0) {
+    if (options.endpoints == 0 || options.read > SLOT) {
         usage();
     }
     if (strcmp(argv[1], "serve") == 0) {

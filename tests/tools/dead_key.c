@@ -238,7 +238,9 @@ static void those_around_it_keep_their_word(void)
 }
 
 /* The write may be told as done before the connection has ended. The flush then is posted into a
- * connection that has, and does not say so. */
+ * connection that has, and does not say so. Pauses of three lengths between the two, for which nothing is
+ * waited: no event tells that a device has refused the write and not yet ended the connection, or has
+ * ended it and nobody heard of it, and the flush shall meet it in each of these. */
 static void a_flush_ends_with_the_connection(void)
 {
     static const struct timespec pauses[] = { { 0, 0 }, { 0, 1000000 }, { 0, 50000000 } };
