@@ -17,7 +17,7 @@ enum {
     GIVE_UP_MS = 2148 + LIVENESS_MS / 2 + 100,
     PATIENCE_MS = 6000, /* of the world's time, for every endpoint concerned to end */
     STEPS_BEHIND = 60,
-    ENOUGH_FOR_ALL = 200, /* runs, to meet each fault */
+    ENOUGH_FOR_ALL = 500, /* runs, to meet each fault */
 };
 
 enum fault {
