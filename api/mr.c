@@ -482,7 +482,8 @@ static enum rdmux_status check_attr(const struct rdmux_mr_attr *attr)
     return RDMUX_OK;
 }
 
-/* Registers with the domains there are, but those whose device has gone, and makes the region known. */
+/* Registers with the domains there are, but those whose device has gone, and makes the region
+ * known. */
 static enum rdmux_status enter_fabric(struct rdmux_fabric *fabric, struct rdmux_mr *mr)
 {
     pthread_mutex_lock(&fabric->setup_lock);

@@ -70,8 +70,8 @@ enum {
      * which is theirs until rdmux_provider_received() by the endpoint that it went to, or srq_close.
      * Such an SRQ serves endpoints of one device only; the core sees to that. */
     RDMUX_PROVIDER_DEVICE_SRQ = 1 << 4,
-    /* Its fabric never gives a silent peer up by itself: ep_ping is called with each heartbeat, however
-     * busy the endpoint is. */
+    /* Its fabric never gives a silent peer up by itself: ep_ping is called with each heartbeat,
+     * however busy the endpoint is. */
     RDMUX_PROVIDER_PING_BUSY = 1 << 5,
     RDMUX_PROVIDER_LAST_RESORT = 1 << 3, /* ranked behind every provider without this flag */
 };
@@ -551,9 +551,9 @@ struct rdmux_provider_ops {
     /* With shared_socket: sends a frame of the control channel between the data. RDMUX_AGAIN: no
      * room; poll, then again. */
     enum rdmux_status (*ep_control)(struct rdmux_provider_ep *ep, const void *frame, size_t size);
-    /* Nothing was posted for a quarter of the liveness time, and the peer's process is heard on the control
-     * channel: send something that shows the path is alive (or fails). The path's own keepalive may
-     * do. */
+    /* Nothing was posted for a quarter of the liveness time, and the peer's process is heard on the
+     * control channel: send something that shows the path is alive (or fails). The path's own
+     * keepalive may do. */
     enum rdmux_status (*ep_ping)(struct rdmux_provider_ep *ep);
     /* Kills the path and drains: when it returns RDMUX_OK nobody touches a buffer of a request any
      * more, late messages of the peer are kept out, and counts tells what was carried out. Requests
