@@ -118,6 +118,7 @@ enum rdmux_status rdmux_iwarp_ep_describe(struct rdmux_provider_ep *base, uint8_
     }
     ours->answers = depth_of(domain->attr.max_qp_rd_atom);
     ours->asks = depth_of(domain->attr.max_qp_init_rd_atom);
+    ours->side_depth = ep->base.ours.side_depth;
     ours->qpn = ep->base.data.qp->qp_num & VERBS_QPN_MASK;
     ours->side_qpn = ep->base.side.qp->qp_num & VERBS_QPN_MASK;
     ours->flush_rkey = domain->flush_mr->rkey;
