@@ -7,6 +7,7 @@
 
 #include "verbs/verbs_outcome.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* ------------------------------------------------------------------------------------ send side */
@@ -230,6 +231,17 @@ void rdmux_iwarp_retire(struct verbs_ep *ep, struct iwarp_order *order, enum rdm
     iwarp_order_advance(order, ring->tail);
 }
 
+static void suspect(struct iwarp_ep *ep, const struct verbs_outcome *outcome,
+                    const struct ibv_wc *wc)
+{
+    if (ep->suspicion == RDMUX_OK) {
+        ep->suspicion = outcome->status;
+        (void)snprintf(ep->suspicion_text, sizeof(ep->suspicion_text), "%s (%s, vendor code 0x%x)",
+                       outcome->text, ibv_wc_status_str(wc->status), wc->vendor_err);
+    }
+}
+
+/* Also of one that succeeded, behind the end of the data. */
 static void work_failed(struct iwarp_ep *ep, uint32_t slot, const struct ibv_wc *wc)
 {
     struct rdmux_request *request = verbs_send_ring_owner(&ep->base.data.sent, slot);
@@ -237,7 +249,10 @@ static void work_failed(struct iwarp_ep *ep, uint32_t slot, const struct ibv_wc 
                                                             request != NULL ? request->op : 0);
     if (ep->base.state >= VERBS_EP_DRAINING) {
         rdmux_iwarp_retire(&ep->base, &ep->order, RDMUX_FLUSHED);
-    } else if (outcome.status == RDMUX_FLUSHED) {
+    } else if (wc->status == IBV_WC_SUCCESS || outcome.status == RDMUX_FLUSHED) {
+        rdmux_iwarp_is_over(ep, IWARP_DATA);
+    } else if (wc->status == IBV_WC_LOC_QP_OP_ERR) {
+        suspect(ep, &outcome, wc);
         rdmux_iwarp_is_over(ep, IWARP_DATA);
     } else if (ep->base.state < VERBS_EP_FAILED) {
         rdmux_verbs_fail(&ep->base, outcome.status, "%s (%s, vendor code 0x%x)", outcome.text,

@@ -6,6 +6,10 @@
  * what it knows: that its device reported a fault, or only that it has taken back a key which the
  * peer had, as some devices do not report that (siw: siw_proc_write() with an unknown key). What was
  * handed to the device before and is not known to have arrived is in doubt.
+ *
+ * A device that cannot send calls that an inconsistent request, also where the connection has ended
+ * meanwhile (siw: siw_qp_sq_process() with whatever TCP says). So that is the cause only if both ends
+ * know no other.
  */
 #include "iwarp/iwarp_internal.h"
 
@@ -57,6 +61,10 @@ static void conclude(struct iwarp_ep *ep)
                          "the connection ended as it does when a key is used that was taken back; "
                          "%s has revoked a region that was imported",
                          has_revoked(ep) ? "this end" : "the peer");
+        return;
+    }
+    if (ep->suspicion != RDMUX_OK) {
+        rdmux_verbs_fail(&ep->base, ep->suspicion, "%s", ep->suspicion_text);
         return;
     }
     rdmux_verbs_fail(&ep->base, RDMUX_PEER_GONE,

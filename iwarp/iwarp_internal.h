@@ -97,6 +97,9 @@ struct iwarp_ep {
     /* How it ends, see iwarp_end.c. */
     uint32_t revoked_before; /* domain->revoked when it was opened */
     bool data_is_over;
+    /* What a completion said of the data's end, if that may be a consequence of it. */
+    enum rdmux_status suspicion;
+    char suspicion_text[RDMUX_TEXT_MAX];
     bool side_is_over;
     bool end_is_told;
     bool end_is_heard;

@@ -81,9 +81,10 @@ if [[ -e $RDMUX_BUILD/lib/rdmux/rdmux-verbs.so ]]; then
     conformance roce ,atomics=glob,swapped=yes,inline_right=no,nothing_needs_key=yes
     told
     # What a wrong local key is to each device: soft RoCE does not say.
-    for link in ib=PEER_GONE roce=PEER_GONE roce,like=hca=IO iwarp=IO iwarp,like=hca=IO; do
+    for link in ib=PEER_GONE roce=PEER_GONE roce,like=hca=IO iwarp=IO:DENIED iwarp,like=hca=IO:IO; do
+        read -r -a ends <<<"$(sed 's/[^:]*/RDMUX_&/g; s/:/ /' <<<"${link##*=}")"
         LD_PRELOAD=$RDMUX_BUILD/lib/libsimverbs.so SIM_VERBS=link=${link%=*} \
-            "$RDMUX_BUILD/tests/tools/dead_key" "${link%%[,=]*}" 127.0.0.1 "RDMUX_${link##*=}" || status=1
+            "$RDMUX_BUILD/tests/tools/dead_key" "${link%%[,=]*}" 127.0.0.1 "${ends[@]}" || status=1
     done
     LD_PRELOAD=$RDMUX_BUILD/lib/libsimverbs.so SIM_VERBS=link=iwarp,swallow=60s \
         "$RDMUX_BUILD/tests/tools/stalled_connect" iwarp 127.0.0.1 || status=1
