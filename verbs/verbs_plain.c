@@ -569,7 +569,7 @@ enum rdmux_status rdmux_verbs_plain_start(struct verbs_ep *ep, struct rdmux_requ
             return RDMUX_UNSUPPORTED;
         }
         rdmux_verbs_plain_aim(ep, request);
-    } else if (request->op == RDMUX_OP_READ) {
+    } else if (request->op == RDMUX_OP_READ && request->remote != NULL) {
         /* A read of a byte may take its place or follow, see lacks_nothing and doubts_reads. */
         rdmux_verbs_plain_aim(ep, request);
     }
