@@ -509,6 +509,10 @@ static void channel_ended(struct rdmux_ep *ep, enum rdmux_status status)
     char text[RDMUX_TEXT_MAX];
     snprintf(text, sizeof(text), "%s", rdmux_last_error());
     rdmux_ep_drain_path(ep);
+    if (ep->fault == RDMUX_DENIED) {
+        rdmux_ep_fail(ep, status, "%.100s; before, %.140s", text, ep->fault_text);
+        return;
+    }
     rdmux_ep_fail(ep, status, "%s", text);
 }
 

@@ -12,7 +12,8 @@
 enum {
     DRAIN_ROUNDS = 256, /* rounds of a path's progress before an end is believed */
     HEARTBEATS = 4,     /* in a liveness time */
-    FAULT_GRACE_MS = 100,
+    GONE_GRACE_MS = 100,
+    DENIED_GRACE_MS = 500,
 };
 
 void rdmux_ep_tell(struct rdmux_ep *ep, const struct rdmux_message *message)
@@ -86,19 +87,33 @@ static void read_inbox(struct rdmux_ep *ep)
     }
 }
 
-/* A path that is merely gone may be the end the peer is telling on the control channel at this
- * moment (END, FAULT, ENDED). On a shared socket it came before the end of the bytes and is in the
- * inbox; on another one it gets a little time to be heard first. */
+/* How long the control channel gets to say more than the path did, ms. A path that is merely gone may
+ * be the end the peer is telling at this moment (END, FAULT, ENDED). An access that is denied may be
+ * the first sign of a process that ended: kernels take its regions away before its sockets (uverbs
+ * destroys the newest first). A peer that is there says END or FAULT. On a shared socket all that came
+ * before the end of the bytes and is in the inbox. */
+static uint64_t grace_ms(const struct rdmux_ep *ep)
+{
+    uint64_t grace = ep->fault == RDMUX_PEER_GONE ? GONE_GRACE_MS
+                     : ep->fault == RDMUX_DENIED  ? DENIED_GRACE_MS
+                                                  : 0;
+    if (ep->channel == NULL || rdmux_channel_is_attached(ep->channel)) {
+        return 0;
+    }
+    uint64_t period = ep->info.liveness_ms / HEARTBEATS;
+    return ep->fault == RDMUX_DENIED && period < grace ? period : grace;
+}
+
 void rdmux_ep_path_fault(struct rdmux_ep *ep)
 {
     read_inbox(ep);
     if (ep->phase != RDMUX_PHASE_READY) {
         return;
     }
-    if (ep->fault == RDMUX_PEER_GONE && ep->channel != NULL &&
-        !rdmux_channel_is_attached(ep->channel)) {
+    uint64_t grace = grace_ms(ep);
+    if (grace != 0) {
         if (ep->fault_deadline_ns == 0) {
-            ep->fault_deadline_ns = rdmux_now(ep->fabric) + (uint64_t)FAULT_GRACE_MS * 1000000;
+            ep->fault_deadline_ns = rdmux_now(ep->fabric) + grace * 1000000;
             rdmux_ep_timer(ep);
             rdmux_ep_control_ready(ep);
             return;
@@ -162,6 +177,11 @@ static void fail_as_told(struct rdmux_ep *ep, const struct rdmux_message *messag
 
 static void handle_end(struct rdmux_ep *ep, const struct rdmux_message *message)
 {
+    if (ep->fault == RDMUX_DENIED) { /* so the peer was there when its device denied it */
+        ep->end_received = message->status != RDMUX_OK;
+        rdmux_ep_fail(ep, RDMUX_DENIED, "%s", ep->fault_text);
+        return;
+    }
     if (message->status != RDMUX_OK) {
         ep->end_received = true;
         rdmux_ep_drain_path(ep);
