@@ -6,6 +6,7 @@
 #include "api/listener.h"
 #include "negotiation/handshake_frames.h"
 #include "tests/unit/api_pair.h"
+#include "tests/unit/fair_time.h"
 
 enum {
     OPENING_MAX = RDMUX_HELLO_SIZE + RDMUX_FRAME_HEADER_SIZE + RDMUX_OFFER_BYTES_MAX,
@@ -45,14 +46,11 @@ static inline void check_good_connection(struct pair *pair)
 {
     struct rdmux_ep *a = NULL;
     struct rdmux_ep *b = NULL;
-    uint64_t begin = now_ms();
+    struct span span = span_begin();
 
     connect_more(pair, NULL, &a, &b);
 
-    uint64_t took = now_ms() - begin;
-    if (took > (uint64_t)PROMPT_MS * SLACK) {
-        fail_msg("a good connection took %llu ms", (unsigned long long)took);
-    }
+    check_span("a good connection", span, 0, PROMPT_MS * SLACK);
     check_message(a, pair->cq_a, b, pair->cq_b, 5);
     CHECK_OK(rdmux_ep_close(a));
     expect_entry(pair->cq_b, RDMUX_WC_DISCONNECTED, RDMUX_PEER_GONE);

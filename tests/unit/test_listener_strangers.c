@@ -2,6 +2,7 @@
 /* Listeners against strangers: what is no rdmux, what is slow, what is too much. Good connections
  * come through meanwhile. */
 #include "negotiation/bytes.h"
+#include "tests/unit/fair_time.h"
 #include "tests/unit/listener_scene.h"
 
 #include <fcntl.h>
@@ -160,6 +161,7 @@ static void who_does_not_introduce_himself_in_time_is_dropped(void **state)
     const size_t sizes[] = { 0, 4, RDMUX_HELLO_SIZE / 2, RDMUX_HELLO_SIZE, opening_size - 1 };
     int fds[RDMUX_COUNT_OF(sizes)];
     uint64_t begin = now_ms();
+    struct span span = span_begin();
     for (size_t i = 0; i < RDMUX_COUNT_OF(sizes); i++) {
         fds[i] = dial_raw(scene->pair.address);
         if (sizes[i] != 0) {
@@ -175,7 +177,7 @@ static void who_does_not_introduce_himself_in_time_is_dropped(void **state)
         assert_true(now_ms() - begin >= LIMIT_MS - 20);
         close(fds[i]);
     }
-    assert_true(now_ms() - begin < (uint64_t)LIMIT_MS + 700 * SLACK);
+    check_span("dropped", span, LIMIT_MS - 20, LIMIT_MS + 700 * SLACK);
     wait_for_lines(&scene->book, RDMUX_COUNT_OF(sizes));
     assert_int_equal(book_count(&scene->book, "in time"), RDMUX_COUNT_OF(sizes));
     close(patient);

@@ -2,6 +2,7 @@
 /* Peers that stop, die, or are merely busy: noticed in time, told once, and never by mistake. The
  * peer is a child process. */
 #include "tests/unit/api_pair.h"
+#include "tests/unit/fair_time.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -155,8 +156,8 @@ static void clear_scene(struct scene *scene)
 }
 
 /* Takes everything until DISCONNECTED: each context from 1 to posted once, the first failure with
- * the cause. Returns when that was. seen: contexts that came before. */
-static uint64_t take_the_end(struct scene *scene, uint64_t posted, bool *seen)
+ * the cause. seen: contexts that came before. */
+static void take_the_end(struct scene *scene, uint64_t posted, bool *seen)
 {
     for (;;) {
         struct rdmux_wc wc = next_entry(scene->cq);
@@ -170,20 +171,11 @@ static uint64_t take_the_end(struct scene *scene, uint64_t posted, bool *seen)
         assert_false(seen[context]);
         seen[context] = true;
     }
-    uint64_t when = now_ms();
     for (uint64_t i = 1; i <= posted; i++) {
         assert_true(seen[i]);
     }
     struct rdmux_wc none;
     assert_int_equal(rdmux_cq_poll(scene->cq, &none, 1), 0);
-    return when;
-}
-
-static void check_time(const char *what, uint64_t took, uint64_t least, uint64_t most)
-{
-    if (took < least || took > most * SLACK) {
-        fail_msg("%s: noticed after %llu ms", what, (unsigned long long)took);
-    }
 }
 
 /* -------------------------------------------------------------------------------------- stopped */
@@ -198,11 +190,12 @@ static void a_stopped_peer_is_noticed_within_the_liveness_time(void **state)
             uint64_t buffer;
             set_scene(&scene, (enum part)part, all_paths[i], LIVENESS_MS);
             CHECK_OK(rdmux_recv(scene.ep, &buffer, sizeof(buffer), NULL, CONTEXT(1)));
-            uint64_t begin = now_ms();
+            struct span span = span_begin();
 
             assert_int_equal(kill(scene.child.pid, SIGSTOP), 0);
 
-            check_time(all_paths[i], take_the_end(&scene, 1, seen) - begin, EARLIEST_MS, NOTICED_MS);
+            take_the_end(&scene, 1, seen);
+            check_span(all_paths[i], span, EARLIEST_MS, NOTICED_MS * SLACK);
             struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
             CHECK_OK(rdmux_ep_info(scene.ep, &info));
             assert_int_equal(info.status, RDMUX_PEER_GONE);
@@ -225,6 +218,7 @@ static void a_peer_that_stops_while_messages_flow_is_noticed_too(void **state)
         uint64_t posted = 0;
         uint64_t done = 0;
         uint64_t stopped = 0;
+        struct span span = { 0 };
         for (uint64_t k = 0; k < DEPTH; k++) {
             CHECK_OK(rdmux_recv(scene.ep, &buffer[k], sizeof(buffer[k]), NULL, CONTEXT(++posted)));
         }
@@ -233,6 +227,7 @@ static void a_peer_that_stops_while_messages_flow_is_noticed_too(void **state)
             if (stopped == 0 && done > 200) {
                 assert_int_equal(kill(scene.child.pid, SIGSTOP), 0);
                 stopped = now_ms();
+                span = span_begin();
             }
             assert_true(posted < POSTS_MAX - 2);
             if (rdmux_send(scene.ep, &posted, sizeof(posted), NULL, CONTEXT(posted + 1),
@@ -261,8 +256,8 @@ static void a_peer_that_stops_while_messages_flow_is_noticed_too(void **state)
             }
         }
 
-        check_time(all_paths[i], take_the_end(&scene, posted, seen) - stopped, EARLIEST_MS,
-                   NOTICED_MS);
+        take_the_end(&scene, posted, seen);
+        check_span(all_paths[i], span, EARLIEST_MS, NOTICED_MS * SLACK);
 
         free(seen);
         clear_scene(&scene);
@@ -375,11 +370,11 @@ static void time_in_which_this_side_did_not_run_does_not_count(void **state)
         CHECK_STATUS(rdmux_cq_wait(scene.cq, &wc, 1, LIVENESS_MS, &count), RDMUX_TIMED_OUT);
 
         (void)kill(scene.child.pid, SIGSTOP);
-        uint64_t begin = now_ms();
+        struct span span = span_begin();
         CHECK_OK(rdmux_cq_wait(scene.cq, &wc, 1, PATIENT_MS, &count));
         assert_int_equal(wc.opcode, RDMUX_WC_DISCONNECTED);
         assert_int_equal(wc.status, RDMUX_PEER_GONE);
-        check_time(all_paths[i], now_ms() - begin, EARLIEST_MS, NOTICED_MS);
+        check_span(all_paths[i], span, EARLIEST_MS, NOTICED_MS * SLACK);
         clear_scene(&scene);
     }
 }
@@ -450,7 +445,7 @@ static void a_killed_peer_is_noticed_at_once_and_what_it_sent_comes_first(void *
             CHECK_OK(
                 rdmux_send(scene.ep, &number, sizeof(number), NULL, CONTEXT(DEPTH + 1 + k), flags));
         }
-        uint64_t begin = now_ms();
+        struct span span = span_begin();
 
         assert_int_equal(kill(scene.child.pid, SIGKILL), 0);
 
@@ -467,7 +462,8 @@ static void a_killed_peer_is_noticed_at_once_and_what_it_sent_comes_first(void *
             assert_int_equal(buffers[k], k);
             seen[k + 1] = true;
         }
-        check_time(all_paths[i], take_the_end(&scene, REQUESTS, seen) - begin, 0, AT_ONCE_MS);
+        take_the_end(&scene, REQUESTS, seen);
+        check_span(all_paths[i], span, 0, AT_ONCE_MS * SLACK);
         clear_scene(&scene);
     }
 }
@@ -483,7 +479,7 @@ static void a_killed_peer_is_noticed_at_once_by_who_sleeps_on_the_descriptor(voi
             assert_int_equal(rdmux_cq_poll(scene.cq, &wc, 1), 0);
         }
         struct pollfd look = { .fd = rdmux_cq_fd(scene.cq), .events = POLLIN };
-        uint64_t begin = now_ms();
+        struct span span = span_begin();
 
         assert_int_equal(kill(scene.child.pid, SIGKILL), 0);
 
@@ -493,7 +489,7 @@ static void a_killed_peer_is_noticed_at_once_by_who_sleeps_on_the_descriptor(voi
             }
         }
         assert_int_equal(wc.opcode, RDMUX_WC_DISCONNECTED);
-        check_time(all_paths[i], now_ms() - begin, 0, 1000);
+        check_span(all_paths[i], span, 0, 1000 * SLACK);
         clear_scene(&scene);
     }
 }

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * How long something took. A machine that is busy with others wakes everybody late, and that is
+ * nothing an upper bound is about. A thread that only sleeps sees how late it is woken; so much is not
+ * counted. Who waits for something that does not come takes as long here as by the clock.
+ */
+#ifndef RDMUX_TESTS_FAIR_TIME_H
+#define RDMUX_TESTS_FAIR_TIME_H
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+enum {
+    FAIR_NAP_NS = 1000000,
+    FAIR_TOLERANCE_NS = 500000, /* timers are no finer */
+};
+
+static struct {
+    pthread_once_t once;
+    _Atomic uint64_t due_ns;  /* of the nap under way */
+    _Atomic uint64_t late_ns; /* of all before */
+} fair_sleeper = { .once = PTHREAD_ONCE_INIT };
+
+static inline uint64_t fair_clock_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static inline uint64_t fair_lateness(uint64_t now_ns, uint64_t due_ns)
+{
+    return now_ns > due_ns + FAIR_TOLERANCE_NS ? now_ns - due_ns : 0;
+}
+
+static inline void *fair_sleep(void *none)
+{
+    for (;;) {
+        uint64_t due = atomic_load(&fair_sleeper.due_ns);
+        struct timespec until = { .tv_sec = (time_t)(due / 1000000000),
+                                  .tv_nsec = (long)(due % 1000000000) };
+        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0) {
+        }
+        uint64_t now = fair_clock_ns();
+        atomic_fetch_add(&fair_sleeper.late_ns, fair_lateness(now, due));
+        atomic_store(&fair_sleeper.due_ns, now + FAIR_NAP_NS);
+    }
+    return none;
+}
+
+static inline void fair_begin(void)
+{
+    pthread_t thread;
+    atomic_store(&fair_sleeper.due_ns, fair_clock_ns() + FAIR_NAP_NS);
+    if (pthread_create(&thread, NULL, fair_sleep, NULL) != 0 || pthread_detach(thread) != 0) {
+        abort();
+    }
+}
+
+struct span {
+    uint64_t clock_ns; /* when it began */
+    uint64_t late_ns;  /* what the sleeper had missed then */
+};
+
+static inline struct span span_begin(void)
+{
+    (void)pthread_once(&fair_sleeper.once, fair_begin);
+    struct span span = { .clock_ns = fair_clock_ns() };
+    span.late_ns = atomic_load(&fair_sleeper.late_ns) +
+                   fair_lateness(span.clock_ns, atomic_load(&fair_sleeper.due_ns));
+    return span;
+}
+
+/* What the machine was late is a doubt on either side. */
+static inline void check_span(const char *what, struct span span, uint64_t least_ms,
+                              uint64_t most_ms)
+{
+    struct span now = span_begin();
+    uint64_t took_ns = now.clock_ns - span.clock_ns;
+    uint64_t late_ns = now.late_ns > span.late_ns ? now.late_ns - span.late_ns : 0;
+    uint64_t fair_ns = took_ns > late_ns ? took_ns - late_ns : 0;
+    if ((took_ns + late_ns) / 1000000 < least_ms || fair_ns / 1000000 > most_ms) {
+        fail_msg("%s: %llu ms, of which the machine was late %llu; %llu to %llu are right", what,
+                 (unsigned long long)took_ns / 1000000, (unsigned long long)late_ns / 1000000,
+                 (unsigned long long)least_ms, (unsigned long long)most_ms);
+    }
+}
+
+#endif
