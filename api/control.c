@@ -33,7 +33,7 @@ void rdmux_ep_tell(struct rdmux_ep *ep, const struct rdmux_message *message)
 
 void rdmux_ep_tell_end(struct rdmux_ep *ep)
 {
-    if (ep->end_received) {
+    if (ep->end_received || ep->end_told) {
         return;
     }
     struct rdmux_message message = { .type = RDMUX_FRAME_END, .status = RDMUX_PEER_GONE };
@@ -90,8 +90,8 @@ static void read_inbox(struct rdmux_ep *ep)
 /* How long the control channel gets to say more than the path did, ms. A path that is merely gone may
  * be the end the peer is telling at this moment (END, FAULT, ENDED). An access that is denied may be
  * the first sign of a process that ended: kernels take its regions away before its sockets (uverbs
- * destroys the newest first). A peer that is there says END or FAULT. On a shared socket all that came
- * before the end of the bytes and is in the inbox. */
+ * destroys the newest first). On a shared socket all that came before the end of the bytes and is in
+ * the inbox. */
 static uint64_t grace_ms(const struct rdmux_ep *ep)
 {
     uint64_t grace = ep->fault == RDMUX_PEER_GONE ? GONE_GRACE_MS
@@ -102,6 +102,15 @@ static uint64_t grace_ms(const struct rdmux_ep *ep)
     }
     uint64_t period = ep->info.liveness_ms / HEARTBEATS;
     return ep->fault == RDMUX_DENIED && period < grace ? period : grace;
+}
+
+/* The end is told now, and happens when the peer has answered, or has not. */
+static void ask_who_denied(struct rdmux_ep *ep)
+{
+    struct rdmux_message message = { .type = RDMUX_FRAME_FAULT, .status = RDMUX_DENIED };
+    memcpy(message.text, ep->fault_text, sizeof(message.text));
+    ep->end_told = true;
+    rdmux_ep_tell(ep, &message);
 }
 
 void rdmux_ep_path_fault(struct rdmux_ep *ep)
@@ -115,6 +124,9 @@ void rdmux_ep_path_fault(struct rdmux_ep *ep)
         if (ep->fault_deadline_ns == 0) {
             ep->fault_deadline_ns = rdmux_now(ep->fabric) + grace * 1000000;
             rdmux_ep_timer(ep);
+            if (ep->fault == RDMUX_DENIED) {
+                ask_who_denied(ep);
+            }
             rdmux_ep_control_ready(ep);
             return;
         }
@@ -160,8 +172,19 @@ static void answer_import(struct rdmux_ep *ep, const struct rdmux_message *quest
     rdmux_ep_tell(ep, &answer);
 }
 
+/* Who was denied waits to hear that this process is there. */
+static void answer_denial(struct rdmux_ep *ep)
+{
+    struct rdmux_message answer = { .type = RDMUX_FRAME_END, .status = RDMUX_PEER_GONE };
+    snprintf(answer.text, sizeof(answer.text), "the peer's endpoint failed as it was told");
+    rdmux_ep_tell(ep, &answer);
+}
+
 static void fail_as_told(struct rdmux_ep *ep, const struct rdmux_message *message)
 {
+    if (message->status == RDMUX_DENIED && !ep->end_told) {
+        answer_denial(ep);
+    }
     ep->end_received = true;
     ep->in_doubt = message->status == RDMUX_DENIED || message->status == RDMUX_OUT_OF_RANGE;
     rdmux_ep_drain_path(ep);
@@ -177,8 +200,8 @@ static void fail_as_told(struct rdmux_ep *ep, const struct rdmux_message *messag
 
 static void handle_end(struct rdmux_ep *ep, const struct rdmux_message *message)
 {
-    if (ep->fault == RDMUX_DENIED) { /* so the peer was there when its device denied it */
-        ep->end_received = message->status != RDMUX_OK;
+    if (ep->fault == RDMUX_DENIED) { /* the peer is there */
+        ep->end_received = true;
         rdmux_ep_fail(ep, RDMUX_DENIED, "%s", ep->fault_text);
         return;
     }

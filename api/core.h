@@ -657,6 +657,7 @@ struct rdmux_ep {
     bool shutdown_sent;
     bool shutdown_quiet; /* a call waits for the end: no event */
     bool end_received;
+    bool end_told; /* before it happened */
     uint64_t shutdown_deadline_ns;
     uint64_t heartbeat_ns; /* next */
     uint64_t looked_ns;    /* when liveness was last looked at */
