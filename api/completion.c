@@ -41,6 +41,27 @@ struct rdmux_request *rdmux_provider_take_receive(struct rdmux_provider_ep *path
     return ring->next == offered_until(ep) ? NULL : rdmux_ring_record(ring, ring->next++);
 }
 
+uint32_t rdmux_provider_next_receives(struct rdmux_provider_ep *path, struct rdmux_request **first)
+{
+    struct rdmux_ep *ep = path->ep;
+    const struct rdmux_ring *ring = &ep->recv;
+    if (RDMUX_UNLIKELY(path != ep->path || ep->srq != NULL)) {
+        return 0;
+    }
+    *first = rdmux_ring_record(ring, ring->next);
+    uint64_t there = offered_until(ep) - ring->next;
+    uint64_t to_wrap = ring->mask + 1 - (ring->next & ring->mask);
+    return (uint32_t)(there < to_wrap ? there : to_wrap);
+}
+
+void rdmux_provider_filled_receives(struct rdmux_provider_ep *path, uint32_t count)
+{
+    path->ep->recv.next += count;
+    if (path->ready != 1) {
+        rdmux_provider_ready(path);
+    }
+}
+
 uint32_t rdmux_provider_receives(struct rdmux_provider_ep *path)
 {
     struct rdmux_ep *ep = path->ep;

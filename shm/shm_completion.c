@@ -460,10 +460,40 @@ static inline enum outcome carry_out(struct shm_ep *ep, const struct shm_message
     }
 }
 
-/* Carries out up to budget slots. */
-static inline size_t take_slots(struct shm_ep *ep, size_t budget)
+/* Takes messages of one slot each, as long as they meet receives of one piece that have room for
+ * them. Returns how many, up to budget; what stands behind them is for carry_out(). */
+SHM_HOT size_t take_short_sends(struct shm_ep *ep, size_t budget)
 {
-    size_t done = 0;
+    struct rdmux_request *first = NULL;
+    size_t there = ep->incoming.request == NULL ? rdmux_provider_next_receives(&ep->base, &first)
+                                                : 0;
+    size_t most = budget < there ? budget : there;
+    struct shm_consumer in = ep->in; /* so that the bytes that are copied cannot change it */
+    size_t count = 0;
+    for (struct rdmux_request *receive = first; count < most; count++, receive++) {
+        struct shm_message message;
+        if (!shm_consumer_has_message(&in) || shm_consumer_read(&in, &message) != RDMUX_OK ||
+            message.kind != SHM_SEND || message.chunk != 0 || receive->sge_count != 1 ||
+            message.inline_length > receive->length) {
+            break;
+        }
+        shm_copy_small(receive->sges[0].addr, message.body, message.inline_length);
+        rdmux_provider_fill_receive(receive, RDMUX_WC_RECV, message.inline_length,
+                                    wc_flags(&message), message.imm);
+        in.tail++; /* it has no bytes in the data ring */
+    }
+    if (SHM_LIKELY(count != 0)) {
+        ep->in.tail = in.tail;
+        ep->counts.received += count;
+        ep->receives_taken += count;
+        rdmux_provider_filled_receives(&ep->base, (uint32_t)count);
+    }
+    return count;
+}
+
+/* Carries out up to budget slots of any kind, after so many that were. */
+static SHM_COLD size_t take_others(struct shm_ep *ep, size_t done, size_t budget)
+{
     while (done < budget && shm_consumer_has_message(&ep->in)) {
         struct shm_message message;
         enum outcome outcome = BROKEN;
@@ -484,6 +514,15 @@ static inline size_t take_slots(struct shm_ep *ep, size_t budget)
         if (message.chunk >= EARLY_CHUNK && shm_consumer_publish(&ep->in)) {
             shm_ring_bell(ep, SHM_WAKE_PROGRESS);
         }
+    }
+    return done;
+}
+
+SHM_HOT size_t take_slots(struct shm_ep *ep, size_t budget)
+{
+    size_t done = take_short_sends(ep, budget);
+    if (SHM_UNLIKELY(done < budget && shm_consumer_has_message(&ep->in))) {
+        done = take_others(ep, done, budget);
     }
     if (ep->state == SHM_EP_CONNECTED && shm_consumer_publish(&ep->in)) {
         shm_ring_bell(ep, SHM_WAKE_PROGRESS);
@@ -509,7 +548,7 @@ static enum rdmux_status reason_of(uint32_t status)
 }
 
 /* Reports that the peer has ended or refused something, after all that it had sent before. */
-static size_t notice_end(struct shm_ep *ep)
+static SHM_COLD size_t notice_end(struct shm_ep *ep)
 {
     /* Pairs with the release stores in rdmux_shm_break() and rdmux_shm_ep_quiesce(). */
     uint32_t state = atomic_load_explicit(&ep->theirs->state, memory_order_acquire);
@@ -544,11 +583,19 @@ static size_t notice_end(struct shm_ep *ep)
 
 /* ---------------------------------------------------------------------------------- poll */
 
-static inline size_t progress(struct shm_ep *ep, size_t budget)
+/* Is there nothing that progress() would look into? */
+SHM_HOT bool is_quiet(const struct shm_ep *ep)
 {
-    if (ep->state != SHM_EP_CONNECTED) {
-        return 0;
-    }
+    return ep->state != SHM_EP_CONNECTED ||
+           (!shm_consumer_has_message(&ep->in) && ep->pending == 0 && !ep->want_resume &&
+            ep->job.request == NULL && !ep->bell_held &&
+            atomic_load_explicit(&ep->theirs->state, memory_order_relaxed) == SHM_OPEN &&
+            !ep->gone);
+}
+
+/* The endpoint is connected. */
+static SHM_COLD size_t progress(struct shm_ep *ep, size_t budget)
+{
     size_t done = 0;
     if (shm_consumer_has_message(&ep->in) && !ep->stalled) {
         done += take_slots(ep, budget);
@@ -566,7 +613,7 @@ static inline size_t progress(struct shm_ep *ep, size_t budget)
 }
 
 /* What the descriptors say: bells, ends of peers, news for ep_connect. */
-static size_t check_descriptors(struct shm_cq *cq)
+static SHM_COLD size_t check_descriptors(struct shm_cq *cq)
 {
     size_t done = 0;
     struct epoll_event events[EVENT_COUNT];
@@ -600,21 +647,17 @@ static size_t check_descriptors(struct shm_cq *cq)
     return done;
 }
 
-size_t rdmux_shm_poll(struct rdmux_provider_cq *base, size_t budget)
+/* Endpoints take turns. done: what was done before. */
+static SHM_COLD size_t poll_all(struct shm_cq *cq, size_t done, size_t budget)
 {
-    struct shm_cq *cq = shm_cq_of(base);
-    size_t done = 0;
-    cq->polls++;
-    if (cq->armed != SHM_UNARMED || cq->connecting > 0 || cq->polls % CHECK_PERIOD == 0) {
-        done += check_descriptors(cq);
-    }
     uint32_t hot = cq->count < HOT_COUNT ? cq->count : HOT_COUNT;
     if (cq->first >= hot) {
         cq->first = 0; /* endpoints were closed since */
     }
     for (uint32_t i = 0; i < hot && done < budget; i++) {
         uint32_t index = cq->first + i < hot ? cq->first + i : cq->first + i - hot;
-        done += progress(cq->eps[index], budget - done);
+        struct shm_ep *ep = cq->eps[index];
+        done += is_quiet(ep) ? 0 : progress(ep, budget - done);
     }
     if (done > 0) { /* another one is first next time, so that none starves the others */
         cq->first = cq->first + 1 < hot ? cq->first + 1 : 0;
@@ -623,13 +666,28 @@ size_t rdmux_shm_poll(struct rdmux_provider_cq *base, size_t budget)
     for (uint32_t i = 0; i < idle && i < IDLE_COUNT && done < budget; i++) {
         cq->idle_next = cq->idle_next + 1 < idle ? cq->idle_next + 1 : 0;
         struct shm_ep *ep = cq->eps[hot + cq->idle_next];
-        size_t here = progress(ep, budget - done);
+        size_t here = is_quiet(ep) ? 0 : progress(ep, budget - done);
         if (here > 0) {
             make_hot(cq, ep);
         }
         done += here;
     }
     return done;
+}
+
+size_t rdmux_shm_poll(struct rdmux_provider_cq *base, size_t budget)
+{
+    struct shm_cq *cq = shm_cq_of(base);
+    cq->polls++;
+    if (SHM_UNLIKELY(cq->armed != SHM_UNARMED || cq->connecting > 0 ||
+                     cq->polls % CHECK_PERIOD == 0)) {
+        return poll_all(cq, check_descriptors(cq), budget);
+    }
+    if (SHM_UNLIKELY(cq->count != 1)) {
+        return poll_all(cq, 0, budget);
+    }
+    struct shm_ep *ep = cq->eps[0];
+    return is_quiet(ep) ? 0 : progress(ep, budget);
 }
 
 /* ----------------------------------------------------------------------------------- arm */

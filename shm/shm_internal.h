@@ -28,6 +28,12 @@
 #define SHM_TSAN 0
 #endif
 
+#define SHM_LIKELY(x) __builtin_expect(!!(x), 1)
+#define SHM_UNLIKELY(x) __builtin_expect(!!(x), 0)
+/* What is done most often, in one piece with its caller, and what stays out of its way. */
+#define SHM_HOT static inline __attribute__((always_inline))
+#define SHM_COLD __attribute__((noinline))
+
 enum {
     SHM_STEP_MAX = 1024 * 1024, /* most bytes copied at a stretch */
     SHM_SENT_COUNT = 64,        /* regions whose passing an endpoint remembers, a power of two */

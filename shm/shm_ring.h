@@ -74,6 +74,12 @@ static inline bool shm_producer_has_room(const struct shm_producer *producer, ui
            end - producer->data_tail <= SHM_DATA_SIZE;
 }
 
+/* The same for one without a chunk. */
+static inline bool shm_producer_has_slot(const struct shm_producer *producer)
+{
+    return producer->head - producer->retired < SHM_SLOT_COUNT;
+}
+
 /* The next slot, of which there is room. Fill all but sequence, and the bytes at *data; then
  * shm_producer_publish(). */
 static inline struct shm_slot *shm_producer_reserve(struct shm_producer *producer, uint32_t chunk,
@@ -117,6 +123,13 @@ static inline void shm_producer_retire(struct shm_producer *producer)
     uint32_t end = producer->data_ends[producer->retired % SHM_SLOT_COUNT];
     producer->data_tail += end - (uint32_t)producer->data_tail; /* never 4 GiB apart */
     producer->retired++;
+}
+
+/* Frees all slots before `consumed`, of which there is one at least. */
+static inline void shm_producer_retire_all(struct shm_producer *producer, uint64_t consumed)
+{
+    producer->retired = consumed - 1;
+    shm_producer_retire(producer);
 }
 
 static inline bool shm_consumer_has_message(const struct shm_consumer *consumer)

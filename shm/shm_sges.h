@@ -3,12 +3,46 @@
 #ifndef RDMUX_SHM_SGES_H
 #define RDMUX_SHM_SGES_H
 
+#include "shm_layout.h"
+
 #include <rdmux/provider.h>
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/uio.h>
+
+/* memcpy() of what a slot's body can have, without a call: pieces that overlap. */
+static inline void shm_copy_small(uint8_t *to, const uint8_t *from, size_t length)
+{
+    enum { PIECE = 16 };
+    struct {
+        uint8_t bytes[PIECE];
+    } first, middle, last;
+    static_assert(SHM_BODY_SIZE <= 3 * PIECE, "three pieces are all");
+    if (length >= PIECE) {
+        memcpy(&first, from, PIECE);
+        memcpy(&last, from + length - PIECE, PIECE);
+        if (length > 2 * (size_t)PIECE) {
+            memcpy(&middle, from + PIECE, PIECE);
+            memcpy(to + PIECE, &middle, PIECE);
+        }
+        memcpy(to, &first, PIECE);
+        memcpy(to + length - PIECE, &last, PIECE);
+    } else if (length >= sizeof(uint64_t)) {
+        uint64_t low;
+        uint64_t high;
+        memcpy(&low, from, sizeof(low));
+        memcpy(&high, from + length - sizeof(high), sizeof(high));
+        memcpy(to, &low, sizeof(low));
+        memcpy(to + length - sizeof(high), &high, sizeof(high));
+    } else {
+        for (size_t i = 0; i < length; i++) {
+            to[i] = from[i];
+        }
+    }
+}
 
 /* The pieces that hold bytes offset to offset + length of the request, which it has. out has room
  * for RDMUX_SGE_MAX. Returns how many. */
@@ -32,6 +66,29 @@ static inline size_t shm_sges_slice(const struct rdmux_request *request, uint64_
     return count;
 }
 
+/* Out of line: their lists are on the stack. */
+static __attribute__((noinline, unused)) void shm_sges_gather_list(
+    const struct rdmux_request *request, uint64_t offset, uint8_t *to, uint64_t length)
+{
+    struct iovec pieces[RDMUX_SGE_MAX];
+    size_t count = shm_sges_slice(request, offset, length, pieces);
+    for (size_t i = 0; i < count; i++) {
+        memcpy(to, pieces[i].iov_base, pieces[i].iov_len);
+        to += pieces[i].iov_len;
+    }
+}
+
+static __attribute__((noinline, unused)) void shm_sges_scatter_list(
+    const struct rdmux_request *request, uint64_t offset, const uint8_t *from, uint64_t length)
+{
+    struct iovec pieces[RDMUX_SGE_MAX];
+    size_t count = shm_sges_slice(request, offset, length, pieces);
+    for (size_t i = 0; i < count; i++) {
+        memcpy(pieces[i].iov_base, from, pieces[i].iov_len);
+        from += pieces[i].iov_len;
+    }
+}
+
 /* Copies length bytes of the request, from offset, to `to`. */
 static inline void shm_sges_gather(const struct rdmux_request *request, uint64_t offset,
                                    uint8_t *to, uint64_t length)
@@ -43,12 +100,7 @@ static inline void shm_sges_gather(const struct rdmux_request *request, uint64_t
         memcpy(to, (const uint8_t *)request->sges[0].addr + offset, (size_t)length);
         return;
     }
-    struct iovec pieces[RDMUX_SGE_MAX];
-    size_t count = shm_sges_slice(request, offset, length, pieces);
-    for (size_t i = 0; i < count; i++) {
-        memcpy(to, pieces[i].iov_base, pieces[i].iov_len);
-        to += pieces[i].iov_len;
-    }
+    shm_sges_gather_list(request, offset, to, length);
 }
 
 /* Copies length bytes from `from` into the request's buffers, at offset. */
@@ -62,12 +114,7 @@ static inline void shm_sges_scatter(const struct rdmux_request *request, uint64_
         memcpy((uint8_t *)request->sges[0].addr + offset, from, (size_t)length);
         return;
     }
-    struct iovec pieces[RDMUX_SGE_MAX];
-    size_t count = shm_sges_slice(request, offset, length, pieces);
-    for (size_t i = 0; i < count; i++) {
-        memcpy(pieces[i].iov_base, from, pieces[i].iov_len);
-        from += pieces[i].iov_len;
-    }
+    shm_sges_scatter_list(request, offset, from, length);
 }
 
 #endif

@@ -48,11 +48,12 @@ static size_t retire(struct shm_ep *ep)
         return 0;
     }
     size_t count = (size_t)(consumed - ep->out.retired);
-    while (ep->out.retired != consumed) {
-        if (ep->pending > 0) {
-            finish_entry(ep, &ep->entries[ep->out.retired % SHM_SLOT_COUNT]);
-        }
+    while (ep->pending > 0 && ep->out.retired != consumed) {
+        finish_entry(ep, &ep->entries[ep->out.retired % SHM_SLOT_COUNT]);
         shm_producer_retire(&ep->out);
+    }
+    if (ep->out.retired != consumed) { /* nobody waits for the others */
+        shm_producer_retire_all(&ep->out, consumed);
     }
     return count;
 }
@@ -194,7 +195,7 @@ static enum rdmux_status copy(struct shm_ep *ep, const struct shm_job *job, uint
 }
 
 /* Access was refused: the peer has closed, which poll reports, or took the rights away. */
-static void refuse(struct shm_ep *ep, struct rdmux_request *request)
+static SHM_COLD void refuse(struct shm_ep *ep, struct rdmux_request *request)
 {
     if (atomic_load_explicit(&ep->theirs->state, memory_order_acquire) == SHM_OPEN) {
         rdmux_provider_done(&ep->base, request, RDMUX_DENIED);
@@ -410,6 +411,34 @@ static bool send_inline(struct shm_ep *ep, struct rdmux_request *request)
     return true;
 }
 
+/* The same for what is most frequent: one piece, of which there is room, and nobody waits for the
+ * peer to carry it out. */
+SHM_HOT bool is_short_send(const struct shm_ep *ep, const struct rdmux_request *request)
+{
+    return request->length <= SHM_BODY_SIZE && request->sge_count == 1 &&
+           (request->flags & RDMUX_PLACED) == 0 && shm_producer_has_slot(&ep->out);
+}
+
+SHM_HOT void send_short(struct shm_ep *ep, struct rdmux_request *request)
+{
+    struct shm_producer *out = &ep->out;
+    uint64_t at = out->head % SHM_SLOT_COUNT;
+    struct shm_slot *slot = &out->slots[at];
+    bool imm = has_imm(request);
+    out->data_ends[at] = (uint32_t)out->data_head;
+    ep->entries[at].request = NULL;
+    slot->kind = SHM_SEND;
+    slot->flags = imm ? SHM_HAS_IMM : 0;
+    slot->inline_length = (uint16_t)request->length;
+    slot->imm = imm ? request->imm : 0;
+    slot->chunk = 0;
+    shm_copy_small(slot->body, request->sges[0].addr, (size_t)request->length);
+    (void)shm_producer_publish(out);
+    ep->messages++;
+    ep->bell_held = true;
+    rdmux_provider_done(&ep->base, request, RDMUX_OK);
+}
+
 /* Finds the published receive that the next message will meet. */
 static bool find_receive(struct shm_ep *ep, uint64_t length, struct shm_job *job)
 {
@@ -525,7 +554,7 @@ static bool start_one_sided(struct shm_ep *ep, struct rdmux_request *request, bo
     return begin(ep, &job);
 }
 
-static void atomic_on_mapped(struct shm_ep *ep, struct rdmux_request *request)
+SHM_HOT void atomic_on_mapped(struct shm_ep *ep, struct rdmux_request *request)
 {
     struct shm_remote *remote = shm_remote_of(request->remote);
     if (!shm_access_begin(ep, remote->word, remote->generation)) {
@@ -540,7 +569,7 @@ static void atomic_on_mapped(struct shm_ep *ep, struct rdmux_request *request)
         (void)atomic_compare_exchange_strong(word, &old, request->operand);
     }
     shm_access_end(ep);
-    shm_sges_scatter(request, 0, (const uint8_t *)&old, sizeof(old));
+    memcpy(request->sges[0].addr, &old, sizeof(old)); /* an atomic's result is one piece */
     rdmux_provider_done(&ep->base, request, RDMUX_OK);
 }
 
@@ -567,11 +596,8 @@ static bool start_atomic(struct shm_ep *ep, struct rdmux_request *request)
 
 /* ------------------------------------------------------------------------------------- post */
 
-static bool start(struct shm_ep *ep, struct rdmux_request *request)
+static SHM_COLD bool start_any(struct shm_ep *ep, struct rdmux_request *request)
 {
-    if (ep->job.request != NULL) {
-        return false;
-    }
     switch (request->op) {
     case RDMUX_OP_SEND:
     case RDMUX_OP_SEND_IMM:
@@ -590,30 +616,82 @@ static bool start(struct shm_ep *ep, struct rdmux_request *request)
     }
 }
 
+/* Is it a matter of one access to memory that is mapped, and may that be made now? */
+SHM_HOT bool is_immediate(const struct shm_ep *ep, const struct rdmux_request *request)
+{
+    const struct shm_remote *remote = shm_remote_of(request->remote);
+    return remote != NULL && remote->mode == SHM_REMOTE_MAPPED &&
+           ep->out.retired >= ep->ring_writes_until;
+}
+
+SHM_HOT void copy_mapped(struct shm_ep *ep, struct rdmux_request *request)
+{
+    const struct shm_remote *remote = shm_remote_of(request->remote);
+    uint8_t *at = remote->mapped + request->offset;
+    if (SHM_UNLIKELY(!shm_access_begin(ep, remote->word, remote->generation))) {
+        refuse(ep, request);
+        return;
+    }
+    if (request->op == RDMUX_OP_READ) {
+        shm_sges_scatter(request, 0, at, request->length);
+    } else {
+        shm_sges_gather(request, 0, at, request->length);
+    }
+    shm_access_end(ep);
+    rdmux_provider_done(&ep->base, request, RDMUX_OK);
+}
+
+/* Starts a request. Most take one slot, or one access to mapped memory. */
+SHM_HOT bool start(struct shm_ep *ep, struct rdmux_request *request)
+{
+    uint32_t op = request->op;
+    if (SHM_UNLIKELY(ep->job.request != NULL)) {
+        return false;
+    }
+    if (op == RDMUX_OP_SEND || op == RDMUX_OP_SEND_IMM) {
+        if (is_short_send(ep, request)) {
+            send_short(ep, request);
+            return true;
+        }
+    } else if (op == RDMUX_OP_WRITE || op == RDMUX_OP_READ) {
+        if (is_immediate(ep, request) && request->length - 1 < SHM_STEP_MAX &&
+            (request->flags & RDMUX_PLACED) == 0) {
+            copy_mapped(ep, request);
+            return true;
+        }
+    } else if ((op == RDMUX_OP_FETCH_ADD || op == RDMUX_OP_COMPARE_SWAP) &&
+               is_immediate(ep, request)) {
+        atomic_on_mapped(ep, request);
+        return true;
+    }
+    return start_any(ep, request);
+}
+
 enum rdmux_status rdmux_shm_post(struct rdmux_provider_ep *base, struct rdmux_request *requests,
                                  size_t count, uint32_t flags, size_t *posted)
 {
     struct shm_ep *ep = shm_ep_of(base);
     enum rdmux_status status = RDMUX_OK;
-    size_t done = 0;
-    while (done < count) {
+    struct rdmux_request *request = requests;
+    const struct rdmux_request *end = requests + count;
+    while (request != end) {
         if (ep->state != SHM_EP_CONNECTED) {
             /* Broken endpoints have been reported; what they hold the core completes. */
             status = RDMUX_AGAIN;
             break;
         }
-        if (!start(ep, &requests[done])) {
+        if (!start(ep, request)) {
             ep->want_resume = true;
             status = RDMUX_AGAIN;
             break;
         }
-        done++;
+        request++;
     }
-    *posted = done;
+    *posted = (size_t)(request - requests);
     if ((flags & RDMUX_POST_MORE) == 0) {
         release_bell(ep);
     }
-    if (ep->pending > 0 || ep->want_resume || ep->job.request != NULL) {
+    if (SHM_UNLIKELY(ep->pending > 0 || ep->want_resume || ep->job.request != NULL)) {
         rdmux_shm_wake_up(ep);
         shm_wake_owner(ep);
     } else if (base->ready == 1) {
@@ -678,11 +756,11 @@ enum rdmux_status rdmux_shm_post_recv(struct rdmux_provider_ep *base,
     struct shm_ep *ep = shm_ep_of(base);
     bool connected = ep->state == SHM_EP_CONNECTED;
     for (size_t i = 0; i < count; i++) {
+        struct rdmux_request *request = &requests[i];
         ep->receives_posted++;
-        requests[i].provider[0] = 0;
-        if (connected && !ep->has_srq && requests[i].sge_count == 1 &&
-            requests[i].length >= PUT_MIN) {
-            publish_receive(ep, &requests[i]);
+        request->provider[0] = 0;
+        if (request->length >= PUT_MIN && request->sge_count == 1 && connected && !ep->has_srq) {
+            publish_receive(ep, request);
         }
     }
     if (ep->stalled && connected) {

@@ -184,6 +184,32 @@ void rdmux_provider_received(struct rdmux_provider_ep *ep, struct rdmux_request 
     rdmux_provider_ready(ep);
 }
 
+uint32_t rdmux_provider_next_receives(struct rdmux_provider_ep *ep, struct rdmux_request **first)
+{
+    const struct fake_receives *receives = fake_receives_of(ep->ep);
+    if (ep->ep->srq != NULL || receives->taken == receives->posted) {
+        return 0;
+    }
+    uint32_t at = receives->taken;
+    *first = receives->list[at];
+    while (at + 1 < receives->posted && receives->list[at + 1] == receives->list[at] + 1) {
+        at++;
+    }
+    return at + 1 - receives->taken;
+}
+
+void rdmux_provider_filled_receives(struct rdmux_provider_ep *ep, uint32_t count)
+{
+    struct rdmux_ep *core = ep->ep;
+    for (uint32_t i = 0; i < count; i++) {
+        struct rdmux_request *request = core->own.list[core->own.taken++];
+        fake_expect(request->done == 1);
+        fake_expect(core->arrived_count < FAKE_RECEIVES_MAX);
+        core->arrived[core->arrived_count++] = request;
+    }
+    rdmux_provider_ready(ep);
+}
+
 void rdmux_provider_failed(struct rdmux_provider_ep *ep, enum rdmux_status status, const char *text)
 {
     fake_expect(status != RDMUX_OK);

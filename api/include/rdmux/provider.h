@@ -234,6 +234,27 @@ RDMUX_API void rdmux_provider_received(struct rdmux_provider_ep *ep, struct rdmu
                                        uint32_t status, uint32_t opcode, uint64_t length,
                                        uint32_t wc_flags, uint32_t imm);
 
+/*
+ * The same for several at once. rdmux_provider_next_receives() gives the records, adjacent ones, that
+ * rdmux_provider_take_receive() would give one after the other from now on, and returns how many; 0
+ * tells no more than that they are to be taken one by one, as those of an SRQ are. The provider fills
+ * in the first few by rdmux_provider_fill_receive(), and then tells how many by
+ * rdmux_provider_filled_receives(), before any other call. [data path]
+ */
+RDMUX_API uint32_t rdmux_provider_next_receives(struct rdmux_provider_ep *ep,
+                                                struct rdmux_request **first);
+static inline void rdmux_provider_fill_receive(struct rdmux_request *request, uint32_t opcode,
+                                               uint64_t length, uint32_t wc_flags, uint32_t imm)
+{
+    request->imm = imm;
+    request->done = 1;
+    request->status = RDMUX_OK;
+    request->opcode = opcode;
+    request->length = length;
+    request->wc_flags = wc_flags;
+}
+RDMUX_API void rdmux_provider_filled_receives(struct rdmux_provider_ep *ep, uint32_t count);
+
 /* The path failed by itself, with a reason. The core ends the endpoint (or moves it): it will call
  * ep_quiesce and ep_close, not within this call. status RDMUX_PEER_GONE, RDMUX_DENIED,
  * RDMUX_LENGTH, RDMUX_PROTOCOL, RDMUX_IO … text is copied. */
