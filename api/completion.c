@@ -145,11 +145,12 @@ static void tell_failure(struct rdmux_ep *ep, struct rdmux_request *request)
 }
 
 /* Returns done send-side requests in posting order. */
-static inline size_t drain_sends(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
+RDMUX_HOT size_t take_sends(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
 {
     struct rdmux_ring *ring = &ep->send;
+    uint64_t next = ring->next;
     size_t count = 0;
-    while (ring->tail != ring->next) {
+    while (ring->tail != next) {
         struct rdmux_request *request = rdmux_ring_record(ring, ring->tail);
         if (!request->done) {
             break;
@@ -175,22 +176,39 @@ static inline size_t drain_sends(struct rdmux_ep *ep, struct rdmux_wc *wc, size_
     return count;
 }
 
-static inline void count_receive(struct rdmux_ep *ep, const struct rdmux_request *request)
+static RDMUX_COLD size_t drain_sends(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
 {
-    ep->stats.receives++;
-    if (request->status == RDMUX_OK) {
-        ep->stats.bytes_received += request->length;
+    return take_sends(ep, wc, max);
+}
+
+static RDMUX_COLD size_t take_shared_receives(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
+{
+    size_t count = 0;
+    while (count < max && ep->srq_done != NULL) {
+        struct rdmux_request *request = ep->srq_done;
+        ep->srq_done = request->next;
+        fill_wc(&wc[count++], ep, request, request->wc_flags, request->imm);
+        ep->stats.receives++;
+        ep->stats.bytes_received += request->status == RDMUX_OK ? request->length : 0;
+        rdmux_srq_returned(ep->srq, request);
+        rdmux_srq_put(ep->srq, request);
     }
+    return count;
 }
 
 RDMUX_HOT size_t take_receives(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
 {
     struct rdmux_ring *ring = &ep->recv;
+    uint64_t head = ring->head;
+    uint64_t bytes = 0;
     size_t count = 0;
-    while (count < max && ring->tail != ring->head && rdmux_ring_record(ring, ring->tail)->done) {
+    while (count < max && ring->tail != head) {
         struct rdmux_request *request = rdmux_ring_record(ring, ring->tail);
+        if (!request->done) {
+            break;
+        }
         fill_wc(&wc[count++], ep, request, request->wc_flags, request->imm);
-        count_receive(ep, request);
+        bytes += request->status == RDMUX_OK ? request->length : 0;
         if (RDMUX_UNLIKELY(request->keys != RDMUX_KEYS_OWN)) {
             rdmux_keys_take_back(ep, ring, request);
         }
@@ -199,18 +217,15 @@ RDMUX_HOT size_t take_receives(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t 
             ring->next = ring->tail; /* a provider that matches in hardware takes none by itself */
         }
     }
-    while (count < max && ep->srq_done != NULL) {
-        struct rdmux_request *request = ep->srq_done;
-        ep->srq_done = request->next;
-        fill_wc(&wc[count++], ep, request, request->wc_flags, request->imm);
-        count_receive(ep, request);
-        rdmux_srq_returned(ep->srq, request);
-        rdmux_srq_put(ep->srq, request);
+    ep->stats.receives += count;
+    ep->stats.bytes_received += bytes;
+    if (RDMUX_UNLIKELY(ep->srq_done != NULL)) {
+        count += take_shared_receives(ep, wc + count, max - count);
     }
     return count;
 }
 
-static size_t drain_receives(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
+static RDMUX_COLD size_t drain_receives(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
 {
     return take_receives(ep, wc, max);
 }
@@ -300,7 +315,7 @@ bool rdmux_ep_done_before(const struct rdmux_ep *ep, uint64_t sequence)
 }
 
 /* Everything that can be there besides done requests. */
-static size_t drain_all(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
+static RDMUX_COLD size_t drain_all(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
 {
     size_t count = 0;
     if (ep->events & RDMUX_EVENT_HELD) {
@@ -365,7 +380,7 @@ static inline bool is_plain(const struct rdmux_ep *ep)
            (ep->split == NULL || !ep->split->busy);
 }
 
-size_t rdmux_ep_drain(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max, bool *left)
+RDMUX_HOT size_t drain(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max, bool *left)
 {
     if (RDMUX_UNLIKELY(ep->path == NULL || !is_plain(ep))) {
         size_t count = drain_all(ep, wc, max);
@@ -376,16 +391,37 @@ size_t rdmux_ep_drain(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max, bool
     size_t count = 0;
     if (RDMUX_UNLIKELY(ep->receives_first)) {
         ep->receives_first = false;
-        count = take_receives(ep, wc, max);
+        count = drain_receives(ep, wc, max);
         count += drain_sends(ep, wc + count, max - count);
     } else {
-        count = drain_sends(ep, wc, max);
+        count = take_sends(ep, wc, max);
         ep->receives_first = count == max;
         if (has_done_receives(ep)) {
             count += take_receives(ep, wc + count, max - count);
         }
     }
-    *left = count == max && rdmux_ep_has_entries(ep);
+    *left = RDMUX_UNLIKELY(count == max) && rdmux_ep_has_entries(ep);
+    return count;
+}
+
+size_t rdmux_ep_drain(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max, bool *left)
+{
+    return drain(ep, wc, max, left);
+}
+
+size_t rdmux_cq_take(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
+{
+    size_t count = 0;
+    do {
+        struct rdmux_ep *ep = RDMUX_CONTAINER(cq->pending.next, struct rdmux_ep, pending_link);
+        bool left;
+        rdmux_list_remove(&ep->pending_link);
+        ep->pending = false;
+        count += drain(ep, wc + count, max - count, &left);
+        if (RDMUX_UNLIKELY(left)) {
+            rdmux_cq_pend(cq, ep); /* at the end: endpoints take turns */
+        }
+    } while (RDMUX_UNLIKELY(!rdmux_list_empty(&cq->pending)) && count < max);
     return count;
 }
 

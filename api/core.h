@@ -505,7 +505,7 @@ bool rdmux_cq_move(struct rdmux_cq *cq);
 /* Owner: puts the providers to sleep; true: something is there already. */
 bool rdmux_cq_arm_providers(struct rdmux_cq *cq);
 /* Owner: an endpoint has something to return (idempotent). */
-void rdmux_cq_pend(struct rdmux_cq *cq, struct rdmux_ep *ep);
+static inline void rdmux_cq_pend(struct rdmux_cq *cq, struct rdmux_ep *ep);
 /* roster.c. Owner: the endpoint is one of the cq's from now on, or no more. RDMUX_NO_MEMORY. */
 enum rdmux_status rdmux_cq_enrol(struct rdmux_cq *cq, struct rdmux_ep *ep);
 void rdmux_cq_strike(struct rdmux_cq *cq, struct rdmux_ep *ep);
@@ -597,10 +597,14 @@ struct rdmux_ep {
     bool doorbell_held;
     /* rdmux_ep_control_step() has something to look at after requests were done. */
     bool control_work;
-    _Atomic bool has_lane;     /* the path may have the cq's lane, see lane.h */
+    _Atomic bool has_lane; /* the path may have the cq's lane, see lane.h */
+    bool shutdown_asked;
     bool receives_wait;        /* for keys: some of the ring are not with the provider yet */
+    bool srq_news;             /* rdmux_srq_tell() is to be called */
+    uint32_t fault;            /* status of rdmux_provider_failed(), handled at the next drain */
     struct rdmux_keys *keys;   /* NULL: the path needs none */
     struct rdmux_split *split; /* NULL: no request is too long for the path */
+    uint64_t fenced_until;     /* requests from this sequence on have no RDMUX_FENCE */
     struct rdmux_provider_domain *domain;
     struct rdmux_ring send;
     struct rdmux_ring recv;
@@ -610,6 +614,7 @@ struct rdmux_ep {
     /* Flags of requests that the path lacks: RDMUX_PLACED, RDMUX_FENCE. Where the peer is not rdmux
      * its provider looks. */
     uint32_t lacking_flags;
+    uint32_t timer_place; /* in cq->timers */
     uint64_t max_inline;
     struct rdmux_srq *srq;
     struct rdmux_request *srq_done; /* receives of the SRQ done for this endpoint, oldest first */
@@ -618,11 +623,8 @@ struct rdmux_ep {
     uint32_t srq_reserved; /* of its posted ones: set aside for this endpoint by its provider */
     uint32_t srq_offered;  /* by the core, as the endpoint waited for one */
     struct rdmux_list srq_link; /* srq->waiting */
-    bool srq_news;              /* rdmux_srq_tell() is to be called */
     struct rdmux_list pending_link;
-    struct rdmux_list busy_link; /* cq->busy */
-    uint32_t fault;              /* status of rdmux_provider_failed(), handled at the next drain */
-    uint32_t timer_place;        /* in cq->timers */
+    struct rdmux_list busy_link;         /* cq->busy */
     const struct rdmux_plain_ops *plain; /* the peer is not rdmux; NULL: it is */
     struct rdmux_ep *doorbell_next;
     struct rdmux_ep_stats stats;
@@ -653,7 +655,6 @@ struct rdmux_ep {
     /* The path is gone; until then the control channel may say why. 0 = not so. */
     uint64_t fault_deadline_ns;
     bool announce; /* an event tells the outcome of set-up */
-    bool shutdown_asked;
     bool shutdown_sent;
     bool shutdown_quiet; /* a call waits for the end: no event */
     bool end_received;
@@ -684,6 +685,18 @@ struct rdmux_ep {
     struct rdmux_candidate *candidates; /* the explanation's, kept */
     size_t candidate_count;
 };
+
+static inline void rdmux_cq_pend(struct rdmux_cq *cq, struct rdmux_ep *ep)
+{
+    if (!ep->pending) {
+        ep->pending = true;
+        rdmux_list_append(&cq->pending, &ep->pending_link);
+        if (RDMUX_UNLIKELY(rdmux_cq_is_armed(cq))) {
+            /* Another thread's post completed at once, or the service thread found it. */
+            rdmux_cq_tell(cq);
+        }
+    }
+}
 
 /* Of the posted receives some are set aside: reserved by a provider, which has promised them to a
  * peer, or offered by the core to an endpoint that found none. The others are whoever's comes first.
@@ -761,6 +774,8 @@ void rdmux_ep_free(struct rdmux_ep *ep);
 /* Owner: moves what can move: resumes, held requests, done records; writes up to max entries. left:
  * more could be returned. */
 size_t rdmux_ep_drain(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max, bool *left);
+/* Owner: drains endpoints that have something to return, of which there is one, up to max (1 at least) entries. */
+size_t rdmux_cq_take(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max);
 /* True while an entry could be returned. */
 bool rdmux_ep_has_entries(const struct rdmux_ep *ep);
 /* Owner: gives held requests to the provider as far as it takes them. */

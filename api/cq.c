@@ -210,19 +210,7 @@ void rdmux_cq_attend(struct rdmux_cq *cq)
 
 /* ------------------------------------------------------------------------------------------------- progress */
 
-void rdmux_cq_pend(struct rdmux_cq *cq, struct rdmux_ep *ep)
-{
-    if (!ep->pending) {
-        ep->pending = true;
-        rdmux_list_append(&cq->pending, &ep->pending_link);
-        if (RDMUX_UNLIKELY(rdmux_cq_is_armed(cq))) {
-            rdmux_cq_tell(
-                cq); /* another thread's post completed at once, or the service thread found it */
-        }
-    }
-}
-
-static void ring_doorbells(struct rdmux_cq *cq)
+static __attribute__((noinline)) void ring_doorbells(struct rdmux_cq *cq)
 {
     while (cq->doorbells != NULL) {
         struct rdmux_ep *ep = cq->doorbells;
@@ -234,7 +222,7 @@ static void ring_doorbells(struct rdmux_cq *cq)
     }
 }
 
-static void step_busy(struct rdmux_cq *cq)
+static __attribute__((noinline)) void step_busy(struct rdmux_cq *cq)
 {
     for (struct rdmux_list *at = cq->busy.next, *next; at != &cq->busy; at = next) {
         next = at->next;
@@ -247,7 +235,7 @@ static void step_busy(struct rdmux_cq *cq)
     }
 }
 
-static void free_all(struct rdmux_list *eps)
+static __attribute__((noinline)) void free_all(struct rdmux_list *eps)
 {
     while (!rdmux_list_empty(eps)) {
         struct rdmux_ep *ep = RDMUX_CONTAINER(eps->next, struct rdmux_ep, link);
@@ -256,20 +244,29 @@ static void free_all(struct rdmux_list *eps)
     }
 }
 
-static inline bool progress(struct rdmux_cq *cq)
+/* Besides what the providers have: what the application or other threads want, doorbells. */
+static inline bool has_errands(const struct rdmux_cq *cq)
+{
+    return !rdmux_list_empty(&cq->dropped) || cq->doorbells != NULL ||
+           (atomic_load_explicit(rdmux_cq_signal(cq), memory_order_relaxed) &
+            RDMUX_SIGNAL_ATTEND) != 0;
+}
+
+static __attribute__((noinline)) bool run_errands(struct rdmux_cq *cq)
 {
     bool did = false;
-    if (RDMUX_UNLIKELY(!rdmux_list_empty(&cq->dropped))) {
-        free_all(&cq->dropped);
-    }
-    if (RDMUX_UNLIKELY(atomic_load_explicit(rdmux_cq_signal(cq), memory_order_relaxed) &
-                       RDMUX_SIGNAL_ATTEND)) {
+    free_all(&cq->dropped);
+    if (atomic_load_explicit(rdmux_cq_signal(cq), memory_order_relaxed) & RDMUX_SIGNAL_ATTEND) {
         rdmux_cq_attend(cq);
         did = true;
     }
-    if (RDMUX_UNLIKELY(cq->doorbells != NULL)) {
-        ring_doorbells(cq);
-    }
+    ring_doorbells(cq);
+    return did;
+}
+
+static inline bool progress(struct rdmux_cq *cq)
+{
+    bool did = RDMUX_UNLIKELY(has_errands(cq)) && run_errands(cq);
     for (uint32_t i = 0; i < cq->domain_count; i++) {
         struct rdmux_cq_domain *domain = &cq->domains[i];
         if (domain->cq->ep_count != 0 && domain->ops->poll(domain->cq, POLL_BUDGET) != 0) {
@@ -313,22 +310,6 @@ bool rdmux_cq_move(struct rdmux_cq *cq)
     return more;
 }
 
-static size_t take_entries(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
-{
-    size_t count = 0;
-    while (count < max && !rdmux_list_empty(&cq->pending)) {
-        struct rdmux_ep *ep = RDMUX_CONTAINER(cq->pending.next, struct rdmux_ep, pending_link);
-        rdmux_list_remove(&ep->pending_link);
-        ep->pending = false;
-        bool left;
-        count += rdmux_ep_drain(ep, wc + count, max - count, &left);
-        if (left) {
-            rdmux_cq_pend(cq, ep); /* at the end: endpoints take turns */
-        }
-    }
-    return count;
-}
-
 static inline size_t collect(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
 {
     if (RDMUX_UNLIKELY(!rdmux_list_empty(&cq->closed))) {
@@ -337,16 +318,31 @@ static inline size_t collect(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t ma
     /* What waits is returned without a look at the providers, which is a system call on tcp. The poll after such a one looks
      * there first: else a program that makes as many completions as it takes would never hear of anything else. */
     if (!rdmux_list_empty(&cq->pending) && !cq->list_sufficed) {
-        ring_doorbells(cq);
-        size_t count = take_entries(cq, wc, max);
+        if (RDMUX_UNLIKELY(cq->doorbells != NULL)) {
+            ring_doorbells(cq);
+        }
+        size_t count = rdmux_cq_take(cq, wc, max);
         cq->list_sufficed = count != 0;
         if (RDMUX_LIKELY(count != 0)) {
             return count;
         }
     }
     cq->list_sufficed = false;
-    progress(cq);
-    return rdmux_list_empty(&cq->pending) ? 0 : take_entries(cq, wc, max);
+    (void)progress(cq);
+    return rdmux_list_empty(&cq->pending) ? 0 : rdmux_cq_take(cq, wc, max);
+}
+
+/* A poll that takes nothing, or the first after an arm. */
+static __attribute__((noinline)) size_t poll_otherwise(struct rdmux_cq *cq, struct rdmux_wc *wc,
+                                                       size_t max)
+{
+    rdmux_cq_untell(cq, RDMUX_UNARMED);
+    if (max != 0) {
+        return collect(cq, wc, max);
+    }
+    rdmux_cq_progress(cq);
+    rdmux_cq_move(cq);
+    return 0;
 }
 
 size_t rdmux_lane_poll(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
@@ -354,16 +350,11 @@ size_t rdmux_lane_poll(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
     if ((wc == NULL && max != 0) || !rdmux_cq_enter(cq)) {
         return 0;
     }
-    if (RDMUX_UNLIKELY(atomic_load_explicit(&cq->armed, memory_order_relaxed) != RDMUX_UNARMED)) {
-        rdmux_cq_untell(cq, RDMUX_UNARMED);
-    }
-    size_t count = 0;
-    if (RDMUX_LIKELY(max != 0)) {
-        count = collect(cq, wc, max);
-    } else {
-        rdmux_cq_progress(cq);
-        rdmux_cq_move(cq);
-    }
+    size_t count = RDMUX_UNLIKELY(max == 0 ||
+                                  atomic_load_explicit(&cq->armed, memory_order_relaxed) !=
+                                      RDMUX_UNARMED)
+                       ? poll_otherwise(cq, wc, max)
+                       : collect(cq, wc, max);
     rdmux_cq_leave(cq);
     return count;
 }

@@ -251,8 +251,8 @@ enum rdmux_status rdmux_ep_refuse_post(const struct rdmux_ep *ep)
 }
 
 /* Fills the record at the ring's head from wr. Nothing is queued unless RDMUX_OK. */
-RDMUX_HOT enum rdmux_status prepare(struct rdmux_ep *ep, const struct rdmux_wr *wr,
-                                    struct rdmux_request **out)
+static enum rdmux_status prepare(struct rdmux_ep *ep, const struct rdmux_wr *wr,
+                                 struct rdmux_request **out)
 {
     struct rdmux_ring *ring = &ep->send;
     if (RDMUX_UNLIKELY(ep->phase != RDMUX_PHASE_READY || ep->shutdown_asked)) {
@@ -330,22 +330,123 @@ RDMUX_HOT enum rdmux_status prepare(struct rdmux_ep *ep, const struct rdmux_wr *
     request->keys = RDMUX_KEYS_OWN;
     request->context = wr->context;
     request->sequence = ring->head;
+    if ((wr->flags & RDMUX_FENCE) != 0) {
+        ep->fenced_until = ring->head + 1;
+    }
     *out = request;
     return RDMUX_OK;
 }
 
-static inline void count_request(struct rdmux_ep *ep, const struct rdmux_request *request)
+/* ------------------------------------------------------------------------------------------------- simple requests */
+
+/*
+ * What nearly every request is: one piece of memory, nothing unusual about the endpoint, and nothing to refuse. These are
+ * checked and recorded here, in registers; whatever is different, in a wr, is for prepare(), which has the words to refuse it, too.
+ */
+struct simple {
+    uint32_t op;
+    uint32_t flags;
+    uint32_t imm;
+    struct rdmux_sge piece;
+    struct rdmux_remote *remote;
+    uint64_t offset;
+    uint64_t operand;
+    uint64_t expected;
+    void *context;
+};
+
+enum { FLAGS_SIMPLE = RDMUX_UNSIGNALED | RDMUX_MORE | RDMUX_NO_REPLAY };
+
+RDMUX_HOT bool takes_requests(const struct rdmux_ep *ep)
 {
-    switch (request->op) {
-    case RDMUX_OP_SEND:
-    case RDMUX_OP_SEND_IMM:
+    return ((ep->phase ^ (uint32_t)RDMUX_PHASE_READY) | ep->shutdown_asked) == 0;
+}
+
+/* Would a request that is queued now go to the provider as it is, and at once? */
+RDMUX_HOT bool is_open(const struct rdmux_ep *ep)
+{
+    return (ep->fault | ep->blocked) == 0 && ((uintptr_t)ep->keys | (uintptr_t)ep->split) == 0 &&
+           ep->send.next == ep->send.head;
+}
+
+RDMUX_HOT bool may_reach(const struct rdmux_ep *ep, const struct simple *simple, uint32_t access)
+{
+    const struct rdmux_remote *remote = simple->remote;
+    return remote != NULL && remote->ep == ep &&
+           ((remote->state ^ (uint32_t)RDMUX_REMOTE_READY) | remote->revoking) == 0 &&
+           (remote->access & access) == access && simple->offset <= remote->length &&
+           simple->piece.length <= remote->length - simple->offset;
+}
+
+/* Fills the record at the ring's head. False: it is not simple; the record may have been touched. */
+RDMUX_HOT bool prepare_simple(struct rdmux_ep *ep, const struct simple *simple,
+                              const struct op_rule *rule)
+{
+    struct rdmux_ring *ring = &ep->send;
+    const struct rdmux_sge *piece = &simple->piece;
+    const struct rdmux_list_rule list_rule = {
+        .fabric = ep->fabric,
+        .domain = ep->domain,
+        .needed = rdmux_op_reads(simple->op) ? RDMUX_ACCESS_LOCAL_WRITE : 0,
+    };
+    uint32_t allowed = FLAGS_SIMPLE | (rule->flags & (uint32_t)RDMUX_INLINE);
+    if (RDMUX_UNLIKELY((simple->flags & ~allowed) != 0 || (ep->caps & rule->cap) == 0 ||
+                       ring->head - ring->tail >= ring->depth || piece->length == 0 ||
+                       !rdmux_piece_is_good(list_rule, piece))) {
+        return false;
+    }
+    if ((simple->flags & RDMUX_INLINE) != 0 && RDMUX_UNLIKELY(piece->length > ep->max_inline)) {
+        return false;
+    }
+    if (rule->access == 0 ? RDMUX_UNLIKELY(piece->length > ep->max_send)
+                          : RDMUX_UNLIKELY(!may_reach(ep, simple, rule->access))) {
+        return false;
+    }
+    if (rule->atomic &&
+        RDMUX_UNLIKELY(piece->length != sizeof(uint64_t) ||
+                       (simple->offset | (uintptr_t)piece->addr) % sizeof(uint64_t))) {
+        return false;
+    }
+    uint64_t at = ring->head & ring->mask;
+    struct rdmux_request *request = &ring->records[at];
+    struct rdmux_provider_sge *into = &ring->sges[at * ring->max_sge];
+    into->addr = piece->addr;
+    into->length = piece->length;
+    into->mr = rdmux_piece_registration(list_rule, piece->mr);
+    request->op = simple->op;
+    request->flags = simple->flags;
+    request->imm = simple->imm;
+    request->sge_count = 1;
+    request->done = 0;
+    request->internal = 0;
+    request->status = RDMUX_OK;
+    request->opcode = rule->wc_opcode;
+    request->length = piece->length;
+    request->context = simple->context;
+    request->sges = into;
+    request->remote = rule->access == 0 ? NULL : simple->remote->path;
+    request->offset = simple->offset;
+    if (rule->atomic) {
+        request->operand = simple->operand;
+        request->expected = simple->expected;
+    }
+    request->sequence = ring->head;
+    request->keys = RDMUX_KEYS_OWN;
+    return true;
+}
+
+RDMUX_HOT void count_request(struct rdmux_ep *ep, uint32_t op, uint64_t length)
+{
+    if (op == RDMUX_OP_SEND || op == RDMUX_OP_SEND_IMM) {
         ep->stats.sends++;
-        ep->stats.bytes_sent += request->length;
-        break;
+        ep->stats.bytes_sent += length;
+        return;
+    }
+    switch (op) {
     case RDMUX_OP_WRITE:
     case RDMUX_OP_WRITE_IMM:
         ep->stats.writes++;
-        ep->stats.bytes_sent += request->length;
+        ep->stats.bytes_sent += length;
         break;
     case RDMUX_OP_READ:
         ep->stats.reads++;
@@ -379,7 +480,7 @@ static size_t run_length(struct rdmux_ep *ep)
         count = to_wrap;
     }
     bool native = (ep->ops->flags & RDMUX_PROVIDER_NATIVE_FENCE) != 0;
-    if (native && ep->keys == NULL) {
+    if (ring->next >= ep->fenced_until || (native && ep->keys == NULL)) {
         return count;
     }
     for (uint64_t i = 0; i < count; i++) {
@@ -479,7 +580,7 @@ RDMUX_HOT void settle(struct rdmux_ep *ep)
             break;
         }
         if (!rdmux_request_is_silent(request) || ep->control_work || ep->want_writable) {
-            rdmux_provider_ready(ep->path);
+            rdmux_ep_report(ep);
             return;
         }
         if (RDMUX_UNLIKELY(request->keys != RDMUX_KEYS_OWN)) {
@@ -490,7 +591,7 @@ RDMUX_HOT void settle(struct rdmux_ep *ep)
         ring->tail++;
     }
     if (RDMUX_UNLIKELY(ep->path->resume || made_room || rdmux_split_has_news(ep))) {
-        rdmux_provider_ready(ep->path);
+        rdmux_ep_report(ep);
     }
 }
 
@@ -576,31 +677,105 @@ static void start(struct rdmux_ep *ep, uint64_t from, bool more)
     }
 }
 
-static enum rdmux_status post_one(struct rdmux_ep *ep, const struct rdmux_wr *wr)
+/* Starts the request whose record was made at the ring's head. */
+static RDMUX_COLD void start_last(struct rdmux_ep *ep, uint32_t flags)
+{
+    uint64_t from = ep->send.head++;
+    start(ep, from, (flags & RDMUX_MORE) != 0);
+}
+
+static enum rdmux_status queue_any(struct rdmux_ep *ep, const struct rdmux_wr *wr)
+{
+    struct rdmux_request *request = NULL;
+    enum rdmux_status status = prepare(ep, wr, &request);
+    if (RDMUX_LIKELY(status == RDMUX_OK)) {
+        assert(request != NULL);
+        ep->send.head++;
+        count_request(ep, request->op, request->length);
+    }
+    return status;
+}
+
+/* Queues a request and starts it. False: it is not simple, nothing was queued. */
+RDMUX_HOT bool post_simple(struct rdmux_ep *ep, const struct simple *simple)
+{
+    if (RDMUX_UNLIKELY(!takes_requests(ep)) ||
+        RDMUX_UNLIKELY(!prepare_simple(ep, simple, &op_rules[simple->op]))) {
+        return false;
+    }
+    count_request(ep, simple->op, simple->piece.length);
+    if (RDMUX_UNLIKELY(!is_open(ep))) {
+        start_last(ep, simple->flags);
+        return true;
+    }
+    ep->send.head++;
+    push(ep, true, (simple->flags & RDMUX_MORE) != 0);
+    if (RDMUX_UNLIKELY(ep->send.next != ep->send.head)) {
+        hold(ep, ep->send.next, (simple->flags & RDMUX_MORE) != 0);
+    }
+    return true;
+}
+
+/* The same for any request. By value: those that are simple stay in registers. */
+static RDMUX_COLD enum rdmux_status post_any(struct rdmux_ep *ep, struct simple request)
+{
+    const struct rdmux_wr wr = {
+        .op = request.op,
+        .flags = request.flags,
+        .context = request.context,
+        .sges = &request.piece,
+        .sge_count = 1,
+        .imm = request.imm,
+        .remote = request.remote,
+        .offset = request.offset,
+        .operand = request.operand,
+        .expected = request.expected,
+    };
+    uint64_t from = ep->send.head;
+    enum rdmux_status status = queue_any(ep, &wr);
+    if (RDMUX_LIKELY(status == RDMUX_OK)) {
+        start(ep, from, (wr.flags & RDMUX_MORE) != 0);
+    }
+    return status;
+}
+
+RDMUX_HOT enum rdmux_status post_one(struct rdmux_ep *ep, const struct simple *request)
 {
     enum rdmux_status status = rdmux_ep_enter(ep);
     if (RDMUX_UNLIKELY(status != RDMUX_OK)) {
         return status;
     }
-    struct rdmux_request *request = NULL;
-    status = prepare(ep, wr, &request);
-    if (RDMUX_LIKELY(status == RDMUX_OK)) {
-        assert(request != NULL);
-        uint64_t from = ep->send.head++;
-        bool more = (wr->flags & RDMUX_MORE) != 0;
-        count_request(ep, request);
-        if (RDMUX_LIKELY(ep->send.next == from && !ep->blocked && ep->fault == RDMUX_OK &&
-                         ep->keys == NULL && ep->split == NULL && (wr->flags & RDMUX_FENCE) == 0)) {
-            push(ep, true, more);
-            if (RDMUX_UNLIKELY(ep->send.next == from)) {
-                hold(ep, from, more);
-            }
-        } else {
-            start(ep, from, more);
-        }
+    if (RDMUX_UNLIKELY(!post_simple(ep, request))) {
+        status = post_any(ep, *request);
     }
     rdmux_cq_leave(ep->cq);
     return status;
+}
+
+/* Queues a request of a batch. False: it is not simple. */
+RDMUX_HOT bool queue_simple(struct rdmux_ep *ep, const struct rdmux_wr *wr)
+{
+    if (RDMUX_UNLIKELY(wr->op >= RDMUX_COUNT_OF(op_rules) || wr->sge_count != 1 ||
+                       wr->sges == NULL)) {
+        return false;
+    }
+    const struct simple simple = {
+        .op = wr->op,
+        .flags = wr->flags,
+        .imm = wr->imm,
+        .piece = wr->sges[0],
+        .remote = wr->remote,
+        .offset = wr->offset,
+        .operand = wr->operand,
+        .expected = wr->expected,
+        .context = wr->context,
+    };
+    if (RDMUX_UNLIKELY(!prepare_simple(ep, &simple, &op_rules[wr->op]))) {
+        return false;
+    }
+    ep->send.head++;
+    count_request(ep, simple.op, simple.piece.length);
+    return true;
 }
 
 enum rdmux_status rdmux_post(struct rdmux_ep *ep, const struct rdmux_wr *wrs, size_t count,
@@ -619,20 +794,21 @@ enum rdmux_status rdmux_post(struct rdmux_ep *ep, const struct rdmux_wr *wrs, si
         return status;
     }
     uint64_t from = ep->send.head;
+    bool takes = takes_requests(ep);
     size_t done = 0;
     for (; done < count; done++) {
-        struct rdmux_request *request = NULL;
-        if (RDMUX_UNLIKELY(!rdmux_spare_is_zero(&wrs[done]))) {
+        const struct rdmux_wr *wr = &wrs[done];
+        if (RDMUX_UNLIKELY(!rdmux_spare_is_zero(wr))) {
             status = rdmux_fail(RDMUX_INVALID, "rdmux_post: spare of request %zu is not zero", done);
             break;
         }
-        status = prepare(ep, &wrs[done], &request);
+        if (RDMUX_LIKELY(takes) && RDMUX_LIKELY(queue_simple(ep, wr))) {
+            continue;
+        }
+        status = queue_any(ep, wr);
         if (RDMUX_UNLIKELY(status != RDMUX_OK)) {
             break;
         }
-        assert(request != NULL);
-        ep->send.head++;
-        count_request(ep, request);
     }
     if (done != 0) {
         start(ep, from, (wrs[done - 1].flags & RDMUX_MORE) != 0);
@@ -646,43 +822,29 @@ enum rdmux_status rdmux_post(struct rdmux_ep *ep, const struct rdmux_wr *wrs, si
 
 /* ------------------------------------------------------------------------------------------------- the single calls */
 
-/* All but spare, which only rdmux_post() looks at, and the operands of atomics. */
-static inline void begin(struct rdmux_wr *wr, uint32_t op, const struct rdmux_sge *sge,
-                         void *context, uint32_t flags)
-{
-    wr->op = op;
-    wr->flags = flags;
-    wr->context = context;
-    wr->sges = sge;
-    wr->sge_count = 1;
-    wr->imm = 0;
-    wr->remote = NULL;
-    wr->offset = 0;
-}
-
-static inline void aim(struct rdmux_wr *wr, struct rdmux_remote *remote, uint64_t offset)
-{
-    wr->remote = remote;
-    wr->offset = offset;
-}
-
 enum rdmux_status rdmux_send(struct rdmux_ep *ep, const void *buf, size_t length,
                              struct rdmux_mr *mr, void *context, uint32_t flags)
 {
-    const struct rdmux_sge sge = rdmux_piece(buf, length, mr);
-    struct rdmux_wr wr;
-    begin(&wr, RDMUX_OP_SEND, &sge, context, flags);
-    return post_one(ep, &wr);
+    const struct simple request = {
+        .op = RDMUX_OP_SEND,
+        .flags = flags,
+        .piece = rdmux_piece(buf, length, mr),
+        .context = context,
+    };
+    return post_one(ep, &request);
 }
 
 enum rdmux_status rdmux_send_imm(struct rdmux_ep *ep, const void *buf, size_t length,
                                  struct rdmux_mr *mr, uint32_t imm, void *context, uint32_t flags)
 {
-    const struct rdmux_sge sge = rdmux_piece(buf, length, mr);
-    struct rdmux_wr wr;
-    begin(&wr, RDMUX_OP_SEND_IMM, &sge, context, flags);
-    wr.imm = imm;
-    return post_one(ep, &wr);
+    const struct simple request = {
+        .op = RDMUX_OP_SEND_IMM,
+        .flags = flags,
+        .imm = imm,
+        .piece = rdmux_piece(buf, length, mr),
+        .context = context,
+    };
+    return post_one(ep, &request);
 }
 
 enum rdmux_status rdmux_write_ordinary(struct rdmux_ep *ep, const void *buf, size_t length,
@@ -698,46 +860,62 @@ enum rdmux_status rdmux_write_ordinary(struct rdmux_ep *ep, const void *buf, siz
             return rdmux_write(ep, buf, length, mr, remote, offset, context, flags);
         }
     }
-    const struct rdmux_sge sge = rdmux_piece(buf, length, mr);
-    struct rdmux_wr wr;
-    begin(&wr, RDMUX_OP_WRITE, &sge, context, flags);
-    aim(&wr, remote, offset);
-    return post_one(ep, &wr);
+    const struct simple request = {
+        .op = RDMUX_OP_WRITE,
+        .flags = flags,
+        .piece = rdmux_piece(buf, length, mr),
+        .remote = remote,
+        .offset = offset,
+        .context = context,
+    };
+    return post_one(ep, &request);
 }
 
 enum rdmux_status rdmux_write_imm(struct rdmux_ep *ep, const void *buf, size_t length,
                                   struct rdmux_mr *mr, struct rdmux_remote *remote, uint64_t offset,
                                   uint32_t imm, void *context, uint32_t flags)
 {
-    const struct rdmux_sge sge = rdmux_piece(buf, length, mr);
-    struct rdmux_wr wr;
-    begin(&wr, RDMUX_OP_WRITE_IMM, &sge, context, flags);
-    aim(&wr, remote, offset);
-    wr.imm = imm;
-    return post_one(ep, &wr);
+    const struct simple request = {
+        .op = RDMUX_OP_WRITE_IMM,
+        .flags = flags,
+        .imm = imm,
+        .piece = rdmux_piece(buf, length, mr),
+        .remote = remote,
+        .offset = offset,
+        .context = context,
+    };
+    return post_one(ep, &request);
 }
 
 enum rdmux_status rdmux_read(struct rdmux_ep *ep, void *buf, size_t length, struct rdmux_mr *mr,
                              struct rdmux_remote *remote, uint64_t offset, void *context,
                              uint32_t flags)
 {
-    const struct rdmux_sge sge = rdmux_piece(buf, length, mr);
-    struct rdmux_wr wr;
-    begin(&wr, RDMUX_OP_READ, &sge, context, flags);
-    aim(&wr, remote, offset);
-    return post_one(ep, &wr);
+    const struct simple request = {
+        .op = RDMUX_OP_READ,
+        .flags = flags,
+        .piece = rdmux_piece(buf, length, mr),
+        .remote = remote,
+        .offset = offset,
+        .context = context,
+    };
+    return post_one(ep, &request);
 }
 
 enum rdmux_status rdmux_fetch_add(struct rdmux_ep *ep, uint64_t *result, struct rdmux_mr *mr,
                                   struct rdmux_remote *remote, uint64_t offset, uint64_t add,
                                   void *context, uint32_t flags)
 {
-    const struct rdmux_sge sge = rdmux_piece(result, sizeof(*result), mr);
-    struct rdmux_wr wr;
-    begin(&wr, RDMUX_OP_FETCH_ADD, &sge, context, flags);
-    aim(&wr, remote, offset);
-    wr.operand = add;
-    return post_one(ep, &wr);
+    const struct simple request = {
+        .op = RDMUX_OP_FETCH_ADD,
+        .flags = flags,
+        .piece = rdmux_piece(result, sizeof(*result), mr),
+        .remote = remote,
+        .offset = offset,
+        .operand = add,
+        .context = context,
+    };
+    return post_one(ep, &request);
 }
 
 enum rdmux_status rdmux_compare_swap(struct rdmux_ep *ep, uint64_t *result, struct rdmux_mr *mr,
@@ -745,11 +923,15 @@ enum rdmux_status rdmux_compare_swap(struct rdmux_ep *ep, uint64_t *result, stru
                                      uint64_t expected, uint64_t desired, void *context,
                                      uint32_t flags)
 {
-    const struct rdmux_sge sge = rdmux_piece(result, sizeof(*result), mr);
-    struct rdmux_wr wr;
-    begin(&wr, RDMUX_OP_COMPARE_SWAP, &sge, context, flags);
-    aim(&wr, remote, offset);
-    wr.operand = desired;
-    wr.expected = expected;
-    return post_one(ep, &wr);
+    const struct simple request = {
+        .op = RDMUX_OP_COMPARE_SWAP,
+        .flags = flags,
+        .piece = rdmux_piece(result, sizeof(*result), mr),
+        .remote = remote,
+        .offset = offset,
+        .operand = desired,
+        .expected = expected,
+        .context = context,
+    };
+    return post_one(ep, &request);
 }

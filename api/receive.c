@@ -6,7 +6,55 @@
 #include "api/keys.h"
 #include "api/request.h"
 
-RDMUX_HOT enum rdmux_status queue_receive(struct rdmux_ep *ep, const struct rdmux_wr *wr)
+/* A region that a piece of this call was in, and its registration. */
+struct found {
+    const struct rdmux_mr *mr;
+    struct rdmux_provider_mr *registration;
+};
+
+/* Queues what nearly every receive is: one piece, on an endpoint that has its path. False: it is something else, or is to be
+ * refused: queue_receive() has the words. */
+RDMUX_HOT bool queue_simple(struct rdmux_ep *ep, const struct rdmux_sge *piece, void *context,
+                            struct found *found)
+{
+    struct rdmux_ring *ring = &ep->recv;
+    if (RDMUX_UNLIKELY(ring->head - ring->tail >= ring->depth) ||
+        RDMUX_UNLIKELY(piece->length == 0)) {
+        return false;
+    }
+    const struct rdmux_list_rule rule = {
+        .fabric = ep->fabric,
+        .domain = ep->domain,
+        .needed = RDMUX_ACCESS_LOCAL_WRITE,
+    };
+    if (RDMUX_UNLIKELY(!rdmux_piece_is_good(rule, piece))) {
+        return false;
+    }
+    if (piece->mr != found->mr) {
+        found->registration = rdmux_piece_registration(rule, piece->mr);
+        found->mr = piece->mr;
+    }
+    uint64_t at = ring->head & ring->mask;
+    struct rdmux_request *request = &ring->records[at];
+    struct rdmux_provider_sge *into = &ring->sges[at * ring->max_sge];
+    into->addr = piece->addr;
+    into->length = piece->length;
+    into->mr = found->registration;
+    rdmux_receive_begin(request);
+    request->sge_count = 1;
+    request->length = piece->length;
+    request->context = context;
+    request->sges = into;
+    request->sequence = ring->head++;
+    return true;
+}
+
+static inline bool takes_simple(const struct rdmux_ep *ep)
+{
+    return ep->phase == RDMUX_PHASE_READY && ep->srq == NULL && ep->domain != NULL;
+}
+
+static RDMUX_COLD enum rdmux_status queue_receive(struct rdmux_ep *ep, const struct rdmux_wr *wr)
 {
     struct rdmux_ring *ring = &ep->recv;
     if (RDMUX_UNLIKELY(ep->phase > RDMUX_PHASE_READY)) {
@@ -130,21 +178,31 @@ void rdmux_ep_offer_all_receives(struct rdmux_ep *ep)
     }
 }
 
-enum rdmux_status rdmux_recv(struct rdmux_ep *ep, void *buf, size_t length, struct rdmux_mr *mr,
-                             void *context)
+static RDMUX_COLD enum rdmux_status receive_any(struct rdmux_ep *ep, struct rdmux_sge piece,
+                                                void *context)
 {
-    const struct rdmux_sge sge = rdmux_piece(buf, length, mr);
     struct rdmux_wr wr;
     wr.op = RDMUX_OP_RECV;
     wr.flags = 0;
     wr.context = context;
-    wr.sges = &sge;
+    wr.sges = &piece;
     wr.sge_count = 1;
+    return queue_receive(ep, &wr);
+}
+
+enum rdmux_status rdmux_recv(struct rdmux_ep *ep, void *buf, size_t length, struct rdmux_mr *mr,
+                             void *context)
+{
+    const struct rdmux_sge piece = rdmux_piece(buf, length, mr);
+    struct found found = { NULL, NULL };
     enum rdmux_status status = rdmux_ep_enter(ep);
     if (RDMUX_UNLIKELY(status != RDMUX_OK)) {
         return status;
     }
-    status = queue_receive(ep, &wr);
+    if (RDMUX_UNLIKELY(!takes_simple(ep)) ||
+        RDMUX_UNLIKELY(!queue_simple(ep, &piece, context, &found))) {
+        status = receive_any(ep, piece, context);
+    }
     if (RDMUX_LIKELY(status == RDMUX_OK && ep->phase == RDMUX_PHASE_READY)) {
         if (RDMUX_LIKELY(ep->keys == NULL)) {
             offer(ep, ep->recv.head - 1, 1);
@@ -172,13 +230,23 @@ enum rdmux_status rdmux_post_recv(struct rdmux_ep *ep, const struct rdmux_wr *wr
         return status;
     }
     uint64_t from = ep->recv.head;
+    struct found found = { NULL, NULL };
+    bool simple = takes_simple(ep);
     size_t done = 0;
-    for (; done < count && status == RDMUX_OK; done++) {
-        status = rdmux_spare_is_zero(&wrs[done])
-                     ? queue_receive(ep, &wrs[done])
-                     : rdmux_fail(RDMUX_INVALID,
-                                  "rdmux_post_recv: spare of request %zu is not zero", done);
-        if (status != RDMUX_OK) {
+    for (; done < count; done++) {
+        const struct rdmux_wr *wr = &wrs[done];
+        if (RDMUX_UNLIKELY(!rdmux_spare_is_zero(wr))) {
+            status = rdmux_fail(RDMUX_INVALID, "rdmux_post_recv: spare of request %zu is not zero",
+                                done);
+            break;
+        }
+        if (RDMUX_LIKELY(simple && wr->op == RDMUX_OP_RECV && wr->flags == 0 &&
+                         wr->sge_count == 1 && wr->sges != NULL) &&
+            RDMUX_LIKELY(queue_simple(ep, wr->sges, wr->context, &found))) {
+            continue;
+        }
+        status = queue_receive(ep, wr);
+        if (RDMUX_UNLIKELY(status != RDMUX_OK)) {
             break;
         }
     }

@@ -10,6 +10,9 @@
 /* For what every request goes through, and gcc would call because there is more than one caller. */
 #define RDMUX_HOT static inline __attribute__((always_inline))
 
+/* For what is seldom, so that it takes no registers from the rest. */
+#define RDMUX_COLD __attribute__((noinline))
+
 /* rdmux_provider_ep.ready while the core is in the provider's post: what is done meanwhile is looked at when it returns. */
 enum { RDMUX_PATH_POSTING = 2 };
 
@@ -28,6 +31,13 @@ static inline bool rdmux_request_is_silent(const struct rdmux_request *request)
 {
     return request->internal ||
            ((request->flags & RDMUX_UNSIGNALED) != 0 && request->status == RDMUX_OK);
+}
+
+/* The provider has reported something of the endpoint. */
+static inline void rdmux_ep_report(struct rdmux_ep *ep)
+{
+    ep->path->ready = 1;
+    rdmux_cq_pend(ep->cq, ep);
 }
 
 static inline void rdmux_ep_count_done(struct rdmux_ep *ep, const struct rdmux_request *request)
@@ -93,6 +103,21 @@ RDMUX_HOT enum rdmux_status rdmux_take_list(struct rdmux_list_rule rule,
     return RDMUX_OK;
 }
 
+/* A receive record's fields that do not depend on the receive. */
+RDMUX_HOT void rdmux_receive_begin(struct rdmux_request *request)
+{
+    request->op = RDMUX_OP_RECV;
+    request->flags = 0;
+    request->imm = 0;
+    request->done = 0;
+    request->internal = 0;
+    request->status = RDMUX_OK;
+    request->opcode = RDMUX_WC_RECV;
+    request->next = NULL;
+    request->wc_flags = 0;
+    request->keys = 0;
+}
+
 /* Fills a receive record from a wr, its list going to `into`; checks. */
 RDMUX_HOT enum rdmux_status rdmux_receive_prepare(struct rdmux_list_rule rule,
                                                   struct rdmux_request *request,
@@ -108,17 +133,8 @@ RDMUX_HOT enum rdmux_status rdmux_receive_prepare(struct rdmux_list_rule rule,
     if (RDMUX_UNLIKELY(status != RDMUX_OK)) {
         return status;
     }
-    request->op = RDMUX_OP_RECV;
-    request->flags = 0;
-    request->imm = 0;
-    request->done = 0;
-    request->internal = 0;
-    request->status = RDMUX_OK;
-    request->opcode = RDMUX_WC_RECV;
-    request->wc_flags = 0;
-    request->keys = 0;
+    rdmux_receive_begin(request);
     request->context = wr->context;
-    request->next = NULL;
     return RDMUX_OK;
 }
 
@@ -136,11 +152,10 @@ static inline enum rdmux_status rdmux_ep_enter(struct rdmux_ep *ep)
 
 static inline bool rdmux_spare_is_zero(const struct rdmux_wr *wr)
 {
-    uint64_t any = 0;
-    for (size_t i = 0; i < RDMUX_COUNT_OF(wr->spare); i++) {
-        any |= wr->spare[i];
-    }
-    return any == 0;
+    const uint64_t *spare = wr->spare;
+    _Static_assert(RDMUX_COUNT_OF(wr->spare) == 8, "all are looked at");
+    return (spare[0] | spare[1] | spare[2] | spare[3] | spare[4] | spare[5] | spare[6] |
+            spare[7]) == 0;
 }
 
 /* Why an endpoint takes no requests. */
