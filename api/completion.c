@@ -144,13 +144,14 @@ static void tell_failure(struct rdmux_ep *ep, struct rdmux_request *request)
     ep->cause_told = true;
 }
 
-/* Returns done send-side requests in posting order. */
-RDMUX_HOT size_t take_sends(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
+/* Where entries go: from here up to the end. Returns where the next one goes. */
+
+/* Done send-side requests, in posting order. */
+RDMUX_HOT struct rdmux_wc *take_sends(struct rdmux_ep *ep, struct rdmux_wc *at,
+                                      const struct rdmux_wc *end)
 {
     struct rdmux_ring *ring = &ep->send;
-    uint64_t next = ring->next;
-    size_t count = 0;
-    while (ring->tail != next) {
+    while (ring->tail != ring->next) {
         struct rdmux_request *request = rdmux_ring_record(ring, ring->tail);
         if (!request->done) {
             break;
@@ -159,13 +160,13 @@ RDMUX_HOT size_t take_sends(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max
             request->status = RDMUX_FLUSHED; /* it was done before one in front of it failed */
         }
         if (!rdmux_request_is_silent(request)) {
-            if (count == max) {
+            if (at == end) {
                 break;
             }
             if (RDMUX_UNLIKELY(request->status != RDMUX_OK)) {
                 tell_failure(ep, request);
             }
-            fill_wc(&wc[count++], ep, request, 0, 0);
+            fill_wc(at++, ep, request, 0, 0);
         }
         if (RDMUX_UNLIKELY(request->keys != RDMUX_KEYS_OWN)) {
             rdmux_keys_take_back(ep, ring, request);
@@ -173,42 +174,46 @@ RDMUX_HOT size_t take_sends(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max
         rdmux_ep_count_done(ep, request);
         ring->tail++;
     }
-    return count;
+    return at;
 }
 
-static RDMUX_COLD size_t drain_sends(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
+static RDMUX_COLD struct rdmux_wc *drain_sends(struct rdmux_ep *ep, struct rdmux_wc *at,
+                                               const struct rdmux_wc *end)
 {
-    return take_sends(ep, wc, max);
+    return take_sends(ep, at, end);
 }
 
-static RDMUX_COLD size_t take_shared_receives(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
+static inline void count_receive(struct rdmux_ep *ep, const struct rdmux_request *request)
 {
-    size_t count = 0;
-    while (count < max && ep->srq_done != NULL) {
+    ep->stats.receives++;
+    ep->stats.bytes_received += request->status == RDMUX_OK ? request->length : 0;
+}
+
+static RDMUX_COLD struct rdmux_wc *take_shared_receives(struct rdmux_ep *ep, struct rdmux_wc *at,
+                                                        const struct rdmux_wc *end)
+{
+    while (at != end && ep->srq_done != NULL) {
         struct rdmux_request *request = ep->srq_done;
         ep->srq_done = request->next;
-        fill_wc(&wc[count++], ep, request, request->wc_flags, request->imm);
-        ep->stats.receives++;
-        ep->stats.bytes_received += request->status == RDMUX_OK ? request->length : 0;
+        fill_wc(at++, ep, request, request->wc_flags, request->imm);
+        count_receive(ep, request);
         rdmux_srq_returned(ep->srq, request);
         rdmux_srq_put(ep->srq, request);
     }
-    return count;
+    return at;
 }
 
-RDMUX_HOT size_t take_receives(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
+RDMUX_HOT struct rdmux_wc *take_receives(struct rdmux_ep *ep, struct rdmux_wc *at,
+                                         const struct rdmux_wc *end)
 {
     struct rdmux_ring *ring = &ep->recv;
-    uint64_t head = ring->head;
-    uint64_t bytes = 0;
-    size_t count = 0;
-    while (count < max && ring->tail != head) {
+    while (at != end && ring->tail != ring->head) {
         struct rdmux_request *request = rdmux_ring_record(ring, ring->tail);
         if (!request->done) {
             break;
         }
-        fill_wc(&wc[count++], ep, request, request->wc_flags, request->imm);
-        bytes += request->status == RDMUX_OK ? request->length : 0;
+        fill_wc(at++, ep, request, request->wc_flags, request->imm);
+        count_receive(ep, request);
         if (RDMUX_UNLIKELY(request->keys != RDMUX_KEYS_OWN)) {
             rdmux_keys_take_back(ep, ring, request);
         }
@@ -217,17 +222,13 @@ RDMUX_HOT size_t take_receives(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t 
             ring->next = ring->tail; /* a provider that matches in hardware takes none by itself */
         }
     }
-    ep->stats.receives += count;
-    ep->stats.bytes_received += bytes;
-    if (RDMUX_UNLIKELY(ep->srq_done != NULL)) {
-        count += take_shared_receives(ep, wc + count, max - count);
-    }
-    return count;
+    return RDMUX_UNLIKELY(ep->srq_done != NULL) ? take_shared_receives(ep, at, end) : at;
 }
 
-static RDMUX_COLD size_t drain_receives(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
+static RDMUX_COLD struct rdmux_wc *drain_receives(struct rdmux_ep *ep, struct rdmux_wc *at,
+                                                  const struct rdmux_wc *end)
 {
-    return take_receives(ep, wc, max);
+    return take_receives(ep, at, end);
 }
 
 static inline bool has_done_receives(const struct rdmux_ep *ep)
@@ -259,24 +260,24 @@ static bool room_to_write(const struct rdmux_ep *ep)
 }
 
 /* Events, in an order that makes sense: connected first, disconnected last of all. */
-static size_t drain_events(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
+static struct rdmux_wc *drain_events(struct rdmux_ep *ep, struct rdmux_wc *at,
+                                     const struct rdmux_wc *end)
 {
-    size_t count = 0;
-    while (count < max && !rdmux_list_empty(&ep->ready_remotes)) {
+    while (at != end && !rdmux_list_empty(&ep->ready_remotes)) {
         struct rdmux_remote *remote = RDMUX_CONTAINER(ep->ready_remotes.next, struct rdmux_remote,
                                                       ready_link);
         rdmux_list_remove(&remote->ready_link);
-        fill_event(&wc[count++], ep, RDMUX_WC_REMOTE_READY, remote->status, remote);
+        fill_event(at++, ep, RDMUX_WC_REMOTE_READY, remote->status, remote);
     }
-    if (ep->want_writable && ep->phase == RDMUX_PHASE_READY && count < max && room_to_write(ep)) {
+    if (ep->want_writable && ep->phase == RDMUX_PHASE_READY && at != end && room_to_write(ep)) {
         ep->want_writable = false;
-        fill_event(&wc[count++], ep, RDMUX_WC_WRITABLE, RDMUX_OK, NULL);
+        fill_event(at++, ep, RDMUX_WC_WRITABLE, RDMUX_OK, NULL);
     }
-    if ((ep->events & RDMUX_EVENT_DISCONNECTED) != 0 && count < max && !requests_left(ep)) {
+    if ((ep->events & RDMUX_EVENT_DISCONNECTED) != 0 && at != end && !requests_left(ep)) {
         ep->events &= ~(uint32_t)RDMUX_EVENT_DISCONNECTED;
-        fill_event(&wc[count++], ep, RDMUX_WC_DISCONNECTED, ep->status, NULL);
+        fill_event(at++, ep, RDMUX_WC_DISCONNECTED, ep->status, NULL);
     }
-    return count;
+    return at;
 }
 
 bool rdmux_ep_has_entries(const struct rdmux_ep *ep)
@@ -315,16 +316,16 @@ bool rdmux_ep_done_before(const struct rdmux_ep *ep, uint64_t sequence)
 }
 
 /* Everything that can be there besides done requests. */
-static RDMUX_COLD size_t drain_all(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max)
+static RDMUX_COLD struct rdmux_wc *drain_all(struct rdmux_ep *ep, struct rdmux_wc *at,
+                                             const struct rdmux_wc *end)
 {
-    size_t count = 0;
     if (ep->events & RDMUX_EVENT_HELD) {
-        max = 0;
+        end = at;
     }
     if (ep->phase == RDMUX_PHASE_SETUP) {
         rdmux_ep_setup_step(ep);
         if (ep->phase == RDMUX_PHASE_SETUP && ep->path != NULL) {
-            return 0; /* a plain endpoint's: what has come is behind CONNECTED */
+            return at; /* a plain endpoint's: what has come is behind CONNECTED */
         }
     }
     if (ep->path != NULL) {
@@ -334,41 +335,40 @@ static RDMUX_COLD size_t drain_all(struct rdmux_ep *ep, struct rdmux_wc *wc, siz
             ep->blocked = false;
         }
     }
-    if ((ep->events & RDMUX_EVENT_CONNECTED) != 0 && count < max) {
+    if ((ep->events & RDMUX_EVENT_CONNECTED) != 0 && at != end) {
         ep->events &= ~(uint32_t)RDMUX_EVENT_CONNECTED;
-        fill_event(&wc[count++], ep, RDMUX_WC_CONNECTED, ep->status, NULL);
+        fill_event(at++, ep, RDMUX_WC_CONNECTED, ep->status, NULL);
     }
     if (ep->split != NULL && ep->split->busy) {
         rdmux_split_reap(ep);
     }
     bool receives_first = ep->receives_first;
     if (receives_first) {
-        count += drain_receives(ep, wc + count, max - count);
+        at = drain_receives(ep, at, end);
     }
-    count += drain_sends(ep, wc + count, max - count);
+    at = drain_sends(ep, at, end);
     if (ep->send.next != ep->send.head && !ep->blocked && ep->phase == RDMUX_PHASE_READY) {
         rdmux_ep_push(ep, false);
-        count += drain_sends(ep, wc + count, max - count);
+        at = drain_sends(ep, at, end);
     }
-    ep->receives_first = !receives_first && count == max;
-    count += drain_receives(ep, wc + count, max - count);
+    ep->receives_first = !receives_first && at == end;
+    at = drain_receives(ep, at, end);
     if (ep->receives_wait && ep->phase == RDMUX_PHASE_READY) {
         rdmux_ep_offer_waiting_receives(ep);
         if (ep->plain != NULL && !ep->receives_wait && !ep->blocked) {
             rdmux_ep_push(ep, false);
-            count += drain_sends(ep, wc + count, max - count);
+            at = drain_sends(ep, at, end);
         }
     }
     if (ep->fault != RDMUX_OK && ep->phase == RDMUX_PHASE_READY) {
         rdmux_ep_path_fault(ep);
-        count += drain_sends(ep, wc + count, max - count);
-        count += drain_receives(ep, wc + count, max - count);
+        at = drain_sends(ep, at, end);
+        at = drain_receives(ep, at, end);
     }
     if (ep->control_work) {
         rdmux_ep_control_step(ep);
     }
-    count += drain_events(ep, wc + count, max - count);
-    return count;
+    return drain_events(ep, at, end);
 }
 
 /* Can there be nothing but done requests? */
@@ -380,49 +380,40 @@ static inline bool is_plain(const struct rdmux_ep *ep)
            (ep->split == NULL || !ep->split->busy);
 }
 
-RDMUX_HOT size_t drain(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max, bool *left)
+/* The same where there can be nothing else. */
+RDMUX_HOT struct rdmux_wc *drain_plain(struct rdmux_ep *ep, struct rdmux_wc *at,
+                                       const struct rdmux_wc *end)
 {
-    if (RDMUX_UNLIKELY(ep->path == NULL || !is_plain(ep))) {
-        size_t count = drain_all(ep, wc, max);
-        *left = rdmux_ep_has_entries(ep);
-        return count;
-    }
     ep->path->ready = 0;
-    size_t count = 0;
     if (RDMUX_UNLIKELY(ep->receives_first)) {
         ep->receives_first = false;
-        count = drain_receives(ep, wc, max);
-        count += drain_sends(ep, wc + count, max - count);
-    } else {
-        count = take_sends(ep, wc, max);
-        ep->receives_first = count == max;
-        if (has_done_receives(ep)) {
-            count += take_receives(ep, wc + count, max - count);
-        }
+        return drain_sends(ep, drain_receives(ep, at, end), end);
     }
-    *left = RDMUX_UNLIKELY(count == max) && rdmux_ep_has_entries(ep);
-    return count;
+    at = take_sends(ep, at, end);
+    ep->receives_first = at == end;
+    return has_done_receives(ep) ? take_receives(ep, at, end) : at;
 }
 
-size_t rdmux_ep_drain(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max, bool *left)
+void rdmux_ep_move(struct rdmux_ep *ep)
 {
-    return drain(ep, wc, max, left);
+    (void)drain_all(ep, NULL, NULL);
 }
 
 size_t rdmux_cq_take(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
 {
-    size_t count = 0;
+    struct rdmux_wc *at = wc;
+    const struct rdmux_wc *end = wc + max;
     do {
         struct rdmux_ep *ep = RDMUX_CONTAINER(cq->pending.next, struct rdmux_ep, pending_link);
-        bool left;
         rdmux_list_remove(&ep->pending_link);
         ep->pending = false;
-        count += drain(ep, wc + count, max - count, &left);
-        if (RDMUX_UNLIKELY(left)) {
+        bool plain = RDMUX_LIKELY(ep->path != NULL) && RDMUX_LIKELY(is_plain(ep));
+        at = plain ? drain_plain(ep, at, end) : drain_all(ep, at, end);
+        if (RDMUX_UNLIKELY(at == end || !plain) && rdmux_ep_has_entries(ep)) {
             rdmux_cq_pend(cq, ep); /* at the end: endpoints take turns */
         }
-    } while (RDMUX_UNLIKELY(!rdmux_list_empty(&cq->pending)) && count < max);
-    return count;
+    } while (RDMUX_UNLIKELY(!rdmux_list_empty(&cq->pending)) && at != end);
+    return (size_t)(at - wc);
 }
 
 void rdmux_provider_failed(struct rdmux_provider_ep *path, enum rdmux_status status,

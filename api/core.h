@@ -771,10 +771,9 @@ void rdmux_ep_end_step(struct rdmux_ep *ep);
 void rdmux_ep_dismantle(struct rdmux_ep *ep);
 /* Owner: frees a closed endpoint's memory. */
 void rdmux_ep_free(struct rdmux_ep *ep);
-/* Owner: moves what can move: resumes, held requests, done records; writes up to max entries. left:
- * more could be returned. */
-size_t rdmux_ep_drain(struct rdmux_ep *ep, struct rdmux_wc *wc, size_t max, bool *left);
-/* Owner: drains endpoints that have something to return, of which there is one, up to max (1 at least) entries. */
+/* Owner: moves what can move: resumes, held requests, faults, and returns nothing. */
+void rdmux_ep_move(struct rdmux_ep *ep);
+/* Owner: moves endpoints that are pended, of which there is one at least, and writes up to max entries (at least 1). */
 size_t rdmux_cq_take(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max);
 /* True while an entry could be returned. */
 bool rdmux_ep_has_entries(const struct rdmux_ep *ep);

@@ -294,8 +294,7 @@ bool rdmux_cq_move(struct rdmux_cq *cq)
         rdmux_list_remove(&ep->pending_link);
         rdmux_list_append(
             &moved, &ep->pending_link); /* still `pending`, so nobody links it a second time */
-        bool left;
-        rdmux_ep_drain(ep, NULL, 0, &left);
+        rdmux_ep_move(ep);
     }
     while (!rdmux_list_empty(&moved)) {
         struct rdmux_ep *ep = RDMUX_CONTAINER(moved.next, struct rdmux_ep, pending_link);

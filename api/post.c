@@ -378,9 +378,9 @@ RDMUX_HOT bool may_reach(const struct rdmux_ep *ep, const struct simple *simple,
            simple->piece.length <= remote->length - simple->offset;
 }
 
-/* Fills the record at the ring's head. False: it is not simple; the record may have been touched. */
-RDMUX_HOT bool prepare_simple(struct rdmux_ep *ep, const struct simple *simple,
-                              const struct op_rule *rule)
+/* Fills the record at the ring's head and queues it. NULL: it is not simple. */
+RDMUX_HOT struct rdmux_request *prepare_simple(struct rdmux_ep *ep, const struct simple *simple,
+                                               const struct op_rule *rule)
 {
     struct rdmux_ring *ring = &ep->send;
     const struct rdmux_sge *piece = &simple->piece;
@@ -393,19 +393,19 @@ RDMUX_HOT bool prepare_simple(struct rdmux_ep *ep, const struct simple *simple,
     if (RDMUX_UNLIKELY((simple->flags & ~allowed) != 0 || (ep->caps & rule->cap) == 0 ||
                        ring->head - ring->tail >= ring->depth || piece->length == 0 ||
                        !rdmux_piece_is_good(list_rule, piece))) {
-        return false;
+        return NULL;
     }
     if ((simple->flags & RDMUX_INLINE) != 0 && RDMUX_UNLIKELY(piece->length > ep->max_inline)) {
-        return false;
+        return NULL;
     }
     if (rule->access == 0 ? RDMUX_UNLIKELY(piece->length > ep->max_send)
                           : RDMUX_UNLIKELY(!may_reach(ep, simple, rule->access))) {
-        return false;
+        return NULL;
     }
     if (rule->atomic &&
         RDMUX_UNLIKELY(piece->length != sizeof(uint64_t) ||
                        (simple->offset | (uintptr_t)piece->addr) % sizeof(uint64_t))) {
-        return false;
+        return NULL;
     }
     uint64_t at = ring->head & ring->mask;
     struct rdmux_request *request = &ring->records[at];
@@ -430,9 +430,9 @@ RDMUX_HOT bool prepare_simple(struct rdmux_ep *ep, const struct simple *simple,
         request->operand = simple->operand;
         request->expected = simple->expected;
     }
-    request->sequence = ring->head;
+    request->sequence = ring->head++;
     request->keys = RDMUX_KEYS_OWN;
-    return true;
+    return request;
 }
 
 RDMUX_HOT void count_request(struct rdmux_ep *ep, uint32_t op, uint64_t length)
@@ -502,24 +502,30 @@ static size_t run_length(struct rdmux_ep *ep)
     return count;
 }
 
-/* Gives the provider `count` adjacent records from `next` on. False: nothing more can be given now. */
-static inline bool give(struct rdmux_ep *ep, size_t count, bool more)
+/* The provider did not take what it was given. */
+static RDMUX_COLD void refused(struct rdmux_ep *ep, enum rdmux_status status)
 {
-    struct rdmux_ring *ring = &ep->send;
-    size_t posted = 0;
-    enum rdmux_status status = ep->ops->post(ep->path, rdmux_ring_record(ring, ring->next), count,
-                                             more ? RDMUX_POST_MORE : 0, &posted);
-    ring->next += posted;
-    ep->stats.posts++;
-    if (RDMUX_LIKELY(status == RDMUX_OK)) {
-        return posted != 0;
-    }
     if (status == RDMUX_AGAIN) {
         ep->blocked = true;
     } else {
         rdmux_provider_failed(ep->path, status, rdmux_last_error());
     }
-    return false;
+}
+
+/* Gives the provider `count` adjacent records from `next` on, the first of which is `first`. False: nothing more can be given
+ * now. */
+RDMUX_HOT bool give(struct rdmux_ep *ep, struct rdmux_request *first, size_t count, bool more)
+{
+    size_t posted = 0;
+    enum rdmux_status status = ep->ops->post(ep->path, first, count, more ? RDMUX_POST_MORE : 0,
+                                             &posted);
+    ep->send.next += posted;
+    ep->stats.posts++;
+    if (RDMUX_UNLIKELY(status != RDMUX_OK)) {
+        refused(ep, status);
+        return false;
+    }
+    return posted != 0;
 }
 
 /* The same for one that goes in pieces. */
@@ -563,7 +569,8 @@ static void give_all(struct rdmux_ep *ep, bool more)
             break;
         }
         size_t whole = ep->split == NULL ? count : whole_ones(ep, count);
-        if (!(whole == 0 ? give_pieces(ep) : give(ep, whole, more))) {
+        if (!(whole == 0 ? give_pieces(ep)
+                         : give(ep, rdmux_ring_record(ring, ring->next), whole, more))) {
             break;
         }
     }
@@ -595,7 +602,7 @@ RDMUX_HOT void settle(struct rdmux_ep *ep)
     }
 }
 
-static void hold_doorbell(struct rdmux_ep *ep)
+static RDMUX_COLD void hold_doorbell(struct rdmux_ep *ep)
 {
     if (!ep->doorbell_held) {
         ep->doorbell_held = true;
@@ -604,16 +611,16 @@ static void hold_doorbell(struct rdmux_ep *ep)
     }
 }
 
-/* one: the only request that waits, and it may go. */
-RDMUX_HOT void push(struct rdmux_ep *ep, bool one, bool more)
+/* only: the only request that waits, and it may go; NULL: there may be any number. */
+RDMUX_HOT void push(struct rdmux_ep *ep, struct rdmux_request *only, bool more)
 {
     struct rdmux_provider_ep *path = ep->path;
     uint32_t ready = path->ready;
     if (RDMUX_LIKELY(ready == 0)) {
         path->ready = RDMUX_PATH_POSTING;
     }
-    if (RDMUX_LIKELY(one)) {
-        (void)give(ep, 1, more);
+    if (RDMUX_LIKELY(only != NULL)) {
+        (void)give(ep, only, 1, more);
     } else {
         give_all(ep, more);
     }
@@ -628,7 +635,7 @@ RDMUX_HOT void push(struct rdmux_ep *ep, bool one, bool more)
 
 void rdmux_ep_push(struct rdmux_ep *ep, bool more)
 {
-    push(ep, false, more);
+    push(ep, NULL, more);
 }
 
 /* Inline requests that have to wait get their bytes copied: the application's buffer is free on return. */
@@ -657,7 +664,7 @@ static void keep_inline(struct rdmux_ep *ep, uint64_t from)
 
 /* Records from `from` on have to wait. What was posted before them with RDMUX_MORE does not wait for
  * them. */
-static void hold(struct rdmux_ep *ep, uint64_t from, bool more)
+static RDMUX_COLD void hold(struct rdmux_ep *ep, uint64_t from, bool more)
 {
     keep_inline(ep, from);
     if (ep->doorbell_held && !more) {
@@ -677,11 +684,10 @@ static void start(struct rdmux_ep *ep, uint64_t from, bool more)
     }
 }
 
-/* Starts the request whose record was made at the ring's head. */
+/* Starts the request that was queued last, with all that there may be in its way. */
 static RDMUX_COLD void start_last(struct rdmux_ep *ep, uint32_t flags)
 {
-    uint64_t from = ep->send.head++;
-    start(ep, from, (flags & RDMUX_MORE) != 0);
+    start(ep, ep->send.head - 1, (flags & RDMUX_MORE) != 0);
 }
 
 static enum rdmux_status queue_any(struct rdmux_ep *ep, const struct rdmux_wr *wr)
@@ -699,17 +705,20 @@ static enum rdmux_status queue_any(struct rdmux_ep *ep, const struct rdmux_wr *w
 /* Queues a request and starts it. False: it is not simple, nothing was queued. */
 RDMUX_HOT bool post_simple(struct rdmux_ep *ep, const struct simple *simple)
 {
-    if (RDMUX_UNLIKELY(!takes_requests(ep)) ||
-        RDMUX_UNLIKELY(!prepare_simple(ep, simple, &op_rules[simple->op]))) {
+    if (RDMUX_UNLIKELY(!takes_requests(ep))) {
+        return false;
+    }
+    bool open = is_open(ep);
+    struct rdmux_request *request = prepare_simple(ep, simple, &op_rules[simple->op]);
+    if (RDMUX_UNLIKELY(request == NULL)) {
         return false;
     }
     count_request(ep, simple->op, simple->piece.length);
-    if (RDMUX_UNLIKELY(!is_open(ep))) {
+    if (RDMUX_UNLIKELY(!open)) {
         start_last(ep, simple->flags);
         return true;
     }
-    ep->send.head++;
-    push(ep, true, (simple->flags & RDMUX_MORE) != 0);
+    push(ep, request, (simple->flags & RDMUX_MORE) != 0);
     if (RDMUX_UNLIKELY(ep->send.next != ep->send.head)) {
         hold(ep, ep->send.next, (simple->flags & RDMUX_MORE) != 0);
     }
@@ -770,10 +779,9 @@ RDMUX_HOT bool queue_simple(struct rdmux_ep *ep, const struct rdmux_wr *wr)
         .expected = wr->expected,
         .context = wr->context,
     };
-    if (RDMUX_UNLIKELY(!prepare_simple(ep, &simple, &op_rules[wr->op]))) {
+    if (RDMUX_UNLIKELY(prepare_simple(ep, &simple, &op_rules[wr->op]) == NULL)) {
         return false;
     }
-    ep->send.head++;
     count_request(ep, simple.op, simple.piece.length);
     return true;
 }
