@@ -460,9 +460,10 @@ static inline enum outcome carry_out(struct shm_ep *ep, const struct shm_message
     }
 }
 
-/* Takes messages of one slot each, as long as they meet receives of one piece that have room for
- * them. Returns how many, up to budget; what stands behind them is for carry_out(). */
-SHM_HOT size_t take_short_sends(struct shm_ep *ep, size_t budget)
+/* Takes messages of one slot each, the first of which is there, as long as they meet receives of one
+ * piece that have room for them. Returns how many, up to budget. more: something stands behind them,
+ * for carry_out(). */
+SHM_HOT size_t take_short_sends(struct shm_ep *ep, size_t budget, bool *more)
 {
     struct rdmux_request *first = NULL;
     size_t there = ep->incoming.request == NULL ? rdmux_provider_next_receives(&ep->base, &first)
@@ -470,17 +471,23 @@ SHM_HOT size_t take_short_sends(struct shm_ep *ep, size_t budget)
     size_t most = budget < there ? budget : there;
     struct shm_consumer in = ep->in; /* so that the bytes that are copied cannot change it */
     size_t count = 0;
-    for (struct rdmux_request *receive = first; count < most; count++, receive++) {
+    *more = true;
+    for (struct rdmux_request *request = first; count < most; request++) {
         struct shm_message message;
-        if (!shm_consumer_has_message(&in) || shm_consumer_read(&in, &message) != RDMUX_OK ||
-            message.kind != SHM_SEND || message.chunk != 0 || receive->sge_count != 1 ||
-            message.inline_length > receive->length) {
+        if (shm_consumer_read(&in, &message) != RDMUX_OK || message.kind != SHM_SEND ||
+            message.chunk != 0 || request->sge_count != 1 ||
+            message.inline_length > request->length) {
             break;
         }
-        shm_copy_small(receive->sges[0].addr, message.body, message.inline_length);
-        rdmux_provider_fill_receive(receive, RDMUX_WC_RECV, message.inline_length,
+        shm_copy_small(request->sges[0].addr, message.body, message.inline_length);
+        rdmux_provider_fill_receive(request, RDMUX_WC_RECV, message.inline_length,
                                     wc_flags(&message), message.imm);
         in.tail++; /* it has no bytes in the data ring */
+        count++;
+        if (!shm_consumer_has_message(&in)) {
+            *more = false;
+            break;
+        }
     }
     if (SHM_LIKELY(count != 0)) {
         ep->in.tail = in.tail;
@@ -518,10 +525,12 @@ static SHM_COLD size_t take_others(struct shm_ep *ep, size_t done, size_t budget
     return done;
 }
 
+/* There is one at least. */
 SHM_HOT size_t take_slots(struct shm_ep *ep, size_t budget)
 {
-    size_t done = take_short_sends(ep, budget);
-    if (SHM_UNLIKELY(done < budget && shm_consumer_has_message(&ep->in))) {
+    bool more;
+    size_t done = take_short_sends(ep, budget, &more);
+    if (SHM_UNLIKELY(more)) {
         done = take_others(ep, done, budget);
     }
     if (ep->state == SHM_EP_CONNECTED && shm_consumer_publish(&ep->in)) {
@@ -607,7 +616,7 @@ static SHM_COLD size_t progress(struct shm_ep *ep, size_t budget)
         done += ep->state == SHM_EP_CONNECTED ? notice_end(ep) : 1;
     }
     if (done > 0) {
-        rdmux_shm_wake_up(ep);
+        shm_wake_up(ep);
     }
     return done;
 }
@@ -634,7 +643,7 @@ static SHM_COLD size_t check_descriptors(struct shm_cq *cq)
             }
         }
         if (ep->state == SHM_EP_CONNECTED) {
-            rdmux_shm_wake_up(ep);
+            shm_wake_up(ep);
         }
         make_hot(cq, ep);
     }

@@ -65,9 +65,6 @@ void rdmux_shm_kick_owner(struct shm_ep *ep)
 
 void rdmux_shm_wake_up(struct shm_ep *ep)
 {
-    if (!ep->asleep) {
-        return;
-    }
     struct shm_cq *cq = shm_cq_of(ep->base.cq);
     ep->asleep = false;
     atomic_store_explicit(&ep->mine->sleeping, 0, memory_order_relaxed);

@@ -276,7 +276,7 @@ static void become_connected(struct shm_ep *ep, const struct shm_hello *hello)
     (void)pthread_mutex_unlock(&domain->mutex);
     stop_waiting(ep, SHM_EP_CONNECTED);
     ep->asleep = true; /* so that waking up puts it on the list of the awake */
-    rdmux_shm_wake_up(ep);
+    shm_wake_up(ep);
 }
 
 /* Acceptor: takes HELLO and answers. */

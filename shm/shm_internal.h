@@ -280,10 +280,18 @@ void rdmux_shm_fence(void);
 void rdmux_shm_wake_peer(struct shm_ep *ep);
 /* The slow half of shm_wake_owner(). [data path] */
 void rdmux_shm_kick_owner(struct shm_ep *ep);
-/* Notes that the peer has not to ring until it is told again. [data path] */
+/* Notes that the peer has not to ring until it is told again: the slow half of shm_wake_up().
+ * [data path] */
 void rdmux_shm_wake_up(struct shm_ep *ep);
 /* Has the peer's process ended? Asks the kernel, at most once in 10 ms. [data path] */
 bool rdmux_shm_peer_is_gone(struct shm_ep *ep);
+
+static inline void shm_wake_up(struct shm_ep *ep)
+{
+    if (SHM_UNLIKELY(ep->asleep)) {
+        rdmux_shm_wake_up(ep);
+    }
+}
 
 /* Orders what we published before what we read of the other side. The other side, which does the
  * reverse, has the slow half: rdmux_shm_heavy_barrier(). */

@@ -411,14 +411,7 @@ static bool send_inline(struct shm_ep *ep, struct rdmux_request *request)
     return true;
 }
 
-/* The same for what is most frequent: one piece, of which there is room, and nobody waits for the
- * peer to carry it out. */
-SHM_HOT bool is_short_send(const struct shm_ep *ep, const struct rdmux_request *request)
-{
-    return request->length <= SHM_BODY_SIZE && request->sge_count == 1 &&
-           (request->flags & RDMUX_PLACED) == 0 && shm_producer_has_slot(&ep->out);
-}
-
+/* The same for what is most frequent: one piece, and nobody waits for the peer to carry it out. */
 SHM_HOT void send_short(struct shm_ep *ep, struct rdmux_request *request)
 {
     struct shm_producer *out = &ep->out;
@@ -437,6 +430,24 @@ SHM_HOT void send_short(struct shm_ep *ep, struct rdmux_request *request)
     ep->messages++;
     ep->bell_held = true;
     rdmux_provider_done(&ep->base, request, RDMUX_OK);
+}
+
+/* A message that fits a chunk of the data ring. */
+static bool send_chunk(struct shm_ep *ep, struct rdmux_request *request)
+{
+    uint32_t chunk = (uint32_t)request->length;
+    uint8_t *data;
+    if (!has_room(ep, chunk)) {
+        return false;
+    }
+    struct shm_slot *slot = reserve(ep, SHM_SEND, chunk, &data);
+    const struct shm_message_body body = { .length = chunk };
+    memcpy(slot->body, &body, sizeof(body));
+    put_imm(slot, request);
+    shm_sges_gather(request, 0, data, chunk);
+    ep->messages++;
+    publish_last(ep, request);
+    return true;
 }
 
 /* Finds the published receive that the next message will meet. */
@@ -510,6 +521,9 @@ static bool start_send(struct shm_ep *ep, struct rdmux_request *request)
     struct shm_job job = { .request = request, .kind = SHM_JOB_STREAM };
     if (request->length >= PUT_MIN && find_receive(ep, request->length, &job)) {
         return begin(ep, &job);
+    }
+    if (request->length <= SHM_CHUNK_MAX) {
+        return send_chunk(ep, request);
     }
     job.kind = SHM_JOB_STREAM;
     if (request->length > SHM_CHUNK_MAX && (request->flags & RDMUX_INLINE) == 0 &&
@@ -596,8 +610,12 @@ static bool start_atomic(struct shm_ep *ep, struct rdmux_request *request)
 
 /* ------------------------------------------------------------------------------------- post */
 
+/* Starts a request of any kind. */
 static SHM_COLD bool start_any(struct shm_ep *ep, struct rdmux_request *request)
 {
+    if (ep->job.request != NULL) {
+        return false;
+    }
     switch (request->op) {
     case RDMUX_OP_SEND:
     case RDMUX_OP_SEND_IMM:
@@ -641,15 +659,17 @@ SHM_HOT void copy_mapped(struct shm_ep *ep, struct rdmux_request *request)
     rdmux_provider_done(&ep->base, request, RDMUX_OK);
 }
 
-/* Starts a request. Most take one slot, or one access to mapped memory. */
-SHM_HOT bool start(struct shm_ep *ep, struct rdmux_request *request)
+/* Carries out what takes one slot of which there is room, or one access to mapped memory. False: it takes more, or has to
+ * wait. */
+SHM_HOT bool start_now(struct shm_ep *ep, struct rdmux_request *request)
 {
     uint32_t op = request->op;
     if (SHM_UNLIKELY(ep->job.request != NULL)) {
         return false;
     }
     if (op == RDMUX_OP_SEND || op == RDMUX_OP_SEND_IMM) {
-        if (is_short_send(ep, request)) {
+        if (request->length <= SHM_BODY_SIZE && request->sge_count == 1 &&
+            (request->flags & RDMUX_PLACED) == 0 && shm_producer_has_slot(&ep->out)) {
             send_short(ep, request);
             return true;
         }
@@ -664,40 +684,63 @@ SHM_HOT bool start(struct shm_ep *ep, struct rdmux_request *request)
         atomic_on_mapped(ep, request);
         return true;
     }
-    return start_any(ep, request);
+    return false;
+}
+
+/* The end of a post: whoever should know of it is told. */
+SHM_HOT void tell_of_post(struct shm_ep *ep, uint32_t flags)
+{
+    if ((flags & RDMUX_POST_MORE) == 0) {
+        release_bell(ep);
+    }
+    if (SHM_UNLIKELY(ep->pending > 0 || ep->want_resume || ep->job.request != NULL)) {
+        shm_wake_up(ep);
+        shm_wake_owner(ep);
+    } else if (ep->base.ready == 1) {
+        shm_wake_owner(ep); /* it may be asleep while another thread posts */
+    }
+}
+
+static SHM_COLD enum rdmux_status post_later(struct shm_ep *ep, uint32_t flags)
+{
+    /* Broken endpoints have been reported; what they hold the core completes. */
+    ep->want_resume = ep->want_resume || ep->state == SHM_EP_CONNECTED;
+    tell_of_post(ep, flags);
+    return RDMUX_AGAIN;
+}
+
+static SHM_COLD enum rdmux_status post_many(struct shm_ep *ep, struct rdmux_request *requests,
+                                            size_t count, uint32_t flags, size_t *posted)
+{
+    struct rdmux_request *request = requests;
+    const struct rdmux_request *end = requests + count;
+    while (request != end && ep->state == SHM_EP_CONNECTED &&
+           (start_now(ep, request) || start_any(ep, request))) {
+        request++;
+    }
+    *posted = (size_t)(request - requests);
+    if (SHM_UNLIKELY(request != end)) {
+        return post_later(ep, flags);
+    }
+    tell_of_post(ep, flags);
+    return RDMUX_OK;
 }
 
 enum rdmux_status rdmux_shm_post(struct rdmux_provider_ep *base, struct rdmux_request *requests,
                                  size_t count, uint32_t flags, size_t *posted)
 {
     struct shm_ep *ep = shm_ep_of(base);
-    enum rdmux_status status = RDMUX_OK;
-    struct rdmux_request *request = requests;
-    const struct rdmux_request *end = requests + count;
-    while (request != end) {
-        if (ep->state != SHM_EP_CONNECTED) {
-            /* Broken endpoints have been reported; what they hold the core completes. */
-            status = RDMUX_AGAIN;
-            break;
-        }
-        if (!start(ep, request)) {
-            ep->want_resume = true;
-            status = RDMUX_AGAIN;
-            break;
-        }
-        request++;
+    if (count != 1) {
+        return post_many(ep, requests, count, flags, posted);
     }
-    *posted = (size_t)(request - requests);
-    if ((flags & RDMUX_POST_MORE) == 0) {
-        release_bell(ep);
+    if (SHM_UNLIKELY(ep->state != SHM_EP_CONNECTED) ||
+        SHM_UNLIKELY(!start_now(ep, requests) && !start_any(ep, requests))) {
+        *posted = 0;
+        return post_later(ep, flags);
     }
-    if (SHM_UNLIKELY(ep->pending > 0 || ep->want_resume || ep->job.request != NULL)) {
-        rdmux_shm_wake_up(ep);
-        shm_wake_owner(ep);
-    } else if (base->ready == 1) {
-        shm_wake_owner(ep); /* it may be asleep while another thread posts */
-    }
-    return status;
+    *posted = 1;
+    tell_of_post(ep, flags);
+    return RDMUX_OK;
 }
 
 void rdmux_shm_doorbell(struct rdmux_provider_ep *base)
@@ -731,7 +774,7 @@ size_t rdmux_shm_advance(struct shm_ep *ep)
 /* --------------------------------------------------------------------------------- receives */
 
 /* Shows the peer a receive that it may write to, so that a message is copied only once. */
-static void publish_receive(struct shm_ep *ep, struct rdmux_request *request)
+static SHM_COLD void publish_receive(struct shm_ep *ep, struct rdmux_request *request)
 {
     const struct rdmux_provider_sge *sge = &request->sges[0];
     struct shm_mr *mr = sge->mr == NULL ? NULL : shm_mr_of(sge->mr);
@@ -765,7 +808,7 @@ enum rdmux_status rdmux_shm_post_recv(struct rdmux_provider_ep *base,
     }
     if (ep->stalled && connected) {
         ep->stalled = false;
-        rdmux_shm_wake_up(ep);
+        shm_wake_up(ep);
         shm_wake_owner(ep);
     }
     return RDMUX_OK;

@@ -196,6 +196,86 @@ static void a_message_of_any_size_arrives_whole(void **state)
     }
 }
 
+/* Bytes that a slot has room for are copied in overlapping pieces: none beyond the message is touched. */
+static void a_small_message_touches_its_own_bytes_only(void **state)
+{
+    struct bench *bench = *state;
+    uint8_t expected[SHM_BODY_SIZE + 2];
+    for (size_t length = 1; length <= SHM_BODY_SIZE; length++) {
+        struct request receive;
+        struct request send;
+        memset(bench->sink, 0xee, sizeof(expected));
+        memset(expected, 0xee, sizeof(expected));
+        memcpy(expected + 1, bench->source + length, length);
+        fill(&receive, RDMUX_OP_RECV, bench->sink + 1, length);
+        fill(&send, RDMUX_OP_SEND, bench->source + length, length);
+
+        post_receive(&bench->pair->ends[1], &receive);
+        assert_int_equal(post(&bench->pair->ends[0], &send), RDMUX_OK);
+        shm_pair_poll(bench->pair);
+
+        assert_int_equal(receive.base.done, 1);
+        assert_int_equal(receive.base.length, length);
+        assert_memory_equal(bench->sink, expected, sizeof(expected));
+    }
+}
+
+enum {
+    RUN = 48,
+    LISTED = 9,
+    CHUNKED = 41,
+    SPACE = 8192
+}; /* messages whose receives are adjacent records, bytes of each */
+
+/* Small messages in a run are taken together; what stands between them, and a list, are not. */
+static void a_run_of_messages_meets_adjacent_receives_in_order(void **state)
+{
+    struct bench *bench = *state;
+    struct shm_end *receiver = &bench->pair->ends[1];
+    static struct rdmux_request receives[RUN];
+    static struct rdmux_provider_sge pieces[RUN][2];
+    static struct request sends[RUN];
+    memset(bench->sink, 0, PAIR_SIZE);
+    for (size_t i = 0; i < RUN; i++) {
+        uint8_t *at = bench->sink + i * SPACE;
+        bool listed = i == LISTED;
+        memset(&receives[i], 0, sizeof(receives[i]));
+        pieces[i][0] = (struct rdmux_provider_sge){ .addr = at, .length = listed ? 5 : SPACE };
+        pieces[i][1] = (struct rdmux_provider_sge){ .addr = at + SPACE / 2, .length = SPACE / 2 };
+        receives[i].op = RDMUX_OP_RECV;
+        receives[i].length = listed ? 5 + SPACE / 2 : SPACE;
+        receives[i].sges = pieces[i];
+        receives[i].sge_count = listed ? 2 : 1;
+        fake_receive(&receiver->core.own, &receives[i]);
+        fill(&sends[i], RDMUX_OP_SEND_IMM, bench->source + i * SPACE, i == CHUNKED ? 3000 : i);
+        sends[i].base.imm = (uint32_t)i;
+    }
+    assert_int_equal(rdmux_shm_post_recv(&receiver->ep->base, receives, RUN), RDMUX_OK);
+    for (size_t i = 0; i < RUN; i++) {
+        assert_int_equal(post(&bench->pair->ends[0], &sends[i]), RDMUX_OK);
+        if (i == RUN / 2) {
+            shm_pair_poll(bench->pair);
+        }
+    }
+    shm_pair_poll(bench->pair);
+
+    assert_int_equal(receiver->core.arrived_count, RUN);
+    for (size_t i = 0; i < RUN; i++) {
+        assert_ptr_equal(receiver->core.arrived[i], &receives[i]);
+        assert_int_equal(receives[i].done, 1);
+        assert_int_equal(receives[i].opcode, RDMUX_WC_RECV);
+        assert_int_equal(receives[i].wc_flags, RDMUX_WC_HAS_IMM);
+        assert_int_equal(receives[i].imm, i);
+        assert_int_equal(receives[i].length, sends[i].base.length);
+        uint64_t first = receives[i].sge_count == 2 && receives[i].length > 5 ? 5
+                                                                              : receives[i].length;
+        const uint8_t *source = bench->source + i * SPACE;
+        const uint8_t *sink = bench->sink + i * SPACE;
+        assert_memory_equal(sink, source, first);
+        assert_memory_equal(sink + SPACE / 2, source + first, receives[i].length - first);
+    }
+}
+
 static void a_message_is_streamed_where_the_kernel_may_not_copy(void **state)
 {
     struct bench *bench = *state;
@@ -797,6 +877,8 @@ int main(void)
 #define ENDPOINT_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         ENDPOINT_TEST(a_message_of_any_size_arrives_whole),
+        ENDPOINT_TEST(a_small_message_touches_its_own_bytes_only),
+        ENDPOINT_TEST(a_run_of_messages_meets_adjacent_receives_in_order),
         ENDPOINT_TEST(a_message_is_streamed_where_the_kernel_may_not_copy),
         ENDPOINT_TEST(a_message_is_written_into_a_mappable_receive),
         ENDPOINT_TEST(memory_that_the_peer_may_not_write_is_not_passed_for_a_receive),

@@ -40,14 +40,25 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Retires what the consumer has published. */
+/* Retires what the consumer has published, one by one and, which must be the same, at once. */
 static void catch_up(struct shm_producer *producer)
 {
     uint64_t consumed = 0;
     assert_int_equal(rdmux_shm_producer_consumed(producer, &consumed), RDMUX_OK);
+    if (producer->retired == consumed) {
+        return;
+    }
+    uint64_t retired = producer->retired;
+    uint64_t data_tail = producer->data_tail;
+    shm_producer_retire_all(producer, consumed);
+    uint64_t data_tail_at_once = producer->data_tail;
+    assert_int_equal(producer->retired, consumed);
+    producer->retired = retired;
+    producer->data_tail = data_tail;
     while (producer->retired != consumed) {
         shm_producer_retire(producer);
     }
+    assert_int_equal(producer->data_tail, data_tail_at_once);
 }
 
 /* Byte i of message number. */
