@@ -174,6 +174,7 @@ struct shm_ep {
     const struct shm_receive *their_receives;
     uint64_t ring_writes_until; /* position behind the last write or atomic that took a slot */
     uint64_t messages;          /* sends and write_imms started */
+    uint64_t answered;          /* in.tail at the last short send */
     uint64_t receives_posted;
     uint64_t receives_taken;
     struct rdmux_provider_counts counts;
