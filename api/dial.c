@@ -7,6 +7,7 @@
 #include "api/address.h"
 #include "api/plain.h"
 #include "api/setup.h"
+#include "providers/ports.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -82,6 +83,7 @@ static void dial_next(struct rdmux_ep *ep, int last_error)
             last_error = errno;
             continue;
         }
+        rdmux_ports_use_all(fd);
         if (!bind_local(fd, address, setup->local)) {
             last_error = EADDRNOTAVAIL;
             close(fd);
@@ -110,6 +112,10 @@ static void dial_next(struct rdmux_ep *ep, int last_error)
     } else if (last_error == ECONNRESET) {
         status = RDMUX_PEER_GONE;
         remedy = "the server went away at this moment";
+    } else if (last_error == EADDRNOTAVAIL && setup->local[0] == '\0') {
+        status = RDMUX_IO;
+        remedy = "no local port is free, each tcp endpoint takes two: widen "
+                 "net.ipv4.ip_local_port_range";
     } else if (last_error != ECONNREFUSED) {
         status = RDMUX_IO;
         remedy = "check the address and the route to it";

@@ -3,6 +3,8 @@
  * connected, the acceptor is handed them; an adopted socket is there already. */
 #include "tcp_fallback/tcp_internal.h"
 
+#include "providers/ports.h"
+
 #include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
@@ -143,6 +145,7 @@ static enum rdmux_status dial(struct tcp_lane *lane)
     if (lane->fd < 0) {
         return dial_error(ep, lane->index, "socket", errno);
     }
+    rdmux_ports_use_all(lane->fd);
     rdmux_tcp_socket_setup(ep, lane->fd);
     if (connect(lane->fd, attr->peer_address, attr->peer_address_length) != 0 &&
         errno != EINPROGRESS) {
