@@ -797,6 +797,7 @@ int tool_perf(const struct perf_options *options, FILE *out)
 
     struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
     attr.paths = options->paths;
+    attr.probe = options->probe;
     attr.prefer = bulk ? RDMUX_PREFER_BANDWIDTH : RDMUX_PREFER_LATENCY;
     attr.typical_size = options->size;
     attr.send_depth = perf->layout.depth + SPARE_DEPTH;
@@ -925,6 +926,10 @@ int tool_perf_main(int argc, char **argv)
           .text = &perf.paths,
           .argument = "LIST",
           .help = "paths to consider: \"shm,tcp\", \"!shm\"" },
+        { .name = "probe",
+          .kind = OPTION_FLAG,
+          .flag = &perf.probe,
+          .help = "measure the paths before one is chosen" },
         { .name = "json", .kind = OPTION_FLAG, .flag = &perf.json, .help = "print JSON" },
     };
     const struct command_spec command = {

@@ -101,6 +101,7 @@ struct perf_options {
     uint64_t batch;
     uint64_t iterations; /* 0: run for `seconds` */
     double seconds;
+    bool probe;
     bool verify;
     bool json;
 };

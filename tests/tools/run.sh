@@ -656,6 +656,13 @@ for path in shm tcp; do
 done
 check 'a signal ends the server in order' the_server_ends_in_order
 
+measuring='a fast adapter on a slow line is chosen by constants, and not with --probe'
+if why=$("$here/slow_line.sh" --can 2>&1); then
+    check "$measuring" "$here/slow_line.sh"
+else
+    tap_skip "$measuring" "$why"
+fi
+
 if [[ -x $helpers/bad_client ]]; then
     for way in $("$helpers/bad_client" --list); do
         check "a client that sends ${way//_/ } ends alone" misbehaves "$way"
