@@ -127,7 +127,9 @@ static void connect_all(struct side *side, const char *address, long count, long
             struct rdmux_ep *ep = NULL;
             enum rdmux_status status = rdmux_connect(side->fabric, side->cq, address, NULL, 0, &ep);
             if (status != RDMUX_IN_PROGRESS) {
-                must(status, "rdmux_connect");
+                char what[64];
+                (void)snprintf(what, sizeof(what), "%ld of %ld are connected", connected, count);
+                must(status, what);
                 connected++;
             }
             started++;
@@ -139,8 +141,8 @@ static void connect_all(struct side *side, const char *address, long count, long
             if (wc[i].opcode != RDMUX_WC_CONNECTED || wc[i].status != RDMUX_OK) {
                 struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
                 must(rdmux_ep_info(wc[i].ep, &info), "rdmux_ep_info");
-                fprintf(stderr, "idle_endpoints: connection %ld: %s %s: %s\n", connected,
-                        rdmux_wc_opcode_name(wc[i].opcode),
+                fprintf(stderr, "idle_endpoints: %ld of %ld are connected: %s %s: %s\n", connected,
+                        count, rdmux_wc_opcode_name(wc[i].opcode),
                         rdmux_status_name((enum rdmux_status)wc[i].status), info.text);
                 exit(1);
             }
@@ -168,8 +170,11 @@ int main(int argc, char **argv)
     long most = ((long)files.rlim_cur - RESERVED_DESCRIPTORS) /
                 (strcmp(paths, "tcp") == 0 ? DESCRIPTORS_EACH - 1 : 2 * DESCRIPTORS_EACH);
     if (count > most) {
-        fprintf(stderr, "idle_endpoints: %ld of %ld, as the limit is %llu descriptors\n", most,
-                count, (unsigned long long)files.rlim_cur);
+        fprintf(
+            stderr,
+            "idle_endpoints: %ld of %ld, as a process may have %llu descriptors; raise the hard "
+            "limit (ulimit -Hn)\n",
+            most, count, (unsigned long long)files.rlim_cur);
         count = most;
     }
     int up[2];

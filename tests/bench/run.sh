@@ -127,15 +127,19 @@ tap "and nowhere else" judged MISSED \
 
 # ------------------------------------------------------------------------------- the whole script
 
+# In another folder, so that it is seen where a relative path leads.
 whole() {
     local status=0
-    "$root/scripts/bench" --build "$build" --rounds 1 --seconds 0.01 --json "$scratch/results.json" \
-        tcp-latency-8 shm-write-64k tcp-idle-memory >"$scratch/out" 2>&1 || status=$?
+    (cd "$scratch" && "$root/scripts/bench" --build "$build" --rounds 1 --seconds 0.01 --json results.json \
+        tcp-latency-8 shm-write-64k tcp-idle-memory tcp-connect) >"$scratch/out" 2>&1 || status=$?
     cat "$scratch/out"
     ((status < 2)) || return 1
-    jq -e '(.rows | length == 3) and all(.rows[]; .medians.rdmux > 0)
+    jq -e '(.rows | length == 4) and all(.rows[]; .medians.rdmux > 0)
            and (.machine.processor | length > 0) and ([.rows[].verdict] | index("FAILED") == null)' "$scratch/results.json" >/dev/null &&
-        grep -q 'noise of this run' "$scratch/out" || return 1
+        grep -q 'noise of this run.*load of the machine' "$scratch/out" || return 1
+    # Each row has a goal, a raw limit, a spread and a verdict, or says that it has none.
+    (($(awk -F' *\\| *' '$2 ~ /^(tcp|shm|idle|setup)$/ && NF == 14 && $4 && $5 && $6 && $7 && $13' "$scratch/out" |
+        wc -l) == 4)) || return 1
     if grep -q '^MISSED' "$scratch/out"; then
         ((status == 1))
     else
@@ -143,10 +147,61 @@ whole() {
     fi
 }
 tap "scripts/bench measures, judges and keeps what it measured" whole
-unknown() {
-    ! "$root/scripts/bench" --build "$build" nothing-of-that-name
+# Each line: what the text has to name, then the arguments. All at once: nothing is measured before.
+refusals() {
+    local word line status
+    while IFS=: read -r word line; do
+        status=0
+        # shellcheck disable=SC2086
+        timeout 20 "$root/scripts/bench" $line >"$scratch/out" 2>"$scratch/refused" || status=$?
+        if ((status != 2)) || [[ -s $scratch/out ]] || ! grep -qF -- "$word" "$scratch/refused"; then
+            printf 'bench %s: status %s\n' "$line" "$status"
+            cat "$scratch/out" "$scratch/refused"
+            return 1
+        fi
+    done <<END
+nothing-of-that-name:tcp nothing-of-that-name
+--nonsense:--quick --nonsense
+--rounds:--rounds
+--rounds:--rounds 0
+--rounds:--rounds=many
+--seconds:--seconds 0.0
+--seconds:--seconds -1
+--json:--json $scratch/nowhere/results.json
+--json:--json $scratch
+--plots:--plots /proc/nowhere
+--json:--curves
+--update:--update tcp
+--update:--update --quick
+--build:--build $scratch
+END
 }
-tap "scripts/bench refuses a row that it does not know" unknown
+tap "scripts/bench refuses what it does not understand, with the reason" refusals
+helps() {
+    "$root/scripts/bench" --help | grep -q '^usage: ' && (($("$root/scripts/bench" --list | wc -l) > 30))
+}
+tap "scripts/bench tells how it is used, and its rows" helps
+# An explanation that names no row, or no goal of it, explains nothing.
+explanations_fit() {
+    jq -ne --slurpfile table "$root/tests/bench/rows.json" \
+        --slurpfile explained "$root/docs/performance/explained.json" '
+        [$explained[0] | to_entries[] | . as $entry
+         | [$table[0].rows[] | select(.id == $entry.key) | .goals[] | .of // "itself"] as $goals
+         | select(($entry.value.because | length) == 0 or ($entry.value.against | length) == 0
+                  or ($entry.value.against - $goals | length) > 0) | .key]
+        | if length == 0 then true else error("explained.json: \(.)") end'
+}
+tap "each explanation is of goals that there are" explanations_fit
+if have gnuplot; then
+    draws() {
+        mkdir "$scratch/plots" &&
+            "$root/tests/bench/plot" "$root/docs/performance/results.json" "$scratch/plots" &&
+            (($(grep -l 'rdmux' "$scratch"/plots/*.svg | wc -l) == 4))
+    }
+    tap "the curves are drawn" draws
+else
+    tap_skip "the curves are drawn" "gnuplot is missing"
+fi
 interrupted() {
     local pid left
     : >"$scratch/interrupted" # before it is looked at

@@ -10,12 +10,14 @@ def amount($unit):
   elif $unit == "messages/s" or $unit == "operations/s" then "\(. / 1e6 | three) M/s"
   elif $unit == "1/s" then "\(round)/s"
   else "\(three) \($unit)" end;
+def two: . * 100 | round / 100 | tostring;
 def line: "| " + join(" | ") + " |";
 ["group", "what", "goal", "raw", "spread", "rdmux", "of raw", "libfabric", "UCX", "ZeroMQ", "nng", "verdict"] as $heads
 | ($heads | line), ($heads | map("---") | line),
   (.[] | . as $row | [
-    .group, .what, .goal, (.medians.raw | amount($row.unit)),
-    (if .spread == null then "" else (.spread | . * 100 | round / 100 | tostring) end),
+    .group, .what, (if .goal == "" then "none" else .goal end),
+    (if .medians.raw == null then "none" else .medians.raw | amount($row.unit) end),
+    (if .spread != null then .spread | two elif .ours_spread != null then "rdmux \(.ours_spread | two)" else "" end),
     (.medians.rdmux | amount($row.unit)), (.ratios.raw | three),
     (.medians.libfabric | amount($row.unit)), (.medians.ucx | amount($row.unit)),
     (.medians.zeromq | amount($row.unit)), (.medians.nng | amount($row.unit)),
