@@ -4,11 +4,13 @@
 #include <rdmux/rdmux.h>
 
 #include <errno.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -185,6 +187,7 @@ int main(int argc, char **argv)
     }
     pid_t child = fork();
     if (child == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* it would wait for connections for ever */
         serve(paths, count, up[1], down[0]);
     }
     close(up[1]);

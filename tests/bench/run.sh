@@ -78,6 +78,30 @@ for what in pingpong:8 rate:8 stream:64K; do
     run_case "nng ${what/:/ }" peer_nng tcp "${what%:*}" "${what#*:}" 0.01
 done
 
+# In a network of 1,000 ports, which 500 endpoints take: the error says so, and nobody is left behind
+# who would keep the pipe open.
+out_of_ports() {
+    local output
+    # shellcheck disable=SC2016
+    output=$(timeout 60 "$@" sh -c 'ip link set lo up && echo 32768 33767 >/proc/sys/net/ipv4/ip_local_port_range &&
+        "$1" tcp 600' sh "$programs/idle_endpoints" 2>&1) && return 1
+    printf '%s\n' "$output"
+    grep -q ' of 600 are connected.*net.ipv4.ip_local_port_range' <<<"$output"
+}
+name="where ports run out, idle_endpoints ends and says so"
+way=()
+for try in "unshare --net" "unshare --user --map-root-user --net"; do
+    # shellcheck disable=SC2086
+    ! $try sh -c 'ip link set lo up && test -w /proc/sys/net/ipv4/ip_local_port_range' 2>/dev/null ||
+        read -r -a way <<<"$try"
+    ((${#way[@]} == 0)) || break
+done
+if ((${#way[@]} > 0)); then
+    tap "$name" out_of_ports "${way[@]}"
+else
+    tap_skip "$name" "no network namespace of its own"
+fi
+
 # ------------------------------------------------------------------------------------- the judge
 
 # judge GOALS SAMPLES: the verdict about one row of a value called "us"; SAMPLES is an object of
