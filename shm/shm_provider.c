@@ -13,9 +13,11 @@
 
 static_assert(offsetof(struct shm_domain, base) == 0, "shm_domain_of() relies on it");
 
-/* What the path is ranked with: measured on machines of 2020 to 2025, scripts/bench measures yours. */
-#define BANDWIDTH UINT64_C(10000000000)
-#define LATENCY_NS UINT32_C(200)
+/* What the path is ranked with. docs/performance/results.json, rdmux: half a round trip of 8 bytes
+ * between two cores 0.36 to 0.41 us (shm-latency-8; 0.10 us where both sides share a core), 1 MiB out
+ * of ordinary memory into ordinary memory 31 to 32 GB/s (shm-send-1m). */
+#define BANDWIDTH UINT64_C(31000000000)
+#define LATENCY_NS UINT32_C(350)
 
 static const char no_copy_hint[] = "regions from rdmux_mr_alloc() need no permission; for others "
                                    "allow process_vm_readv among the "
