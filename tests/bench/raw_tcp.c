@@ -14,6 +14,7 @@
  *                                    them under way and in a send
  *   raw_tcp connect 1 SECONDS        connections/s: connect, accept, close
  *   raw_tcp hold COUNT SECONDS       the same in pairs/s: COUNT pairs of connections that stay open
+ *   raw_tcp even COUNT SECONDS       the same with what ports connect() takes if left alone
  */
 #include "bench.h"
 
@@ -321,7 +322,7 @@ static void run_connect(struct bench *bench)
 }
 
 /* As many as there are, whatever the time. */
-static void run_hold(struct bench *bench, size_t pairs)
+static void run_hold(struct bench *bench, size_t pairs, bool use_all_ports)
 {
     struct rlimit files;
     getrlimit(RLIMIT_NOFILE, &files);
@@ -347,7 +348,9 @@ static void run_hold(struct bench *bench, size_t pairs)
             continue;
         }
         int fd = socket(AF_INET, SOCK_STREAM, 0);
-        rdmux_ports_use_all(fd); /* or the kernel would take a hundred times as long at the end */
+        if (use_all_ports) {
+            rdmux_ports_use_all(fd);
+        }
         if (fd < 0 || connect(fd, (struct sockaddr *)&other, sizeof(other)) != 0) {
             bench_fail("connection %zu: %s", i, strerror(errno));
         }
@@ -361,7 +364,8 @@ int main(int argc, char **argv)
 {
     if (argc != 4) {
         bench_fail("usage: raw_tcp "
-                   "pingpong|round|sleep|single|coalesced|stream|read|requests|connect|hold "
+                   "pingpong|round|sleep|single|coalesced|stream|read|requests|connect|hold|"
+                   "even "
                    "SIZE SECONDS");
     }
     struct bench bench;
@@ -371,8 +375,8 @@ int main(int argc, char **argv)
         run_connect(&bench);
         return 0;
     }
-    if (strcmp(argv[1], "hold") == 0) {
-        run_hold(&bench, size);
+    if (strcmp(argv[1], "hold") == 0 || strcmp(argv[1], "even") == 0) {
+        run_hold(&bench, size, argv[1][0] == 'h');
         return 0;
     }
     struct link link = {

@@ -54,7 +54,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
 for what in pingpong:8 pingpong:4K round:8 sleep:8 single:8 coalesced:32 stream:64K read:64K \
-    requests:32 connect:1 hold:10; do
+    requests:32 connect:1 hold:10 even:10; do
     run_case "raw_tcp ${what/:/ }" raw_tcp "${what%:*}" "${what#*:}" 0.01
 done
 for what in line:8 copy:4K place:4K single:8 packed:32 memcpy:64K cma:64K atomic:8; do
