@@ -286,12 +286,41 @@ static void check_decoders(const uint8_t *data, size_t size)
     }
 }
 
+/* The same with a header, and a length of the bytes or text, that fit the input (docs/WIRE.md), so that
+ * what they guard is reached often. */
+static void check_whole(const uint8_t *data, size_t size)
+{
+    static const struct {
+        enum rdmux_frame_type type;
+        size_t at_length;
+        size_t fixed;
+    } kinds[] = {
+        { RDMUX_FRAME_TRY, 8, 12 },
+        { RDMUX_FRAME_READY, 4, 8 },
+        { RDMUX_FRAME_UP, 4, 8 },
+        { RDMUX_FRAME_FAILED, 10, 12 },
+    };
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]) && size >= kinds[i].fixed; i++) {
+        uint8_t *frame = malloc(RDMUX_FRAME_HEADER_SIZE + size);
+        check(frame != NULL, "out of memory");
+        rdmux_frame_header_encode(kinds[i].type, 0, size, frame);
+        memcpy(frame + RDMUX_FRAME_HEADER_SIZE, data, size);
+        rdmux_store_be16(frame + RDMUX_FRAME_HEADER_SIZE + kinds[i].at_length,
+                         (uint16_t)(size - kinds[i].fixed));
+        check_decoders(frame, RDMUX_FRAME_HEADER_SIZE + size);
+        free(frame);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct rdmux_offer offer;
     struct input input = { data, size };
     uint8_t mode = take(&input);
     check_decoders(input.at, input.left);
+    if (input.left <= UINT16_MAX) {
+        check_whole(input.at, input.left);
+    }
     make_offer(&offer);
     struct rdmux_handshake_config config = {
         .role = (mode & 1) != 0 ? RDMUX_ROLE_ACCEPT : RDMUX_ROLE_CONNECT,

@@ -2,6 +2,10 @@
 /*
  * The tcp provider against a stranger's bytes: the decoders, and a whole endpoint whose peer sends
  * the input. Byte 0 has options, byte 1 the size of the pieces that arrive; the rest is what comes.
+ * With SOCKETS each piece begins with a byte: the data socket in its lower 2 bits, its size in the others.
+ *
+ * Whatever comes: nothing beside the exported region is written, the endpoint ends with a status once its
+ * peer is gone, and an endpoint of a good peer on the same cq goes on.
  */
 #include "driver.h"
 
@@ -15,7 +19,15 @@
 enum {
     WITH_REQUESTS = 1 << 0, /* ours are under way, so answers may be right */
     WITH_SRQ = 1 << 1,
+    CONNECTS = 1 << 2,
+    SOCKETS = 1 << 3,   /* several, each with its share of the bytes */
+    ON_DEMAND = 1 << 4, /* the peer gives credits when asked */
+    NO_ARM = 1 << 5,    /* polls all the time */
+    SOCKET_COUNT = 4,
     REGION_SIZE = 4096,
+    GUARD_SIZE = 256,
+    GUARD = 0xa5,
+    ENDS_WITHIN = 1000, /* polls */
     RECEIVES = 4,
     REQUESTS = 5,
     PIECES_MAX = 4096,
@@ -57,9 +69,19 @@ struct victim {
     struct rdmux_request receives[RECEIVES];
     struct rdmux_provider_sge receive_sges[RECEIVES];
     uint8_t *buffers[RECEIVES];
-    uint8_t *region;
+    uint8_t *memory; /* a guard, the region, a guard */
     uint8_t *results;
-    int peer;
+    int peers[SOCKET_COUNT];
+    int ours; /* of a shared socket; -1 */
+    uint32_t sockets;
+    /* The neighbour. */
+    struct tcp_ep *good;
+    struct rdmux_ep *good_core;
+    struct rdmux_provider_ep_attr good_attr;
+    struct rdmux_request good_receive;
+    struct rdmux_provider_sge good_sge;
+    uint8_t good_buffer[8];
+    int good_peer;
 };
 
 static const struct rdmux_provider_ops *const ops = &rdmux_tcp_provider;
@@ -106,24 +128,117 @@ static void receives_post(struct victim *victim)
     }
 }
 
-static void victim_open(struct victim *victim, uint8_t options)
+static void make_pair(int out[2])
+{
+    fake_expect(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, out) == 0);
+}
+
+static struct tcp_ep *ep_make(struct victim *victim, struct rdmux_ep *core,
+                              const struct rdmux_provider_ep_attr *attr)
+{
+    struct tcp_ep *ep = make(ops->ep_size);
+    ep->base.ops = ops;
+    ep->base.cq = &victim->cq->base;
+    ep->base.ep = core;
+    fake_expect(ops->ep_open(&ep->base, attr) == RDMUX_OK);
+    return ep;
+}
+
+static enum rdmux_status ep_connect(struct tcp_ep *ep, uint32_t sockets, bool on_demand)
+{
+    uint8_t description[TCP_DESCRIPTION_SIZE];
+    const struct tcp_description peer = { .sockets = sockets,
+                                          .answers = 32,
+                                          .on_demand = on_demand };
+    rdmux_tcp_description_encode(&peer, description);
+    return ops->ep_connect(&ep->base, description, sizeof(description));
+}
+
+/* ------------------------------------------------------------------------------------- the neighbour */
+
+static void neighbour_open(struct victim *victim)
 {
     int pair[2];
-    uint8_t description[TCP_DESCRIPTION_SIZE];
+    make_pair(pair);
+    victim->good_peer = pair[1];
+    victim->good_core = make(sizeof(*victim->good_core));
+    victim->good_attr = (struct rdmux_provider_ep_attr){ .role = RDMUX_ROLE_ACCEPT,
+                                                         .data_sockets = 1,
+                                                         .liveness_ms = RDMUX_NEVER,
+                                                         .shared_socket = pair[0] };
+    victim->good_sge = (struct rdmux_provider_sge){ victim->good_buffer, 8, NULL };
+    victim->good_receive = (struct rdmux_request){
+        .op = RDMUX_OP_RECV, .sge_count = 1, .length = 8, .sges = &victim->good_sge
+    };
+    fake_receive(fake_receives_of(victim->good_core), &victim->good_receive);
+    victim->good = ep_make(victim, victim->good_core, &victim->good_attr);
+    fake_expect(ep_connect(victim->good, 1, false) == RDMUX_OK);
+    (void)ops->post_recv(&victim->good->base, &victim->good_receive, 1);
+    (void)ops->poll(&victim->cq->base, 16); /* it may say that it has a receive */
+}
+
+/* Its peer's message comes, whatever became of the victim. */
+static void neighbour_check(struct victim *victim)
+{
+    uint8_t bytes[TCP_HEADER_MAX + 8];
+    static const uint8_t peace[8] = { 1, 2, 3, 4, 5, 6, 7, 8 };
+    const struct tcp_frame frame = { .kind = TCP_SEND, .length = 8 };
+    size_t size = rdmux_tcp_frame_encode(&frame, bytes);
+    memcpy(bytes + size, peace, sizeof(peace));
+    size += 8;
+    fake_expect(send(victim->good_peer, bytes, size, MSG_NOSIGNAL) == (ssize_t)size);
+    for (int i = 0; i < ENDS_WITHIN && victim->good_receive.done == 0; i++) {
+        (void)ops->poll(&victim->cq->base, 16);
+    }
+    fake_expect(victim->good_core->failed == RDMUX_OK);
+    fake_expect(victim->good_receive.done != 0 && victim->good_receive.status == RDMUX_OK);
+    fake_expect(memcmp(victim->good_buffer, peace, sizeof(peace)) == 0);
+}
+
+/* ---------------------------------------------------------------------------------------- the victim */
+
+static void victim_connect(struct victim *victim, uint8_t options)
+{
+    int pair[2];
+    bool on_demand = (options & ON_DEMAND) != 0;
+    if ((options & SOCKETS) == 0) {
+        make_pair(pair);
+        victim->sockets = 1;
+        victim->ours = pair[0];
+        victim->peers[0] = pair[1];
+        victim->attr.shared_socket = pair[0];
+        victim->attr.role = (options & CONNECTS) != 0 ? RDMUX_ROLE_CONNECT : RDMUX_ROLE_ACCEPT;
+        victim->ep = ep_make(victim, victim->core, &victim->attr);
+        fake_expect(ep_connect(victim->ep, 1, on_demand) == RDMUX_OK);
+        return;
+    }
+    victim->sockets = SOCKET_COUNT;
+    victim->ours = -1;
+    victim->attr.data_sockets = SOCKET_COUNT;
+    victim->attr.shared_socket = -1;
+    victim->ep = ep_make(victim, victim->core, &victim->attr);
+    fake_expect(ep_connect(victim->ep, SOCKET_COUNT, on_demand) == RDMUX_IN_PROGRESS);
+    for (uint32_t i = 0; i < SOCKET_COUNT; i++) {
+        make_pair(pair);
+        victim->peers[i] = pair[1];
+        fake_expect(ops->ep_join(&victim->ep->base, pair[0], i) == RDMUX_OK);
+    }
+    fake_expect(ops->ep_connect(&victim->ep->base, NULL, 0) == RDMUX_OK);
+}
+
+static void victim_open(struct victim *victim, uint8_t options)
+{
     memset(victim, 0, sizeof(*victim));
-    fake_expect(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) == 0);
-    victim->peer = pair[1];
     victim->domain = make(ops->domain_size);
     victim->domain->ops = ops;
     victim->domain->fabric = &fake_fabric;
     victim->cq = make(ops->cq_size);
-    victim->cq->base = (struct rdmux_provider_cq){ victim->domain, &victim->core_cq, 1, 0 };
+    victim->cq->base = (struct rdmux_provider_cq){ victim->domain, &victim->core_cq, 2, 0 };
     fake_expect(ops->cq_open(&victim->cq->base, 64) == RDMUX_OK);
     victim->core = make(sizeof(*victim->core));
     victim->attr = (struct rdmux_provider_ep_attr){ .role = RDMUX_ROLE_ACCEPT,
                                                     .data_sockets = 1,
-                                                    .liveness_ms = RDMUX_NEVER,
-                                                    .shared_socket = pair[0] };
+                                                    .liveness_ms = RDMUX_NEVER };
     if (options & WITH_SRQ) {
         victim->core_srq = make(sizeof(*victim->core_srq));
         victim->srq = make(ops->srq_size);
@@ -131,19 +246,15 @@ static void victim_open(struct victim *victim, uint8_t options)
         victim->attr.srq = &victim->srq->base;
         fake_expect(ops->srq_open(&victim->srq->base, 4, 1) == RDMUX_OK);
     }
-    victim->ep = make(ops->ep_size);
-    victim->ep->base.ops = ops;
-    victim->ep->base.cq = &victim->cq->base;
-    victim->ep->base.ep = victim->core;
-    victim->region = make(REGION_SIZE);
+    victim->memory = make(GUARD_SIZE + REGION_SIZE + GUARD_SIZE);
+    memset(victim->memory, GUARD, GUARD_SIZE + REGION_SIZE + GUARD_SIZE);
     victim->results = make(REGION_SIZE);
-    fake_region(0, victim->region, REGION_SIZE,
+    memset(fake_regions, 0, sizeof(fake_regions));
+    fake_region(0, victim->memory + GUARD_SIZE, REGION_SIZE,
                 RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE | RDMUX_ACCESS_REMOTE_ATOMIC)
         ->serial = 0; /* so that a key of zeros, easily found, is right */
-    fake_expect(ops->ep_open(&victim->ep->base, &victim->attr) == RDMUX_OK);
-    rdmux_tcp_description_encode(&(struct tcp_description){ .sockets = 1, .answers = 32 },
-                                 description);
-    fake_expect(ops->ep_connect(&victim->ep->base, description, sizeof(description)) == RDMUX_OK);
+    victim_connect(victim, options);
+    neighbour_open(victim);
     receives_post(victim);
     if (options & WITH_REQUESTS) {
         post(victim, RDMUX_OP_READ, 100, 0);
@@ -154,30 +265,72 @@ static void victim_open(struct victim *victim, uint8_t options)
     }
 }
 
-static void victim_close(struct victim *victim)
+static void check_memory(const struct victim *victim)
+{
+    for (size_t i = 0; i < GUARD_SIZE; i++) {
+        fake_expect(victim->memory[i] == GUARD &&
+                    victim->memory[GUARD_SIZE + REGION_SIZE + i] == GUARD);
+    }
+}
+
+/* The peer goes, and the endpoint ends with a status. */
+static void victim_end(struct victim *victim)
+{
+    neighbour_check(victim);
+    for (uint32_t i = 0; i < victim->sockets; i++) {
+        (void)close(victim->peers[i]);
+    }
+    for (int i = 0; i < ENDS_WITHIN && victim->core->failed == RDMUX_OK; i++) {
+        (void)ops->poll(&victim->cq->base, 16);
+    }
+    fake_expect(victim->core->failed != RDMUX_OK);
+    check_memory(victim);
+}
+
+static void ep_free(struct tcp_ep *ep)
 {
     struct rdmux_provider_counts counts;
-    fake_expect(ops->ep_quiesce(&victim->ep->base, &counts) == RDMUX_OK);
-    ops->ep_close(&victim->ep->base);
+    fake_expect(ops->ep_quiesce(&ep->base, &counts) == RDMUX_OK);
+    ops->ep_close(&ep->base);
+    free(ep);
+}
+
+static void victim_close(struct victim *victim)
+{
+    ep_free(victim->ep);
+    ep_free(victim->good);
     if (victim->srq != NULL) {
         fake_expect(victim->srq->pool.promised == 0);
         ops->srq_close(&victim->srq->base);
     }
     ops->cq_close(&victim->cq->base);
-    (void)close(victim->peer);
-    (void)close(victim->attr.shared_socket);
+    if (victim->ours >= 0) {
+        (void)close(victim->ours);
+    }
+    (void)close(victim->good_peer);
+    (void)close(victim->good_attr.shared_socket);
     for (size_t i = 0; i < RECEIVES; i++) {
         free(victim->buffers[i]);
     }
-    free(victim->region);
+    free(victim->memory);
     free(victim->results);
-    free(victim->ep);
+    free(victim->good_core);
     free(victim->srq);
     free(victim->core_srq);
     free(victim->core);
     free(victim->cq);
     free(victim->domain);
     fake_expect(fake_fabric.allocations == 0);
+}
+
+/* What the victim says is not listened to. */
+static void drain(const struct victim *victim)
+{
+    uint8_t sink[PIECES_MAX];
+    for (uint32_t i = 0; i < victim->sockets; i++) {
+        while (recv(victim->peers[i], sink, sizeof(sink), MSG_DONTWAIT) > 0) {
+        }
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -188,17 +341,33 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     struct victim victim;
     victim_open(&victim, data[0]);
-    size_t piece = data[1] == 0 ? PIECES_MAX : data[1];
-    for (size_t at = 2; at < size && victim.core->failed == RDMUX_OK;) {
-        uint8_t sink[PIECES_MAX];
-        size_t here = size - at < piece ? size - at : piece;
-        ssize_t sent = send(victim.peer, data + at, here, MSG_NOSIGNAL | MSG_DONTWAIT);
-        at += sent > 0 ? (size_t)sent : 0;
-        (void)ops->poll(&victim.cq->base, 16);
-        (void)ops->arm(&victim.cq->base);
-        while (recv(victim.peer, sink, sizeof(sink), MSG_DONTWAIT) > 0) {
+    size_t most = data[1] == 0 ? PIECES_MAX : data[1];
+    uint32_t stuck = 0;
+    for (size_t at = 2; at < size && victim.core->failed == RDMUX_OK && stuck < ENDS_WITHIN;) {
+        uint32_t index = 0;
+        size_t piece = most;
+        if (victim.sockets > 1) {
+            index = data[at] % SOCKET_COUNT;
+            piece = data[at] / SOCKET_COUNT;
+            at++;
+        }
+        piece = size - at < piece ? size - at : piece;
+        for (size_t end = at + piece; at < end && victim.core->failed == RDMUX_OK;) {
+            ssize_t sent = send(victim.peers[index], data + at, end - at,
+                                MSG_NOSIGNAL | MSG_DONTWAIT);
+            at += sent > 0 ? (size_t)sent : 0;
+            stuck = sent > 0 ? 0 : stuck + 1; /* a socket of which it wants nothing now */
+            if (stuck == ENDS_WITHIN) {
+                break;
+            }
+            (void)ops->poll(&victim.cq->base, 16);
+            if ((data[0] & NO_ARM) == 0) {
+                (void)ops->arm(&victim.cq->base);
+            }
+            drain(&victim);
         }
     }
+    victim_end(&victim);
     victim_close(&victim);
     return 0;
 }

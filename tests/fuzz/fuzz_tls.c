@@ -3,7 +3,8 @@
  * What a stranger can say to a side that authenticates: the HELLO in clear, TLS's handshake, and what
  * answers it. Nobody without the key gets through, and nothing is read beyond what may be.
  *
- * The first byte: 0 = to an acceptor, 1 = to a connector; the rest is what the stranger says.
+ * The first byte: bit 0: 0 = to an acceptor, 1 = to a connector; the others: the size of the pieces that
+ * come, 0 = all at once. The rest is what the stranger says.
  */
 #include "driver.h"
 
@@ -86,9 +87,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
 
     size_t at = 1;
+    size_t piece = (data[0] >> 1) == 0 ? size : data[0] >> 1;
     enum rdmux_status status = RDMUX_AGAIN;
     while (status == RDMUX_AGAIN && at < size) {
-        ssize_t said = send(sockets[1], data + at, size - at, MSG_NOSIGNAL);
+        ssize_t said = send(sockets[1], data + at, size - at < piece ? size - at : piece,
+                            MSG_NOSIGNAL);
         at += said > 0 ? (size_t)said : 0;
         status = rdmux_tls_receive(tls, out, sizeof(out), &got);
         while (recv(sockets[1], out, sizeof(out), 0) > 0) { /* so that no answer is in the way */

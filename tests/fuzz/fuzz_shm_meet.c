@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * The shm provider's set-up against a peer of the same user that lies: connection data, the greeting with
+ * its descriptors, and the descriptors of regions that come later. Byte 0 is the victim's role, then the
+ * peer's connection data and what it sends: each message has a kind, bytes and descriptors of many sorts,
+ * good ones among them.
+ *
+ * The victim takes what is right or ends with a status; it keeps no descriptor, no mapping and no memory.
+ */
+#include "driver.h"
+
+#include "tests/unit/shm_pair.h"
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { STEPS = 12, FDS_MAX = 4, REGIONS_SIZE = SHM_REGION_COUNT * sizeof(struct shm_region) };
+
+enum sort {
+    SEGMENT,
+    BELL,
+    REGIONS,
+    SHORT_MEMORY,
+    UNSEALED_MEMORY,
+    BLOCKING_PIPE,
+    NULL_DEVICE,
+    EMPTY_MEMORY,
+    SORT_COUNT,
+};
+
+struct input {
+    const uint8_t *at;
+    size_t left;
+};
+
+static uint64_t take(struct input *in, size_t size)
+{
+    uint64_t value = 0;
+    for (size_t i = 0; i < size && in->left > 0; i++) {
+        value = value << 8 | *in->at++;
+        in->left--;
+    }
+    return value;
+}
+
+/* The number that the next descriptor has. */
+static int next_descriptor(void)
+{
+    int fd = fcntl(0, F_DUPFD_CLOEXEC, 3);
+    fake_expect(fd >= 0);
+    (void)close(fd);
+    return fd;
+}
+
+static int memory(size_t size, bool sealed, uint64_t magic)
+{
+    const uint64_t words[2] = { magic, sizeof(struct shm_segment) };
+    int fd = memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    fake_expect(fd >= 0 && ftruncate(fd, (off_t)size) == 0);
+    if (magic != 0) {
+        fake_expect(pwrite(fd, words, sizeof(words), 0) == (ssize_t)sizeof(words));
+    }
+    fake_expect(!sealed || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
+    return fd;
+}
+
+static int make_descriptor(struct input *in, uint8_t sort)
+{
+    int ends[2];
+    switch (sort % SORT_COUNT) {
+    case SEGMENT:
+        return memory(sizeof(struct shm_segment), true, SHM_SEGMENT_MAGIC);
+    case BELL:
+        return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    case REGIONS:
+        return memory(REGIONS_SIZE, true, 0);
+    case SHORT_MEMORY:
+        return memory((size_t)take(in, 2), true, SHM_SEGMENT_MAGIC);
+    case UNSEALED_MEMORY:
+        return memory(sizeof(struct shm_segment), false, SHM_SEGMENT_MAGIC);
+    case BLOCKING_PIPE:
+        fake_expect(pipe2(ends, O_CLOEXEC) == 0);
+        (void)close(ends[0]);
+        return ends[1];
+    case NULL_DEVICE:
+        return open("/dev/null", O_RDWR | O_CLOEXEC);
+    default:
+        return memory(sizeof(struct shm_segment), true, take(in, 8));
+    }
+}
+
+struct scene {
+    struct shm_pair pair; /* of which end 1 is there alone */
+    struct shm_end *end;
+    enum rdmux_role role;
+    int listener; /* the peer's, if the victim connects */
+    int socket;   /* the peer's */
+    uint8_t name[SHM_NAME_SIZE];
+};
+
+/* The greeting as a good peer would send it, then changed. */
+static size_t make_hello(struct scene *scene, struct input *in, uint8_t *bytes)
+{
+    struct shm_hello hello = {
+        .magic = scene->role == RDMUX_ROLE_ACCEPT ? SHM_HELLO_CONNECTOR : SHM_HELLO_ACCEPTOR,
+        .flags = (uint32_t)take(in, 1),
+        .probe_address = (uint64_t)(uintptr_t)&scene->end->ep->probe,
+        .probe_value = take(in, 1),
+        .pid = (uint32_t)getpid(),
+    };
+    rdmux_provider_secret(&scene->end->ep->base, hello.secret);
+    rdmux_shm_hello_encode(&hello, bytes);
+    return SHM_HELLO_SIZE;
+}
+
+static size_t make_region(struct input *in, uint8_t *bytes)
+{
+    const struct shm_region_message message = {
+        .index = (uint32_t)take(in, 1),
+        .writable = 1,
+        .life = take(in, 1),
+        .length = take(in, 3),
+    };
+    rdmux_shm_region_message_encode(&message, bytes);
+    return SHM_REGION_SIZE;
+}
+
+/* Whether the victim has closed it is not looked at. */
+static void pass(int socket, const uint8_t *bytes, size_t size, const int *fds, size_t fd_count)
+{
+    _Alignas(struct cmsghdr) uint8_t control[CMSG_SPACE(FDS_MAX * sizeof(int))] = { 0 };
+    struct iovec iov = { .iov_base = (void *)(uintptr_t)bytes, .iov_len = size };
+    struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1 };
+    if (fd_count > 0) {
+        message.msg_control = control;
+        message.msg_controllen = CMSG_SPACE(fd_count * sizeof(int));
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(fd_count * sizeof(int));
+        memcpy(CMSG_DATA(header), fds, fd_count * sizeof(int));
+    }
+    ssize_t sent = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)sent;
+}
+
+/* One message with its descriptors. */
+static void say(struct scene *scene, struct input *in)
+{
+    uint8_t bytes[64];
+    uint8_t kind = (uint8_t)take(in, 1);
+    size_t size = (kind & 1) != 0 ? make_region(in, bytes) : make_hello(scene, in, bytes);
+    size_t fd_count = (size_t)(kind >> 1 & 3) + (size_t)(kind >> 5 & 1);
+    if ((kind & 8) != 0) {
+        bytes[take(in, 1) % size] ^= (uint8_t)take(in, 1);
+    }
+    if ((kind & 16) != 0) {
+        size = (size_t)take(in, 1) % (sizeof(bytes) + 1);
+        for (size_t i = 0; i < size; i++) {
+            bytes[i] = (uint8_t)take(in, 1);
+        }
+    }
+    int fds[FDS_MAX];
+    for (size_t i = 0; i < fd_count; i++) {
+        uint8_t sort = (uint8_t)take(in, 1);
+        /* The order of a good greeting, most of the time. */
+        static const uint8_t good[FDS_MAX] = { BELL, REGIONS, SEGMENT, BELL };
+        fds[i] = make_descriptor(in, (sort & 0x80) != 0 ? sort & 0x7f : good[i]);
+        fake_expect(fds[i] >= 0);
+    }
+    if (scene->socket >= 0) {
+        pass(scene->socket, bytes, size, fds, fd_count);
+    }
+    for (size_t i = 0; i < fd_count; i++) {
+        (void)close(fds[i]);
+    }
+}
+
+/* The peer's end of the socket, as soon as there can be one. */
+static void meet(struct scene *scene)
+{
+    if (scene->socket >= 0) {
+        return;
+    }
+    enum rdmux_status status = scene->role == RDMUX_ROLE_ACCEPT
+                                   ? rdmux_shm_socket_connect(scene->end->ep->name, &scene->socket)
+                                   : rdmux_shm_socket_accept(scene->listener, getpid(),
+                                                             &scene->socket);
+    if (status != RDMUX_OK) {
+        scene->socket = -1;
+    }
+}
+
+static enum rdmux_status begin(struct scene *scene, struct input *in)
+{
+    uint8_t bytes[SHM_DESCRIPTION_SIZE];
+    struct shm_description description = { .pid = (uint32_t)getpid() };
+    size_t size = sizeof(bytes);
+    memcpy(description.name, scene->name, sizeof(scene->name));
+    rdmux_shm_description_encode(&description, bytes);
+    uint8_t change = (uint8_t)take(in, 1);
+    if ((change & 1) != 0) {
+        size = (size_t)take(in, 1) % (sizeof(bytes) + 1);
+    }
+    if ((change & 2) != 0) {
+        bytes[take(in, 1) % sizeof(bytes)] ^= (uint8_t)take(in, 1);
+    }
+    return rdmux_shm_ep_connect(&scene->end->ep->base, bytes, size);
+}
+
+/* Lets a connected victim import a region that the peer describes. */
+static void import(struct scene *scene, struct input *in)
+{
+    struct shm_remote remote;
+    uint8_t description[56] = { 1, 1 };
+    memset(&remote, 0, sizeof(remote));
+    remote.base.ep = &scene->end->ep->base;
+    remote.base.length = take(in, 2) + 1;
+    remote.base.access = RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE;
+    description[4] = (uint8_t)take(in, 1);
+    description[8] = (uint8_t)take(in, 1);
+    description[24] = (uint8_t)take(in, 1);
+    description[26] = (uint8_t)take(in, 1);
+    if (rdmux_shm_remote_open(&remote.base, description, sizeof(description)) == RDMUX_OK) {
+        if (remote.mode == SHM_REMOTE_MAPPED) { /* then it is there, whole */
+            for (uint64_t at = 0; at < remote.base.length; at += SHM_PAGE) {
+                ((volatile uint8_t *)remote.mapped)[at] = 1;
+            }
+            ((volatile uint8_t *)remote.mapped)[remote.base.length - 1] = 1;
+        }
+        rdmux_shm_remote_close(&remote.base);
+    }
+}
+
+static void run(struct scene *scene, struct input *in)
+{
+    enum rdmux_status status = begin(scene, in);
+    for (int i = 0; i < STEPS && (status == RDMUX_IN_PROGRESS || status == RDMUX_OK); i++) {
+        meet(scene);
+        if (in->left > 0) {
+            say(scene, in);
+        }
+        if (status == RDMUX_IN_PROGRESS) {
+            status = rdmux_shm_ep_connect(&scene->end->ep->base, NULL, 0);
+        } else {
+            import(scene, in);
+        }
+        (void)rdmux_shm_poll(&scene->end->cq->base, 16);
+        (void)rdmux_shm_arm(&scene->end->cq->base);
+    }
+}
+
+static void scene_open(struct scene *scene)
+{
+    scene->pair.domain = shm_pair_domain();
+    shm_end_open(&scene->pair, 1);
+    scene->end = &scene->pair.ends[1];
+    scene->listener = -1;
+    scene->socket = -1;
+}
+
+static void scene_close(struct scene *scene)
+{
+    rdmux_shm_ep_close(&scene->end->ep->base);
+    free(scene->end->ep);
+    rdmux_shm_cq_close(&scene->end->cq->base);
+    free(scene->end->cq);
+    rdmux_shm_provider.domain_close(&scene->pair.domain->base);
+    free(scene->pair.domain);
+    if (scene->socket >= 0) {
+        (void)close(scene->socket);
+    }
+    if (scene->listener >= 0) {
+        (void)close(scene->listener);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct input in = { data, size };
+    struct scene *scene = calloc(1, sizeof(*scene));
+    fake_expect(scene != NULL);
+    int before = next_descriptor();
+    scene->role = (take(&in, 1) & 1) != 0 ? RDMUX_ROLE_CONNECT : RDMUX_ROLE_ACCEPT;
+    scene_open(scene);
+    if (scene->role == RDMUX_ROLE_CONNECT) {
+        rdmux_shm_ep_close(&scene->end->ep->base);
+        memset(scene->end->ep, 0, sizeof(*scene->end->ep));
+        scene->end->ep->base.ops = &rdmux_shm_provider;
+        scene->end->ep->base.cq = &scene->end->cq->base;
+        scene->end->ep->base.ep = &scene->end->core;
+        scene->end->attr.role = RDMUX_ROLE_CONNECT;
+        fake_expect(rdmux_shm_ep_open(&scene->end->ep->base, &scene->end->attr) == RDMUX_OK);
+        fake_expect(getentropy(scene->name, sizeof(scene->name)) == 0);
+        fake_expect(rdmux_shm_socket_listen(scene->name, &scene->listener) == RDMUX_OK);
+    }
+    run(scene, &in);
+    scene_close(scene);
+    free(scene);
+    fake_expect(fake_fabric.allocations == 0);
+    fake_expect(next_descriptor() == before);
+    return 0;
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * Tokens and keys that a peer presents: whatever bytes they have, only those of a region that is exported
+ * now open anything, and only what the region has and grants. Byte 0 picks the region, then a count of
+ * changes to its token and its key (where, bits), then offset, length and rights of an access.
+ */
+#include "driver.h"
+
+#include "api/core.h"
+#include "tcp_fallback/tcp_provider.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LENGTH = 256, GUARD_SIZE = 64, GUARD = 0xa5 };
+
+enum { EXPORTED, REVOKED, NOT_EXPORTED, REGION_COUNT };
+
+struct input {
+    const uint8_t *at;
+    size_t left;
+};
+
+struct region {
+    _Alignas(8) uint8_t memory[GUARD_SIZE + LENGTH + GUARD_SIZE];
+    uint32_t access;
+    struct rdmux_mr *mr;
+    struct rdmux_token token;
+    uint8_t key[RDMUX_TARGET_KEY_SIZE];
+};
+
+static struct rdmux_fabric *fabric;
+static struct rdmux_cq *cq;
+static struct rdmux_provider_cq provider_cq;
+static struct rdmux_provider_ep ep = { .cq = &provider_cq };
+static struct region regions[REGION_COUNT] = {
+    [EXPORTED] = { .access = RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_ATOMIC },
+    [REVOKED] = { .access = RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE },
+    [NOT_EXPORTED] = { .access = RDMUX_ACCESS_REMOTE_WRITE },
+};
+
+static void require(bool holds)
+{
+    if (!holds) {
+        abort();
+    }
+}
+
+static uint64_t take(struct input *in, size_t size)
+{
+    uint64_t value = 0;
+    for (size_t i = 0; i < size && in->left > 0; i++) {
+        value = value << 8 | *in->at++;
+        in->left--;
+    }
+    return value;
+}
+
+static void region_open(struct region *region)
+{
+    struct rdmux_provider_mr registration = { .mr = NULL };
+    memset(region->memory, GUARD, sizeof(region->memory));
+    require(rdmux_mr_register(fabric, region->memory + GUARD_SIZE, LENGTH, region->access,
+                              &region->mr) == RDMUX_OK);
+    registration.mr = region->mr;
+    if (region != &regions[NOT_EXPORTED]) {
+        require(rdmux_mr_export(region->mr, &region->token) == RDMUX_OK);
+    }
+    rdmux_target_key(&registration, region->key);
+    if (region == &regions[REVOKED]) {
+        require(rdmux_mr_revoke(region->mr) == RDMUX_OK);
+    }
+}
+
+static void scene_open(void)
+{
+    struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
+    attr.flags = RDMUX_FABRIC_IGNORE_ENVIRONMENT | RDMUX_FABRIC_NO_DEFAULT_PLUGINS |
+                 RDMUX_FABRIC_NO_SERVICE_THREAD | RDMUX_FABRIC_NO_WORKER_THREAD;
+    attr.paths = "tcp";
+    require(rdmux_fabric_open(&attr, &fabric) == RDMUX_OK);
+    require(rdmux_cq_create(fabric, NULL, &cq) == RDMUX_OK);
+    provider_cq.cq = cq;
+    for (int i = 0; i < REGION_COUNT; i++) {
+        region_open(&regions[i]);
+    }
+}
+
+/* Changes bytes; returns whether any is another than before. */
+static bool spoil(struct input *in, uint8_t *bytes, size_t size)
+{
+    uint8_t before[64];
+    memcpy(before, bytes, size);
+    for (uint64_t left = take(in, 1) % 8; left > 0; left--) {
+        size_t at = (size_t)take(in, 1) % size;
+        bytes[at] ^= (uint8_t)take(in, 1);
+    }
+    return memcmp(before, bytes, size) != 0;
+}
+
+/* Without a domain that has the region, a good token is RDMUX_UNSUPPORTED. */
+static void try_token(struct input *in, const struct region *region)
+{
+    static struct rdmux_provider_domain nowhere = { .ops = &rdmux_tcp_provider };
+    struct rdmux_token token = region->token;
+    struct rdmux_mr *mr = NULL;
+    struct rdmux_provider_mr *registration = NULL;
+    bool spoilt = spoil(in, token.bytes, sizeof(token.bytes));
+    bool good = !spoilt && region == &regions[EXPORTED];
+    (void)rdmux_token_is_valid(&token);
+    enum rdmux_status status = rdmux_mr_import(fabric, &token, cq, 1, &nowhere, &mr, &registration);
+    require(status == (good ? RDMUX_UNSUPPORTED : RDMUX_DENIED));
+    require(mr == NULL && registration == NULL);
+}
+
+static void try_access(struct input *in, struct region *region, const uint8_t *key, bool good)
+{
+    uint64_t offset = take(in, 1);
+    uint64_t length = take(in, 1);
+    uint64_t wide = take(in, 1);
+    uint32_t access = (uint32_t)take(in, 1) &
+                      (RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE |
+                       RDMUX_ACCESS_REMOTE_ATOMIC);
+    offset = (wide & 1) != 0 ? UINT64_MAX - offset : (wide & 2) != 0 ? offset << 1 : offset;
+    length = (wide & 4) != 0 ? UINT64_MAX - length : (wide & 8) != 0 ? length << 1 : length;
+    void *addr = NULL;
+    enum rdmux_status status = rdmux_target_enter(&ep, key, offset, length, access, &addr);
+    if (status == RDMUX_OK) {
+        require(good && (region->access & access) == access);
+        require(offset <= LENGTH && length <= LENGTH - offset);
+        require(addr == region->memory + GUARD_SIZE + offset);
+        rdmux_target_leave(&ep);
+    } else if (good && (region->access & access) == access) {
+        require(status == RDMUX_OUT_OF_RANGE && (offset > LENGTH || length > LENGTH - offset));
+    }
+    uint64_t old = 0;
+    uint32_t op = (wide & 16) != 0 ? RDMUX_OP_FETCH_ADD : RDMUX_OP_COMPARE_SWAP;
+    status = rdmux_target_atomic(&ep, key, op, offset, 1, 2, &old);
+    require(status != RDMUX_OK || (good && (region->access & RDMUX_ACCESS_REMOTE_ATOMIC) != 0 &&
+                                   offset <= LENGTH - sizeof(old) && offset % sizeof(old) == 0));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct input in = { data, size };
+    if (fabric == NULL) {
+        scene_open();
+    }
+    struct region *region = &regions[take(&in, 1) % REGION_COUNT];
+    uint8_t key[RDMUX_TARGET_KEY_SIZE];
+    try_token(&in, region);
+    memcpy(key, region->key, sizeof(key));
+    bool spoilt = spoil(&in, key, sizeof(key));
+    try_access(&in, region, key, !spoilt && region != &regions[REVOKED]);
+    for (size_t i = 0; i < GUARD_SIZE; i++) {
+        require(region->memory[i] == GUARD && region->memory[GUARD_SIZE + LENGTH + i] == GUARD);
+    }
+    return 0;
+}
