@@ -2,10 +2,10 @@
 /* Runs a fuzz target without libFuzzer: every file of the corpus, then pseudo-random mutations of
  * those files. One seed gives one sequence of inputs, on every machine. Prints TAP.
  *
- * usage: fuzz_X [--runs N] [--seed N] [--max-size BYTES] [--save FILE] [FILE|FOLDER ...]
+ * usage: fuzz_X [--runs N | --seconds N] [--seed N] [--max-size BYTES] [--save FILE] [FILE|FOLDER ...]
  *
- * An input that kills the process is written to FILE (default: crash.bin) on the way out; give it
- * as the only FILE, with --runs 0, to run it again. */
+ * An input that kills the process, or takes more than 10 s, is written to FILE (default: crash.bin) on
+ * the way out; give it as the only FILE, with --runs 0, to run it again. */
 #include "driver.h"
 
 #include <dirent.h>
@@ -18,9 +18,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { RUNS = 20000, MAX_SIZE = 4096, PATH_SIZE = 4096, MUTATIONS_MAX = 8 };
+enum {
+    RUNS = 20000,
+    MAX_SIZE = 4096,
+    PATH_SIZE = 4096,
+    MUTATIONS_MAX = 8,
+    INPUT_SECONDS = 10, /* that one input may take */
+    LOOK_AT_CLOCK = 64, /* inputs between two looks */
+};
 
 struct input {
     uint8_t *data;
@@ -35,6 +43,7 @@ struct corpus {
 
 struct options {
     uint64_t runs;
+    uint64_t seconds; /* 0: as many runs as there are */
     uint64_t seed;
     size_t max_size;
     const char *save_as;
@@ -82,7 +91,7 @@ static void catch_deaths(void)
     if (__sanitizer_set_death_callback != NULL) {
         __sanitizer_set_death_callback(save_running_input);
     }
-    static const int deadly[] = { SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV };
+    static const int deadly[] = { SIGABRT, SIGALRM, SIGBUS, SIGFPE, SIGILL, SIGSEGV };
     for (size_t i = 0; i < sizeof(deadly) / sizeof(deadly[0]); i++) {
         struct sigaction before;
         /* A handler that is there already is the sanitizer's, and ends in the callback. */
@@ -111,7 +120,9 @@ static void run_input(const uint8_t *data, size_t size)
     }
     running_size = size;
     running_data = exact;
+    (void)alarm(INPUT_SECONDS);
     (void)LLVMFuzzerTestOneInput(exact, size);
+    (void)alarm(0);
     running_data = NULL;
     free(exact);
 }
@@ -223,11 +234,24 @@ static void mutate_once(struct input *in, const struct corpus *corpus, uint64_t 
     }
 }
 
-static void run_mutations(const struct corpus *corpus, const struct options *options)
+static uint64_t now_seconds(void)
 {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec;
+}
+
+/* Returns how many. */
+static uint64_t run_mutations(const struct corpus *corpus, const struct options *options)
+{
+    uint64_t until = now_seconds() + options->seconds;
+    uint64_t run = 0;
     struct input mutant = { .data = must_allocate(corpus->max_size) };
     uint64_t random = options->seed;
-    for (uint64_t run = 0; run < options->runs; run++) {
+    for (; run < options->runs; run++) {
+        if (options->seconds != 0 && run % LOOK_AT_CLOCK == 0 && now_seconds() >= until) {
+            break;
+        }
         mutant.size = 0;
         if (corpus->count > 0) {
             const struct input *parent = &corpus->inputs[random_below(&random, corpus->count)];
@@ -241,6 +265,7 @@ static void run_mutations(const struct corpus *corpus, const struct options *opt
         run_input(mutant.data, mutant.size);
     }
     free(mutant.data);
+    return run;
 }
 
 static bool corpus_add_file(struct corpus *corpus, const char *path)
@@ -331,6 +356,9 @@ static int parse_options(int argc, char **argv, struct options *out)
             return -1;
         } else if (strcmp(name, "runs") == 0) {
             options.runs = number;
+        } else if (strcmp(name, "seconds") == 0 && number > 0 && number <= UINT32_MAX) {
+            options.seconds = number;
+            options.runs = UINT64_MAX;
         } else if (strcmp(name, "seed") == 0) {
             options.seed = number;
         } else if (strcmp(name, "max-size") == 0 && number > 0 && number <= UINT32_MAX) {
@@ -352,10 +380,11 @@ int main(int argc, char **argv)
     struct options options;
     int first_path = parse_options(argc, argv, &options);
     if (first_path < 0) {
-        (void)fprintf(stderr,
-                      "usage: %s [--runs N] [--seed N] [--max-size BYTES] [--save FILE] "
-                      "[FILE|FOLDER ...]\n",
-                      argv[0]);
+        (void)fprintf(
+            stderr,
+            "usage: %s [--runs N | --seconds N] [--seed N] [--max-size BYTES] [--save FILE] "
+            "[FILE|FOLDER ...]\n",
+            argv[0]);
         return 2;
     }
     (void)setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
@@ -378,8 +407,8 @@ int main(int argc, char **argv)
     printf("%s 1 - the empty input and %zu inputs of the corpus\n", read_all ? "ok" : "not ok",
            corpus.count);
 
-    run_mutations(&corpus, &options);
-    printf("ok 2 - %" PRIu64 " mutations from seed %" PRIu64 "\n", options.runs, options.seed);
+    uint64_t runs = run_mutations(&corpus, &options);
+    printf("ok 2 - %" PRIu64 " mutations from seed %" PRIu64 "\n", runs, options.seed);
     corpus_free(&corpus);
     return read_all ? 0 : 1;
 }
