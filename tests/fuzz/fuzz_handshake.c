@@ -170,7 +170,7 @@ static void give_opening(struct run *run, struct input *input, enum operation op
     make_offer(&offer);
     if (operation == HELLO) {
         const struct rdmux_hello hello = {
-            .version_min = 1, .version_max = 1, .epoch = 1, .flags = take(input) & 0x3U
+            .version_min = 1, .version_max = 1, .epoch = 1, .flags = take(input) & 0x13U
         };
         rdmux_hello_encode(&hello, bytes);
         give_frame(run, bytes, RDMUX_HELLO_SIZE);
@@ -247,6 +247,11 @@ static void operate(struct run *run, struct input *input)
         give_result(run, input);
         break;
     case GOOD_RESULT:
+        if (run->asked.kind == RDMUX_ACTION_MEASURE) {
+            const struct rdmux_measured good = { 1000, 1000 };
+            rdmux_handshake_measured(run->handshake, run->asked.attempt, &good, run->now_ns);
+            break;
+        }
         rdmux_handshake_result(run->handshake, run->asked.kind, run->asked.attempt, RDMUX_OK,
                                RDMUX_REASON_NONE, NULL, (const uint8_t *)"good", 4, run->now_ns);
         break;

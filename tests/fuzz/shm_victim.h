@@ -9,6 +9,10 @@
 
 #include "tests/unit/shm_pair.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 enum {
     RECEIVE_COUNT = 16,
     SEND_COUNT = 16,
@@ -55,6 +59,7 @@ struct victim {
     struct shm_remote remote;
     bool imported;
     uint64_t hostile_head;  /* of the slots that the peer publishes */
+    int passed;             /* memory that the peer may pass: good, and as long as a page */
     struct shm_end good[2]; /* neighbours: 0 on the peer's cq, 1 on the victim's */
     uint8_t memory[GUARD_SIZE + REGION_SIZE + GUARD_SIZE];
 };
@@ -158,7 +163,7 @@ static inline void import(struct victim *victim, struct input *in)
                                              (size_t)take(in, 1) % sizeof(description)) == RDMUX_OK;
 }
 
-/* Sends the victim a message with a descriptor that is no memory, or too little of it. */
+/* Sends the victim a message with the descriptor of good memory, or of such as cannot be written to. */
 static inline void pass_region(struct victim *victim, struct input *in)
 {
     uint8_t bytes[SHM_HELLO_SIZE];
@@ -166,8 +171,8 @@ static inline void pass_region(struct victim *victim, struct input *in)
         bytes[i] = (uint8_t)take(in, 1);
     }
     const uint32_t magic = 0x52534852;
+    const int fds[] = { (bytes[0] & 1) != 0 ? victim->passed : victim->pair->domain->regions_fd };
     memcpy(bytes, &magic, sizeof(magic));
-    const int fds[] = { victim->pair->domain->regions_fd };
     enum rdmux_status status = rdmux_shm_socket_send(victim->pair->ends[0].ep->socket, bytes,
                                                      SHM_REGION_SIZE, fds, 1);
     (void)status; /* a full queue is fine */
@@ -272,6 +277,9 @@ static inline struct victim *victim_open(victim_hook *begins, victim_hook *ends)
     victim->pair = shm_pair_connect();
     victim->ep = victim->pair->ends[1].ep;
     neighbours_connect(victim);
+    victim->passed = memfd_create("passed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    fake_expect(victim->passed >= 0 && ftruncate(victim->passed, SHM_PAGE) == 0);
+    fake_expect(fcntl(victim->passed, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
     memset(fake_regions, 0, sizeof(fake_regions));
     memset(victim->memory, GUARD, sizeof(victim->memory));
     /* Its key is a 1 and a 0: easily found, and not zeros. */
@@ -334,6 +342,7 @@ static inline void victim_close(struct victim *victim)
         free(victim->good[i].ep);
     }
     shm_pair_close(victim->pair);
+    (void)close(victim->passed);
     for (size_t i = 0; i < victim->receive_count; i++) {
         free(victim->receives[i].buffer);
     }
