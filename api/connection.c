@@ -171,7 +171,8 @@ static void succeed(struct rdmux_ep *ep)
     struct rdmux_setup *setup = ep->setup;
     keep_candidates(ep);
     ep->peer = rdmux_peer_get(ep->fabric, rdmux_handshake_peer_hello(setup->handshake)->process);
-    if (ep->peer == NULL) {
+    ep->told = ep->peer == NULL ? NULL : rdmux_told_get(ep);
+    if (ep->told == NULL) {
         rdmux_setup_fail(ep, RDMUX_NO_MEMORY, "endpoint: out of memory", false);
         return;
     }

@@ -488,10 +488,10 @@ static void beat(struct rdmux_ep *ep, uint64_t now_ns)
         return;
     }
     ep->heartbeat_ns = now_ns + period;
-    uint64_t sent = atomic_load(&ep->peer->sent_ns);
+    uint64_t sent = atomic_load(&ep->told->sent_ns);
     if (now_ns - sent >=
         period / 4 * 3) { /* another endpoint to the same process may have beaten for all */
-        atomic_store(&ep->peer->sent_ns, now_ns);
+        atomic_store(&ep->told->sent_ns, now_ns);
         struct rdmux_message message = { .type = RDMUX_FRAME_HEARTBEAT };
         rdmux_ep_tell(ep, &message);
     }

@@ -130,14 +130,26 @@ struct rdmux_domain_slot {
     _Atomic bool gone;         /* the device */
 };
 
+enum { RDMUX_TOLD_FROM_SIZE = 24 };
+
 /* A process at the other end: endpoints between the same two share one heartbeat. fabric->lock
- * guards list and refs. */
+ * guards lists and refs. */
 struct rdmux_peer_process {
     struct rdmux_list link;
+    struct rdmux_list told; /* rdmux_told */
     uint8_t id[RDMUX_PROCESS_ID_SIZE];
     uint32_t refs;
     _Atomic uint64_t heard_ns; /* last sign of life on any control channel */
-    _Atomic uint64_t sent_ns;  /* last heartbeat we sent it */
+};
+
+/* The endpoints that one heartbeat of ours is for. The id is what a peer says of itself, and strangers
+ * can learn it: so the address and the identity that it comes with have to be the same, too. */
+struct rdmux_told {
+    struct rdmux_list link;
+    uint32_t refs;
+    uint8_t from[RDMUX_TOLD_FROM_SIZE];
+    char identity[RDMUX_IDENTITY_MAX];
+    _Atomic uint64_t sent_ns; /* the last one */
 };
 
 struct rdmux_service; /* service.c */
@@ -223,6 +235,9 @@ void rdmux_hello_fill(struct rdmux_fabric *fabric, struct rdmux_hello *hello);
  * default. */
 void rdmux_offer_defaults(struct rdmux_fabric *fabric, const char *paths, struct rdmux_offer *offer);
 void rdmux_peer_put(struct rdmux_fabric *fabric, struct rdmux_peer_process *peer);
+/* told.c: whom the heartbeats of an endpoint with a peer and a channel are for. NULL: no memory. */
+struct rdmux_told *rdmux_told_get(struct rdmux_ep *ep);
+void rdmux_told_put(struct rdmux_fabric *fabric, struct rdmux_told *told);
 
 /* --------------------------------------------------------------------- regions (mr.c, target.c) */
 
@@ -638,6 +653,7 @@ struct rdmux_ep {
     struct rdmux_channel *channel;
     struct rdmux_setup *setup; /* NULL once connected or failed */
     struct rdmux_peer_process *peer;
+    struct rdmux_told *told;
     struct rdmux_list remotes;
     struct rdmux_list ready_remotes; /* whose REMOTE_READY waits */
     struct rdmux_inbox

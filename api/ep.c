@@ -321,6 +321,10 @@ static void close_path(struct rdmux_ep *ep)
 /* Nobody reaches this endpoint any more: channel, joins, revocations. */
 static void leave_control(struct rdmux_ep *ep)
 {
+    if (ep->told != NULL) {
+        rdmux_told_put(ep->fabric, ep->told);
+        ep->told = NULL;
+    }
     rdmux_joins_remove(ep->fabric, ep);
     if (ep->channel != NULL) {
         rdmux_channel_destroy(ep->channel);

@@ -254,6 +254,11 @@ static void destroy(struct rdmux_fabric *fabric)
     while (!rdmux_list_empty(&fabric->peers)) {
         struct rdmux_peer_process *peer = RDMUX_CONTAINER(fabric->peers.next,
                                                           struct rdmux_peer_process, link);
+        while (!rdmux_list_empty(&peer->told)) {
+            struct rdmux_told *told = RDMUX_CONTAINER(peer->told.next, struct rdmux_told, link);
+            rdmux_list_remove(&told->link);
+            rdmux_release(fabric, told);
+        }
         rdmux_list_remove(&peer->link);
         rdmux_release(fabric, peer);
     }
@@ -638,6 +643,7 @@ struct rdmux_peer_process *rdmux_peer_get(struct rdmux_fabric *fabric,
         found = fresh;
         fresh = NULL;
         memcpy(found->id, id, sizeof(found->id));
+        rdmux_list_init(&found->told);
         rdmux_list_append(&fabric->peers, &found->link);
     }
     if (found != NULL) {

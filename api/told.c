@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Whom a heartbeat is for: endpoints to one process at one address. */
+#include "api/connection.h"
+#include "negotiation/control_channel.h"
+
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* Where the process at the other end of a socket is, as the kernel knows it; of a kind of socket of
+ * which it knows nothing, the endpoint is alone. */
+static void find_from(int socket, uint64_t ep_id, uint8_t from[RDMUX_TOLD_FROM_SIZE])
+{
+    struct sockaddr_storage address = { .ss_family = AF_UNSPEC };
+    socklen_t length = sizeof(address);
+    memset(from, 0, RDMUX_TOLD_FROM_SIZE);
+    (void)getpeername(socket, (struct sockaddr *)&address, &length);
+    from[0] = (uint8_t)address.ss_family;
+    if (address.ss_family == AF_INET) {
+        struct sockaddr_in in;
+        memcpy(&in, &address, sizeof(in));
+        memcpy(from + 1, &in.sin_addr, sizeof(in.sin_addr));
+        return;
+    }
+    if (address.ss_family == AF_INET6) {
+        struct sockaddr_in6 in6;
+        memcpy(&in6, &address, sizeof(in6));
+        memcpy(from + 1, &in6.sin6_addr, sizeof(in6.sin6_addr));
+        memcpy(from + 1 + sizeof(in6.sin6_addr), &in6.sin6_scope_id, sizeof(in6.sin6_scope_id));
+        return;
+    }
+    struct ucred peer;
+    length = sizeof(peer);
+    if (address.ss_family == AF_UNIX &&
+        getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0) {
+        memcpy(from + 1, &peer, sizeof(peer));
+        return;
+    }
+    from[0] = AF_UNSPEC;
+    memcpy(from + 1, &ep_id, sizeof(ep_id));
+}
+
+struct rdmux_told *rdmux_told_get(struct rdmux_ep *ep)
+{
+    struct rdmux_told *fresh = rdmux_allocate(ep->fabric, sizeof(*fresh));
+    if (fresh == NULL) {
+        return NULL;
+    }
+    const char *identity = rdmux_channel_identity(ep->channel);
+    find_from(rdmux_channel_socket(ep->channel), ep->id, fresh->from);
+    memcpy(fresh->identity, identity, strnlen(identity, sizeof(fresh->identity) - 1));
+    struct rdmux_told *found = NULL;
+    pthread_mutex_lock(&ep->fabric->lock);
+    struct rdmux_list *list = &ep->peer->told;
+    for (struct rdmux_list *at = list->next; at != list && found == NULL; at = at->next) {
+        struct rdmux_told *told = RDMUX_CONTAINER(at, struct rdmux_told, link);
+        bool same = memcmp(told->from, fresh->from, sizeof(told->from)) == 0 &&
+                    strcmp(told->identity, fresh->identity) == 0;
+        found = same ? told : NULL;
+    }
+    if (found == NULL) {
+        found = fresh;
+        fresh = NULL;
+        rdmux_list_append(list, &found->link);
+    }
+    found->refs++;
+    pthread_mutex_unlock(&ep->fabric->lock);
+    rdmux_release(ep->fabric, fresh);
+    return found;
+}
+
+void rdmux_told_put(struct rdmux_fabric *fabric, struct rdmux_told *told)
+{
+    pthread_mutex_lock(&fabric->lock);
+    bool last = --told->refs == 0;
+    if (last) {
+        rdmux_list_remove(&told->link);
+    }
+    pthread_mutex_unlock(&fabric->lock);
+    if (last) {
+        rdmux_release(fabric, told);
+    }
+}

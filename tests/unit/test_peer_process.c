@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Whose heartbeats are shared: those of endpoints to one process, not of a stranger who says that it is
+ * that process. Time is the test's. */
+#include "tests/unit/api_pair.h"
+
+#include <arpa/inet.h>
+
+enum { LIVENESS_MS = 400, STEP_MS = 10, WATCHED_MS = 10 * LIVENESS_MS, STRANGERS = 4 };
+
+static uint64_t time_ns;
+
+static uint64_t clock_of(void *user)
+{
+    (void)user;
+    return time_ns;
+}
+
+struct party {
+    struct rdmux_fabric *fabric;
+    struct rdmux_cq *cq;
+    bool ended; /* one of its endpoints */
+};
+
+static void open_party(struct party *party)
+{
+    struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
+    memset(party, 0, sizeof(*party));
+    attr.flags = RDMUX_FABRIC_IGNORE_ENVIRONMENT | RDMUX_FABRIC_NO_DEFAULT_PLUGINS |
+                 RDMUX_FABRIC_NO_SERVICE_THREAD | RDMUX_FABRIC_NO_WORKER_THREAD;
+    attr.paths = "tcp";
+    attr.clock_ns = clock_of;
+    CHECK_OK(rdmux_fabric_open(&attr, &party->fabric));
+    party->cq = create_cq(party->fabric);
+}
+
+static void close_party(struct party *party)
+{
+    CHECK_OK(rdmux_cq_destroy(party->cq));
+    CHECK_OK(rdmux_fabric_close(party->fabric));
+}
+
+static void step(struct party *party)
+{
+    struct rdmux_wc wc;
+    while (rdmux_cq_poll(party->cq, &wc, 1) == 1) {
+        party->ended = party->ended || wc.opcode == RDMUX_WC_DISCONNECTED || wc.status != RDMUX_OK;
+    }
+    CHECK_OK(rdmux_fabric_progress(party->fabric));
+}
+
+/* Two connected sockets, of which the first has this address on its host. */
+static void make_sockets(const char *from, int out[2])
+{
+    struct sockaddr_in address = { .sin_family = AF_INET,
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct sockaddr_in source = { .sin_family = AF_INET };
+    socklen_t length = sizeof(address);
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(inet_pton(AF_INET, from, &source.sin_addr), 1);
+    assert_int_equal(bind(listener, (struct sockaddr *)&address, length), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &length), 0);
+    out[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(out[0], (struct sockaddr *)&source, sizeof(source)), 0);
+    assert_int_equal(connect(out[0], (struct sockaddr *)&address, length), 0);
+    out[1] = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    assert_true(out[1] >= 0);
+    close(listener);
+}
+
+static bool is_ready(struct rdmux_ep *ep)
+{
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+    return rdmux_ep_info(ep, &info) == RDMUX_OK && info.provider[0] != '\0';
+}
+
+/* `from` connects to `to` from an address. */
+static void connect_from(const char *address, struct party *from, struct party *to,
+                         struct rdmux_ep *out[2])
+{
+    int sockets[2];
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    attr.liveness_ms = LIVENESS_MS;
+    make_sockets(address, sockets);
+    CHECK_STATUS(
+        rdmux_adopt(from->fabric, from->cq, sockets[0], RDMUX_ROLE_CONNECT, &attr, 0, &out[0]),
+        RDMUX_IN_PROGRESS);
+    CHECK_STATUS(rdmux_adopt(to->fabric, to->cq, sockets[1], RDMUX_ROLE_ACCEPT, &attr, 0, &out[1]),
+                 RDMUX_IN_PROGRESS);
+    for (uint64_t until = now_ms() + PATIENT_MS; !is_ready(out[0]) || !is_ready(out[1]);) {
+        assert_true(now_ms() < until);
+        step(from);
+        step(to);
+    }
+}
+
+static void endpoints_to_one_process_share_what_is_told_and_heard(void **state)
+{
+    (void)state;
+    struct party a;
+    struct party b;
+    struct rdmux_ep *first[2];
+    struct rdmux_ep *second[2];
+    open_party(&a);
+    open_party(&b);
+    connect_from("127.0.0.1", &a, &b, first);
+    connect_from("127.0.0.1", &a, &b, second);
+
+    assert_ptr_equal(first[0]->peer, second[0]->peer);
+    assert_ptr_equal(first[1]->peer, second[1]->peer);
+    assert_ptr_equal(first[0]->told, second[0]->told);
+    assert_ptr_equal(first[1]->told, second[1]->told);
+
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(rdmux_ep_close(first[i]));
+        CHECK_OK(rdmux_ep_close(second[i]));
+    }
+    close_party(&a);
+    close_party(&b);
+}
+
+/* A stranger learns a process's id by dialling its listener, where nobody authenticates. */
+static void a_stranger_with_the_id_of_a_peer_takes_no_heartbeats_from_it(void **state)
+{
+    (void)state;
+    struct party victim;
+    struct party peer;
+    struct party stranger;
+    struct rdmux_ep *good[2];
+    struct rdmux_ep *hostile[STRANGERS][2];
+    time_ns = UINT64_C(1000000000000);
+    open_party(&victim);
+    open_party(&peer);
+    open_party(&stranger);
+    memcpy(stranger.fabric->process, peer.fabric->process, sizeof(stranger.fabric->process));
+    for (int i = 0; i < STRANGERS; i++) { /* so that one of them is due before the good one */
+        connect_from("127.0.0.2", &stranger, &victim, hostile[i]);
+    }
+    connect_from("127.0.0.1", &peer, &victim, good);
+
+    for (int i = 0; i < WATCHED_MS / STEP_MS; i++) {
+        time_ns += (uint64_t)STEP_MS * 1000000;
+        step(&victim);
+        step(&peer);
+        step(&stranger);
+        step(&victim);
+    }
+
+    assert_false(peer.ended);
+    assert_false(victim.ended);
+    for (int side = 0; side < 2; side++) {
+        CHECK_OK(rdmux_ep_close(good[side]));
+        for (int i = 0; i < STRANGERS; i++) {
+            CHECK_OK(rdmux_ep_close(hostile[i][side]));
+        }
+    }
+    close_party(&victim);
+    close_party(&peer);
+    close_party(&stranger);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(endpoints_to_one_process_share_what_is_told_and_heard),
+        cmocka_unit_test(a_stranger_with_the_id_of_a_peer_takes_no_heartbeats_from_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
