@@ -315,6 +315,13 @@ void rdmux_setup_run(struct rdmux_ep *ep)
             rdmux_trial_close(ep);
             break;
         case RDMUX_ACTION_DONE:
+            /* On an adopted socket; a listener answers such a peer by itself. */
+            if (ep->setup->trial.path == NULL) {
+                rdmux_setup_fail(ep, RDMUX_PEER_GONE,
+                                 "the peer wanted to know which path there would be, and no more",
+                                 false);
+                return;
+            }
             succeed(ep);
             return;
         case RDMUX_ACTION_FAIL:

@@ -636,10 +636,59 @@ static void a_socket_closed_in_the_middle_takes_the_endpoint_with_it(void **stat
     }
 }
 
+/* rdmux_explain() to a program that adopts what it accepts. */
+struct asker {
+    struct rdmux_fabric *fabric;
+    char address[RDMUX_ADDRESS_MAX];
+    struct rdmux_explanation *explanation;
+    enum rdmux_status status;
+};
+
+static void *ask(void *argument)
+{
+    struct asker *asker = argument;
+    asker->status = rdmux_explain(asker->fabric, asker->address, NULL, PATIENT_MS,
+                                  &asker->explanation);
+    return NULL;
+}
+
+static void one_who_only_asks_is_answered_and_the_adopted_endpoint_ends(void **state)
+{
+    (void)state;
+    struct asker asker = { .fabric = open_fabric("tcp", 0, NULL) };
+    struct rdmux_fabric *fabric = open_fabric("tcp", 0, NULL);
+    struct rdmux_cq *cq = create_cq(fabric);
+    struct sockaddr_in address = { .sin_family = AF_INET,
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t length = sizeof(address);
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&address, length), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &length), 0);
+    (void)snprintf(asker.address, sizeof(asker.address), "127.0.0.1:%u", ntohs(address.sin_port));
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, ask, &asker), 0);
+    int socket = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    assert_true(socket >= 0);
+    struct rdmux_ep *ep = NULL;
+
+    CHECK_STATUS(rdmux_adopt(fabric, cq, socket, RDMUX_ROLE_ACCEPT, NULL, PATIENT_MS, &ep),
+                 RDMUX_PEER_GONE);
+
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    CHECK_OK(asker.status);
+    rdmux_explanation_free(asker.explanation);
+    close(listener);
+    CHECK_OK(rdmux_cq_destroy(cq));
+    CHECK_OK(rdmux_fabric_close(fabric));
+    CHECK_OK(rdmux_fabric_close(asker.fabric));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(adopted_sockets_of_every_kind_connect_on_every_path),
+        cmocka_unit_test(one_who_only_asks_is_answered_and_the_adopted_endpoint_ends),
         cmocka_unit_test(an_adopted_endpoint_does_all_that_others_do),
         cmocka_unit_test(an_adopted_endpoint_ends_with_its_peer),
         cmocka_unit_test(a_shutdown_is_orderly_although_the_peer_closes_at_once),
