@@ -159,16 +159,16 @@ static inline struct rdmux_request *take_receive(struct shm_ep *ep)
     return request;
 }
 
-static inline uint32_t wc_flags(const struct shm_message *message)
+static inline uint32_t wc_flags(uint8_t flags)
 {
-    return (message->flags & SHM_HAS_IMM) != 0 ? RDMUX_WC_HAS_IMM : 0;
+    return (flags & SHM_HAS_IMM) != 0 ? RDMUX_WC_HAS_IMM : 0;
 }
 
 static enum outcome too_long(struct shm_ep *ep, struct rdmux_request *request, uint64_t length,
                              const struct shm_message *message)
 {
     rdmux_provider_received(&ep->base, request, RDMUX_LENGTH, RDMUX_WC_RECV, length,
-                            wc_flags(message), message->imm);
+                            wc_flags(message->flags), message->imm);
     return break_off(ep, RDMUX_LENGTH, "shm: a message is longer than the receive it met");
 }
 
@@ -203,7 +203,7 @@ static enum outcome take_send(struct shm_ep *ep, const struct shm_message *messa
     }
     shm_sges_scatter(request, 0, bytes, here);
     if (here == length) {
-        deliver(ep, request, RDMUX_WC_RECV, length, wc_flags(message), message->imm);
+        deliver(ep, request, RDMUX_WC_RECV, length, wc_flags(message->flags), message->imm);
         return NEXT;
     }
     ep->incoming = (struct shm_incoming){
@@ -211,7 +211,7 @@ static enum outcome take_send(struct shm_ep *ep, const struct shm_message *messa
         .length = length,
         .received = here,
         .imm = message->imm,
-        .wc_flags = wc_flags(message),
+        .wc_flags = wc_flags(message->flags),
     };
     return NEXT;
 }
@@ -276,7 +276,7 @@ static enum outcome start_pull(struct shm_ep *ep, const struct shm_message *mess
         .request = request,
         .length = body.length,
         .imm = message->imm,
-        .wc_flags = wc_flags(message),
+        .wc_flags = wc_flags(message->flags),
         .pulling = true,
     };
     return NEXT;
@@ -367,7 +367,7 @@ static enum outcome take_placed(struct shm_ep *ep, const struct shm_message *mes
     if (length > request->length) {
         return too_long(ep, request, length, message);
     }
-    deliver(ep, request, RDMUX_WC_RECV, length, wc_flags(message), message->imm);
+    deliver(ep, request, RDMUX_WC_RECV, length, wc_flags(message->flags), message->imm);
     return NEXT;
 }
 
@@ -460,10 +460,17 @@ static inline enum outcome carry_out(struct shm_ep *ep, const struct shm_message
     }
 }
 
+/* The slot behind those that were taken. */
+struct next {
+    bool is_there;
+    bool is_read; /* then, what it says: nothing of it may be read again */
+    enum rdmux_status status;
+    struct shm_header header;
+};
+
 /* Takes messages of one slot each, the first of which is there, as long as they meet receives of one
- * piece that have room for them. Returns how many, up to budget. more: something stands behind them,
- * for carry_out(). */
-SHM_HOT size_t take_short_sends(struct shm_ep *ep, size_t budget, bool *more)
+ * piece that have room for them. Returns how many, up to budget. */
+SHM_HOT size_t take_short_sends(struct shm_ep *ep, size_t budget, struct next *next)
 {
     struct rdmux_request *first = NULL;
     size_t there = ep->incoming.request == NULL ? rdmux_provider_next_receives(&ep->base, &first)
@@ -471,21 +478,25 @@ SHM_HOT size_t take_short_sends(struct shm_ep *ep, size_t budget, bool *more)
     size_t most = budget < there ? budget : there;
     struct shm_consumer in = ep->in; /* so that the bytes that are copied cannot change it */
     size_t count = 0;
-    *more = true;
+    next->is_there = true;
+    next->is_read = false;
     for (struct rdmux_request *request = first; count < most; request++) {
-        struct shm_message message;
-        if (shm_consumer_read(&in, &message) != RDMUX_OK || message.kind != SHM_SEND ||
-            message.chunk != 0 || request->sge_count != 1 ||
-            message.inline_length > request->length) {
+        struct shm_header header;
+        enum rdmux_status status = shm_consumer_header(&in, &header);
+        if (SHM_UNLIKELY(status != RDMUX_OK || header.kind != SHM_SEND || header.chunk != 0 ||
+                         request->sge_count != 1 || header.inline_length > request->length)) {
+            next->is_read = true;
+            next->status = status;
+            next->header = header;
             break;
         }
-        shm_copy_small(request->sges[0].addr, message.body, message.inline_length);
-        rdmux_provider_fill_receive(request, RDMUX_WC_RECV, message.inline_length,
-                                    wc_flags(&message), message.imm);
+        shm_copy_small(request->sges[0].addr, shm_consumer_body(&in), header.inline_length);
+        rdmux_provider_fill_receive(request, RDMUX_WC_RECV, header.inline_length,
+                                    wc_flags(header.flags), header.imm);
         in.tail++; /* it has no bytes in the data ring */
         count++;
         if (!shm_consumer_has_message(&in)) {
-            *more = false;
+            next->is_there = false;
             break;
         }
     }
@@ -499,16 +510,19 @@ SHM_HOT size_t take_short_sends(struct shm_ep *ep, size_t budget, bool *more)
 }
 
 /* Carries out up to budget slots of any kind, after so many that were. */
-static SHM_COLD size_t take_others(struct shm_ep *ep, size_t done, size_t budget)
+static SHM_COLD size_t take_others(struct shm_ep *ep, size_t done, size_t budget, struct next *next)
 {
-    while (done < budget && shm_consumer_has_message(&ep->in)) {
-        struct shm_message message;
-        enum outcome outcome = BROKEN;
-        if (shm_consumer_read(&ep->in, &message) == RDMUX_OK) {
-            outcome = carry_out(ep, &message);
-        } else {
-            (void)break_off(ep, RDMUX_PROTOCOL, "shm: the peer sent a malformed slot");
+    while (done < budget && (next->is_read || shm_consumer_has_message(&ep->in))) {
+        if (!next->is_read) {
+            next->status = shm_consumer_header(&ep->in, &next->header);
         }
+        next->is_read = false;
+        if (next->status != RDMUX_OK) {
+            (void)break_off(ep, RDMUX_PROTOCOL, "shm: the peer sent a malformed slot");
+            return done + 1;
+        }
+        const struct shm_message message = shm_consumer_message(&ep->in, &next->header);
+        enum outcome outcome = carry_out(ep, &message);
         if (outcome == STUCK) {
             ep->stalled = true;
             break;
@@ -528,10 +542,10 @@ static SHM_COLD size_t take_others(struct shm_ep *ep, size_t done, size_t budget
 /* There is one at least. */
 SHM_HOT size_t take_slots(struct shm_ep *ep, size_t budget)
 {
-    bool more;
-    size_t done = take_short_sends(ep, budget, &more);
-    if (SHM_UNLIKELY(more)) {
-        done = take_others(ep, done, budget);
+    struct next next;
+    size_t done = take_short_sends(ep, budget, &next);
+    if (SHM_UNLIKELY(next.is_there)) {
+        done = take_others(ep, done, budget, &next);
     }
     if (ep->state == SHM_EP_CONNECTED && shm_consumer_publish(&ep->in)) {
         shm_ring_bell(ep, SHM_WAKE_PROGRESS);

@@ -35,8 +35,17 @@ struct shm_consumer {
     uint64_t published; /* last value stored to *consumed */
 };
 
-/* A slot's header, copied and checked, and where its bytes are. body and data stay the peer's to
- * change: copy a field once before looking at it. */
+/* What a slot says of itself, copied. */
+struct shm_header {
+    uint8_t kind;
+    uint8_t flags;
+    uint16_t inline_length; /* at most SHM_BODY_SIZE */
+    uint32_t imm;
+    uint32_t chunk; /* at most SHM_CHUNK_MAX */
+};
+
+/* The same, checked, and where its bytes are. body and data stay the peer's to change: copy a field
+ * once before looking at it. */
 struct shm_message {
     uint8_t kind;
     uint8_t flags;
@@ -167,9 +176,9 @@ static inline bool shm_consumer_has_message(const struct shm_consumer *consumer)
 }
 
 /* Reads the next slot's header; shm_consumer_has_message() was true. RDMUX_PROTOCOL: its lengths
- * are impossible. Again until shm_consumer_next(). */
-static inline RDMUX_MUST_CHECK enum rdmux_status shm_consumer_read(
-    const struct shm_consumer *consumer, struct shm_message *out)
+ * are impossible. */
+static inline RDMUX_MUST_CHECK enum rdmux_status shm_consumer_header(
+    const struct shm_consumer *consumer, struct shm_header *out)
 {
     const struct shm_slot *slot = &consumer->slots[consumer->tail % SHM_SLOT_COUNT];
     /* volatile: read once, so that what is checked is what is used. */
@@ -179,14 +188,30 @@ static inline RDMUX_MUST_CHECK enum rdmux_status shm_consumer_read(
     out->inline_length = *(const volatile uint16_t *)&slot->inline_length;
     out->imm = *(const volatile uint32_t *)&slot->imm;
     out->chunk = *(const volatile uint32_t *)&slot->chunk;
-    if (out->inline_length > SHM_BODY_SIZE || out->chunk > SHM_CHUNK_MAX) {
-        return RDMUX_PROTOCOL;
-    }
-    uint64_t start = shm_data_start(consumer->data_tail, out->chunk);
-    out->body = slot->body;
-    out->data = consumer->data + (start & (SHM_DATA_SIZE - 1));
-    out->data_end = shm_data_end(start, out->chunk);
-    return RDMUX_OK;
+    return out->inline_length > SHM_BODY_SIZE || out->chunk > SHM_CHUNK_MAX ? RDMUX_PROTOCOL
+                                                                            : RDMUX_OK;
+}
+
+static inline const uint8_t *shm_consumer_body(const struct shm_consumer *consumer)
+{
+    return consumer->slots[consumer->tail % SHM_SLOT_COUNT].body;
+}
+
+/* The next slot, whose header was read and found good. Again until shm_consumer_next(). */
+static inline struct shm_message shm_consumer_message(const struct shm_consumer *consumer,
+                                                      const struct shm_header *header)
+{
+    uint64_t start = shm_data_start(consumer->data_tail, header->chunk);
+    return (struct shm_message){
+        .kind = header->kind,
+        .flags = header->flags,
+        .inline_length = header->inline_length,
+        .imm = header->imm,
+        .chunk = header->chunk,
+        .body = shm_consumer_body(consumer),
+        .data = consumer->data + (start & (SHM_DATA_SIZE - 1)),
+        .data_end = shm_data_end(start, header->chunk),
+    };
 }
 
 /* Goes past the slot that was read. Nothing of it may be touched after the next publish. */

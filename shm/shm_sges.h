@@ -16,12 +16,14 @@
 /* memcpy() of what a slot's body can have, without a call: pieces that overlap. */
 static inline void shm_copy_small(uint8_t *to, const uint8_t *from, size_t length)
 {
-    enum { PIECE = 16 };
+    enum { PIECE = 16, WORD = sizeof(uint64_t) };
     struct {
         uint8_t bytes[PIECE];
     } first, middle, last;
     static_assert(SHM_BODY_SIZE <= 3 * PIECE, "three pieces are all");
-    if (length >= PIECE) {
+    if (length == WORD) {
+        memcpy(to, from, WORD);
+    } else if (length > PIECE) {
         memcpy(&first, from, PIECE);
         memcpy(&last, from + length - PIECE, PIECE);
         if (length > 2 * (size_t)PIECE) {
@@ -30,13 +32,13 @@ static inline void shm_copy_small(uint8_t *to, const uint8_t *from, size_t lengt
         }
         memcpy(to, &first, PIECE);
         memcpy(to + length - PIECE, &last, PIECE);
-    } else if (length >= sizeof(uint64_t)) {
+    } else if (length > WORD) {
         uint64_t low;
         uint64_t high;
-        memcpy(&low, from, sizeof(low));
-        memcpy(&high, from + length - sizeof(high), sizeof(high));
-        memcpy(to, &low, sizeof(low));
-        memcpy(to + length - sizeof(high), &high, sizeof(high));
+        memcpy(&low, from, WORD);
+        memcpy(&high, from + length - WORD, WORD);
+        memcpy(to, &low, WORD);
+        memcpy(to + length - WORD, &high, WORD);
     } else {
         for (size_t i = 0; i < length; i++) {
             to[i] = from[i];

@@ -84,12 +84,12 @@ static void produce(struct shm_producer *producer, uint64_t number, uint32_t chu
 
 static struct shm_message read_next(const struct shm_consumer *consumer)
 {
-    struct shm_message message = { 0 };
-    if (shm_consumer_read(consumer, &message) != RDMUX_OK || message.data == NULL) {
+    struct shm_header header;
+    if (shm_consumer_header(consumer, &header) != RDMUX_OK) {
         fail_msg("the slot at %llu is refused", (unsigned long long)consumer->tail);
         abort();
     }
-    return message;
+    return shm_consumer_message(consumer, &header);
 }
 
 static void consume(struct shm_consumer *consumer, uint64_t number, uint32_t chunk)
@@ -247,13 +247,13 @@ static void a_hostile_header_is_refused(void **state)
         { 0, UINT32_MAX },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct shm_message message;
+        struct shm_header header;
         struct shm_slot *slot = &pair->direction->slots[0];
         slot->inline_length = cases[i].inline_length;
         slot->chunk = cases[i].chunk;
         atomic_store(&slot->sequence, 1);
 
-        enum rdmux_status status = shm_consumer_read(&pair->consumer, &message);
+        enum rdmux_status status = shm_consumer_header(&pair->consumer, &header);
 
         assert_int_equal(status, RDMUX_PROTOCOL);
     }
