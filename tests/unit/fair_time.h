@@ -11,9 +11,9 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <time.h>
 
 #include <cmocka.h>
@@ -23,11 +23,14 @@ enum {
     FAIR_TOLERANCE_NS = 500000, /* timers are no finer */
 };
 
+/* It lives as long as there is a span, so that processes that fork have no thread more than they know. */
 static struct {
-    pthread_once_t once;
+    pthread_t thread;
+    unsigned spans;
+    _Atomic bool over;
     _Atomic uint64_t due_ns;  /* of the nap under way */
     _Atomic uint64_t late_ns; /* of all before */
-} fair_sleeper = { .once = PTHREAD_ONCE_INIT };
+} fair_sleeper;
 
 static inline uint64_t fair_clock_ns(void)
 {
@@ -43,7 +46,7 @@ static inline uint64_t fair_lateness(uint64_t now_ns, uint64_t due_ns)
 
 static inline void *fair_sleep(void *none)
 {
-    for (;;) {
+    while (!atomic_load(&fair_sleeper.over)) {
         uint64_t due = atomic_load(&fair_sleeper.due_ns);
         struct timespec until = { .tv_sec = (time_t)(due / 1000000000),
                                   .tv_nsec = (long)(due % 1000000000) };
@@ -58,10 +61,18 @@ static inline void *fair_sleep(void *none)
 
 static inline void fair_begin(void)
 {
-    pthread_t thread;
-    atomic_store(&fair_sleeper.due_ns, fair_clock_ns() + FAIR_NAP_NS);
-    if (pthread_create(&thread, NULL, fair_sleep, NULL) != 0 || pthread_detach(thread) != 0) {
-        abort();
+    if (fair_sleeper.spans++ == 0) {
+        atomic_store(&fair_sleeper.over, false);
+        atomic_store(&fair_sleeper.due_ns, fair_clock_ns() + FAIR_NAP_NS);
+        assert_int_equal(pthread_create(&fair_sleeper.thread, NULL, fair_sleep, NULL), 0);
+    }
+}
+
+static inline void fair_end(void)
+{
+    if (--fair_sleeper.spans == 0) {
+        atomic_store(&fair_sleeper.over, true);
+        assert_int_equal(pthread_join(fair_sleeper.thread, NULL), 0);
     }
 }
 
@@ -70,20 +81,27 @@ struct span {
     uint64_t late_ns;  /* what the sleeper had missed then */
 };
 
-static inline struct span span_begin(void)
+static inline struct span span_now(void)
 {
-    (void)pthread_once(&fair_sleeper.once, fair_begin);
     struct span span = { .clock_ns = fair_clock_ns() };
     span.late_ns = atomic_load(&fair_sleeper.late_ns) +
                    fair_lateness(span.clock_ns, atomic_load(&fair_sleeper.due_ns));
     return span;
 }
 
-/* What the machine was late is a doubt on either side. */
+/* By the test's own thread. No process is to be forked before it ends. */
+static inline struct span span_begin(void)
+{
+    fair_begin();
+    return span_now();
+}
+
+/* Ends it. What the machine was late is a doubt on either side. */
 static inline void check_span(const char *what, struct span span, uint64_t least_ms,
                               uint64_t most_ms)
 {
-    struct span now = span_begin();
+    struct span now = span_now();
+    fair_end();
     uint64_t took_ns = now.clock_ns - span.clock_ns;
     uint64_t late_ns = now.late_ns > span.late_ns ? now.late_ns - span.late_ns : 0;
     uint64_t fair_ns = took_ns > late_ns ? took_ns - late_ns : 0;
