@@ -295,7 +295,7 @@ conformance=(--quick)
 briefly() {
     local status=0
     "$@" >"$scratch/out" 2>&1 || status=$?
-    grep -v '^ok ' "$scratch/out" | head -n 60 || true
+    grep -vE '^([ab]: )?ok ' "$scratch/out" | head -n 60 || true
     echo '...'
     tail -n 5 "$scratch/out"
     return "$status"

@@ -241,6 +241,7 @@ static inline void finish_scene(struct scene *scene, const struct rdmux_ep_attr 
     alarm(HANG_S);
 }
 
+/* With more flags for a's fabric, which has no service thread, as tests look into its endpoint. */
 static inline void set_scene(struct scene *scene, uint32_t flags, uint64_t max_message,
                              size_t length, uint32_t fabric_flags)
 {
@@ -248,16 +249,16 @@ static inline void set_scene(struct scene *scene, uint32_t flags, uint64_t max_m
     attr.max_send = max_message != 0 ? max_message : attr.max_send;
     attr.max_recv = attr.max_send;
     memset(scene, 0, sizeof(*scene));
-    open_sides(&scene->pair, "tcp", fabric_flags, 0);
+    open_sides(&scene->pair, "tcp", fabric_flags | RDMUX_FABRIC_NO_SERVICE_THREAD, 0);
     make_device(scene->pair.fabric_a, flags, max_message);
     finish_scene(scene, &attr, length);
 }
 
 static inline void set_list_scene(struct scene *scene, uint32_t flags, uint32_t max_sge,
-                                  size_t length)
+                                  size_t length, uint32_t fabric_flags)
 {
     memset(scene, 0, sizeof(*scene));
-    open_sides(&scene->pair, "tcp", 0, 0);
+    open_sides(&scene->pair, "tcp", fabric_flags, 0);
     make_device(scene->pair.fabric_a, flags, 0);
     device.max_sge = max_sge;
     finish_scene(scene, NULL, length);

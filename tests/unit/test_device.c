@@ -45,7 +45,7 @@ static void a_device_gets_no_right_to_a_region_that_is_no_sink(void **state)
                                          RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_READ_SINK };
     struct scene scene;
     memset(&scene, 0, sizeof(scene));
-    open_sides(&scene.pair, "tcp", 0, 0);
+    open_sides(&scene.pair, "tcp", RDMUX_FABRIC_NO_SERVICE_THREAD, 0);
     make_device(scene.pair.fabric_a, RDMUX_PROVIDER_LOCAL_KEYS | RDMUX_PROVIDER_NATIVE_FENCE, 0);
     device.needs_sinks = true;
     finish_scene(&scene, NULL, LENGTH);
@@ -186,8 +186,7 @@ static void everything_works_without_the_threads(void **state)
 {
     (void)state;
     struct scene scene;
-    set_scene(&scene, RDMUX_PROVIDER_LOCAL_KEYS, 0, BOUNCED,
-              RDMUX_FABRIC_NO_SERVICE_THREAD | RDMUX_FABRIC_NO_WORKER_THREAD);
+    set_scene(&scene, RDMUX_PROVIDER_LOCAL_KEYS, 0, BOUNCED, RDMUX_FABRIC_NO_WORKER_THREAD);
     static uint8_t bytes[64 * 1024];
     struct rdmux_mr *mr = NULL;
     CHECK_OK(rdmux_mr_alloc(scene.pair.fabric_b, sizeof(bytes), RDMUX_ACCESS_REMOTE_WRITE, &mr));
@@ -335,11 +334,11 @@ static void a_shutdown_whose_flush_alone_failed_is_none(void **state)
     clear_scene(&scene);
 }
 
-/* a has the device; what b does only its own calls do. */
-static void set_still_scene(struct scene *scene, uint32_t flags)
+/* What the two sides do only their own calls do. */
+static void set_still_scene(struct scene *scene)
 {
     memset(scene, 0, sizeof(*scene));
-    open_sides(&scene->pair, "tcp", flags, RDMUX_FABRIC_NO_SERVICE_THREAD);
+    open_sides(&scene->pair, "tcp", RDMUX_FABRIC_NO_SERVICE_THREAD, RDMUX_FABRIC_NO_SERVICE_THREAD);
     make_device(scene->pair.fabric_a, 0, 0);
     connect_more(&scene->pair, NULL, &scene->pair.a, &scene->pair.b);
 }
@@ -350,7 +349,7 @@ static void a_peer_that_ends_while_its_device_denies_accesses_is_gone(void **sta
     (void)state;
     struct scene scene;
     struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
-    set_still_scene(&scene, RDMUX_FABRIC_NO_SERVICE_THREAD);
+    set_still_scene(&scene);
     rdmux_provider_failed(device.path, RDMUX_DENIED, "device: access denied");
     assert_int_equal(shutdown(rdmux_channel_socket(scene.pair.b->channel), SHUT_RDWR), 0);
 
@@ -382,7 +381,7 @@ static void a_denied_access_is_told_in_time(void **state)
 {
     (void)state;
     struct scene scene;
-    set_still_scene(&scene, 0);
+    set_still_scene(&scene);
     rdmux_provider_failed(device.path, RDMUX_DENIED, "device: access denied");
     expect_entry(scene.pair.cq_a, RDMUX_WC_DISCONNECTED, RDMUX_DENIED);
     clear_scene(&scene);

@@ -16,7 +16,8 @@ static void check_long_lists(uint32_t fence, size_t piece)
     struct scene scene;
     struct rdmux_fabric *fabric;
     const size_t half = (size_t)LIST_MAX * piece;
-    set_list_scene(&scene, RDMUX_PROVIDER_LOCAL_KEYS | fence, 2, 2 * half);
+    set_list_scene(&scene, RDMUX_PROVIDER_LOCAL_KEYS | fence, 2, 2 * half,
+                   RDMUX_FABRIC_NO_SERVICE_THREAD);
     fabric = scene.pair.fabric_a;
     uint8_t *there = rdmux_mr_addr(scene.mr);
     make_list(&from, fabric, piece, 10, 2);
@@ -84,7 +85,7 @@ static void messages_have_lists_of_any_length(void **state)
     static struct list from;
     static struct list to;
     struct scene scene;
-    set_list_scene(&scene, RDMUX_PROVIDER_LOCAL_KEYS, 2, 8);
+    set_list_scene(&scene, RDMUX_PROVIDER_LOCAL_KEYS, 2, 8, 0);
     for (size_t i = 0; i < RDMUX_COUNT_OF(pieces); i++) {
         make_list(&from, scene.pair.fabric_b, pieces[i], 10, 0);
         make_list(&to, scene.pair.fabric_a, pieces[i], 50, i + 2);
@@ -142,7 +143,7 @@ static void bytes_of_a_list_are_free_once_the_endpoint_is_closed(void **state)
     for (size_t i = 0; i < LIST_MAX; i++) {
         sges[i] = (struct rdmux_sge){ bytes + i * PIECE_MAX, PIECE_MAX, NULL };
     }
-    set_list_scene(&scene, RDMUX_PROVIDER_LOCAL_KEYS, 2, size);
+    set_list_scene(&scene, RDMUX_PROVIDER_LOCAL_KEYS, 2, size, 0);
     CHECK_OK(rdmux_write(scene.pair.a, bytes, 1000, NULL, scene.remote, 0, NULL, 0));
     expect_entry(scene.pair.cq_a, RDMUX_WC_WRITE, RDMUX_OK); /* the memory for copies is there */
     send_worker_to(&gate, scene.pair.fabric_a, 0);
