@@ -324,6 +324,7 @@ void rdmux_ep_control_step(struct rdmux_ep *ep)
         rdmux_srq_tell(ep);
     }
     bool more = rdmux_remotes_step(ep);
+    more = rdmux_settle_step(ep) || more;
     if (ep->phase == RDMUX_PHASE_READY && ep->channel != NULL &&
         rdmux_channel_is_attached(ep->channel)) {
         if (rdmux_channel_flush(ep->channel) != RDMUX_OK) {

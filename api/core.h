@@ -248,6 +248,7 @@ struct rdmux_importer {
     struct rdmux_mr *mr;
     struct rdmux_cq *cq;
     uint64_t ep_id;
+    bool is_awaited; /* counted in mr->revoke_awaited */
 };
 
 /* A region's registration with one domain. */
@@ -273,7 +274,7 @@ struct rdmux_mr {
     struct rdmux_token token;
     struct rdmux_list importers;
     uint32_t revoke_number;  /* of the revocation under way */
-    uint32_t revoke_awaited; /* importers that have not answered yet */
+    uint32_t revoke_awaited; /* importers that have not answered yet what was asked last */
     bool revoking;           /* fabric->lock, with the three below */
     uint32_t importing;      /* rdmux_mr_import() without its import_done */
     pthread_cond_t changed;  /* of the fields above, with fabric->lock; CLOCK_MONOTONIC */
@@ -342,6 +343,14 @@ struct rdmux_revoke_mail {
     uint32_t number;
 };
 void rdmux_ep_deliver_revoke(struct rdmux_cq *cq, struct rdmux_mail *mail);
+
+/* settle.c: the same for what the device may still be sending to a peer's reads. The endpoint answers
+ * once nothing of it is under way; or it ends. */
+void rdmux_ep_deliver_settle(struct rdmux_cq *cq, struct rdmux_mail *mail);
+void rdmux_ep_deliver_settle_end(struct rdmux_cq *cq, struct rdmux_mail *mail);
+/* More to do? */
+bool rdmux_settle_step(struct rdmux_ep *ep);
+void rdmux_settle_leave(struct rdmux_ep *ep);
 
 /* Owner: something goes to the worker that will mail the cq. Worker: it has. rdmux_cq_destroy() waits for the pair. */
 void rdmux_cq_job_begins(struct rdmux_cq *cq);
@@ -661,6 +670,9 @@ struct rdmux_ep {
     struct rdmux_inbox *inbox_last;
     struct rdmux_request flush_request; /* shutdown's own */
     bool flush_posted;
+    struct rdmux_revoke_mail *to_settle; /* settle.c: of the next request, newest first */
+    struct rdmux_revoke_mail *settling;  /* of the one that is posted */
+    struct rdmux_request settle_request;
     bool cause_told; /* a request that failed was returned */
     bool in_doubt;   /* requests with the provider end as OUTCOME_UNKNOWN */
     uint64_t connected_ns;

@@ -334,6 +334,7 @@ static void leave_control(struct rdmux_ep *ep)
         rdmux_peer_put(ep->fabric, ep->peer);
         ep->peer = NULL;
     }
+    rdmux_settle_leave(ep);
     rdmux_mr_importer_gone(ep->fabric, ep->id);
 }
 

@@ -22,7 +22,9 @@
  * Revocation. exported goes first, so nobody imports any more; imports under way are waited for, so
  * every description given out has its importer noted. Then the importers are told, through their
  * cq's mail, and answer through the control channel; an endpoint that ends counts as answered.
- * After all answers or REVOKE_WAIT_MS the keys are invalidated whatever they did.
+ * After all answers or REVOKE_WAIT_MS the keys are invalidated whatever they did. Where devices go on
+ * answering reads then (RDMUX_PROVIDER_READS_LINGER) each importer's endpoint waits until none is
+ * under way, and is ended after REVOKE_WAIT_MS.
  */
 #include "api/plain.h"
 
@@ -432,13 +434,15 @@ static void free_importer(struct rdmux_fabric *fabric, struct rdmux_importer *im
     rdmux_release(fabric, importer);
 }
 
-/* An importer needs to be told nothing more: it answered, or its endpoint ended. */
-static void settle_importer(struct rdmux_fabric *fabric, struct rdmux_importer *importer)
+/* It answered, or its endpoint ended. */
+static void await_no_more(struct rdmux_importer *importer)
 {
     struct rdmux_mr *mr = importer->mr;
-    free_importer(fabric, importer);
-    if (mr->revoke_awaited > 0 && --mr->revoke_awaited == 0) {
-        pthread_cond_broadcast(&mr->changed);
+    if (importer->is_awaited) {
+        importer->is_awaited = false;
+        if (--mr->revoke_awaited == 0) {
+            pthread_cond_broadcast(&mr->changed);
+        }
     }
 }
 
@@ -845,7 +849,7 @@ void rdmux_mr_revoke_answered(struct rdmux_fabric *fabric, uint64_t region, uint
     if (mr != NULL && mr->revoke_awaited > 0 && mr->revoke_number == number) {
         struct rdmux_importer *importer = find_importer(fabric, mr, ep_id);
         if (importer != NULL) {
-            settle_importer(fabric, importer);
+            await_no_more(importer);
         }
     }
     pthread_mutex_unlock(&fabric->lock);
@@ -858,27 +862,33 @@ void rdmux_mr_importer_gone(struct rdmux_fabric *fabric, uint64_t ep_id)
     for (struct rdmux_importer *at = *importer_bucket(fabric, ep_id); at != NULL; at = next) {
         next = at->bucket_next;
         if (at->ep_id == ep_id) {
-            settle_importer(fabric, at);
+            await_no_more(at);
+            free_importer(fabric, at);
         }
     }
     pthread_mutex_unlock(&fabric->lock);
 }
 
-/* Tells every importer; those that cannot be told are not awaited. fabric->lock is held. */
-static void tell_importers(struct rdmux_mr *mr)
+/* Mails every importer, or those that have not answered the mail before; those that cannot be told
+ * are not awaited. fabric->lock is held. */
+static void tell_importers(struct rdmux_mr *mr,
+                           void (*deliver)(struct rdmux_cq *cq, struct rdmux_mail *mail),
+                           bool silent_only)
 {
     struct rdmux_fabric *fabric = mr->fabric;
-    struct rdmux_list *next = NULL;
     mr->revoke_number++;
-    for (struct rdmux_list *at = mr->importers.next; at != &mr->importers; at = next) {
-        next = at->next;
+    mr->revoke_awaited = 0;
+    for (struct rdmux_list *at = mr->importers.next; at != &mr->importers; at = at->next) {
         struct rdmux_importer *importer = RDMUX_CONTAINER(at, struct rdmux_importer, link);
-        struct rdmux_revoke_mail *mail = rdmux_allocate(fabric, sizeof(*mail));
-        if (mail == NULL) {
-            free_importer(fabric, importer);
+        if (silent_only && !importer->is_awaited) {
             continue;
         }
-        mail->mail.deliver = rdmux_ep_deliver_revoke;
+        struct rdmux_revoke_mail *mail = rdmux_allocate(fabric, sizeof(*mail));
+        importer->is_awaited = mail != NULL;
+        if (mail == NULL) {
+            continue;
+        }
+        mail->mail.deliver = deliver;
         mail->ep_id = importer->ep_id;
         mail->region = mr->id;
         mail->number = mr->revoke_number;
@@ -905,9 +915,9 @@ static bool is_past(const struct timespec *deadline)
            (now.tv_sec == deadline->tv_sec && now.tv_nsec >= deadline->tv_nsec);
 }
 
-/* Waits for the importers' answers, for a limited time. fabric->lock is held, and given up
- * meanwhile. */
-static void await_answers(struct rdmux_mr *mr)
+/* Waits for the importers' answers, for a limited time. Returns how many are missing. fabric->lock is
+ * held, and given up meanwhile. */
+static uint32_t await_answers(struct rdmux_mr *mr)
 {
     struct rdmux_fabric *fabric = mr->fabric;
     struct timespec deadline = after_ms(REVOKE_WAIT_MS);
@@ -920,15 +930,54 @@ static void await_answers(struct rdmux_mr *mr)
             (void)pthread_cond_timedwait(&mr->changed, &fabric->lock, &deadline);
         }
     }
-    if (mr->revoke_awaited > 0) {
-        rdmux_log(fabric, RDMUX_LOG_WARN,
+    return mr->revoke_awaited;
+}
+
+static void ask_importers(struct rdmux_mr *mr)
+{
+    tell_importers(mr, rdmux_ep_deliver_revoke, false);
+    uint32_t missing = await_answers(mr);
+    if (missing > 0) {
+        rdmux_log(mr->fabric, RDMUX_LOG_WARN,
                   "region %llu: %u importers did not answer the revocation in %d ms; their "
                   "endpoints may fail",
-                  (unsigned long long)mr->id, mr->revoke_awaited, REVOKE_WAIT_MS);
+                  (unsigned long long)mr->id, missing, REVOKE_WAIT_MS);
     }
+}
+
+/* May a device still be answering reads of the region? */
+static bool reads_linger(const struct rdmux_mr *mr)
+{
+    size_t count = atomic_load_explicit(&mr->registration_count, memory_order_acquire);
+    for (size_t i = 0; i < count; i++) {
+        if ((mr->registrations[i].domain->ops->flags & RDMUX_PROVIDER_READS_LINGER) != 0) {
+            return !rdmux_list_empty(&mr->importers);
+        }
+    }
+    return false;
+}
+
+/* After the keys are invalid: no byte is read any more when this returns. Also those who have answered
+ * are looked at, as a false answer must gain nothing. fabric->lock is held, and given up meanwhile. */
+static void settle_reads(struct rdmux_mr *mr)
+{
+    tell_importers(mr, rdmux_ep_deliver_settle, false);
+    uint32_t missing = await_answers(mr);
+    if (missing > 0) {
+        rdmux_log(mr->fabric, RDMUX_LOG_WARN,
+                  "region %llu: it was revoked, and %u importers' devices may be reading it still "
+                  "after %d ms; their endpoints are ended",
+                  (unsigned long long)mr->id, missing, REVOKE_WAIT_MS);
+        tell_importers(mr, rdmux_ep_deliver_settle_end, true);
+        (void)await_answers(mr);
+    }
+}
+
+static void forget_importers(struct rdmux_mr *mr)
+{
     mr->revoke_awaited = 0;
     while (!rdmux_list_empty(&mr->importers)) {
-        free_importer(fabric, RDMUX_CONTAINER(mr->importers.next, struct rdmux_importer, link));
+        free_importer(mr->fabric, RDMUX_CONTAINER(mr->importers.next, struct rdmux_importer, link));
     }
 }
 
@@ -951,14 +1000,18 @@ static enum rdmux_status take_back(struct rdmux_mr *mr, bool again)
     while (mr->importing > 0) {
         pthread_cond_wait(&mr->changed, &fabric->lock);
     }
-    tell_importers(mr);
-    await_answers(mr);
+    ask_importers(mr);
+    bool linger = reads_linger(mr);
     pthread_mutex_unlock(&fabric->lock);
 
     rdmux_region_table_remove(fabric, mr);
-    enum rdmux_status status = again ? invalidate(mr) : RDMUX_OK;
+    enum rdmux_status status = again || linger ? invalidate(mr) : RDMUX_OK;
 
     pthread_mutex_lock(&fabric->lock);
+    if (linger) {
+        settle_reads(mr);
+    }
+    forget_importers(mr);
     if (again && rdmux_region_table_add(fabric, mr) != RDMUX_OK) {
         rdmux_log(fabric, RDMUX_LOG_WARN, "region %llu: %s; the next export tries again",
                   (unsigned long long)mr->id, rdmux_last_error());

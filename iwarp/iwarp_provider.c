@@ -216,8 +216,9 @@ const struct rdmux_provider_ops rdmux_iwarp_provider = {
     .abi = RDMUX_PROVIDER_ABI,
     .size = sizeof(struct rdmux_provider_ops),
     .name = "iwarp",
+    /* Reads linger on siw, which looks at the key once for each (siw_qp_sq_proc_tx()). */
     .flags = RDMUX_PROVIDER_NATIVE_FENCE | RDMUX_PROVIDER_LOCAL_KEYS | RDMUX_PROVIDER_DEVICE_SRQ |
-             RDMUX_PROVIDER_PING_BUSY,
+             RDMUX_PROVIDER_READS_LINGER | RDMUX_PROVIDER_PING_BUSY,
     .domain_size = sizeof(struct iwarp_domain),
     .cq_size = sizeof(struct iwarp_cq),
     .ep_size = sizeof(struct iwarp_ep),

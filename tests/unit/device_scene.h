@@ -36,7 +36,12 @@ static struct device {
     size_t own_keys;         /* pieces of reads with registrations of the core's own */
     uint64_t refused_length; /* buffers of this length cannot be registered; 0: all can */
     bool flush_fails;
-    bool path_stays;                /* then */
+    bool path_stays;  /* then */
+    bool holds_flush; /* for flush_polls polls; 0: for ever */
+    unsigned flush_polls;
+    struct rdmux_request *flush;    /* that is held */
+    size_t flushes;                 /* that were */
+    bool is_invalid;                /* a key was taken back */
     bool keyless;                   /* a buffer without a key was handed over */
     _Atomic long registrations;     /* that are there; the worker makes some */
     struct rdmux_provider_ep *path; /* the last one opened */
@@ -73,6 +78,12 @@ static inline enum rdmux_status device_mr_register(struct rdmux_provider_mr *mr,
     enum rdmux_status status = device.tcp->mr_register(mr, attr);
     device.registrations += status == RDMUX_OK;
     return status;
+}
+
+static inline enum rdmux_status device_mr_invalidate(struct rdmux_provider_mr *mr)
+{
+    device.is_invalid = true;
+    return device.tcp->mr_invalidate(mr);
 }
 
 static inline void device_mr_deregister(struct rdmux_provider_mr *mr)
@@ -135,6 +146,11 @@ static inline enum rdmux_status device_post(struct rdmux_provider_ep *ep,
         }
         return RDMUX_OK;
     }
+    if (device.holds_flush && is_flush(&requests[0]) && device.is_invalid) {
+        device.flush = &requests[0];
+        *posted = 1;
+        return RDMUX_OK;
+    }
     if (device.conduct == CARRY || requests[0].length == 0) {
         return device.tcp->post(ep, requests, count, flags, posted);
     }
@@ -157,6 +173,11 @@ static inline size_t device_poll(struct rdmux_provider_cq *cq, size_t budget)
         rdmux_provider_done(device.path, device.held[i], RDMUX_OK);
     }
     device.held_count = 0;
+    if (device.flush != NULL && device.flush_polls > 0 && --device.flush_polls == 0) {
+        rdmux_provider_done(device.path, device.flush, RDMUX_OK);
+        device.flush = NULL;
+        device.flushes++;
+    }
     return did + device.tcp->poll(cq, budget);
 }
 
@@ -214,6 +235,7 @@ static inline void make_device(struct rdmux_fabric *fabric, uint32_t flags, uint
     device.ops.probe = device_probe;
     device.ops.mr_register = device_mr_register;
     device.ops.mr_deregister = device_mr_deregister;
+    device.ops.mr_invalidate = device_mr_invalidate;
     device.ops.ep_open = device_ep_open;
     device.ops.post = device_post;
     device.ops.poll = device_poll;

@@ -387,6 +387,104 @@ static void a_denied_access_is_told_in_time(void **state)
     clear_scene(&scene);
 }
 
+/* ------------------------------------------------------------------------------- reads that linger */
+
+enum { REVOCATION_MS = 100 }; /* the longest that either answer is waited for */
+
+/* The device goes on answering reads when a key is invalid, until it is polled once, or for ever; b
+ * imports from it. Another pair does not. */
+static void set_lingering_scene(struct scene *scene, bool for_ever, struct rdmux_ep **other_a,
+                                struct rdmux_ep **other_b)
+{
+    memset(scene, 0, sizeof(*scene));
+    open_sides(&scene->pair, "tcp", 0, 0);
+    make_device(scene->pair.fabric_a, RDMUX_PROVIDER_READS_LINGER, 0);
+    device.holds_flush = true;
+    device.flush_polls = for_ever ? 0 : 1;
+    connect_more(&scene->pair, NULL, other_a, other_b);
+    connect_more(&scene->pair, NULL, &scene->pair.a, &scene->pair.b);
+    CHECK_OK(rdmux_mr_alloc(scene->pair.fabric_a, SHORT, RDMUX_ACCESS_REMOTE_READ, &scene->mr));
+    scene->remote = import_region(scene->pair.b, scene->mr);
+    alarm(HANG_S);
+}
+
+static void check_that_it_lives(struct scene *scene, struct rdmux_ep *from, struct rdmux_ep *to)
+{
+    uint64_t sent = 7;
+    uint64_t received = 0;
+    CHECK_OK(rdmux_recv(to, &received, sizeof(received), NULL, NULL));
+    CHECK_OK(rdmux_send(from, &sent, sizeof(sent), NULL, NULL, 0));
+    expect_entry(scene->pair.cq_a, RDMUX_WC_SEND, RDMUX_OK);
+    expect_entry(scene->pair.cq_b, RDMUX_WC_RECV, RDMUX_OK);
+    assert_int_equal(received, sent);
+}
+
+/* The revocation is over: nothing is under way. Only on a machine that is late it may have cost the
+ * endpoint. */
+static void check_read_no_more(struct scene *scene, struct span span)
+{
+    check_span("revocation", span, 0, REVOCATION_MS);
+    if (device.flushes == 1) {
+        check_that_it_lives(scene, scene->pair.a, scene->pair.b);
+    } else {
+        expect_entry(scene->pair.cq_a, RDMUX_WC_DISCONNECTED, RDMUX_DENIED);
+    }
+}
+
+static void a_revoked_region_is_read_no_more(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct rdmux_ep *others[2];
+    set_lingering_scene(&scene, false, &others[0], &others[1]);
+    struct span span = span_begin();
+
+    CHECK_OK(rdmux_mr_revoke(scene.mr));
+
+    check_read_no_more(&scene, span);
+    CHECK_OK(rdmux_ep_close(others[0]));
+    CHECK_OK(rdmux_ep_close(others[1]));
+    clear_scene(&scene);
+}
+
+static void a_deregistered_region_is_read_no_more(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct rdmux_ep *others[2];
+    set_lingering_scene(&scene, false, &others[0], &others[1]);
+    struct span span = span_begin();
+
+    rdmux_mr_deregister(scene.mr);
+
+    scene.mr = NULL;
+    check_read_no_more(&scene, span);
+    CHECK_OK(rdmux_ep_close(others[0]));
+    CHECK_OK(rdmux_ep_close(others[1]));
+    clear_scene(&scene);
+}
+
+static void who_reads_on_is_ended_and_nobody_else(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct rdmux_ep *others[2];
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+    set_lingering_scene(&scene, true, &others[0], &others[1]);
+
+    CHECK_OK(rdmux_mr_revoke(scene.mr));
+
+    assert_non_null(device.flush);
+    expect_entry(scene.pair.cq_a, RDMUX_WC_DISCONNECTED, RDMUX_DENIED);
+    expect_entry(scene.pair.cq_b, RDMUX_WC_DISCONNECTED, RDMUX_DENIED);
+    CHECK_OK(rdmux_ep_info(scene.pair.a, &info));
+    assert_non_null(strstr(info.text, "a region was revoked"));
+    check_that_it_lives(&scene, others[0], others[1]);
+    CHECK_OK(rdmux_ep_close(others[0]));
+    CHECK_OK(rdmux_ep_close(others[1]));
+    clear_scene(&scene);
+}
+
 /* --------------------------------------------------------------------------------------- memory */
 
 /* Connects, asking for keys if that went well. Returns whether everything did. */
@@ -476,6 +574,9 @@ int main(void)
         cmocka_unit_test(a_peer_that_ends_while_its_device_denies_accesses_is_gone),
         cmocka_unit_test(a_denied_access_is_told_at_once_if_the_peer_is_there),
         cmocka_unit_test(a_denied_access_is_told_in_time),
+        cmocka_unit_test(a_revoked_region_is_read_no_more),
+        cmocka_unit_test(a_deregistered_region_is_read_no_more),
+        cmocka_unit_test(who_reads_on_is_ended_and_nobody_else),
         cmocka_unit_test(a_failed_allocation_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -74,6 +74,11 @@ enum {
      * however busy the endpoint is. */
     RDMUX_PROVIDER_PING_BUSY = 1 << 5,
     RDMUX_PROVIDER_LAST_RESORT = 1 << 3, /* ranked behind every provider without this flag */
+    /* What a peer's read brings may be taken from memory after mr_invalidate has returned, if the
+     * device had begun to answer. After each mr_invalidate the core posts a PLACED write of nothing
+     * to every importer's endpoint, at any time and beside other requests: it is done when nothing
+     * from before it is under way to the peer any more. */
+    RDMUX_PROVIDER_READS_LINGER = 1 << 6,
 };
 
 /* -------------------------------------------------------------------------------------- objects */

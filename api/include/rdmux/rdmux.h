@@ -603,9 +603,10 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_mr_export(struct rdmux_mr *mr
 /*
  * Takes the exported rights back. When it returns, no later access by a token exported so far
  * succeeds. Importers are told, drain and answer; after at most 100 ms the key is invalidated
- * whatever they did, and only endpoints that did not answer may fail. A peer on the same host that
- * has mapped the pages is trusted to follow (RDMUX_ACCESS_NO_MAP avoids that).
- * Threads  Any. May sleep up to 200 ms.
+ * whatever they did, and only endpoints that did not answer may fail. Over iwarp the importers'
+ * adapters are then given 100 ms to take what was under way; else their endpoints are ended. A peer
+ * on the same host that has mapped the pages is trusted to follow (RDMUX_ACCESS_NO_MAP avoids that).
+ * Threads  Any. May sleep up to 300 ms.
  * Errors   RDMUX_INVALID
  */
 RDMUX_API enum rdmux_status rdmux_mr_revoke(struct rdmux_mr *mr);

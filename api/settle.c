@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * What a device may still be sending to a peer's reads when their region's key is no longer valid
+ * (RDMUX_PROVIDER_READS_LINGER). A request that comes back from the peer has everything before it on
+ * the same connection in front of it, and the peer's device answers it without its program. So one
+ * is posted, and each revocation that was there before is answered when it is done.
+ */
+#include "api/core.h"
+
+#include <string.h>
+
+void rdmux_ep_deliver_settle(struct rdmux_cq *cq, struct rdmux_mail *mail)
+{
+    struct rdmux_revoke_mail *revoke = RDMUX_CONTAINER(mail, struct rdmux_revoke_mail, mail);
+    struct rdmux_ep *ep = rdmux_cq_endpoint(cq, revoke->ep_id);
+    if (ep != NULL && ep->phase == RDMUX_PHASE_ENDING) {
+        rdmux_release(cq->fabric, revoke); /* its end will be the answer */
+    } else if (ep != NULL && ep->phase == RDMUX_PHASE_READY &&
+               (ep->ops->flags & RDMUX_PROVIDER_READS_LINGER) != 0) {
+        mail->next = ep->to_settle == NULL ? NULL : &ep->to_settle->mail;
+        ep->to_settle = revoke;
+        ep->control_work = true;
+        rdmux_cq_pend(cq, ep);
+    } else {
+        rdmux_mr_revoke_answered(cq->fabric, revoke->region, revoke->number, revoke->ep_id);
+        rdmux_release(cq->fabric, revoke);
+    }
+}
+
+void rdmux_ep_deliver_settle_end(struct rdmux_cq *cq, struct rdmux_mail *mail)
+{
+    struct rdmux_revoke_mail *revoke = RDMUX_CONTAINER(mail, struct rdmux_revoke_mail, mail);
+    struct rdmux_ep *ep = rdmux_cq_endpoint(cq, revoke->ep_id);
+    if (ep != NULL && ep->phase == RDMUX_PHASE_READY) {
+        ep->in_doubt = true;
+        rdmux_ep_fail(
+            ep, RDMUX_DENIED,
+            "a region was revoked, and the peer's device has not taken what was under way "
+            "of it in time");
+    }
+    rdmux_release(cq->fabric, revoke);
+}
+
+static void free_all(struct rdmux_fabric *fabric, struct rdmux_revoke_mail **list, bool answer)
+{
+    while (*list != NULL) {
+        struct rdmux_revoke_mail *revoke = *list;
+        struct rdmux_mail *next = revoke->mail.next;
+        *list = next == NULL ? NULL : RDMUX_CONTAINER(next, struct rdmux_revoke_mail, mail);
+        if (answer) {
+            rdmux_mr_revoke_answered(fabric, revoke->region, revoke->number, revoke->ep_id);
+        }
+        rdmux_release(fabric, revoke);
+    }
+}
+
+static void post(struct rdmux_ep *ep)
+{
+    struct rdmux_request *request = &ep->settle_request;
+    memset(request, 0, sizeof(*request));
+    request->op = RDMUX_OP_WRITE;
+    request->flags = RDMUX_PLACED;
+    request->internal = 1;
+    request->sequence = ep->send.next;
+    size_t posted = 0;
+    enum rdmux_status status = ep->ops->post(ep->path, request, 1, 0, &posted);
+    if (posted == 1) {
+        ep->settling = ep->to_settle;
+        ep->to_settle = NULL;
+    } else if (status != RDMUX_AGAIN) {
+        rdmux_provider_failed(ep->path, status, rdmux_last_error());
+    }
+}
+
+bool rdmux_settle_step(struct rdmux_ep *ep)
+{
+    if (RDMUX_LIKELY(ep->to_settle == NULL && ep->settling == NULL) ||
+        ep->phase != RDMUX_PHASE_READY || ep->fault != RDMUX_OK) {
+        return false;
+    }
+    if (ep->settling != NULL && ep->settle_request.done) {
+        if (ep->settle_request.status != RDMUX_OK) {
+            rdmux_provider_failed(ep->path, (enum rdmux_status)ep->settle_request.status,
+                                  "what was under way to the peer has not come there");
+            return false;
+        }
+        free_all(ep->fabric, &ep->settling, true);
+    }
+    if (ep->settling == NULL && ep->to_settle != NULL) {
+        post(ep);
+    }
+    return ep->settling != NULL || ep->to_settle != NULL;
+}
+
+void rdmux_settle_leave(struct rdmux_ep *ep)
+{
+    free_all(ep->fabric, &ep->to_settle, false);
+    free_all(ep->fabric, &ep->settling, false);
+}
