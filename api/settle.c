@@ -31,7 +31,7 @@ void rdmux_ep_deliver_settle_end(struct rdmux_cq *cq, struct rdmux_mail *mail)
 {
     struct rdmux_revoke_mail *revoke = RDMUX_CONTAINER(mail, struct rdmux_revoke_mail, mail);
     struct rdmux_ep *ep = rdmux_cq_endpoint(cq, revoke->ep_id);
-    if (ep != NULL && ep->phase == RDMUX_PHASE_READY) {
+    if (ep != NULL && ep->phase == RDMUX_PHASE_READY && ep->fault == RDMUX_OK) {
         ep->in_doubt = true;
         rdmux_ep_fail(
             ep, RDMUX_DENIED,

@@ -30,8 +30,11 @@
 
 #define SHM_LIKELY(x) __builtin_expect(!!(x), 1)
 #define SHM_UNLIKELY(x) __builtin_expect(!!(x), 0)
-/* What is done most often, in one piece with its caller, and what stays out of its way. */
+/* What is done most often, in one piece with its caller, and what stays out of its way; as RDMUX_HOT of
+ * api/request.h. */
+#ifndef SHM_HOT
 #define SHM_HOT static inline __attribute__((always_inline))
+#endif
 #define SHM_COLD __attribute__((noinline))
 
 enum {

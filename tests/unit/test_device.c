@@ -464,6 +464,46 @@ static void a_deregistered_region_is_read_no_more(void **state)
     clear_scene(&scene);
 }
 
+/* Its device knows that not everything has come to the peer. */
+static void a_revocation_that_finds_a_broken_path_ends_its_endpoint(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct rdmux_ep *others[2];
+    set_lingering_scene(&scene, false, &others[0], &others[1]);
+    device.holds_flush = false;
+    device.flush_fails = true;
+    device.path_stays = true;
+
+    CHECK_OK(rdmux_mr_revoke(scene.mr));
+
+    expect_entry(scene.pair.cq_a, RDMUX_WC_DISCONNECTED, RDMUX_PEER_GONE);
+    expect_entry(scene.pair.cq_b, RDMUX_WC_DISCONNECTED, RDMUX_PEER_GONE);
+    check_that_it_lives(&scene, others[0], others[1]);
+    CHECK_OK(rdmux_ep_close(others[0]));
+    CHECK_OK(rdmux_ep_close(others[1]));
+    clear_scene(&scene);
+}
+
+static void a_region_that_nobody_imports_is_revoked_at_once(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct rdmux_ep *others[2];
+    set_lingering_scene(&scene, true, &others[0], &others[1]);
+    CHECK_OK(rdmux_ep_close(scene.pair.b));
+    expect_entry(scene.pair.cq_a, RDMUX_WC_DISCONNECTED, RDMUX_PEER_GONE);
+    scene.pair.b = NULL;
+
+    CHECK_OK(rdmux_mr_revoke(scene.mr));
+
+    assert_null(device.flush);
+    check_that_it_lives(&scene, others[0], others[1]);
+    CHECK_OK(rdmux_ep_close(others[0]));
+    CHECK_OK(rdmux_ep_close(others[1]));
+    clear_scene(&scene);
+}
+
 static void who_reads_on_is_ended_and_nobody_else(void **state)
 {
     (void)state;
@@ -576,6 +616,8 @@ int main(void)
         cmocka_unit_test(a_denied_access_is_told_in_time),
         cmocka_unit_test(a_revoked_region_is_read_no_more),
         cmocka_unit_test(a_deregistered_region_is_read_no_more),
+        cmocka_unit_test(a_revocation_that_finds_a_broken_path_ends_its_endpoint),
+        cmocka_unit_test(a_region_that_nobody_imports_is_revoked_at_once),
         cmocka_unit_test(who_reads_on_is_ended_and_nobody_else),
         cmocka_unit_test(a_failed_allocation_leaves_nothing),
     };
