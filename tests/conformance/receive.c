@@ -33,6 +33,16 @@ static void early_initiator(struct side *side)
     side_finish(side);
 }
 
+/* Messages that are there find no receive. */
+static void meet_no_receive(struct side *side)
+{
+    enum { LOOK_NS = 20000000 };
+    uint64_t until = now_ns() + LOOK_NS;
+    while (now_ns() < until) {
+        EXPECT_QUIET(&side->queue);
+    }
+}
+
 static void early_target(struct side *side)
 {
     static uint64_t words[EARLY];
@@ -40,6 +50,7 @@ static void early_target(struct side *side)
     attr.recv_depth = EARLY;
     side_open_pair(side, &attr);
     BARRIER(side);
+    meet_no_receive(side);
     for (uint64_t i = 0; i < EARLY; i++) {
         EXPECT_OK(rdmux_recv(side->ep, &words[i], 8, NULL, CTX(i)));
     }
@@ -77,6 +88,7 @@ static void long_early_target(struct side *side)
     side_open_pair(side, NULL);
     struct region sink = region_make(side, MEMORY_ALLOCATED, LONG_SIZE, ACCESS_SINK);
     BARRIER(side);
+    meet_no_receive(side);
     for (uint64_t i = 0; i < LONG_EARLY; i++) {
         struct rdmux_wc wc = POST_AND_WAIT(
             &side->queue, rdmux_recv(side->ep, sink.addr, LONG_SIZE, sink.mr, CTX(i)),
