@@ -287,21 +287,19 @@ void rdmux_ep_deliver_revoke(struct rdmux_cq *cq, struct rdmux_mail *mail)
 
 /* ------------------------------------------------------------------------------------- shutdown */
 
-static void post_flush(struct rdmux_ep *ep)
+bool rdmux_ep_flush(struct rdmux_ep *ep, struct rdmux_request *flush)
 {
-    struct rdmux_request *flush = &ep->flush_request;
     memset(flush, 0, sizeof(*flush));
     flush->op = RDMUX_OP_WRITE;
     flush->flags = RDMUX_PLACED;
     flush->internal = 1;
-    flush->sequence = ep->send.head;
+    flush->sequence = ep->send.next;
     size_t posted = 0;
     enum rdmux_status status = ep->ops->post(ep->path, flush, 1, 0, &posted);
-    if (posted == 1) {
-        ep->flush_posted = true;
-    } else if (status != RDMUX_AGAIN) {
+    if (posted == 0 && status != RDMUX_AGAIN) {
         rdmux_provider_failed(ep->path, status, rdmux_last_error());
     }
+    return posted == 1;
 }
 
 /* Everything is placed at the peer, or it is known that not everything is. */
@@ -337,7 +335,7 @@ void rdmux_ep_control_step(struct rdmux_ep *ep)
     } else if (ep->phase == RDMUX_PHASE_READY && ep->shutdown_asked && !ep->shutdown_sent) {
         if (!ep->flush_posted && ep->fault == RDMUX_OK && rdmux_ep_done_before(ep, ep->send.head) &&
             ep->send.next == ep->send.head) {
-            post_flush(ep);
+            ep->flush_posted = rdmux_ep_flush(ep, &ep->flush_request);
         }
         if (ep->flush_posted && ep->flush_request.done) {
             end_after_flush(ep);

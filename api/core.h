@@ -309,6 +309,14 @@ enum rdmux_status rdmux_mr_import(struct rdmux_fabric *fabric, const struct rdmu
                                   struct rdmux_provider_domain *domain, struct rdmux_mr **out,
                                   struct rdmux_provider_mr **registration);
 void rdmux_mr_import_done(struct rdmux_mr *mr);
+/* The living region of this id, or NULL. fabric->lock is held. */
+struct rdmux_mr *rdmux_mr_find(struct rdmux_fabric *fabric, uint64_t id);
+
+/* revoke.c. Notes that the endpoint imports the region, once. fabric->lock is held. */
+enum rdmux_status rdmux_mr_note_importer(struct rdmux_mr *mr, struct rdmux_cq *cq, uint64_t ep_id);
+/* Takes all remote rights back; again: the region lives on, its registrations are invalidated, and it
+ * has a fresh key for later exports. */
+enum rdmux_status rdmux_mr_take_back(struct rdmux_mr *mr, bool again);
 /* Are these the bytes of a token, of a version known here? Says nothing about its region. */
 bool rdmux_token_is_valid(const struct rdmux_token *token);
 /* The importer answered revocation `number` of region id. */
@@ -334,7 +342,7 @@ struct rdmux_mail {
     void (*deliver)(struct rdmux_cq *cq, struct rdmux_mail *mail); /* frees the mail */
 };
 
-/* A revocation to be told to an endpoint. Allocated by mr.c, delivered by rdmux_ep_deliver_revoke
+/* A revocation to be told to an endpoint. Allocated by revoke.c, delivered by rdmux_ep_deliver_revoke
  * (control.c). */
 struct rdmux_revoke_mail {
     struct rdmux_mail mail;
@@ -343,6 +351,9 @@ struct rdmux_revoke_mail {
     uint32_t number;
 };
 void rdmux_ep_deliver_revoke(struct rdmux_cq *cq, struct rdmux_mail *mail);
+/* Posts a PLACED write of nothing, a request of the core's own (control.c). False: not now, or the path
+ * has failed. */
+bool rdmux_ep_flush(struct rdmux_ep *ep, struct rdmux_request *flush);
 
 /* settle.c: the same for what the device may still be sending to a peer's reads. The endpoint answers
  * once nothing of it is under way; or it ends. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Memory regions: making them, their tokens, their importers, taking them back.
+ * Memory regions: making them, and their tokens. revoke.c has their importers, and takes them back.
  *
  * A region is registered with every domain that the fabric has open; a domain opened later
  * registers all living regions first (rdmux_mr_register_all). fabric->regions changes only under
@@ -18,13 +18,6 @@
  *   56   8  zero
  * The owner keeps the token it gave out and compares all of it; a reader believes magic and version
  * only.
- *
- * Revocation. exported goes first, so nobody imports any more; imports under way are waited for, so
- * every description given out has its importer noted. Then the importers are told, through their
- * cq's mail, and answer through the control channel; an endpoint that ends counts as answered.
- * After all answers or REVOKE_WAIT_MS the keys are invalidated whatever they did. Where devices go on
- * answering reads then (RDMUX_PROVIDER_READS_LINGER) each importer's endpoint waits until none is
- * under way, and is ended after REVOKE_WAIT_MS.
  */
 #include "api/plain.h"
 
@@ -36,15 +29,11 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #define PAGE_SIZE_MAX (UINT64_C(1) << 40)
 
 enum {
-    REVOKE_WAIT_MS = 100,
-    NS_PER_MS = 1000000,
-    NS_PER_S = 1000000000,
     NUMA_NODES_MAX = 1024,
 
     TOKEN_AT_MAGIC = 0,
@@ -262,26 +251,6 @@ static enum rdmux_status register_with(struct rdmux_mr *mr, struct rdmux_provide
 
 /* Ends remote access by what was described so far. Registrations that appear meanwhile were
  * never described. */
-static enum rdmux_status invalidate(struct rdmux_mr *mr)
-{
-    enum rdmux_status status = RDMUX_OK;
-    size_t count = atomic_load_explicit(&mr->registration_count, memory_order_acquire);
-    for (size_t i = 0; i < count; i++) {
-        struct rdmux_provider_mr *registration = mr->registrations[i].mr;
-        const struct rdmux_provider_ops *ops = registration->domain->ops;
-        rdmux_error_clear();
-        enum rdmux_status result = ops->mr_invalidate(registration);
-        if (result != RDMUX_OK) {
-            rdmux_log(mr->fabric, RDMUX_LOG_ERROR,
-                      "region %llu: %s did not take its key back: %s: %s",
-                      (unsigned long long)mr->id, ops->name, rdmux_status_name(result),
-                      rdmux_last_error());
-            status = result;
-        }
-    }
-    return status;
-}
-
 static void drop_registration(struct rdmux_provider_mr *registration)
 {
     struct rdmux_fabric *fabric = registration->mr->fabric;
@@ -377,7 +346,7 @@ static struct rdmux_mr **region_bucket(struct rdmux_fabric *fabric, uint64_t id)
     return &fabric->region_buckets[id % RDMUX_REGION_BUCKETS];
 }
 
-static struct rdmux_mr *find_region(struct rdmux_fabric *fabric, uint64_t id)
+struct rdmux_mr *rdmux_mr_find(struct rdmux_fabric *fabric, uint64_t id)
 {
     struct rdmux_mr *mr = *region_bucket(fabric, id);
     while (mr != NULL && mr->id != id) {
@@ -404,46 +373,6 @@ static void unlink_region(struct rdmux_fabric *fabric, struct rdmux_mr *mr)
     *at = mr->bucket_next;
     rdmux_list_remove(&mr->link);
     fabric->region_count--;
-}
-
-/* Importers by endpoint: an endpoint that imports thousands of regions and a region that
- * thousands import are both found fast. */
-static struct rdmux_importer **importer_bucket(struct rdmux_fabric *fabric, uint64_t ep_id)
-{
-    return &fabric->importer_buckets[ep_id % RDMUX_REGION_BUCKETS];
-}
-
-static struct rdmux_importer *find_importer(struct rdmux_fabric *fabric, const struct rdmux_mr *mr,
-                                            uint64_t ep_id)
-{
-    struct rdmux_importer *importer = *importer_bucket(fabric, ep_id);
-    while (importer != NULL && (importer->ep_id != ep_id || importer->mr != mr)) {
-        importer = importer->bucket_next;
-    }
-    return importer;
-}
-
-static void free_importer(struct rdmux_fabric *fabric, struct rdmux_importer *importer)
-{
-    struct rdmux_importer **at = importer_bucket(fabric, importer->ep_id);
-    while (*at != importer) {
-        at = &(*at)->bucket_next;
-    }
-    *at = importer->bucket_next;
-    rdmux_list_remove(&importer->link);
-    rdmux_release(fabric, importer);
-}
-
-/* It answered, or its endpoint ended. */
-static void await_no_more(struct rdmux_importer *importer)
-{
-    struct rdmux_mr *mr = importer->mr;
-    if (importer->is_awaited) {
-        importer->is_awaited = false;
-        if (--mr->revoke_awaited == 0) {
-            pthread_cond_broadcast(&mr->changed);
-        }
-    }
 }
 
 /* ------------------------------------------------------------------------------------- creation */
@@ -771,30 +700,10 @@ enum rdmux_status rdmux_mr_raw(struct rdmux_mr *mr, struct rdmux_ep *ep, uint64_
     return status;
 }
 
-/* Notes that the endpoint imports the region, once. fabric->lock is held. */
-static enum rdmux_status note_importer(struct rdmux_mr *mr, struct rdmux_cq *cq, uint64_t ep_id)
-{
-    if (find_importer(mr->fabric, mr, ep_id) != NULL) {
-        return RDMUX_OK;
-    }
-    struct rdmux_importer *importer = rdmux_allocate(mr->fabric, sizeof(*importer));
-    if (importer == NULL) {
-        return rdmux_fail(RDMUX_NO_MEMORY, "import: no memory to note the endpoint");
-    }
-    importer->mr = mr;
-    importer->cq = cq;
-    importer->ep_id = ep_id;
-    rdmux_list_append(&mr->importers, &importer->link);
-    struct rdmux_importer **bucket = importer_bucket(mr->fabric, ep_id);
-    importer->bucket_next = *bucket;
-    *bucket = importer;
-    return RDMUX_OK;
-}
-
 /* The region that this token is of, now. fabric->lock is held. */
 static struct rdmux_mr *find_exported(struct rdmux_fabric *fabric, const struct rdmux_token *token)
 {
-    struct rdmux_mr *mr = find_region(fabric, load_be(token->bytes + TOKEN_AT_REGION, 8));
+    struct rdmux_mr *mr = rdmux_mr_find(fabric, load_be(token->bytes + TOKEN_AT_REGION, 8));
     bool valid = mr != NULL && mr->exported && !mr->revoking &&
                  same_bytes(mr->token.bytes, token->bytes, sizeof(token->bytes));
     return valid ? mr : NULL;
@@ -818,7 +727,7 @@ enum rdmux_status rdmux_mr_import(struct rdmux_fabric *fabric, const struct rdmu
         status = rdmux_fail(RDMUX_UNSUPPORTED, "import: the region is not registered with %s",
                             domain->ops->name);
     } else {
-        status = note_importer(mr, cq, ep_id);
+        status = rdmux_mr_note_importer(mr, cq, ep_id);
         if (status == RDMUX_OK) {
             mr->importing++;
             *out = mr;
@@ -841,187 +750,6 @@ void rdmux_mr_import_done(struct rdmux_mr *mr)
 
 /* ----------------------------------------------------------------------------------- revocation */
 
-void rdmux_mr_revoke_answered(struct rdmux_fabric *fabric, uint64_t region, uint32_t number,
-                              uint64_t ep_id)
-{
-    pthread_mutex_lock(&fabric->lock);
-    struct rdmux_mr *mr = find_region(fabric, region);
-    if (mr != NULL && mr->revoke_awaited > 0 && mr->revoke_number == number) {
-        struct rdmux_importer *importer = find_importer(fabric, mr, ep_id);
-        if (importer != NULL) {
-            await_no_more(importer);
-        }
-    }
-    pthread_mutex_unlock(&fabric->lock);
-}
-
-void rdmux_mr_importer_gone(struct rdmux_fabric *fabric, uint64_t ep_id)
-{
-    pthread_mutex_lock(&fabric->lock);
-    struct rdmux_importer *next = NULL;
-    for (struct rdmux_importer *at = *importer_bucket(fabric, ep_id); at != NULL; at = next) {
-        next = at->bucket_next;
-        if (at->ep_id == ep_id) {
-            await_no_more(at);
-            free_importer(fabric, at);
-        }
-    }
-    pthread_mutex_unlock(&fabric->lock);
-}
-
-/* Mails every importer, or those that have not answered the mail before; those that cannot be told
- * are not awaited. fabric->lock is held. */
-static void tell_importers(struct rdmux_mr *mr,
-                           void (*deliver)(struct rdmux_cq *cq, struct rdmux_mail *mail),
-                           bool silent_only)
-{
-    struct rdmux_fabric *fabric = mr->fabric;
-    mr->revoke_number++;
-    mr->revoke_awaited = 0;
-    for (struct rdmux_list *at = mr->importers.next; at != &mr->importers; at = at->next) {
-        struct rdmux_importer *importer = RDMUX_CONTAINER(at, struct rdmux_importer, link);
-        if (silent_only && !importer->is_awaited) {
-            continue;
-        }
-        struct rdmux_revoke_mail *mail = rdmux_allocate(fabric, sizeof(*mail));
-        importer->is_awaited = mail != NULL;
-        if (mail == NULL) {
-            continue;
-        }
-        mail->mail.deliver = deliver;
-        mail->ep_id = importer->ep_id;
-        mail->region = mr->id;
-        mail->number = mr->revoke_number;
-        mr->revoke_awaited++;
-        rdmux_cq_mail(importer->cq, &mail->mail);
-    }
-}
-
-static struct timespec after_ms(unsigned ms)
-{
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    at.tv_nsec += (long)ms * NS_PER_MS;
-    at.tv_sec += at.tv_nsec / NS_PER_S;
-    at.tv_nsec %= NS_PER_S;
-    return at;
-}
-
-static bool is_past(const struct timespec *deadline)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec > deadline->tv_sec ||
-           (now.tv_sec == deadline->tv_sec && now.tv_nsec >= deadline->tv_nsec);
-}
-
-/* Waits for the importers' answers, for a limited time. Returns how many are missing. fabric->lock is
- * held, and given up meanwhile. */
-static uint32_t await_answers(struct rdmux_mr *mr)
-{
-    struct rdmux_fabric *fabric = mr->fabric;
-    struct timespec deadline = after_ms(REVOKE_WAIT_MS);
-    while (mr->revoke_awaited > 0 && !is_past(&deadline)) {
-        if (rdmux_fabric_is_manual(fabric)) {
-            pthread_mutex_unlock(&fabric->lock);
-            rdmux_service_step(fabric, 1);
-            pthread_mutex_lock(&fabric->lock);
-        } else {
-            (void)pthread_cond_timedwait(&mr->changed, &fabric->lock, &deadline);
-        }
-    }
-    return mr->revoke_awaited;
-}
-
-static void ask_importers(struct rdmux_mr *mr)
-{
-    tell_importers(mr, rdmux_ep_deliver_revoke, false);
-    uint32_t missing = await_answers(mr);
-    if (missing > 0) {
-        rdmux_log(mr->fabric, RDMUX_LOG_WARN,
-                  "region %llu: %u importers did not answer the revocation in %d ms; their "
-                  "endpoints may fail",
-                  (unsigned long long)mr->id, missing, REVOKE_WAIT_MS);
-    }
-}
-
-/* May a device still be answering reads of the region? */
-static bool reads_linger(const struct rdmux_mr *mr)
-{
-    size_t count = atomic_load_explicit(&mr->registration_count, memory_order_acquire);
-    for (size_t i = 0; i < count; i++) {
-        if ((mr->registrations[i].domain->ops->flags & RDMUX_PROVIDER_READS_LINGER) != 0) {
-            return !rdmux_list_empty(&mr->importers);
-        }
-    }
-    return false;
-}
-
-/* After the keys are invalid: no byte is read any more when this returns. Also those who have answered
- * are looked at, as a false answer must gain nothing. fabric->lock is held, and given up meanwhile. */
-static void settle_reads(struct rdmux_mr *mr)
-{
-    tell_importers(mr, rdmux_ep_deliver_settle, false);
-    uint32_t missing = await_answers(mr);
-    if (missing > 0) {
-        rdmux_log(mr->fabric, RDMUX_LOG_WARN,
-                  "region %llu: it was revoked, and %u importers' devices may be reading it still "
-                  "after %d ms; their endpoints are ended",
-                  (unsigned long long)mr->id, missing, REVOKE_WAIT_MS);
-        tell_importers(mr, rdmux_ep_deliver_settle_end, true);
-        (void)await_answers(mr);
-    }
-}
-
-static void forget_importers(struct rdmux_mr *mr)
-{
-    mr->revoke_awaited = 0;
-    while (!rdmux_list_empty(&mr->importers)) {
-        free_importer(mr->fabric, RDMUX_CONTAINER(mr->importers.next, struct rdmux_importer, link));
-    }
-}
-
-/* Takes all remote rights back; again: the region lives on; invalidates its
- * registrations, and makes a fresh key for later exports. */
-static enum rdmux_status take_back(struct rdmux_mr *mr, bool again)
-{
-    struct rdmux_fabric *fabric = mr->fabric;
-    pthread_mutex_lock(&fabric->lock);
-    while (mr->revoking) {
-        pthread_cond_wait(&mr->changed, &fabric->lock);
-    }
-    if (again && !mr->exported && !mr->given_raw) {
-        pthread_mutex_unlock(&fabric->lock);
-        return RDMUX_OK;
-    }
-    mr->exported = false;
-    mr->given_raw = false;
-    mr->revoking = true;
-    while (mr->importing > 0) {
-        pthread_cond_wait(&mr->changed, &fabric->lock);
-    }
-    ask_importers(mr);
-    bool linger = reads_linger(mr);
-    pthread_mutex_unlock(&fabric->lock);
-
-    rdmux_region_table_remove(fabric, mr);
-    enum rdmux_status status = again || linger ? invalidate(mr) : RDMUX_OK;
-
-    pthread_mutex_lock(&fabric->lock);
-    if (linger) {
-        settle_reads(mr);
-    }
-    forget_importers(mr);
-    if (again && rdmux_region_table_add(fabric, mr) != RDMUX_OK) {
-        rdmux_log(fabric, RDMUX_LOG_WARN, "region %llu: %s; the next export tries again",
-                  (unsigned long long)mr->id, rdmux_last_error());
-    }
-    mr->revoking = false;
-    pthread_cond_broadcast(&mr->changed);
-    pthread_mutex_unlock(&fabric->lock);
-    return status;
-}
-
 enum rdmux_status rdmux_mr_revoke(struct rdmux_mr *mr)
 {
     if (mr == NULL) {
@@ -1030,7 +758,7 @@ enum rdmux_status rdmux_mr_revoke(struct rdmux_mr *mr)
     if (*mr->fabric->alive == 0) {
         return rdmux_fail(RDMUX_INVALID, "revoke: the region belongs to the process before fork");
     }
-    return take_back(mr, true);
+    return rdmux_mr_take_back(mr, true);
 }
 
 void rdmux_mr_deregister(struct rdmux_mr *mr)
@@ -1039,7 +767,7 @@ void rdmux_mr_deregister(struct rdmux_mr *mr)
         return;
     }
     struct rdmux_fabric *fabric = mr->fabric;
-    (void)take_back(mr, false);
+    (void)rdmux_mr_take_back(mr, false);
     pthread_mutex_lock(&fabric->setup_lock);
     pthread_mutex_lock(&fabric->lock);
     unlink_region(fabric, mr);

@@ -7,8 +7,6 @@
  */
 #include "api/core.h"
 
-#include <string.h>
-
 void rdmux_ep_deliver_settle(struct rdmux_cq *cq, struct rdmux_mail *mail)
 {
     struct rdmux_revoke_mail *revoke = RDMUX_CONTAINER(mail, struct rdmux_revoke_mail, mail);
@@ -33,10 +31,8 @@ void rdmux_ep_deliver_settle_end(struct rdmux_cq *cq, struct rdmux_mail *mail)
     struct rdmux_ep *ep = rdmux_cq_endpoint(cq, revoke->ep_id);
     if (ep != NULL && ep->phase == RDMUX_PHASE_READY && ep->fault == RDMUX_OK) {
         ep->in_doubt = true;
-        rdmux_ep_fail(
-            ep, RDMUX_DENIED,
-            "a region was revoked, and the peer's device has not taken what was under way "
-            "of it in time");
+        rdmux_ep_fail(ep, RDMUX_DENIED,
+                      "a region was revoked, and the peer's device may be reading it still");
     }
     rdmux_release(cq->fabric, revoke);
 }
@@ -54,24 +50,6 @@ static void free_all(struct rdmux_fabric *fabric, struct rdmux_revoke_mail **lis
     }
 }
 
-static void post(struct rdmux_ep *ep)
-{
-    struct rdmux_request *request = &ep->settle_request;
-    memset(request, 0, sizeof(*request));
-    request->op = RDMUX_OP_WRITE;
-    request->flags = RDMUX_PLACED;
-    request->internal = 1;
-    request->sequence = ep->send.next;
-    size_t posted = 0;
-    enum rdmux_status status = ep->ops->post(ep->path, request, 1, 0, &posted);
-    if (posted == 1) {
-        ep->settling = ep->to_settle;
-        ep->to_settle = NULL;
-    } else if (status != RDMUX_AGAIN) {
-        rdmux_provider_failed(ep->path, status, rdmux_last_error());
-    }
-}
-
 bool rdmux_settle_step(struct rdmux_ep *ep)
 {
     if (RDMUX_LIKELY(ep->to_settle == NULL && ep->settling == NULL) ||
@@ -86,8 +64,9 @@ bool rdmux_settle_step(struct rdmux_ep *ep)
         }
         free_all(ep->fabric, &ep->settling, true);
     }
-    if (ep->settling == NULL && ep->to_settle != NULL) {
-        post(ep);
+    if (ep->settling == NULL && ep->to_settle != NULL && rdmux_ep_flush(ep, &ep->settle_request)) {
+        ep->settling = ep->to_settle;
+        ep->to_settle = NULL;
     }
     return ep->settling != NULL || ep->to_settle != NULL;
 }

@@ -429,7 +429,8 @@ static ssize_t hear(struct stranger *stranger, uint8_t *out, size_t size)
     }
 }
 
-/* Nothing more for now: watches for what it needs to go on. Returns false if it is gone. */
+/* Has the service thread come back when there are bytes, or room for what is to be said. Returns false
+ * if it is gone. */
 static bool await_more(struct stranger *stranger)
 {
     struct rdmux_fabric *fabric = stranger->listener->fabric;

@@ -389,7 +389,7 @@ static void a_denied_access_is_told_in_time(void **state)
 
 /* ------------------------------------------------------------------------------- reads that linger */
 
-enum { REVOCATION_MS = 100 }; /* the longest that either answer is waited for */
+enum { REVOCATION_MS = 100 }; /* the longest that an answer of the peer's is waited for */
 
 /* The device goes on answering reads when a key is invalid, until it is polled once, or for ever; b
  * imports from it. Another pair does not. */
@@ -406,6 +406,13 @@ static void set_lingering_scene(struct scene *scene, bool for_ever, struct rdmux
     CHECK_OK(rdmux_mr_alloc(scene->pair.fabric_a, SHORT, RDMUX_ACCESS_REMOTE_READ, &scene->mr));
     scene->remote = import_region(scene->pair.b, scene->mr);
     alarm(HANG_S);
+}
+
+static void clear_lingering_scene(struct scene *scene, struct rdmux_ep *const others[2])
+{
+    CHECK_OK(rdmux_ep_close(others[0]));
+    CHECK_OK(rdmux_ep_close(others[1]));
+    clear_scene(scene);
 }
 
 static void check_that_it_lives(struct scene *scene, struct rdmux_ep *from, struct rdmux_ep *to)
@@ -442,9 +449,7 @@ static void a_revoked_region_is_read_no_more(void **state)
     CHECK_OK(rdmux_mr_revoke(scene.mr));
 
     check_read_no_more(&scene, span);
-    CHECK_OK(rdmux_ep_close(others[0]));
-    CHECK_OK(rdmux_ep_close(others[1]));
-    clear_scene(&scene);
+    clear_lingering_scene(&scene, others);
 }
 
 static void a_deregistered_region_is_read_no_more(void **state)
@@ -459,9 +464,7 @@ static void a_deregistered_region_is_read_no_more(void **state)
 
     scene.mr = NULL;
     check_read_no_more(&scene, span);
-    CHECK_OK(rdmux_ep_close(others[0]));
-    CHECK_OK(rdmux_ep_close(others[1]));
-    clear_scene(&scene);
+    clear_lingering_scene(&scene, others);
 }
 
 /* Its device knows that not everything has come to the peer. */
@@ -480,9 +483,7 @@ static void a_revocation_that_finds_a_broken_path_ends_its_endpoint(void **state
     expect_entry(scene.pair.cq_a, RDMUX_WC_DISCONNECTED, RDMUX_PEER_GONE);
     expect_entry(scene.pair.cq_b, RDMUX_WC_DISCONNECTED, RDMUX_PEER_GONE);
     check_that_it_lives(&scene, others[0], others[1]);
-    CHECK_OK(rdmux_ep_close(others[0]));
-    CHECK_OK(rdmux_ep_close(others[1]));
-    clear_scene(&scene);
+    clear_lingering_scene(&scene, others);
 }
 
 static void a_region_that_nobody_imports_is_revoked_at_once(void **state)
@@ -499,9 +500,7 @@ static void a_region_that_nobody_imports_is_revoked_at_once(void **state)
 
     assert_null(device.flush);
     check_that_it_lives(&scene, others[0], others[1]);
-    CHECK_OK(rdmux_ep_close(others[0]));
-    CHECK_OK(rdmux_ep_close(others[1]));
-    clear_scene(&scene);
+    clear_lingering_scene(&scene, others);
 }
 
 static void who_reads_on_is_ended_and_nobody_else(void **state)
@@ -520,9 +519,7 @@ static void who_reads_on_is_ended_and_nobody_else(void **state)
     CHECK_OK(rdmux_ep_info(scene.pair.a, &info));
     assert_non_null(strstr(info.text, "a region was revoked"));
     check_that_it_lives(&scene, others[0], others[1]);
-    CHECK_OK(rdmux_ep_close(others[0]));
-    CHECK_OK(rdmux_ep_close(others[1]));
-    clear_scene(&scene);
+    clear_lingering_scene(&scene, others);
 }
 
 /* --------------------------------------------------------------------------------------- memory */

@@ -606,7 +606,7 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_mr_export(struct rdmux_mr *mr
  * whatever they did, and only endpoints that did not answer may fail. Over iwarp the importers'
  * adapters are then given 100 ms to take what was under way; else their endpoints are ended. A peer
  * on the same host that has mapped the pages is trusted to follow (RDMUX_ACCESS_NO_MAP avoids that).
- * Threads  Any. May sleep up to 300 ms.
+ * Threads  Any. May sleep up to 200 ms, over iwarp up to 300 ms.
  * Errors   RDMUX_INVALID
  */
 RDMUX_API enum rdmux_status rdmux_mr_revoke(struct rdmux_mr *mr);
