@@ -72,7 +72,13 @@ static struct rdmux_wc next_by_epoll(struct side *side, int epoll)
         do {
             ready = epoll_wait(epoll, &event, 1, LOST_MS * (int)side->patience);
         } while (ready < 0 && errno == EINTR);
-        EXPECT(ready == 1, "a wake-up was lost or late: epoll_wait gave %d", ready);
+        if (ready != 1) {
+            size_t there = rdmux_cq_poll(side->queue.cq, &wc, 1);
+            EXPECT(there == 0, "a wake-up was lost: %s is there, and epoll_wait gave %d",
+                   wc_text(&wc), ready);
+            EXPECT(false, "nothing came for %d ms: epoll_wait gave %d",
+                   LOST_MS * (int)side->patience, ready);
+        }
     }
 }
 

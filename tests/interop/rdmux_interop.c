@@ -136,8 +136,10 @@ static bool await(struct peer *peer, uint32_t opcode)
             peer->ended = true;
             return false;
         }
-        if (wc.opcode == RDMUX_WC_RECV && wc.status == RDMUX_FLUSHED) {
-            continue; /* the end comes */
+        if ((wc.opcode == RDMUX_WC_RECV && wc.status == RDMUX_FLUSHED) ||
+            (wc.opcode == RDMUX_WC_SEND && wc.status == RDMUX_PEER_GONE)) {
+            continue; /* The end comes. A peer that has its answer may leave before the device here
+                       * hears that the answer has arrived. */
         }
         if (wc.opcode != opcode || wc.status != RDMUX_OK) {
             die("%s %s instead of %s: %s", rdmux_wc_opcode_name(wc.opcode),
