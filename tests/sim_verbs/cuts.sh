@@ -111,26 +111,44 @@ is_red() {
     fi
 }
 
-# The rules about messages that came before the end, on an adapter that tells of them late.
+# What only shows where time goes on by itself, by the conformance suite.
+# suite PLUGIN LINK RULES OPTIONS
 suite() {
     mkdir -p "$scratch/lib/rdmux"
     cp "$RDMUX_BUILD"/lib/librdmux.so.* "$scratch/lib" # which looks for plug-ins beside itself first
     cp "$1" "$scratch/lib/rdmux/rdmux-verbs.so"
-    LD_LIBRARY_PATH=$scratch/lib LD_PRELOAD=$RDMUX_BUILD/lib/libsimverbs.so \
-        SIM_VERBS=link=$2,completion=60ms "$RDMUX_BUILD/bin/rdmux" conformance --provider "$2" --quick \
-        --patience 2 --rules 7.3,9.2,9.11
+    LD_LIBRARY_PATH=$scratch/lib LD_PRELOAD=$RDMUX_BUILD/lib/libsimverbs.so SIM_VERBS=link=$2,$4 \
+        "$RDMUX_BUILD/bin/rdmux" conformance --provider "$2" --quick --patience 2 --rules "$3"
 }
 
-# The same by the conformance suite: what only shows where time goes on by itself.
-suite_is_red() {
-    ! suite "$1" "$2" >"$3" 2>&1 || {
+# The rules about messages that came before the end, on an adapter that tells of them much later.
+end_rules() {
+    suite "$1" "$2" 7.3,9.2,9.11 receipt=15ms
+}
+
+# The rule about reads that a revoke crosses, on an adapter that goes on answering them.
+read_rules() {
+    suite "$1" "$2" 6.8 latency=20us,late_read=100,late_read_time=1s,late_key=yes
+}
+
+# fails_at CASES RULES PLUGIN LINK LOG: one of those cases fails.
+fails_at() {
+    ! "$2" "$3" "$4" >"$5" 2>&1 || {
         echo 'nothing has noticed it'
         return 1
     }
-    grep -qE "FAIL: .*(received first|messages first|shutdown)" "$3" || {
-        cat "$3"
+    grep -qE "FAIL: .*($1)" "$5" || {
+        cat "$5"
         return 1
     }
+}
+
+end_is_red() {
+    fails_at 'received first|messages first|shutdown' end_rules "$@"
+}
+
+read_is_red() {
+    fails_at 'cross with a revoke' read_rules "$@"
 }
 
 # apply FILE EXPRESSION: changes the copy; EXPRESSION is a substitution of perl that must match once.
@@ -169,7 +187,8 @@ whole_passes() {
 for link in ib roce iwarp; do
     tap "nothing cut, the model passes over $link" whole_passes "$link"
 done
-tap 'nothing cut, messages come before the end' suite "$scratch/whole.so" iwarp
+tap 'nothing cut, messages come before the end' end_rules "$scratch/whole.so" iwarp
+tap 'nothing cut, a revoke is the end of reads' read_rules "$scratch/whole.so" iwarp
 
 # Fences and order.
 cut 'the fence of the device' roce verbs/verbs_post.c \
@@ -236,11 +255,14 @@ cut 'the first use of a credit that is asked back' iwarp iwarp/iwarp_srq.c \
     'if \(!ep->credit.has_news\) \{' '{'
 
 # The end.
-RED_BY=suite_is_red cut 'the drain of what the device gives back' iwarp verbs/verbs_endpoint.c \
+RED_BY=end_is_red cut 'the drain of what the device gives back' iwarp verbs/verbs_endpoint.c \
     'if \(!is_drained\(ep\)\) \{\s+return RDMUX_IN_PROGRESS;\s+\}' '(void)is_drained;'
 
 cut 'the receives held back' roce verbs/verbs_completion.c \
     'if \(VERBS_UNLIKELY\(ep->held != NULL\)\)' 'if (0)'
+
+RED_BY=read_is_red cut 'the wait of a revoke for reads under way' iwarp iwarp/iwarp_provider.c \
+    'RDMUX_PROVIDER_READS_LINGER \|' ''
 
 # Atomics.
 cut 'the scope of the device'"'"'s atomics' ib verbs/verbs_memory.c \

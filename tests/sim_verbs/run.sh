@@ -79,6 +79,8 @@ if [[ -e $RDMUX_BUILD/lib/rdmux/rdmux-verbs.so ]]; then
     conformance iwarp ,limits=smallest,max_sge=2,max_msg=16m
     # Adapters that do not do all that they say: the trial finds out, and the library does it instead.
     conformance roce ,atomics=glob,swapped=yes,inline_right=no,nothing_needs_key=yes
+    # An adapter that goes on answering reads whose region has been revoked.
+    conformance iwarp ,latency=20us,late_read=100,late_read_time=1s,late_key=yes --rules 6.8
     told
     # What a wrong local key is to each device: soft RoCE does not say.
     for link in ib=PEER_GONE roce=PEER_GONE roce,like=hca=IO iwarp=IO:DENIED iwarp,like=hca=IO:IO; do

@@ -199,6 +199,7 @@ static void serve_at_once(struct sim_qp *qp, const struct sim_request *request,
 void sim_carry_request(struct sim_qp *qp, struct sim_request *request, const struct sim_bytes *bytes)
 {
     struct sim_world *world = qp->world;
+    sim_responder_finish(qp);
     world->counters.requests++;
     sim_trace(world, SIM_TRACE_REQUEST, (uint64_t)sim_qp_num(qp) << 32 | request->psn,
               (uint64_t)request->opcode << 56 | request->length);

@@ -203,7 +203,8 @@ static void put_late(struct sim_cq *cq, const struct sim_cqe *cqe)
     *at = late;
     cq->held++;
     uint64_t longest = options->completion > 0 ? options->completion : BATCH_TIME;
-    sim_schedule(cq->world, &late->event, sim_chance(cq->world, longest + 1), late_run);
+    uint64_t wait = options->receipt > 0 ? options->receipt : sim_chance(cq->world, longest + 1);
+    sim_schedule(cq->world, &late->event, wait, late_run);
     /* A full batch comes out at once; one that does not fill comes with its latest member. */
     if (options->batch > 1 && cq->held >= options->batch) {
         while (cq->late != NULL) {
@@ -215,7 +216,8 @@ static void put_late(struct sim_cq *cq, const struct sim_cqe *cqe)
 void sim_cq_put(struct sim_cq *cq, const struct sim_cqe *cqe)
 {
     const struct sim_world_options *options = &cq->world->options;
-    if (cq->late != NULL || options->completion > 0 || options->batch > 1) {
+    if (cq->late != NULL || options->completion > 0 || options->batch > 1 ||
+        (options->receipt > 0 && !cqe->send_side)) {
         put_late(cq, cqe);
         return;
     }

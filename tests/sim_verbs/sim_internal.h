@@ -80,11 +80,13 @@ struct sim_world_options {
     uint64_t step;      /* what a poll that finds nothing lets pass of virtual time */
     uint64_t doorbell;
     uint64_t completion;
+    uint64_t receipt; /* entries of receives, and what is behind one that waits, come so much later */
     uint64_t batch;
     uint64_t visible; /* SIM_FOREVER: only when a rule demands it */
     uint64_t scatter;
     uint64_t late_read; /* percent */
     uint64_t late_read_time;
+    uint64_t late_key; /* a late read is let in when it comes, whatever becomes of its key */
     uint64_t drop; /* per mille */
     uint64_t shuffle;
     uint64_t atomic_gap; /* atomics of ATOMIC_HCA devices stay in the adapter so long */
@@ -781,6 +783,8 @@ static inline int32_t sim_psn_distance(uint32_t to, uint32_t from)
 
 struct sim_answer sim_respond(struct sim_qp *qp, const struct sim_request *request,
                               const struct sim_bytes *bytes, struct sim_bytes *read);
+/* Answers to reads that were let in go now. */
+void sim_responder_finish(struct sim_qp *qp);
 void sim_responder_reset(struct sim_qp *qp);
 void sim_responder_flush(struct sim_qp *qp); /* receives complete as flushed */
 

@@ -94,11 +94,13 @@ static const struct option world_table[] = {
     WORLD("step", TIME, step, CENTURY, NULL),
     WORLD("doorbell", TIME, doorbell, CENTURY, NULL),
     WORLD("completion", TIME, completion, CENTURY, NULL),
+    WORLD("receipt", TIME, receipt, CENTURY, NULL),
     WORLD("batch", NUMBER, batch, 1024, NULL),
     WORLD("visible", TIME, visible, CENTURY, forced),
     WORLD("scatter", CHOICE, scatter, 1, yes_no),
     WORLD("late_read", NUMBER, late_read, 100, NULL),
     WORLD("late_read_time", TIME, late_read_time, CENTURY, NULL),
+    WORLD("late_key", CHOICE, late_key, 1, yes_no),
     WORLD("drop", NUMBER, drop, 1000, NULL),
     WORLD("shuffle", CHOICE, shuffle, 1, yes_no),
     WORLD("atomic_gap", TIME, atomic_gap, CENTURY, NULL),
@@ -165,9 +167,10 @@ static const struct preset {
     { "freedoms=lazy",
       "latency=2us,jitter=3us,packet=1k,doorbell=1us,completion=3us,batch=4,visible=forced,"
       "scatter=yes,late_read=100,late_read_time=50us,shuffle=yes,atomic_gap=1ms" },
-    { "freedoms=none", "latency=0,jitter=0,packet=0,bandwidth=0,doorbell=0,completion=0,batch=1,"
-                       "visible=0,scatter=no,"
-                       "late_read=0,drop=0,shuffle=no,atomic_gap=0" },
+    { "freedoms=none",
+      "latency=0,jitter=0,packet=0,bandwidth=0,doorbell=0,completion=0,receipt=0,batch=1,"
+      "visible=0,scatter=no,"
+      "late_read=0,late_key=no,drop=0,shuffle=no,atomic_gap=0" },
     { "limits=smallest",
       "mtu=256,max_qp_wr=16,max_sge=1,max_sge_rd=1,max_cqe=64,max_srq=0,max_srq_wr=0,max_srq_sge=0,"
       "max_rd_atomic=1,max_init_rd_atomic=1,max_inline=0,max_msg=8m,vectors=1,pkeys=1,atomics=none,"

@@ -11,6 +11,7 @@ struct sim_late_read {
     struct sim_late_read *next;
     struct sim_qp *qp;
     struct sim_request request;
+    uint8_t *memory; /* let in when it came (late_key); NULL: its key is looked at yet */
 };
 
 static bool is_atomic(uint8_t opcode)
@@ -254,6 +255,11 @@ static uint8_t *target_memory(struct sim_qp *qp, const struct sim_request *reque
     return memory;
 }
 
+static uint64_t mtu_bytes(enum ibv_mtu mtu)
+{
+    return (uint64_t)128 << mtu;
+}
+
 static bool needs_key(const struct sim_qp *qp)
 {
     return qp->device->options.nothing_needs_key != 0;
@@ -303,14 +309,29 @@ static struct sim_answer take_read(struct sim_qp *qp, const struct sim_request *
 static void late_read_serve(struct sim_late_read *late)
 {
     struct sim_qp *qp = late->qp;
+    const struct sim_request *request = &late->request;
     struct sim_bytes read;
     read.count = 0;
     qp->late_reads = late->next;
     sim_cancel(qp->world, &late->event);
     qp->world->counters.reads_late++;
-    struct sim_answer answer = take_read(qp, &late->request, &read);
+    struct sim_answer answer = answer_with(qp, request, SIM_ANSWER_LATER);
+    if (late->memory == NULL) {
+        answer = take_read(qp, request, &read);
+    } else if (qp->state != IBV_QPS_ERR) {
+        answer = answer_with(qp, request, SIM_ANSWER_DATA);
+        answer.length = request->length;
+        sim_bytes_add(&read, late->memory + request->offset, request->length);
+    }
     sim_carry_answer(qp->world, qp, &answer, &read);
     sim_free(late);
+}
+
+void sim_responder_finish(struct sim_qp *qp)
+{
+    while (qp->late_reads != NULL && qp->late_reads->memory != NULL) {
+        late_read_serve(qp->late_reads);
+    }
 }
 
 /* Reads keep their order among themselves. */
@@ -325,17 +346,20 @@ static void late_read_run(struct sim_event *event)
     }
 }
 
-static bool read_late(struct sim_qp *qp, const struct sim_request *request)
+/* memory: NULL, or where it has been let in. */
+static bool read_late(struct sim_qp *qp, const struct sim_request *request, uint8_t *memory)
 {
     struct sim_world *world = qp->world;
-    bool late = qp->late_reads != NULL ||
-                (world->options.late_read > 0 && sim_chance(world, 100) < world->options.late_read);
+    bool may_be_late = world->options.late_key == 0 || memory != NULL;
+    bool late = qp->late_reads != NULL || (may_be_late && world->options.late_read > 0 &&
+                                           sim_chance(world, 100) < world->options.late_read);
     struct sim_late_read *entry = late ? sim_alloc(world, sizeof(*entry)) : NULL;
     if (entry == NULL) {
         return false;
     }
     entry->qp = qp;
     entry->request = *request;
+    entry->memory = memory;
     struct sim_late_read **at = &qp->late_reads;
     while (*at != NULL) {
         at = &(*at)->next;
@@ -357,7 +381,17 @@ static struct sim_answer serve_read(struct sim_qp *qp, const struct sim_request 
     if (too_deep(qp, request)) {
         return refuse(qp, request, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
     }
-    if (read_late(qp, request)) {
+    uint8_t *memory = NULL;
+    if (qp->world->options.late_key != 0 && request->total > mtu_bytes(qp->attr.path_mtu)) {
+        bool known;
+        memory = sim_memory_remote(qp, request->rkey, request->remote_addr, request->total,
+                                   IBV_ACCESS_REMOTE_READ, &known);
+        if (memory == NULL) {
+            sim_responder_finish(qp); /* a refusal goes behind them, too */
+            return take_read(qp, request, read);
+        }
+    }
+    if (read_late(qp, request, memory)) {
         sim_place_all(qp);
         return answer_with(qp, request, SIM_ANSWER_LATER);
     }
@@ -410,11 +444,6 @@ static struct sim_answer serve_again(struct sim_qp *qp, const struct sim_request
         answer.code = SIM_ANSWER_ACK;
         return answer;
     }
-}
-
-static uint64_t mtu_bytes(enum ibv_mtu mtu)
-{
-    return (uint64_t)128 << mtu;
 }
 
 /* Packets longer or, but for the last, shorter than what this side expects are none at all. */

@@ -495,7 +495,7 @@ static void derive(struct sim_world *world)
     world->direct = options->latency == 0 && options->jitter == 0 && options->bandwidth == 0 &&
                     options->drop == 0 && options->late_read == 0;
     world->immediate = options->visible == 0 && options->scatter == 0 && options->completion == 0 &&
-                       options->batch <= 1;
+                       options->receipt == 0 && options->batch <= 1;
     if (world->options.window == 0) {
         world->options.window = 1;
     }

@@ -3,6 +3,7 @@
 #include "support.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 enum { FROM = 0, TO = 16384, BACK = 32768 };
 
@@ -272,6 +273,58 @@ static void a_refused_read_is_flushed_and_leaves_the_target_s_state(void **state
     pair_end(&pair);
 }
 
+enum { LONG = 8192 };
+
+/* b's region dies, and is filled anew, while a reads it; does the read bring what came after? With
+ * `speaks` b has sent a message in between, which came. */
+static bool read_brought_what_came_after(const char *device, unsigned int seed, bool speaks)
+{
+    char world[80];
+    (void)snprintf(world, sizeof(world), "latency=2us,late_read=100,late_read_time=1ms,%s,seed=%u",
+                   device, seed);
+    struct pair pair = pair_make(&(struct wishes){ .world = world, .device = "link=iwarp" });
+    struct ibv_mr *mr = ibv_reg_mr(pair.b.pd, pair.b.memory + TO, LONG, IBV_ACCESS_REMOTE_READ);
+    struct ibv_sge sge = at(&pair.a, BACK, LONG);
+    struct ibv_send_wr read = { .wr_id = 1,
+                                .sg_list = &sge,
+                                .num_sge = 1,
+                                .opcode = IBV_WR_RDMA_READ,
+                                .send_flags = IBV_SEND_SIGNALED,
+                                .wr.rdma = { (uintptr_t)mr->addr, mr->rkey } };
+    struct ibv_wc wc = { .status = IBV_WC_GENERAL_ERR };
+    fill(&pair.b, TO, LONG, 1);
+    assert_int_equal(post_recv(&pair.a, 2, FROM, 64), 0);
+    assert_int_equal(post_wr(&pair.a, &read), 0);
+    (void)sim_advance(pair.world, 3000); /* it has come */
+
+    assert_int_equal(ibv_dereg_mr(mr), 0);
+    if (speaks) {
+        assert_int_equal(post_send(&pair.b, 3, FROM, 64, IBV_SEND_SIGNALED), 0);
+        expect_wc(pair.a.recv_cq, 2, IBV_WC_SUCCESS);
+    }
+    fill(&pair.b, TO, LONG, 2);
+    (void)sim_advance(pair.world, 2000000);
+
+    bool is_new = ibv_poll_cq(pair.a.send_cq, 1, &wc) == 1 && wc.status == IBV_WC_SUCCESS &&
+                  filled(&pair.a, BACK, LONG, 2);
+    pair_end(&pair);
+    return is_new;
+}
+
+static void a_read_that_was_let_in_outlives_its_key(void **state)
+{
+    (void)state;
+    unsigned int kept = 0;
+    unsigned int outlived = 0;
+    for (unsigned int seed = 1; seed <= 40; seed++) {
+        kept += read_brought_what_came_after("late_key=no", seed, false);
+        outlived += read_brought_what_came_after("late_key=yes", seed, false);
+        assert_false(read_brought_what_came_after("late_key=yes", seed, true));
+    }
+    assert_int_equal(kept, 0);
+    assert_in_range(outlived, 30, 40);
+}
+
 static void a_message_without_receive_ends_the_connection(void **state)
 {
     (void)state;
@@ -497,6 +550,7 @@ int main(void)
         cmocka_unit_test(a_read_behind_a_refused_write_never_succeeds),
         cmocka_unit_test(a_post_after_the_end_succeeds_and_never_completes),
         cmocka_unit_test(a_refused_read_is_flushed_and_leaves_the_target_s_state),
+        cmocka_unit_test(a_read_that_was_let_in_outlives_its_key),
         cmocka_unit_test(a_message_without_receive_ends_the_connection),
         cmocka_unit_test(a_message_too_long_ends_the_connection),
         cmocka_unit_test(local_mistakes_end_the_connection),
