@@ -70,9 +70,11 @@ static bool accept_short(struct pair *pair, struct meter *meter, struct rdmux_sr
         if (pair->b == NULL) {
             check_accept(rdmux_accept(pair->listener, pair->cq_b, &attr, TURN_MS, &pair->b));
         }
-        if (wc.opcode != RDMUX_WC_CONNECTED) {
-            (void)rdmux_cq_poll(pair->cq_b, NULL, 0);
-            (void)rdmux_cq_poll(pair->cq_a, &wc, 1);
+        (void)rdmux_cq_poll(pair->cq_b, NULL, 0);
+        /* One that is connected ends if the other side then lacks memory, or its call's time is
+         * over, before it hears so. */
+        if (rdmux_cq_poll(pair->cq_a, &wc, 1) == 1 && wc.opcode == RDMUX_WC_DISCONNECTED) {
+            return false;
         }
     }
     return wc.status == RDMUX_OK;
