@@ -387,12 +387,6 @@ static void send_failed(struct verbs_queue *queue, uint32_t slot, const struct i
                          "%s (%s, vendor code 0x%x)", outcome.text, ibv_wc_status_str(wc->status),
                          wc->vendor_err);
     }
-    if (outcome.status == RDMUX_PEER_GONE) {
-        /* Silence, perhaps because an answer was lost: the peer may yet tell what has happened, and
-         * the core gives the request that. */
-        (void)verbs_send_ring_retire(&queue->sent);
-        return;
-    }
     if (request != NULL && !request->done) {
         rdmux_verbs_report(ep, request, outcome.status);
     }
