@@ -87,7 +87,7 @@ struct sim_world_options {
     uint64_t late_read; /* percent */
     uint64_t late_read_time;
     uint64_t late_key; /* a late read is let in when it comes, whatever becomes of its key */
-    uint64_t drop; /* per mille */
+    uint64_t drop;     /* per mille */
     uint64_t shuffle;
     uint64_t atomic_gap; /* atomics of ATOMIC_HCA devices stay in the adapter so long */
     char net[32];
