@@ -161,6 +161,19 @@ static void connect_failed(struct verbs_plain_ep *ep, enum rdmux_status status, 
     rdmux_provider_ready(&ep->base.base);
 }
 
+static void is_refused(struct verbs_plain_ep *ep, int error)
+{
+    connect_failed(ep, RDMUX_REFUSED,
+                   "%s: %s; is a program listening there, on this port, and for RDMA?",
+                   ep->call->base.peer_address, strerror(error));
+}
+
+static void is_silent(struct verbs_plain_ep *ep)
+{
+    connect_failed(ep, RDMUX_TIMED_OUT, "%s: no answer; is the host up, and rdma_cm on it?",
+                   ep->call->base.peer_address);
+}
+
 static void call_failed(struct verbs_plain_ep *ep, const char *what, int error)
 {
     connect_failed(ep, error == ENOMEM ? RDMUX_NO_MEMORY : RDMUX_IO, "%s port %u: %s: %s",
@@ -253,9 +266,7 @@ static void was_rejected(struct verbs_plain_ep *ep, const struct verbs_cm_event 
             "this port?",
             peer);
     } else if (event->status < 0) {
-        connect_failed(ep, RDMUX_REFUSED,
-                       "%s: %s; is a program listening there, on this port, and for RDMA?", peer,
-                       strerror(-event->status));
+        is_refused(ep, -event->status);
     } else {
         connect_failed(ep, RDMUX_REFUSED, "%s rejects the connection (rdma_cm reason %d)", peer,
                        event->status);
@@ -315,8 +326,7 @@ static void heard(struct verbs_cm_id *cm, const struct verbs_cm_event *event)
         was_rejected(ep, event);
         break;
     case RDMA_CM_EVENT_UNREACHABLE:
-        connect_failed(ep, RDMUX_TIMED_OUT, "%s: no answer; is the host up, and rdma_cm on it?",
-                       ep->call->base.peer_address);
+        is_silent(ep);
         break;
     case RDMA_CM_EVENT_CONNECT_ERROR:
         connect_failed(ep, RDMUX_IO, "%s: the connection cannot be made: %s",
@@ -382,7 +392,11 @@ static void ask_peer(struct verbs_plain_ep *ep)
         }
         error = rdma_connect(ep->call->cm.id, &param) == 0 ? 0 : errno;
     }
-    if (error != 0) {
+    if (error == ECONNREFUSED) { /* siw connects TCP within the call */
+        is_refused(ep, error);
+    } else if (error == ETIMEDOUT) {
+        is_silent(ep);
+    } else if (error != 0) {
         call_failed(ep, "the peer cannot be asked for a connection", error);
     }
 }

@@ -305,6 +305,30 @@ static void qp_take(struct sim_cm_id *id, const struct rdma_conn_param *param)
     sim_cm_psn_choose(id);
 }
 
+static struct sim_cm_id *listener_find(struct sim_host *host, const struct sim_cm_message *message)
+{
+    uint16_t port = sim_address_port(&message->target);
+    for (struct sim_cm_id *at = host->cm_ids; at != NULL; at = at->next) {
+        const struct sockaddr_storage *source = &at->id.route.addr.src_storage;
+        if (at->state == SIM_CM_LISTENING && sim_address_port(source) == port &&
+            (at->device == NULL || sim_address_equal(source, &message->target))) {
+            return at;
+        }
+    }
+    return NULL;
+}
+
+/* What a host of this world answers at once; siw connects TCP within the call. */
+static bool nobody_listens(const struct sim_cm_id *id, const struct sim_cm_message *message)
+{
+    if (sim_net_has(id->world->net)) {
+        return false;
+    }
+    struct sim_host *to = host_of(id->world, message);
+    return !id->host->killed && to != NULL && !to->killed && !is_cut(id->host, to) &&
+           listener_find(to, message) == NULL;
+}
+
 static int connect_id(struct sim_cm_id *id, const struct rdma_conn_param *param)
 {
     uint8_t length = param != NULL ? param->private_data_len : 0;
@@ -317,14 +341,21 @@ static int connect_id(struct sim_cm_id *id, const struct rdma_conn_param *param)
     qp_take(id, param);
     id->retry_count = param != NULL ? param->retry_count & 7 : 7;
     id->mtu = (uint8_t)id->device->options.mtu;
+    struct sim_cm_message message = message_of(id, SIM_CM_REQ);
+    param_fill(id, param, &message);
+    bool in_the_call = id->device->options.like == SIM_LIKE_SIW;
+    if (in_the_call && nobody_listens(id, &message)) {
+        return ECONNREFUSED;
+    }
     id->state = SIM_CM_CONNECTING;
     if (iwarp && length >= SIM_CM_SIW_LOST) {
         return 0; /* and nothing is ever heard of it, as siw does */
     }
-    struct sim_cm_message message = message_of(id, SIM_CM_REQ);
-    param_fill(id, param, &message);
     if (send_message(id->world, id->host, &id->flow, &message)) {
         patience(id);
+    } else if (in_the_call) {
+        id->state = SIM_CM_ROUTE_RESOLVED;
+        return ECONNREFUSED;
     } else {
         sim_schedule(id->world, &id->timer, 2 * sim_transit(id->world, 0), rejected_here);
     }
@@ -524,19 +555,6 @@ void sim_cm_broken(struct sim_qp *qp)
 }
 
 /* -------------------------------------------------------------------------------------- arrival */
-
-static struct sim_cm_id *listener_find(struct sim_host *host, const struct sim_cm_message *message)
-{
-    uint16_t port = sim_address_port(&message->target);
-    for (struct sim_cm_id *at = host->cm_ids; at != NULL; at = at->next) {
-        const struct sockaddr_storage *source = &at->id.route.addr.src_storage;
-        if (at->state == SIM_CM_LISTENING && sim_address_port(source) == port &&
-            (at->device == NULL || sim_address_equal(source, &message->target))) {
-            return at;
-        }
-    }
-    return NULL;
-}
 
 static void peer_take(struct sim_cm_id *id, const struct sim_cm_message *message)
 {
