@@ -52,13 +52,21 @@ struct rdmux_tls {
 
 /* ---------------------------------------------------------------------------- bytes, below TLS */
 
-/* A connector looks at what comes first: a HELLO in clear, or a TLS record (RFC 8446, 5.1)? */
-static bool is_answer_tls(struct rdmux_tls *tls)
+/* A connector looks at what comes first: a HELLO in clear, or a TLS record (RFC 8446, 5.1)? What is
+ * not there yet is not taken without having been looked at. */
+static bool is_answer_tls(struct rdmux_tls *tls, BIO *bio)
 {
     uint8_t first = 0;
-    if (tls->role != RDMUX_ROLE_CONNECT || tls->answered ||
-        recv(tls->socket, &first, 1, MSG_PEEK | MSG_DONTWAIT) != 1) {
+    if (tls->role != RDMUX_ROLE_CONNECT || tls->answered) {
         return true;
+    }
+    ssize_t looked = recv(tls->socket, &first, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (looked < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
+        BIO_set_retry_read(bio);
+        return false;
+    }
+    if (looked != 1) {
+        return true; /* take() says how it ended */
     }
     tls->answered = true;
     if (first < RECORD_FIRST || first > RECORD_LAST) {
@@ -98,7 +106,7 @@ static int bio_read(BIO *bio, char *out, int size)
 {
     struct rdmux_tls *tls = BIO_get_data(bio);
     BIO_clear_retry_flags(bio);
-    if (!is_answer_tls(tls)) {
+    if (!is_answer_tls(tls, bio)) {
         return -1;
     }
     size_t room = (size_t)size;

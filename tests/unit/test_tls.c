@@ -157,6 +157,48 @@ static void less_than_a_hello_does_not_begin_a_session(void **state)
     close_line(&line);
 }
 
+/* Who is to speak when somebody has looked for a byte and found none. */
+static struct rdmux_tls *speaks_behind_a_look;
+
+ssize_t __real_recv(int fd, void *out, size_t size, int flags);
+ssize_t __wrap_recv(int fd, void *out, size_t size, int flags);
+
+ssize_t __wrap_recv(int fd, void *out, size_t size, int flags)
+{
+    ssize_t got = __real_recv(fd, out, size, flags);
+    int error = errno;
+    if (got < 0 && (flags & MSG_PEEK) != 0 && speaks_behind_a_look != NULL) {
+        struct rdmux_tls *speaker = speaks_behind_a_look;
+        uint8_t waste[16];
+        size_t none = 0;
+        speaks_behind_a_look = NULL;
+        CHECK_STATUS(rdmux_tls_receive(speaker, waste, sizeof(waste), &none), RDMUX_AGAIN);
+    }
+    errno = error;
+    return got;
+}
+
+static void an_answer_between_two_looks_is_not_taken_for_another(void **state)
+{
+    struct line line;
+    uint8_t out[16];
+    size_t got = 0;
+    (void)state;
+    open_line(&line);
+    speaks_behind_a_look = line.acceptor;
+    CHECK_STATUS(rdmux_tls_send(line.connector, line.hello, sizeof(line.hello), &got), RDMUX_AGAIN);
+    assert_null(speaks_behind_a_look); /* else it is no test */
+
+    for (int i = 0; i < 4 && !rdmux_tls_is_open(line.acceptor); i++) {
+        CHECK_STATUS(rdmux_tls_receive(line.connector, out, sizeof(out), &got), RDMUX_AGAIN);
+        CHECK_STATUS(rdmux_tls_receive(line.acceptor, out, sizeof(out), &got), RDMUX_AGAIN);
+    }
+
+    assert_true(rdmux_tls_is_open(line.connector));
+    assert_true(rdmux_tls_is_open(line.acceptor));
+    close_line(&line);
+}
+
 /* Brings bytes one by one to a session; it must wait until the last. Returns how it ended. */
 static enum rdmux_status bring_slowly(struct rdmux_tls *tls, int from, const uint8_t *bytes,
                                       size_t size)
@@ -286,6 +328,7 @@ int main(void)
         cmocka_unit_test(a_megabyte_each_way_goes_through_sockets_that_take_little),
         cmocka_unit_test(a_hello_waits_for_room),
         cmocka_unit_test(less_than_a_hello_does_not_begin_a_session),
+        cmocka_unit_test(an_answer_between_two_looks_is_not_taken_for_another),
         cmocka_unit_test(a_refusal_may_come_byte_by_byte),
         cmocka_unit_test(an_acceptor_of_another_version_is_told_apart),
         cmocka_unit_test(a_connectors_hello_may_come_byte_by_byte),
