@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* A fabric's credentials, and the two TLS contexts made of them. */
+/* A fabric's credentials, and the TLS contexts of its sessions. */
 #include "negotiation/auth.h"
 
 #include "negotiation/filter.h"
@@ -201,36 +201,58 @@ static enum rdmux_status take_certificate(struct rdmux_auth *auth,
     return RDMUX_OK;
 }
 
-static enum rdmux_status make_context(struct rdmux_auth *auth, const struct rdmux_fabric_auth *attr,
-                                      enum rdmux_role role, SSL_CTX **out)
+static enum rdmux_status no_such_tls(void)
 {
-    SSL_CTX *context = SSL_CTX_new(role == RDMUX_ROLE_ACCEPT ? TLS_server_method()
-                                                             : TLS_client_method());
+    return rdmux_fail(RDMUX_UNSUPPORTED, "auth: this OpenSSL has no TLS 1.3 as it is needed: %s",
+                      openssl_reason());
+}
+
+/* What is the same for all sessions. suites NULL: those that OpenSSL has. */
+static enum rdmux_status make_context(const SSL_METHOD *method, const char *suites, SSL_CTX **out)
+{
+    SSL_CTX *context = SSL_CTX_new(method);
     if (context == NULL) {
         return rdmux_fail(RDMUX_NO_MEMORY, "auth: no TLS to be had: %s", openssl_reason());
     }
     *out = context; /* whatever comes */
     bool good = SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) == 1 &&
                 SSL_CTX_set_num_tickets(context, 0) == 1 &&
-                SSL_CTX_set_max_send_fragment(context, RECORD_MAX) == 1;
+                (suites == NULL || SSL_CTX_set_ciphersuites(context, suites) == 1);
     SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION);
-    if (role == RDMUX_ROLE_ACCEPT) { /* without one OpenSSL takes no session of a known peer */
-        good = good && SSL_CTX_set_session_id_context(context, (const uint8_t *)"rdmux", 5) == 1;
-    }
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
-    SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
-                                  SSL_MODE_RELEASE_BUFFERS);
-    SSL_CTX_set_max_cert_list(context, CERTIFICATES_MAX);
-    if (auth->method == RDMUX_AUTH_PSK) {
-        good = good && SSL_CTX_set_ciphersuites(context, psk_suites) == 1;
+    SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    return good ? RDMUX_OK : no_such_tls();
+}
+
+/* Of control channels, of which there may be many, and silent ones. */
+static enum rdmux_status make_control_context(struct rdmux_auth *auth,
+                                              const struct rdmux_fabric_auth *attr,
+                                              enum rdmux_role role, SSL_CTX **out)
+{
+    enum rdmux_status status = make_context(
+        role == RDMUX_ROLE_ACCEPT ? TLS_server_method() : TLS_client_method(),
+        auth->method == RDMUX_AUTH_PSK ? psk_suites : NULL, out);
+    if (status != RDMUX_OK) {
+        return status;
     }
+    SSL_CTX *context = *out;
+    SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_max_cert_list(context, CERTIFICATES_MAX);
     rdmux_tls_prepare(context, auth, role);
-    if (!good) {
-        return rdmux_fail(RDMUX_UNSUPPORTED,
-                          "auth: this OpenSSL has no TLS 1.3 as it is needed: %s",
-                          openssl_reason());
+    if (SSL_CTX_set_max_send_fragment(context, RECORD_MAX) != 1) {
+        return no_such_tls();
     }
     return auth->method == RDMUX_AUTH_CERT ? take_certificate(auth, attr, context) : RDMUX_OK;
+}
+
+/* Of data sockets: their ends know each other by a key of the connection's, whatever its method. */
+static enum rdmux_status make_data_context(SSL_CTX **out)
+{
+    enum rdmux_status status = make_context(TLS_method(), psk_suites, out);
+    if (status == RDMUX_OK) {
+        rdmux_tls_prepare_data(*out);
+    }
+    return status;
 }
 
 static enum rdmux_status take_peers(struct rdmux_auth *auth, const struct rdmux_fabric_auth *attr)
@@ -315,10 +337,13 @@ static enum rdmux_status fill(struct rdmux_auth *auth, const struct rdmux_fabric
         status = rdmux_fail(RDMUX_NO_MEMORY, "auth: out of memory");
     }
     if (status == RDMUX_OK) {
-        status = make_context(auth, attr, RDMUX_ROLE_CONNECT, &auth->connector);
+        status = make_control_context(auth, attr, RDMUX_ROLE_CONNECT, &auth->connector);
     }
     if (status == RDMUX_OK) {
-        status = make_context(auth, attr, RDMUX_ROLE_ACCEPT, &auth->acceptor);
+        status = make_control_context(auth, attr, RDMUX_ROLE_ACCEPT, &auth->acceptor);
+    }
+    if (status == RDMUX_OK) {
+        status = make_data_context(&auth->data);
     }
     return status;
 }
@@ -363,6 +388,7 @@ void rdmux_auth_destroy(struct rdmux_auth *auth)
     }
     SSL_CTX_free(auth->connector);
     SSL_CTX_free(auth->acceptor);
+    SSL_CTX_free(auth->data);
     BIO_meth_free(auth->socket_io);
     forget(auth->fabric, auth->keys, auth->key_count * sizeof(*auth->keys));
     rdmux_release(auth->fabric, auth->peers);

@@ -13,6 +13,7 @@ struct rdmux_auth {
     uint32_t flags;
     SSL_CTX *connector; /* of sessions in that role */
     SSL_CTX *acceptor;
+    SSL_CTX *data;         /* of data sockets' sessions, in both roles */
     BIO_METHOD *socket_io; /* tls.c */
     struct rdmux_auth_key *keys;
     size_t key_count;
@@ -33,5 +34,6 @@ const struct rdmux_auth_key *rdmux_auth_find_key(const struct rdmux_auth *auth,
 /* tls.c: what the contexts call, and what carries a session's bytes. */
 BIO_METHOD *rdmux_tls_socket_io(void);
 void rdmux_tls_prepare(SSL_CTX *context, const struct rdmux_auth *auth, enum rdmux_role role);
+void rdmux_tls_prepare_data(SSL_CTX *context);
 
 #endif

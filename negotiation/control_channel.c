@@ -100,6 +100,11 @@ void rdmux_channel_secure(struct rdmux_channel *channel, struct rdmux_tls *tls)
     channel->tls = tls;
 }
 
+struct rdmux_stream *rdmux_channel_carry_data(struct rdmux_channel *channel)
+{
+    return rdmux_tls_carry_data(channel->tls);
+}
+
 const char *rdmux_channel_identity(const struct rdmux_channel *channel)
 {
     return channel->tls == NULL ? "" : rdmux_tls_identity(channel->tls);

@@ -11,9 +11,12 @@
  * peer's HELLO was read already, so frames follow. */
 enum rdmux_status rdmux_channel_create(struct rdmux_fabric *fabric, int socket, int epoll_fd,
                                        void *data, bool greeted, struct rdmux_channel **out);
-/* From the first byte on everything goes through this session, which the channel owns. The session may
- * be open already. */
+/* From the first byte on everything goes through this session, which the channel owns. The session
+ * may be open already. */
 void rdmux_channel_secure(struct rdmux_channel *channel, struct rdmux_tls *tls);
+/* The session, which carries a path's data from now on, too. The channel is secured and its session
+ * open. */
+struct rdmux_stream *rdmux_channel_carry_data(struct rdmux_channel *channel);
 /* Who is at the other end; "": nobody has authenticated. */
 const char *rdmux_channel_identity(const struct rdmux_channel *channel);
 /* Are there bytes that the socket does not tell of any more? */

@@ -55,6 +55,22 @@ bool rdmux_join_name(const uint8_t secret[RDMUX_SECRET_SIZE], uint8_t out[RDMUX_
     return true;
 }
 
+bool rdmux_data_key(const uint8_t secret[RDMUX_SECRET_SIZE], uint32_t attempt, uint32_t socket,
+                    uint8_t out[RDMUX_DATA_KEY_SIZE])
+{
+    static const char label[] = "rdmux data";
+    enum { AT_SECRET = sizeof(label), AT_ATTEMPT = AT_SECRET + RDMUX_SECRET_SIZE };
+    uint8_t input[AT_ATTEMPT + sizeof(attempt) + sizeof(socket)];
+    unsigned int size = 0;
+    memcpy(input, label, sizeof(label));
+    memcpy(input + AT_SECRET, secret, RDMUX_SECRET_SIZE);
+    rdmux_store_be32(input + AT_ATTEMPT, attempt);
+    rdmux_store_be32(input + AT_ATTEMPT + sizeof(attempt), socket);
+    bool made = EVP_Digest(input, sizeof(input), out, &size, EVP_sha256(), NULL) == 1;
+    explicit_bzero(input, sizeof(input));
+    return made && size == RDMUX_DATA_KEY_SIZE;
+}
+
 static bool code_of(const struct rdmux_join *join, const uint8_t secret[RDMUX_SECRET_SIZE],
                     uint8_t out[RDMUX_SECRET_SIZE])
 {
@@ -84,6 +100,16 @@ bool rdmux_join_is_sealed_by(const struct rdmux_join *join, const uint8_t secret
 }
 
 #else
+
+bool rdmux_data_key(const uint8_t secret[RDMUX_SECRET_SIZE], uint32_t attempt, uint32_t socket,
+                    uint8_t out[RDMUX_DATA_KEY_SIZE])
+{
+    (void)secret;
+    (void)attempt;
+    (void)socket;
+    (void)out;
+    return false;
+}
 
 bool rdmux_join_name(const uint8_t secret[RDMUX_SECRET_SIZE], uint8_t out[RDMUX_SECRET_SIZE])
 {

@@ -14,6 +14,14 @@
 void rdmux_path_secret(const uint8_t secret[RDMUX_SECRET_SIZE], uint32_t attempt,
                        uint8_t out[RDMUX_SECRET_SIZE]);
 
+enum { RDMUX_DATA_KEY_SIZE = 32 };
+
+/* For connections of authenticated peers, only with OpenSSL: the key that the sessions of one data
+ * socket's two ends know each other by: SHA-256 over "rdmux data" and its NUL, the connection's
+ * secret, the attempt and the socket's number (both 32 bits, big-endian). False: no memory. */
+bool rdmux_data_key(const uint8_t secret[RDMUX_SECRET_SIZE], uint32_t attempt, uint32_t socket,
+                    uint8_t out[RDMUX_DATA_KEY_SIZE]);
+
 /* For connections of authenticated peers, only with OpenSSL: their sockets join without showing the
  * secret. The name of a secret: the first 16 bytes of SHA-256 over "rdmux join", its NUL, and the
  * secret. */

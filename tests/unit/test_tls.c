@@ -178,6 +178,48 @@ ssize_t __wrap_recv(int fd, void *out, size_t size, int flags)
     return got;
 }
 
+/* Bytes that travel as one, where there is room for all of them. */
+static size_t record_of(struct line *line, const uint8_t *bytes, size_t size)
+{
+    static uint8_t waste[LENGTH];
+    int room = 1 << 20;
+    size_t done = 0;
+    size_t got = 0;
+    uint64_t until = now_ms() + PATIENT_MS;
+    enum rdmux_status status = RDMUX_AGAIN;
+    assert_int_equal(setsockopt(line->sockets[0], SOL_SOCKET, SO_SNDBUF, &room, sizeof(room)), 0);
+    while (status == RDMUX_AGAIN) { /* the handshake comes first */
+        assert_true(now_ms() < until);
+        status = rdmux_tls_send(line->connector, bytes, size, &done);
+        while (rdmux_tls_receive(line->acceptor, waste, sizeof(waste), &got) == RDMUX_OK) {
+        }
+    }
+    CHECK_STATUS(status, RDMUX_OK);
+    return done;
+}
+
+static void a_session_that_may_carry_data_has_long_records(void **state)
+{
+    static uint8_t bytes[3 * RDMUX_STREAM_PIECE];
+    struct line line;
+    (void)state;
+    open_line(&line);
+    assert_int_equal(record_of(&line, line.hello, sizeof(line.hello)), sizeof(line.hello));
+    assert_true(record_of(&line, bytes, sizeof(bytes)) < RDMUX_STREAM_PIECE);
+    close_line(&line);
+
+    open_line(&line);
+    rdmux_tls_allow_data(line.connector);
+    assert_int_equal(record_of(&line, line.hello, sizeof(line.hello)), sizeof(line.hello));
+    assert_int_equal(record_of(&line, bytes, sizeof(bytes)), RDMUX_STREAM_PIECE);
+    struct rdmux_stream *stream = rdmux_tls_carry_data(line.connector);
+    assert_int_equal(record_of(&line, bytes, sizeof(bytes)), RDMUX_STREAM_PIECE);
+
+    stream->ops->close(stream); /* it is the channel's */
+    assert_int_equal(record_of(&line, bytes, sizeof(bytes)), RDMUX_STREAM_PIECE);
+    close_line(&line);
+}
+
 static void an_answer_between_two_looks_is_not_taken_for_another(void **state)
 {
     struct line line;
@@ -328,6 +370,7 @@ int main(void)
         cmocka_unit_test(a_megabyte_each_way_goes_through_sockets_that_take_little),
         cmocka_unit_test(a_hello_waits_for_room),
         cmocka_unit_test(less_than_a_hello_does_not_begin_a_session),
+        cmocka_unit_test(a_session_that_may_carry_data_has_long_records),
         cmocka_unit_test(an_answer_between_two_looks_is_not_taken_for_another),
         cmocka_unit_test(a_refusal_may_come_byte_by_byte),
         cmocka_unit_test(an_acceptor_of_another_version_is_told_apart),

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Which session carries the bytes of a path. */
+#include "providers/stream.h"
+
+#include "api/core.h"
+#include "negotiation/control_channel.h"
+#include "negotiation/path_secret.h"
+
+#include <string.h>
+
+bool rdmux_paths_are_encrypted(const struct rdmux_fabric *fabric)
+{
+    return fabric->auth != NULL;
+}
+
+enum rdmux_status rdmux_path_stream(struct rdmux_provider_ep *path, int socket, uint32_t index,
+                                    struct rdmux_stream **out)
+{
+    const struct rdmux_ep *ep = path->ep;
+    if (ep->fabric->auth == NULL) {
+        *out = NULL;
+        return RDMUX_OK;
+    }
+    if (ep->path_attr.shared_socket >= 0) {
+        *out = rdmux_channel_carry_data(ep->channel);
+        return RDMUX_OK;
+    }
+    uint8_t key[RDMUX_DATA_KEY_SIZE];
+    if (!rdmux_data_key(ep->secret, ep->attempt, index, key)) {
+        return rdmux_fail(RDMUX_NO_MEMORY, "no memory for a digest");
+    }
+    enum rdmux_status status = rdmux_tls_create_data(ep->fabric->auth, ep->role, socket, key, out);
+    explicit_bzero(key, sizeof(key));
+    return status;
+}
