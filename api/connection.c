@@ -237,6 +237,9 @@ enum rdmux_status rdmux_setup_talk(struct rdmux_ep *ep, int socket, struct rdmux
         if (made != RDMUX_OK) {
             return made;
         }
+        if (ep->setup->adopted) { /* a path may share the socket */
+            rdmux_tls_allow_data(tls);
+        }
     }
     struct rdmux_setup *setup = ep->setup;
     int one = 1;
@@ -422,25 +425,6 @@ enum rdmux_status rdmux_ep_start_accept(struct rdmux_ep *ep, struct rdmux_arriva
     return RDMUX_OK;
 }
 
-/* A path that shares the socket would put the control channel between its data, in clear. */
-static void without_shared_paths(struct rdmux_ep *ep)
-{
-    struct rdmux_offer *offer = ep->setup->offer;
-    for (uint32_t i = 0; i < offer->path_count && ep->fabric->auth != NULL; i++) {
-        struct rdmux_local_path *path = &offer->paths[i].path;
-        const struct rdmux_provider_ops *ops = rdmux_fabric_provider(ep->fabric,
-                                                                     offer->paths[i].provider);
-        if (path->reason == RDMUX_REASON_USABLE && ops != NULL &&
-            ops->ep_control != rdmux_unsupported_ep_control) {
-            path->reason = RDMUX_REASON_NOT_ENCRYPTED;
-            snprintf(path->text, sizeof(path->text),
-                     "would share the adopted socket, in clear, with the control channel");
-            snprintf(path->hint, sizeof(path->hint),
-                     "connect by address instead of adopting a socket");
-        }
-    }
-}
-
 enum rdmux_status rdmux_ep_start_adopt(struct rdmux_ep *ep, int socket, enum rdmux_role role)
 {
     struct rdmux_setup *setup = ep->setup;
@@ -459,7 +443,6 @@ enum rdmux_status rdmux_ep_start_adopt(struct rdmux_ep *ep, int socket, enum rdm
     enum rdmux_status status = rdmux_random(ep->fabric, setup->offer->secret,
                                             sizeof(setup->offer->secret));
     if (status == RDMUX_OK) {
-        without_shared_paths(ep);
         status = rdmux_setup_talk(ep, socket, NULL, NULL, 0);
     }
     if (status != RDMUX_OK) {

@@ -227,6 +227,12 @@ static size_t attend_one(struct tcp_ep *ep)
     if (ep->in.paused) {
         did += rdmux_tcp_resume(ep);
     }
+    if (rdmux_tcp_stream_holds_bytes(&ep->lane0) && !ep->in.paused) {
+        did += rdmux_tcp_read(ep, TCP_EVENTS);
+        if (ep->state != TCP_CONNECTED) {
+            return did;
+        }
+    }
     if (ep->out.dead && ep->state == TCP_CONNECTED) {
         size_t got = rdmux_tcp_read(ep, SIZE_MAX);
         did += got + 1;

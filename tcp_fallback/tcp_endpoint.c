@@ -69,6 +69,7 @@ enum rdmux_status rdmux_tcp_ep_open(struct rdmux_provider_ep *base,
         lane->ep = ep;
         lane->index = i;
         lane->fd = -1;
+        rdmux_tcp_stream_clear(lane);
     }
     /* The batch; what a pause leaves unparsed or a control frame not whole; control frames that
      * wait. */
@@ -98,6 +99,7 @@ enum rdmux_status rdmux_tcp_ep_describe(struct rdmux_provider_ep *base, uint8_t 
         .sockets = ep->lane_count,
         .answers = TCP_ANSWERS,
         .on_demand = ep->srq != NULL,
+        .encrypted = rdmux_paths_are_encrypted(fabric_of(ep)),
     };
     rdmux_tcp_description_encode(&description, out);
     *size = TCP_DESCRIPTION_SIZE;
@@ -154,8 +156,8 @@ static enum rdmux_status dial(struct tcp_lane *lane)
     return rdmux_tcp_watch(lane, EPOLLOUT);
 }
 
-/* Looks whether a dialled socket is connected, and introduces itself. IN_PROGRESS: not yet. */
-static enum rdmux_status dial_step(struct tcp_lane *lane)
+/* Looks whether a dialled socket is connected, and introduces it. IN_PROGRESS: not yet. */
+static enum rdmux_status introduce(struct tcp_lane *lane)
 {
     struct tcp_ep *ep = lane->ep;
     struct pollfd look = { .fd = lane->fd, .events = POLLOUT };
@@ -176,9 +178,25 @@ static enum rdmux_status dial_step(struct tcp_lane *lane)
     if (sent != (ssize_t)sizeof(join)) { /* a new socket has room for more than this */
         return dial_error(ep, lane->index, "send", sent < 0 ? errno : EIO);
     }
+    lane->joined = true;
+    return rdmux_tcp_stream_begin(lane);
+}
+
+/* The next step of a socket on its way to being ready. IN_PROGRESS: it waits, and epoll will
+ * tell. */
+static enum rdmux_status lane_step(struct tcp_lane *lane)
+{
+    bool dialled = !lane->joined;
+    enum rdmux_status status = dialled ? introduce(lane) : RDMUX_OK;
+    if (status == RDMUX_OK) {
+        status = rdmux_tcp_stream_step(lane);
+    }
+    if (status != RDMUX_OK) {
+        return status;
+    }
     lane->ready = true;
-    ep->lanes_ready++;
-    return rdmux_tcp_watch(lane, EPOLLRDHUP);
+    lane->ep->lanes_ready++;
+    return dialled || lane->watched ? rdmux_tcp_watch(lane, EPOLLRDHUP) : RDMUX_OK;
 }
 
 /* All sockets are there: from here on bytes move. */
@@ -213,6 +231,12 @@ static enum rdmux_status peer_learn(struct tcp_ep *ep, const uint8_t *peer, size
                              description.sockets, ep->lane_count);
         return RDMUX_PROTOCOL;
     }
+    if (description.encrypted != (uint32_t)rdmux_paths_are_encrypted(fabric_of(ep))) {
+        rdmux_provider_error("tcp: the peer %s what it sends, this side does not; use the same "
+                             "version on both sides",
+                             description.encrypted ? "encrypts" : "does not encrypt");
+        return RDMUX_VERSION;
+    }
     ep->peer_answers = description.answers < TCP_ANSWERS ? description.answers : TCP_ANSWERS;
     ep->peer_on_demand = description.on_demand;
     return RDMUX_OK;
@@ -231,7 +255,11 @@ enum rdmux_status rdmux_tcp_ep_connect(struct rdmux_provider_ep *base, const uin
         if (ep->shared) {
             ep->lane0.fd = ep->attr->shared_socket;
             rdmux_tcp_socket_setup(ep, ep->lane0.fd);
-            ep->lanes_ready = 1;
+            ep->lane0.joined = true;
+            status = rdmux_tcp_stream_begin(&ep->lane0);
+            if (status != RDMUX_OK) {
+                return status;
+            }
         } else if (ep->role == RDMUX_ROLE_CONNECT) {
             for (uint32_t i = 0; i < ep->lane_count; i++) {
                 status = dial(rdmux_tcp_lane(ep, i));
@@ -245,9 +273,10 @@ enum rdmux_status rdmux_tcp_ep_connect(struct rdmux_provider_ep *base, const uin
         rdmux_provider_error("tcp: the endpoint was connected already");
         return RDMUX_INVALID;
     }
-    for (uint32_t i = 0; ep->role == RDMUX_ROLE_CONNECT && !ep->shared && i < ep->lane_count; i++) {
+    for (uint32_t i = 0; i < ep->lane_count; i++) {
         struct tcp_lane *lane = rdmux_tcp_lane(ep, i);
-        enum rdmux_status status = lane->ready ? RDMUX_OK : dial_step(lane);
+        bool waits = lane->ready || lane->fd < 0;
+        enum rdmux_status status = waits ? RDMUX_OK : lane_step(lane);
         if (status != RDMUX_OK && status != RDMUX_IN_PROGRESS) {
             return status;
         }
@@ -266,9 +295,13 @@ enum rdmux_status rdmux_tcp_ep_join(struct rdmux_provider_ep *base, int socket, 
     }
     struct tcp_lane *lane = rdmux_tcp_lane(ep, index);
     lane->fd = socket;
+    enum rdmux_status status = rdmux_tcp_stream_begin(lane);
+    if (status != RDMUX_OK) {
+        lane->fd = -1;
+        return status;
+    }
     rdmux_tcp_socket_setup(ep, socket);
-    lane->ready = true;
-    ep->lanes_ready++;
+    lane->joined = true; /* ep_connect goes on with it */
     rdmux_tcp_cq_of(ep)->joined = true;
     return RDMUX_OK;
 }
@@ -366,6 +399,7 @@ void rdmux_tcp_ep_close(struct rdmux_provider_ep *base)
     }
     for (uint32_t i = 0; i < ep->lane_count; i++) {
         struct tcp_lane *lane = rdmux_tcp_lane(ep, i);
+        rdmux_tcp_stream_end(lane);
         if (lane->fd >= 0 && ep->shared) {
             rdmux_tcp_socket_restore(ep, lane->fd);
         } else if (lane->fd >= 0) {

@@ -170,7 +170,8 @@ void rdmux_tcp_description_encode(const struct tcp_description *description,
     out[1] = (uint8_t)description->sockets;
     out[2] = (uint8_t)(description->answers >> 8);
     out[3] = (uint8_t)description->answers;
-    out[4] = description->on_demand ? TCP_ON_DEMAND : 0;
+    out[4] = (uint8_t)((description->on_demand ? TCP_ON_DEMAND : 0) |
+                       (description->encrypted ? TCP_ENCRYPTED : 0));
 }
 
 enum rdmux_status rdmux_tcp_description_decode(const uint8_t *in, size_t size,
@@ -189,5 +190,6 @@ enum rdmux_status rdmux_tcp_description_decode(const uint8_t *in, size_t size,
     out->sockets = in[1];
     out->answers = answers;
     out->on_demand = in[4] & TCP_ON_DEMAND;
+    out->encrypted = (in[4] & TCP_ENCRYPTED) != 0;
     return RDMUX_OK;
 }

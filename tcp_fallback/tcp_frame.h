@@ -122,14 +122,15 @@ void rdmux_tcp_share(uint64_t length, uint32_t sockets, uint32_t index, uint64_t
  *   0  1  version, 1
  *   1  1  data sockets
  *   2  2  answers: reads and atomics under way at a time
- *   4  1  flags: 1 = credits are to be asked for
+ *   4  1  flags: 1 = credits are to be asked for, 2 = all bytes are encrypted
  *   5  3  zero, ignored */
-enum { TCP_DESCRIPTION_SIZE = 8, TCP_VERSION = 1, TCP_ON_DEMAND = 1 };
+enum { TCP_DESCRIPTION_SIZE = 8, TCP_VERSION = 1, TCP_ON_DEMAND = 1, TCP_ENCRYPTED = 2 };
 
 struct tcp_description {
     uint32_t sockets;
     uint32_t answers;
     uint32_t on_demand;
+    uint32_t encrypted;
 };
 
 void rdmux_tcp_description_encode(const struct tcp_description *description,

@@ -14,11 +14,15 @@
  * Several sockets. Frames are on socket 0 alone. A frame marked STRIPED has its payload spread over
  * all: socket i carries the i-th share, without any header. Nothing behind such a frame is looked
  * at before all shares are in, which keeps the order; with one socket no code of this runs.
+ *
+ * Encryption. Where peers authenticate, each socket's bytes go through a TLS session of the core's
+ * (tcp_stream.c), chosen once, before the first frame. Frames know nothing of it.
  */
 #ifndef RDMUX_TCP_INTERNAL_H
 #define RDMUX_TCP_INTERNAL_H
 
 #include "providers/credits.h"
+#include "providers/stream.h"
 #include "tcp_fallback/tcp_frame.h"
 
 #include <rdmux/provider.h>
@@ -173,7 +177,7 @@ struct tcp_cq {
     struct tcp_pool pool;
     void *memory;     /* where the next two are */
     uint8_t *scratch; /* TCP_HEADER_MAX + TCP_SCRATCH_SIZE bytes; parsed in place */
-    uint8_t *waste;   /* TCP_SCRATCH_SIZE bytes that nobody looks at */
+    uint8_t *waste;   /* TCP_SCRATCH_SIZE bytes that nobody looks at after a call */
 };
 
 struct tcp_remote {
@@ -190,15 +194,30 @@ struct tcp_srq {
     uint32_t asking_count;
 };
 
+struct tcp_lane;
+
+/* How a data socket's bytes travel; as recv(2), recvmsg(2), send(2) and sendmsg(2), which never
+ * wait. The caller counts one system call. EBADMSG: rdmux_tcp_stream_reason() says what is
+ * wrong. */
+struct tcp_stream {
+    ssize_t (*receive)(struct tcp_lane *lane, void *to, size_t size);
+    ssize_t (*receive_list)(struct tcp_lane *lane, struct iovec *iov, int count);
+    ssize_t (*send)(struct tcp_lane *lane, const void *bytes, size_t size);
+    ssize_t (*send_list)(struct tcp_lane *lane, struct iovec *iov, int count);
+    struct rdmux_stream *session; /* NULL: in clear */
+};
+
 /* One data socket. */
 struct tcp_lane {
     struct tcp_ep *ep;
+    struct tcp_stream stream;
     int fd;
     uint32_t index;
     uint32_t events; /* in epoll */
     bool watched;
     bool blocked; /* the last send found no room */
-    bool ready;   /* connected, and the join said */
+    bool joined;  /* connected, and the join said or heard */
+    bool ready;   /* bytes may move */
     /* Of the payload of the frame coming in: this socket's share still to come is
      * [in_at, in_end). */
     uint64_t in_at;
@@ -385,6 +404,24 @@ enum rdmux_status rdmux_tcp_watch(struct tcp_lane *lane, uint32_t events);
 void rdmux_tcp_unwatch(struct tcp_lane *lane);
 /* "text: connection reset by peer" */
 void rdmux_tcp_error_text(char *out, size_t size, const char *text, int error);
+
+/* -------------------------------------------------------------------------------------- streams */
+
+/* In clear: so it is before the choice, and after the end. */
+void rdmux_tcp_stream_clear(struct tcp_lane *lane);
+/* Chooses; the socket is joined. */
+enum rdmux_status rdmux_tcp_stream_begin(struct tcp_lane *lane);
+/* Gets to know the other end. RDMUX_IN_PROGRESS: epoll tells when to go on. */
+enum rdmux_status rdmux_tcp_stream_step(struct tcp_lane *lane);
+/* May there be bytes that epoll does not tell of? */
+static inline bool rdmux_tcp_stream_holds_bytes(const struct tcp_lane *lane)
+{
+    const struct rdmux_stream *session = lane->stream.session;
+    return session != NULL && session->ops->holds_bytes(session);
+}
+/* Why it failed; "" if it did not. */
+const char *rdmux_tcp_stream_reason(const struct tcp_lane *lane);
+void rdmux_tcp_stream_end(struct tcp_lane *lane);
 
 /* --------------------------------------------------------------------------------- moving bytes */
 

@@ -33,7 +33,6 @@ static void read_text(const char *path, char *out, size_t size)
 static enum rdmux_status tcp_probe(struct rdmux_fabric *fabric, struct rdmux_local_path *out,
                                    size_t max, size_t *count)
 {
-    (void)fabric;
     *count = 1;
     if (max == 0) {
         return RDMUX_OK;
@@ -47,7 +46,8 @@ static enum rdmux_status tcp_probe(struct rdmux_fabric *fabric, struct rdmux_loc
                   RDMUX_CAP_READ | RDMUX_CAP_PLACED | RDMUX_CAP_SRQ | RDMUX_CAP_FENCE;
     out->emulated = RDMUX_CAP_FETCH_ADD | RDMUX_CAP_COMPARE_SWAP;
     out->max_inline = TCP_COPY_MAX;
-    out->security = RDMUX_SECURITY_TOKEN;
+    out->security = rdmux_paths_are_encrypted(fabric) ? RDMUX_SECURITY_ENCRYPTED
+                                                      : RDMUX_SECURITY_TOKEN;
     return RDMUX_OK;
 }
 

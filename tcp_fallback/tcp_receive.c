@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 
 enum { PIECES_MAX = RDMUX_SGE_MAX + 1 }; /* a list and what is read ahead */
 
@@ -18,9 +17,17 @@ static void peer_lies(struct tcp_ep *ep, const char *text)
     rdmux_tcp_fail(ep, RDMUX_PROTOCOL, text);
 }
 
-static void socket_ended(struct tcp_ep *ep, int error)
+static void socket_ended(struct tcp_lane *lane, int error)
 {
+    struct tcp_ep *ep = lane->ep;
     error = error == 0 ? ep->out.error : error;
+    const char *reason = rdmux_tcp_stream_reason(lane);
+    if (reason[0] != '\0') {
+        char text[RDMUX_TEXT_MAX];
+        (void)snprintf(text, sizeof(text), "tcp: %.240s", reason);
+        rdmux_tcp_fail(ep, error == EBADMSG ? RDMUX_PROTOCOL : RDMUX_PEER_GONE, text);
+        return;
+    }
     if (error == 0 || error == EPIPE) {
         rdmux_tcp_fail(ep, RDMUX_PEER_GONE, "tcp: the peer closed its data socket");
         return;
@@ -176,9 +183,8 @@ static uint64_t shares_read(struct tcp_ep *ep)
                 left = left < TCP_SCRATCH_SIZE ? left : TCP_SCRATCH_SIZE;
                 iov[count++] = (struct iovec){ rdmux_tcp_cq_of(ep)->waste, (size_t)left };
             }
-            struct msghdr message = { .msg_iov = iov, .msg_iovlen = (size_t)count };
             ep->base.system_calls++;
-            ssize_t got = recvmsg(lane->fd, &message, MSG_DONTWAIT);
+            ssize_t got = lane->stream.receive_list(lane, iov, count);
             int error = got < 0 ? errno : 0;
             if (entered) {
                 rdmux_target_leave(&ep->base);
@@ -187,7 +193,7 @@ static uint64_t shares_read(struct tcp_ep *ep)
                 break;
             }
             if (got <= 0) {
-                socket_ended(ep, error);
+                socket_ended(lane, error);
                 return moved;
             }
             lane->in_at += (uint64_t)got;
@@ -667,14 +673,15 @@ static size_t read_once(struct tcp_ep *ep, size_t *did, bool *more)
     ssize_t got;
     ep->base.system_calls++;
     if (direct == 0) {
-        memcpy(scratch, in->head, held);
-        got = recv(lane->fd, to + held, room, MSG_DONTWAIT);
+        if (held > 0) {
+            memcpy(scratch, in->head, held);
+        }
+        got = lane->stream.receive(lane, to + held, room);
     } else {
         if (room > 0) {
             iov[count++] = (struct iovec){ scratch, room };
         }
-        struct msghdr message = { .msg_iov = iov, .msg_iovlen = (size_t)count };
-        got = recvmsg(lane->fd, &message, MSG_DONTWAIT);
+        got = lane->stream.receive_list(lane, iov, count);
     }
     int error = got < 0 ? errno : 0;
     if (entered) {
@@ -682,7 +689,7 @@ static size_t read_once(struct tcp_ep *ep, size_t *did, bool *more)
     }
     if (got <= 0) {
         if (got == 0 || (error != EAGAIN && error != EWOULDBLOCK && error != EINTR)) {
-            socket_ended(ep, error);
+            socket_ended(lane, error);
             *did += 1;
         }
         *more = error == EINTR;

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 
 enum {
     PIECES_MAX = RDMUX_SGE_MAX + 1, /* a list and the batch before it */
@@ -303,14 +302,13 @@ static bool lane_flush(struct tcp_ep *ep, struct tcp_lane *lane)
         ep->base.system_calls++;
         if (left == 0) {
             offered = batch;
-            got = send(lane->fd, iov[0].iov_base, batch, MSG_NOSIGNAL | MSG_DONTWAIT);
+            got = lane->stream.send(lane, iov[0].iov_base, batch);
         } else {
             count += payload_pieces(ep, lane, iov + count, &entered);
             for (int i = 0; i < count; i++) {
                 offered += iov[i].iov_len;
             }
-            struct msghdr message = { .msg_iov = iov, .msg_iovlen = (size_t)count };
-            got = sendmsg(lane->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+            got = lane->stream.send_list(lane, iov, count);
         }
         int error = got < 0 ? errno : 0;
         if (entered) {
@@ -340,6 +338,9 @@ static bool lane_flush(struct tcp_ep *ep, struct tcp_lane *lane)
         if ((size_t)got < offered) {
             lane_block(lane); /* asking again would only say EAGAIN */
             return false;
+        }
+        if (left == 0) {
+            return true;
         }
     }
 }

@@ -242,9 +242,6 @@ static const char *why_left_out(const struct conformance *conformance,
     if ((test->flags & CASE_LONG) != 0 && conformance->run.quick) {
         return "left out by --quick";
     }
-    if ((test->flags & CASE_ADOPTED) != 0 && conformance->run.key_file != NULL) {
-        return "not with --key-file: data in clear shares no socket with an encrypted channel";
-    }
     if ((test->flags & CASE_ONE_HOST) != 0 && conformance->results.peer != NULL) {
         return "not here: it needs both processes on one host";
     }

@@ -333,29 +333,27 @@ static void lost_target(struct side *side)
 
 static const struct conformance_case cases[] = {
     { "N.16", "a Unix socketpair can be adopted, and control and data share what there is",
-      NEEDS_SEND | NEEDS_WRITE, 0, CASE_ONE_HOST | CASE_ADOPTED, unix_case, unix_case },
+      NEEDS_SEND | NEEDS_WRITE, 0, CASE_ONE_HOST, unix_case, unix_case },
     { "N.16", "the roles on an adopted Unix socket may be the other way round",
-      NEEDS_SEND | NEEDS_WRITE, 0, CASE_ONE_HOST | CASE_ADOPTED, unix_swapped_case,
-      unix_swapped_case },
-    { "N.16", "a TCP connection of the program can be adopted", NEEDS_SEND | NEEDS_WRITE, 0,
-      CASE_ADOPTED, tcp_case, tcp_case },
+      NEEDS_SEND | NEEDS_WRITE, 0, CASE_ONE_HOST, unix_swapped_case, unix_swapped_case },
+    { "N.16", "a TCP connection of the program can be adopted", NEEDS_SEND | NEEDS_WRITE, 0, 0,
+      tcp_case, tcp_case },
     { "N.16", "the roles on an adopted TCP connection may be the other way round",
-      NEEDS_SEND | NEEDS_WRITE, 0, CASE_ADOPTED, tcp_swapped_case, tcp_swapped_case },
-    { "N.16, 11.2", "adopt without waiting ends with CONNECTED", 0, 0, CASE_ADOPTED, adopt_later,
-      adopt_later },
+      NEEDS_SEND | NEEDS_WRITE, 0, 0, tcp_swapped_case, tcp_swapped_case },
+    { "N.16, 11.2", "adopt without waiting ends with CONNECTED", 0, 0, 0, adopt_later, adopt_later },
     { "N.17", "NO_PATH gives a Unix socket back as it was, with no byte eaten or left over", 0, 0,
       CASE_ONE_HOST, unix_no_path, unix_no_path },
     { "N.17", "NO_PATH gives a TCP socket back as it was, with no byte eaten or left over", 0, 0, 0,
       tcp_no_path, tcp_no_path },
     { "N.16",
       "the program may use the socket before, and peek at the eight bytes that HELLO begins with",
-      0, 0, CASE_ADOPTED, peek_initiator, peek_target },
+      0, 0, 0, peek_initiator, peek_target },
     { "N.17, 11.3, -N.17",
       "adopt leaves the socket alone if the call is INVALID, and closes it if the other side is "
       "silent or gone",
       0, 0, 0, untouched, untouched },
-    { "N.16, 8.4, -N.16", "an adopted endpoint that loses its socket ends with PEER_GONE", 0, 0,
-      CASE_ADOPTED, lost_initiator, lost_target },
+    { "N.16, 8.4, -N.16", "an adopted endpoint that loses its socket ends with PEER_GONE", 0, 0, 0,
+      lost_initiator, lost_target },
 };
 
 const struct suite adopt_suite = { "adopt", cases, COUNT_OF(cases) };

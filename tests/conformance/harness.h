@@ -43,7 +43,6 @@ enum {
     CASE_LONG = 1 << 0,
     CASE_THOROUGH = 1 << 1, /* only with --thorough: needs gigabytes */
     CASE_RANDOM = 1 << 3,   /* a random sequence, see random.h */
-    CASE_ADOPTED = 1 << 4,  /* not with --key-file: data shares an adopted socket */
     CASE_ONE_HOST = 1 << 2, /* not with --peer: the two processes share what one host has */
 };
 

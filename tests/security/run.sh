@@ -147,7 +147,7 @@ psk=(--auth psk --key-file)
 with_the_key() {
     start_server "${psk[@]}" "$keys"
     expect 0 'chosen: shm' explain "$address" "${psk[@]}" "$keys"
-    expect 0 'bound key' explain "$address" "${psk[@]}" "$keys" --json
+    expect 0 '"security":"encrypted"' explain "$address" "${psk[@]}" "$keys" --json
     expect 0 '' perf "$address" "${psk[@]}" "$keys" --op send --test latency --iterations 100 --paths tcp
 }
 
@@ -175,16 +175,25 @@ copy_with_the_key() {
     cmp "$scratch/file" "$scratch/received/file"
 }
 
-encryption_leaves_no_path() {
-    start_server "${psk[@]}" "$keys"
-    expect 1 'NOT_ENCRYPTED' explain "$address" "${psk[@]}" "$keys" --paths tcp --require-encryption
-    expect 0 'chosen: tcp' explain "$address" "${psk[@]}" "$keys" --paths tcp --require-encryption \
-        --trusted tcp
+tcp_meets_a_demand_for_encryption() {
+    local demand=(--require-encryption --trusted none)
+    start_server "${psk[@]}" "$keys" "${demand[@]}"
+    expect 0 'chosen: tcp' explain "$address" "${psk[@]}" "$keys" "${demand[@]}"
+    expect 0 '"security":"encrypted"' explain "$address" "${psk[@]}" "$keys" "${demand[@]}" --json
+    expect 1 'NOT_ENCRYPTED' explain "$address" "${psk[@]}" "$keys" "${demand[@]}" --paths shm
+    expect 0 '' perf "$address" "${psk[@]}" "$keys" "${demand[@]}" --op write --test bandwidth \
+        --iterations 100
 }
 
 encryption_of_the_server_counts_as_well() {
-    start_server "${psk[@]}" "$keys" --require-encryption
-    expect 1 'the acceptor requires encryption' explain "$address" "${psk[@]}" "$keys" --paths tcp
+    start_server "${psk[@]}" "$keys" --require-encryption --trusted none
+    expect 1 'the acceptor requires encryption' explain "$address" "${psk[@]}" "$keys" --paths shm
+    expect 0 'chosen: tcp' explain "$address" "${psk[@]}" "$keys"
+}
+
+nothing_is_encrypted_without_keys() {
+    start_server
+    expect 0 '"security":"token"' explain "$address" --paths tcp --json
 }
 
 a_peer_that_is_not_listed() {
@@ -239,7 +248,8 @@ tap 'without a key the command says what to set' case_of without_a_key
 tap 'with a wrong key the command is refused' case_of with_a_wrong_key
 tap 'with a key the command does not talk to a server without' case_of to_a_server_without
 tap 'rdmux copy authenticates' case_of copy_with_the_key
-tap 'a demand for encryption leaves out tcp unless it is trusted' case_of encryption_leaves_no_path
+tap 'tcp meets a demand for encryption' case_of tcp_meets_a_demand_for_encryption
+tap 'without keys tcp is guarded by tokens alone' case_of nothing_is_encrypted_without_keys
 tap "a server's demand for encryption counts as well" case_of encryption_of_the_server_counts_as_well
 tap 'a peer that is not listed is refused' case_of a_peer_that_is_not_listed
 tap 'a key that others may read is refused' case_of a_key_that_others_may_read
@@ -284,7 +294,8 @@ cases_of() {
     ((ran == 1 && status == 0)) || tap "$1 runs to its end" fail "status $status: $output"
 }
 
-for program in test_auth_keys test_tls test_auth test_auth_path test_auth_flood; do
+for program in test_auth_keys test_tls test_stream test_auth test_auth_path test_tcp_encrypted \
+    test_auth_flood; do
     cases_of "$program"
 done
 

@@ -244,6 +244,7 @@ struct middle {
     char target[RDMUX_ADDRESS_MAX];  /* the listener's */
     size_t from_connector_at; /* the byte of that direction that is changed; SIZE_MAX: none */
     size_t from_acceptor_at;
+    size_t joins_only; /* connections from this number on: no byte behind JOIN passes; 0: all do */
     _Atomic size_t changed;
     _Atomic uint64_t seen; /* bytes that passed, both directions */
     /* All that passed, first connection only, so that a test may look for what must not be there. */
@@ -252,10 +253,11 @@ struct middle {
     size_t taped;
 };
 
-static inline bool pass_on(struct middle *middle, int from, int to, size_t *count, size_t change_at)
+static inline bool pass_on(struct middle *middle, int from, int to, size_t *count, size_t change_at,
+                           size_t most)
 {
     uint8_t bytes[4096];
-    ssize_t got = recv(from, bytes, sizeof(bytes), MSG_DONTWAIT);
+    ssize_t got = recv(from, bytes, most < sizeof(bytes) ? most : sizeof(bytes), MSG_DONTWAIT);
     if (got <= 0) {
         return got < 0 && errno == EAGAIN;
     }
@@ -305,10 +307,16 @@ static inline void *stand_in_the_middle(void *user)
             count++;
         }
         for (size_t i = 0; i < count; i++) {
-            if (passing[i].near >= 0 && (!pass_on(middle, passing[i].near, passing[i].far,
-                                                  &passing[i].up, middle->from_connector_at) ||
-                                         !pass_on(middle, passing[i].far, passing[i].near,
-                                                  &passing[i].down, middle->from_acceptor_at))) {
+            bool joins_only = middle->joins_only != 0 && i >= middle->joins_only;
+            size_t most = joins_only ? RDMUX_JOIN_SIZE : SIZE_MAX;
+            if (joins_only && passing[i].up >= RDMUX_JOIN_SIZE) {
+                continue;
+            }
+            if (passing[i].near >= 0 &&
+                (!pass_on(middle, passing[i].near, passing[i].far, &passing[i].up,
+                          middle->from_connector_at, most) ||
+                 !pass_on(middle, passing[i].far, passing[i].near, &passing[i].down,
+                          middle->from_acceptor_at, most))) {
                 close(passing[i].near);
                 close(passing[i].far);
                 passing[i].near = -1;

@@ -35,6 +35,8 @@ static inline void fake_expect_at(bool holds, const char *what, int line)
 }
 #define fake_expect(condition) fake_expect_at(condition, #condition, __LINE__)
 
+#include "tests/unit/fake_stream.h"
+
 /* ------------------------------------------------------------------------------------- objects */
 
 struct rdmux_fabric {

@@ -24,14 +24,14 @@ static void peers_with_the_same_key_connect_and_know_each_other(void **state)
     struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
     CHECK_OK(rdmux_ep_info(pair.b, &info));
     assert_string_equal(info.peer_identity, "anna");
-    assert_int_equal(info.security, RDMUX_SECURITY_BOUND_KEY);
+    assert_int_equal(info.security, RDMUX_SECURITY_ENCRYPTED);
     CHECK_OK(rdmux_ep_info(pair.a, &info));
     assert_string_equal(info.peer_identity, "anna");
     check_messages(&pair);
     close_pair(&pair);
 }
 
-static void a_fabric_says_that_its_paths_are_bound(void **state)
+static void a_fabric_says_that_tcp_is_encrypted(void **state)
 {
     enum { PATHS = 16 };
     static struct rdmux_path_info infos[PATHS];
@@ -51,7 +51,7 @@ static void a_fabric_says_that_its_paths_are_bound(void **state)
     for (size_t i = 0; i < count && i < PATHS; i++) {
         if (strcmp(infos[i].provider, "tcp") == 0) {
             found = true;
-            assert_int_equal(infos[i].security, RDMUX_SECURITY_BOUND_KEY);
+            assert_int_equal(infos[i].security, RDMUX_SECURITY_ENCRYPTED);
         }
     }
     assert_true(found);
@@ -341,7 +341,7 @@ static void explain_goes_through_the_session(void **state)
 
     const char *json = NULL;
     CHECK_OK(rdmux_explanation_json(explanation, &json));
-    assert_non_null(strstr(json, "\"bound key\""));
+    assert_non_null(strstr(json, "\"encrypted\""));
     rdmux_explanation_free(explanation);
     close_pair(&pair);
 }
@@ -551,7 +551,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(peers_with_the_same_key_connect_and_know_each_other),
-        cmocka_unit_test(a_fabric_says_that_its_paths_are_bound),
+        cmocka_unit_test(a_fabric_says_that_tcp_is_encrypted),
         cmocka_unit_test(shared_memory_works_between_authenticated_peers),
         cmocka_unit_test(an_import_goes_through_the_session_and_a_thousand_do),
         cmocka_unit_test(all_frames_of_a_record_are_read),

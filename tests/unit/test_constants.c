@@ -43,8 +43,11 @@ static struct rdmux_offer_path *add_path(struct rdmux_offer *offer, const char *
 static void add_described(struct rdmux_offer *offer, const struct rdmux_provider_ops *ops)
 {
     struct rdmux_offer_path *path = add_path(offer, ops->name);
+    struct rdmux_fabric *fabric = NULL;
     size_t count = 0;
-    assert_int_equal(ops->probe(NULL, &path->path, 1, &count), RDMUX_OK);
+    assert_int_equal(rdmux_fabric_open(NULL, &fabric), RDMUX_OK);
+    assert_int_equal(ops->probe(fabric, &path->path, 1, &count), RDMUX_OK);
+    assert_int_equal(rdmux_fabric_close(fabric), RDMUX_OK);
     assert_int_equal(count, 1);
     assert_int_equal(path->path.reason, RDMUX_REASON_USABLE);
     path->provider_flags = ops->flags;

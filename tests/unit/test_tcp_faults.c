@@ -530,6 +530,27 @@ static void a_refused_connection_says_where_and_why(void **state)
     assert_int_equal(fake_fabric.allocations, 0);
 }
 
+/* Authentication is the core's to agree on, and the version's to carry through. */
+static void sides_of_which_one_encrypts_refuse_each_other(void **state)
+{
+    uint8_t description[TCP_DESCRIPTION_SIZE];
+    (void)state;
+    for (uint32_t theirs = 0; theirs < 2; theirs++) {
+        fake_streams = theirs == 0;
+        struct end *end = end_create(RDMUX_ROLE_ACCEPT, NULL);
+        end_open(end);
+        rdmux_tcp_description_encode(
+            &(struct tcp_description){ .sockets = 1, .answers = 32, .encrypted = theirs },
+            description);
+
+        assert_int_equal(ops->ep_connect(end->ep, description, sizeof(description)), RDMUX_VERSION);
+
+        assert_non_null(strstr(fake_error, "use the same version on both sides"));
+        end_destroy(end, true);
+    }
+    assert_int_equal(fake_fabric.allocations, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -548,6 +569,23 @@ int main(void)
         cmocka_unit_test_setup(a_peer_may_not_have_more_reads_under_way_than_agreed, forget),
         cmocka_unit_test_setup(bytes_that_come_one_by_one_are_understood, forget),
         cmocka_unit_test_setup(a_refused_connection_says_where_and_why, forget),
+        cmocka_unit_test_setup(sides_of_which_one_encrypts_refuse_each_other, forget),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest carried[] = {
+        cmocka_unit_test_setup(a_refused_access_fails_that_request_and_changes_no_byte,
+                               forget_and_carry),
+        cmocka_unit_test_setup(a_region_revoked_under_way_stops_the_copy_and_refuses,
+                               forget_and_carry),
+        cmocka_unit_test_setup(a_message_longer_than_its_receive_fails_both_ends, forget_and_carry),
+        cmocka_unit_test_setup(messages_that_came_are_reported_before_the_end, forget_and_carry),
+        cmocka_unit_test_setup(quiesce_hands_out_what_has_come_and_counts_it, forget_and_carry),
+        cmocka_unit_test_setup(an_endpoint_may_end_in_the_middle_of_anything, forget_and_carry),
+        cmocka_unit_test_setup(the_descriptor_wakes_for_a_message_and_not_without, forget_and_carry),
+        cmocka_unit_test_setup(control_frames_travel_between_the_data, forget_and_carry),
+        cmocka_unit_test_setup(control_frames_that_find_no_room_are_refused_and_none_is_lost,
+                               forget_and_carry),
+        cmocka_unit_test_setup(a_shared_socket_keeps_its_options_and_stays_open, forget_and_carry),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return failed + cmocka_run_group_tests_name("carried", carried, NULL, NULL);
 }

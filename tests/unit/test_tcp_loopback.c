@@ -2,6 +2,8 @@
 /* The tcp provider without the core: messages, credits, shared receives, one-sided requests. */
 #include "tests/unit/tcp_pair.h"
 
+#include <poll.h>
+
 /* ------------------------------------------------------------------------------------- messages */
 
 static const uint64_t sizes[] = { 0,     1,      8,      4095,    4096,    4097,    16384,  65536,
@@ -86,7 +88,8 @@ static void an_8_byte_ping_pong_is_one_send_and_one_recv_on_each_side(void **sta
     pair_destroy(pair);
 }
 
-/* Each byte alone, and all that follow: pieces before the place are passed over, empty ones, too. */
+/* Each byte alone, and all that follow: pieces before the place are passed over, empty ones,
+ * too. */
 static void the_pieces_of_a_list_from_any_place_on_are_its_bytes_from_there(void **state)
 {
     (void)state;
@@ -544,7 +547,8 @@ static void more_reads_than_may_be_under_way_wait_their_turn(void **state)
     free(back);
 }
 
-/* The socket is full, a message waits for room, and an answer waits that is too long to be copied. */
+/* The socket is full, a message waits for room, and an answer waits that is too long to be
+ * copied. */
 static void a_long_answer_lets_what_waits_for_room_go_first(void **state)
 {
     (void)state;
@@ -582,6 +586,136 @@ static void a_long_answer_lets_what_waits_for_room_go_first(void **state)
     free(back);
 }
 
+/* A session that has just begun waits for the other end, which may take its time. */
+static void a_socket_on_its_way_wakes_for_what_it_waits_for(void **state)
+{
+    uint8_t description[TCP_DESCRIPTION_SIZE];
+    uint8_t join[RDMUX_JOIN_SIZE + 1];
+    (void)state;
+    struct end *end = end_create(RDMUX_ROLE_CONNECT, NULL);
+    int listener = listen_on_loopback(&end->address);
+    end->attr.peer_address = (const struct sockaddr *)&end->address;
+    end->attr.peer_address_length = sizeof(struct sockaddr_in);
+    end_open(end);
+    rdmux_tcp_description_encode(
+        &(struct tcp_description){ .sockets = 1, .answers = 32, .encrypted = 1 }, description);
+    assert_int_equal(ops->ep_connect(end->ep, description, sizeof(description)), RDMUX_IN_PROGRESS);
+    int peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    assert_true(peer >= 0);
+    struct pollfd look = { .fd = ops->fd(end->cq), .events = POLLIN };
+    while (recv(peer, join, sizeof(join), MSG_PEEK | MSG_DONTWAIT) != sizeof(join)) {
+        assert_int_equal(ops->ep_connect(end->ep, NULL, 0), RDMUX_IN_PROGRESS);
+    }
+
+    assert_int_equal(ops->arm(end->cq), RDMUX_OK);
+    assert_int_equal(poll(&look, 1, 0), 0); /* nothing to do */
+    assert_int_equal(send(peer, "!", 1, MSG_NOSIGNAL), 1);
+    assert_int_equal(poll(&look, 1, 1000), 1);
+
+    assert_true(ops->poll(end->cq, BUDGET) > 0);
+    assert_int_equal(ops->ep_connect(end->ep, NULL, 0), RDMUX_OK);
+    end_destroy(end, true);
+    assert_int_equal(close(peer), 0);
+    assert_int_equal(close(listener), 0);
+}
+
+/* Polls with a small budget, then sleeps on the descriptor: never for what the stream has read
+ * ahead. */
+static void what_the_socket_does_not_tell_of_wakes_the_caller(void **state)
+{
+    (void)state;
+    enum { LENGTH = 65536, SMALL = 40 };
+    uint8_t *from = malloc(LENGTH);
+    uint8_t *to = calloc(1, LENGTH);
+    uint8_t words[SMALL] = { 0 };
+    fill(from, LENGTH, 1);
+    for (enum wiring wiring = WIRED_UNIX; wiring <= WIRED_ONE; wiring++) {
+        for (size_t budget = 1; budget < 8; budget++) {
+            struct pair pair = pair_create(wiring);
+            receive(pair.b, to, LENGTH);
+            for (size_t i = 0; i < SMALL; i++) {
+                receive(pair.b, &words[i], 1);
+            }
+            for (int i = 0; i < 10; i++) {
+                turn(pair.a, pair.b); /* a learns of the receives */
+            }
+            queue(pair.a, RDMUX_OP_SEND, from, LENGTH, -1, 0, 0);
+            for (size_t i = 0; i < SMALL; i++) {
+                queue(pair.a, RDMUX_OP_SEND, from, 1, -1, 0, 0);
+            }
+            rdmux_tcp_cool(rdmux_tcp_ep(pair.b->ep)); /* epoll alone tells of it */
+
+            for (int i = 0; i < TURNS_MAX && pair.a->started < pair.a->queued; i++) {
+                push(pair.a);
+                (void)ops->poll(pair.a->cq, BUDGET);
+                (void)ops->poll(pair.b->cq, budget);
+                rdmux_tcp_cool(rdmux_tcp_ep(pair.b->ep));
+            }
+            (void)ops->poll(pair.a->cq, BUDGET);
+
+            for (int sleeps = 0; pair.b->core.arrived_count < SMALL + 1; sleeps++) {
+                if (ops->arm(pair.b->cq) == RDMUX_OK) {
+                    struct pollfd look = { .fd = ops->fd(pair.b->cq), .events = POLLIN };
+                    if (poll(&look, 1, 0) != 1) {
+                        fail_msg("wiring %d, budget %zu: it sleeps for ever with %u messages",
+                                 (int)wiring, budget, pair.b->core.arrived_count);
+                    }
+                }
+                (void)ops->poll(pair.b->cq, budget);
+                rdmux_tcp_cool(rdmux_tcp_ep(pair.b->ep));
+                assert_true(sleeps < TURNS_MAX);
+            }
+            check(to, LENGTH, 1);
+            pair_destroy(pair);
+        }
+    }
+    free(from);
+    free(to);
+}
+
+/* Striped frames, one directly behind the other: a stream reads the shares of the second with those
+ * of the first. */
+static void a_share_that_was_read_ahead_is_not_waited_for(void **state)
+{
+    (void)state;
+    enum { LENGTH = 256 << 10, COUNT = 6 };
+    uint8_t *from = malloc(LENGTH);
+    uint8_t *to = calloc(COUNT, LENGTH);
+    struct pair pair = pair_create(WIRED_FOUR);
+    fill(from, LENGTH, 1);
+    for (size_t i = 0; i < COUNT; i++) {
+        receive(pair.b, to + i * LENGTH, LENGTH);
+    }
+    for (int i = 0; i < 10; i++) {
+        turn(pair.a, pair.b);
+    }
+    for (size_t i = 0; i < COUNT; i++) {
+        queue(pair.a, RDMUX_OP_SEND, from, LENGTH, -1, 0, 0);
+    }
+
+    for (int turns = 0; pair.b->core.arrived_count < COUNT; turns++) {
+        push(pair.a);
+        size_t did = ops->poll(pair.a->cq, BUDGET);
+        if (ops->arm(pair.b->cq) == RDMUX_OK && did == 0 && ops->arm(pair.a->cq) == RDMUX_OK) {
+            struct pollfd look[2] = { { .fd = ops->fd(pair.b->cq), .events = POLLIN },
+                                      { .fd = ops->fd(pair.a->cq), .events = POLLIN } };
+            if (poll(look, 2, 0) < 1) {
+                fail_msg("both sleep for ever with %u messages", pair.b->core.arrived_count);
+            }
+        }
+        (void)ops->poll(pair.b->cq, 1);
+        rdmux_tcp_cool(rdmux_tcp_ep(pair.b->ep));
+        assert_true(turns < TURNS_MAX);
+    }
+
+    for (size_t i = 0; i < COUNT; i++) {
+        check(to + i * LENGTH, LENGTH, 1);
+    }
+    pair_destroy(pair);
+    free(from);
+    free(to);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -601,5 +735,28 @@ int main(void)
         cmocka_unit_test_setup(more_reads_than_may_be_under_way_wait_their_turn, forget),
         cmocka_unit_test_setup(a_long_answer_lets_what_waits_for_room_go_first, forget),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest carried[] = {
+        cmocka_unit_test_setup(messages_of_any_size_arrive_in_order, forget_and_carry),
+        cmocka_unit_test_setup(an_8_byte_ping_pong_is_one_send_and_one_recv_on_each_side,
+                               forget_and_carry),
+        cmocka_unit_test_setup(a_batch_is_one_system_call, forget_and_carry),
+        cmocka_unit_test_setup(a_send_waits_for_a_receive_and_answers_do_not_wait_with_it,
+                               forget_and_carry),
+        cmocka_unit_test_setup(a_stream_through_a_single_receive_gets_through, forget_and_carry),
+        cmocka_unit_test_setup(endpoints_share_receives_and_idle_ones_give_credits_back,
+                               forget_and_carry),
+        cmocka_unit_test_setup(shared_receives_reach_everybody_in_any_order_of_events,
+                               forget_and_carry),
+        cmocka_unit_test_setup(writes_reads_and_atomics_of_any_size_do_what_they_say,
+                               forget_and_carry),
+        cmocka_unit_test_setup(a_random_mix_in_both_directions_keeps_every_promise,
+                               forget_and_carry),
+        cmocka_unit_test_setup(more_reads_than_may_be_under_way_wait_their_turn, forget_and_carry),
+        cmocka_unit_test_setup(a_long_answer_lets_what_waits_for_room_go_first, forget_and_carry),
+        cmocka_unit_test_setup(a_socket_on_its_way_wakes_for_what_it_waits_for, forget_and_carry),
+        cmocka_unit_test_setup(what_the_socket_does_not_tell_of_wakes_the_caller, forget_and_carry),
+        cmocka_unit_test_setup(a_share_that_was_read_ahead_is_not_waited_for, forget_and_carry),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return failed + cmocka_run_group_tests_name("carried", carried, NULL, NULL);
 }

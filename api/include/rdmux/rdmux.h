@@ -268,7 +268,7 @@ enum rdmux_security {
     RDMUX_SECURITY_TOKEN = 1, /* regions are guarded by unguessable tokens; bytes travel in clear */
     RDMUX_SECURITY_SAME_USER = 2, /* the kernel keeps other users out */
     RDMUX_SECURITY_BOUND_KEY = 3, /* bound to an authenticated session */
-    RDMUX_SECURITY_ENCRYPTED = 4,
+    RDMUX_SECURITY_ENCRYPTED = 4, /* TLS 1.3 carries every byte */
 };
 
 /* Names of the codes above, never NULL, never freed; "?" for an unknown one. Threads: any. */
@@ -314,8 +314,8 @@ enum {
 /*
  * How the connections of a fabric authenticate, both sides of each: by TLS 1.3, on the control
  * channel, which is encrypted from then on. With it no connection is made without, and rdma:// is
- * refused. docs/SECURITY.md says what this protects, and what it does not: the bytes of the paths
- * tcp, ib, roce and iwarp travel in clear. Strings and files are read by rdmux_fabric_open().
+ * refused. Paths over tcp are encrypted, too; those over ib, roce and iwarp travel in clear.
+ * docs/SECURITY.md says what this protects. Strings and files are read by rdmux_fabric_open().
  *
  * key_file    PSK: lines IDENTITY:KEY, the key as 32 to 128 hexadecimal digits; lines that are empty
  *             or begin with # do not count. CERT: the private key of cert_file, PEM. Owned by this

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* The two ways in which a data socket's bytes travel: in clear, or through a session of the
+ * core's. */
+#include "tcp_fallback/tcp_internal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+static_assert((int)TCP_SCRATCH_SIZE >= (int)RDMUX_STREAM_PIECE,
+              "a piece is gathered in a buffer of that size");
+
+/* ------------------------------------------------------------------------------------- in clear */
+
+static ssize_t clear_receive(struct tcp_lane *lane, void *to, size_t size)
+{
+    return recv(lane->fd, to, size, MSG_DONTWAIT);
+}
+
+static ssize_t clear_receive_list(struct tcp_lane *lane, struct iovec *iov, int count)
+{
+    struct msghdr message = { .msg_iov = iov, .msg_iovlen = (size_t)count };
+    return recvmsg(lane->fd, &message, MSG_DONTWAIT);
+}
+
+static ssize_t clear_send(struct tcp_lane *lane, const void *bytes, size_t size)
+{
+    return send(lane->fd, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static ssize_t clear_send_list(struct tcp_lane *lane, struct iovec *iov, int count)
+{
+    struct msghdr message = { .msg_iov = iov, .msg_iovlen = (size_t)count };
+    return sendmsg(lane->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static const struct tcp_stream in_clear = {
+    .receive = clear_receive,
+    .receive_list = clear_receive_list,
+    .send = clear_send,
+    .send_list = clear_send_list,
+};
+
+void rdmux_tcp_stream_clear(struct tcp_lane *lane)
+{
+    lane->stream = in_clear;
+}
+
+/* --------------------------------------------------------------------------- through a session */
+
+/* The caller has counted one system call. */
+static void count_calls(struct tcp_lane *lane, uint64_t before)
+{
+    lane->ep->base.system_calls += lane->stream.session->system_calls - before;
+    lane->ep->base.system_calls--;
+}
+
+/* As a system call would say it: moved bytes, then status. */
+static ssize_t outcome(size_t moved, enum rdmux_status status)
+{
+    if (moved > 0) {
+        return (ssize_t)moved; /* a failure stays, and is told next */
+    }
+    if (status == RDMUX_PEER_GONE) {
+        errno = ECONNRESET;
+    } else {
+        errno = status == RDMUX_AGAIN ? EAGAIN : EBADMSG;
+    }
+    return -1;
+}
+
+/* Takes what is there, as far as it fits: what stays behind may be in the session, where no socket
+ * tells of it. */
+static ssize_t secure_receive_list(struct tcp_lane *lane, struct iovec *iov, int count)
+{
+    struct rdmux_stream *session = lane->stream.session;
+    uint64_t calls = session->system_calls;
+    enum rdmux_status status = RDMUX_OK;
+    size_t moved = 0;
+    size_t at = 0; /* of iov[0] */
+    bool more = true;
+    while (count > 0 && more) {
+        size_t got = 0;
+        status = session->ops->receive(session, (uint8_t *)iov[0].iov_base + at,
+                                       iov[0].iov_len - at, &got);
+        if (status != RDMUX_OK) {
+            break;
+        }
+        moved += got;
+        at += got;
+        if (at == iov[0].iov_len) {
+            at = 0;
+            iov++;
+            count--;
+        }
+        more = !session->emptied || session->ops->holds_bytes(session);
+    }
+    count_calls(lane, calls);
+    if (moved > 0 && session->ops->holds_bytes(session)) {
+        rdmux_tcp_attend(lane->ep);
+    }
+    return outcome(moved, status);
+}
+
+static ssize_t secure_receive(struct tcp_lane *lane, void *to, size_t size)
+{
+    return secure_receive_list(lane, &(struct iovec){ to, size }, 1);
+}
+
+/* The next piece of a list from byte `at` of its first entry on: where it lies if that is in one
+ * place, else gathered. */
+static const void *next_piece(struct tcp_lane *lane, const struct iovec *iov, int count, size_t at,
+                              size_t *size)
+{
+    uint8_t *gathered = rdmux_tcp_cq_of(lane->ep)->waste;
+    size_t have = iov[0].iov_len - at;
+    const void *first = (const uint8_t *)iov[0].iov_base + at;
+    *size = have < RDMUX_STREAM_PIECE ? have : RDMUX_STREAM_PIECE;
+    if (count == 1 || have >= RDMUX_STREAM_PIECE) {
+        return first;
+    }
+    memcpy(gathered, first, have);
+    for (int i = 1; i < count && have < RDMUX_STREAM_PIECE; i++) {
+        size_t room = RDMUX_STREAM_PIECE - have;
+        size_t part = iov[i].iov_len < room ? iov[i].iov_len : room;
+        memcpy(gathered + have, iov[i].iov_base, part);
+        have += part;
+    }
+    *size = have;
+    return gathered;
+}
+
+static ssize_t secure_send_list(struct tcp_lane *lane, struct iovec *iov, int count)
+{
+    struct rdmux_stream *session = lane->stream.session;
+    uint64_t calls = session->system_calls;
+    enum rdmux_status status = RDMUX_OK;
+    size_t moved = 0;
+    size_t at = 0; /* of iov[0] */
+    while (count > 0 && status == RDMUX_OK) {
+        size_t size = 0;
+        size_t done = 0;
+        const void *piece = next_piece(lane, iov, count, at, &size);
+        status = session->ops->send(session, piece, size, &done);
+        if (status != RDMUX_OK) {
+            break;
+        }
+        moved += done;
+        at += done;
+        while (count > 0 && at >= iov[0].iov_len) {
+            at -= iov[0].iov_len;
+            iov++;
+            count--;
+        }
+    }
+    count_calls(lane, calls);
+    return outcome(moved, status);
+}
+
+static ssize_t secure_send(struct tcp_lane *lane, const void *bytes, size_t size)
+{
+    return secure_send_list(lane, &(struct iovec){ (void *)(uintptr_t)bytes, size }, 1);
+}
+
+/* ----------------------------------------------------------------------------------- the choice */
+
+enum rdmux_status rdmux_tcp_stream_begin(struct tcp_lane *lane)
+{
+    struct rdmux_stream *session = NULL;
+    enum rdmux_status status = rdmux_path_stream(&lane->ep->base, lane->fd, lane->index, &session);
+    if (status == RDMUX_OK && session != NULL) {
+        lane->stream = (struct tcp_stream){
+            .receive = secure_receive,
+            .receive_list = secure_receive_list,
+            .send = secure_send,
+            .send_list = secure_send_list,
+            .session = session,
+        };
+    }
+    return status;
+}
+
+enum rdmux_status rdmux_tcp_stream_step(struct tcp_lane *lane)
+{
+    struct rdmux_stream *session = lane->stream.session;
+    bool wants_room = false;
+    if (session == NULL) {
+        return RDMUX_OK;
+    }
+    enum rdmux_status status = session->ops->open(session, &wants_room);
+    if (status == RDMUX_AGAIN) {
+        status = rdmux_tcp_watch(lane, wants_room ? EPOLLOUT : EPOLLIN | EPOLLRDHUP);
+        return status == RDMUX_OK ? RDMUX_IN_PROGRESS : status;
+    }
+    if (status != RDMUX_OK) {
+        rdmux_provider_error("tcp: data socket %u of %u: %s", lane->index + 1, lane->ep->lane_count,
+                             session->text);
+    }
+    return status;
+}
+
+const char *rdmux_tcp_stream_reason(const struct tcp_lane *lane)
+{
+    const struct rdmux_stream *session = lane->stream.session;
+    return session == NULL ? "" : session->text;
+}
+
+void rdmux_tcp_stream_end(struct tcp_lane *lane)
+{
+    struct rdmux_stream *session = lane->stream.session;
+    rdmux_tcp_stream_clear(lane);
+    if (session != NULL) {
+        session->ops->close(session);
+    }
+}

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * A session played for a provider, with what is awkward about TLS and nothing else: both ends have
+ * to say something before the first byte, bytes travel in records that are readable only once they
+ * are whole, the stream reads ahead of what it is asked for, and a record that did not fit into the
+ * socket has to be offered again as it was. Bytes are changed on the wire, so that a provider that
+ * goes past the stream is found out.
+ */
+#ifndef RDMUX_TESTS_FAKE_STREAM_H
+#define RDMUX_TESTS_FAKE_STREAM_H
+
+#include "providers/stream.h"
+#include "tests/unit/fake_core.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+enum {
+    FAKE_RECORD_HEADER = 2,
+    FAKE_AHEAD = 40000, /* bytes read at a time */
+    FAKE_MASK = 0x5a,
+};
+
+struct fake_stream {
+    struct rdmux_stream base;
+    int socket;
+    bool said;
+    bool open;
+    bool drained;
+    size_t from; /* of in: what is there */
+    size_t to;
+    size_t record; /* bytes left of the record that is being given out */
+    size_t sent;   /* of out */
+    size_t out_size;
+    uint8_t in[FAKE_AHEAD];
+    uint8_t plain[RDMUX_STREAM_PIECE]; /* what out was made of */
+    uint8_t out[FAKE_RECORD_HEADER + RDMUX_STREAM_PIECE];
+};
+
+/* Whether endpoints that connect from now on get one. */
+static bool fake_streams;
+
+static inline struct fake_stream *fake_stream_of(struct rdmux_stream *stream)
+{
+    return (struct fake_stream *)stream;
+}
+
+static inline enum rdmux_status fake_stream_ends(struct fake_stream *stream)
+{
+    (void)snprintf(stream->base.text, sizeof(stream->base.text), "fake: the socket has ended");
+    return RDMUX_PEER_GONE;
+}
+
+static inline enum rdmux_status fake_stream_fill(struct fake_stream *stream)
+{
+    memmove(stream->in, stream->in + stream->from, stream->to - stream->from);
+    stream->to -= stream->from;
+    stream->from = 0;
+    stream->base.system_calls++;
+    ssize_t got = recv(stream->socket, stream->in + stream->to, sizeof(stream->in) - stream->to,
+                       MSG_DONTWAIT);
+    stream->base.emptied = got < (ssize_t)(sizeof(stream->in) - stream->to);
+    if (got > 0) {
+        stream->to += (size_t)got;
+        return RDMUX_OK;
+    }
+    stream->drained = true;
+    return got < 0 && errno == EAGAIN ? RDMUX_AGAIN : fake_stream_ends(stream);
+}
+
+static inline enum rdmux_status fake_stream_open(struct rdmux_stream *base, bool *wants_room)
+{
+    struct fake_stream *stream = fake_stream_of(base);
+    *wants_room = false;
+    if (!stream->said) {
+        fake_expect(send(stream->socket, "!", 1, MSG_NOSIGNAL | MSG_DONTWAIT) == 1);
+        stream->said = true;
+    }
+    if (!stream->open) {
+        enum rdmux_status status = fake_stream_fill(stream);
+        if (status != RDMUX_OK) {
+            return status;
+        }
+        fake_expect(stream->in[stream->from++] == '!');
+        stream->open = true;
+    }
+    return RDMUX_OK;
+}
+
+static inline enum rdmux_status fake_stream_receive(struct rdmux_stream *base, void *out,
+                                                    size_t size, size_t *got)
+{
+    struct fake_stream *stream = fake_stream_of(base);
+    fake_expect(stream->open && size > 0);
+    while (stream->record == 0) {
+        const uint8_t *at = stream->in + stream->from;
+        size_t have = stream->to - stream->from;
+        size_t length = have < FAKE_RECORD_HEADER ? 0 : (size_t)at[0] << 8 | at[1];
+        if (have >= FAKE_RECORD_HEADER && have - FAKE_RECORD_HEADER >= length) {
+            stream->from += FAKE_RECORD_HEADER;
+            stream->record = length;
+            break;
+        }
+        enum rdmux_status status = fake_stream_fill(stream);
+        if (status != RDMUX_OK) {
+            return status;
+        }
+    }
+    stream->drained = false;
+    *got = size < stream->record ? size : stream->record;
+    for (size_t i = 0; i < *got; i++) {
+        ((uint8_t *)out)[i] = stream->in[stream->from + i] ^ FAKE_MASK;
+    }
+    stream->from += *got;
+    stream->record -= *got;
+    return RDMUX_OK;
+}
+
+static inline enum rdmux_status fake_stream_send(struct rdmux_stream *base, const void *bytes,
+                                                 size_t size, size_t *done)
+{
+    struct fake_stream *stream = fake_stream_of(base);
+    fake_expect(stream->open && size > 0);
+    if (stream->out_size == 0) {
+        size_t length = size < sizeof(stream->plain) ? size : sizeof(stream->plain);
+        memcpy(stream->plain, bytes, length);
+        stream->out[0] = (uint8_t)(length >> 8);
+        stream->out[1] = (uint8_t)length;
+        for (size_t i = 0; i < length; i++) {
+            stream->out[FAKE_RECORD_HEADER + i] = stream->plain[i] ^ FAKE_MASK;
+        }
+        stream->out_size = FAKE_RECORD_HEADER + length;
+        stream->sent = 0;
+    }
+    size_t length = stream->out_size - FAKE_RECORD_HEADER;
+    fake_expect(size >= length);
+    for (size_t i = 0; i < length; i++) { /* of a region that was revoked meanwhile come zeros */
+        uint8_t again = ((const uint8_t *)bytes)[i];
+        fake_expect(again == stream->plain[i] || again == 0);
+    }
+    while (stream->sent < stream->out_size) {
+        stream->base.system_calls++;
+        ssize_t sent = send(stream->socket, stream->out + stream->sent,
+                            stream->out_size - stream->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0) {
+            return errno == EAGAIN ? RDMUX_AGAIN : RDMUX_PEER_GONE;
+        }
+        stream->sent += (size_t)sent;
+    }
+    stream->out_size = 0;
+    *done = length;
+    return RDMUX_OK;
+}
+
+static inline bool fake_stream_holds_bytes(const struct rdmux_stream *base)
+{
+    const struct fake_stream *stream = (const struct fake_stream *)base;
+    return !stream->drained && stream->to > stream->from;
+}
+
+static inline void fake_stream_close(struct rdmux_stream *base)
+{
+    free(base);
+}
+
+static const struct rdmux_stream_ops fake_stream_ops = {
+    .open = fake_stream_open,
+    .receive = fake_stream_receive,
+    .send = fake_stream_send,
+    .holds_bytes = fake_stream_holds_bytes,
+    .close = fake_stream_close,
+};
+
+bool rdmux_paths_are_encrypted(const struct rdmux_fabric *fabric)
+{
+    (void)fabric;
+    return fake_streams;
+}
+
+enum rdmux_status rdmux_path_stream(struct rdmux_provider_ep *path, int socket, uint32_t index,
+                                    struct rdmux_stream **out)
+{
+    (void)path;
+    (void)index;
+    *out = NULL;
+    if (fake_streams) {
+        struct fake_stream *stream = calloc(1, sizeof(*stream));
+        fake_expect(stream != NULL);
+        stream->base.ops = &fake_stream_ops;
+        stream->socket = socket;
+        *out = &stream->base;
+    }
+    return RDMUX_OK;
+}
+
+#endif
