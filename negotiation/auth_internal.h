@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What auth.c and tls.c share. Only with OpenSSL. */
+/* What auth.c and the files of tls share. Only with OpenSSL. */
 #ifndef RDMUX_NEGOTIATION_AUTH_INTERNAL_H
 #define RDMUX_NEGOTIATION_AUTH_INTERNAL_H
 
@@ -14,7 +14,7 @@ struct rdmux_auth {
     SSL_CTX *connector; /* of sessions in that role */
     SSL_CTX *acceptor;
     SSL_CTX *data;         /* of data sockets' sessions, in both roles */
-    BIO_METHOD *socket_io; /* tls.c */
+    BIO_METHOD *socket_io; /* tls_socket.c */
     struct rdmux_auth_key *keys;
     size_t key_count;
     size_t own; /* of keys: what this side connects with */
@@ -31,7 +31,7 @@ bool rdmux_auth_lets_in(const struct rdmux_auth *auth, const char *identity);
 const struct rdmux_auth_key *rdmux_auth_find_key(const struct rdmux_auth *auth,
                                                  const uint8_t *identity, size_t length);
 
-/* tls.c: what the contexts call, and what carries a session's bytes. */
+/* tls_credentials.c, tls_socket.c: what the contexts call, and what carries a session's bytes. */
 BIO_METHOD *rdmux_tls_socket_io(void);
 void rdmux_tls_prepare(SSL_CTX *context, const struct rdmux_auth *auth, enum rdmux_role role);
 void rdmux_tls_prepare_data(SSL_CTX *context);

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* What the files of TLS sessions share. Only with OpenSSL. */
+#ifndef RDMUX_NEGOTIATION_TLS_INTERNAL_H
+#define RDMUX_NEGOTIATION_TLS_INTERNAL_H
+
+#include "negotiation/auth_internal.h"
+#include "negotiation/tls.h"
+
+#include <sys/types.h>
+
+enum { RDMUX_TLS_HOST_MAX = 256 };
+
+enum stage {
+    STAGE_CLEAR,   /* connector: our HELLO is to be sent; acceptor: theirs is to come */
+    STAGE_SHAKING, /* the peer is not known yet */
+    STAGE_REFUSED, /* connector: the peer's HELLO comes in clear, and nothing else */
+    STAGE_OPEN,
+};
+
+struct rdmux_tls {
+    struct rdmux_stream base; /* used where it carries data */
+    const struct rdmux_auth *auth;
+    SSL *ssl;
+    int socket;
+    enum rdmux_role role;
+    enum stage stage;
+    bool answered;    /* connector: the peer has said something */
+    bool ended;       /* the socket has nothing more */
+    bool wants_room;  /* the last step ended for want of it */
+    bool drained;     /* the last receive found nothing whole, and the socket empty */
+    bool write_waits; /* OpenSSL has a record that is not all in the socket */
+    bool carries_data;
+    bool by_key; /* a data socket's: the two ends know `key` */
+    uint8_t key[RDMUX_DATA_KEY_SIZE];
+    enum rdmux_status failed; /* as a stream; text is why */
+    uint64_t records;         /* sent under this key */
+    uint64_t renew_after;
+    int error;                       /* the socket's, 0 if there was none */
+    size_t taken;                    /* bytes from the socket while the peer was not known */
+    size_t compared;                 /* of the HELLO inside */
+    size_t hello_size;               /* of hello, so far */
+    uint8_t hello[RDMUX_HELLO_SIZE]; /* in clear: the connector's, or the refusing acceptor's */
+    char host[RDMUX_TLS_HOST_MAX];   /* dialled; "" if none */
+    char identity[RDMUX_IDENTITY_MAX];
+    char trouble[2 * RDMUX_TEXT_MAX]; /* why we turned the peer away, "" if we did not */
+};
+
+/* tls_socket.c. As recv(2) and send(2), without waiting; they note how the socket ended. */
+ssize_t rdmux_tls_take(struct rdmux_tls *tls, void *out, size_t size);
+ssize_t rdmux_tls_give(struct rdmux_tls *tls, const void *bytes, size_t size);
+
+/* tls_failure.c. What came of a call of OpenSSL's that did not succeed. */
+enum rdmux_status rdmux_tls_outcome(struct rdmux_tls *tls, int result);
+/* The status, and the error text, of a session that has failed. */
+enum rdmux_status rdmux_tls_explain(const struct rdmux_tls *tls);
+
+/* tls.c. The handshake's next step. RDMUX_OK: the peer is known. */
+enum rdmux_status rdmux_tls_shake(struct rdmux_tls *tls);
+
+/* tls_stream.c */
+extern const struct rdmux_stream_ops rdmux_tls_stream_ops;
+
+#endif

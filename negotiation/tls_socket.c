@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* The bytes below a TLS session: OpenSSL's way to a socket that does not wait. */
+#include "negotiation/tls.h"
+
+#ifdef RDMUX_HAVE_OPENSSL
+
+#include "negotiation/tls_internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <sys/socket.h>
+
+enum {
+    UNAUTHENTICATED_MAX = 32 << 10, /* bytes that TLS takes from a peer before it is known */
+    RECORD_FIRST = 20,              /* types of TLS records */
+    RECORD_LAST = 23,
+};
+
+/* A connector looks at what comes first: a HELLO in clear, or a TLS record (RFC 8446, 5.1)? What is
+ * not there yet is not taken without having been looked at. */
+static bool is_answer_tls(struct rdmux_tls *tls, BIO *bio)
+{
+    uint8_t first = 0;
+    if (tls->role != RDMUX_ROLE_CONNECT || tls->answered) {
+        return true;
+    }
+    ssize_t looked = recv(tls->socket, &first, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (looked < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
+        BIO_set_retry_read(bio);
+        return false;
+    }
+    if (looked != 1) {
+        return true; /* rdmux_tls_take() says how it ended */
+    }
+    tls->answered = true;
+    if (first < RECORD_FIRST || first > RECORD_LAST) {
+        tls->stage = STAGE_REFUSED;
+    }
+    return tls->stage != STAGE_REFUSED;
+}
+
+ssize_t rdmux_tls_take(struct rdmux_tls *tls, void *out, size_t size)
+{
+    ssize_t got;
+    do {
+        tls->base.system_calls++;
+        got = recv(tls->socket, out, size, MSG_DONTWAIT);
+    } while (got < 0 && errno == EINTR);
+    tls->base.emptied = got < (ssize_t)size;
+    if (got == 0) {
+        tls->ended = true;
+    } else if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
+        tls->error = errno;
+    }
+    return got;
+}
+
+ssize_t rdmux_tls_give(struct rdmux_tls *tls, const void *bytes, size_t size)
+{
+    ssize_t sent;
+    do {
+        tls->base.system_calls++;
+        sent = send(tls->socket, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    } while (sent < 0 && errno == EINTR);
+    if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
+        tls->error = errno;
+    }
+    return sent;
+}
+
+static int bio_read(BIO *bio, char *out, int size)
+{
+    struct rdmux_tls *tls = BIO_get_data(bio);
+    BIO_clear_retry_flags(bio);
+    if (!is_answer_tls(tls, bio)) {
+        return -1;
+    }
+    size_t room = (size_t)size;
+    if (tls->stage != STAGE_OPEN) {
+        size_t left = UNAUTHENTICATED_MAX - tls->taken;
+        room = room < left ? room : left;
+        if (room == 0) {
+            snprintf(tls->trouble, sizeof(tls->trouble), "it has said %d bytes, and not who it is",
+                     UNAUTHENTICATED_MAX);
+            return -1;
+        }
+    }
+    ssize_t got = rdmux_tls_take(tls, out, room);
+    if (got > 0 && tls->stage != STAGE_OPEN) {
+        tls->taken += (size_t)got;
+    }
+    if (got < 0 && tls->error == 0) {
+        BIO_set_retry_read(bio);
+    }
+    return (int)got;
+}
+
+static int bio_write(BIO *bio, const char *bytes, int size)
+{
+    struct rdmux_tls *tls = BIO_get_data(bio);
+    BIO_clear_retry_flags(bio);
+    ssize_t sent = rdmux_tls_give(tls, bytes, (size_t)size);
+    if (sent < 0 && tls->error == 0) {
+        BIO_set_retry_write(bio);
+    }
+    return (int)sent;
+}
+
+static long bio_control(BIO *bio, int command, long number, void *pointer)
+{
+    (void)bio;
+    (void)number;
+    (void)pointer;
+    return command == BIO_CTRL_FLUSH ? 1 : 0; /* nothing is held back; nothing else is known */
+}
+
+static int bio_create(BIO *bio)
+{
+    BIO_set_init(bio, 1);
+    return 1;
+}
+
+BIO_METHOD *rdmux_tls_socket_io(void)
+{
+    BIO_METHOD *method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "rdmux socket");
+    if (method != NULL &&
+        (BIO_meth_set_read(method, bio_read) != 1 || BIO_meth_set_write(method, bio_write) != 1 ||
+         BIO_meth_set_ctrl(method, bio_control) != 1 ||
+         BIO_meth_set_create(method, bio_create) != 1)) {
+        BIO_meth_free(method);
+        return NULL;
+    }
+    return method;
+}
+
+#endif
