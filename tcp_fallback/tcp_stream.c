@@ -71,6 +71,17 @@ static ssize_t outcome(size_t moved, enum rdmux_status status)
     return -1;
 }
 
+/* So many bytes of a list, of whose first entry `at` are done, are done as well. */
+static void advance(struct iovec **iov, int *count, size_t *at, size_t bytes)
+{
+    *at += bytes;
+    while (*count > 0 && *at >= (*iov)[0].iov_len) {
+        *at -= (*iov)[0].iov_len;
+        (*iov)++;
+        (*count)--;
+    }
+}
+
 /* Takes what is there, as far as it fits: what stays behind may be in the session, where no socket
  * tells of it. */
 static ssize_t secure_receive_list(struct tcp_lane *lane, struct iovec *iov, int count)
@@ -89,12 +100,7 @@ static ssize_t secure_receive_list(struct tcp_lane *lane, struct iovec *iov, int
             break;
         }
         moved += got;
-        at += got;
-        if (at == iov[0].iov_len) {
-            at = 0;
-            iov++;
-            count--;
-        }
+        advance(&iov, &count, &at, got);
         more = !session->emptied || session->ops->holds_bytes(session);
     }
     count_calls(lane, calls);
@@ -148,12 +154,7 @@ static ssize_t secure_send_list(struct tcp_lane *lane, struct iovec *iov, int co
             break;
         }
         moved += done;
-        at += done;
-        while (count > 0 && at >= iov[0].iov_len) {
-            at -= iov[0].iov_len;
-            iov++;
-            count--;
-        }
+        advance(&iov, &count, &at, done);
     }
     count_calls(lane, calls);
     return outcome(moved, status);

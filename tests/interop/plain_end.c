@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* How endpoints of rdma:// end. */
 #include "tests/interop/plain_pair.h"
+#include "tests/unit/descriptors.h"
 
-#include <dirent.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -100,18 +100,6 @@ static void a_close_ends_the_other_and_completes_everything(void **state)
     expect(&pair, pair.server, RDMUX_WC_DISCONNECTED, RDMUX_PEER_GONE);
     assert_int_equal(rdmux_send(pair.server, "x", 1, NULL, NULL, 0), RDMUX_PEER_GONE);
     close_pair(&pair);
-}
-
-static size_t open_descriptors(void)
-{
-    size_t count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    assert_non_null(folder);
-    while (readdir(folder) != NULL) {
-        count++;
-    }
-    (void)closedir(folder);
-    return count;
 }
 
 /* Until there are no more than so many: another thread of the library may have one in hand. No event

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Memory regions: creation and its undoing, tokens, importers, revocation. */
+#include "tests/unit/descriptors.h"
 #include "tests/unit/fake_fabric.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <semaphore.h>
 #include <setjmp.h>
@@ -158,18 +158,6 @@ static struct fake_fabric *make_fabric(void)
     post.steps = 0;
     post.answer_in_step = NULL;
     return fake_fabric_create();
-}
-
-static size_t open_descriptors(void)
-{
-    size_t count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    assert_non_null(folder);
-    while (readdir(folder) != NULL) {
-        count++;
-    }
-    closedir(folder);
-    return count;
 }
 
 static uint64_t milliseconds(void)
