@@ -30,8 +30,6 @@ enum {
     WARM_UP_MAX = 1000,       /* operations before a latency test */
     REPLY_TIMEOUT_MS = 20000, /* for READY and RESULT; a dead server is noticed earlier by the
                                  library */
-    CLOCK_LIMIT_NS = 2000,    /* shorter operations are timed by something finer than the clock */
-    GROUP_TARGET_NS = 20000,
     NO_TIMER_GROUP = 1,
     ALARM_STEP_MAX = 1 << 16,
     SEND_SIZE_MAX = 8 << 20, /* what an endpoint grants by default */
@@ -327,11 +325,7 @@ static bool warm_up_latency(struct perf *perf)
     } while (perf->stats->count < WARM_UP_MAX && before_ns - start_ns < warm_up_limit_ns);
     double median_ns = stats_quantile(perf->stats, 0.5);
     stats_begin(perf->stats);
-    perf->group_size = NO_TIMER_GROUP;
-    timer_use_clock(&perf->timer);
-    if (median_ns < CLOCK_LIMIT_NS && !timer_use_cycles(&perf->timer)) {
-        perf->group_size = (uint32_t)(GROUP_TARGET_NS / (median_ns + 1.0)) + 1;
-    }
+    perf->group_size = timer_choose(&perf->timer, median_ns);
     return true;
 }
 

@@ -37,8 +37,7 @@ struct perf {
     size_t message_length;
 
     struct timer timer;
-    uint32_t group_size; /* operations timed together; 1 but for processors without a usable cycle
-                            counter */
+    uint32_t group_size; /* operations timed together */
     struct stats *stats; /* latency tests: ticks per operation */
     uint64_t measured;   /* operations in the report */
     double seconds;

@@ -3,7 +3,12 @@
 
 #include <sys/resource.h>
 
-enum { CALIBRATION_NS = 20000000 };
+enum {
+    CALIBRATION_NS = 20000000,
+    CLOCK_LIMIT_NS = 2000, /* shorter operations are timed by something finer than the clock */
+    CLOCK_GROUP_NS = 20000,
+    GROUP_OVER_ERROR = 40, /* a sample by the cycle counter is at least so much longer than what that adds */
+};
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -61,6 +66,39 @@ bool timer_use_cycles(struct timer *timer)
     timer->cycles = true;
     timer->ns_per_tick = (double)(last_ns - first_ns) / (double)(last_cycles - first_cycles);
     return true;
+}
+
+/* Nanoseconds by which two readings of the cycle counter, one right after the other, may differ: what
+ * reading takes, or the counter's step where that is longer. */
+static double error_ns(const struct timer *timer)
+{
+    uint64_t shortest = UINT64_MAX;
+    for (int i = 0; i < 1000; i++) {
+        uint64_t before = timer_cycles();
+        uint64_t after = timer_cycles();
+        if (after != before && after - before < shortest) {
+            shortest = after - before;
+        }
+    }
+    return shortest == UINT64_MAX ? CLOCK_LIMIT_NS : (double)shortest * timer->ns_per_tick;
+}
+
+/* How many operations of usual_ns last at least so long. */
+static uint32_t group_of(double usual_ns, double least_ns)
+{
+    return usual_ns >= least_ns ? 1 : (uint32_t)(least_ns / (usual_ns + 1)) + 1;
+}
+
+uint32_t timer_choose(struct timer *timer, double usual_ns)
+{
+    timer_use_clock(timer);
+    if (usual_ns >= CLOCK_LIMIT_NS) {
+        return 1;
+    }
+    if (!timer_use_cycles(timer)) {
+        return group_of(usual_ns, CLOCK_GROUP_NS);
+    }
+    return group_of(usual_ns, GROUP_OVER_ERROR * error_ns(timer));
 }
 
 static uint64_t ns_of(struct timeval time)

@@ -50,6 +50,11 @@ void timer_use_clock(struct timer *timer);
  * processor does not say that it counts at a constant rate. */
 bool timer_use_cycles(struct timer *timer);
 
+/* What times operations that usually take usual_ns, and how many of them a sample is of: the clock for long ones,
+ * the cycle counter for short ones, groups of those that last no longer than reading it does, or than
+ * the steps it goes on by. */
+uint32_t timer_choose(struct timer *timer, double usual_ns);
+
 /* CPU time that this process, all its threads, has used so far. */
 uint64_t timer_cpu_ns(void);
 

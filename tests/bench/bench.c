@@ -24,8 +24,6 @@
 enum {
     PAGE = 4096,
     WARM_UP_ROUNDS = 1000,
-    CLOCK_LIMIT_NS = 2000, /* as in rdmux perf: the cycle counter times what is shorter */
-    GROUP_TARGET_NS = 20000,
     SKIPPED = 77,
 };
 
@@ -187,10 +185,7 @@ static double median_round_us(struct bench *bench, void (*round)(void *user, boo
         before = now;
     }
     double usual_ns = stats_quantile(stats, 0.5);
-    uint64_t group = 1;
-    if (usual_ns < CLOCK_LIMIT_NS && !timer_use_cycles(&timer)) {
-        group = (uint64_t)(GROUP_TARGET_NS / (usual_ns + 1)) + 1;
-    }
+    uint64_t group = timer_choose(&timer, usual_ns);
     stats_begin(stats);
     bench_start(bench);
     uint64_t limit = (uint64_t)(bench->seconds * 1e9 / timer.ns_per_tick);
