@@ -193,6 +193,7 @@ struct rdmux_fabric {
     struct rdmux_region_table *table; /* target.c */
     struct rdmux_service *service;
     _Atomic uint64_t next_id; /* endpoints, connections */
+    long processors;          /* that are online */
     bool membarrier;          /* MEMBARRIER_CMD_PRIVATE_EXPEDITED works; else cq owners fence */
 };
 

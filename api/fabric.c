@@ -306,6 +306,7 @@ enum rdmux_status rdmux_fabric_open(const struct rdmux_fabric_attr *attr, struct
     rdmux_list_init(&fabric->peers);
     rdmux_list_init(&fabric->joins);
     atomic_store(&fabric->next_id, 1);
+    fabric->processors = sysconf(_SC_NPROCESSORS_ONLN);
     fabric->membarrier = register_membarrier();
 
     bool environment = (all.flags & RDMUX_FABRIC_IGNORE_ENVIRONMENT) == 0;
