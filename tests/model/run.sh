@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause-Patent
+# The model of failover: spin looks at every order of events. The protocol has to hold in all of them; with one of its
+# rules left out there must be one that breaks a promise, and spin has to find it.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=scripts/lib.sh
+. "$here/../../scripts/lib.sh"
+
+have spin || {
+    echo '1..0 # SKIP spin is not installed'
+    exit 77
+}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+# search DEFINITION...: writes what the search of this build of the model says to $scratch/log. That nothing is left to
+# happen is the model's own business (-E): then it looks whether all is well.
+search() {
+    rm -rf "$scratch/build"
+    mkdir "$scratch/build"
+    (
+        cd "$scratch/build"
+        spin -a "$@" "$here/failover.pml" &&
+            "${CC:-cc}" -O1 -w -DSAFETY -DCOLLAPSE -DMEMLIM=3500 -o pan pan.c &&
+            ./pan -E -m1000000 -w24
+    ) >"$scratch/log" 2>&1
+}
+
+holds() {
+    if ! search "$@" || ! grep -q 'errors: 0$' "$scratch/log" ||
+        grep -qE 'max search depth too small|Search not completed|out of memory' "$scratch/log"; then
+        tail -n 30 "$scratch/log"
+        return 1
+    fi
+}
+
+# breaks ASSERTION DEFINITION...: spin finds a violated assertion, of those that the pattern matches.
+breaks() {
+    search "${@:2}" || true
+    grep -qE "assertion violated .*($1)" "$scratch/log" || {
+        echo 'spin has found no order of events that breaks a promise'
+        tail -n 30 "$scratch/log"
+        return 1
+    }
+}
+
+states() {
+    sed -nE 's/^ *([0-9]+) states, stored.*/#   \1 states/p' "$scratch/log"
+}
+
+dials=('the sender dials' 'the receiver dials')
+for program in 1 2 3; do
+    for connector in 0 1; do
+        tap "program $program, ${dials[connector]}: no two failures break a promise" \
+            holds "-DPROGRAM=$program" "-DCONNECTOR=$connector"
+        states
+    done
+done
+if [[ ${RDMUX_TEST_LEVEL:-normal} == thorough ]]; then
+    for program in 1 2 3; do
+        for connector in 0 1; do
+            tap "program $program, ${dials[connector]}: no three failures break a promise" \
+                holds "-DPROGRAM=$program" "-DCONNECTOR=$connector" -DFAULTS=3
+            states
+        done
+    done
+else
+    tap 'program 3, the receiver dials: no three failures break a promise' \
+        holds -DPROGRAM=3 -DCONNECTOR=1 -DFAULTS=3
+    states
+fi
+
+tap 'without the cut a late write is found' breaks 'what>' -DWITHOUT_CUT
+tap 'without the counts a message that comes twice is found' breaks is_received -DPROGRAM=2 -DWITHOUT_COUNTS
+tap 'without the counts a write that comes again is found' breaks 'what>latest' -DWITHOUT_COUNTS
+tap 'with counts that restart, one that is lost with the channel is found' breaks is_received -DPROGRAM=2 -DCOUNTS_RESTART
+tap 'with the word of the device for that of the library, a lost message is found' breaks 'i==1' -DDEVICE_IS_TRUSTED
+tap 'with writes repeated that a message has confirmed, one that lands late is found' breaks 'what>latest' -DWRITES_AGAIN
+tap 'with atomics repeated, one that is carried out twice is found' breaks 'executed' -DATOMICS_AGAIN
+tap 'with MOVE not said again on the next channel, a request that never ends is found' \
+    breaks 'works' -DMOVE_IS_SAID_ONCE
+tap_end
