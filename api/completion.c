@@ -422,7 +422,8 @@ void rdmux_provider_failed(struct rdmux_provider_ep *path, enum rdmux_status sta
     assert(path != NULL);
     struct rdmux_ep *ep = path->ep;
     if (ep->fault == RDMUX_OK) {
-        ep->fault = (uint32_t)status;
+        ep->is_unexplained = status == RDMUX_FLUSHED;
+        ep->fault = ep->is_unexplained ? RDMUX_PEER_GONE : (uint32_t)status;
         size_t length = text == NULL ? 0 : strnlen(text, sizeof(ep->fault_text) - 1);
         memcpy(ep->fault_text, text == NULL ? "" : text, length);
         ep->fault_text[length] = '\0';

@@ -13,7 +13,7 @@ enum {
     DRAIN_ROUNDS = 256, /* rounds of a path's progress before an end is believed */
     HEARTBEATS = 4,     /* in a liveness time */
     GONE_GRACE_MS = 100,
-    DENIED_GRACE_MS = 500,
+    ANSWER_GRACE_MS = 500,
 };
 
 void rdmux_ep_tell(struct rdmux_ep *ep, const struct rdmux_message *message)
@@ -90,18 +90,17 @@ static void read_inbox(struct rdmux_ep *ep)
 /* How long the control channel gets to say more than the path did, ms. A path that is merely gone may
  * be the end the peer is telling at this moment (END, FAULT, ENDED). An access that is denied may be
  * the first sign of a process that ended: kernels take its regions away before its sockets (uverbs
- * destroys the newest first). On a shared socket all that came before the end of the bytes and is in
- * the inbox. */
+ * destroys the newest first). Of a path that does not say why it ended the peer may know. On a shared
+ * socket all that came before the end of the bytes and is in the inbox. */
 static uint64_t grace_ms(const struct rdmux_ep *ep)
 {
-    uint64_t grace = ep->fault == RDMUX_PEER_GONE ? GONE_GRACE_MS
-                     : ep->fault == RDMUX_DENIED  ? DENIED_GRACE_MS
-                                                  : 0;
+    bool asks = ep->fault == RDMUX_DENIED || ep->is_unexplained;
+    uint64_t grace = asks ? ANSWER_GRACE_MS : ep->fault == RDMUX_PEER_GONE ? GONE_GRACE_MS : 0;
     if (ep->channel == NULL || rdmux_channel_is_attached(ep->channel)) {
         return 0;
     }
     uint64_t period = ep->info.liveness_ms / HEARTBEATS;
-    return ep->fault == RDMUX_DENIED && period < grace ? period : grace;
+    return asks && period < grace ? period : grace;
 }
 
 /* The end is told now, and happens when the peer has answered, or has not. */
@@ -113,17 +112,89 @@ static void ask_who_denied(struct rdmux_ep *ep)
     rdmux_ep_tell(ep, &message);
 }
 
+/*
+ * A refusal can be lost, and a device that has refused once answers nothing any more (soft RoCE: rxe_resp.c
+ * drops what comes to a queue pair in error). The peer's device has given up then, and not said why; ours
+ * may have taken what was posted back, and not said why either. But a key that was taken away although
+ * the peer had not answered is known here.
+ */
+static bool may_have_refused(const struct rdmux_ep *ep)
+{
+    return ep->awaited_revokes != 0;
+}
+
+static const char
+    refused_text[] = "a region was revoked while the peer was using it, and its path ended";
+
+static void say_silent(struct rdmux_ep *ep, uint32_t id)
+{
+    struct rdmux_message message = { .type = RDMUX_FRAME_SILENT, .id = id };
+    rdmux_ep_tell(ep, &message);
+}
+
+/* Our path ended and does not say why: what came over the channel before may, this side may know, or the
+ * peer. */
+static void explain_silence(struct rdmux_ep *ep)
+{
+    rdmux_ep_control_ready(ep);
+    if (ep->phase != RDMUX_PHASE_READY) {
+        return;
+    }
+    if (may_have_refused(ep)) {
+        ep->is_unexplained = false;
+        ep->in_doubt = true;
+        ep->fault = RDMUX_DENIED;
+        memcpy(ep->fault_text, refused_text, sizeof(refused_text));
+        ask_who_denied(ep);
+    } else if (ep->silence_asked) {
+        say_silent(ep, RDMUX_SILENT_ANSWERS);
+        ep->silence_answered = true;
+        rdmux_ep_path_fault(ep);
+    } else {
+        say_silent(ep, RDMUX_SILENT_ASKS);
+    }
+}
+
+/* The peer's path ended and does not say why. Where requests of ours are under way their end is waited
+ * for: it may be the refusal that the peer's device made. */
+static void answer_silence(struct rdmux_ep *ep)
+{
+    rdmux_ep_drain_path(ep);
+    if (ep->fault != RDMUX_OK && !ep->is_unexplained) {
+        rdmux_ep_path_fault(ep);
+    } else if (may_have_refused(ep)) {
+        ep->in_doubt = true;
+        rdmux_ep_fail(ep, RDMUX_DENIED, "%s", refused_text);
+    } else if (ep->fault == RDMUX_OK && !rdmux_ep_done_before(ep, ep->send.head)) {
+        ep->silence_asked = true;
+    } else {
+        say_silent(ep, RDMUX_SILENT_ANSWERS);
+    }
+}
+
+static void silence_answered(struct rdmux_ep *ep)
+{
+    if (ep->is_unexplained && ep->fault_deadline_ns != 0) {
+        ep->silence_answered = true;
+        rdmux_ep_path_fault(ep);
+    }
+}
+
 void rdmux_ep_path_fault(struct rdmux_ep *ep)
 {
     read_inbox(ep);
     if (ep->phase != RDMUX_PHASE_READY) {
         return;
     }
-    uint64_t grace = grace_ms(ep);
+    uint64_t grace = ep->silence_answered ? 0 : grace_ms(ep);
     if (grace != 0) {
         if (ep->fault_deadline_ns == 0) {
             ep->fault_deadline_ns = rdmux_now(ep->fabric) + grace * 1000000;
             rdmux_ep_timer(ep);
+            if (ep->is_unexplained) {
+                explain_silence(ep);
+                return;
+            }
             if (ep->fault == RDMUX_DENIED) {
                 ask_who_denied(ep);
             }
@@ -186,15 +257,14 @@ static void fail_as_told(struct rdmux_ep *ep, const struct rdmux_message *messag
         answer_denial(ep);
     }
     ep->end_received = true;
-    ep->in_doubt = message->status == RDMUX_DENIED || message->status == RDMUX_OUT_OF_RANGE;
     rdmux_ep_drain_path(ep);
     enum rdmux_status status = (enum rdmux_status)message->status;
     if (ep->fault != RDMUX_OK &&
         ep->fault != RDMUX_PEER_GONE) { /* the path itself said more exactly what happened */
-        ep->in_doubt = false;
         rdmux_ep_fail(ep, (enum rdmux_status)ep->fault, "%s", ep->fault_text);
         return;
     }
+    ep->in_doubt = status == RDMUX_DENIED || status == RDMUX_OUT_OF_RANGE;
     rdmux_ep_fail(ep, status, "told by the peer: %.220s", message->text);
 }
 
@@ -245,7 +315,15 @@ void rdmux_ep_message(struct rdmux_ep *ep, const uint8_t *frame, size_t size)
         rdmux_remote_revoked(ep, message.region, message.id);
         break;
     case RDMUX_FRAME_REVOKED:
+        ep->awaited_revokes -= ep->awaited_revokes != 0;
         rdmux_mr_revoke_answered(ep->fabric, message.region, message.id, ep->id);
+        break;
+    case RDMUX_FRAME_SILENT:
+        if (message.id == RDMUX_SILENT_ASKS) {
+            answer_silence(ep);
+        } else {
+            silence_answered(ep);
+        }
         break;
     case RDMUX_FRAME_FAULT:
         fail_as_told(ep, &message);
@@ -278,6 +356,7 @@ void rdmux_ep_deliver_revoke(struct rdmux_cq *cq, struct rdmux_mail *mail)
         struct rdmux_message message = { .type = RDMUX_FRAME_REVOKE,
                                          .id = revoke->number,
                                          .region = revoke->region };
+        ep->awaited_revokes++;
         rdmux_ep_tell(ep, &message);
     } else {
         rdmux_mr_revoke_answered(cq->fabric, revoke->region, revoke->number, revoke->ep_id);

@@ -694,7 +694,11 @@ struct rdmux_ep {
     char fault_text[RDMUX_TEXT_MAX];
     /* The path is gone; until then the control channel may say why. 0 = not so. */
     uint64_t fault_deadline_ns;
-    bool announce; /* an event tells the outcome of set-up */
+    bool is_unexplained;      /* it is, and does not say why: the peer is asked (SILENT) */
+    bool silence_answered;    /* nobody knows */
+    bool silence_asked;       /* the peer's is, and waits for what becomes of our requests */
+    uint32_t awaited_revokes; /* REVOKE that were told, without REVOKED */
+    bool announce;            /* an event tells the outcome of set-up */
     bool shutdown_sent;
     bool shutdown_quiet; /* a call waits for the end: no event */
     bool end_received;

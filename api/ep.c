@@ -387,6 +387,7 @@ void rdmux_ep_fail(struct rdmux_ep *ep, enum rdmux_status status, const char *fo
     vsnprintf(ep->info.text, sizeof(ep->info.text), format, arguments);
     va_end(arguments);
     ep->status = (uint32_t)status;
+    ep->in_doubt = ep->in_doubt && (status == RDMUX_DENIED || status == RDMUX_OUT_OF_RANGE);
     ep->phase = RDMUX_PHASE_ENDING;
     ep->want_writable = false;
     rdmux_log(ep->fabric, status == RDMUX_OK ? RDMUX_LOG_DEBUG : RDMUX_LOG_WARN,

@@ -46,6 +46,7 @@ void rdmux_trial_close(struct rdmux_ep *ep)
     rdmux_release(ep->fabric, trial->measuring);
     memset(trial, 0, sizeof(*trial));
     ep->fault = RDMUX_OK; /* it was the attempt's */
+    ep->is_unexplained = false;
 }
 
 static void report(struct rdmux_ep *ep, enum rdmux_handshake_action_kind kind,

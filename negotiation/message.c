@@ -16,6 +16,7 @@
  *   IMPORTED               0 4 id        4  4 status     8 4 access      12 4 zero, ignored
  *                         16 8 length   24  8 region    32 … the region's description, at most 512
  *   REVOKE, REVOKED        0 4 id        4  4 zero, ignored              8 8 region
+ *   SILENT                 0 4 id, 0 or 1
  *   FAULT, END             0 4 status    4  … text without NUL, at most 255
  *   REJECT                 0 4 reason    4  … private data, at most 196 */
 enum {
@@ -29,6 +30,7 @@ enum {
     IMPORTED_AT_DESCRIPTION = 32,
     REVOKE_AT_REGION = 8,
     REVOKE_SIZE = 16,
+    SILENT_SIZE = 4,
     AT_STATUS = 0,
     AT_TEXT = 4,
 };
@@ -78,6 +80,9 @@ static size_t put_payload(const struct rdmux_message *message, uint8_t *out)
         rdmux_store_be32(out + AT_ID, message->id);
         rdmux_store_be64(out + REVOKE_AT_REGION, message->region);
         return REVOKE_SIZE;
+    case RDMUX_FRAME_SILENT:
+        rdmux_store_be32(out + AT_ID, message->id);
+        return SILENT_SIZE;
     case RDMUX_FRAME_FAULT:
     case RDMUX_FRAME_END:
         return put_status(message, message->text, strnlen(message->text, sizeof(message->text) - 1),
@@ -98,7 +103,8 @@ size_t rdmux_message_encode(const struct rdmux_message *message, uint8_t out[RDM
 {
     memset(out, 0, RDMUX_MESSAGE_MAX);
     size_t length = put_payload(message, out + RDMUX_FRAME_HEADER_SIZE);
-    rdmux_frame_header_encode(message->type, 0, length, out);
+    uint8_t flags = message->type == RDMUX_FRAME_SILENT ? RDMUX_FRAME_OPTIONAL : 0;
+    rdmux_frame_header_encode(message->type, flags, length, out);
     return RDMUX_FRAME_HEADER_SIZE + length;
 }
 
@@ -174,6 +180,12 @@ static bool take_payload(const uint8_t *in, size_t size, struct rdmux_message *o
         out->id = rdmux_load_be32(in + AT_ID);
         out->region = rdmux_load_be64(in + REVOKE_AT_REGION);
         return true;
+    case RDMUX_FRAME_SILENT:
+        if (size != SILENT_SIZE) {
+            return false;
+        }
+        out->id = rdmux_load_be32(in + AT_ID);
+        return out->id == RDMUX_SILENT_ASKS || out->id == RDMUX_SILENT_ANSWERS;
     case RDMUX_FRAME_FAULT:
     case RDMUX_FRAME_END:
         return take_status_and_text(in, size, out);
@@ -191,7 +203,7 @@ static bool take_payload(const uint8_t *in, size_t size, struct rdmux_message *o
 static bool is_known(uint8_t type)
 {
     return (type >= RDMUX_FRAME_OFFER && type <= RDMUX_FRAME_AUTH) ||
-           (type >= RDMUX_FRAME_HEARTBEAT && type <= RDMUX_FRAME_ENDED);
+           (type >= RDMUX_FRAME_HEARTBEAT && type <= RDMUX_FRAME_SILENT);
 }
 
 enum rdmux_status rdmux_message_decode(const uint8_t *frame, size_t size, struct rdmux_message *out)

@@ -34,6 +34,13 @@ enum rdmux_frame_type {
     RDMUX_FRAME_FAULT = 0x25,
     RDMUX_FRAME_END = 0x26,
     RDMUX_FRAME_ENDED = 0x27,
+    RDMUX_FRAME_SILENT = 0x28, /* RDMUX_FRAME_OPTIONAL: a peer of before does not know it */
+};
+
+/* The id of SILENT. */
+enum {
+    RDMUX_SILENT_ASKS = 0,   /* our path ended and does not say why: do you know? */
+    RDMUX_SILENT_ANSWERS = 1 /* nothing is known here */
 };
 
 /* Flags of a frame's header; a reader ignores bits it does not know. */
@@ -52,7 +59,7 @@ bool rdmux_frame_is_optional(const uint8_t in[8]);
 struct rdmux_message {
     enum rdmux_frame_type type;
     /* IMPORT, IMPORTED: the importer's number. REVOKE, REVOKED: the owner's number of this
-     * revocation. */
+     * revocation. SILENT: RDMUX_SILENT_*. */
     uint32_t id;
     uint32_t status; /* IMPORTED, FAULT, END: enum rdmux_status. REJECT: the application's reason */
     uint32_t access; /* IMPORTED */

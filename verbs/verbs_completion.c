@@ -281,6 +281,7 @@ void rdmux_verbs_fail(struct verbs_ep *ep, enum rdmux_status status, const char 
         return;
     }
     ep->state = VERBS_EP_FAILED;
+    ep->is_unexplained = status == RDMUX_FLUSHED;
     va_list arguments;
     va_start(arguments, format);
     /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start() is right above */
@@ -357,7 +358,7 @@ static size_t attend(struct verbs_cq *cq)
 
 void rdmux_verbs_report(struct verbs_ep *ep, struct rdmux_request *request, enum rdmux_status status)
 {
-    if (VERBS_LIKELY(status == RDMUX_OK || ep->state < VERBS_EP_DRAINING)) {
+    if (VERBS_LIKELY(status == RDMUX_OK || (ep->state < VERBS_EP_DRAINING && !ep->is_unexplained))) {
         rdmux_provider_done(&ep->base, request, (uint32_t)status);
     }
 }
@@ -383,9 +384,8 @@ static void send_failed(struct verbs_queue *queue, uint32_t slot, const struct i
     struct verbs_outcome outcome = rdmux_verbs_send_outcome((uint32_t)wc->status,
                                                             request != NULL ? request->op : 0);
     if (is_first) {
-        rdmux_verbs_fail(ep, outcome.status == RDMUX_FLUSHED ? RDMUX_PEER_GONE : outcome.status,
-                         "%s (%s, vendor code 0x%x)", outcome.text, ibv_wc_status_str(wc->status),
-                         wc->vendor_err);
+        rdmux_verbs_fail(ep, outcome.status, "%s (%s, vendor code 0x%x)", outcome.text,
+                         ibv_wc_status_str(wc->status), wc->vendor_err);
     }
     if (request != NULL && !request->done) {
         rdmux_verbs_report(ep, request, outcome.status);
@@ -429,7 +429,7 @@ void rdmux_verbs_receive_failed(struct verbs_ep *ep, struct rdmux_request *reque
                                 const struct ibv_wc *wc)
 {
     if (request == NULL) {
-        rdmux_verbs_fail(ep, RDMUX_PEER_GONE, "the side channel's queue pair went into error (%s)",
+        rdmux_verbs_fail(ep, RDMUX_FLUSHED, "the side channel's queue pair went into error (%s)",
                          ibv_wc_status_str(wc->status));
         return;
     }
@@ -439,9 +439,8 @@ void rdmux_verbs_receive_failed(struct verbs_ep *ep, struct rdmux_request *reque
         rdmux_provider_received(&ep->base, request, RDMUX_LENGTH, RDMUX_WC_RECV, 0, 0, 0);
     }
     if (is_first) {
-        rdmux_verbs_fail(ep, outcome.status == RDMUX_FLUSHED ? RDMUX_PEER_GONE : outcome.status,
-                         "%s (%s, vendor code 0x%x)", outcome.text, ibv_wc_status_str(wc->status),
-                         wc->vendor_err);
+        rdmux_verbs_fail(ep, outcome.status, "%s (%s, vendor code 0x%x)", outcome.text,
+                         ibv_wc_status_str(wc->status), wc->vendor_err);
     }
 }
 

@@ -283,8 +283,9 @@ struct verbs_ep {
     const struct verbs_transport *transport; /* the domain's, or what ep_open found here */
     const struct rdmux_provider_ep_attr *attr;
     enum verbs_ep_state state;
-    bool is_blocked; /* post said AGAIN */
-    bool is_silent;  /* on cq->silent */
+    bool is_blocked;     /* post said AGAIN */
+    bool is_silent;      /* on cq->silent */
+    bool is_unexplained; /* failed, and the device does not say why: its requests are the core's */
     struct verbs_queue data;
     uint32_t max_read_sge;
     uint32_t flush_size;  /* bytes that a flush reads */

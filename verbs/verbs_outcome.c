@@ -31,7 +31,7 @@ static const struct verbs_outcome send_outcomes[VERBS_WC_STATUSES] = {
         "beyond it or its rights",
     },
     [VERBS_WC_REM_OP_ERR] = { RDMUX_IO, "the peer's device could not carry a request out" },
-    [VERBS_WC_RETRY_EXC_ERR] = { RDMUX_PEER_GONE, "the peer's device does not answer" },
+    [VERBS_WC_RETRY_EXC_ERR] = { RDMUX_FLUSHED, "the peer's device does not answer" },
     [VERBS_WC_RNR_RETRY_EXC_ERR] = {
         RDMUX_PEER_GONE,
         "the peer's device had no receive for too long",
@@ -42,7 +42,7 @@ static const struct verbs_outcome send_outcomes[VERBS_WC_STATUSES] = {
     [VERBS_WC_INV_EECN_ERR] = { RDMUX_IO, "the device reported an invalid context" },
     [VERBS_WC_INV_EEC_STATE_ERR] = { RDMUX_IO, "the device reported an invalid context" },
     [VERBS_WC_FATAL_ERR] = { RDMUX_IO, "the device failed" },
-    [VERBS_WC_RESP_TIMEOUT_ERR] = { RDMUX_PEER_GONE, "the peer's device does not answer" },
+    [VERBS_WC_RESP_TIMEOUT_ERR] = { RDMUX_FLUSHED, "the peer's device does not answer" },
     [VERBS_WC_GENERAL_ERR] = { RDMUX_IO, "the device reported an error" },
 };
 

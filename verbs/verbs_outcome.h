@@ -43,8 +43,9 @@ struct verbs_outcome {
     const char *text; /* what happened, to follow the object */
 };
 
-/* Of a request of the send side; op: RDMUX_OP_*, 0 for a work request of our own. RDMUX_FLUSHED:
- * another one is the cause. */
+/* Of a request of the send side; op: RDMUX_OP_*, 0 for a work request of our own. RDMUX_FLUSHED: it is
+ * not the cause, or the device does not know it: nothing was heard of the peer's, whose refusal may have
+ * been lost. */
 struct verbs_outcome rdmux_verbs_send_outcome(uint32_t wc_status, uint32_t op);
 /* Of a receive. */
 struct verbs_outcome rdmux_verbs_receive_outcome(uint32_t wc_status);

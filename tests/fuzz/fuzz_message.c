@@ -35,6 +35,8 @@ static void decode(const uint8_t *frame, size_t size)
     }
     require(message.description_length <= RDMUX_DESCRIPTION_MAX);
     require(memchr(message.text, '\0', sizeof(message.text)) != NULL);
+    require(message.type != RDMUX_FRAME_SILENT || message.id == RDMUX_SILENT_ASKS ||
+            message.id == RDMUX_SILENT_ANSWERS);
     size_t length = rdmux_message_encode(&message, bytes);
     require(length == size);
     require(rdmux_message_decode(bytes, length, &again) == RDMUX_OK);
@@ -54,7 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     memcpy(frame, data, size);
     enum rdmux_frame_type type = data[0] % 2 == 0 ? RDMUX_FRAME_REJECT
-                                                  : RDMUX_FRAME_HEARTBEAT + data[0] / 2 % 8;
+                                                  : RDMUX_FRAME_HEARTBEAT + data[0] / 2 % 9;
     rdmux_frame_header_encode(type, data[1], size - RDMUX_FRAME_HEADER_SIZE, frame);
     decode(frame, size);
     free(frame);

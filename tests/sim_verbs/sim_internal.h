@@ -121,6 +121,7 @@ struct sim_device_options {
     uint64_t swapped;      /* results of atomics come in the other byte order */
     uint64_t inline_right; /* bytes of inline requests arrive; no: those behind the 32nd are zero */
     uint64_t nothing_needs_key; /* writes and reads of no bytes are refused without a good key */
+    uint64_t mute_refusals; /* a target's refusal is never sent, as if it had been lost for good */
     uint64_t swallow; /* iWARP: rdma_connect() blocks so long, as nobody answers; 0: it does not */
     char name[IBV_SYSFS_NAME_MAX];
     char addr[128];

@@ -127,7 +127,8 @@ static struct sim_answer refuse(struct sim_qp *qp, const struct sim_request *req
     if (qp->device->options.like == SIM_LIKE_HCA) {
         sim_qp_async(qp, event);
     }
-    struct sim_answer answer = answer_with(qp, request, SIM_ANSWER_NAK);
+    bool is_mute = qp->device->options.mute_refusals != 0;
+    struct sim_answer answer = answer_with(qp, request, is_mute ? SIM_ANSWER_LOST : SIM_ANSWER_NAK);
     answer.status = (uint8_t)status;
     sim_qp_enter_error(qp);
     return answer;

@@ -124,7 +124,9 @@ static void a_refused_write_takes_both_queue_pairs_down(void **state)
     static const struct row rxe = { "link=roce", IBV_WC_REM_ACCESS_ERR, 0, NONE };
     static const struct row hca = { "link=ib,like=hca", IBV_WC_REM_ACCESS_ERR, 0,
                                     IBV_EVENT_QP_ACCESS_ERR };
+    static const struct row mute = { "link=roce,mute_refusals=yes", IBV_WC_RETRY_EXC_ERR, 0, NONE };
     write_refused(&rxe, inside, unknown_key);
+    write_refused(&mute, inside, unknown_key);
     write_refused(&hca, inside, unknown_key);
     write_refused(&rxe, inside, local_key);
     write_refused(&rxe, inside, own_key);

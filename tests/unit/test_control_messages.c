@@ -75,6 +75,7 @@ static void a_frame_that_cannot_be_read_ends_the_endpoint(void **state)
     check_frame_ends(UNKNOWN, 0);
     check_frame_ends(RDMUX_FRAME_IMPORT, 3);
     check_frame_ends(RDMUX_FRAME_HEARTBEAT, 1);
+    check_frame_ends(RDMUX_FRAME_SILENT, 3);
 }
 
 static void what_a_peer_tells_of_its_end_is_passed_on(void **state)
@@ -112,6 +113,8 @@ static void what_concerns_nobody_is_passed_over(void **state)
         { .type = RDMUX_FRAME_IMPORTED, .id = NOBODY },
         { .type = RDMUX_FRAME_REVOKE, .id = NOBODY, .region = NOBODY },
         { .type = RDMUX_FRAME_REVOKED, .id = NOBODY, .region = NOBODY },
+        { .type = RDMUX_FRAME_SILENT, .id = RDMUX_SILENT_ASKS },
+        { .type = RDMUX_FRAME_SILENT, .id = RDMUX_SILENT_ANSWERS },
     };
     for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
         struct pair pair;

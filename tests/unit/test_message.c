@@ -13,12 +13,12 @@
 
 #include <cmocka.h>
 
-enum { KIND_COUNT = 9 };
+enum { KIND_COUNT = 10 };
 
 static const enum rdmux_frame_type kinds[KIND_COUNT] = {
-    RDMUX_FRAME_HEARTBEAT, RDMUX_FRAME_IMPORT,  RDMUX_FRAME_IMPORTED,
-    RDMUX_FRAME_REVOKE,    RDMUX_FRAME_REVOKED, RDMUX_FRAME_FAULT,
-    RDMUX_FRAME_END,       RDMUX_FRAME_ENDED,   RDMUX_FRAME_REJECT,
+    RDMUX_FRAME_HEARTBEAT, RDMUX_FRAME_IMPORT, RDMUX_FRAME_IMPORTED, RDMUX_FRAME_REVOKE,
+    RDMUX_FRAME_REVOKED,   RDMUX_FRAME_FAULT,  RDMUX_FRAME_END,      RDMUX_FRAME_ENDED,
+    RDMUX_FRAME_REJECT,    RDMUX_FRAME_SILENT,
 };
 
 /* One of this type with every field in use. */
@@ -45,6 +45,9 @@ static struct rdmux_message some_message(enum rdmux_frame_type type)
     case RDMUX_FRAME_REVOKED:
         message.id = 8;
         message.region = UINT64_C(0xfedcba9876543210);
+        break;
+    case RDMUX_FRAME_SILENT:
+        message.id = RDMUX_SILENT_ANSWERS;
         break;
     case RDMUX_FRAME_FAULT:
     case RDMUX_FRAME_END:
@@ -108,9 +111,8 @@ static void every_message_comes_back_as_it_was(void **state)
 static void every_message_is_no_longer_than_its_fields(void **state)
 {
     (void)state;
-    static const size_t sizes[KIND_COUNT] = {
-        0, 68, 32 + 512, 16, 16, 4 + 255, 4 + 255, 0, 4 + 196
-    };
+    static const size_t sizes[KIND_COUNT] = { 0,       68,      32 + 512, 16,      16,
+                                              4 + 255, 4 + 255, 0,        4 + 196, 4 };
     for (size_t i = 0; i < KIND_COUNT; i++) {
         const struct rdmux_message message = some_message(kinds[i]);
         uint8_t bytes[RDMUX_MESSAGE_MAX];
@@ -243,6 +245,33 @@ static void a_fault_that_is_none_is_refused(void **state)
     }
 }
 
+/* Who does not know the question goes on, and who asked does not wait for ever. */
+static void silence_is_asked_of_and_answered_in_a_frame_that_may_be_skipped(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t id;
+        enum rdmux_status status;
+    } cases[] = {
+        { RDMUX_SILENT_ASKS, RDMUX_OK },
+        { RDMUX_SILENT_ANSWERS, RDMUX_OK },
+        { RDMUX_SILENT_ANSWERS + 1, RDMUX_PROTOCOL },
+        { UINT32_MAX, RDMUX_PROTOCOL },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct rdmux_message message = { .type = RDMUX_FRAME_SILENT, .id = cases[i].id };
+        uint8_t bytes[RDMUX_MESSAGE_MAX];
+        struct rdmux_message back = { .id = 99 };
+
+        size_t size = rdmux_message_encode(&message, bytes);
+        enum rdmux_status status = decode(bytes, size, &back);
+
+        assert_true(rdmux_frame_is_optional(bytes));
+        assert_int_equal(status, cases[i].status);
+        assert_int_equal(back.id, status == RDMUX_OK ? cases[i].id : 99);
+    }
+}
+
 static void a_peers_text_is_fit_to_be_shown(void **state)
 {
     (void)state;
@@ -314,6 +343,7 @@ int main(void)
         cmocka_unit_test(any_byte_may_be_anything_and_nothing_bad_comes_out),
         cmocka_unit_test(a_status_that_is_not_known_is_a_failure),
         cmocka_unit_test(a_fault_that_is_none_is_refused),
+        cmocka_unit_test(silence_is_asked_of_and_answered_in_a_frame_that_may_be_skipped),
         cmocka_unit_test(a_peers_text_is_fit_to_be_shown),
         cmocka_unit_test(a_frame_of_another_type_is_no_message),
         cmocka_unit_test(only_an_optional_frame_of_an_unknown_type_is_skipped),

@@ -262,7 +262,10 @@ RDMUX_API void rdmux_provider_filled_receives(struct rdmux_provider_ep *ep, uint
 
 /* The path failed by itself, with a reason. The core ends the endpoint (or moves it): it will call
  * ep_quiesce and ep_close, not within this call. status RDMUX_PEER_GONE, RDMUX_DENIED,
- * RDMUX_LENGTH, RDMUX_PROTOCOL, RDMUX_IO … text is copied. */
+ * RDMUX_LENGTH, RDMUX_PROTOCOL, RDMUX_IO … text is copied. RDMUX_FLUSHED: it ended and does not say
+ * why, as where a refusal of the peer may have been lost. Then the core asks the peer, and the endpoint
+ * ends with what that knows, else with RDMUX_PEER_GONE; leave its requests to the core until
+ * ep_quiesce. */
 RDMUX_API void rdmux_provider_failed(struct rdmux_provider_ep *ep, enum rdmux_status status,
                                      const char *text);
 
