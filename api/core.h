@@ -723,6 +723,8 @@ struct rdmux_ep {
     struct rdmux_local_path path_info;
     struct sockaddr_storage peer_sockaddr;
     socklen_t peer_sockaddr_length;
+    struct sockaddr_storage local_sockaddr; /* attr.local as an address */
+    socklen_t local_sockaddr_length;        /* 0: none */
     uint8_t secret[RDMUX_SECRET_SIZE];
     uint8_t join_name[RDMUX_SECRET_SIZE]; /* of the secret, where sockets join sealed */
     uint32_t attempt;

@@ -49,10 +49,11 @@ static void dialled(struct rdmux_ep *ep)
     rdmux_setup_run(ep);
 }
 
-/* attr.local as an address is the socket's own; as a device's name it only chooses among the
- * paths. */
-static bool bind_local(int fd, const struct addrinfo *peer, const char *local)
+/* attr.local as an address is the socket's own, and that of the path's sockets; as a device's name it
+ * only chooses among the paths. */
+static bool bind_local(struct rdmux_ep *ep, int fd, const struct addrinfo *peer)
 {
+    const char *local = ep->setup->local;
     struct rdmux_address_text text = { .port = "0" };
     struct addrinfo *addresses = NULL;
     if (*local == '\0') {
@@ -64,6 +65,10 @@ static bool bind_local(int fd, const struct addrinfo *peer, const char *local)
     }
     bool bound = addresses->ai_family == peer->ai_family &&
                  bind(fd, addresses->ai_addr, addresses->ai_addrlen) == 0;
+    if (bound) {
+        memcpy(&ep->local_sockaddr, addresses->ai_addr, addresses->ai_addrlen);
+        ep->local_sockaddr_length = addresses->ai_addrlen;
+    }
     freeaddrinfo(addresses);
     return bound;
 }
@@ -84,7 +89,7 @@ static void dial_next(struct rdmux_ep *ep, int last_error)
             continue;
         }
         rdmux_ports_use_all(fd);
-        if (!bind_local(fd, address, setup->local)) {
+        if (!bind_local(ep, fd, address)) {
             last_error = EADDRNOTAVAIL;
             close(fd);
             continue;

@@ -120,6 +120,10 @@ static void fill_path_attr(struct rdmux_ep *ep, const struct rdmux_offer_path *p
         .peer_address = ep->peer_sockaddr_length == 0 ? NULL
                                                       : (const struct sockaddr *)&ep->peer_sockaddr,
         .peer_address_length = ep->peer_sockaddr_length,
+        .local_address = ep->local_sockaddr_length == 0
+                             ? NULL
+                             : (const struct sockaddr *)&ep->local_sockaddr,
+        .local_address_length = ep->local_sockaddr_length,
         .shared_socket = setup->adopted ? rdmux_channel_socket(ep->channel) : -1,
     };
 }

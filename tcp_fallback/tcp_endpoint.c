@@ -149,6 +149,15 @@ static enum rdmux_status dial(struct tcp_lane *lane)
     }
     rdmux_ports_use_all(lane->fd);
     rdmux_tcp_socket_setup(ep, lane->fd);
+    if (attr->local_address != NULL &&
+        bind(lane->fd, attr->local_address, attr->local_address_length) != 0) {
+        int error = errno;
+        rdmux_provider_error(
+            "tcp: data socket %u of %u: cannot come from the address that the control "
+            "channel comes from: %s; is it still this machine's (ip address)?",
+            lane->index + 1, ep->lane_count, strerrordesc_np(error));
+        return status_of(error);
+    }
     if (connect(lane->fd, attr->peer_address, attr->peer_address_length) != 0 &&
         errno != EINPROGRESS) {
         return dial_error(ep, lane->index, "connect", errno);

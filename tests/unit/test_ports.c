@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* The ports that connections are dialled from: all that the kernel has, and an error that says so if
- * there is none. */
+ * there is none. And the address. */
 #include "tests/unit/api_pair.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 
 #ifndef IP_LOCAL_PORT_RANGE
@@ -18,6 +19,8 @@ static struct {
     int fds[DIALLED_MAX];
     size_t count;
     size_t refused; /* from this one on there is no port; 0: there are ports */
+    size_t bound;
+    size_t gone_after; /* bindings, the address to bind to is gone; 0: it stays */
 } dialled;
 
 int __real_connect(int fd, const struct sockaddr *address, socklen_t length);
@@ -41,6 +44,23 @@ static uint32_t option_of(int fd, int name)
     socklen_t size = sizeof(value);
     assert_int_equal(getsockopt(fd, IPPROTO_IP, name, &value, &size), 0);
     return value;
+}
+
+int __real_bind(int fd, const struct sockaddr *address, socklen_t length);
+int __wrap_bind(int fd, const struct sockaddr *address, socklen_t length);
+
+/* Of a dialled socket: no port is wished. check_local() in api/connect.c looks with a socket that
+ * does not wish to put the port off. */
+int __wrap_bind(int fd, const struct sockaddr *address, socklen_t length)
+{
+    if (address->sa_family == AF_INET && option_of(fd, IP_BIND_ADDRESS_NO_PORT) != 0) {
+        if (dialled.gone_after != 0 && dialled.bound >= dialled.gone_after) {
+            errno = EADDRNOTAVAIL;
+            return -1;
+        }
+        dialled.bound++;
+    }
+    return __real_bind(fd, address, length);
 }
 
 static bool kernel_has_ranges(void)
@@ -118,9 +138,106 @@ static void no_free_port_for_the_data_is_told_with_its_remedy(void **state)
     close_pair(&pair);
 }
 
+/* ---------------------------------------------------------------------------------- the address */
+
+static void dial_from(const char *local, uint32_t data_sockets, struct rdmux_ep_attr *out)
+{
+    *out = (struct rdmux_ep_attr)RDMUX_EP_ATTR_INIT;
+    out->local = local;
+    out->data_sockets = data_sockets;
+    memset(&dialled, 0, sizeof(dialled));
+}
+
+static void check_address(int fd, int family, const char *expected)
+{
+    struct sockaddr_storage address = { 0 };
+    socklen_t size = sizeof(address);
+    char text[INET6_ADDRSTRLEN];
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
+    assert_int_equal(address.ss_family, family);
+    const void *bytes = family == AF_INET
+                            ? (const void *)&((struct sockaddr_in *)&address)->sin_addr
+                            : (const void *)&((struct sockaddr_in6 *)&address)->sin6_addr;
+    assert_non_null(inet_ntop(family, bytes, text, sizeof(text)));
+    assert_string_equal(text, expected);
+}
+
+static void every_socket_comes_from_attr_local(void **state)
+{
+    enum { DATA_SOCKETS = 3 };
+    (void)state;
+    struct pair pair;
+    struct rdmux_ep_attr attr;
+    open_sides(&pair, "tcp", 0, 0);
+    dial_from("127.0.0.9", DATA_SOCKETS, &attr);
+
+    connect_more(&pair, &attr, &pair.a, &pair.b);
+
+    assert_int_equal(dialled.count, 1 + DATA_SOCKETS);
+    for (size_t i = 0; i < dialled.count; i++) {
+        check_address(dialled.fds[i], AF_INET, "127.0.0.9");
+    }
+    check_message(pair.a, pair.cq_a, pair.b, pair.cq_b, 1);
+    close_pair(&pair);
+}
+
+static void without_attr_local_the_routes_decide(void **state)
+{
+    (void)state;
+    struct pair pair;
+    struct rdmux_ep_attr attr;
+    open_sides(&pair, "tcp", 0, 0);
+    static const char *const not_addresses[] = { NULL, "lo" };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(not_addresses); i++) {
+        struct rdmux_ep *a = NULL;
+        struct rdmux_ep *b = NULL;
+        dial_from(not_addresses[i], 1, &attr);
+
+        connect_more(&pair, &attr, &a, &b);
+
+        assert_int_equal(dialled.count, SOCKETS_EACH);
+        for (size_t j = 0; j < dialled.count; j++) {
+            check_address(dialled.fds[j], AF_INET, "127.0.0.1");
+        }
+        CHECK_OK(rdmux_ep_close(a));
+        CHECK_OK(rdmux_ep_close(b));
+    }
+    close_pair(&pair);
+}
+
+static void an_address_that_went_away_meanwhile_is_told(void **state)
+{
+    (void)state;
+    struct pair pair;
+    struct rdmux_ep_attr attr;
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+    struct rdmux_wc wc;
+    open_sides(&pair, "tcp", 0, 0);
+    dial_from("127.0.0.9", 1, &attr);
+    dialled.gone_after = 1; /* the control channel's socket was bound */
+
+    CHECK_STATUS(rdmux_connect(pair.fabric_a, pair.cq_a, pair.address, &attr, 0, &pair.a),
+                 RDMUX_IN_PROGRESS);
+    uint64_t until = now_ms() + PATIENT_MS;
+    do {
+        assert_true(now_ms() < until);
+        CHECK_STATUS(rdmux_accept(pair.listener, pair.cq_b, NULL, 1, &pair.b), RDMUX_TIMED_OUT);
+    } while (rdmux_cq_poll(pair.cq_a, &wc, 1) == 0);
+
+    assert_int_equal(wc.status, RDMUX_NO_PATH);
+    CHECK_OK(rdmux_ep_info(pair.a, &info));
+    if (strstr(info.text, "is it still this machine's") == NULL) {
+        fail_msg("what to do is not told: %s", info.text);
+    }
+    close_pair(&pair);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_socket_comes_from_attr_local),
+        cmocka_unit_test(without_attr_local_the_routes_decide),
+        cmocka_unit_test(an_address_that_went_away_meanwhile_is_told),
         cmocka_unit_test(each_socket_that_is_dialled_may_have_any_port),
         cmocka_unit_test(no_free_port_is_told_with_its_remedy),
         cmocka_unit_test(no_free_port_for_the_data_is_told_with_its_remedy),

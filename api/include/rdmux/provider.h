@@ -322,6 +322,11 @@ struct rdmux_provider_ep_attr {
     int shared_socket;
     /* Of an endpoint of rdmux_plain_ops.endpoints, else NULL. */
     struct rdmux_plain_call *call;
+    /* Where sockets to the peer are to come from, of the family of peer_address: rdmux_ep_attr.local
+     * as an address, port 0. NULL: from anywhere. */
+    const struct sockaddr *local_address;
+    uint32_t local_address_length;
+    uint32_t spare1;
 };
 
 /* Requests of the peer that this side has carried out, for failover. */

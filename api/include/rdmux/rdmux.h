@@ -713,7 +713,9 @@ enum {
  * require_native  RDMUX_CAP_* the path must have natively.
  * paths           Filter, as in rdmux_fabric_attr. NULL = "auto".
  * local           Local address ("192.0.2.1") or device ("mlx5_0", "eth0") that paths must use.
- *                 NULL = any. One that this machine does not have is RDMUX_INVALID.
+ *                 NULL = any. One that this machine does not have is RDMUX_INVALID. From an address
+ *                 come the control channel's socket and those of the tcp path; a network device
+ *                 ("eth0") does not bind them: the routing table does.
  * prefer, typical_size   Ranking: expected message size in bytes; default 4096 (1 MiB with
  *                        RDMUX_PREFER_BANDWIDTH).
  * liveness_ms     A peer that was silent this long is gone; 100 to RDMUX_NEVER; default 10,000. The
