@@ -219,7 +219,8 @@ static void answer_import(struct rdmux_ep *ep, const struct rdmux_message *quest
     struct rdmux_message answer = { .type = RDMUX_FRAME_IMPORTED, .id = question->id };
     struct rdmux_mr *mr;
     struct rdmux_provider_mr *registration;
-    enum rdmux_status status = rdmux_mr_import(ep->fabric, &question->token, ep->cq, ep->id,
+    enum rdmux_status status = rdmux_mr_import(ep->fabric, &question->token,
+                                               rdmux_channel_identity(ep->channel), ep->cq, ep->id,
                                                ep->domain, &mr, &registration);
     if (status == RDMUX_OK) {
         size_t size = sizeof(answer.description);

@@ -271,8 +271,10 @@ struct rdmux_mr {
     uint64_t id;            /* never used again in the fabric's life */
     struct rdmux_list link; /* fabric->regions */
     bool exported;          /* fabric->lock, with token and importers */
+    bool granted;           /* exported to single peers, with grant_secret; fabric->lock */
     bool given_raw;         /* its key was, by rdmux_mr_raw(); fabric->lock */
     struct rdmux_token token;
+    uint8_t grant_secret[RDMUX_SECRET_SIZE]; /* the peers' tokens are made of it */
     struct rdmux_list importers;
     uint32_t revoke_number;  /* of the revocation under way */
     uint32_t revoke_awaited; /* importers that have not answered yet what was asked last */
@@ -302,11 +304,12 @@ enum rdmux_status rdmux_mr_register_all(struct rdmux_fabric *fabric,
                                         struct rdmux_provider_domain *domain);
 /* Takes the domains' registrations away from all regions; called when the fabric closes. */
 void rdmux_mr_domain_gone(struct rdmux_fabric *fabric, struct rdmux_provider_domain *domain);
-/* Finds the region of a token that was exported here and not revoked, notes the importer (once per
- * endpoint), and returns it with its describing registration; the region cannot be deregistered
- * while rdmux_mr_import_done() has not been called. */
+/* Finds the region of a token that was exported here, to everybody or to this identity ("" if the
+ * peer has none), and not revoked, notes the importer (once per endpoint), and returns it with its
+ * describing registration; the region cannot be deregistered while rdmux_mr_import_done() has not
+ * been called. */
 enum rdmux_status rdmux_mr_import(struct rdmux_fabric *fabric, const struct rdmux_token *token,
-                                  struct rdmux_cq *cq, uint64_t ep_id,
+                                  const char *identity, struct rdmux_cq *cq, uint64_t ep_id,
                                   struct rdmux_provider_domain *domain, struct rdmux_mr **out,
                                   struct rdmux_provider_mr **registration);
 void rdmux_mr_import_done(struct rdmux_mr *mr);

@@ -16,10 +16,13 @@
  *   32   8  first bytes of the process id of the owner's fabric
  *   40  16  random
  *   56   8  zero
- * The owner keeps the token it gave out and compares all of it; a reader believes magic and version
- * only.
+ * The owner compares all of it: with the token that it gave out for all, which it keeps, and with that
+ * for the peer who comes with it, whose random bytes are made of a secret of the region and the peer's
+ * identity. A reader believes magic and version only.
  */
 #include "api/plain.h"
+
+#include "negotiation/path_secret.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -53,6 +56,8 @@ enum {
                    RDMUX_ACCESS_NO_MAP | RDMUX_ACCESS_ATOMIC_DEVICE,
 };
 _Static_assert(TOKEN_AT_RANDOM + TOKEN_RANDOM_SIZE <= RDMUX_TOKEN_SIZE, "a token has room");
+_Static_assert((int)TOKEN_RANDOM_SIZE == (int)RDMUX_SECRET_SIZE,
+               "as rdmux_grant_bits() makes them");
 
 static const uint8_t token_magic[4] = { 'R', 'D', 'X', 'T' };
 
@@ -585,10 +590,11 @@ size_t rdmux_mr_length(const struct rdmux_mr *mr)
 
 /* --------------------------------------------------------------------------------------- tokens */
 
-static void make_token(struct rdmux_mr *mr, const uint8_t random[TOKEN_RANDOM_SIZE])
+static void make_token(const struct rdmux_mr *mr, const uint8_t random[TOKEN_RANDOM_SIZE],
+                       struct rdmux_token *out)
 {
-    uint8_t *bytes = mr->token.bytes;
-    memset(bytes, 0, sizeof(mr->token.bytes));
+    uint8_t *bytes = out->bytes;
+    memset(bytes, 0, sizeof(out->bytes));
     memcpy(bytes + TOKEN_AT_MAGIC, token_magic, sizeof(token_magic));
     store_be(bytes + TOKEN_AT_VERSION, TOKEN_VERSION, 4);
     store_be(bytes + TOKEN_AT_REGION, mr->id, 8);
@@ -598,19 +604,28 @@ static void make_token(struct rdmux_mr *mr, const uint8_t random[TOKEN_RANDOM_SI
     memcpy(bytes + TOKEN_AT_RANDOM, random, TOKEN_RANDOM_SIZE);
 }
 
+/* The token for peers of this identity; nothing of it is kept. fabric->lock is held. False: no
+ * memory. */
+static bool make_grant(const struct rdmux_mr *mr, const char *identity, struct rdmux_token *out)
+{
+    uint8_t bits[TOKEN_RANDOM_SIZE];
+    if (!rdmux_grant_bits(mr->grant_secret, identity, bits)) {
+        return false;
+    }
+    make_token(mr, bits, out);
+    return true;
+}
+
 bool rdmux_token_is_valid(const struct rdmux_token *token)
 {
     return memcmp(token->bytes + TOKEN_AT_MAGIC, token_magic, sizeof(token_magic)) == 0 &&
            load_be(token->bytes + TOKEN_AT_VERSION, 4) == TOKEN_VERSION;
 }
 
-enum rdmux_status rdmux_mr_export(struct rdmux_mr *mr, struct rdmux_token *out)
+/* May the region have tokens? And what a new one is drawn from. */
+static enum rdmux_status prepare_export(struct rdmux_mr *mr, uint8_t random[TOKEN_RANDOM_SIZE])
 {
-    if (mr == NULL || out == NULL) {
-        return null_argument("rdmux_mr_export", mr == NULL ? "mr" : "out");
-    }
-    struct rdmux_fabric *fabric = mr->fabric;
-    if (*fabric->alive == 0) {
+    if (*mr->fabric->alive == 0) {
         return rdmux_fail(RDMUX_INVALID, "export: the region belongs to the process before fork");
     }
     if ((mr->access & ACCESS_REMOTE) == 0) {
@@ -618,28 +633,77 @@ enum rdmux_status rdmux_mr_export(struct rdmux_mr *mr, struct rdmux_token *out)
                           "export: the region has no remote rights; register it with "
                           "RDMUX_ACCESS_REMOTE_READ, WRITE or ATOMIC");
     }
+    return rdmux_random(mr->fabric, random, TOKEN_RANDOM_SIZE);
+}
+
+/* Waits until no revocation is under way; then the region has a key, unless the last revocation
+ * found no new one and there still is none. fabric->lock is held, and given up meanwhile. */
+static enum rdmux_status await_key(struct rdmux_mr *mr)
+{
+    while (mr->revoking) {
+        pthread_cond_wait(&mr->changed, &mr->fabric->lock);
+    }
+    return mr->index == 0 ? rdmux_region_table_add(mr->fabric, mr) : RDMUX_OK;
+}
+
+enum rdmux_status rdmux_mr_export(struct rdmux_mr *mr, struct rdmux_token *out)
+{
+    if (mr == NULL || out == NULL) {
+        return null_argument("rdmux_mr_export", mr == NULL ? "mr" : "out");
+    }
     uint8_t random[TOKEN_RANDOM_SIZE] = { 0 };
-    enum rdmux_status status = rdmux_random(fabric, random, sizeof(random));
+    enum rdmux_status status = prepare_export(mr, random);
     if (status != RDMUX_OK) {
         return status;
     }
-    pthread_mutex_lock(&fabric->lock);
-    while (mr->revoking) {
-        pthread_cond_wait(&mr->changed, &fabric->lock);
-    }
-    if (!mr->exported) {
-        if (mr->index == 0) { /* the last revocation found no new key */
-            status = rdmux_region_table_add(fabric, mr);
-        }
-        if (status == RDMUX_OK) {
-            make_token(mr, random);
-            mr->exported = true;
-        }
+    pthread_mutex_lock(&mr->fabric->lock);
+    status = await_key(mr);
+    if (status == RDMUX_OK && !mr->exported) {
+        make_token(mr, random, &mr->token);
+        mr->exported = true;
     }
     if (status == RDMUX_OK) {
         *out = mr->token;
     }
-    pthread_mutex_unlock(&fabric->lock);
+    pthread_mutex_unlock(&mr->fabric->lock);
+    return status;
+}
+
+enum rdmux_status rdmux_mr_export_to(struct rdmux_mr *mr, const char *identity,
+                                     struct rdmux_token *out)
+{
+    if (mr == NULL || identity == NULL || out == NULL) {
+        return null_argument("rdmux_mr_export_to", mr == NULL         ? "mr"
+                                                   : identity == NULL ? "identity"
+                                                                      : "out");
+    }
+    size_t length = strnlen(identity, RDMUX_IDENTITY_MAX);
+    if (length == 0 || length == RDMUX_IDENTITY_MAX) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_mr_export_to: identity has %s bytes; 1 to %d",
+                          length == 0 ? "no" : "too many", RDMUX_IDENTITY_MAX - 1);
+    }
+    if (mr->fabric->auth == NULL) {
+        return rdmux_fail(
+            RDMUX_INVALID,
+            "rdmux_mr_export_to: nobody authenticates, so no peer is \"%s\"; open the "
+            "fabric with rdmux_fabric_attr.auth",
+            identity);
+    }
+    uint8_t random[TOKEN_RANDOM_SIZE] = { 0 };
+    enum rdmux_status status = prepare_export(mr, random);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    pthread_mutex_lock(&mr->fabric->lock);
+    status = await_key(mr);
+    if (status == RDMUX_OK && !mr->granted) {
+        memcpy(mr->grant_secret, random, sizeof(mr->grant_secret));
+        mr->granted = true;
+    }
+    if (status == RDMUX_OK && !make_grant(mr, identity, out)) {
+        status = rdmux_fail(RDMUX_NO_MEMORY, "export: no memory for a digest");
+    }
+    pthread_mutex_unlock(&mr->fabric->lock);
     return status;
 }
 
@@ -700,17 +764,33 @@ enum rdmux_status rdmux_mr_raw(struct rdmux_mr *mr, struct rdmux_ep *ep, uint64_
     return status;
 }
 
-/* The region that this token is of, now. fabric->lock is held. */
-static struct rdmux_mr *find_exported(struct rdmux_fabric *fabric, const struct rdmux_token *token)
+/* Is this what was exported to everybody? fabric->lock is held, here and below. */
+static bool is_for_all(const struct rdmux_mr *mr, const struct rdmux_token *token)
+{
+    return mr->exported && same_bytes(mr->token.bytes, token->bytes, sizeof(token->bytes));
+}
+
+/* Or to this peer? */
+static bool is_granted(const struct rdmux_mr *mr, const struct rdmux_token *token,
+                       const char *identity)
+{
+    struct rdmux_token grant;
+    return mr->granted && identity[0] != '\0' && make_grant(mr, identity, &grant) &&
+           same_bytes(grant.bytes, token->bytes, sizeof(token->bytes));
+}
+
+/* The region that this token opens for this peer, now. */
+static struct rdmux_mr *find_exported(struct rdmux_fabric *fabric, const struct rdmux_token *token,
+                                      const char *identity)
 {
     struct rdmux_mr *mr = rdmux_mr_find(fabric, load_be(token->bytes + TOKEN_AT_REGION, 8));
-    bool valid = mr != NULL && mr->exported && !mr->revoking &&
-                 same_bytes(mr->token.bytes, token->bytes, sizeof(token->bytes));
+    bool valid = mr != NULL && !mr->revoking &&
+                 (is_for_all(mr, token) || is_granted(mr, token, identity));
     return valid ? mr : NULL;
 }
 
 enum rdmux_status rdmux_mr_import(struct rdmux_fabric *fabric, const struct rdmux_token *token,
-                                  struct rdmux_cq *cq, uint64_t ep_id,
+                                  const char *identity, struct rdmux_cq *cq, uint64_t ep_id,
                                   struct rdmux_provider_domain *domain, struct rdmux_mr **out,
                                   struct rdmux_provider_mr **registration)
 {
@@ -718,11 +798,12 @@ enum rdmux_status rdmux_mr_import(struct rdmux_fabric *fabric, const struct rdmu
     *registration = NULL;
     enum rdmux_status status = RDMUX_OK;
     pthread_mutex_lock(&fabric->lock);
-    struct rdmux_mr *mr = find_exported(fabric, token);
+    struct rdmux_mr *mr = find_exported(fabric, token, identity);
     struct rdmux_provider_mr *found = mr != NULL ? rdmux_mr_with(mr, domain) : NULL;
     if (mr == NULL) {
-        status = rdmux_fail(RDMUX_DENIED,
-                            "import: no region here has this token, or it was revoked");
+        status = rdmux_fail(
+            RDMUX_DENIED, "import: no region here has this token, or it was revoked, or it is for "
+                          "another peer");
     } else if (found == NULL) {
         status = rdmux_fail(RDMUX_UNSUPPORTED, "import: the region is not registered with %s",
                             domain->ops->name);

@@ -248,11 +248,12 @@ enum rdmux_status rdmux_mr_take_back(struct rdmux_mr *mr, bool again)
     while (mr->revoking) {
         pthread_cond_wait(&mr->changed, &fabric->lock);
     }
-    if (again && !mr->exported && !mr->given_raw) {
+    if (again && !mr->exported && !mr->granted && !mr->given_raw) {
         pthread_mutex_unlock(&fabric->lock);
         return RDMUX_OK;
     }
     mr->exported = false;
+    mr->granted = false;
     mr->given_raw = false;
     mr->revoking = true;
     while (mr->importing > 0) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* What both sides of one attempted path can know and nobody else: derived one way, so that using it
  * as a name (abstract sockets are listed in /proc) does not give away the connection's secret, with
- * which sockets join. */
+ * which sockets join. And what one peer's token has that another's does not. */
 #include "negotiation/path_secret.h"
 
 #include "negotiation/bytes.h"
@@ -99,7 +99,35 @@ bool rdmux_join_is_sealed_by(const struct rdmux_join *join, const uint8_t secret
     return join->sealed && code_of(join, secret, code) && rdmux_secret_matches(code, join->code);
 }
 
+bool rdmux_grant_bits(const uint8_t secret[RDMUX_SECRET_SIZE], const char *identity,
+                      uint8_t out[RDMUX_SECRET_SIZE])
+{
+    static const char label[] = "rdmux grant";
+    uint8_t input[sizeof(label) + RDMUX_IDENTITY_MAX];
+    uint8_t digest[EVP_MAX_MD_SIZE];
+    unsigned int size = 0;
+    size_t length = strnlen(identity, RDMUX_IDENTITY_MAX);
+    memcpy(input, label, sizeof(label));
+    memcpy(input + sizeof(label), identity, length);
+    if (HMAC(EVP_sha256(), secret, RDMUX_SECRET_SIZE, input, sizeof(label) + length, digest,
+             &size) == NULL ||
+        size < RDMUX_SECRET_SIZE) {
+        return false;
+    }
+    memcpy(out, digest, RDMUX_SECRET_SIZE);
+    return true;
+}
+
 #else
+
+bool rdmux_grant_bits(const uint8_t secret[RDMUX_SECRET_SIZE], const char *identity,
+                      uint8_t out[RDMUX_SECRET_SIZE])
+{
+    (void)secret;
+    (void)identity;
+    (void)out;
+    return false;
+}
 
 bool rdmux_data_key(const uint8_t secret[RDMUX_SECRET_SIZE], uint32_t attempt, uint32_t socket,
                     uint8_t out[RDMUX_DATA_KEY_SIZE])

@@ -30,6 +30,11 @@ bool rdmux_join_name(const uint8_t secret[RDMUX_SECRET_SIZE], uint8_t out[RDMUX_
 bool rdmux_join_seal(struct rdmux_join *join, const uint8_t secret[RDMUX_SECRET_SIZE]);
 /* Was it sealed by this secret? */
 bool rdmux_join_is_sealed_by(const struct rdmux_join *join, const uint8_t secret[RDMUX_SECRET_SIZE]);
+/* For tokens that one peer alone may use, only with OpenSSL: the first 16 bytes of HMAC-SHA-256 with
+ * the region's secret as key, over "rdmux grant", its NUL, and the peer's identity. False: no
+ * memory. */
+bool rdmux_grant_bits(const uint8_t secret[RDMUX_SECRET_SIZE], const char *identity,
+                      uint8_t out[RDMUX_SECRET_SIZE]);
 /* The same time whatever differs. */
 bool rdmux_secret_matches(const uint8_t a[RDMUX_SECRET_SIZE], const uint8_t b[RDMUX_SECRET_SIZE]);
 

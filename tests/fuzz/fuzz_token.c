@@ -2,7 +2,8 @@
 /*
  * Tokens and keys that a peer presents: whatever bytes they have, only those of a region that is exported
  * now open anything, and only what the region has and grants. Byte 0 picks the region, then a count of
- * changes to its token and its key (where, bits), then offset, length and rights of an access.
+ * changes to its token and its key (where, bits), then offset, length and rights of an access; then the
+ * same of the token that was exported to one peer, and the name of who comes with it.
  */
 #include "driver.h"
 
@@ -10,8 +11,12 @@
 #include "tcp_fallback/tcp_provider.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { LENGTH = 256, GUARD_SIZE = 64, GUARD = 0xa5 };
 
@@ -27,10 +32,14 @@ struct region {
     uint32_t access;
     struct rdmux_mr *mr;
     struct rdmux_token token;
+    struct rdmux_token grant; /* to `granted` */
     uint8_t key[RDMUX_TARGET_KEY_SIZE];
 };
 
+static const char granted[] = "anna";
+
 static struct rdmux_fabric *fabric;
+static bool has_grants; /* false: without OpenSSL nobody authenticates */
 static struct rdmux_cq *cq;
 static struct rdmux_provider_cq provider_cq;
 static struct rdmux_provider_ep ep = { .cq = &provider_cq };
@@ -66,11 +75,33 @@ static void region_open(struct region *region)
     registration.mr = region->mr;
     if (region != &regions[NOT_EXPORTED]) {
         require(rdmux_mr_export(region->mr, &region->token) == RDMUX_OK);
+        require(!has_grants || rdmux_mr_export_to(region->mr, granted, &region->grant) == RDMUX_OK);
     }
     rdmux_target_key(&registration, region->key);
     if (region == &regions[REVOKED]) {
         require(rdmux_mr_revoke(region->mr) == RDMUX_OK);
     }
+}
+
+/* One that authenticates, if the library can. */
+static void fabric_open(struct rdmux_fabric_attr *attr)
+{
+    static const char line[] = "anna:00112233445566778899aabbccddeeff\n";
+    char name[64];
+    int fd = memfd_create("keys", MFD_CLOEXEC);
+    require(fd >= 0 && fchmod(fd, 0600) == 0 &&
+            write(fd, line, sizeof(line) - 1) == (ssize_t)sizeof(line) - 1);
+    (void)snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+    struct rdmux_fabric_auth auth = RDMUX_FABRIC_AUTH_INIT;
+    auth.method = RDMUX_AUTH_PSK;
+    auth.key_file = name;
+    attr->auth = &auth;
+    enum rdmux_status status = rdmux_fabric_open(attr, &fabric);
+    has_grants = status == RDMUX_OK;
+    attr->auth = NULL;
+    require(has_grants ||
+            (status == RDMUX_UNSUPPORTED && rdmux_fabric_open(attr, &fabric) == RDMUX_OK));
+    close(fd);
 }
 
 static void scene_open(void)
@@ -79,7 +110,7 @@ static void scene_open(void)
     attr.flags = RDMUX_FABRIC_IGNORE_ENVIRONMENT | RDMUX_FABRIC_NO_DEFAULT_PLUGINS |
                  RDMUX_FABRIC_NO_SERVICE_THREAD | RDMUX_FABRIC_NO_WORKER_THREAD;
     attr.paths = "tcp";
-    require(rdmux_fabric_open(&attr, &fabric) == RDMUX_OK);
+    fabric_open(&attr);
     require(rdmux_cq_create(fabric, NULL, &cq) == RDMUX_OK);
     provider_cq.cq = cq;
     for (int i = 0; i < REGION_COUNT; i++) {
@@ -100,18 +131,35 @@ static bool spoil(struct input *in, uint8_t *bytes, size_t size)
 }
 
 /* Without a domain that has the region, a good token is RDMUX_UNSUPPORTED. */
-static void try_token(struct input *in, const struct region *region)
+static void import(const struct rdmux_token *token, const char *identity, bool good)
 {
     static struct rdmux_provider_domain nowhere = { .ops = &rdmux_tcp_provider };
-    struct rdmux_token token = region->token;
     struct rdmux_mr *mr = NULL;
     struct rdmux_provider_mr *registration = NULL;
-    bool spoilt = spoil(in, token.bytes, sizeof(token.bytes));
-    bool good = !spoilt && region == &regions[EXPORTED];
-    (void)rdmux_token_is_valid(&token);
-    enum rdmux_status status = rdmux_mr_import(fabric, &token, cq, 1, &nowhere, &mr, &registration);
+    (void)rdmux_token_is_valid(token);
+    enum rdmux_status status = rdmux_mr_import(fabric, token, identity, cq, 1, &nowhere, &mr,
+                                               &registration);
     require(status == (good ? RDMUX_UNSUPPORTED : RDMUX_DENIED));
     require(mr == NULL && registration == NULL);
+}
+
+static void try_token(struct input *in, const struct region *region)
+{
+    struct rdmux_token token = region->token;
+    bool spoilt = spoil(in, token.bytes, sizeof(token.bytes));
+    import(&token, "", !spoilt && region == &regions[EXPORTED]);
+}
+
+/* What is left is the name; mostly that of nobody. */
+static void try_grant(struct input *in, const struct region *region)
+{
+    struct rdmux_token token = region->grant;
+    char identity[RDMUX_IDENTITY_MAX] = "";
+    bool spoilt = spoil(in, token.bytes, sizeof(token.bytes));
+    size_t length = in->left < sizeof(identity) ? in->left : sizeof(identity) - 1;
+    memcpy(identity, in->at, length);
+    bool theirs = has_grants && strcmp(identity, granted) == 0;
+    import(&token, identity, theirs && !spoilt && region == &regions[EXPORTED]);
 }
 
 static void try_access(struct input *in, struct region *region, const uint8_t *key, bool good)
@@ -153,6 +201,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(key, region->key, sizeof(key));
     bool spoilt = spoil(&in, key, sizeof(key));
     try_access(&in, region, key, !spoilt && region != &regions[REVOKED]);
+    try_grant(&in, region);
     for (size_t i = 0; i < GUARD_SIZE; i++) {
         require(region->memory[i] == GUARD && region->memory[GUARD_SIZE + LENGTH + i] == GUARD);
     }

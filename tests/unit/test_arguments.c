@@ -223,6 +223,10 @@ static void wrong_arguments_of_a_region(void **state)
     INVALID(rdmux_mr_export(NULL, &token), "mr");
     INVALID(rdmux_mr_export(scene.strange_mr, NULL), "out");
     INVALID(rdmux_mr_export(scene.strange_mr, &token), "rights");
+    INVALID(rdmux_mr_export_to(NULL, "anna", &token), "mr");
+    INVALID(rdmux_mr_export_to(scene.strange_mr, NULL, &token), "identity");
+    INVALID(rdmux_mr_export_to(scene.strange_mr, "anna", NULL), "out");
+    INVALID(rdmux_mr_export_to(scene.strange_mr, "anna", &token), "authenticates");
     INVALID(rdmux_mr_revoke(NULL), "mr");
     rdmux_mr_deregister(NULL);
     clear_scene(&scene);

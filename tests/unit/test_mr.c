@@ -493,7 +493,7 @@ static enum rdmux_status import(struct scene *scene, const struct rdmux_token *t
 {
     struct rdmux_mr *mr = (struct rdmux_mr *)(uintptr_t)1;
     struct rdmux_provider_mr *registration = (struct rdmux_provider_mr *)(uintptr_t)1;
-    enum rdmux_status status = rdmux_mr_import(&scene->fake->fabric, token, &scene->cq, ep_id,
+    enum rdmux_status status = rdmux_mr_import(&scene->fake->fabric, token, "", &scene->cq, ep_id,
                                                &scene->domain.base, &mr, &registration);
     if (status == RDMUX_OK) {
         assert_ptr_equal(mr, scene->mr);
@@ -621,8 +621,8 @@ static void an_import_over_an_unknown_domain_is_unsupported(void **state)
     struct rdmux_mr *mr = NULL;
     struct rdmux_provider_mr *registration = NULL;
 
-    enum rdmux_status status = rdmux_mr_import(&scene->fake->fabric, &scene->token, &scene->cq, 1,
-                                               &other, &mr, &registration);
+    enum rdmux_status status = rdmux_mr_import(&scene->fake->fabric, &scene->token, "", &scene->cq,
+                                               1, &other, &mr, &registration);
 
     assert_int_equal(status, RDMUX_UNSUPPORTED);
     assert_true(rdmux_list_empty(&scene->mr->importers));
@@ -833,7 +833,7 @@ static void an_import_under_way_is_waited_for(void **state)
     struct scene *scene = set_scene();
     struct late_import late = { .deregistered = false };
     struct rdmux_provider_mr *registration = NULL;
-    assert_int_equal(rdmux_mr_import(&scene->fake->fabric, &scene->token, &scene->cq, 1,
+    assert_int_equal(rdmux_mr_import(&scene->fake->fabric, &scene->token, "", &scene->cq, 1,
                                      &scene->domain.base, &late.mr, &registration),
                      RDMUX_OK);
     assert_int_equal(sem_init(&watched.waits, 0, 0), 0);

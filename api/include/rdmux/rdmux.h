@@ -601,6 +601,21 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_mr_export(struct rdmux_mr *mr
                                                              struct rdmux_token *out);
 
 /*
+ * The same for one peer: only endpoints whose peer has authenticated as this identity
+ * (rdmux_ep_info.peer_identity) can import it, wherever it came from. Twice for one identity gives
+ * the same token until revoke; each identity has its own, and rdmux_mr_export()'s is another one.
+ * rdmux_mr_revoke() takes all of them back.
+ * identity  1 to RDMUX_IDENTITY_MAX - 1 bytes. Nobody is asked whether there is such a peer.
+ * Threads   Any.
+ * Errors    RDMUX_INVALID: as rdmux_mr_export(), an identity of another length, or the fabric was
+ *           opened without rdmux_fabric_attr.auth. RDMUX_NO_MEMORY. RDMUX_IO: no random bits to be
+ *           had
+ */
+RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_mr_export_to(struct rdmux_mr *mr,
+                                                                const char *identity,
+                                                                struct rdmux_token *out);
+
+/*
  * Takes the exported rights back. When it returns, no later access by a token exported so far
  * succeeds. Importers are told, drain and answer; after at most 100 ms the key is invalidated
  * whatever they did, and only endpoints that did not answer may fail. Over iwarp the importers'
@@ -622,9 +637,9 @@ RDMUX_API void rdmux_mr_deregister(struct rdmux_mr *mr);
  * timeout_ms  0: returns RDMUX_IN_PROGRESS with *out set; posts on it give RDMUX_AGAIN until
  *             RDMUX_WC_REMOTE_READY. Imports pipeline: a thousand take about one round trip.
  * Threads     Its cq.
- * Errors      RDMUX_DENIED (forged, revoked, of another process), RDMUX_TIMED_OUT, RDMUX_INVALID
- *             (not a token, or the endpoint is not connected), RDMUX_NO_MEMORY, RDMUX_PEER_GONE,
- *             RDMUX_UNSUPPORTED (an endpoint of rdma://)
+ * Errors      RDMUX_DENIED (forged, revoked, of another process, for another identity),
+ *             RDMUX_TIMED_OUT, RDMUX_INVALID (not a token, or the endpoint is not connected),
+ *             RDMUX_NO_MEMORY, RDMUX_PEER_GONE, RDMUX_UNSUPPORTED (an endpoint of rdma://)
  */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_remote_import(struct rdmux_ep *ep,
                                                                  const struct rdmux_token *token,
