@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* What strangers may cost a listener that authenticates, and whether they keep good ones out. Limits
- * are counted in bytes and connections; times are printed, and decide nothing. */
+ * are counted in bytes and connections; of times one decides: how long a good one takes beside ten
+ * thousand that are open. */
 #include "tests/unit/auth_scene.h"
 #include "tests/unit/listener_scene.h"
 
+#include "tests/unit/descriptors.h"
+
 #include <arpa/inet.h>
 #include <openssl/crypto.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 
 enum {
     STRANGER_MAX = 64 << 10, /* bytes that one may cost */
     HOSTILE = 10000,
-    AT_A_TIME = 1000, /* hostile connections that are open at once */
+    AT_A_TIME = 1000, /* hostile connections that are open at once, if there are descriptors */
 };
 
 /* ------------------------------------------------------------- what OpenSSL allocates is counted */
@@ -84,6 +89,19 @@ static void close_flood(struct flood *flood)
 static size_t cost(struct flood *flood)
 {
     return atomic_load(&flood->meter.bytes) + atomic_load(&openssl_meter.bytes);
+}
+
+/* As many descriptors as the machine allows. */
+static size_t raise_descriptors(void)
+{
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    rlim_t before = limit.rlim_cur;
+    limit.rlim_cur = limit.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    print_message("# descriptors of a process: %llu, %llu at most\n", (unsigned long long)before,
+                  (unsigned long long)limit.rlim_max);
+    return limit.rlim_max > 1000000 ? 1000000 : (size_t)limit.rlim_max;
 }
 
 /* From this loopback address, so that hostile ones have another than good ones. */
@@ -243,24 +261,26 @@ struct attacker {
     const char *address;
     const uint8_t *opening;
     size_t size;
+    size_t at_a_time;
     _Atomic size_t made;
     _Atomic bool stop;
 };
 
-/* HOSTILE connections, AT_A_TIME of which are open, and then more of them until it is told to stop. */
+/* HOSTILE connections, at_a_time of which are open, and then more of them until it is told to stop. */
 static void *keep_attacking(void *user)
 {
     struct attacker *attacker = user;
     static int fds[AT_A_TIME];
     size_t made = 0;
     for (; made < HOSTILE || !atomic_load(&attacker->stop); made++) {
-        if (made >= AT_A_TIME) {
-            close(fds[made % AT_A_TIME]);
+        if (made >= attacker->at_a_time) {
+            close(fds[made % attacker->at_a_time]);
         }
-        fds[made % AT_A_TIME] = attack(attacker->address, made, attacker->opening, attacker->size);
+        fds[made % attacker->at_a_time] = attack(attacker->address, made, attacker->opening,
+                                                 attacker->size);
         atomic_store(&attacker->made, made + 1);
     }
-    for (size_t i = 0; i < AT_A_TIME; i++) {
+    for (size_t i = 0; i < attacker->at_a_time; i++) {
         close(fds[i]);
     }
     return NULL;
@@ -276,6 +296,8 @@ static void good_ones_connect_while_ten_thousand_attack(void **state)
     (void)state;
     attacker.size = begin_tls(flood->pair.fabric_a, opening);
     attacker.opening = opening;
+    size_t third = raise_descriptors() / 3; /* each is two of this process */
+    attacker.at_a_time = third < AT_A_TIME ? third : AT_A_TIME;
     size_t before = cost(flood);
     size_t peak = 0;
     assert_int_equal(pthread_create(&attacker.thread, NULL, keep_attacking, &attacker), 0);
@@ -305,6 +327,166 @@ static void good_ones_connect_while_ten_thousand_attack(void **state)
     close_flood(flood);
 }
 
+/* ------------------------------------------------------------------------- ten thousand at once */
+
+enum {
+    WITHIN_MS = 1000, /* a good one */
+    PENDING = 4096,   /* the listener's default; less where descriptors are few */
+    RESERVE = 256,    /* descriptors of a process for all else */
+    HOSTS = 50,       /* that the hostile ones come from */
+    HORDES_MAX = 64,  /* processes: one may be allowed too few descriptors for all */
+    GOOD = 10,
+};
+
+/* What a hostile process is told once there is a listener. */
+struct target {
+    struct sockaddr_in address;
+    uint8_t opening[256];
+    size_t size;
+};
+
+struct horde {
+    pid_t process;
+    int orders; /* a target; its end is that of the horde */
+    int report; /* a byte: all are open */
+};
+
+/* In a process of its own, where nothing may fail an assertion. */
+static bool open_hostile(const struct target *target, size_t number)
+{
+    struct sockaddr_in here = { .sin_family = AF_INET };
+    here.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 256 + (uint32_t)(number % HOSTS));
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&here, sizeof(here)) != 0 ||
+        connect(fd, (const struct sockaddr *)&target->address, sizeof(target->address)) != 0) {
+        return false;
+    }
+    static const char other[] = "GET / HTTP/1.0\r\n\r\n";
+    size_t kind = number / HOSTS % 4; /* silent, no rdmux, HELLO alone, the beginning of TLS */
+    const void *bytes = kind == 1 ? (const void *)other : target->opening;
+    size_t size = kind == 0   ? 0
+                  : kind == 1 ? sizeof(other) - 1
+                  : kind == 2 ? (size_t)RDMUX_HELLO_SIZE
+                              : target->size;
+    return size == 0 || send(fd, bytes, size, MSG_NOSIGNAL) == (ssize_t)size || errno == EPIPE ||
+           errno == ECONNRESET;
+}
+
+static void be_horde(int orders, int report, size_t first, size_t count)
+{
+    struct target target;
+    char none;
+    if (read(orders, &target, sizeof(target)) != (ssize_t)sizeof(target)) {
+        _exit(1);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!open_hostile(&target, first + i)) {
+            _exit(1);
+        }
+    }
+    if (write(report, "!", 1) != 1 || read(orders, &none, 1) != 0) {
+        _exit(1);
+    }
+    _exit(0);
+}
+
+/* Before there is a fabric, whose descriptors they would share. */
+static size_t raise_hordes(struct horde hordes[HORDES_MAX], size_t allowed)
+{
+    size_t each = allowed - RESERVE < HOSTILE ? allowed - RESERVE : HOSTILE;
+    size_t count = (HOSTILE + each - 1) / each;
+    assert_true(count <= HORDES_MAX);
+    for (size_t i = 0; i < count; i++) {
+        int orders[2];
+        int report[2];
+        assert_int_equal(pipe2(orders, O_CLOEXEC), 0);
+        assert_int_equal(pipe2(report, O_CLOEXEC), 0);
+        pid_t process = fork();
+        assert_true(process >= 0);
+        if (process == 0) {
+            for (size_t j = 0; j < i; j++) { /* the others' end is not to wait for ours */
+                close(hordes[j].orders);
+            }
+            close(orders[1]);
+            close(report[0]);
+            be_horde(orders[0], report[1], i * each, i + 1 < count ? each : HOSTILE - i * each);
+        }
+        close(orders[0]);
+        close(report[1]);
+        hordes[i] = (struct horde){ .process = process, .orders = orders[1], .report = report[0] };
+    }
+    return count;
+}
+
+static void let_loose(struct horde *hordes, size_t count, struct flood *flood)
+{
+    struct target target = { .size = 0 };
+    target.size = begin_tls(flood->pair.fabric_a, target.opening);
+    target.address.sin_family = AF_INET;
+    target.address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    target.address.sin_port = htons(
+        (uint16_t)strtoul(strrchr(flood->pair.address, ':') + 1, NULL, 10));
+    for (size_t i = 0; i < count; i++) {
+        assert_int_equal(write(hordes[i].orders, &target, sizeof(target)), sizeof(target));
+    }
+    for (size_t i = 0; i < count; i++) {
+        char all = 0;
+        assert_int_equal(read(hordes[i].report, &all, 1), 1); /* 0: it could not open them all */
+    }
+}
+
+static void end_hordes(struct horde *hordes, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        int status = -1;
+        close(hordes[i].orders);
+        close(hordes[i].report);
+        assert_int_equal(waitpid(hordes[i].process, &status, 0), hordes[i].process);
+        assert_int_equal(status, 0);
+    }
+}
+
+static void good_ones_connect_in_a_second_beside_ten_thousand(void **state)
+{
+    struct horde hordes[HORDES_MAX];
+    struct rdmux_listen_attr attr = RDMUX_LISTEN_ATTR_INIT;
+    size_t allowed = raise_descriptors();
+    uint64_t longest = 0;
+    (void)state;
+    attr.max_pending = (uint32_t)(allowed - RESERVE < PENDING ? allowed - RESERVE : PENDING);
+    attr.hello_timeout_ms = 60000; /* so that none goes by itself */
+    size_t count = raise_hordes(hordes, allowed);
+    struct flood *flood = open_flood(&attr);
+    size_t before = cost(flood);
+    size_t descriptors = open_descriptors();
+
+    let_loose(hordes, count, flood);
+
+    for (size_t i = 0; i < GOOD; i++) {
+        struct rdmux_ep *a = NULL;
+        struct rdmux_ep *b = NULL;
+        uint64_t begin = now_ms();
+        struct span span = span_begin();
+        connect_more(&flood->pair, NULL, &a, &b);
+        uint64_t took = now_ms() - begin;
+        check_span("a good connection beside ten thousand", span, 0, (uint64_t)WITHIN_MS * SLACK);
+        longest = took > longest ? took : longest;
+        CHECK_OK(rdmux_ep_close(a));
+        CHECK_OK(rdmux_ep_close(b));
+    }
+    size_t held = open_descriptors() - descriptors;
+    size_t each = held == 0 ? 0 : (cost(flood) - before) / held;
+    print_message(
+        "# %d hostile connections open in %zu processes, %zu held; the slowest of %d good "
+        "ones took %llu ms; a hostile one costs %zu bytes\n",
+        (int)HOSTILE, count, held, (int)GOOD, (unsigned long long)longest, each);
+    assert_true(held <= attr.max_pending + RESERVE);
+    assert_true(held >= attr.max_pending / 2); /* else it was no flood */
+    assert_true(each <= STRANGER_MAX);
+    end_hordes(hordes, count);
+    close_flood(flood);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -313,6 +495,7 @@ int main(void)
         cmocka_unit_test(who_stalls_in_tls_is_dropped_in_time),
         cmocka_unit_test(one_address_does_not_use_up_the_room_of_others),
         cmocka_unit_test(good_ones_connect_while_ten_thousand_attack),
+        cmocka_unit_test(good_ones_connect_in_a_second_beside_ten_thousand),
     };
     if (CRYPTO_set_mem_functions(count_malloc, count_realloc, count_free) != 1) {
         return 1; /* something has allocated before us */
