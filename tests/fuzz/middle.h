@@ -3,6 +3,7 @@
  * The whole library with somebody in the middle: two endpoints, each in a fabric of its own, talk over
  * a socket whose bytes the input forwards in pieces, changes, drops, repeats and makes up, in both
  * directions, while both sides post, import tokens and end. Control channel and data share the socket.
+ * Included by one source, which says whether the sides authenticate.
  *
  * Whatever happens, the bytes beside the exported region and the posted buffers stay as they are, both
  * endpoints end with a status once the socket is gone, and a third fabric's endpoint on the same cq goes
@@ -10,15 +11,22 @@
  *
  * Byte 0: 1 = the side that exports connects; 2 = the handshake is under attack, too. Then operations.
  */
+#ifndef RDMUX_TESTS_FUZZ_MIDDLE_H
+#define RDMUX_TESTS_FUZZ_MIDDLE_H
+
 #include "driver.h"
 
+#include "negotiation/control_channel.h"
 #include "negotiation/message.h"
+#include "tcp_fallback/tcp_internal.h"
 
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -42,11 +50,15 @@ enum operation {
     INSERT,  /* u8 direction, u8 count, bytes */
     DROP,    /* u8 direction, u8 count */
     REPEAT,  /* u8 direction, u8 count */
-    FRAME,   /* u8 direction, u8 type, u8 count, bytes: a control frame with a true header */
-    POST,    /* u8 side, u8 what, u16 length, u16 offset */
-    IMPORT,  /* u8 side, u8 where, u8 bits: of the other side's token, changed */
-    TIME,    /* u8 steps */
+    FRAME,  /* u8 direction, u8 type, u8 count, bytes: a control frame with a true header; where the
+              * sides authenticate, the peer says it */
+    POST,   /* u8 side, u8 what, u16 length, u16 offset */
+    IMPORT, /* u8 side, u8 where, u8 bits: of the other side's token, changed */
+    TIME,   /* u8 steps */
     OPERATION_COUNT,
+    /* Where the sides authenticate. */
+    SAY = OPERATION_COUNT, /* u8 direction and 2 = with a new key, u8 count, bytes: the peer says them */
+    SECURE_OPERATION_COUNT,
 };
 
 struct input {
@@ -92,12 +104,14 @@ static struct side sides[2];
 static struct side stranger; /* the neighbours' other end */
 static uint64_t time_ns;
 static uint64_t random_state;
-static bool tampered; /* with what the sides say */
+static bool authenticates;
+static bool
+    tampered; /* with what the sides say, by one who can: with authentication only a side itself */
 
 static void check(bool good, const char *text)
 {
     if (!good) {
-        (void)fprintf(stderr, "fuzz_middle: %s: %s\n", text, rdmux_last_error());
+        (void)fprintf(stderr, "fuzz: %s: %s\n", text, rdmux_last_error());
         abort();
     }
 }
@@ -212,6 +226,30 @@ static void flow(size_t rounds)
 
 /* --------------------------------------------------------------------------------- the scene, once */
 
+/* The key of all, in a file of nobody's. */
+static const char *open_keys(char name[64], int *fd)
+{
+    static const char line[] = "anna:00112233445566778899aabbccddeeff\n";
+    *fd = memfd_create("keys", MFD_CLOEXEC);
+    check(*fd >= 0 && fchmod(*fd, 0600) == 0 &&
+              write(*fd, line, sizeof(line) - 1) == (ssize_t)sizeof(line) - 1,
+          "keys");
+    snprintf(name, 64, "/proc/self/fd/%d", *fd);
+    return name;
+}
+
+static void open_fabric(struct rdmux_fabric_attr *attr, struct rdmux_fabric **out)
+{
+    struct rdmux_fabric_auth auth = RDMUX_FABRIC_AUTH_INIT;
+    char name[64];
+    int fd = -1;
+    auth.method = RDMUX_AUTH_PSK;
+    auth.key_file = open_keys(name, &fd);
+    attr->auth = authenticates ? &auth : NULL;
+    check(rdmux_fabric_open(attr, out) == RDMUX_OK, "fabric");
+    close(fd);
+}
+
 static void side_open(struct side *side)
 {
     struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
@@ -224,7 +262,7 @@ static void side_open(struct side *side)
     side->middle = -1;
     set_guards(side);
     check(side->pending != NULL, "memory");
-    check(rdmux_fabric_open(&attr, &side->fabric) == RDMUX_OK, "fabric");
+    open_fabric(&attr, &side->fabric);
     check(rdmux_cq_create(side->fabric, NULL, &side->cq) == RDMUX_OK, "cq");
     check(rdmux_mr_register(side->fabric, side->region.bytes, REGION_SIZE,
                             RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE |
@@ -346,6 +384,41 @@ static void insert(int from, const uint8_t *bytes, size_t count)
     side->pending_size += count;
 }
 
+/* A malicious peer says it: inside its session, which nobody in the middle could. */
+static void say(int from, const uint8_t *bytes, size_t count, bool renew)
+{
+    struct side *side = &sides[from];
+    struct rdmux_ep *ep = side->ep;
+    tampered = true;
+    if (side->ended || count == 0 || !rdmux_cq_enter(side->cq)) {
+        return;
+    }
+    if (ep->path != NULL) {
+        struct rdmux_stream *session = rdmux_tcp_lane(rdmux_tcp_ep(ep->path), 0)->stream.session;
+        size_t done = 0;
+        if (session != NULL && renew) {
+            rdmux_tls_renew_after(session, 0);
+        }
+        if (session != NULL) {
+            (void)session->ops->send(session, bytes, count, &done);
+        }
+    } else if (ep->channel != NULL) {
+        (void)rdmux_channel_send(ep->channel, bytes, count);
+    }
+    rdmux_cq_leave(side->cq);
+}
+
+static void say_from(struct input *input)
+{
+    uint8_t bytes[UINT8_MAX];
+    uint8_t how = take(input);
+    size_t count = take(input);
+    for (size_t i = 0; i < count; i++) {
+        bytes[i] = take(input);
+    }
+    say(how & 1, bytes, count, (how & 2) != 0);
+}
+
 static void insert_from(struct input *input, int from, bool as_frame)
 {
     uint8_t bytes[8 + UINT8_MAX];
@@ -357,6 +430,10 @@ static void insert_from(struct input *input, int from, bool as_frame)
     if (as_frame) {
         rdmux_frame_header_encode(type, 0, count, bytes);
     }
+    if (as_frame && authenticates) {
+        say(from, bytes, count + 8, false);
+        return;
+    }
     insert(from, as_frame ? bytes : bytes + 8, as_frame ? count + 8 : count);
 }
 
@@ -364,7 +441,7 @@ static void change(struct input *input, enum operation operation)
 {
     int from = take(input) & 1;
     struct side *side = &sides[from];
-    tampered = true;
+    tampered = tampered || !authenticates;
     if (operation == INSERT || operation == FRAME) {
         insert_from(input, from, operation == FRAME);
         return;
@@ -467,7 +544,8 @@ static void post(struct input *input)
 
 static void operate(struct input *input)
 {
-    enum operation operation = (enum operation)(take(input) % OPERATION_COUNT);
+    enum operation operation = (enum operation)(
+        take(input) % (authenticates ? (int)SECURE_OPERATION_COUNT : (int)OPERATION_COUNT));
     switch (operation) {
     case FORWARD: {
         int from = take(input) & 1;
@@ -490,18 +568,22 @@ static void operate(struct input *input)
     case IMPORT:
         import(input);
         break;
+    case SAY:
+        say_from(input);
+        break;
     case TIME:
-    case OPERATION_COUNT:
+    case SECURE_OPERATION_COUNT:
         time_ns += (uint64_t)(take(input) % 8) * STEP_NS;
         break;
     }
     step_all();
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static int run(const uint8_t *data, size_t size, bool secure)
 {
     struct input input = { data, size < 4096 ? size : 4096 };
     if (sides[0].fabric == NULL) {
+        authenticates = secure;
         scene_open();
     }
     random_state = 1;
@@ -518,3 +600,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     return 0;
 }
+
+#endif
