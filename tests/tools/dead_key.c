@@ -6,7 +6,8 @@
  * that our own device does not know. Usage: dead_key PROVIDER ADDRESS [STATUS [AFTER_REVOKE]]; both ends
  * are here. STATUS: what these end with, such as RDMUX_IO; devices differ. AFTER_REVOKE: the same, where the
  * peer has taken a key back that this end had: a device that would say as much of a connection that is over
- * is not believed then (iwarp/iwarp_end.c). It looks into the library's structs, as no
+ * is not believed then (iwarp/iwarp_end.c). Last, keys that this end has guessed, of the fabric that it
+ * is connected with and of another one on the same device. It looks into the library's structs, as no
  * call of the interface makes such a request. TAP.
  */
 #include "api/core.h"
@@ -338,6 +339,91 @@ static bool is_ended_by_a_local_key(const char *wanted, bool peer_revokes)
     return is_good;
 }
 
+/* ----------------------------------------------------------------------------------- guessed keys */
+
+/* What our own fabric's device has of the region. */
+static const struct verbs_mr *registration_of(const struct rdmux_mr *mr)
+{
+    for (size_t i = 0; i < mr->registration_count; i++) {
+        const struct rdmux_provider_mr *registration = mr->registrations[i].mr;
+        if (strcmp(registration->domain->ops->name, scene.provider) == 0) {
+            return (const struct verbs_mr *)registration;
+        }
+    }
+    must(RDMUX_UNSUPPORTED, "a registration with the device");
+    return NULL;
+}
+
+/* The import `dead` has this region's key and address from now on, though nobody told. */
+static void guess(const struct rdmux_mr *mr)
+{
+    const struct verbs_mr *registration = registration_of(mr);
+    struct verbs_remote *remote = (struct verbs_remote *)scene.dead->path;
+    remote->region.rkey = registration->remote->rkey;
+    remote->region.addr = registration->iova;
+}
+
+static struct rdmux_mr *lend(struct rdmux_fabric *fabric)
+{
+    struct rdmux_mr *mr = NULL;
+    must(rdmux_mr_alloc(fabric, SIZE, RDMUX_ACCESS_REMOTE_WRITE | RDMUX_ACCESS_REMOTE_READ, &mr),
+         "a region");
+    return mr;
+}
+
+/* Else the next case shows nothing. docs/SECURITY.md says that it is so. */
+static void a_guess_is_good_within_a_fabric(void)
+{
+    struct outcome outcome = { .told = 0 };
+    struct rdmux_mr *mr = lend(scene.fabrics[1]);
+    connect_again();
+    guess(mr);
+    must(write_to(scene.dead, 8, 0, RDMUX_PLACED), "a write");
+    take(&outcome, 1);
+    const uint8_t *bytes = rdmux_mr_addr(mr);
+    check(outcome.told == 1 && was_ok(&outcome, 0) && bytes[0] == 0xdd && bytes[7] == 0xdd,
+          "a key that was guessed is good for a region of the same fabric");
+    disconnect();
+    rdmux_mr_deregister(mr);
+}
+
+/* Another trust group on the same device, which is connected with somebody, so that its regions have
+ * keys there. */
+static void a_guess_is_no_good_for_another_fabric(void)
+{
+    struct rdmux_fabric *fabric = NULL;
+    struct rdmux_cq *cq = NULL;
+    struct rdmux_ep *ep = NULL;
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    bool is_good = true;
+    attr.paths = scene.provider;
+    must(rdmux_fabric_open(NULL, &fabric), "a fabric");
+    must(rdmux_cq_create(fabric, NULL, &cq), "a cq");
+    struct rdmux_mr *mr = lend(fabric);
+    uint8_t *there = rdmux_mr_addr(mr);
+    must(rdmux_connect(fabric, cq, scene.address, &attr, PATIENT_MS, &ep), "connecting");
+    must(rdmux_ep_close(ep), "closing");
+    for (int round = 0; round < 2; round++) {
+        struct outcome outcome = { .told = 0 };
+        static uint8_t bytes[SIZE];
+        memset(bytes, 0, sizeof(bytes));
+        memset(there, round == 0 ? 0 : 0x77, SIZE);
+        connect_again();
+        guess(mr);
+        must(round == 0 ? write_to(scene.dead, 8, 0, RDMUX_PLACED)
+                        : rdmux_read(scene.ep, bytes, SIZE, NULL, scene.dead, 0, context_of(0), 0),
+             "a request");
+        take(&outcome, 0);
+        is_good = is_good && outcome.told == 1 && !was_ok(&outcome, 0) && outcome.has_ended &&
+                  there[0] == (round == 0 ? 0 : 0x77) && bytes[0] == 0 && bytes[SIZE - 1] == 0;
+        disconnect();
+    }
+    check(is_good, "a key that was guessed is no good for a region of another fabric");
+    rdmux_mr_deregister(mr);
+    must(rdmux_cq_destroy(cq), "the cq's end");
+    must(rdmux_fabric_close(fabric), "the fabric's end");
+}
+
 int main(int count, char **arguments)
 {
     if (count < 3 || count > 5) {
@@ -356,6 +442,8 @@ int main(int count, char **arguments)
             is_ended_by_a_local_key(arguments[4], true),
             "where the peer has taken a key back, its word counts, or the device's if it is plain");
     }
+    a_guess_is_good_within_a_fabric();
+    a_guess_is_no_good_for_another_fabric();
     close_scene();
     (void)printf("1..%u\n", cases);
     return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
