@@ -39,15 +39,16 @@ static enum rdmux_status tcp_probe(struct rdmux_fabric *fabric, struct rdmux_loc
     }
     memset(out, 0, sizeof(*out));
     out->reason = RDMUX_REASON_USABLE;
-    (void)snprintf(out->text, sizeof(out->text), "TCP sockets of the kernel");
+    bool encrypted = rdmux_paths_are_encrypted(fabric);
+    (void)snprintf(out->text, sizeof(out->text), "TCP sockets of the kernel%s",
+                   encrypted ? ", TLS 1.3 by this process, not by the kernel" : "");
     out->bandwidth = bandwidth;
     out->latency_ns = LATENCY_NS;
     out->native = RDMUX_CAP_SEND | RDMUX_CAP_SEND_IMM | RDMUX_CAP_WRITE | RDMUX_CAP_WRITE_IMM |
                   RDMUX_CAP_READ | RDMUX_CAP_PLACED | RDMUX_CAP_SRQ | RDMUX_CAP_FENCE;
     out->emulated = RDMUX_CAP_FETCH_ADD | RDMUX_CAP_COMPARE_SWAP;
     out->max_inline = TCP_COPY_MAX;
-    out->security = rdmux_paths_are_encrypted(fabric) ? RDMUX_SECURITY_ENCRYPTED
-                                                      : RDMUX_SECURITY_TOKEN;
+    out->security = encrypted ? RDMUX_SECURITY_ENCRYPTED : RDMUX_SECURITY_TOKEN;
     return RDMUX_OK;
 }
 

@@ -77,6 +77,15 @@ void tool_print_explanation(FILE *out, const struct rdmux_explanation *explanati
         }
     }
     fprintf(out, "  %s\n", explanation->text != NULL ? explanation->text : "");
+    if (explanation->chosen >= explanation->candidate_count) {
+        return;
+    }
+    const struct rdmux_candidate *chosen = explanation->candidates[explanation->chosen];
+    if (chosen->security == RDMUX_SECURITY_ENCRYPTED) {
+        bool is_tcp = strcmp(chosen->provider, "tcp") == 0;
+        fprintf(out, "  every byte is encrypted%s\n",
+                is_tcp ? ": TLS 1.3, by the two processes and not by their kernels" : "");
+    }
 }
 
 static bool print_json(struct rdmux_explanation *explanation, FILE *out)

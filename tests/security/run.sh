@@ -179,6 +179,8 @@ tcp_meets_a_demand_for_encryption() {
     local demand=(--require-encryption --trusted none)
     start_server "${psk[@]}" "$keys" "${demand[@]}"
     expect 0 'chosen: tcp' explain "$address" "${psk[@]}" "$keys" "${demand[@]}"
+    expect 0 'encrypted: TLS 1.3, by the two processes and not by their kernels' \
+        explain "$address" "${psk[@]}" "$keys" "${demand[@]}"
     expect 0 '"security":"encrypted"' explain "$address" "${psk[@]}" "$keys" "${demand[@]}" --json
     expect 1 'NOT_ENCRYPTED' explain "$address" "${psk[@]}" "$keys" "${demand[@]}" --paths shm
     expect 0 '' perf "$address" "${psk[@]}" "$keys" "${demand[@]}" --op write --test bandwidth \
