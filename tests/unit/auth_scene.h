@@ -235,7 +235,8 @@ static inline struct rdmux_fabric_auth cert_of(const struct papers *papers)
 
 /* ---------------------------------------------------------------------------- somebody on the path */
 
-/* Passes bytes between connectors and a listener, and changes one of each connection. */
+/* Passes bytes between connectors and a listener, and changes one of each connection, or of the
+ * first. */
 struct middle {
     pthread_t thread;
     int listening;
@@ -244,6 +245,7 @@ struct middle {
     char target[RDMUX_ADDRESS_MAX];  /* the listener's */
     size_t from_connector_at; /* the byte of that direction that is changed; SIZE_MAX: none */
     size_t from_acceptor_at;
+    bool first_only;   /* of the control channel alone is a byte changed */
     size_t joins_only; /* connections from this number on: no byte behind JOIN passes; 0: all do */
     _Atomic size_t changed;
     _Atomic uint64_t seen; /* bytes that passed, both directions */
@@ -312,11 +314,13 @@ static inline void *stand_in_the_middle(void *user)
             if (joins_only && passing[i].up >= RDMUX_JOIN_SIZE) {
                 continue;
             }
+            bool spared = middle->first_only && i > 0;
+            size_t up_at = spared ? SIZE_MAX : middle->from_connector_at;
+            size_t down_at = spared ? SIZE_MAX : middle->from_acceptor_at;
             if (passing[i].near >= 0 &&
-                (!pass_on(middle, passing[i].near, passing[i].far, &passing[i].up,
-                          middle->from_connector_at, most) ||
-                 !pass_on(middle, passing[i].far, passing[i].near, &passing[i].down,
-                          middle->from_acceptor_at, most))) {
+                (!pass_on(middle, passing[i].near, passing[i].far, &passing[i].up, up_at, most) ||
+                 !pass_on(middle, passing[i].far, passing[i].near, &passing[i].down, down_at,
+                          most))) {
                 close(passing[i].near);
                 close(passing[i].far);
                 passing[i].near = -1;

@@ -531,6 +531,88 @@ static void a_certificate_of_a_server_does_not_make_a_client(void **state)
     close_office(&office);
 }
 
+/* Signed for a name of any bytes, as an authority might that looks less closely. */
+static void name_again(struct authority *own, const char *name, size_t length,
+                       const struct authority *authority)
+{
+    X509_NAME *subject = X509_get_subject_name(own->certificate);
+    X509_NAME_ENTRY_free(X509_NAME_delete_entry(subject, 0));
+    assert_int_equal(X509_NAME_add_entry_by_NID(subject, NID_commonName, V_ASN1_UTF8STRING,
+                                                (const unsigned char *)name, (int)length, -1, 0),
+                     1);
+    assert_true(X509_sign(own->certificate, authority->key, EVP_sha256()) > 0);
+}
+
+/* "anna" is let in; "anna" with something behind a NUL is somebody else, and no name at all. */
+static void a_name_with_control_characters_is_refused(void **state)
+{
+    static const struct {
+        const char *name;
+        size_t length;
+    } cases[] = { { "anna\0.example", 13 }, { "anna\n", 5 }, { "anna\x7f", 5 }, { "\0anna", 5 } };
+    static const char *const anna[] = { "anna" };
+    struct office office;
+    (void)state;
+    open_office(&office, "IP:127.0.0.1", NULL);
+    for (size_t i = 0; i < RDMUX_COUNT_OF(cases); i++) {
+        struct papers odd;
+        struct authority own = make_certificate("anna", NULL, NULL, 100, &office.authority);
+        name_again(&own, cases[i].name, cases[i].length, &office.authority);
+        write_papers("odd", &own, &office.authority, &odd);
+        struct rdmux_fabric_auth auth_a = cert_of(&odd);
+        struct rdmux_fabric_auth auth_b = cert_of(&office.papers_b);
+        auth_b.peers = anna;
+        auth_b.peer_count = 1;
+
+        check_cert_refusal(&auth_a, &auth_b, "the peer has refused this side's certificate",
+                           "its certificate has neither a DNS name nor a common name");
+
+        free_certificate(&own);
+    }
+    close_office(&office);
+}
+
+/* A client of OpenSSL's with good papers, that speaks this version of TLS alone. */
+static bool gets_through(const struct pair *pair, const struct authority *own, int version)
+{
+    struct rdmux_hello hello;
+    uint8_t bytes[RDMUX_HELLO_SIZE];
+    SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+    assert_non_null(context);
+    assert_int_equal(SSL_CTX_set_min_proto_version(context, version), 1);
+    assert_int_equal(SSL_CTX_set_max_proto_version(context, version), 1);
+    assert_int_equal(SSL_CTX_use_certificate(context, own->certificate), 1);
+    assert_int_equal(SSL_CTX_use_PrivateKey(context, own->key), 1);
+    rdmux_hello_fill(pair->fabric_a, &hello);
+    rdmux_hello_encode(&hello, bytes);
+    int fd = dial_raw(pair->address);
+    say(fd, bytes, sizeof(bytes));
+    SSL *ssl = SSL_new(context);
+    assert_int_equal(SSL_set_fd(ssl, fd), 1);
+    bool through = SSL_connect(ssl) == 1;
+    SSL_free(ssl);
+    SSL_CTX_free(context);
+    close(fd);
+    return through;
+}
+
+static void older_tls_is_not_spoken(void **state)
+{
+    struct office office;
+    struct pair pair;
+    (void)state;
+    open_office(&office, "IP:127.0.0.1", NULL);
+    struct rdmux_fabric_auth auth_a = cert_of(&office.papers_a);
+    struct rdmux_fabric_auth auth_b = cert_of(&office.papers_b);
+    open_auth_sides(&pair, "tcp", &auth_a, &auth_b, NULL);
+
+    assert_true(gets_through(&pair, &office.own_a, TLS1_3_VERSION)); /* else it is no test */
+    assert_false(gets_through(&pair, &office.own_a, TLS1_2_VERSION));
+
+    close_pair(&pair);
+    close_office(&office);
+}
+
 static void keys_and_certificates_do_not_meet(void **state)
 {
     char file[FILE_NAME_MAX];
@@ -572,6 +654,8 @@ int main(void)
         cmocka_unit_test(a_certificate_of_another_authority_is_refused),
         cmocka_unit_test(a_certificate_that_is_over_is_refused),
         cmocka_unit_test(a_certificate_of_a_server_does_not_make_a_client),
+        cmocka_unit_test(a_name_with_control_characters_is_refused),
+        cmocka_unit_test(older_tls_is_not_spoken),
         cmocka_unit_test(keys_and_certificates_do_not_meet),
     };
     return cmocka_run_group_tests_name("auth", tests, make_auth_folder, remove_auth_folder);
