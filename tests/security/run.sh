@@ -297,7 +297,7 @@ cases_of() {
 }
 
 for program in test_auth_keys test_tls test_stream test_auth test_auth_path test_tcp_encrypted \
-    test_auth_flood test_grants; do
+    test_auth_flood test_grants test_constant_time; do
     cases_of "$program"
 done
 
