@@ -424,36 +424,57 @@ static void a_guess_is_no_good_for_another_fabric(void)
     must(rdmux_fabric_close(fabric), "the fabric's end");
 }
 
-/* One right is exported, and the other one asked of the device, by an import that claims to have all. */
+/* This right alone is exported, and the other one asked of the device, by an import that claims to have
+ * both. */
+static bool is_held_to(uint32_t right)
+{
+    struct outcome outcome = { .told = 0 };
+    static uint8_t bytes[SIZE];
+    struct rdmux_mr *mr = NULL;
+    struct rdmux_token token;
+    struct rdmux_remote *remote = NULL;
+    memset(bytes, 0, sizeof(bytes));
+    must(rdmux_mr_alloc(scene.fabrics[1], SIZE, right, &mr), "a region");
+    memset(rdmux_mr_addr(mr), 0x77, SIZE);
+    connect_again();
+    must(rdmux_mr_export(mr, &token), "a token");
+    must(rdmux_remote_import(scene.ep, &token, PATIENT_MS, &remote), "an import");
+    remote->access = RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE;
+    must(right == RDMUX_ACCESS_REMOTE_READ
+             ? write_to(remote, 8, 0, RDMUX_PLACED)
+             : rdmux_read(scene.ep, bytes, SIZE, NULL, remote, 0, context_of(0), 0),
+         "a request");
+    take(&outcome, 0);
+    const uint8_t *there = rdmux_mr_addr(mr);
+    bool is_good = outcome.told == 1 && !was_ok(&outcome, 0) && outcome.has_ended &&
+                   there[0] == 0x77 && bytes[0] == 0 && bytes[SIZE - 1] == 0;
+    disconnect();
+    rdmux_mr_deregister(mr);
+    return is_good;
+}
+
+/* Soft iWARP does not look whether a region may be read (siw_check_sgl_tx() in the kernel's
+ * siw_qp_tx.c, Linux 6.12); docs/SECURITY.md says so. */
+static bool looks_before_it_answers(void)
+{
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+    connect_again();
+    must(rdmux_ep_info(scene.ep, &info), "the endpoint's device");
+    disconnect();
+    return strncmp(info.device, "siw", 3) != 0;
+}
+
 static void a_key_grants_what_was_exported(void)
 {
-    static const uint32_t rights[] = { RDMUX_ACCESS_REMOTE_READ, RDMUX_ACCESS_REMOTE_WRITE };
-    bool is_good = true;
-    for (size_t i = 0; i < 2; i++) {
-        struct outcome outcome = { .told = 0 };
-        static uint8_t bytes[SIZE];
-        struct rdmux_mr *mr = NULL;
-        struct rdmux_token token;
-        struct rdmux_remote *remote = NULL;
-        memset(bytes, 0, sizeof(bytes));
-        must(rdmux_mr_alloc(scene.fabrics[1], SIZE, rights[i], &mr), "a region");
-        memset(rdmux_mr_addr(mr), 0x77, SIZE);
-        connect_again();
-        must(rdmux_mr_export(mr, &token), "a token");
-        must(rdmux_remote_import(scene.ep, &token, PATIENT_MS, &remote), "an import");
-        remote->access = RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE;
-        must(rights[i] == RDMUX_ACCESS_REMOTE_READ
-                 ? write_to(remote, 8, 0, RDMUX_PLACED)
-                 : rdmux_read(scene.ep, bytes, SIZE, NULL, remote, 0, context_of(0), 0),
-             "a request");
-        take(&outcome, 0);
-        const uint8_t *there = rdmux_mr_addr(mr);
-        is_good = is_good && outcome.told == 1 && !was_ok(&outcome, 0) && outcome.has_ended &&
-                  there[0] == 0x77 && bytes[0] == 0 && bytes[SIZE - 1] == 0;
-        disconnect();
-        rdmux_mr_deregister(mr);
+    check(is_held_to(RDMUX_ACCESS_REMOTE_READ), "a region that may be read is not written");
+    if (looks_before_it_answers()) {
+        check(is_held_to(RDMUX_ACCESS_REMOTE_WRITE), "a region that may be written is not read");
+    } else {
+        (void)printf(
+            "ok %u - %s: a region that may be written is not read # SKIP soft iWARP does not "
+            "look\n",
+            ++cases, scene.provider);
     }
-    check(is_good, "a key grants no right that was not exported");
 }
 
 int main(int count, char **arguments)
