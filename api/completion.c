@@ -2,6 +2,7 @@
 /*
  * The way back: from the provider's word to the completion that the application takes. post.c tells of the rings.
  */
+#include "api/failover.h"
 #include "api/keys.h"
 #include "api/request.h"
 #include "api/split.h"
@@ -141,17 +142,18 @@ static void tell_failure(struct rdmux_ep *ep, struct rdmux_request *request)
     if (ep->cause_told && request->status != RDMUX_OUTCOME_UNKNOWN) {
         request->status = RDMUX_FLUSHED;
     }
-    ep->cause_told = true;
+    /* Of a move's doubtful ones none is the end. */
+    ep->cause_told = ep->failover == NULL || request->status != RDMUX_OUTCOME_UNKNOWN;
 }
 
 /* Where entries go: from here up to the end. Returns where the next one goes. */
 
-/* Done send-side requests, in posting order. */
+/* Done send-side requests before `limit`, in posting order. */
 RDMUX_HOT struct rdmux_wc *take_sends(struct rdmux_ep *ep, struct rdmux_wc *at,
-                                      const struct rdmux_wc *end)
+                                      const struct rdmux_wc *end, uint64_t limit)
 {
     struct rdmux_ring *ring = &ep->send;
-    while (ring->tail != ring->next) {
+    while (ring->tail != limit) {
         struct rdmux_request *request = rdmux_ring_record(ring, ring->tail);
         if (!request->done) {
             break;
@@ -177,10 +179,19 @@ RDMUX_HOT struct rdmux_wc *take_sends(struct rdmux_ep *ep, struct rdmux_wc *at,
     return at;
 }
 
+/* Requests before this may be returned once they are done. */
+static inline uint64_t returnable(const struct rdmux_ep *ep)
+{
+    return ep->failover == NULL ? ep->send.next : ep->failover->confirmed;
+}
+
 static RDMUX_COLD struct rdmux_wc *drain_sends(struct rdmux_ep *ep, struct rdmux_wc *at,
                                                const struct rdmux_wc *end)
 {
-    return take_sends(ep, at, end);
+    if (ep->failover != NULL) {
+        rdmux_replay_confirm(ep);
+    }
+    return take_sends(ep, at, end, returnable(ep));
 }
 
 static inline void count_receive(struct rdmux_ep *ep, const struct rdmux_request *request)
@@ -195,6 +206,9 @@ static RDMUX_COLD struct rdmux_wc *take_shared_receives(struct rdmux_ep *ep, str
     while (at != end && ep->srq_done != NULL) {
         struct rdmux_request *request = ep->srq_done;
         ep->srq_done = request->next;
+        if (ep->failover != NULL && ep->failover->srq_seen == request) {
+            ep->failover->srq_seen = NULL;
+        }
         fill_wc(at++, ep, request, request->wc_flags, request->imm);
         count_receive(ep, request);
         rdmux_srq_returned(ep->srq, request);
@@ -228,6 +242,9 @@ RDMUX_HOT struct rdmux_wc *take_receives(struct rdmux_ep *ep, struct rdmux_wc *a
 static RDMUX_COLD struct rdmux_wc *drain_receives(struct rdmux_ep *ep, struct rdmux_wc *at,
                                                   const struct rdmux_wc *end)
 {
+    if (ep->failover != NULL) {
+        rdmux_replay_confirm(ep);
+    }
     return take_receives(ep, at, end);
 }
 
@@ -263,6 +280,11 @@ static bool room_to_write(const struct rdmux_ep *ep)
 static struct rdmux_wc *drain_events(struct rdmux_ep *ep, struct rdmux_wc *at,
                                      const struct rdmux_wc *end)
 {
+    if ((ep->events & RDMUX_EVENT_MOVED) != 0 && at != end) {
+        ep->events &= ~(uint32_t)RDMUX_EVENT_MOVED;
+        fill_event(at, ep, RDMUX_WC_PATH_CHANGED, ep->info.previous_status, NULL);
+        at++->imm = ep->info.epoch;
+    }
     while (at != end && !rdmux_list_empty(&ep->ready_remotes)) {
         struct rdmux_remote *remote = RDMUX_CONTAINER(ep->ready_remotes.next, struct rdmux_remote,
                                                       ready_link);
@@ -285,13 +307,14 @@ bool rdmux_ep_has_entries(const struct rdmux_ep *ep)
     if (ep->phase == RDMUX_PHASE_CLOSED || (ep->events & RDMUX_EVENT_HELD) != 0) {
         return false;
     }
-    if (ep->events & RDMUX_EVENT_CONNECTED) {
+    if (ep->events & (RDMUX_EVENT_CONNECTED | RDMUX_EVENT_MOVED)) {
         return true;
     }
     if (ep->phase == RDMUX_PHASE_SETUP) {
         return !rdmux_list_empty(&ep->ready_remotes);
     }
-    for (uint64_t at = ep->send.tail; at != ep->send.next; at++) {
+    const uint64_t limit = returnable(ep);
+    for (uint64_t at = ep->send.tail; at != limit; at++) {
         const struct rdmux_request *request = rdmux_ring_record(&ep->send, at);
         if (!request->done) {
             break;
@@ -307,12 +330,27 @@ bool rdmux_ep_has_entries(const struct rdmux_ep *ep)
 
 bool rdmux_ep_done_before(const struct rdmux_ep *ep, uint64_t sequence)
 {
+    if (ep->failover != NULL && ep->phase == RDMUX_PHASE_READY) {
+        return sequence <= ep->failover->confirmed;
+    }
     for (uint64_t at = ep->send.tail; at < sequence && at != ep->send.head; at++) {
         if (at >= ep->send.next || !rdmux_ring_record(&ep->send, at)->done) {
             return false;
         }
     }
     return true;
+}
+
+/* Requests that are done and not confirmed would be reported each time, and that would never end: what is done meanwhile is looked
+ * at anyway. */
+static void push_kept(struct rdmux_ep *ep)
+{
+    ep->path->ready = 1;
+    rdmux_ep_push(ep, false);
+    ep->path->ready = 0;
+    if (ep->path->resume) {
+        rdmux_cq_pend(ep->cq, ep);
+    }
 }
 
 /* Everything that can be there besides done requests. */
@@ -348,7 +386,11 @@ static RDMUX_COLD struct rdmux_wc *drain_all(struct rdmux_ep *ep, struct rdmux_w
     }
     at = drain_sends(ep, at, end);
     if (ep->send.next != ep->send.head && !ep->blocked && ep->phase == RDMUX_PHASE_READY) {
-        rdmux_ep_push(ep, false);
+        if (ep->failover != NULL) {
+            push_kept(ep);
+        } else {
+            rdmux_ep_push(ep, false);
+        }
         at = drain_sends(ep, at, end);
     }
     ep->receives_first = !receives_first && at == end;
@@ -365,8 +407,11 @@ static RDMUX_COLD struct rdmux_wc *drain_all(struct rdmux_ep *ep, struct rdmux_w
         at = drain_sends(ep, at, end);
         at = drain_receives(ep, at, end);
     }
-    if (ep->control_work) {
+    if ((ep->work & RDMUX_WORK_CONTROL) != 0) {
         rdmux_ep_control_step(ep);
+    }
+    if (ep->failover != NULL) {
+        rdmux_failover_step(ep);
     }
     return drain_events(ep, at, end);
 }
@@ -374,7 +419,7 @@ static RDMUX_COLD struct rdmux_wc *drain_all(struct rdmux_ep *ep, struct rdmux_w
 /* Can there be nothing but done requests? */
 static inline bool is_plain(const struct rdmux_ep *ep)
 {
-    return ((ep->phase ^ (uint32_t)RDMUX_PHASE_READY) | ep->events | ep->fault | ep->control_work |
+    return ((ep->phase ^ (uint32_t)RDMUX_PHASE_READY) | ep->events | ep->fault | ep->work |
             ep->want_writable | ep->receives_wait | ep->path->resume) == 0 &&
            rdmux_list_empty(&ep->ready_remotes) && ep->send.next == ep->send.head &&
            (ep->split == NULL || !ep->split->busy);
@@ -389,7 +434,7 @@ RDMUX_HOT struct rdmux_wc *drain_plain(struct rdmux_ep *ep, struct rdmux_wc *at,
         ep->receives_first = false;
         return drain_sends(ep, drain_receives(ep, at, end), end);
     }
-    at = take_sends(ep, at, end);
+    at = take_sends(ep, at, end, ep->send.next);
     ep->receives_first = at == end;
     return has_done_receives(ep) ? take_receives(ep, at, end) : at;
 }
@@ -421,6 +466,9 @@ void rdmux_provider_failed(struct rdmux_provider_ep *path, enum rdmux_status sta
 {
     assert(path != NULL);
     struct rdmux_ep *ep = path->ep;
+    if (rdmux_failover_ignores(ep, path)) {
+        return;
+    }
     if (ep->fault == RDMUX_OK) {
         ep->is_unexplained = status == RDMUX_FLUSHED;
         ep->fault = ep->is_unexplained ? RDMUX_PEER_GONE : (uint32_t)status;

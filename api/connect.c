@@ -233,6 +233,20 @@ static enum rdmux_status check_out(const char *call, struct rdmux_ep **out)
     return RDMUX_OK;
 }
 
+/* What has no control channel of its own, or none that can be dialled again. */
+static enum rdmux_status check_failover(const char *call, const struct rdmux_ep_attr *attr,
+                                        const char *without)
+{
+    if (attr->failover == RDMUX_FAILOVER_OFF) {
+        return RDMUX_OK;
+    }
+    if (without != NULL) {
+        return rdmux_fail(RDMUX_UNSUPPORTED,
+                          "%s: attr.failover is not possible with %s; leave it 0", call, without);
+    }
+    return RDMUX_OK;
+}
+
 /* An endpoint with its set-up, not started. */
 static enum rdmux_status make_endpoint(struct rdmux_fabric *fabric, struct rdmux_cq *cq,
                                        const struct rdmux_ep_attr *attr,
@@ -269,6 +283,12 @@ enum rdmux_status rdmux_connect(struct rdmux_fabric *fabric, struct rdmux_cq *cq
     enum rdmux_status status = check_out("rdmux_connect", out);
     if (status == RDMUX_OK) {
         status = check_call("rdmux_connect", fabric, cq, attr, timeout_ms, &all);
+    }
+    if (status == RDMUX_OK) {
+        status = check_failover("rdmux_connect", &all,
+                                address != NULL && rdmux_plain_address(address) != NULL
+                                    ? "an address of rdma://, which has no control channel"
+                                    : NULL);
     }
     if (status != RDMUX_OK) {
         return status;
@@ -323,6 +343,9 @@ enum rdmux_status rdmux_adopt(struct rdmux_fabric *fabric, struct rdmux_cq *cq, 
     }
     if (status == RDMUX_OK) {
         status = check_call("rdmux_adopt", fabric, cq, attr, timeout_ms, &all);
+    }
+    if (status == RDMUX_OK) {
+        status = check_failover("rdmux_adopt", &all, "an adopted socket, in this version of rdmux");
     }
     if (status != RDMUX_OK) {
         if (status != RDMUX_INVALID) {
@@ -502,6 +525,12 @@ enum rdmux_status rdmux_accept(struct rdmux_listener *listener, struct rdmux_cq 
     if (status == RDMUX_OK) {
         status = check_call("rdmux_accept", rdmux_listener_fabric(listener), cq, attr, timeout_ms,
                             &all);
+    }
+    if (status == RDMUX_OK) {
+        status = check_failover("rdmux_accept", &all,
+                                rdmux_listener_is_plain(listener)
+                                    ? "a listener of rdma://, which has no control channel"
+                                    : NULL);
     }
     if (status != RDMUX_OK) {
         return status;
@@ -831,6 +860,7 @@ static enum rdmux_status converse(struct explaining *explaining, struct rdmux_ha
             return rdmux_fail(action.status, "rdmux_explain: %s",
                               action.text == NULL ? "" : action.text);
         case RDMUX_ACTION_OPEN:
+        case RDMUX_ACTION_CHOOSE:
         case RDMUX_ACTION_CONNECT:
         case RDMUX_ACTION_WRITE_PROOF:
         case RDMUX_ACTION_CHECK_PROOF:

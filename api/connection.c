@@ -6,6 +6,7 @@
 #include "api/connection.h"
 
 #include "api/address.h"
+#include "api/failover.h"
 #include "api/keys.h"
 #include "api/listener.h"
 #include "api/plain.h"
@@ -119,13 +120,11 @@ void rdmux_setup_fail(struct rdmux_ep *ep, enum rdmux_status status, const char 
     rdmux_ep_setup_failed(ep);
 }
 
-static void fill_info(struct rdmux_ep *ep)
+/* What is the chosen path's. */
+static void fill_path_info(struct rdmux_ep *ep)
 {
     struct rdmux_setup *setup = ep->setup;
     struct rdmux_ep_info *info = &ep->info;
-    const struct rdmux_handshake_granted *granted = rdmux_handshake_granted(setup->handshake);
-    const struct rdmux_offer *peer = rdmux_handshake_peer_offer(setup->handshake);
-    const struct rdmux_hello *hello = rdmux_handshake_peer_hello(setup->handshake);
     const struct rdmux_offer_path *path = &setup->offer->paths[setup->trial.ours];
     memcpy(info->provider, path->provider, sizeof(info->provider));
     memcpy(info->device, path->path.device, sizeof(info->device));
@@ -138,11 +137,26 @@ static void fill_info(struct rdmux_ep *ep)
             info->emulated = ep->candidates[i].emulated;
         }
     }
+    ep->caps = info->native | info->emulated;
+    ep->lacking_flags = ((ep->caps & RDMUX_CAP_PLACED) == 0 ? RDMUX_PLACED : 0) |
+                        ((ep->caps & RDMUX_CAP_FENCE) == 0 ? RDMUX_FENCE : 0);
+}
+
+static void fill_info(struct rdmux_ep *ep)
+{
+    struct rdmux_setup *setup = ep->setup;
+    struct rdmux_ep_info *info = &ep->info;
+    const struct rdmux_handshake_granted *granted = rdmux_handshake_granted(setup->handshake);
+    const struct rdmux_offer *peer = rdmux_handshake_peer_offer(setup->handshake);
+    const struct rdmux_hello *hello = rdmux_handshake_peer_hello(setup->handshake);
+    const struct rdmux_offer_path *path = &setup->offer->paths[setup->trial.ours];
+    fill_path_info(ep);
     info->max_send = granted->max_send;
     info->max_recv = granted->max_recv;
     info->liveness_ms = granted->liveness_ms;
     info->data_sockets = granted->data_sockets;
     info->epoch = 1;
+    info->failover = rdmux_handshake_has_failover(setup->handshake);
     info->peer_has_service = (hello->flags & RDMUX_HELLO_NO_SERVICE) == 0;
     info->private_length = peer->private_length;
     memcpy(info->private_data, peer->private_data, sizeof(info->private_data));
@@ -155,15 +169,43 @@ static void fill_info(struct rdmux_ep *ep)
              rdmux_channel_identity(ep->channel));
     ep->max_send = granted->max_send;
     ep->max_recv = granted->max_recv;
-    ep->caps = info->native | info->emulated;
-    ep->lacking_flags = ((ep->caps & RDMUX_CAP_PLACED) == 0 ? RDMUX_PLACED : 0) |
-                        ((ep->caps & RDMUX_CAP_FENCE) == 0 ? RDMUX_FENCE : 0);
     bool needs_keys = (ep->setup->trial.path->ops->flags & RDMUX_PROVIDER_LOCAL_KEYS) != 0;
-    if (!needs_keys && path->path.max_inline != 0 && ep->max_inline > path->path.max_inline &&
-        path->path.max_inline >= RDMUX_INLINE_MIN) {
+    /* With failover the core keeps the bytes, and no path gets them inline. */
+    if (!needs_keys && info->failover == 0 && path->path.max_inline != 0 &&
+        ep->max_inline > path->path.max_inline && path->path.max_inline >= RDMUX_INLINE_MIN) {
         ep->max_inline = path->path.max_inline;
     }
     info->max_inline = (uint32_t)ep->max_inline;
+}
+
+/* What the core does for the path: keys, parts of long requests. The proof is over. */
+static enum rdmux_status prepare_path(struct rdmux_ep *ep)
+{
+    struct rdmux_setup *setup = ep->setup;
+    struct rdmux_provider_ep *path = setup->trial.path;
+    const struct rdmux_keys_rule rule = {
+        .max_inline = path->max_inline != 0 ? path->max_inline : ep->path_info.max_inline,
+        .max_sge = ep->path_info.max_sge,
+        .needs_sinks = path->needs_sinks != 0,
+    };
+    uint64_t max_message = ep->path_info.max_message;
+    if (ep->failover != NULL && max_message == 0) {
+        max_message = UINT64_MAX; /* no request is given without a look at it */
+    }
+    enum rdmux_status status = rdmux_keys_open(ep, path->cq->domain, rule);
+    if (status == RDMUX_OK) {
+        status = rdmux_split_open(ep, max_message);
+    }
+    if (status != RDMUX_OK) {
+        rdmux_keys_close(ep);
+        return status;
+    }
+    if (setup->trial.remote != NULL) {
+        path->ops->remote_close(setup->trial.remote);
+        rdmux_release(ep->fabric, setup->trial.remote);
+        setup->trial.remote = NULL;
+    }
+    return RDMUX_OK;
 }
 
 static void succeed(struct rdmux_ep *ep)
@@ -177,23 +219,29 @@ static void succeed(struct rdmux_ep *ep)
         return;
     }
     fill_info(ep);
-    struct rdmux_provider_ep *path = setup->trial.path;
-    const struct rdmux_keys_rule rule = {
-        .max_inline = path->max_inline != 0 ? path->max_inline : ep->path_info.max_inline,
-        .max_sge = ep->path_info.max_sge,
-        .needs_sinks = path->needs_sinks != 0,
-    };
-    if (rdmux_keys_open(ep, path->cq->domain, rule) != RDMUX_OK ||
-        rdmux_split_open(ep, ep->path_info.max_message) != RDMUX_OK) {
-        rdmux_keys_close(ep);
+    enum rdmux_status status = ep->info.failover != 0 ? rdmux_failover_create(ep) : RDMUX_OK;
+    if (status == RDMUX_OK) {
+        status = prepare_path(ep);
+    }
+    if (status != RDMUX_OK) {
         rdmux_setup_fail(ep, RDMUX_NO_MEMORY, rdmux_last_error(), false);
         return;
     }
-    if (setup->trial.remote != NULL) {
-        path->ops->remote_close(setup->trial.remote);
-        rdmux_release(ep->fabric, setup->trial.remote);
-    }
     rdmux_setup_succeed(ep);
+}
+
+enum rdmux_status rdmux_setup_take_path(struct rdmux_ep *ep)
+{
+    rdmux_release(ep->fabric, ep->candidates);
+    ep->candidates = NULL;
+    ep->candidate_count = 0;
+    keep_candidates(ep);
+    enum rdmux_status status = prepare_path(ep);
+    if (status == RDMUX_OK) {
+        fill_path_info(ep);
+        memset(&ep->setup->trial, 0, sizeof(ep->setup->trial)); /* it is the endpoint's now */
+    }
+    return status;
 }
 
 void rdmux_setup_succeed(struct rdmux_ep *ep)
@@ -205,7 +253,11 @@ void rdmux_setup_succeed(struct rdmux_ep *ep)
               ep->info.provider, ep->info.device, ep->info.peer_address);
     struct rdmux_listener *listener = ep->listener;
     ep->listener = NULL; /* kept beyond set-up until rdmux_accept returns the endpoint */
-    rdmux_ep_setup_destroy(ep);
+    if (ep->failover != NULL) {
+        rdmux_failover_keep_setup(ep);
+    } else {
+        rdmux_ep_setup_destroy(ep);
+    }
     ep->listener = listener;
     rdmux_joins_remove(ep->fabric, ep);
     rdmux_ep_attach(ep, path);
@@ -264,6 +316,7 @@ enum rdmux_status rdmux_setup_talk(struct rdmux_ep *ep, int socket, struct rdmux
     rdmux_hello_fill(ep->fabric, &config.hello);
     config.hello.flags |= setup->adopted ? RDMUX_HELLO_ADOPTED : 0;
     config.hello.flags |= setup->attr.probe != 0 ? RDMUX_HELLO_MEASURE : 0;
+    config.hello.flags |= setup->attr.failover != 0 ? RDMUX_HELLO_FAILOVER : 0;
     status = rdmux_random(ep->fabric, config.proof_nonce, sizeof(config.proof_nonce));
     if (status == RDMUX_OK) {
         status = rdmux_handshake_init(setup->handshake_memory, &config, rdmux_now(ep->fabric),
@@ -280,6 +333,10 @@ enum rdmux_status rdmux_setup_talk(struct rdmux_ep *ep, int socket, struct rdmux
 
 static void send_action(struct rdmux_ep *ep, const struct rdmux_handshake_action *action)
 {
+    if (ep->failover != NULL) {
+        rdmux_ep_say(ep, action->bytes, action->size);
+        return;
+    }
     enum rdmux_status status = rdmux_channel_send(ep->channel, action->bytes, action->size);
     if (status != RDMUX_OK) {
         rdmux_handshake_lost(ep->setup->handshake, status, rdmux_last_error(),
@@ -317,7 +374,14 @@ void rdmux_setup_run(struct rdmux_ep *ep)
         case RDMUX_ACTION_CLOSE_PATH:
             rdmux_trial_close(ep);
             break;
+        case RDMUX_ACTION_CHOOSE:
+            rdmux_failover_choose(ep);
+            break;
         case RDMUX_ACTION_DONE:
+            if (ep->failover != NULL) {
+                rdmux_failover_arrived(ep);
+                return;
+            }
             /* On an adopted socket; a listener answers such a peer by itself. */
             if (ep->setup->trial.path == NULL) {
                 rdmux_setup_fail(ep, RDMUX_PEER_GONE,
@@ -328,6 +392,10 @@ void rdmux_setup_run(struct rdmux_ep *ep)
             succeed(ep);
             return;
         case RDMUX_ACTION_FAIL:
+            if (ep->failover != NULL) {
+                rdmux_failover_lost(ep, action.status, action.text == NULL ? "" : action.text);
+                return;
+            }
             rdmux_setup_fail(ep, action.status, action.text == NULL ? "" : action.text,
                              action.give_back);
             return;
@@ -389,7 +457,7 @@ void rdmux_provider_control_received(struct rdmux_provider_ep *path, const void 
         ep->inbox_last->next = entry;
     }
     ep->inbox_last = entry;
-    ep->control_work = true;
+    ep->work |= RDMUX_WORK_CONTROL;
     rdmux_provider_ready(path);
 }
 
@@ -491,7 +559,7 @@ enum rdmux_status rdmux_ep_setup_create(struct rdmux_ep *ep, const struct rdmux_
 
 static void channel_ended(struct rdmux_ep *ep, enum rdmux_status status)
 {
-    if (ep->setup != NULL) {
+    if (ep->setup != NULL && ep->phase == RDMUX_PHASE_SETUP) {
         rdmux_handshake_lost(ep->setup->handshake, status, rdmux_last_error(),
                              rdmux_now(ep->fabric));
         rdmux_setup_run(ep);
@@ -499,6 +567,9 @@ static void channel_ended(struct rdmux_ep *ep, enum rdmux_status status)
     }
     char text[RDMUX_TEXT_MAX];
     snprintf(text, sizeof(text), "%s", rdmux_last_error());
+    if (ep->failover != NULL && status == RDMUX_PEER_GONE && rdmux_resume_begin(ep, text)) {
+        return;
+    }
     rdmux_ep_drain_path(ep);
     if (ep->fault == RDMUX_DENIED) {
         rdmux_ep_fail(ep, status, "%.100s; before, %.140s", text, ep->fault_text);
@@ -507,11 +578,21 @@ static void channel_ended(struct rdmux_ep *ep, enum rdmux_status status)
     rdmux_ep_fail(ep, status, "%s", text);
 }
 
+/* While failover looks for a path both kinds of frames come. */
+static bool is_of_handshake(const struct rdmux_ep *ep, const uint8_t *frame)
+{
+    return ep->setup != NULL &&
+           (ep->phase == RDMUX_PHASE_SETUP || frame[0] < RDMUX_FRAME_HEARTBEAT);
+}
+
 void rdmux_ep_control_ready(struct rdmux_ep *ep)
 {
     if (ep->setup != NULL && ep->setup->stage == SETUP_DIALING) {
         rdmux_dial_ready(ep);
         return;
+    }
+    if (ep->failover != NULL && ep->phase == RDMUX_PHASE_READY) {
+        rdmux_resume_ready(ep);
     }
     /* The socket does not tell of what a session holds: that is taken now. */
     for (int i = 0; ep->channel != NULL && (i < 64 || rdmux_channel_holds_bytes(ep->channel)); i++) {
@@ -528,7 +609,7 @@ void rdmux_ep_control_ready(struct rdmux_ep *ep)
             channel_ended(ep, status);
             return;
         }
-        if (ep->setup != NULL) {
+        if (is_of_handshake(ep, frame)) {
             rdmux_handshake_frame(ep->setup->handshake, frame, size, rdmux_now(ep->fabric));
             rdmux_setup_run(ep);
         } else if (ep->phase == RDMUX_PHASE_READY) {
@@ -536,7 +617,9 @@ void rdmux_ep_control_ready(struct rdmux_ep *ep)
             rdmux_ep_message(ep, frame, size);
         }
     }
-    rdmux_cq_raise(ep->cq, RDMUX_SIGNAL_ATTEND); /* there may be more */
+    if (ep->channel != NULL) {
+        rdmux_cq_raise(ep->cq, RDMUX_SIGNAL_ATTEND); /* there may be more */
+    }
 }
 
 void rdmux_ep_setup_stage(const struct rdmux_ep *ep, char *out, size_t size)
@@ -606,6 +689,9 @@ uint64_t rdmux_ep_deadline(const struct rdmux_ep *ep)
         uint64_t deadline = silent_ns < ep->heartbeat_ns ? silent_ns : ep->heartbeat_ns;
         if (ep->fault_deadline_ns != 0 && ep->fault_deadline_ns < deadline) {
             deadline = ep->fault_deadline_ns;
+        }
+        if (ep->failover != NULL && rdmux_failover_deadline(ep) < deadline) {
+            deadline = rdmux_failover_deadline(ep);
         }
         return ep->shutdown_deadline_ns != 0 && ep->shutdown_deadline_ns < deadline
                    ? ep->shutdown_deadline_ns

@@ -3,6 +3,7 @@
  * end. */
 #include "api/connection.h"
 
+#include "api/failover.h"
 #include "api/plain.h"
 #include "negotiation/control_channel.h"
 
@@ -16,18 +17,40 @@ enum {
     ANSWER_GRACE_MS = 500,
 };
 
-void rdmux_ep_tell(struct rdmux_ep *ep, const struct rdmux_message *message)
+void rdmux_ep_say(struct rdmux_ep *ep, const uint8_t *frame, size_t size)
 {
     if (ep->channel == NULL) {
         return;
     }
-    uint8_t frame[RDMUX_MESSAGE_MAX];
-    size_t size = rdmux_message_encode(message, frame);
     enum rdmux_status status = rdmux_channel_send(ep->channel, frame, size);
-    if (status != RDMUX_OK && ep->fault == RDMUX_OK && ep->phase == RDMUX_PHASE_READY) {
+    if (status == RDMUX_OK || ep->phase != RDMUX_PHASE_READY) {
+        return;
+    }
+    if (ep->failover != NULL) {
+        struct rdmux_resume *resume = &ep->failover->resume;
+        resume->is_broken = true; /* not within this call: the caller may be reading from it */
+        snprintf(resume->text, sizeof(resume->text), "%s", rdmux_last_error());
+        rdmux_cq_pend(ep->cq, ep);
+    } else if (ep->fault == RDMUX_OK) {
         ep->fault = (uint32_t)status;
         snprintf(ep->fault_text, sizeof(ep->fault_text), "%s", rdmux_last_error());
         rdmux_cq_pend(ep->cq, ep);
+    }
+}
+
+void rdmux_ep_tell(struct rdmux_ep *ep, const struct rdmux_message *message)
+{
+    uint8_t frame[RDMUX_MESSAGE_MAX];
+    if (ep->channel != NULL) {
+        rdmux_ep_say(ep, frame, rdmux_message_encode(message, frame));
+    }
+}
+
+/* What has come is the peer's to know before the end. */
+static void tell_received(struct rdmux_ep *ep)
+{
+    if (ep->failover != NULL) {
+        rdmux_replay_tell(ep);
     }
 }
 
@@ -36,6 +59,7 @@ void rdmux_ep_tell_end(struct rdmux_ep *ep)
     if (ep->end_received || ep->end_told) {
         return;
     }
+    tell_received(ep);
     struct rdmux_message message = { .type = RDMUX_FRAME_END, .status = RDMUX_PEER_GONE };
     switch ((enum rdmux_status)ep->status) {
     case RDMUX_OK:
@@ -183,7 +207,7 @@ static void silence_answered(struct rdmux_ep *ep)
 void rdmux_ep_path_fault(struct rdmux_ep *ep)
 {
     read_inbox(ep);
-    if (ep->phase != RDMUX_PHASE_READY) {
+    if (ep->phase != RDMUX_PHASE_READY || rdmux_failover_takes_fault(ep)) {
         return;
     }
     uint64_t grace = ep->silence_answered ? 0 : grace_ms(ep);
@@ -218,6 +242,9 @@ static void answer_import(struct rdmux_ep *ep, const struct rdmux_message *quest
 {
     struct rdmux_message answer = { .type = RDMUX_FRAME_IMPORTED, .id = question->id };
     struct rdmux_mr *mr;
+    if (rdmux_failover_is_moving(ep)) {
+        return; /* it will be asked again, for the next path */
+    }
     struct rdmux_provider_mr *registration;
     enum rdmux_status status = rdmux_mr_import(ep->fabric, &question->token,
                                                rdmux_channel_identity(ep->channel), ep->cq, ep->id,
@@ -236,6 +263,8 @@ static void answer_import(struct rdmux_ep *ep, const struct rdmux_message *quest
                 (ep->caps & RDMUX_CAP_ATOMIC_DEVICE) == 0) {
                 answer.access &= ~(uint32_t)RDMUX_ACCESS_REMOTE_ATOMIC;
                 answer.access |= RDMUX_ACCESS_ATOMIC_DEVICE; /* tells why */
+            } else if ((mr->access & RDMUX_ACCESS_ATOMIC_DEVICE) != 0 && ep->failover != NULL) {
+                memcpy(ep->failover->bound_device, ep->info.device, sizeof(ep->info.device));
             }
         }
         rdmux_mr_import_done(mr);
@@ -284,6 +313,7 @@ static void handle_end(struct rdmux_ep *ep, const struct rdmux_message *message)
         return;
     }
     rdmux_ep_drain_path(ep);
+    tell_received(ep);
     struct rdmux_message answer = { .type = RDMUX_FRAME_ENDED };
     rdmux_ep_tell(ep, &answer);
     ep->end_received = true;
@@ -316,6 +346,9 @@ void rdmux_ep_message(struct rdmux_ep *ep, const uint8_t *frame, size_t size)
         rdmux_remote_revoked(ep, message.region, message.id);
         break;
     case RDMUX_FRAME_REVOKED:
+        if (ep->failover != NULL) {
+            rdmux_resume_revocation_answered(ep, message.region, message.id);
+        }
         ep->awaited_revokes -= ep->awaited_revokes != 0;
         rdmux_mr_revoke_answered(ep->fabric, message.region, message.id, ep->id);
         break;
@@ -325,6 +358,10 @@ void rdmux_ep_message(struct rdmux_ep *ep, const uint8_t *frame, size_t size)
         } else {
             silence_answered(ep);
         }
+        break;
+    case RDMUX_FRAME_MOVE:
+    case RDMUX_FRAME_RECEIVED:
+        rdmux_failover_told(ep, &message);
         break;
     case RDMUX_FRAME_FAULT:
         fail_as_told(ep, &message);
@@ -353,10 +390,15 @@ void rdmux_ep_deliver_revoke(struct rdmux_cq *cq, struct rdmux_mail *mail)
 {
     struct rdmux_revoke_mail *revoke = RDMUX_CONTAINER(mail, struct rdmux_revoke_mail, mail);
     struct rdmux_ep *ep = rdmux_cq_endpoint(cq, revoke->ep_id);
-    if (ep != NULL && ep->phase == RDMUX_PHASE_READY) {
+    bool reaches = ep != NULL && ep->phase == RDMUX_PHASE_READY && ep->path != NULL &&
+                   ep->ops != &rdmux_limbo_ops;
+    if (reaches || (ep != NULL && ep->phase == RDMUX_PHASE_READY && ep->failover->dying != NULL)) {
         struct rdmux_message message = { .type = RDMUX_FRAME_REVOKE,
                                          .id = revoke->number,
                                          .region = revoke->region };
+        if (ep->failover != NULL) {
+            rdmux_resume_note_revocation(ep, revoke->region, revoke->number);
+        }
         ep->awaited_revokes++;
         rdmux_ep_tell(ep, &message);
     } else {
@@ -388,6 +430,7 @@ static void end_after_flush(struct rdmux_ep *ep)
     if (ep->flush_request.status == RDMUX_OK) {
         struct rdmux_message message = { .type = RDMUX_FRAME_END, .status = RDMUX_OK };
         ep->shutdown_sent = true;
+        tell_received(ep);
         rdmux_ep_tell(ep, &message);
     } else if (ep->fault == RDMUX_OK) {
         rdmux_provider_failed(ep->path, (enum rdmux_status)ep->flush_request.status,
@@ -422,7 +465,11 @@ void rdmux_ep_control_step(struct rdmux_ep *ep)
         }
         more = true;
     }
-    ep->control_work = more || ep->srq_news;
+    if (more || ep->srq_news) {
+        ep->work |= RDMUX_WORK_CONTROL;
+    } else {
+        ep->work &= (uint8_t)~RDMUX_WORK_CONTROL;
+    }
 }
 
 static bool has_ended(void *user)
@@ -434,7 +481,7 @@ static bool has_ended(void *user)
 static enum rdmux_status shut_down(struct rdmux_ep *ep, int timeout_ms)
 {
     ep->shutdown_asked = true;
-    ep->control_work = true;
+    ep->work |= RDMUX_WORK_CONTROL;
     rdmux_cq_pend(ep->cq, ep);
     rdmux_ep_control_step(ep);
     if (timeout_ms == 0) {
@@ -590,6 +637,12 @@ static void beat(struct rdmux_ep *ep, uint64_t now_ns)
 
 void rdmux_ep_live_timers(struct rdmux_ep *ep, uint64_t now_ns)
 {
+    if (ep->failover != NULL) {
+        rdmux_failover_step(ep);
+    }
+    if (ep->phase != RDMUX_PHASE_READY) {
+        return;
+    }
     if (ep->fault_deadline_ns != 0 && now_ns >= ep->fault_deadline_ns) {
         rdmux_ep_path_fault(ep);
         return;

@@ -184,6 +184,8 @@ struct rdmux_fabric {
     struct rdmux_list regions;
     struct rdmux_list peers; /* rdmux_peer_process */
     struct rdmux_list joins; /* endpoints that sockets may join, by join_link */
+    struct rdmux_list
+        resumes; /* rdmux_resume of endpoints whose control channel may be dialled again */
     size_t region_count;
     struct rdmux_mr *region_buckets[RDMUX_REGION_BUCKETS];         /* mr.c */
     struct rdmux_importer *importer_buckets[RDMUX_REGION_BUCKETS]; /* mr.c */
@@ -316,6 +318,11 @@ void rdmux_mr_import_done(struct rdmux_mr *mr);
 /* The living region of this id, or NULL. fabric->lock is held. */
 struct rdmux_mr *rdmux_mr_find(struct rdmux_fabric *fabric, uint64_t id);
 
+/* The region that a registration is of, NULL if it has gone; the same for a region. */
+struct rdmux_mr *rdmux_mr_of(struct rdmux_fabric *fabric,
+                             const struct rdmux_provider_mr *registration);
+bool rdmux_mr_is_there(struct rdmux_fabric *fabric, const struct rdmux_mr *mr);
+
 /* revoke.c. Notes that the endpoint imports the region, once. fabric->lock is held. */
 enum rdmux_status rdmux_mr_note_importer(struct rdmux_mr *mr, struct rdmux_cq *cq, uint64_t ep_id);
 /* Takes all remote rights back; again: the region lives on, its registrations are invalidated, and it
@@ -366,6 +373,8 @@ void rdmux_ep_deliver_settle_end(struct rdmux_cq *cq, struct rdmux_mail *mail);
 /* More to do? */
 bool rdmux_settle_step(struct rdmux_ep *ep);
 void rdmux_settle_leave(struct rdmux_ep *ep);
+/* The path is closed, the endpoint lives on: nothing is under way to the peer any more. */
+void rdmux_settle_cut(struct rdmux_ep *ep);
 
 /* Owner: something goes to the worker that will mail the cq. Worker: it has. rdmux_cq_destroy() waits for the pair. */
 void rdmux_cq_job_begins(struct rdmux_cq *cq);
@@ -608,6 +617,13 @@ enum {
     RDMUX_EVENT_WRITABLE = 1 << 2,
     /* Nothing is returned yet: rdmux_accept() has not given the endpoint to anybody. */
     RDMUX_EVENT_HELD = 1 << 3,
+    RDMUX_EVENT_MOVED = 1 << 4,
+};
+
+/* rdmux_ep.work: what is to be looked at after requests were done */
+enum {
+    RDMUX_WORK_CONTROL = 1 << 0,  /* something for rdmux_ep_control_step() */
+    RDMUX_WORK_FAILOVER = 1 << 1, /* the endpoint has failover: always */
 };
 
 /* A control frame that waits to be handled outside the provider's call. */
@@ -617,9 +633,10 @@ struct rdmux_inbox {
     uint8_t frame[];
 };
 
-struct rdmux_setup; /* connection.c: what only negotiation needs */
-struct rdmux_keys;  /* keys.h */
-struct rdmux_split; /* split.h */
+struct rdmux_setup;    /* connection.c: what only negotiation needs */
+struct rdmux_keys;     /* keys.h */
+struct rdmux_split;    /* split.h */
+struct rdmux_failover; /* failover.h */
 
 struct rdmux_ep {
     /* Data path first. The cq's lane while that is this endpoint's, else one that is closed. */
@@ -634,8 +651,7 @@ struct rdmux_ep {
     bool want_writable;
     bool receives_first; /* the last poll had no room for receives: they come before sends now */
     bool doorbell_held;
-    /* rdmux_ep_control_step() has something to look at after requests were done. */
-    bool control_work;
+    uint8_t work;          /* RDMUX_WORK_* */
     _Atomic bool has_lane; /* the path may have the cq's lane, see lane.h */
     bool shutdown_asked;
     bool receives_wait;        /* for keys: some of the ring are not with the provider yet */
@@ -643,7 +659,8 @@ struct rdmux_ep {
     uint32_t fault;            /* status of rdmux_provider_failed(), handled at the next drain */
     struct rdmux_keys *keys;   /* NULL: the path needs none */
     struct rdmux_split *split; /* NULL: no request is too long for the path */
-    uint64_t fenced_until;     /* requests from this sequence on have no RDMUX_FENCE */
+    struct rdmux_failover *failover; /* NULL: none */
+    uint64_t fenced_until;           /* requests from this sequence on have no RDMUX_FENCE */
     struct rdmux_provider_domain *domain;
     struct rdmux_ring send;
     struct rdmux_ring recv;
@@ -800,6 +817,7 @@ struct rdmux_remote {
     bool revoking; /* drains, then answers */
     uint32_t revoke_number;
     uint64_t drain_until; /* send-side sequence up to which requests may still use it */
+    struct rdmux_provider_remote limbo; /* path, while failover has not resolved it anew */
 };
 
 /* ep.c */
@@ -810,6 +828,8 @@ enum rdmux_status rdmux_ep_attr_check(const struct rdmux_ep_attr *from, struct r
                                       struct rdmux_cq *cq, struct rdmux_ep_attr *to);
 /* Owner: negotiation gave the endpoint its path; requests may start. */
 void rdmux_ep_attach(struct rdmux_ep *ep, struct rdmux_provider_ep *path);
+/* Owner: closes a path that is or was the endpoint's, with all that the endpoint has on it. */
+void rdmux_ep_close_path(struct rdmux_ep *ep, struct rdmux_provider_ep *path);
 /* Owner: ends the endpoint; the first cause counts. Idempotent. */
 void rdmux_ep_fail(struct rdmux_ep *ep, enum rdmux_status status, const char *format, ...)
     RDMUX_PRINTF(3, 4);
@@ -830,6 +850,8 @@ bool rdmux_ep_has_entries(const struct rdmux_ep *ep);
 void rdmux_ep_push(struct rdmux_ep *ep, bool more);
 /* Owner: the path is new; tells it of the receives posted so far. */
 void rdmux_ep_offer_all_receives(struct rdmux_ep *ep);
+/* Owner: the path is another one; tells it of those from this place on, which have their registrations. */
+void rdmux_ep_offer_receives_again(struct rdmux_ep *ep, uint64_t from);
 /* Owner: the same for receives that waited for keys. */
 void rdmux_ep_offer_waiting_receives(struct rdmux_ep *ep);
 /* Owner: for a path that needs keys and gets receives before it is connected: those posted so far
@@ -877,6 +899,8 @@ void rdmux_ep_setup_step(struct rdmux_ep *ep);
 void rdmux_ep_setup_destroy(struct rdmux_ep *ep);
 /* Owner: sends a message on the control channel; nothing if it is gone. */
 void rdmux_ep_tell(struct rdmux_ep *ep, const struct rdmux_message *message);
+/* The same of a whole frame. */
+void rdmux_ep_say(struct rdmux_ep *ep, const uint8_t *frame, size_t size);
 /* Owner: the endpoint is about to end; tells the peer why, if it can be told. */
 void rdmux_ep_tell_end(struct rdmux_ep *ep);
 /* Owner: the path is about to be closed; the remote loses its provider part. */
@@ -888,6 +912,10 @@ void rdmux_remote_answered(struct rdmux_ep *ep, const struct rdmux_message *mess
 void rdmux_remote_revoked(struct rdmux_ep *ep, uint64_t region, uint32_t number);
 /* Owner: ends closed and revoked imports whose requests have drained; true while some have not. */
 bool rdmux_remotes_step(struct rdmux_ep *ep);
+/* Owner: the path is about to be closed, and another one will follow: imports wait for it, requests may name them. Then: asks the
+ * peer to resolve them for that. */
+void rdmux_remotes_cut(struct rdmux_ep *ep);
+void rdmux_remotes_ask_again(struct rdmux_ep *ep);
 /* Owner: the path reported a fault. */
 void rdmux_ep_path_fault(struct rdmux_ep *ep);
 /* Owner: a message of the control channel, once connected. */

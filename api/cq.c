@@ -9,6 +9,7 @@
  */
 #include "api/core.h"
 
+#include "api/failover.h"
 #include "api/lane.h"
 #include "api/listener.h"
 
@@ -229,6 +230,8 @@ static __attribute__((noinline)) void step_busy(struct rdmux_cq *cq)
         struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, busy_link);
         if (ep->phase == RDMUX_PHASE_SETUP) {
             rdmux_ep_setup_step(ep);
+        } else if (ep->phase == RDMUX_PHASE_READY) {
+            rdmux_failover_step(ep);
         } else {
             rdmux_ep_end_step(ep);
         }
@@ -360,10 +363,24 @@ size_t rdmux_lane_poll(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
 
 /* ------------------------------------------------------------------------------------------------- sleeping */
 
+/* Endpoints with failover have put off what is due now. Returns whether anything was done. */
+static __attribute__((noinline)) bool fall_quiet(struct rdmux_cq *cq)
+{
+    bool did = false;
+    for (struct rdmux_list *at = cq->busy.next, *next; at != &cq->busy; at = next) {
+        next = at->next;
+        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, busy_link);
+        if (ep->phase == RDMUX_PHASE_READY) {
+            did = rdmux_failover_quiet(ep) || did;
+        }
+    }
+    return did;
+}
+
 bool rdmux_cq_arm_providers(struct rdmux_cq *cq)
 {
     ring_doorbells(cq);
-    bool something = false;
+    bool something = RDMUX_UNLIKELY(!rdmux_list_empty(&cq->busy)) && fall_quiet(cq);
     for (uint32_t i = 0; i < cq->domain_count; i++) {
         struct rdmux_cq_domain *domain = &cq->domains[i];
         if (domain->cq->ep_count != 0 && domain->ops->arm(domain->cq) != RDMUX_OK) {

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -51,9 +52,8 @@ static void dialled(struct rdmux_ep *ep)
 
 /* attr.local as an address is the socket's own, and that of the path's sockets; as a device's name it
  * only chooses among the paths. */
-static bool bind_local(struct rdmux_ep *ep, int fd, const struct addrinfo *peer)
+static bool bind_local(struct rdmux_ep *ep, int fd, int family, const char *local)
 {
-    const char *local = ep->setup->local;
     struct rdmux_address_text text = { .port = "0" };
     struct addrinfo *addresses = NULL;
     if (*local == '\0') {
@@ -63,7 +63,7 @@ static bool bind_local(struct rdmux_ep *ep, int fd, const struct addrinfo *peer)
     if (rdmux_address_resolve(&text, false, true, &addresses) != RDMUX_OK) {
         return true;
     }
-    bool bound = addresses->ai_family == peer->ai_family &&
+    bool bound = addresses->ai_family == family &&
                  bind(fd, addresses->ai_addr, addresses->ai_addrlen) == 0;
     if (bound) {
         memcpy(&ep->local_sockaddr, addresses->ai_addr, addresses->ai_addrlen);
@@ -71,6 +71,34 @@ static bool bind_local(struct rdmux_ep *ep, int fd, const struct addrinfo *peer)
     }
     freeaddrinfo(addresses);
     return bound;
+}
+
+int rdmux_dial_start(struct rdmux_ep *ep, const struct sockaddr *address, socklen_t length,
+                     const char *local, int *error)
+{
+    int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) {
+        *error = errno;
+        return -1;
+    }
+    rdmux_ports_use_all(fd);
+    if (!bind_local(ep, fd, address->sa_family, local)) {
+        *error = EADDRNOTAVAIL;
+        close(fd);
+        return -1;
+    }
+    if (connect(fd, address, length) != 0 && errno != EINPROGRESS) {
+        *error = errno;
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+void rdmux_dial_prepare(int socket)
+{
+    int one = 1;
+    setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 }
 
 /* Dials addresses until one is under way; the last failure is the set-up's. */
@@ -83,24 +111,16 @@ static void dial_next(struct rdmux_ep *ep, int last_error)
     }
     for (; setup->address != NULL; setup->address = setup->address->ai_next) {
         const struct addrinfo *address = setup->address;
-        int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        int fd = rdmux_dial_start(ep, address->ai_addr, address->ai_addrlen, setup->local,
+                                  &last_error);
         if (fd < 0) {
-            last_error = errno;
             continue;
         }
-        rdmux_ports_use_all(fd);
-        if (!bind_local(ep, fd, address)) {
-            last_error = EADDRNOTAVAIL;
-            close(fd);
-            continue;
-        }
-        if (connect(fd, address->ai_addr, address->ai_addrlen) == 0 || errno == EINPROGRESS) {
-            struct epoll_event event = { .events = EPOLLOUT, .data.ptr = ep };
-            if (epoll_ctl(ep->cq->control_fd, EPOLL_CTL_ADD, fd, &event) == 0) {
-                setup->dialing = fd;
-                setup->stage = SETUP_DIALING;
-                return;
-            }
+        struct epoll_event event = { .events = EPOLLOUT, .data.ptr = ep };
+        if (epoll_ctl(ep->cq->control_fd, EPOLL_CTL_ADD, fd, &event) == 0) {
+            setup->dialing = fd;
+            setup->stage = SETUP_DIALING;
+            return;
         }
         last_error = errno;
         close(fd);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Endpoints: attributes, life, end, information. The data path is post.c, set-up connection.c, the rest control.c. */
+#include "api/failover.h"
 #include "api/keys.h"
 #include "api/lane.h"
 #include "api/split.h"
@@ -22,6 +23,9 @@ enum {
     DEFAULT_SETUP_TIMEOUT_MS = 10000,
     DEFAULT_PATH_TIMEOUT_MS = 2000,
     DATA_SOCKETS_MAX = 16,
+    DEFAULT_FAILOVER_ATTEMPTS = 8,
+    DEFAULT_FAILOVER_TIME_MS = 30000,
+    DEFAULT_FAILBACK_HOLD_MS = 10000,
     END_DEADLINE_MS = 10000, /* for copies in progress, where liveness is RDMUX_NEVER */
 };
 
@@ -54,6 +58,10 @@ static enum rdmux_status check_numbers(struct rdmux_ep_attr *to)
           "is above a day" },
         { FIELD(path_timeout_ms), 1, 86400000, DEFAULT_PATH_TIMEOUT_MS, RDMUX_NEVER,
           "is above a day" },
+        { FIELD(failover_attempts), 1, 100000, DEFAULT_FAILOVER_ATTEMPTS, 0, "is above 100,000" },
+        { FIELD(failover_time_ms), 1, 86400000, DEFAULT_FAILOVER_TIME_MS, RDMUX_NEVER,
+          "is above a day" },
+        { FIELD(failback_hold_ms), 1, 86400000, DEFAULT_FAILBACK_HOLD_MS, 0, "is above a day" },
         { FIELD(dscp), 1, 63, 26, RDMUX_OFF, "is above 63" },
         { FIELD(ecn), 1, 2, 2, RDMUX_OFF, "is not 1, 2 or RDMUX_OFF" },
         { FIELD(service_level), 0, 15, 0, 0, "is above 15" },
@@ -104,9 +112,9 @@ enum rdmux_status rdmux_ep_attr_check(const struct rdmux_ep_attr *from, struct r
     if (to->failover > RDMUX_FAILOVER_ON || to->probe > 1) {
         return bad_attr(to->probe > 1 ? "probe" : "failover", "is neither 0 nor 1");
     }
-    if (to->failover != RDMUX_FAILOVER_OFF) {
+    if (to->failover != RDMUX_FAILOVER_OFF && to->failback != 0) {
         return rdmux_fail(RDMUX_UNSUPPORTED,
-                          "attr.failover is not supported by this version of rdmux; leave it 0");
+                          "attr.failback is not supported by this version of rdmux; leave it 0");
     }
     status = rdmux_fabric_check_filter(fabric, "attr.paths", to->paths);
     if (status != RDMUX_OK) {
@@ -231,6 +239,9 @@ static void flush_requests(struct rdmux_ep *ep)
 {
     uint32_t cause = ep->status == RDMUX_OK || ep->cause_told ? RDMUX_FLUSHED : ep->status;
     bool failed = false;
+    if (ep->failover != NULL) {
+        rdmux_replay_end(ep);
+    }
     for (uint64_t at = ep->send.tail; at != ep->send.head; at++) {
         struct rdmux_request *request = &ep->send.records[at & ep->send.mask];
         if (request->done && request->status == RDMUX_OK && !failed) {
@@ -292,6 +303,25 @@ static void end_remotes(struct rdmux_ep *ep)
     }
 }
 
+void rdmux_ep_close_path(struct rdmux_ep *ep, struct rdmux_provider_ep *path)
+{
+    if (ep->channel != NULL) {
+        rdmux_channel_detach(ep->channel);
+    }
+    ep->stats.system_calls += path->system_calls;
+    path->ops->ep_close(path);
+    if (ep->srq != NULL) {
+        rdmux_srq_use(ep->srq, ep->path_attr.srq, -1);
+    }
+    rdmux_keys_close(ep);
+    rdmux_split_close(ep);
+    path->cq->ep_count--;
+    if (ep->srq != NULL) {
+        rdmux_srq_leave(ep);
+    }
+    rdmux_release(ep->fabric, path);
+}
+
 static void close_path(struct rdmux_ep *ep)
 {
     if (ep->path == NULL) {
@@ -300,21 +330,7 @@ static void close_path(struct rdmux_ep *ep)
     for (struct rdmux_list *at = ep->remotes.next; at != &ep->remotes; at = at->next) {
         rdmux_remote_detach(RDMUX_CONTAINER(at, struct rdmux_remote, link));
     }
-    if (ep->channel != NULL) {
-        rdmux_channel_detach(ep->channel);
-    }
-    ep->stats.system_calls += ep->path->system_calls;
-    ep->ops->ep_close(ep->path);
-    if (ep->srq != NULL) {
-        rdmux_srq_use(ep->srq, ep->path_attr.srq, -1);
-    }
-    rdmux_keys_close(ep);
-    rdmux_split_close(ep);
-    ep->path->cq->ep_count--;
-    if (ep->srq != NULL) {
-        rdmux_srq_leave(ep);
-    }
-    rdmux_release(ep->fabric, ep->path);
+    rdmux_ep_close_path(ep, ep->path);
     ep->path = NULL;
 }
 
@@ -326,6 +342,9 @@ static void leave_control(struct rdmux_ep *ep)
         ep->told = NULL;
     }
     rdmux_joins_remove(ep->fabric, ep);
+    if (ep->failover != NULL) {
+        rdmux_resume_leave(ep);
+    }
     if (ep->channel != NULL) {
         rdmux_channel_destroy(ep->channel);
         ep->channel = NULL;
@@ -394,8 +413,10 @@ void rdmux_ep_fail(struct rdmux_ep *ep, enum rdmux_status status, const char *fo
               "endpoint %llu: ended with %s: %s", (unsigned long long)ep->id,
               rdmux_status_name(status), ep->info.text);
     rdmux_ep_tell_end(ep);
+    rdmux_failover_abandon(ep);
     uint64_t wait_ms = ep->info.liveness_ms == RDMUX_NEVER ? END_DEADLINE_MS : ep->info.liveness_ms;
     ep->ending_deadline_ns = rdmux_now(ep->fabric) + wait_ms * 1000000;
+    rdmux_list_remove(&ep->busy_link); /* with failover it may be there */
     rdmux_list_append(&ep->cq->busy, &ep->busy_link);
     rdmux_ep_end_step(ep);
     if (ep->phase == RDMUX_PHASE_ENDING) {
@@ -428,6 +449,7 @@ void rdmux_ep_dismantle(struct rdmux_ep *ep)
     if (ep->phase == RDMUX_PHASE_READY) {
         rdmux_ep_tell_end(ep);
     }
+    rdmux_failover_abandon(ep);
     rdmux_ep_setup_destroy(ep);
     ep->phase = RDMUX_PHASE_CLOSED;
     rdmux_lane_forget(ep);
@@ -475,6 +497,7 @@ void rdmux_ep_free(struct rdmux_ep *ep)
     rdmux_ring_destroy(ep->fabric, &ep->send);
     rdmux_ring_destroy(ep->fabric, &ep->recv);
     rdmux_release(ep->fabric, ep->candidates);
+    rdmux_failover_destroy(ep);
     rdmux_release(ep->fabric, ep);
 }
 
@@ -521,7 +544,10 @@ static uint32_t state_of(const struct rdmux_ep *ep)
     if (ep->phase == RDMUX_PHASE_SETUP) {
         return RDMUX_EP_CONNECTING;
     }
-    return ep->phase == RDMUX_PHASE_READY ? RDMUX_EP_CONNECTED : RDMUX_EP_ENDED;
+    if (ep->phase != RDMUX_PHASE_READY) {
+        return RDMUX_EP_ENDED;
+    }
+    return rdmux_failover_is_moving(ep) ? RDMUX_EP_MOVING : RDMUX_EP_CONNECTED;
 }
 
 enum rdmux_status rdmux_ep_info(struct rdmux_ep *ep, struct rdmux_ep_info *out)

@@ -60,6 +60,7 @@ struct key_job {
 struct key_note {
     struct rdmux_provider_sge bounced; /* the list that the provider gets */
     uint64_t bounce_end;               /* side->head behind its bytes */
+    uint16_t sge_count;                /* of the application's list */
     struct key_job *job;               /* of a large one */
 };
 
@@ -231,6 +232,41 @@ static void take_back_all(struct rdmux_ep *ep, struct rdmux_ring *ring)
         if (request->keys != RDMUX_KEYS_OWN) {
             rdmux_keys_take_back(ep, ring, request);
         }
+    }
+}
+
+/* What has come goes where the application wants it, and the list is the application's again. */
+static void restore(struct rdmux_ep *ep, struct side *side, struct rdmux_request *request)
+{
+    struct rdmux_ring *ring = side->ring;
+    size_t index = (size_t)(request - ring->records);
+    const struct key_note *note = &side->notes[index];
+    bool is_temporary = request->keys == RDMUX_KEYS_TEMPORARY;
+    rdmux_keys_take_back(ep, ring, request);
+    request->sges = &ring->sges[index * ring->max_sge];
+    request->sge_count = note->sge_count;
+    for (uint32_t i = 0; is_temporary && i < note->job->count; i++) {
+        if (note->job->pieces[i].wanted) {
+            request->sges[i].mr = NULL;
+        }
+    }
+}
+
+static void restore_all(struct rdmux_ep *ep, struct side *side)
+{
+    for (uint64_t at = side->ring->tail; at != side->ring->head; at++) {
+        struct rdmux_request *request = rdmux_ring_record(side->ring, at);
+        if (request->keys != RDMUX_KEYS_OWN) {
+            restore(ep, side, request);
+        }
+    }
+}
+
+void rdmux_keys_restore(struct rdmux_ep *ep)
+{
+    if (ep->keys != NULL) {
+        restore_all(ep, &ep->keys->send);
+        restore_all(ep, &ep->keys->recv);
     }
 }
 
@@ -457,6 +493,7 @@ static void ask_for_pieces(struct side *side, struct key_note *note, uint64_t at
                            struct rdmux_request *request)
 {
     struct key_job *job = side->free_jobs;
+    note->sge_count = request->sge_count;
     side->free_jobs = job->next;
     note->job = job;
     job->at = at;
@@ -509,6 +546,7 @@ static bool bounce(struct side *side, struct key_note *note, struct rdmux_reques
             to += request->sges[i].length;
         }
     }
+    note->sge_count = request->sge_count;
     note->bounced = (struct rdmux_provider_sge){ .addr = bytes,
                                                  .length = request->length,
                                                  .mr = side->mr };

@@ -35,6 +35,9 @@ enum rdmux_status rdmux_keys_open(struct rdmux_ep *ep, struct rdmux_provider_dom
 /* The path is closed: nobody touches a buffer any more. */
 void rdmux_keys_close(struct rdmux_ep *ep);
 
+/* Before that: the records of both rings that are not done have the application's lists again, to be given to another path. */
+void rdmux_keys_restore(struct rdmux_ep *ep);
+
 /* How many of the records [from, from + count) of one of the endpoint's rings may go to the provider. Fewer than asked: the next
  * one waits, and the endpoint is pended when it may go on. [data path] */
 uint64_t rdmux_keys_give(struct rdmux_ep *ep, struct rdmux_ring *ring, uint64_t from,

@@ -49,7 +49,8 @@ void rdmux_lane_destroy(struct rdmux_cq *cq)
 bool rdmux_lane_is_possible(const struct rdmux_ep *ep)
 {
     return ep->ops->size >= sizeof(struct rdmux_provider_ops) && ep->ops->lane_open != NULL &&
-           (ep->caps & RDMUX_CAP_WRITE) != 0 && ep->send.depth < ENTRIES_MAX && !ep->cq->fence;
+           ep->failover == NULL && (ep->caps & RDMUX_CAP_WRITE) != 0 &&
+           ep->send.depth < ENTRIES_MAX && !ep->cq->fence;
 }
 
 void rdmux_lane_forget(struct rdmux_ep *ep)
@@ -118,7 +119,7 @@ static bool make_room(struct rdmux_cq *cq)
 /* Is there nothing but done requests, all of them returned? */
 static bool ep_is_idle(const struct rdmux_ep *ep)
 {
-    return (ep->events | ep->fault | ep->control_work | ep->want_writable | ep->receives_wait |
+    return (ep->events | ep->fault | ep->work | ep->want_writable | ep->receives_wait |
             ep->shutdown_asked | ep->blocked | ep->pending | ep->doorbell_held | ep->path->ready |
             ep->path->resume) == 0 &&
            rdmux_list_empty(&ep->ready_remotes) && ep->send.tail == ep->send.head &&

@@ -859,3 +859,33 @@ void rdmux_mr_deregister(struct rdmux_mr *mr)
     pthread_cond_destroy(&mr->changed);
     rdmux_release(fabric, mr);
 }
+
+/* -------------------------------------------------------------------------------------- finding */
+
+struct rdmux_mr *rdmux_mr_of(struct rdmux_fabric *fabric,
+                             const struct rdmux_provider_mr *registration)
+{
+    struct rdmux_mr *found = NULL;
+    pthread_mutex_lock(&fabric->lock);
+    for (struct rdmux_list *at = fabric->regions.next; at != &fabric->regions && found == NULL;
+         at = at->next) {
+        struct rdmux_mr *mr = RDMUX_CONTAINER(at, struct rdmux_mr, link);
+        if (rdmux_mr_with(mr, registration->domain) == registration) {
+            found = mr;
+        }
+    }
+    pthread_mutex_unlock(&fabric->lock);
+    return found;
+}
+
+bool rdmux_mr_is_there(struct rdmux_fabric *fabric, const struct rdmux_mr *mr)
+{
+    bool found = false;
+    pthread_mutex_lock(&fabric->lock);
+    for (struct rdmux_list *at = fabric->regions.next; at != &fabric->regions && !found;
+         at = at->next) {
+        found = RDMUX_CONTAINER(at, struct rdmux_mr, link) == mr;
+    }
+    pthread_mutex_unlock(&fabric->lock);
+    return found;
+}

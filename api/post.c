@@ -6,6 +6,7 @@
  * returned, [next, head) wait: for a fence, or because post said AGAIN. Whatever waits holds those behind it, so the provider
  * sees requests in posting order. The provider may finish them in any order; the ring's order is that of the completions.
  */
+#include "api/failover.h"
 #include "api/keys.h"
 #include "api/lane.h"
 #include "api/request.h"
@@ -554,6 +555,45 @@ static size_t whole_ones(const struct rdmux_ep *ep, size_t count)
     return count;
 }
 
+/* The bytes of an inline request, which are the program's again on return, go to its record. */
+static void copy_inline(struct rdmux_ring *ring, uint64_t at)
+{
+    struct rdmux_request *request = rdmux_ring_record(ring, at);
+    uint8_t *copy = ring->inline_data + (at & ring->mask) * ring->max_inline;
+    if ((request->flags & RDMUX_INLINE) == 0 || request->length == 0 ||
+        request->keys != RDMUX_KEYS_OWN || request->sges[0].addr == copy) {
+        return;
+    }
+    size_t used = 0;
+    for (uint16_t i = 0; i < request->sge_count; i++) {
+        memcpy(copy + used, request->sges[i].addr, request->sges[i].length);
+        used += request->sges[i].length;
+    }
+    request->sges[0].addr = copy;
+    request->sges[0].length = used;
+    request->sges[0].mr = NULL;
+    request->sge_count = 1;
+}
+
+/* With failover: as run_length(), of requests that can be given again, to another path: without inline bytes, which it may not
+ * take, and without those that have been settled. */
+static RDMUX_COLD size_t kept_run_length(struct rdmux_ep *ep)
+{
+    struct rdmux_ring *ring = &ep->send;
+    size_t count = 0;
+    do {
+        while (ring->next != ring->head && rdmux_ring_record(ring, ring->next)->done) {
+            ring->next++;
+        }
+        count = ring->next == ring->head ? 0 : rdmux_replay_run(ep, run_length(ep));
+    } while (count == 0 && ring->next != ring->head && rdmux_ring_record(ring, ring->next)->done);
+    for (size_t i = 0; i < count; i++) {
+        copy_inline(ring, ring->next + i);
+        rdmux_ring_record(ring, ring->next + i)->flags &= ~(uint32_t)RDMUX_INLINE;
+    }
+    return count;
+}
+
 static void give_all(struct rdmux_ep *ep, bool more)
 {
     struct rdmux_ring *ring = &ep->send;
@@ -561,7 +601,7 @@ static void give_all(struct rdmux_ep *ep, bool more)
         return; /* what is answered comes at once, and such a peer may wait for no receive */
     }
     while (ring->next != ring->head && ep->phase == RDMUX_PHASE_READY && ep->fault == RDMUX_OK) {
-        size_t count = run_length(ep);
+        size_t count = RDMUX_LIKELY(ep->failover == NULL) ? run_length(ep) : kept_run_length(ep);
         if (ep->keys != NULL) {
             count = rdmux_keys_give(ep, ring, ring->next, count);
         }
@@ -586,7 +626,7 @@ RDMUX_HOT void settle(struct rdmux_ep *ep)
         if (!request->done) {
             break;
         }
-        if (!rdmux_request_is_silent(request) || ep->control_work || ep->want_writable) {
+        if (!rdmux_request_is_silent(request) || ep->work != 0 || ep->want_writable) {
             rdmux_ep_report(ep);
             return;
         }
@@ -643,22 +683,8 @@ static void keep_inline(struct rdmux_ep *ep, uint64_t from)
 {
     struct rdmux_ring *ring = &ep->send;
     for (uint64_t at = from > ring->next ? from : ring->next; at != ring->head; at++) {
-        struct rdmux_request *request = rdmux_ring_record(ring, at);
         ep->stats.held++;
-        if ((request->flags & RDMUX_INLINE) == 0 || request->length == 0 ||
-            request->keys != RDMUX_KEYS_OWN) {
-            continue;
-        }
-        uint8_t *copy = ring->inline_data + (at & ring->mask) * ring->max_inline;
-        size_t used = 0;
-        for (uint16_t i = 0; i < request->sge_count; i++) {
-            memcpy(copy + used, request->sges[i].addr, request->sges[i].length);
-            used += request->sges[i].length;
-        }
-        request->sges[0].addr = copy;
-        request->sges[0].length = used;
-        request->sges[0].mr = NULL;
-        request->sge_count = 1;
+        copy_inline(ring, at);
     }
 }
 

@@ -164,11 +164,10 @@ void rdmux_ep_resolve_receives(struct rdmux_ep *ep)
     }
 }
 
-void rdmux_ep_offer_all_receives(struct rdmux_ep *ep)
+void rdmux_ep_offer_receives_again(struct rdmux_ep *ep, uint64_t from)
 {
-    rdmux_ep_resolve_receives(ep);
     if (ep->srq == NULL) {
-        offer_receives(ep, ep->recv.tail);
+        offer_receives(ep, from);
         return;
     }
     /* A message may have come while the path was on trial, when the SRQ's receives were not its to take. */
@@ -176,6 +175,12 @@ void rdmux_ep_offer_all_receives(struct rdmux_ep *ep)
     if (status != RDMUX_OK) {
         rdmux_provider_failed(ep->path, status, rdmux_last_error());
     }
+}
+
+void rdmux_ep_offer_all_receives(struct rdmux_ep *ep)
+{
+    rdmux_ep_resolve_receives(ep);
+    rdmux_ep_offer_receives_again(ep, ep->recv.tail);
 }
 
 static RDMUX_COLD enum rdmux_status receive_any(struct rdmux_ep *ep, struct rdmux_sge piece,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Imports: a peer's region on one endpoint, from the question over the control channel to the end
  * of its last request. */
+#include "api/failover.h"
 #include "api/plain.h"
 #include "api/setup.h"
 
@@ -10,11 +11,45 @@
 
 void rdmux_remote_detach(struct rdmux_remote *remote)
 {
-    if (remote->path != NULL) {
-        remote->ep->ops->remote_close(remote->path);
+    if (remote->path != NULL && remote->path != &remote->limbo) {
+        remote->path->ep->ops->remote_close(remote->path);
         rdmux_release(remote->ep->fabric, remote->path);
+    }
+    if (remote->path != NULL) {
         remote->path = NULL;
         rdmux_lane_aim(remote);
+    }
+}
+
+static bool is_in_limbo(const struct rdmux_remote *remote)
+{
+    return remote->path != NULL && remote->path == &remote->limbo;
+}
+
+void rdmux_remotes_cut(struct rdmux_ep *ep)
+{
+    for (struct rdmux_list *at = ep->remotes.next; at != &ep->remotes; at = at->next) {
+        struct rdmux_remote *remote = RDMUX_CONTAINER(at, struct rdmux_remote, link);
+        if (remote->path == NULL) {
+            continue;
+        }
+        struct rdmux_provider_remote *path = remote->path;
+        rdmux_remote_detach(remote);
+        remote->limbo = (struct rdmux_provider_remote){ .ep = ep->path, .remote = remote };
+        remote->path = &remote->limbo;
+        rdmux_replay_remote_cut(ep, path, &remote->limbo);
+    }
+    (void)rdmux_remotes_step(ep); /* revocations have nothing to wait for any more */
+}
+
+void rdmux_remotes_ask_again(struct rdmux_ep *ep)
+{
+    for (struct rdmux_list *at = ep->remotes.next; at != &ep->remotes; at = at->next) {
+        struct rdmux_remote *remote = RDMUX_CONTAINER(at, struct rdmux_remote, link);
+        if (is_in_limbo(remote) || remote->state == RDMUX_REMOTE_ASKING) {
+            remote->id = ++ep->next_import; /* an answer for the path before is none */
+            rdmux_remote_ask(remote);
+        }
     }
 }
 
@@ -68,16 +103,24 @@ static enum rdmux_status open_remote(struct rdmux_remote *remote,
 
 void rdmux_remote_answered(struct rdmux_ep *ep, const struct rdmux_message *message)
 {
+    if (rdmux_failover_is_moving(ep)) {
+        return; /* for the path that is gone: it will be asked again */
+    }
     for (struct rdmux_list *at = ep->remotes.next; at != &ep->remotes; at = at->next) {
         struct rdmux_remote *remote = RDMUX_CONTAINER(at, struct rdmux_remote, link);
-        if (remote->id != message->id || remote->state != RDMUX_REMOTE_ASKING) {
+        if (remote->id != message->id ||
+            (remote->state != RDMUX_REMOTE_ASKING && !is_in_limbo(remote))) {
             continue;
         }
         enum rdmux_status status = (enum rdmux_status)message->status;
+        remote->path = NULL;
         if (status == RDMUX_OK) {
             status = open_remote(remote, message);
         }
         settle(remote, status);
+        if (ep->failover != NULL) {
+            rdmux_cq_pend(ep->cq, ep); /* requests may wait for it */
+        }
         return;
     }
 }
@@ -165,7 +208,7 @@ enum rdmux_status rdmux_remote_import(struct rdmux_ep *ep, const struct rdmux_to
         rdmux_lane_aim(remote);
         rdmux_list_init(&remote->ready_link);
         rdmux_list_append(&ep->remotes, &remote->link);
-        if (ep->phase == RDMUX_PHASE_READY) {
+        if (ep->phase == RDMUX_PHASE_READY && !rdmux_failover_is_moving(ep)) {
             rdmux_remote_ask(remote);
         }
         status = timeout_ms == 0 ? RDMUX_IN_PROGRESS : wait_for_answer(remote, timeout_ms);
@@ -284,7 +327,7 @@ void rdmux_remote_close(struct rdmux_remote *remote)
     remote->announce = false;
     remote->closed = true;
     remote->drain_until = ep->send.head;
-    ep->control_work = true;
+    ep->work |= RDMUX_WORK_CONTROL;
     rdmux_remotes_step(ep);
     rdmux_cq_leave(cq);
 }
@@ -303,7 +346,7 @@ void rdmux_remote_revoked(struct rdmux_ep *ep, uint64_t region, uint32_t number)
         }
     }
     if (found) {
-        ep->control_work = true;
+        ep->work |= RDMUX_WORK_CONTROL;
         rdmux_remotes_step(ep);
     } else {
         struct rdmux_message message = { .type = RDMUX_FRAME_REVOKED,
@@ -334,8 +377,9 @@ bool rdmux_remotes_step(struct rdmux_ep *ep)
         if (!remote->closed && !remote->revoking) {
             continue;
         }
-        if (remote->path != NULL && ep->phase == RDMUX_PHASE_READY &&
-            !rdmux_ep_done_before(ep, remote->drain_until)) {
+        bool drained = ep->phase != RDMUX_PHASE_READY ||
+                       rdmux_ep_done_before(ep, remote->drain_until);
+        if (remote->path != NULL && !drained && !(remote->revoking && is_in_limbo(remote))) {
             more = true;
             continue;
         }
@@ -351,8 +395,10 @@ bool rdmux_remotes_step(struct rdmux_ep *ep)
                 rdmux_ep_tell(ep, &message);
             }
         }
-        if (remote->closed) {
+        if (remote->closed && (drained || ep->failover == NULL)) {
             drop(remote);
+        } else if (remote->closed) {
+            more = true; /* requests that may go again name it */
         }
     }
     return more;

@@ -17,7 +17,7 @@ void rdmux_ep_deliver_settle(struct rdmux_cq *cq, struct rdmux_mail *mail)
                (ep->ops->flags & RDMUX_PROVIDER_READS_LINGER) != 0) {
         mail->next = ep->to_settle == NULL ? NULL : &ep->to_settle->mail;
         ep->to_settle = revoke;
-        ep->control_work = true;
+        ep->work |= RDMUX_WORK_CONTROL;
         rdmux_cq_pend(cq, ep);
     } else {
         rdmux_mr_revoke_answered(cq->fabric, revoke->region, revoke->number, revoke->ep_id);
@@ -69,6 +69,13 @@ bool rdmux_settle_step(struct rdmux_ep *ep)
         ep->to_settle = NULL;
     }
     return ep->settling != NULL || ep->to_settle != NULL;
+}
+
+void rdmux_settle_cut(struct rdmux_ep *ep)
+{
+    free_all(ep->fabric, &ep->to_settle, true);
+    free_all(ep->fabric, &ep->settling, true);
+    ep->settle_request.done = 0;
 }
 
 void rdmux_settle_leave(struct rdmux_ep *ep)

@@ -77,6 +77,8 @@ struct rdmux_setup {
 void rdmux_setup_run(struct rdmux_ep *ep);
 /* The path is open and connected, ep->info is filled in: it is the endpoint's. */
 void rdmux_setup_succeed(struct rdmux_ep *ep);
+/* The same once more, for failover: the core is ready for the path, which is the caller's now. */
+enum rdmux_status rdmux_setup_take_path(struct rdmux_ep *ep);
 /* Ends the set-up. give_back: an adopted socket is the program's again. */
 void rdmux_setup_fail(struct rdmux_ep *ep, enum rdmux_status status, const char *text,
                       bool give_back);
@@ -89,6 +91,11 @@ enum rdmux_status rdmux_setup_talk(struct rdmux_ep *ep, int socket, struct rdmux
 /* The socket being dialled is there, or is not. */
 void rdmux_dial_ready(struct rdmux_ep *ep);
 void rdmux_dial_close(struct rdmux_ep *ep);
+/* A socket on its way to an address, from attr.local; -1: *error tells why. */
+int rdmux_dial_start(struct rdmux_ep *ep, const struct sockaddr *address, socklen_t length,
+                     const char *local, int *error);
+/* What a control channel's socket is like. */
+void rdmux_dial_prepare(int socket);
 
 /* trial.c: what the handshake wants of a path. Each tells the handshake how it went, at once or later. */
 void rdmux_trial_open(struct rdmux_ep *ep, const struct rdmux_handshake_action *action);

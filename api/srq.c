@@ -39,7 +39,7 @@ static bool is_waiting(const struct rdmux_ep *ep)
 static void tell_later(struct rdmux_ep *ep)
 {
     ep->srq_news = true;
-    ep->control_work = true;
+    ep->work |= RDMUX_WORK_CONTROL;
     rdmux_cq_pend(ep->cq, ep);
 }
 

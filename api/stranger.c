@@ -9,6 +9,7 @@
 #include "api/stranger.h"
 
 #include "api/address.h"
+#include "api/failover.h"
 #include "negotiation/auth_methods.h"
 #include "negotiation/path_secret.h"
 
@@ -215,6 +216,41 @@ static void hand_over_join(struct stranger *stranger)
     if (ep == NULL) {
         rdmux_log(fabric, RDMUX_LOG_WARN,
                   "listener %s: a socket joins a connection that is not there; dropped",
+                  stranger->listener->address);
+        close(stranger->socket);
+        rdmux_release(fabric, mail);
+    }
+    rdmux_stranger_free(stranger);
+}
+
+/* A HELLO that asks to resume a connection: it goes to the endpoint. One that is not there any more
+ * is told so by a HELLO that speaks of none. */
+static void hand_over_resumption(struct stranger *stranger)
+{
+    struct rdmux_fabric *fabric = stranger->listener->fabric;
+    struct rdmux_resume_mail *mail = rdmux_allocate(fabric, sizeof(*mail));
+    if (mail == NULL) {
+        rdmux_stranger_drop(stranger, "out of memory");
+        return;
+    }
+    rdmux_service_unwatch(fabric, stranger->socket, &stranger->watch);
+    mail->fabric = fabric;
+    mail->socket = stranger->socket;
+    mail->tls = stranger->tls;
+    memcpy(mail->hello, stranger->bytes, RDMUX_HELLO_SIZE);
+    pthread_mutex_lock(&fabric->lock);
+    rdmux_stranger_unlink(stranger);
+    pthread_mutex_unlock(&fabric->lock);
+    if (rdmux_resume_find(fabric, mail)) {
+        stranger->tls = NULL;
+    } else {
+        struct rdmux_hello hello;
+        uint8_t bytes[RDMUX_HELLO_SIZE];
+        rdmux_hello_fill(fabric, &hello);
+        rdmux_hello_encode(&hello, bytes);
+        (void)rdmux_stranger_say(stranger, bytes, sizeof(bytes)); /* it may be gone, too */
+        rdmux_log(fabric, RDMUX_LOG_WARN,
+                  "listener %s: a connection is resumed that is not there; dropped",
                   stranger->listener->address);
         close(stranger->socket);
         rdmux_release(fabric, mail);
@@ -491,6 +527,10 @@ static bool read_stranger(struct stranger *stranger)
             }
             stranger->hello_size = total;
             if (stranger->tls == NULL && !greet(stranger)) {
+                return false;
+            }
+            if (stranger->hello_size != 0 && rdmux_resume_is_asked(stranger->bytes)) {
+                hand_over_resumption(stranger);
                 return false;
             }
             continue;

@@ -4,6 +4,7 @@
  */
 #include "api/connection.h"
 
+#include "api/failover.h"
 #include "api/keys.h"
 #include "api/setup.h"
 #include "api/split.h"
@@ -186,11 +187,28 @@ static enum rdmux_status open_path(struct rdmux_ep *ep, const struct rdmux_provi
     return ops->ep_describe(trial, description, size);
 }
 
+/* The handshake takes an OPEN that failed for one that left nothing. */
+static void close_half_open(struct rdmux_ep *ep)
+{
+    struct rdmux_trial *trial = &ep->setup->trial;
+    uint32_t attempt = trial->attempt;
+    char text[RDMUX_ERROR_MAX];
+    if (trial->path != NULL) {
+        snprintf(text, sizeof(text), "%s", rdmux_last_error());
+        rdmux_trial_close(ep);
+        trial->attempt = attempt;
+        (void)rdmux_fail(RDMUX_IO, "%s", text);
+    }
+}
+
 static void device_is_open(struct rdmux_ep *ep, const struct rdmux_provider_ops *ops)
 {
     uint8_t description[RDMUX_DESCRIPTION_MAX];
     size_t size = sizeof(description);
     enum rdmux_status status = open_path(ep, ops, description, &size);
+    if (status != RDMUX_OK) {
+        close_half_open(ep);
+    }
     report(ep, RDMUX_ACTION_OPEN, status, description, status == RDMUX_OK ? size : 0);
 }
 
@@ -260,6 +278,19 @@ static enum rdmux_status ask_for_device(struct rdmux_ep *ep, const struct rdmux_
     return RDMUX_OK;
 }
 
+/* Atomics that hold among the users of one device would not hold on another. */
+static enum rdmux_status check_scope(const struct rdmux_ep *ep, const struct rdmux_offer_path *path)
+{
+    const char *bound = ep->failover == NULL ? "" : ep->failover->bound_device;
+    if (bound[0] == '\0' || strcmp(bound, path->path.device) == 0) {
+        return RDMUX_OK;
+    }
+    return rdmux_fail(RDMUX_UNSUPPORTED,
+                      "%s: the peer has imported a region whose atomics hold among the users of %s "
+                      "alone (RDMUX_ACCESS_ATOMIC_DEVICE)",
+                      path->provider, bound);
+}
+
 void rdmux_trial_open(struct rdmux_ep *ep, const struct rdmux_handshake_action *action)
 {
     struct rdmux_setup *setup = ep->setup;
@@ -269,6 +300,12 @@ void rdmux_trial_open(struct rdmux_ep *ep, const struct rdmux_handshake_action *
     setup->trial.attempt = action->attempt;
     setup->trial.ours = action->ours;
     setup->trial.theirs = action->theirs;
+    if (check_scope(ep, path) != RDMUX_OK) {
+        rdmux_handshake_result(setup->handshake, RDMUX_ACTION_OPEN, action->attempt,
+                               RDMUX_UNSUPPORTED, RDMUX_REASON_CAPABILITY_MISSING,
+                               rdmux_last_error(), NULL, 0, rdmux_now(ep->fabric));
+        return;
+    }
     if (ops == NULL) {
         status = rdmux_fail(RDMUX_UNSUPPORTED, "%s: the provider is not loaded", path->provider);
     } else if ((ops->flags & RDMUX_PROVIDER_QUICK) != 0 ||
@@ -499,7 +536,9 @@ void rdmux_trial_step(struct rdmux_ep *ep)
         take_parts(ep);
     }
     rdmux_measure_step(ep);
-    if (ep->fault != RDMUX_OK && trial->path != NULL) {
+    /* After COMMIT it is the endpoint's fault, which is looked at once the path is the endpoint's. */
+    if (ep->fault != RDMUX_OK && trial->path != NULL &&
+        !(ep->failover != NULL && rdmux_handshake_is_committed(ep->setup->handshake))) {
         enum rdmux_status status = (enum rdmux_status)ep->fault;
         ep->fault = RDMUX_OK;
         rdmux_handshake_path_failed(ep->setup->handshake, status, ep->fault_text,

@@ -43,6 +43,7 @@ static const char *const reason_names[] = {
     [RDMUX_REASON_PEER_FAILED] = "PEER_FAILED",
     [RDMUX_REASON_USABLE] = "USABLE",
     [RDMUX_REASON_OTHER_BYTE_ORDER] = "OTHER_BYTE_ORDER",
+    [RDMUX_REASON_PATH_LOST] = "PATH_LOST",
 };
 
 static const char *const stage_names[] = {

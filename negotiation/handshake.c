@@ -27,6 +27,10 @@ void rdmux_handshake_begin_attempt(struct rdmux_handshake *handshake, uint64_t n
     handshake->peer_data_size = 0;
     handshake->peer_description_size = 0;
     memset(handshake->check_nonce, 0, sizeof(handshake->check_nonce));
+    if (handshake->moving) {
+        rdmux_handshake_next_move(handshake);
+        return;
+    }
     rdmux_handshake_start_clock(handshake, now_ns);
 
     if (handshake->measure_count != 0 && !rdmux_handshake_is_measuring(handshake)) {
@@ -146,6 +150,12 @@ static void send_try(struct rdmux_handshake *handshake, const struct handshake_h
 
 static void take_try(struct rdmux_handshake *handshake, const struct handshake_happening *what)
 {
+    if (handshake->moving) {
+        if (!rdmux_handshake_take_pair(handshake, what->frame)) {
+            return;
+        }
+        rdmux_handshake_start_clock(handshake, what->now_ns);
+    }
     struct rdmux_match *match = current_match(handshake);
     if (what->frame->connector_path != match->ours || what->frame->acceptor_path != match->theirs) {
         rdmux_handshake_connection_over(handshake, RDMUX_PROTOCOL, false,
@@ -246,11 +256,20 @@ static void choose(struct rdmux_handshake *handshake)
 {
     struct rdmux_match *match = current_match(handshake);
     char text[RDMUX_TEXT_MAX];
-    (void)snprintf(text, sizeof(text), "costs least (%llu ns)%s and works in both directions",
-                   (unsigned long long)match->cost_ns,
-                   handshake->attempt == handshake->attempts_before + 1
-                       ? ""
-                       : " of those that could be connected");
+    bool one_sided = !rdmux_handshake_has_failover(handshake) &&
+                     ((handshake->hello.flags | handshake->peer_hello.flags) &
+                      RDMUX_HELLO_FAILOVER) != 0;
+    if (handshake->moving) {
+        (void)snprintf(text, sizeof(text),
+                       "works in both directions, and took over when another failed");
+    } else {
+        (void)snprintf(text, sizeof(text), "costs least (%llu ns)%s and works in both directions%s",
+                       (unsigned long long)match->cost_ns,
+                       handshake->attempt == handshake->attempts_before + 1
+                           ? ""
+                           : " of those that could be connected",
+                       one_sided ? "; no failover, as only one side asks for it" : "");
+    }
     rdmux_match_record(match, RDMUX_STAGE_COMMIT, RDMUX_REASON_CHOSEN, text);
     rdmux_handshake_connection_done(handshake);
 }
@@ -416,6 +435,9 @@ static void commit_came_too_late(struct rdmux_handshake *handshake,
                                  const struct handshake_happening *what)
 {
     (void)what;
+    if (handshake->moving) {
+        return; /* the acceptor hears our FAILED instead of CONFIRM, and goes on */
+    }
     rdmux_handshake_connection_over(handshake, handshake->attempt_status, false,
                                     "the peer committed to a path that had failed here: %s",
                                     current_match(handshake)->text);
@@ -425,6 +447,10 @@ static void failed_after_commit(struct rdmux_handshake *handshake,
                                 const struct handshake_happening *what)
 {
     const char *text = what->frame != NULL ? what->frame->text : what->text;
+    if (handshake->moving && what->frame != NULL) {
+        peer_failed(handshake, what); /* it has not confirmed, and will not */
+        return;
+    }
     rdmux_handshake_connection_over(handshake, what->frame != NULL ? RDMUX_PEER_GONE : what->status,
                                     false, "the path failed after the commit: %s", text);
 }

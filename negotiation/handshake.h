@@ -53,6 +53,8 @@ enum {
     RDMUX_HELLO_HASH = 1 << 2,    /* this side computes the transcript hash (SHA-256) */
     RDMUX_HELLO_ADOPTED = 1 << 3, /* over a socket of the program */
     RDMUX_HELLO_MEASURE = 1 << 4, /* this side wants paths measured before they are ranked */
+    /* This side wants failover, which is in force if both do. */
+    RDMUX_HELLO_FAILOVER = 1 << 5,
 };
 
 struct rdmux_hello {
@@ -117,6 +119,9 @@ enum rdmux_handshake_action_kind {
     RDMUX_ACTION_CLOSE_PATH,
     /* The path of the last OPEN is the endpoint's path (nothing, with explain_only). */
     RDMUX_ACTION_DONE,
+    /* After rdmux_handshake_move(), the acceptor: the attempt came to nothing, and the driver is to
+     * say what is tried next. */
+    RDMUX_ACTION_CHOOSE,
     /* Over: status and text; CLOSE_PATH came before if there was a path. give_back: both sides
      * know, an adopted socket is the program's again. */
     RDMUX_ACTION_FAIL,
@@ -202,6 +207,29 @@ void rdmux_handshake_time(struct rdmux_handshake *handshake, uint64_t now_ns);
 uint64_t rdmux_handshake_deadline(const struct rdmux_handshake *handshake);
 /* The next thing to do; call until RDMUX_ACTION_NONE after each of the calls above. */
 void rdmux_handshake_next(struct rdmux_handshake *handshake, struct rdmux_handshake_action *out);
+
+/*
+ * Failover. The path that DONE gave is gone, on both sides: the next one is looked for with the
+ * same offers and ranking. Attempts count from first_attempt on, above all before, the same on both
+ * sides. The acceptor's driver says with rdmux_handshake_try() which pair is tried, now and after
+ * each RDMUX_ACTION_CHOOSE, or gives up; what the connector tries is what the acceptor says. why:
+ * what became of the path that is gone. A path that fails between COMMIT and CONFIRM is the endpoint's
+ * all the same, and fails at once: the driver keeps that to itself until DONE.
+ */
+void rdmux_handshake_move(struct rdmux_handshake *handshake, uint32_t first_attempt,
+                          const char *why);
+/* rank: from 1, at most rdmux_handshake_ranked(). */
+void rdmux_handshake_try(struct rdmux_handshake *handshake, size_t rank, uint64_t now_ns);
+void rdmux_handshake_give_up(struct rdmux_handshake *handshake);
+size_t rdmux_handshake_ranked(const struct rdmux_handshake *handshake);
+/* The rank of the pair that is tried, or was chosen; 0: none. */
+size_t rdmux_handshake_current_rank(const struct rdmux_handshake *handshake);
+/* The indices of the pair of this rank into the offers' paths. */
+uint16_t rdmux_handshake_ours_of_rank(const struct rdmux_handshake *handshake, size_t rank);
+/* Is COMMIT out, and CONFIRM not here yet? */
+bool rdmux_handshake_is_committed(const struct rdmux_handshake *handshake);
+/* Do both sides want failover? */
+bool rdmux_handshake_has_failover(const struct rdmux_handshake *handshake);
 
 const struct rdmux_handshake_granted *rdmux_handshake_granted(
     const struct rdmux_handshake *handshake);

@@ -30,6 +30,7 @@ enum handshake_state {
     A_MEASURE,         /* the path is proved; it is being measured, and then given up */
     A_CONFIRM,         /* COMMIT is sent: no other path any more; waits for CONFIRM */
     A_FAILING,         /* FAILED is sent; waits for the peer's FAILED */
+    A_CHOOSE,          /* failover: the driver says what is tried next */
     C_HELLO,           /* HELLO and OFFER are sent; waits for the acceptor's HELLO */
     C_OFFER,           /* … OFFER */
     C_RANKING,         /* … and RANKING */
@@ -114,6 +115,8 @@ struct rdmux_handshake {
     uint32_t attempt;         /* the current or next one; from 1 once the ranking is known */
     uint32_t attempts_before; /* those that went by before the ranking in force */
     bool ranked_anew;         /* RANKING was sent, or came, a second time */
+    bool moving;              /* failover: attempts are not by rank */
+    size_t moving_rank;       /* … but this is tried; 0: nothing yet */
     size_t measure_count;     /* the acceptor measures the first so many matches; 0: none */
     uint64_t measure_since_ns;
     uint64_t expected_size; /* what the acceptor ranks by */
@@ -183,7 +186,8 @@ static inline bool is_acceptor(const struct rdmux_handshake *handshake)
 /* The pair that the current attempt tries; NULL before the first and after the last. */
 static inline struct rdmux_match *current_match(struct rdmux_handshake *handshake)
 {
-    uint32_t rank = handshake->attempt - handshake->attempts_before;
+    size_t rank = handshake->moving ? handshake->moving_rank
+                                    : handshake->attempt - handshake->attempts_before;
     if (rank == 0 || rank > handshake->ranked_count) {
         return NULL;
     }
@@ -216,7 +220,7 @@ uint64_t rdmux_handshake_time_after(uint64_t now_ns, uint64_t milliseconds);
 uint64_t rdmux_handshake_patience_ms(const struct rdmux_handshake *handshake);
 void rdmux_handshake_start_clock(struct rdmux_handshake *handshake, uint64_t now_ns);
 
-/* A new verdict on a pair. */
+/* A new verdict on a pair; NULL: there is none. */
 void rdmux_match_record(struct rdmux_match *match, enum rdmux_stage stage, uint32_t reason,
                         const char *text);
 void rdmux_handshake_close_path(struct rdmux_handshake *handshake);
@@ -261,6 +265,14 @@ void rdmux_handshake_start_measuring(struct rdmux_handshake *handshake,
                                      const struct handshake_happening *what);
 void rdmux_handshake_take_second_ranking(struct rdmux_handshake *handshake,
                                          const struct handshake_happening *what);
+
+/* -------------------------------------------------------------------- handshake_move.c */
+
+/* The attempt is over, and one more is due. */
+void rdmux_handshake_next_move(struct rdmux_handshake *handshake);
+/* TRY has come: false if it names no pair that ranks. */
+bool rdmux_handshake_take_pair(struct rdmux_handshake *handshake,
+                               const struct rdmux_attempt_frame *frame);
 
 /* -------------------------------------------------------------------- handshake.c */
 

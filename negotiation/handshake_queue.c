@@ -31,6 +31,7 @@ const struct handshake_facts rdmux_handshake_facts[STATE_COUNT] = {
     [A_CONFIRM] =
         { "waiting for CONFIRM", COMMITTED, RDMUX_STAGE_COMMIT, "the peer did not confirm" },
     [A_FAILING] = { "waiting for FAILED", FAILING, RDMUX_STAGE_MATCH, "" },
+    [A_CHOOSE] = { "choosing the next pair", WAITING, RDMUX_STAGE_MATCH, "" },
     [C_HELLO] = { "waiting for HELLO", GREETING, RDMUX_STAGE_MATCH, "" },
     [C_OFFER] = { "waiting for OFFER", GREETING, RDMUX_STAGE_MATCH, "" },
     [C_RANKING] = { "waiting for RANKING", GREETING, RDMUX_STAGE_MATCH, "" },
@@ -184,6 +185,9 @@ void rdmux_handshake_start_clock(struct rdmux_handshake *handshake, uint64_t now
 void rdmux_match_record(struct rdmux_match *match, enum rdmux_stage stage, uint32_t reason,
                         const char *text)
 {
+    if (match == NULL) {
+        return;
+    }
     match->stage = stage;
     match->reason = reason;
     size_t length = strnlen(text, sizeof(match->text) - 1);

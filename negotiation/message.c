@@ -18,7 +18,10 @@
  *   REVOKE, REVOKED        0 4 id        4  4 zero, ignored              8 8 region
  *   SILENT                 0 4 id, 0 or 1
  *   FAULT, END             0 4 status    4  … text without NUL, at most 255
- *   REJECT                 0 4 reason    4  … private data, at most 196 */
+ *   REJECT                 0 4 reason    4  … private data, at most 196
+ *   MOVE                   0 4 status    4  4 epoch      8 8 count       16 … text, as above
+ *   RECEIVED               0 4 zero, ignored             4 4 epoch        8 8 count
+ *   RESUME, RESUMED        0 4 1: steady 4  4 epoch      8 8 count       16 32 proof */
 enum {
     AT_ID = 0,
     IMPORT_AT_TOKEN = 4,
@@ -33,7 +36,16 @@ enum {
     SILENT_SIZE = 4,
     AT_STATUS = 0,
     AT_TEXT = 4,
+    AT_EPOCH = 4,
+    AT_COUNT = 8,
+    COUNT_SIZE = 16,
+    MOVE_AT_TEXT = COUNT_SIZE,
+    RESUME_AT_STEADY = 0,
+    RESUME_AT_PROOF = 16,
+    RESUME_SIZE = 48,
 };
+
+static_assert(RESUME_AT_PROOF + RDMUX_PROOF_CODE_SIZE == RESUME_SIZE, "the proof ends RESUME");
 
 static_assert(IMPORT_AT_TOKEN + RDMUX_TOKEN_SIZE == IMPORT_SIZE, "the token ends IMPORT");
 static_assert(RDMUX_FRAME_HEADER_SIZE + IMPORTED_AT_DESCRIPTION + RDMUX_DESCRIPTION_MAX <=
@@ -41,6 +53,8 @@ static_assert(RDMUX_FRAME_HEADER_SIZE + IMPORTED_AT_DESCRIPTION + RDMUX_DESCRIPT
               "IMPORTED fits");
 static_assert(RDMUX_FRAME_HEADER_SIZE + AT_TEXT + RDMUX_TEXT_MAX <= RDMUX_MESSAGE_MAX,
               "FAULT and END fit");
+static_assert(RDMUX_FRAME_HEADER_SIZE + MOVE_AT_TEXT + RDMUX_TEXT_MAX <= RDMUX_MESSAGE_MAX,
+              "MOVE fits");
 static_assert((int)RDMUX_PRIVATE_DATA_MAX <= (int)RDMUX_DESCRIPTION_MAX,
               "private data fits where REJECT keeps it");
 
@@ -64,6 +78,29 @@ static size_t put_status(const struct rdmux_message *message, const void *rest, 
     rdmux_store_be32(out + AT_STATUS, message->status);
     memcpy(out + AT_TEXT, rest, length);
     return AT_TEXT + length;
+}
+
+static size_t put_count(const struct rdmux_message *message, uint8_t *out)
+{
+    rdmux_store_be32(out + AT_EPOCH, message->epoch);
+    rdmux_store_be64(out + AT_COUNT, message->count);
+    return COUNT_SIZE;
+}
+
+static size_t put_move(const struct rdmux_message *message, uint8_t *out)
+{
+    size_t length = strnlen(message->text, sizeof(message->text) - 1);
+    rdmux_store_be32(out + AT_STATUS, message->status);
+    memcpy(out + MOVE_AT_TEXT, message->text, length);
+    return put_count(message, out) + length;
+}
+
+static size_t put_resume(const struct rdmux_message *message, uint8_t *out)
+{
+    (void)put_count(message, out);
+    rdmux_store_be32(out + RESUME_AT_STEADY, message->steady ? 1 : 0);
+    memcpy(out + RESUME_AT_PROOF, message->proof, sizeof(message->proof));
+    return RESUME_SIZE;
 }
 
 static size_t put_payload(const struct rdmux_message *message, uint8_t *out)
@@ -90,6 +127,13 @@ static size_t put_payload(const struct rdmux_message *message, uint8_t *out)
     case RDMUX_FRAME_REJECT:
         assert(message->description_length <= RDMUX_PRIVATE_DATA_MAX);
         return put_status(message, message->description, message->description_length, out);
+    case RDMUX_FRAME_MOVE:
+        return put_move(message, out);
+    case RDMUX_FRAME_RECEIVED:
+        return put_count(message, out);
+    case RDMUX_FRAME_RESUME:
+    case RDMUX_FRAME_RESUMED:
+        return put_resume(message, out);
     case RDMUX_FRAME_HEARTBEAT:
     case RDMUX_FRAME_ENDED:
         return 0;
@@ -137,15 +181,48 @@ static bool take_imported(const uint8_t *in, size_t size, struct rdmux_message *
     return is_outcome(out->status);
 }
 
-static bool take_status_and_text(const uint8_t *in, size_t size, struct rdmux_message *out)
+static bool take_text(const uint8_t *in, size_t size, size_t at, struct rdmux_message *out)
 {
-    if (size < AT_TEXT || size - AT_TEXT >= sizeof(out->text) ||
-        memchr(in + AT_TEXT, '\0', size - AT_TEXT) != NULL) {
+    if (size < at || size - at >= sizeof(out->text) || memchr(in + at, '\0', size - at) != NULL) {
+        return false;
+    }
+    memcpy(out->text, in + at, size - at);
+    rdmux_text_clean(out->text);
+    return true;
+}
+
+static bool take_count(const uint8_t *in, struct rdmux_message *out)
+{
+    out->epoch = rdmux_load_be32(in + AT_EPOCH);
+    out->count = rdmux_load_be64(in + AT_COUNT);
+    return out->epoch != 0;
+}
+
+static bool take_move(const uint8_t *in, size_t size, struct rdmux_message *out)
+{
+    if (!take_text(in, size, MOVE_AT_TEXT, out)) {
         return false;
     }
     out->status = known_status(rdmux_load_be32(in + AT_STATUS));
-    memcpy(out->text, in + AT_TEXT, size - AT_TEXT);
-    rdmux_text_clean(out->text);
+    return take_count(in, out) && is_outcome(out->status);
+}
+
+static bool take_resume(const uint8_t *in, size_t size, struct rdmux_message *out)
+{
+    if (size != RESUME_SIZE || !take_count(in, out)) {
+        return false;
+    }
+    out->steady = rdmux_load_be32(in + RESUME_AT_STEADY) == 1;
+    memcpy(out->proof, in + RESUME_AT_PROOF, sizeof(out->proof));
+    return true;
+}
+
+static bool take_status_and_text(const uint8_t *in, size_t size, struct rdmux_message *out)
+{
+    if (!take_text(in, size, AT_TEXT, out)) {
+        return false;
+    }
+    out->status = known_status(rdmux_load_be32(in + AT_STATUS));
     return is_outcome(out->status) && (out->type == RDMUX_FRAME_END || out->status != RDMUX_OK);
 }
 
@@ -191,6 +268,13 @@ static bool take_payload(const uint8_t *in, size_t size, struct rdmux_message *o
         return take_status_and_text(in, size, out);
     case RDMUX_FRAME_REJECT:
         return take_reject(in, size, out);
+    case RDMUX_FRAME_MOVE:
+        return take_move(in, size, out);
+    case RDMUX_FRAME_RECEIVED:
+        return size == COUNT_SIZE && take_count(in, out);
+    case RDMUX_FRAME_RESUME:
+    case RDMUX_FRAME_RESUMED:
+        return take_resume(in, size, out);
     case RDMUX_FRAME_HEARTBEAT:
     case RDMUX_FRAME_ENDED:
         return size == 0;
@@ -203,7 +287,7 @@ static bool take_payload(const uint8_t *in, size_t size, struct rdmux_message *o
 static bool is_known(uint8_t type)
 {
     return (type >= RDMUX_FRAME_OFFER && type <= RDMUX_FRAME_AUTH) ||
-           (type >= RDMUX_FRAME_HEARTBEAT && type <= RDMUX_FRAME_SILENT);
+           (type >= RDMUX_FRAME_HEARTBEAT && type <= RDMUX_FRAME_RESUMED);
 }
 
 enum rdmux_status rdmux_message_decode(const uint8_t *frame, size_t size, struct rdmux_message *out)

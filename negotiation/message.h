@@ -35,6 +35,10 @@ enum rdmux_frame_type {
     RDMUX_FRAME_END = 0x26,
     RDMUX_FRAME_ENDED = 0x27,
     RDMUX_FRAME_SILENT = 0x28, /* RDMUX_FRAME_OPTIONAL: a peer of before does not know it */
+    RDMUX_FRAME_MOVE = 0x29,
+    RDMUX_FRAME_RECEIVED = 0x2a,
+    RDMUX_FRAME_RESUME = 0x2b,
+    RDMUX_FRAME_RESUMED = 0x2c,
 };
 
 /* The id of SILENT. */
@@ -55,20 +59,27 @@ void rdmux_frame_header_encode(enum rdmux_frame_type type, uint8_t flags, size_t
 /* Does this header have RDMUX_FRAME_OPTIONAL? */
 bool rdmux_frame_is_optional(const uint8_t in[8]);
 
+enum { RDMUX_PROOF_CODE_SIZE = 32 }; /* bytes of a resumption's proof, which end its frame */
+
 /* One message after the handshake; the fields its type uses. */
 struct rdmux_message {
     enum rdmux_frame_type type;
     /* IMPORT, IMPORTED: the importer's number. REVOKE, REVOKED: the owner's number of this
      * revocation. SILENT: RDMUX_SILENT_*. */
     uint32_t id;
-    uint32_t status; /* IMPORTED, FAULT, END: enum rdmux_status. REJECT: the application's reason */
+    /* IMPORTED, FAULT, END, MOVE: enum rdmux_status. REJECT: the application's reason */
+    uint32_t status;
     uint32_t access; /* IMPORTED */
-    uint64_t length; /* IMPORTED: of the region */
-    uint64_t region; /* IMPORTED, REVOKE, REVOKED: the owner's region id */
-    struct rdmux_token token;    /* IMPORT */
-    uint32_t description_length; /* IMPORTED: mr_describe's bytes. REJECT: private data */
+    uint32_t epoch;  /* MOVE: the next. RECEIVED, RESUME, RESUMED: the current one */
+    uint64_t count;  /* MOVE, RECEIVED, RESUME, RESUMED: messages that have come, over all epochs */
+    bool steady;     /* RESUME, RESUMED: the epoch's path is in use */
+    uint8_t proof[RDMUX_PROOF_CODE_SIZE]; /* RESUME, RESUMED */
+    uint64_t length;                      /* IMPORTED: of the region */
+    uint64_t region;                      /* IMPORTED, REVOKE, REVOKED: the owner's region id */
+    struct rdmux_token token;             /* IMPORT */
+    uint32_t description_length;          /* IMPORTED: mr_describe's bytes. REJECT: private data */
     uint8_t description[RDMUX_DESCRIPTION_MAX];
-    char text[RDMUX_TEXT_MAX]; /* FAULT, END */
+    char text[RDMUX_TEXT_MAX]; /* FAULT, END, MOVE */
 };
 
 enum { RDMUX_MESSAGE_MAX = 1024 }; /* bytes of the longest encoded message, header included */

@@ -600,6 +600,10 @@ static void list_rules(void)
             printf("%sfailover", comma);
             comma = ",";
         }
+        if ((rules[i].needs & NEEDS_BREAKS) != 0) {
+            printf("%sconnections that break", comma);
+            comma = ",";
+        }
         printf("%s\t%s\t%u\t%u\t%u\n", *comma == '\0' ? "-" : "",
                rules[i].breakable ? "breakable" : "-", cases.positive, cases.negative,
                cases.always);

@@ -65,6 +65,8 @@ enum {
 #define NEEDS_BASICS (NEEDS_SEND | NEEDS_WRITE | NEEDS_READ | NEEDS_SETTLED)
 /* No capability of a path but of the library; the case of rule 8.8 finds out. */
 #define NEEDS_FAILOVER (UINT64_C(1) << 63)
+/* Nor this: the path has connections that a case can break; moving.c finds out. */
+#define NEEDS_BREAKS (UINT64_C(1) << 61)
 
 struct conformance_case {
     /* Numbers of docs/SEMANTICS.md; "-6.1": the case tries to break 6.1, else it sees it kept. */
@@ -99,6 +101,7 @@ extern const struct suite long_suite;
 extern const struct suite memory_suite;
 extern const struct suite model_suite;
 extern const struct suite objects_suite;
+extern const struct suite moving_suite;
 extern const struct suite order_suite;
 extern const struct suite passive_suite;
 extern const struct suite receive_suite;

@@ -108,6 +108,9 @@ static void drain(struct run *run)
             check(run->path_open, "a step without a path");
             run->asked = action;
             break;
+        case RDMUX_ACTION_CHOOSE:
+            check(false, "CHOOSE without a move");
+            break;
         case RDMUX_ACTION_CLOSE_PATH:
             check(run->path_open, "CLOSE_PATH without a path");
             run->path_open = false;

@@ -35,7 +35,7 @@ static const struct bad_value {
     { "private_length", OF(private_length), RDMUX_PRIVATE_DATA_MAX + 1, RDMUX_INVALID },
     { "private_data", OF(private_length), 1, RDMUX_INVALID },
     { "failover", OF(failover), 2, RDMUX_INVALID },
-    { "failover", OF(failover), RDMUX_FAILOVER_ON, RDMUX_UNSUPPORTED },
+    { "failover_time_ms", OF(failover_time_ms), 86400001, RDMUX_INVALID },
     { "probe", OF(probe), 2, RDMUX_INVALID },
 };
 

@@ -181,12 +181,13 @@ static void names_are_those_of_the_header(void **state)
 
     assert_string_equal(rdmux_reason_name(RDMUX_REASON_CHOSEN), "CHOSEN");
     assert_string_equal(rdmux_reason_name(RDMUX_REASON_OTHER_BYTE_ORDER), "OTHER_BYTE_ORDER");
+    assert_string_equal(rdmux_reason_name(RDMUX_REASON_PATH_LOST), "PATH_LOST");
     assert_string_equal(rdmux_stage_name(RDMUX_STAGE_PROBE), "probe");
     assert_string_equal(rdmux_stage_name(RDMUX_STAGE_COMMIT), "commit");
     assert_string_equal(rdmux_security_name(RDMUX_SECURITY_NONE), "none");
     assert_string_equal(rdmux_security_name(RDMUX_SECURITY_SAME_USER), "same user");
     assert_string_equal(rdmux_security_name(RDMUX_SECURITY_ENCRYPTED), "encrypted");
-    for (uint32_t i = 0; i <= RDMUX_REASON_OTHER_BYTE_ORDER; i++) {
+    for (uint32_t i = 0; i <= RDMUX_REASON_PATH_LOST; i++) {
         assert_non_null(rdmux_reason_name((enum rdmux_reason)i));
         assert_string_not_equal(rdmux_reason_name((enum rdmux_reason)i), "?");
     }
@@ -195,7 +196,7 @@ static void names_are_those_of_the_header(void **state)
 static void an_unknown_code_has_a_name_too(void **state)
 {
     (void)state;
-    static const uint32_t codes[] = { 28, 1000, UINT32_MAX };
+    static const uint32_t codes[] = { RDMUX_REASON_PATH_LOST + 1, 1000, UINT32_MAX };
     for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
         assert_string_equal(rdmux_reason_name((enum rdmux_reason)codes[i]), "?");
         assert_string_equal(rdmux_stage_name((enum rdmux_stage)codes[i]), "?");

@@ -13,12 +13,13 @@
 
 #include <cmocka.h>
 
-enum { KIND_COUNT = 10 };
+enum { KIND_COUNT = 14 };
 
 static const enum rdmux_frame_type kinds[KIND_COUNT] = {
-    RDMUX_FRAME_HEARTBEAT, RDMUX_FRAME_IMPORT, RDMUX_FRAME_IMPORTED, RDMUX_FRAME_REVOKE,
-    RDMUX_FRAME_REVOKED,   RDMUX_FRAME_FAULT,  RDMUX_FRAME_END,      RDMUX_FRAME_ENDED,
-    RDMUX_FRAME_REJECT,    RDMUX_FRAME_SILENT,
+    RDMUX_FRAME_HEARTBEAT, RDMUX_FRAME_IMPORT,  RDMUX_FRAME_IMPORTED, RDMUX_FRAME_REVOKE,
+    RDMUX_FRAME_REVOKED,   RDMUX_FRAME_FAULT,   RDMUX_FRAME_END,      RDMUX_FRAME_ENDED,
+    RDMUX_FRAME_REJECT,    RDMUX_FRAME_SILENT,  RDMUX_FRAME_MOVE,     RDMUX_FRAME_RECEIVED,
+    RDMUX_FRAME_RESUME,    RDMUX_FRAME_RESUMED,
 };
 
 /* One of this type with every field in use. */
@@ -53,6 +54,23 @@ static struct rdmux_message some_message(enum rdmux_frame_type type)
     case RDMUX_FRAME_END:
         message.status = RDMUX_PEER_GONE;
         memset(message.text, 't', sizeof(message.text) - 1);
+        break;
+    case RDMUX_FRAME_MOVE:
+        message.status = RDMUX_IO;
+        message.epoch = 2;
+        message.count = UINT64_C(0x0102030405060708);
+        memset(message.text, 't', sizeof(message.text) - 1);
+        break;
+    case RDMUX_FRAME_RECEIVED:
+        message.epoch = UINT32_MAX;
+        message.count = UINT64_MAX;
+        break;
+    case RDMUX_FRAME_RESUME:
+    case RDMUX_FRAME_RESUMED:
+        message.epoch = 3;
+        message.count = 4;
+        message.steady = true;
+        memset(message.proof, 0x3c, sizeof(message.proof));
         break;
     case RDMUX_FRAME_REJECT:
         message.status = 0xffffffff; /* the application's own number */
@@ -111,8 +129,8 @@ static void every_message_comes_back_as_it_was(void **state)
 static void every_message_is_no_longer_than_its_fields(void **state)
 {
     (void)state;
-    static const size_t sizes[KIND_COUNT] = { 0,       68,      32 + 512, 16,      16,
-                                              4 + 255, 4 + 255, 0,        4 + 196, 4 };
+    static const size_t sizes[KIND_COUNT] = { 0, 68,      32 + 512, 16,       16, 4 + 255, 4 + 255,
+                                              0, 4 + 196, 4,        16 + 255, 16, 48,      48 };
     for (size_t i = 0; i < KIND_COUNT; i++) {
         const struct rdmux_message message = some_message(kinds[i]);
         uint8_t bytes[RDMUX_MESSAGE_MAX];
@@ -151,9 +169,12 @@ static void a_shorter_payload_is_refused_or_has_a_shorter_end(void **state)
         const struct rdmux_message message = some_message(kinds[i]);
         uint8_t bytes[RDMUX_MESSAGE_MAX];
         size_t size = rdmux_message_encode(&message, bytes);
-        size_t fixed = kinds[i] == RDMUX_FRAME_IMPORTED ? 32 : 4;
+        size_t fixed = kinds[i] == RDMUX_FRAME_IMPORTED ? 32
+                       : kinds[i] == RDMUX_FRAME_MOVE   ? 16
+                                                        : 4;
         bool has_end = kinds[i] == RDMUX_FRAME_IMPORTED || kinds[i] == RDMUX_FRAME_FAULT ||
-                       kinds[i] == RDMUX_FRAME_END || kinds[i] == RDMUX_FRAME_REJECT;
+                       kinds[i] == RDMUX_FRAME_END || kinds[i] == RDMUX_FRAME_REJECT ||
+                       kinds[i] == RDMUX_FRAME_MOVE;
         for (size_t payload = 0; payload + RDMUX_FRAME_HEADER_SIZE < size; payload++) {
             struct rdmux_message back;
             rdmux_frame_header_encode(kinds[i], 0, payload, bytes);
@@ -226,6 +247,22 @@ static void a_status_that_is_not_known_is_a_failure(void **state)
 
         assert_int_equal(status, RDMUX_OK);
         assert_int_equal(back.status, RDMUX_IO);
+    }
+}
+
+static void an_epoch_of_zero_is_refused(void **state)
+{
+    (void)state;
+    static const enum rdmux_frame_type types[] = { RDMUX_FRAME_MOVE, RDMUX_FRAME_RECEIVED,
+                                                   RDMUX_FRAME_RESUME, RDMUX_FRAME_RESUMED };
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        struct rdmux_message message = some_message(types[i]);
+        uint8_t bytes[RDMUX_MESSAGE_MAX];
+        message.epoch = 0;
+
+        size_t size = rdmux_message_encode(&message, bytes);
+
+        assert_int_equal(decode(bytes, size, &message), RDMUX_PROTOCOL);
     }
 }
 
@@ -342,6 +379,7 @@ int main(void)
         cmocka_unit_test(a_longer_payload_is_refused),
         cmocka_unit_test(any_byte_may_be_anything_and_nothing_bad_comes_out),
         cmocka_unit_test(a_status_that_is_not_known_is_a_failure),
+        cmocka_unit_test(an_epoch_of_zero_is_refused),
         cmocka_unit_test(a_fault_that_is_none_is_refused),
         cmocka_unit_test(silence_is_asked_of_and_answered_in_a_frame_that_may_be_skipped),
         cmocka_unit_test(a_peers_text_is_fit_to_be_shown),

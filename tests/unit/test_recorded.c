@@ -367,6 +367,7 @@ static void act(struct player *player)
             player->end = action;
             break;
         case RDMUX_ACTION_NONE:
+        case RDMUX_ACTION_CHOOSE:
         case RDMUX_ACTION_CLOSE_PATH:
             break;
         }

@@ -201,7 +201,8 @@ enum {
     RDMUX_WC_CONNECTED = 32, /* set-up that was not waited for ended; status tells how */
     /* The endpoint ended: RDMUX_OK by shutdown, else the cause. The endpoint's last entry. */
     RDMUX_WC_DISCONNECTED = 33,
-    RDMUX_WC_PATH_CHANGED = 34, /* failover moved the endpoint */
+    /* Failover moved the endpoint: status tells why it left the path before, imm is the epoch. */
+    RDMUX_WC_PATH_CHANGED = 34,
     /* After RDMUX_AGAIN for a full queue: a quarter of the depth is free, post again. */
     RDMUX_WC_WRITABLE = 35,
     /* An import that was not waited for ended; context is the struct rdmux_remote. */
@@ -250,6 +251,7 @@ enum rdmux_reason {
     RDMUX_REASON_PEER_FAILED = 25,
     RDMUX_REASON_USABLE = 26, /* a local path in good order (rdmux_fabric_paths) */
     RDMUX_REASON_OTHER_BYTE_ORDER = 27,
+    RDMUX_REASON_PATH_LOST = 28, /* was in use until it failed, and failover left it */
 };
 
 /* How far a candidate came. rdmux_stage_name() gives "probe", "match", … */
@@ -737,10 +739,16 @@ enum {
  *                 smaller of both sides counts; RDMUX_NEVER leaves only the kernel's evidence.
  * setup_timeout_ms  Bounds set-up that is not waited for; default 10,000.
  * path_timeout_ms   The longest a single path is tried before the next; default 2,000.
- * failover        RDMUX_FAILOVER_ON keeps standby paths (the price: later completions). This
- *                 version: RDMUX_UNSUPPORTED.
- * failover_*      Limits: attempts (default 8), total time (default 30,000), back to a better path
- *                 after a hold-down time.
+ * failover        RDMUX_FAILOVER_ON: if the path breaks the endpoint goes on over another one. In
+ *                 force if both sides ask for it; rdmux_ep_info tells. The price: a send or write
+ *                 completes only when the peer's library is known to have it. The listener has to
+ *                 stay open. Not with rdma:// and adopted sockets: RDMUX_UNSUPPORTED.
+ * failover_attempts, failover_time_ms   What one move may take, and those that follow it within a
+ *                 second: attempts, default 8; time, default 30,000, RDMUX_NEVER = no limit. Beyond,
+ *                 the endpoint ends with RDMUX_PEER_GONE.
+ * failback        Reserved; 0, else RDMUX_UNSUPPORTED with failover.
+ * failback_hold_ms   A path that failed three times within this time is tried when no other works;
+ *                 default 10,000.
  * srq             Takes its receives from there. It and the endpoint have the same cq.
  * dscp            1 to 63, default 26, RDMUX_OFF = 0. ecn: 1 = ECT(1), 2 = ECT(0), default 2,
  *                 RDMUX_OFF = not ECT.
@@ -1074,6 +1082,11 @@ struct rdmux_ep_info {
     uint8_t private_data[RDMUX_PRIVATE_DATA_MAX];
     uint32_t reject_reason; /* the number given to rdmux_reject() */
     uint64_t spare[8];
+    uint32_t failover; /* 1: in force, as both sides ask for it */
+    /* After a move: the path before, and why it was left. text says it in words. */
+    uint32_t previous_status;
+    char previous_provider[RDMUX_NAME_MAX];
+    char previous_device[RDMUX_NAME_MAX];
 };
 #define RDMUX_EP_INFO_INIT RDMUX_INIT_OF(rdmux_ep_info)
 

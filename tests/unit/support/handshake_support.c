@@ -130,6 +130,9 @@ static void note_action(struct pair *pair, struct pair_side *side,
     case RDMUX_ACTION_SEND:
         send_bytes(pair, side->peer, action->bytes, action->size);
         return;
+    case RDMUX_ACTION_CHOOSE:
+        side->choosing = true;
+        return;
     case RDMUX_ACTION_CLOSE_PATH:
         if (!side->path_open) {
             complain(pair, "CLOSE_PATH without a path");

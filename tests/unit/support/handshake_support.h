@@ -68,6 +68,7 @@ struct pair_side {
     uint32_t measured;                               /* how many MEASUREs were asked for */
     uint8_t proof[PAIR_BUFFER_SIZE];
     bool path_open;
+    bool choosing; /* failover: CHOOSE was asked for */
     uint32_t open_attempt;
     uint32_t opened; /* how many OPENs were asked for */
     uint32_t closed;

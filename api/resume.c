@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * A control channel that is lost is dialled again, by the connector; the acceptor waits. The new one is the endpoint's once both sides have
+ * shown that they know the connection's secret: HELLO with the connection's name, the acceptor's HELLO, then RESUME and RESUMED, which
+ * also say where each side stands. What may have been lost with the old channel is said again.
+ */
+#include "api/failover.h"
+
+#include "api/connection.h"
+#include "api/setup.h"
+#include "negotiation/control_channel.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+enum {
+    NS_PER_MS = 1000000,
+    PAUSE_NS = 50 * NS_PER_MS, /* between two tries to dial */
+};
+
+static bool connects(const struct rdmux_ep *ep)
+{
+    return ep->role == RDMUX_ROLE_CONNECT;
+}
+
+/* ------------------------------------------------------------------------------------------------- life */
+
+enum rdmux_status rdmux_resume_create(struct rdmux_ep *ep)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    resume->dialing = -1;
+    rdmux_list_init(&resume->link);
+    rdmux_list_init(&resume->revocations);
+    resume->is_possible = rdmux_resume_name(ep->secret, resume->name);
+    if (resume->is_possible && !connects(ep)) {
+        pthread_mutex_lock(&ep->fabric->lock);
+        rdmux_list_append(&ep->fabric->resumes, &resume->link);
+        pthread_mutex_unlock(&ep->fabric->lock);
+    }
+    return RDMUX_OK;
+}
+
+static void stop_dialing(struct rdmux_ep *ep)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    if (resume->dialing >= 0) {
+        epoll_ctl(ep->cq->control_fd, EPOLL_CTL_DEL, resume->dialing, NULL);
+        close(resume->dialing);
+        resume->dialing = -1;
+    }
+}
+
+static void drop_fresh(struct rdmux_ep *ep)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    rdmux_channel_destroy(resume->fresh);
+    resume->fresh = NULL;
+    resume->greeted = false;
+}
+
+void rdmux_resume_leave(struct rdmux_ep *ep)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    stop_dialing(ep);
+    drop_fresh(ep);
+    resume->deadline_ns = 0;
+    while (!rdmux_list_empty(&resume->revocations)) {
+        struct rdmux_unsaid *unsaid = RDMUX_CONTAINER(resume->revocations.next, struct rdmux_unsaid,
+                                                      link);
+        rdmux_list_remove(&unsaid->link);
+        rdmux_release(ep->fabric, unsaid);
+    }
+    pthread_mutex_lock(&ep->fabric->lock);
+    rdmux_list_remove(&resume->link);
+    pthread_mutex_unlock(&ep->fabric->lock);
+}
+
+/* ------------------------------------------------------------------------------------------------- revocations */
+
+void rdmux_resume_note_revocation(struct rdmux_ep *ep, uint64_t region, uint32_t number)
+{
+    struct rdmux_unsaid *unsaid = rdmux_allocate(ep->fabric, sizeof(*unsaid));
+    if (unsaid != NULL) { /* else the key is taken back unasked, should the channel be lost now */
+        unsaid->region = region;
+        unsaid->number = number;
+        rdmux_list_append(&ep->failover->resume.revocations, &unsaid->link);
+    }
+}
+
+void rdmux_resume_revocation_answered(struct rdmux_ep *ep, uint64_t region, uint32_t number)
+{
+    struct rdmux_list *list = &ep->failover->resume.revocations;
+    for (struct rdmux_list *at = list->next, *next; at != list; at = next) {
+        struct rdmux_unsaid *unsaid = RDMUX_CONTAINER(at, struct rdmux_unsaid, link);
+        next = at->next;
+        if (unsaid->region == region && unsaid->number <= number) {
+            rdmux_list_remove(&unsaid->link);
+            rdmux_release(ep->fabric, unsaid);
+        }
+    }
+}
+
+static void revoke_again(struct rdmux_ep *ep)
+{
+    struct rdmux_list *list = &ep->failover->resume.revocations;
+    for (struct rdmux_list *at = list->next; at != list; at = at->next) {
+        const struct rdmux_unsaid *unsaid = RDMUX_CONTAINER(at, struct rdmux_unsaid, link);
+        struct rdmux_message message = { .type = RDMUX_FRAME_REVOKE,
+                                         .id = unsaid->number,
+                                         .region = unsaid->region };
+        rdmux_ep_tell(ep, &message);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------- the loss */
+
+static uint64_t patience_ns(const struct rdmux_ep *ep)
+{
+    uint64_t limit_ns = ep->failover->time_ns;
+    uint64_t liveness_ns = (uint64_t)ep->info.liveness_ms * NS_PER_MS;
+    return ep->info.liveness_ms != RDMUX_NEVER && liveness_ns < limit_ns ? liveness_ns : limit_ns;
+}
+
+static void give_up(struct rdmux_ep *ep, const char *why)
+{
+    rdmux_ep_fail(ep, RDMUX_PEER_GONE, "%.100s; %.140s", ep->failover->resume.text, why);
+}
+
+static void hear_hello(struct rdmux_ep *ep);
+
+/* Says HELLO on a channel that is there. */
+static void greet(struct rdmux_ep *ep, int socket, struct rdmux_tls *tls, bool greeted)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    struct rdmux_hello hello;
+    uint8_t *ours = connects(ep) ? resume->greeting.connectors : resume->greeting.acceptors;
+    drop_fresh(ep);
+    if (rdmux_channel_create(ep->fabric, socket, ep->cq->control_fd, ep, greeted, &resume->fresh) !=
+        RDMUX_OK) {
+        rdmux_tls_destroy(tls);
+        close(socket);
+        return;
+    }
+    rdmux_channel_secure(resume->fresh, tls);
+    rdmux_hello_fill(ep->fabric, &hello);
+    hello.flags |= RDMUX_HELLO_FAILOVER;
+    hello.epoch = ep->info.epoch;
+    memcpy(hello.resume, resume->name, sizeof(hello.resume));
+    rdmux_hello_encode(&hello, ours);
+    resume->greeted = greeted;
+    if (rdmux_channel_send(resume->fresh, ours, RDMUX_HELLO_SIZE) != RDMUX_OK) {
+        drop_fresh(ep);
+    }
+}
+
+static void dialled(struct rdmux_ep *ep)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    struct rdmux_tls *tls = NULL;
+    int socket = resume->dialing;
+    resume->dialing = -1;
+    epoll_ctl(ep->cq->control_fd, EPOLL_CTL_DEL, socket, NULL);
+    rdmux_dial_prepare(socket);
+    if (ep->fabric->auth != NULL && rdmux_tls_create(ep->fabric->auth, ep->role, socket,
+                                                     ep->failover->setup->host, &tls) != RDMUX_OK) {
+        close(socket);
+        return;
+    }
+    greet(ep, socket, tls, false);
+}
+
+/* Nobody listens there any more: the peer's process has ended, or its listener is closed. */
+static void dial_failed(struct rdmux_ep *ep, int error)
+{
+    if (error == ECONNREFUSED) {
+        give_up(ep, "it was dialled again, and nobody listens there");
+    }
+}
+
+static void dial(struct rdmux_ep *ep)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    int error = 0;
+    resume->next_ns = rdmux_now(ep->fabric) + PAUSE_NS;
+    int fd = rdmux_dial_start(ep, (const struct sockaddr *)&ep->peer_sockaddr,
+                              ep->peer_sockaddr_length, ep->failover->setup->local, &error);
+    if (fd < 0) {
+        dial_failed(ep, error);
+        return;
+    }
+    struct epoll_event event = { .events = EPOLLOUT, .data.ptr = ep };
+    if (epoll_ctl(ep->cq->control_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
+        close(fd);
+        return;
+    }
+    resume->dialing = fd;
+}
+
+static void dial_ready(struct rdmux_ep *ep)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    int error = 0;
+    socklen_t length = sizeof(error);
+    struct sockaddr_storage peer;
+    socklen_t peer_length = sizeof(peer);
+    if (getsockopt(resume->dialing, SOL_SOCKET, SO_ERROR, &error, &length) != 0) {
+        error = errno;
+    }
+    if (error != 0) {
+        stop_dialing(ep);
+        dial_failed(ep, error);
+    } else if (getpeername(resume->dialing, (struct sockaddr *)&peer, &peer_length) == 0) {
+        dialled(ep);
+    } /* else the wake-up was not its */
+}
+
+bool rdmux_resume_begin(struct rdmux_ep *ep, const char *text)
+{
+    struct rdmux_failover *failover = ep->failover;
+    struct rdmux_resume *resume = &failover->resume;
+    if (failover == NULL || !resume->is_possible || ep->shutdown_sent || ep->end_received ||
+        ep->phase != RDMUX_PHASE_READY) {
+        return false;
+    }
+    rdmux_channel_destroy(ep->channel);
+    ep->channel = NULL;
+    resume->is_broken = false;
+    snprintf(resume->text, sizeof(resume->text), "%s", text);
+    rdmux_log(ep->fabric, RDMUX_LOG_WARN, "endpoint %llu: %s; %s", (unsigned long long)ep->id,
+              resume->text, connects(ep) ? "dialling it again" : "waiting for the peer");
+    uint64_t now_ns = rdmux_now(ep->fabric);
+    uint64_t patience = patience_ns(ep);
+    resume->deadline_ns = patience > UINT64_MAX - now_ns ? UINT64_MAX : now_ns + patience;
+    rdmux_failover_channel_lost(ep);
+    if (connects(ep)) {
+        dial(ep);
+    }
+    if (ep->phase == RDMUX_PHASE_READY) {
+        rdmux_ep_timer(ep);
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------------------- the meeting */
+
+static void fill_standing(struct rdmux_ep *ep, enum rdmux_frame_type type, struct rdmux_message *out)
+{
+    struct rdmux_failover *failover = ep->failover;
+    rdmux_replay_confirm(ep);
+    *out = (struct rdmux_message){
+        .type = type,
+        .epoch = ep->info.epoch,
+        .steady = failover->stage == RDMUX_STEADY,
+        .count = failover->received,
+    };
+}
+
+static void say_standing(struct rdmux_ep *ep, enum rdmux_frame_type type)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    struct rdmux_message message;
+    uint8_t frame[RDMUX_MESSAGE_MAX];
+    fill_standing(ep, type, &message);
+    if (!rdmux_resume_prove(ep->secret, &resume->greeting, &message) ||
+        rdmux_channel_send(resume->fresh, frame, rdmux_message_encode(&message, frame)) !=
+            RDMUX_OK) {
+        drop_fresh(ep);
+    }
+}
+
+/* The other side's HELLO: does it speak of this connection, and from the same process? */
+static bool is_ours(const struct rdmux_ep *ep, const struct rdmux_hello *hello)
+{
+    return memcmp(hello->resume, ep->failover->resume.name, sizeof(hello->resume)) == 0 &&
+           memcmp(hello->process, ep->peer->id, sizeof(hello->process)) == 0;
+}
+
+static void take_hello(struct rdmux_ep *ep, const uint8_t *bytes, size_t size)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    struct rdmux_hello hello;
+    if (size != RDMUX_HELLO_SIZE || rdmux_hello_decode(bytes, size, &hello) != RDMUX_OK ||
+        !is_ours(ep, &hello)) {
+        give_up(ep, "it was dialled again, and the peer does not know the connection any more");
+        return;
+    }
+    memcpy(resume->greeting.acceptors, bytes, RDMUX_HELLO_SIZE);
+    resume->greeted = true;
+    say_standing(ep, RDMUX_FRAME_RESUME);
+}
+
+static void take_standing(struct rdmux_ep *ep, const struct rdmux_message *message)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    enum rdmux_frame_type wanted = connects(ep) ? RDMUX_FRAME_RESUMED : RDMUX_FRAME_RESUME;
+    if (message->type != wanted ||
+        !rdmux_resume_is_proved(ep->secret, &resume->greeting, message) ||
+        strcmp(rdmux_channel_identity(resume->fresh), ep->info.peer_identity) != 0) {
+        rdmux_log(ep->fabric, RDMUX_LOG_WARN,
+                  "endpoint %llu: somebody resumes its control channel without its secret; dropped",
+                  (unsigned long long)ep->id);
+        drop_fresh(ep);
+        return;
+    }
+    if (!connects(ep)) {
+        rdmux_failover_channel_lost(ep); /* the old one, whatever it looks like here */
+    }
+    if (!rdmux_failover_align(ep, message)) {
+        return;
+    }
+    if (!connects(ep)) {
+        say_standing(ep, RDMUX_FRAME_RESUMED);
+        if (resume->fresh == NULL) {
+            return;
+        }
+    }
+    rdmux_channel_destroy(ep->channel);
+    ep->channel = resume->fresh;
+    resume->fresh = NULL;
+    resume->deadline_ns = 0;
+    resume->is_broken = false;
+    atomic_store(&ep->peer->heard_ns, rdmux_now(ep->fabric));
+    rdmux_log(ep->fabric, RDMUX_LOG_INFO, "endpoint %llu: its control channel is there again",
+              (unsigned long long)ep->id);
+    ep->failover->told = ep->failover->received; /* RESUME has said it */
+    rdmux_failover_resumed(ep, message);
+    if (ep->phase == RDMUX_PHASE_READY) {
+        revoke_again(ep);
+        rdmux_ep_timer(ep);
+    }
+}
+
+static void hear_standing(struct rdmux_ep *ep, const uint8_t *bytes, size_t size)
+{
+    struct rdmux_message message;
+    if (rdmux_message_decode(bytes, size, &message) != RDMUX_OK) {
+        drop_fresh(ep);
+        return;
+    }
+    take_standing(ep, &message);
+}
+
+static void hear_hello(struct rdmux_ep *ep)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    while (resume->fresh != NULL && ep->phase == RDMUX_PHASE_READY) {
+        const uint8_t *bytes;
+        size_t size;
+        enum rdmux_status status = rdmux_channel_flush(resume->fresh);
+        if (status == RDMUX_OK) {
+            status = rdmux_channel_receive(resume->fresh, &bytes, &size);
+        }
+        if (status == RDMUX_AGAIN) {
+            return;
+        }
+        if (status != RDMUX_OK) {
+            drop_fresh(ep); /* the connector dials once more */
+        } else if (!resume->greeted) {
+            take_hello(ep, bytes, size);
+        } else {
+            hear_standing(ep, bytes, size);
+        }
+    }
+}
+
+void rdmux_resume_ready(struct rdmux_ep *ep)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    if (resume->dialing >= 0) {
+        dial_ready(ep);
+    }
+    hear_hello(ep);
+}
+
+void rdmux_resume_step(struct rdmux_ep *ep)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    uint64_t now_ns = rdmux_now(ep->fabric);
+    if (resume->is_broken && ep->channel != NULL) {
+        char text[RDMUX_TEXT_MAX];
+        snprintf(text, sizeof(text), "%s", resume->text);
+        if (!rdmux_resume_begin(ep, text)) {
+            rdmux_ep_fail(ep, RDMUX_PEER_GONE, "%s", text);
+        }
+        return;
+    }
+    if (resume->deadline_ns == 0) {
+        return;
+    }
+    if (now_ns >= resume->deadline_ns) {
+        give_up(ep, connects(ep) ? "dialling it again did not succeed in time"
+                                 : "the peer did not dial it again in time");
+    } else if (connects(ep) && resume->dialing < 0 && resume->fresh == NULL &&
+               now_ns >= resume->next_ns) {
+        dial(ep);
+    }
+}
+
+uint64_t rdmux_resume_deadline(const struct rdmux_ep *ep)
+{
+    const struct rdmux_resume *resume = &ep->failover->resume;
+    if (resume->deadline_ns == 0) {
+        return UINT64_MAX;
+    }
+    bool idle = connects(ep) && resume->dialing < 0 && resume->fresh == NULL;
+    return idle && resume->next_ns < resume->deadline_ns ? resume->next_ns : resume->deadline_ns;
+}
+
+/* ------------------------------------------------------------------------------------------------- the listener */
+
+bool rdmux_resume_is_asked(const uint8_t hello_bytes[RDMUX_HELLO_SIZE])
+{
+    static const uint8_t nothing[RDMUX_RESUME_NAME_SIZE] = { 0 };
+    struct rdmux_hello hello;
+    return rdmux_hello_decode(hello_bytes, RDMUX_HELLO_SIZE, &hello) == RDMUX_OK &&
+           memcmp(hello.resume, nothing, sizeof(nothing)) != 0;
+}
+
+bool rdmux_resume_find(struct rdmux_fabric *fabric, struct rdmux_resume_mail *mail)
+{
+    struct rdmux_hello hello;
+    bool found = false;
+    (void)rdmux_hello_decode(mail->hello, RDMUX_HELLO_SIZE, &hello);
+    pthread_mutex_lock(&fabric->lock);
+    for (struct rdmux_list *at = fabric->resumes.next; at != &fabric->resumes && !found;
+         at = at->next) {
+        struct rdmux_resume *resume = RDMUX_CONTAINER(at, struct rdmux_resume, link);
+        if (memcmp(resume->name, hello.resume, sizeof(resume->name)) == 0) {
+            mail->mail.deliver = rdmux_resume_deliver;
+            mail->ep_id = resume->ep->id;
+            rdmux_cq_mail(resume->ep->cq, &mail->mail);
+            found = true;
+        }
+    }
+    pthread_mutex_unlock(&fabric->lock);
+    return found;
+}
+
+void rdmux_resume_deliver(struct rdmux_cq *cq, struct rdmux_mail *base)
+{
+    struct rdmux_resume_mail *mail = RDMUX_CONTAINER(base, struct rdmux_resume_mail, mail);
+    struct rdmux_ep *ep = rdmux_cq_endpoint(cq, mail->ep_id);
+    struct rdmux_hello hello;
+    if (ep != NULL && ep->phase == RDMUX_PHASE_READY && ep->failover != NULL &&
+        rdmux_hello_decode(mail->hello, RDMUX_HELLO_SIZE, &hello) == RDMUX_OK &&
+        is_ours(ep, &hello)) {
+        memcpy(ep->failover->resume.greeting.connectors, mail->hello, RDMUX_HELLO_SIZE);
+        greet(ep, mail->socket, mail->tls, true);
+        hear_hello(ep);
+    } else {
+        rdmux_tls_destroy(mail->tls);
+        close(mail->socket);
+    }
+    rdmux_release(mail->fabric, mail);
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* The handshake once more, for failover: attempts in the order that the acceptor's driver says. */
+#include "negotiation/handshake_internal.h"
+
+#include <stdio.h>
+
+void rdmux_handshake_move(struct rdmux_handshake *handshake, uint32_t first_attempt, const char *why)
+{
+    if (phase_of(handshake) != ENDED) {
+        handshake->path_is_ours = false; /* the driver has closed it */
+    } else {
+        rdmux_match_record(current_match(handshake), RDMUX_STAGE_COMMIT, RDMUX_REASON_PATH_LOST,
+                           why);
+    }
+    handshake->moving = true;
+    handshake->queue_count = 0;
+    handshake->arena_used = 0;
+    handshake->attempt = first_attempt - 1;
+    handshake->state = is_acceptor(handshake) ? A_CHOOSE : C_TRY;
+    rdmux_handshake_begin_attempt(handshake, 0);
+}
+
+void rdmux_handshake_next_move(struct rdmux_handshake *handshake)
+{
+    handshake->moving_rank = 0;
+    handshake->deadline_ns = UINT64_MAX; /* the driver knows how long it may take */
+    if (is_acceptor(handshake)) {
+        set_state(handshake, A_CHOOSE);
+        (void)rdmux_handshake_push(handshake, RDMUX_ACTION_CHOOSE);
+    } else {
+        set_state(handshake, C_TRY);
+    }
+}
+
+bool rdmux_handshake_take_pair(struct rdmux_handshake *handshake,
+                               const struct rdmux_attempt_frame *frame)
+{
+    for (size_t rank = 1; rank <= handshake->ranked_count; rank++) {
+        const struct rdmux_match *match = &handshake->matches[rank - 1];
+        if (match->ours == frame->connector_path && match->theirs == frame->acceptor_path) {
+            handshake->moving_rank = rank;
+            return true;
+        }
+    }
+    rdmux_handshake_connection_over(handshake, RDMUX_PROTOCOL, false,
+                                    "the peer tries a pair that is no candidate");
+    return false;
+}
+
+void rdmux_handshake_try(struct rdmux_handshake *handshake, size_t rank, uint64_t now_ns)
+{
+    if (handshake->state != A_CHOOSE || rank == 0 || rank > handshake->ranked_count) {
+        return;
+    }
+    handshake->moving_rank = rank;
+    struct rdmux_match *match = current_match(handshake);
+    match->stage = RDMUX_STAGE_OPEN;
+    match->reason = RDMUX_REASON_NONE;
+    rdmux_handshake_start_clock(handshake, now_ns);
+    rdmux_handshake_push_bytes(handshake, RDMUX_ACTION_OPEN, NULL, 0);
+    handshake->path_is_ours = true;
+    set_state(handshake, A_OPEN);
+}
+
+void rdmux_handshake_give_up(struct rdmux_handshake *handshake)
+{
+    if (handshake->state == A_CHOOSE) {
+        struct rdmux_attempt_frame frame = { .type = RDMUX_FRAME_NO_PATH };
+        rdmux_handshake_send_frame(handshake, &frame);
+        rdmux_handshake_no_path(handshake);
+    }
+}
+
+size_t rdmux_handshake_ranked(const struct rdmux_handshake *handshake)
+{
+    return handshake->ranked_count;
+}
+
+size_t rdmux_handshake_current_rank(const struct rdmux_handshake *handshake)
+{
+    return handshake->moving ? handshake->moving_rank
+                             : handshake->attempt - handshake->attempts_before;
+}
+
+uint16_t rdmux_handshake_ours_of_rank(const struct rdmux_handshake *handshake, size_t rank)
+{
+    return handshake->matches[rank - 1].ours;
+}
+
+bool rdmux_handshake_is_committed(const struct rdmux_handshake *handshake)
+{
+    return phase_of(handshake) == COMMITTED;
+}
+
+bool rdmux_handshake_has_failover(const struct rdmux_handshake *handshake)
+{
+    return (handshake->hello.flags & handshake->peer_hello.flags & RDMUX_HELLO_FAILOVER) != 0;
+}

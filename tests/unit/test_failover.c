@@ -1,0 +1,710 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Failover: endpoints that go on over another path when theirs breaks. */
+#include "tests/unit/failover_scene.h"
+
+/* ------------------------------------------------------------------------------- in force or not */
+
+static void failover_is_in_force_where_both_sides_ask_for_it(void **state)
+{
+    (void)state;
+    for (int asks = 0; asks < 4; asks++) {
+        struct scene scene;
+        set_scene(&scene, "tcp", 0);
+        struct pair *pair = &scene.pair;
+        struct rdmux_ep_attr attr_a = RDMUX_EP_ATTR_INIT;
+        struct rdmux_ep_attr attr_b = RDMUX_EP_ATTR_INIT;
+        attr_a.failover = (asks & 1) != 0 ? RDMUX_FAILOVER_ON : RDMUX_FAILOVER_OFF;
+        attr_b.failover = (asks & 2) != 0 ? RDMUX_FAILOVER_ON : RDMUX_FAILOVER_OFF;
+        CHECK_STATUS(rdmux_connect(pair->fabric_a, pair->cq_a, pair->address, &attr_a, 0, &pair->a),
+                     RDMUX_IN_PROGRESS);
+        CHECK_OK(rdmux_accept(pair->listener, pair->cq_b, &attr_b, PATIENT_MS, &pair->b));
+        expect_entry(pair->cq_a, RDMUX_WC_CONNECTED, RDMUX_OK);
+
+        assert_int_equal(info_of(pair->a).failover, asks == 3);
+        assert_int_equal(info_of(pair->b).failover, asks == 3);
+        struct rdmux_explanation *explanation = NULL;
+        const char *json = NULL;
+        CHECK_OK(rdmux_ep_explanation(pair->a, &explanation));
+        CHECK_OK(rdmux_explanation_json(explanation, &json));
+        assert_int_equal(strstr(json, "no failover, as only one side asks for it") != NULL,
+                         asks == 1 || asks == 2);
+        rdmux_explanation_free(explanation);
+        check_messages(pair);
+        clear_scene(&scene);
+    }
+}
+
+/* ------------------------------------------------------------------------------------- traffic */
+
+static void messages_come_once_and_in_order_whatever_breaks(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *paths;
+        void (*break_path)(struct pair *pair);
+    } cases[] = {
+        { "tcp", cut_tcp },
+        { "tcp", fail_a },
+        { "tcp", fail_b },
+        { "tcp", fail_both },
+        { "shm,tcp", fail_a },
+        { "shm,tcp", fail_b },
+        { "shm,tcp", fail_both },
+        { "tcp", cut_both },
+        { "shm,tcp", cut_both },
+        { "tcp", cut_both_and_fail_here },
+        { "shm,tcp", cut_both_and_fail_here },
+    };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(cases); i++) {
+        bool cuts = cases[i].break_path == cut_both ||
+                    cases[i].break_path == cut_both_and_fail_here;
+        if (cuts && !can_resume()) {
+            continue;
+        }
+        struct scene scene;
+        open_failover(&scene, cases[i].paths, 0, &traffic_attr);
+        run_traffic(&scene.pair, 2000, 200, cases[i].break_path);
+        clear_scene(&scene);
+    }
+}
+
+/* ---------------------------------------------------------------------------- one-sided requests */
+
+static const char *const moved_paths[] = { "tcp", "shm,tcp" };
+
+/* Polls both sides until the condition holds; entries of a go to the ledger. */
+struct tally {
+    uint64_t ok;
+    uint64_t unknown;
+    uint64_t changes;
+    uint64_t next; /* context expected next */
+};
+
+static void tally_up(struct pair *pair, struct tally *tally)
+{
+    struct rdmux_wc wc;
+    CHECK_OK(rdmux_fabric_progress(pair->fabric_a));
+    CHECK_OK(rdmux_fabric_progress(pair->fabric_b));
+    while (rdmux_cq_poll(pair->cq_a, &wc, 1) == 1) {
+        if (wc.opcode == RDMUX_WC_PATH_CHANGED) {
+            tally->changes++;
+            continue;
+        }
+        assert_ptr_equal(wc.context, CONTEXT(tally->next));
+        tally->next++;
+        if (wc.status == RDMUX_OK) {
+            tally->ok++;
+        } else {
+            assert_int_equal(wc.status, RDMUX_OUTCOME_UNKNOWN);
+            tally->unknown++;
+        }
+    }
+    while (rdmux_cq_poll(pair->cq_b, &wc, 1) == 1) {
+        assert_int_equal(wc.opcode, RDMUX_WC_PATH_CHANGED);
+    }
+}
+
+static void tally_until(struct pair *pair, struct tally *tally, uint64_t next)
+{
+    uint64_t until = now_ms() + PATIENT_MS;
+    while (tally->next < next) {
+        assert_true(now_ms() < until);
+        tally_up(pair, tally);
+    }
+    assert_int_equal(tally->next, next);
+}
+
+static void writes_end_with_the_right_bytes_and_reads_with_those(void **state)
+{
+    (void)state;
+    enum { WORDS = 16, ROUNDS = 40 };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(moved_paths); i++) {
+        struct scene scene;
+        struct rdmux_mr *mr = NULL;
+        uint64_t words[WORDS];
+        uint64_t got[WORDS];
+        struct tally tally = { 0 };
+        open_failover(&scene, moved_paths[i], 0, &traffic_attr);
+        struct pair *pair = &scene.pair;
+        CHECK_OK(rdmux_mr_alloc(pair->fabric_b, sizeof(words),
+                                RDMUX_ACCESS_REMOTE_WRITE | RDMUX_ACCESS_REMOTE_READ, &mr));
+        struct rdmux_remote *remote = import_region(pair->a, mr);
+
+        for (uint64_t round = 0; round < ROUNDS; round++) {
+            uint64_t first = tally.next;
+            for (uint64_t k = 0; k < WORDS; k++) {
+                words[k] = round << 32 | k;
+                got[k] = 0;
+                CHECK_OK(
+                    rdmux_write(pair->a, &words[k], 8, NULL, remote, 8 * k, CONTEXT(first + k), 0));
+                if (k == round % WORDS) {
+                    fail_path(round % 2 == 0 ? pair->a : pair->b, RDMUX_IO);
+                }
+            }
+            for (uint64_t k = 0; k < WORDS; k++) {
+                CHECK_OK(rdmux_read(pair->a, &got[k], 8, NULL, remote, 8 * k,
+                                    CONTEXT(first + WORDS + k), 0));
+            }
+            tally_until(pair, &tally, first + 2 * WORDS);
+            assert_memory_equal(rdmux_mr_addr(mr), words, sizeof(words));
+            assert_memory_equal(got, words, sizeof(words));
+        }
+
+        assert_int_equal(tally.unknown, 0);
+        assert_true(moves_of(pair->a) >= ROUNDS / 2);
+        rdmux_mr_deregister(mr);
+        clear_scene(&scene);
+    }
+}
+
+static void atomics_are_carried_out_once_or_of_unknown_outcome(void **state)
+{
+    (void)state;
+    enum { ADDS = 16, ROUNDS = 60 };
+    uint64_t unknown_in_all = 0;
+    for (size_t i = 0; i < RDMUX_COUNT_OF(moved_paths); i++) {
+        struct scene scene;
+        struct rdmux_mr *mr = NULL;
+        uint64_t before[ADDS];
+        struct tally tally = { 0 };
+        open_failover(&scene, moved_paths[i], 0, &traffic_attr);
+        struct pair *pair = &scene.pair;
+        CHECK_OK(rdmux_mr_alloc(pair->fabric_b, 8,
+                                RDMUX_ACCESS_REMOTE_ATOMIC | RDMUX_ACCESS_REMOTE_READ, &mr));
+        struct rdmux_remote *remote = import_region(pair->a, mr);
+        uint64_t posted = 0;
+
+        for (uint64_t round = 0; round < ROUNDS; round++) {
+            for (uint64_t k = 0; k < ADDS; k++) {
+                CHECK_OK(
+                    rdmux_fetch_add(pair->a, &before[k], NULL, remote, 0, 1, CONTEXT(posted++), 0));
+                if (k == round % ADDS) {
+                    fail_path(pair->a, RDMUX_IO);
+                }
+            }
+            tally_until(pair, &tally, posted);
+        }
+
+        uint64_t sum = *(uint64_t *)rdmux_mr_addr(mr);
+        assert_int_equal(tally.ok + tally.unknown, posted);
+        assert_in_range(sum, tally.ok, posted);
+        assert_true(tally.ok > 0);
+        unknown_in_all += tally.unknown;
+        rdmux_mr_deregister(mr);
+        clear_scene(&scene);
+    }
+    assert_true(unknown_in_all > 0);
+}
+
+/* What is in doubt is told, in its place; the rest goes on. */
+static void a_request_that_may_not_be_repeated_is_not(void **state)
+{
+    (void)state;
+    enum { COUNT = 12 };
+    struct scene scene;
+    struct rdmux_mr *mr = NULL;
+    uint8_t bytes[COUNT];
+    uint8_t expected[COUNT];
+    open_failover(&scene, "tcp", 0, &traffic_attr);
+    struct pair *pair = &scene.pair;
+    CHECK_OK(rdmux_mr_alloc(pair->fabric_b, COUNT, RDMUX_ACCESS_REMOTE_WRITE, &mr));
+    struct rdmux_remote *remote = import_region(pair->a, mr);
+    uint64_t next = 0;
+
+    for (uint64_t i = 0; i < COUNT; i++) {
+        bytes[i] = (uint8_t)(i + 1);
+        CHECK_OK(rdmux_write(pair->a, &bytes[i], 1, NULL, remote, i, CONTEXT(i),
+                             i % 3 == 0 ? (uint32_t)RDMUX_NO_REPLAY : 0));
+    }
+    fail_path(pair->a, RDMUX_IO); /* nobody has polled: nothing is confirmed */
+
+    uint64_t until = now_ms() + PATIENT_MS;
+    while (next < COUNT) {
+        struct rdmux_wc wc;
+        assert_true(now_ms() < until);
+        (void)rdmux_cq_poll(pair->cq_b, &wc, 1);
+        if (rdmux_cq_poll(pair->cq_a, &wc, 1) == 1 && wc.opcode != RDMUX_WC_PATH_CHANGED) {
+            assert_ptr_equal(wc.context, CONTEXT(next));
+            assert_int_equal(wc.status, next % 3 == 0 ? RDMUX_OUTCOME_UNKNOWN : RDMUX_OK);
+            next++;
+        }
+    }
+    for (size_t i = 0; i < COUNT; i++) {
+        uint8_t there = ((const uint8_t *)rdmux_mr_addr(mr))[i];
+        expected[i] = i % 3 == 0 ? there : bytes[i];
+    }
+    assert_memory_equal(rdmux_mr_addr(mr), expected, COUNT);
+    check_messages(pair);
+    rdmux_mr_deregister(mr);
+    clear_scene(&scene);
+}
+
+/* ------------------------------------------------------------------------------- what is going on */
+
+static void expect_change(struct rdmux_cq *cq)
+{
+    struct rdmux_wc wc = next_entry(cq);
+    assert_int_equal(wc.opcode, RDMUX_WC_PATH_CHANGED);
+    assert_int_not_equal(wc.status, RDMUX_OK);
+}
+
+static void the_program_is_told_of_the_move(void **state)
+{
+    (void)state;
+    struct scene scene;
+    open_failover(&scene, "shm,tcp", 0, NULL);
+    struct pair *pair = &scene.pair;
+    assert_string_equal(info_of(pair->a).provider, "shm");
+    assert_int_equal(info_of(pair->a).epoch, 1);
+
+    fail_path(pair->a, RDMUX_IO);
+
+    struct rdmux_wc wc = expect_entry(pair->cq_a, RDMUX_WC_PATH_CHANGED, RDMUX_IO);
+    assert_ptr_equal(wc.ep, pair->a);
+    assert_int_equal(wc.imm, 2);
+    expect_change(pair->cq_b);
+    struct rdmux_ep *const eps[] = { pair->a, pair->b };
+    for (size_t i = 0; i < 2; i++) {
+        struct rdmux_ep_info info = info_of(eps[i]);
+        assert_string_equal(info.provider, "tcp");
+        assert_string_equal(info.previous_provider, "shm");
+        assert_int_equal(info.epoch, 2);
+        assert_int_equal(info.state, RDMUX_EP_CONNECTED);
+        assert_memory_equal(info.text, "moved from shm", 14);
+        if (i == 0) { /* the other may have seen the path gone before it was told */
+            assert_int_equal(info.previous_status, RDMUX_IO);
+            assert_non_null(strstr(info.text, "broken by a test"));
+        }
+        assert_int_equal(moves_of(eps[i]), 1);
+        struct rdmux_explanation *explanation = NULL;
+        const char *json = NULL;
+        CHECK_OK(rdmux_ep_explanation(eps[i], &explanation));
+        CHECK_OK(rdmux_explanation_json(explanation, &json));
+        assert_non_null(strstr(json, "PATH_LOST"));
+        assert_non_null(strstr(json, "took over when another failed"));
+        rdmux_explanation_free(explanation);
+    }
+    check_messages(pair);
+    clear_scene(&scene);
+}
+
+static void a_move_takes_little_time(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < RDMUX_COUNT_OF(moved_paths); i++) {
+        struct scene scene;
+        uint64_t best = UINT64_MAX;
+        open_failover(&scene, moved_paths[i], 0, &traffic_attr);
+        for (int round = 0; round < 5; round++) {
+            uint64_t start = now_ms();
+            fail_path(scene.pair.a, RDMUX_IO);
+            expect_entry(scene.pair.cq_a, RDMUX_WC_PATH_CHANGED, RDMUX_IO);
+            expect_change(scene.pair.cq_b);
+            uint64_t taken = now_ms() - start;
+            best = taken < best ? taken : best;
+        }
+        assert_in_range(best, 0, 100 * SLACK);
+        clear_scene(&scene);
+    }
+}
+
+static void errors_of_the_caller_move_nothing(void **state)
+{
+    (void)state;
+    static const enum rdmux_status causes[] = { RDMUX_LENGTH, RDMUX_DENIED, RDMUX_OUT_OF_RANGE,
+                                                RDMUX_PROTOCOL };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(causes); i++) {
+        struct scene scene;
+        open_failover(&scene, "tcp", 0, NULL);
+
+        fail_path(scene.pair.a, causes[i]);
+
+        expect_entry(scene.pair.cq_a, RDMUX_WC_DISCONNECTED, causes[i]);
+        struct rdmux_wc wc = next_entry(scene.pair.cq_b);
+        assert_int_equal(wc.opcode, RDMUX_WC_DISCONNECTED);
+        assert_int_equal(moves_of(scene.pair.a), 0);
+        assert_int_equal(moves_of(scene.pair.b), 0);
+        clear_scene(&scene);
+    }
+}
+
+static void a_peer_that_closes_ends_the_endpoint_and_moves_nothing(void **state)
+{
+    (void)state;
+    for (int moving = 0; moving < 2; moving++) {
+        for (size_t i = 0; i < RDMUX_COUNT_OF(moved_paths); i++) {
+            struct scene scene;
+            open_failover(&scene, moved_paths[i], 0, NULL);
+            if (moving != 0) {
+                fail_path(scene.pair.a, RDMUX_IO);
+                rdmux_cq_poll(scene.pair.cq_a, NULL, 0); /* the move has begun */
+                assert_int_equal(state_of(scene.pair.a), RDMUX_EP_MOVING);
+            }
+
+            CHECK_OK(rdmux_ep_close(scene.pair.b));
+            scene.pair.b = NULL;
+
+            expect_entry(scene.pair.cq_a, RDMUX_WC_DISCONNECTED, RDMUX_PEER_GONE);
+            assert_int_equal(moves_of(scene.pair.a), 0);
+            clear_scene(&scene);
+        }
+    }
+}
+
+static void shutdown_says_that_everything_came_whatever_breaks_meanwhile(void **state)
+{
+    (void)state;
+    enum { COUNT = 8 };
+    for (int breaks = 0; breaks < 2; breaks++) {
+        struct scene scene;
+        uint64_t got[COUNT] = { 0 };
+        open_failover(&scene, "tcp", 0, NULL);
+        struct pair *pair = &scene.pair;
+        for (uint64_t i = 0; i < COUNT; i++) {
+            CHECK_OK(rdmux_recv(pair->b, &got[i], 8, NULL, CONTEXT(i)));
+            uint64_t word = i + 1;
+            CHECK_OK(rdmux_send(pair->a, &word, 8, NULL, CONTEXT(i), RDMUX_INLINE));
+        }
+        CHECK_STATUS(rdmux_ep_shutdown(pair->a, 0), RDMUX_IN_PROGRESS);
+        if (breaks != 0) {
+            fail_path(pair->a, RDMUX_IO);
+        }
+
+        for (uint64_t i = 0; i < COUNT; i++) {
+            struct rdmux_wc wc = next_entry(pair->cq_a);
+            if (wc.opcode == RDMUX_WC_PATH_CHANGED) {
+                i--;
+                continue;
+            }
+            assert_int_equal(wc.opcode, RDMUX_WC_SEND);
+            assert_int_equal(wc.status, RDMUX_OK);
+            assert_ptr_equal(wc.context, CONTEXT(i));
+            assert_int_equal(got[i], i + 1);
+        }
+        struct rdmux_wc wc = next_entry(pair->cq_a);
+        while (wc.opcode == RDMUX_WC_PATH_CHANGED) {
+            wc = next_entry(pair->cq_a);
+        }
+        assert_int_equal(wc.opcode, RDMUX_WC_DISCONNECTED);
+        assert_int_equal(wc.status, RDMUX_OK);
+        clear_scene(&scene);
+    }
+}
+
+/* A send is not over before the peer's library has it, however long ago its bytes left. */
+static void a_send_completes_only_when_the_peer_is_known_to_have_it(void **state)
+{
+    (void)state;
+    struct scene scene;
+    uint64_t word = 5;
+    uint64_t got = 0;
+    struct rdmux_wc wc;
+    /* b's side runs when it is called, and at no other time. */
+    open_failover(&scene, "tcp", RDMUX_FABRIC_NO_SERVICE_THREAD | RDMUX_FABRIC_NO_WORKER_THREAD,
+                  NULL);
+    struct pair *pair = &scene.pair;
+    CHECK_OK(rdmux_recv(pair->b, &got, 8, NULL, CONTEXT(2)));
+    rdmux_cq_poll(pair->cq_b, NULL, 0);
+    CHECK_OK(rdmux_send(pair->a, &word, 8, NULL, CONTEXT(1), 0));
+
+    for (int i = 0; i < 1000; i++) {
+        assert_int_equal(rdmux_cq_poll(pair->cq_a, &wc, 1), 0);
+    }
+    while (rdmux_cq_poll(pair->cq_b, &wc, 1) == 0) {
+    }
+    assert_int_equal(wc.opcode, RDMUX_WC_RECV);
+    assert_int_equal(got, 5);
+    uint64_t until = now_ms() + PATIENT_MS;
+    size_t count = 0;
+    while (count == 0) {
+        assert_true(now_ms() < until);
+        struct rdmux_wc none;
+        assert_int_equal(rdmux_cq_poll(pair->cq_b, &none, 1), 0);
+        CHECK_OK(rdmux_fabric_progress(pair->fabric_a));
+        count = rdmux_cq_poll(pair->cq_a, &wc, 1);
+    }
+    assert_int_equal(wc.opcode, RDMUX_WC_SEND);
+    assert_int_equal(wc.status, RDMUX_OK);
+    clear_scene(&scene);
+}
+
+/* ---------------------------------------------------------------------------------------- limits */
+
+static void an_endpoint_ends_when_no_path_is_left(void **state)
+{
+    (void)state;
+    struct scene scene;
+    uint64_t word = 1;
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    attr.failover_attempts = 3;
+    open_failover(&scene, "tcp", 0, &attr);
+    struct pair *pair = &scene.pair;
+    CHECK_OK(rdmux_send(pair->a, &word, 8, NULL, CONTEXT(1), 0));
+    CHECK_OK(rdmux_send(pair->a, &word, 8, NULL, CONTEXT(2), RDMUX_UNSIGNALED));
+    rdmux_listener_close(pair->listener); /* tcp's next socket has nobody to join */
+    pair->listener = NULL;
+
+    fail_path(pair->a, RDMUX_IO);
+
+    struct rdmux_wc wc = expect_entry(pair->cq_a, RDMUX_WC_SEND, RDMUX_PEER_GONE);
+    assert_ptr_equal(wc.context, CONTEXT(1));
+    wc = expect_entry(pair->cq_a, RDMUX_WC_SEND, RDMUX_FLUSHED);
+    assert_ptr_equal(wc.context, CONTEXT(2));
+    expect_entry(pair->cq_a, RDMUX_WC_DISCONNECTED, RDMUX_PEER_GONE);
+    expect_entry(pair->cq_b, RDMUX_WC_DISCONNECTED, RDMUX_PEER_GONE);
+    assert_non_null(strstr(info_of(pair->a).text, "no path is left"));
+    clear_scene(&scene);
+}
+
+static void moves_on_each_others_heels_end_by_the_limit_of_attempts(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    attr.failover_attempts = 5;
+    open_failover(&scene, "shm,tcp", 0, &attr);
+    struct pair *pair = &scene.pair;
+    uint64_t until = now_ms() + PATIENT_MS;
+    uint32_t end = 0;
+
+    while (end == 0) {
+        struct rdmux_wc wc;
+        assert_true(now_ms() < until);
+        if (state_of(pair->a) == RDMUX_EP_CONNECTED) {
+            fail_path(pair->a, RDMUX_IO);
+        }
+        if (rdmux_cq_poll(pair->cq_a, &wc, 1) == 1 && wc.opcode == RDMUX_WC_DISCONNECTED) {
+            end = wc.status;
+        }
+        (void)rdmux_cq_poll(pair->cq_b, &wc, 1);
+    }
+
+    assert_int_equal(end, RDMUX_PEER_GONE);
+    assert_int_equal(moves_of(pair->a), 5);
+    clear_scene(&scene);
+}
+
+/* ------------------------------------------------------------------------------------ revocation */
+
+static void a_region_that_is_revoked_during_a_move_stays_revoked(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < RDMUX_COUNT_OF(moved_paths); i++) {
+        struct scene scene;
+        struct rdmux_mr *mr = NULL;
+        uint64_t word = 7;
+        open_failover(&scene, moved_paths[i], 0, NULL);
+        struct pair *pair = &scene.pair;
+        CHECK_OK(rdmux_mr_alloc(pair->fabric_b, 8, RDMUX_ACCESS_REMOTE_WRITE, &mr));
+        struct rdmux_remote *remote = import_region(pair->a, mr);
+        fail_path(pair->b, RDMUX_IO);
+        rdmux_cq_poll(pair->cq_b, NULL, 0);
+        assert_int_equal(state_of(pair->b), RDMUX_EP_MOVING);
+        CHECK_OK(rdmux_write(pair->a, &word, 8, NULL, remote, 0, CONTEXT(1), 0));
+
+        CHECK_OK(rdmux_mr_revoke(mr));
+
+        struct rdmux_wc wc = next_entry(pair->cq_a);
+        while (wc.opcode == RDMUX_WC_PATH_CHANGED) {
+            wc = next_entry(pair->cq_a);
+        }
+        assert_ptr_equal(wc.context, CONTEXT(1));
+        assert_int_equal(wc.status, RDMUX_OUTCOME_UNKNOWN);
+        CHECK_STATUS(rdmux_write(pair->a, &word, 8, NULL, remote, 0, NULL, 0), RDMUX_DENIED);
+        while (moves_of(pair->b) == 0 || moves_of(pair->a) == 0) {
+            (void)rdmux_cq_poll(pair->cq_b, NULL, 0);
+            (void)rdmux_cq_poll(pair->cq_a, NULL, 0);
+        }
+        expect_entry(pair->cq_b, RDMUX_WC_PATH_CHANGED, RDMUX_IO);
+        rdmux_mr_deregister(mr);
+        clear_scene(&scene);
+    }
+}
+
+static void imports_asked_for_during_a_move_are_answered_after_it(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < RDMUX_COUNT_OF(moved_paths); i++) {
+        struct scene scene;
+        struct rdmux_mr *mr = NULL;
+        struct rdmux_token token;
+        struct rdmux_remote *before = NULL;
+        struct rdmux_remote *during = NULL;
+        uint64_t word = 7;
+        open_failover(&scene, moved_paths[i], 0, NULL);
+        struct pair *pair = &scene.pair;
+        CHECK_OK(rdmux_mr_alloc(pair->fabric_b, 8, RDMUX_ACCESS_REMOTE_WRITE, &mr));
+        CHECK_OK(rdmux_mr_export(mr, &token));
+        CHECK_STATUS(rdmux_remote_import(pair->a, &token, 0, &before), RDMUX_IN_PROGRESS);
+        fail_path(pair->a, RDMUX_IO);
+        rdmux_cq_poll(pair->cq_a, NULL, 0);
+        CHECK_STATUS(rdmux_remote_import(pair->a, &token, 0, &during), RDMUX_IN_PROGRESS);
+
+        for (int ready = 0; ready < 2;) {
+            struct rdmux_wc wc = next_entry(pair->cq_a);
+            assert_int_equal(wc.opcode == RDMUX_WC_PATH_CHANGED ? RDMUX_OK : wc.status, RDMUX_OK);
+            ready += wc.opcode == RDMUX_WC_REMOTE_READY;
+        }
+
+        struct rdmux_remote *const remotes[] = { before, during };
+        for (size_t k = 0; k < 2; k++) {
+            word = 10 + k;
+            CHECK_OK(rdmux_write(pair->a, &word, 8, NULL, remotes[k], 0, NULL, 0));
+            struct rdmux_wc wc = next_entry(pair->cq_a);
+            while (wc.opcode == RDMUX_WC_PATH_CHANGED) {
+                wc = next_entry(pair->cq_a);
+            }
+            assert_int_equal(wc.status, RDMUX_OK);
+            assert_memory_equal(rdmux_mr_addr(mr), &word, 8);
+            rdmux_remote_close(remotes[k]);
+        }
+        rdmux_mr_deregister(mr);
+        clear_scene(&scene);
+    }
+}
+
+/* ------------------------------------------------------------------------- the control channel cut */
+
+static void a_control_channel_that_is_cut_is_dialled_again_and_moves_nothing(void **state)
+{
+    (void)state;
+    if (!can_resume()) {
+        skip();
+    }
+    for (size_t i = 0; i < RDMUX_COUNT_OF(moved_paths); i++) {
+        struct scene scene;
+        struct rdmux_mr *mr = NULL;
+        open_failover(&scene, moved_paths[i], 0, NULL);
+        struct pair *pair = &scene.pair;
+        CHECK_OK(rdmux_mr_alloc(pair->fabric_b, 8, RDMUX_ACCESS_REMOTE_WRITE, &mr));
+        for (uint64_t round = 0; round < 5; round++) {
+            struct rdmux_token token;
+            struct rdmux_remote *remote = NULL;
+            cut_control(pair);
+
+            check_messages(pair); /* they are confirmed over the next one */
+            CHECK_OK(rdmux_mr_export(mr, &token));
+            CHECK_OK(rdmux_remote_import(pair->a, &token, PATIENT_MS, &remote));
+            CHECK_OK(rdmux_write(pair->a, &round, 8, NULL, remote, 0, CONTEXT(1), 0));
+            expect_entry(pair->cq_a, RDMUX_WC_WRITE, RDMUX_OK);
+            assert_memory_equal(rdmux_mr_addr(mr), &round, 8);
+        }
+        assert_int_equal(moves_of(pair->a), 0);
+        assert_int_equal(moves_of(pair->b), 0);
+        rdmux_mr_deregister(mr);
+        clear_scene(&scene);
+    }
+}
+
+/* What was on its way over the channel at that moment is not lost. */
+static void a_revocation_that_the_cut_swallowed_is_said_again(void **state)
+{
+    (void)state;
+    if (!can_resume()) {
+        skip();
+    }
+    struct scene scene;
+    struct rdmux_mr *mr = NULL;
+    struct rdmux_wc none;
+    uint64_t word = 1;
+    open_failover(&scene, "tcp", 0, NULL);
+    struct pair *pair = &scene.pair;
+    CHECK_OK(rdmux_mr_alloc(pair->fabric_b, 8, RDMUX_ACCESS_REMOTE_WRITE, &mr));
+    struct rdmux_remote *remote = import_region(pair->a, mr);
+    cut_control(pair);
+
+    CHECK_OK(rdmux_mr_revoke(mr));
+
+    uint64_t until = now_ms() + PATIENT_MS;
+    struct rdmux_remote_info info = RDMUX_REMOTE_INFO_INIT;
+    info.status = RDMUX_OK;
+    while (info.status == RDMUX_OK) {
+        assert_true(now_ms() < until);
+        assert_int_equal(rdmux_cq_poll(pair->cq_a, &none, 1), 0);
+        assert_int_equal(rdmux_cq_poll(pair->cq_b, &none, 1), 0);
+        CHECK_OK(rdmux_remote_info(remote, &info));
+    }
+    CHECK_STATUS(rdmux_write(pair->a, &word, 8, NULL, remote, 0, NULL, 0), RDMUX_DENIED);
+    check_messages(pair);
+    rdmux_mr_deregister(mr);
+    clear_scene(&scene);
+}
+
+static void an_endpoint_whose_peer_has_gone_ends_although_it_could_dial(void **state)
+{
+    (void)state;
+    if (!can_resume()) {
+        skip();
+    }
+    for (int listens = 0; listens < 2; listens++) {
+        struct scene scene;
+        open_failover(&scene, "tcp", 0, NULL);
+        struct pair *pair = &scene.pair;
+        if (listens == 0) {
+            rdmux_listener_close(pair->listener);
+            pair->listener = NULL;
+        }
+        pair->b->end_told = true; /* it dies without a word */
+        CHECK_OK(rdmux_ep_close(pair->b));
+        pair->b = NULL;
+
+        expect_entry(pair->cq_a, RDMUX_WC_DISCONNECTED, RDMUX_PEER_GONE);
+        assert_non_null(
+            strstr(info_of(pair->a).text, listens == 0 ? "nobody listens" : "does not know"));
+        clear_scene(&scene);
+    }
+}
+
+/* A stranger who has heard the name of a connection has no part in it. */
+static void who_cannot_prove_that_he_knows_the_secret_resumes_nothing(void **state)
+{
+    (void)state;
+    if (!can_resume()) {
+        skip();
+    }
+    struct scene scene;
+    struct rdmux_hello hello;
+    uint8_t bytes[RDMUX_HELLO_SIZE + RDMUX_MESSAGE_MAX];
+    open_failover(&scene, "tcp", 0, NULL);
+    struct pair *pair = &scene.pair;
+    rdmux_hello_fill(pair->fabric_a, &hello);
+    memcpy(hello.resume, pair->a->failover->resume.name, sizeof(hello.resume));
+    rdmux_hello_encode(&hello, bytes);
+    struct rdmux_message message = { .type = RDMUX_FRAME_RESUME, .epoch = 1, .steady = true };
+    size_t size = RDMUX_HELLO_SIZE + rdmux_message_encode(&message, bytes + RDMUX_HELLO_SIZE);
+    int fd = dial_raw(pair->address);
+
+    say(fd, bytes, size);
+
+    assert_true(is_dropped(fd, PATIENT_MS));
+    close(fd);
+    check_messages(pair);
+    assert_int_equal(state_of(pair->b), RDMUX_EP_CONNECTED);
+    clear_scene(&scene);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(failover_is_in_force_where_both_sides_ask_for_it),
+        cmocka_unit_test(a_send_completes_only_when_the_peer_is_known_to_have_it),
+        cmocka_unit_test(messages_come_once_and_in_order_whatever_breaks),
+        cmocka_unit_test(writes_end_with_the_right_bytes_and_reads_with_those),
+        cmocka_unit_test(atomics_are_carried_out_once_or_of_unknown_outcome),
+        cmocka_unit_test(a_request_that_may_not_be_repeated_is_not),
+        cmocka_unit_test(the_program_is_told_of_the_move),
+        cmocka_unit_test(a_move_takes_little_time),
+        cmocka_unit_test(errors_of_the_caller_move_nothing),
+        cmocka_unit_test(a_peer_that_closes_ends_the_endpoint_and_moves_nothing),
+        cmocka_unit_test(shutdown_says_that_everything_came_whatever_breaks_meanwhile),
+        cmocka_unit_test(an_endpoint_ends_when_no_path_is_left),
+        cmocka_unit_test(moves_on_each_others_heels_end_by_the_limit_of_attempts),
+        cmocka_unit_test(a_region_that_is_revoked_during_a_move_stays_revoked),
+        cmocka_unit_test(imports_asked_for_during_a_move_are_answered_after_it),
+        cmocka_unit_test(a_control_channel_that_is_cut_is_dialled_again_and_moves_nothing),
+        cmocka_unit_test(a_revocation_that_the_cut_swallowed_is_said_again),
+        cmocka_unit_test(an_endpoint_whose_peer_has_gone_ends_although_it_could_dial),
+        cmocka_unit_test(who_cannot_prove_that_he_knows_the_secret_resumes_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Failover of endpoints of all kinds: with shared receives, between peers that authenticate, with devices that need keys. */
+#include "tests/unit/auth_scene.h"
+#include "tests/unit/failover_scene.h"
+
+#include "providers/registry.h"
+
+static void (*const ways_to_break[])(struct pair *pair) = { fail_a, fail_b, fail_both, cut_both };
+
+/* --------------------------------------------------------------------------------- shared receives */
+
+static void receives_of_an_srq_are_neither_lost_nor_filled_twice(void **state)
+{
+    (void)state;
+    static const char *const paths[] = { "tcp", "shm,tcp" };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(paths) * RDMUX_COUNT_OF(ways_to_break); i++) {
+        struct scene scene;
+        struct rdmux_srq_attr srq_attr = RDMUX_SRQ_ATTR_INIT;
+        struct rdmux_ep_attr attr = traffic_attr;
+        struct rdmux_srq *srq = NULL;
+        srq_attr.depth = 2 * TRAFFIC_DEPTH;
+        attr.failover = RDMUX_FAILOVER_ON;
+        set_scene(&scene, paths[i % RDMUX_COUNT_OF(paths)], 0);
+        struct pair *pair = &scene.pair;
+        CHECK_OK(rdmux_srq_create(pair->fabric_a, pair->cq_a, &srq_attr, &srq));
+        attr.srq = srq;
+        CHECK_STATUS(rdmux_connect(pair->fabric_a, pair->cq_a, pair->address, &attr, 0, &pair->a),
+                     RDMUX_IN_PROGRESS);
+        attr.srq = NULL;
+        CHECK_OK(rdmux_accept(pair->listener, pair->cq_b, &attr, PATIENT_MS, &pair->b));
+        expect_entry(pair->cq_a, RDMUX_WC_CONNECTED, RDMUX_OK);
+
+        run_traffic(pair, 1000, 100, ways_to_break[i / RDMUX_COUNT_OF(paths)]);
+
+        CHECK_OK(rdmux_ep_close(pair->a));
+        pair->a = NULL;
+        CHECK_OK(rdmux_srq_destroy(srq));
+        clear_scene(&scene);
+    }
+}
+
+/* ----------------------------------------------------------------------------------- authentication */
+
+static void peers_that_authenticate_do_so_again_on_each_socket(void **state)
+{
+    (void)state;
+    static const char *const paths[] = { "tcp", "shm,tcp" };
+    char key_file[FILE_NAME_MAX];
+    struct rdmux_fabric_auth auth = psk_of(write_file("key", "one:" KEY_ONE "\n", key_file));
+    for (size_t i = 0; i < RDMUX_COUNT_OF(paths) * RDMUX_COUNT_OF(ways_to_break); i++) {
+        struct pair pair = { .a = NULL };
+        struct rdmux_ep_attr attr = traffic_attr;
+        struct rdmux_fabric_attr fabric_attr = attr_with(paths[i % RDMUX_COUNT_OF(paths)], &auth,
+                                                         NULL, NULL);
+        attr.failover = RDMUX_FAILOVER_ON;
+        CHECK_OK(rdmux_fabric_open(&fabric_attr, &pair.fabric_a));
+        CHECK_OK(rdmux_fabric_open(&fabric_attr, &pair.fabric_b));
+        pair.cq_a = create_cq(pair.fabric_a);
+        pair.cq_b = create_cq(pair.fabric_b);
+        pair.listener = listen_here(pair.fabric_b, NULL, pair.address);
+        connect_more(&pair, &attr, &pair.a, &pair.b);
+
+        run_traffic(&pair, 600, 100, ways_to_break[i / RDMUX_COUNT_OF(paths)]);
+
+        close_pair(&pair);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------- keys */
+
+/* tcp that cannot do without registrations, and takes short lists and messages. */
+static struct rdmux_provider_ops device_ops;
+static const struct rdmux_provider_ops *tcp_ops;
+
+static enum rdmux_status device_probe(struct rdmux_fabric *fabric, struct rdmux_local_path *out,
+                                      size_t max, size_t *count)
+{
+    enum rdmux_status status = tcp_ops->probe(fabric, out, max, count);
+    for (size_t i = 0; i < *count && i < max; i++) {
+        out[i].max_inline = 16;
+        out[i].max_message = 20000;
+        out[i].max_sge = 1;
+    }
+    return status;
+}
+
+/* Requests without a key would not do on a device. */
+static enum rdmux_status device_post(struct rdmux_provider_ep *ep, struct rdmux_request *requests,
+                                     size_t count, uint32_t flags, size_t *posted)
+{
+    for (size_t i = 0; i < count; i++) {
+        for (uint16_t k = 0; k < requests[i].sge_count && requests[i].length > 16; k++) {
+            assert_non_null(requests[i].sges[k].mr);
+            assert_ptr_equal(requests[i].sges[k].mr->domain, ep->cq->domain);
+        }
+        assert_true(requests[i].sge_count <= 1);
+        assert_true(requests[i].op == RDMUX_OP_SEND || requests[i].length <= 20000);
+    }
+    return tcp_ops->post(ep, requests, count, flags, posted);
+}
+
+static struct rdmux_fabric *open_device_fabric(struct meter *meter)
+{
+    struct rdmux_fabric *fabric = open_metered_fabric("tcp", 0, NULL, meter);
+    for (size_t i = 0; i < fabric->registry.count; i++) {
+        struct rdmux_provider_entry *entry = &fabric->registry.entries[i];
+        if (strcmp(entry->name, "tcp") == 0) {
+            tcp_ops = entry->ops;
+            device_ops = *tcp_ops;
+            device_ops.flags |= RDMUX_PROVIDER_LOCAL_KEYS;
+            device_ops.probe = device_probe;
+            device_ops.post = device_post;
+            entry->ops = &device_ops;
+        }
+    }
+    return fabric;
+}
+
+static void lists_without_keys_get_new_ones_on_each_path(void **state)
+{
+    (void)state;
+    enum { BYTES = 100000, PIECES = 3, ROUNDS = 12 };
+    static const size_t lengths[] = { 8, 100, 9000, 60000, BYTES };
+    static uint8_t from[BYTES];
+    static uint8_t back[BYTES];
+    for (int registered = 0; registered < 2; registered++) {
+        struct meter meter = { .left = 0 };
+        struct meter other = { .left = 0 };
+        struct pair pair = { .a = NULL };
+        struct rdmux_ep_attr attr = traffic_attr;
+        struct rdmux_mr *mr = NULL;
+        struct rdmux_mr *local = NULL;
+        attr.failover = RDMUX_FAILOVER_ON;
+        attr.max_send = attr.max_recv = 20000; /* of the path */
+        pair.fabric_a = open_device_fabric(&meter);
+        pair.fabric_b = open_metered_fabric("tcp", 0, NULL, &other);
+        pair.cq_a = create_cq(pair.fabric_a);
+        pair.cq_b = create_cq(pair.fabric_b);
+        pair.listener = listen_here(pair.fabric_b, NULL, pair.address);
+        connect_more(&pair, &attr, &pair.a, &pair.b);
+        CHECK_OK(rdmux_mr_alloc(pair.fabric_b, BYTES,
+                                RDMUX_ACCESS_REMOTE_WRITE | RDMUX_ACCESS_REMOTE_READ, &mr));
+        CHECK_OK(
+            rdmux_mr_register(pair.fabric_a, back, sizeof(back), RDMUX_ACCESS_LOCAL_WRITE, &local));
+        struct rdmux_remote *remote = import_region(pair.a, mr);
+        struct rdmux_mr *key = registered != 0 ? local : NULL;
+        for (size_t round = 0; round < ROUNDS * RDMUX_COUNT_OF(lengths); round++) {
+            size_t length = lengths[round % RDMUX_COUNT_OF(lengths)];
+            struct rdmux_sge out[PIECES];
+            for (size_t i = 0; i < length; i++) {
+                from[i] = (uint8_t)(i * 7 + round);
+            }
+            memset(back, 0, length);
+            for (size_t k = 0; k < PIECES; k++) {
+                size_t at = k * (length / PIECES);
+                size_t piece = k == PIECES - 1 ? length - at : length / PIECES;
+                out[k] = (struct rdmux_sge){ from + at, piece, NULL };
+            }
+            const struct rdmux_wr wrs[] = {
+                { .op = RDMUX_OP_WRITE, .sges = out, .sge_count = PIECES, .remote = remote },
+                { .op = RDMUX_OP_READ,
+                  .flags = RDMUX_FENCE,
+                  .sges = &(struct rdmux_sge){ back, length, key },
+                  .sge_count = 1,
+                  .remote = remote },
+            };
+            size_t posted = 0;
+            CHECK_OK(rdmux_post(pair.a, wrs, 2, &posted));
+            if (round % 3 != 0) {
+                (void)rdmux_cq_poll(pair.cq_b, NULL, 0);
+                fail_path(round % 3 == 1 ? pair.a : pair.b, RDMUX_IO);
+            }
+            uint64_t until = now_ms() + PATIENT_MS;
+            for (int done = 0; done < 2;) {
+                struct rdmux_wc wc;
+                assert_true(now_ms() < until);
+                (void)rdmux_cq_poll(pair.cq_b, &wc, 1);
+                if (rdmux_cq_poll(pair.cq_a, &wc, 1) == 1 && wc.opcode != RDMUX_WC_PATH_CHANGED) {
+                    assert_int_equal(wc.status, RDMUX_OK);
+                    assert_int_equal(wc.length, length);
+                    done++;
+                }
+            }
+            assert_memory_equal(rdmux_mr_addr(mr), from, length);
+            assert_memory_equal(back, from, length);
+        }
+        assert_true(moves_of(pair.a) > ROUNDS);
+        rdmux_mr_deregister(mr);
+        rdmux_mr_deregister(local);
+        close_pair(&pair);
+        assert_int_equal(atomic_load(&meter.pieces), 0);
+        assert_int_equal(atomic_load(&other.pieces), 0);
+    }
+}
+
+static void messages_into_receives_without_keys_come_once(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < RDMUX_COUNT_OF(ways_to_break); i++) {
+        struct meter meter = { .left = 0 };
+        struct meter other = { .left = 0 };
+        struct pair pair = { .a = NULL };
+        struct rdmux_ep_attr attr = traffic_attr;
+        attr.failover = RDMUX_FAILOVER_ON;
+        attr.max_send = attr.max_recv = 20000; /* of the path */
+        pair.fabric_a = open_device_fabric(&meter);
+        pair.fabric_b = open_metered_fabric("tcp", 0, NULL, &other);
+        pair.cq_a = create_cq(pair.fabric_a);
+        pair.cq_b = create_cq(pair.fabric_b);
+        pair.listener = listen_here(pair.fabric_b, NULL, pair.address);
+        connect_more(&pair, &attr, &pair.a, &pair.b);
+        run_traffic(&pair, 1000, 100, ways_to_break[i]);
+        close_pair(&pair);
+        assert_int_equal(atomic_load(&meter.pieces), 0);
+        assert_int_equal(atomic_load(&other.pieces), 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(receives_of_an_srq_are_neither_lost_nor_filled_twice),
+        cmocka_unit_test(peers_that_authenticate_do_so_again_on_each_socket),
+        cmocka_unit_test(lists_without_keys_get_new_ones_on_each_path),
+        cmocka_unit_test(messages_into_receives_without_keys_come_once),
+    };
+    return cmocka_run_group_tests(tests, make_auth_folder, remove_auth_folder);
+}
