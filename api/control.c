@@ -564,6 +564,7 @@ static uint64_t period_ns(const struct rdmux_ep *ep)
 void rdmux_ep_start_liveness(struct rdmux_ep *ep)
 {
     ep->connected_ns = rdmux_now(ep->fabric);
+    ep->looked_ns = ep->connected_ns;
     if (ep->info.liveness_ms == RDMUX_NEVER || ep->peer == NULL) {
         ep->heartbeat_ns = UINT64_MAX;
     } else {

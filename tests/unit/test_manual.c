@@ -310,6 +310,33 @@ static void calls_every_100_ms_keep_an_endpoint_alive_and_silence_ends_it(void *
     }
 }
 
+/* Time in which a program makes no call is none in which the peer could be heard. */
+static void who_makes_no_call_notices_nothing_until_it_does(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
+        struct pair pair;
+        struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+        struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+        struct rdmux_wc wc;
+        size_t count = 0;
+        attr.liveness_ms = LIVENESS_MS;
+        open_sides(&pair, all_paths[i], MANUAL, MANUAL);
+        connect_more(&pair, &attr, &pair.a, &pair.b);
+        pause_ms(3 * LIVENESS_MS); /* b is silent all the while */
+        CHECK_OK(rdmux_ep_info(pair.a, &info));
+        assert_int_equal(info.state, RDMUX_EP_CONNECTED);
+        struct span span = span_begin();
+
+        CHECK_OK(rdmux_cq_wait(pair.cq_a, &wc, 1, PATIENT_MS, &count));
+
+        assert_int_equal(wc.opcode, RDMUX_WC_DISCONNECTED);
+        assert_int_equal(wc.status, RDMUX_PEER_GONE);
+        check_span(all_paths[i], span, LIVENESS_MS / 2, (LIVENESS_MS + 600) * SLACK);
+        close_pair(&pair);
+    }
+}
+
 static void a_region_is_revoked_although_nobody_helps(void **state)
 {
     (void)state;
@@ -399,6 +426,7 @@ int main(void)
         cmocka_unit_test(a_program_that_sleeps_on_both_descriptors_is_woken_and_does_not_spin),
         cmocka_unit_test(nothing_to_do_lets_the_fabrics_descriptor_sleep),
         cmocka_unit_test(calls_every_100_ms_keep_an_endpoint_alive_and_silence_ends_it),
+        cmocka_unit_test(who_makes_no_call_notices_nothing_until_it_does),
         cmocka_unit_test(a_region_is_revoked_although_nobody_helps),
         cmocka_unit_test(the_programs_own_thread_may_be_the_service_thread),
     };
