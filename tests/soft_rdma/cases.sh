@@ -801,6 +801,23 @@ goes_dark_b() {
     driving_ends
 }
 
+# host_goes PROVIDER: the other host is gone from one moment to the next, as if it had lost its power: nothing
+# of it says so.
+host_goes_a() {
+    serve_traffic 'a serves' "$(of "$(net_of "$1")" ADDRESS):0" --expect PEER_GONE
+    await 'b is under way'
+    traffic_ends
+    echo 'a has noticed'
+}
+
+host_goes_b() {
+    begin_driving "$(await 'a serves')" --paths "$1"
+    sleep 0.3 # of traffic
+    tell 'b is under way'
+    echo c >/proc/sysrq-trigger
+    sleep 60
+}
+
 # revoked_far_away PROVIDER write|read: the importer hears of it when its requests have been refused,
 # as the control channel takes longer than rdmux_mr_revoke() waits.
 revoked_far_away_a() {

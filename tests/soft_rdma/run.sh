@@ -306,6 +306,19 @@ hosts() {
     check "$1" two_guests --seconds 100 "${programs[@]}" -- "${@:2}"
 }
 
+# the_other_host_goes PROVIDER: guest b dies, and a tells how long it had heard nothing.
+the_other_host_goes() {
+    ends_with 125 'guest b died' '^a: a has noticed$' '^exit status of a: 0, of b: 125$' -- \
+        two_guests --seconds 100 "${programs[@]}" -- host_goes "$1"
+}
+
+# rdmux_without_a_peer PROVIDER: of any path, what becomes of it when nothing is heard any more.
+rdmux_without_a_peer() {
+    local on="over $1 between two guests"
+    hosts "silence of everything is noticed in time $on" goes_dark "$1"
+    check "a host that is gone is noticed in time $on" the_other_host_goes "$1"
+}
+
 # rdmux_while_things_fail PROVIDER: of an adapter's path, what becomes of traffic and of its endpoints.
 rdmux_while_things_fail() {
     local on="over $1 between two guests"
@@ -328,7 +341,6 @@ rdmux_while_things_fail() {
         breaks_under_traffic "$1" peer PEER_GONE
     hosts "a device that is taken away serves who has it, then tcp goes on $on" \
         loses_its_device "$1"
-    hosts "silence of everything is noticed in time $on" goes_dark "$1"
     hosts "500 endpoints share receives $on" many_share_receives "$1" 500
 }
 
@@ -378,5 +390,6 @@ for provider in "${providers[@]}"; do
     case $provider in
     roce | iwarp) rdmux_while_things_fail "$provider" ;;
     esac
+    [[ $provider == shm ]] || rdmux_without_a_peer "$provider"
 done
 tap_end
