@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause-Patent
+#
+# Peers that stop, end, go deaf, are cut off, or are forgotten by their host, on every provider: how long
+# it takes to notice them, idle and busy; and one that takes nothing, which must cost no memory. The
+# adapters are simulated ones. What needs a network of its own has one of this test's. Prints TAP; lines
+# "# figures:" have the times.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=${RDMUX_SOURCE:-$(cd "$here/../.." && pwd)}
+# shellcheck source=scripts/lib.sh
+. "$root/scripts/lib.sh"
+build=${RDMUX_BUILD:-$root/build/dev}
+peers=$build/tests/peers/peers
+simulation=$build/lib/libsimverbs.so
+rounds=2
+[[ ${RDMUX_TEST_LEVEL:-normal} != thorough ]] || rounds=10
+PATH=$PATH:/usr/sbin:/sbin
+unset RDMUX_PATHS RDMUX_LOG SIM_VERBS
+
+[[ -x $peers ]] || die "there is no $peers; build it"
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/rdmux-peers.XXXXXX")
+trap 'rm -rf "$scratch"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+: >"$scratch/figures"
+
+# ------------------------------------------------------------------------------------- a network
+
+# alone COMMAND...: with a network of its own that leads nowhere. The address of the second device is there for
+# iWARP, which has no use for one of the first; packets to it go through the first like all others.
+alone() {
+    # shellcheck disable=SC2016
+    unshare "${unshare[@]}" -n bash -c 'ip -batch - <<END_OF_BATCH && "$@"
+link set lo up
+link add out0 type veth peer name out1
+addr add 10.9.9.1/24 dev out0
+link set out0 up
+link set out1 up
+END_OF_BATCH' alone "$@"
+}
+
+nft_swallow='nft "add table inet rdmux; \
+add chain inet rdmux in { type filter hook input priority 0; policy drop; }"'
+nft_mend='nft delete table inet rdmux'
+# A queue too short for any packet.
+tc_swallow='tc qdisc add dev lo root bfifo limit 1'
+tc_mend='tc qdisc del dev lo root'
+
+# What can swallow packets here: sets swallow, mend, or why_not. That none arrives then, and all do
+# afterwards, the program looks itself.
+choose_network() {
+    unshare=(-Ur)
+    unshare -Ur -n true 2>/dev/null || unshare=()
+    swallow='' mend='' why_not=''
+    if ! alone true >"$scratch/why" 2>&1; then
+        why_not="no network namespace: $(head -n 1 "$scratch/why")"
+    elif alone bash -c "$nft_swallow && $nft_mend" >"$scratch/why" 2>&1; then
+        swallow=$nft_swallow mend=$nft_mend
+        echo '# packets are dropped by nftables'
+    elif alone bash -c "$tc_swallow && $tc_mend" >"$scratch/why_tc" 2>&1; then
+        swallow=$tc_swallow mend=$tc_mend
+        echo "# packets are dropped by a queue that is too short: $(head -n 1 "$scratch/why")"
+    else
+        why_not="nothing swallows packets: $(head -n 1 "$scratch/why"), $(head -n 1 "$scratch/why_tc")"
+    fi
+}
+
+# ------------------------------------------------------------------------------------- the cases
+
+# over PROVIDER COMMAND...: with the adapter that it needs.
+over() {
+    case $1 in
+    roce | ib | iwarp) LD_PRELOAD=$simulation SIM_VERBS=link=$1 "${@:2}" ;;
+    *) "${@:2}" ;;
+    esac
+}
+
+# told COMMAND...: its last line is a figure.
+told() {
+    local output
+    output=$("$@" 2>&1) || {
+        printf '%s\n' "$output"
+        return 1
+    }
+    printf '%s\n' "$output" | tail -n 1 >>"$scratch/figures"
+}
+
+# notices PROVIDER FAULT STATE [OPTION...]
+notices() {
+    told over "$1" "$peers" notice --paths "$1" --fault "$2" --state "$3" --rounds "$rounds" "${@:4}"
+}
+
+notices_alone() {
+    told over "$1" alone "$peers" notice --paths "$1" --fault "$2" --state "$3" --rounds "$rounds" \
+        --swallow "$swallow" --mend "$mend" "${@:4}"
+}
+
+# case_alone NAME PROVIDER FAULT STATE [OPTION...]
+case_alone() {
+    if [[ -n $why_not ]]; then
+        tap_skip "$1" "$why_not"
+    else
+        tap "$1" notices_alone "${@:2}"
+    fi
+}
+
+of_provider() {
+    local on="over $1" state
+    for state in idle busy; do
+        tap "a stopped peer is noticed in time $on, $state" notices "$1" stop "$state"
+        tap "a killed peer is noticed at once $on, $state" notices "$1" kill "$state"
+        tap "a peer without service thread that calls no more is noticed in time $on, $state" \
+            notices "$1" deaf "$state" --manual peer
+        case_alone "silence of the network is noticed in time $on, $state" "$1" swallow "$state"
+    done
+    tap "a stopped peer is noticed in time by who has no service thread $on" \
+        notices "$1" stop busy --manual us
+    # Beats so far apart that the peer's host answers one before its silence is long enough.
+    case_alone "a connection that the peer's host has forgotten is noticed $on" "$1" half-open idle \
+        --liveness 2000
+    tap "a peer that takes nothing costs no memory $on" told over "$1" "$peers" flood --paths "$1"
+}
+
+choose_network
+providers=(tcp shm)
+if [[ -e $build/lib/rdmux/rdmux-verbs.so && -e $simulation ]]; then
+    providers+=(roce iwarp ib)
+else
+    tap_skip 'roce, iwarp and ib' "$simulation is not built: libibverbs-dev, librdmacm-dev"
+fi
+for provider in "${providers[@]}"; do
+    of_provider "$provider"
+done
+sed 's/^/# figures: /' "$scratch/figures"
+tap_end
