@@ -167,6 +167,7 @@ enum rdmux_status rdmux_srq_device_open(struct rdmux_srq *srq, struct rdmux_prov
 {
     struct rdmux_srq_device *device = rdmux_allocate(srq->cq->fabric, sizeof(*device));
     if (device == NULL) {
+        provider->cq->domain->ops->srq_close(provider);
         return rdmux_fail(RDMUX_NO_MEMORY, "srq: out of memory");
     }
     device->provider = provider;
