@@ -164,17 +164,25 @@ static enum rdmux_status take_keys(struct rdmux_auth *auth, const struct rdmux_f
     return rdmux_random(fabric, auth->decoy, sizeof(auth->decoy));
 }
 
+/* OpenSSL has failed: for want of memory, or, and mostly, for this reason. */
+static enum rdmux_status unless_memory(enum rdmux_status other)
+{
+    return rdmux_tls_lacked_memory() ? RDMUX_NO_MEMORY : other;
+}
+
 static enum rdmux_status take_certificate(struct rdmux_auth *auth,
                                           const struct rdmux_fabric_auth *attr, SSL_CTX *context)
 {
     char *text = NULL;
     size_t size = 0;
     if (SSL_CTX_use_certificate_chain_file(context, attr->cert_file) != 1) {
-        return rdmux_fail(RDMUX_IO, "auth.cert_file: \"%s\" is no certificate in PEM: %s",
+        enum rdmux_status status = unless_memory(RDMUX_IO);
+        return rdmux_fail(status, "auth.cert_file: \"%s\" is no certificate in PEM: %s",
                           attr->cert_file, openssl_reason());
     }
     if (SSL_CTX_load_verify_locations(context, attr->ca_file, NULL) != 1) {
-        return rdmux_fail(RDMUX_IO, "auth.ca_file: \"%s\" has no certificates in PEM: %s",
+        enum rdmux_status status = unless_memory(RDMUX_IO);
+        return rdmux_fail(status, "auth.ca_file: \"%s\" has no certificates in PEM: %s",
                           attr->ca_file, openssl_reason());
     }
     enum rdmux_status status = read_secret(auth->fabric, "auth.key_file", attr->key_file, &text,
@@ -187,7 +195,8 @@ static enum rdmux_status take_certificate(struct rdmux_auth *auth,
     BIO_free(memory);
     forget(auth->fabric, text, size);
     if (key == NULL) {
-        return rdmux_fail(RDMUX_INVALID,
+        status = unless_memory(RDMUX_INVALID);
+        return rdmux_fail(status,
                           "auth.key_file: \"%s\" is no private key in PEM without a password: %s",
                           attr->key_file, openssl_reason());
     }
@@ -195,15 +204,17 @@ static enum rdmux_status take_certificate(struct rdmux_auth *auth,
                 SSL_CTX_check_private_key(context) == 1;
     EVP_PKEY_free(key);
     if (!fits) {
-        return rdmux_fail(RDMUX_INVALID, "auth.key_file: the key of \"%s\" is not that of \"%s\"",
-                          attr->key_file, attr->cert_file);
+        return rdmux_fail(unless_memory(RDMUX_INVALID),
+                          "auth.key_file: the key of \"%s\" is not that of \"%s\"", attr->key_file,
+                          attr->cert_file);
     }
     return RDMUX_OK;
 }
 
 static enum rdmux_status no_such_tls(void)
 {
-    return rdmux_fail(RDMUX_UNSUPPORTED, "auth: this OpenSSL has no TLS 1.3 as it is needed: %s",
+    enum rdmux_status status = unless_memory(RDMUX_UNSUPPORTED);
+    return rdmux_fail(status, "auth: this OpenSSL has no TLS 1.3 as it is needed: %s",
                       openssl_reason());
 }
 

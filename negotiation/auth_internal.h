@@ -33,6 +33,8 @@ const struct rdmux_auth_key *rdmux_auth_find_key(const struct rdmux_auth *auth,
 
 /* tls_credentials.c, tls_socket.c: what the contexts call, and what carries a session's bytes. */
 BIO_METHOD *rdmux_tls_socket_io(void);
+/* tls_failure.c. Does the oldest failure that OpenSSL remembers tell of a lack of memory? */
+bool rdmux_tls_lacked_memory(void);
 void rdmux_tls_prepare(SSL_CTX *context, const struct rdmux_auth *auth, enum rdmux_role role);
 void rdmux_tls_prepare_data(SSL_CTX *context);
 

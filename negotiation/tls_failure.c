@@ -51,6 +51,11 @@ static bool is_alert(unsigned long error)
            reason < ALERT_REASONS_END;
 }
 
+bool rdmux_tls_lacked_memory(void)
+{
+    return ERR_GET_REASON(ERR_peek_error()) == ERR_R_MALLOC_FAILURE;
+}
+
 static enum rdmux_status explain_data_failure(const struct rdmux_tls *tls)
 {
     unsigned long error = ERR_peek_error();
@@ -84,6 +89,10 @@ enum rdmux_status rdmux_tls_explain(const struct rdmux_tls *tls)
 {
     unsigned long error = ERR_peek_error();
     const char *text = ERR_reason_error_string(error);
+    if (rdmux_tls_lacked_memory()) {
+        return rdmux_fail(RDMUX_NO_MEMORY, "%s: no memory for its TLS session",
+                          tls->carries_data ? "data socket" : "control channel");
+    }
     if (tls->carries_data) {
         return explain_data_failure(tls);
     }

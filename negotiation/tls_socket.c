@@ -29,8 +29,12 @@ static bool is_answer_tls(struct rdmux_tls *tls, BIO *bio)
         BIO_set_retry_read(bio);
         return false;
     }
-    if (looked != 1) {
-        return true; /* rdmux_tls_take() says how it ended */
+    if (looked < 0) {
+        tls->error = errno; /* told once: the next look may find what came before */
+        return false;
+    }
+    if (looked == 0) {
+        return true; /* rdmux_tls_take() says that it ended */
     }
     tls->answered = true;
     if (first < RECORD_FIRST || first > RECORD_LAST) {
