@@ -235,6 +235,8 @@ struct sim_world {
     uint64_t calls_all;
     struct sim_plan plans[SIM_CALL_COUNT];
     struct sim_plan plan_all;
+    int (*decide)(void *context, const char *name); /* NULL: plans alone say what fails */
+    void *decide_context;
     struct sim_block *blocks;
     uint64_t generation; /* changes whenever who reaches whom may have changed */
     size_t objects;      /* that the program has not destroyed */

@@ -47,6 +47,9 @@ struct sim_world *sim_world_create(const char *options);
  */
 size_t sim_world_destroy(struct sim_world *world);
 
+/* How many of such objects there are now. */
+size_t sim_objects(struct sim_world *world);
+
 /* Changes options of a living world, for what happens from now on. time, threads and net are
  * fixed. */
 bool sim_world_set(struct sim_world *world, const char *options);
@@ -128,6 +131,14 @@ bool sim_fail_call(struct sim_world *world, const char *name, uint64_t nth, int 
 
 /* How many calls of that name there were; for sweeps over all of them. */
 uint64_t sim_calls(struct sim_world *world, const char *name);
+
+/*
+ * Asks decide for every call that can fail, polls included, whether it does: with the errno value that it
+ * returns, or, at 0, not. It gets the name as above, a literal; calls of all threads come one by one, and it must
+ * not call the library. NULL: nobody is asked any more.
+ */
+void sim_on_call(struct sim_world *world, int (*decide)(void *context, const char *name),
+                 void *context);
 
 /* Takes the port's link away or back: state, PORT_ERR or PORT_ACTIVE, and on RoCE the GIDs with
  * it. */

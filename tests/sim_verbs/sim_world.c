@@ -420,7 +420,9 @@ int sim_call(struct sim_world *world, enum sim_call_name name)
     }
     int error = plan_step(&world->plans[name]);
     int any = is_poll(name) ? 0 : plan_step(&world->plan_all);
-    return error != 0 ? error : any;
+    int decided = world->decide != NULL ? world->decide(world->decide_context, call_names[name])
+                                        : 0;
+    return error != 0 ? error : any != 0 ? any : decided;
 }
 
 static int call_find(const char *name)
@@ -452,6 +454,16 @@ bool sim_fail_call(struct sim_world *world, const char *name, uint64_t nth, int 
     bool planned = sim_plan_call(world, name, nth, error);
     sim_unlock(world);
     return planned;
+}
+
+void sim_on_call(struct sim_world *world, int (*decide)(void *context, const char *name),
+                 void *context)
+{
+    sim_lock(world);
+    world->decide = decide;
+    world->decide_context = context;
+    world->planned = true;
+    sim_unlock(world);
 }
 
 uint64_t sim_calls(struct sim_world *world, const char *name)
@@ -621,6 +633,14 @@ bool sim_world_set(struct sim_world *world, const char *options)
     }
     sim_unlock(world);
     return read;
+}
+
+size_t sim_objects(struct sim_world *world)
+{
+    sim_lock(world);
+    size_t objects = world->objects;
+    sim_unlock(world);
+    return objects;
 }
 
 size_t sim_world_destroy(struct sim_world *world)

@@ -137,6 +137,31 @@ static void each_call_in_turn_can_be_made_to_fail(void **state)
     assert_int_equal(failed, 7); /* list, open, pd, mr, cq, qp, modify */
 }
 
+static int fail_regions(void *context, const char *name)
+{
+    unsigned int *asked = context;
+    ++*asked;
+    return strcmp(name, "reg_mr") == 0 ? EPERM : 0;
+}
+
+static void whoever_is_asked_decides_which_call_fails(void **state)
+{
+    (void)state;
+    unsigned int asked = 0;
+    struct sim_world *world = sim_world_create(NULL);
+    assert_non_null(sim_device_add(sim_host_add(world), "link=ib"));
+    sim_on_call(world, fail_regions, &asked);
+
+    assert_false(careful_program(world));
+
+    assert_int_equal(asked, 5); /* list, open, pd, mr, and the pd's end */
+    sim_on_call(world, NULL, NULL);
+    assert_true(careful_program(world));
+    assert_int_equal(asked, 5);
+    assert_int_equal(sim_objects(world), 0);
+    assert_int_equal(sim_world_destroy(world), 0);
+}
+
 static void a_device_that_vanishes_says_so_and_completes_nothing(void **state)
 {
     (void)state;
@@ -331,6 +356,7 @@ int main(void)
         cmocka_unit_test(a_call_fails_when_it_was_planned),
         cmocka_unit_test(the_nth_post_fails_and_the_others_go_on),
         cmocka_unit_test(each_call_in_turn_can_be_made_to_fail),
+        cmocka_unit_test(whoever_is_asked_decides_which_call_fails),
         cmocka_unit_test(a_device_that_vanishes_says_so_and_completes_nothing),
         cmocka_unit_test(a_queue_pair_that_is_given_up_flushes_or_stays_quiet),
         cmocka_unit_test(a_request_fails_with_the_status_that_was_asked_for),
