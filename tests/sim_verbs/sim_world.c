@@ -59,17 +59,25 @@ static void watch_forks(void)
 
 /* ----------------------------------------------------------------------------------------- lock */
 
+/* As in a kernel, whose locks no thread takes along when it is cancelled: it ends when it is outside. */
+static _Thread_local int cancel_state;
+
 void sim_lock(struct sim_world *world)
 {
     if (world->locked) {
+        int before;
+        (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
         (void)pthread_mutex_lock(&world->lock);
+        cancel_state = before;
     }
 }
 
 void sim_unlock(struct sim_world *world)
 {
     if (world->locked) {
+        int before = cancel_state;
         (void)pthread_mutex_unlock(&world->lock);
+        (void)pthread_setcancelstate(before, NULL);
     }
 }
 
