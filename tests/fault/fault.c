@@ -1,447 +1,74 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
  * Makes each allocation and each call of the library fail, the first, the second and so on, one per
- * run, in the whole life of a connection: set-up, negotiation, regions, every operation, the end.
- * Both sides are in this process and make progress by their own calls, so that the nth call is the
- * same one in each run; then all of it again with service threads, where it is nearly so. After each
- * failure the same life must go well, and nothing may be left.
+ * run, in whole lives of connections: set-up, negotiation, regions, every operation, the end. Both sides
+ * are in this process. After each failure the same life must go well, and nothing may be left: no memory,
+ * no mapping, no descriptor, no thread, no object of an adapter.
  *
- * Prints TAP, a case for each path and kind, with the number of points tried.
+ * Prints TAP, a case for each life, mode and kind, with the number of points tried. With --points N
+ * these are at most N of a case, evenly spread, and one of each function that is called; without, all.
  */
+#include "device.h"
+#include "disturb.h"
 #include "inject.h"
+#include "life.h"
+#include "papers.h"
 #include "tests/counted.h"
 
-#include <rdmux/rdmux.h>
-
+#include <dirent.h>
 #include <fcntl.h>
-#include <inttypes.h>
-#include <setjmp.h>
-#include <stdarg.h>
+#include <sched.h>
 #include <stdatomic.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
-    REGION_SIZE = 65536,
-    SMALL = 8,
-    MIDDLE = 4096,
-    LARGE = 65536, /* beyond what is sent inline, copied in one piece, or fits a slot */
-    ADDEND = 7,
-    PATIENT_MS = 20000,
-    LIFE_MS = 4000, /* for one life, in which failures may take a path's time */
-    PATH_MS = 300,
-    LIVENESS_MS = 1000,
-    EXPLAIN_MS = 1000,
     POINT_S = 60, /* until a run is taken for hung */
-    WORKERS = 4,  /* points tried at a time: most of the time is spent waiting for an end */
-    REQUESTS_MAX = 16,
+    WORKERS = 6,  /* points tried at a time: most of the time is spent waiting for an end */
     DESCRIPTORS_MAX = 256,
+    BAD_MAX = 20, /* then a case is given up */
+    CALLS_MAX = 256,
     EXIT_HANDLED = 0,
     EXIT_NOT_REACHED = 3,
-    EXIT_WRONG = 1,
 };
 
-/* What became of a request. */
-struct outcome {
-    bool posted;
-    unsigned entries;
-    uint32_t status;
+static const char *const kind_names[INJECT_KINDS] = { "allocation", "call", "verb" };
+
+/* A life as it is lived in one mode, with failures of one kind. */
+struct trial {
+    const struct scenario *scenario;
+    enum mode mode;
+    enum inject_kind kind;
 };
 
-struct side {
-    struct rdmux_fabric *fabric;
-    struct rdmux_cq *cq;
-    struct rdmux_ep *ep;
-    struct rdmux_mr *mr;
-    bool is_connected;
-    bool has_ended;
-    struct outcome requests[REQUESTS_MAX];
+/* The nth call of that function, or, if NULL, of any. */
+struct point {
+    const char *name;
+    size_t nth;
 };
 
-struct life {
-    struct side a; /* connects, and does what is done */
-    struct side b;
-    struct rdmux_listener *listener;
-    struct rdmux_remote *remote;
-    bool remote_is_ready;
-    uint64_t until_ms;
-    uint8_t received[3][LARGE];
-    jmp_buf end; /* where the life goes when something of it has failed */
+/* Shared with the processes that try points. */
+struct tally {
+    _Atomic size_t points;
+    _Atomic size_t bad;
+    struct inject_record record;
+    size_t chosen_count;
+    struct point chosen[2 * INJECT_RECORD_MAX];
 };
 
-static uint8_t pattern[LARGE];
-static uint8_t source[REGION_SIZE];
-static const char *path_name;
-static uint32_t fabric_flags;
-static bool is_hurried; /* ends are to come soon; else a busy machine must not bring any */
+/* Over all trials: what was made to fail. */
+struct reached {
+    _Atomic(const char *) names[CALLS_MAX];
+};
 
-/* ------------------------------------------------------------------------------------- verdicts */
-
-static _Noreturn void wrong(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static _Noreturn void wrong(const char *format, ...)
-{
-    va_list arguments;
-    inject_disarm();
-    const char *victim = inject_victim();
-    printf("%s failed: ", victim == NULL ? "nothing" : victim);
-    va_start(arguments, format);
-    vprintf(format, arguments);
-    va_end(arguments);
-    putchar('\n');
-    fflush(stdout);
-    _exit(EXIT_WRONG);
-}
-
-/* Nothing was made to fail, and time is given. */
-static bool must_go_well(void)
-{
-    return inject_victim() == NULL && !is_hurried;
-}
-
-static bool may_follow(enum rdmux_status status)
-{
-    switch (status) {
-    case RDMUX_NO_MEMORY:
-    case RDMUX_IO:
-    case RDMUX_PEER_GONE:
-    case RDMUX_NO_PATH:
-    case RDMUX_TIMED_OUT:
-    case RDMUX_FLUSHED:
-    case RDMUX_REFUSED:
-    case RDMUX_OUTCOME_UNKNOWN:
-        return true;
-    default:
-        return false;
-    }
-}
-
-/* The outcome of a call; ends the life if it failed as it may. */
-static void check(struct life *life, enum rdmux_status status, const char *call)
-{
-    if (status == RDMUX_OK) {
-        return;
-    }
-    if (must_go_well()) {
-        wrong("%s: %s: %s", call, rdmux_status_name(status), rdmux_last_error());
-    }
-    if (!may_follow(status)) {
-        wrong("%s gave %s, which it may not: %s", call, rdmux_status_name(status),
-              rdmux_last_error());
-    }
-    if (rdmux_last_error()[0] == '\0') {
-        wrong("%s gave %s without a text", call, rdmux_status_name(status));
-    }
-    longjmp(life->end, 1);
-}
-
-#define TRY(life, call) check(life, call, #call)
-
-/* ------------------------------------------------------------------------------------- progress */
-
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
-static void take_entry(struct life *life, struct side *side, const struct rdmux_wc *wc)
-{
-    switch (wc->opcode) {
-    case RDMUX_WC_CONNECTED:
-        side->is_connected = wc->status == RDMUX_OK;
-        side->has_ended |= wc->status != RDMUX_OK;
-        return;
-    case RDMUX_WC_DISCONNECTED:
-        side->has_ended = true;
-        return;
-    case RDMUX_WC_REMOTE_READY:
-        life->remote_is_ready = wc->status == RDMUX_OK;
-        side->has_ended |= wc->status != RDMUX_OK;
-        return;
-    default:
-        break;
-    }
-    uintptr_t number = (uintptr_t)wc->context;
-    if (number >= REQUESTS_MAX || !side->requests[number].posted) {
-        wrong("an entry %s of no request: context %" PRIuPTR, rdmux_wc_opcode_name(wc->opcode),
-              number);
-    }
-    side->requests[number].entries++;
-    side->requests[number].status = wc->status;
-}
-
-static void progress_of(struct life *life, struct side *side)
-{
-    struct rdmux_wc wc[8];
-    if (side->fabric != NULL) {
-        (void)rdmux_fabric_progress(side->fabric);
-    }
-    size_t count = side->cq == NULL ? 0 : rdmux_cq_poll(side->cq, wc, 8);
-    for (size_t i = 0; i < count; i++) {
-        take_entry(life, side, &wc[i]);
-    }
-}
-
-/* One step of both sides. False: the time is over, or one side has ended. */
-static bool progress(struct life *life)
-{
-    progress_of(life, &life->a);
-    progress_of(life, &life->b);
-    if (now_ms() > life->until_ms && must_go_well()) {
-        wrong("nothing happens any more");
-    }
-    return now_ms() <= life->until_ms && !life->a.has_ended && !life->b.has_ended;
-}
-
-static const char *why_ended(const struct side *side)
-{
-    static struct rdmux_ep_info info[2];
-    static unsigned next;
-    struct rdmux_ep_info *out = &info[next++ % 2];
-    *out = (struct rdmux_ep_info)RDMUX_EP_INFO_INIT;
-    return side->ep != NULL && rdmux_ep_info(side->ep, out) == RDMUX_OK ? out->text : "no endpoint";
-}
-
-static void progress_or_end(struct life *life)
-{
-    if (!progress(life)) {
-        if (must_go_well()) {
-            wrong("the connection has ended: %s; %s", why_ended(&life->a), why_ended(&life->b));
-        }
-        longjmp(life->end, 1);
-    }
-}
-
-/* ----------------------------------------------------------------------------------------- life */
-
-static void *context_of(struct side *side, size_t number)
-{
-    side->requests[number].posted = true;
-    return (void *)(uintptr_t)number;
-}
-
-/* A request that was refused has no entry. */
-static void try_post(struct life *life, struct side *side, size_t number, enum rdmux_status status,
-                     const char *call)
-{
-    if (status != RDMUX_OK) {
-        side->requests[number].posted = false;
-    }
-    check(life, status, call);
-}
-
-#define POST(life, side, number, call) try_post(life, side, number, call, #call)
-
-static void await(struct life *life, struct side *side, size_t number)
-{
-    struct outcome *outcome = &side->requests[number];
-    while (outcome->entries == 0) {
-        progress_or_end(life);
-    }
-    if (outcome->status != RDMUX_OK && must_go_well()) {
-        wrong("request %zu: %s", number, rdmux_status_name((enum rdmux_status)outcome->status));
-    }
-    if (outcome->status != RDMUX_OK) {
-        longjmp(life->end, 1);
-    }
-}
-
-static void open_side(struct life *life, struct side *side)
-{
-    struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
-    attr.flags = fabric_flags | RDMUX_FABRIC_IGNORE_ENVIRONMENT | RDMUX_FABRIC_NO_DEFAULT_PLUGINS;
-    attr.paths = path_name;
-    TRY(life, rdmux_fabric_open(&attr, &side->fabric));
-    TRY(life, rdmux_cq_create(side->fabric, NULL, &side->cq));
-}
-
-/* The fabric that listens asks its own listener: nobody else makes progress within the call. */
-static void explain(struct life *life, const char *address, const struct rdmux_ep_attr *attr)
-{
-    struct rdmux_explanation *explanation = NULL;
-    enum rdmux_status status = rdmux_explain(life->b.fabric, address, attr,
-                                             is_hurried ? EXPLAIN_MS : PATIENT_MS, &explanation);
-    rdmux_explanation_free(explanation);
-    check(life, status, "rdmux_explain");
-}
-
-static void meet(struct life *life)
-{
-    char address[RDMUX_ADDRESS_MAX];
-    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
-    if (is_hurried) {
-        attr.liveness_ms = LIVENESS_MS;
-        attr.setup_timeout_ms = LIFE_MS / 2;
-        attr.path_timeout_ms = PATH_MS;
-    }
-    TRY(life, rdmux_listen(life->b.fabric, "127.0.0.1:0", NULL, &life->listener));
-    TRY(life, rdmux_listener_address(life->listener, address, sizeof(address)));
-    explain(life, address, &attr);
-    enum rdmux_status status = rdmux_connect(life->a.fabric, life->a.cq, address, &attr, 0,
-                                             &life->a.ep);
-    check(life, status == RDMUX_IN_PROGRESS ? RDMUX_OK : status, "rdmux_connect");
-    while (!life->a.is_connected || life->b.ep == NULL) {
-        if (life->b.ep == NULL) {
-            status = rdmux_accept(life->listener, life->b.cq, &attr, 1, &life->b.ep);
-            check(life, status == RDMUX_TIMED_OUT ? RDMUX_OK : status, "rdmux_accept");
-        }
-        progress_or_end(life);
-    }
-}
-
-static void share_memory(struct life *life)
-{
-    struct rdmux_token token;
-    TRY(life, rdmux_mr_register(life->a.fabric, source, sizeof(source), RDMUX_ACCESS_LOCAL_WRITE,
-                                &life->a.mr));
-    TRY(life, rdmux_mr_alloc(life->b.fabric, REGION_SIZE,
-                             RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE |
-                                 RDMUX_ACCESS_REMOTE_ATOMIC,
-                             &life->b.mr));
-    memset(rdmux_mr_addr(life->b.mr), 0, REGION_SIZE);
-    TRY(life, rdmux_mr_export(life->b.mr, &token));
-    enum rdmux_status status = rdmux_remote_import(life->a.ep, &token, 0, &life->remote);
-    check(life, status == RDMUX_IN_PROGRESS ? RDMUX_OK : status, "rdmux_remote_import");
-    while (status == RDMUX_IN_PROGRESS && !life->remote_is_ready) {
-        progress_or_end(life);
-    }
-}
-
-static void send_messages(struct life *life)
-{
-    static const size_t sizes[] = { SMALL, MIDDLE, LARGE };
-    struct side *a = &life->a;
-    struct side *b = &life->b;
-    for (size_t i = 0; i < 3; i++) {
-        POST(life, b, i, rdmux_recv(b->ep, life->received[i], LARGE, NULL, context_of(b, i)));
-        POST(life, a, i, rdmux_send(a->ep, pattern, sizes[i], NULL, context_of(a, i), 0));
-    }
-    for (size_t i = 0; i < 3; i++) {
-        await(life, a, i);
-        await(life, b, i);
-        if (memcmp(life->received[i], pattern, sizes[i]) != 0) {
-            wrong("message %zu of %zu bytes came with other bytes", i, sizes[i]);
-        }
-    }
-}
-
-static void use_memory(struct life *life)
-{
-    enum { WRITE = 3, READ, ADD, NOTE, BACK, BACK_AT = 2 * MIDDLE };
-    struct side *a = &life->a;
-    struct side *b = &life->b;
-    static uint64_t before;
-    const uint8_t *there = rdmux_mr_addr(b->mr);
-    memcpy(source, pattern, MIDDLE);
-    memset(source + BACK_AT, 0, MIDDLE);
-    POST(life, a, WRITE,
-         rdmux_write(a->ep, source, MIDDLE, a->mr, life->remote, 0, context_of(a, WRITE),
-                     RDMUX_PLACED));
-    await(life, a, WRITE);
-    if (memcmp(there, pattern, MIDDLE) != 0) {
-        wrong("a placed write is not there");
-    }
-    POST(life, a, READ,
-         rdmux_read(a->ep, source + BACK_AT, MIDDLE, a->mr, life->remote, 0, context_of(a, READ),
-                    0));
-    await(life, a, READ);
-    if (memcmp(source + BACK_AT, pattern, MIDDLE) != 0) {
-        wrong("a read came with other bytes");
-    }
-    POST(life, a, ADD,
-         rdmux_fetch_add(a->ep, &before, NULL, life->remote, MIDDLE, ADDEND, context_of(a, ADD), 0));
-    await(life, a, ADD);
-    uint64_t word = 0;
-    memcpy(&word, there + MIDDLE, sizeof(word));
-    if (before != 0 || word != ADDEND) {
-        wrong("fetch_add: %" PRIu64 " before, %" PRIu64 " then", before, word);
-    }
-    POST(life, b, NOTE, rdmux_recv(b->ep, NULL, 0, NULL, context_of(b, NOTE)));
-    POST(life, a, NOTE,
-         rdmux_write_imm(a->ep, pattern, SMALL, NULL, life->remote, BACK_AT, 1, context_of(a, NOTE),
-                         0));
-    await(life, b, NOTE);
-    if (memcmp(there + BACK_AT, pattern, SMALL) != 0) {
-        wrong("the bytes of a write_imm are not there at its notice");
-    }
-    await(life, a, NOTE);
-}
-
-static void part(struct life *life)
-{
-    enum rdmux_status status = rdmux_ep_shutdown(life->a.ep, 0);
-    check(life, status == RDMUX_IN_PROGRESS ? RDMUX_OK : status, "rdmux_ep_shutdown");
-    while (status == RDMUX_IN_PROGRESS && progress(life)) {
-    }
-}
-
-/* What was posted gets its entry before the endpoint is closed. */
-static void drain(struct life *life, struct side *side)
-{
-    uint64_t until_ms = now_ms() + LIFE_MS;
-    for (size_t i = 0; i < REQUESTS_MAX && side->has_ended; i++) {
-        while (side->requests[i].posted && side->requests[i].entries == 0) {
-            progress_of(life, &life->a);
-            progress_of(life, &life->b);
-            if (now_ms() > until_ms) {
-                wrong("request %zu never completes, though its endpoint has ended", i);
-            }
-        }
-        if (side->requests[i].entries > 1) {
-            wrong("request %zu completed %u times", i, side->requests[i].entries);
-        }
-    }
-}
-
-static void must(enum rdmux_status status, const char *call)
-{
-    if (status != RDMUX_OK) {
-        wrong("%s: %s: %s", call, rdmux_status_name(status), rdmux_last_error());
-    }
-}
-
-static void close_side(struct side *side)
-{
-    rdmux_mr_deregister(side->mr);
-    must(rdmux_cq_destroy(side->cq), "rdmux_cq_destroy");
-    must(rdmux_fabric_close(side->fabric), "rdmux_fabric_close");
-}
-
-/* Returns whether it was lived to its end. */
-static bool live(bool hurried)
-{
-    static struct life life;
-    memset(&life, 0, sizeof(life));
-    is_hurried = hurried;
-    life.until_ms = now_ms() + (hurried ? LIFE_MS : PATIENT_MS);
-    volatile bool is_whole = false;
-    if (setjmp(life.end) == 0) {
-        open_side(&life, &life.a);
-        open_side(&life, &life.b);
-        meet(&life);
-        share_memory(&life);
-        send_messages(&life);
-        use_memory(&life);
-        part(&life);
-        is_whole = true;
-    }
-    drain(&life, &life.a);
-    drain(&life, &life.b);
-    rdmux_remote_close(life.remote);
-    must(rdmux_ep_close(life.a.ep), "rdmux_ep_close");
-    must(rdmux_ep_close(life.b.ep), "rdmux_ep_close");
-    rdmux_listener_close(life.listener);
-    close_side(&life.a);
-    close_side(&life.b);
-    return is_whole;
-}
+static struct tally *tally;
+static struct reached *reached;
+static size_t points_tried;
+static size_t points_known;
 
 /* --------------------------------------------------------------------------------------- points */
 
@@ -454,43 +81,133 @@ static unsigned open_descriptors(void)
     return count;
 }
 
-/* In a process of its own. */
-static _Noreturn void run_point(enum inject_kind kind, size_t point)
+static unsigned threads_now(void)
 {
-    alarm(POINT_S);
-    (void)live(false); /* what libraries keep for ever is there from now on */
-    long blocks = inject_blocks();
-    unsigned descriptors = open_descriptors();
+    unsigned count = 0;
+    DIR *folder = opendir("/proc/self/task");
+    if (folder == NULL) {
+        return 0;
+    }
+    while (readdir(folder) != NULL) {
+        count++;
+    }
+    (void)closedir(folder);
+    return count;
+}
 
-    inject_arm(kind, point);
-    if (!live(true) && inject_victim() == NULL) {
-        inject_arm(kind, point); /* the machine is too busy for the hurry */
-        (void)live(false);
+/* The kernel takes a thread off its list a moment after others were told that it has ended. */
+static unsigned living_threads(unsigned expected)
+{
+    enum { PATIENCE_MS = 2000 };
+    uint64_t until_ms = now_ms() + PATIENCE_MS;
+    unsigned count = threads_now();
+    while (count != expected && now_ms() < until_ms) {
+        (void)sched_yield();
+        count = threads_now();
+    }
+    return count;
+}
+
+/* What a life may not leave. */
+struct belongings {
+    long blocks;
+    long mapped;
+    unsigned descriptors;
+    unsigned threads;
+    size_t objects;
+};
+
+static struct belongings count_belongings(unsigned threads)
+{
+    threads = living_threads(threads);
+    return (struct belongings){ inject_blocks(), inject_mapped(), open_descriptors(), threads,
+                                device_objects() };
+}
+
+static void compare_belongings(const struct belongings *before)
+{
+    const struct belongings now = count_belongings(before->threads);
+    if (now.blocks != before->blocks) {
+        wrong("%ld blocks of memory are left", now.blocks - before->blocks);
+    }
+    if (now.mapped != before->mapped) {
+        wrong("%ld bytes stay mapped", now.mapped - before->mapped);
+    }
+    if (now.descriptors != before->descriptors) {
+        wrong("%u descriptors have become %u", before->descriptors, now.descriptors);
+    }
+    if (now.threads != before->threads) {
+        wrong("%u threads have become %u", before->threads, now.threads);
+    }
+    if (now.objects != before->objects && !device_keeps_objects(inject_victim())) {
+        wrong("%zu objects of the adapter have become %zu", before->objects, now.objects);
+    }
+}
+
+/* Returns the number of threads when none of a life is there. */
+static unsigned begin(const struct trial *trial)
+{
+    const char *text = NULL;
+    alarm(POINT_S);
+    if (trial->scenario->device != NULL && !device_start(trial->scenario->device, &text)) {
+        wrong("the simulated adapter: %s", text);
+    }
+    unsigned threads = threads_now();
+    (void)live(trial->scenario, trial->mode,
+               false); /* what libraries keep for ever is there from now on */
+    return threads;
+}
+
+static void note_reached(const char *name)
+{
+    for (size_t i = 0; i < CALLS_MAX; i++) {
+        const char *none = NULL;
+        if (atomic_compare_exchange_strong(&reached->names[i], &none, name) ||
+            strcmp(none, name) == 0) {
+            return;
+        }
+    }
+}
+
+/* In a process of its own. */
+static _Noreturn void run_point(const struct trial *trial, struct point point)
+{
+    unsigned threads = begin(trial);
+    const struct belongings before = count_belongings(threads);
+
+    inject_arm(trial->kind, point.name, point.nth);
+    if (!live(trial->scenario, trial->mode, true) && inject_victim() == NULL) {
+        inject_arm(trial->kind, point.name, point.nth); /* the machine is too busy for the hurry */
+        (void)live(trial->scenario, trial->mode, false);
     }
     inject_disarm();
 
     const char *victim = inject_victim();
-    if (inject_blocks() != blocks) {
-        wrong("%ld blocks of memory are left", inject_blocks() - blocks);
+    compare_belongings(&before);
+    if (victim != NULL) {
+        note_reached(victim);
     }
-    if (open_descriptors() != descriptors) {
-        wrong("%u descriptors have become %u", descriptors, open_descriptors());
-    }
-    bool reached = victim != NULL;
-    inject_arm(kind, 0); /* forgets the victim: now everything must go well */
+    const struct belongings after = count_belongings(before.threads);
+    inject_arm(trial->kind, NULL, 0); /* forgets the victim: now everything must go well */
     inject_disarm();
-    (void)live(false);
-    end_counted(reached ? EXIT_HANDLED : EXIT_NOT_REACHED);
+    (void)live(trial->scenario, trial->mode, false);
+    compare_belongings(&after);
+    device_end();
+    end_counted(victim != NULL ? EXIT_HANDLED : EXIT_NOT_REACHED);
 }
 
-/* Returns the exit status, or 128 + a signal. */
-static int try_point(enum inject_kind kind, size_t point)
+/* In a process of its own: who is called, in order. */
+static _Noreturn void write_down(const struct trial *trial)
 {
-    (void)fflush(stdout);
-    pid_t pid = fork();
-    if (pid == 0) {
-        run_point(kind, point);
-    }
+    (void)begin(trial);
+    inject_write_down(trial->kind, &tally->record);
+    (void)live(trial->scenario, trial->mode, false);
+    inject_disarm();
+    end_counted(EXIT_HANDLED);
+}
+
+static int wait_for_exit(pid_t pid)
+{
     int status = 0;
     if (pid < 0 || waitpid(pid, &status, 0) != pid) {
         return EXIT_WRONG;
@@ -498,26 +215,76 @@ static int try_point(enum inject_kind kind, size_t point)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-static const char *const kind_names[] = { "allocation", "call" };
-
-struct tally {
-    _Atomic size_t points;
-    _Atomic size_t bad;
-};
-
-/* Tries every WORKERSth point from `first` on, in a process of its own. */
-static _Noreturn void work(const char *path, enum inject_kind kind, size_t first,
-                           struct tally *tally)
+/* Returns the exit status, or 128 + a signal. */
+static int try_point(const struct trial *trial, struct point point)
 {
-    enum { BAD_MAX = 20 };
-    int status = 0;
-    for (size_t point = first; (status = try_point(kind, point)) != EXIT_NOT_REACHED;
-         point += WORKERS) {
+    (void)fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+        run_point(trial, point);
+    }
+    return wait_for_exit(pid);
+}
+
+/* --------------------------------------------------------------------------------------- trials */
+
+static bool is_first_of_its_name(const struct inject_record *record, size_t at)
+{
+    for (size_t i = 0; i < at; i++) {
+        if (record->names[i] == record->names[at]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Chooses at most `most` points of so many, evenly, and the first call of each function; 0: all. */
+static void choose_points(size_t count, size_t most)
+{
+    size_t chosen = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (most == 0 || ((i + 1) * most) / count != (i * most) / count) {
+            tally->chosen[chosen++] = (struct point){ NULL, i + 1 };
+        }
+    }
+    for (size_t i = 0; i < count && most != 0; i++) {
+        if (is_first_of_its_name(&tally->record, i)) {
+            tally->chosen[chosen++] = (struct point){ tally->record.names[i], 1 };
+        }
+    }
+    tally->chosen_count = chosen;
+}
+
+static void tell_point(const struct trial *trial, struct point point, int status)
+{
+    printf("# exit status %d; again: fault %s %s %s ", status, trial->scenario->name,
+           mode_names[trial->mode], kind_names[trial->kind]);
+    if (point.name == NULL) {
+        printf("%zu\n", point.nth);
+    } else {
+        printf("%s\n", point.name);
+    }
+    (void)fflush(stdout);
+}
+
+/* Tries every WORKERSth of the chosen points, in a process of its own; if asked to go on, those behind them,
+ * too, until one is beyond the end, as a life may be longer than the one that was written down. */
+static _Noreturn void work(const struct trial *trial, size_t worker, size_t count, bool goes_on)
+{
+    for (size_t i = worker; goes_on || i < tally->chosen_count; i += WORKERS) {
+        bool is_beyond = i >= tally->chosen_count;
+        struct point point = { NULL, count + 1 + i - tally->chosen_count };
+        point = is_beyond ? point : tally->chosen[i];
+        int status = try_point(trial, point);
+        if (status == EXIT_NOT_REACHED && is_beyond) {
+            break;
+        }
+        if (status == EXIT_NOT_REACHED) {
+            continue;
+        }
         atomic_fetch_add(&tally->points, 1);
         if (status != EXIT_HANDLED) {
-            printf("# exit status %d; again: fault %s %s %s %zu\n", status, path,
-                   fabric_flags == 0 ? "served" : "manual", kind_names[kind], point);
-            (void)fflush(stdout);
+            tell_point(trial, point, status);
             if (atomic_fetch_add(&tally->bad, 1) >= BAD_MAX) {
                 break;
             }
@@ -526,62 +293,225 @@ static _Noreturn void work(const char *path, enum inject_kind kind, size_t first
     _exit(0);
 }
 
-/* Returns whether all was well. */
-static bool try_all(unsigned number, const char *path, enum inject_kind kind)
+/* Returns whether the workers came to their ends. */
+static bool work_all(const struct trial *trial, size_t count, bool goes_on)
 {
-    struct tally *tally = mmap(NULL, sizeof(*tally), PROT_READ | PROT_WRITE,
-                               MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pid_t workers[WORKERS];
-    bool ended = tally != MAP_FAILED;
-    if (!ended) {
-        return false;
-    }
-    path_name = path;
+    bool ended = true;
     (void)fflush(stdout);
     for (size_t i = 0; i < WORKERS; i++) {
         workers[i] = fork();
         if (workers[i] == 0) {
-            work(path, kind, i + 1, tally);
+            work(trial, i, count, goes_on);
         }
     }
     for (size_t i = 0; i < WORKERS; i++) {
-        int status = 0;
-        ended = ended && workers[i] > 0 && waitpid(workers[i], &status, 0) == workers[i] &&
-                status == 0;
+        ended = wait_for_exit(workers[i]) == 0 && ended;
     }
-    bool good = ended && tally->bad == 0 && tally->points > 0;
-    printf("%sok %u - %s, %s: each %s of a connection's life fails in turn, %zu points\n",
-           good ? "" : "not ", number, path,
-           fabric_flags == 0 ? "with service threads" : "without service threads", kind_names[kind],
-           atomic_load(&tally->points));
-    (void)munmap(tally, sizeof(*tally));
+    return ended;
+}
+
+/* Writes down a life's calls and returns how many there are, 0 if it failed. On a busy machine a program that
+ * polls makes many calls that tell nothing, so the shortest of some lives counts. */
+static size_t count_calls(const struct trial *trial)
+{
+    enum { LIVES = 4 };
+    size_t least = INJECT_RECORD_MAX;
+    for (size_t i = 0; i < LIVES; i++) {
+        atomic_store(&tally->record.count, 0);
+        (void)fflush(stdout);
+        const pid_t pid = fork();
+        if (pid == 0) {
+            write_down(trial);
+        }
+        if (wait_for_exit(pid) != EXIT_HANDLED) {
+            return 0;
+        }
+        size_t count = atomic_load(&tally->record.count);
+        least = count < least ? count : least;
+    }
+    return least;
+}
+
+/* Returns whether all was well. */
+static bool try_all(unsigned number, const struct trial *trial, size_t most)
+{
+    atomic_store(&tally->points, 0);
+    atomic_store(&tally->bad, 0);
+    size_t count = count_calls(trial);
+    bool good = count > 0 && count <= INJECT_RECORD_MAX;
+    if (good) {
+        choose_points(count, most);
+        good = work_all(trial, count, most == 0);
+    }
+    size_t points = atomic_load(&tally->points);
+    good = good && atomic_load(&tally->bad) == 0 && points > 0;
+    count = count < points ? points : count;
+    printf("%sok %u - %s, %s: each %s of a connection's life fails in turn, %zu of %zu points\n",
+           good ? "" : "not ", number, trial->scenario->name, mode_names[trial->mode],
+           kind_names[trial->kind], points, count);
+    (void)fflush(stdout);
+    points_tried += points;
+    points_known += count;
     return good;
+}
+
+/* ------------------------------------------------------------------------------------ all of it */
+
+static bool was_reached(const char *name, size_t size)
+{
+    for (size_t i = 0; i < CALLS_MAX; i++) {
+        const char *other = atomic_load(&reached->names[i]);
+        if (other != NULL && strlen(other) == size && strncmp(other, name, size) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Every function that can be made to fail was: a life calls it, and a point met it. */
+static bool judge_reached(unsigned number)
+{
+    char missing[1024] = "";
+    size_t count = 0;
+    for (const char *at = FAULT_CALLS; *at != '\0';) {
+        size_t size = strcspn(at, " ");
+        if (!was_reached(at, size)) {
+            (void)snprintf(missing + strlen(missing), sizeof(missing) - strlen(missing), " %.*s",
+                           (int)size, at);
+        }
+        count++;
+        at += size + (at[size] == ' ');
+    }
+    printf("%sok %u - each of %zu functions was made to fail\n", missing[0] == '\0' ? "" : "not ",
+           number, count);
+    if (missing[0] != '\0') {
+        printf("# never:%s\n", missing);
+    }
+    return missing[0] == '\0';
+}
+
+static bool is_wanted(const struct trial *trial, const char *only)
+{
+    bool has_mode = (trial->scenario->modes & (1U << trial->mode)) != 0;
+    bool has_kind = trial->kind != INJECT_VERBS || trial->scenario->device != NULL;
+    return has_mode && has_kind && (only == NULL || strcmp(only, trial->scenario->name) == 0);
+}
+
+static bool try_each(const char *only, size_t most)
+{
+    unsigned number = 0;
+    bool good = true;
+    bool is_whole = only == NULL;
+    const size_t each = (size_t)MODES * INJECT_KINDS;
+    for (size_t i = 0; i < scenario_count * each; i++) {
+        const struct trial trial = { &scenarios[i / each], (enum mode)(i % each / INJECT_KINDS),
+                                     (enum inject_kind)(i % INJECT_KINDS) };
+        if (!is_wanted(&trial, only)) {
+            continue;
+        }
+        if (trial.scenario->device != NULL && !device_is_possible()) {
+            printf(
+                "ok %u - %s, %s, %s # SKIP the headers of libibverbs and librdmacm are not there\n",
+                ++number, trial.scenario->name, mode_names[trial.mode], kind_names[trial.kind]);
+            is_whole = false;
+            continue;
+        }
+        good = try_all(++number, &trial, most) && good;
+    }
+    if (is_whole) {
+        good = judge_reached(++number) && good;
+    }
+    printf("# figures: %zu of %zu points tried\n1..%u\n", points_tried, points_known, number);
+    return good;
+}
+
+/* Returns false if there is no such trial. */
+static bool find_trial(char **names, struct trial *out)
+{
+    for (size_t i = 0; i < scenario_count; i++) {
+        if (strcmp(scenarios[i].name, names[0]) == 0) {
+            out->scenario = &scenarios[i];
+        }
+    }
+    out->mode = MODES;
+    out->kind = INJECT_KINDS;
+    for (int mode = 0; mode < MODES; mode++) {
+        out->mode = strcmp(mode_names[mode], names[1]) == 0 ? (enum mode)mode : out->mode;
+    }
+    for (int kind = 0; kind < INJECT_KINDS; kind++) {
+        out->kind = strcmp(kind_names[kind], names[2]) == 0 ? (enum inject_kind)kind : out->kind;
+    }
+    return out->scenario != NULL && out->mode != MODES && out->kind != INJECT_KINDS;
+}
+
+static void *share(size_t size)
+{
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+static int usage(void)
+{
+    fprintf(stderr,
+            "usage: fault [--points N] [LIFE]   at most N points of a case; one life\n"
+            "       fault LIFE MODE KIND POINT  one point: a number, or a function, whose first "
+            "call it is\n"
+            "       fault --list                what can be made to fail\n");
+    return 2;
+}
+
+static int run(int argc, char **argv)
+{
+    struct trial trial = { 0 };
+    size_t most = 0;
+    if (argc == 5) {
+        if (!find_trial(argv + 1, &trial)) {
+            return usage();
+        }
+        size_t nth = strtoul(argv[4], NULL, 10);
+        int status = try_point(&trial, nth == 0 ? (struct point){ argv[4], 1 }
+                                                : (struct point){ NULL, nth });
+        printf("# exit status %d\n", status);
+        return status;
+    }
+    if (argc == 2 && strcmp(argv[1], "--list") == 0) {
+        (void)puts(FAULT_CALLS);
+        return 0;
+    }
+    if (argc == 2 && strcmp(argv[1], "--signals") == 0) {
+        return disturb_by_signals() ? 0 : 1;
+    }
+    if (argc == 2 && strcmp(argv[1], "--forks") == 0) {
+        return disturb_by_forks() ? 0 : 1;
+    }
+    if (argc > 2 && strcmp(argv[1], "--points") == 0) {
+        most = strtoul(argv[2], NULL, 10);
+        argc -= 2;
+        argv += 2;
+    }
+    if (argc > 2 || (argc == 2 && argv[1][0] == '-')) {
+        return usage();
+    }
+    return try_each(argc == 2 ? argv[1] : NULL, most) ? 0 : 1;
 }
 
 int main(int argc, char **argv)
 {
-    static const char *const paths[] = { "tcp", "shm" };
-    for (size_t i = 0; i < sizeof(pattern); i++) {
-        pattern[i] = (uint8_t)(i * 7 + i / 251);
+    if (argc == 2 && strcmp(argv[1], "--descriptors") == 0) {
+        return disturb_look_for_descriptors();
     }
-    if (argc == 5) {
-        path_name = argv[1];
-        fabric_flags = strcmp(argv[2], "served") == 0 ? 0 : RDMUX_FABRIC_NO_SERVICE_THREAD;
-        bool calls = strcmp(argv[3], kind_names[INJECT_CALL]) == 0;
-        run_point(calls ? INJECT_CALL : INJECT_ALLOCATION, strtoul(argv[4], NULL, 10));
+    for (size_t i = 0; i < sizeof(life_pattern); i++) {
+        life_pattern[i] = (uint8_t)(i * 7 + i / 251);
     }
-    if (argc != 1) {
-        fprintf(stderr, "usage: fault [tcp|shm manual|served allocation|call POINT]\n");
-        return 2;
+    tally = share(sizeof(*tally));
+    reached = share(sizeof(*reached));
+    if (tally == NULL || reached == NULL || !papers_write()) {
+        papers_remove();
+        printf("Bail out! no memory, or no folder for keys\n");
+        return 1;
     }
-    static const uint32_t flags[] = { RDMUX_FABRIC_NO_SERVICE_THREAD, 0 };
-    unsigned number = 0;
-    bool good = true;
-    for (size_t i = 0; i < 4; i++) {
-        fabric_flags = flags[i / 2];
-        good = try_all(++number, paths[i % 2], INJECT_ALLOCATION) && good;
-        good = try_all(++number, paths[i % 2], INJECT_CALL) && good;
-    }
-    printf("1..%u\n", number);
-    return good ? 0 : 1;
+    int status = run(argc, argv);
+    papers_remove();
+    return status;
 }

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * One life: two fabrics in this process come together, do what their scenario says, and part. Something
+ * may be made to fail meanwhile: then the life ends early, with a status that may follow, and everything
+ * that was made is closed. scenarios.c has the table of lives, stages.c what they do.
+ */
+#ifndef RDMUX_TESTS_FAULT_LIFE_H
+#define RDMUX_TESTS_FAULT_LIFE_H
+
+#include <rdmux/rdmux.h>
+
+#include <setjmp.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    REGION_SIZE = 65536,
+    SMALL = 8,
+    MIDDLE = 4096,
+    LARGE = 65536, /* beyond what is sent inline, copied in one piece, or fits a slot */
+    PATIENT_MS = 20000,
+    LIFE_MS = 4000, /* for one life, in which failures may take a path's time */
+    REQUESTS_MAX = 32,
+    REMOTES_MAX = 8,
+    STAGES_MAX = 10,
+    EXIT_WRONG = 1,
+};
+
+/* Who makes progress. */
+enum mode {
+    MODE_MANUAL, /* the program alone, by its calls: the nth call is the same one in each run */
+    MODE_SERVED, /* it polls, and each fabric has its threads */
+    MODE_ASLEEP, /* and the program sleeps: in waits, and in poll(2) on armed queues */
+    MODES,
+};
+extern const char *const mode_names[MODES];
+
+struct life;
+typedef void stage(struct life *life);
+
+struct scenario {
+    const char *name;
+    const char *paths;         /* filter of both fabrics */
+    const char *device;        /* options of a simulated adapter; NULL: none */
+    const char *host;          /* the name that is dialled; NULL: the address */
+    uint32_t auth;             /* RDMUX_AUTH_*; 0: none */
+    uint32_t data_sockets;     /* 0: the default */
+    unsigned modes;            /* bits 1 << enum mode */
+    bool has_srq;              /* b receives by one */
+    stage *stages[STAGES_MAX]; /* after both fabrics are open, until NULL */
+};
+extern const struct scenario scenarios[];
+extern const size_t scenario_count;
+
+/* What became of a request. */
+struct outcome {
+    bool posted;
+    bool is_shared; /* of an SRQ: dropped with it, without an entry */
+    unsigned entries;
+    uint32_t status;
+};
+
+struct side {
+    struct rdmux_fabric *fabric;
+    struct rdmux_cq *cq;
+    struct rdmux_srq *srq;
+    struct rdmux_ep *ep;
+    struct rdmux_mr *mr;
+    struct rdmux_mr *second_mr;
+    int socket; /* that was given to rdmux_adopt(); 0: none */
+    bool is_connected;
+    bool has_ended;
+    struct outcome requests[REQUESTS_MAX];
+};
+
+struct life {
+    const struct scenario *scenario;
+    enum mode mode;
+    struct side a; /* connects, and does what is done */
+    struct side b;
+    struct rdmux_listener *listener;
+    struct rdmux_ep *turned_away; /* an endpoint of a that b rejects */
+    uint32_t turned_away_status;
+    struct rdmux_remote *remotes[REMOTES_MAX];
+    bool remote_answered[REMOTES_MAX];
+    uint32_t remote_status[REMOTES_MAX];
+    size_t steps;
+    bool is_whole; /* it came to its end */
+    uint64_t until_ms;
+    uint8_t received[3][LARGE];
+    jmp_buf end; /* where the life goes when something of it has failed */
+};
+
+extern uint8_t life_pattern[LARGE];
+extern uint8_t life_source[REGION_SIZE];
+
+/* Called at each step of a life, if set: what else goes on in the process. */
+extern void (*life_disturb)(struct life *life);
+
+/* Returns whether it was lived to its end. Hurried: ends are to come soon, else a busy machine must not bring any. */
+bool live(const struct scenario *scenario, enum mode mode, bool hurried);
+
+/* Ends the process: this must not be. */
+_Noreturn void wrong(const char *format, ...) __attribute__((format(printf, 1, 2)));
+uint64_t now_ms(void);
+
+/* For stages. */
+
+/* Nothing was made to fail, and time is given. */
+bool must_go_well(void);
+bool is_in_a_hurry(void);
+struct rdmux_ep_attr attr_of(const struct life *life, const struct side *side);
+/* The outcome of a call; ends the life if it failed as it may. */
+void check(struct life *life, enum rdmux_status status, const char *call);
+#define TRY(life, call) check(life, call, #call)
+/* One step of both sides. False: the time is over, or one side has ended. */
+bool progress(struct life *life);
+/* Ends the life instead. */
+void progress_or_end(struct life *life);
+/* For a post: the context of request number. */
+void *context_of(struct side *side, size_t number);
+/* A request that was refused has no entry. */
+void try_post(struct life *life, struct side *side, size_t number, enum rdmux_status status,
+              const char *call);
+#define POST(life, side, number, call) try_post(life, side, number, call, #call)
+/* Until its entry has come, which must say OK; else ends the life. */
+void await(struct life *life, struct side *side, size_t number);
+/* A receive of the side, from its SRQ if it has one. */
+void post_receive(struct life *life, struct side *side, size_t number, void *buf, size_t length);
+
+#endif

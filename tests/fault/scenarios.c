@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* The lives there are. One more is one more entry. */
+#include "stages.h"
+
+enum {
+    MANUAL = 1 << MODE_MANUAL,
+    SERVED = 1 << MODE_SERVED,
+    ASLEEP = 1 << MODE_ASLEEP,
+    ALL = MANUAL | SERVED | ASLEEP,
+};
+
+/* Its addresses are the loopback interface's. */
+#define DEVICE(link) "link=" link ",netdev=lo"
+/* One with ibv_wr_*(), rights by the book, and on a kernel that does not protect pinned pages from fork. */
+#define OTHER_DEVICE(link) "link=" link ",netdev=lo,like=hca,fork_needed=yes"
+
+#define WHOLE                                               \
+    {                                                       \
+        meet, share_memory, send_messages, use_memory, part \
+    }
+#define REVOKED                                                        \
+    {                                                                  \
+        meet, share_memory, take_back, use_memory, send_messages, part \
+    }
+#define SUDDEN                                        \
+    {                                                 \
+        meet, share_memory, use_memory, part_suddenly \
+    }
+#define FLAPPED                                                        \
+    {                                                                  \
+        meet, share_memory, flap_port, send_messages, use_memory, part \
+    }
+#define PLAIN                                                         \
+    {                                                                 \
+        meet_plainly, share_plainly, send_messages, use_plainly, part \
+    }
+
+/* clang-format off */
+const struct scenario scenarios[] = {
+    { .name = "tcp",   .paths = "tcp",   .modes = ALL, .stages = WHOLE },
+    { .name = "shm",   .paths = "shm",   .modes = ALL, .stages = WHOLE },
+    { .name = "ib",    .paths = "ib",    .modes = ALL, .stages = WHOLE, .device = DEVICE("ib") },
+    { .name = "roce",  .paths = "roce",  .modes = ALL, .stages = WHOLE, .device = DEVICE("roce") },
+    { .name = "iwarp", .paths = "iwarp", .modes = ALL, .stages = WHOLE, .device = DEVICE("iwarp") },
+    { .name = "roce-hca", .paths = "roce", .modes = MANUAL, .stages = WHOLE,
+      .device = OTHER_DEVICE("roce") },
+
+    { .name = "tcp-psk",  .paths = "tcp",  .modes = MANUAL | SERVED, .stages = WHOLE, .auth = RDMUX_AUTH_PSK },
+    { .name = "tcp-cert", .paths = "tcp",  .modes = MANUAL, .stages = WHOLE, .auth = RDMUX_AUTH_CERT },
+    { .name = "tcp-name", .paths = "tcp",  .modes = SERVED, .stages = WHOLE, .auth = RDMUX_AUTH_CERT,
+      .host = "localhost" },
+    { .name = "shm-psk",  .paths = "shm",  .modes = MANUAL, .stages = WHOLE, .auth = RDMUX_AUTH_PSK },
+    { .name = "iwarp-psk", .paths = "iwarp", .modes = MANUAL, .stages = WHOLE, .auth = RDMUX_AUTH_PSK,
+      .device = DEVICE("iwarp") },
+
+    { .name = "tcp-srq",   .paths = "tcp",   .modes = MANUAL, .stages = WHOLE, .has_srq = true },
+    { .name = "shm-srq",   .paths = "shm",   .modes = MANUAL, .stages = WHOLE, .has_srq = true },
+    { .name = "ib-srq",    .paths = "ib",    .modes = MANUAL, .stages = WHOLE, .has_srq = true,
+      .device = DEVICE("ib") },
+    { .name = "iwarp-srq", .paths = "iwarp", .modes = MANUAL, .stages = WHOLE, .has_srq = true,
+      .device = DEVICE("iwarp") },
+
+    { .name = "tcp-revoke",   .paths = "tcp",   .modes = SERVED, .stages = REVOKED },
+    { .name = "shm-revoke",   .paths = "shm",   .modes = SERVED, .stages = REVOKED },
+    { .name = "ib-revoke",    .paths = "ib",    .modes = SERVED, .stages = REVOKED, .device = DEVICE("ib") },
+    { .name = "iwarp-revoke", .paths = "iwarp", .modes = SERVED, .stages = REVOKED, .device = DEVICE("iwarp") },
+
+    { .name = "tcp-sudden",   .paths = "tcp",   .modes = MANUAL, .stages = SUDDEN },
+    { .name = "shm-sudden",   .paths = "shm",   .modes = MANUAL, .stages = SUDDEN },
+    { .name = "roce-sudden",  .paths = "roce",  .modes = MANUAL, .stages = SUDDEN, .device = DEVICE("roce") },
+    { .name = "iwarp-sudden", .paths = "iwarp", .modes = MANUAL, .stages = SUDDEN, .device = DEVICE("iwarp") },
+
+    { .name = "ib-flap",     .paths = "ib",    .modes = MANUAL | SERVED, .stages = FLAPPED, .device = DEVICE("ib") },
+
+    { .name = "strangers", .paths = "tcp", .modes = MANUAL | SERVED,
+      .stages = { meet_strangers, share_memory, send_messages, part } },
+    { .name = "strangers-psk", .paths = "tcp", .modes = MANUAL, .auth = RDMUX_AUTH_PSK,
+      .stages = { meet_strangers, send_messages, part } },
+    { .name = "adopted", .paths = "tcp", .modes = MANUAL | SERVED,
+      .stages = { meet_by_socket, share_memory, send_messages, use_memory, part } },
+    { .name = "four-sockets", .paths = "tcp", .modes = MANUAL, .stages = WHOLE, .data_sockets = 4 },
+    { .name = "shm-or-tcp", .paths = "shm,tcp", .modes = MANUAL, .stages = WHOLE },
+    { .name = "ib-or-tcp",  .paths = "ib,tcp",  .modes = MANUAL, .stages = WHOLE, .device = DEVICE("ib") },
+
+    { .name = "ib-plain",    .paths = "ib",    .modes = MANUAL, .stages = PLAIN, .device = DEVICE("ib") },
+    { .name = "roce-plain",  .paths = "roce",  .modes = SERVED, .stages = PLAIN, .device = DEVICE("roce") },
+    { .name = "iwarp-plain", .paths = "iwarp", .modes = MANUAL, .stages = PLAIN, .device = DEVICE("iwarp") },
+};
+/* clang-format on */
+const size_t scenario_count = sizeof(scenarios) / sizeof(scenarios[0]);
