@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause-Patent
+# A long load with faults over each provider, one after the other; prints TAP. run.sh [--seconds N] [--seed N]
+# [PROVIDER...]: N seconds altogether. Without, 30, and half an hour for --thorough. Flaws that are put in on purpose
+# have to be found.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+RDMUX_BUILD=${RDMUX_BUILD:-$here/../../build/dev}
+seed=$RANDOM
+case ${RDMUX_TEST_LEVEL:-normal} in
+quick) seconds=10 ;;
+normal) seconds=30 ;;
+*) seconds=1800 ;;
+esac
+while (($# > 0)); do
+    case $1 in
+    --seconds | --seed)
+        (($# > 1)) || {
+            echo "$1 takes a number" >&2
+            exit 2
+        }
+        [[ $1 == --seed ]] && seed=$2 || seconds=$2
+        shift
+        ;;
+    -*)
+        echo 'usage: tests/soak/run.sh [--seconds N] [--seed N] [PROVIDER...]' >&2
+        exit 2
+        ;;
+    *) break ;;
+    esac
+    shift
+done
+providers=("$@")
+((${#providers[@]} > 0)) || providers=(tcp shm ib roce iwarp)
+soak=$RDMUX_BUILD/tests/soak/soak
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+unset SIM_VERBS RDMUX_PATHS RDMUX_LOG
+number=0
+status=0
+
+# run_soak PROVIDER ARGUMENT...: over a simulated adapter where the provider needs one.
+run_soak() {
+    case $1 in
+    tcp | shm) "$soak" "$@" ;;
+    *)
+        LD_PRELOAD=$RDMUX_BUILD/lib/libsimverbs.so SIM_VERBS="link=$1,net=soak$$" "$soak" "$@"
+        ;;
+    esac
+}
+
+# tell_case PASSED NAME: with what the program has printed, if it failed.
+tell_case() {
+    number=$((number + 1))
+    if [[ $1 == yes ]]; then
+        echo "ok $number - $2"
+    else
+        status=1
+        echo "not ok $number - $2"
+        sed -n 's/^#* */# /p' "$scratch/out"
+    fi
+}
+
+each=$((seconds / ${#providers[@]}))
+((each > 0)) || each=1
+for provider in "${providers[@]}"; do
+    if [[ $provider != tcp && $provider != shm && ! -e $RDMUX_BUILD/lib/libsimverbs.so ]]; then
+        number=$((number + 1))
+        echo "ok $number - $provider # SKIP the headers of libibverbs and librdmacm are not installed"
+        continue
+    fi
+    good=no
+    if run_soak "$provider" "$each" "$seed" >"$scratch/out" 2>&1; then
+        good=yes
+    fi
+    tell_case "$good" "$provider: what was asked for was done once, and nothing grew, for $each s, seed $seed"
+    grep '^# figures: ' "$scratch/out" || true
+done
+
+# What the soak says of a flaw that is put in.
+declare -A finds=(
+    [memory]='memory grew by'
+    [descriptor]='descriptors have become'
+    [thread]='threads have become'
+    [byte]='came with other bytes'
+    [entry]='an entry .* of no request'
+)
+for flaw in memory descriptor thread byte entry; do
+    good=yes
+    if run_soak tcp 3 1 "$flaw" >"$scratch/out" 2>&1 || ! grep -q "${finds[$flaw]}" "$scratch/out"; then
+        good=no
+    fi
+    tell_case "$good" "a flaw that is put in is found: $flaw"
+done
+echo "1..$number"
+exit "$status"

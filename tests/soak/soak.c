@@ -1,0 +1,621 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * A process under load for a long time, over one provider. Peers, processes of their own, connect to it, and both
+ * ends use their links (link.c); all the while links are made, ended in order, closed, revoked, their sockets
+ * cut, and peers killed and started again. The time is cut into rounds. At the end of each all peers go, all links
+ * end, and what the process has is counted: descriptors and threads have to be what they were after the first
+ * round, memory must not grow.
+ *
+ * Prints TAP, one case. Peers tell by a pipe what they are about to do to a link, so that an end that nobody
+ * brought about is found.
+ */
+#include "link.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <malloc.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    PEERS = 2,
+    LINKS_EACH = 3, /* of a peer */
+    LINKS_MAX = 64, /* with those of peers that were killed, and not noticed yet */
+    ROUNDS_MAX = 1024,
+    ROUND_MS_LEAST = 400,
+    ROUND_MS_MOST = 3000,
+    ROUNDS_WISHED = 12,
+    SETTLE_MS = 20000, /* for all ends of a round */
+    COUNT_MS = 3000,   /* for descriptors and threads that are about to go */
+    TOLD_MAX = 1 << 14,
+    HANG_S = 60,
+    /* Of memory: what is not a leak, and how much a connection may leave in tables that grow. */
+    GROWTH_FLOOR = 192 << 10,
+    GROWTH_EACH = 128,
+};
+
+/* What a peer says. */
+struct note {
+    uint64_t uid;           /* of a link that it is about to end or revoke; 0: none */
+    struct figures figures; /* since its last note */
+};
+
+struct peer {
+    pid_t pid;
+    int stop; /* closed: go */
+    bool is_leaving;
+};
+
+struct sample {
+    long resident; /* bytes */
+    unsigned descriptors;
+    unsigned threads;
+    uint64_t connects; /* before it */
+};
+
+static struct {
+    const char *provider;
+    struct rdmux_fabric *fabric;
+    struct rdmux_cq *cq;
+    struct rdmux_listener *listener;
+    char address[RDMUX_ADDRESS_MAX];
+    struct link *links[LINKS_MAX];
+    struct peer peers[PEERS];
+    int notes[2];            /* pipe */
+    uint64_t told[TOLD_MAX]; /* uids, a ring */
+    size_t told_count;
+    uint64_t killed[TOLD_MAX]; /* pids, a ring */
+    size_t killed_count;
+    uint64_t kills;
+    uint64_t cuts;
+    struct sample samples[ROUNDS_MAX];
+    size_t rounds;
+} home;
+
+/* ------------------------------------------------------------------------------------ belongings */
+
+static unsigned count_in(const char *path)
+{
+    unsigned count = 0;
+    DIR *folder = opendir(path);
+    if (folder == NULL) {
+        wrong("%s cannot be read", path);
+    }
+    while (readdir(folder) != NULL) {
+        count++;
+    }
+    (void)closedir(folder);
+    return count;
+}
+
+static long resident_bytes(void)
+{
+    long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    if (file == NULL || fscanf(file, "%*s %ld", &pages) != 1) {
+        wrong("/proc/self/statm cannot be read");
+    }
+    (void)fclose(file);
+    return pages * sysconf(_SC_PAGESIZE);
+}
+
+/* What is about to go, a descriptor of an end that another thread has just seen, has its time to. */
+static struct sample count_belongings(const struct sample *expected)
+{
+    struct sample now;
+    uint64_t until_ms = now_ms() + COUNT_MS;
+    do {
+        struct rdmux_wc wc;
+        (void)rdmux_cq_poll(home.cq, &wc, 1);
+        (void)malloc_trim(0);
+        now = (struct sample){ resident_bytes(), count_in("/proc/self/fd"),
+                               count_in("/proc/self/task"), figures.connects };
+    } while (expected != NULL && now_ms() < until_ms &&
+             (now.descriptors != expected->descriptors || now.threads != expected->threads));
+    return now;
+}
+
+/* Growth by the line that fits best, in bytes over all samples from `first` on. */
+static double growth_of(size_t first)
+{
+    double count = (double)(home.rounds - first);
+    double mean_x = (count - 1) / 2;
+    double mean_y = 0;
+    double above = 0;
+    double below = 0;
+    for (size_t i = first; i < home.rounds; i++) {
+        mean_y += (double)home.samples[i].resident / count;
+    }
+    for (size_t i = first; i < home.rounds; i++) {
+        double x = (double)(i - first) - mean_x;
+        above += x * ((double)home.samples[i].resident - mean_y);
+        below += x * x;
+    }
+    return below == 0 ? 0 : above / below * (count - 1);
+}
+
+/* ----------------------------------------------------------------------------------------- peers */
+
+static void open_fabric(struct rdmux_fabric **fabric, struct rdmux_cq **cq)
+{
+    struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
+    attr.paths = home.provider;
+    if (rdmux_fabric_open(&attr, fabric) != RDMUX_OK ||
+        rdmux_cq_create(*fabric, NULL, cq) != RDMUX_OK) {
+        wrong("a fabric: %s", rdmux_last_error());
+    }
+}
+
+static void say(uint64_t uid)
+{
+    static struct figures said;
+    struct note note = { .uid = uid };
+    const uint64_t *now = (const uint64_t *)&figures;
+    uint64_t *before = (uint64_t *)&said;
+    uint64_t *difference = (uint64_t *)&note.figures;
+    for (size_t i = 0; i < sizeof(figures) / sizeof(*now); i++) {
+        difference[i] = now[i] - before[i];
+    }
+    said = figures;
+    if (write(STDOUT_FILENO, &note, sizeof(note)) != sizeof(note)) {
+        _exit(0); /* nobody listens any more */
+    }
+}
+
+static void take_entries(struct rdmux_cq *cq)
+{
+    enum { MOST = 32 };
+    struct rdmux_wc wc[MOST];
+    size_t count = 0;
+    enum rdmux_status status = rdmux_cq_wait(cq, wc, MOST, 2, &count);
+    if (status != RDMUX_OK && status != RDMUX_TIMED_OUT) {
+        wrong("wait: %s: %s", rdmux_status_name(status), rdmux_last_error());
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct link *link = rdmux_ep_user(wc[i].ep);
+        if (link == NULL) {
+            wrong("an entry %s of an endpoint that is not ours", rdmux_wc_opcode_name(wc[i].opcode));
+        }
+        link_entry(link, &wc[i]);
+    }
+}
+
+/* In a peer's process: something happens to a link. */
+static void disturb_own(struct link **link)
+{
+    switch (draw(400)) {
+    case 0:
+        say(link_uid(*link));
+        link_close(*link);
+        *link = NULL;
+        figures.ends++;
+        return;
+    case 1:
+        say(link_uid(*link));
+        link_shutdown(*link);
+        return;
+    case 2:
+        say(link_uid(*link));
+        link_revoke(*link);
+        return;
+    default:
+        return;
+    }
+}
+
+static bool is_told_to_go(void)
+{
+    struct pollfd look = { .fd = STDIN_FILENO, .events = POLLIN };
+    return poll(&look, 1, 0) != 0;
+}
+
+/* One turn of a peer; returns how many links there are. */
+static size_t use_links(struct link **links, struct rdmux_cq *cq, bool is_leaving)
+{
+    size_t count = 0;
+    take_entries(cq);
+    for (size_t i = 0; i < LINKS_EACH; i++) {
+        if (links[i] == NULL) {
+            continue;
+        }
+        if (link_has_ended(links[i])) {
+            link_close(links[i]);
+            links[i] = NULL;
+            continue;
+        }
+        count++;
+        link_step(links[i]);
+        if (!is_leaving && link_is_up(links[i])) {
+            disturb_own(&links[i]);
+        }
+    }
+    return count;
+}
+
+static int be_peer(const char *address, uint64_t seed)
+{
+    enum { SAY_EVERY = 64 };
+    static struct link *links[LINKS_EACH];
+    struct rdmux_fabric *fabric;
+    struct rdmux_cq *cq;
+    uint64_t number = 0;
+    size_t turns = 0;
+    draw_from(seed);
+    open_fabric(&fabric, &cq);
+    while (!is_told_to_go()) {
+        size_t at = (size_t)draw(LINKS_EACH);
+        if (links[at] == NULL && draw(8) == 0) {
+            links[at] = link_dial(fabric, cq, address, ((uint64_t)getpid() << 32) + ++number);
+        }
+        (void)use_links(links, cq, false);
+        if (++turns % SAY_EVERY == 0) {
+            say(0);
+        }
+    }
+    uint64_t until_ms = now_ms() + SETTLE_MS / 2;
+    for (size_t i = 0; i < LINKS_EACH; i++) {
+        if (links[i] != NULL && link_is_up(links[i])) {
+            say(link_uid(links[i]));
+            link_shutdown(links[i]);
+        } else if (links[i] != NULL && !link_has_ended(links[i]) && !link_is_leaving(links[i])) {
+            say(link_uid(links[i])); /* it is not there yet */
+            link_close(links[i]);
+            links[i] = NULL;
+        }
+    }
+    while (use_links(links, cq, true) > 0) {
+        if (now_ms() > until_ms) {
+            wrong("a link does not end");
+        }
+    }
+    if (rdmux_cq_destroy(cq) != RDMUX_OK || rdmux_fabric_close(fabric) != RDMUX_OK) {
+        wrong("the end: %s", rdmux_last_error());
+    }
+    say(0);
+    return 0;
+}
+
+/* -------------------------------------------------------------------------------- home: its peers */
+
+static void start_peer(struct peer *peer)
+{
+    int stop[2];
+    char seed[32];
+    (void)snprintf(seed, sizeof(seed), "%" PRIu64, draw(1U << 30));
+    if (pipe2(stop, O_CLOEXEC) != 0) {
+        wrong("no pipe");
+    }
+    (void)fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)dup2(stop[0], STDIN_FILENO);
+        (void)dup2(home.notes[1], STDOUT_FILENO);
+        (void)execl("/proc/self/exe", "soak", "--peer", home.provider, home.address, seed,
+                    (char *)NULL);
+        _exit(1);
+    }
+    (void)close(stop[0]);
+    if (pid < 0) {
+        wrong("no process");
+    }
+    *peer = (struct peer){ .pid = pid, .stop = stop[1] };
+}
+
+static void hear(void)
+{
+    struct note note;
+    ssize_t got;
+    while ((got = read(home.notes[0], &note, sizeof(note))) > 0) {
+        if (got != sizeof(note)) {
+            wrong("a note of %zd bytes", got);
+        }
+        if (note.uid != 0) {
+            home.told[home.told_count++ % TOLD_MAX] = note.uid;
+        }
+        uint64_t *sum = (uint64_t *)&figures;
+        const uint64_t *more = (const uint64_t *)&note.figures;
+        for (size_t i = 0; i < sizeof(figures) / sizeof(*sum); i++) {
+            sum[i] += more[i];
+        }
+    }
+}
+
+/* Peers that have gone; returns how many are there. */
+static size_t look_after_peers(bool restart)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < PEERS; i++) {
+        struct peer *peer = &home.peers[i];
+        int status = 0;
+        if (peer->pid != 0 && waitpid(peer->pid, &status, WNOHANG) == peer->pid) {
+            bool was_killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+            if (!was_killed && (status != 0 || !peer->is_leaving)) {
+                wrong("a peer ended with status %#x", (unsigned)status);
+            }
+            if (!peer->is_leaving) {
+                (void)close(peer->stop);
+            }
+            peer->pid = 0;
+        }
+        if (peer->pid == 0 && restart) {
+            start_peer(peer);
+        }
+        count += peer->pid != 0;
+    }
+    return count;
+}
+
+static void kill_peer(void)
+{
+    struct peer *peer = &home.peers[draw(PEERS)];
+    if (peer->pid != 0 && kill(peer->pid, SIGKILL) == 0) {
+        home.killed[home.killed_count++ % TOLD_MAX] = (uint64_t)peer->pid;
+        home.kills++;
+    }
+}
+
+/* Of one connected stream socket: a link's data, or its control channel. Which one nobody knows. */
+static void cut_socket(void)
+{
+    enum { DESCRIPTORS = 512 };
+    size_t first = (size_t)draw(DESCRIPTORS);
+    for (size_t i = 0; i < DESCRIPTORS; i++) {
+        int fd = (int)((first + i) % DESCRIPTORS);
+        struct sockaddr_storage address;
+        socklen_t length = sizeof(address);
+        if (getpeername(fd, (struct sockaddr *)&address, &length) != 0 ||
+            address.ss_family != AF_INET) {
+            continue;
+        }
+        for (size_t k = 0; k < LINKS_MAX; k++) {
+            if (home.links[k] != NULL) {
+                link_excuse(home.links[k]);
+            }
+        }
+        (void)shutdown(fd, SHUT_RDWR);
+        home.cuts++;
+        return;
+    }
+}
+
+/* -------------------------------------------------------------------------------- home: its links */
+
+static bool is_in(const uint64_t *ring, size_t count, uint64_t wanted)
+{
+    for (size_t i = 0; i < count && i < TOLD_MAX; i++) {
+        if (ring[i] == wanted) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Somebody has to have brought the end about. */
+static void judge_end(struct link *link)
+{
+    uint64_t uid = link_uid(link);
+    hear();
+    if (link_cause(link) != RDMUX_OK && !link_is_excused(link) &&
+        !is_in(home.told, home.told_count, uid) &&
+        !is_in(home.killed, home.killed_count, uid >> 32)) {
+        wrong("a link ended by itself: %s: %s", rdmux_status_name(link_cause(link)),
+              link_text(link));
+    }
+    figures.ends += link_cause(link) != RDMUX_OK;
+}
+
+static void accept_links(void)
+{
+    for (size_t i = 0; i < LINKS_MAX; i++) {
+        struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+        struct rdmux_ep *ep = NULL;
+        if (home.links[i] != NULL) {
+            continue;
+        }
+        enum rdmux_status status = rdmux_accept(home.listener, home.cq, &attr, 0, &ep);
+        if (status == RDMUX_AGAIN) {
+            return;
+        }
+        if (status != RDMUX_OK) {
+            wrong("accept: %s: %s", rdmux_status_name(status), rdmux_last_error());
+        }
+        home.links[i] = link_take(home.fabric, ep);
+    }
+}
+
+/* One turn; returns how many links there are. */
+static size_t turn(bool is_leaving)
+{
+    size_t count = 0;
+    take_entries(home.cq);
+    accept_links();
+    hear();
+    for (size_t i = 0; i < LINKS_MAX; i++) {
+        struct link **link = &home.links[i];
+        if (*link == NULL) {
+            continue;
+        }
+        count++;
+        if (link_has_ended(*link)) {
+            judge_end(*link);
+            link_close(*link);
+            *link = NULL;
+            continue;
+        }
+        link_step(*link);
+        if (!is_leaving && link_is_up(*link) && draw(400) == 0) {
+            link_revoke(*link);
+        } else if (!is_leaving && draw(600) == 0) {
+            link_close(*link);
+            *link = NULL;
+            figures.ends++;
+        }
+    }
+    return count;
+}
+
+static void tell_what_stays(void)
+{
+    for (size_t i = 0; i < LINKS_MAX; i++) {
+        if (home.links[i] != NULL) {
+            fprintf(stderr, "# link %" PRIx64 "%s: %s\n", link_uid(home.links[i]),
+                    link_is_excused(home.links[i]) ? ", disturbed" : "", link_text(home.links[i]));
+        }
+    }
+    for (size_t i = 0; i < PEERS; i++) {
+        fprintf(stderr, "# peer: process %d\n", (int)home.peers[i].pid);
+    }
+}
+
+static void live_round(uint64_t length_ms)
+{
+    uint64_t until_ms = now_ms() + length_ms;
+    uint64_t kill_ms = now_ms() + draw(length_ms);
+    uint64_t cut_ms = now_ms() + draw(length_ms);
+    alarm(HANG_S);
+    while (now_ms() < until_ms) {
+        (void)look_after_peers(true);
+        (void)turn(false);
+        if (now_ms() > kill_ms) {
+            kill_peer();
+            kill_ms = now_ms() + 200 + draw(1000);
+        }
+        if (now_ms() > cut_ms) {
+            cut_socket();
+            cut_ms = now_ms() + 100 + draw(600);
+        }
+        if (draw(50) == 0) {
+            (void)poll(NULL, 0, 3); /* away: the service thread takes over */
+        }
+    }
+    for (size_t i = 0; i < PEERS; i++) {
+        if (home.peers[i].pid != 0) {
+            home.peers[i].is_leaving = true;
+            (void)close(home.peers[i].stop);
+        }
+    }
+    until_ms = now_ms() + SETTLE_MS;
+    while (turn(true) + look_after_peers(false) > 0) {
+        if (now_ms() > until_ms) {
+            tell_what_stays();
+            wrong("links or peers do not end");
+        }
+    }
+    alarm(0);
+}
+
+/* -------------------------------------------------------------------------------------- all of it */
+
+static bool judge_round(size_t round)
+{
+    const struct sample *first = &home.samples[0];
+    const struct sample *now = &home.samples[round];
+    if (now->descriptors != first->descriptors) {
+        printf("# round %zu: %u descriptors have become %u\n", round, first->descriptors - 3,
+               now->descriptors - 3);
+    }
+    if (now->threads != first->threads) {
+        printf("# round %zu: %u threads have become %u\n", round, first->threads - 2,
+               now->threads - 2);
+    }
+    return now->descriptors == first->descriptors && now->threads == first->threads;
+}
+
+/* The first third is for warming up. */
+static bool judge_memory(void)
+{
+    size_t first = home.rounds / 3;
+    double growth = growth_of(first);
+    uint64_t connects = home.samples[home.rounds - 1].connects - home.samples[first].connects;
+    double allowed = GROWTH_FLOOR + (double)GROWTH_EACH * (double)connects;
+    if (growth > allowed) {
+        for (size_t i = 0; i < home.rounds; i++) {
+            printf("# round %zu: %ld KiB after %" PRIu64 " connections\n", i,
+                   home.samples[i].resident >> 10, home.samples[i].connects);
+        }
+        printf("# memory grew by %.0f KiB with %" PRIu64 " connections, allowed are %.0f KiB\n",
+               growth / 1024, connects, allowed / 1024);
+    }
+    return growth <= allowed;
+}
+
+static void print_figures(uint64_t took_ms)
+{
+    size_t first = home.rounds / 3;
+    const struct sample *last = &home.samples[home.rounds - 1];
+    printf("# figures: %-5s %" PRIu64 " s, %zu rounds: %" PRIu64 " operations, %" PRIu64
+           " MiB checked, %" PRIu64 " connections, %" PRIu64 " revocations, %" PRIu64
+           " imports; faults: %" PRIu64 " processes killed, %" PRIu64 " sockets cut, %" PRIu64
+           " links ended hard; resident KiB: %ld, %ld, %ld; %u descriptors, %u threads\n",
+           home.provider, took_ms / 1000, home.rounds, figures.operations, figures.bytes >> 20,
+           figures.connects, figures.revocations, figures.imports, home.kills, home.cuts,
+           figures.ends, home.samples[0].resident >> 10, home.samples[first].resident >> 10,
+           last->resident >> 10, last->descriptors - 3, last->threads - 2);
+}
+
+static int run(uint64_t seconds, uint64_t seed)
+{
+    uint64_t begin_ms = now_ms();
+    uint64_t length_ms = seconds * 1000 / ROUNDS_WISHED;
+    length_ms = length_ms < ROUND_MS_LEAST ? ROUND_MS_LEAST : length_ms;
+    length_ms = length_ms > ROUND_MS_MOST ? ROUND_MS_MOST : length_ms;
+    bool good = true;
+    draw_from(seed);
+    if (pipe2(home.notes, O_CLOEXEC | O_NONBLOCK) != 0) {
+        wrong("no pipe");
+    }
+    open_fabric(&home.fabric, &home.cq);
+    if (rdmux_listen(home.fabric, "127.0.0.1:0", NULL, &home.listener) != RDMUX_OK ||
+        rdmux_listener_address(home.listener, home.address, sizeof(home.address)) != RDMUX_OK) {
+        wrong("listen: %s", rdmux_last_error());
+    }
+    while ((now_ms() - begin_ms < seconds * 1000 || home.rounds < 4) && home.rounds < ROUNDS_MAX) {
+        live_round(length_ms);
+        home.samples[home.rounds] = count_belongings(home.rounds == 0 ? NULL : &home.samples[0]);
+        good = judge_round(home.rounds++) && good;
+        if (!good) {
+            break;
+        }
+    }
+    good = good && judge_memory();
+    print_figures(now_ms() - begin_ms);
+    rdmux_listener_close(home.listener);
+    good = rdmux_cq_destroy(home.cq) == RDMUX_OK && rdmux_fabric_close(home.fabric) == RDMUX_OK &&
+           good;
+    return good ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const flaws[FLAWS] = { "none",   "memory", "descriptor",
+                                              "thread", "byte",   "entry" };
+    (void)signal(SIGPIPE, SIG_IGN);
+    if (argc == 5 && strcmp(argv[1], "--peer") == 0) {
+        home.provider = argv[2];
+        return be_peer(argv[3], strtoul(argv[4], NULL, 10));
+    }
+    if (argc != 4 && argc != 5) {
+        fprintf(stderr, "usage: soak PROVIDER SECONDS SEED [FLAW]\n"
+                        "FLAW: a mistake of the test's own, which it finds: memory, descriptor, "
+                        "thread, byte, entry\n");
+        return 2;
+    }
+    for (int i = 0; argc == 5 && i < FLAWS; i++) {
+        flaw = strcmp(flaws[i], argv[4]) == 0 ? (enum flaw)i : flaw;
+    }
+    home.provider = argv[1];
+    int status = run(strtoul(argv[2], NULL, 10), strtoul(argv[3], NULL, 10));
+    printf("%sok 1 - %s for %s s, seed %s%s%s\n1..1\n", status == 0 ? "" : "not ", argv[1], argv[2],
+           argv[3], argc == 5 ? ", with a flaw: " : "", argc == 5 ? argv[4] : "");
+    return status;
+}
