@@ -270,17 +270,17 @@ struct attacker {
 static void *keep_attacking(void *user)
 {
     struct attacker *attacker = user;
+    size_t at_a_time = attacker->at_a_time > 0 ? attacker->at_a_time : 1;
     static int fds[AT_A_TIME];
     size_t made = 0;
     for (; made < HOSTILE || !atomic_load(&attacker->stop); made++) {
-        if (made >= attacker->at_a_time) {
-            close(fds[made % attacker->at_a_time]);
+        if (made >= at_a_time) {
+            close(fds[made % at_a_time]);
         }
-        fds[made % attacker->at_a_time] = attack(attacker->address, made, attacker->opening,
-                                                 attacker->size);
+        fds[made % at_a_time] = attack(attacker->address, made, attacker->opening, attacker->size);
         atomic_store(&attacker->made, made + 1);
     }
-    for (size_t i = 0; i < attacker->at_a_time; i++) {
+    for (size_t i = 0; i < at_a_time; i++) {
         close(fds[i]);
     }
     return NULL;

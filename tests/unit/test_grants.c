@@ -136,7 +136,7 @@ static void a_granted_token_with_a_changed_bit_opens_nothing(void **state)
     (void)state;
     open_scene(&scene, "tcp");
     grant(&scene, "anna", &token);
-    for (size_t bit = 8 * 8; bit < 8 * sizeof(token.bytes);
+    for (size_t bit = (size_t)8 * 8; bit < 8 * sizeof(token.bytes);
          bit += 5) { /* magic and version: INVALID */
         token.bytes[bit / 8] ^= (uint8_t)(1U << bit % 8);
         expect_import(scene.anna.a, &token, RDMUX_DENIED);
