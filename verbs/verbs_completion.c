@@ -674,7 +674,11 @@ enum rdmux_status rdmux_verbs_arm(struct rdmux_provider_cq *base)
     for (uint32_t i = 0; i < cq->unit_count && cq->stash_count < VERBS_POLL_MAX; i++) {
         int got = ibv_poll_cq(cq->units[i].cq, (int)(VERBS_POLL_MAX - cq->stash_count),
                               &cq->stash[cq->stash_count]);
-        cq->stash_count += got > 0 ? (uint32_t)got : 0;
+        if (got < 0) {
+            rdmux_verbs_unit_failed(cq);
+            continue;
+        }
+        cq->stash_count += (uint32_t)got;
     }
     bool has_something = connections != 0 || cq->stash_next < cq->stash_count ||
                          atomic_load_explicit(&cq->attention, memory_order_acquire) != 0;
