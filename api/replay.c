@@ -290,13 +290,16 @@ static void end_as(struct rdmux_request *request, enum rdmux_status status)
 /* A request that was with the path. What reads has its result, or nothing. */
 static void settle(const struct rdmux_failover *failover, struct rdmux_request *request, uint64_t at)
 {
+    if (request->status == RDMUX_OUTCOME_UNKNOWN) {
+        return; /* by a move before, whatever has been counted since */
+    }
     bool reads = rdmux_op_reads(request->op);
     if (reads ? request->done && request->status == RDMUX_OK
               : at < (is_message(request) ? failover->marked : failover->placed)) {
         end_as(request, RDMUX_OK);
     } else if (is_atomic(request) || (request->flags & RDMUX_NO_REPLAY) != 0) {
         end_as(request, RDMUX_OUTCOME_UNKNOWN);
-    } else if (request->status != RDMUX_OUTCOME_UNKNOWN) {
+    } else {
         request->done = 0;
         request->status = RDMUX_OK;
     }
