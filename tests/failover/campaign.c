@@ -1,0 +1,1092 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * Faults under load on simulated adapters: two hosts in one process, virtual time, a seed. Each run connects the two by
+ * several paths, keeps the load of load.h going in both directions, breaks the path it is on, often a second
+ * time while it is moving, mends what can be mended, and so on. Then everything has to be there, once. Without
+ * failover (--plain) the same faults end both endpoints, by the rules of docs/SEMANTICS.md, 7 and 8.
+ */
+#include "load.h"
+
+#include "../sim_verbs/sim_verbs.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    SIDES = 2,
+    LINKS = 3,
+    ENTRIES = 64,
+    LIVENESS_MS = 400,
+    BUSY_NS = 500,          /* of a turn in which something came */
+    IDLE_NS = 5000,         /* of a turn in which nothing came */
+    TURNS_MAX = 1200000,    /* a run that takes more has come to a standstill */
+    LATE_NS = 30000000,     /* packets held back */
+    MESSAGES_BETWEEN = 120, /* received by both sides together between two faults, at most */
+    SAMPLES = 4096,
+    PAIRS = 16,
+    CHILD_SECONDS = 60,
+    RUN_TEXT = 700,
+    DESCRIPTORS_MAX = 256,
+};
+
+/* ------------------------------------------------------------------------------------------- faults */
+
+enum fault {
+    PORT_DOWN,
+    REMOVAL,
+    QP_FATAL,
+    SILENCE,
+    POST_SEND,
+    POLL_CQ,
+    OVERRUN,
+    LATE,
+    SOCKET,
+    CHANNEL,
+    FAULTS,
+};
+
+static const char *const fault_names[FAULTS] = {
+    [PORT_DOWN] = "the port is down",        [REMOVAL] = "the device is removed",
+    [QP_FATAL] = "queue pairs fail",         [SILENCE] = "packets vanish",
+    [POST_SEND] = "post_send fails",         [POLL_CQ] = "poll_cq fails",
+    [OVERRUN] = "completion queues overrun", [LATE] = "packets come late",
+    [SOCKET] = "the data socket is cut",     [CHANNEL] = "the control channel is cut",
+};
+
+static const char *const links[LINKS] = { "roce", "ib", "iwarp" };
+
+struct pair {
+    char name[2 * RDMUX_NAME_MAX + 4];
+    uint32_t count;
+    uint64_t noticed_ns[SAMPLES];
+    uint64_t moved_ns[SAMPLES];
+};
+
+/* What runs have come to; shared with the children that take them. */
+struct result {
+    uint64_t runs;
+    uint64_t faults[FAULTS];
+    uint64_t second; /* of them: while a move was under way */
+    uint64_t survived;
+    uint64_t ended;
+    struct load_errors errors;
+    struct load_counts counts;
+    struct pair pairs[PAIRS];
+    uint64_t failed;
+    uint64_t failed_seed;
+    char text[RUN_TEXT];
+};
+
+struct scenario {
+    const char *path;  /* the first */
+    const char *paths; /* all */
+    enum fault fault;
+    bool has_second;
+    bool has_failover;
+};
+
+struct side {
+    struct scene *scene;
+    uint32_t index;
+    struct sim_host *host;
+    struct sim_device *devices[LINKS];
+    struct rdmux_fabric *fabric;
+    struct rdmux_cq *cq;
+    struct rdmux_ep *ep;
+    struct rdmux_remote *remote;
+    struct load *load;
+    struct chance secrets;
+    bool is_connected;
+    uint64_t moved_ns; /* when it was last told so */
+    uint32_t state;
+};
+
+struct scene {
+    const char *plugin;
+    struct scenario scenario;
+    uint64_t seed;
+    struct chance chance;
+    struct sim_world *world;
+    struct rdmux_listener *listener;
+    struct side sides[SIDES];
+    uint64_t turns;
+    bool is_verbose;
+    char text[RUN_TEXT];
+    struct result *result;
+};
+
+static struct scene *running;
+static const struct side *meant;
+
+static void use(const struct side *side)
+{
+    meant = side;
+    sim_use_host(side->host);
+}
+
+__attribute__((format(printf, 2, 3))) static bool fail(struct scene *scene, const char *format, ...)
+{
+    if (scene->text[0] == '\0') {
+        va_list arguments;
+        va_start(arguments, format);
+        /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start() is right above */
+        (void)vsnprintf(scene->text, sizeof(scene->text), format, arguments);
+        va_end(arguments);
+    }
+    return false;
+}
+
+/* ----------------------------------------------------------------------- time, addresses, chances */
+
+/* Stands in for the system's function of that name, in all libraries of the process. */
+#define INSTEAD __attribute__((visibility("default")))
+
+static uint64_t clock_ns(void *user)
+{
+    const struct scene *scene = user;
+    return 1 + sim_now(scene->world);
+}
+
+INSTEAD int timerfd_settime(int ufd, int flags, const struct itimerspec *utmr,
+                            struct itimerspec *otmr)
+{
+    (void)ufd, (void)flags, (void)utmr, (void)otmr;
+    return 0;
+}
+
+INSTEAD int clock_gettime(clockid_t clock_id, struct timespec *tp)
+{
+    (void)clock_id;
+    uint64_t now = running != NULL ? sim_now(running->world) : 0;
+    tp->tv_sec = (time_t)(now / 1000000000U);
+    tp->tv_nsec = (long)(now % 1000000000U);
+    return 0;
+}
+
+struct address {
+    struct ifaddrs entry;
+    struct sockaddr_in ip;
+};
+
+/* The interfaces of the host that is meant: its adapters', and the loopback. */
+INSTEAD int getifaddrs(struct ifaddrs **ifap)
+{
+    struct address *made = calloc(LINKS + 1, sizeof(*made));
+    if (made == NULL) {
+        return -1;
+    }
+    for (int i = 0; i <= LINKS; i++) {
+        made[i].ip.sin_family = AF_INET;
+        made[i].ip.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        if (i < LINKS) {
+            (void)sim_device_address(meant->devices[i], (struct sockaddr *)&made[i].ip,
+                                     sizeof(made[i].ip));
+        }
+        made[i].entry.ifa_name = "lo";
+        made[i].entry.ifa_flags = IFF_UP | IFF_RUNNING;
+        made[i].entry.ifa_addr = (struct sockaddr *)&made[i].ip;
+        made[i].entry.ifa_next = i < LINKS ? &made[i + 1].entry : NULL;
+    }
+    *ifap = &made->entry;
+    return 0;
+}
+
+INSTEAD void freeifaddrs(struct ifaddrs *ifa)
+{
+    free(ifa);
+}
+
+static int random_bytes(void *user, void *out, size_t size)
+{
+    struct chance *chance = user;
+    uint8_t *bytes = out;
+    for (size_t i = 0; i < size; i++) {
+        bytes[i] = (uint8_t)draw(chance);
+    }
+    return 0;
+}
+
+static void log_line(void *user, enum rdmux_log_level level, const char *line)
+{
+    const struct side *side = user;
+    (void)level;
+    printf("#   %10.3f us  %c: %s\n", (double)sim_now(side->scene->world) / 1000,
+           'A' + (char)side->index, line);
+}
+
+static void trace(const struct scene *scene, const char *what, const struct side *side)
+{
+    if (scene->is_verbose) {
+        printf("#   %10.3f us  %s (%c)\n", (double)sim_now(scene->world) / 1000, what,
+               side == NULL ? '-' : 'A' + (char)side->index);
+    }
+}
+
+/* -------------------------------------------------------------------------------------------- open */
+
+static bool open_side(struct scene *scene, uint32_t index)
+{
+    struct side *side = &scene->sides[index];
+    char options[128];
+    side->scene = scene;
+    side->index = index;
+    side->secrets.state = scene->seed ^ (index + 1);
+    side->host = sim_host_add(scene->world);
+    for (int i = 0; i < LINKS; i++) {
+        (void)snprintf(options, sizeof(options), "link=%s%s", links[i],
+                       i < 2 && percent(&scene->chance, 50) ? ",like=hca" : "");
+        side->devices[i] = sim_device_add(side->host, options);
+        if (side->devices[i] == NULL) {
+            return fail(scene, "a simulated device: %s", sim_error());
+        }
+    }
+    use(side);
+    struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
+    attr.flags = RDMUX_FABRIC_IGNORE_ENVIRONMENT | RDMUX_FABRIC_NO_SERVICE_THREAD |
+                 RDMUX_FABRIC_NO_WORKER_THREAD | RDMUX_FABRIC_NO_DEFAULT_PLUGINS;
+    attr.paths = scene->scenario.paths;
+    attr.plugins = &scene->plugin;
+    attr.plugin_count = 1;
+    attr.clock_ns = clock_ns;
+    attr.clock_user = scene;
+    attr.random = random_bytes;
+    attr.random_user = &side->secrets;
+    attr.log = scene->is_verbose ? log_line : NULL;
+    attr.log_user = side;
+    attr.log_level = RDMUX_LOG_DEBUG;
+    if (rdmux_fabric_open(&attr, &side->fabric) != RDMUX_OK ||
+        rdmux_cq_create(side->fabric, NULL, &side->cq) != RDMUX_OK) {
+        return fail(scene, "a fabric: %s", rdmux_last_error());
+    }
+    const struct load_attr load = { .side = index,
+                                    .seed = scene->seed,
+                                    .messages = UINT64_MAX,
+                                    .has_failover = scene->scenario.has_failover };
+    side->load = load_create(side->fabric, &load);
+    return side->load != NULL || fail(scene, "a load: %s", load_why());
+}
+
+/* Takes what has come. */
+static size_t poll_side(struct side *side)
+{
+    struct rdmux_wc wcs[ENTRIES];
+    use(side);
+    size_t count = rdmux_cq_poll(side->cq, wcs, 1 + below(&side->scene->chance, ENTRIES));
+    for (size_t i = 0; i < count; i++) {
+        if (side->scene->is_verbose && wcs[i].opcode >= RDMUX_WC_CONNECTED) {
+            trace(side->scene, rdmux_wc_opcode_name(wcs[i].opcode), side);
+        }
+        if (wcs[i].opcode == RDMUX_WC_CONNECTED) {
+            side->is_connected = wcs[i].status == RDMUX_OK;
+        }
+        if (wcs[i].opcode == RDMUX_WC_PATH_CHANGED) {
+            side->moved_ns = sim_now(side->scene->world);
+        }
+        load_take(side->load, &wcs[i]);
+    }
+    return count;
+}
+
+static void progress(struct scene *scene)
+{
+    for (uint32_t i = 0; i < SIDES; i++) {
+        use(&scene->sides[i]);
+        (void)rdmux_fabric_progress(scene->sides[i].fabric);
+    }
+}
+
+/* One turn of the world: what the library's threads would do, then both programs. */
+static void turn(struct scene *scene, bool posts)
+{
+    size_t came = 0;
+    if (scene->turns++ % 4 == 0) {
+        progress(scene);
+    }
+    for (uint32_t i = 0; i < SIDES; i++) {
+        struct side *side = &scene->sides[i];
+        use(side);
+        if (posts && percent(&scene->chance, 60)) {
+            load_post(side->load);
+        }
+        came += poll_side(side);
+    }
+    (void)sim_advance(scene->world, came == 0 ? IDLE_NS : BUSY_NS);
+}
+
+static bool has_import(struct scene *scene, struct side *side)
+{
+    struct rdmux_remote_info info = RDMUX_REMOTE_INFO_INIT;
+    (void)scene;
+    use(side);
+    return rdmux_remote_info(side->remote, &info) == RDMUX_OK && info.status == RDMUX_OK;
+}
+
+static bool open_pair(struct scene *scene)
+{
+    char address[RDMUX_ADDRESS_MAX];
+    struct side *a = &scene->sides[0];
+    struct side *b = &scene->sides[1];
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    load_set_attr(a->load, &attr);
+    attr.liveness_ms = LIVENESS_MS;
+    attr.setup_timeout_ms = 60000;
+    use(b);
+    if (rdmux_listen(b->fabric, "127.0.0.1:0", NULL, &scene->listener) != RDMUX_OK ||
+        rdmux_listener_address(scene->listener, address, sizeof(address)) != RDMUX_OK) {
+        return fail(scene, "rdmux_listen(): %s", rdmux_last_error());
+    }
+    use(a);
+    if (rdmux_connect(a->fabric, a->cq, address, &attr, 0, &a->ep) != RDMUX_IN_PROGRESS) {
+        return fail(scene, "rdmux_connect(): %s", rdmux_last_error());
+    }
+    for (uint32_t i = 0; i < TURNS_MAX / 10 && (b->ep == NULL || !a->is_connected); i++) {
+        use(b);
+        enum rdmux_status status = b->ep != NULL
+                                       ? RDMUX_AGAIN
+                                       : rdmux_accept(scene->listener, b->cq, &attr, 0, &b->ep);
+        if (status != RDMUX_OK && status != RDMUX_AGAIN) {
+            return fail(scene, "rdmux_accept(): %s", rdmux_last_error());
+        }
+        turn(scene, false);
+        if (load_has_ended(a->load)) {
+            break;
+        }
+    }
+    if (b->ep == NULL || !a->is_connected) {
+        return fail(scene, "the two were not connected");
+    }
+    struct rdmux_token tokens[SIDES];
+    for (uint32_t i = 0; i < SIDES; i++) {
+        use(&scene->sides[i]);
+        if (rdmux_mr_export(load_region(scene->sides[i].load), &tokens[i]) != RDMUX_OK) {
+            return fail(scene, "rdmux_mr_export(): %s", rdmux_last_error());
+        }
+    }
+    for (uint32_t i = 0; i < SIDES; i++) {
+        struct side *side = &scene->sides[i];
+        use(side);
+        if (rdmux_remote_import(side->ep, &tokens[1 - i], 0, &side->remote) != RDMUX_IN_PROGRESS) {
+            return fail(scene, "rdmux_remote_import(): %s", rdmux_last_error());
+        }
+        for (uint32_t j = 0; j < TURNS_MAX / 10 && !has_import(scene, side); j++) {
+            turn(scene, false);
+        }
+        if (!has_import(scene, side)) {
+            return fail(scene, "an import was not granted");
+        }
+    }
+    for (uint32_t i = 0; i < SIDES; i++) {
+        use(&scene->sides[i]);
+        load_begin(scene->sides[i].load, scene->sides[i].ep, scene->sides[i].remote);
+    }
+    return true;
+}
+
+static void close_scene(struct scene *scene)
+{
+    rdmux_listener_close(scene->listener);
+    for (uint32_t i = 0; i < SIDES; i++) {
+        struct side *side = &scene->sides[i];
+        use(side);
+        (void)rdmux_ep_close(side->ep);
+        load_free(side->load);
+        if (rdmux_cq_destroy(side->cq) != RDMUX_OK || rdmux_fabric_close(side->fabric) != RDMUX_OK) {
+            (void)fail(scene, "the end: %s", rdmux_last_error());
+        }
+    }
+    running = NULL;
+    if (sim_world_destroy(scene->world) != 0) {
+        (void)fail(scene, "verbs objects were not destroyed");
+    }
+}
+
+/* ------------------------------------------------------------------------------------------ sockets */
+
+/* The port that a descriptor's other end has; 0: it is no connection of TCP. */
+static unsigned peer_port(int fd)
+{
+    struct sockaddr_in name = { .sin_port = 0 };
+    socklen_t length = sizeof(name);
+    if (getpeername(fd, (struct sockaddr *)&name, &length) != 0 || name.sin_family != AF_INET) {
+        return 0;
+    }
+    return ntohs(name.sin_port);
+}
+
+/* Data sockets are marked (attr.dscp), the control channel is not. */
+static bool is_marked(int fd)
+{
+    int tos = 0;
+    socklen_t length = sizeof(tos);
+    return getsockopt(fd, IPPROTO_IP, IP_TOS, &tos, &length) == 0 && tos != 0;
+}
+
+/* Cuts the connector's control channel, or a data socket of it. False: there is none. */
+static bool cut_socket(struct scene *scene, bool is_control)
+{
+    char address[RDMUX_ADDRESS_MAX];
+    if (rdmux_listener_address(scene->listener, address, sizeof(address)) != RDMUX_OK) {
+        return false;
+    }
+    const unsigned wanted = (unsigned)strtoul(strrchr(address, ':') + 1, NULL, 10);
+    for (int fd = 3; fd < DESCRIPTORS_MAX; fd++) {
+        if (peer_port(fd) == wanted && is_marked(fd) != is_control) {
+            return shutdown(fd, SHUT_RDWR) == 0;
+        }
+    }
+    return false;
+}
+
+/* ------------------------------------------------------------------------------------------ a fault */
+
+static struct rdmux_ep_info info_of(struct side *side)
+{
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+    use(side);
+    if (rdmux_ep_info(side->ep, &info) != RDMUX_OK) {
+        info.state = RDMUX_EP_ENDED;
+    }
+    return info;
+}
+
+static int link_of(const char *provider)
+{
+    for (int i = 0; i < LINKS; i++) {
+        if (strcmp(provider, links[i]) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* Packets that are sent now come so late that the move is over by then. */
+static void hold_packets(struct scene *scene)
+{
+    char text[64];
+    (void)snprintf(text, sizeof(text), "latency=%uns", (unsigned)LATE_NS);
+    (void)sim_world_set(scene->world, text);
+    for (uint32_t i = 0; i < 12; i++) {
+        turn(scene, true);
+    }
+    (void)sim_world_set(scene->world, "latency=0");
+}
+
+/* Breaks the path at one of its ends. Which fault it came to: some need an adapter, others a socket. */
+static enum fault strike(struct scene *scene, enum fault fault, struct side *side)
+{
+    const struct rdmux_ep_info info = info_of(side);
+    const int link = link_of(info.provider);
+    const uint64_t nth = 1 + below(&scene->chance, 8);
+    if (link < 0 && fault != CHANNEL) {
+        fault = SOCKET;
+    } else if (link >= 0 && fault == SOCKET) {
+        fault = PORT_DOWN;
+    }
+    trace(scene, fault_names[fault], side);
+    switch (fault) {
+    case REMOVAL:
+        sim_device_remove(side->devices[link]);
+        break;
+    case QP_FATAL:
+        (void)sim_world_set(scene->world, "at=1us:qp_fatal");
+        break;
+    case SILENCE:
+        sim_cut(scene->sides[0].host, scene->sides[1].host, true);
+        break;
+    case POST_SEND:
+        (void)sim_fail_call(scene->world, "post_send", nth, ENOMEM);
+        break;
+    case POLL_CQ:
+        (void)sim_fail_call(scene->world, "poll_cq", nth, EIO);
+        break;
+    case OVERRUN:
+        sim_device_kill_cqs(side->devices[link]);
+        break;
+    case SOCKET:
+    case CHANNEL:
+        if (!cut_socket(scene, fault == CHANNEL)) {
+            (void)fail(scene, "there is no such socket: %s", fault_names[fault]);
+        }
+        break;
+    case LATE:
+        hold_packets(scene);
+        sim_device_kill_cqs(side->devices[link]); /* noticed at once, and only here */
+        break;
+    default:
+        sim_port_set(side->devices[link], false);
+        break;
+    }
+    return fault;
+}
+
+/* What can be mended is. */
+static void mend(struct scene *scene)
+{
+    sim_cut(scene->sides[0].host, scene->sides[1].host, false);
+    for (uint32_t i = 0; i < SIDES; i++) {
+        for (int j = 0; j < LINKS; j++) {
+            sim_port_set(scene->sides[i].devices[j], true);
+        }
+    }
+    (void)sim_fail_call(scene->world, "post_send", 0, 0);
+    (void)sim_fail_call(scene->world, "poll_cq", 0, 0);
+}
+
+static void note_sample(struct result *result, const char *from, const char *to, uint64_t noticed,
+                        uint64_t moved)
+{
+    char name[sizeof(result->pairs[0].name)];
+    (void)snprintf(name, sizeof(name), "%s -> %s", from, to);
+    for (int i = 0; i < PAIRS; i++) {
+        struct pair *pair = &result->pairs[i];
+        if (pair->count == 0) {
+            memcpy(pair->name, name, sizeof(name));
+        }
+        if (strcmp(pair->name, name) == 0) {
+            if (pair->count < SAMPLES) {
+                pair->noticed_ns[pair->count] = noticed;
+                pair->moved_ns[pair->count++] = moved;
+            }
+            return;
+        }
+    }
+}
+
+static bool has_ended(const struct scene *scene)
+{
+    return load_has_ended(scene->sides[0].load) || load_has_ended(scene->sides[1].load);
+}
+
+static bool both_have_ended(const struct scene *scene)
+{
+    return load_has_ended(scene->sides[0].load) && load_has_ended(scene->sides[1].load);
+}
+
+static uint64_t received(const struct scene *scene)
+{
+    return load_counts(scene->sides[0].load)->messages +
+           load_counts(scene->sides[1].load)->messages;
+}
+
+/* Where both stand. */
+static bool stands_still(struct scene *scene, const char *what)
+{
+    char a[RUN_TEXT / 3];
+    char b[RUN_TEXT / 3];
+    return fail(scene, "%s: A: %s; B: %s", what, load_state(scene->sides[0].load, a, sizeof(a)),
+                load_state(scene->sides[1].load, b, sizeof(b)));
+}
+
+static const char *ends_text(struct scene *scene)
+{
+    static char text[2 * RDMUX_TEXT_MAX + 64];
+    struct rdmux_ep_info a = info_of(&scene->sides[0]);
+    struct rdmux_ep_info b = info_of(&scene->sides[1]);
+    (void)snprintf(text, sizeof(text), "A %s \"%s\", B %s \"%s\"",
+                   rdmux_status_name((enum rdmux_status)a.status), a.text,
+                   rdmux_status_name((enum rdmux_status)b.status), b.text);
+    return text;
+}
+
+/* The load goes on until so many more messages have come. */
+static bool carry(struct scene *scene, uint64_t more)
+{
+    const uint64_t until = received(scene) + more;
+    for (uint32_t i = 0; received(scene) < until; i++) {
+        if (i == TURNS_MAX) {
+            return stands_still(scene, "no more messages come");
+        }
+        if (has_ended(scene)) {
+            return fail(scene, "the endpoints have ended: %s", ends_text(scene));
+        }
+        turn(scene, true);
+    }
+    return true;
+}
+
+/* Until both are on another path than before. */
+static bool await_move(struct scene *scene, const struct rdmux_ep_info *before, bool strikes_again)
+{
+    const uint64_t since = sim_now(scene->world);
+    uint64_t noticed = 0;
+    uint32_t delay = below(&scene->chance, 60);
+    for (uint32_t i = 0;; i++) {
+        struct rdmux_ep_info a = info_of(&scene->sides[0]);
+        struct rdmux_ep_info b = info_of(&scene->sides[1]);
+        const bool is_moving = a.state == RDMUX_EP_MOVING || b.state == RDMUX_EP_MOVING;
+        if (noticed == 0 && (is_moving || a.epoch != before->epoch || b.epoch != before->epoch)) {
+            noticed = sim_now(scene->world);
+        }
+        if (strikes_again && noticed != 0 && is_moving && delay-- == 0) {
+            struct side *side = &scene->sides[below(&scene->chance, SIDES)];
+            const enum fault second = percent(&scene->chance, 50) ? CHANNEL : PORT_DOWN;
+            const int link = (int)below(&scene->chance, LINKS);
+            strikes_again = false;
+            scene->result->faults[second]++;
+            scene->result->second++;
+            trace(scene, fault_names[second], side);
+            if (second == CHANNEL) {
+                (void)cut_socket(scene, true);
+            } else {
+                sim_port_set(side->devices[link], false);
+            }
+        }
+        if (a.state == RDMUX_EP_CONNECTED && b.state == RDMUX_EP_CONNECTED &&
+            a.epoch > before->epoch && a.epoch == b.epoch) {
+            note_sample(scene->result, before->provider, a.provider, noticed - since,
+                        sim_now(scene->world) - since);
+            return true;
+        }
+        if (has_ended(scene)) {
+            return fail(scene, "the endpoints have ended: %s", ends_text(scene));
+        }
+        if (i == TURNS_MAX) {
+            return fail(scene, "the endpoints have not moved; states %u and %u, epochs %u and %u",
+                        a.state, b.state, a.epoch, b.epoch);
+        }
+        turn(scene, true);
+    }
+}
+
+/* A fault that comes to nothing, as its call is not made any more, is none. */
+static bool survive(struct scene *scene, enum fault fault, bool has_second)
+{
+    struct side *side = &scene->sides[below(&scene->chance, SIDES)];
+    const struct rdmux_ep_info before = info_of(side);
+    const uint64_t struck_before = scene->result->second;
+    fault = strike(scene, fault, side);
+    scene->result->faults[fault]++;
+    if (fault == CHANNEL) {
+        scene->result->survived++;
+        return carry(scene, 50); /* the path is as it was */
+    }
+    if (!await_move(scene, &before, has_second)) {
+        return false;
+    }
+    scene->result->survived += 1 + scene->result->second - struck_before;
+    return carry(scene, 20);
+}
+
+static bool finish(struct scene *scene)
+{
+    (void)sim_advance(scene->world, LATE_NS); /* what is late comes now */
+    for (uint32_t i = 0; i < SIDES; i++) {
+        load_finish(scene->sides[i].load);
+    }
+    for (uint32_t i = 0; !load_is_done(scene->sides[0].load) || !load_is_done(scene->sides[1].load);
+         i++) {
+        if (has_ended(scene)) {
+            return fail(scene, "the endpoints have ended: %s", ends_text(scene));
+        }
+        if (i == TURNS_MAX) {
+            return stands_still(scene, "the two are not done");
+        }
+        turn(scene, true);
+    }
+    (void)sim_advance(scene->world, LATE_NS);
+    use(&scene->sides[0]);
+    if (rdmux_ep_shutdown(scene->sides[0].ep, 0) != RDMUX_IN_PROGRESS) {
+        return fail(scene, "rdmux_ep_shutdown(): %s", rdmux_last_error());
+    }
+    for (uint32_t i = 0; !both_have_ended(scene); i++) {
+        if (i == TURNS_MAX) {
+            return fail(scene, "the end does not come");
+        }
+        turn(scene, false);
+    }
+    for (uint32_t i = 0; i < SIDES; i++) {
+        if (load_end_status(scene->sides[i].load) != RDMUX_OK) {
+            return fail(scene, "side %u has ended with %s", i,
+                        rdmux_status_name((enum rdmux_status)load_end_status(scene->sides[i].load)));
+        }
+    }
+    return true;
+}
+
+static bool go_with_failover(struct scene *scene)
+{
+    static const enum fault others[] = { PORT_DOWN, QP_FATAL, SILENCE, LATE, SOCKET, OVERRUN };
+    const uint32_t rounds = 2;
+    for (uint32_t i = 0; i < rounds; i++) {
+        const bool is_first = i == 0;
+        if (!carry(scene, 20 + below(&scene->chance, MESSAGES_BETWEEN)) ||
+            !survive(scene, is_first ? scene->scenario.fault : PICK(&scene->chance, others),
+                     is_first && scene->scenario.has_second)) {
+            return false;
+        }
+        mend(scene);
+    }
+    return finish(scene);
+}
+
+/* Rules 7 and 8: both end, in time, each request once. */
+static bool go_without(struct scene *scene)
+{
+    struct side *side = &scene->sides[below(&scene->chance, SIDES)];
+    if (!carry(scene, 20 + below(&scene->chance, MESSAGES_BETWEEN))) {
+        return false;
+    }
+    scene->result->faults[strike(scene, scene->scenario.fault, side)]++;
+    for (uint32_t i = 0; !both_have_ended(scene); i++) {
+        if (i == TURNS_MAX) {
+            return fail(scene, "not both endpoints have ended: %s", ends_text(scene));
+        }
+        turn(scene, true);
+    }
+    (void)sim_advance(scene->world, LATE_NS);
+    for (uint32_t i = 0; i < 100; i++) {
+        turn(scene, true);
+    }
+    for (uint32_t i = 0; i < SIDES; i++) {
+        uint32_t status = load_end_status(scene->sides[i].load);
+        if (status != RDMUX_PEER_GONE && status != RDMUX_IO) {
+            (void)fail(scene, "an endpoint has ended with %s: %s",
+                       rdmux_status_name((enum rdmux_status)status), ends_text(scene));
+        }
+        load_check_end(scene->sides[i].load);
+    }
+    scene->result->ended += SIDES;
+    return scene->text[0] == '\0';
+}
+
+/* -------------------------------------------------------------------------------------------- runs */
+
+static void add_words(void *sum, const void *more, size_t size)
+{
+    uint64_t *into = sum;
+    const uint64_t *from = more;
+    for (size_t i = 0; i < size / sizeof(*into); i++) {
+        into[i] += from[i];
+    }
+}
+
+static void take_counts(struct scene *scene)
+{
+    for (uint32_t i = 0; i < SIDES; i++) {
+        struct load *load = scene->sides[i].load;
+        if (load == NULL) {
+            continue;
+        }
+        load_check_marks(load);
+        add_words(&scene->result->errors, load_errors(load), sizeof(struct load_errors));
+        add_words(&scene->result->counts, load_counts(load), sizeof(struct load_counts));
+        if (!load_is_clean(load)) {
+            (void)fail(scene, "%s", load_text(load));
+        }
+    }
+}
+
+static void run(const char *plugin, const struct scenario *scenario, uint64_t seed, bool is_verbose,
+                struct result *result)
+{
+    struct scene *scene = calloc(1, sizeof(*scene));
+    char options[128];
+    if (scene == NULL) {
+        abort();
+    }
+    scene->plugin = plugin;
+    scene->scenario = *scenario;
+    scene->seed = seed;
+    scene->chance.state = seed * 0x2545f4914f6cdd1dU + scenario->fault;
+    scene->is_verbose = is_verbose;
+    scene->result = result;
+    (void)snprintf(options, sizeof(options), "seed=%llu%s", (unsigned long long)seed,
+                   percent(&scene->chance, 40) ? ",freedoms=all" : "");
+    scene->world = sim_world_create(options);
+    running = scene;
+    bool is_good = scene->world != NULL && open_side(scene, 0) && open_side(scene, 1) &&
+                   open_pair(scene);
+    if (is_good) {
+        (void)(scenario->has_failover ? go_with_failover(scene) : go_without(scene));
+    }
+    take_counts(scene);
+    close_scene(scene);
+    result->runs++;
+    if (scene->text[0] != '\0' && result->failed++ == 0) {
+        result->failed_seed = seed;
+        memcpy(result->text, scene->text, sizeof(result->text));
+    }
+    free(scene);
+}
+
+static int compare(const void *one, const void *other)
+{
+    const uint64_t a = *(const uint64_t *)one;
+    const uint64_t b = *(const uint64_t *)other;
+    return a < b ? -1 : a > b;
+}
+
+static double percentile_ms(const uint64_t *sorted, uint32_t count, uint32_t which)
+{
+    const size_t index = (size_t)(count - 1) * which / 100;
+    return (double)sorted[index] / 1e6;
+}
+
+static void add_result(struct result *sum, const struct result *more)
+{
+    sum->runs += more->runs;
+    add_words(sum->faults, more->faults, sizeof(sum->faults));
+    sum->second += more->second;
+    sum->survived += more->survived;
+    sum->ended += more->ended;
+    add_words(&sum->errors, &more->errors, sizeof(sum->errors));
+    add_words(&sum->counts, &more->counts, sizeof(sum->counts));
+    for (int i = 0; i < PAIRS; i++) {
+        const struct pair *pair = &more->pairs[i];
+        const char *arrow = strstr(pair->name, " -> ");
+        for (uint32_t j = 0; j < pair->count; j++) {
+            char from[RDMUX_NAME_MAX];
+            (void)snprintf(from, sizeof(from), "%.*s", (int)(arrow - pair->name), pair->name);
+            note_sample(sum, from, arrow + 4, pair->noticed_ns[j], pair->moved_ns[j]);
+        }
+    }
+    if (more->failed != 0 && sum->failed == 0) {
+        sum->failed_seed = more->failed_seed;
+        memcpy(sum->text, more->text, sizeof(sum->text));
+    }
+    sum->failed += more->failed;
+}
+
+/* Seeds of a scenario in a process of their own: a crash is nothing to the others. */
+static pid_t start(const char *plugin, const struct scenario *scenario, uint64_t seed,
+                   uint64_t count, struct result *result)
+{
+    memset(result, 0, sizeof(*result));
+    (void)fflush(stdout);
+    pid_t child = fork();
+    if (child != 0) {
+        return child;
+    }
+    (void)alarm(CHILD_SECONDS);
+    for (uint64_t i = 0; i < count; i++) {
+        result->failed_seed = result->failed == 0 ? seed + i : result->failed_seed;
+        run(plugin, scenario, seed + i, false, result);
+    }
+    exit(0); /* not _exit(): the sanitizer looks for leaks then */
+}
+
+static void await_child(pid_t child, struct result *result)
+{
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (status != 0 && result->failed == 0) {
+        result->failed++;
+        (void)snprintf(result->text, sizeof(result->text), "the process %s %d",
+                       WIFSIGNALED(status) ? "died of signal" : "exited with",
+                       WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    }
+}
+
+/* ---------------------------------------------------------------------------------------- scenarios */
+
+enum { SCENARIOS_MAX = 96 };
+
+static const char *paths_of(const char *path)
+{
+    if (strcmp(path, "roce") == 0) {
+        return "roce,iwarp,tcp";
+    }
+    if (strcmp(path, "ib") == 0) {
+        return "ib,roce,tcp";
+    }
+    return strcmp(path, "iwarp") == 0 ? "iwarp,tcp" : "tcp";
+}
+
+static size_t make_scenarios(struct scenario *out, bool has_failover)
+{
+    static const char *const paths[] = { "roce", "ib", "iwarp", "tcp" };
+    size_t count = 0;
+    for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
+        const bool is_tcp = strcmp(paths[i], "tcp") == 0;
+        for (int fault = 0; fault < FAULTS; fault++) {
+            if (is_tcp != (fault == SOCKET) && fault != CHANNEL) {
+                continue;
+            }
+            for (int second = 0; second <= (has_failover && fault != CHANNEL); second++) {
+                out[count++] = (struct scenario){ paths[i], paths_of(paths[i]), (enum fault)fault,
+                                                  second != 0, has_failover };
+            }
+        }
+    }
+    return count;
+}
+
+static void describe(char *out, size_t size, const struct scenario *scenario)
+{
+    (void)snprintf(out, size, "%s%s: %s%s", scenario->has_failover ? "" : "without failover, ",
+                   scenario->path, fault_names[scenario->fault],
+                   scenario->has_second ? ", and another fault during the move" : "");
+}
+
+static uint64_t faults_of(const struct result *result)
+{
+    uint64_t faults = 0;
+    for (int i = 0; i < FAULTS; i++) {
+        faults += result->faults[i];
+    }
+    return faults;
+}
+
+static void tell(struct result *sum, bool has_failover)
+{
+    const uint64_t faults = faults_of(sum);
+    for (int i = 0; i < FAULTS; i++) {
+        printf("# %s: %llu times\n", fault_names[i], (unsigned long long)sum->faults[i]);
+    }
+    printf("# faults injected %llu (%llu of them during a move), %s %llu; messages %llu; lost "
+           "%llu, doubled "
+           "%llu, out of order %llu, memory mismatches %llu, completions wrong %llu\n",
+           (unsigned long long)faults, (unsigned long long)sum->second,
+           has_failover ? "survived" : "endpoints ended",
+           (unsigned long long)(has_failover ? sum->survived : sum->ended),
+           (unsigned long long)sum->counts.messages, (unsigned long long)sum->errors.lost,
+           (unsigned long long)sum->errors.doubled, (unsigned long long)sum->errors.disordered,
+           (unsigned long long)sum->errors.mismatched, (unsigned long long)sum->errors.broken);
+    printf("# requests %llu: writes %llu, reads %llu, atomics %llu, unsignaled %llu, lists %llu, "
+           "inline %llu, NO_REPLAY %llu, in doubt %llu\n",
+           (unsigned long long)sum->counts.requests, (unsigned long long)sum->counts.writes,
+           (unsigned long long)sum->counts.reads, (unsigned long long)sum->counts.atomics,
+           (unsigned long long)sum->counts.unsignaled, (unsigned long long)sum->counts.listed,
+           (unsigned long long)sum->counts.inlined, (unsigned long long)sum->counts.single,
+           (unsigned long long)sum->counts.doubtful);
+    for (int i = 0; i < PAIRS && sum->pairs[i].count > 0; i++) {
+        struct pair *pair = &sum->pairs[i];
+        qsort(pair->noticed_ns, pair->count, sizeof(uint64_t), compare);
+        qsort(pair->moved_ns, pair->count, sizeof(uint64_t), compare);
+        printf("# %s: %u moves; noticed after p50 %.3f ms, p99 %.3f ms; moved after p50 %.3f ms, "
+               "p99 %.3f ms (the world's time)\n",
+               pair->name, pair->count, percentile_ms(pair->noticed_ns, pair->count, 50),
+               percentile_ms(pair->noticed_ns, pair->count, 99),
+               percentile_ms(pair->moved_ns, pair->count, 50),
+               percentile_ms(pair->moved_ns, pair->count, 99));
+    }
+}
+
+static int usage(void)
+{
+    (void)fputs(
+        "usage: campaign --plugin PLUGIN [--runs N] [--seed N] [--jobs N] [--plain] [--case TEXT]\n"
+        "                [--replay]\n"
+        "  --runs N     runs of each scenario (default 1)\n"
+        "  --plain      without failover\n"
+        "  --case TEXT  only scenarios whose name has this in it\n"
+        "  --replay     one run of the first such scenario, told step by step\n",
+        stderr);
+    return 2;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option options[] = {
+        { "plugin", required_argument, NULL, 'p' }, { "runs", required_argument, NULL, 'n' },
+        { "seed", required_argument, NULL, 's' },   { "jobs", required_argument, NULL, 'j' },
+        { "case", required_argument, NULL, 'c' },   { "plain", no_argument, NULL, 'x' },
+        { "replay", no_argument, NULL, 'r' },       { NULL, 0, NULL, 0 }
+    };
+    const char *plugin = NULL;
+    const char *wanted = "";
+    uint64_t runs = 1;
+    uint64_t seed = 1;
+    uint32_t jobs = 1;
+    bool has_failover = true;
+    bool is_replay = false;
+    for (int option = 0; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+        switch (option) {
+        case 'p':
+            plugin = optarg;
+            break;
+        case 'n':
+            runs = strtoull(optarg, NULL, 10);
+            break;
+        case 's':
+            seed = strtoull(optarg, NULL, 10);
+            break;
+        case 'j':
+            jobs = (uint32_t)strtoul(optarg, NULL, 10);
+            break;
+        case 'c':
+            wanted = optarg;
+            break;
+        case 'x':
+            has_failover = false;
+            break;
+        case 'r':
+            is_replay = true;
+            break;
+        default:
+            return usage();
+        }
+    }
+    if (plugin == NULL || runs == 0 || jobs == 0 || optind != argc) {
+        return usage();
+    }
+    struct scenario scenarios[SCENARIOS_MAX];
+    char names[SCENARIOS_MAX][160];
+    pid_t children[SCENARIOS_MAX] = { 0 };
+    const size_t count = make_scenarios(scenarios, has_failover);
+    struct result *results = mmap(NULL, (count + 1) * sizeof(*results), PROT_READ | PROT_WRITE,
+                                  MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (results == MAP_FAILED) {
+        perror("mmap");
+        return 1;
+    }
+    struct result *sum = &results[count];
+    size_t cases = 0;
+    size_t failures = 0;
+    size_t begun = 0;
+    for (size_t i = 0; i < count; i++) {
+        describe(names[i], sizeof(names[i]), &scenarios[i]);
+        if (strstr(names[i], wanted) != NULL && is_replay) {
+            (void)setvbuf(stdout, NULL, _IOLBF, 0);
+            run(plugin, &scenarios[i], seed, true, sum);
+            printf("# %s: %s\n", names[i], sum->text);
+            return sum->failed != 0;
+        }
+    }
+    for (size_t i = 0; i < count; i++) {
+        for (; begun < count && begun < i + jobs; begun++) {
+            if (strstr(names[begun], wanted) != NULL) {
+                children[begun] = start(plugin, &scenarios[begun], seed + begun * runs, runs,
+                                        &results[begun]);
+            }
+        }
+        if (children[i] == 0) {
+            continue;
+        }
+        struct result *result = &results[i];
+        await_child(children[i], result);
+        printf("%sok %zu - %s\n", result->failed == 0 ? "" : "not ", ++cases, names[i]);
+        if (result->failed != 0) {
+            failures++;
+            printf("# %llu of %llu runs have failed; seed %llu: %s\n",
+                   (unsigned long long)result->failed, (unsigned long long)runs,
+                   (unsigned long long)result->failed_seed, result->text);
+            printf("# again, step by step: campaign --plugin PLUGIN%s --case '%s' --seed %llu "
+                   "--replay\n",
+                   has_failover ? "" : " --plain", names[i],
+                   (unsigned long long)result->failed_seed);
+        }
+        printf("#   %llu faults, %llu messages\n", (unsigned long long)faults_of(result),
+               (unsigned long long)result->counts.messages);
+        add_result(sum, result);
+    }
+    printf("# seeds %llu to %llu\n", (unsigned long long)seed,
+           (unsigned long long)(seed + count * runs - 1));
+    tell(sum, has_failover);
+    printf("1..%zu\n", cases);
+    return failures != 0;
+}

@@ -1,0 +1,158 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause-Patent
+# Faults under load, over simulated adapters and tcp. With failover everything has to arrive once, whatever breaks;
+# without it both endpoints end, by the rules of docs/SEMANTICS.md, 7 and 8. Then the same over a library with one part
+# of failover cut out of a copy of its source, which the campaign has to notice. Seeds are printed; FAILOVER_SEED
+# begins elsewhere.
+set -euo pipefail
+: "${RDMUX_BUILD:?the folder the tests were built in}"
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=${RDMUX_SOURCE:-$(cd "$here/../.." && pwd)}
+# shellcheck source=scripts/lib.sh
+. "$root/scripts/lib.sh"
+unset SIM_VERBS RDMUX_LOG RDMUX_PATHS
+
+plugin=$RDMUX_BUILD/lib/rdmux/rdmux-verbs.so
+campaign=$RDMUX_BUILD/tests/failover/campaign
+level=${RDMUX_TEST_LEVEL:-normal}
+jobs=${RDMUX_JOBS:-2}
+seed=${FAILOVER_SEED:-1}
+[[ -x $campaign && -e $plugin ]] || {
+    echo '1..0 # SKIP the plug-in rdmux-verbs.so was not built: libibverbs-dev, librdmacm-dev'
+    exit 77
+}
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/rdmux-failover.XXXXXX")
+trap 'rm -rf "$scratch"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+runs=1 plain_runs=1
+[[ $level != thorough ]] || runs=8 plain_runs=2
+status=0
+
+# Each fault of each path: two in a run, a third one in every second scenario.
+"$campaign" --plugin "$plugin" --runs "$runs" --jobs "$jobs" --seed "$seed" || status=1
+"$campaign" --plugin "$plugin" --runs "$plain_runs" --jobs "$jobs" --seed "$seed" --plain || status=1
+
+# ---------------------------------------------------------------------------- parts of it cut out
+
+
+# compile FILE OUT: the copy's, as the tree's was compiled.
+compile() {
+    local -a words=() kept=()
+    local word skip=no
+    read -r -a words < <(sed -n "s|^ *\"command\": \"\\(.*\\) -c $root/$1\",\$|\\1|p" \
+        "$RDMUX_BUILD/compile_commands.json" | grep 'rdmux_objects')
+    ((${#words[@]} > 0)) || {
+        echo "$1 is not in compile_commands.json"
+        return 1
+    }
+    [[ ${words[0]} != *ccache ]] || words=("${words[@]:1}")
+    for word in "${words[@]:1}"; do
+        if [[ $skip == yes || $word == -o || $word == -Werror ]]; then
+            skip=no
+            [[ $word != -o ]] || skip=yes
+            continue
+        fi
+        kept+=("$word")
+    done
+    (cd "$RDMUX_BUILD" && "${words[0]}" "${kept[@]}" -w -o "$2" -c "$scratch/source.c")
+}
+
+# cut_out FILE WHAT WITH: a library without that, in $scratch/lib. WHAT is a regular expression of perl, WITH plain text.
+cut_out() {
+    local -a words
+    CUT_WHAT=$2 CUT_WITH=$3 perl -0777 -pe '
+        my $count = () = /$ENV{CUT_WHAT}/g;
+        $count == 1 or die qq(it is found $count times: adapt the cut\n);
+        s/$ENV{CUT_WHAT}/$ENV{CUT_WITH}/;' "$root/$1" >"$scratch/source.c" || return
+    mkdir -p "$scratch/lib"
+    compile "$1" "$scratch/cut.o" || return
+    read -r -a words <"$RDMUX_BUILD/CMakeFiles/rdmux.dir/link.txt"
+    words=("${words[@]/#CMakeFiles\/rdmux_objects.dir\/$1.o/$scratch/cut.o}")
+    words=("${words[@]/#lib\/librdmux.so.*/$scratch/lib/librdmux.so.0}")
+    (cd "$RDMUX_BUILD" && "${words[@]}")
+}
+
+# is_noticed COUNT CASE FILE WHAT WITH: the campaign's COUNT is not 0 where this is cut out.
+is_noticed() {
+    cut_out "${@:3}" || return
+    LD_LIBRARY_PATH=$scratch/lib timeout 120 "$campaign" --plugin "$plugin" --runs 4 --jobs "$jobs" \
+        --case "$2" >"$scratch/log" 2>&1 || true
+    grep -qE "^# faults injected .*$1 [1-9]" "$scratch/log" || {
+        echo "no $1 is told"
+        cat "$scratch/log"
+        return 1
+    }
+}
+
+whole_passes() {
+    cut_out api/failover.c 'static void cut\(' 'static void cut(' || return
+    LD_LIBRARY_PATH=$scratch/lib "$campaign" --plugin "$plugin" --case 'packets come late' || return
+}
+
+if have perl && [[ -e $RDMUX_BUILD/compile_commands.json ]]; then
+    tap 'nothing cut out, late packets change nothing' whole_passes
+    tap 'without the cut, what is late destroys what is newer' is_noticed 'memory mismatches' 'packets come late' \
+        api/failover.c 'if \(path->ops->ep_quiesce\(path, &counts\) == RDMUX_IN_PROGRESS\) \{\s+return;\s+\}(?s:.*?)rdmux_ep_close_path\(ep, path\);' \
+        '(void)counts; failover->dying = NULL; rdmux_replay_cut(ep); rdmux_settle_cut(ep); rdmux_remotes_cut(ep);'
+    tap 'without the counts, messages come twice' is_noticed doubled 'roce: queue' api/replay.c \
+        'failover->acked = count;\s+mark\(ep, failover->given\);\s+if \(failover->marked_number != count\) \{\s+return false;\s+\}' ''
+    tap "with the device's word for the library's, messages are lost" is_noticed lost 'the device is removed' api/replay.c \
+        'reads \? request->done && request->status == RDMUX_OK\s+: at < \(is_message\(request\) \? failover->marked : failover->placed\)' \
+        'request->done && request->status == RDMUX_OK'
+    tap 'with atomics repeated, sums are wrong' is_noticed 'memory mismatches' 'roce: queue' api/replay.c \
+        'is_atomic\(request\) \|\| ' ''
+else
+    tap_skip 'parts of failover cut out are noticed' 'perl or compile_commands.json is missing'
+fi
+
+# ------------------------------------------------------------------------------------ a real kernel
+
+# percentiles: of lines "FROM TO NOTICED MOVED", in ms, for each pair of paths.
+percentiles() {
+    local pair times
+    while read -r pair; do
+        times=$(grep -F "$pair " "$scratch/moves")
+        printf '#   %s: %d moves; noticed after p50 %s ms, p99 %s ms; moved after p50 %s ms, p99 %s ms\n' "$pair" \
+            "$(wc -l <<<"$times")" "$(rank 4 50 <<<"$times")" "$(rank 4 99 <<<"$times")" \
+            "$(rank 5 50 <<<"$times")" "$(rank 5 99 <<<"$times")"
+    done < <(cut -d' ' -f1-3 "$scratch/moves" | sort -u)
+}
+
+# rank FIELD PERCENT
+rank() {
+    cut -d' ' -f"$1" | sort -n | awk -v percent="$2" '{ all[NR] = $1 } END { print all[1 + int((NR - 1) * percent / 100)] }'
+}
+
+# guests PROVIDER FAULTS: two guests break what is between them; nothing may be missing in the end.
+guests() {
+    "$root/tests/soft_rdma/two_guests" --linux "$linux" --seconds 200 --with "$RDMUX_BUILD/lib" \
+        --with "$RDMUX_BUILD/tests/failover" --env "RDMUX_BUILD=$RDMUX_BUILD" "$here/guest.sh" "$here/guest.sh" \
+        "$1" "$2" "$seed" >"$scratch/guests.$1" 2>&1 || {
+        cat "$scratch/guests.$1"
+        return 1
+    }
+    [[ $(grep -c '^[ab]: moved ' "$scratch/guests.$1") == "$2" ]] || {
+        cat "$scratch/guests.$1"
+        return 1
+    }
+}
+
+kernel_faults=25
+[[ $level != thorough ]] || kernel_faults=100
+kernel_status=0
+linux=$("$root/tests/soft_rdma/kernel" 2>"$scratch/kernel") || kernel_status=$?
+for provider in roce iwarp; do
+    name="over $provider and tcp of a real kernel, $kernel_faults faults cost nothing"
+    if ((kernel_status != 0)); then
+        tap_skip "$name" "$(sed -n 's/^soft-RDMA kernel: //p' "$scratch/kernel" | tail -n 1)"
+        continue
+    fi
+    tap "$name" guests "$provider" "$kernel_faults"
+    sed -nE 's/^[ab]: (faults .*)/#   \1/p' "$scratch/guests.$provider"
+    sed -nE 's/^[ab]: moved (.*)/\1/p' "$scratch/guests.$provider" >"$scratch/moves"
+    percentiles
+done
+tap_end || status=1
+exit "$status"
