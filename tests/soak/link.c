@@ -70,10 +70,17 @@ struct receive {
     uint8_t *bytes;
 };
 
+/* What the end that connects tells the other: private data. */
+struct card {
+    uint64_t uid;
+    uint64_t dialled_ms;
+};
+
 struct link {
     struct rdmux_fabric *fabric;
     struct rdmux_ep *ep;
     uint64_t uid;
+    uint64_t dialled_ms;
     bool is_up;
     bool has_ended;
     bool is_excused;
@@ -636,8 +643,9 @@ struct link *link_dial(struct rdmux_fabric *fabric, struct rdmux_cq *cq, const c
     attr.user = link;
     attr.liveness_ms = LIVENESS_MS;
     attr.setup_timeout_ms = SETUP_MS;
-    attr.private_data = &uid;
-    attr.private_length = sizeof(uid);
+    const struct card card = { uid, now_ms() };
+    attr.private_data = &card;
+    attr.private_length = sizeof(card);
     if (rdmux_connect(fabric, cq, address, &attr, 0, &link->ep) != RDMUX_IN_PROGRESS) {
         wrong("connect: %s", rdmux_last_error());
     }
@@ -648,12 +656,13 @@ struct link *link_dial(struct rdmux_fabric *fabric, struct rdmux_cq *cq, const c
 struct link *link_take(struct rdmux_fabric *fabric, struct rdmux_ep *ep)
 {
     struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
-    uint64_t uid = 0;
-    if (rdmux_ep_info(ep, &info) != RDMUX_OK || info.private_length != sizeof(uid)) {
+    struct card card = { 0 };
+    if (rdmux_ep_info(ep, &info) != RDMUX_OK || info.private_length != sizeof(card)) {
         wrong("the private data of a connection has %u bytes", info.private_length);
     }
-    memcpy(&uid, info.private_data, sizeof(uid));
-    struct link *link = make_link(fabric, uid);
+    memcpy(&card, info.private_data, sizeof(card));
+    struct link *link = make_link(fabric, card.uid);
+    link->dialled_ms = card.dialled_ms;
     link->ep = ep;
     (void)rdmux_ep_set_user(ep, link);
     begin(link);
@@ -732,6 +741,11 @@ void link_close(struct link *link)
 uint64_t link_uid(const struct link *link)
 {
     return link->uid;
+}
+
+uint64_t link_dialled_ms(const struct link *link)
+{
+    return link->dialled_ms;
 }
 
 bool link_is_up(const struct link *link)

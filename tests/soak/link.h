@@ -59,6 +59,8 @@ void link_shutdown(struct link *link);
 /* Ends at once, and frees it. */
 void link_close(struct link *link);
 uint64_t link_uid(const struct link *link);
+/* Of one that was taken: when the other end began to connect, by now_ms(). */
+uint64_t link_dialled_ms(const struct link *link);
 bool link_is_up(const struct link *link);
 /* It was shut down, and its end is on its way. */
 bool link_is_leaving(const struct link *link);
