@@ -500,6 +500,8 @@ static void incoming_end(struct sim_net *net, struct peer *peer)
     if (peer->lasting) {
         slot_gone(net, peer->slot);
     }
+    /* A child that was just forked may have it open yet: then closing it leaves the watch. */
+    (void)epoll_ctl(net->epoll, EPOLL_CTL_DEL, peer->descriptor, NULL);
     peer_free(peer);
 }
 
