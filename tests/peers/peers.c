@@ -10,11 +10,14 @@
  * When is "in time"? Counted from the fault, L is the liveness time. Who stops or is cut off is gone once
  * it was silent for L, and had given a sign of life in every quarter of L. Who ends is noticed by its
  * kernel's word, at once; a quarter of L is the longest that more is waited for. What a library does
- * starts within 10 ms, given a free processor. A thread that only sleeps sees how late it is woken,
- * and so late may be each who sleeps on the way.
+ * starts within 10 ms, given a free processor. There may be none: a thread that only sleeps sees how late
+ * it is woken, and so late may be each who sleeps on the way; and the kernel counts for how long threads
+ * were ready and had no processor (schedstat), those of the looking process from the fault on, those of
+ * the peer before.
  */
 #include <rdmux/rdmux.h>
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -269,6 +272,10 @@ struct peer {
     _Atomic uint64_t fault_begun_ns; /* 0: not yet */
     uint64_t fault_done_ns;          /* the breaker's, until it has ended */
     uint64_t noticed_ns;             /* 0: not yet */
+    /* For how long its threads had no processor, when it was connected and at the fault; ours, at the
+     * fault and when it was noticed. */
+    uint64_t its_waits_ns[2];
+    uint64_t our_waits_ns[2];
     uint64_t posted;
     uint64_t completed;
     uint8_t sent[MESSAGE];
@@ -339,6 +346,39 @@ static void *sleep_again_and_again(void *user)
         }
     }
     return user;
+}
+
+/* For how long the threads of a process, all together, were ready to run and did not; 0 where the kernel
+ * does not count it. */
+static uint64_t waits_ns(pid_t pid)
+{
+    char path[512];
+    uint64_t sum = 0;
+    (void)snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    DIR *tasks = opendir(path);
+    const struct dirent *task = NULL;
+    while (tasks != NULL && (task = readdir(tasks)) != NULL) {
+        uint64_t ran;
+        uint64_t waited;
+        (void)snprintf(path, sizeof(path), "/proc/%d/task/%s/schedstat", (int)pid, task->d_name);
+        FILE *file = fopen(path, "re");
+        if (file != NULL && fscanf(file, "%" SCNu64 " %" SCNu64, &ran, &waited) == 2) {
+            sum += waited;
+        }
+        if (file != NULL) {
+            (void)fclose(file);
+        }
+    }
+    if (tasks != NULL) {
+        (void)closedir(tasks);
+    }
+    return sum;
+}
+
+/* Between two looks, ms; of threads that have ended since nothing is known. */
+static double waited_ms(const uint64_t looks_ns[2])
+{
+    return looks_ns[1] > looks_ns[0] ? (double)(looks_ns[1] - looks_ns[0]) / 1e6 : 0;
 }
 
 /* ------------------------------------------------------------------------------------- the times */
@@ -436,8 +476,17 @@ static void forget_peers(struct peer *peers)
     }
 }
 
+static void look_at_waits(struct peer *peer)
+{
+    peer->its_waits_ns[1] = waits_ns(peer->pid);
+    peer->our_waits_ns[0] = waits_ns(getpid());
+}
+
 static void break_network(struct peer *peers)
 {
+    for (uint32_t i = 0; i < options.peers; i++) {
+        look_at_waits(&peers[i]);
+    }
     uint64_t begun = now_ns();
     run(options.swallow);
     uint64_t done = now_ns();
@@ -456,6 +505,7 @@ static void break_network(struct peer *peers)
 
 static void break_peer(struct peer *peer)
 {
+    look_at_waits(peer);
     peer->fault_begun_ns = now_ns();
     if (is_fault("deaf")) {
         require(write(peer->to, "d", 1) == 1, "write");
@@ -548,6 +598,7 @@ static void take(const struct rdmux_wc *wc)
     if (wc->opcode == RDMUX_WC_DISCONNECTED) {
         check_end(peer, wc);
         peer->noticed_ns = now_ns();
+        peer->our_waits_ns[1] = waits_ns(getpid());
         return;
     }
     peer->completed += wc->opcode == RDMUX_WC_SEND || wc->opcode == RDMUX_WC_RECV;
@@ -568,14 +619,19 @@ static void note_time(const struct peer *peer)
     double most = (double)(peer->noticed_ns - peer->fault_begun_ns) / 1e6;
     double liveness = options.liveness;
     double base = is_silence() || is_fault("half-open") ? liveness : liveness / 4;
-    double latest = base + LATER_MS + SLEEPERS * late;
-    if (is_silence() && most + EARLIER_MS + late < liveness * 3 / 4) {
-        fail("called gone after only %.1f ms; a sleeper was up to %.1f ms late", most, late);
+    double its = waited_ms(peer->its_waits_ns);
+    double ours = waited_ms(peer->our_waits_ns);
+    ours = ours < liveness ? ours : liveness; /* those that waited for each other count once */
+    double latest = base + LATER_MS + SLEEPERS * late + ours;
+    if (is_silence() && most + EARLIER_MS + late + its < liveness * 3 / 4) {
+        fail("called gone after only %.1f ms; a sleeper was up to %.1f ms late, the peer's threads "
+             "had waited %.1f ms",
+             most, late, its);
     }
     if (least > latest) {
         fail("noticed after %.1f ms; %.1f ms are allowed, with a sleeper that was up to %.1f ms "
-             "late",
-             least, latest, late);
+             "late, and threads that waited %.1f ms",
+             least, latest, late, ours);
     }
     samples.latest = latest > samples.latest ? latest : samples.latest;
     if (samples.count < SAMPLES_MAX) {
@@ -637,6 +693,7 @@ static void run_round(void)
         uint64_t after_us = options.liveness * 1000 / 4 +
                             (uint64_t)random() % (options.liveness * 1000 / 2);
         peers[i].fault_due_ns = now_ns() + after_us * 1000;
+        peers[i].its_waits_ns[0] = waits_ns(peers[i].pid);
     }
     atomic_store(&sleeper.worst_ns, 0);
     pthread_t breaker;

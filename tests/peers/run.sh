@@ -78,11 +78,12 @@ over() {
 
 # told COMMAND...: its last line is a figure.
 told() {
-    local output
-    output=$("$@" 2>&1) || {
-        printf '%s\n' "$output"
+    local output status=0
+    output=$("$@" 2>&1) || status=$?
+    if ((status != 0)); then
+        printf 'status %d: %s\n' "$status" "$output"
         return 1
-    }
+    fi
     printf '%s\n' "$output" | tail -n 1 >>"$scratch/figures"
 }
 
