@@ -22,7 +22,9 @@ static bool is_same(const struct rdmux_message *a, const struct rdmux_message *b
            memcmp(a->token.bytes, b->token.bytes, sizeof(a->token.bytes)) == 0 &&
            a->description_length == b->description_length &&
            memcmp(a->description, b->description, sizeof(a->description)) == 0 &&
-           memcmp(a->text, b->text, sizeof(a->text)) == 0;
+           memcmp(a->text, b->text, sizeof(a->text)) == 0 && a->epoch == b->epoch &&
+           a->count == b->count && a->steady == b->steady &&
+           memcmp(a->proof, b->proof, sizeof(a->proof)) == 0;
 }
 
 static void decode(const uint8_t *frame, size_t size)
@@ -37,6 +39,8 @@ static void decode(const uint8_t *frame, size_t size)
     require(memchr(message.text, '\0', sizeof(message.text)) != NULL);
     require(message.type != RDMUX_FRAME_SILENT || message.id == RDMUX_SILENT_ASKS ||
             message.id == RDMUX_SILENT_ANSWERS);
+    require((message.type < RDMUX_FRAME_MOVE || message.type > RDMUX_FRAME_RESUMED) ||
+            message.epoch != 0);
     size_t length = rdmux_message_encode(&message, bytes);
     require(length == size);
     require(rdmux_message_decode(bytes, length, &again) == RDMUX_OK);
@@ -56,7 +60,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     memcpy(frame, data, size);
     enum rdmux_frame_type type = data[0] % 2 == 0 ? RDMUX_FRAME_REJECT
-                                                  : RDMUX_FRAME_HEARTBEAT + data[0] / 2 % 9;
+                                                  : RDMUX_FRAME_HEARTBEAT + data[0] / 2 % 13;
     rdmux_frame_header_encode(type, data[1], size - RDMUX_FRAME_HEADER_SIZE, frame);
     decode(frame, size);
     free(frame);
