@@ -627,11 +627,8 @@ RDMUX_HOT void settle(struct rdmux_ep *ep)
             break;
         }
         if (!rdmux_request_is_silent(request) || ep->work != 0 || ep->want_writable) {
-            if (ep->failover == NULL || ring->tail < ep->failover->confirmed) {
-                rdmux_ep_report(ep);
-                return;
-            }
-            break; /* it stays until the peer has it */
+            rdmux_ep_report(ep);
+            return;
         }
         if (RDMUX_UNLIKELY(request->keys != RDMUX_KEYS_OWN)) {
             rdmux_keys_take_back(ep, ring, request);
