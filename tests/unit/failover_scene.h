@@ -65,11 +65,13 @@ static inline bool can_resume(void)
     return rdmux_resume_name(secret, name);
 }
 
-/* Cuts the control channel, as both ends will see. */
+/* Cuts the control channel, as both ends will see. As the cq's owner: the service thread may have it. */
 static inline void cut_control(const struct pair *pair)
 {
+    assert_true(rdmux_cq_enter(pair->cq_a));
     assert_non_null(pair->a->channel);
     assert_int_equal(shutdown(rdmux_channel_socket(pair->a->channel), SHUT_RDWR), 0);
+    rdmux_cq_leave(pair->cq_a);
 }
 
 static inline struct rdmux_ep_info info_of(struct rdmux_ep *ep)
