@@ -148,7 +148,7 @@ void rdmux_resume_revocation_answered(struct rdmux_ep *ep, uint64_t region, uint
 /* Any thread. Does a HELLO ask to resume a connection? Mails the endpoint, false if there is none. */
 bool rdmux_resume_is_asked(const uint8_t hello[RDMUX_HELLO_SIZE]);
 bool rdmux_resume_find(struct rdmux_fabric *fabric, struct rdmux_resume_mail *mail);
-void rdmux_resume_deliver(struct rdmux_cq *cq, struct rdmux_mail *mail);
+void rdmux_resume_deliver(struct rdmux_cq *cq, struct rdmux_mail *base);
 
 static inline bool rdmux_failover_is_moving(const struct rdmux_ep *ep)
 {

@@ -69,15 +69,15 @@ struct rdmux_message {
     uint32_t id;
     /* IMPORTED, FAULT, END, MOVE: enum rdmux_status. REJECT: the application's reason */
     uint32_t status;
-    uint32_t access; /* IMPORTED */
-    uint32_t epoch;  /* MOVE: the next. RECEIVED, RESUME, RESUMED: the current one */
+    uint32_t access;             /* IMPORTED */
+    uint32_t epoch;              /* MOVE: the next. RECEIVED, RESUME, RESUMED: the current one */
+    uint32_t description_length; /* IMPORTED: mr_describe's bytes. REJECT: private data */
     uint64_t count;  /* MOVE, RECEIVED, RESUME, RESUMED: messages that have come, over all epochs */
+    uint64_t length; /* IMPORTED: of the region */
+    uint64_t region; /* IMPORTED, REVOKE, REVOKED: the owner's region id */
     bool steady;     /* RESUME, RESUMED: the epoch's path is in use */
     uint8_t proof[RDMUX_PROOF_CODE_SIZE]; /* RESUME, RESUMED */
-    uint64_t length;                      /* IMPORTED: of the region */
-    uint64_t region;                      /* IMPORTED, REVOKE, REVOKED: the owner's region id */
     struct rdmux_token token;             /* IMPORT */
-    uint32_t description_length;          /* IMPORTED: mr_describe's bytes. REJECT: private data */
     uint8_t description[RDMUX_DESCRIPTION_MAX];
     char text[RDMUX_TEXT_MAX]; /* FAULT, END, MOVE */
 };

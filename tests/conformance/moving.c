@@ -205,7 +205,7 @@ static void moved_target(struct side *side)
     unsigned changes = 0;
     unsigned breaks = 0;
     open_with_failover(side);
-    struct region region = region_make(side, MEMORY_ALLOCATED, MESSAGES * SLOT, ACCESS_ALL);
+    struct region region = region_make(side, MEMORY_ALLOCATED, (size_t)MESSAGES * SLOT, ACCESS_ALL);
     give_token(side, &region);
     for (unsigned round = 0; round < ROUNDS; round++) {
         memset(into, 0, sizeof(into));

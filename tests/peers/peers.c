@@ -158,7 +158,7 @@ static void leave_no_trace(void)
 {
     const struct linger at_once = { .l_onoff = 1, .l_linger = 0 };
     for (int fd = 3; fd < 1024; fd++) {
-        struct sockaddr_storage name;
+        struct sockaddr_storage name = { .ss_family = AF_UNSPEC };
         socklen_t length = sizeof(name);
         if (getpeername(fd, (struct sockaddr *)(void *)&name, &length) == 0 &&
             (name.ss_family == AF_INET || name.ss_family == AF_INET6)) {

@@ -571,14 +571,17 @@ static void be_flawed(void)
 {
     enum { BLOCK = 4096 };
     static uint64_t count;
+    static void **kept; /* each block has the address of the one before */
     pthread_t thread;
     count++;
     if (flaw == FLAW_THREAD && count % 50 == 0 && pthread_create(&thread, NULL, linger, NULL) != 0) {
         wrong("no thread to leave");
     }
     if (flaw == FLAW_MEMORY) {
-        void *volatile lost = make(BLOCK);
-        memset(lost, 1, BLOCK);
+        void **block = make(BLOCK);
+        memset(block, 1, BLOCK);
+        block[0] = kept;
+        kept = block;
     }
     if (flaw == FLAW_DESCRIPTOR && count % 10 == 0) {
         (void)!dup(STDOUT_FILENO);

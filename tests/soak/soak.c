@@ -377,7 +377,7 @@ static void cut_socket(void)
     size_t first = (size_t)draw(DESCRIPTORS);
     for (size_t i = 0; i < DESCRIPTORS; i++) {
         int fd = (int)((first + i) % DESCRIPTORS);
-        struct sockaddr_storage address;
+        struct sockaddr_storage address = { .ss_family = AF_UNSPEC };
         socklen_t length = sizeof(address);
         if (getpeername(fd, (struct sockaddr *)&address, &length) != 0 ||
             address.ss_family != AF_INET) {

@@ -177,7 +177,7 @@ static inline void run_traffic(struct pair *pair, uint64_t total, uint64_t perio
     struct half a;
     struct half b;
     uint64_t breaks = 0;
-    uint64_t until = now_ms() + 4 * PATIENT_MS;
+    uint64_t until = now_ms() + 4UL * PATIENT_MS;
     begin_half(&a, pair->a, pair->cq_a);
     begin_half(&b, pair->b, pair->cq_b);
     while (a.received < total || b.received < total || a.completed < total || b.completed < total) {

@@ -145,7 +145,7 @@ static void writes_end_with_the_right_bytes_and_reads_with_those(void **state)
                 CHECK_OK(rdmux_read(pair->a, &got[k], 8, NULL, remote, 8 * k,
                                     CONTEXT(first + WORDS + k), 0));
             }
-            tally_until(pair, &tally, first + 2 * WORDS);
+            tally_until(pair, &tally, first + 2UL * WORDS);
             assert_memory_equal(rdmux_mr_addr(mr), words, sizeof(words));
             assert_memory_equal(got, words, sizeof(words));
         }

@@ -105,7 +105,7 @@ static void a_peer_that_does_not_answer_is_not_waited_for_long(void **state)
 
     expect_entry(scene.pair.cq_a, RDMUX_WC_DISCONNECTED, RDMUX_PEER_GONE);
 
-    check_span("unanswered", span, GRACE_MS - 1, 2 * GRACE_MS * SLACK);
+    check_span("unanswered", span, GRACE_MS - 1, 2UL * GRACE_MS * SLACK);
     clear_scene(&scene);
 }
 
