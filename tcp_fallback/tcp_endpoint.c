@@ -181,6 +181,7 @@ static enum rdmux_status introduce(struct tcp_lane *lane)
     if (error != 0) {
         return dial_error(ep, lane->index, "connect", error);
     }
+    rdmux_tcp_avoid_pacing(ep, lane->fd);
     uint8_t join[RDMUX_JOIN_SIZE];
     rdmux_provider_join(&ep->base, lane->index, join);
     ssize_t sent = send(lane->fd, join, sizeof(join), MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -397,6 +397,10 @@ void rdmux_tcp_nudge(struct tcp_ep *ep);
 
 /* Options of a data socket. Failures only cost speed, or are noticed by the core's heartbeats. */
 void rdmux_tcp_socket_setup(struct tcp_ep *ep, int fd);
+/* Where both ends are on this host: no congestion control that paces. A socket that is to be dialled
+ * is told before it connects if its peer's address says so, as what BBR has begun keeps its timers;
+ * again once it is connected, when its own address is known. */
+void rdmux_tcp_avoid_pacing(const struct tcp_ep *ep, int fd);
 /* Gives a shared socket's options back. */
 void rdmux_tcp_socket_restore(struct tcp_ep *ep, int fd);
 /* Tells epoll what to watch the socket for; EPOLLERR and EPOLLHUP always. */

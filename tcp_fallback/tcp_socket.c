@@ -54,6 +54,58 @@ static void option_set(struct tcp_ep *ep, int fd, enum option which, uint32_t va
     (void)setsockopt(fd, level, name, &number, sizeof(number));
 }
 
+static bool is_loopback(const struct sockaddr_storage *address)
+{
+    const struct sockaddr_in *v4 = (const void *)address;
+    const struct sockaddr_in6 *v6 = (const void *)address;
+    if (address->ss_family == AF_INET) {
+        return ntohl(v4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+    }
+    return address->ss_family == AF_INET6 &&
+           (IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) ||
+            (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr) && v6->sin6_addr.s6_addr[12] == IN_LOOPBACKNET));
+}
+
+static bool is_same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
+{
+    const struct sockaddr_in *a4 = (const void *)a;
+    const struct sockaddr_in *b4 = (const void *)b;
+    const struct sockaddr_in6 *a6 = (const void *)a;
+    const struct sockaddr_in6 *b6 = (const void *)b;
+    if (a->ss_family != b->ss_family) {
+        return false;
+    }
+    return a->ss_family == AF_INET    ? a4->sin_addr.s_addr == b4->sin_addr.s_addr
+           : a->ss_family == AF_INET6 ? memcmp(&a6->sin6_addr, &b6->sin6_addr, 16) == 0
+                                      : false;
+}
+
+/* BBR paces a connection by the bandwidth that it has seen. Between two processes of a host there is
+ * no network to spare, and its timers cost a third and more of what a core carries (docs/TUNING.md).
+ * Reno sends what the window holds; every kernel has it and lets everybody choose it. */
+void rdmux_tcp_avoid_pacing(const struct tcp_ep *ep, int fd)
+{
+    const struct rdmux_provider_ep_attr *attr = ep->attr;
+    struct sockaddr_storage local = { .ss_family = AF_UNSPEC };
+    struct sockaddr_storage peer = { .ss_family = AF_UNSPEC };
+    socklen_t local_size = sizeof(local);
+    socklen_t peer_size = sizeof(peer);
+    char name[16] = ""; /* TCP_CA_NAME_MAX */
+    socklen_t name_size = sizeof(name) - 1;
+    if (ep->shared || getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &name_size) != 0 ||
+        strcmp(name, "bbr") != 0) {
+        return;
+    }
+    (void)getsockname(fd, (struct sockaddr *)&local, &local_size);
+    if (getpeername(fd, (struct sockaddr *)&peer, &peer_size) != 0 && attr->peer_address != NULL &&
+        attr->peer_address_length <= sizeof(peer)) {
+        memcpy(&peer, attr->peer_address, attr->peer_address_length);
+    }
+    if (is_loopback(&peer) || is_same_host(&local, &peer)) {
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", strlen("reno"));
+    }
+}
+
 void rdmux_tcp_socket_setup(struct tcp_ep *ep, int fd)
 {
     const struct rdmux_provider_ep_attr *attr = ep->attr;
@@ -88,6 +140,8 @@ void rdmux_tcp_socket_setup(struct tcp_ep *ep, int fd)
     }
     if (domain->dctcp && !ep->shared && attr->ecn != 0) {
         (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "dctcp", strlen("dctcp"));
+    } else {
+        rdmux_tcp_avoid_pacing(ep, fd);
     }
 }
 

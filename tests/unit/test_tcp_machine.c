@@ -3,7 +3,9 @@
  * where it is allowed, and the memory of its sockets' buffers. */
 #include "tests/unit/tcp_pair.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <sys/mman.h>
 
 enum { FINDINGS_MAX = 8, BUFFERS_MAX = 200 };
@@ -24,6 +26,14 @@ static const struct setting good_settings[] = {
 };
 static const struct setting *changed; /* instead of a good one */
 
+int __real_getsockopt(int fd, int level, int name, void *value, socklen_t *size);
+int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *size);
+int __real_setsockopt(int fd, int level, int name, const void *value, socklen_t size);
+int __wrap_setsockopt(int fd, int level, int name, const void *value, socklen_t size);
+int __real_getsockname(int fd, struct sockaddr *address, socklen_t *size);
+int __wrap_getsockname(int fd, struct sockaddr *address, socklen_t *size);
+int __real_getpeername(int fd, struct sockaddr *address, socklen_t *size);
+int __wrap_getpeername(int fd, struct sockaddr *address, socklen_t *size);
 int __real_open(const char *path, int flags, unsigned mode);
 int __wrap_open(const char *path, int flags, unsigned mode);
 int __wrap_open(const char *path, int flags, unsigned mode)
@@ -150,6 +160,104 @@ static void dctcp_is_for_where_it_is_allowed(void **state)
     }
 }
 
+/* --------------------------------------------------------------------------- congestion control */
+
+enum { SOCKETS_MAX = 64 };
+
+/* What the system gives each socket, and what became of that. */
+static struct {
+    const char *given; /* NULL: the kernel answers */
+    bool is_reno[SOCKETS_MAX];
+    int told_before; /* sockets that were told before they connected */
+    int told_after;
+    const char *local; /* an address that the sockets seem to have, and their peers; NULL: their own */
+    const char *peer;
+} congestion;
+
+static bool is_connected(int fd)
+{
+    struct sockaddr_storage peer;
+    socklen_t size = sizeof(peer);
+    return __real_getpeername(fd, (struct sockaddr *)&peer, &size) == 0;
+}
+
+int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *size)
+{
+    if (congestion.given == NULL || level != IPPROTO_TCP || name != TCP_CONGESTION) {
+        return __real_getsockopt(fd, level, name, value, size);
+    }
+    assert_true(fd < SOCKETS_MAX);
+    int written = snprintf(value, *size, "%s", congestion.is_reno[fd] ? "reno" : congestion.given);
+    *size = (socklen_t)written + 1;
+    return 0;
+}
+
+int __wrap_setsockopt(int fd, int level, int name, const void *value, socklen_t size)
+{
+    if (congestion.given == NULL || level != IPPROTO_TCP || name != TCP_CONGESTION) {
+        return __real_setsockopt(fd, level, name, value, size);
+    }
+    assert_int_equal(size, strlen("reno"));
+    assert_memory_equal(value, "reno", size);
+    congestion.is_reno[fd] = true;
+    congestion.told_before += !is_connected(fd);
+    congestion.told_after += is_connected(fd);
+    return 0;
+}
+
+static int answer(const char *text, struct sockaddr *address, socklen_t *size)
+{
+    struct sockaddr_in in = { .sin_family = AF_INET };
+    assert_int_equal(inet_pton(AF_INET, text, &in.sin_addr), 1);
+    memcpy(address, &in, sizeof(in));
+    *size = sizeof(in);
+    return 0;
+}
+
+int __wrap_getsockname(int fd, struct sockaddr *address, socklen_t *size)
+{
+    return congestion.local != NULL && is_connected(fd) ? answer(congestion.local, address, size)
+                                                        : __real_getsockname(fd, address, size);
+}
+
+int __wrap_getpeername(int fd, struct sockaddr *address, socklen_t *size)
+{
+    return congestion.peer != NULL && is_connected(fd) ? answer(congestion.peer, address, size)
+                                                       : __real_getpeername(fd, address, size);
+}
+
+/* Where BBR is what the system gives, four sockets between two ends of this host are reno's; the
+ * dialled ones before they connect if only the loopback is dialled. */
+static void nothing_is_paced_within_a_host(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *given;
+        const char *local;
+        const char *peer;
+        enum wiring wiring;
+        int told_before;
+        int told_after;
+    } cases[] = {
+        { "bbr", NULL, NULL, WIRED_FOUR, 4, 4 },
+        { "bbr", "192.0.2.1", "192.0.2.1", WIRED_FOUR, 4, 4 },
+        { "bbr", "192.0.2.1", "192.0.2.2", WIRED_FOUR, 4, 0 },
+        { "bbr", NULL, NULL, WIRED_TCP, 0, 0 }, /* it is the application's */
+        { "cubic", NULL, NULL, WIRED_FOUR, 0, 0 },
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        memset(&congestion, 0, sizeof(congestion));
+        congestion.given = cases[i].given;
+        congestion.local = cases[i].local;
+        congestion.peer = cases[i].peer;
+        struct pair pair = pair_create(cases[i].wiring);
+        assert_int_equal(congestion.told_before, cases[i].told_before);
+        assert_int_equal(congestion.told_after, cases[i].told_after);
+        pair_destroy(pair);
+    }
+    memset(&congestion, 0, sizeof(congestion));
+}
+
 /* -------------------------------------------------------------------------------------- buffers */
 
 static int compare(const void *a, const void *b)
@@ -227,6 +335,7 @@ int main(void)
         cmocka_unit_test_setup(a_setting_that_cannot_be_read_is_no_finding, forget),
         cmocka_unit_test_setup(who_asks_for_no_ecn_is_told, forget),
         cmocka_unit_test_setup(dctcp_is_for_where_it_is_allowed, forget),
+        cmocka_unit_test_setup(nothing_is_paced_within_a_host, forget),
         cmocka_unit_test_setup(buffers_are_apart_and_come_back, forget),
         cmocka_unit_test_setup(buffers_reserved_before_they_are_taken_are_there, forget),
     };
