@@ -48,14 +48,20 @@ static void describe_path(const struct shm_reach *reach, struct rdmux_local_path
     rdmux_shm_reach_encode(reach, out->reach);
 }
 
-/* Memory files are all that is needed from the kernel; a container may forbid them. */
+/* Memory files are all that is needed from the kernel; a container may forbid them, but does not begin
+ * to while a process runs. A lack of descriptors passes. */
 static bool can_share_memory(void)
 {
+    static atomic_bool could;
+    if (atomic_load_explicit(&could, memory_order_relaxed)) {
+        return true;
+    }
     int fd = memfd_create("rdmux probe", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0) {
         return false;
     }
     (void)close(fd);
+    atomic_store_explicit(&could, true, memory_order_relaxed);
     return true;
 }
 

@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -207,13 +208,34 @@ static bool can_probably_copy(void)
            strtol(scope, NULL, 10) == 0 || may_trace_anybody();
 }
 
+/* Of the kernel that this process runs on; kept, as every offer asks for it. Without a lock, which a
+ * fork could leave taken. */
+static bool read_boot_id(const char *path, uint8_t out[SHM_BOOT_ID_SIZE])
+{
+    enum { UNKNOWN, COMING, KNOWN };
+    static _Atomic int state = UNKNOWN;
+    static uint8_t known[SHM_BOOT_ID_SIZE];
+    char text[64];
+    int unknown = UNKNOWN;
+    if (atomic_load_explicit(&state, memory_order_acquire) == KNOWN) {
+        memcpy(out, known, SHM_BOOT_ID_SIZE);
+        return true;
+    }
+    if (!read_text(path, text, sizeof(text)) || rdmux_shm_boot_id_parse(text, out) != RDMUX_OK) {
+        return false;
+    }
+    if (atomic_compare_exchange_strong(&state, &unknown, COMING)) {
+        memcpy(known, out, SHM_BOOT_ID_SIZE);
+        atomic_store_explicit(&state, KNOWN, memory_order_release);
+    }
+    return true;
+}
+
 enum rdmux_status rdmux_shm_reach_of_this_process(struct shm_reach *out)
 {
     static const char boot_id_path[] = "/proc/sys/kernel/random/boot_id";
-    char boot_id[64];
     struct shm_reach reach = { .uid = (uint32_t)geteuid(), .pid = (uint32_t)getpid() };
-    if (!read_text(boot_id_path, boot_id, sizeof(boot_id)) ||
-        rdmux_shm_boot_id_parse(boot_id, reach.boot_id) != RDMUX_OK) {
+    if (!read_boot_id(boot_id_path, reach.boot_id)) {
         rdmux_provider_error("shm: cannot tell this host by %s; mount /proc", boot_id_path);
         return RDMUX_UNSUPPORTED;
     }

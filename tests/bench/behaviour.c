@@ -236,7 +236,9 @@ static double wake_ups_per_second(struct side *side, const char *how)
     bench_start(side->bench);
     play(side, how);
     bench_stop(side->bench);
-    double mine = (double)(wake_ups() - before) / side->bench->elapsed;
+    /* What lies between them counts: the first one may come at once, so that 26 fit into 250 ms at 10 ms each. */
+    uint64_t count = wake_ups() - before;
+    double mine = count == 0 ? 0 : (double)(count - 1) / side->bench->elapsed;
     double theirs = 0;
     bench_exchange(side->bench, &mine, &theirs, sizeof(mine));
     return mine > theirs ? mine : theirs;
