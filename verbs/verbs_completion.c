@@ -115,19 +115,24 @@ static void leave_domain(struct verbs_cq *cq, struct verbs_domain *domain)
     (void)pthread_mutex_unlock(&domain->lock);
 }
 
+static void destroy_unit(struct verbs_domain *domain, struct verbs_unit *unit)
+{
+    ibv_ack_cq_events(unit->cq, unit->unacked);
+    int error = ibv_destroy_cq(unit->cq);
+    if (error != 0) {
+        rdmux_provider_log(domain->base.fabric, RDMUX_LOG_ERROR,
+                           "%s: a completion queue cannot be destroyed: %s", domain->device,
+                           strerror(error));
+    }
+}
+
 void rdmux_verbs_cq_close(struct rdmux_provider_cq *base)
 {
     struct verbs_cq *cq = verbs_cq_of(base);
     struct verbs_domain *domain = verbs_domain_of(base->domain);
     leave_domain(cq, domain);
     for (uint32_t i = 0; i < cq->unit_count; i++) {
-        ibv_ack_cq_events(cq->units[i].cq, cq->units[i].unacked);
-        int error = ibv_destroy_cq(cq->units[i].cq);
-        if (error != 0) {
-            rdmux_provider_log(base->domain->fabric, RDMUX_LOG_ERROR,
-                               "%s: a completion queue cannot be destroyed: %s", domain->device,
-                               strerror(error));
-        }
+        destroy_unit(domain, &cq->units[i]);
     }
     rdmux_verbs_cm_close(cq);
     close_descriptors(cq);
@@ -154,9 +159,12 @@ enum rdmux_status rdmux_verbs_unit_reserve(struct verbs_cq *cq, uint32_t entries
                                            struct verbs_srq *srq, struct verbs_unit **out)
 {
     struct verbs_domain *domain = verbs_domain_of(cq->base.domain);
+    uint32_t free_place = cq->unit_count;
     for (uint32_t i = 0; i < cq->unit_count; i++) {
         struct verbs_unit *unit = &cq->units[i];
-        if (unit->capacity - unit->used >= entries + srq_entries(srq, i)) {
+        if (unit->is_broken) {
+            free_place = unit->used == 0 ? i : free_place;
+        } else if (unit->capacity - unit->used >= entries + srq_entries(srq, i)) {
             reserve(unit, i, entries, srq);
             *out = unit;
             return RDMUX_OK;
@@ -164,7 +172,7 @@ enum rdmux_status rdmux_verbs_unit_reserve(struct verbs_cq *cq, uint32_t entries
     }
     const uint32_t needed = entries + (srq == NULL ? 0 : srq->depth);
     uint32_t most = (uint32_t)domain->attr.max_cqe;
-    if (cq->unit_count == VERBS_UNITS_MAX || needed > most) {
+    if (free_place == VERBS_UNITS_MAX || needed > most) {
         rdmux_provider_error(
             "%s: no completion queue has room for %u more entries; use another cq, "
             "or smaller depths",
@@ -185,9 +193,14 @@ enum rdmux_status rdmux_verbs_unit_reserve(struct verbs_cq *cq, uint32_t entries
             errno == ENOMEM ? "; raise the limit on locked memory (ulimit -l)" : "");
         return RDMUX_NO_MEMORY;
     }
-    struct verbs_unit *unit = &cq->units[cq->unit_count];
+    struct verbs_unit *unit = &cq->units[free_place];
+    if (free_place == cq->unit_count) {
+        cq->unit_count++;
+    } else {
+        destroy_unit(domain, unit);
+    }
     *unit = (struct verbs_unit){ .cq = made, .capacity = (uint32_t)made->cqe };
-    reserve(unit, cq->unit_count++, entries, srq);
+    reserve(unit, free_place, entries, srq);
     *out = unit;
     return RDMUX_OK;
 }
@@ -335,6 +348,9 @@ static size_t attend(struct verbs_cq *cq)
     uint32_t attention = atomic_exchange_explicit(&cq->attention, 0, memory_order_acquire);
     /* What has completed says more exactly what happened, and was before. */
     for (int i = 0; i < ATTEND_ROUNDS && rdmux_verbs_reap(cq, VERBS_POLL_MAX) != 0; i++) {
+    }
+    for (uint32_t i = 0; i < cq->unit_count && (attention & VERBS_EVENT_FATAL) != 0; i++) {
+        cq->units[i].is_broken = true;
     }
     for (uint32_t i = 0; i < cq->place_count; i++) {
         struct verbs_queue *queue = cq->places[i].queue;
@@ -520,9 +536,11 @@ static void completed(struct verbs_cq *cq, const struct ibv_wc *wc)
     }
 }
 
-void rdmux_verbs_unit_failed(struct verbs_cq *cq)
+void rdmux_verbs_unit_failed(struct verbs_cq *cq, struct verbs_unit *unit)
 {
-    atomic_fetch_or(&cq->attention, VERBS_EVENT_FATAL);
+    if (!unit->is_broken) { /* those on it have been told */
+        atomic_fetch_or(&cq->attention, VERBS_EVENT_FATAL);
+    }
 }
 
 static size_t reap_unit(struct verbs_cq *cq, struct verbs_unit *unit, size_t budget)
@@ -535,7 +553,7 @@ static size_t reap_unit(struct verbs_cq *cq, struct verbs_unit *unit, size_t bud
         wanted = budget - done < VERBS_POLL_MAX ? (int)(budget - done) : VERBS_POLL_MAX;
         got = ibv_poll_cq(unit->cq, wanted, wcs);
         if (VERBS_UNLIKELY(got < 0)) {
-            rdmux_verbs_unit_failed(cq);
+            rdmux_verbs_unit_failed(cq, unit);
             break;
         }
         for (int i = 0; i < got; i++) {
@@ -665,7 +683,7 @@ enum rdmux_status rdmux_verbs_arm(struct rdmux_provider_cq *base)
         struct verbs_unit *unit = &cq->units[i];
         if (unit->awaited == 0) {
             if (ibv_req_notify_cq(unit->cq, 0) != 0) {
-                rdmux_verbs_unit_failed(cq);
+                rdmux_verbs_unit_failed(cq, unit);
             }
             unit->awaited = 1;
         }
@@ -675,7 +693,7 @@ enum rdmux_status rdmux_verbs_arm(struct rdmux_provider_cq *base)
         int got = ibv_poll_cq(cq->units[i].cq, (int)(VERBS_POLL_MAX - cq->stash_count),
                               &cq->stash[cq->stash_count]);
         if (got < 0) {
-            rdmux_verbs_unit_failed(cq);
+            rdmux_verbs_unit_failed(cq, &cq->units[i]);
             continue;
         }
         cq->stash_count += (uint32_t)got;

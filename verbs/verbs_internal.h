@@ -184,6 +184,7 @@ struct verbs_unit {
     uint32_t used;    /* entries that the queues attached can need at most */
     uint32_t awaited; /* 1: an event was asked for and not taken yet */
     uint32_t unacked; /* events taken and not acknowledged */
+    bool is_broken;   /* the device said so: it takes no more queue pairs */
 };
 
 /* verbs_cq.attention, verbs_queue.events: set by the reader of asynchronous events */
@@ -481,7 +482,7 @@ size_t rdmux_verbs_cm_poll(struct verbs_cq *cq, size_t done);
 size_t rdmux_verbs_cm_take(struct verbs_cq *cq);
 
 /* The device queue failed. */
-void rdmux_verbs_unit_failed(struct verbs_cq *cq);
+void rdmux_verbs_unit_failed(struct verbs_cq *cq, struct verbs_unit *unit);
 
 /* ------------------------------------------------------------------ express lane (verbs_lane.c) */
 

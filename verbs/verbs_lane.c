@@ -99,9 +99,10 @@ static inline void give(struct rdmux_lane *lane, struct rdmux_wc *out)
 /* What the lane does not give goes the ordinary way, in its order. */
 static void keep(struct rdmux_lane *lane, const struct ibv_wc *wcs, int count)
 {
-    struct verbs_cq *cq = verbs_lane_of(lane)->queue->cq;
+    struct verbs_queue *queue = verbs_lane_of(lane)->queue;
+    struct verbs_cq *cq = queue->cq;
     if (count < 0) {
-        rdmux_verbs_unit_failed(cq);
+        rdmux_verbs_unit_failed(cq, queue->unit);
         return;
     }
     memcpy(cq->stash, wcs, (size_t)count * sizeof(*wcs));
