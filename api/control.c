@@ -361,6 +361,7 @@ void rdmux_ep_message(struct rdmux_ep *ep, const uint8_t *frame, size_t size)
         break;
     case RDMUX_FRAME_MOVE:
     case RDMUX_FRAME_RECEIVED:
+    case RDMUX_FRAME_BACK:
         rdmux_failover_told(ep, &message);
         break;
     case RDMUX_FRAME_FAULT:

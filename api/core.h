@@ -230,6 +230,9 @@ const struct rdmux_provider_ops *rdmux_fabric_provider(const struct rdmux_fabric
                                                        const char *name);
 /* Our offer's paths: probe of every provider, absent ones with their reason. */
 void rdmux_fabric_offer_paths(struct rdmux_fabric *fabric, struct rdmux_offer *offer);
+/* Is this device in good order now? False where that cannot be found out. */
+bool rdmux_fabric_path_is_usable(struct rdmux_fabric *fabric, const char *provider,
+                                 const char *device);
 struct rdmux_peer_process *rdmux_peer_get(struct rdmux_fabric *fabric,
                                           const uint8_t id[RDMUX_PROCESS_ID_SIZE]);
 /* What this fabric says of itself. */

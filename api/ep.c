@@ -109,12 +109,14 @@ enum rdmux_status rdmux_ep_attr_check(const struct rdmux_ep_attr *from, struct r
     }
     to->max_send = to->max_send == 0 ? DEFAULT_MAX_MESSAGE : to->max_send;
     to->max_recv = to->max_recv == 0 ? DEFAULT_MAX_MESSAGE : to->max_recv;
-    if (to->failover > RDMUX_FAILOVER_ON || to->probe > 1) {
-        return bad_attr(to->probe > 1 ? "probe" : "failover", "is neither 0 nor 1");
+    if (to->failover > RDMUX_FAILOVER_ON || to->failback > 1 || to->probe > 1) {
+        return bad_attr(to->probe > 1      ? "probe"
+                        : to->failback > 1 ? "failback"
+                                           : "failover",
+                        "is neither 0 nor 1");
     }
-    if (to->failover != RDMUX_FAILOVER_OFF && to->failback != 0) {
-        return rdmux_fail(RDMUX_UNSUPPORTED,
-                          "attr.failback is not supported by this version of rdmux; leave it 0");
+    if (to->failback != 0 && to->failover == RDMUX_FAILOVER_OFF) {
+        return bad_attr("failback", "is 1 without failover: there is no path to go back from");
     }
     status = rdmux_fabric_check_filter(fabric, "attr.paths", to->paths);
     if (status != RDMUX_OK) {

@@ -485,6 +485,25 @@ enum rdmux_status rdmux_fabric_paths(struct rdmux_fabric *fabric, struct rdmux_p
     return RDMUX_OK;
 }
 
+bool rdmux_fabric_path_is_usable(struct rdmux_fabric *fabric, const char *provider,
+                                 const char *device)
+{
+    struct rdmux_offer *offer = rdmux_allocate(fabric, sizeof(*offer));
+    bool found = false;
+    if (offer == NULL) {
+        return false;
+    }
+    rdmux_fabric_offer_paths(fabric, offer);
+    for (uint32_t i = 0; i < offer->path_count; i++) {
+        const struct rdmux_offer_path *path = &offer->paths[i];
+        found = found ||
+                (path->path.reason == RDMUX_REASON_USABLE &&
+                 strcmp(path->provider, provider) == 0 && strcmp(path->path.device, device) == 0);
+    }
+    rdmux_release(fabric, offer);
+    return found;
+}
+
 void rdmux_offer_defaults(struct rdmux_fabric *fabric, const char *paths, struct rdmux_offer *offer)
 {
     offer->max_send = DEFAULT_MAX_MESSAGE;

@@ -45,6 +45,7 @@ enum rdmux_status rdmux_failover_create(struct rdmux_ep *ep)
                             ? UINT64_MAX
                             : (uint64_t)attr->failover_time_ms * NS_PER_MS;
     failover->hold_ns = (uint64_t)attr->failback_hold_ms * NS_PER_MS;
+    failover->back.is_wanted = attr->failback != 0;
     failover->limbo.ops = &rdmux_limbo_ops;
     failover->limbo.ep = ep;
     failover->resume.ep = ep;
@@ -142,7 +143,8 @@ static void search(struct rdmux_ep *ep)
     failover->setup = NULL;
     memset(&ep->setup->trial, 0, sizeof(ep->setup->trial));
     rdmux_handshake_move(ep->setup->handshake, (ep->info.epoch - 1) << ATTEMPT_BITS | 1,
-                         failover->cause_text);
+                         failover->cause == RDMUX_OK ? RDMUX_REASON_SLOWER : RDMUX_REASON_PATH_LOST,
+                         failover->left_text);
     rdmux_setup_run(ep);
 }
 
@@ -168,15 +170,32 @@ static void cut(struct rdmux_ep *ep)
     }
 }
 
+bool rdmux_failover_leaves_out(const struct rdmux_ep *ep, size_t rank)
+{
+    const struct rdmux_failover *failover = ep->failover;
+    uint64_t oldest = failover->lost_ns[rank - 1][RDMUX_LOSSES - 1];
+    return oldest != 0 && rdmux_now(ep->fabric) - oldest < failover->hold_ns;
+}
+
+/* The path that is in use has failed. One that does so again and again is told of. */
 static void note_loss(struct rdmux_ep *ep, uint64_t now_ns)
 {
+    struct rdmux_failover *failover = ep->failover;
     size_t rank = rdmux_handshake_current_rank(handshake_of(ep));
     if (rank == 0 || rank > RDMUX_MATCH_MAX) {
         return;
     }
-    uint64_t *lost = ep->failover->lost_ns[rank - 1];
+    uint64_t *lost = failover->lost_ns[rank - 1];
     memmove(lost + 1, lost, (RDMUX_LOSSES - 1) * sizeof(*lost));
     lost[0] = now_ns;
+    if (rdmux_failover_leaves_out(ep, rank)) {
+        snprintf(failover->left_text, sizeof(failover->left_text),
+                 "failed %d times within %llu ms, left out while another works: %.160s",
+                 RDMUX_LOSSES, (unsigned long long)(failover->hold_ns / NS_PER_MS),
+                 failover->cause_text);
+        rdmux_log(ep->fabric, RDMUX_LOG_WARN, "endpoint %llu: %s %s %s", (unsigned long long)ep->id,
+                  ep->info.provider, ep->info.device, failover->left_text);
+    }
 }
 
 static void begin(struct rdmux_ep *ep, enum rdmux_status status, const char *text)
@@ -185,14 +204,21 @@ static void begin(struct rdmux_ep *ep, enum rdmux_status status, const char *tex
     uint64_t now_ns = rdmux_now(ep->fabric);
     failover->cause = (uint32_t)status;
     snprintf(failover->cause_text, sizeof(failover->cause_text), "%s", text);
-    rdmux_log(ep->fabric, RDMUX_LOG_WARN, "endpoint %llu: %s %s failed with %s: %s; moving",
-              (unsigned long long)ep->id, ep->info.provider, ep->info.device,
-              rdmux_status_name(status), failover->cause_text);
+    snprintf(failover->left_text, sizeof(failover->left_text), "%s", text);
+    if (status == RDMUX_OK) {
+        rdmux_log(ep->fabric, RDMUX_LOG_INFO, "endpoint %llu: %s %s: %s",
+                  (unsigned long long)ep->id, ep->info.provider, ep->info.device, text);
+    } else {
+        rdmux_log(ep->fabric, RDMUX_LOG_WARN, "endpoint %llu: %s %s failed with %s: %s; moving",
+                  (unsigned long long)ep->id, ep->info.provider, ep->info.device,
+                  rdmux_status_name(status), text);
+        note_loss(ep, now_ns);
+        rdmux_failback_give_up(ep);
+    }
     if (failover->moved_ns == 0 || now_ns - failover->moved_ns > HEELS_NS) {
         failover->began_ns = now_ns;
         failover->attempts = 0;
     }
-    note_loss(ep, now_ns);
     rdmux_replay_confirm(ep);
     failover->stage = RDMUX_CUTTING;
     failover->dying = ep->path;
@@ -246,6 +272,15 @@ bool rdmux_failover_takes_fault(struct rdmux_ep *ep)
     return true;
 }
 
+void rdmux_failover_return(struct rdmux_ep *ep, const struct rdmux_offer_path *to)
+{
+    char text[RDMUX_TEXT_MAX];
+    snprintf(text, sizeof(text),
+             "left for a better path that was lost and works again, %.40s %.60s", to->provider,
+             to->path.device);
+    begin(ep, RDMUX_OK, text);
+}
+
 bool rdmux_failover_ignores(const struct rdmux_ep *ep, const struct rdmux_provider_ep *path)
 {
     return ep->failover != NULL && path == ep->failover->dying;
@@ -258,6 +293,9 @@ static void take_move(struct rdmux_ep *ep, const struct rdmux_message *message)
         rdmux_ep_fail(ep, RDMUX_PROTOCOL, "control channel: MOVE to epoch %u in epoch %u",
                       message->epoch, ep->info.epoch);
         return;
+    }
+    if (ep->shutdown_sent) {
+        return; /* behind its MOVE the peer reads END, and ends: ENDED is under way */
     }
     failover->heard = true;
     failover->heard_count = message->count;
@@ -291,6 +329,8 @@ void rdmux_failover_told(struct rdmux_ep *ep, const struct rdmux_message *messag
                       (unsigned)message->type);
     } else if (message->type == RDMUX_FRAME_MOVE) {
         take_move(ep, message);
+    } else if (message->type == RDMUX_FRAME_BACK) {
+        rdmux_failback_told(ep, message);
     } else {
         take_count(ep, message);
     }
@@ -298,20 +338,18 @@ void rdmux_failover_told(struct rdmux_ep *ep, const struct rdmux_message *messag
 
 /* ------------------------------------------------------------------------------------------------- the next path */
 
-/* Has the pair failed so often that others are better, whatever their rank? */
-static bool is_left_out(const struct rdmux_failover *failover, size_t rank, uint64_t now_ns)
-{
-    uint64_t oldest = failover->lost_ns[rank - 1][RDMUX_LOSSES - 1];
-    return oldest != 0 && now_ns - oldest < failover->hold_ns;
-}
-
-/* The ranks in the order in which they are tried: those in good repute, then the one that was lost just now, then those that are
- * lost again and again. */
-static size_t order_pairs(const struct rdmux_ep *ep, uint64_t now_ns, uint8_t out[RDMUX_MATCH_MAX])
+/* The ranks in the order in which they are tried: the one to go back to, if that is what the move is for; those in good repute, then the
+ * one that was lost just now, then those that are lost again and again. */
+static size_t order_pairs(const struct rdmux_ep *ep, uint8_t out[RDMUX_MATCH_MAX])
 {
     const struct rdmux_failover *failover = ep->failover;
     size_t ranked = rdmux_handshake_ranked(ep->setup->handshake);
+    size_t goal = failover->cause == RDMUX_OK && failover->back.goal <= ranked ? failover->back.goal
+                                                                               : 0;
     size_t count = 0;
+    if (goal != 0) {
+        out[count++] = (uint8_t)goal;
+    }
     uint64_t latest_ns = 0;
     for (size_t rank = 1; rank <= ranked; rank++) {
         uint64_t lost_ns = failover->lost_ns[rank - 1][0];
@@ -319,10 +357,10 @@ static size_t order_pairs(const struct rdmux_ep *ep, uint64_t now_ns, uint8_t ou
     }
     for (int round = 0; round < 3; round++) {
         for (size_t rank = 1; rank <= ranked; rank++) {
-            int repute = is_left_out(failover, rank, now_ns)                             ? 2
+            int repute = rdmux_failover_leaves_out(ep, rank)                             ? 2
                          : failover->lost_ns[rank - 1][0] == latest_ns && latest_ns != 0 ? 1
                                                                                          : 0;
-            if (repute == round) {
+            if (repute == round && rank != goal) {
                 out[count++] = (uint8_t)rank;
             }
         }
@@ -335,7 +373,7 @@ static void try_next(struct rdmux_ep *ep)
     struct rdmux_failover *failover = ep->failover;
     uint8_t order[RDMUX_MATCH_MAX];
     uint64_t now_ns = rdmux_now(ep->fabric);
-    size_t count = order_pairs(ep, now_ns, order);
+    size_t count = order_pairs(ep, order);
     if (count == 0 || failover->attempts >= failover->attempts_max) {
         rdmux_handshake_give_up(ep->setup->handshake);
         return;
@@ -402,6 +440,7 @@ void rdmux_failover_arrived(struct rdmux_ep *ep)
     ep->events |= RDMUX_EVENT_MOVED;
     rdmux_log(ep->fabric, RDMUX_LOG_INFO, "endpoint %llu: epoch %u: %s", (unsigned long long)ep->id,
               ep->info.epoch, ep->info.text);
+    rdmux_failback_arrived(ep);
     rdmux_remotes_ask_again(ep);
     rdmux_replay_resume(ep);
     rdmux_cq_pend(ep->cq, ep);
@@ -414,6 +453,7 @@ void rdmux_failover_channel_lost(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
     failover->heard = false;
+    rdmux_failback_give_up(ep);
     if (failover->stage ==
         RDMUX_SEARCHING) { /* the epoch has carried nothing, and the next is due */
         rdmux_trial_close(ep);
@@ -509,7 +549,11 @@ static void step_steady(struct rdmux_ep *ep, bool quiet)
     if (ep->phase != RDMUX_PHASE_READY || ep->failover->stage != RDMUX_STEADY) {
         return;
     }
-    if (rdmux_replay_step(ep, quiet) || awaits) {
+    bool goes_back = rdmux_failback_step(ep);
+    if (ep->phase != RDMUX_PHASE_READY || ep->failover->stage != RDMUX_STEADY) {
+        return;
+    }
+    if (rdmux_replay_step(ep, quiet) || awaits || goes_back) {
         stay_busy(ep);
     } else if (ep->failover->stage == RDMUX_STEADY && ep->phase == RDMUX_PHASE_READY) {
         rdmux_list_remove(&ep->busy_link);
@@ -556,7 +600,8 @@ uint64_t rdmux_failover_deadline(const struct rdmux_ep *ep)
     const struct rdmux_failover *failover = ep->failover;
     uint64_t resume = rdmux_resume_deadline(ep);
     if (failover->stage == RDMUX_STEADY) {
-        return resume;
+        uint64_t back = rdmux_failback_deadline(ep);
+        return back < resume ? back : resume;
     }
     uint64_t deadline = time_limit(failover) < resume ? time_limit(failover) : resume;
     uint64_t next = UINT64_MAX;

@@ -2,7 +2,7 @@
 /*
  * Failover: an endpoint whose path fails goes on over another one. failover.c is the move from one path to the next, replay.c
  * what an endpoint does so that it can be moved: it keeps every request until the peer's library is known to have it. All by the
- * cq's owner. An endpoint without it has ep->failover NULL and pays nothing.
+ * cq's owner; failback.c goes back to a better one. An endpoint without it has ep->failover NULL and pays nothing.
  *
  * An epoch is the time of one path. The messages (sends and write_imms) of one direction have numbers, from 1, over all of them. The
  * receiver's library counts those whose receive completed and says so (RECEIVED). A message is confirmed when it is counted; a
@@ -23,6 +23,17 @@ enum rdmux_failover_stage {
 };
 
 enum { RDMUX_LOSSES = 3 }; /* so many in the hold-down time, and a pair is left out */
+
+/* Going back to a better path. failback.c */
+struct rdmux_failback {
+    bool is_wanted; /* attr.failback */
+    uint32_t goal;  /* its rank, 0: none. Meanwhile nothing new is given to the path there is */
+    bool said;      /* that of ours nothing is under way that could not be repeated */
+    bool heard;     /* the same of the peer's */
+    uint64_t deadline_ns; /* for that */
+    uint64_t next_ns;     /* when to look for a better one; 0: never */
+    uint32_t vain;        /* moves in a row that did not lead there */
+};
 
 /* A revocation that the peer has not answered. */
 struct rdmux_unsaid {
@@ -66,6 +77,7 @@ struct rdmux_failover {
     uint64_t hold_ns;
 
     struct rdmux_resume resume;
+    struct rdmux_failback back;
     /* The peer has atomics on a region of ours among the users of this device: no other path will do.
      * "": it has none. */
     char bound_device[RDMUX_NAME_MAX];
@@ -77,10 +89,11 @@ struct rdmux_failover {
     uint64_t heard_count;
     uint32_t cause;
     char cause_text[RDMUX_TEXT_MAX];
-    uint64_t began_ns; /* moves that follow on each other's heels count as one */
-    uint64_t moved_ns; /* when the last one was over */
-    uint32_t attempts; /* since began_ns */
-    uint32_t tried;    /* pairs, in this move */
+    char left_text[RDMUX_TEXT_MAX]; /* what the explanation says of the path */
+    uint64_t began_ns;              /* moves that follow on each other's heels count as one */
+    uint64_t moved_ns;              /* when the last one was over */
+    uint32_t attempts;              /* since began_ns */
+    uint32_t tried;                 /* pairs, in this move */
     uint64_t next_try_ns;
     uint64_t lost_ns[RDMUX_MATCH_MAX][RDMUX_LOSSES]; /* by rank - 1: when it was lost, latest first */
 
@@ -126,6 +139,24 @@ bool rdmux_failover_quiet(struct rdmux_ep *ep);
 uint64_t rdmux_failover_deadline(const struct rdmux_ep *ep);
 /* The endpoint ends: it has the path that it had, or none. */
 void rdmux_failover_abandon(struct rdmux_ep *ep);
+
+/* Leaves a path that works for a better one. */
+void rdmux_failover_return(struct rdmux_ep *ep, const struct rdmux_offer_path *to);
+/* Has the pair of this rank failed so often within the hold-down time that it is tried only when no other works? */
+bool rdmux_failover_leaves_out(const struct rdmux_ep *ep, size_t rank);
+
+/* failback.c. A move is over; it was not to a better path after all. */
+void rdmux_failback_arrived(struct rdmux_ep *ep);
+void rdmux_failback_give_up(struct rdmux_ep *ep);
+/* Goes on with what is due. True: it is to be called again soon. */
+bool rdmux_failback_step(struct rdmux_ep *ep);
+uint64_t rdmux_failback_deadline(const struct rdmux_ep *ep);
+/* BACK has come. */
+void rdmux_failback_told(struct rdmux_ep *ep, const struct rdmux_message *message);
+static inline bool rdmux_failback_holds(const struct rdmux_ep *ep)
+{
+    return ep->failover->back.goal != 0 && ep->failover->stage == RDMUX_STEADY;
+}
 
 /* The control channel is lost: what the handshake was at is given up, and MOVE will be said again. */
 void rdmux_failover_channel_lost(struct rdmux_ep *ep);

@@ -388,6 +388,9 @@ static bool find_remote(struct rdmux_request *request)
 uint64_t rdmux_replay_run(struct rdmux_ep *ep, uint64_t run)
 {
     struct rdmux_ring *ring = &ep->send;
+    if (rdmux_failback_holds(ep)) { /* but what has begun comes to its end */
+        run = ep->split != NULL && ep->split->given != 0 ? 1 : 0;
+    }
     for (uint64_t i = 0; i < run; i++) {
         struct rdmux_request *request = rdmux_ring_record(ring, ring->next + i);
         if (request->done || !find_remote(request) || request->done) {

@@ -212,12 +212,12 @@ void rdmux_handshake_next(struct rdmux_handshake *handshake, struct rdmux_handsh
  * Failover. The path that DONE gave is gone, on both sides: the next one is looked for with the
  * same offers and ranking. Attempts count from first_attempt on, above all before, the same on both
  * sides. The acceptor's driver says with rdmux_handshake_try() which pair is tried, now and after
- * each RDMUX_ACTION_CHOOSE, or gives up; what the connector tries is what the acceptor says. why:
- * what became of the path that is gone. A path that fails between COMMIT and CONFIRM is the endpoint's
+ * each RDMUX_ACTION_CHOOSE, or gives up; what the connector tries is what the acceptor says. reason,
+ * why: what became of the path that is gone. A path that fails between COMMIT and CONFIRM is the endpoint's
  * all the same, and fails at once: the driver keeps that to itself until DONE.
  */
 void rdmux_handshake_move(struct rdmux_handshake *handshake, uint32_t first_attempt,
-                          const char *why);
+                          enum rdmux_reason reason, const char *why);
 /* rank: from 1, at most rdmux_handshake_ranked(). */
 void rdmux_handshake_try(struct rdmux_handshake *handshake, size_t rank, uint64_t now_ns);
 void rdmux_handshake_give_up(struct rdmux_handshake *handshake);

@@ -4,13 +4,13 @@
 
 #include <stdio.h>
 
-void rdmux_handshake_move(struct rdmux_handshake *handshake, uint32_t first_attempt, const char *why)
+void rdmux_handshake_move(struct rdmux_handshake *handshake, uint32_t first_attempt,
+                          enum rdmux_reason reason, const char *why)
 {
     if (phase_of(handshake) != ENDED) {
         handshake->path_is_ours = false; /* the driver has closed it */
     } else {
-        rdmux_match_record(current_match(handshake), RDMUX_STAGE_COMMIT, RDMUX_REASON_PATH_LOST,
-                           why);
+        rdmux_match_record(current_match(handshake), RDMUX_STAGE_COMMIT, reason, why);
     }
     handshake->moving = true;
     handshake->queue_count = 0;

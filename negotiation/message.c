@@ -87,6 +87,12 @@ static size_t put_count(const struct rdmux_message *message, uint8_t *out)
     return COUNT_SIZE;
 }
 
+static size_t put_back(const struct rdmux_message *message, uint8_t *out)
+{
+    rdmux_store_be32(out + AT_STATUS, message->status);
+    return put_count(message, out);
+}
+
 static size_t put_move(const struct rdmux_message *message, uint8_t *out)
 {
     size_t length = strnlen(message->text, sizeof(message->text) - 1);
@@ -131,6 +137,8 @@ static size_t put_payload(const struct rdmux_message *message, uint8_t *out)
         return put_move(message, out);
     case RDMUX_FRAME_RECEIVED:
         return put_count(message, out);
+    case RDMUX_FRAME_BACK:
+        return put_back(message, out);
     case RDMUX_FRAME_RESUME:
     case RDMUX_FRAME_RESUMED:
         return put_resume(message, out);
@@ -147,7 +155,8 @@ size_t rdmux_message_encode(const struct rdmux_message *message, uint8_t out[RDM
 {
     memset(out, 0, RDMUX_MESSAGE_MAX);
     size_t length = put_payload(message, out + RDMUX_FRAME_HEADER_SIZE);
-    uint8_t flags = message->type == RDMUX_FRAME_SILENT ? RDMUX_FRAME_OPTIONAL : 0;
+    bool is_optional = message->type == RDMUX_FRAME_SILENT || message->type == RDMUX_FRAME_BACK;
+    uint8_t flags = is_optional ? RDMUX_FRAME_OPTIONAL : 0;
     rdmux_frame_header_encode(message->type, flags, length, out);
     return RDMUX_FRAME_HEADER_SIZE + length;
 }
@@ -205,6 +214,15 @@ static bool take_move(const uint8_t *in, size_t size, struct rdmux_message *out)
     }
     out->status = known_status(rdmux_load_be32(in + AT_STATUS));
     return take_count(in, out) && is_outcome(out->status);
+}
+
+static bool take_back(const uint8_t *in, size_t size, struct rdmux_message *out)
+{
+    if (size != COUNT_SIZE) {
+        return false;
+    }
+    out->status = known_status(rdmux_load_be32(in + AT_STATUS));
+    return take_count(in, out) && (out->status == RDMUX_OK || out->status == RDMUX_AGAIN);
 }
 
 static bool take_resume(const uint8_t *in, size_t size, struct rdmux_message *out)
@@ -272,6 +290,8 @@ static bool take_payload(const uint8_t *in, size_t size, struct rdmux_message *o
         return take_move(in, size, out);
     case RDMUX_FRAME_RECEIVED:
         return size == COUNT_SIZE && take_count(in, out);
+    case RDMUX_FRAME_BACK:
+        return take_back(in, size, out);
     case RDMUX_FRAME_RESUME:
     case RDMUX_FRAME_RESUMED:
         return take_resume(in, size, out);
@@ -287,7 +307,7 @@ static bool take_payload(const uint8_t *in, size_t size, struct rdmux_message *o
 static bool is_known(uint8_t type)
 {
     return (type >= RDMUX_FRAME_OFFER && type <= RDMUX_FRAME_AUTH) ||
-           (type >= RDMUX_FRAME_HEARTBEAT && type <= RDMUX_FRAME_RESUMED);
+           (type >= RDMUX_FRAME_HEARTBEAT && type <= RDMUX_FRAME_BACK);
 }
 
 enum rdmux_status rdmux_message_decode(const uint8_t *frame, size_t size, struct rdmux_message *out)

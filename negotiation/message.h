@@ -39,6 +39,7 @@ enum rdmux_frame_type {
     RDMUX_FRAME_RECEIVED = 0x2a,
     RDMUX_FRAME_RESUME = 0x2b,
     RDMUX_FRAME_RESUMED = 0x2c,
+    RDMUX_FRAME_BACK = 0x2d, /* RDMUX_FRAME_OPTIONAL */
 };
 
 /* The id of SILENT. */
@@ -67,15 +68,16 @@ struct rdmux_message {
     /* IMPORT, IMPORTED: the importer's number. REVOKE, REVOKED: the owner's number of this
      * revocation. SILENT: RDMUX_SILENT_*. */
     uint32_t id;
-    /* IMPORTED, FAULT, END, MOVE: enum rdmux_status. REJECT: the application's reason */
+    /* IMPORTED, FAULT, END, MOVE, BACK: enum rdmux_status. REJECT: the application's reason */
     uint32_t status;
-    uint32_t access;             /* IMPORTED */
-    uint32_t epoch;              /* MOVE: the next. RECEIVED, RESUME, RESUMED: the current one */
+    uint32_t access; /* IMPORTED */
+    uint32_t epoch;  /* MOVE: the next. RECEIVED, BACK, RESUME, RESUMED: the current one */
     uint32_t description_length; /* IMPORTED: mr_describe's bytes. REJECT: private data */
-    uint64_t count;  /* MOVE, RECEIVED, RESUME, RESUMED: messages that have come, over all epochs */
-    uint64_t length; /* IMPORTED: of the region */
-    uint64_t region; /* IMPORTED, REVOKE, REVOKED: the owner's region id */
-    bool steady;     /* RESUME, RESUMED: the epoch's path is in use */
+    /* MOVE, RECEIVED, RESUME, RESUMED: messages that have come, over all epochs. BACK: the rank */
+    uint64_t count;
+    uint64_t length;                      /* IMPORTED: of the region */
+    uint64_t region;                      /* IMPORTED, REVOKE, REVOKED: the owner's region id */
+    bool steady;                          /* RESUME, RESUMED: the epoch's path is in use */
     uint8_t proof[RDMUX_PROOF_CODE_SIZE]; /* RESUME, RESUMED */
     struct rdmux_token token;             /* IMPORT */
     uint8_t description[RDMUX_DESCRIPTION_MAX];

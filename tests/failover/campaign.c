@@ -34,6 +34,7 @@ enum {
     IDLE_NS = 5000,         /* of a turn in which nothing came */
     TURNS_MAX = 1200000,    /* a run that takes more has come to a standstill */
     LATE_NS = 30000000,     /* packets held back */
+    HOLD_MS = 50,           /* before going back */
     MESSAGES_BETWEEN = 120, /* received by both sides together between two faults, at most */
     SAMPLES = 4096,
     PAIRS = 16,
@@ -80,6 +81,7 @@ struct result {
     uint64_t runs;
     uint64_t faults[FAULTS];
     uint64_t second; /* of them: while a move was under way */
+    uint64_t returned;
     uint64_t survived;
     uint64_t ended;
     struct load_errors errors;
@@ -96,6 +98,7 @@ struct scenario {
     enum fault fault;
     bool has_second;
     bool has_failover;
+    bool goes_back; /* the second fault is then on the way back */
 };
 
 struct side {
@@ -343,6 +346,11 @@ static bool open_pair(struct scene *scene)
     load_set_attr(a->load, &attr);
     attr.liveness_ms = LIVENESS_MS;
     attr.setup_timeout_ms = 60000;
+    if (scene->scenario.goes_back) {
+        attr.failback = 1;
+        attr.failback_hold_ms = HOLD_MS;
+        attr.failover_attempts = 100;
+    }
     use(b);
     if (rdmux_listen(b->fabric, "127.0.0.1:0", NULL, &scene->listener) != RDMUX_OK ||
         rdmux_listener_address(scene->listener, address, sizeof(address)) != RDMUX_OK) {
@@ -680,6 +688,65 @@ static bool survive(struct scene *scene, enum fault fault, bool has_second)
     return carry(scene, 20);
 }
 
+static uint64_t in_doubt(const struct scene *scene)
+{
+    return load_counts(scene->sides[0].load)->doubtful +
+           load_counts(scene->sides[1].load)->doubtful;
+}
+
+/* Until both are on the first path again. By itself that leaves nothing in doubt. */
+static bool go_back(struct scene *scene)
+{
+    const uint32_t epoch = info_of(&scene->sides[0]).epoch;
+    if (!carry(scene, 200)) { /* what the fault has left in doubt is told by then */
+        return false;
+    }
+    const uint64_t doubtful = in_doubt(scene);
+    if (info_of(&scene->sides[0]).state != RDMUX_EP_CONNECTED ||
+        info_of(&scene->sides[1]).epoch != epoch) {
+        return fail(scene, "it went back before the hold-down time was over");
+    }
+    bool strikes = scene->scenario.has_second;
+    uint32_t delay = below(&scene->chance, 60);
+    for (uint32_t i = 0;; i++) {
+        struct rdmux_ep_info a = info_of(&scene->sides[0]);
+        struct rdmux_ep_info b = info_of(&scene->sides[1]);
+        if (strikes && (a.state == RDMUX_EP_MOVING || b.state == RDMUX_EP_MOVING) && delay-- == 0) {
+            struct side *side = &scene->sides[below(&scene->chance, SIDES)];
+            strikes = false;
+            scene->result->faults[PORT_DOWN]++;
+            scene->result->second++;
+            scene->result->survived++;
+            trace(scene, fault_names[PORT_DOWN], side);
+            sim_port_set(side->devices[link_of(scene->scenario.path)], false);
+        }
+        if (a.state == RDMUX_EP_CONNECTED && b.state == RDMUX_EP_CONNECTED && a.epoch == b.epoch &&
+            a.epoch > epoch) {
+            if (strcmp(a.provider, scene->scenario.path) == 0) {
+                break; /* a fault that was to strike later comes to nothing */
+            }
+            mend(scene); /* and then it is better again */
+        }
+        if (has_ended(scene)) {
+            return fail(scene, "the endpoints have ended: %s", ends_text(scene));
+        }
+        if (i == TURNS_MAX) {
+            return fail(scene, "the endpoints have not gone back; they are on %s and %s",
+                        a.provider, b.provider);
+        }
+        turn(scene, true);
+    }
+    scene->result->returned++;
+    if (!carry(scene, 20)) {
+        return false;
+    }
+    if (!scene->scenario.has_second && in_doubt(scene) != doubtful) {
+        return fail(scene, "%llu requests are in doubt by going back",
+                    (unsigned long long)(in_doubt(scene) - doubtful));
+    }
+    return true;
+}
+
 static bool finish(struct scene *scene)
 {
     (void)sim_advance(scene->world, LATE_NS); /* what is late comes now */
@@ -724,10 +791,13 @@ static bool go_with_failover(struct scene *scene)
         const bool is_first = i == 0;
         if (!carry(scene, 20 + below(&scene->chance, MESSAGES_BETWEEN)) ||
             !survive(scene, is_first ? scene->scenario.fault : PICK(&scene->chance, others),
-                     is_first && scene->scenario.has_second)) {
+                     is_first && scene->scenario.has_second && !scene->scenario.goes_back)) {
             return false;
         }
         mend(scene);
+        if (is_first && scene->scenario.goes_back && !go_back(scene)) {
+            return false;
+        }
     }
     return finish(scene);
 }
@@ -840,6 +910,7 @@ static void add_result(struct result *sum, const struct result *more)
     sum->runs += more->runs;
     add_words(sum->faults, more->faults, sizeof(sum->faults));
     sum->second += more->second;
+    sum->returned += more->returned;
     sum->survived += more->survived;
     sum->ended += more->ended;
     add_words(&sum->errors, &more->errors, sizeof(sum->errors));
@@ -909,6 +980,7 @@ static const char *paths_of(const char *path)
 static size_t make_scenarios(struct scenario *out, bool has_failover)
 {
     static const char *const paths[] = { "roce", "ib", "iwarp", "tcp" };
+    static const enum fault passing[] = { PORT_DOWN, QP_FATAL, SILENCE, OVERRUN };
     size_t count = 0;
     for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
         const bool is_tcp = strcmp(paths[i], "tcp") == 0;
@@ -917,8 +989,16 @@ static size_t make_scenarios(struct scenario *out, bool has_failover)
                 continue;
             }
             for (int second = 0; second <= (has_failover && fault != CHANNEL); second++) {
-                out[count++] = (struct scenario){ paths[i], paths_of(paths[i]), (enum fault)fault,
-                                                  second != 0, has_failover };
+                out[count++] = (struct scenario){ paths[i],          paths_of(paths[i]),
+                                                  (enum fault)fault, second != 0,
+                                                  has_failover,      false };
+            }
+        }
+        for (int second = 0; second < 2 && has_failover && !is_tcp; second++) {
+            for (size_t j = 0; j < sizeof(passing) / sizeof(*passing); j++) {
+                out[count++] = (struct scenario){ paths[i],   paths_of(paths[i]),
+                                                  passing[j], second != 0,
+                                                  true,       true };
             }
         }
     }
@@ -927,9 +1007,13 @@ static size_t make_scenarios(struct scenario *out, bool has_failover)
 
 static void describe(char *out, size_t size, const struct scenario *scenario)
 {
+    const char *then = scenario->goes_back && scenario->has_second
+                           ? ", and passes, and on the way back the port is down"
+                       : scenario->goes_back  ? ", and passes, and the path is gone back to"
+                       : scenario->has_second ? ", and another fault during the move"
+                                              : "";
     (void)snprintf(out, size, "%s%s: %s%s", scenario->has_failover ? "" : "without failover, ",
-                   scenario->path, fault_names[scenario->fault],
-                   scenario->has_second ? ", and another fault during the move" : "");
+                   scenario->path, fault_names[scenario->fault], then);
 }
 
 static uint64_t faults_of(const struct result *result)
@@ -956,6 +1040,9 @@ static void tell(struct result *sum, bool has_failover)
            (unsigned long long)sum->counts.messages, (unsigned long long)sum->errors.lost,
            (unsigned long long)sum->errors.doubled, (unsigned long long)sum->errors.disordered,
            (unsigned long long)sum->errors.mismatched, (unsigned long long)sum->errors.broken);
+    if (has_failover) {
+        printf("# gone back to the better path %llu times\n", (unsigned long long)sum->returned);
+    }
     printf("# requests %llu: writes %llu, reads %llu, atomics %llu, unsignaled %llu, lists %llu, "
            "inline %llu, NO_REPLAY %llu, in doubt %llu\n",
            (unsigned long long)sum->counts.requests, (unsigned long long)sum->counts.writes,

@@ -39,8 +39,10 @@ static void decode(const uint8_t *frame, size_t size)
     require(memchr(message.text, '\0', sizeof(message.text)) != NULL);
     require(message.type != RDMUX_FRAME_SILENT || message.id == RDMUX_SILENT_ASKS ||
             message.id == RDMUX_SILENT_ANSWERS);
-    require((message.type < RDMUX_FRAME_MOVE || message.type > RDMUX_FRAME_RESUMED) ||
+    require((message.type < RDMUX_FRAME_MOVE || message.type > RDMUX_FRAME_BACK) ||
             message.epoch != 0);
+    require(message.type != RDMUX_FRAME_BACK || message.status == RDMUX_OK ||
+            message.status == RDMUX_AGAIN);
     size_t length = rdmux_message_encode(&message, bytes);
     require(length == size);
     require(rdmux_message_decode(bytes, length, &again) == RDMUX_OK);

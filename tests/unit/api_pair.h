@@ -244,13 +244,14 @@ struct pair {
     struct rdmux_ep *b;
 };
 
-/* One more connection of the pair's. Each side is progressed in turn, so that neither needs a
- * service thread. */
-static inline void connect_more(struct pair *pair, const struct rdmux_ep_attr *attr,
-                                struct rdmux_ep **a, struct rdmux_ep **b)
+/* One more connection of the pair's, whose sides wish for different things. Each is progressed in turn,
+ * so that neither needs a service thread. */
+static inline void connect_as(struct pair *pair, const struct rdmux_ep_attr *as_a,
+                              const struct rdmux_ep_attr *as_b, struct rdmux_ep **a,
+                              struct rdmux_ep **b)
 {
     uint64_t until = now_ms() + PATIENT_MS;
-    enum rdmux_status status = rdmux_connect(pair->fabric_a, pair->cq_a, pair->address, attr, 0, a);
+    enum rdmux_status status = rdmux_connect(pair->fabric_a, pair->cq_a, pair->address, as_a, 0, a);
     bool connected = status == RDMUX_OK;
     if (!connected) {
         CHECK_STATUS(status, RDMUX_IN_PROGRESS);
@@ -259,7 +260,7 @@ static inline void connect_more(struct pair *pair, const struct rdmux_ep_attr *a
     while (!connected || *b == NULL) {
         assert_true(now_ms() < until);
         if (*b == NULL) {
-            status = rdmux_accept(pair->listener, pair->cq_b, attr, 1, b);
+            status = rdmux_accept(pair->listener, pair->cq_b, as_b, 1, b);
             if (status != RDMUX_OK) {
                 CHECK_STATUS(status, RDMUX_TIMED_OUT);
             }
@@ -278,6 +279,12 @@ static inline void connect_more(struct pair *pair, const struct rdmux_ep_attr *a
             connected = true;
         }
     }
+}
+
+static inline void connect_more(struct pair *pair, const struct rdmux_ep_attr *attr,
+                                struct rdmux_ep **a, struct rdmux_ep **b)
+{
+    connect_as(pair, attr, attr, a, b);
 }
 
 static inline void open_sides(struct pair *pair, const char *paths, uint32_t flags_a,

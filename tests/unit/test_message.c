@@ -13,13 +13,13 @@
 
 #include <cmocka.h>
 
-enum { KIND_COUNT = 14 };
+enum { KIND_COUNT = 15 };
 
 static const enum rdmux_frame_type kinds[KIND_COUNT] = {
     RDMUX_FRAME_HEARTBEAT, RDMUX_FRAME_IMPORT,  RDMUX_FRAME_IMPORTED, RDMUX_FRAME_REVOKE,
     RDMUX_FRAME_REVOKED,   RDMUX_FRAME_FAULT,   RDMUX_FRAME_END,      RDMUX_FRAME_ENDED,
     RDMUX_FRAME_REJECT,    RDMUX_FRAME_SILENT,  RDMUX_FRAME_MOVE,     RDMUX_FRAME_RECEIVED,
-    RDMUX_FRAME_RESUME,    RDMUX_FRAME_RESUMED,
+    RDMUX_FRAME_RESUME,    RDMUX_FRAME_RESUMED, RDMUX_FRAME_BACK,
 };
 
 /* One of this type with every field in use. */
@@ -65,6 +65,11 @@ static struct rdmux_message some_message(enum rdmux_frame_type type)
         message.epoch = UINT32_MAX;
         message.count = UINT64_MAX;
         break;
+    case RDMUX_FRAME_BACK:
+        message.status = RDMUX_AGAIN;
+        message.epoch = 6;
+        message.count = 2;
+        break;
     case RDMUX_FRAME_RESUME:
     case RDMUX_FRAME_RESUMED:
         message.epoch = 3;
@@ -102,7 +107,8 @@ static void assert_sane(const struct rdmux_message *message)
         assert_true(message->description_length <= RDMUX_PRIVATE_DATA_MAX);
     } else {
         assert_true(message->status <= RDMUX_IO);
-        assert_true(message->status != RDMUX_AGAIN && message->status != RDMUX_IN_PROGRESS);
+        assert_true((message->status != RDMUX_AGAIN || message->type == RDMUX_FRAME_BACK) &&
+                    message->status != RDMUX_IN_PROGRESS);
     }
     for (const char *c = message->text; *c != '\0'; c++) {
         assert_true((unsigned char)*c >= 0x20);
@@ -129,8 +135,8 @@ static void every_message_comes_back_as_it_was(void **state)
 static void every_message_is_no_longer_than_its_fields(void **state)
 {
     (void)state;
-    static const size_t sizes[KIND_COUNT] = { 0, 68,      32 + 512, 16,       16, 4 + 255, 4 + 255,
-                                              0, 4 + 196, 4,        16 + 255, 16, 48,      48 };
+    static const size_t sizes[KIND_COUNT] = { 0,       68, 32 + 512, 16, 16, 4 + 255, 4 + 255, 0,
+                                              4 + 196, 4,  16 + 255, 16, 48, 48,      16 };
     for (size_t i = 0; i < KIND_COUNT; i++) {
         const struct rdmux_message message = some_message(kinds[i]);
         uint8_t bytes[RDMUX_MESSAGE_MAX];
@@ -254,7 +260,8 @@ static void an_epoch_of_zero_is_refused(void **state)
 {
     (void)state;
     static const enum rdmux_frame_type types[] = { RDMUX_FRAME_MOVE, RDMUX_FRAME_RECEIVED,
-                                                   RDMUX_FRAME_RESUME, RDMUX_FRAME_RESUMED };
+                                                   RDMUX_FRAME_RESUME, RDMUX_FRAME_RESUMED,
+                                                   RDMUX_FRAME_BACK };
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
         struct rdmux_message message = some_message(types[i]);
         uint8_t bytes[RDMUX_MESSAGE_MAX];
@@ -279,6 +286,29 @@ static void a_fault_that_is_none_is_refused(void **state)
         enum rdmux_status status = decode(bytes, size, &message);
 
         assert_int_equal(status, RDMUX_PROTOCOL);
+    }
+}
+
+/* Whoever is asked to go back is ready, or is not. */
+static void back_has_one_of_two_answers(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t said;
+        enum rdmux_status status;
+    } cases[] = {
+        { RDMUX_OK, RDMUX_OK },
+        { RDMUX_AGAIN, RDMUX_OK },
+        { RDMUX_IO, RDMUX_PROTOCOL },
+        { UINT32_MAX, RDMUX_PROTOCOL },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct rdmux_message message = some_message(RDMUX_FRAME_BACK);
+        uint8_t bytes[RDMUX_MESSAGE_MAX];
+        message.status = cases[i].said;
+        size_t size = rdmux_message_encode(&message, bytes);
+        assert_true(rdmux_frame_is_optional(bytes));
+        assert_int_equal(decode(bytes, size, &message), cases[i].status);
     }
 }
 
@@ -381,6 +411,7 @@ int main(void)
         cmocka_unit_test(a_status_that_is_not_known_is_a_failure),
         cmocka_unit_test(an_epoch_of_zero_is_refused),
         cmocka_unit_test(a_fault_that_is_none_is_refused),
+        cmocka_unit_test(back_has_one_of_two_answers),
         cmocka_unit_test(silence_is_asked_of_and_answered_in_a_frame_that_may_be_skipped),
         cmocka_unit_test(a_peers_text_is_fit_to_be_shown),
         cmocka_unit_test(a_frame_of_another_type_is_no_message),

@@ -746,9 +746,13 @@ enum {
  * failover_attempts, failover_time_ms   What one move may take, and those that follow it within a
  *                 second: attempts, default 8; time, default 30,000, RDMUX_NEVER = no limit. Beyond,
  *                 the endpoint ends with RDMUX_PEER_GONE.
- * failback        Reserved; 0, else RDMUX_UNSUPPORTED with failover.
- * failback_hold_ms   A path that failed three times within this time is tried when no other works;
- *                 default 10,000.
+ * failback        1: goes back to a better path than the one it has, over which it was lost, once that
+ *                 works again (its device is in good order on both sides) and failback_hold_ms have
+ *                 passed since it failed; longer after attempts in vain. It is enough if one side
+ *                 asks. Nothing is in doubt after such a move if all that cannot be repeated ends within
+ *                 100 ms; meanwhile requests wait. Needs failover.
+ * failback_hold_ms   The hold-down time. A path that failed three times within it is left out: tried only
+ *                 when no other works; default 10,000.
  * srq             Takes its receives from there. It and the endpoint have the same cq.
  * dscp            1 to 63, default 26, RDMUX_OFF = 0. ecn: 1 = ECT(1), 2 = ECT(0), default 2,
  *                 RDMUX_OFF = not ECT.
