@@ -149,13 +149,6 @@ void rdmux_stranger_drop(struct stranger *stranger, const char *why)
     rdmux_stranger_free(stranger);
 }
 
-void rdmux_stranger_drop_oldest(struct rdmux_listener *listener, const char *why)
-{
-    if (!rdmux_list_empty(&listener->silent)) {
-        rdmux_stranger_drop(RDMUX_CONTAINER(listener->silent.next, struct stranger, link), why);
-    }
-}
-
 /* Is it the one that the socket joins? Where peers authenticate, no JOIN shows a secret. */
 static bool is_joined(const struct rdmux_ep *ep, const struct rdmux_join *join)
 {
@@ -558,6 +551,21 @@ static bool read_stranger(struct stranger *stranger)
     }
 }
 
+/* One of too many goes, if it really is silent: what it has said may merely not be read yet. */
+static void drop_if_silent(struct stranger *stranger, const char *why)
+{
+    if (stranger->call != NULL || read_stranger(stranger)) {
+        rdmux_stranger_drop(stranger, why);
+    }
+}
+
+void rdmux_stranger_drop_oldest(struct rdmux_listener *listener, const char *why)
+{
+    if (!rdmux_list_empty(&listener->silent)) {
+        drop_if_silent(RDMUX_CONTAINER(listener->silent.next, struct stranger, link), why);
+    }
+}
+
 static void stranger_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
 {
     struct stranger *stranger = RDMUX_CONTAINER(watch, struct stranger, watch);
@@ -610,8 +618,8 @@ void rdmux_stranger_take(struct rdmux_listener *listener, int socket,
     rdmux_service_timer(fabric, rdmux_now(fabric) + RDMUX_STRANGER_TIMER_NS);
     if (listener->addresses[stranger->bucket].count > listener->max_per_address) {
         struct rdmux_list *oldest = listener->addresses[stranger->bucket].strangers.next;
-        rdmux_stranger_drop(RDMUX_CONTAINER(oldest, struct stranger, address_link),
-                            "too many connections of its address have not introduced themselves");
+        drop_if_silent(RDMUX_CONTAINER(oldest, struct stranger, address_link),
+                       "too many connections of its address have not introduced themselves");
     }
     if (listener->count > listener->max_pending) {
         rdmux_stranger_drop_oldest(listener, "too many connections wait, and it has said nothing");

@@ -274,7 +274,11 @@ static inline void connect_as(struct pair *pair, const struct rdmux_ep_attr *as_
         struct rdmux_wc wc;
         if (!connected && rdmux_cq_poll(pair->cq_a, &wc, 1) == 1) {
             assert_int_equal(wc.opcode, RDMUX_WC_CONNECTED);
-            assert_int_equal(wc.status, RDMUX_OK);
+            if (wc.status != RDMUX_OK) {
+                struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+                CHECK_OK(rdmux_ep_info(*a, &info));
+                fail_msg("%s: %s", rdmux_status_name((enum rdmux_status)wc.status), info.text);
+            }
             assert_ptr_equal(wc.ep, *a);
             connected = true;
         }

@@ -306,6 +306,39 @@ static size_t open_descriptors(void)
     return count;
 }
 
+/* The listener has not come to read what they said when others wait as well. */
+static void who_has_spoken_is_heard_before_another_takes_his_place(void **state)
+{
+    (void)state;
+    for (int by_address = 0; by_address < 2; by_address++) {
+        struct rdmux_listen_attr attr = RDMUX_LISTEN_ATTR_INIT;
+        struct pair pair = { .a = NULL };
+        uint8_t opening[OPENING_MAX];
+        attr.max_per_address = by_address ? 1 : 0;
+        attr.max_pending = by_address ? 0 : 1;
+        pair.fabric_a = open_fabric("tcp", 0, NULL);
+        pair.fabric_b = open_fabric("tcp", RDMUX_FABRIC_NO_SERVICE_THREAD, NULL);
+        pair.cq_a = create_cq(pair.fabric_a);
+        pair.cq_b = create_cq(pair.fabric_b);
+        pair.listener = listen_here(pair.fabric_b, &attr, pair.address);
+        int speaks = dial_raw(pair.address);
+        say(speaks, opening, make_opening(pair.fabric_a, opening));
+        int silent = dial_raw(pair.address);
+
+        struct rdmux_peer peer = RDMUX_PEER_INIT;
+        uint64_t until = now_ms() + PATIENT_MS;
+        while (rdmux_listener_next(pair.listener, 0, &peer) != RDMUX_OK) {
+            assert_true(now_ms() < until);
+            CHECK_OK(rdmux_fabric_progress(pair.fabric_b));
+        }
+
+        assert_false(is_dropped(speaks, 0));
+        close(speaks);
+        close(silent);
+        close_pair(&pair);
+    }
+}
+
 static void limit_descriptors(rlim_t room)
 {
     struct rlimit limit;
@@ -533,6 +566,7 @@ int main(void)
         cmocka_unit_test(a_thousand_silent_connections_cost_little_and_delay_nobody),
         cmocka_unit_test(beyond_max_pending_the_oldest_silent_one_goes),
         cmocka_unit_test(beyond_max_pending_those_who_introduced_themselves_stay),
+        cmocka_unit_test(who_has_spoken_is_heard_before_another_takes_his_place),
         cmocka_unit_test(when_descriptors_run_out_the_oldest_silent_connection_goes),
         cmocka_unit_test(when_descriptors_run_out_and_nobody_is_silent_newcomers_are_turned_away),
         cmocka_unit_test(without_any_descriptor_a_listener_waits_and_then_serves_again),
