@@ -7,11 +7,10 @@
 void rdmux_handshake_move(struct rdmux_handshake *handshake, uint32_t first_attempt,
                           enum rdmux_reason reason, const char *why)
 {
-    if (phase_of(handshake) != ENDED) {
-        handshake->path_is_ours = false; /* the driver has closed it */
-    } else {
+    if (phase_of(handshake) == ENDED) {
         rdmux_match_record(current_match(handshake), RDMUX_STAGE_COMMIT, reason, why);
     }
+    handshake->path_is_ours = false; /* the driver has closed it */
     handshake->moving = true;
     handshake->queue_count = 0;
     handshake->arena_used = 0;

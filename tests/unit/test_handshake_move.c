@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* The handshake once more, for failover: the acceptor's driver says which pair is tried. */
+#include "tests/unit/support/handshake_check.h"
+
+#include <string.h>
+
+enum { FIRST_ATTEMPT = 1 << 16 | 1, PATHS = 3 };
+
+/* Both have a path, of rank 1, and it is gone. */
+static void begin_move(struct pair *pair)
+{
+    pair_start_plain(pair, PATHS);
+    run(pair);
+    struct pair_side *sides[] = { &pair->acceptor, &pair->connector };
+    for (size_t i = 0; i < COUNT_OF(sides); i++) {
+        assert_true(sides[i]->done);
+        assert_int_equal(rdmux_handshake_current_rank(sides[i]->handshake), 1);
+        sides[i]->done = false;
+        sides[i]->path_open = false; /* the driver has closed it */
+        rdmux_handshake_move(sides[i]->handshake, FIRST_ATTEMPT, RDMUX_REASON_PATH_LOST, "gone");
+    }
+    pair_drain(pair);
+    assert_true(pair->acceptor.choosing);
+    assert_false(pair->connector.choosing);
+}
+
+static void try_rank(struct pair *pair, size_t rank)
+{
+    pair->acceptor.choosing = false;
+    rdmux_handshake_try(pair->acceptor.handshake, rank, pair->now_ns);
+    pair_drain(pair);
+}
+
+static void assert_both_have(const struct pair *pair, size_t rank)
+{
+    assert_true(pair->acceptor.done);
+    assert_true(pair->connector.done);
+    assert_int_equal(rdmux_handshake_current_rank(pair->acceptor.handshake), rank);
+    assert_int_equal(rdmux_handshake_current_rank(pair->connector.handshake), rank);
+}
+
+static void the_pair_that_the_acceptor_says_is_the_next_path(void **state)
+{
+    (void)state;
+    for (size_t rank = 1; rank <= PATHS; rank++) {
+        struct pair pair;
+        begin_move(&pair);
+        try_rank(&pair, rank);
+        run(&pair);
+        assert_both_have(&pair, rank);
+        assert_int_equal(pair.acceptor.open_attempt, FIRST_ATTEMPT);
+        assert_int_equal(pair.connector.open_attempt, FIRST_ATTEMPT);
+        if (rank != 1) {
+            assert_int_equal(pair_candidate(&pair.connector, 1)->reason, RDMUX_REASON_PATH_LOST);
+        }
+        pair_finish(&pair);
+    }
+}
+
+/* Whichever step it fails in, and on whichever side. */
+static void after_an_attempt_that_fails_the_acceptor_chooses_again(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2 * COUNT_OF(steps); i++) {
+        const struct pair_fault fault = { .attempt = FIRST_ATTEMPT,
+                                          .action = steps[i / 2],
+                                          .kind = PAIR_FAILS,
+                                          .status = RDMUX_IO,
+                                          .text = "on purpose" };
+        struct pair pair;
+        begin_move(&pair);
+        pair_add_fault(i % 2 == 0 ? &pair.acceptor : &pair.connector, &fault);
+        try_rank(&pair, 2);
+        for (size_t moves = 0; moves < 1000 && !pair.acceptor.choosing; moves++) {
+            pair_run_some(&pair, NULL, 1);
+        }
+        assert_true(pair.acceptor.choosing);
+        assert_false(pair.acceptor.path_open);
+
+        try_rank(&pair, 3);
+        run(&pair);
+        assert_both_have(&pair, 3);
+        assert_int_equal(pair.connector.open_attempt, FIRST_ATTEMPT + 1);
+        assert_string_equal(pair_candidate(&pair.acceptor, 2)->text, "on purpose");
+        pair_finish(&pair);
+    }
+}
+
+static void who_gives_up_ends_both_without_a_path(void **state)
+{
+    (void)state;
+    struct pair pair;
+    begin_move(&pair);
+    rdmux_handshake_give_up(pair.acceptor.handshake);
+    pair_drain(&pair);
+    run(&pair);
+    assert_both_failed(&pair, RDMUX_NO_PATH, RDMUX_NO_PATH);
+    pair_finish(&pair);
+}
+
+/* The driver's mistakes, and words out of turn: nothing is tried. */
+static void what_does_not_rank_or_is_not_asked_for_is_not_tried(void **state)
+{
+    (void)state;
+    struct pair pair;
+    begin_move(&pair);
+    const uint32_t opened = pair.acceptor.opened;
+    try_rank(&pair, 0);
+    try_rank(&pair, PATHS + 1);
+    rdmux_handshake_try(pair.connector.handshake, 1, pair.now_ns);
+    rdmux_handshake_give_up(pair.connector.handshake);
+    pair_drain(&pair);
+    assert_int_equal(pair.acceptor.opened, opened);
+    assert_int_equal(pair.connector.opened, 1);
+
+    try_rank(&pair, 2);
+    rdmux_handshake_try(pair.acceptor.handshake, 3, pair.now_ns); /* one at a time */
+    rdmux_handshake_give_up(pair.acceptor.handshake);
+    pair_drain(&pair);
+    run(&pair);
+    assert_both_have(&pair, 2);
+    assert_int_equal(pair.acceptor.opened, opened + 1);
+    pair_finish(&pair);
+}
+
+static void a_connector_tries_no_pair_that_does_not_rank(void **state)
+{
+    (void)state;
+    static const uint16_t pairs[][2] = { { PATHS, PATHS }, { 0, 1 }, { UINT16_MAX, 0 } };
+    for (size_t i = 0; i < COUNT_OF(pairs); i++) {
+        const struct rdmux_attempt_frame frame = { .type = RDMUX_FRAME_TRY,
+                                                   .attempt = FIRST_ATTEMPT,
+                                                   .acceptor_path = pairs[i][0],
+                                                   .connector_path = pairs[i][1] };
+        uint8_t bytes[RDMUX_ATTEMPT_FRAME_MAX];
+        struct pair pair;
+        begin_move(&pair);
+        size_t size = rdmux_attempt_frame_encode(&frame, bytes);
+        rdmux_handshake_frame(pair.connector.handshake, bytes, size, pair.now_ns);
+        pair_drain(&pair);
+        assert_true(pair.connector.failed);
+        assert_int_equal(pair.connector.end.status, RDMUX_PROTOCOL);
+        assert_int_equal(pair.connector.opened, 1);
+        pair_finish(&pair);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_pair_that_the_acceptor_says_is_the_next_path),
+        cmocka_unit_test(after_an_attempt_that_fails_the_acceptor_chooses_again),
+        cmocka_unit_test(who_gives_up_ends_both_without_a_path),
+        cmocka_unit_test(what_does_not_rank_or_is_not_asked_for_is_not_tried),
+        cmocka_unit_test(a_connector_tries_no_pair_that_does_not_rank),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
