@@ -101,6 +101,15 @@ static enum rdmux_status open_remote(struct rdmux_remote *remote,
     return RDMUX_OK;
 }
 
+/* What an endpoint had imported it has on every path, or it ends: requests wait for it, and nothing else would be theirs to say. */
+static void fail_move(struct rdmux_ep *ep, enum rdmux_status status, const char *text)
+{
+    rdmux_ep_fail(ep, status == RDMUX_NO_MEMORY ? status : RDMUX_PEER_GONE,
+                  "moving to another path: a region that was imported cannot be reached over %.24s "
+                  "%.24s: %s: %.100s",
+                  ep->info.provider, ep->info.device, rdmux_status_name(status), text);
+}
+
 void rdmux_remote_answered(struct rdmux_ep *ep, const struct rdmux_message *message)
 {
     if (rdmux_failover_is_moving(ep)) {
@@ -113,9 +122,17 @@ void rdmux_remote_answered(struct rdmux_ep *ep, const struct rdmux_message *mess
             continue;
         }
         enum rdmux_status status = (enum rdmux_status)message->status;
-        remote->path = NULL;
+        const char *text = "told by the peer";
         if (status == RDMUX_OK) {
             status = open_remote(remote, message);
+            text = rdmux_last_error();
+        }
+        if (status != RDMUX_OK && status != RDMUX_DENIED && is_in_limbo(remote)) {
+            fail_move(ep, status, text);
+            return;
+        }
+        if (status != RDMUX_OK) {
+            remote->path = NULL;
         }
         settle(remote, status);
         if (ep->failover != NULL) {
