@@ -283,7 +283,7 @@ static struct rdmux_wc *drain_events(struct rdmux_ep *ep, struct rdmux_wc *at,
     if ((ep->events & RDMUX_EVENT_MOVED) != 0 && at != end) {
         ep->events &= ~(uint32_t)RDMUX_EVENT_MOVED;
         fill_event(at, ep, RDMUX_WC_PATH_CHANGED, ep->info.previous_status, NULL);
-        at++->imm = ep->info.epoch;
+        at++->imm = ep->failover->moved_to; /* the next move may be under way */
     }
     while (at != end && !rdmux_list_empty(&ep->ready_remotes)) {
         struct rdmux_remote *remote = RDMUX_CONTAINER(ep->ready_remotes.next, struct rdmux_remote,

@@ -432,6 +432,7 @@ void rdmux_failover_arrived(struct rdmux_ep *ep)
     ep->blocked = false;
     failover->stage = RDMUX_STEADY;
     failover->moved_ns = rdmux_now(ep->fabric);
+    failover->moved_to = ep->info.epoch;
     ep->info.previous_status = failover->cause;
     snprintf(ep->info.text, sizeof(ep->info.text), "moved from %.24s %.24s to %.24s %.24s: %.120s",
              ep->info.previous_provider, ep->info.previous_device, ep->info.provider,

@@ -92,6 +92,7 @@ struct rdmux_failover {
     char left_text[RDMUX_TEXT_MAX]; /* what the explanation says of the path */
     uint64_t began_ns;              /* moves that follow on each other's heels count as one */
     uint64_t moved_ns;              /* when the last one was over */
+    uint32_t moved_to;              /* its epoch */
     uint32_t attempts;              /* since began_ns */
     uint32_t tried;                 /* pairs, in this move */
     uint64_t next_try_ns;
