@@ -197,8 +197,8 @@ struct tcp_srq {
 struct tcp_lane;
 
 /* How a data socket's bytes travel; as recv(2), recvmsg(2), send(2) and sendmsg(2), which never
- * wait. The caller counts one system call. EBADMSG: rdmux_tcp_stream_reason() says what is
- * wrong. */
+ * wait. The caller counts one system call. EBADMSG, ENOMEM: rdmux_tcp_stream_reason() says what
+ * is wrong. */
 struct tcp_stream {
     ssize_t (*receive)(struct tcp_lane *lane, void *to, size_t size);
     ssize_t (*receive_list)(struct tcp_lane *lane, struct iovec *iov, int count);

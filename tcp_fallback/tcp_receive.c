@@ -25,7 +25,11 @@ static void socket_ended(struct tcp_lane *lane, int error)
     if (reason[0] != '\0') {
         char text[RDMUX_TEXT_MAX];
         (void)snprintf(text, sizeof(text), "tcp: %.240s", reason);
-        rdmux_tcp_fail(ep, error == EBADMSG ? RDMUX_PROTOCOL : RDMUX_PEER_GONE, text);
+        rdmux_tcp_fail(ep,
+                       error == EBADMSG  ? RDMUX_PROTOCOL
+                       : error == ENOMEM ? RDMUX_NO_MEMORY
+                                         : RDMUX_PEER_GONE,
+                       text);
         return;
     }
     if (error == 0 || error == EPIPE) {

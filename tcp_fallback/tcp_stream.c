@@ -63,10 +63,19 @@ static ssize_t outcome(size_t moved, enum rdmux_status status)
     if (moved > 0) {
         return (ssize_t)moved; /* a failure stays, and is told next */
     }
-    if (status == RDMUX_PEER_GONE) {
+    switch (status) {
+    case RDMUX_AGAIN:
+        errno = EAGAIN;
+        break;
+    case RDMUX_PEER_GONE:
         errno = ECONNRESET;
-    } else {
-        errno = status == RDMUX_AGAIN ? EAGAIN : EBADMSG;
+        break;
+    case RDMUX_NO_MEMORY:
+        errno = ENOMEM;
+        break;
+    default:
+        errno = EBADMSG;
+        break;
     }
     return -1;
 }
