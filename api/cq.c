@@ -291,13 +291,18 @@ bool rdmux_cq_move(struct rdmux_cq *cq)
 {
     bool more = false;
     struct rdmux_list moved;
+    struct rdmux_list again; /* of whom something was learnt that shows at the next move */
     rdmux_list_init(&moved);
+    rdmux_list_init(&again);
     while (!rdmux_list_empty(&cq->pending)) {
         struct rdmux_ep *ep = RDMUX_CONTAINER(cq->pending.next, struct rdmux_ep, pending_link);
         rdmux_list_remove(&ep->pending_link);
-        rdmux_list_append(
-            &moved, &ep->pending_link); /* still `pending`, so nobody links it a second time */
+        ep->pending = false;
         rdmux_ep_move(ep);
+        struct rdmux_list *next = ep->pending ? &again : &moved;
+        rdmux_list_remove(&ep->pending_link);
+        ep->pending = true; /* until all are moved nobody links it a second time */
+        rdmux_list_append(next, &ep->pending_link);
     }
     while (!rdmux_list_empty(&moved)) {
         struct rdmux_ep *ep = RDMUX_CONTAINER(moved.next, struct rdmux_ep, pending_link);
@@ -308,6 +313,13 @@ bool rdmux_cq_move(struct rdmux_cq *cq)
             rdmux_cq_pend(cq, ep);
         }
         more = more || reported;
+    }
+    while (!rdmux_list_empty(&again)) {
+        struct rdmux_ep *ep = RDMUX_CONTAINER(again.next, struct rdmux_ep, pending_link);
+        rdmux_list_remove(&ep->pending_link);
+        ep->pending = false;
+        rdmux_cq_pend(cq, ep);
+        more = true;
     }
     return more;
 }
