@@ -264,6 +264,7 @@ static void say_standing(struct rdmux_ep *ep, enum rdmux_frame_type type)
     struct rdmux_message message;
     uint8_t frame[RDMUX_MESSAGE_MAX];
     fill_standing(ep, type, &message);
+    ep->failover->told = message.count;
     if (!rdmux_resume_prove(ep->secret, &resume->greeting, &message) ||
         rdmux_channel_send(resume->fresh, frame, rdmux_message_encode(&message, frame)) !=
             RDMUX_OK) {
@@ -325,7 +326,6 @@ static void take_standing(struct rdmux_ep *ep, const struct rdmux_message *messa
     atomic_store(&ep->peer->heard_ns, rdmux_now(ep->fabric));
     rdmux_log(ep->fabric, RDMUX_LOG_INFO, "endpoint %llu: its control channel is there again",
               (unsigned long long)ep->id);
-    ep->failover->told = ep->failover->received; /* RESUME has said it */
     rdmux_failover_resumed(ep, message);
     if (ep->phase == RDMUX_PHASE_READY) {
         revoke_again(ep);
