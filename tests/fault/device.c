@@ -133,6 +133,11 @@ void device_port(bool up)
     sim_port_set(device, up);
 }
 
+void device_break(void)
+{
+    sim_device_kill_cqs(device);
+}
+
 size_t device_objects(void)
 {
     return world == NULL ? 0 : sim_objects(world);

@@ -17,6 +17,8 @@ bool device_is_possible(void);
 bool device_start(const char *options, const char **text);
 /* Takes the port's link away, or gives it back. */
 void device_port(bool up);
+/* The completion queues die, as if they had overrun. */
+void device_break(void);
 /* How many of the adapter's objects are there: contexts, queues, regions, ids. */
 size_t device_objects(void);
 /* Does a failure of this call leave an object there, which nobody can take away? */

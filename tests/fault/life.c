@@ -16,7 +16,9 @@
 enum {
     PATH_MS = 300,
     LIVENESS_MS = 1000,
+    FAILOVER_MS = 1500,
     NAP_MS = 20,
+    MOMENT_NS = 300000,
 };
 
 const char *const mode_names[MODES] = { "manual", "served", "asleep" };
@@ -97,6 +99,21 @@ uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
+static void take_move(const struct life *life, struct side *side, const struct rdmux_wc *wc)
+{
+    const char *name = rdmux_status_name((enum rdmux_status)wc->status);
+    bool is_of_the_path = wc->status == RDMUX_IO || wc->status == RDMUX_PEER_GONE ||
+                          wc->status == RDMUX_FLUSHED || wc->status == RDMUX_TIMED_OUT;
+    if (!life->scenario->has_failover || !is_of_the_path) {
+        wrong("the endpoint has moved because of %s, which moves none", name);
+    }
+    if (wc->imm <= side->epoch || side->has_ended) {
+        wrong("the endpoint has moved from epoch %u to %u", side->epoch, wc->imm);
+    }
+    side->epoch = wc->imm;
+    side->moves++;
+}
+
 /* Where no path was found an adopted socket is the program's again. */
 static void take_socket_back(struct side *side, uint32_t status)
 {
@@ -116,6 +133,8 @@ static void take_event(struct life *life, struct side *side, const struct rdmux_
         take_socket_back(side, wc->status);
     } else if (wc->opcode == RDMUX_WC_DISCONNECTED) {
         side->has_ended = true;
+    } else if (wc->opcode == RDMUX_WC_PATH_CHANGED) {
+        take_move(life, side, wc);
     }
     for (size_t i = 0; wc->opcode == RDMUX_WC_REMOTE_READY && i < REMOTES_MAX; i++) {
         if (life->remotes[i] == wc->context) {
@@ -136,8 +155,17 @@ static void take_entry(struct life *life, struct side *side, const struct rdmux_
         wrong("an entry %s of no request: context %" PRIuPTR, rdmux_wc_opcode_name(wc->opcode),
               number);
     }
-    side->requests[number].entries++;
-    side->requests[number].status = wc->status;
+    struct outcome *outcome = &side->requests[number];
+    if (outcome->entries++ != 0) {
+        wrong("request %" PRIuPTR " has completed before: %s, then %s", number,
+              rdmux_status_name((enum rdmux_status)outcome->status),
+              rdmux_status_name((enum rdmux_status)wc->status));
+    }
+    outcome->status = wc->status;
+    outcome->length = wc->length;
+    outcome->imm = wc->imm;
+    outcome->has_imm = (wc->flags & RDMUX_WC_HAS_IMM) != 0;
+    outcome->place = ++side->entries;
 }
 
 static void take_entries(struct life *life, struct side *side, const struct rdmux_wc *wc,
@@ -210,19 +238,20 @@ static void rest(struct life *life)
     }
 }
 
-bool progress(struct life *life)
+/* A path takes its time to end, and polls meanwhile tell nothing: not thousands of points. */
+static void breathe(void)
 {
-    life->steps++;
-    if (life_disturb != NULL) {
-        life_disturb(life);
+    const struct timespec moment = { .tv_nsec = MOMENT_NS };
+    (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &moment, NULL);
+}
+
+struct rdmux_ep_info info_of(const struct side *side)
+{
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+    if (side->ep != NULL && rdmux_ep_info(side->ep, &info) != RDMUX_OK) {
+        wrong("rdmux_ep_info: %s", rdmux_last_error());
     }
-    rest(life);
-    progress_of(life, &life->a);
-    progress_of(life, &life->b);
-    if (now_ms() > life->until_ms && must_go_well()) {
-        wrong("nothing happens any more");
-    }
-    return now_ms() <= life->until_ms && !life->a.has_ended && !life->b.has_ended;
+    return info;
 }
 
 static const char *why_ended(const struct side *side)
@@ -230,8 +259,26 @@ static const char *why_ended(const struct side *side)
     static struct rdmux_ep_info info[2];
     static unsigned next;
     struct rdmux_ep_info *out = &info[next++ % 2];
-    *out = (struct rdmux_ep_info)RDMUX_EP_INFO_INIT;
-    return side->ep != NULL && rdmux_ep_info(side->ep, out) == RDMUX_OK ? out->text : "no endpoint";
+    *out = info_of(side);
+    return side->ep != NULL ? out->text : "no endpoint";
+}
+
+bool progress(struct life *life)
+{
+    life->steps++;
+    if (life_disturb != NULL) {
+        life_disturb(life);
+    }
+    rest(life);
+    if (life->breaks != 0 && life->mode != MODE_ASLEEP) {
+        breathe();
+    }
+    progress_of(life, &life->a);
+    progress_of(life, &life->b);
+    if (now_ms() > life->until_ms && (must_go_well() || (life->breaks != 0 && !life->may_wait))) {
+        wrong("nothing happens any more: %s; %s", why_ended(&life->a), why_ended(&life->b));
+    }
+    return now_ms() <= life->until_ms && !life->a.has_ended && !life->b.has_ended;
 }
 
 void progress_or_end(struct life *life)
@@ -293,7 +340,9 @@ struct rdmux_ep_attr attr_of(const struct life *life, const struct side *side)
     struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
     attr.srq = side->srq;
     attr.data_sockets = life->scenario->data_sockets;
+    attr.failover = life->scenario->has_failover ? RDMUX_FAILOVER_ON : RDMUX_FAILOVER_OFF;
     if (is_hurried) {
+        attr.failover_time_ms = FAILOVER_MS;
         attr.liveness_ms = LIVENESS_MS;
         attr.setup_timeout_ms = LIFE_MS / 2;
         attr.path_timeout_ms = PATH_MS;
@@ -336,9 +385,6 @@ static void drain(struct life *life, struct side *side)
             if (now_ms() > until_ms) {
                 wrong("request %zu never completes, though its endpoint has ended", i);
             }
-        }
-        if (outcome->entries > 1) {
-            wrong("request %zu completed %u times", i, outcome->entries);
         }
     }
 }
@@ -383,6 +429,30 @@ static void close_all(struct life *life)
     close_side(&life->b);
 }
 
+/* Both sides of a connection end, for a reason that is told. */
+static void judge_end(struct life *life)
+{
+    struct side *sides[2] = { &life->a, &life->b };
+    bool were_together = life->a.is_connected && life->a.ep != NULL && life->b.ep != NULL;
+    uint64_t until_ms = now_ms() + STUCK_MS;
+    while (were_together && life->a.has_ended != life->b.has_ended && now_ms() < until_ms) {
+        progress_of(life, &life->a);
+        progress_of(life, &life->b);
+    }
+    for (size_t i = 0; i < 2 && were_together; i++) {
+        const struct side *side = sides[i];
+        const struct rdmux_ep_info info = info_of(side);
+        if (!side->has_ended && sides[1 - i]->has_ended) {
+            wrong("one side has ended, and the other never does: %s", info.text);
+        }
+        if (side->has_ended && info.status != RDMUX_OK &&
+            (!may_follow(life, (enum rdmux_status)info.status) || info.text[0] == '\0')) {
+            wrong("the endpoint ended with %s, which it may not: %s",
+                  rdmux_status_name((enum rdmux_status)info.status), info.text);
+        }
+    }
+}
+
 static void *live_here(void *argument)
 {
     struct life *life = argument;
@@ -396,6 +466,9 @@ static void *live_here(void *argument)
             life->scenario->stages[i](life);
         }
         life->is_whole = true;
+    }
+    if (life->scenario->has_failover) {
+        judge_end(life);
     }
     drain(life, &life->a);
     drain(life, &life->b);

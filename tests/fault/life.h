@@ -20,8 +20,10 @@ enum {
     MIDDLE = 4096,
     LARGE = 65536, /* beyond what is sent inline, copied in one piece, or fits a slot */
     PATIENT_MS = 20000,
-    LIFE_MS = 4000, /* for one life, in which failures may take a path's time */
-    REQUESTS_MAX = 32,
+    LIFE_MS = 4000,   /* for one life, in which failures may take a path's time */
+    STUCK_MS = 20000, /* then one whose path was broken neither goes on nor ends */
+    REQUESTS_MAX = 96,
+    RECEIVED_MAX = 16,
     REMOTES_MAX = 8,
     STAGES_MAX = 10,
     EXIT_WRONG = 1,
@@ -48,6 +50,7 @@ struct scenario {
     uint32_t data_sockets;     /* 0: the default */
     unsigned modes;            /* bits 1 << enum mode */
     bool has_srq;              /* b receives by one */
+    bool has_failover;         /* of both */
     stage *stages[STAGES_MAX]; /* after both fabrics are open, until NULL */
 };
 extern const struct scenario scenarios[];
@@ -59,6 +62,10 @@ struct outcome {
     bool is_shared; /* of an SRQ: dropped with it, without an entry */
     unsigned entries;
     uint32_t status;
+    uint64_t length;
+    uint32_t imm;
+    bool has_imm;
+    size_t place; /* among the entries of its side, from 1 */
 };
 
 struct side {
@@ -71,6 +78,9 @@ struct side {
     int socket; /* that was given to rdmux_adopt(); 0: none */
     bool is_connected;
     bool has_ended;
+    size_t entries;
+    size_t moves;   /* that its entries tell */
+    uint32_t epoch; /* of the last of them */
     struct outcome requests[REQUESTS_MAX];
 };
 
@@ -87,8 +97,10 @@ struct life {
     uint32_t remote_status[REMOTES_MAX];
     size_t steps;
     bool is_whole; /* it came to its end */
+    size_t breaks; /* of its path, or its control channel */
+    bool may_wait; /* for what a failure may keep from ever coming, without harm */
     uint64_t until_ms;
-    uint8_t received[3][LARGE];
+    uint8_t received[RECEIVED_MAX][LARGE];
     jmp_buf end; /* where the life goes when something of it has failed */
 };
 
@@ -126,6 +138,8 @@ void try_post(struct life *life, struct side *side, size_t number, enum rdmux_st
 #define POST(life, side, number, call) try_post(life, side, number, call, #call)
 /* Until its entry has come, which must say OK; else ends the life. */
 void await(struct life *life, struct side *side, size_t number);
+/* The endpoint of a side as rdmux_ep_info() tells it. */
+struct rdmux_ep_info info_of(const struct side *side);
 /* A receive of the side, from its SRQ if it has one. */
 void post_receive(struct life *life, struct side *side, size_t number, void *buf, size_t length);
 

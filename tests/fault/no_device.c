@@ -19,6 +19,10 @@ void device_port(bool up)
     (void)up;
 }
 
+void device_break(void)
+{
+}
+
 size_t device_objects(void)
 {
     return 0;

@@ -35,6 +35,12 @@ enum {
         meet_plainly, share_plainly, send_messages, use_plainly, part \
     }
 
+/* With failover: broken in the middle, then used as any other. */
+#define BROKEN(by)                                              \
+    {                                                           \
+        meet, share_memory, by, send_messages, use_memory, part \
+    }
+
 /* clang-format off */
 const struct scenario scenarios[] = {
     { .name = "tcp",   .paths = "tcp",   .modes = ALL, .stages = WHOLE },
@@ -85,6 +91,29 @@ const struct scenario scenarios[] = {
     { .name = "ib-plain",    .paths = "ib",    .modes = MANUAL, .stages = PLAIN, .device = DEVICE("ib") },
     { .name = "roce-plain",  .paths = "roce",  .modes = SERVED, .stages = PLAIN, .device = DEVICE("roce") },
     { .name = "iwarp-plain", .paths = "iwarp", .modes = MANUAL, .stages = PLAIN, .device = DEVICE("iwarp") },
+
+    { .name = "shm-to-tcp",     .paths = "shm,tcp", .modes = ALL, .stages = BROKEN(lose_path),
+      .has_failover = true },
+    { .name = "tcp-to-tcp",     .paths = "tcp", .modes = MANUAL, .stages = BROKEN(lose_sockets),
+      .has_failover = true },
+    { .name = "tcp-to-tcp-psk", .paths = "tcp", .modes = SERVED, .stages = BROKEN(lose_sockets),
+      .has_failover = true, .auth = RDMUX_AUTH_PSK },
+    { .name = "shm-to-tcp-srq", .paths = "shm,tcp", .modes = MANUAL, .stages = BROKEN(lose_path),
+      .has_failover = true, .has_srq = true },
+    { .name = "ib-to-tcp",      .paths = "ib,tcp", .modes = MANUAL | SERVED, .stages = BROKEN(lose_queues),
+      .has_failover = true, .device = DEVICE("ib") },
+    { .name = "roce-to-roce",   .paths = "roce", .modes = MANUAL, .stages = BROKEN(lose_path),
+      .has_failover = true, .device = DEVICE("roce") },
+    { .name = "iwarp-to-tcp",   .paths = "iwarp,tcp", .modes = MANUAL, .stages = BROKEN(lose_queues),
+      .has_failover = true, .device = DEVICE("iwarp") },
+    { .name = "control-lost",   .paths = "tcp", .modes = MANUAL | SERVED,
+      .stages = { meet, share_memory, lose_control, lose_both, use_memory, part }, .has_failover = true },
+    { .name = "control-lost-psk", .paths = "shm,tcp", .modes = MANUAL, .auth = RDMUX_AUTH_PSK,
+      .stages = { meet, share_memory, lose_control, lose_both, use_memory, part }, .has_failover = true },
+    { .name = "control-lost-revoke", .paths = "tcp", .modes = SERVED,
+      .stages = { meet, share_memory, lose_control, take_back, send_messages, part }, .has_failover = true },
+    { .name = "moved-sudden",   .paths = "shm,tcp", .modes = MANUAL,
+      .stages = { meet, share_memory, lose_path_and_part }, .has_failover = true },
 };
 /* clang-format on */
 const size_t scenario_count = sizeof(scenarios) / sizeof(scenarios[0]);

@@ -260,10 +260,12 @@ void share_plainly(struct life *life)
 /* Waits until what a has of the region is worth nothing. */
 static void await_revoked(struct life *life, size_t number)
 {
+    life->may_wait = true; /* without memory nobody is told */
     for (;;) {
         struct rdmux_remote_info info = RDMUX_REMOTE_INFO_INIT;
         TRY(life, rdmux_remote_info(life->remotes[number], &info));
         if (info.status == RDMUX_DENIED) {
+            life->may_wait = false;
             return;
         }
         progress_or_end(life);

@@ -19,4 +19,12 @@ stage part;           /* in order */
 stage part_suddenly;  /* b closes in the middle of messages both ways */
 stage flap_port;      /* the adapter's port goes down for a moment, which does no harm */
 
+/* With failover, in the middle of messages both ways and of memory's use. moves.c */
+stage lose_path;          /* the provider says that it has failed */
+stage lose_sockets;       /* the sockets of tcp are shut down, of another path as above */
+stage lose_queues;        /* the adapter's queues die */
+stage lose_control;       /* the control channel alone is cut */
+stage lose_both;          /* it and the path */
+stage lose_path_and_part; /* b closes while the path is being left */
+
 #endif
