@@ -630,6 +630,48 @@ static void a_revocation_that_the_cut_swallowed_is_said_again(void **state)
     clear_scene(&scene);
 }
 
+/* A message comes over the path after the connector has said how many have come, and before it is answered. */
+static void a_message_between_resume_and_its_answer_is_told_of(void **state)
+{
+    (void)state;
+    if (!can_resume()) {
+        skip();
+    }
+    struct scene scene;
+    uint64_t word = 7;
+    uint64_t got = 0;
+    uint64_t until = now_ms() + PATIENT_MS;
+    struct rdmux_wc wc;
+    open_failover(&scene, "tcp", RDMUX_FABRIC_NO_SERVICE_THREAD, NULL);
+    struct pair *pair = &scene.pair;
+    const struct rdmux_resume *resume = &pair->a->failover->resume;
+    CHECK_OK(rdmux_recv(pair->a, &got, sizeof(got), NULL, CONTEXT(1)));
+    cut_control(pair);
+    while (!resume->greeted) {
+        assert_true(now_ms() < until);
+        CHECK_OK(rdmux_fabric_progress(pair->fabric_b));
+        CHECK_OK(rdmux_fabric_progress(pair->fabric_a));
+    }
+
+    CHECK_OK(rdmux_send(pair->b, &word, sizeof(word), NULL, CONTEXT(2), 0));
+    while (rdmux_cq_poll(pair->cq_a, &wc, 1) == 0) {
+        assert_true(now_ms() < until);
+    }
+    assert_int_equal(wc.opcode, RDMUX_WC_RECV);
+    assert_null(pair->a->channel);
+
+    while (rdmux_cq_poll(pair->cq_b, &wc, 1) == 0) {
+        assert_true(now_ms() < until);
+        CHECK_OK(rdmux_fabric_progress(pair->fabric_b));
+        CHECK_OK(rdmux_fabric_progress(pair->fabric_a));
+        assert_int_equal(rdmux_cq_poll(pair->cq_a, &wc, 1), 0);
+    }
+    assert_int_equal(wc.opcode, RDMUX_WC_SEND);
+    assert_int_equal(wc.status, RDMUX_OK);
+    assert_int_equal(got, word);
+    clear_scene(&scene);
+}
+
 static void an_endpoint_whose_peer_has_gone_ends_although_it_could_dial(void **state)
 {
     (void)state;
@@ -703,6 +745,7 @@ int main(void)
         cmocka_unit_test(imports_asked_for_during_a_move_are_answered_after_it),
         cmocka_unit_test(a_control_channel_that_is_cut_is_dialled_again_and_moves_nothing),
         cmocka_unit_test(a_revocation_that_the_cut_swallowed_is_said_again),
+        cmocka_unit_test(a_message_between_resume_and_its_answer_is_told_of),
         cmocka_unit_test(an_endpoint_whose_peer_has_gone_ends_although_it_could_dial),
         cmocka_unit_test(who_cannot_prove_that_he_knows_the_secret_resumes_nothing),
     };
