@@ -201,7 +201,8 @@ enum {
     RDMUX_WC_CONNECTED = 32, /* set-up that was not waited for ended; status tells how */
     /* The endpoint ended: RDMUX_OK by shutdown, else the cause. The endpoint's last entry. */
     RDMUX_WC_DISCONNECTED = 33,
-    /* Failover moved the endpoint: status tells why it left the path before, imm is the epoch. */
+    /* Failover moved the endpoint: status tells why it left the path before, RDMUX_OK for a better
+     * one; imm is the epoch. */
     RDMUX_WC_PATH_CHANGED = 34,
     /* After RDMUX_AGAIN for a full queue: a quarter of the depth is free, post again. */
     RDMUX_WC_WRITABLE = 35,
