@@ -38,7 +38,7 @@ enum {
     MESSAGES_BETWEEN = 120, /* received by both sides together between two faults, at most */
     SAMPLES = 4096,
     PAIRS = 16,
-    CHILD_SECONDS = 60,
+    RUN_SECONDS = 60,
     RUN_TEXT = 700,
     DESCRIPTORS_MAX = 256,
 };
@@ -941,8 +941,8 @@ static pid_t start(const char *plugin, const struct scenario *scenario, uint64_t
     if (child != 0) {
         return child;
     }
-    (void)alarm(CHILD_SECONDS);
     for (uint64_t i = 0; i < count; i++) {
+        (void)alarm(RUN_SECONDS);
         result->failed_seed = result->failed == 0 ? seed + i : result->failed_seed;
         run(plugin, scenario, seed + i, false, result);
     }
