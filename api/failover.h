@@ -51,6 +51,8 @@ struct rdmux_resume {
     bool is_broken;              /* the channel does not take what is said; text tells why */
     bool greeted;                /* both HELLOs of the fresh one are there */
     int dialing;                 /* connector: its socket, -1 */
+    uint64_t until_ns;           /* that it waits for an answer, if there are other addresses */
+    uint32_t refused;            /* addresses in a row at which nobody listens */
     struct rdmux_channel *fresh; /* the next one, until it is proved */
     struct rdmux_resume_greeting greeting;
     uint64_t deadline_ns; /* 0: the channel is there */

@@ -11,6 +11,7 @@
 #include "negotiation/control_channel.h"
 
 #include <errno.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -19,6 +20,7 @@
 enum {
     NS_PER_MS = 1000000,
     PAUSE_NS = 50 * NS_PER_MS, /* between two tries to dial */
+    DIAL_NS = 500 * NS_PER_MS, /* for an answer, at most, where the peer has other addresses */
 };
 
 static bool connects(const struct rdmux_ep *ep)
@@ -156,12 +158,17 @@ static void greet(struct rdmux_ep *ep, int socket, struct rdmux_tls *tls, bool g
     }
 }
 
+/* The path's sockets go there as well. */
 static void dialled(struct rdmux_ep *ep)
 {
     struct rdmux_resume *resume = &ep->failover->resume;
+    const struct addrinfo *address = ep->failover->setup->address;
     struct rdmux_tls *tls = NULL;
     int socket = resume->dialing;
     resume->dialing = -1;
+    resume->refused = 0;
+    memcpy(&ep->peer_sockaddr, address->ai_addr, address->ai_addrlen);
+    ep->peer_sockaddr_length = address->ai_addrlen;
     epoll_ctl(ep->cq->control_fd, EPOLL_CTL_DEL, socket, NULL);
     rdmux_dial_prepare(socket);
     if (ep->fabric->auth != NULL && rdmux_tls_create(ep->fabric->auth, ep->role, socket,
@@ -172,21 +179,47 @@ static void dialled(struct rdmux_ep *ep)
     greet(ep, socket, tls, false);
 }
 
-/* Nobody listens there any more: the peer's process has ended, or its listener is closed. */
+static size_t count_addresses(const struct rdmux_setup *setup)
+{
+    size_t count = 0;
+    for (const struct addrinfo *at = setup->addresses; at != NULL; at = at->ai_next) {
+        count++;
+    }
+    return count;
+}
+
+/* The next one of the peer's addresses is the next to be dialled, the first behind the last. Where nobody listens at any, the
+ * peer's process has ended, or its listener is closed. */
 static void dial_failed(struct rdmux_ep *ep, int error)
 {
-    if (error == ECONNREFUSED) {
+    struct rdmux_setup *setup = ep->failover->setup;
+    struct rdmux_resume *resume = &ep->failover->resume;
+    resume->refused = error == ECONNREFUSED ? resume->refused + 1 : 0;
+    if (resume->refused >= count_addresses(setup)) {
         give_up(ep, "it was dialled again, and nobody listens there");
+        return;
     }
+    setup->address = setup->address->ai_next != NULL ? setup->address->ai_next : setup->addresses;
+}
+
+/* Each address has its turn within the time there is. */
+static uint64_t answer_until(const struct rdmux_ep *ep)
+{
+    size_t count = count_addresses(ep->failover->setup);
+    uint64_t share_ns = patience_ns(ep) / (count + 1);
+    return count < 2 ? UINT64_MAX
+                     : rdmux_now(ep->fabric) + (share_ns < DIAL_NS ? share_ns : DIAL_NS);
 }
 
 static void dial(struct rdmux_ep *ep)
 {
     struct rdmux_resume *resume = &ep->failover->resume;
+    const struct rdmux_setup *setup = ep->failover->setup;
     int error = 0;
     resume->next_ns = rdmux_now(ep->fabric) + PAUSE_NS;
-    int fd = rdmux_dial_start(ep, (const struct sockaddr *)&ep->peer_sockaddr,
-                              ep->peer_sockaddr_length, ep->failover->setup->local, &error);
+    resume->until_ns = answer_until(ep);
+    int fd = rdmux_dial_start(ep, setup->address->ai_addr, setup->address->ai_addrlen, setup->local,
+                              &error);
     if (fd < 0) {
         dial_failed(ep, error);
         return;
@@ -235,6 +268,7 @@ bool rdmux_resume_begin(struct rdmux_ep *ep, const char *text)
     uint64_t patience = patience_ns(ep);
     resume->deadline_ns = patience > UINT64_MAX - now_ns ? UINT64_MAX : now_ns + patience;
     rdmux_failover_channel_lost(ep);
+    resume->refused = 0;
     if (connects(ep)) {
         dial(ep);
     }
@@ -393,6 +427,10 @@ void rdmux_resume_step(struct rdmux_ep *ep)
     if (now_ns >= resume->deadline_ns) {
         give_up(ep, connects(ep) ? "dialling it again did not succeed in time"
                                  : "the peer did not dial it again in time");
+    } else if (resume->dialing >= 0 && now_ns >= resume->until_ns) {
+        stop_dialing(ep);
+        dial_failed(ep, ETIMEDOUT);
+        dial(ep);
     } else if (connects(ep) && resume->dialing < 0 && resume->fresh == NULL &&
                now_ns >= resume->next_ns) {
         dial(ep);
@@ -406,7 +444,8 @@ uint64_t rdmux_resume_deadline(const struct rdmux_ep *ep)
         return UINT64_MAX;
     }
     bool idle = connects(ep) && resume->dialing < 0 && resume->fresh == NULL;
-    return idle && resume->next_ns < resume->deadline_ns ? resume->next_ns : resume->deadline_ns;
+    uint64_t next = idle ? resume->next_ns : resume->dialing >= 0 ? resume->until_ns : UINT64_MAX;
+    return next < resume->deadline_ns ? next : resume->deadline_ns;
 }
 
 /* ------------------------------------------------------------------------------------------------- the listener */

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* A peer with two addresses: when one does not answer any more, control channel and path go over the other. */
+#include "tests/unit/failover_scene.h"
+
+#include <errno.h>
+#include <netdb.h>
+
+static const char name[] = "two.addresses.test";
+static const char *const addresses[] = { "127.0.0.1", "127.0.0.2" };
+
+/* What connect(2) to the first address comes to: 0, or errno; EINPROGRESS: it is not answered. */
+static _Atomic int first_is;
+static _Atomic unsigned dialled_in_vain;
+
+int __real_getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
+                       struct addrinfo **out);
+int __wrap_getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
+                       struct addrinfo **out);
+int __wrap_getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
+                       struct addrinfo **out)
+{
+    struct addrinfo *second = NULL;
+    if (node == NULL || strcmp(node, name) != 0 || (hints->ai_flags & AI_NUMERICHOST) != 0) {
+        return __real_getaddrinfo(node, service, hints, out);
+    }
+    int error = __real_getaddrinfo(addresses[0], service, hints, out);
+    assert_int_equal(error, 0);
+    assert_int_equal(__real_getaddrinfo(addresses[1], service, hints, &second), 0);
+    (*out)->ai_next = second; /* glibc's freeaddrinfo(3) frees one after the other */
+    return 0;
+}
+
+int __real_connect(int fd, const struct sockaddr *address, socklen_t length);
+int __wrap_connect(int fd, const struct sockaddr *address, socklen_t length);
+int __wrap_connect(int fd, const struct sockaddr *address, socklen_t length)
+{
+    const struct sockaddr_in *in = (const void *)address;
+    int error = atomic_load(&first_is);
+    if (error == 0 || address->sa_family != AF_INET ||
+        in->sin_addr.s_addr != htonl(INADDR_LOOPBACK)) {
+        return __real_connect(fd, address, length);
+    }
+    atomic_fetch_add(&dialled_in_vain, 1);
+    errno = error;
+    return -1;
+}
+
+static in_addr_t address_of(const struct rdmux_ep *ep)
+{
+    return ntohl(((const struct sockaddr_in *)(const void *)&ep->peer_sockaddr)->sin_addr.s_addr);
+}
+
+static void open_named_pair(struct pair *pair, const struct rdmux_ep_attr *attr)
+{
+    const char *colon = NULL;
+    memset(pair, 0, sizeof(*pair));
+    pair->fabric_a = open_fabric("tcp", 0, NULL);
+    pair->fabric_b = open_fabric("tcp", 0, NULL);
+    pair->cq_a = create_cq(pair->fabric_a);
+    pair->cq_b = create_cq(pair->fabric_b);
+    CHECK_OK(rdmux_listen(pair->fabric_b, "0.0.0.0:0", NULL, &pair->listener));
+    CHECK_OK(rdmux_listener_address(pair->listener, pair->address, sizeof(pair->address)));
+    colon = strrchr(pair->address, ':');
+    assert_non_null(colon);
+    char port[16];
+    (void)snprintf(port, sizeof(port), "%s", colon);
+    (void)snprintf(pair->address, sizeof(pair->address), "%s%s", name, port);
+    connect_more(pair, attr, &pair->a, &pair->b);
+    assert_int_equal(address_of(pair->a), INADDR_LOOPBACK);
+}
+
+/* The address is gone: for the path, for the control channel, and for whoever dials it. */
+static void take_the_address_away(struct pair *pair)
+{
+    if (has_channels(pair)) {
+        (void)cut_data_sockets(pair);
+        cut_control(pair);
+    }
+}
+
+static void messages_go_on_over_the_other_address(void **state)
+{
+    (void)state;
+    static const int errors[] = { ENETUNREACH, ECONNREFUSED, EINPROGRESS };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(errors) && can_resume(); i++) {
+        struct pair pair;
+        struct rdmux_ep_attr attr = traffic_attr;
+        attr.failover = RDMUX_FAILOVER_ON;
+        atomic_store(&first_is, 0);
+        atomic_store(&dialled_in_vain, 0);
+        open_named_pair(&pair, &attr);
+        atomic_store(&first_is, errors[i]);
+
+        run_traffic(&pair, 600, 400, take_the_address_away);
+
+        assert_true(atomic_load(&dialled_in_vain) > 0);
+        assert_int_equal(address_of(pair.a), INADDR_LOOPBACK + 1);
+        assert_true(moves_of(pair.a) > 0);
+        close_pair(&pair);
+    }
+    atomic_store(&first_is, 0);
+}
+
+static void where_nobody_listens_at_any_address_the_endpoint_ends(void **state)
+{
+    (void)state;
+    struct pair pair;
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    attr.failover = RDMUX_FAILOVER_ON;
+    open_named_pair(&pair, &attr);
+    rdmux_listener_close(pair.listener);
+    pair.listener = NULL;
+
+    cut_control(&pair);
+
+    struct rdmux_wc wc = next_entry(pair.cq_a);
+    assert_int_equal(wc.opcode, RDMUX_WC_DISCONNECTED);
+    assert_int_equal(wc.status, RDMUX_PEER_GONE);
+    if (can_resume()) {
+        assert_non_null(strstr(info_of(pair.a).text, "nobody listens"));
+    }
+    close_pair(&pair);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(messages_go_on_over_the_other_address),
+        cmocka_unit_test(where_nobody_listens_at_any_address_the_endpoint_ends),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
