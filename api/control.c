@@ -607,9 +607,13 @@ static void beat(struct rdmux_ep *ep, uint64_t now_ns)
     uint64_t period = period_ns(ep);
     count_missed(ep, now_ns);
     if (now_ns >= rdmux_ep_silent_ns(ep)) {
+        char text[RDMUX_TEXT_MAX];
+        snprintf(text, sizeof(text), "the peer was silent for %u ms, its liveness time",
+                 ep->info.liveness_ms);
         rdmux_ep_drain_path(ep);
-        rdmux_ep_fail(ep, RDMUX_PEER_GONE, "the peer was silent for %u ms, its liveness time",
-                      ep->info.liveness_ms);
+        if (!rdmux_failover_takes_silence(ep, text)) {
+            rdmux_ep_fail(ep, RDMUX_PEER_GONE, "%s", text);
+        }
         return;
     }
     if (now_ns < ep->heartbeat_ns) {

@@ -272,6 +272,27 @@ bool rdmux_failover_takes_fault(struct rdmux_ep *ep)
     return true;
 }
 
+/* It may be the way there that is gone, and another address of the peer's answers. The channel is dialled again, for as long as that may
+ * take; so a peer that is gone is the end after twice the liveness time. */
+bool rdmux_failover_takes_silence(struct rdmux_ep *ep, const char *text)
+{
+    struct rdmux_failover *failover = ep->failover;
+    if (failover == NULL || ep->phase != RDMUX_PHASE_READY) {
+        return false;
+    }
+    if (failover->resume.deadline_ns != 0) {
+        return true; /* until then */
+    }
+    rdmux_resume_elsewhere(ep);
+    if (!rdmux_resume_begin(ep, text)) {
+        return false;
+    }
+    if (ep->phase == RDMUX_PHASE_READY && failover->stage == RDMUX_STEADY) {
+        begin(ep, RDMUX_PEER_GONE, text);
+    }
+    return true;
+}
+
 void rdmux_failover_return(struct rdmux_ep *ep, const struct rdmux_offer_path *to)
 {
     char text[RDMUX_TEXT_MAX];

@@ -52,6 +52,7 @@ struct rdmux_resume {
     bool greeted;                /* both HELLOs of the fresh one are there */
     int dialing;                 /* connector: its socket, -1 */
     uint64_t until_ns;           /* that it waits for an answer, if there are other addresses */
+    uint32_t dials;              /* since the channel was lost */
     uint32_t refused;            /* addresses in a row at which nobody listens */
     struct rdmux_channel *fresh; /* the next one, until it is proved */
     struct rdmux_resume_greeting greeting;
@@ -127,6 +128,8 @@ void rdmux_failover_keep_setup(struct rdmux_ep *ep);
 void rdmux_failover_destroy(struct rdmux_ep *ep);
 /* The path has failed. False: that is the endpoint's end, or failover is not its. */
 bool rdmux_failover_takes_fault(struct rdmux_ep *ep);
+/* Nothing has come from the peer for the liveness time, over path and channel. False: that is the endpoint's end. */
+bool rdmux_failover_takes_silence(struct rdmux_ep *ep, const char *text);
 /* A path that fails is not the endpoint's any more, nor one that it might get. */
 bool rdmux_failover_ignores(const struct rdmux_ep *ep, const struct rdmux_provider_ep *path);
 /* MOVE and RECEIVED have come. */
@@ -172,6 +175,8 @@ enum rdmux_status rdmux_resume_create(struct rdmux_ep *ep);
 void rdmux_resume_leave(struct rdmux_ep *ep);
 /* The channel is lost, text tells how. False: it cannot be had again. */
 bool rdmux_resume_begin(struct rdmux_ep *ep, const char *text);
+/* The address in use does not answer: if there is another one, that is dialled first. */
+void rdmux_resume_elsewhere(struct rdmux_ep *ep);
 /* Something has happened on a control descriptor; time has passed. */
 void rdmux_resume_ready(struct rdmux_ep *ep);
 void rdmux_resume_step(struct rdmux_ep *ep);

@@ -20,7 +20,8 @@
 enum {
     NS_PER_MS = 1000000,
     PAUSE_NS = 50 * NS_PER_MS, /* between two tries to dial */
-    DIAL_NS = 500 * NS_PER_MS, /* for an answer, at most, where the peer has other addresses */
+    DIAL_NS = 50 * NS_PER_MS,  /* for an answer, at first, where the peer has other addresses */
+    DIAL_DOUBLINGS = 5,
 };
 
 static bool connects(const struct rdmux_ep *ep)
@@ -188,8 +189,21 @@ static size_t count_addresses(const struct rdmux_setup *setup)
     return count;
 }
 
-/* The next one of the peer's addresses is the next to be dialled, the first behind the last. Where nobody listens at any, the
- * peer's process has ended, or its listener is closed. */
+/* The next one of the peer's addresses is the next to be dialled, the first behind the last. */
+static void turn_to_next(struct rdmux_setup *setup)
+{
+    if (setup->address != NULL) {
+        setup->address = setup->address->ai_next != NULL ? setup->address->ai_next
+                                                         : setup->addresses;
+    }
+}
+
+void rdmux_resume_elsewhere(struct rdmux_ep *ep)
+{
+    turn_to_next(ep->setup != NULL ? ep->setup : ep->failover->setup);
+}
+
+/* Where nobody listens at any, the peer's process has ended, or its listener is closed. */
 static void dial_failed(struct rdmux_ep *ep, int error)
 {
     struct rdmux_setup *setup = ep->failover->setup;
@@ -199,16 +213,16 @@ static void dial_failed(struct rdmux_ep *ep, int error)
         give_up(ep, "it was dialled again, and nobody listens there");
         return;
     }
-    setup->address = setup->address->ai_next != NULL ? setup->address->ai_next : setup->addresses;
+    turn_to_next(setup);
 }
 
-/* Each address has its turn within the time there is. */
+/* Each address has its turn, and twice the time in each round, as it may be far away. */
 static uint64_t answer_until(const struct rdmux_ep *ep)
 {
     size_t count = count_addresses(ep->failover->setup);
-    uint64_t share_ns = patience_ns(ep) / (count + 1);
-    return count < 2 ? UINT64_MAX
-                     : rdmux_now(ep->fabric) + (share_ns < DIAL_NS ? share_ns : DIAL_NS);
+    uint32_t round = count < 2 ? 0 : ep->failover->resume.dials / (uint32_t)count;
+    uint32_t doublings = round < DIAL_DOUBLINGS ? round : DIAL_DOUBLINGS;
+    return count < 2 ? UINT64_MAX : rdmux_now(ep->fabric) + ((uint64_t)DIAL_NS << doublings);
 }
 
 static void dial(struct rdmux_ep *ep)
@@ -218,6 +232,7 @@ static void dial(struct rdmux_ep *ep)
     int error = 0;
     resume->next_ns = rdmux_now(ep->fabric) + PAUSE_NS;
     resume->until_ns = answer_until(ep);
+    resume->dials++;
     int fd = rdmux_dial_start(ep, setup->address->ai_addr, setup->address->ai_addrlen, setup->local,
                               &error);
     if (fd < 0) {
@@ -269,6 +284,7 @@ bool rdmux_resume_begin(struct rdmux_ep *ep, const char *text)
     resume->deadline_ns = patience > UINT64_MAX - now_ns ? UINT64_MAX : now_ns + patience;
     rdmux_failover_channel_lost(ep);
     resume->refused = 0;
+    resume->dials = 0;
     if (connects(ep)) {
         dial(ep);
     }

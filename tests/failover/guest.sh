@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 #
 # What each of two guests runs: guest.sh PROVIDER FAULTS SEED. The control channel and tcp are on the wire beside the one
-# that carries the provider's data, so what breaks there breaks the path alone.
+# that carries the provider's data, so what breaks there breaks the path alone. For tcp the peer has a name with an address on each wire.
 set -euo pipefail
 # shellcheck source=tests/soft_rdma/inside.sh
 . /run/host/inside.sh
@@ -10,10 +10,22 @@ set -euo pipefail
 provider=$1 faults=$2 seed=$3
 pair=${RDMUX_BUILD:?}/tests/failover/pair
 case $provider in
+tcp) # over both wires, one at a time: control channel and data are on the one that is cut
+    printf '%s two-wires\n' "$RXE_PEER" "$SIW_PEER" >/tmp/hosts
+    mount --bind /tmp/hosts /etc/hosts
+    cat >/tmp/cut <<END_OF_CUT
+for wire in "$RXE_NETDEV $RXE_ADDRESS" "$SIW_NETDEV $SIW_ADDRESS"; do
+    [[ -z \$(ss -Htn state established src "\${wire#* }") ]] || tc qdisc add dev "\${wire% *}" root netem loss 100%
+done
+END_OF_CUT
+    control=0.0.0.0
+    options=(--paths tcp --faults "$faults" --seed "$seed" --liveness 1500 --cut "wire cut=bash /tmp/cut"
+        --mend "tc qdisc del dev $RXE_NETDEV root 2>/dev/null; tc qdisc del dev $SIW_NETDEV root 2>/dev/null; true")
+    ;;
 roce) net=$RXE_NETDEV own=$RXE_ADDRESS control=$SIW_ADDRESS ;;
 iwarp) net=$SIW_NETDEV own=$SIW_ADDRESS control=$RXE_ADDRESS ;;
 esac
-options=(--paths "$provider,tcp" --faults "$faults" --seed "$seed" --liveness 1500
+[[ $provider == tcp ]] || options=(--paths "$provider,tcp" --faults "$faults" --seed "$seed" --liveness 1500
     --cut "wire cut=tc qdisc add dev $net root netem loss 100%"
     --cut "address gone=ip addr del $own/24 dev $net"
     --mend "tc qdisc del dev $net root 2>/dev/null; ip addr replace $own/24 dev $net")
@@ -21,7 +33,7 @@ if [[ $GUEST == a ]]; then
     "$pair" serve "$control:0" "${options[@]}" >/tmp/out 2>&1 &
     started=$!
     until_true grep -q '^listening on ' /tmp/out
-    tell address "$(sed -n 's/^listening on //p' /tmp/out)"
+    tell address "$(sed -n 's/^listening on //p' /tmp/out | sed 's/^0\.0\.0\.0:/two-wires:/')"
     status=0
     wait "$started" || status=$?
     cat /tmp/out

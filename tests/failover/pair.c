@@ -51,6 +51,8 @@ struct pair {
     uint64_t struck;
 
     /* The fault under way, made by this side. */
+    bool has_only_tcp;
+    bool is_cut; /* by a command, and to be mended */
     bool is_struck;
     char from[RDMUX_NAME_MAX];
     const char *what;
@@ -117,7 +119,8 @@ static void strike(struct pair *pair)
     pair->struck++;
     pair->is_struck = true;
     pair->noticed_ns = 0;
-    if (strcmp(pair->info.provider, "tcp") == 0) {
+    pair->is_cut = strcmp(pair->info.provider, "tcp") != 0 || pair->has_only_tcp;
+    if (!pair->is_cut) {
         pair->what = "data socket";
         pair->struck_ns = now_ns();
         if (!shut_data_socket()) {
@@ -151,7 +154,7 @@ static void look(struct pair *pair)
             printf("moved %s -> %s %.3f %.3f %s\n", pair->from, pair->info.provider,
                    (double)(pair->noticed_ns - pair->struck_ns) / 1e6,
                    (double)(now_ns() - pair->struck_ns) / 1e6, pair->what);
-            if (strcmp(pair->from, "tcp") != 0) {
+            if (pair->is_cut) {
                 call(pair->mend);
             }
             pair->is_struck = false;
@@ -358,6 +361,7 @@ int main(int argc, char **argv)
     pair.index = strcmp(argv[optind], "drive") == 0 ? 0 : 1;
     pair.chance.state = pair.seed * 2 + pair.index;
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
+    pair.has_only_tcp = strcmp(paths, "tcp") == 0; /* then what it is on breaks */
     connect_pair(&pair, argv[optind + 1], paths, liveness_ms);
     go(&pair);
     return tell(&pair); /* the process ends with everything */

@@ -156,13 +156,16 @@ kernel_faults=25
 [[ $level != thorough ]] || kernel_faults=100
 kernel_status=0
 linux=$("$root/tests/soft_rdma/kernel" 2>"$scratch/kernel") || kernel_status=$?
-for provider in roce iwarp; do
-    name="over $provider and tcp of a real kernel, $kernel_faults faults cost nothing"
+for provider in roce iwarp tcp; do
+    faults=$kernel_faults name="over $provider and tcp of a real kernel, $kernel_faults faults cost nothing"
+    if [[ $provider == tcp ]]; then
+        faults=10 name="over tcp of a real kernel and another address, $faults faults of the wire cost nothing"
+    fi
     if ((kernel_status != 0)); then
         tap_skip "$name" "$(sed -n 's/^soft-RDMA kernel: //p' "$scratch/kernel" | tail -n 1)"
         continue
     fi
-    tap "$name" guests "$provider" "$kernel_faults"
+    tap "$name" guests "$provider" "$faults"
     sed -nE 's/^[ab]: (faults .*)/#   \1/p' "$scratch/guests.$provider"
     sed -nE 's/^[ab]: moved (.*)/\1/p' "$scratch/guests.$provider" >"$scratch/moves"
     percentiles

@@ -743,7 +743,9 @@ enum {
  * failover        RDMUX_FAILOVER_ON: if the path breaks the endpoint goes on over another one. In
  *                 force if both sides ask for it; rdmux_ep_info tells. The price: a send or write
  *                 completes only when the peer's library is known to have it. The listener has to
- *                 stay open. Not with rdma:// and adopted sockets: RDMUX_UNSUPPORTED.
+ *                 stay open. A peer's name may have several addresses: tcp goes over another one
+ *                 when one does not answer. A silent peer is gone after twice the liveness time.
+ *                 Not with rdma:// and adopted sockets: RDMUX_UNSUPPORTED.
  * failover_attempts, failover_time_ms   What one move may take, and those that follow it within a
  *                 second: attempts, default 8; time, default 30,000, RDMUX_NEVER = no limit. Beyond,
  *                 the endpoint ends with RDMUX_PEER_GONE.
