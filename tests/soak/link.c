@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -567,25 +568,45 @@ static void *linger(void *argument)
     return argument;
 }
 
+static void lose_memory(void)
+{
+    enum { BLOCK = 48, ENTRY = 256, MAPPING = 4096 };
+    static void **kept;    /* each block has the address of the one before */
+    static uint8_t *table; /* has an entry more each time */
+    static size_t entries;
+    if (flaw == FLAW_MEMORY) {
+        void **block = make(BLOCK);
+        block[0] = kept;
+        kept = block;
+    }
+    if (flaw == FLAW_TABLE) {
+        table = realloc(table, ++entries * ENTRY);
+        if (table == NULL) {
+            wrong("no memory for a table");
+        }
+    }
+    if (flaw == FLAW_MAPPING) {
+        uint8_t *pages = mmap(NULL, MAPPING, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                              -1, 0);
+        if (pages == MAP_FAILED) {
+            wrong("no pages to leave");
+        }
+        pages[0] = 1;
+    }
+}
+
 static void be_flawed(void)
 {
-    enum { BLOCK = 4096 };
     static uint64_t count;
-    static void **kept; /* each block has the address of the one before */
     pthread_t thread;
     count++;
     if (flaw == FLAW_THREAD && count % 50 == 0 && pthread_create(&thread, NULL, linger, NULL) != 0) {
         wrong("no thread to leave");
     }
-    if (flaw == FLAW_MEMORY) {
-        void **block = make(BLOCK);
-        memset(block, 1, BLOCK);
-        block[0] = kept;
-        kept = block;
-    }
     if (flaw == FLAW_DESCRIPTOR && count % 10 == 0) {
         (void)!dup(STDOUT_FILENO);
     }
+    lose_memory();
 }
 
 static struct link *make_link(struct rdmux_fabric *fabric, uint64_t uid)

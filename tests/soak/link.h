@@ -27,7 +27,9 @@ extern struct figures figures;
 /* A mistake of the test's own, that it has to find. */
 enum flaw {
     FLAW_NONE,
-    FLAW_MEMORY,     /* each connection leaves a block of memory */
+    FLAW_MEMORY,     /* each connection leaves a few bytes */
+    FLAW_TABLE,      /* each makes a table longer */
+    FLAW_MAPPING,    /* each leaves memory that is not malloc's */
     FLAW_DESCRIPTOR, /* every tenth connection a descriptor */
     FLAW_THREAD,     /* every fiftieth a thread */
     FLAW_BYTE,       /* a byte of a message changes on its way */

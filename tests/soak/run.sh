@@ -79,13 +79,15 @@ done
 
 # What the soak says of a flaw that is put in.
 declare -A finds=(
-    [memory]='memory grew by'
+    [memory]='the number of .* blocks grew by'
+    [table]='blocks, in bytes, grew by'
+    [mapping]='resident memory grew by'
     [descriptor]='descriptors have become'
     [thread]='threads have become'
     [byte]='came with other bytes'
     [entry]='an entry .* of no request'
 )
-for flaw in memory descriptor thread byte entry; do
+for flaw in memory table mapping descriptor thread byte entry; do
     good=yes
     if run_soak tcp 3 1 "$flaw" >"$scratch/out" 2>&1 || ! grep -q "${finds[$flaw]}" "$scratch/out"; then
         good=no

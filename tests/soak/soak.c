@@ -9,13 +9,13 @@
  * Prints TAP, one case. Peers tell by a pipe what they are about to do to a link, so that an end that nobody
  * brought about is found.
  */
+#include "heap.h"
 #include "link.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -38,11 +38,14 @@ enum {
     COUNT_MS = 3000,   /* for descriptors and threads that are about to go */
     TOLD_MAX = 1 << 14,
     HANG_S = 60,
-    /* Of memory: what is not a leak but a heap that is cut into pieces, more of them with a simulated adapter
-     * in the process; and how much a connection may leave in tables that grow. */
-    GROWTH_FLOOR = 192 << 10,
-    GROWTH_FLOOR_ADAPTER = 1 << 20,
-    GROWTH_EACH = 128,
+    /* How much more there may be in the end, however many connections there were. Blocks: what a thread has yet to
+     * free. Their bytes: tables that grow with what there is at once; the simulated adapter has one with a place
+     * for each number of a queue pair up to the highest so far, which ends at 128 KiB. Resident: a heap that is
+     * cut into pieces, and what threads keep of it. */
+    BLOCKS_MORE = 32,
+    BYTES_MORE = 16 << 10,
+    BYTES_MORE_ADAPTER = 128 << 10,
+    RESIDENT_MORE = 192 << 10,
 };
 
 /* What a peer says. */
@@ -58,8 +61,9 @@ struct peer {
 };
 
 struct sample {
-    long resident;    /* bytes */
-    size_t allocated; /* bytes that malloc has given and not got back */
+    double resident; /* bytes */
+    double blocks;   /* that malloc has given and not got back */
+    double bytes;    /* of these */
     unsigned descriptors;
     unsigned threads;
     uint64_t connects; /* before it */
@@ -101,7 +105,7 @@ static unsigned count_in(const char *path)
     return count;
 }
 
-static long resident_bytes(void)
+static double resident_bytes(void)
 {
     long pages = 0;
     FILE *file = fopen("/proc/self/statm", "re");
@@ -109,7 +113,7 @@ static long resident_bytes(void)
         wrong("/proc/self/statm cannot be read");
     }
     (void)fclose(file);
-    return pages * sysconf(_SC_PAGESIZE);
+    return (double)pages * (double)sysconf(_SC_PAGESIZE);
 }
 
 /* What is about to go, a descriptor of an end that another thread has just seen, has its time to. */
@@ -120,18 +124,36 @@ static struct sample count_belongings(const struct sample *expected)
     do {
         struct rdmux_wc wc;
         (void)rdmux_cq_poll(home.cq, &wc, 1);
-        (void)malloc_trim(0);
-        const struct mallinfo2 heap = mallinfo2();
-        now = (struct sample){ resident_bytes(), heap.uordblks + heap.hblkhd,
-                               count_in("/proc/self/fd"), count_in("/proc/self/task"),
-                               figures.connects };
+        heap_trim();
+        const struct heap heap = heap_live();
+        now = (struct sample){ .resident = resident_bytes(),
+                               .blocks = (double)heap.blocks,
+                               .bytes = (double)heap.bytes,
+                               .descriptors = count_in("/proc/self/fd"),
+                               .threads = count_in("/proc/self/task"),
+                               .connects = figures.connects };
     } while (expected != NULL && now_ms() < until_ms &&
              (now.descriptors != expected->descriptors || now.threads != expected->threads));
     return now;
 }
 
-/* Growth by the line that fits best, in bytes over all samples from `first` on. */
-static double growth_of(size_t first)
+static double resident_of(const struct sample *sample)
+{
+    return sample->resident;
+}
+
+static double blocks_of(const struct sample *sample)
+{
+    return sample->blocks;
+}
+
+static double bytes_of(const struct sample *sample)
+{
+    return sample->bytes;
+}
+
+/* Growth of one of these by the line that fits best, over all samples from `first` on. */
+static double growth_of(double (*of)(const struct sample *sample), size_t first)
 {
     double count = (double)(home.rounds - first);
     double mean_x = (count - 1) / 2;
@@ -139,11 +161,11 @@ static double growth_of(size_t first)
     double above = 0;
     double below = 0;
     for (size_t i = first; i < home.rounds; i++) {
-        mean_y += (double)home.samples[i].resident / count;
+        mean_y += of(&home.samples[i]) / count;
     }
     for (size_t i = first; i < home.rounds; i++) {
         double x = (double)(i - first) - mean_x;
-        above += x * ((double)home.samples[i].resident - mean_y);
+        above += x * (of(&home.samples[i]) - mean_y);
         below += x * x;
     }
     return below == 0 ? 0 : above / below * (count - 1);
@@ -542,41 +564,47 @@ static bool judge_round(size_t round)
 }
 
 /* The first third is for warming up. */
-static bool judge_memory(void)
+static bool judge_growth(const char *name, double (*of)(const struct sample *sample), double allowed)
 {
     size_t first = home.rounds / 3;
-    double growth = growth_of(first);
-    uint64_t connects = home.samples[home.rounds - 1].connects - home.samples[first].connects;
-    bool has_adapter = getenv("SIM_VERBS") != NULL;
-    double allowed = (has_adapter ? GROWTH_FLOOR_ADAPTER : GROWTH_FLOOR) +
-                     (double)GROWTH_EACH * (double)connects;
-    if (growth > allowed) {
-        for (size_t i = 0; i < home.rounds; i++) {
-            printf("# round %zu: %ld KiB, %zu KiB allocated, after %" PRIu64 " connections\n", i,
-                   home.samples[i].resident >> 10, home.samples[i].allocated >> 10,
-                   home.samples[i].connects);
-        }
-        printf("# memory grew by %.0f KiB with %" PRIu64 " connections, allowed are %.0f KiB\n",
-               growth / 1024, connects, allowed / 1024);
+    double growth = growth_of(of, first);
+    if (growth <= allowed) {
+        return true;
     }
-    return growth <= allowed;
+    for (size_t i = 0; i < home.rounds; i++) {
+        printf("# round %zu: %.0f, after %" PRIu64 " connections\n", i, of(&home.samples[i]),
+               home.samples[i].connects);
+    }
+    printf("# %s grew by %.0f with %" PRIu64 " connections, allowed are %.0f\n", name, growth,
+           home.samples[home.rounds - 1].connects - home.samples[first].connects, allowed);
+    return false;
+}
+
+static bool judge_memory(void)
+{
+    bool has_adapter = getenv("SIM_VERBS") != NULL;
+    bool good = judge_growth("the number of malloc's blocks", blocks_of, BLOCKS_MORE);
+    good = judge_growth("malloc's blocks, in bytes,", bytes_of,
+                        has_adapter ? BYTES_MORE_ADAPTER : BYTES_MORE) &&
+           good;
+    return judge_growth("resident memory", resident_of, RESIDENT_MORE) && good;
 }
 
 static void print_figures(uint64_t took_ms)
 {
-    size_t first = home.rounds / 3;
+    const struct sample *first = &home.samples[0];
+    const struct sample *third = &home.samples[home.rounds / 3];
     const struct sample *last = &home.samples[home.rounds - 1];
     printf("# figures: %-5s %" PRIu64 " s, %zu rounds: %" PRIu64 " operations, %" PRIu64
            " MiB checked, %" PRIu64 " connections, %" PRIu64 " revocations, %" PRIu64
            " imports; faults: %" PRIu64 " processes killed, %" PRIu64 " sockets cut, %" PRIu64
-           " links ended hard; resident KiB: %ld, %ld, %ld; allocated KiB: %zu, %zu, %zu; %u "
-           "descriptors, %u threads\n",
+           " links ended hard; resident KiB: %.0f, %.0f, %.0f; malloc's KiB: %.0f, %.0f, %.0f; its "
+           "blocks: %.0f, %.0f, %.0f; %u descriptors, %u threads\n",
            home.provider, took_ms / 1000, home.rounds, figures.operations, figures.bytes >> 20,
            figures.connects, figures.revocations, figures.imports, home.kills, home.cuts,
-           figures.ends, home.samples[0].resident >> 10, home.samples[first].resident >> 10,
-           last->resident >> 10, home.samples[0].allocated >> 10,
-           home.samples[first].allocated >> 10, last->allocated >> 10, last->descriptors - 3,
-           last->threads - 2);
+           figures.ends, first->resident / 1024, third->resident / 1024, last->resident / 1024,
+           first->bytes / 1024, third->bytes / 1024, last->bytes / 1024, first->blocks,
+           third->blocks, last->blocks, last->descriptors - 3, last->threads - 2);
 }
 
 static int run(uint64_t seconds, uint64_t seed)
@@ -586,6 +614,10 @@ static int run(uint64_t seconds, uint64_t seed)
     length_ms = length_ms < ROUND_MS_LEAST ? ROUND_MS_LEAST : length_ms;
     length_ms = length_ms > ROUND_MS_MOST ? ROUND_MS_MOST : length_ms;
     bool good = true;
+    heap_keep_little();
+    /* Rings that fill up in the course of time are resident from the beginning. */
+    memset(home.told, 0xff, sizeof(home.told));
+    memset(home.killed, 0xff, sizeof(home.killed));
     draw_from(seed);
     if (pipe2(home.notes, O_CLOEXEC | O_NONBLOCK) != 0) {
         wrong("no pipe");
@@ -613,8 +645,8 @@ static int run(uint64_t seconds, uint64_t seed)
 
 int main(int argc, char **argv)
 {
-    static const char *const flaws[FLAWS] = { "none",   "memory", "descriptor",
-                                              "thread", "byte",   "entry" };
+    static const char *const flaws[FLAWS] = { "none",       "memory", "table", "mapping",
+                                              "descriptor", "thread", "byte",  "entry" };
     (void)signal(SIGPIPE, SIG_IGN);
     if (argc == 5 && strcmp(argv[1], "--peer") == 0) {
         home.provider = argv[2];
@@ -622,8 +654,8 @@ int main(int argc, char **argv)
     }
     if (argc != 4 && argc != 5) {
         fprintf(stderr, "usage: soak PROVIDER SECONDS SEED [FLAW]\n"
-                        "FLAW: a mistake of the test's own, which it finds: memory, descriptor, "
-                        "thread, byte, entry\n");
+                        "FLAW: a mistake of the test's own, which it finds: memory, table, "
+                        "mapping, descriptor, thread, byte, entry\n");
         return 2;
     }
     for (int i = 0; argc == 5 && i < FLAWS; i++) {
