@@ -35,14 +35,14 @@ enum {
     ROUND_MS_MOST = 3000,
     ROUNDS_WISHED = 12,
     SETTLE_MS = 20000, /* for all ends of a round */
-    COUNT_MS = 3000,   /* for descriptors and threads that are about to go */
+    COUNT_MS = 3000,   /* for descriptors, threads and blocks that are about to go */
     TOLD_MAX = 1 << 14,
     HANG_S = 60,
-    /* How much more there may be in the end, however many connections there were. Blocks: what a thread has yet to
-     * free. Their bytes: tables that grow with what there is at once; the simulated adapter has one with a place
-     * for each number of a queue pair up to the highest so far, which ends at 128 KiB. Resident: a heap that is
-     * cut into pieces, and what threads keep of it. */
-    BLOCKS_MORE = 32,
+    /* How much more there may be in the end, however many connections there were. Blocks: events that wait in the
+     * simulated adapter. Their bytes: tables that grow with what there is at once; that adapter has one with a
+     * place for each number of a queue pair up to the highest so far, which ends at 128 KiB. Resident: a heap that
+     * is cut into pieces, and what threads keep of it. */
+    BLOCKS_MORE = 8,
     BYTES_MORE = 16 << 10,
     BYTES_MORE_ADAPTER = 128 << 10,
     RESIDENT_MORE = 192 << 10,
@@ -116,8 +116,18 @@ static double resident_bytes(void)
     return (double)pages * (double)sysconf(_SC_PAGESIZE);
 }
 
-/* What is about to go, a descriptor of an end that another thread has just seen, has its time to. */
-static struct sample count_belongings(const struct sample *expected)
+static bool is_as_expected(const struct sample *now)
+{
+    const struct sample *first = &home.samples[0];
+    if (home.rounds == 0) {
+        return true;
+    }
+    return now->descriptors == first->descriptors && now->threads == first->threads &&
+           now->blocks <= home.samples[home.rounds - 1].blocks + BLOCKS_MORE;
+}
+
+/* What is about to go, an end that another thread has just seen, has its time to. */
+static struct sample count_belongings(void)
 {
     struct sample now;
     uint64_t until_ms = now_ms() + COUNT_MS;
@@ -132,8 +142,7 @@ static struct sample count_belongings(const struct sample *expected)
                                .descriptors = count_in("/proc/self/fd"),
                                .threads = count_in("/proc/self/task"),
                                .connects = figures.connects };
-    } while (expected != NULL && now_ms() < until_ms &&
-             (now.descriptors != expected->descriptors || now.threads != expected->threads));
+    } while (!is_as_expected(&now) && now_ms() < until_ms);
     return now;
 }
 
@@ -629,7 +638,7 @@ static int run(uint64_t seconds, uint64_t seed)
     }
     while ((now_ms() - begin_ms < seconds * 1000 || home.rounds < 4) && home.rounds < ROUNDS_MAX) {
         live_round(length_ms);
-        home.samples[home.rounds] = count_belongings(home.rounds == 0 ? NULL : &home.samples[0]);
+        home.samples[home.rounds] = count_belongings();
         good = judge_round(home.rounds++) && good;
         if (!good) {
             break;
