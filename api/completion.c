@@ -276,15 +276,22 @@ static bool room_to_write(const struct rdmux_ep *ep)
     return free_entries >= (quarter == 0 ? 1 : quarter);
 }
 
-/* Events, in an order that makes sense: connected first, disconnected last of all. */
-static struct rdmux_wc *drain_events(struct rdmux_ep *ep, struct rdmux_wc *at,
-                                     const struct rdmux_wc *end)
+static struct rdmux_wc *drain_move(struct rdmux_ep *ep, struct rdmux_wc *at,
+                                   const struct rdmux_wc *end)
 {
     if ((ep->events & RDMUX_EVENT_MOVED) != 0 && at != end) {
         ep->events &= ~(uint32_t)RDMUX_EVENT_MOVED;
         fill_event(at, ep, RDMUX_WC_PATH_CHANGED, ep->info.previous_status, NULL);
         at++->imm = ep->failover->moved_to; /* the next move may be under way */
     }
+    return at;
+}
+
+/* Events, in an order that makes sense: connected first, disconnected last of all. */
+static struct rdmux_wc *drain_events(struct rdmux_ep *ep, struct rdmux_wc *at,
+                                     const struct rdmux_wc *end)
+{
+    at = drain_move(ep, at, end);
     while (at != end && !rdmux_list_empty(&ep->ready_remotes)) {
         struct rdmux_remote *remote = RDMUX_CONTAINER(ep->ready_remotes.next, struct rdmux_remote,
                                                       ready_link);
@@ -376,6 +383,9 @@ static RDMUX_COLD struct rdmux_wc *drain_all(struct rdmux_ep *ep, struct rdmux_w
     if ((ep->events & RDMUX_EVENT_CONNECTED) != 0 && at != end) {
         ep->events &= ~(uint32_t)RDMUX_EVENT_CONNECTED;
         fill_event(at++, ep, RDMUX_WC_CONNECTED, ep->status, NULL);
+    }
+    if (ep->failover != NULL) { /* before what would leave no room for it, for ever under load */
+        at = drain_move(ep, at, end);
     }
     if (ep->split != NULL && ep->split->busy) {
         rdmux_split_reap(ep);
