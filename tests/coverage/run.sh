@@ -42,7 +42,7 @@ run_tests() {
     local test
     find "$build" -name '*.gcda' -delete
     {
-        echo "$build/tests/fault/fault --points 4"
+        echo "$build/tests/fault/fault --points 1"
         find "$build/tests/unit" "$build/tests/sim_verbs" -maxdepth 1 -name 'test_*' -type f -perm -u+x
         echo "$build/bin/rdmux conformance --format tap --seed 1 --patience 3 --provider tcp"
         echo "$build/bin/rdmux conformance --format tap --seed 1 --patience 3 --provider shm"
