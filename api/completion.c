@@ -279,7 +279,7 @@ static bool room_to_write(const struct rdmux_ep *ep)
 static struct rdmux_wc *drain_move(struct rdmux_ep *ep, struct rdmux_wc *at,
                                    const struct rdmux_wc *end)
 {
-    if ((ep->events & RDMUX_EVENT_MOVED) != 0 && at != end) {
+    if (ep->failover != NULL && (ep->events & RDMUX_EVENT_MOVED) != 0 && at != end) {
         ep->events &= ~(uint32_t)RDMUX_EVENT_MOVED;
         fill_event(at, ep, RDMUX_WC_PATH_CHANGED, ep->info.previous_status, NULL);
         at++->imm = ep->failover->moved_to; /* the next move may be under way */
@@ -384,9 +384,8 @@ static RDMUX_COLD struct rdmux_wc *drain_all(struct rdmux_ep *ep, struct rdmux_w
         ep->events &= ~(uint32_t)RDMUX_EVENT_CONNECTED;
         fill_event(at++, ep, RDMUX_WC_CONNECTED, ep->status, NULL);
     }
-    if (ep->failover != NULL) { /* before what would leave no room for it, for ever under load */
-        at = drain_move(ep, at, end);
-    }
+    /* Behind completions there might be no room for it, for ever under load. */
+    at = drain_move(ep, at, end);
     if (ep->split != NULL && ep->split->busy) {
         rdmux_split_reap(ep);
     }
