@@ -11,6 +11,9 @@
  * rdmux_ep_dismantle() takes it away. */
 enum rdmux_status rdmux_ep_setup_create(struct rdmux_ep *ep, const struct rdmux_ep_attr *attr,
                                         const char *listener_paths, int timeout_ms);
+/* attr.local, as call got it. RDMUX_INVALID: nothing of this machine has that name. */
+enum rdmux_status rdmux_check_local(struct rdmux_fabric *fabric, const char *call,
+                                    const char *local);
 /* What an endpoint's attributes and the fabric make of an offer. RDMUX_INVALID: attr.local names
  * nothing here. */
 enum rdmux_status rdmux_offer_fill(struct rdmux_fabric *fabric, const struct rdmux_ep_attr *attr,

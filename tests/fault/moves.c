@@ -390,45 +390,6 @@ static void must_have_failover(const struct life *life)
     }
 }
 
-void lose_path(struct life *life)
-{
-    must_have_failover(life);
-    begin(life);
-    struct before before = look(life);
-    fail_path(&life->a);
-    post_more(life);
-    finish(life);
-    await_move(life, before);
-}
-
-void lose_sockets(struct life *life)
-{
-    must_have_failover(life);
-    begin(life);
-    struct before before = look(life);
-    if (cut_sockets(life) == 0) {
-        fail_path(&life->a);
-    }
-    post_more(life);
-    finish(life);
-    await_move(life, before);
-}
-
-void lose_queues(struct life *life)
-{
-    must_have_failover(life);
-    begin(life);
-    struct before before = look(life);
-    if (is_over(life, "tcp")) {
-        fail_path(&life->a);
-    } else {
-        device_break();
-    }
-    post_more(life);
-    finish(life);
-    await_move(life, before);
-}
-
 static void cut_control(const struct life *life)
 {
     enter(&life->a);
@@ -440,6 +401,65 @@ static void cut_control(const struct life *life)
     rdmux_cq_leave(life->a.cq);
 }
 
+static void break_path(struct life *life)
+{
+    fail_path(&life->a);
+}
+
+static void break_sockets(struct life *life)
+{
+    if (cut_sockets(life) == 0) {
+        fail_path(&life->a);
+    }
+}
+
+static void break_queues(struct life *life)
+{
+    if (is_over(life, "tcp")) {
+        fail_path(&life->a);
+    } else {
+        device_break();
+    }
+}
+
+static void break_both(struct life *life)
+{
+    cut_control(life);
+    fail_path(&life->b);
+}
+
+/* In the middle of messages: the endpoint moves, or ends. */
+static void lose(struct life *life, void (*break_it)(struct life *life))
+{
+    must_have_failover(life);
+    begin(life);
+    struct before before = look(life);
+    break_it(life);
+    post_more(life);
+    finish(life);
+    await_move(life, before);
+}
+
+void lose_path(struct life *life)
+{
+    lose(life, break_path);
+}
+
+void lose_sockets(struct life *life)
+{
+    lose(life, break_sockets);
+}
+
+void lose_queues(struct life *life)
+{
+    lose(life, break_queues);
+}
+
+void lose_both(struct life *life)
+{
+    lose(life, break_both);
+}
+
 void lose_control(struct life *life)
 {
     must_have_failover(life);
@@ -447,18 +467,6 @@ void lose_control(struct life *life)
     cut_control(life);
     post_more(life);
     finish(life); /* completions wait for what the peer says there */
-}
-
-void lose_both(struct life *life)
-{
-    must_have_failover(life);
-    begin(life);
-    struct before before = look(life);
-    cut_control(life);
-    fail_path(&life->b);
-    post_more(life);
-    finish(life);
-    await_move(life, before);
 }
 
 void lose_path_and_part(struct life *life)
