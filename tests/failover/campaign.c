@@ -1,484 +1,25 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Faults under load on simulated adapters: two hosts in one process, virtual time, a seed. Each run connects the two by
- * several paths, keeps the load of load.h going in both directions, breaks the path it is on, often a second
- * time while it is moving, mends what can be mended, and so on. Then everything has to be there, once. Without
- * failover (--plain) the same faults end both endpoints, by the rules of docs/SEMANTICS.md, 7 and 8.
+ * Faults under load on simulated adapters: two hosts in one process, virtual
+ * time, a seed. Each run connects the two by several paths, keeps the load of
+ * load.h going in both directions, breaks the path it is on, often a second
+ * time while it is moving, mends what can be mended, and so on. Then everything
+ * has to be there, once. Without failover (--plain) the same faults end both
+ * endpoints, by the rules of docs/SEMANTICS.md, 7 and 8.
  */
-#include "load.h"
-
-#include "../sim_verbs/sim_verbs.h"
+#include "scene.h"
 
 #include <errno.h>
 #include <getopt.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netinet/in.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/timerfd.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-enum {
-    SIDES = 2,
-    LINKS = 3,
-    ENTRIES = 64,
-    LIVENESS_MS = 400,
-    BUSY_NS = 500,          /* of a turn in which something came */
-    IDLE_NS = 5000,         /* of a turn in which nothing came */
-    TURNS_MAX = 1200000,    /* a run that takes more has come to a standstill */
-    LATE_NS = 30000000,     /* packets held back */
-    HOLD_MS = 50,           /* before going back */
-    MESSAGES_BETWEEN = 120, /* received by both sides together between two faults, at most */
-    SAMPLES = 4096,
-    PAIRS = 16,
-    RUN_SECONDS = 60,
-    RUN_TEXT = 700,
-    DESCRIPTORS_MAX = 256,
-};
-
-/* ------------------------------------------------------------------------------------------- faults */
-
-enum fault {
-    PORT_DOWN,
-    REMOVAL,
-    QP_FATAL,
-    SILENCE,
-    POST_SEND,
-    POLL_CQ,
-    OVERRUN,
-    LATE,
-    SOCKET,
-    CHANNEL,
-    FAULTS,
-};
-
-static const char *const fault_names[FAULTS] = {
-    [PORT_DOWN] = "the port is down",        [REMOVAL] = "the device is removed",
-    [QP_FATAL] = "queue pairs fail",         [SILENCE] = "packets vanish",
-    [POST_SEND] = "post_send fails",         [POLL_CQ] = "poll_cq fails",
-    [OVERRUN] = "completion queues overrun", [LATE] = "packets come late",
-    [SOCKET] = "the data socket is cut",     [CHANNEL] = "the control channel is cut",
-};
-
-static const char *const links[LINKS] = { "roce", "ib", "iwarp" };
-
-struct pair {
-    char name[2 * RDMUX_NAME_MAX + 4];
-    uint32_t count;
-    uint64_t noticed_ns[SAMPLES];
-    uint64_t moved_ns[SAMPLES];
-};
-
-/* What runs have come to; shared with the children that take them. */
-struct result {
-    uint64_t runs;
-    uint64_t faults[FAULTS];
-    uint64_t second; /* of them: while a move was under way */
-    uint64_t returned;
-    uint64_t survived;
-    uint64_t ended;
-    struct load_errors errors;
-    struct load_counts counts;
-    struct pair pairs[PAIRS];
-    uint64_t failed;
-    uint64_t failed_seed;
-    char text[RUN_TEXT];
-};
-
-struct scenario {
-    const char *path;  /* the first */
-    const char *paths; /* all */
-    enum fault fault;
-    bool has_second;
-    bool has_failover;
-    bool goes_back; /* the second fault is then on the way back */
-};
-
-struct side {
-    struct scene *scene;
-    uint32_t index;
-    struct sim_host *host;
-    struct sim_device *devices[LINKS];
-    struct rdmux_fabric *fabric;
-    struct rdmux_cq *cq;
-    struct rdmux_ep *ep;
-    struct rdmux_remote *remote;
-    struct load *load;
-    struct chance secrets;
-    bool is_connected;
-    uint64_t moved_ns; /* when it was last told so */
-    uint32_t state;
-};
-
-struct scene {
-    const char *plugin;
-    struct scenario scenario;
-    uint64_t seed;
-    struct chance chance;
-    struct sim_world *world;
-    struct rdmux_listener *listener;
-    struct side sides[SIDES];
-    uint64_t turns;
-    bool is_verbose;
-    char text[RUN_TEXT];
-    struct result *result;
-};
-
-static struct scene *running;
-static const struct side *meant;
-
-static void use(const struct side *side)
-{
-    meant = side;
-    sim_use_host(side->host);
-}
-
-__attribute__((format(printf, 2, 3))) static bool fail(struct scene *scene, const char *format, ...)
-{
-    if (scene->text[0] == '\0') {
-        va_list arguments;
-        va_start(arguments, format);
-        /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start() is right above */
-        (void)vsnprintf(scene->text, sizeof(scene->text), format, arguments);
-        va_end(arguments);
-    }
-    return false;
-}
-
-/* ----------------------------------------------------------------------- time, addresses, chances */
-
-/* Stands in for the system's function of that name, in all libraries of the process. */
-#define INSTEAD __attribute__((visibility("default")))
-
-static uint64_t clock_ns(void *user)
-{
-    const struct scene *scene = user;
-    return 1 + sim_now(scene->world);
-}
-
-INSTEAD int timerfd_settime(int ufd, int flags, const struct itimerspec *utmr,
-                            struct itimerspec *otmr)
-{
-    (void)ufd, (void)flags, (void)utmr, (void)otmr;
-    return 0;
-}
-
-INSTEAD int clock_gettime(clockid_t clock_id, struct timespec *tp)
-{
-    (void)clock_id;
-    uint64_t now = running != NULL ? sim_now(running->world) : 0;
-    tp->tv_sec = (time_t)(now / 1000000000U);
-    tp->tv_nsec = (long)(now % 1000000000U);
-    return 0;
-}
-
-struct address {
-    struct ifaddrs entry;
-    struct sockaddr_in ip;
-};
-
-/* The interfaces of the host that is meant: its adapters', and the loopback. */
-INSTEAD int getifaddrs(struct ifaddrs **ifap)
-{
-    struct address *made = calloc(LINKS + 1, sizeof(*made));
-    if (made == NULL) {
-        return -1;
-    }
-    for (int i = 0; i <= LINKS; i++) {
-        made[i].ip.sin_family = AF_INET;
-        made[i].ip.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        if (i < LINKS) {
-            (void)sim_device_address(meant->devices[i], (struct sockaddr *)&made[i].ip,
-                                     sizeof(made[i].ip));
-        }
-        made[i].entry.ifa_name = "lo";
-        made[i].entry.ifa_flags = IFF_UP | IFF_RUNNING;
-        made[i].entry.ifa_addr = (struct sockaddr *)&made[i].ip;
-        made[i].entry.ifa_next = i < LINKS ? &made[i + 1].entry : NULL;
-    }
-    *ifap = &made->entry;
-    return 0;
-}
-
-INSTEAD void freeifaddrs(struct ifaddrs *ifa)
-{
-    free(ifa);
-}
-
-static int random_bytes(void *user, void *out, size_t size)
-{
-    struct chance *chance = user;
-    uint8_t *bytes = out;
-    for (size_t i = 0; i < size; i++) {
-        bytes[i] = (uint8_t)draw(chance);
-    }
-    return 0;
-}
-
-static void log_line(void *user, enum rdmux_log_level level, const char *line)
-{
-    const struct side *side = user;
-    (void)level;
-    printf("#   %10.3f us  %c: %s\n", (double)sim_now(side->scene->world) / 1000,
-           'A' + (char)side->index, line);
-}
-
-static void trace(const struct scene *scene, const char *what, const struct side *side)
-{
-    if (scene->is_verbose) {
-        printf("#   %10.3f us  %s (%c)\n", (double)sim_now(scene->world) / 1000, what,
-               side == NULL ? '-' : 'A' + (char)side->index);
-    }
-}
-
-/* -------------------------------------------------------------------------------------------- open */
-
-static bool open_side(struct scene *scene, uint32_t index)
-{
-    struct side *side = &scene->sides[index];
-    char options[128];
-    side->scene = scene;
-    side->index = index;
-    side->secrets.state = scene->seed ^ (index + 1);
-    side->host = sim_host_add(scene->world);
-    for (int i = 0; i < LINKS; i++) {
-        (void)snprintf(options, sizeof(options), "link=%s%s", links[i],
-                       i < 2 && percent(&scene->chance, 50) ? ",like=hca" : "");
-        side->devices[i] = sim_device_add(side->host, options);
-        if (side->devices[i] == NULL) {
-            return fail(scene, "a simulated device: %s", sim_error());
-        }
-    }
-    use(side);
-    struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
-    attr.flags = RDMUX_FABRIC_IGNORE_ENVIRONMENT | RDMUX_FABRIC_NO_SERVICE_THREAD |
-                 RDMUX_FABRIC_NO_WORKER_THREAD | RDMUX_FABRIC_NO_DEFAULT_PLUGINS;
-    attr.paths = scene->scenario.paths;
-    attr.plugins = &scene->plugin;
-    attr.plugin_count = 1;
-    attr.clock_ns = clock_ns;
-    attr.clock_user = scene;
-    attr.random = random_bytes;
-    attr.random_user = &side->secrets;
-    attr.log = scene->is_verbose ? log_line : NULL;
-    attr.log_user = side;
-    attr.log_level = RDMUX_LOG_DEBUG;
-    if (rdmux_fabric_open(&attr, &side->fabric) != RDMUX_OK ||
-        rdmux_cq_create(side->fabric, NULL, &side->cq) != RDMUX_OK) {
-        return fail(scene, "a fabric: %s", rdmux_last_error());
-    }
-    const struct load_attr load = { .side = index,
-                                    .seed = scene->seed,
-                                    .messages = UINT64_MAX,
-                                    .has_failover = scene->scenario.has_failover };
-    side->load = load_create(side->fabric, &load);
-    return side->load != NULL || fail(scene, "a load: %s", load_why());
-}
-
-/* Takes what has come. */
-static size_t poll_side(struct side *side)
-{
-    struct rdmux_wc wcs[ENTRIES];
-    use(side);
-    size_t count = rdmux_cq_poll(side->cq, wcs, 1 + below(&side->scene->chance, ENTRIES));
-    for (size_t i = 0; i < count; i++) {
-        if (side->scene->is_verbose && wcs[i].opcode >= RDMUX_WC_CONNECTED) {
-            trace(side->scene, rdmux_wc_opcode_name(wcs[i].opcode), side);
-        }
-        if (wcs[i].opcode == RDMUX_WC_CONNECTED) {
-            side->is_connected = wcs[i].status == RDMUX_OK;
-        }
-        if (wcs[i].opcode == RDMUX_WC_PATH_CHANGED) {
-            side->moved_ns = sim_now(side->scene->world);
-        }
-        load_take(side->load, &wcs[i]);
-    }
-    return count;
-}
-
-static void progress(struct scene *scene)
-{
-    for (uint32_t i = 0; i < SIDES; i++) {
-        use(&scene->sides[i]);
-        (void)rdmux_fabric_progress(scene->sides[i].fabric);
-    }
-}
-
-/* One turn of the world: what the library's threads would do, then both programs. */
-static void turn(struct scene *scene, bool posts)
-{
-    size_t came = 0;
-    if (scene->turns++ % 4 == 0) {
-        progress(scene);
-    }
-    for (uint32_t i = 0; i < SIDES; i++) {
-        struct side *side = &scene->sides[i];
-        use(side);
-        if (posts && percent(&scene->chance, 60)) {
-            load_post(side->load);
-        }
-        came += poll_side(side);
-    }
-    (void)sim_advance(scene->world, came == 0 ? IDLE_NS : BUSY_NS);
-}
-
-static bool has_import(struct scene *scene, struct side *side)
-{
-    struct rdmux_remote_info info = RDMUX_REMOTE_INFO_INIT;
-    (void)scene;
-    use(side);
-    return rdmux_remote_info(side->remote, &info) == RDMUX_OK && info.status == RDMUX_OK;
-}
-
-static bool open_pair(struct scene *scene)
-{
-    char address[RDMUX_ADDRESS_MAX];
-    struct side *a = &scene->sides[0];
-    struct side *b = &scene->sides[1];
-    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
-    load_set_attr(a->load, &attr);
-    attr.liveness_ms = LIVENESS_MS;
-    attr.setup_timeout_ms = 60000;
-    if (scene->scenario.goes_back) {
-        attr.failback = 1;
-        attr.failback_hold_ms = HOLD_MS;
-        attr.failover_attempts = 100;
-    }
-    use(b);
-    if (rdmux_listen(b->fabric, "127.0.0.1:0", NULL, &scene->listener) != RDMUX_OK ||
-        rdmux_listener_address(scene->listener, address, sizeof(address)) != RDMUX_OK) {
-        return fail(scene, "rdmux_listen(): %s", rdmux_last_error());
-    }
-    use(a);
-    if (rdmux_connect(a->fabric, a->cq, address, &attr, 0, &a->ep) != RDMUX_IN_PROGRESS) {
-        return fail(scene, "rdmux_connect(): %s", rdmux_last_error());
-    }
-    for (uint32_t i = 0; i < TURNS_MAX / 10 && (b->ep == NULL || !a->is_connected); i++) {
-        use(b);
-        enum rdmux_status status = b->ep != NULL
-                                       ? RDMUX_AGAIN
-                                       : rdmux_accept(scene->listener, b->cq, &attr, 0, &b->ep);
-        if (status != RDMUX_OK && status != RDMUX_AGAIN) {
-            return fail(scene, "rdmux_accept(): %s", rdmux_last_error());
-        }
-        turn(scene, false);
-        if (load_has_ended(a->load)) {
-            break;
-        }
-    }
-    if (b->ep == NULL || !a->is_connected) {
-        return fail(scene, "the two were not connected");
-    }
-    struct rdmux_token tokens[SIDES];
-    for (uint32_t i = 0; i < SIDES; i++) {
-        use(&scene->sides[i]);
-        if (rdmux_mr_export(load_region(scene->sides[i].load), &tokens[i]) != RDMUX_OK) {
-            return fail(scene, "rdmux_mr_export(): %s", rdmux_last_error());
-        }
-    }
-    for (uint32_t i = 0; i < SIDES; i++) {
-        struct side *side = &scene->sides[i];
-        use(side);
-        if (rdmux_remote_import(side->ep, &tokens[1 - i], 0, &side->remote) != RDMUX_IN_PROGRESS) {
-            return fail(scene, "rdmux_remote_import(): %s", rdmux_last_error());
-        }
-        for (uint32_t j = 0; j < TURNS_MAX / 10 && !has_import(scene, side); j++) {
-            turn(scene, false);
-        }
-        if (!has_import(scene, side)) {
-            return fail(scene, "an import was not granted");
-        }
-    }
-    for (uint32_t i = 0; i < SIDES; i++) {
-        use(&scene->sides[i]);
-        load_begin(scene->sides[i].load, scene->sides[i].ep, scene->sides[i].remote);
-    }
-    return true;
-}
-
-static void close_scene(struct scene *scene)
-{
-    rdmux_listener_close(scene->listener);
-    for (uint32_t i = 0; i < SIDES; i++) {
-        struct side *side = &scene->sides[i];
-        use(side);
-        (void)rdmux_ep_close(side->ep);
-        load_free(side->load);
-        if (rdmux_cq_destroy(side->cq) != RDMUX_OK || rdmux_fabric_close(side->fabric) != RDMUX_OK) {
-            (void)fail(scene, "the end: %s", rdmux_last_error());
-        }
-    }
-    running = NULL;
-    if (sim_world_destroy(scene->world) != 0) {
-        (void)fail(scene, "verbs objects were not destroyed");
-    }
-}
-
-/* ------------------------------------------------------------------------------------------ sockets */
-
-/* The port that a descriptor's other end has; 0: it is no connection of TCP. */
-static unsigned peer_port(int fd)
-{
-    struct sockaddr_in name = { .sin_port = 0 };
-    socklen_t length = sizeof(name);
-    if (getpeername(fd, (struct sockaddr *)&name, &length) != 0 || name.sin_family != AF_INET) {
-        return 0;
-    }
-    return ntohs(name.sin_port);
-}
-
-/* Data sockets are marked (attr.dscp), the control channel is not. */
-static bool is_marked(int fd)
-{
-    int tos = 0;
-    socklen_t length = sizeof(tos);
-    return getsockopt(fd, IPPROTO_IP, IP_TOS, &tos, &length) == 0 && tos != 0;
-}
-
-/* Cuts the connector's control channel, or a data socket of it. False: there is none. */
-static bool cut_socket(struct scene *scene, bool is_control)
-{
-    char address[RDMUX_ADDRESS_MAX];
-    if (rdmux_listener_address(scene->listener, address, sizeof(address)) != RDMUX_OK) {
-        return false;
-    }
-    const unsigned wanted = (unsigned)strtoul(strrchr(address, ':') + 1, NULL, 10);
-    for (int fd = 3; fd < DESCRIPTORS_MAX; fd++) {
-        if (peer_port(fd) == wanted && is_marked(fd) != is_control) {
-            return shutdown(fd, SHUT_RDWR) == 0;
-        }
-    }
-    return false;
-}
-
-/* ------------------------------------------------------------------------------------------ a fault */
-
-static struct rdmux_ep_info info_of(struct side *side)
-{
-    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
-    use(side);
-    if (rdmux_ep_info(side->ep, &info) != RDMUX_OK) {
-        info.state = RDMUX_EP_ENDED;
-    }
-    return info;
-}
-
-static int link_of(const char *provider)
-{
-    for (int i = 0; i < LINKS; i++) {
-        if (strcmp(provider, links[i]) == 0) {
-            return i;
-        }
-    }
-    return -1;
-}
+/* ------------------------------------------------------------------------------------------
+ * a fault */
 
 /* Packets that are sent now come so late that the move is over by then. */
 static void hold_packets(struct scene *scene)
@@ -487,23 +28,24 @@ static void hold_packets(struct scene *scene)
     (void)snprintf(text, sizeof(text), "latency=%uns", (unsigned)LATE_NS);
     (void)sim_world_set(scene->world, text);
     for (uint32_t i = 0; i < 12; i++) {
-        turn(scene, true);
+        scene_turn(scene, true);
     }
     (void)sim_world_set(scene->world, "latency=0");
 }
 
-/* Breaks the path at one of its ends. Which fault it came to: some need an adapter, others a socket. */
+/* Breaks the path at one of its ends. Which fault it came to: some need an
+ * adapter, others a socket. */
 static enum fault strike(struct scene *scene, enum fault fault, struct side *side)
 {
-    const struct rdmux_ep_info info = info_of(side);
-    const int link = link_of(info.provider);
+    const struct rdmux_ep_info info = scene_info(side);
+    const int link = scene_link(info.provider);
     const uint64_t nth = 1 + below(&scene->chance, 8);
     if (link < 0 && fault != CHANNEL) {
         fault = SOCKET;
     } else if (link >= 0 && fault == SOCKET) {
         fault = PORT_DOWN;
     }
-    trace(scene, fault_names[fault], side);
+    scene_trace(scene, fault_names[fault], side);
     switch (fault) {
     case REMOVAL:
         sim_device_remove(side->devices[link]);
@@ -525,8 +67,8 @@ static enum fault strike(struct scene *scene, enum fault fault, struct side *sid
         break;
     case SOCKET:
     case CHANNEL:
-        if (!cut_socket(scene, fault == CHANNEL)) {
-            (void)fail(scene, "there is no such socket: %s", fault_names[fault]);
+        if (!scene_cut_socket(scene, fault == CHANNEL)) {
+            (void)scene_fail(scene, "there is no such socket: %s", fault_names[fault]);
         }
         break;
     case LATE:
@@ -594,15 +136,16 @@ static bool stands_still(struct scene *scene, const char *what)
 {
     char a[RUN_TEXT / 3];
     char b[RUN_TEXT / 3];
-    return fail(scene, "%s: A: %s; B: %s", what, load_state(scene->sides[0].load, a, sizeof(a)),
-                load_state(scene->sides[1].load, b, sizeof(b)));
+    return scene_fail(scene, "%s: A: %s; B: %s", what,
+                      load_state(scene->sides[0].load, a, sizeof(a)),
+                      load_state(scene->sides[1].load, b, sizeof(b)));
 }
 
 static const char *ends_text(struct scene *scene)
 {
     static char text[2 * RDMUX_TEXT_MAX + 64];
-    struct rdmux_ep_info a = info_of(&scene->sides[0]);
-    struct rdmux_ep_info b = info_of(&scene->sides[1]);
+    struct rdmux_ep_info a = scene_info(&scene->sides[0]);
+    struct rdmux_ep_info b = scene_info(&scene->sides[1]);
     (void)snprintf(text, sizeof(text), "A %s \"%s\", B %s \"%s\"",
                    rdmux_status_name((enum rdmux_status)a.status), a.text,
                    rdmux_status_name((enum rdmux_status)b.status), b.text);
@@ -618,9 +161,9 @@ static bool carry(struct scene *scene, uint64_t more)
             return stands_still(scene, "no more messages come");
         }
         if (has_ended(scene)) {
-            return fail(scene, "the endpoints have ended: %s", ends_text(scene));
+            return scene_fail(scene, "the endpoints have ended: %s", ends_text(scene));
         }
-        turn(scene, true);
+        scene_turn(scene, true);
     }
     return true;
 }
@@ -632,8 +175,8 @@ static bool await_move(struct scene *scene, const struct rdmux_ep_info *before, 
     uint64_t noticed = 0;
     uint32_t delay = below(&scene->chance, 60);
     for (uint32_t i = 0;; i++) {
-        struct rdmux_ep_info a = info_of(&scene->sides[0]);
-        struct rdmux_ep_info b = info_of(&scene->sides[1]);
+        struct rdmux_ep_info a = scene_info(&scene->sides[0]);
+        struct rdmux_ep_info b = scene_info(&scene->sides[1]);
         const bool is_moving = a.state == RDMUX_EP_MOVING || b.state == RDMUX_EP_MOVING;
         if (noticed == 0 && (is_moving || a.epoch != before->epoch || b.epoch != before->epoch)) {
             noticed = sim_now(scene->world);
@@ -645,9 +188,9 @@ static bool await_move(struct scene *scene, const struct rdmux_ep_info *before, 
             strikes_again = false;
             scene->result->faults[second]++;
             scene->result->second++;
-            trace(scene, fault_names[second], side);
+            scene_trace(scene, fault_names[second], side);
             if (second == CHANNEL) {
-                (void)cut_socket(scene, true);
+                (void)scene_cut_socket(scene, true);
             } else {
                 sim_port_set(side->devices[link], false);
             }
@@ -659,13 +202,14 @@ static bool await_move(struct scene *scene, const struct rdmux_ep_info *before, 
             return true;
         }
         if (has_ended(scene)) {
-            return fail(scene, "the endpoints have ended: %s", ends_text(scene));
+            return scene_fail(scene, "the endpoints have ended: %s", ends_text(scene));
         }
         if (i == TURNS_MAX) {
-            return fail(scene, "the endpoints have not moved; states %u and %u, epochs %u and %u",
-                        a.state, b.state, a.epoch, b.epoch);
+            return scene_fail(scene,
+                              "the endpoints have not moved; states %u and %u, epochs %u and %u",
+                              a.state, b.state, a.epoch, b.epoch);
         }
-        turn(scene, true);
+        scene_turn(scene, true);
     }
 }
 
@@ -673,7 +217,7 @@ static bool await_move(struct scene *scene, const struct rdmux_ep_info *before, 
 static bool survive(struct scene *scene, enum fault fault, bool has_second)
 {
     struct side *side = &scene->sides[below(&scene->chance, SIDES)];
-    const struct rdmux_ep_info before = info_of(side);
+    const struct rdmux_ep_info before = scene_info(side);
     const uint64_t struck_before = scene->result->second;
     fault = strike(scene, fault, side);
     scene->result->faults[fault]++;
@@ -694,31 +238,32 @@ static uint64_t in_doubt(const struct scene *scene)
            load_counts(scene->sides[1].load)->doubtful;
 }
 
-/* Until both are on the first path again. By itself that leaves nothing in doubt. */
+/* Until both are on the first path again. By itself that leaves nothing in
+ * doubt. */
 static bool go_back(struct scene *scene)
 {
-    const uint32_t epoch = info_of(&scene->sides[0]).epoch;
+    const uint32_t epoch = scene_info(&scene->sides[0]).epoch;
     if (!carry(scene, 200)) { /* what the fault has left in doubt is told by then */
         return false;
     }
     const uint64_t doubtful = in_doubt(scene);
-    if (info_of(&scene->sides[0]).state != RDMUX_EP_CONNECTED ||
-        info_of(&scene->sides[1]).epoch != epoch) {
-        return fail(scene, "it went back before the hold-down time was over");
+    if (scene_info(&scene->sides[0]).state != RDMUX_EP_CONNECTED ||
+        scene_info(&scene->sides[1]).epoch != epoch) {
+        return scene_fail(scene, "it went back before the hold-down time was over");
     }
     bool strikes = scene->scenario.has_second;
     uint32_t delay = below(&scene->chance, 60);
     for (uint32_t i = 0;; i++) {
-        struct rdmux_ep_info a = info_of(&scene->sides[0]);
-        struct rdmux_ep_info b = info_of(&scene->sides[1]);
+        struct rdmux_ep_info a = scene_info(&scene->sides[0]);
+        struct rdmux_ep_info b = scene_info(&scene->sides[1]);
         if (strikes && (a.state == RDMUX_EP_MOVING || b.state == RDMUX_EP_MOVING) && delay-- == 0) {
             struct side *side = &scene->sides[below(&scene->chance, SIDES)];
             strikes = false;
             scene->result->faults[PORT_DOWN]++;
             scene->result->second++;
             scene->result->survived++;
-            trace(scene, fault_names[PORT_DOWN], side);
-            sim_port_set(side->devices[link_of(scene->scenario.path)], false);
+            scene_trace(scene, fault_names[PORT_DOWN], side);
+            sim_port_set(side->devices[scene_link(scene->scenario.path)], false);
         }
         if (a.state == RDMUX_EP_CONNECTED && b.state == RDMUX_EP_CONNECTED && a.epoch == b.epoch &&
             a.epoch > epoch) {
@@ -728,21 +273,21 @@ static bool go_back(struct scene *scene)
             mend(scene); /* and then it is better again */
         }
         if (has_ended(scene)) {
-            return fail(scene, "the endpoints have ended: %s", ends_text(scene));
+            return scene_fail(scene, "the endpoints have ended: %s", ends_text(scene));
         }
         if (i == TURNS_MAX) {
-            return fail(scene, "the endpoints have not gone back; they are on %s and %s",
-                        a.provider, b.provider);
+            return scene_fail(scene, "the endpoints have not gone back; they are on %s and %s",
+                              a.provider, b.provider);
         }
-        turn(scene, true);
+        scene_turn(scene, true);
     }
     scene->result->returned++;
     if (!carry(scene, 20)) {
         return false;
     }
     if (!scene->scenario.has_second && in_doubt(scene) != doubtful) {
-        return fail(scene, "%llu requests are in doubt by going back",
-                    (unsigned long long)(in_doubt(scene) - doubtful));
+        return scene_fail(scene, "%llu requests are in doubt by going back",
+                          (unsigned long long)(in_doubt(scene) - doubtful));
     }
     return true;
 }
@@ -756,28 +301,29 @@ static bool finish(struct scene *scene)
     for (uint32_t i = 0; !load_is_done(scene->sides[0].load) || !load_is_done(scene->sides[1].load);
          i++) {
         if (has_ended(scene)) {
-            return fail(scene, "the endpoints have ended: %s", ends_text(scene));
+            return scene_fail(scene, "the endpoints have ended: %s", ends_text(scene));
         }
         if (i == TURNS_MAX) {
             return stands_still(scene, "the two are not done");
         }
-        turn(scene, true);
+        scene_turn(scene, true);
     }
     (void)sim_advance(scene->world, LATE_NS);
-    use(&scene->sides[0]);
+    scene_use(&scene->sides[0]);
     if (rdmux_ep_shutdown(scene->sides[0].ep, 0) != RDMUX_IN_PROGRESS) {
-        return fail(scene, "rdmux_ep_shutdown(): %s", rdmux_last_error());
+        return scene_fail(scene, "rdmux_ep_shutdown(): %s", rdmux_last_error());
     }
     for (uint32_t i = 0; !both_have_ended(scene); i++) {
         if (i == TURNS_MAX) {
-            return fail(scene, "the end does not come");
+            return scene_fail(scene, "the end does not come");
         }
-        turn(scene, false);
+        scene_turn(scene, false);
     }
     for (uint32_t i = 0; i < SIDES; i++) {
         if (load_end_status(scene->sides[i].load) != RDMUX_OK) {
-            return fail(scene, "side %u has ended with %s", i,
-                        rdmux_status_name((enum rdmux_status)load_end_status(scene->sides[i].load)));
+            return scene_fail(
+                scene, "side %u has ended with %s", i,
+                rdmux_status_name((enum rdmux_status)load_end_status(scene->sides[i].load)));
         }
     }
     return true;
@@ -812,19 +358,19 @@ static bool go_without(struct scene *scene)
     scene->result->faults[strike(scene, scene->scenario.fault, side)]++;
     for (uint32_t i = 0; !both_have_ended(scene); i++) {
         if (i == TURNS_MAX) {
-            return fail(scene, "not both endpoints have ended: %s", ends_text(scene));
+            return scene_fail(scene, "not both endpoints have ended: %s", ends_text(scene));
         }
-        turn(scene, true);
+        scene_turn(scene, true);
     }
     (void)sim_advance(scene->world, LATE_NS);
     for (uint32_t i = 0; i < 100; i++) {
-        turn(scene, true);
+        scene_turn(scene, true);
     }
     for (uint32_t i = 0; i < SIDES; i++) {
         uint32_t status = load_end_status(scene->sides[i].load);
         if (status != RDMUX_PEER_GONE && status != RDMUX_IO) {
-            (void)fail(scene, "an endpoint has ended with %s: %s",
-                       rdmux_status_name((enum rdmux_status)status), ends_text(scene));
+            (void)scene_fail(scene, "an endpoint has ended with %s: %s",
+                             rdmux_status_name((enum rdmux_status)status), ends_text(scene));
         }
         load_check_end(scene->sides[i].load);
     }
@@ -832,7 +378,8 @@ static bool go_without(struct scene *scene)
     return scene->text[0] == '\0';
 }
 
-/* -------------------------------------------------------------------------------------------- runs */
+/* --------------------------------------------------------------------------------------------
+ * runs */
 
 static void add_words(void *sum, const void *more, size_t size)
 {
@@ -854,7 +401,7 @@ static void take_counts(struct scene *scene)
         add_words(&scene->result->errors, load_errors(load), sizeof(struct load_errors));
         add_words(&scene->result->counts, load_counts(load), sizeof(struct load_counts));
         if (!load_is_clean(load)) {
-            (void)fail(scene, "%s", load_text(load));
+            (void)scene_fail(scene, "%s", load_text(load));
         }
     }
 }
@@ -876,14 +423,14 @@ static void run(const char *plugin, const struct scenario *scenario, uint64_t se
     (void)snprintf(options, sizeof(options), "seed=%llu%s", (unsigned long long)seed,
                    percent(&scene->chance, 40) ? ",freedoms=all" : "");
     scene->world = sim_world_create(options);
-    running = scene;
-    bool is_good = scene->world != NULL && open_side(scene, 0) && open_side(scene, 1) &&
-                   open_pair(scene);
+    scene_begin(scene);
+    bool is_good = scene->world != NULL && scene_open_side(scene, 0) && scene_open_side(scene, 1) &&
+                   scene_open_pair(scene);
     if (is_good) {
         (void)(scenario->has_failover ? go_with_failover(scene) : go_without(scene));
     }
     take_counts(scene);
-    close_scene(scene);
+    scene_close(scene);
     result->runs++;
     if (scene->text[0] != '\0' && result->failed++ == 0) {
         result->failed_seed = seed;
@@ -931,7 +478,8 @@ static void add_result(struct result *sum, const struct result *more)
     sum->failed += more->failed;
 }
 
-/* Seeds of a scenario in a process of their own: a crash is nothing to the others. */
+/* Seeds of a scenario in a process of their own: a crash is nothing to the
+ * others. */
 static pid_t start(const char *plugin, const struct scenario *scenario, uint64_t seed,
                    uint64_t count, struct result *result)
 {
@@ -962,7 +510,8 @@ static void await_child(pid_t child, struct result *result)
     }
 }
 
-/* ---------------------------------------------------------------------------------------- scenarios */
+/* ----------------------------------------------------------------------------------------
+ * scenarios */
 
 enum { SCENARIOS_MAX = 96 };
 
@@ -1031,9 +580,11 @@ static void tell(struct result *sum, bool has_failover)
     for (int i = 0; i < FAULTS; i++) {
         printf("# %s: %llu times\n", fault_names[i], (unsigned long long)sum->faults[i]);
     }
-    printf("# faults injected %llu (%llu of them during a move), %s %llu; messages %llu; lost "
+    printf("# faults injected %llu (%llu of them during a move), %s %llu; "
+           "messages %llu; lost "
            "%llu, doubled "
-           "%llu, out of order %llu, memory mismatches %llu, completions wrong %llu\n",
+           "%llu, out of order %llu, memory mismatches %llu, completions wrong "
+           "%llu\n",
            (unsigned long long)faults, (unsigned long long)sum->second,
            has_failover ? "survived" : "endpoints ended",
            (unsigned long long)(has_failover ? sum->survived : sum->ended),
@@ -1043,7 +594,8 @@ static void tell(struct result *sum, bool has_failover)
     if (has_failover) {
         printf("# gone back to the better path %llu times\n", (unsigned long long)sum->returned);
     }
-    printf("# requests %llu: writes %llu, reads %llu, atomics %llu, unsignaled %llu, lists %llu, "
+    printf("# requests %llu: writes %llu, reads %llu, atomics %llu, unsignaled "
+           "%llu, lists %llu, "
            "inline %llu, NO_REPLAY %llu, in doubt %llu\n",
            (unsigned long long)sum->counts.requests, (unsigned long long)sum->counts.writes,
            (unsigned long long)sum->counts.reads, (unsigned long long)sum->counts.atomics,
@@ -1054,7 +606,8 @@ static void tell(struct result *sum, bool has_failover)
         struct pair *pair = &sum->pairs[i];
         qsort(pair->noticed_ns, pair->count, sizeof(uint64_t), compare);
         qsort(pair->moved_ns, pair->count, sizeof(uint64_t), compare);
-        printf("# %s: %u moves; noticed after p50 %.3f ms, p99 %.3f ms; moved after p50 %.3f ms, "
+        printf("# %s: %u moves; noticed after p50 %.3f ms, p99 %.3f ms; moved "
+               "after p50 %.3f ms, "
                "p99 %.3f ms (the world's time)\n",
                pair->name, pair->count, percentile_ms(pair->noticed_ns, pair->count, 50),
                percentile_ms(pair->noticed_ns, pair->count, 99),
@@ -1065,14 +618,14 @@ static void tell(struct result *sum, bool has_failover)
 
 static int usage(void)
 {
-    (void)fputs(
-        "usage: campaign --plugin PLUGIN [--runs N] [--seed N] [--jobs N] [--plain] [--case TEXT]\n"
-        "                [--replay]\n"
-        "  --runs N     runs of each scenario (default 1)\n"
-        "  --plain      without failover\n"
-        "  --case TEXT  only scenarios whose name has this in it\n"
-        "  --replay     one run of the first such scenario, told step by step\n",
-        stderr);
+    (void)fputs("usage: campaign --plugin PLUGIN [--runs N] [--seed N] [--jobs N] "
+                "[--plain] [--case TEXT]\n"
+                "                [--replay]\n"
+                "  --runs N     runs of each scenario (default 1)\n"
+                "  --plain      without failover\n"
+                "  --case TEXT  only scenarios whose name has this in it\n"
+                "  --replay     one run of the first such scenario, told step by step\n",
+                stderr);
     return 2;
 }
 
@@ -1162,7 +715,8 @@ int main(int argc, char **argv)
             printf("# %llu of %llu runs have failed; seed %llu: %s\n",
                    (unsigned long long)result->failed, (unsigned long long)runs,
                    (unsigned long long)result->failed_seed, result->text);
-            printf("# again, step by step: campaign --plugin PLUGIN%s --case '%s' --seed %llu "
+            printf("# again, step by step: campaign --plugin PLUGIN%s --case '%s' "
+                   "--seed %llu "
                    "--replay\n",
                    has_failover ? "" : " --plain", names[i],
                    (unsigned long long)result->failed_seed);

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* What a run of the campaign has: two hosts with simulated adapters, in virtual
+ * time, and a side of the load on each. */
+#ifndef RDMUX_TESTS_FAILOVER_CAMPAIGN_SCENE_H
+#define RDMUX_TESTS_FAILOVER_CAMPAIGN_SCENE_H
+
+#include "load.h"
+
+#include "../sim_verbs/sim_verbs.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    SIDES = 2,
+    LINKS = 3,
+    ENTRIES = 64,
+    LIVENESS_MS = 400,
+    BUSY_NS = 500,          /* of a turn in which something came */
+    IDLE_NS = 5000,         /* of a turn in which nothing came */
+    TURNS_MAX = 1200000,    /* a run that takes more has come to a standstill */
+    LATE_NS = 30000000,     /* packets held back */
+    HOLD_MS = 50,           /* before going back */
+    MESSAGES_BETWEEN = 120, /* received by both sides together between two faults, at most */
+    SAMPLES = 4096,
+    PAIRS = 16,
+    RUN_SECONDS = 60,
+    RUN_TEXT = 700,
+    DESCRIPTORS_MAX = 256,
+};
+
+/* -------------------------------------------------------------------------------------------
+ * faults */
+
+enum fault {
+    PORT_DOWN,
+    REMOVAL,
+    QP_FATAL,
+    SILENCE,
+    POST_SEND,
+    POLL_CQ,
+    OVERRUN,
+    LATE,
+    SOCKET,
+    CHANNEL,
+    FAULTS,
+};
+
+extern const char *const fault_names[FAULTS];
+
+extern const char *const links[LINKS];
+
+struct pair {
+    char name[2 * RDMUX_NAME_MAX + 4];
+    uint32_t count;
+    uint64_t noticed_ns[SAMPLES];
+    uint64_t moved_ns[SAMPLES];
+};
+
+/* What runs have come to; shared with the children that take them. */
+struct result {
+    uint64_t runs;
+    uint64_t faults[FAULTS];
+    uint64_t second; /* of them: while a move was under way */
+    uint64_t returned;
+    uint64_t survived;
+    uint64_t ended;
+    struct load_errors errors;
+    struct load_counts counts;
+    struct pair pairs[PAIRS];
+    uint64_t failed;
+    uint64_t failed_seed;
+    char text[RUN_TEXT];
+};
+
+struct scenario {
+    const char *path;  /* the first */
+    const char *paths; /* all */
+    enum fault fault;
+    bool has_second;
+    bool has_failover;
+    bool goes_back; /* the second fault is then on the way back */
+};
+
+struct side {
+    struct scene *scene;
+    uint32_t index;
+    struct sim_host *host;
+    struct sim_device *devices[LINKS];
+    struct rdmux_fabric *fabric;
+    struct rdmux_cq *cq;
+    struct rdmux_ep *ep;
+    struct rdmux_remote *remote;
+    struct load *load;
+    struct chance secrets;
+    bool is_connected;
+    uint64_t moved_ns; /* when it was last told so */
+    uint32_t state;
+};
+
+struct scene {
+    const char *plugin;
+    struct scenario scenario;
+    uint64_t seed;
+    struct chance chance;
+    struct sim_world *world;
+    struct rdmux_listener *listener;
+    struct side sides[SIDES];
+    uint64_t turns;
+    bool is_verbose;
+    char text[RUN_TEXT];
+    struct result *result;
+};
+
+/* From here on the process's time is the scene's. */
+void scene_begin(struct scene *scene);
+/* What is called next is this side's: its host's adapters and addresses are
+ * meant. */
+void scene_use(const struct side *side);
+/* Notes why the run has failed, the first time. Returns false. */
+bool scene_fail(struct scene *scene, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Tells what happens if the run is told step by step. side NULL: of none. */
+void scene_trace(const struct scene *scene, const char *what, const struct side *side);
+
+bool scene_open_side(struct scene *scene, uint32_t index);
+/* Connects the two and begins the load. */
+bool scene_open_pair(struct scene *scene);
+void scene_close(struct scene *scene);
+/* One turn of the world: what the library's threads would do, then both
+ * programs. */
+void scene_turn(struct scene *scene, bool posts);
+
+/* Cuts the connector's control channel, or a data socket of it. False: there is
+ * none. */
+bool scene_cut_socket(struct scene *scene, bool is_control);
+struct rdmux_ep_info scene_info(struct side *side);
+/* The adapter of a provider; -1: it has none. */
+int scene_link(const char *provider);
+
+#endif
