@@ -238,7 +238,8 @@ static bool is_first_of_its_name(const struct inject_record *record, size_t at)
     return true;
 }
 
-/* Chooses at most `most` points of so many, evenly, and the first call of each function; 0: all. */
+/* Chooses at most `most` points of so many, evenly, and the first call of each function; 0: all. The life that
+ * was written down last may have been longer than so many: its last calls count, too. */
 static void choose_points(size_t count, size_t most)
 {
     size_t chosen = 0;
@@ -247,7 +248,8 @@ static void choose_points(size_t count, size_t most)
             tally->chosen[chosen++] = (struct point){ NULL, i + 1 };
         }
     }
-    for (size_t i = 0; i < count && most != 0; i++) {
+    const size_t written = atomic_load(&tally->record.count);
+    for (size_t i = 0; i < written && i < INJECT_RECORD_MAX && most != 0; i++) {
         if (is_first_of_its_name(&tally->record, i)) {
             tally->chosen[chosen++] = (struct point){ tally->record.names[i], 1 };
         }
