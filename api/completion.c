@@ -276,7 +276,8 @@ static bool room_to_write(const struct rdmux_ep *ep)
     return free_entries >= (quarter == 0 ? 1 : quarter);
 }
 
-static struct rdmux_wc *drain_move(struct rdmux_ep *ep, struct rdmux_wc *at,
+/* Events that may come in front of completions: behind them there might be no room, for ever under load. */
+static struct rdmux_wc *drain_news(struct rdmux_ep *ep, struct rdmux_wc *at,
                                    const struct rdmux_wc *end)
 {
     if (ep->failover != NULL && (ep->events & RDMUX_EVENT_MOVED) != 0 && at != end) {
@@ -284,14 +285,6 @@ static struct rdmux_wc *drain_move(struct rdmux_ep *ep, struct rdmux_wc *at,
         fill_event(at, ep, RDMUX_WC_PATH_CHANGED, ep->info.previous_status, NULL);
         at++->imm = ep->failover->moved_to; /* the next move may be under way */
     }
-    return at;
-}
-
-/* Events, in an order that makes sense: connected first, disconnected last of all. */
-static struct rdmux_wc *drain_events(struct rdmux_ep *ep, struct rdmux_wc *at,
-                                     const struct rdmux_wc *end)
-{
-    at = drain_move(ep, at, end);
     while (at != end && !rdmux_list_empty(&ep->ready_remotes)) {
         struct rdmux_remote *remote = RDMUX_CONTAINER(ep->ready_remotes.next, struct rdmux_remote,
                                                       ready_link);
@@ -302,6 +295,14 @@ static struct rdmux_wc *drain_events(struct rdmux_ep *ep, struct rdmux_wc *at,
         ep->want_writable = false;
         fill_event(at++, ep, RDMUX_WC_WRITABLE, RDMUX_OK, NULL);
     }
+    return at;
+}
+
+/* What has become known meanwhile; disconnected last of all. */
+static struct rdmux_wc *drain_events(struct rdmux_ep *ep, struct rdmux_wc *at,
+                                     const struct rdmux_wc *end)
+{
+    at = drain_news(ep, at, end);
     if ((ep->events & RDMUX_EVENT_DISCONNECTED) != 0 && at != end && !requests_left(ep)) {
         ep->events &= ~(uint32_t)RDMUX_EVENT_DISCONNECTED;
         fill_event(at++, ep, RDMUX_WC_DISCONNECTED, ep->status, NULL);
@@ -384,8 +385,7 @@ static RDMUX_COLD struct rdmux_wc *drain_all(struct rdmux_ep *ep, struct rdmux_w
         ep->events &= ~(uint32_t)RDMUX_EVENT_CONNECTED;
         fill_event(at++, ep, RDMUX_WC_CONNECTED, ep->status, NULL);
     }
-    /* Behind completions there might be no room for it, for ever under load. */
-    at = drain_move(ep, at, end);
+    at = drain_news(ep, at, end);
     if (ep->split != NULL && ep->split->busy) {
         rdmux_split_reap(ep);
     }

@@ -99,10 +99,80 @@ static void receives_around_the_end_of_their_ring_meet_every_message(void **stat
     }
 }
 
+/* ------------------------------------------------------------------------------------------------- events under load */
+
+enum {
+    FLOOD = 4,       /* messages that wait at any time */
+    POLLS_MAX = 200, /* far more than an event needs */
+};
+
+/* Polls b for one entry at a time, with always another message behind it, until this event comes. */
+static void expect_among_messages(struct pair *pair, uint32_t opcode)
+{
+    static uint32_t into;
+    struct rdmux_wc wc = { 0 };
+    for (size_t i = 0; i < FLOOD; i++) {
+        CHECK_OK(rdmux_recv(pair->b, &into, sizeof(into), NULL, NULL));
+        CHECK_OK(rdmux_send(pair->a, &opcode, sizeof(opcode), NULL, NULL,
+                            RDMUX_INLINE | RDMUX_UNSIGNALED));
+    }
+    for (size_t polls = 0; wc.opcode != opcode; polls++) {
+        if (polls == POLLS_MAX) {
+            fail_msg("no %s in %d polls", rdmux_wc_opcode_name(opcode), POLLS_MAX);
+        }
+        CHECK_OK(rdmux_recv(pair->b, &into, sizeof(into), NULL, NULL));
+        CHECK_OK(rdmux_send(pair->a, &opcode, sizeof(opcode), NULL, NULL,
+                            RDMUX_INLINE | RDMUX_UNSIGNALED));
+        assert_int_equal(rdmux_cq_poll(pair->cq_a, NULL, 0), 0);
+        CHECK_OK(rdmux_fabric_progress(pair->fabric_a));
+        CHECK_OK(rdmux_fabric_progress(pair->fabric_b));
+        if (rdmux_cq_poll(pair->cq_b, &wc, 1) != 0) {
+            assert_int_equal(wc.status, RDMUX_OK);
+        }
+    }
+}
+
+static void events_come_though_each_poll_is_filled_by_completions(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < RDMUX_COUNT_OF(paths); i++) {
+        struct pair pair;
+        struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+        struct rdmux_mr *mr = NULL;
+        struct rdmux_token token;
+        struct rdmux_remote *remote = NULL;
+        uint32_t word = 0;
+        attr.recv_depth = 2 * POLLS_MAX;
+        attr.send_depth = 2 * POLLS_MAX;
+        open_sides(&pair, paths[i], RDMUX_FABRIC_NO_SERVICE_THREAD, RDMUX_FABRIC_NO_SERVICE_THREAD);
+        connect_more(&pair, &attr, &pair.a, &pair.b);
+        CHECK_OK(rdmux_mr_alloc(pair.fabric_a, sizeof(word), RDMUX_ACCESS_REMOTE_READ, &mr));
+        CHECK_OK(rdmux_mr_export(mr, &token));
+
+        CHECK_STATUS(rdmux_remote_import(pair.b, &token, 0, &remote), RDMUX_IN_PROGRESS);
+        expect_among_messages(&pair, RDMUX_WC_REMOTE_READY);
+
+        while (rdmux_send(pair.b, &word, sizeof(word), NULL, NULL,
+                          RDMUX_INLINE | RDMUX_UNSIGNALED) == RDMUX_OK) {
+        }
+        for (size_t j = 0; j < attr.send_depth; j++) {
+            CHECK_OK(rdmux_recv(pair.a, &word, sizeof(word), NULL, NULL));
+        }
+        expect_among_messages(&pair, RDMUX_WC_WRITABLE);
+
+        rdmux_remote_close(remote);
+        CHECK_OK(rdmux_ep_close(pair.b));
+        pair.b = NULL;
+        rdmux_mr_deregister(mr);
+        close_pair(&pair);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(receives_around_the_end_of_their_ring_meet_every_message),
+        cmocka_unit_test(events_come_though_each_poll_is_filled_by_completions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
