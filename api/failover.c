@@ -165,8 +165,13 @@ static void cut(struct rdmux_ep *ep)
     ep->domain = NULL;
     failover->stage = RDMUX_MEETING;
     say_move(ep);
-    if (failover->heard && ep->phase == RDMUX_PHASE_READY) {
+    if (ep->phase != RDMUX_PHASE_READY) {
+        return;
+    }
+    if (failover->heard) {
         search(ep);
+    } else {
+        rdmux_resume_await_move(ep);
     }
 }
 

@@ -58,6 +58,7 @@ struct rdmux_resume {
     struct rdmux_resume_greeting greeting;
     uint64_t deadline_ns; /* 0: the channel is there */
     uint64_t next_ns;     /* connector: when to dial again */
+    uint64_t answer_ns;   /* connector: until then the peer should have said MOVE; 0: whenever it likes */
     struct rdmux_list revocations;
     char text[RDMUX_TEXT_MAX];
 };
@@ -178,6 +179,8 @@ bool rdmux_resume_begin(struct rdmux_ep *ep, const char *text);
 /* The address in use does not answer: if there is another one, that is dialled first. */
 void rdmux_resume_elsewhere(struct rdmux_ep *ep);
 /* Something has happened on a control descriptor; time has passed. */
+/* This side has said MOVE and waits for the peer's. */
+void rdmux_resume_await_move(struct rdmux_ep *ep);
 void rdmux_resume_ready(struct rdmux_ep *ep);
 void rdmux_resume_step(struct rdmux_ep *ep);
 uint64_t rdmux_resume_deadline(const struct rdmux_ep *ep);

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <netdb.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -21,6 +22,7 @@ enum {
     NS_PER_MS = 1000000,
     PAUSE_NS = 50 * NS_PER_MS, /* between two tries to dial */
     DIAL_NS = 50 * NS_PER_MS,  /* for an answer, at first, where the peer has other addresses */
+    MOVE_ROUND_TRIPS = 2,      /* and for its MOVE in addition */
     DIAL_DOUBLINGS = 5,
 };
 
@@ -276,6 +278,7 @@ bool rdmux_resume_begin(struct rdmux_ep *ep, const char *text)
     rdmux_channel_destroy(ep->channel);
     ep->channel = NULL;
     resume->is_broken = false;
+    resume->answer_ns = 0;
     snprintf(resume->text, sizeof(resume->text), "%s", text);
     rdmux_log(ep->fabric, RDMUX_LOG_WARN, "endpoint %llu: %s; %s", (unsigned long long)ep->id,
               resume->text, connects(ep) ? "dialling it again" : "waiting for the peer");
@@ -292,6 +295,47 @@ bool rdmux_resume_begin(struct rdmux_ep *ep, const char *text)
         rdmux_ep_timer(ep);
     }
     return true;
+}
+
+/* What the kernel has measured on the channel; 0 if that is unknown. */
+static uint64_t round_trip_ns(const struct rdmux_channel *channel)
+{
+    struct tcp_info info = { 0 };
+    socklen_t length = sizeof(info);
+    if (getsockopt(rdmux_channel_socket(channel), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) {
+        return 0;
+    }
+    return (uint64_t)info.tcpi_rtt * 1000;
+}
+
+/* What this side says may not arrive though it hears the peer, and the peer would notice after the liveness time. A peer without a
+ * service thread answers when its program makes a call. */
+void rdmux_resume_await_move(struct rdmux_ep *ep)
+{
+    struct rdmux_failover *failover = ep->failover;
+    if (connects(ep) && failover->resume.is_possible && ep->channel != NULL && !failover->heard &&
+        ep->info.peer_has_service && count_addresses(failover->setup) > 1) {
+        failover->resume.answer_ns = rdmux_now(ep->fabric) + DIAL_NS +
+                                     MOVE_ROUND_TRIPS * round_trip_ns(ep->channel);
+    }
+}
+
+/* Another address is dialled. If that is in vain, too, the peer has the time that it would have had. */
+static void no_move_comes(struct rdmux_ep *ep)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    uint64_t silent_ns = rdmux_ep_silent_ns(ep);
+    resume->answer_ns = 0;
+    if (ep->failover->stage != RDMUX_MEETING || ep->channel == NULL || ep->shutdown_sent ||
+        ep->end_received) {
+        return;
+    }
+    rdmux_resume_elsewhere(ep);
+    if (rdmux_resume_begin(ep, "the peer has been told of the move and does not answer") &&
+        ep->phase == RDMUX_PHASE_READY && silent_ns != UINT64_MAX) {
+        uint64_t patience = patience_ns(ep);
+        resume->deadline_ns = patience > UINT64_MAX - silent_ns ? UINT64_MAX : silent_ns + patience;
+    }
 }
 
 /* ------------------------------------------------------------------------------------------------- the meeting */
@@ -437,6 +481,10 @@ void rdmux_resume_step(struct rdmux_ep *ep)
         }
         return;
     }
+    if (resume->answer_ns != 0 && now_ns >= resume->answer_ns) {
+        no_move_comes(ep);
+        return;
+    }
     if (resume->deadline_ns == 0) {
         return;
     }
@@ -457,7 +505,7 @@ uint64_t rdmux_resume_deadline(const struct rdmux_ep *ep)
 {
     const struct rdmux_resume *resume = &ep->failover->resume;
     if (resume->deadline_ns == 0) {
-        return UINT64_MAX;
+        return resume->answer_ns != 0 ? resume->answer_ns : UINT64_MAX;
     }
     bool idle = connects(ep) && resume->dialing < 0 && resume->fresh == NULL;
     uint64_t next = idle ? resume->next_ns : resume->dialing >= 0 ? resume->until_ns : UINT64_MAX;

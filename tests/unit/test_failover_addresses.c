@@ -45,6 +45,36 @@ int __wrap_connect(int fd, const struct sockaddr *address, socklen_t length)
     return -1;
 }
 
+/* The socket on which nothing goes out and nothing comes in; -1: none. */
+static _Atomic int deaf = -1;
+
+ssize_t __real_send(int fd, const void *bytes, size_t size, int flags);
+ssize_t __wrap_send(int fd, const void *bytes, size_t size, int flags);
+ssize_t __wrap_send(int fd, const void *bytes, size_t size, int flags)
+{
+    return fd == atomic_load(&deaf) ? (ssize_t)size : __real_send(fd, bytes, size, flags);
+}
+
+ssize_t __real_recv(int fd, void *bytes, size_t size, int flags);
+ssize_t __wrap_recv(int fd, void *bytes, size_t size, int flags);
+ssize_t __wrap_recv(int fd, void *bytes, size_t size, int flags)
+{
+    if (fd != atomic_load(&deaf)) {
+        return __real_recv(fd, bytes, size, flags);
+    }
+    errno = EAGAIN;
+    return -1;
+}
+
+int __real_close(int fd);
+int __wrap_close(int fd);
+int __wrap_close(int fd)
+{
+    int closed = fd; /* the number may be the next socket's */
+    (void)atomic_compare_exchange_strong(&deaf, &closed, -1);
+    return __real_close(fd);
+}
+
 static in_addr_t address_of(const struct rdmux_ep *ep)
 {
     return ntohl(((const struct sockaddr_in *)(const void *)&ep->peer_sockaddr)->sin_addr.s_addr);
@@ -101,6 +131,35 @@ static void messages_go_on_over_the_other_address(void **state)
     atomic_store(&first_is, 0);
 }
 
+/* The path fails, and the way out with it: neither side hears the other. */
+static void take_the_wire_away(struct pair *pair)
+{
+    assert_true(rdmux_cq_enter(pair->cq_a));
+    assert_non_null(pair->a->channel);
+    atomic_store(&deaf, rdmux_channel_socket(pair->a->channel));
+    rdmux_cq_leave(pair->cq_a);
+    (void)cut_data_sockets(pair);
+}
+
+static void a_move_that_is_not_answered_goes_over_the_other_address(void **state)
+{
+    (void)state;
+    static const uint32_t liveness_ms[] = { RDMUX_NEVER, 3600000 }; /* silence alone tells nothing */
+    for (size_t i = 0; i < RDMUX_COUNT_OF(liveness_ms) && can_resume(); i++) {
+        struct pair pair;
+        struct rdmux_ep_attr attr = traffic_attr;
+        attr.failover = RDMUX_FAILOVER_ON;
+        attr.liveness_ms = liveness_ms[i];
+        open_named_pair(&pair, &attr);
+
+        run_traffic(&pair, 600, 400, take_the_wire_away);
+
+        assert_int_equal(address_of(pair.a), INADDR_LOOPBACK + 1);
+        assert_int_equal(moves_of(pair.a), 1);
+        close_pair(&pair);
+    }
+}
+
 static void where_nobody_listens_at_any_address_the_endpoint_ends(void **state)
 {
     (void)state;
@@ -126,6 +185,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_go_on_over_the_other_address),
+        cmocka_unit_test(a_move_that_is_not_answered_goes_over_the_other_address),
         cmocka_unit_test(where_nobody_listens_at_any_address_the_endpoint_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
