@@ -12,6 +12,7 @@ enum {
     FIRST_ROOM = 256, /* bytes of room at the start of either direction */
     DRAIN_READS = 64,
     UNSENT_MAX = 4 << 20, /* a peer that lets so much pile up does not read its control channel */
+    KEPT_ROOM = 64 << 10, /* that a direction keeps when there is nothing in it */
 };
 
 struct buffer {
@@ -55,6 +56,31 @@ static enum rdmux_status make_room(struct rdmux_channel *channel, struct buffer 
     buffer->bytes = bytes;
     buffer->room = larger;
     return RDMUX_OK;
+}
+
+/* Everything has been sent. */
+static void out_is_empty(struct rdmux_channel *channel)
+{
+    struct buffer *out = &channel->out;
+    channel->sent = 0;
+    out->have = 0;
+    if (out->room > KEPT_ROOM) {
+        rdmux_release(channel->fabric, out->bytes);
+        *out = (struct buffer){ 0 };
+    }
+}
+
+/* Room behind what is not sent yet. A peer that reads as fast as it is answered never lets the buffer become empty, so what was
+ * sent makes room first, where that is at least half of it. */
+static enum rdmux_status make_room_to_send(struct rdmux_channel *channel, size_t size)
+{
+    struct buffer *out = &channel->out;
+    if (out->have + size > out->room && channel->sent >= out->have - channel->sent) {
+        out->have -= channel->sent;
+        memmove(out->bytes, out->bytes + channel->sent, out->have);
+        channel->sent = 0;
+    }
+    return make_room(channel, out, out->have + size);
 }
 
 static void watch(struct rdmux_channel *channel, uint32_t events)
@@ -281,8 +307,7 @@ static enum rdmux_status flush_attached(struct rdmux_channel *channel)
         channel->sent += total;
     }
     if (channel->sent == out->have) {
-        channel->sent = 0;
-        out->have = 0;
+        out_is_empty(channel);
     }
     return RDMUX_OK;
 }
@@ -306,8 +331,7 @@ enum rdmux_status rdmux_channel_flush(struct rdmux_channel *channel)
         }
         channel->sent += done;
     }
-    channel->sent = 0;
-    out->have = 0;
+    out_is_empty(channel);
     watch(channel, EPOLLIN);
     return RDMUX_OK;
 }
@@ -319,11 +343,7 @@ enum rdmux_status rdmux_channel_send(struct rdmux_channel *channel, const void *
         return rdmux_fail(RDMUX_PEER_GONE, "control channel: the peer has not read %zu bytes",
                           out->have - channel->sent);
     }
-    if (channel->sent != 0 && channel->sent == out->have) {
-        channel->sent = 0;
-        out->have = 0;
-    }
-    enum rdmux_status status = make_room(channel, out, out->have + size);
+    enum rdmux_status status = make_room_to_send(channel, size);
     if (status != RDMUX_OK) {
         return status;
     }

@@ -6,6 +6,8 @@
 #include "negotiation/control_channel.h"
 #include "negotiation/message.h"
 
+#include <sys/epoll.h>
+
 enum { UNKNOWN = 0x3e, NOBODY = 77777 };
 
 static const char *const all_paths[] = { "tcp", "shm" };
@@ -130,6 +132,51 @@ static void what_concerns_nobody_is_passed_over(void **state)
     }
 }
 
+/* ------------------------------------------------------------------------------------------------- its memory */
+
+enum { BIT = 256, UNREAD = 1 << 20, ROUNDS = 40000, ROOM_MAX = 4 << 20 };
+
+/* A peer that never reads all that waits for it, and goes on asking. */
+static void a_slow_reader_costs_what_waits_for_it_and_no_more(void **state)
+{
+    (void)state;
+    static const uint8_t bytes[BIT];
+    uint8_t got[BIT];
+    struct meter meter = { 0 };
+    struct rdmux_fabric *fabric = open_metered_fabric("tcp", RDMUX_FABRIC_NO_SERVICE_THREAD, NULL,
+                                                      &meter);
+    struct rdmux_channel *channel = NULL;
+    int sockets[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
+    int waiter = epoll_create1(EPOLL_CLOEXEC);
+    assert_true(waiter >= 0);
+    CHECK_OK(rdmux_channel_create(fabric, sockets[0], waiter, NULL, true, &channel));
+    const size_t before = atomic_load(&meter.bytes);
+    while (!rdmux_channel_is_sending(channel)) { /* until the kernel takes no more */
+        CHECK_OK(rdmux_channel_send(channel, bytes, BIT));
+    }
+    for (size_t i = 0; i < UNREAD / BIT; i++) {
+        CHECK_OK(rdmux_channel_send(channel, bytes, BIT));
+    }
+
+    for (size_t i = 0; i < ROUNDS; i++) {
+        assert_int_equal(recv(sockets[1], got, BIT, MSG_WAITALL), BIT);
+        CHECK_OK(rdmux_channel_send(channel, bytes, BIT));
+    }
+
+    assert_true(rdmux_channel_is_sending(channel));
+    assert_in_range(atomic_load(&meter.bytes) - before, 1, ROOM_MAX);
+    while (rdmux_channel_is_sending(channel)) {
+        assert_int_equal(recv(sockets[1], got, BIT, MSG_WAITALL), BIT);
+        CHECK_OK(rdmux_channel_flush(channel));
+    }
+    assert_int_equal(atomic_load(&meter.bytes), before);
+    rdmux_channel_destroy(channel);
+    close(sockets[1]);
+    close(waiter);
+    CHECK_OK(rdmux_fabric_close(fabric));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -137,6 +184,7 @@ int main(void)
         cmocka_unit_test(a_frame_that_cannot_be_read_ends_the_endpoint),
         cmocka_unit_test(what_a_peer_tells_of_its_end_is_passed_on),
         cmocka_unit_test(what_concerns_nobody_is_passed_over),
+        cmocka_unit_test(a_slow_reader_costs_what_waits_for_it_and_no_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
