@@ -354,7 +354,10 @@ void rdmux_remote_revoked(struct rdmux_ep *ep, uint64_t region, uint32_t number)
     bool found = false;
     for (struct rdmux_list *at = ep->remotes.next; at != &ep->remotes; at = at->next) {
         struct rdmux_remote *remote = RDMUX_CONTAINER(at, struct rdmux_remote, link);
-        if (remote->state == RDMUX_REMOTE_READY && remote->region == region && !remote->revoking) {
+        if (remote->revoking && remote->region == region && remote->revoke_number == number) {
+            found = true; /* said again, over another control channel: it is answered when that is over */
+        } else if (remote->state == RDMUX_REMOTE_READY && remote->region == region &&
+                   !remote->revoking) {
             remote->revoking = true;
             rdmux_lane_aim(remote);
             remote->revoke_number = number;

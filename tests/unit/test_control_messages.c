@@ -132,6 +132,60 @@ static void what_concerns_nobody_is_passed_over(void **state)
     }
 }
 
+/* ------------------------------------------------------------------------------------------------- said again */
+
+/* How many bytes of the control channel wait for b, which does not look at them. */
+static size_t bytes_for_b(const struct pair *pair)
+{
+    uint8_t bytes[1024];
+    ssize_t size = recv(rdmux_channel_socket(pair->b->channel), bytes, sizeof(bytes),
+                        MSG_PEEK | MSG_DONTWAIT);
+    return size < 0 ? 0 : (size_t)size;
+}
+
+/* Behind a channel that was lost REVOKE is said once more. REVOKED says that nothing uses the region, so it waits for what does. */
+static void a_revocation_said_again_is_answered_when_nothing_is_under_way(void **state)
+{
+    (void)state;
+    struct pair pair;
+    struct rdmux_mr *mr = NULL;
+    struct rdmux_token token;
+    struct rdmux_remote *remote = NULL;
+    struct rdmux_wc wc = { 0 };
+    uint64_t word = 0;
+    open_sides(&pair, "tcp", RDMUX_FABRIC_NO_SERVICE_THREAD, RDMUX_FABRIC_NO_SERVICE_THREAD);
+    connect_more(&pair, NULL, &pair.a, &pair.b);
+    CHECK_OK(rdmux_mr_alloc(pair.fabric_b, sizeof(word), RDMUX_ACCESS_REMOTE_READ, &mr));
+    CHECK_OK(rdmux_mr_export(mr, &token));
+    CHECK_STATUS(rdmux_remote_import(pair.a, &token, 0, &remote), RDMUX_IN_PROGRESS);
+    while (rdmux_cq_poll(pair.cq_a, &wc, 1) == 0) {
+        CHECK_OK(rdmux_fabric_progress(pair.fabric_a));
+        CHECK_OK(rdmux_fabric_progress(pair.fabric_b));
+    }
+    assert_int_equal(wc.opcode, RDMUX_WC_REMOTE_READY);
+    CHECK_OK(rdmux_read(pair.a, &word, sizeof(word), NULL, remote, 0, CONTEXT(1), 0));
+
+    const struct rdmux_message revoke = { .type = RDMUX_FRAME_REVOKE, .id = 1, .region = mr->id };
+    for (int i = 0; i < 2; i++) {
+        say_message(&pair, &revoke);
+        CHECK_OK(rdmux_fabric_progress(pair.fabric_a));
+        assert_int_equal(rdmux_cq_poll(pair.cq_a, &wc, 1), 0);
+        assert_int_equal(bytes_for_b(&pair), 0);
+    }
+
+    while (rdmux_cq_poll(pair.cq_a, &wc, 1) == 0) {
+        (void)rdmux_cq_poll(pair.cq_b, NULL, 0);
+    }
+    assert_int_equal(wc.opcode, RDMUX_WC_READ);
+    assert_int_equal(wc.status, RDMUX_OK);
+    CHECK_OK(rdmux_fabric_progress(pair.fabric_a));
+    assert_int_equal(bytes_for_b(&pair), RDMUX_FRAME_HEADER_SIZE + 16); /* one REVOKED */
+    CHECK_OK(rdmux_ep_close(pair.a));
+    pair.a = NULL;
+    rdmux_mr_deregister(mr);
+    close_pair(&pair);
+}
+
 /* ------------------------------------------------------------------------------------------------- its memory */
 
 enum { BIT = 256, UNREAD = 1 << 20, ROUNDS = 40000, ROOM_MAX = 4 << 20 };
@@ -184,6 +238,7 @@ int main(void)
         cmocka_unit_test(a_frame_that_cannot_be_read_ends_the_endpoint),
         cmocka_unit_test(what_a_peer_tells_of_its_end_is_passed_on),
         cmocka_unit_test(what_concerns_nobody_is_passed_over),
+        cmocka_unit_test(a_revocation_said_again_is_answered_when_nothing_is_under_way),
         cmocka_unit_test(a_slow_reader_costs_what_waits_for_it_and_no_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
