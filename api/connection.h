@@ -33,6 +33,8 @@ void rdmux_ep_setup_stage(const struct rdmux_ep *ep, char *out, size_t size);
 /* When the peer will have been silent for the liveness time, if it stays so; UINT64_MAX: never
  * (control.c). */
 uint64_t rdmux_ep_silent_ns(const struct rdmux_ep *ep);
+/* The control channel is there, and should not be taken for alive when it is not. */
+void rdmux_ep_watch_channel(const struct rdmux_ep *ep);
 /* Timers of a connected endpoint (control.c). */
 void rdmux_ep_live_timers(struct rdmux_ep *ep, uint64_t now_ns);
 

@@ -7,8 +7,11 @@
 #include "api/plain.h"
 #include "negotiation/control_channel.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 enum {
     DRAIN_ROUNDS = 256, /* rounds of a path's progress before an end is believed */
@@ -562,8 +565,35 @@ static uint64_t period_ns(const struct rdmux_ep *ep)
     return period - period / 16 * (ep->id % 4); /* endpoints do not all beat at once */
 }
 
+/* Other endpoints may beat for this one, so that nothing is said here for long: the kernel asks whether the other end is there. */
+void rdmux_ep_watch_channel(const struct rdmux_ep *ep)
+{
+    enum { PROBES = 3 };
+    const uint32_t liveness_ms = ep->info.liveness_ms;
+    if (liveness_ms == RDMUX_NEVER || ep->channel == NULL) {
+        return;
+    }
+    const uint32_t seconds = liveness_ms / 1000 / (PROBES + 1);
+    const struct {
+        int level;
+        int name;
+        uint32_t value;
+    } options[] = {
+        { IPPROTO_TCP, TCP_KEEPIDLE, seconds < 1 ? 1 : seconds },
+        { IPPROTO_TCP, TCP_KEEPINTVL, seconds < 1 ? 1 : seconds },
+        { IPPROTO_TCP, TCP_KEEPCNT, PROBES },
+        { IPPROTO_TCP, TCP_USER_TIMEOUT, liveness_ms },
+        { SOL_SOCKET, SO_KEEPALIVE, 1 },
+    };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(options); i++) { /* sockets of other kinds have none of them */
+        (void)setsockopt(rdmux_channel_socket(ep->channel), options[i].level, options[i].name,
+                         &options[i].value, sizeof(options[i].value));
+    }
+}
+
 void rdmux_ep_start_liveness(struct rdmux_ep *ep)
 {
+    rdmux_ep_watch_channel(ep);
     ep->connected_ns = rdmux_now(ep->fabric);
     ep->looked_ns = ep->connected_ns;
     if (ep->info.liveness_ms == RDMUX_NEVER || ep->peer == NULL) {
@@ -621,8 +651,8 @@ static void beat(struct rdmux_ep *ep, uint64_t now_ns)
     }
     ep->heartbeat_ns = now_ns + period;
     uint64_t sent = atomic_load(&ep->told->sent_ns);
-    if (now_ns - sent >=
-        period / 4 * 3) { /* another endpoint to the same process may have beaten for all */
+    /* Another endpoint to the same process may have beaten for all; one whose channel is lost beats for none. */
+    if (ep->channel != NULL && now_ns - sent >= period / 4 * 3) {
         atomic_store(&ep->told->sent_ns, now_ns);
         struct rdmux_message message = { .type = RDMUX_FRAME_HEARTBEAT };
         rdmux_ep_tell(ep, &message);

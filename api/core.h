@@ -244,6 +244,8 @@ void rdmux_peer_put(struct rdmux_fabric *fabric, struct rdmux_peer_process *peer
 /* told.c: whom the heartbeats of an endpoint with a peer and a channel are for. NULL: no memory. */
 struct rdmux_told *rdmux_told_get(struct rdmux_ep *ep);
 void rdmux_told_put(struct rdmux_fabric *fabric, struct rdmux_told *told);
+/* The endpoint has another control channel, perhaps to another address. */
+void rdmux_told_renew(struct rdmux_ep *ep);
 
 /* --------------------------------------------------------------------- regions (mr.c, target.c) */
 

@@ -431,6 +431,12 @@ void rdmux_failover_lost(struct rdmux_ep *ep, enum rdmux_status status, const ch
                       failover->cause_text, failover->attempts);
         return;
     }
+    if (status == RDMUX_TIMED_OUT) { /* the control channel's silence is its loss */
+        rdmux_resume_elsewhere(ep);
+        if (rdmux_resume_begin(ep, text)) {
+            return;
+        }
+    }
     rdmux_ep_fail(ep,
                   status == RDMUX_PROTOCOL || status == RDMUX_NO_MEMORY ? status : RDMUX_PEER_GONE,
                   "moving to another path: %.220s", text);

@@ -178,9 +178,9 @@ void rdmux_resume_leave(struct rdmux_ep *ep);
 bool rdmux_resume_begin(struct rdmux_ep *ep, const char *text);
 /* The address in use does not answer: if there is another one, that is dialled first. */
 void rdmux_resume_elsewhere(struct rdmux_ep *ep);
-/* Something has happened on a control descriptor; time has passed. */
 /* This side has said MOVE and waits for the peer's. */
 void rdmux_resume_await_move(struct rdmux_ep *ep);
+/* Something has happened on a control descriptor; time has passed. */
 void rdmux_resume_ready(struct rdmux_ep *ep);
 void rdmux_resume_step(struct rdmux_ep *ep);
 uint64_t rdmux_resume_deadline(const struct rdmux_ep *ep);

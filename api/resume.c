@@ -161,27 +161,6 @@ static void greet(struct rdmux_ep *ep, int socket, struct rdmux_tls *tls, bool g
     }
 }
 
-/* The path's sockets go there as well. */
-static void dialled(struct rdmux_ep *ep)
-{
-    struct rdmux_resume *resume = &ep->failover->resume;
-    const struct addrinfo *address = ep->failover->setup->address;
-    struct rdmux_tls *tls = NULL;
-    int socket = resume->dialing;
-    resume->dialing = -1;
-    resume->refused = 0;
-    memcpy(&ep->peer_sockaddr, address->ai_addr, address->ai_addrlen);
-    ep->peer_sockaddr_length = address->ai_addrlen;
-    epoll_ctl(ep->cq->control_fd, EPOLL_CTL_DEL, socket, NULL);
-    rdmux_dial_prepare(socket);
-    if (ep->fabric->auth != NULL && rdmux_tls_create(ep->fabric->auth, ep->role, socket,
-                                                     ep->failover->setup->host, &tls) != RDMUX_OK) {
-        close(socket);
-        return;
-    }
-    greet(ep, socket, tls, false);
-}
-
 static size_t count_addresses(const struct rdmux_setup *setup)
 {
     size_t count = 0;
@@ -205,17 +184,23 @@ void rdmux_resume_elsewhere(struct rdmux_ep *ep)
     turn_to_next(ep->setup != NULL ? ep->setup : ep->failover->setup);
 }
 
-/* Where nobody listens at any, the peer's process has ended, or its listener is closed. */
-static void dial_failed(struct rdmux_ep *ep, int error)
+/* There is no way to the peer at this address. verdict: who answers there is not the peer, or nobody is there; NULL: it may be next time.
+ * Where that is so of each address, the peer's process has ended, or its listener is closed. */
+static void address_failed(struct rdmux_ep *ep, const char *verdict)
 {
     struct rdmux_setup *setup = ep->failover->setup;
     struct rdmux_resume *resume = &ep->failover->resume;
-    resume->refused = error == ECONNREFUSED ? resume->refused + 1 : 0;
+    resume->refused = verdict != NULL ? resume->refused + 1 : 0;
     if (resume->refused >= count_addresses(setup)) {
-        give_up(ep, "it was dialled again, and nobody listens there");
+        give_up(ep, verdict);
         return;
     }
     turn_to_next(setup);
+}
+
+static void dial_failed(struct rdmux_ep *ep, int error)
+{
+    address_failed(ep, error == ECONNREFUSED ? "it was dialled again, and nobody listens there" : NULL);
 }
 
 /* Each address has its turn, and twice the time in each round, as it may be far away. */
@@ -225,6 +210,27 @@ static uint64_t answer_until(const struct rdmux_ep *ep)
     uint32_t round = count < 2 ? 0 : ep->failover->resume.dials / (uint32_t)count;
     uint32_t doublings = round < DIAL_DOUBLINGS ? round : DIAL_DOUBLINGS;
     return count < 2 ? UINT64_MAX : rdmux_now(ep->fabric) + ((uint64_t)DIAL_NS << doublings);
+}
+
+/* The path's sockets go there as well. */
+static void dialled(struct rdmux_ep *ep)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    const struct addrinfo *address = ep->failover->setup->address;
+    struct rdmux_tls *tls = NULL;
+    int socket = resume->dialing;
+    resume->dialing = -1;
+    resume->until_ns = answer_until(ep);
+    memcpy(&ep->peer_sockaddr, address->ai_addr, address->ai_addrlen);
+    ep->peer_sockaddr_length = address->ai_addrlen;
+    epoll_ctl(ep->cq->control_fd, EPOLL_CTL_DEL, socket, NULL);
+    rdmux_dial_prepare(socket);
+    if (ep->fabric->auth != NULL && rdmux_tls_create(ep->fabric->auth, ep->role, socket,
+                                                     ep->failover->setup->host, &tls) != RDMUX_OK) {
+        close(socket);
+        return;
+    }
+    greet(ep, socket, tls, false);
 }
 
 static void dial(struct rdmux_ep *ep)
@@ -379,7 +385,9 @@ static void take_hello(struct rdmux_ep *ep, const uint8_t *bytes, size_t size)
     struct rdmux_hello hello;
     if (size != RDMUX_HELLO_SIZE || rdmux_hello_decode(bytes, size, &hello) != RDMUX_OK ||
         !is_ours(ep, &hello)) {
-        give_up(ep, "it was dialled again, and the peer does not know the connection any more");
+        drop_fresh(ep);
+        address_failed(ep,
+                       "it was dialled again, and the peer does not know the connection any more");
         return;
     }
     memcpy(resume->greeting.acceptors, bytes, RDMUX_HELLO_SIZE);
@@ -416,7 +424,10 @@ static void take_standing(struct rdmux_ep *ep, const struct rdmux_message *messa
     ep->channel = resume->fresh;
     resume->fresh = NULL;
     resume->deadline_ns = 0;
+    resume->refused = 0;
     resume->is_broken = false;
+    rdmux_told_renew(ep);
+    rdmux_ep_watch_channel(ep);
     atomic_store(&ep->peer->heard_ns, rdmux_now(ep->fabric));
     rdmux_log(ep->fabric, RDMUX_LOG_INFO, "endpoint %llu: its control channel is there again",
               (unsigned long long)ep->id);
@@ -437,6 +448,15 @@ static void hear_standing(struct rdmux_ep *ep, const uint8_t *bytes, size_t size
     take_standing(ep, &message);
 }
 
+/* The connector dials once more. */
+static void fresh_failed(struct rdmux_ep *ep)
+{
+    drop_fresh(ep);
+    if (connects(ep)) {
+        address_failed(ep, NULL);
+    }
+}
+
 static void hear_hello(struct rdmux_ep *ep)
 {
     struct rdmux_resume *resume = &ep->failover->resume;
@@ -451,7 +471,7 @@ static void hear_hello(struct rdmux_ep *ep)
             return;
         }
         if (status != RDMUX_OK) {
-            drop_fresh(ep); /* the connector dials once more */
+            fresh_failed(ep);
         } else if (!resume->greeted) {
             take_hello(ep, bytes, size);
         } else {
@@ -467,6 +487,13 @@ void rdmux_resume_ready(struct rdmux_ep *ep)
         dial_ready(ep);
     }
     hear_hello(ep);
+}
+
+/* Nothing has come from the address that is dialled, or not all that has to. */
+static bool is_answered_in_vain(const struct rdmux_resume *resume, uint64_t now_ns)
+{
+    return connects(resume->ep) && (resume->dialing >= 0 || resume->fresh != NULL) &&
+           now_ns >= resume->until_ns;
 }
 
 void rdmux_resume_step(struct rdmux_ep *ep)
@@ -491,9 +518,9 @@ void rdmux_resume_step(struct rdmux_ep *ep)
     if (now_ns >= resume->deadline_ns) {
         give_up(ep, connects(ep) ? "dialling it again did not succeed in time"
                                  : "the peer did not dial it again in time");
-    } else if (resume->dialing >= 0 && now_ns >= resume->until_ns) {
+    } else if (is_answered_in_vain(resume, now_ns)) {
         stop_dialing(ep);
-        dial_failed(ep, ETIMEDOUT);
+        fresh_failed(ep);
         dial(ep);
     } else if (connects(ep) && resume->dialing < 0 && resume->fresh == NULL &&
                now_ns >= resume->next_ns) {
@@ -507,8 +534,8 @@ uint64_t rdmux_resume_deadline(const struct rdmux_ep *ep)
     if (resume->deadline_ns == 0) {
         return resume->answer_ns != 0 ? resume->answer_ns : UINT64_MAX;
     }
-    bool idle = connects(ep) && resume->dialing < 0 && resume->fresh == NULL;
-    uint64_t next = idle ? resume->next_ns : resume->dialing >= 0 ? resume->until_ns : UINT64_MAX;
+    bool idle = resume->dialing < 0 && resume->fresh == NULL;
+    uint64_t next = !connects(ep) ? UINT64_MAX : idle ? resume->next_ns : resume->until_ns;
     return next < resume->deadline_ns ? next : resume->deadline_ns;
 }
 

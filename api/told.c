@@ -81,3 +81,12 @@ void rdmux_told_put(struct rdmux_fabric *fabric, struct rdmux_told *told)
         rdmux_release(fabric, told);
     }
 }
+
+void rdmux_told_renew(struct rdmux_ep *ep)
+{
+    struct rdmux_told *told = rdmux_told_get(ep);
+    if (told != NULL) { /* else it goes on counting with those of the old address */
+        rdmux_told_put(ep->fabric, ep->told);
+        ep->told = told;
+    }
+}

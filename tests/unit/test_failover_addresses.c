@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* A peer with two addresses: when one does not answer any more, control channel and path go over the other. */
+/* A peer with two addresses: when one does not answer any more, or somebody else does, control channel and path go over the other. */
 #include "tests/unit/failover_scene.h"
+
+#include "negotiation/message.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -11,6 +13,8 @@ static const char *const addresses[] = { "127.0.0.1", "127.0.0.2" };
 /* What connect(2) to the first address comes to: 0, or errno; EINPROGRESS: it is not answered. */
 static _Atomic int first_is;
 static _Atomic unsigned dialled_in_vain;
+/* Who answers there in the peer's place; 0: nobody. */
+static _Atomic uint16_t stranger_port;
 
 int __real_getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
                        struct addrinfo **out);
@@ -36,22 +40,36 @@ int __wrap_connect(int fd, const struct sockaddr *address, socklen_t length)
 {
     const struct sockaddr_in *in = (const void *)address;
     int error = atomic_load(&first_is);
-    if (error == 0 || address->sa_family != AF_INET ||
+    const uint16_t port = atomic_load(&stranger_port);
+    if ((error == 0 && port == 0) || address->sa_family != AF_INET ||
         in->sin_addr.s_addr != htonl(INADDR_LOOPBACK)) {
         return __real_connect(fd, address, length);
     }
     atomic_fetch_add(&dialled_in_vain, 1);
+    if (port != 0) {
+        struct sockaddr_in stranger = *in;
+        stranger.sin_port = htons(port);
+        return __real_connect(fd, (const struct sockaddr *)&stranger, sizeof(stranger));
+    }
     errno = error;
     return -1;
 }
 
 /* The socket on which nothing goes out and nothing comes in; -1: none. */
 static _Atomic int deaf = -1;
+/* The two ends of a control channel, and the type of the frame whose sender becomes deaf. */
+static _Atomic int ends[2] = { -1, -1 };
+static _Atomic int deaf_from;
 
 ssize_t __real_send(int fd, const void *bytes, size_t size, int flags);
 ssize_t __wrap_send(int fd, const void *bytes, size_t size, int flags);
 ssize_t __wrap_send(int fd, const void *bytes, size_t size, int flags)
 {
+    const bool is_end = fd == atomic_load(&ends[0]) || fd == atomic_load(&ends[1]);
+    if (is_end && size > 0 && *(const uint8_t *)bytes == atomic_load(&deaf_from)) {
+        atomic_store(&deaf, fd);
+        atomic_store(&deaf_from, 0);
+    }
     return fd == atomic_load(&deaf) ? (ssize_t)size : __real_send(fd, bytes, size, flags);
 }
 
@@ -70,8 +88,11 @@ int __real_close(int fd);
 int __wrap_close(int fd);
 int __wrap_close(int fd)
 {
-    int closed = fd; /* the number may be the next socket's */
-    (void)atomic_compare_exchange_strong(&deaf, &closed, -1);
+    _Atomic int *const numbers[] = { &deaf, &ends[0], &ends[1] };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(numbers); i++) {
+        int closed = fd; /* the number may be the next socket's */
+        (void)atomic_compare_exchange_strong(numbers[i], &closed, -1);
+    }
     return __real_close(fd);
 }
 
@@ -160,6 +181,82 @@ static void a_move_that_is_not_answered_goes_over_the_other_address(void **state
     }
 }
 
+static _Atomic int last_frame;
+
+static int channel_of(struct rdmux_cq *cq, const struct rdmux_ep *ep)
+{
+    assert_true(rdmux_cq_enter(cq));
+    assert_non_null(ep->channel);
+    int socket = rdmux_channel_socket(ep->channel);
+    rdmux_cq_leave(cq);
+    return socket;
+}
+
+/* The path fails, and in the middle of the move the control channel falls silent. */
+static void silence_the_move(struct pair *pair)
+{
+    atomic_store(&ends[0], channel_of(pair->cq_a, pair->a));
+    atomic_store(&ends[1], channel_of(pair->cq_b, pair->b));
+    atomic_store(&deaf_from, atomic_load(&last_frame));
+    (void)cut_data_sockets(pair);
+}
+
+static void silence_in_the_middle_of_a_move_is_one_more_channel(void **state)
+{
+    (void)state;
+    static const int frames[] = { RDMUX_FRAME_TRY, RDMUX_FRAME_READY, RDMUX_FRAME_UP,
+                                  RDMUX_FRAME_COMMIT };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(frames) && can_resume(); i++) {
+        struct pair pair;
+        struct rdmux_ep_attr attr = traffic_attr;
+        attr.failover = RDMUX_FAILOVER_ON;
+        attr.path_timeout_ms = 100;
+        attr.liveness_ms = 3600000;
+        open_named_pair(&pair, &attr);
+        atomic_store(&last_frame, frames[i]);
+
+        run_traffic(&pair, 600, 400, silence_the_move);
+
+        assert_int_equal(atomic_load(&deaf_from), 0); /* it came to that */
+        close_pair(&pair);
+    }
+}
+
+static void somebody_else_at_an_address_is_passed_over(void **state)
+{
+    (void)state;
+    for (int speaks = 0; speaks < 2 && can_resume(); speaks++) {
+        struct pair pair;
+        struct rdmux_ep_attr attr = traffic_attr;
+        struct sockaddr_in mute = { .sin_family = AF_INET,
+                                    .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+        socklen_t length = sizeof(mute);
+        char address[RDMUX_ADDRESS_MAX];
+        struct rdmux_fabric *other = open_fabric("tcp", 0, NULL);
+        struct rdmux_listener *listener = listen_here(other, NULL, address);
+        int socket_of_other = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_int_equal(bind(socket_of_other, (struct sockaddr *)&mute, length), 0);
+        assert_int_equal(listen(socket_of_other, 16), 0); /* and never takes one */
+        assert_int_equal(getsockname(socket_of_other, (struct sockaddr *)&mute, &length), 0);
+        attr.failover = RDMUX_FAILOVER_ON;
+        open_named_pair(&pair, &attr);
+        atomic_store(&dialled_in_vain, 0);
+        atomic_store(&stranger_port,
+                     speaks ? (uint16_t)strtoul(strrchr(address, ':') + 1, NULL, 10)
+                            : ntohs(mute.sin_port));
+
+        run_traffic(&pair, 600, 400, take_the_address_away);
+
+        atomic_store(&stranger_port, 0);
+        assert_true(atomic_load(&dialled_in_vain) > 0);
+        assert_int_equal(address_of(pair.a), INADDR_LOOPBACK + 1);
+        close_pair(&pair);
+        rdmux_listener_close(listener);
+        CHECK_OK(rdmux_fabric_close(other));
+        close(socket_of_other);
+    }
+}
+
 static void where_nobody_listens_at_any_address_the_endpoint_ends(void **state)
 {
     (void)state;
@@ -186,6 +283,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_go_on_over_the_other_address),
         cmocka_unit_test(a_move_that_is_not_answered_goes_over_the_other_address),
+        cmocka_unit_test(silence_in_the_middle_of_a_move_is_one_more_channel),
+        cmocka_unit_test(somebody_else_at_an_address_is_passed_over),
         cmocka_unit_test(where_nobody_listens_at_any_address_the_endpoint_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

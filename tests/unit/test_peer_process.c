@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Whose heartbeats are shared: those of endpoints to one process, not of a stranger who says that it is
  * that process. Time is the test's. */
-#include "tests/unit/api_pair.h"
+#include "tests/unit/failover_scene.h"
 
 #include <arpa/inet.h>
+#include <netinet/tcp.h>
 
 enum { LIVENESS_MS = 400, STEP_MS = 10, WATCHED_MS = 10 * LIVENESS_MS, STRANGERS = 4 };
 
@@ -159,11 +160,114 @@ static void a_stranger_with_the_id_of_a_peer_takes_no_heartbeats_from_it(void **
     close_party(&stranger);
 }
 
+/* ------------------------------------------------------------------------------------------------- a channel that is lost */
+
+/* The broken ones beat just before the other one, and give up just before that would be silent for too long. */
+enum { BROKEN = 4, BROKEN_MS = 440, WHOLE_MS = 480 };
+
+static void connect_to(struct party *from, struct party *to, struct rdmux_listener *listener,
+                       const char *address, bool has_failover, struct rdmux_ep *out[2])
+{
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    attr.liveness_ms = has_failover ? BROKEN_MS : WHOLE_MS;
+    attr.failover = has_failover ? RDMUX_FAILOVER_ON : 0;
+    CHECK_STATUS(rdmux_connect(from->fabric, from->cq, address, &attr, 0, &out[0]),
+                 RDMUX_IN_PROGRESS);
+    out[1] = NULL;
+    for (uint64_t until = now_ms() + PATIENT_MS;
+         out[1] == NULL || !is_ready(out[0]) || !is_ready(out[1]);) {
+        assert_true(now_ms() < until);
+        if (out[1] == NULL && rdmux_accept(listener, to->cq, &attr, 0, &out[1]) != RDMUX_OK) {
+            out[1] = NULL;
+        }
+        step(from);
+        step(to);
+    }
+}
+
+/* Endpoints whose channel is lost wait for another one, for the liveness time; who beats only for itself meanwhile has to go on. */
+static void endpoints_without_a_channel_beat_for_nobody(void **state)
+{
+    (void)state;
+    struct party a;
+    struct party b;
+    struct rdmux_ep *broken[BROKEN][2];
+    struct rdmux_ep *whole[2];
+    char address[RDMUX_ADDRESS_MAX];
+    if (!can_resume()) {
+        return;
+    }
+    time_ns = UINT64_C(1000000000000);
+    open_party(&a);
+    open_party(&b);
+    struct rdmux_listener *listener = listen_here(b.fabric, NULL, address);
+    for (int i = 0; i < BROKEN; i++) {
+        connect_to(&a, &b, listener, address, true, broken[i]);
+    }
+    connect_to(&a, &b, listener, address, false, whole);
+
+    for (int i = 0; i < BROKEN; i++) {
+        struct rdmux_resume *resume = &broken[i][1]->failover->resume;
+        memset(resume->name, i + 1, sizeof(resume->name)); /* so that it is not found again */
+        assert_int_equal(shutdown(rdmux_channel_socket(broken[i][0]->channel), SHUT_RDWR), 0);
+    }
+    for (int i = 0; i < WATCHED_MS / STEP_MS; i++) {
+        time_ns += (uint64_t)STEP_MS * 1000000;
+        step(&a);
+        step(&b);
+        step(&a);
+    }
+
+    assert_int_equal(info_of(broken[0][1]).state, RDMUX_EP_ENDED);
+    assert_int_equal(info_of(whole[0]).state, RDMUX_EP_CONNECTED);
+    assert_int_equal(info_of(whole[1]).state, RDMUX_EP_CONNECTED);
+    rdmux_listener_close(listener);
+    for (int side = 0; side < 2; side++) {
+        CHECK_OK(rdmux_ep_close(whole[side]));
+        for (int i = 0; i < BROKEN; i++) {
+            CHECK_OK(rdmux_ep_close(broken[i][side]));
+        }
+    }
+    close_party(&a);
+    close_party(&b);
+}
+
+/* One that other endpoints beat for may be cut off without anybody saying anything on it. */
+static void the_kernel_asks_for_a_channel_that_is_idle(void **state)
+{
+    (void)state;
+    struct party a;
+    struct party b;
+    struct rdmux_ep *eps[2];
+    time_ns = UINT64_C(1000000000000);
+    open_party(&a);
+    open_party(&b);
+    connect_from("127.0.0.1", &a, &b, eps);
+
+    for (int side = 0; side < 2; side++) {
+        const int socket = rdmux_channel_socket(eps[side]->channel);
+        int is_on = 0;
+        unsigned limit_ms = 0;
+        socklen_t length = sizeof(is_on);
+        assert_int_equal(getsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &is_on, &length), 0);
+        assert_int_equal(getsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, &length), 0);
+        assert_int_equal(is_on, 1);
+        assert_int_equal(limit_ms, LIVENESS_MS);
+    }
+
+    CHECK_OK(rdmux_ep_close(eps[0]));
+    CHECK_OK(rdmux_ep_close(eps[1]));
+    close_party(&a);
+    close_party(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(endpoints_to_one_process_share_what_is_told_and_heard),
         cmocka_unit_test(a_stranger_with_the_id_of_a_peer_takes_no_heartbeats_from_it),
+        cmocka_unit_test(endpoints_without_a_channel_beat_for_nobody),
+        cmocka_unit_test(the_kernel_asks_for_a_channel_that_is_idle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
