@@ -26,6 +26,10 @@ enum {
     /* Between the rounds in which every pair was tried: twice as long each time. */
     FIRST_PAUSE_NS = 50 * NS_PER_MS,
     PAUSE_DOUBLINGS = 4,
+    /* For an attempt, where there are others: twice as long in each round, so that one that swallows everything does not keep the move
+     * from the next for path_timeout_ms, and one that takes its time works in the end. */
+    FIRST_ATTEMPT_MS = 200,
+    ATTEMPT_DOUBLINGS = 16,
     CUT_STEP_NS = NS_PER_MS,
     LOOK_NS = 10 * 1000, /* between two looks at the control channel while RECEIVED is awaited */
     ATTEMPT_BITS = 16,   /* of an attempt's number; the epoch is above */
@@ -415,7 +419,9 @@ static void try_next(struct rdmux_ep *ep)
     }
     failover->next_try_ns = 0;
     failover->attempts++;
-    rdmux_handshake_try(ep->setup->handshake, order[failover->tried++ % count], now_ns);
+    uint32_t doublings = round < ATTEMPT_DOUBLINGS ? round : ATTEMPT_DOUBLINGS;
+    uint64_t limit_ms = count == 1 ? UINT64_MAX : (uint64_t)FIRST_ATTEMPT_MS << doublings;
+    rdmux_handshake_try(ep->setup->handshake, order[failover->tried++ % count], limit_ms, now_ns);
 }
 
 void rdmux_failover_choose(struct rdmux_ep *ep)

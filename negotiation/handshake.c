@@ -389,9 +389,11 @@ static void attempt_overdue(struct rdmux_handshake *handshake,
                             const struct handshake_happening *what)
 {
     const struct handshake_facts *facts = &rdmux_handshake_facts[handshake->state];
+    const bool is_move = handshake->moving && is_acceptor(handshake);
     char text[RDMUX_TEXT_MAX];
     (void)snprintf(text, sizeof(text), "%s within %llu ms", facts->waits_for,
-                   (unsigned long long)rdmux_handshake_patience_ms(handshake));
+                   (unsigned long long)(is_move ? handshake->moving_ms
+                                                : rdmux_handshake_patience_ms(handshake)));
     attempt_failed(handshake, RDMUX_TIMED_OUT, reason_by_stage(facts->stage, RDMUX_TIMED_OUT), text,
                    what->now_ns);
 }

@@ -218,8 +218,10 @@ void rdmux_handshake_next(struct rdmux_handshake *handshake, struct rdmux_handsh
  */
 void rdmux_handshake_move(struct rdmux_handshake *handshake, uint32_t first_attempt,
                           enum rdmux_reason reason, const char *why);
-/* rank: from 1, at most rdmux_handshake_ranked(). */
-void rdmux_handshake_try(struct rdmux_handshake *handshake, size_t rank, uint64_t now_ns);
+/* rank: from 1, at most rdmux_handshake_ranked(). limit_ms: the longest it may take until both have proved the path, if that is less than
+ * the path_timeout_ms that both have agreed on. */
+void rdmux_handshake_try(struct rdmux_handshake *handshake, size_t rank, uint64_t limit_ms,
+                         uint64_t now_ns);
 void rdmux_handshake_give_up(struct rdmux_handshake *handshake);
 size_t rdmux_handshake_ranked(const struct rdmux_handshake *handshake);
 /* The rank of the pair that is tried, or was chosen; 0: none. */

@@ -117,6 +117,7 @@ struct rdmux_handshake {
     bool ranked_anew;         /* RANKING was sent, or came, a second time */
     bool moving;              /* failover: attempts are not by rank */
     size_t moving_rank;       /* … but this is tried; 0: nothing yet */
+    uint64_t moving_ms;       /* … for so long at most */
     size_t measure_count;     /* the acceptor measures the first so many matches; 0: none */
     uint64_t measure_since_ns;
     uint64_t expected_size; /* what the acceptor ranks by */

@@ -46,7 +46,8 @@ bool rdmux_handshake_take_pair(struct rdmux_handshake *handshake,
     return false;
 }
 
-void rdmux_handshake_try(struct rdmux_handshake *handshake, size_t rank, uint64_t now_ns)
+void rdmux_handshake_try(struct rdmux_handshake *handshake, size_t rank, uint64_t limit_ms,
+                         uint64_t now_ns)
 {
     if (handshake->state != A_CHOOSE || rank == 0 || rank > handshake->ranked_count) {
         return;
@@ -56,6 +57,12 @@ void rdmux_handshake_try(struct rdmux_handshake *handshake, size_t rank, uint64_
     match->stage = RDMUX_STAGE_OPEN;
     match->reason = RDMUX_REASON_NONE;
     rdmux_handshake_start_clock(handshake, now_ns);
+    const uint64_t limit_ns = rdmux_handshake_time_after(now_ns, limit_ms);
+    handshake->moving_ms = rdmux_handshake_patience_ms(handshake);
+    if (limit_ns < handshake->deadline_ns) {
+        handshake->deadline_ns = limit_ns;
+        handshake->moving_ms = limit_ms;
+    }
     rdmux_handshake_push_bytes(handshake, RDMUX_ACTION_OPEN, NULL, 0);
     handshake->path_is_ours = true;
     set_state(handshake, A_OPEN);

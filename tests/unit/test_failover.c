@@ -480,7 +480,8 @@ static void moves_on_each_others_heels_end_by_the_limit_of_attempts(void **state
     }
 
     assert_int_equal(end, RDMUX_PEER_GONE);
-    assert_int_equal(moves_of(pair->a), 5);
+    assert_in_range(moves_of(pair->a), 1, 5); /* an attempt may fail on a busy machine */
+    assert_non_null(strstr(info_of(pair->b).text, "5 attempts failed"));
     clear_scene(&scene);
 }
 

@@ -2,6 +2,7 @@
 /* The handshake once more, for failover: the acceptor's driver says which pair is tried. */
 #include "tests/unit/support/handshake_check.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { FIRST_ATTEMPT = 1 << 16 | 1, PATHS = 3 };
@@ -27,7 +28,7 @@ static void begin_move(struct pair *pair)
 static void try_rank(struct pair *pair, size_t rank)
 {
     pair->acceptor.choosing = false;
-    rdmux_handshake_try(pair->acceptor.handshake, rank, pair->now_ns);
+    rdmux_handshake_try(pair->acceptor.handshake, rank, UINT64_MAX, pair->now_ns);
     pair_drain(pair);
 }
 
@@ -86,6 +87,40 @@ static void after_an_attempt_that_fails_the_acceptor_chooses_again(void **state)
     }
 }
 
+static void an_attempt_that_hangs_ends_by_the_limit_that_it_was_given(void **state)
+{
+    (void)state;
+    enum { PATH_TIMEOUT_MS = 2000 };
+    static const uint64_t limits_ms[] = { 200, PATH_TIMEOUT_MS, 5000, UINT64_MAX };
+    for (size_t i = 0; i < COUNT_OF(limits_ms); i++) {
+        const struct pair_fault fault = { .attempt = FIRST_ATTEMPT,
+                                          .action = RDMUX_ACTION_CONNECT,
+                                          .kind = PAIR_HANGS };
+        const uint64_t expected_ms = i == 0 ? limits_ms[i] : PATH_TIMEOUT_MS;
+        char text[32];
+        struct pair pair;
+        begin_move(&pair);
+        pair_add_fault(&pair.connector, &fault);
+        const uint64_t start_ns = pair.now_ns;
+        pair.acceptor.choosing = false;
+        rdmux_handshake_try(pair.acceptor.handshake, 2, limits_ms[i], start_ns);
+        pair_drain(&pair);
+        pair_run_some(&pair, NULL, 1000);
+        assert_false(pair.acceptor.choosing);
+        assert_true(pair_wait(&pair));
+        pair_run_some(&pair, NULL, 1000);
+        assert_true(pair.acceptor.choosing);
+        assert_int_equal(pair.now_ns - start_ns, expected_ms * 1000000);
+        (void)snprintf(text, sizeof(text), "within %llu ms", (unsigned long long)expected_ms);
+
+        try_rank(&pair, 3);
+        run(&pair);
+        assert_both_have(&pair, 3);
+        assert_non_null(strstr(pair_candidate(&pair.acceptor, 2)->text, text));
+        pair_finish(&pair);
+    }
+}
+
 static void who_gives_up_ends_both_without_a_path(void **state)
 {
     (void)state;
@@ -107,14 +142,14 @@ static void what_does_not_rank_or_is_not_asked_for_is_not_tried(void **state)
     const uint32_t opened = pair.acceptor.opened;
     try_rank(&pair, 0);
     try_rank(&pair, PATHS + 1);
-    rdmux_handshake_try(pair.connector.handshake, 1, pair.now_ns);
+    rdmux_handshake_try(pair.connector.handshake, 1, UINT64_MAX, pair.now_ns);
     rdmux_handshake_give_up(pair.connector.handshake);
     pair_drain(&pair);
     assert_int_equal(pair.acceptor.opened, opened);
     assert_int_equal(pair.connector.opened, 1);
 
     try_rank(&pair, 2);
-    rdmux_handshake_try(pair.acceptor.handshake, 3, pair.now_ns); /* one at a time */
+    rdmux_handshake_try(pair.acceptor.handshake, 3, UINT64_MAX, pair.now_ns); /* one at a time */
     rdmux_handshake_give_up(pair.acceptor.handshake);
     pair_drain(&pair);
     run(&pair);
@@ -150,6 +185,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_pair_that_the_acceptor_says_is_the_next_path),
         cmocka_unit_test(after_an_attempt_that_fails_the_acceptor_chooses_again),
+        cmocka_unit_test(an_attempt_that_hangs_ends_by_the_limit_that_it_was_given),
         cmocka_unit_test(who_gives_up_ends_both_without_a_path),
         cmocka_unit_test(what_does_not_rank_or_is_not_asked_for_is_not_tried),
         cmocka_unit_test(a_connector_tries_no_pair_that_does_not_rank),

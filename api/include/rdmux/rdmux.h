@@ -747,8 +747,10 @@ enum {
  *                 when one does not answer. A silent peer is gone after twice the liveness time.
  *                 Not with rdma:// and adopted sockets: RDMUX_UNSUPPORTED.
  * failover_attempts, failover_time_ms   What one move may take, and those that follow it within a
- *                 second: attempts, default 8; time, default 30,000, RDMUX_NEVER = no limit. Beyond,
- *                 the endpoint ends with RDMUX_PEER_GONE.
+ *                 second: attempts, of which the side that accepted counts its own limit, default 64
+ *                 (8 were over in a third of a second where each failed at once); time, default 30,000,
+ *                 RDMUX_NEVER = no limit. Beyond, the endpoint ends with RDMUX_PEER_GONE. While
+ *                 others are left, an attempt has 200 ms at first, then twice as long in each round.
  * failback        1: goes back to a better path than the one it has, over which it was lost, once that
  *                 works again (its device is in good order on both sides) and failback_hold_ms have
  *                 passed since it failed; longer after attempts in vain. It is enough if one side
