@@ -340,6 +340,8 @@ void rdmux_mr_revoke_answered(struct rdmux_fabric *fabric, uint64_t region, uint
                               uint64_t ep_id);
 /* An endpoint has ended: it imports nothing and answers nothing any more. */
 void rdmux_mr_importer_gone(struct rdmux_fabric *fabric, uint64_t ep_id);
+/* Has the peer of this endpoint imported a region of ours with any of these rights, which was not revoked since? */
+bool rdmux_mr_has_importer(struct rdmux_fabric *fabric, uint64_t ep_id, uint32_t access);
 
 /* target.c: the software target side's table, made and freed with the fabric. */
 enum rdmux_status rdmux_region_table_create(struct rdmux_fabric *fabric);

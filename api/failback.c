@@ -100,9 +100,23 @@ static bool is_ready(struct rdmux_ep *ep)
 static bool is_in_order(struct rdmux_ep *ep, size_t rank)
 {
     const struct rdmux_offer_path *path = path_of_rank(ep, rank);
-    const char *bound = ep->failover->bound_device;
+    const char *bound = rdmux_failover_bound_device(ep);
     return (bound[0] == '\0' || strcmp(bound, path->path.device) == 0) &&
            rdmux_fabric_path_is_usable(ep->fabric, path->provider, path->path.device);
+}
+
+/* May the peer have this path? It is to ask for better ones alone, and, as looking at devices takes time, about as often as this side
+ * would. */
+static bool may_ask_for(struct rdmux_ep *ep, uint64_t rank)
+{
+    struct rdmux_failback *back = &ep->failover->back;
+    const uint64_t now_ns = rdmux_now(ep->fabric);
+    if (rank >= rdmux_handshake_current_rank(ep->failover->setup->handshake) ||
+        (back->probed_ns != 0 && now_ns - back->probed_ns < ep->failover->hold_ns / 2)) {
+        return false;
+    }
+    back->probed_ns = now_ns;
+    return is_in_order(ep, (size_t)rank);
 }
 
 static bool may_go(const struct rdmux_ep *ep)
@@ -213,7 +227,7 @@ void rdmux_failback_told(struct rdmux_ep *ep, const struct rdmux_message *messag
         return;
     }
     if (back->goal == 0 &&
-        (!may_go(ep) || ep->fault != RDMUX_OK || !is_in_order(ep, (size_t)message->count))) {
+        (!may_go(ep) || ep->fault != RDMUX_OK || !may_ask_for(ep, message->count))) {
         say(ep, (size_t)message->count, RDMUX_AGAIN);
         return;
     }

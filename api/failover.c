@@ -179,6 +179,16 @@ static void cut(struct rdmux_ep *ep)
     }
 }
 
+const char *rdmux_failover_bound_device(struct rdmux_ep *ep)
+{
+    char *bound = ep->failover->bound_device;
+    if (bound[0] != '\0' &&
+        !rdmux_mr_has_importer(ep->fabric, ep->id, RDMUX_ACCESS_ATOMIC_DEVICE)) {
+        bound[0] = '\0';
+    }
+    return bound;
+}
+
 bool rdmux_failover_leaves_out(const struct rdmux_ep *ep, size_t rank)
 {
     const struct rdmux_failover *failover = ep->failover;

@@ -32,6 +32,7 @@ struct rdmux_failback {
     bool heard;     /* the same of the peer's */
     uint64_t deadline_ns; /* for that */
     uint64_t next_ns;     /* when to look for a better one; 0: never */
+    uint64_t probed_ns;   /* when the peer last had a device looked at; 0: never */
     uint32_t vain;        /* moves in a row that did not lead there */
 };
 
@@ -84,7 +85,7 @@ struct rdmux_failover {
     struct rdmux_failback back;
     /* The peer has atomics on a region of ours among the users of this device: no other path will do.
      * "": it has none. */
-    char bound_device[RDMUX_NAME_MAX];
+    char bound_device[RDMUX_NAME_MAX]; /* see rdmux_failover_bound_device() */
 
     /* The move under way, or the last one. */
     struct rdmux_provider_ep *dying; /* the path that failed, until it is quiesced */
@@ -164,6 +165,9 @@ static inline bool rdmux_failback_holds(const struct rdmux_ep *ep)
 {
     return ep->failover->back.goal != 0 && ep->failover->stage == RDMUX_STEADY;
 }
+
+/* The device that the endpoint may not leave, for as long as the peer has an import whose atomics hold on it alone; "": it may go anywhere. */
+const char *rdmux_failover_bound_device(struct rdmux_ep *ep);
 
 /* The control channel is lost: what the handshake was at is given up, and MOVE will be said again. */
 void rdmux_failover_channel_lost(struct rdmux_ep *ep);

@@ -81,6 +81,18 @@ enum rdmux_status rdmux_mr_note_importer(struct rdmux_mr *mr, struct rdmux_cq *c
     return RDMUX_OK;
 }
 
+bool rdmux_mr_has_importer(struct rdmux_fabric *fabric, uint64_t ep_id, uint32_t access)
+{
+    bool found = false;
+    pthread_mutex_lock(&fabric->lock);
+    for (const struct rdmux_importer *at = *importer_bucket(fabric, ep_id); at != NULL && !found;
+         at = at->bucket_next) {
+        found = at->ep_id == ep_id && (at->mr->access & access) != 0;
+    }
+    pthread_mutex_unlock(&fabric->lock);
+    return found;
+}
+
 /* ------------------------------------------------------------------------------------ revocation */
 
 static enum rdmux_status invalidate(struct rdmux_mr *mr)

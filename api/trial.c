@@ -279,9 +279,9 @@ static enum rdmux_status ask_for_device(struct rdmux_ep *ep, const struct rdmux_
 }
 
 /* Atomics that hold among the users of one device would not hold on another. */
-static enum rdmux_status check_scope(const struct rdmux_ep *ep, const struct rdmux_offer_path *path)
+static enum rdmux_status check_scope(struct rdmux_ep *ep, const struct rdmux_offer_path *path)
 {
-    const char *bound = ep->failover == NULL ? "" : ep->failover->bound_device;
+    const char *bound = ep->failover == NULL ? "" : rdmux_failover_bound_device(ep);
     if (bound[0] == '\0' || strcmp(bound, path->path.device) == 0) {
         return RDMUX_OK;
     }

@@ -2,6 +2,8 @@
 /* Going back to a better path after a failure has left it. */
 #include "tests/unit/failover_scene.h"
 
+#include "negotiation/message.h"
+
 enum { HOLD_MS = 60, LONG_MS = 3600000 };
 
 /* Whose device is not in good order; NULL: nobody's. */
@@ -297,6 +299,45 @@ static void a_path_that_fails_three_times_is_left_out_and_that_is_told(void **st
     clear_scene(&scene);
 }
 
+static void ask_to_go_back(struct pair *pair, uint64_t rank)
+{
+    const struct rdmux_message message = { .type = RDMUX_FRAME_BACK,
+                                           .status = RDMUX_OK,
+                                           .epoch = info_of(pair->b).epoch,
+                                           .count = rank };
+    uint8_t frame[RDMUX_MESSAGE_MAX];
+    assert_true(rdmux_cq_enter(pair->cq_b));
+    CHECK_OK(rdmux_channel_send(pair->b->channel, frame, rdmux_message_encode(&message, frame)));
+    rdmux_cq_leave(pair->cq_b);
+}
+
+/* A peer that asks all the time, or for what is no better, makes a look at no device. */
+static void looking_at_devices_is_not_the_peers_to_command(void **state)
+{
+    (void)state;
+    enum { TIMES = 50 };
+    struct scene scene;
+    open_failback(&scene, RDMUX_FABRIC_NO_SERVICE_THREAD, false, false, LONG_MS);
+    struct pair *pair = &scene.pair;
+    for (int i = 0; i < TIMES; i++) {
+        ask_to_go_back(pair, 1); /* they have it */
+        ask_to_go_back(pair, 2);
+        progress(pair);
+    }
+    assert_int_equal(looks, 0);
+    leave(pair);
+    go_over_to(pair, "tcp", 2);
+    broken = pair->fabric_a;
+    for (int i = 0; i < TIMES; i++) {
+        ask_to_go_back(pair, 1);
+        ask_to_go_back(pair, 2);
+        progress(pair);
+    }
+    assert_int_equal(looks, 1);
+    assert_true(is_over(pair, "tcp", 2));
+    clear_scene(&scene);
+}
+
 static void failback_without_failover_is_refused(void **state)
 {
     (void)state;
@@ -326,6 +367,7 @@ int main(void)
         cmocka_unit_test(no_outcome_is_unknown_for_going_back),
         cmocka_unit_test(who_does_not_answer_is_not_waited_for),
         cmocka_unit_test(a_path_that_fails_three_times_is_left_out_and_that_is_told),
+        cmocka_unit_test(looking_at_devices_is_not_the_peers_to_command),
         cmocka_unit_test(failback_without_failover_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

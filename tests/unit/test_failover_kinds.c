@@ -169,7 +169,16 @@ static void atomics_of_a_device_stay_on_it(void **state)
     assert_non_null(strstr(json, "CAPABILITY_MISSING"));
     assert_non_null(strstr(json, "RDMUX_ACCESS_ATOMIC_DEVICE"));
     rdmux_explanation_free(explanation);
-    rdmux_mr_deregister(mr);
+
+    rdmux_mr_deregister(mr); /* now it may leave the device */
+    fail_path(pair->a, RDMUX_IO);
+    until = now_ms() + PATIENT_MS;
+    while (info_of(pair->a).epoch != 4 || info_of(pair->a).state != RDMUX_EP_CONNECTED) {
+        assert_true(now_ms() < until);
+        (void)rdmux_cq_poll(pair->cq_b, &wc, 1);
+        (void)rdmux_cq_poll(pair->cq_a, &wc, 1);
+    }
+    assert_string_equal(info_of(pair->a).provider, "shm");
     clear_scene(&scene);
 }
 
