@@ -18,7 +18,9 @@ static_assert(offsetof(struct shm_cq, base) == 0, "shm_cq_of() relies on it");
 
 enum {
     HOT_COUNT = 16,      /* endpoints looked at in each poll, the lately active ones */
-    IDLE_COUNT = 8,      /* of the others, looked at in each poll */
+    IDLE_COUNT = 8,      /* of the others, looked at in each poll that has time */
+    IDLE_PERIOD = 16,    /* polls between two looks at them in any case; a power of two */
+    IDLE_SHARE = 4,      /* then this part of the budget is for them */
     CHECK_PERIOD = 4096, /* polls between two looks at the descriptors; a power of two */
     EVENT_COUNT = 32,
     EARLY_CHUNK = 4096, /* bytes whose room is given back before the poll ends */
@@ -686,10 +688,14 @@ static SHM_COLD size_t poll_all(struct shm_cq *cq, size_t done, size_t budget)
         cq->first = cq->first + 1 < hot ? cq->first + 1 : 0;
     }
     uint32_t idle = cq->count - hot;
-    for (uint32_t i = 0; i < idle && i < IDLE_COUNT && done < budget; i++) {
+    size_t end = budget;
+    if (done >= budget && cq->polls % IDLE_PERIOD == 0) { /* the busy ones always have something */
+        end = done + budget / IDLE_SHARE + 1;
+    }
+    for (uint32_t i = 0; i < idle && i < IDLE_COUNT && done < end; i++) {
         cq->idle_next = cq->idle_next + 1 < idle ? cq->idle_next + 1 : 0;
         struct shm_ep *ep = cq->eps[hot + cq->idle_next];
-        size_t here = is_quiet(ep) ? 0 : progress(ep, budget - done);
+        size_t here = is_quiet(ep) ? 0 : progress(ep, end - done);
         if (here > 0) {
             make_hot(cq, ep);
         }

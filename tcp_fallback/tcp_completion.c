@@ -184,20 +184,29 @@ static size_t serve_event(struct tcp_lane *lane, uint32_t events, size_t budget)
     return did;
 }
 
+/* What the last look found is served to its end before the next look, which would begin with the same
+ * sockets again: one of them may have more to do than a poll handles, each time. */
 static size_t poll_epoll(struct tcp_cq *cq, size_t budget)
 {
-    struct epoll_event events[TCP_EVENTS];
     size_t did = 0;
-    cq->unwatched_polls = 0;
-    int count = epoll_wait(cq->epoll, events, TCP_EVENTS, 0);
-    if (count <= 0) {
-        cq->epoll_every = cq->epoll_every < TCP_EPOLL_EVERY ? cq->epoll_every + 1 : TCP_EPOLL_EVERY;
-        return 0;
+    if (cq->found_at == cq->found_count) {
+        cq->unwatched_polls = 0;
+        int count = epoll_wait(cq->epoll, cq->found, TCP_EVENTS, 0);
+        cq->found_at = 0;
+        cq->found_count = count > 0 ? (uint32_t)count : 0;
+        if (count <= 0) {
+            cq->epoll_every = cq->epoll_every < TCP_EPOLL_EVERY ? cq->epoll_every + 1
+                                                                : TCP_EPOLL_EVERY;
+            return 0;
+        }
     }
-    for (int i = 0; i < count && did < budget; i++) {
-        did += serve_event(events[i].data.ptr, events[i].events, budget - did);
+    while (cq->found_at < cq->found_count && did < budget) {
+        const struct epoll_event *event = &cq->found[cq->found_at++];
+        did += event->data.ptr != NULL ? serve_event(event->data.ptr, event->events, budget - did)
+                                       : 0;
     }
-    if (count > TCP_HOT_MAX) { /* many are active: epoll tells best */
+    if (cq->found_at == cq->found_count &&
+        cq->found_count > TCP_HOT_MAX) { /* many are active: epoll tells best */
         while (cq->hot_count > 0) {
             rdmux_tcp_cool(cq->hot[0]);
         }
@@ -269,6 +278,13 @@ static size_t attend_all(struct tcp_cq *cq)
     return did;
 }
 
+/* What is left of the budget for those who come later; they have a share in any case. */
+static size_t left_of(size_t budget, size_t did)
+{
+    size_t share = budget / TCP_SHARE + 1;
+    return did + share < budget ? budget - did : share;
+}
+
 size_t rdmux_tcp_poll(struct rdmux_provider_cq *base, size_t budget)
 {
     struct tcp_cq *cq = rdmux_tcp_cq(base);
@@ -280,16 +296,16 @@ size_t rdmux_tcp_poll(struct rdmux_provider_cq *base, size_t budget)
         did += attend_all(cq);
     }
     uint32_t hot_count = cq->hot_count;
-    if (hot_count > 0 && did < budget) {
-        did += poll_hot(cq, budget - did);
+    if (hot_count > 0) {
+        did += poll_hot(cq, left_of(budget, did));
     }
     if (cq->watched > hot_count || cq->blocked > 0) {
         cq->unwatched_polls++;
-        bool now = hot_count == 0 || cq->blocked > 0 || (cq->ask_epoll && did == 0) ||
-                   cq->unwatched_polls >= cq->epoll_every;
-        if (now && did < budget) {
+        bool due = cq->unwatched_polls >= cq->epoll_every || cq->found_at < cq->found_count;
+        bool now = hot_count == 0 || cq->blocked > 0 || (cq->ask_epoll && did == 0);
+        if (due || (now && did < budget)) {
             cq->ask_epoll = false;
-            did += poll_epoll(cq, budget - did);
+            did += poll_epoll(cq, left_of(budget, did));
         }
     }
     return did;

@@ -30,6 +30,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/epoll.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
@@ -55,6 +56,7 @@ enum {
     TCP_SPINNING = 64,    /* polls without arm after which the caller is taken to spin */
     TCP_EPOLL_EVERY = 16, /* most polls between two looks at the endpoints not hot */
     TCP_EVENTS = 64,
+    TCP_SHARE = 4, /* a poll's budget divided by this is for endpoints whose turn it is in any case */
 };
 
 /* A list through the objects on it; an object that is on none has next NULL. */
@@ -163,6 +165,9 @@ struct tcp_cq {
     uint32_t blocked;         /* sockets that wait for room */
     uint32_t unwatched_polls; /* polls since epoll was asked */
     uint32_t epoll_every;     /* polls between two looks; fewer the more they find */
+    uint32_t found_at;        /* of what the last look found, what was served */
+    uint32_t found_count;
+    struct epoll_event found[TCP_EVENTS]; /* their lanes; NULL: not watched any more */
     struct tcp_ep *last_found;
     uint32_t unarmed_polls; /* polls since arm */
     bool ask_epoll;         /* the caller slept: what woke it may be a socket that is not hot */

@@ -186,6 +186,11 @@ void rdmux_tcp_unwatch(struct tcp_lane *lane)
         lane->watched = false;
         lane->events = 0;
         cq->watched--;
+        for (uint32_t i = cq->found_at; i < cq->found_count; i++) {
+            if (cq->found[i].data.ptr == lane) {
+                cq->found[i].data.ptr = NULL;
+            }
+        }
     }
 }
 
