@@ -246,16 +246,17 @@ static enum rdmux_status learn(struct verbs_ep *ep, const uint8_t *peer, size_t 
 static void log_connection(const struct verbs_ep *ep)
 {
     const uint32_t ack = rdmux_verbs_ack_code(ep->attr->liveness_ms, ep->theirs.ack_delay);
+    const uint32_t retries = rdmux_verbs_retries(ep->attr->liveness_ms, ack);
     const uint32_t rnr = rdmux_verbs_rnr_code(ep->attr->liveness_ms);
     rdmux_provider_log(
         verbs_fabric_of_ep(ep), RDMUX_LOG_DEBUG,
         "%s %s port %u: queue pair %u to %u, mtu %u; a peer that does not answer is given up after "
-        "%.3f s (timeout code %u, %d tries), at the latest after %.3f s; what meets no receive is "
+        "%.3f s (timeout code %u, %u tries), at the latest after %.3f s; what meets no receive is "
         "sent again after %.3f ms",
         ep->transport->name, verbs_domain_of_ep(ep)->device, ep->port, ep->ours.qpn, ep->theirs.qpn,
         rdmux_verbs_mtu_bytes(smaller(ep->ours.mtu, ep->theirs.mtu)),
-        (double)rdmux_verbs_give_up_ns(ack) / 1e9, ack, VERBS_RETRY_COUNT + 1,
-        (double)rdmux_verbs_give_up_longest_ns(ack) / 1e9, (double)rdmux_verbs_rnr_ns(rnr) / 1e6);
+        (double)rdmux_verbs_give_up_ns(ack, retries) / 1e9, ack, retries + 1,
+        (double)rdmux_verbs_give_up_longest_ns(ack, retries) / 1e9, (double)rdmux_verbs_rnr_ns(rnr) / 1e6);
 }
 
 /* What the device made of the wishes: it may round, clamp or ignore them without a word

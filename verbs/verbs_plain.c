@@ -206,8 +206,8 @@ static void is_up(struct verbs_plain_ep *ep)
         "after %.3f s (timeout code %u, %d tries), at the latest after %.3f s",
         ep->base.transport->name, verbs_domain_of_ep(&ep->base)->device, ep->base.port,
         ep->call->base.local_address, ep->call->base.peer_address,
-        (double)rdmux_verbs_give_up_ns(ack) / 1e9, ack, VERBS_RETRY_COUNT + 1,
-        (double)rdmux_verbs_give_up_longest_ns(ack) / 1e9);
+        (double)rdmux_verbs_give_up_ns(ack, VERBS_RETRY_COUNT) / 1e9, ack, VERBS_RETRY_COUNT + 1,
+        (double)rdmux_verbs_give_up_longest_ns(ack, VERBS_RETRY_COUNT) / 1e9);
 }
 
 /* --------------------------------------------------------------------------------------- events */

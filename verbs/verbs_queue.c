@@ -369,11 +369,12 @@ enum rdmux_status rdmux_verbs_queue_connect(struct verbs_queue *queue,
     if (status != RDMUX_OK) {
         return status;
     }
+    const uint32_t ack = rdmux_verbs_ack_code(liveness_ms, ep->theirs.ack_delay);
     struct ibv_qp_attr sending = {
         .qp_state = IBV_QPS_RTS,
         .sq_psn = our_psn,
-        .timeout = (uint8_t)rdmux_verbs_ack_code(liveness_ms, ep->theirs.ack_delay),
-        .retry_cnt = VERBS_RETRY_COUNT,
+        .timeout = (uint8_t)ack,
+        .retry_cnt = (uint8_t)rdmux_verbs_retries(liveness_ms, ack),
         .rnr_retry = VERBS_RNR_RETRY,
         .max_rd_atomic = smaller(ep->ours.asks, ep->theirs.answers),
     };

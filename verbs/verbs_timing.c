@@ -20,14 +20,23 @@ uint64_t rdmux_verbs_ack_ns(uint32_t code)
     return ACK_UNIT_NS << code;
 }
 
-uint64_t rdmux_verbs_give_up_ns(uint32_t code)
+uint32_t rdmux_verbs_retries(uint32_t liveness_ms, uint32_t code)
 {
-    return rdmux_verbs_ack_ns(code) * (VERBS_RETRY_COUNT + 1);
+    uint64_t tries = liveness_ms * NS_PER_MS / rdmux_verbs_ack_ns(code);
+    if (liveness_ms == RDMUX_NEVER || tries > VERBS_RETRY_COUNT) {
+        return VERBS_RETRY_COUNT;
+    }
+    return tries > 2 ? (uint32_t)tries - 1 : 1;
 }
 
-uint64_t rdmux_verbs_give_up_longest_ns(uint32_t code)
+uint64_t rdmux_verbs_give_up_ns(uint32_t code, uint32_t retries)
 {
-    return rdmux_verbs_give_up_ns(code) * LONGEST_FACTOR;
+    return rdmux_verbs_ack_ns(code) * (retries + 1);
+}
+
+uint64_t rdmux_verbs_give_up_longest_ns(uint32_t code, uint32_t retries)
+{
+    return rdmux_verbs_give_up_ns(code, retries) * LONGEST_FACTOR;
 }
 
 uint32_t rdmux_verbs_ack_code(uint32_t liveness_ms, uint32_t peer_delay_code)
@@ -35,7 +44,7 @@ uint32_t rdmux_verbs_ack_code(uint32_t liveness_ms, uint32_t peer_delay_code)
     uint32_t code = VERBS_ACK_CODE_MAX;
     if (liveness_ms != RDMUX_NEVER) {
         while (code > VERBS_ACK_CODE_MIN &&
-               rdmux_verbs_give_up_longest_ns(code) > liveness_ms * NS_PER_MS) {
+               rdmux_verbs_give_up_longest_ns(code, VERBS_RETRY_COUNT) > liveness_ms * NS_PER_MS) {
             code--;
         }
     }

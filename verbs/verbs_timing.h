@@ -30,11 +30,17 @@ enum {
  */
 uint32_t rdmux_verbs_ack_code(uint32_t liveness_ms, uint32_t peer_delay_code);
 
+/*
+ * How often to try again: VERBS_RETRY_COUNT times, or fewer where the peer's device needs so much time for each that all of them would be more
+ * than the liveness time; once at least, as one packet may be lost.
+ */
+uint32_t rdmux_verbs_retries(uint32_t liveness_ms, uint32_t code);
+
 /* What a code is: one try, and the time after which the device gives up, as it is meant and at the
  * longest. */
 uint64_t rdmux_verbs_ack_ns(uint32_t code);
-uint64_t rdmux_verbs_give_up_ns(uint32_t code);
-uint64_t rdmux_verbs_give_up_longest_ns(uint32_t code);
+uint64_t rdmux_verbs_give_up_ns(uint32_t code, uint32_t retries);
+uint64_t rdmux_verbs_give_up_longest_ns(uint32_t code, uint32_t retries);
 
 /* RNR NAK timer code: how long the peer waits before it sends again what met no receive. Short, so
  * that a receive posted late costs little; not the shortest, so that a peer that waits long does

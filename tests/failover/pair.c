@@ -130,8 +130,8 @@ static void strike(struct pair *pair)
     }
     const struct cut *cut = &pair->cuts[below(&pair->chance, pair->cut_count)];
     pair->what = cut->name;
-    pair->struck_ns = now_ns();
     call(cut->command);
+    pair->struck_ns = now_ns(); /* now it is surely cut */
 }
 
 /* Takes turns: who strikes, and when, follows from the epoch and what has come in it. */
@@ -153,7 +153,7 @@ static void look(struct pair *pair)
         if (pair->is_struck) {
             printf("moved %s -> %s %.3f %.3f %s\n", pair->from, pair->info.provider,
                    (double)(pair->noticed_ns - pair->struck_ns) / 1e6,
-                   (double)(now_ns() - pair->struck_ns) / 1e6, pair->what);
+                   (double)(now_ns() - pair->noticed_ns) / 1e6, pair->what);
             if (pair->is_cut) {
                 call(pair->mend);
             }

@@ -111,12 +111,12 @@ fi
 
 # ------------------------------------------------------------------------------------ a real kernel
 
-# percentiles: of lines "FROM TO NOTICED MOVED", in ms, for each pair of paths.
+# percentiles: of lines "FROM TO NOTICED MOVED", in ms, the latter from then on, for each pair of paths.
 percentiles() {
     local pair times
     while read -r pair; do
         times=$(grep -F "$pair " "$scratch/moves")
-        printf '#   %s: %d moves; noticed after p50 %s ms, p99 %s ms; moved after p50 %s ms, p99 %s ms\n' "$pair" \
+        printf '#   %s: %d moves; noticed after p50 %s ms, p99 %s ms; moved after another p50 %s ms, p99 %s ms\n' "$pair" \
             "$(wc -l <<<"$times")" "$(rank 4 50 <<<"$times")" "$(rank 4 99 <<<"$times")" \
             "$(rank 5 50 <<<"$times")" "$(rank 5 99 <<<"$times")"
     done < <(cut -d' ' -f1-3 "$scratch/moves" | sort -u)

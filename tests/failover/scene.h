@@ -15,7 +15,10 @@ enum {
     SIDES = 2,
     LINKS = 3,
     ENTRIES = 64,
-    LIVENESS_MS = 400,
+    LIVENESS_MS = 600,
+    MOVE_MS = 100,    /* what a move may take once it is known that the path has failed … */
+    STANDBY_MS = 200, /* … and with each other path that swallows everything */
+    LATER_MS = 25,    /* than the liveness time: until the programs have polled */
     BUSY_NS = 500,          /* of a turn in which something came */
     IDLE_NS = 5000,         /* of a turn in which nothing came */
     TURNS_MAX = 1200000,    /* a run that takes more has come to a standstill */
@@ -54,7 +57,7 @@ struct pair {
     char name[2 * RDMUX_NAME_MAX + 4];
     uint32_t count;
     uint64_t noticed_ns[SAMPLES];
-    uint64_t moved_ns[SAMPLES];
+    uint64_t moved_ns[SAMPLES]; /* since it was noticed */
 };
 
 /* What runs have come to; shared with the children that take them. */
@@ -65,6 +68,7 @@ struct result {
     uint64_t returned;
     uint64_t survived;
     uint64_t ended;
+    uint64_t ended_ns; /* the longest time from the fault to both ends */
     struct load_errors errors;
     struct load_counts counts;
     struct pair pairs[PAIRS];

@@ -19,9 +19,9 @@ static void a_silent_peer_is_given_up_within_the_liveness_time(void **state)
     for (uint32_t liveness_ms = 128; liveness_ms < 100000; liveness_ms += 1 + liveness_ms / 50) {
         uint32_t code = rdmux_verbs_ack_code(liveness_ms, 0);
 
-        assert_true(rdmux_verbs_give_up_longest_ns(code) <= liveness_ms * UINT64_C(1000000));
+        assert_true(rdmux_verbs_give_up_longest_ns(code, VERBS_RETRY_COUNT) <= liveness_ms * UINT64_C(1000000));
         assert_true(code == VERBS_ACK_CODE_MAX ||
-                    rdmux_verbs_give_up_longest_ns(code + 1) > liveness_ms * UINT64_C(1000000));
+                    rdmux_verbs_give_up_longest_ns(code + 1, VERBS_RETRY_COUNT) > liveness_ms * UINT64_C(1000000));
     }
 }
 
@@ -44,7 +44,8 @@ static void the_default_liveness_time_gives_what_is_documented(void **state)
 
     assert_int_equal(code, 16);
     assert_true(rdmux_verbs_ack_ns(code) == UINT64_C(268435456));
-    assert_true(rdmux_verbs_give_up_ns(code) == UINT64_C(268435456) * 7);
+    assert_int_equal(rdmux_verbs_retries(10000, code), 6);
+    assert_true(rdmux_verbs_give_up_ns(code, 6) == UINT64_C(268435456) * 7);
 }
 
 static void a_peer_s_device_gets_the_time_it_says_it_needs(void **state)
@@ -54,6 +55,30 @@ static void a_peer_s_device_gets_the_time_it_says_it_needs(void **state)
     assert_int_equal(rdmux_verbs_ack_code(10000, 15), 16);
     assert_int_equal(rdmux_verbs_ack_code(10000, 17), 18);
     assert_int_equal(rdmux_verbs_ack_code(10000, 31), 31); /* five bits */
+}
+
+/* Soft RoCE says that it needs 134 ms, so one try takes 268: seven of them would be 1.9 s. */
+static void where_a_try_takes_long_there_are_fewer(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t liveness_ms;
+        uint32_t retries;
+    } cases[] = { { 1, 1 }, { 400, 1 }, { 800, 1 }, { 806, 2 }, { 1500, 4 }, { 1879, 5 }, { 1880, 6 },
+                  { 10000, 6 }, { RDMUX_NEVER, 6 } };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const uint32_t liveness_ms = cases[i].liveness_ms;
+        const uint32_t code = rdmux_verbs_ack_code(liveness_ms, 15);
+        const uint32_t retries = rdmux_verbs_retries(liveness_ms, code);
+        if (liveness_ms == RDMUX_NEVER) {
+            assert_int_equal(retries, cases[i].retries);
+            continue;
+        }
+        assert_int_equal(code, 16);
+        assert_int_equal(retries, cases[i].retries);
+        assert_true(retries == 1 || rdmux_verbs_give_up_ns(code, retries) <=
+                                        liveness_ms * UINT64_C(1000000));
+    }
 }
 
 static void a_missing_receive_costs_little(void **state)
@@ -93,6 +118,7 @@ int main(void)
         cmocka_unit_test(codes_stay_within_their_bounds),
         cmocka_unit_test(the_default_liveness_time_gives_what_is_documented),
         cmocka_unit_test(a_peer_s_device_gets_the_time_it_says_it_needs),
+        cmocka_unit_test(where_a_try_takes_long_there_are_fewer),
         cmocka_unit_test(a_missing_receive_costs_little),
         cmocka_unit_test(rnr_codes_mean_what_the_specification_says),
     };
