@@ -585,7 +585,8 @@ void rdmux_ep_watch_channel(const struct rdmux_ep *ep)
         { IPPROTO_TCP, TCP_USER_TIMEOUT, liveness_ms },
         { SOL_SOCKET, SO_KEEPALIVE, 1 },
     };
-    for (size_t i = 0; i < RDMUX_COUNT_OF(options); i++) { /* sockets of other kinds have none of them */
+    /* Sockets of other kinds have none of these. */
+    for (size_t i = 0; i < RDMUX_COUNT_OF(options); i++) {
         (void)setsockopt(rdmux_channel_socket(ep->channel), options[i].level, options[i].name,
                          &options[i].value, sizeof(options[i].value));
     }

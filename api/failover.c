@@ -182,8 +182,7 @@ static void cut(struct rdmux_ep *ep)
 const char *rdmux_failover_bound_device(struct rdmux_ep *ep)
 {
     char *bound = ep->failover->bound_device;
-    if (bound[0] != '\0' &&
-        !rdmux_mr_has_importer(ep->fabric, ep->id, RDMUX_ACCESS_ATOMIC_DEVICE)) {
+    if (bound[0] != '\0' && !rdmux_mr_has_importer(ep->fabric, ep->id, RDMUX_ACCESS_ATOMIC_DEVICE)) {
         bound[0] = '\0';
     }
     return bound;

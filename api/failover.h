@@ -59,7 +59,7 @@ struct rdmux_resume {
     struct rdmux_resume_greeting greeting;
     uint64_t deadline_ns; /* 0: the channel is there */
     uint64_t next_ns;     /* connector: when to dial again */
-    uint64_t answer_ns;   /* connector: until then the peer should have said MOVE; 0: whenever it likes */
+    uint64_t answer_ns; /* connector: until then the peer should have said MOVE; 0: whenever it likes */
     struct rdmux_list revocations;
     char text[RDMUX_TEXT_MAX];
 };

@@ -200,7 +200,8 @@ static void address_failed(struct rdmux_ep *ep, const char *verdict)
 
 static void dial_failed(struct rdmux_ep *ep, int error)
 {
-    address_failed(ep, error == ECONNREFUSED ? "it was dialled again, and nobody listens there" : NULL);
+    address_failed(ep,
+                   error == ECONNREFUSED ? "it was dialled again, and nobody listens there" : NULL);
 }
 
 /* Each address has its turn, and twice the time in each round, as it may be far away. */

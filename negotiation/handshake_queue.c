@@ -162,7 +162,8 @@ void rdmux_handshake_next(struct rdmux_handshake *handshake, struct rdmux_handsh
 uint64_t rdmux_handshake_time_after(uint64_t now_ns, uint64_t milliseconds)
 {
     const uint64_t ns_per_ms = UINT64_C(1000000);
-    uint64_t wait_ns = milliseconds < UINT64_MAX / ns_per_ms ? milliseconds * ns_per_ms : UINT64_MAX;
+    uint64_t wait_ns = milliseconds < UINT64_MAX / ns_per_ms ? milliseconds * ns_per_ms
+                                                             : UINT64_MAX;
     return wait_ns > UINT64_MAX - 1 - now_ns ? UINT64_MAX - 1 : now_ns + wait_ns;
 }
 

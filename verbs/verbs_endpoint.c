@@ -256,7 +256,8 @@ static void log_connection(const struct verbs_ep *ep)
         ep->transport->name, verbs_domain_of_ep(ep)->device, ep->port, ep->ours.qpn, ep->theirs.qpn,
         rdmux_verbs_mtu_bytes(smaller(ep->ours.mtu, ep->theirs.mtu)),
         (double)rdmux_verbs_give_up_ns(ack, retries) / 1e9, ack, retries + 1,
-        (double)rdmux_verbs_give_up_longest_ns(ack, retries) / 1e9, (double)rdmux_verbs_rnr_ns(rnr) / 1e6);
+        (double)rdmux_verbs_give_up_longest_ns(ack, retries) / 1e9,
+        (double)rdmux_verbs_rnr_ns(rnr) / 1e6);
 }
 
 /* What the device made of the wishes: it may round, clamp or ignore them without a word

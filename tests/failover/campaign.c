@@ -638,12 +638,13 @@ static void tell(struct result *sum, bool has_failover)
         struct pair *pair = &sum->pairs[i];
         qsort(pair->noticed_ns, pair->count, sizeof(uint64_t), compare);
         qsort(pair->moved_ns, pair->count, sizeof(uint64_t), compare);
-        printf("# %s: %u moves; noticed after p50 %.3f ms, p99 %.3f ms; moved after another p50 %.3f "
-               "ms, p99 %.3f ms (the world's time)\n",
-               pair->name, pair->count, percentile_ms(pair->noticed_ns, pair->count, 50),
-               percentile_ms(pair->noticed_ns, pair->count, 99),
-               percentile_ms(pair->moved_ns, pair->count, 50),
-               percentile_ms(pair->moved_ns, pair->count, 99));
+        printf(
+            "# %s: %u moves; noticed after p50 %.3f ms, p99 %.3f ms; moved after another p50 %.3f "
+            "ms, p99 %.3f ms (the world's time)\n",
+            pair->name, pair->count, percentile_ms(pair->noticed_ns, pair->count, 50),
+            percentile_ms(pair->noticed_ns, pair->count, 99),
+            percentile_ms(pair->moved_ns, pair->count, 50),
+            percentile_ms(pair->moved_ns, pair->count, 99));
     }
 }
 

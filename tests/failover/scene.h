@@ -16,9 +16,9 @@ enum {
     LINKS = 3,
     ENTRIES = 64,
     LIVENESS_MS = 600,
-    MOVE_MS = 100,    /* what a move may take once it is known that the path has failed … */
-    STANDBY_MS = 200, /* … and with each other path that swallows everything */
-    LATER_MS = 25,    /* than the liveness time: until the programs have polled */
+    MOVE_MS = 100,          /* what a move may take once it is known that the path has failed … */
+    STANDBY_MS = 200,       /* … and with each other path that swallows everything */
+    LATER_MS = 25,          /* than the liveness time: until the programs have polled */
     BUSY_NS = 500,          /* of a turn in which something came */
     IDLE_NS = 5000,         /* of a turn in which nothing came */
     TURNS_MAX = 1200000,    /* a run that takes more has come to a standstill */

@@ -301,10 +301,9 @@ static void a_path_that_fails_three_times_is_left_out_and_that_is_told(void **st
 
 static void ask_to_go_back(struct pair *pair, uint64_t rank)
 {
-    const struct rdmux_message message = { .type = RDMUX_FRAME_BACK,
-                                           .status = RDMUX_OK,
-                                           .epoch = info_of(pair->b).epoch,
-                                           .count = rank };
+    const struct rdmux_message message = {
+        .type = RDMUX_FRAME_BACK, .status = RDMUX_OK, .epoch = info_of(pair->b).epoch, .count = rank
+    };
     uint8_t frame[RDMUX_MESSAGE_MAX];
     assert_true(rdmux_cq_enter(pair->cq_b));
     CHECK_OK(rdmux_channel_send(pair->b->channel, frame, rdmux_message_encode(&message, frame)));

@@ -241,9 +241,8 @@ static void somebody_else_at_an_address_is_passed_over(void **state)
         attr.failover = RDMUX_FAILOVER_ON;
         open_named_pair(&pair, &attr);
         atomic_store(&dialled_in_vain, 0);
-        atomic_store(&stranger_port,
-                     speaks ? (uint16_t)strtoul(strrchr(address, ':') + 1, NULL, 10)
-                            : ntohs(mute.sin_port));
+        atomic_store(&stranger_port, speaks ? (uint16_t)strtoul(strrchr(address, ':') + 1, NULL, 10)
+                                            : ntohs(mute.sin_port));
 
         run_traffic(&pair, 600, 400, take_the_address_away);
 

@@ -19,9 +19,11 @@ static void a_silent_peer_is_given_up_within_the_liveness_time(void **state)
     for (uint32_t liveness_ms = 128; liveness_ms < 100000; liveness_ms += 1 + liveness_ms / 50) {
         uint32_t code = rdmux_verbs_ack_code(liveness_ms, 0);
 
-        assert_true(rdmux_verbs_give_up_longest_ns(code, VERBS_RETRY_COUNT) <= liveness_ms * UINT64_C(1000000));
+        assert_true(rdmux_verbs_give_up_longest_ns(code, VERBS_RETRY_COUNT) <=
+                    liveness_ms * UINT64_C(1000000));
         assert_true(code == VERBS_ACK_CODE_MAX ||
-                    rdmux_verbs_give_up_longest_ns(code + 1, VERBS_RETRY_COUNT) > liveness_ms * UINT64_C(1000000));
+                    rdmux_verbs_give_up_longest_ns(code + 1, VERBS_RETRY_COUNT) >
+                        liveness_ms * UINT64_C(1000000));
     }
 }
 
@@ -64,8 +66,8 @@ static void where_a_try_takes_long_there_are_fewer(void **state)
     static const struct {
         uint32_t liveness_ms;
         uint32_t retries;
-    } cases[] = { { 1, 1 }, { 400, 1 }, { 800, 1 }, { 806, 2 }, { 1500, 4 }, { 1879, 5 }, { 1880, 6 },
-                  { 10000, 6 }, { RDMUX_NEVER, 6 } };
+    } cases[] = { { 1, 1 },    { 400, 1 },  { 800, 1 },   { 806, 2 },        { 1500, 4 },
+                  { 1879, 5 }, { 1880, 6 }, { 10000, 6 }, { RDMUX_NEVER, 6 } };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const uint32_t liveness_ms = cases[i].liveness_ms;
         const uint32_t code = rdmux_verbs_ack_code(liveness_ms, 15);
@@ -76,8 +78,8 @@ static void where_a_try_takes_long_there_are_fewer(void **state)
         }
         assert_int_equal(code, 16);
         assert_int_equal(retries, cases[i].retries);
-        assert_true(retries == 1 || rdmux_verbs_give_up_ns(code, retries) <=
-                                        liveness_ms * UINT64_C(1000000));
+        assert_true(retries == 1 ||
+                    rdmux_verbs_give_up_ns(code, retries) <= liveness_ms * UINT64_C(1000000));
     }
 }
 
