@@ -155,7 +155,7 @@ static void what_is_sent_goes_on_beside_one_that_floods(void **state)
         warm_up(&crowd);
         CHECK_OK(rdmux_recv(crowd.a[EPS - 1], in, LARGE, NULL, NULL));
         CHECK_OK(rdmux_send(crowd.b[EPS - 1], out, LARGE, NULL, NULL, 0));
-        uint64_t until = crowd.polls + 100 * SOON;
+        uint64_t until = crowd.polls + UINT64_C(100) * SOON;
         while (crowd.sent == 0) {
             if (crowd.polls == until) {
                 fail_msg("%s: a message that takes its time is not sent in %u polls",
