@@ -28,6 +28,9 @@ enum {
 
 static const char trusts_none[] = "none";
 static const char psk_suites[] = "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256";
+/* Key exchanges that are done in 3 ms. By itself OpenSSL takes those as well by which a stranger keeps
+ * the service thread busy for a sixth of a second (ffdhe8192). */
+static const char groups[] = "X25519:P-256:P-384";
 
 /* The cause of OpenSSL's last failure. */
 static const char *openssl_reason(void)
@@ -218,6 +221,15 @@ static enum rdmux_status no_such_tls(void)
                       openssl_reason());
 }
 
+static enum rdmux_status no_such_groups(void)
+{
+    enum rdmux_status status = unless_memory(RDMUX_UNSUPPORTED);
+    return rdmux_fail(status,
+                      "auth: this OpenSSL lacks one of the key exchanges %s: %s; use a build or "
+                      "configuration of OpenSSL that has them all",
+                      groups, openssl_reason());
+}
+
 /* What is the same for all sessions. suites NULL: those that OpenSSL has. */
 static enum rdmux_status make_context(const SSL_METHOD *method, const char *suites, SSL_CTX **out)
 {
@@ -232,7 +244,10 @@ static enum rdmux_status make_context(const SSL_METHOD *method, const char *suit
     SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION);
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-    return good ? RDMUX_OK : no_such_tls();
+    if (!good) {
+        return no_such_tls();
+    }
+    return SSL_CTX_set1_groups_list(context, groups) == 1 ? RDMUX_OK : no_such_groups();
 }
 
 /* Of control channels, of which there may be many, and silent ones. */

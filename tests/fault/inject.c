@@ -300,6 +300,18 @@ FAILING_TLS(int, X509_check_host,
 
 /* ------------------------------------------------------------ those that need more than one line */
 
+/* Of the list of groups alone, which it copies: what else goes through it fails for wrong arguments. */
+long __real_SSL_CTX_ctrl(SSL_CTX *context, int command, long number, void *argument);
+long __wrap_SSL_CTX_ctrl(SSL_CTX *context, int command, long number, void *argument);
+long __wrap_SSL_CTX_ctrl(SSL_CTX *context, int command, long number, void *argument)
+{
+    if (command == SSL_CTRL_SET_GROUPS_LIST && inject_fails(INJECT_CALL, "SSL_CTX_ctrl")) {
+        ERR_raise(ERR_LIB_SSL, ERR_R_MALLOC_FAILURE);
+        return 0;
+    }
+    return __real_SSL_CTX_ctrl(context, command, number, argument);
+}
+
 void *__real_mmap(void *at, size_t size, int rights, int flags, int fd, off_t offset);
 void *__wrap_mmap(void *at, size_t size, int rights, int flags, int fd, off_t offset);
 void *__wrap_mmap(void *at, size_t size, int rights, int flags, int fd, off_t offset)

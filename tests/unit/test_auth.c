@@ -572,8 +572,10 @@ static void a_name_with_control_characters_is_refused(void **state)
     close_office(&office);
 }
 
-/* A client of OpenSSL's with good papers, that speaks this version of TLS alone. */
-static bool gets_through(const struct pair *pair, const struct authority *own, int version)
+/* A client of OpenSSL's with good papers, that speaks this version of TLS alone, and offers these key
+ * exchanges; NULL: those that it likes. */
+static bool gets_through(const struct pair *pair, const struct authority *own, int version,
+                         const char *groups)
 {
     struct rdmux_hello hello;
     uint8_t bytes[RDMUX_HELLO_SIZE];
@@ -581,6 +583,7 @@ static bool gets_through(const struct pair *pair, const struct authority *own, i
     assert_non_null(context);
     assert_int_equal(SSL_CTX_set_min_proto_version(context, version), 1);
     assert_int_equal(SSL_CTX_set_max_proto_version(context, version), 1);
+    assert_true(groups == NULL || SSL_CTX_set1_groups_list(context, groups) == 1);
     assert_int_equal(SSL_CTX_use_certificate(context, own->certificate), 1);
     assert_int_equal(SSL_CTX_use_PrivateKey(context, own->key), 1);
     rdmux_hello_fill(pair->fabric_a, &hello);
@@ -606,8 +609,46 @@ static void older_tls_is_not_spoken(void **state)
     struct rdmux_fabric_auth auth_b = cert_of(&office.papers_b);
     open_auth_sides(&pair, "tcp", &auth_a, &auth_b, NULL);
 
-    assert_true(gets_through(&pair, &office.own_a, TLS1_3_VERSION)); /* else it is no test */
-    assert_false(gets_through(&pair, &office.own_a, TLS1_2_VERSION));
+    assert_true(gets_through(&pair, &office.own_a, TLS1_3_VERSION, NULL)); /* else it is no test */
+    assert_false(gets_through(&pair, &office.own_a, TLS1_2_VERSION, NULL));
+
+    close_pair(&pair);
+    close_office(&office);
+}
+
+static void a_stranger_does_not_choose_a_key_exchange_that_is_dear(void **state)
+{
+    static const struct {
+        const char *groups;
+        bool good;
+    } cases[] = {
+        { "X25519", true },
+        { "P-256", true },
+        { "P-384", true },
+        { "P-521", false },
+        { "X448", false },
+        { "ffdhe2048", false },
+        { "ffdhe3072", false },
+        { "ffdhe4096", false },
+        { "ffdhe6144", false },
+        { "ffdhe8192", false },
+        { "ffdhe8192:P-521:X448", false },
+        { "ffdhe8192:P-384", true }, /* by the other: it is asked again */
+    };
+    struct office office;
+    struct pair pair;
+    (void)state;
+    open_office(&office, "IP:127.0.0.1", NULL);
+    struct rdmux_fabric_auth auth_a = cert_of(&office.papers_a);
+    struct rdmux_fabric_auth auth_b = cert_of(&office.papers_b);
+    open_auth_sides(&pair, "tcp", &auth_a, &auth_b, NULL);
+
+    for (size_t i = 0; i < RDMUX_COUNT_OF(cases); i++) {
+        if (gets_through(&pair, &office.own_a, TLS1_3_VERSION, cases[i].groups) != cases[i].good) {
+            fail_msg("who offers %s %s", cases[i].groups,
+                     cases[i].good ? "does not get through" : "gets through");
+        }
+    }
 
     close_pair(&pair);
     close_office(&office);
@@ -656,6 +697,7 @@ int main(void)
         cmocka_unit_test(a_certificate_of_a_server_does_not_make_a_client),
         cmocka_unit_test(a_name_with_control_characters_is_refused),
         cmocka_unit_test(older_tls_is_not_spoken),
+        cmocka_unit_test(a_stranger_does_not_choose_a_key_exchange_that_is_dear),
         cmocka_unit_test(keys_and_certificates_do_not_meet),
     };
     return cmocka_run_group_tests_name("auth", tests, make_auth_folder, remove_auth_folder);

@@ -2,6 +2,7 @@
 /* What carries a data socket's bytes where peers authenticate: whole, in order, from the right
  * peer, or not at all. */
 #include "negotiation/tls.h"
+#include "negotiation/tls_internal.h"
 #include "tests/unit/auth_scene.h"
 
 #include <openssl/crypto.h>
@@ -416,6 +417,34 @@ static void the_ends_of_different_sockets_do_not_meet(void **state)
     }
 }
 
+static void an_end_does_not_choose_a_key_exchange_that_is_dear(void **state)
+{
+    static const struct ends ends = { { secret, secret }, { 1, 1 }, { 0, 0 } };
+    static const struct {
+        const char *groups;
+        enum rdmux_status expected;
+    } cases[] = {
+        { "X25519", RDMUX_OK },      { "P-256", RDMUX_OK },  { "P-384", RDMUX_OK },
+        { "P-521", RDMUX_AUTH },     { "X448", RDMUX_AUTH }, { "ffdhe2048", RDMUX_AUTH },
+        { "ffdhe8192", RDMUX_AUTH },
+    };
+    (void)state;
+    for (size_t i = 0; i < RDMUX_COUNT_OF(cases); i++) {
+        struct wire wire;
+        enum rdmux_status status[2];
+        open_wire(&wire, &ends);
+        struct rdmux_tls *connector = (struct rdmux_tls *)wire.stream[0]; /* base is its first */
+        assert_int_equal(SSL_set1_groups_list(connector->ssl, cases[i].groups), 1);
+
+        introduce(&wire, status);
+
+        if (status[1] != cases[i].expected) {
+            fail_msg("who offers %s: %s", cases[i].groups, rdmux_status_name(status[1]));
+        }
+        close_wire(&wire);
+    }
+}
+
 static void nothing_is_read_before_the_end_is_known(void **state)
 {
     static const uint8_t clear[] = "\x17\x03\x03\x00\x18pay 100 to somebody else";
@@ -568,6 +597,7 @@ int main(void)
         cmocka_unit_test(bytes_in_clear_end_it),
         cmocka_unit_test(what_came_before_the_end_is_read),
         cmocka_unit_test(the_ends_of_different_sockets_do_not_meet),
+        cmocka_unit_test(an_end_does_not_choose_a_key_exchange_that_is_dear),
         cmocka_unit_test(nothing_is_read_before_the_end_is_known),
         cmocka_unit_test(keys_are_renewed_and_nobody_notices),
         cmocka_unit_test(a_renewal_waits_for_room_and_reading_goes_on),
