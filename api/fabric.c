@@ -311,7 +311,7 @@ enum rdmux_status rdmux_fabric_open(const struct rdmux_fabric_attr *attr, struct
     fabric->membarrier = register_membarrier();
 
     bool environment = (all.flags & RDMUX_FABRIC_IGNORE_ENVIRONMENT) == 0;
-    const char *log_text = environment ? getenv("RDMUX_LOG") : NULL;
+    const char *log_text = environment ? secure_getenv("RDMUX_LOG") : NULL;
     status = map_alive(fabric);
     if (status == RDMUX_OK && log_text != NULL && *log_text != '\0') {
         status = take_log_environment(fabric, log_text);
@@ -321,10 +321,11 @@ enum rdmux_status rdmux_fabric_open(const struct rdmux_fabric_attr *attr, struct
     }
     if (status == RDMUX_OK) {
         status = rdmux_registry_fill(fabric, &all,
-                                     environment ? getenv("RDMUX_PROVIDER_DIR") : NULL);
+                                     environment ? secure_getenv("RDMUX_PROVIDER_DIR") : NULL);
     }
     if (status == RDMUX_OK) {
-        status = intersect_filters(fabric, all.paths, environment ? getenv("RDMUX_PATHS") : NULL);
+        status = intersect_filters(fabric, all.paths,
+                                   environment ? secure_getenv("RDMUX_PATHS") : NULL);
     }
     if (status == RDMUX_OK && all.auth != NULL) {
         status = rdmux_auth_create(fabric, all.auth, &fabric->auth);

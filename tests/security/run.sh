@@ -91,6 +91,17 @@ exports_only_its_own() {
     [[ -z $other ]] || fail "$1: exports $other"
 }
 
+reads_environment_safely() {
+    ! has "$1" ' UND getenv(@|$)' --dyn-syms ||
+        fail "$1: calls getenv, which listens to who starts a setuid program; use secure_getenv"
+}
+
+no_source_reads_it_otherwise() {
+    ! grep -rnwE --include='*.[ch]' '(getenv|environ)' \
+        "$root"/{api,negotiation,providers,verbs,shm,tcp_fallback,roce,iwarp} ||
+        fail "use secure_getenv"
+}
+
 if have readelf; then
     for file in "$library" "$rdmux" ${plugin:+"$plugin"}; do
         name=${file##*/}
@@ -102,10 +113,15 @@ if have readelf; then
     for file in "$library" "$rdmux"; do
         tap "${file##*/}: calls of libc are checked" checks_its_copies "$file"
     done
+    for file in "$library" ${plugin:+"$plugin"}; do
+        tap "${file##*/}: reads no environment that a stranger may set" reads_environment_safely "$file"
+    done
     tap "${library##*/}: exports nothing but its interface" exports_only_its_own "$library"
 else
     tap_skip 'the built files are hardened' 'readelf is not installed'
 fi
+
+tap 'no source of the library reads the environment but by secure_getenv' no_source_reads_it_otherwise
 
 # ------------------------------------------------------------------------------------------ the command
 
@@ -297,7 +313,7 @@ cases_of() {
 }
 
 for program in test_auth_keys test_tls test_stream test_auth test_auth_path test_tcp_encrypted \
-    test_auth_flood test_grants test_constant_time; do
+    test_auth_flood test_grants test_constant_time test_environment; do
     cases_of "$program"
 done
 

@@ -7,7 +7,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <sys/auxv.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 enum { PATHS_MAX = 16, FILE_MAX = 16384, TURN_MS = 20 };
 
@@ -198,6 +202,120 @@ static void who_ignores_the_environment_is_not_stopped_by_it(void **state)
     assert_int_equal(unsetenv("RDMUX_PATHS"), 0);
 }
 
+/* ------------------------------------------------------------- programs with rights of their own */
+
+/* What this program says of itself when it is executed once more, with OPEN_ONLY. */
+enum { HEARD = 1, HAS_RIGHTS = 2 };
+#define OPEN_ONLY "--open-only"
+static const char absent_folder[] = "/no/such/folder";
+
+/* HEARD: the environment made opening a fabric fail, or warn. HAS_RIGHTS: those of its file. */
+static int open_only(void)
+{
+    struct book book = BOOK_INIT;
+    struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
+    struct rdmux_fabric *fabric = NULL;
+    int says = getauxval(AT_SECURE) == 0 ? 0 : HAS_RIGHTS;
+    attr.flags = RDMUX_FABRIC_NO_SERVICE_THREAD;
+    attr.log = book_write;
+    attr.log_user = &book;
+    attr.log_level = RDMUX_LOG_WARN;
+    if (rdmux_fabric_open(&attr, &fabric) != RDMUX_OK) {
+        return says | HEARD;
+    }
+    says |= book_count(&book, absent_folder) > 0 ? HEARD : 0;
+    return rdmux_fabric_close(fabric) == RDMUX_OK ? says : -1;
+}
+
+/* Runs the file with one variable alone. */
+static int what_it_says(const char *file, const char *variable)
+{
+    char setting[64];
+    char name[] = "test_environment";
+    char word[] = OPEN_ONLY;
+    char *const arguments[] = { name, word, NULL };
+    char *const environment[] = { setting, NULL };
+    int status = 0;
+    (void)snprintf(setting, sizeof(setting), "%s", variable);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        (void)execve(file, arguments, environment);
+        _exit(127);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void copy_this_program(const char *path)
+{
+    int from = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    int to = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0700);
+    struct stat file;
+    assert_true(from >= 0 && to >= 0);
+    assert_int_equal(fstat(from, &file), 0);
+    for (off_t at = 0; at < file.st_size;) {
+        assert_true(sendfile(to, from, &at, (size_t)(file.st_size - at)) > 0);
+    }
+    assert_int_equal(close(from), 0);
+    assert_int_equal(close(to), 0);
+}
+
+/* Gives the file a group that is not ours, and its rights to whoever executes it. */
+static bool set_group(const char *path)
+{
+    enum { GROUPS = 64 };
+    gid_t groups[GROUPS];
+    int count = getgroups(GROUPS, groups);
+    gid_t other = getegid();
+    for (int i = 0; i < count && other == getegid(); i++) {
+        other = groups[i];
+    }
+    if (other == getegid() && geteuid() == 0) {
+        other++; /* root needs not be in it */
+    }
+    /* Without the group's right to execute it the bit means something else (inode(7)). */
+    return other != getegid() && chown(path, (uid_t)-1, other) == 0 && chmod(path, 02710) == 0;
+}
+
+static void a_program_with_rights_of_its_file_does_not_hear_the_environment(void **state)
+{
+    static const char *const variables[] = { "RDMUX_LOG=loud", "RDMUX_PATHS=smh",
+                                             "RDMUX_PROVIDER_DIR=/no/such/folder" };
+    char folder[] = "/tmp/rdmux-environment.XXXXXX";
+    char path[64];
+    int before[RDMUX_COUNT_OF(variables)];
+    int with_rights[RDMUX_COUNT_OF(variables)] = { 0 };
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(path, sizeof(path), "%s/program", folder);
+    copy_this_program(path);
+
+    for (size_t i = 0; i < RDMUX_COUNT_OF(variables); i++) {
+        before[i] = what_it_says(path, variables[i]);
+    }
+    bool grouped = set_group(path);
+    for (size_t i = 0; i < RDMUX_COUNT_OF(variables) && grouped; i++) {
+        with_rights[i] = what_it_says(path, variables[i]);
+    }
+
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+    for (size_t i = 0; i < RDMUX_COUNT_OF(variables); i++) {
+        assert_int_equal(before[i], HEARD); /* else it is no test */
+    }
+    if (!grouped || (with_rights[0] & HAS_RIGHTS) == 0) {
+        puts("# a setgid program cannot be had here: no second group, or /tmp is mounted nosuid");
+        skip();
+    }
+    for (size_t i = 0; i < RDMUX_COUNT_OF(variables); i++) {
+        assert_int_equal(with_rights[i], HAS_RIGHTS);
+    }
+}
+
+/* ------------------------------------------------------------------------------------ listeners */
+
 /* The provider of a connection to a listener with this filter, accepted with that one; NULL: none
  * was found, and both sides know. */
 static const char *provider_between(const char *listening, const char *accepting)
@@ -251,7 +369,7 @@ static void who_accepts_can_only_narrow_the_listeners_filter(void **state)
     assert_null(provider_between("tcp", "shm"));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_log_of_the_environment_is_appended_to_its_file),
@@ -260,8 +378,12 @@ int main(void)
         cmocka_unit_test(the_environment_and_the_program_must_both_let_a_provider_through),
         cmocka_unit_test(a_filter_that_nobody_can_mean_is_an_error),
         cmocka_unit_test(who_ignores_the_environment_is_not_stopped_by_it),
+        cmocka_unit_test(a_program_with_rights_of_its_file_does_not_hear_the_environment),
         cmocka_unit_test(who_accepts_can_only_narrow_the_listeners_filter),
     };
+    if (argc == 2 && strcmp(argv[1], OPEN_ONLY) == 0) {
+        return open_only();
+    }
     (void)unsetenv("RDMUX_LOG");
     (void)unsetenv("RDMUX_PATHS");
     (void)unsetenv("RDMUX_PROVIDER_DIR");

@@ -369,6 +369,9 @@ struct rdmux_fabric_auth {
  *               getrandom(2).
  * auth          How connections authenticate. NULL: they do not; whoever reaches a listener's port
  *               may connect, and the control channel is in clear.
+ *
+ * A program with rights that its user lacks (setuid, setgid, file capabilities) does not listen to
+ * the environment: secure_getenv(3).
  */
 struct rdmux_fabric_attr {
     uint32_t size;
