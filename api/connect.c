@@ -4,6 +4,7 @@
 
 #include "api/address.h"
 #include "api/plain.h"
+#include "negotiation/auth.h"
 #include "negotiation/bytes.h"
 #include "negotiation/explain.h"
 #include "negotiation/filter.h"
@@ -326,6 +327,18 @@ static enum rdmux_status check_socket(int socket, enum rdmux_role role)
     return RDMUX_OK;
 }
 
+/* A program's socket has no host that a certificate could be compared with. */
+static enum rdmux_status check_who_answers(const struct rdmux_fabric *fabric, enum rdmux_role role)
+{
+    if (role == RDMUX_ROLE_CONNECT && rdmux_auth_needs_host(fabric->auth)) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "rdmux_adopt: with certificates and no auth.peers everybody with a "
+                          "certificate of the authority could answer, since no host was dialled; "
+                          "name in auth.peers who may");
+    }
+    return RDMUX_OK;
+}
+
 enum rdmux_status rdmux_adopt(struct rdmux_fabric *fabric, struct rdmux_cq *cq, int socket,
                               enum rdmux_role role, const struct rdmux_ep_attr *attr,
                               int timeout_ms, struct rdmux_ep **out)
@@ -337,6 +350,9 @@ enum rdmux_status rdmux_adopt(struct rdmux_fabric *fabric, struct rdmux_cq *cq, 
     }
     if (status == RDMUX_OK) {
         status = check_call("rdmux_adopt", fabric, cq, attr, timeout_ms, &all);
+    }
+    if (status == RDMUX_OK) {
+        status = check_who_answers(fabric, role);
     }
     if (status == RDMUX_OK) {
         status = check_failover("rdmux_adopt", &all, "an adopted socket, in this version of rdmux");

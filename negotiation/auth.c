@@ -432,6 +432,11 @@ bool rdmux_auth_requires_encryption(const struct rdmux_auth *auth)
     return auth != NULL && (auth->flags & RDMUX_AUTH_REQUIRE_ENCRYPTION) != 0;
 }
 
+bool rdmux_auth_needs_host(const struct rdmux_auth *auth)
+{
+    return auth != NULL && auth->method == RDMUX_AUTH_CERT && auth->peer_count == 0;
+}
+
 bool rdmux_auth_trusts(const struct rdmux_auth *auth, const char *provider)
 {
     return auth != NULL && strcmp(auth->trusted, trusts_none) != 0 &&
@@ -463,6 +468,12 @@ uint32_t rdmux_auth_methods(const struct rdmux_auth *auth)
 }
 
 bool rdmux_auth_requires_encryption(const struct rdmux_auth *auth)
+{
+    (void)auth;
+    return false;
+}
+
+bool rdmux_auth_needs_host(const struct rdmux_auth *auth)
 {
     (void)auth;
     return false;

@@ -37,6 +37,9 @@ void rdmux_auth_destroy(struct rdmux_auth *auth);
 uint32_t rdmux_auth_methods(const struct rdmux_auth *auth);
 /* NULL: no. */
 bool rdmux_auth_requires_encryption(const struct rdmux_auth *auth);
+/* Is the host that it dialled all that tells a connector its peer from others of the authority's? So it
+ * is with certificates and no list of peers. NULL: no. */
+bool rdmux_auth_needs_host(const struct rdmux_auth *auth);
 /* Do this provider's paths count as encrypted? */
 bool rdmux_auth_trusts(const struct rdmux_auth *auth, const char *provider);
 

@@ -160,12 +160,12 @@ static int judge_certificate(int good, X509_STORE_CTX *store)
     } else if (!rdmux_auth_lets_in(tls->auth, tls->identity)) {
         snprintf(tls->trouble, sizeof(tls->trouble), "\"%s\" is not one of auth.peers",
                  tls->identity);
-    } else if (is_connector && tls->auth->peer_count == 0 && tls->host[0] != '\0' &&
-               !is_for_host(certificate, tls->host)) {
+    } else if (is_connector && tls->auth->peer_count == 0 &&
+               (tls->host[0] == '\0' || !is_for_host(certificate, tls->host))) {
         snprintf(tls->trouble, sizeof(tls->trouble),
                  "its certificate is that of \"%s\", not of %s; name the identity in auth.peers if "
                  "it is the right one",
-                 tls->identity, tls->host);
+                 tls->identity, tls->host[0] == '\0' ? "a host that was dialled" : tls->host);
     } else {
         return 1;
     }

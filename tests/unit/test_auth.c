@@ -463,6 +463,61 @@ static void a_listed_identity_may_have_any_host(void **state)
     close_office(&office);
 }
 
+/* How side b's certificate does on a socket of the programs', for who names this peer. */
+static void check_adopted(const struct office *office, const char *peer, enum rdmux_status expected)
+{
+    const char *const peers[] = { peer };
+    struct rdmux_fabric_auth auth_a = cert_of(&office->papers_a);
+    struct rdmux_fabric_auth auth_b = cert_of(&office->papers_b);
+    struct pair pair;
+    int sockets[2];
+    auth_a.peers = peers;
+    auth_a.peer_count = 1;
+    open_auth_sides(&pair, "tcp", &auth_a, &auth_b, NULL);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
+
+    CHECK_STATUS(
+        rdmux_adopt(pair.fabric_a, pair.cq_a, sockets[0], RDMUX_ROLE_CONNECT, NULL, 0, &pair.a),
+        RDMUX_IN_PROGRESS);
+    CHECK_STATUS(
+        rdmux_adopt(pair.fabric_b, pair.cq_b, sockets[1], RDMUX_ROLE_ACCEPT, NULL, 0, &pair.b),
+        RDMUX_IN_PROGRESS); /* who accepts needs no list */
+
+    expect_entry(pair.cq_a, RDMUX_WC_CONNECTED, expected);
+    expect_entry(pair.cq_b, RDMUX_WC_CONNECTED, expected);
+    if (expected == RDMUX_OK) {
+        check_messages(&pair);
+    }
+    close_pair(&pair);
+}
+
+static void a_connector_that_dials_no_host_must_say_who_may_answer(void **state)
+{
+    struct office office;
+    struct pair pair;
+    int sockets[2];
+    (void)state;
+    open_office(&office, "DNS:bert.example", NULL);
+    struct rdmux_fabric_auth auth_a = cert_of(&office.papers_a);
+    struct rdmux_fabric_auth auth_b = cert_of(&office.papers_b);
+    open_auth_sides(&pair, "tcp", &auth_a, &auth_b, NULL);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
+
+    CHECK_STATUS(
+        rdmux_adopt(pair.fabric_a, pair.cq_a, sockets[0], RDMUX_ROLE_CONNECT, NULL, 0, &pair.a),
+        RDMUX_INVALID);
+
+    assert_null(pair.a);
+    assert_non_null(strstr(rdmux_last_error(), "name in auth.peers who may"));
+    assert_int_equal(send(sockets[0], "ours", 4, MSG_NOSIGNAL), 4); /* it was left alone */
+    close(sockets[0]);
+    close(sockets[1]);
+    close_pair(&pair);
+    check_adopted(&office, "bert.example", RDMUX_OK);
+    check_adopted(&office, "carl", RDMUX_AUTH);
+    close_office(&office);
+}
+
 static void a_certificate_that_is_not_listed_is_refused(void **state)
 {
     static const char *const carl[] = { "carl" };
@@ -691,6 +746,7 @@ int main(void)
         cmocka_unit_test(peers_with_certificates_of_one_authority_connect),
         cmocka_unit_test(a_certificate_for_another_host_is_refused),
         cmocka_unit_test(a_listed_identity_may_have_any_host),
+        cmocka_unit_test(a_connector_that_dials_no_host_must_say_who_may_answer),
         cmocka_unit_test(a_certificate_that_is_not_listed_is_refused),
         cmocka_unit_test(a_certificate_of_another_authority_is_refused),
         cmocka_unit_test(a_certificate_that_is_over_is_refused),

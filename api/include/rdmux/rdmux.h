@@ -328,7 +328,8 @@ enum {
  * ca_file     CERT: the authorities that vouch for peers, PEM. Those of the system are not asked.
  * peers       peer_count identities (PSK: of those that connect; CERT: of both sides) that are
  *             let in. None listed: all that authenticate; then a connector with CERT checks that
- *             the certificate is for the host that it dialled.
+ *             the certificate is for the host that it dialled. rdmux_adopt() dials none: its
+ *             connecting side needs a list with CERT.
  * trusted     With RDMUX_AUTH_REQUIRE_ENCRYPTION: names of the providers whose paths nobody else
  *             sees, as in "shm,ib"; "none". NULL = "shm".
  */
@@ -976,7 +977,8 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_connect(struct rdmux_fabric *
 /*
  * The same negotiation over a connected stream socket (TCP or AF_UNIX) of the program; both sides
  * call it, one in each role. It reads exact lengths, never ahead; HELLO begins with the 8 bytes
- * "RDMUX" 0x01 0x0d 0x0a, so a server may peek.
+ * "RDMUX" 0x01 0x0d 0x0a, so a server may peek. RDMUX_ROLE_CONNECT with RDMUX_AUTH_CERT and no
+ * rdmux_fabric_auth.peers is RDMUX_INVALID: any certificate of the authority would pass for the peer's.
  * Ownership   From the call on the socket is the library's, which closes it in every outcome but
  *             two: RDMUX_INVALID (untouched), and RDMUX_NO_PATH (given back, as both sides know,
  *             with flags and options restored).
