@@ -207,6 +207,32 @@ static void an_identity_that_is_not_listed_is_refused(void **state)
                       "\"anna\" is not one of auth.peers");
 }
 
+/* With a key the list is of those that connect: a connector has named its peer by the key that it
+ * took. */
+static void a_connector_may_take_a_key_that_its_own_list_does_not_let_in(void **state)
+{
+    static const char *const peers[] = { "bert" };
+    char file[FILE_NAME_MAX];
+    struct rdmux_fabric_auth auth = psk_of(
+        write_file("k", "anna:" KEY_ONE "\nbert:" KEY_TWO "\n", file));
+    struct rdmux_fabric_auth auth_a = auth;
+    struct pair pair;
+    (void)state;
+    auth_a.identity = "anna";
+    auth_a.peers = peers;
+    auth_a.peer_count = 1;
+    open_auth_sides(&pair, "tcp", &auth_a, &auth, NULL);
+
+    connect_more(&pair, NULL, &pair.a, &pair.b);
+
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+    CHECK_OK(rdmux_ep_info(pair.a, &info));
+    assert_string_equal(info.peer_identity, "anna");
+    close_pair(&pair);
+    check_psk_refusal("anna:" KEY_ONE "\n", "anna:" KEY_ONE "\nbert:" KEY_TWO "\n", peers, 1,
+                      "\"anna\" is not one of auth.peers");
+}
+
 /* The text that a connector gets, which is all that it can see. */
 static void refusal_of(const char *keys_a, char out[RDMUX_TEXT_MAX])
 {
@@ -737,6 +763,7 @@ int main(void)
         cmocka_unit_test(a_wrong_key_is_refused),
         cmocka_unit_test(an_unknown_identity_is_refused),
         cmocka_unit_test(an_identity_that_is_not_listed_is_refused),
+        cmocka_unit_test(a_connector_may_take_a_key_that_its_own_list_does_not_let_in),
         cmocka_unit_test(whether_an_identity_exists_does_not_show),
         cmocka_unit_test(a_server_with_a_certificate_is_none_with_the_key),
         cmocka_unit_test(a_connector_without_is_told_what_to_set),
