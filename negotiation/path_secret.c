@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What both sides of one attempted path can know and nobody else: derived one way, so that using it
- * as a name (abstract sockets are listed in /proc) does not give away the connection's secret, with
- * which sockets join. And what one peer's token has that another's does not. */
+/* What both sides of one attempted path can know and nobody else: derived one way, so that showing it
+ * (in the HELLO of shm, in rdma_cm's private data, in clear) does not give away the connection's
+ * secret, with which sockets join. And what one peer's token has that another's does not. */
 #include "negotiation/path_secret.h"
 
 #include "negotiation/bytes.h"
