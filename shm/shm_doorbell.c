@@ -44,7 +44,8 @@ static void ring(struct shm_ep *ep, int bell)
 {
     static const uint64_t one = 1;
     ep->base.system_calls++;
-    /* The only failure is a counter at its end, and then the other side is awake. */
+    /* The only failure is a counter at its end, and then the other side is awake. It waits for nobody,
+     * unless a peer takes O_NONBLOCK away: docs/SECURITY.md, "What shared memory cannot protect". */
     ssize_t ignored = write(bell, &one, sizeof(one));
     (void)ignored;
 }

@@ -174,7 +174,8 @@ static bool try_to_copy(const struct shm_ep *ep, const struct shm_hello *hello)
            process_vm_writev(ep->pid, &ours, 1, &theirs, 1, 0) == (ssize_t)sizeof(value);
 }
 
-/* A peer's bell must at least not be something on which a write waits by itself. */
+/* A peer's bell must at least not be something on which a write waits by itself. That it stays so is
+ * in the peer's hands: docs/SECURITY.md, "What shared memory cannot protect". */
 static enum rdmux_status check_bell(int fd)
 {
     struct stat info;
