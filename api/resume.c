@@ -400,12 +400,13 @@ static void take_standing(struct rdmux_ep *ep, const struct rdmux_message *messa
 {
     struct rdmux_resume *resume = &ep->failover->resume;
     enum rdmux_frame_type wanted = connects(ep) ? RDMUX_FRAME_RESUMED : RDMUX_FRAME_RESUME;
-    if (message->type != wanted ||
-        !rdmux_resume_is_proved(ep->secret, &resume->greeting, message) ||
-        strcmp(rdmux_channel_identity(resume->fresh), ep->info.peer_identity) != 0) {
+    bool proved = rdmux_resume_is_proved(ep->secret, &resume->greeting, message);
+    bool same = strcmp(rdmux_channel_identity(resume->fresh), ep->info.peer_identity) == 0;
+    if (message->type != wanted || !proved || !same) {
         rdmux_log(ep->fabric, RDMUX_LOG_WARN,
-                  "endpoint %llu: somebody resumes its control channel without its secret; dropped",
-                  (unsigned long long)ep->id);
+                  "endpoint %llu: somebody resumes its control channel %s; dropped",
+                  (unsigned long long)ep->id,
+                  same ? "without its secret" : "by another identity than its peer's");
         drop_fresh(ep);
         return;
     }

@@ -715,10 +715,15 @@ static void who_cannot_prove_that_he_knows_the_secret_resumes_nothing(void **sta
     rdmux_hello_encode(&hello, bytes);
     struct rdmux_message message = { .type = RDMUX_FRAME_RESUME, .epoch = 1, .steady = true };
     size_t size = RDMUX_HELLO_SIZE + rdmux_message_encode(&message, bytes + RDMUX_HELLO_SIZE);
+    uint8_t answer[RDMUX_HELLO_SIZE + RDMUX_MESSAGE_MAX];
+    struct timeval patience = { .tv_sec = PATIENT_MS / 1000 };
     int fd = dial_raw(pair->address);
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)), 0);
 
     say(fd, bytes, size);
 
+    /* A HELLO answers the name; RESUMED would be a part in it, which the real connector took back. */
+    assert_int_equal(recv(fd, answer, sizeof(answer), MSG_WAITALL), RDMUX_HELLO_SIZE);
     assert_true(is_dropped(fd, PATIENT_MS));
     close(fd);
     check_messages(pair);

@@ -3,6 +3,8 @@
 #include "tests/unit/auth_scene.h"
 #include "tests/unit/failover_scene.h"
 
+#include "negotiation/resume.h"
+#include "negotiation/tls.h"
 #include "providers/registry.h"
 
 static void (*const ways_to_break[])(struct pair *pair) = { fail_a, fail_b, fail_both, cut_both };
@@ -95,6 +97,111 @@ static void peers_with_certificates_do_so_too(void **state)
     free_certificate(&anna);
     free_certificate(&bert);
     free_certificate(&authority);
+}
+
+/* Somebody with a session of his own who resumes the connection of others. */
+struct impostor {
+    int socket;
+    struct rdmux_tls *tls;
+    size_t said;
+    size_t heard;
+    uint8_t bytes[512];
+};
+
+/* What becomes of saying these bytes, behind those said before, and of waiting for an answer of this
+ * size. */
+static enum rdmux_status exchange(struct impostor *he, const uint8_t *bytes, size_t size,
+                                  size_t answer)
+{
+    uint64_t until = now_ms() + PATIENT_MS;
+    enum rdmux_status status = RDMUX_AGAIN;
+    he->said = 0;
+    he->heard = 0;
+    while (he->said < size || he->heard < answer) {
+        size_t done = 0;
+        assert_true(now_ms() < until);
+        if (he->said < size) {
+            status = rdmux_tls_send(he->tls, bytes + he->said, size - he->said, &done);
+            he->said += status == RDMUX_OK ? done : 0;
+        } else {
+            status = rdmux_tls_receive(he->tls, he->bytes + he->heard, answer - he->heard, &done);
+            he->heard += status == RDMUX_OK ? done : 0;
+        }
+        if (status != RDMUX_OK && status != RDMUX_AGAIN) {
+            return status;
+        }
+    }
+    return RDMUX_OK;
+}
+
+/* The connection of pair->a is resumed by who authenticates as this fabric does, says what a would say,
+ * and proves it with this secret. RDMUX_OK: the listener's endpoint takes him for a. */
+static enum rdmux_status resume_as(struct rdmux_fabric *fabric, struct pair *pair,
+                                   const uint8_t secret[RDMUX_SECRET_SIZE])
+{
+    struct impostor he = { .socket = dial_raw(pair->address) };
+    struct rdmux_resume_greeting greeting;
+    struct rdmux_message message = {
+        .type = RDMUX_FRAME_RESUME,
+        .epoch = 1,
+        .steady = true,
+        .count = pair->a->failover->received,
+    };
+    struct rdmux_hello hello;
+    uint8_t frame[RDMUX_MESSAGE_MAX];
+    assert_int_equal(fcntl(he.socket, F_SETFL, O_NONBLOCK), 0);
+    CHECK_OK(rdmux_tls_create(fabric->auth, RDMUX_ROLE_CONNECT, he.socket, NULL, &he.tls));
+    rdmux_hello_fill(pair->fabric_a, &hello);
+    hello.flags |= RDMUX_HELLO_FAILOVER;
+    memcpy(hello.resume, pair->a->failover->resume.name, sizeof(hello.resume));
+    rdmux_hello_encode(&hello, greeting.connectors);
+    CHECK_OK(exchange(&he, greeting.connectors, RDMUX_HELLO_SIZE, RDMUX_HELLO_SIZE));
+    memcpy(greeting.acceptors, he.bytes, RDMUX_HELLO_SIZE);
+    assert_true(rdmux_resume_prove(secret, &greeting, &message));
+    size_t size = rdmux_message_encode(&message, frame);
+
+    enum rdmux_status status = exchange(&he, frame, size, size);
+
+    if (status == RDMUX_OK) {
+        CHECK_OK(rdmux_message_decode(he.bytes, size, &message));
+        assert_int_equal(message.type, RDMUX_FRAME_RESUMED);
+    }
+    rdmux_tls_destroy(he.tls);
+    close(he.socket);
+    return status;
+}
+
+/* The other one is let in, too, and has found out the secret. */
+static void who_is_somebody_else_resumes_nothing_even_with_the_secret(void **state)
+{
+    (void)state;
+    char file[FILE_NAME_MAX];
+    struct rdmux_fabric_auth auth = psk_of(
+        write_file("key", "anna:" KEY_ONE "\ncarl:" KEY_TWO "\n", file));
+    struct rdmux_fabric_auth of_carl = auth;
+    struct rdmux_ep_attr attr = traffic_attr;
+    uint8_t wrong[RDMUX_SECRET_SIZE];
+    of_carl.identity = "carl";
+    attr.failover = RDMUX_FAILOVER_ON;
+    struct rdmux_fabric_attr attr_carl = attr_with("tcp", &of_carl, NULL, NULL);
+    struct rdmux_fabric *carls = NULL;
+    struct pair pair;
+    open_auth_sides(&pair, "tcp", &auth, &auth, NULL);
+    CHECK_OK(rdmux_fabric_open(&attr_carl, &carls));
+    connect_more(&pair, &attr, &pair.a, &pair.b);
+    memcpy(wrong, pair.a->secret, sizeof(wrong));
+    wrong[0] ^= 1;
+
+    CHECK_STATUS(resume_as(carls, &pair, pair.a->secret), RDMUX_PEER_GONE);
+    CHECK_STATUS(resume_as(pair.fabric_a, &pair, wrong), RDMUX_PEER_GONE);
+
+    check_messages(&pair);
+    assert_string_equal(info_of(pair.b).peer_identity, "anna");
+    /* Else it is no test. The real one dials again then, and goes on. */
+    CHECK_OK(resume_as(pair.fabric_a, &pair, pair.a->secret));
+    check_messages(&pair);
+    close_pair(&pair);
+    CHECK_OK(rdmux_fabric_close(carls));
 }
 
 /* ------------------------------------------------------------------------------------------ scopes */
@@ -338,6 +445,7 @@ int main(void)
         cmocka_unit_test(receives_of_an_srq_are_neither_lost_nor_filled_twice),
         cmocka_unit_test(peers_that_authenticate_do_so_again_on_each_socket),
         cmocka_unit_test(peers_with_certificates_do_so_too),
+        cmocka_unit_test(who_is_somebody_else_resumes_nothing_even_with_the_secret),
         cmocka_unit_test(atomics_of_a_device_stay_on_it),
         cmocka_unit_test(lists_without_keys_get_new_ones_on_each_path),
         cmocka_unit_test(messages_into_receives_without_keys_come_once),
