@@ -28,8 +28,7 @@ esac
 [[ $provider == tcp ]] || options=(--paths "$provider,tcp" --faults "$faults" --seed "$seed" --liveness 1500
     --cut "wire cut=tc qdisc add dev $net root netem loss 100%"
     --cut "address gone=ip addr del $own/24 dev $net"
-    --cut "link down=ip link set dev $net down"
-    --mend "tc qdisc del dev $net root 2>/dev/null; ip link set dev $net up; ip addr replace $own/24 dev $net")
+    --mend "tc qdisc del dev $net root 2>/dev/null; ip addr replace $own/24 dev $net")
 if [[ $GUEST == a ]]; then
     "$pair" serve "$control:0" "${options[@]}" >/tmp/out 2>&1 &
     started=$!
