@@ -382,7 +382,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(who_accepts_can_only_narrow_the_listeners_filter),
     };
     if (argc == 2 && strcmp(argv[1], OPEN_ONLY) == 0) {
-        return open_only();
+        _exit(open_only()); /* a sanitizer that looks for leaks may not trace a setgid program */
     }
     (void)unsetenv("RDMUX_LOG");
     (void)unsetenv("RDMUX_PATHS");
