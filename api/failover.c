@@ -133,6 +133,40 @@ static bool begin_epoch(struct rdmux_ep *ep, uint64_t count)
     return true;
 }
 
+/* The ranks in the order in which they are tried: the one to go back to, if that is what the move is for; those in good repute; the one
+ * that was lost just now, but worked till then; those that were tried in vain within the hold-down time; those that are lost again and again. */
+static void order_pairs(struct rdmux_ep *ep)
+{
+    struct rdmux_failover *failover = ep->failover;
+    uint8_t *out = failover->order;
+    size_t ranked = rdmux_handshake_ranked(ep->setup->handshake);
+    size_t goal = failover->cause == RDMUX_OK && failover->back.goal <= ranked ? failover->back.goal
+                                                                               : 0;
+    size_t count = 0;
+    if (goal != 0) {
+        out[count++] = (uint8_t)goal;
+    }
+    const uint64_t now_ns = rdmux_now(ep->fabric);
+    uint64_t latest_ns = 0;
+    for (size_t rank = 1; rank <= ranked; rank++) {
+        uint64_t lost_ns = failover->lost_ns[rank - 1][0];
+        latest_ns = lost_ns > latest_ns ? lost_ns : latest_ns;
+    }
+    for (int round = 0; round < 4; round++) {
+        for (size_t rank = 1; rank <= ranked; rank++) {
+            const uint64_t vain_ns = failover->vain_ns[rank - 1];
+            int repute = rdmux_failover_leaves_out(ep, rank)                             ? 3
+                         : vain_ns != 0 && now_ns - vain_ns < failover->hold_ns          ? 2
+                         : failover->lost_ns[rank - 1][0] == latest_ns && latest_ns != 0 ? 1
+                                                                                         : 0;
+            if (repute == round && rank != goal) {
+                out[count++] = (uint8_t)rank;
+            }
+        }
+    }
+    failover->order_count = count;
+}
+
 /* Both sides are cut. */
 static void search(struct rdmux_ep *ep)
 {
@@ -142,9 +176,11 @@ static void search(struct rdmux_ep *ep)
     }
     failover->stage = RDMUX_SEARCHING;
     failover->tried = 0;
+    failover->trying = 0;
     failover->next_try_ns = 0;
     ep->setup = failover->setup;
     failover->setup = NULL;
+    order_pairs(ep);
     memset(&ep->setup->trial, 0, sizeof(ep->setup->trial));
     rdmux_handshake_move(ep->setup->handshake, (ep->info.epoch - 1) << ATTEMPT_BITS | 1,
                          failover->cause == RDMUX_OK ? RDMUX_REASON_SLOWER : RDMUX_REASON_PATH_LOST,
@@ -377,42 +413,11 @@ void rdmux_failover_told(struct rdmux_ep *ep, const struct rdmux_message *messag
 
 /* ------------------------------------------------------------------------------------------------- the next path */
 
-/* The ranks in the order in which they are tried: the one to go back to, if that is what the move is for; those in good repute, then the
- * one that was lost just now, then those that are lost again and again. */
-static size_t order_pairs(const struct rdmux_ep *ep, uint8_t out[RDMUX_MATCH_MAX])
-{
-    const struct rdmux_failover *failover = ep->failover;
-    size_t ranked = rdmux_handshake_ranked(ep->setup->handshake);
-    size_t goal = failover->cause == RDMUX_OK && failover->back.goal <= ranked ? failover->back.goal
-                                                                               : 0;
-    size_t count = 0;
-    if (goal != 0) {
-        out[count++] = (uint8_t)goal;
-    }
-    uint64_t latest_ns = 0;
-    for (size_t rank = 1; rank <= ranked; rank++) {
-        uint64_t lost_ns = failover->lost_ns[rank - 1][0];
-        latest_ns = lost_ns > latest_ns ? lost_ns : latest_ns;
-    }
-    for (int round = 0; round < 3; round++) {
-        for (size_t rank = 1; rank <= ranked; rank++) {
-            int repute = rdmux_failover_leaves_out(ep, rank)                             ? 2
-                         : failover->lost_ns[rank - 1][0] == latest_ns && latest_ns != 0 ? 1
-                                                                                         : 0;
-            if (repute == round && rank != goal) {
-                out[count++] = (uint8_t)rank;
-            }
-        }
-    }
-    return count;
-}
-
 static void try_next(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
-    uint8_t order[RDMUX_MATCH_MAX];
-    uint64_t now_ns = rdmux_now(ep->fabric);
-    size_t count = order_pairs(ep, order);
+    const uint64_t now_ns = rdmux_now(ep->fabric);
+    const size_t count = failover->order_count;
     if (count == 0 || failover->attempts >= failover->attempts_max) {
         rdmux_handshake_give_up(ep->setup->handshake);
         return;
@@ -428,13 +433,19 @@ static void try_next(struct rdmux_ep *ep)
     }
     failover->next_try_ns = 0;
     failover->attempts++;
+    failover->trying = failover->order[failover->tried++ % count];
     uint32_t doublings = round < ATTEMPT_DOUBLINGS ? round : ATTEMPT_DOUBLINGS;
     uint64_t limit_ms = count == 1 ? UINT64_MAX : (uint64_t)FIRST_ATTEMPT_MS << doublings;
-    rdmux_handshake_try(ep->setup->handshake, order[failover->tried++ % count], limit_ms, now_ns);
+    rdmux_handshake_try(ep->setup->handshake, failover->trying, limit_ms, now_ns);
 }
 
 void rdmux_failover_choose(struct rdmux_ep *ep)
 {
+    struct rdmux_failover *failover = ep->failover;
+    if (failover->trying != 0) {
+        failover->vain_ns[failover->trying - 1] = rdmux_now(ep->fabric);
+        failover->trying = 0;
+    }
     try_next(ep);
 }
 
@@ -478,6 +489,10 @@ void rdmux_failover_arrived(struct rdmux_ep *ep)
     ep->domain = path->cq->domain;
     ep->blocked = false;
     failover->stage = RDMUX_STEADY;
+    if (failover->trying != 0) {
+        failover->vain_ns[failover->trying - 1] = 0;
+        failover->trying = 0;
+    }
     failover->moved_ns = rdmux_now(ep->fabric);
     failover->moved_to = ep->info.epoch;
     ep->info.previous_status = failover->cause;

@@ -99,7 +99,12 @@ struct rdmux_failover {
     uint64_t moved_ns;              /* when the last one was over */
     uint32_t moved_to;              /* its epoch */
     uint32_t attempts;              /* since began_ns */
-    uint32_t tried;                 /* pairs, in this move */
+    uint8_t order[RDMUX_MATCH_MAX]; /* acceptor: ranks, as they are tried in this move */
+    size_t order_count;
+    uint32_t tried; /* of them */
+    size_t trying;  /* the rank of the last one; 0: none */
+    uint64_t vain_ns
+        [RDMUX_MATCH_MAX]; /* acceptor, by rank - 1: when an attempt last failed; 0: the last went well */
     uint64_t next_try_ns;
     uint64_t lost_ns[RDMUX_MATCH_MAX][RDMUX_LOSSES]; /* by rank - 1: when it was lost, latest first */
 

@@ -245,6 +245,7 @@ static void atomics_of_a_device_stay_on_it(void **state)
     uint64_t into = 0;
     struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
     attr.failover = RDMUX_FAILOVER_ON;
+    attr.failback_hold_ms = 1; /* that it was left out is no reason to try it last */
     set_scene(&scene, "shm,tcp", 0);
     struct pair *pair = &scene.pair;
     take_for_a_device(pair->fabric_a);
@@ -286,6 +287,71 @@ static void atomics_of_a_device_stay_on_it(void **state)
         (void)rdmux_cq_poll(pair->cq_a, &wc, 1);
     }
     assert_string_equal(info_of(pair->a).provider, "shm");
+    clear_scene(&scene);
+}
+
+/* ------------------------------------------------------------------------------------------- order */
+
+/* shm, which at some time opens no endpoint any more. */
+static struct rdmux_provider_ops closing_ops;
+static const struct rdmux_provider_ops *open_ops;
+static bool is_closed;
+static unsigned opened_in_vain;
+
+static enum rdmux_status open_or_not(struct rdmux_provider_ep *ep,
+                                     const struct rdmux_provider_ep_attr *attr)
+{
+    if (!is_closed) {
+        return open_ops->ep_open(ep, attr);
+    }
+    opened_in_vain++;
+    rdmux_provider_error("on purpose");
+    return RDMUX_IO;
+}
+
+static void let_close(struct rdmux_fabric *fabric, const char *name)
+{
+    is_closed = false;
+    opened_in_vain = 0;
+    for (size_t i = 0; i < fabric->registry.count; i++) {
+        struct rdmux_provider_entry *entry = &fabric->registry.entries[i];
+        if (strcmp(entry->name, name) == 0) {
+            open_ops = entry->ops;
+            closing_ops = *open_ops;
+            closing_ops.ep_open = open_or_not;
+            entry->ops = &closing_ops;
+        }
+    }
+}
+
+static void move_by_a_fault(struct pair *pair)
+{
+    fail_path(pair->a, RDMUX_IO);
+    expect_entry(pair->cq_a, RDMUX_WC_PATH_CHANGED, RDMUX_IO);
+    (void)expect_entry(pair->cq_b, RDMUX_WC_PATH_CHANGED, RDMUX_IO);
+    assert_string_equal(info_of(pair->a).provider, "tcp");
+}
+
+/* A better path that does not come up is tried by the first move that might take it, and not by the next ones. */
+static void what_was_tried_in_vain_is_tried_last(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    attr.failover = RDMUX_FAILOVER_ON;
+    set_scene(&scene, "shm,tcp", 0);
+    struct pair *pair = &scene.pair;
+    let_close(pair->fabric_b, "shm");
+    connect_more(pair, &attr, &pair->a, &pair->b);
+    assert_string_equal(info_of(pair->a).provider, "shm");
+    is_closed = true;
+
+    move_by_a_fault(pair);
+    assert_int_equal(opened_in_vain, 0); /* it was lost just now */
+    move_by_a_fault(pair);
+    assert_int_equal(opened_in_vain, 1);
+    move_by_a_fault(pair);
+    assert_int_equal(opened_in_vain, 1);
     clear_scene(&scene);
 }
 
@@ -447,6 +513,7 @@ int main(void)
         cmocka_unit_test(peers_with_certificates_do_so_too),
         cmocka_unit_test(who_is_somebody_else_resumes_nothing_even_with_the_secret),
         cmocka_unit_test(atomics_of_a_device_stay_on_it),
+        cmocka_unit_test(what_was_tried_in_vain_is_tried_last),
         cmocka_unit_test(lists_without_keys_get_new_ones_on_each_path),
         cmocka_unit_test(messages_into_receives_without_keys_come_once),
     };
