@@ -131,7 +131,7 @@ static void run_ping_pong(struct link *link, bool sleeps, bool whole)
         bench_start(link->bench);
         pong(link);
     }
-    bench_finish(link->bench, value, rounds * 2);
+    bench_finish(link->bench, value, whole ? rounds : rounds * 2);
 }
 
 /* Side 1 has read all there was, and says so with a byte. */

@@ -57,6 +57,15 @@ for what in pingpong:8 pingpong:4K round:8 sleep:8 single:8 coalesced:32 stream:
     requests:32 connect:1 hold:10 even:10; do
     run_case "raw_tcp ${what/:/ }" raw_tcp "${what%:*}" "${what#*:}" 0.01
 done
+# CPU time is told for each operation. In less time than a round trip takes there is one.
+operations_of_a_round_trip() {
+    local output
+    output=$(timeout 60 "$programs/raw_tcp" "$1" 8 0.0000001)
+    printf '%s\n' "$output"
+    jq -e --argjson count "$2" '.operations == $count' <<<"$output" >/dev/null
+}
+tap "a round trip is two operations of raw_tcp pingpong" operations_of_a_round_trip pingpong 2
+tap "a round trip is one operation of raw_tcp round" operations_of_a_round_trip round 1
 for what in line:8 copy:4K place:4K single:8 packed:32 memcpy:64K cma:64K atomic:8; do
     run_case "raw_shm ${what/:/ }" raw_shm "${what%:*}" "${what#*:}" 0.01
 done
