@@ -15,6 +15,8 @@
  *   raw_tcp connect 1 SECONDS        connections/s: connect, accept, close
  *   raw_tcp hold COUNT SECONDS       the same in pairs/s: COUNT pairs of connections that stay open
  *   raw_tcp even COUNT SECONDS       the same with what ports connect() takes if left alone
+ *
+ * With a fourth argument, `system`, the socket keeps the congestion control that the system gives it.
  */
 #include "bench.h"
 
@@ -23,6 +25,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -321,6 +324,18 @@ static void run_connect(struct bench *bench)
     bench_finish(bench, (double)count / bench->elapsed, count);
 }
 
+/* What a machine can do is not what BBR lets it do: that paces connections between two programs of a
+ * host by timers, at a third and more of what a core carries. Without pacing as rdmux has it there. */
+static void avoid_pacing(int fd)
+{
+    char name[16] = "";
+    socklen_t size = sizeof(name) - 1;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &size) == 0 && strcmp(name, "bbr") == 0 &&
+        setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", strlen("reno")) != 0) {
+        bench_fail("Reno cannot be had instead of BBR: %s", strerror(errno));
+    }
+}
+
 /* As many as there are, whatever the time. */
 static void run_hold(struct bench *bench, size_t pairs, bool use_all_ports)
 {
@@ -362,11 +377,12 @@ static void run_hold(struct bench *bench, size_t pairs, bool use_all_ports)
 
 int main(int argc, char **argv)
 {
-    if (argc != 4) {
+    bool is_as_set = argc == 5 && strcmp(argv[4], "system") == 0;
+    if (argc != 4 && !is_as_set) {
         bench_fail("usage: raw_tcp "
                    "pingpong|round|sleep|single|coalesced|stream|read|requests|connect|hold|"
                    "even "
-                   "SIZE SECONDS");
+                   "SIZE SECONDS [system]");
     }
     struct bench bench;
     size_t size = bench_size(argv[2]);
@@ -387,6 +403,9 @@ int main(int argc, char **argv)
         .out = bench_buffer(size),
         .in = bench_buffer(size),
     };
+    if (!is_as_set) {
+        avoid_pacing(link.fd);
+    }
     bench_meet(&bench);
     if (strcmp(argv[1], "pingpong") == 0 || strcmp(argv[1], "sleep") == 0 ||
         strcmp(argv[1], "round") == 0) {

@@ -57,6 +57,8 @@ for what in pingpong:8 pingpong:4K round:8 sleep:8 single:8 coalesced:32 stream:
     requests:32 connect:1 hold:10 even:10; do
     run_case "raw_tcp ${what/:/ }" raw_tcp "${what%:*}" "${what#*:}" 0.01
 done
+run_case "raw_tcp stream 64K system" raw_tcp stream 64K 0.01 system
+
 # CPU time is told for each operation. In less time than a round trip takes there is one.
 operations_of_a_round_trip() {
     local output
@@ -110,6 +112,28 @@ if ((${#way[@]} > 0)); then
 else
     tap_skip "$name" "no network namespace of its own"
 fi
+# In a network whose congestion control is BBR: what ss(8) says of the sockets while they carry bytes.
+congestion_of_raw() {
+    # shellcheck disable=SC2016
+    timeout 60 "${way[@]}" sh -c 'ip link set lo up
+        echo bbr >/proc/sys/net/ipv4/tcp_congestion_control || exit 1
+        "$1" stream 1M 1 $3 >/dev/null &
+        sockets=
+        while kill -0 $! && [ -z "$sockets" ]; do sockets=$(ss -tinH | grep -E "bytes_sent:[0-9]{7}"); done
+        wait
+        echo "$sockets"
+        echo "$sockets" | grep -qw "$2"' sh "$programs/raw_tcp" "$@" 2>/dev/null
+}
+
+for control in "reno:raw_tcp is not paced by BBR" "bbr system:raw_tcp is paced as the system has it where that is asked for"; do
+    if ((${#way[@]} == 0)) || ! have ss || ! "${way[@]}" sh -c \
+        'echo bbr >/proc/sys/net/ipv4/tcp_congestion_control' 2>/dev/null; then
+        tap_skip "${control#*:}" "no network namespace of its own, no ss, or no BBR"
+        continue
+    fi
+    read -r -a words <<<"${control%%:*}"
+    tap "${control#*:}" congestion_of_raw "${words[@]}"
+done
 
 # ------------------------------------------------------------------------------------- the judge
 
@@ -171,7 +195,7 @@ whole() {
            and (.machine.processor | length > 0) and ([.rows[].verdict] | index("FAILED") == null)' "$scratch/results.json" >/dev/null &&
         grep -q 'noise of this run.*load of the machine' "$scratch/out" || return 1
     # Each row has a goal, a raw limit, a spread and a verdict, or says that it has none.
-    (($(awk -F' *\\| *' '$2 ~ /^(tcp|shm|idle|setup)$/ && NF == 14 && $4 && $5 && $6 && $7 && $13' "$scratch/out" |
+    (($(awk -F' *\\| *' '$2 ~ /^(tcp|shm|idle|setup)$/ && NF == 15 && $4 && $5 && $6 && $7 && $14' "$scratch/out" |
         wc -l) == 4)) || return 1
     if grep -q '^MISSED' "$scratch/out"; then
         ((status == 1))

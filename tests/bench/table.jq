@@ -12,13 +12,14 @@ def amount($unit):
   else "\(three) \($unit)" end;
 def two: . * 100 | round / 100 | tostring;
 def line: "| " + join(" | ") + " |";
-["group", "what", "goal", "raw", "spread", "rdmux", "of raw", "libfabric", "UCX", "ZeroMQ", "nng", "verdict"] as $heads
+["group", "what", "goal", "raw", "spread", "rdmux", "of raw", "raw as the system has it", "libfabric", "UCX", "ZeroMQ", "nng", "verdict"] as $heads
 | ($heads | line), ($heads | map("---") | line),
   (.[] | . as $row | [
     .group, .what, (if .goal == "" then "none" else .goal end),
     (if .medians.raw == null then "none" else .medians.raw | amount($row.unit) end),
     (if .spread != null then .spread | two elif .ours_spread != null then "rdmux \(.ours_spread | two)" else "" end),
     (.medians.rdmux | amount($row.unit)), (.ratios.raw | three),
+    (.medians.system | amount($row.unit)),
     (.medians.libfabric | amount($row.unit)), (.medians.ucx | amount($row.unit)),
     (.medians.zeromq | amount($row.unit)), (.medians.nng | amount($row.unit)),
     .verdict] | line),
