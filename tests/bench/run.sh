@@ -218,6 +218,9 @@ refusals() {
         fi
     done <<END
 nothing-of-that-name:tcp nothing-of-that-name
+fair, idle, setup, shm, tcp:nothing-of-that-name
+tcp-connections-10k:--quick tcp-connections-10k
+tcp-connections-10k:tcp-latency-8 tcp-connections-10k --quick
 --nonsense:--quick --nonsense
 --rounds:--rounds
 --rounds:--rounds 0
@@ -238,7 +241,19 @@ helps() {
     "$root/scripts/bench" --help | grep -q '^usage: ' && (($("$root/scripts/bench" --list | wc -l) > 30))
 }
 tap "scripts/bench tells how it is used, and its rows" helps
-# An explanation that names no row, or no goal of it, explains nothing.
+helps_without_jq() {
+    local status=0 program
+    mkdir "$scratch/few"
+    for program in bash dirname cat; do
+        ln -s "$(command -v "$program")" "$scratch/few/$program"
+    done
+    PATH=$scratch/few "$root/scripts/bench" --help | grep -q '^usage: ' || return 1
+    PATH=$scratch/few "$root/scripts/bench" tcp 2>"$scratch/refused" || status=$?
+    cat "$scratch/refused"
+    ((status == 1)) && grep -q 'jq is missing; scripts/setup' "$scratch/refused"
+}
+tap "and without jq how it is used" helps_without_jq
+# An explanation that names no row, or no goal of it, or ends before the goal does, explains nothing.
 explanations_fit() {
     jq -ne --slurpfile table "$root/tests/bench/rows.json" \
         --slurpfile explained "$root/docs/performance/explained.json" '
