@@ -137,16 +137,20 @@ done
 
 # ------------------------------------------------------------------------------------- the judge
 
-# judge GOALS SAMPLES: the verdict about one row of a value called "us"; SAMPLES is an object of
-# arrays.
-judge() {
+# summary GOALS SAMPLES [EXPLAINED]: one row of a value in us, judged; SAMPLES is an object of arrays,
+# whose texts are failures.
+summary() {
     jq -n --argjson goals "$1" --argjson samples "$2" --argjson explained "${3:-"{}"}" '
         {rows: [{id: "row", group: "g", what: "w", unit: "us", better: "less", goals: $goals}],
          $explained,
          samples: [$samples | to_entries[] | .key as $subject | .value | to_entries[]
-                   | {id: "row", $subject, round: .key, value: .value, operations: 1,
-                      cpu_seconds: 1, size: 8}]}' |
-        jq -r -f "$root/tests/bench/summary.jq" | jq -r .verdict
+                   | {id: "row", $subject, size: 8} +
+                     if .value | type == "string" then {failed: .value}
+                     else {round: .key, value: .value, operations: 1, cpu_seconds: 1} end]}' |
+        jq -f "$root/tests/bench/summary.jq"
+}
+judge() {
+    summary "$@" | jq -r .verdict
 }
 judged() {
     local verdict
@@ -161,16 +165,59 @@ tap "ratios are those of a round, whatever the machine does between rounds" judg
 tap "a ratio beyond its limit is missed" judged MISSED \
     '[{"of": "raw", "most": 1.4}]' '{"raw": [2], "rdmux": [3]}'
 tap "an explained one is told as such" judged "missed, explained" \
-    '[{"most": 2}]' '{"rdmux": [3]}' '{"row": {"against": ["itself"], "because": "measured"}}'
+    '[{"most": 2}]' '{"rdmux": [3]}' '{"row": {"against": {"itself": 4}, "because": "measured"}}'
 tap "an explanation is for the goals that it names" judged MISSED \
     '[{"most": 2}, {"of": "ucx", "most": 1}]' '{"rdmux": [3], "ucx": [2]}' \
-    '{"row": {"against": ["ucx"], "because": "measured"}}'
+    '{"row": {"against": {"ucx": 3}, "because": "measured"}}'
+tap "an explanation ends where it says" judged MISSED \
+    '[{"most": 2}]' '{"rdmux": [5]}' '{"row": {"against": {"itself": 4}, "because": "measured"}}'
+tap "and covers what is at its end" judged "missed, explained" \
+    '[{"most": 2}]' '{"rdmux": [4]}' '{"row": {"against": {"itself": 4}, "because": "measured"}}'
+tap "beside a subject it ends at a ratio" judged MISSED \
+    '[{"of": "raw", "most": 1.1}]' '{"raw": [10, 10, 10], "rdmux": [12, 14, 15]}' \
+    '{"row": {"against": {"raw": 1.3}, "because": "measured"}}'
+tap "that may be worse than the goal in one round of three" judged "missed, explained" \
+    '[{"of": "raw", "most": 1.1}]' '{"raw": [10, 10, 10], "rdmux": [12, 12, 15]}' \
+    '{"row": {"against": {"raw": 1.3}, "because": "measured"}}'
+tap "more is better where the goal is the least" judged MISSED \
+    '[{"of": "raw", "least": 0.9}]' '{"raw": [10], "rdmux": [6]}' \
+    '{"row": {"against": {"raw": 0.7}, "because": "measured"}}'
+tap "and less than the goal is explained down to its end" judged "missed, explained" \
+    '[{"of": "raw", "least": 0.9}]' '{"raw": [10], "rdmux": [8]}' \
+    '{"row": {"against": {"raw": 0.7}, "because": "measured"}}'
+tap "an explanation without an end covers nothing" judged MISSED \
+    '[{"most": 2}]' '{"rdmux": [3]}' '{"row": {"against": {"itself": null}, "because": "measured"}}'
 tap "a row that is explained and met is met" judged met \
-    '[{"most": 3}]' '{"rdmux": [3]}' '{"row": {"against": ["itself"], "because": "measured"}}'
+    '[{"most": 3}]' '{"rdmux": [3]}' '{"row": {"against": {"itself": 4}, "because": "measured"}}'
 tap "what could not be measured fails" judged FAILED \
-    '[{"most": 3}]' '{"raw": [3]}' '{"row": {"against": ["itself"], "because": "measured"}}'
+    '[{"most": 3}]' '{"raw": [3]}' '{"row": {"against": {"itself": 4}, "because": "measured"}}'
 tap "a goal against a peer that is not here is left out" judged met \
     '[{"of": "ucx", "most": 1}, {"most": 4}]' '{"rdmux": [3]}'
+tap "nor is one against a peer that fails" judged met \
+    '[{"of": "ucx", "most": 1}, {"most": 4}]' '{"rdmux": [3], "ucx": ["no device"]}'
+tap "without its raw limit a row is not judged" judged "not judged" \
+    '[{"of": "raw", "most": 1}, {"most": 4}]' '{"rdmux": [3], "raw": ["no memory"]}'
+tap "whatever else it has" judged "not judged" '[{"of": "raw", "most": 1}]' '{"rdmux": [3]}'
+tap "what it misses all the same is missed" judged MISSED \
+    '[{"of": "raw", "most": 1}, {"most": 2}]' '{"rdmux": [3], "raw": ["no memory"]}'
+tap "a raw limit that fails is no matter where no goal is about it" judged met \
+    '[{"most": 4}]' '{"rdmux": [3], "raw": ["no memory"]}'
+# reports TEXT GOALS SAMPLES [EXPLAINED]: a line of the report
+reports() {
+    summary "${@:2}" | jq -s . | jq -r --slurpfile machine <(jq -n '{load_at_start: [0.1, 0.1, 0.1]}') \
+        -f "$root/tests/bench/report.jq" | tee "$scratch/report"
+    grep -qxF -- "$1" "$scratch/report"
+}
+tap "a peer that failed is named" reports "failed to run: row: UCX: no device" \
+    '[{"most": 4}]' '{"rdmux": [3], "ucx": ["no device", "no device"]}'
+tap "and a raw limit that failed" reports "failed to run: row: the raw limit: no memory" \
+    '[{"of": "raw", "most": 1}]' '{"rdmux": [3], "raw": ["no memory"]}'
+tap "a row that is not judged is named" reports "not judged: row: the raw limit could not be measured" \
+    '[{"of": "raw", "most": 1}]' '{"rdmux": [3], "raw": ["no memory"]}'
+tap "what was measured beyond an explanation's end is told" reports \
+    "MISSED: row: <= 1.1 x raw: it is 1.4, and the explanation ends at 1.3" \
+    '[{"of": "raw", "most": 1.1}]' '{"raw": [10], "rdmux": [14]}' \
+    '{"row": {"against": {"raw": 1.3}, "because": "measured"}}'
 tap "an absolute goal holds where the limit reaches it" judged MISSED \
     '[{"of": "raw", "least": 12, "reach": 20, "else": 0.5}]' '{"raw": [20], "rdmux": [11]}'
 tap "and is in proportion where it does not" judged met \
@@ -204,6 +251,30 @@ whole() {
     fi
 }
 tap "scripts/bench measures, judges and keeps what it measured" whole
+# keys FILE...: what is written down of results, each as in the table.
+keys() {
+    jq -r 'keys[] as $key | .[$key] | if type == "object" then keys[] | "\($key).\(.)"
+        elif type == "array" then .[] | keys[] | "\($key)[].\(.)" else $key end' "$@" | sort -u
+}
+documented() {
+    awk -F'|' '/^## / { here = $0 == "## results.json" } here && /^\| \x60/ { print $2 }' \
+        "$root/docs/performance/README.md" | grep -oE '[a-z]+(\[\])?(\.[a-z_]+)?' | sort -u
+}
+keys_are_told() {
+    documented >"$scratch/documented"
+    keys "$1" >"$scratch/keys"
+    # What only some runs have.
+    diff <(grep -vxE "samples\[\]\.(failed|skipped)$2" "$scratch/documented") \
+        <(grep -vxE "(samples|curves)\[\]\.(failed|skipped)" "$scratch/keys")
+}
+tap "the keys of what it wrote are those that are told" keys_are_told "$scratch/results.json" '|curves.*'
+tap "so are those of the run that was kept" keys_are_told "$root/docs/performance/results.json" ''
+numbers() {
+    jq -e '.format == 1 and (.machine | .rounds == 1 and .seconds_each == 0.01 and (.load_at_start | length == 3)
+           and (.load_at_start + [.rounds, .seconds_each] | all(type == "number")))
+           and all(.samples[]; .value + .size + .round | type == "number")' "$scratch/results.json" >/dev/null
+}
+tap "numbers are numbers" numbers
 # Each line: what the text has to name, then the arguments. All at once: nothing is measured before.
 refusals() {
     local word line status
@@ -258,9 +329,14 @@ explanations_fit() {
     jq -ne --slurpfile table "$root/tests/bench/rows.json" \
         --slurpfile explained "$root/docs/performance/explained.json" '
         [$explained[0] | to_entries[] | . as $entry
-         | [$table[0].rows[] | select(.id == $entry.key) | .goals[] | .of // "itself"] as $goals
+         | [$table[0].rows[] | select(.id == $entry.key) | .goals[]] as $goals
          | select(($entry.value.because | length) == 0 or ($entry.value.against | length) == 0
-                  or ($entry.value.against - $goals | length) > 0) | .key]
+                  or any($entry.value.against | to_entries[]; . as $bound
+                         | [$goals[] | select((.of // "itself") == $bound.key)]
+                         | length == 0 or ($bound.value | type) != "number"
+                           or any(.[]; if .reach then $bound.value >= .else
+                                       elif .most != null then $bound.value <= .most
+                                       else $bound.value >= .least end))) | .key]
         | if length == 0 then true else error("explained.json: \(.)") end'
 }
 tap "each explanation is of goals that there are" explanations_fit
