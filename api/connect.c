@@ -4,6 +4,7 @@
 
 #include "api/address.h"
 #include "api/plain.h"
+#include "api/setup.h"
 #include "negotiation/auth.h"
 #include "negotiation/bytes.h"
 #include "negotiation/explain.h"
@@ -387,6 +388,12 @@ enum rdmux_status rdmux_adopt(struct rdmux_fabric *fabric, struct rdmux_cq *cq, 
 
 /* --------------------------------------------------------------------------------------- accept */
 
+enum {
+    SETUP_IDLE_NS = 500 * 1000 *
+                    1000, /* a set-up whose peer is silent for so long may be given up */
+    FAR_FEWER = 4,        /* … for somebody who has so many times fewer */
+};
+
 struct accepting {
     struct rdmux_listener *listener;
     struct rdmux_cq *cq;
@@ -414,6 +421,69 @@ static struct rdmux_ep *find_taken(const struct accepting *accepting)
     return any;
 }
 
+/* Endpoints that are being set up for this listener's calls on the cq. */
+static uint32_t count_setups(const struct accepting *accepting)
+{
+    uint32_t count = 0;
+    for (struct rdmux_list *at = accepting->cq->accepting.next; at != &accepting->cq->accepting;
+         at = at->next) {
+        const struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, accept_link);
+        count += ep->listener == accepting->listener && !ep->proved;
+    }
+    return count;
+}
+
+/* The one to give up for an address or identity that has `least` in set-up: its peer has been silent
+ * for long, and it is of those that have the most. If there is none yet, a timer comes back when there
+ * may be. */
+static struct rdmux_ep *find_idle(const struct accepting *accepting, uint32_t least)
+{
+    uint64_t now_ns = rdmux_now(accepting->cq->fabric);
+    uint64_t earliest_ns = UINT64_MAX;
+    struct rdmux_ep *earliest = NULL;
+    struct rdmux_ep *idle = NULL;
+    uint32_t most = FAR_FEWER * least;
+    for (struct rdmux_list *at = accepting->cq->accepting.next; at != &accepting->cq->accepting;
+         at = at->next) {
+        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, accept_link);
+        if (ep->listener != accepting->listener || ep->proved ||
+            rdmux_listener_setups_beside(ep) <= most) {
+            continue;
+        }
+        uint64_t since_ns = rdmux_setup_silent_since(ep);
+        if (since_ns <= now_ns - SETUP_IDLE_NS) {
+            if (!rdmux_setup_has_news(ep)) {
+                most = rdmux_listener_setups_beside(ep);
+                idle = ep;
+            }
+        } else if (since_ns < earliest_ns) {
+            earliest_ns = since_ns;
+            earliest = ep;
+        }
+    }
+    if (idle == NULL && earliest != NULL) {
+        earliest->setup->yield_ns = earliest_ns + SETUP_IDLE_NS;
+        rdmux_ep_timer(earliest);
+    }
+    return idle;
+}
+
+/* Gives one up. False: there is none for that now. */
+static bool make_room(struct accepting *accepting, uint32_t least, bool *has_none)
+{
+    struct rdmux_ep *idle = find_idle(accepting, least);
+    if (idle == NULL) {
+        return false;
+    }
+    rdmux_setup_fail(
+        idle, RDMUX_TIMED_OUT,
+        "the peer is silent, and others wait; raise rdmux_listen_attr.max_setups if it "
+        "is slow",
+        false);
+    *has_none = find_taken(accepting) == NULL;
+    return true;
+}
+
 /* Takes a connection if there is one for this call; false: not now. The endpoint is made first, so
  * that a connection stays with the listener if there is no room for it here. */
 static bool take_arrival(struct accepting *accepting, bool *has_none)
@@ -421,11 +491,19 @@ static bool take_arrival(struct accepting *accepting, bool *has_none)
     struct rdmux_listener *listener = accepting->listener;
     struct rdmux_arrival arrival;
     struct rdmux_ep *ep;
-    if (!rdmux_listener_offers(listener, &accepting->wait, *has_none)) {
+    uint32_t setups = 0;
+    if (!rdmux_listener_offers(listener, &accepting->wait, *has_none, &setups)) {
+        return false;
+    }
+    if (count_setups(accepting) >= rdmux_listener_max_setups(listener) &&
+        !make_room(accepting, setups, has_none)) {
         return false;
     }
     enum rdmux_status status = make_endpoint(accepting->cq->fabric, accepting->cq, accepting->attr,
                                              listener, rdmux_listener_is_plain(listener), 0, &ep);
+    if (status == RDMUX_NO_MEMORY && make_room(accepting, setups, has_none)) {
+        return true;
+    }
     if (status != RDMUX_OK) {
         accepting->status = *has_none ? status : RDMUX_OK; /* one under way may still be proved */
         return false;
@@ -438,6 +516,7 @@ static bool take_arrival(struct accepting *accepting, bool *has_none)
     if (status == RDMUX_OK) {
         rdmux_listener_get(listener);
         ep->listener = listener;
+        ep->origin = arrival.origin;
         ep->events |= RDMUX_EVENT_HELD;
         rdmux_list_append(&accepting->cq->accepting, &ep->accept_link);
         status = rdmux_ep_start_accept(ep, &arrival);
@@ -492,11 +571,10 @@ static enum rdmux_status accept_any(struct accepting *accepting, int timeout_ms,
     }
     rdmux_list_remove(&ep->accept_link);
     ep->proved = false;
-    ep->listener = NULL;
     ep->events &= ~(uint32_t)RDMUX_EVENT_HELD;
     rdmux_cq_pend(ep->cq, ep); /* messages may be there already, in receives of an SRQ */
     rdmux_listener_proved(accepting->listener, -1);
-    rdmux_listener_put(accepting->listener);
+    rdmux_listener_release(ep);
     *out = ep;
     return RDMUX_OK;
 }

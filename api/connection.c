@@ -55,8 +55,7 @@ void rdmux_ep_setup_destroy(struct rdmux_ep *ep)
             rdmux_listener_proved(ep->listener, -1);
         }
         rdmux_list_remove(&ep->accept_link);
-        rdmux_listener_put(ep->listener);
-        ep->listener = NULL;
+        rdmux_listener_release(ep);
     }
     if (setup == NULL) {
         return;
@@ -331,8 +330,23 @@ enum rdmux_status rdmux_setup_talk(struct rdmux_ep *ep, int socket, struct rdmux
     return status;
 }
 
+uint64_t rdmux_setup_silent_since(const struct rdmux_ep *ep)
+{
+    const struct rdmux_setup *setup = ep->setup;
+    bool waits = setup != NULL && setup->stage == SETUP_TALKING && !setup->trial.opening;
+    return waits ? setup->active_ns : UINT64_MAX;
+}
+
+bool rdmux_setup_has_news(const struct rdmux_ep *ep)
+{
+    char byte;
+    return ep->inbox != NULL ||
+           recv(rdmux_channel_socket(ep->channel), &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0;
+}
+
 static void send_action(struct rdmux_ep *ep, const struct rdmux_handshake_action *action)
 {
+    ep->setup->active_ns = rdmux_now(ep->fabric);
     if (ep->failover != NULL) {
         rdmux_ep_say(ep, action->bytes, action->size);
         return;
@@ -423,7 +437,8 @@ void rdmux_ep_setup_step(struct rdmux_ep *ep)
     while (ep->inbox != NULL && ep->setup != NULL) {
         struct rdmux_inbox *entry = ep->inbox;
         ep->inbox = entry->next;
-        rdmux_handshake_frame(setup->handshake, entry->frame, entry->size, rdmux_now(ep->fabric));
+        setup->active_ns = rdmux_now(ep->fabric);
+        rdmux_handshake_frame(setup->handshake, entry->frame, entry->size, setup->active_ns);
         rdmux_release(ep->fabric, entry);
         rdmux_setup_run(ep);
     }
@@ -532,13 +547,14 @@ enum rdmux_status rdmux_ep_setup_create(struct rdmux_ep *ep, const struct rdmux_
     }
     ep->setup = setup;
     setup->dialing = -1;
+    setup->yield_ns = UINT64_MAX;
     setup->attr = *attr;
     setup->attr.paths = NULL;
     setup->attr.local = NULL;
     setup->attr.private_data = NULL;
     snprintf(setup->local, sizeof(setup->local), "%s", attr->local == NULL ? "" : attr->local);
     setup->offer = rdmux_allocate(ep->fabric, sizeof(*setup->offer));
-    setup->handshake_memory = rdmux_allocate(ep->fabric, rdmux_handshake_size());
+    setup->handshake_memory = rdmux_allocate_sparse(ep->fabric, rdmux_handshake_size());
     if (setup->offer == NULL || setup->handshake_memory == NULL) {
         return rdmux_fail(RDMUX_NO_MEMORY, "endpoint: out of memory");
     }
@@ -610,7 +626,8 @@ void rdmux_ep_control_ready(struct rdmux_ep *ep)
             return;
         }
         if (is_of_handshake(ep, frame)) {
-            rdmux_handshake_frame(ep->setup->handshake, frame, size, rdmux_now(ep->fabric));
+            ep->setup->active_ns = rdmux_now(ep->fabric);
+            rdmux_handshake_frame(ep->setup->handshake, frame, size, ep->setup->active_ns);
             rdmux_setup_run(ep);
         } else if (ep->phase == RDMUX_PHASE_READY) {
             atomic_store(&ep->peer->heard_ns, rdmux_now(ep->fabric));
@@ -676,6 +693,9 @@ void rdmux_ep_timers(struct rdmux_ep *ep, uint64_t now_ns)
         rdmux_setup_fail(ep, RDMUX_TIMED_OUT, text, false);
         return;
     }
+    if (now_ns >= ep->setup->yield_ns) {
+        ep->setup->yield_ns = UINT64_MAX; /* the accept call that waits for room looks by itself */
+    }
     if (ep->setup->handshake != NULL && now_ns >= rdmux_handshake_deadline(ep->setup->handshake)) {
         rdmux_handshake_time(ep->setup->handshake, now_ns);
         rdmux_setup_run(ep);
@@ -703,7 +723,8 @@ uint64_t rdmux_ep_deadline(const struct rdmux_ep *ep)
     if (ep->setup == NULL) {
         return UINT64_MAX;
     }
-    uint64_t deadline = ep->setup->deadline_ns;
+    uint64_t deadline = ep->setup->deadline_ns < ep->setup->yield_ns ? ep->setup->deadline_ns
+                                                                     : ep->setup->yield_ns;
     if (ep->setup->handshake != NULL) {
         uint64_t handshake = rdmux_handshake_deadline(ep->setup->handshake);
         deadline = handshake < deadline ? handshake : deadline;

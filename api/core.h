@@ -741,6 +741,7 @@ struct rdmux_ep {
     uint64_t ping_head; /* send.head when the last heartbeat went out */
     struct rdmux_listener
         *listener; /* accepted there, and not yet returned by rdmux_accept; a reference is held */
+    struct rdmux_origin *origin;   /* whom it is counted by there */
     struct rdmux_list accept_link; /* cq->accepting */
     bool proved;
     enum rdmux_role role;

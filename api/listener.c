@@ -26,6 +26,7 @@ enum {
     DEFAULT_MAX_PENDING = 4096,
     MIN_PER_ADDRESS = 256, /* unless the program says so */
     DEFAULT_HELLO_TIMEOUT_MS = 5000,
+    DEFAULT_MAX_SETUPS = 256,
     ACCEPTS_PER_EVENT = 64,
 };
 
@@ -56,10 +57,13 @@ void rdmux_listener_poke_waits(struct rdmux_listener *listener)
 
 /* ---------------------------------------------------------------------------- accepting sockets */
 
+/* Where a descriptor is looked for before a connection this comes with the last one, too: so one stays
+ * free, which a set-up needs. True: somebody went. */
 static bool out_of_descriptors(struct rdmux_listener *listener)
 {
-    if (!rdmux_list_empty(&listener->silent)) {
-        rdmux_stranger_drop_oldest(listener, "descriptors run out, and it has said nothing");
+    if (rdmux_stranger_drop_one(listener, NULL,
+                                "descriptors run out, and none has more than its address or "
+                                "identity")) {
         return true;
     }
     /* Nobody to drop: take the newcomer with the spare descriptor and turn it away, else the
@@ -117,6 +121,29 @@ static void listener_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watc
     }
 }
 
+/* Those that nobody has taken in time: of any origin where the program has set a time, else of crowds,
+ * so that a program that accepts seldom loses nobody else. Is there more to look after? fabric->lock is
+ * held; step_lock keeps lists and listeners where they are while it is not. */
+static bool drop_overdue(struct rdmux_listener *listener, uint64_t now_ns)
+{
+    struct rdmux_fabric *fabric = listener->fabric;
+    bool all = listener->accept_timeout_ms != 0;
+    for (struct rdmux_list *at = listener->introduced.next, *next;
+         at != &listener->introduced && (all || listener->crowds != 0); at = next) {
+        struct stranger *stranger = RDMUX_CONTAINER(at, struct stranger, link);
+        next = at->next;
+        if (now_ns < stranger->deadline_ns) {
+            return stranger->deadline_ns != UINT64_MAX;
+        }
+        if (all || rdmux_origin_is_crowd(stranger->origin)) {
+            pthread_mutex_unlock(&fabric->lock);
+            rdmux_stranger_drop(stranger, "nobody has accepted it in time");
+            pthread_mutex_lock(&fabric->lock);
+        }
+    }
+    return !all && listener->crowds != 0;
+}
+
 uint64_t rdmux_listeners_timers(struct rdmux_fabric *fabric, uint64_t now_ns)
 {
     bool waiting = false;
@@ -138,6 +165,7 @@ uint64_t rdmux_listeners_timers(struct rdmux_fabric *fabric, uint64_t now_ns)
             rdmux_stranger_drop(oldest, "has not introduced itself in time");
             pthread_mutex_lock(&fabric->lock);
         }
+        waiting = drop_overdue(listener, now_ns) || waiting;
     }
     pthread_mutex_unlock(&fabric->lock);
     return waiting ? now_ns + RDMUX_STRANGER_TIMER_NS : UINT64_MAX;
@@ -171,18 +199,31 @@ static bool may_take(struct rdmux_listener *listener, const struct rdmux_accept_
     return true;
 }
 
+/* Of the origin whose turn it is, the one that waits the longest; NULL: nobody, or all of them have as
+ * many in set-up as they may. */
+static struct stranger *find_next(struct rdmux_listener *listener)
+{
+    struct rdmux_origin *origin = rdmux_origin_next(listener);
+    return origin == NULL ? NULL
+                          : RDMUX_CONTAINER(origin->introduced.next, struct stranger, origin_link);
+}
+
 /* Unlinks an introduced stranger and stops watching it; NULL if there is none. With a wait: the
- * oldest that it may take. */
+ * next that it may take, an endpoint in set-up from now on. */
 static struct stranger *take_stranger(struct rdmux_listener *listener, uint64_t id,
-                                      struct rdmux_accept_wait *wait)
+                                      struct rdmux_accept_wait *wait, struct rdmux_origin **origin)
 {
     struct rdmux_fabric *fabric = listener->fabric;
     rdmux_service_lock(fabric); /* the service thread may be about to read from it */
     pthread_mutex_lock(&fabric->lock);
-    struct stranger *stranger = wait == NULL || may_take(listener, wait)
-                                    ? find_introduced(listener, id)
-                                    : NULL;
+    struct stranger *stranger = wait == NULL               ? find_introduced(listener, id)
+                                : may_take(listener, wait) ? find_next(listener)
+                                                           : NULL;
     if (stranger != NULL) {
+        if (wait != NULL) {
+            *origin = stranger->origin;
+            rdmux_origin_begin_setup(stranger->origin);
+        }
         rdmux_stranger_unlink(stranger);
         if (wait != NULL && wait->has_none) {
             wait->has_none = false;
@@ -252,7 +293,7 @@ static enum rdmux_status arrive(struct stranger *stranger, struct rdmux_arrival 
 enum rdmux_status rdmux_listener_take(struct rdmux_listener *listener, uint64_t id,
                                       struct rdmux_arrival *out)
 {
-    struct stranger *stranger = take_stranger(listener, id, NULL);
+    struct stranger *stranger = take_stranger(listener, id, NULL, NULL);
     if (stranger == NULL) {
         return rdmux_fail(RDMUX_INVALID, "rdmux_accept: attr.peer %llu is not a waiting connection",
                           (unsigned long long)id);
@@ -260,21 +301,60 @@ enum rdmux_status rdmux_listener_take(struct rdmux_listener *listener, uint64_t 
     return arrive(stranger, out);
 }
 
+static void end_setup(struct rdmux_listener *listener, struct rdmux_origin *origin)
+{
+    pthread_mutex_lock(&listener->fabric->lock);
+    rdmux_origin_end_setup(origin);
+    pthread_mutex_unlock(&listener->fabric->lock);
+}
+
 enum rdmux_status rdmux_listener_take_any(struct rdmux_listener *listener,
                                           struct rdmux_accept_wait *wait, struct rdmux_arrival *out)
 {
-    struct stranger *stranger = take_stranger(listener, 0, wait);
-    return stranger == NULL ? RDMUX_AGAIN : arrive(stranger, out);
+    struct rdmux_origin *origin = NULL;
+    struct stranger *stranger = take_stranger(listener, 0, wait, &origin);
+    if (stranger == NULL) {
+        return RDMUX_AGAIN;
+    }
+    enum rdmux_status status = arrive(stranger, out);
+    if (status != RDMUX_OK) {
+        end_setup(listener, origin);
+        return status;
+    }
+    out->origin = origin;
+    return RDMUX_OK;
 }
 
 bool rdmux_listener_offers(struct rdmux_listener *listener, struct rdmux_accept_wait *wait,
-                           bool has_none)
+                           bool has_none, uint32_t *setups)
 {
     pthread_mutex_lock(&listener->fabric->lock);
     wait->has_none = has_none;
-    bool offers = find_introduced(listener, 0) != NULL && may_take(listener, wait);
+    const struct stranger *next = may_take(listener, wait) ? find_next(listener) : NULL;
+    if (next != NULL) {
+        *setups = atomic_load(&next->origin->setups);
+    }
     pthread_mutex_unlock(&listener->fabric->lock);
-    return offers;
+    return next != NULL;
+}
+
+uint32_t rdmux_listener_max_setups(const struct rdmux_listener *listener)
+{
+    return listener->max_setups;
+}
+
+uint32_t rdmux_listener_setups_beside(const struct rdmux_ep *ep)
+{
+    return atomic_load(&ep->origin->setups);
+}
+
+void rdmux_listener_release(struct rdmux_ep *ep)
+{
+    struct rdmux_listener *listener = ep->listener;
+    end_setup(listener, ep->origin);
+    ep->origin = NULL;
+    ep->listener = NULL;
+    rdmux_listener_put(listener);
 }
 
 void rdmux_listener_wait_begin(struct rdmux_listener *listener, struct rdmux_accept_wait *wait)
@@ -447,7 +527,7 @@ enum rdmux_status rdmux_reject(struct rdmux_listener *listener, uint64_t peer, u
     if (listener->plain != NULL) {
         return reject_plain(listener, peer, reason, private_data, length);
     }
-    struct stranger *stranger = take_stranger(listener, peer, NULL);
+    struct stranger *stranger = take_stranger(listener, peer, NULL, NULL);
     if (stranger == NULL) {
         return rdmux_fail(RDMUX_INVALID, "rdmux_reject: peer %llu is not a waiting connection",
                           (unsigned long long)peer);
@@ -561,17 +641,20 @@ static struct stranger *find_call(struct rdmux_listener *listener,
     return NULL;
 }
 
+static void reject_newcomer(struct rdmux_listener *listener, struct rdmux_plain_call *call)
+{
+    rdmux_log(listener->fabric, RDMUX_LOG_WARN,
+              "listener %s: connection from %s: out of memory; rejected", listener->address,
+              call->peer_address);
+    call->ops->call_drop(call, 0, NULL, 0);
+}
+
 static void take_call(struct rdmux_listener *listener, struct rdmux_plain_call *call)
 {
     struct rdmux_fabric *fabric = listener->fabric;
-    struct stranger *stranger = listener->count >= listener->max_pending
-                                    ? NULL
-                                    : rdmux_allocate(fabric, sizeof(*stranger));
+    struct stranger *stranger = rdmux_allocate(fabric, sizeof(*stranger));
     if (stranger == NULL) {
-        rdmux_log(fabric, RDMUX_LOG_WARN,
-                  "listener %s: connection from %s: too many wait, or no memory; rejected",
-                  listener->address, call->peer_address);
-        call->ops->call_drop(call, 0, NULL, 0);
+        reject_newcomer(listener, call);
         return;
     }
     stranger->listener = listener;
@@ -582,11 +665,17 @@ static void take_call(struct rdmux_listener *listener, struct rdmux_plain_call *
     stranger->private_length = call->peer_private_length;
     memcpy(stranger->private_data, call->peer_private_data, sizeof(stranger->private_data));
     rdmux_list_init(&stranger->link);
-    rdmux_list_init(&stranger->address_link);
+    rdmux_list_init(&stranger->origin_link);
     pthread_mutex_lock(&fabric->lock);
-    listener->count++;
+    bool counted = rdmux_origin_enter(stranger) == RDMUX_OK;
+    listener->count += counted;
     pthread_mutex_unlock(&fabric->lock);
-    rdmux_stranger_becomes_known(stranger);
+    if (!counted) {
+        rdmux_release(fabric, stranger);
+        reject_newcomer(listener, call);
+    } else if (rdmux_stranger_has_room(stranger)) {
+        rdmux_stranger_becomes_known(stranger);
+    }
 }
 
 static void plain_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
@@ -669,7 +758,14 @@ static enum rdmux_status take_attr(struct rdmux_listener *listener,
     listener->max_per_address = all.max_per_address != 0    ? all.max_per_address
                                 : quarter > MIN_PER_ADDRESS ? quarter
                                                             : MIN_PER_ADDRESS;
-    return rdmux_random(listener->fabric, &listener->address_seed, sizeof(listener->address_seed));
+    uint32_t half = listener->max_pending / 2;
+    listener->max_waiting_per_address = all.max_waiting_per_address != 0
+                                            ? all.max_waiting_per_address
+                                        : half > MIN_PER_ADDRESS ? half
+                                                                 : MIN_PER_ADDRESS;
+    listener->accept_timeout_ms = all.accept_timeout_ms;
+    listener->max_setups = all.max_setups == 0 ? DEFAULT_MAX_SETUPS : all.max_setups;
+    return rdmux_random(listener->fabric, &listener->origin_seed, sizeof(listener->origin_seed));
 }
 
 /* -1: none. */
@@ -702,8 +798,10 @@ enum rdmux_status rdmux_listen(struct rdmux_fabric *fabric, const char *address,
     rdmux_list_init(&listener->silent);
     rdmux_list_init(&listener->introduced);
     rdmux_list_init(&listener->waits);
-    for (size_t i = 0; i < RDMUX_STRANGER_ADDRESSES; i++) {
-        rdmux_list_init(&listener->addresses[i].strangers);
+    rdmux_list_init(&listener->all_origins);
+    rdmux_list_init(&listener->waiting);
+    for (size_t i = 0; i < RDMUX_ORIGIN_BUCKETS; i++) {
+        rdmux_list_init(&listener->origins[i]);
     }
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);

@@ -25,6 +25,7 @@ struct rdmux_arrival {
     size_t received_size;
     struct sockaddr_storage address;
     socklen_t address_length;
+    struct rdmux_origin *origin; /* of one that rdmux_listener_take_any() took */
 };
 
 /* An accept call that waits for any connection, as the listener's other calls see it.
@@ -38,11 +39,11 @@ struct rdmux_accept_wait {
 void rdmux_listener_wait_begin(struct rdmux_listener *listener, struct rdmux_accept_wait *wait);
 void rdmux_listener_wait_end(struct rdmux_listener *listener, struct rdmux_accept_wait *wait);
 /* Is there a connection for this call, which has none or some? A call that has some leaves them to
- * those that have none. */
+ * those that have none. setups: of the address or identity whose turn it is, endpoints in set-up. */
 bool rdmux_listener_offers(struct rdmux_listener *listener, struct rdmux_accept_wait *wait,
-                           bool has_none);
-/* Takes the oldest connection that has introduced itself; RDMUX_AGAIN: none is offered to this
- * call. Any thread. */
+                           bool has_none, uint32_t *setups);
+/* Takes the connection that has introduced itself and waits the longest, of an address or identity with
+ * the fewest endpoints in set-up; RDMUX_AGAIN: none is offered to this call. Any thread. */
 enum rdmux_status rdmux_listener_take_any(struct rdmux_listener *listener,
                                           struct rdmux_accept_wait *wait,
                                           struct rdmux_arrival *out);
@@ -55,6 +56,12 @@ void rdmux_listener_proved(struct rdmux_listener *listener, int change);
 /* References: a listener lives until its last endpoint in set-up has let go. */
 void rdmux_listener_get(struct rdmux_listener *listener);
 void rdmux_listener_put(struct rdmux_listener *listener);
+/* The endpoint's set-up is over, or rdmux_accept returns it: forgets that it came from the listener. */
+void rdmux_listener_release(struct rdmux_ep *ep);
+/* How many are negotiated side by side for a cq. */
+uint32_t rdmux_listener_max_setups(const struct rdmux_listener *listener);
+/* Endpoints in set-up of the same address or identity, this one included. */
+uint32_t rdmux_listener_setups_beside(const struct rdmux_ep *ep);
 bool rdmux_listener_is_closed(struct rdmux_listener *listener);
 struct rdmux_fabric *rdmux_listener_fabric(struct rdmux_listener *listener);
 const char *rdmux_listener_paths(const struct rdmux_listener *listener);

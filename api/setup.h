@@ -58,6 +58,8 @@ struct rdmux_setup {
     struct addrinfo *address; /* the one being dialled */
     int dialing;              /* its socket, -1 */
     uint64_t deadline_ns;
+    uint64_t active_ns; /* when the handshake last said something, or was told something */
+    uint64_t yield_ns;  /* when an accept call looks at it again, UINT64_MAX: not for that */
     bool adopted;
     int adopted_flags; /* of the socket, as it came */
     int adopted_nodelay;
@@ -82,6 +84,10 @@ enum rdmux_status rdmux_setup_take_path(struct rdmux_ep *ep);
 /* Ends the set-up. give_back: an adopted socket is the program's again. */
 void rdmux_setup_fail(struct rdmux_ep *ep, enum rdmux_status status, const char *text,
                       bool give_back);
+/* Since when the endpoint waits for its peer; UINT64_MAX: not for that. */
+uint64_t rdmux_setup_silent_since(const struct rdmux_ep *ep);
+/* Has the peer of one that waits said something, or left, and nobody has looked at it yet? */
+bool rdmux_setup_has_news(const struct rdmux_ep *ep);
 /* The control channel stands on this socket; received: bytes that were read from it already. tls: the
  * session in which they came, taken in any case; NULL: one is made where the fabric authenticates. */
 enum rdmux_status rdmux_setup_talk(struct rdmux_ep *ep, int socket, struct rdmux_tls *tls,

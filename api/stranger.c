@@ -3,8 +3,8 @@
  * Connections that nobody has taken yet, from the first byte on. The service thread reads exactly what
  * each says first: HELLO and OFFER of a connection, which then waits to be shown and taken; or JOIN, which
  * is handed to the cq of the connection with that secret. Strangers cost one small record each until they
- * have said something sensible; when there are too many, or too many of one address, the oldest silent one
- * goes. Where the fabric authenticates, only the HELLO comes in clear, and all else through the session.
+ * have said something sensible; when there are too many, or too many of one address, one of those goes that
+ * have the most. Where the fabric authenticates, only the HELLO comes in clear, and all else through the session.
  */
 #include "api/stranger.h"
 
@@ -25,60 +25,9 @@ enum {
     /* Bytes of an OFFER that a stranger may have us keep: more than 32 paths take with all their
      * texts. */
     STRANGERS_OFFER_MAX = 48 << 10,
-    IGNORED_MAX = 64 << 10, /* bytes dropped of one that was turned away, until it leaves */
+    CROWD_TIMEOUT_MS = 10000, /* how long one of too many waits to be taken */
+    IGNORED_MAX = 64 << 10,   /* bytes dropped of one that was turned away, until it leaves */
 };
-
-/* ------------------------------------------------------------------------------------ addresses */
-
-/* What strangers are told apart by: an IPv4 address, or the part of an IPv6 one that a network has,
- * which hands out the rest at will. */
-static uint64_t network_of(const struct sockaddr_storage *address)
-{
-    uint64_t network = 0;
-    if (address->ss_family == AF_INET) {
-        const struct sockaddr_in *in = (const struct sockaddr_in *)address;
-        network = in->sin_addr.s_addr;
-    } else if (address->ss_family == AF_INET6) {
-        const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)address;
-        if (IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr)) {
-            memcpy(&network, in6->sin6_addr.s6_addr + 12, sizeof(in_addr_t));
-        } else {
-            memcpy(&network, in6->sin6_addr.s6_addr, sizeof(network));
-        }
-    }
-    return network;
-}
-
-/* One step of SplitMix64 for each word: who does not know the seed cannot tell who shares a bucket. */
-static uint32_t bucket_of(const struct rdmux_listener *listener,
-                          const struct sockaddr_storage *address)
-{
-    uint64_t mixed = network_of(address) ^ listener->address_seed;
-    for (int i = 0; i < 2; i++) {
-        mixed += UINT64_C(0x9e3779b97f4a7c15) ^ listener->address_seed;
-        mixed = (mixed ^ mixed >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-        mixed = (mixed ^ mixed >> 27) * UINT64_C(0x94d049bb133111eb);
-        mixed ^= mixed >> 31;
-    }
-    return (uint32_t)(mixed % RDMUX_STRANGER_ADDRESSES);
-}
-
-static void count_silent(struct stranger *stranger)
-{
-    struct rdmux_listener *listener = stranger->listener;
-    stranger->bucket = bucket_of(listener, &stranger->address);
-    rdmux_list_append(&listener->addresses[stranger->bucket].strangers, &stranger->address_link);
-    listener->addresses[stranger->bucket].count++;
-}
-
-/* It is silent no more. */
-static void uncount_silent(struct stranger *stranger)
-{
-    if (!rdmux_list_empty(&stranger->address_link)) {
-        rdmux_list_remove(&stranger->address_link);
-        stranger->listener->addresses[stranger->bucket].count--;
-    }
-}
 
 /* ------------------------------------------------------------------------------------ strangers */
 
@@ -86,7 +35,7 @@ static void uncount_silent(struct stranger *stranger)
 void rdmux_stranger_unlink(struct stranger *stranger)
 {
     struct rdmux_listener *listener = stranger->listener;
-    uncount_silent(stranger);
+    rdmux_origin_leave(stranger);
     rdmux_list_remove(&stranger->link);
     listener->count--;
     if (stranger->introduced && !stranger->shown) {
@@ -307,8 +256,13 @@ void rdmux_stranger_becomes_known(struct stranger *stranger)
 {
     struct rdmux_listener *listener = stranger->listener;
     struct rdmux_fabric *fabric = listener->fabric;
+    uint64_t now_ns = rdmux_now(fabric);
+    uint64_t limit_ms = listener->accept_timeout_ms != 0 ? listener->accept_timeout_ms
+                                                         : CROWD_TIMEOUT_MS;
+    struct stranger *oldest = NULL;
+    stranger->deadline_ns = limit_ms == RDMUX_NEVER ? UINT64_MAX : now_ns + limit_ms * 1000000;
     pthread_mutex_lock(&fabric->lock);
-    uncount_silent(stranger);
+    rdmux_origin_introduce(stranger);
     rdmux_list_remove(&stranger->link);
     rdmux_list_append(&listener->introduced, &stranger->link);
     stranger->introduced = true;
@@ -316,7 +270,19 @@ void rdmux_stranger_becomes_known(struct stranger *stranger)
     rdmux_listener_update_descriptor(listener);
     pthread_cond_broadcast(&listener->changed);
     rdmux_listener_poke_waits(listener);
+    const struct rdmux_origin *origin = stranger->origin;
+    if (origin->introduced_count > listener->max_waiting_per_address) {
+        oldest = RDMUX_CONTAINER(origin->introduced.next, struct stranger, origin_link);
+    }
+    bool timed = limit_ms != RDMUX_NEVER &&
+                 (listener->accept_timeout_ms != 0 || rdmux_origin_is_crowd(origin));
     pthread_mutex_unlock(&fabric->lock);
+    if (oldest != NULL) {
+        rdmux_stranger_drop(oldest, "too many connections of its address or identity wait");
+    }
+    if (timed) {
+        rdmux_service_timer(fabric, now_ns + RDMUX_STRANGER_TIMER_NS);
+    }
 }
 
 /* HELLO and OFFER are here. */
@@ -559,11 +525,57 @@ static void drop_if_silent(struct stranger *stranger, const char *why)
     }
 }
 
-void rdmux_stranger_drop_oldest(struct rdmux_listener *listener, const char *why)
+static struct stranger *first_but(const struct rdmux_list *list, const struct stranger *newcomer)
 {
-    if (!rdmux_list_empty(&listener->silent)) {
-        drop_if_silent(RDMUX_CONTAINER(listener->silent.next, struct stranger, link), why);
+    for (struct rdmux_list *at = list->next; at != list; at = at->next) {
+        struct stranger *stranger = RDMUX_CONTAINER(at, struct stranger, origin_link);
+        if (stranger != newcomer) {
+            return stranger;
+        }
     }
+    return NULL;
+}
+
+/* Who has to go: of the origin that holds the most the oldest silent one, else the one that waits the
+ * longest. Where nobody holds more than the newcomer's, it is of that. Where nobody holds more than
+ * one, the oldest silent one of all, and the newcomer if there is none. fabric->lock is held. */
+static struct stranger *find_superfluous(struct rdmux_listener *listener, struct stranger *newcomer)
+{
+    struct rdmux_origin *largest = rdmux_origin_largest(listener);
+    if (largest == NULL) {
+        return NULL;
+    }
+    if (newcomer != NULL && rdmux_origin_count(newcomer->origin) == rdmux_origin_count(largest)) {
+        largest = newcomer->origin;
+    }
+    struct stranger *found = NULL;
+    if (rdmux_origin_count(largest) > 1) {
+        found = first_but(&largest->silent, newcomer);
+        return found != NULL ? found : first_but(&largest->introduced, newcomer);
+    }
+    for (struct rdmux_list *at = listener->silent.next; at != &listener->silent && found == NULL;
+         at = at->next) {
+        struct stranger *silent = RDMUX_CONTAINER(at, struct stranger, link);
+        found = silent == newcomer ? NULL : silent;
+    }
+    return found != NULL ? found : newcomer;
+}
+
+bool rdmux_stranger_drop_one(struct rdmux_listener *listener, struct stranger *newcomer,
+                             const char *why)
+{
+    pthread_mutex_lock(&listener->fabric->lock);
+    struct stranger *found = find_superfluous(listener, newcomer);
+    pthread_mutex_unlock(&listener->fabric->lock);
+    if (found == NULL) {
+        return false;
+    }
+    if (found == newcomer || found->introduced) {
+        rdmux_stranger_drop(found, why);
+    } else {
+        drop_if_silent(found, why);
+    }
+    return found != newcomer;
 }
 
 static void stranger_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
@@ -583,20 +595,48 @@ static void stranger_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watc
     }
 }
 
+static void turn_away_newcomer(struct rdmux_listener *listener, int socket)
+{
+    close(socket);
+    rdmux_log(listener->fabric, RDMUX_LOG_ERROR,
+              "listener %s: out of memory; a connection was turned away", listener->address);
+}
+
+bool rdmux_stranger_has_room(struct stranger *newcomer)
+{
+    struct rdmux_listener *listener = newcomer->listener;
+    const struct rdmux_origin *origin = newcomer->origin;
+    if (origin->silent_count > listener->max_per_address) {
+        drop_if_silent(first_but(&origin->silent, newcomer),
+                       "too many connections of its address have not introduced themselves");
+    }
+    /* One that turns out to have spoken is not silent any more, and stays for this time. */
+    for (uint32_t heard = 0; listener->count > listener->max_pending + heard;) {
+        uint32_t before = listener->count;
+        if (!rdmux_stranger_drop_one(
+                listener, newcomer,
+                "too many connections wait, and none has more than its address "
+                "or identity")) {
+            return false;
+        }
+        heard += listener->count == before;
+    }
+    return true;
+}
+
 void rdmux_stranger_take(struct rdmux_listener *listener, int socket,
                          const struct sockaddr_storage *address, socklen_t address_length)
 {
     struct rdmux_fabric *fabric = listener->fabric;
     struct stranger *stranger = rdmux_allocate(fabric, sizeof(*stranger));
     if (stranger == NULL) {
-        close(socket);
-        rdmux_log(fabric, RDMUX_LOG_ERROR,
-                  "listener %s: out of memory; a connection was turned away", listener->address);
+        turn_away_newcomer(listener, socket);
         return;
     }
     stranger->watch.ready = stranger_ready;
     stranger->events = EPOLLIN;
-    rdmux_list_init(&stranger->address_link);
+    rdmux_list_init(&stranger->link);
+    rdmux_list_init(&stranger->origin_link);
     stranger->listener = listener;
     stranger->socket = socket;
     stranger->bytes = stranger->first;
@@ -605,10 +645,17 @@ void rdmux_stranger_take(struct rdmux_listener *listener, int socket,
     stranger->id = atomic_fetch_add(&fabric->next_id, 1);
     stranger->deadline_ns = rdmux_now(fabric) + (uint64_t)listener->hello_timeout_ms * 1000000;
     pthread_mutex_lock(&fabric->lock);
-    rdmux_list_append(&listener->silent, &stranger->link);
-    count_silent(stranger);
-    listener->count++;
+    bool counted = rdmux_origin_enter(stranger) == RDMUX_OK;
+    if (counted) {
+        rdmux_list_append(&listener->silent, &stranger->link);
+        listener->count++;
+    }
     pthread_mutex_unlock(&fabric->lock);
+    if (!counted) {
+        rdmux_release(fabric, stranger);
+        turn_away_newcomer(listener, socket);
+        return;
+    }
     int one = 1;
     setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     if (rdmux_service_watch(fabric, socket, EPOLLIN, &stranger->watch) != RDMUX_OK) {
@@ -616,12 +663,5 @@ void rdmux_stranger_take(struct rdmux_listener *listener, int socket,
         return;
     }
     rdmux_service_timer(fabric, rdmux_now(fabric) + RDMUX_STRANGER_TIMER_NS);
-    if (listener->addresses[stranger->bucket].count > listener->max_per_address) {
-        struct rdmux_list *oldest = listener->addresses[stranger->bucket].strangers.next;
-        drop_if_silent(RDMUX_CONTAINER(oldest, struct stranger, address_link),
-                       "too many connections of its address have not introduced themselves");
-    }
-    if (listener->count > listener->max_pending) {
-        rdmux_stranger_drop_oldest(listener, "too many connections wait, and it has said nothing");
-    }
+    (void)rdmux_stranger_has_room(stranger); /* else it is gone */
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * What a listener keeps of connections that nobody has taken, from the first byte on. Lists and counters
- * change with fabric->lock held; strangers come and go with fabric->step_lock held.
+ * What a listener keeps of connections that nobody has taken, from the first byte on, and of whom they
+ * come from. Lists and counters change with fabric->lock held; strangers come and go with
+ * fabric->step_lock held.
  */
 #ifndef RDMUX_API_STRANGER_H
 #define RDMUX_API_STRANGER_H
@@ -15,8 +16,28 @@
 
 enum {
     RDMUX_STRANGER_FIRST_SIZE = 128, /* room in the record itself: a HELLO or a JOIN */
-    RDMUX_STRANGER_ADDRESSES = 1024, /* buckets that strangers are counted in, by address */
+    RDMUX_ORIGIN_BUCKETS = 1024,
     RDMUX_STRANGER_TIMER_NS = 100 * 1000 * 1000, /* how often it is looked who is due */
+};
+
+/*
+ * Whom connections are counted by: an address (IPv6: a /64), or the identity of one that has
+ * authenticated. It is there while one of its connections has not been taken, or is being set up.
+ */
+struct rdmux_origin {
+    struct rdmux_listener *listener;
+    struct rdmux_list hash_link;    /* listener->origins[] */
+    struct rdmux_list link;         /* listener->all_origins */
+    struct rdmux_list waiting_link; /* listener->waiting, while one of it has introduced itself */
+    struct rdmux_list silent;       /* strangers by origin_link, oldest first */
+    struct rdmux_list introduced;   /* the same */
+    uint32_t silent_count;
+    uint32_t introduced_count;
+    /* Endpoints that rdmux_accept() has taken for any peer and not returned. Changes with
+     * fabric->lock held. */
+    _Atomic uint32_t setups;
+    uint32_t key_size;
+    uint8_t key[];
 };
 
 /* A connection nobody has taken yet. */
@@ -26,16 +47,16 @@ struct stranger {
     struct rdmux_listener *listener;
     struct rdmux_plain_call *call; /* then there is no socket */
     int socket;
-    struct rdmux_list address_link; /* listener->addresses, while it is silent */
-    struct rdmux_tls *tls;          /* NULL: in clear */
-    uint32_t events;                /* that are watched */
-    uint32_t bucket;                /* of its address */
+    struct rdmux_origin *origin;
+    struct rdmux_list origin_link; /* origin->silent or origin->introduced */
+    struct rdmux_tls *tls;         /* NULL: in clear */
+    uint32_t events;               /* that are watched */
     bool introduced;
     bool shown;
     bool turned_away; /* and told so: what it says is dropped until it leaves */
     size_t ignored;   /* bytes of it */
     uint64_t id;
-    uint64_t deadline_ns;
+    uint64_t deadline_ns; /* to introduce itself; then, to be taken */
     struct sockaddr_storage address;
     socklen_t address_length;
     uint8_t first[RDMUX_STRANGER_FIRST_SIZE];
@@ -60,13 +81,15 @@ struct rdmux_listener {
     uint32_t max_pending;
     uint32_t hello_timeout_ms;
     uint32_t max_per_address;
-    uint64_t address_seed; /* so that nobody chooses whom he shares a bucket with */
-    /* Silent ones by address, oldest first. step_lock. */
-    struct {
-        struct rdmux_list strangers;
-        uint32_t count;
-    } addresses[RDMUX_STRANGER_ADDRESSES];
-    uint32_t count; /* strangers */
+    uint32_t max_waiting_per_address;
+    uint32_t accept_timeout_ms; /* 0: none, but for a crowd */
+    uint32_t max_setups;
+    uint64_t origin_seed; /* so that nobody chooses whom he shares a bucket with */
+    struct rdmux_list origins[RDMUX_ORIGIN_BUCKETS];
+    struct rdmux_list all_origins;
+    struct rdmux_list waiting; /* origins; the one that was taken from last at the end */
+    uint32_t crowds;           /* origins that are one, see rdmux_origin_is_crowd() */
+    uint32_t count;            /* strangers */
     uint32_t unshown;
     int proved;
     uint32_t refs; /* endpoints in set-up, and the application's handle */
@@ -85,6 +108,8 @@ struct rdmux_listener {
 /* A connection that was accepted; the socket is the stranger's, whatever happens. */
 void rdmux_stranger_take(struct rdmux_listener *listener, int socket,
                          const struct sockaddr_storage *address, socklen_t address_length);
+/* It has been counted, and may be one too many: one goes. False: it is the one. */
+bool rdmux_stranger_has_room(struct stranger *newcomer);
 /* It may be shown and taken. */
 void rdmux_stranger_becomes_known(struct stranger *stranger);
 /* Sends all of it, or false: it does not listen. */
@@ -93,13 +118,38 @@ void rdmux_stranger_address(struct stranger *stranger, char out[RDMUX_ADDRESS_MA
 
 /* Ends it. why: logged, unless NULL. */
 void rdmux_stranger_drop(struct stranger *stranger, const char *why);
-void rdmux_stranger_drop_oldest(struct rdmux_listener *listener, const char *why);
+/* One goes, so that there is room for a newcomer, who is of one of the origins; NULL: nobody knows of
+ * which. False: nobody has to go. */
+bool rdmux_stranger_drop_one(struct rdmux_listener *listener, struct stranger *newcomer,
+                             const char *why);
 /* The parts of that, for who takes its socket: off the service thread's list, off the listener's
  * (fabric->lock is held), the connection ends, the record goes. */
 void rdmux_stranger_unwatch(struct stranger *stranger);
 void rdmux_stranger_unlink(struct stranger *stranger);
 void rdmux_stranger_hang_up(struct stranger *stranger);
 void rdmux_stranger_free(struct stranger *stranger);
+
+/* ------------------------------------------------------------------- origin.c; fabric->lock is held */
+
+/* One more of it that is silent. Of an address, unless the stranger is a call of rdma://. RDMUX_NO_MEMORY */
+enum rdmux_status rdmux_origin_enter(struct stranger *stranger);
+/* It has introduced itself, and counts by its identity if it has one. */
+void rdmux_origin_introduce(struct stranger *stranger);
+/* It is taken, or gone. */
+void rdmux_origin_leave(struct stranger *stranger);
+/* An endpoint of it is being set up, or is no more. */
+void rdmux_origin_begin_setup(struct rdmux_origin *origin);
+void rdmux_origin_end_setup(struct rdmux_origin *origin);
+/* Does more than half of what it may have wait to be taken? */
+bool rdmux_origin_is_crowd(const struct rdmux_origin *origin);
+/* The one that holds most of what has not been taken; NULL: there is none. */
+struct rdmux_origin *rdmux_origin_largest(struct rdmux_listener *listener);
+static inline uint32_t rdmux_origin_count(const struct rdmux_origin *origin)
+{
+    return origin->silent_count + origin->introduced_count;
+}
+/* Whose turn it is: of those that wait and have room, one with the fewest set-ups. NULL: nobody's. */
+struct rdmux_origin *rdmux_origin_next(struct rdmux_listener *listener);
 
 /* ------------------------------------------------------------------- listener.c, for stranger.c */
 

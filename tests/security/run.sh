@@ -313,7 +313,7 @@ cases_of() {
 }
 
 for program in test_auth_keys test_tls test_stream test_auth test_auth_path test_tcp_encrypted \
-    test_auth_flood test_grants test_constant_time test_environment; do
+    test_auth_flood test_introduced_flood test_grants test_constant_time test_environment; do
     cases_of "$program"
 done
 

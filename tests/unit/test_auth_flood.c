@@ -91,36 +91,6 @@ static size_t cost(struct flood *flood)
     return atomic_load(&flood->meter.bytes) + atomic_load(&openssl_meter.bytes);
 }
 
-/* As many descriptors as the machine allows. */
-static size_t raise_descriptors(void)
-{
-    struct rlimit limit;
-    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
-    rlim_t before = limit.rlim_cur;
-    limit.rlim_cur = limit.rlim_max;
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
-    print_message("# descriptors of a process: %llu, %llu at most\n", (unsigned long long)before,
-                  (unsigned long long)limit.rlim_max);
-    return limit.rlim_max > 1000000 ? 1000000 : (size_t)limit.rlim_max;
-}
-
-/* From this loopback address, so that hostile ones have another than good ones. */
-static int dial_from(const char *address, const char *from)
-{
-    struct sockaddr_in here = { .sin_family = AF_INET };
-    struct sockaddr_in peer = {
-        .sin_family = AF_INET,
-        .sin_port = htons((uint16_t)strtoul(strrchr(address, ':') + 1, NULL, 10)),
-        .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-    };
-    assert_int_equal(inet_pton(AF_INET, from, &here.sin_addr), 1);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_true(fd >= 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&here, sizeof(here)), 0);
-    assert_int_equal(connect(fd, (struct sockaddr *)&peer, sizeof(peer)), 0);
-    return fd;
-}
-
 /* HELLO of one that claims to have a key, and the first part of a TLS record of 16 KiB. */
 static size_t begin_tls(struct rdmux_fabric *fabric, uint8_t out[256])
 {

@@ -252,38 +252,328 @@ static void beyond_max_pending_the_oldest_silent_one_goes(void **state)
     clear_scene(scene);
 }
 
-static void beyond_max_pending_those_who_introduced_themselves_stay(void **state)
+/* --------------------------------------------------------------------- introduced, and not taken */
+
+/* Connections of one address that have introduced themselves, and have been shown. */
+struct waiting {
+    int fd;
+    uint64_t id;
+};
+
+static void make_wait(struct scene *scene, const char *from, struct waiting *out, size_t count)
 {
-    (void)state;
-    enum { PENDING = 4 };
-    struct rdmux_listen_attr attr = RDMUX_LISTEN_ATTR_INIT;
-    attr.max_pending = PENDING;
-    struct scene *scene = set_scene(&attr);
     uint8_t *opening = malloc(OPENING_MAX);
     assert_non_null(opening);
     size_t opening_size = make_opening(scene->pair.fabric_a, opening);
-    int fds[PENDING];
-    uint64_t ids[PENDING];
-    for (size_t i = 0; i < PENDING; i++) {
-        fds[i] = dial_raw(scene->pair.address);
-        say(fds[i], opening, opening_size);
+    for (size_t i = 0; i < count; i++) {
         struct rdmux_peer peer = RDMUX_PEER_INIT;
+        out[i].fd = dial_from(scene->pair.address, from);
+        say(out[i].fd, opening, opening_size);
         CHECK_OK(rdmux_listener_next(scene->pair.listener, PATIENT_MS, &peer));
-        ids[i] = peer.id;
+        out[i].id = peer.id;
+    }
+    free(opening);
+}
+
+/* It has been there all the time. */
+static void check_waits(struct scene *scene, struct waiting *waiting)
+{
+    assert_false(is_dropped(waiting->fd, 0));
+    CHECK_OK(rdmux_reject(scene->pair.listener, waiting->id, 1, NULL, 0));
+    assert_true(is_dropped(waiting->fd, PATIENT_MS));
+    close(waiting->fd);
+}
+
+static void check_went(struct scene *scene, struct waiting *went)
+{
+    assert_true(is_dropped(went->fd, PATIENT_MS));
+    CHECK_STATUS(rdmux_reject(scene->pair.listener, went->id, 1, NULL, 0), RDMUX_INVALID);
+    close(went->fd);
+}
+
+static void beyond_max_pending_one_goes_of_the_address_that_has_the_most(void **state)
+{
+    (void)state;
+    enum { MANY = 3, LATE = 2 };
+    struct rdmux_listen_attr attr = RDMUX_LISTEN_ATTR_INIT;
+    attr.max_pending = MANY + 1;
+    struct scene *scene = set_scene(&attr);
+    struct waiting one;
+    struct waiting many[MANY];
+    struct waiting late[LATE];
+    make_wait(scene, "127.0.0.3", &one, 1);
+    make_wait(scene, "127.0.0.2", many, MANY);
+
+    make_wait(scene, "127.0.0.4", &late[0], 1);
+    make_wait(scene, "127.0.0.2", &late[1], 1);
+
+    check_went(scene, &many[0]);
+    check_went(scene, &many[1]); /* for one of its own address */
+    check_waits(scene, &one);
+    check_waits(scene, &many[2]);
+    check_waits(scene, &late[0]);
+    check_waits(scene, &late[1]);
+    assert_int_equal(book_count(&scene->book, "too many connections wait"), 2);
+    check_good_connection(&scene->pair);
+    clear_scene(scene);
+}
+
+static void where_nobody_has_more_than_another_those_who_wait_stay(void **state)
+{
+    (void)state;
+    static const char *const from[] = { "127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5" };
+    struct waiting waiting[RDMUX_COUNT_OF(from)];
+    struct rdmux_listen_attr attr = RDMUX_LISTEN_ATTR_INIT;
+    attr.max_pending = RDMUX_COUNT_OF(from);
+    struct scene *scene = set_scene(&attr);
+    for (size_t i = 0; i < RDMUX_COUNT_OF(from); i++) {
+        make_wait(scene, from[i], &waiting[i], 1);
     }
 
-    int late = dial_raw(scene->pair.address);
+    int late = dial_from(scene->pair.address, "127.0.0.6");
 
     assert_true(is_dropped(late, PATIENT_MS));
     close(late);
-    for (size_t i = 0; i < PENDING; i++) {
-        assert_false(is_dropped(fds[i], 0));
-        CHECK_OK(rdmux_reject(scene->pair.listener, ids[i], 1, NULL, 0));
-        assert_true(is_dropped(fds[i], PATIENT_MS));
-        close(fds[i]);
+    for (size_t i = 0; i < RDMUX_COUNT_OF(from); i++) {
+        check_waits(scene, &waiting[i]);
     }
     check_good_connection(&scene->pair);
+    clear_scene(scene);
+}
+
+static void of_one_address_no_more_wait_than_may(void **state)
+{
+    (void)state;
+    enum { LIMIT = 3, COUNT = 5 };
+    struct rdmux_listen_attr attr = RDMUX_LISTEN_ATTR_INIT;
+    attr.max_waiting_per_address = LIMIT;
+    struct scene *scene = set_scene(&attr);
+    struct waiting one;
+    struct waiting many[COUNT];
+    make_wait(scene, "127.0.0.3", &one, 1);
+
+    make_wait(scene, "127.0.0.2", many, COUNT);
+
+    for (size_t i = 0; i < COUNT - LIMIT; i++) {
+        check_went(scene, &many[i]);
+    }
+    for (size_t i = COUNT - LIMIT; i < COUNT; i++) {
+        check_waits(scene, &many[i]);
+    }
+    check_waits(scene, &one);
+    assert_int_equal(book_count(&scene->book, "too many connections of its address or identity"),
+                     COUNT - LIMIT);
+    clear_scene(scene);
+}
+
+static void who_is_not_accepted_in_the_programs_time_is_dropped(void **state)
+{
+    (void)state;
+    enum { LIMIT_MS = 300 };
+    struct rdmux_listen_attr attr = RDMUX_LISTEN_ATTR_INIT;
+    attr.accept_timeout_ms = LIMIT_MS;
+    struct scene *scene = set_scene(&attr);
+    struct waiting one;
+    struct span span = span_begin();
+
+    make_wait(scene, "127.0.0.2", &one, 1);
+
+    check_went(scene, &one);
+    check_span("dropped", span, LIMIT_MS - 20, LIMIT_MS + 700 * SLACK);
+    wait_for_lines(&scene->book, 1);
+    assert_int_equal(book_count(&scene->book, "nobody has accepted it in time"), 1);
+    check_good_connection(&scene->pair);
+    clear_scene(scene);
+}
+
+static _Atomic uint64_t clock_ahead_ns;
+
+static uint64_t clock_ahead(void *user)
+{
+    (void)user;
+    return fair_clock_ns() + atomic_load(&clock_ahead_ns);
+}
+
+/* One that is silent is dropped by the same timers, twice, so that all else is behind them once. */
+static void let_timers_run(struct scene *scene)
+{
+    for (size_t i = 0; i < 2; i++) {
+        struct waiting after;
+        int silent = dial_from(scene->pair.address, "127.0.0.4");
+        make_wait(scene, "127.0.0.4", &after, 1); /* the listener has seen the one before, too */
+        atomic_fetch_add(&clock_ahead_ns, UINT64_C(3600) * 1000000000);
+        assert_true(is_dropped(silent, PATIENT_MS));
+        check_waits(scene, &after);
+        close(silent);
+    }
+}
+
+/* By a clock that the test sets: a program that accepts once an hour loses those of a crowd alone. */
+static void of_a_crowd_alone_who_waits_ten_seconds_is_dropped(void **state)
+{
+    (void)state;
+    enum { LIMIT = 4, CROWD = 4 };
+    struct rdmux_fabric_attr fabric_attr = RDMUX_FABRIC_ATTR_INIT;
+    struct rdmux_listen_attr attr = RDMUX_LISTEN_ATTR_INIT;
+    struct waiting one;
+    struct waiting crowd[CROWD];
+    struct scene *scene = set_scene(NULL);
+    fabric_attr.flags = RDMUX_FABRIC_IGNORE_ENVIRONMENT | RDMUX_FABRIC_NO_DEFAULT_PLUGINS;
+    fabric_attr.clock_ns = clock_ahead;
+    fabric_attr.paths = "tcp";
+    attr.max_waiting_per_address = LIMIT;
+    rdmux_listener_close(scene->pair.listener);
+    CHECK_OK(rdmux_cq_destroy(scene->pair.cq_b));
+    CHECK_OK(rdmux_fabric_close(scene->pair.fabric_b));
+    CHECK_OK(rdmux_fabric_open(&fabric_attr, &scene->pair.fabric_b));
+    scene->pair.cq_b = create_cq(scene->pair.fabric_b);
+    scene->pair.listener = listen_here(scene->pair.fabric_b, &attr, scene->pair.address);
+    make_wait(scene, "127.0.0.3", &one, 1);
+    make_wait(scene, "127.0.0.2", crowd, CROWD);
+
+    atomic_store(&clock_ahead_ns, UINT64_C(3600) * 1000000000);
+
+    for (size_t i = 0; i < CROWD - LIMIT / 2; i++) {
+        check_went(scene, &crowd[i]);
+    }
+    let_timers_run(scene);
+    for (size_t i = CROWD - LIMIT / 2; i < CROWD; i++) {
+        check_waits(scene, &crowd[i]); /* no crowd any more */
+    }
+    check_waits(scene, &one);
+    clear_scene(scene);
+}
+
+/* --------------------------------------------------------------------------- taken, and not set up */
+
+/* A connection of the pair's own address is made within this time. */
+static void check_connects(struct scene *scene, uint64_t least_ms, uint64_t most_ms)
+{
+    struct rdmux_ep *a = NULL;
+    struct rdmux_ep *b = NULL;
+    struct span span = span_begin();
+    connect_more(&scene->pair, NULL, &a, &b);
+    check_span("a good connection", span, least_ms, most_ms * SLACK);
+    CHECK_OK(rdmux_ep_close(a));
+    CHECK_OK(rdmux_ep_close(b));
+}
+
+/* They are taken, and each set-up waits for its peer, who says nothing more. */
+static void open_and_stall(struct scene *scene, const char *from, int *fds, size_t count)
+{
+    uint8_t *opening = malloc(OPENING_MAX);
+    assert_non_null(opening);
+    size_t opening_size = make_opening(scene->pair.fabric_a, opening);
+    for (size_t i = 0; i < count; i++) {
+        fds[i] = dial_from(scene->pair.address, from);
+        say(fds[i], opening, opening_size);
+    }
     free(opening);
+}
+
+static bool is_answered(int fd)
+{
+    struct pollfd look = { .fd = fd, .events = POLLIN };
+    return poll(&look, 1, 0) > 0;
+}
+
+/* Accepts until this many have been answered. */
+static void take_stalled(struct scene *scene, const int *fds, size_t count, size_t until)
+{
+    uint64_t deadline = now_ms() + PATIENT_MS;
+    for (size_t answered = 0; answered < until;) {
+        struct rdmux_ep *none = NULL;
+        CHECK_STATUS(rdmux_accept(scene->pair.listener, scene->pair.cq_b, NULL, 1, &none),
+                     RDMUX_TIMED_OUT);
+        answered = 0;
+        for (size_t i = 0; i < count; i++) {
+            answered += is_answered(fds[i]);
+        }
+        assert_true(now_ms() < deadline);
+    }
+}
+
+static size_t count_answered(const int *fds, size_t count)
+{
+    size_t answered = 0;
+    for (size_t i = 0; i < count; i++) {
+        answered += is_answered(fds[i]);
+    }
+    return answered;
+}
+
+static void close_all(const int *fds, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        close(fds[i]);
+    }
+}
+
+static void one_address_has_no_more_than_half_of_the_set_ups(void **state)
+{
+    (void)state;
+    enum { SETUPS = 6, COUNT = 20 };
+    struct rdmux_listen_attr attr = RDMUX_LISTEN_ATTR_INIT;
+    attr.max_setups = SETUPS;
+    struct scene *scene = set_scene(&attr);
+    int fds[COUNT];
+    open_and_stall(scene, "127.0.0.2", fds, COUNT);
+    take_stalled(scene, fds, COUNT, SETUPS / 2);
+
+    check_connects(scene, 0, 400); /* there is room for it at once */
+
+    assert_int_equal(count_answered(fds, COUNT), SETUPS / 2);
+    assert_int_equal(book_count(&scene->book, "the peer is silent"), 0);
+    close_all(fds, COUNT);
+    clear_scene(scene);
+}
+
+static void a_set_up_whose_peer_is_silent_makes_room_for_another_address(void **state)
+{
+    (void)state;
+    enum { SETUPS = 4, COUNT = 8 };
+    struct rdmux_listen_attr attr = RDMUX_LISTEN_ATTR_INIT;
+    attr.max_setups = SETUPS;
+    struct scene *scene = set_scene(&attr);
+    int fds[2 * COUNT];
+    open_and_stall(scene, "127.0.0.2", fds, COUNT);
+    open_and_stall(scene, "127.0.0.3", fds + COUNT, COUNT);
+    take_stalled(scene, fds, RDMUX_COUNT_OF(fds), SETUPS);
+
+    check_connects(scene, 0, 1000);
+
+    assert_int_equal(book_count(&scene->book, "the peer is silent, and others wait"), 1);
+    close_all(fds, RDMUX_COUNT_OF(fds));
+    clear_scene(scene);
+}
+
+/* A cq that has no room for more endpoints is as full as a listener's set-ups. */
+static void silent_peers_do_not_use_up_the_room_of_a_cq(void **state)
+{
+    (void)state;
+    enum { ENDPOINTS = 3, COUNT = 8 };
+    struct scene *scene = set_scene(NULL);
+    struct rdmux_cq_attr cq_attr = RDMUX_CQ_ATTR_INIT;
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    struct rdmux_ep *a = NULL;
+    struct rdmux_ep *b = NULL;
+    int fds[COUNT];
+    attr.send_depth = 16;
+    attr.recv_depth = 16;
+    cq_attr.depth = ENDPOINTS * (attr.send_depth + attr.recv_depth);
+    CHECK_OK(rdmux_cq_destroy(scene->pair.cq_b));
+    scene->pair.cq_b = NULL;
+    CHECK_OK(rdmux_cq_create(scene->pair.fabric_b, &cq_attr, &scene->pair.cq_b));
+    open_and_stall(scene, "127.0.0.2", fds, COUNT);
+    struct span span = span_begin();
+
+    connect_more(&scene->pair, &attr, &a, &b);
+
+    check_span("a good connection", span, 0, 1000 * SLACK);
+    assert_true(book_count(&scene->book, "the peer is silent, and others wait") >= 1);
+    CHECK_OK(rdmux_ep_close(a));
+    CHECK_OK(rdmux_ep_close(b));
+    close_all(fds, COUNT);
     clear_scene(scene);
 }
 
@@ -348,8 +638,8 @@ static void limit_descriptors(rlim_t room)
 }
 
 /* A server with room for few descriptors: tells its address, accepts whoever comes and greets him,
- * until `command` closes. Commands: 'w' accepts nobody from now on, 'a' does again; 'n' has no
- * descriptor at all to spare, 'm' many. Returns the processor time it used, in ms. */
+ * until `command` closes. Commands: 'w' accepts nobody from now on, and says so, 'a' does again; 'n' has
+ * no descriptor at all to spare, 'm' many. Returns the processor time it used, in ms. */
 static uint64_t serve_with_few_descriptors(int report, int command, size_t spare)
 {
     struct rdmux_fabric *fabric = open_fabric("tcp", 0, NULL);
@@ -364,6 +654,9 @@ static uint64_t serve_with_few_descriptors(int report, int command, size_t spare
         struct pollfd look = { .fd = command, .events = POLLIN };
         if (poll(&look, 1, what == 'w' ? 20 : 0) > 0 && read(command, &what, 1) != 1) {
             break;
+        }
+        if (look.revents != 0 && what == 'w') {
+            assert_int_equal(write(report, &what, 1), 1);
         }
         if (what == 'n' || what == 'm') {
             limit_descriptors(what == 'n' ? 3 : 1024);
@@ -472,13 +765,15 @@ static void when_descriptors_run_out_the_oldest_silent_connection_goes(void **st
     CHECK_OK(rdmux_fabric_close(fabric));
 }
 
-static void when_descriptors_run_out_and_nobody_is_silent_newcomers_are_turned_away(void **state)
+static void when_descriptors_run_out_and_nobody_is_silent_the_oldest_goes(void **state)
 {
     (void)state;
     enum { SPARE = 12, TALKING = 40 };
     struct server server;
     start_server(&server, SPARE);
+    char done;
     assert_int_equal(write(server.command, "w", 1), 1); /* accept nothing */
+    assert_int_equal(read(server.report, &done, 1), 1);
     struct rdmux_fabric *fabric = open_fabric("tcp", 0, NULL);
     struct rdmux_cq *cq = create_cq(fabric);
     uint8_t *opening = malloc(OPENING_MAX);
@@ -500,6 +795,7 @@ static void when_descriptors_run_out_and_nobody_is_silent_newcomers_are_turned_a
     }
 
     assert_true(dropped >= TALKING - SPARE - 8);
+    assert_true(is_dropped(fds[0], PATIENT_MS));
     pause_ms(300); /* the time in which a listener would spin */
     for (size_t i = 0; i < TALKING; i++) {
         close(fds[i]);
@@ -565,10 +861,17 @@ int main(void)
         cmocka_unit_test(who_does_not_introduce_himself_in_time_is_dropped),
         cmocka_unit_test(a_thousand_silent_connections_cost_little_and_delay_nobody),
         cmocka_unit_test(beyond_max_pending_the_oldest_silent_one_goes),
-        cmocka_unit_test(beyond_max_pending_those_who_introduced_themselves_stay),
+        cmocka_unit_test(beyond_max_pending_one_goes_of_the_address_that_has_the_most),
+        cmocka_unit_test(where_nobody_has_more_than_another_those_who_wait_stay),
+        cmocka_unit_test(of_one_address_no_more_wait_than_may),
+        cmocka_unit_test(who_is_not_accepted_in_the_programs_time_is_dropped),
+        cmocka_unit_test(of_a_crowd_alone_who_waits_ten_seconds_is_dropped),
+        cmocka_unit_test(one_address_has_no_more_than_half_of_the_set_ups),
+        cmocka_unit_test(a_set_up_whose_peer_is_silent_makes_room_for_another_address),
+        cmocka_unit_test(silent_peers_do_not_use_up_the_room_of_a_cq),
         cmocka_unit_test(who_has_spoken_is_heard_before_another_takes_his_place),
         cmocka_unit_test(when_descriptors_run_out_the_oldest_silent_connection_goes),
-        cmocka_unit_test(when_descriptors_run_out_and_nobody_is_silent_newcomers_are_turned_away),
+        cmocka_unit_test(when_descriptors_run_out_and_nobody_is_silent_the_oldest_goes),
         cmocka_unit_test(without_any_descriptor_a_listener_waits_and_then_serves_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

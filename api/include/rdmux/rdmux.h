@@ -831,12 +831,24 @@ enum {
  * Options of a listener. paths and private data rules as in rdmux_ep_attr.
  * backlog           Connections the kernel keeps before the library takes them; default 1024.
  * max_pending       Connections the library keeps that no accept has taken; default 4096. Beyond,
- *                   the oldest that has said nothing goes.
+ *                   the oldest that has said nothing goes, or else the one that waits longest,
+ *                   of the address or identity that holds the most.
  * hello_timeout_ms  How long a connection may take to introduce itself, authentication included;
  *                   default 5,000.
  * max_per_address   Connections of one address (IPv6: of one /64) that have not introduced
  *                   themselves; default a quarter of max_pending, at least 256. Beyond, its oldest
  *                   one goes.
+ * max_waiting_per_address  Connections of one address, or where peers authenticate of one identity,
+ *                   that have introduced themselves and that no accept has taken; default half of
+ *                   max_pending, at least 256. Beyond, the one of them that waits longest goes.
+ * accept_timeout_ms How long such a connection waits. 0: for ever, but 10,000 if its address or
+ *                   identity has more than half of max_waiting_per_address.
+ * max_setups        Connections of any peer that rdmux_accept() negotiates at a time for a cq, at
+ *                   most half of them of one address or identity; default 256. Each takes some
+ *                   300 KiB until its path is proved. Beyond, they wait; one whose peer has been
+ *                   silent for half a second makes room for an address or identity that has far
+ *                   fewer. A server of many peers that are slow to set up raises it. One that is
+ *                   accepted by its id (rdmux_ep_attr.peer) is not counted.
  */
 struct rdmux_listen_attr {
     uint32_t size;
@@ -846,7 +858,11 @@ struct rdmux_listen_attr {
     uint32_t max_pending;
     uint32_t hello_timeout_ms;
     uint32_t max_per_address;
-    uint64_t spare[8];
+    uint32_t max_waiting_per_address;
+    uint32_t accept_timeout_ms;
+    uint32_t max_setups;
+    uint32_t spare0;
+    uint64_t spare[6];
 };
 #define RDMUX_LISTEN_ATTR_INIT RDMUX_INIT_OF(rdmux_listen_attr)
 
