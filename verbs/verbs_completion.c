@@ -35,6 +35,7 @@ static_assert((int)VERBS_WC_LOC_LEN_ERR == (int)IBV_WC_LOC_LEN_ERR &&
 enum {
     UNIT_FIRST = 1024,      /* entries of the first device queue, if fewer are needed */
     SILENT_POLLS = 64,      /* polls without anything, until silent work is made to tell */
+    SILENT_BUSY = 1024,     /* polls with it, however much others do meanwhile */
     ACKNOWLEDGE_EVERY = 64, /* events; each acknowledgment takes a lock (ibv_ack_cq_events(3)) */
     ATTEND_ROUNDS = 256,    /* of completions before an event of the device is believed */
 };
@@ -589,6 +590,7 @@ static void make_silent_tell(struct verbs_cq *cq)
 {
     struct verbs_ep *ep = cq->silent;
     cq->silent = NULL;
+    cq->silent_polls = 0;
     while (ep != NULL) {
         struct verbs_ep *next = ep->silent_next;
         ep->is_silent = false;
@@ -598,6 +600,11 @@ static void make_silent_tell(struct verbs_cq *cq)
         }
         ep = next;
     }
+}
+
+static bool is_silent_for_long(struct verbs_cq *cq)
+{
+    return cq->idle_polls >= SILENT_POLLS || ++cq->silent_polls >= SILENT_BUSY;
 }
 
 /* ----------------------------------------------------------------------------------------- poll */
@@ -653,9 +660,9 @@ size_t rdmux_verbs_poll(struct rdmux_provider_cq *base, size_t budget)
         cq->idle_polls = 0;
     } else {
         cq->idle_polls++;
-        if (VERBS_UNLIKELY(cq->silent != NULL && cq->idle_polls >= SILENT_POLLS)) {
-            make_silent_tell(cq);
-        }
+    }
+    if (VERBS_UNLIKELY(cq->silent != NULL && is_silent_for_long(cq))) {
+        make_silent_tell(cq);
     }
     /* The event that arm asked for comes with the completion or a little later; until it is taken
      * the descriptor is readable. */

@@ -223,6 +223,7 @@ struct verbs_cq {
     struct rdmux_lane_entry *lane_entries;
     struct verbs_queue *lane_queue; /* NULL: it is gone */
     struct verbs_ep *silent; /* endpoints with work that no completion tells of, by silent_next */
+    uint32_t silent_polls;   /* with some of them */
     uint32_t idle_polls;     /* since something was found */
     bool is_armed;           /* a unit may have an event to take */
     struct ibv_comp_channel *channel;

@@ -232,7 +232,7 @@ cut 'the limit of lists in reads' roce verbs/verbs_post.c \
 cut 'the signal for a queue that is silent' ib verbs/verbs_ring.h \
     '\(!verbs_send_ring_awaits\(ring\) \|\|\s+ring->head - ring->signaled >= ring->signal_every\)' '0'
 cut 'the work that makes silent work tell' roce verbs/verbs_completion.c \
-    'cq->silent != NULL && cq->idle_polls >= SILENT_POLLS' '0'
+    'cq->silent != NULL && is_silent_for_long\(cq\)' '0 && is_silent_for_long(cq)'
 cut 'the signal of each read' iwarp verbs/verbs_queue.c \
     'work->send_flags \|= IBV_SEND_SIGNALED;\s+verbs_send_ring_signal\(ring, slot\);' ''
 cut 'the order of reads among the rest' iwarp iwarp/iwarp_order.h \

@@ -91,6 +91,11 @@ if [[ -e $RDMUX_BUILD/lib/rdmux/rdmux-verbs.so ]]; then
         LD_PRELOAD=$RDMUX_BUILD/lib/libsimverbs.so SIM_VERBS=link=${link%=*} \
             "$RDMUX_BUILD/tests/tools/dead_key" "${link%%[,=]*}" 127.0.0.1 "${ends[@]}" || status=1
     done
+    # One endpoint keeps the cq busy while another's requests have nobody to tell of them.
+    for provider in ib roce iwarp; do
+        LD_PRELOAD=$RDMUX_BUILD/lib/libsimverbs.so SIM_VERBS=link=$provider,time=virtual \
+            "$RDMUX_BUILD/tests/tools/busy_neighbour" "$provider" 127.0.0.1 || status=1
+    done
     LD_PRELOAD=$RDMUX_BUILD/lib/libsimverbs.so SIM_VERBS=link=iwarp,swallow=60s \
         "$RDMUX_BUILD/tests/tools/stalled_connect" iwarp 127.0.0.1 || status=1
 fi
