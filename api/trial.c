@@ -116,6 +116,7 @@ static void fill_path_attr(struct rdmux_ep *ep, const struct rdmux_offer_path *p
         .ecn = setup->attr.ecn == RDMUX_OFF ? 0 : setup->attr.ecn,
         .service_level = setup->attr.service_level,
         .data_sockets = granted->data_sockets,
+        .has_failover = rdmux_handshake_has_failover(setup->handshake),
         .path = &ep->path_info,
         .srq = srq,
         .peer_address = ep->peer_sockaddr_length == 0 ? NULL

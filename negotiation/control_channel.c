@@ -75,9 +75,10 @@ static void out_is_empty(struct rdmux_channel *channel)
 static enum rdmux_status make_room_to_send(struct rdmux_channel *channel, size_t size)
 {
     struct buffer *out = &channel->out;
-    if (out->have + size > out->room && channel->sent >= out->have - channel->sent) {
-        out->have -= channel->sent;
-        memmove(out->bytes, out->bytes + channel->sent, out->have);
+    const size_t unsent = out->have - channel->sent;
+    if (channel->sent != 0 && out->have + size > out->room && channel->sent >= unsent) {
+        memmove(out->bytes, out->bytes + channel->sent, unsent);
+        out->have = unsent;
         channel->sent = 0;
     }
     return make_room(channel, out, out->have + size);

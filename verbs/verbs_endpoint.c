@@ -246,7 +246,8 @@ static enum rdmux_status learn(struct verbs_ep *ep, const uint8_t *peer, size_t 
 static void log_connection(const struct verbs_ep *ep)
 {
     const uint32_t ack = rdmux_verbs_ack_code(ep->attr->liveness_ms, ep->theirs.ack_delay);
-    const uint32_t retries = rdmux_verbs_retries(ep->attr->liveness_ms, ack);
+    const uint32_t retries = rdmux_verbs_retries(ep->attr->liveness_ms, ack,
+                                                 ep->attr->has_failover != 0);
     const uint32_t rnr = rdmux_verbs_rnr_code(ep->attr->liveness_ms);
     rdmux_provider_log(
         verbs_fabric_of_ep(ep), RDMUX_LOG_DEBUG,

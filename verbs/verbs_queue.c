@@ -374,7 +374,7 @@ enum rdmux_status rdmux_verbs_queue_connect(struct verbs_queue *queue,
         .qp_state = IBV_QPS_RTS,
         .sq_psn = our_psn,
         .timeout = (uint8_t)ack,
-        .retry_cnt = (uint8_t)rdmux_verbs_retries(liveness_ms, ack),
+        .retry_cnt = (uint8_t)rdmux_verbs_retries(liveness_ms, ack, ep->attr->has_failover != 0),
         .rnr_retry = VERBS_RNR_RETRY,
         .max_rd_atomic = smaller(ep->ours.asks, ep->theirs.answers),
     };

@@ -20,10 +20,10 @@ uint64_t rdmux_verbs_ack_ns(uint32_t code)
     return ACK_UNIT_NS << code;
 }
 
-uint32_t rdmux_verbs_retries(uint32_t liveness_ms, uint32_t code)
+uint32_t rdmux_verbs_retries(uint32_t liveness_ms, uint32_t code, bool has_failover)
 {
     uint64_t tries = liveness_ms * NS_PER_MS / rdmux_verbs_ack_ns(code);
-    if (liveness_ms == RDMUX_NEVER || tries > VERBS_RETRY_COUNT) {
+    if (!has_failover || liveness_ms == RDMUX_NEVER || tries > VERBS_RETRY_COUNT) {
         return VERBS_RETRY_COUNT;
     }
     return tries > 2 ? (uint32_t)tries - 1 : 1;

@@ -8,6 +8,7 @@
 #ifndef RDMUX_VERBS_TIMING_H
 #define RDMUX_VERBS_TIMING_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum {
@@ -31,10 +32,11 @@ enum {
 uint32_t rdmux_verbs_ack_code(uint32_t liveness_ms, uint32_t peer_delay_code);
 
 /*
- * How often to try again: VERBS_RETRY_COUNT times, or fewer where the peer's device needs so much time for each that all of them would be more
- * than the liveness time; once at least, as one packet may be lost.
+ * How often to try again: VERBS_RETRY_COUNT times. With failover, where a path may be taken for dead too early, fewer if the peer's device needs
+ * so much time for each that all of them would be more than the liveness time; once at least, as one packet may be lost. Without, a message
+ * that waits for its receive may lose a packet now and then, and every loss counts until one is acknowledged (IBTA 9.7.5.2.8).
  */
-uint32_t rdmux_verbs_retries(uint32_t liveness_ms, uint32_t code);
+uint32_t rdmux_verbs_retries(uint32_t liveness_ms, uint32_t code, bool has_failover);
 
 /* What a code is: one try, and the time after which the device gives up, as it is meant and at the
  * longest. */

@@ -16,11 +16,12 @@ enum {
     LINKS = 3,
     ENTRIES = 64,
     LIVENESS_MS = 600,
-    MOVE_MS = 100,          /* what a move may take once it is known that the path has failed … */
-    STANDBY_MS = 200,       /* … and with each other path that swallows everything */
-    LATER_MS = 25,          /* than the liveness time: until the programs have polled */
-    BUSY_NS = 500,          /* of a turn in which something came */
-    IDLE_NS = 5000,         /* of a turn in which nothing came */
+    MOVE_MS = 100,    /* what a move may take once it is known that the path has failed … */
+    STANDBY_MS = 200, /* … and with each other path that swallows everything */
+    LATER_MS = 25,    /* than the liveness time: until the programs have polled */
+    TRIES_MS = 1880,  /* without failover: 7 tries of an adapter whose peer asks for so much time */
+    BUSY_NS = 500,    /* of a turn in which something came */
+    IDLE_NS = 5000,   /* of a turn in which nothing came */
     TURNS_MAX = 1200000,    /* a run that takes more has come to a standstill */
     LATE_NS = 30000000,     /* packets held back */
     HOLD_MS = 50,           /* before going back */

@@ -46,7 +46,7 @@ static void the_default_liveness_time_gives_what_is_documented(void **state)
 
     assert_int_equal(code, 16);
     assert_true(rdmux_verbs_ack_ns(code) == UINT64_C(268435456));
-    assert_int_equal(rdmux_verbs_retries(10000, code), 6);
+    assert_int_equal(rdmux_verbs_retries(10000, code, true), 6);
     assert_true(rdmux_verbs_give_up_ns(code, 6) == UINT64_C(268435456) * 7);
 }
 
@@ -71,7 +71,8 @@ static void where_a_try_takes_long_there_are_fewer(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const uint32_t liveness_ms = cases[i].liveness_ms;
         const uint32_t code = rdmux_verbs_ack_code(liveness_ms, 15);
-        const uint32_t retries = rdmux_verbs_retries(liveness_ms, code);
+        const uint32_t retries = rdmux_verbs_retries(liveness_ms, code, true);
+        assert_int_equal(rdmux_verbs_retries(liveness_ms, code, false), 6);
         if (liveness_ms == RDMUX_NEVER) {
             assert_int_equal(retries, cases[i].retries);
             continue;

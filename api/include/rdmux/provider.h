@@ -311,7 +311,7 @@ struct rdmux_provider_ep_attr {
     uint32_t ecn;         /* the two bits themselves */
     uint32_t service_level;
     uint32_t data_sockets; /* granted */
-    uint32_t spare0;
+    uint32_t has_failover; /* 1: a path that fails is left for another one, and is not the end */
     const struct rdmux_local_path *path;
     struct rdmux_provider_srq *srq; /* NULL, or the endpoint's SRQ on this domain */
     /* Where the peer's control channel is; the connector may join there. NULL for an adopted socket
