@@ -94,8 +94,9 @@ static void good_ones_connect_beside_thousands_that_repeat_an_offer(void **state
     check_cost(before, held, count, longest);
     assert_true(held >= count / 2); /* else it was no flood */
     size_t allocated = atomic_load(&scene->meter.bytes) - metered;
-    print_message("# %zu bytes allocated for each\n", allocated / held);
-    assert_true(allocated / held <= STRANGER_MAX);
+    size_t allocated_each = held != 0 ? allocated / held : 0;
+    print_message("# %zu bytes allocated for each\n", allocated_each);
+    assert_in_range(allocated_each, 1, STRANGER_MAX);
     for (size_t i = 0; i < count; i++) {
         close(fds[i]);
     }
