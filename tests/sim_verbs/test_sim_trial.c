@@ -187,7 +187,7 @@ static void a_device_without_answer_costs_little_and_is_believed(void **state)
     assert_int_equal(trial.faults, 0);
     assert_string_equal(trial.text, "no answer within 200 ms");
     assert_true(trial.took_ns >= VERBS_TRIAL_TIME_MS * UINT64_C(1000000));
-    assert_true(took_ms < 5000); /* a busy machine's share included; the answer takes an hour */
+    assert_true(took_ms < 60000); /* on a machine that is ever so busy; the answer takes an hour */
 }
 
 /* What is silent in the middle is no fault, nor is what was to come behind it. */
