@@ -5,10 +5,8 @@
  * answered all the same. Usage: busy_neighbour PROVIDER ADDRESS, where ADDRESS is listened at by this program
  * and the device carries out what is posted at once. TAP.
  */
-#include <rdmux/rdmux.h>
+#include "tests/tools/acceptor.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,15 +20,11 @@ enum {
     IDLE_MAX = 63, /* polls in a row after which the library takes the cq to be at rest */
 };
 
-struct acceptor {
-    struct rdmux_fabric *fabric;
-    struct rdmux_cq *cq;
-    struct rdmux_listener *listener;
+struct other {
+    struct acceptor acceptor;
     struct rdmux_ep *eps[EPS];
-    atomic_bool stops;
     atomic_bool is_revoked;
     atomic_uint warnings; /* about the revocation */
-    pthread_t thread;
     struct rdmux_mr *quiet;
     struct rdmux_mr *busy;
 };
@@ -45,82 +39,64 @@ struct scene {
     char bytes[SIZE];
 };
 
-static void must(enum rdmux_status status, const char *what)
-{
-    if (status != RDMUX_OK) {
-        (void)printf("Bail out! %s: %s: %s\n", what, rdmux_status_name(status), rdmux_last_error());
-        exit(EXIT_FAILURE);
-    }
-}
-
 /* --------------------------------------------------------------------------------- the other side */
 
 static void hear(void *user, enum rdmux_log_level level, const char *line)
 {
-    struct acceptor *acceptor = user;
+    struct other *other = user;
     (void)level;
     if (strstr(line, "did not answer the revocation") != NULL) {
-        atomic_fetch_add(&acceptor->warnings, 1);
+        atomic_fetch_add(&other->warnings, 1);
     }
     (void)printf("# %s\n", line);
 }
 
 static void *accept_all(void *argument)
 {
-    struct acceptor *acceptor = argument;
+    struct other *other = argument;
+    struct acceptor *acceptor = &other->acceptor;
     size_t count = 0;
     while (!atomic_load(&acceptor->stops)) {
         struct rdmux_wc wc;
         struct rdmux_ep *ep = NULL;
         if (count < EPS &&
             rdmux_accept(acceptor->listener, acceptor->cq, NULL, ACCEPT_MS, &ep) == RDMUX_OK) {
-            acceptor->eps[count++] = ep;
+            other->eps[count++] = ep;
         }
         (void)rdmux_cq_poll(acceptor->cq, &wc, 1);
     }
     return NULL;
 }
 
-static void start_acceptor(struct acceptor *acceptor, const char *host, char *address)
+static void start_other(struct other *other, const char *host, char *address)
 {
     struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
-    char wanted[RDMUX_ADDRESS_MAX];
     attr.log = hear;
-    attr.log_user = acceptor;
+    attr.log_user = other;
     attr.log_level = RDMUX_LOG_WARN;
-    (void)snprintf(wanted, sizeof(wanted), "%s:0", host);
-    must(rdmux_fabric_open(&attr, &acceptor->fabric), "a fabric");
-    must(rdmux_cq_create(acceptor->fabric, NULL, &acceptor->cq), "a cq");
-    must(rdmux_mr_alloc(acceptor->fabric, SIZE, RDMUX_ACCESS_REMOTE_WRITE, &acceptor->quiet),
-         "a region");
-    must(rdmux_mr_alloc(acceptor->fabric, SIZE, RDMUX_ACCESS_REMOTE_WRITE, &acceptor->busy),
-         "a region");
-    must(rdmux_listen(acceptor->fabric, wanted, NULL, &acceptor->listener), "listening");
-    must(rdmux_listener_address(acceptor->listener, address, RDMUX_ADDRESS_MAX), "its address");
-    if (pthread_create(&acceptor->thread, NULL, accept_all, acceptor) != 0) {
-        must(RDMUX_NO_MEMORY, "a thread");
-    }
+    acceptor_open(&other->acceptor, &attr, host, address);
+    struct rdmux_fabric *fabric = other->acceptor.fabric;
+    must(rdmux_mr_alloc(fabric, SIZE, RDMUX_ACCESS_REMOTE_WRITE, &other->quiet), "a region");
+    must(rdmux_mr_alloc(fabric, SIZE, RDMUX_ACCESS_REMOTE_WRITE, &other->busy), "a region");
+    acceptor_start(&other->acceptor, accept_all, other);
 }
 
-static void stop_acceptor(struct acceptor *acceptor)
+static void stop_other(struct other *other)
 {
-    atomic_store(&acceptor->stops, true);
-    (void)pthread_join(acceptor->thread, NULL);
-    rdmux_listener_close(acceptor->listener);
+    acceptor_stop(&other->acceptor);
     for (size_t i = 0; i < EPS; i++) {
-        must(rdmux_ep_close(acceptor->eps[i]), "closing");
+        must(rdmux_ep_close(other->eps[i]), "closing");
     }
-    rdmux_mr_deregister(acceptor->quiet);
-    rdmux_mr_deregister(acceptor->busy);
-    must(rdmux_cq_destroy(acceptor->cq), "the cq's end");
-    must(rdmux_fabric_close(acceptor->fabric), "the fabric's end");
+    rdmux_mr_deregister(other->quiet);
+    rdmux_mr_deregister(other->busy);
+    acceptor_close(&other->acceptor);
 }
 
 static void *revoke(void *argument)
 {
-    struct acceptor *acceptor = argument;
-    must(rdmux_mr_revoke(acceptor->quiet), "revoking");
-    atomic_store(&acceptor->is_revoked, true);
+    struct other *other = argument;
+    must(rdmux_mr_revoke(other->quiet), "revoking");
+    atomic_store(&other->is_revoked, true);
     return NULL;
 }
 
@@ -162,16 +138,16 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "usage: busy_neighbour PROVIDER ADDRESS\n");
         return 2;
     }
-    struct acceptor acceptor = { 0 };
+    struct other other = { 0 };
     struct scene scene = { 0 };
     struct rdmux_mr *source = NULL;
     char address[RDMUX_ADDRESS_MAX];
-    start_acceptor(&acceptor, argv[2], address);
+    start_other(&other, argv[2], address);
     must(rdmux_fabric_open(NULL, &scene.fabric), "a fabric");
     must(rdmux_cq_create(scene.fabric, NULL, &scene.cq), "a cq");
     must(rdmux_mr_alloc(scene.fabric, SIZE, RDMUX_ACCESS_LOCAL_WRITE, &source), "a region");
-    connect_to(&scene, argv[1], address, acceptor.quiet, &scene.quiet, &scene.to_quiet);
-    connect_to(&scene, argv[1], address, acceptor.busy, &scene.busy, &scene.to_busy);
+    connect_to(&scene, argv[1], address, other.quiet, &scene.quiet, &scene.to_quiet);
+    connect_to(&scene, argv[1], address, other.busy, &scene.busy, &scene.to_busy);
 
     for (int i = 0; i < 3; i++) { /* the first raises a completion in any case */
         must(rdmux_write(scene.quiet, rdmux_mr_addr(source), SIZE, source, scene.to_quiet, 0, NULL,
@@ -179,15 +155,15 @@ int main(int argc, char **argv)
              "a write");
     }
     pthread_t thread;
-    if (pthread_create(&thread, NULL, revoke, &acceptor) != 0) {
+    if (pthread_create(&thread, NULL, revoke, &other) != 0) {
         must(RDMUX_NO_MEMORY, "a thread");
     }
-    unsigned most = write_until(&scene, source, &acceptor.is_revoked);
+    unsigned most = write_until(&scene, source, &other.is_revoked);
     (void)pthread_join(thread, NULL);
 
     (void)printf("1..2\n# at most %u polls in a row found nothing\n", most);
     bool is_busy = most <= IDLE_MAX;
-    bool is_answered = atomic_load(&acceptor.warnings) == 0;
+    bool is_answered = atomic_load(&other.warnings) == 0;
     (void)printf("%s 1 - the cq was never at rest, over %s\n", is_busy ? "ok" : "not ok", argv[1]);
     (void)printf(
         "%s 2 - a revocation is answered where only the neighbour's requests tell of their end, "
@@ -198,6 +174,6 @@ int main(int argc, char **argv)
     rdmux_mr_deregister(source);
     must(rdmux_cq_destroy(scene.cq), "the cq's end");
     must(rdmux_fabric_close(scene.fabric), "the fabric's end");
-    stop_acceptor(&acceptor);
+    stop_other(&other);
     return is_busy && is_answered ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -6,10 +6,8 @@
  * this program and reached over tcp; that PROVIDER's own address swallows is the caller's business.
  * END_MS: how long the end of cq and fabric may take, where the kernel does not let go. TAP.
  */
-#include <rdmux/rdmux.h>
+#include "tests/tools/acceptor.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,14 +35,10 @@ struct scene {
     bool is_writing;
 };
 
-struct acceptor {
-    struct rdmux_fabric *fabric;
-    struct rdmux_cq *cq;
-    struct rdmux_listener *listener;
+struct other {
+    struct acceptor acceptor;
     struct rdmux_mr *mr;
     struct rdmux_ep *ep;
-    atomic_bool stops;
-    pthread_t thread;
 };
 
 static unsigned cases;
@@ -54,14 +48,6 @@ static void check(bool is_good, const char *name)
 {
     failures += is_good ? 0 : 1;
     (void)printf("%s %u - %s\n", is_good ? "ok" : "not ok", ++cases, name);
-}
-
-static void must(enum rdmux_status status, const char *what)
-{
-    if (status != RDMUX_OK) {
-        (void)printf("Bail out! %s: %s: %s\n", what, rdmux_status_name(status), rdmux_last_error());
-        exit(EXIT_FAILURE);
-    }
 }
 
 static uint64_t now_ms(void)
@@ -75,43 +61,33 @@ static uint64_t now_ms(void)
 
 static void *accept_all(void *argument)
 {
-    struct acceptor *acceptor = argument;
-    while (!atomic_load(&acceptor->stops)) {
+    struct other *other = argument;
+    while (!atomic_load(&other->acceptor.stops)) {
         struct rdmux_ep *ep = NULL;
-        enum rdmux_status status = rdmux_accept(acceptor->listener, acceptor->cq, NULL, ACCEPT_MS,
-                                                &ep);
+        enum rdmux_status status = rdmux_accept(other->acceptor.listener, other->acceptor.cq, NULL,
+                                                ACCEPT_MS, &ep);
         if (status == RDMUX_OK) {
-            acceptor->ep = ep;
+            other->ep = ep;
         }
     }
     return NULL;
 }
 
-static void start_acceptor(struct acceptor *acceptor, const char *host, char *address)
+static void start_other(struct other *other, const char *host, char *address)
 {
-    char wanted[RDMUX_ADDRESS_MAX];
-    (void)snprintf(wanted, sizeof(wanted), "%s:0", host);
-    must(rdmux_fabric_open(NULL, &acceptor->fabric), "a fabric");
-    must(rdmux_cq_create(acceptor->fabric, NULL, &acceptor->cq), "a cq");
-    must(rdmux_mr_alloc(acceptor->fabric, sizeof(uint64_t), RDMUX_ACCESS_REMOTE_WRITE,
-                        &acceptor->mr),
+    acceptor_open(&other->acceptor, NULL, host, address);
+    must(rdmux_mr_alloc(other->acceptor.fabric, sizeof(uint64_t), RDMUX_ACCESS_REMOTE_WRITE,
+                        &other->mr),
          "a region");
-    must(rdmux_listen(acceptor->fabric, wanted, NULL, &acceptor->listener), "listening");
-    must(rdmux_listener_address(acceptor->listener, address, RDMUX_ADDRESS_MAX), "its address");
-    if (pthread_create(&acceptor->thread, NULL, accept_all, acceptor) != 0) {
-        must(RDMUX_NO_MEMORY, "a thread");
-    }
+    acceptor_start(&other->acceptor, accept_all, other);
 }
 
-static void stop_acceptor(struct acceptor *acceptor)
+static void stop_other(struct other *other)
 {
-    atomic_store(&acceptor->stops, true);
-    (void)pthread_join(acceptor->thread, NULL);
-    rdmux_listener_close(acceptor->listener);
-    must(rdmux_ep_close(acceptor->ep), "closing");
-    rdmux_mr_deregister(acceptor->mr);
-    must(rdmux_cq_destroy(acceptor->cq), "the cq's end");
-    must(rdmux_fabric_close(acceptor->fabric), "the fabric's end");
+    acceptor_stop(&other->acceptor);
+    must(rdmux_ep_close(other->ep), "closing");
+    rdmux_mr_deregister(other->mr);
+    acceptor_close(&other->acceptor);
 }
 
 /* --------------------------------------------------------------------------------------- our side */
@@ -203,7 +179,7 @@ static void check_gaps(struct scene *scene, const char *name)
 
 int main(int count, char **arguments)
 {
-    static struct acceptor acceptor;
+    static struct other other;
     static struct scene scene;
     char address[RDMUX_ADDRESS_MAX];
     if (count != 3 && count != 4) {
@@ -211,8 +187,8 @@ int main(int count, char **arguments)
         return EXIT_FAILURE;
     }
     const uint64_t end_max_ms = count == 4 ? strtoull(arguments[3], NULL, 10) : END_MAX_MS;
-    start_acceptor(&acceptor, arguments[2], address);
-    connect_busy(&scene, address, acceptor.mr);
+    start_other(&other, arguments[2], address);
+    connect_busy(&scene, address, other.mr);
 
     struct rdmux_ep *stalled = begin(&scene, arguments[1], address);
     uint64_t from_ms = now_ms();
@@ -242,7 +218,7 @@ int main(int count, char **arguments)
     took_ms = now_ms() - from_ms;
     (void)printf("# the fabric's end took %llu ms\n", (unsigned long long)took_ms);
     check(took_ms < end_max_ms, "the fabric ends without waiting");
-    stop_acceptor(&acceptor);
+    stop_other(&other);
     (void)printf("1..%u\n", cases);
     return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -416,15 +416,21 @@ static void close_office(struct office *office)
     free_certificate(&office->own_b);
 }
 
+/* Both sides have a certificate of the same authority; b's is for these names. */
+static void open_certified_sides(struct office *office, struct pair *pair, const char *names)
+{
+    open_office(office, names, NULL);
+    struct rdmux_fabric_auth auth_a = cert_of(&office->papers_a);
+    struct rdmux_fabric_auth auth_b = cert_of(&office->papers_b);
+    open_auth_sides(pair, "tcp", &auth_a, &auth_b, NULL);
+}
+
 static void peers_with_certificates_of_one_authority_connect(void **state)
 {
     struct office office;
     struct pair pair;
     (void)state;
-    open_office(&office, "DNS:bert.example,IP:127.0.0.1", NULL);
-    struct rdmux_fabric_auth auth_a = cert_of(&office.papers_a);
-    struct rdmux_fabric_auth auth_b = cert_of(&office.papers_b);
-    open_auth_sides(&pair, "tcp", &auth_a, &auth_b, NULL);
+    open_certified_sides(&office, &pair, "DNS:bert.example,IP:127.0.0.1");
 
     connect_more(&pair, NULL, &pair.a, &pair.b);
 
@@ -523,10 +529,7 @@ static void a_connector_that_dials_no_host_must_say_who_may_answer(void **state)
     struct pair pair;
     int sockets[2];
     (void)state;
-    open_office(&office, "DNS:bert.example", NULL);
-    struct rdmux_fabric_auth auth_a = cert_of(&office.papers_a);
-    struct rdmux_fabric_auth auth_b = cert_of(&office.papers_b);
-    open_auth_sides(&pair, "tcp", &auth_a, &auth_b, NULL);
+    open_certified_sides(&office, &pair, "DNS:bert.example");
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
 
     CHECK_STATUS(
@@ -685,10 +688,7 @@ static void older_tls_is_not_spoken(void **state)
     struct office office;
     struct pair pair;
     (void)state;
-    open_office(&office, "IP:127.0.0.1", NULL);
-    struct rdmux_fabric_auth auth_a = cert_of(&office.papers_a);
-    struct rdmux_fabric_auth auth_b = cert_of(&office.papers_b);
-    open_auth_sides(&pair, "tcp", &auth_a, &auth_b, NULL);
+    open_certified_sides(&office, &pair, "IP:127.0.0.1");
 
     assert_true(gets_through(&pair, &office.own_a, TLS1_3_VERSION, NULL)); /* else it is no test */
     assert_false(gets_through(&pair, &office.own_a, TLS1_2_VERSION, NULL));
@@ -719,10 +719,7 @@ static void a_stranger_does_not_choose_a_key_exchange_that_is_dear(void **state)
     struct office office;
     struct pair pair;
     (void)state;
-    open_office(&office, "IP:127.0.0.1", NULL);
-    struct rdmux_fabric_auth auth_a = cert_of(&office.papers_a);
-    struct rdmux_fabric_auth auth_b = cert_of(&office.papers_b);
-    open_auth_sides(&pair, "tcp", &auth_a, &auth_b, NULL);
+    open_certified_sides(&office, &pair, "IP:127.0.0.1");
 
     for (size_t i = 0; i < RDMUX_COUNT_OF(cases); i++) {
         if (gets_through(&pair, &office.own_a, TLS1_3_VERSION, cases[i].groups) != cases[i].good) {
