@@ -60,7 +60,7 @@ struct end {
     int inner;      /* ours */
     uint64_t said;  /* bytes that it has sent */
     uint64_t heard; /* of the other's */
-    size_t offered; /* and not taken: offered again, or more */
+    size_t offered; /* and not taken: offered again, or more; may be on its way for all that */
     bool cut;       /* what it sends goes nowhere */
     bool open;      /* it knows the other */
     enum rdmux_status failed;
@@ -163,7 +163,7 @@ static void say(struct end *end, size_t size)
     }
     enum rdmux_status status = end->stream->ops->send(end->stream, bytes, size, &done);
     require(status == RDMUX_OK ? done > 0 && done <= size : done == 0);
-    end->offered = status == RDMUX_AGAIN ? size : 0;
+    end->offered = status == RDMUX_OK ? 0 : size;
     end->said += done;
     if (status != RDMUX_PEER_GONE) { /* which says nothing about receiving */
         note(end, status);
