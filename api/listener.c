@@ -28,7 +28,9 @@ enum {
     DEFAULT_HELLO_TIMEOUT_MS = 5000,
     DEFAULT_MAX_SETUPS = 256,
     ACCEPTS_PER_EVENT = 64,
+    LINES_MAX = 64, /* lines of the log that strangers cause, in LINES_NS */
 };
+#define LINES_NS (10 * UINT64_C(1000000000))
 
 /* The descriptor follows: readable while something is neither shown nor taken, or proved and not
  * returned. */
@@ -55,6 +57,36 @@ void rdmux_listener_poke_waits(struct rdmux_listener *listener)
     }
 }
 
+/* ------------------------------------------------------------------------------ what is logged */
+
+static void tell_what_was_left_out(struct rdmux_listener *listener)
+{
+    if (listener->untold > 0) {
+        rdmux_log(
+            listener->fabric, RDMUX_LOG_WARN,
+            "listener %s: %llu more lines about connections that came to nothing were left out",
+            listener->address, (unsigned long long)listener->untold);
+    }
+    listener->told = 0;
+    listener->untold = 0;
+}
+
+bool rdmux_listener_may_tell(struct rdmux_listener *listener)
+{
+    uint64_t now_ns = rdmux_now(listener->fabric);
+    if (now_ns - listener->told_since_ns >= LINES_NS) {
+        tell_what_was_left_out(listener);
+        listener->told_since_ns = now_ns;
+    }
+    bool may = listener->told < LINES_MAX;
+    listener->told += may;
+    listener->untold += !may;
+    if (listener->untold == 1) {
+        rdmux_service_timer(listener->fabric, listener->told_since_ns + LINES_NS);
+    }
+    return may;
+}
+
 /* ---------------------------------------------------------------------------- accepting sockets */
 
 /* Where a descriptor is looked for before a connection this comes with the last one, too: so one stays
@@ -75,10 +107,13 @@ static bool out_of_descriptors(struct rdmux_listener *listener)
     }
     if (socket >= 0) {
         close(socket);
-        rdmux_log(listener->fabric, RDMUX_LOG_WARN,
-                  "listener %s: descriptors run out; a connection was turned away; raise the limit "
-                  "with ulimit -n",
-                  listener->address);
+        if (rdmux_listener_may_tell(listener)) {
+            rdmux_log(
+                listener->fabric, RDMUX_LOG_WARN,
+                "listener %s: descriptors run out; a connection was turned away; raise the limit "
+                "with ulimit -n",
+                listener->address);
+        }
     } else {
         /* Somebody else took the spare one. */
         rdmux_service_unwatch(listener->fabric, listener->socket, &listener->watch);
@@ -147,6 +182,7 @@ static bool drop_overdue(struct rdmux_listener *listener, uint64_t now_ns)
 uint64_t rdmux_listeners_timers(struct rdmux_fabric *fabric, uint64_t now_ns)
 {
     bool waiting = false;
+    uint64_t next_ns = UINT64_MAX;
     pthread_mutex_lock(&fabric->lock);
     for (struct rdmux_list *at = fabric->listeners.next; at != &fabric->listeners; at = at->next) {
         struct rdmux_listener *listener = RDMUX_CONTAINER(at, struct rdmux_listener, link);
@@ -166,9 +202,18 @@ uint64_t rdmux_listeners_timers(struct rdmux_fabric *fabric, uint64_t now_ns)
             pthread_mutex_lock(&fabric->lock);
         }
         waiting = drop_overdue(listener, now_ns) || waiting;
+        uint64_t lines_ns = listener->told_since_ns + LINES_NS;
+        if (listener->untold > 0 && now_ns >= lines_ns) {
+            pthread_mutex_unlock(&fabric->lock);
+            tell_what_was_left_out(listener);
+            pthread_mutex_lock(&fabric->lock);
+        } else if (listener->untold > 0 && lines_ns < next_ns) {
+            next_ns = lines_ns;
+        }
     }
     pthread_mutex_unlock(&fabric->lock);
-    return waiting ? now_ns + RDMUX_STRANGER_TIMER_NS : UINT64_MAX;
+    uint64_t look_ns = waiting ? now_ns + RDMUX_STRANGER_TIMER_NS : UINT64_MAX;
+    return look_ns < next_ns ? look_ns : next_ns;
 }
 
 /* --------------------------------------------------------------------------- showing and taking */
@@ -643,9 +688,11 @@ static struct stranger *find_call(struct rdmux_listener *listener,
 
 static void reject_newcomer(struct rdmux_listener *listener, struct rdmux_plain_call *call)
 {
-    rdmux_log(listener->fabric, RDMUX_LOG_WARN,
-              "listener %s: connection from %s: out of memory; rejected", listener->address,
-              call->peer_address);
+    if (rdmux_listener_may_tell(listener)) {
+        rdmux_log(listener->fabric, RDMUX_LOG_WARN,
+                  "listener %s: connection from %s: out of memory; rejected", listener->address,
+                  call->peer_address);
+    }
     call->ops->call_drop(call, 0, NULL, 0);
 }
 
@@ -887,6 +934,7 @@ void rdmux_listener_close(struct rdmux_listener *listener)
     while (!rdmux_list_empty(&listener->introduced)) {
         rdmux_stranger_drop(RDMUX_CONTAINER(listener->introduced.next, struct stranger, link), NULL);
     }
+    tell_what_was_left_out(listener);
     pthread_mutex_lock(&fabric->lock);
     rdmux_list_remove(&listener->link);
     pthread_mutex_unlock(&fabric->lock);

@@ -86,7 +86,7 @@ void rdmux_stranger_drop(struct stranger *stranger, const char *why)
     struct rdmux_fabric *fabric = stranger->listener->fabric;
     char from[RDMUX_ADDRESS_MAX];
     rdmux_stranger_address(stranger, from);
-    if (why != NULL) {
+    if (why != NULL && rdmux_listener_may_tell(stranger->listener)) {
         rdmux_log(fabric, RDMUX_LOG_WARN, "listener %s: connection from %s: %s; dropped",
                   stranger->listener->address, from, why);
     }
@@ -156,9 +156,11 @@ static void hand_over_join(struct stranger *stranger)
     rdmux_stranger_unlink(stranger);
     pthread_mutex_unlock(&fabric->lock);
     if (ep == NULL) {
-        rdmux_log(fabric, RDMUX_LOG_WARN,
-                  "listener %s: a socket joins a connection that is not there; dropped",
-                  stranger->listener->address);
+        if (rdmux_listener_may_tell(stranger->listener)) {
+            rdmux_log(fabric, RDMUX_LOG_WARN,
+                      "listener %s: a socket joins a connection that is not there; dropped",
+                      stranger->listener->address);
+        }
         close(stranger->socket);
         rdmux_release(fabric, mail);
     }
@@ -191,9 +193,11 @@ static void hand_over_resumption(struct stranger *stranger)
         rdmux_hello_fill(fabric, &hello);
         rdmux_hello_encode(&hello, bytes);
         (void)rdmux_stranger_say(stranger, bytes, sizeof(bytes)); /* it may be gone, too */
-        rdmux_log(fabric, RDMUX_LOG_WARN,
-                  "listener %s: a connection is resumed that is not there; dropped",
-                  stranger->listener->address);
+        if (rdmux_listener_may_tell(stranger->listener)) {
+            rdmux_log(fabric, RDMUX_LOG_WARN,
+                      "listener %s: a connection is resumed that is not there; dropped",
+                      stranger->listener->address);
+        }
         close(stranger->socket);
         rdmux_release(fabric, mail);
     }
@@ -325,10 +329,12 @@ static void introduce(struct stranger *stranger)
 static void turn_away(struct stranger *stranger, const char *why)
 {
     struct rdmux_listener *listener = stranger->listener;
-    char from[RDMUX_ADDRESS_MAX];
-    rdmux_stranger_address(stranger, from);
-    rdmux_log(listener->fabric, RDMUX_LOG_WARN, "listener %s: connection from %s: %s; turned away",
-              listener->address, from, why);
+    if (rdmux_listener_may_tell(listener)) {
+        char from[RDMUX_ADDRESS_MAX];
+        rdmux_stranger_address(stranger, from);
+        rdmux_log(listener->fabric, RDMUX_LOG_WARN,
+                  "listener %s: connection from %s: %s; turned away", listener->address, from, why);
+    }
     (void)shutdown(stranger->socket, SHUT_WR);
     rdmux_tls_destroy(stranger->tls);
     stranger->tls = NULL;
@@ -598,8 +604,10 @@ static void stranger_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watc
 static void turn_away_newcomer(struct rdmux_listener *listener, int socket)
 {
     close(socket);
-    rdmux_log(listener->fabric, RDMUX_LOG_ERROR,
-              "listener %s: out of memory; a connection was turned away", listener->address);
+    if (rdmux_listener_may_tell(listener)) {
+        rdmux_log(listener->fabric, RDMUX_LOG_ERROR,
+                  "listener %s: out of memory; a connection was turned away", listener->address);
+    }
 }
 
 bool rdmux_stranger_has_room(struct stranger *newcomer)

@@ -97,11 +97,19 @@ struct rdmux_listener {
     bool readable;
     /* step_lock: not watched until the next timer, as there is no descriptor for anybody. */
     bool resting;
+    /* step_lock: lines that strangers have caused. */
+    uint64_t told_since_ns;
+    uint32_t told;
+    uint64_t untold;              /* since then */
     struct rdmux_list silent;     /* oldest first */
     struct rdmux_list introduced; /* oldest first */
     pthread_cond_t changed;
     struct rdmux_list waits; /* rdmux_accept_wait */
 };
+
+/* May a line be logged that a stranger has caused? So many in a while; what is left out is counted, and
+ * the number told when the while is over. step_lock is held. */
+bool rdmux_listener_may_tell(struct rdmux_listener *listener);
 
 /* ------------------------------------------------------------------- stranger.c, for listener.c */
 

@@ -309,11 +309,15 @@ enum rdmux_status rdmux_shm_socket_receive(int socket, uint8_t *bytes, size_t *s
     if (received < 0 && (errno == EAGAIN || errno == EINTR)) {
         return RDMUX_AGAIN;
     }
-    if (received <= 0) {
+    if (received < 0) {
         rdmux_provider_error("shm: the peer has closed its socket");
         return RDMUX_PEER_GONE;
     }
     size_t count = take_descriptors(&message, fds, fd_count);
+    if (received == 0 && count == 0) { /* one without bytes, but with descriptors, is a message */
+        rdmux_provider_error("shm: the peer has closed its socket");
+        return RDMUX_PEER_GONE;
+    }
     if (count == fd_count && (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0) {
         *size = (size_t)received;
         return RDMUX_OK;

@@ -188,7 +188,7 @@ static void who_does_not_introduce_himself_in_time_is_dropped(void **state)
 static void a_thousand_silent_connections_cost_little_and_delay_nobody(void **state)
 {
     (void)state;
-    enum { SILENT = 1000, LIMIT_MS = 4000, EACH_MAX = 2048 };
+    enum { SILENT = 1000, LIMIT_MS = 4000, EACH_MAX = 2048, LINES = 64 };
     struct rlimit limit;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
     struct rlimit more = { .rlim_cur = limit.rlim_max, .rlim_max = limit.rlim_max };
@@ -217,9 +217,9 @@ static void a_thousand_silent_connections_cost_little_and_delay_nobody(void **st
         assert_true(is_dropped(fds[i], PATIENT_MS));
         close(fds[i]);
     }
-    wait_for_lines(&scene->book, SILENT);
     check_good_connection(&scene->pair);
-    assert_int_equal(book_total(&scene->book), SILENT + 2); /* and the ends of two good ones */
+    assert_int_equal(book_count(&scene->book, "in time; dropped"), LINES);
+    assert_int_equal(book_total(&scene->book), LINES + 2); /* and the ends of two good ones */
     clear_scene(scene);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
@@ -394,6 +394,24 @@ static uint64_t clock_ahead(void *user)
     return fair_clock_ns() + atomic_load(&clock_ahead_ns);
 }
 
+/* The accepting side anew, by this clock; its log goes into the scene's book. */
+static void listen_by_our_clock(struct scene *scene, const struct rdmux_listen_attr *attr)
+{
+    struct rdmux_fabric_attr fabric_attr = RDMUX_FABRIC_ATTR_INIT;
+    fabric_attr.flags = RDMUX_FABRIC_IGNORE_ENVIRONMENT | RDMUX_FABRIC_NO_DEFAULT_PLUGINS;
+    fabric_attr.clock_ns = clock_ahead;
+    fabric_attr.paths = "tcp";
+    fabric_attr.log = book_write;
+    fabric_attr.log_user = &scene->book;
+    fabric_attr.log_level = RDMUX_LOG_WARN;
+    rdmux_listener_close(scene->pair.listener);
+    CHECK_OK(rdmux_cq_destroy(scene->pair.cq_b));
+    CHECK_OK(rdmux_fabric_close(scene->pair.fabric_b));
+    CHECK_OK(rdmux_fabric_open(&fabric_attr, &scene->pair.fabric_b));
+    scene->pair.cq_b = create_cq(scene->pair.fabric_b);
+    scene->pair.listener = listen_here(scene->pair.fabric_b, attr, scene->pair.address);
+}
+
 /* One that is silent is dropped by the same timers, twice, so that all else is behind them once. */
 static void let_timers_run(struct scene *scene)
 {
@@ -413,21 +431,12 @@ static void of_a_crowd_alone_who_waits_ten_seconds_is_dropped(void **state)
 {
     (void)state;
     enum { LIMIT = 4, CROWD = 4 };
-    struct rdmux_fabric_attr fabric_attr = RDMUX_FABRIC_ATTR_INIT;
     struct rdmux_listen_attr attr = RDMUX_LISTEN_ATTR_INIT;
     struct waiting one;
     struct waiting crowd[CROWD];
     struct scene *scene = set_scene(NULL);
-    fabric_attr.flags = RDMUX_FABRIC_IGNORE_ENVIRONMENT | RDMUX_FABRIC_NO_DEFAULT_PLUGINS;
-    fabric_attr.clock_ns = clock_ahead;
-    fabric_attr.paths = "tcp";
     attr.max_waiting_per_address = LIMIT;
-    rdmux_listener_close(scene->pair.listener);
-    CHECK_OK(rdmux_cq_destroy(scene->pair.cq_b));
-    CHECK_OK(rdmux_fabric_close(scene->pair.fabric_b));
-    CHECK_OK(rdmux_fabric_open(&fabric_attr, &scene->pair.fabric_b));
-    scene->pair.cq_b = create_cq(scene->pair.fabric_b);
-    scene->pair.listener = listen_here(scene->pair.fabric_b, &attr, scene->pair.address);
+    listen_by_our_clock(scene, &attr);
     make_wait(scene, "127.0.0.3", &one, 1);
     make_wait(scene, "127.0.0.2", crowd, CROWD);
 
@@ -441,6 +450,50 @@ static void of_a_crowd_alone_who_waits_ten_seconds_is_dropped(void **state)
         check_waits(scene, &crowd[i]); /* no crowd any more */
     }
     check_waits(scene, &one);
+    clear_scene(scene);
+}
+
+/* ---------------------------------------------------------------------------------- what is logged */
+
+static void shout(struct scene *scene, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        int fd = dial_raw(scene->pair.address);
+        say(fd, "GET / HTTP/1.0\r\n\r\n", 18);
+        assert_true(is_dropped(fd, PATIENT_MS));
+        close(fd);
+    }
+}
+
+/* They may cause as many lines as they like: so many are written in ten seconds, then how many there
+ * would have been. */
+static void strangers_do_not_fill_the_log(void **state)
+{
+    (void)state;
+    enum { LINES = 64, MORE = 30, LATE = 3 };
+    static const char
+        left_out[] = "more lines about connections that came to nothing were left out";
+    struct rdmux_listen_attr attr = RDMUX_LISTEN_ATTR_INIT;
+    struct scene *scene = set_scene(NULL);
+    attr.hello_timeout_ms = 60000;
+    listen_by_our_clock(scene, &attr);
+    int silent = dial_raw(scene->pair.address); /* so that there are timers by this clock */
+
+    shout(scene, LINES + MORE);
+
+    assert_int_equal(book_count(&scene->book, "does not speak this protocol; dropped"), LINES);
+    assert_int_equal(book_total(&scene->book), LINES);
+    atomic_fetch_add(&clock_ahead_ns, UINT64_C(10) * 1000000000);
+    wait_for_lines(&scene->book, LINES + 1);
+    assert_int_equal(book_count(&scene->book, ": 30 more lines about"), 1);
+    shout(scene, LATE);
+    assert_int_equal(book_total(&scene->book), LINES + 1 + LATE);
+    shout(scene, LINES);
+    assert_int_equal(book_count(&scene->book, left_out), 1);
+    rdmux_listener_close(scene->pair.listener); /* nothing is left untold */
+    scene->pair.listener = NULL;
+    assert_int_equal(book_count(&scene->book, ": 3 more lines about"), 1);
+    close(silent);
     clear_scene(scene);
 }
 
@@ -866,6 +919,7 @@ int main(void)
         cmocka_unit_test(of_one_address_no_more_wait_than_may),
         cmocka_unit_test(who_is_not_accepted_in_the_programs_time_is_dropped),
         cmocka_unit_test(of_a_crowd_alone_who_waits_ten_seconds_is_dropped),
+        cmocka_unit_test(strangers_do_not_fill_the_log),
         cmocka_unit_test(one_address_has_no_more_than_half_of_the_set_ups),
         cmocka_unit_test(a_set_up_whose_peer_is_silent_makes_room_for_another_address),
         cmocka_unit_test(silent_peers_do_not_use_up_the_room_of_a_cq),

@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -772,6 +773,43 @@ static void a_greeting_without_the_secret_is_refused(void **state)
     shm_pair_close(pair);
 }
 
+static bool is_open(int fd)
+{
+    return fcntl(fd, F_GETFD) >= 0;
+}
+
+/* A message may have descriptors and no bytes; it looks like the end. */
+static void descriptors_that_come_without_bytes_are_closed(void **state)
+{
+    (void)state;
+    enum { COUNT = 3 };
+    uint8_t none = 0;
+    int sockets[2];
+    int sent[COUNT];
+    int fds[COUNT] = { -1, -1, -1 };
+    uint8_t bytes[SHM_HELLO_SIZE];
+    size_t size = sizeof(bytes);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), 0);
+    for (size_t i = 0; i < COUNT; i++) {
+        sent[i] = eventfd(0, EFD_CLOEXEC);
+        assert_true(sent[i] >= 0);
+    }
+    int next = sent[COUNT - 1] + 1; /* what comes would have these numbers */
+    assert_int_equal(rdmux_shm_socket_send(sockets[0], &none, 0, sent, COUNT), RDMUX_OK);
+
+    assert_int_equal(rdmux_shm_socket_receive(sockets[1], bytes, &size, fds, COUNT - 1),
+                     RDMUX_PROTOCOL);
+
+    for (int i = 0; i < COUNT; i++) {
+        assert_false(is_open(next + i));
+        (void)close(sent[i]);
+    }
+    (void)close(sockets[0]);
+    assert_int_equal(rdmux_shm_socket_receive(sockets[1], bytes, &size, fds, COUNT),
+                     RDMUX_PEER_GONE);
+    (void)close(sockets[1]);
+}
+
 static void memory_that_could_shrink_is_not_mapped(void **state)
 {
     (void)state;
@@ -900,6 +938,7 @@ int main(void)
         ENDPOINT_TEST(a_stranger_at_the_socket_is_turned_away),
         ENDPOINT_TEST(a_greeting_without_the_secret_is_refused),
         ENDPOINT_TEST(set_up_that_finds_no_descriptor_fails_and_leaves_none_behind),
+        ENDPOINT_TEST(descriptors_that_come_without_bytes_are_closed),
         ENDPOINT_TEST(memory_that_could_shrink_is_not_mapped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
