@@ -7,8 +7,9 @@
 enum { HOLD_MS = 60, LONG_MS = 3600000 };
 
 /* Whose device is not in good order; NULL: nobody's. */
-static struct rdmux_fabric *broken;
-static unsigned looks; /* how often was asked */
+/* The service thread may be who asks. */
+static struct rdmux_fabric *_Atomic broken;
+static _Atomic unsigned looks; /* how often was asked */
 
 bool __real_rdmux_fabric_path_is_usable(struct rdmux_fabric *fabric, const char *provider,
                                         const char *device);
