@@ -165,9 +165,17 @@ static inline void take_some(struct half *half)
     }
 }
 
+static inline bool has_channel(const struct rdmux_ep *ep)
+{
+    assert_true(rdmux_cq_enter(ep->cq));
+    bool has = ep->channel != NULL;
+    rdmux_cq_leave(ep->cq);
+    return has;
+}
+
 static inline bool has_channels(const struct pair *pair)
 {
-    return pair->a->channel != NULL && pair->b->channel != NULL;
+    return has_channel(pair->a) && has_channel(pair->b);
 }
 
 /* Breaks the path after every `period` messages of a. */

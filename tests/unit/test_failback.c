@@ -69,6 +69,7 @@ static void go_over_to(struct pair *pair, const char *provider, uint32_t epoch)
         assert_true(now_ms() < until);
         progress(pair);
     }
+    progress(pair); /* takes the entries of a move that the service thread has completed */
 }
 
 static void let_pass(struct pair *pair, uint64_t ms)
