@@ -531,12 +531,13 @@ static bool is_answered(int fd)
 }
 
 /* Accepts until this many have been answered. */
-static void take_stalled(struct scene *scene, const int *fds, size_t count, size_t until)
+static void take_stalled(struct scene *scene, const struct rdmux_ep_attr *attr, const int *fds,
+                         size_t count, size_t until)
 {
     uint64_t deadline = now_ms() + PATIENT_MS;
     for (size_t answered = 0; answered < until;) {
         struct rdmux_ep *none = NULL;
-        CHECK_STATUS(rdmux_accept(scene->pair.listener, scene->pair.cq_b, NULL, 1, &none),
+        CHECK_STATUS(rdmux_accept(scene->pair.listener, scene->pair.cq_b, attr, 1, &none),
                      RDMUX_TIMED_OUT);
         answered = 0;
         for (size_t i = 0; i < count; i++) {
@@ -571,7 +572,7 @@ static void one_address_has_no_more_than_half_of_the_set_ups(void **state)
     struct scene *scene = set_scene(&attr);
     int fds[COUNT];
     open_and_stall(scene, "127.0.0.2", fds, COUNT);
-    take_stalled(scene, fds, COUNT, SETUPS / 2);
+    take_stalled(scene, NULL, fds, COUNT, SETUPS / 2);
 
     check_connects(scene, 0, 400); /* there is room for it at once */
 
@@ -591,7 +592,7 @@ static void a_set_up_whose_peer_is_silent_makes_room_for_another_address(void **
     int fds[2 * COUNT];
     open_and_stall(scene, "127.0.0.2", fds, COUNT);
     open_and_stall(scene, "127.0.0.3", fds + COUNT, COUNT);
-    take_stalled(scene, fds, RDMUX_COUNT_OF(fds), SETUPS);
+    take_stalled(scene, NULL, fds, RDMUX_COUNT_OF(fds), SETUPS);
 
     check_connects(scene, 0, 1000);
 
@@ -618,6 +619,7 @@ static void silent_peers_do_not_use_up_the_room_of_a_cq(void **state)
     scene->pair.cq_b = NULL;
     CHECK_OK(rdmux_cq_create(scene->pair.fabric_b, &cq_attr, &scene->pair.cq_b));
     open_and_stall(scene, "127.0.0.2", fds, COUNT);
+    take_stalled(scene, &attr, fds, COUNT, ENDPOINTS);
     struct span span = span_begin();
 
     connect_more(&scene->pair, &attr, &a, &b);
