@@ -32,14 +32,19 @@ static inline uint64_t offered_until(const struct rdmux_ep *ep)
 struct rdmux_request *rdmux_provider_take_receive(struct rdmux_provider_ep *path)
 {
     struct rdmux_ep *ep = path->ep;
+    struct rdmux_ring *ring = &ep->recv;
     if (RDMUX_UNLIKELY(path != ep->path)) {
+        ep->starved_at = ring->next + 1;
         return NULL; /* a path on trial: the application's receives are not its to take */
     }
     if (RDMUX_UNLIKELY(ep->srq != NULL)) {
         return rdmux_srq_take(ep);
     }
-    struct rdmux_ring *ring = &ep->recv;
-    return ring->next == offered_until(ep) ? NULL : rdmux_ring_record(ring, ring->next++);
+    if (RDMUX_UNLIKELY(ring->next == offered_until(ep))) {
+        ep->starved_at = ring->next + 1;
+        return NULL;
+    }
+    return rdmux_ring_record(ring, ring->next++);
 }
 
 uint32_t rdmux_provider_next_receives(struct rdmux_provider_ep *path, struct rdmux_request **first)
@@ -383,7 +388,7 @@ static RDMUX_COLD struct rdmux_wc *drain_all(struct rdmux_ep *ep, struct rdmux_w
     }
     if ((ep->events & RDMUX_EVENT_CONNECTED) != 0 && at != end) {
         ep->events &= ~(uint32_t)RDMUX_EVENT_CONNECTED;
-        fill_event(at++, ep, RDMUX_WC_CONNECTED, ep->status, NULL);
+        fill_event(at++, ep, RDMUX_WC_CONNECTED, ep->setup_status, NULL);
     }
     at = drain_news(ep, at, end);
     if (ep->split != NULL && ep->split->busy) {
@@ -404,7 +409,7 @@ static RDMUX_COLD struct rdmux_wc *drain_all(struct rdmux_ep *ep, struct rdmux_w
     }
     ep->receives_first = !receives_first && at == end;
     at = drain_receives(ep, at, end);
-    if (ep->receives_wait && ep->phase == RDMUX_PHASE_READY) {
+    if (ep->receives_wait && rdmux_ep_delivers(ep)) {
         rdmux_ep_offer_waiting_receives(ep);
         if (ep->plain != NULL && !ep->receives_wait && !ep->blocked) {
             rdmux_ep_push(ep, false);
@@ -418,6 +423,9 @@ static RDMUX_COLD struct rdmux_wc *drain_all(struct rdmux_ep *ep, struct rdmux_w
     }
     if ((ep->work & RDMUX_WORK_CONTROL) != 0) {
         rdmux_ep_control_step(ep);
+    }
+    if (RDMUX_UNLIKELY(ep->phase == RDMUX_PHASE_LINGERING)) {
+        rdmux_ep_linger_step(ep);
     }
     if (ep->failover != NULL) {
         rdmux_failover_step(ep);

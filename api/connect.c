@@ -3,6 +3,7 @@
 #include "api/connection.h"
 
 #include "api/address.h"
+#include "api/descriptors.h"
 #include "api/plain.h"
 #include "api/setup.h"
 #include "negotiation/auth.h"
@@ -174,15 +175,15 @@ static enum rdmux_status finish_call(struct rdmux_ep *ep, const char *call, int 
             *out = ep;
             return RDMUX_IN_PROGRESS;
         }
-        if (ep->phase == RDMUX_PHASE_READY) {
+        if (rdmux_ep_was_connected(ep)) {
             *out = ep;
             return RDMUX_OK;
         }
         return give_up(ep, call);
     }
     enum rdmux_status status = rdmux_cq_wait_until(ep->cq, setup_is_over, ep, timeout_ms);
-    if (status == RDMUX_OK && ep->phase == RDMUX_PHASE_READY) {
-        *out = ep;
+    if (status == RDMUX_OK && rdmux_ep_was_connected(ep)) {
+        *out = ep; /* it may have ended already: its event tells */
         return RDMUX_OK;
     }
     if (status == RDMUX_OK) {
@@ -392,6 +393,7 @@ enum {
     SETUP_IDLE_NS = 500 * 1000 *
                     1000, /* a set-up whose peer is silent for so long may be given up */
     FAR_FEWER = 4,        /* … for somebody who has so many times fewer */
+    LOOKS = 16, /* rounds of progress for what set-ups have to read before another connection is taken */
 };
 
 struct accepting {
@@ -400,6 +402,7 @@ struct accepting {
     const struct rdmux_ep_attr *attr;
     struct rdmux_accept_wait wait;
     struct rdmux_ep *proved;
+    uint32_t looks;
     enum rdmux_status status; /* why no connection can be taken */
 };
 
@@ -484,6 +487,34 @@ static bool make_room(struct accepting *accepting, uint32_t least, bool *has_non
     return true;
 }
 
+/* Has a set-up something to read that may be the word that its connector is connected? */
+static bool has_news(const struct accepting *accepting)
+{
+    for (struct rdmux_list *at = accepting->cq->accepting.next; at != &accepting->cq->accepting;
+         at = at->next) {
+        const struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, accept_link);
+        if (ep->listener == accepting->listener && rdmux_setup_is_committed(ep) &&
+            rdmux_setup_has_news(ep)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A peer may connect twice, one connection after the other. When the second arrives, the CONFIRM of the
+ * first may still be unread. This call reads it first and leaves the second to the next call, which may
+ * have other attributes. A peer that keeps talking delays others by LOOKS rounds at most. */
+static bool looks_first(struct accepting *accepting)
+{
+    if (accepting->looks == LOOKS || !has_news(accepting)) {
+        accepting->looks = 0;
+        return false;
+    }
+    accepting->looks++;
+    rdmux_cq_raise(accepting->cq, RDMUX_SIGNAL_ATTEND);
+    return true;
+}
+
 /* Takes a connection if there is one for this call; false: not now. The endpoint is made first, so
  * that a connection stays with the listener if there is no room for it here. */
 static bool take_arrival(struct accepting *accepting, bool *has_none)
@@ -492,13 +523,15 @@ static bool take_arrival(struct accepting *accepting, bool *has_none)
     struct rdmux_arrival arrival;
     struct rdmux_ep *ep;
     uint32_t setups = 0;
-    if (!rdmux_listener_offers(listener, &accepting->wait, *has_none, &setups)) {
+    if (!rdmux_listener_offers(listener, &accepting->wait, *has_none, &setups) ||
+        (!*has_none && looks_first(accepting))) {
         return false;
     }
     if (count_setups(accepting) >= rdmux_listener_max_setups(listener) &&
         !make_room(accepting, setups, has_none)) {
         return false;
     }
+    rdmux_descriptors_make_room(accepting->cq->fabric);
     enum rdmux_status status = make_endpoint(accepting->cq->fabric, accepting->cq, accepting->attr,
                                              listener, rdmux_listener_is_plain(listener), 0, &ep);
     if (status == RDMUX_NO_MEMORY && make_room(accepting, setups, has_none)) {
@@ -572,7 +605,8 @@ static enum rdmux_status accept_any(struct accepting *accepting, int timeout_ms,
     rdmux_list_remove(&ep->accept_link);
     ep->proved = false;
     ep->events &= ~(uint32_t)RDMUX_EVENT_HELD;
-    rdmux_cq_pend(ep->cq, ep); /* messages may be there already, in receives of an SRQ */
+    rdmux_cq_pend(ep->cq, ep); /* messages may be there already, in receives of an SRQ, or its end */
+    rdmux_ep_linger_anew(ep);
     rdmux_listener_proved(accepting->listener, -1);
     rdmux_listener_release(ep);
     *out = ep;

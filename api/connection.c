@@ -47,6 +47,13 @@ static void keep_candidates(struct rdmux_ep *ep)
     }
 }
 
+void rdmux_setup_release_secrets(struct rdmux_fabric *fabric, struct rdmux_setup *setup)
+{
+    rdmux_handshake_wipe(setup->handshake_memory);
+    rdmux_release(fabric, setup->handshake_memory);
+    rdmux_release_wiped(fabric, setup->offer, sizeof(*setup->offer));
+}
+
 void rdmux_ep_setup_destroy(struct rdmux_ep *ep)
 {
     struct rdmux_setup *setup = ep->setup;
@@ -67,8 +74,7 @@ void rdmux_ep_setup_destroy(struct rdmux_ep *ep)
         freeaddrinfo(setup->addresses);
     }
     rdmux_mr_deregister(setup->proof);
-    rdmux_release(ep->fabric, setup->handshake_memory);
-    rdmux_release(ep->fabric, setup->offer);
+    rdmux_setup_release_secrets(ep->fabric, setup);
     rdmux_release(ep->fabric, setup);
     ep->setup = NULL;
     rdmux_list_remove(&ep->busy_link);
@@ -337,6 +343,13 @@ uint64_t rdmux_setup_silent_since(const struct rdmux_ep *ep)
     return waits ? setup->active_ns : UINT64_MAX;
 }
 
+bool rdmux_setup_is_committed(const struct rdmux_ep *ep)
+{
+    const struct rdmux_setup *setup = ep->setup;
+    return setup != NULL && setup->stage == SETUP_TALKING &&
+           rdmux_handshake_is_committed(setup->handshake);
+}
+
 bool rdmux_setup_has_news(const struct rdmux_ep *ep)
 {
     char byte;
@@ -601,6 +614,15 @@ static bool is_of_handshake(const struct rdmux_ep *ep, const uint8_t *frame)
            (ep->phase == RDMUX_PHASE_SETUP || frame[0] < RDMUX_FRAME_HEARTBEAT);
 }
 
+void rdmux_ep_control_rests(struct rdmux_ep *ep, const struct rdmux_channel *channel)
+{
+    if (channel != NULL && !rdmux_channel_is_attached(channel) &&
+        rdmux_channel_holds_bytes(channel) && rdmux_list_empty(&ep->held_link)) {
+        rdmux_list_append(&ep->cq->held, &ep->held_link);
+        rdmux_cq_poke(ep->cq);
+    }
+}
+
 void rdmux_ep_control_ready(struct rdmux_ep *ep)
 {
     if (ep->setup != NULL && ep->setup->stage == SETUP_DIALING) {
@@ -610,8 +632,10 @@ void rdmux_ep_control_ready(struct rdmux_ep *ep)
     if (ep->failover != NULL && ep->phase == RDMUX_PHASE_READY) {
         rdmux_resume_ready(ep);
     }
-    /* The socket does not tell of what a session holds: that is taken now. */
-    for (int i = 0; ep->channel != NULL && (i < 64 || rdmux_channel_holds_bytes(ep->channel)); i++) {
+    if (ep->channel != NULL) {
+        rdmux_channel_begin_turn(ep->channel);
+    }
+    for (int i = 0; ep->channel != NULL && i < RDMUX_CHANNEL_TURN_FRAMES; i++) {
         const uint8_t *frame;
         size_t size;
         enum rdmux_status status = rdmux_channel_flush(ep->channel);
@@ -619,6 +643,7 @@ void rdmux_ep_control_ready(struct rdmux_ep *ep)
             status = rdmux_channel_receive(ep->channel, &frame, &size);
         }
         if (status == RDMUX_AGAIN) {
+            rdmux_ep_control_rests(ep, ep->channel);
             return;
         }
         if (status != RDMUX_OK) {
@@ -634,9 +659,7 @@ void rdmux_ep_control_ready(struct rdmux_ep *ep)
             rdmux_ep_message(ep, frame, size);
         }
     }
-    if (ep->channel != NULL) {
-        rdmux_cq_raise(ep->cq, RDMUX_SIGNAL_ATTEND); /* there may be more */
-    }
+    rdmux_ep_control_rests(ep, ep->channel); /* the socket tells of what it has */
 }
 
 void rdmux_ep_setup_stage(const struct rdmux_ep *ep, char *out, size_t size)
@@ -681,6 +704,10 @@ void rdmux_ep_timers(struct rdmux_ep *ep, uint64_t now_ns)
         rdmux_ep_end_step(ep);
         return;
     }
+    if (now_ns >= rdmux_ep_linger_deadline(ep)) {
+        rdmux_ep_linger_over(ep);
+        return;
+    }
     if (ep->setup == NULL) {
         return;
     }
@@ -721,7 +748,7 @@ uint64_t rdmux_ep_deadline(const struct rdmux_ep *ep)
         return rdmux_now(ep->fabric) + 1000000;
     }
     if (ep->setup == NULL) {
-        return UINT64_MAX;
+        return rdmux_ep_linger_deadline(ep);
     }
     uint64_t deadline = ep->setup->deadline_ns < ep->setup->yield_ns ? ep->setup->deadline_ns
                                                                      : ep->setup->yield_ns;

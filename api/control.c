@@ -46,6 +46,9 @@ void rdmux_ep_tell(struct rdmux_ep *ep, const struct rdmux_message *message)
     uint8_t frame[RDMUX_MESSAGE_MAX];
     if (ep->channel != NULL) {
         rdmux_ep_say(ep, frame, rdmux_message_encode(message, frame));
+        if (message->type == RDMUX_FRAME_IMPORT) {
+            explicit_bzero(frame, sizeof(frame)); /* the token */
+        }
     }
 }
 
@@ -110,7 +113,7 @@ static void read_inbox(struct rdmux_ep *ep)
             }
             rdmux_ep_message(ep, entry->frame, entry->size);
         }
-        rdmux_release(ep->fabric, entry);
+        rdmux_release_wiped(ep->fabric, entry, sizeof(*entry) + entry->size);
     }
 }
 
@@ -270,6 +273,11 @@ static void answer_import(struct rdmux_ep *ep, const struct rdmux_message *quest
                 memcpy(ep->failover->bound_device, ep->info.device, sizeof(ep->info.device));
             }
         }
+        if (status == RDMUX_OK) {
+            rdmux_mr_import_granted(mr, ep->id, question->id);
+        } else {
+            rdmux_mr_import_closed(ep->fabric, mr->id, ep->id, question->id, 1, false);
+        }
         rdmux_mr_import_done(mr);
     }
     answer.status = (uint32_t)status;
@@ -284,6 +292,16 @@ static void answer_denial(struct rdmux_ep *ep)
     rdmux_ep_tell(ep, &answer);
 }
 
+/* The path itself said more exactly what happened than the peer can. */
+static bool fail_as_the_path_said(struct rdmux_ep *ep)
+{
+    if (ep->fault == RDMUX_OK || ep->fault == RDMUX_PEER_GONE) {
+        return false;
+    }
+    rdmux_ep_fail(ep, (enum rdmux_status)ep->fault, "%s", ep->fault_text);
+    return true;
+}
+
 static void fail_as_told(struct rdmux_ep *ep, const struct rdmux_message *message)
 {
     if (message->status == RDMUX_DENIED && !ep->end_told) {
@@ -292,9 +310,7 @@ static void fail_as_told(struct rdmux_ep *ep, const struct rdmux_message *messag
     ep->end_received = true;
     rdmux_ep_drain_path(ep);
     enum rdmux_status status = (enum rdmux_status)message->status;
-    if (ep->fault != RDMUX_OK &&
-        ep->fault != RDMUX_PEER_GONE) { /* the path itself said more exactly what happened */
-        rdmux_ep_fail(ep, (enum rdmux_status)ep->fault, "%s", ep->fault_text);
+    if (fail_as_the_path_said(ep)) {
         return;
     }
     ep->in_doubt = status == RDMUX_DENIED || status == RDMUX_OUT_OF_RANGE;
@@ -311,8 +327,10 @@ static void handle_end(struct rdmux_ep *ep, const struct rdmux_message *message)
     if (message->status != RDMUX_OK) {
         ep->end_received = true;
         rdmux_ep_drain_path(ep);
-        rdmux_ep_fail(ep, RDMUX_PEER_GONE, "%s",
-                      message->text[0] == '\0' ? "the peer closed its endpoint" : message->text);
+        if (!fail_as_the_path_said(ep)) {
+            rdmux_ep_fail(ep, RDMUX_PEER_GONE, "%s",
+                          message->text[0] == '\0' ? "the peer closed its endpoint" : message->text);
+        }
         return;
     }
     rdmux_ep_drain_path(ep);
@@ -341,6 +359,7 @@ void rdmux_ep_message(struct rdmux_ep *ep, const uint8_t *frame, size_t size)
         break; /* any frame is a sign of life */
     case RDMUX_FRAME_IMPORT:
         answer_import(ep, &message);
+        explicit_bzero(&message.token, sizeof(message.token));
         break;
     case RDMUX_FRAME_IMPORTED:
         rdmux_remote_answered(ep, &message);
@@ -354,6 +373,11 @@ void rdmux_ep_message(struct rdmux_ep *ep, const uint8_t *frame, size_t size)
         }
         ep->awaited_revokes -= ep->awaited_revokes != 0;
         rdmux_mr_revoke_answered(ep->fabric, message.region, message.id, ep->id);
+        break;
+    case RDMUX_FRAME_RELEASED:
+        rdmux_mr_import_closed(ep->fabric, message.region, ep->id, message.id,
+                               (uint32_t)message.count,
+                               (ep->ops->flags & RDMUX_PROVIDER_READS_LINGER) != 0);
         break;
     case RDMUX_FRAME_SILENT:
         if (message.id == RDMUX_SILENT_ASKS) {
@@ -548,7 +572,8 @@ enum rdmux_status rdmux_ep_shutdown(struct rdmux_ep *ep, int timeout_ms)
     enum rdmux_status status;
     if (ep->phase == RDMUX_PHASE_READY) {
         status = shut_down(ep, timeout_ms);
-    } else if (ep->phase == RDMUX_PHASE_ENDING || ep->phase == RDMUX_PHASE_ENDED) {
+    } else if (ep->phase == RDMUX_PHASE_LINGERING || ep->phase == RDMUX_PHASE_ENDING ||
+               ep->phase == RDMUX_PHASE_ENDED) {
         status = join_end(ep, timeout_ms);
     } else {
         status = rdmux_fail(RDMUX_INVALID, "rdmux_ep_shutdown: the endpoint is not connected");

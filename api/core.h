@@ -49,6 +49,8 @@ enum {
     RDMUX_FABRIC_DOMAINS_MAX = 32,
     RDMUX_REGION_BUCKETS = 1024, /* chains of regions by id, and of importers by endpoint */
     RDMUX_EP_BUCKETS = 1024,     /* chains of a cq's endpoints by id */
+    RDMUX_SECRET_PIECE = 128,    /* bytes of rdmux_secret_allocate() */
+    RDMUX_LINGER_MS = 1000,      /* the end of a peer waits that long for the next receive */
 };
 
 /* A doubly linked list with a head node. */
@@ -118,6 +120,8 @@ struct rdmux_registry {
 /* A descriptor the service thread watches. ready runs with the service's step_lock held. */
 struct rdmux_watch {
     void (*ready)(struct rdmux_fabric *fabric, struct rdmux_watch *watch);
+    struct rdmux_watch *next_called; /* service.c: of rdmux_service_call() */
+    bool is_called;
 };
 
 /* A domain in use: a device of a provider, with the path it was opened for. Never closed before the
@@ -194,9 +198,13 @@ struct rdmux_fabric {
 
     struct rdmux_region_table *table; /* target.c */
     struct rdmux_service *service;
+    struct rdmux_shakes *shakes; /* shake.c; NULL before the first handshake of a stranger; step_lock */
     _Atomic uint64_t next_id; /* endpoints, connections */
     long processors;          /* that are online */
     bool membarrier;          /* MEMBARRIER_CMD_PRIVATE_EXPEDITED works; else cq owners fence */
+
+    pthread_mutex_t secrets_lock; /* secrets.c; a leaf */
+    struct rdmux_secret_page *secrets;
 };
 
 static inline uint64_t rdmux_now(const struct rdmux_fabric *fabric)
@@ -209,6 +217,15 @@ void *rdmux_allocate(struct rdmux_fabric *fabric, size_t size);
 void *rdmux_allocate_sparse(struct rdmux_fabric *fabric, size_t size);
 void rdmux_release(struct rdmux_fabric *fabric, void *memory);
 enum rdmux_status rdmux_random(struct rdmux_fabric *fabric, void *out, size_t size);
+/* secrets.c: RDMUX_SECRET_PIECE zeroed bytes that core dumps leave out and fork wipes; release wipes
+ * them. NULL: no memory. */
+void *rdmux_secret_allocate(struct rdmux_fabric *fabric);
+void rdmux_secret_release(struct rdmux_fabric *fabric, void *piece);
+/* The same for a larger thing; whole pages. */
+void *rdmux_secret_map(size_t size);
+void rdmux_secret_unmap(void *memory, size_t size);
+/* rdmux_release() of what had secrets in its first `size` bytes for a while. NULL is allowed. */
+void rdmux_release_wiped(struct rdmux_fabric *fabric, void *memory, size_t size);
 /* Makes every running thread of the process pass a full barrier. Only where fabric->membarrier. */
 void rdmux_membarrier(void);
 
@@ -256,7 +273,9 @@ struct rdmux_importer {
     struct rdmux_mr *mr;
     struct rdmux_cq *cq;
     uint64_t ep_id;
-    bool is_awaited; /* counted in mr->revoke_awaited */
+    uint32_t first_id; /* of the oldest import that is counted; 0: none was told */
+    uint32_t imports;  /* that the peer has not closed; 0: kept for reads that linger */
+    bool is_awaited;   /* counted in mr->revoke_awaited and cq->revocations */
 };
 
 /* A region's registration with one domain. */
@@ -264,6 +283,22 @@ struct rdmux_registration {
     struct rdmux_provider_domain *domain;
     struct rdmux_provider_mr *mr;
 };
+
+/* Of a region that was exported; a piece of secrets.c's. */
+struct rdmux_mr_secrets {
+    struct rdmux_token token;
+    uint8_t grant[RDMUX_SECRET_SIZE]; /* the peers' tokens are made of it */
+};
+
+/* Of an endpoint's connection; the same. */
+struct rdmux_ep_secrets {
+    uint8_t secret[RDMUX_SECRET_SIZE];
+    uint8_t join_name[RDMUX_SECRET_SIZE]; /* of the secret, where sockets join sealed */
+};
+_Static_assert(sizeof(struct rdmux_mr_secrets) <= RDMUX_SECRET_PIECE &&
+                   sizeof(struct rdmux_ep_secrets) <= RDMUX_SECRET_PIECE &&
+                   sizeof(struct rdmux_token) <= RDMUX_SECRET_PIECE,
+               "they fit");
 
 struct rdmux_mr {
     struct rdmux_fabric *fabric;
@@ -278,10 +313,9 @@ struct rdmux_mr {
     uint64_t id;            /* never used again in the fabric's life */
     struct rdmux_list link; /* fabric->regions */
     bool exported;          /* fabric->lock, with token and importers */
-    bool granted;           /* exported to single peers, with grant_secret; fabric->lock */
+    bool granted;           /* exported to single peers, with secrets->grant; fabric->lock */
     bool given_raw;         /* its key was, by rdmux_mr_raw(); fabric->lock */
-    struct rdmux_token token;
-    uint8_t grant_secret[RDMUX_SECRET_SIZE]; /* the peers' tokens are made of it */
+    struct rdmux_mr_secrets *secrets; /* NULL: it was never exported; fabric->lock */
     struct rdmux_list importers;
     uint32_t revoke_number;  /* of the revocation under way */
     uint32_t revoke_awaited; /* importers that have not answered yet what was asked last */
@@ -312,7 +346,7 @@ enum rdmux_status rdmux_mr_register_all(struct rdmux_fabric *fabric,
 /* Takes the domains' registrations away from all regions; called when the fabric closes. */
 void rdmux_mr_domain_gone(struct rdmux_fabric *fabric, struct rdmux_provider_domain *domain);
 /* Finds the region of a token that was exported here, to everybody or to this identity ("" if the
- * peer has none), and not revoked, notes the importer (once per endpoint), and returns it with its
+ * peer has none), and not revoked, notes the importer (once per endpoint) and counts its imports, and returns it with its
  * describing registration; the region cannot be deregistered while rdmux_mr_import_done() has not
  * been called. */
 enum rdmux_status rdmux_mr_import(struct rdmux_fabric *fabric, const struct rdmux_token *token,
@@ -320,6 +354,12 @@ enum rdmux_status rdmux_mr_import(struct rdmux_fabric *fabric, const struct rdmu
                                   struct rdmux_provider_domain *domain, struct rdmux_mr **out,
                                   struct rdmux_provider_mr **registration);
 void rdmux_mr_import_done(struct rdmux_mr *mr);
+/* The endpoint's peer is told of the import, by this number of its own. */
+void rdmux_mr_import_granted(struct rdmux_mr *mr, uint64_t ep_id, uint32_t id);
+/* The peer has closed so many of them, the last of which has this number. lingers: its device may go
+ * on answering reads, so the endpoint is still looked at when rights are taken back. */
+void rdmux_mr_import_closed(struct rdmux_fabric *fabric, uint64_t region, uint64_t ep_id,
+                            uint32_t id, uint32_t count, bool lingers);
 /* The living region of this id, or NULL. fabric->lock is held. */
 struct rdmux_mr *rdmux_mr_find(struct rdmux_fabric *fabric, uint64_t id);
 
@@ -458,6 +498,8 @@ struct rdmux_cq {
     int wake_fd;
     _Atomic uint32_t armed; /* enum rdmux_arming */
     struct rdmux_list busy; /* endpoints in set-up or ending: stepped at every round */
+    /* Endpoints with bytes of a control channel's in its session, of which no socket tells. */
+    struct rdmux_list held;
 
     pthread_mutex_t mail_lock;
     struct rdmux_mail *mail; /* newest first */
@@ -471,6 +513,8 @@ struct rdmux_cq {
     _Atomic uint32_t sleeping;
     bool in_slice;   /* the owner is the service thread */
     uint64_t slices; /* of the service thread */
+    /* Importers on this cq that a revocation waits for; written under fabric->lock. */
+    _Atomic uint32_t revocations;
 
     /* Service thread's own (its step_lock). */
     struct rdmux_list service_link;
@@ -579,6 +623,9 @@ enum rdmux_status rdmux_cq_wait_until(struct rdmux_cq *cq, bool (*done)(void *us
 /* Owner: the provider cq on a domain, opened when first asked for. */
 enum rdmux_status rdmux_cq_domain(struct rdmux_cq *cq, struct rdmux_provider_domain *domain,
                                   uint32_t depth, struct rdmux_provider_cq **out);
+/* Owner: one endpoint more or less is open on it. */
+void rdmux_cq_domain_enter(struct rdmux_provider_cq *provider_cq);
+void rdmux_cq_domain_leave(struct rdmux_provider_cq *provider_cq);
 /* Owner: room for entries; RDMUX_NO_MEMORY. */
 enum rdmux_status rdmux_cq_reserve(struct rdmux_cq *cq, uint64_t entries);
 void rdmux_cq_unreserve(struct rdmux_cq *cq, uint64_t entries);
@@ -610,8 +657,10 @@ struct rdmux_ring {
 
 /* rdmux_ep.phase */
 enum rdmux_ep_phase {
-    RDMUX_PHASE_SETUP,  /* negotiating */
-    RDMUX_PHASE_READY,  /* requests go to the path */
+    RDMUX_PHASE_SETUP, /* negotiating */
+    RDMUX_PHASE_READY, /* requests go to the path */
+    /* The peer has ended; messages that came before wait for receives. */
+    RDMUX_PHASE_LINGERING,
     RDMUX_PHASE_ENDING, /* failed or ended; the provider still drains */
     RDMUX_PHASE_ENDED,  /* everything is done; completions may still wait to be returned */
     RDMUX_PHASE_CLOSED, /* only rdmux_ep_user() */
@@ -736,13 +785,15 @@ struct rdmux_ep {
     /* Since the peer was heard at missed_since_ns, time that this side did not run. */
     uint64_t missed_ns;
     uint64_t missed_since_ns;
-    uint64_t ending_deadline_ns;
+    uint64_t ending_deadline_ns; /* of ENDING, LINGERING, and an end before rdmux_accept() */
+    uint64_t starved_at;         /* recv.next + 1 when a message found no receive; 0: never */
     uint64_t reserved;
     uint64_t ping_head; /* send.head when the last heartbeat went out */
     struct rdmux_listener
         *listener; /* accepted there, and not yet returned by rdmux_accept; a reference is held */
     struct rdmux_origin *origin;   /* whom it is counted by there */
     struct rdmux_list accept_link; /* cq->accepting */
+    struct rdmux_list held_link;   /* cq->held */
     bool proved;
     enum rdmux_role role;
     void *user;
@@ -753,9 +804,8 @@ struct rdmux_ep {
     socklen_t peer_sockaddr_length;
     struct sockaddr_storage local_sockaddr; /* attr.local as an address */
     socklen_t local_sockaddr_length;        /* 0: none */
-    uint8_t secret[RDMUX_SECRET_SIZE];
-    uint8_t join_name[RDMUX_SECRET_SIZE]; /* of the secret, where sockets join sealed */
     uint32_t attempt;
+    struct rdmux_ep_secrets *secrets;
     struct rdmux_candidate *candidates; /* the explanation's, kept */
     size_t candidate_count;
 };
@@ -816,8 +866,9 @@ struct rdmux_remote {
     bool device_scope; /* atomics on it are another path's */
     uint32_t status;
     uint32_t id;
+    uint32_t granted; /* answers that the peer counts as imports of this endpoint */
     uint64_t region;
-    struct rdmux_token token;
+    struct rdmux_token *token;    /* a piece of secrets.c's; NULL: raw, or it is needed no more */
     struct rdmux_list link;       /* ep->remotes */
     struct rdmux_list ready_link; /* ep->ready_remotes */
     bool announce;
@@ -843,6 +894,24 @@ void rdmux_ep_fail(struct rdmux_ep *ep, enum rdmux_status status, const char *fo
     RDMUX_PRINTF(3, 4);
 /* Owner: goes on with an endpoint in ENDING. */
 void rdmux_ep_end_step(struct rdmux_ep *ep);
+/* Owner: goes on with an endpoint in LINGERING, which ends once no message waits. */
+void rdmux_ep_linger_step(struct rdmux_ep *ep);
+/* Owner: the time of an endpoint that lingers starts again: it has got a receive, or an owner. */
+void rdmux_ep_linger_anew(struct rdmux_ep *ep);
+/* When the time of an endpoint is over that lingers, or that ended before rdmux_accept() returned
+ * it; UINT64_MAX: it is neither. Owner: it is over. */
+uint64_t rdmux_ep_linger_deadline(const struct rdmux_ep *ep);
+void rdmux_ep_linger_over(struct rdmux_ep *ep);
+/* Can messages of the path still be given to receives? */
+static inline bool rdmux_ep_delivers(const struct rdmux_ep *ep)
+{
+    return ep->phase - RDMUX_PHASE_READY <= RDMUX_PHASE_LINGERING - RDMUX_PHASE_READY;
+}
+/* Set-up succeeded, whatever has become of the endpoint since. */
+static inline bool rdmux_ep_was_connected(const struct rdmux_ep *ep)
+{
+    return ep->phase != RDMUX_PHASE_SETUP && ep->setup_status == RDMUX_OK;
+}
 /* Owner: closes it; its memory goes at the next progress. Nobody may have its handle but
  * rdmux_ep_close(). */
 void rdmux_ep_dismantle(struct rdmux_ep *ep);
@@ -900,6 +969,9 @@ void rdmux_srq_append(struct rdmux_srq *srq, struct rdmux_request *request);
 /* connection.c, control.c */
 /* Owner: the control channel has something, or a timer is due. */
 void rdmux_ep_control_ready(struct rdmux_ep *ep);
+/* Owner: one turn of a control channel of the endpoint's, or NULL, is over. What the session holds has
+ * another one, after the others. */
+void rdmux_ep_control_rests(struct rdmux_ep *ep, const struct rdmux_channel *channel);
 void rdmux_ep_timers(struct rdmux_ep *ep, uint64_t now_ns);
 uint64_t rdmux_ep_deadline(const struct rdmux_ep *ep);
 /* Owner: a provider made progress while the endpoint is in set-up. */
@@ -944,13 +1016,20 @@ void rdmux_service_destroy(struct rdmux_fabric *fabric);
 /* One round without sleeping; fabric_progress, and calls that wait without a service thread. */
 void rdmux_service_step(struct rdmux_fabric *fabric, int timeout_ms);
 int rdmux_service_fd(struct rdmux_fabric *fabric);
+/* Any thread that owns no cq: gives a slice to each cq on which a revocation waits for importers and
+ * that no call is inside of. */
+void rdmux_service_attend_revocations(struct rdmux_fabric *fabric);
 void rdmux_service_add_cq(struct rdmux_cq *cq);
 /* Returns when the service thread will not touch the cq again. */
 void rdmux_service_remove_cq(struct rdmux_cq *cq);
 /* Watches fd for reading (events as in epoll_ctl(2)). */
 enum rdmux_status rdmux_service_watch(struct rdmux_fabric *fabric, int fd, uint32_t events,
                                       struct rdmux_watch *watch);
-/* When it returns, watch is not called again. fabric->lock must not be held. */
+/* Has ready called in the next step, whatever its descriptor says. Any thread. */
+void rdmux_service_call(struct rdmux_fabric *fabric, struct rdmux_watch *watch);
+/* Takes back such a call that was not carried out yet. step_lock is held. */
+void rdmux_service_forget(struct rdmux_fabric *fabric, const struct rdmux_watch *watch);
+/* When it returns, watch is not called again, unless by rdmux_service_call(). fabric->lock must not be held. */
 void rdmux_service_unwatch(struct rdmux_fabric *fabric, int fd, struct rdmux_watch *watch);
 /* One-shot watches: armed again. Any thread. */
 void rdmux_service_rearm(struct rdmux_fabric *fabric, int fd, struct rdmux_watch *watch);
@@ -964,6 +1043,9 @@ static inline bool rdmux_fabric_is_manual(const struct rdmux_fabric *fabric)
 {
     return (fabric->flags & RDMUX_FABRIC_NO_SERVICE_THREAD) != 0;
 }
+/* Starts a thread of the library's, which takes no signals. RDMUX_NO_MEMORY. */
+enum rdmux_status rdmux_thread_start(pthread_t *thread, void *(*run)(void *), void *argument,
+                                     const char *name);
 /* Runs work(job) on the worker thread (within this call without one). */
 struct rdmux_job {
     struct rdmux_job *next;

@@ -9,6 +9,7 @@
  */
 #include "api/core.h"
 
+#include "api/descriptors.h"
 #include "api/failover.h"
 #include "api/lane.h"
 #include "api/listener.h"
@@ -170,8 +171,25 @@ static void deliver_mail(struct rdmux_cq *cq)
 
 /* ------------------------------------------------------------------------------------------------- attention */
 
+/* Each endpoint once: it may be on the list again then. */
+static void serve_held(struct rdmux_cq *cq)
+{
+    if (rdmux_list_empty(&cq->held)) {
+        return;
+    }
+    struct rdmux_list last;
+    rdmux_list_append(&cq->held, &last);
+    while (cq->held.next != &last) {
+        struct rdmux_ep *ep = RDMUX_CONTAINER(cq->held.next, struct rdmux_ep, held_link);
+        rdmux_list_remove(&ep->held_link);
+        rdmux_ep_control_ready(ep);
+    }
+    rdmux_list_remove(&last);
+}
+
 static void serve_control_channels(struct rdmux_cq *cq)
 {
+    serve_held(cq);
     struct epoll_event events[CONTROL_EVENTS];
     int count = epoll_wait(cq->control_fd, events, CONTROL_EVENTS, 0);
     for (int i = 0; i < count; i++) {
@@ -611,9 +629,15 @@ enum rdmux_status rdmux_cq_arm(struct rdmux_cq *cq)
     rdmux_cq_untell(cq, RDMUX_UNARMED);
     rdmux_cq_move(cq);
     enum rdmux_status status = RDMUX_OK;
-    if (!rdmux_list_empty(&cq->pending) || rdmux_cq_arm_providers(cq) ||
-        !rdmux_list_empty(&cq->pending) ||
-        (atomic_load_explicit(rdmux_cq_signal(cq), memory_order_acquire) & RDMUX_SIGNAL_ATTEND)) {
+    if (!rdmux_list_empty(&cq->pending)) {
+        status = RDMUX_AGAIN;
+    } else if (rdmux_cq_arm_providers(cq)) {
+        /* A provider may tell of a thing once, and the program may arm again instead of polling. */
+        (void)rdmux_cq_progress(cq);
+        status = RDMUX_AGAIN;
+    } else if (!rdmux_list_empty(&cq->pending) ||
+               (atomic_load_explicit(rdmux_cq_signal(cq), memory_order_acquire) &
+                RDMUX_SIGNAL_ATTEND)) {
         status = RDMUX_AGAIN;
     }
     atomic_store_explicit(&cq->armed, status == RDMUX_OK ? RDMUX_ARMED : RDMUX_UNARMED,
@@ -643,9 +667,9 @@ void rdmux_cq_unreserve(struct rdmux_cq *cq, uint64_t entries)
     cq->reserved -= entries;
 }
 
-static enum rdmux_status add_to_epoll(int epoll, int fd)
+static enum rdmux_status add_to_epoll(int epoll, int fd, uint32_t events)
 {
-    struct epoll_event event = { .events = EPOLLIN, .data.fd = fd };
+    struct epoll_event event = { .events = events, .data.fd = fd };
     if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
         return rdmux_fail(RDMUX_IO, "cq: epoll_ctl failed: errno %d", errno);
     }
@@ -679,7 +703,7 @@ enum rdmux_status rdmux_cq_domain(struct rdmux_cq *cq, struct rdmux_provider_dom
     }
     int fd = ops->fd(provider_cq);
     if (fd >= 0) {
-        status = add_to_epoll(cq->work_fd, fd);
+        status = add_to_epoll(cq->work_fd, fd, 0);
         if (status != RDMUX_OK) {
             goto close;
         }
@@ -695,6 +719,32 @@ close:
 release:
     rdmux_release(cq->fabric, provider_cq);
     return status;
+}
+
+/* The cq polls and arms a device only while it has endpoints, and watches its descriptor only then. A late
+ * completion's event would otherwise keep the cq's descriptor readable for ever, as no call takes it. */
+static void watch_domain(struct rdmux_provider_cq *provider_cq, uint32_t events)
+{
+    int fd = provider_cq->domain->ops->fd(provider_cq);
+    struct epoll_event event = { .events = events, .data.fd = fd };
+    if (fd >= 0) {
+        /* Needs no memory: the descriptor is there since rdmux_cq_domain(). */
+        (void)epoll_ctl(provider_cq->cq->work_fd, EPOLL_CTL_MOD, fd, &event);
+    }
+}
+
+void rdmux_cq_domain_enter(struct rdmux_provider_cq *provider_cq)
+{
+    if (provider_cq->ep_count++ == 0) {
+        watch_domain(provider_cq, EPOLLIN);
+    }
+}
+
+void rdmux_cq_domain_leave(struct rdmux_provider_cq *provider_cq)
+{
+    if (--provider_cq->ep_count == 0) {
+        watch_domain(provider_cq, 0);
+    }
 }
 
 static void close_fd(int fd)
@@ -716,12 +766,12 @@ static enum rdmux_status open_descriptors(struct rdmux_cq *cq)
             "rdmux_cq_create: no descriptor to be had (errno %d); raise the limit with ulimit -n",
             errno);
     }
-    enum rdmux_status status = add_to_epoll(cq->fd, cq->work_fd);
+    enum rdmux_status status = add_to_epoll(cq->fd, cq->work_fd, EPOLLIN);
     if (status == RDMUX_OK) {
-        status = add_to_epoll(cq->fd, cq->wake_fd);
+        status = add_to_epoll(cq->fd, cq->wake_fd, EPOLLIN);
     }
     if (status == RDMUX_OK) {
-        status = add_to_epoll(cq->fd, cq->control_fd);
+        status = add_to_epoll(cq->fd, cq->control_fd, EPOLLIN);
     }
     return status;
 }
@@ -774,11 +824,13 @@ enum rdmux_status rdmux_cq_create(struct rdmux_fabric *fabric, const struct rdmu
     rdmux_list_init(&cq->accepting);
     cq->id = atomic_fetch_add(&fabric->next_id, 1);
     rdmux_list_init(&cq->busy);
+    rdmux_list_init(&cq->held);
     rdmux_list_init(&cq->link);
     atomic_store(&cq->deadline_ns, UINT64_MAX);
     pthread_mutex_init(&cq->mail_lock, NULL);
     pthread_mutex_init(&cq->claim_lock, NULL);
     pthread_cond_init(&cq->jobs_ended, NULL);
+    rdmux_descriptors_make_room(fabric);
     status = open_descriptors(cq);
     if (status != RDMUX_OK) {
         goto release;

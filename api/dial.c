@@ -5,6 +5,7 @@
 #include "api/connection.h"
 
 #include "api/address.h"
+#include "api/descriptors.h"
 #include "api/plain.h"
 #include "api/setup.h"
 #include "providers/ports.h"
@@ -77,6 +78,9 @@ int rdmux_dial_start(struct rdmux_ep *ep, const struct sockaddr *address, sockle
                      const char *local, int *error)
 {
     int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 && rdmux_descriptors_retry(ep->fabric, errno)) {
+        fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    }
     if (fd < 0) {
         *error = errno;
         return -1;

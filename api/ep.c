@@ -3,6 +3,7 @@
 #include "api/failover.h"
 #include "api/keys.h"
 #include "api/lane.h"
+#include "api/listener.h"
 #include "api/split.h"
 
 #include "api/connection.h"
@@ -158,6 +159,11 @@ enum rdmux_status rdmux_ep_create(struct rdmux_fabric *fabric, struct rdmux_cq *
         status = rdmux_fail(RDMUX_NO_MEMORY, "endpoint: out of memory");
         goto unreserve;
     }
+    ep->secrets = rdmux_secret_allocate(fabric);
+    if (ep->secrets == NULL) {
+        status = rdmux_fail(RDMUX_NO_MEMORY, "endpoint: out of memory");
+        goto release;
+    }
     ep->reserved = entries;
     ep->cq = cq;
     ep->lane = cq->no_lane;
@@ -172,6 +178,7 @@ enum rdmux_status rdmux_ep_create(struct rdmux_fabric *fabric, struct rdmux_cq *
     rdmux_list_init(&ep->pending_link);
     rdmux_list_init(&ep->busy_link);
     rdmux_list_init(&ep->accept_link);
+    rdmux_list_init(&ep->held_link);
     rdmux_list_init(&ep->srq_link);
     rdmux_list_init(&ep->remotes);
     rdmux_list_init(&ep->ready_remotes);
@@ -185,7 +192,7 @@ enum rdmux_status rdmux_ep_create(struct rdmux_fabric *fabric, struct rdmux_cq *
     status = rdmux_ring_create(fabric, &ep->send, attr->send_depth, attr->max_send_sge,
                                attr->max_inline);
     if (status != RDMUX_OK) {
-        goto release;
+        goto release_secrets;
     }
     if (attr->srq == NULL) {
         status = rdmux_ring_create(fabric, &ep->recv, attr->recv_depth, attr->max_recv_sge, 0);
@@ -207,6 +214,8 @@ destroy_recv:
     rdmux_ring_destroy(fabric, &ep->recv);
 destroy_send:
     rdmux_ring_destroy(fabric, &ep->send);
+release_secrets:
+    rdmux_secret_release(fabric, ep->secrets);
 release:
     rdmux_release(fabric, ep);
 unreserve:
@@ -317,7 +326,7 @@ void rdmux_ep_close_path(struct rdmux_ep *ep, struct rdmux_provider_ep *path)
     }
     rdmux_keys_close(ep);
     rdmux_split_close(ep);
-    path->cq->ep_count--;
+    rdmux_cq_domain_leave(path->cq);
     if (ep->srq != NULL) {
         rdmux_srq_leave(ep);
     }
@@ -359,6 +368,18 @@ static void leave_control(struct rdmux_ep *ep)
     rdmux_mr_importer_gone(ep->fabric, ep->id);
 }
 
+/* rdmux_accept() has not returned the endpoint yet: nobody can hear of its end. */
+static bool is_held(const struct rdmux_ep *ep)
+{
+    return (ep->events & RDMUX_EVENT_HELD) != 0;
+}
+
+static uint64_t held_deadline(const struct rdmux_ep *ep)
+{
+    uint32_t ms = rdmux_listener_accept_timeout_ms(ep->listener);
+    return ms == 0 ? UINT64_MAX : rdmux_now(ep->fabric) + (uint64_t)ms * 1000000;
+}
+
 static void finish_end(struct rdmux_ep *ep)
 {
     rdmux_list_remove(&ep->busy_link);
@@ -367,15 +388,14 @@ static void finish_end(struct rdmux_ep *ep)
     close_path(ep);
     leave_control(ep);
     ep->phase = RDMUX_PHASE_ENDED;
-    if (ep->listener != NULL && ep->srq_done == NULL) {
-        rdmux_ep_dismantle(
-            ep); /* it ended before rdmux_accept() could return it, without a message */
-        return;
-    }
     if (!ep->shutdown_quiet) {
         ep->events |= RDMUX_EVENT_DISCONNECTED;
     }
     rdmux_cq_pend(ep->cq, ep);
+    if (is_held(ep)) {
+        ep->ending_deadline_ns = held_deadline(ep);
+        rdmux_ep_timer(ep);
+    }
 }
 
 void rdmux_ep_end_unconnected(struct rdmux_ep *ep)
@@ -398,6 +418,50 @@ void rdmux_ep_end_step(struct rdmux_ep *ep)
     }
 }
 
+static void start_ending(struct rdmux_ep *ep)
+{
+    uint64_t wait_ms = ep->info.liveness_ms == RDMUX_NEVER ? END_DEADLINE_MS : ep->info.liveness_ms;
+    ep->phase = RDMUX_PHASE_ENDING;
+    ep->ending_deadline_ns = rdmux_now(ep->fabric) + wait_ms * 1000000;
+    rdmux_list_remove(&ep->busy_link); /* with failover it may be there */
+    rdmux_list_append(&ep->cq->busy, &ep->busy_link);
+    rdmux_ep_end_step(ep);
+    if (ep->phase == RDMUX_PHASE_ENDING) {
+        rdmux_ep_timer(ep);
+    }
+}
+
+/* A message waits for a receive if the provider's last request for one found none. */
+static bool is_starved(const struct rdmux_ep *ep)
+{
+    if (ep->fault != RDMUX_OK) {
+        return false; /* the path moves no byte any more */
+    }
+    return ep->srq == NULL ? ep->starved_at == ep->recv.next + 1
+                           : !rdmux_list_empty(&ep->srq_link) || ep->srq_offered != 0;
+}
+
+/* Messages that came before the peer closed its endpoint wait for receives, which the program may not
+ * have had the time to post. With failover a send is done when it was received: none is lost. A channel
+ * that shares the path's socket ends with it. */
+static bool may_linger(const struct rdmux_ep *ep)
+{
+    bool closed = ep->end_received || is_held(ep);
+    bool shares = ep->channel != NULL && rdmux_channel_is_attached(ep->channel);
+    return ep->status == RDMUX_PEER_GONE && closed && ep->failover == NULL && !shares &&
+           is_starved(ep);
+}
+
+static void end_lingering(struct rdmux_ep *ep)
+{
+    if (ep->fault != RDMUX_OK &&
+        ep->fault != RDMUX_PEER_GONE) { /* such as LENGTH, of the last one */
+        ep->status = ep->fault;
+        memcpy(ep->info.text, ep->fault_text, sizeof(ep->info.text));
+    }
+    start_ending(ep);
+}
+
 void rdmux_ep_fail(struct rdmux_ep *ep, enum rdmux_status status, const char *format, ...)
 {
     if (ep->phase != RDMUX_PHASE_READY) {
@@ -409,20 +473,60 @@ void rdmux_ep_fail(struct rdmux_ep *ep, enum rdmux_status status, const char *fo
     va_end(arguments);
     ep->status = (uint32_t)status;
     ep->in_doubt = ep->in_doubt && (status == RDMUX_DENIED || status == RDMUX_OUT_OF_RANGE);
-    ep->phase = RDMUX_PHASE_ENDING;
+    const bool lingers = may_linger(ep);
+    ep->phase = lingers ? RDMUX_PHASE_LINGERING : RDMUX_PHASE_ENDING;
     ep->want_writable = false;
     rdmux_log(ep->fabric, status == RDMUX_OK ? RDMUX_LOG_DEBUG : RDMUX_LOG_WARN,
               "endpoint %llu: ended with %s: %s", (unsigned long long)ep->id,
               rdmux_status_name(status), ep->info.text);
     rdmux_ep_tell_end(ep);
     rdmux_failover_abandon(ep);
-    uint64_t wait_ms = ep->info.liveness_ms == RDMUX_NEVER ? END_DEADLINE_MS : ep->info.liveness_ms;
-    ep->ending_deadline_ns = rdmux_now(ep->fabric) + wait_ms * 1000000;
-    rdmux_list_remove(&ep->busy_link); /* with failover it may be there */
-    rdmux_list_append(&ep->cq->busy, &ep->busy_link);
-    rdmux_ep_end_step(ep);
-    if (ep->phase == RDMUX_PHASE_ENDING) {
-        rdmux_ep_timer(ep);
+    if (lingers) {
+        end_remotes(ep);
+        leave_control(ep);
+        rdmux_ep_linger_anew(ep);
+        return;
+    }
+    start_ending(ep);
+}
+
+void rdmux_ep_linger_step(struct rdmux_ep *ep)
+{
+    if (ep->phase == RDMUX_PHASE_LINGERING && !is_starved(ep)) {
+        rdmux_ep_drain_path(ep); /* one poll need not have brought all there is */
+        if (!is_starved(ep)) {
+            end_lingering(ep);
+        }
+    }
+}
+
+void rdmux_ep_linger_anew(struct rdmux_ep *ep)
+{
+    uint64_t wait_ms = ep->info.liveness_ms < RDMUX_LINGER_MS ? ep->info.liveness_ms
+                                                              : RDMUX_LINGER_MS;
+    if (ep->phase == RDMUX_PHASE_LINGERING) {
+        ep->ending_deadline_ns = is_held(ep) ? held_deadline(ep)
+                                             : rdmux_now(ep->fabric) + wait_ms * 1000000;
+    }
+    rdmux_ep_timer(ep);
+}
+
+uint64_t rdmux_ep_linger_deadline(const struct rdmux_ep *ep)
+{
+    bool waits = ep->phase == RDMUX_PHASE_LINGERING ||
+                 (ep->phase == RDMUX_PHASE_ENDED && is_held(ep));
+    return waits ? ep->ending_deadline_ns : UINT64_MAX;
+}
+
+void rdmux_ep_linger_over(struct rdmux_ep *ep)
+{
+    if (is_held(ep)) {
+        rdmux_log(ep->fabric, RDMUX_LOG_WARN,
+                  "endpoint %llu: it has ended, and nobody has accepted it in time; dropped",
+                  (unsigned long long)ep->id);
+        rdmux_ep_dismantle(ep);
+    } else {
+        end_lingering(ep);
     }
 }
 
@@ -464,6 +568,7 @@ void rdmux_ep_dismantle(struct rdmux_ep *ep)
         struct rdmux_remote *remote = RDMUX_CONTAINER(ep->remotes.next, struct rdmux_remote, link);
         rdmux_list_remove(&remote->link);
         rdmux_list_remove(&remote->ready_link);
+        rdmux_secret_release(ep->fabric, remote->token);
         rdmux_release(ep->fabric, remote);
     }
     leave_control(ep);
@@ -479,6 +584,7 @@ void rdmux_ep_dismantle(struct rdmux_ep *ep)
         }
     }
     rdmux_list_remove(&ep->busy_link);
+    rdmux_list_remove(&ep->held_link);
     if (ep->pending) {
         rdmux_list_remove(&ep->pending_link);
         ep->pending = false;
@@ -494,8 +600,9 @@ void rdmux_ep_free(struct rdmux_ep *ep)
     while (ep->inbox != NULL) {
         struct rdmux_inbox *entry = ep->inbox;
         ep->inbox = entry->next;
-        rdmux_release(ep->fabric, entry);
+        rdmux_release_wiped(ep->fabric, entry, sizeof(*entry) + entry->size);
     }
+    rdmux_secret_release(ep->fabric, ep->secrets);
     rdmux_ring_destroy(ep->fabric, &ep->send);
     rdmux_ring_destroy(ep->fabric, &ep->recv);
     rdmux_release(ep->fabric, ep->candidates);

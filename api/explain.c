@@ -3,6 +3,7 @@
 #include "api/connection.h"
 
 #include "api/address.h"
+#include "api/descriptors.h"
 #include "api/plain.h"
 #include "negotiation/explain.h"
 #include "negotiation/tls.h"
@@ -164,7 +165,11 @@ static enum rdmux_status dial(struct explaining *explaining, struct sockaddr_sto
     int error = 0;
     status = RDMUX_REFUSED;
     for (struct addrinfo *at = addresses; at != NULL; at = at->ai_next) {
-        explaining->socket = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        const int type = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
+        explaining->socket = socket(at->ai_family, type, 0);
+        if (explaining->socket < 0 && rdmux_descriptors_retry(explaining->fabric, errno)) {
+            explaining->socket = socket(at->ai_family, type, 0);
+        }
         if (explaining->socket < 0) {
             error = errno;
             continue;

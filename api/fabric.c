@@ -264,6 +264,7 @@ static void destroy(struct rdmux_fabric *fabric)
     }
     rdmux_release(fabric, fabric->figures);
     rdmux_auth_destroy(fabric->auth);
+    pthread_mutex_destroy(&fabric->secrets_lock);
     pthread_mutex_destroy(&fabric->lock);
     pthread_mutex_destroy(&fabric->setup_lock);
     if (fabric->log_fd >= 0) {
@@ -299,6 +300,7 @@ enum rdmux_status rdmux_fabric_open(const struct rdmux_fabric_attr *attr, struct
     memset(fabric, 0, sizeof(*fabric));
     take_hooks(fabric, &all);
     pthread_mutex_init(&fabric->lock, NULL);
+    pthread_mutex_init(&fabric->secrets_lock, NULL);
     pthread_mutex_init(&fabric->setup_lock, NULL);
     rdmux_list_init(&fabric->cqs);
     rdmux_list_init(&fabric->listeners);

@@ -85,8 +85,7 @@ void rdmux_failover_destroy(struct rdmux_ep *ep)
         if (setup->addresses != NULL) {
             freeaddrinfo(setup->addresses);
         }
-        rdmux_release(ep->fabric, setup->handshake_memory);
-        rdmux_release(ep->fabric, setup->offer);
+        rdmux_setup_release_secrets(ep->fabric, setup);
         rdmux_release(ep->fabric, setup);
     }
     rdmux_release(ep->fabric, failover);

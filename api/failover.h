@@ -43,6 +43,22 @@ struct rdmux_unsaid {
     uint32_t number;
 };
 
+enum {
+    RDMUX_CLAIMS_MAX = 8,  /* of an endpoint at a time */
+    RDMUX_CLAIM_MS = 5000, /* that one has to prove itself */
+};
+
+/* Acceptor: a socket that has said the connection's name, which everybody on the path reads, and has
+ * not yet proved that it knows the secret. Until it has, it changes nothing of the endpoint. */
+struct rdmux_claim {
+    struct rdmux_list link; /* rdmux_resume.claims */
+    struct rdmux_channel *channel;
+    struct rdmux_resume_greeting greeting;
+    uint64_t until_ns;
+    size_t key_size;
+    uint8_t key[1 + 16]; /* of its address, see rdmux_origin_key() */
+};
+
 /* The control channel, while it is lost. resume.c */
 struct rdmux_resume {
     struct rdmux_list link; /* acceptor: fabric->resumes; fabric->lock */
@@ -50,13 +66,16 @@ struct rdmux_resume {
     uint8_t name[RDMUX_RESUME_NAME_SIZE];
     bool is_possible;            /* the build can prove who it is */
     bool is_broken;              /* the channel does not take what is said; text tells why */
-    bool greeted;                /* both HELLOs of the fresh one are there */
+    bool greeted;                /* connector: both HELLOs of the fresh one are there */
     int dialing;                 /* connector: its socket, -1 */
     uint64_t until_ns;           /* that it waits for an answer, if there are other addresses */
     uint32_t dials;              /* since the channel was lost */
     uint32_t refused;            /* addresses in a row at which nobody listens */
-    struct rdmux_channel *fresh; /* the next one, until it is proved */
+    struct rdmux_channel *fresh; /* connector: the next one, until it is proved */
     struct rdmux_resume_greeting greeting;
+    struct rdmux_list claims; /* acceptor: the same, side by side, oldest first */
+    uint32_t claim_count;
+    uint32_t impostors;   /* claims that were not proved */
     uint64_t deadline_ns; /* 0: the channel is there */
     uint64_t next_ns;     /* connector: when to dial again */
     uint64_t answer_ns; /* connector: until then the peer should have said MOVE; 0: whenever it likes */

@@ -9,6 +9,7 @@
 #include "api/stranger.h"
 
 #include "api/address.h"
+#include "api/descriptors.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -87,15 +88,61 @@ bool rdmux_listener_may_tell(struct rdmux_listener *listener)
     return may;
 }
 
+/* --------------------------------------------------------------------------------------- limits */
+
+static uint32_t smaller(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint32_t larger(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+/* What the program asked for, as far as the process has descriptors for it. Those of rdma:// need none. */
+static void set_limits(struct rdmux_listener *listener)
+{
+    const struct rdmux_listen_attr *asked = &listener->asked;
+    const struct rdmux_descriptor_limit limit = listener->descriptors;
+    const bool counts = listener->plain == NULL;
+    const uint32_t room = counts ? larger(limit.all - limit.reserve, 1) : UINT32_MAX;
+    const uint32_t setups = counts ? larger(limit.reserve / RDMUX_SETUP_DESCRIPTORS, 2)
+                                   : UINT32_MAX;
+    const uint32_t pending = smaller(asked->max_pending, room);
+    listener->max_pending = pending;
+    listener->max_per_address = asked->max_per_address != 0
+                                    ? asked->max_per_address
+                                    : larger(pending / 4, smaller(MIN_PER_ADDRESS, room / 2));
+    listener->max_waiting_per_address = asked->max_waiting_per_address != 0
+                                            ? asked->max_waiting_per_address
+                                            : larger(pending / 2,
+                                                     smaller(MIN_PER_ADDRESS, room / 2));
+    atomic_store(&listener->max_setups, smaller(asked->max_setups, setups));
+}
+
+/* The limit may have been changed since. */
+static void follow_descriptors(struct rdmux_listener *listener)
+{
+    const struct rdmux_descriptor_limit limit = rdmux_descriptor_limit();
+    if (limit.all != listener->descriptors.all) {
+        pthread_mutex_lock(&listener->fabric->lock);
+        listener->descriptors = limit;
+        set_limits(listener);
+        rdmux_origins_count_crowds(listener);
+        pthread_mutex_unlock(&listener->fabric->lock);
+    }
+}
+
 /* ---------------------------------------------------------------------------- accepting sockets */
 
 /* Where a descriptor is looked for before a connection this comes with the last one, too: so one stays
  * free, which a set-up needs. True: somebody went. */
 static bool out_of_descriptors(struct rdmux_listener *listener)
 {
-    if (rdmux_stranger_drop_one(listener, NULL,
-                                "descriptors run out, and none has more than its address or "
-                                "identity")) {
+    if (rdmux_descriptors_shed(
+            listener->fabric,
+            "descriptors run out, and none has more than its address or identity")) {
         return true;
     }
     /* Nobody to drop: take the newcomer with the spare descriptor and turn it away, else the
@@ -135,17 +182,36 @@ static void watch_again(struct rdmux_listener *listener)
                                             &listener->watch) != RDMUX_OK;
 }
 
+/* A newcomer whose number is in the reserve takes the place of a stranger, and leaves the reserve. Returns its number. While there is
+ * nobody to go, it stays: a peer whose connections use all else is served, too. */
+static int keep_reserve(struct rdmux_listener *listener, int socket)
+{
+    if (!rdmux_descriptor_is_reserved(listener->descriptors, socket) ||
+        !rdmux_descriptors_shed(
+            listener->fabric,
+            "descriptors run short, and none has more than its address or identity")) {
+        return socket;
+    }
+    int lower = fcntl(socket, F_DUPFD_CLOEXEC, 0);
+    if (lower < 0) {
+        return socket;
+    }
+    close(lower < socket ? socket : lower);
+    return lower < socket ? lower : socket;
+}
+
 static void listener_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
 {
     (void)fabric;
     struct rdmux_listener *listener = RDMUX_CONTAINER(watch, struct rdmux_listener, watch);
+    follow_descriptors(listener);
     for (int i = 0; i < ACCEPTS_PER_EVENT; i++) {
         struct sockaddr_storage address;
         socklen_t length = sizeof(address);
         int socket = accept4(listener->socket, (struct sockaddr *)&address, &length,
                              SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (socket >= 0) {
-            rdmux_stranger_take(listener, socket, &address, length);
+            rdmux_stranger_take(listener, keep_reserve(listener, socket), &address, length);
         } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
             if (!out_of_descriptors(listener)) {
                 return;
@@ -201,6 +267,7 @@ uint64_t rdmux_listeners_timers(struct rdmux_fabric *fabric, uint64_t now_ns)
             rdmux_stranger_drop(oldest, "has not introduced itself in time");
             pthread_mutex_lock(&fabric->lock);
         }
+        rdmux_session_timer(listener);
         waiting = drop_overdue(listener, now_ns) || waiting;
         uint64_t lines_ns = listener->told_since_ns + LINES_NS;
         if (listener->untold > 0 && now_ns >= lines_ns) {
@@ -385,7 +452,12 @@ bool rdmux_listener_offers(struct rdmux_listener *listener, struct rdmux_accept_
 
 uint32_t rdmux_listener_max_setups(const struct rdmux_listener *listener)
 {
-    return listener->max_setups;
+    return atomic_load(&listener->max_setups);
+}
+
+uint32_t rdmux_listener_accept_timeout_ms(const struct rdmux_listener *listener)
+{
+    return listener->accept_timeout_ms;
 }
 
 uint32_t rdmux_listener_setups_beside(const struct rdmux_ep *ep)
@@ -713,6 +785,7 @@ static void take_call(struct rdmux_listener *listener, struct rdmux_plain_call *
     memcpy(stranger->private_data, call->peer_private_data, sizeof(stranger->private_data));
     rdmux_list_init(&stranger->link);
     rdmux_list_init(&stranger->origin_link);
+    rdmux_list_init(&stranger->place_link);
     pthread_mutex_lock(&fabric->lock);
     bool counted = rdmux_origin_enter(stranger) == RDMUX_OK;
     listener->count += counted;
@@ -798,21 +871,25 @@ static enum rdmux_status take_attr(struct rdmux_listener *listener,
     }
     snprintf(listener->paths, sizeof(listener->paths), "%s", all.paths == NULL ? "auto" : all.paths);
     *backlog = all.backlog == 0 ? DEFAULT_BACKLOG : all.backlog > 65535 ? 65535 : all.backlog;
-    listener->max_pending = all.max_pending == 0 ? DEFAULT_MAX_PENDING : all.max_pending;
+    all.max_pending = all.max_pending == 0 ? DEFAULT_MAX_PENDING : all.max_pending;
+    all.max_setups = all.max_setups == 0 ? DEFAULT_MAX_SETUPS : all.max_setups;
+    listener->asked = all;
+    listener->asked.paths = NULL; /* the caller's */
     listener->hello_timeout_ms = all.hello_timeout_ms == 0 ? DEFAULT_HELLO_TIMEOUT_MS
                                                            : all.hello_timeout_ms;
-    uint32_t quarter = listener->max_pending / 4;
-    listener->max_per_address = all.max_per_address != 0    ? all.max_per_address
-                                : quarter > MIN_PER_ADDRESS ? quarter
-                                                            : MIN_PER_ADDRESS;
-    uint32_t half = listener->max_pending / 2;
-    listener->max_waiting_per_address = all.max_waiting_per_address != 0
-                                            ? all.max_waiting_per_address
-                                        : half > MIN_PER_ADDRESS ? half
-                                                                 : MIN_PER_ADDRESS;
     listener->accept_timeout_ms = all.accept_timeout_ms;
-    listener->max_setups = all.max_setups == 0 ? DEFAULT_MAX_SETUPS : all.max_setups;
     return rdmux_random(listener->fabric, &listener->origin_seed, sizeof(listener->origin_seed));
+}
+
+static void tell_limits(struct rdmux_listener *listener)
+{
+    if (listener->max_pending < listener->asked.max_pending) {
+        rdmux_log(listener->fabric, RDMUX_LOG_INFO,
+                  "listener %s: keeps %u connections that wait, not %u, as the process may have %u "
+                  "descriptors; raise the limit with ulimit -n",
+                  listener->address, listener->max_pending, listener->asked.max_pending,
+                  listener->descriptors.all);
+    }
 }
 
 /* -1: none. */
@@ -844,6 +921,8 @@ enum rdmux_status rdmux_listen(struct rdmux_fabric *fabric, const char *address,
     rdmux_list_init(&listener->link);
     rdmux_list_init(&listener->silent);
     rdmux_list_init(&listener->introduced);
+    rdmux_list_init(&listener->places);
+    rdmux_list_init(&listener->hopeful);
     rdmux_list_init(&listener->waits);
     rdmux_list_init(&listener->all_origins);
     rdmux_list_init(&listener->waiting);
@@ -855,6 +934,7 @@ enum rdmux_status rdmux_listen(struct rdmux_fabric *fabric, const char *address,
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&listener->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
+    rdmux_descriptors_make_room(fabric);
     listener->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
@@ -871,6 +951,9 @@ enum rdmux_status rdmux_listen(struct rdmux_fabric *fabric, const char *address,
                                : bind_first(listener, address, backlog);
     }
     if (status == RDMUX_OK) {
+        listener->descriptors = rdmux_descriptor_limit();
+        set_limits(listener);
+        tell_limits(listener);
         pthread_mutex_lock(&fabric->lock);
         rdmux_list_append(&fabric->listeners, &listener->link);
         pthread_mutex_unlock(&fabric->lock);

@@ -20,16 +20,19 @@
  * for the peer who comes with it, whose random bytes are made of a secret of the region and the peer's
  * identity. A reader believes magic and version only.
  */
+#include "api/mapping.h"
 #include "api/plain.h"
 
 #include "negotiation/path_secret.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/memfd.h>
 #include <linux/mempolicy.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -52,6 +55,7 @@ enum {
 
     ACCESS_REMOTE = RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE |
                     RDMUX_ACCESS_REMOTE_ATOMIC,
+    ACCESS_WRITES = RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_READ_SINK,
     ACCESS_KNOWN = RDMUX_ACCESS_LOCAL_WRITE | ACCESS_REMOTE | RDMUX_ACCESS_READ_SINK |
                    RDMUX_ACCESS_NO_MAP | RDMUX_ACCESS_ATOMIC_DEVICE,
 };
@@ -97,6 +101,19 @@ static void *map_private(size_t size, int flags)
     return addr == MAP_FAILED ? NULL : addr;
 }
 
+/* As ftruncate(). The limit on file sizes holds for memory files, too; whoever asks for more gets SIGXFSZ,
+ * which ends the process. So the limit is looked at before. */
+static int set_size(int fd, size_t size)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        size > limit.rlim_cur) {
+        errno = EFBIG;
+        return -1;
+    }
+    return ftruncate(fd, (off_t)size);
+}
+
 /* A mapping of `size` bytes of a new memfd. flags: of memfd_create, for huge pages. */
 static void *map_memfd(size_t size, unsigned flags, int *out_fd)
 {
@@ -105,7 +122,7 @@ static void *map_memfd(size_t size, unsigned flags, int *out_fd)
         return NULL;
     }
     void *addr = MAP_FAILED;
-    if (ftruncate(fd, (off_t)size) == 0) {
+    if (set_size(fd, size) == 0) {
         addr = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     }
     if (addr == MAP_FAILED) {
@@ -182,8 +199,9 @@ static enum rdmux_status allocate_memory(struct rdmux_mr *mr, const struct rdmux
         addr = map(mr, page, &size);
     }
     if (addr == NULL) {
-        return rdmux_fail(RDMUX_NO_MEMORY, "region: cannot allocate %zu bytes: %s", attr->length,
-                          strerror(errno));
+        return rdmux_fail(RDMUX_NO_MEMORY, "region: cannot allocate %zu bytes: %s%s", attr->length,
+                          strerror(errno),
+                          errno == EFBIG ? "; raise the limit on file sizes (ulimit -f)" : "");
     }
     mr->addr = addr;
     mr->mapped_size = size;
@@ -497,6 +515,10 @@ static enum rdmux_status create(struct rdmux_fabric *fabric, const struct rdmux_
     }
     if (attr->addr != NULL) {
         mr->addr = attr->addr;
+        status = rdmux_mapping_check(mr->addr, mr->length, (mr->access & ACCESS_WRITES) != 0);
+        if (status != RDMUX_OK) {
+            goto destroy_condition;
+        }
     } else {
         mr->allocated = true;
         status = allocate_memory(mr, attr);
@@ -609,10 +631,11 @@ static void make_token(const struct rdmux_mr *mr, const uint8_t random[TOKEN_RAN
 static bool make_grant(const struct rdmux_mr *mr, const char *identity, struct rdmux_token *out)
 {
     uint8_t bits[TOKEN_RANDOM_SIZE];
-    if (!rdmux_grant_bits(mr->grant_secret, identity, bits)) {
+    if (!rdmux_grant_bits(mr->secrets->grant, identity, bits)) {
         return false;
     }
     make_token(mr, bits, out);
+    explicit_bzero(bits, sizeof(bits));
     return true;
 }
 
@@ -646,6 +669,16 @@ static enum rdmux_status await_key(struct rdmux_mr *mr)
     return mr->index == 0 ? rdmux_region_table_add(mr->fabric, mr) : RDMUX_OK;
 }
 
+/* fabric->lock is held. */
+static enum rdmux_status keep_secrets(struct rdmux_mr *mr)
+{
+    if (mr->secrets == NULL) {
+        mr->secrets = rdmux_secret_allocate(mr->fabric);
+    }
+    return mr->secrets != NULL ? RDMUX_OK
+                               : rdmux_fail(RDMUX_NO_MEMORY, "export: no memory for a token");
+}
+
 enum rdmux_status rdmux_mr_export(struct rdmux_mr *mr, struct rdmux_token *out)
 {
     if (mr == NULL || out == NULL) {
@@ -658,14 +691,19 @@ enum rdmux_status rdmux_mr_export(struct rdmux_mr *mr, struct rdmux_token *out)
     }
     pthread_mutex_lock(&mr->fabric->lock);
     status = await_key(mr);
+    if (status == RDMUX_OK) {
+        status = keep_secrets(mr);
+    }
     if (status == RDMUX_OK && !mr->exported) {
-        make_token(mr, random, &mr->token);
+        assert(mr->secrets != NULL);
+        make_token(mr, random, &mr->secrets->token);
         mr->exported = true;
     }
     if (status == RDMUX_OK) {
-        *out = mr->token;
+        *out = mr->secrets->token;
     }
     pthread_mutex_unlock(&mr->fabric->lock);
+    explicit_bzero(random, sizeof(random));
     return status;
 }
 
@@ -696,14 +734,19 @@ enum rdmux_status rdmux_mr_export_to(struct rdmux_mr *mr, const char *identity,
     }
     pthread_mutex_lock(&mr->fabric->lock);
     status = await_key(mr);
+    if (status == RDMUX_OK) {
+        status = keep_secrets(mr);
+    }
     if (status == RDMUX_OK && !mr->granted) {
-        memcpy(mr->grant_secret, random, sizeof(mr->grant_secret));
+        assert(mr->secrets != NULL);
+        memcpy(mr->secrets->grant, random, sizeof(mr->secrets->grant));
         mr->granted = true;
     }
     if (status == RDMUX_OK && !make_grant(mr, identity, out)) {
         status = rdmux_fail(RDMUX_NO_MEMORY, "export: no memory for a digest");
     }
     pthread_mutex_unlock(&mr->fabric->lock);
+    explicit_bzero(random, sizeof(random));
     return status;
 }
 
@@ -767,7 +810,7 @@ enum rdmux_status rdmux_mr_raw(struct rdmux_mr *mr, struct rdmux_ep *ep, uint64_
 /* Is this what was exported to everybody? fabric->lock is held, here and below. */
 static bool is_for_all(const struct rdmux_mr *mr, const struct rdmux_token *token)
 {
-    return mr->exported && same_bytes(mr->token.bytes, token->bytes, sizeof(token->bytes));
+    return mr->exported && same_bytes(mr->secrets->token.bytes, token->bytes, sizeof(token->bytes));
 }
 
 /* Or to this peer? */
@@ -775,8 +818,10 @@ static bool is_granted(const struct rdmux_mr *mr, const struct rdmux_token *toke
                        const char *identity)
 {
     struct rdmux_token grant;
-    return mr->granted && identity[0] != '\0' && make_grant(mr, identity, &grant) &&
-           same_bytes(grant.bytes, token->bytes, sizeof(token->bytes));
+    bool same = mr->granted && identity[0] != '\0' && make_grant(mr, identity, &grant) &&
+                same_bytes(grant.bytes, token->bytes, sizeof(token->bytes));
+    explicit_bzero(&grant, sizeof(grant));
+    return same;
 }
 
 /* The region that this token opens for this peer, now. */
@@ -856,6 +901,7 @@ void rdmux_mr_deregister(struct rdmux_mr *mr)
     pthread_mutex_unlock(&fabric->setup_lock);
     drop_registrations(mr);
     free_memory(mr);
+    rdmux_secret_release(fabric, mr->secrets);
     pthread_cond_destroy(&mr->changed);
     rdmux_release(fabric, mr);
 }

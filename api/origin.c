@@ -17,7 +17,7 @@ static_assert(RDMUX_ADDRESS_MAX >= RDMUX_IDENTITY_MAX, "KEY_MAX has room for bot
 
 /* The kind, and an IPv4 address or the part of an IPv6 one that a network has, which hands out the
  * rest at will. */
-static size_t key_of_address(const struct sockaddr_storage *address, uint8_t *key)
+size_t rdmux_origin_key(const struct sockaddr_storage *address, uint8_t *key)
 {
     size_t size = 0;
     key[size++] = '4';
@@ -91,6 +91,7 @@ static struct rdmux_origin *get_origin(struct rdmux_listener *listener, const ui
     rdmux_list_init(&origin->waiting_link);
     rdmux_list_init(&origin->silent);
     rdmux_list_init(&origin->introduced);
+    rdmux_shake_source_init(&origin->shakes);
     rdmux_list_append(bucket, &origin->hash_link);
     rdmux_list_append(&listener->all_origins, &origin->link);
     return origin;
@@ -99,6 +100,7 @@ static struct rdmux_origin *get_origin(struct rdmux_listener *listener, const ui
 static void forget_if_empty(struct rdmux_origin *origin)
 {
     if (rdmux_origin_count(origin) == 0 && atomic_load(&origin->setups) == 0) {
+        assert(rdmux_list_empty(&origin->shakes.steps));
         rdmux_list_remove(&origin->hash_link);
         rdmux_list_remove(&origin->link);
         rdmux_list_remove(&origin->waiting_link);
@@ -130,7 +132,7 @@ enum rdmux_status rdmux_origin_enter(struct stranger *stranger)
 {
     uint8_t key[KEY_MAX];
     size_t size = stranger->call != NULL ? key_of_call(stranger->call, key)
-                                         : key_of_address(&stranger->address, key);
+                                         : rdmux_origin_key(&stranger->address, key);
     struct rdmux_origin *origin = get_origin(stranger->listener, key, size);
     if (origin == NULL) {
         return RDMUX_NO_MEMORY;
@@ -211,10 +213,19 @@ struct rdmux_origin *rdmux_origin_largest(struct rdmux_listener *listener)
     return largest;
 }
 
+void rdmux_origins_count_crowds(struct rdmux_listener *listener)
+{
+    listener->crowds = 0;
+    for (struct rdmux_list *at = listener->all_origins.next; at != &listener->all_origins;
+         at = at->next) {
+        listener->crowds += rdmux_origin_is_crowd(RDMUX_CONTAINER(at, struct rdmux_origin, link));
+    }
+}
+
 struct rdmux_origin *rdmux_origin_next(struct rdmux_listener *listener)
 {
     struct rdmux_origin *next = NULL;
-    uint32_t fewest = (listener->max_setups + 1) / 2; /* the others are for others */
+    uint32_t fewest = (atomic_load(&listener->max_setups) + 1) / 2; /* the others are for others */
     for (struct rdmux_list *at = listener->waiting.next; at != &listener->waiting && fewest != 0;
          at = at->next) {
         struct rdmux_origin *origin = RDMUX_CONTAINER(at, struct rdmux_origin, waiting_link);

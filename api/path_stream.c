@@ -26,7 +26,7 @@ enum rdmux_status rdmux_path_stream(struct rdmux_provider_ep *path, int socket, 
         return RDMUX_OK;
     }
     uint8_t key[RDMUX_DATA_KEY_SIZE];
-    if (!rdmux_data_key(ep->secret, ep->attempt, index, key)) {
+    if (!rdmux_data_key(ep->secrets->secret, ep->attempt, index, key)) {
         return rdmux_fail(RDMUX_NO_MEMORY, "no memory for a digest");
     }
     enum rdmux_status status = rdmux_tls_create_data(ep->fabric->auth, ep->role, socket, key, out);

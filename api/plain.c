@@ -534,7 +534,7 @@ static enum rdmux_status try_open(struct rdmux_ep *ep)
         rdmux_release(ep->fabric, path);
         return status;
     }
-    cq->ep_count++;
+    rdmux_cq_domain_enter(cq);
     setup->trial.path = path;
     if (srq != NULL) {
         rdmux_srq_use(ep->srq, srq, 1);

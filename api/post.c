@@ -239,6 +239,7 @@ enum rdmux_status rdmux_ep_refuse_post(const struct rdmux_ep *ep)
     switch ((enum rdmux_ep_phase)ep->phase) {
     case RDMUX_PHASE_SETUP:
         return rdmux_again("post: the endpoint is not connected yet; wait for RDMUX_WC_CONNECTED");
+    case RDMUX_PHASE_LINGERING:
     case RDMUX_PHASE_ENDING:
     case RDMUX_PHASE_ENDED:
         return rdmux_fail(ep->status == RDMUX_OK ? RDMUX_PEER_GONE : (enum rdmux_status)ep->status,

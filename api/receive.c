@@ -57,7 +57,7 @@ static inline bool takes_simple(const struct rdmux_ep *ep)
 static RDMUX_COLD enum rdmux_status queue_receive(struct rdmux_ep *ep, const struct rdmux_wr *wr)
 {
     struct rdmux_ring *ring = &ep->recv;
-    if (RDMUX_UNLIKELY(ep->phase > RDMUX_PHASE_READY)) {
+    if (RDMUX_UNLIKELY(ep->phase > RDMUX_PHASE_LINGERING)) {
         return rdmux_ep_refuse_post(ep);
     }
     if (RDMUX_UNLIKELY(ep->srq != NULL)) {
@@ -115,7 +115,7 @@ static void offer_waiting(struct rdmux_ep *ep)
 
 void rdmux_ep_offer_waiting_receives(struct rdmux_ep *ep)
 {
-    if (ep->phase == RDMUX_PHASE_READY) {
+    if (rdmux_ep_delivers(ep)) {
         offer_waiting(ep);
     }
 }
@@ -136,7 +136,10 @@ static void offer_receives(struct rdmux_ep *ep, uint64_t from)
         rdmux_ep_offer_waiting_receives(ep);
         return;
     }
-    while (from != ring->head && ep->phase == RDMUX_PHASE_READY) {
+    if (RDMUX_UNLIKELY(ep->phase == RDMUX_PHASE_LINGERING)) {
+        rdmux_ep_linger_anew(ep);
+    }
+    while (from != ring->head && rdmux_ep_delivers(ep)) {
         uint64_t count = ring->head - from;
         uint64_t to_wrap = ring->mask + 1 - (from & ring->mask);
         if (count > to_wrap) {
@@ -214,6 +217,8 @@ enum rdmux_status rdmux_recv(struct rdmux_ep *ep, void *buf, size_t length, stru
         } else {
             rdmux_ep_offer_waiting_receives(ep);
         }
+    } else if (status == RDMUX_OK && ep->phase == RDMUX_PHASE_LINGERING) {
+        offer_receives(ep, ep->recv.head - 1);
     }
     rdmux_cq_leave(ep->cq);
     return status;

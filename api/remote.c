@@ -57,8 +57,9 @@ void rdmux_remote_ask(struct rdmux_remote *remote)
 {
     struct rdmux_message message = { .type = RDMUX_FRAME_IMPORT,
                                      .id = remote->id,
-                                     .token = remote->token };
+                                     .token = *remote->token };
     rdmux_ep_tell(remote->ep, &message);
+    explicit_bzero(&message.token, sizeof(message.token));
 }
 
 static void settle(struct rdmux_remote *remote, enum rdmux_status status)
@@ -110,6 +111,24 @@ static void fail_move(struct rdmux_ep *ep, enum rdmux_status status, const char 
                   ep->info.provider, ep->info.device, rdmux_status_name(status), text);
 }
 
+static void forget_token(struct rdmux_remote *remote)
+{
+    rdmux_secret_release(remote->ep->fabric, remote->token);
+    remote->token = NULL;
+}
+
+/* The peer counts imports of this endpoint, and waits for those it has when it revokes. A peer that does
+ * not know the frame skips it. */
+static void tell_released(struct rdmux_ep *ep, uint64_t region, uint32_t id, uint32_t count)
+{
+    struct rdmux_message message = {
+        .type = RDMUX_FRAME_RELEASED, .id = id, .region = region, .count = count
+    };
+    if (count != 0 && ep->phase == RDMUX_PHASE_READY) {
+        rdmux_ep_tell(ep, &message);
+    }
+}
+
 void rdmux_remote_answered(struct rdmux_ep *ep, const struct rdmux_message *message)
 {
     if (rdmux_failover_is_moving(ep)) {
@@ -124,6 +143,8 @@ void rdmux_remote_answered(struct rdmux_ep *ep, const struct rdmux_message *mess
         enum rdmux_status status = (enum rdmux_status)message->status;
         const char *text = "told by the peer";
         if (status == RDMUX_OK) {
+            remote->granted++;
+            remote->region = message->region;
             status = open_remote(remote, message);
             text = rdmux_last_error();
         }
@@ -137,8 +158,13 @@ void rdmux_remote_answered(struct rdmux_ep *ep, const struct rdmux_message *mess
         settle(remote, status);
         if (ep->failover != NULL) {
             rdmux_cq_pend(ep->cq, ep); /* requests may wait for it */
+        } else {
+            forget_token(remote); /* nobody asks again */
         }
         return;
+    }
+    if (message->status == RDMUX_OK) {
+        tell_released(ep, message->region, message->id, 1); /* nobody waits for it any more */
     }
 }
 
@@ -151,6 +177,8 @@ static bool answered(void *user)
 static void drop(struct rdmux_remote *remote)
 {
     rdmux_remote_detach(remote);
+    forget_token(remote);
+    tell_released(remote->ep, remote->region, remote->id, remote->granted);
     rdmux_list_remove(&remote->link);
     rdmux_list_remove(&remote->ready_link);
     rdmux_release(remote->ep->fabric, remote);
@@ -212,12 +240,18 @@ enum rdmux_status rdmux_remote_import(struct rdmux_ep *ep, const struct rdmux_to
                                 : "has ended");
     } else {
         remote = rdmux_allocate(ep->fabric, sizeof(*remote));
-        status = remote == NULL ? rdmux_fail(RDMUX_NO_MEMORY, "rdmux_remote_import: out of memory")
-                                : RDMUX_OK;
+        struct rdmux_token *kept = remote == NULL ? NULL : rdmux_secret_allocate(ep->fabric);
+        if (kept == NULL) {
+            status = rdmux_fail(RDMUX_NO_MEMORY, "rdmux_remote_import: out of memory");
+            rdmux_release(ep->fabric, remote);
+            remote = NULL;
+        } else {
+            *kept = *token;
+            remote->token = kept;
+        }
     }
     if (remote != NULL) {
         remote->ep = ep;
-        remote->token = *token;
         remote->state = RDMUX_REMOTE_ASKING;
         remote->status = RDMUX_IN_PROGRESS;
         remote->id = ++ep->next_import;
@@ -406,6 +440,7 @@ bool rdmux_remotes_step(struct rdmux_ep *ep)
         rdmux_remote_detach(remote);
         if (remote->revoking) {
             remote->revoking = false;
+            remote->granted = 0; /* the answer ends all of them */
             remote->state = RDMUX_REMOTE_DEAD;
             remote->status = RDMUX_DENIED;
             if (!others_drain(ep, remote->region, remote->revoke_number)) {

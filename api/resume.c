@@ -3,11 +3,15 @@
  * A control channel that is lost is dialled again, by the connector; the acceptor waits. The new one is the endpoint's once both sides have
  * shown that they know the connection's secret: HELLO with the connection's name, the acceptor's HELLO, then RESUME and RESUMED, which
  * also say where each side stands. What may have been lost with the old channel is said again.
+ *
+ * A HELLO proves nothing: strangers may repeat one. So the acceptor keeps a few sockets that have said it side by side (claims). The
+ * first that proves itself becomes the channel, and the others are dropped; until then no claim changes anything of the endpoint.
  */
 #include "api/failover.h"
 
 #include "api/connection.h"
 #include "api/setup.h"
+#include "api/stranger.h"
 #include "negotiation/control_channel.h"
 
 #include <errno.h>
@@ -26,6 +30,9 @@ enum {
     DIAL_DOUBLINGS = 5,
 };
 
+_Static_assert(sizeof(((struct rdmux_claim *)NULL)->key) >= RDMUX_ORIGIN_KEY_MAX,
+               "a claim has room for its address's key");
+
 static bool connects(const struct rdmux_ep *ep)
 {
     return ep->role == RDMUX_ROLE_CONNECT;
@@ -39,7 +46,8 @@ enum rdmux_status rdmux_resume_create(struct rdmux_ep *ep)
     resume->dialing = -1;
     rdmux_list_init(&resume->link);
     rdmux_list_init(&resume->revocations);
-    resume->is_possible = rdmux_resume_name(ep->secret, resume->name);
+    rdmux_list_init(&resume->claims);
+    resume->is_possible = rdmux_resume_name(ep->secrets->secret, resume->name);
     if (resume->is_possible && !connects(ep)) {
         pthread_mutex_lock(&ep->fabric->lock);
         rdmux_list_append(&ep->fabric->resumes, &resume->link);
@@ -66,11 +74,35 @@ static void drop_fresh(struct rdmux_ep *ep)
     resume->greeted = false;
 }
 
+static void drop_claim(struct rdmux_ep *ep, struct rdmux_claim *claim)
+{
+    ep->failover->resume.claim_count--;
+    rdmux_list_remove(&claim->link);
+    rdmux_channel_destroy(claim->channel);
+    rdmux_release(ep->fabric, claim);
+}
+
+static struct rdmux_claim *oldest_claim(const struct rdmux_resume *resume)
+{
+    return rdmux_list_empty(&resume->claims)
+               ? NULL
+               : RDMUX_CONTAINER(resume->claims.next, struct rdmux_claim, link);
+}
+
+static void drop_claims(struct rdmux_ep *ep)
+{
+    struct rdmux_claim *claim;
+    while ((claim = oldest_claim(&ep->failover->resume)) != NULL) {
+        drop_claim(ep, claim);
+    }
+}
+
 void rdmux_resume_leave(struct rdmux_ep *ep)
 {
     struct rdmux_resume *resume = &ep->failover->resume;
     stop_dialing(ep);
     drop_fresh(ep);
+    drop_claims(ep);
     resume->deadline_ns = 0;
     while (!rdmux_list_empty(&resume->revocations)) {
         struct rdmux_unsaid *unsaid = RDMUX_CONTAINER(resume->revocations.next, struct rdmux_unsaid,
@@ -134,31 +166,29 @@ static void give_up(struct rdmux_ep *ep, const char *why)
     rdmux_ep_fail(ep, RDMUX_PEER_GONE, "%.100s; %.140s", ep->failover->resume.text, why);
 }
 
-static void hear_hello(struct rdmux_ep *ep);
-
-/* Says HELLO on a channel that is there. */
-static void greet(struct rdmux_ep *ep, int socket, struct rdmux_tls *tls, bool greeted)
+/* A channel over a socket that is connected, on which this side has said HELLO. NULL: it could not; the socket is closed. */
+static struct rdmux_channel *greet(struct rdmux_ep *ep, int socket, struct rdmux_tls *tls,
+                                   bool greeted, uint8_t ours[RDMUX_HELLO_SIZE])
 {
-    struct rdmux_resume *resume = &ep->failover->resume;
+    struct rdmux_channel *channel;
     struct rdmux_hello hello;
-    uint8_t *ours = connects(ep) ? resume->greeting.connectors : resume->greeting.acceptors;
-    drop_fresh(ep);
-    if (rdmux_channel_create(ep->fabric, socket, ep->cq->control_fd, ep, greeted, &resume->fresh) !=
+    if (rdmux_channel_create(ep->fabric, socket, ep->cq->control_fd, ep, greeted, &channel) !=
         RDMUX_OK) {
         rdmux_tls_destroy(tls);
         close(socket);
-        return;
+        return NULL;
     }
-    rdmux_channel_secure(resume->fresh, tls);
+    rdmux_channel_secure(channel, tls);
     rdmux_hello_fill(ep->fabric, &hello);
     hello.flags |= RDMUX_HELLO_FAILOVER;
     hello.epoch = ep->info.epoch;
-    memcpy(hello.resume, resume->name, sizeof(hello.resume));
+    memcpy(hello.resume, ep->failover->resume.name, sizeof(hello.resume));
     rdmux_hello_encode(&hello, ours);
-    resume->greeted = greeted;
-    if (rdmux_channel_send(resume->fresh, ours, RDMUX_HELLO_SIZE) != RDMUX_OK) {
-        drop_fresh(ep);
+    if (rdmux_channel_send(channel, ours, RDMUX_HELLO_SIZE) != RDMUX_OK) {
+        rdmux_channel_destroy(channel);
+        return NULL;
     }
+    return channel;
 }
 
 static size_t count_addresses(const struct rdmux_setup *setup)
@@ -231,7 +261,8 @@ static void dialled(struct rdmux_ep *ep)
         close(socket);
         return;
     }
-    greet(ep, socket, tls, false);
+    drop_fresh(ep);
+    resume->fresh = greet(ep, socket, tls, false, resume->greeting.connectors);
 }
 
 static void dial(struct rdmux_ep *ep)
@@ -359,18 +390,16 @@ static void fill_standing(struct rdmux_ep *ep, enum rdmux_frame_type type, struc
     };
 }
 
-static void say_standing(struct rdmux_ep *ep, enum rdmux_frame_type type)
+static bool say_standing(struct rdmux_ep *ep, enum rdmux_frame_type type,
+                         struct rdmux_channel *channel,
+                         const struct rdmux_resume_greeting *greeting)
 {
-    struct rdmux_resume *resume = &ep->failover->resume;
     struct rdmux_message message;
     uint8_t frame[RDMUX_MESSAGE_MAX];
     fill_standing(ep, type, &message);
     ep->failover->told = message.count;
-    if (!rdmux_resume_prove(ep->secret, &resume->greeting, &message) ||
-        rdmux_channel_send(resume->fresh, frame, rdmux_message_encode(&message, frame)) !=
-            RDMUX_OK) {
-        drop_fresh(ep);
-    }
+    return rdmux_resume_prove(ep->secrets->secret, greeting, &message) &&
+           rdmux_channel_send(channel, frame, rdmux_message_encode(&message, frame)) == RDMUX_OK;
 }
 
 /* The other side's HELLO: does it speak of this connection, and from the same process? */
@@ -393,38 +422,44 @@ static void take_hello(struct rdmux_ep *ep, const uint8_t *bytes, size_t size)
     }
     memcpy(resume->greeting.acceptors, bytes, RDMUX_HELLO_SIZE);
     resume->greeted = true;
-    say_standing(ep, RDMUX_FRAME_RESUME);
+    if (!say_standing(ep, RDMUX_FRAME_RESUME, resume->fresh, &resume->greeting)) {
+        drop_fresh(ep);
+    }
 }
 
-static void take_standing(struct rdmux_ep *ep, const struct rdmux_message *message)
+/* Strangers cause these lines: the second, fourth, eighth and so on are logged. */
+static void tell_of_impostor(struct rdmux_ep *ep, const char *how)
+{
+    uint32_t count = ++ep->failover->resume.impostors;
+    if ((count & (count - 1)) == 0) {
+        rdmux_log(ep->fabric, RDMUX_LOG_WARN,
+                  "endpoint %llu: somebody resumes its control channel %s; dropped (%u so far)",
+                  (unsigned long long)ep->id, how, count);
+    }
+}
+
+/* Does who says this on the channel know the connection's secret, and is he who the peer was? */
+static bool is_proved(struct rdmux_ep *ep, const struct rdmux_channel *channel,
+                      const struct rdmux_resume_greeting *greeting,
+                      const struct rdmux_message *message)
+{
+    enum rdmux_frame_type wanted = connects(ep) ? RDMUX_FRAME_RESUMED : RDMUX_FRAME_RESUME;
+    bool proved = rdmux_resume_is_proved(ep->secrets->secret, greeting, message);
+    bool same = strcmp(rdmux_channel_identity(channel), ep->info.peer_identity) == 0;
+    if (message->type == wanted && proved && same) {
+        return true;
+    }
+    tell_of_impostor(ep, same ? "without its secret" : "by another identity than its peer's");
+    return false;
+}
+
+/* The channel is the endpoint's from now on. */
+static void take_channel(struct rdmux_ep *ep, struct rdmux_channel *channel,
+                         const struct rdmux_message *message)
 {
     struct rdmux_resume *resume = &ep->failover->resume;
-    enum rdmux_frame_type wanted = connects(ep) ? RDMUX_FRAME_RESUMED : RDMUX_FRAME_RESUME;
-    bool proved = rdmux_resume_is_proved(ep->secret, &resume->greeting, message);
-    bool same = strcmp(rdmux_channel_identity(resume->fresh), ep->info.peer_identity) == 0;
-    if (message->type != wanted || !proved || !same) {
-        rdmux_log(ep->fabric, RDMUX_LOG_WARN,
-                  "endpoint %llu: somebody resumes its control channel %s; dropped",
-                  (unsigned long long)ep->id,
-                  same ? "without its secret" : "by another identity than its peer's");
-        drop_fresh(ep);
-        return;
-    }
-    if (!connects(ep)) {
-        rdmux_failover_channel_lost(ep); /* the old one, whatever it looks like here */
-    }
-    if (!rdmux_failover_align(ep, message)) {
-        return;
-    }
-    if (!connects(ep)) {
-        say_standing(ep, RDMUX_FRAME_RESUMED);
-        if (resume->fresh == NULL) {
-            return;
-        }
-    }
     rdmux_channel_destroy(ep->channel);
-    ep->channel = resume->fresh;
-    resume->fresh = NULL;
+    ep->channel = channel;
     resume->deadline_ns = 0;
     resume->refused = 0;
     resume->is_broken = false;
@@ -440,29 +475,39 @@ static void take_standing(struct rdmux_ep *ep, const struct rdmux_message *messa
     }
 }
 
+/* ------------------------------------------------------------------------------------------------- the connector hears */
+
 static void hear_standing(struct rdmux_ep *ep, const uint8_t *bytes, size_t size)
 {
+    struct rdmux_resume *resume = &ep->failover->resume;
     struct rdmux_message message;
-    if (rdmux_message_decode(bytes, size, &message) != RDMUX_OK) {
+    if (rdmux_message_decode(bytes, size, &message) != RDMUX_OK ||
+        !is_proved(ep, resume->fresh, &resume->greeting, &message)) {
         drop_fresh(ep);
         return;
     }
-    take_standing(ep, &message);
+    if (rdmux_failover_align(ep, &message)) {
+        struct rdmux_channel *channel = resume->fresh;
+        resume->fresh = NULL;
+        take_channel(ep, channel, &message);
+    }
 }
 
-/* The connector dials once more. */
 static void fresh_failed(struct rdmux_ep *ep)
 {
     drop_fresh(ep);
-    if (connects(ep)) {
-        address_failed(ep, NULL);
-    }
+    address_failed(ep, NULL); /* it dials once more */
 }
 
 static void hear_hello(struct rdmux_ep *ep)
 {
     struct rdmux_resume *resume = &ep->failover->resume;
-    while (resume->fresh != NULL && ep->phase == RDMUX_PHASE_READY) {
+    if (resume->fresh != NULL) {
+        rdmux_channel_begin_turn(resume->fresh);
+    }
+    for (int i = 0;
+         i < RDMUX_CHANNEL_TURN_FRAMES && resume->fresh != NULL && ep->phase == RDMUX_PHASE_READY;
+         i++) {
         const uint8_t *bytes;
         size_t size;
         enum rdmux_status status = rdmux_channel_flush(resume->fresh);
@@ -470,7 +515,7 @@ static void hear_hello(struct rdmux_ep *ep)
             status = rdmux_channel_receive(resume->fresh, &bytes, &size);
         }
         if (status == RDMUX_AGAIN) {
-            return;
+            break;
         }
         if (status != RDMUX_OK) {
             fresh_failed(ep);
@@ -478,6 +523,61 @@ static void hear_hello(struct rdmux_ep *ep)
             take_hello(ep, bytes, size);
         } else {
             hear_standing(ep, bytes, size);
+        }
+    }
+    rdmux_ep_control_rests(ep, resume->fresh != NULL ? resume->fresh : ep->channel);
+}
+
+/* ------------------------------------------------------------------------------------------------- the acceptor hears */
+
+/* The claim is proved. */
+static void take_claim(struct rdmux_ep *ep, struct rdmux_claim *claim,
+                       const struct rdmux_message *message)
+{
+    const struct rdmux_resume_greeting greeting = claim->greeting;
+    struct rdmux_channel *channel = claim->channel;
+    claim->channel = NULL;
+    drop_claims(ep);
+    rdmux_failover_channel_lost(ep); /* the old one, whatever it looks like here */
+    if (rdmux_failover_align(ep, message) &&
+        say_standing(ep, RDMUX_FRAME_RESUMED, channel, &greeting)) {
+        take_channel(ep, channel, message);
+        rdmux_ep_control_rests(ep, ep->channel);
+    } else {
+        rdmux_channel_destroy(channel);
+    }
+}
+
+/* What one claim has said: RESUME, or it is none. True: it has become the channel, and there are no claims any more. */
+static bool hear_claim(struct rdmux_ep *ep, struct rdmux_claim *claim)
+{
+    const uint8_t *bytes;
+    size_t size;
+    struct rdmux_message message;
+    rdmux_channel_begin_turn(claim->channel);
+    enum rdmux_status status = rdmux_channel_flush(claim->channel);
+    if (status == RDMUX_OK) {
+        status = rdmux_channel_receive(claim->channel, &bytes, &size);
+    }
+    if (status == RDMUX_AGAIN) {
+        return false;
+    }
+    if (status != RDMUX_OK || rdmux_message_decode(bytes, size, &message) != RDMUX_OK ||
+        !is_proved(ep, claim->channel, &claim->greeting, &message)) {
+        drop_claim(ep, claim);
+        return false;
+    }
+    take_claim(ep, claim, &message);
+    return true;
+}
+
+static void hear_claims(struct rdmux_ep *ep)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    for (struct rdmux_list *at = resume->claims.next, *next; at != &resume->claims; at = next) {
+        next = at->next;
+        if (hear_claim(ep, RDMUX_CONTAINER(at, struct rdmux_claim, link))) {
+            return;
         }
     }
 }
@@ -488,7 +588,84 @@ void rdmux_resume_ready(struct rdmux_ep *ep)
     if (resume->dialing >= 0) {
         dial_ready(ep);
     }
-    hear_hello(ep);
+    if (connects(ep)) {
+        hear_hello(ep);
+    } else {
+        hear_claims(ep);
+    }
+}
+
+static void drop_overdue_claims(struct rdmux_ep *ep, uint64_t now_ns)
+{
+    struct rdmux_claim *claim;
+    while ((claim = oldest_claim(&ep->failover->resume)) != NULL && now_ns >= claim->until_ns) {
+        drop_claim(ep, claim);
+    }
+}
+
+/* Claims of this address. */
+static uint32_t count_claims(const struct rdmux_resume *resume, const struct rdmux_claim *like)
+{
+    uint32_t count = 0;
+    for (struct rdmux_list *at = resume->claims.next; at != &resume->claims; at = at->next) {
+        const struct rdmux_claim *claim = RDMUX_CONTAINER(at, struct rdmux_claim, link);
+        count += claim->key_size == like->key_size &&
+                 memcmp(claim->key, like->key, like->key_size) == 0;
+    }
+    return count;
+}
+
+/* One goes where there are too many: of the address that has the most the oldest, and where others have as many, of the newcomer's. */
+static void drop_superfluous_claim(struct rdmux_ep *ep, const struct rdmux_claim *newcomer)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    struct rdmux_claim *found = NULL;
+    uint32_t most = 0;
+    if (resume->claim_count <= RDMUX_CLAIMS_MAX) {
+        return;
+    }
+    for (struct rdmux_list *at = resume->claims.next; at != &resume->claims; at = at->next) {
+        struct rdmux_claim *claim = RDMUX_CONTAINER(at, struct rdmux_claim, link);
+        bool is_alike = claim->key_size == newcomer->key_size &&
+                        memcmp(claim->key, newcomer->key, newcomer->key_size) == 0;
+        uint32_t count = 2 * count_claims(resume, claim) + is_alike;
+        if (claim != newcomer && count > most) {
+            found = claim;
+            most = count;
+        }
+    }
+    if (found != NULL) {
+        drop_claim(ep, found);
+    }
+}
+
+/* Takes the socket, whatever happens. */
+static void add_claim(struct rdmux_ep *ep, const struct rdmux_resume_mail *mail)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    struct sockaddr_storage address = { .ss_family = AF_UNSPEC };
+    socklen_t length = sizeof(address);
+    struct rdmux_claim *claim = rdmux_allocate(ep->fabric, sizeof(*claim));
+    if (claim == NULL) {
+        rdmux_tls_destroy(mail->tls);
+        close(mail->socket);
+        return;
+    }
+    (void)getpeername(mail->socket, (struct sockaddr *)&address, &length);
+    claim->key_size = rdmux_origin_key(&address, claim->key);
+    claim->until_ns = rdmux_now(ep->fabric) + (uint64_t)RDMUX_CLAIM_MS * NS_PER_MS;
+    memcpy(claim->greeting.connectors, mail->hello, RDMUX_HELLO_SIZE);
+    claim->channel = greet(ep, mail->socket, mail->tls, true, claim->greeting.acceptors);
+    if (claim->channel == NULL) {
+        rdmux_release(ep->fabric, claim);
+        return;
+    }
+    rdmux_list_append(&resume->claims, &claim->link);
+    resume->claim_count++;
+    drop_superfluous_claim(ep, claim);
+    if (!hear_claim(ep, claim) && ep->phase == RDMUX_PHASE_READY) {
+        rdmux_ep_timer(ep);
+    }
 }
 
 /* Nothing has come from the address that is dialled, or not all that has to. */
@@ -502,6 +679,7 @@ void rdmux_resume_step(struct rdmux_ep *ep)
 {
     struct rdmux_resume *resume = &ep->failover->resume;
     uint64_t now_ns = rdmux_now(ep->fabric);
+    drop_overdue_claims(ep, now_ns);
     if (resume->is_broken && ep->channel != NULL) {
         char text[RDMUX_TEXT_MAX];
         snprintf(text, sizeof(text), "%s", resume->text);
@@ -533,11 +711,15 @@ void rdmux_resume_step(struct rdmux_ep *ep)
 uint64_t rdmux_resume_deadline(const struct rdmux_ep *ep)
 {
     const struct rdmux_resume *resume = &ep->failover->resume;
+    const struct rdmux_claim *claim = oldest_claim(resume);
+    uint64_t next = claim != NULL ? claim->until_ns : UINT64_MAX;
     if (resume->deadline_ns == 0) {
-        return resume->answer_ns != 0 ? resume->answer_ns : UINT64_MAX;
+        return resume->answer_ns != 0 && resume->answer_ns < next ? resume->answer_ns : next;
     }
     bool idle = resume->dialing < 0 && resume->fresh == NULL;
-    uint64_t next = !connects(ep) ? UINT64_MAX : idle ? resume->next_ns : resume->until_ns;
+    if (connects(ep)) {
+        next = idle ? resume->next_ns : resume->until_ns;
+    }
     return next < resume->deadline_ns ? next : resume->deadline_ns;
 }
 
@@ -579,9 +761,7 @@ void rdmux_resume_deliver(struct rdmux_cq *cq, struct rdmux_mail *base)
     if (ep != NULL && ep->phase == RDMUX_PHASE_READY && ep->failover != NULL &&
         rdmux_hello_decode(mail->hello, RDMUX_HELLO_SIZE, &hello) == RDMUX_OK &&
         is_ours(ep, &hello)) {
-        memcpy(ep->failover->resume.greeting.connectors, mail->hello, RDMUX_HELLO_SIZE);
-        greet(ep, mail->socket, mail->tls, true);
-        hear_hello(ep);
+        add_claim(ep, mail);
     } else {
         rdmux_tls_destroy(mail->tls);
         close(mail->socket);

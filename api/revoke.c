@@ -4,7 +4,9 @@
  *
  * exported goes first, so nobody imports any more; imports under way are waited for, so every
  * description given out has its importer noted. Then the importers are told, through their cq's mail,
- * and answer through the control channel; an endpoint that ends counts as answered. After all answers
+ * and answer through the control channel; an endpoint that ends counts as answered. Meanwhile the caller
+ * gives their cqs a turn itself, if no call is inside of them: the service thread may come 10 ms later,
+ * and the program may be the caller. A peer that has closed its imports is not asked. After all answers
  * or REVOKE_WAIT_MS the keys are invalidated whatever they did. Where devices go on answering reads
  * then (RDMUX_PROVIDER_READS_LINGER) each importer's endpoint waits until none is under way, and is
  * ended after REVOKE_WAIT_MS.
@@ -12,10 +14,12 @@
 #include "api/core.h"
 
 #include <pthread.h>
+#include <string.h>
 #include <time.h>
 
 enum {
     REVOKE_WAIT_MS = 100,
+    TURN_MS = 1, /* between two turns of the caller; the service thread is sooner if it watches */
     NS_PER_MS = 1000000,
     NS_PER_S = 1000000000,
 };
@@ -39,8 +43,18 @@ static struct rdmux_importer *find_importer(struct rdmux_fabric *fabric, const s
     return importer;
 }
 
+static void set_awaited(struct rdmux_importer *importer, bool is_awaited)
+{
+    if (importer->is_awaited != is_awaited) {
+        importer->is_awaited = is_awaited;
+        atomic_fetch_add_explicit(&importer->cq->revocations, is_awaited ? 1 : UINT32_MAX,
+                                  memory_order_relaxed);
+    }
+}
+
 static void free_importer(struct rdmux_fabric *fabric, struct rdmux_importer *importer)
 {
+    set_awaited(importer, false);
     struct rdmux_importer **at = importer_bucket(fabric, importer->ep_id);
     while (*at != importer) {
         at = &(*at)->bucket_next;
@@ -55,7 +69,7 @@ static void await_no_more(struct rdmux_importer *importer)
 {
     struct rdmux_mr *mr = importer->mr;
     if (importer->is_awaited) {
-        importer->is_awaited = false;
+        set_awaited(importer, false);
         if (--mr->revoke_awaited == 0) {
             pthread_cond_broadcast(&mr->changed);
         }
@@ -64,21 +78,56 @@ static void await_no_more(struct rdmux_importer *importer)
 
 enum rdmux_status rdmux_mr_note_importer(struct rdmux_mr *mr, struct rdmux_cq *cq, uint64_t ep_id)
 {
-    if (find_importer(mr->fabric, mr, ep_id) != NULL) {
+    struct rdmux_importer *importer = find_importer(mr->fabric, mr, ep_id);
+    if (importer != NULL) {
+        importer->imports++;
         return RDMUX_OK;
     }
-    struct rdmux_importer *importer = rdmux_allocate(mr->fabric, sizeof(*importer));
+    importer = rdmux_allocate(mr->fabric, sizeof(*importer));
     if (importer == NULL) {
         return rdmux_fail(RDMUX_NO_MEMORY, "import: no memory to note the endpoint");
     }
     importer->mr = mr;
     importer->cq = cq;
     importer->ep_id = ep_id;
+    importer->imports = 1;
     rdmux_list_append(&mr->importers, &importer->link);
     struct rdmux_importer **bucket = importer_bucket(mr->fabric, ep_id);
     importer->bucket_next = *bucket;
     *bucket = importer;
     return RDMUX_OK;
+}
+
+void rdmux_mr_import_granted(struct rdmux_mr *mr, uint64_t ep_id, uint32_t id)
+{
+    pthread_mutex_lock(&mr->fabric->lock);
+    struct rdmux_importer *importer = find_importer(mr->fabric, mr, ep_id);
+    if (importer != NULL && importer->first_id == 0) { /* else the endpoint has ended */
+        importer->first_id = id;
+    }
+    pthread_mutex_unlock(&mr->fabric->lock);
+}
+
+/* A peer of before this message says nothing: it stays an importer until its endpoint ends. A lie gains
+ * nothing, as keys are taken back from everybody, and lingering reads are waited for all the same. */
+void rdmux_mr_import_closed(struct rdmux_fabric *fabric, uint64_t region, uint64_t ep_id,
+                            uint32_t id, uint32_t count, bool lingers)
+{
+    pthread_mutex_lock(&fabric->lock);
+    struct rdmux_mr *mr = rdmux_mr_find(fabric, region);
+    struct rdmux_importer *importer = mr == NULL ? NULL : find_importer(fabric, mr, ep_id);
+    /* An older one is of an import that a revocation has ended already. */
+    if (importer != NULL && importer->imports != 0 && id >= importer->first_id) {
+        importer->imports -= count < importer->imports ? count : importer->imports;
+        if (importer->imports == 0) {
+            importer->first_id = 0;
+            await_no_more(importer);
+        }
+        if (importer->imports == 0 && !lingers) {
+            free_importer(fabric, importer);
+        }
+    }
+    pthread_mutex_unlock(&fabric->lock);
 }
 
 bool rdmux_mr_has_importer(struct rdmux_fabric *fabric, uint64_t ep_id, uint32_t access)
@@ -87,7 +136,7 @@ bool rdmux_mr_has_importer(struct rdmux_fabric *fabric, uint64_t ep_id, uint32_t
     pthread_mutex_lock(&fabric->lock);
     for (const struct rdmux_importer *at = *importer_bucket(fabric, ep_id); at != NULL && !found;
          at = at->bucket_next) {
-        found = at->ep_id == ep_id && (at->mr->access & access) != 0;
+        found = at->ep_id == ep_id && at->imports != 0 && (at->mr->access & access) != 0;
     }
     pthread_mutex_unlock(&fabric->lock);
     return found;
@@ -143,22 +192,35 @@ void rdmux_mr_importer_gone(struct rdmux_fabric *fabric, uint64_t ep_id)
     pthread_mutex_unlock(&fabric->lock);
 }
 
-/* Mails every importer, or those that have not answered the mail before; those that cannot be told
- * are not awaited. fabric->lock is held. */
+/* Whom a question is for. */
+enum audience {
+    WHO_IMPORTS,   /* endpoints whose peers have not closed all their imports */
+    WHO_DID,       /* all that are noted */
+    WHO_IS_SILENT, /* those of the question before that have not answered */
+};
+
+static bool is_asked(const struct rdmux_importer *importer, enum audience audience)
+{
+    return audience == WHO_DID || (audience == WHO_IMPORTS && importer->imports != 0) ||
+           (audience == WHO_IS_SILENT && importer->is_awaited);
+}
+
+/* Mails importers; those that cannot be told are not awaited. fabric->lock is held. */
 static void tell_importers(struct rdmux_mr *mr,
                            void (*deliver)(struct rdmux_cq *cq, struct rdmux_mail *mail),
-                           bool silent_only)
+                           enum audience audience)
 {
     struct rdmux_fabric *fabric = mr->fabric;
     mr->revoke_number++;
     mr->revoke_awaited = 0;
     for (struct rdmux_list *at = mr->importers.next; at != &mr->importers; at = at->next) {
         struct rdmux_importer *importer = RDMUX_CONTAINER(at, struct rdmux_importer, link);
-        if (silent_only && !importer->is_awaited) {
+        if (!is_asked(importer, audience)) {
+            set_awaited(importer, false);
             continue;
         }
         struct rdmux_revoke_mail *mail = rdmux_allocate(fabric, sizeof(*mail));
-        importer->is_awaited = mail != NULL;
+        set_awaited(importer, mail != NULL);
         if (mail == NULL) {
             continue;
         }
@@ -196,12 +258,16 @@ static void await_answers(struct rdmux_mr *mr)
     struct rdmux_fabric *fabric = mr->fabric;
     struct timespec deadline = after_ms(REVOKE_WAIT_MS);
     while (mr->revoke_awaited > 0 && !is_past(&deadline)) {
+        pthread_mutex_unlock(&fabric->lock);
         if (rdmux_fabric_is_manual(fabric)) {
-            pthread_mutex_unlock(&fabric->lock);
-            rdmux_service_step(fabric, 1);
-            pthread_mutex_lock(&fabric->lock);
+            rdmux_service_step(fabric, TURN_MS);
         } else {
-            (void)pthread_cond_timedwait(&mr->changed, &fabric->lock, &deadline);
+            rdmux_service_attend_revocations(fabric);
+        }
+        pthread_mutex_lock(&fabric->lock);
+        if (mr->revoke_awaited > 0 && !rdmux_fabric_is_manual(fabric)) {
+            struct timespec turn = after_ms(TURN_MS);
+            (void)pthread_cond_timedwait(&mr->changed, &fabric->lock, &turn);
         }
     }
 }
@@ -210,9 +276,9 @@ static void await_answers(struct rdmux_mr *mr)
  * what comes of it. fabric->lock is held, and given up meanwhile. */
 static bool ask_importers(struct rdmux_mr *mr,
                           void (*deliver)(struct rdmux_cq *cq, struct rdmux_mail *mail),
-                          bool silent_only, const char *consequence)
+                          enum audience audience, const char *consequence)
 {
-    tell_importers(mr, deliver, silent_only);
+    tell_importers(mr, deliver, audience);
     await_answers(mr);
     if (mr->revoke_awaited > 0) {
         rdmux_log(mr->fabric, RDMUX_LOG_WARN,
@@ -238,9 +304,9 @@ static bool reads_linger(const struct rdmux_mr *mr)
  * are looked at, as a false answer must gain nothing. fabric->lock is held, and given up meanwhile. */
 static void settle_reads(struct rdmux_mr *mr)
 {
-    if (!ask_importers(mr, rdmux_ep_deliver_settle, false,
+    if (!ask_importers(mr, rdmux_ep_deliver_settle, WHO_DID,
                        "their devices may be reading it still, so their endpoints are ended")) {
-        (void)ask_importers(mr, rdmux_ep_deliver_settle_end, true,
+        (void)ask_importers(mr, rdmux_ep_deliver_settle_end, WHO_IS_SILENT,
                             "their endpoints have not ended yet");
     }
 }
@@ -264,6 +330,9 @@ enum rdmux_status rdmux_mr_take_back(struct rdmux_mr *mr, bool again)
         pthread_mutex_unlock(&fabric->lock);
         return RDMUX_OK;
     }
+    if (mr->secrets != NULL) {
+        explicit_bzero(mr->secrets, sizeof(*mr->secrets));
+    }
     mr->exported = false;
     mr->granted = false;
     mr->given_raw = false;
@@ -271,7 +340,7 @@ enum rdmux_status rdmux_mr_take_back(struct rdmux_mr *mr, bool again)
     while (mr->importing > 0) {
         pthread_cond_wait(&mr->changed, &fabric->lock);
     }
-    (void)ask_importers(mr, rdmux_ep_deliver_revoke, false, "their endpoints may fail");
+    (void)ask_importers(mr, rdmux_ep_deliver_revoke, WHO_IMPORTS, "their endpoints may fail");
     bool linger = reads_linger(mr);
     pthread_mutex_unlock(&fabric->lock);
 

@@ -16,6 +16,7 @@
  */
 #include "api/core.h"
 #include "api/listener.h"
+#include "api/shake.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -58,6 +59,9 @@ struct rdmux_service {
     _Atomic bool stop;
     pthread_t thread;
     pthread_t worker;
+    pthread_mutex_t call_lock;  /* a leaf; guards what follows, and the watches' part of it */
+    struct rdmux_watch *called; /* oldest first */
+    struct rdmux_watch **called_end;
     pthread_mutex_t job_lock;
     pthread_cond_t job_cond;
     struct rdmux_job *jobs; /* oldest first */
@@ -107,10 +111,68 @@ enum rdmux_status rdmux_service_watch(struct rdmux_fabric *fabric, int fd, uint3
     return RDMUX_OK;
 }
 
+void rdmux_service_call(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
+{
+    struct rdmux_service *service = fabric->service;
+    pthread_mutex_lock(&service->call_lock);
+    if (!watch->is_called) {
+        watch->is_called = true;
+        watch->next_called = NULL;
+        *service->called_end = watch;
+        service->called_end = &watch->next_called;
+    }
+    pthread_mutex_unlock(&service->call_lock);
+    rdmux_service_wake(fabric);
+}
+
+/* Takes *at, one of the list's links, off it. call_lock is held. */
+static struct rdmux_watch *take_called(struct rdmux_service *service, struct rdmux_watch **at)
+{
+    struct rdmux_watch *watch = *at;
+    *at = watch->next_called;
+    if (service->called_end == &watch->next_called) {
+        service->called_end = at;
+    }
+    watch->is_called = false;
+    return watch;
+}
+
+void rdmux_service_forget(struct rdmux_fabric *fabric, const struct rdmux_watch *watch)
+{
+    struct rdmux_service *service = fabric->service;
+    pthread_mutex_lock(&service->call_lock);
+    struct rdmux_watch **at = &service->called;
+    while (watch->is_called && *at != watch) {
+        at = &(*at)->next_called;
+    }
+    if (watch->is_called) {
+        (void)take_called(service, at);
+    }
+    pthread_mutex_unlock(&service->call_lock);
+}
+
+/* Those that were called before this step. */
+static void run_called(struct rdmux_service *service)
+{
+    for (int i = 0; i < BATCH; i++) {
+        pthread_mutex_lock(&service->call_lock);
+        struct rdmux_watch *watch = service->called == NULL
+                                        ? NULL
+                                        : take_called(service, &service->called);
+        pthread_mutex_unlock(&service->call_lock);
+        if (watch == NULL) {
+            return;
+        }
+        watch->ready(service->fabric, watch);
+    }
+    rdmux_service_wake(service->fabric); /* there may be more */
+}
+
 void rdmux_service_unwatch(struct rdmux_fabric *fabric, int fd, struct rdmux_watch *watch)
 {
     struct rdmux_service *service = fabric->service;
     pthread_mutex_lock(&service->step_lock);
+    rdmux_service_forget(fabric, watch);
     epoll_ctl(service->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
     for (int i = 0; i < service->batch_count; i++) {
         if (service->batch[i].data.ptr == watch) {
@@ -406,6 +468,25 @@ static void run_cq_manually(struct rdmux_cq *cq)
     }
 }
 
+void rdmux_service_attend_revocations(struct rdmux_fabric *fabric)
+{
+    struct rdmux_service *service = fabric->service;
+    bool taken = false;
+    pthread_mutex_lock(&service->step_lock); /* while it is held no cq goes away */
+    for (struct rdmux_list *at = service->cqs.next; at != &service->cqs; at = at->next) {
+        struct rdmux_cq *cq = RDMUX_CONTAINER(at, struct rdmux_cq, service_link);
+        if (atomic_load_explicit(&cq->revocations, memory_order_relaxed) != 0 && !is_inside(cq)) {
+            rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND); /* answers come by the control channel */
+            take(cq, rdmux_now(fabric));
+            taken = true;
+        }
+    }
+    pthread_mutex_unlock(&service->step_lock);
+    if (taken) {
+        rdmux_service_wake(fabric); /* it watches those cqs from now on */
+    }
+}
+
 /* ------------------------------------------------------------------------------------------------- the thread */
 
 /* Handles what is there; returns when to come again. step_lock is held. */
@@ -420,6 +501,8 @@ static uint64_t step(struct rdmux_service *service)
         }
     }
     service->batch_count = 0;
+    run_called(service);
+    rdmux_shakes_step(fabric);
 
     uint64_t now = rdmux_now(fabric);
     if (now >= service->timer_ns) {
@@ -532,15 +615,15 @@ void rdmux_worker_run(struct rdmux_fabric *fabric, struct rdmux_job *job)
 
 /* ------------------------------------------------------------------------------------------------- life */
 
-static enum rdmux_status start_thread(pthread_t *thread, void *(*run)(void *),
-                                      struct rdmux_service *service, const char *name)
+enum rdmux_status rdmux_thread_start(pthread_t *thread, void *(*run)(void *), void *argument,
+                                     const char *name)
 {
     /* The application's signals are its own: the library's threads take none. */
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(thread, NULL, run, service);
+    int error = pthread_create(thread, NULL, run, argument);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error != 0) {
         return rdmux_fail(RDMUX_NO_MEMORY, "fabric: cannot start its %s thread: errno %d", name,
@@ -564,6 +647,8 @@ enum rdmux_status rdmux_service_create(struct rdmux_fabric *fabric)
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&service->step_lock, &recursive);
     pthread_mutexattr_destroy(&recursive);
+    pthread_mutex_init(&service->call_lock, NULL);
+    service->called_end = &service->called;
     pthread_mutex_init(&service->job_lock, NULL);
     pthread_cond_init(&service->job_cond, NULL);
     fabric->service = service;
@@ -580,11 +665,11 @@ enum rdmux_status rdmux_service_create(struct rdmux_fabric *fabric)
         status = rdmux_service_watch(fabric, service->wake_fd, EPOLLIN, &service->wake_watch);
     }
     if (status == RDMUX_OK && (fabric->flags & RDMUX_FABRIC_NO_WORKER_THREAD) == 0) {
-        status = start_thread(&service->worker, worker_main, service, "rdmux-worker");
+        status = rdmux_thread_start(&service->worker, worker_main, service, "rdmux-worker");
         service->worker_runs = status == RDMUX_OK;
     }
     if (status == RDMUX_OK && !rdmux_fabric_is_manual(fabric)) {
-        status = start_thread(&service->thread, service_main, service, "rdmux-service");
+        status = rdmux_thread_start(&service->thread, service_main, service, "rdmux-service");
         service->thread_runs = status == RDMUX_OK;
     }
     if (status != RDMUX_OK) {
@@ -603,6 +688,7 @@ void rdmux_service_stop(struct rdmux_fabric *fabric)
         pthread_join(service->thread, NULL);
         service->thread_runs = false;
     }
+    rdmux_shakes_stop(fabric);
     if (service->worker_runs) {
         pthread_mutex_lock(&service->job_lock);
         pthread_cond_signal(&service->job_cond);
@@ -625,6 +711,7 @@ void rdmux_service_destroy(struct rdmux_fabric *fabric)
         close(service->epoll_fd);
     }
     pthread_mutex_destroy(&service->step_lock);
+    pthread_mutex_destroy(&service->call_lock);
     pthread_mutex_destroy(&service->job_lock);
     pthread_cond_destroy(&service->job_cond);
     rdmux_release(fabric, service);

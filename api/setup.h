@@ -47,6 +47,10 @@ struct rdmux_trial {
     uint64_t given; /* bytes of the proof that are in these parts, or were before */
 };
 
+struct rdmux_setup;
+/* Releases what of a set-up had the connection's secret in it. */
+void rdmux_setup_release_secrets(struct rdmux_fabric *fabric, struct rdmux_setup *setup);
+
 struct rdmux_setup {
     enum setup_stage stage;
     struct rdmux_ep_attr attr;  /* without the caller's strings */
@@ -88,6 +92,8 @@ void rdmux_setup_fail(struct rdmux_ep *ep, enum rdmux_status status, const char 
 uint64_t rdmux_setup_silent_since(const struct rdmux_ep *ep);
 /* Has the peer of one that waits said something, or left, and nobody has looked at it yet? */
 bool rdmux_setup_has_news(const struct rdmux_ep *ep);
+/* Has this side said the last that its connector waits for? */
+bool rdmux_setup_is_committed(const struct rdmux_ep *ep);
 /* The control channel stands on this socket; received: bytes that were read from it already. tls: the
  * session in which they came, taken in any case; NULL: one is made where the fabric authenticates. */
 enum rdmux_status rdmux_setup_talk(struct rdmux_ep *ep, int socket, struct rdmux_tls *tls,

@@ -46,7 +46,7 @@ static void tell_later(struct rdmux_ep *ep)
 void rdmux_srq_tell(struct rdmux_ep *ep)
 {
     ep->srq_news = false;
-    if (ep->phase != RDMUX_PHASE_READY) {
+    if (!rdmux_ep_delivers(ep)) {
         return;
     }
     enum rdmux_status status = ep->ops->post_recv(ep->path, NULL, 0);
@@ -60,7 +60,7 @@ void rdmux_srq_tell(struct rdmux_ep *ep)
 static void wait_for_receive(struct rdmux_ep *ep)
 {
     struct rdmux_srq *srq = ep->srq;
-    if (is_waiting(ep) || ep->phase != RDMUX_PHASE_READY) {
+    if (is_waiting(ep) || !rdmux_ep_delivers(ep)) {
         return;
     }
     rdmux_list_append(&srq->waiting, &ep->srq_link);
@@ -81,7 +81,7 @@ static void offer(struct rdmux_srq *srq)
     while (unclaimed(srq) != 0 && !rdmux_list_empty(&srq->waiting)) {
         struct rdmux_ep *ep = RDMUX_CONTAINER(srq->waiting.next, struct rdmux_ep, srq_link);
         rdmux_list_remove(&ep->srq_link);
-        if (ep->phase == RDMUX_PHASE_READY) {
+        if (rdmux_ep_delivers(ep)) {
             ep->srq_offered++;
             srq->set_aside++;
             tell_later(ep);
@@ -530,7 +530,7 @@ enum rdmux_status rdmux_software_srq_post_recv(struct rdmux_provider_srq *srq,
     struct rdmux_cq *cq = srq->srq->cq;
     for (struct rdmux_list *at = cq->eps.next; at != &cq->eps; at = at->next) {
         struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, link);
-        if (ep->srq == srq->srq && ep->path != NULL && ep->phase == RDMUX_PHASE_READY &&
+        if (ep->srq == srq->srq && ep->path != NULL && rdmux_ep_delivers(ep) &&
             ep->path->cq == srq->cq) {
             enum rdmux_status status = ep->ops->post_recv(ep->path, NULL, 0);
             if (status != RDMUX_OK) {

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <linux/membarrier.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -230,6 +231,25 @@ static const char *const level_names[] = {
     [RDMUX_LOG_INFO] = "info", [RDMUX_LOG_DEBUG] = "debug", [RDMUX_LOG_TRACE] = "trace",
 };
 
+/* A file that is as long as RLIMIT_FSIZE lets it be raises SIGXFSZ, which would end the process. It is taken
+ * back here, unless one was pending before. */
+static void write_line(int fd, const char *line, size_t length)
+{
+    const struct timespec at_once = { 0 };
+    sigset_t limit;
+    sigset_t before;
+    sigset_t pending;
+    (void)sigemptyset(&limit);
+    (void)sigaddset(&limit, SIGXFSZ);
+    (void)pthread_sigmask(SIG_BLOCK, &limit, &before);
+    (void)sigpending(&pending);
+    ssize_t written = write(fd, line, length); /* if it fails there is nowhere to tell it */
+    if (written < 0 && errno == EFBIG && sigismember(&pending, SIGXFSZ) == 0) {
+        (void)sigtimedwait(&limit, NULL, &at_once);
+    }
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
 static void log_line(struct rdmux_fabric *fabric, enum rdmux_log_level level, const char *format,
                      va_list arguments) RDMUX_PRINTF(3, 0);
 static void log_line(struct rdmux_fabric *fabric, enum rdmux_log_level level, const char *format,
@@ -258,8 +278,7 @@ static void log_line(struct rdmux_fabric *fabric, enum rdmux_log_level level, co
         int length = snprintf(line, sizeof(line), "rdmux[%d] %s: %s\n", (int)getpid(),
                               level_names[level], text);
         if (length > 0) {
-            ssize_t written = write(fabric->log_fd, line, (size_t)length);
-            (void)written; /* there is nowhere to tell it */
+            write_line(fabric->log_fd, line, (size_t)length);
         }
     }
     errno = before;

@@ -13,12 +13,15 @@
 #include "negotiation/auth_methods.h"
 #include "negotiation/path_secret.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 enum {
@@ -27,6 +30,10 @@ enum {
     STRANGERS_OFFER_MAX = 48 << 10,
     CROWD_TIMEOUT_MS = 10000, /* how long one of too many waits to be taken */
     IGNORED_MAX = 64 << 10,   /* bytes dropped of one that was turned away, until it leaves */
+    TURN_READS = 64,          /* of one stranger, until others have had their turn */
+    RECORD_HEADER_SIZE = 5,   /* of TLS (RFC 8446, 5.1); the length is its end */
+    RECORD_AT_LENGTH = 3,
+    RECORD_MAX = RECORD_HEADER_SIZE + (16 << 10) + 256,
 };
 
 /* ------------------------------------------------------------------------------------ strangers */
@@ -35,6 +42,7 @@ enum {
 void rdmux_stranger_unlink(struct stranger *stranger)
 {
     struct rdmux_listener *listener = stranger->listener;
+    rdmux_session_leave_place(stranger);
     rdmux_origin_leave(stranger);
     rdmux_list_remove(&stranger->link);
     listener->count--;
@@ -50,9 +58,25 @@ void rdmux_stranger_hang_up(struct stranger *stranger)
     if (stranger->call != NULL) {
         stranger->call->ops->call_drop(stranger->call, 0, NULL, 0);
         stranger->call = NULL;
-    } else {
+        return;
+    }
+    if (stranger->socket >= 0) {
         close(stranger->socket);
     }
+}
+
+/* Before its origin goes, which has the queue that it may be in. */
+static void leave_handshake(struct stranger *stranger)
+{
+    if (stranger->shake == NULL) {
+        return;
+    }
+    if (!rdmux_shake_end(stranger->shake, NULL)) {
+        stranger->socket = -1; /* the thread that computes for it closes it */
+    }
+    stranger->shake = NULL;
+    /* The thread may have finished a step since the watch was removed. */
+    rdmux_service_forget(stranger->listener->fabric, &stranger->watch);
 }
 
 void rdmux_stranger_free(struct stranger *stranger)
@@ -62,7 +86,7 @@ void rdmux_stranger_free(struct stranger *stranger)
     if (stranger->bytes != stranger->first) {
         rdmux_release(fabric, stranger->bytes);
     }
-    rdmux_release(fabric, stranger);
+    rdmux_release_wiped(fabric, stranger, sizeof(*stranger)); /* a JOIN in clear has the secret */
 }
 
 void rdmux_stranger_unwatch(struct stranger *stranger)
@@ -91,6 +115,7 @@ void rdmux_stranger_drop(struct stranger *stranger, const char *why)
                   stranger->listener->address, from, why);
     }
     rdmux_stranger_unwatch(stranger);
+    leave_handshake(stranger);
     pthread_mutex_lock(&fabric->lock);
     rdmux_stranger_unlink(stranger);
     pthread_mutex_unlock(&fabric->lock);
@@ -102,10 +127,10 @@ void rdmux_stranger_drop(struct stranger *stranger, const char *why)
 static bool is_joined(const struct rdmux_ep *ep, const struct rdmux_join *join)
 {
     if (ep->fabric->auth == NULL) {
-        return !join->sealed && rdmux_secret_matches(ep->secret, join->secret);
+        return !join->sealed && rdmux_secret_matches(ep->secrets->secret, join->secret);
     }
-    return rdmux_secret_matches(ep->join_name, join->secret) &&
-           rdmux_join_is_sealed_by(join, ep->secret);
+    return rdmux_secret_matches(ep->secrets->join_name, join->secret) &&
+           rdmux_join_is_sealed_by(join, ep->secrets->secret);
 }
 
 /* The endpoint in set-up that the socket joins; cq NULL: on any queue. fabric->lock is held. */
@@ -150,6 +175,7 @@ static void hand_over_join(struct stranger *stranger)
     mail->socket = stranger->socket;
     pthread_mutex_lock(&fabric->lock);
     const struct rdmux_ep *ep = find_join(fabric, NULL, &join);
+    explicit_bzero(&join, sizeof(join));
     if (ep != NULL) {
         rdmux_cq_mail(ep->cq, &mail->mail);
     }
@@ -162,7 +188,7 @@ static void hand_over_join(struct stranger *stranger)
                       stranger->listener->address);
         }
         close(stranger->socket);
-        rdmux_release(fabric, mail);
+        rdmux_release_wiped(fabric, mail, sizeof(*mail));
     }
     rdmux_stranger_free(stranger);
 }
@@ -397,14 +423,7 @@ static bool greet(struct stranger *stranger)
     if (ours == 0) {
         return true;
     }
-    if (rdmux_tls_create(fabric->auth, RDMUX_ROLE_ACCEPT, stranger->socket, NULL, &stranger->tls) !=
-        RDMUX_OK) {
-        rdmux_stranger_drop(stranger, "out of memory");
-        return false;
-    }
-    rdmux_tls_greeted(stranger->tls, stranger->bytes);
-    stranger->have = 0;
-    stranger->hello_size = 0;
+    stranger->greeted = true;
     return true;
 }
 
@@ -430,12 +449,65 @@ static ssize_t hear(struct stranger *stranger, uint8_t *out, size_t size)
     }
 }
 
+/* ----------------------------------------------------------------------------------- handshakes */
+
+/* Is its first TLS record all in the socket, or nothing more to come? Until then it costs no session. The
+ * socket wakes the service thread when it is, or has ended. */
+static bool is_first_record_whole(const struct stranger *stranger)
+{
+    uint8_t header[RECORD_HEADER_SIZE];
+    int need = RECORD_HEADER_SIZE;
+    int have = 0;
+    struct pollfd look = { .fd = stranger->socket, .events = POLLRDHUP };
+    if (recv(stranger->socket, header, sizeof(header), MSG_PEEK | MSG_DONTWAIT) ==
+        (ssize_t)sizeof(header)) {
+        need += header[RECORD_AT_LENGTH] << 8 | header[RECORD_AT_LENGTH + 1];
+    }
+    bool whole = need > RECORD_MAX || ioctl(stranger->socket, FIONREAD, &have) != 0 ||
+                 have >= need || poll(&look, 1, 0) != 0;
+    need = whole ? 1 : need;
+    (void)setsockopt(stranger->socket, SOL_SOCKET, SO_RCVLOWAT, &need, sizeof(need));
+    return whole;
+}
+
+/* The session's arithmetic is not this thread's. Returns false if the stranger is gone. */
+static bool queue_handshake(struct stranger *stranger)
+{
+    struct rdmux_fabric *fabric = stranger->listener->fabric;
+    rdmux_stranger_unwatch(stranger);
+    stranger->events = 0;
+    if (!rdmux_session_take_place(stranger)) {
+        return true;
+    }
+    if (stranger->shake == NULL) {
+        stranger->shake = rdmux_shake_begin(fabric, stranger->socket, stranger->bytes,
+                                            &stranger->watch);
+    }
+    if (stranger->shake == NULL || !rdmux_shake_queue(stranger->shake, &stranger->origin->shakes)) {
+        rdmux_stranger_drop(stranger, "out of memory");
+        return false;
+    }
+    stranger->stepping = true;
+    return true;
+}
+
+/* The peer is known: what follows comes through the session. */
+static void take_session(struct stranger *stranger)
+{
+    (void)rdmux_shake_end(stranger->shake, &stranger->tls);
+    stranger->shake = NULL;
+    rdmux_session_leave_place(stranger);
+    stranger->have = 0;
+    stranger->hello_size = 0;
+}
+
 /* Has the service thread come back when there are bytes, or room for what is to be said. Returns false
  * if it is gone. */
 static bool await_more(struct stranger *stranger)
 {
     struct rdmux_fabric *fabric = stranger->listener->fabric;
-    bool room = stranger->tls != NULL && rdmux_tls_wants_room(stranger->tls);
+    const struct rdmux_tls *tls = stranger->shake != NULL ? stranger->shake->tls : stranger->tls;
+    bool room = tls != NULL && rdmux_tls_wants_room(tls);
     uint32_t events = room ? EPOLLIN | EPOLLOUT : EPOLLIN;
     if (events == stranger->events) {
         return true;
@@ -447,6 +519,35 @@ static bool await_more(struct stranger *stranger)
     }
     stranger->events = events;
     return true;
+}
+
+/* A step of its handshake has ended. Returns false if the stranger is gone. */
+static bool end_step(struct stranger *stranger)
+{
+    const struct rdmux_shake *shake = stranger->shake;
+    assert(shake != NULL);
+    char why[sizeof(shake->text)];
+    switch (shake->status) {
+    case RDMUX_OK:
+        take_session(stranger);
+        return await_more(stranger);
+    case RDMUX_AGAIN:
+        stranger->idle_since_ns = rdmux_now(stranger->listener->fabric);
+        return await_more(stranger);
+    case RDMUX_PEER_GONE:
+        rdmux_stranger_drop(stranger, "ended before it had introduced itself");
+        return false;
+    case RDMUX_NO_MEMORY:
+        rdmux_stranger_drop(stranger, "out of memory");
+        return false;
+    default:
+        memcpy(why, stranger->shake->text, sizeof(why));
+        (void)rdmux_shake_end(stranger->shake, NULL);
+        stranger->shake = NULL;
+        rdmux_session_leave_place(stranger);
+        turn_away(stranger, why);
+        return ignore(stranger) && await_more(stranger);
+    }
 }
 
 /* It has broken off, or is none of ours. Returns false if it is gone. */
@@ -464,14 +565,38 @@ static bool end_failed(struct stranger *stranger, ssize_t got)
     return false;
 }
 
+/* A handshake is to begin, or under way. Returns false if the stranger is gone. */
+static bool shake_hands(struct stranger *stranger)
+{
+    if (stranger->shake != NULL && rdmux_shake_is_busy(stranger->shake)) {
+        return true;
+    }
+    if (stranger->stepping) {
+        stranger->stepping = false;
+        return end_step(stranger);
+    }
+    if (stranger->shake == NULL && !is_first_record_whole(stranger)) {
+        return await_more(stranger);
+    }
+    return queue_handshake(stranger);
+}
+
 /* Reads no further than HELLO and OFFER, or JOIN. Returns false if the stranger is gone. */
 static bool read_stranger(struct stranger *stranger)
 {
     struct rdmux_fabric *fabric = stranger->listener->fabric;
-    for (;;) {
+    for (int reads = 0; reads < TURN_READS; reads++) {
         bool bad = false;
         if (stranger->turned_away) {
             return ignore(stranger);
+        }
+        if (stranger->greeted && stranger->tls == NULL) {
+            if (!shake_hands(stranger)) {
+                return false;
+            }
+            if (stranger->tls == NULL) {
+                return true;
+            }
         }
         size_t part = stranger->have - stranger->hello_size;
         size_t total = rdmux_frame_total(stranger->bytes + stranger->hello_size, part,
@@ -494,7 +619,9 @@ static bool read_stranger(struct stranger *stranger)
             if (stranger->tls == NULL && !greet(stranger)) {
                 return false;
             }
-            if (stranger->hello_size != 0 && rdmux_resume_is_asked(stranger->bytes)) {
+            bool in_clear = stranger->greeted &&
+                            stranger->tls == NULL; /* it is asked again inside */
+            if (!in_clear && rdmux_resume_is_asked(stranger->bytes)) {
                 hand_over_resumption(stranger);
                 return false;
             }
@@ -521,12 +648,16 @@ static bool read_stranger(struct stranger *stranger)
             return end_failed(stranger, got);
         }
     }
+    rdmux_service_call(fabric,
+                       &stranger->watch); /* the socket may not tell of what the session holds */
+    return true;
 }
 
 /* One of too many goes, if it really is silent: what it has said may merely not be read yet. */
 static void drop_if_silent(struct stranger *stranger, const char *why)
 {
-    if (stranger->call != NULL || read_stranger(stranger)) {
+    bool shakes = stranger->greeted && stranger->tls == NULL; /* and will not be known at once */
+    if (stranger->call != NULL || shakes || read_stranger(stranger)) {
         rdmux_stranger_drop(stranger, why);
     }
 }
@@ -645,6 +776,7 @@ void rdmux_stranger_take(struct rdmux_listener *listener, int socket,
     stranger->events = EPOLLIN;
     rdmux_list_init(&stranger->link);
     rdmux_list_init(&stranger->origin_link);
+    rdmux_list_init(&stranger->place_link);
     stranger->listener = listener;
     stranger->socket = socket;
     stranger->bytes = stranger->first;

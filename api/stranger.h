@@ -9,7 +9,9 @@
 
 #include "api/listener.h"
 
+#include "api/descriptors.h"
 #include "api/plain.h"
+#include "api/shake.h"
 #include "negotiation/tls.h"
 
 #include <sys/socket.h>
@@ -36,6 +38,8 @@ struct rdmux_origin {
     /* Endpoints that rdmux_accept() has taken for any peer and not returned. Changes with
      * fabric->lock held. */
     _Atomic uint32_t setups;
+    uint32_t places; /* strangers of it that have one of the listener's; step_lock */
+    struct rdmux_shake_source shakes; /* TLS handshakes of it that wait for their turn; step_lock */
     uint32_t key_size;
     uint8_t key[];
 };
@@ -49,8 +53,15 @@ struct stranger {
     int socket;
     struct rdmux_origin *origin;
     struct rdmux_list origin_link; /* origin->silent or origin->introduced */
-    struct rdmux_tls *tls;         /* NULL: in clear */
-    uint32_t events;               /* that are watched */
+    /* NULL: in clear, or the handshake has it. */
+    struct rdmux_tls *tls;
+    struct rdmux_shake *shake;    /* NULL: no TLS handshake is under way */
+    struct rdmux_list place_link; /* listener->places or listener->hopeful */
+    bool has_place;
+    uint64_t idle_since_ns; /* the peer's next flight is waited for */
+    uint32_t events;        /* that are watched */
+    bool greeted;           /* a TLS handshake follows, or has */
+    bool stepping;          /* a step of it is queued, runs, or has ended and was not looked at */
     bool introduced;
     bool shown;
     bool turned_away; /* and told so: what it says is dropped until it leaves */
@@ -78,12 +89,14 @@ struct rdmux_listener {
     int spare_fd;
     char address[RDMUX_ADDRESS_MAX];
     char paths[256];
+    struct rdmux_listen_attr asked; /* with defaults; the limits below may be smaller */
+    struct rdmux_descriptor_limit descriptors;
     uint32_t max_pending;
     uint32_t hello_timeout_ms;
     uint32_t max_per_address;
     uint32_t max_waiting_per_address;
     uint32_t accept_timeout_ms; /* 0: none, but for a crowd */
-    uint32_t max_setups;
+    _Atomic uint32_t max_setups;
     uint64_t origin_seed; /* so that nobody chooses whom he shares a bucket with */
     struct rdmux_list origins[RDMUX_ORIGIN_BUCKETS];
     struct rdmux_list all_origins;
@@ -103,6 +116,10 @@ struct rdmux_listener {
     uint64_t untold;              /* since then */
     struct rdmux_list silent;     /* oldest first */
     struct rdmux_list introduced; /* oldest first */
+    /* sessions.c, step_lock: strangers whose TLS handshake is under way, oldest first, */
+    struct rdmux_list places;
+    uint32_t place_count;
+    struct rdmux_list hopeful; /* and those that wait for a place among them */
     pthread_cond_t changed;
     struct rdmux_list waits; /* rdmux_accept_wait */
 };
@@ -137,6 +154,19 @@ void rdmux_stranger_unlink(struct stranger *stranger);
 void rdmux_stranger_hang_up(struct stranger *stranger);
 void rdmux_stranger_free(struct stranger *stranger);
 
+/* What connections from an address are counted by: at most RDMUX_ORIGIN_KEY_MAX bytes. Returns how many. */
+enum { RDMUX_ORIGIN_KEY_MAX = 1 + 16 };
+size_t rdmux_origin_key(const struct sockaddr_storage *address, uint8_t *key);
+
+/* ------------------------------------------------------------------------ sessions.c; step_lock */
+
+/* It may have a TLS session from now on. False: there is no place, and its watch is called once there may be. */
+bool rdmux_session_take_place(struct stranger *stranger);
+/* It needs none any more, as its peer is known, or it goes. Has it had none: nothing. */
+void rdmux_session_leave_place(struct stranger *stranger);
+/* Now and then, while somebody is silent. */
+void rdmux_session_timer(struct rdmux_listener *listener);
+
 /* ------------------------------------------------------------------- origin.c; fabric->lock is held */
 
 /* One more of it that is silent. Of an address, unless the stranger is a call of rdma://. RDMUX_NO_MEMORY */
@@ -150,6 +180,8 @@ void rdmux_origin_begin_setup(struct rdmux_origin *origin);
 void rdmux_origin_end_setup(struct rdmux_origin *origin);
 /* Does more than half of what it may have wait to be taken? */
 bool rdmux_origin_is_crowd(const struct rdmux_origin *origin);
+/* max_waiting_per_address has changed. */
+void rdmux_origins_count_crowds(struct rdmux_listener *listener);
 /* The one that holds most of what has not been taken; NULL: there is none. */
 struct rdmux_origin *rdmux_origin_largest(struct rdmux_listener *listener);
 static inline uint32_t rdmux_origin_count(const struct rdmux_origin *origin)

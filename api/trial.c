@@ -4,6 +4,7 @@
  */
 #include "api/connection.h"
 
+#include "api/descriptors.h"
 #include "api/failover.h"
 #include "api/keys.h"
 #include "api/setup.h"
@@ -12,6 +13,7 @@
 #include "negotiation/path_secret.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -37,7 +39,7 @@ void rdmux_trial_close(struct rdmux_ep *ep)
     if (ep->srq != NULL) {
         rdmux_srq_use(ep->srq, ep->path_attr.srq, -1);
     }
-    trial->path->cq->ep_count--;
+    rdmux_cq_domain_leave(trial->path->cq);
     if (ep->path == trial->path) { /* a plain endpoint's, see plain.c */
         rdmux_keys_close(ep);
         rdmux_split_close(ep);
@@ -165,7 +167,8 @@ static enum rdmux_status open_path(struct rdmux_ep *ep, const struct rdmux_provi
     trial->ops = ops;
     trial->cq = cq;
     trial->ep = ep;
-    memcpy(ep->secret, rdmux_handshake_granted(setup->handshake)->secret, sizeof(ep->secret));
+    memcpy(ep->secrets->secret, rdmux_handshake_granted(setup->handshake)->secret,
+           RDMUX_SECRET_SIZE);
     ep->attempt = setup->trial.attempt;
     fill_path_attr(ep, path, srq);
     rdmux_error_clear();
@@ -174,13 +177,14 @@ static enum rdmux_status open_path(struct rdmux_ep *ep, const struct rdmux_provi
         rdmux_release(ep->fabric, trial);
         return status;
     }
-    cq->ep_count++;
+    rdmux_cq_domain_enter(cq);
     setup->trial.path = trial;
     if (srq != NULL) {
         rdmux_srq_use(ep->srq, srq, 1);
     }
     if (ep->role == RDMUX_ROLE_ACCEPT) {
-        if (ep->fabric->auth != NULL && !rdmux_join_name(ep->secret, ep->join_name)) {
+        if (ep->fabric->auth != NULL &&
+            !rdmux_join_name(ep->secrets->secret, ep->secrets->join_name)) {
             return rdmux_fail(RDMUX_NO_MEMORY, "%s: no memory for a digest", path->provider);
         }
         rdmux_joins_add(ep->fabric, ep);
@@ -206,9 +210,18 @@ static void device_is_open(struct rdmux_ep *ep, const struct rdmux_provider_ops 
 {
     uint8_t description[RDMUX_DESCRIPTION_MAX];
     size_t size = sizeof(description);
+    errno = 0;
     enum rdmux_status status = open_path(ep, ops, description, &size);
     if (status != RDMUX_OK) {
+        int error = errno;
         close_half_open(ep);
+        if (rdmux_descriptors_retry(ep->fabric, error)) {
+            size = sizeof(description);
+            status = open_path(ep, ops, description, &size);
+            if (status != RDMUX_OK) {
+                close_half_open(ep);
+            }
+        }
     }
     report(ep, RDMUX_ACTION_OPEN, status, description, status == RDMUX_OK ? size : 0);
 }
@@ -301,6 +314,7 @@ void rdmux_trial_open(struct rdmux_ep *ep, const struct rdmux_handshake_action *
     setup->trial.attempt = action->attempt;
     setup->trial.ours = action->ours;
     setup->trial.theirs = action->theirs;
+    rdmux_descriptors_make_room(ep->fabric);
     if (check_scope(ep, path) != RDMUX_OK) {
         rdmux_handshake_result(setup->handshake, RDMUX_ACTION_OPEN, action->attempt,
                                RDMUX_UNSUPPORTED, RDMUX_REASON_CAPABILITY_MISSING,
@@ -328,6 +342,7 @@ static enum rdmux_status describe_proof(struct rdmux_ep *ep, uint8_t *descriptio
     struct rdmux_provider_ep *path = setup->trial.path;
     enum rdmux_status status = RDMUX_OK;
     if (setup->proof == NULL) {
+        rdmux_descriptors_make_room(ep->fabric);
         status = rdmux_mr_alloc(ep->fabric, (size_t)2 * RDMUX_PROOF_SIZE,
                                 RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE,
                                 &setup->proof);
@@ -372,6 +387,7 @@ static void start_connect(struct rdmux_ep *ep)
         rdmux_channel_attach(ep->channel, trial->path);
     }
     rdmux_error_clear();
+    rdmux_descriptors_make_room(ep->fabric);
     enum rdmux_status status = ops->ep_connect(trial->path, trial->peer_data, trial->peer_data_size);
     if (status == RDMUX_IN_PROGRESS) {
         trial->connecting = true;
@@ -537,9 +553,11 @@ void rdmux_trial_step(struct rdmux_ep *ep)
         take_parts(ep);
     }
     rdmux_measure_step(ep);
-    /* After COMMIT it is the endpoint's fault, which is looked at once the path is the endpoint's. */
+    /* After COMMIT it is the endpoint's fault, which is looked at once the path is the endpoint's: the peer may be
+     * connected, and have closed again, before its CONFIRM is read here. */
+    bool shares = ep->channel != NULL && rdmux_channel_is_attached(ep->channel);
     if (ep->fault != RDMUX_OK && trial->path != NULL &&
-        !(ep->failover != NULL && rdmux_handshake_is_committed(ep->setup->handshake))) {
+        (shares || !rdmux_handshake_is_committed(ep->setup->handshake))) {
         enum rdmux_status status = (enum rdmux_status)ep->fault;
         ep->fault = RDMUX_OK;
         rdmux_handshake_path_failed(ep->setup->handshake, status, ep->fault_text,
@@ -553,16 +571,17 @@ void rdmux_provider_join(struct rdmux_provider_ep *path, uint32_t index,
                          uint8_t out[RDMUX_JOIN_SIZE])
 {
     struct rdmux_join join = { .epoch = 1, .attempt = path->ep->attempt, .index = index };
-    memcpy(join.secret, path->ep->secret, sizeof(join.secret));
-    if (path->ep->fabric->auth != NULL && !rdmux_join_seal(&join, path->ep->secret)) {
+    memcpy(join.secret, path->ep->secrets->secret, sizeof(join.secret));
+    if (path->ep->fabric->auth != NULL && !rdmux_join_seal(&join, path->ep->secrets->secret)) {
         memset(join.secret, 0, sizeof(join.secret)); /* nothing joins, and nothing is given away */
     }
     rdmux_join_encode(&join, out);
+    explicit_bzero(&join, sizeof(join));
 }
 
 void rdmux_provider_secret(struct rdmux_provider_ep *path, uint8_t out[RDMUX_SECRET_SIZE])
 {
-    rdmux_path_secret(path->ep->secret, path->ep->attempt, out);
+    rdmux_path_secret(path->ep->secrets->secret, path->ep->attempt, out);
 }
 
 void rdmux_ep_deliver_join(struct rdmux_cq *cq, struct rdmux_mail *mail)
@@ -578,5 +597,5 @@ void rdmux_ep_deliver_join(struct rdmux_cq *cq, struct rdmux_mail *mail)
     if (!taken) {
         close(join->socket);
     }
-    rdmux_release(join->fabric, join);
+    rdmux_release_wiped(join->fabric, join, sizeof(*join));
 }

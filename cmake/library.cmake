@@ -8,6 +8,9 @@ target_include_directories(rdmux_objects PRIVATE ${PROJECT_SOURCE_DIR}
                                                  ${PROJECT_SOURCE_DIR}/api/include)
 target_compile_definitions(rdmux_objects PRIVATE
                            $<$<BOOL:${OPENSSL_FOUND}>:RDMUX_HAVE_OPENSSL=1>)
+# The one folder of plug-ins that setuid programs search, whatever is beside the library.
+target_compile_definitions(rdmux_objects PRIVATE
+                           RDMUX_PLUGIN_FOLDER="${CMAKE_INSTALL_FULL_LIBDIR}/rdmux")
 target_link_libraries(rdmux_objects PRIVATE Threads::Threads)
 set(crypto_library)
 if(OPENSSL_FOUND)

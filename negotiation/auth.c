@@ -243,6 +243,7 @@ static enum rdmux_status make_context(const SSL_METHOD *method, const char *suit
                 (suites == NULL || SSL_CTX_set_ciphersuites(context, suites) == 1);
     SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION);
     SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_msg_callback(context, rdmux_tls_see_record);
     SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     if (!good) {
         return no_such_tls();
@@ -263,6 +264,7 @@ static enum rdmux_status make_control_context(struct rdmux_auth *auth,
     }
     SSL_CTX *context = *out;
     SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
+    (void)SSL_CTX_set_options(context, SSL_OP_CLEANSE_PLAINTEXT); /* tokens come this way */
     SSL_CTX_set_max_cert_list(context, CERTIFICATES_MAX);
     rdmux_tls_prepare(context, auth, role);
     if (SSL_CTX_set_max_send_fragment(context, RECORD_MAX) != 1) {
@@ -416,7 +418,7 @@ void rdmux_auth_destroy(struct rdmux_auth *auth)
     SSL_CTX_free(auth->acceptor);
     SSL_CTX_free(auth->data);
     BIO_meth_free(auth->socket_io);
-    forget(auth->fabric, auth->keys, auth->key_count * sizeof(*auth->keys));
+    rdmux_secret_unmap(auth->keys, auth->key_count * sizeof(*auth->keys));
     rdmux_release(auth->fabric, auth->peers);
     OPENSSL_cleanse(auth->decoy, sizeof(auth->decoy));
     rdmux_release(auth->fabric, auth);

@@ -19,7 +19,7 @@ struct rdmux_auth_key {
 };
 
 /* Reads the lines of a key file of size bytes; source names it in texts. *out: released with
- * rdmux_release() once its bytes are wiped. RDMUX_INVALID: a line that is none, an identity twice, no
+ * rdmux_secret_unmap(). RDMUX_INVALID: a line that is none, an identity twice, no
  * line. */
 enum rdmux_status rdmux_auth_keys_parse(struct rdmux_fabric *fabric, const char *source,
                                         const char *text, size_t size, struct rdmux_auth_key **out,

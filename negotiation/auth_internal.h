@@ -37,5 +37,8 @@ BIO_METHOD *rdmux_tls_socket_io(void);
 bool rdmux_tls_lacked_memory(void);
 void rdmux_tls_prepare(SSL_CTX *context, const struct rdmux_auth *auth, enum rdmux_role role);
 void rdmux_tls_prepare_data(SSL_CTX *context);
+/* tls_records.c: a context's message callback, which sees each record. */
+void rdmux_tls_see_record(int sent, int version, int kind, const void *bytes, size_t size, SSL *ssl,
+                          void *user);
 
 #endif

@@ -11,6 +11,7 @@
 enum {
     FIRST_ROOM = 256, /* bytes of room at the start of either direction */
     DRAIN_READS = 64,
+    TURN_READS = 256,     /* from the socket or the session, in one turn */
     UNSENT_MAX = 4 << 20, /* a peer that lets so much pile up does not read its control channel */
     KEPT_ROOM = 64 << 10, /* that a direction keeps when there is nothing in it */
 };
@@ -30,11 +31,18 @@ struct rdmux_channel {
     uint32_t watched; /* events */
     bool greeted;     /* the peer's HELLO has been read */
     struct buffer in;
+    unsigned reads;  /* of this turn */
     size_t returned; /* bytes of `in` that were given out by the last receive */
     struct buffer out;
     size_t sent;                    /* of out */
     struct rdmux_provider_ep *path; /* attached */
 };
+
+/* Offers and imports in it had secrets. */
+static void wipe_buffer(struct rdmux_channel *channel, struct buffer *buffer)
+{
+    rdmux_release_wiped(channel->fabric, buffer->bytes, buffer->room);
+}
 
 static enum rdmux_status make_room(struct rdmux_channel *channel, struct buffer *buffer, size_t room)
 {
@@ -52,7 +60,7 @@ static enum rdmux_status make_room(struct rdmux_channel *channel, struct buffer 
     if (buffer->have != 0) {
         memcpy(bytes, buffer->bytes, buffer->have);
     }
-    rdmux_release(channel->fabric, buffer->bytes);
+    wipe_buffer(channel, buffer);
     buffer->bytes = bytes;
     buffer->room = larger;
     return RDMUX_OK;
@@ -65,7 +73,7 @@ static void out_is_empty(struct rdmux_channel *channel)
     channel->sent = 0;
     out->have = 0;
     if (out->room > KEPT_ROOM) {
-        rdmux_release(channel->fabric, out->bytes);
+        wipe_buffer(channel, out);
         *out = (struct buffer){ 0 };
     }
 }
@@ -148,8 +156,8 @@ int rdmux_channel_release(struct rdmux_channel *channel)
     watch(channel, 0);
     int socket = channel->socket;
     rdmux_tls_destroy(channel->tls);
-    rdmux_release(channel->fabric, channel->in.bytes);
-    rdmux_release(channel->fabric, channel->out.bytes);
+    wipe_buffer(channel, &channel->in);
+    wipe_buffer(channel, &channel->out);
     rdmux_release(channel->fabric, channel);
     return socket;
 }
@@ -244,6 +252,11 @@ static enum rdmux_status nothing_received(struct rdmux_channel *channel)
     return RDMUX_AGAIN;
 }
 
+void rdmux_channel_begin_turn(struct rdmux_channel *channel)
+{
+    channel->reads = 0;
+}
+
 enum rdmux_status rdmux_channel_receive(struct rdmux_channel *channel, const uint8_t **bytes,
                                         size_t *size)
 {
@@ -274,6 +287,10 @@ enum rdmux_status rdmux_channel_receive(struct rdmux_channel *channel, const uin
         if (status != RDMUX_OK) {
             return status;
         }
+        if (channel->reads >= TURN_READS) {
+            return RDMUX_AGAIN;
+        }
+        channel->reads++;
         size_t got = 0;
         status = take_bytes(channel, in->bytes + in->have, want - in->have, &got);
         if (status == RDMUX_AGAIN) {

@@ -27,7 +27,12 @@ void rdmux_channel_destroy(struct rdmux_channel *channel);
 int rdmux_channel_release(struct rdmux_channel *channel);
 int rdmux_channel_socket(const struct rdmux_channel *channel);
 
-/* The next whole HELLO or frame. bytes are valid until the next call. RDMUX_AGAIN: not there yet.
+enum { RDMUX_CHANNEL_TURN_FRAMES = 64 }; /* that an owner takes of one channel in one turn */
+/* What is received until the next turn is bounded: one peer keeps nobody else waiting, however small the
+ * records are that it sends. Behind a turn's end rdmux_channel_holds_bytes() and the socket tell of more. */
+void rdmux_channel_begin_turn(struct rdmux_channel *channel);
+/* The next whole HELLO or frame. bytes are valid until the next call. RDMUX_AGAIN: not there yet, or the
+ * turn is over.
  * RDMUX_PEER_GONE: ended. RDMUX_PROTOCOL: neither. RDMUX_AUTH: the peer is none of ours. RDMUX_IO,
  * RDMUX_NO_MEMORY. */
 enum rdmux_status rdmux_channel_receive(struct rdmux_channel *channel, const uint8_t **bytes,

@@ -144,6 +144,7 @@ enum rdmux_status rdmux_join_decode(const uint8_t in[RDMUX_JOIN_SIZE], struct rd
         memcpy(join.code, in + JOIN_AT_CODE, sizeof(join.code));
     }
     *out = join;
+    explicit_bzero(&join, sizeof(join));
     return RDMUX_OK;
 }
 

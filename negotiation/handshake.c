@@ -725,6 +725,18 @@ size_t rdmux_handshake_size(void)
     return sizeof(struct rdmux_handshake);
 }
 
+void rdmux_handshake_wipe(struct rdmux_handshake *handshake)
+{
+    if (handshake == NULL) {
+        return;
+    }
+    /* Not all of it: most of this memory was never touched. */
+    explicit_bzero(handshake->granted.secret, sizeof(handshake->granted.secret));
+    explicit_bzero(handshake->offer.secret, sizeof(handshake->offer.secret));
+    explicit_bzero(handshake->peer_offer.secret, sizeof(handshake->peer_offer.secret));
+    explicit_bzero(handshake->opening, handshake->opening_size);
+}
+
 /* Our HELLO and OFFER as they will go out. */
 static enum rdmux_status encode_opening(struct rdmux_handshake *handshake)
 {

@@ -179,6 +179,9 @@ struct rdmux_handshake_config {
 struct rdmux_handshake; /* opaque; rdmux_handshake_size() bytes */
 
 size_t rdmux_handshake_size(void);
+/* Before its memory is released: takes the connection's secret out of it. NULL is allowed, and memory
+ * that was never initialised. */
+void rdmux_handshake_wipe(struct rdmux_handshake *handshake);
 /* memory: zeroed, rdmux_handshake_size() bytes, aligned for any type; nothing else is allocated.
  * now_ns: any monotonic clock. */
 enum rdmux_status rdmux_handshake_init(void *memory, const struct rdmux_handshake_config *config,

@@ -17,6 +17,7 @@
  *                         16 8 length   24  8 region    32 … the region's description, at most 512
  *   REVOKE, REVOKED        0 4 id        4  4 zero, ignored              8 8 region
  *   SILENT                 0 4 id, 0 or 1
+ *   RELEASED               0 4 id        4  4 count, not 0               8 8 region
  *   FAULT, END             0 4 status    4  … text without NUL, at most 255
  *   REJECT                 0 4 reason    4  … private data, at most 196
  *   MOVE                   0 4 status    4  4 epoch      8 8 count       16 … text, as above
@@ -34,6 +35,7 @@ enum {
     REVOKE_AT_REGION = 8,
     REVOKE_SIZE = 16,
     SILENT_SIZE = 4,
+    RELEASED_AT_COUNT = 4,
     AT_STATUS = 0,
     AT_TEXT = 4,
     AT_EPOCH = 4,
@@ -123,6 +125,11 @@ static size_t put_payload(const struct rdmux_message *message, uint8_t *out)
         rdmux_store_be32(out + AT_ID, message->id);
         rdmux_store_be64(out + REVOKE_AT_REGION, message->region);
         return REVOKE_SIZE;
+    case RDMUX_FRAME_RELEASED:
+        rdmux_store_be32(out + AT_ID, message->id);
+        rdmux_store_be32(out + RELEASED_AT_COUNT, (uint32_t)message->count);
+        rdmux_store_be64(out + REVOKE_AT_REGION, message->region);
+        return REVOKE_SIZE;
     case RDMUX_FRAME_SILENT:
         rdmux_store_be32(out + AT_ID, message->id);
         return SILENT_SIZE;
@@ -155,7 +162,8 @@ size_t rdmux_message_encode(const struct rdmux_message *message, uint8_t out[RDM
 {
     memset(out, 0, RDMUX_MESSAGE_MAX);
     size_t length = put_payload(message, out + RDMUX_FRAME_HEADER_SIZE);
-    bool is_optional = message->type == RDMUX_FRAME_SILENT || message->type == RDMUX_FRAME_BACK;
+    bool is_optional = message->type == RDMUX_FRAME_SILENT || message->type == RDMUX_FRAME_BACK ||
+                       message->type == RDMUX_FRAME_RELEASED;
     uint8_t flags = is_optional ? RDMUX_FRAME_OPTIONAL : 0;
     rdmux_frame_header_encode(message->type, flags, length, out);
     return RDMUX_FRAME_HEADER_SIZE + length;
@@ -275,6 +283,14 @@ static bool take_payload(const uint8_t *in, size_t size, struct rdmux_message *o
         out->id = rdmux_load_be32(in + AT_ID);
         out->region = rdmux_load_be64(in + REVOKE_AT_REGION);
         return true;
+    case RDMUX_FRAME_RELEASED:
+        if (size != REVOKE_SIZE) {
+            return false;
+        }
+        out->id = rdmux_load_be32(in + AT_ID);
+        out->count = rdmux_load_be32(in + RELEASED_AT_COUNT);
+        out->region = rdmux_load_be64(in + REVOKE_AT_REGION);
+        return out->count != 0;
     case RDMUX_FRAME_SILENT:
         if (size != SILENT_SIZE) {
             return false;
@@ -307,7 +323,7 @@ static bool take_payload(const uint8_t *in, size_t size, struct rdmux_message *o
 static bool is_known(uint8_t type)
 {
     return (type >= RDMUX_FRAME_OFFER && type <= RDMUX_FRAME_AUTH) ||
-           (type >= RDMUX_FRAME_HEARTBEAT && type <= RDMUX_FRAME_BACK);
+           (type >= RDMUX_FRAME_HEARTBEAT && type <= RDMUX_FRAME_RELEASED);
 }
 
 enum rdmux_status rdmux_message_decode(const uint8_t *frame, size_t size, struct rdmux_message *out)
@@ -324,5 +340,6 @@ enum rdmux_status rdmux_message_decode(const uint8_t *frame, size_t size, struct
         return RDMUX_PROTOCOL;
     }
     *out = message;
+    explicit_bzero(&message.token, sizeof(message.token));
     return RDMUX_OK;
 }

@@ -39,7 +39,8 @@ enum rdmux_frame_type {
     RDMUX_FRAME_RECEIVED = 0x2a,
     RDMUX_FRAME_RESUME = 0x2b,
     RDMUX_FRAME_RESUMED = 0x2c,
-    RDMUX_FRAME_BACK = 0x2d, /* RDMUX_FRAME_OPTIONAL */
+    RDMUX_FRAME_BACK = 0x2d,     /* RDMUX_FRAME_OPTIONAL */
+    RDMUX_FRAME_RELEASED = 0x2e, /* RDMUX_FRAME_OPTIONAL */
 };
 
 /* The id of SILENT. */
@@ -65,7 +66,7 @@ enum { RDMUX_PROOF_CODE_SIZE = 32 }; /* bytes of a resumption's proof, which end
 /* One message after the handshake; the fields its type uses. */
 struct rdmux_message {
     enum rdmux_frame_type type;
-    /* IMPORT, IMPORTED: the importer's number. REVOKE, REVOKED: the owner's number of this
+    /* IMPORT, IMPORTED, RELEASED: the importer's number. REVOKE, REVOKED: the owner's number of this
      * revocation. SILENT: RDMUX_SILENT_*. */
     uint32_t id;
     /* IMPORTED, FAULT, END, MOVE, BACK: enum rdmux_status. REJECT: the application's reason */
@@ -73,11 +74,12 @@ struct rdmux_message {
     uint32_t access; /* IMPORTED */
     uint32_t epoch;  /* MOVE: the next. RECEIVED, BACK, RESUME, RESUMED: the current one */
     uint32_t description_length; /* IMPORTED: mr_describe's bytes. REJECT: private data */
-    /* MOVE, RECEIVED, RESUME, RESUMED: messages that have come, over all epochs. BACK: the rank */
+    /* MOVE, RECEIVED, RESUME, RESUMED: messages that have come, over all epochs. BACK: the rank.
+     * RELEASED: imports that were closed, below 2^32 */
     uint64_t count;
-    uint64_t length;                      /* IMPORTED: of the region */
-    uint64_t region;                      /* IMPORTED, REVOKE, REVOKED: the owner's region id */
-    bool steady;                          /* RESUME, RESUMED: the epoch's path is in use */
+    uint64_t length; /* IMPORTED: of the region */
+    uint64_t region; /* IMPORTED, REVOKE, REVOKED, RELEASED: the owner's region id */
+    bool steady;     /* RESUME, RESUMED: the epoch's path is in use */
     uint8_t proof[RDMUX_PROOF_CODE_SIZE]; /* RESUME, RESUMED */
     struct rdmux_token token;             /* IMPORT */
     uint8_t description[RDMUX_DESCRIPTION_MAX];

@@ -32,11 +32,13 @@ void rdmux_path_secret(const uint8_t secret[RDMUX_SECRET_SIZE], uint32_t attempt
     memcpy(input, label, sizeof(label));
     memcpy(input + sizeof(label), secret, RDMUX_SECRET_SIZE);
     rdmux_store_be32(input + sizeof(label) + RDMUX_SECRET_SIZE, attempt);
-    if (EVP_Digest(input, sizeof(input), digest, &size, EVP_sha256(), NULL) != 1 ||
-        size < RDMUX_SECRET_SIZE) {
+    bool made = EVP_Digest(input, sizeof(input), digest, &size, EVP_sha256(), NULL) == 1;
+    explicit_bzero(input, sizeof(input));
+    if (!made || size < RDMUX_SECRET_SIZE) {
         memset(digest, 0, sizeof(digest)); /* both sides must agree; the path's own checks remain */
     }
     memcpy(out, digest, RDMUX_SECRET_SIZE);
+    explicit_bzero(digest, sizeof(digest));
 }
 
 bool rdmux_join_name(const uint8_t secret[RDMUX_SECRET_SIZE], uint8_t out[RDMUX_SECRET_SIZE])
@@ -47,11 +49,13 @@ bool rdmux_join_name(const uint8_t secret[RDMUX_SECRET_SIZE], uint8_t out[RDMUX_
     unsigned int size = 0;
     memcpy(input, label, sizeof(label));
     memcpy(input + sizeof(label), secret, RDMUX_SECRET_SIZE);
-    if (EVP_Digest(input, sizeof(input), digest, &size, EVP_sha256(), NULL) != 1 ||
-        size < RDMUX_SECRET_SIZE) {
+    bool made = EVP_Digest(input, sizeof(input), digest, &size, EVP_sha256(), NULL) == 1;
+    explicit_bzero(input, sizeof(input));
+    if (!made || size < RDMUX_SECRET_SIZE) {
         return false;
     }
     memcpy(out, digest, RDMUX_SECRET_SIZE);
+    explicit_bzero(digest, sizeof(digest));
     return true;
 }
 
@@ -84,6 +88,7 @@ static bool code_of(const struct rdmux_join *join, const uint8_t secret[RDMUX_SE
         return false;
     }
     memcpy(out, digest, RDMUX_SECRET_SIZE);
+    explicit_bzero(digest, sizeof(digest));
     return true;
 }
 
@@ -115,6 +120,7 @@ bool rdmux_grant_bits(const uint8_t secret[RDMUX_SECRET_SIZE], const char *ident
         return false;
     }
     memcpy(out, digest, RDMUX_SECRET_SIZE);
+    explicit_bzero(digest, sizeof(digest));
     return true;
 }
 

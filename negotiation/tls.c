@@ -113,6 +113,7 @@ static enum rdmux_status send_clear_hello(struct rdmux_tls *tls, const uint8_t *
 enum rdmux_status rdmux_tls_shake(struct rdmux_tls *tls)
 {
     ERR_clear_error();
+    tls->call_records = 0;
     int result = SSL_do_handshake(tls->ssl);
     if (tls->stage == STAGE_REFUSED) {
         return take_refusal(tls);
@@ -131,6 +132,11 @@ enum rdmux_status rdmux_tls_shake(struct rdmux_tls *tls)
     tls->wants_room = false;
     tls->stage = STAGE_OPEN;
     return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_tls_step(struct rdmux_tls *tls)
+{
+    return tls->stage == STAGE_OPEN ? RDMUX_OK : rdmux_tls_shake(tls);
 }
 
 /* Goes on until the peer is known. */
@@ -165,6 +171,7 @@ enum rdmux_status rdmux_tls_receive(struct rdmux_tls *tls, void *out, size_t siz
         return status;
     }
     ERR_clear_error();
+    tls->call_records = 0;
     int result = SSL_read_ex(tls->ssl, out, size, got);
     tls->drained = result != 1;
     if (result != 1) {

@@ -36,6 +36,10 @@ void rdmux_tls_destroy(struct rdmux_tls *tls);
 /* Acceptor: the HELLO in clear has been read already, and names our method. */
 void rdmux_tls_greeted(struct rdmux_tls *tls, const uint8_t hello[RDMUX_HELLO_SIZE]);
 
+/* Acceptor, greeted: the handshake's next step, of a bounded number of records, which receiving and sending do
+ * else. It is where the arithmetic is. RDMUX_OK: the peer is known. RDMUX_AGAIN, and failures as below. */
+enum rdmux_status rdmux_tls_step(struct rdmux_tls *tls);
+
 /* At most size bytes that came through the session; *got is not 0 then. RDMUX_AGAIN.
  * RDMUX_PEER_GONE. RDMUX_AUTH: the peer is none of ours. RDMUX_PROTOCOL. RDMUX_NO_MEMORY. */
 enum rdmux_status rdmux_tls_receive(struct rdmux_tls *tls, void *out, size_t size, size_t *got);

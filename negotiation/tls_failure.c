@@ -93,6 +93,10 @@ enum rdmux_status rdmux_tls_explain(const struct rdmux_tls *tls)
         return rdmux_fail(RDMUX_NO_MEMORY, "%s: no memory for its TLS session",
                           tls->carries_data ? "data socket" : "control channel");
     }
+    if (tls->flood != NULL) {
+        return rdmux_fail(RDMUX_PROTOCOL, "%s: %s",
+                          tls->carries_data ? "data socket" : "control channel", tls->flood);
+    }
     if (tls->carries_data) {
         return explain_data_failure(tls);
     }
@@ -129,7 +133,7 @@ enum rdmux_status rdmux_tls_explain(const struct rdmux_tls *tls)
 
 enum rdmux_status rdmux_tls_outcome(struct rdmux_tls *tls, int result)
 {
-    switch (SSL_get_error(tls->ssl, result)) {
+    switch (tls->flood != NULL ? SSL_ERROR_SSL : SSL_get_error(tls->ssl, result)) {
     case SSL_ERROR_WANT_READ:
         tls->wants_room = false;
         return RDMUX_AGAIN;

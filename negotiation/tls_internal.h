@@ -8,7 +8,10 @@
 
 #include <sys/types.h>
 
-enum { RDMUX_TLS_HOST_MAX = 256 };
+enum {
+    RDMUX_TLS_HOST_MAX = 256,
+    RDMUX_TLS_HEADER_SIZE = 5, /* bytes of a record (RFC 8446, 5.1) */
+};
 
 enum stage {
     STAGE_CLEAR,   /* connector: our HELLO is to be sent; acceptor: theirs is to come */
@@ -35,8 +38,18 @@ struct rdmux_tls {
     enum rdmux_status failed; /* as a stream; text is why */
     uint64_t records;         /* sent under this key */
     uint64_t renew_after;
-    int error;                       /* the socket's, 0 if there was none */
-    size_t taken;                    /* bytes from the socket while the peer was not known */
+    uint32_t call_records; /* received in the call under way */
+    uint32_t renewals;     /* of the peer's key, since: */
+    uint64_t renewals_since_ns;
+    const char *flood;                     /* what the peer does without end; NULL: nothing */
+    int error;                             /* the socket's, 0 if there was none */
+    size_t taken;                          /* bytes from the socket while the peer was not known */
+    uint8_t header[RDMUX_TLS_HEADER_SIZE]; /* of the record that comes, while it is not known */
+    size_t header_size;
+    size_t body_left;   /* bytes of that record that have not come */
+    uint8_t message[4]; /* a message's type and length, as far as they have come */
+    size_t message_size;
+    size_t message_left;             /* bytes of that message that have not come */
     size_t compared;                 /* of the HELLO inside */
     size_t hello_size;               /* of hello, so far */
     uint8_t hello[RDMUX_HELLO_SIZE]; /* in clear: the connector's, or the refusing acceptor's */
@@ -48,6 +61,9 @@ struct rdmux_tls {
 /* tls_socket.c. As recv(2) and send(2), without waiting; they note how the socket ended. */
 ssize_t rdmux_tls_take(struct rdmux_tls *tls, void *out, size_t size);
 ssize_t rdmux_tls_give(struct rdmux_tls *tls, const void *bytes, size_t size);
+
+/* tls_socket.c. Records that the session takes from the socket in one call while the peer is not known. */
+enum { RDMUX_TLS_SHAKE_RECORDS = 32 };
 
 /* tls_failure.c. What came of a call of OpenSSL's that did not succeed. */
 enum rdmux_status rdmux_tls_outcome(struct rdmux_tls *tls, int result);

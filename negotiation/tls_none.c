@@ -55,6 +55,12 @@ void rdmux_tls_greeted(struct rdmux_tls *tls, const uint8_t hello[RDMUX_HELLO_SI
     (void)hello;
 }
 
+enum rdmux_status rdmux_tls_step(struct rdmux_tls *tls)
+{
+    (void)tls;
+    return RDMUX_UNSUPPORTED;
+}
+
 enum rdmux_status rdmux_tls_receive(struct rdmux_tls *tls, void *out, size_t size, size_t *got)
 {
     (void)tls;

@@ -4,15 +4,20 @@
 
 #ifdef RDMUX_HAVE_OPENSSL
 
+#include "negotiation/bytes.h"
 #include "negotiation/tls_internal.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/socket.h>
 
 enum {
     UNAUTHENTICATED_MAX = 32 << 10, /* bytes that TLS takes from a peer before it is known */
-    RECORD_FIRST = 20,              /* types of TLS records */
+    CLIENT_HELLO_MAX = 16 << 10, /* bytes; OpenSSL makes room for what one claims, up to 128 KiB */
+    AT_LENGTH = 3,               /* in a record's header */
+    RECORD_HANDSHAKE = 22,
+    RECORD_FIRST = 20, /* types of TLS records */
     RECORD_LAST = 23,
 };
 
@@ -72,6 +77,80 @@ ssize_t rdmux_tls_give(struct rdmux_tls *tls, const void *bytes, size_t size)
     return sent;
 }
 
+/* While the peer is not known records are read one by one, whatever OpenSSL asks for: a call ends
+ * behind some of them, and the socket tells of the others. */
+static size_t room_before_record_ends(const struct rdmux_tls *tls, size_t room)
+{
+    size_t left = tls->body_left != 0 ? tls->body_left : sizeof(tls->header) - tls->header_size;
+    return room < left ? room : left;
+}
+
+static bool is_between_records(const struct rdmux_tls *tls)
+{
+    return tls->header_size == 0 && tls->body_left == 0;
+}
+
+/* May the session take bytes of a peer that is not known? Lowers *room to what it may. */
+static bool may_take_handshake(struct rdmux_tls *tls, BIO *bio, size_t *room)
+{
+    size_t left = UNAUTHENTICATED_MAX - tls->taken;
+    if (left == 0) {
+        snprintf(tls->trouble, sizeof(tls->trouble), "it has said %d bytes, and not who it is",
+                 UNAUTHENTICATED_MAX);
+        return false;
+    }
+    if (is_between_records(tls) && tls->call_records >= RDMUX_TLS_SHAKE_RECORDS) {
+        BIO_set_retry_read(bio);
+        return false;
+    }
+    *room = room_before_record_ends(tls, *room < left ? *room : left);
+    return true;
+}
+
+/* Messages of a handshake in clear, however they are cut into records. False: one is too long. */
+static bool is_message_short(struct rdmux_tls *tls, const char *bytes, size_t size)
+{
+    while (size != 0) {
+        size_t part = size < tls->message_left ? size : tls->message_left;
+        tls->message_left -= part;
+        bytes += part;
+        size -= part;
+        if (size != 0) {
+            tls->message[tls->message_size++] = (uint8_t)*bytes++;
+            size--;
+        }
+        if (tls->message_size == sizeof(tls->message)) {
+            tls->message_left = rdmux_load_be32(tls->message) & 0xffffff; /* behind the type */
+            tls->message_size = 0;
+            if (tls->message_left > CLIENT_HELLO_MAX) {
+                snprintf(tls->trouble, sizeof(tls->trouble), "its ClientHello is to have %zu bytes",
+                         tls->message_left);
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+/* False: the session is to see nothing of it. */
+static bool note_handshake(struct rdmux_tls *tls, const char *bytes, size_t size)
+{
+    tls->taken += size;
+    if (tls->body_left != 0) {
+        tls->body_left -= size;
+        return tls->role != RDMUX_ROLE_ACCEPT || tls->header[0] != RECORD_HANDSHAKE ||
+               is_message_short(tls, bytes, size);
+    }
+    memcpy(tls->header + tls->header_size, bytes, size);
+    tls->header_size += size;
+    if (tls->header_size == sizeof(tls->header)) {
+        tls->body_left = rdmux_load_be16(tls->header + AT_LENGTH);
+        tls->header_size = 0;
+        tls->call_records++;
+    }
+    return true;
+}
+
 static int bio_read(BIO *bio, char *out, int size)
 {
     struct rdmux_tls *tls = BIO_get_data(bio);
@@ -80,18 +159,12 @@ static int bio_read(BIO *bio, char *out, int size)
         return -1;
     }
     size_t room = (size_t)size;
-    if (tls->stage != STAGE_OPEN) {
-        size_t left = UNAUTHENTICATED_MAX - tls->taken;
-        room = room < left ? room : left;
-        if (room == 0) {
-            snprintf(tls->trouble, sizeof(tls->trouble), "it has said %d bytes, and not who it is",
-                     UNAUTHENTICATED_MAX);
-            return -1;
-        }
+    if (tls->stage != STAGE_OPEN && !may_take_handshake(tls, bio, &room)) {
+        return -1;
     }
     ssize_t got = rdmux_tls_take(tls, out, room);
-    if (got > 0 && tls->stage != STAGE_OPEN) {
-        tls->taken += (size_t)got;
+    if (got > 0 && tls->stage != STAGE_OPEN && !note_handshake(tls, out, (size_t)got)) {
+        return -1;
     }
     if (got < 0 && tls->error == 0) {
         BIO_set_retry_read(bio);

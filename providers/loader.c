@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 #include "providers/loader.h"
 
+#include "providers/trust.h"
+
 #include <dlfcn.h>
+#include <limits.h>
+#include <link.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 static const char LIBRARY_NAME[] = "librdmux.so";
@@ -37,6 +43,7 @@ static enum rdmux_status refuse(struct rdmux_refusal *refusal, uint32_t reason, 
                                 const char *format, ...)
 {
     refusal->reason = reason;
+    refusal->place[0] = '\0';
     va_list arguments;
     va_start(arguments, format);
     (void)vsnprintf(refusal->text, sizeof(refusal->text), format, arguments);
@@ -206,7 +213,11 @@ static bool is_ours(void *handle)
 enum rdmux_status rdmux_plugin_load(const char *path, const struct rdmux_plugin **out,
                                     struct rdmux_refusal *refusal)
 {
-    void *handle = open_file(path, refusal);
+    char judged[PATH_MAX];
+    if (rdmux_trust_check(path, RDMUX_TRUST_FILE, judged, refusal) != RDMUX_OK) {
+        return RDMUX_NO_PATH;
+    }
+    void *handle = open_file(judged, refusal);
     if (handle == NULL) {
         return RDMUX_NO_PATH;
     }
@@ -238,19 +249,64 @@ enum rdmux_status rdmux_plugin_load(const char *path, const struct rdmux_plugin 
     return RDMUX_OK;
 }
 
-void rdmux_library_folder(char *out, size_t size)
+/* --------------------------------------------------------------------------------------- folder */
+
+struct search {
+    uintptr_t address; /* of something of ours */
+    char *out;
+    size_t size;
+};
+
+static bool contains(const struct dl_phdr_info *object, uintptr_t address)
 {
+    for (size_t i = 0; i < object->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &object->dlpi_phdr[i];
+        uintptr_t first = (uintptr_t)object->dlpi_addr + (uintptr_t)part->p_vaddr;
+        if (part->p_type == PT_LOAD && address - first < part->p_memsz) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A program has no name here: what dladdr() calls it is argv[0], which its caller chooses. */
+static int take_own_file(struct dl_phdr_info *object, size_t size, void *user)
+{
+    struct search *search = user;
+    (void)size;
+    if (!contains(object, search->address)) {
+        return 0;
+    }
+    const char *path = object->dlpi_name;
+    const char *slash = strrchr(path, '/');
+    bool is_program = path[0] == '\0' || (uintptr_t)object->dlpi_phdr == getauxval(AT_PHDR);
+    if (!is_program && slash != NULL &&
+        strncmp(slash + 1, LIBRARY_NAME, sizeof(LIBRARY_NAME) - 1) == 0 &&
+        strlen(path) < search->size) {
+        memcpy(search->out, path, strlen(path) + 1);
+    }
+    return 1;
+}
+
+void rdmux_library_file(char *out, size_t size)
+{
+    struct search search = { .address = (uintptr_t)LIBRARY_NAME, .out = out, .size = size };
     out[0] = '\0';
-    Dl_info file = { 0 };
-    if (dladdr(LIBRARY_NAME, &file) == 0 || file.dli_fname == NULL) {
+    (void)dl_iterate_phdr(take_own_file, &search);
+}
+
+void rdmux_plugin_folder(char *out, size_t size)
+{
+    char library[PATH_MAX];
+    rdmux_library_file(library, sizeof(library));
+    out[0] = '\0';
+    if (library[0] == '\0') {
         return;
     }
-    const char *slash = strrchr(file.dli_fname, '/');
-    const char *name = slash != NULL ? slash + 1 : file.dli_fname;
-    if (slash == NULL || strncmp(name, LIBRARY_NAME, sizeof(LIBRARY_NAME) - 1) != 0) {
-        return; /* linked into a program */
-    }
-    int length = snprintf(out, size, "%.*s", (int)(slash - file.dli_fname), file.dli_fname);
+    const char *slash = strrchr(library, '/');
+    int length = rdmux_trust_is_secure()
+                     ? snprintf(out, size, "%s", RDMUX_PLUGIN_FOLDER)
+                     : snprintf(out, size, "%.*s/rdmux", (int)(slash - library), library);
     if (length < 0 || (size_t)length >= size) {
         out[0] = '\0';
     }

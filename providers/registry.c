@@ -2,6 +2,7 @@
 #include "providers/registry.h"
 
 #include "providers/loader.h"
+#include "providers/trust.h"
 #include "shm/shm_provider.h"
 #include "tcp_fallback/tcp_provider.h"
 
@@ -68,17 +69,44 @@ static const char *file_name(const char *path)
     return slash != NULL ? slash + 1 : path;
 }
 
-static void add_refused(struct rdmux_fabric *fabric, const char *path,
-                        const struct rdmux_refusal *refusal)
+/* name: in lists of paths. */
+static void add_refused_as(struct rdmux_fabric *fabric, const char *name, const char *path,
+                           const struct rdmux_refusal *refusal)
 {
-    rdmux_log(fabric, RDMUX_LOG_WARN, "plug-in %s: %s: %s; it is left out", path,
-              rdmux_reason_name((enum rdmux_reason)refusal->reason), refusal->text);
-    struct rdmux_provider_entry *entry = add_entry(fabric, file_name(path));
+    bool elsewhere = refusal->place[0] != '\0' && strcmp(refusal->place, path) != 0;
+    rdmux_log(fabric, RDMUX_LOG_WARN, "plug-in %s: %s: %s%s%s; it is left out", path,
+              rdmux_reason_name((enum rdmux_reason)refusal->reason), refusal->text,
+              elsewhere ? ": " : "", elsewhere ? refusal->place : "");
+    struct rdmux_provider_entry *entry = add_entry(fabric, name);
     if (entry != NULL) {
         entry->reason = refusal->reason;
         memcpy(entry->text, refusal->text, sizeof(entry->text));
         memcpy(entry->hint, refusal->hint, sizeof(entry->hint));
     }
+}
+
+static void add_refused(struct rdmux_fabric *fabric, const char *path,
+                        const struct rdmux_refusal *refusal)
+{
+    add_refused_as(fabric, file_name(path), path, refusal);
+}
+
+/* A folder's name ends with a slash, which no provider's and no file's has. */
+static void add_refused_folder(struct rdmux_fabric *fabric, const char *path,
+                               const struct rdmux_refusal *refusal)
+{
+    char name[RDMUX_NAME_MAX];
+    size_t end = strlen(path);
+    while (end > 0 && path[end - 1] == '/') {
+        end--;
+    }
+    size_t first = end;
+    while (first > 0 && path[first - 1] != '/') {
+        first--;
+    }
+    (void)snprintf(name, sizeof(name), "%.*s/", (int)(end - first < 32 ? end - first : 32),
+                   path + first);
+    add_refused_as(fabric, name, path, refusal);
 }
 
 /* A provider that the file at path brings. */
@@ -165,8 +193,19 @@ static int by_name(const struct dirent **a, const struct dirent **b)
 }
 
 /* wanted: somebody named the folder, so its absence is worth a line in the log. */
-static enum rdmux_status load_folder(struct loading *loading, const char *folder, bool wanted)
+static enum rdmux_status load_folder(struct loading *loading, const char *path, bool wanted)
 {
+    struct rdmux_refusal refusal = { .reason = 0 };
+    char folder[PATH_MAX];
+    if (rdmux_trust_check(path, RDMUX_TRUST_FOLDER, folder, &refusal) != RDMUX_OK) {
+        if (refusal.reason != RDMUX_REASON_NO_LIBRARY) {
+            add_refused_folder(loading->fabric, path, &refusal);
+        } else if (wanted) {
+            rdmux_log(loading->fabric, RDMUX_LOG_WARN, "plug-ins in %s: %s; none is loaded", path,
+                      refusal.text);
+        }
+        return RDMUX_OK;
+    }
     struct dirent **files = NULL;
     int count = scandir(folder, &files, is_plugin_file, by_name);
     if (count < 0) {
@@ -181,10 +220,10 @@ static enum rdmux_status load_folder(struct loading *loading, const char *folder
     }
     enum rdmux_status status = RDMUX_OK;
     for (int i = 0; i < count; i++) {
-        char path[PATH_MAX];
-        int length = snprintf(path, sizeof(path), "%s/%s", folder, files[i]->d_name);
-        if (status == RDMUX_OK && length > 0 && (size_t)length < sizeof(path)) {
-            status = load_file(loading, path);
+        char file[PATH_MAX];
+        int length = snprintf(file, sizeof(file), "%s/%s", folder, files[i]->d_name);
+        if (status == RDMUX_OK && length > 0 && (size_t)length < sizeof(file)) {
+            status = load_file(loading, file);
         }
         free(files[i]);
     }
@@ -192,17 +231,32 @@ static enum rdmux_status load_folder(struct loading *loading, const char *folder
     return status;
 }
 
-/* rdmux/ beside librdmux.so, so that an installed tree can be moved. */
+/* An installed tree can be moved: the folder beside the library goes with it. */
 static enum rdmux_status load_own_folder(struct loading *loading)
 {
-    char library[PATH_MAX];
-    char folder[PATH_MAX + sizeof("/rdmux")];
-    rdmux_library_folder(library, sizeof(library));
-    if (library[0] == '\0') {
+    char folder[PATH_MAX];
+    rdmux_plugin_folder(folder, sizeof(folder));
+    return folder[0] == '\0' ? RDMUX_OK : load_folder(loading, folder, false);
+}
+
+/* A folder that the program names. Its name may come from whoever runs the program, which a program
+ * with rights of its own has no way to tell us. */
+static enum rdmux_status load_named_folder(struct loading *loading, const char *folder)
+{
+    if (folder == NULL || folder[0] == '\0') {
         return RDMUX_OK;
     }
-    (void)snprintf(folder, sizeof(folder), "%s/rdmux", library);
-    return load_folder(loading, folder, false);
+    if (rdmux_trust_is_secure()) {
+        static const struct rdmux_refusal refusal = {
+            .reason = RDMUX_REASON_BAD_PLUGIN,
+            .text = "a program with rights that its user lacks searches no folder but the one that "
+                    "was compiled in",
+            .hint = "name the plug-in's file in rdmux_fabric_attr.plugins",
+        };
+        add_refused_folder(loading->fabric, folder, &refusal);
+        return RDMUX_OK;
+    }
+    return load_folder(loading, folder, true);
 }
 
 static enum rdmux_status load_named(struct loading *loading, const char *path)
@@ -225,11 +279,11 @@ static enum rdmux_status load_plugins(struct loading *loading, const struct rdmu
     enum rdmux_status status = RDMUX_OK;
     if ((attr->flags & RDMUX_FABRIC_NO_DEFAULT_PLUGINS) == 0) {
         status = load_own_folder(loading);
-        if (status == RDMUX_OK && attr->provider_dir != NULL && attr->provider_dir[0] != '\0') {
-            status = load_folder(loading, attr->provider_dir, true);
+        if (status == RDMUX_OK) {
+            status = load_named_folder(loading, attr->provider_dir);
         }
-        if (status == RDMUX_OK && environment_dir != NULL && environment_dir[0] != '\0') {
-            status = load_folder(loading, environment_dir, true);
+        if (status == RDMUX_OK) {
+            status = load_named_folder(loading, environment_dir);
         }
     }
     for (size_t i = 0; i < attr->plugin_count && status == RDMUX_OK; i++) {
@@ -250,9 +304,22 @@ static const struct rdmux_provider_entry *find_sibling(const struct rdmux_regist
     return NULL;
 }
 
+/* Our plug-in that was refused, or a folder that it may be in; NULL: none was. */
+static const struct rdmux_provider_entry *find_refused(const struct rdmux_registry *registry)
+{
+    const struct rdmux_provider_entry *refused = find_entry(registry, VERBS_PLUGIN);
+    for (size_t i = 0; i < registry->count && refused == NULL; i++) {
+        const char *slash = strchr(registry->entries[i].name, '/');
+        if (slash != NULL) { /* no file's name has one */
+            refused = &registry->entries[i];
+        }
+    }
+    return refused;
+}
+
 void rdmux_registry_add_absent(struct rdmux_fabric *fabric)
 {
-    const struct rdmux_provider_entry *refused = find_entry(&fabric->registry, VERBS_PLUGIN);
+    const struct rdmux_provider_entry *refused = find_refused(&fabric->registry);
     const struct rdmux_provider_entry *sibling = find_sibling(&fabric->registry);
     for (size_t i = 0; i < RDMUX_COUNT_OF(verbs_names); i++) {
         if (find_entry(&fabric->registry, verbs_names[i]) != NULL) {
@@ -264,8 +331,8 @@ void rdmux_registry_add_absent(struct rdmux_fabric *fabric)
         }
         if (refused != NULL) {
             entry->reason = refused->reason;
-            (void)snprintf(entry->text, sizeof(entry->text), "%s: %.*s", VERBS_PLUGIN,
-                           RDMUX_TEXT_MAX - (int)sizeof(VERBS_PLUGIN) - 2, refused->text);
+            (void)snprintf(entry->text, sizeof(entry->text), "%s: %.*s", refused->name,
+                           RDMUX_TEXT_MAX - RDMUX_NAME_MAX - 2, refused->text);
             (void)snprintf(entry->hint, sizeof(entry->hint), "%s",
                            refused->reason == RDMUX_REASON_NO_LIBRARY
                                ? "install libibverbs and librdmacm (Debian: libibverbs1 librdmacm1 "

@@ -375,15 +375,20 @@ static enum outcome take_placed(struct shm_ep *ep, const struct shm_message *mes
 
 static enum outcome take_notice(struct shm_ep *ep, const struct shm_message *message)
 {
+    const struct shm_domain *domain = shm_domain_of(ep->base.cq->domain);
+    uint64_t length = message_length(message);
     if (ep->incoming.request != NULL) {
         return break_off(ep, RDMUX_PROTOCOL, "shm: the peer sent a notice within a message");
+    }
+    if (length > atomic_load_explicit(&domain->longest, memory_order_relaxed)) {
+        return break_off(ep, RDMUX_PROTOCOL,
+                         "shm: the peer tells of a write that is longer than any region here");
     }
     struct rdmux_request *request = take_receive(ep);
     if (request == NULL) {
         return STUCK;
     }
-    deliver(ep, request, RDMUX_WC_RECV_WRITE_IMM, message_length(message), RDMUX_WC_HAS_IMM,
-            message->imm);
+    deliver(ep, request, RDMUX_WC_RECV_WRITE_IMM, length, RDMUX_WC_HAS_IMM, message->imm);
     return NEXT;
 }
 
@@ -580,6 +585,11 @@ static SHM_COLD size_t notice_end(struct shm_ep *ep)
     if (!ep->stalled && shm_consumer_has_message(&ep->in)) {
         return 0;
     }
+    /* Of a peer that has closed, messages are still here. The control channel tells of its end at once. */
+    if (state == SHM_CLOSED && ep->stalled && ep->incoming.request == NULL) {
+        ep->end_waits = true;
+        return 0;
+    }
     (void)rdmux_shm_advance(ep);
     if (ep->state != SHM_EP_CONNECTED) {
         return 1;
@@ -608,14 +618,20 @@ static SHM_COLD size_t notice_end(struct shm_ep *ep)
 
 /* ---------------------------------------------------------------------------------- poll */
 
+/* Has the peer ended, and may that be told? */
+static inline bool has_ended(const struct shm_ep *ep)
+{
+    return (atomic_load_explicit(&ep->theirs->state, memory_order_relaxed) != SHM_OPEN ||
+            ep->gone) &&
+           !ep->end_waits;
+}
+
 /* Is there nothing that progress() would look into? */
 SHM_HOT bool is_quiet(const struct shm_ep *ep)
 {
     return ep->state != SHM_EP_CONNECTED ||
            (!shm_consumer_has_message(&ep->in) && ep->pending == 0 && !ep->want_resume &&
-            ep->job.request == NULL && !ep->bell_held &&
-            atomic_load_explicit(&ep->theirs->state, memory_order_relaxed) == SHM_OPEN &&
-            !ep->gone);
+            ep->job.request == NULL && !ep->bell_held && !has_ended(ep));
 }
 
 /* The endpoint is connected. */
@@ -628,7 +644,7 @@ static SHM_COLD size_t progress(struct shm_ep *ep, size_t budget)
     if (ep->pending > 0 || ep->want_resume || ep->job.request != NULL || ep->bell_held) {
         done += rdmux_shm_advance(ep);
     }
-    if (atomic_load_explicit(&ep->theirs->state, memory_order_relaxed) != SHM_OPEN || ep->gone) {
+    if (has_ended(ep)) {
         done += ep->state == SHM_EP_CONNECTED ? notice_end(ep) : 1;
     }
     if (done > 0) {
@@ -732,15 +748,14 @@ static bool has_work(const struct shm_ep *ep)
     if (ep->state != SHM_EP_CONNECTED) {
         return false;
     }
-    bool copying = ep->job.request != NULL &&
+    bool copying = ep->job.request != NULL && !ep->end_waits &&
                    (ep->job.kind == SHM_JOB_PUT || ep->job.kind == SHM_JOB_GET ||
                     ep->job.kind == SHM_JOB_SEND_PUT) &&
                    ep->job.offset < ep->job.request->length;
     uint64_t consumed = atomic_load_explicit(ep->out.consumed, memory_order_acquire);
-    return copying || ep->bell_held || ep->gone ||
+    return copying || ep->bell_held || has_ended(ep) ||
            (!ep->stalled && shm_consumer_has_message(&ep->in)) ||
-           (waits_for_progress(ep) && consumed != ep->out.retired) ||
-           atomic_load_explicit(&ep->theirs->state, memory_order_acquire) != SHM_OPEN;
+           (waits_for_progress(ep) && consumed != ep->out.retired);
 }
 
 enum rdmux_status rdmux_shm_arm(struct rdmux_provider_cq *base)
@@ -760,12 +775,17 @@ enum rdmux_status rdmux_shm_arm(struct rdmux_provider_cq *base)
     if (membarrier) {
         rdmux_shm_membarrier(); /* pairs with shm_ring_bell() */
     }
-    bool something = false;
-    while (cq->awake != NULL) {
-        struct shm_ep *ep = cq->awake;
-        cq->awake = ep->awake_next;
-        ep->asleep = true;
-        something = has_work(ep) || something;
+    /* Those with work stay awake: the next arm has to look at them again, whatever was polled between. */
+    struct shm_ep **link = &cq->awake;
+    while (*link != NULL) {
+        struct shm_ep *ep = *link;
+        if (has_work(ep)) {
+            atomic_store_explicit(&ep->mine->sleeping, 0, memory_order_relaxed);
+            link = &ep->awake_next;
+        } else {
+            ep->asleep = true;
+            *link = ep->awake_next;
+        }
     }
-    return something ? RDMUX_AGAIN : RDMUX_OK;
+    return cq->awake != NULL ? RDMUX_AGAIN : RDMUX_OK;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Life of an endpoint: how two processes meet on an abstract socket, check each other, share a
+/* Life of an endpoint: how two processes meet at a socket, check each other, share a
  * segment, and part again.
  *
  *   acceptor   ep_open: listens. ep_connect: accepts the process that the description names, takes
  *              its HELLO with segment, bell and region table, answers with its own, is connected.
- *   connector  ep_connect: connects to the name of the description, makes the segment, says HELLO,
+ *   connector  ep_connect: connects to the socket of the description, makes the segment, says HELLO,
  *              is connected with the acceptor's.
  */
 #include "shm_internal.h"
@@ -94,11 +94,11 @@ enum rdmux_status rdmux_shm_ep_open(struct rdmux_provider_ep *base,
     if (!is_acceptor(ep)) {
         return RDMUX_OK;
     }
-    status = rdmux_provider_random(shm_fabric_of(ep), ep->name, sizeof(ep->name));
+    status = rdmux_provider_random(shm_fabric_of(ep), ep->meeting.name, sizeof(ep->meeting.name));
     if (status != RDMUX_OK) {
         goto unwatch_bell;
     }
-    status = rdmux_shm_socket_listen(ep->name, &ep->listener);
+    status = rdmux_shm_meeting_listen(&ep->meeting, &ep->listener);
     if (status != RDMUX_OK) {
         goto unwatch_bell;
     }
@@ -119,8 +119,7 @@ release_mappings:
 enum rdmux_status rdmux_shm_ep_describe(struct rdmux_provider_ep *base, uint8_t *out, size_t *size)
 {
     struct shm_ep *ep = shm_ep_of(base);
-    struct shm_description description = { .pid = (uint32_t)getpid() };
-    memcpy(description.name, ep->name, sizeof(description.name));
+    const struct shm_description description = { .pid = (uint32_t)getpid(), .place = ep->meeting };
     if (*size < SHM_DESCRIPTION_SIZE) {
         rdmux_provider_error("shm: %zu bytes are too few for the connection data", *size);
         return RDMUX_INVALID;
@@ -160,18 +159,18 @@ static void watch_peer(struct shm_ep *ep)
     (void)status; /* without a watch liveness is left to the control channel */
 }
 
-/* Tries what the peer's process lets us do: read 8 bytes and write them back. */
-static bool try_to_copy(const struct shm_ep *ep, const struct shm_hello *hello)
+/* Does the kernel let us read and write the peer's memory? Asks for the last page of all addresses, which
+ * no process has: EFAULT says that the right is there, anything else that it is not. A page that the peer
+ * has could make us wait for the peer (userfaultfd(2), FUSE). Both directions need the same right. */
+static bool may_copy(const struct shm_ep *ep)
 {
-    uint64_t value = 0;
+    uint8_t value = 0;
     struct iovec ours = { .iov_base = &value, .iov_len = sizeof(value) };
     struct iovec theirs = {
-        .iov_base = (void *)(uintptr_t)hello->probe_address, /* NOLINT(performance-no-int-to-ptr) */
+        .iov_base = (void *)(UINTPTR_MAX - SHM_PAGE + 1), /* NOLINT(performance-no-int-to-ptr) */
         .iov_len = sizeof(value),
     };
-    return process_vm_readv(ep->pid, &ours, 1, &theirs, 1, 0) == (ssize_t)sizeof(value) &&
-           value == hello->probe_value &&
-           process_vm_writev(ep->pid, &ours, 1, &theirs, 1, 0) == (ssize_t)sizeof(value);
+    return process_vm_readv(ep->pid, &ours, 1, &theirs, 1, 0) < 0 && errno == EFAULT;
 }
 
 /* A peer's bell must at least not be something on which a write waits by itself. That it stays so is
@@ -194,8 +193,6 @@ static enum rdmux_status say_hello(struct shm_ep *ep, int segment_fd)
     struct shm_hello hello = {
         .magic = is_acceptor(ep) ? SHM_HELLO_ACCEPTOR : SHM_HELLO_CONNECTOR,
         .flags = domain->membarrier ? SHM_HELLO_MEMBARRIER : 0,
-        .probe_address = (uint64_t)(uintptr_t)&ep->probe,
-        .probe_value = ep->probe,
         .pid = (uint32_t)getpid(),
     };
     rdmux_provider_secret(&ep->base, hello.secret);
@@ -261,11 +258,11 @@ static enum rdmux_status receive_hello(struct shm_ep *ep, struct shm_hello *out,
     return status;
 }
 
-static void become_connected(struct shm_ep *ep, const struct shm_hello *hello)
+static void become_connected(struct shm_ep *ep)
 {
     struct shm_domain *domain = domain_of(ep);
     struct shm_cq *cq = shm_cq_of(ep->base.cq);
-    ep->can_copy = try_to_copy(ep, hello);
+    ep->can_copy = may_copy(ep);
     atomic_store_explicit(&ep->mine->can_copy, ep->can_copy ? 1U : 0U, memory_order_release);
     rdmux_shm_cq_unwatch(cq, ep->socket);
     watch_peer(ep);
@@ -302,9 +299,18 @@ static enum rdmux_status welcome(struct shm_ep *ep)
         close_fd(&fds[i]);
     }
     if (status == RDMUX_OK) {
-        become_connected(ep, &hello);
+        become_connected(ep);
     }
     return status == RDMUX_AGAIN ? RDMUX_IO : status;
+}
+
+static void stop_listening(struct shm_ep *ep)
+{
+    if (ep->listener >= 0) {
+        rdmux_shm_cq_unwatch(shm_cq_of(ep->base.cq), ep->listener);
+        rdmux_shm_meeting_remove(&ep->meeting);
+        close_fd(&ep->listener);
+    }
 }
 
 static enum rdmux_status step_acceptor(struct shm_ep *ep)
@@ -315,8 +321,7 @@ static enum rdmux_status step_acceptor(struct shm_ep *ep)
         if (status != RDMUX_OK) {
             return status;
         }
-        rdmux_shm_cq_unwatch(cq, ep->listener);
-        close_fd(&ep->listener);
+        stop_listening(ep);
         status = rdmux_shm_cq_watch(cq, ep, ep->socket, SHM_WATCH_SOCKET, EPOLLIN);
         if (status != RDMUX_OK) {
             return status;
@@ -329,7 +334,8 @@ static enum rdmux_status step_acceptor(struct shm_ep *ep)
 static enum rdmux_status meet(struct shm_ep *ep)
 {
     struct shm_cq *cq = shm_cq_of(ep->base.cq);
-    enum rdmux_status status = rdmux_shm_socket_connect(ep->theirs_described.name, &ep->socket);
+    enum rdmux_status status = rdmux_shm_meeting_connect(&ep->theirs_described.place, ep->pid,
+                                                         &ep->socket);
     if (status != RDMUX_OK) {
         return status;
     }
@@ -372,7 +378,7 @@ static enum rdmux_status step_connector(struct shm_ep *ep)
     close_fd(&fds[0]);
     close_fd(&fds[1]);
     if (status == RDMUX_OK) {
-        become_connected(ep, &hello);
+        become_connected(ep);
     }
     return status;
 }
@@ -388,10 +394,6 @@ enum rdmux_status rdmux_shm_ep_connect(struct rdmux_provider_ep *base, const uin
             return status;
         }
         ep->pid = (pid_t)ep->theirs_described.pid;
-        status = rdmux_provider_random(shm_fabric_of(ep), &ep->probe, sizeof(ep->probe));
-        if (status != RDMUX_OK) {
-            return status;
-        }
         if (is_acceptor(ep)) {
             status = rdmux_shm_cq_watch(shm_cq_of(base->cq), ep, ep->listener, SHM_WATCH_SOCKET,
                                         EPOLLIN);
@@ -471,7 +473,8 @@ void rdmux_shm_ep_close(struct rdmux_provider_ep *base)
     if (ep->listed) {
         leave_domain(ep);
     }
-    const int watched[] = { ep->bell, ep->listener, ep->socket, ep->pidfd };
+    stop_listening(ep);
+    const int watched[] = { ep->bell, ep->socket, ep->pidfd };
     for (size_t i = 0; i < sizeof(watched) / sizeof(watched[0]); i++) {
         if (watched[i] >= 0) {
             rdmux_shm_cq_unwatch(cq, watched[i]);
@@ -483,7 +486,6 @@ void rdmux_shm_ep_close(struct rdmux_provider_ep *base)
     }
     close_fd(&ep->bell);
     close_fd(&ep->peer_bell);
-    close_fd(&ep->listener);
     close_fd(&ep->socket);
     close_fd(&ep->pidfd);
     rdmux_shm_mappings_release(ep);

@@ -56,6 +56,7 @@ struct shm_domain {
     uint32_t next_index; /* where to look for a free region next */
     uint64_t next_number;
     bool membarrier;
+    _Atomic uint64_t longest; /* bytes of the longest region that was ever registered */
 };
 
 struct shm_mr {
@@ -157,6 +158,7 @@ struct shm_ep {
     enum shm_ep_state state;
     bool fences;       /* no membarrier: a full fence where the other side relies on one */
     bool stalled;      /* the next message waits for a receive */
+    bool end_waits;    /* the peer has closed; its end is told behind that message */
     bool want_resume;  /* post returned RDMUX_AGAIN */
     bool bell_held;    /* RDMUX_POST_MORE */
     bool asleep;       /* our sleeping word was set; not on cq->awake */
@@ -202,14 +204,13 @@ struct shm_ep {
     bool watched;          /* socket and pidfd are in the cq's epoll */
     bool hello_sent;       /* connector */
     bool listed;           /* on the domain's list */
-    uint64_t probe;        /* the peer reads this to try out process_vm_readv */
     uint64_t busy_seen;    /* domain->invalidating */
     uint64_t alive_at_ns;  /* when the peer was last seen alive, coarse clock */
     /* Of a region whose receives we found that we cannot write to; 0 = none. */
     uint64_t unmappable_life;
     struct shm_description theirs_described;
     struct shm_sent sent[SHM_SENT_COUNT];
-    uint8_t name[SHM_NAME_SIZE];
+    struct shm_place meeting; /* of the listener */
 };
 
 enum shm_remote_mode {
@@ -265,11 +266,12 @@ void rdmux_shm_segment_unmap(struct shm_segment *segment);
 RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_regions_create(struct shm_region **out, int *fd);
 RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_regions_map(int fd, const struct shm_region **out);
 void rdmux_shm_regions_unmap(const struct shm_region *regions);
-/* Maps length bytes of a peer's memory. RDMUX_PROTOCOL: it is shorter, or could shrink. */
+/* Maps length bytes of a peer's memory. RDMUX_PROTOCOL: it is shorter, could shrink, or is none of ordinary
+ * pages. */
 RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_memory_map(int fd, uint64_t length, bool writable,
                                                         uint8_t **out);
 void rdmux_shm_memory_unmap(uint8_t *base, uint64_t length);
-/* Makes sure that the memory behind fd, ours, cannot shrink, so that peers will map it. */
+/* Makes sure that the memory behind fd, ours, cannot shrink. False: peers would not map it. */
 bool rdmux_shm_memory_seal(int fd);
 
 /* --------------------------------------------------------------------------------- doorbell */
@@ -371,9 +373,11 @@ void rdmux_shm_remote_close(struct rdmux_provider_remote *base);
 /* Passes the region's descriptor to the peer unless that has happened. False: it has no descriptor
  * to pass, or there is no room now. [data path] */
 bool rdmux_shm_region_pass(struct shm_ep *ep, struct shm_mr *mr, bool writable);
-/* The peer's region, if it was passed and can be mapped; else NULL. [data path] */
+/* The peer's region, if it was passed and can be mapped; else NULL. Takes at most *budget messages of the
+ * peer, which are subtracted: if none is left of the budget, the region may be in one that comes later.
+ * [data path] */
 struct shm_mapping *rdmux_shm_mapping_find(struct shm_ep *ep, uint32_t index, uint64_t life,
-                                           bool writable);
+                                           bool writable, uint32_t *budget);
 /* Unmaps one region that the peer has given up, if the next to look at is such. [data path] */
 void rdmux_shm_mapping_sweep(struct shm_ep *ep);
 void rdmux_shm_mappings_release(struct shm_ep *ep);

@@ -47,6 +47,10 @@ enum {
  * unless its process is stopped. */
 enum { WAIT_OUT_NS = 20 * 1000 * 1000, WAIT_OUT_STEP_NS = 20 * 1000 };
 
+/* Most messages of the peer that an import takes in. The region's own was sent before its description, and a
+ * socket's queue holds fewer (some 280 with the kernel's default). */
+enum { IMPORT_MESSAGES = 512 };
+
 enum { WRITING = RDMUX_ACCESS_REMOTE_WRITE | RDMUX_ACCESS_REMOTE_ATOMIC };
 
 /* ---------------------------------------------------------------------------------- regions */
@@ -69,6 +73,16 @@ static void take_place(struct shm_domain *domain, struct shm_mr *mr)
     (void)pthread_mutex_unlock(&domain->mutex);
 }
 
+/* For a check of what peers tell of their writes. */
+static void note_length(struct shm_domain *domain, uint64_t length)
+{
+    uint64_t longest = atomic_load_explicit(&domain->longest, memory_order_relaxed);
+    while (length > longest &&
+           !atomic_compare_exchange_weak_explicit(&domain->longest, &longest, length,
+                                                  memory_order_relaxed, memory_order_relaxed)) {
+    }
+}
+
 enum rdmux_status rdmux_shm_mr_register(struct rdmux_provider_mr *base,
                                         const struct rdmux_provider_mr_attr *attr)
 {
@@ -78,6 +92,7 @@ enum rdmux_status rdmux_shm_mr_register(struct rdmux_provider_mr *base,
     mr->access = attr->access;
     mr->index = SHM_REGION_COUNT;
     mr->fd = -1;
+    note_length(shm_domain_of(base->domain), attr->length);
     if ((attr->access & RDMUX_ACCESS_NO_MAP) != 0) {
         return RDMUX_OK; /* revocation must be absolute: only through our CPU */
     }
@@ -317,10 +332,11 @@ static bool take_region_message(struct shm_ep *ep)
 }
 
 struct shm_mapping *rdmux_shm_mapping_find(struct shm_ep *ep, uint32_t index, uint64_t life,
-                                           bool writable)
+                                           bool writable, uint32_t *budget)
 {
     struct shm_mapping *mapping = find(ep, index, life, writable);
-    while (mapping == NULL && take_region_message(ep)) {
+    while (mapping == NULL && *budget > 0 && take_region_message(ep)) {
+        (*budget)--;
         mapping = find(ep, index, life, writable);
     }
     return mapping;
@@ -361,8 +377,9 @@ static bool open_mapped(struct shm_ep *ep, struct shm_remote *remote, uint32_t i
     if (is_nearly_full(ep)) {
         grow(ep);
     }
-    struct shm_mapping *mapping = rdmux_shm_mapping_find(ep, index, life,
-                                                         (remote->base.access & WRITING) != 0);
+    uint32_t budget = IMPORT_MESSAGES;
+    struct shm_mapping *mapping = rdmux_shm_mapping_find(
+        ep, index, life, (remote->base.access & WRITING) != 0, &budget);
     if (mapping == NULL || mapping->length < remote->base.length) {
         return false;
     }

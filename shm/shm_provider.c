@@ -3,6 +3,7 @@
 #include "shm_provider.h"
 
 #include "shm_internal.h"
+#include "shm_meeting.h"
 #include "shm_reach.h"
 
 #include <assert.h>
@@ -48,21 +49,45 @@ static void describe_path(const struct shm_reach *reach, struct rdmux_local_path
     rdmux_shm_reach_encode(reach, out->reach);
 }
 
-/* Memory files are all that is needed from the kernel; a container may forbid them, but does not begin
- * to while a process runs. A lack of descriptors passes. */
-static bool can_share_memory(void)
+/* What this process lacks to share memory, and what helps. */
+struct lack {
+    const char *text; /* NULL: nothing */
+    const char *hint;
+};
+
+/* Memory files and a place to meet are all that is needed from the kernel; a container may forbid them, but
+ * does not begin to while a process runs. A lack of descriptors passes. */
+static struct lack what_is_lacking(void)
 {
     static atomic_bool could;
     if (atomic_load_explicit(&could, memory_order_relaxed)) {
-        return true;
+        return (struct lack){ NULL, NULL };
+    }
+    if (!rdmux_shm_meeting_is_possible()) {
+        return (struct lack){
+            "this process cannot meet its peers: it may write to none of /run/user/UID, "
+            "/dev/shm, /tmp, or others may take its files away there",
+            "chmod 1777 /dev/shm"
+        };
     }
     int fd = memfd_create("rdmux probe", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0) {
-        return false;
+        return (struct lack){ "this process cannot share memory: it gets no memory files",
+                              "allow memfd_create(2)" };
     }
     (void)close(fd);
     atomic_store_explicit(&could, true, memory_order_relaxed);
-    return true;
+    return (struct lack){ NULL, NULL };
+}
+
+/* *out is there if nothing lacks. */
+static struct lack look_around(struct shm_reach *out)
+{
+    if (rdmux_shm_reach_of_this_process(out) != RDMUX_OK) {
+        return (struct lack){ "this process cannot share memory: there is no /proc",
+                              "mount -t proc proc /proc" };
+    }
+    return what_is_lacking();
 }
 
 static enum rdmux_status probe(struct rdmux_fabric *fabric, struct rdmux_local_path *out,
@@ -74,16 +99,16 @@ static enum rdmux_status probe(struct rdmux_fabric *fabric, struct rdmux_local_p
     if (max == 0) {
         return RDMUX_OK;
     }
-    if (rdmux_shm_reach_of_this_process(&reach) == RDMUX_OK && can_share_memory()) {
+    const struct lack lack = look_around(&reach);
+    if (lack.text == NULL) {
         describe_path(&reach, out);
         return RDMUX_OK;
     }
     memset(out, 0, sizeof(*out));
     (void)snprintf(out->device, sizeof(out->device), "memory");
     out->reason = RDMUX_REASON_NO_DEVICE;
-    (void)snprintf(out->text, sizeof(out->text),
-                   "this process cannot share memory: no memory files, or no /proc");
-    (void)snprintf(out->hint, sizeof(out->hint), "mount /proc and allow memfd_create(2)");
+    (void)snprintf(out->text, sizeof(out->text), "%s", lack.text);
+    (void)snprintf(out->hint, sizeof(out->hint), "%s", lack.hint);
     return RDMUX_OK;
 }
 
@@ -99,6 +124,7 @@ static enum rdmux_status domain_open(struct rdmux_provider_domain *base,
     (void)pthread_mutex_init(&domain->mutex, NULL);
     (void)pthread_mutex_init(&domain->invalidating, NULL);
     domain->membarrier = rdmux_shm_membarrier_register();
+    rdmux_shm_meeting_clean();
     return RDMUX_OK;
 }
 
@@ -118,13 +144,13 @@ static enum rdmux_status inspect(struct rdmux_fabric *fabric,
 {
     (void)fabric;
     struct shm_reach reach;
-    enum rdmux_status status = rdmux_shm_reach_of_this_process(&reach);
-    if (status != RDMUX_OK || !can_share_memory()) {
+    const struct lack lack = look_around(&reach);
+    if (lack.text != NULL) {
         const struct rdmux_provider_finding finding = {
             .severity = RDMUX_LOG_ERROR,
             .object = "shm",
-            .text = "this process cannot share memory: no memory files, or no /proc",
-            .remedy = "mount -t proc proc /proc",
+            .text = lack.text,
+            .remedy = lack.hint,
         };
         report(user, &finding);
         return RDMUX_OK;

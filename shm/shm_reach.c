@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 /* Reach bytes; little-endian. Offset, size, field:
- *   0  1  version, 1                 40  8  user namespace
+ *   0  1  version, 2                 40  8  user namespace
  *   1  7  zero, ignored              48  8  network namespace
  *   8 16  boot id                    56  4  uid
  *  24  8  pid namespace              60  3  pid, low 24 bits (a kernel has at most 2^22)
@@ -31,7 +31,7 @@ enum {
     AT_UID = 56,
     AT_PID = 60,
     AT_HINTS = 63,
-    VERSION = 1,
+    VERSION = 2, /* 1 met at abstract sockets, which other users can reach */
 };
 static_assert(AT_HINTS + 1 == SHM_REACH_SIZE, "hints end the reach bytes");
 static_assert((int)SHM_REACH_SIZE <= (int)RDMUX_REACH_MAX, "they fit an offer");
@@ -100,7 +100,8 @@ enum rdmux_reason rdmux_shm_reach(const uint8_t *ours, size_t ours_length, const
     struct shm_reach them;
     if (rdmux_shm_reach_decode(ours, ours_length, &us) != RDMUX_OK ||
         rdmux_shm_reach_decode(theirs, theirs_length, &them) != RDMUX_OK) {
-        (void)snprintf(text, RDMUX_TEXT_MAX, "the peer's shm provider is of another version");
+        (void)snprintf(text, RDMUX_TEXT_MAX,
+                       "the peer's shm provider is of another version, which meets elsewhere");
         return RDMUX_REASON_NOT_REACHABLE;
     }
     if (memcmp(us.boot_id, them.boot_id, SHM_BOOT_ID_SIZE) != 0) {

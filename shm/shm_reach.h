@@ -23,8 +23,8 @@ struct shm_reach {
     uint64_t pid_namespace;            /* inodes */
     uint64_t ipc_namespace;
     uint64_t user_namespace;
-    uint64_t net_namespace; /* abstract sockets live there */
-    uint32_t uid;           /* effective */
+    uint64_t net_namespace;
+    uint32_t uid; /* effective */
     uint32_t pid;
     uint32_t hints;
 };

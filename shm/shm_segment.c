@@ -6,8 +6,12 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
+#include <stdbool.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 enum { REGIONS_SIZE = SHM_REGION_COUNT * sizeof(struct shm_region) };
@@ -15,9 +19,38 @@ static_assert(REGIONS_SIZE % SHM_PAGE == 0, "whole pages");
 
 static enum rdmux_status no_memory(const char *what, int error)
 {
-    rdmux_provider_error("shm: no memory for %s: errno %d%s", what, error,
-                         error == EMFILE ? "; raise the limit on open files" : "");
+    const char *remedy = error == EMFILE  ? "; raise the limit on open files"
+                         : error == EFBIG ? "; raise the limit on file sizes (ulimit -f)"
+                                          : "";
+    rdmux_provider_error("shm: no memory for %s: errno %d%s", what, error, remedy);
     return RDMUX_NO_MEMORY;
+}
+
+/* As ftruncate(). The limit on file sizes holds for memory files, too; whoever asks for more gets SIGXFSZ,
+ * which ends the process. So the limit is looked at before. */
+static int set_size(int fd, size_t size)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        size > limit.rlim_cur) {
+        errno = EFBIG;
+        return -1;
+    }
+    return ftruncate(fd, (off_t)size);
+}
+
+/* Is this a memory file of ordinary pages that cannot shrink? Then no access to its first `length` bytes can
+ * raise SIGBUS. A file of huge pages can: whoever has it can punch a hole, and the page of it that is touched
+ * next comes out of a pool that may be empty. F_GET_SEALS comes first: it tells a memory file from one whose
+ * file system would have to be asked, and could make us wait (FUSE). */
+static bool is_lasting_memory(int fd, uint64_t length)
+{
+    struct statfs system;
+    struct stat info;
+    int seals = fcntl(fd, F_GET_SEALS);
+    return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && fstatfs(fd, &system) == 0 &&
+           system.f_type == TMPFS_MAGIC && fstat(fd, &info) == 0 && length != 0 &&
+           length <= SIZE_MAX && (uint64_t)info.st_size >= length;
 }
 
 static enum rdmux_status create(const char *name, size_t size, void **out, int *out_fd)
@@ -27,8 +60,7 @@ static enum rdmux_status create(const char *name, size_t size, void **out, int *
         return no_memory(name, errno);
     }
     void *base = MAP_FAILED;
-    if (ftruncate(fd, (off_t)size) == 0 &&
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0) {
+    if (set_size(fd, size) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0) {
         base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     }
     if (base == MAP_FAILED) {
@@ -43,11 +75,10 @@ static enum rdmux_status create(const char *name, size_t size, void **out, int *
 
 enum rdmux_status rdmux_shm_memory_map(int fd, uint64_t length, bool writable, uint8_t **out)
 {
-    struct stat info;
-    int seals = fcntl(fd, F_GET_SEALS);
-    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &info) != 0 || length == 0 ||
-        length > SIZE_MAX || (uint64_t)info.st_size < length) {
-        rdmux_provider_error("shm: the peer passed memory that is too short or could shrink");
+    if (!is_lasting_memory(fd, length)) {
+        rdmux_provider_error(
+            "shm: the peer passed memory that is too short, could shrink, or has huge "
+            "pages");
         return RDMUX_PROTOCOL;
     }
     void *base = mmap(NULL, (size_t)length, writable ? PROT_READ | PROT_WRITE : PROT_READ,
@@ -70,9 +101,11 @@ void rdmux_shm_memory_unmap(uint8_t *base, uint64_t length)
 
 bool rdmux_shm_memory_seal(int fd)
 {
+    enum { ONE_BYTE = 1 };
     int seals = fcntl(fd, F_GET_SEALS);
-    return seals >= 0 && ((seals & F_SEAL_SHRINK) != 0 ||
-                          fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
+    bool sealed = seals >= 0 && ((seals & F_SEAL_SHRINK) != 0 ||
+                                 fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
+    return sealed && is_lasting_memory(fd, ONE_BYTE);
 }
 
 enum rdmux_status rdmux_shm_segment_create(struct shm_segment **out, int *fd)

@@ -7,23 +7,24 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 /* Connection data; both sides are the same host, so the byte order is the host's. Offset, size,
- * field:  0  1  version, 1     1  3  zero     4  4  pid     8 16  name */
-enum { DESCRIPTION_AT_PID = 4, DESCRIPTION_AT_NAME = 8, DESCRIPTION_VERSION = 1 };
+ * field:  0  1  version, 2     1  1  directory     2  2  zero     4  4  pid     8 16  name */
+enum {
+    DESCRIPTION_AT_DIRECTORY = 1,
+    DESCRIPTION_AT_PID = 4,
+    DESCRIPTION_AT_NAME = 8,
+    DESCRIPTION_VERSION = 2,
+};
 static_assert(DESCRIPTION_AT_NAME + SHM_NAME_SIZE == SHM_DESCRIPTION_SIZE, "the name ends it");
 
-/* HELLO:  0  4  magic     4  4  flags     8 16  secret     24  8  probe address
- *        32  8  probe value     40  4  pid     44  4  zero */
+/* HELLO:  0  4  magic     4  4  flags     8 16  secret     24  4  pid     28  4  zero */
 enum {
     HELLO_AT_MAGIC = 0,
     HELLO_AT_FLAGS = 4,
     HELLO_AT_SECRET = 8,
-    HELLO_AT_PROBE_ADDRESS = 24,
-    HELLO_AT_PROBE_VALUE = 32,
-    HELLO_AT_PID = 40,
+    HELLO_AT_PID = 24,
 };
 static_assert(HELLO_AT_PID + 8 == SHM_HELLO_SIZE, "pid and padding end it");
 
@@ -38,9 +39,6 @@ enum {
 };
 static_assert(REGION_AT_WRITABLE + 8 == SHM_REGION_SIZE, "writable and padding end it");
 #define REGION_MAGIC UINT32_C(0x52534852)
-
-/* Connectors that the kernel keeps until we look; ours is one of them. */
-enum { BACKLOG = 16 };
 
 static uint32_t load32(const uint8_t *in)
 {
@@ -62,18 +60,21 @@ void rdmux_shm_description_encode(const struct shm_description *in,
     memset(out, 0, SHM_DESCRIPTION_SIZE);
     out[0] = DESCRIPTION_VERSION;
     memcpy(out + DESCRIPTION_AT_PID, &in->pid, sizeof(in->pid));
-    memcpy(out + DESCRIPTION_AT_NAME, in->name, SHM_NAME_SIZE);
+    out[DESCRIPTION_AT_DIRECTORY] = (uint8_t)in->place.directory;
+    memcpy(out + DESCRIPTION_AT_NAME, in->place.name, SHM_NAME_SIZE);
 }
 
 enum rdmux_status rdmux_shm_description_decode(const uint8_t *in, size_t size,
                                                struct shm_description *out)
 {
-    if (size < SHM_DESCRIPTION_SIZE || in[0] != DESCRIPTION_VERSION) {
+    if (size < SHM_DESCRIPTION_SIZE || in[0] != DESCRIPTION_VERSION ||
+        in[DESCRIPTION_AT_DIRECTORY] >= SHM_DIRECTORY_COUNT) {
         rdmux_provider_error("shm: the peer's connection data is malformed (%zu bytes)", size);
         return RDMUX_PROTOCOL;
     }
     out->pid = load32(in + DESCRIPTION_AT_PID);
-    memcpy(out->name, in + DESCRIPTION_AT_NAME, SHM_NAME_SIZE);
+    out->place.directory = in[DESCRIPTION_AT_DIRECTORY];
+    memcpy(out->place.name, in + DESCRIPTION_AT_NAME, SHM_NAME_SIZE);
     return RDMUX_OK;
 }
 
@@ -83,8 +84,6 @@ void rdmux_shm_hello_encode(const struct shm_hello *in, uint8_t out[SHM_HELLO_SI
     memcpy(out + HELLO_AT_MAGIC, &in->magic, sizeof(in->magic));
     memcpy(out + HELLO_AT_FLAGS, &in->flags, sizeof(in->flags));
     memcpy(out + HELLO_AT_SECRET, in->secret, RDMUX_SECRET_SIZE);
-    memcpy(out + HELLO_AT_PROBE_ADDRESS, &in->probe_address, sizeof(in->probe_address));
-    memcpy(out + HELLO_AT_PROBE_VALUE, &in->probe_value, sizeof(in->probe_value));
     memcpy(out + HELLO_AT_PID, &in->pid, sizeof(in->pid));
 }
 
@@ -96,8 +95,6 @@ enum rdmux_status rdmux_shm_hello_decode(const uint8_t *in, size_t size, struct 
     out->magic = load32(in + HELLO_AT_MAGIC);
     out->flags = load32(in + HELLO_AT_FLAGS);
     memcpy(out->secret, in + HELLO_AT_SECRET, RDMUX_SECRET_SIZE);
-    out->probe_address = load64(in + HELLO_AT_PROBE_ADDRESS);
-    out->probe_value = load64(in + HELLO_AT_PROBE_VALUE);
     out->pid = load32(in + HELLO_AT_PID);
     return RDMUX_OK;
 }
@@ -127,74 +124,6 @@ enum rdmux_status rdmux_shm_region_message_decode(const uint8_t *in, size_t size
     return RDMUX_OK;
 }
 
-/* "\0rdmux-" and 32 hexadecimal digits. */
-static socklen_t fill_address(const uint8_t name[SHM_NAME_SIZE], struct sockaddr_un *out)
-{
-    static const char digits[] = "0123456789abcdef";
-    static const char prefix[] = "rdmux-";
-    memset(out, 0, sizeof(*out));
-    out->sun_family = AF_UNIX;
-    char *at = out->sun_path + 1;
-    memcpy(at, prefix, sizeof(prefix) - 1);
-    at += sizeof(prefix) - 1;
-    for (size_t i = 0; i < SHM_NAME_SIZE; i++) {
-        *at++ = digits[name[i] >> 4];
-        *at++ = digits[name[i] & 15];
-    }
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + (size_t)(at - out->sun_path));
-}
-
-static enum rdmux_status open_socket(int *out)
-{
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) {
-        rdmux_provider_error("shm: no AF_UNIX socket: errno %d%s", errno,
-                             errno == EMFILE ? "; raise the limit on open files" : "");
-        return errno == EMFILE || errno == ENFILE ? RDMUX_NO_MEMORY : RDMUX_IO;
-    }
-    *out = fd;
-    return RDMUX_OK;
-}
-
-enum rdmux_status rdmux_shm_socket_listen(const uint8_t name[SHM_NAME_SIZE], int *out)
-{
-    int fd = -1;
-    enum rdmux_status status = open_socket(&fd);
-    if (status != RDMUX_OK) {
-        return status;
-    }
-    struct sockaddr_un address;
-    socklen_t length = fill_address(name, &address);
-    if (bind(fd, (const struct sockaddr *)&address, length) != 0 || listen(fd, BACKLOG) != 0) {
-        rdmux_provider_error("shm: cannot listen on an abstract socket: errno %d", errno);
-        (void)close(fd);
-        return RDMUX_IO;
-    }
-    *out = fd;
-    return RDMUX_OK;
-}
-
-enum rdmux_status rdmux_shm_socket_connect(const uint8_t name[SHM_NAME_SIZE], int *out)
-{
-    int fd = -1;
-    enum rdmux_status status = open_socket(&fd);
-    if (status != RDMUX_OK) {
-        return status;
-    }
-    struct sockaddr_un address;
-    socklen_t length = fill_address(name, &address);
-    if (connect(fd, (const struct sockaddr *)&address, length) != 0) {
-        status = errno == EAGAIN ? RDMUX_AGAIN : RDMUX_PEER_GONE;
-        rdmux_provider_error("shm: the peer's socket does not answer: errno %d; it has ended, or "
-                             "is in another network namespace",
-                             errno);
-        (void)close(fd);
-        return status;
-    }
-    *out = fd;
-    return RDMUX_OK;
-}
-
 enum rdmux_status rdmux_shm_socket_check_peer(int socket, pid_t pid)
 {
     struct ucred peer;
@@ -214,7 +143,8 @@ enum rdmux_status rdmux_shm_socket_check_peer(int socket, pid_t pid)
 
 enum rdmux_status rdmux_shm_socket_accept(int listener, pid_t pid, int *out)
 {
-    for (;;) {
+    enum { TURN = 16 }; /* of those who are not the peer; the others wait for the next call */
+    for (int i = 0; i < TURN; i++) {
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0) {
             if (errno == EAGAIN || errno == ECONNABORTED || errno == EINTR) {
@@ -230,6 +160,7 @@ enum rdmux_status rdmux_shm_socket_accept(int listener, pid_t pid, int *out)
         }
         (void)close(fd);
     }
+    return RDMUX_AGAIN;
 }
 
 enum rdmux_status rdmux_shm_socket_send(int socket, const uint8_t *bytes, size_t size,
@@ -242,6 +173,7 @@ enum rdmux_status rdmux_shm_socket_send(int socket, const uint8_t *bytes, size_t
     } control;
     memset(&control, 0, sizeof(control));
     uint8_t copy[SHM_HELLO_SIZE];
+    static_assert((int)SHM_REGION_SIZE <= (int)SHM_HELLO_SIZE, "HELLO is the longest message");
     assert(size <= sizeof(copy));
     memcpy(copy, bytes, size); /* iov_base is not const */
     struct iovec piece = { .iov_base = copy, .iov_len = size };
@@ -324,6 +256,11 @@ enum rdmux_status rdmux_shm_socket_receive(int socket, uint8_t *bytes, size_t *s
     }
     for (size_t i = 0; i < count && i < fd_count; i++) {
         (void)close(fds[i]);
+    }
+    if (count < fd_count && (message.msg_flags & MSG_CTRUNC) != 0) {
+        rdmux_provider_error(
+            "shm: no room for the peer's descriptors; raise the limit on open files");
+        return RDMUX_NO_MEMORY;
     }
     rdmux_provider_error("shm: the peer sent a malformed message: %zd bytes, %zu descriptors",
                          received, count);

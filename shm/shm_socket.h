@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The AF_UNIX socket of an endpoint pair: over it the two meet, check each other's credentials and
- * pass descriptors; its end is the end of the peer. Sequenced packets, so a message is whole. */
+/* The AF_UNIX socket of an endpoint pair: over it the two check each other's credentials and pass
+ * descriptors; its end is the end of the peer. Sequenced packets, so a message is whole. */
 #ifndef RDMUX_SHM_SOCKET_H
 #define RDMUX_SHM_SOCKET_H
+
+#include "shm_meeting.h"
 
 #include <rdmux/provider.h>
 
@@ -11,8 +13,7 @@
 #include <sys/types.h>
 
 enum {
-    SHM_NAME_SIZE = 16, /* random bytes of an abstract socket's name */
-    SHM_HELLO_SIZE = 48,
+    SHM_HELLO_SIZE = 32,
     SHM_REGION_SIZE = 32,
     SHM_FDS_MAX = 3,
 };
@@ -20,7 +21,7 @@ enum {
 /* The connection data of ep_describe. */
 struct shm_description {
     uint32_t pid;
-    uint8_t name[SHM_NAME_SIZE]; /* of the acceptor's socket; the connector's is zero */
+    struct shm_place place; /* of the acceptor's socket; the connector's name is zero */
 };
 enum { SHM_DESCRIPTION_SIZE = 24 };
 
@@ -30,8 +31,6 @@ struct shm_hello {
     uint32_t magic; /* SHM_HELLO_CONNECTOR or SHM_HELLO_ACCEPTOR */
     uint32_t flags;
     uint8_t secret[RDMUX_SECRET_SIZE];
-    uint64_t probe_address; /* where 8 bytes lie that the receiver tries to read and write */
-    uint64_t probe_value;   /* what they are */
     uint32_t pid;
 };
 #define SHM_HELLO_CONNECTOR UINT32_C(0x52534843)
@@ -60,12 +59,6 @@ RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_region_message_decode(const uint8_t
 
 /* Each with rdmux_provider_error() on failure; none waits. */
 
-/* A listening socket with this abstract name. */
-RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_socket_listen(const uint8_t name[SHM_NAME_SIZE],
-                                                           int *out);
-/* RDMUX_AGAIN: its backlog is full. */
-RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_socket_connect(const uint8_t name[SHM_NAME_SIZE],
-                                                            int *out);
 /* RDMUX_AGAIN: nobody is there yet. Whoever is not process `pid` of our user is turned away. */
 RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_socket_accept(int listener, pid_t pid, int *out);
 /* The other end is process `pid` of our user, else RDMUX_DENIED. */
@@ -75,7 +68,8 @@ RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_socket_send(int socket, const uint8
                                                          size_t size, const int *fds,
                                                          size_t fd_count);
 /* One message: *size is room, then used. Exactly fd_count descriptors come with it, the caller's
- * now; another number is RDMUX_PROTOCOL. RDMUX_AGAIN: none yet. RDMUX_PEER_GONE. */
+ * now; another number is RDMUX_PROTOCOL. RDMUX_AGAIN: none yet. RDMUX_PEER_GONE. RDMUX_NO_MEMORY: this
+ * process may not have as many descriptors, and the message is lost. */
 RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_socket_receive(int socket, uint8_t *bytes,
                                                             size_t *size, int *fds,
                                                             size_t fd_count);

@@ -14,8 +14,12 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
-enum { PUT_MIN = 2048 }; /* shorter messages are faster through the ring */
+enum {
+    PUT_MIN = 2048,     /* shorter messages are faster through the ring */
+    SEND_MESSAGES = 16, /* most messages with regions that a send takes in */
+};
 
 /* ------------------------------------------------------------------------------------ slots */
 
@@ -152,6 +156,23 @@ static bool tell_message(struct shm_ep *ep, uint8_t kind, struct rdmux_request *
 
 /* ---------------------------------------------------------------- touching the peer's memory */
 
+/* The kernel does not say whose memory was at fault. Each piece's first and last byte tell: a request's
+ * buffer goes away as a whole. */
+static bool own_pieces_are_mapped(const struct iovec *pieces, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint8_t bytes[2];
+        uint8_t *first = pieces[i].iov_base;
+        struct iovec theirs[2] = { { first, 1 }, { first + pieces[i].iov_len - 1, 1 } };
+        struct iovec ours = { bytes, sizeof(bytes) };
+        if (pieces[i].iov_len != 0 &&
+            process_vm_readv(getpid(), &ours, 1, theirs, 2, 0) != (ssize_t)sizeof(bytes)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static enum rdmux_status copy_by_kernel(struct shm_ep *ep, const struct shm_job *job,
                                         uint64_t length)
 {
@@ -171,6 +192,9 @@ static enum rdmux_status copy_by_kernel(struct shm_ep *ep, const struct shm_job 
         ssize_t copied = job->kind == SHM_JOB_GET
                              ? process_vm_readv(ep->pid, ours, count, &theirs, 1, 0)
                              : process_vm_writev(ep->pid, ours, count, &theirs, 1, 0);
+        if (copied < 0 && errno == EFAULT && !own_pieces_are_mapped(ours, count)) {
+            return RDMUX_INVALID;
+        }
         if (copied <= 0) {
             /* A process that ends loses its memory before anything else tells that it has ended. */
             return copied < 0 && errno == ESRCH ? RDMUX_PEER_GONE : RDMUX_IO;
@@ -212,7 +236,10 @@ static void copy_failed(struct shm_ep *ep, struct rdmux_request *request, enum r
     }
     rdmux_provider_done(&ep->base, request, status);
     rdmux_shm_break(ep, status, ep->in.tail,
-                    "shm: process_vm_readv or writev failed: the peer's memory is not there");
+                    status == RDMUX_INVALID
+                        ? "shm: the memory of a request is not mapped any more; keep it until the "
+                          "request completes"
+                        : "shm: process_vm_readv or writev failed: the peer's memory is not there");
 }
 
 /* ------------------------------------------------------------------------------------- jobs */
@@ -474,10 +501,13 @@ static bool find_receive(struct shm_ep *ep, uint64_t length, struct shm_job *job
     if (life == ep->unmappable_life) {
         return false;
     }
-    struct shm_mapping *mapping = rdmux_shm_mapping_find(ep, index, life, true);
+    uint32_t budget = SEND_MESSAGES;
+    struct shm_mapping *mapping = rdmux_shm_mapping_find(ep, index, life, true, &budget);
     if (mapping == NULL) {
-        /* Its region was passed before it, so it will never be there: ask the socket no more. */
-        ep->unmappable_life = life;
+        if (budget > 0) {
+            /* Its region was passed before it, so it will never be there: ask the socket no more. */
+            ep->unmappable_life = life;
+        }
         return false;
     }
     if (offset > mapping->length || room > mapping->length - offset) {
@@ -812,6 +842,7 @@ enum rdmux_status rdmux_shm_post_recv(struct rdmux_provider_ep *base,
         }
     }
     if (ep->stalled && connected) {
+        ep->end_waits = false;
         ep->stalled = false;
         shm_wake_up(ep);
         shm_wake_owner(ep);

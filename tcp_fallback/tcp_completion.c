@@ -247,6 +247,8 @@ static size_t attend_one(struct tcp_ep *ep)
         did += got + 1;
         if (ep->state == TCP_CONNECTED && got > 0) {
             rdmux_tcp_attend(ep);
+        } else if (ep->state == TCP_CONNECTED && ep->out.error == EFAULT) {
+            rdmux_tcp_fail(ep, RDMUX_INVALID, rdmux_tcp_bad_buffer);
         } else if (ep->state == TCP_CONNECTED) {
             char text[RDMUX_TEXT_MAX];
             rdmux_tcp_error_text(text, sizeof(text), "tcp: a data socket failed",

@@ -46,12 +46,12 @@ static bool lend(struct tcp_ep *ep, uint64_t waiting)
 /* The peer is to give back the credits that it does not use. */
 static void recall(struct tcp_ep *ep)
 {
-    if (rdmux_credits_outstanding(&ep->given) == 0) {
-        return; /* what it was not told yet may be the answer to its question */
+    if (rdmux_credits_outstanding(&ep->given) == 0 && ep->out.credit_now) {
+        return; /* what it is about to be told may be the answer to its question */
     }
     uint64_t untold = rdmux_credits_withdraw(&ep->srq->pool, &ep->given);
     rdmux_provider_unreserve(&ep->base, (uint32_t)untold);
-    if (!ep->recalled && ep->state == TCP_CONNECTED) {
+    if (!ep->recalled && ep->state == TCP_CONNECTED && rdmux_credits_outstanding(&ep->given) > 0) {
         ep->recalled = true;
         ep->out.recall = true;
         rdmux_tcp_nudge(ep);

@@ -185,6 +185,7 @@ static enum rdmux_status introduce(struct tcp_lane *lane)
     uint8_t join[RDMUX_JOIN_SIZE];
     rdmux_provider_join(&ep->base, lane->index, join);
     ssize_t sent = send(lane->fd, join, sizeof(join), MSG_NOSIGNAL | MSG_DONTWAIT);
+    explicit_bzero(join, sizeof(join));  /* in clear it has the connection's secret */
     if (sent != (ssize_t)sizeof(join)) { /* a new socket has room for more than this */
         return dial_error(ep, lane->index, "send", sent < 0 ? errno : EIO);
     }

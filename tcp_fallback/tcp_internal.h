@@ -413,6 +413,8 @@ enum rdmux_status rdmux_tcp_watch(struct tcp_lane *lane, uint32_t events);
 void rdmux_tcp_unwatch(struct tcp_lane *lane);
 /* "text: connection reset by peer" */
 void rdmux_tcp_error_text(char *out, size_t size, const char *text, int error);
+/* Of EFAULT: the kernel cannot read or write a buffer of a request, or a region's memory. */
+extern const char rdmux_tcp_bad_buffer[];
 
 /* -------------------------------------------------------------------------------------- streams */
 

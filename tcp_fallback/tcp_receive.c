@@ -8,7 +8,10 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-enum { PIECES_MAX = RDMUX_SGE_MAX + 1 }; /* a list and what is read ahead */
+enum {
+    PIECES_MAX = RDMUX_SGE_MAX + 1, /* a list and what is read ahead */
+    SHARE_READS = 16, /* of another socket, in one turn: a peer may send it byte by byte */
+};
 
 /* ----------------------------------------------------------------------------------------- ends */
 
@@ -30,6 +33,10 @@ static void socket_ended(struct tcp_lane *lane, int error)
                        : error == ENOMEM ? RDMUX_NO_MEMORY
                                          : RDMUX_PEER_GONE,
                        text);
+        return;
+    }
+    if (error == EFAULT) { /* some of the bytes may be on their way: the stream cannot go on */
+        rdmux_tcp_fail(ep, RDMUX_INVALID, rdmux_tcp_bad_buffer);
         return;
     }
     if (error == 0 || error == EPIPE) {
@@ -178,7 +185,7 @@ static uint64_t shares_read(struct tcp_ep *ep)
     uint64_t moved = 0;
     for (uint32_t i = 1; i < ep->lane_count; i++) {
         struct tcp_lane *lane = rdmux_tcp_lane(ep, i);
-        while (lane->in_at < lane->in_end) {
+        for (int reads = 0; reads < SHARE_READS && lane->in_at < lane->in_end; reads++) {
             struct iovec iov[PIECES_MAX];
             int count = 0;
             uint64_t left = lane->in_end - lane->in_at;

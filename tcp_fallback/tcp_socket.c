@@ -194,6 +194,10 @@ void rdmux_tcp_unwatch(struct tcp_lane *lane)
     }
 }
 
+const char rdmux_tcp_bad_buffer
+    [] = "tcp: the memory of a request or region is not mapped any more; keep it "
+         "until the request completes";
+
 void rdmux_tcp_error_text(char *out, size_t size, const char *text, int error)
 {
     const char *remedy = "";

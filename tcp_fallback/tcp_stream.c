@@ -12,6 +12,8 @@
 static_assert((int)TCP_SCRATCH_SIZE >= (int)RDMUX_STREAM_PIECE,
               "a piece is gathered in a buffer of that size");
 
+enum { RECORDS_OF_A_TURN = 64 };
+
 /* ------------------------------------------------------------------------------------- in clear */
 
 static ssize_t clear_receive(struct tcp_lane *lane, void *to, size_t size)
@@ -91,8 +93,8 @@ static void advance(struct iovec **iov, int *count, size_t *at, size_t bytes)
     }
 }
 
-/* Takes what is there, as far as it fits: what stays behind may be in the session, where no socket
- * tells of it. */
+/* Takes what is there, as far as it fits, and no more records than a turn may have: what stays behind may
+ * be in the session, where no socket tells of it. */
 static ssize_t secure_receive_list(struct tcp_lane *lane, struct iovec *iov, int count)
 {
     struct rdmux_stream *session = lane->stream.session;
@@ -101,7 +103,7 @@ static ssize_t secure_receive_list(struct tcp_lane *lane, struct iovec *iov, int
     size_t moved = 0;
     size_t at = 0; /* of iov[0] */
     bool more = true;
-    while (count > 0 && more) {
+    for (int records = 0; records < RECORDS_OF_A_TURN && count > 0 && more; records++) {
         size_t got = 0;
         status = session->ops->receive(session, (uint8_t *)iov[0].iov_base + at,
                                        iov[0].iov_len - at, &got);

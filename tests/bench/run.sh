@@ -25,7 +25,7 @@ fi
 # A value, operations and the time of both sides.
 runs() {
     local output status=0
-    output=$(timeout 60 "$programs/$1" "${@:2}") || status=$?
+    output=$(timeout 240 "$programs/$1" "${@:2}") || status=$?
     printf '%s\n' "$output"
     ((status != 77)) || return 77
     ((status == 0)) || return 1
@@ -62,7 +62,7 @@ run_case "raw_tcp stream 64K system" raw_tcp stream 64K 0.01 system
 # CPU time is told for each operation. In less time than a round trip takes there is one.
 operations_of_a_round_trip() {
     local output
-    output=$(timeout 60 "$programs/raw_tcp" "$1" 8 0.0000001)
+    output=$(timeout 240 "$programs/raw_tcp" "$1" 8 0.0000001)
     printf '%s\n' "$output"
     jq -e --argjson count "$2" '.operations == $count' <<<"$output" >/dev/null
 }
@@ -94,7 +94,7 @@ done
 out_of_ports() {
     local output
     # shellcheck disable=SC2016
-    output=$(timeout 60 "$@" sh -c 'ip link set lo up && echo 32768 33767 >/proc/sys/net/ipv4/ip_local_port_range &&
+    output=$(timeout 240 "$@" sh -c 'ip link set lo up && echo 32768 33767 >/proc/sys/net/ipv4/ip_local_port_range &&
         "$1" tcp 600' sh "$programs/idle_endpoints" 2>&1) && return 1
     printf '%s\n' "$output"
     grep -q ' of 600 are connected.*net.ipv4.ip_local_port_range' <<<"$output"
@@ -115,7 +115,7 @@ fi
 # In a network whose congestion control is BBR: what ss(8) says of the sockets while they carry bytes.
 congestion_of_raw() {
     # shellcheck disable=SC2016
-    timeout 60 "${way[@]}" sh -c 'ip link set lo up
+    timeout 240 "${way[@]}" sh -c 'ip link set lo up
         echo bbr >/proc/sys/net/ipv4/tcp_congestion_control || exit 1
         "$1" stream 1M 1 $3 >/dev/null &
         sockets=

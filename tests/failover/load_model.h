@@ -13,8 +13,8 @@ enum {
     HOLD_MAX = 400,  /* entries that a mail is kept for */
     MARK = 0x6d,
     SCRIBBLE = 0x5c, /* over buffers that are the program's again */
-    STATUS_NONE = UINT32_MAX,
 };
+#define STATUS_NONE UINT32_MAX
 
 /* ---------------------------------------------------------------------------------------- messages */
 

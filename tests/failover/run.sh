@@ -77,7 +77,7 @@ cut_out() {
 # is_noticed LINE CASE FILE WHAT WITH: the campaign says a line like that where this is cut out.
 is_noticed() {
     cut_out "${@:3}" || return
-    LD_LIBRARY_PATH=$scratch/lib timeout 120 "$campaign" --plugin "$plugin" --runs 4 --jobs "$jobs" \
+    LD_LIBRARY_PATH=$scratch/lib timeout 600 "$campaign" --plugin "$plugin" --runs 4 --jobs "$jobs" \
         --case "$2" >"$scratch/log" 2>&1 || true
     grep -qE "$1" "$scratch/log" || {
         echo "no line like '$1' is told"
@@ -129,7 +129,7 @@ rank() {
 
 # guests PROVIDER FAULTS: two guests break what is between them; nothing may be missing in the end.
 guests() {
-    "$root/tests/soft_rdma/two_guests" --linux "$linux" --seconds 200 --with "$RDMUX_BUILD/lib" \
+    "$root/tests/soft_rdma/two_guests" --linux "$linux" --seconds 900 --with "$RDMUX_BUILD/lib" \
         --with "$RDMUX_BUILD/tests/failover" --env "RDMUX_BUILD=$RDMUX_BUILD" "$here/guest.sh" "$here/guest.sh" \
         "$1" "$2" "$seed" >"$scratch/guests.$1" 2>&1 || {
         cat "$scratch/guests.$1"

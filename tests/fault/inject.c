@@ -29,6 +29,7 @@
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <sys/uio.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -180,7 +181,16 @@ FAILING(int, epoll_create1, (int flags), (flags), EMFILE, -1)
 FAILING(int, epoll_wait, (int epoll, struct epoll_event *events, int max, int timeout),
         (epoll, events, max, timeout), EINTR, -1)
 FAILING(int, eventfd, (unsigned value, int flags), (value, flags), EMFILE, -1)
+FAILING(int, faccessat, (int folder, const char *path, int mode, int flags),
+        (folder, path, mode, flags), EACCES, -1)
+FAILING(int, fchmod, (int fd, mode_t mode), (fd, mode), EPERM, -1)
 FAILING(int, fstat, (int fd, struct stat *out), (fd, out), EIO, -1)
+FAILING(int, fstatat, (int folder, const char *path, struct stat *out, int flags),
+        (folder, path, out, flags), ENOENT, -1)
+FAILING(int, fstatfs, (int fd, struct statfs *out), (fd, out), EIO, -1)
+FAILING(int, lstat, (const char *path, struct stat *out), (path, out), ENOENT, -1)
+FAILING(DIR *, opendir, (const char *path), (path), EMFILE, NULL)
+FAILING(struct dirent *, readdir, (DIR * folder), (folder), EBADF, NULL)
 FAILING(int, ftruncate, (int fd, off_t size), (fd, size), ENOSPC, -1)
 FAILING(int, getpeername, (int fd, struct sockaddr *address, socklen_t *length),
         (fd, address, length), ENOTCONN, -1)
@@ -465,6 +475,21 @@ int __wrap_open(const char *path, int flags, ...)
         return -1;
     }
     return __real_open(path, flags, mode);
+}
+
+int __real_openat(int folder, const char *path, int flags, unsigned mode);
+int __wrap_openat(int folder, const char *path, int flags, ...);
+int __wrap_openat(int folder, const char *path, int flags, ...)
+{
+    va_list arguments;
+    va_start(arguments, flags);
+    unsigned mode = va_arg(arguments, unsigned);
+    va_end(arguments);
+    if (inject_fails(INJECT_CALL, "openat")) {
+        errno = EMFILE;
+        return -1;
+    }
+    return __real_openat(folder, path, flags, mode);
 }
 
 long __real_syscall(long number, long a, long b, long c, long d, long e, long f);

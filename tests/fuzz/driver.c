@@ -4,7 +4,7 @@
  *
  * usage: fuzz_X [--runs N | --seconds N] [--seed N] [--max-size BYTES] [--save FILE] [FILE|FOLDER ...]
  *
- * An input that kills the process, or takes more than 10 s, is written to FILE (default: crash.bin) on
+ * An input that kills the process, or takes more than a minute, is written to FILE (default: crash.bin) on
  * the way out; give it as the only FILE, with --runs 0, to run it again. */
 #include "driver.h"
 
@@ -26,7 +26,7 @@ enum {
     MAX_SIZE = 4096,
     PATH_SIZE = 4096,
     MUTATIONS_MAX = 8,
-    INPUT_SECONDS = 10, /* that one input may take */
+    INPUT_SECONDS = 60, /* that one input may take: milliseconds, but for an endless loop */
     LOOK_AT_CLOCK = 64, /* inputs between two looks */
 };
 

@@ -33,6 +33,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             require(strcmp(keys[i].identity, keys[j].identity) != 0);
         }
     }
-    rdmux_release(&fabric, keys);
+    rdmux_secret_unmap(keys, count * sizeof(*keys));
     return 0;
 }

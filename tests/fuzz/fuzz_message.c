@@ -43,6 +43,8 @@ static void decode(const uint8_t *frame, size_t size)
             message.epoch != 0);
     require(message.type != RDMUX_FRAME_BACK || message.status == RDMUX_OK ||
             message.status == RDMUX_AGAIN);
+    require(message.type != RDMUX_FRAME_RELEASED ||
+            (message.count != 0 && message.count <= UINT32_MAX));
     size_t length = rdmux_message_encode(&message, bytes);
     require(length == size);
     require(rdmux_message_decode(bytes, length, &again) == RDMUX_OK);

@@ -105,9 +105,9 @@ struct scene {
     struct shm_pair pair; /* of which end 1 is there alone */
     struct shm_end *end;
     enum rdmux_role role;
-    int listener; /* the peer's, if the victim connects */
-    int socket;   /* the peer's */
-    uint8_t name[SHM_NAME_SIZE];
+    int listener;           /* the peer's, if the victim connects */
+    int socket;             /* the peer's */
+    struct shm_place place; /* of the listener */
 };
 
 /* The greeting as a good peer would send it, then changed. */
@@ -115,9 +115,7 @@ static size_t make_hello(struct scene *scene, struct input *in, uint8_t *bytes)
 {
     struct shm_hello hello = {
         .magic = scene->role == RDMUX_ROLE_ACCEPT ? SHM_HELLO_CONNECTOR : SHM_HELLO_ACCEPTOR,
-        .flags = (uint32_t)take(in, 1),
-        .probe_address = (uint64_t)(uintptr_t)&scene->end->ep->probe,
-        .probe_value = take(in, 1),
+        .flags = (uint32_t)take(in, 2),
         .pid = (uint32_t)getpid(),
     };
     rdmux_provider_secret(&scene->end->ep->base, hello.secret);
@@ -195,7 +193,8 @@ static void meet(struct scene *scene)
         return;
     }
     enum rdmux_status status = scene->role == RDMUX_ROLE_ACCEPT
-                                   ? rdmux_shm_socket_connect(scene->end->ep->name, &scene->socket)
+                                   ? rdmux_shm_meeting_connect(&scene->end->ep->meeting, getpid(),
+                                                               &scene->socket)
                                    : rdmux_shm_socket_accept(scene->listener, getpid(),
                                                              &scene->socket);
     if (status != RDMUX_OK) {
@@ -206,9 +205,8 @@ static void meet(struct scene *scene)
 static enum rdmux_status begin(struct scene *scene, struct input *in)
 {
     uint8_t bytes[SHM_DESCRIPTION_SIZE];
-    struct shm_description description = { .pid = (uint32_t)getpid() };
+    const struct shm_description description = { .pid = (uint32_t)getpid(), .place = scene->place };
     size_t size = sizeof(bytes);
-    memcpy(description.name, scene->name, sizeof(scene->name));
     rdmux_shm_description_encode(&description, bytes);
     uint8_t change = (uint8_t)take(in, 1);
     if ((change & 1) != 0) {
@@ -283,6 +281,7 @@ static void scene_close(struct scene *scene)
         (void)close(scene->socket);
     }
     if (scene->listener >= 0) {
+        rdmux_shm_meeting_remove(&scene->place);
         (void)close(scene->listener);
     }
 }
@@ -303,8 +302,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         scene->end->ep->base.ep = &scene->end->core;
         scene->end->attr.role = RDMUX_ROLE_CONNECT;
         fake_expect(rdmux_shm_ep_open(&scene->end->ep->base, &scene->end->attr) == RDMUX_OK);
-        fake_expect(getentropy(scene->name, sizeof(scene->name)) == 0);
-        fake_expect(rdmux_shm_socket_listen(scene->name, &scene->listener) == RDMUX_OK);
+        fake_expect(getentropy(scene->place.name, sizeof(scene->place.name)) == 0);
+        fake_expect(rdmux_shm_meeting_listen(&scene->place, &scene->listener) == RDMUX_OK);
     }
     run(scene, &in);
     scene_close(scene);

@@ -9,7 +9,9 @@
  *
  * Besides what other targets look for, no field of a slot or of a published receive may be read twice in
  * one call, and nothing at all of the slots that the victim itself produces: whoever checks one copy and
- * uses another is found even where the script changes nothing.
+ * uses another is found even where the script changes nothing. The bytes of a message that stands in its
+ * slot are the exception: they are the application's, nothing here decides by them, and they are copied in
+ * pieces that overlap (shm_copy_small()).
  *
  * Byte 0 says how many races follow, 4 bytes each; the rest is as fuzz_shm_ring.c's. Where the processor
  * is no x86-64 there is no single step, and the races are left out.
@@ -55,6 +57,9 @@ static struct {
     uint32_t gap;
     struct read reads[READS_MAX];
     size_t read_count;
+    size_t slot;    /* of the kind that the victim read last, as an offset */
+    uint8_t kind;   /* what it was */
+    bool is_inline; /* that slot's message stands in its body, by what the victim read */
 } scene;
 
 #if defined(__x86_64__)
@@ -104,6 +109,29 @@ static bool is_body(size_t offset)
     return (offset - SHM_PAGE) % SHM_LINE >= offsetof(struct shm_slot, body);
 }
 
+/* What the victim is about to read of a slot's header tells it what the body is. Nothing writes between
+ * this look and the victim's. */
+static void note_header(size_t offset)
+{
+    size_t slot = offset - offset % SHM_LINE;
+    const uint8_t *field = scene.alias + offset;
+    if (offset - slot == offsetof(struct shm_slot, kind)) {
+        scene.slot = slot;
+        scene.kind = *field;
+        scene.is_inline = false;
+    } else if (offset - slot == offsetof(struct shm_slot, chunk) && slot == scene.slot) {
+        uint32_t chunk;
+        memcpy(&chunk, field, sizeof(chunk));
+        scene.is_inline = scene.kind == SHM_SEND && chunk == 0;
+    }
+}
+
+/* Is this a byte of a message of the application? */
+static bool is_application_data(size_t offset)
+{
+    return scene.is_inline && is_body(offset) && offset - offset % SHM_LINE == scene.slot;
+}
+
 static void note_read(uintptr_t by)
 {
     size_t offset = (size_t)(scene.at - scene.base);
@@ -115,6 +143,10 @@ static void note_read(uintptr_t by)
         (void)fprintf(stderr, "fuzz_shm_race: reads what it wrote for the peer, offset %zu\n",
                       offset);
         abort();
+    }
+    note_header(offset);
+    if (is_application_data(offset)) {
+        return;
     }
     for (size_t i = 0; i < scene.read_count; i++) {
         /* libc's copies may read a piece twice, one instruction behind the other. */
@@ -203,6 +235,7 @@ static void close_pages(struct victim *victim)
     scene.base = (uint8_t *)victim->ep->segment;
     scene.alias = (uint8_t *)victim->pair->ends[0].ep->segment;
     scene.read_count = 0;
+    scene.is_inline = false;
     protect(PROT_NONE);
 }
 

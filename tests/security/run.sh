@@ -13,7 +13,7 @@ build=${RDMUX_BUILD:-$root/build/dev}
 prefix=${RDMUX_PREFIX:-$build}
 level=${RDMUX_TEST_LEVEL:-normal}
 rdmux=$prefix/bin/rdmux
-limit=60
+limit=240
 unset RDMUX_PATHS RDMUX_LOG
 
 [[ -x $rdmux ]] || die "there is no command $rdmux; build it, or name its tree in RDMUX_PREFIX"
@@ -122,6 +122,45 @@ else
 fi
 
 tap 'no source of the library reads the environment but by secure_getenv' no_source_reads_it_otherwise
+
+# -------------------------------------------------------------------------- the promises and their tests
+
+# known PROGRAM CASE: the test that docs/SECURITY.md names is there. CASE may be empty.
+known() {
+    local program=$1 case=$2 source
+    case $program in
+    test_*)
+        for source in "$root"/tests/{unit,sim_verbs,interop}/"$program.c"; do
+            [[ -e $source ]] || continue
+            [[ -z $case ]] || grep -qE "\\b${case// /_}\\b" "$source" || return
+            return 0
+        done
+        return 1
+        ;;
+    conformance\ *) grep -qF "RULE(\"${program#* }\"," "$root/tests/conformance/rules.def" ;;
+    fuzz\ *) [[ -e $root/tests/fuzz/fuzz_${program#* }.c ]] ;;
+    *)
+        source=$root/tests/$program
+        [[ -f $source ]] || return
+        [[ -z $case ]] || grep -qF -e "$case" "$source"
+        ;;
+    esac
+}
+
+every_promise_has_its_test() {
+    local program case line count=0 missing=0
+    while IFS='|' read -r program case line; do
+        count=$((count + 1))
+        known "$program" "$case" || {
+            echo "docs/SECURITY.md:$line: there is no test '$program${case:+: $case}'"
+            missing=$((missing + 1))
+        }
+    done < <(awk -f "$here/promises.awk" "$root/docs/SECURITY.md")
+    ((count > 0)) || fail 'docs/SECURITY.md has no table "Promises and their tests"'
+    ((missing == 0))
+}
+
+tap 'every promise of docs/SECURITY.md names tests that exist' every_promise_has_its_test
 
 # ------------------------------------------------------------------------------------------ the command
 
@@ -281,7 +320,7 @@ fi
 # --------------------------------------------------------------------- every rule, with authentication
 
 conforms() {
-    "$rdmux" conformance --provider "$1" --quick --patience 2 --key-file "$keys"
+    "$rdmux" conformance --provider "$1" --quick --patience 4 --seed 1 --key-file "$keys"
 }
 
 if [[ $level != quick ]]; then
@@ -313,7 +352,8 @@ cases_of() {
 }
 
 for program in test_auth_keys test_tls test_stream test_auth test_auth_path test_tcp_encrypted \
-    test_auth_flood test_introduced_flood test_grants test_constant_time test_environment; do
+    test_turns test_shake test_auth_flood test_introduced_flood test_grants test_constant_time \
+    test_environment test_plugin_trust test_secrets; do
     cases_of "$program"
 done
 

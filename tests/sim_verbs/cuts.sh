@@ -118,7 +118,7 @@ suite() {
     cp "$RDMUX_BUILD"/lib/librdmux.so.* "$scratch/lib" # which looks for plug-ins beside itself first
     cp "$1" "$scratch/lib/rdmux/rdmux-verbs.so"
     LD_LIBRARY_PATH=$scratch/lib LD_PRELOAD=$RDMUX_BUILD/lib/libsimverbs.so SIM_VERBS=link=$2,$4 \
-        "$RDMUX_BUILD/bin/rdmux" conformance --provider "$2" --quick --patience 2 --rules "$3"
+        "$RDMUX_BUILD/bin/rdmux" conformance --provider "$2" --quick --patience 4 --seed 1 --rules "$3"
 }
 
 # The rules about messages that came before the end, on an adapter that tells of them much later.

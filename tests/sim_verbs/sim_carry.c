@@ -182,6 +182,7 @@ static void lose_request(struct sim_qp *qp, const struct sim_request *request)
 {
     struct sim_answer answer = { .target = request->source,
                                  .psn = request->psn,
+                                 .round = request->round,
                                  .code = SIM_ANSWER_LOST };
     sim_requester_answer(qp, &answer, NULL);
 }
@@ -324,6 +325,7 @@ static void request_arrived(struct sim_world *world, const struct sim_request *r
     struct sim_answer answer = { .source = request->target,
                                  .target = request->source,
                                  .psn = request->psn,
+                                 .round = request->round,
                                  .code = SIM_ANSWER_LOST };
     struct sim_bytes read;
     read.count = 0;

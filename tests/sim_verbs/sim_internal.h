@@ -623,6 +623,7 @@ struct sim_qp {
     uint32_t una_psn;
     uint32_t next_psn;
     uint32_t retry_psn;
+    uint32_t round;            /* how often what is under way was sent again */
     struct sim_refusal starts; /* of its requests */
 
     /* The peer, if it is in this world; right while peer_generation is the world's. */
@@ -723,6 +724,7 @@ struct sim_request {
     uint32_t source; /* queue pair numbers */
     uint32_t target;
     uint32_t psn;
+    uint32_t round; /* the sender's when it was sent */
     uint32_t depth; /* reads and atomics under way at the sender, this one included */
     uint32_t rkey;
     uint32_t imm_data;
@@ -759,6 +761,7 @@ struct sim_answer {
     uint32_t source; /* whoever answers */
     uint32_t target;
     uint32_t psn;
+    uint32_t round; /* of the packet that it answers */
     uint8_t code;   /* enum sim_answer_code */
     uint8_t timer;  /* of RNR: the receiver's min_rnr_timer */
     uint8_t status; /* of NAK: enum ibv_wc_status at the sender */

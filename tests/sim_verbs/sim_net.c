@@ -579,6 +579,7 @@ static void free_retired(struct sim_net *net)
 static void *device_thread(void *argument)
 {
     struct sim_net *net = argument;
+    (void)pthread_setname_np(pthread_self(), "sim-device");
     struct sim_world *world = net->world;
     struct epoll_event events[DESCRIPTORS];
     for (;;) {

@@ -330,6 +330,13 @@ bool sim_options_read(const char *text, size_t size, struct sim_world_options *w
 
 /* ------------------------------------------------------------------------------------- defaults */
 
+/* Tests that run beside each other have a machine each. */
+static const char *default_net(void)
+{
+    const char *name = getenv("SIM_VERBS_NET");
+    return name == NULL || *name == '\0' ? "default" : name;
+}
+
 void sim_world_defaults(struct sim_world_options *options)
 {
     *options = (struct sim_world_options){
@@ -340,8 +347,8 @@ void sim_world_defaults(struct sim_world_options *options)
         .step = 1000,
         .batch = 1,
         .late_read_time = 20000,
-        .net = "default",
     };
+    (void)snprintf(options->net, sizeof(options->net), "%s", default_net());
 }
 
 /* Numbers of rxe, the soft RoCE device of Linux (its rxe_param.h), where no other reason stands

@@ -328,6 +328,7 @@ static struct sim_request request_of(const struct sim_qp *qp, const struct sim_w
     uint64_t rest = wqe->length - offset;
     return (struct sim_request){
         .psn = (wqe->first_psn + index) & SIM_PSN_MASK,
+        .round = qp->round,
         .depth = qp->reads,
         .rkey = wqe->rkey,
         .imm_data = wqe->imm_data,
@@ -474,6 +475,7 @@ static void send_again(struct sim_qp *qp)
 {
     uint32_t end = qp->next_psn;
     qp->working = true;
+    qp->round++;
     /* Also behind a request that failed: what is before it has to end first. */
     for (uint32_t psn = qp->una_psn; psn != end && !qp->waiting && qp->state != IBV_QPS_ERR;
          psn = (psn + 1) & SIM_PSN_MASK) {
@@ -528,6 +530,15 @@ static void lost(struct sim_qp *qp, uint32_t psn)
     qp->retry_psn = psn;
     if (qp->attr.timeout > 0) {
         sim_schedule(qp->world, &qp->retry, (uint64_t)4096 << qp->attr.timeout, retry_run);
+    }
+}
+
+/* Also what came behind a packet without a receive is lost. Its answer may come after the packet was sent
+ * again: it tells nothing of that one. */
+static void lost_in(struct sim_qp *qp, uint32_t round, uint32_t psn)
+{
+    if (round == qp->round) {
+        lost(qp, psn);
     }
 }
 
@@ -762,7 +773,7 @@ void sim_requester_answer(struct sim_qp *qp, const struct sim_answer *answer,
         not_ready(qp, answer);
         break;
     case SIM_ANSWER_LOST:
-        lost(qp, answer->psn);
+        lost_in(qp, answer->round, answer->psn);
         break;
     case SIM_ANSWER_LATER:
     case SIM_ANSWER_TERMINATE:

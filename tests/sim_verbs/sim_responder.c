@@ -101,6 +101,7 @@ static struct sim_answer answer_with(const struct sim_qp *qp, const struct sim_r
     return (struct sim_answer){ .source = sim_qp_num(qp),
                                 .target = request->source,
                                 .psn = request->psn,
+                                .round = request->round,
                                 .code = (uint8_t)code };
 }
 

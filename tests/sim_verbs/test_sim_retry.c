@@ -46,6 +46,42 @@ static void a_message_without_receive_waits_the_receiver_s_timer(void **state)
     }
 }
 
+static void what_came_behind_a_message_that_waits_is_sent_with_it(void **state)
+{
+    (void)state;
+    enum { MESSAGES = 3, LENGTH = 1000 };
+    /* 100, 300 and 500 us on the way: the first is sent again (code 1: 10 us) before the others have come. Timeout 21
+     * is 8.6 s. */
+    struct pair pair = pair_make(&(struct wishes){ .world = "bandwidth=10",
+                                                   .device = "link=ib",
+                                                   .weak = true,
+                                                   .timeout = 21,
+                                                   .retry_cnt = 7,
+                                                   .rnr_retry = 7,
+                                                   .min_rnr_timer = 1 });
+    for (uint64_t i = 0; i < MESSAGES; i++) {
+        assert_int_equal(
+            post_send(&pair.a, i, FROM, (uint32_t)(1 + 2 * i) * LENGTH, IBV_SEND_SIGNALED), 0);
+    }
+    (void)sim_advance(pair.world, 150000);
+    assert_int_equal(sim_counters(pair.world).rnr_naks, 1);
+    for (uint64_t i = 0; i < MESSAGES; i++) {
+        assert_int_equal(post_recv(&pair.b, i, TO, (uint32_t)(1 + 2 * i) * LENGTH), 0);
+    }
+    for (uint64_t i = 0; i < MESSAGES; i++) {
+        expect_wc(pair.b.recv_cq, i, IBV_WC_SUCCESS);
+        expect_wc(pair.a.send_cq, i, IBV_WC_SUCCESS);
+        assert_int_equal(post_recv(&pair.b, MESSAGES + i, TO, LENGTH), 0);
+        assert_int_equal(post_send(&pair.a, MESSAGES + i, FROM, LENGTH, IBV_SEND_SIGNALED), 0);
+    }
+    for (uint64_t i = 0; i < MESSAGES; i++) {
+        expect_wc(pair.b.recv_cq, MESSAGES + i, IBV_WC_SUCCESS);
+        expect_wc(pair.a.send_cq, MESSAGES + i, IBV_WC_SUCCESS);
+    }
+    assert_in_range(sim_now(pair.world), 0, 10000000);
+    pair_end(&pair);
+}
+
 static void the_timer_code_0_is_655_ms(void **state)
 {
     (void)state;
@@ -367,6 +403,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_message_without_receive_waits_the_receiver_s_timer),
+        cmocka_unit_test(what_came_behind_a_message_that_waits_is_sent_with_it),
         cmocka_unit_test(the_timer_code_0_is_655_ms),
         cmocka_unit_test(rnr_is_put_up_with_so_often_and_no_longer),
         cmocka_unit_test(a_message_that_waits_holds_back_those_behind_it),

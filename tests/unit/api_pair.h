@@ -7,6 +7,7 @@
 
 #include "api/core.h"
 
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -23,7 +24,7 @@
 #include <cmocka.h>
 
 enum {
-    PATIENT_MS = 8000,
+    PATIENT_MS = 30000,
     BOOK_LINES = 256,
     BOOK_LINE = 400,
 };
@@ -391,6 +392,23 @@ static inline int dial_raw(const char *address)
     };
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&peer, sizeof(peer)), 0);
+    return fd;
+}
+
+/* From this loopback address, so that hostile ones have another than good ones. */
+static inline int dial_from(const char *address, const char *from)
+{
+    struct sockaddr_in here = { .sin_family = AF_INET };
+    struct sockaddr_in peer = {
+        .sin_family = AF_INET,
+        .sin_port = htons((uint16_t)strtoul(strrchr(address, ':') + 1, NULL, 10)),
+        .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+    };
+    assert_int_equal(inet_pton(AF_INET, from, &here.sin_addr), 1);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&here, sizeof(here)), 0);
     assert_int_equal(connect(fd, (struct sockaddr *)&peer, sizeof(peer)), 0);
     return fd;
 }

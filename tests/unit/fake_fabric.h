@@ -63,6 +63,7 @@ static struct fake_fabric *fake_fabric_create(void)
     memset(fabric->process, 0x5a, sizeof(fabric->process));
     pthread_mutex_init(&fabric->setup_lock, NULL);
     pthread_mutex_init(&fabric->lock, NULL);
+    pthread_mutex_init(&fabric->secrets_lock, NULL);
     rdmux_list_init(&fabric->cqs);
     rdmux_list_init(&fabric->listeners);
     rdmux_list_init(&fabric->regions);
@@ -80,6 +81,7 @@ static size_t fake_fabric_destroy(struct fake_fabric *fake)
     struct rdmux_fabric *fabric = &fake->fabric;
     rdmux_region_table_destroy(fabric);
     pthread_mutex_destroy(&fabric->lock);
+    pthread_mutex_destroy(&fabric->secrets_lock);
     pthread_mutex_destroy(&fabric->setup_lock);
     size_t live = fake->live;
     free(fake);

@@ -8,8 +8,6 @@
 #include "tests/unit/api_pair.h"
 #include "tests/unit/fair_time.h"
 
-#include <arpa/inet.h>
-
 enum {
     OPENING_MAX = RDMUX_HELLO_SIZE + RDMUX_FRAME_HEADER_SIZE + RDMUX_OFFER_BYTES_MAX,
     /* A good connection, whatever else goes on; below every time limit of a path or a set-up. */
@@ -65,23 +63,6 @@ static inline void wait_for_lines(struct book *book, size_t count)
     while (book_total(book) < count && now_ms() < until) {
         pause_ms(1);
     }
-}
-
-/* From this loopback address, so that hostile ones have another than good ones. */
-static inline int dial_from(const char *address, const char *from)
-{
-    struct sockaddr_in here = { .sin_family = AF_INET };
-    struct sockaddr_in peer = {
-        .sin_family = AF_INET,
-        .sin_port = htons((uint16_t)strtoul(strrchr(address, ':') + 1, NULL, 10)),
-        .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-    };
-    assert_int_equal(inet_pton(AF_INET, from, &here.sin_addr), 1);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_true(fd >= 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&here, sizeof(here)), 0);
-    assert_int_equal(connect(fd, (struct sockaddr *)&peer, sizeof(peer)), 0);
-    return fd;
 }
 
 /* HELLO and OFFER as a connector of this fabric says them. Returns their size. */

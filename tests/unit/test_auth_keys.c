@@ -33,7 +33,7 @@ static void a_file_has_a_key_on_each_line(void **state)
     assert_int_equal(keys[0].bytes[1], 0x11);
     assert_string_equal(keys[1].identity, "bert.example");
     assert_int_equal(keys[1].bytes[0], 0xff);
-    rdmux_release(fabric, keys);
+    rdmux_secret_unmap(keys, count * sizeof(*keys));
 }
 
 static void a_key_may_have_16_to_64_bytes(void **state)
@@ -46,10 +46,10 @@ static void a_key_may_have_16_to_64_bytes(void **state)
 
     CHECK_OK(rdmux_auth_keys_parse(fabric, "keys", shortest, sizeof(shortest) - 1, &keys, &count));
     assert_int_equal(keys[0].size, RDMUX_AUTH_KEY_MIN);
-    rdmux_release(fabric, keys);
+    rdmux_secret_unmap(keys, count * sizeof(*keys));
     CHECK_OK(rdmux_auth_keys_parse(fabric, "keys", longest, sizeof(longest) - 1, &keys, &count));
     assert_int_equal(keys[0].size, RDMUX_AUTH_KEY_MAX);
-    rdmux_release(fabric, keys);
+    rdmux_secret_unmap(keys, count * sizeof(*keys));
 }
 
 static void what_is_no_key_file_is_refused_and_the_line_named(void **state)

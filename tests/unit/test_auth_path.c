@@ -113,9 +113,9 @@ static void whoever_listens_learns_no_secret(void **state)
 
     uint8_t name[RDMUX_SECRET_SIZE];
     static const char provider[] = "tcp";
-    assert_true(rdmux_join_name(pair.b->secret, name));
+    assert_true(rdmux_join_name(pair.b->secrets->secret, name));
     assert_true(was_overheard(&middle, name, sizeof(name))); /* he did hear the JOIN */
-    assert_false(was_overheard(&middle, pair.b->secret, sizeof(pair.b->secret)));
+    assert_false(was_overheard(&middle, pair.b->secrets->secret, RDMUX_SECRET_SIZE));
     assert_false(was_overheard(&middle, token.bytes + 40, 16)); /* its random bits */
     assert_false(was_overheard(&middle, provider, sizeof(provider) - 1));
     rdmux_remote_close(remote);
@@ -240,7 +240,7 @@ static void peers_that_cannot_authenticate_are_not_talked_to(void **state)
 static struct rdmux_join join_of(const struct rdmux_ep *ep)
 {
     struct rdmux_join join = { .epoch = 1, .attempt = ep->attempt, .index = 0 };
-    memcpy(join.secret, ep->secret, sizeof(join.secret));
+    memcpy(join.secret, ep->secrets->secret, sizeof(join.secret));
     return join;
 }
 
@@ -248,6 +248,7 @@ static struct rdmux_join join_of(const struct rdmux_ep *ep)
 struct joinable {
     struct pair pair;
     struct rdmux_ep ep;
+    struct rdmux_ep_secrets secrets;
 };
 
 static struct joinable *open_joinable(const struct rdmux_fabric_auth *auth)
@@ -258,11 +259,12 @@ static struct joinable *open_joinable(const struct rdmux_fabric_auth *auth)
     struct rdmux_ep *ep = &joinable->ep;
     ep->fabric = joinable->pair.fabric_b;
     ep->cq = joinable->pair.cq_b;
+    ep->secrets = &joinable->secrets;
     ep->attempt = 1;
-    memset(ep->secret, 0x5a, sizeof(ep->secret));
+    memset(ep->secrets->secret, 0x5a, RDMUX_SECRET_SIZE);
     rdmux_list_init(&ep->join_link);
     if (auth != NULL) {
-        assert_true(rdmux_join_name(ep->secret, ep->join_name));
+        assert_true(rdmux_join_name(ep->secrets->secret, ep->secrets->join_name));
     }
     CHECK_OK(rdmux_joins_add(ep->fabric, ep));
     return joinable;
@@ -285,7 +287,7 @@ static void a_sealed_join_finds_its_connection(void **state)
     struct rdmux_join heard;
     (void)state;
 
-    assert_true(rdmux_join_seal(&join, joinable->ep.secret));
+    assert_true(rdmux_join_seal(&join, joinable->ep.secrets->secret));
     rdmux_join_encode(&join, bytes);
     CHECK_OK(rdmux_join_decode(bytes, &heard));
 
@@ -314,7 +316,7 @@ static void a_join_changed_in_any_bit_finds_nothing(void **state)
     struct rdmux_join join = join_of(&joinable->ep);
     uint8_t bytes[RDMUX_JOIN_SIZE];
     (void)state;
-    assert_true(rdmux_join_seal(&join, joinable->ep.secret));
+    assert_true(rdmux_join_seal(&join, joinable->ep.secrets->secret));
     rdmux_join_encode(&join, bytes);
 
     for (size_t bit = (size_t)10 * 8; bit < (size_t)56 * 8; bit++) {
@@ -337,7 +339,7 @@ static void without_authentication_a_sealed_join_finds_nothing(void **state)
     (void)state;
     assert_ptr_equal(rdmux_joins_find(joinable->pair.cq_b, &join), &joinable->ep);
 
-    assert_true(rdmux_join_seal(&join, joinable->ep.secret));
+    assert_true(rdmux_join_seal(&join, joinable->ep.secrets->secret));
 
     assert_null(rdmux_joins_find(joinable->pair.cq_b, &join));
     close_joinable(joinable);

@@ -105,6 +105,24 @@ static void what_a_peer_tells_of_its_end_is_passed_on(void **state)
     check_message_ends(&end, RDMUX_PEER_GONE, "tired");
 }
 
+/* A peer that was refused something ends, and may tell so before the refusal was looked at here. */
+static void what_the_path_said_before_counts(void **state)
+{
+    (void)state;
+    const struct rdmux_message end = { .type = RDMUX_FRAME_END, .status = RDMUX_PEER_GONE };
+    uint8_t frame[RDMUX_MESSAGE_MAX];
+    for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
+        struct pair pair;
+        open_pair(&pair, all_paths[i], NULL);
+        assert_true(rdmux_cq_enter(pair.cq_a));
+        rdmux_provider_failed(pair.a->path, RDMUX_INVALID, "no such memory");
+        rdmux_ep_message(pair.a, frame, rdmux_message_encode(&end, frame));
+        rdmux_cq_leave(pair.cq_a);
+        check_end(&pair, RDMUX_INVALID, "no such memory");
+        close_pair(&pair);
+    }
+}
+
 /* Answers that nobody waits for come when an endpoint closes a region that it asked for. */
 static void what_concerns_nobody_is_passed_over(void **state)
 {
@@ -237,6 +255,7 @@ int main(void)
         cmocka_unit_test(a_frame_out_of_its_turn_ends_the_endpoint),
         cmocka_unit_test(a_frame_that_cannot_be_read_ends_the_endpoint),
         cmocka_unit_test(what_a_peer_tells_of_its_end_is_passed_on),
+        cmocka_unit_test(what_the_path_said_before_counts),
         cmocka_unit_test(what_concerns_nobody_is_passed_over),
         cmocka_unit_test(a_revocation_said_again_is_answered_when_nothing_is_under_way),
         cmocka_unit_test(a_slow_reader_costs_what_waits_for_it_and_no_more),

@@ -731,6 +731,154 @@ static void who_cannot_prove_that_he_knows_the_secret_resumes_nothing(void **sta
     clear_scene(&scene);
 }
 
+/* HELLO of the connection, as it was overheard. */
+static void overhear(const struct pair *pair, uint8_t out[RDMUX_HELLO_SIZE])
+{
+    struct rdmux_hello hello;
+    rdmux_hello_fill(pair->fabric_a, &hello);
+    hello.flags |= RDMUX_HELLO_FAILOVER;
+    memcpy(hello.resume, pair->a->failover->resume.name, sizeof(hello.resume));
+    rdmux_hello_encode(&hello, out);
+}
+
+static bool has_bytes(int fd)
+{
+    struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
+    return poll(&poll_fd, 1, 0) == 1;
+}
+
+/* Progresses b until it has said something to this socket, or ended it. */
+static void await_answer_of_b(const struct pair *pair, int fd)
+{
+    uint64_t until = now_ms() + PATIENT_MS;
+    while (!has_bytes(fd)) {
+        assert_true(now_ms() < until);
+        CHECK_OK(rdmux_fabric_progress(pair->fabric_b));
+    }
+}
+
+/* The connector has dialled again, and the acceptor has answered its HELLO. Returns the channel's socket: nothing is read from it yet. */
+static int resume_halfway(const struct pair *pair)
+{
+    uint64_t until = now_ms() + PATIENT_MS;
+    const struct rdmux_resume *resume = &pair->a->failover->resume;
+    cut_control(pair);
+    while (resume->fresh == NULL) {
+        assert_true(now_ms() < until);
+        CHECK_OK(rdmux_fabric_progress(pair->fabric_a));
+    }
+    int socket = rdmux_channel_socket(resume->fresh);
+    await_answer_of_b(pair, socket);
+    return socket;
+}
+
+static void finish_resumption(const struct pair *pair)
+{
+    uint64_t until = now_ms() + PATIENT_MS;
+    while (pair->a->channel == NULL || pair->b->channel == NULL) {
+        assert_true(now_ms() < until);
+        CHECK_OK(rdmux_fabric_progress(pair->fabric_a));
+        CHECK_OK(rdmux_fabric_progress(pair->fabric_b));
+    }
+}
+
+/* Bytes that a stranger has overheard, and says while the connector has not proved itself yet. */
+static void a_hello_that_is_repeated_delays_no_resumption(void **state)
+{
+    (void)state;
+    if (!can_resume()) {
+        skip();
+    }
+    struct scene scene;
+    uint8_t hello[RDMUX_HELLO_SIZE];
+    open_failover(&scene, "tcp", RDMUX_FABRIC_NO_SERVICE_THREAD, NULL);
+    struct pair *pair = &scene.pair;
+    overhear(pair, hello);
+    int socket = resume_halfway(pair);
+
+    int stranger = dial_raw(pair->address);
+    say(stranger, hello, sizeof(hello));
+    await_answer_of_b(pair, stranger);
+
+    finish_resumption(pair);
+    assert_int_equal(rdmux_channel_socket(pair->a->channel), socket);
+    assert_int_equal(pair->a->failover->resume.dials, 1);
+    assert_true(is_dropped(stranger, PATIENT_MS)); /* another has proved itself */
+    close(stranger);
+    check_messages(pair);
+    clear_scene(&scene);
+}
+
+/* More of them than an endpoint keeps at a time, from another address: they displace one another. */
+static void a_crowd_that_repeats_a_hello_is_bounded_and_displaces_nobody_else(void **state)
+{
+    (void)state;
+    if (!can_resume()) {
+        skip();
+    }
+    enum { CROWD = 3 * RDMUX_CLAIMS_MAX };
+    struct scene scene;
+    uint8_t hello[RDMUX_HELLO_SIZE];
+    int crowd[CROWD];
+    size_t dropped = 0;
+    open_failover(&scene, "tcp", RDMUX_FABRIC_NO_SERVICE_THREAD, NULL);
+    struct pair *pair = &scene.pair;
+    overhear(pair, hello);
+    int socket = resume_halfway(pair);
+
+    for (size_t i = 0; i < CROWD; i++) {
+        crowd[i] = dial_from(pair->address, "127.0.0.2");
+        say(crowd[i], hello, sizeof(hello));
+        await_answer_of_b(pair, crowd[i]);
+        assert_true(pair->b->failover->resume.claim_count <= RDMUX_CLAIMS_MAX);
+    }
+
+    for (size_t i = 0; i < CROWD; i++) {
+        uint8_t bytes[RDMUX_HELLO_SIZE + 1];
+        ssize_t got = recv(crowd[i], bytes, sizeof(bytes), MSG_DONTWAIT);
+        assert_int_equal(got, RDMUX_HELLO_SIZE);
+        dropped += recv(crowd[i], bytes, sizeof(bytes), MSG_DONTWAIT) == 0;
+    }
+    assert_int_equal(dropped, CROWD - (RDMUX_CLAIMS_MAX - 1));
+    finish_resumption(pair);
+    assert_int_equal(rdmux_channel_socket(pair->a->channel), socket);
+    assert_int_equal(pair->a->failover->resume.dials, 1);
+    assert_int_equal(pair->b->failover->resume.claim_count, 0);
+    for (size_t i = 0; i < CROWD; i++) {
+        close(crowd[i]);
+    }
+    check_messages(pair);
+    clear_scene(&scene);
+}
+
+/* Nor does the channel that is there take notice of a name that somebody repeats. */
+static void a_hello_that_is_repeated_leaves_the_channel_alone(void **state)
+{
+    (void)state;
+    if (!can_resume()) {
+        skip();
+    }
+    struct scene scene;
+    uint8_t hello[RDMUX_HELLO_SIZE];
+    open_failover(&scene, "tcp", RDMUX_FABRIC_NO_SERVICE_THREAD, NULL);
+    struct pair *pair = &scene.pair;
+    const struct rdmux_channel *channel = pair->b->channel;
+    overhear(pair, hello);
+
+    int stranger = dial_raw(pair->address);
+    say(stranger, hello, sizeof(hello));
+    await_answer_of_b(pair, stranger);
+
+    check_messages(pair);
+    assert_ptr_equal(pair->b->channel, channel);
+    assert_int_equal(pair->b->failover->resume.claim_count, 1);
+    /* It has no longer than any stranger. */
+    assert_true(rdmux_failover_deadline(pair->b) <=
+                rdmux_now(pair->fabric_b) + UINT64_C(1000000) * RDMUX_CLAIM_MS);
+    close(stranger);
+    clear_scene(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -754,6 +902,9 @@ int main(void)
         cmocka_unit_test(a_message_between_resume_and_its_answer_is_told_of),
         cmocka_unit_test(an_endpoint_whose_peer_has_gone_ends_although_it_could_dial),
         cmocka_unit_test(who_cannot_prove_that_he_knows_the_secret_resumes_nothing),
+        cmocka_unit_test(a_hello_that_is_repeated_delays_no_resumption),
+        cmocka_unit_test(a_crowd_that_repeats_a_hello_is_bounded_and_displaces_nobody_else),
+        cmocka_unit_test(a_hello_that_is_repeated_leaves_the_channel_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -189,16 +189,16 @@ static void who_is_somebody_else_resumes_nothing_even_with_the_secret(void **sta
     open_auth_sides(&pair, "tcp", &auth, &auth, NULL);
     CHECK_OK(rdmux_fabric_open(&attr_carl, &carls));
     connect_more(&pair, &attr, &pair.a, &pair.b);
-    memcpy(wrong, pair.a->secret, sizeof(wrong));
+    memcpy(wrong, pair.a->secrets->secret, sizeof(wrong));
     wrong[0] ^= 1;
 
-    CHECK_STATUS(resume_as(carls, &pair, pair.a->secret), RDMUX_PEER_GONE);
+    CHECK_STATUS(resume_as(carls, &pair, pair.a->secrets->secret), RDMUX_PEER_GONE);
     CHECK_STATUS(resume_as(pair.fabric_a, &pair, wrong), RDMUX_PEER_GONE);
 
     check_messages(&pair);
     assert_string_equal(info_of(pair.b).peer_identity, "anna");
     /* Else it is no test. The real one dials again then, and goes on. */
-    CHECK_OK(resume_as(pair.fabric_a, &pair, pair.a->secret));
+    CHECK_OK(resume_as(pair.fabric_a, &pair, pair.a->secrets->secret));
     check_messages(&pair);
     close_pair(&pair);
     CHECK_OK(rdmux_fabric_close(carls));

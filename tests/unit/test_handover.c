@@ -6,6 +6,8 @@
 #include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/time.h>
 
 enum {
@@ -353,6 +355,37 @@ static void work_for_the_library_alone_lets_an_armed_descriptor_sleep_again(void
     }
 }
 
+/* A device reports a completion when its last endpoint is closed already. The event is an eventfd's here,
+ * behind the descriptor that stands for the device. */
+static void a_device_without_endpoints_does_not_wake_an_armed_descriptor(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
+        struct pair pair;
+        open_pair(&pair, all_paths[i], NULL);
+        const struct rdmux_cq_domain *domain = &pair.cq_b->domains[0];
+        struct epoll_event event = { .events = EPOLLIN };
+        int late = eventfd(1, EFD_CLOEXEC);
+        CHECK_OK(rdmux_ep_close(pair.b));
+        arm(pair.cq_b);
+
+        assert_int_equal(epoll_ctl(domain->ops->fd(domain->cq), EPOLL_CTL_ADD, late, &event), 0);
+
+        assert_false(is_readable(rdmux_cq_fd(pair.cq_b)));
+        close(late);
+        CHECK_OK(rdmux_ep_close(pair.a));
+        connect_more(&pair, NULL, &pair.a, &pair.b); /* and is watched again */
+        uint32_t got = 0;
+        uint32_t sent = 8;
+        CHECK_OK(rdmux_recv(pair.b, &got, sizeof(got), NULL, NULL));
+        arm(pair.cq_b);
+        CHECK_OK(rdmux_send(pair.a, &sent, sizeof(sent), NULL, NULL, 0));
+        assert_true(becomes_readable(rdmux_cq_fd(pair.cq_b)));
+        expect_entry(pair.cq_b, RDMUX_WC_RECV, RDMUX_OK);
+        close_pair(&pair);
+    }
+}
+
 static void another_thread_may_post_while_one_sleeps_on_the_descriptor(void **state)
 {
     (void)state;
@@ -608,6 +641,7 @@ int main(void)
         cmocka_unit_test(
             an_armed_descriptor_stays_readable_until_the_poll_although_the_work_was_taken),
         cmocka_unit_test(work_for_the_library_alone_lets_an_armed_descriptor_sleep_again),
+        cmocka_unit_test(a_device_without_endpoints_does_not_wake_an_armed_descriptor),
         cmocka_unit_test(another_thread_may_post_while_one_sleeps_on_the_descriptor),
         cmocka_unit_test(arm_says_again_while_something_is_there),
         cmocka_unit_test(without_service_thread_only_the_applications_calls_serve),

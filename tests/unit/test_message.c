@@ -13,13 +13,13 @@
 
 #include <cmocka.h>
 
-enum { KIND_COUNT = 15 };
+enum { KIND_COUNT = 16 };
 
 static const enum rdmux_frame_type kinds[KIND_COUNT] = {
     RDMUX_FRAME_HEARTBEAT, RDMUX_FRAME_IMPORT,  RDMUX_FRAME_IMPORTED, RDMUX_FRAME_REVOKE,
     RDMUX_FRAME_REVOKED,   RDMUX_FRAME_FAULT,   RDMUX_FRAME_END,      RDMUX_FRAME_ENDED,
     RDMUX_FRAME_REJECT,    RDMUX_FRAME_SILENT,  RDMUX_FRAME_MOVE,     RDMUX_FRAME_RECEIVED,
-    RDMUX_FRAME_RESUME,    RDMUX_FRAME_RESUMED, RDMUX_FRAME_BACK,
+    RDMUX_FRAME_RESUME,    RDMUX_FRAME_RESUMED, RDMUX_FRAME_BACK,     RDMUX_FRAME_RELEASED,
 };
 
 /* One of this type with every field in use. */
@@ -45,6 +45,11 @@ static struct rdmux_message some_message(enum rdmux_frame_type type)
     case RDMUX_FRAME_REVOKE:
     case RDMUX_FRAME_REVOKED:
         message.id = 8;
+        message.region = UINT64_C(0xfedcba9876543210);
+        break;
+    case RDMUX_FRAME_RELEASED:
+        message.id = 9;
+        message.count = UINT32_MAX;
         message.region = UINT64_C(0xfedcba9876543210);
         break;
     case RDMUX_FRAME_SILENT:
@@ -136,7 +141,7 @@ static void every_message_is_no_longer_than_its_fields(void **state)
 {
     (void)state;
     static const size_t sizes[KIND_COUNT] = { 0,       68, 32 + 512, 16, 16, 4 + 255, 4 + 255, 0,
-                                              4 + 196, 4,  16 + 255, 16, 48, 48,      16 };
+                                              4 + 196, 4,  16 + 255, 16, 48, 48,      16,      16 };
     for (size_t i = 0; i < KIND_COUNT; i++) {
         const struct rdmux_message message = some_message(kinds[i]);
         uint8_t bytes[RDMUX_MESSAGE_MAX];

@@ -140,7 +140,7 @@ static void no_free_port_for_the_data_is_told_with_its_remedy(void **state)
 
 /* ---------------------------------------------------------------------------------- the address */
 
-static void dial_from(const char *local, uint32_t data_sockets, struct rdmux_ep_attr *out)
+static void bind_attr(const char *local, uint32_t data_sockets, struct rdmux_ep_attr *out)
 {
     *out = (struct rdmux_ep_attr)RDMUX_EP_ATTR_INIT;
     out->local = local;
@@ -169,7 +169,7 @@ static void every_socket_comes_from_attr_local(void **state)
     struct pair pair;
     struct rdmux_ep_attr attr;
     open_sides(&pair, "tcp", 0, 0);
-    dial_from("127.0.0.9", DATA_SOCKETS, &attr);
+    bind_attr("127.0.0.9", DATA_SOCKETS, &attr);
 
     connect_more(&pair, &attr, &pair.a, &pair.b);
 
@@ -191,7 +191,7 @@ static void without_attr_local_the_routes_decide(void **state)
     for (size_t i = 0; i < RDMUX_COUNT_OF(not_addresses); i++) {
         struct rdmux_ep *a = NULL;
         struct rdmux_ep *b = NULL;
-        dial_from(not_addresses[i], 1, &attr);
+        bind_attr(not_addresses[i], 1, &attr);
 
         connect_more(&pair, &attr, &a, &b);
 
@@ -213,7 +213,7 @@ static void an_address_that_went_away_meanwhile_is_told(void **state)
     struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
     struct rdmux_wc wc;
     open_sides(&pair, "tcp", 0, 0);
-    dial_from("127.0.0.9", 1, &attr);
+    bind_attr("127.0.0.9", 1, &attr);
     dialled.gone_after = 1; /* the control channel's socket was bound */
 
     CHECK_STATUS(rdmux_connect(pair.fabric_a, pair.cq_a, pair.address, &attr, 0, &pair.a),

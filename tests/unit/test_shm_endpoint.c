@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -629,6 +630,25 @@ static void arm_says_again_when_a_message_is_there(void **state)
     assert_int_equal(rdmux_shm_arm(cq), RDMUX_AGAIN);
 }
 
+static void arm_says_again_until_the_message_is_taken(void **state)
+{
+    struct bench *bench = *state;
+    struct rdmux_provider_cq *cq = &bench->pair->ends[1].cq->base;
+    struct request receive;
+    struct request send;
+    fill(&receive, RDMUX_OP_RECV, bench->sink, 64);
+    fill(&send, RDMUX_OP_SEND, bench->source, 64);
+    post_receive(&bench->pair->ends[1], &receive);
+    shm_pair_poll(bench->pair);
+    assert_int_equal(post(&bench->pair->ends[0], &send), RDMUX_OK);
+
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(rdmux_shm_arm(cq), RDMUX_AGAIN);
+    }
+    assert_true(rdmux_shm_poll(cq, 64) > 0);
+    assert_int_equal(rdmux_shm_arm(cq), RDMUX_OK);
+}
+
 static void a_sleeping_sender_wakes_when_its_message_is_placed(void **state)
 {
     struct bench *bench = *state;
@@ -735,7 +755,7 @@ static void a_stranger_at_the_socket_is_turned_away(void **state)
     (void)bench;
     assert_int_equal(rdmux_shm_ep_describe(&pair->ends[1].ep->base, data, &size), RDMUX_OK);
     assert_int_equal(rdmux_shm_description_decode(data, size, &description), RDMUX_OK);
-    assert_int_equal(rdmux_shm_socket_connect(description.name, &stranger), RDMUX_OK);
+    assert_int_equal(rdmux_shm_meeting_connect(&description.place, getpid(), &stranger), RDMUX_OK);
     description.pid = 1; /* the acceptor expects another process than ours */
     rdmux_shm_description_encode(&description, data);
 
@@ -761,7 +781,7 @@ static void a_greeting_without_the_secret_is_refused(void **state)
     (void)bench;
     assert_int_equal(rdmux_shm_ep_describe(&pair->ends[1].ep->base, data, &size), RDMUX_OK);
     assert_int_equal(rdmux_shm_description_decode(data, size, &description), RDMUX_OK);
-    assert_int_equal(rdmux_shm_socket_connect(description.name, &stranger), RDMUX_OK);
+    assert_int_equal(rdmux_shm_meeting_connect(&description.place, getpid(), &stranger), RDMUX_OK);
     rdmux_shm_hello_encode(&hello, bytes);
     const int fds[] = { pair->ends[0].ep->bell, pair->domain->regions_fd, stranger };
     assert_int_equal(rdmux_shm_socket_send(stranger, bytes, sizeof(bytes), fds, 3), RDMUX_OK);
@@ -827,6 +847,155 @@ static void memory_that_could_shrink_is_not_mapped(void **state)
     rdmux_shm_memory_unmap(base, 4096);
     (void)close(open_end);
     (void)close(small);
+}
+
+/* A hole in huge pages is filled from a pool that may be empty: touching it is SIGBUS. */
+static void memory_of_huge_pages_is_not_mapped(void **state)
+{
+    (void)state;
+    enum { SIZE = 2 << 20 };
+    uint8_t *base = NULL;
+    int fd = memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB);
+    if (fd < 0) {
+        print_message("needs a kernel with huge pages\n");
+        skip();
+    }
+    assert_int_equal(ftruncate(fd, SIZE), 0);
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+
+    assert_int_equal(rdmux_shm_memory_map(fd, SIZE, false, &base), RDMUX_PROTOCOL);
+    assert_false(rdmux_shm_memory_seal(fd));
+
+    (void)close(fd);
+}
+
+/* What the peer writes into its ring by itself. */
+static void say_notice(struct shm_pair *pair, uint64_t length)
+{
+    struct shm_ep *peer = pair->ends[0].ep;
+    const struct shm_message_body body = { .length = length };
+    uint8_t *data = NULL;
+    struct shm_slot *slot = shm_producer_reserve(&peer->out, 0, &data);
+    slot->kind = SHM_NOTICE;
+    slot->flags = SHM_HAS_IMM;
+    slot->inline_length = 0;
+    slot->imm = 1;
+    memcpy(slot->body, &body, sizeof(body));
+    (void)shm_producer_publish(&peer->out);
+}
+
+static void a_notice_of_more_bytes_than_any_region_has_is_refused(void **state)
+{
+    struct bench *bench = *state;
+    struct request receives[2];
+    (void)make_region(bench, NULL, 8192, WRITABLE);
+    for (size_t i = 0; i < 2; i++) {
+        fill(&receives[i], RDMUX_OP_RECV, NULL, 0);
+        post_receive(&bench->pair->ends[1], &receives[i]);
+    }
+
+    say_notice(bench->pair, 8192);
+    shm_pair_poll(bench->pair);
+    say_notice(bench->pair, 8193);
+    shm_pair_poll(bench->pair);
+
+    assert_int_equal(receives[0].base.done, 1);
+    assert_int_equal(receives[0].base.length, 8192);
+    assert_int_equal(receives[1].base.done, 0);
+    assert_int_equal(bench->pair->ends[1].core.failed, RDMUX_PROTOCOL);
+}
+
+/* Passes so many regions that nobody has. */
+static void pass_junk(struct shm_end *peer, size_t count)
+{
+    struct shm_region_message message = { .index = 7, .writable = 1, .length = 4096 };
+    uint8_t bytes[SHM_REGION_SIZE];
+    int fd = memfd_create("junk", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_true(fd >= 0 && ftruncate(fd, 4096) == 0 && rdmux_shm_memory_seal(fd));
+    for (size_t i = 0; i < count; i++) {
+        message.life = 1000000 + i;
+        rdmux_shm_region_message_encode(&message, bytes);
+        assert_int_equal(rdmux_shm_socket_send(peer->ep->socket, bytes, sizeof(bytes), &fd, 1),
+                         RDMUX_OK);
+    }
+    (void)close(fd);
+}
+
+/* A peer may send as many of them as it likes, and faster than they are taken. */
+static void messages_with_regions_are_taken_a_few_at_a_time(void **state)
+{
+    struct bench *bench = *state;
+    enum { JUNK = 80, AT_A_TIME = 16, OTHERS = 4 /* the bell, and what the receiver does */ };
+    struct region *region = make_region(bench, NULL, PAIR_SIZE, WRITABLE);
+    pass_junk(&bench->pair->ends[1], JUNK);
+
+    uint64_t least = UINT64_MAX;
+    for (int i = 0; i < JUNK / AT_A_TIME + 2; i++) {
+        uint64_t calls = send_into(bench, region);
+        assert_true(calls <= AT_A_TIME + OTHERS);
+        least = calls < least ? calls : least;
+    }
+
+    assert_int_equal(least, 0); /* once all are taken, the region is there */
+}
+
+/* Under a limit on file sizes, which holds for memory files. Exits with 0 if it is told. */
+static int create_under_limit(enum rdmux_status (*create)(int *fd))
+{
+    int status = 0;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        const struct rlimit tight = { .rlim_cur = 4096, .rlim_max = 4096 };
+        int fd = -1;
+        bool told = setrlimit(RLIMIT_FSIZE, &tight) == 0 && create(&fd) == RDMUX_NO_MEMORY &&
+                    strstr(fake_error, "ulimit -f") != NULL;
+        _exit(told ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return status; /* the signal, if one has ended it */
+}
+
+static enum rdmux_status create_segment(int *fd)
+{
+    struct shm_segment *segment = NULL;
+    return rdmux_shm_segment_create(&segment, fd);
+}
+
+static enum rdmux_status create_regions(int *fd)
+{
+    struct shm_region *regions = NULL;
+    return rdmux_shm_regions_create(&regions, fd);
+}
+
+static void a_limit_on_file_sizes_is_told_and_ends_no_process(void **state)
+{
+    (void)state;
+    assert_int_equal(create_under_limit(create_segment), 0);
+    assert_int_equal(create_under_limit(create_regions), 0);
+}
+
+/* A process that may have no more descriptors gets a message without those that came with it. */
+static void descriptors_that_find_no_room_are_told_from_a_malformed_message(void **state)
+{
+    (void)state;
+    int sockets[2];
+    int got[2] = { -1, -1 };
+    uint8_t bytes[8] = { 0 };
+    size_t size = sizeof(bytes);
+    struct rlimit before;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), 0);
+    assert_int_equal(rdmux_shm_socket_send(sockets[0], bytes, sizeof(bytes), sockets, 2), RDMUX_OK);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    const struct rlimit tight = { .rlim_cur = 3, .rlim_max = before.rlim_max };
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
+
+    enum rdmux_status status = rdmux_shm_socket_receive(sockets[1], bytes, &size, got, 2);
+
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(status, RDMUX_NO_MEMORY);
+    (void)close(sockets[0]);
+    (void)close(sockets[1]);
 }
 
 static size_t open_descriptors(void)
@@ -930,6 +1099,7 @@ int main(void)
         ENDPOINT_TEST(a_region_imported_again_is_mapped_once),
         ENDPOINT_TEST(an_armed_queue_wakes_for_a_message_and_only_then),
         ENDPOINT_TEST(arm_says_again_when_a_message_is_there),
+        ENDPOINT_TEST(arm_says_again_until_the_message_is_taken),
         ENDPOINT_TEST(a_sleeping_sender_wakes_when_its_message_is_placed),
         ENDPOINT_TEST(a_post_that_is_done_at_once_wakes_the_sleeper),
         ENDPOINT_TEST(a_peer_that_closes_is_noticed_after_its_last_message),
@@ -940,6 +1110,11 @@ int main(void)
         ENDPOINT_TEST(set_up_that_finds_no_descriptor_fails_and_leaves_none_behind),
         ENDPOINT_TEST(descriptors_that_come_without_bytes_are_closed),
         ENDPOINT_TEST(memory_that_could_shrink_is_not_mapped),
+        ENDPOINT_TEST(memory_of_huge_pages_is_not_mapped),
+        ENDPOINT_TEST(a_notice_of_more_bytes_than_any_region_has_is_refused),
+        ENDPOINT_TEST(messages_with_regions_are_taken_a_few_at_a_time),
+        ENDPOINT_TEST(a_limit_on_file_sizes_is_told_and_ends_no_process),
+        ENDPOINT_TEST(descriptors_that_find_no_room_are_told_from_a_malformed_message),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

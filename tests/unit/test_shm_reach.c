@@ -122,7 +122,7 @@ static void malformed_reach_bytes_of_a_stranger_are_not_reachable(void **state)
         assert_int_equal(rdmux_shm_reach(ours, sizeof(ours), theirs, size, text),
                          RDMUX_REASON_NOT_REACHABLE);
     }
-    theirs[0] = 2;
+    theirs[0] = 1;
 
     enum rdmux_reason of_another_version = rdmux_shm_reach(ours, sizeof(ours), theirs,
                                                            sizeof(theirs), text);

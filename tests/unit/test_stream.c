@@ -6,12 +6,16 @@
 #include "tests/unit/auth_scene.h"
 
 #include <openssl/crypto.h>
+#include <openssl/hmac.h>
 
 enum {
     OVERHEAD = 22, /* bytes of a record: header 5, type 1, tag 16 (RFC 8446, 5.2) */
     KEY_UPDATE = 5 + OVERHEAD,
     WIRE_MAX = 64 << 10,
+    RENEWALS_MAX = 8, /* that a peer may do in a minute */
+    BARREN_MAX = 16,  /* records in one call that bring nothing */
 };
+#define SECOND_NS UINT64_C(1000000000)
 
 /* Two ends, each on a socket of its own whose other end the test holds: nothing passes but by its
  * hands. */
@@ -31,11 +35,21 @@ struct ends {
     uint32_t socket[2];
 };
 
+/* The fabrics' clock. */
+static _Atomic uint64_t clock_now_ns = 1; /* the service thread looks at it, too */
+
+static uint64_t read_clock(void *user)
+{
+    (void)user;
+    return clock_now_ns;
+}
+
 static void open_wire(struct wire *wire, const struct ends *ends)
 {
     char file[FILE_NAME_MAX];
     struct rdmux_fabric_auth auth = psk_of(write_file("k", "anna:" KEY_ONE, file));
     struct rdmux_fabric_attr attr = attr_with("tcp", &auth, NULL, NULL);
+    attr.clock_ns = read_clock;
     memset(wire, 0, sizeof(*wire));
     CHECK_OK(rdmux_fabric_open(&attr, &wire->fabric));
     for (size_t i = 0; i < 2; i++) {
@@ -474,6 +488,7 @@ static void keys_are_renewed_and_nobody_notices(void **state)
         rdmux_tls_renew_after(wire.stream[i], AFTER);
     }
     for (uint32_t i = 0; i < RECORDS; i++) {
+        clock_now_ns += 2 * SECOND_NS;
         for (size_t from = 0; from < 2; from++) {
             size_t size = record_of(&wire, from, &i, sizeof(i), bytes);
             passed += size;
@@ -525,6 +540,198 @@ static void a_renewal_waits_for_room_and_reading_goes_on(void **state)
         assert_int_equal(got, 512);
     }
     expect_bytes(&wire, 1, "land", 4);
+    close_wire(&wire);
+}
+
+static struct rdmux_tls *session_of(struct wire *wire, size_t end)
+{
+    return (struct rdmux_tls *)wire->stream[end]; /* base is its first */
+}
+
+/* A peer that renews its key as often as it likes. Returns bytes. */
+static size_t renewals_of(struct wire *wire, size_t end, size_t count, uint8_t out[WIRE_MAX])
+{
+    SSL *ssl = session_of(wire, end)->ssl;
+    size_t size = 0;
+    for (size_t i = 0; i < count; i++) {
+        assert_int_equal(SSL_key_update(ssl, SSL_KEY_UPDATE_NOT_REQUESTED), 1);
+        assert_int_equal(SSL_do_handshake(ssl), 1);
+        size += take(wire, end, out + size);
+    }
+    return size;
+}
+
+/* Ended by a peer that breaks the protocol; nothing more is looked at. */
+static void expect_broken_off(struct wire *wire, size_t end, const char *why)
+{
+    expect_nothing(wire, end, RDMUX_PROTOCOL);
+    if (strstr(wire->stream[end]->text, why) == NULL) {
+        fail_msg("it says: %s", wire->stream[end]->text);
+    }
+    uint32_t renewals = session_of(wire, end)->renewals;
+    expect_nothing(wire, end, RDMUX_PROTOCOL);
+    assert_int_equal(session_of(wire, end)->renewals, renewals);
+}
+
+/* All of them lie in one buffer of OpenSSL's, which would not come back before their end. */
+static void a_peer_that_renews_without_end_is_ended(void **state)
+{
+    enum { MANY = 2000 };
+    static uint8_t bytes[WIRE_MAX];
+    (void)state;
+    for (size_t from = 0; from < 2; from++) {
+        struct wire wire;
+        open_good_wire(&wire);
+        size_t size = renewals_of(&wire, from, MANY, bytes);
+        assert_int_equal(size, (size_t)MANY * KEY_UPDATE);
+        hand_over(&wire, 1 - from, bytes, size);
+
+        expect_broken_off(&wire, 1 - from, "renews its key");
+
+        assert_int_equal(session_of(&wire, 1 - from)->renewals, RENEWALS_MAX + 1);
+        close_wire(&wire);
+    }
+}
+
+static void renewals_are_counted_by_the_minute(void **state)
+{
+    static uint8_t bytes[WIRE_MAX];
+    struct wire wire;
+    (void)state;
+    open_good_wire(&wire);
+    for (int minute = 0; minute < 3; minute++) {
+        for (int i = 0; i < RENEWALS_MAX; i++) {
+            size_t size = renewals_of(&wire, 0, 1, bytes);
+            size += record_of(&wire, 0, "data", 4, bytes + size);
+            hand_over(&wire, 1, bytes, size);
+            expect_bytes(&wire, 1, "data", 4);
+        }
+        clock_now_ns += 60 * SECOND_NS;
+    }
+    size_t size = renewals_of(&wire, 0, RENEWALS_MAX, bytes);
+    clock_now_ns += 60 * SECOND_NS - 1;
+    size += renewals_of(&wire, 0, 1, bytes + size);
+    hand_over(&wire, 1, bytes, size);
+    expect_broken_off(&wire, 1, "renews its key");
+    close_wire(&wire);
+}
+
+/* ------------------------------------------------------- records that OpenSSL itself would not send */
+
+enum { SECRET_SIZE = 32, KEY_SIZE = 16, IV_SIZE = 12, TAG_SIZE = 16 };
+
+/* The connector's secret of its first records, as OpenSSL tells it. */
+static uint8_t traffic_secret[SECRET_SIZE];
+
+static void note_secret(const SSL *ssl, const char *line)
+{
+    static const char label[] = "CLIENT_TRAFFIC_SECRET_0 ";
+    (void)ssl;
+    if (strncmp(line, label, sizeof(label) - 1) == 0) {
+        const char *at = strrchr(line, ' ') + 1;
+        for (size_t i = 0; i < SECRET_SIZE; i++) {
+            const char byte[] = { at[2 * i], at[2 * i + 1], '\0' };
+            traffic_secret[i] = (uint8_t)strtoul(byte, NULL, 16);
+        }
+    }
+}
+
+/* HKDF-Expand-Label (RFC 8446, 7.1) of at most a digest, without a context. */
+static void expand(const char *label, uint8_t *out, size_t size)
+{
+    uint8_t info[64];
+    uint8_t block[SECRET_SIZE];
+    unsigned int made = 0;
+    int length = snprintf((char *)info + 3, sizeof(info) - 5, "tls13 %s", label);
+    info[0] = 0;
+    info[1] = (uint8_t)size;
+    info[2] = (uint8_t)length;
+    info[3 + length] = 0; /* bytes of context */
+    info[4 + length] = 1; /* the first block */
+    assert_non_null(
+        HMAC(EVP_sha256(), traffic_secret, SECRET_SIZE, info, (size_t)length + 5, block, &made));
+    memcpy(out, block, size);
+}
+
+/* The connector's record of this number, as it goes on the wire: inner is its content and type. */
+static size_t forge(uint64_t number, const uint8_t *inner, size_t size, uint8_t *out)
+{
+    uint8_t key[KEY_SIZE];
+    uint8_t iv[IV_SIZE];
+    int made = 0;
+    const uint8_t header[] = { 0x17, 0x03, 0x03, 0, (uint8_t)(size + TAG_SIZE) };
+    expand("key", key, sizeof(key));
+    expand("iv", iv, sizeof(iv));
+    for (size_t i = 0; i < sizeof(number); i++) {
+        iv[IV_SIZE - 1 - i] ^= (uint8_t)(number >> (8 * i));
+    }
+    EVP_CIPHER_CTX *cipher = EVP_CIPHER_CTX_new();
+    assert_int_equal(EVP_EncryptInit_ex(cipher, EVP_aes_128_gcm(), NULL, key, iv), 1);
+    assert_int_equal(EVP_EncryptUpdate(cipher, NULL, &made, header, sizeof(header)), 1);
+    assert_int_equal(EVP_EncryptUpdate(cipher, out + sizeof(header), &made, inner, (int)size), 1);
+    assert_int_equal(EVP_EncryptFinal_ex(cipher, out + sizeof(header) + size, &made), 1);
+    assert_int_equal(
+        EVP_CIPHER_CTX_ctrl(cipher, EVP_CTRL_GCM_GET_TAG, TAG_SIZE, out + sizeof(header) + size), 1);
+    EVP_CIPHER_CTX_free(cipher);
+    memcpy(out, header, sizeof(header));
+    return sizeof(header) + size + TAG_SIZE;
+}
+
+static void open_forged_wire(struct wire *wire)
+{
+    static const struct ends ends = { { secret, secret }, { 1, 1 }, { 0, 0 } };
+    enum rdmux_status status[2];
+    open_wire(wire, &ends);
+    SSL_CTX_set_keylog_callback(wire->fabric->auth->data, note_secret);
+    introduce(wire, status);
+    CHECK_OK(status[0]);
+    CHECK_OK(status[1]);
+}
+
+static void a_peer_that_sends_records_of_nothing_is_ended(void **state)
+{
+    enum { MANY = 1000 };
+    static const uint8_t nothing[] = { SSL3_RT_APPLICATION_DATA };
+    static const uint8_t data[] = { 'd', 'a', 't', 'a', SSL3_RT_APPLICATION_DATA };
+    static uint8_t bytes[WIRE_MAX];
+    struct wire wire;
+    size_t size = 0;
+    uint64_t number = 0;
+    (void)state;
+    open_forged_wire(&wire);
+    for (; number < BARREN_MAX - 1; number++) {
+        size += forge(number, nothing, sizeof(nothing), bytes + size);
+    }
+    size += forge(number++, data, sizeof(data), bytes + size);
+    hand_over(&wire, 1, bytes, size);
+    expect_bytes(&wire, 1, "data", 4);
+
+    size = 0;
+    for (int i = 0; i < MANY; i++) {
+        size += forge(number++, nothing, sizeof(nothing), bytes + size);
+    }
+    hand_over(&wire, 1, bytes, size);
+    expect_broken_off(&wire, 1, "records that bring nothing");
+    assert_int_equal(session_of(&wire, 1)->call_records, BARREN_MAX + 1);
+    close_wire(&wire);
+}
+
+/* One byte of a KeyUpdate each: none is whole, and each is as dear as one that is. */
+static void a_peer_that_renews_in_pieces_is_ended(void **state)
+{
+    static const uint8_t update[] = { 24, 0, 0, 1, 0 };
+    static uint8_t bytes[WIRE_MAX];
+    struct wire wire;
+    size_t size = 0;
+    (void)state;
+    open_forged_wire(&wire);
+    for (size_t i = 0; i < sizeof(update); i++) {
+        const uint8_t piece[] = { update[i], SSL3_RT_HANDSHAKE };
+        size += forge(i, piece, sizeof(piece), bytes + size);
+    }
+    hand_over(&wire, 1, bytes, size);
+    expect_nothing(&wire, 1, RDMUX_AGAIN);
+    assert_int_equal(session_of(&wire, 1)->renewals, sizeof(update));
     close_wire(&wire);
 }
 
@@ -601,6 +808,10 @@ int main(void)
         cmocka_unit_test(nothing_is_read_before_the_end_is_known),
         cmocka_unit_test(keys_are_renewed_and_nobody_notices),
         cmocka_unit_test(a_renewal_waits_for_room_and_reading_goes_on),
+        cmocka_unit_test(a_peer_that_renews_without_end_is_ended),
+        cmocka_unit_test(renewals_are_counted_by_the_minute),
+        cmocka_unit_test(a_peer_that_sends_records_of_nothing_is_ended),
+        cmocka_unit_test(a_peer_that_renews_in_pieces_is_ended),
     };
     if (CRYPTO_set_mem_functions(count_malloc, count_realloc, count_free) != 1) {
         return 1;

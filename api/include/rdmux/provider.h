@@ -329,7 +329,7 @@ struct rdmux_provider_ep_attr {
     uint32_t spare1;
 };
 
-/* Requests of the peer that this side has carried out, for failover. */
+/* Requests of the peer that this side has carried out. Informative; 0 where a provider does not count. */
 struct rdmux_provider_counts {
     uint64_t received; /* sends and write_imms delivered into receives */
     uint64_t executed; /* atomics carried out */
@@ -561,8 +561,9 @@ struct rdmux_provider_ops {
      * faults. Bounded: at most about budget requests, then returns. Returns how much it did; 0 =
      * nothing to do now. Also releases held doorbells. [data path] */
     size_t (*poll)(struct rdmux_provider_cq *cq, size_t budget);
-    /* The fd will be readable at the next thing. RDMUX_AGAIN: there is something already. Nothing
-     * may fall between. */
+    /* The fd will be readable at the next thing. RDMUX_AGAIN: there is something already, and a poll
+     * follows, which may take a part of it: the next arm has to see what is left. Nothing may fall
+     * between. */
     enum rdmux_status (*arm)(struct rdmux_provider_cq *cq);
     /* A descriptor for epoll, the same for the cq's whole life; level-triggered: readable until
      * poll has taken the thing. It may be readable without arm. */
@@ -590,14 +591,14 @@ struct rdmux_provider_ops {
      * keepalive may do. */
     enum rdmux_status (*ep_ping)(struct rdmux_provider_ep *ep);
     /* Kills the path and drains: when it returns RDMUX_OK nobody touches a buffer of a request any
-     * more, late messages of the peer are kept out, and counts tells what was carried out. Requests
-     * not done stay so; the core completes them. Receives already complete are reported before.
-     * RDMUX_IN_PROGRESS: a copy is still under way; called again. Never waits. */
+     * more, and late messages of the peer are kept out. Requests not done stay so; the core completes
+     * them. Receives already complete are reported before. Fills *counts. RDMUX_IN_PROGRESS: a copy is
+     * still under way; called again. Never waits. */
     enum rdmux_status (*ep_quiesce)(struct rdmux_provider_ep *ep,
                                     struct rdmux_provider_counts *counts);
-    /* Ends the endpoint, after ep_quiesce or at any earlier moment; quiesces first if that has not
-     * happened. Never waits for the network. A shared_socket is left open and, if at a frame's
-     * border, usable. */
+    /* Ends the endpoint. ep_quiesce comes before, at least once; where a copy outlasts the time that an
+     * end may take, its last answer was RDMUX_IN_PROGRESS. Never waits for the network. A shared_socket
+     * is left open and, if at a frame's border, usable. */
     void (*ep_close)(struct rdmux_provider_ep *ep);
 
     /* Starts requests in order. *posted is how many were taken; the status is that of

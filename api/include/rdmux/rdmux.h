@@ -357,7 +357,9 @@ struct rdmux_fabric_auth {
  *               all if none is named, minus the negated). Intersects with RDMUX_PATHS and with the
  *               filters of listeners and endpoints.
  * provider_dir  A further folder whose *.so files are loaded as plug-ins. Environment:
- *               RDMUX_PROVIDER_DIR.
+ *               RDMUX_PROVIDER_DIR. It, its files and the folders above belong to root, the user
+ *               or the owner of librdmux.so, and nobody else may write to them: else a line with
+ *               RDMUX_REASON_BAD_PLUGIN.
  * plugins       plugin_count paths of plug-in files to load. One that cannot be loaded is a line in
  *               every explanation.
  * log           Receives one line without newline; log_level is the most talkative level wanted.
@@ -372,7 +374,8 @@ struct rdmux_fabric_auth {
  *               may connect, and the control channel is in clear.
  *
  * A program with rights that its user lacks (setuid, setgid, file capabilities) does not listen to
- * the environment: secure_getenv(3).
+ * the environment: secure_getenv(3). It searches no folder of plug-ins but the one that was compiled
+ * in, and none if rdmux is linked into it.
  */
 struct rdmux_fabric_attr {
     uint32_t size;
@@ -553,6 +556,7 @@ enum {
  * mapped until rdmux_mr_deregister() returns.
  * page_size   Bytes of the pages wished for an allocation (4096, 2 MiB, 1 GiB); 0 = the system's.
  *             Smaller ones are used if these are not to be had.
+ *             Over shm a peer does not map huge pages: the kernel or the target's CPU copies.
  * numa_node   1 + the node wished for an allocation; 0 = no wish.
  * dmabuf_fd   1 + the descriptor of a dmabuf; reserved: RDMUX_UNSUPPORTED.
  */
@@ -576,8 +580,8 @@ struct rdmux_mr_attr {
  * Ownership  The bytes stay the caller's and stay mapped until rdmux_mr_deregister() returns.
  * length     At least 1.
  * Threads    Any. May sleep (pins pages, enters drivers); keep it off the data path.
- * Errors     RDMUX_INVALID (empty or wrapping span, unknown access bits), RDMUX_NO_MEMORY,
- *            RDMUX_UNSUPPORTED
+ * Errors     RDMUX_INVALID (empty or wrapping span, unknown access bits, bytes that cannot be read
+ *            or, where access writes, written), RDMUX_NO_MEMORY, RDMUX_UNSUPPORTED
  */
 RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_mr_register(struct rdmux_fabric *fabric,
                                                                void *addr, size_t length,
@@ -842,13 +846,16 @@ enum {
  *                   that have introduced themselves and that no accept has taken; default half of
  *                   max_pending, at least 256. Beyond, the one of them that waits longest goes.
  * accept_timeout_ms How long such a connection waits. 0: for ever, but 10,000 if its address or
- *                   identity has more than half of max_waiting_per_address.
+ *                   identity has more than half of max_waiting_per_address. One that has ended
+ *                   before rdmux_accept() returned it waits as long from then on; 0: for ever.
  * max_setups        Connections of any peer that rdmux_accept() negotiates at a time for a cq, at
  *                   most half of them of one address or identity; default 256. Each takes some
  *                   300 KiB until its path is proved. Beyond, they wait; one whose peer has been
  *                   silent for half a second makes room for an address or identity that has far
  *                   fewer. A server of many peers that are slow to set up raises it. One that is
  *                   accepted by its id (rdmux_ep_attr.peer) is not counted.
+ * The process's limit on descriptors (RLIMIT_NOFILE) bounds these numbers, too: a quarter of it, up to
+ * 1024, is kept for peers that are set up.
  */
 struct rdmux_listen_attr {
     uint32_t size;
@@ -948,6 +955,10 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_listener_next(struct rdmux_li
  * while no other call on the listener waits without any. What was taken and is not returned by this
  * call stays the cq's: it goes on with the cq's progress, and the next calls for the same cq return
  * it. So who accepts only once for a cq names the connection: rdmux_listener_next(), attr.peer.
+ *
+ * A connection that the connector saw connected is returned also if the connector has ended it since.
+ * Receives take the messages that arrived before; RDMUX_WC_DISCONNECTED follows. Where none waits, posts
+ * return the cause, mostly RDMUX_PEER_GONE.
  * attr.peer   One id: only that one, and its failure is returned. 0: any.
  * timeout_ms  0 with a peer: RDMUX_IN_PROGRESS, *out set, RDMUX_WC_CONNECTED follows. 0 without:
  *             RDMUX_AGAIN if none is proved.

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * Where secrets live as long as they are needed: in pages of their own, which core dumps leave out
+ * and a fork wipes, and which are wiped piece by piece as pieces are released. Pages with room are on
+ * fabric->secrets; a full one is found again by the address of a piece.
+ */
+#include "api/core.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum {
+    PAGE = 4096, /* of which pieces are given out, however large the system's pages are */
+    PIECES = PAGE / RDMUX_SECRET_PIECE,
+};
+_Static_assert(PIECES <= 32, "one word says which are in use");
+
+/* The first piece of a page. */
+struct rdmux_secret_page {
+    struct rdmux_secret_page *next; /* with room */
+    struct rdmux_secret_page *before;
+    uint32_t used; /* a bit for each piece, this one included */
+};
+_Static_assert(sizeof(struct rdmux_secret_page) <= RDMUX_SECRET_PIECE, "it fits");
+
+#define ALL_USED (UINT32_MAX >> (32 - PIECES))
+
+void *rdmux_secret_map(size_t size)
+{
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+        return NULL;
+    }
+    (void)madvise(memory, size, MADV_DONTDUMP);
+    (void)madvise(memory, size, MADV_WIPEONFORK);
+    return memory;
+}
+
+void rdmux_secret_unmap(void *memory, size_t size)
+{
+    if (memory != NULL) {
+        explicit_bzero(memory, size);
+        (void)munmap(memory, size);
+    }
+}
+
+/* secrets_lock is held, here and below. */
+static void link_page(struct rdmux_fabric *fabric, struct rdmux_secret_page *page)
+{
+    page->before = NULL;
+    page->next = fabric->secrets;
+    if (page->next != NULL) {
+        page->next->before = page;
+    }
+    fabric->secrets = page;
+}
+
+static void unlink_page(struct rdmux_fabric *fabric, struct rdmux_secret_page *page)
+{
+    if (page->before != NULL) {
+        page->before->next = page->next;
+    } else {
+        fabric->secrets = page->next;
+    }
+    if (page->next != NULL) {
+        page->next->before = page->before;
+    }
+}
+
+void *rdmux_secret_allocate(struct rdmux_fabric *fabric)
+{
+    uint8_t *piece = NULL;
+    pthread_mutex_lock(&fabric->secrets_lock);
+    struct rdmux_secret_page *page = fabric->secrets;
+    if (page == NULL) {
+        page = rdmux_secret_map(PAGE);
+        if (page != NULL) {
+            page->used = 1;
+            link_page(fabric, page);
+        }
+    }
+    if (page != NULL) {
+        unsigned index = (unsigned)__builtin_ctz(~page->used);
+        page->used |= UINT32_C(1) << index;
+        piece = (uint8_t *)page + (size_t)index * RDMUX_SECRET_PIECE;
+        if (page->used == ALL_USED) {
+            unlink_page(fabric, page);
+        }
+    }
+    pthread_mutex_unlock(&fabric->secrets_lock);
+    return piece;
+}
+
+void rdmux_secret_release(struct rdmux_fabric *fabric, void *piece)
+{
+    if (piece == NULL) {
+        return;
+    }
+    explicit_bzero(piece, RDMUX_SECRET_PIECE);
+    uintptr_t offset = (uintptr_t)piece % PAGE;
+    struct rdmux_secret_page *page = (void *)((uint8_t *)piece - offset);
+    pthread_mutex_lock(&fabric->secrets_lock);
+    if (page->used == ALL_USED) {
+        link_page(fabric, page);
+    }
+    page->used &= ~(UINT32_C(1) << (offset / RDMUX_SECRET_PIECE));
+    if (page->used == 1) {
+        unlink_page(fabric, page);
+        (void)munmap(page, PAGE);
+    }
+    pthread_mutex_unlock(&fabric->secrets_lock);
+}
+
+void rdmux_release_wiped(struct rdmux_fabric *fabric, void *memory, size_t size)
+{
+    if (memory != NULL) {
+        explicit_bzero(memory, size);
+        rdmux_release(fabric, memory);
+    }
+}

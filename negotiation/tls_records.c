@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Bounds on a peer's TLS records that bring no data: OpenSSL reads on behind them by itself. */
+#include "negotiation/tls.h"
+
+#ifdef RDMUX_HAVE_OPENSSL
+
+#include "negotiation/tls_internal.h"
+
+enum {
+    BARREN_MAX = 16,  /* records in one call that bring nothing; no peer of ours sends two */
+    RENEWALS_MAX = 8, /* in RENEWALS_NS; 2^24 records take a sender half a minute and more */
+};
+#define RENEWALS_NS (60 * UINT64_C(1000000000))
+
+/* OpenSSL finds the session ended before it looks into the record that has just come. */
+static void break_off(struct rdmux_tls *tls, const char *why)
+{
+    tls->flood = why;
+    SSL_set_shutdown(tls->ssl, SSL_RECEIVED_SHUTDOWN);
+}
+
+/* A record of the handshake's type in an open session: a renewal, or part of one. */
+static void count_renewal(struct rdmux_tls *tls)
+{
+    uint64_t now_ns = rdmux_now(tls->auth->fabric);
+    if (tls->renewals == 0 || now_ns - tls->renewals_since_ns >= RENEWALS_NS) {
+        tls->renewals_since_ns = now_ns;
+        tls->renewals = 0;
+    }
+    if (++tls->renewals > RENEWALS_MAX) {
+        break_off(tls, "the peer renews its key more often than eight times a minute");
+    }
+}
+
+void rdmux_tls_see_record(int sent, int version, int kind, const void *bytes, size_t size, SSL *ssl,
+                          void *user)
+{
+    struct rdmux_tls *tls = SSL_get_app_data(ssl);
+    (void)version;
+    (void)user;
+    if (sent != 0 || kind != SSL3_RT_INNER_CONTENT_TYPE || size != 1 || tls->stage != STAGE_OPEN) {
+        return;
+    }
+    const uint8_t type = *(const uint8_t *)bytes;
+    if (++tls->call_records > BARREN_MAX) {
+        break_off(tls, "the peer sends records that bring nothing");
+    } else if (type == SSL3_RT_HANDSHAKE) {
+        count_renewal(tls);
+    }
+}
+
+#endif

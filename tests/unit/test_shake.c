@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* The arithmetic of strangers' handshakes: whose turn it is, who does it, and whom it keeps waiting. The test holds
+ * up steps, so that order is seen and nothing is timed. */
+#include "api/shake.h"
+#include "api/stranger.h"
+#include "negotiation/tls_internal.h"
+#include "tests/unit/auth_scene.h"
+#include "tests/unit/listener_scene.h"
+
+#include "tests/unit/descriptors.h"
+
+#include <netinet/in.h>
+
+/* --------------------------------------------------------------------------------- turns by time */
+
+/* How often each had a turn, of so many, where a turn of it takes so long. */
+static void take_turns(struct rdmux_turn *turn[], const uint64_t cost[], size_t count, size_t turns,
+                       size_t had[])
+{
+    struct rdmux_turns all;
+    rdmux_turns_init(&all);
+    for (size_t i = 0; i < count; i++) {
+        memset(turn[i], 0, sizeof(*turn[i]));
+        rdmux_turn_init(turn[i]);
+        rdmux_turns_enter(&all, turn[i]);
+        had[i] = 0;
+    }
+    for (size_t i = 0; i < turns; i++) {
+        const struct rdmux_turn *next = rdmux_turns_next(&all);
+        for (size_t which = 0; which < count; which++) {
+            if (next == turn[which]) {
+                had[which]++;
+                rdmux_turns_charge(&all, turn[which], cost[which]);
+            }
+        }
+    }
+}
+
+static void dear_work_gets_as_much_time_and_not_as_many_turns(void **state)
+{
+    static const uint64_t cost[] = { 26, 4, 1 };
+    struct rdmux_turn turns[3];
+    struct rdmux_turn *each[] = { &turns[0], &turns[1], &turns[2] };
+    size_t had[3];
+    (void)state;
+
+    take_turns(each, cost, 3, (size_t)3 * (26 + 4 + 1) * 4, had);
+
+    for (size_t i = 1; i < 3; i++) {
+        assert_in_range(had[i] * cost[i], had[0] * cost[0] - cost[0], had[0] * cost[0] + cost[0]);
+    }
+}
+
+static void who_comes_anew_has_saved_up_no_time(void **state)
+{
+    struct rdmux_turns all;
+    struct rdmux_turn old = { .used_ns = 0 };
+    struct rdmux_turn newcomer = { .used_ns = 0 };
+    (void)state;
+    rdmux_turns_init(&all);
+    rdmux_turn_init(&old);
+    rdmux_turn_init(&newcomer);
+    assert_null(rdmux_turns_next(&all));
+    rdmux_turns_enter(&all, &old);
+    for (int i = 0; i < 100; i++) {
+        assert_ptr_equal(rdmux_turns_next(&all), &old);
+        rdmux_turns_charge(&all, &old, 1000);
+    }
+
+    rdmux_turns_enter(&all, &newcomer);
+
+    assert_ptr_equal(rdmux_turns_next(&all), &newcomer); /* it is next, */
+    rdmux_turns_charge(&all, &newcomer, 1500);
+    assert_ptr_equal(rdmux_turns_next(&all), &old); /* and no more than that */
+    rdmux_turns_leave(&old);
+    rdmux_turns_leave(&newcomer);
+    assert_null(rdmux_turns_next(&all));
+}
+
+/* ---------------------------------------------------------------------------------- steps, held up */
+
+enum { STEPS_MAX = 1024 };
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool closed; /* steps wait */
+    size_t queued;
+    size_t begun;
+    size_t done;
+    uint32_t from[STEPS_MAX]; /* addresses, in the order in which their steps began */
+} gate = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+
+enum rdmux_status __real_rdmux_tls_step(struct rdmux_tls *tls);
+enum rdmux_status __wrap_rdmux_tls_step(struct rdmux_tls *tls);
+bool __real_rdmux_shake_queue(struct rdmux_shake *shake, struct rdmux_shake_source *source);
+bool __wrap_rdmux_shake_queue(struct rdmux_shake *shake, struct rdmux_shake_source *source);
+
+enum rdmux_status __wrap_rdmux_tls_step(struct rdmux_tls *tls)
+{
+    struct sockaddr_in peer = { .sin_family = AF_INET };
+    socklen_t length = sizeof(peer);
+    (void)getpeername(tls->socket, (struct sockaddr *)&peer, &length);
+    pthread_mutex_lock(&gate.lock);
+    if (gate.begun < STEPS_MAX) {
+        gate.from[gate.begun] = ntohl(peer.sin_addr.s_addr);
+    }
+    gate.begun++;
+    pthread_cond_broadcast(&gate.changed);
+    while (gate.closed) {
+        pthread_cond_wait(&gate.changed, &gate.lock);
+    }
+    pthread_mutex_unlock(&gate.lock);
+    enum rdmux_status status = __real_rdmux_tls_step(tls);
+    pthread_mutex_lock(&gate.lock);
+    gate.done++;
+    pthread_cond_broadcast(&gate.changed);
+    pthread_mutex_unlock(&gate.lock);
+    return status;
+}
+
+bool __wrap_rdmux_shake_queue(struct rdmux_shake *shake, struct rdmux_shake_source *source)
+{
+    bool queued = __real_rdmux_shake_queue(shake, source);
+    pthread_mutex_lock(&gate.lock);
+    gate.queued++;
+    pthread_cond_broadcast(&gate.changed);
+    pthread_mutex_unlock(&gate.lock);
+    return queued;
+}
+
+static void set_gate(bool closed)
+{
+    pthread_mutex_lock(&gate.lock);
+    gate.closed = closed;
+    pthread_cond_broadcast(&gate.changed);
+    pthread_mutex_unlock(&gate.lock);
+}
+
+/* Waits until so many have been counted. */
+static void await_count(const size_t *counter, size_t count)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += PATIENT_MS / 1000;
+    pthread_mutex_lock(&gate.lock);
+    while (*counter < count) {
+        assert_int_equal(pthread_cond_timedwait(&gate.changed, &gate.lock, &until), 0);
+    }
+    pthread_mutex_unlock(&gate.lock);
+}
+
+static struct rdmux_fabric_auth keys(char file[FILE_NAME_MAX])
+{
+    return psk_of(write_file("k", "anna:" KEY_ONE "\n", file));
+}
+
+/* What a connector with a key says before it hears anything. */
+static size_t make_opening_of_tls(struct rdmux_fabric *fabric, uint8_t out[2048])
+{
+    int sockets[2];
+    struct rdmux_tls *tls = NULL;
+    struct rdmux_hello hello;
+    uint8_t bytes[RDMUX_HELLO_SIZE];
+    size_t done = 0;
+    rdmux_hello_fill(fabric, &hello);
+    rdmux_hello_encode(&hello, bytes);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, sockets), 0);
+    CHECK_OK(rdmux_tls_create(fabric->auth, RDMUX_ROLE_CONNECT, sockets[0], NULL, &tls));
+    CHECK_STATUS(rdmux_tls_send(tls, bytes, sizeof(bytes), &done), RDMUX_AGAIN);
+    ssize_t got = recv(sockets[1], out, 2048, 0);
+    assert_in_range(got, RDMUX_HELLO_SIZE + 1, 2047);
+    rdmux_tls_destroy(tls);
+    close(sockets[0]);
+    close(sockets[1]);
+    return (size_t)got;
+}
+
+static int begin_handshake(struct pair *pair, const char *from)
+{
+    uint8_t opening[2048];
+    size_t size = make_opening_of_tls(pair->fabric_a, opening);
+    int fd = dial_from(pair->address, from);
+    say(fd, opening, size);
+    return fd;
+}
+
+static void open_sides_with_keys(struct pair *pair)
+{
+    char file[FILE_NAME_MAX];
+    struct rdmux_fabric_auth auth = keys(file);
+    memset(&gate.queued, 0, sizeof(gate) - offsetof(__typeof__(gate), queued));
+    open_auth_sides(pair, "tcp", &auth, &auth, NULL);
+}
+
+static void an_address_with_one_handshake_is_next_behind_one_with_many(void **state)
+{
+    enum { MANY = 8, FIRST = 1 };
+    struct pair pair;
+    int fds[MANY + 1];
+    (void)state;
+    open_sides_with_keys(&pair);
+    set_gate(true);
+    fds[0] = begin_handshake(&pair, "127.0.0.2");
+    await_count(&gate.begun, FIRST); /* it is held up */
+    for (size_t i = 1; i < MANY; i++) {
+        fds[i] = begin_handshake(&pair, "127.0.0.2");
+    }
+    await_count(&gate.queued, MANY);
+    fds[MANY] = begin_handshake(&pair, "127.0.0.1");
+    await_count(&gate.queued, MANY + 1);
+
+    set_gate(false);
+
+    await_count(&gate.done, MANY + 1);
+    for (size_t i = 0; i < MANY + 1; i++) {
+        assert_int_equal(gate.from[i], i == FIRST ? INADDR_LOOPBACK : INADDR_LOOPBACK + 1);
+        close(fds[i]);
+    }
+    close_pair(&pair);
+}
+
+/* Whose cq the service thread has, as its program is away. */
+static void a_handshake_under_way_keeps_nobody_waiting(void **state)
+{
+    static uint8_t region[64];
+    static const uint8_t word[] = "ahoy";
+    struct pair pair;
+    struct rdmux_mr *mr = NULL;
+    (void)state;
+    open_sides_with_keys(&pair);
+    connect_more(&pair, NULL, &pair.a, &pair.b);
+    CHECK_OK(rdmux_mr_register(pair.fabric_b, region, sizeof(region),
+                               RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE, &mr));
+    struct rdmux_remote *remote = import_region(pair.a, mr);
+    size_t begun = gate.begun;
+    set_gate(true);
+    int fd = begin_handshake(&pair, "127.0.0.2");
+    await_count(&gate.begun, begun + 1);
+
+    CHECK_OK(rdmux_write(pair.a, word, sizeof(word), NULL, remote, 0, NULL, RDMUX_PLACED));
+    expect_entry(pair.cq_a, RDMUX_WC_WRITE, RDMUX_OK);
+
+    assert_memory_equal(region, word, sizeof(word));
+    set_gate(false);
+    close(fd);
+    rdmux_remote_close(remote);
+    rdmux_mr_deregister(mr);
+    close_pair(&pair);
+}
+
+static void a_listener_closes_while_a_handshake_is_under_way(void **state)
+{
+    enum { QUEUED = 3 };
+    struct pair pair;
+    int fds[QUEUED];
+    (void)state;
+    open_sides_with_keys(&pair);
+    set_gate(true);
+    for (size_t i = 0; i < QUEUED; i++) {
+        fds[i] = begin_handshake(&pair, "127.0.0.2");
+    }
+    await_count(&gate.queued, QUEUED);
+    await_count(&gate.begun, 1);
+
+    rdmux_listener_close(pair.listener);
+
+    pair.listener = NULL;
+    for (size_t i = 0; i < QUEUED; i++) {
+        assert_true(is_dropped(fds[i], PATIENT_MS)); /* the one under way, too */
+        close(fds[i]);
+    }
+    assert_int_equal(gate.done, 0);
+    set_gate(false);
+    close_pair(&pair);
+    assert_int_equal(gate.begun, 1); /* the others never began */
+}
+
+/* A time limit does not wait for the arithmetic. */
+static void a_stranger_is_dropped_in_time_while_its_handshake_is_under_way(void **state)
+{
+    char file[FILE_NAME_MAX];
+    struct rdmux_fabric_auth auth = keys(file);
+    struct rdmux_listen_attr attr = RDMUX_LISTEN_ATTR_INIT;
+    struct pair pair;
+    (void)state;
+    open_sides_with_keys(&pair);
+    rdmux_listener_close(pair.listener);
+    (void)auth;
+    attr.hello_timeout_ms = 50;
+    pair.listener = listen_here(pair.fabric_b, &attr, pair.address);
+    set_gate(true);
+    int fd = begin_handshake(&pair, "127.0.0.2");
+    await_count(&gate.begun, 1);
+
+    assert_true(is_dropped(fd, PATIENT_MS));
+
+    assert_int_equal(gate.done, 0);
+    set_gate(false);
+    await_count(&gate.done, 1);
+    close(fd);
+    close_pair(&pair);
+}
+
+static _Atomic uint64_t stopped_clock_ns = 1;
+
+static uint64_t read_stopped_clock(void *user)
+{
+    (void)user;
+    return atomic_load(&stopped_clock_ns);
+}
+
+/* The accepting side's clock stands still. */
+static void open_sides_without_time(struct pair *pair)
+{
+    char file[FILE_NAME_MAX];
+    struct rdmux_fabric_auth auth = keys(file);
+    struct rdmux_fabric_attr attr = attr_with("tcp", &auth, NULL, NULL);
+    open_sides_with_keys(pair);
+    rdmux_listener_close(pair->listener);
+    CHECK_OK(rdmux_cq_destroy(pair->cq_b));
+    CHECK_OK(rdmux_fabric_close(pair->fabric_b));
+    attr.clock_ns = read_stopped_clock;
+    CHECK_OK(rdmux_fabric_open(&attr, &pair->fabric_b));
+    pair->cq_b = create_cq(pair->fabric_b);
+    pair->listener = listen_here(pair->fabric_b, NULL, pair->address);
+}
+
+/* Those that have said enough for a session, and have none. */
+static size_t count_hopeful(const struct pair *pair)
+{
+    const struct rdmux_list *hopeful = &pair->listener->hopeful;
+    size_t count = 0;
+    rdmux_service_lock(pair->fabric_b);
+    for (const struct rdmux_list *at = hopeful->next; at != hopeful; at = at->next) {
+        count++;
+    }
+    rdmux_service_unlock(pair->fabric_b);
+    return count;
+}
+
+static size_t steps_queued(void)
+{
+    pthread_mutex_lock(&gate.lock);
+    size_t queued = gate.queued;
+    pthread_mutex_unlock(&gate.lock);
+    return queued;
+}
+
+/* Those that do not go on with their handshakes have all places; of one address, from which more come. */
+static void sessions_are_bounded_and_others_get_the_next(void **state)
+{
+    enum { PLACES = 512, MORE = 32, IDLE_MS = 250 };
+    struct pair pair;
+    int *fds = calloc(PLACES + MORE, sizeof(*fds));
+    (void)state;
+    assert_non_null(fds);
+    (void)raise_descriptors();
+    open_sides_without_time(&pair);
+    for (size_t i = 0; i < PLACES; i++) {
+        fds[i] = begin_handshake(&pair, "127.0.0.2");
+    }
+    await_count(&gate.done, PLACES);
+    for (size_t i = PLACES; i < PLACES + MORE; i++) {
+        fds[i] = begin_handshake(&pair, "127.0.0.2");
+    }
+    int other = begin_handshake(&pair, "127.0.0.1");
+    int last = begin_handshake(&pair, "127.0.0.3");
+    uint64_t until = now_ms() + PATIENT_MS;
+    while (count_hopeful(&pair) < MORE + 2) {
+        assert_true(now_ms() < until);
+        pause_ms(1);
+    }
+    assert_int_equal(steps_queued(), PLACES);
+
+    atomic_fetch_add(&stopped_clock_ns, IDLE_MS * UINT64_C(1000000));
+
+    await_count(&gate.done, PLACES + 2);
+    assert_int_equal(gate.from[PLACES], INADDR_LOOPBACK);
+    assert_int_equal(gate.from[PLACES + 1], INADDR_LOOPBACK + 2);
+    assert_true(is_dropped(fds[0], PATIENT_MS)); /* the oldest */
+    assert_false(is_dropped(other, 0));
+    close(other);
+    close(last);
+    for (size_t i = 0; i < PLACES + MORE; i++) {
+        close(fds[i]);
+    }
+    free(fds);
+    close_pair(&pair);
+}
+
+static void a_fabric_without_threads_does_one_step_at_a_time(void **state)
+{
+    enum { COUNT = 5 };
+    char file[FILE_NAME_MAX];
+    struct rdmux_fabric_auth auth = keys(file);
+    struct rdmux_fabric_attr attr = attr_with("tcp", &auth, NULL, NULL);
+    struct pair pair;
+    int fds[COUNT];
+    (void)state;
+    open_sides_with_keys(&pair);
+    rdmux_listener_close(pair.listener);
+    CHECK_OK(rdmux_cq_destroy(pair.cq_b));
+    CHECK_OK(rdmux_fabric_close(pair.fabric_b));
+    attr.flags |= RDMUX_FABRIC_NO_SERVICE_THREAD;
+    CHECK_OK(rdmux_fabric_open(&attr, &pair.fabric_b));
+    pair.cq_b = create_cq(pair.fabric_b);
+    pair.listener = listen_here(pair.fabric_b, NULL, pair.address);
+    for (size_t i = 0; i < COUNT; i++) {
+        fds[i] = begin_handshake(&pair, "127.0.0.2");
+    }
+
+    while (gate.done < COUNT) {
+        size_t before = gate.done;
+        struct pollfd look = { .fd = rdmux_fabric_fd(pair.fabric_b), .events = POLLIN };
+        assert_int_equal(poll(&look, 1, PATIENT_MS), 1);
+        CHECK_OK(rdmux_fabric_progress(pair.fabric_b));
+        assert_in_range(gate.done, before, before + 1);
+    }
+
+    for (size_t i = 0; i < COUNT; i++) {
+        close(fds[i]);
+    }
+    close_pair(&pair);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(dear_work_gets_as_much_time_and_not_as_many_turns),
+        cmocka_unit_test(who_comes_anew_has_saved_up_no_time),
+        cmocka_unit_test(an_address_with_one_handshake_is_next_behind_one_with_many),
+        cmocka_unit_test(a_handshake_under_way_keeps_nobody_waiting),
+        cmocka_unit_test(a_listener_closes_while_a_handshake_is_under_way),
+        cmocka_unit_test(a_stranger_is_dropped_in_time_while_its_handshake_is_under_way),
+        cmocka_unit_test(sessions_are_bounded_and_others_get_the_next),
+        cmocka_unit_test(a_fabric_without_threads_does_one_step_at_a_time),
+    };
+    return cmocka_run_group_tests_name("shake", tests, make_auth_folder, remove_auth_folder);
+}

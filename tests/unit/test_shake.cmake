@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: BSD-2-Clause-Patent
+# Its strangers speak TLS; the test sees each step of their handshakes, and holds it up. Without OpenSSL there are none.
+if(OPENSSL_FOUND)
+    target_link_libraries(${test} PRIVATE OpenSSL::Crypto)
+    target_link_options(${test} PRIVATE -Wl,--wrap=rdmux_tls_step,--wrap=rdmux_shake_queue)
+else()
+    set_target_properties(${test} PROPERTIES EXCLUDE_FROM_ALL ON)
+endif()

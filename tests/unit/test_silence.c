@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* When silence is told, by a clock that the test sets: nothing here takes as long as it says. */
+#include "tests/unit/endpoint_scene.h"
+
+#include "api/failover.h"
+#include "negotiation/control_channel.h"
+
+enum {
+    LIVENESS_MS = 3000,
+    STEP_MS = 5,
+    NS_PER_MS = 1000000,
+    MANUAL = RDMUX_FABRIC_NO_SERVICE_THREAD | RDMUX_FABRIC_NO_WORKER_THREAD,
+};
+
+/* It runs while connections are made and closed, and stands while a test sets it. */
+static uint64_t clock_ahead_ns;
+static uint64_t clock_stands_at_ns; /* 0: it runs */
+
+static uint64_t read_clock(void *user)
+{
+    (void)user;
+    return clock_stands_at_ns != 0 ? clock_stands_at_ns : now_ms() * NS_PER_MS + clock_ahead_ns;
+}
+
+static void stop_clock(void)
+{
+    clock_stands_at_ns = read_clock(NULL);
+}
+
+static void start_clock(void)
+{
+    clock_ahead_ns = clock_stands_at_ns - now_ms() * NS_PER_MS;
+    clock_stands_at_ns = 0;
+}
+
+static struct rdmux_fabric *open_clocked(const char *paths)
+{
+    struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
+    struct rdmux_fabric *fabric;
+    attr.flags = MANUAL;
+    attr.paths = paths;
+    attr.clock_ns = read_clock;
+    CHECK_OK(rdmux_fabric_open(&attr, &fabric));
+    return fabric;
+}
+
+/* Both sides by one clock. From now on b says nothing: nobody calls for it. */
+static void open_silent(struct pair *pair, const char *paths, const struct rdmux_ep_attr *attr)
+{
+    struct rdmux_wc wc;
+    memset(pair, 0, sizeof(*pair));
+    pair->fabric_a = open_clocked(paths);
+    pair->fabric_b = open_clocked(paths);
+    pair->cq_a = create_cq(pair->fabric_a);
+    pair->cq_b = create_cq(pair->fabric_b);
+    pair->listener = listen_here(pair->fabric_b, NULL, pair->address);
+    connect_more(pair, attr, &pair->a, &pair->b);
+    stop_clock();
+    for (int i = 0; i < 10; i++) {
+        CHECK_OK(rdmux_fabric_progress(pair->fabric_b));
+        CHECK_OK(rdmux_fabric_progress(pair->fabric_a));
+        assert_int_equal(rdmux_cq_poll(pair->cq_a, &wc, 1), 0);
+        assert_int_equal(rdmux_cq_poll(pair->cq_b, &wc, 1), 0);
+    }
+}
+
+/* What the kernel says of a channel on which nothing is acknowledged: here by a reset. */
+static void lose_channel(struct pair *pair)
+{
+    struct linger at_once = { .l_onoff = 1 };
+    assert_true(rdmux_cq_enter(pair->cq_a));
+    int fd = rdmux_channel_socket(pair->a->channel);
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)), 0);
+    assert_int_equal(shutdown(fd, SHUT_RDWR), 0);
+    rdmux_cq_leave(pair->cq_a);
+}
+
+/* After how many ms, from now on, a is told. */
+static uint64_t told_after(struct pair *pair, uint64_t most_ms, uint64_t lost_ms)
+{
+    struct rdmux_wc wc = { .opcode = 0 };
+    for (uint64_t ms = 0; ms <= most_ms; ms += STEP_MS) {
+        if (ms == lost_ms) {
+            lose_channel(pair);
+        }
+        CHECK_OK(rdmux_fabric_progress(pair->fabric_a));
+        if (rdmux_cq_poll(pair->cq_a, &wc, 1) == 1) {
+            assert_int_equal(wc.opcode, RDMUX_WC_DISCONNECTED);
+            assert_int_equal(wc.status, RDMUX_PEER_GONE);
+            return ms;
+        }
+        clock_stands_at_ns += (uint64_t)STEP_MS * NS_PER_MS;
+    }
+    fail_msg("after %llu ms nothing is told", (unsigned long long)most_ms);
+    return 0;
+}
+
+static struct rdmux_ep_attr silent_attr(void)
+{
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    attr.liveness_ms = LIVENESS_MS;
+    return attr;
+}
+
+static void silence_is_told_at_the_liveness_time(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
+        struct rdmux_ep_attr attr = silent_attr();
+        struct pair pair;
+        open_silent(&pair, all_paths[i], &attr);
+
+        uint64_t ms = told_after(&pair, (uint64_t)2 * LIVENESS_MS, UINT64_MAX);
+
+        assert_in_range(ms, LIVENESS_MS - 2 * STEP_MS, LIVENESS_MS + 2 * STEP_MS);
+        start_clock();
+        close_pair(&pair);
+    }
+}
+
+static void a_control_channel_lost_in_silence_makes_it_no_later(void **state)
+{
+    (void)state;
+    for (uint64_t lost_ms = 0; lost_ms < LIVENESS_MS; lost_ms += LIVENESS_MS / 4) {
+        struct rdmux_ep_attr attr = silent_attr();
+        struct pair pair;
+        open_silent(&pair, "shm", &attr);
+
+        uint64_t ms = told_after(&pair, (uint64_t)2 * LIVENESS_MS, lost_ms);
+
+        assert_in_range(ms, lost_ms, LIVENESS_MS + 2 * STEP_MS);
+        start_clock();
+        close_pair(&pair);
+    }
+}
+
+/* With failover the channel is dialled again, for as long as the peer would have had: twice the time in all, from its last
+ * sign of life. */
+static void with_failover_it_is_told_after_twice_the_time_whenever_the_channel_is_lost(void **state)
+{
+    (void)state;
+    for (uint64_t lost_ms = 0; lost_ms < LIVENESS_MS; lost_ms += LIVENESS_MS / 4) {
+        struct rdmux_ep_attr attr = silent_attr();
+        struct pair pair;
+        attr.failover = RDMUX_FAILOVER_ON;
+        open_silent(&pair, "tcp", &attr);
+
+        uint64_t ms = told_after(&pair, (uint64_t)4 * LIVENESS_MS,
+                                 lost_ms == 0 ? UINT64_MAX : lost_ms);
+
+        assert_in_range(ms, LIVENESS_MS - 2 * STEP_MS, 2 * LIVENESS_MS + 2 * STEP_MS);
+        start_clock();
+        close_pair(&pair);
+    }
+}
+
+/* A process that does not run for a while has not heard the peer meanwhile, which may have spoken: this time does not
+ * count, once. */
+static void time_without_this_side_delays_it_by_no_more(void **state)
+{
+    enum { AWAY_MS = 2 * LIVENESS_MS };
+    (void)state;
+    for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
+        struct rdmux_ep_attr attr = silent_attr();
+        struct pair pair;
+        open_silent(&pair, all_paths[i], &attr);
+        clock_stands_at_ns += (uint64_t)AWAY_MS * NS_PER_MS;
+
+        uint64_t ms = told_after(&pair, (uint64_t)2 * LIVENESS_MS, UINT64_MAX);
+
+        assert_in_range(ms, LIVENESS_MS / 2, LIVENESS_MS + 2 * STEP_MS);
+        start_clock();
+        close_pair(&pair);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(silence_is_told_at_the_liveness_time),
+        cmocka_unit_test(a_control_channel_lost_in_silence_makes_it_no_later),
+        cmocka_unit_test(with_failover_it_is_told_after_twice_the_time_whenever_the_channel_is_lost),
+        cmocka_unit_test(time_without_this_side_delays_it_by_no_more),
+    };
+    return cmocka_run_group_tests_name("silence", tests, NULL, NULL);
+}
