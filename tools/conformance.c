@@ -218,23 +218,6 @@ static bool is_anything_wanted(const struct conformance *conformance)
     return false;
 }
 
-/* Bytes that programs may still take, 0 if the kernel does not tell. */
-static uint64_t available_memory(void)
-{
-    char line[128];
-    unsigned long long kib = 0;
-    FILE *file = fopen("/proc/meminfo", "re");
-    while (file != NULL && kib == 0 && fgets(line, sizeof(line), file) != NULL) {
-        if (sscanf(line, "MemAvailable: %llu kB", &kib) != 1) {
-            kib = 0;
-        }
-    }
-    if (file != NULL) {
-        (void)fclose(file);
-    }
-    return (uint64_t)kib << 10;
-}
-
 /* NULL: it is to be run. */
 static const char *why_left_out(const struct conformance *conformance,
                                 const struct conformance_case *test)
@@ -245,7 +228,7 @@ static const char *why_left_out(const struct conformance *conformance,
     if ((test->flags & CASE_ONE_HOST) != 0 && conformance->results.peer != NULL) {
         return "not here: it needs both processes on one host";
     }
-    if ((test->flags & CASE_THOROUGH) != 0 && available_memory() < CASE_THOROUGH_MEMORY) {
+    if ((test->flags & CASE_THOROUGH) != 0 && memory_available() < CASE_THOROUGH_MEMORY) {
         return "not on this host: it needs 10 GiB of free memory";
     }
     if ((test->flags & CASE_THOROUGH) != 0 && !conformance->run.thorough) {
@@ -328,9 +311,11 @@ static void print_tap(const struct conformance *conformance, const char *provide
     }
     bool failed = result->outcome == CASE_FAILED || result->outcome == CASE_FAILED_TO_REFUSE;
     bool refusal = result->outcome == CASE_REFUSED || result->outcome == CASE_FAILED_TO_REFUSE;
-    printf("%s %zu - %s: %s%s [rule %s]\n", failed ? "not ok" : "ok", conformance->done, provider,
-           refusal ? "the path lacks it, so it is refused: " : "", result->test->name,
-           result->test->rule);
+    bool left_out = result->outcome == CASE_LEFT_OUT;
+    printf("%s %zu - %s: %s%s [rule %s]%s%s\n", failed ? "not ok" : "ok", conformance->done,
+           provider, refusal ? "the path lacks it, so it is refused: " : "", result->test->name,
+           result->test->rule, left_out ? " # SKIP not applicable: " : "",
+           left_out ? result->why : "");
     if (failed) {
         print_diagnostics(result->text);
         printf("# again: %s\n", result->replay);
@@ -387,11 +372,12 @@ static char *shortest_replay(struct conformance *conformance, const struct case_
     const char *given = conformance->run.sequence;
     if (given != NULL) {
         snprintf(sequence, sizeof(sequence), "%s", given);
-    } else if ((test->flags & CASE_RANDOM) != 0) {
+    } else if ((test->flags & (CASE_RANDOM | CASE_ROWS)) != 0) {
         uint64_t limit_ms = conformance->run.thorough ? SHRINK_THOROUGH_MS : SHRINK_MS;
         draw_bar(conformance, provider->name, "looking for the shortest sequence");
-        shrink(place, provider->name, &conformance->run, &provider->caps,
-               limit_ms * conformance->run.patience, result, sequence);
+        ((test->flags & CASE_ROWS) != 0 ? shrink_rows : shrink)(
+            place, provider->name, &conformance->run, &provider->caps,
+            limit_ms * conformance->run.patience, result, sequence);
     } else {
         sequence[0] = '\0';
     }
@@ -418,10 +404,16 @@ static void run_one(struct conformance *conformance, struct provider_results *pr
     provider->took_ns += result.took_ns;
     conformance->done++;
     kept->outcome = missing == 0 ? CASE_PASSED : CASE_REFUSED;
+    if (result.left_out) {
+        kept->outcome = CASE_LEFT_OUT;
+        kept->text = strdup(result.text);
+        kept->why = kept->text == NULL ? "not here" : kept->text;
+    }
     if (!result.passed) {
         kept->outcome = missing == 0 ? CASE_FAILED : CASE_FAILED_TO_REFUSE;
         kept->replay = missing == 0 ? shortest_replay(conformance, place, provider, &result)
                                     : replay_of(conformance, provider->name, test, NULL);
+        snprintf(kept->rule, sizeof(kept->rule), "%s", result.rule);
         kept->text = strdup(result.text);
         conformance->failed++;
     }

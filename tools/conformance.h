@@ -28,7 +28,8 @@ struct case_result {
     const struct conformance_case *test;
     enum case_outcome outcome;
     uint64_t took_ns;
-    char *text;      /* of a failure, lines; else NULL */
+    char rule[8];    /* of a failure: the one that is broken; "": any of those of the case */
+    char *text;      /* of a failure, or of one that left itself out, lines; else NULL */
     char *replay;    /* of a failure: the command that runs it again */
     const char *why; /* of one left out */
 };

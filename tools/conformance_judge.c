@@ -13,7 +13,8 @@ bool fails_rule(const struct case_result *result, const struct rule *rule)
 {
     switch (result->outcome) {
     case CASE_FAILED:
-        return case_cites(result->test, rule);
+        return result->rule[0] != '\0' ? strcmp(result->rule, rule->id) == 0
+                                       : case_cites(result->test, rule);
     case CASE_FAILED_TO_REFUSE:
         return is_rule_of_refusal(rule) || (case_cites(result->test, rule) && rule->needs != 0);
     case CASE_PASSED:

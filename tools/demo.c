@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* rdmux demo: the main job in one command, on one machine. A second process serves; this one
- * explains, copies, measures. */
+/*
+ * rdmux demo: the main job in one command, on one machine. A second process serves; a third one
+ * explains, copies, measures. This one waits for both and for signals, and cleans up in any case.
+ */
 #include "json.h"
 #include "options.h"
 #include "protocol.h"
@@ -15,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,16 +34,78 @@ struct demo {
     char received[PATH_MAX + 16];
     char generated[PATH_MAX + 16];
     char address[RDMUX_ADDRESS_MAX];
-    pid_t server; /* 0: none */
+    pid_t server;      /* 0: none */
+    pid_t worker;      /* 0: none */
+    int signals;       /* descriptor that reads SIGCHLD and what ends the demo; -1: none */
+    sigset_t previous; /* signal mask of before, which the children get */
+    int ended_by;      /* the signal that ends the demo; 0: none */
 };
+
+/* ---------------------------------------------------------------------------------------- signals */
+
+/* The signals become readable, so that whichever comes, the demo cleans up. */
+static bool open_signals(struct demo *demo)
+{
+    static const int ends[] = { SIGINT, SIGTERM, SIGHUP };
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    for (size_t i = 0; i < TOOL_COUNT_OF(ends); i++) {
+        struct sigaction action;
+        /* nohup(1) ignores SIGHUP. Shells ignore SIGINT in background jobs; kill(1) may send it. */
+        if (ends[i] != SIGHUP ||
+            (sigaction(SIGHUP, NULL, &action) == 0 && action.sa_handler != SIG_IGN)) {
+            sigaddset(&set, ends[i]);
+        }
+    }
+    sigprocmask(SIG_BLOCK, &set, &demo->previous);
+    demo->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (demo->signals < 0) {
+        tool_error(command_name, "cannot watch for signals: signalfd: %s", strerror(errno));
+    }
+    return demo->signals >= 0;
+}
+
+/* Takes the signals that have come. True: one of them ends the demo. */
+static bool told_to_end(struct demo *demo)
+{
+    struct signalfd_siginfo info;
+    while (read(demo->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        if (info.ssi_signo != SIGCHLD && demo->ended_by == 0) {
+            demo->ended_by = (int)info.ssi_signo;
+        }
+    }
+    return demo->ended_by != 0;
+}
+
+/* In a child: signals do what they do elsewhere, and the child does not outlive the demo. */
+static void become_child(const struct demo *demo, pid_t parent)
+{
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    signal(SIGINT, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &demo->previous, NULL);
+    if (getppid() != parent) {
+        _exit(TOOL_FAILED);
+    }
+}
+
+static void stop_child(pid_t *child)
+{
+    if (*child > 0) {
+        kill(*child, SIGTERM);
+        while (waitpid(*child, NULL, 0) < 0 && errno == EINTR) {
+        }
+        *child = 0;
+    }
+}
 
 /* --------------------------------------------------------------------------- the server process */
 
 /* In the child, between fork and exec: only calls that are safe there. */
 static void become_server(const struct demo *demo, int output, pid_t parent)
 {
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent || dup2(output, STDOUT_FILENO) < 0) {
+    become_child(demo, parent);
+    if (dup2(output, STDOUT_FILENO) < 0) {
         _exit(TOOL_FAILED);
     }
     int nothing = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -59,9 +124,16 @@ static bool read_address(struct demo *demo, int input)
     char line[sizeof(prefix) + RDMUX_ADDRESS_MAX];
     size_t length = 0;
     while (length < sizeof(line) - 1 && memchr(line, '\n', length) == NULL) {
-        struct pollfd fd = { .fd = input, .events = POLLIN };
-        int ready = poll(&fd, 1, START_TIMEOUT_MS);
-        ssize_t count = ready == 1 ? read(input, line + length, sizeof(line) - 1 - length) : -1;
+        struct pollfd fds[] = { { .fd = input, .events = POLLIN },
+                                { .fd = demo->signals, .events = POLLIN } };
+        int ready = poll(fds, TOOL_COUNT_OF(fds), START_TIMEOUT_MS);
+        if (ready > 0 && fds[1].revents != 0 && told_to_end(demo)) {
+            return false;
+        }
+        if (ready > 0 && fds[0].revents == 0) {
+            continue;
+        }
+        ssize_t count = ready > 0 ? read(input, line + length, sizeof(line) - 1 - length) : -1;
         if (count <= 0) {
             return false;
         }
@@ -99,21 +171,11 @@ static bool start_server(struct demo *demo)
     }
     bool good = read_address(demo, ends[0]);
     close(ends[0]);
-    if (!good) {
+    if (!good && demo->ended_by == 0) {
         tool_error(command_name,
                    "the server process did not start; try \"rdmux serve 127.0.0.1:0\" to see why");
     }
     return good;
-}
-
-static void stop_server(struct demo *demo)
-{
-    if (demo->server > 0) {
-        kill(demo->server, SIGTERM);
-        while (waitpid(demo->server, NULL, 0) < 0 && errno == EINTR) {
-        }
-        demo->server = 0;
-    }
 }
 
 /* ---------------------------------------------------------------------------------------- files */
@@ -282,6 +344,60 @@ static int run_steps_as_json(const struct demo *demo, const char *source)
     return worst;
 }
 
+/* In the child that does the work. */
+static int work(const struct demo *demo, const char *source, bool json)
+{
+    signal(SIGXFSZ, SIG_IGN); /* a file over the limit is an error, EFBIG */
+    if (source == NULL) {
+        if (!generate_input(demo)) {
+            return TOOL_FAILED;
+        }
+        source = demo->generated;
+    }
+    int code = json ? run_steps_as_json(demo, source) : run_steps(demo, source);
+    return fflush(stdout) == 0 ? code : TOOL_FAILED;
+}
+
+/* Waits for the worker's end or a signal. Returns an exit code. */
+static int wait_for_worker(struct demo *demo)
+{
+    for (;;) {
+        struct pollfd fd = { .fd = demo->signals, .events = POLLIN };
+        int wait_status = 0;
+        if (told_to_end(demo)) {
+            return TOOL_FAILED;
+        }
+        if (waitpid(demo->worker, &wait_status, WNOHANG) == demo->worker) {
+            demo->worker = 0;
+            if (WIFEXITED(wait_status)) {
+                return WEXITSTATUS(wait_status);
+            }
+            tool_error(command_name, "the process that works ended by signal %d",
+                       WTERMSIG(wait_status));
+            return TOOL_FAILED;
+        }
+        (void)poll(&fd, 1, -1);
+    }
+}
+
+static int run_worker(struct demo *demo, const char *source, bool json)
+{
+    pid_t parent = getpid();
+    fflush(stdout);
+    demo->worker = fork();
+    if (demo->worker == 0) {
+        become_child(demo, parent);
+        close(demo->signals);
+        exit(work(demo, source, json));
+    }
+    if (demo->worker < 0) {
+        tool_error(command_name, "cannot start a process: fork: %s", strerror(errno));
+        demo->worker = 0;
+        return TOOL_FAILED;
+    }
+    return wait_for_worker(demo);
+}
+
 int tool_demo_main(int argc, char **argv)
 {
     bool json = false;
@@ -297,7 +413,7 @@ int tool_demo_main(int argc, char **argv)
                        "every checksum compared\n"
                        "at the far end, and measures latency and bandwidth. RDMUX_PATHS=tcp shows "
                        "the same without\n"
-                       "shared memory. What was copied is removed again.\n",
+                       "shared memory. What was copied is removed again, also after Ctrl-C.\n",
         .options = options,
         .option_count = TOOL_COUNT_OF(options),
         .positional_max = 1,
@@ -307,14 +423,17 @@ int tool_demo_main(int argc, char **argv)
     if (outcome != OPTIONS_RUN) {
         return outcome == OPTIONS_HELP ? TOOL_OK : TOOL_USAGE;
     }
-    struct demo demo = { 0 };
+    struct demo demo = { .signals = -1 };
     int code = TOOL_FAILED;
-    const char *source = positionals[0] != NULL ? positionals[0] : demo.generated;
-    if (make_folder(&demo) && (positionals[0] != NULL || generate_input(&demo)) &&
-        start_server(&demo)) {
-        code = json ? run_steps_as_json(&demo, source) : run_steps(&demo, source);
+    if (open_signals(&demo) && make_folder(&demo) && start_server(&demo)) {
+        code = run_worker(&demo, positionals[0], json);
     }
-    stop_server(&demo);
+    stop_child(&demo.worker);
+    stop_child(&demo.server);
     remove_folder(&demo);
-    return code;
+    if (demo.signals >= 0) {
+        (void)told_to_end(&demo); /* while it cleaned up */
+        close(demo.signals);
+    }
+    return demo.ended_by != 0 ? 128 + demo.ended_by : code;
 }

@@ -2,6 +2,7 @@
 /* rdmux explain: which path to a server would be taken, and why not the others. */
 #include "client.h"
 #include "options.h"
+#include "text.h"
 #include "tool.h"
 
 #include <string.h>
@@ -33,6 +34,9 @@ static void fill_row(struct table_row *row, const struct rdmux_candidate *candid
     }
     snprintf(row->cells[5], COLUMN_MAX, "%s",
              rdmux_reason_name((enum rdmux_reason)candidate->reason));
+    for (size_t column = 0; column < COLUMN_COUNT; column++) {
+        text_clean(row->cells[column]);
+    }
 }
 
 static void widen(size_t widths[COLUMN_COUNT], const struct table_row *row)
@@ -49,7 +53,9 @@ static void print_row(FILE *out, const size_t widths[COLUMN_COUNT], const struct
     for (size_t column = 0; column < COLUMN_COUNT; column++) {
         fprintf(out, "  %-*s", (int)widths[column], row->cells[column]);
     }
-    fprintf(out, "  %s\n", text);
+    fputs("  ", out);
+    text_print(out, text);
+    fputc('\n', out);
 }
 
 void tool_print_explanation(FILE *out, const struct rdmux_explanation *explanation)
@@ -73,10 +79,14 @@ void tool_print_explanation(FILE *out, const struct rdmux_explanation *explanati
         fill_row(&row, candidate);
         print_row(out, widths, &row, candidate->text);
         if (candidate->hint[0] != '\0') {
-            fprintf(out, "%*sto do: %s\n", (int)indent, "", candidate->hint);
+            fprintf(out, "%*sto do: ", (int)indent, "");
+            text_print(out, candidate->hint);
+            fputc('\n', out);
         }
     }
-    fprintf(out, "  %s\n", explanation->text != NULL ? explanation->text : "");
+    fputs("  ", out);
+    text_print(out, explanation->text != NULL ? explanation->text : "");
+    fputc('\n', out);
     if (explanation->chosen >= explanation->candidate_count) {
         return;
     }

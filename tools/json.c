@@ -1,39 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 #include "json.h"
 
+#include "text.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
-
-/* Length of the valid UTF-8 sequence at text, 0 if there is none (RFC 3629: no surrogates, no
- * overlong forms). */
-static size_t utf8_length(const unsigned char *text)
-{
-    if (text[0] < 0x80) {
-        return 1;
-    }
-    size_t length = text[0] >= 0xf0 ? 4 : text[0] >= 0xe0 ? 3 : 2;
-    if (text[0] < 0xc2 || text[0] > 0xf4) {
-        return 0;
-    }
-    for (size_t i = 1; i < length; i++) {
-        if ((text[i] & 0xc0) != 0x80) {
-            return 0;
-        }
-    }
-    if ((text[0] == 0xe0 && text[1] < 0xa0) || (text[0] == 0xed && text[1] > 0x9f) ||
-        (text[0] == 0xf0 && text[1] < 0x90) || (text[0] == 0xf4 && text[1] > 0x8f)) {
-        return 0;
-    }
-    return length;
-}
 
 static void write_string(FILE *out, const char *value)
 {
     fputc('"', out);
     const unsigned char *at = (const unsigned char *)value;
     while (*at != '\0') {
-        size_t length = utf8_length(at);
+        size_t length = text_utf8_length((const char *)at);
         if (length == 0) {
             fputs("\\ufffd", out);
             length = 1;
@@ -41,6 +20,8 @@ static void write_string(FILE *out, const char *value)
             fprintf(out, "\\%c", *at);
         } else if (*at < 0x20 || *at == 0x7f) {
             fprintf(out, "\\u%04x", *at);
+        } else if (*at == 0xc2 && at[1] < 0xa0) {
+            fprintf(out, "\\u%04x", at[1]); /* U+0080 to U+009F are control characters, too */
         } else {
             fwrite(at, 1, length, out);
         }

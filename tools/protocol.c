@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 #include "protocol.h"
 
+#include "text.h"
+
 #include <assert.h>
 #include <string.h>
 
@@ -321,11 +323,10 @@ bool proto_error_decode(const struct proto_message *message, struct proto_error 
         return false;
     }
     for (size_t i = 0; i < message->length; i++) {
-        /* The text goes to a terminal: no control bytes. UTF-8 stays. */
-        uint8_t byte = message->payload[i];
-        out->text[i] = byte < 0x20 || byte == 0x7f ? '?' : (char)byte;
+        out->text[i] = message->payload[i] == 0 ? '?' : (char)message->payload[i];
     }
     out->text[message->length] = '\0';
+    text_clean(out->text); /* it goes to a terminal */
     return true;
 }
 

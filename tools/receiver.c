@@ -10,13 +10,21 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum {
+    TEMPORARY_RANDOM = 16, /* bytes, so no other client can guess the name */
     TEMPORARY_NAME_MAX = 48,
-    TEMPORARY_TRIES = 128,
     MODE_MASK = 0777, /* no set-user-id, set-group-id, sticky */
+
+    /* What records cost, and how much one call of receiver_take() does before it returns, some
+     * milliseconds at most. */
+    COST_RECORD = 1, /* and one for each directory that is opened */
+    COST_ENTRY = 4,  /* creates or renames something */
+    COST_MAX = 256,
+    COST_BYTES_SHIFT = 12, /* one for 4 KiB of data */
 };
 
 struct receiver {
@@ -26,19 +34,20 @@ struct receiver {
     char error[PROTO_TEXT_MAX];
     uint64_t files;
     uint64_t bytes;
-    uint64_t temporary_count;
+    unsigned cost; /* of what this call of receiver_take() has done */
 
     /* The directory used last, so that a thousand files in one need not be looked up part by part
      * each. */
     int directory; /* -1: none */
     char directory_path[PROTO_PATH_MAX];
 
-    /* The file being written; -1: none. Its temporary name lies in file_directory. */
+    /* The file being written; -1: none. It has no name, or where the file system has no files
+     * without one, a temporary name in file_directory. */
     int file;
     int file_directory; /* its own descriptor, not the cached one */
     uint32_t file_mode;
     char file_path[PROTO_PATH_MAX];
-    char temporary[TEMPORARY_NAME_MAX];
+    char temporary[TEMPORARY_NAME_MAX]; /* "": none */
 };
 
 TOOL_PRINTF(2, 3)
@@ -66,6 +75,9 @@ static enum receiver_outcome fail_errno(struct receiver *receiver, const char *w
     const char *remedy = "";
     if (error == ENOSPC || error == EDQUOT) {
         remedy = "; make room in the receiver's directory";
+    } else if (error == EFBIG) {
+        remedy = "; the receiver's limit on the size of files (ulimit -f) or that of its file "
+                 "system is less";
     } else if (error == EACCES || error == EPERM || error == EROFS) {
         remedy = "; let the user who runs \"rdmux serve\" write there";
     } else if (error == ELOOP || error == ENOTDIR) {
@@ -95,8 +107,11 @@ static const char *read_path(const uint8_t *bytes, size_t length, char out[PROTO
         return "it is absolute; only paths below the receiver's directory are accepted";
     }
     const char *part = out;
-    for (;;) {
+    for (unsigned parts = 1;; parts++) {
         size_t part_length = strcspn(part, "/");
+        if (parts > RECEIVER_DEPTH_MAX) {
+            return "it has more than 128 parts";
+        }
         if (part_length == 0) {
             return "it has an empty part";
         }
@@ -180,6 +195,7 @@ static bool enter_parent(struct receiver *receiver, const char *path)
         name[length] = '\0';
         int next = open_part(directory, name);
         int error = errno;
+        receiver->cost++;
         close(directory);
         errno = error;
         directory = next;
@@ -194,24 +210,58 @@ static bool enter_parent(struct receiver *receiver, const char *path)
     return true;
 }
 
-static void next_temporary_name(struct receiver *receiver, char out[TEMPORARY_NAME_MAX])
+/* A name that nobody else can know. False and errno. */
+static bool temporary_name(char out[TEMPORARY_NAME_MAX])
 {
-    receiver->temporary_count++;
-    snprintf(out, TEMPORARY_NAME_MAX, ".rdmux-%lx-%llx.part", (unsigned long)getpid(),
-             (unsigned long long)receiver->temporary_count);
+    uint8_t bytes[TEMPORARY_RANDOM];
+    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes)) {
+        return false;
+    }
+    size_t length = (size_t)snprintf(out, TEMPORARY_NAME_MAX, ".rdmux-");
+    for (size_t i = 0; i < sizeof(bytes); i++) {
+        length += (size_t)snprintf(out + length, TEMPORARY_NAME_MAX - length, "%02x", bytes[i]);
+    }
+    snprintf(out + length, TEMPORARY_NAME_MAX - length, ".part");
+    return true;
 }
 
 /* -------------------------------------------------------------------------------------- records */
 
 static void abandon_file(struct receiver *receiver)
 {
-    if (receiver->file >= 0) {
+    if (receiver->temporary[0] != '\0') {
         unlinkat(receiver->file_directory, receiver->temporary, 0);
+        receiver->temporary[0] = '\0';
+    }
+    if (receiver->file >= 0) {
         close(receiver->file);
-        close(receiver->file_directory);
         receiver->file = -1;
+    }
+    if (receiver->file_directory >= 0) {
+        close(receiver->file_directory);
         receiver->file_directory = -1;
     }
+}
+
+/* Opens a file without a name in file_directory, else one with a temporary name. -1 and errno. */
+static int create_file(struct receiver *receiver)
+{
+    /* link_file() gives it a name by way of /proc. */
+    int file = access("/proc/self/fd", X_OK) == 0
+                   ? openat(receiver->file_directory, ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600)
+                   : -1;
+    if (file >= 0) {
+        return file;
+    }
+    if (!temporary_name(receiver->temporary)) {
+        return -1;
+    }
+    file = openat(receiver->file_directory, receiver->temporary,
+                  O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (file < 0) {
+        receiver->temporary[0] = '\0';
+    }
+    return file;
 }
 
 static enum receiver_outcome begin_file(struct receiver *receiver, uint32_t mode, const char *path)
@@ -222,30 +272,18 @@ static enum receiver_outcome begin_file(struct receiver *receiver, uint32_t mode
     if (!enter_parent(receiver, path)) {
         return fail_errno(receiver, "open the directory of", path, errno);
     }
-    int file = -1;
-    for (int i = 0; i < TEMPORARY_TRIES && file < 0; i++) {
-        next_temporary_name(receiver, receiver->temporary);
-        file = openat(receiver->directory, receiver->temporary,
-                      O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-        if (file < 0 && errno != EEXIST) {
-            break;
-        }
+    receiver->file_directory = fcntl(receiver->directory, F_DUPFD_CLOEXEC, 0);
+    if (receiver->file_directory < 0) {
+        return fail_errno(receiver, "open the directory of", path, errno);
     }
-    if (file < 0) {
+    receiver->file = create_file(receiver);
+    if (receiver->file < 0) {
         return fail_errno(receiver, "create a file for", path, errno);
     }
-    receiver->file_directory = fcntl(receiver->directory, F_DUPFD_CLOEXEC, 0);
-    if (receiver->file_directory < 0 || !checksum_begin(receiver->checksum)) {
-        int error = receiver->file_directory < 0 ? errno : ENOMEM;
-        unlinkat(receiver->directory, receiver->temporary, 0);
-        close(file);
-        if (receiver->file_directory >= 0) {
-            close(receiver->file_directory);
-            receiver->file_directory = -1;
-        }
-        return fail_errno(receiver, "prepare to write", path, error);
+    if (!checksum_begin(receiver->checksum)) {
+        return fail_errno(receiver, "prepare to write", path, ENOMEM);
     }
-    receiver->file = file;
+    receiver->cost += COST_ENTRY;
     receiver->file_mode = mode & MODE_MASK;
     memcpy(receiver->file_path, path, strlen(path) + 1);
     return RECEIVER_MORE;
@@ -260,6 +298,7 @@ static enum receiver_outcome write_data(struct receiver *receiver, const uint8_t
     if (!checksum_add(receiver->checksum, bytes, length)) {
         return fail_errno(receiver, "compute the checksum of", receiver->file_path, ENOMEM);
     }
+    receiver->cost += (unsigned)(length >> COST_BYTES_SHIFT);
     while (length > 0) {
         ssize_t written = write(receiver->file, bytes, length);
         if (written < 0 && errno == EINTR) {
@@ -273,6 +312,32 @@ static enum receiver_outcome write_data(struct receiver *receiver, const uint8_t
         receiver->bytes += (uint64_t)written;
     }
     return RECEIVER_MORE;
+}
+
+/* Gives the file without a name a temporary one. False and errno. */
+static bool link_file(struct receiver *receiver)
+{
+    char proc[32];
+    snprintf(proc, sizeof(proc), "/proc/self/fd/%d", receiver->file);
+    if (!temporary_name(receiver->temporary)) {
+        return false;
+    }
+    if (linkat(AT_FDCWD, proc, receiver->file_directory, receiver->temporary, AT_SYMLINK_FOLLOW) !=
+        0) {
+        receiver->temporary[0] = '\0';
+        return false;
+    }
+    return true;
+}
+
+/* Is the file that has the name the one that was written? */
+static bool is_stored(const struct receiver *receiver, const char *name)
+{
+    struct stat written;
+    struct stat stored;
+    return fstat(receiver->file, &written) == 0 &&
+           fstatat(receiver->file_directory, name, &stored, AT_SYMLINK_NOFOLLOW) == 0 &&
+           written.st_dev == stored.st_dev && written.st_ino == stored.st_ino;
 }
 
 static enum receiver_outcome end_file(struct receiver *receiver, const uint8_t *expected)
@@ -294,21 +359,28 @@ static enum receiver_outcome end_file(struct receiver *receiver, const uint8_t *
     if (fchmod(receiver->file, receiver->file_mode) != 0) {
         return fail_errno(receiver, "set the mode of", path, errno);
     }
-    int file = receiver->file;
-    receiver->file = -1;
-    int error = close(file) != 0 ? errno : 0;
-    if (error == 0 && renameat(receiver->file_directory, receiver->temporary,
-                               receiver->file_directory, name_of(path)) != 0) {
-        error = errno;
+    receiver->cost += COST_ENTRY;
+    /* Some file systems tell of a failed write only when a descriptor is closed. */
+    int other = fcntl(receiver->file, F_DUPFD_CLOEXEC, 0);
+    if (other < 0 || close(other) != 0) {
+        return fail_errno(receiver, "write", path, errno);
     }
-    if (error != 0) {
-        unlinkat(receiver->file_directory, receiver->temporary, 0);
+    if (receiver->temporary[0] == '\0' && !link_file(receiver)) {
+        return fail_errno(receiver, "store", path, errno);
     }
+    if (renameat(receiver->file_directory, receiver->temporary, receiver->file_directory,
+                 name_of(path)) != 0) {
+        return fail_errno(receiver, "store", path, errno);
+    }
+    receiver->temporary[0] = '\0'; /* it is the file's name no more */
+    if (!is_stored(receiver, name_of(path))) {
+        return fail(receiver, "\"%s\" was replaced by another file while it was stored",
+                    tail_of(path));
+    }
+    close(receiver->file);
     close(receiver->file_directory);
+    receiver->file = -1;
     receiver->file_directory = -1;
-    if (error != 0) {
-        return fail_errno(receiver, "store", path, error);
-    }
     receiver->files++;
     return RECEIVER_MORE;
 }
@@ -318,6 +390,7 @@ static enum receiver_outcome begin_directory(struct receiver *receiver, const ch
     if (!enter_parent(receiver, path)) {
         return fail_errno(receiver, "open the directory of", path, errno);
     }
+    receiver->cost += COST_ENTRY;
     if (mkdirat(receiver->directory, name_of(path), 0700) != 0 && errno != EEXIST) {
         return fail_errno(receiver, "create the directory", path, errno);
     }
@@ -335,6 +408,7 @@ static enum receiver_outcome end_directory(struct receiver *receiver, uint32_t m
     if (!enter_parent(receiver, path)) {
         return fail_errno(receiver, "open the directory of", path, errno);
     }
+    receiver->cost += COST_ENTRY;
     /* Not fchmodat(), which follows links. */
     int directory = openat(receiver->directory, name_of(path),
                            O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -356,16 +430,9 @@ static enum receiver_outcome make_link(struct receiver *receiver, const char *pa
     if (!enter_parent(receiver, path)) {
         return fail_errno(receiver, "open the directory of", path, errno);
     }
+    receiver->cost += COST_ENTRY;
     char temporary[TEMPORARY_NAME_MAX];
-    int made = -1;
-    for (int i = 0; i < TEMPORARY_TRIES && made != 0; i++) {
-        next_temporary_name(receiver, temporary);
-        made = symlinkat(target, receiver->directory, temporary);
-        if (made != 0 && errno != EEXIST) {
-            break;
-        }
-    }
-    if (made != 0) {
+    if (!temporary_name(temporary) || symlinkat(target, receiver->directory, temporary) != 0) {
         return fail_errno(receiver, "create the link", path, errno);
     }
     if (renameat(receiver->directory, temporary, receiver->directory, name_of(path)) != 0) {
@@ -491,32 +558,32 @@ void receiver_destroy(struct receiver *receiver)
     free(receiver);
 }
 
-enum receiver_outcome receiver_take(struct receiver *receiver, const uint8_t *bytes, size_t length)
+enum receiver_outcome receiver_take(struct receiver *receiver, const uint8_t *bytes, size_t length,
+                                    size_t *taken)
 {
     enum receiver_outcome outcome = receiver->failed ? RECEIVER_FAILED : RECEIVER_MORE;
-    while (outcome == RECEIVER_MORE && length > 0) {
-        if (length < PROTO_RECORD_HEADER_SIZE) {
+    size_t at = 0;
+    receiver->cost = 0;
+    while (outcome == RECEIVER_MORE && at < length && receiver->cost < COST_MAX) {
+        const uint8_t *record = bytes + at;
+        if (length - at < PROTO_RECORD_HEADER_SIZE ||
+            proto_load32(record + 4) > length - at - PROTO_RECORD_HEADER_SIZE) {
             outcome = fail(receiver, "protocol: a record is cut off");
             break;
         }
-        uint32_t kind = proto_load32(bytes);
-        size_t payload_length = proto_load32(bytes + 4);
-        bytes += PROTO_RECORD_HEADER_SIZE;
-        length -= PROTO_RECORD_HEADER_SIZE;
-        if (payload_length > length) {
-            outcome = fail(receiver, "protocol: a record is cut off");
-            break;
-        }
-        outcome = take_record(receiver, kind, bytes, payload_length);
-        bytes += payload_length;
-        length -= payload_length;
+        uint32_t kind = proto_load32(record);
+        size_t payload_length = proto_load32(record + 4);
+        outcome = take_record(receiver, kind, record + PROTO_RECORD_HEADER_SIZE, payload_length);
+        at += PROTO_RECORD_HEADER_SIZE + payload_length;
+        receiver->cost += COST_RECORD;
     }
-    if (outcome == RECEIVER_DONE && length > 0) {
+    if (outcome == RECEIVER_DONE && at < length) {
         outcome = fail(receiver, "protocol: records follow the end");
     }
     if (outcome == RECEIVER_FAILED) {
         abandon_file(receiver);
     }
+    *taken = at;
     return outcome;
 }
 

@@ -6,8 +6,11 @@
  * Paths are checked part by part and every directory on the way is opened without following
  * symbolic links, whoever made them, so neither the sender nor what lies in the directory can lead
  * a write outside. A link is made only if it is relative and begins with as many ".." as stay
- * inside, none later. A file is written under a temporary name and renamed when its checksum is
- * right. Permission bits are kept, set-user-id and the like are not.
+ * inside, none later. Permission bits are kept, set-user-id and the like are not.
+ *
+ * A file is written without a name (O_TMPFILE), or where the file system has no such files under a
+ * random one, and gets its name when its checksum is right. So no other receiver for the same
+ * directory can name it before. It counts as stored only if the name then leads to this very file.
  *
  * Knows nothing of rdmux: bytes come in, files come out. One thread at a time.
  */
@@ -20,10 +23,12 @@
 
 struct receiver;
 
+enum { RECEIVER_DEPTH_MAX = 128 }; /* parts of a path */
+
 enum receiver_outcome {
     RECEIVER_MORE,  /* all is well so far */
     RECEIVER_DONE,  /* END was read and its counts were right */
-    RECEIVER_FAILED /* the text tells why; the temporary file is gone, the receiver takes no more */
+    RECEIVER_FAILED /* the text tells why; the unfinished file is gone, the receiver takes no more */
 };
 
 /* root: the directory, open, the caller's; stays open as long as the receiver. NULL: no memory. */
@@ -37,8 +42,12 @@ void receiver_destroy(struct receiver *receiver);
  * same holds for that one. */
 const char *receiver_check_link(const char *path, const char *target);
 
-/* Takes one message of whole records. */
-enum receiver_outcome receiver_take(struct receiver *receiver, const uint8_t *bytes, size_t length);
+/*
+ * Takes some of the whole records in a message, so many that it takes a few milliseconds at most.
+ * taken   Bytes of them. The caller gives the rest by further calls, before the next message.
+ */
+enum receiver_outcome receiver_take(struct receiver *receiver, const uint8_t *bytes, size_t length,
+                                    size_t *taken);
 
 const char *receiver_error(const struct receiver *receiver); /* "" unless it has failed */
 uint64_t receiver_files(const struct receiver *receiver);    /* finished */

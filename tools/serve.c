@@ -5,7 +5,7 @@
  *
  * The loop has three gears. Nobody served: it sleeps in poll(2) on the queue, the listener and the
  * signals. Somebody served: it sleeps in rdmux_cq_wait() and looks at the others every
- * look_period_ns. Somebody's test asked for it: it spins.
+ * look_period_ns. Somebody's test asked for it: it spins, as long as traffic flows.
  */
 #include "serve.h"
 
@@ -25,33 +25,66 @@
 static const char command_name[] = "serve";
 
 enum {
-    CLIENTS_MAX = 64,
+    CLIENTS_DEFAULT = 64,
+    CLIENTS_MAX = 1024,
+    IDLE_SECONDS_DEFAULT = 60,
+    IDLE_SECONDS_MAX = 1000000,
     DEPTH_DEFAULT = 64, /* of an endpoint whose client did not say */
     DEPTH_MIN = 16,
     DEPTH_SPARE = 16, /* for control messages and acknowledgements */
     COMPLETIONS = 64, /* taken by one poll */
+    ACCEPTS = 8,      /* of one look */
     LOOK_MS = 20,
+    TRAFFIC_CALLS = 16, /* system calls for an endpoint between two looks: more than an idle one's */
     IDLE_MS = 1000,
     TURNS_PER_CLOCK = 256,
 };
 static const uint64_t look_period_ns = UINT64_C(1000000) * LOOK_MS;
-static const uint64_t request_time_ns = UINT64_C(
-    30000000000); /* a client may take to say what it wants */
+/* It spins so long after the last traffic, and after that of one-sided operations, which shows only
+ * while it does not spin. */
+static const uint64_t spin_time_ns = UINT64_C(100000000);
+static const uint64_t one_sided_spin_time_ns = UINT64_C(3000000000);
 static const uint64_t ending_time_ns = UINT64_C(5000000000); /* an orderly end may take */
 static const uint64_t memory_per_client_max = UINT64_C(80) << 20;
 static const uint64_t memory_max = UINT64_C(1) << 30;
 
 /* ----------------------------------------------------------------------------- life of a client */
 
-void serve_log(const struct served *client, const char *format, ...)
+/* Prints a line on standard error, if the limit allows one more. */
+static void print_line(struct server *server, const char *line)
+{
+    uint64_t now_ns = timer_clock_ns();
+    uint64_t left_out = log_limit_left_out(&server->log, now_ns);
+    if (left_out > 0) {
+        fprintf(stderr, "rdmux serve: %llu more lines were left out\n",
+                (unsigned long long)left_out);
+    }
+    if (line != NULL && log_limit_take(&server->log, now_ns)) {
+        fputs("rdmux serve: ", stderr);
+        text_print(stderr, line);
+        fputc('\n', stderr);
+    }
+}
+
+void serve_log(struct served *client, const char *format, ...)
 {
     char text[640];
+    char line[640 + RDMUX_ADDRESS_MAX + 32];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
-    fprintf(stderr, "rdmux serve: client %llu (%s): %s\n", (unsigned long long)client->id,
-            client->address, text);
+    snprintf(line, sizeof(line), "client %llu (%s): %s", (unsigned long long)client->id,
+             client->address, text);
+    print_line(client->server, line);
+}
+
+/* For one that is no client. */
+static void log_turned_away(struct server *server, const struct rdmux_peer *peer, const char *why)
+{
+    char line[RDMUX_ADDRESS_MAX + RDMUX_TEXT_MAX];
+    snprintf(line, sizeof(line), "%s turned away: %s", peer->address, why);
+    print_line(server, line);
 }
 
 static void unlink_client(struct served *client)
@@ -73,7 +106,16 @@ static void leave_running(struct served *client)
     if (client->state == SERVED_RUNNING) {
         client->server->running_count--;
         client->server->spin_count -= client->spins ? 1 : 0;
+        serve_copy_forget(client);
     }
+}
+
+static void free_work(struct served *client)
+{
+    serve_perf_free(client);
+    serve_copy_free(client);
+    client->server->memory_reserved -= client->memory_reserved;
+    client->memory_reserved = 0;
 }
 
 /* Closes the endpoint. The client stays readable until free_closed(), because entries already
@@ -98,16 +140,26 @@ static void free_closed(struct server *server)
     while (server->closed != NULL) {
         struct served *client = server->closed;
         server->closed = client->next;
-        serve_perf_free(client);
-        serve_copy_free(client);
-        server->memory_reserved -= client->memory_reserved;
+        free_work(client);
         free(client);
     }
+}
+
+void serve_evict(struct served *client, const char *why)
+{
+    serve_log(client, "evicted: %s", why);
+    close_client(client);
+    free_work(client);
 }
 
 bool serve_reserve(struct served *client, uint64_t bytes)
 {
     struct server *server = client->server;
+    struct served *victim = NULL;
+    while (bytes <= memory_per_client_max && server->memory_reserved + bytes > memory_max &&
+           (victim = serve_choose(server, client->origin, bytes, client)) != NULL) {
+        serve_evict(victim, "another client needs the memory");
+    }
     if (bytes > memory_per_client_max || server->memory_reserved + bytes > memory_max) {
         serve_refuse(
             client, "the server has no room for %llu MiB more; use a smaller --size or --depth, or try later",
@@ -125,6 +177,7 @@ void serve_run(struct served *client, enum served_work work, bool spins)
     client->work = work;
     client->spins = spins;
     client->deadline_ns = 0;
+    client->active_ns = client->server->now_ns;
     client->server->running_count++;
     client->server->spin_count += spins ? 1 : 0;
 }
@@ -193,7 +246,7 @@ static void connected(struct served *client, enum rdmux_status outcome)
         return;
     }
     client->state = SERVED_ASKED;
-    client->deadline_ns = timer_clock_ns() + request_time_ns;
+    client->deadline_ns = timer_clock_ns() + client->server->idle_ns;
     /* One receive: data cannot come before the request has told which receives it needs. */
     enum rdmux_status status = rdmux_recv(client->ep, client->control_in,
                                           sizeof(client->control_in), NULL, client);
@@ -204,22 +257,30 @@ static void connected(struct served *client, enum rdmux_status outcome)
 
 static void accept_peer(struct server *server, const struct rdmux_peer *peer)
 {
-    if (server->client_count >= CLIENTS_MAX) {
-        fprintf(stderr, "rdmux serve: %s turned away: %d clients are being served\n", peer->address,
-                CLIENTS_MAX);
-        rdmux_reject(server->listener, peer->id, PROTO_REJECT_BUSY, NULL, 0);
-        return;
+    char origin[SERVE_ORIGIN_MAX];
+    server->now_ns = timer_clock_ns();
+    serve_origin(peer->address, peer->identity, origin);
+    if (server->client_count >= server->clients_max) {
+        struct served *victim = serve_choose(server, origin, 0, NULL);
+        if (victim == NULL) {
+            log_turned_away(server, peer, "as many clients as --max-clients allows are busy");
+            rdmux_reject(server->listener, peer->id, PROTO_REJECT_BUSY, NULL, 0);
+            return;
+        }
+        serve_evict(victim, "another client needs the room");
     }
     struct served *client = calloc(1, sizeof(*client));
     if (client == NULL) {
-        fprintf(stderr, "rdmux serve: %s turned away: out of memory\n", peer->address);
+        log_turned_away(server, peer, "out of memory");
         rdmux_reject(server->listener, peer->id, PROTO_REJECT_BUSY, NULL, 0);
         return;
     }
     client->server = server;
     client->id = ++server->next_id;
     client->state = SERVED_CONNECTING;
+    client->active_ns = server->now_ns;
     memcpy(client->address, peer->address, sizeof(client->address));
+    memcpy(client->origin, origin, sizeof(client->origin));
 
     struct proto_hello hello = { .depth = DEPTH_DEFAULT };
     if (peer->private_length <= RDMUX_PRIVATE_DATA_MAX) {
@@ -234,8 +295,7 @@ static void accept_peer(struct server *server, const struct rdmux_peer *peer)
     attr.user = client;
     enum rdmux_status status = rdmux_accept(server->listener, server->cq, &attr, 0, &client->ep);
     if (status != RDMUX_OK && status != RDMUX_IN_PROGRESS) {
-        fprintf(stderr, "rdmux serve: %s not accepted: %s: %s\n", peer->address,
-                rdmux_status_name(status), rdmux_last_error());
+        log_turned_away(server, peer, rdmux_last_error());
         free(client);
         return;
     }
@@ -250,15 +310,17 @@ static void accept_peer(struct server *server, const struct rdmux_peer *peer)
     }
 }
 
-static void accept_all(struct server *server)
+/* Some of those that wait, so that a crowd of them does not delay the others for long. */
+static void accept_some(struct server *server)
 {
-    for (;;) {
+    for (unsigned i = 0; i < ACCEPTS; i++) {
         struct rdmux_peer peer = RDMUX_PEER_INIT;
         if (rdmux_listener_next(server->listener, 0, &peer) != RDMUX_OK) {
             return;
         }
         accept_peer(server, &peer);
     }
+    server->next_look_ns = 0; /* more may wait */
 }
 
 /* ---------------------------------------------------------------------------------- completions */
@@ -301,6 +363,7 @@ static void take_completion(const struct rdmux_wc *wc)
     if (client == NULL || client->state == SERVED_CLOSED) {
         return;
     }
+    client->active_ns = client->server->now_ns;
     if (wc->opcode == RDMUX_WC_CONNECTED) {
         connected(client, (enum rdmux_status)wc->status);
         return;
@@ -336,19 +399,53 @@ static void take_completion(const struct rdmux_wc *wc)
 
 /* ------------------------------------------------------------------------------------- the loop */
 
-static void end_overdue(struct server *server, uint64_t now_ns)
+/* The traffic of one-sided operations shows, if at all, in the system calls that serve it; while the
+ * server spins it makes others besides. */
+static void look_for_traffic(struct server *server, struct served *client)
+{
+    struct rdmux_ep_stats stats = RDMUX_EP_STATS_INIT;
+    if (rdmux_ep_stats(client->ep, &stats) != RDMUX_OK) {
+        return;
+    }
+    if (server->sleeping_looks > 1 && stats.system_calls - client->system_calls >= TRAFFIC_CALLS) {
+        client->active_ns = server->now_ns;
+        if (client->spins) {
+            server->spin_until_ns = server->now_ns + one_sided_spin_time_ns;
+        }
+    }
+    client->system_calls = stats.system_calls;
+}
+
+static void end_overdue(struct server *server)
+{
+    unsigned long long seconds = server->idle_ns / 1000000000;
+    struct served *next = NULL;
+    for (struct served *client = server->clients; client != NULL; client = next) {
+        next = client->next;
+        if (client->state == SERVED_RUNNING) {
+            if (client->one_sided) {
+                look_for_traffic(server, client);
+            } else if (server->now_ns - client->active_ns >= server->idle_ns) {
+                serve_refuse(client, "nothing came for %llu s", seconds);
+            }
+        } else if (client->deadline_ns == 0 || server->now_ns < client->deadline_ns) {
+            continue;
+        } else if (client->state == SERVED_ASKED) {
+            serve_refuse(client, "no request within %llu s", seconds);
+        } else {
+            close_client(client);
+        }
+    }
+}
+
+/* Goes on with the copies whose messages wait, a little of each. */
+static void step_copies(struct server *server)
 {
     struct served *next = NULL;
     for (struct served *client = server->clients; client != NULL; client = next) {
         next = client->next;
-        if (client->deadline_ns == 0 || now_ns < client->deadline_ns) {
-            continue;
-        }
-        if (client->state == SERVED_ASKED) {
-            serve_refuse(client, "no request within %llu s",
-                         (unsigned long long)(request_time_ns / 1000000000));
-        } else {
-            close_client(client);
+        if (client->state == SERVED_RUNNING && client->work == WORK_COPY) {
+            serve_copy_step(client);
         }
     }
 }
@@ -370,10 +467,13 @@ static bool look(struct server *server, int queue_fd, int timeout_ms)
         server->stop = true;
     }
     if ((fds[1].revents & POLLIN) != 0) {
-        accept_all(server);
+        accept_some(server);
     }
-    end_overdue(server, timer_clock_ns());
+    server->now_ns = timer_clock_ns();
+    server->sleeping_looks++;
+    end_overdue(server);
     serve_conformance_reap(server);
+    print_line(server, NULL);
     return true;
 }
 
@@ -392,29 +492,55 @@ static bool rest(struct server *server)
     return look(server, rdmux_cq_fd(server->cq), IDLE_MS);
 }
 
+/* Does one of the clients whose tests asked for it have traffic? */
+static bool spins(const struct server *server)
+{
+    return server->spin_count > 0 && server->now_ns < server->spin_until_ns;
+}
+
+/* Takes what is there, after a sleep if somebody is served and nobody is to be spun for. *looks: the
+ * clock was read. False: it cannot go on, and said why. */
+static bool take_entries(struct server *server, unsigned *turns, size_t *count, bool *looks)
+{
+    struct rdmux_wc wc[COMPLETIONS];
+    *count = 0;
+    if (server->running_count > 0 && server->waiting_count == 0 && !spins(server)) {
+        enum rdmux_status status = rdmux_cq_wait(server->cq, wc, COMPLETIONS, LOOK_MS, count);
+        if (status != RDMUX_OK && status != RDMUX_TIMED_OUT) {
+            tool_error(command_name, "cannot wait for completions: %s: %s",
+                       rdmux_status_name(status), rdmux_last_error());
+            return false;
+        }
+        *looks = true;
+    } else {
+        *count = rdmux_cq_poll(server->cq, wc, COMPLETIONS);
+        server->sleeping_looks = 0;
+        *looks = ++*turns % TURNS_PER_CLOCK == 0 || server->waiting_count > 0;
+    }
+    if (*looks) {
+        server->now_ns = timer_clock_ns();
+    }
+    if (*count > 0 && server->spin_until_ns < server->now_ns + spin_time_ns) {
+        server->spin_until_ns = server->now_ns + spin_time_ns;
+    }
+    for (size_t i = 0; i < *count; i++) {
+        take_completion(&wc[i]);
+    }
+    return true;
+}
+
 /* Until a signal. False: it cannot go on, and said why. */
 static bool run_loop(struct server *server)
 {
-    struct rdmux_wc wc[COMPLETIONS];
-    uint64_t next_look_ns = 0;
     unsigned turns = 0;
     while (!server->stop) {
         size_t count = 0;
-        bool look_due = false;
-        if (server->running_count > 0 && server->spin_count == 0) {
-            enum rdmux_status status = rdmux_cq_wait(server->cq, wc, COMPLETIONS, LOOK_MS, &count);
-            if (status != RDMUX_OK && status != RDMUX_TIMED_OUT) {
-                tool_error(command_name, "cannot wait for completions: %s: %s",
-                           rdmux_status_name(status), rdmux_last_error());
-                return false;
-            }
-            look_due = true;
-        } else {
-            count = rdmux_cq_poll(server->cq, wc, COMPLETIONS);
-            look_due = ++turns % TURNS_PER_CLOCK == 0;
+        bool looks = false;
+        if (!take_entries(server, &turns, &count, &looks)) {
+            return false;
         }
-        for (size_t i = 0; i < count; i++) {
-            take_completion(&wc[i]);
+        if (server->waiting_count > 0) {
+            step_copies(server);
         }
         free_closed(server);
         if (server->running_count == 0 && count == 0) {
@@ -422,13 +548,10 @@ static bool run_loop(struct server *server)
                 return false;
             }
             free_closed(server);
-        } else if (look_due) {
-            uint64_t now_ns = timer_clock_ns();
-            if (now_ns >= next_look_ns) {
-                next_look_ns = now_ns + look_period_ns;
-                if (!look(server, -1, 0)) {
-                    return false;
-                }
+        } else if (looks && server->now_ns >= server->next_look_ns) {
+            server->next_look_ns = server->now_ns + look_period_ns;
+            if (!look(server, -1, 0)) {
+                return false;
             }
         }
     }
@@ -442,6 +565,7 @@ static bool run_loop(struct server *server)
 static int open_signals(void)
 {
     sigset_t signals;
+    signal(SIGXFSZ, SIG_IGN); /* a file over the limit is an error of its client's, EFBIG */
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
@@ -479,11 +603,21 @@ static bool listen_on(struct server *server, const char *address)
     return true;
 }
 
-static int serve(const char *address, const char *receive_path)
+struct serve_options {
+    const char *address;
+    const char *receive_path;
+    uint64_t clients_max;
+    uint64_t idle_seconds;
+};
+
+static int serve(const struct serve_options *options)
 {
+    const char *receive_path = options->receive_path;
     struct server server = { .signal_fd = -1,
                              .receive_directory = -1,
-                             .receive_path = receive_path };
+                             .receive_path = receive_path,
+                             .clients_max = (unsigned)options->clients_max,
+                             .idle_ns = options->idle_seconds * UINT64_C(1000000000) };
     int code = TOOL_FAILED;
     if (receive_path != NULL) {
         server.receive_directory = open(receive_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -510,7 +644,7 @@ static int serve(const char *address, const char *receive_path)
                    rdmux_status_name(status), rdmux_last_error());
         goto close_fabric;
     }
-    if (listen_on(&server, address)) {
+    if (listen_on(&server, options->address)) {
         code = run_loop(&server) ? TOOL_OK : TOOL_FAILED;
     }
     while (server.clients != NULL) {
@@ -532,24 +666,42 @@ close_directory:
 
 int tool_serve_main(int argc, char **argv)
 {
-    const char *receive_path = NULL;
+    struct serve_options serve_options = { .clients_max = CLIENTS_DEFAULT,
+                                           .idle_seconds = IDLE_SECONDS_DEFAULT };
     const struct option_spec options[] = {
         { .name = "receive",
           .kind = OPTION_TEXT,
-          .text = &receive_path,
+          .text = &serve_options.receive_path,
           .argument = "DIR",
           .help = "accept \"rdmux copy\" and store below DIR, never outside it" },
+        { .name = "max-clients",
+          .kind = OPTION_NUMBER,
+          .number = &serve_options.clients_max,
+          .min = 1,
+          .max = CLIENTS_MAX,
+          .argument = "N",
+          .help = "serve so many at a time (default 64); beyond, an idle one of the address\n"
+                  "or identity with the most goes for a new one" },
+        { .name = "idle",
+          .kind = OPTION_NUMBER,
+          .number = &serve_options.idle_seconds,
+          .min = 1,
+          .max = IDLE_SECONDS_MAX,
+          .argument = "SECONDS",
+          .help = "end a session from which nothing came for so long (default 60)" },
     };
     const struct command_spec command = {
         .name = command_name,
         .authenticates = true,
-        .usage = "[ADDRESS[:PORT]] [--receive DIR]",
+        .usage = "[ADDRESS[:PORT]] [--receive DIR] [--max-clients N] [--idle SECONDS]",
         .description = "The far end of explain, perf, copy and conformance, for many clients at "
                        "once. Listens on\n127.0.0.1:7471 "
                        "unless told otherwise; port 0 picks a free one. Prints \"listening on "
                        "ADDRESS:PORT\" when it\n"
                        "is ready and ends in order on SIGINT or SIGTERM. Anyone who can reach the "
-                       "port may use it,\nunless --auth says otherwise.\n",
+                       "port may use it,\nunless --auth says otherwise; with --auth it runs no "
+                       "cases of "
+                       "conformance.\n",
         .options = options,
         .option_count = TOOL_COUNT_OF(options),
         .positional_max = 1,
@@ -559,5 +711,6 @@ int tool_serve_main(int argc, char **argv)
     if (outcome != OPTIONS_RUN) {
         return outcome == OPTIONS_HELP ? TOOL_OK : TOOL_USAGE;
     }
-    return serve(positionals[0] != NULL ? positionals[0] : "127.0.0.1:7471", receive_path);
+    serve_options.address = positionals[0] != NULL ? positionals[0] : "127.0.0.1:7471";
+    return serve(&serve_options);
 }

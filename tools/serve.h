@@ -1,17 +1,23 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Inside `rdmux serve`: serve.c is the event loop and the life of a client, serve_perf.c,
- * serve_copy.c and serve_conformance.c are what a client may ask for. All of it runs in one thread. */
+/* Inside `rdmux serve`: serve.c is the event loop and the life of a client, serve_room.c says which
+ * client goes where there is no room, serve_perf.c, serve_copy.c and serve_conformance.c are what a
+ * client may ask for. All of it runs in one thread. */
 #ifndef RDMUX_TOOL_SERVE_H
 #define RDMUX_TOOL_SERVE_H
 
 #include "perf_memory.h"
 #include "protocol.h"
 #include "receiver.h"
+#include "text.h"
 #include "tool.h"
+
+#include <sys/types.h>
 
 enum {
     SERVE_CONTROL_SENDS = 4, /* control messages to one client in its life, at most */
     SERVE_REPOST_BATCH = 64, /* receives given back together, at most */
+    SERVE_ORIGIN_MAX = RDMUX_IDENTITY_MAX + 2,
+    SERVE_SESSIONS_MAX = 8, /* processes that run conformance cases */
 };
 
 /* Life of a client. Only serve.c writes the state, serve_perf.c and serve_copy.c through
@@ -57,6 +63,11 @@ struct served_copy {
     struct rdmux_mr *mr;
     uint8_t *base;
     uint32_t next_receive; /* buffer that the next message takes */
+    /* Messages that came and were not taken to their end: their lengths, by the buffer. */
+    uint32_t lengths[PROTO_COPY_RECEIVES];
+    uint32_t oldest; /* buffer of the one being taken */
+    uint32_t waiting;
+    size_t taken; /* bytes of the oldest */
     bool done;
 };
 
@@ -66,17 +77,27 @@ struct served {
     struct served *previous;
     uint64_t id;
     char address[RDMUX_ADDRESS_MAX];
+    char origin[SERVE_ORIGIN_MAX]; /* who shares the room with whom, see serve_origin() */
     struct rdmux_ep *ep;
     enum served_state state;
     enum served_work work;
-    bool spins;           /* its test asked the server to spin */
-    uint64_t deadline_ns; /* in the states that may not last; 0 = none */
+    bool spins;            /* its test asked the server to spin */
+    bool one_sided;        /* its traffic does not show here */
+    uint64_t active_ns;    /* when traffic was last seen, to about 20 ms */
+    uint64_t system_calls; /* of its endpoint, when last looked at */
+    uint64_t deadline_ns;  /* in the states that may not last; 0 = none */
     uint64_t memory_reserved;
     uint8_t control_in[PROTO_CONTROL_MAX]; /* for the request only */
     uint8_t control_out[SERVE_CONTROL_SENDS][PROTO_CONTROL_MAX];
     unsigned control_out_used;
     struct served_perf *perf; /* WORK_PERF */
     struct served_copy *copy; /* WORK_COPY */
+};
+
+/* A process that runs conformance cases. */
+struct served_session {
+    pid_t pid; /* 0: none */
+    char origin[SERVE_ORIGIN_MAX];
 };
 
 struct server {
@@ -90,18 +111,41 @@ struct server {
     struct served *clients;
     struct served *closed; /* to be freed */
     unsigned client_count;
+    unsigned clients_max;
     unsigned running_count;   /* clients in SERVED_RUNNING */
     unsigned spin_count;      /* of these, how many asked to spin */
+    unsigned waiting_count;   /* messages of copies that were not taken to their end */
+    uint64_t idle_ns;         /* a session without traffic may last */
+    uint64_t now_ns;          /* as of the last look */
+    uint64_t spin_until_ns;   /* for those who asked for it */
+    unsigned sleeping_looks;  /* looks since it last polled without sleep */
+    uint64_t next_look_ns;    /* while somebody is served */
     uint64_t memory_reserved; /* for all clients */
-    unsigned session_count;   /* processes that run conformance cases */
+    struct served_session sessions[SERVE_SESSIONS_MAX];
+    struct log_limit log;
     uint64_t next_id;
 };
 
-/* Prints a line about a client on standard error. */
-void serve_log(const struct served *client, const char *format, ...) TOOL_PRINTF(2, 3);
+/* Prints a line about a client on standard error, if the log's limit allows one more. What a peer
+ * may have put into it does no harm to a terminal. */
+void serve_log(struct served *client, const char *format, ...) TOOL_PRINTF(2, 3);
 
-/* Counts bytes for a client against the limits. False: too much, the client was refused. */
+/* Counts bytes for a client against the limits; idle clients may have to go for it. False: too
+ * much, the client was refused. */
 bool serve_reserve(struct served *client, uint64_t bytes);
+
+/* Closes a client and frees what it had at once. Nothing on the stack may be about it. */
+void serve_evict(struct served *client, const char *why);
+
+/* serve_room.c: the name of those who share the room with each other: the authenticated identity,
+ * else the host's address, of IPv6 the /64. */
+void serve_origin(const char *address, const char *identity, char out[SERVE_ORIGIN_MAX]);
+
+/* Who goes so that one of this origin finds room for a client, or for bytes of memory if that is not
+ * 0: one of the origin that holds the most of it; first those that are idle, the longest first. One
+ * that is busy goes only for an origin that has less even then. except is left out. NULL: nobody. */
+struct served *serve_choose(const struct server *server, const char *origin, uint64_t memory,
+                            const struct served *except);
 
 /* The request was accepted and is being served. */
 void serve_run(struct served *client, enum served_work work, bool spins);
@@ -131,6 +175,8 @@ void serve_perf_free(struct served *client);
 /* serve_copy.c: likewise. */
 void serve_copy_begin(struct served *client, const struct proto_copy_request *request);
 void serve_copy_completion(struct served *client, const struct rdmux_wc *wc);
+void serve_copy_step(struct served *client);   /* takes more of the messages that wait */
+void serve_copy_forget(struct served *client); /* they are not taken any more */
 void serve_copy_free(struct served *client);
 
 #endif

@@ -4,6 +4,8 @@
  * its own for the client, who proves itself by a secret. */
 #include "serve.h"
 
+#include "auth.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -17,7 +19,6 @@
 #include <unistd.h>
 
 enum {
-    SESSIONS_MAX = 8,
     BACKLOG = 4,
     FIRST_FREE = 5, /* above what the process expects at fixed places */
 };
@@ -62,7 +63,7 @@ static int listen_beside(const struct server *server, uint32_t *port)
 }
 
 /* Starts the process; both descriptors are closed in the server by the caller. An errno value. */
-static int spawn_session(int listener, int secret)
+static int spawn_session(int listener, int secret, pid_t *out)
 {
     static char name[] = "rdmux";
     static char command[] = TOOL_SESSION_NAME;
@@ -78,6 +79,7 @@ static int spawn_session(int listener, int secret)
     sigemptyset(&none);
     sigemptyset(&pipe_signal);
     sigaddset(&pipe_signal, SIGPIPE);
+    sigaddset(&pipe_signal, SIGXFSZ);
     posix_spawn_file_actions_init(&actions);
     posix_spawnattr_init(&attr);
     int error = from[0] < 0 || from[1] < 0 ? EMFILE : 0;
@@ -99,11 +101,13 @@ static int spawn_session(int listener, int secret)
     }
     posix_spawnattr_destroy(&attr);
     posix_spawn_file_actions_destroy(&actions);
+    *out = pid;
     return error;
 }
 
 /* The process gets the secret by a pipe: what stands on a command line everybody can read. */
-static int start_session(struct server *server, struct proto_conformance_ready *ready)
+static int start_session(const struct server *server, struct proto_conformance_ready *ready,
+                         pid_t *out)
 {
     int ends[2];
     if (getrandom(ready->secret, sizeof(ready->secret), 0) != (ssize_t)sizeof(ready->secret) ||
@@ -116,7 +120,7 @@ static int start_session(struct server *server, struct proto_conformance_ready *
         write(ends[1], ready->secret, sizeof(ready->secret)) != (ssize_t)sizeof(ready->secret)) {
         error = errno;
     } else {
-        error = spawn_session(listener, ends[0]);
+        error = spawn_session(listener, ends[0], out);
     }
     if (listener >= 0) {
         close(listener);
@@ -126,21 +130,46 @@ static int start_session(struct server *server, struct proto_conformance_ready *
     return error;
 }
 
+/* A place for one more process of this origin, which has at most half of them. NULL: none. */
+static struct served_session *place_for(struct server *server, const char *origin)
+{
+    struct served_session *free_place = NULL;
+    unsigned held = 0;
+    for (size_t i = 0; i < SERVE_SESSIONS_MAX; i++) {
+        struct served_session *session = &server->sessions[i];
+        if (session->pid == 0) {
+            free_place = session;
+        } else {
+            held += strcmp(session->origin, origin) == 0 ? 1 : 0;
+        }
+    }
+    return held < SERVE_SESSIONS_MAX / 2 ? free_place : NULL;
+}
+
 void serve_conformance_begin(struct served *client)
 {
     struct server *server = client->server;
     struct proto_conformance_ready ready;
-    serve_conformance_reap(server);
-    if (server->session_count == SESSIONS_MAX) {
-        serve_refuse(client, "%d conformance runs are under way; try later", SESSIONS_MAX);
+    if (tool_auth() != NULL) {
+        serve_refuse(client,
+                     "conformance cases listen without authentication, so this server, which "
+                     "has --auth, does not run them; start another one without");
         return;
     }
-    int error = start_session(server, &ready);
+    serve_conformance_reap(server);
+    struct served_session *session = place_for(server, client->origin);
+    if (session == NULL) {
+        serve_refuse(client, "%d conformance runs are under way, or %d of this address; try later",
+                     SERVE_SESSIONS_MAX, SERVE_SESSIONS_MAX / 2);
+        return;
+    }
+    int error = start_session(server, &ready, &session->pid);
     if (error != 0) {
+        session->pid = 0;
         serve_refuse(client, "cannot start a process for the cases: %s", strerror(error));
         return;
     }
-    server->session_count++;
+    memcpy(session->origin, client->origin, sizeof(session->origin));
     serve_log(client, "conformance cases run in a process on port %u", (unsigned)ready.port);
     if (serve_send_control(client,
                            proto_conformance_ready_encode(&ready, serve_control_buffer(client)))) {
@@ -150,7 +179,10 @@ void serve_conformance_begin(struct served *client)
 
 void serve_conformance_reap(struct server *server)
 {
-    while (server->session_count > 0 && waitpid(-1, NULL, WNOHANG) > 0) {
-        server->session_count--;
+    for (size_t i = 0; i < SERVE_SESSIONS_MAX; i++) {
+        struct served_session *session = &server->sessions[i];
+        if (session->pid > 0 && waitpid(session->pid, NULL, WNOHANG) == session->pid) {
+            session->pid = 0;
+        }
     }
 }

@@ -94,18 +94,58 @@ void serve_copy_completion(struct served *client, const struct rdmux_wc *wc)
         serve_refuse(client, "a message came that does not belong to a copy");
         return;
     }
-    uint32_t index = copy->next_receive;
-    copy->next_receive = (index + 1) % PROTO_COPY_RECEIVES;
-    switch (receiver_take(copy->receiver, buffer(copy, index), (size_t)wc->length)) {
+    copy->lengths[copy->next_receive] = (uint32_t)wc->length;
+    copy->next_receive = (copy->next_receive + 1) % PROTO_COPY_RECEIVES;
+    copy->waiting++;
+    client->server->waiting_count++;
+}
+
+static void message_taken(struct served_copy *copy, struct server *server)
+{
+    copy->oldest = (copy->oldest + 1) % PROTO_COPY_RECEIVES;
+    copy->taken = 0;
+    copy->waiting--;
+    server->waiting_count--;
+}
+
+void serve_copy_step(struct served *client)
+{
+    struct served_copy *copy = client->copy;
+    if (copy->waiting == 0) {
+        return;
+    }
+    if (copy->done) {
+        serve_refuse(client, "a message came that does not belong to a copy");
+        return;
+    }
+    uint32_t index = copy->oldest;
+    size_t taken = 0;
+    enum receiver_outcome outcome = receiver_take(copy->receiver, buffer(copy, index) + copy->taken,
+                                                  copy->lengths[index] - copy->taken, &taken);
+    client->active_ns = client->server->now_ns;
+    copy->taken += taken;
+    switch (outcome) {
     case RECEIVER_MORE:
-        post_receive(client, index);
+        if (copy->taken == copy->lengths[index]) {
+            message_taken(copy, client->server);
+            post_receive(client, index);
+        }
         break;
     case RECEIVER_DONE:
+        message_taken(copy, client->server);
         finish(client);
         break;
     case RECEIVER_FAILED:
         serve_refuse(client, "%s", receiver_error(copy->receiver));
         break;
+    }
+}
+
+void serve_copy_forget(struct served *client)
+{
+    if (client->copy != NULL) {
+        client->server->waiting_count -= client->copy->waiting;
+        client->copy->waiting = 0;
     }
 }
 

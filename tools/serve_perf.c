@@ -188,6 +188,7 @@ static void finish(struct served *client, const struct proto_perf_end *end)
         client->spins = false;
         client->server->spin_count--;
     }
+    client->one_sided = false; /* nothing more is to come but the end */
     serve_send_control(client, proto_perf_result_encode(&result, serve_control_buffer(client)));
 }
 
@@ -301,6 +302,8 @@ void serve_perf_begin(struct served *client, const struct proto_perf_request *re
     }
     serve_log(client, "perf %s %s, %u bytes", perf_op_names[request->op],
               perf_test_names[request->test], (unsigned)request->size);
+    client->one_sided = request->op != PERF_SEND && !answers(perf) &&
+                        !(request->op == PERF_WRITE && request->verify);
     serve_run(client, WORK_PERF, request->wait == PERF_POLL);
     if (!post_receives(client, receives)) {
         return;

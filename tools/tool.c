@@ -2,10 +2,13 @@
 #include "tool.h"
 
 #include "auth.h"
+#include "text.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { ERROR_MAX = 12288 }; /* two paths and some words */
 
 static const struct {
     const char *name;
@@ -22,14 +25,16 @@ static const char *const capability_names[] = {
 
 void tool_error(const char *command, const char *format, ...)
 {
+    char text[ERROR_MAX];
     va_list arguments;
     va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
     flockfile(stderr);
     fprintf(stderr, "rdmux %s: ", command);
-    vfprintf(stderr, format, arguments);
+    text_print(stderr, text); /* a peer may have made a part of it */
     fputc('\n', stderr);
     funlockfile(stderr);
-    va_end(arguments);
 }
 
 bool tool_refuses_address(const char *command, const char *address)
@@ -52,7 +57,7 @@ int tool_exit_code(enum rdmux_status status)
     return status == RDMUX_INVALID ? TOOL_USAGE : TOOL_FAILED;
 }
 
-/* Called by any thread of the library; one fprintf is one line. */
+/* Called by any thread of the library. */
 static void print_log_line(void *user, enum rdmux_log_level level, const char *line)
 {
     (void)user;
@@ -62,7 +67,11 @@ static void print_log_line(void *user, enum rdmux_log_level level, const char *l
             name = log_levels[i].name;
         }
     }
-    fprintf(stderr, "rdmux [%s] %s\n", name, line);
+    flockfile(stderr);
+    fprintf(stderr, "rdmux [%s] ", name);
+    text_print(stderr, line);
+    fputc('\n', stderr);
+    funlockfile(stderr);
 }
 
 /* The level in RDMUX_LOG=LEVEL[:FILE]. An unknown one is left to the library, which refuses it or

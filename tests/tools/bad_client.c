@@ -5,17 +5,36 @@
  *   bad_client --list        names the ways
  *   bad_client ADDRESS WAY   status 0 if the server ends the connection within 10 s, and where it
  *                            can, says why
+ *   bad_client ADDRESS --idle        asks for a test and goes silent; the server must end it, as above
+ *   bad_client ADDRESS --cases FILE  authenticates by the key file and asks for conformance cases; the
+ *                                    server must refuse
+ *   bad_client ADDRESS --sessions N  asks for N conformance sessions; one more must be refused
+ *   bad_client ADDRESS --repeat N    connects N times and says nonsense
+ *   bad_client ADDRESS --hold KIND N opens N sessions over tcp, waits until they have been silent for
+ *                            a second, prints "held", and keeps them until its input ends.
+ *                            silent  asks for nothing
+ *                            polls   asks for a test of sends with polling, and sends nothing
+ *                            reads   the same with reads
+ *                            memory  asks for a test with much memory
+ *                            offers  repeats what another client said until it was accepted
  */
 #include "protocol.h"
 
 #include <rdmux/rdmux.h>
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
-enum { ROUNDS = 100, ROUND_MS = 100, RECEIVES = 8 };
+enum { ROUNDS = 100, ROUND_MS = 100, RECEIVES = 8, HELD_MAX = 200, SILENCE_MS = 1200 };
 
 static struct rdmux_fabric *fabric;
 static struct rdmux_cq *cq;
@@ -266,6 +285,15 @@ static bool half_a_file_and_the_end(void)
     return send_data(length + 24) && wait_for_end(true);
 }
 
+static bool a_path_with_forged_lines_and_escapes(void)
+{
+    return begin_copy() &&
+           send_data(
+               add_entry(0, PROTO_RECORD_FILE,
+                         "/\nrdmux serve: client 7 (forged): received 9 files\r\033[2J\xc2\x9b")) &&
+           wait_for_end(true);
+}
+
 static bool vanishes_in_the_middle(void)
 {
     return begin_copy() && send_data(add_entry(0, PROTO_RECORD_FILE, "vanished"));
@@ -296,15 +324,18 @@ static const struct {
     WAY(a_path_upwards),
     WAY(a_link_outside_and_a_file_through_it),
     WAY(half_a_file_and_the_end),
+    WAY(a_path_with_forged_lines_and_escapes),
     WAY(vanishes_in_the_middle),
 };
 
-static bool open_connection(const char *address)
+/* One more connection, which becomes the one that the ways use. */
+static bool connect_one(const char *address, const char *paths)
 {
     struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
-    if (!good(rdmux_fabric_open(NULL, &fabric), "fabric_open") ||
-        !good(rdmux_cq_create(fabric, NULL, &cq), "cq_create") ||
-        !good(rdmux_connect(fabric, cq, address, &attr, 10000, &ep), "connect")) {
+    attr.paths = paths;
+    attr.send_depth = 2 * RECEIVES;
+    attr.recv_depth = 2 * RECEIVES;
+    if (!good(rdmux_connect(fabric, cq, address, &attr, 10000, &ep), "connect")) {
         return false;
     }
     for (int i = 0; i < RECEIVES; i++) {
@@ -315,6 +346,229 @@ static bool open_connection(const char *address)
     return true;
 }
 
+static bool open_fabric(const struct rdmux_fabric_auth *auth)
+{
+    struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
+    attr.auth = auth;
+    return good(rdmux_fabric_open(&attr, &fabric), "fabric_open") &&
+           good(rdmux_cq_create(fabric, NULL, &cq), "cq_create");
+}
+
+/* ------------------------------------------------------------------------- many at the same time */
+
+static bool ask_for(enum perf_op op, uint32_t size, enum perf_wait wait)
+{
+    struct proto_perf_request request = {
+        .op = (uint8_t)op,
+        .test = PERF_BANDWIDTH,
+        .wait = (uint8_t)wait,
+        .depth = 2,
+        .size = size,
+    };
+    return send_control(proto_perf_request_encode(&request, out)) && wait_for(PROTO_PERF_READY);
+}
+
+static bool hold(const char *kind)
+{
+    if (strcmp(kind, "polls") == 0) {
+        return ask_for(PERF_SEND, 8, PERF_POLL);
+    }
+    if (strcmp(kind, "reads") == 0) {
+        return ask_for(PERF_READ, 8, PERF_POLL);
+    }
+    if (strcmp(kind, "memory") == 0) {
+        return ask_for(PERF_WRITE, PROTO_PERF_SIZE_MAX, PERF_SLEEP);
+    }
+    return strcmp(kind, "silent") == 0;
+}
+
+static void wait_for_silence(void)
+{
+    struct timespec wait = { .tv_sec = SILENCE_MS / 1000, .tv_nsec = SILENCE_MS % 1000 * 1000000L };
+    (void)nanosleep(&wait, NULL);
+    puts("held");
+    (void)fflush(stdout);
+    char byte;
+    while (read(STDIN_FILENO, &byte, 1) > 0) {
+    }
+}
+
+static bool hold_sessions(const char *address, const char *kind, int count)
+{
+    static struct rdmux_ep *held[HELD_MAX];
+    bool held_all = open_fabric(NULL);
+    for (int i = 0; i < count && i < HELD_MAX && held_all; i++) {
+        held_all = connect_one(address, "tcp") && hold(kind);
+        held[i] = ep;
+    }
+    if (held_all) {
+        wait_for_silence();
+    }
+    for (int i = 0; i < HELD_MAX; i++) {
+        rdmux_ep_close(held[i]);
+    }
+    ep = NULL;
+    return held_all;
+}
+
+static int dial(const char *address)
+{
+    struct sockaddr_in name = { .sin_family = AF_INET };
+    const char *colon = strrchr(address, ':');
+    name.sin_port = htons((uint16_t)strtoul(colon + 1, NULL, 10));
+    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || connect(fd, (const struct sockaddr *)(const void *)&name, sizeof(name)) != 0) {
+        perror("connect");
+        exit(1);
+    }
+    return fd;
+}
+
+enum { HELLO_MAX = 96 }; /* bytes of a HELLO, which the listener says; the rest is the program's */
+
+/* Stands between a client and the server. Returns how many bytes the client has said by the time that
+ * the server has accepted it. */
+static size_t overhear(const char *address, uint8_t *said, size_t size)
+{
+    struct sockaddr_in name = { .sin_family = AF_INET };
+    socklen_t length = sizeof(name);
+    char ours[64];
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (listener < 0 ||
+        bind(listener, (const struct sockaddr *)(const void *)&name, sizeof(name)) != 0 ||
+        listen(listener, 1) != 0 ||
+        getsockname(listener, (struct sockaddr *)(void *)&name, &length) != 0) {
+        return 0;
+    }
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    attr.paths = "tcp";
+    (void)snprintf(ours, sizeof(ours), "127.0.0.1:%u", (unsigned)ntohs(name.sin_port));
+    if (rdmux_connect(fabric, cq, ours, &attr, 0, &ep) != RDMUX_IN_PROGRESS) {
+        return 0;
+    }
+    struct pollfd fds[2] = { { .fd = listener, .events = POLLIN },
+                             { .fd = dial(address), .events = POLLIN } };
+    size_t used = 0;
+    size_t answered = 0;
+    while (answered <= HELLO_MAX) {
+        uint8_t bytes[4096];
+        rdmux_cq_poll(cq, NULL, 0);
+        (void)poll(fds, COUNT_OF(fds), ROUND_MS);
+        if (fds[0].fd == listener && fds[0].revents != 0) {
+            fds[0].fd = accept(listener, NULL, NULL);
+            continue;
+        }
+        ssize_t got = fds[0].revents != 0 ? read(fds[0].fd, said + used, size - used) : 0;
+        if (got > 0) {
+            (void)!write(fds[1].fd, said + used, (size_t)got);
+            used += (size_t)got;
+        }
+        got = fds[1].revents != 0 ? read(fds[1].fd, bytes, sizeof(bytes)) : 0;
+        if (got > 0) {
+            answered += (size_t)got;
+            size_t passed = answered > HELLO_MAX ? 0 : (size_t)got;
+            (void)!write(fds[0].fd, bytes, passed);
+        }
+    }
+    (void)close(fds[0].fd);
+    (void)close(fds[1].fd);
+    (void)close(listener);
+    rdmux_ep_close(ep);
+    ep = NULL;
+    return used;
+}
+
+static bool hold_offers(const char *address, int count)
+{
+    static uint8_t said[65536];
+    int fds[HELD_MAX];
+    size_t length = open_fabric(NULL) ? overhear(address, said, sizeof(said)) : 0;
+    if (length == 0) {
+        printf("nothing was overheard\n");
+        return false;
+    }
+    for (int i = 0; i < count && i < HELD_MAX; i++) {
+        fds[i] = dial(address);
+        (void)!write(fds[i], said, length);
+    }
+    for (int i = 0; i < count && i < HELD_MAX; i++) {
+        uint8_t bytes[4096];
+        size_t answered = 0;
+        ssize_t got = 1;
+        while (got > 0 && answered <= HELLO_MAX) { /* until it is accepted, or has gone */
+            got = read(fds[i], bytes, sizeof(bytes));
+            answered += got > 0 ? (size_t)got : 0;
+        }
+    }
+    wait_for_silence();
+    return true; /* the sockets go with the process */
+}
+
+static bool repeat(const char *address, int count)
+{
+    bool opened = open_fabric(NULL);
+    for (int i = 0; i < count && opened; i++) {
+        opened = connect_one(address, "tcp") && garbage_instead_of_a_request();
+        rdmux_ep_close(ep);
+        ep = NULL;
+    }
+    return opened;
+}
+
+static bool ask_for_cases(const char *address, const char *key_file)
+{
+    struct rdmux_fabric_auth auth = RDMUX_FABRIC_AUTH_INIT;
+    auth.method = RDMUX_AUTH_PSK;
+    auth.key_file = key_file;
+    return open_fabric(&auth) && connect_one(address, NULL) &&
+           send_control(proto_conformance_request_encode(out)) && wait_for_end(true);
+}
+
+static bool ask_for_sessions(const char *address, int count)
+{
+    bool opened = open_fabric(NULL);
+    for (int i = 0; i <= count && opened; i++) {
+        opened = connect_one(address, "tcp") &&
+                 send_control(proto_conformance_request_encode(out)) &&
+                 (i == count ? wait_for_end(true) : wait_for(PROTO_CONFORMANCE_READY));
+        rdmux_ep_close(ep);
+        ep = NULL;
+    }
+    return opened;
+}
+
+static bool run(int argc, char **argv)
+{
+    const char *address = argv[1];
+    const char *way = argv[2];
+    if (strcmp(way, "--idle") == 0) {
+        return open_fabric(NULL) && connect_one(address, NULL) &&
+               begin_perf(PERF_SEND, PERF_RATE, 8, false) && wait_for_end(true);
+    }
+    if (strcmp(way, "--cases") == 0 && argc == 4) {
+        return ask_for_cases(address, argv[3]);
+    }
+    if (strcmp(way, "--sessions") == 0 && argc == 4) {
+        return ask_for_sessions(address, (int)strtol(argv[3], NULL, 10));
+    }
+    if (strcmp(way, "--repeat") == 0 && argc == 4) {
+        return repeat(address, (int)strtol(argv[3], NULL, 10));
+    }
+    if (strcmp(way, "--hold") == 0 && argc == 5) {
+        int count = (int)strtol(argv[4], NULL, 10);
+        return strcmp(argv[3], "offers") == 0 ? hold_offers(address, count)
+                                              : hold_sessions(address, argv[3], count);
+    }
+    for (size_t i = 0; i < COUNT_OF(ways); i++) {
+        if (strcmp(ways[i].name, way) == 0) {
+            return open_fabric(NULL) && connect_one(address, NULL) && ways[i].run();
+        }
+    }
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "--list") == 0) {
@@ -323,16 +577,11 @@ int main(int argc, char **argv)
         }
         return 0;
     }
-    if (argc != 3) {
+    if (argc < 3) {
         fprintf(stderr, "usage: bad_client --list | bad_client ADDRESS WAY\n");
         return 2;
     }
-    bool passed = false;
-    for (size_t i = 0; i < COUNT_OF(ways); i++) {
-        if (strcmp(ways[i].name, argv[2]) == 0 && open_connection(argv[1])) {
-            passed = ways[i].run();
-        }
-    }
+    bool passed = run(argc, argv);
     rdmux_ep_close(ep);
     rdmux_cq_destroy(cq);
     rdmux_fabric_close(fabric);

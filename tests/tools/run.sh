@@ -17,9 +17,9 @@ build=${RDMUX_BUILD:-$root/build/dev}
 rdmux=${RDMUX:-$build/bin/rdmux}
 helpers=${RDMUX_TOOLS_BUILD:-$build/tests/tools}
 wanted=${1:-}
-limit=60       # seconds for one command
-end_limit=10   # seconds in which a server must have ended that was asked to
-gone_limit=25  # seconds in which a dead or silent server must be noticed (liveness is 10 s)
+limit=240      # seconds for one command
+end_limit=60   # seconds in which a server must have ended that was asked to
+gone_limit=90  # seconds in which a dead or silent server must be noticed (liveness is 10 s)
 unset RDMUX_PATHS RDMUX_LOG
 
 [[ -x $rdmux ]] || die "there is no command $rdmux; build it, or name it in RDMUX"
@@ -471,8 +471,10 @@ sources_that_cannot_be_copied() {
     says err '--as'
 }
 
+# part_file DIR: the server of this shell has an unfinished file in DIR, with a name or without.
 part_file() {
-    compgen -G "$1/.rdmux-*.part" >/dev/null
+    compgen -G "$1/.rdmux-*.part" >/dev/null ||
+        [[ -n $(find "/proc/$server/fd" -lname "$1/#* (deleted)" 2>/dev/null) ]]
 }
 
 no_part_file() {
@@ -582,6 +584,152 @@ demo_of_everything() {
     [[ -z $(ls -A "$TMPDIR") ]] || fail "the demo left $(ls -A "$TMPDIR") behind"
 }
 
+# hold KIND COUNT: another client has so many idle sessions with the server of this shell.
+hold() {
+    mkfifo "$scratch/hold.$1"
+    # bad_client has the reading end; the writing end is this shell's, and goes with it.
+    "$helpers/bad_client" "$address" --hold "$1" "$2" <"$scratch/hold.$1" >"$scratch/held.$1" 2>&1 &
+    holder=$!
+    started+=("$holder")
+    exec 7>"$scratch/hold.$1"
+    rm "$scratch/hold.$1"
+    wait_until grep -q held "$scratch/held.$1"
+}
+
+# good_clients: ten at the same time do their work.
+good_clients() {
+    local i pid pids=()
+    for i in 1 2 3 4 5 6 7 8 9 10; do
+        run perf "$address" --op send --test latency --iterations 10 --verify \
+            >"$scratch/good.$i" 2>&1 &
+        pids+=($!)
+    done
+    for i in "${!pids[@]}"; do
+        wait "${pids[i]}" || fail "a good client: $(cat "$scratch/good.$((i + 1))")"
+    done
+}
+
+# idle_sessions_keep_nobody_out KIND COUNT [OPTION...]
+idle_sessions_keep_nobody_out() {
+    start_server "${@:3}"
+    hold "$1" "$2"
+    good_clients
+    stop_server
+}
+
+memory_that_is_held_keeps_nobody_out() {
+    start_server
+    hold memory 15
+    expect 0 perf "$address" --op write --test bandwidth --iterations 10 --size 8M --verify
+    stop_server
+}
+
+an_idle_session_is_ended() {
+    start_server --idle 1
+    timeout --kill-after=5 "$limit" "$helpers/bad_client" "$address" --idle >"$scratch/out" ||
+        fail "$(cat "$scratch/out")"
+    says out 'nothing came for 1 s'
+    stop_server
+}
+
+# sleeps MORE: the main thread of the server has gone to sleep this many times.
+sleeps() {
+    [[ $(sed -n 's/^voluntary_ctxt_switches:\s*//p' "/proc/$server/task/$server/status") -ge $1 ]]
+}
+
+an_idle_poller_lets_the_server_sleep() {
+    local before
+    start_server
+    hold "$1" 1
+    before=$(sed -n 's/^voluntary_ctxt_switches:\s*//p' "/proc/$server/task/$server/status")
+    wait_until sleeps $((before + 50))
+    stop_server
+}
+
+a_flood_does_not_fill_the_log() {
+    local begin=$SECONDS lines
+    start_server
+    "$helpers/bad_client" "$address" --repeat 150 >"$scratch/out" || fail "$(cat "$scratch/out")"
+    lines=$(wc -l <"$log.err")
+    ((lines <= 64 * ((SECONDS - begin) / 10 + 2))) || fail "$lines lines: $(tail -n 3 "$log.err")"
+    ((lines >= 64)) || fail "only $lines lines"
+    stop_server
+}
+
+the_log_shows_no_bytes_of_a_peer_as_they_are() {
+    start_server --receive "$received"
+    "$helpers/bad_client" "$address" a_path_with_forged_lines_and_escapes >"$scratch/out" ||
+        fail "$(cat "$scratch/out")"
+    stop_server
+    grep -qF 'forged' "$log.err" || fail "$(cat -v "$log.err")"
+    ! LC_ALL=C grep -qP '[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]' "$log.err" || fail "$(cat -v "$log.err")"
+    ! grep -qvE '^rdmux serve: client 1 ' "$log.err" || fail "$(cat -v "$log.err")"
+}
+
+a_server_that_authenticates_opens_no_other_port() {
+    printf 'anna:%s\n' "$(printf '%064d' 7)" >"$scratch/keys"
+    chmod 600 "$scratch/keys"
+    start_server --auth psk --key-file "$scratch/keys"
+    "$helpers/bad_client" "$address" --cases "$scratch/keys" >"$scratch/out" ||
+        fail "$(cat "$scratch/out")"
+    says out 'without authentication'
+    [[ -z $(pgrep -P "$server") ]] || fail 'it has started a process'
+    stop_server
+}
+
+one_address_has_half_of_the_sessions() {
+    start_server
+    "$helpers/bad_client" "$address" --sessions 4 >"$scratch/out" || fail "$(cat "$scratch/out")"
+    says out 'of this address'
+    stop_server
+}
+
+a_limit_on_files_is_an_error_of_the_client() {
+    local folder
+    folder=$(mktemp -d "$scratch/limited.XXXXXX")
+    truncate -s 40M "$scratch/too-long"
+    ulimit -S -f 32768 # KiB; of this shell and the server
+    start_server --receive "$folder"
+    ulimit -S -f unlimited
+    expect 1 copy "$scratch/too-long" "$address"
+    says err 'ulimit -f'
+    expect 0 copy "$here/run.sh" "$address"
+    [[ $(ls -A "$folder") == run.sh ]] || fail "$(ls -A "$folder")"
+    stop_server
+}
+
+# demo_under_way STEP: the demo has come so far.
+demo_under_way() {
+    case $1 in
+    input) compgen -G "$TMPDIR/rdmux-demo-*/input" >/dev/null ;;
+    *) grep -q "$1" "$scratch/out" ;;
+    esac
+}
+
+a_signal_ends_the_demo() {
+    local line signal step code demo children child
+    export TMPDIR=$scratch/interrupted
+    mkdir "$TMPDIR"
+    while read -r signal code step; do
+        "$rdmux" demo >"$scratch/out" 2>"$scratch/err" &
+        demo=$!
+        started+=("$demo")
+        wait_until demo_under_way "$step"
+        mapfile -t children < <(pgrep -P "$demo")
+        kill "-$signal" "$demo"
+        ends "$demo" "$end_limit"
+        [[ $status == "$code" ]] || fail "status $status after SIG$signal: $(cat "$scratch/err")"
+        for child in "${children[@]}"; do
+            ! kill -0 "$child" 2>/dev/null || fail "SIG$signal left process $child behind"
+        done
+        [[ -z $(ls -A "$TMPDIR") ]] || fail "SIG$signal left $(ls -A "$TMPDIR") behind"
+    done <<'END'
+TERM 143 input
+INT 130 Latency
+HUP 129 Copy
+END
+}
+
 the_log_goes_to_standard_error() {
     RDMUX_LOG=debug expect 0 info --json
     json '.paths | length > 0'
@@ -641,6 +789,7 @@ check 'eight clients at once' many_clients
 check 'copy is refused by a server without --receive' copy_without_receive
 check 'a copy that leads outside is refused' copies_that_lead_outside
 check 'what cannot be copied is named' sources_that_cannot_be_copied
+check 'a limit on the size of files is an error of the client' a_limit_on_files_is_an_error_of_the_client
 plain_addresses_are_refused() {
     local plain=rdma://127.0.0.1:7174
     expect 2 explain "$plain" && says err 'programs that are not rdmux' &&
@@ -668,6 +817,21 @@ if [[ -x $helpers/bad_client ]]; then
         check "a client that sends ${way//_/ } ends alone" misbehaves "$way"
     done
     check 'a test beside clients that misbehave goes on' misbehaves_beside_another
+    check '64 sessions that ask for nothing keep nobody out' idle_sessions_keep_nobody_out silent 64
+    check 'sessions that have asked and say nothing keep nobody out' \
+        idle_sessions_keep_nobody_out polls 16 --max-clients 16
+    check '80 repeated offers keep nobody out' idle_sessions_keep_nobody_out offers 80
+    check 'memory that idle sessions hold keeps nobody out' memory_that_is_held_keeps_nobody_out
+    check 'an idle session is ended' an_idle_session_is_ended
+    check 'a client that asks for polling and sends nothing lets the server sleep' \
+        an_idle_poller_lets_the_server_sleep polls
+    check 'a client that asks for polling and reads nothing lets the server sleep' \
+        an_idle_poller_lets_the_server_sleep reads
+    check 'a flood of bad clients does not fill the log' a_flood_does_not_fill_the_log
+    check 'the log shows no bytes of a peer as they are' the_log_shows_no_bytes_of_a_peer_as_they_are
+    check 'a server that authenticates opens no port that does not' \
+        a_server_that_authenticates_opens_no_other_port
+    check 'one address has half of the conformance sessions at most' one_address_has_half_of_the_sessions
 else
     tap_skip 'clients that misbehave end alone' "there is no $helpers/bad_client"
 fi
@@ -681,6 +845,7 @@ fi
 doctor_cases
 check 'addresses of rdma:// are refused with a reason' plain_addresses_are_refused
 check 'demo shows everything, in text and in JSON' demo_of_everything
+check 'a signal ends the demo and leaves nothing behind' a_signal_ends_the_demo
 
 kill -TERM "$server"
 await "$server" "$end_limit"

@@ -11,8 +11,12 @@
 #include "protocol.h"
 #include "receiver.h"
 #include "stats.h"
+#include "text.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +35,26 @@ static void check(bool holds, const char *condition, const char *says, int line)
 }
 
 /* ------------------------------------------------------------------------------- the receiver */
+
+static bool no_nameless_files; /* as on a file system without O_TMPFILE */
+static unsigned open_calls;    /* calls of openat() */
+
+int __real_openat(int directory, const char *path, int flags, ...);
+int __wrap_openat(int directory, const char *path, int flags, ...);
+int __wrap_openat(int directory, const char *path, int flags, ...)
+{
+    va_list arguments;
+    va_start(arguments, flags);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start() is right above */
+    mode_t mode = (flags & (O_CREAT | __O_TMPFILE)) != 0 ? va_arg(arguments, mode_t) : 0;
+    va_end(arguments);
+    open_calls++;
+    if (no_nameless_files && (flags & O_TMPFILE) == O_TMPFILE) {
+        errno = EOPNOTSUPP;
+        return -1;
+    }
+    return __real_openat(directory, path, flags, mode);
+}
 
 /* A message of records under construction. */
 struct message {
@@ -95,11 +119,21 @@ static void add_end(uint64_t files, uint64_t bytes)
     proto_store64(payload + 8, bytes);
 }
 
-static enum receiver_outcome take(void)
+static enum receiver_outcome take_as(struct receiver *receiver)
 {
-    enum receiver_outcome outcome = receiver_take(target, message.bytes, message.length);
+    enum receiver_outcome outcome = RECEIVER_MORE;
+    size_t taken = 0;
+    for (size_t at = 0; at < message.length && outcome == RECEIVER_MORE; at += taken) {
+        outcome = receiver_take(receiver, message.bytes + at, message.length - at, &taken);
+        CHECK(outcome != RECEIVER_MORE || taken > 0, "it goes on");
+    }
     message.length = 0;
     return outcome;
+}
+
+static enum receiver_outcome take(void)
+{
+    return take_as(target);
 }
 
 static void open_target(void)
@@ -291,6 +325,142 @@ static void records_out_of_place_are_refused(void)
     CHECK(take() == RECEIVER_FAILED, "a path longer than its record");
 }
 
+/* Names of files in the root that a copy has made for a while, at most COUNT. */
+enum { TEMPORARY_MAX = 4 };
+
+static size_t temporary_names(char names[TEMPORARY_MAX][64])
+{
+    size_t count = 0;
+    DIR *directory = fdopendir(openat(root, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    CHECK(directory != NULL, "the root is read");
+    for (struct dirent *entry = readdir(directory); entry != NULL; entry = readdir(directory)) {
+        if (strncmp(entry->d_name, ".rdmux-", 7) == 0 && count < TEMPORARY_MAX) {
+            snprintf(names[count++], 64, "%.63s", entry->d_name);
+        }
+    }
+    closedir(directory);
+    return count;
+}
+
+/* A file is half copied; another client writes over whatever name it has meanwhile. */
+static enum receiver_outcome copy_beside_a_thief(void)
+{
+    char names[TEMPORARY_MAX][64];
+    struct receiver *thief = receiver_create(root);
+    CHECK(thief != NULL, "a receiver is created");
+    add_file("file", 0644, "good");
+    size_t end = message.length - CHECKSUM_SIZE_MAX - PROTO_RECORD_HEADER_SIZE;
+    uint8_t rest[CHECKSUM_SIZE_MAX + PROTO_RECORD_HEADER_SIZE];
+    memcpy(rest, message.bytes + end, sizeof(rest));
+    message.length = end;
+    CHECK(take() == RECEIVER_MORE, "the file has come, but not its end");
+    size_t count = temporary_names(names);
+    for (size_t i = 0; i < count; i++) {
+        add_file(names[i], 0644, "evil");
+        CHECK(take_as(thief) == RECEIVER_MORE, "the other client copies");
+    }
+    memcpy(message.bytes, rest, sizeof(rest));
+    message.length = sizeof(rest);
+    enum receiver_outcome outcome = take();
+    receiver_destroy(thief);
+    return outcome;
+}
+
+static void nobody_replaces_a_file_that_is_being_copied(void)
+{
+    CHECK(copy_beside_a_thief() == RECEIVER_MORE, receiver_error(target));
+    CHECK(has_contents("file", "good"), "the contents are those that were sent");
+}
+
+static void a_file_that_was_replaced_is_not_called_stored(void)
+{
+    no_nameless_files = true;
+    CHECK(copy_beside_a_thief() == RECEIVER_FAILED, "its sender is told");
+    CHECK(strstr(receiver_error(target), "replaced") != NULL, receiver_error(target));
+}
+
+static void a_copy_works_without_nameless_files_and_leaves_nothing(void)
+{
+    char names[TEMPORARY_MAX][64];
+    no_nameless_files = true;
+    add_file("file", 0640, "contents");
+    CHECK(take() == RECEIVER_MORE, receiver_error(target));
+    CHECK(has_contents("file", "contents") && mode_of("file") == 0640, "the file is there");
+    add_entry(PROTO_RECORD_FILE, 0644, "other");
+    put(add(PROTO_RECORD_DATA, 4), "part");
+    CHECK(take() == RECEIVER_MORE, "another one begins");
+    CHECK(temporary_names(names) == 1, "under another name");
+    open_target();
+    CHECK(temporary_names(names) == 0, "which goes with the client");
+}
+
+static void names_that_others_have_taken_keep_nobody_out(void)
+{
+    char name[64];
+    for (unsigned i = 0; i < 200; i++) {
+        snprintf(name, sizeof(name), ".rdmux-%lx-%x.part", (unsigned long)getpid(), i);
+        int file = __real_openat(root, name, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        CHECK(file >= 0, name);
+        close(file);
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        no_nameless_files = i != 0;
+        add_file("file", 0644, "contents");
+        add_link("link", "file");
+        CHECK(take() == RECEIVER_MORE, receiver_error(target));
+        CHECK(has_contents("link", "contents"), "the copy is there");
+    }
+}
+
+/* "d/d/d", with this many parts. */
+static const char *deep_path(unsigned parts)
+{
+    static char path[PROTO_PATH_MAX];
+    size_t length = 0;
+    for (unsigned i = 0; i < parts; i++) {
+        length += (size_t)snprintf(path + length, sizeof(path) - length, "%sd", i == 0 ? "" : "/");
+    }
+    return path;
+}
+
+static void a_path_may_have_128_parts_and_no_more(void)
+{
+    for (unsigned parts = 1; parts <= RECEIVER_DEPTH_MAX; parts++) {
+        add_entry(PROTO_RECORD_DIRECTORY, 0755, deep_path(parts));
+    }
+    CHECK(take() == RECEIVER_MORE, receiver_error(target));
+    CHECK(exists(root, deep_path(RECEIVER_DEPTH_MAX)), "all are there");
+
+    add_entry(PROTO_RECORD_DIRECTORY, 0755, deep_path(RECEIVER_DEPTH_MAX + 1));
+
+    CHECK(take() == RECEIVER_FAILED, "one more");
+    CHECK(strstr(receiver_error(target), "128 parts") != NULL, receiver_error(target));
+}
+
+static void a_message_is_taken_in_steps_of_bounded_work(void)
+{
+    enum { STEP_MAX = 600 }; /* directories opened by one call */
+    for (unsigned parts = 1; parts < RECEIVER_DEPTH_MAX; parts++) {
+        add_entry(PROTO_RECORD_DIRECTORY, 0755, deep_path(parts));
+    }
+    CHECK(take() == RECEIVER_MORE, receiver_error(target));
+    while (message.length + 1024 < sizeof(message.bytes)) { /* each walks down anew */
+        add_entry(PROTO_RECORD_DIRECTORY, 0755, deep_path(RECEIVER_DEPTH_MAX - 1));
+        add_entry(PROTO_RECORD_DIRECTORY, 0755, deep_path(RECEIVER_DEPTH_MAX - 2));
+    }
+    unsigned steps = 0;
+    for (size_t at = 0; at < message.length; steps++) {
+        size_t taken = 0;
+        open_calls = 0;
+        CHECK(receiver_take(target, message.bytes + at, message.length - at, &taken) ==
+                  RECEIVER_MORE,
+              receiver_error(target));
+        CHECK(open_calls > 0 && open_calls <= STEP_MAX, "the work of a step is bounded");
+        at += taken;
+    }
+    CHECK(steps > 10, "it takes several");
+}
+
 static uint64_t random_state = 1;
 
 static uint32_t next_random(void)
@@ -355,6 +525,60 @@ static void every_message_decodes_to_what_was_encoded(void)
     CHECK(proto_open(bytes, proto_error_encode("no\033[31m room", bytes), &opened), "opens");
     CHECK(proto_error_decode(&opened, &error), "decodes");
     CHECK(strcmp(error.text, "no?[31m room") == 0, "has no control characters");
+}
+
+static void what_a_peer_says_does_no_harm_to_a_terminal(void)
+{
+    static const struct {
+        const char *text, *printed, *clean;
+    } texts[] = {
+        { "plain \xc3\xa9", "plain \xc3\xa9", "plain \xc3\xa9" },
+        { "a\nrdmux serve: b", "a\\x0ardmux serve: b", "a?rdmux serve: b" },
+        { "\033[2J\r\t\x7f", "\\x1b[2J\\x0d\\x09\\x7f", "?[2J???" },
+        { "\x9b"
+          "2J \xc2\x9b"
+          "2J",
+          "\\x9b2J \\xc2\\x9b2J", "?2J ??2J" },
+        { "\xe2\x80\xae \xe2\x80\xa8", "\\xe2\\x80\\xae \\xe2\\x80\\xa8", "??? ???" },
+        { "\xe2\x82", "\\xe2\\x82", "??" },
+    };
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
+        char *printed = NULL;
+        size_t length = 0;
+        FILE *out = open_memstream(&printed, &length);
+        char clean[64];
+        CHECK(out != NULL, "open_memstream");
+        text_print(out, texts[i].text);
+        fclose(out);
+        CHECK(strcmp(printed, texts[i].printed) == 0, printed);
+        free(printed);
+        snprintf(clean, sizeof(clean), "%s", texts[i].text);
+        text_clean(clean);
+        CHECK(strcmp(clean, texts[i].clean) == 0, clean);
+    }
+}
+
+static void a_log_gets_64_lines_in_ten_seconds_and_the_count_of_the_rest(void)
+{
+    struct log_limit limit = { .told = 0 };
+    uint64_t now_ns = UINT64_C(1000000000000);
+    for (unsigned period = 0; period < 3; period++) {
+        unsigned lines = 0;
+        for (unsigned i = 0; i < 1000; i++) {
+            lines += log_limit_left_out(&limit, now_ns + i) != 0 ? 1 : 0;
+            lines += log_limit_take(&limit, now_ns + i) ? 1 : 0;
+        }
+        CHECK(lines == LOG_LIMIT_LINES, "no more of it");
+        CHECK(log_limit_left_out(&limit, now_ns + 9999999999) == 0, "not yet");
+        now_ns += 10000000000;
+        if (period == 0) {
+            CHECK(log_limit_left_out(&limit, now_ns) == 1000 - LOG_LIMIT_LINES, "the count");
+            CHECK(log_limit_left_out(&limit, now_ns) == 0, "once");
+            now_ns += 10000000000;
+        }
+    }
+    CHECK(log_limit_left_out(&limit, now_ns) == 1000 - LOG_LIMIT_LINES + 1,
+          "the count's line, too");
 }
 
 static void a_request_out_of_range_is_refused(void)
@@ -493,6 +717,14 @@ static const struct {
     CASE(an_unfinished_file_leaves_nothing_behind),
     CASE(records_out_of_place_are_refused),
     CASE(no_damaged_message_writes_outside),
+    CASE(nobody_replaces_a_file_that_is_being_copied),
+    CASE(a_file_that_was_replaced_is_not_called_stored),
+    CASE(a_copy_works_without_nameless_files_and_leaves_nothing),
+    CASE(names_that_others_have_taken_keep_nobody_out),
+    CASE(a_path_may_have_128_parts_and_no_more),
+    CASE(a_message_is_taken_in_steps_of_bounded_work),
+    CASE(what_a_peer_says_does_no_harm_to_a_terminal),
+    CASE(a_log_gets_64_lines_in_ten_seconds_and_the_count_of_the_rest),
     CASE(every_message_decodes_to_what_was_encoded),
     CASE(a_request_out_of_range_is_refused),
     CASE(a_message_of_any_wrong_length_is_refused),
