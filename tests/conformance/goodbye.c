@@ -120,10 +120,148 @@ static void goodbye_target(struct side *side)
     side_finish(side);
 }
 
+/* ------------------------------------------------------------------------------ before accept */
+
+enum { EARLY_ROUNDS = 8 };
+
+/* The last one shuts down, without a message, which would have to be received first. */
+static bool is_orderly(int round)
+{
+    return round == EARLY_ROUNDS - 1;
+}
+
+static void early_initiator(struct side *side)
+{
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    side_open(side, NULL);
+    side_meet(side);
+    for (int round = 0; round < EARLY_ROUNDS; round++) {
+        struct rdmux_ep *ep = NULL;
+        BARRIER(side);
+        EXPECT_OK(rdmux_connect(side->fabric, side->queue.cq, side->address, &attr,
+                                side->patient_ms, &ep));
+        for (uint64_t i = 0; i < MESSAGES && !is_orderly(round); i++) {
+            EXPECT_OK(rdmux_send(ep, &i, sizeof(i), NULL, CTX(i), RDMUX_INLINE | RDMUX_UNSIGNALED));
+        }
+        if (is_orderly(round)) {
+            EXPECT_OK(rdmux_ep_shutdown(ep, side->patient_ms));
+        }
+        EXPECT_OK(rdmux_ep_close(ep));
+        EXPECT_QUIET(&side->queue);
+        BARRIER(side);
+    }
+    side_finish(side);
+}
+
+/* Every other connection has ended before the call that returns it. */
+static struct rdmux_ep *accept_early(struct side *side, int round)
+{
+    struct rdmux_peer peer = RDMUX_PEER_INIT;
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    struct rdmux_ep *ep = NULL;
+    enum rdmux_status status = RDMUX_AGAIN;
+    bool waits = round % 2 == 0 && !is_orderly(round);
+    if (!waits) {
+        EXPECT_OK(rdmux_listener_next(side->listener, side->patient_ms, &peer));
+        status = rdmux_accept(side->listener, side->queue.cq, &attr, 0, &ep); /* takes it */
+        EXPECT(status == RDMUX_OK || status == RDMUX_AGAIN, "accept with timeout 0 gave %s",
+               rdmux_status_name(status));
+        BARRIER(side); /* the other side has closed */
+    }
+    if (status == RDMUX_AGAIN) {
+        EXPECT_OK(rdmux_accept(side->listener, side->queue.cq, &attr, side->patient_ms, &ep));
+    }
+    if (waits) {
+        BARRIER(side);
+    }
+    side_track(side, ep);
+    return ep;
+}
+
+static void early_target(struct side *side)
+{
+    uint64_t words[MESSAGES];
+    side_open(side, NULL);
+    side_meet(side);
+    for (int round = 0; round < EARLY_ROUNDS; round++) {
+        uint64_t came = 0;
+        BARRIER(side);
+        struct rdmux_ep *ep = accept_early(side, round);
+        memset(words, 0xff, sizeof(words));
+        for (uint64_t i = 0; i < MESSAGES; i++) {
+            enum rdmux_status status = rdmux_recv(ep, &words[i], sizeof(words[i]), NULL, CTX(i));
+            EXPECT(status == RDMUX_OK || status == RDMUX_PEER_GONE, "a receive gave %s",
+                   rdmux_status_name(status));
+        }
+        uint32_t status = see_end(side, ep, &came, words);
+        EXPECT_EQUAL(status, is_orderly(round) ? RDMUX_OK : RDMUX_PEER_GONE);
+        EXPECT_QUIET(&side->queue);
+        side_close_ep(side, ep);
+    }
+    side_finish(side);
+}
+
+/* Receives of an SRQ are there before accept, so that messages can be placed. */
+static void placed_initiator(struct side *side)
+{
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    struct rdmux_ep *ep = NULL;
+    side_open(side, NULL);
+    side_meet(side);
+    BARRIER(side);
+    EXPECT_OK(
+        rdmux_connect(side->fabric, side->queue.cq, side->address, &attr, side->patient_ms, &ep));
+    for (uint64_t i = 0; i < MESSAGES; i++) {
+        POST_AND_WAIT(&side->queue,
+                      rdmux_send(ep, &i, sizeof(i), NULL, CTX(i), RDMUX_INLINE | RDMUX_PLACED),
+                      RDMUX_WC_SEND, CTX(i));
+    }
+    EXPECT_OK(rdmux_ep_close(ep));
+    BARRIER(side);
+    side_finish(side);
+}
+
+static void placed_target(struct side *side)
+{
+    struct rdmux_peer peer = RDMUX_PEER_INIT;
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    struct rdmux_ep *ep = NULL;
+    struct rdmux_srq *srq = NULL;
+    uint64_t words[MESSAGES];
+    uint64_t came = 0;
+    side_open(side, NULL);
+    side_meet(side);
+    EXPECT_OK(rdmux_srq_create(side->fabric, side->queue.cq, NULL, &srq));
+    for (uint64_t i = 0; i < MESSAGES; i++) {
+        EXPECT_OK(rdmux_srq_recv(srq, &words[i], sizeof(words[i]), NULL, CTX(i)));
+    }
+    attr.srq = srq;
+    BARRIER(side);
+    EXPECT_OK(rdmux_listener_next(side->listener, side->patient_ms, &peer));
+    enum rdmux_status status = rdmux_accept(side->listener, side->queue.cq, &attr, 0, &ep);
+    EXPECT(status == RDMUX_OK || status == RDMUX_AGAIN, "accept with timeout 0 gave %s",
+           rdmux_status_name(status));
+    BARRIER(side); /* all is placed, and the other side has closed */
+    if (status == RDMUX_AGAIN) {
+        EXPECT_OK(rdmux_accept(side->listener, side->queue.cq, &attr, side->patient_ms, &ep));
+    }
+    side_track(side, ep);
+    EXPECT_EQUAL(see_end(side, ep, &came, words), RDMUX_PEER_GONE);
+    EXPECT_EQUAL(came, MESSAGES);
+    side_close_ep(side, ep);
+    EXPECT_OK(rdmux_srq_destroy(srq));
+    side_finish(side);
+}
+
 static const struct conformance_case cases[] = {
     { "9.13, 9.2, 9.3, 9.11, 7.4, -9.13",
       "the peer sees one end: RDMUX_OK after a shutdown, PEER_GONE after a close without one",
       NEEDS_SEND, 0, 0, goodbye_initiator, goodbye_target },
+    { "N.20, 9.11, -N.20",
+      "a connector that sends and closes at once is accepted, before and after its end was seen",
+      NEEDS_SEND, 0, 0, early_initiator, early_target },
+    { "N.20, 3.5, 7.3", "what was placed before the connector closed is received after accept",
+      NEEDS_SEND | NEEDS_SRQ | NEEDS_PLACED, 0, 0, placed_initiator, placed_target },
 };
 
 const struct suite goodbye_suite = { "goodbye", cases, COUNT_OF(cases) };

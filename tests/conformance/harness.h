@@ -43,6 +43,7 @@ enum {
     CASE_LONG = 1 << 0,
     CASE_THOROUGH = 1 << 1, /* only with --thorough: needs gigabytes */
     CASE_RANDOM = 1 << 3,   /* a random sequence, see random.h */
+    CASE_ROWS = 1 << 4,     /* rows of a table, see generated.h */
     CASE_ONE_HOST = 1 << 2, /* not with --peer: the two processes share what one host has */
 };
 
@@ -87,16 +88,20 @@ struct suite {
 };
 
 extern const struct suite adopt_suite;
+extern const struct suite asleep_suite;
 extern const struct suite atomic_suite;
 extern const struct suite batch_suite;
 extern const struct suite connect_suite;
+extern const struct suite counts_suite;
 extern const struct suite crossing_suite;
 extern const struct suite edges_suite;
 extern const struct suite end_suite;
 extern const struct suite failure_suite;
+extern const struct suite generated_suite;
 extern const struct suite goodbye_suite;
 extern const struct suite hello_suite;
 extern const struct suite library_suite;
+extern const struct suite limits_suite;
 extern const struct suite long_suite;
 extern const struct suite memory_suite;
 extern const struct suite model_suite;
@@ -106,6 +111,7 @@ extern const struct suite order_suite;
 extern const struct suite passive_suite;
 extern const struct suite receive_suite;
 extern const struct suite revoke_suite;
+extern const struct suite several_suite;
 extern const struct suite small_suite;
 extern const struct suite sparse_suite;
 extern const struct suite transfer_suite;
@@ -198,6 +204,9 @@ struct report {
     int line;
     int failed;      /* 1: text tells why */
     int consequence; /* 1: it only noticed that the other side had ended */
+    uint64_t failed_ns;
+    int left_out; /* 1: text tells why the case was left out */
+    uint64_t row; /* of a case of rows: 1 + the number of the one that it is at */
     char text[REPORT_TEXT_MAX];
 };
 
@@ -206,6 +215,14 @@ void report_begin(struct report *shared, uint64_t deadline_ns);
 bool time_is_up(void);
 /* Remembers where the process stands, for the case that it is stuck there. */
 void stand_at(const char *file, int line, const char *what);
+/* "step 12 of batch": where an expectation stands. Returns what snprintf() does. */
+int write_place(const char *file, int line, char *out, size_t size);
+/* The case cannot show here what it is for. The initiator says so; both sides end as usual. */
+void leave_out(const char *why);
+/* Bytes that programs may still take, 0 if the kernel does not tell. */
+uint64_t memory_available(void);
+/* A case of rows is at this one. */
+void stand_on_row(uint64_t row);
 _Noreturn void fail_at(const char *file, int line, const char *format, ...) PRINTF_LIKE(3, 4);
 /* The other side is gone; it has the reason. */
 _Noreturn void fail_as_consequence(const char *file, int line, const char *what);
@@ -308,6 +325,9 @@ const char *side_any_port(const struct side *side);
 
 struct rdmux_fabric_attr fabric_attr_of(const struct side *side);
 struct rdmux_ep_attr ep_attr_of(const struct side *side);
+/* The same without heartbeats, for a program that sleeps: nothing wakes it but what it waits for, so a
+ * lost wake-up is never made up for. */
+struct rdmux_ep_attr still_ep_attr_of(const struct side *side);
 
 /* Opens the side's fabric and queue. fabric_attr NULL: fabric_attr_of(). */
 void side_open(struct side *side, const struct rdmux_fabric_attr *fabric_attr);
@@ -402,9 +422,15 @@ struct case_place {
     size_t test;
 };
 
+/* In a failure's text, before the number of the one rule that it breaks, and a colon. */
+#define BROKEN_RULE "breaks rule "
+
 struct run_result {
     bool passed;
+    bool left_out; /* text tells why it could not be shown here */
+    char rule[8];  /* that was broken; "": any of those that the case cites */
     uint64_t took_ns;
+    uint64_t row;                   /* as in struct report, of the initiator */
     char text[3 * REPORT_TEXT_MAX]; /* diagnostics, lines without "# " */
 };
 

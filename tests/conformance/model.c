@@ -12,14 +12,15 @@
 /* ---------------------------------------------------------------------------- random operations */
 
 /*
- * Both sides do the same at the same time. Each has a region that only its peer accesses, and a
- * model of the peer's region: it is the only one to write there, so it knows what every read and
- * atomic must find. A write may show in an earlier read that is still under way (rule 4.3), so such
- * a pair gets a FENCE.
+ * Both sides do the same at the same time, over two endpoints each. Each side has regions of every
+ * kind, which only its peer accesses, and a model of the peer's: an endpoint has a half of each
+ * region for itself, and is the only one to write there, so it knows what every read and atomic must
+ * find. A write may show in an earlier read that is still under way (rule 4.3), so such a pair gets a
+ * FENCE.
  */
 enum {
-    REGION_SIZE = 1 << 18,
-    WORDS_AT = REGION_SIZE - 512, /* the end of the region takes atomics */
+    HALF = 1 << 17,
+    WORDS_AT = HALF - 512, /* the end of a half takes atomics */
     WORDS = 64,
     SIZE_MOST = 60000,
     DEPTH = 32,
@@ -27,16 +28,36 @@ enum {
     OPERATIONS_QUICK = 1500,
     OPERATIONS = 12000,
     CONTEXT_OF_RECEIVES = 1000,
+    LANES = 2,
+    PIECES = 4,
+    LOCAL_KINDS = 3,
 };
+
+/* Of the regions that a peer accesses; the kind decides, on some paths, which code does. */
+enum kind_of_region { REGISTERED, ALLOCATED, REGISTERED_NO_MAP, ALLOCATED_NO_MAP, REGIONS };
+
+static const char *const region_names[REGIONS] = {
+    "the registered region",
+    "the allocated region",
+    "the registered region with NO_MAP",
+    "the allocated region with NO_MAP",
+};
+
+enum list_shape { BY_CALL, ONE_PIECE, TWO_PIECES, EMPTY_PIECES, LIST_SHAPES };
+
+static const char *const list_names[LIST_SHAPES] = { "", ", list of one piece",
+                                                     ", list of two pieces",
+                                                     ", list with empty pieces" };
 
 struct request {
     uint64_t index; /* of the operation */
     uint32_t opcode;
     uint32_t flags;
-    uint64_t offset;
+    unsigned region;
+    uint64_t offset; /* in the lane's half */
     size_t length;
     uint64_t word;     /* atomics: what must be found */
-    uint64_t result;   /* atomics: what was found */
+    uint64_t *result;  /* atomics: what was found */
     uint8_t *bytes;    /* SIZE_MOST, local side */
     uint8_t *expected; /* SIZE_MOST, reads: what must arrive */
     struct rdmux_mr *mr;
@@ -48,8 +69,11 @@ enum kind { KIND_WRITE, KIND_WRITE_IMM, KIND_SEND, KIND_ATOMIC, KIND_READ };
 
 struct plan {
     enum kind kind;
+    unsigned lane;
+    unsigned region;
+    enum list_shape list;
     size_t length;  /* of writes and reads; a message's follows from its number */
-    uint64_t place; /* where in the region, of all places that fit */
+    uint64_t place; /* where in the half, of all places that fit */
     uint64_t value; /* of atomics and patterns */
     uint32_t flags;
     bool can_inline;
@@ -58,21 +82,33 @@ struct plan {
     uint64_t drain; /* no more than so many may be under way before it */
 };
 
-struct model {
-    struct side *side;
-    struct rdmux_remote *remote;
-    uint8_t *peer_region; /* the model */
+/* An endpoint. */
+struct lane {
+    struct rdmux_ep *ep;
+    unsigned number;
+    struct rdmux_remote *remotes[REGIONS];
     struct request requests[DEPTH];
     uint64_t posted;
     uint64_t done;
     uint64_t sent; /* messages and notices, numbered */
     /* the other direction */
     uint8_t *receive_bytes;
-    struct region region;
     uint64_t received;
-    uint64_t seed; /* of the messages to come: the peer's */
-    bool over;     /* the peer's last message came */
+    bool over; /* the peer's last message came */
 };
+
+struct model {
+    struct side *side;
+    struct lane lanes[LANES];
+    struct region regions[REGIONS];
+    uint8_t *peer_regions[REGIONS]; /* the model */
+};
+
+/* Messages of one side and lane have a seed of their own. */
+static uint64_t seed_of(uint64_t seed, bool initiator, unsigned lane)
+{
+    return seed + initiator + UINT64_C(1000003) * lane;
+}
 
 /* A message or notice tells its number; its length and bytes follow from that. */
 static size_t message_length(uint64_t seed, uint64_t number)
@@ -88,12 +124,13 @@ static bool is_read_or_atomic(const struct request *request)
 }
 
 /* Does an earlier read or atomic that may be still under way touch these bytes? */
-static bool must_fence(const struct model *model, uint64_t offset, size_t length)
+static bool must_fence(const struct lane *lane, const struct request *next)
 {
-    for (uint64_t i = model->done; i < model->posted; i++) {
-        const struct request *request = &model->requests[i % DEPTH];
-        if (is_read_or_atomic(request) && offset < request->offset + request->length &&
-            request->offset < offset + length) {
+    for (uint64_t i = lane->done; i < lane->posted; i++) {
+        const struct request *request = &lane->requests[i % DEPTH];
+        if (is_read_or_atomic(request) && request->region == next->region &&
+            next->offset < request->offset + request->length &&
+            request->offset < next->offset + next->length) {
             return true;
         }
     }
@@ -123,6 +160,9 @@ static uint32_t random_flags(uint64_t *random)
     if (random_below(random, 6) == 0) {
         flags |= RDMUX_MORE;
     }
+    if (random_below(random, 3) == 0) {
+        flags |= RDMUX_UNSIGNALED;
+    }
     return flags;
 }
 
@@ -140,8 +180,17 @@ static struct plan plan_of(uint64_t seed, bool initiator, uint64_t index)
     plan.can_inline = random_below(&random, 3) == 0;
     plan.adds = random_below(&random, 2) == 0;
     plan.misses = random_below(&random, 3) == 0;
-    plan.drain = random_below(&random, 16) == 0 ? random_below(&random, DEPTH) : DEPTH - 1;
+    plan.drain = random_below(&random, 16) == 0 ? random_below(&random, DEPTH - 1) : DEPTH - 2;
+    plan.lane = random_below(&random, 3) == 0;
+    plan.region = (unsigned)random_below(&random, REGIONS);
+    plan.list = random_below(&random, 2) == 0 ? BY_CALL
+                                              : (enum list_shape)random_below(&random, LIST_SHAPES);
     return plan;
+}
+
+static bool is_message(const struct plan *plan)
+{
+    return plan->kind == KIND_SEND || plan->kind == KIND_WRITE_IMM;
 }
 
 static void choose_place(const struct plan *plan, struct request *request, size_t length)
@@ -150,124 +199,218 @@ static void choose_place(const struct plan *plan, struct request *request, size_
     request->offset = plan->place % (WORDS_AT - length + 1);
 }
 
-static uint32_t with_fence(const struct model *model, const struct request *request, uint32_t flags)
+/* The list of a request's bytes. Returns how many pieces. */
+static uint32_t pieces_of(const struct request *request, enum list_shape shape,
+                          struct rdmux_sge out[PIECES])
 {
-    return must_fence(model, request->offset, request->length) ? flags | RDMUX_FENCE : flags;
+    uint8_t *bytes = is_read_or_atomic(request) && request->opcode != RDMUX_WC_READ
+                         ? (uint8_t *)request->result
+                         : request->bytes;
+    const bool whole = bytes != request->bytes; /* a word is one piece */
+    const size_t cut = whole || shape == ONE_PIECE ? request->length : request->length / 3;
+    const struct rdmux_sge first = { .addr = bytes, .length = cut, .mr = request->mr };
+    const struct rdmux_sge rest = { .addr = bytes + cut,
+                                    .length = request->length - cut,
+                                    .mr = request->mr };
+    const struct rdmux_sge empty = { .addr = NULL };
+    if (whole || shape == ONE_PIECE) {
+        out[0] = first;
+        return 1;
+    }
+    if (shape == TWO_PIECES) {
+        out[0] = first;
+        out[1] = rest;
+        return 2;
+    }
+    out[0] = out[2] = empty;
+    out[1] = first;
+    out[3] = rest;
+    return PIECES;
 }
 
-static enum rdmux_status post_write(struct model *model, struct request *request,
-                                    const struct plan *plan, void *context)
+/* What the call or the list takes besides the bytes. */
+struct details {
+    uint32_t op;
+    uint32_t imm;
+    uint64_t operand;
+    uint64_t expected;
+    void *context;
+};
+
+static enum rdmux_status post_call(struct lane *lane, struct request *request,
+                                   const struct details *details)
 {
-    struct rdmux_ep *ep = model->side->ep;
-    bool with_imm = plan->kind == KIND_WRITE_IMM;
-    size_t length = with_imm
-                        ? message_length(model->side->seed + model->side->is_initiator, model->sent)
-                        : plan->length;
+    struct rdmux_ep *ep = lane->ep;
+    struct rdmux_remote *remote = lane->remotes[request->region];
+    const uint64_t offset = request->offset + (uint64_t)lane->number * HALF;
+    switch (details->op) {
+    case RDMUX_OP_SEND_IMM:
+        return rdmux_send_imm(ep, request->bytes, request->length, request->mr, details->imm,
+                              details->context, request->flags);
+    case RDMUX_OP_WRITE:
+        return rdmux_write(ep, request->bytes, request->length, request->mr, remote, offset,
+                           details->context, request->flags);
+    case RDMUX_OP_WRITE_IMM:
+        return rdmux_write_imm(ep, request->bytes, request->length, request->mr, remote, offset,
+                               details->imm, details->context, request->flags);
+    case RDMUX_OP_READ:
+        return rdmux_read(ep, request->bytes, request->length, request->mr, remote, offset,
+                          details->context, request->flags);
+    case RDMUX_OP_FETCH_ADD:
+        return rdmux_fetch_add(ep, request->result, request->mr, remote, offset, details->operand,
+                               details->context, request->flags);
+    default:
+        return rdmux_compare_swap(ep, request->result, request->mr, remote, offset,
+                                  details->expected, details->operand, details->context,
+                                  request->flags);
+    }
+}
+
+/* The list and the request are overwritten at once: they are free when the post returns. */
+static enum rdmux_status post_list(struct lane *lane, struct request *request,
+                                   const struct details *details, enum list_shape shape)
+{
+    struct rdmux_sge pieces[PIECES];
+    struct rdmux_wr wr = {
+        .op = details->op,
+        .flags = request->flags,
+        .context = details->context,
+        .sges = pieces,
+        .sge_count = pieces_of(request, shape, pieces),
+        .imm = details->imm,
+        .operand = details->operand,
+        .expected = details->expected,
+    };
+    if (details->op != RDMUX_OP_SEND_IMM) {
+        wr.remote = lane->remotes[request->region];
+        wr.offset = request->offset + (uint64_t)lane->number * HALF;
+    }
+    enum rdmux_status status = rdmux_post(lane->ep, &wr, 1, NULL);
+    memset(pieces, 0xff, sizeof(pieces));
+    memset(&wr, 0xff, sizeof(wr));
+    return status;
+}
+
+static enum rdmux_status post_request(struct lane *lane, struct request *request,
+                                      const struct details *details, enum list_shape shape)
+{
+    enum rdmux_status status = shape == BY_CALL ? post_call(lane, request, details)
+                                                : post_list(lane, request, details, shape);
+    if ((request->flags & RDMUX_INLINE) != 0) {
+        memset(request->bytes, 0x55, request->length);
+    }
+    return status;
+}
+
+static uint8_t *half_of(struct model *model, const struct lane *lane, unsigned region)
+{
+    return model->peer_regions[region] + (size_t)lane->number * HALF;
+}
+
+static void plan_write(struct model *model, struct lane *lane, struct request *request,
+                       const struct plan *plan, struct details *details)
+{
+    const bool with_imm = plan->kind == KIND_WRITE_IMM;
+    const uint64_t seed = seed_of(model->side->seed, model->side->is_initiator, lane->number);
+    size_t length = with_imm ? message_length(seed, lane->sent) : plan->length;
     choose_place(plan, request, length);
     request->opcode = RDMUX_WC_WRITE;
-    request->flags = with_fence(model, request, plan->flags);
+    if (must_fence(lane, request)) {
+        request->flags |= RDMUX_FENCE;
+    }
     if (length <= RDMUX_INLINE_MIN && plan->can_inline) {
         request->flags |= RDMUX_INLINE;
     }
     pattern_fill(request->bytes, length, plan->value, 0);
-    memcpy(model->peer_region + request->offset, request->bytes, length);
-    enum rdmux_status status = with_imm
-                                   ? rdmux_write_imm(ep, request->bytes, length, request->mr,
-                                                     model->remote, request->offset,
-                                                     (uint32_t)model->sent, context, request->flags)
-                                   : rdmux_write(ep, request->bytes, length, request->mr,
-                                                 model->remote, request->offset, context,
-                                                 request->flags);
-    if ((request->flags & RDMUX_INLINE) != 0) {
-        memset(request->bytes, 0x55, length);
-    }
-    model->sent += with_imm;
-    return status;
+    memcpy(half_of(model, lane, request->region) + request->offset, request->bytes, length);
+    details->op = with_imm ? RDMUX_OP_WRITE_IMM : RDMUX_OP_WRITE;
+    details->imm = with_imm ? (uint32_t)lane->sent++ : 0;
 }
 
-static enum rdmux_status post_send(struct model *model, struct request *request,
-                                   const struct plan *plan, void *context)
+static void plan_send(struct model *model, struct lane *lane, struct request *request,
+                      const struct plan *plan, struct details *details)
 {
-    struct rdmux_ep *ep = model->side->ep;
-    uint64_t seed = model->side->seed + model->side->is_initiator;
+    const uint64_t seed = seed_of(model->side->seed, model->side->is_initiator, lane->number);
     request->opcode = RDMUX_WC_SEND;
-    request->length = message_length(seed, model->sent);
-    request->flags = plan->flags;
-    pattern_fill(request->bytes, request->length, seed + model->sent, 0);
-    uint64_t number = model->sent++;
-    return rdmux_send_imm(ep, request->bytes, request->length, request->mr, (uint32_t)number,
-                          context, request->flags);
+    request->length = message_length(seed, lane->sent);
+    if (request->length <= RDMUX_INLINE_MIN && plan->can_inline) {
+        request->flags |= RDMUX_INLINE;
+    }
+    pattern_fill(request->bytes, request->length, seed + lane->sent, 0);
+    details->op = RDMUX_OP_SEND_IMM;
+    details->imm = (uint32_t)lane->sent++;
 }
 
-static enum rdmux_status post_read(struct model *model, struct request *request,
-                                   const struct plan *plan, void *context)
+static void plan_read(struct model *model, struct lane *lane, struct request *request,
+                      const struct plan *plan, struct details *details)
 {
     choose_place(plan, request, plan->length);
     request->opcode = RDMUX_WC_READ;
-    request->flags = plan->flags;
     memset(request->bytes, 0x33, request->length);
-    memcpy(request->expected, model->peer_region + request->offset, request->length);
-    return rdmux_read(model->side->ep, request->bytes, request->length, request->mr, model->remote,
-                      request->offset, context, request->flags);
+    memcpy(request->expected, half_of(model, lane, request->region) + request->offset,
+           request->length);
+    details->op = RDMUX_OP_READ;
 }
 
-static enum rdmux_status post_atomic(struct model *model, struct request *request,
-                                     const struct plan *plan, void *context)
+static void plan_atomic(struct model *model, struct lane *lane, struct request *request,
+                        const struct plan *plan, struct details *details)
 {
-    struct rdmux_ep *ep = model->side->ep;
     request->offset = WORDS_AT + 8 * (plan->place % WORDS);
     request->length = 8;
-    request->flags = with_fence(model, request, plan->flags);
-    uint64_t *word = (uint64_t *)(void *)(model->peer_region + request->offset);
+    if (must_fence(lane, request)) {
+        request->flags |= RDMUX_FENCE;
+    }
+    uint64_t *word = (uint64_t *)(void *)(half_of(model, lane, request->region) + request->offset);
     request->word = *word;
+    *request->result = ~*word;
+    details->operand = plan->value;
     if (plan->adds) {
         request->opcode = RDMUX_WC_FETCH_ADD;
+        details->op = RDMUX_OP_FETCH_ADD;
         *word += plan->value;
-        return rdmux_fetch_add(ep, &request->result, NULL, model->remote, request->offset,
-                               plan->value, context, request->flags);
+        return;
     }
     request->opcode = RDMUX_WC_COMPARE_SWAP;
-    uint64_t expected = plan->misses ? *word + 1 : *word;
-    *word = expected == *word ? plan->value : *word;
-    return rdmux_compare_swap(ep, &request->result, NULL, model->remote, request->offset, expected,
-                              plan->value, context, request->flags);
+    details->op = RDMUX_OP_COMPARE_SWAP;
+    details->expected = plan->misses ? *word + 1 : *word;
+    *word = plan->misses ? *word : plan->value;
 }
 
 static void post_one(struct model *model, const struct plan *plan, uint64_t index)
 {
-    struct request *request = &model->requests[model->posted % DEPTH];
-    void *context = CTX(model->posted % DEPTH);
-    enum rdmux_status status = RDMUX_OK;
+    struct lane *lane = &model->lanes[plan->lane];
+    struct request *request = &lane->requests[lane->posted % DEPTH];
+    struct details details = { .context = CTX(lane->posted % DEPTH) };
     request->index = index;
+    request->flags = plan->flags;
+    request->region = plan->region;
     switch (plan->kind) {
     case KIND_WRITE:
     case KIND_WRITE_IMM:
-        status = post_write(model, request, plan, context);
+        plan_write(model, lane, request, plan, &details);
         break;
     case KIND_SEND:
-        status = post_send(model, request, plan, context);
+        plan_send(model, lane, request, plan, &details);
         break;
     case KIND_ATOMIC:
-        status = post_atomic(model, request, plan, context);
+        plan_atomic(model, lane, request, plan, &details);
         break;
     case KIND_READ:
-        status = post_read(model, request, plan, context);
+        plan_read(model, lane, request, plan, &details);
         break;
     }
+    enum rdmux_status status = post_request(lane, request, &details, plan->list);
     EXPECT(status == RDMUX_OK,
-           "operation %" PRIu64 ", %s of %zu bytes at %" PRIu64 " with flags 0x%x: %s: %s", index,
-           rdmux_wc_opcode_name(request->opcode), request->length, request->offset, request->flags,
-           rdmux_status_name(status), rdmux_last_error());
-    model->posted++;
+           "operation %" PRIu64 ", %s of %zu bytes at %" PRIu64 " of %s with flags 0x%x: %s: %s",
+           index, rdmux_wc_opcode_name(request->opcode), request->length, request->offset,
+           region_names[request->region], request->flags, rdmux_status_name(status),
+           rdmux_last_error());
+    lane->posted++;
 }
 
-static void take_done(struct model *model, const struct rdmux_wc *wc)
+/* A completion says of every request before it what its own would say (1.8). */
+static void check_done(const struct request *request)
 {
-    const struct request *request = &model->requests[model->done % DEPTH];
-    EXPECT(model->done < model->posted && CTX_NUMBER(wc->context) == model->done % DEPTH &&
-               wc->opcode == request->opcode && wc->status == RDMUX_OK,
-           "operation %" PRIu64 " is %s, expected %s", request->index, wc_text(wc),
-           rdmux_wc_opcode_name(request->opcode));
     if (request->opcode == RDMUX_WC_READ) {
         size_t at = 0;
         while (at < request->length && request->bytes[at] == request->expected[at]) {
@@ -275,50 +418,102 @@ static void take_done(struct model *model, const struct rdmux_wc *wc)
         }
         EXPECT(at == request->length,
                "operation %" PRIu64 ", a read of %zu bytes at %" PRIu64
-               ": byte %zu is 0x%02x, expected 0x%02x",
-               request->index, request->length, request->offset, at, request->bytes[at],
-               request->expected[at]);
+               " of %s: byte %zu is 0x%02x, expected 0x%02x",
+               request->index, request->length, request->offset, region_names[request->region], at,
+               request->bytes[at], request->expected[at]);
     } else if (request->opcode == RDMUX_WC_FETCH_ADD || request->opcode == RDMUX_WC_COMPARE_SWAP) {
-        EXPECT(request->result == request->word,
-               "operation %" PRIu64 ", %s at %" PRIu64 " found 0x%" PRIx64 ", expected 0x%" PRIx64,
+        EXPECT(*request->result == request->word,
+               "operation %" PRIu64 ", %s at %" PRIu64 " of %s found 0x%" PRIx64
+               ", expected 0x%" PRIx64,
                request->index, rdmux_wc_opcode_name(request->opcode), request->offset,
-               request->result, request->word);
+               region_names[request->region], *request->result, request->word);
+    } else { /* the buffer is free: who still reads it reads this */
+        memset(request->bytes, 0x66, request->length);
     }
-    model->done++;
 }
 
-static void post_receive(struct model *model, uint64_t slot)
+static bool is_unsignaled(const struct lane *lane, uint64_t number)
 {
-    EXPECT_OK(rdmux_recv(model->side->ep, model->receive_bytes + slot * SIZE_MOST, SIZE_MOST, NULL,
+    return (lane->requests[number % DEPTH].flags & RDMUX_UNSIGNALED) != 0;
+}
+
+static void take_done(struct lane *lane, const struct rdmux_wc *wc)
+{
+    while (lane->done < lane->posted && is_unsignaled(lane, lane->done)) {
+        check_done(&lane->requests[lane->done++ % DEPTH]);
+    }
+    const struct request *request = &lane->requests[lane->done % DEPTH];
+    EXPECT(lane->done < lane->posted && CTX_NUMBER(wc->context) == lane->done % DEPTH &&
+               wc->opcode == request->opcode && wc->status == RDMUX_OK &&
+               wc->length == request->length,
+           "operation %" PRIu64 " of %zu bytes is %s, expected %s", request->index, request->length,
+           wc_text(wc), rdmux_wc_opcode_name(request->opcode));
+    check_done(request);
+    lane->done++;
+}
+
+static void post_receive(const struct lane *lane, uint64_t slot)
+{
+    EXPECT_OK(rdmux_recv(lane->ep, lane->receive_bytes + slot * SIZE_MOST, SIZE_MOST, NULL,
                          CTX(CONTEXT_OF_RECEIVES + slot)));
 }
 
-static void take_received(struct model *model, const struct rdmux_wc *wc)
+static void take_received(const struct model *model, struct lane *lane, const struct rdmux_wc *wc)
 {
-    uint64_t slot = model->received % RECEIVES;
+    const uint64_t seed = seed_of(model->side->seed, !model->side->is_initiator, lane->number);
+    uint64_t slot = lane->received % RECEIVES;
     EXPECT(wc->status == RDMUX_OK && CTX_NUMBER(wc->context) == CONTEXT_OF_RECEIVES + slot,
-           "message %" PRIu64 " is %s", model->received, wc_text(wc));
+           "message %" PRIu64 " is %s", lane->received, wc_text(wc));
     if (wc->opcode == RDMUX_WC_RECV && (wc->flags & RDMUX_WC_HAS_IMM) == 0) {
-        model->over = true; /* the one plain send is the last */
+        lane->over = true; /* the one plain send is the last */
         return;
     }
-    EXPECT_EQUAL(wc->imm, (uint32_t)model->received);
-    EXPECT_EQUAL(wc->length, message_length(model->seed, model->received));
+    EXPECT_EQUAL(wc->imm, (uint32_t)lane->received);
+    EXPECT_EQUAL(wc->length, message_length(seed, lane->received));
     if (wc->opcode == RDMUX_WC_RECV) {
-        EXPECT_PATTERN(model->receive_bytes + slot * SIZE_MOST, wc->length,
-                       model->seed + model->received);
+        EXPECT_PATTERN(lane->receive_bytes + slot * SIZE_MOST, wc->length, seed + lane->received);
     }
-    model->received++;
-    post_receive(model, slot);
+    lane->received++;
+    post_receive(lane, slot);
 }
 
 static void take_any(struct model *model)
 {
     struct rdmux_wc wc = NEXT(&model->side->queue);
+    struct lane *lane = wc.ep == model->lanes[0].ep ? &model->lanes[0] : &model->lanes[1];
+    EXPECT(wc.ep == lane->ep, "an entry of no endpoint: %s", wc_text(&wc));
     if (wc.opcode == RDMUX_WC_RECV || wc.opcode == RDMUX_WC_RECV_WRITE_IMM) {
-        take_received(model, &wc);
+        take_received(model, lane, &wc);
     } else {
-        take_done(model, &wc);
+        take_done(lane, &wc);
+    }
+}
+
+/* A send or flush of no bytes, which is signaled. */
+static void post_end(struct lane *lane, bool is_last)
+{
+    struct request *request = &lane->requests[lane->posted % DEPTH];
+    void *context = CTX(lane->posted % DEPTH);
+    request->opcode = is_last ? RDMUX_WC_SEND : RDMUX_WC_WRITE;
+    request->length = 0;
+    request->flags = RDMUX_PLACED;
+    if (is_last) {
+        EXPECT_OK(rdmux_send(lane->ep, NULL, 0, NULL, context, RDMUX_PLACED));
+    } else {
+        EXPECT_OK(rdmux_write(lane->ep, NULL, 0, NULL, NULL, 0, context, RDMUX_PLACED));
+    }
+    lane->posted++;
+}
+
+/* Until no more than so many are under way. Nothing tells of unsignaled ones but what follows them:
+ * there is room for one request and that. */
+static void drain(struct model *model, struct lane *lane, uint64_t most)
+{
+    while (lane->posted - lane->done > most) {
+        if (is_unsignaled(lane, lane->posted - 1)) {
+            post_end(lane, false);
+        }
+        take_any(model);
     }
 }
 
@@ -329,56 +524,86 @@ static uint8_t *bytes_of(size_t length)
     return bytes;
 }
 
-/* Every third request has its bytes in a region, the rest anywhere. */
-static void model_open(struct model *model, struct side *side)
+/* Requests have their bytes in memory of every kind, in turns. */
+static void lane_open(struct lane *lane, struct side *side)
 {
-    struct region local;
-    *model = (struct model){ .side = side };
-    model->seed = side->seed + !side->is_initiator;
-    local = region_make(side, MEMORY_REGISTERED, (size_t)DEPTH * SIZE_MOST, ACCESS_SINK);
-    model->region = region_make(side, MEMORY_ALLOCATED, REGION_SIZE, ACCESS_ALL);
-    model->peer_region = bytes_of(REGION_SIZE);
-    model->receive_bytes = bytes_of((size_t)RECEIVES * SIZE_MOST);
+    static const enum memory_kind kinds[LOCAL_KINDS] = { MEMORY_REGISTERED, MEMORY_ALLOCATED,
+                                                         MEMORY_UNREGISTERED };
+    const size_t room = SIZE_MOST + 16; /* the bytes, and a word behind them */
+    struct region locals[LOCAL_KINDS];
+    for (size_t i = 0; i < LOCAL_KINDS; i++) {
+        locals[i] = region_make(side, kinds[i], DEPTH * room, ACCESS_SINK);
+    }
+    lane->receive_bytes = bytes_of((size_t)RECEIVES * SIZE_MOST);
     for (uint64_t i = 0; i < DEPTH; i++) {
-        struct request *request = &model->requests[i];
-        bool registered = i % 3 == 0;
-        request->mr = registered ? local.mr : NULL;
-        request->bytes = registered ? local.addr + i * SIZE_MOST : bytes_of(SIZE_MOST);
+        struct request *request = &lane->requests[i];
+        const struct region *local = &locals[i % LOCAL_KINDS];
+        request->mr = local->mr;
+        request->bytes = local->addr + i * room;
+        request->result = (uint64_t *)(void *)(request->bytes + SIZE_MOST);
         request->expected = bytes_of(SIZE_MOST);
     }
     for (uint64_t i = 0; i < RECEIVES; i++) {
-        post_receive(model, i);
+        post_receive(lane, i);
     }
-    give_token(side, &model->region);
-    model->remote = take_remote(side, side->ep);
+}
+
+static void model_open(struct model *model, struct side *side)
+{
+    static const enum memory_kind kinds[REGIONS] = { MEMORY_REGISTERED, MEMORY_ALLOCATED,
+                                                     MEMORY_REGISTERED, MEMORY_ALLOCATED };
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    *model = (struct model){ .side = side };
+    attr.send_depth = DEPTH + 1;
+    side_open_pair(side, &attr);
+    for (unsigned i = 0; i < LANES; i++) {
+        model->lanes[i].number = i;
+        model->lanes[i].ep = i == 0 ? side->ep : side_pair(side, &attr);
+        lane_open(&model->lanes[i], side);
+    }
+    for (size_t i = 0; i < REGIONS; i++) {
+        struct rdmux_token token;
+        const bool no_map = i >= REGISTERED_NO_MAP;
+        model->regions[i] = region_make(side, kinds[i], LANES * (size_t)HALF,
+                                        ACCESS_ALL | (no_map ? RDMUX_ACCESS_NO_MAP : 0U));
+        model->peer_regions[i] = bytes_of(LANES * (size_t)HALF);
+        give_token(side, &model->regions[i]);
+        TAKE(side, &token, sizeof(token));
+        for (unsigned lane = 0; lane < LANES; lane++) {
+            EXPECT_OK(rdmux_remote_import(model->lanes[lane].ep, &token, side->patient_ms,
+                                          &model->lanes[lane].remotes[i]));
+        }
+    }
 }
 
 static void model_close(struct model *model)
 {
-    for (uint64_t i = 0; i < DEPTH; i++) {
-        free(model->requests[i].expected);
-        if (model->requests[i].mr == NULL) {
-            free(model->requests[i].bytes);
+    for (size_t i = 0; i < LANES; i++) {
+        for (size_t j = 0; j < DEPTH; j++) {
+            free(model->lanes[i].requests[j].expected);
         }
+        free(model->lanes[i].receive_bytes);
     }
-    free(model->peer_region);
-    free(model->receive_bytes);
+    for (size_t i = 0; i < REGIONS; i++) {
+        free(model->peer_regions[i]);
+    }
 }
 
-static void check_region(struct model *model)
+static void check_region(struct model *model, unsigned number)
 {
-    uint8_t *theirs = bytes_of(REGION_SIZE);
+    const size_t size = LANES * (size_t)HALF;
+    uint8_t *theirs = bytes_of(size);
     if (model->side->is_initiator) {
-        GIVE(model->side, model->peer_region, REGION_SIZE);
-        TAKE(model->side, theirs, REGION_SIZE);
+        GIVE(model->side, model->peer_regions[number], size);
+        TAKE(model->side, theirs, size);
     } else {
-        TAKE(model->side, theirs, REGION_SIZE);
-        GIVE(model->side, model->peer_region, REGION_SIZE);
+        TAKE(model->side, theirs, size);
+        GIVE(model->side, model->peer_regions[number], size);
     }
-    for (size_t i = 0; i < REGION_SIZE; i++) {
-        EXPECT(model->region.addr[i] == theirs[i],
-               "byte %zu of the region is 0x%02x, the peer's model has 0x%02x", i,
-               model->region.addr[i], theirs[i]);
+    for (size_t i = 0; i < size; i++) {
+        EXPECT(model->regions[number].addr[i] == theirs[i],
+               "byte %zu of %s is 0x%02x, the peer's model has 0x%02x", i, region_names[number],
+               model->regions[number].addr[i], theirs[i]);
     }
     free(theirs);
 }
@@ -405,27 +630,30 @@ static const char *kind_name(const struct plan *plan)
     return plan->adds ? "fetch_add" : "compare_swap";
 }
 
-/* One operation in words; `sent` messages of its side come before it. Returns the bytes written. */
+/* One operation in words; `sent` messages of its lane come before it. Returns the bytes written. */
 static size_t describe_one(const struct plan *plan, uint64_t seed, bool initiator, uint64_t index,
                            uint64_t sent, char *out, size_t size)
 {
     struct request request = { .length = 8, .offset = WORDS_AT + 8 * (plan->place % WORDS) };
     if (plan->kind != KIND_ATOMIC) {
-        bool message = plan->kind == KIND_SEND || plan->kind == KIND_WRITE_IMM;
         choose_place(plan, &request,
-                     message ? message_length(seed + initiator, sent) : plan->length);
+                     is_message(plan) ? message_length(seed_of(seed, initiator, plan->lane), sent)
+                                      : plan->length);
     }
-    bool inlined = (plan->kind == KIND_WRITE || plan->kind == KIND_WRITE_IMM) && plan->can_inline &&
+    bool inlined = plan->kind != KIND_ATOMIC && plan->kind != KIND_READ && plan->can_inline &&
                    request.length <= RDMUX_INLINE_MIN;
-    char place[48] = "";
+    char place[96] = "";
     if (plan->kind != KIND_SEND) {
-        (void)snprintf(place, sizeof(place), " at %" PRIu64, request.offset);
+        (void)snprintf(place, sizeof(place), " at %" PRIu64 " of %s", request.offset,
+                       region_names[plan->region]);
     }
-    int length = snprintf(out, size, "  %s %" PRIu64 ": %s of %zu bytes%s%s%s%s%s\n",
+    int length = snprintf(out, size, "  %s %" PRIu64 ": %s of %zu bytes%s%s%s%s%s%s%s%s\n",
                           initiator ? "initiator" : "target", index, kind_name(plan),
-                          request.length, place, (plan->flags & RDMUX_FENCE) != 0 ? ", FENCE" : "",
+                          request.length, place, plan->lane == 0 ? "" : ", second endpoint",
+                          list_names[plan->list], (plan->flags & RDMUX_FENCE) != 0 ? ", FENCE" : "",
                           (plan->flags & RDMUX_PLACED) != 0 ? ", PLACED" : "",
                           (plan->flags & RDMUX_MORE) != 0 ? ", MORE" : "",
+                          (plan->flags & RDMUX_UNSIGNALED) != 0 ? ", UNSIGNALED" : "",
                           inlined ? ", INLINE" : "");
     return length > 0 && (size_t)length < size ? (size_t)length : 0;
 }
@@ -435,16 +663,17 @@ void model_describe(uint64_t seed, bool quick, const char *sequence, char *out, 
     size_t used = 0;
     out[0] = '\0';
     for (unsigned side = 0; side < 2; side++) {
-        uint64_t sent = 0;
+        uint64_t sent[LANES] = { 0 };
         for (uint64_t i = 0; i < model_operations(quick); i++) {
             bool initiator = side == 0;
             if (!sequence_has(sequence, initiator, i)) {
                 continue;
             }
             struct plan plan = plan_of(seed, initiator, i);
-            used += describe_one(&plan, seed, initiator, i, sent, out + used, size - used);
+            used += describe_one(&plan, seed, initiator, i, sent[plan.lane], out + used,
+                                 size - used);
             out[used] = '\0';
-            sent += plan.kind == KIND_SEND || plan.kind == KIND_WRITE_IMM;
+            sent[plan.lane] += is_message(&plan);
         }
     }
 }
@@ -452,32 +681,29 @@ void model_describe(uint64_t seed, bool quick, const char *sequence, char *out, 
 static void model_case(struct side *side)
 {
     static struct model model;
-    struct rdmux_ep_attr attr = ep_attr_of(side);
-    attr.send_depth = DEPTH + 1;
-    side_open_pair(side, &attr);
     model_open(&model, side);
     for (uint64_t i = 0; i < model_operations(side->quick); i++) {
         if (!sequence_has(side->sequence, side->is_initiator, i)) {
             continue;
         }
         struct plan plan = plan_of(side->seed, side->is_initiator, i);
-        while (model.posted - model.done > plan.drain) {
-            take_any(&model);
-        }
+        drain(&model, &model.lanes[plan.lane], plan.drain);
         post_one(&model, &plan, i);
     }
-    while (model.done < model.posted) {
-        take_any(&model);
-    }
     /* The last message is the one without immediate data; with PLACED it covers all before it. */
-    EXPECT_OK(rdmux_send(side->ep, NULL, 0, NULL, CTX(model.posted % DEPTH), RDMUX_PLACED));
-    model.requests[model.posted % DEPTH].opcode = RDMUX_WC_SEND;
-    model.posted++;
-    while (model.done < model.posted || !model.over) {
-        take_any(&model);
+    for (unsigned i = 0; i < LANES; i++) {
+        drain(&model, &model.lanes[i], DEPTH - 2);
+        post_end(&model.lanes[i], true);
+    }
+    for (unsigned i = 0; i < LANES; i++) {
+        while (model.lanes[i].done < model.lanes[i].posted || !model.lanes[i].over) {
+            take_any(&model);
+        }
     }
     BARRIER(side);
-    check_region(&model);
+    for (unsigned i = 0; i < REGIONS; i++) {
+        check_region(&model, i);
+    }
     EXPECT_QUIET(&side->queue);
     BARRIER(side);
     side_end(side);
@@ -593,7 +819,7 @@ static void huge_target(struct side *side)
 }
 
 static const struct conformance_case cases[] = {
-    { "1.1, 1.6, 2.1, 2.5, 2.6, 2.13, 3.6, 4.1, 4.3",
+    { "1.1, 1.2, 1.6, 1.8, 1.13, 1.14, 1.16, 2.1, 2.5, 2.6, 2.13, 3.1, 3.3, 3.6, 4.1, 4.3, 6.15",
       "thousands of random operations in both directions do what the model says",
       NEEDS_IMM | NEEDS_ATOMICS | NEEDS_PLACED | NEEDS_FENCE | NEEDS_SEND | NEEDS_WRITE | NEEDS_READ,
       60, CASE_RANDOM, model_case, model_case },

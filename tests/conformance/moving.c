@@ -88,6 +88,12 @@ static uint32_t number_of(unsigned round, unsigned i)
     return round * MESSAGES + i;
 }
 
+/* A write_imm, where the path has them: it takes a receive, as a send does. */
+static bool is_notice(const struct side *side, unsigned i)
+{
+    return i % 6 == 4 && side_has(side, NEEDS_IMM);
+}
+
 static void post_messages(struct side *side, struct rdmux_remote *remote, unsigned round,
                           uint8_t *from, unsigned begin, unsigned end)
 {
@@ -98,6 +104,9 @@ static void post_messages(struct side *side, struct rdmux_remote *remote, unsign
         if (i % 3 == 0) {
             EXPECT_OK(rdmux_write(side->ep, slot, SLOT, NULL, remote, (uint64_t)i * SLOT,
                                   CTX(context), 0));
+        } else if (is_notice(side, i)) {
+            EXPECT_OK(rdmux_write_imm(side->ep, slot, SLOT, NULL, remote, (uint64_t)i * SLOT,
+                                      number_of(round, i), CTX(context), 0));
         } else {
             EXPECT_OK(rdmux_send(side->ep, slot, SLOT, NULL, CTX(context), 0));
         }
@@ -137,7 +146,12 @@ static void take_round(struct side *side, struct region *region, unsigned round,
         struct rdmux_wc wc = next_request(side, changes);
         EXPECT(wc.context == CTX(number_of(round, i)) && wc.status == RDMUX_OK && wc.length == SLOT,
                "round %u: message %u: %s came", round, i, wc_text(&wc));
-        EXPECT_PATTERN(into + (size_t)i * SLOT, SLOT, side->seed + number_of(round, i));
+        bool notice = is_notice(side, i);
+        EXPECT_EQUAL(wc.opcode, notice ? RDMUX_WC_RECV_WRITE_IMM : RDMUX_WC_RECV);
+        EXPECT(!notice || wc.imm == number_of(round, i), "round %u: notice %u: %s came", round, i,
+               wc_text(&wc));
+        EXPECT_PATTERN((notice ? region->addr : into) + (size_t)i * SLOT, SLOT,
+                       side->seed + number_of(round, i));
         for (unsigned before = 0; before < i; before += 3) {
             EXPECT_PATTERN(region->addr + (size_t)before * SLOT, SLOT,
                            side->seed + number_of(round, before));

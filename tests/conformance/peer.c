@@ -227,6 +227,10 @@ static void copy_line(char *to, size_t size, const char *from)
 {
     (void)snprintf(to, size, "%s", from);
     replace(to, NEWLINE_MARK, '\n');
+    for (; *to != '\0'; to++) { /* the other host may say anything, and this goes to a terminal */
+        unsigned char byte = (unsigned char)*to;
+        *to = (byte < ' ' && byte != '\n') || byte > '~' ? '?' : *to;
+    }
 }
 
 static void lose(struct peer *peer, struct peer_end *out)

@@ -6,6 +6,7 @@
 #ifndef CONFORMANCE_RANDOM_H
 #define CONFORMANCE_RANDOM_H
 
+#include "generate.h"
 #include "harness.h"
 
 enum { SEQUENCE_TEXT_MAX = 4096 };
@@ -14,6 +15,12 @@ enum { SEQUENCE_TEXT_MAX = 4096 };
  * one of the target's. NULL is all. */
 bool sequence_is_valid(const char *text);
 bool sequence_has(const char *text, bool initiator, uint64_t index);
+
+/* A sequence of rows, for cases of them: "i10-40" are numbers of rows in the case's walk, "r0.0.2,r1.0.0"
+ * are rows by their values. The first tells which; rows_next() steps through the rows of the second
+ * kind: *at is the text at first; false at its end. */
+bool rows_are_named(const char *text);
+bool rows_next(const char **at, struct row *out);
 
 /* How many operations each side of the random case does. */
 uint64_t model_operations(bool quick);
@@ -26,5 +33,10 @@ void model_describe(uint64_t seed, bool quick, const char *sequence, char *out, 
 void shrink(const struct case_place *place, const char *provider, const struct run_options *options,
             const struct provider_caps *caps, uint64_t limit_ms, struct run_result *result,
             char sequence[SEQUENCE_TEXT_MAX]);
+
+/* The same for a CASE_ROWS: looks for the fewest rows that fail, and for the simplest. */
+void shrink_rows(const struct case_place *place, const char *provider,
+                 const struct run_options *options, const struct provider_caps *caps,
+                 uint64_t limit_ms, struct run_result *result, char sequence[SEQUENCE_TEXT_MAX]);
 
 #endif

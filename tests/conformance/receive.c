@@ -727,7 +727,7 @@ static const struct conformance_case cases[] = {
       "a direction allows the smaller of max_send and max_recv; a longer send is refused with "
       "LENGTH",
       NEEDS_SEND, 0, 0, limits_initiator, limits_target },
-    { "2.14, 15.1",
+    { "2.14, 2.1, 15.1",
       "two endpoints share an SRQ: each message is told of its endpoint and in that endpoint's "
       "order",
       NEEDS_SRQ | NEEDS_SEND, 0, 0, srq_initiator, srq_target },

@@ -29,6 +29,13 @@ static void drain_denied(struct queue *queue, struct rdmux_ep *ep, uint64_t outs
     EXPECT(outstanding == 0, "%" PRIu64 " requests never completed", outstanding);
 }
 
+/* Memory of another kind each time. */
+static struct region kind_make(struct side *side, unsigned number, size_t length)
+{
+    return region_make(side, number % 3 == 0 ? MEMORY_ALLOCATED : MEMORY_REGISTERED, length,
+                       ACCESS_ALL | (number % 3 == 2 ? RDMUX_ACCESS_NO_MAP : 0));
+}
+
 /* ------------------------------------------------------------------------------ afterwards */
 
 /* Every operation after revoke returned is refused, and what the region held stays. Either the post
@@ -102,7 +109,7 @@ static void after_target(struct side *side)
 
 /* ------------------------------------------------------------------------------ during traffic */
 
-enum { DEPTH = 16 };
+enum { DEPTH = 16, DURING_ROUNDS = 9 };
 
 /* What the initiator has on the way through one endpoint. */
 struct traffic {
@@ -114,16 +121,20 @@ struct traffic {
     bool ended;  /* DISCONNECTED was seen */
 };
 
-static uint8_t traffic_bytes[2][8 * PAGE];
+static uint8_t traffic_bytes[DEPTH][8 * PAGE];
+static uint8_t traffic_read[8 * PAGE];
 
+/* Each write brings other bytes than those before it, so that a late one shows. */
 static enum rdmux_status traffic_post(struct traffic *traffic)
 {
     uint64_t i = traffic->posted;
     uint64_t offset = i % 8 * 8 * PAGE;
-    size_t length = i % 3 == 0 ? 100 : sizeof(traffic_bytes[0]);
-    enum rdmux_status status = i % 4 == 3 ? rdmux_read(traffic->ep, traffic_bytes[1], length, NULL,
+    size_t length = i % 3 == 0 ? 100 : sizeof(traffic_read);
+    uint8_t *bytes = traffic_bytes[i % DEPTH];
+    memset(bytes, 1 + (int)(i % 255), length);
+    enum rdmux_status status = i % 4 == 3 ? rdmux_read(traffic->ep, traffic_read, length, NULL,
                                                        traffic->remote, offset, CTX(i), 0)
-                                          : rdmux_write(traffic->ep, traffic_bytes[0], length, NULL,
+                                          : rdmux_write(traffic->ep, bytes, length, NULL,
                                                         traffic->remote, offset, CTX(i), 0);
     traffic->posted += status == RDMUX_OK;
     return status;
@@ -170,10 +181,9 @@ static void during_initiator(struct side *side)
     side_open_pair(side, &attr);
     struct rdmux_ep *other = side_pair(side, NULL);
     struct queue *queue = &side->queue;
-    for (unsigned round = 0; round < 8; round++) {
+    for (unsigned round = 0; round < DURING_ROUNDS; round++) {
         struct rdmux_ep *ep = round == 0 ? side->ep : side_pair(side, &attr);
         struct traffic traffic = { .ep = ep, .remote = take_remote(side, ep) };
-        memset(traffic_bytes[0], (int)round + 1, sizeof(traffic_bytes[0]));
         BARRIER(side);
         while (!traffic.failed && !traffic.ended) {
             enum rdmux_status status = traffic_post(&traffic);
@@ -206,10 +216,9 @@ static void during_target(struct side *side)
     side_open_pair(side, &attr);
     struct rdmux_ep *other = side_pair(side, NULL);
     uint64_t random = side->seed;
-    for (unsigned round = 0; round < 8; round++) {
+    for (unsigned round = 0; round < DURING_ROUNDS; round++) {
         struct rdmux_ep *ep = round == 0 ? side->ep : side_pair(side, &attr);
-        struct region region = region_make(
-            side, round % 2 == 0 ? MEMORY_ALLOCATED : MEMORY_REGISTERED, REGION_SIZE, ACCESS_ALL);
+        struct region region = kind_make(side, round, REGION_SIZE);
         give_token(side, &region);
         BARRIER(side);
         uint64_t until = now_ns() + random_below(&random, 5000000);
@@ -230,6 +239,108 @@ static void during_target(struct side *side)
         region_free(side, &region);
     }
     free(snapshot);
+    side_finish(side);
+}
+
+/* ------------------------------------------------------------------------- copies under way */
+
+enum {
+    LATE_ROUNDS = 16,
+    LATE_SIZE = 12 << 20,
+    LATE_WRITES = 4,
+    LATE_STEP = 64 << 10,
+    LATE_SAMPLES = LATE_SIZE / LATE_STEP,
+};
+
+/* Long writes of the same place, each with other bytes; then the import is closed, which leaves them
+ * alone, so that a revoke has no importer to ask. The endpoint that they go by is the last or the last
+ * but one that was made. */
+static void late_initiator(struct side *side)
+{
+    uint8_t *bytes = malloc((size_t)LATE_WRITES * LATE_SIZE);
+    EXPECT(bytes != NULL, "out of memory");
+    side_open_pair(side, NULL);
+    for (unsigned round = 0; round < LATE_ROUNDS; round++) {
+        struct rdmux_ep *ep = side_pair(side, NULL);
+        struct rdmux_ep *idle = round % 2 == 0 ? NULL : side_pair(side, NULL);
+        struct rdmux_remote *remote = take_remote(side, ep);
+        bool goes_well = true;
+        bool is_ended = false;
+        memset(bytes, (int)round + 1, (size_t)LATE_WRITES * LATE_SIZE);
+        BARRIER(side);
+        uint64_t done = 0;
+        for (uint64_t i = 0; i < LATE_WRITES; i++) {
+            memset(bytes + i * LATE_SIZE, (int)((uint64_t)round * LATE_WRITES + i + 1), LATE_SIZE);
+            EXPECT_OK(rdmux_write(ep, bytes + i * LATE_SIZE, LATE_SIZE, NULL, remote, 0, CTX(i), 0));
+        }
+        rdmux_remote_close(remote);
+        GIVE(side, "g", 1);
+        while (done < LATE_WRITES || (!goes_well && !is_ended)) {
+            struct rdmux_wc wc = NEXT(&side->queue);
+            EXPECT(wc.ep == ep, "got %s", wc_text(&wc));
+            is_ended = wc.opcode == RDMUX_WC_DISCONNECTED;
+            EXPECT(!is_ended || (done == LATE_WRITES && wc.status == RDMUX_DENIED),
+                   "%" PRIu64 " of %d requests completed, then %s", done, LATE_WRITES,
+                   wc_text(&wc));
+            goes_well = goes_well && wc.status == RDMUX_OK;
+            done += !is_ended;
+        }
+        BARRIER(side);
+        drop_denied(side, ep);
+        BARRIER(side);
+        side_close_ep(side, ep);
+        if (idle != NULL) {
+            side_close_ep(side, idle);
+        }
+    }
+    free(bytes);
+    side_finish(side);
+}
+
+/* Some bytes, the last first: a copy that is under way goes the other way. */
+static void late_sample(const struct region *region, uint8_t samples[LATE_SAMPLES])
+{
+    for (size_t i = LATE_SAMPLES; i-- > 0;) {
+        samples[i] = region->addr[(i + 1) * LATE_STEP - 1];
+    }
+}
+
+static void late_target(struct side *side)
+{
+    static uint8_t before[LATE_SAMPLES];
+    static uint8_t after[LATE_SAMPLES];
+    uint64_t random = side->seed;
+    side_open_pair(side, NULL);
+    for (unsigned round = 0; round < LATE_ROUNDS; round++) {
+        char byte = 0;
+        struct rdmux_ep *ep = side_pair(side, NULL);
+        struct rdmux_ep *idle = round % 2 == 0 ? NULL : side_pair(side, NULL);
+        struct region region = kind_make(side, round / 2, LATE_SIZE);
+        memset(region.addr, 0, LATE_SIZE);
+        give_token(side, &region);
+        BARRIER(side);
+        TAKE(side, &byte, 1);
+        (void)queue_poll(&side->queue); /* learns that the import is closed */
+        uint64_t until = now_ns() + UINT64_C(200000) + random_below(&random, 16000000);
+        while (now_ns() < until) {
+        }
+        EXPECT_OK(rdmux_mr_revoke(region.mr));
+        late_sample(&region, before);
+        BARRIER(side); /* the initiator has noticed, so all that were on the way have arrived */
+        late_sample(&region, after);
+        for (size_t i = 0; i < LATE_SAMPLES; i++) {
+            EXPECT(before[i] == after[i],
+                   "round %u: byte %zu became 0x%02x, it was 0x%02x when revoke returned", round,
+                   (i + 1) * LATE_STEP - 1, after[i], before[i]);
+        }
+        drop_denied(side, ep);
+        BARRIER(side); /* from here on neither side polls before it has closed both */
+        side_close_ep(side, ep);
+        if (idle != NULL) {
+            side_close_ep(side, idle);
+        }
+        region_free(side, &region);
+    }
     side_finish(side);
 }
 
@@ -306,6 +417,10 @@ static const struct conformance_case cases[] = {
       "revoke in the midst of reads and writes: nothing changes once it has returned, other "
       "endpoints live",
       NEEDS_WRITE | NEEDS_READ, 30, 0, during_initiator, during_target },
+    { "6.6, 6.8, -6.6",
+      "a copy that is under way when a region is revoked is over when revoke returns, in memory of "
+      "every kind",
+      NEEDS_WRITE, 30, 0, late_initiator, late_target },
     { "6.6, 6.10, 11.1, -6.6, -6.10",
       "revoke does not wait for an importer that is stopped, which reaches nothing when it runs "
       "again",

@@ -280,11 +280,11 @@ static void describe(struct run_result *result, const struct process *process,
         result_line(result, "%s: %s", name, report->text);
         return;
     }
-    const char *file = report->file == NULL ? "" : strrchr(report->file, '/');
-    file = file == NULL ? report->file : file + (*file == '/');
     char place[512] = "before its first step";
     if (report->file != NULL) {
-        (void)snprintf(place, sizeof(place), "at %s:%d: %s", file, report->line, report->what);
+        char step[64];
+        (void)write_place(report->file, report->line, step, sizeof(step));
+        (void)snprintf(place, sizeof(place), "at %s (%s)", report->what, step);
     }
     if (process->killed) {
         result_line(result, "%s: stood %s", name, place);
@@ -300,6 +300,35 @@ static void describe(struct run_result *result, const struct process *process,
     }
 }
 
+/* A text that says which one rule was broken says so as BROKEN_RULE has it. */
+static void read_broken_rule(struct run_result *result)
+{
+    const char *at = strstr(result->text, BROKEN_RULE);
+    if (at != NULL) {
+        at += strlen(BROKEN_RULE);
+        (void)snprintf(result->rule, sizeof(result->rule), "%.*s", (int)strcspn(at, ":\n"), at);
+    }
+}
+
+/* The cause comes before its consequences: the side that failed by itself, and before the other.
+ * Clocks of two hosts are not compared. */
+static size_t first_to_fail(const struct process processes[2], const struct report reports[2])
+{
+    if (reports[0].consequence != reports[1].consequence) {
+        return reports[0].consequence ? 1 : 0;
+    }
+    for (size_t i = 0; i < 2; i++) {
+        if (processes[i].ended && !processes[i].killed && WIFSIGNALED(processes[i].wait_status)) {
+            return i;
+        }
+    }
+    const bool both = reports[0].failed != 0 && reports[1].failed != 0;
+    if (both && processes[1].peer == NULL) {
+        return reports[1].failed_ns < reports[0].failed_ns ? 1 : 0;
+    }
+    return reports[0].failed == 0 && reports[1].failed != 0 ? 1 : 0;
+}
+
 static void judge(struct run_result *result, struct process processes[2], struct shared *shared,
                   bool in_time, const struct conformance_case *test,
                   const struct run_options *options)
@@ -311,16 +340,20 @@ static void judge(struct run_result *result, struct process processes[2], struct
         }
     }
     if (result->passed) {
+        result->left_out = shared->reports[0].left_out != 0;
+        (void)snprintf(result->text, sizeof(result->text), "%s",
+                       result->left_out ? shared->reports[0].text : "");
         return;
     }
     if (!in_time) {
         result_line(result, "not done after %u s", case_timeout_s(test, options));
     }
-    /* The one that failed by itself first, then the one that only noticed. */
-    size_t first = shared->reports[0].consequence ? 1 : 0;
+    result->row = shared->reports[0].row;
+    size_t first = first_to_fail(processes, shared->reports);
     describe(result, &processes[first], &shared->reports[first], side_names[first]);
     describe(result, &processes[1 - first], &shared->reports[1 - first], side_names[1 - first]);
     result_line(result, "seed %" PRIu64, options->seed);
+    read_broken_rule(result);
 }
 
 static void close_both(int fds[2])

@@ -37,6 +37,13 @@ struct rdmux_ep_attr ep_attr_of(const struct side *side)
     return attr;
 }
 
+struct rdmux_ep_attr still_ep_attr_of(const struct side *side)
+{
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    attr.liveness_ms = RDMUX_NEVER;
+    return attr;
+}
+
 void side_open(struct side *side, const struct rdmux_fabric_attr *fabric_attr)
 {
     struct rdmux_fabric_attr attr = fabric_attr_of(side);

@@ -5,6 +5,8 @@
  * is kept has failed. */
 #include "random.h"
 
+#include "generated.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +36,16 @@ bool sequence_is_valid(const char *text)
 {
     while (*text != '\0') {
         uint64_t first = 0;
-        int used = 0;
+        struct row row;
+        int used = *text == 'r' ? row_scan(text + 1, &row) : 0;
+        if (used > 0) {
+            text += 1 + used;
+            if (*text != ',' && *text != '\0') {
+                return false;
+            }
+            text += *text == ',';
+            continue;
+        }
         if ((*text != 'i' && *text != 't') ||
             sscanf(text + 1, "%" SCNu64 "%n", &first, &used) != 1) {
             return false;
@@ -67,6 +78,22 @@ bool sequence_has(const char *text, bool initiator, uint64_t index)
         text = *end == ',' ? end + 1 : end + strlen(end);
     }
     return false;
+}
+
+bool rows_are_named(const char *text)
+{
+    return text != NULL && *text == 'r';
+}
+
+bool rows_next(const char **at, struct row *out)
+{
+    if (**at != 'r') {
+        return false;
+    }
+    int used = row_scan(*at + 1, out);
+    *at += 1 + used;
+    *at += **at == ',';
+    return used > 0;
 }
 
 static uint64_t place_in_side(const struct search *search, uint64_t place)

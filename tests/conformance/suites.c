@@ -22,7 +22,8 @@ const struct suite *const suites[] = {
     &passive_suite,  &end_suite,      &failure_suite,    &moving_suite,  &connect_suite,
     &hello_suite,    &adopt_suite,    &objects_suite,    &library_suite, &model_suite,
     &goodbye_suite,  &small_suite,    &unpromised_suite, &edges_suite,   &sparse_suite,
-    &crossing_suite,
+    &crossing_suite, &limits_suite,   &several_suite,    &asleep_suite,  &generated_suite,
+    &counts_suite,
 };
 
 const size_t suite_count = COUNT_OF(suites);

@@ -96,7 +96,7 @@ every_rule_has_a_case_on_each_path_that_advertises_it() {
 readonly some='1.1,6.1,13'
 
 json_is_alone_and_has_what_it_should() {
-    exits 0 "$rdmux" conformance --provider tcp --rules "$some" --seed 7 --format json
+    exits 0 "$rdmux" conformance --patience 8 --provider tcp --rules "$some" --seed 7 --format json
     jq -e '.provider == "tcp" and .failed == 0 and .passed == (.rules | length) and
         (.rules[0] | .id == "1.1" and .status == "pass" and .cases > 0 and .seed == 7 and
             (.title | length > 0)) and
@@ -106,7 +106,7 @@ json_is_alone_and_has_what_it_should() {
 }
 
 several_providers_are_a_json_array() {
-    exits 0 "$rdmux" conformance --provider tcp --provider shm --rules 12.2 --format json
+    exits 0 "$rdmux" conformance --patience 8 --provider tcp --provider shm --rules 12.2 --format json
     jq -e 'map(.provider) == ["tcp", "shm"]' "$scratch/out" >/dev/null || fail "$(cat "$scratch/out")"
 }
 
@@ -130,7 +130,7 @@ a_failure_tells_both_sides_and_how_to_run_it_again() {
 }
 
 the_matrix_has_a_row_for_each_rule() {
-    exits 0 "$rdmux" conformance --provider tcp --provider shm --rules 2.11,2.12,1.1
+    exits 0 "$rdmux" conformance --patience 8 --provider tcp --provider shm --rules 2.11,2.12,1.1
     grep -qE '^1\.1 .* pass +pass$' "$scratch/out" || fail "$(cat "$scratch/out")"
     grep -qE '^2\.11 .* (native|emulated) +(native|emulated)$' "$scratch/out" ||
         fail "$(cat "$scratch/out")"
@@ -139,13 +139,13 @@ the_matrix_has_a_row_for_each_rule() {
 }
 
 what_is_left_out_is_no_pass() {
-    exits 0 "$rdmux" conformance --provider tcp --rules 8.5 --quick
+    exits 0 "$rdmux" conformance --patience 8 --provider tcp --rules 8.5 --quick
     grep -qE '^8\.5 .* not run$' "$scratch/out" || fail "$(cat "$scratch/out")"
     grep -qF 'left out by --quick' "$scratch/out" || fail "$(cat "$scratch/out")"
 }
 
 tap_has_its_plan() {
-    exits 0 "$rdmux" conformance --provider shm --rules "$some" --format tap
+    exits 0 "$rdmux" conformance --patience 8 --provider shm --rules "$some" --format tap
     local points
     points=$(grep -c '^ok ' "$scratch/out")
     [[ $(tail -n 1 "$scratch/out") == "1..$points" ]] || fail "$(cat "$scratch/out")"
@@ -155,7 +155,7 @@ tap_has_its_plan() {
 
 junit_is_valid() {
     local schema=$here/junit.xsd
-    exits 0 "$rdmux" conformance --provider tcp --rules "$some",2.12 --format junit
+    exits 0 "$rdmux" conformance --patience 8 --provider tcp --rules "$some",2.12 --format junit
     xmllint --noout --schema "$schema" "$scratch/out" || fail 'of a run without a failure'
     exits 1 "$rdmux" conformance --provider nosuch --provider shm --rules "$some",N.1 --format junit
     xmllint --noout --schema "$schema" "$scratch/out" || fail 'of a run with a failure'
@@ -190,12 +190,31 @@ the_shortest_sequence_is_found_and_runs_again() {
     exits 0 bash -c "'$rdmux' $again"
 }
 
+# The same library: a generated row is found, at its simplest, and the one rule that it breaks is named alone.
+the_simplest_row_is_found_and_names_one_rule() {
+    local again
+    [[ -e $liar ]] || fail "$liar is not built"
+    exits 1 env LD_PRELOAD="$liar" "$rdmux" conformance --provider tcp --seed 11 \
+        --case 'writes in every combination'
+    grep -qE '^ *the simplest rows found that fail, 1 of [0-9]+:$' "$scratch/out" ||
+        fail "$(cat "$scratch/out")"
+    grep -qE '^ *write, PLACED, [0-9,]+ bytes, a registered region, its first byte$' "$scratch/out" ||
+        fail "$(cat "$scratch/out")"
+    [[ $(grep -cE '^ +rule [0-9N]' "$scratch/out") == 1 ]] || fail "$(cat "$scratch/out")"
+    grep -qE '^ *breaks rule 1\.16: A completion says' "$scratch/out" || fail "$(cat "$scratch/out")"
+    ! grep -qE '[a-z_]\.[ch]\b' "$scratch/out" || fail "it names a source file: $(cat "$scratch/out")"
+    again=$(sed -n 's/^ *again: rdmux //p' "$scratch/out")
+    [[ $again == *' --sequence r2.1.'* ]] || fail "$again"
+    exits 1 env LD_PRELOAD="$liar" bash -c "'$rdmux' $again"
+    exits 0 bash -c "'$rdmux' $again"
+}
+
 one_side_may_run_on_another_host() {
     start_server 127.0.0.1
-    exits 0 "$rdmux" conformance --peer "$address" --rules N.15,N.16,1.1,9.11 --format json
+    exits 0 "$rdmux" conformance --patience 8 --peer "$address" --rules N.15,N.16,1.1,9.11 --format json
     jq -e --arg peer "$address" '.provider == "tcp" and .peer == $peer and .failed == 0 and
         .passed == 4' "$scratch/out" >/dev/null || fail "$(cat "$scratch/out")"
-    exits 0 "$rdmux" conformance --peer "$address" --case 'IPv6 works' --provider tcp
+    exits 0 "$rdmux" conformance --patience 8 --peer "$address" --case 'IPv6 works' --provider tcp
     grep -qE '^N\.15 .* not run$' "$scratch/out" || fail "$(cat "$scratch/out")"
     grep -qF 'needs both processes on one host' "$scratch/out" || fail "$(cat "$scratch/out")"
 }
@@ -211,7 +230,7 @@ a_failure_tells_what_the_other_host_did() {
 a_session_that_dies_is_a_failure() {
     local session run
     start_server 127.0.0.1
-    "$rdmux" conformance --peer "$address" --format tap >"$scratch/out" 2>&1 &
+    "$rdmux" conformance --patience 8 --peer "$address" --format tap >"$scratch/out" 2>&1 &
     run=$!
     until grep -q '^ok 3 ' "$scratch/out"; do
         kill -0 "$run" || fail "$(cat "$scratch/out")"
@@ -235,6 +254,7 @@ wrong_arguments_are_2_and_named() {
     exits 2 "$rdmux" conformance --patience 0
     exits 2 "$rdmux" conformance --seed many
     exits 2 "$rdmux" conformance --sequence i1,x2
+    exits 2 "$rdmux" conformance --sequence r1.2.3
     exits 2 "$rdmux" conformance --provider tcp,shm
     grep -qF '"tcp,shm"' "$scratch/err" || fail "$(cat "$scratch/err")"
     exits 2 "$rdmux" conformance --quick --thorough
@@ -293,6 +313,7 @@ cases=(
     junit_is_valid
     html_is_one_file
     the_shortest_sequence_is_found_and_runs_again
+    the_simplest_row_is_found_and_names_one_rule
     one_side_may_run_on_another_host
     a_failure_tells_what_the_other_host_did
     a_session_that_dies_is_a_failure

@@ -14,7 +14,7 @@ root=$(cd "$here/../.." && pwd)
 # shellcheck source=scripts/lib.sh
 . "$root/scripts/lib.sh"
 examples=${RDMUX_EXAMPLES:-${RDMUX_BUILD:-$root/build/dev}/examples}
-limit=60 # seconds for one program
+limit=240 # seconds for one program
 
 # ------------------------------------------------------------------------------------- for the cases
 

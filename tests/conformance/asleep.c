@@ -1,0 +1,574 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* What happens to a program that sleeps: what it posted goes on, what others post for it wakes it, and
+ * nothing else does. */
+#include "harness.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PAGE = 4096 };
+
+static void open_still_pair(struct side *side)
+{
+    const struct rdmux_ep_attr attr = still_ep_attr_of(side);
+    side_open_pair(side, &attr);
+}
+
+/* Sleeps until the armed descriptor is readable. False: it was not in time. */
+static bool sleeps_until_woken(const struct side *side)
+{
+    struct pollfd wait = { .fd = rdmux_cq_fd(side->queue.cq), .events = POLLIN };
+    int ready = 0;
+    STAND("poll(2) on the armed descriptor");
+    do {
+        ready = poll(&wait, 1, side->patient_ms);
+    } while (ready < 0 && errno == EINTR);
+    return ready == 1;
+}
+
+static bool has_come(const struct queue *queue, uint64_t context)
+{
+    for (size_t i = 0; i < queue->kept_count; i++) {
+        if (queue->kept[i].context == CTX(context)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Arms, without a poll before, and sleeps, until the entry comes. */
+static void sleep_for(struct side *side, uint32_t opcode, uint64_t context, const char *what)
+{
+    struct queue *queue = &side->queue;
+    while (!has_come(queue, context)) {
+        enum rdmux_status status = rdmux_cq_arm(queue->cq);
+        EXPECT(status == RDMUX_OK || status == RDMUX_AGAIN, "arm gives %s",
+               rdmux_status_name(status));
+        if (status == RDMUX_OK && !sleeps_until_woken(side)) {
+            size_t before = queue->kept_count;
+            FAIL("%s: a wake-up was lost; a poll then brings %s", what,
+                 queue_poll(queue) > before ? wc_text(&queue->kept[before]) : "nothing");
+        }
+        (void)queue_poll(queue);
+        EXPECT(!time_is_up(), "%s: its completion does not come", what);
+    }
+    (void)WAIT(queue, opcode, CTX(context));
+}
+
+/* -------------------------------------------------------------------------- arm right after a post */
+
+enum { ARM_SIZE = 12 << 20, ARM_MESSAGE = 3 << 20, ARM_KINDS = 3 };
+
+/* Each operation, short and long, into memory of each kind: posted, armed at once, slept for. */
+static void arm_initiator(struct side *side)
+{
+    static uint8_t bytes[ARM_SIZE];
+    uint64_t context = 1;
+    uint64_t old = 0;
+    uint32_t placed = flag_if_there(side, RDMUX_PLACED);
+    open_still_pair(side);
+    struct rdmux_ep *ep = side->ep;
+    for (unsigned kind = 0; kind < ARM_KINDS; kind++) {
+        struct rdmux_remote *remote = take_remote(side, ep);
+        for (unsigned i = 0; i < 3; i++) {
+            static const size_t lengths[] = { 8, 70000, ARM_SIZE };
+            EXPECT_OK(rdmux_write(ep, bytes, lengths[i], NULL, remote, 0, CTX(++context), placed));
+            sleep_for(side, RDMUX_WC_WRITE, context, "a write");
+            EXPECT_OK(rdmux_read(ep, bytes, lengths[i], NULL, remote, 0, CTX(++context), 0));
+            sleep_for(side, RDMUX_WC_READ, context, "a read");
+        }
+        if (side_has(side, NEEDS_ATOMICS)) {
+            EXPECT_OK(rdmux_fetch_add(ep, &old, NULL, remote, 0, 1, CTX(++context), 0));
+            sleep_for(side, RDMUX_WC_FETCH_ADD, context, "an atomic");
+        }
+        if (placed != 0) {
+            EXPECT_OK(rdmux_write(ep, NULL, 0, NULL, NULL, 0, CTX(++context), placed));
+            sleep_for(side, RDMUX_WC_WRITE, context, "a flush");
+        }
+        EXPECT_OK(rdmux_send(ep, bytes, 8, NULL, CTX(++context), placed));
+        sleep_for(side, RDMUX_WC_SEND, context, "a short send");
+        EXPECT_OK(rdmux_send(ep, bytes, ARM_MESSAGE, NULL, CTX(++context), placed));
+        sleep_for(side, RDMUX_WC_SEND, context, "a long send");
+        rdmux_remote_close(remote);
+    }
+    side_finish(side);
+}
+
+static void arm_target(struct side *side)
+{
+    open_still_pair(side);
+    struct region sink = region_make(side, MEMORY_UNREGISTERED, ARM_MESSAGE, 0);
+    for (unsigned kind = 0; kind < ARM_KINDS; kind++) {
+        struct region region = region_make(side, kind == 0 ? MEMORY_ALLOCATED : MEMORY_REGISTERED,
+                                           ARM_SIZE,
+                                           ACCESS_ALL | (kind == 2 ? RDMUX_ACCESS_NO_MAP : 0));
+        uint64_t word = 0;
+        EXPECT_OK(rdmux_recv(side->ep, &word, 8, NULL, CTX(1)));
+        EXPECT_OK(rdmux_recv(side->ep, sink.addr, ARM_MESSAGE, NULL, CTX(2)));
+        give_token(side, &region);
+        sleep_for(side, RDMUX_WC_RECV, 1, "a short message");
+        sleep_for(side, RDMUX_WC_RECV, 2, "a long message");
+    }
+    side_finish(side);
+}
+
+/* ------------------------------------------------------------- another thread posts for a sleeper */
+
+enum { OTHER_ROUNDS = 32, FED_ROUNDS = 12, OTHER_LONG = 70000 };
+
+/* One thread sleeps on the armed cq, the other posts; they take turns. */
+struct hands {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    uint64_t armed;  /* rounds that the sleeper has armed for */
+    uint64_t posted; /* rounds that were posted */
+    struct side *side;
+    struct rdmux_remote *remote;
+    struct rdmux_srq *srq; /* the receives go there; NULL: to the endpoint */
+    struct region bytes;
+};
+
+static struct hands hands = { .lock = PTHREAD_MUTEX_INITIALIZER,
+                              .changed = PTHREAD_COND_INITIALIZER };
+
+static void await(const uint64_t *what, uint64_t least)
+{
+    (void)pthread_mutex_lock(&hands.lock);
+    while (*what < least) {
+        (void)pthread_cond_wait(&hands.changed, &hands.lock);
+    }
+    (void)pthread_mutex_unlock(&hands.lock);
+}
+
+static void announce(uint64_t *what, uint64_t value)
+{
+    (void)pthread_mutex_lock(&hands.lock);
+    *what = value;
+    (void)pthread_cond_broadcast(&hands.changed);
+    (void)pthread_mutex_unlock(&hands.lock);
+}
+
+/* Arms while nothing is there. */
+static void arm_quiet(struct side *side)
+{
+    for (;;) {
+        EXPECT_QUIET(&side->queue);
+        enum rdmux_status status = rdmux_cq_arm(side->queue.cq);
+        if (status == RDMUX_OK) {
+            return;
+        }
+        EXPECT_STATUS(status, RDMUX_AGAIN);
+        EXPECT(!time_is_up(), "an idle cq cannot be armed");
+    }
+}
+
+/* Lets the other thread post while the cq is armed, and sleeps until that has an effect. */
+static void sleep_round(struct side *side, uint64_t round, const char *what)
+{
+    arm_quiet(side);
+    announce(&hands.armed, round + 1);
+    for (bool is_done = false; !is_done;) {
+        EXPECT(sleeps_until_woken(side), "%s that another thread posted wakes nobody", what);
+        await(&hands.posted, round + 1);
+        while (!is_done && queue_poll(&side->queue) > 0) {
+            struct rdmux_wc wc = NEXT(&side->queue);
+            EXPECT(wc.context == CTX(round) && wc.status == RDMUX_OK, "got %s", wc_text(&wc));
+            is_done = true;
+        }
+        if (!is_done) { /* it was woken by what the library has to do for itself */
+            while (rdmux_cq_arm(side->queue.cq) == RDMUX_AGAIN) {
+                if (queue_poll(&side->queue) > 0) {
+                    break;
+                }
+            }
+        }
+        if (side->queue.kept_count > 0) {
+            struct rdmux_wc wc = NEXT(&side->queue);
+            EXPECT(wc.context == CTX(round) && wc.status == RDMUX_OK, "got %s", wc_text(&wc));
+            is_done = true;
+        }
+    }
+}
+
+static void *post_all_kinds(void *argument)
+{
+    struct side *side = argument;
+    uint32_t placed = flag_if_there(side, RDMUX_PLACED);
+    for (uint64_t round = 0; round < OTHER_ROUNDS; round++) {
+        size_t length = round % 2 == 0 ? 8 : OTHER_LONG;
+        await(&hands.armed, round + 1);
+        switch (round / 2 % 4) {
+        case 0:
+            EXPECT_OK(rdmux_send(side->ep, hands.bytes.addr, length, NULL, CTX(round), placed));
+            break;
+        case 1:
+            EXPECT_OK(rdmux_write(side->ep, hands.bytes.addr, length, NULL, hands.remote, 0,
+                                  CTX(round), placed));
+            break;
+        case 2:
+            EXPECT_OK(rdmux_read(side->ep, hands.bytes.addr, length, NULL, hands.remote, 0,
+                                 CTX(round), 0));
+            break;
+        default:
+            EXPECT_OK(rdmux_write(side->ep, NULL, 0, NULL, placed != 0 ? NULL : hands.remote, 0,
+                                  CTX(round), placed));
+            break;
+        }
+        announce(&hands.posted, round + 1);
+    }
+    return NULL;
+}
+
+static void others_initiator(struct side *side)
+{
+    pthread_t thread;
+    open_still_pair(side);
+    hands.side = side;
+    hands.bytes = region_make(side, MEMORY_REGISTERED, OTHER_LONG, ACCESS_SINK);
+    hands.remote = take_remote(side, side->ep);
+    BARRIER(side);
+    EXPECT(pthread_create(&thread, NULL, post_all_kinds, side) == 0, "no thread");
+    for (uint64_t round = 0; round < OTHER_ROUNDS; round++) {
+        sleep_round(side, round, "a request");
+    }
+    EXPECT(pthread_join(thread, NULL) == 0, "no join");
+    side_finish(side);
+}
+
+static void others_target(struct side *side)
+{
+    open_still_pair(side);
+    struct region region = region_make(side, MEMORY_REGISTERED, OTHER_LONG,
+                                       ACCESS_ALL | RDMUX_ACCESS_NO_MAP);
+    struct region sink = region_make(side, MEMORY_UNREGISTERED, OTHER_LONG, 0);
+    uint64_t messages = 0;
+    for (uint64_t round = 0; round < OTHER_ROUNDS; round++) {
+        if (round / 2 % 4 == 0) {
+            EXPECT_OK(rdmux_recv(side->ep, sink.addr, OTHER_LONG, NULL, CTX(1)));
+            messages++;
+        }
+    }
+    give_token(side, &region);
+    BARRIER(side);
+    for (; messages > 0; messages--) {
+        (void)WAIT(&side->queue, RDMUX_WC_RECV, CTX(1));
+    }
+    side_finish(side);
+}
+
+/* The peer's messages wait for receives, which one thread posts while the other sleeps. */
+static void *post_receives(void *argument)
+{
+    struct side *side = argument;
+    for (uint64_t round = 0; round < FED_ROUNDS; round++) {
+        await(&hands.armed, round + 1);
+        if (hands.srq != NULL) {
+            EXPECT_OK(rdmux_srq_recv(hands.srq, hands.bytes.addr, OTHER_LONG, hands.bytes.mr,
+                                     CTX(round)));
+        } else {
+            EXPECT_OK(
+                rdmux_recv(side->ep, hands.bytes.addr, OTHER_LONG, hands.bytes.mr, CTX(round)));
+        }
+        announce(&hands.posted, round + 1);
+    }
+    return NULL;
+}
+
+static void fed_initiator(struct side *side)
+{
+    struct rdmux_ep_attr attr = still_ep_attr_of(side);
+    attr.send_depth = FED_ROUNDS;
+    side_open_pair(side, &attr);
+    struct region source = region_make(side, MEMORY_UNREGISTERED, OTHER_LONG, 0);
+    for (uint64_t round = 0; round < FED_ROUNDS; round++) {
+        EXPECT_OK(rdmux_send(side->ep, source.addr, round % 2 == 0 ? 8 : OTHER_LONG, NULL,
+                             CTX(round), 0));
+    }
+    BARRIER(side);
+    for (uint64_t round = 0; round < FED_ROUNDS; round++) {
+        (void)WAIT(&side->queue, RDMUX_WC_SEND, CTX(round));
+    }
+    side_finish(side);
+}
+
+static void fed_target_on(struct side *side)
+{
+    pthread_t thread;
+    hands.side = side;
+    hands.bytes = region_make(side, MEMORY_REGISTERED, OTHER_LONG, ACCESS_SINK);
+    BARRIER(side);
+    EXPECT(pthread_create(&thread, NULL, post_receives, side) == 0, "no thread");
+    for (uint64_t round = 0; round < FED_ROUNDS; round++) {
+        sleep_round(side, round, "a receive");
+    }
+    EXPECT(pthread_join(thread, NULL) == 0, "no join");
+}
+
+static void fed_target(struct side *side)
+{
+    struct rdmux_ep_attr attr = still_ep_attr_of(side);
+    attr.recv_depth = FED_ROUNDS;
+    side_open_pair(side, &attr);
+    fed_target_on(side);
+    side_finish(side);
+}
+
+static void srq_fed_target(struct side *side)
+{
+    struct rdmux_srq_attr attr = RDMUX_SRQ_ATTR_INIT;
+    struct rdmux_ep_attr ep_attr = still_ep_attr_of(side);
+    side_open(side, NULL);
+    side_meet(side);
+    attr.depth = 8;
+    EXPECT_OK(rdmux_srq_create(side->fabric, side->queue.cq, &attr, &hands.srq));
+    ep_attr.srq = hands.srq;
+    (void)side_pair(side, &ep_attr);
+    fed_target_on(side);
+    EXPECT_QUIET(&side->queue);
+    BARRIER(side);
+    side_close_ep(side, side->ep);
+    EXPECT_OK(rdmux_srq_destroy(hands.srq));
+    side_end(side);
+}
+
+/* ------------------------------------------------------------------------------------------ idle */
+
+enum {
+    IDLE_MS = 300,
+    IDLE_WAKES_MAX = 30,      /* of the program; a heartbeat or so may come */
+    IDLE_SWITCHES_MAX = 1000, /* of all threads of the process */
+    IDLE_LONG = 5 << 20,
+};
+
+/* The thread of a simulated device does what hardware does, such as asking for a receive every 120 us. */
+static bool is_device(const char *name)
+{
+    return strcmp(name, "Name:\tsim-device\n") == 0;
+}
+
+/* How often the threads of this process have gone to sleep, all together: each time is one system
+ * call at least. */
+static uint64_t sleeps_of_all_threads(void)
+{
+    uint64_t sum = 0;
+    DIR *folder = opendir("/proc/self/task");
+    struct dirent *entry;
+    while (folder != NULL && (entry = readdir(folder)) != NULL) {
+        char path[64 + sizeof(entry->d_name)];
+        char line[256];
+        (void)snprintf(path, sizeof(path), "/proc/self/task/%s/status", entry->d_name);
+        FILE *file = fopen(path, "re");
+        bool counts = true;
+        while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+            unsigned long long count = 0;
+            counts = counts && !is_device(line);
+            if (counts && sscanf(line, "voluntary_ctxt_switches: %llu", &count) == 1) {
+                sum += count;
+            }
+        }
+        if (file != NULL) {
+            (void)fclose(file);
+        }
+    }
+    if (folder != NULL) {
+        (void)closedir(folder);
+    }
+    return sum;
+}
+
+static unsigned descriptors_open(void)
+{
+    unsigned count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    while (folder != NULL && readdir(folder) != NULL) {
+        count++;
+    }
+    if (folder != NULL) {
+        (void)closedir(folder);
+    }
+    return count;
+}
+
+/* Arms and sleeps as a program does that has nothing to do, for IDLE_MS. Nothing comes for it. */
+static void expect_idle(struct side *side, const char *when)
+{
+    struct pollfd wait = { .fd = rdmux_cq_fd(side->queue.cq), .events = POLLIN };
+    uint64_t slept = sleeps_of_all_threads();
+    uint64_t end = now_ns() + (uint64_t)IDLE_MS * 1000000;
+    unsigned wakes = 0;
+    unsigned arms = 0;
+    while (now_ns() < end) {
+        EXPECT_QUIET(&side->queue);
+        EXPECT(++arms < 100 * IDLE_WAKES_MAX, "%s, an idle cq is armed in vain", when);
+        enum rdmux_status status = rdmux_cq_arm(side->queue.cq);
+        if (status == RDMUX_AGAIN) {
+            continue;
+        }
+        EXPECT_STATUS(status, RDMUX_OK);
+        uint64_t left = (end - now_ns()) / 1000000 + 1;
+        wakes += poll(&wait, 1, (int)(left > IDLE_MS ? 0 : left)) == 1;
+        EXPECT(wakes <= IDLE_WAKES_MAX,
+               "%s, an idle program was woken %u times within %d ms, and there was nothing", when,
+               wakes, IDLE_MS);
+    }
+    slept = sleeps_of_all_threads() - slept;
+    EXPECT(slept <= IDLE_SWITCHES_MAX,
+           "%s, the threads of an idle process slept and woke %" PRIu64 " times within %d ms", when,
+           slept, IDLE_MS);
+}
+
+/* The same through rdmux_cq_wait(). */
+static void expect_idle_wait(struct side *side, const char *when)
+{
+    struct rdmux_wc wc;
+    size_t count = 0;
+    uint64_t slept = sleeps_of_all_threads();
+    enum rdmux_status status = rdmux_cq_wait(side->queue.cq, &wc, 1, IDLE_MS, &count);
+    EXPECT(status == RDMUX_TIMED_OUT, "%s, a wait gives %s and %zu entries", when,
+           rdmux_status_name(status), count);
+    slept = sleeps_of_all_threads() - slept;
+    EXPECT(slept <= IDLE_SWITCHES_MAX,
+           "%s, the threads of a waiting process slept and woke %" PRIu64 " times within %d ms",
+           when, slept, IDLE_MS);
+}
+
+static void idle_both(struct side *side, const char *when)
+{
+    BARRIER(side);
+    expect_idle(side, when);
+    expect_idle_wait(side, when);
+    BARRIER(side);
+}
+
+/* The two sides are idle in each of these states: new; after traffic that filled what there is
+ * between them; with messages that wait for receives in both directions. */
+static void idle(struct side *side)
+{
+    struct rdmux_ep_attr attr = still_ep_attr_of(side);
+    uint64_t words[4] = { 0 };
+    side_open_pair(side, &attr);
+    struct region out = region_make(side, MEMORY_UNREGISTERED, IDLE_LONG, 0);
+    struct region in = region_make(side, MEMORY_UNREGISTERED, IDLE_LONG, 0);
+    uint32_t placed = flag_if_there(side, RDMUX_PLACED);
+    idle_both(side, "after the connection was made");
+    EXPECT_OK(rdmux_recv(side->ep, in.addr, IDLE_LONG, NULL, CTX(1)));
+    BARRIER(side);
+    EXPECT_OK(rdmux_send(side->ep, out.addr, IDLE_LONG, NULL, CTX(2), placed));
+    sleep_for(side, RDMUX_WC_SEND, 2, "a long send");
+    (void)WAIT(&side->queue, RDMUX_WC_RECV, CTX(1));
+    for (unsigned i = 0; i < 2; i++) {
+        bool is_sleeper = side->is_initiator == (i == 0);
+        if (is_sleeper) {
+            EXPECT_OK(rdmux_recv(side->ep, in.addr, 8, NULL, CTX(3)));
+            arm_quiet(side);
+        }
+        BARRIER(side); /* one is armed and makes no call, the other sends */
+        if (is_sleeper) {
+            EXPECT(sleeps_until_woken(side), "a message wakes nobody");
+            (void)WAIT(&side->queue, RDMUX_WC_RECV, CTX(3));
+        } else {
+            EXPECT_OK(rdmux_send(side->ep, &words[i], 8, NULL, CTX(4), 0));
+            (void)WAIT(&side->queue, RDMUX_WC_SEND, CTX(4));
+        }
+        BARRIER(side);
+    }
+    idle_both(side, "after a long message each way, and one that woke a sleeper");
+    for (uint64_t i = 0; i < 4; i++) {
+        EXPECT_OK(rdmux_send(side->ep, &words[i], 8, NULL, CTX(10 + i), placed));
+    }
+    BARRIER(side);
+    if (placed != 0) {
+        idle_both(side, "while messages wait for receives, each way");
+    }
+    for (uint64_t i = 0; i < 4; i++) {
+        EXPECT_OK(rdmux_recv(side->ep, in.addr + 8 * i, 8, NULL, CTX(20 + i)));
+    }
+    for (uint64_t i = 0; i < 4; i++) {
+        (void)WAIT(&side->queue, RDMUX_WC_SEND, CTX(10 + i));
+        (void)WAIT(&side->queue, RDMUX_WC_RECV, CTX(20 + i));
+    }
+    side_finish(side);
+}
+
+/* --------------------------------------------------------------------- descriptors under way */
+
+enum { DESCRIPTOR_ROUNDS = 60 };
+
+/* Regions, imports and messages come and go: no descriptor stays for any of them. */
+static void descriptors_initiator(struct side *side)
+{
+    uint8_t bytes[PAGE] = { 0 };
+    unsigned before = 0;
+    open_still_pair(side);
+    for (uint64_t round = 0; round < DESCRIPTOR_ROUNDS; round++) {
+        if (round == DESCRIPTOR_ROUNDS / 3) {
+            before = descriptors_open();
+        }
+        struct rdmux_remote *remote = take_remote(side, side->ep);
+        EXPECT_OK(rdmux_write(side->ep, bytes, sizeof(bytes), NULL, remote, 0, CTX(1), 0));
+        EXPECT_OK(rdmux_send(side->ep, bytes, sizeof(bytes), NULL, CTX(2), 0));
+        (void)WAIT(&side->queue, RDMUX_WC_WRITE, CTX(1));
+        (void)WAIT(&side->queue, RDMUX_WC_SEND, CTX(2));
+        rdmux_remote_close(remote);
+        BARRIER(side);
+    }
+    unsigned after = descriptors_open();
+    EXPECT(after <= before + 8, "%d imports later %u descriptors are open, %u were",
+           2 * DESCRIPTOR_ROUNDS / 3, after, before);
+    side_finish(side);
+}
+
+static void descriptors_target(struct side *side)
+{
+    unsigned before = 0;
+    open_still_pair(side);
+    for (uint64_t round = 0; round < DESCRIPTOR_ROUNDS; round++) {
+        if (round == DESCRIPTOR_ROUNDS / 3) {
+            before = descriptors_open();
+        }
+        struct region region = region_make(side,
+                                           round % 2 == 0 ? MEMORY_ALLOCATED : MEMORY_REGISTERED,
+                                           2 * (size_t)PAGE, ACCESS_ALL);
+        EXPECT_OK(rdmux_recv(side->ep, region.addr + PAGE, PAGE, region.mr, CTX(1)));
+        give_token(side, &region);
+        (void)WAIT(&side->queue, RDMUX_WC_RECV, CTX(1));
+        BARRIER(side);
+        region_free(side, &region);
+    }
+    unsigned after = descriptors_open();
+    EXPECT(after <= before + 8, "%d regions later %u descriptors are open, %u were",
+           2 * DESCRIPTOR_ROUNDS / 3, after, before);
+    side_finish(side);
+}
+
+static const struct conformance_case cases[] = {
+    { "13.6, 13.7",
+      "arm right after a post, without a poll, and sleep: each request is done, short or long, in "
+      "memory of every kind",
+      NEEDS_BASICS, 30, 0, arm_initiator, arm_target },
+    { "13.10",
+      "requests of every kind that another thread posts are done while one sleeps on the armed cq",
+      NEEDS_BASICS, 30, 0, others_initiator, others_target },
+    { "13.10, 2.2",
+      "a receive that another thread posts while one sleeps on the armed cq takes the message that "
+      "waits for it",
+      NEEDS_SEND, 30, 0, fed_initiator, fed_target },
+    { "13.10, 2.2, 2.14",
+      "a receive of an SRQ that another thread posts while one sleeps on the armed cq takes the "
+      "message that waits for it",
+      NEEDS_SEND | NEEDS_SRQ, 30, 0, fed_initiator, srq_fed_target },
+    { "13.8, 13.12",
+      "an idle cq that is armed, or waited for, sleeps: new, after long messages, and while "
+      "messages wait for receives",
+      NEEDS_SEND, 30, 0, idle, idle },
+    { "9.8", "regions, imports and messages that come and go leave no descriptor with an endpoint",
+      NEEDS_SEND | NEEDS_WRITE, 20, 0, descriptors_initiator, descriptors_target },
+};
+
+const struct suite asleep_suite = { "asleep", cases, COUNT_OF(cases) };
