@@ -26,7 +26,7 @@ trap 'rm -rf "$scratch"' EXIT
 over() {
     local device=$1 status=0 name
     LD_PRELOAD=${preload:+$preload:}$simulated SIM_VERBS=net=interop-$$,$device \
-        timeout 120 "$test" "${@:2}" >"$scratch/out" 2>&1 || status=$?
+        timeout 400 "$test" "${@:2}" >"$scratch/out" 2>&1 || status=$?
     while read -r name; do
         tap "over $device: ${name//_/ }" true
     done < <(sed -n 's/^ok [0-9]* - //p' "$scratch/out")

@@ -13,7 +13,7 @@
 readonly status_late=124 # past the time limit
 readonly status_died=125 # the guest died, or did not come up
 
-seconds=60
+seconds=300
 memory=512
 kernel_words=()
 with=()
@@ -27,7 +27,7 @@ booted=() # processes of this shell
 
 options_usage() {
     cat <<'END_OF_USAGE'
-  --seconds N        the time limit, boot included (default: 60)
+  --seconds N        the time limit, boot included (default: 300)
   --memory N         the guest's memory in MiB (default: 512)
   --env NAME[=VALUE] a variable for the script; without a value the present one
   --with PATH        a file or folder that the script needs, which is then there at the same path

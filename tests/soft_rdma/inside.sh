@@ -25,7 +25,7 @@ SIW_DEVICE=siw0 SIW_NETDEV=siwnet SIW_ADDRESS=10.9.1.$guest_number SIW_PEER=10.9
 RXE_ADDRESS6=fd09::$guest_number RXE_PEER6=fd09::$peer_number
 # shellcheck disable=SC2034
 SIW_ADDRESS6=fd09:1::$guest_number SIW_PEER6=fd09:1::$peer_number
-patience=30 # seconds for anything that is waited for
+patience=200 # seconds for anything that is waited for
 
 fail() {
     printf '%s\n' "$*" >&2
