@@ -218,21 +218,28 @@ static enum rdmux_status copy(struct shm_ep *ep, const struct shm_job *job, uint
     return RDMUX_OK;
 }
 
-/* Access was refused: the peer has closed, which poll reports, or took the rights away. */
-static SHM_COLD void refuse(struct shm_ep *ep, struct rdmux_request *request)
+/* A request that finds the peer gone or closed is not taken, and holds back those behind it: a later one
+ * could still reach the peer through the ring, where it would show without the one before. poll reports the
+ * end, after what the peer had sent. */
+
+/* Access was refused: the peer has closed, or took the rights away. True: the request is done. */
+static SHM_COLD bool refuse(struct shm_ep *ep, struct rdmux_request *request)
 {
-    if (atomic_load_explicit(&ep->theirs->state, memory_order_acquire) == SHM_OPEN) {
-        rdmux_provider_done(&ep->base, request, RDMUX_DENIED);
-        rdmux_shm_break(ep, RDMUX_DENIED, ep->in.tail,
-                        "shm: the peer has revoked the region that a request names");
+    if (atomic_load_explicit(&ep->theirs->state, memory_order_acquire) != SHM_OPEN) {
+        return false;
     }
+    rdmux_provider_done(&ep->base, request, RDMUX_DENIED);
+    rdmux_shm_break(ep, RDMUX_DENIED, ep->in.tail,
+                    "shm: the peer has revoked the region that a request names");
+    return true;
 }
 
-static void copy_failed(struct shm_ep *ep, struct rdmux_request *request, enum rdmux_status status)
+/* True: the request is done. */
+static bool copy_failed(struct shm_ep *ep, struct rdmux_request *request, enum rdmux_status status)
 {
     ep->alive_at_ns = 0; /* ask anew */
     if (status == RDMUX_PEER_GONE || rdmux_shm_peer_is_gone(ep)) {
-        return; /* poll reports it after what the peer had sent */
+        return false;
     }
     rdmux_provider_done(&ep->base, request, status);
     rdmux_shm_break(ep, status, ep->in.tail,
@@ -240,6 +247,7 @@ static void copy_failed(struct shm_ep *ep, struct rdmux_request *request, enum r
                         ? "shm: the memory of a request is not mapped any more; keep it until the "
                           "request completes"
                         : "shm: process_vm_readv or writev failed: the peer's memory is not there");
+    return true;
 }
 
 /* ------------------------------------------------------------------------------------- jobs */
@@ -367,14 +375,12 @@ static bool run_copy(struct shm_ep *ep, struct shm_job *job)
     if (rest > 0) {
         uint64_t length = rest < SHM_STEP_MAX ? rest : SHM_STEP_MAX;
         if (!shm_access_begin(ep, job->word, job->value)) {
-            refuse(ep, request);
-            return true;
+            return refuse(ep, request);
         }
         enum rdmux_status status = copy(ep, job, length);
         shm_access_end(ep);
         if (status != RDMUX_OK) {
-            copy_failed(ep, request, status);
-            return true;
+            return copy_failed(ep, request, status);
         }
         job->offset += length;
         if (length < rest) {
@@ -603,12 +609,11 @@ static bool start_one_sided(struct shm_ep *ep, struct rdmux_request *request, bo
     return begin(ep, &job);
 }
 
-SHM_HOT void atomic_on_mapped(struct shm_ep *ep, struct rdmux_request *request)
+SHM_HOT bool atomic_on_mapped(struct shm_ep *ep, struct rdmux_request *request)
 {
     struct shm_remote *remote = shm_remote_of(request->remote);
-    if (!shm_access_begin(ep, remote->word, remote->generation)) {
-        refuse(ep, request);
-        return;
+    if (SHM_UNLIKELY(!shm_access_begin(ep, remote->word, remote->generation))) {
+        return refuse(ep, request);
     }
     _Atomic uint64_t *word = (_Atomic uint64_t *)(void *)(remote->mapped + request->offset);
     uint64_t old = request->expected;
@@ -620,16 +625,13 @@ SHM_HOT void atomic_on_mapped(struct shm_ep *ep, struct rdmux_request *request)
     shm_access_end(ep);
     memcpy(request->sges[0].addr, &old, sizeof(old)); /* an atomic's result is one piece */
     rdmux_provider_done(&ep->base, request, RDMUX_OK);
+    return true;
 }
 
 static bool start_atomic(struct shm_ep *ep, struct rdmux_request *request)
 {
     if (shm_remote_of(request->remote)->mode == SHM_REMOTE_MAPPED) {
-        if (would_overtake(ep)) {
-            return false;
-        }
-        atomic_on_mapped(ep, request);
-        return true;
+        return !would_overtake(ep) && atomic_on_mapped(ep, request);
     }
     uint8_t *data;
     if (!has_room(ep, sizeof(uint64_t))) {
@@ -677,13 +679,12 @@ SHM_HOT bool is_immediate(const struct shm_ep *ep, const struct rdmux_request *r
            ep->out.retired >= ep->ring_writes_until;
 }
 
-SHM_HOT void copy_mapped(struct shm_ep *ep, struct rdmux_request *request)
+SHM_HOT bool copy_mapped(struct shm_ep *ep, struct rdmux_request *request)
 {
     const struct shm_remote *remote = shm_remote_of(request->remote);
     uint8_t *at = remote->mapped + request->offset;
     if (SHM_UNLIKELY(!shm_access_begin(ep, remote->word, remote->generation))) {
-        refuse(ep, request);
-        return;
+        return refuse(ep, request);
     }
     if (request->op == RDMUX_OP_READ) {
         shm_sges_scatter(request, 0, at, request->length);
@@ -692,6 +693,7 @@ SHM_HOT void copy_mapped(struct shm_ep *ep, struct rdmux_request *request)
     }
     shm_access_end(ep);
     rdmux_provider_done(&ep->base, request, RDMUX_OK);
+    return true;
 }
 
 /* Carries out what takes one slot of which there is room, or one access to mapped memory. False: it takes more, or has to
@@ -711,13 +713,11 @@ SHM_HOT bool start_now(struct shm_ep *ep, struct rdmux_request *request)
     } else if (op == RDMUX_OP_WRITE || op == RDMUX_OP_READ) {
         if (is_immediate(ep, request) && request->length - 1 < SHM_STEP_MAX &&
             (request->flags & RDMUX_PLACED) == 0) {
-            copy_mapped(ep, request);
-            return true;
+            return copy_mapped(ep, request);
         }
     } else if ((op == RDMUX_OP_FETCH_ADD || op == RDMUX_OP_COMPARE_SWAP) &&
                is_immediate(ep, request)) {
-        atomic_on_mapped(ep, request);
-        return true;
+        return atomic_on_mapped(ep, request);
     }
     return false;
 }

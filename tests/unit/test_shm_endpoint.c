@@ -712,6 +712,62 @@ static void a_peer_that_closes_is_noticed_after_its_last_message(void **state)
     assert_int_equal(bench->pair->ends[0].core.failed, RDMUX_OK);
 }
 
+/* What is behind it could otherwise reach the peer through the ring, without it. */
+static void a_request_that_finds_the_peer_gone_holds_back_those_behind_it(void **state)
+{
+    struct bench *bench = *state;
+    static const struct {
+        const char *says;
+        size_t way;
+        uint32_t op;
+        bool closes;
+    } cases[] = {
+        { "a mapped write, the peer closed", 0, RDMUX_OP_WRITE, true },
+        { "a mapped read, the peer closed", 0, RDMUX_OP_READ, true },
+        { "a mapped atomic, the peer closed", 0, RDMUX_OP_FETCH_ADD, true },
+        { "a copied write, the peer closed", 1, RDMUX_OP_WRITE, true },
+        { "a copied write, the socket ended", 1, RDMUX_OP_WRITE, false },
+        { "a copied read, the socket ended", 1, RDMUX_OP_READ, false },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct shm_end *ends = bench->pair->ends;
+        struct region *region = region_of_way(bench, cases[i].way);
+        struct shm_remote remote;
+        struct request receive;
+        struct request first;
+        struct request send;
+        struct rdmux_provider_counts counts;
+        import(bench, region, &remote);
+        fill(&receive, RDMUX_OP_RECV, bench->sink, 64);
+        fill(&first, cases[i].op, bench->source, 8);
+        fill(&send, RDMUX_OP_SEND, bench->source, 8);
+        first.base.remote = &remote.base;
+        struct rdmux_request run[2] = { first.base, send.base };
+        post_receive(&ends[1], &receive);
+        if (cases[i].closes) {
+            assert_int_equal(rdmux_shm_ep_quiesce(&ends[1].ep->base, &counts), RDMUX_OK);
+        } else {
+            assert_int_equal(shutdown(ends[0].ep->socket, SHUT_RDWR), 0);
+            ends[0].ep->alive_at_ns = 0;
+        }
+
+        size_t posted = 99;
+        enum rdmux_status status = rdmux_shm_post(&ends[0].ep->base, run, 2, 0, &posted);
+        shm_pair_poll(bench->pair);
+
+        if (status != RDMUX_AGAIN || posted != 0 || run[0].done != 0 || receive.base.done != 0) {
+            fail_msg("%s: status %d, %zu posted, done %u, the message behind it %s", cases[i].says,
+                     (int)status, posted, run[0].done,
+                     receive.base.done != 0 ? "arrived" : "did not arrive");
+        }
+        assert_int_equal(ends[0].core.failed, RDMUX_PEER_GONE);
+        rdmux_shm_remote_close(&remote.base);
+        close_regions(bench);
+        shm_pair_close(bench->pair);
+        bench->pair = shm_pair_connect();
+    }
+}
+
 static void a_peer_whose_socket_ends_is_noticed_by_an_armed_queue(void **state)
 {
     struct bench *bench = *state;
@@ -1103,6 +1159,7 @@ int main(void)
         ENDPOINT_TEST(a_sleeping_sender_wakes_when_its_message_is_placed),
         ENDPOINT_TEST(a_post_that_is_done_at_once_wakes_the_sleeper),
         ENDPOINT_TEST(a_peer_that_closes_is_noticed_after_its_last_message),
+        ENDPOINT_TEST(a_request_that_finds_the_peer_gone_holds_back_those_behind_it),
         ENDPOINT_TEST(a_peer_whose_socket_ends_is_noticed_by_an_armed_queue),
         ENDPOINT_TEST(quiesce_waits_for_a_copy_of_the_peer),
         ENDPOINT_TEST(a_stranger_at_the_socket_is_turned_away),
