@@ -9,6 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
+/* The library's defaults, for a machine that runs both sides as they ask. */
+enum { PATH_TIMEOUT_MS = 2000, SETUP_TIMEOUT_MS = 10000 };
+
 const char *side_any_port(const struct side *side)
 {
     static char address[HOST_TEXT_MAX + 2];
@@ -34,6 +37,8 @@ struct rdmux_ep_attr ep_attr_of(const struct side *side)
 {
     struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
     attr.paths = side->provider;
+    attr.path_timeout_ms = PATH_TIMEOUT_MS * side->patience;
+    attr.setup_timeout_ms = SETUP_TIMEOUT_MS * side->patience;
     return attr;
 }
 

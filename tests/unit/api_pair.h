@@ -245,14 +245,32 @@ struct pair {
     struct rdmux_ep *b;
 };
 
+/* These attributes, NULL for the defaults, with as much time for a path as whoever passes may take: a
+ * busy machine keeps the other side from running, too. A test whose subject is that time sets it. */
+static inline struct rdmux_ep_attr patient_attr(const struct rdmux_ep_attr *attr)
+{
+    struct rdmux_ep_attr patient = RDMUX_EP_ATTR_INIT;
+    if (attr != NULL) {
+        assert_int_equal(attr->size, sizeof(patient));
+        patient = *attr;
+    }
+    if (patient.path_timeout_ms == 0) {
+        patient.path_timeout_ms = PATIENT_MS;
+    }
+    return patient;
+}
+
 /* One more connection of the pair's, whose sides wish for different things. Each is progressed in turn,
  * so that neither needs a service thread. */
 static inline void connect_as(struct pair *pair, const struct rdmux_ep_attr *as_a,
                               const struct rdmux_ep_attr *as_b, struct rdmux_ep **a,
                               struct rdmux_ep **b)
 {
+    const struct rdmux_ep_attr attr_a = patient_attr(as_a);
+    const struct rdmux_ep_attr attr_b = patient_attr(as_b);
     uint64_t until = now_ms() + PATIENT_MS;
-    enum rdmux_status status = rdmux_connect(pair->fabric_a, pair->cq_a, pair->address, as_a, 0, a);
+    enum rdmux_status status = rdmux_connect(pair->fabric_a, pair->cq_a, pair->address, &attr_a, 0,
+                                             a);
     bool connected = status == RDMUX_OK;
     if (!connected) {
         CHECK_STATUS(status, RDMUX_IN_PROGRESS);
@@ -261,7 +279,7 @@ static inline void connect_as(struct pair *pair, const struct rdmux_ep_attr *as_
     while (!connected || *b == NULL) {
         assert_true(now_ms() < until);
         if (*b == NULL) {
-            status = rdmux_accept(pair->listener, pair->cq_b, as_b, 1, b);
+            status = rdmux_accept(pair->listener, pair->cq_b, &attr_b, 1, b);
             if (status != RDMUX_OK) {
                 CHECK_STATUS(status, RDMUX_TIMED_OUT);
             }
