@@ -329,7 +329,9 @@ void rdmux_iwarp_received(struct verbs_ep *base, struct rdmux_request *request,
     struct iwarp_ep *ep = iwarp_of(base);
     struct iwarp_header header;
     const uint8_t *bytes = (const uint8_t *)(uintptr_t)request->provider[0];
-    enum rdmux_status status = rdmux_iwarp_header_decode(bytes, wc->byte_len, &header);
+    const uint64_t longest = atomic_load_explicit(&iwarp_domain_of_ep(ep)->longest,
+                                                  memory_order_relaxed);
+    enum rdmux_status status = rdmux_iwarp_header_decode(bytes, wc->byte_len, longest, &header);
     int64_t more = status == RDMUX_OK ? iwarp_credit_granted(&ep->credit, header.granted) : -1;
     if (VERBS_UNLIKELY(more < 0 || !use(ep))) {
         rdmux_verbs_fail(base, RDMUX_PROTOCOL, "a message of %u bytes cannot be taken",

@@ -22,6 +22,7 @@ struct iwarp_domain {
     struct verbs_domain base;
     struct ibv_cq *guard;     /* see iwarp_provider.c; NULL: not needed */
     _Atomic uint32_t revoked; /* keys that were taken back */
+    _Atomic uint64_t longest; /* bytes of the longest region that peers were ever let write to */
 };
 
 struct iwarp_cq {

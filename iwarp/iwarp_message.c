@@ -48,15 +48,16 @@ void rdmux_iwarp_header_encode(const struct iwarp_header *header, uint8_t out[IW
     store(out + HEADER_AT_GRANTED, header->granted);
 }
 
-static bool header_is_sensible(const struct iwarp_header *header, uint64_t size)
+static bool header_is_sensible(const struct iwarp_header *header, uint64_t size, uint64_t longest)
 {
     if (header->kind == IWARP_MESSAGE) {
         return size - IWARP_HEADER_SIZE == header->length;
     }
-    return header->kind == IWARP_NOTICE && size == IWARP_HEADER_SIZE && header->has_imm;
+    return header->kind == IWARP_NOTICE && size == IWARP_HEADER_SIZE && header->has_imm &&
+           header->length <= longest;
 }
 
-enum rdmux_status rdmux_iwarp_header_decode(const uint8_t *in, uint64_t size,
+enum rdmux_status rdmux_iwarp_header_decode(const uint8_t *in, uint64_t size, uint64_t longest,
                                             struct iwarp_header *out)
 {
     if (size < IWARP_HEADER_SIZE) {
@@ -69,7 +70,7 @@ enum rdmux_status rdmux_iwarp_header_decode(const uint8_t *in, uint64_t size,
         .length = load(in + HEADER_AT_LENGTH),
         .granted = load(in + HEADER_AT_GRANTED),
     };
-    if (!header_is_sensible(&header, size)) {
+    if (!header_is_sensible(&header, size, longest)) {
         return RDMUX_PROTOCOL;
     }
     *out = header;

@@ -73,9 +73,10 @@ struct iwarp_side {
 };
 
 void rdmux_iwarp_header_encode(const struct iwarp_header *header, uint8_t out[IWARP_HEADER_SIZE]);
-/* size: of the message, header included. RDMUX_PROTOCOL: cut short, or senseless; *out is untouched
+/* size: of the message, header included. longest: bytes of the longest write that a peer can have
+ * done here; a notice tells of no more. RDMUX_PROTOCOL: cut short, or senseless; *out is untouched
  * then. */
-enum rdmux_status rdmux_iwarp_header_decode(const uint8_t *in, uint64_t size,
+enum rdmux_status rdmux_iwarp_header_decode(const uint8_t *in, uint64_t size, uint64_t longest,
                                             struct iwarp_header *out);
 
 void rdmux_iwarp_side_encode(const struct iwarp_side *message, uint8_t out[IWARP_SIDE_SIZE]);

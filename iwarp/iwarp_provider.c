@@ -174,6 +174,25 @@ static void domain_close(struct rdmux_provider_domain *base)
 
 /* -------------------------------------------------------------------------------------- regions */
 
+/* For a check of what peers tell of their writes. No peer has the region's key yet. */
+static void note_length(struct iwarp_domain *domain, uint64_t length)
+{
+    uint64_t longest = atomic_load_explicit(&domain->longest, memory_order_relaxed);
+    while (length > longest &&
+           !atomic_compare_exchange_weak_explicit(&domain->longest, &longest, length,
+                                                  memory_order_relaxed, memory_order_relaxed)) {
+    }
+}
+
+static enum rdmux_status mr_register(struct rdmux_provider_mr *base,
+                                     const struct rdmux_provider_mr_attr *attr)
+{
+    if ((attr->access & RDMUX_ACCESS_REMOTE_WRITE) != 0) {
+        note_length(iwarp_domain_of(base->domain), attr->length);
+    }
+    return rdmux_verbs_mr_register(base, attr);
+}
+
 static enum rdmux_status mr_describe(struct rdmux_provider_mr *base, struct rdmux_provider_ep *ep,
                                      uint8_t *out, size_t *size)
 {
@@ -232,7 +251,7 @@ const struct rdmux_provider_ops rdmux_iwarp_provider = {
     .async_event = rdmux_verbs_async_event,
     .domain_fd = rdmux_verbs_domain_fd,
     .inspect = inspect,
-    .mr_register = rdmux_verbs_mr_register,
+    .mr_register = mr_register,
     .mr_deregister = rdmux_verbs_mr_deregister,
     .mr_describe = mr_describe,
     .mr_invalidate = mr_invalidate,

@@ -59,11 +59,13 @@ static void try_private(const uint8_t *data, size_t size)
 
 static void try_header(const uint8_t *data, size_t size)
 {
+    const uint64_t longest = 70000; /* of the writes that the peer may have done */
     struct iwarp_header header;
     uint8_t bytes[IWARP_HEADER_SIZE];
-    if (rdmux_iwarp_header_decode(data, size, &header) != RDMUX_OK) {
+    if (rdmux_iwarp_header_decode(data, size, longest, &header) != RDMUX_OK) {
         return;
     }
+    require(header.length <= (header.kind == IWARP_NOTICE ? longest : size - IWARP_HEADER_SIZE));
     require(header.kind == IWARP_NOTICE || header.length == size - IWARP_HEADER_SIZE);
     require(header.kind == IWARP_MESSAGE || header.has_imm);
     rdmux_iwarp_header_encode(&header, bytes);

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-enum { BYTES = 1000 };
+enum { BYTES = 1000, LONGEST = 1 << 20 /* of the writes that a peer may have done */ };
 
 static const struct iwarp_header message = {
     .kind = IWARP_MESSAGE,
@@ -24,7 +24,7 @@ static const struct iwarp_header notice = {
     .kind = IWARP_NOTICE,
     .has_imm = true,
     .imm = 0xffffffff,
-    .length = UINT32_MAX,
+    .length = LONGEST,
     .granted = 7,
 };
 
@@ -44,11 +44,12 @@ static void a_header_decodes_to_what_was_encoded(void **state)
     struct iwarp_header out;
 
     rdmux_iwarp_header_encode(&message, bytes);
-    assert_int_equal(rdmux_iwarp_header_decode(bytes, IWARP_HEADER_SIZE + BYTES, &out), RDMUX_OK);
+    assert_int_equal(rdmux_iwarp_header_decode(bytes, IWARP_HEADER_SIZE + BYTES, LONGEST, &out),
+                     RDMUX_OK);
     check_header(&out, &message);
 
     rdmux_iwarp_header_encode(&notice, bytes);
-    assert_int_equal(rdmux_iwarp_header_decode(bytes, IWARP_HEADER_SIZE, &out), RDMUX_OK);
+    assert_int_equal(rdmux_iwarp_header_decode(bytes, IWARP_HEADER_SIZE, LONGEST, &out), RDMUX_OK);
     check_header(&out, &notice);
 }
 
@@ -71,7 +72,7 @@ static void a_message_cut_short_at_any_byte_is_refused(void **state)
     struct iwarp_header out = { .imm = 99 };
     rdmux_iwarp_header_encode(&message, bytes);
     for (uint64_t size = 0; size < IWARP_HEADER_SIZE + BYTES; size++) {
-        assert_int_equal(rdmux_iwarp_header_decode(bytes, size, &out), RDMUX_PROTOCOL);
+        assert_int_equal(rdmux_iwarp_header_decode(bytes, size, LONGEST, &out), RDMUX_PROTOCOL);
     }
     assert_int_equal(out.imm, 99);
 }
@@ -94,9 +95,32 @@ static void a_senseless_header_is_refused(void **state)
         uint8_t bytes[IWARP_HEADER_SIZE];
         struct iwarp_header out = { .imm = 99 };
         rdmux_iwarp_header_encode(&cases[i].header, bytes);
-        assert_int_equal(rdmux_iwarp_header_decode(bytes, cases[i].size, &out), RDMUX_PROTOCOL);
+        assert_int_equal(rdmux_iwarp_header_decode(bytes, cases[i].size, LONGEST, &out),
+                         RDMUX_PROTOCOL);
         assert_int_equal(out.imm, 99);
     }
+}
+
+/* The program takes the length of a write from it. */
+static void a_notice_of_more_bytes_than_a_peer_may_have_written_is_refused(void **state)
+{
+    (void)state;
+    struct iwarp_header told = notice;
+    uint8_t bytes[IWARP_HEADER_SIZE];
+    struct iwarp_header out = { .imm = 99 };
+
+    told.length = LONGEST + 1;
+    rdmux_iwarp_header_encode(&told, bytes);
+    assert_int_equal(rdmux_iwarp_header_decode(bytes, IWARP_HEADER_SIZE, LONGEST, &out),
+                     RDMUX_PROTOCOL);
+    told.length = 1;
+    rdmux_iwarp_header_encode(&told, bytes);
+    assert_int_equal(rdmux_iwarp_header_decode(bytes, IWARP_HEADER_SIZE, 0, &out), RDMUX_PROTOCOL);
+    assert_int_equal(out.imm, 99);
+
+    told.length = 0;
+    rdmux_iwarp_header_encode(&told, bytes);
+    assert_int_equal(rdmux_iwarp_header_decode(bytes, IWARP_HEADER_SIZE, 0, &out), RDMUX_OK);
 }
 
 static const struct iwarp_side credits = {
@@ -170,6 +194,7 @@ int main(void)
         cmocka_unit_test(a_header_has_the_layout_of_its_description),
         cmocka_unit_test(a_message_cut_short_at_any_byte_is_refused),
         cmocka_unit_test(a_senseless_header_is_refused),
+        cmocka_unit_test(a_notice_of_more_bytes_than_a_peer_may_have_written_is_refused),
         cmocka_unit_test(a_side_message_decodes_to_what_was_encoded),
         cmocka_unit_test(a_side_message_cut_short_or_senseless_is_refused),
     };
