@@ -3,6 +3,7 @@
  * is one: reads before a fence, endpoints of a cq. */
 #include "harness.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -237,26 +238,13 @@ enum {
     FAR_MORE = 300001, /* bytes behind 4 GiB; as many at the beginning must stay as they are */
     FAR_LONG = 200000,
     FAR_KINDS = 3,
+    FAR_WHY_MAX = 256,
 };
 
-static const uint64_t far_places[] = { FAR - 3, FAR + 11, FAR + 65536, FAR + FAR_MORE - 7 };
+static const char *const far_kinds[FAR_KINDS] = { "registered", "registered with NO_MAP",
+                                                  "allocated" };
 
-/* Bytes of memory that this host has to spare, as the kernel says. */
-static uint64_t memory_to_spare(void)
-{
-    unsigned long long kib = 0;
-    char line[128];
-    FILE *file = fopen("/proc/meminfo", "re");
-    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
-        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1) {
-            break;
-        }
-    }
-    if (file != NULL) {
-        (void)fclose(file);
-    }
-    return (uint64_t)kib * 1024;
-}
+static const uint64_t far_places[] = { FAR - 3, FAR + 11, FAR + 65536, FAR + FAR_MORE - 7 };
 
 /* Writes, reads and atomics behind 4 GiB, of one region. */
 static void far_accesses(struct side *side, struct rdmux_remote *remote)
@@ -302,9 +290,10 @@ static void far_initiator(struct side *side)
 {
     side_open_pair(side, NULL);
     for (unsigned kind = 0; kind < FAR_KINDS; kind++) {
-        uint8_t is_there = 0;
-        TAKE(side, &is_there, 1);
-        if (is_there == 0) {
+        char why[FAR_WHY_MAX];
+        TAKE(side, why, sizeof(why));
+        if (why[0] != '\0') {
+            leave_out(why);
             continue;
         }
         struct rdmux_remote *remote = take_remote(side, side->ep);
@@ -330,15 +319,26 @@ static void far_look(const struct side *side, const uint8_t *bytes)
     EXPECT_FILLED(bytes, FAR_MORE, 0);
 }
 
-/* A region of more than 4 GiB of which some pages are touched. NULL: this host or its device cannot
- * have it. */
-static struct rdmux_mr *far_region(struct side *side, unsigned kind, uint8_t **bytes)
+/* Gigabytes pinned by a device are gigabytes of memory, which the host may not have. */
+static bool far_is_pinned_and_too_much(const struct side *side)
+{
+    return (side->info.native & RDMUX_CAP_TARGET_PASSIVE) != 0 && memory_available() < 2 * FAR;
+}
+
+/* A region of more than 4 GiB of which some pages are touched. NULL: *why has why this host or its
+ * device cannot have it. */
+static struct rdmux_mr *far_region(struct side *side, unsigned kind, uint8_t **bytes,
+                                   char why[FAR_WHY_MAX])
 {
     struct rdmux_mr *mr = NULL;
     enum rdmux_status status = RDMUX_NO_MEMORY;
     *bytes = NULL;
-    if (memory_to_spare() < 2 * FAR) {
-        return NULL; /* a device that has to pin it may take all of it */
+    if (far_is_pinned_and_too_much(side)) {
+        (void)snprintf(why, FAR_WHY_MAX,
+                       "a region of more than 4 GiB may have to be pinned by the device, and this "
+                       "host has %" PRIu64 " MiB of free memory",
+                       memory_available() >> 20);
+        return NULL;
     }
     if (kind == 2) {
         status = rdmux_mr_alloc(side->fabric, FAR + FAR_MORE, ACCESS_ALL, &mr);
@@ -348,15 +348,22 @@ static struct rdmux_mr *far_region(struct side *side, unsigned kind, uint8_t **b
     } else {
         void *memory = mmap(NULL, FAR + FAR_MORE, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (memory != MAP_FAILED) {
-            *bytes = memory;
-            status = rdmux_mr_register(side->fabric, memory, FAR + FAR_MORE,
-                                       ACCESS_ALL | (kind == 1 ? RDMUX_ACCESS_NO_MAP : 0), &mr);
+        if (memory == MAP_FAILED) {
+            (void)snprintf(why, FAR_WHY_MAX, "this host maps no region of more than 4 GiB: %s",
+                           strerror(errno));
+            return NULL;
         }
+        *bytes = memory;
+        status = rdmux_mr_register(side->fabric, memory, FAR + FAR_MORE,
+                                   ACCESS_ALL | (kind == 1 ? RDMUX_ACCESS_NO_MAP : 0), &mr);
     }
     EXPECT(status == RDMUX_OK || status == RDMUX_NO_MEMORY,
            "a region of 4 GiB and %d bytes gives %s: %s", FAR_MORE, rdmux_status_name(status),
            rdmux_last_error());
+    if (status == RDMUX_NO_MEMORY) {
+        (void)snprintf(why, FAR_WHY_MAX, "a region of more than 4 GiB, %s, is not to be had: %s",
+                       far_kinds[kind], rdmux_last_error());
+    }
     return mr;
 }
 
@@ -365,9 +372,9 @@ static void far_target(struct side *side)
     side_open_pair(side, NULL);
     for (unsigned kind = 0; kind < FAR_KINDS; kind++) {
         uint8_t *bytes = NULL;
-        struct rdmux_mr *mr = far_region(side, kind, &bytes);
-        uint8_t is_there = mr != NULL;
-        GIVE(side, &is_there, 1);
+        char why[FAR_WHY_MAX] = "";
+        struct rdmux_mr *mr = far_region(side, kind, &bytes, why);
+        GIVE(side, why, sizeof(why));
         if (mr != NULL) {
             struct rdmux_token token;
             EXPECT_OK(rdmux_mr_export(mr, &token));

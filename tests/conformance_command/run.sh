@@ -144,6 +144,17 @@ what_is_left_out_is_no_pass() {
     grep -qF 'left out by --quick' "$scratch/out" || fail "$(cat "$scratch/out")"
 }
 
+# Each case of offsets beyond 4 GiB says that it was left out, not that it passed.
+a_host_that_lacks_the_memory_is_no_pass() {
+    local count
+    # shellcheck disable=SC2016
+    exits 0 bash -c 'ulimit -v 4000000 && exec "$0" "$@"' "$rdmux" conformance --patience 8 \
+        --provider tcp --provider shm --case 'beyond 4 GiB' --format tap
+    count=$(grep -c 'beyond 4 GiB' "$scratch/out") || fail "$(cat "$scratch/out")"
+    (($(grep -c 'beyond 4 GiB.* # SKIP not applicable: .*more than 4 GiB' "$scratch/out") == count)) ||
+        fail "$(cat "$scratch/out")"
+}
+
 tap_has_its_plan() {
     exits 0 "$rdmux" conformance --patience 8 --provider shm --rules "$some" --format tap
     local points
@@ -309,6 +320,7 @@ cases=(
     a_failure_tells_both_sides_and_how_to_run_it_again
     the_matrix_has_a_row_for_each_rule
     what_is_left_out_is_no_pass
+    a_host_that_lacks_the_memory_is_no_pass
     tap_has_its_plan
     junit_is_valid
     html_is_one_file
