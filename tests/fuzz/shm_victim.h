@@ -54,7 +54,9 @@ struct victim {
     victim_hook *ends;
     struct request receives[RECEIVE_COUNT];
     struct request sends[SEND_COUNT];
+    struct request last[SHM_SLOT_COUNT]; /* receives for what the peer had sent before its end */
     size_t receive_count;
+    size_t last_count;
     size_t send_count;
     struct shm_remote remote;
     bool imported;
@@ -320,17 +322,36 @@ static inline void victim_run(struct victim *victim, struct input *in)
     }
 }
 
-/* The peer ends, so the victim does: with a status, not in silence, or behind a message for which it has no receive.
- * Nothing but its region was written. */
+static inline bool victim_is_told(struct victim *victim)
+{
+    for (int i = 0; i < ENDS_WITHIN && victim->pair->ends[1].core.failed == RDMUX_OK; i++) {
+        victim_poll(victim);
+    }
+    return victim->pair->ends[1].core.failed != RDMUX_OK;
+}
+
+/* The peer has ended, so the victim is told: with a status, not in silence, and behind what the peer had
+ * sent. That may wait for receives, one for each slot at most. */
+static inline void victim_expect_end(struct victim *victim)
+{
+    while (!victim_is_told(victim)) {
+        fake_expect(victim->ep->end_waits && victim->ep->stalled);
+        fake_expect(victim->last_count < SHM_SLOT_COUNT);
+        struct request *request = make_request(&victim->last[victim->last_count++], RDMUX_OP_RECV,
+                                               BUFFER_SIZE);
+        fake_receive(&victim->pair->ends[1].core.own, &request->base);
+        victim_begins(victim);
+        (void)rdmux_shm_post_recv(&victim->ep->base, &request->base, 1);
+        victim_ends(victim);
+    }
+}
+
+/* The peer ends. Nothing but the victim's region was written. */
 static inline void victim_close(struct victim *victim)
 {
     neighbours_check(victim);
     atomic_store(&victim->pair->ends[0].ep->mine->state, SHM_CLOSED);
-    for (int i = 0; i < ENDS_WITHIN && victim->pair->ends[1].core.failed == RDMUX_OK; i++) {
-        victim_poll(victim);
-    }
-    const struct shm_ep *ep = victim->pair->ends[1].ep;
-    fake_expect(victim->pair->ends[1].core.failed != RDMUX_OK || (ep->end_waits && ep->stalled));
+    victim_expect_end(victim);
     neighbours_check(victim);
     for (size_t i = 0; i < GUARD_SIZE; i++) {
         fake_expect(victim->memory[i] == GUARD &&
@@ -350,6 +371,9 @@ static inline void victim_close(struct victim *victim)
     }
     for (size_t i = 0; i < victim->send_count; i++) {
         free(victim->sends[i].buffer);
+    }
+    for (size_t i = 0; i < victim->last_count; i++) {
+        free(victim->last[i].buffer);
     }
     free(victim);
     fake_expect(fake_fabric.allocations == 0);
