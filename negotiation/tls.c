@@ -7,6 +7,7 @@
 #include "negotiation/auth_methods.h"
 #include "negotiation/tls_internal.h"
 
+#include <assert.h>
 #include <openssl/err.h>
 #include <poll.h>
 #include <stdio.h>
@@ -110,6 +111,19 @@ static enum rdmux_status send_clear_hello(struct rdmux_tls *tls, const uint8_t *
 
 /* ---------------------------------------------------------------------------------- the session */
 
+/* An open session needs the key no more that it began with. OpenSSL keeps it in ordinary memory as long as
+ * the session lives, and core dumps would have it. */
+static void forget_key(struct rdmux_tls *tls)
+{
+    static const uint8_t nothing[RDMUX_AUTH_KEY_MAX];
+    static_assert(sizeof(tls->key) <= sizeof(nothing), "it covers every key");
+    SSL_SESSION *session = SSL_get_session(tls->ssl);
+    if (session != NULL) {
+        (void)SSL_SESSION_set1_master_key(session, nothing, sizeof(nothing)); /* a copy over it */
+    }
+    OPENSSL_cleanse(tls->key, sizeof(tls->key));
+}
+
 enum rdmux_status rdmux_tls_shake(struct rdmux_tls *tls)
 {
     ERR_clear_error();
@@ -128,6 +142,9 @@ enum rdmux_status rdmux_tls_shake(struct rdmux_tls *tls)
     if (psk && !tls->by_key && tls->role == RDMUX_ROLE_CONNECT) {
         snprintf(tls->identity, sizeof(tls->identity), "%s",
                  tls->auth->keys[tls->auth->own].identity);
+    }
+    if (psk) {
+        forget_key(tls);
     }
     tls->wants_room = false;
     tls->stage = STAGE_OPEN;

@@ -33,10 +33,10 @@ struct rdmux_tls {
     bool drained;     /* the last receive found nothing whole, and the socket empty */
     bool write_waits; /* OpenSSL has a record that is not all in the socket */
     bool carries_data;
-    bool by_key; /* a data socket's: the two ends know `key` */
-    uint8_t key[RDMUX_DATA_KEY_SIZE];
-    enum rdmux_status failed; /* as a stream; text is why */
-    uint64_t records;         /* sent under this key */
+    bool by_key;                      /* a data socket's: the two ends know `key` */
+    uint8_t key[RDMUX_DATA_KEY_SIZE]; /* until it is open */
+    enum rdmux_status failed;         /* as a stream; text is why */
+    uint64_t records;                 /* sent under this key */
     uint64_t renew_after;
     uint32_t call_records; /* received in the call under way */
     uint32_t renewals;     /* of the peer's key, since: */
