@@ -38,7 +38,7 @@ struct rdmux_channel {
     struct rdmux_provider_ep *path; /* attached */
 };
 
-/* Offers and imports in it had secrets. */
+/* Frames have secrets, so a buffer keeps no bytes that are over. */
 static void wipe_buffer(struct rdmux_channel *channel, struct buffer *buffer)
 {
     rdmux_release_wiped(channel->fabric, buffer->bytes, buffer->room);
@@ -70,6 +70,9 @@ static enum rdmux_status make_room(struct rdmux_channel *channel, struct buffer 
 static void out_is_empty(struct rdmux_channel *channel)
 {
     struct buffer *out = &channel->out;
+    if (out->have != 0) {
+        explicit_bzero(out->bytes, out->have);
+    }
     channel->sent = 0;
     out->have = 0;
     if (out->room > KEPT_ROOM) {
@@ -86,6 +89,7 @@ static enum rdmux_status make_room_to_send(struct rdmux_channel *channel, size_t
     const size_t unsent = out->have - channel->sent;
     if (channel->sent != 0 && out->have + size > out->room && channel->sent >= unsent) {
         memmove(out->bytes, out->bytes + channel->sent, unsent);
+        explicit_bzero(out->bytes + unsent, channel->sent);
         out->have = unsent;
         channel->sent = 0;
     }
@@ -265,6 +269,7 @@ enum rdmux_status rdmux_channel_receive(struct rdmux_channel *channel, const uin
         return RDMUX_AGAIN;
     }
     if (channel->returned != 0) {
+        explicit_bzero(in->bytes, channel->returned);
         channel->returned = 0;
         in->have = 0;
     }

@@ -247,8 +247,11 @@ static void core_dumps_of_a_live_connection_have_no_lasting_secret(void **state)
     (void)state;
     char name[FILE_NAME_MAX];
     char flags[512];
-    struct wanted wanted[3];
+    struct wanted wanted[4];
     struct pair pair;
+    struct rdmux_mr *mr = NULL;
+    struct rdmux_remote *remote = NULL;
+    struct rdmux_token token;
     uint8_t key[32];
     uint8_t data_key[RDMUX_DATA_KEY_SIZE];
     for (size_t i = 0; i < sizeof(key); i++) {
@@ -257,13 +260,18 @@ static void core_dumps_of_a_live_connection_have_no_lasting_secret(void **state)
     struct rdmux_fabric_auth auth = psk_of(write_file("keys", "alice:" KEY_ONE "\n", name));
     open_auth_sides(&pair, "tcp", &auth, &auth, NULL);
     connect_more(&pair, NULL, &pair.a, &pair.b);
+    CHECK_OK(rdmux_mr_alloc(pair.fabric_b, 4096, RDMUX_ACCESS_REMOTE_WRITE, &mr));
+    CHECK_OK(rdmux_mr_export(mr, &token));
+    CHECK_OK(rdmux_remote_import(pair.a, &token, PATIENT_MS, &remote));
     check_message(pair.a, pair.cq_a, pair.b, pair.cq_b, 5);
     want(&wanted[0], "a pre-shared key", key, sizeof(key));
     want(&wanted[1], "a connection's secret", pair.b->secrets->secret, RDMUX_SECRET_SIZE);
     assert_true(rdmux_data_key(pair.b->secrets->secret, pair.b->attempt, 0, data_key));
     want(&wanted[2], "a data socket's key", data_key, sizeof(data_key));
+    want(&wanted[3], "a token", token.bytes + TOKEN_RANDOM_AT, 16);
     explicit_bzero(key, sizeof(key));
     explicit_bzero(data_key, sizeof(data_key));
+    explicit_bzero(&token, sizeof(token));
 
     flags_of(pair.b->secrets, flags);
     for (size_t i = 0; i < RDMUX_COUNT_OF(wanted) && flags[0] != '\0'; i++) {
@@ -272,6 +280,8 @@ static void core_dumps_of_a_live_connection_have_no_lasting_secret(void **state)
             fail_msg("%zu copies of %s are in core dumps", copies, wanted[i].name);
         }
     }
+    rdmux_remote_close(remote);
+    rdmux_mr_deregister(mr);
     close_pair(&pair);
 }
 
