@@ -52,7 +52,11 @@ void serve_copy_begin(struct served *client, const struct proto_copy_request *re
     copy->receiver = receiver_create(server->receive_directory);
     enum rdmux_status status = rdmux_mr_alloc(server->fabric, length, RDMUX_ACCESS_LOCAL_WRITE,
                                               &copy->mr);
-    if (copy->receiver == NULL || status != RDMUX_OK) {
+    if (status != RDMUX_OK) { /* a limit on the size of files holds for it, too */
+        serve_refuse(client, "the server has no memory for a copy: %s", rdmux_last_error());
+        return;
+    }
+    if (copy->receiver == NULL) {
         serve_refuse(client, "the server is out of memory for a copy");
         return;
     }

@@ -696,6 +696,14 @@ a_limit_on_files_is_an_error_of_the_client() {
     expect 0 copy "$here/run.sh" "$address"
     [[ $(ls -A "$folder") == run.sh ]] || fail "$(ls -A "$folder")"
     stop_server
+    # Less than the server's buffers for a copy.
+    ulimit -S -f 100
+    start_server --receive "$folder"
+    ulimit -S -f unlimited
+    expect 1 copy "$here/run.sh" "$address" --as another
+    says err 'ulimit -f'
+    [[ $(ls -A "$folder") == run.sh ]] || fail "$(ls -A "$folder")"
+    stop_server
 }
 
 # demo_under_way STEP: the demo has come so far.
