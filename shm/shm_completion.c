@@ -128,8 +128,9 @@ enum outcome {
     BROKEN, /* the endpoint has failed */
 };
 
-void rdmux_shm_break(struct shm_ep *ep, enum rdmux_status status, uint64_t position,
-                     const char *text)
+/* told: the status for the peer. */
+static void end_path(struct shm_ep *ep, enum rdmux_status status, enum rdmux_status told,
+                     uint64_t position, const char *text)
 {
     if (ep->state != SHM_EP_CONNECTED) {
         return;
@@ -137,12 +138,18 @@ void rdmux_shm_break(struct shm_ep *ep, enum rdmux_status status, uint64_t posit
     ep->state = SHM_EP_BROKEN;
     ep->job.request = NULL;
     (void)shm_consumer_publish(&ep->in);
-    atomic_store_explicit(&ep->mine->status, (uint32_t)status, memory_order_relaxed);
+    atomic_store_explicit(&ep->mine->status, (uint32_t)told, memory_order_relaxed);
     atomic_store_explicit(&ep->mine->failed_at, position, memory_order_relaxed);
     /* Pairs with the acquire load in notice_end(). */
     atomic_store_explicit(&ep->mine->state, SHM_FAILED, memory_order_release);
     shm_ring_bell(ep, SHM_WAKE_MESSAGE);
     rdmux_provider_failed(&ep->base, status, text);
+}
+
+void rdmux_shm_break(struct shm_ep *ep, enum rdmux_status status, uint64_t position,
+                     const char *text)
+{
+    end_path(ep, status, status, position, text);
 }
 
 static enum outcome break_off(struct shm_ep *ep, enum rdmux_status status, const char *text)
@@ -324,6 +331,14 @@ static int pull_some(struct shm_ep *ep)
     return 0;
 }
 
+/* Bytes of the request could not be copied: are they there? */
+static bool is_request_mapped(const struct rdmux_request *request)
+{
+    struct iovec pieces[RDMUX_SGE_MAX];
+    size_t count = shm_sges_slice(request, 0, request->length, pieces);
+    return rdmux_shm_pieces_are_mapped(pieces, count);
+}
+
 static enum outcome take_pull(struct shm_ep *ep, const struct shm_message *message)
 {
     if (ep->incoming.request == NULL || !ep->incoming.pulling) {
@@ -343,6 +358,10 @@ static enum outcome take_pull(struct shm_ep *ep, const struct shm_message *messa
         /* A process that ends loses its memory before anything else tells that it has ended. */
         if (rdmux_shm_peer_is_gone(ep) || error == ESRCH) {
             return STUCK;
+        }
+        if (error == EFAULT && !is_request_mapped(ep->incoming.request)) {
+            end_path(ep, RDMUX_INVALID, RDMUX_IO, ep->in.tail, rdmux_shm_bad_buffer);
+            return BROKEN;
         }
         return break_off(ep, RDMUX_IO,
                          "shm: process_vm_readv failed: the sender's memory is not "
@@ -604,15 +623,20 @@ static SHM_COLD size_t notice_end(struct shm_ep *ep)
     }
     enum rdmux_status status = reason_of(
         atomic_load_explicit(&ep->theirs->status, memory_order_relaxed));
+    const char *text = "shm: the peer refused a request";
     uint64_t position = atomic_load_explicit(&ep->theirs->failed_at, memory_order_relaxed);
     if (position - ep->out.retired < ep->out.head - ep->out.retired) {
         struct shm_entry *entry = &ep->entries[position % SHM_SLOT_COUNT];
         if (entry->request != NULL) {
+            if (status == RDMUX_IO && !is_request_mapped(entry->request)) {
+                status = RDMUX_INVALID;
+                text = rdmux_shm_bad_buffer;
+            }
             rdmux_provider_done(&ep->base, entry->request, status);
             entry->request = NULL;
         }
     }
-    rdmux_provider_failed(&ep->base, status, "shm: the peer refused a request");
+    rdmux_provider_failed(&ep->base, status, text);
     return 1;
 }
 

@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 
 #if defined(__SANITIZE_THREAD__)
 #define SHM_TSAN 1
@@ -426,5 +427,11 @@ void rdmux_shm_cq_unwatch(struct shm_cq *cq, int fd);
  * is told, then the core. [data path] */
 void rdmux_shm_break(struct shm_ep *ep, enum rdmux_status status, uint64_t position,
                      const char *text);
+
+/* The kernel does not say whose memory was at fault (EFAULT): are these pieces of this process there? Each
+ * page is asked for, so it is for failures only. */
+bool rdmux_shm_pieces_are_mapped(const struct iovec *pieces, size_t count);
+/* The text where they are not. */
+extern const char rdmux_shm_bad_buffer[];
 
 #endif

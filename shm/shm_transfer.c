@@ -156,17 +156,37 @@ static bool tell_message(struct shm_ep *ep, uint8_t kind, struct rdmux_request *
 
 /* ---------------------------------------------------------------- touching the peer's memory */
 
-/* The kernel does not say whose memory was at fault. Each piece's first and last byte tell: a request's
- * buffer goes away as a whole. */
-static bool own_pieces_are_mapped(const struct iovec *pieces, size_t count)
+const char
+    rdmux_shm_bad_buffer[] = "shm: the memory of a request is not mapped any more; keep it until "
+                             "the request completes";
+
+/* Asks the kernel for a byte of each page. */
+static bool is_mapped(uint8_t *at, size_t length)
+{
+    enum { PAGES_AT_ONCE = 64 };
+    while (length > 0) {
+        uint8_t bytes[PAGES_AT_ONCE];
+        struct iovec pages[PAGES_AT_ONCE];
+        struct iovec ours = { .iov_base = bytes };
+        while (ours.iov_len < PAGES_AT_ONCE && length > 0) {
+            size_t here = SHM_PAGE - (uintptr_t)at % SHM_PAGE;
+            here = here < length ? here : length;
+            pages[ours.iov_len++] = (struct iovec){ .iov_base = at, .iov_len = 1 };
+            at += here;
+            length -= here;
+        }
+        ssize_t got = process_vm_readv(getpid(), &ours, 1, pages, ours.iov_len, 0);
+        if (got < 0 ? errno == EFAULT : got != (ssize_t)ours.iov_len) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool rdmux_shm_pieces_are_mapped(const struct iovec *pieces, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        uint8_t bytes[2];
-        uint8_t *first = pieces[i].iov_base;
-        struct iovec theirs[2] = { { first, 1 }, { first + pieces[i].iov_len - 1, 1 } };
-        struct iovec ours = { bytes, sizeof(bytes) };
-        if (pieces[i].iov_len != 0 &&
-            process_vm_readv(getpid(), &ours, 1, theirs, 2, 0) != (ssize_t)sizeof(bytes)) {
+        if (!is_mapped(pieces[i].iov_base, pieces[i].iov_len)) {
             return false;
         }
     }
@@ -192,7 +212,7 @@ static enum rdmux_status copy_by_kernel(struct shm_ep *ep, const struct shm_job 
         ssize_t copied = job->kind == SHM_JOB_GET
                              ? process_vm_readv(ep->pid, ours, count, &theirs, 1, 0)
                              : process_vm_writev(ep->pid, ours, count, &theirs, 1, 0);
-        if (copied < 0 && errno == EFAULT && !own_pieces_are_mapped(ours, count)) {
+        if (copied < 0 && errno == EFAULT && !rdmux_shm_pieces_are_mapped(ours, count)) {
             return RDMUX_INVALID;
         }
         if (copied <= 0) {
@@ -244,8 +264,7 @@ static bool copy_failed(struct shm_ep *ep, struct rdmux_request *request, enum r
     rdmux_provider_done(&ep->base, request, status);
     rdmux_shm_break(ep, status, ep->in.tail,
                     status == RDMUX_INVALID
-                        ? "shm: the memory of a request is not mapped any more; keep it until the "
-                          "request completes"
+                        ? rdmux_shm_bad_buffer
                         : "shm: process_vm_readv or writev failed: the peer's memory is not there");
     return true;
 }

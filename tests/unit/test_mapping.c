@@ -194,6 +194,56 @@ static void a_buffer_that_is_gone_makes_its_request_invalid(void **state)
     check_lost_buffer("shm", access, true);
 }
 
+/* Over shm it is the peer that copies the bytes of a long message, out of this process. */
+static void a_message_whose_bytes_are_gone_is_invalid(void **state)
+{
+    (void)state;
+    enum { SIZE = 1 << 20, GONE = 65536 };
+    const size_t places[] = { 0, SIZE / 2, SIZE - GONE };
+    static uint8_t into[SIZE];
+    for (size_t i = 0; i < RDMUX_COUNT_OF(places); i++) {
+        struct pair pair;
+        struct rdmux_wc wc;
+        uint8_t *bytes = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                              0);
+        assert_ptr_not_equal(bytes, MAP_FAILED);
+        open_pair(&pair, "shm", NULL);
+        CHECK_OK(rdmux_recv(pair.b, into, SIZE, NULL, CONTEXT(2)));
+        assert_int_equal(munmap(bytes + places[i], GONE), 0);
+
+        CHECK_OK(rdmux_send(pair.a, bytes, SIZE, NULL, CONTEXT(1), 0));
+        (void)expect_entry(pair.cq_b, RDMUX_WC_RECV, RDMUX_FLUSHED);
+        wc = expect_entry(pair.cq_a, RDMUX_WC_SEND, RDMUX_INVALID);
+
+        assert_ptr_equal(wc.context, CONTEXT(1));
+        (void)expect_entry(pair.cq_a, RDMUX_WC_DISCONNECTED, RDMUX_INVALID);
+        (void)expect_entry(pair.cq_b, RDMUX_WC_DISCONNECTED, RDMUX_IO);
+        close_pair(&pair);
+        assert_int_equal(munmap(bytes, SIZE), 0);
+    }
+}
+
+static void a_receive_whose_bytes_are_gone_is_invalid_where_it_was_posted(void **state)
+{
+    (void)state;
+    enum { SIZE = 1 << 20 };
+    static uint8_t from[SIZE];
+    struct pair pair;
+    void *bytes = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(bytes, MAP_FAILED);
+    open_pair(&pair, "shm", NULL);
+    CHECK_OK(rdmux_recv(pair.b, bytes, SIZE, NULL, CONTEXT(2)));
+    assert_int_equal(munmap(bytes, SIZE), 0);
+
+    CHECK_OK(rdmux_send(pair.a, from, SIZE, NULL, CONTEXT(1), 0));
+    (void)expect_entry(pair.cq_b, RDMUX_WC_RECV, RDMUX_FLUSHED);
+
+    (void)expect_entry(pair.cq_b, RDMUX_WC_DISCONNECTED, RDMUX_INVALID);
+    (void)expect_entry(pair.cq_a, RDMUX_WC_SEND, RDMUX_IO);
+    (void)expect_entry(pair.cq_a, RDMUX_WC_DISCONNECTED, RDMUX_IO);
+    close_pair(&pair);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -202,6 +252,8 @@ int main(void)
         cmocka_unit_test(where_proc_does_not_tell_nothing_is_refused),
         cmocka_unit_test(a_region_needs_memory_that_its_access_can_use),
         cmocka_unit_test(a_buffer_that_is_gone_makes_its_request_invalid),
+        cmocka_unit_test(a_message_whose_bytes_are_gone_is_invalid),
+        cmocka_unit_test(a_receive_whose_bytes_are_gone_is_invalid_where_it_was_posted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
