@@ -2,6 +2,8 @@
 /* Several cqs that accept from one listener: none is left empty-handed, and no connection is lost
  * between them. */
 #include "api/listener.h"
+#include "api/setup.h"
+#include "negotiation/control_channel.h"
 #include "negotiation/handshake_frames.h"
 #include "tests/unit/api_pair.h"
 
@@ -247,6 +249,58 @@ static void what_is_left_to_a_call_with_none_is_for_all_when_it_leaves(void **st
     clear_scene(&scene);
 }
 
+/* The only connection that the cq has taken. */
+static struct rdmux_ep *taken_by(struct rdmux_cq *cq)
+{
+    assert_true(has_taken(cq));
+    assert_ptr_equal(cq->accepting.next, cq->accepting.prev);
+    return RDMUX_CONTAINER(cq->accepting.next, struct rdmux_ep, accept_link);
+}
+
+/* Each side of a pair without threads in turn, until b has said the last that a waits for. a has not
+ * read it. */
+static struct rdmux_ep *bring_to_commit(struct pair *pair)
+{
+    struct rdmux_ep *none = NULL;
+    struct rdmux_wc wc;
+    uint64_t until = now_ms() + PATIENT_MS;
+    for (;;) {
+        assert_true(now_ms() < until);
+        CHECK_STATUS(rdmux_accept(pair->listener, pair->cq_b, NULL, 0, &none), RDMUX_AGAIN);
+        CHECK_OK(rdmux_fabric_progress(pair->fabric_b));
+        if (has_taken(pair->cq_b) && rdmux_setup_is_committed(taken_by(pair->cq_b))) {
+            return taken_by(pair->cq_b);
+        }
+        CHECK_OK(rdmux_fabric_progress(pair->fabric_a));
+        assert_int_equal(rdmux_cq_poll(pair->cq_a, &wc, 1), 0);
+    }
+}
+
+/* The word that the connector is connected has come, and nobody has read it, when another connection
+ * arrives that this call could take with attributes that are none of its. */
+static void what_a_committed_connector_has_said_is_read_before_another_is_taken(void **state)
+{
+    (void)state;
+    enum { MANUAL = RDMUX_FABRIC_NO_SERVICE_THREAD | RDMUX_FABRIC_NO_WORKER_THREAD };
+    struct pair pair;
+    struct rdmux_peer peer = RDMUX_PEER_INIT;
+    open_sides(&pair, "tcp", MANUAL, MANUAL);
+    pair.a = start_connect(&pair);
+    struct rdmux_ep *first = bring_to_commit(&pair);
+    int stalled = stall(&pair); /* waits behind it */
+    CHECK_OK(rdmux_listener_next(pair.listener, PATIENT_MS, &peer));
+    expect_entry(pair.cq_a, RDMUX_WC_CONNECTED, RDMUX_OK);
+    struct pollfd said = { .fd = rdmux_channel_socket(first->channel), .events = POLLIN };
+    assert_int_equal(poll(&said, 1, PATIENT_MS), 1);
+
+    CHECK_OK(rdmux_accept(pair.listener, pair.cq_b, NULL, PATIENT_MS, &pair.b));
+
+    assert_ptr_equal(pair.b, first);
+    assert_false(has_taken(pair.cq_b));
+    close(stalled);
+    close_pair(&pair);
+}
+
 /* ------------------------------------------------------------------------------ nothing is lost */
 
 static void without_room_in_the_cq_the_connection_stays_for_others(void **state)
@@ -302,6 +356,7 @@ int main(void)
         cmocka_unit_test(a_call_alone_negotiates_all_and_the_next_of_its_cq_returns_them),
         cmocka_unit_test(a_call_that_has_one_to_return_takes_no_other),
         cmocka_unit_test(what_is_left_to_a_call_with_none_is_for_all_when_it_leaves),
+        cmocka_unit_test(what_a_committed_connector_has_said_is_read_before_another_is_taken),
         cmocka_unit_test(without_room_in_the_cq_the_connection_stays_for_others),
         cmocka_unit_test(with_attributes_that_are_refused_the_connection_stays),
     };
