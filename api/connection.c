@@ -23,6 +23,9 @@
 #include <string.h>
 #include <unistd.h>
 
+/* While an attempt's clock runs it is looked at so often. */
+enum { LOOK_NS = 100 * 1000 * 1000 };
+
 /* ------------------------------------------------------------------------------------------------- end of set-up */
 
 static void keep_candidates(struct rdmux_ep *ep)
@@ -324,7 +327,8 @@ enum rdmux_status rdmux_setup_talk(struct rdmux_ep *ep, int socket, struct rdmux
     config.hello.flags |= setup->attr.failover != 0 ? RDMUX_HELLO_FAILOVER : 0;
     status = rdmux_random(ep->fabric, config.proof_nonce, sizeof(config.proof_nonce));
     if (status == RDMUX_OK) {
-        status = rdmux_handshake_init(setup->handshake_memory, &config, rdmux_now(ep->fabric),
+        setup->looked_ns = rdmux_now(ep->fabric);
+        status = rdmux_handshake_init(setup->handshake_memory, &config, setup->looked_ns,
                                       &setup->handshake);
     }
     if (status == RDMUX_OK) {
@@ -357,6 +361,32 @@ bool rdmux_setup_has_news(const struct rdmux_ep *ep)
            recv(rdmux_channel_socket(ep->channel), &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0;
 }
 
+uint64_t rdmux_setup_now(struct rdmux_ep *ep)
+{
+    struct rdmux_setup *setup = ep->setup;
+    uint64_t now_ns = rdmux_now(ep->fabric);
+    if (ep->phase != RDMUX_PHASE_SETUP) {
+        return now_ns; /* failover has limits of its own */
+    }
+    if (now_ns > setup->looked_ns + (uint64_t)2 * LOOK_NS) {
+        setup->missed_ns += now_ns - setup->looked_ns - LOOK_NS;
+    }
+    setup->looked_ns = now_ns;
+    return now_ns - setup->missed_ns;
+}
+
+/* When the handshake wants to be told the time, or a look is due; UINT64_MAX: never. */
+static uint64_t handshake_deadline(const struct rdmux_setup *setup)
+{
+    uint64_t deadline_ns = rdmux_handshake_deadline(setup->handshake);
+    if (deadline_ns == UINT64_MAX) {
+        return UINT64_MAX;
+    }
+    deadline_ns += setup->missed_ns;
+    uint64_t look_ns = setup->looked_ns + LOOK_NS;
+    return look_ns < deadline_ns ? look_ns : deadline_ns;
+}
+
 static void send_action(struct rdmux_ep *ep, const struct rdmux_handshake_action *action)
 {
     ep->setup->active_ns = rdmux_now(ep->fabric);
@@ -366,8 +396,7 @@ static void send_action(struct rdmux_ep *ep, const struct rdmux_handshake_action
     }
     enum rdmux_status status = rdmux_channel_send(ep->channel, action->bytes, action->size);
     if (status != RDMUX_OK) {
-        rdmux_handshake_lost(ep->setup->handshake, status, rdmux_last_error(),
-                             rdmux_now(ep->fabric));
+        rdmux_handshake_lost(ep->setup->handshake, status, rdmux_last_error(), rdmux_setup_now(ep));
     }
 }
 
@@ -451,7 +480,7 @@ void rdmux_ep_setup_step(struct rdmux_ep *ep)
         struct rdmux_inbox *entry = ep->inbox;
         ep->inbox = entry->next;
         setup->active_ns = rdmux_now(ep->fabric);
-        rdmux_handshake_frame(setup->handshake, entry->frame, entry->size, setup->active_ns);
+        rdmux_handshake_frame(setup->handshake, entry->frame, entry->size, rdmux_setup_now(ep));
         rdmux_release(ep->fabric, entry);
         rdmux_setup_run(ep);
     }
@@ -589,8 +618,7 @@ enum rdmux_status rdmux_ep_setup_create(struct rdmux_ep *ep, const struct rdmux_
 static void channel_ended(struct rdmux_ep *ep, enum rdmux_status status)
 {
     if (ep->setup != NULL && ep->phase == RDMUX_PHASE_SETUP) {
-        rdmux_handshake_lost(ep->setup->handshake, status, rdmux_last_error(),
-                             rdmux_now(ep->fabric));
+        rdmux_handshake_lost(ep->setup->handshake, status, rdmux_last_error(), rdmux_setup_now(ep));
         rdmux_setup_run(ep);
         return;
     }
@@ -652,7 +680,7 @@ void rdmux_ep_control_ready(struct rdmux_ep *ep)
         }
         if (is_of_handshake(ep, frame)) {
             ep->setup->active_ns = rdmux_now(ep->fabric);
-            rdmux_handshake_frame(ep->setup->handshake, frame, size, ep->setup->active_ns);
+            rdmux_handshake_frame(ep->setup->handshake, frame, size, rdmux_setup_now(ep));
             rdmux_setup_run(ep);
         } else if (ep->phase == RDMUX_PHASE_READY) {
             atomic_store(&ep->peer->heard_ns, rdmux_now(ep->fabric));
@@ -723,8 +751,8 @@ void rdmux_ep_timers(struct rdmux_ep *ep, uint64_t now_ns)
     if (now_ns >= ep->setup->yield_ns) {
         ep->setup->yield_ns = UINT64_MAX; /* the accept call that waits for room looks by itself */
     }
-    if (ep->setup->handshake != NULL && now_ns >= rdmux_handshake_deadline(ep->setup->handshake)) {
-        rdmux_handshake_time(ep->setup->handshake, now_ns);
+    if (ep->setup->handshake != NULL && now_ns >= handshake_deadline(ep->setup)) {
+        rdmux_handshake_time(ep->setup->handshake, rdmux_setup_now(ep));
         rdmux_setup_run(ep);
     }
 }
@@ -753,7 +781,7 @@ uint64_t rdmux_ep_deadline(const struct rdmux_ep *ep)
     uint64_t deadline = ep->setup->deadline_ns < ep->setup->yield_ns ? ep->setup->deadline_ns
                                                                      : ep->setup->yield_ns;
     if (ep->setup->handshake != NULL) {
-        uint64_t handshake = rdmux_handshake_deadline(ep->setup->handshake);
+        uint64_t handshake = handshake_deadline(ep->setup);
         deadline = handshake < deadline ? handshake : deadline;
     }
     return deadline;

@@ -162,7 +162,7 @@ static void fail(struct rdmux_ep *ep, enum rdmux_status status)
         setup->trial.measuring->is_over = true; /* the path may still have its requests */
     }
     rdmux_handshake_result(setup->handshake, RDMUX_ACTION_MEASURE, setup->trial.attempt, status,
-                           RDMUX_REASON_NONE, rdmux_last_error(), NULL, 0, rdmux_now(ep->fabric));
+                           RDMUX_REASON_NONE, rdmux_last_error(), NULL, 0, rdmux_setup_now(ep));
 }
 
 /* Bytes of a round; after the short ones 1 KiB, then four times as many each time. */
@@ -266,7 +266,7 @@ static uint64_t note_round(struct rdmux_measuring *measuring, uint64_t now_ns)
     return took_ns;
 }
 
-static void finish(struct rdmux_ep *ep, uint64_t now_ns)
+static void finish(struct rdmux_ep *ep)
 {
     struct rdmux_setup *setup = ep->setup;
     struct rdmux_measuring *measuring = setup->trial.measuring;
@@ -279,7 +279,7 @@ static void finish(struct rdmux_ep *ep, uint64_t now_ns)
               ep->id, (unsigned)setup->trial.attempt, measured.latency_ns, measured.bandwidth);
     remember(ep, &measured);
     measuring->is_over = true;
-    rdmux_handshake_measured(setup->handshake, setup->trial.attempt, &measured, now_ns);
+    rdmux_handshake_measured(setup->handshake, setup->trial.attempt, &measured, rdmux_setup_now(ep));
 }
 
 void rdmux_measure_step(struct rdmux_ep *ep)
@@ -292,7 +292,7 @@ void rdmux_measure_step(struct rdmux_ep *ep)
         measuring->round++;
         if ((was_rate && took_ns >= ENOUGH_NS) || measuring->round == ROUNDS_MAX ||
             now_ns + STEP * took_ns >= measuring->end_ns) {
-            finish(ep, now_ns);
+            finish(ep);
             return;
         }
         begin_round(ep);

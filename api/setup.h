@@ -64,6 +64,8 @@ struct rdmux_setup {
     uint64_t deadline_ns;
     uint64_t active_ns; /* when the handshake last said something, or was told something */
     uint64_t yield_ns;  /* when an accept call looks at it again, UINT64_MAX: not for that */
+    uint64_t looked_ns; /* when the handshake was last told the time */
+    uint64_t missed_ns; /* of the time since its beginning, what this side did not run */
     bool adopted;
     int adopted_flags; /* of the socket, as it came */
     int adopted_nodelay;
@@ -81,6 +83,10 @@ struct rdmux_setup {
 /* connection.c */
 /* Carries out what the handshake asks for, until it asks for nothing or the set-up is over. */
 void rdmux_setup_run(struct rdmux_ep *ep);
+/* The handshake's time, which stands still while this side does not run, as its machine is suspended or
+ * its processor taken away: that says nothing of a path, nor of a peer that was kept from running with
+ * it. Told to the handshake with everything else, so that there is one clock. */
+uint64_t rdmux_setup_now(struct rdmux_ep *ep);
 /* The path is open and connected, ep->info is filled in: it is the endpoint's. */
 void rdmux_setup_succeed(struct rdmux_ep *ep);
 /* The same once more, for failover: the core is ready for the path, which is the caller's now. */

@@ -58,7 +58,7 @@ static void report(struct rdmux_ep *ep, enum rdmux_handshake_action_kind kind,
     struct rdmux_setup *setup = ep->setup;
     rdmux_handshake_result(setup->handshake, kind, setup->trial.attempt, status, RDMUX_REASON_NONE,
                            status == RDMUX_OK ? "" : rdmux_last_error(), bytes, size,
-                           rdmux_now(ep->fabric));
+                           rdmux_setup_now(ep));
 }
 
 /* Of two limits of which 0 is none. */
@@ -318,7 +318,7 @@ void rdmux_trial_open(struct rdmux_ep *ep, const struct rdmux_handshake_action *
     if (check_scope(ep, path) != RDMUX_OK) {
         rdmux_handshake_result(setup->handshake, RDMUX_ACTION_OPEN, action->attempt,
                                RDMUX_UNSUPPORTED, RDMUX_REASON_CAPABILITY_MISSING,
-                               rdmux_last_error(), NULL, 0, rdmux_now(ep->fabric));
+                               rdmux_last_error(), NULL, 0, rdmux_setup_now(ep));
         return;
     }
     if (ops == NULL) {
@@ -561,7 +561,7 @@ void rdmux_trial_step(struct rdmux_ep *ep)
         enum rdmux_status status = (enum rdmux_status)ep->fault;
         ep->fault = RDMUX_OK;
         rdmux_handshake_path_failed(ep->setup->handshake, status, ep->fault_text,
-                                    rdmux_now(ep->fabric));
+                                    rdmux_setup_now(ep));
     }
 }
 
