@@ -604,6 +604,7 @@ static enum rdmux_status accept_any(struct accepting *accepting, int timeout_ms,
     }
     rdmux_list_remove(&ep->accept_link);
     ep->proved = false;
+    ep->user = accepting->attr->user; /* it may have been taken by a call before */
     ep->events &= ~(uint32_t)RDMUX_EVENT_HELD;
     rdmux_cq_pend(ep->cq, ep); /* messages may be there already, in receives of an SRQ, or its end */
     rdmux_ep_linger_anew(ep);

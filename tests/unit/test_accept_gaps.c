@@ -249,6 +249,38 @@ static void what_is_left_to_a_call_with_none_is_for_all_when_it_leaves(void **st
     clear_scene(&scene);
 }
 
+static void an_endpoint_has_the_user_of_the_call_that_returns_it(void **state)
+{
+    (void)state;
+    struct pair pair;
+    struct rdmux_ep *connected[2];
+    struct rdmux_ep *accepted[RDMUX_COUNT_OF(connected)];
+    struct rdmux_ep *none = NULL;
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    open_sides(&pair, "tcp", 0, 0);
+    rdmux_service_lock(pair.fabric_b);
+    for (size_t i = 0; i < RDMUX_COUNT_OF(connected); i++) {
+        connected[i] = start_connect(&pair);
+    }
+    see_arrivals(&pair, RDMUX_COUNT_OF(connected));
+    attr.user = CONTEXT(99); /* of a call that takes both and returns none */
+    CHECK_STATUS(rdmux_accept(pair.listener, pair.cq_b, &attr, 0, &none), RDMUX_AGAIN);
+    rdmux_service_unlock(pair.fabric_b);
+    expect_connected(&pair, RDMUX_COUNT_OF(connected));
+
+    for (size_t i = 0; i < RDMUX_COUNT_OF(accepted); i++) {
+        attr.user = CONTEXT(i);
+        CHECK_OK(rdmux_accept(pair.listener, pair.cq_b, &attr, PATIENT_MS, &accepted[i]));
+    }
+
+    for (size_t i = 0; i < RDMUX_COUNT_OF(accepted); i++) {
+        assert_ptr_equal(rdmux_ep_user(accepted[i]), CONTEXT(i));
+        CHECK_OK(rdmux_ep_close(accepted[i]));
+        CHECK_OK(rdmux_ep_close(connected[i]));
+    }
+    close_pair(&pair);
+}
+
 /* The only connection that the cq has taken. */
 static struct rdmux_ep *taken_by(struct rdmux_cq *cq)
 {
@@ -356,6 +388,7 @@ int main(void)
         cmocka_unit_test(a_call_alone_negotiates_all_and_the_next_of_its_cq_returns_them),
         cmocka_unit_test(a_call_that_has_one_to_return_takes_no_other),
         cmocka_unit_test(what_is_left_to_a_call_with_none_is_for_all_when_it_leaves),
+        cmocka_unit_test(an_endpoint_has_the_user_of_the_call_that_returns_it),
         cmocka_unit_test(what_a_committed_connector_has_said_is_read_before_another_is_taken),
         cmocka_unit_test(without_room_in_the_cq_the_connection_stays_for_others),
         cmocka_unit_test(with_attributes_that_are_refused_the_connection_stays),

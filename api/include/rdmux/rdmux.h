@@ -954,7 +954,9 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_listener_next(struct rdmux_li
  * Several cqs may accept from one listener. A call takes one connection, and further ones only
  * while no other call on the listener waits without any. What was taken and is not returned by this
  * call stays the cq's: it goes on with the cq's progress, and the next calls for the same cq return
- * it. So who accepts only once for a cq names the connection: rdmux_listener_next(), attr.peer.
+ * it, with their own attr.user, but otherwise made as the call that took it asked. So who accepts only
+ * once for a cq, or with attributes that differ from call to call, names the connection:
+ * rdmux_listener_next(), attr.peer.
  *
  * A connection that the connector saw connected is returned also if the connector has ended it since.
  * Receives take the messages that arrived before; RDMUX_WC_DISCONNECTED follows. Where none waits, posts
