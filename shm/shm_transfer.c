@@ -161,9 +161,11 @@ const char
                              "the request completes";
 
 /* Asks the kernel for a byte of each page. */
-static bool is_mapped(uint8_t *at, size_t length)
+static bool is_mapped(const struct iovec *piece)
 {
     enum { PAGES_AT_ONCE = 64 };
+    uint8_t *at = piece->iov_base;
+    size_t length = piece->iov_len;
     while (length > 0) {
         uint8_t bytes[PAGES_AT_ONCE];
         struct iovec pages[PAGES_AT_ONCE];
@@ -186,7 +188,7 @@ static bool is_mapped(uint8_t *at, size_t length)
 bool rdmux_shm_pieces_are_mapped(const struct iovec *pieces, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        if (!is_mapped(pieces[i].iov_base, pieces[i].iov_len)) {
+        if (!is_mapped(&pieces[i])) {
             return false;
         }
     }
