@@ -19,6 +19,48 @@
 
 enum { PAIR_SIZE = 3 * 1024 * 1024 };
 
+/* Calls by which this process has asked for memory of a peer, and the lowest address in them. */
+static size_t asked_count;
+static uintptr_t asked_lowest;
+
+static void note_asked(const struct iovec *pieces, unsigned long count)
+{
+    asked_count++;
+    for (unsigned long i = 0; i < count; i++) {
+        uintptr_t at = (uintptr_t)pieces[i].iov_base;
+        asked_lowest = at < asked_lowest ? at : asked_lowest;
+    }
+}
+
+ssize_t __real_process_vm_readv(pid_t pid, const struct iovec *ours, unsigned long our_count,
+                                const struct iovec *theirs, unsigned long count,
+                                unsigned long flags);
+ssize_t __real_process_vm_writev(pid_t pid, const struct iovec *ours, unsigned long our_count,
+                                 const struct iovec *theirs, unsigned long count,
+                                 unsigned long flags);
+ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *ours, unsigned long our_count,
+                                const struct iovec *theirs, unsigned long count,
+                                unsigned long flags);
+ssize_t __wrap_process_vm_writev(pid_t pid, const struct iovec *ours, unsigned long our_count,
+                                 const struct iovec *theirs, unsigned long count,
+                                 unsigned long flags);
+
+ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *ours, unsigned long our_count,
+                                const struct iovec *theirs, unsigned long count,
+                                unsigned long flags)
+{
+    note_asked(theirs, count);
+    return __real_process_vm_readv(pid, ours, our_count, theirs, count, flags);
+}
+
+ssize_t __wrap_process_vm_writev(pid_t pid, const struct iovec *ours, unsigned long our_count,
+                                 const struct iovec *theirs, unsigned long count,
+                                 unsigned long flags)
+{
+    note_asked(theirs, count);
+    return __real_process_vm_writev(pid, ours, our_count, theirs, count, flags);
+}
+
 /* A region of side 1's application. */
 struct region {
     struct rdmux_mr *core;
@@ -800,6 +842,22 @@ static void quiesce_waits_for_a_copy_of_the_peer(void **state)
     assert_false(shm_access_begin(peer, NULL, 0));
 }
 
+/* A page of the peer could make us wait for it (userfaultfd(2)). */
+static void set_up_touches_no_memory_of_the_peer(void **state)
+{
+    (void)state;
+    const uintptr_t last_page = UINTPTR_MAX - SHM_PAGE + 1; /* no process has it */
+    asked_count = 0;
+    asked_lowest = UINTPTR_MAX;
+
+    struct shm_pair *pair = shm_pair_connect();
+
+    assert_true(asked_count > 0); /* it asks whether it may copy */
+    assert_true(asked_lowest >= last_page);
+    assert_true(pair->ends[0].ep->can_copy && pair->ends[1].ep->can_copy);
+    shm_pair_close(pair);
+}
+
 static void a_stranger_at_the_socket_is_turned_away(void **state)
 {
     struct bench *bench = *state;
@@ -1162,6 +1220,7 @@ int main(void)
         ENDPOINT_TEST(a_request_that_finds_the_peer_gone_holds_back_those_behind_it),
         ENDPOINT_TEST(a_peer_whose_socket_ends_is_noticed_by_an_armed_queue),
         ENDPOINT_TEST(quiesce_waits_for_a_copy_of_the_peer),
+        ENDPOINT_TEST(set_up_touches_no_memory_of_the_peer),
         ENDPOINT_TEST(a_stranger_at_the_socket_is_turned_away),
         ENDPOINT_TEST(a_greeting_without_the_secret_is_refused),
         ENDPOINT_TEST(set_up_that_finds_no_descriptor_fails_and_leaves_none_behind),

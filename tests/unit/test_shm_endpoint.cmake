@@ -1,0 +1,3 @@
+# SPDX-License-Identifier: BSD-2-Clause-Patent
+# To see which memory of a peer is asked for.
+target_link_options(${test} PRIVATE -Wl,--wrap=process_vm_readv -Wl,--wrap=process_vm_writev)
