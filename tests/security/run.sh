@@ -162,6 +162,24 @@ every_promise_has_its_test() {
 
 tap 'every promise of docs/SECURITY.md names tests that exist' every_promise_has_its_test
 
+# The lists of what is broken on purpose are run by hand: an edit that finds nothing would break nothing.
+every_broken_check_changes_its_source() {
+    local list name source edit count=0 stale=0
+    for list in "$root"/tests/{security,fuzz}/checks.def; do
+        while IFS='|' read -r name _ source edit; do
+            [[ -n $name && $name != '#'* ]] || continue
+            count=$((count + 1))
+            if sed -E "$edit" "$root/$source" | cmp -s - "$root/$source"; then
+                echo "${list#"$root/"}: $name changes nothing in $source"
+                stale=$((stale + 1))
+            fi
+        done <"$list"
+    done
+    ((count > 0 && stale == 0))
+}
+
+tap 'every check that is broken on purpose is found in its source' every_broken_check_changes_its_source
+
 # ------------------------------------------------------------------------------------------ the command
 
 keys=$scratch/keys
