@@ -43,9 +43,9 @@ enum {
     FLAG_DEVICE = 1 << 2, /* its atomics are a device's own, not the CPU's */
 };
 
-/* How long an invalidation waits for a peer that is inside a copy, at most; one takes microseconds
- * unless its process is stopped. */
-enum { WAIT_OUT_NS = 20 * 1000 * 1000, WAIT_OUT_STEP_NS = 20 * 1000 };
+/* How long an invalidation waits for a peer that is inside a copy, at most. A copy takes microseconds, but
+ * on a busy machine its process may be kept off the processor for many milliseconds in the midst of it. */
+enum { WAIT_OUT_NS = 200 * 1000 * 1000, WAIT_OUT_STEP_NS = 20 * 1000 };
 
 /* Most messages of the peer that an import takes in. The region's own was sent before its description, and a
  * socket's queue holds fewer (some 280 with the kernel's default). */
