@@ -936,6 +936,71 @@ static void parts_target(struct side *side)
     side_finish(side);
 }
 
+/* ---------------------------------------------------------------------------- bursts over many sockets */
+
+enum {
+    BURST_SOCKETS = 16,
+    BURST_MESSAGES = 36,
+    BURST_LONG = 256 << 10, /* some of it is on each socket, and the next header close behind */
+    BURST_ROOM = BURST_LONG + (32 << 10),
+    BURST_ROUNDS = 4,
+};
+
+static size_t burst_length(unsigned message)
+{
+    return message % 4 == 3 ? 24 : BURST_LONG + (size_t)message % 7 * 4096 + message % 2;
+}
+
+static void burst_initiator(struct side *side)
+{
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    attr.data_sockets = BURST_SOCKETS;
+    attr.send_depth = BURST_MESSAGES;
+    side_open_pair(side, &attr);
+    struct region from = region_make(side, MEMORY_UNREGISTERED, (size_t)BURST_MESSAGES * BURST_ROOM,
+                                     0);
+    for (uint64_t round = 0; round < BURST_ROUNDS; round++) {
+        BARRIER(side);
+        for (unsigned i = 0; i < BURST_MESSAGES; i++) {
+            uint8_t *at = from.addr + (size_t)i * BURST_ROOM;
+            pattern_fill(at, burst_length(i), side->seed + round, i);
+        }
+        for (unsigned i = 0; i < BURST_MESSAGES; i++) {
+            EXPECT_OK(rdmux_send(side->ep, from.addr + (size_t)i * BURST_ROOM, burst_length(i),
+                                 NULL, CTX(i), 0));
+        }
+        for (unsigned i = 0; i < BURST_MESSAGES; i++) {
+            (void)WAIT(&side->queue, RDMUX_WC_SEND, CTX(i));
+        }
+        BARRIER(side);
+    }
+    side_finish(side);
+}
+
+static void burst_target(struct side *side)
+{
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    attr.data_sockets = BURST_SOCKETS;
+    attr.recv_depth = BURST_MESSAGES;
+    side_open_pair(side, &attr);
+    struct region into = region_make(side, MEMORY_UNREGISTERED, (size_t)BURST_MESSAGES * BURST_ROOM,
+                                     0);
+    for (uint64_t round = 0; round < BURST_ROUNDS; round++) {
+        for (unsigned i = 0; i < BURST_MESSAGES; i++) {
+            EXPECT_OK(
+                rdmux_recv(side->ep, into.addr + (size_t)i * BURST_ROOM, BURST_ROOM, NULL, CTX(i)));
+        }
+        BARRIER(side);
+        for (unsigned i = 0; i < BURST_MESSAGES; i++) {
+            EXPECT_EQUAL(WAIT(&side->queue, RDMUX_WC_RECV, CTX(i)).length, burst_length(i));
+            EXPECT_PATTERN_FROM(into.addr + (size_t)i * BURST_ROOM, burst_length(i),
+                                side->seed + round, i);
+        }
+        BARRIER(side);
+    }
+    side_finish(side);
+}
+
 /* ------------------------------------------------------------------- endpoints that come and go */
 
 enum { CHURN_STEPS = 70, CHURN_MOST = 22, CHURN_TALKS = 6 };
@@ -986,12 +1051,11 @@ static void churn(struct side *side)
 /* ------------------------------------------------------------------------------ one that is busy */
 
 enum {
-    TURN_ROUNDS = 12,
+    TURN_ROUNDS = 9,
     TURN_BEFORE = 1500,
     TURN_WRITES = TURN_BEFORE + 10000,
     TURN_AT_ONCE = 32, /* that MORE holds back */
     TURN_DEPTH = 512,
-    TURN_PAUSE_NS = 50000, /* in every other round four times as long */
 };
 
 static void turn_write(struct side *side, struct rdmux_remote *remote, uint64_t number)
@@ -1038,9 +1102,10 @@ static void turns_initiator(struct side *side)
     side_finish(side);
 }
 
-/* Does a little between two polls, so that there is always more than a poll deals with. */
+/* Does something between two polls, so that there is always more than a poll deals with. */
 static void turns_target(struct side *side)
 {
+    static const uint64_t pauses_ns[] = { 50000, 200000, 2000000 };
     uint64_t words[2];
     side_open_pair(side, NULL);
     struct rdmux_ep *other = side_pair(side, NULL);
@@ -1052,7 +1117,7 @@ static void turns_target(struct side *side)
         EXPECT_OK(rdmux_recv(other, &words[1], 8, NULL, CTX(2)));
         BARRIER(side);
         for (uint64_t came = 0; came < 2;) {
-            const uint64_t until = now_ns() + (uint64_t)TURN_PAUSE_NS * (round % 2 == 0 ? 1 : 4);
+            const uint64_t until = now_ns() + pauses_ns[round % COUNT_OF(pauses_ns)];
             while (now_ns() < until) {
             }
             EXPECT(!time_is_up(), "a message does not come");
@@ -1114,6 +1179,10 @@ static const struct conformance_case cases[] = {
     { "2.15, 12.5, 1.13",
       "with four data sockets requests of many parts, from lists, are whole both ways",
       NEEDS_BASICS, 30, 0, parts_initiator, parts_target },
+    { "2.15, 2.1",
+      "with sixteen data sockets messages just long enough to be spread, and short ones, arrive "
+      "whole",
+      NEEDS_SEND, 30, 0, burst_initiator, burst_target },
     { "1.5, 7.11, 9.6",
       "endpoints of a cq come and go in any order, and those that are there are heard", NEEDS_SEND,
       60, 0, churn, churn },
