@@ -372,7 +372,10 @@ static void far_access(struct side *side, struct rdmux_remote *remote, uint8_t *
         EXPECT_EQUAL(old, word + 5);
     }
     BARRIER(side);
-    BARRIER(side); /* the target has looked */
+    BARRIER(side); /* the target has looked, and has a receive in the same place */
+    (void)POST_AND_WAIT(&side->queue, rdmux_send(ep, bytes, size, NULL, CTX(6), 0), RDMUX_WC_SEND,
+                        CTX(6));
+    BARRIER(side);
     EXPECT_STATUS(rdmux_write(ep, bytes, size, NULL, remote, FAR_LENGTH - size + 1, CTX(5), 0),
                   RDMUX_OUT_OF_RANGE);
     EXPECT_STATUS(rdmux_read(ep, bytes, size, NULL, remote, FAR_LENGTH - size + 1, CTX(5), 0),
@@ -465,6 +468,12 @@ static void far_target(struct side *side)
                     &side->queue); /* a call is what orders memory with a device in software */
                 far_look(side, far.bytes[region], region, place, far_sizes[size]);
                 EXPECT_QUIET(&side->queue);
+                EXPECT_OK(rdmux_recv(side->ep,
+                                     far.bytes[region] + far_offset(place, far_sizes[size]),
+                                     far_sizes[size], far.mrs[region], CTX(1)));
+                BARRIER(side);
+                (void)WAIT(&side->queue, RDMUX_WC_RECV, CTX(1));
+                far_look(side, far.bytes[region], region, place, far_sizes[size]);
                 BARRIER(side);
             }
         }
@@ -749,10 +758,11 @@ static const struct conformance_case cases[] = {
     { "1.1, 1.2, 1.8, 1.10, 2.6, 2.11, 3.3, 3.4",
       "more than 65,536 writes, reads and atomics, most of them unsignaled, are each done once",
       NEEDS_WRITE | NEEDS_READ, 120, CASE_LONG, many_initiator, many_target },
-    { "12.5, 6.1, -6.1, 2.6, 3.3, 3.4, 6.15",
-      "writes, reads and atomics reach offsets around 2 GiB and beyond 4 GiB, up to the last odd "
+    { "12.5, 6.1, -6.1, 2.1, 2.6, 3.3, 3.4, 3.7, 6.15",
+      "writes, reads, atomics and receives reach offsets around 2 GiB and beyond 4 GiB, up to the "
+      "last odd "
       "byte",
-      NEEDS_WRITE | NEEDS_READ, 60, 0, far_initiator, far_target },
+      NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 60, 0, far_initiator, far_target },
     { "1.1, 1.4, 1.6, 1.9, 1.15",
       "255 to 1,025 requests of a kind that MORE holds back until the last complete once each",
       NEEDS_BASICS, 30, 0, held_initiator, held_target },

@@ -163,6 +163,80 @@ static void loan_target(struct side *side)
     side_end(side);
 }
 
+/* ------------------------------------------------------------------------ receives that are too few */
+
+enum { RUSH_EPS = 6, RUSH_DEPTH = 5, RUSH_AHEAD = 8, RUSH_MESSAGES = 300 };
+
+/* All endpoints send as much as they are let, so that they ask for receives and are asked for those that
+ * they have at the same time. */
+static void rush_initiator(struct side *side)
+{
+    struct rdmux_ep *eps[RUSH_EPS];
+    uint64_t sent[RUSH_EPS] = { 0 };
+    uint64_t done[RUSH_EPS] = { 0 };
+    side_open(side, NULL);
+    side_meet(side);
+    for (unsigned i = 0; i < RUSH_EPS; i++) {
+        eps[i] = side_pair(side, NULL);
+    }
+    BARRIER(side);
+    for (uint64_t all = 0; all < (uint64_t)RUSH_EPS * RUSH_MESSAGES;) {
+        for (uint64_t i = 0; i < RUSH_EPS; i++) {
+            /* In bursts: each of them is without a message at times. */
+            while (sent[i] < RUSH_MESSAGES && sent[i] - done[i] < RUSH_AHEAD &&
+                   (sent[i] % RUSH_AHEAD != 0 || sent[i] == done[i])) {
+                const uint64_t word = i * RUSH_MESSAGES + sent[i];
+                EXPECT_OK(rdmux_send(eps[i], &word, 8, NULL, CTX(word),
+                                     RDMUX_INLINE | flag_if_there(side, RDMUX_PLACED)));
+                sent[i]++;
+            }
+        }
+        struct rdmux_wc wc = NEXT_AFTER(
+            &side->queue, "one of several endpoints that want receives of an SRQ gets none");
+        const uint64_t i = CTX_NUMBER(wc.context) / RUSH_MESSAGES;
+        EXPECT(wc.opcode == RDMUX_WC_SEND && wc.status == RDMUX_OK && i < RUSH_EPS &&
+                   wc.ep == eps[i] && CTX_NUMBER(wc.context) % RUSH_MESSAGES == done[i],
+               "got %s", wc_text(&wc));
+        done[i]++;
+        all++;
+    }
+    side_finish(side);
+}
+
+static void rush_target(struct side *side)
+{
+    uint64_t words[RUSH_DEPTH];
+    struct rdmux_ep *eps[RUSH_EPS];
+    uint64_t came[RUSH_EPS] = { 0 };
+    side_open(side, NULL);
+    side_meet(side);
+    struct rdmux_srq *srq = srq_make(side, RUSH_DEPTH);
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    attr.srq = srq;
+    for (unsigned i = 0; i < RUSH_EPS; i++) {
+        eps[i] = side_pair(side, &attr);
+    }
+    loan_post(srq, words, RUSH_DEPTH);
+    BARRIER(side);
+    for (uint64_t all = 0; all < (uint64_t)RUSH_EPS * RUSH_MESSAGES; all++) {
+        struct rdmux_wc wc = loan_take(
+            side, "one of several endpoints that want receives of an SRQ gets none");
+        uint64_t *word = &words[CTX_NUMBER(wc.context)];
+        const uint64_t i = *word / RUSH_MESSAGES;
+        EXPECT(i < RUSH_EPS && wc.ep == eps[i] && *word % RUSH_MESSAGES == came[i],
+               "message %" PRIu64 " of all brings %" PRIu64, all, *word);
+        came[i]++;
+        EXPECT_OK(rdmux_srq_recv(srq, word, 8, NULL, wc.context));
+    }
+    EXPECT_QUIET(&side->queue);
+    BARRIER(side);
+    for (unsigned i = 0; i < RUSH_EPS; i++) {
+        side_close_ep(side, eps[i]);
+    }
+    EXPECT_OK(rdmux_srq_destroy(srq));
+    side_end(side);
+}
+
 /* ------------------------------------------------------- receives of an SRQ where peers may write */
 
 enum { OPEN_EPS = 3, OPEN_SIZE = 5000, OPEN_DEPTH = 6, OPEN_MESSAGES = 60 };
@@ -1003,7 +1077,7 @@ static void burst_target(struct side *side)
 
 /* ------------------------------------------------------------------- endpoints that come and go */
 
-enum { CHURN_STEPS = 70, CHURN_MOST = 22, CHURN_TALKS = 6 };
+enum { CHURN_STEPS = 110, CHURN_MOST = 40, CHURN_TALKS = 6 };
 
 /* A message to the target by this endpoint, and one back. */
 static void talk(struct side *side, struct rdmux_ep *ep, uint64_t number)
@@ -1141,6 +1215,9 @@ static const struct conformance_case cases[] = {
       "receives of an SRQ that an endpoint was lent and does not use are there for the others, and "
       "when it ends",
       NEEDS_SRQ | NEEDS_SEND, 30, 0, loan_initiator, loan_target },
+    { "2.14, 2.1, 1.5",
+      "six endpoints that send at once share five receives of an SRQ, and all messages come",
+      NEEDS_SRQ | NEEDS_SEND, 60, 0, rush_initiator, rush_target },
     { "2.14, 2.1", "three endpoints share receives of an SRQ that lie where a peer may write",
       NEEDS_SRQ | NEEDS_SEND, 20, 0, open_initiator, open_target },
     { "6.12, 6.14, 6.11",
