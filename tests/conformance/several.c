@@ -1077,7 +1077,7 @@ static void burst_target(struct side *side)
 
 /* ------------------------------------------------------------------- endpoints that come and go */
 
-enum { CHURN_STEPS = 110, CHURN_MOST = 40, CHURN_TALKS = 6 };
+enum { CHURN_STEPS = 110, CHURN_MOST = 40, CHURN_FEW = 20, CHURN_TALKS = 6, CHURN_DEPTH = 4 };
 
 /* A message to the target by this endpoint, and one back. */
 static void talk(struct side *side, struct rdmux_ep *ep, uint64_t number)
@@ -1100,14 +1100,18 @@ static void talk(struct side *side, struct rdmux_ep *ep, uint64_t number)
 static void churn(struct side *side)
 {
     struct rdmux_ep *eps[CHURN_MOST];
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    const uint64_t most = side->quick ? CHURN_FEW : CHURN_MOST;
     uint64_t random = side->seed;
     uint64_t count = 0;
+    attr.send_depth = CHURN_DEPTH; /* a device's queues are for so many */
+    attr.recv_depth = CHURN_DEPTH;
     side_open(side, NULL);
     side_meet(side);
     for (uint64_t step = 0; step < CHURN_STEPS; step++) {
         const uint64_t growth = random_below(&random, step < CHURN_STEPS / 2 ? 6 : 2);
-        if (count < 2 || (count < CHURN_MOST && growth > 0)) {
-            eps[count++] = side_pair(side, NULL);
+        if (count < 2 || (count < most && growth > 0)) {
+            eps[count++] = side_pair(side, &attr);
         } else {
             const uint64_t gone = random_below(&random, count);
             BARRIER(side);
