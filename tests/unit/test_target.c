@@ -295,6 +295,22 @@ static void thousands_of_regions_come_and_go(void **state)
     clear_scene(scene);
 }
 
+static void regions_one_after_the_other_take_one_place_of_the_table(void **state)
+{
+    (void)state;
+    enum { COUNT = 5000 };
+    struct scene *scene = set_scene(RDMUX_ACCESS_REMOTE_READ);
+    scene->fake->allocations = 0; /* so the table cannot grow */
+
+    for (unsigned i = 0; i < COUNT; i++) {
+        rdmux_region_table_remove(&scene->fake->fabric, &scene->mr);
+        add(scene);
+    }
+
+    assert_int_equal(try(scene, scene->key, 0, 1, RDMUX_ACCESS_REMOTE_READ), RDMUX_OK);
+    clear_scene(scene);
+}
+
 static void a_table_without_memory_refuses_and_stays_whole(void **state)
 {
     (void)state;
@@ -562,6 +578,7 @@ int main(void)
         cmocka_unit_test(a_bad_atomic_changes_nothing),
         cmocka_unit_test(a_region_of_device_scope_has_no_software_atomics),
         cmocka_unit_test(thousands_of_regions_come_and_go),
+        cmocka_unit_test(regions_one_after_the_other_take_one_place_of_the_table),
         cmocka_unit_test(a_table_without_memory_refuses_and_stays_whole),
         cmocka_unit_test(taking_a_region_away_waits_for_who_is_inside),
         cmocka_unit_test(nobody_gets_in_once_a_region_is_taken_away),
