@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* The providers of the plug-in over simulated adapters, in one thread and in virtual time: what an adapter's
+ * table of addresses has to say, and when it changes. */
+#include "tests/unit/api_pair.h"
+
+#include "iwarp/iwarp_internal.h"
+#include "verbs/verbs_internal.h"
+
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <sim_verbs.h>
+
+extern const struct rdmux_provider_ops rdmux_roce_provider;
+extern const struct rdmux_provider_ops rdmux_iwarp_provider;
+
+enum { GIDS = 16, NEAR = 9, FAR = 2, PORT = 1, ADDRESSES_MAX = 4 };
+
+/* ----------------------------------------------------------------------------- the system's functions */
+
+static const char *host_addresses[ADDRESSES_MAX + 1]; /* up to NULL */
+
+/* Each interface that a GID names is there, and up. */
+char *if_indextoname(unsigned ifindex, char ifname[IF_NAMESIZE])
+{
+    (void)ifindex;
+    return strcpy(ifname, "lo");
+}
+
+static struct host_address {
+    struct ifaddrs entry;
+    struct sockaddr_in address;
+} host_entries[ADDRESSES_MAX];
+
+/* Interfaces with host_addresses. */
+int getifaddrs(struct ifaddrs **ifap)
+{
+    *ifap = NULL;
+    for (size_t i = 0; i < ADDRESSES_MAX && host_addresses[i] != NULL; i++) {
+        struct host_address *host = &host_entries[i];
+        memset(host, 0, sizeof(*host));
+        host->address.sin_family = AF_INET;
+        assert_int_equal(inet_pton(AF_INET, host_addresses[i], &host->address.sin_addr), 1);
+        host->entry.ifa_addr = (struct sockaddr *)&host->address;
+        host->entry.ifa_flags = IFF_UP;
+        if (i > 0) {
+            host_entries[i - 1].entry.ifa_next = &host->entry;
+        }
+        *ifap = &host_entries[0].entry;
+    }
+    return 0;
+}
+
+void freeifaddrs(struct ifaddrs *ifa)
+{
+    (void)ifa;
+}
+
+/* ------------------------------------------------------------------------------------------- the scene */
+
+struct scene {
+    struct sim_world *world;
+    struct sim_device *device;
+    struct pair pair;
+};
+
+static void set_gid(struct sim_device *device, unsigned index, const char *address,
+                    unsigned interface)
+{
+    union ibv_gid gid = { .raw = { [10] = 0xff, [11] = 0xff } };
+    if (address == NULL) {
+        sim_gid_set(device, index, NULL, IBV_GID_TYPE_ROCE_V2, 0);
+        return;
+    }
+    if (inet_pton(AF_INET6, address, gid.raw) != 1) {
+        assert_int_equal(inet_pton(AF_INET, address, gid.raw + 12), 1);
+    }
+    sim_gid_set(device, index, &gid, IBV_GID_TYPE_ROCE_V2, interface);
+}
+
+static struct rdmux_fabric *open_over(const char *name, const struct rdmux_provider_ops *ops,
+                                      uint32_t flags)
+{
+    struct rdmux_fabric *fabric = open_fabric(name, RDMUX_FABRIC_NO_SERVICE_THREAD | flags, NULL);
+    for (size_t i = 0; i < fabric->registry.count; i++) {
+        struct rdmux_provider_entry *entry = &fabric->registry.entries[i];
+        if (strcmp(entry->name, name) == 0) {
+            entry->ops = ops;
+        }
+    }
+    return fabric;
+}
+
+/* An adapter, and two fabrics that know this provider alone. */
+static void set_scene(struct scene *scene, const char *name, const struct rdmux_provider_ops *ops,
+                      const char *options, uint32_t flags)
+{
+    memset(scene, 0, sizeof(*scene));
+    scene->world = sim_world_create(NULL);
+    assert_non_null(scene->world);
+    struct sim_host *host = sim_host_add(scene->world);
+    sim_default_host(host);
+    scene->device = sim_device_add(host, options);
+    assert_non_null(scene->device);
+    scene->pair.fabric_a = open_over(name, ops, flags);
+    scene->pair.fabric_b = open_over(name, ops, flags);
+}
+
+/* The adapter has no address yet. */
+static void set_roce_scene(struct scene *scene)
+{
+    set_scene(scene, "roce", &rdmux_roce_provider, "link=roce", RDMUX_FABRIC_NO_WORKER_THREAD);
+    for (unsigned i = 0; i < GIDS; i++) {
+        set_gid(scene->device, i, NULL, 0);
+    }
+}
+
+static void listen_in(struct scene *scene)
+{
+    struct pair *pair = &scene->pair;
+    pair->cq_a = create_cq(pair->fabric_a);
+    pair->cq_b = create_cq(pair->fabric_b);
+    pair->listener = listen_here(pair->fabric_b, NULL, pair->address);
+}
+
+static void connect_scene(struct scene *scene)
+{
+    listen_in(scene);
+    connect_more(&scene->pair, NULL, &scene->pair.a, &scene->pair.b);
+}
+
+static void clear_scene(struct scene *scene)
+{
+    close_pair(&scene->pair);
+    assert_int_equal(sim_world_destroy(scene->world), 0);
+}
+
+static void a_roce_path_names_its_address_and_port(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct rdmux_local_path path;
+    size_t count = 0;
+    set_roce_scene(&scene);
+    set_gid(scene.device, 3, "192.0.2.7", NEAR);
+    memset(&path, 0, sizeof(path));
+
+    CHECK_OK(rdmux_roce_provider.probe(scene.pair.fabric_a, &path, 1, &count));
+
+    assert_int_equal(count, 1);
+    assert_int_equal(path.reason, RDMUX_REASON_USABLE);
+    assert_string_equal(path.address, "192.0.2.7, port 1");
+    clear_scene(&scene);
+}
+
+static void the_interface_on_the_way_to_the_peer_is_that_of_the_other_family_too(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct in6_addr near;
+    set_roce_scene(&scene);
+    set_gid(scene.device, 0, "2001:db8::1", FAR);
+    set_gid(scene.device, 1, "2001:db8::2", NEAR);
+    set_gid(scene.device, 2, "127.0.0.1", NEAR);
+    assert_int_equal(inet_pton(AF_INET6, "2001:db8::2", &near), 1);
+
+    connect_scene(&scene);
+
+    const struct verbs_whereabouts *where = &verbs_ep_of(scene.pair.a->path)->ours.where;
+    size_t at = rdmux_verbs_address_of_kind(where, VERBS_ADDRESS_IPV6);
+    assert_true(at < VERBS_ADDRESSES_MAX);
+    assert_memory_equal(where->addresses[at].gid, &near, sizeof(near));
+    clear_scene(&scene);
+}
+
+static void progress_both(struct pair *pair)
+{
+    CHECK_OK(rdmux_fabric_progress(pair->fabric_a));
+    CHECK_OK(rdmux_fabric_progress(pair->fabric_b));
+}
+
+static void a_roce_endpoint_ends_when_its_own_address_goes_and_not_another_one(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct pair *pair = &scene.pair;
+    set_roce_scene(&scene);
+    set_gid(scene.device, 5, "127.0.0.1", NEAR);
+    set_gid(scene.device, 6, "192.0.2.7", NEAR);
+    connect_scene(&scene);
+
+    set_gid(scene.device, 6, NULL, 0);
+    progress_both(pair);
+    check_messages(pair);
+    set_gid(scene.device, 5, NULL, 0);
+    progress_both(pair);
+
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+    (void)expect_entry(pair->cq_a, RDMUX_WC_DISCONNECTED, RDMUX_PEER_GONE);
+    CHECK_OK(rdmux_ep_info(pair->a, &info));
+    assert_non_null(strstr(info.text, "127.0.0.1 is gone from the adapter's GID table"));
+    clear_scene(&scene);
+}
+
+static void set_host_address(const char *address, uint8_t gid[VERBS_GID_SIZE])
+{
+    memset(gid, 0, VERBS_GID_SIZE);
+    gid[10] = 0xff;
+    gid[11] = 0xff;
+    assert_int_equal(inet_pton(AF_INET, address, gid + 12), 1);
+}
+
+static void an_iwarp_adapter_has_one_address_of_each_kind(void **state)
+{
+    (void)state;
+    static const char *const chosen[] = {
+        [VERBS_ADDRESS_IPV4] = "10.254.0.2", [VERBS_ADDRESS_LINK_LOCAL] = "169.254.0.7"
+    };
+    struct scene scene;
+    struct verbs_whereabouts where;
+    uint8_t gid[VERBS_GID_SIZE];
+    host_addresses[0] = "169.254.0.7";
+    host_addresses[1] = "10.254.0.1";
+    host_addresses[2] = "10.254.0.2";
+    host_addresses[3] = NULL;
+    set_scene(&scene, "iwarp", &rdmux_iwarp_provider,
+              "link=iwarp,name=siw9,addr=10.254.0.1+10.254.0.2+169.254.0.7",
+              RDMUX_FABRIC_NO_WORKER_THREAD);
+    set_host_address(chosen[VERBS_ADDRESS_IPV4], gid);
+
+    CHECK_OK(rdmux_iwarp_find_addresses("siw9", PORT, gid, &where));
+
+    assert_int_equal(where.address_count, 2);
+    for (uint8_t kind = 1; kind < RDMUX_COUNT_OF(chosen); kind++) {
+        if (chosen[kind] != NULL) {
+            size_t at = rdmux_verbs_address_of_kind(&where, kind);
+            assert_true(at < where.address_count);
+            set_host_address(chosen[kind], gid);
+            assert_memory_equal(where.addresses[at].gid, gid, VERBS_GID_SIZE);
+        }
+    }
+    clear_scene(&scene);
+}
+
+/* The call that connects is made by a thread of its own; nothing else says that it failed. */
+static void an_iwarp_connection_that_cannot_be_made_ends_the_attempt_with_its_error(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct pair *pair = &scene.pair;
+    struct rdmux_wc wc;
+    struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
+    host_addresses[0] = "127.0.0.1";
+    host_addresses[1] = NULL;
+    set_scene(&scene, "iwarp", &rdmux_iwarp_provider, "link=iwarp,addr=127.0.0.1", 0);
+    listen_in(&scene);
+    assert_true(sim_fail_call(scene.world, "connect", 1, ENETUNREACH));
+
+    uint64_t until = now_ms() + PATIENT_MS;
+    CHECK_STATUS(rdmux_connect(pair->fabric_a, pair->cq_a, pair->address, NULL, 0, &pair->a),
+                 RDMUX_IN_PROGRESS);
+    while (rdmux_cq_poll(pair->cq_a, &wc, 1) == 0) {
+        assert_true(now_ms() < until);
+        enum rdmux_status status = rdmux_accept(pair->listener, pair->cq_b, NULL, 0, &pair->b);
+        assert_int_not_equal(status, RDMUX_OK);
+        (void)rdmux_cq_poll(pair->cq_b, NULL, 0);
+        progress_both(pair);
+    }
+
+    assert_int_equal(wc.opcode, RDMUX_WC_CONNECTED);
+    assert_int_equal(wc.status, RDMUX_NO_PATH);
+    CHECK_OK(rdmux_ep_info(pair->a, &info));
+    assert_non_null(strstr(info.text, strerror(ENETUNREACH)));
+    clear_scene(&scene);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_roce_path_names_its_address_and_port),
+        cmocka_unit_test(the_interface_on_the_way_to_the_peer_is_that_of_the_other_family_too),
+        cmocka_unit_test(a_roce_endpoint_ends_when_its_own_address_goes_and_not_another_one),
+        cmocka_unit_test(an_iwarp_adapter_has_one_address_of_each_kind),
+        cmocka_unit_test(an_iwarp_connection_that_cannot_be_made_ends_the_attempt_with_its_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
