@@ -101,7 +101,7 @@ compile() {
             [[ $word != -o ]] || skip=yes
             continue
         fi
-        kept+=("$word")
+        kept+=("${word//'\\\"'/\"}") # as JSON and the shell quote a definition
     done
     "${words[0]}" "-I$root/$(dirname "$2")" "${kept[@]}" -w -o "$3" -c "$1"
 }
@@ -178,20 +178,31 @@ conformance() {
 # Where peers that are not rdmux have a part.
 readonly plain_files='^verbs/|plain|^api/(listener|connect)\.'
 
+# models FOLDER LINK: random requests over a simulated adapter, without a fault and with one in the middle.
+models() {
+    local programs=$build/tests/sim_verbs plugin=$1/lib/rdmux/rdmux-verbs.so
+    echo "$programs/random_model --plugin $plugin --link $2 --brief --seeds 256"
+    echo "$programs/random_faults $plugin 500 1 $2"
+}
+
 # Whole programs over the mutated library and plug-in, one a line.
 wholes_of() {
     local sim="LD_PRELOAD=$build/lib/libsimverbs.so"
     case $1 in
     tcp_fallback/*) conformance "$2" tcp ;;
     shm/*) conformance "$2" shm ;;
-    roce/*) conformance "$2" roce "$sim" SIM_VERBS=link=roce,freedoms=all ;;
+    roce/*)
+        models "$2" roce
+        conformance "$2" roce "$sim" SIM_VERBS=link=roce,freedoms=all
+        ;;
     iwarp/*)
-        echo "$build/tests/sim_verbs/random_model --plugin $2/lib/rdmux/rdmux-verbs.so --link iwarp --brief --seeds 256"
+        models "$2" iwarp
         conformance "$2" iwarp "$sim" SIM_VERBS=link=iwarp,freedoms=all
         ;;
     verbs/*)
-        echo "$build/tests/sim_verbs/random_model --plugin $2/lib/rdmux/rdmux-verbs.so --link roce --brief --seeds 256"
+        models "$2" roce
         conformance "$2" roce "$sim" SIM_VERBS=link=roce,freedoms=all
+        models "$2" iwarp
         conformance "$2" iwarp "$sim" SIM_VERBS=link=iwarp,freedoms=all
         ;;
     *)
@@ -199,18 +210,26 @@ wholes_of() {
         conformance "$2" shm
         ;;
     esac
+    # The plug-in is found and loaded.
+    [[ $1 != providers/* ]] || echo "$(conformance "$2" roce "$sim" SIM_VERBS=link=roce) --rules N.1"
     if [[ $1 =~ $plain_files ]]; then
         echo "env LD_LIBRARY_PATH=$2/lib $sim SIM_VERBS=net=mutants-$BASHPID,link=roce $build/tests/interop/test_plain"
     fi
 }
 
+# limit_of NAME: seconds that a test may take. Only a hang takes ten times as long as the test without an edit, and a minute more.
+limit_of() {
+    awk -F'\t' -v name="$1" '$1 == name { time = $2 } END { print time == "" ? 600 : 60 + int(time / 100) }' "$work/times"
+}
+
 # first_failure FOLDER COMMAND...: TAP until the first failed case, which it prints; fails if there is none and the program ends
 # well.
 first_failure() {
-    local folder=$1 line pid rc=0
+    local folder=$1 line pid limit rc=0
     shift
+    limit=$(limit_of "$(basename "$1")")
     rm -f "$folder/tap" && mkfifo "$folder/tap"
-    setsid timeout --kill-after=2 240 "$@" >"$folder/tap" 2>/dev/null </dev/null &
+    setsid timeout --kill-after=2 "$limit" "$@" >"$folder/tap" 2>/dev/null </dev/null &
     pid=$!
     line=$(grep -m1 '^not ok' "$folder/tap" || true)
     if [[ -n $line ]]; then
