@@ -172,7 +172,7 @@ units_of() {
 conformance() {
     printf 'env LD_LIBRARY_PATH=%s/lib' "$1"
     printf ' %s' "${@:3}"
-    printf ' %s conformance --quick --format tap --seed 1 --provider %s\n' "$build/bin/rdmux" "$2"
+    printf ' %s conformance --quick --patience 4 --format tap --seed 1 --provider %s\n' "$build/bin/rdmux" "$2"
 }
 
 # Where peers that are not rdmux have a part.
