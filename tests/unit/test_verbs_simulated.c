@@ -202,6 +202,31 @@ static void a_roce_endpoint_ends_when_its_own_address_goes_and_not_another_one(v
     clear_scene(&scene);
 }
 
+/* The trial of the adapter finds it out, before the first endpoint is opened. */
+static void an_adapter_whose_atomics_are_wrong_is_not_asked_for_any(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *options;
+        bool has_atomics;
+    } cases[] = {
+        { "link=roce,name=good,atomics=glob", true },
+        { "link=roce,name=bad,atomics=glob,swapped=yes", false },
+    };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(cases); i++) {
+        struct scene scene;
+        set_scene(&scene, "roce", &rdmux_roce_provider, cases[i].options,
+                  RDMUX_FABRIC_NO_WORKER_THREAD);
+        set_gid(scene.device, 0, "127.0.0.1", NEAR);
+
+        connect_scene(&scene);
+
+        const struct verbs_domain *domain = verbs_domain_of_ep(verbs_ep_of(scene.pair.a->path));
+        assert_int_equal(domain->attr.atomic_cap != IBV_ATOMIC_NONE, cases[i].has_atomics);
+        clear_scene(&scene);
+    }
+}
+
 static void set_host_address(const char *address, uint8_t gid[VERBS_GID_SIZE])
 {
     memset(gid, 0, VERBS_GID_SIZE);
@@ -280,6 +305,7 @@ int main(void)
         cmocka_unit_test(a_roce_path_names_its_address_and_port),
         cmocka_unit_test(the_interface_on_the_way_to_the_peer_is_that_of_the_other_family_too),
         cmocka_unit_test(a_roce_endpoint_ends_when_its_own_address_goes_and_not_another_one),
+        cmocka_unit_test(an_adapter_whose_atomics_are_wrong_is_not_asked_for_any),
         cmocka_unit_test(an_iwarp_adapter_has_one_address_of_each_kind),
         cmocka_unit_test(an_iwarp_connection_that_cannot_be_made_ends_the_attempt_with_its_error),
     };
