@@ -152,6 +152,11 @@ void rdmux_shm_break(struct shm_ep *ep, enum rdmux_status status, uint64_t posit
     end_path(ep, status, status, position, text);
 }
 
+void rdmux_shm_break_bad_buffer(struct shm_ep *ep)
+{
+    end_path(ep, RDMUX_INVALID, RDMUX_IO, ep->in.tail, rdmux_shm_bad_buffer);
+}
+
 static enum outcome break_off(struct shm_ep *ep, enum rdmux_status status, const char *text)
 {
     rdmux_shm_break(ep, status, ep->in.tail, text);
@@ -360,7 +365,7 @@ static enum outcome take_pull(struct shm_ep *ep, const struct shm_message *messa
             return STUCK;
         }
         if (error == EFAULT && !is_request_mapped(ep->incoming.request)) {
-            end_path(ep, RDMUX_INVALID, RDMUX_IO, ep->in.tail, rdmux_shm_bad_buffer);
+            rdmux_shm_break_bad_buffer(ep);
             return BROKEN;
         }
         return break_off(ep, RDMUX_IO,

@@ -427,6 +427,8 @@ void rdmux_shm_cq_unwatch(struct shm_cq *cq, int fd);
  * is told, then the core. [data path] */
 void rdmux_shm_break(struct shm_ep *ep, enum rdmux_status status, uint64_t position,
                      const char *text);
+/* A request's memory of this side is not there: INVALID here. The peer did nothing wrong and gets IO. */
+void rdmux_shm_break_bad_buffer(struct shm_ep *ep);
 
 /* The kernel does not say whose memory was at fault (EFAULT): are these pieces of this process there? Each
  * page is asked for, so it is for failures only. */

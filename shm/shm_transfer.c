@@ -264,10 +264,12 @@ static bool copy_failed(struct shm_ep *ep, struct rdmux_request *request, enum r
         return false;
     }
     rdmux_provider_done(&ep->base, request, status);
-    rdmux_shm_break(ep, status, ep->in.tail,
-                    status == RDMUX_INVALID
-                        ? rdmux_shm_bad_buffer
-                        : "shm: process_vm_readv or writev failed: the peer's memory is not there");
+    if (status == RDMUX_INVALID) {
+        rdmux_shm_break_bad_buffer(ep);
+    } else {
+        rdmux_shm_break(ep, status, ep->in.tail,
+                        "shm: process_vm_readv or writev failed: the peer's memory is not there");
+    }
     return true;
 }
 

@@ -148,8 +148,10 @@ static void a_region_needs_memory_that_its_access_can_use(void **state)
     CHECK_OK(rdmux_fabric_close(fabric));
 }
 
-/* A buffer that is unmapped after its registration: the request fails, and the process goes on. */
-static void check_lost_buffer(const char *path, uint32_t access, bool reads)
+/* A buffer that is unmapped after its registration: the request fails, and the process goes on.
+ * at_peer: what the peer, which did nothing wrong, is told. */
+static void check_lost_buffer(const char *path, uint32_t access, bool reads,
+                              enum rdmux_status at_peer)
 {
     enum { SIZE = 1 << 20 };
     struct pair pair;
@@ -178,6 +180,7 @@ static void check_lost_buffer(const char *path, uint32_t access, bool reads)
     }
     assert_ptr_equal(wc.context, CONTEXT(1));
     (void)expect_entry(pair.cq_a, RDMUX_WC_DISCONNECTED, RDMUX_INVALID);
+    (void)expect_entry(pair.cq_b, RDMUX_WC_DISCONNECTED, at_peer);
     rdmux_remote_close(remote);
     rdmux_mr_deregister(source);
     rdmux_mr_deregister(sink);
@@ -189,9 +192,9 @@ static void a_buffer_that_is_gone_makes_its_request_invalid(void **state)
 {
     (void)state;
     const uint32_t access = RDMUX_ACCESS_REMOTE_WRITE | RDMUX_ACCESS_REMOTE_READ;
-    check_lost_buffer("tcp", access, false);
-    check_lost_buffer("shm", access, false);
-    check_lost_buffer("shm", access, true);
+    check_lost_buffer("tcp", access, false, RDMUX_PEER_GONE);
+    check_lost_buffer("shm", access, false, RDMUX_IO);
+    check_lost_buffer("shm", access, true, RDMUX_IO);
 }
 
 /* Over shm it is the peer that copies the bytes of a long message, out of this process. */
