@@ -299,6 +299,59 @@ static void an_iwarp_connection_that_cannot_be_made_ends_the_attempt_with_its_er
     clear_scene(&scene);
 }
 
+/* The next entry of a cq whose peer needs progress, too. */
+static struct rdmux_wc await_entry(struct pair *pair, struct rdmux_cq *cq)
+{
+    struct rdmux_wc wc;
+    struct rdmux_wc none;
+    struct rdmux_cq *other = cq == pair->cq_a ? pair->cq_b : pair->cq_a;
+    uint64_t until = now_ms() + PATIENT_MS;
+    while (rdmux_cq_poll(cq, &wc, 1) == 0) {
+        assert_true(now_ms() < until);
+        (void)rdmux_cq_poll(other, &none, 0);
+        progress_both(pair);
+    }
+    return wc;
+}
+
+/* An honest peer, and a side that was made to believe that its longest region is a byte shorter. */
+static void a_notice_over_iwarp_is_held_against_the_longest_region(void **state)
+{
+    (void)state;
+    enum { LENGTH = 1 << 20 };
+    static uint8_t there[LENGTH];
+    static uint8_t here[LENGTH];
+    struct scene scene;
+    struct pair *pair = &scene.pair;
+    struct rdmux_mr *mr = NULL;
+    struct rdmux_token token;
+    struct rdmux_remote *remote = NULL;
+    host_addresses[0] = "127.0.0.1";
+    host_addresses[1] = NULL;
+    set_scene(&scene, "iwarp", &rdmux_iwarp_provider, "link=iwarp,addr=127.0.0.1", 0);
+    connect_scene(&scene);
+    CHECK_OK(rdmux_mr_register(pair->fabric_b, there, LENGTH, RDMUX_ACCESS_REMOTE_WRITE, &mr));
+    CHECK_OK(rdmux_mr_export(mr, &token));
+    CHECK_STATUS(rdmux_remote_import(pair->a, &token, 0, &remote), RDMUX_IN_PROGRESS);
+    assert_int_equal(await_entry(pair, pair->cq_a).opcode, RDMUX_WC_REMOTE_READY);
+    struct iwarp_domain *domain = iwarp_domain_of(pair->b->domain);
+    assert_int_equal(atomic_load(&domain->longest), LENGTH);
+    atomic_store(&domain->longest, LENGTH - 1);
+    CHECK_OK(rdmux_recv(pair->b, NULL, 0, NULL, CONTEXT(1)));
+
+    CHECK_OK(rdmux_write_imm(pair->a, here, LENGTH, NULL, remote, 0, 7, CONTEXT(2), 0));
+    struct rdmux_wc receive = await_entry(pair, pair->cq_b);
+    struct rdmux_wc end = await_entry(pair, pair->cq_b);
+
+    assert_int_equal(receive.opcode, RDMUX_WC_RECV);
+    assert_int_not_equal(receive.status, RDMUX_OK);
+    assert_int_equal(end.opcode, RDMUX_WC_DISCONNECTED);
+    assert_int_equal(end.status, RDMUX_PROTOCOL);
+    rdmux_remote_close(remote);
+    rdmux_mr_deregister(mr);
+    clear_scene(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -308,6 +361,7 @@ int main(void)
         cmocka_unit_test(an_adapter_whose_atomics_are_wrong_is_not_asked_for_any),
         cmocka_unit_test(an_iwarp_adapter_has_one_address_of_each_kind),
         cmocka_unit_test(an_iwarp_connection_that_cannot_be_made_ends_the_attempt_with_its_error),
+        cmocka_unit_test(a_notice_over_iwarp_is_held_against_the_longest_region),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
