@@ -474,6 +474,7 @@ static void far_target(struct side *side)
                 BARRIER(side);
                 (void)WAIT(&side->queue, RDMUX_WC_RECV, CTX(1));
                 far_look(side, far.bytes[region], region, place, far_sizes[size]);
+                EXPECT_QUIET(&side->queue);
                 BARRIER(side);
             }
         }
