@@ -819,13 +819,14 @@ host_goes_b() {
 }
 
 # revoked_far_away PROVIDER write|read: the importer hears of it when its requests have been refused,
-# as the control channel takes longer than rdmux_mr_revoke() waits.
+# as the control channel takes longer than the 100 ms that rdmux_mr_revoke() waits.
 revoked_far_away_a() {
     local control
     control=$(other_net_of "$1")
-    serve_traffic 'a serves' "$(of "$control" ADDRESS):0" --revoke 1500 --expect DENIED
+    serve_traffic 'a serves' "$(of "$control" ADDRESS):0" --revoke /tmp/revoke --expect DENIED
     await 'b is under way'
-    tc qdisc add dev "$(of "$control" NETDEV)" root netem delay 150ms limit 10000
+    tc qdisc add dev "$(of "$control" NETDEV)" root netem delay 500ms limit 10000
+    : >/tmp/revoke
     traffic_ends
     tell landed "$(sed -n 's/^landed: //p' /tmp/traffic)"
 }
@@ -833,6 +834,7 @@ revoked_far_away_a() {
 revoked_far_away_b() {
     local placed landed
     begin_driving "$(await 'a serves')" --paths "$1" --stream "$2" --expect DENIED
+    until_true grep -qs '^streams$' /tmp/driven
     tell 'b is under way'
     driving_ends
     grep -qE 'first failure: RDMUX_(DENIED|OUTCOME_UNKNOWN);' /tmp/driven ||

@@ -58,7 +58,7 @@ static struct {
     uint32_t receive;   /* serve: bytes of each receive */
     uint32_t srq;       /* serve: receives that all endpoints share; 0: each has its own */
     uint32_t late;      /* serve: ms before receives are posted */
-    uint32_t revoke;    /* serve: ms after which the memory is taken back */
+    const char *revoke; /* serve: the memory is taken back when this file is there */
     enum stream stream; /* drive: only these, with the peer's memory */
 } options = {
     .paths = "auto",
@@ -76,8 +76,7 @@ static const struct {
     { "--liveness", &options.liveness }, { "--endpoints", &options.endpoints },
     { "--rounds", &options.rounds },     { "--message", &options.message },
     { "--receive", &options.receive },   { "--srq", &options.srq },
-    { "--late", &options.late },         { "--revoke", &options.revoke },
-    { "--read", &options.read },
+    { "--late", &options.late },         { "--read", &options.read },
 };
 
 static const struct {
@@ -87,13 +86,14 @@ static const struct {
     { "--paths", &options.paths },
     { "--again", &options.again },
     { "--expect", &options.expect },
+    { "--revoke", &options.revoke },
 };
 
 static _Noreturn void usage(void)
 {
     fputs("usage: traffic serve|drive ADDRESS [--paths LIST] [--liveness MS] [--endpoints N]\n"
           "               [--expect STATUS[|STATUS...]]\n"
-          "  serve  [--receive BYTES] [--srq RECEIVES] [--late MS] [--revoke MS]\n"
+          "  serve  [--receive BYTES] [--srq RECEIVES] [--late MS] [--revoke FILE]\n"
           "  drive  [--rounds N] [--read BYTES] [--message BYTES] [--stream write|read]\n"
           "         [--again LIST]\n",
           stderr);
@@ -416,7 +416,7 @@ static void welcome(struct rdmux_ep *ep)
     peer->line.owed++;
 }
 
-/* What is to happen some time after the connection was made. */
+/* What is to happen some time after the connection was made, or when the script says so. */
 static void serve_timers(struct peer *peer)
 {
     uint64_t age = now_ms() - peer->begin_ms;
@@ -426,7 +426,7 @@ static void serve_timers(struct peer *peer)
             make_receives(peer, 2 * WINDOW);
         }
     }
-    if (options.revoke != 0 && !peer->is_revoked && age >= options.revoke) {
+    if (options.revoke != NULL && !peer->is_revoked && access(options.revoke, F_OK) == 0) {
         peer->is_revoked = true;
         must(rdmux_mr_revoke(peer->mr), "rdmux_mr_revoke");
         /* From here on no write may change the counter, and no read may find what stands here now. */
@@ -670,6 +670,9 @@ static void drive_entry(const struct rdmux_wc *wc)
     if (part == PART_GREETING) {
         driver->is_greeted = true;
     } else if (part == PART_STREAM) {
+        if (number == 1 && wc->status == RDMUX_OK) {
+            puts("streams");
+        }
         check_stream(driver, wc, number);
     } else if (part != PART_LAST) {
         check_part(driver, &driver->rounds[number % window], part, wc, number);
