@@ -256,7 +256,7 @@ enum {
 
 static uint8_t late_byte(unsigned round, uint64_t write)
 {
-    return (uint8_t)(round * LATE_WRITES + write + 1);
+    return (uint8_t)((uint64_t)round * LATE_WRITES + write + 1);
 }
 
 /* Waits until this byte shows there, so that a copy is under way; not for ever, as the copy may have gone

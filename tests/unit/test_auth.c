@@ -667,7 +667,11 @@ static bool gets_through(const struct pair *pair, const struct authority *own, i
     assert_non_null(context);
     assert_int_equal(SSL_CTX_set_min_proto_version(context, version), 1);
     assert_int_equal(SSL_CTX_set_max_proto_version(context, version), 1);
-    assert_true(groups == NULL || SSL_CTX_set1_groups_list(context, groups) == 1);
+    if (groups != NULL) {
+        char list[64]; /* the macro drops const */
+        (void)snprintf(list, sizeof(list), "%s", groups);
+        assert_int_equal(SSL_CTX_set1_groups_list(context, list), 1);
+    }
     assert_int_equal(SSL_CTX_use_certificate(context, own->certificate), 1);
     assert_int_equal(SSL_CTX_use_PrivateKey(context, own->key), 1);
     rdmux_hello_fill(pair->fabric_a, &hello);

@@ -11,9 +11,6 @@
 #include <net/if.h>
 #include <sim_verbs.h>
 
-extern const struct rdmux_provider_ops rdmux_roce_provider;
-extern const struct rdmux_provider_ops rdmux_iwarp_provider;
-
 enum { GIDS = 16, NEAR = 9, FAR = 2, PORT = 1, ADDRESSES_MAX = 4 };
 
 /* ----------------------------------------------------------------------------- the system's functions */
@@ -256,9 +253,9 @@ static void an_iwarp_adapter_has_one_address_of_each_kind(void **state)
     CHECK_OK(rdmux_iwarp_find_addresses("siw9", PORT, gid, &where));
 
     assert_int_equal(where.address_count, 2);
-    for (uint8_t kind = 1; kind < RDMUX_COUNT_OF(chosen); kind++) {
+    for (size_t kind = 1; kind < RDMUX_COUNT_OF(chosen); kind++) {
         if (chosen[kind] != NULL) {
-            size_t at = rdmux_verbs_address_of_kind(&where, kind);
+            size_t at = rdmux_verbs_address_of_kind(&where, (uint8_t)kind);
             assert_true(at < where.address_count);
             set_host_address(chosen[kind], gid);
             assert_memory_equal(where.addresses[at].gid, gid, VERBS_GID_SIZE);
