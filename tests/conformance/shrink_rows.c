@@ -81,17 +81,30 @@ static void take_rows_out(struct search *search)
     }
 }
 
+/* Tries these two choices of a row, which may be one, at their simplest. */
+static void simplify_both(struct search *search, size_t index, unsigned one, unsigned other)
+{
+    struct row rows[ROWS_MAX];
+    memcpy(rows, search->rows, search->count * sizeof(*rows));
+    if (rows[index].values[one] == 0 || rows[index].values[other] == 0) {
+        return;
+    }
+    rows[index].values[one] = 0;
+    rows[index].values[other] = 0;
+    if (row_is_valid(&generated_table, &rows[index])) {
+        (void)fails(search, rows, search->count);
+    }
+}
+
+/* Each choice, and then each two: of some neither can be at its simplest without the other. */
 static void simplify(struct search *search, size_t index)
 {
     for (unsigned i = DIM_OP + 1; i < DIM_COUNT; i++) {
-        struct row rows[ROWS_MAX];
-        memcpy(rows, search->rows, search->count * sizeof(*rows));
-        if (rows[index].values[i] == 0) {
-            continue;
-        }
-        rows[index].values[i] = 0;
-        if (row_is_valid(&generated_table, &rows[index])) {
-            (void)fails(search, rows, search->count);
+        simplify_both(search, index, i, i);
+    }
+    for (unsigned i = DIM_OP + 1; i < DIM_COUNT; i++) {
+        for (unsigned k = i + 1; k < DIM_COUNT; k++) {
+            simplify_both(search, index, i, k);
         }
     }
 }
