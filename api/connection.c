@@ -23,7 +23,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* While an attempt's clock runs it is looked at so often. */
+/* The period at which the driver checks an attempt's clock. */
 enum { LOOK_NS = 100 * 1000 * 1000 };
 
 /* ------------------------------------------------------------------------------------------------- end of set-up */

@@ -62,7 +62,7 @@ void rdmux_listener_release(struct rdmux_ep *ep);
 uint32_t rdmux_listener_max_setups(const struct rdmux_listener *listener);
 /* Endpoints in set-up of the same address or identity, this one included. */
 uint32_t rdmux_listener_setups_beside(const struct rdmux_ep *ep);
-/* How long a connection may wait to be accepted; 0: for ever. */
+/* The longest time that a connection waits to be accepted; 0: no limit. */
 uint32_t rdmux_listener_accept_timeout_ms(const struct rdmux_listener *listener);
 bool rdmux_listener_is_closed(struct rdmux_listener *listener);
 struct rdmux_fabric *rdmux_listener_fabric(struct rdmux_listener *listener);

@@ -185,7 +185,7 @@ void rdmux_shm_meeting_remove(const struct shm_place *place)
     (void)unlink(address.sun_path);
 }
 
-/* The socket's file, which nothing is done with but that it is looked at. */
+/* Opens the socket's file for its attributes alone. */
 static int open_file(const struct shm_place *place, pid_t pid)
 {
     enum { FLAGS = O_PATH | O_NOFOLLOW | O_CLOEXEC };
