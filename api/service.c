@@ -449,7 +449,8 @@ static uint64_t run_cq(struct rdmux_cq *cq, uint64_t now)
     if (is_inside(cq)) {
         return UINT64_MAX;
     }
-    if (cq->service_fired) {
+    /* Attention may have been asked for since REST: whoever asked woke the thread then, and will not again. */
+    if (cq->service_fired || attention_due(cq, now)) {
         return now;
     }
     return atomic_load_explicit(&cq->deadline_ns, memory_order_relaxed);

@@ -206,6 +206,39 @@ static void an_application_that_comes_back_is_looked_at_again(void **state)
     assert_int_equal(scene->cq->slices, 1);
 }
 
+static bool mail_came;
+
+static void note_mail(struct rdmux_cq *cq, struct rdmux_mail *mail)
+{
+    (void)cq;
+    (void)mail;
+    mail_came = true;
+}
+
+/* Mail wakes whoever sleeps on the armed descriptor, who may do anything but call: between the arm and
+ * the service thread's next look as well as later. */
+static void mail_of_an_armed_cq_is_taken_though_it_came_before_the_look(void **state)
+{
+    struct scene *scene = *state;
+    static struct rdmux_mail mail = { .deliver = note_mail };
+    int sleep_ms = begin_polling(scene);
+    set_polling(NULL);
+    mail_came = false;
+    CHECK_OK(rdmux_cq_arm(scene->cq));
+    rdmux_cq_mail(scene->cq, &mail);
+    sleep_ms = look_after(0); /* the mail woke the thread */
+    assert_int_equal(sleep_ms, 10);
+
+    for (int i = 0; i < 3 && !mail_came; i++) {
+        assert_true(sleep_ms >= 0);
+        sleep_ms = look_after(sleep_ms);
+    }
+
+    assert_true(mail_came);
+    assert_int_equal(scene->cq->slices, 1);
+    assert_int_equal(sleep_ms, -1);
+}
+
 int main(void)
 {
 #define STAGED(test) cmocka_unit_test_setup_teardown(test, open_stage, close_stage)
@@ -214,6 +247,7 @@ int main(void)
         STAGED(a_look_that_finds_no_call_takes_the_cq_and_wakes_no_more),
         STAGED(one_who_called_in_the_last_look_only_is_not_asked_again),
         STAGED(an_application_that_comes_back_is_looked_at_again),
+        STAGED(mail_of_an_armed_cq_is_taken_though_it_came_before_the_look),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
