@@ -70,6 +70,7 @@ enum size {
     SIZE_4097,
     SIZE_16385,
     SIZE_40003,
+    SIZE_300007,
     SIZE_MOST,     /* max_send, or the whole region */
     SIZE_TOO_MUCH, /* a byte more: LENGTH, or OUT_OF_RANGE */
 };
@@ -79,6 +80,7 @@ enum list {
     LIST_ONE,  /* rdmux_post() with one piece */
     LIST_TWO,
     LIST_MOST,  /* as many as the endpoint grants */
+    LIST_STEEP, /* as many, the last ones much shorter than the first */
     LIST_EMPTY, /* empty pieces first, last and in between */
     LIST_NONE,  /* no piece at all, for 0 bytes */
     LIST_TOO_LONG,
@@ -115,6 +117,7 @@ enum before {
 enum endpoint {
     ENDPOINT_FIRST,
     ENDPOINT_SECOND,
+    ENDPOINT_SOCKETS, /* with several data sockets */
     ENDPOINT_SRQ_FIRST,
     ENDPOINT_SRQ_SECOND,
     ENDPOINTS
@@ -128,6 +131,8 @@ enum receive {
     RECEIVE_PIECES, /* a list with empty pieces */
     RECEIVE_LATE,   /* posted only after the send was */
     RECEIVE_LATE_ROOMY,
+    RECEIVE_OPEN, /* in a region that the peer may write to, of just the length */
+    RECEIVE_LATE_OPEN,
 };
 
 enum proof {
@@ -151,6 +156,7 @@ bool row_is_refused(const struct row *row);
 size_t generated_rows(enum subject_op op, unsigned strength, struct row **out);
 /* Whether the row's receives are posted after its requests. */
 bool row_is_late(const struct row *row);
+bool row_receives_in_region(const struct row *row);
 /* Whether the row is on an endpoint with an SRQ. With --quick such rows are left out. */
 bool row_is_on_srq(const struct row *row);
 /* The capabilities, RDMUX_CAP_*, that the row takes. */
@@ -168,6 +174,7 @@ uint64_t row_needs(const struct row *row);
 #define RULES_READ "1.14, -1.14, 3.6, 6.1, -6.1, 6.3, -6.3, 6.15, 12.1, 12.5, " RULES_EVERY
 #define RULES_ATOMIC "1.14, -1.14, 3.6, 6.15, " RULES_EVERY
 #define RULES_FLUSH "6.1, 12.1, " RULES_EVERY
+#define RULES_CLOSED "1.14, 2.15, 3.6, 6.1, 6.15, 12.1, 12.5, " RULES_EVERY
 const char *subject_rules(enum subject_op op);
 
 /* "1.0.3": a row as it stands in --sequence. Returns the characters read, 0: it is none. */
@@ -181,7 +188,7 @@ void row_describe(const struct row *row, char *out, size_t size);
 
 enum {
     REGION_LENGTH = (1 << 20) + 4099, /* odd, and more than paths do at a stretch */
-    MESSAGE_MOST = 100003,
+    MESSAGE_MOST = (1 << 20) + 4001,  /* likewise */
     QUEUE_DEPTH = 24,
     READS_BEFORE = 20,
     CROWD = 3 * QUEUE_DEPTH,
@@ -227,6 +234,10 @@ struct program {
 /* What a row makes one side post. seed: of the bytes and numbers in it, another one each time. */
 void program_make(const struct row *row, uint64_t seed, const struct limits *limits,
                   struct program *out);
+
+/* How many of the program's requests, from its first on, are placed once all those that are signaled
+ * have completed: the completion of a later one speaks for one with PLACED that is unsignaled (1.8). */
+size_t program_placed(const struct program *program);
 
 /* A number that depends on the row alone. */
 uint64_t row_hash(const struct row *row);

@@ -372,7 +372,10 @@ static void far_access(struct side *side, struct rdmux_remote *remote, uint8_t *
         EXPECT_EQUAL(old, word + 5);
     }
     BARRIER(side);
-    BARRIER(side); /* the target has looked */
+    BARRIER(side); /* the target has looked, and has a receive in the same place */
+    (void)POST_AND_WAIT(&side->queue, rdmux_send(ep, bytes, size, NULL, CTX(6), 0), RDMUX_WC_SEND,
+                        CTX(6));
+    BARRIER(side);
     EXPECT_STATUS(rdmux_write(ep, bytes, size, NULL, remote, FAR_LENGTH - size + 1, CTX(5), 0),
                   RDMUX_OUT_OF_RANGE);
     EXPECT_STATUS(rdmux_read(ep, bytes, size, NULL, remote, FAR_LENGTH - size + 1, CTX(5), 0),
@@ -465,6 +468,13 @@ static void far_target(struct side *side)
                     &side->queue); /* a call is what orders memory with a device in software */
                 far_look(side, far.bytes[region], region, place, far_sizes[size]);
                 EXPECT_QUIET(&side->queue);
+                EXPECT_OK(rdmux_recv(side->ep,
+                                     far.bytes[region] + far_offset(place, far_sizes[size]),
+                                     far_sizes[size], far.mrs[region], CTX(1)));
+                BARRIER(side);
+                (void)WAIT(&side->queue, RDMUX_WC_RECV, CTX(1));
+                far_look(side, far.bytes[region], region, place, far_sizes[size]);
+                EXPECT_QUIET(&side->queue);
                 BARRIER(side);
             }
         }
@@ -476,6 +486,272 @@ static void far_target(struct side *side)
     side_end(side);
 }
 
+/* --------------------------------------------------------------------------------------- at once */
+
+enum { HELD_MOST = 1025, HELD_BEGIN = 4096, HELD_KINDS = 5 };
+
+static const uint64_t held_counts[] = { 255, 256, 257, 513, HELD_MOST };
+
+/* One of many requests of a kind that MORE holds back until the last of them is posted. */
+static enum rdmux_status post_held(struct side *side, unsigned kind, struct rdmux_remote *remote,
+                                   uint64_t *results, uint64_t number, uint32_t flags)
+{
+    const uint64_t word = word_of(side->seed + kind, number);
+    const uint64_t at = HELD_BEGIN + 8 * number;
+    const uint32_t placed = flag_if_there(side, RDMUX_PLACED);
+    struct rdmux_ep *ep = side->ep;
+    switch (kind) {
+    case 0:
+        return rdmux_write(ep, &word, 8, NULL, remote, at, CTX(number),
+                           flags | RDMUX_INLINE | placed);
+    case 1:
+        return rdmux_send(ep, &word, 8, NULL, CTX(number), flags | RDMUX_INLINE | placed);
+    case 2:
+        return rdmux_write(ep, NULL, 0, NULL, placed != 0 ? NULL : remote, 0, CTX(number),
+                           flags | placed);
+    case 3:
+        return rdmux_read(ep, &results[number], 8, NULL, remote, at, CTX(number), flags);
+    default:
+        return rdmux_fetch_add(ep, &results[number], NULL, remote, 0, 1, CTX(number), flags);
+    }
+}
+
+static void held_round(struct side *side, unsigned kind, struct rdmux_remote *remote, uint64_t count)
+{
+    static uint64_t results[HELD_MOST];
+    static const uint32_t opcodes[] = { RDMUX_WC_WRITE, RDMUX_WC_SEND, RDMUX_WC_WRITE,
+                                        RDMUX_WC_READ, RDMUX_WC_FETCH_ADD };
+    uint64_t first = 0;
+    memset(results, 0, sizeof(results));
+    for (uint64_t i = 0; i < count; i++) {
+        EXPECT_OK(post_held(side, kind, remote, results, i, i + 1 < count ? RDMUX_MORE : 0));
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        struct rdmux_wc wc = NEXT_AFTER(
+            &side->queue, "one of many requests that were posted at once never completed");
+        EXPECT(wc.opcode == opcodes[kind] && wc.status == RDMUX_OK && wc.context == CTX(i),
+               "completion %" PRIu64 " of %" PRIu64 " is %s", i, count, wc_text(&wc));
+        if (kind == 3) {
+            EXPECT_EQUAL(results[i], word_of(side->seed, i));
+        } else if (kind == 4) {
+            first = i == 0 ? results[0] : first;
+            EXPECT_EQUAL(results[i], first + i);
+        }
+    }
+}
+
+static void held_initiator(struct side *side)
+{
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    attr.send_depth = HELD_MOST;
+    side_open_pair(side, &attr);
+    struct rdmux_remote *remote = take_remote(side, side->ep);
+    for (size_t i = 0; i < COUNT_OF(held_counts); i++) {
+        for (unsigned kind = 0; kind < HELD_KINDS; kind++) {
+            if (kind < 4 || side_has(side, NEEDS_ATOMICS)) {
+                BARRIER(side);
+                held_round(side, kind, remote, held_counts[i]);
+                BARRIER(side);
+            }
+        }
+    }
+    side_finish(side);
+}
+
+static void held_target(struct side *side)
+{
+    static uint64_t words[HELD_MOST];
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    attr.recv_depth = HELD_MOST;
+    side_open_pair(side, &attr);
+    struct region region = region_make(side, MEMORY_REGISTERED, HELD_BEGIN + 8 * HELD_MOST,
+                                       ACCESS_ALL);
+    give_token(side, &region);
+    for (size_t i = 0; i < COUNT_OF(held_counts); i++) {
+        for (unsigned kind = 0; kind < HELD_KINDS; kind++) {
+            const uint64_t messages = kind == 1 ? held_counts[i] : 0;
+            if (kind == 4 && !side_has(side, NEEDS_ATOMICS)) {
+                continue;
+            }
+            for (uint64_t k = 0; k < messages; k++) {
+                EXPECT_OK(rdmux_recv(side->ep, &words[k], 8, NULL, CTX(k)));
+            }
+            BARRIER(side);
+            for (uint64_t k = 0; k < messages; k++) {
+                (void)WAIT(&side->queue, RDMUX_WC_RECV, CTX(k));
+                EXPECT_EQUAL(words[k], word_of(side->seed + 1, k));
+            }
+            BARRIER(side);
+        }
+    }
+    side_finish(side);
+}
+
+/* ------------------------------------------------------------------------------- full to the brim */
+
+enum {
+    BRIM_ROUNDS = 48,
+    BRIM_DEPTH = 512,
+    BRIM_LENGTH = 20011,
+    BRIM_RECEIVES = 64,
+    BRIM_TRIES = 300,
+};
+
+/* Rounds of short messages, of those of some hundred bytes, and of all lengths. */
+static size_t brim_length(uint64_t seed, uint64_t round, uint64_t number)
+{
+    static const size_t most[] = { 1500, 130, 5000, BRIM_LENGTH };
+    return mix64(seed + round * 100003 + number) % (most[round % COUNT_OF(most)] + 1);
+}
+
+/* Sends until the path takes no more, while nobody receives; messages come and go both ways, so the
+ * place where the next one begins is another one each time. */
+static uint64_t brim_send(struct side *side, uint8_t *bytes, uint64_t round)
+{
+    uint64_t sent = 0;
+    unsigned refused = 0;
+    while (refused < BRIM_TRIES && sent < BRIM_DEPTH) {
+        const size_t length = brim_length(side->seed, round, sent);
+        uint8_t *at = bytes + sent * BRIM_LENGTH;
+        pattern_fill(at, length, side->seed + round, sent);
+        enum rdmux_status status = rdmux_send_imm(side->ep, at, length, NULL, (uint32_t)sent,
+                                                  CTX(sent), 0);
+        EXPECT(status == RDMUX_OK || status == RDMUX_AGAIN, "got %s: %s", rdmux_status_name(status),
+               rdmux_last_error());
+        sent += status == RDMUX_OK;
+        refused += status == RDMUX_AGAIN;
+    }
+    return sent;
+}
+
+static void brim_sender(struct side *side, uint8_t *bytes, uint64_t round)
+{
+    const uint64_t sent = brim_send(side, bytes, round);
+    GIVE(side, &sent, sizeof(sent));
+    for (uint64_t i = 0; i < sent; i++) {
+        struct rdmux_wc wc = NEXT_AFTER(&side->queue, "a send never completed");
+        EXPECT(wc.opcode == RDMUX_WC_SEND && wc.status == RDMUX_OK && wc.context == CTX(i),
+               "after send %" PRIu64 " came %s", i, wc_text(&wc));
+    }
+    BARRIER(side);
+    EXPECT_QUIET(&side->queue);
+}
+
+static void brim_receiver(struct side *side, uint8_t *bytes, uint64_t round)
+{
+    uint64_t sent = 0;
+    uint64_t posted = 0;
+    TAKE(side, &sent, sizeof(sent));
+    for (uint64_t i = 0; i < sent; i++) {
+        for (; posted < sent && posted < i + BRIM_RECEIVES; posted++) {
+            EXPECT_OK(rdmux_recv(side->ep, bytes + posted % BRIM_RECEIVES * BRIM_LENGTH,
+                                 BRIM_LENGTH, NULL, CTX(posted)));
+        }
+        struct rdmux_wc wc = NEXT_AFTER(&side->queue, "a message never came");
+        const size_t length = brim_length(side->seed, round, i);
+        EXPECT(wc.opcode == RDMUX_WC_RECV && wc.status == RDMUX_OK && wc.context == CTX(i) &&
+                   wc.length == length && wc.imm == i,
+               "message %" PRIu64 " of %" PRIu64 ", of %zu bytes: %s", i, sent, length,
+               wc_text(&wc));
+        EXPECT_PATTERN_FROM(bytes + i % BRIM_RECEIVES * BRIM_LENGTH, length, side->seed + round, i);
+    }
+    BARRIER(side);
+}
+
+static void brim(struct side *side)
+{
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    uint8_t *bytes = malloc((size_t)BRIM_DEPTH * BRIM_LENGTH);
+    EXPECT(bytes != NULL, "out of memory");
+    attr.send_depth = BRIM_DEPTH;
+    attr.recv_depth = BRIM_RECEIVES;
+    side_open_pair(side, &attr);
+    for (uint64_t round = 0; round < BRIM_ROUNDS; round++) {
+        BARRIER(side);
+        if ((round % 8 < 6) == side->is_initiator) {
+            brim_sender(side, bytes, round);
+        } else {
+            brim_receiver(side, bytes, round);
+        }
+    }
+    side_finish(side);
+    free(bytes);
+}
+
+/* ------------------------------------------------------------------------ around number 2 to the 16 */
+
+enum {
+    WRAP_FIRST = 65536 - 200,
+    WRAP_COUNT = 400,
+    WRAP_WINDOW = 32,
+    WRAP_LENGTH = 20000,
+    WRAP_GO = 1000,
+};
+
+/* The message of this number, of all there are on the endpoint. */
+static size_t wrap_length(uint64_t number)
+{
+    static const size_t lengths[] = { 4096, 8, 3000, WRAP_LENGTH, 60 };
+    return number < WRAP_FIRST ? 0 : lengths[number % COUNT_OF(lengths)];
+}
+
+static void wrap_initiator(struct side *side)
+{
+    static uint8_t bytes[WRAP_LENGTH];
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    attr.send_depth = WRAP_GO;
+    side_open_pair(side, &attr);
+    struct rdmux_remote *remote = take_remote(side, side->ep);
+    for (uint64_t i = 0; i < WRAP_FIRST + WRAP_COUNT; i++) {
+        const bool is_early = i < WRAP_FIRST;
+        const bool signaled = !is_early || i % WRAP_GO == 0;
+        const uint32_t flags = signaled ? 0 : RDMUX_UNSIGNALED;
+        pattern_fill(bytes, wrap_length(i), side->seed, i);
+        enum rdmux_status status = RDMUX_AGAIN;
+        while ((status = i % 7 == 3 ? rdmux_write_imm(side->ep, bytes, wrap_length(i), NULL, remote,
+                                                      i % 3, (uint32_t)i, CTX(i), flags)
+                                    : rdmux_send_imm(side->ep, bytes, wrap_length(i), NULL,
+                                                     (uint32_t)i, CTX(i), flags)) == RDMUX_AGAIN) {
+            (void)WAIT(&side->queue, RDMUX_WC_WRITABLE, NULL);
+        }
+        EXPECT_STATUS(status, RDMUX_OK);
+        if (signaled) {
+            (void)WAIT(&side->queue, i % 7 == 3 ? RDMUX_WC_WRITE : RDMUX_WC_SEND, CTX(i));
+        }
+    }
+    BARRIER(side);
+    side_finish(side);
+}
+
+/* Receives lie where a path may let the sender write. */
+static void wrap_target(struct side *side)
+{
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    attr.recv_depth = WRAP_GO;
+    side_open_pair(side, &attr);
+    struct region sink = region_make(side, MEMORY_ALLOCATED, (size_t)WRAP_WINDOW * WRAP_LENGTH,
+                                     ACCESS_ALL);
+    struct region region = region_make(side, MEMORY_ALLOCATED, WRAP_LENGTH + 3, ACCESS_ALL);
+    give_token(side, &region);
+    uint64_t posted = 0;
+    for (uint64_t i = 0; i < WRAP_FIRST + WRAP_COUNT; i++) {
+        const bool written = i % 7 == 3;
+        for (; posted < i + WRAP_WINDOW && posted < WRAP_FIRST + WRAP_COUNT; posted++) {
+            EXPECT_OK(rdmux_recv(side->ep, sink.addr + posted % WRAP_WINDOW * WRAP_LENGTH,
+                                 WRAP_LENGTH, sink.mr, CTX(posted)));
+        }
+        struct rdmux_wc wc = NEXT_AFTER(&side->queue, "a message never came");
+        EXPECT(wc.opcode == (written ? RDMUX_WC_RECV_WRITE_IMM : RDMUX_WC_RECV) &&
+                   wc.status == RDMUX_OK && wc.context == CTX(i) && wc.length == wrap_length(i) &&
+                   wc.imm == (uint32_t)i,
+               "message %" PRIu64 ", of %zu bytes: %s", i, wrap_length(i), wc_text(&wc));
+        EXPECT_PATTERN_FROM(sink.addr + i % WRAP_WINDOW * WRAP_LENGTH, written ? 0 : wrap_length(i),
+                            side->seed, i);
+    }
+    BARRIER(side);
+    side_finish(side);
+}
+
 static const struct conformance_case cases[] = {
     { "1.12, 1.1, 1.2, 1.6, 1.8, 1.10, 2.1, 2.8, 13.1",
       "more than 65,536 messages both ways at once, up to 65,536 receives posted at once",
@@ -483,10 +759,21 @@ static const struct conformance_case cases[] = {
     { "1.1, 1.2, 1.8, 1.10, 2.6, 2.11, 3.3, 3.4",
       "more than 65,536 writes, reads and atomics, most of them unsignaled, are each done once",
       NEEDS_WRITE | NEEDS_READ, 120, CASE_LONG, many_initiator, many_target },
-    { "12.5, 6.1, -6.1, 2.6, 3.3, 3.4, 6.15",
-      "writes, reads and atomics reach offsets around 2 GiB and beyond 4 GiB, up to the last odd "
+    { "12.5, 6.1, -6.1, 2.1, 2.6, 3.3, 3.4, 3.7, 6.15",
+      "writes, reads, atomics and receives reach offsets around 2 GiB and beyond 4 GiB, up to the "
+      "last odd "
       "byte",
-      NEEDS_WRITE | NEEDS_READ, 60, 0, far_initiator, far_target },
+      NEEDS_SEND | NEEDS_WRITE | NEEDS_READ, 60, 0, far_initiator, far_target },
+    { "1.1, 1.4, 1.6, 1.9, 1.15",
+      "255 to 1,025 requests of a kind that MORE holds back until the last complete once each",
+      NEEDS_BASICS, 30, 0, held_initiator, held_target },
+    { "2.1, 2.2, 2.8, 1.4",
+      "messages of all lengths that fill what there is between two sides, again and again, arrive "
+      "whole",
+      NEEDS_IMM, 60, 0, brim, brim },
+    { "2.1, 2.7, 2.8, 1.16",
+      "messages of all lengths, and notices, around the 65,536th come to receives in a region",
+      NEEDS_IMM | NEEDS_WRITE, 60, CASE_LONG, wrap_initiator, wrap_target },
 };
 
 const struct suite counts_suite = { "counts", cases, COUNT_OF(cases) };

@@ -79,6 +79,26 @@ uint32_t wanted_opcode(const struct wanted *wanted)
     }
 }
 
+size_t program_placed(const struct program *program)
+{
+    size_t placed = 0;
+    size_t asked = 0; /* the same, of what has PLACED */
+    for (size_t i = 0; i < program->count; i++) {
+        const struct wanted *wanted = &program->requests[i];
+        if (wanted->answer != RDMUX_OK) {
+            continue;
+        }
+        if ((wanted->flags & RDMUX_PLACED) != 0 &&
+            (wanted_is_write(wanted) || wanted_is_message(wanted))) {
+            asked = i + 1;
+        }
+        if ((wanted->flags & RDMUX_UNSIGNALED) == 0) {
+            placed = asked;
+        }
+    }
+    return placed;
+}
+
 bool wanted_apply(const struct wanted *wanted, uint8_t *model, uint64_t *found, uint64_t *expects)
 {
     if (wanted_is_write(wanted) && wanted->length > 0) {
@@ -109,9 +129,9 @@ static size_t subject_length(const struct row *row, const struct limits *limits)
     const bool message = op == SUBJECT_SEND || op == SUBJECT_SEND_IMM;
     const size_t most = message ? MESSAGE_MOST : REGION_LENGTH;
     static const size_t lengths[] = {
-        [SIZE_8] = 8,         [SIZE_0] = 0,         [SIZE_1] = 1,       [SIZE_48] = 48,
-        [SIZE_49] = 49,       [SIZE_64] = 64,       [SIZE_2048] = 2048, [SIZE_4097] = 4097,
-        [SIZE_16385] = 16385, [SIZE_40003] = 40003,
+        [SIZE_8] = 8,         [SIZE_0] = 0,         [SIZE_1] = 1,           [SIZE_48] = 48,
+        [SIZE_49] = 49,       [SIZE_64] = 64,       [SIZE_2048] = 2048,     [SIZE_4097] = 4097,
+        [SIZE_16385] = 16385, [SIZE_40003] = 40003, [SIZE_300007] = 300007,
     };
     switch (row->values[DIM_SIZE]) {
     case SIZE_INLINE_MOST:

@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -21,15 +22,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum {
     SGES = 6,
     PIECES_MAX = SGES + 1,
     SRQ_DEPTH = 64,
-    ARENAS = 3,
-    ARENA_LENGTH = 2 * REGION_LENGTH + 1,
+    DATA_SOCKETS = 4,
+    ARENA_OPEN = MEMORY_KINDS, /* allocated, and the peer may write to it */
+    ARENAS,
+    ARENA_LENGTH = 5 * REGION_LENGTH + 1,
     GAP = 13, /* between two buffers; never to be written */
     POLL_AT_ONCE = 16,
     POLLS_PER_YIELD = 64,
@@ -48,7 +53,8 @@ enum {
 struct arena {
     struct region region;
     uint8_t *shadow;
-    size_t used;
+    size_t used; /* of its begin */
+    size_t end;  /* where what is used of its end begins */
 };
 
 struct piece {
@@ -80,7 +86,7 @@ struct receive_slot {
 
 struct stage {
     struct side *side;
-    enum subject_op subject;
+    const char *rules; /* that the case cites */
     struct rdmux_srq *srq;
     struct rdmux_ep *eps[ENDPOINTS];
     size_t ep_count;
@@ -116,7 +122,7 @@ struct stage {
 static const char *cited(const struct stage *stage, const char *rule)
 {
     const struct rule *found = rule_find(rule, strlen(rule));
-    const struct conformance_case test = { .rule = subject_rules(stage->subject) };
+    const struct conformance_case test = { .rule = stage->rules };
     return found != NULL && case_cites(&test, found) ? rule : "1.1";
 }
 
@@ -213,7 +219,7 @@ static bool differs(const uint8_t *bytes, const uint8_t *model, size_t length, s
 static struct piece piece_take(struct arena *arena, size_t length)
 {
     struct piece piece = { arena, arena->used + GAP, length };
-    EXPECT(piece.at + length + GAP + MESSAGE_MOST < ARENA_LENGTH,
+    EXPECT(piece.at + length + GAP + REGION_LENGTH < ARENA_LENGTH,
            "the case is wrong: its buffers do not fit");
     arena->used = piece.at + length;
     return piece;
@@ -314,6 +320,7 @@ static size_t piece_lengths(enum list list, size_t length, size_t max_sge, size_
         count = 2;
         break;
     case LIST_MOST:
+    case LIST_STEEP:
         count = max_sge;
         break;
     case LIST_TOO_LONG:
@@ -323,7 +330,8 @@ static size_t piece_lengths(enum list list, size_t length, size_t max_sge, size_
     size_t done = 0;
     for (size_t i = 0; i < count; i++) {
         size_t rest = length - done;
-        out[i] = i + 1 == count ? rest : rest < 2 ? rest : rest / 2 - (rest / 2 > 7 ? i : 0);
+        size_t part = list == LIST_STEEP ? rest - rest / 16 : rest / 2 - (rest / 2 > 7 ? i : 0);
+        out[i] = i + 1 == count || rest < 2 ? rest : part;
         done += out[i];
     }
     return count;
@@ -339,7 +347,9 @@ static struct buffer buffer_take(struct stage *stage, const struct wanted *wante
         const bool aligned = wanted_is_atomic(wanted); /* it brings a word */
         if (wanted->local == LOCAL_END) {
             size_t at = ARENA_LENGTH - lengths[i];
-            buffer.pieces[i] = (struct piece){ arena, aligned ? at / 8 * 8 : at, lengths[i] };
+            at = aligned ? at / 8 * 8 : at;
+            arena->end = at < arena->end ? at : arena->end;
+            buffer.pieces[i] = (struct piece){ arena, at, lengths[i] };
         } else {
             buffer.pieces[i] = piece_take(arena, lengths[i]);
             size_t up = aligned ? 8 - buffer.pieces[i].at % 8 : 0;
@@ -362,6 +372,11 @@ static struct buffer receive_buffer(struct stage *stage, const struct wanted *me
     case RECEIVE_LATE_ROOMY:
         buffer.length = length + ROOM_BEHIND;
         buffer.pieces[0] = piece_take(&stage->arenas[MEMORY_REGISTERED], buffer.length);
+        buffer.count = 1;
+        break;
+    case RECEIVE_OPEN:
+    case RECEIVE_LATE_OPEN:
+        buffer.pieces[0] = piece_take(&stage->arenas[ARENA_OPEN], length);
         buffer.count = 1;
         break;
     case RECEIVE_PIECES: {
@@ -461,28 +476,35 @@ static bool is_changed_again(const struct stage *stage, const struct wanted *wri
     return false;
 }
 
-/* What was written before a message, or by it, is there with it. */
-static void check_writes_before(struct stage *stage, const struct wanted *last)
+/* The first byte that is wrong of a write up to `last`, whose bytes must all be there. NULL: none is. */
+static const struct wanted *find_missing_write(struct stage *stage, const struct wanted *last,
+                                               size_t *at)
 {
     apply_up_to(stage, last);
     for (const struct wanted *wanted = stage->in.requests; wanted <= last; wanted++) {
-        size_t at = 0;
-        if (wanted->answer != RDMUX_OK || !wanted_is_write(wanted) || wanted->length == 0 ||
-            is_changed_again(stage, wanted, last)) {
-            continue;
+        if (wanted->answer == RDMUX_OK && wanted_is_write(wanted) && wanted->length > 0 &&
+            !is_changed_again(stage, wanted, last) &&
+            differs(stage->regions[wanted->remote].addr + wanted->offset,
+                    stage->model[wanted->remote] + wanted->offset, wanted->length, at)) {
+            return wanted;
         }
+    }
+    return NULL;
+}
+
+/* What was written before a message, or by it, is there with it. */
+static void check_writes_before(struct stage *stage, const struct wanted *last)
+{
+    size_t at = 0;
+    const struct wanted *wanted = find_missing_write(stage, last, &at);
+    if (wanted != NULL) {
         const uint8_t *bytes = stage->regions[wanted->remote].addr + wanted->offset;
         const uint8_t *model = stage->model[wanted->remote] + wanted->offset;
-        if (differs(bytes, model, wanted->length, &at)) {
-            const char *rule = wanted == last                   ? "2.5"
-                               : last->op == RDMUX_OP_WRITE_IMM ? "2.4"
-                                                                : "2.3";
-            broken(stage, rule_of_wrong_byte(wanted, bytes[at], rule), wanted,
-                   "when the %s behind it was received, byte %zu of the write was 0x%02x, expected "
-                   "0x%02x",
-                   last->op == RDMUX_OP_WRITE_IMM ? "write_imm" : "message", at, bytes[at],
-                   model[at]);
-        }
+        const char *rule = wanted == last ? "2.5" : last->op == RDMUX_OP_WRITE_IMM ? "2.4" : "2.3";
+        broken(stage, rule_of_wrong_byte(wanted, bytes[at], rule), wanted,
+               "when the %s behind it was received, byte %zu of the write was 0x%02x, expected "
+               "0x%02x",
+               last->op == RDMUX_OP_WRITE_IMM ? "write_imm" : "message", at, bytes[at], model[at]);
     }
 }
 
@@ -1003,6 +1025,7 @@ static void row_begin(struct stage *stage, const struct row *row, uint64_t round
     }
     for (size_t i = 0; i < ARENAS; i++) {
         stage->arenas[i].used = 0;
+        stage->arenas[i].end = ARENA_LENGTH;
     }
     stage->found_used = 0;
     stage->posted_count = stage->done = 0;
@@ -1050,12 +1073,13 @@ static void take_all(struct stage *stage)
     }
 }
 
-/* Whether the other side looks at its memory while its program makes no call: all that was posted is
- * placed when the last completion has come. */
-static bool is_seen_unpolled(const struct row *row)
+/* Whether the other side looks at its memory while its program makes no call: some of what was posted
+ * is placed when the last completion has come. */
+static bool is_seen_unpolled(const struct stage *stage)
 {
-    return row->values[DIM_WAYS] == WAYS_ONE && !row_is_late(row) &&
-           (row->values[DIM_PROOF] == PROOF_PLACED || row->values[DIM_PROOF] == PROOF_FLUSH_REGION);
+    const struct program *program = stage->out.count > 0 ? &stage->out : &stage->in;
+    return stage->row.values[DIM_WAYS] == WAYS_ONE && !row_is_late(&stage->row) &&
+           program_placed(program) > 0;
 }
 
 static void check_region(struct stage *stage, size_t region, const char *when)
@@ -1092,13 +1116,29 @@ static void check_regions(struct stage *stage, const char *when)
 /* Receives without a region may be filled only when they are polled (3.5). */
 static void check_unpolled(struct stage *stage)
 {
-    static const char when[] = "when the peer had all placed";
+    static const char when[] = "when the peer's completions had said that it was placed";
+    const size_t placed = program_placed(&stage->in);
+    const struct wanted *last = &stage->in.requests[placed - 1];
+    size_t at = 0;
     uint8_t go = 0;
     TAKE(stage->side, &go, sizeof(go));
-    check_regions(stage, when);
+    if (placed == stage->in.count) {
+        check_regions(stage, when);
+    } else {
+        const struct wanted *wanted = find_missing_write(stage, last, &at);
+        if (wanted != NULL) {
+            const uint8_t *bytes = stage->regions[wanted->remote].addr + wanted->offset;
+            const uint8_t *model = stage->model[wanted->remote] + wanted->offset;
+            broken(stage, rule_of_wrong_byte(wanted, bytes[at], wanted == last ? "1.8" : "1.9"),
+                   wanted, "%s, byte %zu of the write was 0x%02x, expected 0x%02x", when, at,
+                   bytes[at], model[at]);
+        }
+    }
     /* Some may have been received while this side waited for the row to begin. */
     for (size_t i = stage->received;
-         i < stage->receive_count && stage->row.values[DIM_RECEIVE] == RECEIVE_ROOMY; i++) {
+         i < stage->receive_count && row_receives_in_region(&stage->row) &&
+         stage->receives[i].message <= last;
+         i++) {
         check_message_bytes(stage, &stage->receives[i], when, "3.5");
     }
 }
@@ -1107,11 +1147,12 @@ static void check_arenas(struct stage *stage)
 {
     for (size_t i = 0; i < ARENAS; i++) {
         const struct arena *arena = &stage->arenas[i];
-        const size_t end = ARENA_LENGTH - MESSAGE_MOST;
+        const size_t end = arena->end - GAP;
         size_t at = 0;
         size_t used = arena->used + GAP;
         bool wrong = differs(arena->region.addr, arena->shadow, used, &at);
-        if (!wrong && differs(arena->region.addr + end, arena->shadow + end, MESSAGE_MOST, &at)) {
+        if (!wrong &&
+            differs(arena->region.addr + end, arena->shadow + end, ARENA_LENGTH - end, &at)) {
             wrong = true;
             at += end;
         }
@@ -1147,7 +1188,7 @@ static void run_row(struct stage *stage, const struct row *row, uint64_t round)
     struct sleeper sleeper;
     row_begin(stage, row, round);
     const bool late = row_is_late(row);
-    const bool unpolled = is_seen_unpolled(row);
+    const bool unpolled = is_seen_unpolled(stage);
     if (!late) {
         post_receives(stage);
     }
@@ -1188,7 +1229,7 @@ static void run_row(struct stage *stage, const struct row *row, uint64_t round)
 
 /* --------------------------------------------------------------------------------------- set-up */
 
-static struct rdmux_ep_attr attr_of(struct stage *stage, bool on_srq)
+static struct rdmux_ep_attr attr_of(struct stage *stage, enum endpoint endpoint)
 {
     struct rdmux_ep_attr attr = still_ep_attr_of(stage->side);
     attr.send_depth = QUEUE_DEPTH;
@@ -1197,7 +1238,10 @@ static struct rdmux_ep_attr attr_of(struct stage *stage, bool on_srq)
     attr.max_recv_sge = SGES;
     attr.max_send = MESSAGE_MOST;
     attr.max_recv = MESSAGE_MOST;
-    if (on_srq) {
+    if (endpoint == ENDPOINT_SOCKETS) {
+        attr.data_sockets = DATA_SOCKETS;
+    }
+    if (endpoint >= ENDPOINT_SRQ_FIRST) {
         attr.srq = stage->srq;
     }
     return attr;
@@ -1214,16 +1258,18 @@ static uint8_t *bytes_of(size_t length)
 static void open_endpoints(struct stage *stage)
 {
     struct side *side = stage->side;
-    struct rdmux_ep_attr attr = attr_of(stage, false);
+    struct rdmux_ep_attr attr = attr_of(stage, ENDPOINT_FIRST);
     side_open_pair(side, &attr);
     stage->eps[ENDPOINT_FIRST] = side->ep;
     stage->eps[ENDPOINT_SECOND] = side_pair(side, &attr);
-    stage->ep_count = 2;
+    attr = attr_of(stage, ENDPOINT_SOCKETS);
+    stage->eps[ENDPOINT_SOCKETS] = side_pair(side, &attr);
+    stage->ep_count = ENDPOINT_SRQ_FIRST;
     if (side_has(side, NEEDS_SRQ)) {
         struct rdmux_srq_attr srq_attr = RDMUX_SRQ_ATTR_INIT;
         srq_attr.depth = SRQ_DEPTH;
         EXPECT_OK(rdmux_srq_create(side->fabric, side->queue.cq, &srq_attr, &stage->srq));
-        attr = attr_of(stage, true);
+        attr = attr_of(stage, ENDPOINT_SRQ_FIRST);
         stage->eps[ENDPOINT_SRQ_FIRST] = side_pair(side, &attr);
         stage->eps[ENDPOINT_SRQ_SECOND] = side_pair(side, &attr);
         stage->ep_count = ENDPOINTS;
@@ -1265,13 +1311,16 @@ static void exchange_regions(struct stage *stage)
     }
 }
 
-static void stage_open(struct stage *stage, struct side *side, enum subject_op subject)
+static void stage_open(struct stage *stage, struct side *side, const char *cites)
 {
-    *stage = (struct stage){ .side = side, .subject = subject };
+    *stage = (struct stage){ .side = side, .rules = cites };
     open_endpoints(stage);
     exchange_regions(stage);
     for (size_t i = 0; i < ARENAS; i++) {
-        stage->arenas[i].region = region_make(side, (enum memory_kind)i, ARENA_LENGTH, ACCESS_SINK);
+        const bool open = i == ARENA_OPEN;
+        stage->arenas[i].region = region_make(
+            side, open ? MEMORY_ALLOCATED : (enum memory_kind)i, ARENA_LENGTH,
+            ACCESS_SINK | (open ? (uint32_t)RDMUX_ACCESS_REMOTE_WRITE : 0U));
         stage->arenas[i].shadow = bytes_of(ARENA_LENGTH);
     }
     stage->found = bytes_of(3 * (size_t)REGION_LENGTH);
@@ -1305,13 +1354,10 @@ static void stage_close(struct stage *stage)
     free(stage->found);
 }
 
-static void run_rows(struct stage *stage)
+/* Those that --sequence names, or all that the path can do. */
+static void run_rows(struct stage *stage, const struct row *rows, size_t count)
 {
     struct side *side = stage->side;
-    struct row *rows = NULL;
-    const unsigned strength = side->thorough ? 3 : 2;
-    size_t count = generated_rows(stage->subject, strength, &rows);
-    EXPECT(count > 0, "out of memory");
     const char *text = side->sequence;
     if (rows_are_named(text)) {
         struct row row;
@@ -1327,15 +1373,65 @@ static void run_rows(struct stage *stage)
             run_row(stage, &rows[i], i);
         }
     }
-    free(rows);
+}
+
+static size_t rows_of(const struct side *side, enum subject_op subject, struct row **out)
+{
+    const size_t count = generated_rows(subject, side->thorough ? 3 : 2, out);
+    EXPECT(count > 0, "out of memory");
+    return count;
 }
 
 static void run_subject(struct side *side, enum subject_op subject)
 {
     static struct stage stage;
-    stage_open(&stage, side, subject);
-    run_rows(&stage);
+    struct row *rows = NULL;
+    const size_t count = rows_of(side, subject, &rows);
+    stage_open(&stage, side, subject_rules(subject));
+    run_rows(&stage, rows, count);
     stage_close(&stage);
+    free(rows);
+}
+
+/* ------------------------------------------------------------------------------ closed processes */
+
+enum { CLOSED_EVERY = 5 }; /* of the rows that the other cases walk */
+
+/* Forbids the other process to look into this one's memory, as programs do that keep secrets: a path
+ * that copies between processes has to go another way then. */
+static void close_process(void)
+{
+    struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+    struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3];
+    EXPECT(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0, "prctl: %s", strerror(errno));
+    EXPECT(syscall(SYS_capget, &header, caps) == 0, "capget: %s", strerror(errno));
+    caps[0].effective &= ~(UINT32_C(1) << CAP_SYS_PTRACE);
+    caps[0].permitted &= ~(UINT32_C(1) << CAP_SYS_PTRACE);
+    EXPECT(syscall(SYS_capset, &header, caps) == 0, "capset: %s", strerror(errno));
+}
+
+static void run_closed(struct side *side)
+{
+    static struct stage stage;
+    struct row *rows = NULL;
+    size_t count = 0;
+    for (unsigned subject = 0; subject < SUBJECT_OPS; subject++) {
+        struct row *some = NULL;
+        const size_t some_count = rows_of(side, (enum subject_op)subject, &some);
+        rows = realloc(rows, (count + some_count) * sizeof(*rows));
+        EXPECT(rows != NULL, "out of memory");
+        for (size_t i = subject % CLOSED_EVERY; i < some_count; i += CLOSED_EVERY) {
+            if (!row_is_refused(&some[i])) {
+                rows[count++] = some[i];
+            }
+        }
+        free(some);
+    }
+    close_process();
+    stage_open(&stage, side, RULES_CLOSED);
+    run_rows(&stage, rows, count);
+    stage_close(&stage);
+    free(rows);
 }
 
 #define SUBJECT_CASE(name, subject)            \
@@ -1373,6 +1469,8 @@ static const struct conformance_case cases[] = {
     ROWS_CASE(RULES_FLUSH, "flushes in every combination of two choices", NEEDS_PLACED, flush),
     ROWS_CASE(RULES_FLUSH, "flushes that name a region, in every combination of two choices",
               NEEDS_PLACED, flush_region),
+    { RULES_CLOSED, "requests of every kind between processes that may not look into each other",
+      NEEDS_BASICS, TIMEOUT_S, CASE_ROWS, run_closed, run_closed },
 };
 
 const struct suite generated_suite = { "generated", cases, COUNT_OF(cases) };

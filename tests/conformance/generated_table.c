@@ -25,26 +25,17 @@ static const char *const extras[] = {
     "NO_REPLAY",
 };
 static const char *const sizes[] = {
-    "8 bytes",
-    "0 bytes",
-    "1 byte",
-    "48 bytes",
-    "49 bytes",
-    "64 bytes",
-    "max_inline",
-    "max_inline + 1",
-    "2,048 bytes",
-    "4,097 bytes",
-    "16,385 bytes",
-    "40,003 bytes",
-    "as long as may be",
-    "a byte more than may be",
+    "8 bytes",       "0 bytes",           "1 byte",
+    "48 bytes",      "49 bytes",          "64 bytes",
+    "max_inline",    "max_inline + 1",    "2,048 bytes",
+    "4,097 bytes",   "16,385 bytes",      "40,003 bytes",
+    "300,007 bytes", "as long as may be", "a byte more than may be",
 };
 static const char *const lists[] = {
-    "by the call for one buffer",        "from a list of one piece",
-    "from a list of two pieces",         "from a list of as many pieces as are granted",
-    "from a list with empty pieces",     "from a list of no pieces",
-    "from a list with a piece too many",
+    "by the call for one buffer",         "from a list of one piece",
+    "from a list of two pieces",          "from a list of as many pieces as are granted",
+    "from a list of ever shorter pieces", "from a list with empty pieces",
+    "from a list of no pieces",           "from a list with a piece too many",
 };
 static const char *const locals[] = {
     "plain local memory",
@@ -82,6 +73,7 @@ static const char *const befores[] = {
 static const char *const endpoints[] = {
     "the first endpoint",
     "the second endpoint of the cq",
+    "an endpoint with four data sockets",
     "the first endpoint of an SRQ",
     "the second endpoint of an SRQ",
 };
@@ -98,6 +90,8 @@ static const char *const receives[] = {
     "receives into lists with empty pieces",
     "receives posted after the send",
     "receives in a region, posted after the send",
+    "receives in a region that the peer may write to",
+    "receives in a region that the peer may write to, posted after the send",
 };
 static const char *const proofs[] = {
     "shown by PLACED or a flush", "shown by a flush that names the region",
@@ -175,7 +169,8 @@ static bool fits_the_operation(const struct row *row)
     }
     if (op_is_atomic(row) && (is_not(row, DIM_SIZE, SIZE_8) || is(row, DIM_PLACE, PLACE_ODD) ||
                               is(row, DIM_LIST, LIST_NONE) || is(row, DIM_LIST, LIST_TWO) ||
-                              is(row, DIM_LIST, LIST_MOST) || is(row, DIM_LIST, LIST_EMPTY))) {
+                              is(row, DIM_LIST, LIST_MOST) || is(row, DIM_LIST, LIST_STEEP) ||
+                              is(row, DIM_LIST, LIST_EMPTY))) {
         return false;
     }
     if (op_is_flush(row) && (is_not(row, DIM_SIZE, SIZE_0) || is_not(row, DIM_LOCAL, LOCAL_PLAIN) ||
@@ -204,14 +199,13 @@ static unsigned refusals_of(const struct row *row)
 static bool fits_the_size(const struct row *row)
 {
     const bool empty = is(row, DIM_SIZE, SIZE_0);
+    const bool split = is(row, DIM_LIST, LIST_TWO) || is(row, DIM_LIST, LIST_MOST) ||
+                       is(row, DIM_LIST, LIST_STEEP);
     if (is(row, DIM_LIST, LIST_NONE) && is_not(row, DIM_SIZE, SIZE_0)) {
         return false;
     }
-    if (empty && (is(row, DIM_LIST, LIST_TWO) || is(row, DIM_LIST, LIST_MOST))) {
-        return false;
-    }
-    /* A piece each at least. */
-    if (is(row, DIM_SIZE, SIZE_1) && (is(row, DIM_LIST, LIST_TWO) || is(row, DIM_LIST, LIST_MOST))) {
+    /* A byte each at least. */
+    if (split && (empty || is(row, DIM_SIZE, SIZE_1))) {
         return false;
     }
     /* The whole region begins at its first byte. */
@@ -220,8 +214,7 @@ static bool fits_the_size(const struct row *row)
         return false;
     }
     /* One piece lies in one memory, several end nowhere. */
-    const bool several = is(row, DIM_LIST, LIST_TWO) || is(row, DIM_LIST, LIST_MOST) ||
-                         is(row, DIM_LIST, LIST_EMPTY) || is(row, DIM_LIST, LIST_TOO_LONG);
+    const bool several = split || is(row, DIM_LIST, LIST_EMPTY) || is(row, DIM_LIST, LIST_TOO_LONG);
     if (is(row, DIM_LOCAL, LOCAL_MIXED) && is_not(row, DIM_LIST, GENERATE_ANY) && !several) {
         return false;
     }
@@ -247,8 +240,7 @@ static bool fits_the_receives(const struct row *row)
         return false;
     }
     /* Those without a region may be refused by an SRQ, and so may long lists (3.7). */
-    if (on_srq && row->values[DIM_RECEIVE] != GENERATE_ANY &&
-        !is(row, DIM_RECEIVE, RECEIVE_ROOMY) && !is(row, DIM_RECEIVE, RECEIVE_LATE_ROOMY)) {
+    if (on_srq && row->values[DIM_RECEIVE] != GENERATE_ANY && !row_receives_in_region(row)) {
         return false;
     }
     return !is_without_message(row) || on_srq || !is_not(row, DIM_RECEIVE, RECEIVE_EXACT);
@@ -302,7 +294,14 @@ size_t generated_rows(enum subject_op op, unsigned strength, struct row **out)
 
 bool row_is_late(const struct row *row)
 {
-    return is(row, DIM_RECEIVE, RECEIVE_LATE) || is(row, DIM_RECEIVE, RECEIVE_LATE_ROOMY);
+    return is(row, DIM_RECEIVE, RECEIVE_LATE) || is(row, DIM_RECEIVE, RECEIVE_LATE_ROOMY) ||
+           is(row, DIM_RECEIVE, RECEIVE_LATE_OPEN);
+}
+
+bool row_receives_in_region(const struct row *row)
+{
+    return is(row, DIM_RECEIVE, RECEIVE_ROOMY) || is(row, DIM_RECEIVE, RECEIVE_LATE_ROOMY) ||
+           is(row, DIM_RECEIVE, RECEIVE_OPEN) || is(row, DIM_RECEIVE, RECEIVE_LATE_OPEN);
 }
 
 bool row_is_on_srq(const struct row *row)

@@ -245,12 +245,29 @@ static void during_target(struct side *side)
 /* ------------------------------------------------------------------------- copies under way */
 
 enum {
-    LATE_ROUNDS = 16,
+    LATE_ROUNDS = 12,
     LATE_SIZE = 12 << 20,
-    LATE_WRITES = 4,
+    LATE_WRITES = 4,  /* with other bytes each */
+    LATE_POSTS = 160, /* they take longer than a revoke waits for an importer */
     LATE_STEP = 64 << 10,
     LATE_SAMPLES = LATE_SIZE / LATE_STEP,
+    LATE_WAIT_NS = 100000000,
 };
+
+static uint8_t late_byte(unsigned round, uint64_t write)
+{
+    return (uint8_t)((uint64_t)round * LATE_WRITES + write + 1);
+}
+
+/* Waits until this byte shows there, so that a copy is under way; not for ever, as the copy may have gone
+ * past it unseen. */
+static void late_await(const struct region *region, uint64_t at, uint8_t byte)
+{
+    const volatile uint8_t *place = region->addr + at;
+    const uint64_t until = now_ns() + LATE_WAIT_NS;
+    while (*place < byte && now_ns() < until) {
+    }
+}
 
 /* Long writes of the same place, each with other bytes; then the import is closed, which leaves them
  * alone, so that a revoke has no importer to ask. The endpoint that they go by is the last or the last
@@ -258,30 +275,33 @@ enum {
 static void late_initiator(struct side *side)
 {
     uint8_t *bytes = malloc((size_t)LATE_WRITES * LATE_SIZE);
+    struct rdmux_ep_attr attr = ep_attr_of(side);
     EXPECT(bytes != NULL, "out of memory");
+    attr.send_depth = LATE_POSTS;
     side_open_pair(side, NULL);
     for (unsigned round = 0; round < LATE_ROUNDS; round++) {
-        struct rdmux_ep *ep = side_pair(side, NULL);
+        struct rdmux_ep *ep = side_pair(side, &attr);
         struct rdmux_ep *idle = round % 2 == 0 ? NULL : side_pair(side, NULL);
         struct rdmux_remote *remote = take_remote(side, ep);
         bool goes_well = true;
         bool is_ended = false;
-        memset(bytes, (int)round + 1, (size_t)LATE_WRITES * LATE_SIZE);
+        for (uint64_t i = 0; i < LATE_WRITES; i++) {
+            memset(bytes + i * LATE_SIZE, late_byte(round, i), LATE_SIZE);
+        }
         BARRIER(side);
         uint64_t done = 0;
-        for (uint64_t i = 0; i < LATE_WRITES; i++) {
-            memset(bytes + i * LATE_SIZE, (int)((uint64_t)round * LATE_WRITES + i + 1), LATE_SIZE);
-            EXPECT_OK(rdmux_write(ep, bytes + i * LATE_SIZE, LATE_SIZE, NULL, remote, 0, CTX(i), 0));
+        for (uint64_t i = 0; i < LATE_POSTS; i++) {
+            EXPECT_OK(rdmux_write(ep, bytes + i % LATE_WRITES * LATE_SIZE, LATE_SIZE, NULL, remote,
+                                  0, CTX(i), 0));
         }
         rdmux_remote_close(remote);
         GIVE(side, "g", 1);
-        while (done < LATE_WRITES || (!goes_well && !is_ended)) {
+        while (done < LATE_POSTS || (!goes_well && !is_ended)) {
             struct rdmux_wc wc = NEXT(&side->queue);
             EXPECT(wc.ep == ep, "got %s", wc_text(&wc));
             is_ended = wc.opcode == RDMUX_WC_DISCONNECTED;
-            EXPECT(!is_ended || (done == LATE_WRITES && wc.status == RDMUX_DENIED),
-                   "%" PRIu64 " of %d requests completed, then %s", done, LATE_WRITES,
-                   wc_text(&wc));
+            EXPECT(!is_ended || (done == LATE_POSTS && wc.status == RDMUX_DENIED),
+                   "%" PRIu64 " of %d requests completed, then %s", done, LATE_POSTS, wc_text(&wc));
             goes_well = goes_well && wc.status == RDMUX_OK;
             done += !is_ended;
         }
@@ -321,9 +341,8 @@ static void late_target(struct side *side)
         BARRIER(side);
         TAKE(side, &byte, 1);
         (void)queue_poll(&side->queue); /* learns that the import is closed */
-        uint64_t until = now_ns() + UINT64_C(200000) + random_below(&random, 16000000);
-        while (now_ns() < until) {
-        }
+        late_await(&region, random_below(&random, LATE_SIZE),
+                   late_byte(round, random_below(&random, LATE_WRITES)));
         EXPECT_OK(rdmux_mr_revoke(region.mr));
         late_sample(&region, before);
         BARRIER(side); /* the initiator has noticed, so all that were on the way have arrived */
@@ -339,6 +358,170 @@ static void late_target(struct side *side)
         if (idle != NULL) {
             side_close_ep(side, idle);
         }
+        region_free(side, &region);
+    }
+    side_finish(side);
+}
+
+/* --------------------------------------------------------------------- requests that cross a revoke */
+
+enum {
+    CROSSED_KINDS = 3,
+    CROSSED_OPS = 5,
+    CROSSED_LONG = 100003,
+    CROSSED_SIZE = CROSSED_LONG + 64,
+    CROSSED_BEFORE = 0x11,
+    CROSSED_WRITTEN = 0xee,
+    CROSSED_RECEIVES = 2,
+};
+
+/* Two requests that name the region or are behind one that does. */
+static void crossed_post(struct side *side, struct rdmux_ep *ep, struct rdmux_remote *remote,
+                         unsigned op, uint8_t *bytes, uint64_t *word)
+{
+    const uint32_t placed = flag_if_there(side, RDMUX_PLACED);
+    switch (op) {
+    case 0:
+        EXPECT_OK(rdmux_write(ep, bytes, 8, NULL, remote, 0, CTX(2), placed));
+        EXPECT_OK(rdmux_write(ep, bytes, CROSSED_LONG, NULL, remote, 8, CTX(3), placed));
+        break;
+    case 1:
+        EXPECT_OK(rdmux_write(ep, bytes, CROSSED_LONG, NULL, remote, 1, CTX(2), 0));
+        EXPECT_OK(rdmux_write(ep, NULL, 0, NULL, placed != 0 ? NULL : remote, 0, CTX(3), placed));
+        break;
+    case 2:
+        EXPECT_OK(rdmux_write_imm(ep, bytes, CROSSED_LONG, NULL, remote, 3, 7, CTX(2), placed));
+        EXPECT_OK(rdmux_send(ep, bytes, 8, NULL, CTX(3), placed));
+        break;
+    case 3:
+        EXPECT_OK(rdmux_read(ep, bytes, CROSSED_LONG, NULL, remote, 5, CTX(2), 0));
+        EXPECT_OK(rdmux_read(ep, word, 8, NULL, remote, 16, CTX(3), 0));
+        break;
+    default:
+        EXPECT_OK(rdmux_fetch_add(ep, word, NULL, remote, 8, 5, CTX(2), 0));
+        EXPECT_OK(rdmux_write(ep, bytes, 8, NULL, remote, 8, CTX(3), placed));
+        break;
+    }
+}
+
+static bool crossed_can(const struct side *side, unsigned op)
+{
+    return op == 2 ? side_has(side, NEEDS_IMM) : op != 4 || side_has(side, NEEDS_ATOMICS);
+}
+
+/* A send without a receive holds back what is posted behind it, or its completion, until long after the
+ * revoke. The import is closed meanwhile, or not. What is said to be done was done before. */
+static void crossed_initiator(struct side *side)
+{
+    static uint8_t bytes[CROSSED_LONG];
+    static uint8_t before[CROSSED_LONG];
+    side_open_pair(side, NULL);
+    struct rdmux_ep *other = side->ep;
+    memset(before, CROSSED_BEFORE, sizeof(before));
+    for (unsigned round = 0; round < CROSSED_KINDS * CROSSED_OPS; round++) {
+        const unsigned op = round % CROSSED_OPS;
+        uint8_t done[2] = { 0, 0 };
+        uint64_t word = 0;
+        if (!crossed_can(side, op)) {
+            continue;
+        }
+        struct rdmux_ep *ep = side_pair(side, NULL);
+        struct rdmux_remote *remote = take_remote(side, ep);
+        memset(bytes, CROSSED_WRITTEN, sizeof(bytes));
+        EXPECT_OK(rdmux_send(ep, &word, 8, NULL, CTX(1), RDMUX_INLINE));
+        crossed_post(side, ep, remote, op, bytes, &word);
+        if (round % 2 == 0) {
+            rdmux_remote_close(remote);
+        }
+        BARRIER(side);
+        BARRIER(side); /* revoked, and there are receives */
+        (void)WAIT_OF(&side->queue, ep, RDMUX_WC_SEND, CTX(1), RDMUX_OK);
+        for (uint64_t i = 0; i < 2; i++) {
+            struct rdmux_wc wc = NEXT(&side->queue);
+            EXPECT(wc.ep == ep && wc.context == CTX(2 + i), "got %s", wc_text(&wc));
+            EXPECT(wc.status == RDMUX_DENIED || wc.status == RDMUX_FLUSHED ||
+                       wc.status == RDMUX_OUTCOME_UNKNOWN || wc.status == RDMUX_OK,
+                   "a request on a revoked region, or behind one, is %s", wc_text(&wc));
+            EXPECT(wc.status != RDMUX_OK || i == 0 || done[0] != 0,
+                   "after a failed request came %s", wc_text(&wc));
+            done[i] = wc.status == RDMUX_OK;
+        }
+        EXPECT(op != 3 || done[0] == 0 || memcmp(bytes, before, CROSSED_LONG) == 0,
+               "a read brought what was written to the region after its revoke");
+        EXPECT(op != 3 || done[1] == 0 || memcmp(&word, before, 8) == 0,
+               "a read brought what was written to the region after its revoke");
+        GIVE(side, done, sizeof(done));
+        if (done[0] == 0 || done[1] == 0) {
+            (void)WAIT_OF(&side->queue, ep, RDMUX_WC_DISCONNECTED, NULL, RDMUX_DENIED);
+        }
+        BARRIER(side);
+        exercise(side, &side->queue, other);
+        BARRIER(side);
+        side_close_ep(side, ep);
+    }
+    side_finish(side);
+}
+
+/* What a completion with PLACED, or a flush behind it, said to be there. then: the region's bytes when the
+ * revoke returned. */
+static void crossed_check(const struct side *side, unsigned op, const uint8_t done[2],
+                          const uint8_t *then)
+{
+    if (flag_if_there(side, RDMUX_PLACED) == 0) {
+        return;
+    }
+    if (op == 0 && done[0] != 0) {
+        EXPECT_FILLED(then, 8, CROSSED_WRITTEN);
+    }
+    if (op == 0 && done[1] != 0) {
+        EXPECT_FILLED(then + 8, CROSSED_LONG, CROSSED_WRITTEN);
+    }
+    if (op == 1 && done[1] != 0) {
+        EXPECT_FILLED(then + 1, CROSSED_LONG, CROSSED_WRITTEN);
+    }
+    if (op == 2 && done[0] != 0) {
+        EXPECT_FILLED(then + 3, CROSSED_LONG, CROSSED_WRITTEN);
+    }
+}
+
+static void crossed_target(struct side *side)
+{
+    static uint8_t then[CROSSED_SIZE];
+    uint64_t words[CROSSED_RECEIVES + 1];
+    side_open_pair(side, NULL);
+    struct rdmux_ep *other = side->ep;
+    for (unsigned round = 0; round < CROSSED_KINDS * CROSSED_OPS; round++) {
+        const unsigned op = round % CROSSED_OPS;
+        uint8_t done[2];
+        if (!crossed_can(side, op)) {
+            continue;
+        }
+        struct rdmux_ep *ep = side_pair(side, NULL);
+        struct region region = kind_make(side, round / CROSSED_OPS, CROSSED_SIZE);
+        memset(region.addr, CROSSED_BEFORE, CROSSED_SIZE);
+        give_token(side, &region);
+        BARRIER(side);
+        EXPECT_OK(rdmux_mr_revoke(region.mr));
+        memcpy(then, region.addr, CROSSED_SIZE);
+        pattern_fill(region.addr, CROSSED_SIZE, side->seed + round, 0);
+        for (uint64_t i = 0; i <= CROSSED_RECEIVES; i++) {
+            EXPECT_OK(rdmux_recv(ep, &words[i], 8, NULL, CTX(i)));
+        }
+        BARRIER(side);
+        (void)WAIT_OF(&side->queue, ep, RDMUX_WC_RECV, CTX(0), RDMUX_OK);
+        TAKE(side, done, sizeof(done));
+        crossed_check(side, op, done, then);
+        if (done[0] == 0 || done[1] == 0) {
+            drain_denied(&side->queue, ep, CROSSED_RECEIVES);
+        } else if (op == 2) {
+            (void)WAIT_OF(&side->queue, ep, RDMUX_WC_RECV_WRITE_IMM, CTX(1), RDMUX_OK);
+            (void)WAIT_OF(&side->queue, ep, RDMUX_WC_RECV, CTX(2), RDMUX_OK);
+        }
+        BARRIER(side);
+        EXPECT_PATTERN(region.addr, CROSSED_SIZE, side->seed + round);
+        exercise(side, &side->queue, other);
+        BARRIER(side);
+        side_close_ep(side, ep);
         region_free(side, &region);
     }
     side_finish(side);
@@ -425,6 +608,11 @@ static const struct conformance_case cases[] = {
       "revoke does not wait for an importer that is stopped, which reaches nothing when it runs "
       "again",
       NEEDS_PLACED | NEEDS_WRITE, 0, 0, stopped_initiator, stopped_target },
+    { "6.8, 6.10, 6.9, 6.6, 7.2, -6.8, -6.10, -6.6",
+      "of requests that are held back until after a revoke none is said to be done that was not, "
+      "and "
+      "nothing changes",
+      NEEDS_BASICS, 30, 0, crossed_initiator, crossed_target },
 };
 
 const struct suite revoke_suite = { "revoke", cases, COUNT_OF(cases) };

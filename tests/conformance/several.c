@@ -163,6 +163,80 @@ static void loan_target(struct side *side)
     side_end(side);
 }
 
+/* ------------------------------------------------------------------------ receives that are too few */
+
+enum { RUSH_EPS = 6, RUSH_DEPTH = 5, RUSH_AHEAD = 8, RUSH_MESSAGES = 300 };
+
+/* All endpoints send as much as they are let, so that they ask for receives and are asked for those that
+ * they have at the same time. */
+static void rush_initiator(struct side *side)
+{
+    struct rdmux_ep *eps[RUSH_EPS];
+    uint64_t sent[RUSH_EPS] = { 0 };
+    uint64_t done[RUSH_EPS] = { 0 };
+    side_open(side, NULL);
+    side_meet(side);
+    for (unsigned i = 0; i < RUSH_EPS; i++) {
+        eps[i] = side_pair(side, NULL);
+    }
+    BARRIER(side);
+    for (uint64_t all = 0; all < (uint64_t)RUSH_EPS * RUSH_MESSAGES;) {
+        for (uint64_t i = 0; i < RUSH_EPS; i++) {
+            /* In bursts: each of them is without a message at times. */
+            while (sent[i] < RUSH_MESSAGES && sent[i] - done[i] < RUSH_AHEAD &&
+                   (sent[i] % RUSH_AHEAD != 0 || sent[i] == done[i])) {
+                const uint64_t word = i * RUSH_MESSAGES + sent[i];
+                EXPECT_OK(rdmux_send(eps[i], &word, 8, NULL, CTX(word),
+                                     RDMUX_INLINE | flag_if_there(side, RDMUX_PLACED)));
+                sent[i]++;
+            }
+        }
+        struct rdmux_wc wc = NEXT_AFTER(
+            &side->queue, "one of several endpoints that want receives of an SRQ gets none");
+        const uint64_t i = CTX_NUMBER(wc.context) / RUSH_MESSAGES;
+        EXPECT(wc.opcode == RDMUX_WC_SEND && wc.status == RDMUX_OK && i < RUSH_EPS &&
+                   wc.ep == eps[i] && CTX_NUMBER(wc.context) % RUSH_MESSAGES == done[i],
+               "got %s", wc_text(&wc));
+        done[i]++;
+        all++;
+    }
+    side_finish(side);
+}
+
+static void rush_target(struct side *side)
+{
+    uint64_t words[RUSH_DEPTH];
+    struct rdmux_ep *eps[RUSH_EPS];
+    uint64_t came[RUSH_EPS] = { 0 };
+    side_open(side, NULL);
+    side_meet(side);
+    struct rdmux_srq *srq = srq_make(side, RUSH_DEPTH);
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    attr.srq = srq;
+    for (unsigned i = 0; i < RUSH_EPS; i++) {
+        eps[i] = side_pair(side, &attr);
+    }
+    loan_post(srq, words, RUSH_DEPTH);
+    BARRIER(side);
+    for (uint64_t all = 0; all < (uint64_t)RUSH_EPS * RUSH_MESSAGES; all++) {
+        struct rdmux_wc wc = loan_take(
+            side, "one of several endpoints that want receives of an SRQ gets none");
+        uint64_t *word = &words[CTX_NUMBER(wc.context)];
+        const uint64_t i = *word / RUSH_MESSAGES;
+        EXPECT(i < RUSH_EPS && wc.ep == eps[i] && *word % RUSH_MESSAGES == came[i],
+               "message %" PRIu64 " of all brings %" PRIu64, all, *word);
+        came[i]++;
+        EXPECT_OK(rdmux_srq_recv(srq, word, 8, NULL, wc.context));
+    }
+    EXPECT_QUIET(&side->queue);
+    BARRIER(side);
+    for (unsigned i = 0; i < RUSH_EPS; i++) {
+        side_close_ep(side, eps[i]);
+    }
+    EXPECT_OK(rdmux_srq_destroy(srq));
+    side_end(side);
+}
+
 /* ------------------------------------------------------- receives of an SRQ where peers may write */
 
 enum { OPEN_EPS = 3, OPEN_SIZE = 5000, OPEN_DEPTH = 6, OPEN_MESSAGES = 60 };
@@ -936,11 +1010,218 @@ static void parts_target(struct side *side)
     side_finish(side);
 }
 
+/* ---------------------------------------------------------------------------- bursts over many sockets */
+
+enum {
+    BURST_SOCKETS = 16,
+    BURST_MESSAGES = 36,
+    BURST_LONG = 256 << 10, /* some of it is on each socket, and the next header close behind */
+    BURST_ROOM = BURST_LONG + (32 << 10),
+    BURST_ROUNDS = 4,
+};
+
+static size_t burst_length(unsigned message)
+{
+    return message % 4 == 3 ? 24 : BURST_LONG + (size_t)message % 7 * 4096 + message % 2;
+}
+
+static void burst_initiator(struct side *side)
+{
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    attr.data_sockets = BURST_SOCKETS;
+    attr.send_depth = BURST_MESSAGES;
+    side_open_pair(side, &attr);
+    struct region from = region_make(side, MEMORY_UNREGISTERED, (size_t)BURST_MESSAGES * BURST_ROOM,
+                                     0);
+    for (uint64_t round = 0; round < BURST_ROUNDS; round++) {
+        BARRIER(side);
+        for (unsigned i = 0; i < BURST_MESSAGES; i++) {
+            uint8_t *at = from.addr + (size_t)i * BURST_ROOM;
+            pattern_fill(at, burst_length(i), side->seed + round, i);
+        }
+        for (unsigned i = 0; i < BURST_MESSAGES; i++) {
+            EXPECT_OK(rdmux_send(side->ep, from.addr + (size_t)i * BURST_ROOM, burst_length(i),
+                                 NULL, CTX(i), 0));
+        }
+        for (unsigned i = 0; i < BURST_MESSAGES; i++) {
+            (void)WAIT(&side->queue, RDMUX_WC_SEND, CTX(i));
+        }
+        BARRIER(side);
+    }
+    side_finish(side);
+}
+
+static void burst_target(struct side *side)
+{
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    attr.data_sockets = BURST_SOCKETS;
+    attr.recv_depth = BURST_MESSAGES;
+    side_open_pair(side, &attr);
+    struct region into = region_make(side, MEMORY_UNREGISTERED, (size_t)BURST_MESSAGES * BURST_ROOM,
+                                     0);
+    for (uint64_t round = 0; round < BURST_ROUNDS; round++) {
+        for (unsigned i = 0; i < BURST_MESSAGES; i++) {
+            EXPECT_OK(
+                rdmux_recv(side->ep, into.addr + (size_t)i * BURST_ROOM, BURST_ROOM, NULL, CTX(i)));
+        }
+        BARRIER(side);
+        for (unsigned i = 0; i < BURST_MESSAGES; i++) {
+            EXPECT_EQUAL(WAIT(&side->queue, RDMUX_WC_RECV, CTX(i)).length, burst_length(i));
+            EXPECT_PATTERN_FROM(into.addr + (size_t)i * BURST_ROOM, burst_length(i),
+                                side->seed + round, i);
+        }
+        BARRIER(side);
+    }
+    side_finish(side);
+}
+
+/* ------------------------------------------------------------------- endpoints that come and go */
+
+enum { CHURN_STEPS = 110, CHURN_MOST = 40, CHURN_FEW = 20, CHURN_TALKS = 6, CHURN_DEPTH = 4 };
+
+/* A message to the target by this endpoint, and one back. */
+static void talk(struct side *side, struct rdmux_ep *ep, uint64_t number)
+{
+    uint64_t in = 0;
+    const uint64_t out = side->is_initiator ? number : ~number;
+    EXPECT_OK(rdmux_recv(ep, &in, 8, NULL, CTX(1)));
+    if (side->is_initiator) {
+        EXPECT_OK(rdmux_send(ep, &out, 8, NULL, CTX(2), RDMUX_INLINE));
+    }
+    (void)WAIT_OF(&side->queue, ep, RDMUX_WC_RECV, CTX(1), RDMUX_OK);
+    EXPECT_EQUAL(in, side->is_initiator ? ~number : number);
+    if (!side->is_initiator) {
+        EXPECT_OK(rdmux_send(ep, &out, 8, NULL, CTX(2), RDMUX_INLINE));
+    }
+    (void)WAIT_OF(&side->queue, ep, RDMUX_WC_SEND, CTX(2), RDMUX_OK);
+}
+
+/* Both sides make the same steps: an endpoint more, or one less, and then messages by any of them. */
+static void churn(struct side *side)
+{
+    struct rdmux_ep *eps[CHURN_MOST];
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    const uint64_t most = side->quick ? CHURN_FEW : CHURN_MOST;
+    uint64_t random = side->seed;
+    uint64_t count = 0;
+    attr.send_depth = CHURN_DEPTH; /* a device's queues are for so many */
+    attr.recv_depth = CHURN_DEPTH;
+    side_open(side, NULL);
+    side_meet(side);
+    for (uint64_t step = 0; step < CHURN_STEPS; step++) {
+        const uint64_t growth = random_below(&random, step < CHURN_STEPS / 2 ? 6 : 2);
+        if (count < 2 || (count < most && growth > 0)) {
+            eps[count++] = side_pair(side, &attr);
+        } else {
+            const uint64_t gone = random_below(&random, count);
+            BARRIER(side);
+            side_close_ep(side, eps[gone]);
+            eps[gone] = eps[--count];
+            BARRIER(side);
+        }
+        for (uint64_t i = 0; i < CHURN_TALKS; i++) {
+            talk(side, eps[random_below(&random, count)], CHURN_TALKS * step + i);
+        }
+    }
+    side_finish(side);
+}
+
+/* ------------------------------------------------------------------------------ one that is busy */
+
+enum {
+    TURN_ROUNDS = 9,
+    TURN_BEFORE = 1500,
+    TURN_WRITES = TURN_BEFORE + 10000,
+    TURN_AT_ONCE = 32, /* that MORE holds back */
+    TURN_DEPTH = 512,
+};
+
+static void turn_write(struct side *side, struct rdmux_remote *remote, uint64_t number)
+{
+    const uint32_t more = number % TURN_AT_ONCE + 1 == TURN_AT_ONCE ? 0 : RDMUX_MORE;
+    enum rdmux_status status = RDMUX_AGAIN;
+    while ((status = rdmux_write(side->ep, &number, 8, NULL, remote, number % 64 * 8, NULL,
+                                 RDMUX_INLINE | RDMUX_UNSIGNALED | more)) == RDMUX_AGAIN) {
+        (void)WAIT(&side->queue, RDMUX_WC_WRITABLE, NULL);
+    }
+    EXPECT_STATUS(status, RDMUX_OK);
+}
+
+/* Writes without a pause by one endpoint, and a message by another amid them. */
+static void turns_initiator(struct side *side)
+{
+    uint64_t word = 0;
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    attr.send_depth = TURN_DEPTH;
+    side_open_pair(side, &attr);
+    struct rdmux_ep *other = side_pair(side, &attr);
+    struct rdmux_remote *remote = take_remote(side, side->ep);
+    for (unsigned round = 0; round < TURN_ROUNDS; round++) {
+        BARRIER(side);
+        for (uint64_t i = 0; i < TURN_WRITES; i++) {
+            if (i == TURN_BEFORE) {
+                EXPECT_OK(rdmux_send(other, &word, 8, NULL, CTX(2), RDMUX_INLINE));
+                (void)WAIT_OF(&side->queue, other, RDMUX_WC_SEND, CTX(2), RDMUX_OK);
+            }
+            turn_write(side, remote, i);
+        }
+        enum rdmux_status status = RDMUX_AGAIN;
+        while ((status = rdmux_send(side->ep, &word, 8, NULL, CTX(1), RDMUX_INLINE)) ==
+               RDMUX_AGAIN) {
+            (void)WAIT(&side->queue, RDMUX_WC_WRITABLE, NULL);
+        }
+        EXPECT_STATUS(status, RDMUX_OK);
+        (void)WAIT_OF(&side->queue, side->ep, RDMUX_WC_SEND, CTX(1), RDMUX_OK);
+        BARRIER(side);
+        while (queue_poll(&side->queue) > 0) { /* of the last refusal */
+            EXPECT_EQUAL(NEXT(&side->queue).opcode, RDMUX_WC_WRITABLE);
+        }
+    }
+    side_finish(side);
+}
+
+/* Does something between two polls, so that there is always more than a poll deals with. */
+static void turns_target(struct side *side)
+{
+    static const uint64_t pauses_ns[] = { 50000, 200000, 2000000 };
+    uint64_t words[2];
+    side_open_pair(side, NULL);
+    struct rdmux_ep *other = side_pair(side, NULL);
+    struct region region = region_make(side, MEMORY_REGISTERED, PAGE,
+                                       ACCESS_ALL | RDMUX_ACCESS_NO_MAP);
+    give_token(side, &region);
+    for (unsigned round = 0; round < TURN_ROUNDS; round++) {
+        EXPECT_OK(rdmux_recv(side->ep, &words[0], 8, NULL, CTX(1)));
+        EXPECT_OK(rdmux_recv(other, &words[1], 8, NULL, CTX(2)));
+        BARRIER(side);
+        for (uint64_t came = 0; came < 2;) {
+            const uint64_t until = now_ns() + pauses_ns[round % COUNT_OF(pauses_ns)];
+            while (now_ns() < until) {
+            }
+            EXPECT(!time_is_up(), "a message does not come");
+            if (queue_poll(&side->queue) > 0) {
+                struct rdmux_wc wc = NEXT(&side->queue);
+                EXPECT(wc.opcode == RDMUX_WC_RECV && wc.status == RDMUX_OK, "got %s", wc_text(&wc));
+                EXPECT(wc.ep == other || came > 0,
+                       "a message was not heard before %d writes by another endpoint, all posted "
+                       "behind it, were done",
+                       TURN_WRITES - TURN_BEFORE);
+                came++;
+            }
+        }
+        BARRIER(side);
+    }
+    side_finish(side);
+}
+
 static const struct conformance_case cases[] = {
     { "2.14, 1.5, 7.9, -7.9",
       "receives of an SRQ that an endpoint was lent and does not use are there for the others, and "
       "when it ends",
       NEEDS_SRQ | NEEDS_SEND, 30, 0, loan_initiator, loan_target },
+    { "2.14, 2.1, 1.5",
+      "six endpoints that send at once share five receives of an SRQ, and all messages come",
+      NEEDS_SRQ | NEEDS_SEND, 60, 0, rush_initiator, rush_target },
     { "2.14, 2.1", "three endpoints share receives of an SRQ that lie where a peer may write",
       NEEDS_SRQ | NEEDS_SEND, 20, 0, open_initiator, open_target },
     { "6.12, 6.14, 6.11",
@@ -979,6 +1260,15 @@ static const struct conformance_case cases[] = {
     { "2.15, 12.5, 1.13",
       "with four data sockets requests of many parts, from lists, are whole both ways",
       NEEDS_BASICS, 30, 0, parts_initiator, parts_target },
+    { "2.15, 2.1",
+      "with sixteen data sockets messages just long enough to be spread, and short ones, arrive "
+      "whole",
+      NEEDS_SEND, 30, 0, burst_initiator, burst_target },
+    { "1.5, 7.11, 9.6",
+      "endpoints of a cq come and go in any order, and those that are there are heard", NEEDS_SEND,
+      60, 0, churn, churn },
+    { "1.5", "a message by one endpoint is heard while another one is written to without a pause",
+      NEEDS_SEND | NEEDS_WRITE, 60, 0, turns_initiator, turns_target },
 };
 
 const struct suite several_suite = { "several", cases, COUNT_OF(cases) };
