@@ -366,6 +366,9 @@ void region_free(struct side *side, struct region *region);
 /* Hands the region's token to the other side; it imports it for ep. */
 void give_token(struct side *side, const struct region *region);
 struct rdmux_remote *take_remote(struct side *side, struct rdmux_ep *ep);
+/* Waits until this importer has been told that the rights were taken back: revoke itself waits for its answer
+ * for 100 ms at most (6.8). */
+void await_revoked(struct side *side, struct rdmux_remote *remote);
 
 /* What a region needs for everything a peer may do with it. */
 #define ACCESS_ALL                                                                               \

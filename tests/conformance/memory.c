@@ -484,6 +484,7 @@ static void remap_remote_initiator(struct side *side)
         size_t length = round % 2 == 0 ? MIB : PAGE;
         pattern_fill(bytes, length, side->seed + round, 0);
         if (old != NULL) {
+            await_revoked(side, old);
             EXPECT_STATUS(rdmux_write(side->ep, bytes, 8, NULL, old, 0, CTX(9), 0), RDMUX_DENIED);
             rdmux_remote_close(old);
         }

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -259,6 +260,24 @@ struct rdmux_remote *take_remote(struct side *side, struct rdmux_ep *ep)
     EXPECT_OK(rdmux_remote_import(ep, &token, side->patient_ms, &remote));
     EXPECT(remote != NULL, "RDMUX_OK without a remote");
     return remote;
+}
+
+void await_revoked(struct side *side, struct rdmux_remote *remote)
+{
+    struct rdmux_remote_info info = RDMUX_REMOTE_INFO_INIT;
+    for (;;) {
+        (void)queue_poll(&side->queue);
+        if (side->manual) {
+            EXPECT_OK(rdmux_fabric_progress(side->fabric));
+        }
+        EXPECT_OK(rdmux_remote_info(remote, &info));
+        if (info.status != RDMUX_OK) {
+            break;
+        }
+        EXPECT(!time_is_up(), "an importer is not told that the region's rights were taken back");
+        (void)sched_yield();
+    }
+    EXPECT_EQUAL(info.status, RDMUX_DENIED);
 }
 
 enum { EXERCISE_SIZE = 5000, EXERCISE_ROOM = 8192, EXERCISE_WORD = 6000 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Going back to a better path after a failure has left it. */
+#define SLOW_CLOCK 8
 #include "tests/unit/failover_scene.h"
 
 #include "negotiation/message.h"

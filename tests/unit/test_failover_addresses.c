@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* A peer with two addresses: when one does not answer any more, or somebody else does, control channel and path go over the other. */
+#define SLOW_CLOCK 8
 #include "tests/unit/failover_scene.h"
 
 #include "negotiation/message.h"
@@ -210,7 +211,7 @@ static void silence_in_the_middle_of_a_move_is_one_more_channel(void **state)
         struct pair pair;
         struct rdmux_ep_attr attr = traffic_attr;
         attr.failover = RDMUX_FAILOVER_ON;
-        attr.path_timeout_ms = 100;
+        attr.path_timeout_ms = 100; /* of the slow clock */
         attr.liveness_ms = 3600000;
         open_named_pair(&pair, &attr);
         atomic_store(&last_frame, frames[i]);
