@@ -132,6 +132,104 @@ static void tcp_swapped_case(struct side *side)
     side_finish(side);
 }
 
+/* ---------------------------------------------------------------------------- a narrow connection */
+
+enum {
+    NARROW_BUFFER = 1, /* bytes; the system makes it the least there is, some thousands */
+    NARROW_STEPS = 30,
+    NARROW_AT_ONCE = 64,
+    NARROW_SLOT = 64,
+    NARROW_POLLS = 32,
+};
+
+static uint8_t *narrow_slot(uint8_t *bytes, uint64_t number)
+{
+    return bytes + number % ((uint64_t)NARROW_STEPS * NARROW_AT_ONCE) * NARROW_SLOT;
+}
+
+static size_t narrow_length(uint64_t number)
+{
+    return 1 + (size_t)(mix64(number) % NARROW_SLOT);
+}
+
+static void narrow_open(struct side *side)
+{
+    const int bytes = NARROW_BUFFER;
+    side_open(side, NULL);
+    int fd = tcp_socket(side);
+    EXPECT(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes)) == 0, "setsockopt: %s",
+           strerror(errno));
+    adopt(side, fd, side->is_initiator ? RDMUX_ROLE_CONNECT : RDMUX_ROLE_ACCEPT);
+}
+
+/* The two sides move in turns, so what one has sent ends anywhere, and the other looks again before the rest
+ * comes. */
+static void narrow_initiator(struct side *side)
+{
+    static uint8_t bytes[(size_t)NARROW_STEPS * NARROW_AT_ONCE * NARROW_SLOT];
+    narrow_open(side);
+    struct rdmux_remote *remote = take_remote(side, side->ep);
+    uint64_t posted = 0;
+    uint64_t done = 0;
+    pattern_fill(bytes, sizeof(bytes), side->seed, 0);
+    for (unsigned step = 0; step < NARROW_STEPS; step++) {
+        const size_t room = side->info.send_depth < NARROW_AT_ONCE ? side->info.send_depth
+                                                                   : NARROW_AT_ONCE;
+        while (posted - done < room) {
+            uint8_t *slot = narrow_slot(bytes, posted);
+            EXPECT_OK(rdmux_write(side->ep, slot, narrow_length(posted), NULL, remote,
+                                  (uint64_t)(slot - bytes), CTX(posted), 0));
+            posted++;
+        }
+        BARRIER(side);
+        BARRIER(side); /* the target has looked */
+        while (queue_poll(&side->queue) > 0) {
+            (void)WAIT(&side->queue, RDMUX_WC_WRITE, CTX(done));
+            done++;
+        }
+    }
+    GIVE(side, &posted, sizeof(posted));
+    for (; done < posted; done++) {
+        (void)WAIT(&side->queue, RDMUX_WC_WRITE, CTX(done));
+    }
+    (void)POST_AND_WAIT(&side->queue,
+                        rdmux_send(side->ep, &posted, sizeof(posted), NULL, CTX(posted), 0),
+                        RDMUX_WC_SEND, CTX(posted));
+    side_finish(side);
+}
+
+static void narrow_target(struct side *side)
+{
+    static uint8_t expected[(size_t)NARROW_STEPS * NARROW_AT_ONCE * NARROW_SLOT];
+    narrow_open(side);
+    struct region region = region_make(side, MEMORY_REGISTERED, sizeof(expected),
+                                       RDMUX_ACCESS_REMOTE_WRITE);
+    uint64_t posted = 0;
+    give_token(side, &region);
+    for (unsigned step = 0; step < NARROW_STEPS; step++) {
+        BARRIER(side);
+        for (unsigned i = 0; i < NARROW_POLLS; i++) {
+            EXPECT(queue_poll(&side->queue) == 0, "a completion at the target of writes");
+        }
+        BARRIER(side);
+    }
+    TAKE(side, &posted, sizeof(posted));
+    uint64_t told = 0;
+    (void)POST_AND_WAIT(&side->queue, rdmux_recv(side->ep, &told, sizeof(told), NULL, CTX(1)),
+                        RDMUX_WC_RECV, CTX(1));
+    EXPECT_EQUAL(told, posted);
+    pattern_fill(expected, sizeof(expected), side->seed, 0);
+    for (uint64_t i = 0; i < posted; i++) {
+        const uint8_t *slot = narrow_slot(region.addr, i);
+        const size_t length = narrow_length(i);
+        EXPECT(memcmp(slot, expected + (slot - region.addr), length) == 0,
+               "the bytes of write %" PRIu64 ", %zu of them, are not those that were sent", i,
+               length);
+        EXPECT_FILLED(slot + length, NARROW_SLOT - length, 0);
+    }
+    side_finish(side);
+}
+
 /* ------------------------------------------------------------------------------ without waiting */
 
 static void adopt_later(struct side *side)
@@ -340,6 +438,11 @@ static const struct conformance_case cases[] = {
       tcp_case, tcp_case },
     { "N.16", "the roles on an adopted TCP connection may be the other way round",
       NEEDS_SEND | NEEDS_WRITE, 0, 0, tcp_swapped_case, tcp_swapped_case },
+    { "N.16, 1.1, 2.3",
+      "thousands of small writes over an adopted connection that takes little at a time arrive as "
+      "they "
+      "were sent",
+      NEEDS_SEND | NEEDS_WRITE, 0, 0, narrow_initiator, narrow_target },
     { "N.16, 11.2", "adopt without waiting ends with CONNECTED", 0, 0, 0, adopt_later, adopt_later },
     { "N.17", "NO_PATH gives a Unix socket back as it was, with no byte eaten or left over", 0, 0,
       CASE_ONE_HOST, unix_no_path, unix_no_path },

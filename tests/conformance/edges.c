@@ -153,7 +153,7 @@ static void sizes_target(struct side *side)
 
 /* ----------------------------------------------------------------------------------------- depths */
 
-enum { SHORTEST = 1, SHORT_ROUNDS = 200, DEEP_DEPTH = 4096 };
+enum { SHORTEST = 1, SHORT_ROUNDS = 200, DEEP_DEPTH = 4096, FULL_DEEPEST = 9, FULL_POLLS = 200 };
 
 static struct rdmux_ep_attr depth_attr(const struct side *side, uint32_t depth)
 {
@@ -194,6 +194,85 @@ static void shortest_target(struct side *side)
     side_open_pair(side, &attr);
     for (uint64_t round = 0; round < SHORT_ROUNDS; round++) {
         tell(side, side->ep, hear(side, side->ep) + 1);
+    }
+    side_finish(side);
+}
+
+struct full {
+    struct rdmux_ep *ep;
+    uint32_t depth;
+    uint32_t done;
+    bool is_told; /* that there is room */
+};
+
+static void full_take(struct side *side, struct full *full)
+{
+    const uint32_t quarter = full->depth < 4 ? 1 : full->depth / 4;
+    struct rdmux_wc wc = NEXT(&side->queue);
+    EXPECT(wc.ep == full->ep && wc.status == RDMUX_OK &&
+               (wc.opcode == RDMUX_WC_SEND || wc.opcode == RDMUX_WC_WRITABLE),
+           "got %s", wc_text(&wc));
+    if (wc.opcode == RDMUX_WC_SEND) {
+        full->done++;
+        return;
+    }
+    EXPECT(!full->is_told, "WRITABLE came twice for a queue of %" PRIu32, full->depth);
+    EXPECT(full->done >= quarter,
+           "WRITABLE of a full queue of %" PRIu32 ", of which %" PRIu32 " were taken", full->depth,
+           full->done);
+    full->is_told = true;
+}
+
+/* Nothing is free before the peer takes something, so nobody is told that there is room; then there is. */
+static void full_initiator(struct side *side)
+{
+    side_open(side, NULL);
+    side_meet(side);
+    for (uint32_t depth = 1; depth <= FULL_DEEPEST; depth++) {
+        struct rdmux_ep_attr attr = depth_attr(side, depth);
+        struct rdmux_ep *ep = side_pair(side, &attr);
+        uint64_t word = depth;
+        struct full full = { .ep = ep, .depth = depth };
+        for (uint64_t i = 0; i < depth; i++) {
+            EXPECT_OK(rdmux_send(ep, &word, 8, NULL, CTX(i), 0));
+        }
+        EXPECT_STATUS(rdmux_send(ep, &word, 8, NULL, CTX(depth), 0), RDMUX_AGAIN);
+        BARRIER(side);
+        for (unsigned i = 0; i < FULL_POLLS; i++) {
+            while (queue_poll(&side->queue) > 0) { /* a path may take them without a receive */
+                full_take(side, &full);
+            }
+        }
+        BARRIER(side); /* there are receives */
+        while (full.done < depth || !full.is_told) {
+            full_take(side, &full);
+        }
+        EXPECT_QUIET(&side->queue);
+        BARRIER(side);
+        side_close_ep(side, ep);
+    }
+    side_finish(side);
+}
+
+static void full_target(struct side *side)
+{
+    uint64_t words[FULL_DEEPEST];
+    side_open(side, NULL);
+    side_meet(side);
+    for (uint32_t depth = 1; depth <= FULL_DEEPEST; depth++) {
+        struct rdmux_ep_attr attr = depth_attr(side, FULL_DEEPEST);
+        struct rdmux_ep *ep = side_pair(side, &attr);
+        BARRIER(side);
+        BARRIER(side);
+        for (uint64_t i = 0; i < depth; i++) {
+            EXPECT_OK(rdmux_recv(ep, &words[i], 8, NULL, CTX(i)));
+        }
+        for (uint64_t i = 0; i < depth; i++) {
+            (void)WAIT_OF(&side->queue, ep, RDMUX_WC_RECV, CTX(i), RDMUX_OK);
+            EXPECT_EQUAL(words[i], depth);
+        }
+        BARRIER(side);
+        side_close_ep(side, ep);
     }
     side_finish(side);
 }
@@ -349,6 +428,10 @@ static const struct conformance_case cases[] = {
     { "1.12, -1.12, 13.1, -13.1, 13.4, -13.4",
       "queues of one entry each way work, and say AGAIN to a second", NEEDS_SEND, 0, 0,
       shortest_initiator, shortest_target },
+    { "1.12, -1.12, 13.1, -13.1, 13.2",
+      "a queue of one to nine entries that is full says WRITABLE when a quarter is free, and not "
+      "before",
+      NEEDS_SEND, 0, 0, full_initiator, full_target },
     { "1.12, -1.12, 1.6, 13.1, 13.4, -13.4",
       "queues of 4,096 entries are filled to the last and no further", NEEDS_SEND, 20, 0, deep_case,
       deep_case },

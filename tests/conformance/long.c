@@ -110,7 +110,35 @@ static void long_target(struct side *side)
     side_finish(side);
 }
 
+/* Each side reads all that the other has, and has asked for it before it looks: what it is asked for itself waits behind
+ * what it gets. */
+static void crossing_reads(struct side *side)
+{
+    side_open_pair(side, NULL);
+    const size_t length = most(side);
+    struct region theirs = region_make(side, MEMORY_REGISTERED, length, ACCESS_SINK);
+    struct region ours = region_make(side, MEMORY_ALLOCATED, length, RDMUX_ACCESS_REMOTE_READ);
+    struct rdmux_token token;
+    struct rdmux_remote *remote = NULL;
+    pattern_fill(ours.addr, length, side->seed + side->is_initiator, 0);
+    EXPECT_OK(rdmux_mr_export(ours.mr, &token));
+    GIVE(side, &token, sizeof(token));
+    TAKE(side, &token, sizeof(token));
+    EXPECT_STATUS(rdmux_remote_import(side->ep, &token, 0, &remote), RDMUX_IN_PROGRESS);
+    (void)WAIT(&side->queue, RDMUX_WC_REMOTE_READY, remote);
+    BARRIER(side);
+    EXPECT_OK(rdmux_read(side->ep, theirs.addr, length, theirs.mr, remote, 0, CTX(1), 0));
+    BARRIER(side);
+    EXPECT_EQUAL(WAIT(&side->queue, RDMUX_WC_READ, CTX(1)).length, length);
+    EXPECT_PATTERN(theirs.addr, length, side->seed + !side->is_initiator);
+    BARRIER(side);
+    side_finish(side);
+}
+
 static const struct conformance_case cases[] = {
+    { "1.1, 1.5, 3.3",
+      "two sides that read more of each other than a path holds, both at once, have it all",
+      NEEDS_READ, 30, 0, crossing_reads, crossing_reads },
     { "1.1, 2.3, 12.5",
       "a write and a read beyond the path's longest message are whole, complete once, and hold "
       "those behind them",
