@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 /* The library's defaults, for a machine that runs both sides as they ask. */
-enum { PATH_TIMEOUT_MS = 2000, SETUP_TIMEOUT_MS = 10000 };
+enum { PATH_TIMEOUT_MS = 2000, SETUP_TIMEOUT_MS = 10000, LIVENESS_MS = 10000 }; /* the defaults */
 
 const char *side_any_port(const struct side *side)
 {
@@ -40,6 +40,7 @@ struct rdmux_ep_attr ep_attr_of(const struct side *side)
     attr.paths = side->provider;
     attr.path_timeout_ms = PATH_TIMEOUT_MS * side->patience;
     attr.setup_timeout_ms = SETUP_TIMEOUT_MS * side->patience;
+    attr.liveness_ms = LIVENESS_MS * side->patience;
     return attr;
 }
 
