@@ -253,6 +253,91 @@ static void placed_target(struct side *side)
     side_finish(side);
 }
 
+/* ------------------------------------------------------------------------------- many, then the end */
+
+enum { BURST = 200, BURST_RECEIVES = 240, BURST_QUIET_MS = 50 };
+
+static struct rdmux_ep_attr burst_attr(const struct side *side)
+{
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    attr.send_depth = BURST_RECEIVES;
+    attr.recv_depth = BURST_RECEIVES;
+    return attr;
+}
+
+/* How many are said to be sent: all, or as many as there is room for where nobody makes room. */
+static uint64_t burst_take(struct side *side, const struct rdmux_ep *ep)
+{
+    uint64_t done = 0;
+    uint64_t quiet_since = now_ns();
+    while (done < BURST && ms_since(quiet_since) < (uint64_t)BURST_QUIET_MS * side->patience) {
+        while (queue_poll(&side->queue) > 0) {
+            struct rdmux_wc wc = NEXT(&side->queue);
+            EXPECT(wc.opcode == RDMUX_WC_SEND && wc.ep == ep && wc.context == CTX(done) &&
+                       wc.status == RDMUX_OK,
+                   "entry %" PRIu64 " is %s", done, wc_text(&wc));
+            done++;
+            quiet_since = now_ns();
+        }
+    }
+    sleep_ms(
+        BURST_QUIET_MS *
+        side->patience); /* a completion says that the bytes are sent, not that they have come */
+    return done;
+}
+
+/* The peer makes no call while all of this goes on. */
+static void burst_initiator(struct side *side)
+{
+    static uint64_t words[BURST];
+    struct rdmux_ep_attr attr = burst_attr(side);
+    side_open(side, NULL);
+    side_meet(side);
+    struct rdmux_ep *ep = side_pair(side, &attr);
+    BARRIER(side); /* there are receives */
+    for (uint64_t i = 0; i < BURST; i++) {
+        words[i] = mix64(side->seed + i);
+        EXPECT_OK(rdmux_send(ep, &words[i], 8, NULL, CTX(i), 0));
+    }
+    const uint64_t done = burst_take(side, ep);
+    side_close_ep(side, ep);
+    GIVE(side, &done, sizeof(done));
+    BARRIER(side);
+    side_finish(side);
+}
+
+static void burst_target(struct side *side)
+{
+    static uint64_t words[BURST_RECEIVES];
+    uint64_t done = 0;
+    bool is_over = false;
+    struct rdmux_ep_attr attr = burst_attr(side);
+    side->manual = true; /* no service thread */
+    side_open(side, NULL);
+    side_meet(side);
+    struct rdmux_ep *ep = side_pair(side, &attr);
+    for (uint64_t i = 0; i < BURST_RECEIVES; i++) {
+        EXPECT_OK(rdmux_recv(ep, &words[i], 8, NULL, CTX(i)));
+    }
+    BARRIER(side);
+    side->manual = false; /* it makes no call */
+    TAKE(side, &done, sizeof(done));
+    side->manual = true;
+    for (uint64_t i = 0; i < BURST_RECEIVES; i++) {
+        struct rdmux_wc wc = NEXT(&side->queue);
+        is_over = is_over || (i >= done && wc.status == RDMUX_FLUSHED);
+        EXPECT(wc.opcode == RDMUX_WC_RECV && wc.context == CTX(i) &&
+                   wc.status == (is_over ? RDMUX_FLUSHED : RDMUX_OK),
+               "%" PRIu64 " messages came before the peer closed; entry %" PRIu64 " is %s", done, i,
+               wc_text(&wc));
+        EXPECT(is_over || words[i] == mix64(side->seed + i), "message %" PRIu64 " has other bytes",
+               i);
+    }
+    (void)WAIT_OF(&side->queue, ep, RDMUX_WC_DISCONNECTED, NULL, RDMUX_PEER_GONE);
+    BARRIER(side);
+    side_finish(side);
+}
+
 static const struct conformance_case cases[] = {
     { "9.13, 9.2, 9.3, 9.11, 7.4, -9.13",
       "the peer sees one end: RDMUX_OK after a shutdown, PEER_GONE after a close without one",
@@ -262,6 +347,10 @@ static const struct conformance_case cases[] = {
       NEEDS_SEND, 0, 0, early_initiator, early_target },
     { "N.20, 3.5, 7.3", "what was placed before the connector closed is received after accept",
       NEEDS_SEND | NEEDS_SRQ | NEEDS_PLACED, 0, 0, placed_initiator, placed_target },
+    { "7.3, 7.4, 9.11",
+      "200 messages that came before the peer closed come before its end, though nobody looked "
+      "meanwhile",
+      NEEDS_SEND, 0, 0, burst_initiator, burst_target },
 };
 
 const struct suite goodbye_suite = { "goodbye", cases, COUNT_OF(cases) };

@@ -108,6 +108,7 @@ extern const struct suite model_suite;
 extern const struct suite objects_suite;
 extern const struct suite moving_suite;
 extern const struct suite order_suite;
+extern const struct suite overtaking_suite;
 extern const struct suite passive_suite;
 extern const struct suite receive_suite;
 extern const struct suite revoke_suite;

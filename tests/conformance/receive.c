@@ -577,6 +577,8 @@ static void srq_full_target(struct side *side)
     side_end(side);
 }
 
+enum { UNTAKEN_SHORT = 8, UNTAKEN_LONG = 1024, UNTAKEN_POLLS = 64 };
+
 /* An endpoint ends. Its SRQ's receives stay for the other, and none of them completes with it. */
 static void srq_survives_initiator(struct side *side)
 {
@@ -619,6 +621,56 @@ static void srq_survives_target(struct side *side)
     EXPECT_QUIET(&side->queue);
     BARRIER(side);
     side_close_ep(side, first);
+    side_close_ep(side, second);
+    EXPECT_OK(rdmux_srq_destroy(srq));
+    side_end(side);
+}
+
+/* A message has come to an endpoint that is closed before the program takes it: its receive is there for the
+ * other endpoint, with all of its room. */
+static void srq_untaken_initiator(struct side *side)
+{
+    static uint8_t bytes[UNTAKEN_LONG];
+    side_open_pair(side, NULL);
+    struct rdmux_ep *first = side->ep;
+    struct rdmux_ep *second = side_pair(side, NULL);
+    pattern_fill(bytes, sizeof(bytes), side->seed, 0);
+    (void)POST_AND_WAIT(
+        &side->queue,
+        rdmux_send(first, bytes, UNTAKEN_SHORT, NULL, CTX(1), flag_if_there(side, RDMUX_PLACED)),
+        RDMUX_WC_SEND, CTX(1));
+    BARRIER(side);
+    (void)WAIT_OF(&side->queue, first, RDMUX_WC_DISCONNECTED, NULL, RDMUX_PEER_GONE);
+    BARRIER(side); /* the first endpoint is closed */
+    EXPECT_OK(rdmux_send(second, bytes, UNTAKEN_LONG, NULL, CTX(2), 0));
+    (void)WAIT_OF(&side->queue, second, RDMUX_WC_SEND, CTX(2), RDMUX_OK);
+    side_finish(side);
+}
+
+static void srq_untaken_target(struct side *side)
+{
+    static uint8_t bytes[UNTAKEN_LONG];
+    side_open(side, NULL);
+    side_meet(side);
+    struct rdmux_srq *srq = srq_make(side, 1);
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    attr.srq = srq;
+    struct rdmux_ep *first = side_pair(side, &attr);
+    struct rdmux_ep *second = side_pair(side, &attr);
+    EXPECT_OK(rdmux_srq_recv(srq, bytes, sizeof(bytes), NULL, CTX(7)));
+    BARRIER(side); /* the message is there */
+    for (unsigned i = 0; i < UNTAKEN_POLLS; i++) {
+        EXPECT_EQUAL(rdmux_cq_poll(side->queue.cq, NULL, 0), 0);
+    }
+    side_close_ep(side, first);
+    EXPECT_QUIET(&side->queue);
+    BARRIER(side);
+    struct rdmux_wc wc = NEXT(&side->queue);
+    EXPECT(wc.opcode == RDMUX_WC_RECV && wc.ep == second && wc.status == RDMUX_OK &&
+               wc.context == CTX(7) && wc.length == UNTAKEN_LONG,
+           "got %s", wc_text(&wc));
+    EXPECT_PATTERN(bytes, UNTAKEN_LONG, side->seed);
+    BARRIER(side);
     side_close_ep(side, second);
     EXPECT_OK(rdmux_srq_destroy(srq));
     side_end(side);
@@ -736,6 +788,10 @@ static const struct conformance_case cases[] = {
       NEEDS_SRQ | NEEDS_PLACED | NEEDS_SEND, 0, 0, full_initiator, srq_full_target },
     { "7.9, -7.9", "an endpoint that ends leaves the receives of its SRQ to the others",
       NEEDS_SRQ | NEEDS_SEND, 0, 0, srq_survives_initiator, srq_survives_target },
+    { "7.9, 2.14, -7.9",
+      "a receive of an SRQ whose message was not taken when its endpoint was closed has all of its "
+      "room for the others",
+      NEEDS_SRQ | NEEDS_SEND, 0, 0, srq_untaken_initiator, srq_untaken_target },
 };
 
 const struct suite receive_suite = { "receive", cases, COUNT_OF(cases) };

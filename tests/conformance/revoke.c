@@ -373,7 +373,21 @@ enum {
     CROSSED_BEFORE = 0x11,
     CROSSED_WRITTEN = 0xee,
     CROSSED_RECEIVES = 2,
+    CROSSED_FILL = 600, /* messages that fill a path, so that the device has not begun what is behind them */
 };
+
+static bool crossed_fills(unsigned round)
+{
+    return round % CROSSED_OPS == 4 || round % 2 != 0;
+}
+
+static struct rdmux_ep_attr crossed_attr(const struct side *side)
+{
+    struct rdmux_ep_attr attr = ep_attr_of(side);
+    attr.send_depth = CROSSED_FILL + 8;
+    attr.recv_depth = CROSSED_FILL + 8;
+    return attr;
+}
 
 /* Two requests that name the region or are behind one that does. */
 static void crossed_post(struct side *side, struct rdmux_ep *ep, struct rdmux_remote *remote,
@@ -426,6 +440,7 @@ static void crossed_initiator(struct side *side)
 {
     static uint8_t bytes[CROSSED_LONG];
     static uint8_t before[CROSSED_LONG];
+    struct rdmux_ep_attr attr = crossed_attr(side);
     side_open_pair(side, NULL);
     struct rdmux_ep *other = side->ep;
     memset(before, CROSSED_BEFORE, sizeof(before));
@@ -436,9 +451,12 @@ static void crossed_initiator(struct side *side)
         if (!crossed_can(side, op)) {
             continue;
         }
-        struct rdmux_ep *ep = side_pair(side, NULL);
+        struct rdmux_ep *ep = side_pair(side, &attr);
         struct rdmux_remote *remote = take_remote(side, ep);
         memset(bytes, CROSSED_WRITTEN, sizeof(bytes));
+        for (unsigned i = 0; i < CROSSED_FILL && crossed_fills(round); i++) {
+            EXPECT_OK(rdmux_send(ep, "f", 1, NULL, CTX(0), RDMUX_INLINE | RDMUX_UNSIGNALED));
+        }
         EXPECT_OK(rdmux_send(ep, &word, 8, NULL, CTX(1), RDMUX_INLINE));
         crossed_post(side, ep, remote, op, bytes, &word);
         if (round % 2 == 0) {
@@ -499,6 +517,8 @@ static void crossed_target(struct side *side)
 {
     static uint8_t then[CROSSED_SIZE];
     uint64_t words[CROSSED_RECEIVES + 1];
+    struct rdmux_ep_attr attr = crossed_attr(side);
+    uint8_t fill = 0;
     side_open_pair(side, NULL);
     struct rdmux_ep *other = side->ep;
     for (unsigned round = 0; round < CROSSED_KINDS * CROSSED_OPS; round++) {
@@ -507,7 +527,8 @@ static void crossed_target(struct side *side)
         if (!crossed_can(side, op)) {
             continue;
         }
-        struct rdmux_ep *ep = side_pair(side, NULL);
+        struct rdmux_ep *ep = side_pair(side, &attr);
+        const unsigned fills = crossed_fills(round) ? CROSSED_FILL : 0;
         struct region region = kind_make(side, round / CROSSED_OPS, CROSSED_SIZE);
         memset(region.addr, CROSSED_BEFORE, CROSSED_SIZE);
         give_token(side, &region);
@@ -515,10 +536,16 @@ static void crossed_target(struct side *side)
         EXPECT_OK(rdmux_mr_revoke(region.mr));
         memcpy(then, region.addr, CROSSED_SIZE);
         pattern_fill(region.addr, CROSSED_SIZE, side->seed + round, 0);
+        for (unsigned i = 0; i < fills; i++) {
+            EXPECT_OK(rdmux_recv(ep, &fill, 1, NULL, CTX(CROSSED_FILL)));
+        }
         for (uint64_t i = 0; i <= CROSSED_RECEIVES; i++) {
             EXPECT_OK(rdmux_recv(ep, &words[i], 8, NULL, CTX(i)));
         }
         BARRIER(side);
+        for (unsigned i = 0; i < fills; i++) {
+            (void)WAIT_OF(&side->queue, ep, RDMUX_WC_RECV, CTX(CROSSED_FILL), RDMUX_OK);
+        }
         (void)WAIT_OF(&side->queue, ep, RDMUX_WC_RECV, CTX(0), RDMUX_OK);
         TAKE(side, done, sizeof(done));
         crossed_check(side, op, done, then);
