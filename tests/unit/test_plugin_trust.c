@@ -5,6 +5,7 @@
 #include "tests/unit/support/plugin_opener.h"
 
 #include "providers/registry.h"
+#include "providers/trust.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -277,6 +278,59 @@ static void what_is_no_file_is_refused(void **state)
     drop_tree(&tree);
 }
 
+enum verdict {
+    GOOD,
+    BAD,
+    NO_CHROOT,
+};
+
+/* What a process says of the file whose root folder is the scratch folder. */
+static enum verdict judge_within(const char *root, const char *path)
+{
+    int status = 0;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct rdmux_refusal refusal;
+        char out[PATH_MAX];
+        if (chroot(root) != 0 || chdir("/") != 0) {
+            _exit(NO_CHROOT);
+        }
+        _exit(rdmux_trust_check(path, RDMUX_TRUST_FILE, out, &refusal) == RDMUX_OK ? GOOD : BAD);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return (enum verdict)WEXITSTATUS(status);
+}
+
+/* In a user namespace without root all that is root's belongs to another number, the root folder too. */
+static void the_owner_of_the_root_folder_is_trusted_and_nobody_else(void **state)
+{
+    (void)state;
+    enum { OTHER = STRANGER - 1 };
+    struct tree tree;
+    if (geteuid() != 0) {
+        puts("# only root can give a file away");
+        skip();
+    }
+    make_tree(&tree);
+    assert_int_equal(chown(tree.scratch, STRANGER, (gid_t)-1), 0);
+    assert_int_equal(chown(tree.way, STRANGER, (gid_t)-1), 0);
+    assert_int_equal(chown(tree.file, STRANGER, (gid_t)-1), 0);
+
+    enum verdict owner = judge_within(tree.scratch, "/way/plug-ins/trap.so");
+    assert_int_equal(chown(tree.file, OTHER, (gid_t)-1), 0);
+    enum verdict other = judge_within(tree.scratch, "/way/plug-ins/trap.so");
+
+    drop_tree(&tree);
+    if (owner == NO_CHROOT) {
+        puts("# this root may not change the root folder");
+        skip();
+    }
+    assert_int_equal(owner, GOOD);
+    assert_int_equal(other, BAD);
+}
+
 /* ------------------------------------------------------------------------------------ programs */
 
 /* Runs the program as this user (0: as now) with this argv[0]; returns how it ended. */
@@ -401,6 +455,7 @@ int main(void)
         cmocka_unit_test(what_another_user_owns_is_refused),
         cmocka_unit_test(a_symbolic_link_is_followed_and_judged_with_what_it_leads_through),
         cmocka_unit_test(what_is_no_file_is_refused),
+        cmocka_unit_test(the_owner_of_the_root_folder_is_trusted_and_nobody_else),
         cmocka_unit_test(a_program_with_rdmux_in_itself_searches_no_folder_by_its_name),
         cmocka_unit_test(a_setuid_program_loads_nothing_that_its_user_chooses),
         cmocka_unit_test(a_setuid_program_does_not_search_beside_the_library),
