@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
 
@@ -589,6 +590,47 @@ static void in_every_other_outcome_the_socket_is_closed(void **state)
     CHECK_OK(rdmux_fabric_close(fabric));
 }
 
+/* Random bytes until there are none any more. */
+static int rare_random(void *user, void *out, size_t size)
+{
+    memset(out, 0x5a, size);
+    return (*(int *)user)-- > 0 ? 0 : -1;
+}
+
+static void without_random_bytes_the_socket_is_closed(void **state)
+{
+    (void)state;
+    int left = INT_MAX;
+    struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
+    struct rdmux_fabric *fabric = NULL;
+    attr.flags = RDMUX_FABRIC_IGNORE_ENVIRONMENT | RDMUX_FABRIC_NO_DEFAULT_PLUGINS;
+    attr.random = rare_random;
+    attr.random_user = &left;
+    CHECK_OK(rdmux_fabric_open(&attr, &fabric));
+    struct rdmux_cq *cq = create_cq(fabric);
+    enum rdmux_status status = RDMUX_IO;
+    for (int count = 0; status == RDMUX_IO; count++) {
+        struct rdmux_ep *ep = NULL;
+        int ends[2];
+        make_sockets(KIND_LOCAL, ends);
+        left = count;
+
+        status = rdmux_adopt(fabric, cq, ends[0], RDMUX_ROLE_CONNECT, NULL, 0, &ep);
+
+        if (status == RDMUX_IO) {
+            assert_null(ep);
+            assert_false(is_open(ends[0]));
+        } else {
+            assert_true(count > 0);
+            CHECK_STATUS(status, RDMUX_IN_PROGRESS);
+            CHECK_OK(rdmux_ep_close(ep));
+        }
+        close(ends[1]);
+    }
+    CHECK_OK(rdmux_cq_destroy(cq));
+    CHECK_OK(rdmux_fabric_close(fabric));
+}
+
 static void two_in_the_same_role_do_not_connect(void **state)
 {
     (void)state;
@@ -699,6 +741,7 @@ int main(void)
         cmocka_unit_test(no_path_as_an_event_gives_the_socket_back_too),
         cmocka_unit_test(what_cannot_be_adopted_is_left_alone),
         cmocka_unit_test(in_every_other_outcome_the_socket_is_closed),
+        cmocka_unit_test(without_random_bytes_the_socket_is_closed),
         cmocka_unit_test(two_in_the_same_role_do_not_connect),
         cmocka_unit_test(a_socket_closed_in_the_middle_takes_the_endpoint_with_it),
     };

@@ -794,6 +794,32 @@ static void an_endpoint_that_ended_before_is_not_told(void **state)
     clear_scene(scene);
 }
 
+/* A peer may import and close all day long, of a region that lives for as long as the program. */
+static void who_has_closed_all_its_imports_is_forgotten_unless_reads_may_linger(void **state)
+{
+    (void)state;
+    struct scene *scene = set_scene();
+    struct rdmux_fabric *fabric = &scene->fake->fabric;
+    assert_int_equal(import(scene, &scene->token, 1), RDMUX_OK);
+    size_t with_one = scene->fake->live;
+    assert_int_equal(import(scene, &scene->token, 2), RDMUX_OK);
+    assert_int_equal(import(scene, &scene->token, 2), RDMUX_OK);
+    assert_true(scene->fake->live > with_one);
+
+    rdmux_mr_import_closed(fabric, scene->mr->id, 2, 7, 1, false);
+    assert_true(scene->fake->live > with_one);
+    rdmux_mr_import_closed(fabric, scene->mr->id, 2, 7, 1, false);
+    assert_int_equal(scene->fake->live, with_one);
+
+    assert_int_equal(import(scene, &scene->token, 2), RDMUX_OK);
+    rdmux_mr_import_closed(fabric, scene->mr->id, 2, 8, 1, true);
+    assert_true(scene->fake->live > with_one);
+    rdmux_mr_importer_gone(fabric, 2);
+    assert_int_equal(scene->fake->live, with_one);
+
+    clear_scene(scene);
+}
+
 static void without_service_thread_the_caller_does_its_work(void **state)
 {
     (void)state;
@@ -936,6 +962,7 @@ int main(void)
         cmocka_unit_test(who_does_not_answer_is_waited_for_100_ms),
         cmocka_unit_test(an_endpoint_that_ends_counts_as_answered_and_a_wrong_answer_does_not),
         cmocka_unit_test(an_endpoint_that_ended_before_is_not_told),
+        cmocka_unit_test(who_has_closed_all_its_imports_is_forgotten_unless_reads_may_linger),
         cmocka_unit_test(without_service_thread_the_caller_does_its_work),
         cmocka_unit_test(an_import_under_way_is_waited_for),
         cmocka_unit_test(a_key_that_a_device_does_not_take_back_is_told),
