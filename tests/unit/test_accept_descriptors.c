@@ -313,6 +313,39 @@ static void strangers_get_no_descriptor_of_the_reserve(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
+/* Else the backlog would wake the service thread for ever. */
+static void where_there_is_no_descriptor_at_all_a_newcomer_is_turned_away_and_that_is_told(void **state)
+{
+    (void)state;
+    struct rlimit before;
+    struct book book = BOOK_INIT;
+    char address[RDMUX_ADDRESS_MAX];
+    char byte;
+    int own[TIGHT];
+    size_t count = 0;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    struct rdmux_fabric *fabric = open_fabric("tcp", RDMUX_FABRIC_NO_SERVICE_THREAD, &book);
+    limit_descriptors(TIGHT);
+    struct rdmux_listener *listener = listen_here(fabric, NULL, address);
+    int fd = dial_raw(address);
+    while (count < TIGHT && (own[count] = fcntl(fd, F_DUPFD_CLOEXEC, 0)) >= 0) {
+        count++;
+    }
+    assert_int_equal(errno, EMFILE);
+
+    CHECK_OK(rdmux_fabric_progress(fabric));
+
+    assert_int_equal(book_count(&book, "a connection was turned away"), 1);
+    assert_true(recv(fd, &byte, 1, MSG_DONTWAIT) == 0 || errno == ECONNRESET);
+    while (count > 0) {
+        close(own[--count]);
+    }
+    close(fd);
+    rdmux_listener_close(listener);
+    CHECK_OK(rdmux_fabric_close(fabric));
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -321,6 +354,8 @@ int main(void)
         cmocka_unit_test(strangers_give_theirs_to_a_set_up_that_finds_none),
         cmocka_unit_test(limits_follow_that_of_the_process),
         cmocka_unit_test(strangers_get_no_descriptor_of_the_reserve),
+        cmocka_unit_test(
+            where_there_is_no_descriptor_at_all_a_newcomer_is_turned_away_and_that_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
