@@ -349,6 +349,64 @@ static void a_notice_over_iwarp_is_held_against_the_longest_region(void **state)
     clear_scene(&scene);
 }
 
+/* The core's question whether the peer's device is there. */
+static void ask_device(struct rdmux_ep *ep)
+{
+    assert_true(rdmux_cq_enter(ep->cq));
+    CHECK_OK(rdmux_iwarp_ep_ping(ep->path));
+    rdmux_cq_leave(ep->cq);
+}
+
+static void poll_both(struct pair *pair)
+{
+    for (int i = 0; i < 100; i++) {
+        (void)rdmux_cq_poll(pair->cq_a, NULL, 0);
+        (void)rdmux_cq_poll(pair->cq_b, NULL, 0);
+        progress_both(pair);
+    }
+}
+
+/* An iWARP device calls a message sent once TCP has it, whether the peer's machine is there or not. */
+static void over_iwarp_a_message_that_was_sent_is_no_sign_of_life(void **state)
+{
+    (void)state;
+    enum { FOR_EVER_MS = 3600000, ANSWERED = 2, UNANSWERED = 3, DEPTH = 32 };
+    struct scene scene;
+    struct pair *pair = &scene.pair;
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    attr.liveness_ms = FOR_EVER_MS; /* the test is who asks */
+    attr.recv_depth = DEPTH;
+    host_addresses[0] = "127.0.0.1";
+    host_addresses[1] = NULL;
+    set_scene(&scene, "iwarp", &rdmux_iwarp_provider, "link=iwarp,addr=127.0.0.1", 0);
+    listen_in(&scene);
+    connect_more(pair, &attr, &pair->a, &pair->b);
+    for (int i = 0; i < ANSWERED; i++) {
+        ask_device(pair->a);
+        poll_both(pair);
+    }
+
+    assert_true(sim_world_set(scene.world, "latency=1000s"));
+    for (int i = 0; i < UNANSWERED; i++) {
+        assert_int_equal(verbs_ep_of(pair->a->path)->state, VERBS_EP_CONNECTED);
+        ask_device(pair->a);
+        poll_both(pair);
+        for (int k = 0; k < DEPTH / UNANSWERED && i + 1 < UNANSWERED; k++) { /* the peer is told */
+            CHECK_OK(rdmux_recv(pair->a, NULL, 0, NULL, NULL));
+        }
+        poll_both(pair);
+    }
+
+    assert_int_equal(verbs_ep_of(pair->a->path)->state, VERBS_EP_FAILED);
+    struct rdmux_wc wc;
+    do {
+        wc = await_entry(pair, pair->cq_a);
+    } while (wc.opcode == RDMUX_WC_RECV);
+    assert_int_equal(wc.opcode, RDMUX_WC_DISCONNECTED);
+    assert_int_equal(wc.status, RDMUX_PEER_GONE);
+    clear_scene(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -359,6 +417,7 @@ int main(void)
         cmocka_unit_test(an_iwarp_adapter_has_one_address_of_each_kind),
         cmocka_unit_test(an_iwarp_connection_that_cannot_be_made_ends_the_attempt_with_its_error),
         cmocka_unit_test(a_notice_over_iwarp_is_held_against_the_longest_region),
+        cmocka_unit_test(over_iwarp_a_message_that_was_sent_is_no_sign_of_life),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
