@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -59,6 +60,32 @@ ssize_t __wrap_process_vm_writev(pid_t pid, const struct iovec *ours, unsigned l
 {
     note_asked(theirs, count);
     return __real_process_vm_writev(pid, ours, our_count, theirs, count, flags);
+}
+
+/* Each mutex notices who unlocks it. */
+static _Atomic size_t wrong_unlocks;
+
+int __real_pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attr);
+int __real_pthread_mutex_unlock(pthread_mutex_t *mutex);
+int __wrap_pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attr);
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex);
+
+int __wrap_pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attr)
+{
+    pthread_mutexattr_t checking;
+    assert_null(attr);
+    assert_int_equal(pthread_mutexattr_init(&checking), 0);
+    assert_int_equal(pthread_mutexattr_settype(&checking, PTHREAD_MUTEX_ERRORCHECK), 0);
+    int result = __real_pthread_mutex_init(mutex, &checking);
+    (void)pthread_mutexattr_destroy(&checking);
+    return result;
+}
+
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
+{
+    int result = __real_pthread_mutex_unlock(mutex);
+    wrong_unlocks += result != 0;
+    return result;
 }
 
 /* A region of side 1's application. */
@@ -118,6 +145,7 @@ static int tear_down(void **state)
     free(bench->sink);
     free(bench);
     assert_int_equal(fake_fabric.allocations, 0);
+    assert_int_equal(wrong_unlocks, 0);
     return 0;
 }
 
