@@ -314,7 +314,7 @@ static void strangers_get_no_descriptor_of_the_reserve(void **state)
 }
 
 /* Else the backlog would wake the service thread for ever. */
-static void where_there_is_no_descriptor_at_all_a_newcomer_is_turned_away_and_that_is_told(void **state)
+static void without_any_descriptor_a_newcomer_is_turned_away_and_that_is_told(void **state)
 {
     (void)state;
     struct rlimit before;
@@ -332,6 +332,8 @@ static void where_there_is_no_descriptor_at_all_a_newcomer_is_turned_away_and_th
         count++;
     }
     assert_int_equal(errno, EMFILE);
+    struct pollfd newcomer = { .fd = listener->socket, .events = POLLIN };
+    assert_int_equal(poll(&newcomer, 1, PATIENT_MS), 1);
 
     CHECK_OK(rdmux_fabric_progress(fabric));
 
@@ -354,8 +356,7 @@ int main(void)
         cmocka_unit_test(strangers_give_theirs_to_a_set_up_that_finds_none),
         cmocka_unit_test(limits_follow_that_of_the_process),
         cmocka_unit_test(strangers_get_no_descriptor_of_the_reserve),
-        cmocka_unit_test(
-            where_there_is_no_descriptor_at_all_a_newcomer_is_turned_away_and_that_is_told),
+        cmocka_unit_test(without_any_descriptor_a_newcomer_is_turned_away_and_that_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
