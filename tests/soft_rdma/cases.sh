@@ -394,7 +394,7 @@ adapter_of() {
 
 # rdmux_conformance PROVIDER [OPTION...]: with one processor, waiting sleeps.
 rdmux_conformance() {
-    "$rdmux" conformance --format tap --seed 1 --patience 4 --wait sleep --provider "$@"
+    "$rdmux" conformance --format tap --seed 1 --patience 8 --wait sleep --provider "$@"
 }
 
 # rdmux_conformance_between_hosts PROVIDER [OPTION...]: guest a serves the target's side.
@@ -412,7 +412,7 @@ rdmux_conformance_between_hosts_a() {
 
 rdmux_conformance_between_hosts_b() {
     local status=0
-    "$rdmux" conformance --format tap --seed 1 --patience 4 --wait sleep --peer "$(await 'a serves')" --provider "$@" ||
+    "$rdmux" conformance --format tap --seed 1 --patience 8 --wait sleep --peer "$(await 'a serves')" --provider "$@" ||
         status=$?
     tell 'b is done'
     return "$status"

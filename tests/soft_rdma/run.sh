@@ -372,8 +372,10 @@ rdmux_while_things_fail() {
 
 # rdmux_over PROVIDER: everything of this tree over one path.
 rdmux_over() {
-    check "rdmux conformance over $1 in a guest" briefly guest --seconds 900 "${programs[@]}" -- \
-        rdmux_conformance "$1" "${conformance[@]}"
+    if [[ $1 != tcp || $level == thorough ]]; then # over tcp another host is all that differs from this one
+        check "rdmux conformance over $1 in a guest" briefly guest --seconds 900 "${programs[@]}" -- \
+            rdmux_conformance "$1" "${conformance[@]}"
+    fi
     check "rdmux demo over $1 in a guest" guest "${programs[@]}" -- rdmux_demo "$1"
     check "the examples over $1 in a guest" guest --seconds 600 "${programs[@]}" -- \
         rdmux_examples "$1"
