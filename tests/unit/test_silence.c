@@ -148,7 +148,7 @@ static void with_failover_it_is_told_after_twice_the_time_whenever_the_channel_i
 
         uint64_t dialled_ms = can_resume() && lost_ms != 0 ? lost_ms : LIVENESS_MS;
         uint64_t end_ms = dialled_ms + (can_resume() ? LIVENESS_MS : 0);
-        assert_in_range(ms, end_ms - 2 * STEP_MS, end_ms + 2 * STEP_MS);
+        assert_in_range(ms, end_ms - 2UL * STEP_MS, end_ms + 2UL * STEP_MS);
         start_clock();
         close_pair(&pair);
     }
