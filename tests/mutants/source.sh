@@ -187,7 +187,7 @@ models() {
 
 # Whole programs over the mutated library and plug-in, one a line.
 wholes_of() {
-    local sim="LD_PRELOAD=$build/lib/libsimverbs.so"
+    local link sim="LD_PRELOAD=$build/lib/libsimverbs.so"
     case $1 in
     tcp_fallback/*) conformance "$2" tcp ;;
     shm/*) conformance "$2" shm ;;
@@ -213,7 +213,9 @@ wholes_of() {
     # The plug-in is found and loaded.
     [[ $1 != providers/* ]] || echo "$(conformance "$2" roce "$sim" SIM_VERBS=link=roce) --rules N.1"
     if [[ $1 =~ $plain_files ]]; then
-        echo "env LD_LIBRARY_PATH=$2/lib $sim SIM_VERBS=net=mutants-$BASHPID,link=roce $build/tests/interop/test_plain"
+        for link in roce iwarp; do
+            echo "env LD_LIBRARY_PATH=$2/lib $sim SIM_VERBS=net=mutants-$BASHPID,link=$link $build/tests/interop/test_plain"
+        done
     fi
 }
 

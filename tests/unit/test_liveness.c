@@ -146,10 +146,10 @@ struct scene {
     struct rdmux_ep *ep;
 };
 
-static void open_scene(struct scene *scene, enum part part, const char *paths, uint32_t liveness_ms,
+/* The child is there. */
+static void join_scene(struct scene *scene, const char *paths, uint32_t liveness_ms,
                        uint64_t (*clock_ns)(void *))
 {
-    start_child(&scene->child, part, paths, liveness_ms);
     scene->fabric = open_clocked_fabric(paths, clock_ns);
     scene->cq = create_cq(scene->fabric);
     struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
@@ -158,6 +158,13 @@ static void open_scene(struct scene *scene, enum part part, const char *paths, u
     attr.recv_depth = DEPTH;
     CHECK_OK(rdmux_connect(scene->fabric, scene->cq, scene->child.address, &attr, PATIENT_MS,
                            &scene->ep));
+}
+
+static void open_scene(struct scene *scene, enum part part, const char *paths, uint32_t liveness_ms,
+                       uint64_t (*clock_ns)(void *))
+{
+    start_child(&scene->child, part, paths, liveness_ms);
+    join_scene(scene, paths, liveness_ms, clock_ns);
 }
 
 static void set_scene(struct scene *scene, enum part part, const char *paths, uint32_t liveness_ms)
@@ -351,8 +358,11 @@ static void processes_that_compute_keep_each_other_alive(void **state)
     (void)state;
     struct scene scenes[RDMUX_COUNT_OF(all_paths)];
     struct rdmux_wc wc;
+    for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) { /* before this process has threads */
+        start_child(&scenes[i].child, PART_COMPUTES_SLOWLY, all_paths[i], LIVENESS_MS);
+    }
     for (size_t i = 0; i < RDMUX_COUNT_OF(all_paths); i++) {
-        open_scene(&scenes[i], PART_COMPUTES_SLOWLY, all_paths[i], LIVENESS_MS, slower_clock);
+        join_scene(&scenes[i], all_paths[i], LIVENESS_MS, slower_clock);
     }
 
     pause_ms(2 * SLOWER * LIVENESS_MS); /* we compute, too */
