@@ -509,6 +509,55 @@ static void bytes_that_come_one_by_one_are_understood(void **state)
     (void)close(peer);
 }
 
+/* Writes a piece of a stream, which the endpoint takes in. */
+static void send_piece(struct end *end, int peer, const uint8_t *bytes, size_t size)
+{
+    assert_int_equal(write(peer, bytes, size), size);
+    while (ops->poll(end->cq, BUDGET) > 0) {
+    }
+}
+
+/* One control frame came in two pieces, and its buffer is free again when the next ones are sent. The
+ * peer does not read them, and sends most of another frame meanwhile. */
+static void a_piece_of_a_frame_is_kept_apart_from_what_is_to_be_sent(void **state)
+{
+    (void)state;
+    enum { LENGTH = 60000, FRAME = TCP_CONTROL_HEADER_SIZE + LENGTH, PIECE = FRAME - 1 };
+    static uint8_t theirs[FRAME] = { 7 };
+    static uint8_t ours[FRAME] = { 7 };
+    static uint8_t got[FRAME];
+    struct end *end = end_create(RDMUX_ROLE_ACCEPT, NULL);
+    int peer = connect_to_test(end);
+    rdmux_tcp_store32(theirs + 4, LENGTH);
+    rdmux_tcp_store32(ours + 4, LENGTH);
+    fill(theirs + TCP_CONTROL_HEADER_SIZE, LENGTH, 1);
+    fill(ours + TCP_CONTROL_HEADER_SIZE, LENGTH, 2);
+    send_piece(end, peer, theirs, PIECE);
+    send_piece(end, peer, theirs + PIECE, FRAME - PIECE);
+    assert_int_equal(end->core.control_size, FRAME);
+    size_t taken = 0;
+
+    while (ops->ep_control(end->ep, ours, FRAME) == RDMUX_OK) {
+        taken++;
+    }
+    send_piece(end, peer, theirs, PIECE);
+
+    for (size_t i = 0; i < taken; i++) {
+        size_t at = 0;
+        for (int turns = 0; at < FRAME && turns < TURNS_MAX; turns++) {
+            ssize_t size = read(peer, got + at, FRAME - at);
+            at += size > 0 ? (size_t)size : 0;
+            (void)ops->poll(end->cq, BUDGET);
+        }
+        assert_memory_equal(got, ours, FRAME);
+    }
+    send_piece(end, peer, theirs + PIECE, FRAME - PIECE);
+    assert_int_equal(end->core.control_size, 2 * FRAME);
+    assert_memory_equal(end->core.control + FRAME, theirs, FRAME);
+    end_destroy(end, true);
+    (void)close(peer);
+}
+
 /* ---------------------------------------------------------------------------- set-up that fails */
 
 static void a_refused_connection_says_where_and_why(void **state)
@@ -575,6 +624,7 @@ int main(void)
         cmocka_unit_test_setup(a_peer_that_lies_ends_the_endpoint, forget),
         cmocka_unit_test_setup(a_peer_may_not_have_more_reads_under_way_than_agreed, forget),
         cmocka_unit_test_setup(bytes_that_come_one_by_one_are_understood, forget),
+        cmocka_unit_test_setup(a_piece_of_a_frame_is_kept_apart_from_what_is_to_be_sent, forget),
         cmocka_unit_test_setup(a_refused_connection_says_where_and_why, forget),
         cmocka_unit_test_setup(sides_of_which_one_encrypts_refuse_each_other, forget),
     };
