@@ -358,19 +358,17 @@ enum rdmux_status rdmux_verbs_ep_ping(struct rdmux_provider_ep *base)
 
 /* ---------------------------------------------------------------------------------------- close */
 
-static bool is_quiet(const struct verbs_ep *ep)
+static uint32_t outstanding(const struct verbs_ep *ep)
 {
-    return rdmux_verbs_queue_is_quiet(&ep->data) && rdmux_verbs_queue_is_quiet(&ep->side);
+    return rdmux_verbs_queue_outstanding(&ep->data) + rdmux_verbs_queue_outstanding(&ep->side);
 }
 
-/* Takes completions as long as there are any, for a bounded time. True: there were some. */
-static bool drain(struct verbs_ep *ep)
+/* Takes completions until the device has given all back, for a bounded time. */
+static void drain(struct verbs_ep *ep)
 {
-    bool found = false;
-    for (int i = 0; i < DRAIN_ROUNDS && !is_quiet(ep); i++) {
-        found = rdmux_verbs_reap(verbs_cq_of(ep->base.cq), DRAIN_BUDGET) != 0 || found;
+    for (int i = 0; i < DRAIN_ROUNDS && outstanding(ep) != 0; i++) {
+        (void)rdmux_verbs_reap(verbs_cq_of(ep->base.cq), DRAIN_BUDGET);
     }
-    return found;
 }
 
 static void kill(struct verbs_ep *ep)
@@ -381,6 +379,7 @@ static void kill(struct verbs_ep *ep)
     rdmux_verbs_queue_kill(&ep->data);
     rdmux_verbs_queue_kill(&ep->side);
     ep->quiet_since_ns = rdmux_provider_now_ns(verbs_fabric_of_ep(ep));
+    ep->outstanding = outstanding(ep);
 }
 
 /* The device has nothing of the endpoint any more. What it gave back of an SRQ is there by then. */
@@ -409,14 +408,18 @@ static bool is_in_grace(struct verbs_ep *ep)
 }
 
 /* Counting can miss what succeeded without a completion. A queue pair in error gives back what it
- * has at once, so a time without anything tells as well; destroying it makes sure. */
+ * has at once, so a time without anything tells as well; destroying it makes sure. Each poll of the cq
+ * takes completions too, those of other endpoints among them: only the count tells. */
 static bool is_drained(struct verbs_ep *ep)
 {
     uint64_t now_ns = rdmux_provider_now_ns(verbs_fabric_of_ep(ep));
-    if (drain(ep)) {
+    drain(ep);
+    uint32_t left = outstanding(ep);
+    if (left != ep->outstanding) {
+        ep->outstanding = left;
         ep->quiet_since_ns = now_ns;
     }
-    return is_quiet(ep) || now_ns - ep->quiet_since_ns >= QUIET_NS;
+    return left == 0 || now_ns - ep->quiet_since_ns >= QUIET_NS;
 }
 
 enum rdmux_status rdmux_verbs_ep_quiesce(struct rdmux_provider_ep *base,
@@ -458,7 +461,7 @@ void rdmux_verbs_ep_close(struct rdmux_provider_ep *base)
         kill(ep);
     }
     if (ep->state == VERBS_EP_DRAINING) {
-        (void)drain(ep);
+        drain(ep);
         destroy(ep);
     }
     leave_silent(ep);

@@ -325,7 +325,8 @@ struct verbs_ep {
     uint8_t port;
     struct rdmux_provider_counts counts;
     uint64_t grace_until_ns; /* 0: it has not begun */
-    uint64_t quiet_since_ns;
+    uint64_t quiet_since_ns; /* while it is drained: the device has given nothing back since */
+    uint32_t outstanding;    /* work requests that it had then */
 };
 
 struct verbs_srq {
@@ -520,8 +521,8 @@ enum rdmux_status rdmux_verbs_queue_connect(struct verbs_queue *queue,
                                             uint32_t psn, uint32_t our_psn);
 /* To ERR: the device gives back what it holds. No further work may be posted. */
 void rdmux_verbs_queue_kill(struct verbs_queue *queue);
-/* Has the device given all back? */
-bool rdmux_verbs_queue_is_quiet(const struct verbs_queue *queue);
+/* Work requests that the device has not given back. */
+uint32_t rdmux_verbs_queue_outstanding(const struct verbs_queue *queue);
 /* Takes the queue pair, which there is, from the queue; who destroys it gives the entries in the unit
  * back, too. What it still completes finds nobody. */
 struct ibv_qp *rdmux_verbs_queue_release(struct verbs_queue *queue, uint32_t *reserved);

@@ -407,10 +407,11 @@ void rdmux_verbs_queue_kill(struct verbs_queue *queue)
     }
 }
 
-bool rdmux_verbs_queue_is_quiet(const struct verbs_queue *queue)
+uint32_t rdmux_verbs_queue_outstanding(const struct verbs_queue *queue)
 {
-    return queue->qp == NULL ||
-           (verbs_send_ring_is_empty(&queue->sent) && queue->receives.head == queue->receives.tail);
+    return queue->qp == NULL
+               ? 0
+               : queue->sent.head - queue->sent.tail + queue->receives.head - queue->receives.tail;
 }
 
 /* ---------------------------------------------------------------------------------------- chain */
