@@ -53,6 +53,34 @@ void freeifaddrs(struct ifaddrs *ifa)
     (void)ifa;
 }
 
+/* ---------------------------------------------------------------------------------- soft iWARP's device */
+
+enum { VENDOR_SIW = 0x626d74 }; /* drivers/infiniband/sw/siw/siw.h */
+
+static bool is_siw; /* of a scene: the adapter calls itself soft iWARP, and registers as it does */
+
+int __real_ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr);
+int __wrap_ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr);
+int __wrap_ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
+{
+    int error = __real_ibv_query_device(context, attr);
+    if (is_siw && error == 0) {
+        attr->vendor_id = VENDOR_SIW;
+    }
+    return error;
+}
+
+struct ibv_mr *__real_ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+                                       unsigned access);
+struct ibv_mr *__wrap_ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+                                       unsigned access);
+/* siw_reg_user_mr() takes a region's own address, whatever the caller asks for. */
+struct ibv_mr *__wrap_ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+                                       unsigned access)
+{
+    return __real_ibv_reg_mr_iova2(pd, addr, length, is_siw ? (uintptr_t)addr : iova, access);
+}
+
 /* ------------------------------------------------------------------------------------------- the scene */
 
 struct scene {
@@ -93,6 +121,7 @@ static void set_scene(struct scene *scene, const char *name, const struct rdmux_
                       const char *options, uint32_t flags)
 {
     memset(scene, 0, sizeof(*scene));
+    is_siw = false;
     scene->world = sim_world_create(NULL);
     assert_non_null(scene->world);
     struct sim_host *host = sim_host_add(scene->world);
@@ -407,6 +436,217 @@ static void over_iwarp_a_message_that_was_sent_is_no_sign_of_life(void **state)
     clear_scene(&scene);
 }
 
+/* ----------------------------------------------------------------------------------- data over adapters */
+
+/* A region of b, as a sees it. Both sides need progress for that. */
+static struct rdmux_remote *import_simulated(struct pair *pair, struct rdmux_mr *mr)
+{
+    struct rdmux_token token;
+    struct rdmux_remote *remote = NULL;
+    CHECK_OK(rdmux_mr_export(mr, &token));
+    CHECK_STATUS(rdmux_remote_import(pair->a, &token, 0, &remote), RDMUX_IN_PROGRESS);
+    assert_int_equal(await_entry(pair, pair->cq_a).opcode, RDMUX_WC_REMOTE_READY);
+    return remote;
+}
+
+/* The next entry of a cq that alone makes progress. */
+static struct rdmux_wc poll_entry(struct rdmux_cq *cq)
+{
+    enum { POLLS_MAX = 100000 };
+    struct rdmux_wc wc = { .opcode = 0 };
+    size_t got = 0;
+    for (int i = 0; i < POLLS_MAX && got == 0; i++) {
+        got = rdmux_cq_poll(cq, &wc, 1);
+    }
+    assert_int_equal(got, 1);
+    return wc;
+}
+
+static void a_write_reaches_a_region_of_soft_iwarp_which_keeps_its_address(void **state)
+{
+    (void)state;
+    static uint64_t there;
+    const uint64_t here = UINT64_C(0x1122334455667788);
+    struct scene scene;
+    struct pair *pair = &scene.pair;
+    struct rdmux_mr *mr = NULL;
+    host_addresses[0] = "127.0.0.1";
+    host_addresses[1] = NULL;
+    set_scene(&scene, "iwarp", &rdmux_iwarp_provider, "link=iwarp,addr=127.0.0.1", 0);
+    is_siw = true;
+    connect_scene(&scene);
+    there = 0;
+    CHECK_OK(
+        rdmux_mr_register(pair->fabric_b, &there, sizeof(there), RDMUX_ACCESS_REMOTE_WRITE, &mr));
+    struct rdmux_remote *remote = import_simulated(pair, mr);
+
+    CHECK_OK(rdmux_write(pair->a, &here, sizeof(here), NULL, remote, 0, CONTEXT(1), RDMUX_PLACED));
+
+    struct rdmux_wc wc = await_entry(pair, pair->cq_a);
+    assert_int_equal(wc.opcode, RDMUX_WC_WRITE);
+    assert_int_equal(wc.status, RDMUX_OK);
+    assert_int_equal(there, here);
+    rdmux_remote_close(remote);
+    rdmux_mr_deregister(mr);
+    clear_scene(&scene);
+}
+
+/* The writes go round the lane's ring several times, and the program asks while the lane is open. */
+static void writes_over_the_lane_are_counted(void **state)
+{
+    (void)state;
+    enum { DEPTH = 8, WRITES = 50 };
+    static uint64_t there;
+    struct scene scene;
+    struct pair *pair = &scene.pair;
+    struct rdmux_mr *mr = NULL;
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    struct rdmux_ep_stats stats = RDMUX_EP_STATS_INIT;
+    attr.send_depth = DEPTH;
+    set_roce_scene(&scene);
+    set_gid(scene.device, 0, "127.0.0.1", NEAR);
+    listen_in(&scene);
+    connect_more(pair, &attr, &pair->a, &pair->b);
+    CHECK_OK(
+        rdmux_mr_register(pair->fabric_b, &there, sizeof(there), RDMUX_ACCESS_REMOTE_WRITE, &mr));
+    struct rdmux_remote *remote = import_simulated(pair, mr);
+
+    for (uint64_t i = 0; i < WRITES; i++) {
+        CHECK_OK(rdmux_write(pair->a, &i, sizeof(i), NULL, remote, 0, CONTEXT(i), RDMUX_INLINE));
+        assert_ptr_equal(poll_entry(pair->cq_a).context, CONTEXT(i));
+    }
+
+    assert_ptr_not_equal(pair->a->lane, pair->cq_a->no_lane);
+    CHECK_OK(rdmux_ep_stats(pair->a, &stats));
+    assert_int_equal(stats.writes, WRITES);
+    assert_int_equal(stats.bytes_sent, WRITES * sizeof(uint64_t));
+    rdmux_remote_close(remote);
+    rdmux_mr_deregister(mr);
+    clear_scene(&scene);
+}
+
+/* Empty messages of a side that alone makes progress. */
+static void send_messages(struct rdmux_ep *from, struct rdmux_cq *cq, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        CHECK_OK(rdmux_send(from, NULL, 0, NULL, CONTEXT(i), 0));
+        struct rdmux_wc wc = poll_entry(cq);
+        assert_int_equal(wc.opcode, RDMUX_WC_SEND);
+        assert_int_equal(wc.status, RDMUX_OK);
+    }
+}
+
+static void expect_receives(struct rdmux_cq *cq, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        struct rdmux_wc wc = poll_entry(cq);
+        assert_int_equal(wc.opcode, RDMUX_WC_RECV);
+        assert_int_equal(wc.status, RDMUX_OK);
+    }
+}
+
+/* One endpoint of a cq has receives of its own, the other one an SRQ. A completion queue of the device has
+ * room for the receives of either, not of both: if they shared one it would overrun, as nobody polls. */
+static void no_completion_queue_is_shared_by_more_than_it_has_room_for(void **state)
+{
+    (void)state;
+    enum { OWN = 200, SHARED = 100, FEW = 4 };
+    struct scene scene;
+    struct pair *pair = &scene.pair;
+    struct rdmux_ep_attr few = RDMUX_EP_ATTR_INIT;
+    struct rdmux_ep_attr own = RDMUX_EP_ATTR_INIT;
+    struct rdmux_ep_attr shared = RDMUX_EP_ATTR_INIT;
+    struct rdmux_srq_attr srq_attr = RDMUX_SRQ_ATTR_INIT;
+    struct rdmux_ep *second_a = NULL;
+    struct rdmux_ep *second_b = NULL;
+    few.send_depth = FEW;
+    few.recv_depth = FEW;
+    own.send_depth = FEW;
+    own.recv_depth = OWN;
+    shared.send_depth = SHARED / 2; /* of up to two work requests each */
+    srq_attr.depth = SHARED;
+    set_scene(&scene, "roce", &rdmux_roce_provider, "link=roce,max_cqe=256",
+              RDMUX_FABRIC_NO_WORKER_THREAD);
+    set_gid(scene.device, 0, "127.0.0.1", NEAR);
+    listen_in(&scene);
+    CHECK_OK(rdmux_srq_create(pair->fabric_b, pair->cq_b, &srq_attr, &shared.srq));
+    connect_as(pair, &few, &own, &pair->a, &pair->b);
+    connect_as(pair, &few, &shared, &second_a, &second_b);
+    for (uint32_t i = 0; i < OWN; i++) {
+        CHECK_OK(rdmux_recv(pair->b, NULL, 0, NULL, NULL));
+    }
+    for (uint32_t i = 0; i < SHARED; i++) {
+        CHECK_OK(rdmux_srq_recv(shared.srq, NULL, 0, NULL, NULL));
+    }
+    poll_both(pair);
+
+    send_messages(pair->a, pair->cq_a, OWN);
+    send_messages(second_a, pair->cq_a, SHARED);
+
+    expect_receives(pair->cq_b, OWN + SHARED);
+    CHECK_OK(rdmux_ep_close(second_a));
+    CHECK_OK(rdmux_ep_close(second_b));
+    CHECK_OK(rdmux_srq_destroy(shared.srq));
+    clear_scene(&scene);
+}
+
+static uint64_t stopped_ns;
+
+static uint64_t stopped_clock_ns(void *user)
+{
+    (void)user;
+    return stopped_ns;
+}
+
+static bool is_draining(const struct rdmux_ep *ep)
+{
+    return verbs_ep_of(ep->path)->state == VERBS_EP_DRAINING;
+}
+
+/* Two messages have come, and the device tells of them late, one after the other. The endpoint waits for
+ * 20 ms in which the device tells of nothing, by a clock of its own; the device's time is another one. */
+static void an_endpoint_that_ends_waits_while_the_device_tells_of_messages(void **state)
+{
+    (void)state;
+    enum { NOT_LONG_MS = 15 };
+    const uint64_t ms = 1000000;
+    const uint64_t apart_ns = 100000 * ms;
+    const uint64_t late_ns = 1000000 * ms;
+    struct scene scene;
+    struct pair *pair = &scene.pair;
+    set_roce_scene(&scene);
+    set_gid(scene.device, 0, "127.0.0.1", NEAR);
+    connect_scene(&scene);
+    CHECK_OK(rdmux_recv(pair->b, NULL, 0, NULL, CONTEXT(1)));
+    CHECK_OK(rdmux_recv(pair->b, NULL, 0, NULL, CONTEXT(2)));
+    poll_both(pair);
+    assert_true(sim_world_set(scene.world, "receipt=1000s"));
+    send_messages(pair->a, pair->cq_a, 1);
+    (void)sim_advance(scene.world, apart_ns);
+    send_messages(pair->a, pair->cq_a, 1);
+    stopped_ns = rdmux_now(pair->fabric_b);
+    pair->fabric_b->clock_ns = stopped_clock_ns;
+    CHECK_OK(rdmux_ep_close(pair->a));
+    pair->a = NULL;
+    uint64_t until = now_ms() + PATIENT_MS;
+    while (!is_draining(pair->b)) {
+        assert_true(now_ms() < until);
+        (void)rdmux_cq_poll(pair->cq_b, NULL, 0);
+        progress_both(pair);
+    }
+
+    (void)sim_advance(scene.world, late_ns - apart_ns / 2); /* the first */
+    stopped_ns += NOT_LONG_MS * ms;
+    poll_both(pair);
+    stopped_ns += NOT_LONG_MS * ms;
+    poll_both(pair);
+    (void)sim_advance(scene.world, apart_ns); /* the second */
+
+    expect_receives(pair->cq_b, 2);
+    assert_int_equal(poll_entry(pair->cq_b).opcode, RDMUX_WC_DISCONNECTED);
+    clear_scene(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -418,6 +658,10 @@ int main(void)
         cmocka_unit_test(an_iwarp_connection_that_cannot_be_made_ends_the_attempt_with_its_error),
         cmocka_unit_test(a_notice_over_iwarp_is_held_against_the_longest_region),
         cmocka_unit_test(over_iwarp_a_message_that_was_sent_is_no_sign_of_life),
+        cmocka_unit_test(a_write_reaches_a_region_of_soft_iwarp_which_keeps_its_address),
+        cmocka_unit_test(writes_over_the_lane_are_counted),
+        cmocka_unit_test(no_completion_queue_is_shared_by_more_than_it_has_room_for),
+        cmocka_unit_test(an_endpoint_that_ends_waits_while_the_device_tells_of_messages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
