@@ -841,15 +841,16 @@ static void listed_target(struct side *side)
 }
 
 /* Lists as long as the endpoint grants, in every piece another length, sent, written and received. */
-enum { LONGEST_PIECE = 700, LONGEST_MOST = 16 };
+enum { LONGEST_PIECE = 3000, SHORTER_PIECE = 700, LONGEST_MOST = 16, LONGEST_ROUNDS = 3 };
 
-static size_t longest_list(uint8_t *bytes, uint32_t count, struct rdmux_sge *out)
+static size_t longest_list(uint8_t *bytes, unsigned round, uint32_t count, struct rdmux_sge *out)
 {
+    const size_t longest = round < 2 ? SHORTER_PIECE : LONGEST_PIECE;
     size_t used = 0;
     for (uint32_t i = 0; i < count; i++) {
         uint8_t *piece = bytes + used;
-        out[i] = (struct rdmux_sge){ .addr = piece, .length = LONGEST_PIECE - 3 * i };
-        used += LONGEST_PIECE - 3 * (size_t)i;
+        out[i] = (struct rdmux_sge){ .addr = piece, .length = longest - 3 * (size_t)i };
+        used += longest - 3 * (size_t)i;
     }
     return used;
 }
@@ -864,9 +865,9 @@ static void longest_initiator(struct side *side)
     struct rdmux_remote *remote = take_remote(side, side->ep);
     EXPECT_EQUAL(side->info.max_send_sge, LONGEST_MOST);
     BARRIER(side);
-    for (unsigned round = 0; round < 2; round++) {
-        uint32_t count = round == 0 ? LONGEST_MOST : 5; /* copied or not, with some paths */
-        size_t length = longest_list(bytes, count, pieces);
+    for (unsigned round = 0; round < LONGEST_ROUNDS; round++) {
+        uint32_t count = round == 1 ? 5 : LONGEST_MOST; /* copied or not, with some paths */
+        size_t length = longest_list(bytes, round, count, pieces);
         const struct rdmux_wr wrs[2] = {
             { .op = RDMUX_OP_WRITE,
               .context = CTX(1),
@@ -898,8 +899,8 @@ static void longest_target(struct side *side)
     const struct rdmux_wr list = {
         .op = RDMUX_OP_RECV, .context = CTX(1), .sges = pieces, .sge_count = LONGEST_MOST
     };
-    for (unsigned round = 0; round < 2; round++) {
-        (void)longest_list(bytes, LONGEST_MOST, pieces);
+    for (unsigned round = 0; round < LONGEST_ROUNDS; round++) {
+        (void)longest_list(bytes, round, LONGEST_MOST, pieces);
         EXPECT_OK(rdmux_post_recv(side->ep, &list, 1, NULL));
         memset(pieces, 0, sizeof(pieces));
         if (round == 0) {
