@@ -2,10 +2,6 @@
 /* The sockets of the control channel. */
 #include "negotiation/control_channel.h"
 
-#include "api/base/error.h"
-#include "api/base/hooks.h"
-#include "negotiation/message.h"
-
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>

@@ -4,7 +4,6 @@
  * secret, with which sockets join. And what one peer's token has that another's does not. */
 #include "negotiation/path_secret.h"
 
-#include "api/base/secrets.h"
 #include "negotiation/bytes.h"
 
 #include <string.h>

@@ -2,8 +2,6 @@
 /* Why a TLS session failed, in the words of this library. */
 #include "negotiation/tls.h"
 
-#include "api/base/compiler.h"
-
 #ifdef RDMUX_HAVE_OPENSSL
 
 #include "negotiation/tls_internal.h"

@@ -2,8 +2,6 @@
 /* A library without OpenSSL has no TLS: a fabric with auth does not open, so nobody comes here. */
 #include "negotiation/tls.h"
 
-#include "api/base/error.h"
-
 #ifndef RDMUX_HAVE_OPENSSL
 
 enum rdmux_status rdmux_tls_create(const struct rdmux_auth *auth, enum rdmux_role role, int socket,

@@ -22,7 +22,7 @@
 #define RDMUX_TCP_INTERNAL_H
 
 #include "providers/credits.h"
-#include "api/base/stream.h"
+#include "providers/stream.h"
 #include "tcp_fallback/tcp_frame.h"
 
 #include <rdmux/provider.h>

@@ -4,8 +4,8 @@
  * a table, so that a provider that is part of the library needs to know nothing of it. It never
  * waits. The owner of the endpoint's cq alone calls it.
  */
-#ifndef RDMUX_API_BASE_STREAM_H
-#define RDMUX_API_BASE_STREAM_H
+#ifndef RDMUX_PROVIDERS_STREAM_H
+#define RDMUX_PROVIDERS_STREAM_H
 
 #include <rdmux/provider.h>
 
