@@ -362,6 +362,9 @@ void side_finish(struct side *side);
 void side_end(struct side *side);
 
 struct region region_make(struct side *side, enum memory_kind kind, size_t length, uint32_t access);
+enum { REGION_KINDS = 3 };
+/* The number chooses: allocated, registered, registered with NO_MAP. A path's way to do an operation depends on it. All rights. */
+struct region region_of_kind(struct side *side, unsigned number, size_t length);
 /* Ends a region before side_finish() does. */
 void region_free(struct side *side, struct region *region);
 /* Hands the region's token to the other side; it imports it for ep. */

@@ -5,15 +5,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { KINDS = 3 };
-
-/* Memory of another kind each time: a path's way to do an operation depends on it. */
-static struct region kind_make(struct side *side, unsigned number, size_t length)
-{
-    return region_make(side, number % KINDS == 0 ? MEMORY_ALLOCATED : MEMORY_REGISTERED, length,
-                       ACCESS_ALL | (number % KINDS == 2 ? RDMUX_ACCESS_NO_MAP : 0));
-}
-
 /* ------------------------------------------------------------------------------ fences in one batch */
 
 enum { FENCES_ROUNDS = 20, FENCES_SENDS = 3, FENCES_BATCH = 6, FENCES_SIZE = 64 };
@@ -64,7 +55,7 @@ static void fences_post(struct side *side, struct rdmux_remote *remote, uint64_t
 static void fences_initiator(struct side *side)
 {
     side_open_pair(side, NULL);
-    for (unsigned kind = 0; kind < KINDS; kind++) {
+    for (unsigned kind = 0; kind < REGION_KINDS; kind++) {
         struct rdmux_remote *remote = take_remote(side, side->ep);
         for (uint64_t round = 0; round < FENCES_ROUNDS; round++) {
             BARRIER(side); /* there are receives */
@@ -79,8 +70,8 @@ static void fences_initiator(struct side *side)
 static void fences_target(struct side *side)
 {
     side_open_pair(side, NULL);
-    for (unsigned kind = 0; kind < KINDS; kind++) {
-        struct region region = kind_make(side, kind, FENCES_SIZE);
+    for (unsigned kind = 0; kind < REGION_KINDS; kind++) {
+        struct region region = region_of_kind(side, kind, FENCES_SIZE);
         memset(region.addr, 0, FENCES_SIZE);
         give_token(side, &region);
         for (uint64_t round = 0; round < FENCES_ROUNDS; round++) {
@@ -149,7 +140,7 @@ static void behind_initiator(struct side *side)
 {
     side_open_pair(side, NULL);
     struct region source = region_make(side, MEMORY_REGISTERED, BEHIND_LONGEST, 0);
-    for (unsigned kind = 0; kind < KINDS; kind++) {
+    for (unsigned kind = 0; kind < REGION_KINDS; kind++) {
         struct rdmux_remote *remote = take_remote(side, side->ep);
         for (unsigned round = 0; round < BEHIND_ROUNDS; round++) {
             behind_post(side, remote, &source, round);
@@ -163,8 +154,8 @@ static void behind_initiator(struct side *side)
 static void behind_target(struct side *side)
 {
     side_open_pair(side, NULL);
-    for (unsigned kind = 0; kind < KINDS; kind++) {
-        struct region region = kind_make(side, kind, BEHIND_LONGEST);
+    for (unsigned kind = 0; kind < REGION_KINDS; kind++) {
+        struct region region = region_of_kind(side, kind, BEHIND_LONGEST);
         memset(region.addr, 0, BEHIND_LONGEST);
         give_token(side, &region);
         BARRIER(side);

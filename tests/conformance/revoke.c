@@ -29,13 +29,6 @@ static void drain_denied(struct queue *queue, struct rdmux_ep *ep, uint64_t outs
     EXPECT(outstanding == 0, "%" PRIu64 " requests never completed", outstanding);
 }
 
-/* Memory of another kind each time. */
-static struct region kind_make(struct side *side, unsigned number, size_t length)
-{
-    return region_make(side, number % 3 == 0 ? MEMORY_ALLOCATED : MEMORY_REGISTERED, length,
-                       ACCESS_ALL | (number % 3 == 2 ? RDMUX_ACCESS_NO_MAP : 0));
-}
-
 /* ------------------------------------------------------------------------------ afterwards */
 
 /* Every operation after revoke returned is refused, and what the region held stays. Either the post
@@ -218,7 +211,7 @@ static void during_target(struct side *side)
     uint64_t random = side->seed;
     for (unsigned round = 0; round < DURING_ROUNDS; round++) {
         struct rdmux_ep *ep = round == 0 ? side->ep : side_pair(side, &attr);
-        struct region region = kind_make(side, round, REGION_SIZE);
+        struct region region = region_of_kind(side, round, REGION_SIZE);
         give_token(side, &region);
         BARRIER(side);
         uint64_t until = now_ns() + random_below(&random, 5000000);
@@ -259,8 +252,8 @@ static uint8_t late_byte(unsigned round, uint64_t write)
     return (uint8_t)((uint64_t)round * LATE_WRITES + write + 1);
 }
 
-/* Waits until this byte shows there, so that a copy is under way; not for ever, as the copy may have gone
- * past it unseen. */
+/* A copy is under way once this byte is in the region. The wait is bounded: the copy may pass the place between
+ * two looks. */
 static void late_await(const struct region *region, uint64_t at, uint8_t byte)
 {
     const volatile uint8_t *place = region->addr + at;
@@ -335,7 +328,7 @@ static void late_target(struct side *side)
         char byte = 0;
         struct rdmux_ep *ep = side_pair(side, NULL);
         struct rdmux_ep *idle = round % 2 == 0 ? NULL : side_pair(side, NULL);
-        struct region region = kind_make(side, round / 2, LATE_SIZE);
+        struct region region = region_of_kind(side, round / 2, LATE_SIZE);
         memset(region.addr, 0, LATE_SIZE);
         give_token(side, &region);
         BARRIER(side);
@@ -529,7 +522,7 @@ static void crossed_target(struct side *side)
         }
         struct rdmux_ep *ep = side_pair(side, &attr);
         const unsigned fills = crossed_fills(round) ? CROSSED_FILL : 0;
-        struct region region = kind_make(side, round / CROSSED_OPS, CROSSED_SIZE);
+        struct region region = region_of_kind(side, round / CROSSED_OPS, CROSSED_SIZE);
         memset(region.addr, CROSSED_BEFORE, CROSSED_SIZE);
         give_token(side, &region);
         BARRIER(side);

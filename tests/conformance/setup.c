@@ -230,6 +230,13 @@ struct region region_make(struct side *side, enum memory_kind kind, size_t lengt
     return region;
 }
 
+struct region region_of_kind(struct side *side, unsigned number, size_t length)
+{
+    const unsigned kind = number % REGION_KINDS;
+    return region_make(side, kind == 0 ? MEMORY_ALLOCATED : MEMORY_REGISTERED, length,
+                       ACCESS_ALL | (kind == 2 ? RDMUX_ACCESS_NO_MAP : 0));
+}
+
 void region_free(struct side *side, struct region *region)
 {
     for (size_t i = 0; i < side->region_count; i++) {

@@ -311,12 +311,6 @@ static void open_target(struct side *side)
 
 enum { IMPORT_KINDS = 3, IMPORT_SIZE = 3 * PAGE };
 
-static struct region kind_make(struct side *side, unsigned kind, size_t length)
-{
-    return region_make(side, kind == 0 ? MEMORY_ALLOCATED : MEMORY_REGISTERED, length,
-                       ACCESS_ALL | (kind == 2 ? RDMUX_ACCESS_NO_MAP : 0));
-}
-
 static struct rdmux_remote *import(struct side *side, struct rdmux_ep *ep,
                                    const struct rdmux_token *token)
 {
@@ -378,7 +372,7 @@ static void imports_target(struct side *side)
     side_open_pair(side, NULL);
     (void)side_pair(side, NULL);
     for (unsigned kind = 0; kind < IMPORT_KINDS; kind++) {
-        struct region region = kind_make(side, kind, IMPORT_SIZE);
+        struct region region = region_of_kind(side, kind, IMPORT_SIZE);
         give_token(side, &region);
         BARRIER(side);
         EXPECT_PATTERN(region.addr, IMPORT_SIZE, side->seed + 10);
@@ -652,7 +646,7 @@ static void flags_target(struct side *side)
     side_open_pair(side, NULL);
     struct region sink = region_make(side, MEMORY_REGISTERED, (size_t)2 * FLAGS_LONG, ACCESS_SINK);
     for (unsigned kind = 0; kind < IMPORT_KINDS; kind++) {
-        struct region region = kind_make(side, kind, IMPORT_SIZE);
+        struct region region = region_of_kind(side, kind, IMPORT_SIZE);
         give_token(side, &region);
         for (unsigned round = 0; round < FLAGS_ROUNDS; round++) {
             bool is_placed = false;
@@ -769,7 +763,7 @@ static void silent_target(struct side *side)
 {
     side_open_pair(side, NULL);
     for (unsigned kind = 0; kind < IMPORT_KINDS; kind++) {
-        struct region region = kind_make(side, kind, PAGE);
+        struct region region = region_of_kind(side, kind, PAGE);
         give_token(side, &region);
     }
     BARRIER(side);
@@ -809,7 +803,7 @@ static void listed_target(struct side *side)
     side_open_pair(side, NULL);
     struct region regions[IMPORT_KINDS];
     for (unsigned kind = 0; kind < IMPORT_KINDS; kind++) {
-        regions[kind] = kind_make(side, kind, LISTED_TOTAL + (size_t)2 * LISTED_GAP);
+        regions[kind] = region_of_kind(side, kind, LISTED_TOTAL + (size_t)2 * LISTED_GAP);
     }
     for (unsigned round = 0; round < IMPORT_KINDS * LISTED_ROUNDS; round++) {
         struct region *region = &regions[round % IMPORT_KINDS];
@@ -943,7 +937,7 @@ static void exceeded_target(struct side *side)
     side_meet(side);
     for (unsigned round = 0; round < 2 * IMPORT_KINDS; round++) {
         struct rdmux_ep *ep = side_pair(side, NULL);
-        struct region region = kind_make(side, round / 2, (size_t)3 * EXCEEDED);
+        struct region region = region_of_kind(side, round / 2, (size_t)3 * EXCEEDED);
         memset(region.addr, GUARD_BYTE, region.length);
         EXPECT_OK(rdmux_recv(ep, region.addr, EXCEEDED, region.mr, CTX(1)));
         BARRIER(side);

@@ -313,7 +313,7 @@ static void strangers_get_no_descriptor_of_the_reserve(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
-/* Else the backlog would wake the service thread for ever. */
+/* A connection that stays in the backlog keeps waking the service thread. */
 static void without_any_descriptor_a_newcomer_is_turned_away_and_that_is_told(void **state)
 {
     (void)state;

@@ -71,7 +71,7 @@ static struct rdmux_fabric *open_clocked_fabric(const char *paths, uint64_t (*cl
     return fabric;
 }
 
-/* Who is silent for the liveness time has ended, and a machine that is busy with others makes anybody silent for a while. */
+/* A peer that is silent for the liveness time is gone, and a busy machine silences any process for a while. */
 static uint64_t slower_clock(void *user)
 {
     (void)user;
