@@ -64,7 +64,8 @@ int rdmux_tcp_fd(struct rdmux_provider_cq *base)
 static void wake_for_input(struct tcp_ep *ep, bool on)
 {
     struct tcp_lane *lane = &ep->lane0;
-    if (lane->watched && ep->state == TCP_CONNECTED && on != ((lane->events & EPOLLIN) != 0)) {
+    if (lane->watched && !ep->in.paused && ep->state == TCP_CONNECTED &&
+        on != ((lane->events & EPOLLIN) != 0)) {
         (void)rdmux_tcp_watch(lane, lane->events ^ EPOLLIN);
     }
 }
@@ -314,16 +315,20 @@ size_t rdmux_tcp_poll(struct rdmux_provider_cq *base, size_t budget)
 }
 
 /* Endpoints that are paused are not to wake the caller by what they do not read, but by what
- * they miss. */
+ * they miss, and by room for what they could not send. */
 static void arm_paused(struct tcp_cq *cq)
 {
     for (struct tcp_link *link = cq->paused.next; link != &cq->paused; link = link->next) {
         struct tcp_ep *ep = TCP_CONTAINER(link, struct tcp_ep, paused);
-        rdmux_tcp_unwatch(&ep->lane0);
+        if (ep->lane0.blocked) {
+            (void)rdmux_tcp_watch(&ep->lane0, EPOLLOUT);
+        } else {
+            rdmux_tcp_unwatch(&ep->lane0);
+        }
         for (uint32_t i = 1; i < ep->lane_count; i++) {
             struct tcp_lane *lane = rdmux_tcp_lane(ep, i);
             if (lane->in_at < lane->in_end) {
-                (void)rdmux_tcp_watch(lane, EPOLLIN | EPOLLRDHUP);
+                (void)rdmux_tcp_watch(lane, (lane->events & EPOLLOUT) | EPOLLIN | EPOLLRDHUP);
                 tcp_link_remove(&ep->attention);
             } else if (lane->watched && (lane->events & EPOLLIN)) { /* the share is in */
                 (void)rdmux_tcp_watch(lane, lane->events & ~(uint32_t)EPOLLIN);

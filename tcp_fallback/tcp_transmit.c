@@ -270,7 +270,7 @@ static void lane_block(struct tcp_lane *lane)
     struct tcp_ep *ep = lane->ep;
     lane->blocked = true;
     rdmux_tcp_cq_of(ep)->blocked++;
-    if (!(lane->events & EPOLLOUT) && lane->watched) {
+    if (!(lane->events & EPOLLOUT) && (lane->watched || ep->in.paused)) {
         (void)rdmux_tcp_watch(lane, lane->events | EPOLLOUT);
     }
     if (!tcp_link_is_on(&ep->out_armed)) {

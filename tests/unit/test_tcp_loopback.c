@@ -716,6 +716,55 @@ static void a_share_that_was_read_ahead_is_not_waited_for(void **state)
     free(to);
 }
 
+/* Striped messages both ways over sockets that hold little: an end waits for shares on the other
+ * sockets when one of its own is full. */
+static void room_in_a_socket_wakes_whoever_waits_for_shares(void **state)
+{
+    (void)state;
+    enum { LENGTH = 256 << 10, COUNT = 8, SMALL = 4608, LONG_MS = 10000 };
+    struct pair pair = pair_create(WIRED_FOUR);
+    struct end *ends[] = { pair.a, pair.b };
+    uint8_t *from = malloc(LENGTH);
+    uint8_t *to = calloc(2 * COUNT, LENGTH);
+    const int size = SMALL;
+    fill(from, LENGTH, 1);
+    for (size_t end = 0; end < 2; end++) {
+        for (uint32_t i = 0; i < 4; i++) {
+            int fd = rdmux_tcp_lane(rdmux_tcp_ep(ends[end]->ep), i)->fd;
+            assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size)), 0);
+            assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size)), 0);
+        }
+        for (size_t i = 0; i < COUNT; i++) {
+            receive(ends[end], to + (end * COUNT + i) * LENGTH, LENGTH);
+            queue(ends[end], RDMUX_OP_SEND, from, LENGTH, -1, 0, 0);
+        }
+    }
+
+    while (pair.a->core.arrived_count < COUNT || pair.b->core.arrived_count < COUNT) {
+        struct pollfd look[2];
+        bool sleep = true;
+        for (size_t end = 0; end < 2; end++) {
+            look[end] = (struct pollfd){ .fd = ops->fd(ends[end]->cq), .events = POLLIN };
+            push(ends[end]);
+            if (ops->arm(ends[end]->cq) != RDMUX_OK || poll(&look[end], 1, 0) == 1) {
+                (void)ops->poll(ends[end]->cq, 1);
+                sleep = false;
+            }
+        }
+        if (sleep && poll(look, 2, LONG_MS) < 1) {
+            fail_msg("both sleep for ever with %u and %u messages", pair.a->core.arrived_count,
+                     pair.b->core.arrived_count);
+        }
+    }
+
+    for (size_t i = 0; i < 2 * (size_t)COUNT; i++) {
+        check(to + i * LENGTH, LENGTH, 1);
+    }
+    pair_destroy(pair);
+    free(from);
+    free(to);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -734,6 +783,7 @@ int main(void)
         cmocka_unit_test_setup(a_random_mix_in_both_directions_keeps_every_promise, forget),
         cmocka_unit_test_setup(more_reads_than_may_be_under_way_wait_their_turn, forget),
         cmocka_unit_test_setup(a_long_answer_lets_what_waits_for_room_go_first, forget),
+        cmocka_unit_test_setup(room_in_a_socket_wakes_whoever_waits_for_shares, forget),
     };
     const struct CMUnitTest carried[] = {
         cmocka_unit_test_setup(messages_of_any_size_arrive_in_order, forget_and_carry),
@@ -756,6 +806,7 @@ int main(void)
         cmocka_unit_test_setup(a_socket_on_its_way_wakes_for_what_it_waits_for, forget_and_carry),
         cmocka_unit_test_setup(what_the_socket_does_not_tell_of_wakes_the_caller, forget_and_carry),
         cmocka_unit_test_setup(a_share_that_was_read_ahead_is_not_waited_for, forget_and_carry),
+        cmocka_unit_test_setup(room_in_a_socket_wakes_whoever_waits_for_shares, forget_and_carry),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     return failed + cmocka_run_group_tests_name("carried", carried, NULL, NULL);

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause-Patent
+#
+# The conformance suite, shortened, over tcp whose sockets hold 4 KiB: all that is sent waits for room.
+# In a network namespace of its own, as the sizes are the system's. Prints TAP; arguments go to rdmux conformance.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+rdmux=${RDMUX_BUILD:-$root/build/dev}/bin/rdmux
+PATH=$PATH:/usr/sbin:/sbin
+sizes="net.ipv4.tcp_wmem='4608 4608 4608' net.ipv4.tcp_rmem='4608 4608 4608'"
+begin="ip link set lo up && sysctl -qw $sizes"
+
+for way in "unshare --net" "unshare --user --map-root-user --net"; do
+    # shellcheck disable=SC2086
+    if $way sh -c "$begin" 2>/dev/null; then
+        # shellcheck disable=SC2086,SC2016
+        exec $way sh -c "$begin"' && exec "$@"' sh "$rdmux" conformance --format tap --provider tcp --quick --seed 1 "$@"
+    fi
+done
+echo '1..0 # SKIP no network namespace of its own: root has them, others where user.max_user_namespaces allows it'
+exit 77
