@@ -373,11 +373,18 @@ static char *shortest_replay(struct conformance *conformance, const struct case_
     if (given != NULL) {
         snprintf(sequence, sizeof(sequence), "%s", given);
     } else if ((test->flags & (CASE_RANDOM | CASE_ROWS)) != 0) {
+        static char first[sizeof(result->text)];
         uint64_t limit_ms = conformance->run.thorough ? SHRINK_THOROUGH_MS : SHRINK_MS;
+        memcpy(first, result->text, sizeof(first));
         draw_bar(conformance, provider->name, "looking for the shortest sequence");
         ((test->flags & CASE_ROWS) != 0 ? shrink_rows : shrink)(
             place, provider->name, &conformance->run, &provider->caps,
             limit_ms * conformance->run.patience, result, sequence);
+        if (sequence[0] != '\0') {
+            size_t used = strlen(result->text);
+            snprintf(result->text + used, sizeof(result->text) - used, "with all of them:\n%s",
+                     first);
+        }
     } else {
         sequence[0] = '\0';
     }

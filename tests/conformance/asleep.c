@@ -396,18 +396,26 @@ static unsigned descriptors_open(void)
     return count;
 }
 
-/* Bytes of address space that this process has mapped. */
-static uint64_t bytes_mapped(void)
+/* Bytes that this process has mapped with this right, of "rwxs" as /proc tells them. An allocator's arena
+ * for a thread more is address space, most of it without any right. */
+static uint64_t bytes_mapped(char right)
 {
-    unsigned long long pages = 0;
-    FILE *file = fopen("/proc/self/statm", "re");
-    if (file != NULL) {
-        if (fscanf(file, "%llu", &pages) != 1) {
-            pages = 0;
+    uint64_t sum = 0;
+    char line[512];
+    FILE *file = fopen("/proc/self/maps", "re");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        unsigned long long begin = 0;
+        unsigned long long end = 0;
+        char rights[8] = "";
+        if (sscanf(line, "%llx-%llx %7s", &begin, &end, rights) == 3 &&
+            strchr(rights, right) != NULL) {
+            sum += end - begin;
         }
+    }
+    if (file != NULL) {
         (void)fclose(file);
     }
-    return pages * PAGE;
+    return sum;
 }
 
 /* Arms and sleeps as a program does that has nothing to do, for IDLE_MS. Nothing comes for it. */
@@ -544,29 +552,9 @@ static void idle(struct side *side)
 
 /* --------------------------------------------------------------------- descriptors under way */
 
-/* Bytes of memory that this process shares with others. */
-static uint64_t bytes_shared(void)
-{
-    uint64_t sum = 0;
-    char line[512];
-    FILE *file = fopen("/proc/self/maps", "re");
-    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
-        unsigned long long begin = 0;
-        unsigned long long end = 0;
-        char rights[8] = "";
-        if (sscanf(line, "%llx-%llx %7s", &begin, &end, rights) == 3 && rights[3] == 's') {
-            sum += end - begin;
-        }
-    }
-    if (file != NULL) {
-        (void)fclose(file);
-    }
-    return sum;
-}
-
 static void expect_no_longer_shared(uint64_t before)
 {
-    const uint64_t now = bytes_shared();
+    const uint64_t now = bytes_mapped('s');
     EXPECT(now <= before,
            "when all is closed %" PRIu64 " bytes of shared memory are mapped, %" PRIu64 " were",
            now, before);
@@ -594,7 +582,7 @@ enum { ALLOCATOR_RETURNS = 1 };
 
 static struct holdings hold_now(void)
 {
-    return (struct holdings){ descriptors_open(), ALLOCATOR_RETURNS ? bytes_mapped() : 0 };
+    return (struct holdings){ descriptors_open(), ALLOCATOR_RETURNS ? bytes_mapped('r') : 0 };
 }
 
 static void expect_no_more(const struct holdings *before, const char *what)
@@ -616,7 +604,7 @@ static void descriptors_initiator(struct side *side)
     uint8_t bytes[PAGE] = { 0 };
     struct rdmux_remote *remotes[DESCRIPTORS_KEPT] = { NULL };
     struct holdings before = { 0 };
-    const uint64_t shared = bytes_shared();
+    const uint64_t shared = bytes_mapped('s');
     open_still_pair(side);
     for (uint64_t round = 0; round < DESCRIPTOR_ROUNDS; round++) {
         struct rdmux_remote **remote = &remotes[round % DESCRIPTORS_KEPT];
@@ -644,7 +632,7 @@ static void descriptors_target(struct side *side)
 {
     struct region regions[DESCRIPTORS_KEPT];
     struct holdings before = { 0 };
-    const uint64_t shared = bytes_shared();
+    const uint64_t shared = bytes_mapped('s');
     open_still_pair(side);
     for (uint64_t round = 0; round < DESCRIPTOR_ROUNDS; round++) {
         struct region *region = &regions[round % DESCRIPTORS_KEPT];

@@ -435,6 +435,7 @@ struct case_place {
 struct run_result {
     bool passed;
     bool left_out; /* text tells why it could not be shown here */
+    bool late;     /* it was not done within its time */
     char rule[8];  /* that was broken; "": any of those that the case cites */
     uint64_t took_ns;
     uint64_t row;                   /* as in struct report, of the initiator */

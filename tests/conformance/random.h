@@ -27,6 +27,16 @@ uint64_t model_operations(bool quick);
 /* The sequence in words, a line for each operation, up to the size. */
 void model_describe(uint64_t seed, bool quick, const char *sequence, char *out, size_t size);
 
+/* A side of a shorter run that waits for what does not come has said so by then. */
+enum { TRY_LIMIT_S = PATIENT_MS / 1000 + 2 };
+
+/* A shorter run that is merely not done in its time, as on a machine that has other things to do, is no
+ * other form of a failure that said what it missed. */
+static inline bool is_same_failure(const struct run_result *first, const struct run_result *again)
+{
+    return !again->passed && (!again->late || first->late);
+}
+
 /* For a CASE_RANDOM that failed: looks for the shortest sequence that fails, as long as limit_ms.
  * result becomes that of it, with the sequence in words; its text goes to `sequence`, which is
  * empty if none was found. */

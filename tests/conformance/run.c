@@ -345,6 +345,7 @@ static void judge(struct run_result *result, struct process processes[2], struct
                        result->left_out ? shared->reports[0].text : "");
         return;
     }
+    result->late = !in_time;
     if (!in_time) {
         result_line(result, "not done after %u s", case_timeout_s(test, options));
     }
