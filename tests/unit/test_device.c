@@ -319,7 +319,12 @@ static void a_shutdown_whose_flush_alone_failed_is_none(void **state)
 {
     (void)state;
     struct scene scene;
-    set_scene(&scene, 0, 0, 8, 0);
+    struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
+    attr.liveness_ms = 1000; /* so long what the peer may still say is waited for */
+    memset(&scene, 0, sizeof(scene));
+    open_sides(&scene.pair, "tcp", RDMUX_FABRIC_NO_SERVICE_THREAD, 0);
+    make_device(scene.pair.fabric_a, 0, 0);
+    finish_scene(&scene, &attr, 8);
     device.flush_fails = true;
     device.path_stays = true;
     CHECK_STATUS(rdmux_ep_shutdown(scene.pair.a, 0), RDMUX_IN_PROGRESS);
@@ -524,23 +529,25 @@ static void who_reads_on_is_ended_and_nobody_else(void **state)
 
 /* --------------------------------------------------------------------------------------- memory */
 
-/* Connects, asking for keys if that went well. Returns whether everything did. */
+/* Connects, asking for keys if that went well. Returns whether everything did. The listener is its own: of a
+ * connection that fails late the acceptor has a good one, which the next call would get. */
 static bool connect_short_of_memory(struct pair *pair, struct rdmux_fabric *fabric,
                                     struct rdmux_cq *cq, struct rdmux_ep **a)
 {
     static uint8_t bytes[2 * BOUNCED];
+    char address[RDMUX_ADDRESS_MAX];
+    struct rdmux_listener *listener = listen_here(pair->fabric_b, NULL, address);
     struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
     struct rdmux_ep *b = NULL;
     struct rdmux_wc wc = { .opcode = 0 };
     attr.max_send = SHORT;
     attr.max_recv = SHORT;
-    enum rdmux_status status = rdmux_connect(fabric, cq, pair->address, &attr, 0, a);
+    enum rdmux_status status = rdmux_connect(fabric, cq, address, &attr, 0, a);
     uint64_t until = now_ms() + PATIENT_MS;
     while (status == RDMUX_IN_PROGRESS && wc.opcode != RDMUX_WC_CONNECTED) {
         assert_true(now_ms() < until);
-        enum rdmux_status accepted = b == NULL
-                                         ? rdmux_accept(pair->listener, pair->cq_b, &attr, 1, &b)
-                                         : RDMUX_OK;
+        enum rdmux_status accepted = b == NULL ? rdmux_accept(listener, pair->cq_b, &attr, 1, &b)
+                                               : RDMUX_OK;
         assert_true(accepted == RDMUX_OK || accepted == RDMUX_TIMED_OUT);
         CHECK_OK(rdmux_fabric_progress(fabric));
         if (rdmux_cq_poll(cq, &wc, 1) == 0) {
@@ -557,6 +564,7 @@ static bool connect_short_of_memory(struct pair *pair, struct rdmux_fabric *fabr
     }
     connected = connected && (*a)->phase == RDMUX_PHASE_READY;
     CHECK_OK(rdmux_ep_close(b));
+    rdmux_listener_close(listener);
     return connected;
 }
 
