@@ -74,6 +74,7 @@ static inline struct rdmux_fabric_attr attr_with(const char *paths,
     attr.flags = RDMUX_FABRIC_IGNORE_ENVIRONMENT | RDMUX_FABRIC_NO_DEFAULT_PLUGINS;
     attr.paths = paths;
     attr.auth = auth;
+    attr.clock_ns = SLOW_CLOCK > 1 ? slow_clock_ns : NULL;
     if (book != NULL) {
         attr.log = book_write;
         attr.log_user = book;
