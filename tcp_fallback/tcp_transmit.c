@@ -387,7 +387,7 @@ static void owe_words(struct tcp_ep *ep)
         out->give_back = false;
         ep->held.left = 0;
         if (ep->waits & TCP_WAIT_CREDIT) {
-            out->ask = !ep->asked;
+            out->ask = out->ask || !ep->asked; /* one that found no room is still to be said */
             ep->asked = true;
         }
     }

@@ -806,6 +806,34 @@ static void room_in_a_socket_wakes_whoever_waits_for_a_share(void **state)
     free(to);
 }
 
+/* The socket is full, and the batch: a question waits. Then credits are recalled, and there is room. */
+static void a_recall_does_not_forget_a_question_that_found_no_room(void **state)
+{
+    (void)state;
+    struct pair pair = pair_create(WIRED_ONE);
+    struct tcp_ep *ep = rdmux_tcp_ep(pair.a->ep);
+    struct tcp_frame frame;
+    size_t used = 0;
+    turn(pair.a, pair.b);
+    struct tcp_stream before = fill_socket(pair.a, 0);
+    ep->waits |= TCP_WAIT_CREDIT;
+    ep->asked = true;
+    ep->out.ask = true;
+    ep->out.give_back = true;
+
+    rdmux_tcp_pump(ep);
+
+    const uint8_t *bytes = ep->out.batch + ep->out.head;
+    const size_t size = ep->out.tail - ep->out.head;
+    assert_int_equal(rdmux_tcp_frame_decode(bytes, size, &frame, &used), RDMUX_OK);
+    assert_int_equal(frame.kind, TCP_RETURN);
+    assert_int_equal(rdmux_tcp_frame_decode(bytes + used, size - used, &frame, &used), RDMUX_OK);
+    assert_int_equal(frame.kind, TCP_ASK);
+    ep->out.tail = ep->out.head; /* the peer has recalled nothing */
+    rdmux_tcp_lane(ep, 0)->stream = before;
+    pair_destroy(pair);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -825,6 +853,7 @@ int main(void)
         cmocka_unit_test_setup(more_reads_than_may_be_under_way_wait_their_turn, forget),
         cmocka_unit_test_setup(a_long_answer_lets_what_waits_for_room_go_first, forget),
         cmocka_unit_test_setup(room_in_a_socket_wakes_whoever_waits_for_a_share, forget),
+        cmocka_unit_test_setup(a_recall_does_not_forget_a_question_that_found_no_room, forget),
     };
     const struct CMUnitTest carried[] = {
         cmocka_unit_test_setup(messages_of_any_size_arrive_in_order, forget_and_carry),
@@ -848,6 +877,8 @@ int main(void)
         cmocka_unit_test_setup(what_the_socket_does_not_tell_of_wakes_the_caller, forget_and_carry),
         cmocka_unit_test_setup(a_share_that_was_read_ahead_is_not_waited_for, forget_and_carry),
         cmocka_unit_test_setup(room_in_a_socket_wakes_whoever_waits_for_a_share, forget_and_carry),
+        cmocka_unit_test_setup(a_recall_does_not_forget_a_question_that_found_no_room,
+                               forget_and_carry),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     return failed + cmocka_run_group_tests_name("carried", carried, NULL, NULL);
