@@ -599,6 +599,13 @@ static void no_map_initiator(struct side *side)
                             RDMUX_WC_READ, CTX(2));
         EXPECT_PATTERN(bytes, sizeof(bytes), side->seed + kind);
         BARRIER(side);
+        BARRIER(side); /* it was looked at */
+        if (side_has(side, NEEDS_IMM)) {
+            (void)POST_AND_WAIT(
+                &side->queue,
+                rdmux_write_imm(side->ep, bytes, sizeof(bytes), NULL, remote, 0, kind, CTX(3), 0),
+                RDMUX_WC_WRITE, CTX(3));
+        }
     }
     side_finish(side);
 }
@@ -610,9 +617,19 @@ static void no_map_target(struct side *side)
         struct region region = region_make(side, (enum memory_kind)kind, 100001,
                                            RDMUX_ACCESS_REMOTE_WRITE | RDMUX_ACCESS_REMOTE_READ |
                                                RDMUX_ACCESS_NO_MAP);
+        if (side_has(side, NEEDS_IMM)) {
+            EXPECT_OK(rdmux_recv(side->ep, NULL, 0, NULL, CTX(4)));
+        }
         give_token(side, &region);
         BARRIER(side);
         EXPECT_PATTERN(region.addr + 1, 100000, side->seed + kind);
+        BARRIER(side);
+        if (side_has(side, NEEDS_IMM)) {
+            struct rdmux_wc wc = WAIT(&side->queue, RDMUX_WC_RECV_WRITE_IMM, CTX(4));
+            EXPECT_EQUAL(wc.imm, kind);
+            EXPECT_EQUAL(wc.length, 100000);
+            EXPECT_PATTERN(region.addr, 100000, side->seed + kind);
+        }
     }
     side_finish(side);
 }
@@ -697,7 +714,7 @@ static const struct conformance_case cases[] = {
       "allocated regions are zeroed and page aligned, registered ones are where the caller's bytes "
       "are",
       0, 0, 0, make_initiator, alone_target },
-    { "6.15", "a region with NO_MAP is never mapped by the peer, and works",
+    { "6.15, 2.7", "a region with NO_MAP is never mapped by the peer, and works",
       NEEDS_WRITE | NEEDS_READ, 0, 0, no_map_initiator, no_map_target },
     { "6.13, 6.14",
       "an import that is closed before its REMOTE_READY was taken has none, and its requests are "

@@ -7,27 +7,30 @@
 
 /* ------------------------------------------------------------------------------ fences in one batch */
 
-enum { FENCES_ROUNDS = 20, FENCES_SENDS = 3, FENCES_BATCH = 6, FENCES_SIZE = 64 };
+enum { FENCES_ROUNDS = 20, FENCES_SENDS = 4, FENCES_BATCH = 8, FENCES_SIZE = 64 };
 
 static uint64_t fences_word(uint64_t round, unsigned send)
 {
-    return send < 2 ? 2 * round + send : mix64(round);
+    return send < 2 ? 2 * round + send : send == 2 ? mix64(round) : 2 * (round + 1);
 }
 
 /* Twice an atomic and a fenced send of what it brings, then a read and a fenced send whose bytes were taken when the
- * batch was posted. */
+ * batch was posted, and one and a fenced send of what it brings. */
 static void fences_post(struct side *side, struct rdmux_remote *remote, uint64_t round)
 {
     uint64_t found[2] = { 77, 77 };
-    uint64_t read = 0;
+    uint64_t reads[2] = { 0, 0 };
     uint64_t given = fences_word(round, 2);
-    struct rdmux_sge sges[] = {
-        { &found[0], 8, NULL }, { &found[1], 8, NULL }, { &read, 8, NULL }, { &given, 8, NULL }
-    };
+    struct rdmux_sge sges[] = { { &found[0], 8, NULL },
+                                { &found[1], 8, NULL },
+                                { &reads[0], 8, NULL },
+                                { &given, 8, NULL },
+                                { &reads[1], 8, NULL } };
     struct rdmux_wr batch[FENCES_BATCH] = {
         { .op = RDMUX_OP_FETCH_ADD, .sges = &sges[0] }, { .op = RDMUX_OP_SEND, .sges = &sges[0] },
         { .op = RDMUX_OP_FETCH_ADD, .sges = &sges[1] }, { .op = RDMUX_OP_SEND, .sges = &sges[1] },
-        { .op = RDMUX_OP_READ, .sges = &sges[2] },      { .op = RDMUX_OP_SEND, .sges = &sges[3] }
+        { .op = RDMUX_OP_READ, .sges = &sges[2] },      { .op = RDMUX_OP_SEND, .sges = &sges[3] },
+        { .op = RDMUX_OP_READ, .sges = &sges[4] },      { .op = RDMUX_OP_SEND, .sges = &sges[4] }
     };
     size_t posted = 0;
     for (size_t i = 0; i < FENCES_BATCH; i++) {
@@ -37,7 +40,7 @@ static void fences_post(struct side *side, struct rdmux_remote *remote, uint64_t
         batch[i].remote = i % 2 == 0 ? remote : NULL;
         batch[i].operand = batch[i].op == RDMUX_OP_FETCH_ADD ? 1 : 0;
     }
-    batch[FENCES_BATCH - 1].flags |= RDMUX_INLINE;
+    batch[5].flags |= RDMUX_INLINE;
     EXPECT_OK(rdmux_post(side->ep, batch, FENCES_BATCH, &posted));
     EXPECT_EQUAL(posted, FENCES_BATCH);
     memset(&given, 0xcc, sizeof(given));
@@ -49,7 +52,8 @@ static void fences_post(struct side *side, struct rdmux_remote *remote, uint64_t
     }
     EXPECT_EQUAL(found[0], fences_word(round, 0));
     EXPECT_EQUAL(found[1], fences_word(round, 1));
-    EXPECT_EQUAL(read, fences_word(round + 1, 0));
+    EXPECT_EQUAL(reads[0], fences_word(round + 1, 0));
+    EXPECT_EQUAL(reads[1], fences_word(round + 1, 0));
 }
 
 static void fences_initiator(struct side *side)
@@ -75,7 +79,7 @@ static void fences_target(struct side *side)
         memset(region.addr, 0, FENCES_SIZE);
         give_token(side, &region);
         for (uint64_t round = 0; round < FENCES_ROUNDS; round++) {
-            uint64_t words[FENCES_SENDS] = { 99, 99, 99 };
+            uint64_t words[FENCES_SENDS] = { 99, 99, 99, 99 };
             for (unsigned i = 0; i < FENCES_SENDS; i++) {
                 EXPECT_OK(rdmux_recv(side->ep, &words[i], 8, NULL, CTX(i)));
             }

@@ -5,7 +5,7 @@
 # In a network namespace of its own, as the sizes are the system's. Prints TAP; arguments go to rdmux conformance.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-rdmux=${RDMUX_BUILD:-$root/build/dev}/bin/rdmux
+rdmux=${RDMUX:-${RDMUX_BUILD:-$root/build/dev}/bin/rdmux}
 PATH=$PATH:/usr/sbin:/sbin
 sizes="net.ipv4.tcp_wmem='4608 4608 4608' net.ipv4.tcp_rmem='4608 4608 4608'"
 begin="ip link set lo up && sysctl -qw $sizes"

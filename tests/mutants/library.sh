@@ -142,12 +142,14 @@ build() {
 
 # ------------------------------------------------------------------------------------------- hunting
 
-# first_failure FOLDER ARGUMENT...: the suite until a case fails, whose line it prints; fails if none does.
+# first_failure FOLDER OPTION ARGUMENT...: the suite until a case fails, whose line it prints; fails if none does.
 first_failure() {
     local folder=$1 failed pid rc=0
-    shift
+    local -a suite=("$scratch/rdmux" conformance --format tap --seed 1)
+    [[ $2 != small ]] || suite=(env "RDMUX=$scratch/rdmux" bash "$root/tests/conformance_command/small_sockets.sh")
+    shift 2
     rm -f "$folder/tap" && mkfifo "$folder/tap"
-    LD_LIBRARY_PATH=$folder/lib setsid timeout --kill-after=2 900 "$scratch/rdmux" conformance --format tap --seed 1 "$@" \
+    LD_LIBRARY_PATH=$folder/lib setsid timeout --kill-after=2 900 "${suite[@]}" "$@" \
         >"$folder/tap" 2>>"$folder/stderr" </dev/null &
     pid=$!
     failed=$(grep -m1 '^not ok' "$folder/tap" || true)
@@ -157,7 +159,7 @@ first_failure() {
         sed -E 's/^not ok [0-9]+ - //' <<<"$failed"
         return 0
     fi
-    ((rc != 0 && rc != 137)) || return 1
+    ((rc != 0 && rc != 137 && rc != 77)) || return 1
     echo "the suite ended with status $rc"
 }
 
@@ -165,14 +167,15 @@ first_failure() {
 hunt() {
     local name=$1 folder=$2 failed
     local -a run=(--provider "${provider[$1]}")
+    [[ ${options[$name]} != small ]] || run=() # it has its provider
     [[ ${options[$name]} != thorough ]] || run+=(--thorough)
     build "$name" "$folder" >"$folder.build" 2>&1 || {
         printf 'trouble\t%s\n' "$(tail -n 3 "$folder.build" | tr '\n' ' ')"
         return
     }
-    if failed=$(first_failure "$folder" "${run[@]}" --rules "${rules[$name]}"); then
+    if failed=$(first_failure "$folder" "${options[$name]}" "${run[@]}" --rules "${rules[$name]}"); then
         printf 'caught\t%s\n' "$failed"
-    elif failed=$(first_failure "$folder" "${run[@]}"); then
+    elif failed=$(first_failure "$folder" "${options[$name]}" "${run[@]}"); then
         printf 'elsewhere\t%s\n' "$failed"
     else
         printf 'survived\t\n'
