@@ -788,7 +788,7 @@ static void room_in_a_socket_wakes_whoever_waits_for_a_share(void **state)
         }
         assert_true(ep->in.paused);
         assert_true(rdmux_tcp_lane(ep, full)->blocked);
-        assert_int_equal(ep->lane0.events & EPOLLIN, 0); /* what is not read would wake for ever */
+        assert_int_equal(ep->lane0.events & EPOLLIN, 0); /* else unread bytes wake the cq */
 
         rdmux_tcp_lane(ep, full)->stream = of_a; /* the kernel's socket had room all the time */
         if (poll(&look, 1, 0) != 1) {
