@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* How endpoints end by the will of their program: shutdown and close. */
 #include "harness.h"
+#include "lateness.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -114,11 +115,10 @@ static void stuck_initiator(struct side *side)
     for (uint64_t i = 0; i < 5; i++) {
         EXPECT_OK(rdmux_send(side->ep, "stuck", 5, NULL, CTX(i), 0));
     }
-    uint64_t start = now_ns();
+    struct stopwatch watch;
+    stopwatch_start(&watch);
     EXPECT_STATUS(rdmux_ep_shutdown(side->ep, 200), RDMUX_TIMED_OUT);
-    uint64_t took = ms_since(start);
-    EXPECT(took >= 199 && took <= 200 + 300 * side->patience,
-           "a shutdown of 200 ms took %" PRIu64 " ms", took);
+    expect_took(&watch, "a shutdown of 200 ms", 200, 200 + UINT64_C(300) * side->patience);
     for (uint64_t i = 0; i < 5; i++) {
         struct rdmux_wc wc = NEXT(&side->queue);
         EXPECT(wc.opcode == RDMUX_WC_SEND && CTX_NUMBER(wc.context) == i, "got %s", wc_text(&wc));

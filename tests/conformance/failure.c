@@ -2,15 +2,14 @@
 /* Peers that die, stop, vanish or leave in haste: rules 7, 8 and 9. Who dies or stops is a third
  * process, forked before any rdmux call. */
 #include "harness.h"
+#include "lateness.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -332,42 +331,6 @@ enum {
     SLEEPERS_BEFORE = 1,
     SLEEPERS_AFTER = 3,
 };
-
-/* The thread that sleeps, and how late it was woken at worst. */
-struct sleeper {
-    pthread_t thread;
-    _Atomic bool over;
-    _Atomic uint64_t worst_ns;
-};
-
-static void *sleep_again_and_again(void *user)
-{
-    struct sleeper *sleeper = user;
-    while (!atomic_load(&sleeper->over)) {
-        uint64_t due = now_ns() + 1000000;
-        sleep_ms(1);
-        uint64_t late = now_ns() - due;
-        if (late > atomic_load(&sleeper->worst_ns)) {
-            atomic_store(&sleeper->worst_ns, late);
-        }
-    }
-    return NULL;
-}
-
-static void sleeper_start(struct sleeper *sleeper)
-{
-    *sleeper = (struct sleeper){ .over = false };
-    EXPECT(pthread_create(&sleeper->thread, NULL, sleep_again_and_again, sleeper) == 0,
-           "no thread to be had");
-}
-
-/* Returns by how many ms it was woken too late, rounded up. */
-static uint64_t sleeper_stop(struct sleeper *sleeper)
-{
-    atomic_store(&sleeper->over, true);
-    EXPECT(pthread_join(sleeper->thread, NULL) == 0, "the thread cannot be joined");
-    return atomic_load(&sleeper->worst_ns) / 1000000 + 1;
-}
 
 /* Between which two times of this side's clock the victim was stopped: the other side's may be another host's. */
 struct stop {

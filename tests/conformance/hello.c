@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Strangers at the door, peers that come again, and programs of another age. */
 #include "harness.h"
+#include "lateness.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -81,12 +82,12 @@ static void strangers_initiator(struct side *side)
     raw_say(fds[5], noise + sizeof(magic), sizeof(noise) - sizeof(magic));
     BARRIER(side);
 
-    uint64_t start = now_ns();
+    struct stopwatch watch;
+    stopwatch_start(&watch);
     for (unsigned i = 0; i < 4; i++) {
         (void)side_pair(side, NULL);
     }
-    EXPECT(ms_since(start) < UINT64_C(2000) * side->patience,
-           "strangers delay others by %" PRIu64 " ms", ms_since(start));
+    expect_took(&watch, "connecting beside strangers", 0, UINT64_C(2000) * side->patience);
     exercise(side, &side->queue, side->ep);
 
     /* A lie ends the stranger's connection; patience with the silent ones ends too. */
@@ -124,11 +125,11 @@ static void silent_initiator(struct side *side)
     TAKE(side, side->address, sizeof(side->address));
     int fd = raw_connect(side);
     raw_say(fd, magic, 3);
-    uint64_t start = now_ns();
+    struct stopwatch watch;
+    stopwatch_start(&watch);
     struct pollfd wait = { .fd = fd, .events = POLLIN };
     EXPECT(poll(&wait, 1, side->patient_ms) == 1, "a silent stranger is kept for ever");
-    uint64_t took = ms_since(start);
-    EXPECT(took >= 100 && took <= 200 + 800 * side->patience, "200 ms took %" PRIu64 " ms", took);
+    expect_took(&watch, "a hello_timeout_ms of 200", 100, 200 + UINT64_C(800) * side->patience);
     BARRIER(side);
     (void)close(fd);
     side_finish(side);

@@ -555,7 +555,8 @@ void link_entry(struct link *link, const struct rdmux_wc *wc)
         return;
     }
     take_slot(link, wc->context, wc);
-    if (flaw == FLAW_ENTRY && figures.operations > 1000) {
+    const struct slot *slot = wc->context;
+    if (flaw == FLAW_ENTRY && figures.operations > 1000 && slot->kind == SLOT_FREE) {
         take_slot(link, wc->context, wc);
     }
 }

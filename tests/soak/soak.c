@@ -85,6 +85,7 @@ static struct {
     size_t told_count;
     uint64_t killed[TOLD_MAX]; /* pids, a ring */
     size_t killed_count;
+    uint64_t taken; /* links */
     uint64_t kills;
     uint64_t cuts;
     uint64_t last_cut_ms;
@@ -174,23 +175,25 @@ static double bytes_of(const struct sample *sample)
     return sample->bytes;
 }
 
-/* Growth of one of these by the line that fits best, over all samples from `first` on. */
+static double least_of(double (*of)(const struct sample *sample), size_t begin, size_t end)
+{
+    double least = of(&home.samples[begin]);
+    for (size_t i = begin + 1; i < end; i++) {
+        const double now = of(&home.samples[i]);
+        least = now < least ? now : least;
+    }
+    return least;
+}
+
+/* Growth of one of these from sample `first` on: twice that from the first half of them to the second, by the least of
+ * each. What is there now and then, a queue of a device that is about to go, is not growth. */
 static double growth_of(double (*of)(const struct sample *sample), size_t first)
 {
-    double count = (double)(home.rounds - first);
-    double mean_x = (count - 1) / 2;
-    double mean_y = 0;
-    double above = 0;
-    double below = 0;
-    for (size_t i = first; i < home.rounds; i++) {
-        mean_y += of(&home.samples[i]) / count;
+    const size_t middle = first + (home.rounds - first) / 2;
+    if (middle == first) {
+        return 0;
     }
-    for (size_t i = first; i < home.rounds; i++) {
-        double x = (double)(i - first) - mean_x;
-        above += x * (of(&home.samples[i]) - mean_y);
-        below += x * x;
-    }
-    return below == 0 ? 0 : above / below * (count - 1);
+    return 2 * (least_of(of, middle, home.rounds) - least_of(of, first, middle));
 }
 
 /* ----------------------------------------------------------------------------------------- peers */
@@ -481,6 +484,7 @@ static void accept_links(void)
             wrong("accept: %s: %s", rdmux_status_name(status), rdmux_last_error());
         }
         home.links[i] = link_take(home.fabric, ep);
+        home.taken++;
         if (link_dialled_ms(home.links[i]) <= home.last_cut_ms) {
             link_excuse(home.links[i]); /* it may have been cut before it was taken */
         }
@@ -531,13 +535,15 @@ static void tell_what_stays(void)
     }
 }
 
+/* It lasts until a link was taken, too: before the first there is no device, and a busy machine may take its time. */
 static void live_round(uint64_t length_ms)
 {
+    const uint64_t taken = home.taken;
     uint64_t until_ms = now_ms() + length_ms;
     uint64_t kill_ms = now_ms() + draw(length_ms);
     uint64_t cut_ms = now_ms() + draw(length_ms);
     alarm(HANG_S);
-    while (now_ms() < until_ms) {
+    while (now_ms() < until_ms || home.taken == taken) {
         (void)look_after_peers(true);
         (void)turn(false);
         if (now_ms() > kill_ms) {

@@ -252,18 +252,27 @@ static void open_all(void)
 }
 
 /* A machine that is busy with others keeps a guest silent for seconds: one that is to end well has time. */
+static bool ends_well(void)
+{
+    return strcmp(options.expect, "OK") == 0;
+}
+
 static uint32_t liveness_ms(void)
 {
     if (options.liveness != 0) {
         return options.liveness;
     }
-    return strcmp(options.expect, "OK") == 0 ? 60000 : 3000;
+    return ends_well() ? 60000 : 3000;
 }
 
 static struct rdmux_ep_attr attributes(void)
 {
     struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
     attr.liveness_ms = liveness_ms();
+    if (ends_well()) {
+        attr.path_timeout_ms = 30000;
+        attr.setup_timeout_ms = 60000;
+    }
     attr.send_depth = SEND_DEPTH;
     attr.recv_depth = 2 * WINDOW;
     return attr;
