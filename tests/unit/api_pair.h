@@ -260,7 +260,7 @@ struct pair {
     struct rdmux_ep *b;
 };
 
-/* These attributes, NULL for the defaults, with as much time for a path as whoever passes may take: a
+/* These attributes, NULL for the defaults, with as much time for a path and the set-up as whoever passes may take: a
  * busy machine keeps the other side from running, too. Left as they are if a test sets that time, or is
  * about attributes of another size. */
 static inline const struct rdmux_ep_attr *patient_attr(const struct rdmux_ep_attr *attr,
@@ -274,6 +274,9 @@ static inline const struct rdmux_ep_attr *patient_attr(const struct rdmux_ep_att
         *patient = *attr;
     }
     patient->path_timeout_ms = PATIENT_MS;
+    if (patient->setup_timeout_ms == 0) {
+        patient->setup_timeout_ms = PATIENT_MS;
+    }
     return patient;
 }
 
