@@ -6,6 +6,7 @@
 #include "peer.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -37,6 +38,7 @@ struct process {
     bool killed;
     int wait_status;
     struct peer_end *end; /* of one on another host */
+    char threads[1024];   /* of one that is not done in time: where each stands */
 };
 
 static const char *const side_names[2] = { "initiator", "target" };
@@ -273,6 +275,52 @@ static bool wait_for_both(struct process processes[2], struct shared *shared, ui
     }
 }
 
+/* The first line of a file of /proc, "" if there is none. */
+static void read_line(const char *path, char *out, size_t size)
+{
+    FILE *file = fopen(path, "re");
+    out[0] = '\0';
+    if (file != NULL) {
+        if (fgets(out, (int)size, file) == NULL) {
+            out[0] = '\0';
+        }
+        out[strcspn(out, "\n")] = '\0';
+        (void)fclose(file);
+    }
+}
+
+/* Of each thread: its name, where in the kernel it waits (0: it runs), and its system call with six arguments. */
+static void note_threads(struct process *process)
+{
+    char path[64];
+    size_t used = 0;
+    if (process->ended || process->pid <= 0) {
+        return;
+    }
+    (void)snprintf(path, sizeof(path), "/proc/%d/task", (int)process->pid);
+    DIR *folder = opendir(path);
+    const struct dirent *entry;
+    while (folder != NULL && (entry = readdir(folder)) != NULL) {
+        const long thread = strtol(entry->d_name, NULL, 10);
+        char text[3][96];
+        static const char *const files[] = { "comm", "wchan", "syscall" };
+        for (size_t i = 0; thread != 0 && i < 3; i++) {
+            (void)snprintf(path, sizeof(path), "/proc/%d/task/%ld/%s", (int)process->pid, thread,
+                           files[i]);
+            read_line(path, text[i], sizeof(text[i]));
+        }
+        if (thread != 0 && used < sizeof(process->threads)) {
+            int length = snprintf(process->threads + used, sizeof(process->threads) - used,
+                                  "%s%s in %s, system call %s", used == 0 ? "" : "; ", text[0],
+                                  text[1], text[2]);
+            used += length < 0 ? 0 : (size_t)length;
+        }
+    }
+    if (folder != NULL) {
+        (void)closedir(folder);
+    }
+}
+
 static void describe(struct run_result *result, const struct process *process,
                      const struct report *report, const char *name)
 {
@@ -288,6 +336,9 @@ static void describe(struct run_result *result, const struct process *process,
     }
     if (process->killed) {
         result_line(result, "%s: stood %s", name, place);
+        if (process->threads[0] != '\0') {
+            result_line(result, "%s: its threads: %s", name, process->threads);
+        }
     } else if (WIFSIGNALED(process->wait_status)) {
         result_line(result, "%s: killed by signal %d (%s), last seen %s", name,
                     WTERMSIG(process->wait_status), strsignal(WTERMSIG(process->wait_status)),
@@ -456,6 +507,9 @@ void run_case(const struct case_place *place, const char *provider,
         in_time = wait_for_both(processes, shared, deadline);
     }
     for (size_t i = 0; i < 2; i++) {
+        if (started && !in_time) {
+            note_threads(&processes[i]);
+        }
         end_process(&processes[i], &shared->reports[i]);
     }
     if (started) {
