@@ -38,7 +38,7 @@ struct process {
     bool killed;
     int wait_status;
     struct peer_end *end; /* of one on another host */
-    char threads[1024];   /* of one that is not done in time: where each stands */
+    char threads[512];    /* of one that had to be killed: where each stood */
 };
 
 static const char *const side_names[2] = { "initiator", "target" };
@@ -289,9 +289,19 @@ static void read_line(const char *path, char *out, size_t size)
     }
 }
 
-/* Of each thread: its name, where in the kernel it waits (0: it runs), and its system call with six arguments. */
+/* Keeps so many words of a line. */
+static void keep_words(char *line, size_t count)
+{
+    while (*line != '\0' && (*line != ' ' || --count != 0)) {
+        line++;
+    }
+    *line = '\0';
+}
+
+/* Of each thread: its name, where in the kernel it waits (0: it runs), and its system call with three arguments. */
 static void note_threads(struct process *process)
 {
+    static const char *const files[] = { "comm", "wchan", "syscall" };
     char path[64];
     size_t used = 0;
     if (process->ended || process->pid <= 0) {
@@ -299,26 +309,28 @@ static void note_threads(struct process *process)
     }
     (void)snprintf(path, sizeof(path), "/proc/%d/task", (int)process->pid);
     DIR *folder = opendir(path);
+    if (folder == NULL) {
+        return;
+    }
     const struct dirent *entry;
-    while (folder != NULL && (entry = readdir(folder)) != NULL) {
+    while ((entry = readdir(folder)) != NULL && used < sizeof(process->threads)) {
         const long thread = strtol(entry->d_name, NULL, 10);
-        char text[3][96];
-        static const char *const files[] = { "comm", "wchan", "syscall" };
-        for (size_t i = 0; thread != 0 && i < 3; i++) {
+        char text[COUNT_OF(files)][96];
+        if (thread == 0) {
+            continue; /* "." and ".." */
+        }
+        for (size_t i = 0; i < COUNT_OF(files); i++) {
             (void)snprintf(path, sizeof(path), "/proc/%d/task/%ld/%s", (int)process->pid, thread,
                            files[i]);
             read_line(path, text[i], sizeof(text[i]));
         }
-        if (thread != 0 && used < sizeof(process->threads)) {
-            int length = snprintf(process->threads + used, sizeof(process->threads) - used,
-                                  "%s%s in %s, system call %s", used == 0 ? "" : "; ", text[0],
-                                  text[1], text[2]);
-            used += length < 0 ? 0 : (size_t)length;
-        }
+        keep_words(text[2], 4);
+        int length = snprintf(process->threads + used, sizeof(process->threads) - used,
+                              "%s%s in %s, system call %s", used == 0 ? "" : "; ", text[0], text[1],
+                              text[2]);
+        used += length < 0 ? 0 : (size_t)length;
     }
-    if (folder != NULL) {
-        (void)closedir(folder);
-    }
+    (void)closedir(folder);
 }
 
 static void describe(struct run_result *result, const struct process *process,
@@ -507,9 +519,7 @@ void run_case(const struct case_place *place, const char *provider,
         in_time = wait_for_both(processes, shared, deadline);
     }
     for (size_t i = 0; i < 2; i++) {
-        if (started && !in_time) {
-            note_threads(&processes[i]);
-        }
+        note_threads(&processes[i]); /* of one that has to be killed */
         end_process(&processes[i], &shared->reports[i]);
     }
     if (started) {

@@ -269,6 +269,21 @@ a_session_that_dies_is_a_failure() {
     grep -q 'session.* is lost' "$scratch/out" || fail "$(cat "$scratch/out")"
 }
 
+a_case_that_stands_still_tells_where_its_threads_wait() {
+    local suite sides=''
+    "$rdmux" conformance --provider tcp --case 'an idle cq that is armed' >"$scratch/out" 2>&1 &
+    suite=$!
+    until [[ -n $sides ]]; do
+        kill -0 "$suite" 2>/dev/null || fail "the suite has ended: $(cat "$scratch/out")"
+        sides=$(<"/proc/$suite/task/$suite/children")
+    done
+    # shellcheck disable=SC2086
+    kill -STOP $sides
+    ! wait "$suite" || fail 'a case that stands still passes'
+    grep -qE '^ *(initiator|target): its threads: rdmux.* in [a-z_0-9]+, system call ' "$scratch/out" ||
+        fail "$(cat "$scratch/out")"
+}
+
 without_a_server_it_says_so() {
     exits 1 "$rdmux" conformance --peer 127.0.0.1:1
     grep -qF 'rdmux serve' "$scratch/err" || fail "$(cat "$scratch/err")"
@@ -347,6 +362,7 @@ cases=(
     the_other_host_may_have_another_clock
     a_failure_tells_what_the_other_host_did
     a_session_that_dies_is_a_failure
+    a_case_that_stands_still_tells_where_its_threads_wait
     without_a_server_it_says_so
     wrong_arguments_are_2_and_named
     a_run_of_no_case_is_no_pass

@@ -27,9 +27,6 @@ enum {
     SILENT_MAX = 2 << 10,    /* and before its first TLS record is whole */
     ATTACKED_MS = 4000,      /* a good one while hostile ones come and go */
     HOSTILE_EACH = 50,       /* for each good one */
-    /* Connections that the kernel may hold for the listener. Where its backlog is full it drops a first packet, which is
-     * said again after a second, two and four: that is the kernel's time, and the machine's load decides it. */
-    BACKLOG_MOST = 1024,
 };
 /* AT_A_TIME: hostile connections that are open at once, if there are descriptors. PENDING: the listener's; less where
  * descriptors are few. */
@@ -355,12 +352,16 @@ struct attacker {
     _Atomic bool stop;
 };
 
-/* How many connections the listener has not taken from the kernel. */
-static uint32_t backlog_of(int listening)
+/* Is the kernel's backlog more than half full? Where it is full the kernel drops a first packet, which is said again after a
+ * second, two and four: that is the kernel's time, and the machine's load decides it. */
+static bool is_crowded(int listening)
 {
-    struct tcp_info info = { .tcpi_unacked = 0 };
+    struct tcp_info info = {
+        .tcpi_unacked = 0
+    }; /* of a listening socket: the backlog's length, tcpi_sacked: its limit */
     socklen_t size = sizeof(info);
-    return getsockopt(listening, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 ? info.tcpi_unacked : 0;
+    return getsockopt(listening, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
+           info.tcpi_unacked > info.tcpi_sacked / 2;
 }
 
 /* HOSTILE connections, at_a_time of which are open, and then more of them until it is told to stop. */
@@ -371,7 +372,7 @@ static void *keep_attacking(void *user)
     static int fds[AT_A_TIME];
     size_t made = 0;
     for (; made < HOSTILE || !atomic_load(&attacker->stop); made++) {
-        while (backlog_of(attacker->listening) > BACKLOG_MOST) {
+        while (is_crowded(attacker->listening)) {
             pause_ms(1);
         }
         if (made >= at_a_time) {
