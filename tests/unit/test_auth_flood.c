@@ -393,7 +393,8 @@ static void good_ones_connect_while_ten_thousand_attack(void **state)
     struct rdmux_ep_attr unhurried = RDMUX_EP_ATTR_INIT;
     unhurried.path_timeout_ms = PATIENT_MS; /* the time it takes is judged below, fairly */
     unhurried.setup_timeout_ms = PATIENT_MS;
-    attr.backlog = 65535; /* or what the system allows */
+    attr.backlog = 65535;               /* or what the system allows */
+    attr.hello_timeout_ms = PATIENT_MS; /* the same for what the good one's handshake takes */
     struct flood *flood = open_flood(&attr);
     struct attacker attacker = { .address = flood->pair.address,
                                  .listening = flood->pair.listener->socket };
