@@ -255,7 +255,15 @@ static void placed_target(struct side *side)
 
 /* ------------------------------------------------------------------------------- many, then the end */
 
-enum { BURST = 200, BURST_RECEIVES = 240, BURST_QUIET_MS = 50, BURST_OTHERS = 6 };
+enum {
+    BURST = 200,
+    BURST_RECEIVES = 240,
+    BURST_QUIET_MS = 50,
+    BURST_OTHERS = 6,
+    BURST_SENDS = 1000,
+    BURST_ANSWERS = 3,
+    BURST_PAUSE_MS = 5
+};
 
 static struct rdmux_ep_attr burst_attr(const struct side *side)
 {
@@ -298,12 +306,17 @@ static uint64_t burst_take(struct side *side, const struct rdmux_ep *ep)
 static void burst_initiator(struct side *side)
 {
     static uint64_t words[BURST];
+    static uint64_t answers[BURST_ANSWERS]; /* there would be room for them */
     struct rdmux_ep_attr attr = burst_attr(side);
     side_open(side, NULL);
     side_meet(side);
     burst_others(side);
     struct rdmux_ep *ep = side_pair(side, &attr);
+    for (uint64_t i = 0; i < BURST_ANSWERS; i++) {
+        EXPECT_OK(rdmux_recv(ep, &answers[i], sizeof(answers[i]), NULL, CTX(BURST + i)));
+    }
     BARRIER(side); /* there are receives */
+    BARRIER(side); /* and nobody looks any more */
     for (uint64_t i = 0; i < BURST; i++) {
         words[i] = mix64(side->seed + i);
         EXPECT_OK(rdmux_send(ep, &words[i], 8, NULL, CTX(i), 0));
@@ -315,7 +328,14 @@ static void burst_initiator(struct side *side)
     side_finish(side);
 }
 
-static void burst_target(struct side *side)
+/* An entry of what was posted when the peer had gone: what became of it nobody has said. */
+static bool is_late_send(const struct rdmux_ep *ep, const struct rdmux_wc *wc)
+{
+    return wc->opcode == RDMUX_WC_SEND && wc->ep == ep && wc->context == CTX(BURST_SENDS);
+}
+
+/* late_sends: posted before the first look, to the peer that has gone. */
+static void burst_target_of(struct side *side, unsigned late_sends)
 {
     static uint64_t words[BURST_RECEIVES];
     uint64_t done = 0;
@@ -330,11 +350,25 @@ static void burst_target(struct side *side)
         EXPECT_OK(rdmux_recv(ep, &words[i], 8, NULL, CTX(i)));
     }
     BARRIER(side);
+    const uint64_t since = now_ns(); /* until each has been told of the other's receives */
+    while (ms_since(since) < (uint64_t)BURST_QUIET_MS * side->patience) {
+        EXPECT_EQUAL(queue_poll(&side->queue), 0);
+    }
     side->manual = false; /* it makes no call */
+    BARRIER(side);
     TAKE(side, &done, sizeof(done));
     side->manual = true;
-    for (uint64_t i = 0; i < BURST_RECEIVES; i++) {
+    for (unsigned i = 0; i < late_sends; i++) {
+        enum rdmux_status status = rdmux_send(ep, &done, 8, NULL, CTX(BURST_SENDS), 0);
+        EXPECT(status == RDMUX_OK || status == RDMUX_PEER_GONE,
+               "a send to a peer that has closed gave %s", rdmux_status_name(status));
+        sleep_ms(BURST_PAUSE_MS); /* the peer's host answers the first */
+    }
+    for (uint64_t i = 0; i < BURST_RECEIVES;) {
         struct rdmux_wc wc = NEXT(&side->queue);
+        if (is_late_send(ep, &wc)) {
+            continue;
+        }
         is_over = is_over || (i >= done && wc.status == RDMUX_FLUSHED);
         EXPECT(wc.opcode == RDMUX_WC_RECV && wc.context == CTX(i) &&
                    wc.status == (is_over ? RDMUX_FLUSHED : RDMUX_OK),
@@ -342,10 +376,26 @@ static void burst_target(struct side *side)
                wc_text(&wc));
         EXPECT(is_over || words[i] == mix64(side->seed + i), "message %" PRIu64 " has other bytes",
                i);
+        i++;
     }
-    (void)WAIT_OF(&side->queue, ep, RDMUX_WC_DISCONNECTED, NULL, RDMUX_PEER_GONE);
+    struct rdmux_wc last = NEXT(&side->queue);
+    while (is_late_send(ep, &last)) {
+        last = NEXT(&side->queue);
+    }
+    EXPECT(last.opcode == RDMUX_WC_DISCONNECTED && last.ep == ep && last.status == RDMUX_PEER_GONE,
+           "behind them came %s", wc_text(&last));
     BARRIER(side);
     side_finish(side);
+}
+
+static void burst_target(struct side *side)
+{
+    burst_target_of(side, 0);
+}
+
+static void burst_and_sends_target(struct side *side)
+{
+    burst_target_of(side, BURST_ANSWERS);
 }
 
 static const struct conformance_case cases[] = {
@@ -361,6 +411,10 @@ static const struct conformance_case cases[] = {
       "200 messages that came before the peer closed come before its end, though nobody looked "
       "meanwhile",
       NEEDS_SEND, 0, 0, burst_initiator, burst_target },
+    { "7.3, 7.4, 9.11",
+      "200 messages that came before the peer closed come before its end, though sends to it are "
+      "posted first",
+      NEEDS_SEND, 0, 0, burst_initiator, burst_and_sends_target },
 };
 
 const struct suite goodbye_suite = { "goodbye", cases, COUNT_OF(cases) };

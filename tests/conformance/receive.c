@@ -290,16 +290,17 @@ static void longer_initiator_of(struct side *side, size_t length)
 /* Its receives have so much room. */
 static void longer_target_of(struct side *side, size_t length, size_t room)
 {
-    enum { RECEIVES = 4, ROOM_MAX = 64 };
-    uint8_t bytes[RECEIVES][ROOM_MAX + 16];
+    enum { RECEIVES = 4, BEYOND = 16 };
+    const size_t each = room + BEYOND;
     unsigned counts[RECEIVES] = { 0 };
     side_open_pair(side, NULL);
     struct rdmux_ep *ep = side->ep;
     struct rdmux_ep *other = side_pair(side, NULL);
-    EXPECT(length > room && room <= ROOM_MAX, "the case is wrong");
-    memset(bytes, GUARD_BYTE, sizeof(bytes));
+    struct region sinks = region_make(side, MEMORY_UNREGISTERED, RECEIVES * each, 0);
+    EXPECT(length > room, "the case is wrong");
+    memset(sinks.addr, GUARD_BYTE, RECEIVES * each);
     for (uint64_t i = 0; i < RECEIVES; i++) {
-        EXPECT_OK(rdmux_recv(ep, bytes[i], room, NULL, CTX(i)));
+        EXPECT_OK(rdmux_recv(ep, sinks.addr + i * each, room, NULL, CTX(i)));
     }
     BARRIER(side);
     struct rdmux_wc wc = NEXT(&side->queue);
@@ -310,7 +311,7 @@ static void longer_target_of(struct side *side, size_t length, size_t room)
     drain_length(side, ep, counts, RECEIVES);
     for (size_t i = 0; i < RECEIVES; i++) {
         EXPECT(counts[i] == 1, "receive %zu completed %u times", i, counts[i]);
-        EXPECT_FILLED(bytes[i] + room, sizeof(bytes[i]) - room, GUARD_BYTE);
+        EXPECT_FILLED(sinks.addr + i * each + room, BEYOND, GUARD_BYTE);
     }
     expect_ended_by_length(ep);
     exercise(side, &side->queue, other);
@@ -335,6 +336,17 @@ static void much_longer_initiator(struct side *side)
 static void much_longer_target(struct side *side)
 {
     longer_target_of(side, (1 << 20) + 1, 64);
+}
+
+/* Both are longer than what a path carries at once. */
+static void long_longer_initiator(struct side *side)
+{
+    longer_initiator_of(side, 3 * MIB + 1);
+}
+
+static void long_longer_target(struct side *side)
+{
+    longer_target_of(side, 3 * MIB + 1, 3 * MIB);
 }
 
 static void empty_longer_initiator(struct side *side)
@@ -768,6 +780,10 @@ static const struct conformance_case cases[] = {
     { "5.1, 5.2, 5.3, 5.6, -5.1, -5.2, -5.3, -5.6",
       "a message of 1 MiB for a receive of 64 bytes ends both endpoints with LENGTH, and no other",
       NEEDS_SEND, 0, 0, much_longer_initiator, much_longer_target },
+    { "5.1, 5.2, 5.3, 5.6, -5.1, -5.2, -5.3, -5.6",
+      "a message one byte longer than its receive of 3 MiB ends both endpoints with LENGTH, and no "
+      "other",
+      NEEDS_SEND, 0, 0, long_longer_initiator, long_longer_target },
     { "5.1, 5.2, 5.3, 5.6, -5.1, -5.2, -5.3, -5.6",
       "a message of one byte for a receive of none ends both endpoints with LENGTH, and no other",
       NEEDS_SEND, 0, 0, empty_longer_initiator, empty_longer_target },
