@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Credits of receives that many endpoints share; the accounting of one endpoint is in the
- * header. */
+/* Credits for receives shared by many endpoints. The header has the accounting of one endpoint. */
 #include "providers/credits.h"
 
 uint32_t rdmux_credits_level_up(uint32_t level)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Credit accounting for providers that match messages with receives in software: a send starts only
- * with a credit, and credits granted never exceed receives posted. Pure: no I/O, no clock, no
- * memory.
+ * Credit accounting for providers that match messages with receives in software. A send starts only
+ * with a credit, and credits granted never exceed receives posted. Pure functions: no I/O, no
+ * clock, no allocation.
  *
- * Words. Set aside: a receive that is counted for one endpoint. Granted: the peer was told. Used: a
- * message came for it. Always used <= granted <= set aside.
+ * A receive is "set aside" when it is counted for one endpoint, "granted" when the peer was told of
+ * it, and "used" when a message came for it. Always used <= granted <= set aside.
  */
 #ifndef RDMUX_PROVIDERS_CREDITS_H
 #define RDMUX_PROVIDERS_CREDITS_H
@@ -13,40 +13,41 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The side that posts receives. All counts are of the endpoint's whole life. */
+/* State of the side that posts receives. All counts cover the endpoint's whole life. */
 struct rdmux_credits_given {
     uint64_t posted;  /* receives set aside */
-    uint64_t granted; /* of these, told to the peer */
-    uint64_t used;    /* of these, used by a message */
+    uint64_t granted; /* receives told to the peer */
+    uint64_t used;    /* receives used by a message */
 };
 
-/* The side that sends. */
+/* State of the side that sends. */
 struct rdmux_credits_held {
     uint64_t left;
 };
 
-/* More than any queue can hold; a peer that grants more lies. */
+/* Upper bound of credits, above any queue's depth. A peer that grants more violates the
+ * protocol. */
 #define RDMUX_CREDITS_MAX UINT32_C(0x7fffffff)
 
-/* Receives that a message may still use, told or not. */
+/* Returns the receives not used yet, granted or not. */
 static inline uint64_t rdmux_credits_window(const struct rdmux_credits_given *given)
 {
     return given->posted - given->used;
 }
 
-/* Credits that the peer has, or that are on the way to it. */
+/* Returns the credits that the peer has or that are on the way to it. */
 static inline uint64_t rdmux_credits_outstanding(const struct rdmux_credits_given *given)
 {
     return given->granted - given->used;
 }
 
-/* Credits that could be granted now. */
+/* Returns the credits that could be granted now. */
 static inline uint64_t rdmux_credits_untold(const struct rdmux_credits_given *given)
 {
     return given->posted - given->granted;
 }
 
-/* Takes up to max untold credits; the caller tells the peer. */
+/* Grants up to max credits and returns their number. The caller tells the peer. */
 static inline uint64_t rdmux_credits_tell(struct rdmux_credits_given *given, uint64_t max)
 {
     uint64_t count = given->posted - given->granted;
@@ -55,15 +56,15 @@ static inline uint64_t rdmux_credits_tell(struct rdmux_credits_given *given, uin
     return count;
 }
 
-/* Is it worth a message of its own? Yes once the peer is down to half of what it could have; with
- * none left it may be waiting. */
+/* Returns whether a grant is worth a message of its own: the peer is down to half of the window or
+ * less. A peer without credit may be waiting. */
 static inline bool rdmux_credits_due(const struct rdmux_credits_given *given)
 {
     return rdmux_credits_untold(given) > 0 &&
            2 * rdmux_credits_outstanding(given) <= rdmux_credits_window(given);
 }
 
-/* A message came. False: the peer had no credit for it. */
+/* Counts a message that came. False: the peer had no credit for it. */
 static inline bool rdmux_credits_use(struct rdmux_credits_given *given)
 {
     if (given->granted == given->used) {
@@ -73,7 +74,7 @@ static inline bool rdmux_credits_use(struct rdmux_credits_given *given)
     return true;
 }
 
-/* The sender was granted count more. False: more than there can be. */
+/* Adds count credits to the sender's. False: the sum exceeds RDMUX_CREDITS_MAX. */
 static inline bool rdmux_credits_add(struct rdmux_credits_held *held, uint64_t count)
 {
     if (count > RDMUX_CREDITS_MAX - held->left) {
@@ -83,7 +84,7 @@ static inline bool rdmux_credits_add(struct rdmux_credits_held *held, uint64_t c
     return true;
 }
 
-/* The sender starts a message. False: no credit. */
+/* Takes the credit for a message that the sender starts. False: no credit. */
 static inline bool rdmux_credits_take(struct rdmux_credits_held *held)
 {
     if (held->left == 0) {
@@ -94,45 +95,45 @@ static inline bool rdmux_credits_take(struct rdmux_credits_held *held)
 }
 
 /*
- * Receives shared by many endpoints. Nobody has credits by default: an endpoint without credit
- * asks, gets a few, more each time it asks, and gives back what it has not used when others wait.
- * The pool is one provider's part of an SRQ: what is set aside for its endpoints must be reserved
- * by rdmux_provider_reserve() as well, so that no other provider's takes it.
+ * Receives shared by many endpoints. An endpoint begins without credits. It asks, gets a few, gets
+ * more each time it asks, and gives unused credits back when other endpoints wait. The pool is one
+ * provider's part of an SRQ. Receives set aside for its endpoints must also be reserved by
+ * rdmux_provider_reserve(), so that no other provider's endpoint takes them.
  */
 struct rdmux_credits_pool {
-    uint64_t promised; /* receives set aside for endpoints and not used yet, of all endpoints */
+    uint64_t promised; /* receives set aside and not used yet, sum over all endpoints */
 };
 
 enum {
-    RDMUX_CREDITS_LEVEL_FIRST = 4, /* credits that an endpoint gets when it asks first */
-    RDMUX_CREDITS_LEVEL_MAX = 64,  /* most that are set aside for one endpoint at a time */
+    RDMUX_CREDITS_LEVEL_FIRST = 4, /* credits for an endpoint's first request */
+    RDMUX_CREDITS_LEVEL_MAX = 64,  /* most receives set aside for one endpoint at a time */
 };
 
-/* What an endpoint that asked should have at a time, from what it should have had before (0:
- * none). */
+/* Returns the next level (credits that an endpoint should have at a time) of an endpoint that
+ * asked, from its previous level (0: none). */
 uint32_t rdmux_credits_level_up(uint32_t level);
 
 /*
- * Sets receives aside so that the endpoint has level at a time, as far as there are any. Returns
- * how many were set aside.
+ * Sets receives aside until the endpoint has level of them, as far as the pool has any. Returns how
+ * many were set aside.
  *   receives  Posted to the pool, not taken by a message, and claimed by no other provider.
- *   waiting   Endpoints that want some, this one included: each gets at most its share, but at
+ *   waiting   Endpoints that want receives, this one included. Each gets at most its share, but at
  *             least 1.
  */
 uint64_t rdmux_credits_lend(struct rdmux_credits_pool *pool, struct rdmux_credits_given *given,
                             uint32_t level, uint64_t receives, uint64_t waiting);
 
-/* A message used one of the endpoint's credits. False: it had none. */
+/* Counts a message that used one of the endpoint's credits. False: the peer had none. */
 bool rdmux_credits_use_shared(struct rdmux_credits_pool *pool, struct rdmux_credits_given *given);
 
-/* What the peer was not told yet goes back to the pool. Returns how many. */
+/* Gives receives not granted yet back to the pool. Returns how many. */
 uint64_t rdmux_credits_withdraw(struct rdmux_credits_pool *pool, struct rdmux_credits_given *given);
 
-/* The peer gave count unused credits back. False: it never had so many. */
+/* Takes count unused credits back from the peer. False: the peer did not have so many. */
 bool rdmux_credits_return(struct rdmux_credits_pool *pool, struct rdmux_credits_given *given,
                           uint64_t count);
 
-/* The endpoint has ended: all that was set aside for it goes back. Returns how many. */
+/* Gives all unused receives of an endpoint that has ended back to the pool. Returns how many. */
 uint64_t rdmux_credits_leave(struct rdmux_credits_pool *pool, struct rdmux_credits_given *given);
 
 #endif

@@ -18,7 +18,7 @@
 static const char LIBRARY_NAME[] = "librdmux.so";
 static const char tell_author[] = "this is a defect of the plug-in: tell its author";
 
-/* Operations by name, in the order of the table. */
+/* Names of the operations, in the table's order. */
 static const char *const operation_names[] = {
     "probe",         "reach",         "domain_open",   "domain_close",
     "async_event",   "domain_fd",     "inspect",       "mr_register",
@@ -63,7 +63,7 @@ static bool is_valid_name(const char *name)
     return strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") == strlen(name);
 }
 
-/* The name of the first operation that is not set, NULL if all are. */
+/* Returns the name of the first operation that is not set, NULL if all are set. */
 static const char *find_hole(const struct rdmux_provider_ops *ops)
 {
     for (size_t i = 0; i < OPERATION_COUNT; i++) {
@@ -124,7 +124,7 @@ enum rdmux_status rdmux_provider_check(const struct rdmux_provider_ops *ops,
     if (ops->abi != RDMUX_PROVIDER_ABI) {
         return refuse_abi(refusal, ops->abi);
     }
-    /* A longer table comes from a newer header of the same ABI: what it appended is not used. */
+    /* A longer table comes from a newer header of the same ABI. The appended part is not used. */
     if (ops->size < RDMUX_PROVIDER_OPS_SIZE_LEAST) {
         return refuse(refusal, RDMUX_REASON_BAD_PLUGIN, tell_author,
                       "its table has %u bytes, this library needs %zu", ops->size,
@@ -155,8 +155,8 @@ enum rdmux_status rdmux_provider_check(const struct rdmux_provider_ops *ops,
 
 /* ---------------------------------------------------------------------------------------- files */
 
-/* The object that a text of dlerror() is about is what stands before its first colon, in every
- * language. Is that a library that is not there, or the plug-in, which is not? */
+/* Returns whether the object that a dlerror() text names, a library or the plug-in, is missing. The
+ * text names the object before its first colon, in every language. */
 static bool is_missing(const char *text, const char *path)
 {
     const char *colon = strstr(text, ": ");
@@ -165,7 +165,8 @@ static bool is_missing(const char *text, const char *path)
         return access(path, F_OK) != 0;
     }
     if (memchr(text, '/', length) == NULL) {
-        /* Looked for in the system's folders; one found there is named with its folder. */
+        /* A library found in the system's folders is named with its folder, so this one is
+         * missing. */
         return true;
     }
     char object[4096];
@@ -198,14 +199,14 @@ static void *open_file(const char *path, struct rdmux_refusal *refusal)
     return NULL;
 }
 
-/* Does the plug-in use this copy of rdmux, and not a second one that came with it? */
+/* Returns whether the plug-in uses this copy of rdmux, and not a second one that it loaded. */
 static bool is_ours(void *handle)
 {
     void *theirs = dlsym(handle, "rdmux_version");
     Dl_info our_file = { 0 };
     Dl_info their_file = { 0 };
     if (theirs == NULL || dladdr(LIBRARY_NAME, &our_file) == 0 || dladdr(theirs, &their_file) == 0) {
-        return true; /* it uses none: its symbols come from the program */
+        return true; /* no second copy: the symbols come from the program */
     }
     return our_file.dli_fbase == their_file.dli_fbase;
 }
@@ -228,7 +229,7 @@ enum rdmux_status rdmux_plugin_load(const char *path, const struct rdmux_plugin 
     }
     rdmux_plugin_fn entry = NULL;
     void *symbol = dlsym(handle, RDMUX_PLUGIN_SYMBOL);
-    memcpy(&entry, &symbol, sizeof(entry)); /* POSIX lets dlsym give functions; ISO C has no cast */
+    memcpy(&entry, &symbol, sizeof(entry)); /* allowed by POSIX; ISO C has no cast for it */
     if (entry == NULL) {
         return refuse(refusal, RDMUX_REASON_BAD_PLUGIN,
                       "is it a plug-in of rdmux? take it out of the folder", "it exports no %s()",
@@ -252,7 +253,7 @@ enum rdmux_status rdmux_plugin_load(const char *path, const struct rdmux_plugin 
 /* --------------------------------------------------------------------------------------- folder */
 
 struct search {
-    uintptr_t address; /* of something of ours */
+    uintptr_t address; /* of an object in this library */
     char *out;
     size_t size;
 };
@@ -269,7 +270,8 @@ static bool contains(const struct dl_phdr_info *object, uintptr_t address)
     return false;
 }
 
-/* A program has no name here: what dladdr() calls it is argv[0], which its caller chooses. */
+/* Takes the path of the object that contains the address, unless it is the program. dladdr() names
+ * a program by argv[0], which the user who starts it chooses. */
 static int take_own_file(struct dl_phdr_info *object, size_t size, void *user)
 {
     struct search *search = user;

@@ -11,8 +11,8 @@
 
 void rdmux_ports_use_all(int fd)
 {
-    /* A bound that lies outside ip_local_port_range has no effect (ip(7)). But a socket with a range
-     * of its own takes even and odd ports alike, since Linux 6.14. */
+    /* A bound outside ip_local_port_range has no effect (ip(7)), but since Linux 6.14 a socket with
+     * a range of its own takes even and odd ports alike. */
     const uint32_t range = UINT32_C(65535) << 16;
     const int one = 1;
     (void)setsockopt(fd, IPPROTO_IP, IP_LOCAL_PORT_RANGE, &range, sizeof(range));

@@ -19,11 +19,11 @@ static const struct rdmux_provider_ops *const built_in[] = {
     &rdmux_tcp_provider,
 };
 
-/* Providers that every explanation names, and the plug-in of ours that brings them. */
+/* Providers that every explanation lists, and rdmux's own plug-in that has them. */
 static const char VERBS_PLUGIN[] = "rdmux-verbs.so";
 static const char *const verbs_names[] = { "ib", "roce", "iwarp" };
 
-/* A plug-in file that was looked at: the same file by another name is not looked at again. */
+/* A plug-in file that was loaded or tried. The same file under another name is skipped. */
 struct seen_file {
     dev_t device;
     ino_t inode;
@@ -48,7 +48,7 @@ static const struct rdmux_provider_entry *find_entry(const struct rdmux_registry
     return NULL;
 }
 
-/* NULL if the registry is full. */
+/* Adds an entry. Returns NULL if the registry is full. */
 static struct rdmux_provider_entry *add_entry(struct rdmux_fabric *fabric, const char *name)
 {
     struct rdmux_registry *registry = &fabric->registry;
@@ -69,7 +69,7 @@ static const char *file_name(const char *path)
     return slash != NULL ? slash + 1 : path;
 }
 
-/* name: in lists of paths. */
+/* Adds an entry for a refusal. name: the entry's name in lists of paths. */
 static void add_refused_as(struct rdmux_fabric *fabric, const char *name, const char *path,
                            const struct rdmux_refusal *refusal)
 {
@@ -91,7 +91,7 @@ static void add_refused(struct rdmux_fabric *fabric, const char *path,
     add_refused_as(fabric, file_name(path), path, refusal);
 }
 
-/* A folder's name ends with a slash, which no provider's and no file's has. */
+/* The entry's name ends with a slash, which the name of a provider or file never has. */
 static void add_refused_folder(struct rdmux_fabric *fabric, const char *path,
                                const struct rdmux_refusal *refusal)
 {
@@ -109,7 +109,7 @@ static void add_refused_folder(struct rdmux_fabric *fabric, const char *path,
     add_refused_as(fabric, name, path, refusal);
 }
 
-/* A provider that the file at path brings. */
+/* Adds a provider from the file at path, or a refusal. */
 static void add_provider(struct rdmux_fabric *fabric, const struct rdmux_provider_ops *ops,
                          const char *path)
 {
@@ -136,7 +136,7 @@ static void add_provider(struct rdmux_fabric *fabric, const struct rdmux_provide
 
 /* ------------------------------------------------------------------------------------- plug-ins */
 
-/* Has the file been looked at? Notes it. */
+/* Sets *seen if the file was tried before, else records the file. */
 static enum rdmux_status see(struct loading *loading, const char *path, bool *seen)
 {
     *seen = false;
@@ -192,7 +192,7 @@ static int by_name(const struct dirent **a, const struct dirent **b)
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-/* wanted: somebody named the folder, so its absence is worth a line in the log. */
+/* wanted: the program or the environment named the folder, so its absence is logged. */
 static enum rdmux_status load_folder(struct loading *loading, const char *path, bool wanted)
 {
     struct rdmux_refusal refusal = { .reason = 0 };
@@ -231,7 +231,7 @@ static enum rdmux_status load_folder(struct loading *loading, const char *path, 
     return status;
 }
 
-/* An installed tree can be moved: the folder beside the library goes with it. */
+/* Loads the default plug-in folder. It lies beside the library and moves with an installed tree. */
 static enum rdmux_status load_own_folder(struct loading *loading)
 {
     char folder[PATH_MAX];
@@ -239,8 +239,9 @@ static enum rdmux_status load_own_folder(struct loading *loading)
     return folder[0] == '\0' ? RDMUX_OK : load_folder(loading, folder, false);
 }
 
-/* A folder that the program names. Its name may come from whoever runs the program, which a program
- * with rights of its own has no way to tell us. */
+/* Loads a folder that the program or the environment names. The name may come from the user, and a
+ * program with rights that its user lacks cannot tell rdmux whether it does. So it is refused
+ * there. */
 static enum rdmux_status load_named_folder(struct loading *loading, const char *folder)
 {
     if (folder == NULL || folder[0] == '\0') {
@@ -266,7 +267,7 @@ static enum rdmux_status load_named(struct loading *loading, const char *path)
         return RDMUX_OK;
     }
     if (strchr(path, '/') == NULL) {
-        /* dlopen would look for it in the system's folders. */
+        /* dlopen() would search the system's folders for a name without a slash. */
         (void)snprintf(here, sizeof(here), "./%s", path);
         path = here;
     }
@@ -292,7 +293,7 @@ static enum rdmux_status load_plugins(struct loading *loading, const struct rdmu
     return status;
 }
 
-/* One of ib, roce and iwarp that is there; NULL: none. */
+/* Returns the first of ib, roce and iwarp that has a provider; NULL: none. */
 static const struct rdmux_provider_entry *find_sibling(const struct rdmux_registry *registry)
 {
     for (size_t i = 0; i < RDMUX_COUNT_OF(verbs_names); i++) {
@@ -304,13 +305,14 @@ static const struct rdmux_provider_entry *find_sibling(const struct rdmux_regist
     return NULL;
 }
 
-/* Our plug-in that was refused, or a folder that it may be in; NULL: none was. */
+/* Returns the entry of rdmux's own plug-in that was refused, or of a refused folder that may have
+ * it; NULL: no refusal. */
 static const struct rdmux_provider_entry *find_refused(const struct rdmux_registry *registry)
 {
     const struct rdmux_provider_entry *refused = find_entry(registry, VERBS_PLUGIN);
     for (size_t i = 0; i < registry->count && refused == NULL; i++) {
         const char *slash = strchr(registry->entries[i].name, '/');
-        if (slash != NULL) { /* no file's name has one */
+        if (slash != NULL) { /* a folder */
             refused = &registry->entries[i];
         }
     }
@@ -397,7 +399,7 @@ static void add_absent_path(struct rdmux_offer *offer, const struct rdmux_provid
     (void)snprintf(path->path.hint, sizeof(path->path.hint), "%s", hint);
 }
 
-/* What a provider wrote is handed on with its strings ended and its lengths in range. */
+/* Terminates the strings that a provider wrote, and limits its lengths. */
 static void trim_path(struct rdmux_local_path *path)
 {
     path->device[sizeof(path->device) - 1] = '\0';
@@ -409,7 +411,7 @@ static void trim_path(struct rdmux_local_path *path)
     }
 }
 
-/* A provider's paths, at most room of them; room is at least 1. */
+/* Adds a provider's paths, at most room of them; room is at least 1. */
 static void add_paths(struct rdmux_fabric *fabric, struct rdmux_offer *offer,
                       const struct rdmux_provider_entry *entry, size_t room)
 {
@@ -457,7 +459,7 @@ void rdmux_fabric_offer_paths(struct rdmux_fabric *fabric, struct rdmux_offer *o
         if (entry->ops == NULL) {
             add_absent_path(offer, entry, entry->reason, entry->text, entry->hint);
         } else {
-            /* Each of the others gets a line whatever this one has. */
+            /* Keeps one line for each provider that follows. */
             add_paths(fabric, offer, entry,
                       RDMUX_OFFER_PATHS_MAX - offer->path_count - (registry->count - 1 - i));
         }
