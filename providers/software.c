@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What providers without a device have in common, so that their authors need not write it. */
+/* Shared implementation of operations for providers without a device. */
 #include <rdmux/provider.h>
 
 #include <errno.h>
@@ -54,7 +54,7 @@ enum rdmux_status rdmux_software_mr_describe(struct rdmux_provider_mr *mr,
 
 enum rdmux_status rdmux_software_mr_invalidate(struct rdmux_provider_mr *mr)
 {
-    (void)mr; /* every access goes through rdmux_target_enter(), which knows */
+    (void)mr; /* every access goes through rdmux_target_enter(), which checks the region */
     return RDMUX_OK;
 }
 
@@ -109,7 +109,7 @@ int rdmux_software_fd(struct rdmux_provider_cq *cq)
 
 /* ---------------------------------------------------------------------------- one host, or not */
 
-/* Travels as it lies in memory: what has another layout is another host's. */
+/* Reach data, sent in memory layout: a peer with another layout is on another host. */
 struct here {
     char boot_id[36];
     uint32_t version;
@@ -169,7 +169,8 @@ enum rdmux_reason rdmux_software_reach(const uint8_t *ours, size_t ours_length,
 
 /* ---------------------------------------------------------------------------------------- lists */
 
-/* Copies between the list of a request, from its byte offset on, and bytes in one piece. */
+/* Copies between the request's scatter/gather list, from byte `offset` on, and a contiguous
+ * buffer. */
 static void copy(const struct rdmux_request *request, uint64_t offset, uint8_t *bytes,
                  uint64_t length, int into_list)
 {

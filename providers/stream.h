@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * What carries a path's bytes over a socket where peers authenticate: a TLS session (tls.c), behind
- * a table, so that a provider that is part of the library needs to know nothing of it. It never
- * waits. The owner of the endpoint's cq alone calls it.
+ * Encrypted byte stream over a path's socket, used if peers authenticate: a TLS session (tls.c)
+ * behind a table of functions, so that built-in providers do not depend on TLS. No function blocks.
+ * Only the owner of the endpoint's cq calls them.
  */
 #ifndef RDMUX_PROVIDERS_STREAM_H
 #define RDMUX_PROVIDERS_STREAM_H
@@ -16,39 +16,43 @@
 struct rdmux_stream;
 
 struct rdmux_stream_ops {
-    /* Goes on with getting to know the other end. RDMUX_AGAIN: *wants_room says what for, room in
-     * the socket or bytes. Failures, here and below: stream->text says why, and all that follows
-     * fails alike. */
+    /* Continues the handshake. RDMUX_AGAIN: it waits for room in the socket (*wants_room true) or
+     * for bytes. On failure, here and below, stream->text says why and all later calls fail
+     * alike. */
     enum rdmux_status (*open)(struct rdmux_stream *stream, bool *wants_room);
-    /* At most size bytes; *got is not 0 on RDMUX_OK. RDMUX_AGAIN: the socket has nothing more, and
-     * will tell. RDMUX_PEER_GONE, RDMUX_PROTOCOL: what came is not what the other end has sent. */
+    /* Receives at most size bytes; *got is not 0 on RDMUX_OK. RDMUX_AGAIN: the socket is empty and
+     * becomes readable later. RDMUX_PEER_GONE: the connection ended. RDMUX_PROTOCOL: the bytes are
+     * not those that the peer sent. */
     enum rdmux_status (*receive)(struct rdmux_stream *stream, void *out, size_t size, size_t *got);
-    /* A part of the bytes, RDMUX_STREAM_PIECE at most. After RDMUX_AGAIN the next bytes are the
-     * same ones, wherever they lie then, and perhaps more; those offered first may have been read,
-     * and are what is sent. RDMUX_PEER_GONE: receiving goes on. */
+    /* Sends a part of the bytes, RDMUX_STREAM_PIECE at most. After RDMUX_AGAIN the caller must
+     * offer the same bytes again, at any address, and may append more. The stream may have read the
+     * bytes of the first offer already, and then sends those. RDMUX_PEER_GONE: receiving still
+     * works. */
     enum rdmux_status (*send)(struct rdmux_stream *stream, const void *bytes, size_t size,
                               size_t *done);
-    /* May there be something to be received that the socket does not tell of? */
+    /* Returns whether the stream may hold received bytes or a failure, of which epoll does not
+     * tell. */
     bool (*holds_bytes)(const struct rdmux_stream *stream);
-    /* The socket stays open. One that the control channel shares: nothing. */
+    /* Ends the session and leaves the socket open. Does nothing if the control channel shares
+     * it. */
     void (*close)(struct rdmux_stream *stream);
 };
 
-enum { RDMUX_STREAM_PIECE = 16 << 10 }; /* bytes that travel as one */
+enum { RDMUX_STREAM_PIECE = 16 << 10 }; /* most bytes of one record */
 
 struct rdmux_stream {
     const struct rdmux_stream_ops *ops;
     uint64_t system_calls; /* so far */
-    bool emptied;          /* the socket had less than the last look had room for */
+    bool emptied;          /* the last read got less from the socket than it had room for */
     char text[RDMUX_TEXT_MAX];
 };
 
-/* Does every path of this fabric that can be carried by streams have to be? */
+/* Returns whether every path of this fabric that can use streams must use them. */
 bool rdmux_paths_are_encrypted(const struct rdmux_fabric *fabric);
 
-/* What is to carry socket number `index` of this path. *out NULL: nobody authenticates, the socket
- * itself. A shared socket's stream is open: it is the control channel's session, and the
- * channel's. */
+/* Returns the stream for socket number `index` of this path. *out NULL: peers do not authenticate,
+ * use the socket itself. The stream of a shared socket is open already: it is the control channel's
+ * session, and the control channel owns it. */
 enum rdmux_status rdmux_path_stream(struct rdmux_provider_ep *path, int socket, uint32_t index,
                                     struct rdmux_stream **out);
 

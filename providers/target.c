@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The target side of software providers: which regions a peer may touch, by key, bounds and rights.
+ * Target side of software providers: checks a peer's accesses to regions by key, bounds and rights.
  *
- * The table. Entries live in chunks that are allocated once and never move, so that a reader needs
- * no lock: it follows the key's index and checks what it finds. Index 0 names nothing. Adding and
- * removing happen under fabric->lock.
+ * Table. Entries live in chunks that are allocated once and never move, so readers need no lock: a
+ * reader follows the key's index and checks the entry found. Index 0 is never used. Entries are
+ * added and freed under fabric->lock; a removal invalidates its entry before, without the lock.
  *
- * The key, 16 bytes, opaque to everyone but this file: index u32, generation u32, random u64, in
- * host byte order.
+ * Key. 16 bytes, opaque outside this file: index u32, generation u32, random u64, in host byte
+ * order.
  *
- * Taking a region away while others are inside. A reader publishes the region in its cq's hazard,
- * then looks at the entry's state again; the remover makes the entry invalid, then looks at every
- * cq's hazard. One of the two sees the other: with membarrier the reader's two steps are plain,
- * ordered by the remover's barrier; without it (and under TSan, which does not know membarrier) all
- * four are seq_cst. From there on the entry does not change until the reader leaves.
+ * Removal while a thread is inside the region. A reader publishes the region in its cq's hazard,
+ * then reads the entry's state again. The remover invalidates the entry, then reads every cq's
+ * hazard. At least one of the two sees the other. With membarrier the reader's two steps are plain
+ * accesses, ordered by the remover's barrier. Without membarrier, and under TSan, which does not
+ * know it, all four steps are seq_cst. Once the reader is inside, the entry does not change until
+ * it leaves.
  */
 #include "api/core.h"
 
@@ -28,8 +29,8 @@ enum {
     PAUSE_NS = 50000,
 };
 
-/* A region as peers see it. All but state may be read only while state is that of the key and
- * the hazard is set. */
+/* A region as peers see it. The fields other than state and mr may be read only while state matches
+ * the key and the hazard is set. */
 struct entry {
     _Atomic uint64_t state; /* generation << 1, plus 1 while valid */
     struct rdmux_mr *_Atomic mr;
@@ -42,8 +43,8 @@ struct entry {
 
 struct rdmux_region_table {
     struct entry *_Atomic chunks[CHUNKS_MAX];
-    uint32_t used; /* entries handed out at least once, with entry 0; fabric->lock, with free */
-    uint32_t first_free; /* 0 = none */
+    uint32_t used;       /* entries used at least once, plus entry 0; fabric->lock */
+    uint32_t first_free; /* 0 = none; fabric->lock */
 };
 
 struct key {
@@ -89,7 +90,7 @@ void rdmux_region_table_destroy(struct rdmux_fabric *fabric)
     fabric->table = NULL;
 }
 
-/* An index nobody has, 0 if there is none. fabric->lock is held. */
+/* Returns an unused index, 0 if there is none. fabric->lock is held. */
 static uint32_t take_index(struct rdmux_fabric *fabric, struct rdmux_region_table *table)
 {
     if (table->first_free != 0) {
@@ -134,7 +135,7 @@ enum rdmux_status rdmux_region_table_add(struct rdmux_fabric *fabric, struct rdm
     entry->access = mr->access & (RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE |
                                   RDMUX_ACCESS_REMOTE_ATOMIC);
     if ((mr->access & RDMUX_ACCESS_ATOMIC_DEVICE) != 0) {
-        /* Atomic among the users of one device only; software is none. */
+        /* Such a region is atomic only among users of one device, not for software. */
         entry->access &= ~(uint32_t)RDMUX_ACCESS_REMOTE_ATOMIC;
     }
     atomic_store_explicit(&entry->mr, mr, memory_order_relaxed);
@@ -144,7 +145,7 @@ enum rdmux_status rdmux_region_table_add(struct rdmux_fabric *fabric, struct rdm
     return RDMUX_OK;
 }
 
-/* Is a cq's owner inside the region? */
+/* Returns whether a cq's owner is inside the region. */
 static bool is_inside(struct rdmux_fabric *fabric, const struct rdmux_mr *mr)
 {
     bool inside = false;
@@ -168,7 +169,7 @@ void rdmux_region_table_remove(struct rdmux_fabric *fabric, struct rdmux_mr *mr)
     if (fabric->membarrier) {
         rdmux_membarrier();
     }
-    /* Who is inside does bounded work; it may have been preempted there. */
+    /* A thread inside the region does bounded work, but may have been preempted. */
     for (unsigned spins = 0; is_inside(fabric, mr); spins++) {
         if (spins < SPINS_BEFORE_SLEEP) {
             sched_yield();
@@ -200,9 +201,9 @@ void rdmux_target_key(struct rdmux_provider_mr *registration, uint8_t out[RDMUX_
     memcpy(out, &key, sizeof(key));
 }
 
-/* To the program a peer's access is a device's: it orders its own accesses by what the peer
- * tells it, which the thread sanitizer cannot see. So what happens to the region's bytes between
- * enter and leave is not looked at. */
+/* Make the thread sanitizer ignore accesses between enter and leave. To the program a peer's access
+ * is like a device's: the program orders its own accesses by the peer's messages, which the
+ * sanitizer cannot see. */
 #if RDMUX_TSAN
 void AnnotateIgnoreReadsBegin(const char *file, int line);
 void AnnotateIgnoreReadsEnd(const char *file, int line);
@@ -230,14 +231,14 @@ static void end_remote_access(void)
 }
 #endif
 
-/* Publishes that the cq's owner is inside mr, before what it reads next. */
+/* Publishes that the cq's owner is inside mr, ordered before its next read. */
 static void set_hazard(struct rdmux_cq *cq, struct rdmux_mr *mr)
 {
     if (RDMUX_TSAN || RDMUX_UNLIKELY(cq->fence)) {
         atomic_exchange(&cq->hazard, mr);
     } else {
         atomic_store_explicit(&cq->hazard, mr, memory_order_relaxed);
-        atomic_signal_fence(memory_order_seq_cst); /* rdmux_membarrier() makes it a full one */
+        atomic_signal_fence(memory_order_seq_cst); /* full barrier by rdmux_membarrier() */
     }
 }
 
@@ -262,8 +263,7 @@ enum rdmux_status rdmux_target_enter(struct rdmux_provider_ep *ep,
         return RDMUX_DENIED;
     }
     set_hazard(cq, mr);
-    /* The entry may have changed hands since mr was read: then the hazard names the wrong
-     * region. */
+    /* The entry may have been reused since mr was read. The hazard then names the wrong region. */
     const uint64_t valid = (uint64_t)key.generation << 1 | 1;
     if (atomic_load(&entry->state) != valid ||
         atomic_load_explicit(&entry->mr, memory_order_relaxed) != mr ||

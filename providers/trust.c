@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Judges a plug-in's path. The walk opens one component after the other, each within the folder
- * judged before, without following links, and judges what it has open.
+ * Checks a plug-in's path. The walk opens one component after the other, each within the folder
+ * checked before, without following links, and checks the open object.
  *
- * The plug-in is then opened by the path without links that the walk returns (dlopen takes no
- * descriptor; by /proc/self/fd/N the plug-in would lose its name and its $ORIGIN). No window opens
- * between: from the moment a folder was judged, only root and the trusted owners can change which
- * object is found in it. Two things remain. These owners can exchange a file between the look and
- * dlopen; they could also do so before. And whoever opened a file for writing while its mode allowed
- * it can write to it after the mode was mended.
+ * The loader then opens the plug-in by the path without links that the walk returns. dlopen() takes
+ * no descriptor, and by /proc/self/fd/N the plug-in would lose its name and its $ORIGIN. There is
+ * no race between check and dlopen(): once a folder is checked, only the trusted owners can change
+ * which object is found in it. Two risks remain. A trusted owner can replace a file between check
+ * and dlopen(), as it could before. A process that opened a file for writing while the mode allowed
+ * it can still write to it after the mode was corrected.
  */
 #include "providers/trust.h"
 
@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 enum {
-    LINKS_MAX = 40, /* symbolic links on one path, as the kernel has it */
+    LINKS_MAX = 40, /* symbolic links on one path, the kernel's limit */
     OWNERS_MAX = 4,
     OTHERS_WRITE = S_IWGRP | S_IWOTH,
 };
@@ -36,12 +36,12 @@ static const char hint_path[] = "name the plug-in by a path that leads to it";
 
 struct walk {
     enum rdmux_trust_kind kind;
-    uid_t owners[OWNERS_MAX]; /* whom the path may belong to */
+    uid_t owners[OWNERS_MAX]; /* trusted owners */
     size_t owner_count;
-    int fd;                  /* O_PATH: where the walk stands */
-    char path[PATH_MAX];     /* of fd; "" is the root */
-    char name[NAME_MAX + 2]; /* what is looked at within it; "" is the folder itself */
-    char ahead[PATH_MAX];    /* what is still to be followed */
+    int fd;                  /* O_PATH: the object reached so far */
+    char path[PATH_MAX];     /* path of fd; "" is the root */
+    char name[NAME_MAX + 2]; /* the entry of fd being checked; "" is fd itself */
+    char ahead[PATH_MAX];    /* rest of the path */
     unsigned links;
     struct rdmux_refusal *refusal;
 };
@@ -78,9 +78,11 @@ static void trust(struct walk *walk, uid_t owner)
 }
 
 /*
- * The user: whom the process acts for. In a program with rights of its file that is the file's owner,
- * and never who runs it. The library's owner has code in this process already. The owner of the root
- * folder is root, or in a user namespace without root the number that stands for it there.
+ * Collects the trusted owners: root, the effective user, the library's owner and the owner of "/".
+ * In a program with rights that its user lacks, the effective user is trusted only if it is the
+ * owner of the program's file (setuid), and never if it is the real user, who runs the program. The
+ * library's owner has code in this process already. The owner of "/" is root, or in a user
+ * namespace without root the number that stands for it there.
  */
 static void find_owners(struct walk *walk)
 {
@@ -91,7 +93,7 @@ static void find_owners(struct walk *walk)
         trust(walk, geteuid());
     }
     rdmux_library_file(library, sizeof(library));
-    /* By a relative path another file may be found: the working folder may be another one. */
+    /* A relative path may lead to another file, because the working folder may have changed. */
     if (library[0] == '/' && stat(library, &info) == 0) {
         trust(walk, info.st_uid);
     }
@@ -110,7 +112,7 @@ static bool is_trusted(const struct walk *walk, uid_t owner)
     return false;
 }
 
-/* Where the object stands, seen from the plug-in. */
+/* Returns the words for the object's place on the plug-in's path. */
 static const char *place_of(const struct walk *walk, const struct stat *info, bool is_last)
 {
     return S_ISLNK(info->st_mode)                        ? "a symbolic link on its path"
@@ -129,8 +131,9 @@ static enum rdmux_status judge(struct walk *walk, const struct stat *info, bool 
                        place_of(walk, info, is_last), (unsigned)info->st_uid);
         return refuse(walk, RDMUX_REASON_BAD_PLUGIN, hint_owner, text);
     }
-    /* The mode of a link means nothing. In a sticky folder others may add entries, but neither remove
-     * nor exchange one that is not theirs; what they add in a folder of plug-ins would be loaded. */
+    /* The mode of a link has no meaning. In a sticky folder other users can add entries, but cannot
+     * remove or replace entries of others. A plug-in folder must not be one: added files are
+     * loaded. */
     bool is_way = S_ISDIR(info->st_mode) && !(is_last && walk->kind == RDMUX_TRUST_FOLDER);
     bool may_be_open = S_ISLNK(info->st_mode) || (is_way && (info->st_mode & S_ISVTX) != 0);
     if (!may_be_open && (info->st_mode & OTHERS_WRITE) != 0) {
@@ -143,7 +146,7 @@ static enum rdmux_status judge(struct walk *walk, const struct stat *info, bool 
 
 /* ----------------------------------------------------------------------------------------- walk */
 
-/* Stands at fd from now on, whose path is this. */
+/* Makes fd the object reached, and closes the previous one. */
 static void step_to(struct walk *walk, int fd)
 {
     if (walk->fd >= 0) {
@@ -168,7 +171,7 @@ static enum rdmux_status start_at_root(struct walk *walk)
     return judge(walk, &info, false);
 }
 
-/* Puts text in front of what is still to be followed. */
+/* Puts text in front of the rest of the path. */
 static enum rdmux_status follow_first(struct walk *walk, const char *text)
 {
     char joined[PATH_MAX];
@@ -195,7 +198,7 @@ static enum rdmux_status follow_link(struct walk *walk, int link)
     return status == RDMUX_OK && target[0] == '/' ? start_at_root(walk) : status;
 }
 
-/* Notes the name of what the walk stands at. */
+/* Applies walk->name to walk->path. */
 static enum rdmux_status note(struct walk *walk)
 {
     const char *name = walk->name;
@@ -239,7 +242,7 @@ static enum rdmux_status enter(struct walk *walk, bool is_last)
     return RDMUX_OK;
 }
 
-/* Takes the next name off what is to be followed; false: there is none. */
+/* Takes the next name off the rest of the path; false: there is none. */
 static bool take_name(struct walk *walk, bool *is_last)
 {
     char *at = walk->ahead + strspn(walk->ahead, "/");
@@ -247,7 +250,8 @@ static bool take_name(struct walk *walk, bool *is_last)
     if (length == 0) {
         return false;
     }
-    /* The kernel refuses a name that is too long; one byte more than it takes is kept for that. */
+    /* walk->name holds one byte more than NAME_MAX, so that the kernel refuses a name that is too
+     * long. */
     (void)snprintf(walk->name, sizeof(walk->name), "%.*s", (int)length, at);
     const char *rest = at + length;
     *is_last = rest[strspn(rest, "/")] == '\0';
@@ -270,8 +274,8 @@ static enum rdmux_status follow(struct walk *walk)
     return RDMUX_OK;
 }
 
-/* What the walk has come to is what was asked for. Judged here as the last of its path, too: it may
- * end with "." or "..". */
+/* Checks that the object reached is of the requested kind. Checks owner and mode again as the
+ * path's last object, because the path may end with "." or "..". */
 static enum rdmux_status judge_end(struct walk *walk)
 {
     struct stat info;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What a provider's table points at where its fabric lacks an operation. */
+/* Stubs for a provider's table, for operations that its fabric lacks. */
 #include <rdmux/provider.h>
 
 enum rdmux_status rdmux_unsupported_async_event(struct rdmux_provider_domain *domain,
