@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Frames of the tcp provider, docs/WIRE-TCP.md. Big-endian. Each begins with 8 bytes:
+ * Frames of the tcp provider (docs/WIRE-TCP.md), big-endian. Each begins with 8 bytes:
  *   0  1  type: 0x40, plus kind in bits 0-3, plus flags STRIPED 0x80, PLACED 0x20, IMM 0x10
  *   1  1  credits: receives that the sender of this frame has posted in addition
  *   2  6  length
- * then, as far as the kind has them: key (16), offset (8), operand (8), expected (8), imm (4).
+ * then the fields that the kind has: key (16), offset (8), operand (8), expected (8), imm (4).
  */
 #ifndef RDMUX_TCP_FRAME_H
 #define RDMUX_TCP_FRAME_H
@@ -17,34 +17,34 @@
 enum tcp_kind {
     TCP_SEND = 0,         /* length bytes into the next receive */
     TCP_WRITE = 1,        /* length bytes to key, offset */
-    TCP_MORE = 2,         /* length bytes, the next of the SEND or WRITE that is under way */
-    TCP_FLUSH = 3,        /* asks for an ACK alone */
-    TCP_READ = 4,         /* asks for length bytes from key, offset */
+    TCP_MORE = 2,         /* length bytes, the next part of the SEND or WRITE under way */
+    TCP_FLUSH = 3,        /* requests only an ACK */
+    TCP_READ = 4,         /* requests length bytes from key, offset */
     TCP_FETCH_ADD = 5,    /* length is 8; operand is added */
     TCP_COMPARE_SWAP = 6, /* length is 8; operand is stored if expected is there */
-    TCP_DATA = 7,         /* length bytes, the next of the oldest READ not answered */
+    TCP_DATA = 7,         /* length bytes, the next part of the oldest unanswered READ */
     TCP_RESULT = 8,       /* length is 8; operand answers the oldest atomic */
-    TCP_ACK = 9,          /* the oldest length requests with PLACED are placed */
+    TCP_ACK = 9,          /* the oldest `length` requests with PLACED are placed */
     TCP_CREDIT = 10,      /* length more credits, in addition to those of byte 1 */
     TCP_ASK = 11,         /* the sender wants to send and has no credit */
-    TCP_RECALL = 12,      /* unused credits are to be returned */
+    TCP_RECALL = 12,      /* requests unused credits back */
     TCP_RETURN = 13,      /* the sender gives length credits back */
     TCP_NAK = 14,  /* request number `operand` was refused with status `length`; nothing follows */
-    TCP_PING = 15, /* nothing; length bytes that say nothing follow */
+    TCP_PING = 15, /* no effect; length filler bytes follow */
 };
 
 enum {
     TCP_STRIPED = 0x80, /* the payload of this frame is spread over all data sockets */
-    /* every frame of data; a smaller first byte is a frame of the control channel */
+    /* set in every frame of data; a smaller first byte begins a frame of the control channel */
     TCP_MARK = 0x40,
-    TCP_PLACED = 0x20, /* to be acknowledged when placed */
+    TCP_PLACED = 0x20, /* the receiver sends an ACK when the request is placed */
     TCP_IMM = 0x10,    /* imm follows; a WRITE takes a receive */
     TCP_KIND_MASK = 0x0f,
 
     TCP_PREFIX_SIZE = 8,
     TCP_KEY_SIZE = 16,
     TCP_PING_MAX = 120,   /* most bytes that follow a PING */
-    TCP_HEADER_MAX = 128, /* a PING with them; the longest other header has 48 */
+    TCP_HEADER_MAX = 128, /* a PING with its filler; the longest other header has 48 */
 
     TCP_CHUNK_MAX = 1 << 20, /* payload bytes of one frame on one socket */
 
@@ -60,7 +60,7 @@ struct tcp_frame {
     uint8_t credits;
     uint32_t imm;
     uint64_t length;
-    const uint8_t *key; /* TCP_KEY_SIZE bytes, in the decoded bytes or the caller's */
+    const uint8_t *key; /* TCP_KEY_SIZE bytes, in the decoded buffer or the caller's */
     uint64_t offset;
     uint64_t operand;
     uint64_t expected;
@@ -90,39 +90,40 @@ static inline void rdmux_tcp_store64(uint8_t *out, uint64_t value)
     rdmux_tcp_store32(out + 4, (uint32_t)value);
 }
 
-/* Bytes of the header that begins with this byte; 0: no such frame. */
+/* Returns the size of the header that begins with this byte; 0: no such frame. */
 size_t rdmux_tcp_header_size(uint8_t type);
 
-/* Writes the header, at most TCP_HEADER_MAX bytes; returns its size. What follows a PING is the
- * caller's to write. */
+/* Writes the header, at most TCP_HEADER_MAX bytes, and returns its size. The caller writes the
+ * filler of a PING. */
 size_t rdmux_tcp_frame_encode(const struct tcp_frame *frame, uint8_t *out);
 
-/* RDMUX_AGAIN: size does not hold the header yet. RDMUX_PROTOCOL: it cannot be one. Else *out is
- * filled, key pointing into in, and *used is the header's size; of a PING with what follows it.
- * The payload is not looked at. */
+/* Decodes a header. RDMUX_AGAIN: the size bytes do not hold the whole header yet. RDMUX_PROTOCOL:
+ * the bytes are no header. Else *out is filled, out->key points into `in`, and *used is the
+ * header's size, with the filler of a PING. Does not read the payload. */
 RDMUX_MUST_CHECK enum rdmux_status rdmux_tcp_frame_decode(const uint8_t *in, size_t size,
                                                           struct tcp_frame *out, size_t *used);
 
-/* The size of a whole control frame. RDMUX_AGAIN and RDMUX_PROTOCOL as above. */
+/* Gets the size of a whole control frame. RDMUX_AGAIN and RDMUX_PROTOCOL as above. */
 RDMUX_MUST_CHECK enum rdmux_status rdmux_tcp_control_size(const uint8_t *in, size_t size,
                                                           size_t *frame_size);
 
-/* Payload bytes of the next frame of a SEND or WRITE that still has left to carry. */
+/* Returns the payload size of the next frame of a SEND, WRITE or answer that has `left` bytes to
+ * go. */
 static inline uint64_t rdmux_tcp_frame_payload(uint64_t left, uint32_t sockets, int striped)
 {
     uint64_t most = striped ? (uint64_t)sockets * TCP_CHUNK_MAX : TCP_CHUNK_MAX;
     return left < most ? left : most;
 }
 
-/* Socket index's share of a payload of length bytes: from *begin to before *end. */
+/* Computes socket index's share of a payload of length bytes: [*begin, *end). */
 void rdmux_tcp_share(uint64_t length, uint32_t sockets, uint32_t index, uint64_t *begin,
                      uint64_t *end);
 
 /* Connection data, 8 bytes:
  *   0  1  version, 1
  *   1  1  data sockets
- *   2  2  answers: reads and atomics under way at a time
- *   4  1  flags: 1 = credits are to be asked for, 2 = all bytes are encrypted
+ *   2  2  answers: reads and atomics in flight at a time
+ *   4  1  flags: 1 = credits are granted on demand, 2 = all bytes are encrypted
  *   5  3  zero, ignored */
 enum { TCP_DESCRIPTION_SIZE = 8, TCP_VERSION = 1, TCP_ON_DEMAND = 1, TCP_ENCRYPTED = 2 };
 
@@ -135,7 +136,7 @@ struct tcp_description {
 
 void rdmux_tcp_description_encode(const struct tcp_description *description,
                                   uint8_t out[TCP_DESCRIPTION_SIZE]);
-/* RDMUX_VERSION or RDMUX_PROTOCOL. */
+/* Errors: RDMUX_VERSION, RDMUX_PROTOCOL. */
 RDMUX_MUST_CHECK enum rdmux_status rdmux_tcp_description_decode(const uint8_t *in, size_t size,
                                                                 struct tcp_description *out);
 

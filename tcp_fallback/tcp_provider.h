@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The provider that always works: every operation over TCP sockets, or one adopted stream
- * socket. */
+/* The fallback provider: every operation over TCP sockets, or over one adopted stream socket. */
 #ifndef RDMUX_TCP_PROVIDER_H
 #define RDMUX_TCP_PROVIDER_H
 
