@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Progress of a completion queue. Sockets that were lately active are read without asking anybody,
- * so that spinning on one endpoint is one recv and nothing else; the others are found by epoll now
- * and then, or at once when none is active, when many are, or when the caller has slept.
+ * Progress of a completion queue. Recently active sockets are read at each poll without epoll, so
+ * spinning on one endpoint costs one recv() a poll. epoll_wait() finds the other active sockets
+ * every few polls. A poll calls it at once when no endpoint is hot, when many are active, or when
+ * the caller has slept.
  */
 #include "tcp_fallback/tcp_internal.h"
 
@@ -58,9 +59,9 @@ int rdmux_tcp_fd(struct rdmux_provider_cq *base)
 
 /* -------------------------------------------------------------------------------- hot endpoints */
 
-/* Whether arriving bytes are told to epoll. While the caller spins nobody listens, and each
- * arrival would wake this epoll and all it is nested in: 0.3 us (measured) on the sender's side
- * over loopback. */
+/* Turns EPOLLIN of socket 0 on or off. While the caller spins no thread waits in epoll, but each
+ * arrival would still wake this epoll instance and all instances that it is nested in: 0.3 us
+ * (measured) on the sender's side over loopback. */
 static void wake_for_input(struct tcp_ep *ep, bool on)
 {
     struct tcp_lane *lane = &ep->lane0;
@@ -133,7 +134,8 @@ static size_t poll_hot(struct tcp_cq *cq, size_t budget)
 
 /* ---------------------------------------------------------------------------------------- epoll */
 
-/* A socket beyond the first ended: so does the endpoint, after all that has come is read. */
+/* Handles the end of a socket other than socket 0. The endpoint ends once all bytes that have come
+ * are read. */
 static void lane_hung_up(struct tcp_lane *lane)
 {
     rdmux_tcp_unwatch(lane);
@@ -146,7 +148,7 @@ static size_t serve_event(struct tcp_lane *lane, uint32_t events, size_t budget)
     struct tcp_ep *ep = lane->ep;
     size_t did = 0;
     if (ep->state == TCP_CONNECTING) {
-        return 1; /* ep_connect will look */
+        return 1; /* ep_connect checks the socket */
     }
     if (ep->state != TCP_CONNECTED) {
         return 0;
@@ -175,7 +177,7 @@ static size_t serve_event(struct tcp_lane *lane, uint32_t events, size_t budget)
         struct tcp_cq *cq = rdmux_tcp_cq_of(ep);
         if (got > 0 && ep->state == TCP_CONNECTED) {
             cq->epoll_every = cq->epoll_every > 1 ? cq->epoll_every / 2 : 1;
-            /* One that is active twice in a row is worth it, and any if there are few. */
+            /* Hot: an endpoint found active twice in a row, or any if the cq has few. */
             if (cq->last_found == ep || cq->base.ep_count <= TCP_HOT_MAX) {
                 rdmux_tcp_heat(ep);
             }
@@ -185,8 +187,8 @@ static size_t serve_event(struct tcp_lane *lane, uint32_t events, size_t budget)
     return did;
 }
 
-/* What the last look found is served to its end before the next look, which would begin with the same
- * sockets again: one of them may have more to do than a poll handles, each time. */
+/* Serves all events of one epoll_wait() before the next, over several polls if needed. The next one
+ * would report the same sockets first, and one of them may use up each poll's budget. */
 static size_t poll_epoll(struct tcp_cq *cq, size_t budget)
 {
     size_t did = 0;
@@ -207,7 +209,7 @@ static size_t poll_epoll(struct tcp_cq *cq, size_t budget)
                                        : 0;
     }
     if (cq->found_at == cq->found_count &&
-        cq->found_count > TCP_HOT_MAX) { /* many are active: epoll tells best */
+        cq->found_count > TCP_HOT_MAX) { /* many sockets are active: epoll costs least */
         while (cq->hot_count > 0) {
             rdmux_tcp_cool(cq->hot[0]);
         }
@@ -266,7 +268,7 @@ static size_t attend_one(struct tcp_ep *ep)
     return did + (ep->base.system_calls != calls);
 }
 
-/* Each endpoint once that has something to do now; it may want to be looked at again. */
+/* Serves each endpoint on the attention list once. An endpoint may add itself again. */
 static size_t attend_all(struct tcp_cq *cq)
 {
     size_t did = 0;
@@ -281,7 +283,7 @@ static size_t attend_all(struct tcp_cq *cq)
     return did;
 }
 
-/* What is left of the budget for those who come later; they have a share in any case. */
+/* Returns the rest of a poll's budget for the next stage, at least a share of the budget. */
 static size_t left_of(size_t budget, size_t did)
 {
     size_t share = budget / TCP_SHARE + 1;
@@ -314,8 +316,8 @@ size_t rdmux_tcp_poll(struct rdmux_provider_cq *base, size_t budget)
     return did;
 }
 
-/* Endpoints that are paused are not to wake the caller by what they do not read, but by what
- * they miss, and by room for what they could not send. */
+/* Sets the events of paused endpoints: the missing shares and room for unsent bytes wake the
+ * caller, bytes on socket 0 do not. */
 static void arm_paused(struct tcp_cq *cq)
 {
     for (struct tcp_link *link = cq->paused.next; link != &cq->paused; link = link->next) {

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* When credits are granted, asked for and taken back; the counting is in providers/credits.h. */
+/* Credit policy: when to grant, request and recall credits. providers/credits.h does the
+ * counting. */
 #include "tcp_fallback/tcp_internal.h"
 
-/* Tells the peer soon, with other frames if there are any before the next poll. */
+/* Schedules a due grant. It travels with other frames if any are sent before the next poll. */
 static void tell_when_due(struct tcp_ep *ep)
 {
     if (ep->state == TCP_CONNECTED && rdmux_credits_due(&ep->given)) {
         if (rdmux_tcp_cq_of(ep)->armed) {
             ep->out.credit_now = true;
         }
-        rdmux_tcp_nudge(ep); /* the poll looks again whether it is still due */
+        rdmux_tcp_nudge(ep); /* the poll checks again whether it is due */
     }
 }
 
@@ -30,24 +31,24 @@ static void stop_asking(struct tcp_ep *ep)
     }
 }
 
-/* Sets receives aside for the endpoint, as many as its level allows: nobody else can take them then,
- * over whatever fabric. */
+/* Sets receives aside for the endpoint, as many as its level allows. No other endpoint can then
+ * take them, on any provider. */
 static bool lend(struct tcp_ep *ep, uint64_t waiting)
 {
     struct rdmux_credits_pool *pool = &ep->srq->pool;
     uint64_t receives = pool->promised + rdmux_provider_receives(&ep->base);
     uint64_t count = rdmux_credits_lend(pool, &ep->given, ep->level, receives, waiting);
     if (count != 0) {
-        (void)rdmux_provider_reserve(&ep->base, (uint32_t)count); /* there are so many */
+        (void)rdmux_provider_reserve(&ep->base, (uint32_t)count); /* so many are free */
     }
     return count != 0;
 }
 
-/* The peer is to give back the credits that it does not use. */
+/* Asks the peer to return its unused credits. */
 static void recall(struct tcp_ep *ep)
 {
     if (rdmux_credits_outstanding(&ep->given) == 0 && ep->out.credit_now) {
-        return; /* what it is about to be told may be the answer to its question */
+        return; /* the pending grant may answer the peer's ASK */
     }
     uint64_t untold = rdmux_credits_withdraw(&ep->srq->pool, &ep->given);
     rdmux_provider_unreserve(&ep->base, (uint32_t)untold);
@@ -58,7 +59,7 @@ static void recall(struct tcp_ep *ep)
     }
 }
 
-/* Somebody waits and nothing is left. */
+/* Recalls credits from all endpoints of the SRQ: an endpoint waits and no receive is left. */
 static void recall_all(struct tcp_srq *srq)
 {
     for (struct tcp_link *link = srq->members.next; link != &srq->members; link = link->next) {
@@ -66,15 +67,15 @@ static void recall_all(struct tcp_srq *srq)
     }
 }
 
-/* Gives receives nobody has a claim on to those who asked, oldest first, then to those who could
- * do with more. */
+/* Gives unclaimed receives to endpoints whose peers asked, oldest first, then to endpoints whose
+ * peers could use more credits. */
 static void serve(struct tcp_srq *srq)
 {
     for (int round = 0; round < 2 && !tcp_list_is_empty(&srq->asking); round++) {
         while (!tcp_list_is_empty(&srq->asking)) {
             struct tcp_ep *ep = TCP_CONTAINER(srq->asking.next, struct tcp_ep, wanting);
             if (!lend(ep, srq->asking_count) && rdmux_credits_window(&ep->given) == 0) {
-                (void)rdmux_provider_reserve(&ep->base, 1); /* none, but the next is for it */
+                (void)rdmux_provider_reserve(&ep->base, 1); /* none is left: claims the next one */
                 break;
             }
             stop_asking(ep);
@@ -103,12 +104,12 @@ enum rdmux_status rdmux_tcp_post_recv(struct rdmux_provider_ep *base,
     (void)count;
     if (ep->srq != NULL) {
         if (rdmux_provider_receives_awaited(base)) {
-            recall(ep); /* by an endpoint of another fabric */
+            recall(ep); /* another provider's endpoint waits */
         }
-        serve(ep->srq); /* the endpoint may use them from now on */
+        serve(ep->srq); /* the endpoint may use receives of the SRQ from now on */
         return RDMUX_OK;
     }
-    /* The core's count is the truth: receives may be older than this endpoint. */
+    /* The core's count decides: receives may be older than this endpoint. */
     ep->given.posted = ep->given.used + rdmux_provider_receives(base);
     tell_when_due(ep);
     return RDMUX_OK;
@@ -119,7 +120,7 @@ bool rdmux_tcp_credit_use(struct tcp_ep *ep)
     struct tcp_srq *srq = ep->srq;
     if (srq == NULL) {
         bool had = rdmux_credits_use(&ep->given);
-        tell_when_due(ep); /* receives may be here that were too few to be worth a word before */
+        tell_when_due(ep); /* receives posted before may have been too few for a grant */
         return had;
     }
     if (!rdmux_credits_use_shared(&srq->pool, &ep->given)) {
@@ -145,7 +146,7 @@ void rdmux_tcp_credit_asked(struct tcp_ep *ep)
         return;
     }
     if (rdmux_credits_outstanding(&ep->given) > 0) {
-        return; /* a credit crossed the question */
+        return; /* a credit crossed the ASK */
     }
     ep->level = rdmux_credits_level_up(ep->level);
     if (!ep->asking) {
@@ -165,7 +166,7 @@ bool rdmux_tcp_credit_returned(struct tcp_ep *ep, uint64_t count)
     }
     rdmux_provider_unreserve(&ep->base, (uint32_t)count);
     ep->recalled = false;
-    ep->level = ep->asking ? RDMUX_CREDITS_LEVEL_FIRST : 0; /* the question may have come first */
+    ep->level = ep->asking ? RDMUX_CREDITS_LEVEL_FIRST : 0; /* an ASK may have come before */
     serve(ep->srq);
     return true;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Life of a tcp endpoint: the connector dials the data sockets to where its control channel is
- * connected, the acceptor is handed them; an adopted socket is there already. */
+/* Set-up and teardown of a tcp endpoint. The connector dials the data sockets to the peer address
+ * of its control channel. The core hands the acceptor its data sockets (ep_join). An adopted socket
+ * is connected already. */
 #include "tcp_fallback/tcp_internal.h"
 
 #include "providers/ports.h"
@@ -20,7 +21,7 @@
 static_assert(offsetof(struct tcp_ep, base) == 0, "rdmux_tcp_ep() relies on it");
 static_assert(offsetof(struct tcp_cq, base) == 0, "rdmux_tcp_cq() relies on it");
 
-enum { DRAIN_READS = 64 }; /* most visits to the sockets while an endpoint quiesces */
+enum { DRAIN_READS = 64 }; /* most rounds of reading while an endpoint quiesces */
 
 static struct rdmux_fabric *fabric_of(const struct tcp_ep *ep)
 {
@@ -71,8 +72,8 @@ enum rdmux_status rdmux_tcp_ep_open(struct rdmux_provider_ep *base,
         lane->fd = -1;
         rdmux_tcp_stream_clear(lane);
     }
-    /* The batch; what a pause leaves unparsed or a control frame not whole; control frames that
-     * wait. */
+    /* Pooled buffers: the batch, the stash (unparsed bytes of a pause or a partial control frame),
+     * and waiting control frames. */
     bool may_stash = ep->shared || ep->lane_count > 1 || attr->srq != NULL;
     ep->reserved = 1U + may_stash + ep->shared;
     enum rdmux_status status = rdmux_tcp_pool_reserve(fabric_of(ep), &rdmux_tcp_cq_of(ep)->pool,
@@ -108,7 +109,7 @@ enum rdmux_status rdmux_tcp_ep_describe(struct rdmux_provider_ep *base, uint8_t 
 
 /* ----------------------------------------------------------------------------------- connecting */
 
-/* "tcp: data socket 1 of 2 to 192.0.2.1:7471: connect" */
+/* Reports an error like "tcp: data socket 1 of 2 to 192.0.2.1 port 7471: connect: ...". */
 static enum rdmux_status dial_error(const struct tcp_ep *ep, uint32_t index, const char *what,
                                     int error)
 {
@@ -165,7 +166,7 @@ static enum rdmux_status dial(struct tcp_lane *lane)
     return rdmux_tcp_watch(lane, EPOLLOUT);
 }
 
-/* Looks whether a dialled socket is connected, and introduces it. IN_PROGRESS: not yet. */
+/* Sends the join on a dialled socket once it is connected. IN_PROGRESS: it is not connected yet. */
 static enum rdmux_status introduce(struct tcp_lane *lane)
 {
     struct tcp_ep *ep = lane->ep;
@@ -185,16 +186,16 @@ static enum rdmux_status introduce(struct tcp_lane *lane)
     uint8_t join[RDMUX_JOIN_SIZE];
     rdmux_provider_join(&ep->base, lane->index, join);
     ssize_t sent = send(lane->fd, join, sizeof(join), MSG_NOSIGNAL | MSG_DONTWAIT);
-    explicit_bzero(join, sizeof(join));  /* in clear it has the connection's secret */
-    if (sent != (ssize_t)sizeof(join)) { /* a new socket has room for more than this */
+    explicit_bzero(join, sizeof(join));  /* without encryption it has the connection's secret */
+    if (sent != (ssize_t)sizeof(join)) { /* a new socket has room for more bytes */
         return dial_error(ep, lane->index, "send", sent < 0 ? errno : EIO);
     }
     lane->joined = true;
     return rdmux_tcp_stream_begin(lane);
 }
 
-/* The next step of a socket on its way to being ready. IN_PROGRESS: it waits, and epoll will
- * tell. */
+/* Takes the next step to make a socket ready. IN_PROGRESS: the socket waits, and epoll reports when
+ * to continue. */
 static enum rdmux_status lane_step(struct tcp_lane *lane)
 {
     bool dialled = !lane->joined;
@@ -210,7 +211,7 @@ static enum rdmux_status lane_step(struct tcp_lane *lane)
     return dialled || lane->watched ? rdmux_tcp_watch(lane, EPOLLRDHUP) : RDMUX_OK;
 }
 
-/* All sockets are there: from here on bytes move. */
+/* Starts the data path, once all sockets are ready. */
 static enum rdmux_status connected(struct tcp_ep *ep)
 {
     for (uint32_t i = 0; i < ep->lane_count; i++) {
@@ -312,14 +313,14 @@ enum rdmux_status rdmux_tcp_ep_join(struct rdmux_provider_ep *base, int socket, 
         return status;
     }
     rdmux_tcp_socket_setup(ep, socket);
-    lane->joined = true; /* ep_connect goes on with it */
+    lane->joined = true; /* ep_connect continues */
     rdmux_tcp_cq_of(ep)->joined = true;
     return RDMUX_OK;
 }
 
 /* -------------------------------------------------------------------------------------- the end */
 
-/* Takes the endpoint out of everything that poll looks at. */
+/* Removes the endpoint from epoll and from all lists that poll serves. */
 static void detach(struct tcp_ep *ep)
 {
     struct tcp_cq *cq = rdmux_tcp_cq_of(ep);
@@ -350,8 +351,8 @@ void rdmux_tcp_fail(struct tcp_ep *ep, enum rdmux_status status, const char *tex
     }
 }
 
-/* Reads what is there and drops it: a socket closed with unread bytes resets the connection, and
- * the peer would lose what we sent last. */
+/* Reads and drops the bytes that have come. A socket closed with unread bytes resets the
+ * connection, and the peer would lose the bytes sent last. */
 static void discard(struct tcp_ep *ep)
 {
     uint8_t *waste = rdmux_tcp_cq_of(ep)->waste;
@@ -366,7 +367,7 @@ static void discard(struct tcp_ep *ep)
     }
 }
 
-/* Nothing touches a request after this. */
+/* Stops the endpoint. No request is accessed afterwards. */
 static void stop(struct tcp_ep *ep)
 {
     detach(ep);
@@ -389,7 +390,7 @@ enum rdmux_status rdmux_tcp_ep_quiesce(struct rdmux_provider_ep *base,
     struct tcp_ep *ep = rdmux_tcp_ep(base);
     ep->quiescing = true;
     for (int reads = 0; ep->state == TCP_CONNECTED && reads < DRAIN_READS; reads++) {
-        if (rdmux_tcp_read(ep, SIZE_MAX) == 0) { /* what has come is delivered */
+        if (rdmux_tcp_read(ep, SIZE_MAX) == 0) { /* all bytes that have come are delivered */
             break;
         }
     }

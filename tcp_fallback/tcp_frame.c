@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Frames of the tcp provider: bytes in, fields out, and back. No I/O. */
+/* Encodes and decodes frames of the tcp provider. No I/O. */
 #include "tcp_fallback/tcp_frame.h"
 
 #include <string.h>
 
-/* What follows the prefix, what flags and lengths are allowed. */
+/* Fields behind the prefix, and flags and lengths that a kind allows. */
 enum {
     HAS_KEY = 1 << 0,
     HAS_OPERAND = 1 << 1,
@@ -15,7 +15,7 @@ enum {
     LENGTH_0 = 1 << 6,
     LENGTH_8 = 1 << 7,
     MUST_PLACE = 1 << 8,
-    FILLER = 1 << 9, /* length bytes that belong to the header */
+    FILLER = 1 << 9, /* the header includes length filler bytes */
 };
 
 static const uint16_t kinds[16] = {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Regions and imports: TCP needs no registration, the core's target side keeps the keys. */
+/* Regions and imports. TCP needs no registration; the core's target side (target.c) keeps the
+ * keys. */
 #include "tcp_fallback/tcp_internal.h"
 
 #include <assert.h>
@@ -35,7 +36,7 @@ enum rdmux_status rdmux_tcp_mr_describe(struct rdmux_provider_mr *mr, struct rdm
 
 enum rdmux_status rdmux_tcp_mr_invalidate(struct rdmux_provider_mr *mr)
 {
-    (void)mr; /* every access goes through rdmux_target_enter(), which knows */
+    (void)mr; /* every access goes through rdmux_target_enter(), which checks the region */
     return RDMUX_OK;
 }
 

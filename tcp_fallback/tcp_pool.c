@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Buffers of a completion queue. A mapping costs memory only where it was written, so reserving for
- * the worst case is cheap; the buffers used last are used next. */
+/* Buffer pool of a completion queue. A mapping costs memory only where it was written, so reserving
+ * for the worst case is cheap. The buffer released last is taken next. */
 #include "tcp_fallback/tcp_internal.h"
 
 #include <assert.h>
@@ -13,7 +13,7 @@ struct tcp_pool_chunk {
     struct tcp_pool_chunk *next;
     uint8_t *memory;
     size_t count;
-    size_t fresh; /* buffers at its end that were never used */
+    size_t fresh; /* buffers at the chunk's end that were never used */
 };
 
 enum rdmux_status rdmux_tcp_pool_reserve(struct rdmux_fabric *fabric, struct tcp_pool *pool,
@@ -66,7 +66,7 @@ void *rdmux_tcp_pool_get(struct tcp_pool *pool)
     }
     struct tcp_pool_chunk *chunk = pool->chunks;
     while (chunk->fresh == 0) {
-        chunk = chunk->next; /* few: each is half as large as all before it */
+        chunk = chunk->next; /* few: a chunk has at least half as many as all before it */
     }
     return chunk->memory + (chunk->count - chunk->fresh--) * TCP_BUFFER_SIZE;
 }

@@ -10,10 +10,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* What ranks this path among others; the line between two hosts is not known here. Over loopback
- * (docs/performance/results.json, rdmux): half a round trip of 8 bytes, polling, 4.7 to 5.5 us between
- * two cores (tcp-latency-8; 1.4 to 1.6 us where both sides share a core), 1 MiB sent at 7.3 to 8.9 GB/s
- * (tcp-send-1m), written at 7.7 to 8.9 (tcp-write-1m). */
+/* Figures that rank this path among others. They are those of loopback, because the link between
+ * two hosts is not known here. Measured over loopback (docs/performance/results.json, rdmux): half
+ * a round trip of 8 bytes, polling, takes 4.7 to 5.5 us between two cores (tcp-latency-8) and 1.4
+ * to 1.6 us if both sides share a core. Sends of 1 MiB reach 7.3 to 8.9 GB/s (tcp-send-1m), writes
+ * 7.7 to 8.9 (tcp-write-1m). */
 enum { LATENCY_NS = 4500 };
 static const uint64_t bandwidth = UINT64_C(8000000000);
 
@@ -52,7 +53,7 @@ static enum rdmux_status tcp_probe(struct rdmux_fabric *fabric, struct rdmux_loc
     return RDMUX_OK;
 }
 
-/* The control channel is a TCP connection between the two: so the data's will be, too. */
+/* Always reachable: the control channel is a TCP connection between the same two hosts. */
 static enum rdmux_reason tcp_reach(const uint8_t *ours, size_t ours_length, const uint8_t *theirs,
                                    size_t theirs_length, char *text)
 {
@@ -70,7 +71,8 @@ static enum rdmux_status tcp_domain_open(struct rdmux_provider_domain *base,
     struct tcp_domain *domain = (struct tcp_domain *)base;
     char allowed[256];
     (void)path;
-    /* Asked for only where it is loaded and allowed: setsockopt would load modules. */
+    /* DCTCP is used only if it is loaded and allowed, because setsockopt() would load the
+     * module. */
     read_text("/proc/sys/net/ipv4/tcp_allowed_congestion_control", allowed, sizeof(allowed));
     domain->dctcp = strstr(allowed, "dctcp") != NULL;
     return RDMUX_OK;
@@ -85,7 +87,7 @@ static void tcp_domain_close(struct rdmux_provider_domain *domain)
 
 typedef void (*report_fn)(void *user, const struct rdmux_provider_finding *finding);
 
-/* The last of the three numbers of tcp_rmem or tcp_wmem bounds what one socket keeps on the way. */
+/* Reports a small third number of tcp_rmem or tcp_wmem, which bounds a socket's bytes in flight. */
 static void inspect_window(const char *path, const char *remedy, report_fn report, void *user)
 {
     enum { WANTED = 4 << 20 };
