@@ -104,7 +104,7 @@ enum rdmux_status rdmux_tcp_post_recv(struct rdmux_provider_ep *base,
     (void)count;
     if (ep->srq != NULL) {
         if (rdmux_provider_receives_awaited(base)) {
-            recall(ep); /* another provider's endpoint waits */
+            recall(ep); /* another domain's endpoint waits */
         }
         serve(ep->srq); /* the endpoint may use receives of the SRQ from now on */
         return RDMUX_OK;

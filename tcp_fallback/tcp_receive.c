@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The receiving half of a tcp endpoint: bytes become frames, frames are carried out. All of it is a
- * stranger's input: a lie ends the endpoint with RDMUX_PROTOCOL. */
+/* Receive side of a tcp endpoint: parses bytes into frames and carries the frames out. All input is
+ * untrusted. A protocol violation ends the endpoint with RDMUX_PROTOCOL. */
 #include "tcp_fallback/tcp_internal.h"
 
 #include <errno.h>
@@ -9,8 +9,8 @@
 #include <sys/epoll.h>
 
 enum {
-    PIECES_MAX = RDMUX_SGE_MAX + 1, /* a list and what is read ahead */
-    SHARE_READS = 16, /* of another socket, in one turn: a peer may send it byte by byte */
+    PIECES_MAX = RDMUX_SGE_MAX + 1, /* a scatter/gather list and the bytes read ahead */
+    SHARE_READS = 16, /* most reads of one share in one turn: a peer may send it byte by byte */
 };
 
 /* ----------------------------------------------------------------------------------------- ends */
@@ -35,7 +35,7 @@ static void socket_ended(struct tcp_lane *lane, int error)
                        text);
         return;
     }
-    if (error == EFAULT) { /* some of the bytes may be on their way: the stream cannot go on */
+    if (error == EFAULT) { /* some bytes may be sent already: the stream cannot continue */
         rdmux_tcp_fail(ep, RDMUX_INVALID, rdmux_tcp_bad_buffer);
         return;
     }
@@ -50,8 +50,8 @@ static void socket_ended(struct tcp_lane *lane, int error)
 
 /* ------------------------------------------------------------------------------------- payloads */
 
-/* Where length bytes from byte `from` of the frame's payload go: *count pieces, 0 = to waste.
- * True: the region is entered and to be left. */
+/* Gets the destination of length bytes from byte `from` of the frame's payload: *count pieces, 0 =
+ * the waste buffer. True: a region is entered, and the caller must leave it. */
 static bool destination_open(struct tcp_ep *ep, uint64_t from, uint64_t length, struct iovec *iov,
                              int *count)
 {
@@ -83,7 +83,7 @@ static bool destination_open(struct tcp_ep *ep, uint64_t from, uint64_t length, 
     return true;
 }
 
-/* Bytes of socket 0's share that lie in a buffer already. */
+/* Copies bytes of socket 0's share from a buffer to their destination. */
 static void payload_copy(struct tcp_ep *ep, const uint8_t *bytes, size_t length)
 {
     struct iovec iov[PIECES_MAX];
@@ -119,7 +119,7 @@ static void request_end(struct tcp_ep *ep)
     }
 }
 
-/* All of the frame's payload is in. */
+/* Ends a frame whose payload has come completely. */
 static void frame_end(struct tcp_ep *ep)
 {
     enum tcp_payload payload = (enum tcp_payload)ep->in.payload;
@@ -141,7 +141,7 @@ static void frame_end(struct tcp_ep *ep)
     }
 }
 
-/* The payload of a frame is next. False: the peer lies. */
+/* Begins a frame's payload. False: protocol violation. */
 static bool frame_begin(struct tcp_ep *ep, enum tcp_payload payload, uint64_t length, bool striped)
 {
     struct tcp_in *in = &ep->in;
@@ -179,7 +179,7 @@ bool rdmux_tcp_shares_missing(struct tcp_ep *ep)
     return false;
 }
 
-/* Reads what has come of the other sockets' shares. Returns bytes. */
+/* Reads the bytes that have come of the other sockets' shares. Returns their number. */
 static uint64_t shares_read(struct tcp_ep *ep)
 {
     uint64_t moved = 0;
@@ -214,7 +214,8 @@ static uint64_t shares_read(struct tcp_ep *ep)
     return moved;
 }
 
-/* Socket 0's share is in. False: others are missing, nothing behind it may be looked at. */
+/* Handles the end of socket 0's share. False: other shares are missing, and the bytes behind it
+ * must not be parsed yet. */
 static bool share_end(struct tcp_ep *ep)
 {
     if (ep->lane_count > 1 && rdmux_tcp_shares_missing(ep)) {
@@ -237,14 +238,14 @@ static bool share_end(struct tcp_ep *ep)
 
 /* --------------------------------------------------------------------------------------- frames */
 
-/* Carrying a frame out. False: the endpoint has failed. */
+/* The functions carry_...() carry out a frame. False: the endpoint has failed. */
 
 static bool range_wraps(const struct tcp_frame *frame)
 {
     return frame->offset + frame->length < frame->offset;
 }
 
-/* Asks whether an access would be allowed. */
+/* Checks whether an access is allowed. */
 static enum rdmux_status access_check(struct tcp_ep *ep, const struct tcp_frame *frame,
                                       uint32_t access)
 {
@@ -260,7 +261,7 @@ static enum rdmux_status access_check(struct tcp_ep *ep, const struct tcp_frame 
     return status;
 }
 
-/* Takes the receive that a message is for. */
+/* Takes the next receive for a message. False: the endpoint has failed. */
 static bool receive_take(struct tcp_ep *ep, struct rdmux_request **out)
 {
     if (rdmux_credits_outstanding(&ep->given) == 0) {
@@ -276,7 +277,7 @@ static bool receive_take(struct tcp_ep *ep, struct rdmux_request **out)
     return true;
 }
 
-/* SEND and WRITE. */
+/* Begins a SEND or WRITE. here: bytes behind the header that are in the buffer. */
 static bool carry_payload(struct tcp_ep *ep, const struct tcp_frame *frame, size_t here)
 {
     struct tcp_incoming *request = &ep->in.request;
@@ -289,7 +290,7 @@ static bool carry_payload(struct tcp_ep *ep, const struct tcp_frame *frame, size
         return false;
     }
     uint64_t index = ep->in.requests;
-    /* A short plain write is checked when its bytes are copied, all at once. */
+    /* A plain write whose bytes are all here is checked when they are copied. */
     if (!send && !ep->in.refused &&
         (frame->length == 0 || frame->length > here || (frame->flags & TCP_IMM) ||
          range_wraps(frame))) {
@@ -348,7 +349,7 @@ static bool carry_more(struct tcp_ep *ep, const struct tcp_frame *frame)
     return frame_begin(ep, TCP_PAYLOAD_REQUEST, frame->length, striped);
 }
 
-/* READ and the atomics. */
+/* Carries out a READ or an atomic, and queues its answer. */
 static bool carry_question(struct tcp_ep *ep, const struct tcp_frame *frame)
 {
     if (ep->in.request.destination != TCP_TO_NOTHING) {
@@ -461,7 +462,7 @@ static bool carry_nak(struct tcp_ep *ep, const struct tcp_frame *frame)
     return false;
 }
 
-/* here: bytes behind the header that are in the buffer. */
+/* Carries out any frame. here: bytes behind the header that are in the buffer. */
 static bool carry_out(struct tcp_ep *ep, const struct tcp_frame *frame, size_t here)
 {
     switch ((enum tcp_kind)frame->kind) {
@@ -511,8 +512,8 @@ static bool carry_out(struct tcp_ep *ep, const struct tcp_frame *frame, size_t h
 
 /* -------------------------------------------------------------------------------------- parsing */
 
-/* Carries out the frame at `in`, of size bytes. Returns the bytes of its header, or 0: not
- * whole, not now, or the end. */
+/* Carries out the frame at `in`, of which size bytes are there. Returns the size of its header, or
+ * 0 if the header is not whole or the endpoint has failed. */
 static size_t parse_frame(struct tcp_ep *ep, const uint8_t *in, size_t size)
 {
     struct tcp_frame frame;
@@ -540,7 +541,8 @@ static size_t parse_frame(struct tcp_ep *ep, const uint8_t *in, size_t size)
     return used;
 }
 
-/* The same for a frame of the control channel; all of it is used. */
+/* The same for a frame of the control channel. Returns the size of the whole frame,
+ * or 0 as above. */
 static size_t parse_control(struct tcp_ep *ep, const uint8_t *in, size_t size)
 {
     size_t frame_size = 0;
@@ -564,7 +566,7 @@ static size_t parse_control(struct tcp_ep *ep, const uint8_t *in, size_t size)
     return frame_size;
 }
 
-/* Works through size bytes; returns how many were used. *did counts frames. */
+/* Parses size bytes and returns how many were used. Adds the number of frames to *did. */
 static size_t parse(struct tcp_ep *ep, const uint8_t *bytes, size_t size, size_t *did)
 {
     size_t at = 0;
@@ -593,7 +595,7 @@ static size_t parse(struct tcp_ep *ep, const uint8_t *bytes, size_t size, size_t
     return at;
 }
 
-/* Keeps what parse() left: a part of a header in the endpoint, anything else in a pooled buffer. */
+/* Keeps the bytes that parse() left: a partial header in in->head, other bytes in the stash. */
 static void keep(struct tcp_ep *ep, const uint8_t *bytes, size_t size)
 {
     struct tcp_in *in = &ep->in;
@@ -622,7 +624,7 @@ static void stash_release(struct tcp_ep *ep)
     ep->in.stash_need = 0;
 }
 
-/* Parses the stash; what is left stays in it, or in head. */
+/* Parses the stash. Unused bytes stay in it, or a partial header moves to in->head. */
 static size_t stash_parse(struct tcp_ep *ep)
 {
     struct tcp_in *in = &ep->in;
@@ -651,7 +653,8 @@ static size_t stash_parse(struct tcp_ep *ep)
 
 /* -------------------------------------------------------------------------------------- reading */
 
-/* One system call. Returns bytes, 0: nothing there or the end. *more: there may be more. */
+/* Reads with one system call and parses. Returns the bytes read; 0: none there, or the socket
+ * ended. *more: there may be more bytes. */
 static size_t read_once(struct tcp_ep *ep, size_t *did, bool *more)
 {
     struct tcp_in *in = &ep->in;
@@ -732,12 +735,12 @@ static size_t read_once(struct tcp_ep *ep, size_t *did, bool *more)
     return (size_t)got;
 }
 
-/* Ends a pause whose cause is gone. */
+/* Ends a pause, once all shares have come. */
 static void unpause(struct tcp_ep *ep)
 {
     ep->in.paused = false;
     tcp_link_remove(&ep->paused);
-    /* What arm did; without it these are no system calls. */
+    /* Undoes arm_paused(). If arm was not called, these are no system calls. */
     (void)rdmux_tcp_watch(&ep->lane0, ep->lane0.events | EPOLLIN | EPOLLRDHUP);
     for (uint32_t i = 1; i < ep->lane_count; i++) {
         struct tcp_lane *lane = rdmux_tcp_lane(ep, i);
@@ -780,7 +783,7 @@ size_t rdmux_tcp_read(struct tcp_ep *ep, size_t budget)
         moved += got;
         if (ep->lane_count > 1 && ep->in.payload != TCP_PAYLOAD_NONE &&
             ep->state == TCP_CONNECTED && !ep->in.paused) {
-            moved += shares_read(ep); /* else they fill up while socket 0 is read */
+            moved += shares_read(ep); /* else the other sockets fill up meanwhile */
         }
         if (did >= budget || moved >= TCP_VISIT) {
             break;

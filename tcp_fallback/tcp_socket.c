@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Options of data sockets, and what epoll is told about them. */
+/* Socket options and epoll registration of data sockets. */
 #include "tcp_fallback/tcp_internal.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-/* In the order of tcp_ep.options. */
+/* Indices into tcp_ep.options. */
 enum option {
     OPTION_NODELAY,
     OPTION_KEEPALIVE,
@@ -37,8 +37,8 @@ static const struct {
     [OPTION_TCLASS] = { IPPROTO_IPV6, IPV6_TCLASS },
 };
 
-/* Sets one option; a shared socket's value is noted before. AF_UNIX has none of them, which is
- * fine. */
+/* Sets one option, and saves the old value of a shared socket first. AF_UNIX sockets have none of
+ * these options and need none. */
 static void option_set(struct tcp_ep *ep, int fd, enum option which, uint32_t value)
 {
     int level = options[which].level;
@@ -80,9 +80,10 @@ static bool is_same_host(const struct sockaddr_storage *a, const struct sockaddr
                                       : false;
 }
 
-/* BBR paces a connection by the bandwidth that it has seen. Between two processes of a host there is
- * no network to spare, and its timers cost a third and more of what a core carries (docs/TUNING.md).
- * Reno sends what the window holds; every kernel has it and lets everybody choose it. */
+/* BBR paces a connection by the bandwidth that it has measured. Between two processes of a host
+ * there is no network to protect, and BBR's timers cost a third and more of a core's throughput
+ * (docs/TUNING.md). Reno sends as much as the window allows. Every kernel has it and lets every
+ * user choose it. */
 void rdmux_tcp_avoid_pacing(const struct tcp_ep *ep, int fd)
 {
     const struct rdmux_provider_ep_attr *attr = ep->attr;
@@ -122,7 +123,7 @@ void rdmux_tcp_socket_setup(struct tcp_ep *ep, int fd)
         return;
     }
     option_set(ep, fd, OPTION_NODELAY, 1);
-    /* The kernel keeps the two ECN bits of a TCP socket to itself and sets them when both hosts
+    /* The kernel controls the two ECN bits of a TCP socket itself. It sets them if both hosts
      * agreed on ECN (net.ipv4.tcp_ecn). */
     uint32_t traffic_class = (attr->dscp & 0x3f) << 2 | (attr->ecn & 3);
     option_set(ep, fd, OPTION_TOS, traffic_class);

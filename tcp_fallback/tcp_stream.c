@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The two ways in which a data socket's bytes travel: in clear, or through a session of the
- * core's. */
+/* I/O functions of data sockets: in clear, or through a TLS session of the core. */
 #include "tcp_fallback/tcp_internal.h"
 
 #include <assert.h>
@@ -52,18 +51,19 @@ void rdmux_tcp_stream_clear(struct tcp_lane *lane)
 
 /* --------------------------------------------------------------------------- through a session */
 
-/* The caller has counted one system call. */
+/* Adds the session's system calls, less the one that the caller has counted. */
 static void count_calls(struct tcp_lane *lane, uint64_t before)
 {
     lane->ep->base.system_calls += lane->stream.session->system_calls - before;
     lane->ep->base.system_calls--;
 }
 
-/* As a system call would say it: moved bytes, then status. */
+/* Returns the result like a system call: the bytes moved, or -1 and errno from status if none
+ * moved. */
 static ssize_t outcome(size_t moved, enum rdmux_status status)
 {
     if (moved > 0) {
-        return (ssize_t)moved; /* a failure stays, and is told next */
+        return (ssize_t)moved; /* a failure stays, and the next call reports it */
     }
     switch (status) {
     case RDMUX_AGAIN:
@@ -82,7 +82,7 @@ static ssize_t outcome(size_t moved, enum rdmux_status status)
     return -1;
 }
 
-/* So many bytes of a list, of whose first entry `at` are done, are done as well. */
+/* Advances a list by `bytes`. *at is the number of bytes done in its first entry. */
 static void advance(struct iovec **iov, int *count, size_t *at, size_t bytes)
 {
     *at += bytes;
@@ -93,8 +93,9 @@ static void advance(struct iovec **iov, int *count, size_t *at, size_t bytes)
     }
 }
 
-/* Takes what is there, as far as it fits, and no more records than a turn may have: what stays behind may
- * be in the session, where no socket tells of it. */
+/* Receives as many bytes as are there and fit, from at most RECORDS_OF_A_TURN records. Bytes that
+ * stay in the session do not make the socket readable, so the endpoint is scheduled for the next
+ * poll. */
 static ssize_t secure_receive_list(struct tcp_lane *lane, struct iovec *iov, int count)
 {
     struct rdmux_stream *session = lane->stream.session;
@@ -126,8 +127,8 @@ static ssize_t secure_receive(struct tcp_lane *lane, void *to, size_t size)
     return secure_receive_list(lane, &(struct iovec){ to, size }, 1);
 }
 
-/* The next piece of a list from byte `at` of its first entry on: where it lies if that is in one
- * place, else gathered. */
+/* Returns the next piece of a list, from byte `at` of its first entry on: in place if it is
+ * contiguous, else gathered in the waste buffer. */
 static const void *next_piece(struct tcp_lane *lane, const struct iovec *iov, int count, size_t at,
                               size_t *size)
 {

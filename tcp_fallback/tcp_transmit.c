@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The sending half of a tcp endpoint: requests become frames, frames become as few system calls as
- * can be. */
+/* Send side of a tcp endpoint: encodes requests as frames, and sends the frames with as few system
+ * calls as possible. */
 #include "tcp_fallback/tcp_internal.h"
 
 #include <assert.h>
@@ -9,7 +9,7 @@
 #include <sys/epoll.h>
 
 enum {
-    PIECES_MAX = RDMUX_SGE_MAX + 1, /* a list and the batch before it */
+    PIECES_MAX = RDMUX_SGE_MAX + 1, /* a scatter/gather list and the batch before it */
     ZEROS_SIZE = 16 << 10,
 };
 
@@ -67,7 +67,7 @@ struct rdmux_request *rdmux_tcp_queue_take(struct tcp_queue *queue, uint64_t ind
 
 /* ------------------------------------------------------------------------------------ the batch */
 
-/* Makes room for size bytes at the batch's end. */
+/* Makes room for size bytes at the batch's end. False: the batch is too full. */
 static bool batch_has_room(struct tcp_ep *ep, size_t size)
 {
     struct tcp_out *out = &ep->out;
@@ -97,7 +97,7 @@ static void batch_release(struct tcp_ep *ep)
     ep->out.tail = 0;
 }
 
-/* Appends a header; there is room. New credits travel with every frame. */
+/* Appends a header, for which there is room. Each frame grants up to UINT8_MAX new credits. */
 static void batch_put_frame(struct tcp_ep *ep, struct tcp_frame *frame)
 {
     frame->credits = (uint8_t)rdmux_credits_tell(&ep->given, UINT8_MAX);
@@ -114,10 +114,10 @@ static bool batch_put_simple(struct tcp_ep *ep, uint8_t kind, uint64_t length)
 }
 
 /*
- * Fills up the batch before a header of header_size bytes whose payload is at addr, so that the
- * kernel copies it fast: it copies to the begin of a page, as a rule, and a processor that stores 1
- * to 63 bytes behind what it loads, modulo 4096, is twice as slow (64 KiB to and fro, page aligned,
- * behind 8 bytes: 32 us; behind 64: 18 us).
+ * Adds a PING with filler before a header of header_size bytes whose payload is at addr, so that
+ * the kernel copies the payload fast. The kernel usually copies to the start of a page, and a
+ * processor that stores 1 to 63 bytes behind its loads, modulo 4096, is twice as slow. A round trip
+ * of 64 KiB, page aligned, takes 32 us behind 8 bytes and 18 us behind 64.
  */
 static void batch_align(struct tcp_ep *ep, size_t header_size, const void *addr)
 {
@@ -157,7 +157,7 @@ int rdmux_tcp_pieces(const struct rdmux_request *request, uint64_t from, uint64_
     return count;
 }
 
-/* Where byte `at` of the list lies. */
+/* Returns the address of byte `at` of the request's scatter/gather list. */
 static const void *byte_of(const struct rdmux_request *request, uint64_t at)
 {
     struct iovec pieces[PIECES_MAX] = { { NULL, 0 } };
@@ -165,7 +165,8 @@ static const void *byte_of(const struct rdmux_request *request, uint64_t at)
     return pieces[0].iov_base;
 }
 
-/* The payload of the next frame, of at most left bytes, follows the batch. Returns its length. */
+/* Sets the payload of the next frame, of at most left bytes, behind the batch. Returns its
+ * length. */
 static uint64_t payload_begin(struct tcp_ep *ep, enum tcp_payload payload, uint64_t left,
                               bool striped)
 {
@@ -195,7 +196,7 @@ static void answer_pop(struct tcp_out *out)
     out->answers_count--;
 }
 
-/* The oldest answer cannot be given: its place takes the refusal, those behind it are void. */
+/* Replaces the oldest answer by a NAK and drops all later answers. */
 static void answer_refuse(struct tcp_ep *ep, enum rdmux_status status)
 {
     struct tcp_answer *answer = &ep->out.answers[ep->out.answers_first];
@@ -205,7 +206,7 @@ static void answer_refuse(struct tcp_ep *ep, enum rdmux_status status)
     ep->in.refused = true;
 }
 
-/* The frame's payload is out. */
+/* Ends a frame whose payload is sent. */
 static void payload_end(struct tcp_ep *ep)
 {
     struct tcp_out *out = &ep->out;
@@ -234,7 +235,8 @@ static void payload_end(struct tcp_ep *ep)
     }
 }
 
-/* Pieces of what is left of this socket's share. *entered: the region is to be left afterwards. */
+/* Gets the pieces of the rest of this socket's share. *entered: the caller must leave the
+ * region. */
 static int payload_pieces(struct tcp_ep *ep, const struct tcp_lane *lane, struct iovec *iov,
                           bool *entered)
 {
@@ -252,7 +254,7 @@ static int payload_pieces(struct tcp_ep *ep, const struct tcp_lane *lane, struct
             iov[0] = (struct iovec){ addr, (size_t)left };
             return 1;
         }
-        out->payload = TCP_PAYLOAD_ZEROS; /* the frame's length was told; the refusal follows it */
+        out->payload = TCP_PAYLOAD_ZEROS; /* the length is sent already; the NAK follows */
     }
     int count = 0;
     while (left > 0 && count < RDMUX_SGE_MAX) {
@@ -278,7 +280,7 @@ static void lane_block(struct tcp_lane *lane)
     }
 }
 
-/* Sends what lane 0's batch and any lane's share hold. False: not all went out. */
+/* Sends the lane's share of the payload, after the batch on lane 0. False: bytes are left. */
 static bool lane_flush(struct tcp_ep *ep, struct tcp_lane *lane)
 {
     struct tcp_out *out = &ep->out;
@@ -336,7 +338,7 @@ static bool lane_flush(struct tcp_ep *ep, struct tcp_lane *lane)
             }
         }
         if ((size_t)got < offered) {
-            lane_block(lane); /* asking again would only say EAGAIN */
+            lane_block(lane); /* another call would only return EAGAIN */
             return false;
         }
         if (left == 0) {
@@ -345,7 +347,7 @@ static bool lane_flush(struct tcp_ep *ep, struct tcp_lane *lane)
     }
 }
 
-/* Sends the batch and the payload behind it. False: not all went out. */
+/* Sends the batch and the payload behind it. False: bytes are left. */
 static bool flush(struct tcp_ep *ep)
 {
     bool all = lane_flush(ep, &ep->lane0);
@@ -387,7 +389,7 @@ static void owe_words(struct tcp_ep *ep)
         out->give_back = false;
         ep->held.left = 0;
         if (ep->waits & TCP_WAIT_CREDIT) {
-            out->ask = out->ask || !ep->asked; /* one that found no room is still to be said */
+            out->ask = out->ask || !ep->asked; /* keeps an ASK that had no room */
             ep->asked = true;
         }
     }
@@ -402,7 +404,7 @@ static void owe_words(struct tcp_ep *ep)
     }
 }
 
-/* Copies what is left of an answer, if that is short, into the batch. False: refused. */
+/* Copies the rest of a short answer into the batch. False: the access is refused. */
 static bool answer_copy(struct tcp_ep *ep, const struct tcp_answer *answer)
 {
     void *addr = NULL;
@@ -421,7 +423,7 @@ static bool answer_copy(struct tcp_ep *ep, const struct tcp_answer *answer)
     return true;
 }
 
-/* Answers, oldest first, until one needs the socket for itself. */
+/* Appends answers, oldest first, up to the first one with a payload behind the batch. */
 static void owe_answers(struct tcp_ep *ep, bool short_only)
 {
     struct tcp_out *out = &ep->out;
@@ -431,7 +433,7 @@ static void owe_answers(struct tcp_ep *ep, bool short_only)
         bool copied = answer->kind == TCP_DATA && left <= TCP_COPY_MAX;
         if (answer->kind == TCP_DATA && !copied &&
             (short_only || (out->open != NULL && out->answer_was_last))) {
-            return; /* the requests' turn */
+            return; /* requests have their turn */
         }
         if (!batch_has_room(ep, TCP_HEADER_MAX + (copied ? (size_t)left : TCP_HEADER_MAX))) {
             return;
@@ -462,8 +464,9 @@ static void owe_answers(struct tcp_ep *ep, bool short_only)
             }
             rdmux_target_leave(&ep->base);
             batch_align(ep, TCP_PREFIX_SIZE, addr);
-            /* The last byte goes by itself, copied: a frame that a revoke cuts short is filled up
-             * with zeros, so it must not be the one that makes the read whole. */
+            /* The last byte is copied into a later frame of its own. If the region is revoked
+             * meanwhile, zeros fill up the long frame, which must therefore not complete the
+             * read. */
             uint64_t length = payload_begin(ep, TCP_PAYLOAD_ANSWER, left - 1, striped);
             batch_put_frame(ep, &(struct tcp_frame){ .kind = TCP_DATA,
                                                      .length = length,
@@ -472,7 +475,7 @@ static void owe_answers(struct tcp_ep *ep, bool short_only)
     }
 }
 
-/* The next frame of a request that did not fit into one. */
+/* Appends the next frame of a request that needs several. */
 static void owe_more(struct tcp_ep *ep)
 {
     struct tcp_out *out = &ep->out;
@@ -511,7 +514,7 @@ bool rdmux_tcp_owes(const struct tcp_ep *ep)
            out->credit_now || out->ask || out->recall || out->give_back;
 }
 
-/* At a frame's end: appends what comes next. */
+/* Appends the next pending frames, at the end of a frame. */
 static void owe(struct tcp_ep *ep, bool short_only)
 {
     owe_control(ep);
@@ -533,7 +536,7 @@ void rdmux_tcp_pump(struct tcp_ep *ep)
         return;
     }
     uint64_t moved = 0;
-    bool yield = false; /* long answers do not keep requests out */
+    bool yield = false; /* requests have their turn between long answers */
     for (;;) {
         if (out->payload == TCP_PAYLOAD_NONE && rdmux_tcp_owes(ep)) {
             owe(ep, yield);
@@ -549,7 +552,7 @@ void rdmux_tcp_pump(struct tcp_ep *ep)
             return;
         }
         if (out->batch != NULL && out->head == out->tail) {
-            batch_release(ep); /* taken, and then not needed */
+            batch_release(ep); /* taken but not needed */
         }
         if ((ep->waits & TCP_WAIT_ROOM) && out->open == NULL) {
             rdmux_tcp_came(ep, TCP_WAIT_ROOM);
@@ -616,7 +619,7 @@ struct rdmux_request *rdmux_tcp_take_refused(struct tcp_ep *ep, uint64_t index)
         struct rdmux_request *request = out->open;
         out->open = NULL;
         if (out->payload == TCP_PAYLOAD_REQUEST) {
-            /* on a shared socket the frame has to end somewhere */
+            /* control frames follow on a shared socket, so the frame must be completed */
             out->payload = TCP_PAYLOAD_ZEROS;
         }
         return request;
@@ -656,7 +659,7 @@ static enum rdmux_status no_credit(struct tcp_ep *ep)
     return not_now(ep, TCP_WAIT_CREDIT);
 }
 
-/* Waits for the peer's word, or is done. */
+/* Queues a request until its ACK if it has RDMUX_PLACED, else completes it. */
 static void sent(struct tcp_ep *ep, struct rdmux_request *request)
 {
     if (request->flags & RDMUX_PLACED) {
@@ -666,7 +669,7 @@ static void sent(struct tcp_ep *ep, struct rdmux_request *request)
     }
 }
 
-/* A request with payload: send or write. */
+/* Starts a request with payload: send or write. */
 static enum rdmux_status start_carrying(struct tcp_ep *ep, struct rdmux_request *request,
                                         struct tcp_frame *frame, bool takes_receive)
 {
@@ -711,7 +714,7 @@ static enum rdmux_status start_carrying(struct tcp_ep *ep, struct rdmux_request 
     return RDMUX_OK;
 }
 
-/* A request that the peer answers: read or atomic. */
+/* Starts a request that the peer answers: read or atomic. */
 static enum rdmux_status start_asking(struct tcp_ep *ep, struct rdmux_request *request,
                                       struct tcp_frame *frame)
 {
@@ -734,7 +737,7 @@ static enum rdmux_status start_asking(struct tcp_ep *ep, struct rdmux_request *r
     return RDMUX_OK;
 }
 
-/* A zero-length write without a region: the flush. */
+/* Starts a flush: a zero-length write without a region. */
 static enum rdmux_status start_flush(struct tcp_ep *ep, struct rdmux_request *request)
 {
     if (request->flags & RDMUX_PLACED) {
@@ -754,7 +757,7 @@ static enum rdmux_status start_flush(struct tcp_ep *ep, struct rdmux_request *re
 static enum rdmux_status start(struct tcp_ep *ep, struct rdmux_request *request)
 {
     if (ep->state != TCP_CONNECTED || ep->out.dead || ep->in.refused) {
-        return RDMUX_AGAIN; /* the endpoint's end is on its way */
+        return RDMUX_AGAIN; /* the endpoint is about to end */
     }
     if (ep->out.payload != TCP_PAYLOAD_NONE || ep->out.open != NULL) {
         rdmux_tcp_pump(ep);
