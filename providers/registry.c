@@ -142,7 +142,7 @@ static enum rdmux_status see(struct loading *loading, const char *path, bool *se
     *seen = false;
     struct stat info;
     if (stat(path, &info) != 0) {
-        return RDMUX_OK; /* dlopen says what is wrong with it */
+        return RDMUX_OK; /* the load fails later and reports why */
     }
     for (size_t i = 0; i < loading->seen_count; i++) {
         if (loading->seen[i].device == info.st_dev && loading->seen[i].inode == info.st_ino) {

@@ -107,7 +107,7 @@ int rdmux_software_fd(struct rdmux_provider_cq *cq)
     return ((struct rdmux_software_cq *)cq)->epoll;
 }
 
-/* ---------------------------------------------------------------------------- one host, or not */
+/* -------------------------------------------------------------------------------- reachability */
 
 /* Reach data, sent in memory layout: a peer with another layout is on another host. */
 struct here {
@@ -167,7 +167,7 @@ enum rdmux_reason rdmux_software_reach(const uint8_t *ours, size_t ours_length,
     return RDMUX_REASON_NONE;
 }
 
-/* ---------------------------------------------------------------------------------------- lists */
+/* ------------------------------------------------------------------------- scatter/gather lists */
 
 /* Copies between the request's scatter/gather list, from byte `offset` on, and a contiguous
  * buffer. */

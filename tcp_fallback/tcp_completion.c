@@ -332,7 +332,7 @@ static void arm_paused(struct tcp_cq *cq)
             if (lane->in_at < lane->in_end) {
                 (void)rdmux_tcp_watch(lane, (lane->events & EPOLLOUT) | EPOLLIN | EPOLLRDHUP);
                 tcp_link_remove(&ep->attention);
-            } else if (lane->watched && (lane->events & EPOLLIN)) { /* the share is in */
+            } else if (lane->watched && (lane->events & EPOLLIN)) { /* its share has come */
                 (void)rdmux_tcp_watch(lane, lane->events & ~(uint32_t)EPOLLIN);
             }
         }

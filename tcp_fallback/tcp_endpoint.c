@@ -318,7 +318,7 @@ enum rdmux_status rdmux_tcp_ep_join(struct rdmux_provider_ep *base, int socket, 
     return RDMUX_OK;
 }
 
-/* -------------------------------------------------------------------------------------- the end */
+/* ------------------------------------------------------------------------------------- teardown */
 
 /* Removes the endpoint from epoll and from all lists that poll serves. */
 static void detach(struct tcp_ep *ep)

@@ -43,7 +43,7 @@ enum {
 
     TCP_PREFIX_SIZE = 8,
     TCP_KEY_SIZE = 16,
-    TCP_PING_MAX = 120,   /* most bytes that follow a PING */
+    TCP_PING_MAX = 120,   /* most filler bytes of a PING */
     TCP_HEADER_MAX = 128, /* a PING with its filler; the longest other header has 48 */
 
     TCP_CHUNK_MAX = 1 << 20, /* payload bytes of one frame on one socket */

@@ -177,7 +177,7 @@ struct tcp_cq {
     uint32_t hot_count;
     uint32_t hot_first;
     struct tcp_ep *hot[TCP_HOT_MAX];
-    struct tcp_link attention; /* endpoints with something to do at the next poll */
+    struct tcp_link attention; /* endpoints to serve at the next poll */
     struct tcp_link out_armed; /* endpoints with EPOLLOUT on a socket */
     struct tcp_link paused;    /* endpoints that do not read socket 0 now */
     struct tcp_pool pool;
@@ -223,7 +223,7 @@ struct tcp_lane {
     bool watched;
     bool blocked; /* the last send found no room */
     bool joined;  /* connected, and its join was sent or received */
-    bool ready;   /* bytes may move */
+    bool ready;   /* its bytes may be sent and received */
     /* [in_at, in_end) is the part of this socket's share still to come, of the incoming payload;
      * [out_at, out_end) the part still to be sent, of the outgoing payload. */
     uint64_t in_at;
@@ -237,7 +237,7 @@ enum tcp_state {
     TCP_CONNECTING, /* ep_connect was called */
     TCP_CONNECTED,
     TCP_FAILED, /* the core was told; only control frames of a shared socket still go out */
-    TCP_QUIET,  /* after ep_quiesce */
+    TCP_QUIET,  /* quiesced: no request is accessed any more */
 };
 
 /* An answer that is still to be sent to the peer. */
@@ -282,7 +282,7 @@ struct tcp_incoming {
 
 struct tcp_in {
     uint8_t payload; /* enum tcp_payload of the incoming frame; NONE: a header is next */
-    bool bulk;       /* the last payload was large: read the next header alone */
+    bool bulk;       /* the last payload was large: read only the next header ahead */
     bool refused;    /* a request of the peer was refused: later requests are read and dropped */
     bool paused;     /* socket 0 is not read until all shares have come */
     uint8_t held;    /* bytes of a partial header in head */
@@ -440,7 +440,7 @@ static inline bool rdmux_tcp_stream_holds_bytes(const struct tcp_lane *lane)
 const char *rdmux_tcp_stream_reason(const struct tcp_lane *lane);
 void rdmux_tcp_stream_end(struct tcp_lane *lane);
 
-/* --------------------------------------------------------------------------------- moving bytes */
+/* ------------------------------------------------------------------------ sending and receiving */
 
 /* Fails the endpoint and reports the cause to the core. Later causes are ignored. */
 void rdmux_tcp_fail(struct tcp_ep *ep, enum rdmux_status status, const char *text);
@@ -500,7 +500,7 @@ void rdmux_tcp_srq_close(struct rdmux_provider_srq *srq);
 enum rdmux_status rdmux_tcp_srq_post_recv(struct rdmux_provider_srq *base,
                                           struct rdmux_request *requests, size_t count);
 
-/* ----------------------------------------------------------------------------- the table's rest */
+/* ---------------------------------------------------------------- other operations of the table */
 
 enum rdmux_status rdmux_tcp_ep_open(struct rdmux_provider_ep *base,
                                     const struct rdmux_provider_ep_attr *attr);

@@ -13,7 +13,7 @@ enum {
     SHARE_READS = 16, /* most reads of one share in one turn: a peer may send it byte by byte */
 };
 
-/* ----------------------------------------------------------------------------------------- ends */
+/* ------------------------------------------------------------------------------------- failures */
 
 static void peer_lies(struct tcp_ep *ep, const char *text)
 {

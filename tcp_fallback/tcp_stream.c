@@ -177,7 +177,7 @@ static ssize_t secure_send(struct tcp_lane *lane, const void *bytes, size_t size
     return secure_send_list(lane, &(struct iovec){ (void *)(uintptr_t)bytes, size }, 1);
 }
 
-/* ----------------------------------------------------------------------------------- the choice */
+/* ------------------------------------------------------------------------------------ selection */
 
 enum rdmux_status rdmux_tcp_stream_begin(struct tcp_lane *lane)
 {

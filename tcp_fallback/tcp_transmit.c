@@ -362,7 +362,7 @@ static bool flush(struct tcp_ep *ep)
     return all;
 }
 
-/* --------------------------------------------------------------------------------- what is owed */
+/* ------------------------------------------------------------------------------- pending frames */
 
 static bool nothing_else_may_be_sent(const struct tcp_ep *ep)
 {
