@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What the packets of a RoCE connection carry in their IP header. Pure. */
+/* IP header fields of a RoCE connection's packets. Pure. */
 #ifndef RDMUX_ROCE_TRAFFIC_H
 #define RDMUX_ROCE_TRAFFIC_H
 
 #include <stdint.h>
 
-/* The traffic class byte: DSCP in the upper six bits, ECN in the lower two (RFC 2474, RFC 3168). */
+/* Returns the traffic class byte: DSCP in the upper six bits, ECN in the lower two (RFC 2474, RFC
+ * 3168). */
 static inline uint8_t rdmux_roce_traffic_class(uint32_t dscp, uint32_t ecn)
 {
     return (uint8_t)((dscp & 0x3f) << 2 | (ecn & 0x3));
 }
 
 /*
- * Flow label of 20 bits, never 0. The UDP source port, by which switches spread flows over parallel
- * links, is made of it (IBTA RoCEv2 annex A17.9.2; ibv_flow_label_to_udp_sport); so each connection
- * has its own. Same numbers, same label.
+ * Returns a flow label of 20 bits, never 0. The UDP source port is derived from it, and switches
+ * spread flows over parallel links by that port (IBTA RoCEv2 annex A17.9.2;
+ * ibv_flow_label_to_udp_sport). So each connection has its own label. The same numbers give the
+ * same label.
  */
 static inline uint32_t rdmux_roce_flow_label(uint32_t our_qpn, uint32_t their_qpn)
 {

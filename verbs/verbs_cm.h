@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The connection manager (librdmacm): event channels, ids, and their events, each handed to the id
- * that it is of. The queue pairs are of the domain's own context, not of librdmacm's, which a whole
- * process shares, events included; so connecting names them by number, and the id has none
+ * The connection manager (librdmacm): event channels, ids, and delivery of each event to its id.
+ * Queue pairs belong to the domain's own context. librdmacm's context is shared by the whole
+ * process, its events included. So connecting names queue pairs by number, and the id has none
  * (rdma_connect(3)).
  */
 #ifndef RDMUX_VERBS_CM_H
@@ -13,40 +13,43 @@
 #include <rdma/rdma_cma.h>
 
 enum {
-    VERBS_CM_PRIVATE_MAX = 255, /* bytes of private data with an event; the field has eight bits */
+    /* bytes of private data in an event; its length field has eight bits */
+    VERBS_CM_PRIVATE_MAX = 255,
 };
 
-/* What is kept of an event once it is acknowledged: an id cannot be destroyed before. */
+/* Copy of an event. The event itself is acknowledged first, as its id cannot be destroyed
+ * before. */
 struct verbs_cm_event {
     enum rdma_cm_event_type type;
-    int status;            /* an errno, negative, or a reason that the fabric has numbers for */
-    struct rdma_cm_id *id; /* of a request: the new one's, which is the listener's to keep */
-    uint8_t asked;         /* reads that the peer has under way at most */
-    uint8_t answered;      /* and answers */
+    int status;            /* a negative errno, or a reason code of the fabric */
+    struct rdma_cm_id *id; /* of a connection request: the new id, which the listener owns */
+    uint8_t asked;         /* reads that the peer has in flight, at most */
+    uint8_t answered;      /* reads that the peer answers at a time */
     uint8_t private_length;
     uint8_t private_data[VERBS_CM_PRIVATE_MAX];
 };
 
-/* An id, and who hears its events. The listener hears of requests. */
+/* An id with the handler of its events. Connection requests go to the listener's handler. */
 struct verbs_cm_id {
     struct rdma_cm_id *id; /* NULL: none */
     void (*heard)(struct verbs_cm_id *cm, const struct verbs_cm_event *event);
 };
 
-/* A channel that never blocks. name: the fabric's, for texts. [may sleep] */
+/* Opens a channel in non-blocking mode. name: the fabric's, for texts. [may sleep] */
 enum rdmux_status rdmux_verbs_cm_channel_open(const char *name, struct rdma_event_channel **out);
-/* An id whose events come to heard, which stays set. Returns an errno. */
+/* Creates an id whose events go to cm->heard; the caller sets that. Returns an errno. */
 int rdmux_verbs_cm_id_create(struct rdma_event_channel *channel, struct verbs_cm_id *cm);
-/* The id of a request becomes this one's. */
+/* Takes over the id of a connection request. */
 void rdmux_verbs_cm_id_take(struct verbs_cm_id *cm, struct rdma_cm_id *id);
-/* Takes the id, which there is, away: nobody hears its events, and any thread may destroy it. */
+/* Detaches the id, which must exist. Its events are ignored from now on, and any thread may destroy
+ * it. */
 struct rdma_cm_id *rdmux_verbs_cm_id_release(struct verbs_cm_id *cm);
-/* Does nothing if there is none. */
+/* Destroys the id, if there is one. */
 void rdmux_verbs_cm_id_destroy(struct verbs_cm_id *cm);
-/* Takes the events that are there and hands each to its id; returns how many. */
+/* Takes available events, up to a limit, and calls each id's handler; returns their number. */
 size_t rdmux_verbs_cm_take_events(struct rdma_event_channel *channel);
 
-/* The channel of a cq, made when first asked for; the cq's descriptor tells of its events, and
+/* Opens the cq's channel, if that was not done. Its events make the cq's descriptor readable, and
  * polling takes them. [may sleep] */
 enum rdmux_status rdmux_verbs_cm_open(struct verbs_cq *cq);
 void rdmux_verbs_cm_close(struct verbs_cq *cq);

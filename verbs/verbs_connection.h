@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * What two ends say of themselves: where they can be reached (in the offer, and again when they
- * connect, as addresses come and go), and the data by which their queue pairs are connected. Pure;
- * decoding takes a stranger's bytes.
+ * The bytes that both ends exchange: their whereabouts (in the offer, and again when connecting, as
+ * addresses come and go), and the connection data of their queue pairs. Pure; decoding takes
+ * untrusted bytes.
  *
  * Numbers are big-endian.
  *
@@ -24,18 +24,18 @@
  *    6  1  local ACK delay, code
  *    7  1  service level
  *    8  1  reads and atomics that this end answers at a time
- *    9  1  reads and atomics that this end has under way at a time
+ *    9  1  reads and atomics that this end has in flight at a time
  *   10  1  requests over the side channel that this end takes at a time; 0: 16
  *   11  1  zero
- *   12  4  queue pair of the data
+ *   12  4  number of the data queue pair
  *   16  4  its first packet sequence number
- *   20  4  queue pair of the side channel, 0 if there is none
+ *   20  4  number of the side channel's queue pair, 0 if there is none
  *   24  4  its first packet sequence number
  *   28  4  longest message in bytes
  *   32  4  remote key of the flush word
- *   36  8  its address
+ *   36  8  address of the flush word
  *   44     whereabouts
- * What follows is of a later version and is not read.
+ * Bytes after these belong to a later version and are not read.
  */
 #ifndef RDMUX_VERBS_CONNECTION_H
 #define RDMUX_VERBS_CONNECTION_H
@@ -57,7 +57,7 @@ enum {
     VERBS_CONNECTION_FIXED = 44,
     VERBS_CONNECTION_MAX = VERBS_CONNECTION_FIXED + VERBS_WHEREABOUTS_MAX,
 
-    VERBS_SIDE_DEPTH = 16, /* requests of one side that the side channel has under way, at most */
+    VERBS_SIDE_DEPTH = 16, /* most in-flight side channel requests of one end */
 
     VERBS_PKEY_FULL = 0x8000, /* full membership; the other 15 bits name the partition */
     VERBS_PSN_MASK = 0xffffff,
@@ -68,8 +68,8 @@ enum {
 enum verbs_address_kind {
     VERBS_ADDRESS_IB = 1,   /* subnet prefix and port GUID */
     VERBS_ADDRESS_IPV4 = 2, /* ::ffff:a.b.c.d */
-    VERBS_ADDRESS_IPV6 = 3, /* of any scope beyond the link */
-    /* fe80::/10 or 169.254/16: good within one link, if nothing else is there */
+    VERBS_ADDRESS_IPV6 = 3, /* any scope beyond the link */
+    /* fe80::/10 or 169.254/16: valid within one link; the last choice */
     VERBS_ADDRESS_LINK_LOCAL = 4,
 };
 
@@ -108,31 +108,32 @@ struct verbs_connection {
 
 /* Returns the bytes written, at most VERBS_WHEREABOUTS_MAX. */
 size_t rdmux_verbs_whereabouts_encode(const struct verbs_whereabouts *where, uint8_t *out);
-/* RDMUX_PROTOCOL: cut short, or of another version, or senseless; *out is untouched then. */
+/* RDMUX_PROTOCOL: truncated, of another version, or invalid; *out is untouched then. */
 enum rdmux_status rdmux_verbs_whereabouts_decode(const uint8_t *in, size_t size,
                                                  struct verbs_whereabouts *out);
 /* Returns the bytes written, at most VERBS_CONNECTION_MAX. */
 size_t rdmux_verbs_connection_encode(const struct verbs_connection *connection, uint8_t *out);
-/* The same. Whereabouts of another fabric than `fabric` are senseless, too. */
+/* The same; whereabouts of another fabric than `fabric` are invalid, too. */
 enum rdmux_status rdmux_verbs_connection_decode(const uint8_t *in, size_t size, uint8_t fabric,
                                                 struct verbs_connection *out);
 
-/* Index of the address of a kind, VERBS_ADDRESSES_MAX if there is none. */
+/* Returns the index of the address of a kind, VERBS_ADDRESSES_MAX if there is none. */
 size_t rdmux_verbs_address_of_kind(const struct verbs_whereabouts *where, uint8_t kind);
 
 /*
- * The kind of address by which both ends talk, the same whichever end asks; 0: they have none in
- * common. IPv4 before IPv6 unless both prefer IPv6, link-local ones last.
+ * Returns the kind of address that both ends use, the same at both ends; 0: they have none in
+ * common. IPv4 comes before IPv6 unless both prefer IPv6; link-local addresses come last.
  */
 uint8_t rdmux_verbs_common_kind(const struct verbs_whereabouts *a,
                                 const struct verbs_whereabouts *b);
 
-/* The partition both are in, at least one of them as a full member; the highest number of several,
- * so that the default partition comes first. *ours: index in a's list. RDMUX_UNSUPPORTED: none. */
+/* Finds the partition that both ends are in, at least one of them as a full member. Of several the
+ * highest number is taken, so that the default partition comes first. *ours: index in a's list.
+ * RDMUX_UNSUPPORTED: none. */
 enum rdmux_status rdmux_verbs_common_pkey(const struct verbs_whereabouts *a,
                                           const struct verbs_whereabouts *b, size_t *ours);
 
-/* Prints a GID: as IPv4 or IPv6 address, or in the GID's own form. */
+/* Prints a GID as an IPv4 or IPv6 address, or in the GID's own form. */
 void rdmux_verbs_gid_print(uint8_t kind, const uint8_t gid[VERBS_GID_SIZE], char *out, size_t size);
 
 #endif

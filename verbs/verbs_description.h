@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
  * The bytes by which a peer reaches a region, and the messages of the side channel. Pure; decoding
- * takes a stranger's bytes.
+ * takes untrusted bytes.
  *
  * Numbers are big-endian.
  *
@@ -11,8 +11,8 @@
  *    2   2  zero
  *    4   4  remote key
  *    8   8  address of the region's first byte, for the remote key
- *   16  16  key for the owner's library, which carries atomics out that the device does not
- * What follows is of a later version and is not read.
+ *   16  16  key for the owner's library, which emulates the atomics that the device lacks
+ * Bytes after these belong to a later version and are not read.
  *
  * Side message. Offset, size, field:
  *    0   1  kind, VERBS_SIDE_*
@@ -21,7 +21,7 @@
  *    4   4  number of the request; the answer has the same
  *    8   8  offset into the region
  *   16   8  operand; of an answer: the value before
- *   24   8  expected
+ *   24   8  expected value
  *   32  16  key of the region
  */
 #ifndef RDMUX_VERBS_DESCRIPTION_H
@@ -35,8 +35,8 @@
 enum {
     VERBS_REGION_SIZE = 32,
     VERBS_REGION_HAS_KEY = 1 << 0,         /* remote key and address are valid */
-    VERBS_REGION_NATIVE_ATOMICS = 1 << 1,  /* by the device, through the remote key */
-    VERBS_REGION_LIBRARY_ATOMICS = 1 << 2, /* by the owner's library */
+    VERBS_REGION_NATIVE_ATOMICS = 1 << 1,  /* atomics by the device, with the remote key */
+    VERBS_REGION_LIBRARY_ATOMICS = 1 << 2, /* atomics by the owner's library */
 
     VERBS_SIDE_SIZE = 48,
     VERBS_SIDE_REQUEST = 1,
@@ -61,7 +61,7 @@ struct verbs_side_message {
 };
 
 void rdmux_verbs_region_encode(const struct verbs_region *region, uint8_t out[VERBS_REGION_SIZE]);
-/* length: of the region. RDMUX_PROTOCOL: cut short, of another version, or senseless; *out is
+/* length: the region's. RDMUX_PROTOCOL: truncated, of another version, or invalid; *out is
  * untouched then. */
 enum rdmux_status rdmux_verbs_region_decode(const uint8_t *in, size_t size, uint64_t length,
                                             struct verbs_region *out);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * What a completion's status means. Devices differ in the code they give for one and the same
- * fault, so what counts is the class of the code and what was asked. Pure; the codes are those of
- * enum ibv_wc_status (ibv_poll_cq(3)).
+ * Meaning of a completion's status. Devices differ in the code for one and the same fault, so the
+ * outcome depends on the class of the code and on the operation. Pure; the codes are those of enum
+ * ibv_wc_status (ibv_poll_cq(3)).
  */
 #ifndef RDMUX_VERBS_OUTCOME_H
 #define RDMUX_VERBS_OUTCOME_H
@@ -40,14 +40,14 @@ enum {
 
 struct verbs_outcome {
     enum rdmux_status status;
-    const char *text; /* what happened, to follow the object */
+    const char *text; /* what happened; follows the object's name */
 };
 
-/* Of a request of the send side; op: RDMUX_OP_*, 0 for a work request of our own. RDMUX_FLUSHED: it is
- * not the cause, or the device does not know it: nothing was heard of the peer's, whose refusal may have
- * been lost. */
+/* Returns the outcome of a send-side request; op: RDMUX_OP_*, 0 for a work request of the library's
+ * own. RDMUX_FLUSHED: the request is not the cause, or the device does not know the cause: the
+ * peer's device did not answer, and its refusal may have been lost. */
 struct verbs_outcome rdmux_verbs_send_outcome(uint32_t wc_status, uint32_t op);
-/* Of a receive. */
+/* Returns the outcome of a receive. */
 struct verbs_outcome rdmux_verbs_receive_outcome(uint32_t wc_status);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Connections to programs that are not rdmux, by the connection manager (struct rdmux_plain_ops of
- * provider.h). The domain, its regions, completion queues and queue pairs are those of the other
- * endpoints; there is no side channel, and nothing of the library's own is in a message.
+ * rdma:// endpoints: connections to programs that are not rdmux, made by the connection manager
+ * (struct rdmux_plain_ops of provider.h). Domain, regions, completion queues and queue pairs are
+ * the same as for other endpoints. There is no side channel, and messages hold nothing of the
+ * library's own.
  */
 #ifndef RDMUX_VERBS_PLAIN_H
 #define RDMUX_VERBS_PLAIN_H
@@ -13,20 +14,21 @@
 struct verbs_plain_listener;
 struct verbs_plain_ep;
 
-/* A connection, from the way found, or the request heard, to its end. */
+/* A connection, from its resolved path or its received request to its end. */
 struct verbs_plain_call {
     struct rdmux_plain_call base;
     struct verbs_cm_id cm;
-    struct rdma_event_channel *channel; /* its own, between its listener's and its cq's; or NULL */
-    struct verbs_plain_listener *listener; /* that it waits at */
+    /* its own, after its listener's and before its cq's; or NULL */
+    struct rdma_event_channel *channel;
+    struct verbs_plain_listener *listener; /* the listener at which the request waits; or NULL */
     struct verbs_plain_ep *ep;
     struct verbs_plain_call *news_next; /* listener->news */
-    bool has_come;                      /* it is a request */
-    bool is_gone;                       /* the peer does not wait any more */
-    bool is_told;                       /* its listener has given it out */
-    uint8_t asked;                      /* of a request: reads that the peer has under way */
+    bool has_come;                      /* a request of a peer */
+    bool is_gone;                       /* the peer no longer waits */
+    bool is_told;                       /* its listener has reported it */
+    uint8_t asked;                      /* of a request: reads that the peer has in flight */
     uint8_t answered;
-    /* While the way is looked for: what was heard last. */
+    /* Last event while the path is being resolved. */
     bool is_heard;
     enum rdma_cm_event_type heard;
     int heard_status;
@@ -34,7 +36,7 @@ struct verbs_plain_call {
 
 enum verbs_plain_stage {
     VERBS_PLAIN_OPEN,
-    VERBS_PLAIN_CONNECTING, /* asked, or accepted */
+    VERBS_PLAIN_CONNECTING, /* connect or accept was called */
     VERBS_PLAIN_UP,
     VERBS_PLAIN_OVER,
 };
@@ -43,11 +45,11 @@ struct verbs_plain_ep {
     struct verbs_ep base;
     struct verbs_plain_call *call;
     enum verbs_plain_stage stage;
-    bool has_hung_up;         /* this end has */
+    bool has_hung_up;         /* this end has disconnected */
     bool is_connecting;       /* counted in cq->cm_connecting */
     enum rdmux_status status; /* why connecting failed */
     char text[RDMUX_TEXT_MAX];
-    uint32_t tries; /* with a port each */
+    uint32_t tries; /* connect attempts, each from another port */
 };
 
 static inline struct verbs_plain_ep *verbs_plain_of(struct verbs_ep *ep)
@@ -55,7 +57,7 @@ static inline struct verbs_plain_ep *verbs_plain_of(struct verbs_ep *ep)
     return (struct verbs_plain_ep *)ep;
 }
 
-/* Operations of the endpoints' tables. */
+/* Operations of the endpoint tables. */
 enum rdmux_status rdmux_verbs_plain_ep_open(const struct verbs_transport *transport,
                                             struct rdmux_provider_ep *base,
                                             const struct rdmux_provider_ep_attr *attr);
@@ -69,7 +71,7 @@ enum rdmux_status rdmux_verbs_plain_mr_describe(struct rdmux_provider_mr *base,
                                                 size_t *size);
 enum rdmux_status rdmux_verbs_plain_remote_open(struct rdmux_provider_remote *base,
                                                 const uint8_t *description, size_t size);
-/* Ends a call that no endpoint has. */
+/* Frees a connection; rejects it first if it is a waiting request that no endpoint took over. */
 void rdmux_verbs_plain_call_free(struct verbs_plain_call *call);
 
 /* Operations of verbs_transport. */
@@ -77,8 +79,8 @@ enum rdmux_status rdmux_verbs_plain_start(struct verbs_ep *ep, struct rdmux_requ
 bool rdmux_verbs_plain_holds(struct verbs_ep *ep, char *text, size_t size);
 void rdmux_verbs_plain_receive_failed(struct verbs_ep *ep, struct rdmux_request *request,
                                       const struct ibv_wc *wc);
-/* PLACED, and what becomes of a read of nothing, is a read of the last byte that the request is
- * about: of the peer's memory nothing else is known. */
+/* Aims the flush read at the last byte that the request covers: no other memory of the peer is
+ * known. It serves PLACED, follows a doubted read, and replaces a read of no bytes. */
 void rdmux_verbs_plain_aim(struct verbs_ep *ep, const struct rdmux_request *request);
 
 /* verbs_plain_call.c: operations of rdmux_plain_ops. */
@@ -96,21 +98,21 @@ enum rdmux_status rdmux_verbs_plain_call_take(struct rdmux_plain_call *base);
 void rdmux_verbs_plain_call_drop(struct rdmux_plain_call *base, uint32_t reason,
                                  const void *private_data, size_t length);
 void rdmux_verbs_plain_hang_up(struct rdmux_provider_ep *base);
-/* The way to the same peer, from another port of this end. [may sleep] */
+/* Resolves the path to the same peer again, from another local port. [may sleep] */
 enum rdmux_status rdmux_verbs_plain_redial(struct verbs_plain_call *call,
                                            const struct rdmux_provider_ep_attr *attr);
 
 enum {
-    VERBS_PLAIN_REASON_SIZE = 4, /* bytes of a reason to reject, where there is no private data */
-    /* Of private data, rdma_cma.h and rdma_connect(3). */
+    VERBS_PLAIN_REASON_SIZE = 4, /* bytes of a reject reason, if there is no private data */
+    /* Maximum bytes of private data, rdma_cma.h and rdma_connect(3). */
     VERBS_PLAIN_REQUEST_MAX = 56,
     VERBS_PLAIN_REPLY_MAX = 196,
     VERBS_PLAIN_REJECT_MAX = 148,
 };
 
 /* clang-format off */
-/* Tables of endpoints: the core uses of them what concerns an endpoint; devices, regions and
- * completion queues are the provider's own table's. */
+/* Endpoint tables: the core uses only their endpoint operations; devices, regions and completion
+ * queues are in the provider's own table. */
 #define VERBS_PLAIN_TABLE                                                                          \
     .abi = RDMUX_PROVIDER_ABI,                                                                     \
     .size = sizeof(struct rdmux_provider_ops),                                                     \

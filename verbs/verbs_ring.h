@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Accounting of a queue pair's two queues: which slot of the device's queue carries which request,
- * how many slots are free, which work request must raise a completion. Pure: no device, no memory
- * of its own.
+ * Accounting of a queue pair's two queues: the request of each slot, the number of free slots, and
+ * the work requests that must raise a completion. Pure: no device, no memory of its own.
  *
- * Send side. A device retires work requests in posting order, so a completion of one says of every
- * earlier one that it is done, those that raised none included. A request may take several slots;
+ * Send side. A device retires work requests in posting order. So a completion means that every
+ * earlier work request is done, too, unsignaled ones included. A request may take several slots;
  * the last of them names it.
  */
 #ifndef RDMUX_VERBS_RING_H
@@ -17,15 +16,16 @@
 
 struct rdmux_request;
 
-/* All counters grow without end and wrap at 2^32; a queue is far shorter. */
+/* Counters only grow and wrap at 2^32; a queue is far shorter. */
 struct verbs_send_ring {
-    struct rdmux_request **requests; /* by slot: done with this one; NULL: nothing to report */
-    uint32_t mask;                   /* the array has mask + 1 entries, a power of two >= depth */
-    uint32_t depth;                  /* most that the device's queue takes */
-    uint32_t head;                   /* posted, or chained for the next doorbell */
-    uint32_t tail;                   /* known to be finished */
-    uint32_t signaled;               /* the slot after the newest that raises a completion */
-    uint32_t signal_every;           /* at least one in so many raises one */
+    /* by slot: request that it completes; NULL: nothing to report */
+    struct rdmux_request **requests;
+    uint32_t mask;         /* the array has mask + 1 entries, a power of two >= depth */
+    uint32_t depth;        /* most work requests in the device's queue */
+    uint32_t head;         /* end of the posted and chained work requests */
+    uint32_t tail;         /* end of the finished work requests */
+    uint32_t signaled;     /* slot after the newest signaled work request */
+    uint32_t signal_every; /* at least one in this many is signaled */
 };
 
 static inline uint32_t verbs_send_ring_room(const struct verbs_send_ring *ring)
@@ -38,14 +38,14 @@ static inline bool verbs_send_ring_is_empty(const struct verbs_send_ring *ring)
     return ring->head == ring->tail;
 }
 
-/* Is a completion on its way for something not finished yet? Then what is posted next may do
- * without. */
+/* True if a completion is pending for unfinished work. The next work request may then be
+ * unsignaled. */
 static inline bool verbs_send_ring_awaits(const struct verbs_send_ring *ring)
 {
     return (int32_t)(ring->signaled - ring->tail) > 0;
 }
 
-/* Posted work requests that no completion will ever tell of. */
+/* Returns the number of posted work requests that no completion will ever report. */
 static inline uint32_t verbs_send_ring_silent(const struct verbs_send_ring *ring)
 {
     uint32_t told = verbs_send_ring_awaits(ring) ? ring->signaled : ring->tail;
@@ -53,15 +53,16 @@ static inline uint32_t verbs_send_ring_silent(const struct verbs_send_ring *ring
 }
 
 enum verbs_wish {
-    VERBS_WISH_LATER, /* another work request of the same request follows, and has the wish */
-    VERBS_WISH_NONE,  /* nobody waits for it */
-    VERBS_WISH_DONE,  /* somebody waits for it */
+    VERBS_WISH_LATER, /* another work request of the same request follows and carries the wish */
+    VERBS_WISH_NONE,  /* the program does not wait for it */
+    VERBS_WISH_DONE,  /* a caller waits for it */
 };
 
 /*
- * Takes the next slot; there is room. request: reported when the slot retires, or NULL. *signal:
- * the work request must raise a completion: somebody waits for it, or none is on its way, or the
- * last that does is long ago. Returns the slot.
+ * Takes the next slot; the caller has checked for room. request: reported when the slot retires, or
+ * NULL. *signal: the work request must raise a completion, because a caller waits for it, no
+ * completion is pending, or the last signaled one is signal_every work requests ago. Returns the
+ * slot.
  */
 static inline uint32_t verbs_send_ring_take(struct verbs_send_ring *ring,
                                             struct rdmux_request *request, enum verbs_wish wish,
@@ -78,7 +79,7 @@ static inline uint32_t verbs_send_ring_take(struct verbs_send_ring *ring,
     return slot;
 }
 
-/* The work request of a slot that was taken raises a completion after all. */
+/* Marks the work request of a taken slot as signaled after all. */
 static inline void verbs_send_ring_signal(struct verbs_send_ring *ring, uint32_t slot)
 {
     if ((int32_t)(slot + 1 - ring->signaled) > 0) {
@@ -86,19 +87,19 @@ static inline void verbs_send_ring_signal(struct verbs_send_ring *ring, uint32_t
     }
 }
 
-/* May a completion name this slot? False: it is a stale or a wrong one. */
+/* True if a completion may name this slot. False: it is stale or wrong. */
 static inline bool verbs_send_ring_has(const struct verbs_send_ring *ring, uint32_t slot)
 {
     return slot - ring->tail < ring->head - ring->tail;
 }
 
-/* Is the slot before `end` posted and not finished? */
+/* True if the slot before `end` is posted and not finished. */
 static inline bool verbs_send_ring_is_under_way(const struct verbs_send_ring *ring, uint32_t end)
 {
     return verbs_send_ring_has(ring, end - 1);
 }
 
-/* The oldest slot is finished; its request, or NULL. */
+/* Retires the oldest slot; returns its request, or NULL. */
 static inline struct rdmux_request *verbs_send_ring_retire(struct verbs_send_ring *ring)
 {
     uint32_t at = ring->tail++ & ring->mask;
@@ -107,8 +108,8 @@ static inline struct rdmux_request *verbs_send_ring_retire(struct verbs_send_rin
     return request;
 }
 
-/* The request that the work request of a slot belongs to: named there or at a later slot. NULL: a
- * work request of our own. */
+/* Returns the request of the work request in a slot, which is named there or at a later slot. NULL:
+ * a work request of the library's own. */
 static inline struct rdmux_request *verbs_send_ring_owner(const struct verbs_send_ring *ring,
                                                           uint32_t slot)
 {
@@ -120,7 +121,7 @@ static inline struct rdmux_request *verbs_send_ring_owner(const struct verbs_sen
     return NULL;
 }
 
-/* Receives of one queue pair: used in posting order. */
+/* Receives of one queue pair; the device uses them in posting order. */
 struct verbs_receive_ring {
     struct rdmux_request **requests;
     uint32_t mask;
@@ -142,8 +143,8 @@ static inline uint32_t verbs_receive_ring_take(struct verbs_receive_ring *ring,
     return slot;
 }
 
-/* The receive of a slot, which must be the oldest. NULL: the completion is a stale or a wrong
- * one. */
+/* Retires the receive of a slot, which must be the oldest. NULL: the completion is stale or
+ * wrong. */
 static inline struct rdmux_request *verbs_receive_ring_retire(struct verbs_receive_ring *ring,
                                                               uint32_t slot)
 {
@@ -154,10 +155,10 @@ static inline struct rdmux_request *verbs_receive_ring_retire(struct verbs_recei
 }
 
 /*
- * wr_id: what a completion says of itself. An error completion is only trusted for this
- * (ibv_poll_cq(3)), and one that outlives its queue pair must not be taken for another's; so it has
- * the place of the queue in its cq's table and the number of times the place was used, never 0: work
- * on the express lane is named by the address of its entry, which has zeros there.
+ * wr_id: the identity of a completion. An error completion is trusted only for its wr_id
+ * (ibv_poll_cq(3)), and a completion that outlives its queue pair must not be taken for another's.
+ * So a wr_id holds the queue's place in its cq's table and the number of times that the place was
+ * used, never 0. Work on the fast path is named by the address of its entry, which has zeros there.
  */
 enum verbs_work { VERBS_WORK_SEND = 0, VERBS_WORK_RECEIVE = 1, VERBS_WORK_SHARED = 2 };
 enum {

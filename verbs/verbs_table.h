@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The part of a provider's table that ib and roce have in common. */
+/* Common part of the provider tables of ib and roce. */
 #ifndef RDMUX_VERBS_TABLE_H
 #define RDMUX_VERBS_TABLE_H
 
