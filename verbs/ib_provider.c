@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What InfiniBand adds: ports with LIDs in a subnet, and partitions. */
+/* InfiniBand part of the provider: ports with LIDs in a subnet, and partitions. */
 #include "verbs/verbs_plain.h"
 #include "verbs/verbs_table.h"
 
@@ -10,15 +10,15 @@
 
 enum {
     LATENCY_NS = 700,
-    PREFIX_SIZE = 8,  /* bytes of a GID that name the subnet */
+    PREFIX_SIZE = 8,  /* bytes of a GID that identify the subnet */
     ROUTED_HOPS = 64, /* through routers */
     PKEYS_LOOKED_AT = 128,
 };
 
 /* ---------------------------------------------------------------------------------- whereabouts */
 
-/* Reads the port's LID, GID and partitions; pkey_index, if not NULL, gets where each partition
- * stands. */
+/* Reads the port's LID, GID and partitions. pkey_index, if not NULL, gets the table index of each
+ * partition. */
 static enum rdmux_status look(struct ibv_context *context, const char *device, uint8_t port,
                               struct verbs_whereabouts *out, uint16_t *pkey_index)
 {
@@ -104,8 +104,8 @@ static enum rdmux_reason reach(const uint8_t *ours, size_t ours_length, const ui
 
 /* ----------------------------------------------------------------------------------- connection */
 
-/* By the LID where there is one. Two limited members of a partition do not hear each other, and that
- * is what a port is with itself. */
+/* Uses the LID, if there is one. Only full membership will do: two limited members of a partition,
+ * such as a port and itself, cannot exchange packets. */
 static bool way_to_self(const struct verbs_port *port, struct verbs_route *out)
 {
     struct verbs_whereabouts where;

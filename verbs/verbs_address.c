@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* IP addresses: our own on the way to a peer, and whether two ports have a family in common. */
+/* IP addresses: this host's address on the route to a peer, and the address kinds that two ports
+ * share. */
 #include "verbs/verbs_internal.h"
 
 #include <arpa/inet.h>
@@ -10,7 +11,7 @@
 #include <unistd.h>
 
 enum {
-    V4_AT = 12,       /* in a mapped GID */
+    V4_AT = 12,       /* offset in a mapped GID */
     DISCARD_PORT = 9, /* nothing is sent there */
 };
 
@@ -30,7 +31,7 @@ void rdmux_verbs_address_to_gid(const struct sockaddr *address, uint8_t out[VERB
     }
 }
 
-/* A socket that sends nothing asks the routing table. */
+/* Connects a datagram socket, which sends nothing but consults the routing table. */
 void rdmux_verbs_local_address(const struct sockaddr *peer, uint32_t length,
                                uint8_t out[VERBS_GID_SIZE])
 {

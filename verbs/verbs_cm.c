@@ -8,9 +8,9 @@
 #include <sys/epoll.h>
 
 enum {
-    EVENTS_MAX = 64, /* taken at a time */
-    LOOK_EVERY = 16, /* polls without result, after which events are looked for */
-    LOOK_BUSY = 256, /* polls of any kind */
+    EVENTS_MAX = 64, /* events taken at a time */
+    LOOK_EVERY = 16, /* idle polls between looks for events */
+    LOOK_BUSY = 256, /* polls of any kind between looks for events */
 };
 
 /* ------------------------------------------------------------------------------- channels, ids */
@@ -100,8 +100,8 @@ size_t rdmux_verbs_cm_take_events(struct rdma_event_channel *channel)
     while (count < EVENTS_MAX && rdma_get_cm_event(channel, &event) == 0) {
         struct verbs_cm_event heard;
         note(event, &heard);
-        /* The id of a request has its listener's context. One that was released may be gone after the
-         * acknowledgment. */
+        /* The id of a connection request has its listener's context. A released id may be destroyed
+         * after the acknowledgment. */
         struct verbs_cm_id *cm = heard.id->context;
         (void)rdma_ack_cm_event(event);
         cm->heard(cm, &heard);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Completion queues. Each queue pair is attached to a device queue that has room for everything it
- * can have outstanding, so that not even a failure, which flushes it all at once, overruns it; when
- * there is no room left, there is another device queue.
+ * Completion queues. Each queue pair is attached to a device queue (unit) with room for everything
+ * that it can have outstanding. So not even a failure, which flushes all of it at once, overruns
+ * the device queue. If no unit has room, another one is made.
  *
- * Sleeping: the completion channel and an eventfd are in one epoll. arm asks for an event and then
- * looks once more, so nothing falls between; what it finds it keeps for poll.
+ * Sleeping: the completion channel and an eventfd are in one epoll. arm requests an event and then
+ * polls once more, so that no completion is missed; it stashes what it finds for poll.
  */
 #include "verbs/verbs_internal.h"
 
@@ -33,11 +33,12 @@ static_assert((int)VERBS_WC_LOC_LEN_ERR == (int)IBV_WC_LOC_LEN_ERR &&
               "the codes of verbs_outcome.h are those of libibverbs");
 
 enum {
-    UNIT_FIRST = 1024,      /* entries of the first device queue, if fewer are needed */
-    SILENT_POLLS = 64,      /* polls without anything, until silent work is made to tell */
-    SILENT_BUSY = 1024,     /* polls with it, however much others do meanwhile */
-    ACKNOWLEDGE_EVERY = 64, /* events; each acknowledgment takes a lock (ibv_ack_cq_events(3)) */
-    ATTEND_ROUNDS = 256,    /* of completions before an event of the device is believed */
+    UNIT_FIRST = 1024, /* entries of the first device queue, if no more are needed */
+    SILENT_POLLS = 64, /* polls in a row without a completion before silent work gets a successor */
+    SILENT_BUSY = 1024, /* the same: polls with silent work, whatever else completes */
+    /* events per acknowledgment, which takes a lock (ibv_ack_cq_events(3)) */
+    ACKNOWLEDGE_EVERY = 64,
+    ATTEND_ROUNDS = 256, /* most rounds of completions before a device event is handled */
 };
 
 /* ---------------------------------------------------------------------------------- open, close */
@@ -90,7 +91,7 @@ static enum rdmux_status open_descriptors(struct verbs_cq *cq, struct verbs_doma
 
 enum rdmux_status rdmux_verbs_cq_open(struct rdmux_provider_cq *base, uint32_t depth)
 {
-    (void)depth; /* device queues are made as endpoints need them */
+    (void)depth; /* device queues are made when endpoints need them */
     struct verbs_cq *cq = verbs_cq_of(base);
     struct verbs_domain *domain = verbs_domain_of(base->domain);
     enum rdmux_status status = open_descriptors(cq, domain);
@@ -142,7 +143,8 @@ void rdmux_verbs_cq_close(struct rdmux_provider_cq *base)
 
 /* ---------------------------------------------------------------------------------------- units */
 
-/* Entries that an SRQ needs in a unit: once for all endpoints whose completions go there. */
+/* Returns the entries that an SRQ still needs in a unit: its depth, counted once for all endpoints
+ * whose completions go there. */
 static uint32_t srq_entries(const struct verbs_srq *srq, uint32_t unit)
 {
     return srq == NULL || (srq->units >> unit & 1) != 0 ? 0 : srq->depth;
@@ -248,7 +250,7 @@ enum rdmux_status rdmux_verbs_place_take(struct verbs_cq *cq, struct verbs_queue
     place->queue = queue;
     place->srq = srq;
     if ((++place->life & ((UINT32_C(1) << VERBS_LIFE_BITS) - 1)) == 0) {
-        place->life++; /* 0 is for names that are addresses, see verbs_ring.h */
+        place->life++; /* 0 marks wr_ids that are addresses, see verbs_ring.h */
     }
     *id = verbs_wr_id(at, place->life);
     return RDMUX_OK;
@@ -264,7 +266,7 @@ void rdmux_verbs_place_give(struct verbs_cq *cq, uint64_t id)
     cq->free_place = at;
 }
 
-/* NULL: a completion that its queue pair has left behind. */
+/* Returns the queue that a wr_id names. NULL: the completion outlived its queue pair. */
 static struct verbs_queue *queue_of(const struct verbs_cq *cq, uint64_t wr_id)
 {
     uint32_t at = verbs_wr_id_place(wr_id);
@@ -340,14 +342,15 @@ static void look_at_address(struct verbs_queue *queue)
     }
 }
 
-/* What the reader of asynchronous events has left. Returns how much there was. */
+/* Handles the events that the reader of asynchronous events left. Returns whether there were
+ * any. */
 static size_t attend(struct verbs_cq *cq)
 {
     uint64_t count = 0;
     ssize_t taken = read(cq->event, &count, sizeof(count));
-    (void)taken; /* the mark says it */
+    (void)taken; /* the attention bits tell */
     uint32_t attention = atomic_exchange_explicit(&cq->attention, 0, memory_order_acquire);
-    /* What has completed says more exactly what happened, and was before. */
+    /* Completions come first: they happened before and give the cause more exactly. */
     for (int i = 0; i < ATTEND_ROUNDS && rdmux_verbs_reap(cq, VERBS_POLL_MAX) != 0; i++) {
     }
     for (uint32_t i = 0; i < cq->unit_count && (attention & VERBS_EVENT_FATAL) != 0; i++) {
@@ -380,7 +383,7 @@ void rdmux_verbs_report(struct verbs_ep *ep, struct rdmux_request *request, enum
     }
 }
 
-/* The work requests before `end` are done. */
+/* Retires the work requests before `end`. */
 static void retire_until(struct verbs_queue *queue, uint32_t end, enum rdmux_status status)
 {
     struct verbs_send_ring *ring = &queue->sent;
@@ -492,8 +495,8 @@ static struct verbs_queue *queue_by_qpn(const struct verbs_cq *cq, uint32_t qpn)
     return queue;
 }
 
-/* A receive of an SRQ: the completion names the queue pair by its number. What no message is in
- * goes back to the SRQ: it belongs to the other endpoints, too. */
+/* Handles a completion of an SRQ's receive, which names its queue pair by number. A receive without
+ * a message goes back to the SRQ, as it serves the other endpoints, too. */
 static void shared_completed(struct verbs_cq *cq, const struct ibv_wc *wc)
 {
     struct verbs_srq *srq = srq_of(cq, wc->wr_id);
@@ -539,7 +542,7 @@ static void completed(struct verbs_cq *cq, const struct ibv_wc *wc)
 
 void rdmux_verbs_unit_failed(struct verbs_cq *cq, struct verbs_unit *unit)
 {
-    if (!unit->is_broken) { /* those on it have been told */
+    if (!unit->is_broken) { /* its endpoints have been failed already */
         atomic_fetch_or(&cq->attention, VERBS_EVENT_FATAL);
     }
 }
@@ -584,8 +587,8 @@ size_t rdmux_verbs_reap(struct verbs_cq *cq, size_t budget)
 
 /* ---------------------------------------------------------------------------------- silent work */
 
-/* Work that raises no completion and that nothing behind it tells of gets a successor that does:
- * nobody may wait for more of the program's requests to learn that the last ones are done. */
+/* Posts a signaled successor behind work that no completion would report: revocation and shutdown
+ * must not depend on more requests of the program to learn that the last ones are done. */
 static void make_silent_tell(struct verbs_cq *cq)
 {
     struct verbs_ep *ep = cq->silent;
@@ -619,7 +622,7 @@ static struct verbs_unit *unit_of(struct verbs_cq *cq, const struct ibv_cq *queu
     return NULL;
 }
 
-/* Takes the events that are there, so that the descriptor is readable for the next one only. */
+/* Takes all pending events, so that the descriptor becomes readable only for the next one. */
 static void take_events(struct verbs_cq *cq)
 {
     struct ibv_cq *queue = NULL;
@@ -664,8 +667,8 @@ size_t rdmux_verbs_poll(struct rdmux_provider_cq *base, size_t budget)
     if (VERBS_UNLIKELY(cq->silent != NULL && is_silent_for_long(cq))) {
         make_silent_tell(cq);
     }
-    /* The event that arm asked for comes with the completion or a little later; until it is taken
-     * the descriptor is readable. */
+    /* The event that arm requested comes with the completion or a little later. The descriptor
+     * stays readable until the event is taken. */
     if (VERBS_UNLIKELY(cq->is_armed) && (done != 0 || cq->idle_polls % LOOK_FOR_EVENTS == 1)) {
         take_events(cq);
         cq->is_armed = awaits_events(cq);

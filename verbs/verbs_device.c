@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Devices and ports: what is there, to which fabric it belongs, and why it cannot be used. */
+/* Devices and ports: which exist, the fabric of each, and why one cannot be used. */
 #include "verbs/verbs_internal.h"
 
 #include "verbs/verbs_link.h"
@@ -13,9 +13,10 @@
 #include <unistd.h>
 
 enum {
-    /* Half a round trip of 8 bytes, asleep, in a guest of tests/soft_rdma: soft iWARP 41 us, soft RoCE
-     * 46 us, tcp beside them 30 us. Where tcp takes 14 us asleep (docs/performance/results.json,
-     * tcp-latency-sleeping) that makes 19 and 21 us. What ranking needs is far more than shm has. */
+    /* Half a round trip of 8 bytes, asleep, in a guest of tests/soft_rdma: soft iWARP 41 us, soft
+     * RoCE 46 us, tcp beside them 30 us. Where tcp takes 14 us asleep
+     * (docs/performance/results.json, tcp-latency-sleeping), that corresponds to 19 and 21 us.
+     * Ranking needs a value far above that of shm. */
     LATENCY_SOFTWARE_NS = 30000,
     VENDOR_RXE = 0xffffff, /* drivers/infiniband/sw/rxe/rxe_param.h */
     VENDOR_SIW = 0x626d74, /* drivers/infiniband/sw/siw/siw.h */
@@ -78,7 +79,7 @@ uint8_t rdmux_verbs_fabric_of(enum ibv_transport_type transport, uint8_t link_la
     return link_layer == IBV_LINK_LAYER_ETHERNET ? VERBS_FABRIC_ROCE : VERBS_FABRIC_IB;
 }
 
-/* Of a device that cannot be opened. */
+/* Finds the fabric of a device that cannot be opened. */
 static uint8_t fabric_by_sysfs(const struct ibv_device *device)
 {
     char path[CLASS_PATH_MAX];
@@ -115,10 +116,10 @@ struct probing {
     struct rdmux_local_path *out;
     size_t max;
     size_t count;
-    size_t others; /* devices of other fabrics */
+    size_t others; /* devices and ports of other fabrics */
 };
 
-/* The next path; one that is thrown away once there are max. */
+/* Returns the next path to fill; beyond max a spare one, which is discarded. */
 static struct rdmux_local_path *next_path(struct probing *probing, struct rdmux_local_path *spare)
 {
     struct rdmux_local_path *path = probing->count < probing->max ? &probing->out[probing->count]
@@ -139,7 +140,7 @@ static void describe_capabilities(const struct verbs_port *port, struct rdmux_lo
     if (port->device_attr.atomic_cap == IBV_ATOMIC_GLOB) {
         out->native |= atomics;
     } else {
-        out->emulated |= atomics; /* the device's do not hold for its host's CPU */
+        out->emulated |= atomics; /* the device's atomics do not hold for its host's CPU */
     }
     if (port->device_attr.atomic_cap != IBV_ATOMIC_NONE) {
         out->native |= RDMUX_CAP_ATOMIC_DEVICE;
@@ -156,7 +157,7 @@ static uint32_t speed_of(const struct ibv_port_attr *attr)
     return attr->active_speed;
 }
 
-/* Pieces of any list of the program's; 0: none beside the transport's header. */
+/* Returns the most pieces of a program's list; 0: none besides the transport's header. */
 static uint32_t most_sge(const struct verbs_transport *transport,
                          const struct ibv_device_attr *device)
 {
@@ -169,9 +170,9 @@ static uint32_t most_sge(const struct verbs_transport *transport,
     return most < RDMUX_SGE_MAX ? (uint32_t)most : (uint32_t)RDMUX_SGE_MAX;
 }
 
-/* ---------------------------------------------------------------------------------------- trial */
+/* -------------------------------------------------------------------------------- self-test */
 
-/* What each bit of verbs_trial_fault is of. */
+/* The operation of each verbs_trial_fault bit. */
 static const char *const operations[VERBS_TRIAL_FAULTS] = {
     "inline sends", "writes with immediate data", "reads", "requests of no bytes", "atomics",
 };
@@ -196,7 +197,8 @@ static void log_trial(const struct verbs_port *port, const struct verbs_trial *t
                        trial->text[0] != '\0' ? ", not in all: " : "", trial->text);
 }
 
-/* What the device does, from a trial on this port or an earlier one of this process. */
+/* Gets the device's self-test result, from a test on this port or an earlier one of this
+ * process. */
 static bool try_port(const struct verbs_transport *transport, const struct verbs_port *port,
                      struct verbs_trial *out)
 {
@@ -227,8 +229,8 @@ static void add_text(struct rdmux_local_path *path, const char *what, const char
                    why);
 }
 
-/* Operations that the trial found wrong are the library's where it has them, else the path cannot be
- * used. */
+/* Applies the test result: faulty operations are replaced by the library where it can, else the
+ * path cannot be used. */
 static void describe_trial(const struct verbs_trial *trial, const struct verbs_port *port,
                            struct rdmux_local_path *out)
 {
@@ -342,8 +344,8 @@ static void probe_device(struct probing *probing, struct ibv_device *device)
     (void)ibv_close_device(port.context);
 }
 
-/* ibv_get_device_list(3) with an errno: the kernel has no RDMA at all (ENOSYS), or something is
- * wrong. */
+/* Says why there is no device. error: errno of ibv_get_device_list(3); ENOSYS: the kernel has no
+ * RDMA at all. */
 static void say_none(struct probing *probing, int error)
 {
     const char *name = probing->transport->fabric_name;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
  * A domain: an opened device with its protection domain, and the reader of its asynchronous events.
- * Events of one queue pair concern one endpoint and may be told only by its cq's owner: the reader
- * leaves a mark and wakes the cq.
+ * Events of one queue pair concern one endpoint, and only its cq's owner may report them: the
+ * reader sets a mark and wakes the cq.
  */
 #include "verbs/verbs_internal.h"
 
@@ -23,8 +23,8 @@ enum { PORT_BITS = 64 };
 
 /* ----------------------------------------------------------------------------------------- open */
 
-/* Children of a fork must not take this process's pinned pages along. Kernels since 5.12 see to it;
- * on older ones the library does, if it is asked to before the first registration
+/* Keeps children of a fork from taking pinned pages of this process. Kernels since 5.12 ensure
+ * that; on older ones the library does, if asked before the first registration
  * (ibv_fork_init(3)). */
 static void protect_from_fork(struct rdmux_fabric *fabric)
 {
@@ -77,7 +77,7 @@ static void close_page(struct verbs_domain *domain)
     rdmux_verbs_pages_unmap(domain->page, sizeof(*domain->page));
 }
 
-/* What the trial found when the device was last looked at, see rdmux_verbs_probe(). */
+/* Applies the device's latest self-test result, see rdmux_verbs_probe(). */
 static void mind_trial(struct verbs_domain *domain)
 {
     struct verbs_trial trial;
@@ -98,24 +98,23 @@ static enum rdmux_status set_up(struct verbs_domain *domain)
         rdmux_provider_error("%s does not tell what it is: %s", domain->device, strerror(error));
         return RDMUX_IO;
     }
-    /* When a fenced request of soft RoCE has to be sent again, it waits for reads that are behind
-     * it, and these for it: rxe_req.c counts every read that was ever sent, up to Linux 6.12 at
-     * least. */
+    /* A retransmitted fenced request of soft RoCE waits for reads behind it, and those wait for it:
+     * rxe_req.c counts every read ever sent, up to Linux 6.12 at least. */
     domain->lacks_fence = rdmux_verbs_is_rxe(&domain->attr);
-    /* When a read of soft RoCE has to be sent again and the peer has meanwhile carried out a write or
-     * read of no bytes, the peer takes the read for one of no bytes, finds no region, and both queue
-     * pairs fail: read_reply() in rxe_resp.c looks at the length of the latest request, up to Linux
+    /* When soft RoCE retransmits a read and the peer has meanwhile carried out a write or read of
+     * no bytes, the peer takes the read for one of no bytes and finds no region. Both queue pairs
+     * then fail. read_reply() in rxe_resp.c looks at the length of the latest request, up to Linux
      * 6.12 at least. */
     domain->lacks_nothing = domain->lacks_fence;
-    /* The library of soft RoCE takes the length of a list's first piece for that of all, in
-     * ibv_wr_set_sge_list(), and forgets all lengths in ibv_wr_set_inline_data_list(): rxe.c in
-     * rdma-core 44; pull request 1744 mends the first. */
+    /* The library of soft RoCE takes the length of a list's first piece for the whole list's in
+     * ibv_wr_set_sge_list(), and drops all lengths in ibv_wr_set_inline_data_list(): rxe.c in
+     * rdma-core 44; pull request 1744 fixes the first. */
     domain->lacks_calls = domain->lacks_fence;
-    /* When packets of soft RoCE were lost or overtook each other, an acknowledgment may come twice or
-     * late, in the middle of a read's answer. Then check_psn() in rxe_comp.c lets it pass, the next packet
-     * of the answer counts as an error, the read completes with IB_WC_SUCCESS for all that (COMPST_ERROR
-     * in rxe_completer(), with a warning in the kernel's log), and only then the queue pair fails: up to
-     * Linux 6.12 at least. */
+    /* After packet loss or reordering an acknowledgment of soft RoCE may come twice or late, in the
+     * middle of a read's response. check_psn() in rxe_comp.c lets it pass, and the next packet of
+     * the response counts as an error. The read nevertheless completes with IB_WC_SUCCESS
+     * (COMPST_ERROR in rxe_completer(), with a warning in the kernel's log); only then the queue
+     * pair fails. This holds up to Linux 6.12 at least. */
     domain->doubts_reads = domain->lacks_fence;
     mind_trial(domain);
     int flags = fcntl(domain->context->async_fd, F_GETFL);
@@ -181,7 +180,7 @@ static void mark_cq(struct verbs_cq *cq, uint32_t events)
     uint64_t one = 1;
     atomic_fetch_or_explicit(&cq->attention, events, memory_order_release);
     ssize_t written = write(cq->event, &one, sizeof(one));
-    (void)written; /* a full counter is readable all the same */
+    (void)written; /* a full counter is readable as well */
 }
 
 static void mark_all(struct verbs_domain *domain, uint32_t events)
@@ -193,8 +192,9 @@ static void mark_all(struct verbs_domain *domain, uint32_t events)
     (void)pthread_mutex_unlock(&domain->lock);
 }
 
-/* The queue pair lives until its event is acknowledged (ibv_ack_async_event(3)), and its queue, unless
- * rdmux_verbs_queue_release() took it away. */
+/* Sets a mark in a queue. The queue pair lives until its event is acknowledged
+ * (ibv_ack_async_event(3)), and so does its queue, unless rdmux_verbs_queue_release() detached
+ * it. */
 static void mark_queue(struct verbs_domain *domain, const struct ibv_qp *qp, uint32_t events)
 {
     (void)pthread_mutex_lock(&domain->lock);
@@ -230,7 +230,7 @@ static void set_port(struct verbs_domain *domain, int port, bool is_down)
     }
 }
 
-/* True: the event is one to be told. */
+/* Handles an event. True: the event is to be reported, in *out. */
 static bool take_event(struct verbs_domain *domain, const struct ibv_async_event *event,
                        struct rdmux_provider_event *out)
 {
@@ -271,7 +271,7 @@ static bool take_event(struct verbs_domain *domain, const struct ibv_async_event
         tell(out, RDMUX_REASON_USABLE, "port %d of device %s has other addresses: %s",
              event->element.port_num, domain->device, ibv_event_type_str(event->event_type));
         return true;
-    default: /* of no concern, or of a later library */
+    default: /* irrelevant, or of a later library */
         return false;
     }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Endpoints of InfiniBand and RoCE: a reliable connection made by hand, its data going over the
- * control channel.
+ * Endpoints of InfiniBand and RoCE: a reliable connection set up by the library, with its
+ * connection data on the control channel.
  */
 #include "verbs/verbs_internal.h"
 
@@ -14,14 +14,15 @@
 #include <string.h>
 
 enum {
-    SLOTS_SPARE = 8, /* for work of our own: pings, flushes */
+    SLOTS_SPARE = 8, /* for the library's own work: pings, flushes */
     SIGNAL_EVERY_MAX = 64,
-    INLINE_WISH = 128, /* small requests of every kind are inlined up to this, if the device can */
-    READS_MAX = 255,   /* the field has eight bits */
+    /* small requests of every kind are inlined up to this size, if the device can */
+    INLINE_WISH = 128,
+    READS_MAX = 255, /* the field has eight bits */
     DRAIN_ROUNDS = 16,
     DRAIN_BUDGET = 256,
-    GRACE_NS = 5000000,  /* for acknowledgments that are on their way when the endpoint ends */
-    QUIET_NS = 20000000, /* the device has given nothing back for so long */
+    GRACE_NS = 5000000,  /* waits for acknowledgments in flight when the endpoint ends */
+    QUIET_NS = 20000000, /* time without a completion after which the endpoint counts as drained */
 };
 
 /* ----------------------------------------------------------------------------------------- open */
@@ -41,20 +42,21 @@ static uint32_t at_least_one(uint32_t value)
     return value > 0 ? value : 1;
 }
 
-/* Pieces of each list that are our own. */
+/* Returns the number of pieces in each list that hold the transport's header. */
 static uint32_t header_pieces(const struct verbs_ep *ep)
 {
     return ep->transport->header_size != 0 ? 1 : 0;
 }
 
-/* Bytes of the program that the device inlines in each kind of request. */
+/* Returns the bytes of the program that the device inlines in each request. */
 static uint32_t inlined(const struct verbs_ep *ep)
 {
     uint32_t header = ep->transport->header_size;
     return ep->data.max_inline > header ? ep->data.max_inline - header : 0;
 }
 
-/* A peer that lends no word may refuse whatever would be posted behind silent work to learn of its end. */
+/* Every work request is signaled if the peer lends no flush word: the peer may refuse whatever is
+ * posted behind silent work to learn of its end. */
 static uint32_t signal_every(const struct verbs_ep *ep)
 {
     return ep->transport->lacks_word
@@ -98,7 +100,7 @@ static size_t copies_size(const struct verbs_ep *ep)
     return ((size_t)ep->data.sent.mask + 1) * ep->copy_size;
 }
 
-/* Room for inline requests longer than the device inlines. */
+/* Allocates buffers for inline requests longer than the device inlines. */
 static enum rdmux_status open_copies(struct verbs_ep *ep)
 {
     if (ep->attr->max_inline <= inlined(ep)) {
@@ -261,8 +263,7 @@ static void log_connection(const struct verbs_ep *ep)
         (double)rdmux_verbs_rnr_ns(rnr) / 1e6);
 }
 
-/* What the device made of the wishes: it may round, clamp or ignore them without a word
- * (ibv_query_qp(3)). */
+/* Logs each attribute that the device rounded, clamped or ignored silently (ibv_query_qp(3)). */
 static void report_drift(struct verbs_ep *ep, const struct verbs_route *route)
 {
     struct ibv_qp_attr now;
@@ -341,8 +342,8 @@ enum rdmux_status rdmux_verbs_ep_connect(struct rdmux_provider_ep *base, const u
     return status;
 }
 
-/* A write of nothing is acknowledged by the peer's device, or the device gives up. What is under
- * way does the same. */
+/* Posts a zero-length write, which the peer's device acknowledges, or the device gives up.
+ * In-flight signaled work serves as well. */
 enum rdmux_status rdmux_verbs_ep_ping(struct rdmux_provider_ep *base)
 {
     struct verbs_ep *ep = verbs_ep_of(base);
@@ -363,7 +364,7 @@ static uint32_t outstanding(const struct verbs_ep *ep)
     return rdmux_verbs_queue_outstanding(&ep->data) + rdmux_verbs_queue_outstanding(&ep->side);
 }
 
-/* Takes completions until the device has given all back, for a bounded time. */
+/* Takes completions until the device has given everything back, for a bounded number of rounds. */
 static void drain(struct verbs_ep *ep)
 {
     for (int i = 0; i < DRAIN_ROUNDS && outstanding(ep) != 0; i++) {
@@ -373,7 +374,7 @@ static void drain(struct verbs_ep *ep)
 
 static void kill(struct verbs_ep *ep)
 {
-    /* What has come already belongs to the program. */
+    /* Messages that have arrived belong to the program. */
     (void)rdmux_verbs_reap(verbs_cq_of(ep->base.cq), DRAIN_BUDGET);
     ep->state = VERBS_EP_DRAINING;
     rdmux_verbs_queue_kill(&ep->data);
@@ -382,7 +383,8 @@ static void kill(struct verbs_ep *ep)
     ep->outstanding = outstanding(ep);
 }
 
-/* The device has nothing of the endpoint any more. What it gave back of an SRQ is there by then. */
+/* Destroys the queue pairs: the device holds nothing of the endpoint any more. Receives of an SRQ
+ * that it gave back are there by then. */
 static void destroy(struct verbs_ep *ep)
 {
     (void)rdmux_verbs_reap(verbs_cq_of(ep->base.cq), DRAIN_BUDGET);
@@ -391,8 +393,8 @@ static void destroy(struct verbs_ep *ep)
     ep->state = VERBS_EP_QUIET;
 }
 
-/* An endpoint that is in order may end, on the peer's word, before the peer's device has acknowledged
- * what the peer has received: these are different ways. */
+/* A healthy endpoint may end on the peer's word before the peer's device has acknowledged what the
+ * peer has received: the control channel and the data path are independent. */
 static bool is_in_grace(struct verbs_ep *ep)
 {
     if (ep->state != VERBS_EP_CONNECTED || !verbs_send_ring_awaits(&ep->data.sent)) {
@@ -407,9 +409,10 @@ static bool is_in_grace(struct verbs_ep *ep)
            now_ns < ep->grace_until_ns;
 }
 
-/* Counting can miss what succeeded without a completion. A queue pair in error gives back what it
- * has at once, so a time without anything tells as well; destroying it makes sure. Each poll of the cq
- * takes completions too, those of other endpoints among them: only the count tells. */
+/* Counting misses requests that succeeded without a completion. A queue pair in error flushes what
+ * it has at once, so a time without any completion is a sign, too; destroying the queue pair makes
+ * sure. Only a change of the count matters: each poll of the cq also takes completions of other
+ * endpoints. */
 static bool is_drained(struct verbs_ep *ep)
 {
     uint64_t now_ns = rdmux_provider_now_ns(verbs_fabric_of_ep(ep));
@@ -457,7 +460,7 @@ void rdmux_verbs_ep_close(struct rdmux_provider_ep *base)
 {
     struct verbs_ep *ep = verbs_ep_of(base);
     if (ep->state < VERBS_EP_DRAINING) {
-        ep->state = VERBS_EP_FAILED; /* its imports are closed: what completes may start nothing */
+        ep->state = VERBS_EP_FAILED; /* its imports are closed: completions must start nothing */
         kill(ep);
     }
     if (ep->state == VERBS_EP_DRAINING) {

@@ -3,8 +3,8 @@
 
 #include <stddef.h>
 
-/* Bytes per second and lane. SDR to QDR send 8 bits as 10, FDR and later 64 as 66 (XDR 256 as 257);
- * FDR's and EDR's names give the rate with, SDR's to QDR's without. */
+/* Bytes per second and lane. SDR to QDR encode 8 bits as 10, FDR and later 64 as 66 (XDR 256 as
+ * 257). The nominal rates of FDR and EDR include the coding; those of SDR to QDR do not. */
 static const struct {
     uint32_t code;
     const char *name;

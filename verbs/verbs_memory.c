@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Regions. One with remote rights is registered twice: the local key lives as long as the region;
- * the remote key has exactly the rights exported and dies when they are taken back. For the peer
- * the region is at a random address: a device gives keys away again, and a key of today at an
- * address of yesterday reaches nothing.
+ * Regions. A region with remote rights is registered twice. The local key lives as long as the
+ * region; the remote key has exactly the rights exported and dies on revocation. For the peer the
+ * region begins at a random address: a device may reuse keys, so a new key with an old address must
+ * reach nothing.
  */
 #include "verbs/verbs_internal.h"
 
@@ -19,8 +19,7 @@
 static_assert(offsetof(struct verbs_mr, base) == 0, "verbs_mr_of() relies on it");
 static_assert(offsetof(struct verbs_remote, base) == 0, "verbs_remote_of() relies on it");
 
-/* The low bits of both addresses agree, so that the device can use pages as large as the memory
- * has. */
+/* The low bits of both addresses agree, so that the device can use the memory's large pages. */
 #define SAME_BITS 30
 #define RANDOM_BITS 32
 
@@ -47,7 +46,7 @@ void rdmux_verbs_pages_unmap(void *pages, size_t size)
     }
 }
 
-/* Bytes this process has pinned; 0 if /proc does not tell. */
+/* Returns the bytes that this process has pinned; 0 if /proc does not tell. */
 static unsigned long long pinned_now(void)
 {
     char text[4096];
@@ -98,7 +97,7 @@ enum rdmux_status rdmux_verbs_pin(struct verbs_domain *domain, const char *what,
 
 /* ---------------------------------------------------------------------------------- registering */
 
-/* AMD's root complexes gain by it; old ones of Intel lose a lot. */
+/* AMD's root complexes gain from relaxed ordering; old Intel ones lose a lot. */
 static bool relaxed_order_helps(void)
 {
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -154,7 +153,7 @@ static enum rdmux_status random_address(struct verbs_mr *mr, uint64_t *out)
     return status;
 }
 
-/* Makes a remote key. */
+/* Registers the region for the peer: a new key and address. */
 static enum rdmux_status make_remote_key(struct verbs_mr *mr, struct ibv_mr **out, uint64_t *iova)
 {
     enum rdmux_status status = random_address(mr, iova);
@@ -263,7 +262,8 @@ enum rdmux_status rdmux_verbs_mr_describe(struct rdmux_provider_mr *base,
     if (has_native) {
         region.flags |= VERBS_REGION_NATIVE_ATOMICS;
     }
-    /* Native ones of system scope hold for the processor, too: whose device has none may ask. */
+    /* Native atomics of system scope hold for the CPU, too, so an importer whose device has none
+     * may ask the library. */
     if ((mr->access & RDMUX_ACCESS_REMOTE_ATOMIC) != 0 && (!has_native || is_system)) {
         region.flags |= VERBS_REGION_LIBRARY_ATOMICS;
         rdmux_target_key(base, region.key);

@@ -54,8 +54,7 @@ static bool is_message(uint32_t op)
 struct verbs_outcome rdmux_verbs_send_outcome(uint32_t wc_status, uint32_t op)
 {
     /* A message longer than its receive: remote invalid request by the specification (9.7.4.2.1),
-     * remote operation error on soft RoCE. There is nothing else a peer can have against a
-     * message. */
+     * remote operation error on soft RoCE. A peer has no other reason to refuse a message. */
     if (is_message(op) &&
         (wc_status == VERBS_WC_REM_INV_REQ_ERR || wc_status == VERBS_WC_REM_OP_ERR)) {
         return (struct verbs_outcome){ RDMUX_LENGTH,
@@ -68,7 +67,7 @@ struct verbs_outcome rdmux_verbs_receive_outcome(uint32_t wc_status)
 {
     switch (wc_status) {
     case VERBS_WC_LOC_LEN_ERR:
-    case VERBS_WC_LOC_QP_OP_ERR: /* what soft RoCE says */
+    case VERBS_WC_LOC_QP_OP_ERR: /* soft RoCE's code */
         return (struct verbs_outcome){ RDMUX_LENGTH,
                                        "a message of the peer is longer than the receive it met" };
     case VERBS_WC_LOC_ACCESS_ERR:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The data path: from requests to work requests. No lock, no allocation, no log. */
+/* The data path: turns requests into work requests. No lock, no allocation, no log. */
 #include "verbs/verbs_internal.h"
 
 #include <arpa/inet.h>
@@ -33,7 +33,7 @@ uint32_t rdmux_verbs_pieces(const struct rdmux_provider_sge *sges, uint32_t coun
         const struct verbs_mr *mr = (const struct verbs_mr *)sges[i].mr;
         out[i].addr = (uintptr_t)sges[i].addr;
         out[i].length = (uint32_t)sges[i].length;
-        out[i].lkey = mr != NULL ? mr->local->lkey : 0; /* none is needed for what is inlined */
+        out[i].lkey = mr != NULL ? mr->local->lkey : 0; /* inline pieces need none */
     }
     return count;
 }
@@ -67,7 +67,7 @@ void rdmux_verbs_chain_flush(struct verbs_ep *ep, struct rdmux_request *request,
 
 bool rdmux_verbs_chain_nothing(struct verbs_ep *ep)
 {
-    assert(!ep->transport->lacks_word); /* no work of theirs is ever silent */
+    assert(!ep->transport->lacks_word); /* such endpoints have no silent work */
     if (verbs_send_ring_room(&ep->data.sent) == 0) {
         return false;
     }
@@ -84,13 +84,13 @@ static void name_remote(struct ibv_send_wr *work, const struct rdmux_request *re
 {
     const struct verbs_remote *remote = (const struct verbs_remote *)request->remote;
     if (VERBS_UNLIKELY(remote == NULL)) {
-        return; /* nothing is written, so nobody looks at where */
+        return; /* nothing is written, so the address is not used */
     }
     work->wr.rdma.remote_addr = remote->region.addr + request->offset + skip;
     work->wr.rdma.rkey = remote->region.rkey;
 }
 
-/* The answer to a read of no more fits into one packet on every way. */
+/* A read's response of this size or less fits into one packet on every path. */
 enum { VERBS_PACKET_LEAST = 256 };
 
 static inline bool is_doubted(const struct verbs_ep *ep, const struct rdmux_request *request)
@@ -98,8 +98,9 @@ static inline bool is_doubted(const struct verbs_ep *ep, const struct rdmux_requ
     return verbs_domain_of_ep(ep)->doubts_reads && request->length > VERBS_PACKET_LEAST;
 }
 
-/* Reads take fewer pieces on some devices: one work request for each part of the list that they
- * take. Behind one that fails for all that it is said to be done nothing is. */
+/* Chains a read: one work request for each part of the list, as some devices take fewer pieces in
+ * reads. A doubted read gets a flush read behind it, which fails if the read failed although it
+ * completed as done. */
 static void chain_read(struct verbs_ep *ep, struct rdmux_request *request, enum verbs_wish wish,
                        uint32_t flags)
 {
@@ -144,7 +145,7 @@ static void chain_atomic(struct verbs_ep *ep, struct rdmux_request *request, enu
     ep->reads_end = queue->sent.head;
 }
 
-/* The bytes of an inline request that the device does not inline go to the slot's own place. */
+/* Copies the bytes of an inline request that the device does not inline to the slot's buffer. */
 static void add_copy(struct verbs_ep *ep, struct ibv_send_wr *work,
                      const struct rdmux_request *request)
 {
@@ -198,7 +199,7 @@ static void chain_data(struct verbs_ep *ep, struct rdmux_request *request, enum 
     }
 }
 
-/* Work requests that a request takes. */
+/* Returns the number of work requests of a request. */
 static inline uint32_t slots_of(const struct verbs_ep *ep, const struct rdmux_request *request)
 {
     if (!reads(request->op)) {
@@ -210,8 +211,8 @@ static inline uint32_t slots_of(const struct verbs_ep *ep, const struct rdmux_re
     return is_doubted(ep, request) ? parts + 1 : parts;
 }
 
-/* Behind atomics that the peer's library carries out, on another queue pair, nothing may go that
- * has to be behind them. */
+/* True if a request must wait for emulated atomics: those run on another queue pair, so a request
+ * that must stay behind them is held back. */
 static inline bool must_wait_for_atomics(const struct verbs_ep *ep,
                                          const struct rdmux_request *request)
 {
@@ -225,15 +226,16 @@ static bool is_native_atomic(const struct rdmux_request *request)
     return (remote->region.flags & VERBS_REGION_NATIVE_ATOMICS) != 0;
 }
 
-/* Atomics over the side channel are no work of the queue pair that fences. */
+/* True if the device fences the request. Atomics over the side channel are no work of the data
+ * queue pair. */
 static bool is_fenced_by_device(const struct verbs_ep *ep, const struct rdmux_request *request)
 {
     return !verbs_domain_of_ep(ep)->lacks_fence &&
            (request->op <= RDMUX_OP_READ || is_native_atomic(request));
 }
 
-/* Does a request without bytes that nothing can replace wait for the reads, also the library's own? See
- * lacks_nothing. */
+/* True for a request of no bytes that cannot be replaced; it waits for all reads before it, the
+ * library's own included. See lacks_nothing. */
 static bool is_bare(const struct verbs_ep *ep, const struct rdmux_request *request)
 {
     return request->length == 0 && verbs_domain_of_ep(ep)->lacks_nothing &&
@@ -242,8 +244,8 @@ static bool is_bare(const struct verbs_ep *ep, const struct rdmux_request *reque
              (request->flags & RDMUX_PLACED) == 0));
 }
 
-/* A fence that the device does not have: what is fenced waits here for the reads before it, and what
- * is behind it with it. One that raises no completion gets a successor that does. */
+/* Implements the fence that the device lacks: a fenced request, and all requests behind it, wait
+ * for the reads before it. A read that no completion will report gets a signaled successor. */
 static bool must_wait_for_reads(struct verbs_ep *ep, const struct rdmux_request *request)
 {
     const struct verbs_send_ring *ring = &ep->data.sent;
@@ -262,7 +264,7 @@ static bool must_wait_for_reads(struct verbs_ep *ep, const struct rdmux_request 
     }
     if (!verbs_send_ring_awaits(ring) || (int32_t)(end - ring->signaled) > 0) {
         (void)rdmux_verbs_chain_nothing(
-            ep); /* without room for it there is a completion on its way */
+            ep); /* without room for another work request, a completion is pending */
     }
     return true;
 }
@@ -273,7 +275,7 @@ bool rdmux_verbs_must_wait(struct verbs_ep *ep, const struct rdmux_request *requ
                           must_wait_for_atomics(ep, request) || must_wait_for_reads(ep, request));
 }
 
-/* Is a read of the flush word all that the request comes to? */
+/* True if the request is carried out as a flush read alone. */
 static bool is_flush(const struct verbs_ep *ep, const struct rdmux_request *request)
 {
     return request->length == 0 &&
@@ -330,7 +332,7 @@ enum rdmux_status rdmux_verbs_post(struct rdmux_provider_ep *base, struct rdmux_
             break;
         }
     }
-    /* What is inline in the chain may change when this returns. */
+    /* Inline bytes in the chain may change when this returns. */
     if ((flags & RDMUX_POST_MORE) == 0 || status != RDMUX_OK || ep->data.chain_is_inline) {
         (void)rdmux_verbs_chain_ring(&ep->data);
     }
@@ -376,7 +378,7 @@ static enum rdmux_status post_receives(struct verbs_queue *queue, struct rdmux_r
     return RDMUX_OK;
 }
 
-/* The device's queue is shorter than the endpoint's. */
+/* Holds receives back, as the device's queue is shorter than the endpoint's. */
 static void hold(struct verbs_ep *ep, struct rdmux_request *requests, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -396,7 +398,7 @@ enum rdmux_status rdmux_verbs_post_recv(struct rdmux_provider_ep *base,
     struct verbs_ep *ep = verbs_ep_of(base);
     struct verbs_queue *queue = &ep->data;
     if (VERBS_UNLIKELY(count == 0 || ep->state != VERBS_EP_CONNECTED)) {
-        /* an SRQ's are with the device; those of an endpoint that failed the core completes */
+        /* receives of an SRQ are posted already; the core completes those of a failed endpoint */
         return RDMUX_OK;
     }
     while (count > 0) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Queue pairs: making them, their states, and the chain of work requests that goes to the device
- * with one doorbell. */
+/* Queue pairs: creation, states, and the chain of work requests that goes to the device with one
+ * doorbell. */
 #include "verbs/verbs_internal.h"
 
 #include "verbs/verbs_timing.h"
@@ -18,7 +18,7 @@ static uint32_t power_of_two(uint32_t at_least)
     return size;
 }
 
-/* Some libraries return an errno, some its negative. */
+/* Returns the errno of a result: some libraries return an errno, some its negative. */
 static int error_of(int result)
 {
     return result < 0 ? -result : result;
@@ -72,7 +72,7 @@ static enum rdmux_status open_rings(struct verbs_queue *queue, const struct verb
     queue->sent.signal_every = wish->signal_every;
     queue->receives.mask = receive_size - 1;
     queue->receives.depth = wish->receive_depth;
-    /* The side channel's messages are our own as they are. */
+    /* The side channel's messages have no header. */
     bool has_none = queue == &queue->ep->side || queue->ep->transport->header_size == 0;
     return has_none || wish->receive_depth == 0
                ? RDMUX_OK
@@ -92,8 +92,8 @@ static void close_rings(struct verbs_queue *queue)
     rdmux_provider_release(fabric, queue->sent.requests);
 }
 
-/* All that is ever put on a chain, and so said by ibv_wr_*(); 0: these are not to be used. Over
- * iWARP numbers go in headers. */
+/* Returns the operations that chains may hold, as declared for ibv_wr_*(); 0: those calls are not
+ * used. Over iWARP immediate numbers go in headers. */
 static uint64_t operations_of(const struct verbs_queue *queue)
 {
     const struct verbs_domain *domain = verbs_domain_of_ep(queue->ep);
@@ -111,7 +111,7 @@ static uint64_t operations_of(const struct verbs_queue *queue)
     return operations;
 }
 
-/* operations: those of ibv_wr_*(); 0: it is to take lists only. */
+/* Creates a queue pair. operations: for ibv_wr_*(); 0: for lists only. */
 static struct ibv_qp *try_create(struct verbs_queue *queue, const struct verbs_queue_wish *wish,
                                  const struct ibv_qp_cap *cap, uint64_t operations)
 {
@@ -132,7 +132,7 @@ static struct ibv_qp *try_create(struct verbs_queue *queue, const struct verbs_q
         attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     }
     errno = 0;
-    /* which is ibv_create_qp() with PD alone */
+    /* the same as ibv_create_qp() if only PD is given */
     struct ibv_qp *qp = ibv_create_qp_ex(domain->context, &attr);
     if (qp != NULL) {
         queue->max_inline = domain->lacks_inline ? 0 : attr.cap.max_inline_data;
@@ -140,14 +140,13 @@ static struct ibv_qp *try_create(struct verbs_queue *queue, const struct verbs_q
     return qp;
 }
 
-/* Devices without ibv_wr_*(), or without some of the operations, refuse the queue pair with one of
- * these. */
+/* True if the error may mean that the device lacks ibv_wr_*() or some of the operations. */
 static bool may_lack_calls(int error)
 {
     return error == EOPNOTSUPP || error == ENOSYS || error == EINVAL;
 }
 
-/* For ibv_wr_*() where the device has them, else for lists. */
+/* Creates a queue pair for ibv_wr_*() if the device has them, else for lists. */
 static struct ibv_qp *try_both(struct verbs_queue *queue, const struct verbs_queue_wish *wish,
                                uint32_t send_depth, uint32_t max_inline)
 {
@@ -160,7 +159,7 @@ static struct ibv_qp *try_both(struct verbs_queue *queue, const struct verbs_que
     };
     const uint64_t operations = operations_of(queue);
     struct ibv_qp *qp = try_create(queue, wish, &cap, operations);
-    /* what was made for lists may be no ibv_qp_ex at all */
+    /* a queue pair made for lists may be no ibv_qp_ex at all */
     queue->calls = qp != NULL && operations != 0 ? ibv_qp_to_qp_ex(qp) : NULL;
     if (qp == NULL && operations != 0 && may_lack_calls(errno)) {
         qp = try_create(queue, wish, &cap, 0);
@@ -180,8 +179,8 @@ static enum rdmux_status say_not_created(const struct verbs_queue *queue,
     return error == ENOMEM || error == EMFILE ? RDMUX_NO_MEMORY : RDMUX_IO;
 }
 
-/* Devices say EINVAL or ENOMEM for more inline bytes or a deeper queue than they have, and only
- * trying tells which. */
+/* Creates the queue pair. Devices return EINVAL or ENOMEM both for too many inline bytes and for
+ * too deep a queue, so smaller values of both are tried. */
 static enum rdmux_status create(struct verbs_queue *queue, const struct verbs_queue_wish *wish)
 {
     static const uint32_t inline_steps[] = { UINT32_MAX, 512, 256, 128, 96, 64, 32, 0 };
@@ -384,7 +383,7 @@ enum rdmux_status rdmux_verbs_queue_connect(struct verbs_queue *queue,
                   "ready to send");
 }
 
-/* What the device never got, it has not to give back. */
+/* Drops the chain, which the device never got and so need not give back. */
 static void drop_chain(struct verbs_queue *queue)
 {
     queue->sent.head -= queue->chain_count;
@@ -402,7 +401,7 @@ void rdmux_verbs_queue_kill(struct verbs_queue *queue)
     drop_chain(queue);
     int error = error_of(ibv_modify_qp(queue->qp, &attr, IBV_QP_STATE));
     if (error != 0) {
-        /* Destroying it ends it just as well. */
+        /* Destroying the queue pair ends it as well. */
         rdmux_verbs_queue_destroy(queue);
     }
 }
@@ -421,7 +420,7 @@ struct ibv_send_wr *rdmux_verbs_chain_add(struct verbs_queue *queue, struct rdmu
 {
     bool signal = false;
     if (VERBS_UNLIKELY(queue->chain_count == VERBS_CHAIN_MAX)) {
-        /* a failure is told; what follows is dropped with it */
+        /* a failure is reported; what follows is dropped with it */
         (void)rdmux_verbs_chain_ring(queue);
     }
     uint32_t slot = verbs_send_ring_take(&queue->sent, request, wish, &signal);
@@ -437,8 +436,8 @@ struct ibv_send_wr *rdmux_verbs_chain_add(struct verbs_queue *queue, struct rdmu
     return work;
 }
 
-/* A read that is finished behind later work requests can be told by nothing but its own
- * completion; so can bytes that the device only lends to TCP. */
+/* Signals each read that the device finishes behind later work requests: only its own completion
+ * reports it. The same applies to bytes that the device only lends to TCP. */
 static void mark_reads(struct verbs_queue *queue)
 {
     const bool lends = verbs_domain_of_ep(queue->ep)->lends_silent;
@@ -473,7 +472,8 @@ __attribute__((noinline)) static void say_inline_list(struct ibv_qp_ex *calls,
     ibv_wr_set_inline_data_list(calls, (size_t)work->num_sge, buffers);
 }
 
-/* Adapters finish a work request when it is told where its bytes are: one without any, too. */
+/* Sets a work request's data. Adapters finish the work request in this call, so one of no bytes
+ * needs it, too. */
 static void say_bytes(struct ibv_qp_ex *calls, const struct ibv_send_wr *work)
 {
     const struct ibv_sge *piece = work->sg_list;
@@ -494,7 +494,7 @@ static void say_bytes(struct ibv_qp_ex *calls, const struct ibv_send_wr *work)
 static void say(struct ibv_qp_ex *calls, const struct ibv_send_wr *work)
 {
     calls->wr_id = work->wr_id;
-    calls->wr_flags = work->send_flags & ~(unsigned int)IBV_SEND_INLINE; /* a setter says that */
+    calls->wr_flags = work->send_flags & ~(unsigned int)IBV_SEND_INLINE; /* a setter sets it */
     switch (work->opcode) {
     case IBV_WR_SEND:
         ibv_wr_send(calls);
@@ -539,8 +539,9 @@ static int give_list(struct verbs_queue *queue)
     return ibv_post_send(queue->qp, queue->chain, &bad);
 }
 
-/* What was not taken counts as posted until the queue pair is gone: of a list the first may have been,
- * by ibv_wr_complete() none is (ibv_wr_post(3)), and whether a driver keeps to that nobody can tell. */
+/* On failure the chain counts as posted until the queue pair is gone: of a list, the first ones may
+ * have been posted; after ibv_wr_complete() none is (ibv_wr_post(3)), but a driver may not keep to
+ * that. */
 bool rdmux_verbs_chain_ring(struct verbs_queue *queue)
 {
     const uint32_t count = queue->chain_count;

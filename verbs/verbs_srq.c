@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Shared receive queues of the device. Receives are used in any order, so slots are kept on a
+/* Shared receive queues of the device. Receives complete in any order, so free slots are kept on a
  * stack. */
 #include "verbs/verbs_internal.h"
 
