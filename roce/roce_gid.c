@@ -30,7 +30,7 @@ uint8_t rdmux_roce_gid_kind(const uint8_t gid[VERBS_GID_SIZE])
                                                      : VERBS_ADDRESS_IPV6;
 }
 
-/* The more the better. */
+/* Ranks an entry; higher is better. */
 static int merit(const struct roce_gid *entry, const struct roce_wish *wish)
 {
     bool is_wished = memcmp(wish->local, nothing, sizeof(nothing)) != 0 &&

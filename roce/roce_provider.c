@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What RoCE adds: which entry of the GID table to use, and what the packets carry in their IP
- * header. */
+/* RoCE part of the provider: the choice of the GID table entry, and the IP header fields of the
+ * packets. */
 #include "verbs/verbs_plain.h"
 #include "verbs/verbs_table.h"
 
@@ -21,15 +21,15 @@
 enum {
     LATENCY_NS = 1000,
     HOP_LIMIT = 64,
-    TABLE_MAX = 256, /* entries looked at */
+    TABLE_MAX = 256, /* most entries of the GID table */
 };
 
 _Static_assert((int)ROCE_GID_TYPE_V2 == (int)IBV_GID_TYPE_ROCE_V2, "roce_gid.h has its number");
 
 /* ------------------------------------------------------------------------------------ the table */
 
-/* Is the interface of that index in this network namespace, and has it a carrier? Name: of a VLAN,
- * if it is one. */
+/* Fills in the interface's state: in this network namespace and with a carrier, and whether it is a
+ * VLAN. */
 static void look_at_interface(int socket, struct roce_gid *entry)
 {
     struct ifreq request;
@@ -45,7 +45,7 @@ static void look_at_interface(int socket, struct roce_gid *entry)
                              (request.ifr_flags & wanted) == wanted;
 }
 
-/* Reads the GID table of a port; *count: entries of out, which has room for TABLE_MAX. */
+/* Reads the GID table of a port. *count: entries of out, which has room for TABLE_MAX. */
 static enum rdmux_status read_table(struct ibv_context *context, uint8_t port, struct roce_gid *out,
                                     size_t *count)
 {
@@ -83,7 +83,7 @@ static void find_interface(const struct roce_gid *table, size_t count, struct ro
     }
 }
 
-/* The family of the control channel, which both ends see alike. */
+/* Returns the address family of the control channel, which is the same at both ends. */
 static uint8_t family_of(const struct roce_wish *wish)
 {
     switch (rdmux_roce_gid_kind(wish->local)) {
@@ -96,7 +96,7 @@ static uint8_t family_of(const struct roce_wish *wish)
     }
 }
 
-/* Chooses; gid_index, if not NULL, gets where each address stands. */
+/* Chooses the addresses of a port. gid_index, if not NULL, gets the table index of each address. */
 static enum roce_lack look(struct ibv_context *context, uint8_t port, struct roce_wish *wish,
                            struct verbs_whereabouts *out, uint32_t *gid_index)
 {
@@ -244,7 +244,7 @@ static enum rdmux_status route(struct verbs_ep *ep, struct verbs_route *out)
     return RDMUX_OK;
 }
 
-/* The queue pair sends from an index of the table: what stands there now? */
+/* Checks the table entry from which the queue pair sends. */
 static bool holds(struct verbs_ep *ep, char *text, size_t size)
 {
     struct ibv_gid_entry now;

@@ -41,7 +41,7 @@ enum {
     MTU_MAX = 5,
     CODE_MAX = 31, /* five bits */
     SERVICE_LEVEL_MAX = 15,
-    V4_AT = 12, /* in a mapped GID */
+    V4_AT = 12, /* offset in a mapped GID */
 };
 _Static_assert(CONNECTION_AT_FLUSH_ADDR + 8 == VERBS_CONNECTION_FIXED, "the fixed part ends there");
 _Static_assert(VERBS_CONNECTION_MAX <= 512, "it is a provider's connection data");

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The express lane: one inline write is one work request filled in place, one completion one entry
- * of the program's. Compiled without frame pointers; each instruction here is one of every small
- * write, see tests/instructions: so it is ibv_post_send() on queue pairs for ibv_wr_*(), too, which
- * would be four calls.
+ * The fast path: each inline write is one work request filled in place, each completion one entry
+ * for the program. Compiled without frame pointers, as each instruction here is one of every small
+ * write, see tests/instructions. So it uses ibv_post_send() even on queue pairs for ibv_wr_*(),
+ * which would take four calls.
  *
- * The work requests are named by the addresses of their entries, which no other wr_id looks like
- * (verbs_ring.h). What is still under way when the lane is closed keeps that name, and the cq knows
- * the queue that it leads to; until all of it has completed the lane is not opened again.
+ * The wr_id of a work request is the address of its entry, which no other wr_id resembles
+ * (verbs_ring.h). In-flight work keeps that wr_id when the fast path is closed, and the cq knows
+ * the queue that it belongs to. The fast path is not opened again until all of it has completed.
  */
 #include "verbs/verbs_internal.h"
 
 #include <assert.h>
 #include <string.h>
 
-/* Address and key of a target, as one. */
+/* Address and key of a target, copied as one value. */
 typedef uint64_t both __attribute__((vector_size(16), aligned(8), may_alias));
 
 /* rdmux_lane.provider */
@@ -24,10 +24,10 @@ struct verbs_lane {
     int (*post_send)(struct ibv_qp *qp, struct ibv_send_wr *work, struct ibv_send_wr **bad);
     int (*poll_cq)(struct ibv_cq *cq, int count, struct ibv_wc *wc);
     struct verbs_queue *queue;
-    struct rdmux_wc *out; /* of the poll under way, which then has a register less to save */
+    struct rdmux_wc *out; /* the current poll's; stored here to save a register */
     struct ibv_send_wr *bad;
     struct ibv_sge piece;
-    struct ibv_send_wr work; /* all that is the same in each is set */
+    struct ibv_send_wr work; /* fields common to all writes are set */
     struct ibv_wc wcs[VERBS_POLL_MAX];
 };
 static_assert(sizeof(struct verbs_lane) <= RDMUX_LANE_PROVIDER_WORDS * sizeof(uint64_t),
@@ -50,7 +50,7 @@ static inline struct verbs_lane *verbs_lane_of(struct rdmux_lane *lane)
 
 /* -------------------------------------------------------------------------------------- writing */
 
-/* The device did not take the newest write. It counts as posted, and ends with the endpoint. */
+/* The device did not take the newest write. It counts as posted and ends with the endpoint. */
 COLD static enum rdmux_status post_failed(struct rdmux_lane *lane, int error)
 {
     struct verbs_ep *ep = verbs_lane_of(lane)->queue->ep;
@@ -70,14 +70,14 @@ static enum rdmux_status post(struct rdmux_lane *lane, const void *buf, size_t l
     verbs->piece.length = (uint32_t)length;
     both *rdma = (both *)(void *)&verbs->work.wr.rdma;
     *rdma = *(const both *)(const void *)target;
-    __atomic_signal_fence(__ATOMIC_SEQ_CST); /* what was copied is not taken apart again */
+    __atomic_signal_fence(__ATOMIC_SEQ_CST); /* keeps the compiler from splitting the copy again */
     verbs->work.wr.rdma.remote_addr += offset;
     int error = verbs->post_send(verbs->qp, &verbs->work, &verbs->bad);
     if (VERBS_UNLIKELY(error != 0)) {
         return post_failed(lane, error);
     }
     rdmux_lane_leave(lane);
-    __asm__("" : "+r"(error)); /* it is where the result goes: no constant has to be loaded */
+    __asm__("" : "+r"(error)); /* error is in the result's register: no constant has to be loaded */
     return (enum rdmux_status)error;
 }
 
@@ -96,7 +96,7 @@ static inline void give(struct rdmux_lane *lane, struct rdmux_wc *out)
     memset(&out->flags, 0, sizeof(*out) - offsetof(struct rdmux_wc, flags));
 }
 
-/* What the lane does not give goes the ordinary way, in its order. */
+/* Stashes completions that the fast path does not deliver, for the ordinary path, in order. */
 static void keep(struct rdmux_lane *lane, const struct ibv_wc *wcs, int count)
 {
     struct verbs_queue *queue = verbs_lane_of(lane)->queue;
@@ -118,7 +118,7 @@ COLD static size_t poll_other(struct rdmux_lane *lane, struct rdmux_wc *out, int
     return rdmux_lane_poll(cq, out, 1);
 }
 
-/* More than one. */
+/* Polls for any number of completions. */
 __attribute__((noinline)) static size_t poll_many(struct rdmux_cq *cq, struct rdmux_wc *out,
                                                   size_t max)
 {
@@ -143,7 +143,7 @@ __attribute__((noinline)) static size_t poll_many(struct rdmux_cq *cq, struct rd
         rdmux_lane_leave(lane);
         return rdmux_lane_poll(cq, out, max);
     }
-    rdmux_lane_stop(lane); /* the next poll takes what was kept */
+    rdmux_lane_stop(lane); /* the next poll takes the stashed completions */
     rdmux_lane_leave(lane);
     return (size_t)given;
 }
@@ -185,7 +185,7 @@ static bool is_idle(const struct verbs_ep *ep, const struct verbs_cq *cq)
            atomic_load_explicit(&cq->attention, memory_order_relaxed) == 0;
 }
 
-/* Writes as the fabric has them, and completions in order. */
+/* True if the fabric carries writes out as they are and completes them in order. */
 static bool can_have_lane(const struct verbs_ep *ep, const struct rdmux_lane *lane)
 {
     return ep->transport->start == rdmux_verbs_start && ep->transport->sent == rdmux_verbs_sent &&

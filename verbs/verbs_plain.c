@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Endpoints whose peer is not rdmux. The queue pair is of the domain's own context; on InfiniBand and
- * RoCE its states are changed here, with what the connection manager knows (rdma_init_qp_attr(3)), on
- * iWARP the kernel changes them. It takes receives from the beginning, before the peer may send.
+ * rdma:// endpoints: the peer is not rdmux. The queue pair belongs to the domain's own context. On
+ * InfiniBand and RoCE its states are changed here, with attributes from the connection manager
+ * (rdma_init_qp_attr(3)); on iWARP the kernel changes them. The queue pair takes receives from the
+ * beginning, before the peer may send.
  */
 #include "verbs/verbs_plain.h"
 
@@ -20,13 +21,13 @@
 static_assert(offsetof(struct verbs_plain_ep, base) == 0, "plain_of_ep() relies on it");
 
 enum {
-    READS_MAX = 128, /* in either direction; the field has eight bits, and 255 a meaning */
+    READS_MAX = 128, /* in either direction; the field has eight bits, and 255 is special */
     CONNECT_TRIES = 10,
     REAP_ROUNDS = 256,
     REAP_BUDGET = 64,
     REJECTED_NO_SERVICE = 8, /* IBTA specification volume 1, 12.6.7.2: reasons to reject */
     REJECTED_BY_CONSUMER = 28,
-    KEY_AT = 8, /* in a struct rdmux_plain_key: address, key */
+    KEY_AT = 8, /* offset of the key in a struct rdmux_plain_key, after the address */
 };
 
 static struct verbs_plain_ep *plain_of_ep(struct rdmux_provider_ep *ep)
@@ -56,7 +57,7 @@ static int error_of(int result)
     return result < 0 ? -result : result;
 }
 
-/* What the connection manager wants the queue pair to be in a state. Returns an errno. */
+/* Gets the connection manager's attributes for a state of the queue pair. Returns an errno. */
 static int ask(struct verbs_plain_ep *ep, enum ibv_qp_state state, struct ibv_qp_attr *attr,
                int *mask)
 {
@@ -65,7 +66,7 @@ static int ask(struct verbs_plain_ep *ep, enum ibv_qp_state state, struct ibv_qp
     return rdma_init_qp_attr(ep->call->cm.id, attr, mask) == 0 ? 0 : errno;
 }
 
-/* INIT: it takes receives. */
+/* Moves the queue pair to INIT, where it takes receives. Returns an errno. */
 static int prepare_queue(struct verbs_plain_ep *ep)
 {
     struct ibv_qp_attr attr;
@@ -74,7 +75,7 @@ static int prepare_queue(struct verbs_plain_ep *ep)
     if (error != 0) {
         return error;
     }
-    /* The kernel names no rights before it has a connection. */
+    /* The kernel sets no access rights before there is a connection. */
     attr.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
     if (verbs_domain_of_ep(&ep->base)->attr.atomic_cap != IBV_ATOMIC_NONE) {
         attr.qp_access_flags |= IBV_ACCESS_REMOTE_ATOMIC;
@@ -104,7 +105,7 @@ static int ready_to_receive(struct verbs_plain_ep *ep, const struct rdma_conn_pa
 
 static uint32_t ack_code(const struct verbs_plain_ep *ep)
 {
-    /* The peer's device does not say how long it takes; that it takes as long as ours is likely. */
+    /* The ACK delay of the peer's device is unknown; this end's is a likely value. */
     const struct ibv_device_attr *device = &verbs_domain_of_ep(&ep->base)->attr;
     return rdmux_verbs_ack_code(ep->base.attr->liveness_ms,
                                 device->local_ca_ack_delay & VERBS_DELAY_CODE_MAX);
@@ -124,14 +125,15 @@ static int ready_to_send(struct verbs_plain_ep *ep, const struct rdma_conn_param
     if (granted != NULL) {
         attr.max_rd_atomic = granted->initiator_depth;
     }
-    if (attr.max_rd_atomic == 0) { /* the device would never start one */
+    if (attr.max_rd_atomic == 0) { /* the device would never start a read */
         ep->call->base.lacks = RDMUX_CAP_READ | RDMUX_CAP_PLACED | RDMUX_CAP_FETCH_ADD |
                                RDMUX_CAP_COMPARE_SWAP | RDMUX_CAP_ATOMIC_DEVICE;
     }
     return error_of(ibv_modify_qp(ep->base.data.qp, &attr, mask));
 }
 
-/* granted: what this end grants; NULL: what the peer's reply says. */
+/* Moves the queue pair to RTR and RTS; does nothing on iWARP. granted: depths that this end grants;
+ * NULL: those of the peer's reply. Returns an errno. */
 static int ready_queue(struct verbs_plain_ep *ep, const struct rdma_conn_param *granted)
 {
     if (is_iwarp(ep)) {
@@ -226,7 +228,8 @@ static void keep_private_data(struct verbs_plain_ep *ep, const struct verbs_cm_e
     memcpy(call->peer_private_data, event->private_data, length);
 }
 
-/* Four bytes, filled up with zeros where the field has a fixed size, are a reason. */
+/* True if the private data is a reason: four bytes, padded with zeros where the field has a fixed
+ * size. */
 static bool is_reason(const struct verbs_cm_event *event)
 {
     bool zeros = event->private_length >= VERBS_PLAIN_REASON_SIZE;
@@ -275,7 +278,7 @@ static void was_rejected(struct verbs_plain_ep *ep, const struct verbs_cm_event 
 
 static void has_ended(struct verbs_plain_ep *ep, const char *why)
 {
-    /* What has come belongs to the program, and a completion may say why. */
+    /* Messages that have arrived belong to the program, and a completion may have the cause. */
     struct verbs_cq *cq = verbs_cq_of(ep->base.base.cq);
     for (int i = 0; i < REAP_ROUNDS && rdmux_verbs_reap(cq, REAP_BUDGET) != 0; i++) {
     }
@@ -334,13 +337,13 @@ static void heard(struct verbs_cm_id *cm, const struct verbs_cm_event *event)
                        event->status < 0 ? strerror(-event->status) : "the device says no more");
         break;
     case RDMA_CM_EVENT_DISCONNECTED:
-        (void)rdma_disconnect(cm->id); /* agrees, so that the peer need not wait */
+        (void)rdma_disconnect(cm->id); /* answers, so that the peer need not wait */
         has_ended(ep, "the peer ended the connection, or is gone");
         break;
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
         has_ended(ep, "the device was taken away");
         break;
-    default: /* of no concern, or of a later library */
+    default: /* irrelevant, or of a later library */
         break;
     }
 }
@@ -381,7 +384,8 @@ static void accept_peer(struct verbs_plain_ep *ep)
     }
 }
 
-/* librdmacm takes ports from a book of its own; the adapter's, or the host's, differs. */
+/* Connects; tries other ports, as librdmacm tracks the used ports separately from the adapter or
+ * the host. */
 static void ask_peer(struct verbs_plain_ep *ep)
 {
     struct rdma_conn_param param = parameters(ep);
@@ -392,7 +396,7 @@ static void ask_peer(struct verbs_plain_ep *ep)
         }
         error = rdma_connect(ep->call->cm.id, &param) == 0 ? 0 : errno;
     }
-    if (error == ECONNREFUSED) { /* siw connects TCP within the call */
+    if (error == ECONNREFUSED) { /* siw connects TCP within rdma_connect() */
         is_refused(ep, error);
     } else if (error == ETIMEDOUT) {
         is_silent(ep);
@@ -506,7 +510,7 @@ void rdmux_verbs_plain_ep_close(struct rdmux_provider_ep *base)
 {
     struct verbs_plain_ep *ep = plain_of_ep(base);
     stop_connecting(ep);
-    /* Who has come and is not accepted is told so. */
+    /* A request that was not accepted is rejected. */
     bool rejects = ep->call->has_come && ep->stage == VERBS_PLAIN_OPEN;
     ep->stage = VERBS_PLAIN_OVER;
     rdmux_verbs_ep_close(base);
@@ -584,7 +588,7 @@ enum rdmux_status rdmux_verbs_plain_start(struct verbs_ep *ep, struct rdmux_requ
         }
         rdmux_verbs_plain_aim(ep, request);
     } else if (request->op == RDMUX_OP_READ && request->remote != NULL) {
-        /* A read of a byte may take its place or follow, see lacks_nothing and doubts_reads. */
+        /* A one-byte read may replace or follow the read, see lacks_nothing and doubts_reads. */
         rdmux_verbs_plain_aim(ep, request);
     }
     return rdmux_verbs_start(ep, request);
@@ -592,7 +596,7 @@ enum rdmux_status rdmux_verbs_plain_start(struct verbs_ep *ep, struct rdmux_requ
 
 bool rdmux_verbs_plain_holds(struct verbs_ep *ep, char *text, size_t size)
 {
-    /* The connection manager chose the address; a connection ends when it does not work any more. */
+    /* The connection manager chose the address; the connection ends when that no longer works. */
     (void)ep;
     if (size > 0) {
         text[0] = '\0';
@@ -604,7 +608,7 @@ void rdmux_verbs_plain_receive_failed(struct verbs_ep *ep, struct rdmux_request 
                                       const struct ibv_wc *wc)
 {
     if (wc->status == IBV_WC_WR_FLUSH_ERR && verbs_plain_of(ep)->has_hung_up) {
-        return; /* the end has begun; the connection manager tells when it is over */
+        return; /* teardown has begun; the connection manager reports its end */
     }
     rdmux_verbs_receive_failed(ep, request, wc);
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Connections to programs that are not rdmux before they have an endpoint: finding the way, listening,
- * requests that wait.
+ * Connections of rdma:// endpoints before they have an endpoint: resolving the path, listening,
+ * waiting requests.
  *
- * A request's id begins on its listener's channel, moves to one of its own when it is taken, so that
- * the listener may go, and from there to its cq's. What was not acknowledged moves along.
+ * The id of a request begins on its listener's channel. It moves to a channel of its own when the
+ * request is taken, so that the listener may be closed, and from there to its cq's channel. Unread
+ * events move along.
  */
 #include "verbs/verbs_plain.h"
 
@@ -19,17 +20,17 @@
 static_assert(offsetof(struct verbs_plain_call, base) == 0, "call_of() relies on it");
 
 enum {
-    /* An address that is not in the neighbour table is answered late where the answer overtakes the
-     * question's bookkeeping, so short tries do better than one long. */
+    /* An address missing in the neighbour table is resolved late if the reply overtakes the
+     * bookkeeping of the request, so short tries work better than one long one. */
     ADDRESS_MS = 200,
-    LISTEN_TRIES = 16, /* with another port each, where any will do */
+    LISTEN_TRIES = 16, /* each with another port, if the address has none */
 };
 
 struct verbs_plain_listener {
     struct rdmux_plain_listener base;
     struct verbs_cm_id cm;
     struct rdma_event_channel *channel;
-    struct verbs_plain_call *news; /* what next has not told yet, oldest first */
+    struct verbs_plain_call *news; /* calls that next has not reported yet, oldest first */
     struct verbs_plain_call *news_last;
 };
 
@@ -82,7 +83,7 @@ static const struct rdmux_plain_ops *ops_of(uint8_t fabric)
     }
 }
 
-/* The device that the id has got. False: it is of no fabric that is known. */
+/* Stores the device and addresses of the id. False: its fabric is unknown. */
 static bool find_place(struct verbs_plain_call *call)
 {
     struct rdma_cm_id *id = call->cm.id;
@@ -105,7 +106,7 @@ static bool find_place(struct verbs_plain_call *call)
     return true;
 }
 
-/* ------------------------------------------------------------------------------------- the way */
+/* ----------------------------------------------------------------------------- path resolution */
 
 static void way_heard(struct verbs_cm_id *cm, const struct verbs_cm_event *event)
 {
@@ -115,7 +116,7 @@ static void way_heard(struct verbs_cm_id *cm, const struct verbs_cm_event *event
     call->heard_status = event->status;
 }
 
-/* Until something is heard. Returns an errno. */
+/* Waits for an event. Returns an errno. */
 static int await(struct verbs_plain_call *call, uint64_t until_ns)
 {
     for (;;) {
@@ -134,7 +135,7 @@ static int await(struct verbs_plain_call *call, uint64_t until_ns)
     }
 }
 
-/* What a call has led to. Returns an errno. */
+/* Returns the outcome of a librdmacm call as an errno. */
 static int outcome_of(struct verbs_plain_call *call, int result, enum rdma_cm_event_type good,
                       uint64_t until_ns)
 {
@@ -157,7 +158,7 @@ static uint32_t ms_until(const struct verbs_plain_call *call, uint64_t until_ns)
 static int try_address(struct verbs_plain_call *call, const struct rdmux_plain_wish *wish,
                        uint64_t until_ns)
 {
-    rdmux_verbs_cm_id_destroy(&call->cm); /* of the last try */
+    rdmux_verbs_cm_id_destroy(&call->cm); /* the previous try's id */
     int error = rdmux_verbs_cm_id_create(call->channel, &call->cm);
     if (error != 0) {
         return error;
@@ -181,8 +182,8 @@ static int find_address(struct verbs_plain_call *call, const struct rdmux_plain_
     return error;
 }
 
-/* RoCE marks packets with all of the byte; the ECN bits of an iWARP stream are TCP's own. An adapter
- * that does not take it is no failure. */
+/* Sets the traffic class. RoCE uses the whole byte; the ECN bits of an iWARP stream are TCP's own.
+ * An adapter that does not take the option is no failure. */
 static void set_traffic_class(const struct verbs_plain_call *call, uint32_t dscp, uint32_t ecn)
 {
     uint8_t byte = (uint8_t)(dscp << 2);
@@ -246,7 +247,7 @@ static enum rdmux_status find_way(struct verbs_plain_call *call, const struct rd
     return RDMUX_OK;
 }
 
-/* Without the connection manager there is no way. */
+/* Opens a channel. Without the connection manager there is no path. */
 static enum rdmux_status open_channel(struct rdma_event_channel **out)
 {
     enum rdmux_status status = rdmux_verbs_cm_channel_open("rdma_cm", out);
@@ -308,7 +309,7 @@ enum rdmux_status rdmux_verbs_plain_redial(struct verbs_plain_call *call,
         }
     }
     if (status != RDMUX_OK) {
-        rdmux_verbs_cm_id_destroy(&call->cm); /* before its channel */
+        rdmux_verbs_cm_id_destroy(&call->cm); /* an id goes before its channel */
     }
     rdma_destroy_event_channel(call->channel);
     call->channel = NULL;
@@ -364,7 +365,7 @@ static bool ends_it(enum rdma_cm_event_type type)
     }
 }
 
-/* Of a request that waits. */
+/* Handles events of a waiting request. */
 static void request_heard(struct verbs_cm_id *cm, const struct verbs_cm_event *event)
 {
     struct verbs_plain_call *call = call_of_cm(cm);
@@ -471,7 +472,7 @@ enum rdmux_status rdmux_verbs_plain_listen(struct rdmux_fabric *fabric,
         rdmux_provider_error("rdma_cm: out of memory");
         return RDMUX_NO_MEMORY;
     }
-    listener->base.ops = &rdmux_roce_plain; /* any: they differ in nothing that a listener has */
+    listener->base.ops = &rdmux_roce_plain; /* any of them: all have the same listener operations */
     listener->base.fabric = fabric;
     listener->cm.heard = listener_heard;
     enum rdmux_status status = open_channel(&listener->channel);
@@ -479,7 +480,7 @@ enum rdmux_status rdmux_verbs_plain_listen(struct rdmux_fabric *fabric,
         rdmux_provider_release(fabric, listener);
         return status;
     }
-    /* librdmacm takes ports from a book of its own; the adapter's, or the host's, differs. */
+    /* librdmacm tracks the used ports separately from the adapter or the host. */
     int error = EADDRINUSE;
     int tries = any_port_will_do(address) ? LISTEN_TRIES : 1;
     for (int i = 0; i < tries && error == EADDRINUSE; i++) {
@@ -523,7 +524,7 @@ enum rdmux_status rdmux_verbs_plain_next(struct rdmux_plain_listener *base,
     if (listener->news == NULL) {
         (void)rdmux_verbs_cm_take_events(listener->channel);
     }
-    /* Who has gone before anybody was told of it has not been here. */
+    /* Requests that ended before they were reported are dropped silently. */
     struct verbs_plain_call *call = listener->news;
     while (call != NULL && call->is_gone && !call->is_told) {
         rdmux_verbs_plain_call_free(call);
@@ -583,7 +584,7 @@ void rdmux_verbs_plain_call_drop(struct rdmux_plain_call *base, uint32_t reason,
         const void *data = length != 0 ? private_data : &number;
         (void)rdma_reject(call->cm.id, data,
                           (uint8_t)(length != 0 ? length : VERBS_PLAIN_REASON_SIZE));
-        call->is_gone = true; /* it is done with */
+        call->is_gone = true; /* no second reject */
     }
     rdmux_verbs_plain_call_free(call);
 }

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The side channel: a second queue pair to the same peer, on the same cq, whose receives are the
- * library's own. Over it go atomics that the target's library carries out, because the device's own
- * would not be atomic with those of its host's CPU.
+ * The side channel: a second queue pair to the same peer, on the same cq, whose receives belong to
+ * the library. It carries emulated atomics: the target's library carries them out, because the
+ * device's own would not be atomic with those of its host's CPU.
  *
- * Order. Nothing orders two queue pairs. An atomic that has writes or sends before it waits for a
- * read of the flush word behind those; then the peer's memory has them, and a message may go. So does
- * one behind a fence of the data queue, which holds it back, too.
- * Atomics go in order, over one queue pair, and are answered in order. What must be behind an
- * atomic (a read, anything with FENCE) is held back by post until it is answered.
+ * Order. Nothing orders two queue pairs. An atomic with writes or sends before it waits for a flush
+ * read behind those; then the peer's memory has them, and the message may go. An atomic behind a
+ * fence of the data queue waits for a flush read, too, which the fence holds back. Atomics go in
+ * order, over one queue pair, and are answered in order. post holds back what must stay behind an
+ * atomic (a read, any request with FENCE) until the atomic is answered.
  *
- * Room. Each side has at most as many requests on their way as both ends take, VERBS_SIDE_DEPTH or what
- * their devices' queues have room for, and receives for as many requests and answers, and for the
- * transport's own messages; a receive is posted again before the answer goes. So no message ever waits
- * for a receive.
+ * Room. Each end has at most as many requests in flight as both ends take: VERBS_SIDE_DEPTH, or
+ * what the queues of their devices have room for. Receives are posted for as many requests and
+ * answers, and for the transport's own messages. A receive is posted again before the answer goes.
+ * So no message ever waits for a receive.
  *
- * request->provider[]: [0] the next one, [1] the data queue's slot that has to be done first.
+ * request->provider[]: [0] the next request, [1] the end of the data queue's slots that must be
+ * done first.
  */
 #include "verbs/verbs_internal.h"
 
@@ -23,8 +24,8 @@
 #include <string.h>
 
 enum {
-    RECEIVES_EACH = 2, /* for each request: it and the answer to one of ours */
-    ANSWERS_EACH = 3,  /* slots kept for answers: they may be told free late */
+    RECEIVES_EACH = 2, /* per request: the peer's request and the answer to one of ours */
+    ANSWERS_EACH = 3,  /* slots reserved for answers, whose completions may come late */
     SENDS_EACH = 1 + ANSWERS_EACH,
 };
 
@@ -35,7 +36,7 @@ static size_t memory_size(const struct verbs_ep *ep)
     return (size_t)(ep->side_receives + ep->side_sends) * VERBS_SIDE_SIZE;
 }
 
-/* The device's queue decides how many requests there can be. */
+/* Chooses the number of requests that the device's queue has room for. */
 static void choose_depth(struct verbs_ep *ep)
 {
     const uint32_t most = (uint32_t)verbs_domain_of_ep(ep)->attr.max_qp_wr;
@@ -49,7 +50,7 @@ static void choose_depth(struct verbs_ep *ep)
     ep->ours.side_depth = (uint8_t)depth;
 }
 
-/* Slots that requests and the transport's own messages leave alone. */
+/* Returns the send slots reserved for answers. */
 static uint32_t answer_slots(const struct verbs_ep *ep)
 {
     return ANSWERS_EACH * (uint32_t)ep->ours.side_depth;
@@ -121,7 +122,7 @@ static uint8_t *send_place(const struct verbs_ep *ep, uint32_t slot)
 
 static enum rdmux_status post_receive(struct verbs_ep *ep)
 {
-    /* Nobody's request: the ring keeps the count only. */
+    /* no request belongs to it: the ring only counts */
     uint32_t slot = verbs_receive_ring_take(&ep->side.receives, NULL);
     struct ibv_sge piece = { .addr = (uintptr_t)receive_place(ep, slot),
                              .length = VERBS_SIDE_SIZE,
@@ -148,7 +149,7 @@ enum rdmux_status rdmux_verbs_side_start(struct verbs_ep *ep)
     return status;
 }
 
-/* There is a slot: see Room. */
+/* Sends a message; there is a slot, see Room. */
 static void send_bytes(struct verbs_ep *ep, const uint8_t message[VERBS_SIDE_SIZE])
 {
     struct verbs_queue *queue = &ep->side;
@@ -197,7 +198,7 @@ enum rdmux_status rdmux_verbs_side_atomic(struct verbs_ep *ep, struct rdmux_requ
                            (int32_t)(ep->flushed_end - ring->signaled) > 0;
     bool fence_is_under_way = verbs_send_ring_is_under_way(ring, ep->fenced_end);
     if (ep->is_unflushed || flush_is_silent || fence_is_under_way) {
-        /* post has looked that there is room; a read is done after those before it. */
+        /* The caller has checked for room. The flush read finishes after the reads before it. */
         rdmux_verbs_chain_flush(ep, NULL, VERBS_WISH_DONE);
     }
     request->provider[0] = 0;
@@ -243,7 +244,7 @@ void rdmux_verbs_side_push(struct verbs_ep *ep)
     }
 }
 
-/* What a peer may say of an atomic. */
+/* Maps the status in an answer: those that a peer may give, else RDMUX_PROTOCOL. */
 static enum rdmux_status refusal_of(uint8_t status)
 {
     switch ((enum rdmux_status)status) {
@@ -257,7 +258,7 @@ static enum rdmux_status refusal_of(uint8_t status)
     }
 }
 
-/* The answer to the oldest atomic. */
+/* Handles the answer to the oldest atomic. */
 static void take_answer(struct verbs_ep *ep, const struct verbs_side_message *message)
 {
     struct rdmux_request *request = ep->atomics;
@@ -308,7 +309,7 @@ void rdmux_verbs_no_side_message(struct verbs_ep *ep, const uint8_t *message)
     rdmux_verbs_fail(ep, RDMUX_PROTOCOL, "a side message of kind %u cannot be taken", message[0]);
 }
 
-/* The transport's own. */
+/* Handles a message of the transport's own. */
 static void take_own(struct verbs_ep *ep, uint32_t slot)
 {
     uint8_t message[VERBS_SIDE_SIZE];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Only a wrong answer counts: bytes that differ, a request that is refused. A device that says nothing,
- * because it does not carry messages to itself or is busy, is taken as it describes itself; the proof of
- * each path looks once more (docs/NEGOTIATION.md).
+ * Device self-test. Only a wrong answer counts: other bytes, or a refused request. A device that
+ * gives no answer, because it is busy or does not carry messages to itself, is taken as it
+ * describes itself; the proof of each path tests again (docs/NEGOTIATION.md).
  */
 #include "verbs/verbs_trial.h"
 
@@ -19,20 +19,18 @@
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 enum {
-    BYTES = 1024, /* of each buffer; no longer inline send is tried */
+    BYTES = 1024, /* size of each buffer; limits the inline send */
     DEPTH = 4,
-    LOOKS_MIN = 1000,  /* for an answer, however little time there was: a millisecond */
-    FIRST_PSN = 0x5d1, /* both ways; nobody else knows these queue pairs */
-    RNR_CODE = 1,      /* 10 us; there is always a receive */
+    LOOKS_MIN = 1000,  /* least polls for an answer, even after the time: a millisecond */
+    FIRST_PSN = 0x5d1, /* both ways; no other peer knows these queue pairs */
+    RNR_CODE = 1,      /* 10 us; a receive is always posted */
     ACK_CODE = 14,     /* 67 ms: nothing is lost inside a port */
     RETRIES = 1,
 };
 
-#define ASKED UINT64_C(1)   /* in a wr_id: the request is done */
-#define NOTICED UINT64_C(2) /* the receive has a message */
-#define ROUND_SHIFT \
-    8 /* above: the experiment's number, so that what is left of others counts
-                                for nothing */
+#define ASKED UINT64_C(1)   /* bit of a wr_id: completion of the request */
+#define NOTICED UINT64_C(2) /* bit of a wr_id: completion of the receive */
+#define ROUND_SHIFT 8       /* above: the experiment's number; completions of others are ignored */
 #define OLD UINT64_C(0x0102030405060708)
 #define ADDED UINT64_C(0x1112131415161718)
 #define OTHER UINT64_C(0x2122232425262728)
@@ -41,7 +39,7 @@ enum {
 struct memory {
     uint8_t ours[BYTES];
     uint8_t theirs[BYTES];
-    /* The word is where 8 bytes are aligned and 16 are not. */
+    /* The word is 8-byte aligned but not 16-byte aligned. */
     _Alignas(16) uint64_t before;
     uint64_t word;
     uint64_t result;
@@ -53,7 +51,7 @@ enum answer { RIGHT, WRONG, NONE };
 struct bench {
     const struct verbs_trial_way *way;
     struct verbs_trial *out;
-    char *words; /* VERBS_TRIAL_TEXT_MAX bytes, what say() says goes there */
+    char *words; /* VERBS_TRIAL_TEXT_MAX bytes; say() writes there */
     struct ibv_pd *pd;
     struct ibv_cq *cq;
     struct ibv_mr *mr;
@@ -72,7 +70,7 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
 }
 
-/* The first text counts. */
+/* Sets the text; only the first one counts. */
 static void say(struct bench *bench, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void say(struct bench *bench, const char *format, ...)
 {
@@ -99,7 +97,8 @@ static unsigned access_of(const struct bench *bench)
     return has_atomics(bench) ? access | IBV_ACCESS_REMOTE_ATOMIC : access;
 }
 
-/* Devices refuse more inline bytes than they have, or grant more than was asked for. */
+/* Creates a queue pair with as many inline bytes as granted. Devices refuse more than they have, or
+ * grant more than was asked for. */
 static struct ibv_qp *make_queue(struct bench *bench)
 {
     static const uint32_t steps[] = { 512, 256, 128, 96, 64, 32, 0 };
@@ -121,7 +120,7 @@ static struct ibv_qp *make_queue(struct bench *bench)
     return qp;
 }
 
-/* False: errno tells; what was made is to be destroyed all the same. */
+/* Creates the objects. False: errno has the reason; the caller destroys what was made. */
 static bool make_objects(struct bench *bench)
 {
     void *pages = mmap(NULL, sizeof(*bench->memory), PROT_READ | PROT_WRITE,
@@ -167,7 +166,7 @@ static bool can_read(const struct bench *bench)
     return bench->way->device->max_qp_rd_atom > 0 && bench->way->device->max_qp_init_rd_atom > 0;
 }
 
-/* From any state; what it had is forgotten. */
+/* Connects a queue pair from any state; its outstanding work is dropped. */
 static int connect_queue(const struct bench *bench, struct ibv_qp *qp, const struct ibv_qp *peer)
 {
     const uint8_t reads = can_read(bench) ? 1 : 0;
@@ -240,10 +239,10 @@ static void receive_next(struct bench *bench)
                                 .sg_list = &piece,
                                 .num_sge = 1 };
     struct ibv_recv_wr *bad = NULL;
-    (void)ibv_post_recv(bench->answers, &work, &bad); /* that nothing comes tells it */
+    (void)ibv_post_recv(bench->answers, &work, &bad); /* a failure shows as a missing message */
 }
 
-/* A request that raises a completion. */
+/* Makes a signaled request. */
 static struct ibv_send_wr request_of(const struct bench *bench, enum ibv_wr_opcode opcode,
                                      struct ibv_sge *piece)
 {
@@ -260,7 +259,7 @@ static void name_target(const struct bench *bench, struct ibv_send_wr *work, con
     work->wr.rdma.rkey = bench->mr->rkey;
 }
 
-/* Statuses that say nothing of the request itself. */
+/* True for statuses that say nothing about the request itself. */
 static bool is_silence(enum ibv_wc_status status)
 {
     return status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_RNR_RETRY_EXC_ERR ||
@@ -268,9 +267,10 @@ static bool is_silence(enum ibv_wc_status status)
            status == IBV_WC_RESP_TIMEOUT_ERR;
 }
 
-/* Takes completions until all that is awaited has come. notice: that of the receive. A device in
- * software may need this processor, so it is given away each time; on a busy machine it may come back so
- * seldom that the time is over before many looks, and then the rest of them follow at once. */
+/* Takes completions until all awaited ones have come. notice: the receive's. A device in software
+ * may need this processor, so the loop yields after each empty poll. On a busy machine the thread
+ * may run so seldom that the time is over after few polls; the rest of LOOKS_MIN then follow at
+ * once. */
 static enum answer take_completions(struct bench *bench, uint64_t awaited, struct ibv_wc *notice)
 {
     for (int looks = 1; awaited != 0; looks++) {
@@ -329,8 +329,8 @@ static bool is_filled(const uint8_t *bytes, size_t size, uint8_t seed)
 
 /* -------------------------------------------------------------------------------- the experiments */
 
-/* A write and a send behind it, of half the buffer each: with these two a device carries messages to
- * itself. */
+/* Tests a write and a send behind it, of half the buffer each: a device that does both carries
+ * messages to itself. */
 static enum answer try_send(struct bench *bench)
 {
     enum { HALF = BYTES / 2 };
@@ -408,7 +408,8 @@ static enum answer read_into(struct bench *bench, void *to, const void *from, ui
     return ask(bench, &work, ASKED, &notice);
 }
 
-/* A write, and a read of all of it behind it: the read brings the bytes, and they are in place. */
+/* Tests a read behind a write: the bytes of the write are in place, and a read of all of them
+ * returns them. */
 static enum answer try_read(struct bench *bench)
 {
     struct memory *memory = bench->memory;
@@ -440,8 +441,8 @@ static enum answer try_read(struct bench *bench)
     return answer;
 }
 
-/* An atomic on OLD; what it finds must be `found` in this host's byte order, and what it leaves, read
- * as a peer would, `left`. */
+/* Tests an atomic on OLD. Its result must be OLD in this host's byte order, and the word that it
+ * leaves, read as a peer would, must be `left`. */
 static enum answer try_atomic(struct bench *bench, enum ibv_wr_opcode opcode, uint64_t compare_add,
                               uint64_t left)
 {
@@ -512,7 +513,7 @@ static bool has_everything(const struct bench *bench)
     return true;
 }
 
-/* By the bits of their faults. */
+/* In the order of the fault bits. */
 static const struct {
     uint32_t fault;
     bool (*applies)(const struct bench *bench);
@@ -532,7 +533,8 @@ static void start_clock(struct bench *bench)
     bench->until_ns = now_ns() + VERBS_TRIAL_TIME_MS * UINT64_C(1000000);
 }
 
-/* What failed may have taken the connection with it: each that did is followed by a new one. */
+/* Runs the experiments. One that failed may have broken the connection, so a new connection is made
+ * after it. */
 static void experiment(struct bench *bench)
 {
     bool is_silent = false;
@@ -542,7 +544,8 @@ static void experiment(struct bench *bench)
         }
         bench->round++;
         bench->words = bench->out->why[i];
-        start_clock(bench); /* whoever has answered is there, however busy the machine is */
+        /* A full period for each: the device has answered before, however busy the machine is. */
+        start_clock(bench);
         enum answer answer = is_silent ? NONE : experiments[i].run(bench);
         if (answer == WRONG) {
             bench->out->faults |= experiments[i].fault;
@@ -577,7 +580,8 @@ void rdmux_verbs_trial_run(const struct verbs_trial_way *way, struct verbs_trial
 
 /* ---------------------------------------------------------------------------------- what is known */
 
-/* Facts of adapters, for all fabrics of the process. A place is written once, by who takes it. */
+/* Results per device, for all fabrics of the process. An entry is written once, by the thread that
+ * took it. */
 static struct known {
     _Atomic uint32_t state;
     uint64_t guid;
