@@ -30,7 +30,9 @@ enum {
 
 #define ASKED UINT64_C(1)   /* bit of a wr_id: completion of the request */
 #define NOTICED UINT64_C(2) /* bit of a wr_id: completion of the receive */
-#define ROUND_SHIFT 8       /* above: the experiment's number; completions of others are ignored */
+#define ROUND_SHIFT \
+    8 /* bits of a wr_id from here on: the experiment's number; completions of other experiments
+         are ignored */
 #define OLD UINT64_C(0x0102030405060708)
 #define ADDED UINT64_C(0x1112131415161718)
 #define OTHER UINT64_C(0x2122232425262728)
