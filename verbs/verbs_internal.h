@@ -55,7 +55,7 @@ struct verbs_port {
     struct ibv_port_attr attr;
 };
 
-/* Path of a queue pair's connection, as ibv_modify_qp(3) takes it. */
+/* Route of a queue pair's connection, as ibv_modify_qp(3) takes it. */
 struct verbs_route {
     struct ibv_ah_attr address;
     uint16_t pkey_index;
@@ -90,16 +90,16 @@ struct verbs_transport {
      * port cannot be used. [may sleep] */
     void (*probe_port)(const struct verbs_port *port, struct rdmux_local_path *out);
 
-    /* Gives the path of an active port to itself, for the device self-test (verbs_trial.h). False:
+    /* Gives the route of an active port to itself, for the device self-test (verbs_trial.h). False:
      * there is none now. NULL: ports of this fabric are not tested. [may sleep] */
     bool (*way_to_self)(const struct verbs_port *port, struct verbs_route *out);
 
     /* Reports where the endpoint can be reached now, and fills in ep->gid_index and ep->pkey_index.
      * [may sleep] */
     enum rdmux_status (*locate)(struct verbs_ep *ep, struct verbs_whereabouts *out);
-    /* Gives the path from ep->ours to ep->theirs. [may sleep] */
+    /* Gives the route from ep->ours to ep->theirs. [may sleep] */
     enum rdmux_status (*route)(struct verbs_ep *ep, struct verbs_route *out);
-    /* Checks after a change of the device's addresses whether the endpoint's path still holds.
+    /* Checks after a change of the device's addresses whether the endpoint's route still holds.
      * False: *text has the reason. */
     bool (*holds)(struct verbs_ep *ep, char *text, size_t size);
 

@@ -27,7 +27,7 @@ enum verbs_trial_fault {
     VERBS_TRIAL_ATOMICS = 1 << 4, /* atomics and the byte order of their results */
 };
 
-/* A port and the path to itself. */
+/* A port and the route to itself. */
 struct verbs_trial_way {
     struct ibv_context *context;
     const struct ibv_device_attr *device;
