@@ -94,6 +94,7 @@ static const struct verbs_transport transport = {
     .name = "iwarp",
     .fabric_name = "iWARP",
     .fabric = VERBS_FABRIC_IWARP,
+    .request_refused = RDMUX_DENIED,
     .request_slots = 2, /* a write, and a read of its last byte */
     .read_slots = 2,    /* see iwarp_read_parts() */
     .sink_access = IBV_ACCESS_REMOTE_WRITE,

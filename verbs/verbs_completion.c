@@ -293,6 +293,7 @@ void rdmux_verbs_fail(struct verbs_ep *ep, enum rdmux_status status, const char 
 {
     char text[RDMUX_TEXT_MAX];
     char words[RDMUX_TEXT_MAX];
+    assert(status != RDMUX_OK); /* a transport's table has a hole */
     if (ep->state >= VERBS_EP_FAILED) {
         return;
     }

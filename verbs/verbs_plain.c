@@ -627,6 +627,7 @@ static const struct verbs_transport ib_transport = {
     .name = "ib",
     .fabric_name = "InfiniBand",
     .fabric = VERBS_FABRIC_IB,
+    .request_refused = RDMUX_PROTOCOL,
 };
 
 static const struct verbs_transport roce_transport = {
@@ -634,6 +635,7 @@ static const struct verbs_transport roce_transport = {
     .name = "roce",
     .fabric_name = "RoCE",
     .fabric = VERBS_FABRIC_ROCE,
+    .request_refused = RDMUX_PROTOCOL,
 };
 
 static enum rdmux_status ib_open(struct rdmux_provider_ep *base,
