@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The addresses of a device. Neither its GID, which is a MAC address, nor sysfs says what the
- * connection manager makes of an address; so it is asked: an id bound to an address names the device
- * behind it.
+ * The addresses of a device. Neither the device's GID, which is a MAC address, nor sysfs tells how
+ * the connection manager maps an address. So this file asks it: an id bound to an address names the
+ * device behind it.
  */
 #include "iwarp/iwarp_internal.h"
 
@@ -35,8 +35,8 @@ void rdmux_iwarp_socket_address(const uint8_t gid[VERBS_GID_SIZE], uint16_t port
     }
 }
 
-/* Of which kind an address is; 0: of none that we use. An IPv6 address of one link needs the number
- * of the link at both ends. */
+/* Returns an address's kind; 0: not usable. A link-local IPv6 address needs the number of the link
+ * at both ends. */
 static uint8_t kind_of(const uint8_t *gid)
 {
     static const uint8_t nothing[VERBS_GID_SIZE];

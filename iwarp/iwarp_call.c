@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The thread is ended by pthread_cancel(): the system call in which it may be is write(2), a
- * cancellation point, from which the kernel returns when the signal of the C library's own comes
- * (pthreads(7)). No signal of the program's is touched, and the thread takes none.
+ * pthread_cancel() ends the thread. The system call it may block in is write(2), a cancellation
+ * point; the kernel returns from it when the C library's own signal comes (pthreads(7)). The
+ * program's signals are not touched, and the thread takes none.
  */
 #include "iwarp/iwarp_call.h"
 

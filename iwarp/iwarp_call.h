@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * A call of rdma_connect() in a thread of its own. Soft iWARP connects TCP within the call: at an
- * address that swallows packets it blocks for minutes (siw_connect(): "connect() is called in
- * blocking mode"), and as long as it does neither the id nor the queue pair can be destroyed. One
- * thread for each call, so that no connection waits for another's; it ends with the call.
+ * A connect thread: one thread that calls rdma_connect(). Soft iWARP connects TCP within
+ * rdma_connect(), which blocks for minutes at an address that swallows packets (siw_connect():
+ * "connect() is called in blocking mode"). Until it returns, neither the id nor the queue pair can
+ * be destroyed. Each call has a thread of its own, so that no connection waits for another one; the
+ * thread ends with the call.
  */
 #ifndef RDMUX_IWARP_CALL_H
 #define RDMUX_IWARP_CALL_H
@@ -17,7 +18,7 @@
 
 enum { IWARP_CALL_IS_RUNNING = -1 };
 
-/* Belongs to one thread, but for `result`. All zero: there is no call. */
+/* Owned by one thread, except `result`. All zero: there is no call. */
 struct iwarp_call {
     bool has_thread;
     pthread_t thread;
@@ -27,15 +28,17 @@ struct iwarp_call {
     _Atomic int result; /* errno, or IWARP_CALL_IS_RUNNING; stored with release, once */
 };
 
-/* Begins; param, its private data included, is copied. Returns an errno: no thread was to be had. */
+/* Starts the thread; copies param and its private data. Returns an errno if no thread can be
+ * created. */
 int rdmux_iwarp_call_start(struct iwarp_call *call, struct rdma_cm_id *id,
                            const struct rdma_conn_param *param);
-/* The call has returned: its errno, once; IWARP_CALL_IS_RUNNING: it has not, or there is none. */
+/* Returns the call's errno, once, after the call has returned. IWARP_CALL_IS_RUNNING: the call has
+ * not returned, or there is none. */
 int rdmux_iwarp_call_result(struct iwarp_call *call);
-/* The connection is there, so the call is about to return: waits for that. */
+/* Waits for the call, which is about to return: the connection is established. */
 void rdmux_iwarp_call_finish(struct iwarp_call *call);
-/* Ends the call if it still runs; then the id may be destroyed, and the queue pair. Takes as long as the
- * kernel needs to leave the system call. */
+/* Ends the call if it still runs; the id and the queue pair may be destroyed then. Takes as long as
+ * the kernel needs to leave the system call. */
 void rdmux_iwarp_call_stop(struct iwarp_call *call);
 
 #endif

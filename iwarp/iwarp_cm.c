@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The connection manager's part in an endpoint: an id for each of its connections and for each address
- * that is listened at, on the cq's channel (verbs/verbs_cm.h).
+ * The connection manager's part in an endpoint: one id for each of its connections and for each
+ * listening address, on the cq's channel (verbs/verbs_cm.h).
  */
 #include "iwarp/iwarp_internal.h"
 
@@ -17,7 +17,7 @@ static_assert(offsetof(struct iwarp_cq, base) == 0, "iwarp_cq_of() relies on it"
 enum {
     LISTEN_BACKLOG = 8,
     TICK_NS = 10000000,
-    LISTEN_TRIES = 16, /* with another port each */
+    LISTEN_TRIES = 16, /* each with another port */
 };
 
 /* ------------------------------------------------------------------------------------------- cq */
@@ -66,7 +66,7 @@ void rdmux_iwarp_run_timer(struct iwarp_cq *cq, bool runs)
 {
     const struct timespec period = { .tv_nsec = runs ? TICK_NS : 0 };
     const struct itimerspec setting = { .it_interval = period, .it_value = period };
-    (void)timerfd_settime(cq->timer, 0, &setting, NULL); /* of a timer of ours, to a valid time */
+    (void)timerfd_settime(cq->timer, 0, &setting, NULL); /* cannot fail: own timer, valid time */
 }
 
 /* ------------------------------------------------------------------------------------------ ids */
@@ -77,7 +77,7 @@ static int create_id(struct iwarp_ep *ep, struct iwarp_id *out)
     return rdmux_verbs_cm_id_create(iwarp_cq_of_ep(ep)->base.cm_channel, &out->base);
 }
 
-/* On adapters that honour it; ECN bits are TCP's own. An adapter that does not is no failure. */
+/* Adapters without support for it are not a failure. The ECN bits are TCP's own. */
 static void set_traffic_class(const struct iwarp_ep *ep, struct rdma_cm_id *id)
 {
     uint8_t traffic_class = (uint8_t)((ep->base.attr->dscp & 0x3f) << 2);
@@ -93,18 +93,19 @@ static struct verbs_queue *queue_of(struct iwarp_channel *channel)
     return channel->index == IWARP_DATA ? &ep->base.data : &ep->base.side;
 }
 
-/* The queue pair becomes able to take receives; the kernel does the rest (rdma_init_qp_attr(3)). */
+/* Makes the queue pair able to take receives; the kernel does the later transitions
+ * (rdma_init_qp_attr(3)). */
 static int prepare_queue(struct iwarp_channel *channel)
 {
     struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT };
     int mask = 0;
     if (channel->is_prepared) {
-        return 0; /* for another try */
+        return 0; /* prepared by an earlier try */
     }
     if (rdma_init_qp_attr(channel->cm.base.id, &attr, &mask) != 0) {
         return errno;
     }
-    /* The kernel names no rights before it has a connection. */
+    /* The kernel names no access rights before it has a connection. */
     attr.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
     mask |= IBV_QP_ACCESS_FLAGS;
     int result = ibv_modify_qp(queue_of(channel)->qp, &attr, mask);
@@ -123,7 +124,7 @@ static uint8_t smaller(uint8_t a, uint8_t b)
     return a < b ? a : b;
 }
 
-/* asked, answered: reads that the peer has under way at most, and answers. */
+/* asked: reads that the peer has in flight at most. answered: reads that it answers at most. */
 static struct rdma_conn_param parameters(struct iwarp_channel *channel, uint8_t asked,
                                          uint8_t answered)
 {
@@ -150,7 +151,7 @@ static int find_address(struct iwarp_channel *channel)
     size_t other = rdmux_verbs_address_of_kind(theirs, ep->base.kind);
     rdmux_iwarp_socket_address(ours->addresses[own].gid, 0, &from);
     rdmux_iwarp_socket_address(theirs->addresses[other].gid, ep->theirs.ports[other], &to);
-    rdmux_verbs_cm_id_destroy(&channel->cm.base); /* of the last try */
+    rdmux_verbs_cm_id_destroy(&channel->cm.base); /* the last try's */
     int error = create_id(ep, &channel->cm);
     if (error != 0) {
         return error;
@@ -193,7 +194,7 @@ static int connect_channel(struct iwarp_channel *channel)
     return rdma_connect(channel->cm.base.id, &param) == 0 ? 0 : errno;
 }
 
-/* What an action of the connector's calls. Returns an errno. */
+/* Makes the call of a connector's action. Returns an errno. */
 static int call(struct iwarp_channel *channel, enum iwarp_action action)
 {
     switch (action) {
@@ -223,7 +224,8 @@ static void fail(struct iwarp_channel *channel, enum iwarp_stage at, enum iwarp_
                                error != 0 ? ": " : "", error != 0 ? strerror(error) : "");
 }
 
-/* What has come belongs to the program, and a completion may say why the connection has ended. */
+/* Reaps completions first: received messages belong to the program, and a completion may tell why
+ * the connection ended. */
 static void reap(struct iwarp_cq *cq)
 {
     enum { ROUNDS = 256, BUDGET = 64 };
@@ -244,7 +246,7 @@ static void note_step(const struct iwarp_channel *channel, enum iwarp_stage from
 
 static void step(struct iwarp_channel *channel, enum iwarp_event event, int error);
 
-/* librdmacm takes ports from a book of its own; the adapter's, or the host's, differs. */
+/* librdmacm allocates ports from its own table, which differs from the adapter's and the host's. */
 /* NOLINTNEXTLINE(misc-no-recursion): calls fail a bounded number of times */
 static void call_failed(struct iwarp_channel *channel, int error)
 {
@@ -278,7 +280,7 @@ static void step(struct iwarp_channel *channel, enum iwarp_event event, int erro
     case IWARP_ACTION_FAIL:
         fail(channel, at, event, error);
         break;
-    case IWARP_ACTION_ACCEPT: /* see take_request() */
+    case IWARP_ACTION_ACCEPT: /* see rdmux_iwarp_listener_heard() */
     case IWARP_ACTION_REJECT:
     case IWARP_ACTION_NONE:
         break;
@@ -387,7 +389,7 @@ static enum iwarp_event event_of(enum rdma_cm_event_type type)
         return IWARP_EVENT_DISCONNECTED;
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
         return IWARP_EVENT_DEVICE_REMOVED;
-    default: /* of no concern, or of a later library */
+    default: /* irrelevant, or of a newer library */
         return IWARP_EVENTS;
     }
 }
@@ -413,13 +415,13 @@ static struct iwarp_id *id_of(struct verbs_cm_id *cm)
     return (struct iwarp_id *)cm;
 }
 
-/* Somebody has come. Only who knows the path's secret may stay. */
+/* A peer has connected. Accepts it only if it knows the path's secret. */
 void rdmux_iwarp_listener_heard(struct verbs_cm_id *cm, const struct verbs_cm_event *heard)
 {
     struct iwarp_ep *ep = id_of(cm)->ep;
     struct iwarp_private private;
     if (heard->type != RDMA_CM_EVENT_CONNECT_REQUEST) {
-        return; /* of the address that is listened at: the connections tell what is of concern */
+        return; /* concerns the listening address only; the connections report their own events */
     }
     if (rdmux_iwarp_private_decode(heard->private_data, heard->private_length, &private) ==
             RDMUX_OK &&

@@ -8,7 +8,7 @@ bool rdmux_iwarp_credit_tell(struct iwarp_credit *credit, struct iwarp_side *out
     if (!iwarp_credit_is_due(credit) || (!has_room && !must_acknowledge)) {
         return false;
     }
-    /* What only acknowledges tells the rest as well, if that did not go before. */
+    /* A message that acknowledges carries the untold rest as well. */
     bool is_counted = has_room && (credit->has_news || rdmux_credits_due(&credit->given));
     credit->told += is_counted ? 1 : 0;
     credit->heard_told = credit->heard;
@@ -26,7 +26,7 @@ bool rdmux_iwarp_credit_tell(struct iwarp_credit *credit, struct iwarp_side *out
     return true;
 }
 
-/* How far a counter of the peer's went on; what came out of order brings nothing. */
+/* How far a counter of the peer has advanced; 0 for a message that came out of order. */
 static uint32_t advance(uint32_t now, uint32_t before)
 {
     int32_t by = (int32_t)(now - before);

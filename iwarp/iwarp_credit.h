@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Credits of one endpoint: how many messages may go in either direction, and when the peer is told.
- * iWARP ends a connection on a message that meets no receive (RFC 5041, section 7), so a message only
- * goes where a receive is known to be. Pure: no device, no clock, no memory of its own.
+ * Credits of one endpoint: how many messages each side may send, and when the peer is told. iWARP
+ * ends a connection on a message without a receive (RFC 5041, section 7), so a message is sent only
+ * if a receive is known to be posted for it. Pure: no device, no clock, no allocation.
  *
- * The peer learns what it may send from the header of each message and from messages of the side
- * channel. Nothing orders the two, so all numbers on the wire count from the first one, and of two the
- * later one holds.
+ * The peer learns its credits from the header of each message and from side-channel messages. The
+ * two channels have no order between them. So all numbers on the wire count from the first message,
+ * and of two numbers the later one holds.
  *
- * Messages of the side channel have receives of their own, IWARP_UNSEEN_MAX of them and a few: so many
- * may be on their way unacknowledged. An acknowledgment alone goes for every half of that, and needs
- * none itself: of these at most IWARP_SEEN_MAX are on their way.
+ * Side-channel messages have receives of their own, IWARP_UNSEEN_MAX and a few more:
+ * IWARP_UNSEEN_MAX messages may be unacknowledged. A message that only acknowledges is sent for
+ * every half of IWARP_UNSEEN_MAX and needs no acknowledgment itself; at most IWARP_SEEN_MAX of
+ * these are in flight.
  */
 #ifndef RDMUX_IWARP_CREDIT_H
 #define RDMUX_IWARP_CREDIT_H
@@ -24,36 +25,36 @@
 enum {
     IWARP_UNSEEN_MAX = 8,
     IWARP_SEEN_MAX = 3,
-    IWARP_ONCE_MAX = 1, /* ENDED; and HELLO before all others */
+    IWARP_ONCE_MAX = 1, /* ENDED; HELLO comes before all others */
 };
 
 struct iwarp_credit {
-    struct rdmux_credits_given given; /* to the peer */
-    /* By the peer: messages that may go, that went, that were given back. */
+    struct rdmux_credits_given given; /* given to the peer */
+    /* Given by the peer: messages it has granted, messages sent, credits given back. */
     uint64_t granted;
     uint64_t spent;
     uint64_t returned;
-    uint32_t asked; /* how often we have asked for credits, and the peer */
+    uint32_t asked; /* how often this side has asked for credits, and the peer */
     uint32_t asked_us;
-    uint32_t recalled; /* how often we have asked for credits back, and the peer */
+    uint32_t recalled; /* how often this side has asked for credits back, and the peer */
     uint32_t recalled_us;
-    uint32_t answered; /* of its questions, and of ours */
+    uint32_t answered; /* recalls of the peer that were answered, and recalls of ours */
     uint32_t answered_us;
     uint64_t returned_us;
-    uint32_t told; /* messages that the peer has to acknowledge, and those that it has */
+    uint32_t told; /* messages that the peer has to acknowledge, and has acknowledged */
     uint32_t acknowledged;
-    uint32_t heard; /* messages that we have to acknowledge, and those that we have */
+    uint32_t heard; /* messages that this side has to acknowledge, and has acknowledged */
     uint32_t heard_told;
-    bool has_news; /* something is to be told soon */
+    bool has_news; /* there is something to tell soon */
 };
 
-/* Messages that may go now. */
+/* Messages that this side may send now. */
 static inline uint64_t iwarp_credit_left(const struct iwarp_credit *credit)
 {
     return credit->granted - credit->spent - credit->returned;
 }
 
-/* A message goes. False: it may not. */
+/* Takes a credit for a message. False: there is none. */
 static inline bool iwarp_credit_spend(struct iwarp_credit *credit)
 {
     if (iwarp_credit_left(credit) == 0) {
@@ -63,25 +64,25 @@ static inline bool iwarp_credit_spend(struct iwarp_credit *credit)
     return true;
 }
 
-/* All that the peer was ever told it may send. `given` forgets what came back. */
+/* All credits that the peer was ever told of. `given` does not count those that came back. */
 static inline uint32_t iwarp_credit_told(const struct iwarp_credit *credit)
 {
     return (uint32_t)(credit->given.granted + credit->returned_us);
 }
 
-/* What to put into the header of a message: everything that is to be told. */
+/* Returns the number for a message's header, which grants all credits that are not yet told. */
 static inline uint32_t iwarp_credit_grant(struct iwarp_credit *credit)
 {
     (void)rdmux_credits_tell(&credit->given, UINT64_MAX);
     return iwarp_credit_told(credit);
 }
 
-/* The peer grants. Returns how many more than before; -1: more than there can be. */
+/* Takes a grant of the peer. Returns how many credits it adds; -1: more than there can be. */
 static inline int64_t iwarp_credit_granted(struct iwarp_credit *credit, uint32_t granted)
 {
     int32_t more = (int32_t)(granted - (uint32_t)credit->granted);
     if (more <= 0) {
-        return 0; /* an older message than one that came before it */
+        return 0; /* an older message, overtaken by a newer one */
     }
     if ((uint64_t)more > RDMUX_CREDITS_MAX - iwarp_credit_left(credit)) {
         return -1;
@@ -90,28 +91,28 @@ static inline int64_t iwarp_credit_granted(struct iwarp_credit *credit, uint32_t
     return more;
 }
 
-/* Does the peer wait to be told? */
+/* Is a side message due? */
 static inline bool iwarp_credit_is_due(const struct iwarp_credit *credit)
 {
     return credit->has_news || rdmux_credits_due(&credit->given) ||
            credit->heard - credit->heard_told >= IWARP_UNSEEN_MAX / 2;
 }
 
-/* We have none: the peer is to give us some. */
+/* Asks the peer for credits: this side has none. */
 static inline void iwarp_credit_ask(struct iwarp_credit *credit)
 {
     credit->asked++;
     credit->has_news = true;
 }
 
-/* The peer is to give back what it does not use. */
+/* Asks the peer to give unused credits back. */
 static inline void iwarp_credit_recall(struct iwarp_credit *credit)
 {
     credit->recalled++;
     credit->has_news = true;
 }
 
-/* Gives everything back that the peer has asked for. */
+/* Gives all unused credits back, as the peer has asked. */
 static inline void iwarp_credit_return(struct iwarp_credit *credit)
 {
     credit->returned += iwarp_credit_left(credit);
@@ -119,20 +120,20 @@ static inline void iwarp_credit_return(struct iwarp_credit *credit)
     credit->has_news = true;
 }
 
-/* Fills in the message to be sent now. False: there is none, or it has to wait for an
+/* Fills in the side message to be sent now. False: there is none, or it has to wait for an
  * acknowledgment. */
 bool rdmux_iwarp_credit_tell(struct iwarp_credit *credit, struct iwarp_side *out);
 
-/* What a message of the peer has brought. */
+/* News in a message of the peer. */
 struct iwarp_credit_news {
-    uint64_t granted;  /* more to send */
+    uint64_t granted;  /* credits added for this side */
     uint64_t returned; /* credits that the peer gives back */
-    bool asks;         /* it has none and wants some; none is on the way to it */
-    bool recalls;      /* it wants back what we do not use */
-    bool answers;      /* it has given back what we wanted */
+    bool asks;         /* the peer has no credit, wants some, and none is on the way to it */
+    bool recalls;      /* the peer wants unused credits back */
+    bool answers;      /* the peer has answered our recall */
 };
 
-/* Takes CREDITS or SEEN. RDMUX_PROTOCOL: it makes no sense. */
+/* Takes CREDITS or SEEN. RDMUX_PROTOCOL: the message is invalid. */
 enum rdmux_status rdmux_iwarp_credit_hear(struct iwarp_credit *credit,
                                           const struct iwarp_side *message,
                                           struct iwarp_credit_news *out);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The data path: what differs from verbs/verbs_post.c. Messages have a header and need a credit; a
- * write with a number is a write and a message without bytes; reads finish behind later requests.
+ * The data path, as far as it differs from verbs/verbs_post.c. Messages have a header and need a
+ * credit. A write with an immediate number is a write and a message without bytes. Reads finish
+ * behind later requests.
  */
 #include "iwarp/iwarp_internal.h"
 
@@ -24,7 +25,7 @@ static void name_remote(struct ibv_send_wr *work, const struct rdmux_request *re
     work->wr.rdma.rkey = remote->region.rkey;
 }
 
-/* The write in front of a notice. */
+/* Adds the write that goes before its notice. */
 static void chain_write(struct verbs_ep *ep, const struct rdmux_request *request)
 {
     struct ibv_send_wr *work = rdmux_verbs_chain_add(&ep->data, NULL, VERBS_WISH_LATER);
@@ -53,7 +54,7 @@ static void add_header(struct iwarp_ep *ep, struct ibv_send_wr *work,
     work->num_sge = 1;
 }
 
-/* A message, or the notice of a write. */
+/* Adds a message, or the notice of a write. */
 static void chain_message(struct iwarp_ep *ep, struct rdmux_request *request, enum verbs_wish wish)
 {
     struct verbs_queue *queue = &ep->base.data;
@@ -72,8 +73,8 @@ static void chain_message(struct iwarp_ep *ep, struct rdmux_request *request, en
     }
 }
 
-/* The peer has asked for what is not used. A message that waits uses one first: else two that wait
- * could take the same credit from each other for ever. */
+/* Answers the peer's recall. A message that waits uses a credit first; otherwise two waiting
+ * messages could take the same credit from each other forever. */
 static void give_back(struct iwarp_ep *ep)
 {
     bool keeps = ep->waits_for_credit && iwarp_credit_left(&ep->credit) != 0;
@@ -83,7 +84,7 @@ static void give_back(struct iwarp_ep *ep)
     }
 }
 
-/* A message goes. False: there is no credit for it. */
+/* Takes a credit for a message. False: there is none. */
 static bool spend(struct iwarp_ep *ep)
 {
     if (VERBS_LIKELY(iwarp_credit_spend(&ep->credit))) {
@@ -153,7 +154,7 @@ static void chain_part(struct verbs_ep *ep, struct rdmux_request *request, uint6
     work->num_sge = 1;
 }
 
-/* One work request for each part, as a read has one place to go to (RFC 5040, 4.4). */
+/* Adds one work request for each part: a read has one local piece (RFC 5040, 4.4). */
 static void chain_read(struct verbs_ep *ep, struct rdmux_request *request, uint32_t parts)
 {
     uint64_t skip = 0;
@@ -176,8 +177,8 @@ static void chain_read(struct verbs_ep *ep, struct rdmux_request *request, uint3
     }
 }
 
-/* A read of nothing becomes one of the flush word: the answer to one is as long as the answer before
- * it with some (siw_activate_tx() of siw). */
+/* A read of no bytes becomes a read of the flush word: soft iWARP's answer to an empty read has the
+ * length of the last non-empty one (siw_activate_tx()). */
 enum rdmux_status rdmux_iwarp_start_read(struct verbs_ep *ep, struct rdmux_request *request)
 {
     uint32_t parts = parts_of_all(request);
@@ -197,7 +198,7 @@ enum rdmux_status rdmux_iwarp_start(struct verbs_ep *base, struct rdmux_request 
 {
     struct iwarp_ep *ep = iwarp_of(base);
     if (VERBS_UNLIKELY(ep->data_is_over)) {
-        return rdmux_verbs_again(base); /* the core hears of it when it is known why */
+        return rdmux_verbs_again(base); /* the core hears of it when the cause is known */
     }
     switch (request->op) {
     case RDMUX_OP_SEND:
@@ -241,7 +242,7 @@ static void suspect(struct iwarp_ep *ep, const struct verbs_outcome *outcome,
     }
 }
 
-/* Also of one that succeeded, behind the end of the data. */
+/* Also handles a success after the data connection's end. */
 static void work_failed(struct iwarp_ep *ep, uint32_t slot, const struct ibv_wc *wc)
 {
     struct rdmux_request *request = verbs_send_ring_owner(&ep->base.data.sent, slot);
@@ -270,7 +271,7 @@ static void data_sent(struct iwarp_ep *ep, const struct ibv_wc *wc)
         return;
     }
     iwarp_order_note(&ep->order, slot, is_read(&ep->base, slot));
-    /* Behind a failure a success says nothing: the device may not have sent what it calls done. */
+    /* A success after a failure proves nothing: the device may not have sent the bytes. */
     if (VERBS_UNLIKELY(wc->status != IBV_WC_SUCCESS || ep->data_is_over ||
                        ep->base.state >= VERBS_EP_FAILED)) {
         work_failed(ep, slot, wc);
@@ -296,7 +297,7 @@ void rdmux_iwarp_sent(struct verbs_queue *queue, const struct ibv_wc *wc)
     }
     if (wc->status == IBV_WC_SUCCESS &&
         (wc->opcode == IBV_WC_RDMA_READ || VERBS_UNLIKELY(ep->ping_found_none))) {
-        ep->ping_calls = 0; /* even if its slot was retired: sends behind it are done before */
+        ep->ping_calls = 0; /* even if the read's slot is retired: later sends complete first */
         ep->ping_found_none = false;
     }
     if (wc->status == IBV_WC_SUCCESS || ep->base.state >= VERBS_EP_FAILED) {
@@ -405,7 +406,7 @@ void rdmux_iwarp_receives_posted(struct verbs_ep *base, size_t count)
 
 /* ---------------------------------------------------------------------------------------- talks */
 
-/* False: there is something left to tell. */
+/* False: there is more to tell. */
 static bool talk(struct iwarp_ep *ep)
 {
     struct iwarp_side message;
@@ -420,7 +421,7 @@ static bool talk(struct iwarp_ep *ep)
         rdmux_iwarp_side_encode(&message, bytes);
         rdmux_verbs_side_send(&ep->base, bytes);
     }
-    return true; /* what waits for an acknowledgment goes when that comes */
+    return true; /* a message that waits for an acknowledgment goes when that comes */
 }
 
 static void talk_all(struct iwarp_cq *cq)
@@ -443,7 +444,7 @@ void rdmux_iwarp_talk_soon(struct iwarp_ep *ep)
 {
     struct iwarp_cq *cq = iwarp_cq_of_ep(ep);
     if (cq->base.is_armed && talk(ep)) {
-        return; /* nobody may poll for long */
+        return; /* the next poll may be far away */
     }
     if (!ep->is_talking) {
         ep->is_talking = true;

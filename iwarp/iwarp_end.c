@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * How a connection ends, and why. A device that refuses an access of the peer, or has no receive long
- * enough, ends the connection for data (RFC 5040, 7.1); the side channel lives on. Who closes an
- * endpoint ends both. So when the data's ends alone, each end tells the other over the side channel
- * what it knows: that its device reported a fault, or only that it has taken back a key which the
- * peer had, as some devices do not report that (siw: siw_proc_write() with an unknown key). What was
- * handed to the device before and is not known to have arrived is in doubt.
+ * How a connection ends, and why. A device that refuses an access of the peer, or has no receive
+ * long enough, ends the data connection (RFC 5040, 7.1); the side channel lives on. Closing an
+ * endpoint ends both. So when the data connection ends alone, each end sends what it knows over the
+ * side channel: that its device reported a fault, or only that it has revoked a key that the peer
+ * had, as some devices do not report that (siw: siw_proc_write() with an unknown key). Requests
+ * posted before and not known to have arrived are in doubt.
  *
- * A device that cannot send calls that an inconsistent request, also where the connection has ended
- * meanwhile (siw: siw_qp_sq_process() with whatever TCP says). So that is the cause only if both ends
- * know no other.
+ * A device that cannot send reports an inconsistent request, even if the connection has ended
+ * meanwhile (siw: siw_qp_sq_process() with any result of TCP). So that report counts as the cause
+ * only if neither end knows another one.
  */
 #include "iwarp/iwarp_internal.h"
 
@@ -33,7 +33,7 @@ static void tell_end(struct iwarp_ep *ep)
     rdmux_verbs_side_send(&ep->base, bytes);
 }
 
-/* Which request was refused nobody knows. */
+/* Reports all pending requests as OUTCOME_UNKNOWN: no end knows which one was refused. */
 static void leave_in_doubt(struct iwarp_ep *ep)
 {
     const struct verbs_send_ring *ring = &ep->base.data.sent;
@@ -89,14 +89,14 @@ void rdmux_iwarp_is_over(struct iwarp_ep *ep, uint8_t index)
     conclude(ep);
 }
 
-/* A device says so whenever the connection ends by its own doing; a completion may say why. */
+/* Called whenever the device itself ended the connection; a completion may tell why. */
 void rdmux_iwarp_broke(struct verbs_queue *queue)
 {
     struct iwarp_ep *ep = iwarp_of(queue->ep);
     rdmux_iwarp_is_over(ep, queue == &ep->base.data ? IWARP_DATA : IWARP_SIDE);
 }
 
-/* The peer hears of it before this end closes both connections at once. */
+/* Tells the peer before this end closes both connections at once. */
 void rdmux_iwarp_refuses(struct verbs_queue *queue)
 {
     struct iwarp_ep *ep = iwarp_of(queue->ep);

@@ -2,14 +2,15 @@
 /*
  * Endpoints: two connections to the peer, one for the data, one for the side channel.
  *
- * Who sends first. The acceptor's device may send nothing before it has got something from the
- * connector's (RFC 5044, 7.1.1). So the connector reads the peer's flush word over the connection for
- * data; when that has come back it says HELLO over the side channel, and then both connections are
- * the acceptor's to use, who answers with HELLO.
+ * First sender. The acceptor's device may send nothing before it has received something from the
+ * connector's (RFC 5044, 7.1.1). So the connector reads the peer's flush word over the data
+ * connection. When the read has completed, it sends HELLO over the side channel. The acceptor may
+ * then use both connections, and answers with HELLO.
  *
- * Who comes early. What comes while the acceptor's kernel still attaches the connection to its queue
- * pair may be left lying in the socket until more comes (soft iWARP: siw_cm_llp_data_ready() in state
- * RDMA_MODE). So what is not answered is sent again, after 20 ms first and then twice as long.
+ * Early data. Bytes that arrive while the acceptor's kernel still attaches the connection to its
+ * queue pair may stay in the socket until more bytes come (soft iWARP: siw_cm_llp_data_ready() in
+ * state RDMA_MODE). So the connector repeats an unanswered read or HELLO, first after 20 ms, then
+ * after twice as long each time.
  */
 #include "iwarp/iwarp_internal.h"
 
@@ -21,11 +22,11 @@
 static_assert(offsetof(struct iwarp_ep, base) == 0, "iwarp_ep_of() relies on it");
 
 enum {
-    READS_MAX = 64, /* in either direction; each takes memory of the device */
-    MTU_LEAST = 1,  /* a code */
+    READS_MAX = 64, /* in either direction; each takes device memory */
+    MTU_LEAST = 1,  /* an MTU code */
     NUDGE_NS = 20000000,
     NUDGES_MAX = 6,
-    PING_CALLS = 2, /* that may come before the answer does */
+    PING_CALLS = 2, /* that may come before the answer */
 };
 
 /* ----------------------------------------------------------------------------------------- open */
@@ -349,7 +350,7 @@ void rdmux_iwarp_tick(struct iwarp_cq *cq)
     }
 }
 
-/* Reads the peer's flush word over the side channel, which has nothing long in the way. */
+/* Reads the peer's flush word over the side channel, which has no long transfers in its way. */
 static void ping_side(struct iwarp_ep *ep)
 {
     struct verbs_queue *side = &ep->base.side;
@@ -367,11 +368,11 @@ static void ping_side(struct iwarp_ep *ep)
 }
 
 /*
- * Nothing in iWARP gives a silent peer up: TCP goes on trying for minutes. Calls come a quarter of the
- * liveness time apart, as long as the peer's process is heard elsewhere. The first behind the wire's
- * end asks over the side channel; the second call behind it must find the answer.
- * Over the data's connection a read has to come back, whatever the connection says of itself; what
- * is under way there does the same unless it is writes alone.
+ * The heartbeat. iWARP has no timeout for a silent peer: TCP retransmits for minutes. Calls come a
+ * quarter of the liveness time apart, as long as the peer's process is heard elsewhere. The first
+ * call after the path breaks sends a read over the side channel; the second call after that one
+ * must find the answer. A read over the data connection must complete as well, whatever state the
+ * connection reports. Requests in flight there replace it, and prove as much unless all are writes.
  */
 enum rdmux_status rdmux_iwarp_ep_ping(struct rdmux_provider_ep *base)
 {

@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 
-/* Belongs to the cq's owner, but for the objects, which are the thread's. */
+/* Owned by the cq's owner, except the queue pair and the id, which the thread owns. */
 struct iwarp_estate {
     struct iwarp_estate *next;
     struct rdmux_fabric *fabric;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * What an attempt to connect leaves when the peer was asked and has not answered. Until it answers,
- * or the adapter gives it up (soft iWARP: MPAREP_TIMEOUT, 5 s), the kernel keeps both the queue pair
- * and the id: destroying them waits for that (siw_destroy_qp(), iw_destroy_cm_id()), and no signal
- * ends it. So a thread does it, one for each estate, and the cq's owner goes on.
+ * Deferred destroy: the queue pair and the id of a connection attempt that the peer has not
+ * answered. Until the peer answers or the adapter gives up (soft iWARP: MPAREP_TIMEOUT, 5 s), the
+ * kernel keeps both. Destroying them waits for that (siw_destroy_qp(), iw_destroy_cm_id()), and no
+ * signal ends the wait. So a thread destroys them, one for each attempt, and the cq's owner goes
+ * on.
  */
 #ifndef RDMUX_IWARP_ESTATE_H
 #define RDMUX_IWARP_ESTATE_H
@@ -14,13 +15,13 @@
 
 struct iwarp_estate;
 
-/* Destroys both, the queue pair first; unit gets back what was reserved in it. Without a thread, if the
- * application wants none or none is to be had, the call waits. */
+/* Destroys the queue pair, then the id, and returns the queue's reservation to its unit. Waits for
+ * that if the application allows no threads or none can be created. */
 void rdmux_iwarp_estate_leave(struct iwarp_estate **list, struct verbs_queue *queue,
                               struct rdma_cm_id *id);
-/* Forgets those of the list that are done. */
+/* Removes the finished entries from the list. */
 void rdmux_iwarp_estate_collect(struct iwarp_estate **list);
-/* Waits for all of them. [may sleep] */
+/* Waits for all entries of the list and removes them. [may sleep] */
 void rdmux_iwarp_estate_finish(struct iwarp_estate **list);
 
 #endif

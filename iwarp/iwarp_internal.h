@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * What iWARP adds to verbs/: connections by librdmacm, a header in front of each message, credits,
- * and what the devices lack. docs/IWARP.md has the design. Each object begins with that of verbs/.
+ * What iWARP adds to verbs/: connections through librdmacm, a header in front of each message,
+ * credits, and workarounds for the devices. docs/IWARP.md has the design. Each object begins with
+ * the one of verbs/.
  */
 #ifndef RDMUX_IWARP_INTERNAL_H
 #define RDMUX_IWARP_INTERNAL_H
@@ -21,15 +22,15 @@ struct iwarp_ep;
 struct iwarp_domain {
     struct verbs_domain base;
     struct ibv_cq *guard;     /* see iwarp_provider.c; NULL: not needed */
-    _Atomic uint32_t revoked; /* keys that were taken back */
-    _Atomic uint64_t longest; /* bytes of the longest region that peers were ever let write to */
+    _Atomic uint32_t revoked; /* revoked keys */
+    _Atomic uint64_t longest; /* bytes of the longest region that peers could ever write */
 };
 
 struct iwarp_cq {
     struct verbs_cq base;
-    struct iwarp_ep *talkers; /* endpoints that have something to tell, by talk_next */
+    struct iwarp_ep *talkers; /* endpoints that have a side message to send, by talk_next */
     struct iwarp_estate *estates;
-    struct iwarp_ep *connecting; /* endpoints that are being connected, by connect_next */
+    struct iwarp_ep *connecting; /* endpoints that are connecting, by connect_next */
     int timer;                   /* timerfd, runs while there are any */
 };
 
@@ -41,39 +42,39 @@ struct iwarp_id {
 struct iwarp_channel {
     struct iwarp_id cm;
     struct iwarp_link link;
-    struct iwarp_call call; /* rdma_connect() of the connector's */
+    struct iwarp_call call; /* the connector's rdma_connect() */
     uint8_t index;          /* IWARP_DATA, IWARP_SIDE */
     bool is_prepared;       /* the queue pair takes receives */
 };
 
-/* Links of a ring; a list is one of them. */
+/* Links of a ring; a list's head is one of the nodes. */
 struct iwarp_node {
     struct iwarp_node *next; /* NULL: on no list */
     struct iwarp_node *previous;
 };
 
-/* Shared receives, and who has a claim on them. */
+/* Shared receives, and the endpoints with a claim on them. */
 struct iwarp_srq {
     struct verbs_srq base;
     struct rdmux_credits_pool pool;
     struct iwarp_node members; /* its endpoints */
-    struct iwarp_node asking;  /* those whose peers have asked, oldest first */
-    struct iwarp_node hungry;  /* those that could do with more */
+    struct iwarp_node asking;  /* endpoints whose peers have asked, oldest first */
+    struct iwarp_node hungry;  /* endpoints that could use more credits */
     uint64_t asking_count;
 };
 
 struct iwarp_ep {
     struct verbs_ep base;
     struct iwarp_channel channels[IWARP_LINKS];
-    struct iwarp_id listeners[VERBS_ADDRESSES_MAX]; /* of the acceptor, until both have come */
+    struct iwarp_id listeners[VERBS_ADDRESSES_MAX]; /* acceptor: until both connections are there */
     struct iwarp_connection ours;
     struct iwarp_connection theirs;
     uint8_t secret[RDMUX_SECRET_SIZE];
     bool is_connecting; /* on cq->connecting */
-    bool is_known;      /* the peer's connection data is here */
-    bool is_proved;     /* the connector's first read has come back */
-    bool is_greeted;    /* HELLO of the peer has come */
-    uint32_t proof_end; /* slot after that read */
+    bool is_known;      /* the peer's connection data has come */
+    bool is_proved;     /* the connector's first read has completed */
+    bool is_greeted;    /* the peer's HELLO has come */
+    uint32_t proof_end; /* slot after the connector's first read */
     uint32_t nudges;
     uint64_t nudge_at_ns;
     struct iwarp_ep *connect_next;
@@ -81,30 +82,31 @@ struct iwarp_ep {
     char connect_text[RDMUX_TEXT_MAX];
 
     struct iwarp_credit credit;
-    bool has_asked;        /* for credits, and has got none yet */
-    bool waits_for_credit; /* a message does */
+    bool has_asked;        /* has asked for credits and got none yet */
+    bool waits_for_credit; /* a message waits for credit */
     struct iwarp_node member;
     struct iwarp_node wanting; /* on asking or hungry */
     bool is_asking;
     bool is_recalling;
-    uint32_t level;                    /* receives that are set aside for it at a time */
+    uint32_t level;                    /* receives set aside for the endpoint at a time */
     struct verbs_headers send_headers; /* one for each slot */
     struct iwarp_order order;
-    uint32_t ping_calls;  /* of ep_ping since a read over the side channel is under way, or 0 */
-    bool ping_found_none; /* room for it: what is in its way is to move instead */
+    uint32_t ping_calls;  /* calls of ep_ping since a side-channel read is in flight, or 0 */
+    bool ping_found_none; /* no room for that read: any side-channel completion counts instead */
     bool is_talking;      /* on cq->talkers */
     struct iwarp_ep *talk_next;
 
-    /* How it ends, see iwarp_end.c. */
-    uint32_t revoked_before; /* domain->revoked when it was opened */
+    /* Teardown, see iwarp_end.c. */
+    uint32_t revoked_before; /* domain->revoked when the endpoint was opened */
     bool data_is_over;
-    /* What a completion said of the data's end, if that may be a consequence of it. */
+    /* Outcome of a completion that may be a consequence of the data connection's end, not its
+     * cause. */
     enum rdmux_status suspicion;
     char suspicion_text[RDMUX_TEXT_MAX];
     bool side_is_over;
     bool end_is_told;
     bool end_is_heard;
-    struct iwarp_side end; /* what the peer said */
+    struct iwarp_side end; /* the peer's ENDED */
 };
 
 static inline struct iwarp_domain *iwarp_domain_of(struct rdmux_provider_domain *domain)
@@ -138,13 +140,13 @@ static inline struct iwarp_domain *iwarp_domain_of_ep(const struct iwarp_ep *ep)
 
 /* --------------------------------------------------------------- addresses (iwarp_address.c) */
 
-/* Finds out by which addresses the connection manager reaches a port of a device. near: the address
- * on the way to a peer, to be preferred, or zeros. RDMUX_IO: it cannot tell, with a text. No address
- * is no failure. [may sleep] */
+/* Finds the addresses at which the connection manager reaches a port of a device. near: the address
+ * on the way to a peer, which is preferred, or zeros. RDMUX_IO, with a text: the connection manager
+ * cannot be used. Finding no address is not a failure. [may sleep] */
 enum rdmux_status rdmux_iwarp_find_addresses(const char *device, uint8_t port,
                                              const uint8_t near[VERBS_GID_SIZE],
                                              struct verbs_whereabouts *out);
-/* An address of the whereabouts as librdmacm wants it. */
+/* Converts an address of the whereabouts to librdmacm's form. */
 void rdmux_iwarp_socket_address(const uint8_t gid[VERBS_GID_SIZE], uint16_t port,
                                 struct sockaddr_storage *out);
 
@@ -152,30 +154,31 @@ void rdmux_iwarp_socket_address(const uint8_t gid[VERBS_GID_SIZE], uint16_t port
 
 enum rdmux_status rdmux_iwarp_cq_open(struct rdmux_provider_cq *base, uint32_t depth);
 void rdmux_iwarp_cq_close(struct rdmux_provider_cq *base);
-/* verbs_cm_id.heard of the addresses that are listened at, and of the connections. */
+/* verbs_cm_id.heard of the listeners, and of the connections. */
 void rdmux_iwarp_listener_heard(struct verbs_cm_id *cm, const struct verbs_cm_event *heard);
 void rdmux_iwarp_channel_heard(struct verbs_cm_id *cm, const struct verbs_cm_event *heard);
-/* What the timer has left to do; returns how much. */
+/* Handles the timer's ticks, if any; returns 1 if there were any, else 0. */
 size_t rdmux_iwarp_take_ticks(struct iwarp_cq *cq);
 void rdmux_iwarp_run_timer(struct iwarp_cq *cq, bool runs);
-/* The acceptor's: listens on each of our addresses. [may sleep] */
+/* Acceptor: listens on each of the device's addresses. [may sleep] */
 enum rdmux_status rdmux_iwarp_listen(struct iwarp_ep *ep);
-/* The connector's: begins. [may sleep] */
+/* Connector: starts connecting. [may sleep] */
 void rdmux_iwarp_dial(struct iwarp_ep *ep);
-/* The connector's calls that have returned. */
+/* Connector: takes the results of rdma_connect() calls that have returned. */
 void rdmux_iwarp_take_results(struct iwarp_ep *ep);
-/* No connection is to come any more: ends the calls that have not returned, and leaves to others what
- * the kernel keeps. What remains of the queue pairs can be destroyed then. */
+/* Abandons connecting: ends the calls that have not returned, and hands a queue pair and id that
+ * the kernel still keeps to a deferred destroy. The remaining queue pairs can be destroyed then. */
 void rdmux_iwarp_give_up(struct iwarp_ep *ep);
 void rdmux_iwarp_stop_listening(struct iwarp_ep *ep);
-/* Ends both connections and forgets them; the queue pairs are gone. */
+/* Stops listening and destroys the ids of both connections; the queue pairs are destroyed
+ * already. */
 void rdmux_iwarp_hang_up(struct iwarp_ep *ep);
 
 /* ----------------------------------------------------------------- endpoints (iwarp_endpoint.c) */
 
 enum rdmux_status rdmux_iwarp_ep_open(struct rdmux_provider_ep *base,
                                       const struct rdmux_provider_ep_attr *attr);
-/* Room to tell reads from other work requests of a queue. */
+/* Allocates the flags that tell reads from other work requests of a queue. */
 enum rdmux_status rdmux_iwarp_open_reads(struct verbs_queue *queue);
 enum rdmux_status rdmux_iwarp_ep_describe(struct rdmux_provider_ep *base, uint8_t *out,
                                           size_t *size);
@@ -185,24 +188,24 @@ enum rdmux_status rdmux_iwarp_ep_ping(struct rdmux_provider_ep *base);
 enum rdmux_status rdmux_iwarp_ep_quiesce(struct rdmux_provider_ep *base,
                                          struct rdmux_provider_counts *counts);
 void rdmux_iwarp_ep_close(struct rdmux_provider_ep *base);
-/* One of the connections is up. */
+/* One of the connections is established. */
 void rdmux_iwarp_channel_up(struct iwarp_ep *ep);
-/* The attempt to connect has failed. */
+/* Fails the attempt to connect; the first failure counts. */
 void rdmux_iwarp_connect_failed(struct iwarp_ep *ep, const char *format, ...) RDMUX_PRINTF(2, 3);
-/* HELLO came. */
+/* The peer's HELLO came. */
 void rdmux_iwarp_greeted(struct iwarp_ep *ep);
-/* The oldest work requests are done: was the first read among them? */
+/* Checks whether the connector's first read is among the work requests just retired. */
 void rdmux_iwarp_look_at_proof(struct iwarp_ep *ep);
-/* The cq's timer: what goes on in those that are being connected. */
+/* The cq's timer: advances the endpoints that are connecting. */
 void rdmux_iwarp_tick(struct iwarp_cq *cq);
 
 /* ------------------------------------------------------------------ data path (iwarp_data.c) */
 
 /* verbs_transport.start, .sent, .received, .receives_posted, .receive_failed, .side_message */
 enum rdmux_status rdmux_iwarp_start(struct verbs_ep *base, struct rdmux_request *request);
-/* A read, each part of which has one place to go to. */
+/* Starts a read as work requests with one local piece each. */
 enum rdmux_status rdmux_iwarp_start_read(struct verbs_ep *ep, struct rdmux_request *request);
-/* Retires the oldest work requests of the data queue as far as they are done. */
+/* Retires the oldest work requests of the data queue that are done. */
 void rdmux_iwarp_retire(struct verbs_ep *ep, struct iwarp_order *order, enum rdmux_status status);
 void rdmux_iwarp_sent(struct verbs_queue *queue, const struct ibv_wc *wc);
 void rdmux_iwarp_received(struct verbs_ep *base, struct rdmux_request *request,
@@ -213,7 +216,8 @@ void rdmux_iwarp_side_message(struct verbs_ep *base, const uint8_t *bytes);
 void rdmux_iwarp_receives_posted(struct verbs_ep *base, size_t count);
 size_t rdmux_iwarp_poll(struct rdmux_provider_cq *base, size_t budget);
 enum rdmux_status rdmux_iwarp_arm(struct rdmux_provider_cq *base);
-/* The endpoint tells its credits soon: with the next poll, or before the cq sleeps. */
+/* Schedules a side message with the endpoint's credits, for the next poll or before the cq
+ * sleeps. */
 void rdmux_iwarp_talk_soon(struct iwarp_ep *ep);
 void rdmux_iwarp_leave_talkers(struct iwarp_ep *ep);
 
@@ -223,22 +227,23 @@ enum rdmux_status rdmux_iwarp_srq_open(struct rdmux_provider_srq *base, uint32_t
                                        uint32_t max_sge);
 enum rdmux_status rdmux_iwarp_srq_post_recv(struct rdmux_provider_srq *base,
                                             struct rdmux_request *requests, size_t count);
-/* Does nothing for an endpoint without SRQ; likewise the next. */
+/* This and the next do nothing for an endpoint without SRQ. */
 void rdmux_iwarp_srq_join(struct iwarp_ep *ep);
 void rdmux_iwarp_srq_leave(struct iwarp_ep *ep);
-/* A message of the endpoint's peer has taken a receive. False: it had no credit. [data path] */
+/* A message of the endpoint's peer has used a receive. False: it had no credit. [data path] */
 bool rdmux_iwarp_srq_use(struct iwarp_ep *ep);
-/* What the peer has said of credits. False: it gives back what it never had. [data path] */
+/* Takes the peer's credit news. False: the peer gives back credits that it never had. [data
+ * path] */
 bool rdmux_iwarp_srq_hear(struct iwarp_ep *ep, const struct iwarp_credit_news *news);
 
-/* ------------------------------------------------------------------------- the end (iwarp_end.c) */
+/* ------------------------------------------------------------------------ teardown (iwarp_end.c) */
 
-/* A connection has ended without our doing. index: IWARP_DATA, IWARP_SIDE. */
+/* A connection has ended, not closed by this side. index: IWARP_DATA, IWARP_SIDE. */
 void rdmux_iwarp_is_over(struct iwarp_ep *ep, uint8_t index);
 /* verbs_transport.broke, .refuses */
 void rdmux_iwarp_broke(struct verbs_queue *queue);
 void rdmux_iwarp_refuses(struct verbs_queue *queue);
-/* ENDED came. */
+/* The peer's ENDED came. */
 void rdmux_iwarp_end_heard(struct iwarp_ep *ep, const struct iwarp_side *message);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include <stdbool.h>
 
-/* What is not listed is no concern of the stage, but for the events that end everything. */
+/* A stage ignores the events that it does not list, except those that end every stage. */
 static const struct link_rule {
     enum iwarp_stage stage;
     enum iwarp_event event;
@@ -32,7 +32,7 @@ static const struct link_rule {
 
 enum { RULE_COUNT = sizeof(rules) / sizeof(rules[0]) };
 
-/* What may succeed if it is tried again, from the beginning. */
+/* Failures after which the connection is tried again from the beginning. */
 static bool is_worth_another_try(enum iwarp_stage stage, enum iwarp_event event)
 {
     return (stage == IWARP_STAGE_FINDING_ADDRESS && event == IWARP_EVENT_ADDRESS_FAILED) ||
@@ -52,7 +52,7 @@ enum iwarp_action rdmux_iwarp_link_step(struct iwarp_link *link, enum iwarp_even
         }
     }
     if (event == IWARP_EVENT_REQUESTED) {
-        return IWARP_ACTION_REJECT; /* one that is there already, or is not awaited */
+        return IWARP_ACTION_REJECT; /* connected already, or not expected */
     }
     bool is_under_way = link->stage != IWARP_STAGE_NEW && link->stage != IWARP_STAGE_UP &&
                         link->stage != IWARP_STAGE_OVER;

@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * What the iwarp provider puts on the wire beside the application's bytes: a header in front of each
- * message, since the devices have no immediate data (RFC 5040 knows none), and its own messages on
- * the side channel. Pure; decoding takes a stranger's bytes.
+ * What the iwarp provider sends beside the application's bytes: a header in front of each message,
+ * as the devices have no immediate data (RFC 5040 has none), and its own messages on the side
+ * channel. Pure; the decoders take untrusted bytes.
  *
- * Numbers are big-endian.
+ * Numbers are big-endian. "Sender" and "receiver" are those of the header or side message itself.
  *
  * Header. Offset, size, field:
  *    0   1  kind, IWARP_MESSAGE or IWARP_NOTICE
  *    1   1  IWARP_HAS_IMM, or 0
  *    2   2  zero
  *    4   4  immediate number
- *    8   4  bytes of the message behind the header; of a notice: bytes that were written before it
- *   12   4  messages that the receiver of this may send, counted from the first one; low 32 bits
+ *    8   4  bytes of the message behind the header; in a notice: bytes of the write before it
+ *   12   4  messages that the receiver may send, counted from the first one; low 32 bits
  *
  * Side message, of the size of all side messages (verbs/verbs_description.h has the other kinds).
  * Offset, size, field:
  *    0   1  kind, IWARP_SIDE_*
  *    1   1  status, enum rdmux_status (IWARP_SIDE_ENDED)
- *    2   1  1: a key that the receiver may have used was taken back (IWARP_SIDE_ENDED)
+ *    2   1  1: a key that the receiver may have used was revoked (IWARP_SIDE_ENDED)
  *    3   1  zero
- *    4   4  messages of the kind IWARP_SIDE_CREDITS that the sender of this has got
- *    8   4  messages that the receiver of this may send, as in the header
- *   12   4  of such the sender of this gives back, counted from the first one
- *   16   4  how often the sender of this has asked for some
- *   20   4  how often it has asked for some back
- *   24   4  how many of such questions of the receiver of this it has answered
- *   28   4  the newest number of the receiver's that says what the sender of this may send
+ *    4   4  IWARP_SIDE_CREDITS messages that the sender has received
+ *    8   4  messages that the receiver may send, as in the header
+ *   12   4  credits that the sender gives back, counted from the first one
+ *   16   4  how often the sender has asked for credits
+ *   20   4  how often the sender has asked for credits back
+ *   24   4  how many such recalls of the receiver the sender has answered
+ *   28   4  the newest grant of the receiver that the sender knows
  *   32  16  zero
  */
 #ifndef RDMUX_IWARP_MESSAGE_H
@@ -41,14 +41,14 @@
 enum {
     IWARP_HEADER_SIZE = 16,
     IWARP_MESSAGE = 1,
-    IWARP_NOTICE = 2, /* a write with an immediate number has been placed */
+    IWARP_NOTICE = 2, /* a write with an immediate number was placed */
     IWARP_HAS_IMM = 1 << 0,
 
     IWARP_SIDE_SIZE = 48,
-    IWARP_SIDE_HELLO = 16, /* the first one: the connection for data is in use; answered likewise */
+    IWARP_SIDE_HELLO = 16,   /* the first one: the data connection is in use; answered with HELLO */
     IWARP_SIDE_CREDITS = 17, /* acknowledged by the next message of either kind */
-    IWARP_SIDE_SEEN = 18,    /* the same contents; acknowledges, and is not acknowledged itself */
-    IWARP_SIDE_ENDED = 19,   /* the connection for data has ended; what its sender knows of why */
+    IWARP_SIDE_SEEN = 18,    /* the same contents; acknowledges, needs no acknowledgment itself */
+    IWARP_SIDE_ENDED = 19,   /* the data connection has ended; carries the known cause */
 };
 
 struct iwarp_header {
@@ -73,14 +73,14 @@ struct iwarp_side {
 };
 
 void rdmux_iwarp_header_encode(const struct iwarp_header *header, uint8_t out[IWARP_HEADER_SIZE]);
-/* size: of the message, header included. longest: bytes of the longest write that a peer can have
- * done here; a notice tells of no more. RDMUX_PROTOCOL: cut short, or senseless; *out is untouched
- * then. */
+/* size: bytes of the message, header included. longest: bytes of the longest write that a peer can
+ * do here, and of the longest that a notice may report. RDMUX_PROTOCOL: truncated or invalid; *out
+ * is unchanged then. */
 enum rdmux_status rdmux_iwarp_header_decode(const uint8_t *in, uint64_t size, uint64_t longest,
                                             struct iwarp_header *out);
 
 void rdmux_iwarp_side_encode(const struct iwarp_side *message, uint8_t out[IWARP_SIDE_SIZE]);
-/* The same. */
+/* RDMUX_PROTOCOL: invalid, or of another size; *out is unchanged then. */
 enum rdmux_status rdmux_iwarp_side_decode(const uint8_t *in, size_t size, struct iwarp_side *out);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Which work requests are done, where reads finish behind those posted after them. A read has come
- * back when the peer has taken everything that went before it, so it says of all before it that they
- * are done. Anything else is done once the local TCP has it: that says of other such work requests
- * before it that they are done, and nothing of reads. Pure.
+ * Which work requests are done on devices where a read finishes after requests posted behind it. A
+ * read completes when the peer has taken everything before it, so all earlier work requests are
+ * done then. Any other work request completes once the local TCP has its bytes; all earlier ones
+ * that are not reads are done then. Pure.
  *
- * Slots are those of verbs_send_ring: they grow without end and wrap at 2^32.
+ * Slots are those of verbs_send_ring: they only grow, and wrap at 2^32.
  */
 #ifndef RDMUX_IWARP_ORDER_H
 #define RDMUX_IWARP_ORDER_H
@@ -16,8 +16,8 @@
 #include <stdint.h>
 
 struct iwarp_order {
-    uint32_t plain_end; /* slot after the newest that is known to be done */
-    uint32_t read_end;  /* the same of reads */
+    uint32_t plain_end; /* slot after the newest work request known to be done */
+    uint32_t read_end;  /* slot after the newest read known to be done */
 };
 
 static inline bool iwarp_order_is_behind(uint32_t end, uint32_t slot)
@@ -25,7 +25,7 @@ static inline bool iwarp_order_is_behind(uint32_t end, uint32_t slot)
     return (int32_t)(end - slot) > 0;
 }
 
-/* A completion has come for that slot. */
+/* Notes a completion for the slot. */
 static inline void iwarp_order_note(struct iwarp_order *order, uint32_t slot, bool is_read)
 {
     if (is_read && !iwarp_order_is_behind(order->read_end, slot)) {
@@ -42,8 +42,8 @@ static inline bool iwarp_order_is_done(const struct iwarp_order *order, uint32_t
            (!is_read && iwarp_order_is_behind(order->plain_end, slot));
 }
 
-/* Everything before tail is retired. Without this, what lags half the numbers behind would seem to be
- * ahead. */
+/* Moves both ends up to the tail: everything before it is retired. An end half the number range
+ * behind would seem to be ahead. */
 static inline void iwarp_order_advance(struct iwarp_order *order, uint32_t tail)
 {
     order->read_end = iwarp_order_is_behind(order->read_end, tail) ? order->read_end : tail;
@@ -51,13 +51,13 @@ static inline void iwarp_order_advance(struct iwarp_order *order, uint32_t tail)
 }
 
 /*
- * In how many parts a piece of a read is read, at most 2; the first one ends at IWARP_PAGE. A device
- * may answer a short one wrongly where the peer's memory crosses a page: soft iWARP copies up to 32
- * bytes into the packet itself, and takes what is left on the first page for what is on the second
- * (siw_try_1seg(), in Linux 6.12 still).
+ * Returns the number of reads for one piece of a read, at most 2; the first one ends at a boundary
+ * of IWARP_PAGE. A device may answer a short read wrongly if it crosses a page of the peer's
+ * memory: soft iWARP copies up to 32 bytes into the packet itself, and confuses the byte counts of
+ * the two pages (siw_try_1seg(), in Linux 6.12 still).
  */
 enum {
-    IWARP_PAGE = 4096, /* the smallest there is */
+    IWARP_PAGE = 4096, /* the smallest page size */
     IWARP_SHORT_READ = 64,
 };
 

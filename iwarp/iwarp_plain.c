@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Endpoints whose peer is not rdmux: no header in front of messages, no credits. What the devices need
- * stays as it is: a read has one place to go to, and is done behind later requests (iwarp_order.h).
+ * rdma:// endpoints, whose peer is not rdmux: no header in front of messages, no credits. The
+ * devices' constraints stay: a read has one local piece, and finishes behind later requests
+ * (iwarp_order.h).
  */
 #include "iwarp/iwarp_internal.h"
 
@@ -39,7 +40,7 @@ static bool is_over(const struct verbs_ep *ep)
     return verbs_plain_of((struct verbs_ep *)(uintptr_t)ep)->has_hung_up;
 }
 
-/* Behind a failure a success says nothing: the device may not have sent what it calls done. */
+/* A success after a failure proves nothing: the device may not have sent the bytes. */
 static void work_failed(struct verbs_ep *ep, uint32_t slot, const struct ibv_wc *wc)
 {
     struct rdmux_request *request = verbs_send_ring_owner(&ep->data.sent, slot);
@@ -79,7 +80,7 @@ static void sent(struct verbs_queue *queue, const struct ibv_wc *wc)
     rdmux_verbs_watch_silent(ep);
 }
 
-/* A device says so whenever the connection ends by its own doing; a completion may say why. */
+/* Called whenever the device itself ended the connection; a completion may tell why. */
 static void broke(struct verbs_queue *queue)
 {
     if (!is_over(queue->ep)) {
@@ -135,7 +136,7 @@ static const struct rdmux_provider_ops endpoints = {
 const struct rdmux_plain_ops rdmux_iwarp_plain = {
     VERBS_PLAIN_OPS,
     .endpoints = &endpoints,
-    .lacks = RDMUX_CAP_SRQ, /* its receives have room for headers */
+    .lacks = RDMUX_CAP_SRQ, /* the SRQ's receives have room for headers */
     .request_private_max = RDMUX_PRIVATE_DATA_MAX,
     .reply_private_max = RDMUX_PRIVATE_DATA_MAX,
     .reject_private_max = RDMUX_PRIVATE_DATA_MAX,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What iWARP adds: the table, paths, and the device's peculiarities. */
+/* The iwarp provider: its table, its paths, and workarounds for devices. */
 #include "iwarp/iwarp_internal.h"
 
 #include "verbs/verbs_plain.h"
@@ -63,7 +63,7 @@ static void probe_port(const struct verbs_port *port, struct rdmux_local_path *o
 
 /* --------------------------------------------------------------------------------------- domain */
 
-/* What ib and roce ask of the way is rdma_cm's business here. */
+/* ib and roce locate addresses and routes themselves; here rdma_cm does that. */
 static enum rdmux_status locate(struct verbs_ep *ep, struct verbs_whereabouts *out)
 {
     (void)out;
@@ -78,7 +78,7 @@ static enum rdmux_status route(struct verbs_ep *ep, struct verbs_route *out)
     return RDMUX_UNSUPPORTED;
 }
 
-/* A connection ends by itself when its address does not work any more. */
+/* A connection ends by itself when its address no longer works. */
 static bool holds(struct verbs_ep *ep, char *text, size_t size)
 {
     (void)ep;
@@ -95,11 +95,11 @@ static const struct verbs_transport iwarp_transport = {
     .latency_ns = LATENCY_NS,
     .header_size = IWARP_HEADER_SIZE,
     .request_slots = 3, /* a write, its notice, and the read of the flush word behind them */
-    .read_slots = 2,    /* see parts_of() */
+    .read_slots = 2,    /* see iwarp_read_parts() */
     .side_own = IWARP_UNSEEN_MAX + IWARP_SEEN_MAX + IWARP_ONCE_MAX,
-    /* The peer's device writes what is read through the sink's key (RFC 5040, 3.3). */
+    /* The peer's device writes the answer of a read through the sink's key (RFC 5040, 3.3). */
     .sink_access = IBV_ACCESS_REMOTE_WRITE,
-    /* soft iWARP says so of a read by a key that it does not know. */
+    /* soft iWARP reports this for a read by a key that it does not know. */
     .request_refused = RDMUX_DENIED,
     .probe_port = probe_port,
     .locate = locate,
@@ -110,8 +110,8 @@ static const struct verbs_transport iwarp_transport = {
     .received = rdmux_iwarp_received,
     .receives_posted = rdmux_iwarp_receives_posted,
     .receive_failed = rdmux_iwarp_receive_failed,
-    /* soft iWARP says so of a read that may not be answered (siw_qp_sq_proc_tx() in siw_qp_tx.c):
-     * it ends the connection, as with any other access. */
+    /* soft iWARP reports this for a read that it may not answer (siw_qp_sq_proc_tx() in
+     * siw_qp_tx.c), and ends the connection, as for any other denied access. */
     .broke = rdmux_iwarp_broke,
     .refuses = rdmux_iwarp_refuses,
     .side_message = rdmux_iwarp_side_message,
@@ -124,9 +124,9 @@ static bool is_siw(const struct iwarp_domain *domain)
 
 /*
  * The user-space half of soft iWARP takes the 145th page of a context's queues for "there is none"
- * (SIW_INVAL_UOBJ_KEY in siw-abi.h): a queue that begins there cannot be made, and every later one
- * would begin there. A completion queue that lies across that page, made first and never used, keeps
- * others from it.
+ * (SIW_INVAL_UOBJ_KEY in siw-abi.h). A queue that begins there cannot be created, and every later
+ * one would begin there. An unused completion queue that lies across that page, created first,
+ * keeps others off it.
  */
 static void guard_siw(struct iwarp_domain *domain)
 {
@@ -150,9 +150,9 @@ static enum rdmux_status domain_open(struct rdmux_provider_domain *base,
     if (status == RDMUX_OK) {
         /* Not every device takes a fenced read (siw: siw_activate_tx_from_sq()). */
         domain->base.lacks_fence = true;
-        /* siw looks for local write alone (siw_proc_rresp()). */
+        /* siw checks for local write only (siw_proc_rresp()). */
         domain->base.needs_sinks = !is_siw(domain);
-        /* It takes no other address and does not say so (siw_reg_user_mr()). */
+        /* siw takes no other address and does not report that (siw_reg_user_mr()). */
         domain->base.keeps_address = is_siw(domain);
         /* siw_qp_prepare_tx(): TCP has the pages themselves. */
         domain->base.lends_silent = is_siw(domain);
@@ -174,7 +174,8 @@ static void domain_close(struct rdmux_provider_domain *base)
 
 /* -------------------------------------------------------------------------------------- regions */
 
-/* For a check of what peers tell of their writes. No peer has the region's key yet. */
+/* Notes a region's length to check the lengths of peers' writes. No peer has the region's key
+ * yet. */
 static void note_length(struct iwarp_domain *domain, uint64_t length)
 {
     uint64_t longest = atomic_load_explicit(&domain->longest, memory_order_relaxed);
@@ -235,7 +236,7 @@ const struct rdmux_provider_ops rdmux_iwarp_provider = {
     .abi = RDMUX_PROVIDER_ABI,
     .size = sizeof(struct rdmux_provider_ops),
     .name = "iwarp",
-    /* Reads linger on siw, which looks at the key once for each (siw_qp_sq_proc_tx()). */
+    /* READS_LINGER: siw checks the key once for each read (siw_qp_sq_proc_tx()). */
     .flags = RDMUX_PROVIDER_NATIVE_FENCE | RDMUX_PROVIDER_LOCAL_KEYS | RDMUX_PROVIDER_DEVICE_SRQ |
              RDMUX_PROVIDER_READS_LINGER | RDMUX_PROVIDER_PING_BUSY,
     .domain_size = sizeof(struct iwarp_domain),

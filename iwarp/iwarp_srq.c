@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Shared receives: the device matches, so a peer may only send what a receive of the SRQ is set aside
- * for. Nobody has credits by default; who has none asks, gets a few, more each time, and is asked to
- * give back what it does not use when others wait. The counting is in providers/credits.h.
+ * Shared receives. The device matches messages with receives, so a peer may only send messages for
+ * which a receive of the SRQ is set aside. No peer has credits by default. A peer without credits
+ * asks, gets a few, more each time, and is asked to give unused ones back when others wait.
+ * providers/credits.h does the counting.
  */
 #include "iwarp/iwarp_internal.h"
 
@@ -61,7 +62,7 @@ static void stop_wanting(struct iwarp_ep *ep)
     }
 }
 
-/* Receives that the device has and no message has met. */
+/* Receives that the device holds. */
 static uint64_t receives(const struct iwarp_srq *srq)
 {
     return srq->base.depth - srq->base.free_count;
@@ -74,8 +75,8 @@ static bool lend(struct iwarp_ep *ep, uint64_t waiting)
            0;
 }
 
-/* The peer is to give back the credits that it does not use. What is going to be told at once may be the
- * answer to its question, and is asked back with it: it is used first by who waits for it. */
+/* Asks the peer to give unused credits back. Credits about to be told may answer the peer's own
+ * question; the recall covers them too, and a message that waits for them uses them first. */
 static void recall(struct iwarp_ep *ep)
 {
     struct iwarp_srq *srq = iwarp_srq_of_ep(ep);
@@ -100,14 +101,15 @@ static void tell(struct iwarp_ep *ep, bool at_once)
     }
 }
 
-/* Gives receives nobody has a claim on to those who asked, oldest first, then to those who could do
- * with more. */
+/* Gives unclaimed receives to the endpoints whose peers asked, oldest first, then to those that
+ * could use more. */
 static void serve(struct iwarp_srq *srq)
 {
     for (int round = 0; round < 2 && !is_empty(&srq->asking); round++) {
         while (!is_empty(&srq->asking)) {
             struct iwarp_ep *ep = wanting(srq->asking.next);
-            /* Who asks has used what it was told of, though the messages may be on their way. */
+            /* A peer that asks has used all credits it was told of, though the messages may be in
+             * flight. */
             if (!lend(ep, srq->asking_count) && rdmux_credits_untold(&ep->credit.given) == 0) {
                 break;
             }
@@ -129,7 +131,7 @@ static void serve(struct iwarp_srq *srq)
     }
 }
 
-/* The peer has asked for credits. */
+/* The peer asks for credits. */
 static void asked(struct iwarp_ep *ep)
 {
     struct iwarp_srq *srq = iwarp_srq_of_ep(ep);
@@ -153,7 +155,7 @@ bool rdmux_iwarp_srq_hear(struct iwarp_ep *ep, const struct iwarp_credit_news *n
     if (news->answers) {
         ep->is_recalling = false;
         ep->level = ep->is_asking ? RDMUX_CREDITS_LEVEL_FIRST
-                                  : 0; /* the question may have come first */
+                                  : 0; /* the peer may have asked before it answered */
         serve(srq);
     }
     if (news->asks) {
@@ -175,12 +177,12 @@ bool rdmux_iwarp_srq_use(struct iwarp_ep *ep)
         add(&srq->hungry, &ep->wanting);
     }
     if (!is_empty(&srq->asking)) {
-        serve(srq); /* it may have been in the way of its own question */
+        serve(srq); /* this endpoint may have blocked its own question */
     }
     return true;
 }
 
-/* -------------------------------------------------------------------------------- the operations */
+/* ------------------------------------------------------------------------------------ operations */
 
 void rdmux_iwarp_srq_join(struct iwarp_ep *ep)
 {
