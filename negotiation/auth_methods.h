@@ -5,7 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Why two sides whose methods (as in HELLO) do not agree cannot talk, and what to set. */
+/* Explains why two sides whose methods (as in HELLO) differ cannot connect, and which setting to
+ * change. */
 void rdmux_auth_explain_mismatch(uint32_t ours, uint32_t theirs, char *out, size_t size);
 
 #endif

@@ -9,13 +9,13 @@
 
 enum { RDMUX_FILTER_MAX = 256 }; /* bytes of a filter's text with its NUL */
 
-/* Is text a filter? Names are [a-z0-9_-]; blanks around them are skipped. RDMUX_INVALID names the
- * bad word in *word (may be NULL), which points into text. Which names exist is not looked at: a
- * plug-in may bring any. */
+/* Checks that text is a filter. Names are [a-z0-9_-]; blanks around them are skipped. RDMUX_INVALID
+ * sets *word (may be NULL) to the bad word, which points into text. Does not check that a named
+ * provider exists: a plug-in may bring any. */
 enum rdmux_status rdmux_filter_check(const char *text, const char **word);
 
-/* Does the filter let this provider through? NULL and "" are "auto". Of a text that was not checked
- * (a peer's) a word that is no name stands for nobody. */
+/* Does the filter allow this provider? NULL and "" are "auto". In an unchecked text (a peer's) a
+ * word that is not a name matches no provider. */
 bool rdmux_filter_allows(const char *text, const char *provider);
 
 /* Does the filter name this provider, not negated? "auto" names none. */

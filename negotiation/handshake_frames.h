@@ -15,13 +15,14 @@ enum {
     RDMUX_ATTEMPT_FRAME_MAX = RDMUX_FRAME_HEADER_SIZE + 12 + RDMUX_DESCRIPTION_MAX,
 };
 
-/* What COMMIT and CONFIRM say of the transcript. */
+/* Kind of transcript hash in COMMIT and CONFIRM. */
 enum rdmux_hash_kind {
     RDMUX_HASH_NONE = 0, /* a side does not compute it; the bytes are zero */
     RDMUX_HASH_SHA256 = 1,
 };
 
-/* TRY, READY, UP, WRITTEN, PROVED, COMMIT, CONFIRM, FAILED or NO_PATH; the fields its type uses. */
+/* TRY, READY, UP, WRITTEN, PROVED, COMMIT, CONFIRM, FAILED or NO_PATH; each type uses its own
+ * fields. */
 struct rdmux_attempt_frame {
     enum rdmux_frame_type type;
     uint32_t attempt;        /* all but NO_PATH; from 1, the rank of the pair that is tried */
@@ -41,18 +42,17 @@ struct rdmux_attempt_frame {
 /* Writes header and payload; returns the bytes used. */
 size_t rdmux_attempt_frame_encode(const struct rdmux_attempt_frame *frame,
                                   uint8_t out[RDMUX_ATTEMPT_FRAME_MAX]);
-/* Reads a whole frame, a stranger's input. RDMUX_PROTOCOL: not one of these types, or sizes that
- * lie. */
+/* Reads a whole frame of untrusted input. RDMUX_PROTOCOL: another type, or wrong sizes. */
 enum rdmux_status rdmux_attempt_frame_decode(const uint8_t *frame, size_t size,
                                              struct rdmux_attempt_frame *out);
 
 /* Writes the acceptor's verdicts, at most RDMUX_MATCH_MAX; returns the bytes used. */
 size_t rdmux_ranking_encode(const struct rdmux_match *matches, size_t count,
                             uint8_t out[RDMUX_RANKING_FRAME_MAX]);
-/* Reads a whole RANKING frame, a stranger's input, and turns it round: `ours` is the connector's.
- * RDMUX_PROTOCOL: sizes that lie, an index beyond the offers, ranks that do not count 1, 2, 3 …
- * from the first entry on, a ranked pair of two providers, or one whose path on our side is not
- * usable or not what our offer demands. *count <= RDMUX_MATCH_MAX. */
+/* Reads a whole RANKING frame of untrusted input and swaps the sides: `ours` is the connector's.
+ * *count <= RDMUX_MATCH_MAX. RDMUX_PROTOCOL: wrong sizes, an index beyond the offers, ranks that do
+ * not count 1, 2, 3 … from the first entry on, a ranked pair of two providers, or one whose path on
+ * this side is not usable or does not meet this side's offer. */
 enum rdmux_status rdmux_ranking_decode(const uint8_t *frame, size_t size,
                                        const struct rdmux_offer *ours,
                                        const struct rdmux_offer *theirs,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What the files of the handshake share: states, events, the struct, the queue of actions.
- * Included by handshake*.c alone. */
+/* Shared by the files of the handshake: states, events, the struct, the action queue. Included by
+ * handshake*.c alone. */
 #ifndef RDMUX_NEGOTIATION_HANDSHAKE_INTERNAL_H
 #define RDMUX_NEGOTIATION_HANDSHAKE_INTERNAL_H
 
@@ -18,45 +18,45 @@ enum {
 enum handshake_state {
     A_HELLO,           /* waits for the connector's HELLO */
     A_OFFER,           /* … and its OFFER */
-    A_OPEN,            /* our side of the pair is being opened */
-    A_READY,           /* TRY is sent; waits for READY */
-    A_CONNECT,         /* we connect; the peer is not up */
-    A_CONNECT_PEER_UP, /* we connect; the peer is up */
-    A_UP,              /* we are up; waits for the peer's UP */
+    A_OPEN,            /* opening this side of the pair */
+    A_READY,           /* sent TRY; waits for READY */
+    A_CONNECT,         /* connecting; the peer is not up */
+    A_CONNECT_PEER_UP, /* connecting; the peer is up */
+    A_UP,              /* this side is up; waits for the peer's UP */
     A_WRITTEN,         /* both are up; waits for the connector's WRITTEN */
-    A_CHECK,           /* the connector's pattern is being compared */
-    A_WRITE,           /* ours is being written */
-    A_PROVED,          /* WRITTEN is sent; waits for PROVED */
-    A_MEASURE,         /* the path is proved; it is being measured, and then given up */
-    A_CONFIRM,         /* COMMIT is sent: no other path any more; waits for CONFIRM */
-    A_FAILING,         /* FAILED is sent; waits for the peer's FAILED */
-    A_CHOOSE,          /* failover: the driver says what is tried next */
-    C_HELLO,           /* HELLO and OFFER are sent; waits for the acceptor's HELLO */
+    A_CHECK,           /* comparing the connector's pattern */
+    A_WRITE,           /* writing this side's pattern */
+    A_PROVED,          /* sent WRITTEN; waits for PROVED */
+    A_MEASURE,         /* the path is proved; measures it, then gives it up */
+    A_CONFIRM,         /* sent COMMIT: no other path any more; waits for CONFIRM */
+    A_FAILING,         /* sent FAILED; waits for the peer's FAILED */
+    A_CHOOSE,          /* failover: the driver chooses the next pair */
+    C_HELLO,           /* sent HELLO and OFFER; waits for the acceptor's HELLO */
     C_OFFER,           /* … OFFER */
     C_RANKING,         /* … and RANKING */
     C_TRY,             /* waits for the next TRY */
     C_LAST,            /* no pair is left; waits for NO_PATH */
-    C_OPEN,            /* our side of the pair is being opened */
-    C_CONNECT,         /* we connect; the peer is not up */
-    C_CONNECT_PEER_UP, /* we connect; the peer is up */
-    C_UP,              /* we are up; waits for the peer's UP */
-    C_WRITE,           /* both are up; our pattern is being written */
-    C_WRITTEN,         /* WRITTEN is sent; waits for the acceptor's */
-    C_CHECK,           /* the acceptor's pattern is being compared */
-    C_COMMIT,          /* PROVED is sent; waits for COMMIT */
-    C_FAILING,         /* FAILED is sent; waits for the peer's FAILED */
+    C_OPEN,            /* opening this side of the pair */
+    C_CONNECT,         /* connecting; the peer is not up */
+    C_CONNECT_PEER_UP, /* connecting; the peer is up */
+    C_UP,              /* this side is up; waits for the peer's UP */
+    C_WRITE,           /* both are up; writing this side's pattern */
+    C_WRITTEN,         /* sent WRITTEN; waits for the acceptor's */
+    C_CHECK,           /* comparing the acceptor's pattern */
+    C_COMMIT,          /* sent PROVED; waits for COMMIT */
+    C_FAILING,         /* sent FAILED; waits for the peer's FAILED */
     DONE,              /* final: the path of the last OPEN is the endpoint's */
     OVER,              /* final: failed */
     STATE_COUNT,
 };
 
-/* States that treat failures alike. */
+/* Groups of states that treat failures alike. */
 enum handshake_phase {
     GREETING,  /* before the ranking is known */
-    WAITING,   /* an attempt is due that we have no path of */
-    OPENING,   /* an attempt is under way, its path not yet there */
-    TRYING,    /* … its path is there */
-    FAILING,   /* the attempt is given up; the peer has yet to say so */
+    WAITING,   /* an attempt is due; this side has no path for it */
+    OPENING,   /* an attempt is in progress, its path not yet open */
+    TRYING,    /* … its path is open */
+    FAILING,   /* the attempt is given up; waits for the peer's FAILED */
     COMMITTED, /* COMMIT was sent */
     ENDED,
 };
@@ -76,14 +76,14 @@ enum handshake_event {
     GOT_FAILED,
     GOT_NO_PATH,
     GOT_REJECT,
-    GOT_OTHER, /* no frame of a handshake, or none that our role receives */
+    GOT_OTHER, /* not a handshake frame, or not for this role */
     /* results */
     OPENED,
     CONNECTED,
     WROTE,
     CHECKED,
     MEASURED,
-    STEP_FAILED, /* any of the five */
+    STEP_FAILED, /* of any of the five results */
     /* the rest */
     PATH_FAILED,
     LOST,
@@ -93,7 +93,7 @@ enum handshake_event {
 struct handshake_happening {
     enum handshake_event event;
     uint64_t now_ns;
-    const uint8_t *bytes; /* frames: the whole frame. Results: what they carry */
+    const uint8_t *bytes; /* frames: the whole frame; results: their payload */
     size_t size;
     const struct rdmux_attempt_frame *frame; /* frames of an attempt, decoded */
     enum rdmux_status status;                /* results, PATH_FAILED, LOST */
@@ -111,23 +111,23 @@ struct rdmux_handshake {
     bool peer_hello_came;
     bool secured;
     bool peer_offer_came;
-    bool path_is_ours;        /* OPEN was asked for, has not failed, and was not closed */
+    bool path_is_ours;        /* OPEN was requested, has not failed, and was not closed */
     uint32_t attempt;         /* the current or next one; from 1 once the ranking is known */
-    uint32_t attempts_before; /* those that went by before the ranking in force */
-    bool ranked_anew;         /* RANKING was sent, or came, a second time */
-    bool moving;              /* failover: attempts are not by rank */
-    size_t moving_rank;       /* … but this is tried; 0: nothing yet */
-    uint64_t moving_ms;       /* … for so long at most */
-    size_t measure_count;     /* the acceptor measures the first so many matches; 0: none */
+    uint32_t attempts_before; /* attempts before the ranking in force */
+    bool ranked_anew;         /* a second RANKING was sent or received */
+    bool moving;              /* failover: attempts do not follow the ranks */
+    size_t moving_rank;       /* … this rank is tried; 0: none yet */
+    uint64_t moving_ms;       /* … time limit */
+    size_t measure_count;     /* the acceptor measures the first measure_count matches; 0: none */
     uint64_t measure_since_ns;
-    uint64_t expected_size; /* what the acceptor ranks by */
+    uint64_t expected_size; /* the size that the acceptor ranks by */
     rdmux_measured_lookup measured;
     void *measured_user;
-    enum rdmux_status attempt_status; /* FAILING: how we failed */
+    enum rdmux_status attempt_status; /* FAILING: this side's failure */
     struct rdmux_hello hello;
     struct rdmux_hello peer_hello;
     uint8_t proof_nonce[16];
-    uint8_t check_nonce[16]; /* what the peer announced in WRITTEN */
+    uint8_t check_nonce[16]; /* the nonce of the peer's WRITTEN */
     struct rdmux_handshake_granted granted;
     uint8_t hash_kind;
     uint8_t hash[RDMUX_TRANSCRIPT_SIZE];
@@ -143,21 +143,21 @@ struct rdmux_handshake {
     struct rdmux_handshake_action queue[HANDSHAKE_QUEUE_MAX];
     size_t queue_first;
     size_t queue_count;
-    size_t arena_used; /* back to 0 when an event finds the queue empty */
+    size_t arena_used; /* reset to 0 when an event finds the queue empty */
     uint8_t arena[HANDSHAKE_ARENA_SIZE];
 
     size_t match_count;
     size_t ranked_count; /* matches[0 .. ranked_count - 1] have rank 1, 2, 3 … */
     struct rdmux_match matches[RDMUX_MATCH_MAX]; /* `ours` is this side's */
     size_t opening_size;
-    uint8_t opening[HANDSHAKE_OPENING_SIZE]; /* our HELLO and OFFER */
+    uint8_t opening[HANDSHAKE_OPENING_SIZE]; /* this side's HELLO and OFFER */
     uint8_t peer_hello_bytes[RDMUX_HELLO_SIZE];
     struct rdmux_offer offer;
     struct rdmux_offer peer_offer;
 };
 
-/* What is to be known of a state. stage: how far an attempt has come there. waits_for: text for one
- * whose time is over there. */
+/* Facts of a state. stage: how far an attempt has come. waits_for: text for a timeout in this
+ * state. */
 struct handshake_facts {
     const char *name;
     enum handshake_phase phase;
@@ -184,7 +184,7 @@ static inline bool is_acceptor(const struct rdmux_handshake *handshake)
     return handshake->role == RDMUX_ROLE_ACCEPT;
 }
 
-/* The pair that the current attempt tries; NULL before the first and after the last. */
+/* The pair of the current attempt; NULL before the first and after the last. */
 static inline struct rdmux_match *current_match(struct rdmux_handshake *handshake)
 {
     size_t rank = handshake->moving ? handshake->moving_rank
@@ -197,23 +197,23 @@ static inline struct rdmux_match *current_match(struct rdmux_handshake *handshak
 
 /* -------------------------------------------------------------------- handshake_queue.c */
 
-/* The next free action, or NULL: the handshake is over, at the latest because the driver took none
- * for so long. */
+/* Returns the next free action, or NULL: the handshake is over, at the latest because the driver
+ * has not taken actions for too long. */
 struct rdmux_handshake_action *rdmux_handshake_push(struct rdmux_handshake *handshake,
                                                     enum rdmux_handshake_action_kind kind);
-/* Room in the arena for bytes of an action, or NULL: as with push. The caller adds what it used to
+/* Reserves arena room for an action's bytes. NULL: as with push. The caller adds what it used to
  * arena_used. */
 uint8_t *rdmux_handshake_arena_reserve(struct rdmux_handshake *handshake, size_t size);
-/* An action with a copy of bytes. */
+/* Pushes an action with a copy of bytes. */
 void rdmux_handshake_push_bytes(struct rdmux_handshake *handshake,
                                 enum rdmux_handshake_action_kind kind, const uint8_t *bytes,
                                 size_t size);
 /* Sends a frame of the current attempt, or NO_PATH. */
 void rdmux_handshake_send_frame(struct rdmux_handshake *handshake,
                                 struct rdmux_attempt_frame *frame);
-/* Our HELLO and OFFER, or the first bytes of them. */
+/* Sends this side's HELLO and OFFER, or their first bytes. */
 void rdmux_handshake_send_opening(struct rdmux_handshake *handshake, size_t size);
-/* The nonce of the pattern that we write in the current attempt. */
+/* The nonce of the pattern that this side writes in the current attempt. */
 void rdmux_handshake_attempt_nonce(const struct rdmux_handshake *handshake, uint8_t out[16]);
 
 uint64_t rdmux_handshake_time_after(uint64_t now_ns, uint64_t milliseconds);
@@ -221,14 +221,14 @@ uint64_t rdmux_handshake_time_after(uint64_t now_ns, uint64_t milliseconds);
 uint64_t rdmux_handshake_patience_ms(const struct rdmux_handshake *handshake);
 void rdmux_handshake_start_clock(struct rdmux_handshake *handshake, uint64_t now_ns);
 
-/* A new verdict on a pair; NULL: there is none. */
+/* Records a new verdict on a pair; NULL: there is no pair. */
 void rdmux_match_record(struct rdmux_match *match, enum rdmux_stage stage, uint32_t reason,
                         const char *text);
 void rdmux_handshake_close_path(struct rdmux_handshake *handshake);
-/* The whole connection fails. */
+/* Fails the whole connection. */
 void rdmux_handshake_connection_over(struct rdmux_handshake *handshake, enum rdmux_status status,
                                      bool give_back, const char *format, ...) RDMUX_PRINTF(4, 5);
-/* Both sides know that nothing is left to try and say nothing more. */
+/* Ends without a path: both sides know that nothing is left to try, and send nothing more. */
 void rdmux_handshake_no_path(struct rdmux_handshake *handshake);
 void rdmux_handshake_connection_done(struct rdmux_handshake *handshake);
 
@@ -243,23 +243,23 @@ void rdmux_handshake_take_acceptors_offer(struct rdmux_handshake *handshake,
                                           const struct handshake_happening *what);
 void rdmux_handshake_take_ranking(struct rdmux_handshake *handshake,
                                   const struct handshake_happening *what);
-/* Has the peer hashed what we have? */
+/* Has the peer hashed the same bytes as this side? */
 bool rdmux_handshake_hash_matches(const struct rdmux_handshake *handshake,
                                   const struct rdmux_attempt_frame *frame);
 
-/* Reads the peer's RANKING. False: it is none, and the handshake is over. */
+/* Reads the peer's RANKING. False: it is malformed, and the handshake is over. */
 bool rdmux_handshake_read_ranking(struct rdmux_handshake *handshake,
                                   const struct handshake_happening *what);
-/* Says how the pairs rank. False: it cannot, and the handshake is over. */
+/* Sends RANKING. False: it cannot, and the handshake is over. */
 bool rdmux_handshake_send_ranking(struct rdmux_handshake *handshake);
 
 /* -------------------------------------------------------------------- handshake_measure.c */
 
-/* The acceptor's, once it has ranked: what is to be measured? */
+/* Acceptor, after ranking: decides which pairs to measure. */
 void rdmux_handshake_plan_measuring(struct rdmux_handshake *handshake);
-/* Is the current attempt there to be measured? */
+/* Is the current attempt one for measuring? */
 bool rdmux_handshake_is_measuring(const struct rdmux_handshake *handshake);
-/* All that was to be measured has been: ranks anew and says so. */
+/* All pairs are measured: ranks anew and sends RANKING. */
 void rdmux_handshake_end_measuring(struct rdmux_handshake *handshake);
 /* Reactions of handshake.c's table. */
 void rdmux_handshake_start_measuring(struct rdmux_handshake *handshake,
@@ -269,15 +269,15 @@ void rdmux_handshake_take_second_ranking(struct rdmux_handshake *handshake,
 
 /* -------------------------------------------------------------------- handshake_move.c */
 
-/* The attempt is over, and one more is due. */
+/* The attempt is over; starts the next one. */
 void rdmux_handshake_next_move(struct rdmux_handshake *handshake);
-/* TRY has come: false if it names no pair that ranks. */
+/* Takes the pair of a TRY. False: it names no ranked pair. */
 bool rdmux_handshake_take_pair(struct rdmux_handshake *handshake,
                                const struct rdmux_attempt_frame *frame);
 
 /* -------------------------------------------------------------------- handshake.c */
 
-/* The next pair, or the end if there is none. */
+/* Starts the attempt of the next pair, or ends if there is none. */
 void rdmux_handshake_begin_attempt(struct rdmux_handshake *handshake, uint64_t now_ns);
 
 #endif

@@ -5,22 +5,23 @@
 
 #include "negotiation/offer.h"
 
-/* What was measured of a path; latency_ns 0: nothing. */
+/* Measured figures of a path; latency_ns 0: not measured. */
 struct rdmux_measured {
     uint64_t latency_ns; /* half a round trip */
-    uint64_t bandwidth;  /* bytes per second; 0: too little was moved to tell */
+    uint64_t bandwidth;  /* bytes per second; 0: too few bytes were moved to tell */
 };
 
 /* One pair of paths, or one path without partner, with its verdict. */
 struct rdmux_match {
-    uint16_t ours;   /* index into our offer's paths, RDMUX_MATCH_NO_PATH if there is none */
+    uint16_t ours;   /* index into this side's paths; RDMUX_MATCH_NO_PATH: none */
     uint16_t theirs; /* index into the peer's */
     uint16_t rank;   /* 1 = first to try; 0 = not eligible */
     uint16_t spare;
-    /* enum rdmux_reason: NONE for the best eligible, SLOWER for the other eligible ones
-     * (SOFTWARE_DEVICE for a software device ranked behind others for that), else why not. */
+    /* enum rdmux_reason: NONE for the best eligible pair, SLOWER for other eligible ones
+     * (SOFTWARE_DEVICE for a software device ranked behind others because of that), else why it is
+     * not eligible. */
     uint32_t reason;
-    uint32_t stage; /* enum rdmux_stage: PROBE where one side's own path is unusable, else MATCH */
+    uint32_t stage;   /* enum rdmux_stage: PROBE if one side's own path is unusable, else MATCH */
     uint64_t cost_ns; /* 0 if not eligible */
     uint64_t native;
     uint64_t emulated;
@@ -32,31 +33,37 @@ struct rdmux_match {
 enum { RDMUX_MATCH_NO_PATH = 0xffff, RDMUX_MATCH_MAX = 64 };
 
 /*
- * Pairs each of our paths with each of the peer's of the same provider and ranks the eligible pairs
- * by cost = latency + expected size / bandwidth (of the slower side). A software RDMA device ranks
- * behind every path that is not, unless a side named its provider in a filter without naming tcp;
- * last-resort providers rank behind all others that are not software devices. The result does not
- * depend on which side is `ours`: swapping the sides gives the same order and costs. Ties: provider
- * name, then the lower of both device names, then the other, then indexes by name order.
+ * Pairs each of this side's paths with each of the peer's of the same provider. Ranks the eligible
+ * pairs by cost = latency + expected size / bandwidth (of the slower side).
+ *
+ * Classes. A software RDMA device ranks behind every path that is not one, unless a side named its
+ * provider in a filter without naming tcp. Last-resort providers rank behind all others that are
+ * not software devices.
+ *
+ * Symmetry. The result does not depend on which side is `ours`: swapping the sides gives the same
+ * order and costs. Ties break by provider name, then the lower of both device names, then the
+ * other, then indexes by name order.
+ *
  * Paths without pair are listed too, once each: an unusable one with its own reason (once for both
- * sides where they lack the same device), a usable one with PEER_HAS_NONE. Texts and hints are for
- * both sides' explanations: they call ours the acceptor's, theirs the connector's. Eligible pairs
- * come first, then refused pairs, then unusable paths.
- * out has room for RDMUX_MATCH_MAX; returns how many, ranked first by rank, then the rest.
+ * sides if they lack the same device), a usable one with PEER_HAS_NONE. Texts and hints are for
+ * both sides' explanations: they call `ours` the acceptor's and `theirs` the connector's. Eligible
+ * pairs come first, then refused pairs, then unusable paths.
+ *
+ * out has room for RDMUX_MATCH_MAX. Returns the number of matches, ranked ones first, by rank.
  * expected_size: the connector's wish, else the acceptor's, else 4096; the caller has chosen.
  */
 size_t rdmux_match_paths(const struct rdmux_offer *ours, const struct rdmux_offer *theirs,
                          uint64_t expected_size, struct rdmux_match *out);
 
-/* How many of the matches, from the first, are worth measuring: the eligible pairs but software
- * devices that nobody named; 0 if that leaves no choice. */
+/* Returns how many of the first matches are worth measuring: the eligible pairs except software
+ * devices that no side named; 0 if that leaves no choice. */
 size_t rdmux_match_worth_measuring(const struct rdmux_offer *ours, const struct rdmux_offer *theirs,
                                    const struct rdmux_match *matches, size_t count);
 
 /*
- * Ranks again what rdmux_match_paths() gave, once pairs have been measured: a measured pair costs
- * what was measured, and last-resort providers that were measured rank by their cost as others do.
- * A pair whose rank the caller has set to 0 is out, with the verdict that it has.
+ * Ranks the matches of rdmux_match_paths() again after measuring. A measured pair has its measured
+ * cost, and measured last-resort providers rank by cost like others. A pair whose rank the caller
+ * has set to 0 is out and keeps its verdict.
  */
 void rdmux_match_rank_measured(const struct rdmux_offer *ours, const struct rdmux_offer *theirs,
                                uint64_t expected_size, struct rdmux_match *matches, size_t count);

@@ -10,7 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Frame types; below 0x40, so that a provider whose data shares the socket can tell its own. */
+/* Frame types. All are below 0x40, so that a provider whose data shares the socket can tell its
+ * own. */
 enum rdmux_frame_type {
     RDMUX_FRAME_OFFER = 0x01,
     RDMUX_FRAME_RANKING = 0x02,
@@ -34,7 +35,7 @@ enum rdmux_frame_type {
     RDMUX_FRAME_FAULT = 0x25,
     RDMUX_FRAME_END = 0x26,
     RDMUX_FRAME_ENDED = 0x27,
-    RDMUX_FRAME_SILENT = 0x28, /* RDMUX_FRAME_OPTIONAL: a peer of before does not know it */
+    RDMUX_FRAME_SILENT = 0x28, /* RDMUX_FRAME_OPTIONAL: older peers do not know it */
     RDMUX_FRAME_MOVE = 0x29,
     RDMUX_FRAME_RECEIVED = 0x2a,
     RDMUX_FRAME_RESUME = 0x2b,
@@ -43,15 +44,16 @@ enum rdmux_frame_type {
     RDMUX_FRAME_RELEASED = 0x2e, /* RDMUX_FRAME_OPTIONAL */
 };
 
-/* The id of SILENT. */
+/* Values of SILENT's id. */
 enum {
-    RDMUX_SILENT_ASKS = 0,   /* our path ended and does not say why: do you know? */
-    RDMUX_SILENT_ANSWERS = 1 /* nothing is known here */
+    RDMUX_SILENT_ASKS = 0,   /* this side's path ended without a cause; does the peer know it? */
+    RDMUX_SILENT_ANSWERS = 1 /* this side knows no cause */
 };
 
 /* Flags of a frame's header; a reader ignores bits it does not know. */
 enum {
-    /* A reader that does not know the type skips the frame; without it: RDMUX_PROTOCOL. */
+    /* A reader skips a frame of this type if it does not know it; without the flag:
+     * RDMUX_PROTOCOL. */
     RDMUX_FRAME_OPTIONAL = 1 << 0,
 };
 
@@ -61,21 +63,21 @@ void rdmux_frame_header_encode(enum rdmux_frame_type type, uint8_t flags, size_t
 /* Does this header have RDMUX_FRAME_OPTIONAL? */
 bool rdmux_frame_is_optional(const uint8_t in[8]);
 
-enum { RDMUX_PROOF_CODE_SIZE = 32 }; /* bytes of a resumption's proof, which end its frame */
+enum { RDMUX_PROOF_CODE_SIZE = 32 }; /* bytes of a reconnect's proof, which ends its frame */
 
-/* One message after the handshake; the fields its type uses. */
+/* One message after the handshake; each type uses its own fields. */
 struct rdmux_message {
     enum rdmux_frame_type type;
-    /* IMPORT, IMPORTED, RELEASED: the importer's number. REVOKE, REVOKED: the owner's number of this
-     * revocation. SILENT: RDMUX_SILENT_*. */
+    /* IMPORT, IMPORTED, RELEASED: the importer's number. REVOKE, REVOKED: the owner's number of
+     * this revocation. SILENT: RDMUX_SILENT_*. */
     uint32_t id;
     /* IMPORTED, FAULT, END, MOVE, BACK: enum rdmux_status. REJECT: the application's reason */
     uint32_t status;
     uint32_t access; /* IMPORTED */
-    uint32_t epoch;  /* MOVE: the next. RECEIVED, BACK, RESUME, RESUMED: the current one */
+    uint32_t epoch;  /* MOVE: the next epoch. RECEIVED, BACK, RESUME, RESUMED: the current one */
     uint32_t description_length; /* IMPORTED: mr_describe's bytes. REJECT: private data */
-    /* MOVE, RECEIVED, RESUME, RESUMED: messages that have come, over all epochs. BACK: the rank.
-     * RELEASED: imports that were closed, below 2^32 */
+    /* MOVE, RECEIVED, RESUME, RESUMED: messages received, over all epochs. BACK: the rank.
+     * RELEASED: closed imports, below 2^32 */
     uint64_t count;
     uint64_t length; /* IMPORTED: of the region */
     uint64_t region; /* IMPORTED, REVOKE, REVOKED, RELEASED: the owner's region id */
@@ -90,9 +92,8 @@ enum { RDMUX_MESSAGE_MAX = 1024 }; /* bytes of the longest encoded message, head
 
 /* Writes header and payload; returns the bytes used. */
 size_t rdmux_message_encode(const struct rdmux_message *message, uint8_t out[RDMUX_MESSAGE_MAX]);
-/* Reads a whole frame, a stranger's input. RDMUX_AGAIN: of an unknown type and
- * RDMUX_FRAME_OPTIONAL, to be skipped. RDMUX_PROTOCOL: not one of these types, or sizes that
- * lie. */
+/* Reads a whole frame of untrusted input. RDMUX_AGAIN: unknown type with RDMUX_FRAME_OPTIONAL, to
+ * be skipped. RDMUX_PROTOCOL: another type, or wrong sizes. */
 enum rdmux_status rdmux_message_decode(const uint8_t *frame, size_t size, struct rdmux_message *out);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* A control channel that is dialled again: how each side shows that it is the connection's, by its secret and without it. */
+/* Control-channel reconnect: how each side proves by the connection's secret, without sending it,
+ * that it belongs to the connection. */
 #ifndef RDMUX_NEGOTIATION_RESUME_H
 #define RDMUX_NEGOTIATION_RESUME_H
 
@@ -11,8 +12,8 @@
 
 enum { RDMUX_RESUME_NAME_SIZE = 16 };
 
-/* HELLO's `resume` of a connection: the first 16 bytes of SHA-256 over "rdmux resume", its NUL, and the
- * secret. False: no memory, or a build without OpenSSL. */
+/* HELLO's `resume` of a connection: the first 16 bytes of SHA-256 over "rdmux resume", its NUL, and
+ * the secret. False: no memory, or a build without OpenSSL. */
 bool rdmux_resume_name(const uint8_t secret[RDMUX_SECRET_SIZE], uint8_t out[RDMUX_RESUME_NAME_SIZE]);
 
 /* The two HELLOs of the new channel. */
@@ -21,8 +22,9 @@ struct rdmux_resume_greeting {
     uint8_t acceptors[RDMUX_HELLO_SIZE];
 };
 
-/* Fills in the message's proof: HMAC-SHA-256, with the secret as key, over both HELLOs, the connector's
- * first, and the frame up to the proof, header included. The type of the frame tells the sides apart. */
+/* Fills in the message's proof: HMAC-SHA-256, with the secret as key, over both HELLOs, the
+ * connector's first, and the frame up to the proof, header included. The frame's type tells the
+ * sides apart. */
 bool rdmux_resume_prove(const uint8_t secret[RDMUX_SECRET_SIZE],
                         const struct rdmux_resume_greeting *greeting,
                         struct rdmux_message *message);

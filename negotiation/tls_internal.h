@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What the files of TLS sessions share. Only with OpenSSL. */
+/* Shared by the files of TLS sessions. Only with OpenSSL. */
 #ifndef RDMUX_NEGOTIATION_TLS_INTERNAL_H
 #define RDMUX_NEGOTIATION_TLS_INTERNAL_H
 
@@ -14,63 +14,63 @@ enum {
 };
 
 enum stage {
-    STAGE_CLEAR,   /* connector: our HELLO is to be sent; acceptor: theirs is to come */
-    STAGE_SHAKING, /* the peer is not known yet */
+    STAGE_CLEAR,   /* connector: has to send its HELLO; acceptor: waits for HELLO */
+    STAGE_SHAKING, /* the peer is not authenticated yet */
     STAGE_REFUSED, /* connector: the peer's HELLO comes in clear, and nothing else */
     STAGE_OPEN,
 };
 
 struct rdmux_tls {
-    struct rdmux_stream base; /* used where it carries data */
+    struct rdmux_stream base; /* used if the session carries data */
     const struct rdmux_auth *auth;
     SSL *ssl;
     int socket;
     enum rdmux_role role;
     enum stage stage;
-    bool answered;    /* connector: the peer has said something */
+    bool answered;    /* connector: the peer has sent something */
     bool ended;       /* the socket has nothing more */
-    bool wants_room;  /* the last step ended for want of it */
-    bool drained;     /* the last receive found nothing whole, and the socket empty */
+    bool wants_room;  /* the last step ended for lack of room */
+    bool drained;     /* the last receive found no whole record, and the socket empty */
     bool write_waits; /* OpenSSL has a record that is not all in the socket */
     bool carries_data;
-    bool by_key;                      /* a data socket's: the two ends know `key` */
+    bool by_key;                      /* a data socket's: both ends know `key` */
     uint8_t key[RDMUX_DATA_KEY_SIZE]; /* until it is open */
-    enum rdmux_status failed;         /* as a stream; text is why */
+    enum rdmux_status failed;         /* a stream's failure; text is why */
     uint64_t records;                 /* sent under this key */
     uint64_t renew_after;
-    uint32_t call_records; /* received in the call under way */
+    uint32_t call_records; /* received in the current call */
     uint32_t renewals;     /* of the peer's key, since: */
     uint64_t renewals_since_ns;
-    const char *flood;                     /* what the peer does without end; NULL: nothing */
-    int error;                             /* the socket's, 0 if there was none */
-    size_t taken;                          /* bytes from the socket while the peer was not known */
-    uint8_t header[RDMUX_TLS_HEADER_SIZE]; /* of the record that comes, while it is not known */
+    const char *flood;                     /* what the peer repeats endlessly; NULL: nothing */
+    int error;                             /* the socket's errno, 0 if there was none */
+    size_t taken;                          /* bytes from the socket before authentication */
+    uint8_t header[RDMUX_TLS_HEADER_SIZE]; /* of the record being received, before authentication */
     size_t header_size;
     size_t body_left;   /* bytes of that record that have not come */
     uint8_t message[4]; /* a message's type and length, as far as they have come */
     size_t message_size;
     size_t message_left;             /* bytes of that message that have not come */
-    size_t compared;                 /* of the HELLO inside */
-    size_t hello_size;               /* of hello, so far */
+    size_t compared;                 /* bytes of the HELLO inside already compared */
+    size_t hello_size;               /* bytes of hello so far */
     uint8_t hello[RDMUX_HELLO_SIZE]; /* in clear: the connector's, or the refusing acceptor's */
     char host[RDMUX_TLS_HOST_MAX];   /* dialled; "" if none */
     char identity[RDMUX_IDENTITY_MAX];
-    char trouble[2 * RDMUX_TEXT_MAX]; /* why we turned the peer away, "" if we did not */
+    char trouble[2 * RDMUX_TEXT_MAX]; /* why this side rejected the peer, "" if it did not */
 };
 
-/* tls_socket.c. As recv(2) and send(2), without waiting; they note how the socket ended. */
+/* tls_socket.c. Like recv(2) and send(2), without waiting; they note how the socket ended. */
 ssize_t rdmux_tls_take(struct rdmux_tls *tls, void *out, size_t size);
 ssize_t rdmux_tls_give(struct rdmux_tls *tls, const void *bytes, size_t size);
 
-/* tls_socket.c. Records that the session takes from the socket in one call while the peer is not known. */
+/* tls_socket.c. Records taken from the socket in one call before authentication. */
 enum { RDMUX_TLS_SHAKE_RECORDS = 32 };
 
-/* tls_failure.c. What came of a call of OpenSSL's that did not succeed. */
+/* tls_failure.c. Maps an unsuccessful OpenSSL call to a status. */
 enum rdmux_status rdmux_tls_outcome(struct rdmux_tls *tls, int result);
-/* The status, and the error text, of a session that has failed. */
+/* tls_failure.c. Returns the status of a failed session and sets its error text. */
 enum rdmux_status rdmux_tls_explain(const struct rdmux_tls *tls);
 
-/* tls.c. The handshake's next step. RDMUX_OK: the peer is known. */
+/* tls.c. Does the handshake's next step. RDMUX_OK: the peer is authenticated. */
 enum rdmux_status rdmux_tls_shake(struct rdmux_tls *tls);
 
 /* tls_stream.c */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The transcript hash: SHA-256 over what both sides said before they chose. */
+/* The transcript hash: SHA-256 over the bytes both sides sent before the choice. */
 #ifndef RDMUX_NEGOTIATION_TRANSCRIPT_H
 #define RDMUX_NEGOTIATION_TRANSCRIPT_H
 
@@ -15,11 +15,11 @@ struct rdmux_transcript_piece {
     size_t size;
 };
 
-/* Was this library built with something that computes the hash? */
+/* Can this build compute the hash? */
 bool rdmux_transcript_available(void);
 
-/* Hashes the pieces one after the other: the connector's HELLO and OFFER frame, then the
- * acceptor's. RDMUX_UNSUPPORTED: not available. RDMUX_NO_MEMORY. */
+/* Hashes the pieces in order: the connector's HELLO and OFFER frame, then the acceptor's.
+ * RDMUX_UNSUPPORTED: not available. RDMUX_NO_MEMORY. */
 enum rdmux_status rdmux_transcript_hash(const struct rdmux_transcript_piece *pieces, size_t count,
                                         uint8_t out[RDMUX_TRANSCRIPT_SIZE]);
 
