@@ -21,15 +21,15 @@
 
 enum {
     KNOWN_FLAGS = RDMUX_AUTH_REQUIRE_ENCRYPTION,
-    RECORD_MAX = 2048, /* bytes that we put into one; a session keeps room for it from the beginning */
+    RECORD_MAX = 2048, /* bytes that this side puts into one; a session reserves them at once */
     KEY_FILE_MAX = 1 << 20,      /* bytes */
-    CERTIFICATES_MAX = 16 << 10, /* bytes that a peer may show, chain included */
+    CERTIFICATES_MAX = 16 << 10, /* bytes of a peer's certificates, chain included */
 };
 
 static const char trusts_none[] = "none";
 static const char psk_suites[] = "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256";
-/* Key exchanges that are done in 3 ms. By itself OpenSSL takes those as well by which a stranger keeps
- * the service thread busy for a sixth of a second (ffdhe8192). */
+/* Key exchanges that take at most 3 ms. By default OpenSSL also takes those with which an
+ * unauthenticated peer keeps the service thread busy for a sixth of a second (ffdhe8192). */
 static const char groups[] = "X25519:P-256:P-384";
 
 /* The cause of OpenSSL's last failure. */
@@ -62,7 +62,7 @@ const struct rdmux_auth_key *rdmux_auth_find_key(const struct rdmux_auth *auth,
 
 /* -------------------------------------------------------------------------------------- secrets */
 
-/* Opens a file with a secret; others must not be able to read it. */
+/* Opens a file with a secret; other users must not be able to read it. */
 static enum rdmux_status open_secret(const char *what, const char *name, int *out, size_t *size)
 {
     struct stat about;
@@ -167,7 +167,7 @@ static enum rdmux_status take_keys(struct rdmux_auth *auth, const struct rdmux_f
     return rdmux_random(fabric, auth->decoy, sizeof(auth->decoy));
 }
 
-/* OpenSSL has failed: for want of memory, or, and mostly, for this reason. */
+/* Status of an OpenSSL failure: lack of memory, or else the given one. */
 static enum rdmux_status unless_memory(enum rdmux_status other)
 {
     return rdmux_tls_lacked_memory() ? RDMUX_NO_MEMORY : other;
@@ -230,14 +230,14 @@ static enum rdmux_status no_such_groups(void)
                       groups, openssl_reason());
 }
 
-/* What is the same for all sessions. suites NULL: those that OpenSSL has. */
+/* Common to all sessions. suites NULL: OpenSSL's defaults. */
 static enum rdmux_status make_context(const SSL_METHOD *method, const char *suites, SSL_CTX **out)
 {
     SSL_CTX *context = SSL_CTX_new(method);
     if (context == NULL) {
         return rdmux_fail(RDMUX_NO_MEMORY, "auth: no TLS to be had: %s", openssl_reason());
     }
-    *out = context; /* whatever comes */
+    *out = context; /* also on failure */
     bool good = SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) == 1 &&
                 SSL_CTX_set_num_tickets(context, 0) == 1 &&
                 (suites == NULL || SSL_CTX_set_ciphersuites(context, suites) == 1);
@@ -251,7 +251,7 @@ static enum rdmux_status make_context(const SSL_METHOD *method, const char *suit
     return SSL_CTX_set1_groups_list(context, groups) == 1 ? RDMUX_OK : no_such_groups();
 }
 
-/* Of control channels, of which there may be many, and silent ones. */
+/* For control channels, many of which may exist and be silent. */
 static enum rdmux_status make_control_context(struct rdmux_auth *auth,
                                               const struct rdmux_fabric_auth *attr,
                                               enum rdmux_role role, SSL_CTX **out)
@@ -273,7 +273,7 @@ static enum rdmux_status make_control_context(struct rdmux_auth *auth,
     return auth->method == RDMUX_AUTH_CERT ? take_certificate(auth, attr, context) : RDMUX_OK;
 }
 
-/* Of data sockets: their ends know each other by a key of the connection's, whatever its method. */
+/* For data sockets, whose ends know each other by a key of the connection, whatever its method. */
 static enum rdmux_status make_data_context(SSL_CTX **out)
 {
     enum rdmux_status status = make_context(TLS_method(), psk_suites, out);
@@ -304,7 +304,7 @@ static enum rdmux_status take_peers(struct rdmux_auth *auth, const struct rdmux_
     return RDMUX_OK;
 }
 
-/* Names alone: a list that leaves something out would trust what comes with the next plug-in. */
+/* Allows plain names only: a list of exclusions would trust the providers of future plug-ins. */
 static enum rdmux_status check_trusted(struct rdmux_fabric *fabric, const char *trusted)
 {
     if (trusted == NULL || strcmp(trusted, trusts_none) == 0) {

@@ -11,7 +11,7 @@ struct line {
     size_t number;
 };
 
-/* The next line from *at on; false: there is none. */
+/* Takes the next line from *at on; false: there is none. */
 static bool next_line(const char **at, const char *end, struct line *line)
 {
     if (*at == end) {
@@ -53,7 +53,7 @@ static bool is_identity(const char *text, size_t length)
     return length != 0 && length < RDMUX_IDENTITY_MAX;
 }
 
-/* NULL: it is one; else what is wrong. */
+/* Parses a line. Returns NULL on success, else an error text. */
 static const char *parse_line(const struct line *line, struct rdmux_auth_key *key)
 {
     const char *colon = memchr(line->at, ':', line->length);
@@ -96,7 +96,7 @@ enum rdmux_status rdmux_auth_keys_parse(struct rdmux_fabric *fabric, const char 
 {
     struct line line = { .number = 0 };
     size_t lines = 0;
-    (void)fabric; /* whose hook does not give pages that core dumps leave out */
+    (void)fabric; /* its allocator does not give pages that core dumps leave out */
     for (const char *at = text; next_line(&at, text + size, &line);) {
         lines += counts(&line);
     }

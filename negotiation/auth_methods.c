@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The methods of authentication, in words. */
+/* Texts about the authentication methods. */
 #include "negotiation/auth_methods.h"
 
 #include <rdmux/rdmux.h>

@@ -9,11 +9,11 @@
 #include <unistd.h>
 
 enum {
-    FIRST_ROOM = 256, /* bytes of room at the start of either direction */
+    FIRST_ROOM = 256, /* initial bytes of room, per direction */
     DRAIN_READS = 64,
-    TURN_READS = 256,     /* from the socket or the session, in one turn */
-    UNSENT_MAX = 4 << 20, /* a peer that lets so much pile up does not read its control channel */
-    KEPT_ROOM = 64 << 10, /* that a direction keeps when there is nothing in it */
+    TURN_READS = 256,     /* reads from the socket or the session per turn */
+    UNSENT_MAX = 4 << 20, /* a peer with more unsent bytes does not read its control channel */
+    KEPT_ROOM = 64 << 10, /* bytes of room that an empty buffer keeps */
 };
 
 struct buffer {
@@ -28,17 +28,17 @@ struct rdmux_channel {
     int socket;
     int epoll_fd;
     void *data;
-    uint32_t watched; /* events */
+    uint32_t watched; /* epoll events */
     bool greeted;     /* the peer's HELLO has been read */
     struct buffer in;
-    unsigned reads;  /* of this turn */
-    size_t returned; /* bytes of `in` that were given out by the last receive */
+    unsigned reads;  /* in this turn */
+    size_t returned; /* bytes of `in` returned by the last receive */
     struct buffer out;
-    size_t sent;                    /* of out */
-    struct rdmux_provider_ep *path; /* attached */
+    size_t sent;                    /* bytes of `out` */
+    struct rdmux_provider_ep *path; /* while attached */
 };
 
-/* Frames have secrets, so a buffer keeps no bytes that are over. */
+/* Wipes a buffer's bytes: frames contain secrets. */
 static void wipe_buffer(struct rdmux_channel *channel, struct buffer *buffer)
 {
     rdmux_release_wiped(channel->fabric, buffer->bytes, buffer->room);
@@ -81,8 +81,8 @@ static void out_is_empty(struct rdmux_channel *channel)
     }
 }
 
-/* Room behind what is not sent yet. A peer that reads as fast as it is answered never lets the buffer become empty, so what was
- * sent makes room first, where that is at least half of it. */
+/* Makes room behind the unsent bytes. A peer that reads as fast as it is answered never lets the
+ * buffer become empty, so bytes already sent are removed first if they are at least half of it. */
 static enum rdmux_status make_room_to_send(struct rdmux_channel *channel, size_t size)
 {
     struct buffer *out = &channel->out;
@@ -173,7 +173,7 @@ void rdmux_channel_destroy(struct rdmux_channel *channel)
     }
     bool refused = channel->tls != NULL && !rdmux_tls_is_open(channel->tls);
     int socket = rdmux_channel_release(channel);
-    if (refused) { /* a socket that is closed with bytes unread would take back what was said last */
+    if (refused) { /* closing with unread bytes would discard the last bytes sent */
         uint8_t waste[1024];
         (void)shutdown(socket, SHUT_WR);
         for (int i = 0; i < DRAIN_READS && recv(socket, waste, sizeof(waste), MSG_DONTWAIT) > 0;
@@ -188,7 +188,7 @@ int rdmux_channel_socket(const struct rdmux_channel *channel)
     return channel->socket;
 }
 
-/* As recv(2) of at least one byte, in the clear or through the session. */
+/* Like recv(2) of at least one byte, in clear or through the session. */
 static enum rdmux_status take_bytes(struct rdmux_channel *channel, void *out, size_t size,
                                     size_t *taken)
 {
@@ -234,7 +234,7 @@ static enum rdmux_status give_bytes(struct rdmux_channel *channel, const void *b
     }
 }
 
-/* What is to be waited for while something is unsent: a session that opens may wait for bytes
+/* Selects the events to wait for while bytes are unsent: a session that opens may wait for bytes
  * first. */
 static void watch_unsent(struct rdmux_channel *channel)
 {
@@ -242,7 +242,7 @@ static void watch_unsent(struct rdmux_channel *channel)
     watch(channel, room ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
-/* Nothing more is there. A session that has just opened takes what waited for it. */
+/* No more bytes. A session that has just opened sends the bytes that waited for it. */
 static enum rdmux_status nothing_received(struct rdmux_channel *channel)
 {
     if (channel->tls == NULL) {
@@ -308,7 +308,7 @@ enum rdmux_status rdmux_channel_receive(struct rdmux_channel *channel, const uin
     }
 }
 
-/* Through the path that shares the socket: one whole frame at a time. */
+/* Sends whole frames through the path that shares the socket. */
 static enum rdmux_status flush_attached(struct rdmux_channel *channel)
 {
     struct buffer *out = &channel->out;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Explanations and the names in them. Texts of an explanation are cleaned when it is made, so that
- * what is shown, logged or turned into JSON later is valid UTF-8 without control characters,
+/* Explanations and the names in them. An explanation's texts are cleaned when it is created. So
+ * anything shown, logged or turned into JSON later is valid UTF-8 without control characters,
  * whatever a peer sent. */
 #include "negotiation/explain.h"
 
@@ -58,7 +58,7 @@ static const char *const security_names[] = {
     [RDMUX_SECURITY_ENCRYPTED] = "encrypted",
 };
 
-/* By bit number of the RDMUX_CAP_*. */
+/* Indexed by the bit number of RDMUX_CAP_*. */
 static const char *const capability_names[] = {
     "send",         "send_imm", "write", "write_imm", "read",          "fetch_add",
     "compare_swap", "placed",   "srq",   "fence",     "atomic_device", "target_passive",
@@ -125,9 +125,9 @@ void rdmux_text_add(char *text, size_t size, const char *format, ...)
     va_end(arguments);
 }
 
-/* Bytes of the UTF-8 character at text that may be shown; 0: none begins here, or it is a control
- * character. Never looks beyond the NUL. Table 3-7 of the Unicode standard: neither overlong forms
- * nor surrogates. */
+/* Returns the bytes of the printable UTF-8 character at text; 0: none begins here, or it is a
+ * control character. Never reads beyond the NUL. Follows table 3-7 of the Unicode standard: no
+ * overlong forms, no surrogates. */
 static size_t shown_character(const char *text)
 {
     const unsigned char *c = (const unsigned char *)text;
@@ -172,7 +172,7 @@ void rdmux_text_clean(char *text)
     }
 }
 
-/* Cuts a copy; a character cut in two becomes '?'. */
+/* Copies a text, cut to size; a character cut in two becomes '?'. */
 static void copy_clean(char *out, size_t size, const char *text)
 {
     out[0] = '\0';
@@ -187,7 +187,7 @@ static void add_path(char *out, size_t size, const struct rdmux_candidate *candi
     rdmux_text_add(out, size, "%s%s%s", candidate->provider, device[0] != '\0' ? " " : "", device);
 }
 
-/* "roce mlx5_0: PORT_DOWN (acceptor: the cable is out)" */
+/* Adds "roce mlx5_0: PORT_DOWN (acceptor: the cable is out)". */
 static void add_verdict(char *out, size_t size, const struct rdmux_candidate *candidate)
 {
     add_path(out, size, candidate);
@@ -219,10 +219,10 @@ enum {
 
 struct explanation {
     struct rdmux_explanation base;
-    struct rdmux_candidate *candidates; /* sorted: by rank, the unranked last */
+    struct rdmux_candidate *candidates; /* sorted by rank, unranked ones last */
     const struct rdmux_candidate **pointers;
     char *text;
-    char *json; /* NULL until it is asked for */
+    char *json; /* NULL until requested */
     char peer_address[RDMUX_ADDRESS_MAX];
 };
 
@@ -238,7 +238,7 @@ static bool comes_before(const struct rdmux_candidate *a, const struct rdmux_can
     return a->rank != 0 && (b->rank == 0 || a->rank < b->rank);
 }
 
-/* Copies in order; candidates of equal rank stay as they were. */
+/* Copies the candidates, sorted by rank; equal ranks keep their order. */
 static void take_candidates(struct explanation *explanation,
                             const struct rdmux_candidate *candidates, size_t count)
 {
@@ -263,8 +263,8 @@ static void take_candidates(struct explanation *explanation,
     }
 }
 
-/* Index of the chosen candidate. Where a negotiation went well without connecting (rdmux_explain())
- * nobody called one CHOSEN yet: it is the first in rank. */
+/* Returns the chosen candidate's index. After a successful negotiation without connecting
+ * (rdmux_explain()) none may be CHOSEN yet; the first in rank becomes it. */
 static uint32_t find_chosen(struct explanation *explanation)
 {
     uint32_t count = explanation->base.candidate_count;
@@ -281,7 +281,7 @@ static uint32_t find_chosen(struct explanation *explanation)
     return UINT32_MAX;
 }
 
-/* "chosen: tcp eth0 (cost 9 us); before it failed: roce mlx5_0: CONNECT_TIMED_OUT (…)" */
+/* Writes "chosen: tcp eth0 (cost 9 us); before it failed: roce mlx5_0: CONNECT_TIMED_OUT (…)". */
 static void compose_chosen(const struct explanation *explanation, char *out, size_t size)
 {
     const struct rdmux_candidate *chosen = &explanation->candidates[explanation->base.chosen];
@@ -370,8 +370,8 @@ void rdmux_explanation_free(struct rdmux_explanation *base)
 
 /* ---------------------------------------------------------------------------------------- JSON */
 
-/* A text that grows. Once memory was short every later addition fails too, so callers look once, at
- * the end. */
+/* A text that grows. After a failed allocation every later addition fails too, so callers check
+ * once, at the end. */
 struct growing {
     char *text;
     size_t used;
@@ -421,7 +421,7 @@ static void add_string(struct growing *growing, const char *text)
     add_text(growing, "\"");
 }
 
-/* All after an object's first member. */
+/* Adds the key of any member but an object's first. */
 static void add_key(struct growing *growing, const char *key)
 {
     add_text(growing, ",\"");

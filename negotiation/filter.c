@@ -26,8 +26,7 @@ static bool word_is(const struct word *word, const char *name)
     return strlen(name) == word->length && memcmp(word->name, name, word->length) == 0;
 }
 
-/* Takes the word at *text and moves *text behind it: to the next word, or to NULL if it was the
- * last. */
+/* Takes the word at *text and moves *text to the next word, or to NULL if it was the last. */
 static struct word next_word(const char **text)
 {
     const char *begin = *text;
@@ -56,7 +55,7 @@ static bool word_is_good(const struct word *word)
            !(word->negated && word_is(word, "auto"));
 }
 
-/* NULL, "" and blanks have no words at all. */
+/* NULL, "" and blanks have no words. */
 static const char *first_word(const char *text)
 {
     if (text == NULL || text[strspn(text, " \t")] == '\0') {

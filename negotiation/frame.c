@@ -65,7 +65,7 @@ static_assert(FRAME_AT_LENGTH + 4 == RDMUX_FRAME_HEADER_SIZE, "the length ends t
 static const uint8_t hello_magic[MAGIC_SIZE] = { 'R', 'D', 'M', 'U', 'X', 0x01, 0x0d, 0x0a };
 static const uint8_t join_magic[MAGIC_SIZE] = { 'R', 'D', 'M', 'U', 'J', 0x01, 0x0d, 0x0a };
 
-/* The one field that is sent in host byte order. */
+/* The only field in host byte order. */
 static const uint32_t byte_order = UINT32_C(0x01020304);
 
 void rdmux_hello_encode(const struct rdmux_hello *hello, uint8_t out[RDMUX_HELLO_SIZE])

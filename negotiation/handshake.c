@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The negotiation of one connection. Frames, results and the passing of time become events; a table
- * says what each does in each state; what is to be done waits in a queue for
- * rdmux_handshake_next().
+/* The negotiation of one connection. Frames, results and the time become events. A table gives the
+ * reaction to each event in each state. Actions wait in a queue for rdmux_handshake_next().
  *
- * Attempt n tries the pair of rank n. It is over for a side when that side has both sent and
- * received FAILED(n), so nothing of attempt n is in flight when n + 1 begins.
- * docs/NEGOTIATION.md tells why. */
+ * Attempt n tries the pair of rank n, until a second RANKING or a failover. An attempt is over for
+ * a side when that side has both sent and received FAILED(n), so nothing of attempt n is in flight
+ * when n + 1 begins. docs/NEGOTIATION.md has the reasons. */
 #include "negotiation/handshake.h"
 
 #include "negotiation/handshake_internal.h"
@@ -68,7 +67,7 @@ static void send_failed(struct rdmux_handshake *handshake, enum rdmux_stage stag
     rdmux_handshake_send_frame(handshake, &frame);
 }
 
-/* This side gives the attempt up. */
+/* Fails the attempt on this side. */
 static void attempt_failed(struct rdmux_handshake *handshake, enum rdmux_status status,
                            enum rdmux_reason reason, const char *text, uint64_t now_ns)
 {
@@ -93,15 +92,15 @@ static enum rdmux_reason reason_by_stage(enum rdmux_stage stage, enum rdmux_stat
     return late ? RDMUX_REASON_CONNECT_TIMED_OUT : RDMUX_REASON_CONNECT_FAILED;
 }
 
-/* Some reasons are those of both sides; the rest are the peer's own affairs, which its text
- * tells. */
+/* Returns a reason that applies to both sides as it is; all others become PEER_FAILED, with the
+ * peer's text. */
 static enum rdmux_reason reason_of_peer(uint32_t reason)
 {
     switch (reason) {
     case RDMUX_REASON_CONNECT_TIMED_OUT:
     case RDMUX_REASON_PROOF_FAILED:
     case RDMUX_REASON_PROOF_TIMED_OUT:
-    case RDMUX_REASON_SLOWER: /* measured, and put aside */
+    case RDMUX_REASON_SLOWER: /* measured, and given up */
         return (enum rdmux_reason)reason;
     default:
         return RDMUX_REASON_PEER_FAILED;
@@ -129,7 +128,7 @@ static void send_bytes(struct rdmux_handshake *handshake, enum rdmux_frame_type 
 {
     struct rdmux_attempt_frame frame = { .type = type, .size = (uint16_t)what->size };
     const struct rdmux_match *match = current_match(handshake);
-    frame.acceptor_path = match->ours; /* TRY alone has these, and only the acceptor sends it */
+    frame.acceptor_path = match->ours; /* TRY alone has these; only the acceptor sends it */
     frame.connector_path = match->theirs;
     if (what->size > 0) {
         memcpy(frame.bytes, what->bytes, what->size);
@@ -171,8 +170,8 @@ static void take_try(struct rdmux_handshake *handshake, const struct handshake_h
 }
 
 /* The provider's contract: the connector's first ep_connect comes before the acceptor's, which
- * READY brings about. Not so with a socket of the program, which the path may share with us: what
- * it writes there must come after READY. */
+ * follows READY. A path may share a socket of the program with this channel; then its bytes must
+ * come after READY, so READY goes first. */
 static void connect_and_send_ready(struct rdmux_handshake *handshake,
                                    const struct handshake_happening *what)
 {
@@ -280,7 +279,7 @@ static void send_commit(struct rdmux_handshake *handshake, const struct handshak
     rdmux_handshake_start_clock(handshake, what->now_ns);
 }
 
-/* The path works. It is committed to, unless this is the attempt that measures it. */
+/* The path works. Commits to it, unless this attempt only measures it. */
 static void take_proved(struct rdmux_handshake *handshake, const struct handshake_happening *what)
 {
     if (rdmux_handshake_is_measuring(handshake)) {
@@ -307,7 +306,7 @@ static void take_measured(struct rdmux_handshake *handshake, const struct handsh
     put_aside(handshake, what, what->measured);
 }
 
-/* Slower than can be measured: what is under way has taken this long. */
+/* The measurement exceeded its budget: the time spent so far counts as the latency. */
 static void measuring_overdue(struct rdmux_handshake *handshake,
                               const struct handshake_happening *what)
 {
@@ -340,7 +339,7 @@ static void take_confirm(struct rdmux_handshake *handshake, const struct handsha
 
 /* -------------------------------------------------------------------- failures */
 
-/* Messages, sizes or numbers that cannot be: the connection is not worth going on with. */
+/* Fails the connection: the event is not allowed in this state. */
 static void unexpected(struct rdmux_handshake *handshake, const struct handshake_happening *what)
 {
     if (what->event >= OPENED) {
@@ -408,7 +407,8 @@ static void step_failed(struct rdmux_handshake *handshake, const struct handshak
                    what->text[0] != '\0' ? what->text : "failed without a text", what->now_ns);
 }
 
-/* The path is closed before the acknowledgement goes: on a shared socket nothing of it follows. */
+/* Closes the path before the acknowledgement is sent: on a shared socket nothing of the path
+ * follows it. */
 static void peer_failed(struct rdmux_handshake *handshake, const struct handshake_happening *what)
 {
     record_peer_failure(handshake, what->frame);
@@ -422,7 +422,8 @@ static bool is_overdue(uint32_t reason)
     return reason == RDMUX_REASON_CONNECT_TIMED_OUT || reason == RDMUX_REASON_PROOF_TIMED_OUT;
 }
 
-/* Both have said FAILED. Ours stands, unless the peer's tells what ours only waited for in vain. */
+/* Both sides have sent FAILED. This side's reason stands, unless it is a timeout and the peer names
+ * a cause. */
 static void peer_failed_too(struct rdmux_handshake *handshake,
                             const struct handshake_happening *what)
 {
@@ -438,7 +439,7 @@ static void commit_came_too_late(struct rdmux_handshake *handshake,
 {
     (void)what;
     if (handshake->moving) {
-        return; /* the acceptor hears our FAILED instead of CONFIRM, and goes on */
+        return; /* the acceptor receives FAILED instead of CONFIRM, and goes on */
     }
     rdmux_handshake_connection_over(handshake, handshake->attempt_status, false,
                                     "the peer committed to a path that had failed here: %s",
@@ -483,9 +484,9 @@ static void take_reject(struct rdmux_handshake *handshake, const struct handshak
 
 typedef void (*reaction)(struct rdmux_handshake *handshake, const struct handshake_happening *what);
 
-/* How things go. The state is `next` when the reaction runs; begin_attempt(), attempt_failed(),
- * rdmux_handshake_connection_done(), rdmux_handshake_connection_over() and take_proved() choose
- * another. */
+/* The regular course. The state is `next` when the reaction runs; begin_attempt(),
+ * attempt_failed(), rdmux_handshake_connection_done(), rdmux_handshake_connection_over() and
+ * take_proved() set another one. */
 /* clang-format off */
 static const struct rule {
     enum handshake_state state;
@@ -539,7 +540,7 @@ static const struct rule {
     { C_FAILING,         GOT_COMMIT,  C_FAILING,         commit_came_too_late },
 };
 
-/* How things go wrong. A pair in neither table is an error: step() hands it to unexpected(). */
+/* The failures. A state and event in neither table is an error: step() calls unexpected(). */
 static const struct phase_rule {
     enum handshake_phase phase;
     enum handshake_event event;
@@ -550,13 +551,13 @@ static const struct phase_rule {
     { GREETING,  TIMED_OUT,   greeting_overdue },
 
     { WAITING,   GOT_REJECT,  take_reject },
-    { WAITING,   PATH_FAILED, ignore }, /* of the attempt before */
+    { WAITING,   PATH_FAILED, ignore }, /* of the previous attempt */
     { WAITING,   LOST,        lose },
 
     { OPENING,   GOT_REJECT,  take_reject },
     { OPENING,   GOT_FAILED,  peer_failed },
     { OPENING,   STEP_FAILED, step_failed },
-    { OPENING,   PATH_FAILED, ignore }, /* of the attempt before */
+    { OPENING,   PATH_FAILED, ignore }, /* of the previous attempt */
     { OPENING,   LOST,        lose },
     { OPENING,   TIMED_OUT,   attempt_overdue },
 
@@ -652,7 +653,7 @@ static enum handshake_event event_of_type(uint8_t type, enum rdmux_role role)
     case RDMUX_FRAME_NO_PATH:
         return GOT_NO_PATH;
     case RDMUX_FRAME_REJECT:
-        /* A connector that changes its mind hangs up. */
+        /* A connector that changes its mind closes the connection instead. */
         return role == RDMUX_ROLE_CONNECT ? GOT_REJECT : GOT_OTHER;
     default:
         return type >= HELLO_FIRST_BYTE ? GOT_HELLO : GOT_OTHER;
@@ -709,7 +710,7 @@ void rdmux_handshake_frame(struct rdmux_handshake *handshake, const uint8_t *fra
     }
     if (what.event == GOT_OTHER && size >= RDMUX_FRAME_HEADER_SIZE &&
         frame[0] != RDMUX_FRAME_REJECT && rdmux_frame_is_optional(frame)) {
-        return; /* of a later version, which can do without an answer */
+        return; /* of a later version, which needs no answer */
     }
     if (has_attempt(what.event) || what.event == GOT_NO_PATH) {
         take_attempt_frame(handshake, &what);
@@ -730,14 +731,14 @@ void rdmux_handshake_wipe(struct rdmux_handshake *handshake)
     if (handshake == NULL) {
         return;
     }
-    /* Not all of it: most of this memory was never touched. */
+    /* Only the secrets: most of this memory was never touched. */
     explicit_bzero(handshake->granted.secret, sizeof(handshake->granted.secret));
     explicit_bzero(handshake->offer.secret, sizeof(handshake->offer.secret));
     explicit_bzero(handshake->peer_offer.secret, sizeof(handshake->peer_offer.secret));
     explicit_bzero(handshake->opening, handshake->opening_size);
 }
 
-/* Our HELLO and OFFER as they will go out. */
+/* Encodes this side's HELLO and OFFER. */
 static enum rdmux_status encode_opening(struct rdmux_handshake *handshake)
 {
     uint8_t *at = handshake->opening;
@@ -770,7 +771,7 @@ static struct rdmux_hello hello_of(const struct rdmux_handshake_config *config)
     return hello;
 }
 
-/* What the listener read before the connection was accepted. */
+/* Takes the bytes that the listener read before the connection was accepted. */
 static void take_received(struct rdmux_handshake *handshake, const uint8_t *bytes, size_t size,
                           uint64_t now_ns)
 {

@@ -9,14 +9,15 @@
  * sends RANKING (every candidate with its verdict, for the connector's explanation). For each
  * eligible pair in rank order:
  * - The acceptor opens its side and sends TRY(pair, its connection data).
- * - The connector opens its side, sends READY(its connection data) and connects; the acceptor connects.
+ * - The connector opens its side, sends READY(its connection data) and connects; the acceptor
+ *   connects.
  * - Each side that is connected sends UP(description of its proof buffer).
- * - When both are up, the connector (the active side goes first) writes its pattern into the acceptor's
- *   proof buffer with PLACED and sends WRITTEN.
+ * - When both are up, the connector (the active side goes first) writes its pattern into the
+ *   acceptor's proof buffer with PLACED and sends WRITTEN.
  * - The acceptor compares, writes its own pattern to the connector and sends WRITTEN.
  * - The connector compares and sends PROVED.
- * - The acceptor sends COMMIT(transcript hash). The connector answers CONFIRM and is done when it has
- *   sent it; the acceptor is done when it has received it.
+ * - The acceptor sends COMMIT(transcript hash). The connector answers CONFIRM and is done when it
+ *   has sent it; the acceptor is done when it has received it.
  *
  * Failures. On any failure or timeout before COMMIT, the side that detects it sends FAILED(pair,
  * stage, reason, text). Both close the attempt, and the acceptor goes on with the next pair. After

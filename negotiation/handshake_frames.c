@@ -69,7 +69,7 @@ static_assert(FAILED_SIZE + RDMUX_TEXT_MAX <= TRY_SIZE + RDMUX_DESCRIPTION_MAX, 
 static_assert(RDMUX_RANKING_FRAME_MAX - RDMUX_FRAME_HEADER_SIZE <= RDMUX_FRAME_PAYLOAD_MAX,
               "RANKING is one frame");
 
-/* A text of ours, without its NUL. */
+/* Stores a text of this side, without its NUL. */
 static size_t store_text(uint8_t *out, const char *text)
 {
     size_t length = strnlen(text, RDMUX_TEXT_MAX - 1);
@@ -142,7 +142,7 @@ size_t rdmux_attempt_frame_encode(const struct rdmux_attempt_frame *frame,
     return RDMUX_FRAME_HEADER_SIZE + length;
 }
 
-/* Is the payload what its header says? */
+/* Does the frame have the size that its header tells? */
 static bool frame_is_whole(const uint8_t *frame, size_t size)
 {
     bool bad = false;
@@ -280,7 +280,7 @@ size_t rdmux_ranking_encode(const struct rdmux_match *matches, size_t count,
     return RDMUX_FRAME_HEADER_SIZE + length;
 }
 
-/* Reads one entry at the beginning of size bytes; returns the bytes it has, 0 if they lie. */
+/* Reads one entry at the beginning of size bytes; returns its size, 0 if its sizes are wrong. */
 static size_t decode_entry(const uint8_t *in, size_t size, struct rdmux_match *out)
 {
     if (size < RDMUX_RANKING_ENTRY_SIZE) {
@@ -311,7 +311,7 @@ static bool index_is_good(uint16_t index, const struct rdmux_offer *offer)
     return index == RDMUX_MATCH_NO_PATH || index < offer->path_count;
 }
 
-/* The acceptor decides, but not over what we demand: as far as our own path tells. */
+/* Does this side's path meet its own demands? The acceptor decides, but may not override them. */
 static bool meets_our_demands(const struct rdmux_offer_path *path, const struct rdmux_offer *ours)
 {
     uint64_t native = path->path.native;
@@ -335,7 +335,8 @@ static bool ranked_pair_is_good(const struct rdmux_match *entry, const struct rd
            meets_our_demands(our_path, ours);
 }
 
-/* ranked: how many entries before this one have a rank; all of them, if this one may have one. */
+/* ranked: number of entries with a rank before this one; it must equal index if this one has a
+ * rank. */
 static bool entry_is_good(const struct rdmux_match *entry, size_t index, size_t ranked,
                           const struct rdmux_offer *ours, const struct rdmux_offer *theirs)
 {

@@ -25,7 +25,7 @@ enum rdmux_hash_kind {
  * fields. */
 struct rdmux_attempt_frame {
     enum rdmux_frame_type type;
-    uint32_t attempt;        /* all but NO_PATH; from 1, the rank of the pair that is tried */
+    uint32_t attempt;        /* all but NO_PATH; counts from 1 */
     uint16_t acceptor_path;  /* TRY: indexes into the offers */
     uint16_t connector_path; /* TRY */
     uint16_t size;           /* TRY, READY, UP */

@@ -31,7 +31,7 @@ static void grant(struct rdmux_handshake *handshake)
     granted->liveness_ms = (uint32_t)smaller(ours->liveness_ms, theirs->liveness_ms);
     granted->data_sockets = (uint32_t)smaller(ours->data_sockets, theirs->data_sockets);
     granted->path_timeout_ms = (uint32_t)smaller(ours->path_timeout_ms, theirs->path_timeout_ms);
-    /* A stranger may have sent anything. */
+    /* An untrusted peer may have sent any values. */
     if (granted->liveness_ms < LIVENESS_MIN_MS) {
         granted->liveness_ms = LIVENESS_MIN_MS;
     }
@@ -48,7 +48,7 @@ static void grant(struct rdmux_handshake *handshake)
            sizeof(granted->secret));
 }
 
-/* offer_frame: the peer's, as it came. */
+/* offer_frame: the peer's, as received. */
 static bool hash_transcript(struct rdmux_handshake *handshake, const uint8_t *offer_frame,
                             size_t size)
 {
@@ -78,14 +78,14 @@ bool rdmux_handshake_hash_matches(const struct rdmux_handshake *handshake,
 static void refuse_version(struct rdmux_handshake *handshake, const char *text)
 {
     if (is_acceptor(handshake)) {
-        /* So that the connector can tell its application the same. */
+        /* The connector can tell its application the same then. */
         rdmux_handshake_send_opening(handshake, RDMUX_HELLO_SIZE);
     }
     rdmux_handshake_connection_over(handshake, RDMUX_VERSION, false, "%s", text);
 }
 
-/* With authentication both HELLOs go through the session that it has opened, and nothing goes without
- * where a side asks for it. */
+/* With authentication both HELLOs go through the authenticated session; without it the connection
+ * fails if either side asks for authentication. */
 static bool methods_agree(struct rdmux_handshake *handshake, const struct rdmux_hello *hello)
 {
     uint32_t ours = handshake->hello.authentication;
@@ -94,7 +94,7 @@ static bool methods_agree(struct rdmux_handshake *handshake, const struct rdmux_
         return true;
     }
     if (is_acceptor(handshake)) {
-        /* So that the connector can tell its application the same. */
+        /* The connector can tell its application the same then. */
         rdmux_handshake_send_opening(handshake, RDMUX_HELLO_SIZE);
     }
     char text[RDMUX_TEXT_MAX];
@@ -138,7 +138,7 @@ void rdmux_handshake_take_hello(struct rdmux_handshake *handshake,
     }
 }
 
-/* On false the connection is over. */
+/* False: the connection is over. */
 static bool take_offer(struct rdmux_handshake *handshake, const struct handshake_happening *what)
 {
     if (rdmux_offer_decode(what->bytes + RDMUX_FRAME_HEADER_SIZE,
@@ -198,7 +198,7 @@ static void count_ranked(struct rdmux_handshake *handshake)
     handshake->ranked_count = ranked;
 }
 
-/* The ranking is known: what now? */
+/* Continues after the ranking. */
 static void go_on(struct rdmux_handshake *handshake, uint64_t now_ns)
 {
     const struct rdmux_hello *connectors = is_acceptor(handshake) ? &handshake->peer_hello

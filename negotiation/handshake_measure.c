@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The handshake's round of measuring: which pairs, for how long, and the ranking that follows. The
+/* The handshake's measuring phase: which pairs, for how long, and the ranking that follows. The
  * acceptor alone measures, as it alone ranks; the connector gets the second RANKING. */
 #include "negotiation/handshake_internal.h"
 
@@ -8,8 +8,7 @@ static bool wants_measuring(const struct rdmux_handshake *handshake)
     return ((handshake->hello.flags | handshake->peer_hello.flags) & RDMUX_HELLO_MEASURE) != 0;
 }
 
-/* Fills in what earlier connections found out. Returns how many of the first count pairs are
- * known. */
+/* Fills in figures of earlier connections. Returns how many of the first count pairs are known. */
 static size_t recall(struct rdmux_handshake *handshake, size_t count)
 {
     size_t known = 0;
@@ -32,7 +31,8 @@ static void forget(struct rdmux_handshake *handshake)
     }
 }
 
-/* Half of the figures would compare what is measured with what is only assumed: all or none. */
+/* Uses remembered figures only if all pairs have them: a measured figure is not compared with an
+ * assumed one. */
 void rdmux_handshake_plan_measuring(struct rdmux_handshake *handshake)
 {
     bool explains = (handshake->peer_hello.flags & RDMUX_HELLO_EXPLAIN_ONLY) != 0;
@@ -74,7 +74,7 @@ void rdmux_handshake_end_measuring(struct rdmux_handshake *handshake)
     for (size_t i = 0; i < handshake->ranked_count; i++) {
         struct rdmux_match *match = &handshake->matches[i];
         if (i < handshake->measure_count && match->measured.latency_ns == 0) {
-            match->rank = 0; /* it failed, and says why */
+            match->rank = 0; /* its attempt failed, with a reason */
         }
         left += match->rank != 0;
     }

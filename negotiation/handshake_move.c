@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The handshake once more, for failover: attempts in the order that the acceptor's driver says. */
+/* The handshake for failover: attempts in the order that the acceptor's driver chooses. */
 #include "negotiation/handshake_internal.h"
 
 #include <stdio.h>
@@ -22,7 +22,7 @@ void rdmux_handshake_move(struct rdmux_handshake *handshake, uint32_t first_atte
 void rdmux_handshake_next_move(struct rdmux_handshake *handshake)
 {
     handshake->moving_rank = 0;
-    handshake->deadline_ns = UINT64_MAX; /* the driver knows how long it may take */
+    handshake->deadline_ns = UINT64_MAX; /* the driver has its own time limit */
     if (is_acceptor(handshake)) {
         set_state(handshake, A_CHOOSE);
         (void)rdmux_handshake_push(handshake, RDMUX_ACTION_CHOOSE);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The lower half of the handshake: facts about its states, queue of actions, clock, ends. */
+/* The lower half of the handshake: facts about its states, the action queue, timeouts, final
+ * states. */
 #include "negotiation/handshake_internal.h"
 
 #include <stdarg.h>
@@ -7,7 +8,7 @@
 #include <string.h>
 
 enum {
-    CONNECTOR_GRACE_MS = 1000, /* what the connector waits longer than twice the acceptor */
+    CONNECTOR_GRACE_MS = 1000, /* added to twice the acceptor's timeout */
 };
 
 /* clang-format off */
@@ -58,7 +59,8 @@ const struct handshake_facts rdmux_handshake_facts[STATE_COUNT] = {
 void rdmux_handshake_attempt_nonce(const struct rdmux_handshake *handshake, uint8_t out[16])
 {
     memcpy(out, handshake->proof_nonce, 16);
-    /* Another pattern in each attempt: a buffer that holds an earlier one's proves nothing. */
+    /* Each attempt has another pattern: a buffer with an earlier attempt's pattern proves
+     * nothing. */
     for (size_t i = 0; i < 4; i++) {
         out[12 + i] ^= (uint8_t)(handshake->attempt >> (24 - 8 * i));
     }
@@ -108,7 +110,7 @@ uint8_t *rdmux_handshake_arena_reserve(struct rdmux_handshake *handshake, size_t
     return handshake->arena + handshake->arena_used;
 }
 
-/* bytes are copied: they outlive what they were taken from. */
+/* Copies the bytes, which outlive their source. */
 void rdmux_handshake_push_bytes(struct rdmux_handshake *handshake,
                                 enum rdmux_handshake_action_kind kind, const uint8_t *bytes,
                                 size_t size)
@@ -167,7 +169,8 @@ uint64_t rdmux_handshake_time_after(uint64_t now_ns, uint64_t milliseconds)
     return wait_ns > UINT64_MAX - 1 - now_ns ? UINT64_MAX - 1 : now_ns + wait_ns;
 }
 
-/* The acceptor's clock decides; the connector's only ends what the acceptor cannot. */
+/* The acceptor's timeout decides. The connector's is longer and only ends what the acceptor cannot
+ * end. */
 uint64_t rdmux_handshake_patience_ms(const struct rdmux_handshake *handshake)
 {
     uint64_t path_timeout_ms = handshake->granted.path_timeout_ms;

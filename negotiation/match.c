@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Pairs the acceptor's paths (ours) with the connector's (theirs), judges each pair and sorts them.
- * Nothing here looks at which side is which, except the words in the texts; so the order is the
- * same if the sides swap. */
+ * The code does not depend on which side is which, except for the words in the texts, so the order
+ * is the same if the sides swap. */
 #include "negotiation/match.h"
 
 #include "negotiation/explain.h"
@@ -22,11 +22,11 @@ struct matching {
     size_t count;
 };
 
-/* Eligible paths of a lower class rank before those of a higher one, whatever they cost. */
+/* Eligible paths of a lower class rank before those of a higher one, whatever their cost. */
 enum path_class {
     CLASS_ORDINARY,
     CLASS_LAST_RESORT,
-    CLASS_SOFTWARE, /* an emulated RDMA device that nobody named */
+    CLASS_SOFTWARE, /* an emulated RDMA device that no side named */
 };
 
 static const struct rdmux_offer *offer_of(const struct matching *matching, bool ours)
@@ -34,7 +34,7 @@ static const struct rdmux_offer *offer_of(const struct matching *matching, bool 
     return ours ? matching->ours : matching->theirs;
 }
 
-/* Both machines show the same texts, so these do not say "we" and "you". */
+/* Both hosts show the same texts, so the texts do not say "we" and "you". */
 static const char *name_of(bool ours)
 {
     return ours ? "acceptor" : "connector";
@@ -50,7 +50,7 @@ static bool same_provider(const struct rdmux_offer_path *a, const struct rdmux_o
     return strcmp(a->provider, b->provider) == 0;
 }
 
-/* The match's path on either side, NULL if it has none there. */
+/* The match's path on one side; NULL if it has none there. */
 static const struct rdmux_offer_path *path_of(const struct rdmux_offer *offer, uint16_t index)
 {
     return index == RDMUX_MATCH_NO_PATH ? NULL : &offer->paths[index];
@@ -83,7 +83,7 @@ static void set_text(char text[RDMUX_TEXT_MAX], const char *format, ...)
 
 /* ------------------------------------------------------------------------------- cost and class */
 
-/* The smaller of two limits, where 0 is none. */
+/* The smaller of two limits; 0 means no limit. */
 static uint64_t smaller_limit(uint64_t a, uint64_t b)
 {
     if (a == 0 || b == 0) {
@@ -97,7 +97,7 @@ static uint64_t add_saturated(uint64_t a, uint64_t b)
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
-/* Nanoseconds that size bytes take at bandwidth bytes per second, never 0 as the divisor;
+/* Nanoseconds for size bytes at bandwidth bytes per second; the divisor never becomes 0;
  * saturates. */
 static uint64_t transfer_ns(uint64_t size, uint64_t bandwidth)
 {
@@ -120,7 +120,7 @@ static uint64_t cost_of(const struct rdmux_local_path *a, const struct rdmux_loc
     return bandwidth == 0 ? latency_ns : add_saturated(latency_ns, transfer_ns(size, bandwidth));
 }
 
-/* What too few bytes were moved to measure, the devices' word has to do for. */
+/* Uses the devices' bandwidth if too few bytes were moved to measure one. */
 static uint64_t measured_cost(const struct matching *matching, const struct rdmux_match *match)
 {
     const struct rdmux_local_path *ours = &path_of(matching->ours, match->ours)->path;
@@ -139,7 +139,7 @@ static bool is_measured(const struct rdmux_match *match)
     return match->measured.latency_ns != 0;
 }
 
-/* Did the offer's side ask for this provider by name, with no way out to TCP in the same filter? */
+/* Does the offer name this provider in a filter that does not name tcp? */
 static bool insists_on(const struct rdmux_offer *offer, const char *provider)
 {
     for (size_t i = 0; i < 2; i++) {
@@ -151,7 +151,7 @@ static bool insists_on(const struct rdmux_offer *offer, const char *provider)
     return false;
 }
 
-/* Of a match with both paths. */
+/* The class of a match with both paths. */
 static enum path_class class_of(const struct matching *matching, const struct rdmux_match *match)
 {
     const struct rdmux_offer_path *ours = path_of(matching->ours, match->ours);
@@ -182,7 +182,7 @@ static int compare_bytes(const uint8_t *a, size_t a_size, const uint8_t *b, size
     return order != 0 ? order : compare_numbers(a_size, b_size);
 }
 
-/* What tells two paths with one device name apart. */
+/* Compares two paths with one device name. */
 static int compare_details(const struct rdmux_local_path *a, const struct rdmux_local_path *b)
 {
     int order = strcmp(a->address, b->address);
@@ -195,7 +195,7 @@ static int compare_details(const struct rdmux_local_path *a, const struct rdmux_
     return order != 0 ? order : strcmp(a->text, b->text);
 }
 
-/* A match without regard to sides: its path of the lower name, then the other. */
+/* A match without regard to sides: the path with the lower name, then the other. */
 struct sides {
     const struct rdmux_local_path *low;
     const struct rdmux_local_path *high;
@@ -254,8 +254,8 @@ static bool is_eligible(const struct rdmux_match *match)
     return match->rank != 0;
 }
 
-/* Eligible ones first, the cheapest of the best class leading; then pairs that came as far as being
- * judged; then the rest. */
+/* Eligible matches first, the cheapest of the best class leading; then pairs that were judged; then
+ * the rest. */
 static bool comes_before(const struct matching *matching, const struct rdmux_match *a,
                          const struct rdmux_match *b)
 {
@@ -272,7 +272,7 @@ static bool comes_before(const struct matching *matching, const struct rdmux_mat
     return (order != 0 ? order : compare_names(matching, a, b)) < 0;
 }
 
-/* Keeps the best RDMUX_MATCH_MAX. */
+/* Inserts in order and keeps the best RDMUX_MATCH_MAX. */
 static void insert(struct matching *matching, const struct rdmux_match *match)
 {
     size_t at = matching->count;
@@ -289,7 +289,7 @@ static void insert(struct matching *matching, const struct rdmux_match *match)
 
 /* ------------------------------------------------------------------------------------- verdicts */
 
-/* Each judge returns false, with reason, text and hint set, if the pair is out. */
+/* Each judge returns false, with reason, text and hint set, if the pair is not eligible. */
 
 static bool filter_allows(const struct matching *matching, bool ours, const char *provider,
                           struct rdmux_match *match)
@@ -405,7 +405,7 @@ static bool fits_messages(const struct matching *matching, const struct rdmux_lo
     return false;
 }
 
-/* Each side that asks for encryption decides for itself whom it trusts. */
+/* Each side that requires encryption decides itself which paths it trusts. */
 static bool is_secure(const struct matching *matching, const struct rdmux_offer_path *a,
                       const struct rdmux_offer_path *b, struct rdmux_match *match)
 {
@@ -424,7 +424,7 @@ static bool is_secure(const struct matching *matching, const struct rdmux_offer_
     return false;
 }
 
-/* Both paths are usable. */
+/* Judges a pair of usable paths. */
 static void judge_pair(struct matching *matching, size_t ours_index, size_t theirs_index)
 {
     const struct rdmux_offer_path *ours = &matching->ours->paths[ours_index];
@@ -444,13 +444,13 @@ static void judge_pair(struct matching *matching, size_t ours_index, size_t thei
                     fits_messages(matching, &ours->path, &theirs->path, &match) &&
                     is_secure(matching, ours, theirs, &match);
     if (eligible) {
-        match.rank = 1; /* the real one comes when all are sorted */
+        match.rank = 1; /* the real rank is set when all are sorted */
         match.cost_ns = cost_of(&ours->path, &theirs->path, matching->expected_size);
     }
     insert(matching, &match);
 }
 
-/* A path of one side alone. */
+/* Makes a match of one side's path alone. */
 static struct rdmux_match lone_match(const struct rdmux_local_path *path, bool ours, size_t index)
 {
     return (struct rdmux_match){
@@ -479,7 +479,7 @@ static void judge_lone(struct matching *matching, bool ours, size_t index)
     insert(matching, &match);
 }
 
-/* Do both sides lack the same thing, so that one line says it? */
+/* Do both sides lack the same device, so that one entry covers both? */
 static bool is_common_lack(const struct rdmux_offer_path *a, const struct rdmux_offer_path *b)
 {
     return !is_usable(a) && !is_usable(b) && same_provider(a, b) &&
@@ -488,7 +488,7 @@ static bool is_common_lack(const struct rdmux_offer_path *a, const struct rdmux_
            strcmp(a->path.hint, b->path.hint) == 0;
 }
 
-/* Index of the first path of offer that lacks what path lacks; path_count if there is none. */
+/* Index of the first path of the offer with the same lack; path_count if there is none. */
 static size_t find_common_lack(const struct rdmux_offer *offer, const struct rdmux_offer_path *path)
 {
     size_t i = 0;
@@ -498,7 +498,8 @@ static size_t find_common_lack(const struct rdmux_offer *offer, const struct rdm
     return i;
 }
 
-/* A stranger may say anything of its unusable path; a verdict of ours must not be taken from it. */
+/* Replaces the reasons that an unusable path cannot have: a peer may send any, but must not forge a
+ * verdict. */
 static uint32_t probe_reason(uint32_t reason)
 {
     switch (reason) {
@@ -519,7 +520,7 @@ static void judge_unusable(struct matching *matching, bool ours, size_t index)
     size_t partner = find_common_lack(other, path);
     bool common = partner < other->path_count;
     if (common && (!ours || find_common_lack(side, path) < index)) {
-        return; /* said already */
+        return; /* listed already */
     }
     struct rdmux_match match = lone_match(&path->path, ours, index);
     match.theirs = common ? (uint16_t)partner : match.theirs;
@@ -545,7 +546,7 @@ static void add_name(const struct matching *matching, const struct rdmux_match *
                    path->path.device);
 }
 
-/* Of an eligible match: says why it is not the best. */
+/* Sets an eligible match's text: its cost, and why it is not the best. */
 static void explain_rank(const struct matching *matching, struct rdmux_match *match)
 {
     const struct rdmux_match *best = &matching->matches[0];
@@ -581,7 +582,7 @@ static bool has_usable(const struct rdmux_offer *offer, const struct rdmux_offer
     return false;
 }
 
-/* The paths of one side that have no pair. */
+/* Lists one side's paths that have no pair. */
 static void judge_unpaired(struct matching *matching, bool ours)
 {
     const struct rdmux_offer *side = offer_of(matching, ours);
@@ -594,7 +595,7 @@ static void judge_unpaired(struct matching *matching, bool ours)
     }
 }
 
-/* All matches are sorted: the eligible ones get their ranks. */
+/* Numbers the eligible matches, which are sorted. */
 static void number(struct matching *matching)
 {
     for (size_t i = 0; i < matching->count && is_eligible(&matching->matches[i]); i++) {
@@ -649,7 +650,7 @@ void rdmux_match_rank_measured(const struct rdmux_offer *ours, const struct rdmu
         .matches = matches,
     };
     for (size_t i = 0; i < count; i++) {
-        struct rdmux_match match = matches[i]; /* its place is free for those before it */
+        struct rdmux_match match = matches[i]; /* its place may be overwritten by those before it */
         if (is_eligible(&match)) {
             match.stage = RDMUX_STAGE_MATCH;
             match.reason = RDMUX_REASON_NONE;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Frames after the handshake, and REJECT. All fields are big-endian; a payload has exactly the size
- * its type says. */
+ * of its type. */
 #include "negotiation/message.h"
 
 #include "negotiation/bytes.h"
@@ -171,7 +171,7 @@ size_t rdmux_message_encode(const struct rdmux_message *message, uint8_t out[RDM
 
 /* --------------------------------------------------------------------------------------- decode */
 
-/* A status of a newer version than ours is some failure. */
+/* An unknown status of a newer version counts as RDMUX_IO. */
 static uint32_t known_status(uint32_t status)
 {
     return status <= RDMUX_IO ? status : RDMUX_IO;
@@ -319,7 +319,7 @@ static bool take_payload(const uint8_t *in, size_t size, struct rdmux_message *o
     }
 }
 
-/* Has this version a meaning for the type, be it one of the handshake? */
+/* Does this version know the type, including those of the handshake? */
 static bool is_known(uint8_t type)
 {
     return (type >= RDMUX_FRAME_OFFER && type <= RDMUX_FRAME_AUTH) ||

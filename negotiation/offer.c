@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The OFFER's payload: a sequence of TLVs {type u16, length u16, value}, big-endian; one of them
- * per path, whose value is a sequence of TLVs again. A number of zero and an empty text are left
+/* The OFFER's payload: a sequence of TLVs {type u16, length u16, value}, big-endian. Each path is
+ * one TLV, whose value is a sequence of TLVs again. Numbers that are zero and empty texts are left
  * out. docs/WIRE.md lists the types. */
 #include "negotiation/offer.h"
 
@@ -18,10 +18,10 @@ enum value_kind {
     VALUE_U64,
     VALUE_TEXT,  /* size bytes in memory with the NUL, which is not sent */
     VALUE_FIXED, /* exactly size bytes; all zero: left out */
-    VALUE_BYTES, /* at most size bytes; how many is in the uint32_t at length_at */
+    VALUE_BYTES, /* at most size bytes; their number is in the uint32_t at length_at */
 };
 
-/* Where a TLV's value lives. type < 64. */
+/* Where a TLV's value is stored. type < 64. */
 struct field {
     uint16_t type;
     enum value_kind kind;
@@ -95,7 +95,7 @@ struct writer {
     bool full;
 };
 
-/* Writes a TLV's header; returns where its value of length bytes goes, NULL if there is no room. */
+/* Writes a TLV's header. Returns where its value of length bytes goes; NULL: no room. */
 static uint8_t *put_tlv(struct writer *writer, uint16_t type, size_t length)
 {
     assert(length <= TLV_VALUE_MAX);
@@ -208,7 +208,7 @@ struct reader {
     size_t left;
 };
 
-/* False: the rest is no TLV. Not to be called at the end. */
+/* False: the rest is not a TLV. Not to be called at the end. */
 static bool next_tlv(struct reader *reader, struct tlv *out)
 {
     if (reader->left < TLV_HEADER_SIZE) {
@@ -272,8 +272,8 @@ static bool take_value(const struct field *field, const struct tlv *tlv, uint8_t
     return false;
 }
 
-/* Takes a TLV that may come once; seen has a bit for each type met. A type not in the table is
- * skipped. */
+/* Takes a TLV that may come once; seen has a bit for each type met. Skips a type not in the
+ * table. */
 static bool take_field(const struct field *fields, size_t count, const struct tlv *tlv,
                        uint64_t *seen, uint8_t *object)
 {

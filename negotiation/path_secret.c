@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What both sides of one attempted path can know and nobody else: derived one way, so that showing it
- * (in the HELLO of shm, in rdma_cm's private data, in clear) does not give away the connection's
- * secret, with which sockets join. And what one peer's token has that another's does not. */
+/* Secrets that only the two sides of one path attempt know. They are derived one way. So sending
+ * one in clear (in the HELLO of shm, in rdma_cm's private data) does not reveal the connection's
+ * secret, with which sockets join. Also the bits that make a token valid for one peer only. */
 #include "negotiation/path_secret.h"
 
 #include "negotiation/bytes.h"
@@ -166,8 +166,8 @@ bool rdmux_join_is_sealed_by(const struct rdmux_join *join, const uint8_t secret
     return false;
 }
 
-/* Without OpenSSL there is no one-way function at hand: paths are told apart by number, and what
- * guards them are the kernel's credentials and the path's own checks. */
+/* Without OpenSSL there is no one-way function: paths are told apart by number, and only the
+ * kernel's credentials and the path's own checks guard them. */
 void rdmux_path_secret(const uint8_t secret[RDMUX_SECRET_SIZE], uint32_t attempt,
                        uint8_t out[RDMUX_SECRET_SIZE])
 {

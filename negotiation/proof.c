@@ -9,7 +9,7 @@
 
 enum { WORD_SIZE = 8 };
 
-/* Tells the streams apart where both halves of a nonce are equal. */
+/* Separates the streams if both halves of a nonce are equal. */
 static const uint64_t low_offset = UINT64_C(0xd1b54a32d192ed03);
 
 /* Two SplitMix64 streams (Steele, Lea, Flood 2014), one from each half of the nonce. */

@@ -68,7 +68,7 @@ bool rdmux_resume_is_proved(const uint8_t secret[RDMUX_SECRET_SIZE],
 
 #else
 
-/* Without OpenSSL nothing can be shown that does not give the secret away: a channel that is lost stays
+/* Without OpenSSL a side can prove nothing without revealing the secret: a lost channel stays
  * lost. */
 bool rdmux_resume_name(const uint8_t secret[RDMUX_SECRET_SIZE], uint8_t out[RDMUX_RESUME_NAME_SIZE])
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* TLS of control channels and data sockets, by OpenSSL: how a session begins, and what it carries. */
+/* TLS of control channels and data sockets, with OpenSSL: opening a session, sending and
+ * receiving. */
 #include "negotiation/tls.h"
 
 #ifdef RDMUX_HAVE_OPENSSL
@@ -13,13 +14,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Records under one key: AES-GCM stands 2^24.5 full ones (RFC 8446, 5.5), and OpenSSL does not
- * count. */
+/* Records under one key: AES-GCM allows 2^24.5 full ones (RFC 8446, 5.5), and OpenSSL does not
+ * count them. */
 enum { RENEW_AFTER = 1 << 24 };
 
 /* ------------------------------------------------------------------------------- HELLO in clear */
 
-/* Methods that do not fit: says ours, in clear, so that the peer can explain. */
+/* Methods differ: sends this side's HELLO in clear, so that the peer can explain. */
 static enum rdmux_status turn_away(struct rdmux_tls *tls, uint32_t theirs)
 {
     struct rdmux_hello hello;
@@ -28,12 +29,12 @@ static enum rdmux_status turn_away(struct rdmux_tls *tls, uint32_t theirs)
     uint32_t ours = rdmux_auth_methods(tls->auth);
     rdmux_hello_fill(tls->auth->fabric, &hello);
     rdmux_hello_encode(&hello, bytes);
-    (void)rdmux_tls_give(tls, bytes, sizeof(bytes)); /* one that is gone needs no answer */
+    (void)rdmux_tls_give(tls, bytes, sizeof(bytes)); /* a peer that is gone needs no answer */
     rdmux_auth_explain_mismatch(ours, theirs, text, sizeof(text));
     return rdmux_fail(RDMUX_AUTH, "authentication: %s", text);
 }
 
-/* Reads tls->hello. RDMUX_OK: it is whole, and one. */
+/* Reads tls->hello. RDMUX_OK: it is complete and valid. */
 static enum rdmux_status read_hello(struct rdmux_tls *tls, struct rdmux_hello *hello)
 {
     while (tls->hello_size < RDMUX_HELLO_SIZE) {
@@ -56,7 +57,7 @@ static enum rdmux_status read_hello(struct rdmux_tls *tls, struct rdmux_hello *h
                : rdmux_fail(status, "control channel: the peer's HELLO is not one we understand");
 }
 
-/* Acceptor: the connector's HELLO. */
+/* Acceptor: takes the connector's HELLO. */
 static enum rdmux_status take_clear_hello(struct rdmux_tls *tls)
 {
     struct rdmux_hello hello = { .epoch = 0 };
@@ -71,7 +72,7 @@ static enum rdmux_status take_clear_hello(struct rdmux_tls *tls)
     return RDMUX_OK;
 }
 
-/* Connector: the acceptor says HELLO in clear instead of TLS. */
+/* Connector: takes the acceptor's HELLO, sent in clear instead of TLS. */
 static enum rdmux_status take_refusal(struct rdmux_tls *tls)
 {
     struct rdmux_hello hello = { .epoch = 0 };
@@ -92,7 +93,7 @@ static enum rdmux_status take_refusal(struct rdmux_tls *tls)
     return rdmux_fail(RDMUX_AUTH, "authentication: %s", text);
 }
 
-/* Connector: HELLO goes in clear. */
+/* Connector: sends HELLO in clear. */
 static enum rdmux_status send_clear_hello(struct rdmux_tls *tls, const uint8_t *hello)
 {
     while (tls->hello_size < RDMUX_HELLO_SIZE) {
@@ -111,15 +112,15 @@ static enum rdmux_status send_clear_hello(struct rdmux_tls *tls, const uint8_t *
 
 /* ---------------------------------------------------------------------------------- the session */
 
-/* An open session needs the key no more that it began with. OpenSSL keeps it in ordinary memory as long as
- * the session lives, and core dumps would have it. */
+/* Erases the initial key, which an open session no longer needs. OpenSSL would keep it in ordinary
+ * memory for the session's life, and core dumps would contain it. */
 static void forget_key(struct rdmux_tls *tls)
 {
     static const uint8_t nothing[RDMUX_AUTH_KEY_MAX];
     static_assert(sizeof(tls->key) <= sizeof(nothing), "it covers every key");
     SSL_SESSION *session = SSL_get_session(tls->ssl);
     if (session != NULL) {
-        (void)SSL_SESSION_set1_master_key(session, nothing, sizeof(nothing)); /* a copy over it */
+        (void)SSL_SESSION_set1_master_key(session, nothing, sizeof(nothing)); /* overwrites it */
     }
     OPENSSL_cleanse(tls->key, sizeof(tls->key));
 }
@@ -156,7 +157,7 @@ enum rdmux_status rdmux_tls_step(struct rdmux_tls *tls)
     return tls->stage == STAGE_OPEN ? RDMUX_OK : rdmux_tls_shake(tls);
 }
 
-/* Goes on until the peer is known. */
+/* Continues until the peer is authenticated. */
 static enum rdmux_status open_session(struct rdmux_tls *tls)
 {
     enum rdmux_status status = RDMUX_OK;
@@ -171,7 +172,7 @@ static enum rdmux_status open_session(struct rdmux_tls *tls)
     return status;
 }
 
-/* The HELLO inside is the one that came in clear. */
+/* Is the HELLO inside the session the one that came in clear? */
 static bool is_same_hello(struct rdmux_tls *tls, const uint8_t *bytes, size_t size)
 {
     size_t left = RDMUX_HELLO_SIZE - tls->compared;
@@ -201,9 +202,9 @@ enum rdmux_status rdmux_tls_receive(struct rdmux_tls *tls, void *out, size_t siz
     return RDMUX_OK;
 }
 
-/* Sends with a new key from now on. Only while the socket surely has room for saying so: a session
- * that waits with it does not read either, and two that wait so for each other would wait for
- * ever. */
+/* Renews the sending key, but only while the socket surely has room for the message. A session that
+ * waits to send it does not read either, and two such sessions would wait for each other
+ * forever. */
 static enum rdmux_status renew_key(struct rdmux_tls *tls)
 {
     struct pollfd look = { .fd = tls->socket, .events = POLLOUT };
@@ -240,7 +241,7 @@ enum rdmux_status rdmux_tls_send(struct rdmux_tls *tls, const void *bytes, size_
         return status;
     }
     ERR_clear_error();
-    /* At most one record more: what waits is sent before, and an end of it ends the call. */
+    /* At most one record more: a waiting record is sent first, and its end ends the call. */
     tls->records++;
     int result = SSL_write_ex(tls->ssl, bytes, size, done);
     tls->write_waits = result != 1;
@@ -269,14 +270,14 @@ static bool make_session(struct rdmux_tls *tls)
     SSL_set_quiet_shutdown(tls->ssl, 1);
     if (accepts) {
         SSL_set_accept_state(tls->ssl);
-        /* Without one OpenSSL takes no session of a known peer. */
+        /* Without an id context OpenSSL accepts no session of a known peer. */
         return SSL_set_session_id_context(tls->ssl, (const uint8_t *)"rdmux", 5) == 1;
     }
     SSL_set_connect_state(tls->ssl);
     return true;
 }
 
-/* key NULL: of a control channel. NULL: no memory; the error text says so. */
+/* key NULL: a control channel's session. Returns NULL without memory, and sets the error text. */
 static struct rdmux_tls *create(const struct rdmux_auth *auth, enum rdmux_role role, int socket,
                                 const uint8_t *key)
 {
@@ -359,7 +360,7 @@ bool rdmux_tls_wants_room(const struct rdmux_tls *tls)
 
 bool rdmux_tls_holds_bytes(const struct rdmux_tls *tls)
 {
-    /* What is left of a record that is not whole does not count: the socket tells of the rest. */
+    /* The bytes of an incomplete record do not count: the socket signals the rest. */
     return tls->stage == STAGE_OPEN && !tls->drained && SSL_has_pending(tls->ssl) == 1;
 }
 

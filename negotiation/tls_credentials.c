@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Who the peer of a TLS session is, and whether it is let in: by pre-shared keys and certificates. */
+/* The peer's identity in a TLS session, and whether it is admitted: pre-shared keys and
+ * certificates. */
 #include "negotiation/tls.h"
 
 #ifdef RDMUX_HAVE_OPENSSL
@@ -12,7 +13,7 @@
 
 /* ------------------------------------------------------------------------------ pre-shared keys */
 
-/* TLS_AES_128_GCM_SHA256; an external key's suite tells its hash (RFC 8446, 4.2.11). */
+/* TLS_AES_128_GCM_SHA256; an external key's suite determines its hash (RFC 8446, 4.2.11). */
 static const uint8_t psk_suite[] = { 0x13, 0x01 };
 
 static SSL_SESSION *session_of(SSL *ssl, const uint8_t *key, size_t size)
@@ -28,7 +29,7 @@ static SSL_SESSION *session_of(SSL *ssl, const uint8_t *key, size_t size)
     return session;
 }
 
-/* Connector: which key? */
+/* Connector: selects its key. */
 static int use_key(SSL *ssl, const EVP_MD *hash, const unsigned char **identity, size_t *size,
                    SSL_SESSION **out)
 {
@@ -44,8 +45,8 @@ static int use_key(SSL *ssl, const EVP_MD *hash, const unsigned char **identity,
     return *out != NULL;
 }
 
-/* Acceptor: the key of this identity. One that nobody knows gets one that fits nothing, so that it
- * fails as a wrong key does. */
+/* Acceptor: finds the key of an identity. An unknown or excluded one gets a decoy key, so that it
+ * fails like a wrong key. */
 static int find_key(SSL *ssl, const unsigned char *identity, size_t size, SSL_SESSION **out)
 {
     struct rdmux_tls *tls = SSL_get_app_data(ssl);
@@ -65,7 +66,7 @@ static int find_key(SSL *ssl, const unsigned char *identity, size_t size, SSL_SE
     return *out != NULL;
 }
 
-/* A data socket's two ends have one key, so its identity says nothing. */
+/* Both ends of a data socket have one key, so the identity carries no information. */
 static const char data_identity[] = "rdmux data";
 
 static int use_data_key(SSL *ssl, const EVP_MD *hash, const unsigned char **identity, size_t *size,
@@ -110,7 +111,7 @@ static bool copy_name(const ASN1_STRING *name, char out[RDMUX_IDENTITY_MAX])
     return true;
 }
 
-/* The first DNS name; where there are none, the common name. */
+/* The first DNS name; without one, the common name. */
 static bool identity_of(X509 *certificate, char out[RDMUX_IDENTITY_MAX])
 {
     GENERAL_NAMES *names = X509_get_ext_d2i(certificate, NID_subject_alt_name, NULL, NULL);
@@ -138,7 +139,7 @@ static bool is_for_host(X509 *certificate, const char *host)
            X509_check_host(certificate, host, 0, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS, NULL) == 1;
 }
 
-/* What the chain does not tell: who it is, and whether we let it in. */
+/* Checks what the chain does not tell: the identity, and whether this side admits it. */
 static int judge_certificate(int good, X509_STORE_CTX *store)
 {
     SSL *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());
@@ -175,7 +176,7 @@ static int judge_certificate(int good, X509_STORE_CTX *store)
 
 void rdmux_tls_prepare(SSL_CTX *context, const struct rdmux_auth *auth, enum rdmux_role role)
 {
-    /* With pre-shared keys nobody vouches for certificates: none is good. */
+    /* With pre-shared keys no certificate is trusted. */
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
                        judge_certificate);
     if (auth->method == RDMUX_AUTH_PSK && role == RDMUX_ROLE_CONNECT) {
@@ -187,7 +188,7 @@ void rdmux_tls_prepare(SSL_CTX *context, const struct rdmux_auth *auth, enum rdm
 
 void rdmux_tls_prepare_data(SSL_CTX *context)
 {
-    /* Nobody vouches for certificates: none is good. */
+    /* No certificate is trusted. */
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
     SSL_CTX_set_psk_use_session_callback(context, use_data_key);
     SSL_CTX_set_psk_find_session_callback(context, find_data_key);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Why a TLS session failed, in the words of this library. */
+/* Statuses and error texts for failed TLS sessions. */
 #include "negotiation/tls.h"
 
 #ifdef RDMUX_HAVE_OPENSSL
@@ -10,11 +10,11 @@
 #include <string.h>
 
 enum {
-    ALERT_REASONS = 1000, /* where OpenSSL's reasons for alerts of the peer begin */
+    ALERT_REASONS = 1000, /* where OpenSSL's reasons for the peer's alerts begin */
     ALERT_REASONS_END = 1256,
 };
 
-/* The peer has ended the handshake with an alert, which says little on purpose. */
+/* The peer has ended the handshake with an alert, which reveals little on purpose. */
 static enum rdmux_status refused_by_peer(const struct rdmux_tls *tls, unsigned long error)
 {
     const char *reason = ERR_reason_error_string(error);
@@ -28,7 +28,7 @@ static enum rdmux_status refused_by_peer(const struct rdmux_tls *tls, unsigned l
                           : "does the peer know our authority, and let this identity in?");
 }
 
-/* Did something come that is no TLS at all? */
+/* Did the peer send something other than TLS? */
 static bool is_no_tls(unsigned long error)
 {
     static const int reasons[] = {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* A library without OpenSSL has no TLS: a fabric with auth does not open, so nobody comes here. */
+/* A build without OpenSSL has no TLS: a fabric with auth does not open, so these functions are
+ * never called. */
 #include "negotiation/tls.h"
 
 #ifndef RDMUX_HAVE_OPENSSL

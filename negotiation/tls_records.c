@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Bounds on a peer's TLS records that bring no data: OpenSSL reads on behind them by itself. */
+/* Limits on a peer's TLS records that carry no data: OpenSSL skips them and reads on within one
+ * call. */
 #include "negotiation/tls.h"
 
 #ifdef RDMUX_HAVE_OPENSSL
@@ -7,19 +8,19 @@
 #include "negotiation/tls_internal.h"
 
 enum {
-    BARREN_MAX = 16,  /* records in one call that bring nothing; no peer of ours sends two */
-    RENEWALS_MAX = 8, /* in RENEWALS_NS; 2^24 records take a sender half a minute and more */
+    BARREN_MAX = 16,  /* records without data in one call; an rdmux peer does not send two */
+    RENEWALS_MAX = 8, /* in RENEWALS_NS; 2^24 records take a sender at least half a minute */
 };
 #define RENEWALS_NS (60 * UINT64_C(1000000000))
 
-/* OpenSSL finds the session ended before it looks into the record that has just come. */
+/* Ends the session: OpenSSL sees the shutdown before it looks into the record just received. */
 static void break_off(struct rdmux_tls *tls, const char *why)
 {
     tls->flood = why;
     SSL_set_shutdown(tls->ssl, SSL_RECEIVED_SHUTDOWN);
 }
 
-/* A record of the handshake's type in an open session: a renewal, or part of one. */
+/* Counts a record of the handshake's type in an open session: a key renewal, or part of one. */
 static void count_renewal(struct rdmux_tls *tls)
 {
     uint64_t now_ns = rdmux_now(tls->auth->fabric);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The bytes below a TLS session: OpenSSL's way to a socket that does not wait. */
+/* The bytes below a TLS session: OpenSSL's access to a non-blocking socket. */
 #include "negotiation/tls.h"
 
 #ifdef RDMUX_HAVE_OPENSSL
@@ -13,16 +13,16 @@
 #include <sys/socket.h>
 
 enum {
-    UNAUTHENTICATED_MAX = 32 << 10, /* bytes that TLS takes from a peer before it is known */
-    CLIENT_HELLO_MAX = 16 << 10, /* bytes; OpenSSL makes room for what one claims, up to 128 KiB */
+    UNAUTHENTICATED_MAX = 32 << 10, /* bytes that TLS takes from a peer before authentication */
+    CLIENT_HELLO_MAX = 16 << 10, /* bytes; OpenSSL allocates up to 128 KiB for a claimed length */
     AT_LENGTH = 3,               /* in a record's header */
     RECORD_HANDSHAKE = 22,
     RECORD_FIRST = 20, /* types of TLS records */
     RECORD_LAST = 23,
 };
 
-/* A connector looks at what comes first: a HELLO in clear, or a TLS record (RFC 8446, 5.1)? What is
- * not there yet is not taken without having been looked at. */
+/* Connector: is the peer's first byte that of a TLS record (RFC 8446, 5.1), or of a HELLO in clear?
+ * Nothing is taken from the socket before that is known. */
 static bool is_answer_tls(struct rdmux_tls *tls, BIO *bio)
 {
     uint8_t first = 0;
@@ -35,11 +35,11 @@ static bool is_answer_tls(struct rdmux_tls *tls, BIO *bio)
         return false;
     }
     if (looked < 0) {
-        tls->error = errno; /* told once: the next look may find what came before */
+        tls->error = errno; /* reported once: the next look may find earlier bytes */
         return false;
     }
     if (looked == 0) {
-        return true; /* rdmux_tls_take() says that it ended */
+        return true; /* rdmux_tls_take() notes the end */
     }
     tls->answered = true;
     if (first < RECORD_FIRST || first > RECORD_LAST) {
@@ -77,8 +77,8 @@ ssize_t rdmux_tls_give(struct rdmux_tls *tls, const void *bytes, size_t size)
     return sent;
 }
 
-/* While the peer is not known records are read one by one, whatever OpenSSL asks for: a call ends
- * behind some of them, and the socket tells of the others. */
+/* Before authentication records are read one by one, whatever size OpenSSL asks for. A call ends
+ * after some records, and the socket signals the rest. */
 static size_t room_before_record_ends(const struct rdmux_tls *tls, size_t room)
 {
     size_t left = tls->body_left != 0 ? tls->body_left : sizeof(tls->header) - tls->header_size;
@@ -90,7 +90,7 @@ static bool is_between_records(const struct rdmux_tls *tls)
     return tls->header_size == 0 && tls->body_left == 0;
 }
 
-/* May the session take bytes of a peer that is not known? Lowers *room to what it may. */
+/* May the session take bytes before authentication? Lowers *room to the allowed size. */
 static bool may_take_handshake(struct rdmux_tls *tls, BIO *bio, size_t *room)
 {
     size_t left = UNAUTHENTICATED_MAX - tls->taken;
@@ -107,7 +107,8 @@ static bool may_take_handshake(struct rdmux_tls *tls, BIO *bio, size_t *room)
     return true;
 }
 
-/* Messages of a handshake in clear, however they are cut into records. False: one is too long. */
+/* Checks the length of handshake messages in clear, however they are cut into records. False: one
+ * is too long. */
 static bool is_message_short(struct rdmux_tls *tls, const char *bytes, size_t size)
 {
     while (size != 0) {
@@ -132,7 +133,7 @@ static bool is_message_short(struct rdmux_tls *tls, const char *bytes, size_t si
     return true;
 }
 
-/* False: the session is to see nothing of it. */
+/* Counts bytes taken before authentication. False: the session must not see them. */
 static bool note_handshake(struct rdmux_tls *tls, const char *bytes, size_t size)
 {
     tls->taken += size;
@@ -188,7 +189,7 @@ static long bio_control(BIO *bio, int command, long number, void *pointer)
     (void)bio;
     (void)number;
     (void)pointer;
-    return command == BIO_CTRL_FLUSH ? 1 : 0; /* nothing is held back; nothing else is known */
+    return command == BIO_CTRL_FLUSH ? 1 : 0; /* nothing is buffered; no other command is known */
 }
 
 static int bio_create(BIO *bio)

@@ -8,14 +8,14 @@
 
 #include <stdio.h>
 
-enum { READ_ROOM = 64 << 10 }; /* bytes that such a session takes from the socket at a time */
+enum { READ_ROOM = 64 << 10 }; /* bytes that such a session reads from the socket at a time */
 
 static struct rdmux_tls *tls_of(struct rdmux_stream *stream)
 {
     return (struct rdmux_tls *)stream;
 }
 
-/* A failure stays. */
+/* Makes a failure permanent. */
 static enum rdmux_status settle(struct rdmux_tls *tls, enum rdmux_status status)
 {
     if (status != RDMUX_OK && status != RDMUX_AGAIN && tls->failed == RDMUX_OK) {
@@ -52,7 +52,7 @@ static enum rdmux_status stream_send(struct rdmux_stream *stream, const void *by
         return tls->failed;
     }
     enum rdmux_status status = rdmux_tls_send(tls, bytes, size, done);
-    if (status == RDMUX_PEER_GONE) { /* what the peer said before is still to be received */
+    if (status == RDMUX_PEER_GONE) { /* bytes sent by the peer before are still to be received */
         tls->error = 0;
         return status;
     }
@@ -82,8 +82,8 @@ const struct rdmux_stream_ops rdmux_tls_stream_ops = {
 
 void rdmux_tls_allow_data(struct rdmux_tls *tls)
 {
-    /* The split is what one record takes; it has followed the context's length down, and does not
-     * go up with it. */
+    /* The split limits one record. It was lowered with the context's length, but is not raised with
+     * it. */
     (void)SSL_set_max_send_fragment(tls->ssl, RDMUX_STREAM_PIECE);
     (void)SSL_set_split_send_fragment(tls->ssl, RDMUX_STREAM_PIECE);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The transcript hash, by OpenSSL where the build has it. */
+/* The transcript hash, with OpenSSL if the build has it. */
 #include "negotiation/transcript.h"
 
 #ifdef RDMUX_HAVE_OPENSSL
