@@ -118,9 +118,9 @@ enum rdmux_handshake_action_kind {
     RDMUX_ACTION_WRITE_PROOF,
     /* Compare this side's proof buffer with the pattern of check_nonce; result OK or RDMUX_IO. */
     RDMUX_ACTION_CHECK_PROOF,
-    /* Measure the path, for budget_ns at most, with reads of and writes to the peer's proof buffer,
-     * whose description came with CONNECT's peer and which WRITE_PROOF has opened. Results go to
-     * rdmux_handshake_measured(), failures to rdmux_handshake_result(). */
+    /* Measure the path, for budget_ns at most, with writes to the peer's proof buffer, which
+     * WRITE_PROOF has opened. Results go to rdmux_handshake_measured(), failures to
+     * rdmux_handshake_result(). */
     RDMUX_ACTION_MEASURE,
     /* Close the path that OPEN made, without trace; also while OPEN is in progress, but not after
      * an OPEN that failed. No result expected; results in progress are ignored. */
