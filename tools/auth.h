@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The options by which a command authenticates, the same for all that connect or listen. */
+/* Authentication options, the same for every command that connects or listens. */
 #ifndef RDMUX_TOOL_AUTH_H
 #define RDMUX_TOOL_AUTH_H
 
@@ -7,12 +7,13 @@
 
 #include <rdmux/rdmux.h>
 
-/* The options' table; options_parse() takes them for every command that authenticates. */
+/* Returns the options' table. options_parse() adds it to every command that authenticates. */
 const struct option_spec *tool_auth_options(size_t *count);
-/* What they say; NULL: none was given. They must have been checked. */
+/* Returns the authentication that the options ask for, NULL if none was given. The options must
+ * have been checked. */
 const struct rdmux_fabric_auth *tool_auth(void);
-/* Are the options that were given of any use together? Prints what is wrong, if not. The library
- * looks at the rest. */
+/* Returns whether the given options are of use together; prints the error if not. The library
+ * checks the rest. */
 bool tool_auth_check(const char *command);
 
 #endif

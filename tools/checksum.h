@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The checksum of copied files: SHA-256 where the build has OpenSSL (checksum_sha256.c), else
- * CRC-64, which finds damage but not intent (checksum_crc64.c). Both sides of a copy must have the
- * same; copy and serve say which it is. */
+/* The checksum of copied files: SHA-256 if the build has OpenSSL (checksum_sha256.c), else CRC-64,
+ * which detects damage but not tampering (checksum_crc64.c). Both sides of a copy must use the same
+ * checksum; copy and serve report its name. */
 #ifndef RDMUX_TOOL_CHECKSUM_H
 #define RDMUX_TOOL_CHECKSUM_H
 
@@ -16,20 +16,20 @@ enum {
 
 enum { CHECKSUM_SIZE_MAX = 32 };
 
-struct checksum; /* one running sum */
+struct checksum; /* one running checksum */
 
 extern const uint8_t checksum_algorithm; /* CHECKSUM_* of this build */
 extern const char checksum_name[];       /* "sha256" or "crc64" */
-extern const size_t checksum_size;       /* bytes of a sum, at most CHECKSUM_SIZE_MAX */
+extern const size_t checksum_size;       /* bytes of a checksum, at most CHECKSUM_SIZE_MAX */
 
-struct checksum *checksum_create(void);           /* NULL: no memory */
+struct checksum *checksum_create(void);           /* NULL: out of memory */
 void checksum_destroy(struct checksum *checksum); /* NULL is allowed */
-bool checksum_begin(struct checksum *checksum);   /* starts a new sum */
+bool checksum_begin(struct checksum *checksum);   /* starts a new checksum */
 bool checksum_add(struct checksum *checksum, const void *bytes, size_t length);
 bool checksum_end(struct checksum *checksum,
                   uint8_t out[CHECKSUM_SIZE_MAX]); /* bytes beyond checksum_size are 0 */
 
-/* Hexadecimal digits of a sum. */
+/* Prints a checksum in hexadecimal digits. */
 void checksum_print(const uint8_t sum[CHECKSUM_SIZE_MAX], char out[2 * CHECKSUM_SIZE_MAX + 1]);
 
 #endif

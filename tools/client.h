@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The client's side of a connection to `rdmux serve`: connect, control messages, errors in
- * words. */
+/* Client side of a connection to `rdmux serve`: connecting, control messages, error texts. */
 #ifndef RDMUX_TOOL_CLIENT_H
 #define RDMUX_TOOL_CLIENT_H
 
@@ -9,7 +8,7 @@
 
 enum {
     CLIENT_CONTROL_SENDS = 4
-}; /* control messages a client sends in the life of a connection, at most */
+}; /* most control messages that a client sends during one connection */
 
 struct client {
     const char *command; /* for error texts */
@@ -19,45 +18,45 @@ struct client {
     struct rdmux_ep *ep;
     struct rdmux_ep_info info;
     uint8_t control[CLIENT_CONTROL_SENDS]
-                   [PROTO_CONTROL_MAX]; /* each used once, so no completion is waited for */
+                   [PROTO_CONTROL_MAX]; /* each used once, so no completion is awaited */
     unsigned control_used;
     bool failed; /* an error was printed */
 };
 
-/* Opens fabric and cq and connects. depth: what the server is told. Prints the error if it fails,
- * with every candidate path if there is no path. Returns an exit code; client_close() is due in any
- * case. */
+/* Opens fabric and cq and connects. depth: the queue depth told to the server. On failure prints
+ * the error, and every candidate path if there is no path. Returns an exit code; the caller must
+ * call client_close() in any case. */
 int client_open(struct client *client, const char *command, const char *address,
                 struct rdmux_ep_attr *attr, uint32_t depth);
 
-/* Ends the connection, in order if nothing has failed, and closes everything. The regions must be
- * closed after client_end() and before client_close(). */
+/* client_end() ends the connection, in order if nothing has failed. client_close() closes
+ * everything. The caller closes its regions between the two calls. */
 void client_end(struct client *client);
 void client_close(struct client *client);
 
-/* A buffer for the next control message. */
+/* Returns a buffer for the next control message. */
 uint8_t *client_control_buffer(struct client *client);
 
-/* Sends the message that was encoded into client_control_buffer(). False: it failed and was
- * told. */
+/* Sends the message encoded into client_control_buffer(). Returns false if that failed and the
+ * error was printed. */
 bool client_send_control(struct client *client, size_t length);
 
-/* A control message of the server; wc->context is its buffer. */
+/* Returns whether wc is a control message of the server; wc->context is its buffer. */
 bool client_is_control(const struct rdmux_wc *wc);
 
 /* Prints the error once and marks the client as failed. */
 void client_fail(struct client *client, const char *format, ...) TOOL_PRINTF(2, 3);
 
-/* For a call that failed: "cannot WHAT: STATUS: text". */
+/* Reports a failed call: "cannot WHAT: STATUS: text". */
 void client_fail_call(struct client *client, const char *what, enum rdmux_status status);
 
-/* For a completion with a status other than OK, or an event that ends the endpoint, the first of
- * count entries of which the others were not looked at. Every receive's context must be its
- * buffer. */
+/* Reports a completion with a status other than OK, or an event that ends the endpoint. wc is the
+ * first of count entries; the entries behind it were not looked at. The context of every receive
+ * must be its buffer. */
 void client_fail_completion(struct client *client, const struct rdmux_wc *wc, size_t count);
 
-/* For a control message that is not the one expected: prints the server's error text, or that it is
- * none of the protocol. */
+/* Reports an unexpected control message: prints the server's error text, or that the message is not
+ * of the protocol. */
 void client_fail_message(struct client *client, const struct proto_message *message);
 
 #endif

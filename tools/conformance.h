@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Inside `rdmux conformance`: conformance.c runs the cases, conformance_judge.c makes rules of
- * their outcomes, conformance_report.c and conformance_html.c write them. */
+/* Internals of `rdmux conformance`: conformance.c runs the cases, conformance_judge.c derives the
+ * rules' results from the cases' outcomes, conformance_report.c and conformance_html.c write the
+ * reports. */
 #ifndef RDMUX_TOOL_CONFORMANCE_H
 #define RDMUX_TOOL_CONFORMANCE_H
 
@@ -17,7 +18,7 @@ enum conformance_format {
 
 enum case_outcome {
     CASE_PASSED,
-    CASE_REFUSED, /* the path lacks what it needs and refuses it: passed as that */
+    CASE_REFUSED, /* the path lacks a need and refuses its use; counts as passed */
     CASE_FAILED,
     CASE_FAILED_TO_REFUSE,
     CASE_LEFT_OUT,
@@ -28,13 +29,13 @@ struct case_result {
     const struct conformance_case *test;
     enum case_outcome outcome;
     uint64_t took_ns;
-    char rule[8];    /* of a failure: the one that is broken; "": any of those of the case */
-    char *text;      /* of a failure, or of one that left itself out, lines; else NULL */
-    char *replay;    /* of a failure: the command that runs it again */
-    const char *why; /* of one left out */
+    char rule[8];    /* of a failure: the broken rule; "": any rule that the case cites */
+    char *text;      /* of a failure or of a case that left itself out: lines; else NULL */
+    char *replay;    /* of a failure: the command that repeats it */
+    const char *why; /* of a case left out: the reason */
 };
 
-/* What one provider did. */
+/* Results of one provider. */
 struct provider_results {
     const char *name;
     struct provider_caps caps;
@@ -49,18 +50,18 @@ struct conformance_run {
     size_t provider_count;
     uint64_t seed;
     const char *peer;   /* NULL: both sides ran here */
-    const bool *wanted; /* of rule_count rules: whether it is reported */
+    const bool *wanted; /* rule_count entries: whether the rule is reported */
 };
 
 enum rule_status { RULE_PASS, RULE_FAIL, RULE_NOT_ADVERTISED, RULE_NOT_RUN };
 
 struct rule_result {
     enum rule_status status;
-    bool native;      /* all that the rule needs is */
-    bool emulated;    /* some of it is */
-    unsigned cases;   /* that ran for it, refusals included */
-    uint64_t took_ns; /* of these */
-    const char *why;  /* not NULL: why it was not run or why it fails without a failed case */
+    bool native;      /* all needs of the rule are native */
+    bool emulated;    /* some needs of the rule are emulated */
+    unsigned cases;   /* cases that ran for the rule, refusals included */
+    uint64_t took_ns; /* of these cases */
+    const char *why;  /* why the rule was not run or fails without a failed case; else NULL */
 };
 
 struct rule_counts {
@@ -70,24 +71,24 @@ struct rule_counts {
     unsigned not_run;
 };
 
-/* A rule is kept if a case exercised it and none that cites it failed. */
+/* A rule passes if a case exercised it and no case that cites it failed. */
 struct rule_result judge_rule(const struct provider_results *provider, const struct rule *rule);
 struct rule_counts judge_all(const struct conformance_run *run,
                              const struct provider_results *provider);
-/* Whether this failure is one of the rule. */
+/* Returns whether this failure breaks the rule. */
 bool fails_rule(const struct case_result *result, const struct rule *rule);
 
-/* "native", "emulated", "pass", "not advertised", "not run", "FAIL" */
+/* Returns "native", "emulated", "pass", "not advertised", "not run" or "FAIL". */
 const char *rule_cell(const struct rule_result *result);
 const char *rule_status_name(enum rule_status status);
 
 void report_text(const struct conformance_run *run, FILE *out);
-/* What TAP ends with; its points were printed one by one. */
+/* Writes the end of the TAP output; its test points were printed one by one. */
 void report_tap(const struct conformance_run *run, FILE *out);
 void report_json(const struct conformance_run *run, FILE *out);
 void report_junit(const struct conformance_run *run, FILE *out);
 void report_html(const struct conformance_run *run, FILE *out);
-/* Writes text within XML or HTML, a line break as a reference. */
+/* Writes text inside XML or HTML, escaped, with line breaks as references. */
 void report_escaped(FILE *out, const char *text);
 
 #endif

@@ -14,7 +14,7 @@ enum option_kind {
     OPTION_SIZE,    /* bytes, within min and max; K, M, G mean powers of 1024 */
     OPTION_SECONDS, /* a positive decimal number */
     OPTION_CHOICE,  /* one of choices; the value is its index */
-    OPTION_LIST,    /* any text, and the option may be given again */
+    OPTION_LIST,    /* any text; the option may be repeated */
 };
 
 enum { OPTION_LIST_MAX = 16 };
@@ -24,7 +24,7 @@ struct option_list {
     size_t count;
 };
 
-/* One option. The pointer that fits its kind is written when the option is given. */
+/* One option. The pointer for its kind is written when the option is given. */
 struct option_spec {
     const char *name; /* without the dashes */
     enum option_kind kind;
@@ -47,7 +47,7 @@ struct option_spec {
 /* A sub-command's arguments. */
 struct command_spec {
     const char *name;
-    const char *usage;       /* what follows "rdmux NAME " */
+    const char *usage;       /* text behind "rdmux NAME " */
     const char *description; /* complete lines */
     const struct option_spec *options;
     size_t option_count;
@@ -57,13 +57,13 @@ struct command_spec {
 };
 
 enum options_outcome {
-    OPTIONS_RUN,   /* all is well */
-    OPTIONS_HELP,  /* --help was asked for and printed */
+    OPTIONS_RUN,   /* arguments are valid */
+    OPTIONS_HELP,  /* --help was given and printed */
     OPTIONS_WRONG, /* an error was printed; exit code 2 */
 };
 
-/* Reads argv[1..argc). positionals has room for command->positional_max entries; those not given
- * are NULL. */
+/* Reads argv[1..argc). positionals has room for command->positional_max entries; missing ones are
+ * NULL. */
 enum options_outcome options_parse(const struct command_spec *command, int argc, char **argv,
                                    const char **positionals);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Inside `rdmux perf`: perf.c runs a test, perf_report.c tells the result. */
+/* Internals of `rdmux perf`: perf.c runs a test, perf_report.c reports the result. */
 #ifndef RDMUX_TOOL_PERF_H
 #define RDMUX_TOOL_PERF_H
 
@@ -8,7 +8,7 @@
 #include "stats.h"
 #include "timer.h"
 
-enum { PERF_RECEIVE_BATCH = 16 }; /* receives given back together */
+enum { PERF_RECEIVE_BATCH = 16 }; /* receives reposted together */
 
 struct perf {
     struct client client;
@@ -17,22 +17,22 @@ struct perf {
     struct perf_layout layout;
     struct perf_memory memory;
     struct rdmux_remote *remote;
-    uint64_t target_offset; /* of the area at the server */
+    uint64_t target_offset; /* offset of the area at the server */
     uint32_t inline_flag;   /* RDMUX_INLINE if the size allows it */
 
     /* Counts since PERF_READY. Requests are numbered from 0; their context is number + 1. */
     uint64_t posted;
-    uint64_t completed;    /* all requests below it are done */
+    uint64_t completed;    /* all requests below this number are done */
     uint64_t answers;      /* ping-pong answers received */
     uint64_t acknowledged; /* verified writes */
-    uint64_t wrong;        /* contents that were not what they should be */
+    uint64_t wrong;        /* messages with wrong contents */
 
-    uint32_t receives_taken; /* not given back yet */
+    uint32_t receives_taken; /* not reposted yet */
     uint32_t next_receive;   /* slot of the receive posted next */
     struct rdmux_sge receive_sges[PERF_RECEIVE_BATCH];
     struct rdmux_wr receive_wrs[PERF_RECEIVE_BATCH];
 
-    bool message_here; /* a control message was received; it is in `message` */
+    bool message_here; /* a control message was received into `message` */
     uint8_t message[PROTO_CONTROL_MAX];
     size_t message_length;
 
@@ -45,7 +45,7 @@ struct perf {
     struct proto_perf_result result;
 };
 
-/* Sends and writes are answered in kind; latency is half of that. */
+/* Returns whether sends and writes are answered in kind; the latency is half of a round trip. */
 static inline bool is_ping_pong(const struct perf *perf)
 {
     return perf->request.test == PERF_LATENCY &&

@@ -3,17 +3,17 @@
  * The memory of a perf test, laid out alike on both sides: an area to send from, an area to receive
  * or be written into, and room for one control message.
  *
- * An area is a ring of slots, one message each. Without --verify the ring is small, so that a test
- * measures the path and not the caches, as other benchmarks do by using one buffer over and over;
- * receives then share slots, their contents do not matter. With --verify every message that can be
- * under way has a slot of its own.
+ * An area is a ring of slots of one message each. Without --verify the ring is small, so that a
+ * test measures the path and not the caches, as other benchmarks do by reusing one buffer. Receives
+ * then share slots; their contents do not matter. With --verify every in-flight message has a slot
+ * of its own.
  */
 #ifndef RDMUX_TOOL_PERF_MEMORY_H
 #define RDMUX_TOOL_PERF_MEMORY_H
 
 #include "protocol.h"
 
-/* What is derived from a request, by the same rule on both sides. */
+/* Layout derived from a request, by the same rule on both sides. */
 struct perf_layout {
     uint32_t slots; /* of each area */
     uint32_t depth; /* requests under way: the request's depth, or less where --verify would need
@@ -32,15 +32,16 @@ struct perf_layout perf_layout_of(const struct proto_perf_request *request);
 struct perf_memory {
     struct rdmux_mr *mr;
     uint8_t *base;
-    bool owned; /* base is ours to free */
+    bool owned; /* base must be freed */
 };
 
-/* Makes and touches a region of length bytes. On failure the status, nothing is left behind. */
+/* Allocates and touches a region of length bytes. On failure returns the status and leaves nothing
+ * behind. */
 enum rdmux_status perf_memory_open(struct rdmux_fabric *fabric, enum perf_memory_kind kind,
                                    uint64_t length, uint32_t access, struct perf_memory *out);
-void perf_memory_close(struct perf_memory *memory); /* also one that is all zero */
+void perf_memory_close(struct perf_memory *memory); /* a memory that is all zero is allowed */
 
-/* Contents by sequence number. */
+/* Fill and check contents by sequence number. */
 void perf_pattern_fill(uint8_t *bytes, size_t length, uint64_t seed);
 bool perf_pattern_matches(const uint8_t *bytes, size_t length, uint64_t seed);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The dimensions of the generated cases, and the program that a row of them stands for. Both sides
- * make the same programs, so each knows what its peer posts. Nothing here calls rdmux.
+ * The dimensions of the generated cases, and the program that a row of them describes. Both sides
+ * make the same programs, so each side knows what its peer posts. This code does not call rdmux.
  */
 #ifndef CONFORMANCE_GENERATED_H
 #define CONFORMANCE_GENERATED_H
@@ -65,24 +65,24 @@ enum size {
     SIZE_49,
     SIZE_64,
     SIZE_INLINE_MOST,
-    SIZE_INLINE_MORE, /* LENGTH with INLINE */
+    SIZE_INLINE_MORE, /* INLINE is refused with LENGTH */
     SIZE_2048,
     SIZE_4097,
     SIZE_16385,
     SIZE_40003,
     SIZE_300007,
     SIZE_MOST,     /* max_send, or the whole region */
-    SIZE_TOO_MUCH, /* a byte more: LENGTH, or OUT_OF_RANGE */
+    SIZE_TOO_MUCH, /* one byte more: LENGTH, or OUT_OF_RANGE */
 };
 
 enum list {
     LIST_CALL, /* rdmux_send() and the like */
     LIST_ONE,  /* rdmux_post() with one piece */
     LIST_TWO,
-    LIST_MOST,  /* as many as the endpoint grants */
+    LIST_MOST,  /* as many pieces as the endpoint grants */
     LIST_STEEP, /* as many, the last ones much shorter than the first */
     LIST_EMPTY, /* empty pieces first, last and in between */
-    LIST_NONE,  /* no piece at all, for 0 bytes */
+    LIST_NONE,  /* no piece, for 0 bytes */
     LIST_TOO_LONG,
 };
 
@@ -105,12 +105,12 @@ enum before {
     BEFORE_READ,
     BEFORE_READS,
     BEFORE_ATOMIC,
-    BEFORE_PAUSED,  /* a write that waits for a read, by FENCE */
+    BEFORE_PAUSED,  /* a write held back by FENCE behind a read */
     BEFORE_STARVED, /* a send that has no receive yet */
     BEFORE_WRITTEN,
     BEFORE_SENT,
-    BEFORE_LAST,  /* one place is left in the queue */
-    BEFORE_FULL,  /* none is */
+    BEFORE_LAST,  /* one free slot in the queue */
+    BEFORE_FULL,  /* no free slot */
     BEFORE_CROWD, /* many unsignaled requests, more than the queue holds */
 };
 
@@ -127,11 +127,11 @@ enum wait { WAIT_POLL, WAIT_POLL_ONE, WAIT_SLEEP, WAIT_ARM, WAIT_THREAD };
 
 enum receive {
     RECEIVE_EXACT,
-    RECEIVE_ROOMY,  /* in a region, with room behind */
+    RECEIVE_ROOMY,  /* in a region, with spare room behind */
     RECEIVE_PIECES, /* a list with empty pieces */
-    RECEIVE_LATE,   /* posted only after the send was */
+    RECEIVE_LATE,   /* posted only after the send */
     RECEIVE_LATE_ROOMY,
-    RECEIVE_OPEN, /* in a region that the peer may write to, of just the length */
+    RECEIVE_OPEN, /* in a region that the peer may write to, of the exact length */
     RECEIVE_LATE_OPEN,
 };
 
@@ -148,21 +148,21 @@ enum ways { WAYS_ONE, WAYS_BOTH };
 
 extern const struct table generated_table;
 
-/* Whether the post of the row's operation must be refused. */
+/* Returns whether the post of the row's operation must be refused. */
 bool row_is_refused(const struct row *row);
-/* The rows that the case of an operation walks: every `strength` values that may stand together in a
- * row which is taken, and every such values of which a refusal is one. The caller frees *out. Returns
- * how many, 0: memory lacks. */
+/* Generates the rows that an operation's case runs. They cover every combination of `strength`
+ * values that an accepted row can have, and every such combination that contains a cause of
+ * refusal. The caller frees *out. Returns the number of rows, 0 if memory is short. */
 size_t generated_rows(enum subject_op op, unsigned strength, struct row **out);
-/* Whether the row's receives are posted after its requests. */
+/* Returns whether the row's receives are posted after its requests. */
 bool row_is_late(const struct row *row);
 bool row_receives_in_region(const struct row *row);
-/* Whether the row is on an endpoint with an SRQ. With --quick such rows are left out. */
+/* Returns whether the row is on an endpoint with an SRQ. Such rows are left out with --quick. */
 bool row_is_on_srq(const struct row *row);
-/* The capabilities, RDMUX_CAP_*, that the row takes. */
+/* Returns the capabilities, RDMUX_CAP_*, that the row needs. */
 uint64_t row_needs(const struct row *row);
-/* The rules that the cases of an operation see kept. Those of every operation come from what is
- * posted before and behind it, and from how completions are waited for. */
+/* The rules that the cases of an operation observe. RULES_EVERY applies to all operations: it comes
+ * from the requests before and behind the operation and from the ways to wait for completions. */
 #define RULES_EVERY                                                                         \
     "1.1, 1.2, 1.4, 1.6, 1.8, 1.9, 1.10, 1.12, 1.13, 1.15, 1.16, 2.1, 2.2, 2.3, 2.4, 2.5, " \
     "2.6, 2.7, 2.8, 2.11, 2.14, 3.1, 3.3, 3.4, 3.5, 3.7, 4.1, 4.2, 5.2, 13.1, 13.2, 13.6, " \
@@ -177,32 +177,33 @@ uint64_t row_needs(const struct row *row);
 #define RULES_CLOSED "1.14, 2.15, 3.6, 6.1, 6.15, 12.1, 12.5, " RULES_EVERY
 const char *subject_rules(enum subject_op op);
 
-/* "1.0.3": a row as it stands in --sequence. Returns the characters read, 0: it is none. */
+/* Reads a row in the form of --sequence, such as "1.0.3". Returns the number of characters read, 0
+ * if there is no row. */
 int row_scan(const char *text, struct row *out);
-/* Returns the characters written, without the NUL. */
+/* Returns the number of characters written, without the NUL. */
 int row_print(const struct row *row, char *out, size_t size);
-/* What the row asks for, in words. */
+/* Describes the row in words. */
 void row_describe(const struct row *row, char *out, size_t size);
 
 /* ----------------------------------------------------------------------------------- programs */
 
 enum {
-    REGION_LENGTH = (1 << 20) + 4099, /* odd, and more than paths do at a stretch */
-    MESSAGE_MOST = (1 << 20) + 4001,  /* likewise */
+    REGION_LENGTH = (1 << 20) + 4099, /* odd, and more than a path transfers in one piece */
+    MESSAGE_MOST = (1 << 20) + 4001,  /* odd and large, too */
     QUEUE_DEPTH = 24,
     READS_BEFORE = 20,
     CROWD = 3 * QUEUE_DEPTH,
     REQUESTS_MAX = CROWD + 8,
-    NUMBERED_FROM = 1000, /* contexts of requests */
+    NUMBERED_FROM = 1000, /* first context of a request */
 };
 
-/* What both sides of an endpoint know of its sender. */
+/* Limits of an endpoint's sender, known to both sides. */
 struct limits {
     uint32_t max_inline;
     uint32_t max_sge;
 };
 
-/* Why a request is in its program. */
+/* Purpose of a request in its program. */
 enum role { ROLE_BEFORE, ROLE_SUBJECT, ROLE_PROOF };
 
 struct wanted {
@@ -211,18 +212,18 @@ struct wanted {
     uint32_t flags;
     enum list list;
     enum local local;
-    unsigned remote; /* enum remote_kind; REMOTE_KINDS: none is named */
+    unsigned remote; /* enum remote_kind; REMOTE_KINDS: the request has none */
     unsigned import;
     uint64_t offset;
     size_t length;
-    uint64_t seed; /* of its bytes */
+    uint64_t seed; /* seed of its bytes */
     uint32_t imm;
     uint64_t operand;
-    bool misses;              /* compare_swap: expects a value that is not there */
-    enum rdmux_status answer; /* of the post */
-    const char *answer_rule;  /* that says so */
-    bool may_be_full;         /* AGAIN is an answer, too */
-    bool must_be_full;        /* AGAIN is the first answer */
+    bool misses;              /* compare_swap: expects a value that is not in memory */
+    enum rdmux_status answer; /* status that the post returns */
+    const char *answer_rule;  /* the rule that requires this status */
+    bool may_be_full;         /* AGAIN is valid, too */
+    bool must_be_full;        /* the first answer must be AGAIN */
 };
 
 struct program {
@@ -231,25 +232,28 @@ struct program {
     size_t count;
 };
 
-/* What a row makes one side post. seed: of the bytes and numbers in it, another one each time. */
+/* Makes the program that one side posts for a row. seed selects its bytes and numbers; each use has
+ * another seed. */
 void program_make(const struct row *row, uint64_t seed, const struct limits *limits,
                   struct program *out);
 
-/* How many of the program's requests, from its first on, are placed once all those that are signaled
- * have completed: the completion of a later one speaks for one with PLACED that is unsignaled (1.8). */
+/* Returns how many of the program's first requests are placed once all its signaled requests have
+ * completed. The completion of a later request covers an earlier unsignaled request with PLACED
+ * (1.8). */
 size_t program_placed(const struct program *program);
 
-/* A number that depends on the row alone. */
+/* Returns a number that depends on the row alone. */
 uint64_t row_hash(const struct row *row);
-/* The bytes a request changes at its remote are these. model: of the remote's region; false: the
- * model is not touched. *found: what an atomic finds; *expects: what a compare_swap expects. */
+/* Applies the request's changes to model, the bytes of its remote's region. Returns false if it
+ * leaves the model unchanged. *found: the value an atomic finds. *expects: the value a compare_swap
+ * expects. */
 bool wanted_apply(const struct wanted *wanted, uint8_t *model, uint64_t *found, uint64_t *expects);
 
 bool wanted_is_message(const struct wanted *wanted);
 bool wanted_is_write(const struct wanted *wanted);
 bool wanted_is_atomic(const struct wanted *wanted);
 bool wanted_has_imm(const struct wanted *wanted);
-/* RDMUX_WC_* of its completion. */
+/* Returns the RDMUX_WC_* of its completion. */
 uint32_t wanted_opcode(const struct wanted *wanted);
 
 #endif

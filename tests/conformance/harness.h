@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * harness.h - what the cases of the conformance suite are written with.
+ * harness.h - the API that conformance cases are written with.
  *
  * A case is a pair of functions that run in two processes, the initiator and the target. They meet
  * over a socketpair (give, take, barrier), never over shared memory of their own. The first failed
- * expectation of a process is recorded with its place and ends the process; the runner prints it.
- * docs/SEMANTICS.md has the rules that cases cite.
+ * expectation of a process is recorded with its place and ends the process. The runner prints it.
+ * Cases cite the rules of docs/SEMANTICS.md.
  */
 #ifndef CONFORMANCE_HARNESS_H
 #define CONFORMANCE_HARNESS_H
@@ -20,7 +20,7 @@
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 #define PRINTF_LIKE(text, first) __attribute__((format(printf, text, first)))
 
-/* A context that is a small number. */
+/* Stores a small number in a context. */
 #define CTX(number) ((void *)(uintptr_t)(number))
 #define CTX_NUMBER(context) ((uint64_t)(uintptr_t)(context))
 
@@ -30,7 +30,7 @@ enum {
     SIDE_DESCRIPTORS_MAX = 1024,
     REPORT_TEXT_MAX = 4096,
     HOST_TEXT_MAX = 64,
-    PATIENT_MS = 8000, /* a step of set-up that should take milliseconds */
+    PATIENT_MS = 8000, /* limit for a step of set-up that should take milliseconds */
 };
 
 /* ---------------------------------------------------------------------------------------- cases */
@@ -39,15 +39,15 @@ struct side;
 
 /* conformance_case.flags */
 enum {
-    /* Not with --quick: time itself is the subject, or there is much to do. */
+    /* left out with --quick: the case tests timing, or does much work */
     CASE_LONG = 1 << 0,
     CASE_THOROUGH = 1 << 1, /* only with --thorough: needs gigabytes */
     CASE_RANDOM = 1 << 3,   /* a random sequence, see random.h */
     CASE_ROWS = 1 << 4,     /* rows of a table, see generated.h */
-    CASE_ONE_HOST = 1 << 2, /* not with --peer: the two processes share what one host has */
+    CASE_ONE_HOST = 1 << 2, /* not with --peer: the two processes share resources of one host */
 };
 
-/* What CASE_THOROUGH takes on one host, both processes together. */
+/* Memory that a CASE_THOROUGH case needs on one host, both processes together. */
 #define CASE_THOROUGH_MEMORY (UINT64_C(10) << 30)
 
 #define NEEDS_SEND ((uint64_t)RDMUX_CAP_SEND)
@@ -59,22 +59,24 @@ enum {
 #define NEEDS_FENCE ((uint64_t)RDMUX_CAP_FENCE)
 #define NEEDS_SRQ ((uint64_t)RDMUX_CAP_SRQ)
 #define NEEDS_ATOMIC_DEVICE ((uint64_t)RDMUX_CAP_ATOMIC_DEVICE)
-/* No capability but a choice of two: PLACED, or a read behind the writes; see settle_writes(). */
+/* Not a capability: the path has PLACED, or a read behind the writes; see settle_writes(). */
 #define NEEDS_SETTLED (UINT64_C(1) << 62)
-/* What nearly every path has. A path with all of it is judged by every rule whose own needs it meets,
- * a sparser one by those that a case can show with what there is. */
+/* Capabilities of nearly every path. A path with all of them is judged by every rule whose own
+ * needs it meets. A sparser path is judged by the rules that a case can show with the path's
+ * capabilities. */
 #define NEEDS_BASICS (NEEDS_SEND | NEEDS_WRITE | NEEDS_READ | NEEDS_SETTLED)
-/* No capability of a path but of the library; the case of rule 8.8 finds out. */
+/* A capability of the library, not of a path; the case of rule 8.8 detects it. */
 #define NEEDS_FAILOVER (UINT64_C(1) << 63)
-/* Nor this: the path has connections that a case can break; moving.c finds out. */
+/* Not a capability either: the path has connections that a case can break; moving.c detects it. */
 #define NEEDS_BREAKS (UINT64_C(1) << 61)
 
 struct conformance_case {
-    /* Numbers of docs/SEMANTICS.md; "-6.1": the case tries to break 6.1, else it sees it kept. */
+    /* Numbers of docs/SEMANTICS.md. "-6.1": the case tries to break 6.1; "6.1": the case observes
+     * 6.1. */
     const char *rule;
     const char *name;   /* a sentence that is true when the case passes */
-    uint64_t needs;     /* NEEDS_*; where the path lacks one, the case is that its use is refused */
-    unsigned timeout_s; /* 0 = 10 */
+    uint64_t needs;     /* NEEDS_*; if the path lacks one, the case tests that its use is refused */
+    unsigned timeout_s; /* 0 means 10 */
     unsigned flags;
     void (*run_initiator)(struct side *side);
     void (*run_target)(struct side *side);
@@ -119,27 +121,28 @@ extern const struct suite transfer_suite;
 extern const struct suite unpromised_suite;
 extern const struct suite wakeup_suite;
 
-/* All of them. The only case of the first shows what the provider can do: it goes before all. */
+/* All suites. The first has one case only, which shows the provider's capabilities, so it runs
+ * first. */
 extern const struct suite *const suites[];
 extern const size_t suite_count;
 
 /* --------------------------------------------------------------------------------------- a side */
 
-/* Completions of one cq. Those that were polled while another was wanted are kept, in order. */
+/* Completions of one cq. Completions polled while waiting for another one are kept, in order. */
 struct queue {
     struct rdmux_cq *cq;
-    struct rdmux_fabric *progress; /* the fabric, if nobody else makes it progress; else NULL */
-    bool sleeps;                   /* rdmux_cq_wait() instead of rdmux_cq_poll() */
+    struct rdmux_fabric *progress; /* the fabric to progress, or NULL if it progresses by itself */
+    bool sleeps;                   /* uses rdmux_cq_wait() instead of rdmux_cq_poll() */
     struct rdmux_wc *kept;
     size_t kept_count;
     size_t kept_room;
 };
 
-/* Where the bytes of a region come from. */
+/* How the memory of a region is provided. */
 enum memory_kind {
-    MEMORY_REGISTERED,   /* the caller's, rdmux_mr_register() */
+    MEMORY_REGISTERED,   /* the caller's memory, rdmux_mr_register() */
     MEMORY_ALLOCATED,    /* rdmux_mr_alloc() */
-    MEMORY_UNREGISTERED, /* the caller's, mr is NULL */
+    MEMORY_UNREGISTERED, /* the caller's memory, mr is NULL */
     MEMORY_KINDS,
 };
 
@@ -150,22 +153,23 @@ struct region {
     size_t length;
 };
 
-/* What a provider's endpoints can do, as its first pair reported. */
+/* Capabilities of a provider's endpoints, as its first pair reported them. */
 struct provider_caps {
     uint64_t native;
     uint64_t emulated;
     bool known;
 };
 
-/* RDMUX_CAP_* of these needs that the path lacks; 0 while it is not known what the path has. */
+/* Returns the RDMUX_CAP_* of these needs that the path lacks; 0 while the path's capabilities are
+ * unknown. */
 uint64_t caps_missing(const struct provider_caps *caps, uint64_t needs);
 
-/* What a process of a case knows. */
+/* State of one process of a case. */
 struct side {
     const char *provider;
     const char *const *plugins;
     size_t plugin_count;
-    struct rdmux_fabric_auth auth; /* key_file NULL: without */
+    struct rdmux_fabric_auth auth; /* key_file NULL: no authentication */
     bool is_initiator;
     bool sleeps; /* --wait sleep */
     bool quick;
@@ -173,20 +177,20 @@ struct side {
     unsigned patience;
     int patient_ms;
     uint64_t seed;              /* the same on both sides */
-    const char *sequence;       /* of operations of a random case; NULL is all */
-    uint64_t missing;           /* RDMUX_CAP_* of the case that the path lacks */
+    const char *sequence;       /* operations of a random case; NULL: all */
+    uint64_t missing;           /* RDMUX_CAP_* that the case needs and the path lacks */
     struct provider_caps *caps; /* shared with the runner */
-    int sync;                   /* to the other side */
+    int sync;                   /* socket to the other side */
     int socket;                 /* a second stream socket to the other side, for rdmux_adopt() */
     bool remote;                /* the other side is on another host */
-    char host[HOST_TEXT_MAX];   /* this side's, and the other's: numeric, IPv6 in brackets */
+    char host[HOST_TEXT_MAX];   /* hosts of this side and of the other, numeric, IPv6 in brackets */
     char other_host[HOST_TEXT_MAX];
 
     bool manual; /* no service thread: give, take and barrier progress the fabric */
     struct rdmux_fabric *fabric;
     struct queue queue;
     struct rdmux_listener *listener;
-    char address[RDMUX_ADDRESS_MAX]; /* of the target's listener */
+    char address[RDMUX_ADDRESS_MAX]; /* address of the target's listener */
     struct rdmux_ep *ep;             /* the first of eps */
     struct rdmux_ep_info info;       /* of ep, when it was connected */
     struct rdmux_ep *eps[SIDE_ENDPOINTS_MAX];
@@ -198,34 +202,37 @@ struct side {
 
 /* --------------------------------------------------------------------------------- expectations */
 
-/* What a process tells the runner; in memory that both map. */
+/* What a process reports to the runner, in memory that both map. */
 struct report {
-    const char *file; /* where it stands: literals, valid in every fork */
+    const char *file; /* place of the process; string literals, valid in every fork */
     const char *what;
     int line;
-    int failed;      /* 1: text tells why */
-    int consequence; /* 1: it only noticed that the other side had ended */
+    int failed;      /* 1: text has the reason */
+    int consequence; /* 1: the process only noticed that the other side had ended */
     uint64_t failed_ns;
-    int left_out; /* 1: text tells why the case was left out */
-    uint64_t row; /* of a case of rows: 1 + the number of the one that it is at */
+    int left_out; /* 1: text has the reason why the case was left out */
+    uint64_t row; /* case of rows: 1 + the number of the current row */
     char text[REPORT_TEXT_MAX];
 };
 
-/* The process is to be done by then; a wait that is not, tells what it waited for. */
+/* The process must be done by the deadline. A wait that is not done by then fails and reports what
+ * it waited for. */
 void report_begin(struct report *shared, uint64_t deadline_ns);
 bool time_is_up(void);
-/* Remembers where the process stands, for the case that it is stuck there. */
+/* Remembers the place of the process, in case the process hangs there. */
 void stand_at(const char *file, int line, const char *what);
-/* "step 12 of batch": where an expectation stands. Returns what snprintf() does. */
+/* Writes the place of an expectation, such as "step 12 of batch". Returns what snprintf()
+ * returns. */
 int write_place(const char *file, int line, char *out, size_t size);
-/* The case cannot show here what it is for. The initiator says so; both sides end as usual. */
+/* Marks the case as left out: it cannot show its subject here. Called by the initiator; both sides
+ * end as usual. */
 void leave_out(const char *why);
-/* Bytes that programs may still take, 0 if the kernel does not tell. */
+/* Returns the bytes that programs may still allocate; 0 if the kernel does not report them. */
 uint64_t memory_available(void);
-/* A case of rows is at this one. */
+/* Records the current row of a case of rows. */
 void stand_on_row(uint64_t row);
 _Noreturn void fail_at(const char *file, int line, const char *format, ...) PRINTF_LIKE(3, 4);
-/* The other side is gone; it has the reason. */
+/* The other side is gone; its report has the reason. */
 _Noreturn void fail_as_consequence(const char *file, int line, const char *what);
 
 void expect_status_at(const char *file, int line, const char *call, enum rdmux_status actual,
@@ -240,7 +247,7 @@ void expect_filled_at(const char *file, int line, const char *what, const void *
 #define FAIL(...) fail_at(__FILE__, __LINE__, __VA_ARGS__)
 #define STAND(what) stand_at(__FILE__, __LINE__, what)
 
-/* The condition holds; else the text that follows says what is wrong. */
+/* Checks that the condition holds; the text that follows describes the failure. */
 #define EXPECT(condition, ...)                        \
     do {                                              \
         stand_at(__FILE__, __LINE__, #condition);     \
@@ -248,32 +255,32 @@ void expect_filled_at(const char *file, int line, const char *what, const void *
             fail_at(__FILE__, __LINE__, __VA_ARGS__); \
         }                                             \
     } while (0)
-/* The call returns this status. */
+/* Checks that the call returns this status. */
 #define EXPECT_STATUS(call, expected)           \
     expect_status_at(__FILE__, __LINE__, #call, \
                      (stand_at(__FILE__, __LINE__, #call), (enum rdmux_status)(call)), (expected))
 #define EXPECT_OK(call) EXPECT_STATUS(call, RDMUX_OK)
 #define EXPECT_EQUAL(actual, expected) \
     expect_equal_at(__FILE__, __LINE__, #actual, (uint64_t)(actual), (uint64_t)(expected))
-/* The bytes are what pattern_fill() makes of seed. */
+/* Checks that the bytes are those that pattern_fill() makes from seed. */
 #define EXPECT_PATTERN(bytes, length, seed) \
     expect_pattern_at(__FILE__, __LINE__, #bytes, bytes, length, seed, 0)
-/* The same, of a pattern's piece that begins at byte `first` of it. */
+/* The same for a piece of a pattern that begins at the pattern's byte `first`. */
 #define EXPECT_PATTERN_FROM(bytes, length, seed, first) \
     expect_pattern_at(__FILE__, __LINE__, #bytes, bytes, length, seed, first)
-/* Every byte has this value. */
+/* Checks that every byte has this value. */
 #define EXPECT_FILLED(bytes, length, value) \
     expect_filled_at(__FILE__, __LINE__, #bytes, bytes, length, value)
 
-/* Fills bytes so that each depends on its place, counted from `first`, and on seed. */
+/* Fills bytes so that each depends on seed and on its position, counted from `first`. */
 void pattern_fill(void *bytes, size_t length, uint64_t seed, uint64_t first);
 uint64_t mix64(uint64_t value);
-/* Pseudo-random number below limit; steps *state. */
+/* Returns a pseudo-random number below limit; steps *state. */
 uint64_t random_below(uint64_t *state, uint64_t limit);
 
 uint64_t now_ns(void);
 uint64_t ms_since(uint64_t start_ns);
-void sleep_ms(unsigned ms); /* where time is the subject */
+void sleep_ms(unsigned ms); /* for cases that test timing */
 
 /* ------------------------------------------------------------------------------- the other side */
 
@@ -283,128 +290,132 @@ void barrier_at(const char *file, int line, struct side *side);
 
 #define GIVE(side, bytes, length) give_at(__FILE__, __LINE__, side, bytes, length)
 #define TAKE(side, bytes, length) take_at(__FILE__, __LINE__, side, bytes, length)
-/* Returns when both sides have come here. Between, this process makes no rdmux call (unless it has
- * no service thread). */
+/* Returns when both sides have reached the barrier. Until then this process makes no rdmux call,
+ * unless it has no service thread. */
 #define BARRIER(side) barrier_at(__FILE__, __LINE__, side)
 
 /* ---------------------------------------------------------------------------------- completions */
 
 void queue_open(struct queue *queue, const struct side *side, struct rdmux_cq *cq);
-void queue_close(struct queue *queue); /* forgets what was kept; does not destroy the cq */
+void queue_close(struct queue *queue); /* drops kept completions; does not destroy the cq */
 
-/* Polls once and keeps what came; returns how many are kept. */
+/* Polls once and keeps the completions found; returns the number kept. */
 size_t queue_poll(struct queue *queue);
 struct rdmux_wc queue_next_at(const char *file, int line, struct queue *queue, const char *what);
 struct rdmux_wc queue_wait_at(const char *file, int line, struct queue *queue, struct rdmux_ep *ep,
                               uint32_t opcode, const void *context, enum rdmux_status expected);
 void expect_quiet_at(const char *file, int line, struct queue *queue);
 
-/* The oldest entry not yet taken, whatever it is; waits for one. */
+/* Takes the oldest completion not yet taken, of any kind; waits for one. */
 #define NEXT(queue) NEXT_AFTER(queue, "no completion came")
-/* The same; `missing` tells what it means that none comes. */
+/* The same; `missing` is the error text if no completion comes. */
 #define NEXT_AFTER(queue, missing) queue_next_at(__FILE__, __LINE__, queue, missing)
-/* The entry with this opcode and context; waits for it, keeps others. Its status is RDMUX_OK. */
+/* Waits for the completion with this opcode and context and keeps others. Its status must be
+ * RDMUX_OK. */
 #define WAIT(queue, opcode, context) WAIT_STATUS(queue, opcode, context, RDMUX_OK)
 #define WAIT_STATUS(queue, opcode, context, status) \
     queue_wait_at(__FILE__, __LINE__, queue, NULL, opcode, context, status)
-/* The same, of one endpoint; others on the queue may have ended. */
+/* The same for one endpoint; other endpoints on the queue may have ended. */
 #define WAIT_OF(queue, ep, opcode, context, status) \
     queue_wait_at(__FILE__, __LINE__, queue, ep, opcode, context, status)
-/* Nothing is kept and nothing more is there. */
+/* Checks that no completion is kept and that no more is there. */
 #define EXPECT_QUIET(queue) expect_quiet_at(__FILE__, __LINE__, queue)
-/* Posts and waits for its one completion. */
+/* Posts a request and waits for its one completion. */
 #define POST_AND_WAIT(queue, call, opcode, context) \
     (EXPECT_OK(call), queue_wait_at(__FILE__, __LINE__, queue, NULL, opcode, context, RDMUX_OK))
 
-/* Text of a completion, in one of a few static buffers. */
+/* Returns the text of a completion, in one of a few static buffers. */
 const char *wc_text(const struct rdmux_wc *wc);
 
 /* --------------------------------------------------------------------------------------- set-up */
 
-/* Where this side may listen so that the other can connect; a port of the system's choice. */
+/* Returns an address on which this side may listen and that the other side can reach, with a port
+ * of the system's choice. */
 const char *side_any_port(const struct side *side);
 
 struct rdmux_fabric_attr fabric_attr_of(const struct side *side);
 struct rdmux_ep_attr ep_attr_of(const struct side *side);
-/* The same without heartbeats, for a program that sleeps: nothing wakes it but what it waits for, so a
- * lost wake-up is never made up for. */
+/* The same without heartbeats, for a program that sleeps: only the awaited event wakes it, so no
+ * heartbeat hides a lost wake-up. */
 struct rdmux_ep_attr still_ep_attr_of(const struct side *side);
 
 /* Opens the side's fabric and queue. fabric_attr NULL: fabric_attr_of(). */
 void side_open(struct side *side, const struct rdmux_fabric_attr *fabric_attr);
-/* The target listens on a port of the system's choice, and both know the address. */
+/* The target listens on a port of the system's choice; both sides then know the address. */
 void side_meet(struct side *side);
-/* Connects or accepts one endpoint on the side's queue, and checks that it uses the provider. attr
+/* Connects or accepts one endpoint on the side's queue and checks that it uses the provider. attr
  * NULL: ep_attr_of(). */
 struct rdmux_ep *side_pair(struct side *side, const struct rdmux_ep_attr *attr);
 /* The same on another queue. */
 struct rdmux_ep *side_pair_on(struct side *side, struct queue *queue,
                               const struct rdmux_ep_attr *attr);
-/* All three: a connected pair, side->ep. */
+/* side_open(), side_meet() and side_pair(): a connected pair in side->ep. */
 void side_open_pair(struct side *side, const struct rdmux_ep_attr *attr);
-/* Lets side_finish() close the endpoint; the first becomes side->ep. */
+/* Makes side_finish() close the endpoint; the first one tracked becomes side->ep. */
 void side_track(struct side *side, struct rdmux_ep *ep);
 void side_close_ep(struct side *side, struct rdmux_ep *ep);
-/* The endpoint is connected through the provider; fills info. */
+/* Checks that the endpoint is connected through the provider; fills info. */
 void check_endpoint(const struct side *side, struct rdmux_ep *ep, struct rdmux_ep_info *info);
-/* Whether the path has all of these, natively or not. */
+/* Returns whether the path has all of these, native or emulated. */
 bool side_has(const struct side *side, uint64_t needs);
-/* This flag of a request, RDMUX_PLACED or RDMUX_FENCE, where the path has it; else 0. */
+/* Returns flag, RDMUX_PLACED or RDMUX_FENCE, if the path supports it, else 0. */
 uint32_t flag_if_there(const struct side *side, uint32_t flag);
-/* Where the path has no PLACED, a read behind the writes sees to it that they are placed (2.6); the
- * import must allow it. */
+/* On a path without PLACED, makes sure that the writes are placed by a read behind them (2.6); the
+ * import must allow reads. */
 void settle_writes(struct side *side, struct queue *queue, struct rdmux_ep *ep,
                    struct rdmux_remote *remote);
-/* Nothing is left to complete; waits for the other side; ends everything the side opened and checks
- * that it could be ended and left no descriptor behind. */
+/* Checks that nothing is left to complete and waits for the other side. Then ends everything the
+ * side opened and checks that this succeeded and left no descriptor open. */
 void side_finish(struct side *side);
-/* The same without the checks that the queue is quiet and without waiting for the other side. */
+/* The same without the check that the queue is quiet and without waiting for the other side. */
 void side_end(struct side *side);
 
 struct region region_make(struct side *side, enum memory_kind kind, size_t length, uint32_t access);
 enum { REGION_KINDS = 3 };
-/* The number chooses: allocated, registered, registered with NO_MAP. A path's way to do an operation depends on it. All rights. */
+/* Makes a region with all rights. number selects its kind: allocated, registered, registered with
+ * NO_MAP. A path selects its way to do an operation by it. */
 struct region region_of_kind(struct side *side, unsigned number, size_t length);
-/* Ends a region before side_finish() does. */
+/* Frees a region before side_finish() does. */
 void region_free(struct side *side, struct region *region);
-/* Hands the region's token to the other side; it imports it for ep. */
+/* give_token() passes the region's token to the other side, which imports it for ep by
+ * take_remote(). */
 void give_token(struct side *side, const struct region *region);
 struct rdmux_remote *take_remote(struct side *side, struct rdmux_ep *ep);
-/* Waits until this importer has been told that the rights were taken back: revoke itself waits for its answer
- * for 100 ms at most (6.8). */
+/* Waits until this importer has learned of the revoke. The revoke call itself waits for the
+ * importer's answer for 100 ms at most (6.8). */
 void await_revoked(struct side *side, struct rdmux_remote *remote);
 
-/* What a region needs for everything a peer may do with it. */
+/* Rights for everything that a peer may do with a region. */
 #define ACCESS_ALL                                                                               \
     ((uint32_t)RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE | \
      RDMUX_ACCESS_REMOTE_ATOMIC)
-/* What the sink of receives, reads and atomics needs on every fabric. */
+/* Rights that the sink of receives, reads and atomics needs on every fabric. */
 #define ACCESS_SINK ((uint32_t)RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_READ_SINK)
 
-/* Every operation that the path has once on a connected pair, with the bytes verified. Both sides
- * call it. */
+/* Does every operation of the path once on a connected pair and verifies the bytes. Both sides call
+ * it. */
 void exercise(struct side *side, struct queue *queue, struct rdmux_ep *ep);
 
 /* ------------------------------------------------------------------------------ a third process */
 
 /*
  * A process that the target forks before any rdmux call, to be killed or stopped. body runs there
- * with a side of its own, says victim_ready() and then waits for its end. The target process itself
- * calls no rdmux function.
+ * with a side of its own, calls victim_ready() and then waits for its end. The target process
+ * itself calls no rdmux function.
  */
 struct victim {
     int pid;
     int ready; /* read end */
 };
 
-/* From the start of the process on; body does not return. */
+/* Called first in the process. body does not return. */
 void victim_start(struct victim *victim, struct side *side, void (*body)(struct side *side));
-/* In the victim: tells the process that forked it. */
+/* Called in the victim: notifies the process that forked it. */
 void victim_ready(struct side *side);
-/* In the target: waits for victim_ready(). */
+/* Called in the target: waits for victim_ready(). */
 void victim_await(struct victim *victim);
 void victim_signal(const struct victim *victim, int signal);
-/* Kills it if that has not happened, and reaps it. */
+/* Kills the victim unless it was killed before, and reaps it. */
 void victim_end(struct victim *victim);
 
 /* ----------------------------------------------------------------------------------- the runner */
@@ -412,15 +423,15 @@ void victim_end(struct victim *victim);
 struct run_options {
     const char *const *plugins;
     size_t plugin_count;
-    const char *key_file; /* both sides authenticate by its keys; NULL: they do not */
+    const char *key_file; /* both sides authenticate with its keys; NULL: no authentication */
     bool sleeps;
     bool quick;
     bool thorough;
     unsigned patience; /* factor for every time limit, for sanitisers and slow machines */
     uint64_t seed;
-    unsigned limit_s;     /* a case may take, 0: what it says itself */
-    const char *sequence; /* of random cases, see random.h; NULL: all */
-    struct peer *peer;    /* of a session on another host, see peer.h; NULL: both sides run here */
+    unsigned limit_s;     /* time limit of a case; 0: the case's own */
+    const char *sequence; /* operations of random cases, see random.h; NULL: all */
+    struct peer *peer;    /* a session on another host, see peer.h; NULL: both sides run here */
 };
 
 /* A case by its indices in suites. */
@@ -429,26 +440,27 @@ struct case_place {
     size_t test;
 };
 
-/* In a failure's text, before the number of the one rule that it breaks, and a colon. */
+/* Prefix of a failure's text that names one broken rule: followed by the rule's number and a
+ * colon. */
 #define BROKEN_RULE "breaks rule "
 
 struct run_result {
     bool passed;
-    bool left_out; /* text tells why it could not be shown here */
-    bool late;     /* it was not done within its time */
-    char rule[8];  /* that was broken; "": any of those that the case cites */
+    bool left_out; /* text has the reason why the case could not run here */
+    bool late;     /* the case exceeded its time limit */
+    char rule[8];  /* the broken rule; "": any rule that the case cites */
     uint64_t took_ns;
     uint64_t row;                   /* as in struct report, of the initiator */
     char text[3 * REPORT_TEXT_MAX]; /* diagnostics, lines without "# " */
 };
 
-/* Runs one case in two new processes, the target's on another host if options say so. *caps is filled from the first endpoint of the provider that
- * connects. */
+/* Runs one case in two new processes; the target runs on another host if options name a peer. *caps
+ * is filled from the first endpoint of the provider that connects. */
 void run_case(const struct case_place *place, const char *provider,
               const struct run_options *options, struct provider_caps *caps,
               struct run_result *result);
 
-/* For a case whose needs the path lacks: the same in place of its functions. */
+/* Replace the functions of a case whose needs the path lacks. */
 void refused_initiator(struct side *side);
 void refused_target(struct side *side);
 

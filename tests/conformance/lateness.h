@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* How late this host is, where a promise is a time: what a busy machine adds is not the provider's. */
+/* Measures how late this host wakes threads. A case that checks a time allows for this delay, which
+ * is not the provider's. */
 #ifndef RDMUX_CONFORMANCE_LATENESS_H
 #define RDMUX_CONFORMANCE_LATENESS_H
 
@@ -7,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A thread that only sleeps, and how late it was woken at worst. */
+/* A thread that only sleeps and records its worst wake-up delay. */
 struct sleeper {
     pthread_t thread;
     _Atomic bool over;
@@ -16,10 +17,10 @@ struct sleeper {
 
 void sleeper_start(struct sleeper *sleeper);
 
-/* Returns by how many ms it was woken too late, rounded up. */
+/* Returns the worst wake-up delay in ms, rounded up. */
 uint64_t sleeper_stop(struct sleeper *sleeper);
 
-/* What is to take a time. */
+/* Measures the duration of an operation. */
 struct stopwatch {
     uint64_t start_ns;
     struct sleeper sleeper;
@@ -27,8 +28,9 @@ struct stopwatch {
 
 void stopwatch_start(struct stopwatch *watch);
 
-/* Fails unless it took at least least_ms and at most most_ms. As much as a sleeper was late may be added for each of
- * those who sleep on the way: two service threads, the waiting thread, and a device's own. */
+/* Fails unless the operation took at least least_ms and at most most_ms. Adds the worst wake-up
+ * delay to most_ms once for each of four sleepers on the way: two service threads, the waiting
+ * thread, and a device's own thread. */
 void expect_took(struct stopwatch *watch, const char *what, uint64_t least_ms, uint64_t most_ms);
 
 #endif

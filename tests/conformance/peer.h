@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
  * The target's side of cases on another host. The runner and a session there, a process of `rdmux
- * serve`, speak over TCP: each connection begins with the session's secret and a letter.
+ * serve`, communicate over TCP. Each connection begins with the session's secret and a letter.
  *
- *   C  control: the session says its version; then for each case, lines of text:
+ *   C  control: the session sends its version. For each case follow lines of text:
  *        runner   RUN suite case seed sleeps quick thorough patience caps-known native emulated
  *                 provider limit sequence
- *        runner   KILL                  the case is over for it; whatever runs is to be ended
- *        session  ENDED failed consequence wait-status line, then three lines of text, in which
- *                 newlines are \x01: the failure, the file and the step it stood at
- *   S  what the two sides of the case give and take over
+ *        runner   KILL                  the runner has ended the case; the session kills its process
+ *        session  ENDED failed consequence killed wait-status line, then three lines of text, in
+ *                 which newlines are \x01: the failure, the file, and the step it stood at
+ *   S  bytes that the two sides of the case give and take
  *   A  the case's second socket, for rdmux_adopt()
  */
 #ifndef CONFORMANCE_PEER_H
@@ -30,16 +30,16 @@ struct peer {
     socklen_t address_length;
     uint8_t secret[PEER_SECRET_SIZE];
     int control; /* -1: lost */
-    /* Bytes read and not yet taken as lines. */
+    /* Bytes read and not yet split into lines. */
     char *lines;
     size_t used;
 };
 
-/* How the target's process ended there. */
+/* How the target's process ended on the other host. */
 struct peer_end {
     bool failed;
     bool consequence;
-    bool killed; /* it was ended, and stood at the place */
+    bool killed; /* it was killed at the place given */
     int wait_status;
     int line;
     char text[PEER_TEXT_MAX];
@@ -47,22 +47,23 @@ struct peer_end {
     char what[512];
 };
 
-/* Connects to a session. False: *why tells the reason. */
+/* Connects to a session. On failure returns false with the reason in *why. */
 bool peer_open(struct peer *peer, const char **why);
 void peer_close(struct peer *peer);
 
-/* Starts the target's side of suites[suite]->cases[test] there; *sync and *second are connected to
- * it. False: the session is lost. */
+/* Starts the target's side of suites[suite]->cases[test] on the other host. *sync and *second are
+ * connected to it. Returns false if the session is lost. */
 bool peer_start(struct peer *peer, size_t suite, size_t test, const char *provider,
                 const struct run_options *options, const struct provider_caps *caps, int *sync,
                 int *second);
 /* Asks the session to end the case's process. */
 void peer_kill(struct peer *peer);
-/* Takes the news that the process has ended, if it is there. A lost session is an end, too. */
+/* Reads the report that the process has ended, if it has arrived. A lost session counts as an
+ * end. */
 bool peer_take_end(struct peer *peer, struct peer_end *out);
 
-/* The session: serves the one runner that knows the secret, on this listening socket, until it
- * leaves. Returns an exit code. */
+/* The session process: serves the one runner that knows the secret on this listening socket until
+ * the runner leaves. Returns an exit code. */
 int peer_session(int listener, const uint8_t secret[PEER_SECRET_SIZE]);
 
 #endif

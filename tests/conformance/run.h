@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What the runner and a session on another host share: one process of a case. */
+/* One process of a case: shared by the runner and a session on another host. */
 #ifndef CONFORMANCE_RUN_H
 #define CONFORMANCE_RUN_H
 
@@ -7,31 +7,31 @@
 
 #include <sys/types.h>
 
-/* Memory of the runner and the processes of a case. */
+/* Memory shared by the runner and the processes of a case. */
 struct shared {
     struct report reports[2]; /* initiator, target */
     struct provider_caps caps;
 };
 
-/* What one side of a case starts with. */
+/* Arguments of one side of a case. */
 struct start {
     const struct conformance_case *test;
     const char *provider;
     const struct run_options *options;
     struct shared *shared;
-    unsigned index; /* of reports: 0 is the initiator */
+    unsigned index; /* index in reports: 0 is the initiator */
     int sync;
     int socket;
-    int others[2]; /* descriptors of the runner that the process closes; -1 is none */
+    int others[2]; /* descriptors of the runner that the process closes; -1: none */
     bool remote;   /* the other side is on another host */
 };
 
-/* Forks the process, in a process group of its own. Returns its id, -1 with errno set. */
+/* Forks the process in a process group of its own. Returns its id, -1 with errno set. */
 pid_t start_side(const struct start *start);
 
 unsigned case_timeout_s(const struct conformance_case *test, const struct run_options *options);
 
-/* NULL: out of memory. */
+/* Returns NULL if memory is short. */
 struct shared *shared_map(void);
 void shared_unmap(struct shared *shared);
 
