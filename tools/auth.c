@@ -5,7 +5,7 @@
 
 enum { AUTH_NONE, AUTH_PSK, AUTH_CERT };
 
-/* One command runs in a process. */
+/* Static, because a process runs one command only. */
 static struct {
     unsigned method; /* AUTH_* */
     const char *key_file;
@@ -72,7 +72,7 @@ const struct option_spec *tool_auth_options(size_t *count)
 bool tool_auth_check(const char *command)
 {
     if (given.method != AUTH_NONE) {
-        return true; /* the library knows what belongs together */
+        return true; /* the library checks the combination */
     }
     const char *idle = given.key_file != NULL     ? "key-file"
                        : given.identity != NULL   ? "identity"

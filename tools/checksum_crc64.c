@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* checksum.h without OpenSSL: CRC-64/XZ (ECMA-182, reflected), eight bytes at a time. */
+/* checksum.h without OpenSSL: CRC-64/XZ (ECMA-182, reflected), eight bytes per step. */
 #include "checksum.h"
 
 #ifndef RDMUX_HAVE_OPENSSL

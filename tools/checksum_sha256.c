@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* checksum.h by OpenSSL. */
+/* checksum.h with OpenSSL. */
 #include "checksum.h"
 
 #ifdef RDMUX_HAVE_OPENSSL
@@ -14,7 +14,7 @@ const char checksum_name[] = "sha256";
 const size_t checksum_size = 32;
 
 struct checksum {
-    EVP_MD *algorithm; /* fetched once: looking it up costs more than a small file's sum */
+    EVP_MD *algorithm; /* fetched once: a fetch costs more than a small file's checksum */
     EVP_MD_CTX *context;
 };
 

@@ -86,7 +86,8 @@ void client_end(struct client *client)
         return;
     }
     if (!client->failed) {
-        /* The work is done and was confirmed; a server that goes away first changes nothing. */
+        /* The work is done and confirmed, so a failure caused by a server that leaves first is
+         * ignored. */
         enum rdmux_status status = rdmux_ep_shutdown(client->ep, END_TIMEOUT_MS);
         (void)status;
     }
@@ -124,7 +125,7 @@ bool client_send_control(struct client *client, size_t length)
             client_fail_call(client, "send a control message", status);
             return false;
         }
-        /* Unsignaled requests are still on their way. Only progress here: the caller takes the
+        /* Unsignaled requests are still in flight. Only progress is made here; the caller takes the
          * completions. */
         struct rdmux_wc none;
         rdmux_cq_poll(client->cq, &none, 0);
@@ -170,8 +171,8 @@ static bool find_error_message(struct client *client, const struct rdmux_wc *wc,
     return false;
 }
 
-/* A server that gives up says why before it ends the connection; a request that fails earlier must
- * not hide that text. */
+/* A server that gives up sends the reason before it ends the connection. A request that fails
+ * earlier must not hide this text. */
 static bool server_said_why(struct client *client, const struct rdmux_wc *wc, size_t count)
 {
     bool ended = false;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* rdmux conformance: runs every case against every provider asked for. */
+/* rdmux conformance: runs every case against every requested provider. */
 #include "conformance.h"
 
 #include "conformance_peer.h"
@@ -26,31 +26,31 @@ enum {
 
 static const char command_name[] = "conformance";
 
-/* What was asked for, and how far it is. */
+/* Options and progress of the run. */
 struct conformance {
     const char *providers[PROVIDERS_MAX];
     size_t provider_count;
-    const char *filter; /* of --case */
-    bool wanted[256];   /* of rule_count rules */
+    const char *filter; /* argument of --case */
+    bool wanted[256];   /* by rule index, rule_count entries */
     bool some_rules;    /* --rules was given */
     bool times;
     enum conformance_format format;
     struct run_options run;
-    struct peer peer; /* of --peer */
+    struct peer peer; /* argument of --peer */
     struct conformance_run results;
-    size_t planned; /* cases, of all providers */
+    size_t planned; /* cases of all providers */
     size_t done;
     unsigned failed;
-    bool bar; /* on a terminal */
+    bool bar; /* draw a bar on the terminal */
 };
 
 /* ---------------------------------------------------------------------- what a plug-in brings */
 
-/* Begins a line that says why a plug-in was refused; others are names of providers. */
+/* Begins a line with the reason why a plug-in was refused; other lines are provider names. */
 enum { REFUSED_MARK = '!', PATH_LINES_MAX = 16384 };
 
-/* Writes the providers of a fabric with these plug-ins, and the plug-ins that were refused, a line
- * each. Runs in a process of its own: the runner itself makes no rdmux call before it forks. */
+/* Writes the providers of a fabric with these plug-ins, then the refused plug-ins, one per line.
+ * Runs in a process of its own because the runner makes no rdmux call before it forks. */
 static _Noreturn void write_providers(const struct option_list *plugins, int out)
 {
     struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
@@ -130,11 +130,11 @@ static void take_provider(struct conformance *conformance, const char *name)
     }
 }
 
-/* Looks at what is there with the plug-ins and not without: one that was refused is told, and
- * providers are wanted, unless some were named. Returns an exit code. */
+/* Compares the providers with and without the plug-ins. Reports refused plug-ins. Selects the
+ * plug-ins' providers unless the user named some. Returns an exit code. */
 static int look_at_plugins(struct conformance *conformance, const struct option_list *plugins)
 {
-    static char with[PATH_LINES_MAX]; /* the providers' names stay in it */
+    static char with[PATH_LINES_MAX]; /* stores the providers' names permanently */
     static char without[PATH_LINES_MAX];
     static const struct option_list none = { .count = 0 };
     bool were_named = conformance->provider_count > 0;
@@ -167,7 +167,7 @@ static int look_at_plugins(struct conformance *conformance, const struct option_
 
 /* ------------------------------------------------------------------------------- what is wanted */
 
-/* "6.1" is that rule, "6" all of that chapter. */
+/* "6.1" selects that rule, "6" the whole chapter. */
 static bool want_rules(struct conformance *conformance, const char *list)
 {
     for (const char *at = list + strspn(list, ", "); *at != '\0'; at += strspn(at, ", ")) {
@@ -205,7 +205,7 @@ static bool is_wanted(const struct conformance *conformance, const struct suite 
             strstr(suite->name, conformance->filter) != NULL);
 }
 
-/* A run of nothing is no pass. */
+/* A run without cases must not count as passed. */
 static bool is_anything_wanted(const struct conformance *conformance)
 {
     for (size_t i = 0; i < suite_count; i++) {
@@ -218,7 +218,7 @@ static bool is_anything_wanted(const struct conformance *conformance)
     return false;
 }
 
-/* NULL: it is to be run. */
+/* Returns the reason for leaving the case out, NULL if it is to run. */
 static const char *why_left_out(const struct conformance *conformance,
                                 const struct conformance_case *test)
 {
@@ -237,7 +237,7 @@ static const char *why_left_out(const struct conformance *conformance,
     return NULL;
 }
 
-/* The first case shows whether the provider is there and what it can do, so it always runs. */
+/* The first case shows whether the provider is usable and what it supports, so it always runs. */
 static size_t count_planned(const struct conformance *conformance)
 {
     size_t count = 1;
@@ -251,7 +251,7 @@ static size_t count_planned(const struct conformance *conformance)
     return count;
 }
 
-/* Without --rules all are reported, with --case those that its cases cite. */
+/* Without --rules, all rules are reported; with --case, the rules that its cases cite. */
 static void want_the_rest(struct conformance *conformance)
 {
     for (size_t rule = 0; rule < rule_count && !conformance->some_rules; rule++) {
@@ -363,7 +363,7 @@ static char *replay_of(const struct conformance *conformance, const char *provid
     return strndup(text, used);
 }
 
-/* A random case that failed is tried with less and less. Returns the command that runs the rest. */
+/* Shortens a random case that failed. Returns the command that runs the rest. */
 static char *shortest_replay(struct conformance *conformance, const struct case_place *place,
                              const struct provider_results *provider, struct run_result *result)
 {
@@ -542,7 +542,7 @@ static void list_cases(const struct conformance *conformance)
 struct rule_cases {
     unsigned positive;
     unsigned negative;
-    unsigned always; /* that run on every path which advertises the rule */
+    unsigned always; /* cases that run on every path which advertises the rule */
 };
 
 static struct rule_cases cases_of(const struct rule *rule)
@@ -582,7 +582,7 @@ static void list_unknown_citations(void)
     }
 }
 
-/* A line for each rule, tabs between its fields. */
+/* Prints a line for each rule, with tabs between its fields. */
 static void list_rules(void)
 {
     for (size_t i = 0; i < rule_count; i++) {

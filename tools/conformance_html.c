@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The outcome of a conformance run as one HTML file that needs no other. */
+/* Writes the result of a conformance run as one self-contained HTML file. */
 #include "conformance.h"
 
 #include <inttypes.h>

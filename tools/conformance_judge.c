@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* That what is not advertised is refused is a rule of its own. */
+/* N.10 is the rule that operations not advertised are refused. */
 static bool is_rule_of_refusal(const struct rule *rule)
 {
     return strcmp(rule->id, "N.10") == 0;
@@ -25,12 +25,12 @@ bool fails_rule(const struct case_result *result, const struct rule *rule)
     return false;
 }
 
-/* What the cases of a rule came to. */
+/* Counts of the outcomes of a rule's cases. */
 struct tally {
     unsigned passed;
     unsigned refused;
     unsigned left_out;
-    unsigned possible; /* of all cases there are: those that need no more than the path has */
+    unsigned possible; /* of all existing cases: cases that need no more than the path has */
     bool failed;
 };
 
@@ -56,7 +56,7 @@ static struct tally tally_of(const struct provider_results *provider, const stru
     return tally;
 }
 
-/* A path that lacks an operation which every case of the rule takes cannot show the rule. */
+/* A path that lacks an operation which every case of the rule needs cannot show the rule. */
 static bool is_advertised(const struct provider_results *provider, const struct rule *rule,
                           const struct tally *tally)
 {
@@ -78,12 +78,12 @@ static enum rule_status status_of(const struct tally *tally, bool advertised, bo
     if (tally->passed > 0) {
         return RULE_PASS;
     }
-    /* Those that could show it were not asked for, or not to be had here. */
+    /* The cases that could show the rule were not selected, or not possible here. */
     const bool is_partial = tally->left_out > 0 || (tally->refused > 0 && tally->possible > 0);
     return is_partial ? RULE_NOT_RUN : RULE_FAIL;
 }
 
-/* The reason for which a case of the rule was left out, or NULL. */
+/* Returns the reason why a case of the rule was left out, or NULL. */
 static const char *left_out_because(const struct provider_results *provider, const struct rule *rule)
 {
     for (size_t i = 0; i < provider->count; i++) {

@@ -16,13 +16,13 @@ enum { ANSWER_MS = 10000 };
 
 static const char command_name[] = "conformance";
 
-/* What the process that asks hands to the runner. */
+/* Result that the asking process passes to the runner. */
 struct session_place {
-    char address[RDMUX_ADDRESS_MAX]; /* of the server, numeric */
+    char address[RDMUX_ADDRESS_MAX]; /* the server's address, numeric */
     struct proto_conformance_ready ready;
 };
 
-/* Waits for the server's answer. False: told. */
+/* Waits for the server's answer. On failure prints the error and returns false. */
 static bool take_answer(struct client *client, const uint8_t *buffer, struct session_place *out)
 {
     struct rdmux_wc wc;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The outcome of a conformance run as text, TAP, JSON and JUnit's XML. */
+/* Writes the result of a conformance run as text, TAP, JSON and JUnit XML. */
 #include "conformance.h"
 
 #include "json.h"
@@ -16,7 +16,7 @@ static bool has_failed(const struct case_result *result)
     return result->outcome == CASE_FAILED || result->outcome == CASE_FAILED_TO_REFUSE;
 }
 
-/* Text of XML 1.0, which has no control characters even as references. */
+/* XML 1.0 text allows no control characters, not even as references. */
 void report_escaped(FILE *out, const char *text)
 {
     for (; *text != '\0'; text++) {
@@ -95,7 +95,7 @@ static void print_matrix(const struct conformance_run *run, FILE *out)
     }
 }
 
-/* Each reason for which cases were left out, once. */
+/* Prints each reason for left-out cases once. */
 static void print_left_out(const struct provider_results *provider, FILE *out)
 {
     for (size_t i = 0; i < provider->count; i++) {

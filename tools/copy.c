@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * rdmux copy: moves a file or a tree to `rdmux serve --receive`.
+ * rdmux copy: sends a file or a tree to `rdmux serve --receive`.
  *
- * Files are read straight into the buffers that are sent, small ones many to a buffer, so a tree of
- * small files costs no round trip per file. Both sides compute each file's checksum; the far end
- * stores a file under its name only if they agree.
+ * Files are read directly into the send buffers, many small files to a buffer, so a tree of small
+ * files costs no round trip per file. Both sides compute each file's checksum. The receiving end
+ * gives a file its name only if the checksums agree.
  */
 #include "client.h"
 #include "json.h"
@@ -29,12 +29,12 @@ enum {
     BUFFERS = 8,
     RECEIVES = 4,
     SEND_DEPTH = BUFFERS + 8,
-    ROOM_MIN = 4096, /* a buffer with less room than that for a file's data is sent as it is */
+    ROOM_MIN = 4096, /* a buffer with less room than this for file data is sent as it is */
     SKIPS_TOLD = 3,
-    RESULT_TIMEOUT_MS = 60000, /* the far end may still have a buffer full of files to write */
+    RESULT_TIMEOUT_MS = 60000, /* the receiver may still have a buffer full of files to write */
 };
 
-/* What lies below the source. */
+/* Contents of the source. */
 struct tally {
     uint64_t files;
     uint64_t directories;
@@ -60,14 +60,14 @@ struct sender {
     struct progress progress;
     struct tally expected;
     struct tally done;
-    char path[PROTO_PATH_MAX]; /* at the far end, of what is being sent */
+    char path[PROTO_PATH_MAX]; /* path at the receiver of the current entry */
     size_t path_length;
-    size_t root_length; /* of the part that stands for the source itself */
+    size_t root_length; /* length of the part that stands for the source itself */
 };
 
 /* --------------------------------------------------------------------------------------- errors */
 
-/* The local name of what is being sent. */
+/* Writes the local name of the current entry. */
 static void local_name(const struct sender *sender, char *out, size_t size)
 {
     snprintf(out, size, "%s%s", sender->options->source, sender->path + sender->root_length);
@@ -130,7 +130,8 @@ static bool take_message(struct sender *sender, const struct rdmux_wc *wc)
     return false;
 }
 
-/* Takes what is there, waiting up to timeout_ms for the first entry. False: failed and told. */
+/* Takes the available completions, waiting up to timeout_ms for the first. On failure prints the
+ * error and returns false. */
 static bool pump(struct sender *sender, int timeout_ms)
 {
     struct rdmux_wc wc[16];
@@ -156,7 +157,7 @@ static bool pump(struct sender *sender, int timeout_ms)
     return true;
 }
 
-/* Waits until *condition is true. */
+/* Waits until *condition is true. On failure or timeout prints the error and returns false. */
 static bool wait_for(struct sender *sender, const bool *condition, int timeout_ms, const char *what)
 {
     uint64_t give_up_ns = timer_clock_ns() + UINT64_C(1000000) * (uint64_t)timeout_ms;
@@ -194,7 +195,8 @@ static bool flush(struct sender *sender)
     }
     if (status != RDMUX_OK) {
         progress_clear(&sender->progress);
-        /* The endpoint may have ended because the server gave up; its reason waits in the queue. */
+        /* The endpoint may have ended because the server gave up; the queue then holds its
+         * reason. */
         if (pump(sender, 100)) {
             client_fail_call(&sender->client, "send", status);
         }
@@ -217,8 +219,8 @@ static bool flush(struct sender *sender)
 
 /* -------------------------------------------------------------------------------------- records */
 
-/* Begins a record with a payload of this length in the current buffer, or the next one if it does
- * not fit. NULL: failed. */
+/* Begins a record with a payload of this length in the current buffer, or in the next one if it
+ * does not fit. Returns NULL on failure. */
 static uint8_t *add_record(struct sender *sender, enum proto_record kind, size_t length)
 {
     if (sender->fill + PROTO_RECORD_HEADER_SIZE + length > PROTO_COPY_CHUNK && !flush(sender)) {
@@ -325,8 +327,8 @@ static int not_dots(const struct dirent *entry)
     return strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
 }
 
-/* Extends the path by a name; returns the length to go back to with path_leave(), 0 if it does not
- * fit. */
+/* Extends the path by a name. Returns the length to restore with path_leave(), 0 if the name does
+ * not fit. */
 static size_t path_enter(struct sender *sender, const char *name)
 {
     size_t before = sender->path_length;
@@ -346,11 +348,11 @@ static void path_leave(struct sender *sender, size_t length)
     sender->path[length] = '\0';
 }
 
-/* One entry of the source; the two passes have one visitor each. */
+/* Visits one entry of the source. Each of the two passes has its own visitor. */
 typedef bool visit_function(struct sender *sender, int directory, const char *name,
                             const struct stat *stat);
 
-/* Calls visit for each entry of a directory, in the order of their names. */
+/* Calls visit for each entry of a directory, sorted by name. */
 static bool for_each_entry(struct sender *sender, int directory, visit_function *visit)
 {
     struct dirent **entries = NULL;
@@ -377,7 +379,7 @@ static bool for_each_entry(struct sender *sender, int directory, visit_function 
     return good;
 }
 
-/* Opens what was looked at; a link that has taken its place since is not followed. */
+/* Opens an entry found earlier; does not follow a link that has replaced it since. */
 static int open_entry(struct sender *sender, int directory, const char *name, int flags)
 {
     int fd = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | flags);
@@ -433,7 +435,7 @@ static bool send_entry(struct sender *sender, int directory, const char *name,
 
 /* ------------------------------------------------------------------------------------- the copy */
 
-/* Finds out what the source is called at the far end and what is in it. */
+/* Determines the source's name at the receiver and counts its contents. */
 static bool survey(struct sender *sender, struct stat *stat)
 {
     const char *source = sender->options->source;
@@ -462,7 +464,7 @@ static bool survey(struct sender *sender, struct stat *stat)
     return true;
 }
 
-/* Opens the source itself, following links: the user named it. */
+/* Opens the source itself, following links, because the user named it. */
 static int open_source(struct sender *sender)
 {
     int fd = open(sender->options->source, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -504,7 +506,7 @@ static bool send_source(struct sender *sender, const struct stat *stat)
     return good;
 }
 
-/* Posts receives and asks; the server is ready, or says why it is not. */
+/* Posts receives and sends the request. The server answers that it is ready or why it is not. */
 static bool prepare(struct sender *sender)
 {
     struct client *client = &sender->client;
@@ -615,7 +617,7 @@ static void write_text(const struct sender *sender, bool single, double seconds,
     }
 }
 
-/* Everything between the connection's begin and end. */
+/* Runs the copy on a connection that is open. */
 static bool run_copy(struct sender *sender, const struct stat *stat, FILE *out)
 {
     bool single = S_ISREG(stat->st_mode);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * rdmux demo: the main job in one command, on one machine. A second process serves; a third one
- * explains, copies, measures. This one waits for both and for signals, and cleans up in any case.
+ * rdmux demo: the main functions in one command, on one machine. A second process serves; a third
+ * one explains, copies and measures. This process waits for both and for signals, and cleans up in
+ * any case.
  */
 #include "json.h"
 #include "options.h"
@@ -30,20 +31,20 @@ enum {
 };
 
 struct demo {
-    char folder[PATH_MAX]; /* temporary: the generated input and what was received */
+    char folder[PATH_MAX]; /* temporary: holds the generated input and the received files */
     char received[PATH_MAX + 16];
     char generated[PATH_MAX + 16];
     char address[RDMUX_ADDRESS_MAX];
     pid_t server;      /* 0: none */
     pid_t worker;      /* 0: none */
-    int signals;       /* descriptor that reads SIGCHLD and what ends the demo; -1: none */
-    sigset_t previous; /* signal mask of before, which the children get */
+    int signals;       /* signalfd for SIGCHLD and the terminating signals; -1: none */
+    sigset_t previous; /* earlier signal mask, restored in the children */
     int ended_by;      /* the signal that ends the demo; 0: none */
 };
 
 /* ---------------------------------------------------------------------------------------- signals */
 
-/* The signals become readable, so that whichever comes, the demo cleans up. */
+/* Makes the signals readable by a descriptor, so that the demo cleans up whichever arrives. */
 static bool open_signals(struct demo *demo)
 {
     static const int ends[] = { SIGINT, SIGTERM, SIGHUP };
@@ -66,7 +67,7 @@ static bool open_signals(struct demo *demo)
     return demo->signals >= 0;
 }
 
-/* Takes the signals that have come. True: one of them ends the demo. */
+/* Takes the pending signals. Returns true if one of them ends the demo. */
 static bool told_to_end(struct demo *demo)
 {
     struct signalfd_siginfo info;
@@ -78,7 +79,7 @@ static bool told_to_end(struct demo *demo)
     return demo->ended_by != 0;
 }
 
-/* In a child: signals do what they do elsewhere, and the child does not outlive the demo. */
+/* In a child: restores the default effect of signals; the child does not outlive the demo. */
 static void become_child(const struct demo *demo, pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -101,7 +102,7 @@ static void stop_child(pid_t *child)
 
 /* --------------------------------------------------------------------------- the server process */
 
-/* In the child, between fork and exec: only calls that are safe there. */
+/* In the child, between fork and exec: makes only async-signal-safe calls. */
 static void become_server(const struct demo *demo, int output, pid_t parent)
 {
     become_child(demo, parent);
@@ -218,7 +219,7 @@ static bool make_folder(struct demo *demo)
     return true;
 }
 
-/* Fills a file with bytes that no two blocks have in common (xorshift64*). */
+/* Fills a file with bytes so that no two blocks are equal (xorshift64*). */
 static bool generate_input(const struct demo *demo)
 {
     FILE *file = fopen(demo->generated, "we");
@@ -320,7 +321,7 @@ static int run_steps(const struct demo *demo, const char *source)
     return code;
 }
 
-/* One object with a member per step, null for one that failed. */
+/* Prints one object with a member per step; null for a failed step. */
 static int run_steps_as_json(const struct demo *demo, const char *source)
 {
     int worst = TOOL_OK;
@@ -344,7 +345,7 @@ static int run_steps_as_json(const struct demo *demo, const char *source)
     return worst;
 }
 
-/* In the child that does the work. */
+/* Runs in the worker process. */
 static int work(const struct demo *demo, const char *source, bool json)
 {
     signal(SIGXFSZ, SIG_IGN); /* a file over the limit is an error, EFBIG */
@@ -432,7 +433,7 @@ int tool_demo_main(int argc, char **argv)
     stop_child(&demo.server);
     remove_folder(&demo);
     if (demo.signals >= 0) {
-        (void)told_to_end(&demo); /* while it cleaned up */
+        (void)told_to_end(&demo); /* signals that came during the clean-up */
         close(demo.signals);
     }
     return demo.ended_by != 0 ? 128 + demo.ended_by : code;

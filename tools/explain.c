@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* rdmux explain: which path to a server would be taken, and why not the others. */
+/* rdmux explain: shows the path to a server that would be chosen, and why not the others. */
 #include "client.h"
 #include "options.h"
 #include "text.h"
@@ -12,7 +12,7 @@ static const char command_name[] = "explain";
 enum { COLUMN_MAX = 24, COLUMN_COUNT = 6 };
 
 struct table_row {
-    char cells[COLUMN_COUNT][COLUMN_MAX]; /* the last column, the text, is printed as it is */
+    char cells[COLUMN_COUNT][COLUMN_MAX]; /* the last column, the text, is printed unaligned */
 };
 
 static void fill_row(struct table_row *row, const struct rdmux_candidate *candidate)
@@ -115,7 +115,7 @@ static bool print_json(struct rdmux_explanation *explanation, FILE *out)
     return true;
 }
 
-/* Prints what there is and frees it. Returns code, or that the output failed. */
+/* Prints the explanation, if any, and frees it. Returns code, or the code of a failed output. */
 static int print_and_free(const struct explain_options *options,
                           struct rdmux_explanation *explanation, int code, FILE *out)
 {
@@ -132,7 +132,7 @@ static int print_and_free(const struct explain_options *options,
     return code;
 }
 
-/* Connects, which is what it takes to measure. */
+/* Connects, because measuring needs a connection. */
 static int explain_measured(const struct explain_options *options, struct rdmux_ep_attr *attr,
                             FILE *out)
 {

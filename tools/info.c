@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* rdmux info: what this machine has, and why the rest is absent. */
+/* rdmux info: lists the paths of this machine and the reasons for absent ones. */
 #include "json.h"
 #include "options.h"
 #include "tool.h"
@@ -9,7 +9,7 @@
 
 static const char command_name[] = "info";
 
-/* Reads the list of paths, which may grow between the two calls. *out is the caller's to free. */
+/* Reads the list of paths, which may grow between the two calls. The caller frees *out. */
 static enum rdmux_status read_paths(struct rdmux_fabric *fabric, struct rdmux_path_info **out,
                                     size_t *out_count)
 {
@@ -78,7 +78,7 @@ static void write_path(struct json *json, const struct rdmux_path_info *path)
     json_object_end(json);
 }
 
-/* True for the first path of its provider. */
+/* Returns whether this is the first path of its provider. */
 static bool begins_provider(const struct rdmux_path_info *paths, size_t index)
 {
     for (size_t i = 0; i < index; i++) {

@@ -39,19 +39,19 @@ static void print_help(FILE *out)
             "library's log on standard error. Exit codes: 0 fine, 1 failed, 2 wrong arguments.\n");
 }
 
-/* Whether argv[0] is this name, with or without a folder in front. */
+/* Returns whether argv[0] is this name, with or without a folder before it. */
 static bool is_called(const char *path, const char *name)
 {
     const char *slash = strrchr(path, '/');
     return strcmp(slash == NULL ? path : slash + 1, name) == 0;
 }
 
-/* A second name of the command, which then is `rdmux conformance --format tap`. */
+/* A second name of the command, equivalent to `rdmux conformance --format tap`. */
 static const char conformance_alias[] = "rdmux-conformance";
 
 int main(int argc, char **argv)
 {
-    /* A reader that went away is an error of write(2) for us, not a reason to die without cleaning
+    /* A reader that is gone shall be an error of write(2), not end the process before it cleans
      * up. */
     signal(SIGPIPE, SIG_IGN);
     if (argc > 0 && is_called(argv[0], conformance_alias)) {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Its lines one below the other. */
+/* Prints the help text's lines one below the other. */
 static void print_option_help(const char *left, const char *help)
 {
     for (size_t length = strcspn(help, "\n"); help[length] != '\0'; length = strcspn(help, "\n")) {
@@ -88,7 +88,7 @@ static bool read_seconds(const char *text, double *out)
     char *end = NULL;
     errno = 0;
     double value = strtod(text, &end);
-    /* The comparison is false for a NaN, too. */
+    /* The comparison is false for NaN, too. */
     if (end == text || *end != '\0' || errno != 0 || !(value > 0.0 && value <= 1e6)) {
         return false;
     }

@@ -2,15 +2,15 @@
 /*
  * rdmux perf: latency, bandwidth and message rate.
  *
- * Latency of sends and writes is that of a ping-pong (the server answers each message with one of
- * the same kind and size; a write is a write_imm, since only its notice tells the other side that
- * the bytes are there), told as half the round trip. Reads and atomics are told as the whole round
- * trip. Rate and bandwidth keep a window of `depth` requests under way, posted in batches. A test
- * of sends or writes ends when the server has acknowledged the last one, so that only what arrived
- * is counted.
+ * The latency of sends and writes is measured by a ping-pong and reported as half the round trip.
+ * The server answers each message with one of the same kind and size; a write is a write_imm, since
+ * only its notice tells the other side that the bytes are there. Reads and atomics are reported as
+ * the whole round trip. Rate and bandwidth tests keep a window of `depth` requests in flight,
+ * posted in batches. A test of sends or writes ends when the server has acknowledged the last one,
+ * so only messages that arrived are counted.
  *
- * The hot loops make no system call and read no clock per message in rate tests; sends and writes
- * are signaled once in a while, receives are posted ahead and given back in batches.
+ * In rate tests the hot loops make no system call and read no clock per message. Sends and writes
+ * are signaled periodically; receives are posted ahead and reposted in batches.
  */
 #include "perf.h"
 
@@ -24,19 +24,18 @@ static const char command_name[] = "perf";
 
 enum {
     RECEIVES = 64,    /* posted ahead */
-    COMPLETIONS = 32, /* taken by one poll */
-    SPARE_DEPTH = 16, /* for control messages and notices beside the window */
+    COMPLETIONS = 32, /* maximum taken by one poll */
+    SPARE_DEPTH = 16, /* for control messages and notices in addition to the window */
     SIGNAL_INTERVAL_MAX = 64,
     WARM_UP_MAX = 1000,       /* operations before a latency test */
-    REPLY_TIMEOUT_MS = 20000, /* for READY and RESULT; a dead server is noticed earlier by the
-                                 library */
+    REPLY_TIMEOUT_MS = 20000, /* for READY and RESULT; the library detects a dead server earlier */
     NO_TIMER_GROUP = 1,
     ALARM_STEP_MAX = 1 << 16,
-    SEND_SIZE_MAX = 8 << 20, /* what an endpoint grants by default */
+    SEND_SIZE_MAX = 8 << 20, /* default limit of an endpoint */
 };
 static const uint64_t warm_up_limit_ns = 50000000;
 static const uint64_t rate_warm_up_ns = 20000000;
-static const uint64_t check_period_ns = 1000000; /* how often a rate test looks at the clock */
+static const uint64_t check_period_ns = 1000000; /* interval at which a rate test reads the clock */
 
 static bool is_atomic(const struct perf *perf)
 {
@@ -81,7 +80,7 @@ static bool post_receives(struct perf *perf, uint32_t count)
     return true;
 }
 
-/* A receive was taken; they are given back when enough of them are. */
+/* Counts a filled receive; receives are reposted in batches. */
 static bool receive_taken(struct perf *perf)
 {
     if (++perf->receives_taken < PERF_RECEIVE_BATCH) {
@@ -93,8 +92,8 @@ static bool receive_taken(struct perf *perf)
 
 /* ---------------------------------------------------------------------------------- completions */
 
-/* Checks the local results of the requests from perf->completed up to end, and makes the slots
- * ready for the next ones. */
+/* Checks the local results of the requests from perf->completed up to end, and prepares their slots
+ * for the next requests. */
 static void verify_results(struct perf *perf, uint64_t end)
 {
     if (perf->request.op != PERF_READ && !is_atomic(perf)) {
@@ -178,7 +177,7 @@ static bool take_completion(struct perf *perf, const struct rdmux_wc *wc)
         }
         perf->answers++;
         return receive_taken(perf);
-    default: /* WRITABLE and what later versions may add: the loops try again anyway */
+    default: /* WRITABLE and entries of later versions: the loops retry anyway */
         return true;
     }
 }
@@ -197,14 +196,14 @@ static bool take_all(struct perf *perf, const struct rdmux_wc *wc, size_t count)
     return true;
 }
 
-/* Takes what is there. False: the test has failed and was told. */
+/* Takes the available completions. If the test has failed, prints the error and returns false. */
 static bool take_now(struct perf *perf)
 {
     struct rdmux_wc wc[COMPLETIONS];
     return take_all(perf, wc, rdmux_cq_poll(perf->client.cq, wc, COMPLETIONS));
 }
 
-/* The same; with --wait sleep it waits until something is there, at most a second. */
+/* The same; with --wait sleep, waits at most one second for a completion. */
 static bool take(struct perf *perf)
 {
     if (perf->request.wait == PERF_POLL) {
@@ -249,8 +248,8 @@ static enum rdmux_status post_one(struct perf *perf)
     uint32_t size = perf->request.size;
     uint64_t number = perf->posted;
     void *context = (void *)(uintptr_t)(number + 1); /* a number, not an address */
-    /* A ping is done when its answer is here; only a buffer that is filled anew each time needs its
-     * own completion. */
+    /* A ping is done when its answer arrives. Only a buffer that is refilled each time needs a
+     * completion of its own. */
     bool refilled = perf->request.verify && perf->inline_flag == 0;
     uint32_t flags = perf->inline_flag | (refilled ? 0 : RDMUX_UNSIGNALED);
     switch ((enum perf_op)perf->request.op) {
@@ -308,8 +307,8 @@ static bool one_operation(struct perf *perf, bool ping_pong)
     return true;
 }
 
-/* Runs until caches and queues are warm, and chooses what to time with by what an operation usually
- * takes: the mean would be that of a few that were interrupted. */
+/* Runs until caches and queues are warm. Then chooses the time source by the usual duration of an
+ * operation, because a few interrupted operations would dominate the mean. */
 static bool warm_up_latency(struct perf *perf)
 {
     bool ping_pong = is_ping_pong(perf);
@@ -370,11 +369,11 @@ static bool run_latency(struct perf *perf)
 /* A window of requests, posted in batches of prepared work requests. */
 struct window {
     struct perf *perf;
-    struct rdmux_wr *wrs; /* options->batch of them */
+    struct rdmux_wr *wrs; /* options->batch entries */
     struct rdmux_sge *sges;
     uint32_t batch;
     uint32_t depth;
-    uint32_t slot;        /* of the next request */
+    uint32_t slot;        /* slot of the next request */
     uint64_t signal_mask; /* request n is signaled if (n + 1) & signal_mask is 0 */
 };
 
@@ -402,7 +401,8 @@ static bool open_window(struct perf *perf, struct window *window)
             .operand = 1,
         };
     }
-    /* A quarter of the window, so that the rest keeps the path busy while completions are taken. */
+    /* Uses a quarter of the window, so that the rest keeps the path busy while completions are
+     * taken. */
     uint64_t interval = 1;
     while (interval * 2 <= depth / 4 && interval < SIGNAL_INTERVAL_MAX) {
         interval *= 2;
@@ -417,15 +417,16 @@ static void close_window(struct window *window)
     free(window->sges);
 }
 
-/* Fills in count requests from number perf->posted on; the one before `limit` is signaled. */
+/* Prepares count requests, beginning with number perf->posted. The request before `limit` is
+ * signaled. */
 static void fill_batch(struct window *window, uint32_t count, uint64_t limit)
 {
     struct perf *perf = window->perf;
     const uint8_t op = perf->request.op;
     const uint64_t stride = perf->layout.stride;
     const uint64_t first = perf->posted + 1;
-    /* A batch as long as the interval ends with a signaled request: else the tail that nobody asked
-     * about could keep the window from ever having room for the next whole batch. */
+    /* A batch as long as the interval ends with a signaled request. Otherwise its unsignaled tail
+     * could permanently keep the window from having room for a whole batch. */
     const uint64_t batch_end = count > window->signal_mask ? first + count - 1 : 0;
     uint8_t *local = perf->memory.base + (op == PERF_READ ? perf->layout.target_at : 0);
     uint32_t slot = window->slot;
@@ -451,7 +452,7 @@ static void fill_batch(struct window *window, uint32_t count, uint64_t limit)
     window->slot = slot;
 }
 
-/* Posts count requests. False: failed and told. */
+/* Posts count requests. On failure prints the error and returns false. */
 static bool post_batch(struct window *window, uint32_t count, uint64_t limit)
 {
     struct perf *perf = window->perf;
@@ -476,12 +477,12 @@ static bool post_batch(struct window *window, uint32_t count, uint64_t limit)
     }
 }
 
-/* Tells when a time is over without asking the clock for each message: about once in
+/* Detects the end of a period without a clock read per message: reads the clock about once in
  * check_period_ns. */
 struct alarm {
     uint64_t end_ns;
     uint64_t last_ns;
-    uint64_t step; /* requests from one look to the next */
+    uint64_t step; /* requests between two clock reads */
     uint64_t next_number;
 };
 
@@ -491,7 +492,8 @@ static bool alarm_rings(struct alarm *alarm, uint64_t number)
         return false;
     }
     uint64_t now_ns = timer_clock_ns();
-    /* Doubled at most: a queue that fills up takes requests faster than the path ever will. */
+    /* The step at most doubles: a queue that is filling up takes requests faster than the path
+     * does. */
     if (now_ns - alarm->last_ns < check_period_ns / 2 && alarm->step < ALARM_STEP_MAX) {
         alarm->step *= 2;
     } else if (now_ns - alarm->last_ns > check_period_ns && alarm->step > 1) {
@@ -534,7 +536,7 @@ static bool run_window(struct window *window, uint64_t count, uint64_t end_ns)
     return true;
 }
 
-/* Tells the server that count more writes are there to be checked. */
+/* Notifies the server that count more writes are ready for verification. */
 static bool post_notice(struct perf *perf, uint32_t count)
 {
     for (;;) {
@@ -554,8 +556,8 @@ static bool post_notice(struct perf *perf, uint32_t count)
     }
 }
 
-/* The same as run_window() for writes whose contents are verified: the server checks a group when
- * its notice comes and acknowledges it; only then are its slots written again. */
+/* Like run_window(), for writes whose contents are verified. The server checks a group when its
+ * notice arrives and acknowledges it. Only then are the group's slots written again. */
 static bool run_verified_writes(struct window *window, uint64_t count, uint64_t end_ns)
 {
     struct perf *perf = window->perf;
@@ -597,7 +599,7 @@ static bool run_phase(struct window *window, uint64_t count, uint64_t end_ns)
 
 /* ------------------------------------------------------------------------------------- the test */
 
-/* Tells the server that all is posted; its answer proves that all has arrived. */
+/* Tells the server that all requests are posted; its answer proves that all have arrived. */
 static bool exchange_end(struct perf *perf)
 {
     struct client *client = &perf->client;
@@ -675,15 +677,16 @@ static uint32_t access_of(const struct proto_perf_request *request)
     if (request->op == PERF_READ) {
         access |= RDMUX_ACCESS_READ_SINK;
     }
-    /* Writes of a ping-pong come back; and over shared memory the peer writes messages straight into
-     * the posted receives of a region that it may write to. */
+    /* The peer writes the answers of a ping-pong of writes. Over shared memory it writes messages
+     * directly into posted receives of a region that it may write to. */
     if (request->test == PERF_LATENCY && (request->op == PERF_WRITE || request->op == PERF_SEND)) {
         access |= RDMUX_ACCESS_REMOTE_WRITE;
     }
     return access;
 }
 
-/* Makes the memory, posts receives, sends the request, and imports what the server answers. */
+/* Allocates the memory, posts receives, sends the request, and imports the region in the server's
+ * answer. */
 static bool prepare(struct perf *perf)
 {
     struct client *client = &perf->client;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 enum {
-    FOOTPRINT = 16 << 10, /* bytes of an area without --verify, at least one slot */
+    FOOTPRINT = 16 << 10, /* bytes of an area without --verify; at least one slot */
     VERIFY_AREA_MAX = PROTO_PERF_SIZE_MAX,
     PAGE = 4096,
 };

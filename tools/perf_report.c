@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What `rdmux perf` prints. */
+/* Output of `rdmux perf`. */
 #include "perf.h"
 
 #include "json.h"
@@ -14,7 +14,7 @@ static const char *timer_name(const struct perf *perf)
     return perf->group_size > 1 ? "groups" : "clock";
 }
 
-/* Microseconds from ticks; a ping-pong is told as half its round trip. */
+/* Converts ticks to microseconds; for a ping-pong, to half its round trip. */
 static double latency_us(const struct perf *perf, double ticks)
 {
     return ticks * perf->timer.ns_per_tick / (is_ping_pong(perf) ? 2e3 : 1e3);
@@ -55,7 +55,7 @@ void perf_report_json(const struct perf *perf, FILE *out)
     json_real(&json, "client", (double)perf->client_cpu_ns / 1e9);
     json_real(&json, "server", (double)perf->result.cpu_ns / 1e9);
     json_object_end(&json);
-    json_unsigned(&json, "served", perf->result.delivered); /* what the server's time went into */
+    json_unsigned(&json, "served", perf->result.delivered); /* operations for that CPU time */
     json_bool(&json, "verified", request->verify == 1);
     json_string(&json, "timer", timer_name(perf));
     json_unsigned(&json, "group_size", perf->group_size);

@@ -13,7 +13,7 @@ const char *const perf_wait_names[] = { "poll", "sleep", NULL };
 
 static const uint32_t magic = 0x5244544c; /* "RDTL" */
 
-/* Payloads, offset of each field; the layout is in this one place. */
+/* Offset of each payload field; only these enums define the layout. */
 enum {
     REQUEST_AT_OP = 0,
     REQUEST_AT_TEST = 1,
@@ -79,7 +79,7 @@ uint64_t proto_load64(const uint8_t *in)
     return (uint64_t)proto_load32(in) << 32 | proto_load32(in + 4);
 }
 
-/* Writes the header, zeroes the payload and returns where it begins. */
+/* Writes the header, zeroes the payload and returns its start. */
 static uint8_t *start(enum proto_type type, size_t payload_length, uint8_t out[PROTO_CONTROL_MAX])
 {
     proto_store32(out, magic);
@@ -283,7 +283,7 @@ bool proto_conformance_request_decode(const struct proto_message *message)
     return is(message, PROTO_CONFORMANCE_REQUEST, 0);
 }
 
-/* The port, then the secret. */
+/* The payload is the port, then the secret. */
 enum { CONFORMANCE_AT_SECRET = 4, CONFORMANCE_SIZE = CONFORMANCE_AT_SECRET + PROTO_SECRET_SIZE };
 
 size_t proto_conformance_ready_encode(const struct proto_conformance_ready *in,
@@ -326,7 +326,7 @@ bool proto_error_decode(const struct proto_message *message, struct proto_error 
         out->text[i] = message->payload[i] == 0 ? '?' : (char)message->payload[i];
     }
     out->text[message->length] = '\0';
-    text_clean(out->text); /* it goes to a terminal */
+    text_clean(out->text); /* the text is printed on a terminal */
     return true;
 }
 

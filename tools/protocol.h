@@ -3,29 +3,28 @@
  * The protocol between `rdmux serve` and the commands that talk to it.
  *
  * One connection serves one request. Control messages are sends with immediate data
- * PROTO_IMM_CONTROL; any other message is data of the test or the copy that was asked for. The
- * server posts a single receive until it has read the request, so data can never meet a receive
- * that was meant for control.
+ * PROTO_IMM_CONTROL. All other messages are data of the requested test or copy. The server posts a
+ * single receive until it has read the request, so data never fills a receive meant for control.
  *
  *   perf  C: PERF_REQUEST   S: PERF_READY   data both ways   C: PERF_END   S: PERF_RESULT
  *   conformance  C: CONFORMANCE_REQUEST   S: CONFORMANCE_READY, and ends the connection
  *   copy  C: COPY_REQUEST   S: COPY_READY   C: messages of records (below)   S: COPY_RESULT
- *   The server may say ERROR at any time, after which it ends the connection.
+ *   The server may send ERROR at any time. It then ends the connection.
  *
- * Acknowledgement of a verified write test: a send without bytes whose immediate data counts the
- * messages verified.
+ * Acknowledgement in a verified write test: a send without bytes whose immediate data is the
+ * number of messages verified.
  *
- * Integers are big-endian. A control message, offset, size, field:
+ * Integers are big-endian. A control message as offset, size, field:
  *   0 4 magic "RDTL"    4 2 version    6 2 type    8 4 payload length    12 payload, to the end
  *
- * A copy message is whole records back to back, offset, size, field:
+ * A copy message consists of whole records back to back, as offset, size, field:
  *   0 4 kind    4 4 payload length    8 payload
- * Payloads, fields with their sizes:
+ * Payloads as fields with their sizes:
  *   FILE           mode 4, path        begins a file
  *   DATA           bytes of that file
  *   FILE_END       checksum 32
- *   DIRECTORY      mode 4, path        made writable for the sender's files
- *   DIRECTORY_END  mode 4, path        gives it its mode
+ *   DIRECTORY      mode 4, path        created with write permission for the files
+ *   DIRECTORY_END  mode 4, path        sets its mode
  *   LINK           length of the path 4, path, target
  *   END            files 8, bytes 8
  * Paths are relative, without NUL, ".", ".." or empty parts.
@@ -54,13 +53,13 @@ enum {
     PROTO_DEPTH_MAX = 4096,
     PROTO_PERF_SIZE_MAX = 32 << 20,
 
-    PROTO_COPY_CHUNK = 1 << 20, /* most bytes of a copy message */
-    PROTO_COPY_RECEIVES = 8,    /* that the server keeps posted */
+    PROTO_COPY_CHUNK = 1 << 20, /* maximum bytes of a copy message */
+    PROTO_COPY_RECEIVES = 8,    /* receives that the server keeps posted */
     PROTO_RECORD_HEADER_SIZE = 8,
     PROTO_PATH_MAX = 4096, /* bytes of a path or link target, with its NUL */
 };
 
-/* What the server refuses a connection with, see rdmux_reject(). */
+/* Codes with which the server rejects a connection, see rdmux_reject(). */
 enum { PROTO_REJECT_BUSY = 1 };
 
 enum proto_type {
@@ -91,13 +90,13 @@ enum perf_test { PERF_LATENCY, PERF_BANDWIDTH, PERF_RATE, PERF_TEST_COUNT };
 enum perf_memory_kind { PERF_REGISTERED, PERF_ALLOCATED, PERF_MEMORY_COUNT };
 enum perf_wait { PERF_POLL, PERF_SLEEP, PERF_WAIT_COUNT };
 
-/* Names of the above by their numbers, as in options and JSON; each list ends with NULL. */
+/* Names of the enums above by number, as in options and JSON. Each list ends with NULL. */
 extern const char *const perf_op_names[];
 extern const char *const perf_test_names[];
 extern const char *const perf_memory_names[];
 extern const char *const perf_wait_names[];
 
-/* A client's private data: how deep the server's queues should be before it knows the request. */
+/* A client's private data: the queue depth that the server needs before it knows the request. */
 struct proto_hello {
     uint32_t depth; /* 1 to PROTO_DEPTH_MAX */
 };
@@ -108,10 +107,10 @@ struct proto_perf_request {
     uint8_t memory;       /* enum perf_memory_kind */
     uint8_t wait;         /* enum perf_wait */
     uint8_t verify;       /* 0 or 1 */
-    uint8_t has_token;    /* 1: token and echo_offset are there */
+    uint8_t has_token;    /* 1: token and echo_offset are present */
     uint32_t depth;       /* 1 to PROTO_DEPTH_MAX */
     uint32_t size;        /* bytes of an operation, at most PROTO_PERF_SIZE_MAX; 8 for atomics */
-    uint64_t echo_offset; /* where in the client's region the server writes back */
+    uint64_t echo_offset; /* offset in the client's region for the server's answers */
     struct rdmux_token token; /* the client's region, if has_token */
 };
 
@@ -122,19 +121,19 @@ struct proto_perf_ready {
 };
 
 struct proto_perf_end {
-    uint64_t operations; /* that the client has asked for since PERF_READY */
+    uint64_t operations; /* operations that the client has requested since PERF_READY */
 };
 
 struct proto_perf_result {
-    uint64_t delivered; /* messages that arrived; for one-sided operations what PERF_END said */
+    uint64_t delivered; /* messages that arrived; for one-sided operations the number in PERF_END */
     uint64_t cpu_ns;    /* CPU time of the whole server process since PERF_READY */
-    uint8_t verified;   /* 1: contents were checked at the server and were right */
+    uint8_t verified;   /* 1: the server checked all contents and found them right */
     uint64_t wrong;     /* messages whose contents were wrong */
 };
 
 struct proto_copy_request {
     uint8_t checksum; /* CHECKSUM_* */
-    uint64_t files;   /* as counted before; for the server's log */
+    uint64_t files;   /* as counted before the copy, for the server's log */
     uint64_t bytes;
 };
 
@@ -143,9 +142,9 @@ struct proto_copy_result {
     uint64_t bytes;
 };
 
-/* Where a process of the server's now waits for the one who knows the secret. */
+/* A server process waits for the runner, which proves itself by the secret. */
 struct proto_conformance_ready {
-    uint32_t port; /* of TCP, at the server's address */
+    uint32_t port; /* TCP port at the server's address */
     uint8_t secret[PROTO_SECRET_SIZE];
 };
 
@@ -153,18 +152,19 @@ struct proto_error {
     char text[PROTO_TEXT_MAX];
 };
 
-/* A control message as received: the payload points into the message. */
+/* A received control message; the payload points into the message. */
 struct proto_message {
     uint32_t type; /* enum proto_type */
     const uint8_t *payload;
     size_t length;
 };
 
-/* Checks the header. False: not a control message of this version, nothing was written. */
+/* Checks the header. Returns false, with *out unchanged, if this is not a control message of this
+ * version. */
 bool proto_open(const uint8_t *bytes, size_t length, struct proto_message *out);
 
-/* Each encoder writes a whole control message and returns its length. Each decoder is false, *out
- * untouched, if the type, the length or a value is wrong. */
+/* Each encoder writes a whole control message and returns its length. Each decoder returns false,
+ * with *out unchanged, if the type, the length or a value is wrong. */
 size_t proto_perf_request_encode(const struct proto_perf_request *in,
                                  uint8_t out[PROTO_CONTROL_MAX]);
 bool proto_perf_request_decode(const struct proto_message *message, struct proto_perf_request *out);
@@ -188,7 +188,7 @@ size_t proto_conformance_ready_encode(const struct proto_conformance_ready *in,
 bool proto_conformance_ready_decode(const struct proto_message *message,
                                     struct proto_conformance_ready *out);
 size_t proto_error_encode(const char *text,
-                          uint8_t out[PROTO_CONTROL_MAX]); /* a text too long is cut */
+                          uint8_t out[PROTO_CONTROL_MAX]); /* a text that is too long is cut */
 bool proto_error_decode(const struct proto_message *message,
                         struct proto_error *out); /* unprintable bytes become "?" */
 

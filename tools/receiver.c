@@ -15,16 +15,16 @@
 #include <unistd.h>
 
 enum {
-    TEMPORARY_RANDOM = 16, /* bytes, so no other client can guess the name */
+    TEMPORARY_RANDOM = 16, /* bytes, so that no other client can guess the name */
     TEMPORARY_NAME_MAX = 48,
-    MODE_MASK = 0777, /* no set-user-id, set-group-id, sticky */
+    MODE_MASK = 0777, /* without set-user-id, set-group-id and sticky bits */
 
-    /* What records cost, and how much one call of receiver_take() does before it returns, some
-     * milliseconds at most. */
-    COST_RECORD = 1, /* and one for each directory that is opened */
-    COST_ENTRY = 4,  /* creates or renames something */
+    /* Cost of records, and the limit of one call of receiver_take(), which is some milliseconds at
+     * most. */
+    COST_RECORD = 1, /* and once more for each directory opened */
+    COST_ENTRY = 4,  /* for creating or renaming an entry */
     COST_MAX = 256,
-    COST_BYTES_SHIFT = 12, /* one for 4 KiB of data */
+    COST_BYTES_SHIFT = 12, /* one unit for 4 KiB of data */
 };
 
 struct receiver {
@@ -34,17 +34,16 @@ struct receiver {
     char error[PROTO_TEXT_MAX];
     uint64_t files;
     uint64_t bytes;
-    unsigned cost; /* of what this call of receiver_take() has done */
+    unsigned cost; /* cost so far of this call of receiver_take() */
 
-    /* The directory used last, so that a thousand files in one need not be looked up part by part
-     * each. */
+    /* The directory used last, so that many files in it need no lookup of each part of the path. */
     int directory; /* -1: none */
     char directory_path[PROTO_PATH_MAX];
 
-    /* The file being written; -1: none. It has no name, or where the file system has no files
-     * without one, a temporary name in file_directory. */
+    /* The file being written; -1: none. It has no name, or a temporary name in file_directory if
+     * the file system does not support files without one. */
     int file;
-    int file_directory; /* its own descriptor, not the cached one */
+    int file_directory; /* a descriptor of its own, not the cached one */
     uint32_t file_mode;
     char file_path[PROTO_PATH_MAX];
     char temporary[TEMPORARY_NAME_MAX]; /* "": none */
@@ -62,7 +61,7 @@ static enum receiver_outcome fail(struct receiver *receiver, const char *format,
     return RECEIVER_FAILED;
 }
 
-/* For paths in error texts: the end of a long one says more than its beginning. */
+/* Shortens paths for error texts: the end of a long path says more than its beginning. */
 static const char *tail_of(const char *path)
 {
     size_t length = strlen(path);
@@ -88,8 +87,8 @@ static enum receiver_outcome fail_errno(struct receiver *receiver, const char *w
 
 /* ---------------------------------------------------------------------------------------- paths */
 
-/* Copies a path out of a message and refuses everything that could lead elsewhere. NULL if it is
- * fine, else what is wrong. */
+/* Copies a path out of a message and refuses paths that could lead outside. Returns NULL if the
+ * path is valid, else the problem. */
 static const char *read_path(const uint8_t *bytes, size_t length, char out[PROTO_PATH_MAX])
 {
     if (length == 0) {
@@ -171,13 +170,15 @@ static void forget_directory(struct receiver *receiver)
     }
 }
 
-/* Opens one directory of a path, symbolic links not followed. -1 and errno. */
+/* Opens one directory of a path without following symbolic links. Returns -1 with errno set on
+ * failure. */
 static int open_part(int parent, const char *name)
 {
     return openat(parent, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-/* Makes receiver->directory the directory that holds `path`. False and errno. */
+/* Makes receiver->directory the directory that holds `path`. Returns false with errno set on
+ * failure. */
 static bool enter_parent(struct receiver *receiver, const char *path)
 {
     size_t parent_length = (size_t)(name_of(path) - path);
@@ -210,7 +211,7 @@ static bool enter_parent(struct receiver *receiver, const char *path)
     return true;
 }
 
-/* A name that nobody else can know. False and errno. */
+/* Makes a name that nobody can predict. Returns false with errno set on failure. */
 static bool temporary_name(char out[TEMPORARY_NAME_MAX])
 {
     uint8_t bytes[TEMPORARY_RANDOM];
@@ -243,10 +244,11 @@ static void abandon_file(struct receiver *receiver)
     }
 }
 
-/* Opens a file without a name in file_directory, else one with a temporary name. -1 and errno. */
+/* Opens a file in file_directory, without a name or else with a temporary one. Returns -1 with
+ * errno set on failure. */
 static int create_file(struct receiver *receiver)
 {
-    /* link_file() gives it a name by way of /proc. */
+    /* link_file() needs /proc to give the file a name. */
     int file = access("/proc/self/fd", X_OK) == 0
                    ? openat(receiver->file_directory, ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, 0600)
                    : -1;
@@ -314,7 +316,7 @@ static enum receiver_outcome write_data(struct receiver *receiver, const uint8_t
     return RECEIVER_MORE;
 }
 
-/* Gives the file without a name a temporary one. False and errno. */
+/* Gives the nameless file a temporary name. Returns false with errno set on failure. */
 static bool link_file(struct receiver *receiver)
 {
     char proc[32];
@@ -330,7 +332,7 @@ static bool link_file(struct receiver *receiver)
     return true;
 }
 
-/* Is the file that has the name the one that was written? */
+/* Returns whether the file with this name is the file that was written. */
 static bool is_stored(const struct receiver *receiver, const char *name)
 {
     struct stat written;
@@ -360,7 +362,7 @@ static enum receiver_outcome end_file(struct receiver *receiver, const uint8_t *
         return fail_errno(receiver, "set the mode of", path, errno);
     }
     receiver->cost += COST_ENTRY;
-    /* Some file systems tell of a failed write only when a descriptor is closed. */
+    /* Some file systems report a failed write only when a descriptor is closed. */
     int other = fcntl(receiver->file, F_DUPFD_CLOEXEC, 0);
     if (other < 0 || close(other) != 0) {
         return fail_errno(receiver, "write", path, errno);
@@ -372,7 +374,7 @@ static enum receiver_outcome end_file(struct receiver *receiver, const uint8_t *
                  name_of(path)) != 0) {
         return fail_errno(receiver, "store", path, errno);
     }
-    receiver->temporary[0] = '\0'; /* it is the file's name no more */
+    receiver->temporary[0] = '\0'; /* the temporary name is no longer the file's */
     if (!is_stored(receiver, name_of(path))) {
         return fail(receiver, "\"%s\" was replaced by another file while it was stored",
                     tail_of(path));
@@ -409,7 +411,7 @@ static enum receiver_outcome end_directory(struct receiver *receiver, uint32_t m
         return fail_errno(receiver, "open the directory of", path, errno);
     }
     receiver->cost += COST_ENTRY;
-    /* Not fchmodat(), which follows links. */
+    /* Does not use fchmodat(), because it follows links. */
     int directory = openat(receiver->directory, name_of(path),
                            O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (directory < 0) {
@@ -443,7 +445,7 @@ static enum receiver_outcome make_link(struct receiver *receiver, const char *pa
     return RECEIVER_MORE;
 }
 
-/* FILE, DIRECTORY, DIRECTORY_END: a mode and a path. */
+/* FILE, DIRECTORY and DIRECTORY_END have a mode and a path. */
 static enum receiver_outcome take_entry(struct receiver *receiver, uint32_t kind,
                                         const uint8_t *payload, size_t length)
 {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * rdmux serve: the far end of explain, perf, copy and conformance, for many clients in one thread with one
- * completion queue.
+ * rdmux serve: the server side of explain, perf, copy and conformance, for many clients in one
+ * thread with one completion queue.
  *
- * The loop has three gears. Nobody served: it sleeps in poll(2) on the queue, the listener and the
- * signals. Somebody served: it sleeps in rdmux_cq_wait() and looks at the others every
- * look_period_ns. Somebody's test asked for it: it spins, as long as traffic flows.
+ * The loop has three modes. While no client is served, it sleeps in poll(2) on the queue, the
+ * listener and the signals. While a client is served, it sleeps in rdmux_cq_wait() and checks the
+ * other descriptors every look_period_ns. If a client's test asked for it, the loop spins as long
+ * as traffic flows.
  */
 #include "serve.h"
 
@@ -29,22 +30,22 @@ enum {
     CLIENTS_MAX = 1024,
     IDLE_SECONDS_DEFAULT = 60,
     IDLE_SECONDS_MAX = 1000000,
-    DEPTH_DEFAULT = 64, /* of an endpoint whose client did not say */
+    DEPTH_DEFAULT = 64, /* of an endpoint whose client sent none */
     DEPTH_MIN = 16,
-    DEPTH_SPARE = 16, /* for control messages and acknowledgements */
-    COMPLETIONS = 64, /* taken by one poll */
-    ACCEPTS = 8,      /* of one look */
+    DEPTH_SPARE = 16, /* extra depth for control messages and acknowledgements */
+    COMPLETIONS = 64, /* maximum taken by one poll */
+    ACCEPTS = 8,      /* maximum per look */
     LOOK_MS = 20,
     TRAFFIC_CALLS = 16, /* system calls for an endpoint between two looks: more than an idle one's */
     IDLE_MS = 1000,
     TURNS_PER_CLOCK = 256,
 };
 static const uint64_t look_period_ns = UINT64_C(1000000) * LOOK_MS;
-/* It spins so long after the last traffic, and after that of one-sided operations, which shows only
- * while it does not spin. */
+/* How long the server spins after the last traffic, and after one-sided traffic, which is visible
+ * only while it does not spin. */
 static const uint64_t spin_time_ns = UINT64_C(100000000);
 static const uint64_t one_sided_spin_time_ns = UINT64_C(3000000000);
-static const uint64_t ending_time_ns = UINT64_C(5000000000); /* an orderly end may take */
+static const uint64_t ending_time_ns = UINT64_C(5000000000); /* limit for an orderly end */
 static const uint64_t memory_per_client_max = UINT64_C(80) << 20;
 static const uint64_t memory_max = UINT64_C(1) << 30;
 
@@ -79,7 +80,7 @@ void serve_log(struct served *client, const char *format, ...)
     print_line(client->server, line);
 }
 
-/* For one that is no client. */
+/* Logs a peer that did not become a client. */
 static void log_turned_away(struct server *server, const struct rdmux_peer *peer, const char *why)
 {
     char line[RDMUX_ADDRESS_MAX + RDMUX_TEXT_MAX];
@@ -241,13 +242,13 @@ void serve_drop(struct served *client, const char *what, enum rdmux_status statu
 static void connected(struct served *client, enum rdmux_status outcome)
 {
     if (outcome != RDMUX_OK) {
-        /* Also how a client that only wanted the explanation ends, so it is no news. */
+        /* A client that only wanted the explanation also ends this way, so it is not logged. */
         close_client(client);
         return;
     }
     client->state = SERVED_ASKED;
     client->deadline_ns = timer_clock_ns() + client->server->idle_ns;
-    /* One receive: data cannot come before the request has told which receives it needs. */
+    /* Posts one receive: data cannot come before the request has told which receives it needs. */
     enum rdmux_status status = rdmux_recv(client->ep, client->control_in,
                                           sizeof(client->control_in), NULL, client);
     if (status != RDMUX_OK) {
@@ -284,7 +285,7 @@ static void accept_peer(struct server *server, const struct rdmux_peer *peer)
 
     struct proto_hello hello = { .depth = DEPTH_DEFAULT };
     if (peer->private_length <= RDMUX_PRIVATE_DATA_MAX) {
-        /* Not a client of ours: the default does until its first message shows what it is. */
+        /* Not an rdmux client: the default applies until its first message shows what it is. */
         (void)proto_hello_decode(peer->private_data, peer->private_length, &hello);
     }
     uint32_t depth = (hello.depth < DEPTH_MIN ? DEPTH_MIN : hello.depth) + DEPTH_SPARE;
@@ -310,7 +311,8 @@ static void accept_peer(struct server *server, const struct rdmux_peer *peer)
     }
 }
 
-/* Some of those that wait, so that a crowd of them does not delay the others for long. */
+/* Accepts only some of the waiting connections, so that a crowd does not delay the clients for
+ * long. */
 static void accept_some(struct server *server)
 {
     for (unsigned i = 0; i < ACCEPTS; i++) {
@@ -320,7 +322,7 @@ static void accept_some(struct server *server)
         }
         accept_peer(server, &peer);
     }
-    server->next_look_ns = 0; /* more may wait */
+    server->next_look_ns = 0; /* more may be waiting */
 }
 
 /* ---------------------------------------------------------------------------------- completions */
@@ -372,8 +374,7 @@ static void take_completion(const struct rdmux_wc *wc)
         ended(client, wc);
         return;
     }
-    /* A request that failed is followed by DISCONNECTED; an import that failed has its own
-     * handling. */
+    /* A failed request is followed by DISCONNECTED; a failed import is handled separately. */
     if (wc->status != RDMUX_OK && wc->opcode != RDMUX_WC_REMOTE_READY) {
         return;
     }
@@ -399,8 +400,8 @@ static void take_completion(const struct rdmux_wc *wc)
 
 /* ------------------------------------------------------------------------------------- the loop */
 
-/* The traffic of one-sided operations shows, if at all, in the system calls that serve it; while the
- * server spins it makes others besides. */
+/* One-sided traffic is visible, if at all, by the system calls that serve it. A spinning server
+ * makes other system calls, too, so the count is valid only while it sleeps. */
 static void look_for_traffic(struct server *server, struct served *client)
 {
     struct rdmux_ep_stats stats = RDMUX_EP_STATS_INIT;
@@ -438,7 +439,7 @@ static void end_overdue(struct server *server)
     }
 }
 
-/* Goes on with the copies whose messages wait, a little of each. */
+/* Continues each copy with waiting messages by one step. */
 static void step_copies(struct server *server)
 {
     struct served *next = NULL;
@@ -450,8 +451,8 @@ static void step_copies(struct server *server)
     }
 }
 
-/* Looks at everything but the queue; sleeps up to timeout_ms for any of the three descriptors if
- * queue_fd is not -1. */
+/* Checks everything but the queue. Sleeps up to timeout_ms for any of the three descriptors;
+ * queue_fd -1 leaves out the queue. */
 static bool look(struct server *server, int queue_fd, int timeout_ms)
 {
     struct pollfd fds[] = {
@@ -477,7 +478,7 @@ static bool look(struct server *server, int queue_fd, int timeout_ms)
     return true;
 }
 
-/* Nobody is served: arm the queue and sleep until something happens anywhere. */
+/* While no client is served: arms the queue and sleeps until any descriptor is ready. */
 static bool rest(struct server *server)
 {
     enum rdmux_status status = rdmux_cq_arm(server->cq);
@@ -492,14 +493,14 @@ static bool rest(struct server *server)
     return look(server, rdmux_cq_fd(server->cq), IDLE_MS);
 }
 
-/* Does one of the clients whose tests asked for it have traffic? */
+/* Returns whether a client whose test asked for spinning has traffic. */
 static bool spins(const struct server *server)
 {
     return server->spin_count > 0 && server->now_ns < server->spin_until_ns;
 }
 
-/* Takes what is there, after a sleep if somebody is served and nobody is to be spun for. *looks: the
- * clock was read. False: it cannot go on, and said why. */
+/* Takes the available completions. Sleeps first if a client is served and no client has a reason to
+ * spin. *looks: whether the clock was read. On failure prints the error and returns false. */
 static bool take_entries(struct server *server, unsigned *turns, size_t *count, bool *looks)
 {
     struct rdmux_wc wc[COMPLETIONS];
@@ -529,7 +530,7 @@ static bool take_entries(struct server *server, unsigned *turns, size_t *count, 
     return true;
 }
 
-/* Until a signal. False: it cannot go on, and said why. */
+/* Runs until a signal. On failure prints the error and returns false. */
 static bool run_loop(struct server *server)
 {
     unsigned turns = 0;
@@ -560,12 +561,12 @@ static bool run_loop(struct server *server)
 
 /* ------------------------------------------------------------------------------- start and stop */
 
-/* SIGINT and SIGTERM become readable. Blocked before the library starts its threads, which inherit
- * that. -1: told. */
+/* Makes SIGINT and SIGTERM readable. They are blocked before the library starts its threads, which
+ * inherit the mask. On failure prints the error and returns -1. */
 static int open_signals(void)
 {
     sigset_t signals;
-    signal(SIGXFSZ, SIG_IGN); /* a file over the limit is an error of its client's, EFBIG */
+    signal(SIGXFSZ, SIG_IGN); /* a file over the limit is the client's error EFBIG */
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);

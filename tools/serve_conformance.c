@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What `rdmux conformance --peer` asks of a server: a process that runs the target's side of cases.
- * It is a process of its own because cases fork, and kill what they forked; it listens on a port of
- * its own for the client, who proves itself by a secret. */
+/* Serves `rdmux conformance --peer`: starts a process that runs the target's side of cases. It is a
+ * process of its own because cases fork, and kill the processes they forked. It listens on a port
+ * of its own for the client, which proves itself by a secret. */
 #include "serve.h"
 
 #include "auth.h"
@@ -20,10 +20,11 @@
 
 enum {
     BACKLOG = 4,
-    FIRST_FREE = 5, /* above what the process expects at fixed places */
+    FIRST_FREE = 5, /* above the descriptors that the process expects at fixed numbers */
 };
 
-/* A listening socket at the server's own address, on a port of the system's choice. -1: errno. */
+/* Opens a listening socket at the server's own address, on a port of the system's choice. Returns
+ * -1 with errno set on failure. */
 static int listen_beside(const struct server *server, uint32_t *port)
 {
     const struct addrinfo wanted = { .ai_socktype = SOCK_STREAM,
@@ -56,13 +57,13 @@ static int listen_beside(const struct server *server, uint32_t *port)
     freeaddrinfo(found);
     if (fd >= 0) {
         struct sockaddr_in ip;
-        memcpy(&ip, &name, sizeof(ip)); /* both families have the port in the same place */
+        memcpy(&ip, &name, sizeof(ip)); /* both families have the port at the same offset */
         *port = ntohs(ip.sin_port);
     }
     return fd;
 }
 
-/* Starts the process; both descriptors are closed in the server by the caller. An errno value. */
+/* Starts the process. The caller closes both descriptors in the server. Returns an errno value. */
 static int spawn_session(int listener, int secret, pid_t *out)
 {
     static char name[] = "rdmux";
@@ -73,7 +74,7 @@ static int spawn_session(int listener, int secret, pid_t *out)
     sigset_t none;
     sigset_t pipe_signal;
     pid_t pid = -1;
-    /* Out of the way of the places that they are moved to. */
+    /* Keeps the descriptors clear of the numbers that they are moved to. */
     int from[2] = { fcntl(listener, F_DUPFD_CLOEXEC, FIRST_FREE),
                     fcntl(secret, F_DUPFD_CLOEXEC, FIRST_FREE) };
     sigemptyset(&none);
@@ -105,7 +106,7 @@ static int spawn_session(int listener, int secret, pid_t *out)
     return error;
 }
 
-/* The process gets the secret by a pipe: what stands on a command line everybody can read. */
+/* Passes the secret by a pipe, because every user can read a command line. */
 static int start_session(const struct server *server, struct proto_conformance_ready *ready,
                          pid_t *out)
 {
@@ -130,7 +131,8 @@ static int start_session(const struct server *server, struct proto_conformance_r
     return error;
 }
 
-/* A place for one more process of this origin, which has at most half of them. NULL: none. */
+/* Returns a free slot for one more process of this origin, which may have at most half of the
+ * slots. NULL: none. */
 static struct served_session *place_for(struct server *server, const char *origin)
 {
     struct served_session *free_place = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The server's side of copy: receives messages of records and hands them to the receiver, which
- * writes the files. */
+/* Server side of copy: receives messages of records and passes them to the receiver, which writes
+ * the files. */
 #include "serve.h"
 
 #include <inttypes.h>
@@ -52,7 +52,7 @@ void serve_copy_begin(struct served *client, const struct proto_copy_request *re
     copy->receiver = receiver_create(server->receive_directory);
     enum rdmux_status status = rdmux_mr_alloc(server->fabric, length, RDMUX_ACCESS_LOCAL_WRITE,
                                               &copy->mr);
-    if (status != RDMUX_OK) { /* a limit on the size of files holds for it, too */
+    if (status != RDMUX_OK) { /* the limit on file sizes applies to it, too */
         serve_refuse(client, "the server has no memory for a copy: %s", rdmux_last_error());
         return;
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The server's side of perf: receives and re-posts, answers ping-pongs, checks contents, counts
- * what was delivered. */
+/* Server side of perf: receives and reposts, answers ping-pongs, checks contents, counts
+ * deliveries. */
 #include "serve.h"
 
 #include "timer.h"
@@ -55,7 +55,7 @@ static bool post_receives(struct served *client, uint32_t count)
     return true;
 }
 
-/* The receive of perf->oldest_receive was taken and its contents are done with. */
+/* The receive of perf->oldest_receive was filled and its contents are no longer needed. */
 static void receive_taken(struct served *client)
 {
     struct served_perf *perf = client->perf;
@@ -69,7 +69,7 @@ static void receive_taken(struct served *client)
 
 /* -------------------------------------------------------------------------------------- answers */
 
-/* Sends what is owed as far as the queue takes it; called again when there is room. */
+/* Sends the answers due as far as the queue takes them; called again when it has room. */
 static void send_answers(struct served *client)
 {
     struct served_perf *perf = client->perf;
@@ -77,7 +77,7 @@ static void send_answers(struct served *client)
     while (perf->answered < perf->delivered && !perf->answer_under_way) {
         uint32_t flags = RDMUX_UNSIGNALED;
         if (request->verify) {
-            /* The buffer is filled anew for each answer, so it must be free. */
+            /* The buffer is refilled for each answer, so it must be free. */
             flags = 0;
             perf_pattern_fill(perf->memory.base, request->size, perf_seed_to_client(perf->answered));
         }
@@ -117,7 +117,7 @@ static void send_notice(struct served *client)
 
 /* ----------------------------------------------------------------------------------------- data */
 
-/* A ping, or one message of a stream of sends. */
+/* Handles a ping, or one message of a stream of sends. */
 static void take_data(struct served *client, const struct rdmux_wc *wc, const uint8_t *bytes)
 {
     struct served_perf *perf = client->perf;
@@ -137,7 +137,8 @@ static void take_data(struct served *client, const struct rdmux_wc *wc, const ui
     }
 }
 
-/* The notice behind a group of writes to be verified; its immediate data is their number. */
+/* Handles the notice behind a group of writes to be verified; its immediate data is their
+ * number. */
 static void take_group(struct served *client, const struct rdmux_wc *wc)
 {
     struct served_perf *perf = client->perf;
@@ -160,7 +161,7 @@ static void take_group(struct served *client, const struct rdmux_wc *wc)
     }
 }
 
-/* The atomics of a test all went to one word, which tells how many there were. */
+/* All atomics of a test go to one word, which counts them. */
 static void verify_word(struct served_perf *perf, uint64_t operations)
 {
     const _Atomic uint64_t *word = (const _Atomic uint64_t *)(const void *)target(perf, 0);
@@ -188,7 +189,7 @@ static void finish(struct served *client, const struct proto_perf_end *end)
         client->spins = false;
         client->server->spin_count--;
     }
-    client->one_sided = false; /* nothing more is to come but the end */
+    client->one_sided = false; /* only the end follows */
     serve_send_control(client, proto_perf_result_encode(&result, serve_control_buffer(client)));
 }
 
@@ -238,7 +239,7 @@ static uint32_t access_of(const struct proto_perf_request *request)
     case PERF_COMPARE_SWAP:
         return RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_REMOTE_ATOMIC;
     case PERF_SEND:
-        /* Over shared memory the peer then writes straight into the posted receives. */
+        /* Over shared memory the peer then writes directly into the posted receives. */
         return RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_REMOTE_WRITE;
     case PERF_OP_COUNT:
         break;
@@ -246,8 +247,9 @@ static uint32_t access_of(const struct proto_perf_request *request)
     return RDMUX_ACCESS_LOCAL_WRITE;
 }
 
-/* Receives to keep posted: a few for pings and notices; in a stream of sends one for each message
- * under way, and never two on one slot if the contents matter. */
+/* Returns the number of receives to keep posted: a few for pings and notices, one for each
+ * in-flight message in a stream of sends. Two receives never share a slot if the contents
+ * matter. */
 static uint32_t receive_count(const struct served_perf *perf)
 {
     if (perf->request.op != PERF_SEND || answers(perf)) {

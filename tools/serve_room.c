@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Which client goes where the server has no room for another one. */
+/* Chooses the client to evict when the server is full. */
 #include "serve.h"
 
 #include <arpa/inet.h>
 #include <string.h>
 
-/* Without traffic for so long a client is idle. */
+/* A client without traffic for this time is idle. */
 static const uint64_t idle_ns = UINT64_C(1000000000);
 
-/* "192.0.2.1:7471" or "[2001:db8::1%eth0]:7471": the address without its port. */
+/* Extracts the address without its port from "192.0.2.1:7471" or "[2001:db8::1%eth0]:7471". */
 static void host_of(const char *address, char out[RDMUX_ADDRESS_MAX])
 {
     bool brackets = address[0] == '[';
@@ -36,7 +36,7 @@ void serve_origin(const char *address, const char *identity, char out[SERVE_ORIG
     snprintf(out, SERVE_ORIGIN_MAX, "%.*s", SERVE_ORIGIN_MAX - 1, host);
 }
 
-/* What an origin holds. */
+/* Returns the clients, or the memory, that an origin holds. */
 static uint64_t held_by(const struct server *server, const char *origin, bool by_memory)
 {
     uint64_t held = 0;
@@ -48,7 +48,7 @@ static uint64_t held_by(const struct server *server, const char *origin, bool by
     return held;
 }
 
-/* In which order clients go: 0 idle, 1 idle as far as the server sees, 2 busy. */
+/* Eviction order: 0 idle, 1 idle as far as the server can see, 2 busy. */
 static unsigned rank_of(const struct server *server, const struct served *client)
 {
     if (client->state != SERVED_RUNNING) {

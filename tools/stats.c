@@ -9,7 +9,7 @@ void stats_begin(struct stats *stats)
     stats->min = UINT64_MAX;
 }
 
-/* The middle of a bucket. */
+/* Returns the middle of a bucket. */
 static double bucket_value(uint64_t index)
 {
     uint64_t per_power = UINT64_C(1) << STATS_PRECISION_BITS;

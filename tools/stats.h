@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* A histogram of durations in bounded memory: exact minimum and maximum, the rest to within 0.4
+/* A histogram of durations in bounded memory. Minimum and maximum are exact, the rest is within 0.4
  * %. */
 #ifndef RDMUX_TOOL_STATS_H
 #define RDMUX_TOOL_STATS_H
@@ -21,7 +21,7 @@ struct stats {
 
 void stats_begin(struct stats *stats);
 
-/* Values below 2^9 have a bucket each; above, each power of two has 2^8 buckets. */
+/* Values below 2^9 have a bucket each; above that, each power of two has 2^8 buckets. */
 static inline void stats_add(struct stats *stats, uint64_t value)
 {
     unsigned top = 63U - (unsigned)__builtin_clzll(value | 1);
@@ -33,8 +33,8 @@ static inline void stats_add(struct stats *stats, uint64_t value)
     stats->max = value > stats->max ? value : stats->max;
 }
 
-/* The smallest value that at least the given share (0 to 1) of all values does not exceed; 0
- * without values. */
+/* Returns the smallest value that at least the given share (0 to 1) of all values does not exceed;
+ * 0 if there are no values. */
 double stats_quantile(const struct stats *stats, double share);
 
 #endif

@@ -25,7 +25,7 @@ size_t text_utf8_length(const char *text)
     return length;
 }
 
-/* U+2028 and U+2029 separate lines; U+200E, U+200F, U+202A to U+202E and U+2066 to U+2069 change
+/* U+2028 and U+2029 separate lines. U+200E, U+200F, U+202A to U+202E and U+2066 to U+2069 change
  * the direction in which the rest of a line is shown. */
 static bool changes_what_follows(const unsigned char *at)
 {

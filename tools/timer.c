@@ -5,9 +5,9 @@
 
 enum {
     CALIBRATION_NS = 20000000,
-    CLOCK_LIMIT_NS = 2000, /* shorter operations are timed by something finer than the clock */
+    CLOCK_LIMIT_NS = 2000, /* shorter operations need a finer time source than the clock */
     CLOCK_GROUP_NS = 20000,
-    GROUP_OVER_ERROR = 40, /* a sample by the cycle counter is at least so much longer than what that adds */
+    GROUP_OVER_ERROR = 40, /* minimum ratio of a sample to the error of the cycle counter */
 };
 
 #if defined(__x86_64__)
@@ -27,7 +27,7 @@ static bool cycles_are_constant(void)
 }
 #endif
 
-/* Reads both together: of a few tries the one whose clock call took the fewest cycles. */
+/* Reads both at once: uses the attempt whose clock call took the fewest cycles. */
 static void read_both(uint64_t *cycles, uint64_t *ns)
 {
     uint64_t best = UINT64_MAX;
@@ -68,8 +68,8 @@ bool timer_use_cycles(struct timer *timer)
     return true;
 }
 
-/* Nanoseconds by which two readings of the cycle counter, one right after the other, may differ: what
- * reading takes, or the counter's step where that is longer. */
+/* Returns the difference in nanoseconds of two successive readings of the cycle counter: the
+ * reading time, or the counter's step if that is longer. */
 static double error_ns(const struct timer *timer)
 {
     uint64_t shortest = UINT64_MAX;
@@ -83,7 +83,7 @@ static double error_ns(const struct timer *timer)
     return shortest == UINT64_MAX ? CLOCK_LIMIT_NS : (double)shortest * timer->ns_per_tick;
 }
 
-/* How many operations of usual_ns last at least so long. */
+/* Returns how many operations of usual_ns last at least least_ns. */
 static uint32_t group_of(double usual_ns, double least_ns)
 {
     return usual_ns >= least_ns ? 1 : (uint32_t)(least_ns / (usual_ns + 1)) + 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Time: the system's clock, and the processor's cycle counter where it runs at one constant
+/* Time sources: the system's clock, and the processor's cycle counter if it runs at a constant
  * rate. */
 #ifndef RDMUX_TOOL_TIMER_H
 #define RDMUX_TOOL_TIMER_H
@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Monotonic nanoseconds. */
+/* Returns monotonic nanoseconds. */
 static inline uint64_t timer_clock_ns(void)
 {
     struct timespec now;
@@ -32,9 +32,9 @@ static inline uint64_t timer_cycles(void)
 }
 #endif
 
-/* One source of time for a measurement. */
+/* The time source of a measurement. */
 struct timer {
-    bool cycles; /* ticks are cycles, else nanoseconds of the clock */
+    bool cycles; /* ticks are cycles; else nanoseconds of the clock */
     double ns_per_tick;
 };
 
@@ -43,19 +43,19 @@ static inline uint64_t timer_ticks(const struct timer *timer)
     return timer->cycles ? timer_cycles() : timer_clock_ns();
 }
 
-/* The system's clock. */
+/* Selects the system's clock. */
 void timer_use_clock(struct timer *timer);
 
-/* The cycle counter, calibrated against the clock, which takes 20 ms. False, and the clock, if the
- * processor does not say that it counts at a constant rate. */
+/* Selects the cycle counter and calibrates it against the clock for 20 ms. Selects the clock and
+ * returns false if the processor does not report a constant rate. */
 bool timer_use_cycles(struct timer *timer);
 
-/* What times operations that usually take usual_ns, and how many of them a sample is of: the clock for long ones,
- * the cycle counter for short ones, groups of those that last no longer than reading it does, or than
- * the steps it goes on by. */
+/* Selects the time source for operations that usually take usual_ns, and returns how many
+ * operations are timed as one sample. Long operations use the clock, short ones the cycle counter.
+ * Operations no longer than the cycle counter's reading time or step are timed in groups. */
 uint32_t timer_choose(struct timer *timer, double usual_ns);
 
-/* CPU time that this process, all its threads, has used so far. */
+/* Returns the CPU time used so far by all threads of this process. */
 uint64_t timer_cpu_ns(void);
 
 #endif

@@ -32,7 +32,7 @@ void tool_error(const char *command, const char *format, ...)
     va_end(arguments);
     flockfile(stderr);
     fprintf(stderr, "rdmux %s: ", command);
-    text_print(stderr, text); /* a peer may have made a part of it */
+    text_print(stderr, text); /* parts may come from a peer */
     fputc('\n', stderr);
     funlockfile(stderr);
 }
@@ -74,8 +74,8 @@ static void print_log_line(void *user, enum rdmux_log_level level, const char *l
     funlockfile(stderr);
 }
 
-/* The level in RDMUX_LOG=LEVEL[:FILE]. An unknown one is left to the library, which refuses it or
- * not. */
+/* Returns the level in RDMUX_LOG=LEVEL[:FILE]. An unknown level is left to the library to accept or
+ * refuse. */
 static uint32_t wanted_log_level(const char *setting)
 {
     size_t length = strcspn(setting, ":");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What every sub-command of the rdmux command shares: exit codes, errors, opening the library,
+/* Shared by all sub-commands of the rdmux command: exit codes, errors, opening the library,
  * printing. */
 #ifndef RDMUX_TOOL_H
 #define RDMUX_TOOL_H
@@ -29,26 +29,26 @@ enum {
 /* Prints "rdmux COMMAND: text" and a newline on standard error. */
 void tool_error(const char *command, const char *format, ...) TOOL_PRINTF(2, 3);
 
-/* The exit code for a failed library call: RDMUX_INVALID can only be a wrong argument of the
- * user. */
+/* Returns the exit code for a failed library call. RDMUX_INVALID can only be caused by a wrong
+ * argument of the user. */
 int tool_exit_code(enum rdmux_status status);
 
-/* Is the address one of rdma://, behind which there is no rdmux? Then says that the command cannot
- * talk to it. */
+/* Returns whether the address is an rdma:// address, behind which there is no rdmux. If so, prints
+ * that the command cannot talk to it. */
 bool tool_refuses_address(const char *command, const char *address);
 
-/* Opens the library with a log hook that prints to standard error if RDMUX_LOG is set. Prints the
- * error if it fails. Returns an exit code; *out is NULL unless it is TOOL_OK. */
+/* Opens the library, with a log hook that prints to standard error if RDMUX_LOG is set. Prints the
+ * error on failure. Returns an exit code; *out is NULL unless it is TOOL_OK. */
 int tool_fabric_open(const char *command, struct rdmux_fabric **out);
 
-/* "12.3 GB" and "12.3 GB/s", with units of powers of ten. */
+/* Format "12.3 GB" and "12.3 GB/s", with decimal units. */
 void tool_format_bytes(double bytes, char out[TOOL_NUMBER_MAX]);
 void tool_format_rate(double bytes_per_second, char out[TOOL_NUMBER_MAX]);
 
-/* The name of one RDMUX_CAP_* bit by its number, NULL beyond the last one known. */
+/* Returns the name of an RDMUX_CAP_* bit by its number, NULL beyond the last known one. */
 const char *tool_capability_name(unsigned bit);
 
-/* Prints an explanation as a table, with each hint below its line. */
+/* Prints an explanation as a table with each hint below its line. */
 void tool_print_explanation(FILE *out, const struct rdmux_explanation *explanation);
 
 /* The sub-commands; argv[0] is the sub-command's name. Each returns an exit code. */
@@ -60,15 +60,15 @@ int tool_copy_main(int argc, char **argv);
 int tool_demo_main(int argc, char **argv);
 int tool_conformance_main(int argc, char **argv);
 
-/* What `rdmux serve` starts itself as, for the other host's cases: descriptor TOOL_SESSION_LISTENER
- * is a listening socket, TOOL_SESSION_SECRET gives the secret. */
+/* Name under which `rdmux serve` starts itself for cases of another host. Descriptor
+ * TOOL_SESSION_LISTENER is a listening socket; TOOL_SESSION_SECRET provides the secret. */
 #define TOOL_SESSION_NAME "conformance-session"
 enum { TOOL_SESSION_LISTENER = 3, TOOL_SESSION_SECRET = 4 };
 int tool_conformance_session_main(void);
 
 struct explain_options {
     const char *address;
-    const char *paths; /* filter, NULL = all */
+    const char *paths; /* filter; NULL: all */
     bool probe;
     bool json;
 };
@@ -79,14 +79,13 @@ int tool_explain(const struct explain_options *options, FILE *out);
 struct copy_options {
     const char *source; /* file or directory */
     const char *address;
-    const char *as; /* path below the receiver's directory, NULL = the source's own name */
+    const char *as; /* path below the receiver's directory; NULL: the source's own name */
     const char *paths;
     bool probe;
     bool json;
 };
 
-/* Copies and writes the report to out, progress and errors to standard error. Returns an exit
- * code. */
+/* Copies. Writes the report to out, progress and errors to standard error. Returns an exit code. */
 int tool_copy(const struct copy_options *options, FILE *out);
 
 struct perf_options {
@@ -106,7 +105,7 @@ struct perf_options {
     bool json;
 };
 
-/* Measures and writes the report to out, errors to standard error. Returns an exit code. */
+/* Measures. Writes the report to out, errors to standard error. Returns an exit code. */
 int tool_perf(const struct perf_options *options, FILE *out);
 
 #endif

@@ -6,7 +6,7 @@
  *   C  control: the session sends its version. For each case follow lines of text:
  *        runner   RUN suite case seed sleeps quick thorough patience caps-known native emulated
  *                 provider limit sequence
- *        runner   KILL                  the runner has ended the case; the session kills its process
+ *        runner   KILL                  the case is over; the session kills its process
  *        session  ENDED failed consequence killed wait-status line, then three lines of text, in
  *                 which newlines are \x01: the failure, the file, and the step it stood at
  *   S  bytes that the two sides of the case give and take
