@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Allreduce: each rank has a vector of doubles; afterwards each has the sum of all vectors.
+ * Allreduce: each rank begins with a vector of doubles and ends with the sum of all vectors.
  *
- * The ranks are processes on this host, in a ring of sockets that rdmux_adopt() makes endpoints of.
- * They cut their vectors into as many parts as there are ranks. In RANKS - 1 steps each part goes
- * round and collects its sum, in as many more the sum goes round. So a rank sends and receives less
- * than twice its vector, however many ranks there are.
+ * The ranks are processes on this host, in a ring of sockets that rdmux_adopt() turns into
+ * endpoints. Each vector is cut into as many parts as there are ranks. In RANKS - 1 steps each part
+ * travels round the ring and collects its sum; in as many further steps the sums travel round. So a
+ * rank sends and receives less than twice its vector, whatever the number of ranks.
  */
 #include <rdmux/rdmux.h>
 
@@ -24,7 +24,7 @@ static const char usage[] = "usage: allreduce [RANKS [LENGTH]]\n"
 
 static size_t rank, ranks = 4, length = 1000000;
 static struct rdmux_cq *cq;
-static struct rdmux_ep *left, *right; /* the neighbours: received from, sent to */
+static struct rdmux_ep *left, *right; /* neighbours: source and destination of the parts */
 static bool left_ended;
 
 static void fail(const char *what, const char *why)
@@ -40,7 +40,7 @@ static void must(enum rdmux_status status, const char *what)
     }
 }
 
-/* Waits for the next success and returns its opcode. */
+/* Waits for the next successful completion and returns its opcode. */
 static uint32_t next(void)
 {
     struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
@@ -51,12 +51,12 @@ static uint32_t next(void)
         must(rdmux_ep_info(wc.ep, &info), "info");
         fail(wc.ep == left ? "no left neighbour" : "no right neighbour", info.text);
     }
-    left_ended |= wc.opcode == RDMUX_WC_DISCONNECTED; /* the right one is ours to end */
+    left_ended |= wc.opcode == RDMUX_WC_DISCONNECTED; /* this rank ends the right one */
     return wc.opcode;
 }
 
-/* Leaves the sum in vector; memory is the region of both arrays. In each step one part goes to the
- * right while another comes from the left: in the first half to be added, in the second to stay. */
+/* Leaves the sum in vector; memory is the region of both arrays. Each step sends one part to the
+ * right and receives one from the left, in the first half to add it, in the second to keep it. */
 static void allreduce(double *vector, double *incoming, size_t part, struct rdmux_mr *memory)
 {
     size_t size = part * sizeof(double), steps = 2 * (ranks - 1);
@@ -82,21 +82,21 @@ static void run_rank(int left_socket, int right_socket)
     struct rdmux_mr *memory;
     struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
     struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
-    size_t part = (length + ranks - 1) / ranks; /* the last one may end with zeros of its own */
-    size_t size = (ranks + 1) * part * sizeof(double); /* the vector, and a part that comes in */
+    size_t part = (length + ranks - 1) / ranks;        /* the last one may be padded with zeros */
+    size_t size = (ranks + 1) * part * sizeof(double); /* the vector, and one part received */
     attr.max_send = attr.max_recv = part * sizeof(double);
     must(rdmux_fabric_open(NULL, &fabric), "open");
     must(rdmux_cq_create(fabric, NULL, &cq), "create a completion queue");
     must(rdmux_mr_alloc(fabric, size, RDMUX_ACCESS_LOCAL_WRITE, &memory), "allocate");
-    /* A ring closes only if each rank meets both neighbours at once: neither call waits. */
+    /* Every rank must connect to both neighbours at once to close the ring: neither call waits. */
     must(rdmux_adopt(fabric, cq, right_socket, RDMUX_ROLE_CONNECT, &attr, 0, &right), "adopt");
     must(rdmux_adopt(fabric, cq, left_socket, RDMUX_ROLE_ACCEPT, &attr, 0, &left), "adopt");
     next(); /* one is connected, */
-    next(); /* and the other */
+    next(); /* and then the other */
     double *vector = rdmux_mr_addr(memory);
     size_t factor = ranks * (ranks + 1) / 2;
     for (size_t i = 0; i < length; i++) {
-        vector[i] = (double)((rank + 1) * (i % 1000)); /* whole numbers, so that sums are exact */
+        vector[i] = (double)((rank + 1) * (i % 1000)); /* integers, so that sums are exact */
     }
     allreduce(vector, vector + ranks * part, part, memory);
     for (size_t i = 0; i < length; i++) {
@@ -127,7 +127,7 @@ int main(int argc, char **argv)
         fputs(usage, helps ? stdout : stderr);
         return helps ? 0 : 2;
     }
-    int sockets[RANKS_MAX][2], status, failed = 0; /* pair i: from rank i to rank i + 1 */
+    int sockets[RANKS_MAX][2], status, failed = 0; /* pair i connects rank i and rank i + 1 */
     for (size_t i = 0; i < ranks; i++) {
         if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets[i]) != 0) {
             perror("allreduce: socketpair");
@@ -144,7 +144,7 @@ int main(int argc, char **argv)
         }
         failed += child < 0;
     }
-    for (size_t i = 0; i < ranks; i++) { /* a copy kept elsewhere would hide the end of a rank */
+    for (size_t i = 0; i < ranks; i++) { /* an open copy would hide the end of a rank */
         close(sockets[i][0]);
         close(sockets[i][1]);
     }

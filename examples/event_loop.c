@@ -2,9 +2,9 @@
 /*
  * A chat room: rdmux among the other descriptors of an event loop.
  *
- * Members send what they read from stdin; the room sends it to every member. Both run the same
- * loop. The order of its steps is such that no wake-up is lost: poll the completion queue until it
- * is empty, arm it, and sleep only if arming did not answer that something has come since.
+ * Members send the text from their stdin; the room sends it to every member. Both run the same
+ * loop. The order of its steps avoids lost wake-ups: poll the completion queue until it is
+ * empty, arm it, and sleep only if arming did not report a new completion.
  */
 #include <rdmux/rdmux.h>
 
@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/signalfd.h>
 
-/* A line goes inline, so nobody has to keep it until it is sent. A longer one goes in pieces. */
+/* A line is sent inline, so its buffer is free at once. A longer line is sent in pieces. */
 enum { TEXT_MAX = RDMUX_INLINE_MIN, PEERS = 256, WAIT_MS = 10000 };
 
 static const char usage[] = "usage: event_loop serve ADDRESS    is the room\n"
@@ -25,10 +25,10 @@ static const char usage[] = "usage: event_loop serve ADDRESS    is the room\n"
                             "SIGTERM ends both, the end of stdin ends a member.\n";
 
 static struct rdmux_cq *cq;
-static struct rdmux_listener *listener; /* the room's; NULL: we are a member */
-static struct rdmux_ep *peers[PEERS];   /* the room's are the members, a member's is the room */
+static struct rdmux_listener *listener; /* of the room; NULL: this is a member */
+static struct rdmux_ep *peers[PEERS];   /* the room's members, or a member's room */
 static size_t peer_count;
-static struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT; /* attr.srq: receives from whoever speaks */
+static struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT; /* attr.srq: receives from any peer */
 
 static void must(enum rdmux_status status, const char *what)
 {
@@ -47,7 +47,7 @@ static void add_peer(struct rdmux_ep *ep)
     peers[peer_count++] = ep;
 }
 
-/* False if a peer could not take the text. The room does not wait for it: the peer misses it. */
+/* Returns false if a peer could not take the text. The room does not wait: the peer misses it. */
 static bool say(const char *text, size_t length)
 {
     uint32_t flags = RDMUX_INLINE | RDMUX_UNSIGNALED;
@@ -61,7 +61,7 @@ static bool say(const char *text, size_t length)
 static void handle(const struct rdmux_wc *wc)
 {
     if (wc->opcode == RDMUX_WC_RECV) {
-        fwrite(wc->context, 1, (size_t)wc->length, stdout); /* nothing if the receive has failed */
+        fwrite(wc->context, 1, (size_t)wc->length, stdout); /* empty if the receive has failed */
         if (listener != NULL && wc->status == RDMUX_OK) {
             say(wc->context, (size_t)wc->length);
         }
@@ -77,7 +77,7 @@ static void handle(const struct rdmux_wc *wc)
 
 static void run(int signals)
 {
-    char text[TEXT_MAX] = ""; /* what a member has read and not yet sent */
+    char text[TEXT_MAX] = ""; /* text that a member has read and not yet sent */
     while (listener != NULL || peer_count > 0) {
         bool is_room = listener != NULL, wants = is_room ? peer_count < PEERS : text[0] == '\0';
         int input = is_room ? rdmux_listener_fd(listener) : fileno(stdin);
@@ -95,7 +95,7 @@ static void run(int signals)
         if (fds[2].revents != 0 || (reads && fgets(text, TEXT_MAX, stdin) == NULL)) {
             return;
         }
-        while (is_room && peer_count < PEERS && /* who has said something, hears it, too */
+        while (is_room && peer_count < PEERS && /* the sender of a text receives it, too */
                (status = rdmux_accept(listener, cq, &attr, 0, &ep)) == RDMUX_OK) {
             add_peer(ep);
         }
@@ -104,7 +104,7 @@ static void run(int signals)
             handle(&wc);
         }
         if (text[0] != '\0' && say(text, strlen(text))) {
-            text[0] = '\0'; /* else the queue is full: WRITABLE will wake us */
+            text[0] = '\0'; /* else the queue is full: WRITABLE will wake the loop */
         }
     }
 }
@@ -124,7 +124,7 @@ int main(int argc, char **argv)
     sigset_t mask;
     sigemptyset(&mask);
     sigaddset(&mask, SIGTERM);
-    sigprocmask(SIG_BLOCK, &mask, NULL); /* the loop gets it from a descriptor */
+    sigprocmask(SIG_BLOCK, &mask, NULL); /* a descriptor delivers it to the loop */
     int signals = signalfd(-1, &mask, SFD_CLOEXEC);
     must(rdmux_fabric_open(NULL, &fabric), "open");
     must(rdmux_cq_create(fabric, NULL, &cq), "create a completion queue");
@@ -133,7 +133,7 @@ int main(int argc, char **argv)
         must(rdmux_srq_recv(attr.srq, texts[i], TEXT_MAX, NULL, texts[i]), "receive");
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
-    setvbuf(stdin, NULL, _IONBF, 0); /* a line in a buffer of stdio would not wake poll(2) */
+    setvbuf(stdin, NULL, _IONBF, 0); /* a line buffered in stdio would not wake poll(2) */
     if (serves) {
         must(rdmux_listen(fabric, argv[2], NULL, &listener), "listen");
         must(rdmux_listener_address(listener, address, sizeof(address)), "address");

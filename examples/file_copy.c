@@ -2,10 +2,10 @@
 /*
  * Copies a file to another process.
  *
- * The file goes as chunks; one that is not full, if need be empty, is the last. The receiver
- * answers with the number of bytes that it has on its disk. Each side has two chunks of memory,
- * however long the file: while one is on its way, the other is read or written. Nothing paces the
- * sender but the receiver's posted receives.
+ * The file is sent in chunks. The last chunk is the first that is not full; it may be empty. The
+ * receiver answers with the number of bytes on its disk. Each side has memory for two chunks,
+ * whatever the file's length: while one is in flight, the other is read or written. Only the
+ * receiver's posted receives pace the sender.
  */
 #include <rdmux/rdmux.h>
 
@@ -44,8 +44,8 @@ static void must(enum rdmux_status status, const char *what)
     }
 }
 
-/* Waits for the next success of one kind and returns its length; other successes pass by. A failed
- * request means that the endpoint has ended: DISCONNECTED follows and has the cause. */
+/* Waits for the next success of one kind and returns its length; skips other successes. After a
+ * failed request the endpoint has ended: DISCONNECTED follows with the cause. */
 static size_t wait_for(uint32_t opcode)
 {
     struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
@@ -75,7 +75,7 @@ static void send_file(FILE *file)
     must(rdmux_recv(ep, &received, sizeof(received), NULL, NULL), "receive");
     for (size_t i = 0; length == CHUNK; i++) {
         if (i >= CHUNKS) {
-            wait_for(RDMUX_WC_SEND); /* they end in order: this frees the older chunk */
+            wait_for(RDMUX_WC_SEND); /* sends end in order: this frees the older chunk */
         }
         length = fread(chunk(i), 1, CHUNK, file);
         if (ferror(file)) {
@@ -110,7 +110,7 @@ static void receive_file(FILE *file)
         fail("write", strerror(errno));
     }
     must(rdmux_send(ep, &received, sizeof(received), NULL, NULL, RDMUX_INLINE), "answer");
-    wait_for(RDMUX_WC_DISCONNECTED); /* the sender says goodbye when it has the answer */
+    wait_for(RDMUX_WC_DISCONNECTED); /* the sender disconnects when it has the answer */
     printf("received %ju bytes\n", (uintmax_t)received);
 }
 

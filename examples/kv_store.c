@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * A key-value table that its clients use without their server's help.
+ * A key-value table that clients use without their server's CPU.
  *
  * The server gives each client a token for the table, and a number. A client takes the lock by
- * compare_swap, reads and writes one-sided, and gives the lock back; meanwhile the server sleeps.
- * The lock holds its owner's number, so that the server can free it if the owner dies.
+ * compare_swap, reads and writes one-sided, and releases the lock; meanwhile the server sleeps. The
+ * lock holds its owner's number, so the server can release it if the owner dies.
  */
 #include <rdmux/rdmux.h>
 
@@ -17,9 +17,9 @@
 enum { ENTRIES = 64, KEY_MAX = 55, WAIT_MS = 10000, TICK_MS = 100 };
 
 struct table {
-    _Atomic uint64_t owner; /* number of the client that has the lock, 0 = none */
+    _Atomic uint64_t owner; /* number of the client that has the lock, 0: none */
     struct entry {
-        char key[KEY_MAX + 1]; /* "" = free; entries are never removed */
+        char key[KEY_MAX + 1]; /* "": free; entries are never removed */
         uint64_t value;
     } entries[ENTRIES];
 };
@@ -83,7 +83,7 @@ static void serve(const char *wanted, size_t clients)
     rdmux_mr_deregister(mr);
 }
 
-/* Waits for the one request that a client has under way; posted is what its post returned. */
+/* Waits for the client's one in-flight request; posted is the status of its post. */
 static struct rdmux_wc finish(enum rdmux_status posted, const char *what)
 {
     struct rdmux_wc wc;
@@ -122,7 +122,7 @@ static void use(const char *command, const char *address, const char *key, size_
         } else if (done) {
             snprintf(entry->key, sizeof(entry->key), "%s", key);
             entry->value = adds ? entry->value + 1 : number;
-            /* In place before the unlock: else another's connection might overtake it. */
+            /* Placed before the unlock; otherwise another client's connection might overtake it. */
             finish(rdmux_write(ep, entry, sizeof(*entry), NULL, table, at, NULL, RDMUX_PLACED),
                    "write");
         }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Ping-pong: how long does a message take?
+ * Ping-pong: measures the duration of a message.
  *
  * Both sides do the same: post the receive for the next message, send the last one back, wait until
- * both have completed. A side that waits sleeps; with --poll it asks without pause, which is faster
+ * both have completed. A waiting side sleeps; with --poll it polls without pause, which is faster
  * and keeps a processor busy.
  */
 #include <rdmux/rdmux.h>
@@ -24,7 +24,7 @@ static const char usage[] = "usage: pingpong [--poll] serve ADDRESS    one clien
 static struct rdmux_cq *cq;
 static struct rdmux_ep *ep;
 static struct rdmux_mr *memory; /* two balls: one is sent while the other comes back */
-static size_t ball_size;        /* bytes of the one that came last */
+static size_t ball_size;        /* bytes of the last ball received */
 static bool polls;
 
 static void must(enum rdmux_status status, const char *what)
@@ -41,8 +41,8 @@ static char *ball(size_t index)
     return (char *)rdmux_mr_addr(memory) + index % 2 * BALL_MAX;
 }
 
-/* Waits for so many successes; false if the peer says goodbye instead. A failed request means that
- * the endpoint has ended: DISCONNECTED follows and has the cause. */
+/* Waits for this number of successes; returns false if the peer disconnects instead. After a failed
+ * request the endpoint has ended: DISCONNECTED follows with the cause. */
 static bool complete(unsigned wanted)
 {
     while (wanted > 0) {

@@ -3,8 +3,8 @@
  * Remote calls: one server, many clients, one pool of receives.
  *
  * The server posts its receives to a shared receive queue, so its memory does not grow with the
- * number of clients. It builds an answer where the request has arrived. A client keeps up to WINDOW
- * calls under way and gets the answers in their order.
+ * number of clients. It builds an answer in the buffer of the request. A client keeps up to WINDOW
+ * calls in flight and gets the answers in order.
  */
 #include <rdmux/rdmux.h>
 
@@ -66,7 +66,7 @@ static void serve(const char *wanted, size_t clients)
         struct rdmux_wc wcs[BATCH];
         enum rdmux_status status;
         size_t count = rdmux_cq_poll(cq, wcs, BATCH);
-        /* Sleep if there was nothing, unless arming says that something has come since. */
+        /* Sleeps if no completion was there, unless arming reports a new one. */
         if (count == 0 && rdmux_cq_arm(cq) == RDMUX_OK) {
             poll(fds, 2, -1);
         }
@@ -78,7 +78,7 @@ static void serve(const char *wanted, size_t clients)
             struct message *message = wc->context;
             if (wc->opcode == RDMUX_WC_RECV && wc->status == RDMUX_OK) {
                 message->a *= message->b;
-                /* What is no request gets an empty answer; who has gone or takes none, none. */
+                /* A malformed request gets an empty answer, if the client is there to take it. */
                 size_t length = wc->length == size ? size : 0;
                 answered += rdmux_send(wc->ep, message, length, NULL, NULL, SEND_FLAGS) == RDMUX_OK;
             }
@@ -113,13 +113,13 @@ static void call(const char *address, size_t calls)
             struct message request = { .id = asked, .a = asked, .b = asked + 7 };
             enum rdmux_status status = rdmux_send(ep, &request, size, NULL, NULL, SEND_FLAGS);
             if (status == RDMUX_AGAIN) {
-                break; /* the queue is full: WRITABLE will wake us */
+                break; /* the queue is full: WRITABLE will wake the client */
             }
             must(status, "send");
             asked++;
         }
         must(rdmux_cq_wait(cq, &wc, 1, WAIT_MS, &count), "wait");
-        must((enum rdmux_status)wc.status, "call"); /* all receives fail if the server has gone */
+        must((enum rdmux_status)wc.status, "call"); /* all receives fail if the server is gone */
         if (wc.opcode == RDMUX_WC_RECV) {
             struct message *answer = wc.context;
             if (wc.length != size || answer->id != answered ||

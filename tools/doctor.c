@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* rdmux doctor: what keeps this machine's RDMA devices from working, or from working well, and what
- * mends it. */
+/* rdmux doctor: finds the problems of this machine's RDMA devices, and their remedies. */
 #include "doctor.h"
 
 #include "json.h"
@@ -18,7 +17,7 @@ static const char *const severity_names[] = {
     [DOCTOR_ERROR] = "error",
 };
 
-/* All that was found. */
+/* All findings. */
 struct diagnosis {
     struct doctor_devices devices;
     struct doctor_findings findings; /* of the machine */
@@ -32,7 +31,7 @@ static void count_findings(struct diagnosis *diagnosis, const struct doctor_find
     }
 }
 
-/* Returns false if there was no memory for all of it. */
+/* Returns false if memory is short for some of it. */
 static bool diagnose(const struct doctor_root *root, struct diagnosis *out)
 {
     struct doctor_machine machine;
@@ -165,8 +164,8 @@ static void print_json(const struct diagnosis *diagnosis)
 
 /* ----------------------------------------------------------------------------------------- text */
 
-/* Prints text that was read from files: what is not printable would reach the terminal as a
- * command. */
+/* Prints text read from files. Unprintable characters become '?', since they could act as terminal
+ * commands. */
 static void print_safely(const char *text)
 {
     for (const char *at = text; *at != '\0'; at++) {

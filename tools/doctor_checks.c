@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What is wrong with a device: one finding for each cause, not for what follows from it. */
+/* Checks a device: one finding for each cause, none for its consequences. */
 #include "doctor.h"
 
 #include <errno.h>
@@ -46,7 +46,7 @@ void doctor_findings_free(struct doctor_findings *findings)
 static void check_verbs_node(const struct doctor_machine *machine, struct doctor_port *port)
 {
     if (port->verbs_node[0] == '\0') {
-        /* Where the class is missing altogether, one finding of the machine tells it. */
+        /* If the whole class is missing, a finding on the machine reports it. */
         if (doctor_is_folder(&machine->root, "sys/class/infiniband_verbs")) {
             doctor_add(&port->findings, DOCTOR_ERROR, "NO_DEVICE_NODE",
                        "modprobe -r ib_uverbs && modprobe ib_uverbs",
@@ -77,8 +77,8 @@ static bool is_listed(const struct doctor_root *root, const char *driver)
     return listed;
 }
 
-/* Looks for lib<driver>-rdmav<number>.so beside the libraries. Returns the number that fits if
- * there is one, else another that was found, else 0. */
+/* Looks for lib<driver>-rdmav<number>.so in the library folders. Returns the matching number if
+ * there is one, else another number found, else 0. */
 static uint64_t find_user_driver(const struct doctor_machine *machine, const char *driver)
 {
     uint64_t other = 0;
@@ -380,15 +380,15 @@ static void check_mtu(struct doctor_port *port)
 
 enum setting { SETTING_UNKNOWN, SETTING_OFF, SETTING_ON };
 
-/* How DCQCN is told and set by one driver. */
+/* DCQCN settings, and the commands for one driver. */
 struct ecn_state {
     enum setting notifies; /* as receiver of marked packets */
-    enum setting reacts;   /* as sender of them */
+    enum setting reacts;   /* as sender of packets that were marked */
     char look[DOCTOR_TEXT_MAX];
     char remedy[DOCTOR_TEXT_MAX];
 };
 
-/* NVIDIA's own driver: ecn/roce_np/enable/0 to 7 of the interface, one for each priority. */
+/* NVIDIA's own driver: the interface's ecn/roce_np/enable/0 to 7, one for each priority. */
 static enum setting read_ecn_point(const struct doctor_root *root, const struct doctor_port *port,
                                    const char *point)
 {
@@ -428,8 +428,8 @@ static void read_mlx5_ecn(const struct doctor_root *root, const struct doctor_po
                    quoted, quoted);
 }
 
-/* Broadcom's and Intel's own drivers tell it in configfs, once somebody has made the device's
- * folder there. */
+/* Broadcom's and Intel's own drivers show the setting in configfs once the device's folder was
+ * created there. */
 static void read_bnxt_ecn(const struct doctor_root *root, const struct doctor_port *port,
                           struct ecn_state *out)
 {
@@ -513,7 +513,7 @@ static void check_ecn(const struct doctor_root *root, struct doctor_port *port)
     }
 }
 
-/* Where PFC is a parameter of a module: mlx4 only. A bit for each priority. */
+/* PFC as a module parameter, mlx4 only: one bit for each priority. */
 static enum setting read_mlx4_pfc(const struct doctor_root *root)
 {
     uint64_t sends = 0;
@@ -577,7 +577,7 @@ static void check_pfc(const struct doctor_root *root, struct doctor_port *port)
 
 /* ------------------------------------------------------------------------------------ PCI, NUMA */
 
-/* Gb/s that a PCI Express link carries: the lanes' rate less their encoding, 8/10 up to 5 GT/s,
+/* Returns the Gb/s of a PCI Express link: the lanes' rate less the encoding, 8/10 up to 5 GT/s,
  * 128/130 above. */
 static double pci_rate(double gigatransfers, uint64_t lanes)
 {
@@ -585,7 +585,7 @@ static double pci_rate(double gigatransfers, uint64_t lanes)
     return gigatransfers * payload * (double)lanes;
 }
 
-/* Reads "16.0 GT/s PCIe"; 0 if it says "Unknown". */
+/* Reads "16.0 GT/s PCIe"; returns 0 for "Unknown". */
 static double read_pci_speed(const struct doctor_root *root, const struct doctor_port *port,
                              const char *file)
 {
@@ -609,7 +609,7 @@ static void check_pci(const struct doctor_root *root, struct doctor_port *port)
                              port->device);
     (void)doctor_read_number(root, &lanes_max, "sys/class/infiniband/%s/device/max_link_width",
                              port->device);
-    /* Virtual functions show 0 or 255 lanes. */
+    /* Virtual functions report 0 or 255 lanes. */
     if (speed == 0 || speed_max == 0 || lanes == 0 || lanes_max == 0 || lanes > LANES_MAX ||
         lanes_max > LANES_MAX || (lanes >= lanes_max && speed >= speed_max)) {
         return;
@@ -636,10 +636,10 @@ enum {
     PCI_EXPRESS_CONTROL_AT = 8,
     PCI_EXPRESS_RELAXED_ORDERING = 0x10,
     PCI_CONFIG_SIZE = 256,
-    PCI_CONFIG_FOR_ALL = 64, /* what the kernel shows to programs without CAP_SYS_ADMIN */
+    PCI_CONFIG_FOR_ALL = 64, /* bytes that the kernel shows to programs without CAP_SYS_ADMIN */
 };
 
-/* Whether the device may mark its memory writes as relaxed, from its configuration space
+/* Reads from its configuration space whether the device may mark its memory writes as relaxed
  * (linux/pci_regs.h). */
 static enum setting read_relaxed_ordering(const uint8_t *config, size_t size)
 {
@@ -647,7 +647,7 @@ static enum setting read_relaxed_ordering(const uint8_t *config, size_t size)
         return SETTING_UNKNOWN;
     }
     size_t at = config[PCI_CAPABILITIES_AT] & 0xfcU;
-    /* A list that is longer than there is room for goes in circles. */
+    /* The bound ends a list that is circular. */
     for (unsigned i = 0; i < PCI_CONFIG_SIZE / 4 && at >= PCI_CONFIG_FOR_ALL; i++) {
         if (config[at] == PCI_CAPABILITY_EXPRESS && at + PCI_EXPRESS_CONTROL_AT < size) {
             return (config[at + PCI_EXPRESS_CONTROL_AT] & PCI_EXPRESS_RELAXED_ORDERING) != 0
@@ -679,7 +679,7 @@ static void check_relaxed_ordering(const struct doctor_root *root, struct doctor
     }
 }
 
-/* Reads the distance between two nodes; 0 if it is not told. */
+/* Reads the distance between two nodes; 0 if the system does not report it. */
 static uint64_t read_distance(const struct doctor_root *root, uint64_t from, uint64_t to)
 {
     char text[4096];
@@ -693,7 +693,7 @@ static uint64_t read_distance(const struct doctor_root *root, uint64_t from, uin
     return strtoull(at, NULL, 10);
 }
 
-/* A node on which this process may run; 0 if none can be found. */
+/* Returns a node on which this process may run; 0 if none is found. */
 static uint64_t node_of_process(const struct doctor_machine *machine)
 {
     struct doctor_names names = doctor_list(&machine->root, "sys/devices/system/node");

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * What a port's counters tell. Each driver has names of its own (mlx5: counters.c, bnxt_re:
+ * Judges a port's counters. Each driver has names of its own (mlx5: counters.c, bnxt_re:
  * hw_counters.c, irdma: verbs.c, cxgb4: provider.c, rxe: rxe_hw_counters.c in the kernel's
- * drivers/infiniband), some have changed theirs, and siw has none; so all names are tried, and what
- * is not there counts nothing.
+ * drivers/infiniband). Some drivers have changed their names, and siw has no counters. All names
+ * are therefore tried; a missing counter counts as 0.
  */
 #include "doctor.h"
 
 #include <string.h>
 
 enum {
-    LEAST = 100,               /* events that are worth a finding, however few packets there were */
-    PACKETS_PER_EVENT = 10000, /* more packets for each event are no problem */
-    MARKS_PER_PACKETS = 100,   /* of so many packets one may be marked */
+    LEAST = 100,               /* fewest events for a finding, whatever the number of packets */
+    PACKETS_PER_EVENT = 10000, /* more packets than this for each event are no problem */
+    MARKS_PER_PACKETS = 100,   /* one packet of this many may be marked */
     LISTED_MAX = 4,            /* counters named in a finding */
 };
 
-/* Packets that went lost, came out of order or were sent again. A packet may count in several. */
+/* Packets lost, out of order or retransmitted. A packet may count in several of these. */
 static const char *const loss[] = {
     "out_of_sequence",       /* mlx5 */
     "packet_seq_err",        /* mlx5 */
@@ -72,10 +72,10 @@ static const char *const ignored_notices[] = {
     "cnpIgnored",     /* irdma */
 };
 
-/* Packets that the port sent and received. The first line that has any counts; the others count the
- * same in other words. */
+/* Packets sent and received by the port. The first line with counts is used; the other lines count
+ * the same packets under other names. */
 static const char *const packets[][4] = {
-    { "port_xmit_packets", "port_rcv_packets" },  /* in counters; all others in hw_counters */
+    { "port_xmit_packets", "port_rcv_packets" },  /* in counters; all others are in hw_counters */
     { "sent_pkts", "rcvd_pkts" },                 /* rxe */
     { "tx_roce_only_pkts", "rx_roce_only_pkts" }, /* bnxt_re */
     { "tx_pkts", "rx_pkts" },                     /* bnxt_re, efa */
@@ -84,7 +84,7 @@ static const char *const packets[][4] = {
     { "ip4OutSegs", "ip4InSegs", "ip6OutSegs", "ip6InSegs" }, /* cxgb4 */
 };
 
-/* Errors of the link itself, and how many are no accident any more. */
+/* Errors of the link itself, and the lowest count for a finding. */
 static const struct {
     const char *name;
     uint64_t least;
@@ -112,8 +112,8 @@ static uint64_t read_counter(const struct doctor_root *root, const struct doctor
     return value;
 }
 
-/* What the counters of one kind add up to, and the first few of them in words: "dup_req 5,
- * missing_resp 7". */
+/* Sum of the counters of one kind, and the first few of them in words: "dup_req 5, missing_resp
+ * 7". */
 struct sum {
     uint64_t total;
     size_t listed;
@@ -141,7 +141,7 @@ static struct sum add_up(const struct doctor_root *root, const struct doctor_por
     return sum;
 }
 
-/* 0 if the driver does not count them. */
+/* Returns 0 if the driver does not count packets. */
 static uint64_t count_packets(const struct doctor_root *root, const struct doctor_port *port)
 {
     for (size_t line = 0; line < TOOL_COUNT_OF(packets); line++) {
@@ -161,7 +161,7 @@ static bool is_too_many(uint64_t events, uint64_t of_packets, uint64_t packets_p
     return events >= LEAST && of_packets / packets_per_event <= events;
 }
 
-/* The command that shows the port's counters again. */
+/* Writes the command that shows the port's counters again. */
 static const char *statistic_command(const struct doctor_port *port, char out[DOCTOR_TEXT_MAX])
 {
     char quoted[3 * DOCTOR_NAME_MAX];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * What the devices and the machine are. Where a file's form matters, it is the kernel's:
+ * Reads the facts about the devices and the machine. File formats are the kernel's:
  * drivers/infiniband/core/sysfs.c for devices, drivers/pci/pci-sysfs.c for adapters, proc(5) for
  * the process.
  */
@@ -64,7 +64,7 @@ const char *doctor_fabric_name(enum doctor_fabric fabric)
 
 unsigned doctor_roce_mtu(uint64_t link_mtu)
 {
-    /* GRH, UDP, BTH, XRC and atomic headers, ICRC: iboe_get_mtu() in the kernel's
+    /* Headers: GRH, UDP, BTH, XRC, atomic, ICRC, as iboe_get_mtu() in the kernel's
      * include/rdma/ib_addr.h. */
     enum { HEADERS = 40 + 8 + 12 + 4 + 28 + 4, SMALLEST = 256, LARGEST = 4096 };
     unsigned mtu = LARGEST;
@@ -105,7 +105,7 @@ static bool read_gid(const struct doctor_root *root, const struct doctor_port *p
     }
     *out = (struct doctor_gid){ .index = index, .link_local = strncmp(text, "fe80:", 5) == 0 };
     (void)snprintf(out->gid, sizeof(out->gid), "%.*s", (int)sizeof(out->gid) - 1, text);
-    /* Reading either fails with EINVAL where the entry is not of an Ethernet port. */
+    /* Reading either file fails with EINVAL if the entry does not belong to an Ethernet port. */
     (void)doctor_read(root, text, sizeof(text),
                       "sys/class/infiniband/%s/ports/%llu/gid_attrs/types/%u", device, number,
                       index);
@@ -120,7 +120,7 @@ static bool read_gid(const struct doctor_root *root, const struct doctor_port *p
     return true;
 }
 
-/* An index, or -1 if the name is none. */
+/* Returns the name as an index, -1 if it is not a number. */
 static long index_of(const char *name)
 {
     char *end = NULL;
@@ -129,7 +129,7 @@ static long index_of(const char *name)
     return index >= 0 && errno == 0 && *end == '\0' && index <= INT32_MAX ? index : -1;
 }
 
-/* Returns false if there is no memory. */
+/* Returns false if memory is short. */
 static bool read_gids(const struct doctor_root *root, struct doctor_port *port)
 {
     struct doctor_names names = doctor_list(root, "sys/class/infiniband/%s/ports/%llu/gids",
@@ -149,7 +149,7 @@ static bool read_gids(const struct doctor_root *root, struct doctor_port *port)
 
 /* --------------------------------------------------------------------------------------- netdev */
 
-/* The netdev of the port among those of its adapter: dev_port counts from 0. */
+/* Finds the port's netdev among those of its adapter: dev_port counts from 0. */
 static void find_netdev_of_adapter(const struct doctor_root *root, struct doctor_port *port)
 {
     struct doctor_names names = doctor_list(root, "sys/class/infiniband/%s/device/net",
@@ -168,8 +168,8 @@ static void find_netdev_of_adapter(const struct doctor_root *root, struct doctor
     doctor_names_free(&names);
 }
 
-/* An iWARP port's GID begins with the hardware address of its netdev, and siw has no other link to
- * it. */
+/* An iWARP port's GID begins with its netdev's hardware address; siw has no other link to its
+ * netdev. */
 static void find_netdev_by_address(const struct doctor_root *root, struct doctor_port *port)
 {
     if (port->gid_count == 0) {
@@ -191,7 +191,7 @@ static void find_netdev_by_address(const struct doctor_root *root, struct doctor
     doctor_names_free(&names);
 }
 
-/* The first netdev of a GID that is in this network namespace, else the first of all. */
+/* Uses the first netdev of a GID in this network namespace, else the first of all. */
 static void find_netdev_of_gids(const struct doctor_root *root, struct doctor_port *port)
 {
     for (size_t i = 0; i < port->gid_count; i++) {
@@ -240,7 +240,7 @@ static void read_netdev(const struct doctor_root *root, struct doctor_port *port
 
 /* ---------------------------------------------------------------------------------------- ports */
 
-/* What follows the number in "4: ACTIVE". */
+/* Copies the text behind the number in "4: ACTIVE". */
 static void after_number(const char *text, char out[DOCTOR_NAME_MAX])
 {
     const char *colon = strchr(text, ':');
@@ -267,7 +267,7 @@ static void read_state(const struct doctor_root *root, struct doctor_port *port)
         port->state = DOCTOR_STATE_ARMED;
         break;
     case '4':
-    case '5': /* ACTIVE_DEFER: the link failed a moment ago and may come back */
+    case '5': /* ACTIVE_DEFER: the link has just failed and may come back */
         port->state = DOCTOR_STATE_ACTIVE;
         break;
     default:
@@ -312,7 +312,7 @@ static void read_fabric(const struct doctor_root *root, struct doctor_port *port
     port->fabric = fabric_of(node_type, layer);
 }
 
-/* Finds the driver. Software devices may name the adapter of their netdev as their own. */
+/* Finds the driver. A software device may show its netdev's adapter as its own. */
 static void read_driver(const struct doctor_root *root, struct doctor_port *port)
 {
     uint64_t node_type = 0;
@@ -322,7 +322,7 @@ static void read_driver(const struct doctor_root *root, struct doctor_port *port
                       port->device);
     const char *software = NULL;
     if (doctor_exists(root, "sys/class/infiniband/%s/parent", port->device)) {
-        software = "rxe"; /* the only driver with that attribute */
+        software = "rxe"; /* only this driver has the attribute */
     } else if (strncmp(description, "Software iWARP", 14) == 0 ||
                (node_type == NODE_RNIC &&
                 !doctor_exists(root, "sys/class/infiniband/%s/device", port->device))) {
@@ -367,7 +367,7 @@ static void read_adapter(const struct doctor_root *root, struct doctor_port *por
                                               port->device);
 }
 
-/* The character device through which programs reach the device. */
+/* Finds the character device by which programs use the device. */
 static void read_verbs_node(const struct doctor_root *root, struct doctor_port *port)
 {
     struct doctor_names names = doctor_list(root, "sys/class/infiniband_verbs");
@@ -470,7 +470,7 @@ void doctor_devices_free(struct doctor_devices *devices)
 
 /* ---------------------------------------------------------------------------------- the process */
 
-/* What follows the label at the beginning of a line, NULL if no line has it. */
+/* Returns the text behind the label at the beginning of a line, NULL if no line has it. */
 static const char *find_line(const char *text, const char *label)
 {
     size_t length = strlen(label);
@@ -482,7 +482,7 @@ static const char *find_line(const char *text, const char *label)
     return line != NULL ? line + length : NULL;
 }
 
-/* Reads a limit and says where it ends; text may be NULL. */
+/* Reads a limit; *end is the end of its text. text may be NULL. */
 static int64_t read_limit(const char *text, const char **end)
 {
     *end = NULL;
@@ -528,8 +528,8 @@ static void read_process(const struct doctor_root *root, struct doctor_machine *
     (void)doctor_read(root, text, sizeof(text), "proc/self/status");
     const char *capabilities = find_line(text, "CapEff:");
     uint64_t bits = capabilities != NULL ? strtoull(capabilities, NULL, 16) : 0;
-    /* The kernel asks for the capability in the first user namespace: root of a container may not
-     * have it. */
+    /* The kernel checks the capability in the initial user namespace; root of a container may lack
+     * it. */
     bool first_namespace = doctor_read(root, map, sizeof(map), "proc/self/uid_map") == 0 &&
                            sscanf(map, "%llu %llu %llu", &inside, &outside, &length) == 3 &&
                            inside == 0 && outside == 0 && length >= UINT32_MAX;
@@ -556,7 +556,7 @@ static void add_folder(struct doctor_machine *machine, const char *path, size_t 
     folder[length] = '\0';
 }
 
-/* Adds the folders of a file of ld.so.conf(5), which stand alone on their lines. */
+/* Adds the folders listed in a file of ld.so.conf(5), each alone on its line. */
 static void add_folders_of(struct doctor_machine *machine, const char *text)
 {
     while (*text != '\0') {
@@ -596,8 +596,8 @@ static void find_folders(struct doctor_machine *machine)
     }
 }
 
-/* libibverbs loads only drivers of its own private ABI, whose number is a symbol version of the
- * library. */
+/* libibverbs loads only drivers of its own private ABI, whose number is part of a symbol version of
+ * the library. */
 static uint64_t read_provider_abi(const struct doctor_root *root, const char *library)
 {
     enum { LIBRARY_MAX = 4 << 20 };
@@ -640,7 +640,7 @@ static void find_libraries(struct doctor_machine *machine)
 static size_t count_nodes(const struct doctor_root *root)
 {
     char text[DOCTOR_VALUE_MAX];
-    struct doctor_cpus nodes; /* a list of nodes has the same form */
+    struct doctor_cpus nodes; /* a list of nodes has the same format */
     return doctor_read(root, text, sizeof(text), "sys/devices/system/node/online") == 0
                ? doctor_cpus_parse(text, &nodes)
                : 0;

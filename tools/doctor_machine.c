@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What is wrong with the machine around the devices: adapters without a device, modules, libraries,
+/* Checks the machine around the devices: adapters without a device, modules, libraries,
  * permissions, limits. */
 #include "doctor.h"
 
@@ -15,7 +15,7 @@ static const struct adapter {
     uint16_t vendor;
     uint16_t first; /* device ids, inclusive */
     uint16_t last;
-    const char *module; /* that makes the RDMA device */
+    const char *module; /* module that makes the RDMA device */
 } adapters[] = {
     { 0x15b3, 0x5a44, 0x5a44, "ib_mthca" },
     { 0x15b3, 0x5e8c, 0x5e8c, "ib_mthca" },
@@ -112,13 +112,13 @@ static void add_disabled(const struct doctor_machine *machine, const char *addre
         address, adapter->module);
 }
 
-/* Adds a finding for each adapter that could have a device and has none. Returns how many adapters
- * there are. */
+/* Adds a finding for each adapter that could have a device and has none. Returns the number of
+ * adapters. */
 static size_t check_adapters(const struct doctor_machine *machine, bool any_device,
                              struct doctor_findings *findings)
 {
     const struct doctor_root *root = &machine->root;
-    /* A machine with a device may well have further adapters that are meant for other things. */
+    /* If one device exists, the other adapters may be meant for other uses. */
     enum doctor_severity severity = any_device ? DOCTOR_WARNING : DOCTOR_ERROR;
     size_t count = 0;
     struct doctor_names names = doctor_list(root, "sys/bus/pci/devices");
@@ -174,8 +174,8 @@ static void check_devices(const struct doctor_machine *machine, bool any_device,
 
 /* --------------------------------------------------------------------------- modules, libraries */
 
-/* Each kernel has /sys/module and /sys/class/misc; only a copy may lack them, and then tells
- * nothing. */
+/* Every kernel has /sys/module and /sys/class/misc. Only a copied tree may lack them; their absence
+ * then means nothing. */
 static void check_modules(const struct doctor_root *root, struct doctor_findings *findings)
 {
     if (doctor_is_folder(root, "sys/module") &&
@@ -278,8 +278,8 @@ static void check_nodes(const struct doctor_machine *machine, struct doctor_find
 /* --------------------------------------------------------------------------------------- limits */
 
 enum {
-    MEMLOCK_LEAST = 1 << 20,  /* bytes: the queues of one endpoint and its small buffers */
-    MEMLOCK_WANTED = 1 << 30, /* bytes: room for regions */
+    MEMLOCK_LEAST = 1 << 20,  /* bytes: queues and small buffers of one endpoint */
+    MEMLOCK_WANTED = 1 << 30, /* bytes: these and regions */
 };
 
 static void check_memlock(const struct doctor_machine *machine, struct doctor_findings *findings)
@@ -324,8 +324,7 @@ static void check_shm(const struct doctor_machine *machine, struct doctor_findin
                "from rdmux_mr_alloc() is copied twice");
 }
 
-/* The last of the three numbers of tcp_rmem and tcp_wmem bounds what one socket keeps on the way.
- * */
+/* The last of the three numbers of tcp_rmem and tcp_wmem limits a socket's bytes in flight. */
 static void check_window(const struct doctor_root *root, const char *name, const char *wanted,
                          struct doctor_findings *findings)
 {
@@ -350,7 +349,7 @@ static void check_retransmissions(const struct doctor_root *root, struct doctor_
     unsigned long long sent = 0;
     unsigned long long again = 0;
     (void)doctor_read(root, text, sizeof(text), "proc/net/snmp");
-    /* Two lines begin with "Tcp:", the names and the values: 10 of them before OutSegs and
+    /* Two lines begin with "Tcp:", the names and the values; 10 values precede OutSegs and
      * RetransSegs. */
     const char *line = strstr(text, "\nTcp: ");
     line = line != NULL ? strstr(line + 1, "\nTcp: ") : NULL;

@@ -43,9 +43,9 @@ static bool format_path(char out[PATH_SIZE], const char *format, va_list argumen
     return length >= 0 && length < PATH_SIZE;
 }
 
-/* Opens a path below the root. Links in a copied tree are followed as if its root were "/", so that
- * they stay in it; kernels before 5.6, and containers that forbid openat2(2), follow them as the
- * machine has them. */
+/* Opens a path below the root. Links in a copied tree are followed as if its root were "/", so they
+ * stay inside. Kernels before 5.6, and containers that forbid openat2(2), follow them as on the
+ * machine itself. */
 static int open_below(const struct doctor_root *root, const char *path, int flags)
 {
     if (root->live) {
@@ -59,7 +59,7 @@ static int open_below(const struct doctor_root *root, const char *path, int flag
     int tries = 64;
     do {
         fd = (int)syscall(SYS_openat2, root->fd, path, &how, sizeof(how));
-    } while (fd < 0 && errno == EAGAIN && --tries > 0); /* a rename somewhere disturbed a ".." */
+    } while (fd < 0 && errno == EAGAIN && --tries > 0); /* a concurrent rename disturbed a ".." */
     if (fd < 0 && (errno == ENOSYS || errno == EPERM)) {
         fd = openat(root->fd, path, flags | O_CLOEXEC);
     }
@@ -113,8 +113,8 @@ int doctor_try_open(const struct doctor_root *root, const char *format, ...)
 
 /* -------------------------------------------------------------------------------------- reading */
 
-/* Opens a regular file; a device, a pipe or a folder is refused, since reading it may block or do
- * something. Returns -1 with errno set if it cannot. */
+/* Opens a regular file. Refuses a device, a pipe or a folder, because reading it may block or have
+ * side effects. Returns -1 with errno set on failure. */
 static int open_file(const struct doctor_root *root, const char *path)
 {
     int fd = open_below(root, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
@@ -130,8 +130,8 @@ static int open_file(const struct doctor_root *root, const char *path)
     return fd;
 }
 
-/* Reads up to size bytes. Returns 0, or an errno value if nothing could be read; *length says how
- * many there are. */
+/* Reads up to size bytes; *length is the number read. Returns 0, or an errno value if nothing could
+ * be read. */
 static int read_path(const struct doctor_root *root, const char *path, char *out, size_t size,
                      size_t *length)
 {
@@ -186,7 +186,7 @@ static bool is_one_component(const char *name)
            strchr(name, '/') == NULL;
 }
 
-/* Copies a name if it is one that can be put into a path. */
+/* Copies a name if it is valid as a component of a path. */
 static bool take_name(const char *name, char out[DOCTOR_NAME_MAX])
 {
     out[0] = '\0';
@@ -278,7 +278,7 @@ static int compare_names(const void *one, const void *other)
     return strverscmp(*(char *const *)one, *(char *const *)other);
 }
 
-/* Adds a name; on false there is no memory. */
+/* Adds a name. Returns false if memory is short. */
 static bool add_name(struct doctor_names *names, size_t *room, const char *name)
 {
     if (names->count == *room) {
