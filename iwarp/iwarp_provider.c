@@ -99,7 +99,9 @@ static const struct verbs_transport iwarp_transport = {
     .side_own = IWARP_UNSEEN_MAX + IWARP_SEEN_MAX + IWARP_ONCE_MAX,
     /* The peer's device writes the answer of a read through the sink's key (RFC 5040, 3.3). */
     .sink_access = IBV_ACCESS_REMOTE_WRITE,
-    /* soft iWARP reports this for a read by a key that it does not know. */
+    /* soft iWARP reports a read that it may not answer, as one by an unknown key, as a refused
+     * request (siw_qp_sq_proc_tx() in siw_qp_tx.c). It ends the connection, as for any other denied
+     * access. */
     .request_refused = RDMUX_DENIED,
     .probe_port = probe_port,
     .locate = locate,
@@ -110,8 +112,6 @@ static const struct verbs_transport iwarp_transport = {
     .received = rdmux_iwarp_received,
     .receives_posted = rdmux_iwarp_receives_posted,
     .receive_failed = rdmux_iwarp_receive_failed,
-    /* soft iWARP reports this for a read that it may not answer (siw_qp_sq_proc_tx() in
-     * siw_qp_tx.c), and ends the connection, as for any other denied access. */
     .broke = rdmux_iwarp_broke,
     .refuses = rdmux_iwarp_refuses,
     .side_message = rdmux_iwarp_side_message,
