@@ -53,8 +53,8 @@ static inline void iwarp_order_advance(struct iwarp_order *order, uint32_t tail)
 /*
  * Returns the number of reads for one piece of a read, at most 2; the first one ends at a boundary
  * of IWARP_PAGE. A device may answer a short read wrongly if it crosses a page of the peer's
- * memory: soft iWARP copies up to 32 bytes into the packet itself, and confuses the byte counts of
- * the two pages (siw_try_1seg(), in Linux 6.12 still).
+ * memory: soft iWARP copies up to 32 bytes into the packet itself, and takes the bytes left on the
+ * first page for those on the second (siw_try_1seg(), in Linux 6.12 still).
  */
 enum {
     IWARP_PAGE = 4096, /* the smallest page size */

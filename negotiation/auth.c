@@ -21,8 +21,8 @@
 
 enum {
     KNOWN_FLAGS = RDMUX_AUTH_REQUIRE_ENCRYPTION,
-    RECORD_MAX = 2048, /* bytes that this side puts into one; a session reserves them at once */
-    KEY_FILE_MAX = 1 << 20,      /* bytes */
+    RECORD_MAX = 2048,      /* bytes that this side puts into a record; a session reserves them */
+    KEY_FILE_MAX = 1 << 20, /* bytes */
     CERTIFICATES_MAX = 16 << 10, /* bytes of a peer's certificates, chain included */
 };
 

@@ -34,7 +34,7 @@ struct rdmux_channel {
     unsigned reads;  /* in this turn */
     size_t returned; /* bytes of `in` returned by the last receive */
     struct buffer out;
-    size_t sent;                    /* bytes of `out` */
+    size_t sent;                    /* bytes of `out` already sent */
     struct rdmux_provider_ep *path; /* while attached */
 };
 

@@ -479,7 +479,7 @@ static void judge_lone(struct matching *matching, bool ours, size_t index)
     insert(matching, &match);
 }
 
-/* Do both sides lack the same device, so that one entry covers both? */
+/* Do both sides lack the same thing, so that one entry covers both? */
 static bool is_common_lack(const struct rdmux_offer_path *a, const struct rdmux_offer_path *b)
 {
     return !is_usable(a) && !is_usable(b) && same_provider(a, b) &&
