@@ -26,8 +26,8 @@ struct receiver;
 enum { RECEIVER_DEPTH_MAX = 128 }; /* parts of a path */
 
 enum receiver_outcome {
-    RECEIVER_MORE, /* success so far */
-    RECEIVER_DONE, /* END was read and its counts were right */
+    RECEIVER_MORE,  /* success so far */
+    RECEIVER_DONE,  /* END was read and its counts were right */
     RECEIVER_FAILED /* the text has the reason; the unfinished file is removed, calls are refused */
 };
 
