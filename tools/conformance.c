@@ -44,7 +44,7 @@ struct conformance {
     bool bar; /* draw a bar on the terminal */
 };
 
-/* ---------------------------------------------------------------------- what a plug-in brings */
+/* ---------------------------------------------------------------------- providers of plug-ins */
 
 /* Begins a line with the reason why a plug-in was refused; other lines are provider names. */
 enum { REFUSED_MARK = '!', PATH_LINES_MAX = 16384 };
@@ -134,7 +134,7 @@ static void take_provider(struct conformance *conformance, const char *name)
  * plug-ins' providers unless the user named some. Returns an exit code. */
 static int look_at_plugins(struct conformance *conformance, const struct option_list *plugins)
 {
-    static char with[PATH_LINES_MAX]; /* stores the providers' names permanently */
+    static char with[PATH_LINES_MAX]; /* the providers' names point into it */
     static char without[PATH_LINES_MAX];
     static const struct option_list none = { .count = 0 };
     bool were_named = conformance->provider_count > 0;
@@ -165,7 +165,7 @@ static int look_at_plugins(struct conformance *conformance, const struct option_
     return refused || conformance->provider_count == 0 ? TOOL_FAILED : TOOL_OK;
 }
 
-/* ------------------------------------------------------------------------------- what is wanted */
+/* ------------------------------------------------------------------------------------ selection */
 
 /* "6.1" selects that rule, "6" the whole chapter. */
 static bool want_rules(struct conformance *conformance, const char *list)
@@ -326,7 +326,7 @@ static void print_tap(const struct conformance *conformance, const char *provide
     fflush(stdout);
 }
 
-/* ----------------------------------------------------------------------------------- the running */
+/* ----------------------------------------------------------------------------- running the cases */
 
 static char *replay_of(const struct conformance *conformance, const char *provider,
                        const struct conformance_case *test, const char *sequence)

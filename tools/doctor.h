@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * What the parts of `rdmux doctor` share: findings, the facts about devices and about the machine.
+ * Shared by the parts of `rdmux doctor`: findings, facts about the devices and the machine.
  *
  *   doctor.c           the command and its report
  *   doctor_sysfs.c     reading files
- *   doctor_facts.c     what a device and the machine are, read once
- *   doctor_checks.c    what is wrong with a device
- *   doctor_counters.c  what a device's counters tell
- *   doctor_machine.c   what is wrong with the machine around the devices
+ *   doctor_facts.c     facts about the devices and the machine, read once
+ *   doctor_checks.c    checks of a device
+ *   doctor_counters.c  checks of a device's counters
+ *   doctor_machine.c   checks of the machine around the devices
  */
 #ifndef RDMUX_TOOL_DOCTOR_H
 #define RDMUX_TOOL_DOCTOR_H

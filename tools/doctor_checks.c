@@ -765,7 +765,7 @@ static void check_numa(const struct doctor_machine *machine, struct doctor_port 
     }
 }
 
-/* ------------------------------------------------------------------------------------ all of it */
+/* ----------------------------------------------------------------------------------- all checks */
 
 static void check_adapter(const struct doctor_machine *machine, struct doctor_port *port)
 {

@@ -309,7 +309,7 @@ static void check_memlock(const struct doctor_machine *machine, struct doctor_fi
                bytes);
 }
 
-/* ------------------------------------------------------------------ what shm and tcp would like */
+/* --------------------------------------------------------------------- settings for shm and tcp */
 
 static void check_shm(const struct doctor_machine *machine, struct doctor_findings *findings)
 {
@@ -397,7 +397,7 @@ static void check_tcp(const struct doctor_machine *machine, struct doctor_findin
     check_retransmissions(root, findings);
 }
 
-/* ------------------------------------------------------------------------------------ all of it */
+/* ----------------------------------------------------------------------------------- all checks */
 
 void doctor_check_machine(const struct doctor_machine *machine,
                           const struct doctor_devices *devices, struct doctor_findings *findings)

@@ -307,7 +307,7 @@ static bool one_operation(struct perf *perf, bool ping_pong)
     return true;
 }
 
-/* Runs until caches and queues are warm. Then chooses the time source by the usual duration of an
+/* Runs until caches and queues are warm. Then chooses the time source by the median duration of an
  * operation, because a few interrupted operations would dominate the mean. */
 static bool warm_up_latency(struct perf *perf)
 {

@@ -25,7 +25,7 @@ struct perf {
     uint64_t completed;    /* all requests below this number are done */
     uint64_t answers;      /* ping-pong answers received */
     uint64_t acknowledged; /* verified writes */
-    uint64_t wrong;        /* messages with wrong contents */
+    uint64_t wrong;        /* messages and results with wrong contents */
 
     uint32_t receives_taken; /* not reposted yet */
     uint32_t next_receive;   /* slot of the receive posted next */

@@ -16,7 +16,7 @@
 /* Layout derived from a request, by the same rule on both sides. */
 struct perf_layout {
     uint32_t slots; /* of each area */
-    uint32_t depth; /* requests under way: the request's depth, or less where --verify would need
+    uint32_t depth; /* requests in flight: the request's depth, or less where --verify would need
                        too much memory */
     uint32_t group; /* writes verified together, then acknowledged; two groups fit in an area if
                        slots > 1 */

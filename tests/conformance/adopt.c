@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Endpoints over a socket that the program already has. */
+/* Endpoints over a socket of the program's own. */
 #include "harness.h"
 #include "lateness.h"
 
@@ -40,8 +40,8 @@ static int tcp_socket(struct side *side)
     return accepted;
 }
 
-/* The harness's own socketpair, as another one between the same processes cannot be had any
- * more. */
+/* Uses the harness's own socketpair, because another one between the same processes can no longer
+ * be made. */
 static int unix_socket(struct side *side)
 {
     side->descriptors[side->socket] = false; /* rdmux closes it */
@@ -58,7 +58,7 @@ static void adopt(struct side *side, int fd, enum rdmux_role role)
     check_endpoint(side, ep, &side->info);
 }
 
-/* Large messages, writes and control messages (imports) share the one socket there is. */
+/* Large messages, writes and control messages (imports) share the one socket. */
 static void use_initiator(struct side *side)
 {
     static uint8_t bytes[3 * MIB];
@@ -136,7 +136,7 @@ static void tcp_swapped_case(struct side *side)
 /* ---------------------------------------------------------------------------- a narrow connection */
 
 enum {
-    NARROW_BUFFER = 1, /* bytes; the system makes it the least there is, some thousands */
+    NARROW_BUFFER = 1, /* bytes; the system raises it to its minimum, some thousands */
     NARROW_STEPS = 30,
     NARROW_AT_ONCE = 64,
     NARROW_SLOT = 64,
@@ -163,8 +163,8 @@ static void narrow_open(struct side *side)
     adopt(side, fd, side->is_initiator ? RDMUX_ROLE_CONNECT : RDMUX_ROLE_ACCEPT);
 }
 
-/* The two sides move in turns, so what one has sent ends anywhere, and the other looks again before the rest
- * comes. */
+/* The two sides take turns. So the bytes sent by one stop at any point, and the other polls before
+ * the rest comes. */
 static void narrow_initiator(struct side *side)
 {
     static uint8_t bytes[(size_t)NARROW_STEPS * NARROW_AT_ONCE * NARROW_SLOT];
@@ -183,7 +183,7 @@ static void narrow_initiator(struct side *side)
             posted++;
         }
         BARRIER(side);
-        BARRIER(side); /* the target has looked */
+        BARRIER(side); /* the target has polled */
         while (queue_poll(&side->queue) > 0) {
             (void)WAIT(&side->queue, RDMUX_WC_WRITE, CTX(done));
             done++;
@@ -251,9 +251,9 @@ static void adopt_later(struct side *side)
 
 /* ----------------------------------------------------------------------- bytes before and after */
 
-/* The program has spoken on the socket before, and nothing of rdmux's bytes is taken for the
- * program's or the reverse. When there is no path the socket comes back as it was, and the
- * program's next bytes are not eaten. */
+/* The program has used the socket before. No bytes of rdmux are taken for the program's or the
+ * reverse. If there is no path, the socket is returned unchanged, and the program's next bytes are
+ * not consumed. */
 static void no_path_on(struct side *side, int fd)
 {
     struct rdmux_ep_attr attr = ep_attr_of(side);
@@ -265,7 +265,7 @@ static void no_path_on(struct side *side, int fd)
     struct timeval timeout = { .tv_sec = 7 };
     struct timeval found = { .tv_sec = 0 };
     socklen_t length = sizeof(found);
-    side->descriptors[fd] = true; /* the program's again in the end */
+    side->descriptors[fd] = true; /* the program owns it again in the end */
     side_open(side, NULL);
     EXPECT(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout)) == 0,
            "setsockopt: %s", strerror(errno));
@@ -281,7 +281,7 @@ static void no_path_on(struct side *side, int fd)
                               side->patient_ms, &ep),
                   RDMUX_NO_PATH);
     EXPECT(ep == NULL, "an endpoint after RDMUX_NO_PATH");
-    /* Whoever is first back writes at once, maybe before the other has come back. */
+    /* The side that returns first writes at once, possibly before the other has returned. */
     EXPECT(send(fd, "after!", 6, MSG_NOSIGNAL) == 6, "the socket was not given back: %s",
            strerror(errno));
     EXPECT(recv(fd, word, 6, MSG_WAITALL) == 6 && memcmp(word, "after!", 6) == 0,
@@ -314,8 +314,8 @@ static void tcp_no_path(struct side *side)
     (void)close(fd);
 }
 
-/* The program's bytes before adopt, read exactly by it, and a server that peeks at the first 8
- * bytes. */
+/* The program sends bytes before adopt, and the other program reads exactly these. The server peeks
+ * at the first 8 bytes. */
 static void peek_initiator(struct side *side)
 {
     EXPECT(send(side->socket, "go", 2, 0) == 2, "send: %s", strerror(errno));
@@ -364,7 +364,7 @@ static void untouched(struct side *side)
                   RDMUX_INVALID);
     attr.paths = side->provider;
 
-    /* no stream socket */
+    /* not a stream socket */
     EXPECT(pipe(ends) == 0, "pipe: %s", strerror(errno));
     EXPECT_STATUS(rdmux_adopt(fabric, cq, ends[0], RDMUX_ROLE_CONNECT, &attr, 100, &ep),
                   RDMUX_INVALID);
@@ -372,13 +372,13 @@ static void untouched(struct side *side)
     (void)close(ends[0]);
     (void)close(ends[1]);
 
-    /* the socket is as it was */
+    /* the socket is unchanged */
     char byte = 0;
     EXPECT(send(side->socket, "u", 1, 0) == 1 && recv(side->socket, &byte, 1, 0) == 1 && byte == 'u',
            "RDMUX_INVALID touched the socket: %s", strerror(errno));
     BARRIER(side);
 
-    /* a partner who never speaks: time over, and the socket is gone */
+    /* a silent peer: time-out, and the socket is closed */
     EXPECT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "socketpair: %s",
            strerror(errno));
     struct stopwatch watch;
@@ -386,11 +386,11 @@ static void untouched(struct side *side)
     EXPECT_STATUS(rdmux_adopt(fabric, cq, ends[0], RDMUX_ROLE_ACCEPT, &attr, 100, &ep),
                   RDMUX_TIMED_OUT);
     expect_took(&watch, "an adoption of 100 ms", 100, 100 + UINT64_C(300) * side->patience);
-    while (recv(ends[1], &byte, 1, 0) > 0) { /* what was said, then the end */
+    while (recv(ends[1], &byte, 1, 0) > 0) { /* the bytes sent, then the end */
     }
     (void)close(ends[1]);
 
-    /* one who hangs up */
+    /* a peer that hangs up */
     EXPECT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "socketpair: %s",
            strerror(errno));
     (void)close(ends[1]);
@@ -399,7 +399,7 @@ static void untouched(struct side *side)
     side_finish(side);
 }
 
-/* Its one socket lost, an adopted endpoint ends: there is no address to dial again. */
+/* An adopted endpoint that loses its one socket ends: there is no address to reconnect to. */
 static void lost_initiator(struct side *side)
 {
     uint8_t byte = 0;
@@ -418,7 +418,8 @@ static void lost_initiator(struct side *side)
 static void lost_target(struct side *side)
 {
     side_open(side, NULL);
-    /* A second descriptor of the same socket, to cut it behind the library's back. */
+    /* A second descriptor of the same socket, used to shut it down without the library's
+     * knowledge. */
     int other = fcntl(side->socket, F_DUPFD_CLOEXEC, 0);
     EXPECT(other >= 0, "dup: %s", strerror(errno));
     side->descriptors[other] = true;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What happens to a program that sleeps: what it posted goes on, what others post for it wakes it, and
- * nothing else does. */
+/* A sleeping program: its requests proceed, requests of its peers wake it, and nothing else
+ * does. */
 #include "harness.h"
 
 #include <dirent.h>
@@ -20,7 +20,7 @@ static void open_still_pair(struct side *side)
     side_open_pair(side, &attr);
 }
 
-/* Sleeps until the armed descriptor is readable. False: it was not in time. */
+/* Sleeps until the armed descriptor is readable. Returns false on time-out. */
 static bool sleeps_until_woken(const struct side *side)
 {
     struct pollfd wait = { .fd = rdmux_cq_fd(side->queue.cq), .events = POLLIN };
@@ -42,7 +42,7 @@ static bool has_come(const struct queue *queue, uint64_t context)
     return false;
 }
 
-/* Arms, without a poll before, and sleeps, until the entry comes. */
+/* Arms, without a poll before, and sleeps until the entry comes. */
 static void sleep_for(struct side *side, uint32_t opcode, uint64_t context, const char *what)
 {
     struct queue *queue = &side->queue;
@@ -65,7 +65,8 @@ static void sleep_for(struct side *side, uint32_t opcode, uint64_t context, cons
 
 enum { ARM_SIZE = 12 << 20, ARM_MESSAGE = 3 << 20, ARM_KINDS = 3 };
 
-/* Each operation, short and long, into memory of each kind: posted, armed at once, slept for. */
+/* Each operation, short and long, into memory of each kind: posts, arms at once, sleeps until it
+ * completes. */
 static void arm_initiator(struct side *side)
 {
     static uint8_t bytes[ARM_SIZE];
@@ -122,15 +123,15 @@ static void arm_target(struct side *side)
 
 enum { OTHER_ROUNDS = 32, FED_ROUNDS = 12, OTHER_LONG = 70000 };
 
-/* One thread sleeps on the armed cq, the other posts; they take turns. */
+/* One thread sleeps on the armed cq while the other posts; they take turns. */
 struct hands {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    uint64_t armed;  /* rounds that the sleeper has armed for */
-    uint64_t posted; /* rounds that were posted */
+    uint64_t armed;  /* rounds for which the sleeper has armed */
+    uint64_t posted; /* rounds posted */
     struct side *side;
     struct rdmux_remote *remote;
-    struct rdmux_srq *srq; /* the receives go there; NULL: to the endpoint */
+    struct rdmux_srq *srq; /* receives are posted here; NULL: to the endpoint */
     struct region bytes;
 };
 
@@ -154,7 +155,7 @@ static void announce(uint64_t *what, uint64_t value)
     (void)pthread_mutex_unlock(&hands.lock);
 }
 
-/* Arms while nothing is there. */
+/* Arms while no completion is available. */
 static void arm_quiet(struct side *side)
 {
     for (;;) {
@@ -168,7 +169,7 @@ static void arm_quiet(struct side *side)
     }
 }
 
-/* Lets the other thread post while the cq is armed, and sleeps until that has an effect. */
+/* Lets the other thread post while the cq is armed, and sleeps until the post has an effect. */
 static void sleep_round(struct side *side, uint64_t round, const char *what)
 {
     arm_quiet(side);
@@ -181,7 +182,7 @@ static void sleep_round(struct side *side, uint64_t round, const char *what)
             EXPECT(wc.context == CTX(round) && wc.status == RDMUX_OK, "got %s", wc_text(&wc));
             is_done = true;
         }
-        if (!is_done) { /* it was woken by what the library has to do for itself */
+        if (!is_done) { /* woken by the library's own work */
             while (rdmux_cq_arm(side->queue.cq) == RDMUX_AGAIN) {
                 if (queue_poll(&side->queue) > 0) {
                     break;
@@ -262,7 +263,7 @@ static void others_target(struct side *side)
     side_finish(side);
 }
 
-/* The peer's messages wait for receives, which one thread posts while the other sleeps. */
+/* The peer's messages wait for receives; one thread posts these while the other sleeps. */
 static void *post_receives(void *argument)
 {
     struct side *side = argument;
@@ -341,20 +342,21 @@ static void srq_fed_target(struct side *side)
 
 enum {
     IDLE_MS = 300,
-    IDLE_WAKES_MAX = 30,      /* of the program; a heartbeat or so may come */
+    IDLE_WAKES_MAX = 30,      /* wake-ups of the program; a few heartbeats are allowed */
     IDLE_SWITCHES_MAX = 1000, /* of all threads of the process */
     IDLE_LONG = 5 << 20,
     IDLE_RECEIVES = 9,
 };
 
-/* The thread of a simulated device does what hardware does, such as asking for a receive every 120 us. */
+/* The thread of a simulated device acts as hardware does, such as polling for a receive every 120
+ * us. */
 static bool is_device(const char *name)
 {
     return strcmp(name, "Name:\tsim-device\n") == 0;
 }
 
-/* How often the threads of this process have gone to sleep, all together: each time is one system
- * call at least. */
+/* Counts how often all threads of this process together went to sleep; each time costs at least one
+ * system call. */
 static uint64_t sleeps_of_all_threads(void)
 {
     uint64_t sum = 0;
@@ -396,8 +398,9 @@ static unsigned descriptors_open(void)
     return count;
 }
 
-/* Bytes that this process has mapped with this right, of "rwxs" as /proc tells them. An allocator's arena
- * for a thread more is address space, most of it without any right. */
+/* Returns the bytes that this process has mapped with this right, one of "rwxs" in /proc's
+ * notation. An allocator's arena for a further thread is address space, most of it without any
+ * right. */
 static uint64_t bytes_mapped(char right)
 {
     uint64_t sum = 0;
@@ -418,7 +421,7 @@ static uint64_t bytes_mapped(char right)
     return sum;
 }
 
-/* Arms and sleeps as a program does that has nothing to do, for IDLE_MS. Nothing comes for it. */
+/* Arms and sleeps for IDLE_MS like a program without work. No event of its own comes. */
 static void expect_idle(struct side *side, const char *when)
 {
     struct pollfd wait = { .fd = rdmux_cq_fd(side->queue.cq), .events = POLLIN };
@@ -469,8 +472,8 @@ static void idle_both(struct side *side, const char *when)
     BARRIER(side);
 }
 
-/* The two sides are idle in each of these states: new; after traffic that filled what there is
- * between them; with messages that wait for receives in both directions. */
+/* Both sides are idle in each of these states: new; after traffic that filled the resources between
+ * them; with messages that wait for receives in both directions. */
 static void idle(struct side *side)
 {
     struct rdmux_ep_attr attr = still_ep_attr_of(side);
@@ -491,7 +494,7 @@ static void idle(struct side *side)
             EXPECT_OK(rdmux_recv(side->ep, in.addr, 8, NULL, CTX(3)));
             arm_quiet(side);
         }
-        BARRIER(side); /* one is armed and makes no call, the other sends */
+        BARRIER(side); /* one side is armed and makes no call, the other sends */
         if (is_sleeper) {
             EXPECT(sleeps_until_woken(side), "a message wakes nobody");
             (void)WAIT(&side->queue, RDMUX_WC_RECV, CTX(3));
@@ -516,7 +519,7 @@ static void idle(struct side *side)
         (void)WAIT(&side->queue, RDMUX_WC_SEND, CTX(10 + i));
         (void)WAIT(&side->queue, RDMUX_WC_RECV, CTX(20 + i));
     }
-    /* One side has receives that nobody uses, and the messages of the same side wait. */
+    /* One side has unused receives, and messages of the same side wait. */
     for (unsigned i = 0; i < 2; i++) {
         const bool waits = side->is_initiator == (i == 0);
         if (waits) {
@@ -550,7 +553,7 @@ static void idle(struct side *side)
     side_finish(side);
 }
 
-/* --------------------------------------------------------------------- descriptors under way */
+/* -------------------------------------------------------------- descriptors that come and go */
 
 static void expect_no_longer_shared(uint64_t before)
 {
@@ -562,19 +565,19 @@ static void expect_no_longer_shared(uint64_t before)
 
 enum {
     DESCRIPTOR_ROUNDS = 120,
-    DESCRIPTOR_FIRST = 40, /* rounds before one counts */
-    DESCRIPTORS_KEPT = 24, /* imports, and regions, that are open at a time */
+    DESCRIPTOR_FIRST = 40, /* rounds before the first count */
+    DESCRIPTORS_KEPT = 24, /* imports, and regions, open at a time */
     DESCRIPTOR_REGION = 1 << 20,
 };
 
-/* What a process has open. */
+/* Resources that a process holds. */
 struct holdings {
     unsigned descriptors;
     uint64_t bytes;
 };
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-/* A sanitizer's allocator keeps what was freed, the case's own regions too. */
+/* A sanitizer's allocator keeps freed memory, including the case's own regions. */
 enum { ALLOCATOR_RETURNS = 0 };
 #else
 enum { ALLOCATOR_RETURNS = 1 };
@@ -592,13 +595,14 @@ static void expect_no_more(const struct holdings *before, const char *what)
     EXPECT(now.descriptors <= before->descriptors + 8,
            "%d %s later %u descriptors are open, %u were", rounds, what, now.descriptors,
            before->descriptors);
-    /* A third of what they took is more than an allocator's arenas. */
+    /* A third of the memory of all rounds is more than an allocator's arenas. */
     EXPECT(now.bytes <= before->bytes + (uint64_t)rounds / 3 * DESCRIPTOR_REGION,
            "%d %s of %d bytes later %" PRIu64 " bytes are mapped, %" PRIu64 " were", rounds, what,
            DESCRIPTOR_REGION, now.bytes, before->bytes);
 }
 
-/* Regions, imports and messages come and go, some of them open at a time: nothing stays of any. */
+/* Regions, imports and messages come and go, some of them open at a time. None leaves a resource
+ * behind. */
 static void descriptors_initiator(struct side *side)
 {
     uint8_t bytes[PAGE] = { 0 };

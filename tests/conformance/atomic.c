@@ -14,7 +14,7 @@ static uint64_t *word_of(const struct region *region, size_t index)
     return (uint64_t *)(void *)region->addr + index;
 }
 
-/* A stream of fetch_adds on one endpoint; results must grow, as nobody takes away. */
+/* A stream of fetch_adds on one endpoint. Results must increase, because nothing subtracts. */
 struct adder {
     struct rdmux_ep *ep;
     struct rdmux_remote *remote;
@@ -49,8 +49,8 @@ static bool adder_step(struct queue *queue, struct adder *adder)
 
 enum { ADDS = 1500, REMOTE_ADDS = 2 * ADDS, CPU_BURST = 256 };
 
-/* The owner's CPU adds in a thread of its own, so that there is no moment of a remote atomic at which
- * it might not: whatever reads the word and writes it later loses adds. */
+/* The owner's CPU adds in a thread of its own, so its adds fall into every phase of a remote
+ * atomic. Any implementation that reads the word and writes it later loses adds. */
 struct cpu_adder {
     pthread_t thread;
     uint64_t *word;
@@ -66,12 +66,12 @@ static void *add_by_cpu(void *argument)
             (void)__atomic_fetch_add(adder->word, 1, __ATOMIC_SEQ_CST);
         }
         (void)__atomic_add_fetch(&adder->done, CPU_BURST, __ATOMIC_RELEASE);
-        (void)sched_yield(); /* with one processor the provider needs it, too */
+        (void)sched_yield(); /* with a single processor the provider needs it, too */
     }
     return NULL;
 }
 
-/* Returns once it adds. */
+/* Returns once the thread adds. */
 static void cpu_adder_start(struct cpu_adder *adder, const struct region *region)
 {
     *adder = (struct cpu_adder){ .word = word_of(region, 0) };
@@ -82,7 +82,7 @@ static void cpu_adder_start(struct cpu_adder *adder, const struct region *region
     }
 }
 
-/* Returns how often it added. */
+/* Returns the number of adds. */
 static uint64_t cpu_adder_stop(struct cpu_adder *adder)
 {
     __atomic_store_n(&adder->stop, true, __ATOMIC_RELEASE);
@@ -90,8 +90,8 @@ static uint64_t cpu_adder_stop(struct cpu_adder *adder)
     return adder->done;
 }
 
-/* Each side has a word. The peer adds to it through two endpoints, its owner by its CPU, from before
- * the first of the peer's adds until after the last. */
+/* Each side has a word. The peer adds to it through two endpoints, the owner by its CPU, from
+ * before the peer's first add until after the last. */
 static void sums(struct side *side)
 {
     side_open_pair(side, NULL);
@@ -114,7 +114,7 @@ static void sums(struct side *side)
         busy = adder_step(&side->queue, &adders[0]);
         busy = adder_step(&side->queue, &adders[1]) || busy;
     }
-    BARRIER(side); /* the peer's results are there, so its adds are done */
+    BARRIER(side); /* the peer has its results, so its adds are done */
     uint64_t cpu_adds = cpu_adder_stop(&by_cpu);
     EXPECT_EQUAL(__atomic_load_n(word_of(&region, 0), __ATOMIC_SEQ_CST), REMOTE_ADDS + cpu_adds);
     EXPECT_FILLED(region.addr + 8, WORD_ROOM - 8, 0);
@@ -125,8 +125,8 @@ static void sums(struct side *side)
 
 enum { SWAPS = 400 };
 
-/* One endpoint counts by compare_swap in the upper half, the other by fetch_add in the lower half
- * of the same word. */
+/* One endpoint counts by compare_swap in the upper half of a word, the other by fetch_add in the
+ * lower half. */
 static void mixed_initiator(struct side *side)
 {
     side_open_pair(side, NULL);

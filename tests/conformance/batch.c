@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* How requests are posted: batches, lists, inline, unsignaled, MORE; and what a post that is
- * refused leaves behind. */
+/* Posting requests: batches, lists, inline, unsignaled, MORE, and the state after a refused
+ * post. */
 #include "harness.h"
 
 #include <errno.h>
@@ -92,7 +92,7 @@ static void mixed_target(struct side *side)
     }
     EXPECT_OK(rdmux_post_recv(side->ep, wrs, COUNT_OF(wrs), &posted));
     EXPECT_EQUAL(posted, COUNT_OF(wrs));
-    memset(sges, 0, sizeof(sges)); /* lists are free again */
+    memset(sges, 0, sizeof(sges)); /* lists are free to reuse */
     give_token(side, &region);
     EXPECT_EQUAL(WAIT(&side->queue, RDMUX_WC_RECV, CTX(0)).length, 64);
     EXPECT_EQUAL(WAIT(&side->queue, RDMUX_WC_RECV_WRITE_IMM, CTX(1)).imm, 77);
@@ -109,8 +109,8 @@ static void mixed_target(struct side *side)
 
 /* --------------------------------------------------------------------------- a batch that stops */
 
-/* One wrong request after two good ones: the two are done, the wrong one has its status, those
- * behind are not touched. */
+/* One invalid request after two valid ones: the two are done, the invalid one has its status, the
+ * requests behind it are not touched. */
 static void stops_initiator(struct side *side)
 {
     static uint8_t big[2048];
@@ -165,7 +165,7 @@ static void stops_initiator(struct side *side)
     for (size_t i = 0; i < COUNT_OF(wrong); i++) {
         if (wrong[i].wr.op == RDMUX_OP_FETCH_ADD &&
             ((side->info.native | side->info.emulated) & RDMUX_CAP_FETCH_ADD) == 0) {
-            continue; /* that it is refused is another case's subject */
+            continue; /* another case tests that it is refused */
         }
         uint64_t first = 10 * i;
         size_t posted = 99;
@@ -207,7 +207,7 @@ static void stops_target(struct side *side)
     give_token(side, &region);
     EXPECT_OK(rdmux_recv(side->ep, bytes, sizeof(bytes), NULL, CTX(1)));
     BARRIER(side);
-    EXPECT_FILLED(region.addr + 128, BATCH_ROOM - 128, 0); /* what came after the wrong one */
+    EXPECT_FILLED(region.addr + 128, BATCH_ROOM - 128, 0); /* requests behind the invalid one */
     EXPECT_QUIET(&side->queue);                            /* no send arrived */
     side_finish(side);
 }
@@ -264,7 +264,7 @@ static const size_t piece_sizes[] = { 1, 0, 4096, 7, 70000, 64, 3, 1000 };
 
 enum { PIECES = 8, PIECES_TOTAL = 1 + 0 + 4096 + 7 + 70000 + 64 + 3 + 1000, PIECES_ROOM = 100000 };
 
-/* Pieces of a list, every other one in registered memory, none adjacent to the next. */
+/* Pieces of a list: every other one in registered memory, none adjacent to the next. */
 static void pieces_make(struct side *side, struct rdmux_sge pieces[PIECES], uint32_t access)
 {
     struct region registered = region_make(side, MEMORY_ALLOCATED, PIECES_ROOM, access);
@@ -334,7 +334,7 @@ static void lists_initiator(struct side *side)
                                .remote = ops[i].op == RDMUX_OP_SEND ? NULL : remote };
         memcpy(list, reads ? in : out, sizeof(list));
         EXPECT_OK(rdmux_post(side->ep, &wr, 1, NULL));
-        memset(list, 0xff, sizeof(list)); /* the list is free again, the bytes are not */
+        memset(list, 0xff, sizeof(list)); /* the list is free, the bytes are not */
         (void)WAIT(&side->queue, ops[i].opcode, CTX(i));
     }
     pieces_check(in, side->seed);
@@ -350,7 +350,7 @@ static void lists_target(struct side *side)
     pieces_make(side, in, ACCESS_SINK);
     struct region region = region_make(side, MEMORY_ALLOCATED, PIECES_ROOM,
                                        RDMUX_ACCESS_REMOTE_WRITE | RDMUX_ACCESS_REMOTE_READ);
-    /* Pieces in another order, so that borders of the two lists do not meet. */
+    /* Pieces in another order, so that the borders of the two lists differ. */
     struct rdmux_sge turned[PIECES];
     for (size_t i = 0; i < PIECES; i++) {
         turned[i] = in[PIECES - 1 - i];
@@ -442,7 +442,8 @@ static void inline_initiator(struct side *side)
     EXPECT(most >= RDMUX_INLINE_MIN, "max_inline is %zu, less than %d", most, RDMUX_INLINE_MIN);
     size_t used = most < INLINE_ROOM ? most : INLINE_ROOM;
     GIVE(side, &used, sizeof(used));
-    /* No receive is posted yet, so the sends have to wait, with their bytes gone from here. */
+    /* No receive is posted yet, so the sends must wait, while their bytes are already overwritten
+     * here. */
     for (uint64_t round = 0; round < INLINE_ROUNDS; round++) {
         size_t length = round % 2 == 0 ? used : 1 + round;
         pattern_fill(bytes, length, side->seed + round, 0);
@@ -454,7 +455,7 @@ static void inline_initiator(struct side *side)
         }
         memset(bytes, 0xee, length);
     }
-    BARRIER(side); /* now receives are posted */
+    BARRIER(side); /* receives are posted now */
     for (uint64_t round = 0; round < INLINE_ROUNDS; round++) {
         (void)WAIT(&side->queue, round % 4 == 3 ? RDMUX_WC_WRITE : RDMUX_WC_SEND, CTX(round));
     }
@@ -503,8 +504,8 @@ static void inline_target(struct side *side)
 
 /* ------------------------------------------------------------------------------ unsignaled */
 
-/* Posts until the queue takes it; the only entry that may come meanwhile is WRITABLE, at most once
- * for each AGAIN. */
+/* Posts until the queue takes the request. The only entry that may come meanwhile is WRITABLE, at
+ * most once for each AGAIN. */
 struct unsignaled_post {
     unsigned refused;
     unsigned writable;
@@ -626,7 +627,7 @@ static void more_initiator(struct side *side)
     struct rdmux_remote *remote = take_remote(side, side->ep);
     pattern_fill(bytes, sizeof(bytes), side->seed, 0);
 
-    /* released by poll or wait, as the run's style is */
+    /* released by poll or wait, according to the run's style */
     (void)POST_AND_WAIT(&side->queue,
                         rdmux_write(side->ep, bytes, 100, NULL, remote, 0, CTX(1), RDMUX_MORE),
                         RDMUX_WC_WRITE, CTX(1));
@@ -650,7 +651,7 @@ static void more_initiator(struct side *side)
     (void)WAIT(&side->queue, RDMUX_WC_READ, CTX(3));
     EXPECT_PATTERN(bytes + 100, 50, side->seed);
 
-    /* released by a post without it */
+    /* released by a post without MORE */
     EXPECT_OK(rdmux_write(side->ep, bytes, 10, NULL, remote, 0, CTX(4), RDMUX_MORE));
     EXPECT_OK(rdmux_write(side->ep, bytes, 10, NULL, remote, 0, CTX(5), 0));
     (void)WAIT(&side->queue, RDMUX_WC_WRITE, CTX(4));

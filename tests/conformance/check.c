@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Expectations: what a process records when one does not hold, and the patterns that bytes are
- * verified with. */
+/* Expectations: records the first failure of a process; checks bytes against patterns. */
 #include "harness.h"
 
 #include <errno.h>
@@ -28,7 +27,7 @@ bool time_is_up(void)
 
 void stand_at(const char *file, int line, const char *what)
 {
-    /* Threads of a case may overwrite each other's place; whichever is seen is one of them. */
+    /* Threads of a case may overwrite each other's place; the place read is one of them. */
     __atomic_store_n(&report->file, file, __ATOMIC_RELAXED);
     __atomic_store_n(&report->line, line, __ATOMIC_RELAXED);
     __atomic_store_n(&report->what, what, __ATOMIC_RELAXED);
@@ -61,8 +60,8 @@ void stand_on_row(uint64_t row)
     report->row = row + 1;
 }
 
-/* "batch" of "tests/conformance/batch.c": the suite as --list names it, not a file that somebody who
- * installed the command could look for. */
+/* Makes "batch" of "tests/conformance/batch.c": the suite's name in --list, instead of a file that
+ * an installed command does not have. */
 int write_place(const char *file, int line, char *out, size_t size)
 {
     const char *slash = strrchr(file, '/');
@@ -70,7 +69,7 @@ int write_place(const char *file, int line, char *out, size_t size)
     return snprintf(out, size, "step %d of %.*s", line, (int)strcspn(name, "."), name);
 }
 
-/* The first failure of a process, or of a victim it forked, is the one that is told. */
+/* Records only the first failure of a process or of a victim it forked. */
 static _Noreturn void fail_with(const char *file, int line, const char *text)
 {
     if (__atomic_exchange_n(&report->failed, 1, __ATOMIC_ACQ_REL) == 0) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Coming together: connect and accept in all their forms, and what both sides learn of the
- * choice. */
+/* Connecting: connect and accept in all their forms, and the explanation of the choice on both
+ * sides. */
 #include "harness.h"
 #include "lateness.h"
 
@@ -17,8 +17,8 @@
 
 /* ---------------------------------------------------------------------- connect without waiting */
 
-/* The listener does not accept until told, so that the endpoint is still connecting while it is
- * tried. */
+/* The listener accepts only when told, so that the endpoint is still connecting while it is
+ * tested. */
 static void later_initiator(struct side *side)
 {
     uint8_t bytes[3][8];
@@ -45,7 +45,7 @@ static void later_initiator(struct side *side)
     }
     EXPECT_STATUS(rdmux_remote_import(ep, &token, 0, &remote), RDMUX_IN_PROGRESS);
     EXPECT(remote != NULL, "IN_PROGRESS without a remote");
-    BARRIER(side); /* now it may accept */
+    BARRIER(side); /* the listener may accept now */
 
     bool connected = false;
     unsigned ready = 0;
@@ -97,9 +97,9 @@ static void later_target(struct side *side)
     side_finish(side);
 }
 
-/* ---------------------------------------------------------- nobody there, or nobody who answers */
+/* -------------------------------------------------------------------- no listener, or no answer */
 
-/* A bound TCP socket that does not listen keeps its port free of others. */
+/* A bound TCP socket that does not listen reserves its port. */
 static int bound_socket(struct side *side, bool listens, char address[RDMUX_ADDRESS_MAX])
 {
     struct sockaddr_in name = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
@@ -142,7 +142,7 @@ static void refused_by_nobody(struct side *side)
     (void)close(fd);
 }
 
-/* The kernel takes the connection, and nobody ever says a word. */
+/* The kernel accepts the connection, and no process answers. */
 static void silent_listener(struct side *side)
 {
     char address[RDMUX_ADDRESS_MAX];
@@ -166,7 +166,7 @@ static void silent_listener(struct side *side)
     expect_took(&watch, "a set-up of 150 ms", 150, 150 + UINT64_C(400) * side->patience);
     EXPECT(wc.opcode == RDMUX_WC_CONNECTED && wc.status == RDMUX_TIMED_OUT, "got %s", wc_text(&wc));
 
-    /* close cancels an attempt, and nothing is heard of it */
+    /* close cancels an attempt without an event */
     attr.setup_timeout_ms = 0;
     EXPECT_STATUS(rdmux_connect(side->fabric, side->queue.cq, address, &attr, 0, &ep),
                   RDMUX_IN_PROGRESS);
@@ -177,7 +177,7 @@ static void silent_listener(struct side *side)
     (void)close(fd);
 }
 
-/* -------------------------------------------------------- accept that does not come to anything */
+/* ------------------------------------------------------------------------------- failed accepts */
 
 static void nothing_to_accept(struct side *side)
 {
@@ -345,7 +345,7 @@ static void explained(struct side *side)
     EXPECT_EQUAL(mine.max_recv, theirs.max_send);
     EXPECT_EQUAL(mine.security, theirs.security);
 
-    /* It never changes, and outlives its endpoint. */
+    /* The explanation never changes, and outlives its endpoint. */
     side_close_ep(side, side->ep);
     EXPECT(strcmp(chosen->provider, side->provider) == 0, "the explanation changed");
     rdmux_explanation_free(explanation);
@@ -357,7 +357,7 @@ static void explained(struct side *side)
     side_finish(side);
 }
 
-/* rdmux_explain() ranks and does not connect; the listener goes on as if nothing had been. */
+/* rdmux_explain() ranks paths without connecting; the listener is unaffected. */
 static void dry_run_initiator(struct side *side)
 {
     struct rdmux_ep_attr attr = ep_attr_of(side);
@@ -434,12 +434,12 @@ static void demands_target(struct side *side)
     side_open(side, NULL);
     side_meet(side);
     TAKE(side, &lacking, sizeof(lacking));
-    (void)side_pair(side, NULL); /* the one without a path is dropped on the way */
+    (void)side_pair(side, NULL); /* the connector without a path is dropped meanwhile */
     exercise(side, &side->queue, side->ep);
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------------ who is it */
+/* ---------------------------------------------------------------------- choosing the peer */
 
 static void private_initiator(struct side *side)
 {
@@ -491,9 +491,8 @@ static void private_target(struct side *side)
     side_finish(side);
 }
 
-/* Three connectors, told apart by their private data, are shown oldest first and accepted in
- * another order: the second by id without waiting, the third is turned away, the first is what is
- * left. */
+/* Three connectors with distinct private data are shown oldest first and accepted in another order:
+ * the second by id without waiting; the third is rejected; the first remains. */
 static void by_id_initiator(struct side *side)
 {
     struct rdmux_ep *eps[3];
@@ -517,7 +516,7 @@ static void by_id_initiator(struct side *side)
     BARRIER(side);
     (void)WAIT_OF(&side->queue, eps[0], RDMUX_WC_CONNECTED, NULL, RDMUX_OK);
 
-    /* and one that waits for its refusal */
+    /* a connector that waits for its refusal */
     struct rdmux_ep_attr attr = ep_attr_of(side);
     struct rdmux_ep *none = CTX(1);
     EXPECT_STATUS(
@@ -563,7 +562,7 @@ static void by_id_target(struct side *side)
     EXPECT_STATUS(rdmux_reject(side->listener, peers[2].id, 4711, NULL, 0), RDMUX_INVALID);
     BARRIER(side);
 
-    attr.peer = peers[0].id; /* any would do, but might take the next one, too */
+    attr.peer = peers[0].id; /* accepting any would work, but might take the next one */
     ep = side_pair(side, &attr);
     check_endpoint(side, ep, &side->info);
     EXPECT_EQUAL(side->info.private_data[0], 0);
@@ -574,7 +573,7 @@ static void by_id_target(struct side *side)
     side_finish(side);
 }
 
-/* The listener's descriptor, and a connector that loses patience before anybody took it. */
+/* Tests the listener's descriptor, and a connector that times out before it was accepted. */
 static void gone_initiator(struct side *side)
 {
     struct rdmux_ep_attr attr = ep_attr_of(side);
@@ -603,7 +602,7 @@ static void gone_target(struct side *side)
     EXPECT(poll(&wait, 1, side->patient_ms) == 1, "the listener's descriptor does not wake");
     EXPECT_OK(rdmux_listener_next(side->listener, side->patient_ms, &peer));
     BARRIER(side);
-    BARRIER(side); /* it has closed */
+    BARRIER(side); /* the connector has closed */
     attr.peer = peer.id;
     enum rdmux_status status = rdmux_accept(side->listener, side->queue.cq, &attr, side->patient_ms,
                                             &ep);
@@ -650,7 +649,7 @@ static void many_target(struct side *side)
         struct rdmux_ep *ep = side_pair(side, NULL);
         EXPECT_OK(rdmux_recv(ep, &words[i], 8, NULL, CTX(i)));
     }
-    rdmux_listener_close(side->listener); /* endpoints are not its children */
+    rdmux_listener_close(side->listener); /* endpoints do not depend on the listener */
     side->listener = NULL;
     for (uint64_t i = 0; i < MANY; i++) {
         (void)WAIT_OF(&side->queue, side->eps[i], RDMUX_WC_RECV, CTX(i), RDMUX_OK);
@@ -659,7 +658,7 @@ static void many_target(struct side *side)
     side_finish(side);
 }
 
-/* A listener that goes away takes with it those it has not handed out. */
+/* Closing a listener drops the connections that it has not handed out. */
 static void closed_listener_initiator(struct side *side)
 {
     struct rdmux_ep_attr attr = ep_attr_of(side);
@@ -730,7 +729,8 @@ static void alone(struct side *side)
     side_finish(side);
 }
 
-/* IPv6 and names. A machine without IPv6 must say so by the same error as the system's own bind. */
+/* Tests IPv6 and names. On a machine without IPv6 the error must be that of the system's own
+ * bind. */
 static bool has_ipv6(void)
 {
     struct sockaddr_in6 name = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };

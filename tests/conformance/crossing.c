@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What a provider alone can break, and other cases would not see: tests/mutants has some that do. */
+/* Errors that only a provider can make and other cases would miss; some of tests/mutants make
+ * them. */
 #include "harness.h"
 
 #include <signal.h>
@@ -10,9 +11,9 @@
 
 enum { BIG = 1 << 20, READS = 16, ROUNDS = 3, OLD = 0xaa, NEW = 0x55 };
 
-/* The importer is a third process, stopped in the midst of its reads. The initiator owns the region,
- * revokes it meanwhile, and fills it anew. The importer has a second endpoint to the same owner. A
- * round in which nothing crossed by chance is none, so there are some. */
+/* The importer is a third process, stopped in the middle of its reads. Meanwhile the initiator, the
+ * region's owner, revokes the region and refills it. The importer has a second endpoint to the same
+ * owner. There are several rounds, because in some no read crosses by chance. */
 static void crossing_initiator(struct side *side)
 {
     side_open_pair(side, NULL);
@@ -23,10 +24,10 @@ static void crossing_initiator(struct side *side)
                                            ACCESS_ALL | RDMUX_ACCESS_NO_MAP);
         memset(region.addr, OLD, BIG);
         give_token(side, &region);
-        BARRIER(side); /* it is stopped */
+        BARRIER(side); /* the importer is stopped */
         EXPECT_OK(rdmux_mr_revoke(region.mr));
         memset(region.addr, NEW, BIG);
-        BARRIER(side); /* it may run again */
+        BARRIER(side); /* the importer may run again */
         exercise(side, &side->queue, other);
         EXPECT_FILLED(region.addr, BIG, NEW);
     }
@@ -34,7 +35,7 @@ static void crossing_initiator(struct side *side)
     side_end(side);
 }
 
-/* Takes a completion of a read; false: it failed. */
+/* Takes the completion of a read. Returns false if it failed. */
 static bool take_read(struct side *side, const struct rdmux_ep *ep, const uint8_t *bytes)
 {
     struct rdmux_wc wc = NEXT(&side->queue);
@@ -50,7 +51,7 @@ static bool take_read(struct side *side, const struct rdmux_ep *ep, const uint8_
     return false;
 }
 
-/* Reads, READS at a time, until it is told that it may not, or one is refused. */
+/* Reads, READS at a time, until told that the right is gone or until a read is refused. */
 static void read_on(struct side *side, struct rdmux_ep *ep, uint8_t *bytes)
 {
     struct rdmux_remote *remote = take_remote(side, ep);
@@ -68,7 +69,7 @@ static void read_on(struct side *side, struct rdmux_ep *ep, uint8_t *bytes)
         goes_well = take_read(side, ep, bytes + done % READS * BIG);
         done++;
         if (done == 20) {
-            victim_ready(side); /* it is stopped some time from here on */
+            victim_ready(side); /* the process is stopped at any time from here on */
         }
     }
     EXPECT(status == RDMUX_OK || status == RDMUX_DENIED, "a read after revoke gave %s",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Edges: every size around a limit that a path may have, at every alignment; queues as short and as
- * deep as can be; every combination of rights. Needs sends, writes and reads alone. */
+/* Edges: every size around a limit that a path may have, at every alignment; the shortest and
+ * deepest queues; every combination of rights. Needs only sends, writes and reads. */
 #include "harness.h"
 
 #include <inttypes.h>
@@ -27,7 +27,7 @@ enum {
     SIZES_MAX = 160,
     FIRST_POWER = 3,
     LAST_POWER = 20,
-    GAP = 64, /* between two windows; nothing may be written there */
+    GAP = 64, /* between two windows; must stay unwritten */
     GAP_BYTE = 0x3c,
 };
 
@@ -44,7 +44,7 @@ static void add_edge(struct layout *layout, uint64_t edge)
     }
 }
 
-/* Both sides find the same: what one end of the path does not know, the other tells. */
+/* Both sides use the same layout: the initiator sends the limits of its path to the target. */
 static struct layout layout_of(struct side *side)
 {
     struct rdmux_path_info paths[64];
@@ -76,7 +76,8 @@ static struct layout layout_of(struct side *side)
     return layout;
 }
 
-/* Where the window of size number `index` begins; for index = count, what all take. */
+/* Returns the start of the window of size number `index`; for index = count, the length of all
+ * windows. */
 static size_t window_at(const struct layout *layout, size_t index)
 {
     size_t at = GAP;
@@ -163,7 +164,7 @@ static struct rdmux_ep_attr depth_attr(const struct side *side, uint32_t depth)
     return attr;
 }
 
-/* One entry each way: the second request is AGAIN until the first was taken. */
+/* One entry each way: the second request gets AGAIN until the completion of the first was taken. */
 static void shortest_initiator(struct side *side)
 {
     struct rdmux_ep_attr attr = depth_attr(side, SHORTEST);
@@ -202,7 +203,7 @@ struct full {
     struct rdmux_ep *ep;
     uint32_t depth;
     uint32_t done;
-    bool is_told; /* that there is room */
+    bool is_told; /* WRITABLE has come */
 };
 
 static void full_take(struct side *side, struct full *full)
@@ -223,7 +224,7 @@ static void full_take(struct side *side, struct full *full)
     full->is_told = true;
 }
 
-/* Nothing is free before the peer takes something, so nobody is told that there is room; then there is. */
+/* No slot is free before the peer takes something, so no WRITABLE comes; then it comes. */
 static void full_initiator(struct side *side)
 {
     side_open(side, NULL);
@@ -243,7 +244,7 @@ static void full_initiator(struct side *side)
                 full_take(side, &full);
             }
         }
-        BARRIER(side); /* there are receives */
+        BARRIER(side); /* receives are posted */
         while (full.done < depth || !full.is_told) {
             full_take(side, &full);
         }
@@ -277,7 +278,7 @@ static void full_target(struct side *side)
     side_finish(side);
 }
 
-/* As many as the queue takes are posted before the first is polled; one more is AGAIN. */
+/* Fills the queue before the first poll; one more request gets AGAIN. */
 static void deep_case(struct side *side)
 {
     struct rdmux_cq_attr cq_attr = RDMUX_CQ_ATTR_INIT;
@@ -313,7 +314,7 @@ static void deep_case(struct side *side)
         EXPECT_EQUAL(words[i], mix64(i));
         i++;
     }
-    if (side->is_initiator && writable == 0) { /* it may come behind them all */
+    if (side->is_initiator && writable == 0) { /* it may come behind all of them */
         struct rdmux_wc wc = NEXT(&queue);
         EXPECT(wc.opcode == RDMUX_WC_WRITABLE, "got %s", wc_text(&wc));
         writable++;
@@ -374,7 +375,7 @@ static void expect_rights(struct side *side, struct rdmux_remote *remote, uint32
             (void)WAIT(&side->queue, RDMUX_WC_FETCH_ADD, CTX(3));
         }
     }
-    /* Beyond the end nothing is allowed, whatever the rights are. */
+    /* Beyond the end no access is allowed, whatever the rights are. */
     enum rdmux_status status = rdmux_write(side->ep, &word, 8, NULL, remote, RIGHTS_SIZE - 7,
                                            CTX(4), 0);
     EXPECT(status == RDMUX_OUT_OF_RANGE || (status == RDMUX_DENIED && writes == RDMUX_DENIED),

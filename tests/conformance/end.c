@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* How endpoints end by the will of their program: shutdown and close. */
+/* Endpoints ended by their program: shutdown and close. */
 #include "harness.h"
 #include "lateness.h"
 
@@ -58,7 +58,7 @@ static void shutdown_initiator_with(struct side *side, bool waits)
     EXPECT(status != RDMUX_OK && status != RDMUX_AGAIN, "a send after shutdown gave %s",
            rdmux_status_name(status));
     BARRIER(side);
-    side_finish(side); /* and no DISCONNECTED after a shutdown that waited */
+    side_finish(side); /* checks that no DISCONNECTED follows a shutdown that waited */
 }
 
 static void shutdown_initiator(struct side *side)
@@ -83,7 +83,7 @@ static void shutdown_target(struct side *side)
         EXPECT_OK(rdmux_recv(side->ep, sink.addr + slot * SEND_SIZE, SEND_SIZE, sink.mr, CTX(i)));
     }
     give_token(side, &region);
-    BARRIER(side); /* it has ended there; nothing was polled here since */
+    BARRIER(side); /* the other side has ended; nothing was polled here since */
     for (uint64_t i = 0; i < SENDS; i++) {
         struct rdmux_wc wc = NEXT(&side->queue);
         EXPECT(wc.opcode == RDMUX_WC_RECV && wc.status == RDMUX_OK && CTX_NUMBER(wc.context) == i,
@@ -108,7 +108,7 @@ static void shutdown_target(struct side *side)
     side_finish(side);
 }
 
-/* The peer never posts a receive, so not all can be placed. */
+/* The peer never posts a receive, so some sends cannot be placed. */
 static void stuck_initiator(struct side *side)
 {
     side_open_pair(side, NULL);
@@ -145,8 +145,8 @@ static void stuck_target(struct side *side)
     side_finish(side);
 }
 
-/* Both at the same time. Whoever is a little later may find that the endpoint has ended already; in
- * any case the end is an orderly one for both. */
+/* Both sides shut down at the same time. The later one may find that the endpoint has already
+ * ended. Either way the end is orderly for both. */
 static void both(struct side *side)
 {
     uint8_t bytes[8];
@@ -173,7 +173,7 @@ static void both(struct side *side)
             struct rdmux_wc wc = NEXT(&side->queue);
             EXPECT(status == RDMUX_OK && wc.opcode == RDMUX_WC_DISCONNECTED && wc.status == RDMUX_OK,
                    "got %s", wc_text(&wc));
-            status = RDMUX_INVALID; /* no second one */
+            status = RDMUX_INVALID; /* a second shutdown is refused */
         }
         side_close_ep(side, ep);
     }
@@ -184,7 +184,7 @@ static void both(struct side *side)
 
 enum { FLIGHT = 100, FLIGHT_SIZE = 60000 };
 
-/* 100 requests are on the way, none of them can finish, and their memory is unmapped right after
+/* 100 requests are in flight, none of them can finish, and their memory is unmapped right after
  * close. */
 static void flight_initiator(struct side *side)
 {
@@ -217,7 +217,8 @@ static void flight_initiator(struct side *side)
         }
         side_close_ep(side, ep);
         EXPECT(munmap(bytes, length) == 0, "munmap: %s", strerror(errno));
-        /* What was polled before close is the program's; after it nothing names the endpoint. */
+        /* Completions polled before close belong to the program; after close none names the
+         * endpoint. */
         while (side->queue.kept_count > 0) {
             (void)NEXT(&side->queue);
         }
@@ -245,8 +246,8 @@ static void flight_target(struct side *side)
     side_finish(side);
 }
 
-/* Messages that were there when the peer closed without shutdown are delivered, then the end is
- * told. */
+/* Messages that had arrived when the peer closed without shutdown are delivered; then the end is
+ * reported. */
 static void abrupt_initiator(struct side *side)
 {
     side_open_pair(side, NULL);
@@ -266,7 +267,7 @@ static void abrupt_target(struct side *side)
     for (uint64_t i = 0; i < COUNT_OF(words); i++) {
         EXPECT_OK(rdmux_recv(side->ep, &words[i], 8, NULL, CTX(i)));
     }
-    BARRIER(side); /* it is closed there; nothing was polled here since */
+    BARRIER(side); /* the peer has closed; nothing was polled here since */
     for (uint64_t i = 0; i < COUNT_OF(words); i++) {
         struct rdmux_wc wc = NEXT(&side->queue);
         enum rdmux_status expected = i < 20 ? RDMUX_OK : RDMUX_FLUSHED;
@@ -300,8 +301,8 @@ static void handle_initiator(struct side *side)
     EXPECT_OK(rdmux_ep_set_user(ep, &mine));
     EXPECT(rdmux_ep_user(ep) == &mine, "the pointer that was set is not there");
 
-    /* Several entries of one poll; the program closes the endpoint at the first and still knows
-     * whose the others are. */
+    /* One poll returns several entries. The program closes the endpoint at the first and must still
+     * know the endpoint of the others. */
     for (uint64_t i = 0; i < 4; i++) {
         EXPECT_OK(rdmux_read(ep, &word, 8, NULL, remote, 0, CTX(i), 0));
     }
@@ -336,7 +337,7 @@ static void handle_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------ close is quick and leaves nothing */
+/* ------------------------------------------------------- close is quick and releases everything */
 
 enum { CYCLES = 60, CYCLES_QUICK = 25 };
 
@@ -371,8 +372,8 @@ static size_t entries_of(const char *path)
     return entries;
 }
 
-/* Device objects may go a little later than close returns; they are gone after some time, with no
- * further call. */
+/* Device objects may be released shortly after close has returned. They are gone after some time
+ * without a further call. */
 static void expect_back_to(struct side *side, size_t descriptors, size_t mappings)
 {
     uint64_t start = now_ns();
@@ -409,7 +410,7 @@ static void cycle_of(struct side *side)
             FAIL("after close came %s", wc_text(&wc));
         }
         BARRIER(side);
-        if (i == 4) { /* warm by now */
+        if (i == 4) { /* resources are warm by now */
             descriptors = entries_of("/proc/self/fd");
             mappings = lines_of("/proc/self/maps");
         }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Peers that die, stop, vanish or leave in haste: rules 7, 8 and 9. Who dies or stops is a third
- * process, forked before any rdmux call. */
+/* Peers that die, stop, vanish or leave in haste: rules 7, 8 and 9. The process that dies or stops
+ * is a third one, forked before any rdmux call. */
 #include "harness.h"
 #include "lateness.h"
 
@@ -16,17 +16,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The kernel tells at once that a process has ended. */
+/* The kernel reports at once that a process has ended. */
 static int soon_ms(const struct side *side)
 {
     return 2000 * (int)side->patience;
 }
 
-/* ----------------------------------------------------------------- what an ending endpoint owes */
+/* ------------------------------------------------------------ completions of an ending endpoint */
 
 enum { REQUESTS_MAX = 256 };
 
-/* Requests of one endpoint, by context; and what has come of them. */
+/* Requests of one endpoint by context, and their outcomes. */
 struct ledger {
     unsigned completed[REQUESTS_MAX];
     bool posted[REQUESTS_MAX];
@@ -69,7 +69,8 @@ static void ledger_take(struct ledger *ledger, const struct rdmux_wc *wc, enum r
     *flushed = *flushed || wc->status == RDMUX_FLUSHED;
 }
 
-/* Takes everything up to DISCONNECTED with this cause; then all must have completed, once. */
+/* Takes every entry up to DISCONNECTED with this cause. All requests must then have completed
+ * once. */
 static void ledger_settle(struct queue *queue, struct rdmux_ep *ep, struct ledger *ledger,
                           enum rdmux_status cause)
 {
@@ -142,8 +143,8 @@ static void killed_victim(struct side *side)
     victim_sleep();
 }
 
-/* The target's own process: kills the victim when the initiator says so, and says when it is
- * gone. */
+/* The target's own process: kills the victim when the initiator asks for it, and reports when the
+ * victim is gone. */
 static void killing_target_of(struct side *side, void (*body)(struct side *side))
 {
     struct victim victim;
@@ -174,13 +175,13 @@ static void killed_initiator(struct side *side)
         ledger_add(&ledger, i, true, false);
         EXPECT_OK(rdmux_recv(ep, &words[i], 8, NULL, CTX(i)));
     }
-    BARRIER(side); /* it has sent what it wanted and will be killed */
+    BARRIER(side); /* the victim has sent its messages and will be killed */
     for (uint64_t i = 0; i < SENDS; i++) {
         uint64_t context = 100 + i;
         uint32_t flags = i % 2 == 1 ? RDMUX_UNSIGNALED : 0;
         bool reads = i % 4 == 3;
-        /* It posted no receive, so no send can be placed: those that ask for it fail, and so
-         * complete. */
+        /* The peer posted no receive, so no send can be placed. Sends with PLACED therefore
+         * fail. */
         bool placed = i % 4 == 1;
         enum rdmux_status status = reads
                                        ? rdmux_read(ep, sink.addr, SEND_SIZE, sink.mr, remote, 0,
@@ -194,7 +195,7 @@ static void killed_initiator(struct side *side)
         ledger_add(&ledger, context, false, flags != 0);
         ledger.must_fail[context] = placed;
     }
-    BARRIER(side); /* it was killed */
+    BARRIER(side); /* the victim was killed */
     uint64_t start = now_ns();
     ledger_settle(&side->queue, ep, &ledger, RDMUX_PEER_GONE);
     EXPECT(ms_since(start) < (uint64_t)soon_ms(side),
@@ -210,8 +211,8 @@ static void killed_initiator(struct side *side)
     side_end(side);
 }
 
-/* Killed while the initiator sleeps with nothing posted but receives: idle and by wait, then by
- * poll(2) on the armed fd. */
+/* The peer is killed while the initiator sleeps with only receives posted, first in
+ * rdmux_cq_wait(), then in poll(2) on the armed fd. */
 static void killed_idle_initiator(struct side *side)
 {
     struct rdmux_wc wc;
@@ -265,7 +266,7 @@ static void killed_armed_initiator(struct side *side)
     BARRIER(side);
     struct pollfd wait = { .fd = rdmux_cq_fd(side->queue.cq), .events = POLLIN };
     uint64_t start = now_ns();
-    /* The descriptor may be readable with nothing to return: then once more round. */
+    /* The descriptor may be readable without a completion; then one more round. */
     while (queue_poll(&side->queue) == 0) {
         status = rdmux_cq_arm(side->queue.cq);
         if (status == RDMUX_OK) {
@@ -309,19 +310,19 @@ static void others_target(struct side *side)
 /* ------------------------------------------------------------------------------ stopped */
 
 /*
- * When a stopped peer is noticed, counted from its stop. L is the liveness time:
+ * When the end of a stopped peer is noticed, counted from its stop. L is the liveness time:
  *
- *   not before 3/4 L   It is gone once it was silent for L, and it gave a sign of life in every
- *                      quarter of L until it stopped (docs/WIRE.md, HEARTBEAT).
+ *   not before 3/4 L   The peer is gone once it was silent for L. Until it stopped, it sent a sign
+ *                      of life in every quarter of L (docs/WIRE.md, HEARTBEAT).
  *   not after L        No sign of life comes after the stop.
  *
- * What a library does without being called starts within 10 ms, given a free processor (10.3), and
- * its timers are no finer. So much later may be, twice, the peer's last beat; then this side's
- * reading of it and, twice, the look that finds the peer silent.
+ * Work that the library does without being called starts within 10 ms, given a free processor
+ * (10.3), and its timers are no finer. The peer's last heartbeat may be late by twice this time,
+ * its receipt by this side by once, and the timeout scan that finds the peer silent by twice.
  *
- * There may be no free processor. A thread of this process that only sleeps sees how late it is
- * woken at worst meanwhile, and so late may be each who sleeps on the way: the one that beats; the
- * one that reads, the one that looks, the one that polls.
+ * There may be no free processor. A thread of this process that only sleeps measures the worst
+ * wake-up delay meanwhile. Each sleeping thread involved may be as late: the one that sends
+ * heartbeats, the one that receives, the one that scans, the one that polls.
  */
 enum {
     LIVENESS_MS = 500,
@@ -332,11 +333,12 @@ enum {
     SLEEPERS_AFTER = 3,
 };
 
-/* Between which two times of this side's clock the victim was stopped: the other side's may be another host's. */
+/* Times of this side's clock between which the victim was stopped. The other side's clock may be
+ * another host's. */
 struct stop {
     uint64_t begun_ns;
     uint64_t done_ns;
-    uint64_t late_ms; /* how late a sleeper was woken at the victim's host */
+    uint64_t late_ms; /* worst wake-up delay at the victim's host */
 };
 
 static void expect_noticed_in_time(const struct stop *stop, uint64_t noticed_ns,
@@ -366,7 +368,7 @@ static void write_to_the_stopped(struct side *side, struct rdmux_remote *remote)
            "a write to a stopped peer gave %s", rdmux_status_name(status));
 }
 
-/* Goes on as before until the other side tells that its victim has stopped. */
+/* Continues until the other side reports that its victim has stopped. */
 static void poll_until_stopped(struct side *side, struct rdmux_remote *remote, bool busy,
                                struct stop *stop)
 {
@@ -383,7 +385,7 @@ static void poll_until_stopped(struct side *side, struct rdmux_remote *remote, b
     stop->done_ns = now_ns();
 }
 
-/* Polls until the end, and returns when it came. busy: writes all the while. */
+/* Polls until the end and returns its time. busy: writes all the while. */
 static uint64_t poll_until_gone(struct side *side, struct rdmux_remote *remote, bool busy)
 {
     while (!time_is_up()) {
@@ -418,7 +420,7 @@ static void stopped_initiator_of(struct side *side, bool busy)
     struct rdmux_remote *remote = busy ? take_remote(side, ep) : NULL;
     uint64_t state = side->seed;
     sleeper_start(&sleeper);
-    /* So that it is stopped anywhere between two of its beats. */
+    /* The stop thus falls anywhere between two heartbeats of the victim. */
     sleep_ms(liveness_ms / 4 + (unsigned)random_below(&state, liveness_ms / 4));
     EXPECT_QUIET(&side->queue);
     poll_until_stopped(side, remote, busy, &stop);
@@ -477,7 +479,8 @@ static void stopped_busy_target(struct side *side)
     stopping_target_of(side, busy_victim);
 }
 
-/* Stopped for longer than any default, and running again: with RDMUX_NEVER nobody minds. */
+/* The peer is stopped for longer than any default, and then runs again. With RDMUX_NEVER the
+ * endpoint survives. */
 static struct rdmux_ep_attr never_attr(struct side *side)
 {
     struct rdmux_ep_attr attr = ep_attr_of(side);
@@ -527,11 +530,11 @@ static void never_target(struct side *side)
     victim_end(&victim);
 }
 
-/* ----------------------------------------------------------------- leaving while saying goodbye */
+/* -------------------------------------------------------------------- leaving during a shutdown */
 
 enum { LAST_WORDS = 12, LISTENED_FOR = LAST_WORDS + 2, GOODBYES = 2 * LAST_WORDS };
 
-/* In later rounds whoever leaves does so a little later, each time another millisecond. */
+/* In later rounds the side that leaves waits longer, one more millisecond per round. */
 static void linger(struct side *side, unsigned round)
 {
     uint64_t start = now_ns();
@@ -540,7 +543,7 @@ static void linger(struct side *side, unsigned round)
     }
 }
 
-/* deserted: the peer may be gone before the last of them. */
+/* deserted: the peer may be gone before the last word. */
 static void say_last_words(struct rdmux_ep *ep, uint64_t words[LAST_WORDS], bool deserted)
 {
     enum rdmux_status status = RDMUX_OK;
@@ -560,8 +563,8 @@ static void listen_for_words(struct rdmux_ep *ep, uint64_t words[LISTENED_FOR])
     }
 }
 
-/* Takes everything until the end: words in order, then receives that nobody used. Returns how many
- * words came. */
+/* Takes every entry until the end: words in order, then unused receives. Returns the number of
+ * words received. */
 static uint64_t take_last_words(struct side *side, struct rdmux_ep *ep, const uint64_t words[],
                                 uint32_t *cause)
 {
@@ -590,7 +593,7 @@ static uint64_t take_last_words(struct side *side, struct rdmux_ep *ep, const ui
     return came;
 }
 
-/* Leaves after it has asked for an end, which may be anywhere on its way. */
+/* Leaves after it has requested a shutdown, which may be at any stage. */
 static void hasty_initiator(struct side *side)
 {
     static uint64_t words[LAST_WORDS];
@@ -598,11 +601,11 @@ static void hasty_initiator(struct side *side)
     side_meet(side);
     for (unsigned round = 0; round < GOODBYES; round++) {
         struct rdmux_ep *ep = side_pair(side, NULL);
-        BARRIER(side); /* it listens */
+        BARRIER(side); /* the target listens */
         say_last_words(ep, words, false);
         EXPECT_STATUS(rdmux_ep_shutdown(ep, 0), RDMUX_IN_PROGRESS);
         linger(side, round);
-        while (side->queue.kept_count > 0) { /* the end itself, at most */
+        while (side->queue.kept_count > 0) { /* at most the end itself */
             struct rdmux_wc wc = NEXT(&side->queue);
             EXPECT(wc.opcode == RDMUX_WC_DISCONNECTED && wc.status == RDMUX_OK, "got %s",
                    wc_text(&wc));
@@ -633,7 +636,7 @@ static void hasty_target(struct side *side)
     side_finish(side);
 }
 
-/* The one that shuts down is left by the other, which has heard so many of its last words. */
+/* The side that shuts down is left by the other after that many of its last words have arrived. */
 static void deserted_initiator(struct side *side)
 {
     static uint64_t words[LAST_WORDS];
@@ -687,16 +690,16 @@ static void deserting_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------- the control channel cut */
+/* --------------------------------------------------------------------------- a cut control channel */
 
-/* 0: it is no address of TCP. */
+/* Returns 0 if the address is not of TCP. */
 static unsigned port_of(const struct sockaddr_storage *name)
 {
     struct sockaddr_in ip = { .sin_port = 0 };
     if (name->ss_family != AF_INET && name->ss_family != AF_INET6) {
         return 0;
     }
-    memcpy(&ip, name, sizeof(ip)); /* both have the port in the same place */
+    memcpy(&ip, name, sizeof(ip)); /* both families have the port at the same offset */
     return ntohs(ip.sin_port);
 }
 
@@ -720,7 +723,8 @@ static void cut_control_channel(const struct side *side)
     FAIL("no connection to port %u", wanted);
 }
 
-/* Without failover nobody dials again: the loss is the end, for both and at once. */
+/* Without failover there is no control-channel reconnect: the loss ends the endpoint at once on
+ * both sides. */
 static void expect_cut_is_the_end(struct side *side)
 {
     static struct ledger ledger;

@@ -5,23 +5,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* `strength` dimensions, and where their combinations of values begin in walk.covered. */
+/* A combination of `strength` dimensions. `first` is where its tuples begin in walk.covered. */
 struct combination {
     uint8_t dimensions[GENERATE_STRENGTH_MAX];
     size_t first;
     size_t count;
 };
 
-enum { COMBINATIONS_MAX = 560 }; /* 16 over 3 */
+enum { COMBINATIONS_MAX = 560 }; /* 16 choose 3 */
 
 struct walk {
     const struct table *table;
     unsigned strength;
     struct combination combinations[COMBINATIONS_MAX];
     size_t combination_count;
-    uint8_t *covered; /* of every tuple: 1 if a row has it, or none can */
+    uint8_t *covered; /* for each tuple: 1 if a row has it or no row can */
     size_t tuple_count;
-    uint64_t turn; /* decides between equals, always the same way */
+    uint64_t turn; /* breaks ties, in the same way each time */
 };
 
 struct row row_of_any(void)
@@ -97,7 +97,7 @@ static void add_combinations(struct walk *walk, uint8_t *dimensions, unsigned de
     }
 }
 
-/* The values of the tuple-th tuple of a combination, put into a row. */
+/* Puts the values of a combination's tuple number `tuple` into a row. */
 static void put_tuple(const struct walk *walk, const struct combination *combination, size_t tuple,
                       struct row *row)
 {
@@ -109,7 +109,8 @@ static void put_tuple(const struct walk *walk, const struct combination *combina
     }
 }
 
-/* The place of the row's tuple in walk.covered; false: one of its values is not chosen. */
+/* Returns the index of the row's tuple in walk.covered. Returns false if one of its values is not
+ * chosen. */
 static bool tuple_of(const struct walk *walk, const struct combination *combination,
                      const struct row *row, size_t *out)
 {
@@ -125,7 +126,7 @@ static bool tuple_of(const struct walk *walk, const struct combination *combinat
     return true;
 }
 
-/* A tuple that no row can have is as good as covered. */
+/* Marks tuples that no row can have as covered. */
 static void drop_impossible(struct walk *walk, const struct row *fixed)
 {
     for (size_t i = 0; i < walk->combination_count; i++) {
@@ -151,7 +152,7 @@ static uint64_t next_turn(struct walk *walk)
     return walk->turn >> 33;
 }
 
-/* How many tuples the row has that none before had, among those with this dimension. */
+/* Returns how many tuples with this dimension the row adds to those covered. */
 static unsigned gain_of(const struct walk *walk, const struct row *row, unsigned dimension)
 {
     unsigned gain = 0;
@@ -195,7 +196,7 @@ static void cover(struct walk *walk, const struct row *row)
     }
 }
 
-/* The row that begins with the first tuple which is still missing; false: none is. */
+/* Makes the row that begins with the first missing tuple. Returns false if none is missing. */
 static bool next_row(struct walk *walk, const struct row *fixed, size_t *from, struct row *out)
 {
     for (; *from < walk->combination_count; ++*from) {
@@ -238,7 +239,7 @@ size_t generate_rows(const struct table *table, const struct row *fixed, unsigne
     add_combinations(walk, dimensions, 0, 0);
     assert(walk->tuple_count > 0);
     walk->covered = calloc(walk->tuple_count, 1);
-    rows = calloc(walk->tuple_count, sizeof(*rows)); /* each row has one that was missing */
+    rows = calloc(walk->tuple_count, sizeof(*rows)); /* each row adds at least one missing tuple */
     if (walk->covered != NULL && rows != NULL) {
         drop_impossible(walk, fixed);
         while (next_row(walk, fixed, &from, &rows[count])) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Counts that pass 2^8 and 2^16, both ways at once, and offsets that pass 2^31 and 2^32. */
+/* Counts that exceed 2^8 and 2^16, in both directions at once, and offsets that exceed 2^31 and
+ * 2^32. */
 #include "harness.h"
 
 #include <errno.h>
@@ -12,22 +13,23 @@
 /* ------------------------------------------------------------------------------------- messages */
 
 enum {
-    DEEP = 65536, /* the longest queue there may be */
+    DEEP = 65536, /* the maximum queue depth */
     SENDS = 512,
     AT_ONCE = 256,
     SIGNAL_EVERY = 61,
     MESSAGES_CONTEXT = 1000000,
 };
 
-/* Receives posted at once, and then as many messages. 2^16 are passed on the way, and at once. */
+/* Numbers of receives posted at once; as many messages follow. 2^16 is exceeded by the sum and by a
+ * single batch. */
 static const uint64_t batches[] = { 1, 255, 256, 257, 511, 512, 513, 4097, DEEP, 3 };
 
 struct crowd {
     struct side *side;
-    uint64_t *words; /* a receive's 8 bytes each */
+    uint64_t *words; /* 8 bytes for each receive */
     uint64_t sent;
     uint64_t received;
-    uint64_t completed; /* number behind the last message whose completion came */
+    uint64_t completed; /* 1 + number of the last completed message */
     uint64_t seed;      /* of the peer's messages */
 };
 
@@ -61,7 +63,7 @@ static void crowd_take(struct crowd *crowd, const struct rdmux_wc *wc, uint64_t 
     crowd->received++;
 }
 
-/* By one call for 256 at a time, so that as many are news to the peer at once. */
+/* Posts 256 per call, so that the peer learns of as many at once. */
 static void post_receives(struct crowd *crowd, uint64_t count)
 {
     struct rdmux_sge sges[AT_ONCE];
@@ -170,7 +172,8 @@ static enum rdmux_status post_counted(struct many *many, enum counted kind, uint
     }
 }
 
-/* What requests up to this one brought. Those that may have been overwritten are not looked at. */
+/* Checks the results of requests up to this one. Results that may have been overwritten are
+ * skipped. */
 static void check_counted(struct many *many, enum counted kind, uint64_t last)
 {
     for (; many->done <= last; many->done++) {
@@ -259,7 +262,7 @@ static void many_target(struct side *side)
 
 #define GIB4 (UINT64_C(1) << 32)
 #define FAR_LENGTH (GIB4 + 131101) /* odd */
-/* A path on which no program and no mapping takes part leaves it to a device, which has to pin. */
+/* On a path without program or mapping, a device does the access and must pin the memory. */
 #define FAR_PINNED (UINT64_C(6) << 30)
 
 enum { FAR_MOST = 40003, FAR_SIZES = 5, FAR_REGIONS = 3, REASON_MAX = 256 };
@@ -269,7 +272,7 @@ static const uint64_t far_places[] = {
     (UINT64_C(1) << 31) - 40000, GIB4 - 40000, GIB4 - 3, GIB4, GIB4 + 4099, FAR_LENGTH,
 };
 
-/* Where an access of this size is: the last place is the region's end. */
+/* Returns the offset of an access of this size; the last place is the region's end. */
 static uint64_t far_offset(size_t place, size_t size)
 {
     return far_places[place] == FAR_LENGTH ? FAR_LENGTH - size : far_places[place];
@@ -291,7 +294,8 @@ struct far {
     void *maps[FAR_REGIONS];
 };
 
-/* Sparse memory: a few pages of it are ever touched. False: *reason has why it is not to be had. */
+/* Sparse memory, of which only a few pages are touched. Returns false with the reason in *reason if
+ * it is not available. */
 static bool far_make(struct side *side, struct far *far, char reason[REASON_MAX])
 {
     const uint32_t access = side_has(side, NEEDS_ATOMICS)
@@ -327,7 +331,7 @@ static void far_end(struct far *far)
     }
 }
 
-/* Gigabytes pinned by a device are gigabytes of memory, which the host may not have. */
+/* Memory pinned by a device must be present. The host may lack these gigabytes. */
 static bool far_is_pinned_and_too_much(struct side *side, char reason[REASON_MAX])
 {
     if ((side->info.native & RDMUX_CAP_TARGET_PASSIVE) == 0 || memory_available() >= FAR_PINNED) {
@@ -372,7 +376,7 @@ static void far_access(struct side *side, struct rdmux_remote *remote, uint8_t *
         EXPECT_EQUAL(old, word + 5);
     }
     BARRIER(side);
-    BARRIER(side); /* the target has looked, and has a receive in the same place */
+    BARRIER(side); /* the target has checked, and has a receive posted at the same place */
     (void)POST_AND_WAIT(&side->queue, rdmux_send(ep, bytes, size, NULL, CTX(6), 0), RDMUX_WC_SEND,
                         CTX(6));
     BARRIER(side);
@@ -425,7 +429,8 @@ static void expect_zero(const uint8_t *bytes, uint64_t from, uint64_t to, const 
     }
 }
 
-/* The bytes are there and not at what is left of the offset in 32 or 31 bits, nor beside it. */
+/* Checks that the bytes are in place. They must not be at the offset truncated to 32 or 31 bits,
+ * nor beside it. */
 static void far_look(const struct side *side, uint8_t *bytes, size_t region, size_t place,
                      size_t size)
 {
@@ -439,7 +444,7 @@ static void far_look(const struct side *side, uint8_t *bytes, size_t region, siz
     } else if (offset > INT32_MAX) {
         expect_zero(bytes, low & INT32_MAX, (low & INT32_MAX) + size, "2 GiB before a write");
     }
-    if (offset < GIB4 && offset + size > GIB4) { /* what lies across the border */
+    if (offset < GIB4 && offset + size > GIB4) { /* the part across the border */
         expect_zero(bytes, 0, offset + size - GIB4, "at the first bytes, for a write across 4 GiB");
     }
     memset(bytes + offset, 0, size);
@@ -465,7 +470,7 @@ static void far_target(struct side *side)
             for (size_t size = 0; size < FAR_SIZES; size++) {
                 BARRIER(side);
                 EXPECT_QUIET(
-                    &side->queue); /* a call is what orders memory with a device in software */
+                    &side->queue); /* only an rdmux call orders memory with a software device */
                 far_look(side, far.bytes[region], region, place, far_sizes[size]);
                 EXPECT_QUIET(&side->queue);
                 EXPECT_OK(rdmux_recv(side->ep,
@@ -492,7 +497,7 @@ enum { HELD_MOST = 1025, HELD_BEGIN = 4096, HELD_KINDS = 5 };
 
 static const uint64_t held_counts[] = { 255, 256, 257, 513, HELD_MOST };
 
-/* One of many requests of a kind that MORE holds back until the last of them is posted. */
+/* Posts one of many requests of a kind; MORE holds them back until the last is posted. */
 static enum rdmux_status post_held(struct side *side, unsigned kind, struct rdmux_remote *remote,
                                    uint64_t *results, uint64_t number, uint32_t flags)
 {
@@ -587,26 +592,26 @@ static void held_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------------- full to the brim */
+/* -------------------------------------------------------------------------- full queues and rings */
 
 enum {
     BRIM_ROUNDS = 48,
-    BRIM_ROUNDS_OF_DEVICES = 8, /* they have no ring of bytes that wraps, and say by time alone that receives lack */
+    BRIM_ROUNDS_OF_DEVICES = 8, /* no wrapping ring of bytes; lacking receives show by time */
     BRIM_DEPTH = 512,
     BRIM_LENGTH = 20011,
     BRIM_RECEIVES = 64,
     BRIM_TRIES = 300,
 };
 
-/* Rounds of short messages, of those of some hundred bytes, and of all lengths. */
+/* Rounds of short messages, of messages of some hundred bytes, and of all lengths. */
 static size_t brim_length(uint64_t seed, uint64_t round, uint64_t number)
 {
     static const size_t most[] = { 1500, 130, 5000, BRIM_LENGTH };
     return mix64(seed + round * 100003 + number) % (most[round % COUNT_OF(most)] + 1);
 }
 
-/* Sends until the path takes no more, while nobody receives; messages come and go both ways, so the
- * place where the next one begins is another one each time. */
+/* Sends until the path takes no more, while the peer does not receive. Messages flow both ways, so
+ * the next one begins at another position each time. */
 static uint64_t brim_send(struct side *side, uint8_t *bytes, uint64_t round)
 {
     uint64_t sent = 0;
@@ -682,7 +687,7 @@ static void brim(struct side *side)
     free(bytes);
 }
 
-/* ------------------------------------------------------------------------ around number 2 to the 16 */
+/* ---------------------------------------------------------------------- message numbers around 2^16 */
 
 enum {
     WRAP_FIRST = 65536 - 200,
@@ -692,7 +697,7 @@ enum {
     WRAP_GO = 1000,
 };
 
-/* The message of this number, of all there are on the endpoint. */
+/* Returns the length of the endpoint's message with this number. */
 static size_t wrap_length(uint64_t number)
 {
     static const size_t lengths[] = { 4096, 8, 3000, WRAP_LENGTH, 60 };
@@ -727,7 +732,7 @@ static void wrap_initiator(struct side *side)
     side_finish(side);
 }
 
-/* Receives lie where a path may let the sender write. */
+/* Receives lie in memory that a path may let the sender write. */
 static void wrap_target(struct side *side)
 {
     struct rdmux_ep_attr attr = ep_attr_of(side);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * From a row to requests. Those before and behind the operation touch another region than it does,
- * or other bytes, unless an order is promised between them: then they touch the same.
+ * Turns a row into requests. Requests before and behind the operation touch another region, or
+ * other bytes. If an order between them is promised, they touch the same bytes.
  */
 #include "generated.h"
 
@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* Places in a region that is not the operation's. */
+/* Offsets in a region that the operation does not use. */
 enum {
     AT_READS = 100000,
     AT_PAUSED = 299936,
@@ -82,7 +82,7 @@ uint32_t wanted_opcode(const struct wanted *wanted)
 size_t program_placed(const struct program *program)
 {
     size_t placed = 0;
-    size_t asked = 0; /* the same, of what has PLACED */
+    size_t asked = 0; /* the same count for requests with PLACED */
     for (size_t i = 0; i < program->count; i++) {
         const struct wanted *wanted = &program->requests[i];
         if (wanted->answer != RDMUX_OK) {
@@ -201,7 +201,7 @@ static uint32_t subject_rdmux_op(const struct row *row)
     return ops[row->values[DIM_OP]];
 }
 
-/* What the post must answer, and why. */
+/* Determines the status that the post must return, and the rule for it. */
 static void subject_answer(const struct row *row, const struct limits *limits,
                            struct wanted *subject)
 {
@@ -252,7 +252,7 @@ static struct wanted subject_of(const struct row *row, uint64_t seed, const stru
 struct maker {
     struct program *program;
     struct wanted subject;
-    unsigned other; /* a region that the operation does not name */
+    unsigned other; /* a region that the operation does not use */
     uint64_t hash;  /* of the row */
     uint64_t seed;
 };
@@ -266,7 +266,7 @@ static struct wanted *add(struct maker *maker, const struct wanted *wanted)
     return added;
 }
 
-/* A request of another region, with its bytes in memory of any kind. */
+/* A request to another region, with its bytes in memory of any kind. */
 static struct wanted other(const struct maker *maker, enum role role, uint32_t op, uint64_t offset,
                            size_t length)
 {
@@ -283,14 +283,15 @@ static struct wanted other(const struct maker *maker, enum role role, uint32_t o
     };
 }
 
-/* Bytes of the operation that a request before it may touch, as their order is promised. */
+/* Returns whether an earlier request may touch bytes of the operation, because their order is
+ * promised. */
 static bool has_shared_bytes(const struct wanted *subject)
 {
     return subject->remote < REMOTE_KINDS && subject->length > 0 && subject->answer == RDMUX_OK;
 }
 
-/* A read that may still be under way when the operation is posted: of the very bytes that it
- * changes, at the end of others, if a fence keeps it from them. */
+/* A read that may still be in flight when the operation is posted. If a fence separates the two,
+ * the range that it reads ends with the very bytes that the operation changes. */
 static void add_read(struct maker *maker, uint64_t offset, size_t length, bool of_the_same)
 {
     const struct wanted *subject = &maker->subject;
@@ -397,8 +398,8 @@ static void add_before(struct maker *maker, enum before before)
     }
 }
 
-/* Whether the operation's own completion says that it is placed, and a post behind it is not
- * needed to get it going. */
+/* Returns whether the operation's own completion proves that it is placed. If so, it needs no later
+ * post to be sent. */
 static bool proves_itself(const struct row *row, const struct wanted *subject)
 {
     return subject->answer == RDMUX_OK && (subject->flags & RDMUX_PLACED) != 0 &&
@@ -458,7 +459,7 @@ static void add_proof(struct maker *maker, const struct row *row)
     (void)add(maker, &proof);
 }
 
-/* Which posts find the queue full. */
+/* Marks the posts that find the queue full. */
 static void mark_the_full(struct program *program, enum before before)
 {
     const struct wanted *subject = NULL;

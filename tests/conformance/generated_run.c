@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Generated cases: each posts the rows of one operation, one after the other, on endpoints that stay.
- * Each side has a model of its own regions and of the peer's, and a shadow of its local memory: after
- * each row every byte of them must be as the rules say. Bytes depend on the row and on how many came
- * before it, and buffers are overwritten as soon as they are free, so bytes that are late, swapped or
- * repeated show.
+ * Generated cases: each posts the rows of one operation one after the other, on the same endpoints.
+ * Each side has a model of its own regions and of the peer's, and a shadow of its local memory.
+ * After each row every byte must be as the rules say. Bytes depend on the row and on the number of
+ * rows before it. Buffers are overwritten as soon as they are free. So late, swapped or repeated
+ * bytes show.
  */
 #include "generated.h"
 #include "harness.h"
@@ -35,12 +35,12 @@ enum {
     ARENA_OPEN = MEMORY_KINDS, /* allocated, and the peer may write to it */
     ARENAS,
     ARENA_LENGTH = 5 * REGION_LENGTH + 1,
-    GAP = 13, /* between two buffers; never to be written */
+    GAP = 13, /* between two buffers; must never be written */
     POLL_AT_ONCE = 16,
     POLLS_PER_YIELD = 64,
-    BYTE_INLINE = 0x55, /* what an INLINE buffer is overwritten with after its post */
-    BYTE_FREE = 0x66,   /* what others are overwritten with after their completion */
-    BYTE_ROOM = 0x77,   /* what receives and results hold before */
+    BYTE_INLINE = 0x55, /* overwrites an INLINE buffer after its post */
+    BYTE_FREE = 0x66,   /* overwrites other buffers after their completion */
+    BYTE_ROOM = 0x77,   /* content of receives and results before */
     NOTICE_ROOM = 16,
     ROOM_BEHIND = 200,
     RECEIVES_FROM = 5000, /* contexts of receives */
@@ -49,12 +49,12 @@ enum {
     OTHER_SIDE_MS = 500,
 };
 
-/* Local memory of one kind. The shadow is what it must hold. */
+/* Local memory of one kind. The shadow is its required content. */
 struct arena {
     struct region region;
     uint8_t *shadow;
-    size_t used; /* of its begin */
-    size_t end;  /* where what is used of its end begins */
+    size_t used; /* bytes used at its start */
+    size_t end;  /* where the bytes used at its end begin */
 };
 
 struct piece {
@@ -70,12 +70,12 @@ struct buffer {
     size_t length;
 };
 
-/* A request that was posted. */
+/* A posted request. */
 struct posted {
     const struct wanted *wanted;
     struct buffer buffer;
-    const uint8_t *expected; /* what a read or an atomic must bring; NULL: nothing */
-    bool free;               /* its buffer was given back */
+    const uint8_t *expected; /* required result of a read or an atomic; NULL: none */
+    bool free;               /* its buffer is free again */
 };
 
 struct receive_slot {
@@ -86,20 +86,20 @@ struct receive_slot {
 
 struct stage {
     struct side *side;
-    const char *rules; /* that the case cites */
+    const char *rules; /* rules that the case cites */
     struct rdmux_srq *srq;
     struct rdmux_ep *eps[ENDPOINTS];
     size_t ep_count;
     struct rdmux_remote *remotes[ENDPOINTS][REMOTE_KINDS][IMPORTS];
     struct region regions[REMOTE_KINDS];
-    uint8_t *model[REMOTE_KINDS];  /* of this side's regions */
-    uint8_t *theirs[REMOTE_KINDS]; /* of the peer's */
-    struct limits limits[2];       /* this side's, the peer's */
+    uint8_t *model[REMOTE_KINDS];  /* models of this side's regions */
+    uint8_t *theirs[REMOTE_KINDS]; /* models of the peer's regions */
+    struct limits limits[2];       /* of this side and of the peer */
     struct arena arenas[ARENAS];
-    uint8_t *found; /* what reads and atomics must bring, REGION_LENGTH and more */
+    uint8_t *found; /* required results of reads and atomics, REGION_LENGTH and more */
     size_t found_used;
 
-    /* of the row */
+    /* State of the current row. */
     struct row row;
     uint64_t row_deadline;
     struct rdmux_ep *ep;
@@ -107,17 +107,17 @@ struct stage {
     struct program in;
     struct posted posted[REQUESTS_MAX];
     size_t posted_count;
-    size_t done; /* posted requests whose completion came, or was passed over */
+    size_t done; /* posted requests that have completed or were passed over */
     struct receive_slot receives[REQUESTS_MAX];
     size_t receive_count;
     size_t received;
-    size_t in_applied; /* of in.requests */
+    size_t in_applied; /* in.requests applied to the model */
     bool writable_due;
-    bool took; /* polled since the row's posts began */
+    bool took; /* a poll took place since the row's first post */
     unsigned polls;
 };
 
-/* -------------------------------------------------------------------------------- how it fails */
+/* ------------------------------------------------------------------------------- failure texts */
 
 static const char *cited(const struct stage *stage, const char *rule)
 {
@@ -126,7 +126,7 @@ static const char *cited(const struct stage *stage, const char *rule)
     return found != NULL && case_cites(&test, found) ? rule : "1.1";
 }
 
-/* What a request asked for. */
+/* Describes a request. */
 static const char *asked(const struct wanted *wanted)
 {
     static char text[TEXT_MAX];
@@ -166,7 +166,7 @@ static _Noreturn void broken(const struct stage *stage, const char *rule,
          wanted == NULL ? "" : "\n", row);
 }
 
-/* The rule that says when the bytes of a request must be there. */
+/* Returns the rule that says when the request's bytes must be placed. */
 static const char *rule_of_bytes(const struct stage *stage, const struct wanted *wanted)
 {
     if (wanted_is_atomic(wanted)) {
@@ -190,7 +190,7 @@ static const char *rule_of_bytes(const struct stage *stage, const struct wanted 
     }
 }
 
-/* A byte that is not what it must be tells by its value, at times, what went wrong. */
+/* A wrong byte's value sometimes shows the cause. */
 static const char *rule_of_wrong_byte(const struct wanted *wanted, uint8_t came, const char *rule)
 {
     if (came == BYTE_INLINE && (wanted->flags & RDMUX_INLINE) != 0) {
@@ -243,7 +243,7 @@ static void buffer_fill(const struct buffer *buffer, uint8_t value)
     }
 }
 
-/* The buffer, and its shadow, get a pattern's bytes. */
+/* Fills the buffer and its shadow with a pattern's bytes. */
 static void buffer_pattern(const struct buffer *buffer, uint64_t seed)
 {
     size_t done = 0;
@@ -255,7 +255,7 @@ static void buffer_pattern(const struct buffer *buffer, uint64_t seed)
     }
 }
 
-/* What is to be in the buffer: its first bytes; the rest stays. */
+/* Sets the required first bytes of the buffer; the others must not change. */
 static void buffer_expect(const struct buffer *buffer, const uint8_t *bytes, size_t length)
 {
     size_t done = 0;
@@ -300,7 +300,7 @@ static struct arena *arena_of(struct stage *stage, enum local local, size_t inde
     return &stage->arenas[MEMORY_UNREGISTERED];
 }
 
-/* How long the pieces of a list are. Returns how many. */
+/* Determines the lengths of a list's pieces. Returns the number of pieces. */
 static size_t piece_lengths(enum list list, size_t length, size_t max_sge, size_t out[PIECES_MAX])
 {
     size_t count = 1;
@@ -344,7 +344,7 @@ static struct buffer buffer_take(struct stage *stage, const struct wanted *wante
     buffer.count = piece_lengths(wanted->list, wanted->length, stage->limits[0].max_sge, lengths);
     for (size_t i = 0; i < buffer.count; i++) {
         struct arena *arena = arena_of(stage, wanted->local, i);
-        const bool aligned = wanted_is_atomic(wanted); /* it brings a word */
+        const bool aligned = wanted_is_atomic(wanted); /* its result is a word */
         if (wanted->local == LOCAL_END) {
             size_t at = ARENA_LENGTH - lengths[i];
             at = aligned ? at / 8 * 8 : at;
@@ -442,7 +442,7 @@ static void post_receives(struct stage *stage)
     }
 }
 
-/* The peer's requests up to this one are in the model of this side's regions. */
+/* Applies the peer's requests up to this one to the model of this side's regions. */
 static void apply_up_to(struct stage *stage, const struct wanted *last)
 {
     while (stage->in_applied < stage->in.count) {
@@ -459,8 +459,8 @@ static void apply_up_to(struct stage *stage, const struct wanted *last)
     }
 }
 
-/* Whether a request behind this write may have changed its bytes again: one behind `last`, or an
- * atomic, for which a message behind it does not wait. */
+/* Returns whether a request behind this write may have changed its bytes: a request behind `last`,
+ * or an atomic, which a later message does not wait for. */
 static bool is_changed_again(const struct stage *stage, const struct wanted *write,
                              const struct wanted *last)
 {
@@ -476,7 +476,8 @@ static bool is_changed_again(const struct stage *stage, const struct wanted *wri
     return false;
 }
 
-/* The first byte that is wrong of a write up to `last`, whose bytes must all be there. NULL: none is. */
+/* Finds the first wrong byte of the writes up to `last`, all of which must be placed. Returns the
+ * write, NULL if there is none. */
 static const struct wanted *find_missing_write(struct stage *stage, const struct wanted *last,
                                                size_t *at)
 {
@@ -492,7 +493,7 @@ static const struct wanted *find_missing_write(struct stage *stage, const struct
     return NULL;
 }
 
-/* What was written before a message, or by it, is there with it. */
+/* Checks that the writes before a message, or of the message itself, are placed when it arrives. */
 static void check_writes_before(struct stage *stage, const struct wanted *last)
 {
     size_t at = 0;
@@ -541,7 +542,8 @@ static void check_message_bytes(struct stage *stage, const struct receive_slot *
            "%s, byte %zu of the message is 0x%02x, expected 0x%02x", when, at, came, wanted);
 }
 
-/* An endpoint that is gone may be the consequence of a failure that the other side has told. */
+/* If the endpoint is gone, this may be a consequence of a failure that the other side has
+ * reported. */
 static void expect_other_side(struct stage *stage, const struct rdmux_wc *wc)
 {
     struct pollfd wait = { .fd = stage->side->sync, .events = POLLIN };
@@ -592,7 +594,7 @@ static void take_received(struct stage *stage, const struct rdmux_wc *wc)
 
 /* ---------------------------------------------------------------------------------- completions */
 
-/* The buffers of requests up to this one are the program's again (1.8, 3.1). */
+/* Returns the buffers of requests up to this one to the program (1.8, 3.1). */
 static void give_back(struct stage *stage, size_t last)
 {
     for (size_t i = 0; i <= last; i++) {
@@ -697,14 +699,14 @@ static void take_entry(struct stage *stage, const struct rdmux_wc *wc)
     }
 }
 
-/* Milliseconds that the row may still take. */
+/* Returns the milliseconds left for the row. */
 static int time_left_ms(const struct stage *stage)
 {
     uint64_t now = now_ns();
     return now >= stage->row_deadline ? 0 : (int)((stage->row_deadline - now) / 1000000) + 1;
 }
 
-/* Sleeps on the descriptor, armed. False: it did not wake. */
+/* Sleeps on the armed descriptor. Returns false if no wake-up came. */
 static bool sleep_armed(struct stage *stage)
 {
     enum rdmux_status status = rdmux_cq_arm(stage->side->queue.cq);
@@ -749,7 +751,7 @@ static void wait_for_some(struct stage *stage)
     }
 }
 
-/* Takes what is there, in the row's way, after waiting for it. */
+/* Waits in the row's way and takes the available completions. */
 static void take_some(struct stage *stage)
 {
     struct rdmux_wc wc;
@@ -775,7 +777,7 @@ static void take_some(struct stage *stage)
     }
 }
 
-/* A row takes milliseconds; one that takes this long stands still. */
+/* A row takes milliseconds; if it exceeds its deadline, it hangs. */
 static bool is_late(const struct stage *stage)
 {
     return now_ns() > stage->row_deadline || time_is_up();
@@ -843,7 +845,7 @@ static enum rdmux_status post_now(struct stage *stage, const struct wanted *want
         wr.remote = stage->remotes[stage->row.values[DIM_ENDPOINT]][wanted->remote][wanted->import];
     }
     enum rdmux_status status = rdmux_post(stage->ep, &wr, 1, NULL);
-    memset(sges, 0xff, sizeof(sges)); /* the list is free again, the bytes are not */
+    memset(sges, 0xff, sizeof(sges)); /* the list is free, the bytes are not */
     memset(&wr, 0xff, sizeof(wr));
     return status;
 }
@@ -880,7 +882,7 @@ static void await_writable(struct stage *stage, const struct wanted *wanted)
     }
 }
 
-/* Remembers what a read or an atomic must bring. */
+/* Remembers the required result of a read or an atomic. */
 static void expect_result(struct stage *stage, struct posted *posted, const uint8_t *bytes)
 {
     uint8_t *found = stage->found + stage->found_used;
@@ -916,7 +918,7 @@ static void post_one(struct stage *stage, const struct wanted *wanted)
                rdmux_status_name(status));
     }
     if (status == RDMUX_AGAIN && wanted->may_be_full) {
-        if (wanted->must_be_full) { /* refused twice, and still one WRITABLE */
+        if (wanted->must_be_full) { /* refused twice, and still only one WRITABLE */
             status = post_now(stage, wanted, &posted->buffer, expects, context);
             if (status != RDMUX_AGAIN) {
                 broken(stage, "1.12", wanted,
@@ -953,7 +955,7 @@ struct sleeper {
     struct stage *stage;
     pthread_t thread;
     bool started;
-    int stop; /* an eventfd: it need not sleep any longer */
+    int stop; /* an eventfd that ends the sleep */
     bool woke;
 };
 
@@ -969,7 +971,7 @@ static void *sleeper_body(void *argument)
     return NULL;
 }
 
-/* A thread sleeps on the armed cq while this one posts. */
+/* A thread sleeps on the armed cq while this thread posts. */
 static void sleeper_start(struct sleeper *sleeper, struct stage *stage)
 {
     *sleeper = (struct sleeper){ .stage = stage, .stop = -1 };
@@ -984,7 +986,7 @@ static void sleeper_start(struct sleeper *sleeper, struct stage *stage)
     sleeper->started = true;
 }
 
-/* must_wake: something comes, and nobody has polled meanwhile. */
+/* must_wake: an event is due and no poll took place meanwhile, so the thread must wake up. */
 static void sleeper_join(struct sleeper *sleeper, bool must_wake)
 {
     const uint64_t one = 1;
@@ -1073,8 +1075,8 @@ static void take_all(struct stage *stage)
     }
 }
 
-/* Whether the other side looks at its memory while its program makes no call: some of what was posted
- * is placed when the last completion has come. */
+/* Returns whether the other side checks its memory while its program makes no call. It does if some
+ * requests are placed once the last completion has come. */
 static bool is_seen_unpolled(const struct stage *stage)
 {
     const struct program *program = stage->out.count > 0 ? &stage->out : &stage->in;
@@ -1113,7 +1115,7 @@ static void check_regions(struct stage *stage, const char *when)
     }
 }
 
-/* Receives without a region may be filled only when they are polled (3.5). */
+/* Receives without a region may be filled as late as when they are polled (3.5). */
 static void check_unpolled(struct stage *stage)
 {
     static const char when[] = "when the peer's completions had said that it was placed";
@@ -1134,7 +1136,7 @@ static void check_unpolled(struct stage *stage)
                    bytes[at], model[at]);
         }
     }
-    /* Some may have been received while this side waited for the row to begin. */
+    /* Some messages may have been received while this side waited for the row to begin. */
     for (size_t i = stage->received;
          i < stage->receive_count && row_receives_in_region(&stage->row) &&
          stage->receives[i].message <= last;
@@ -1166,8 +1168,8 @@ static void check_arenas(struct stage *stage)
     }
 }
 
-/* A barrier at which this side serves its peer, unless the row is one in which it sleeps: there the
- * library's own thread has to. */
+/* A barrier during which this side serves its peer. In rows in which it sleeps, the library's own
+ * thread must serve the peer. */
 static void meet(struct stage *stage)
 {
     const unsigned wait = stage->row.values[DIM_WAIT];
@@ -1254,7 +1256,7 @@ static uint8_t *bytes_of(size_t length)
     return bytes;
 }
 
-/* Another path may be quicker to open than the first endpoint's capabilities are known. */
+/* Another path may open faster than the first endpoint's capabilities become known. */
 static void open_endpoints(struct stage *stage)
 {
     struct side *side = stage->side;
@@ -1276,8 +1278,8 @@ static void open_endpoints(struct stage *stage)
     }
 }
 
-/* Tokens of this side's regions to the other, and the imports of the other's for each endpoint; a
- * first import of each, closed at once, is none of them. */
+/* Passes the tokens of this side's regions to the other, and imports the other's for each endpoint.
+ * A first import of each is closed at once and not used. */
 static void exchange_regions(struct stage *stage)
 {
     static const enum memory_kind kinds[] = { MEMORY_REGISTERED, MEMORY_ALLOCATED,
@@ -1354,7 +1356,7 @@ static void stage_close(struct stage *stage)
     free(stage->found);
 }
 
-/* Those that --sequence names, or all that the path can do. */
+/* Runs the rows that --sequence names, or all rows that the path supports. */
 static void run_rows(struct stage *stage, const struct row *rows, size_t count)
 {
     struct side *side = stage->side;
@@ -1395,10 +1397,10 @@ static void run_subject(struct side *side, enum subject_op subject)
 
 /* ------------------------------------------------------------------------------ closed processes */
 
-enum { CLOSED_EVERY = 5 }; /* of the rows that the other cases walk */
+enum { CLOSED_EVERY = 5 }; /* one of this many rows of the other cases */
 
-/* Forbids the other process to look into this one's memory, as programs do that keep secrets: a path
- * that copies between processes has to go another way then. */
+/* Forbids the other process to access this one's memory, as programs with secrets do. A path that
+ * copies between processes must then use another way. */
 static void close_process(void)
 {
     struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The dimensions in words, and what excludes what. */
+/* The dimensions in words, and their constraints. */
 #include "generated.h"
 
 #include <stdio.h>
@@ -129,7 +129,7 @@ static bool is(const struct row *row, unsigned dimension, unsigned value)
     return row->values[dimension] == value;
 }
 
-/* Chosen, and another value than this. */
+/* Returns whether a value is chosen and is not this one. */
 static bool is_not(const struct row *row, unsigned dimension, unsigned value)
 {
     return row->values[dimension] != GENERATE_ANY && row->values[dimension] != value;
@@ -160,7 +160,7 @@ static bool is_beyond_inline(const struct row *row)
     return row->values[DIM_SIZE] != GENERATE_ANY && row->values[DIM_SIZE] >= SIZE_INLINE_MORE;
 }
 
-/* What an operation has no use for is at its simplest. */
+/* Dimensions that the operation does not use must have their simplest value. */
 static bool fits_the_operation(const struct row *row)
 {
     if (op_is_message(row) &&
@@ -204,16 +204,16 @@ static bool fits_the_size(const struct row *row)
     if (is(row, DIM_LIST, LIST_NONE) && is_not(row, DIM_SIZE, SIZE_0)) {
         return false;
     }
-    /* A byte each at least. */
+    /* Each piece needs at least one byte. */
     if (split && (empty || is(row, DIM_SIZE, SIZE_1))) {
         return false;
     }
-    /* The whole region begins at its first byte. */
+    /* An access to the whole region begins at its first byte. */
     if ((is(row, DIM_SIZE, SIZE_MOST) || is(row, DIM_SIZE, SIZE_TOO_MUCH)) &&
         is_not(row, DIM_PLACE, PLACE_BEGIN)) {
         return false;
     }
-    /* One piece lies in one memory, several end nowhere. */
+    /* A single piece lies in one kind of memory; several pieces have no common end. */
     const bool several = split || is(row, DIM_LIST, LIST_EMPTY) || is(row, DIM_LIST, LIST_TOO_LONG);
     if (is(row, DIM_LOCAL, LOCAL_MIXED) && is_not(row, DIM_LIST, GENERATE_ANY) && !several) {
         return false;
@@ -221,7 +221,7 @@ static bool fits_the_size(const struct row *row)
     return !(is(row, DIM_LOCAL, LOCAL_END) && (several || is(row, DIM_LIST, LIST_NONE)));
 }
 
-/* Whether some message of the row may come: the operation's, or one before or behind it. */
+/* Returns whether the row has no message, whatever the other values may be. */
 static bool is_without_message(const struct row *row)
 {
     return row->values[DIM_OP] != GENERATE_ANY && !op_is_message(row) &&
@@ -239,14 +239,14 @@ static bool fits_the_receives(const struct row *row)
         !row_is_late(row)) {
         return false;
     }
-    /* Those without a region may be refused by an SRQ, and so may long lists (3.7). */
+    /* An SRQ may refuse receives without a region, and long lists (3.7). */
     if (on_srq && row->values[DIM_RECEIVE] != GENERATE_ANY && !row_receives_in_region(row)) {
         return false;
     }
     return !is_without_message(row) || on_srq || !is_not(row, DIM_RECEIVE, RECEIVE_EXACT);
 }
 
-/* A row has at most one reason to be refused, or the answer would be a choice of the path's. */
+/* A row has at most one reason to be refused; otherwise the path could choose the status. */
 static bool allowed(const struct row *row)
 {
     return fits_the_operation(row) && refusals_of(row) <= 1 && fits_the_size(row) &&
@@ -265,8 +265,8 @@ bool row_is_refused(const struct row *row)
     return refusals_of(row) > 0;
 }
 
-/* What a refused row has besides its refusal is not carried out, so it covers nothing: the rows that
- * are taken cover what they can among themselves. */
+/* The other values of a refused row have no effect, so it covers none of their combinations. The
+ * accepted rows cover these among themselves. */
 size_t generated_rows(enum subject_op op, unsigned strength, struct row **out)
 {
     static const struct table taken_table = { dimensions, DIM_COUNT, allowed_and_taken };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What the peer sees of an end, in each way that a program has to end an endpoint. */
+/* What the peer observes of each way in which a program can end an endpoint. */
 #include "harness.h"
 
 #include <inttypes.h>
@@ -8,18 +8,18 @@
 enum { MESSAGES = 3, SHORT_MS = 200 };
 
 enum way {
-    SHUTDOWN,       /* waits for it */
-    SHUTDOWN_EVENT, /* waits for its event */
+    SHUTDOWN,       /* waits for the end */
+    SHUTDOWN_EVENT, /* waits for the end's event */
     SHUTDOWN_CUT,   /* closes at once */
-    SHUTDOWN_STUCK, /* in vain: the peer has no receive */
+    SHUTDOWN_STUCK, /* in vain, because the peer has no receive */
     CLOSE,
     WAYS,
 };
 
 static const struct {
     const char *says;
-    bool orderly; /* the peer may see RDMUX_OK */
-    bool abrupt;  /* ... PEER_GONE */
+    bool orderly; /* the peer may get RDMUX_OK */
+    bool abrupt;  /* the peer may get PEER_GONE */
 } ways[WAYS] = {
     [SHUTDOWN] = { "shutdown, then close", true, false },
     [SHUTDOWN_EVENT] = { "shutdown with timeout 0, its event, then close", true, false },
@@ -56,7 +56,7 @@ static void goodbye_initiator(struct side *side)
     side_meet(side);
     for (int way = 0; way < WAYS; way++) {
         struct rdmux_ep *ep = side_pair(side, NULL);
-        BARRIER(side); /* the receives are there */
+        BARRIER(side); /* receives are posted */
         STAND(ways[way].says);
         for (uint64_t i = 0; i < MESSAGES; i++) {
             EXPECT_OK(rdmux_send(ep, &i, sizeof(i), NULL, CTX(i), RDMUX_INLINE | RDMUX_UNSIGNALED));
@@ -69,7 +69,7 @@ static void goodbye_initiator(struct side *side)
     side_finish(side);
 }
 
-/* Takes entries up to the end; returns its status, and how many messages came before it. */
+/* Takes entries up to the end. Returns the end's status and the number of messages before it. */
 static uint32_t see_end(struct side *side, const struct rdmux_ep *ep, uint64_t *came,
                         const uint64_t *words)
 {
@@ -113,7 +113,7 @@ static void goodbye_target(struct side *side)
         struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
         EXPECT_OK(rdmux_ep_info(ep, &info));
         EXPECT_EQUAL(info.status, status);
-        EXPECT_QUIET(&side->queue); /* it was the last one, and the only one */
+        EXPECT_QUIET(&side->queue); /* it was the last entry, and the only end */
         BARRIER(side);
         side_close_ep(side, ep);
     }
@@ -124,7 +124,7 @@ static void goodbye_target(struct side *side)
 
 enum { EARLY_ROUNDS = 8 };
 
-/* The last one shuts down, without a message, which would have to be received first. */
+/* The last connection is shut down, without a message, which would first have to be received. */
 static bool is_orderly(int round)
 {
     return round == EARLY_ROUNDS - 1;
@@ -153,7 +153,7 @@ static void early_initiator(struct side *side)
     side_finish(side);
 }
 
-/* Every other connection has ended before the call that returns it. */
+/* Every other connection has ended before the accept that returns it. */
 static struct rdmux_ep *accept_early(struct side *side, int round)
 {
     struct rdmux_peer peer = RDMUX_PEER_INIT;
@@ -163,7 +163,7 @@ static struct rdmux_ep *accept_early(struct side *side, int round)
     bool waits = round % 2 == 0 && !is_orderly(round);
     if (!waits) {
         EXPECT_OK(rdmux_listener_next(side->listener, side->patient_ms, &peer));
-        status = rdmux_accept(side->listener, side->queue.cq, &attr, 0, &ep); /* takes it */
+        status = rdmux_accept(side->listener, side->queue.cq, &attr, 0, &ep); /* accepts it */
         EXPECT(status == RDMUX_OK || status == RDMUX_AGAIN, "accept with timeout 0 gave %s",
                rdmux_status_name(status));
         BARRIER(side); /* the other side has closed */
@@ -201,7 +201,7 @@ static void early_target(struct side *side)
     side_finish(side);
 }
 
-/* Receives of an SRQ are there before accept, so that messages can be placed. */
+/* The SRQ has receives before accept, so that messages can be placed. */
 static void placed_initiator(struct side *side)
 {
     struct rdmux_ep_attr attr = ep_attr_of(side);
@@ -241,7 +241,7 @@ static void placed_target(struct side *side)
     enum rdmux_status status = rdmux_accept(side->listener, side->queue.cq, &attr, 0, &ep);
     EXPECT(status == RDMUX_OK || status == RDMUX_AGAIN, "accept with timeout 0 gave %s",
            rdmux_status_name(status));
-    BARRIER(side); /* all is placed, and the other side has closed */
+    BARRIER(side); /* all messages are placed, and the other side has closed */
     if (status == RDMUX_AGAIN) {
         EXPECT_OK(rdmux_accept(side->listener, side->queue.cq, &attr, side->patient_ms, &ep));
     }
@@ -273,7 +273,7 @@ static struct rdmux_ep_attr burst_attr(const struct side *side)
     return attr;
 }
 
-/* Endpoints of the same cq, on which nothing happens. */
+/* Endpoints of the same cq without traffic. */
 static void burst_others(struct side *side)
 {
     for (unsigned i = 0; i < BURST_OTHERS; i++) {
@@ -281,7 +281,7 @@ static void burst_others(struct side *side)
     }
 }
 
-/* How many are said to be sent: all, or as many as there is room for where nobody makes room. */
+/* Counts the completed sends: all, or as many as fit if the receiver frees no room. */
 static uint64_t burst_take(struct side *side, const struct rdmux_ep *ep)
 {
     uint64_t done = 0;
@@ -298,11 +298,11 @@ static uint64_t burst_take(struct side *side, const struct rdmux_ep *ep)
     }
     sleep_ms(
         BURST_QUIET_MS *
-        side->patience); /* a completion says that the bytes are sent, not that they have come */
+        side->patience); /* a completion means that the bytes were sent, not that they arrived */
     return done;
 }
 
-/* The peer makes no call while all of this goes on. */
+/* The peer makes no call meanwhile. */
 static void burst_initiator(struct side *side)
 {
     static uint64_t words[BURST];
@@ -315,8 +315,8 @@ static void burst_initiator(struct side *side)
     for (uint64_t i = 0; i < BURST_ANSWERS; i++) {
         EXPECT_OK(rdmux_recv(ep, &answers[i], sizeof(answers[i]), NULL, CTX(BURST + i)));
     }
-    BARRIER(side); /* there are receives */
-    BARRIER(side); /* and nobody looks any more */
+    BARRIER(side); /* receives are posted */
+    BARRIER(side); /* and the peer polls no more */
     for (uint64_t i = 0; i < BURST; i++) {
         words[i] = mix64(side->seed + i);
         EXPECT_OK(rdmux_send(ep, &words[i], 8, NULL, CTX(i), 0));
@@ -328,13 +328,14 @@ static void burst_initiator(struct side *side)
     side_finish(side);
 }
 
-/* An entry of what was posted when the peer had gone: what became of it nobody has said. */
+/* Returns whether this is the entry of a send posted after the peer had gone; its outcome is
+ * unspecified. */
 static bool is_late_send(const struct rdmux_ep *ep, const struct rdmux_wc *wc)
 {
     return wc->opcode == RDMUX_WC_SEND && wc->ep == ep && wc->context == CTX(BURST_SENDS);
 }
 
-/* late_sends: posted before the first look, to the peer that has gone. */
+/* late_sends: sends posted to the departed peer before the first poll. */
 static void burst_target_of(struct side *side, unsigned late_sends)
 {
     static uint64_t words[BURST_RECEIVES];
@@ -350,7 +351,7 @@ static void burst_target_of(struct side *side, unsigned late_sends)
         EXPECT_OK(rdmux_recv(ep, &words[i], 8, NULL, CTX(i)));
     }
     BARRIER(side);
-    const uint64_t since = now_ns(); /* until each has been told of the other's receives */
+    const uint64_t since = now_ns(); /* until each side knows the other's receives */
     while (ms_since(since) < (uint64_t)BURST_QUIET_MS * side->patience) {
         EXPECT_EQUAL(queue_poll(&side->queue), 0);
     }

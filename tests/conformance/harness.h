@@ -131,7 +131,7 @@ extern const size_t suite_count;
 /* Completions of one cq. Completions polled while waiting for another one are kept, in order. */
 struct queue {
     struct rdmux_cq *cq;
-    struct rdmux_fabric *progress; /* the fabric to progress, or NULL if it progresses by itself */
+    struct rdmux_fabric *progress; /* a fabric without service thread to progress; else NULL */
     bool sleeps;                   /* uses rdmux_cq_wait() instead of rdmux_cq_poll() */
     struct rdmux_wc *kept;
     size_t kept_count;
@@ -440,8 +440,7 @@ struct case_place {
     size_t test;
 };
 
-/* Prefix of a failure's text that names one broken rule: followed by the rule's number and a
- * colon. */
+/* In a failure's text: precedes the number of the one broken rule and a colon. */
 #define BROKEN_RULE "breaks rule "
 
 struct run_result {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Strangers at the door, peers that come again, and programs of another age. */
+/* Pending connections, peers that reconnect, and programs built for other versions. */
 #include "harness.h"
 #include "lateness.h"
 
@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* ------------------------------------------------------------------------------ strangers */
+/* -------------------------------------------------------------------- pending connections */
 
 enum { STRANGERS = 6, BYTES_MOST = 4096 };
 
@@ -39,17 +39,17 @@ static int raw_connect(struct side *side)
     EXPECT(fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0, "connect: %s",
            strerror(errno));
     freeaddrinfo(found);
-    side->descriptors[fd] = true; /* not rdmux's */
+    side->descriptors[fd] = true; /* not owned by rdmux */
     return fd;
 }
 
 static void raw_say(int fd, const void *bytes, size_t length)
 {
     (void)send(fd, bytes, length,
-               MSG_NOSIGNAL | MSG_DONTWAIT); /* it may have hung up on us already */
+               MSG_NOSIGNAL | MSG_DONTWAIT); /* the listener may have hung up already */
 }
 
-/* What the other end said until it hung up is nobody's concern. */
+/* Bytes that the other end sent before it hung up are ignored. */
 static void expect_hung_up(const struct side *side, int fd, const char *who, size_t number)
 {
     uint8_t byte = 0;
@@ -61,9 +61,9 @@ static void expect_hung_up(const struct side *side, int fd, const char *who, siz
     }
 }
 
-/* One that says nothing, one that begins well and falls silent, one that speaks HTTP, one that says
- * HELLO and then nonsense, one that hangs up at once, and one with pure noise. None of them delays
- * the four that come in order. */
+/* The pending connections: a silent one, one that begins correctly and falls silent, one that
+ * speaks HTTP, one that sends HELLO and then garbage, one that hangs up at once, and one with
+ * random bytes. None of them delays the four regular ones. */
 static void strangers_initiator(struct side *side)
 {
     static uint8_t noise[BYTES_MOST];
@@ -90,7 +90,7 @@ static void strangers_initiator(struct side *side)
     expect_took(&watch, "connecting beside strangers", 0, UINT64_C(2000) * side->patience);
     exercise(side, &side->queue, side->ep);
 
-    /* A lie ends the stranger's connection; patience with the silent ones ends too. */
+    /* A protocol error ends a connection; a silent one ends at the time-out. */
     for (size_t i = 2; i < STRANGERS; i++) {
         expect_hung_up(side, fds[i], "stranger", i);
     }
@@ -118,7 +118,7 @@ static void strangers_target(struct side *side)
     side_finish(side);
 }
 
-/* One that stays silent is sent away after the listener's hello_timeout_ms. */
+/* A silent connection is closed after the listener's hello_timeout_ms. */
 static void silent_initiator(struct side *side)
 {
     side_open(side, NULL);
@@ -147,7 +147,7 @@ static void silent_target(struct side *side)
     side_finish(side);
 }
 
-/* What a listener that is none of ours may answer; the offsets are those of docs/WIRE.md. */
+/* Answers that a foreign listener may give; the offsets are those of docs/WIRE.md. */
 enum {
     HELLO_SIZE = 96,
     HELLO_LOWEST = 8,
@@ -161,8 +161,8 @@ struct answer {
     bool begins;    /* with the eight bytes of HELLO; else it is noise */
     uint8_t lowest; /* versions */
     uint8_t highest;
-    uint32_t marker;   /* as this host writes it */
-    uint8_t frame[12]; /* behind HELLO */
+    uint32_t marker;   /* in this host's byte order */
+    uint8_t frame[12]; /* the frame behind HELLO */
     enum rdmux_status expected;
 };
 
@@ -202,7 +202,7 @@ static void say_answer(const struct side *side, int fd, const struct answer *ans
     raw_say(fd, bytes, size);
 }
 
-/* Where peers authenticate, a good HELLO without a method is the end, whatever follows. */
+/* If peers authenticate, a valid HELLO without a method ends the connection, whatever follows. */
 static enum rdmux_status expected_of(const struct side *side, const struct answer *answer)
 {
     bool good = answer->begins && answer->lowest == 1 && answer->marker == ORDER &&
@@ -242,8 +242,8 @@ static void wrong_listener(struct side *side)
     (void)close(fd);
 }
 
-/* The same lies, told to a listener that accepts: it takes the liars for connectors, finds them out, and
- * takes the one that is honest. */
+/* The same invalid answers, sent to a listener that accepts. It takes their senders for connectors,
+ * detects them, and accepts the valid connector. */
 static void liars_initiator(struct side *side)
 {
     int fds[COUNT_OF(answers)];
@@ -287,9 +287,9 @@ static void alone(struct side *side)
     side_finish(side);
 }
 
-/* ---------------------------------------------------------------------- a peer that comes again */
+/* ----------------------------------------------------------------------- a peer that reconnects */
 
-/* Listens where side->address says, hands out a token, and sleeps. */
+/* Listens on side->address, hands out a token, and sleeps. */
 static void again_victim(struct side *side)
 {
     side_open(side, NULL);
@@ -323,7 +323,7 @@ static void again_initiator(struct side *side)
     GIVE(side, side->address, sizeof(side->address));
     (void)WAIT_STATUS(&side->queue, RDMUX_WC_DISCONNECTED, NULL, RDMUX_PEER_GONE);
 
-    TAKE(side, side->address, sizeof(side->address)); /* another process, the same address */
+    TAKE(side, side->address, sizeof(side->address)); /* another process at the same address */
     EXPECT(strcmp(side->address, first_address) == 0, "%s has become %s", first_address,
            side->address);
     struct rdmux_ep *young = side_pair(side, NULL);
@@ -352,10 +352,10 @@ static void again_target(struct side *side)
     victim_end(&second);
 }
 
-/* ---------------------------------------------------------------------- programs of another age */
+/* ------------------------------------------------------------ programs built for other versions */
 
-/* A program built against a header whose structs end earlier, and one whose structs are longer,
- * with zeros there. */
+/* A program built against a header with shorter structs, and one with longer structs that are zero
+ * behind the known part. */
 struct longer_ep_attr {
     struct rdmux_ep_attr known;
     uint64_t unknown[8];
@@ -377,7 +377,7 @@ static void ages(struct side *side)
     } early;
     struct longer_ep_info late;
 
-    /* What lies beyond the size is garbage, not an option. */
+    /* Bytes beyond the size are garbage and must be ignored. */
     fabric_attr.size = (uint32_t)offsetof(struct rdmux_fabric_attr, log);
     memset((uint8_t *)&fabric_attr + fabric_attr.size, 0xab, sizeof(fabric_attr) - fabric_attr.size);
     side_open(side, &fabric_attr);

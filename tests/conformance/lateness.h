@@ -29,7 +29,7 @@ struct stopwatch {
 void stopwatch_start(struct stopwatch *watch);
 
 /* Fails unless the operation took at least least_ms and at most most_ms. Adds the worst wake-up
- * delay to most_ms once for each of four sleepers on the way: two service threads, the waiting
+ * delay to most_ms once for each of four sleeping threads: two service threads, the waiting
  * thread, and a device's own thread. */
 void expect_took(struct stopwatch *watch, const char *what, uint64_t least_ms, uint64_t most_ms);
 

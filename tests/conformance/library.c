@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The library as a guest in a process: hooks, environment, silence, names, and what it says of
- * wrong arguments. */
+/* The library as part of a process: hooks, environment, silence, names, and its texts for wrong
+ * arguments. */
 #include "harness.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@
 
 /* ------------------------------------------------------------------------------ wrong arguments */
 
-/* The call is refused as INVALID with a text that names the argument. */
+/* Checks that the call is refused as INVALID with a text that names the argument. */
 static void expect_invalid_at(int line, const char *call, enum rdmux_status status,
                               const char *argument)
 {
@@ -68,7 +68,7 @@ static void wrong_set_up(struct side *side)
     EXPECT_INVALID(rdmux_mr_register(NULL, bytes, 8, 0, &no_mr), "fabric");
     EXPECT_INVALID(rdmux_mr_register(fabric, NULL, 8, 0, &no_mr), "addr");
     EXPECT_INVALID(rdmux_mr_register(fabric, bytes, 0, 0, &no_mr), "length");
-    EXPECT_INVALID(rdmux_mr_register(fabric, bytes, SIZE_MAX, 0, &no_mr), "bytes"); /* wraps */
+    EXPECT_INVALID(rdmux_mr_register(fabric, bytes, SIZE_MAX, 0, &no_mr), "bytes"); /* overflows */
     EXPECT_INVALID(rdmux_mr_register(fabric, bytes, 8, UINT32_C(1) << 30, &no_mr), "access");
     EXPECT_INVALID(rdmux_mr_register(fabric, bytes, 8, 0, NULL), "out");
     EXPECT_INVALID(rdmux_mr_alloc(fabric, 0, 0, &no_mr), "length");
@@ -91,7 +91,7 @@ static void wrong_set_up(struct side *side)
            "an object after RDMUX_INVALID");
 }
 
-/* Each field of the endpoint's attributes, beyond its limit. */
+/* Each field of the endpoint's attributes, with a value beyond its limit. */
 static void wrong_attributes(struct side *side)
 {
     enum { CASES = 16 };
@@ -127,7 +127,7 @@ static void wrong_attributes(struct side *side)
     names[count++] = "ecn";
     attrs[count].data_sockets = 17;
     names[count++] = "data_sockets";
-    attrs[count].private_length = 5; /* of nothing */
+    attrs[count].private_length = 5; /* without private data */
     names[count++] = "private_data";
     attrs[count].service_level = 16;
     names[count++] = "service_level";
@@ -333,8 +333,7 @@ static struct rdmux_fabric_attr hooked_attr(struct side *side, struct hooks *hoo
     return attr;
 }
 
-/* Everything the library got from the allocator it gives back, and it uses the hooks it was
- * given. */
+/* The library releases all memory from the allocator, and calls the hooks it was given. */
 static void hooked(struct side *side)
 {
     static struct hooks hooks;
@@ -359,7 +358,7 @@ static void hooked(struct side *side)
            hooks.bad_lines);
 }
 
-/* Every data-path call, in bulk, with a hook that notices. */
+/* Makes every data-path call many times, with hooks that detect their use. */
 static void quiet_path_initiator(struct side *side)
 {
     static struct hooks hooks;
@@ -402,7 +401,7 @@ static void quiet_path_initiator(struct side *side)
         EXPECT(expected == 0, "round %" PRIu64 ": %" PRIu64 " completions are missing", round,
                expected);
         for (size_t i = 0; i < COUNT_OF(statuses); i++) {
-            /* receives fill up after a while: that is a data path, too */
+            /* receives become full after a while: that is a data path, too */
             EXPECT(statuses[i] == RDMUX_OK || (i == 3 && statuses[i] == RDMUX_AGAIN),
                    "post %zu gave %s", i, rdmux_status_name(statuses[i]));
         }
@@ -450,8 +449,8 @@ static void signals_read(struct signals *signals)
     }
 }
 
-/* Standard output and error lead to a file; after some failures and some work it is empty. Signals
- * are as they were. */
+/* Standard output and error lead to a file. After some failures and some work the file must be
+ * empty. Signals must be unchanged. */
 static void silent(struct side *side)
 {
     int file = memfd_create("output", MFD_CLOEXEC);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Counts beyond what a byte or 16 bits hold, offsets beyond 32 bits, more than one of what mostly
- * is one: reads before a fence, endpoints of a cq. */
+/* Counts beyond 8 or 16 bits, offsets beyond 32 bits, and many of what is usually one: reads before
+ * a fence, endpoints of a cq. */
 #include "harness.h"
 
 #include <errno.h>
@@ -19,8 +19,9 @@ static const unsigned receive_counts[] = {
     255, 256, 257, 511, 512, 600, 767, 768, 769, RECEIVES_MAX
 };
 
-/* The peer posts receives, and in every other round a send, with no poll between, so that the news of
- * all of them goes with one message; or its cq is armed, so that each of them may be news. */
+/* The peer posts receives, and in every other round a send, with no poll between, so that one
+ * message announces all of them. In other rounds its cq is armed, so that each of them may be
+ * announced. */
 static void credits_initiator(struct side *side)
 {
     static uint64_t words[RECEIVES_MAX];
@@ -66,7 +67,7 @@ static void credits_target(struct side *side)
     static uint64_t words[RECEIVES_MAX];
     struct rdmux_ep_attr attr = ep_attr_of(side);
     attr.recv_depth = 1024;
-    side->manual = true; /* a service thread would tell of the receives meanwhile */
+    side->manual = true; /* a service thread would announce the receives meanwhile */
     side_open_pair(side, &attr);
     for (size_t round = 0; round < 2 * COUNT_OF(receive_counts); round++) {
         uint64_t count = receive_counts[round / 2];
@@ -98,17 +99,17 @@ static void credits_target(struct side *side)
 /* ----------------------------------------------------------------------- more than 65,536 messages */
 
 enum {
-    MANY = 65536, /* messages between the two long ones, and the first of these */
+    MANY = 65536, /* messages between the two long ones, including the first of these */
     TOTAL = MANY + 700,
     WINDOW = 64, /* receives posted at a time */
     SIGNAL_EVERY = 32,
-    EXTRA = 60, /* messages behind them that have to wait for their receives */
+    EXTRA = 60, /* further messages that must wait for their receives */
     LONG_SIZE = PAGE,
     GUARD_BYTE = 0x3c,
 };
 
-/* Message 0 and message MANY are long, all others have 8 bytes. The receive of message 0 lies where
- * a peer may write, that of message MANY does not. */
+/* Message 0 and message MANY are long, all others have 8 bytes. The receive of message 0 lies in
+ * memory that a peer may write, that of message MANY does not. */
 static void many_initiator(struct side *side)
 {
     static uint8_t bytes[LONG_SIZE];
@@ -175,7 +176,7 @@ static void many_target(struct side *side)
     EXPECT_PATTERN(region.addr, LONG_SIZE, side->seed);
     EXPECT_PATTERN(plain, LONG_SIZE, side->seed + 1);
     BARRIER(side);
-    BARRIER(side); /* so many have been sent, and there is no receive */
+    BARRIER(side); /* all of these have been sent, and there is no receive */
     for (uint64_t i = 0; i < EXTRA; i++) {
         EXPECT_OK(rdmux_recv(side->ep, &words[i], 8, NULL, CTX(i)));
     }
@@ -186,7 +187,7 @@ static void many_target(struct side *side)
     side_finish(side);
 }
 
-/* After so many one is refused: it is that one that is told so. */
+/* After so many messages one is refused; the refusal must name that one. */
 static void refused_late_initiator(struct side *side)
 {
     static uint8_t bytes[LONG_SIZE];
@@ -235,7 +236,7 @@ static void refused_late_target(struct side *side)
 #define FAR (UINT64_C(1) << 32)
 
 enum {
-    FAR_MORE = 300001, /* bytes behind 4 GiB; as many at the beginning must stay as they are */
+    FAR_MORE = 300001, /* bytes behind 4 GiB; as many at the beginning must stay unchanged */
     FAR_LONG = 200000,
     FAR_KINDS = 3,
     FAR_WHY_MAX = 256,
@@ -246,7 +247,7 @@ static const char *const far_kinds[FAR_KINDS] = { "registered", "registered with
 
 static const uint64_t far_places[] = { FAR - 3, FAR + 11, FAR + 65536, FAR + FAR_MORE - 7 };
 
-/* Writes, reads and atomics behind 4 GiB, of one region. */
+/* Writes, reads and atomics behind 4 GiB in one region. */
 static void far_accesses(struct side *side, struct rdmux_remote *remote)
 {
     static uint8_t out[FAR_LONG];
@@ -319,14 +320,14 @@ static void far_look(const struct side *side, const uint8_t *bytes)
     EXPECT_FILLED(bytes, FAR_MORE, 0);
 }
 
-/* Gigabytes pinned by a device are gigabytes of memory, which the host may not have. */
+/* Memory pinned by a device must be present. The host may lack these gigabytes. */
 static bool far_is_pinned_and_too_much(const struct side *side)
 {
     return (side->info.native & RDMUX_CAP_TARGET_PASSIVE) != 0 && memory_available() < 2 * FAR;
 }
 
-/* A region of more than 4 GiB of which some pages are touched. NULL: *why has why this host or its
- * device cannot have it. */
+/* A region of more than 4 GiB, of which some pages are touched. Returns NULL with the reason in
+ * *why if this host or its device cannot have it. */
 static struct rdmux_mr *far_region(struct side *side, unsigned kind, uint8_t **bytes,
                                    char why[FAR_WHY_MAX])
 {
@@ -405,7 +406,7 @@ static size_t fenced_length(unsigned read)
     return read % 4 == 3 ? FENCED_SLOT : 40 + read;
 }
 
-/* Reads of all slots, and one fenced write of all that they read: none may see it. */
+/* Reads of all slots, and one fenced write of all bytes that they read: no read may see it. */
 static void fenced_initiator(struct side *side)
 {
     static uint8_t in[FENCED_SIZE];
@@ -460,7 +461,8 @@ static void fenced_target(struct side *side)
 
 enum { CROWD = 20, CROWD_ROUNDS = 20 };
 
-/* The peer polls and never sleeps: each of its endpoints is heard, whichever were heard last. */
+/* The peer polls and never sleeps. Messages of each of its endpoints must arrive, whichever
+ * endpoints were active last. */
 static void crowd_initiator(struct side *side)
 {
     struct rdmux_ep *eps[CROWD];
@@ -473,7 +475,8 @@ static void crowd_initiator(struct side *side)
     BARRIER(side);
     for (uint64_t round = 0; round < CROWD_ROUNDS; round++) {
         for (uint64_t i = 0; i < CROWD; i++) {
-            /* A round of all, a round of few that become the lately active ones, and so on. */
+            /* Alternates between a round of all endpoints and a round of a few, which become the
+             * recently active ones. */
             uint64_t e = round % 2 == 0 ? i : (round + i) % 5;
             word = round * CROWD + i;
             EXPECT_OK(rdmux_send(eps[e], &word, 8, NULL, CTX(word), RDMUX_INLINE));

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Writes and reads around and beyond the longest message of the path: split or not, each completes once. */
+/* Writes and reads around and beyond the path's longest message: segmented or not, each completes
+ * once. */
 #include "harness.h"
 
 #include <string.h>
 
 enum {
-    USUAL_LONGEST = 8 << 20, /* where the path has no limit */
+    USUAL_LONGEST = 8 << 20, /* used if the path has no limit */
     GUARD = 64,
     GUARD_BYTE = 0x5a,
     PIECES = 3,
 };
 
-/* The longest message that both sides' paths have; the first of the provider's usable ones tells. */
+/* Returns the longest message of both sides' paths, read from the provider's first usable path. */
 static size_t longest(struct side *side)
 {
     struct rdmux_path_info paths[64] = { RDMUX_PATH_INFO_INIT };
@@ -32,14 +33,14 @@ static size_t length_of(struct side *side, size_t index)
     return lengths[index % COUNT_OF(lengths)];
 }
 
-enum { ROUNDS = 8 }; /* each length from registered memory and from memory that is not */
+enum { ROUNDS = 8 }; /* each length from registered memory and from unregistered memory */
 
 static size_t most(struct side *side)
 {
     return 3 * longest(side) + 5 + 2 * (size_t)GUARD;
 }
 
-/* The bytes in three pieces of unlike sizes. */
+/* The bytes in three pieces of different sizes. */
 static void in_pieces(struct rdmux_sge sges[PIECES], const struct region *memory, size_t length)
 {
     uint8_t *bytes = memory->addr;
@@ -71,9 +72,9 @@ static void long_initiator(struct side *side)
                                   .remote = remote,
                                   .offset = GUARD };
         EXPECT_OK(rdmux_post(side->ep, &write, 1, NULL));
-        EXPECT_OK(rdmux_send(side->ep, &round, sizeof(round), NULL, CTX(1), 0)); /* stays behind */
+        EXPECT_OK(rdmux_send(side->ep, &round, sizeof(round), NULL, CTX(1), 0)); /* sent behind */
         (void)WAIT(&side->queue, RDMUX_WC_SEND, CTX(1));
-        BARRIER(side); /* the target has looked */
+        BARRIER(side); /* the target has checked */
         memset(memory->addr, 0, length);
         struct rdmux_wr read = { .op = RDMUX_OP_READ,
                                  .context = CTX(2),
@@ -110,8 +111,8 @@ static void long_target(struct side *side)
     side_finish(side);
 }
 
-/* Each side reads all that the other has, and has asked for it before it looks: what it is asked for itself waits behind
- * what it gets. */
+/* Each side reads all of the other's memory, and posts all reads before it polls. The peer's reads
+ * thus wait behind the data that arrives. */
 static void crossing_reads(struct side *side)
 {
     side_open_pair(side, NULL);

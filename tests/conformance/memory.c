@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Regions, tokens and imports: what they grant, what is refused at the caller, and memory that
- * comes and goes. */
+/* Regions, tokens and imports: the rights they grant, accesses refused at the caller, and memory
+ * that comes and goes. */
 #include "harness.h"
 
 #include <errno.h>
@@ -64,7 +64,7 @@ static void range_target(struct side *side)
     side_finish(side);
 }
 
-/* Each kind of right, alone: what it allows works, the rest is DENIED by the post. */
+/* Each right alone: accesses it allows succeed, others are DENIED by the post. */
 static const uint32_t single_rights[] = { RDMUX_ACCESS_REMOTE_READ, RDMUX_ACCESS_REMOTE_WRITE,
                                           RDMUX_ACCESS_REMOTE_ATOMIC };
 
@@ -202,7 +202,7 @@ static void forged_initiator(struct side *side)
                    rdmux_status_name(status));
         }
     }
-    /* one that only this process exported, and bytes that never were a token */
+    /* a token that only this process exported, and bytes that never were a token */
     struct region own = region_make(side, MEMORY_ALLOCATED, PAGE, ACCESS_ALL);
     EXPECT_OK(rdmux_mr_export(own.mr, &forged));
     EXPECT_STATUS(try_import(side, &forged), RDMUX_DENIED);
@@ -273,7 +273,7 @@ static void export_target(struct side *side)
     side_finish(side);
 }
 
-/* ----------------------------------------------------------------------------- imports pipeline */
+/* ------------------------------------------------------------------------- many imports at once */
 
 enum { IMPORTS = 100, REVOKED_IMPORT = 33 };
 
@@ -289,7 +289,7 @@ static void pipeline_initiator(struct side *side)
         EXPECT_STATUS(rdmux_remote_import(side->ep, &tokens[i], 0, &remotes[i]), RDMUX_IN_PROGRESS);
         EXPECT(remotes[i] != NULL, "IN_PROGRESS without a handle");
     }
-    /* Nothing was polled since, so for the program no import has ended. */
+    /* Nothing was polled since, so for the program all imports are still pending. */
     EXPECT_STATUS(rdmux_write(side->ep, "x", 1, NULL, remotes[0], 0, CTX(1), 0), RDMUX_AGAIN);
     for (size_t left = IMPORTS; left > 0; left--) {
         struct rdmux_wc wc = NEXT(&side->queue);
@@ -326,7 +326,7 @@ static void pipeline_target(struct side *side)
     struct region regions[IMPORTS];
     side_open_pair(side, NULL);
     for (size_t i = 0; i < IMPORTS; i++) {
-        /* registered after the endpoint was connected, too */
+        /* also registered after the endpoint was connected */
         regions[i] = region_make(side, i % 2 == 0 ? MEMORY_REGISTERED : MEMORY_ALLOCATED, 64,
                                  RDMUX_ACCESS_REMOTE_WRITE | RDMUX_ACCESS_REMOTE_READ);
         EXPECT_OK(rdmux_mr_export(regions[i].mr, &tokens[i]));
@@ -359,12 +359,12 @@ static void spread_initiator(struct side *side)
     for (uint64_t i = 0; i < 3; i++) {
         EXPECT_OK(rdmux_remote_import(eps[i], &token, side->patient_ms, &remotes[i]));
     }
-    /* A remote of one endpoint is nothing to another. */
+    /* A remote of one endpoint is invalid on another. */
     EXPECT_STATUS(rdmux_write(eps[0], bytes, 8, NULL, remotes[1], 0, CTX(1), 0), RDMUX_INVALID);
     for (uint64_t i = 0; i < 3; i++) {
         EXPECT_OK(rdmux_write(eps[i], bytes, MIB, NULL, remotes[i], i * MIB, CTX(i),
                               flag_if_there(side, RDMUX_PLACED)));
-        rdmux_remote_close(remotes[i]); /* what was posted with it goes on */
+        rdmux_remote_close(remotes[i]); /* requests posted with it proceed */
     }
     for (uint64_t i = 0; i < 3; i++) {
         (void)WAIT_OF(&side->queue, eps[i], RDMUX_WC_WRITE, CTX(i), RDMUX_OK);
@@ -391,8 +391,7 @@ static void spread_target(struct side *side)
 
 /* ------------------------------------------------------------------- memory that comes and goes */
 
-/* A span of addresses that nobody else gets; touching it while nothing is mapped there is a
- * fault. */
+/* Reserves a span of addresses. An access while nothing is mapped there is a fault. */
 static uint8_t *span_reserve(size_t length)
 {
     void *span = mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -472,8 +471,8 @@ static void remap_local_target(struct side *side)
     side_finish(side);
 }
 
-/* A peer's region ends, its address gets other pages and a new region. The old token is dead, the
- * new one reaches the new pages. */
+/* A peer's region ends; its address gets other pages and a new region. The old token is invalid;
+ * the new one reaches the new pages. */
 static void remap_remote_initiator(struct side *side)
 {
     static uint8_t bytes[MIB];
@@ -557,7 +556,7 @@ static void make_initiator(struct side *side)
     struct rdmux_mr_attr attr = RDMUX_MR_ATTR_INIT;
     attr.length = 3 * MIB;
     attr.access = ACCESS_ALL;
-    attr.page_size = UINT64_C(2) << 20; /* a wish: other pages will do */
+    attr.page_size = UINT64_C(2) << 20; /* a preference: other page sizes are valid */
     attr.numa_node = 1;
     EXPECT_OK(rdmux_mr_create(side->fabric, &attr, &mr));
     EXPECT_EQUAL(rdmux_mr_length(mr), attr.length);
@@ -566,7 +565,7 @@ static void make_initiator(struct side *side)
 
     attr.page_size = 0;
     attr.numa_node = 0;
-    attr.ordering = RDMUX_ORDERING_RELAXED; /* with atomics */
+    attr.ordering = RDMUX_ORDERING_RELAXED; /* the region allows atomics */
     mr = CTX(1);
     EXPECT_STATUS(rdmux_mr_create(side->fabric, &attr, &mr), RDMUX_INVALID);
     EXPECT(mr == NULL, "a region after RDMUX_INVALID");
@@ -599,7 +598,7 @@ static void no_map_initiator(struct side *side)
                             RDMUX_WC_READ, CTX(2));
         EXPECT_PATTERN(bytes, sizeof(bytes), side->seed + kind);
         BARRIER(side);
-        BARRIER(side); /* it was looked at */
+        BARRIER(side); /* the initiator has checked */
         if (side_has(side, NEEDS_IMM)) {
             (void)POST_AND_WAIT(
                 &side->queue,
@@ -634,10 +633,11 @@ static void no_map_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------- imports that nobody waits for */
+/* ---------------------------------------------------------------------------- imports closed early */
 
-/* One is closed before its answer is here, one when the answer is and its REMOTE_READY was not taken,
- * with a request under way: nothing is heard of either, and the request is done. */
+/* One import is closed before its answer arrives. Another is closed after its answer, with
+ * REMOTE_READY not yet taken and a request in flight. No event comes for either, and the request
+ * completes. */
 static void unheard_initiator(struct side *side)
 {
     struct rdmux_token token;

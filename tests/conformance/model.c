@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Random operations against a model of what the rules say, and transfers beyond 4 GiB. */
+/* Random operations against a model of the rules, and transfers beyond 4 GiB. */
 #include "random.h"
 
 #include <errno.h>
@@ -13,14 +13,14 @@
 
 /*
  * Both sides do the same at the same time, over two endpoints each. Each side has regions of every
- * kind, which only its peer accesses, and a model of the peer's: an endpoint has a half of each
- * region for itself, and is the only one to write there, so it knows what every read and atomic must
- * find. A write may show in an earlier read that is still under way (rule 4.3), so such a pair gets a
- * FENCE.
+ * kind, which only its peer accesses, and a model of the peer's regions. Each endpoint has its own
+ * half of each region and is the only one to write there, so it knows what every read and atomic
+ * must find. A write may become visible to an earlier read still in flight (rule 4.3), so such a
+ * pair gets a FENCE.
  */
 enum {
     HALF = 1 << 17,
-    WORDS_AT = HALF - 512, /* the end of a half takes atomics */
+    WORDS_AT = HALF - 512, /* the end of a half is for atomics */
     WORDS = 64,
     SIZE_MOST = 60000,
     DEPTH = 32,
@@ -33,7 +33,7 @@ enum {
     LOCAL_KINDS = 3,
 };
 
-/* Of the regions that a peer accesses; the kind decides, on some paths, which code does. */
+/* The regions that a peer accesses. On some paths the kind selects the code that runs. */
 enum kind_of_region { REGISTERED, ALLOCATED, REGISTERED_NO_MAP, ALLOCATED_NO_MAP, REGIONS };
 
 static const char *const region_names[REGIONS] = {
@@ -50,21 +50,21 @@ static const char *const list_names[LIST_SHAPES] = { "", ", list of one piece",
                                                      ", list with empty pieces" };
 
 struct request {
-    uint64_t index; /* of the operation */
+    uint64_t index; /* index of the operation */
     uint32_t opcode;
     uint32_t flags;
     unsigned region;
-    uint64_t offset; /* in the lane's half */
+    uint64_t offset; /* within the lane's half */
     size_t length;
-    uint64_t word;     /* atomics: what must be found */
-    uint64_t *result;  /* atomics: what was found */
-    uint8_t *bytes;    /* SIZE_MOST, local side */
-    uint8_t *expected; /* SIZE_MOST, reads: what must arrive */
+    uint64_t word;     /* atomics: the value that must be found */
+    uint64_t *result;  /* atomics: the value found */
+    uint8_t *bytes;    /* SIZE_MOST bytes, local memory */
+    uint8_t *expected; /* SIZE_MOST bytes, reads: the bytes that must arrive */
     struct rdmux_mr *mr;
 };
 
-/* What the seed, the side and the number choose of an operation; the rest follows from what was
- * done before. */
+/* The choices that the seed, the side and the number make for an operation. The rest follows from
+ * the operations before it. */
 enum kind { KIND_WRITE, KIND_WRITE_IMM, KIND_SEND, KIND_ATOMIC, KIND_READ };
 
 struct plan {
@@ -72,14 +72,14 @@ struct plan {
     unsigned lane;
     unsigned region;
     enum list_shape list;
-    size_t length;  /* of writes and reads; a message's follows from its number */
-    uint64_t place; /* where in the half, of all places that fit */
-    uint64_t value; /* of atomics and patterns */
+    size_t length;  /* of writes and reads; a message's length follows from its number */
+    uint64_t place; /* selects one of the places in the half that fit */
+    uint64_t value; /* value of atomics, seed of patterns */
     uint32_t flags;
     bool can_inline;
-    bool adds;      /* fetch_add, else compare_swap */
-    bool misses;    /* compare_swap: with a value that is not there */
-    uint64_t drain; /* no more than so many may be under way before it */
+    bool adds;      /* fetch_add; else compare_swap */
+    bool misses;    /* compare_swap: expects a value that is not in memory */
+    uint64_t drain; /* the most requests in flight before it */
 };
 
 /* An endpoint. */
@@ -90,27 +90,27 @@ struct lane {
     struct request requests[DEPTH];
     uint64_t posted;
     uint64_t done;
-    uint64_t sent; /* messages and notices, numbered */
+    uint64_t sent; /* messages and notices, which are numbered */
     /* the other direction */
     uint8_t *receive_bytes;
     uint64_t received;
-    bool over; /* the peer's last message came */
+    bool over; /* the peer's last message has come */
 };
 
 struct model {
     struct side *side;
     struct lane lanes[LANES];
     struct region regions[REGIONS];
-    uint8_t *peer_regions[REGIONS]; /* the model */
+    uint8_t *peer_regions[REGIONS]; /* the model of the peer's regions */
 };
 
-/* Messages of one side and lane have a seed of their own. */
+/* Each side and lane has its own seed for messages. */
 static uint64_t seed_of(uint64_t seed, bool initiator, unsigned lane)
 {
     return seed + initiator + UINT64_C(1000003) * lane;
 }
 
-/* A message or notice tells its number; its length and bytes follow from that. */
+/* A message or notice contains its number. Its length and bytes follow from that. */
 static size_t message_length(uint64_t seed, uint64_t number)
 {
     uint64_t mixed = mix64(seed ^ (number * 77));
@@ -123,7 +123,7 @@ static bool is_read_or_atomic(const struct request *request)
            request->opcode == RDMUX_WC_COMPARE_SWAP;
 }
 
-/* Does an earlier read or atomic that may be still under way touch these bytes? */
+/* Returns whether an earlier read or atomic that may still be in flight touches these bytes. */
 static bool must_fence(const struct lane *lane, const struct request *next)
 {
     for (uint64_t i = lane->done; i < lane->posted; i++) {
@@ -199,14 +199,14 @@ static void choose_place(const struct plan *plan, struct request *request, size_
     request->offset = plan->place % (WORDS_AT - length + 1);
 }
 
-/* The list of a request's bytes. Returns how many pieces. */
+/* Makes the list of a request's bytes. Returns the number of pieces. */
 static uint32_t pieces_of(const struct request *request, enum list_shape shape,
                           struct rdmux_sge out[PIECES])
 {
     uint8_t *bytes = is_read_or_atomic(request) && request->opcode != RDMUX_WC_READ
                          ? (uint8_t *)request->result
                          : request->bytes;
-    const bool whole = bytes != request->bytes; /* a word is one piece */
+    const bool whole = bytes != request->bytes; /* a word needs one piece */
     const size_t cut = whole || shape == ONE_PIECE ? request->length : request->length / 3;
     const struct rdmux_sge first = { .addr = bytes, .length = cut, .mr = request->mr };
     const struct rdmux_sge rest = { .addr = bytes + cut,
@@ -228,7 +228,7 @@ static uint32_t pieces_of(const struct request *request, enum list_shape shape,
     return PIECES;
 }
 
-/* What the call or the list takes besides the bytes. */
+/* Arguments of the call or the list other than the bytes. */
 struct details {
     uint32_t op;
     uint32_t imm;
@@ -266,7 +266,7 @@ static enum rdmux_status post_call(struct lane *lane, struct request *request,
     }
 }
 
-/* The list and the request are overwritten at once: they are free when the post returns. */
+/* Overwrites the list and the request at once, because they are free when the post returns. */
 static enum rdmux_status post_list(struct lane *lane, struct request *request,
                                    const struct details *details, enum list_shape shape)
 {
@@ -408,7 +408,8 @@ static void post_one(struct model *model, const struct plan *plan, uint64_t inde
     lane->posted++;
 }
 
-/* A completion says of every request before it what its own would say (1.8). */
+/* A completion proves for every earlier request what that request's own completion would prove
+ * (1.8). */
 static void check_done(const struct request *request)
 {
     if (request->opcode == RDMUX_WC_READ) {
@@ -427,7 +428,7 @@ static void check_done(const struct request *request)
                ", expected 0x%" PRIx64,
                request->index, rdmux_wc_opcode_name(request->opcode), request->offset,
                region_names[request->region], *request->result, request->word);
-    } else { /* the buffer is free: who still reads it reads this */
+    } else { /* the buffer is free: a late reader reads these bytes */
         memset(request->bytes, 0x66, request->length);
     }
 }
@@ -465,7 +466,7 @@ static void take_received(const struct model *model, struct lane *lane, const st
     EXPECT(wc->status == RDMUX_OK && CTX_NUMBER(wc->context) == CONTEXT_OF_RECEIVES + slot,
            "message %" PRIu64 " is %s", lane->received, wc_text(wc));
     if (wc->opcode == RDMUX_WC_RECV && (wc->flags & RDMUX_WC_HAS_IMM) == 0) {
-        lane->over = true; /* the one plain send is the last */
+        lane->over = true; /* the one plain send is the last message */
         return;
     }
     EXPECT_EQUAL(wc->imm, (uint32_t)lane->received);
@@ -489,7 +490,7 @@ static void take_any(struct model *model)
     }
 }
 
-/* A send or flush of no bytes, which is signaled. */
+/* Posts a signaled send or flush of no bytes. */
 static void post_end(struct lane *lane, bool is_last)
 {
     struct request *request = &lane->requests[lane->posted % DEPTH];
@@ -505,8 +506,8 @@ static void post_end(struct lane *lane, bool is_last)
     lane->posted++;
 }
 
-/* Until no more than so many are under way. Nothing tells of unsignaled ones but what follows them:
- * there is room for one request and that. */
+/* Waits until at most `most` requests are in flight. Unsignaled requests complete only with a later
+ * one, so there must be room for one request and that one. */
 static void drain(struct model *model, struct lane *lane, uint64_t most)
 {
     while (lane->posted - lane->done > most) {
@@ -524,7 +525,7 @@ static uint8_t *bytes_of(size_t length)
     return bytes;
 }
 
-/* Requests have their bytes in memory of every kind, in turns. */
+/* Requests use memory of every kind in turn. */
 static void lane_open(struct lane *lane, struct side *side)
 {
     static const enum memory_kind kinds[LOCAL_KINDS] = { MEMORY_REGISTERED, MEMORY_ALLOCATED,
@@ -630,7 +631,8 @@ static const char *kind_name(const struct plan *plan)
     return plan->adds ? "fetch_add" : "compare_swap";
 }
 
-/* One operation in words; `sent` messages of its lane come before it. Returns the bytes written. */
+/* Describes one operation in words. `sent` messages of its lane precede it. Returns the bytes
+ * written. */
 static size_t describe_one(const struct plan *plan, uint64_t seed, bool initiator, uint64_t index,
                            uint64_t sent, char *out, size_t size)
 {
@@ -712,7 +714,7 @@ static void model_case(struct side *side)
 
 /* ------------------------------------------------------------------------------ more than 4 GiB */
 
-/* Around 2^31, where a signed length would turn, and beyond 2^32. */
+/* Lengths around 2^31, where a signed length overflows, and beyond 2^32. */
 static const uint64_t huge_lengths[] = {
     (UINT64_C(1) << 31) - 1,
     UINT64_C(1) << 31,
@@ -724,7 +726,7 @@ static const uint64_t huge_lengths[] = {
 #define HUGE_OFFSET UINT64_C(3)
 enum { EDGE = 1 << 16, EDGES = 6 };
 
-/* Places worth looking at: the ends, and both sides of every GiB. Beyond the length they are at its
+/* Edges to check: the ends, and both sides of every GiB. A place beyond the length is moved to its
  * end. */
 static uint64_t edge_of(unsigned index, uint64_t length)
 {
@@ -763,7 +765,7 @@ static void huge_round(struct side *side, uint8_t *bytes, struct rdmux_mr *mr,
     for (unsigned i = 0; i < EDGES; i++) {
         memset(bytes + edge_of(i, length), 0, EDGE);
     }
-    BARRIER(side); /* the target has looked */
+    BARRIER(side); /* the target has checked */
     wc = POST_AND_WAIT(&side->queue,
                        rdmux_read(side->ep, bytes, length, mr, remote, HUGE_OFFSET, CTX(2), 0),
                        RDMUX_WC_READ, CTX(2));

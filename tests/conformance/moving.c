@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Endpoints whose path breaks and that go on over another one: rules F. What breaks is what the library has of sockets besides
- * the control channel; a path without any is another's to break. */
+/* Endpoints whose path breaks and that move to another path: rules F. The case breaks the library's
+ * sockets other than the control channel. It cannot break a path without sockets. */
 #include "harness.h"
 
 #include <arpa/inet.h>
@@ -13,24 +13,25 @@
 
 enum {
     ROUNDS = 6,
-    MESSAGES = 24, /* of a round */
+    MESSAGES = 24, /* per round */
     SLOT = 512,
 };
 
 /* ------------------------------------------------------------------------------------ the break */
 
-/* 0: it is no address of TCP. */
+/* Returns 0 if the address is not of TCP. */
 static unsigned port_of(const struct sockaddr_storage *name)
 {
     struct sockaddr_in ip = { .sin_port = 0 };
     if (name->ss_family != AF_INET && name->ss_family != AF_INET6) {
         return 0;
     }
-    memcpy(&ip, name, sizeof(ip)); /* both have the port in the same place */
+    memcpy(&ip, name, sizeof(ip)); /* both families have the port at the same offset */
     return ntohs(ip.sin_port);
 }
 
-/* Is it a connection of the library's that carries data? The first one to the listener carries none. */
+/* Returns whether this is a connection of the library that carries data. The first one to the
+ * listener carries none. */
 static bool is_of_the_path(const struct side *side, int fd, unsigned listener, bool *first)
 {
     struct sockaddr_storage name = { .ss_family = AF_UNSPEC };
@@ -41,7 +42,7 @@ static bool is_of_the_path(const struct side *side, int fd, unsigned listener, b
         getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &type_length) != 0 || type == SOCK_DGRAM) {
         return false;
     }
-    if (name.ss_family == AF_UNIX) { /* else it is somebody's below the provider */
+    if (name.ss_family == AF_UNIX) { /* else it belongs to a library below the provider */
         return strcmp(side->provider, "shm") == 0;
     }
     if (port_of(&name) != listener) {
@@ -52,7 +53,7 @@ static bool is_of_the_path(const struct side *side, int fd, unsigned listener, b
     return !is_control;
 }
 
-/* The initiator's. Returns how many connections it has cut. */
+/* Called by the initiator. Returns how many connections it has cut. */
 static unsigned break_path(const struct side *side)
 {
     const char *colon = strrchr(side->address, ':');
@@ -69,7 +70,7 @@ static unsigned break_path(const struct side *side)
 
 /* ----------------------------------------------------------------------------------- the traffic */
 
-/* The next completion of a request; what tells of a move is counted. */
+/* Returns the next completion of a request; counts the PATH_CHANGED events before it. */
 static struct rdmux_wc next_request(struct side *side, unsigned *changes)
 {
     for (;;) {
@@ -88,7 +89,7 @@ static uint32_t number_of(unsigned round, unsigned i)
     return round * MESSAGES + i;
 }
 
-/* A write_imm, where the path has them: it takes a receive, as a send does. */
+/* A write_imm, if the path has it: it takes a receive, as a send does. */
 static bool is_notice(const struct side *side, unsigned i)
 {
     return i % 6 == 4 && side_has(side, NEEDS_IMM);
@@ -159,7 +160,7 @@ static void take_round(struct side *side, struct region *region, unsigned round,
     }
 }
 
-/* Each side is told of each move, once; the program has not polled for it yet, perhaps. */
+/* Each move is reported once to each side. The program may not have polled for it yet. */
 static void await_changes(struct side *side, unsigned *changes, unsigned wanted)
 {
     while (*changes < wanted) {
@@ -243,7 +244,7 @@ static void moved_target(struct side *side)
     side_finish(side);
 }
 
-/* --------------------------------------------------------------------------------- what is in doubt */
+/* -------------------------------------------------------------------------------- requests in doubt */
 
 static void doubt_initiator(struct side *side)
 {

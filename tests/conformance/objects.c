@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Lives of objects: who may end before whom, how many of them fit, threads, fabrics side by side,
- * fork. */
+/* Lifetimes of objects: order of destruction, room, threads, fabrics side by side, fork. */
 #include "harness.h"
 
 #include <errno.h>
@@ -13,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ------------------------------------------------------------------------------ living children */
+/* --------------------------------------------------------------- objects with living dependents */
 
 static void children_initiator(struct side *side)
 {
@@ -22,26 +21,26 @@ static void children_initiator(struct side *side)
     side_open_pair(side, NULL);
     struct rdmux_cq *cq = side->queue.cq;
     EXPECT_STATUS(rdmux_fabric_close(side->fabric), RDMUX_INVALID);
-    EXPECT_STATUS(rdmux_cq_destroy(cq), RDMUX_INVALID); /* an endpoint */
+    EXPECT_STATUS(rdmux_cq_destroy(cq), RDMUX_INVALID); /* an endpoint is left */
     exercise(side, &side->queue, side->ep);
     BARRIER(side);
     side_close_ep(side, side->ep);
 
     if (side_has(side, NEEDS_SRQ)) {
         EXPECT_OK(rdmux_srq_create(side->fabric, cq, NULL, &srq));
-        EXPECT_STATUS(rdmux_cq_destroy(cq), RDMUX_INVALID); /* an SRQ */
+        EXPECT_STATUS(rdmux_cq_destroy(cq), RDMUX_INVALID); /* an SRQ is left */
         EXPECT_OK(rdmux_srq_destroy(srq));
     }
-    EXPECT_STATUS(rdmux_fabric_close(side->fabric), RDMUX_INVALID); /* a cq */
+    EXPECT_STATUS(rdmux_fabric_close(side->fabric), RDMUX_INVALID); /* a cq is left */
     EXPECT_QUIET(&side->queue);
     EXPECT_OK(rdmux_cq_destroy(cq));
     queue_close(&side->queue);
 
     struct region region = region_make(side, MEMORY_ALLOCATED, 100, ACCESS_ALL);
-    EXPECT_STATUS(rdmux_fabric_close(side->fabric), RDMUX_INVALID); /* a region */
+    EXPECT_STATUS(rdmux_fabric_close(side->fabric), RDMUX_INVALID); /* a region is left */
     region_free(side, &region);
     EXPECT_OK(rdmux_listen(side->fabric, "127.0.0.1:0", NULL, &listener));
-    EXPECT_STATUS(rdmux_fabric_close(side->fabric), RDMUX_INVALID); /* a listener */
+    EXPECT_STATUS(rdmux_fabric_close(side->fabric), RDMUX_INVALID); /* a listener is left */
     EXPECT(*rdmux_last_error() != '\0', "no text says why");
     rdmux_listener_close(listener);
 
@@ -133,7 +132,7 @@ static void fabrics_initiator(struct side *side)
     queue_open(&other_queue, side, other_cq);
     EXPECT_OK(rdmux_mr_register(other, bytes, sizeof(bytes), RDMUX_ACCESS_LOCAL_WRITE, &other_mr));
 
-    /* objects of one are nothing to the other */
+    /* objects of one fabric are invalid in the other */
     struct rdmux_ep_attr ep_attr = ep_attr_of(side);
     EXPECT_STATUS(
         rdmux_connect(side->fabric, other_cq, side->address, &ep_attr, side->patient_ms, &none),
@@ -153,7 +152,7 @@ static void fabrics_initiator(struct side *side)
     EXPECT_OK(rdmux_cq_destroy(other_cq));
     queue_close(&other_queue);
     EXPECT_OK(rdmux_fabric_close(other));
-    exercise(side, &side->queue, side->ep); /* the first goes on */
+    exercise(side, &side->queue, side->ep); /* the first fabric continues */
     side_finish(side);
 }
 
@@ -214,7 +213,7 @@ static void itself(struct side *side)
     (void)WAIT_OF(queue, eps[0], RDMUX_WC_RECV, CTX(5), RDMUX_OK);
     (void)WAIT_OF(queue, eps[1], RDMUX_WC_SEND, CTX(6), RDMUX_OK);
 
-    /* shutdown waits while the other end lives on the same cq */
+    /* shutdown waits while the other end uses the same cq */
     EXPECT_OK(rdmux_ep_shutdown(eps[0], side->patient_ms));
     (void)WAIT_OF(queue, eps[1], RDMUX_WC_DISCONNECTED, NULL, RDMUX_OK);
     side_finish(side);
@@ -302,8 +301,8 @@ static void threads_target(struct side *side)
     side_end(side);
 }
 
-/* One cq, handed from thread to thread under a lock; the endpoint is closed by another thread than
- * the one that made it. */
+/* One cq, passed from thread to thread under a lock. Another thread than the creator closes the
+ * endpoint. */
 struct baton {
     struct worker worker;
     pthread_mutex_t lock;
@@ -411,7 +410,7 @@ static void fork_initiator(struct side *side)
     struct region region = region_make(side, MEMORY_ALLOCATED, sizeof(bytes), ACCESS_ALL);
     expect_closed_on_exec(side);
     for (unsigned round = 0; round < 3; round++) {
-        /* with requests on the way */
+        /* with requests in flight */
         pattern_fill(bytes, sizeof(bytes), side->seed + round, 0);
         EXPECT_OK(rdmux_write(side->ep, bytes, sizeof(bytes), NULL, remote, 0, CTX(1), 0));
         EXPECT_OK(rdmux_read(side->ep, region.addr, region.length, region.mr, remote, 0, CTX(2), 0));

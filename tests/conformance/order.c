@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What a completion says of other requests, and what is visible when: rules 1 to 4. */
+/* Completions and the requests they cover, and the order of visibility: rules 1 to 4. */
 #include "harness.h"
 
 #include <inttypes.h>
@@ -76,7 +76,7 @@ static void mix_target(struct side *side)
     for (uint64_t i = 0; i < RECEIVES; i++) {
         EXPECT_OK(rdmux_recv(side->ep, sink.addr + i * MIX_SINK, MIX_SINK, sink.mr, CTX(i)));
     }
-    /* The last message says "e"; all others hold zeros. */
+    /* The last message contains "e"; all others contain zeros. */
     for (uint64_t i = 0;; i++) {
         uint64_t slot = i % RECEIVES;
         struct rdmux_wc wc = NEXT(&side->queue);
@@ -148,7 +148,8 @@ static void fence_initiator(struct side *side)
                               RDMUX_FENCE));
         (void)WAIT(&side->queue, RDMUX_WC_READ, CTX(1));
         (void)WAIT(&side->queue, RDMUX_WC_WRITE, CTX(2));
-        /* A short round leaves the rest of the longer one before: compare what that round wrote. */
+        /* A short round leaves the rest of the longer one before it, so compare the bytes written
+         * by that round. */
         size_t before = round == 0 || (round - 1) % 4 < 2 ? FENCE_SIZE : 100;
         EXPECT_PATTERN(sink.addr, length < before ? length : before, side->seed + round);
     }
@@ -166,7 +167,7 @@ static void fence_target(struct side *side)
     side_finish(side);
 }
 
-/* The value that the atomic finds is the one before the fenced write, and the read behind finds the
+/* The atomic must find the value before the fenced write, and the read behind must find the
  * write's. */
 static void fence_atomic_initiator(struct side *side)
 {
@@ -248,8 +249,8 @@ static struct rdmux_ep_attr notice_attr(struct side *side, uint32_t data_sockets
     return attr;
 }
 
-/* Writes into slot after slot, a notice behind each; the target answers a notice once it has
- * verified the bytes. */
+/* Writes into slot after slot, with a notice behind each write. The target answers a notice once it
+ * has verified the bytes. */
 static void notices_initiator(struct side *side, bool with_imm, uint32_t data_sockets)
 {
     struct rdmux_ep_attr attr = notice_attr(side, data_sockets);
@@ -275,7 +276,7 @@ static void notices_initiator(struct side *side, bool with_imm, uint32_t data_so
         }
         pattern_fill(bytes, length, side->seed + round, 0);
         numbers[slot] = round;
-        /* in two writes, so that the later one is not all there is to wait for */
+        /* in two writes, so that there is more than the last one to wait for */
         size_t half = length / 2;
         EXPECT_OK(rdmux_write(side->ep, bytes, half, source.mr, remote, slot * NOTICE_SIZE, NULL,
                               RDMUX_UNSIGNALED));
@@ -452,8 +453,8 @@ enum {
     FLUSH_ROUNDS = 25,
 };
 
-/* The flush is a zero-length write with PLACED and without remote; the news of it travels through
- * the socketpair. */
+/* The flush is a zero-length write with PLACED and without remote. Its completion is announced
+ * through the socketpair. */
 static void flush_initiator(struct side *side)
 {
     side_open_pair(side, NULL);
@@ -527,8 +528,8 @@ static void placed_send_target(struct side *side)
     side_finish(side);
 }
 
-/* What is placed through one endpoint is there for whoever learns of it, by another endpoint of the
- * same region. */
+/* Bytes placed through one endpoint are visible to any observer that learns of it, through another
+ * endpoint of the same region, too. */
 static void second_initiator(struct side *side)
 {
     static uint8_t bytes[MIB];
@@ -564,7 +565,7 @@ static void second_target(struct side *side)
 
 /* --------------------------------------------------------------------------- the buffer is free */
 
-/* The completion of a send or write hands the buffer back, whatever has become of the bytes. */
+/* The completion of a send or write returns the buffer, whatever the state of the bytes. */
 static void reuse_initiator(struct side *side)
 {
     static uint8_t bytes[MIB];

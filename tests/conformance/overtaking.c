@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What may not pass what: fenced requests of one batch, and what is behind a long write. */
+/* Requests that must not pass others: fenced requests of one batch, and requests behind a long
+ * write. */
 #include "harness.h"
 
 #include <inttypes.h>
@@ -14,8 +15,8 @@ static uint64_t fences_word(uint64_t round, unsigned send)
     return send < 2 ? 2 * round + send : send == 2 ? mix64(round) : 2 * (round + 1);
 }
 
-/* Twice an atomic and a fenced send of what it brings, then a read and a fenced send whose bytes were taken when the
- * batch was posted, and one and a fenced send of what it brings. */
+/* Twice an atomic and a fenced send of its result. Then a read and a fenced send with bytes taken
+ * when the batch was posted. Then a read and a fenced send of its result. */
 static void fences_post(struct side *side, struct rdmux_remote *remote, uint64_t round)
 {
     uint64_t found[2] = { 77, 77 };
@@ -62,7 +63,7 @@ static void fences_initiator(struct side *side)
     for (unsigned kind = 0; kind < REGION_KINDS; kind++) {
         struct rdmux_remote *remote = take_remote(side, side->ep);
         for (uint64_t round = 0; round < FENCES_ROUNDS; round++) {
-            BARRIER(side); /* there are receives */
+            BARRIER(side); /* receives are posted */
             fences_post(side, remote, round);
         }
         BARRIER(side);
@@ -99,8 +100,8 @@ static void fences_target(struct side *side)
 
 enum { BEHIND_ROUNDS = 8, BEHIND_LONGEST = 4 * MIB, BEHIND_WORD = 8 };
 
-/* A read, or an atomic where there are some, of the last bytes of a write that has just been posted: in one batch with it or
- * not. Each bit of round is a choice. */
+/* Reads, or accesses by an atomic if the path has them, the last bytes of a write that has just
+ * been posted, in one batch with it or not. Each bit of round is a choice. */
 static void behind_post(struct side *side, struct rdmux_remote *remote, struct region *source,
                         unsigned round)
 {

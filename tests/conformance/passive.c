@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* A target whose application is asleep, computes, or does the library's work itself: rules 8 and
- * 10. */
+/* A target whose application sleeps, computes, or progresses by hand: rules 8 and 10. */
 #include "harness.h"
 
 #include <inttypes.h>
@@ -19,8 +18,8 @@ static int by_value(const void *a, const void *b)
     return *left < *right ? -1 : *left > *right;
 }
 
-/* Every one-sided operation against a target that makes no rdmux call. Rule 10.3 gives it 10 ms;
- * the median is judged, as the machine may be busy with something else now and then. */
+/* Every one-sided operation against a target that makes no rdmux call. Rule 10.3 allows it 10 ms.
+ * The median is checked, because the machine may be busy at times. */
 static void one_sided(struct side *side, struct rdmux_remote *remote)
 {
     static uint8_t out[SIZE];
@@ -52,7 +51,8 @@ static void one_sided(struct side *side, struct rdmux_remote *remote)
             EXPECT_EQUAL(old, 2 * round + 1);
         }
         if (round % 8 == 7) {
-            /* Longer than the service thread waits for the application: the hand-over, again. */
+            /* Longer than the service thread waits for the application, so that the service thread
+             * takes over again. */
             sleep_ms(5);
         }
     }
@@ -81,7 +81,7 @@ static void asleep_target(struct side *side)
     side_finish(side);
 }
 
-/* Computes, looking at the socketpair once in a while without a rdmux call. */
+/* Computes, and checks the socketpair from time to time without an rdmux call. */
 static void compute_until_told(struct side *side)
 {
     struct pollfd told = { .fd = side->sync, .events = POLLIN };
@@ -104,7 +104,7 @@ static void computing_target(struct side *side)
     side_finish(side);
 }
 
-/* The target was polling until now and stops between two operations, again and again. */
+/* The target polled until now and stops between two operations, again and again. */
 static void stop_and_go_initiator(struct side *side)
 {
     uint8_t byte = 0;
@@ -116,7 +116,7 @@ static void stop_and_go_initiator(struct side *side)
         (void)POST_AND_WAIT(&side->queue, rdmux_send(side->ep, "g", 1, NULL, CTX(1), 0),
                             RDMUX_WC_SEND, CTX(1));
         (void)WAIT(&side->queue, RDMUX_WC_RECV,
-                   CTX(5)); /* it calls nothing more while the peer works */
+                   CTX(5)); /* it makes no further call while the peer works */
         (void)POST_AND_WAIT(&side->queue,
                             rdmux_write(side->ep, &word, 8, NULL, remote, 0, CTX(2),
                                         flag_if_there(side, RDMUX_PLACED)),
@@ -150,11 +150,11 @@ static void stop_and_go_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------- silence that is none */
+/* ---------------------------------------------------------------------- silence without failure */
 
 enum { SHORT_LIVENESS_MS = 300 };
 
-/* An idle endpoint, and one whose peer computes, outlive many liveness times. */
+/* An idle endpoint, and one whose peer computes, survive many liveness times. */
 static void idle_initiator(struct side *side)
 {
     struct rdmux_ep_attr attr = ep_attr_of(side);
@@ -176,7 +176,7 @@ static void idle_initiator(struct side *side)
 static void idle_target(struct side *side)
 {
     side_open_pair(side,
-                   NULL); /* its own liveness time is longer: the smaller one counts for both */
+                   NULL); /* its own liveness time is longer: the shorter one applies to both */
     EXPECT_EQUAL(side->info.liveness_ms, SHORT_LIVENESS_MS * side->patience);
     struct region region = region_make(side, MEMORY_ALLOCATED, 8, ACCESS_ALL);
     give_token(side, &region);
@@ -218,7 +218,7 @@ static void manual_target(struct side *side)
     side_finish(side);
 }
 
-/* Only one of them progresses by hand. */
+/* Only one side progresses by hand. */
 static void half_manual_target(struct side *side)
 {
     side->manual = true;
@@ -247,7 +247,7 @@ static void idle_progress(struct side *side)
     side_finish(side);
 }
 
-/* What may block is done inside the calls instead of on a worker thread. */
+/* Blocking work is done inside the calls instead of on a worker thread. */
 static void no_worker(struct side *side)
 {
     struct rdmux_fabric_attr attr = fabric_attr_of(side);

@@ -20,11 +20,11 @@
 #include <unistd.h>
 
 enum {
-    LINES_SIZE = 16384, /* more than the lines of an end */
+    LINES_SIZE = 16384, /* more than the lines of an ENDED */
     END_LINES = 4,      /* numbers, failure, file, step */
-    CONNECT_MS = 10000, /* a runner may take to make the connections of a case */
-    GREETING_MS = 5000, /* ... and to say the secret on one */
-    LOOK_MS = 1,        /* the session looks after its process so often */
+    CONNECT_MS = 10000, /* limit for a runner to make the connections of a case */
+    GREETING_MS = 5000, /* limit for a runner to send the secret on one */
+    LOOK_MS = 1,        /* interval at which the session checks its process */
     GREETING_SIZE = PEER_SECRET_SIZE + 1,
     PROVIDER_MAX = 64,
     NEWLINE_MARK = 1, /* stands for a newline within a line */
@@ -79,14 +79,14 @@ static bool say(int fd, const char *format, ...)
     return length > 0 && (size_t)length < sizeof(text) && write_all(fd, text, (size_t)length);
 }
 
-/* Lines that have come so far. */
+/* Lines received so far. */
 struct lines {
     char *bytes; /* LINES_SIZE */
     size_t used;
 };
 
-/* Reads what is there, waiting up to timeout_ms. False: the connection has ended, or says too
- * much. */
+/* Reads the available bytes, waiting up to timeout_ms. Returns false if the connection has ended or
+ * the peer sends too much. */
 static bool lines_read(struct lines *lines, int fd, int timeout_ms)
 {
     struct pollfd wait = { .fd = fd, .events = POLLIN };
@@ -104,7 +104,7 @@ static bool lines_read(struct lines *lines, int fd, int timeout_ms)
     return true;
 }
 
-/* Where the count-th line ends, NULL while it has not come. */
+/* Returns the end of the count-th line, NULL until it has arrived. */
 static char *lines_end(const struct lines *lines, unsigned count)
 {
     char *at = lines->bytes;
@@ -133,7 +133,7 @@ static void replace(char *text, char from, char to)
     }
 }
 
-/* What both programs must agree on, for a case is named by its indices. */
+/* Both programs must agree on this version, because a case is named by its indices. */
 static void write_version(char *out, size_t size)
 {
     size_t cases = 0;
@@ -271,7 +271,7 @@ bool peer_take_end(struct peer *peer, struct peer_end *out)
     out->failed = failed != 0;
     out->consequence = consequence != 0;
     out->killed = killed != 0;
-    /* Each begins with a space, so that none is empty. */
+    /* Each line begins with a space, so that none is empty. */
     copy_line(out->text, sizeof(out->text), strtok_r(NULL, "\n", &rest) + 1);
     copy_line(out->file, sizeof(out->file), strtok_r(NULL, "\n", &rest) + 1);
     copy_line(out->what, sizeof(out->what), rest + 1);
@@ -289,7 +289,8 @@ struct session {
     struct lines lines;
 };
 
-/* The next connection with the secret and this letter; others are closed. -1: none came. */
+/* Returns the next connection that sends the secret and this letter; closes others. Returns -1 if
+ * none came. */
 static int accept_greeted(const struct session *session, char letter)
 {
     uint64_t deadline = now_ns() + UINT64_C(1000000) * CONNECT_MS;
@@ -315,7 +316,7 @@ static int accept_greeted(const struct session *session, char letter)
     return -1;
 }
 
-/* A case as RUN names it. */
+/* A case as RUN gives it. */
 struct run_order {
     const struct conformance_case *test;
     struct run_options options;
@@ -366,14 +367,15 @@ static bool tell_end(const struct session *session, struct report *report, bool 
                report->file == NULL ? "" : report->file, what);
 }
 
-/* Until the process ends, or the runner wants it to. False: the runner is gone. */
+/* Waits until the process ends or the runner asks to kill it. Returns false if the runner is
+ * gone. */
 static bool watch(struct session *session, pid_t pid, bool *killed, int *wait_status)
 {
     bool connected = true;
     *killed = false;
     for (;;) {
         if (waitpid(pid, wait_status, WNOHANG) == pid) {
-            (void)kill(-pid, SIGKILL); /* what it may have left */
+            (void)kill(-pid, SIGKILL); /* processes that it may have left */
             return connected;
         }
         connected = connected && lines_read(&session->lines, session->control, LOOK_MS);
@@ -388,7 +390,7 @@ static bool watch(struct session *session, pid_t pid, bool *killed, int *wait_st
     }
 }
 
-/* False: the session is over. */
+/* Returns false if the session is over. */
 static bool run_order(struct session *session, const struct run_order *order)
 {
     struct shared *shared = shared_map();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Waiting for completions. What was polled while something else was wanted is kept and must be
- * taken some time. */
+/* Waiting for completions. Completions polled while waiting for another one are kept and must be
+ * taken later. */
 #include "harness.h"
 
 #include <inttypes.h>
@@ -61,7 +61,7 @@ size_t queue_poll(struct queue *queue)
     return queue->kept_count;
 }
 
-/* Waits until something came. */
+/* Waits until a completion has come. */
 static void queue_wait(struct queue *queue)
 {
     size_t before = queue->kept_count;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Messages without a receive, receives that are too small, receives that are shared. */
+/* Messages without a receive, receives that are too small, shared receives. */
 #include "harness.h"
 
 #include <inttypes.h>
@@ -24,7 +24,7 @@ static void early_initiator(struct side *side)
             (void)queue_poll(&side->queue);
         }
     }
-    BARRIER(side); /* all posted, no receive yet */
+    BARRIER(side); /* all sends are posted, no receive yet */
     for (uint64_t i = 0; i < EARLY; i++) {
         struct rdmux_wc wc = NEXT(&side->queue);
         EXPECT(wc.opcode == RDMUX_WC_SEND && wc.status == RDMUX_OK && CTX_NUMBER(wc.context) == i,
@@ -33,7 +33,7 @@ static void early_initiator(struct side *side)
     side_finish(side);
 }
 
-/* Messages that are there find no receive. */
+/* Messages that have arrived find no receive. */
 static void meet_no_receive(struct side *side)
 {
     enum { LOOK_NS = 20000000 };
@@ -63,7 +63,7 @@ static void early_target(struct side *side)
     side_finish(side);
 }
 
-/* Long messages, so that they fill whatever buffers lie between before they wait. */
+/* Long messages, which fill any buffers in between before they wait. */
 enum { LONG_EARLY = 24, LONG_SIZE = 1 << 20 };
 
 static void long_early_initiator(struct side *side)
@@ -99,12 +99,12 @@ static void long_early_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------ nobody else waits with them */
+/* -------------------------------------------------------- waiting sends block no other endpoint */
 
 enum { BLOCKED = 20, BLOCKED_SIZE = 100000 };
 
-/* Endpoint `blocked` waits in the initiator's direction. The other endpoint works, and so do the
- * target's own requests on the blocked one, which the initiator has to answer. */
+/* Endpoint `blocked` waits in the initiator's direction. The other endpoint works. So do the
+ * target's own requests on the blocked endpoint, which the initiator has to answer. */
 static void blocked_initiator(struct side *side)
 {
     side_open_pair(side, NULL);
@@ -207,25 +207,25 @@ static void full_target(struct side *side)
     }
     EXPECT_STATUS(rdmux_recv(side->ep, &bytes[DEPTH], 1, NULL, CTX(99)), RDMUX_AGAIN);
     BARRIER(side);
-    BARRIER(side); /* three messages are in their receives */
+    BARRIER(side); /* three messages have filled their receives */
     EXPECT_STATUS(rdmux_recv(side->ep, &bytes[DEPTH], 1, NULL, CTX(99)), RDMUX_AGAIN);
     while (rdmux_cq_poll(side->queue.cq, &wc, 1) == 0) {
         EXPECT(!time_is_up(), "a placed message does not complete");
     }
     EXPECT(wc.opcode == RDMUX_WC_RECV && wc.context == CTX(0), "got %s", wc_text(&wc));
-    /* one entry taken is room for one */
+    /* one entry taken makes room for one */
     EXPECT_OK(rdmux_recv(side->ep, &bytes[DEPTH], 1, NULL, CTX(DEPTH)));
     EXPECT_STATUS(rdmux_recv(side->ep, &bytes[DEPTH + 1], 1, NULL, CTX(99)), RDMUX_AGAIN);
     (void)WAIT(&side->queue, RDMUX_WC_RECV, CTX(1));
     (void)WAIT(&side->queue, RDMUX_WC_RECV, CTX(2));
-    /* room, and no event that says so: side_finish() would find one */
+    /* there is room, without an event for it: side_finish() would find one */
     EXPECT_OK(rdmux_recv(side->ep, &bytes[DEPTH + 1], 1, NULL, CTX(DEPTH + 1)));
     side_finish(side);
 }
 
 /* ------------------------------------------------------------ a message longer than its receive */
 
-/* Takes everything up to DISCONNECTED, which says LENGTH, and checks what must hold on the way. */
+/* Takes every entry up to DISCONNECTED with LENGTH, and checks them. */
 static void drain_length(struct side *side, struct rdmux_ep *ep, unsigned counts[], size_t contexts)
 {
     bool send_flushed = false;
@@ -273,7 +273,7 @@ static void longer_initiator_of(struct side *side, size_t length)
     for (uint64_t i = 1; i <= LONGER_BEHIND; i++) {
         enum rdmux_status status = rdmux_send(ep, source.addr, BEHIND_SIZE, NULL, CTX(i), 0);
         if (status == RDMUX_LENGTH) {
-            counts[i] = 1; /* the endpoint has ended already: refused, no completion to come */
+            counts[i] = 1; /* the endpoint has already ended: refused, no completion follows */
             continue;
         }
         EXPECT_STATUS(status, RDMUX_OK);
@@ -287,7 +287,7 @@ static void longer_initiator_of(struct side *side, size_t length)
     side_finish(side);
 }
 
-/* Its receives have so much room. */
+/* The target's receives have this much room. */
 static void longer_target_of(struct side *side, size_t length, size_t room)
 {
     enum { RECEIVES = 4, BEYOND = 16 };
@@ -338,7 +338,7 @@ static void much_longer_target(struct side *side)
     longer_target_of(side, (1 << 20) + 1, 64);
 }
 
-/* Both are longer than what a path carries at once. */
+/* Both lengths exceed what a path transfers in one piece. */
 static void long_longer_initiator(struct side *side)
 {
     longer_initiator_of(side, 3 * MIB + 1);
@@ -363,7 +363,7 @@ static void empty_longer_target(struct side *side)
 
 enum { EMPTIES = 4, NOTICE_SIZE = 100 };
 
-/* Sends of no bytes, in every way there is, for as many receives of no bytes. */
+/* Sends of no bytes, in every possible way, for as many receives of no bytes. */
 static void empty_initiator(struct side *side)
 {
     uint8_t byte = 'x';
@@ -465,7 +465,7 @@ static void limits_target(struct side *side)
 
 enum {
     SRQ_EPS = 2,
-    SRQ_MESSAGES = 200, /* of each */
+    SRQ_MESSAGES = 200, /* by each endpoint */
     SRQ_TOTAL = SRQ_EPS * SRQ_MESSAGES,
     SRQ_DEPTH = 16,
     SRQ_SIZE = 3000,
@@ -550,7 +550,7 @@ static void srq_target(struct side *side)
     side_end(side);
 }
 
-/* Full: AGAIN, no event, and a taken entry is room. */
+/* A full SRQ: AGAIN, no event, and an entry taken makes room. */
 static void srq_full_target(struct side *side)
 {
     uint8_t bytes[8];
@@ -591,7 +591,8 @@ static void srq_full_target(struct side *side)
 
 enum { UNTAKEN_SHORT = 8, UNTAKEN_LONG = 1024, UNTAKEN_POLLS = 64 };
 
-/* An endpoint ends. Its SRQ's receives stay for the other, and none of them completes with it. */
+/* An endpoint ends. The SRQ's receives remain for the other, and none of them completes with the
+ * end. */
 static void srq_survives_initiator(struct side *side)
 {
     side_open_pair(side, NULL);
@@ -638,8 +639,8 @@ static void srq_survives_target(struct side *side)
     side_end(side);
 }
 
-/* A message has come to an endpoint that is closed before the program takes it: its receive is there for the
- * other endpoint, with all of its room. */
+/* A message has arrived on an endpoint that is closed before the program takes it. Its receive is
+ * available to the other endpoint with its full room. */
 static void srq_untaken_initiator(struct side *side)
 {
     static uint8_t bytes[UNTAKEN_LONG];
@@ -670,7 +671,7 @@ static void srq_untaken_target(struct side *side)
     struct rdmux_ep *first = side_pair(side, &attr);
     struct rdmux_ep *second = side_pair(side, &attr);
     EXPECT_OK(rdmux_srq_recv(srq, bytes, sizeof(bytes), NULL, CTX(7)));
-    BARRIER(side); /* the message is there */
+    BARRIER(side); /* the message has arrived */
     for (unsigned i = 0; i < UNTAKEN_POLLS; i++) {
         EXPECT_EQUAL(rdmux_cq_poll(side->queue.cq, NULL, 0), 0);
     }
@@ -688,12 +689,12 @@ static void srq_untaken_target(struct side *side)
     side_end(side);
 }
 
-/* ------------------------------------------------------- completions that never come to an end */
+/* --------------------------------------------------------------------- completions without end */
 
 enum { BUSY_POLLS_MAX = 200000 };
 
-/* Makes a completion for each that it takes, so that there always is one, and takes them one by
- * one. Messages that are there come all the same: on another endpoint, and on the same. */
+/* Posts a request for each completion taken, so that one is always available, and takes them one by
+ * one. Messages must arrive nevertheless, on another endpoint and on the same one. */
 static void busy_initiator(struct side *side)
 {
     side_open_pair(side, NULL);
@@ -705,10 +706,10 @@ static void busy_initiator(struct side *side)
     unsigned polls = 0;
     EXPECT_OK(rdmux_recv(side->ep, &words[0], 8, NULL, CTX(1)));
     EXPECT_OK(rdmux_recv(other, &words[1], 8, NULL, CTX(2)));
-    BARRIER(side); /* the receives are there */
+    BARRIER(side); /* receives are posted */
     BARRIER(side); /* the messages are sent */
     while (messages < 2) {
-        /* A bound in polls: heartbeats, which come by time, would end the stall of a broken queue. */
+        /* A bound in polls: heartbeats come by time and would end the stall of a broken queue. */
         EXPECT(++polls < BUSY_POLLS_MAX,
                "%u of 2 messages came within %u polls that all returned "
                "completions of writes",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What a case becomes on a path that lacks what it needs: use of that is refused, cleanly, and the
- * endpoint lives on. */
+/* Replaces a case on a path that lacks its needs: use of the missing capability must be refused,
+ * and the endpoint survives. */
 #include "harness.h"
 
 #include <string.h>
@@ -41,7 +41,7 @@ static void expect_operation_refused(struct side *side, struct rdmux_remote *rem
         EXPECT_STATUS(rdmux_write(ep, &word, 8, NULL, remote, 0, CTX(1), RDMUX_FENCE),
                       RDMUX_UNSUPPORTED);
         break;
-    default: /* what is no operation is asked for as a requirement below */
+    default: /* other capabilities are required of an endpoint below */
         break;
     }
 }
@@ -75,7 +75,7 @@ void refused_target(struct side *side)
     struct region region = region_make(side, MEMORY_ALLOCATED, 4096, ACCESS_ALL);
     give_token(side, &region);
 
-    /* Somebody must negotiate with the demanding connector; it never becomes an endpoint. */
+    /* The listener must negotiate with the demanding connector, which never becomes an endpoint. */
     struct rdmux_peer peer = RDMUX_PEER_INIT;
     struct rdmux_ep_attr attr = ep_attr_of(side);
     struct rdmux_ep *none = NULL;

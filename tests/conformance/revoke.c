@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Taking rights back: what revoke promises when it returns, and whom it may cost the endpoint. */
+/* Revoking rights: the promise when revoke returns, and the endpoints that may end by it. */
 #include "harness.h"
 #include "lateness.h"
 
@@ -10,7 +10,7 @@
 
 enum { PAGE = 4096, REGION_SIZE = 64 * PAGE };
 
-/* The endpoint was refused at the target: everything it had queued completes, then DISCONNECTED
+/* The endpoint was refused at the target: all its queued requests complete, then DISCONNECTED comes
  * with DENIED. */
 static void drain_denied(struct queue *queue, struct rdmux_ep *ep, uint64_t outstanding)
 {
@@ -30,10 +30,11 @@ static void drain_denied(struct queue *queue, struct rdmux_ep *ep, uint64_t outs
     EXPECT(outstanding == 0, "%" PRIu64 " requests never completed", outstanding);
 }
 
-/* ------------------------------------------------------------------------------ afterwards */
+/* ------------------------------------------------------------------------ after the revoke */
 
-/* Every operation after revoke returned is refused, and what the region held stays. Either the post
- * says DENIED, or, if the news had not come in time, this endpoint ends with DENIED. */
+/* Every operation after revoke has returned is refused, and the region's content stays. Either the
+ * post returns DENIED, or this endpoint ends with DENIED if it had not yet learned of the
+ * revoke. */
 static void after_initiator(struct side *side)
 {
     static uint8_t bytes[PAGE];
@@ -60,7 +61,7 @@ static void after_initiator(struct side *side)
         struct rdmux_remote_info info = RDMUX_REMOTE_INFO_INIT;
         EXPECT_OK(rdmux_remote_info(remote, &info));
         EXPECT_EQUAL(info.status, RDMUX_DENIED);
-        /* the endpoint and its other imports go on */
+        /* the endpoint and its other imports survive */
         (void)POST_AND_WAIT(&side->queue,
                             rdmux_write(ep, "k", 1, NULL, kept, 0, CTX(5), RDMUX_PLACED),
                             RDMUX_WC_WRITE, CTX(5));
@@ -105,7 +106,7 @@ static void after_target(struct side *side)
 
 enum { DEPTH = 16, DURING_ROUNDS = 9 };
 
-/* What the initiator has on the way through one endpoint. */
+/* The initiator's in-flight requests on one endpoint. */
 struct traffic {
     struct rdmux_ep *ep;
     struct rdmux_remote *remote;
@@ -118,7 +119,7 @@ struct traffic {
 static uint8_t traffic_bytes[DEPTH][8 * PAGE];
 static uint8_t traffic_read[8 * PAGE];
 
-/* Each write brings other bytes than those before it, so that a late one shows. */
+/* Each write has other bytes than those before it, so that a late one shows. */
 static enum rdmux_status traffic_post(struct traffic *traffic)
 {
     uint64_t i = traffic->posted;
@@ -156,7 +157,7 @@ static void traffic_take(struct queue *queue, struct traffic *traffic)
     traffic->done++;
 }
 
-/* The one event that may come meanwhile is the end of the endpoint whose access was refused. */
+/* The only event allowed meanwhile is the end of the endpoint whose access was refused. */
 static void drop_denied(struct side *side, const struct rdmux_ep *ep)
 {
     while (queue_poll(&side->queue) > 0) {
@@ -166,8 +167,8 @@ static void drop_denied(struct side *side, const struct rdmux_ep *ep)
     }
 }
 
-/* Writes and reads run while the target revokes. Those that come too late are refused; when revoke
- * has returned the bytes never change again. */
+/* Writes and reads run while the target revokes. Late ones are refused. Once revoke has returned
+ * the bytes never change again. */
 static void during_initiator(struct side *side)
 {
     struct rdmux_ep_attr attr = ep_attr_of(side);
@@ -220,7 +221,7 @@ static void during_target(struct side *side)
         }
         EXPECT_OK(rdmux_mr_revoke(region.mr));
         memcpy(snapshot, region.addr, REGION_SIZE);
-        BARRIER(side); /* the initiator has noticed, so all that were on the way have arrived */
+        BARRIER(side); /* the initiator has noticed, so all requests in flight have arrived */
         EXPECT(memcmp(snapshot, region.addr, REGION_SIZE) == 0,
                "round %u: bytes changed after revoke had returned", round);
         drop_denied(side, ep);
@@ -236,12 +237,12 @@ static void during_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------- copies under way */
+/* ----------------------------------------------------------------------- copies in progress */
 
 enum {
     LATE_ROUNDS = 12,
     LATE_SIZE = 12 << 20,
-    LATE_WRITES = 4,  /* with other bytes each */
+    LATE_WRITES = 4,  /* each with other bytes */
     LATE_POSTS = 160, /* they take longer than a revoke waits for an importer */
     LATE_STEP = 64 << 10,
     LATE_SAMPLES = LATE_SIZE / LATE_STEP,
@@ -253,8 +254,8 @@ static uint8_t late_byte(unsigned round, uint64_t write)
     return (uint8_t)((uint64_t)round * LATE_WRITES + write + 1);
 }
 
-/* A copy is under way once this byte is in the region. The wait is bounded: the copy may pass the place between
- * two looks. */
+/* A copy is in progress once this byte is in the region. The wait is bounded, because the copy may
+ * pass the place between two checks. */
 static void late_await(const struct region *region, uint64_t at, uint8_t byte)
 {
     const volatile uint8_t *place = region->addr + at;
@@ -263,9 +264,9 @@ static void late_await(const struct region *region, uint64_t at, uint8_t byte)
     }
 }
 
-/* Long writes of the same place, each with other bytes; then the import is closed, which leaves them
- * alone, so that a revoke has no importer to ask. The endpoint that they go by is the last or the last
- * but one that was made. */
+/* Long writes to the same place, each with other bytes. Then the import is closed, which does not
+ * stop them, so that a revoke has no importer to ask. They use the last endpoint made, or the last
+ * but one. */
 static void late_initiator(struct side *side)
 {
     uint8_t *bytes = malloc((size_t)LATE_WRITES * LATE_SIZE);
@@ -311,7 +312,7 @@ static void late_initiator(struct side *side)
     side_finish(side);
 }
 
-/* Some bytes, the last first: a copy that is under way goes the other way. */
+/* Samples some bytes, the last first: a copy in progress goes in the other direction. */
 static void late_sample(const struct region *region, uint8_t samples[LATE_SAMPLES])
 {
     for (size_t i = LATE_SAMPLES; i-- > 0;) {
@@ -339,7 +340,7 @@ static void late_target(struct side *side)
                    late_byte(round, random_below(&random, LATE_WRITES)));
         EXPECT_OK(rdmux_mr_revoke(region.mr));
         late_sample(&region, before);
-        BARRIER(side); /* the initiator has noticed, so all that were on the way have arrived */
+        BARRIER(side); /* the initiator has noticed, so all requests in flight have arrived */
         late_sample(&region, after);
         for (size_t i = 0; i < LATE_SAMPLES; i++) {
             EXPECT(before[i] == after[i],
@@ -367,7 +368,7 @@ enum {
     CROSSED_BEFORE = 0x11,
     CROSSED_WRITTEN = 0xee,
     CROSSED_RECEIVES = 2,
-    CROSSED_FILL = 600, /* messages that fill a path, so that the device has not begun what is behind them */
+    CROSSED_FILL = 600, /* fill a path, so that the device has not begun the requests behind */
 };
 
 static bool crossed_fills(unsigned round)
@@ -383,7 +384,7 @@ static struct rdmux_ep_attr crossed_attr(const struct side *side)
     return attr;
 }
 
-/* Two requests that name the region or are behind one that does. */
+/* Posts two requests that name the region or are behind one that does. */
 static void crossed_post(struct side *side, struct rdmux_ep *ep, struct rdmux_remote *remote,
                          unsigned op, uint8_t *bytes, uint64_t *word)
 {
@@ -417,8 +418,9 @@ static bool crossed_can(const struct side *side, unsigned op)
     return op == 2 ? side_has(side, NEEDS_IMM) : op != 4 || side_has(side, NEEDS_ATOMICS);
 }
 
-/* The send that went before: it arrives, but where the target's device stops at the refusal its answer may be lost with
- * all others (6.9). Returns whether it is said to be done. */
+/* Takes the completion of the earlier send. It arrives. If the target's device stops at the
+ * refusal, its answer may be lost with all others (6.9). Returns whether the send is reported as
+ * done. */
 static bool crossed_take_send(struct side *side, const struct rdmux_ep *ep)
 {
     struct rdmux_wc wc = NEXT(&side->queue);
@@ -428,8 +430,9 @@ static bool crossed_take_send(struct side *side, const struct rdmux_ep *ep)
     return wc.status == RDMUX_OK;
 }
 
-/* A send without a receive holds back what is posted behind it, or its completion, until long after the
- * revoke. The import is closed meanwhile, or not. What is said to be done was done before. */
+/* A send without a receive holds back the requests behind it, or their completions, until long
+ * after the revoke. The import is closed meanwhile, or not. Requests reported as done were done
+ * before the revoke. */
 static void crossed_initiator(struct side *side)
 {
     static uint8_t bytes[CROSSED_LONG];
@@ -457,7 +460,7 @@ static void crossed_initiator(struct side *side)
             rdmux_remote_close(remote);
         }
         BARRIER(side);
-        BARRIER(side); /* revoked, and there are receives */
+        BARRIER(side); /* revoked, and receives are posted */
         const bool was_sent = crossed_take_send(side, ep);
         for (uint64_t i = 0; i < 2; i++) {
             struct rdmux_wc wc = NEXT(&side->queue);
@@ -485,8 +488,8 @@ static void crossed_initiator(struct side *side)
     side_finish(side);
 }
 
-/* What a completion with PLACED, or a flush behind it, said to be there. then: the region's bytes when the
- * revoke returned. */
+/* Checks the bytes that a completion with PLACED, or a flush behind it, reported as placed. then:
+ * the region's bytes when the revoke returned. */
 static void crossed_check(const struct side *side, unsigned op, const uint8_t done[2],
                           const uint8_t *then)
 {
@@ -561,8 +564,8 @@ static void crossed_target(struct side *side)
 
 /* ------------------------------------------------------------- an importer that does not answer */
 
-/* The importer is a third process, stopped in the midst of its writes. Revoke returns within its
- * time all the same, and when the importer runs again nothing it does reaches the region. The
+/* The importer is a third process, stopped in the middle of its writes. Revoke nevertheless returns
+ * within its time. When the importer runs again, none of its writes reaches the region. The
  * initiator owns the region. */
 static void stopped_initiator(struct side *side)
 {
@@ -570,14 +573,14 @@ static void stopped_initiator(struct side *side)
     struct region region = region_make(side, MEMORY_ALLOCATED, REGION_SIZE,
                                        ACCESS_ALL | RDMUX_ACCESS_NO_MAP);
     give_token(side, &region);
-    BARRIER(side); /* it is stopped */
+    BARRIER(side); /* the importer is stopped */
     struct stopwatch watch;
     stopwatch_start(&watch);
     EXPECT_OK(rdmux_mr_revoke(region.mr));
     expect_took(&watch, "revoke", 0, 200 + UINT64_C(300) * side->patience);
     pattern_fill(region.addr, REGION_SIZE, side->seed, 0);
-    BARRIER(side); /* it may run again */
-    BARRIER(side); /* it was refused */
+    BARRIER(side); /* the importer may run again */
+    BARRIER(side); /* the importer was refused */
     EXPECT_PATTERN(region.addr, REGION_SIZE, side->seed);
     side_end(side);
 }
@@ -592,7 +595,7 @@ static void stopped_importer(struct side *side)
     enum rdmux_status status = RDMUX_OK;
     for (uint64_t i = 0; status == RDMUX_OK && wc.status == RDMUX_OK; i++) {
         if (i == 20) {
-            victim_ready(side); /* it is stopped some time from here on */
+            victim_ready(side); /* the process is stopped at any time from here on */
         }
         status = rdmux_write(side->ep, bytes, sizeof(bytes), NULL, remote, 0, CTX(1), RDMUX_PLACED);
         if (status == RDMUX_OK) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Runs one case in two processes, each in a process group of its own so that nothing of it outlives
- * the case. */
+/* Runs one case in two processes, each in a process group of its own so that none of its processes
+ * outlives the case. */
 #include "run.h"
 
 #include "peer.h"
@@ -26,19 +26,19 @@
 
 enum {
     DEFAULT_TIMEOUT_S = 10,
-    GRACE_MS = 1000,        /* for the other side, once one has failed */
-    EARLIER_NS = 300000000, /* a process gives up so much before it is killed */
+    GRACE_MS = 1000,        /* for the other side, after one has failed */
+    EARLIER_NS = 300000000, /* a process gives up this much before it is killed */
     PEER_LOOK_NS = 1000000,
 };
 
 struct process {
     pid_t pid;         /* -1: not started, or on another host */
-    struct peer *peer; /* there; else NULL */
+    struct peer *peer; /* the peer on another host, else NULL */
     bool ended;
     bool killed;
     int wait_status;
-    struct peer_end *end; /* of one on another host */
-    char threads[512];    /* of one that had to be killed: where each stood */
+    struct peer_end *end; /* of a process on another host */
+    char threads[512];    /* of a process that had to be killed: the place of each thread */
 };
 
 static const char *const side_names[2] = { "initiator", "target" };
@@ -64,7 +64,8 @@ unsigned case_timeout_s(const struct conformance_case *test, const struct run_op
 }
 
 /* Libraries below a provider may keep descriptors until the process ends (librdmacm: one or two for
- * each device). What the first fabric leaves behind is theirs; what a later one adds is a leak. */
+ * each device). Descriptors that the first fabric leaves behind are theirs; any that a later fabric
+ * adds is a leak. */
 static void open_libraries(const struct side *side)
 {
     struct rdmux_fabric_attr attr = fabric_attr_of(side);
@@ -72,7 +73,7 @@ static void open_libraries(const struct side *side)
     attr.flags |= RDMUX_FABRIC_NO_SERVICE_THREAD;
     size_t count = 0;
     EXPECT_OK(rdmux_fabric_open(&attr, &fabric));
-    EXPECT_OK(rdmux_fabric_paths(fabric, NULL, 0, &count)); /* looks for devices */
+    EXPECT_OK(rdmux_fabric_paths(fabric, NULL, 0, &count)); /* scans for devices */
     EXPECT_OK(rdmux_fabric_close(fabric));
 }
 
@@ -92,7 +93,7 @@ static _Noreturn void run_side(const struct conformance_case *test, struct side 
     exit(0);
 }
 
-/* "127.0.0.1" and "[::1]", as in addresses of rdmux.h. */
+/* Writes "127.0.0.1" and "[::1]", as in addresses of rdmux.h. */
 static void name_host(int fd, int (*name_of)(int, struct sockaddr *, socklen_t *),
                       char out[HOST_TEXT_MAX])
 {
@@ -140,7 +141,7 @@ pid_t start_side(const struct start *start)
     sigset_t none;
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
-    (void)signal(SIGPIPE, SIG_DFL); /* a library that raises it is to be seen */
+    (void)signal(SIGPIPE, SIG_DFL); /* makes a library that raises it visible */
     for (size_t i = 0; i < COUNT_OF(start->others); i++) {
         if (start->others[i] >= 0) {
             (void)close(start->others[i]);
@@ -188,7 +189,7 @@ void shared_unmap(struct shared *shared)
     (void)munmap(shared, sizeof(*shared));
 }
 
-/* The other host's news stand in the report as if the process had run here. */
+/* Enters the other host's report as if the process had run here. */
 static void take_remote_end(struct process *process, struct report *report)
 {
     if (!peer_take_end(process->peer, process->end)) {
@@ -241,8 +242,8 @@ static bool has_failed(const struct process *process, const struct report *repor
     return report->failed != 0 || (process->ended && process->wait_status != 0);
 }
 
-/* Waits until both have ended, or one failed and the other had its grace, or the time is over.
- * Returns false for the last. */
+/* Waits until both processes have ended, or one has failed and the other has had its grace period,
+ * or the time is over. Returns false in the last case. */
 static bool wait_for_both(struct process processes[2], struct shared *shared, uint64_t deadline)
 {
     sigset_t child;
@@ -267,7 +268,7 @@ static bool wait_for_both(struct process processes[2], struct shared *shared, ui
         }
         uint64_t left = deadline - now;
         if (processes[1].peer != NULL && left > PEER_LOOK_NS) {
-            left = PEER_LOOK_NS; /* no signal tells of a process on another host */
+            left = PEER_LOOK_NS; /* no signal reports a process on another host */
         }
         struct timespec wait = { .tv_sec = (time_t)(left / 1000000000),
                                  .tv_nsec = (long)(left % 1000000000) };
@@ -275,7 +276,7 @@ static bool wait_for_both(struct process processes[2], struct shared *shared, ui
     }
 }
 
-/* The first line of a file of /proc, "" if there is none. */
+/* Reads the first line of a file of /proc, "" if there is none. */
 static void read_line(const char *path, char *out, size_t size)
 {
     FILE *file = fopen(path, "re");
@@ -289,7 +290,7 @@ static void read_line(const char *path, char *out, size_t size)
     }
 }
 
-/* Keeps so many words of a line. */
+/* Keeps the first `count` words of a line. */
 static void keep_words(char *line, size_t count)
 {
     while (*line != '\0' && (*line != ' ' || --count != 0)) {
@@ -298,7 +299,8 @@ static void keep_words(char *line, size_t count)
     *line = '\0';
 }
 
-/* Of each thread: its name, where in the kernel it waits (0: it runs), and its system call with three arguments. */
+/* Records for each thread its name, where in the kernel it waits (0: it runs), and its system call
+ * with three arguments. */
 static void note_threads(struct process *process)
 {
     static const char *const files[] = { "comm", "wchan", "syscall" };
@@ -363,7 +365,7 @@ static void describe(struct run_result *result, const struct process *process,
     }
 }
 
-/* A text that says which one rule was broken says so as BROKEN_RULE has it. */
+/* Reads the one broken rule from a text that names it behind BROKEN_RULE. */
 static void read_broken_rule(struct run_result *result)
 {
     const char *at = strstr(result->text, BROKEN_RULE);
@@ -373,8 +375,8 @@ static void read_broken_rule(struct run_result *result)
     }
 }
 
-/* The cause comes before its consequences: the side that failed by itself, and before the other.
- * Clocks of two hosts are not compared. */
+/* Returns the cause before its consequences: the side that failed by itself, and if both did, the
+ * earlier. Clocks of two hosts are not compared. */
 static size_t first_to_fail(const struct process processes[2], const struct report reports[2])
 {
     if (reports[0].consequence != reports[1].consequence) {
@@ -430,7 +432,8 @@ static void close_both(int fds[2])
     }
 }
 
-/* Both sides here. sync and sockets: a pair of each. False: told. */
+/* Starts both sides here. sync and sockets: a pair of each. On failure records the error and
+ * returns false. */
 static bool start_here(struct process processes[2], const struct start *common, int sync[2],
                        int sockets[2], struct run_result *result)
 {
@@ -455,7 +458,7 @@ static bool start_here(struct process processes[2], const struct start *common, 
     return true;
 }
 
-/* The target's side on another host. False: told. */
+/* Starts the target's side on another host. On failure records the error and returns false. */
 static bool start_there(struct process processes[2], const struct start *common,
                         const struct case_place *place, int sync[2], int sockets[2],
                         struct run_result *result)
@@ -519,7 +522,7 @@ void run_case(const struct case_place *place, const char *provider,
         in_time = wait_for_both(processes, shared, deadline);
     }
     for (size_t i = 0; i < 2; i++) {
-        note_threads(&processes[i]); /* of one that has to be killed */
+        note_threads(&processes[i]); /* of a process that must be killed */
         end_process(&processes[i], &shared->reports[i]);
     }
     if (started) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What most cases begin and end with: fabric, queue, listener, connected pair, regions. */
+/* Set-up and tear-down for most cases: fabric, queue, listener, connected pair, regions. */
 #include "harness.h"
 
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The library's defaults, for a machine that runs both sides as they ask. */
+/* The library's default time limits; a case multiplies them by side->patience. */
 enum { PATH_TIMEOUT_MS = 2000, SETUP_TIMEOUT_MS = 10000, LIVENESS_MS = 10000 }; /* the defaults */
 
 const char *side_any_port(const struct side *side)
@@ -168,7 +168,7 @@ void settle_writes(struct side *side, struct queue *queue, struct rdmux_ep *ep,
     }
 }
 
-/* Descriptors that were not open when the case began are rdmux's. */
+/* Descriptors that were not open when the case began belong to rdmux. */
 static void expect_no_descriptor_left(const struct side *side)
 {
     for (int fd = 0; fd < SIDE_DESCRIPTORS_MAX; fd++) {
@@ -299,7 +299,7 @@ static void exercise_initiator(struct side *side, struct queue *queue, struct rd
 
     pattern_fill(bytes, EXERCISE_SIZE, side->seed, 0);
     if (side_has(side, NEEDS_WRITE)) {
-        /* Where a message follows, it says that the bytes are there. */
+        /* If a message follows, it proves that the bytes are placed. */
         uint32_t placed = side_has(side, NEEDS_SEND) ? 0 : flag_if_there(side, RDMUX_PLACED);
         EXPECT_OK(rdmux_write(ep, bytes, EXERCISE_SIZE, NULL, remote, 0, CTX(101), placed));
     }
@@ -333,8 +333,8 @@ static void exercise_initiator(struct side *side, struct queue *queue, struct rd
     free(bytes);
 }
 
-/* The write is there when a message that came behind it is (2.3), or, where the path has none, once
- * it is placed and the other side has said so. */
+/* The write is placed when a later message has arrived (2.3). On a path without messages, it is
+ * placed once its PLACED completion has come and the other side has reported it. */
 static void exercise_target(struct side *side, struct queue *queue, struct rdmux_ep *ep,
                             const struct region *region, const uint8_t *message)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* One of several: endpoints of an SRQ, imports of a region, regions over the same bytes, requests in
- * both directions at once, flags together, lists in every kind of memory. */
+/* Several of a kind: endpoints of an SRQ, imports of a region, regions over the same bytes,
+ * requests in both directions at once, flags together, lists in every kind of memory. */
 #include "harness.h"
 
 #include <inttypes.h>
@@ -13,8 +13,8 @@ enum { PAGE = 4096, GUARD_BYTE = 0x3c };
 
 enum {
     LOAN_EPS = 4,
-    LOAN_DEPTH = 12, /* receives that are posted at a time */
-    LOAN_PAST = 4,   /* rounds */
+    LOAN_DEPTH = 12, /* receives posted at a time */
+    LOAN_PAST = 4,   /* rounds for each endpoint */
 };
 
 static struct rdmux_srq *srq_make(struct side *side, uint32_t depth)
@@ -26,8 +26,9 @@ static struct rdmux_srq *srq_make(struct side *side, uint32_t depth)
     return srq;
 }
 
-/* Which endpoint sends how much of a round's LOAN_DEPTH messages: each time another one begins with a
- * message, which may bring it more receives than it uses, and another one sends all the others. */
+/* Returns which endpoint sends a message of a round's LOAN_DEPTH messages. Each round two endpoints
+ * begin with one message each, which may bring them more receives than they use. A third endpoint
+ * sends all the others. The next round shifts the three by one. */
 static unsigned loan_sender(unsigned round, unsigned message)
 {
     return message < 2 ? (round + message) % LOAN_EPS : (round + 2) % LOAN_EPS;
@@ -52,7 +53,8 @@ static void loan_initiator(struct side *side)
         }
         BARRIER(side);
     }
-    /* More endpoints wait than there are receives: as many messages come as receives are posted. */
+    /* More endpoints wait than there are receives. As many messages arrive as receives are
+     * posted. */
     BARRIER(side);
     for (uint64_t i = 0; i < LOAN_EPS; i++) {
         EXPECT_OK(rdmux_send(eps[i], &i, 8, NULL, CTX(i), RDMUX_INLINE));
@@ -62,7 +64,8 @@ static void loan_initiator(struct side *side)
         (void)WAIT_OF(&side->queue, eps[i], RDMUX_WC_SEND, CTX(i), RDMUX_OK);
     }
     BARRIER(side);
-    /* One that has sent a little is closed: what was set aside for it is the others'. */
+    /* An endpoint that has sent a little is closed: receives reserved for it become available to
+     * the others. */
     for (unsigned i = 0; i + 1 < LOAN_EPS; i++) {
         uint64_t word = i;
         BARRIER(side);
@@ -79,7 +82,7 @@ static void loan_initiator(struct side *side)
     side_finish(side);
 }
 
-/* Posts all receives; takes as many messages. */
+/* Posts all receives and takes as many messages. */
 static void loan_post(struct rdmux_srq *srq, uint64_t *words, unsigned count)
 {
     for (uint64_t i = 0; i < count; i++) {
@@ -163,12 +166,12 @@ static void loan_target(struct side *side)
     side_end(side);
 }
 
-/* ------------------------------------------------------------------------ receives that are too few */
+/* --------------------------------------------------------------------------------- too few receives */
 
 enum { RUSH_EPS = 6, RUSH_DEPTH = 5, RUSH_AHEAD = 8, RUSH_MESSAGES = 300 };
 
-/* All endpoints send as much as they are let, so that they ask for receives and are asked for those that
- * they have at the same time. */
+/* All endpoints send as much as the path takes. So they request receives and return unused ones at
+ * the same time. */
 static void rush_initiator(struct side *side)
 {
     struct rdmux_ep *eps[RUSH_EPS];
@@ -182,7 +185,7 @@ static void rush_initiator(struct side *side)
     BARRIER(side);
     for (uint64_t all = 0; all < (uint64_t)RUSH_EPS * RUSH_MESSAGES;) {
         for (uint64_t i = 0; i < RUSH_EPS; i++) {
-            /* In bursts: each of them is without a message at times. */
+            /* In bursts: each endpoint is at times without a message. */
             while (sent[i] < RUSH_MESSAGES && sent[i] - done[i] < RUSH_AHEAD &&
                    (sent[i] % RUSH_AHEAD != 0 || sent[i] == done[i])) {
                 const uint64_t word = i * RUSH_MESSAGES + sent[i];
@@ -386,8 +389,8 @@ static void imports_target(struct side *side)
 
 enum { OVERLAP_ROUNDS = 60 };
 
-/* The same bytes by two tokens, one of which says NO_MAP, so that a path may reach them in two ways:
- * what is written by one is found by the other, in posting order. */
+/* Two tokens for the same bytes, one with NO_MAP, so that a path may access them in two ways.
+ * Writes through one are found through the other, in posting order. */
 static void overlap_initiator(struct side *side)
 {
     static uint8_t out[PAGE];
@@ -439,7 +442,7 @@ static void overlap_target(struct side *side)
 
 enum { BOTH_SIZES = 6, BOTH_MOST = 3000000, BOTH_DEPTH = 12, BOTH_LONG = 24 << 20 };
 
-/* Sends as much as it is let, while no receive is there; then takes what the peer has sent. */
+/* Sends as much as the path takes while there is no receive; then takes the peer's messages. */
 static void both_send(struct side *side, const uint8_t *bytes, size_t length, uint64_t seed)
 {
     uint64_t sent = 0;
@@ -467,7 +470,7 @@ static void both_send(struct side *side, const uint8_t *bytes, size_t length, ui
     region_free(side, &sink);
 }
 
-/* Both write more than there is room for between them, at once, and both wait. */
+/* Both sides write more than fits between them, at once, and both wait. */
 static void both_write(struct side *side)
 {
     uint64_t seed = side->seed + 100;
@@ -481,7 +484,7 @@ static void both_write(struct side *side)
     EXPECT_OK(rdmux_write(side->ep, bytes.addr, BOTH_LONG, NULL, remote, 0, CTX(1), 0));
     EXPECT_OK(rdmux_read(side->ep, bytes.addr, 8, NULL, remote, 0, CTX(2), 0));
     (void)WAIT(&side->queue, RDMUX_WC_WRITE, CTX(1));
-    (void)WAIT(&side->queue, RDMUX_WC_READ, CTX(2)); /* so it is there */
+    (void)WAIT(&side->queue, RDMUX_WC_READ, CTX(2)); /* so it is placed */
     BARRIER(side);
     EXPECT_PATTERN(region.addr, BOTH_LONG, seed + !side->is_initiator);
     BARRIER(side);
@@ -491,7 +494,7 @@ static void both_write(struct side *side)
     region_free(side, &region);
 }
 
-/* Both sides' queues are full, and neither is helped but by what it does itself. */
+/* Both sides' queues are full, and each makes progress only by its own calls. */
 static void both(struct side *side)
 {
     static const size_t lengths[BOTH_SIZES] = { 8, 9000, 9000, 9000, 9000, BOTH_MOST };
@@ -510,11 +513,11 @@ static void both(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------- beside a message that waits */
+/* ---------------------------------------------------------------------- beside a waiting message */
 
 enum { BESIDE_MESSAGES = 40, BESIDE_SIZE = 3000000 };
 
-/* A message waits for a receive at the target, which goes on with its own requests meanwhile. */
+/* A message waits for a receive at the target, which continues with its own requests meanwhile. */
 static void beside_initiator(struct side *side)
 {
     static uint64_t words[BESIDE_MESSAGES];
@@ -569,7 +572,8 @@ static void beside_target(struct side *side)
 
 enum { FLAGS_ROUNDS = 8, FLAGS_POLLS = 2000, FLAGS_LONG = 9000 };
 
-/* Whether the completion comes while the target makes no call and has nobody who makes progress. */
+/* Returns whether the completion comes while the target makes no call and has no thread that makes
+ * progress. */
 static bool flags_comes(struct side *side)
 {
     for (unsigned polls = 0; polls < FLAGS_POLLS; polls++) {
@@ -583,9 +587,9 @@ static bool flags_comes(struct side *side)
     return false;
 }
 
-/* What PLACED says, it says with INLINE, of a message, of a write of nothing, and of a write into a
- * region, whatever is before it: a long message, or messages alone. Where it is said while the target
- * does nothing, the bytes are there all the same. */
+/* PLACED keeps its meaning with INLINE: for a message, a write of nothing, and a write into a
+ * region, behind a long message or behind messages alone. If it completes while the target does
+ * nothing, the bytes are placed nevertheless. */
 static void flags_initiator(struct side *side)
 {
     static uint8_t bytes[FLAGS_LONG];
@@ -607,7 +611,7 @@ static void flags_initiator(struct side *side)
             case 0: /* a short message */
                 EXPECT_OK(rdmux_send(ep, bytes, 40, NULL, CTX(last), RDMUX_INLINE | RDMUX_PLACED));
                 break;
-            case 1: /* a flush; there has been no write before the first */
+            case 1: /* a flush; no write precedes the first */
                 EXPECT_OK(rdmux_write(ep, NULL, 0, NULL, NULL, 0, CTX(last), RDMUX_PLACED));
                 break;
             case 2: /* a flush that names a region */
@@ -676,7 +680,7 @@ static void flags_target(struct side *side)
     side_finish(side);
 }
 
-/* INLINE bytes that MORE holds back are the program's on return all the same. */
+/* INLINE bytes held back by MORE are nevertheless free on return. */
 static void held_initiator(struct side *side)
 {
     static uint8_t bytes[PAGE];
@@ -720,7 +724,7 @@ static void held_target(struct side *side)
     side_finish(side);
 }
 
-/* Many unsignaled atomics, far beyond the queue and what a path has under way at a time. */
+/* Many unsignaled atomics, far more than the queue and than a path has in flight at a time. */
 enum { SILENT_ATOMICS = 1500 };
 
 static void silent_initiator(struct side *side)
@@ -750,7 +754,7 @@ static void silent_initiator(struct side *side)
         EXPECT_STATUS(status, RDMUX_OK);
         (void)WAIT(&side->queue, RDMUX_WC_FETCH_ADD, CTX(2));
         EXPECT_EQUAL(sum, SILENT_ATOMICS);
-        while (queue_poll(&side->queue) > 0) { /* of the last refusal */
+        while (queue_poll(&side->queue) > 0) { /* WRITABLE for the last refusal */
             EXPECT_EQUAL(NEXT(&side->queue).opcode, RDMUX_WC_WRITABLE);
         }
         rdmux_remote_close(remote);
@@ -834,7 +838,7 @@ static void listed_target(struct side *side)
     side_finish(side);
 }
 
-/* Lists as long as the endpoint grants, in every piece another length, sent, written and received. */
+/* Lists of the maximum length, with another length in every piece, sent, written and received. */
 enum { LONGEST_PIECE = 3000, SHORTER_PIECE = 700, LONGEST_MOST = 16, LONGEST_ROUNDS = 3 };
 
 static size_t longest_list(uint8_t *bytes, unsigned round, uint32_t count, struct rdmux_sge *out)
@@ -860,7 +864,7 @@ static void longest_initiator(struct side *side)
     EXPECT_EQUAL(side->info.max_send_sge, LONGEST_MOST);
     BARRIER(side);
     for (unsigned round = 0; round < LONGEST_ROUNDS; round++) {
-        uint32_t count = round == 1 ? 5 : LONGEST_MOST; /* copied or not, with some paths */
+        uint32_t count = round == 1 ? 5 : LONGEST_MOST; /* some paths copy one and not the other */
         size_t length = longest_list(bytes, round, count, pieces);
         const struct rdmux_wr wrs[2] = {
             { .op = RDMUX_OP_WRITE,
@@ -908,7 +912,8 @@ static void longest_target(struct side *side)
     side_finish(side);
 }
 
-/* A message longer by a byte, or by many, than a receive in such a region: nothing behind it changes. */
+/* A message longer than a receive in such a region, by one byte or by many: no byte behind the
+ * receive changes. */
 enum { EXCEEDED = 4096 };
 
 static void exceeded_initiator(struct side *side)
@@ -955,7 +960,7 @@ static void exceeded_target(struct side *side)
 
 enum { PARTS_SIZE = (9 << 20) + 12345 };
 
-/* A request that takes several frames on every socket, from a list, there and back. */
+/* A request that needs several frames on every socket, from a list, in both directions. */
 static void parts_initiator(struct side *side)
 {
     struct rdmux_ep_attr attr = ep_attr_of(side);
@@ -1010,7 +1015,7 @@ static void parts_target(struct side *side)
 enum {
     BURST_SOCKETS = 16,
     BURST_MESSAGES = 36,
-    BURST_LONG = 256 << 10, /* some of it is on each socket, and the next header close behind */
+    BURST_LONG = 256 << 10, /* part of it is on each socket, and the next header is close behind */
     BURST_ROOM = BURST_LONG + (32 << 10),
     BURST_ROUNDS = 4,
 };
@@ -1074,7 +1079,7 @@ static void burst_target(struct side *side)
 
 enum { CHURN_STEPS = 110, CHURN_MOST = 40, CHURN_FEW = 20, CHURN_TALKS = 6, CHURN_DEPTH = 4 };
 
-/* A message to the target by this endpoint, and one back. */
+/* Sends a message to the target on this endpoint, and one back. */
 static void talk(struct side *side, struct rdmux_ep *ep, uint64_t number)
 {
     uint64_t in = 0;
@@ -1091,7 +1096,8 @@ static void talk(struct side *side, struct rdmux_ep *ep, uint64_t number)
     (void)WAIT_OF(&side->queue, ep, RDMUX_WC_SEND, CTX(2), RDMUX_OK);
 }
 
-/* Both sides make the same steps: an endpoint more, or one less, and then messages by any of them. */
+/* Both sides take the same steps: one endpoint more, or one less, and then messages on any of
+ * them. */
 static void churn(struct side *side)
 {
     struct rdmux_ep *eps[CHURN_MOST];
@@ -1099,7 +1105,7 @@ static void churn(struct side *side)
     const uint64_t most = side->quick ? CHURN_FEW : CHURN_MOST;
     uint64_t random = side->seed;
     uint64_t count = 0;
-    attr.send_depth = CHURN_DEPTH; /* a device's queues are for so many */
+    attr.send_depth = CHURN_DEPTH; /* limited for a device's queues */
     attr.recv_depth = CHURN_DEPTH;
     side_open(side, NULL);
     side_meet(side);
@@ -1121,13 +1127,13 @@ static void churn(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------------ one that is busy */
+/* ----------------------------------------------------------------------------- one busy endpoint */
 
 enum {
     TURN_ROUNDS = 9,
     TURN_BEFORE = 1500,
     TURN_WRITES = TURN_BEFORE + 10000,
-    TURN_AT_ONCE = 32, /* that MORE holds back */
+    TURN_AT_ONCE = 32, /* held back by MORE */
     TURN_DEPTH = 512,
 };
 
@@ -1142,7 +1148,7 @@ static void turn_write(struct side *side, struct rdmux_remote *remote, uint64_t 
     EXPECT_STATUS(status, RDMUX_OK);
 }
 
-/* Writes without a pause by one endpoint, and a message by another amid them. */
+/* Writes without pause on one endpoint, and sends a message on another in between. */
 static void turns_initiator(struct side *side)
 {
     uint64_t word = 0;
@@ -1168,14 +1174,14 @@ static void turns_initiator(struct side *side)
         EXPECT_STATUS(status, RDMUX_OK);
         (void)WAIT_OF(&side->queue, side->ep, RDMUX_WC_SEND, CTX(1), RDMUX_OK);
         BARRIER(side);
-        while (queue_poll(&side->queue) > 0) { /* of the last refusal */
+        while (queue_poll(&side->queue) > 0) { /* WRITABLE for the last refusal */
             EXPECT_EQUAL(NEXT(&side->queue).opcode, RDMUX_WC_WRITABLE);
         }
     }
     side_finish(side);
 }
 
-/* Does something between two polls, so that there is always more than a poll deals with. */
+/* Pauses between two polls, so that there is always more work than one poll handles. */
 static void turns_target(struct side *side)
 {
     static const uint64_t pauses_ns[] = { 50000, 200000, 2000000 };

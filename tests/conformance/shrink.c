@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Finds the shortest part of a random sequence that still fails: halves it, then takes out smaller
+/* Finds the shortest part of a random sequence that still fails: halves it, then removes smaller
  * and smaller pieces (Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input",
- * 2002). A failure that does not come every time leaves a longer sequence, never a wrong one: what
- * is kept has failed. */
+ * 2002). An intermittent failure leaves a longer sequence, never a wrong one: the sequence kept has
+ * failed. */
 #include "random.h"
 
 #include "generated.h"
@@ -16,7 +16,7 @@ enum {
     WORDS_MAX = 2 * REPORT_TEXT_MAX,
 };
 
-/* Both sides' operations in one row: the initiator's first. */
+/* Both sides' operations in one array, the initiator's first. */
 struct search {
     const struct case_place *place;
     const char *provider;
@@ -24,10 +24,10 @@ struct search {
     const struct provider_caps *caps;
     uint64_t deadline_ns;
     uint64_t per_side;
-    uint64_t count; /* of both */
+    uint64_t count; /* operations of both sides */
     bool *kept;
     bool *tried;
-    struct run_result *last; /* of the shortest that failed */
+    struct run_result *last; /* result of the shortest sequence that failed */
     char *text;              /* its sequence, SEQUENCE_TEXT_MAX */
 };
 
@@ -100,7 +100,7 @@ static uint64_t place_in_side(const struct search *search, uint64_t place)
     return place < search->per_side ? place : place - search->per_side;
 }
 
-/* False: it does not fit. */
+/* Returns false if the text does not fit. */
 static bool write_sequence(const struct search *search, const bool *kept,
                            char out[SEQUENCE_TEXT_MAX])
 {
@@ -135,7 +135,7 @@ static bool is_over(const struct search *search)
     return now_ns() > search->deadline_ns;
 }
 
-/* Runs what search->tried holds. True: it failed, and is what is kept now. */
+/* Runs the operations of search->tried. If they fail, keeps them and returns true. */
 static bool fails(struct search *search)
 {
     static struct run_result result;
@@ -155,7 +155,7 @@ static bool fails(struct search *search)
     return true;
 }
 
-/* Without places [from, to) of what is kept. True: it still fails. */
+/* Leaves out places [from, to) of the kept operations. Returns true if the rest still fails. */
 static bool fails_without(struct search *search, uint64_t from, uint64_t to)
 {
     memcpy(search->tried, search->kept, search->count * sizeof(*search->tried));
@@ -190,7 +190,7 @@ static uint64_t kept_count(const struct search *search)
     return count;
 }
 
-/* The place of the n-th that is kept. */
+/* Returns the place of the n-th kept operation. */
 static uint64_t place_of(const struct search *search, uint64_t n)
 {
     uint64_t place = 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Finds the fewest and simplest rows that still fail: the one that failed, alone if that is enough,
- * else with as few of those before it as are needed; then each choice of each row at its simplest. */
+/* Finds the fewest and simplest rows that still fail: the failed row alone if that is enough, else
+ * with as few earlier rows as are needed. Then sets each choice of each row to its simplest
+ * value. */
 #include "generated.h"
 #include "random.h"
 
@@ -10,7 +11,7 @@
 #include <string.h>
 
 enum {
-    ROWS_MAX = 64, /* that fit a sequence's text */
+    ROWS_MAX = 64, /* rows that fit a sequence's text */
     ROW_TEXT_MAX = 64,
 };
 
@@ -20,13 +21,13 @@ struct search {
     struct run_options options;
     const struct provider_caps *caps;
     uint64_t deadline_ns;
-    struct row rows[ROWS_MAX]; /* the fewest that failed */
+    struct row rows[ROWS_MAX]; /* the fewest rows that failed */
     size_t count;
-    struct run_result *last; /* of them */
+    struct run_result *last; /* result of these rows */
     char *text;              /* their sequence */
 };
 
-/* Runs these rows. True: they fail, and are what is kept now. */
+/* Runs these rows. If they fail, keeps them and returns true. */
 static bool fails(struct search *search, const struct row *rows, size_t count)
 {
     static struct run_result result;
@@ -53,7 +54,7 @@ static bool fails(struct search *search, const struct row *rows, size_t count)
     return true;
 }
 
-/* The last row alone, or with twice as many before it each time. rows: all up to the one that failed. */
+/* Tries the last row alone, then twice as many rows each time. rows: all up to the failed one. */
 static bool find_some(struct search *search, const struct row *rows, size_t count)
 {
     for (size_t some = 1; some <= ROWS_MAX; some *= 2) {
@@ -80,7 +81,7 @@ static void take_rows_out(struct search *search)
     }
 }
 
-/* Tries these two choices of a row, which may be one, at their simplest. */
+/* Tries the simplest value of these two choices of a row, which may be the same one. */
 static void simplify_both(struct search *search, size_t index, unsigned one, unsigned other)
 {
     struct row rows[ROWS_MAX];
@@ -95,7 +96,7 @@ static void simplify_both(struct search *search, size_t index, unsigned one, uns
     }
 }
 
-/* Each choice, and then each two: of some neither can be at its simplest without the other. */
+/* Simplifies each choice, then each two: some can be at their simplest only together. */
 static void simplify(struct search *search, size_t index)
 {
     for (unsigned i = DIM_OP + 1; i < DIM_COUNT; i++) {

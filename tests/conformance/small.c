@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Small writes, one after the other: paths have a shorter way for them, and everything else that
- * happens meanwhile is to find the same rules. Each case begins with a run of them for that reason.
+ * Small writes, one after the other. Paths have a fast path for them, and everything else that
+ * happens meanwhile must obey the same rules. Each case therefore begins with a run of them.
  */
 #include "harness.h"
 
@@ -17,7 +17,7 @@ static struct rdmux_ep_attr attr_of(const struct side *side)
     return attr;
 }
 
-/* Serves a region until the other side has said that it is done, once more, and ended. */
+/* Serves a region until the other side has reached the barrier, and ends in order. */
 static void target(struct side *side)
 {
     struct rdmux_ep_attr attr = attr_of(side);
@@ -28,7 +28,7 @@ static void target(struct side *side)
     side_finish(side);
 }
 
-/* One signaled write of 8 bytes, and its completion. */
+/* Posts one signaled write of 8 bytes and takes its completion. */
 static void write_one(struct side *side, struct rdmux_ep *ep, struct rdmux_remote *remote,
                       uint64_t value)
 {
@@ -54,7 +54,7 @@ struct stream {
     struct side *side;
     struct rdmux_remote *remote;
     uint64_t random;
-    uint8_t model[REGION]; /* what the peer's region is to hold */
+    uint8_t model[REGION]; /* required content of the peer's region */
     struct {
         uint32_t opcode;
         uint64_t length;
@@ -82,7 +82,7 @@ static void stream_write(struct stream *stream, uint32_t flags)
     EXPECT_OK(rdmux_write(stream->side->ep, bytes, length, NULL, stream->remote, offset,
                           CTX(stream->head), flags));
     memcpy(stream->model + offset, bytes, length);
-    memset(bytes, 0xee, length); /* inline: ours again */
+    memset(bytes, 0xee, length); /* inline: free again */
     stream->bytes += length;
     stream_note(stream, RDMUX_WC_WRITE, length);
 }
@@ -105,7 +105,7 @@ static void stream_take(struct stream *stream, size_t max)
     }
 }
 
-/* What comes between the writes. */
+/* Operations between the writes. */
 static void stream_interrupt(struct stream *stream)
 {
     struct rdmux_ep *ep = stream->side->ep;
@@ -263,7 +263,7 @@ static void full_initiator(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------- ends, with some on the way */
+/* ----------------------------------------------------------------------- ends with requests in flight */
 
 enum { PAIRS = 8, ON_THE_WAY = 9 };
 
@@ -348,11 +348,11 @@ static void end_target(struct side *side)
     struct region region = region_make(side, MEMORY_ALLOCATED, REGION, ACCESS_ALL);
     give_token(side, &region);
     TAKE(side, &go, sizeof(go));
-    sleep_ms(20); /* some are under way, most likely */
+    sleep_ms(20); /* some are probably in flight */
     side_end(side);
 }
 
-/* ------------------------------------------------------------------------------------ by turns */
+/* ----------------------------------------------------------------------- alternating endpoints */
 
 static void turns_initiator(struct side *side)
 {
@@ -369,7 +369,7 @@ static void turns_initiator(struct side *side)
                                   RDMUX_INLINE),
                       RDMUX_INVALID);
         run_of_writes(side, eps[one], remotes[one]);
-        for (uint64_t i = 0; i < 5; i++) { /* of both, under way together */
+        for (uint64_t i = 0; i < 5; i++) { /* of both, in flight together */
             for (unsigned j = 0; j < 2; j++) {
                 EXPECT_OK(
                     rdmux_write(eps[j], &i, sizeof(i), NULL, remotes[j], 8, CTX(i), RDMUX_INLINE));

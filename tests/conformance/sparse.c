@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Rules as they show on a path that has sends, writes and reads and nothing else, so that a provider
- * without immediate data, atomics, fences, PLACED or SRQs is judged by them, too. */
+/* Rules shown on a path with only sends, writes and reads, so that they also judge a provider
+ * without immediate data, atomics, fences, PLACED or SRQs. */
 #include "harness.h"
 
 #include <inttypes.h>
@@ -13,7 +13,8 @@ enum { PAGE = 4096 };
 
 enum { CROWD = 1000, CROWD_DEPTH = 8, SLOTS = PAGE / 8 };
 
-/* Unsignaled writes through a queue of eight; the word they come from is another one right after. */
+/* Unsignaled writes through a queue of eight; their source word is overwritten right after the
+ * post. */
 static void crowd_initiator(struct side *side)
 {
     struct rdmux_ep_attr attr = ep_attr_of(side);
@@ -38,7 +39,7 @@ static void crowd_initiator(struct side *side)
     }
     EXPECT_STATUS(status, RDMUX_OK);
     (void)WAIT(&side->queue, RDMUX_WC_SEND, CTX(1));
-    words[0] = 99; /* it is the program's again */
+    words[0] = 99; /* the word is free again */
     BARRIER(side);
     EXPECT_QUIET(&side->queue);
     side_finish(side);
@@ -62,7 +63,7 @@ static void crowd_target(struct side *side)
     side_finish(side);
 }
 
-/* --------------------------------------------------------------------------- tokens that are over */
+/* ------------------------------------------------------------------------- tokens no longer valid */
 
 enum { REVOKED, DEREGISTERED, KEPT, REGIONS };
 
@@ -81,7 +82,7 @@ static void over_initiator(struct side *side)
                             RDMUX_WC_READ, CTX(i));
     }
     BARRIER(side);
-    BARRIER(side); /* two of them are over */
+    BARRIER(side); /* two of the tokens are no longer valid */
     for (unsigned i = 0; i < KEPT; i++) {
         await_revoked(side, remotes[i]);
         EXPECT_STATUS(rdmux_write(side->ep, &word, 8, NULL, remotes[i], 8, CTX(1), 0), RDMUX_DENIED);
@@ -113,8 +114,8 @@ static void over_target(struct side *side)
 
 enum { UNFENCED_SIZE = 20000, UNFENCED_ROUNDS = 50 };
 
-/* Each byte that an unfenced write follows is the old one or the new one; after the read's
- * completion the order is certain. */
+/* A read that an unfenced write follows finds the old or the new value of each byte. After the
+ * read's completion the order is certain. */
 static void unfenced_initiator(struct side *side)
 {
     static uint8_t in[UNFENCED_SIZE];
@@ -191,7 +192,7 @@ static void region_target(struct side *side)
 
 enum { ARM_ROUNDS = 100 };
 
-/* Sleeps on the descriptor until an entry is there; once it is, arm says AGAIN. */
+/* Sleeps on the descriptor until an entry is available. Then arm returns AGAIN. */
 static void armed_initiator(struct side *side)
 {
     uint64_t word = 0;

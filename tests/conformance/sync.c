@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* How the two processes of a case meet besides rdmux: exact reads and writes on a socketpair; and
- * the third process. */
+/* Synchronises the two processes of a case outside rdmux by exact reads and writes on a socketpair;
+ * also the third process. */
 #include "harness.h"
 
 #include <errno.h>
@@ -14,9 +14,9 @@
 #include <unistd.h>
 
 /*
- * The thread sanitiser does not see that bytes which the service thread placed, and this thread
- * looks at after news by the socketpair, are ordered by what the peer did in between. A call that
- * takes the cq and does nothing tells it.
+ * Shows an order to the thread sanitiser. The service thread places bytes, and this thread reads
+ * them after a message on the socketpair; the peer's actions in between order the two, which the
+ * sanitiser does not see. A call that locks the cq and does nothing shows it the order.
  */
 #if defined(__SANITIZE_THREAD__)
 static void order_for_the_sanitiser(const struct side *side)
@@ -35,8 +35,7 @@ static void order_for_the_sanitiser(const struct side *side)
 }
 #endif
 
-/* Without a service thread nobody but the caller serves the peer while it waits for the other
- * side. */
+/* Without a service thread only the caller can serve the peer while it waits for the other side. */
 static void progress_until_readable(struct side *side)
 {
     for (;;) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Every operation, with bytes verified: from and to every kind of memory, in sizes around every
- * limit a provider may have. */
+/* Every operation with verified bytes: from and to every kind of memory, in sizes around every
+ * limit that a provider may have. */
 #include "harness.h"
 
 #include <inttypes.h>
@@ -12,7 +12,8 @@ static const size_t sizes[] = { 0, 1, 8, 63, 64, 65, 4095, 4096, 65537, MIB, 3 *
 
 enum { SIZE_MAX_USED = 3 * MIB + 7, ROOM = SIZE_MAX_USED + 2 * GUARD + 8 };
 
-/* Where round number `round` puts its bytes: no alignment is like the round before. */
+/* Returns the place of round number `round`'s bytes; the alignment differs from the round
+ * before. */
 static uint8_t *window_of(const struct region *region, uint64_t round)
 {
     return region->addr + GUARD + round % 8;
@@ -149,7 +150,7 @@ static void write_initiator(struct side *side)
                                 GUARD + round % 8, CTX(round), RDMUX_PLACED),
                     RDMUX_WC_WRITE, CTX(round));
                 EXPECT_EQUAL(wc.length, sizes[i]);
-                BARRIER(side); /* the bytes are there */
+                BARRIER(side); /* the bytes are placed */
                 BARRIER(side); /* and verified */
             }
         }

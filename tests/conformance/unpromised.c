@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What a program may not conclude, and what holds all the same: programs that guess, peers that
- * leave while bytes move, regions that end too early. */
+/* Properties that a program must not rely on, and those that hold nevertheless: programs that
+ * guess, peers that leave while bytes move, regions that end too early. */
 #include "harness.h"
 
 #include <inttypes.h>
@@ -13,7 +13,7 @@
 
 enum { ROUNDS = 300 };
 
-/* The reply may be seen before the completion of what it answers, or after it. */
+/* The reply may be seen before the completion of the request it answers, or after it. */
 static void either_initiator(struct side *side)
 {
     side_open_pair(side, NULL);
@@ -54,7 +54,8 @@ static void either_target(struct side *side)
 
 enum { WATCHED_SIZE = 300000, WATCHED_ROUNDS = 40 };
 
-/* The thread sanitiser rightly calls it a race: nothing orders the look and the bytes. */
+/* The thread sanitiser rightly reports a race here: no order exists between this read and the
+ * bytes. */
 #if defined(__SANITIZE_THREAD__)
 static uint8_t look_at(const uint8_t *byte)
 {
@@ -108,13 +109,13 @@ static void watching_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------- completed, and yet nobody has it */
+/* ------------------------------------------------------------------- completed but not received */
 
 enum { UNHEARD = 6 };
 
-/* Takes entries up to DISCONNECTED, with PEER_GONE or, where the kernel took the dying process's keys
- * before its queue pairs, DENIED; of each context below `contexts`, how many, and
- * how they ended. */
+/* Takes entries up to DISCONNECTED with PEER_GONE. DENIED is allowed if the kernel removed the
+ * dying process's keys before its queue pairs. Records the number of entries and their status for
+ * each context below `contexts`. */
 struct outcome {
     unsigned count;
     uint32_t status;
@@ -162,8 +163,8 @@ static void unheard_target(struct side *side)
     dying_target_of(side, idle_victim);
 }
 
-/* It has no receive. A send may complete all the same, and then the peer dies; one that asks for
- * PLACED may not. */
+/* The peer has no receive and then dies. A send may complete nevertheless; a send with PLACED may
+ * not. */
 static void unheard_initiator(struct side *side)
 {
     static struct outcome outcomes[UNHEARD + 1];
@@ -177,7 +178,7 @@ static void unheard_initiator(struct side *side)
         EXPECT_OK(rdmux_send(side->ep, &word, 8, NULL, CTX(UNHEARD), RDMUX_PLACED));
     }
     BARRIER(side);
-    BARRIER(side); /* it was killed */
+    BARRIER(side); /* the peer was killed */
     take_to_the_end(&side->queue, outcomes, COUNT_OF(outcomes));
     for (uint64_t i = 0; i < (placed ? UNHEARD + 1 : UNHEARD); i++) {
         EXPECT(outcomes[i].count == 1, "send %" PRIu64 " completed %u times", i, outcomes[i].count);
@@ -187,7 +188,7 @@ static void unheard_initiator(struct side *side)
     side_end(side);
 }
 
-/* ------------------------------------------------------------------------- a fence holds its own */
+/* ----------------------------------------------------- a fence holds its own endpoint's requests */
 
 static void elsewhere_initiator(struct side *side)
 {
@@ -197,14 +198,14 @@ static void elsewhere_initiator(struct side *side)
     struct rdmux_ep *other = side_pair(side, NULL);
     struct rdmux_remote *remote = take_remote(side, stuck);
     struct rdmux_remote *same = take_remote(side, other);
-    /* stuck: no receive is posted for the send, and the read has to wait behind it. */
+    /* stuck: no receive is posted for the send, and the read must wait behind it. */
     EXPECT_OK(rdmux_send(stuck, words, 8, NULL, CTX(1), 0));
     EXPECT_OK(rdmux_read(stuck, &words[1], 8, NULL, remote, 8, CTX(2), 0));
     EXPECT_OK(rdmux_write(stuck, words, 8, NULL, remote, 16, CTX(3), RDMUX_FENCE));
     EXPECT_OK(rdmux_write(other, words, 8, NULL, same, 0, NULL, RDMUX_UNSIGNALED));
     EXPECT_OK(rdmux_write(other, &words[2], 8, NULL, same, 24, CTX(4), RDMUX_FENCE));
     (void)WAIT_OF(&side->queue, other, RDMUX_WC_WRITE, CTX(4), RDMUX_OK);
-    BARRIER(side); /* now a receive is posted */
+    BARRIER(side); /* a receive is posted now */
     (void)WAIT_OF(&side->queue, stuck, RDMUX_WC_SEND, CTX(1), RDMUX_OK);
     (void)WAIT_OF(&side->queue, stuck, RDMUX_WC_READ, CTX(2), RDMUX_OK);
     (void)WAIT_OF(&side->queue, stuck, RDMUX_WC_WRITE, CTX(3), RDMUX_OK);
@@ -228,7 +229,7 @@ static void elsewhere_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------ buffers that are back */
+/* --------------------------------------------------------------------------------- free buffers */
 
 enum {
     FLOOD_SIZE = 100000,
@@ -273,7 +274,7 @@ static void released_initiator(struct side *side)
     for (uint64_t i = 0; i < FLOOD_RECEIVES; i++) {
         EXPECT_OK(rdmux_recv(side->ep, sink.addr + i * FLOOD_SIZE, FLOOD_SIZE, sink.mr, CTX(i)));
     }
-    BARRIER(side); /* it will be killed in the midst of it */
+    BARRIER(side); /* the process will be killed while it sends */
     for (uint64_t i = 0; i < FLOOD_READS; i++) {
         enum rdmux_status status = rdmux_read(side->ep, reads + i * READ_SIZE, READ_SIZE, sink.mr,
                                               remote, 0, CTX(FLOOD_RECEIVES + i), 0);
@@ -377,7 +378,7 @@ static void leaving_target(struct side *side)
 
 enum { CALLED_MESSAGES = 6 };
 
-/* Entries lie ready while the program calls everything else; none is lost, none shown twice. */
+/* Entries are available while the program makes every other call; none is lost or shown twice. */
 static void called_initiator(struct side *side)
 {
     uint64_t words[CALLED_MESSAGES];
@@ -388,7 +389,7 @@ static void called_initiator(struct side *side)
         EXPECT_OK(rdmux_recv(side->ep, &words[i], 8, NULL, CTX(i)));
     }
     BARRIER(side);
-    BARRIER(side); /* all were sent */
+    BARRIER(side); /* all messages were sent */
     EXPECT_OK(rdmux_send(side->ep, &word, 8, NULL, CTX(CALLED_MESSAGES), 0));
     for (unsigned i = 0; i < 100; i++) {
         struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;

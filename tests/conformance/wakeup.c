@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Sleeping and being woken: wait, arm and the descriptor, WRITABLE. */
+/* Sleeping and wake-ups: wait, arm and the descriptor, WRITABLE. */
 #include "harness.h"
 #include "lateness.h"
 
@@ -36,8 +36,7 @@ static void sleep_on_at(int line, struct side *side, int fd)
 
 #define SLEEP_ON(side, fd) sleep_on_at(__LINE__, side, fd)
 
-/* Nothing is there for the program. What the library has to do for itself may cost a few more
- * turns. */
+/* No entry is available. The library's own work may cost a few more turns. */
 static void arm_idle(struct side *side)
 {
     for (;;) {
@@ -56,7 +55,7 @@ static void arm_idle(struct side *side)
 
 enum { PING_ROUNDS = 2000 };
 
-/* How a side gets its next completion. */
+/* Returns a side's next completion. */
 typedef struct rdmux_wc (*next_fn)(struct side *side, int epoll);
 
 static struct rdmux_wc next_by_epoll(struct side *side, int epoll)
@@ -86,7 +85,7 @@ static struct rdmux_wc next_by_epoll(struct side *side, int epoll)
     }
 }
 
-/* Another way each time: wait after arm, poll after arm, arm after arm. */
+/* Uses another way each time: wait after arm, poll after arm, arm after arm. */
 static struct rdmux_wc next_by_turns(struct side *side, int epoll)
 {
     static uint64_t turn;
@@ -132,7 +131,7 @@ static struct rdmux_wc next_by_wait(struct side *side, int epoll)
     return wc;
 }
 
-/* Sends a number to and fro; each side gets its completions by `next` only. */
+/* Sends a number back and forth; each side gets its completions by `next` only. */
 static void ping_pong(struct side *side, next_fn next, uint64_t rounds)
 {
     uint64_t in[2] = { 0, 0 };
@@ -219,7 +218,7 @@ static void arm_target(struct side *side)
     }
     EXPECT_QUIET(&side->queue);
 
-    /* what is there already: AGAIN, as long as nobody takes it */
+    /* an entry is already available: AGAIN until it is taken */
     BARRIER(side);
     BARRIER(side);
     for (unsigned i = 0; i < 3; i++) {
@@ -227,7 +226,7 @@ static void arm_target(struct side *side)
     }
     (void)WAIT(&side->queue, RDMUX_WC_RECV, CTX(0));
 
-    /* armed, then it comes: readable, and stays so until the next poll */
+    /* armed before an entry comes: readable until the next poll */
     arm_idle(side);
     BARRIER(side);
     BARRIER(side);
@@ -236,7 +235,7 @@ static void arm_target(struct side *side)
     }
     (void)WAIT(&side->queue, RDMUX_WC_RECV, CTX(1));
 
-    /* armed twice is armed once */
+    /* arming twice equals arming once */
     arm_idle(side);
     arm_idle(side);
     BARRIER(side);
@@ -255,8 +254,8 @@ struct poster {
     struct rdmux_remote *remote;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    uint64_t asked;  /* rounds the sleeper has armed for */
-    uint64_t posted; /* rounds the poster has posted for */
+    uint64_t asked;  /* rounds for which the sleeper has armed */
+    uint64_t posted; /* rounds for which the poster has posted */
     uint64_t word;
 };
 
@@ -268,7 +267,8 @@ static void *post_for_the_sleeper(void *argument)
         while (poster->asked <= round) {
             (void)pthread_cond_wait(&poster->changed, &poster->lock);
         }
-        /* The other thread sleeps in poll(2), or is about to; it calls nothing until that wakes. */
+        /* The other thread sleeps in poll(2), or is about to; it makes no call before its
+         * wake-up. */
         EXPECT_OK(rdmux_read(poster->side->ep, &poster->word, 8, NULL, poster->remote,
                              8 * (round % 100), CTX(round), 0));
         poster->posted = round + 1;
@@ -338,9 +338,10 @@ static void writable_initiator(struct side *side)
         for (unsigned i = 0; i < 3; i++) {
             EXPECT_STATUS(rdmux_send(side->ep, "x", 1, NULL, CTX(1000), 0), RDMUX_AGAIN);
         }
-        BARRIER(side); /* now they are */
-        /* Entries one by one: WRITABLE comes when a quarter is free and not before, and once for
-         * the three refusals. What is posted then takes the last receive. */
+        BARRIER(side); /* receives are posted now */
+        /* Takes entries one by one. WRITABLE comes when a quarter of the queue is free and not
+         * before, and once for the three refusals. The request posted then takes the last
+         * receive. */
         uint64_t taken = 0;
         unsigned writable = 0;
         while (taken <= DEPTH || writable == 0) {
@@ -383,7 +384,7 @@ static void writable_target(struct side *side)
     side_finish(side);
 }
 
-/* Of unsignaled requests nothing else would ever wake the sleeper. */
+/* Unsignaled requests cause no other wake-up. */
 enum { WAKES_SIZE = 65536, WAKES_MOST = 10000 };
 
 static void writable_wakes_initiator(struct side *side)
@@ -444,7 +445,7 @@ static void time_initiator(struct side *side)
     EXPECT_STATUS(rdmux_cq_wait(cq, &wc, 1, 0, &count), RDMUX_AGAIN);
     EXPECT_EQUAL(count, 0);
 
-    /* Signals all the time, with a handler that restarts no system call. */
+    /* Frequent signals, with a handler that does not restart system calls. */
     struct sigaction action = { .sa_handler = on_alarm };
     struct itimerval every_3_ms = { .it_interval = { .tv_usec = 3000 },
                                     .it_value = { .tv_usec = 3000 } };
