@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The connection manager: ids and events (sim_cm_id.c), connections (sim_cm.c), what becomes of their queue
- * pairs (sim_cm_qp.c), calls that block (sim_cm_call.c). */
+/* The connection manager: ids and events (sim_cm_id.c), connections (sim_cm.c), their queue pairs
+ * (sim_cm_qp.c), calls that block (sim_cm_call.c). */
 #ifndef SIM_CM_H
 #define SIM_CM_H
 
 #include "sim_internal.h"
 
 enum {
-    /* Private data that the formats of InfiniBand's connection manager have room for; of REQ,
-     * rdma_cm keeps 36 bytes for the addresses. What is shorter arrives with zeros behind it. */
+    /* Bytes of private data in InfiniBand's connection manager formats; of REQ, rdma_cm keeps 36
+     * bytes for the addresses. Shorter data arrives padded with zeros. */
     SIM_CM_REQ_DATA = 56,
     SIM_CM_REP_DATA = 196,
     SIM_CM_REJ_DATA = 148,
@@ -40,7 +40,8 @@ enum sim_cm_state {
 
 enum sim_cm_kind { SIM_CM_REQ, SIM_CM_REP, SIM_CM_RTU, SIM_CM_REJ, SIM_CM_DREQ, SIM_CM_DREP };
 
-/* Between processes it travels as it lies: both ends run the same library on one machine. */
+/* Between processes it travels in its memory layout: both ends run the same library on one
+ * machine. */
 struct sim_cm_message {
     uint32_t from; /* ids, by number */
     uint32_t to;
@@ -73,7 +74,7 @@ struct sim_cm_channel;
 struct sim_cm_entry {
     struct rdma_cm_event event; /* first: programs get it */
     struct sim_cm_entry *next;
-    struct sim_cm_id *owner; /* whose acknowledgment it is; of a request, the listener */
+    struct sim_cm_id *owner; /* the id whose event it acknowledges; of a request, the listener */
     uint8_t data[SIM_CM_DATA_MAX];
 };
 
@@ -91,23 +92,23 @@ struct sim_cm_id {
     struct sim_world *world;
     struct sim_host *host;
     struct sim_device *device;
-    struct sim_cm_id *listener; /* of a request that nobody has fetched */
+    struct sim_cm_id *listener; /* of a request that the program has not fetched */
     enum sim_cm_state state;
     struct sim_event timer;
     uint32_t number;
     int port_descriptor; /* between processes: the port's socket; -1: none */
     int backlog;
-    int pending;  /* requests that nobody has fetched */
+    int pending;  /* requests that the program has not fetched */
     bool visible; /* the program has it */
     bool passive; /* it came by a request: its port is the listener's */
-    bool calling; /* rdma_connect() waits for a peer that swallows */
+    bool calling; /* rdma_connect() waits at an address that swallows packets */
 
     uint8_t tos;       /* as set */
     uint8_t route_tos; /* as it was when the route was resolved */
     uint8_t ack_timeout;
     bool ack_timeout_set;
     int resolve_error;
-    uint64_t flow; /* when the last message arrives, so that none overtakes another */
+    uint64_t flow; /* arrival time of the last message, so that no message overtakes another */
 
     /* The connection. */
     uint16_t peer_slot;
@@ -117,7 +118,7 @@ struct sim_cm_id {
     uint32_t peer_psn;
     uint32_t my_qp;
     uint32_t my_psn;
-    bool has_psn; /* it was chosen */
+    bool has_psn; /* my_psn was chosen */
     union ibv_gid peer_gid;
     uint16_t peer_lid;
     uint8_t mtu;
@@ -142,35 +143,35 @@ static inline struct sim_cm_channel *sim_cm_channel_of(struct rdma_event_channel
     return (struct sim_cm_channel *)(void *)channel;
 }
 
-/* Everything here is called with the world's lock held. */
+/* Called with the world's lock held. */
 struct sim_cm_id *sim_cm_id_make(struct sim_cm_channel *channel, void *context,
                                  enum rdma_port_space ps);
 void sim_cm_id_free(struct sim_cm_id *id);
 bool sim_cm_set_device(struct sim_cm_id *id, struct sim_device *device);
 struct sim_cm_id *sim_cm_find(struct sim_world *world, uint16_t slot, uint32_t number);
 struct sim_cm_entry *sim_cm_tell(struct sim_cm_id *id, enum rdma_cm_event_type type, int status);
-/* What rdma_get_cm_event() does before it hands an event out: librdmacm's share of connecting. */
+/* librdmacm's share of connecting: runs before rdma_get_cm_event() hands an event out. */
 void sim_cm_event_given(struct sim_cm_id *id, struct sim_cm_entry *entry);
 void sim_cm_connection_given(struct sim_cm_id *id, struct sim_cm_entry *entry);
 void sim_cm_connection_end(struct sim_cm_id *id); /* its id is being destroyed */
 bool sim_cm_is_iwarp(const struct sim_cm_id *id);
-unsigned int sim_cm_gid_index(const struct sim_cm_id *id); /* SIM_GIDS: there is none any more */
+unsigned int sim_cm_gid_index(const struct sim_cm_id *id); /* SIM_GIDS: none is left */
 bool sim_address_equal(const struct sockaddr_storage *one, const struct sockaddr_storage *other);
 struct sim_device *sim_device_with_address(struct sim_host *host,
                                            const struct sockaddr_storage *address);
 uint16_t sim_address_port(const struct sockaddr_storage *address);
 int sim_cm_finish(int error); /* 0, or -1 with errno */
 
-/* The walk of an id's queue pair, if it has one; 0 or an errno. */
+/* State changes of an id's queue pair, if it has one. Return 0 or an errno value. */
 int sim_cm_move_ready(struct sim_cm_id *id);
 void sim_cm_move_error(struct sim_cm_id *id);
 void sim_cm_psn_choose(struct sim_cm_id *id);
-/* iWARP: which queue pair it will be; false: none can be. Then the kernel attaches the stream to it. */
+/* iWARP: chooses the queue pair; false: none fits. The kernel then attaches the stream to it. */
 bool sim_cm_stream_choose(struct sim_cm_id *id, const struct rdma_conn_param *param);
 void sim_cm_attach(struct sim_cm_id *id, bool passive);
 
-/* Without the lock. rdma_connect() of an id that is marked as calling, at an address that swallows
- * packets; its end is waited for before the id or the queue pair is destroyed. */
+/* Without the lock: rdma_connect() of an id marked as calling, at an address that swallows packets.
+ * Destroying the id or the queue pair waits for its end. */
 int sim_cm_swallow(struct sim_cm_id *id);
 void sim_cm_wait_for_call(struct sim_cm_id *id);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What the simulator's own tests share: hosts with everything ready, connected queue pairs,
+/* Shared code of the simulator's own tests: hosts with all objects, connected queue pairs,
  * requests. */
 #ifndef SIM_VERBS_SUPPORT_H
 #define SIM_VERBS_SUPPORT_H
@@ -17,8 +17,7 @@
 
 enum { NODE_MEMORY = 1 << 16, NODE_DEPTH = 64 };
 
-/* One end: a host, its device, one of each object, and memory that is registered with all
- * rights. */
+/* One end: a host, its device, one of each object, and memory registered with all rights. */
 struct node {
     struct sim_host *host;
     struct sim_device *device;
@@ -27,11 +26,11 @@ struct node {
     struct ibv_comp_channel *channel;
     struct ibv_cq *send_cq;
     struct ibv_cq *recv_cq;
-    struct ibv_srq *srq; /* if the pair wants one */
+    struct ibv_srq *srq; /* NULL unless the pair uses one */
     struct ibv_qp *qp;
     struct ibv_mr *mr;
     uint8_t *memory; /* NODE_MEMORY bytes */
-    /* Where the connection manager made the queue pair, whose context is then librdmacm's. */
+    /* NULL unless the connection manager made the queue pair, whose context is then librdmacm's. */
     struct rdma_event_channel *cm;
     struct rdma_cm_id *listener;
     struct rdma_cm_id *id;
@@ -43,7 +42,7 @@ struct pair {
     struct node b;
 };
 
-/* What a pair differs in; zeros are the defaults. */
+/* Parameters of a pair; zeros are the defaults. */
 struct wishes {
     const char *world;    /* options of the world */
     const char *device;   /* of both devices */
@@ -52,21 +51,20 @@ struct wishes {
     uint32_t cqe;         /* of the completion queues, four times the depth if 0 */
     uint32_t inline_size;
     uint32_t sges; /* 1 if 0 */
-    bool srq;      /* b receives through one */
+    bool srq;      /* b receives through an SRQ */
     bool extended; /* ibv_wr_*() */
     bool unconnected;
-    bool cm;       /* connected by librdmacm; always so on iWARP */
+    bool cm;       /* connected by librdmacm; always on iWARP */
     uint8_t mtu_b; /* enum ibv_mtu of b's path, if it differs */
     uint8_t timeout;
     uint8_t retry_cnt;
     uint8_t rnr_retry;
     uint8_t min_rnr_timer;
-    uint8_t rd_atomic; /* depth both ways; 0: what the device has */
-    bool weak;         /* timeout, retry_cnt, rnr_retry and min_rnr_timer are as they stand here */
+    uint8_t rd_atomic; /* depth in both directions; 0: the device's limit */
+    bool weak;         /* timeout, retry_cnt, rnr_retry and min_rnr_timer are used even if 0 */
 };
 
-/* Two hosts with connected queue pairs; a is the connector. Fails the test if anything cannot be
- * made. */
+/* Two hosts with connected queue pairs; a is the connector. Fails the test on any error. */
 struct pair pair_make(const struct wishes *wishes);
 void pair_end(struct pair *pair);
 
@@ -96,7 +94,7 @@ enum ibv_qp_state qp_state(struct ibv_qp *qp);
 /* A piece of a node's memory. */
 struct ibv_sge at(const struct node *node, size_t offset, uint32_t length);
 
-/* Posts of one piece of the node's memory; they return what the post returned. */
+/* Post one piece of the node's memory; return the result of the post. */
 int post_send(struct node *node, uint64_t wr_id, size_t offset, uint32_t length, unsigned int flags);
 int post_send_imm(struct node *node, uint64_t wr_id, size_t offset, uint32_t length, uint32_t imm,
                   unsigned int flags);
@@ -114,9 +112,9 @@ int post_cmp_swap(struct node *node, uint64_t wr_id, size_t offset, const struct
 int post_recv(struct node *node, uint64_t wr_id, size_t offset, uint32_t length);
 int post_wr(struct node *node, struct ibv_send_wr *wr);
 
-/* The next entry, waiting as long as anything can still happen; fails the test if none comes. */
+/* Returns the next entry, waiting as long as an event can still occur; fails the test if none comes. */
 struct ibv_wc next_wc(struct ibv_cq *cq);
-/* That there is none, now and when everything that can happen has happened. */
+/* Fails the test if there is an entry, now or after all remaining events. */
 void no_wc(struct node *node, struct ibv_cq *cq);
 void expect_wc(struct ibv_cq *cq, uint64_t wr_id, enum ibv_wc_status status);
 void expect_event(struct node *node, enum ibv_event_type type);
