@@ -18,7 +18,7 @@ struct sim_packet {
     uint8_t bytes[];
 };
 
-/* ----------------------------------------------------------------------------- who reaches whom */
+/* --------------------------------------------------------------------------------- reachability */
 
 static bool pkeys_match(uint16_t one, uint16_t other)
 {

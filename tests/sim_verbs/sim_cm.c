@@ -474,7 +474,7 @@ int rdma_notify(struct rdma_cm_id *id, enum ibv_event_type event)
     return sim_cm_finish(event == IBV_EVENT_COMM_EST || early ? 0 : EINVAL);
 }
 
-/* -------------------------------------------------------------------------------------- parting */
+/* -------------------------------------------------------------------------------- disconnecting */
 
 static int disconnect_id(struct sim_cm_id *id)
 {

@@ -245,7 +245,7 @@ void sim_cq_kill(struct ibv_cq *cq)
     sim_unlock(sim->world);
 }
 
-/* ---------------------------------------------------------------------------------- taking them */
+/* -------------------------------------------------------------------------------------- polling */
 
 /* Time for what is due; more of it if nothing came. */
 static void catch_up(struct sim_cq *cq)

@@ -833,7 +833,7 @@ void sim_device_remove(struct sim_device *device)
     sim_unlock(device->world);
 }
 
-/* ------------------------------------------------------------------------------------- the rest */
+/* ------------------------------------------------------------------------------ other functions */
 
 int ibv_fork_init(void)
 {

@@ -164,7 +164,7 @@ static bool at_read(struct sim_world *world, const char *text)
     return plan(world, time, colon + 1);
 }
 
-/* ----------------------------------------------------------------------------------------- both */
+/* --------------------------------------------------------------------------------- both options */
 
 static bool each(struct sim_world *world, const char *list,
                  bool (*read)(struct sim_world *world, const char *text))

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The parts of the simulated device, in the order in which a request meets them:
- *   sim_post.c        posts: arguments checked, requests put into rings
+ * The parts of the simulated device, in the order in which they handle a request:
+ *   sim_post.c        posts: checks arguments, puts requests into rings
  *   sim_requester.c   starts requests, cuts them into packets, takes answers, completes in order
- *   sim_carry.c       packets on their way: latency, loss, the other process
- *   sim_responder.c   what a request does at its target
- *   sim_place.c       bytes on their way into memory: when they become visible
+ *   sim_carry.c       packets in flight: latency, loss, the other process
+ *   sim_responder.c   execution of a request at its target
+ *   sim_place.c       bytes in flight into memory: when they become visible
  *   sim_completion.c  completion queues and channels
- * and around them sim_world.c (time, chance, trace, faults), sim_options.c, sim_device.c,
+ * Other parts: sim_world.c (time, random numbers, trace, faults), sim_options.c, sim_device.c,
  * sim_memory.c, sim_queue.c (queue pairs, shared receive queues), sim_async.c, sim_cm*.c
  * (librdmacm), sim_net.c (sockets).
  *
- * Lock: everything in a world is guarded by world->lock, which every public function takes first.
+ * Lock: world->lock guards everything in a world; every public function takes it first.
  */
 #ifndef SIM_INTERNAL_H
 #define SIM_INTERNAL_H
@@ -45,23 +45,23 @@ struct sim_staged;
 enum {
     SIM_SGES_MAX = 32, /* of one request, on any device */
     SIM_PIECES_MAX = SIM_SGES_MAX + 1,
-    SIM_GIDS = 16, /* places of a GID table */
+    SIM_GIDS = 16, /* entries of a GID table */
     SIM_PKEYS = 8,
     SIM_ADDRESSES = 4,   /* IP addresses of a device */
-    SIM_WINDOW_MAX = 64, /* packets of a queue pair on their way; bits of sim_qp.answered */
+    SIM_WINDOW_MAX = 64, /* packets of a queue pair in flight; bits of sim_qp.answered */
     SIM_SLOT_BITS = 14,  /* queue pair numbers: host above, index below */
     SIM_SLOTS = 1 << (24 - SIM_SLOT_BITS),
     SIM_PSN_MASK = 0xffffff,
-    SIM_TCP_RETRY_TIME = 200000000, /* an iWARP stream tries again so often, and never gives up */
+    SIM_TCP_RETRY_TIME = 200000000, /* an iWARP stream retries with this period, and never gives up */
 };
 
 /* -------------------------------------------------------------------------------------- options */
 
 enum sim_link { SIM_IB, SIM_ROCE, SIM_IWARP };
 
-/* Whose habits a device has where devices differ: the soft devices of Linux, or the
+/* The behaviour that a device follows where devices differ: the soft devices of Linux, or the
  * specification. */
-enum { SIM_SWAPPED_OPERANDS = 2 }; /* sim_device_options.swapped: the operands instead */
+enum { SIM_SWAPPED_OPERANDS = 2 }; /* sim_device_options.swapped: swaps the operands */
 enum { SIM_IMMEDIATE_WRONG = 2 };  /* sim_device_options.immediate: another number arrives */
 enum sim_like { SIM_LIKE_DEFAULT, SIM_LIKE_RXE, SIM_LIKE_HCA, SIM_LIKE_SIW };
 
@@ -76,20 +76,20 @@ struct sim_world_options {
     uint64_t jitter;
     uint64_t bandwidth; /* bytes per microsecond; 0: no limit */
     uint64_t packet;    /* 0: a message is one packet */
-    uint64_t window;    /* packets of one queue pair on their way */
-    uint64_t step;      /* what a poll that finds nothing lets pass of virtual time */
+    uint64_t window;    /* packets of one queue pair in flight */
+    uint64_t step;      /* virtual time that passes in a poll without result */
     uint64_t doorbell;
     uint64_t completion;
-    uint64_t receipt; /* entries of receives, and what is behind one that waits, come so much later */
+    uint64_t receipt; /* delay of entries of receives, and of entries behind them */
     uint64_t batch;
     uint64_t visible; /* SIM_FOREVER: only when a rule demands it */
     uint64_t scatter;
     uint64_t late_read; /* percent */
     uint64_t late_read_time;
-    uint64_t late_key; /* a late read is let in when it comes, whatever becomes of its key */
+    uint64_t late_key; /* the key of a late read is checked when the read comes, and never again */
     uint64_t drop;     /* per mille */
     uint64_t shuffle;
-    uint64_t atomic_gap; /* atomics of ATOMIC_HCA devices stay in the adapter so long */
+    uint64_t atomic_gap; /* atomics of ATOMIC_HCA devices stay in the adapter this long */
     char net[32];
     char fail[256];
     char at[256];
@@ -119,21 +119,21 @@ struct sim_device_options {
     uint64_t fork_needed;
     uint64_t loopback;     /* packets of the device reach its own queue pairs */
     uint64_t swapped;      /* results of atomics come in the other byte order */
-    uint64_t inline_right; /* bytes of inline requests arrive; no: those behind the 32nd are zero */
+    uint64_t inline_right; /* bytes of inline requests arrive; no: bytes after the 32nd are zero */
     uint64_t nothing_needs_key; /* writes and reads of no bytes are refused without a good key */
-    uint64_t mute_refusals; /* a target's refusal is never sent, as if it had been lost for good */
-    uint64_t swallow; /* iWARP: rdma_connect() blocks so long, as nobody answers; 0: it does not */
+    uint64_t mute_refusals; /* a target's refusal is never sent, as if all of its packets were lost */
+    uint64_t swallow;       /* iWARP: time for which rdma_connect() blocks; 0: it does not */
     char name[IBV_SYSFS_NAME_MAX];
     char addr[128];
     char netdev[32];
 };
 
-/* Reads "key=value,..." into the structs. Either may be NULL: its keys are then unknown. */
+/* Reads "key=value,..." into the structs. A NULL struct's keys are then unknown. */
 bool sim_options_read(const char *text, size_t size, struct sim_world_options *world,
                       struct sim_device_options *device);
 void sim_world_defaults(struct sim_world_options *options);
 void sim_device_defaults(struct sim_device_options *options);
-void sim_device_complete(struct sim_device_options *options); /* what depends on link and like */
+void sim_device_complete(struct sim_device_options *options); /* sets what depends on link, like */
 
 bool sim_time_read(const char *text, size_t size, uint64_t *out);
 
@@ -188,16 +188,16 @@ enum sim_call_name { SIM_CALLS(SIM_CALL_NAME) SIM_CALL_COUNT };
 #undef SIM_CALL_NAME
 
 struct sim_plan {
-    uint64_t left; /* calls until the one that fails; 0: none planned */
+    uint64_t left; /* calls until the failing one; 0: none planned */
     int error;
 };
 
-/* ------------------------------------------------------------------------------ time and chance */
+/* ---------------------------------------------------------------------- time and random numbers */
 
-/* Something that will happen. Embedded in what it concerns; run() finds that by SIM_OUTER. */
+/* A scheduled event. Embedded in the object it concerns; run() finds that object by SIM_OUTER. */
 struct sim_event {
     uint64_t time;
-    uint64_t order; /* among events of one time: chance if shuffle, then the order of scheduling */
+    uint64_t order; /* among events of one time: random if shuffle is on, then scheduling order */
     uint64_t serial;
     size_t place; /* in the heap, from 1; 0: not scheduled */
     void (*run)(struct sim_event *event);
@@ -207,7 +207,7 @@ struct sim_random {
     uint64_t state;
 };
 
-/* In front of everything that sim_alloc() gave; freed with its world at the latest. */
+/* Header of each sim_alloc() block; freed with its world at the latest. */
 struct sim_block {
     struct sim_block *next;
     struct sim_block *previous;
@@ -217,10 +217,10 @@ struct sim_block {
 
 struct sim_world {
     pthread_mutex_t lock;
-    pthread_cond_t call_over; /* one that blocks has ended, see sim_cm_call.c; CLOCK_MONOTONIC */
+    pthread_cond_t call_over; /* a blocking call has ended, see sim_cm_call.c; CLOCK_MONOTONIC */
     struct sim_world *next;
     struct sim_world_options options;
-    struct sim_host *hosts; /* in the order of their making */
+    struct sim_host *hosts; /* in creation order */
     struct sim_net *net;    /* the thread and its sockets; NULL with virtual time */
     uint64_t now;
     uint64_t real_start;
@@ -235,20 +235,20 @@ struct sim_world {
     uint64_t calls_all;
     struct sim_plan plans[SIM_CALL_COUNT];
     struct sim_plan plan_all;
-    int (*decide)(void *context, const char *name); /* NULL: plans alone say what fails */
+    int (*decide)(void *context, const char *name); /* NULL: only plans decide */
     void *decide_context;
     struct sim_block *blocks;
-    uint64_t generation; /* changes whenever who reaches whom may have changed */
+    uint64_t generation; /* changes whenever reachability may have changed */
     size_t objects;      /* that the program has not destroyed */
-    size_t visitors;     /* calls and lists that rely on it; guarded by the registry's lock */
+    size_t visitors;     /* calls and lists that use the world; guarded by the registry's lock */
     bool locked;         /* several threads use it */
     bool environment;    /* SIM_VERBS made it */
-    bool cut;            /* nothing reaches other processes, and nothing of theirs comes */
+    bool cut;            /* no packet reaches other processes, or comes from them */
     bool planned;        /* some plan is set */
-    bool direct; /* packets need no time and meet no chance: requests are served within the post */
+    bool direct; /* packets take no time and meet no random event: requests are served within the post */
     bool immediate; /* placements and completions likewise */
     bool dead;      /* a copy of it in the child of a fork */
-    uint16_t slot;  /* of this process, where it meets others */
+    uint16_t slot;  /* slot of this process, for traffic with others */
     uint16_t next_slot;
     uint16_t next_port;
     uint32_t next_handle;
@@ -260,12 +260,12 @@ struct sim_host {
     struct sim_host *next;
     struct sim_world *world;
     struct sim_device *devices;
-    struct sim_qp **qps; /* by index below the slot; NULL where there is none */
+    struct sim_qp **qps; /* by index below the slot; NULL: none */
     uint32_t qps_room;
     uint32_t next_qp;
     uint16_t slot;
     bool killed;
-    bool silent;       /* killed without anybody hearing of it */
+    bool silent;       /* killed without notice to any peer */
     uint64_t cut_from; /* bits of the first 64 slots whose packets vanish */
     struct sim_cm_id *cm_ids;
 };
@@ -273,17 +273,16 @@ struct sim_host {
 void *sim_alloc(struct sim_world *world, size_t size); /* zeroed; NULL: out of memory */
 void *sim_alloc_with(struct sim_world *world, size_t size, int descriptor);
 void sim_free(void *memory);
-int sim_event_descriptor(void); /* counts up by sim_event_tell(), down by each read() */
+int sim_event_descriptor(void); /* sim_event_tell() increments it, each read() decrements it */
 void sim_event_tell(int descriptor);
-bool sim_event_take(int descriptor); /* one, without waiting */
+bool sim_event_take(int descriptor); /* takes one, without waiting */
 
 void sim_lock(struct sim_world *world);
 void sim_unlock(struct sim_world *world);
-int sim_call(struct sim_world *world, enum sim_call_name name); /* 0, or the error that is planned */
-/* The host that calls without an object mean, NULL if there is none; its world lives until it is
- * left. */
+int sim_call(struct sim_world *world, enum sim_call_name name); /* 0, or the planned error */
+/* The host for calls without an object, NULL if none; its world lives until it is left. */
 struct sim_host *sim_host_visit(void);
-void sim_world_leave(struct sim_world *world); /* also of a world that has been destroyed since */
+void sim_world_leave(struct sim_world *world); /* also for a world that was destroyed meanwhile */
 /* Not locked. The world that SIM_VERBS made, and its thread, end with the last object. */
 void sim_world_rest(struct sim_world *world);
 void sim_misuse(struct sim_world *world, const char *text);
@@ -294,10 +293,10 @@ void sim_schedule(struct sim_world *world, struct sim_event *event, uint64_t del
 void sim_schedule_at(struct sim_world *world, struct sim_event *event, uint64_t time,
                      void (*run)(struct sim_event *event));
 void sim_cancel(struct sim_world *world, struct sim_event *event);
-void sim_clock(struct sim_world *world); /* real time: brings now up to date */
+void sim_clock(struct sim_world *world); /* real time: updates now */
 size_t sim_run_due(struct sim_world *world);
 bool sim_run_next(struct sim_world *world); /* virtual time: jumps to the next event; false: none */
-void sim_idle(struct sim_world *world);     /* what a poll that found nothing does */
+void sim_idle(struct sim_world *world);     /* for a poll without result */
 void sim_world_changed(struct sim_world *world);
 
 enum sim_trace_kind {
@@ -314,18 +313,19 @@ enum sim_trace_kind {
 
 void sim_trace(struct sim_world *world, enum sim_trace_kind kind, uint64_t one, uint64_t two);
 
-/* With the lock held, as the functions of sim_verbs.h do it. */
+/* The lock is held. See the functions of sim_verbs.h. */
 bool sim_plan_call(struct sim_world *world, const char *name, uint64_t nth, int error);
-bool sim_faults_plan(struct sim_world *world); /* what options fail= and at= say, once */
+bool sim_faults_plan(struct sim_world *world); /* plans the faults of options fail= and at=, once */
 void sim_port_change(struct sim_device *device, bool up);
 void sim_device_vanish(struct sim_device *device);
 void sim_gids_move(struct sim_device *device);
 void sim_qp_give_up(struct sim_qp *qp, bool quiet);
-enum ibv_wc_status sim_refusal_next(struct sim_refusal *refusal); /* IBV_WC_SUCCESS: not this one */
+enum ibv_wc_status sim_refusal_next(
+    struct sim_refusal *refusal); /* IBV_WC_SUCCESS: it is not this one */
 
-void sim_stand_back(const struct sim_world *world); /* not locked; after a poll that found nothing */
+void sim_stand_back(const struct sim_world *world); /* not locked; after a poll without result */
 
-/* Before an object is waited for: lets things happen once; false if nothing ever will. */
+/* Before a wait for an object: runs events once; false: no event is left. */
 bool sim_wait_step(struct sim_world *world);
 
 /* -------------------------------------------------------------------------------------- devices */
@@ -337,14 +337,14 @@ struct sim_gid_place {
     bool used;
 };
 
-/* A request that is to fail. */
+/* A request that will fail. */
 struct sim_refusal {
-    uint64_t in; /* requests until then; 0: none is */
+    uint64_t in; /* requests until the failing one; 0: none */
     enum ibv_wc_status status;
 };
 
 struct sim_device {
-    struct ibv_device ib; /* first: it is what programs get */
+    struct ibv_device ib; /* first: programs get this */
     struct sim_device *next;
     struct sim_world *world;
     struct sim_host *host;
@@ -365,15 +365,15 @@ struct sim_device {
     bool port_up;
     bool removed;
     uint32_t qp_count, cq_count, mr_count, pd_count, srq_count;
-    struct sim_atomic *atomics; /* words that are in the adapter and not yet back in memory */
-    struct sim_refusal starts;  /* of requests that its queue pairs start */
-    struct sim_refusal serves;  /* of requests of others that they serve */
-    uint32_t rnr_tries;         /* what it takes "for ever" for; 0: for that */
+    struct sim_atomic *atomics; /* words in the adapter, not yet written back to memory */
+    struct sim_refusal starts;  /* requests started by its queue pairs */
+    struct sim_refusal serves;  /* peer requests that they serve */
+    uint32_t rnr_tries;         /* tries that replace "for ever"; 0: for ever */
 };
 
 struct sim_mr_place {
     struct sim_mr *mr; /* NULL: free */
-    uint32_t tag;      /* of the next region here */
+    uint32_t tag;      /* tag of the next region in this place */
 };
 
 struct sim_async {
@@ -405,33 +405,33 @@ bool sim_device_alive(const struct sim_device *device);
 bool sim_like_rxe(const struct sim_device *device);
 bool sim_is_iwarp(const struct sim_device *device);
 struct sim_device *sim_device_make(struct sim_host *host, const struct sim_device_options *options);
-void sim_fill_operations(struct sim_context *context); /* the ops of the data path, in sim_post.c */
+void sim_fill_operations(struct sim_context *context); /* sets the data path operations (sim_post.c) */
 
 /* Raises an event for every context of the device, or for one context and one object. */
 void sim_async_device(struct sim_device *device, enum ibv_event_type type);
 void sim_async_raise(struct sim_context *context, const struct ibv_async_event *event);
-/* Takes back what was not fetched yet of an object that ends. */
+/* Drops unfetched events of an object that ends. */
 void sim_async_forget(struct sim_context *context, const void *object);
 
-/* What an object that is to be destroyed waits for: that its events are acknowledged. */
+/* Before an object is destroyed: waits until its events are acknowledged. */
 struct sim_owed {
     pthread_mutex_t *mutex;
     pthread_cond_t *cond;
     const uint32_t *completed;
     uint32_t given;
-    const char *text; /* for whom this would be for ever */
+    const char *text; /* text of the misuse report if the wait would last for ever */
 };
 
 void sim_wait_acknowledged(struct sim_world *world, const struct sim_owed *owed); /* not locked */
-/* Not locked. Waits until a blocking descriptor may have something; false with errno: do not look
- * again. */
+/* Not locked. Waits until a blocking descriptor may be readable; false with errno: stop
+ * waiting. */
 bool sim_wait_readable(struct sim_world *world, int descriptor);
 
 /* --------------------------------------------------------------------------------------- memory */
 
 struct sim_mr {
     struct ibv_mr ib;
-    /* The device's own copies: what a program does to its struct changes nothing. */
+    /* The device's own copies: a program's changes of its struct have no effect. */
     struct ibv_pd *pd;
     char *addr;
     size_t length;
@@ -442,11 +442,11 @@ struct sim_mr {
 };
 
 void sim_pd_use(struct ibv_pd *pd, int difference);
-struct ibv_pd *sim_pd_make(struct sim_context *context); /* that is nobody's to destroy */
+struct ibv_pd *sim_pd_make(struct sim_context *context); /* no program may destroy it */
 
 /*
- * The memory that a local (remote) key names, or NULL: wrong key, protection domain, bounds or
- * rights. access is what is needed of IBV_ACCESS_*.
+ * Returns the memory that a local (remote) key names. NULL: wrong key, protection domain, bounds or
+ * rights. access: the required bits of IBV_ACCESS_*.
  */
 void *sim_memory_local(const struct sim_qp *qp, const struct ibv_sge *sge, unsigned int access);
 void *sim_memory_remote(const struct sim_qp *qp, uint32_t rkey, uint64_t addr, uint64_t length,
@@ -466,8 +466,8 @@ struct sim_cqe {
     unsigned int wc_flags;
     struct sim_qp *qp; /* NULL once it is destroyed */
     struct sim_srq *srq;
-    uint64_t placed; /* placements of the queue pair up to this one are visible when it is polled */
-    uint32_t request; /* of the send queue: which one */
+    uint64_t placed;  /* placements of the queue pair up to this one are visible after the poll */
+    uint32_t request; /* index in the send queue */
     bool send_side;
     bool solicited;
 };
@@ -501,7 +501,7 @@ struct sim_cq {
     uint32_t head; /* counts entries polled */
     uint32_t tail; /* counts entries shown */
     struct sim_late_cqe *late;
-    uint32_t held;          /* how many are late */
+    uint32_t held;          /* number of late entries */
     struct sim_cqe current; /* of start_poll */
     enum sim_armed armed;
     bool dead;
@@ -532,9 +532,9 @@ struct sim_wqe {
     uint32_t rkey;
     uint32_t imm_data;
     uint32_t first_psn;
-    uint64_t piece;    /* bytes of each packet but the last */
-    uint32_t packets;  /* it is cut into; known once it has started */
-    uint32_t answered; /* of those */
+    uint64_t piece;    /* bytes of each packet except the last */
+    uint32_t packets;  /* number of packets; known once it has started */
+    uint32_t answered; /* answered packets */
     enum ibv_wc_status status;
     uint8_t opcode; /* enum ibv_wr_opcode */
     uint8_t flags;  /* enum ibv_send_flags */
@@ -542,9 +542,9 @@ struct sim_wqe {
     bool inlined;
     bool started;
     bool done;
-    bool shown;  /* what is to be told of it was put into the completion queue */
-    bool entry;  /* and that was an entry */
-    bool polled; /* which was polled */
+    bool shown;  /* its completion was put into the completion queue */
+    bool entry;  /* as an entry */
+    bool polled; /* that entry was polled */
 };
 
 struct sim_receive {
@@ -562,7 +562,7 @@ struct sim_receives {
     uint32_t max_sge;
     uint32_t posted;
     uint32_t taken;
-    uint32_t polled; /* how many completions of them were polled: only that frees a place */
+    uint32_t polled; /* completions of receives that were polled: only polling frees a place */
 };
 
 struct sim_srq {
@@ -575,7 +575,7 @@ struct sim_srq {
     uint32_t async_events_given;
 };
 
-/* A piece of bytes on its way into memory. */
+/* Bytes in flight into memory. */
 struct sim_placement {
     struct sim_event event;
     struct sim_placement *next;
@@ -598,24 +598,24 @@ struct sim_qp {
     struct sim_cm_id *cm;
     struct ibv_qp_attr attr;
     struct ibv_qp_cap cap;
-    enum ibv_qp_state state; /* the device's; the program's copy changes by its own calls only */
+    enum ibv_qp_state state; /* the device's state; the program's copy changes only by its own calls */
     uint32_t async_events_given;
 
-    /* Requests: counters that only grow; a place of the ring is its counter modulo sq_room. */
+    /* Requests: counters that only grow; a ring place is its counter modulo sq_room. */
     struct sim_wqe *sq;
     struct ibv_sge *sq_sges;
     uint8_t *sq_inline;
     struct sim_event doorbell;
     uint32_t sq_room;
     uint32_t posted;
-    uint32_t next;        /* to be started or continued */
-    uint32_t complete;    /* the oldest that is not complete */
-    uint32_t retired;     /* the oldest whose place is not free */
-    uint32_t next_packet; /* of the request at next: those before it were sent */
-    uint32_t covered;     /* requests before this one have a later completion that was polled */
+    uint32_t next;        /* next request to be started or continued */
+    uint32_t complete;    /* oldest incomplete request */
+    uint32_t retired;     /* oldest request whose place is not free */
+    uint32_t next_packet; /* of the request at next: packets before it were sent */
+    uint32_t covered;     /* for requests before this one a later completion was polled */
     uint32_t reads;       /* started reads and atomics without their data */
 
-    /* Packets: first one without answer, next to send, which of the first 64 are answered. */
+    /* Packets: first unanswered, next to send, answered ones among the first 64. */
     uint64_t answered;
     struct sim_held_answer *held;
     struct sim_event retry;
@@ -623,19 +623,19 @@ struct sim_qp {
     uint32_t una_psn;
     uint32_t next_psn;
     uint32_t retry_psn;
-    uint32_t round;            /* how often what is under way was sent again */
-    struct sim_refusal starts; /* of its requests */
+    uint32_t round;            /* rounds of retransmission of the packets in flight */
+    struct sim_refusal starts; /* failing requests */
 
-    /* The peer, if it is in this world; right while peer_generation is the world's. */
+    /* The peer, if it is in this world; valid while peer_generation is the world's. */
     struct sim_qp *peer;
     uint64_t peer_generation;
-    uint64_t request_arrival; /* of the last packet sent, so that none overtakes another */
+    uint64_t request_arrival; /* of the last packet sent, so that no packet overtakes another */
     uint64_t answer_arrival;
     uint64_t incoming_arrival; /* of packets from other processes */
 
     /* As a target. */
     struct sim_receives rq;
-    struct sim_receive receive; /* the one a message is being received into */
+    struct sim_receive receive; /* the receive that a message is filling */
     struct sim_late_read *late_reads;
     struct sim_placement *placements; /* oldest first */
     uint64_t place_serial;
@@ -643,26 +643,26 @@ struct sim_qp {
     uint32_t atomic_psns[SIM_WINDOW_MAX];
     uint32_t atomic_count;
     uint32_t expected_psn;
-    uint32_t answers_held; /* iWARP: until the link is up again */
+    uint32_t answers_held; /* iWARP: held until the link is up again */
 
     struct sim_staged *staged; /* of ibv_wr_*() */
     uint32_t staged_count;
     int staged_error;
 
-    uint8_t retries;     /* rounds since the last answer */
+    uint8_t retries;     /* retransmission rounds since the last answer */
     uint8_t rnr_retries; /* likewise */
     bool signal_all;
     bool extended;
-    bool waiting;   /* for retry or rnr: nothing is sent */
-    bool stopped;   /* a request failed: nothing is started behind it */
+    bool waiting;   /* for retry or rnr: no packet is sent */
+    bool stopped;   /* a request failed: later requests are not started */
     bool working;   /* inside sim_requester_work */
-    bool peer_lost; /* packets to it vanish */
+    bool peer_lost; /* packets to the peer vanish */
     bool receiving;
-    bool heard;     /* something arrived */
-    bool swallow;   /* iWARP after an error: posts succeed and nothing comes of them */
+    bool heard;     /* a packet arrived */
+    bool swallow;   /* iWARP after an error: posts succeed and never complete */
     bool closing;   /* iWARP: closes when its requests are done */
     bool connected; /* iWARP: a connection is attached */
-    bool silent;    /* given up by a fault: no completions */
+    bool silent;    /* failed by a fault: no completions */
     bool last_wqe_told;
 };
 
@@ -690,11 +690,11 @@ struct sim_qp *sim_qp_find(struct sim_world *world, uint32_t number);
 void sim_qp_set_state(struct sim_qp *qp, enum ibv_qp_state state);
 int sim_qp_modify(struct sim_qp *qp, const struct ibv_qp_attr *attr, int mask); /* lock held */
 void sim_qp_async(struct sim_qp *qp, enum ibv_event_type type);
-void sim_qp_retire(struct sim_qp *qp, uint32_t request); /* the completion of request was polled */
+void sim_qp_retire(struct sim_qp *qp, uint32_t request); /* the request was polled */
 bool sim_receives_take(struct sim_receives *queue, struct sim_receive *out);
 int sim_receives_post(struct sim_receives *queue, const struct ibv_recv_wr *wr);
 struct ibv_qp *sim_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
-/* ibv_wr_*, in sim_post.c: of IBV_QP_EX_WITH_* those asked for. False: out of memory. */
+/* ibv_wr_*, in sim_post.c: sets the requested IBV_QP_EX_WITH_* operations. False: out of memory. */
 bool sim_fill_wr_functions(struct sim_qp *qp, uint64_t operations);
 
 static inline struct sim_wqe *sim_wqe_at(const struct sim_qp *qp, uint32_t counter)
@@ -724,13 +724,13 @@ struct sim_request {
     uint32_t source; /* queue pair numbers */
     uint32_t target;
     uint32_t psn;
-    uint32_t round; /* the sender's when it was sent */
-    uint32_t depth; /* reads and atomics under way at the sender, this one included */
+    uint32_t round; /* the sender's round when it was sent */
+    uint32_t depth; /* reads and atomics in flight at the sender, this one included */
     uint32_t rkey;
     uint32_t imm_data;
     uint64_t remote_addr; /* of the whole message */
     uint64_t total;       /* bytes of the whole message */
-    uint64_t offset;      /* of this packet in it */
+    uint64_t offset;      /* of this packet in the message */
     uint64_t length;      /* of this packet */
     uint64_t compare_add;
     uint64_t swap;
@@ -742,26 +742,26 @@ struct sim_request {
     uint8_t solicited;
     uint8_t link;     /* enum sim_link */
     uint8_t gid_type; /* enum ibv_gid_type */
-    uint8_t global;   /* dgid counts */
+    uint8_t global;   /* dgid is valid */
     uint8_t first;
     uint8_t last;
 };
 
 enum sim_answer_code {
     SIM_ANSWER_ACK,
-    SIM_ANSWER_DATA, /* of a read; of an atomic in original */
+    SIM_ANSWER_DATA, /* data of a read; an atomic's is in original */
     SIM_ANSWER_NAK,
     SIM_ANSWER_RNR,
-    SIM_ANSWER_LOST,      /* nothing answers in reality; the sender's timer will find out */
-    SIM_ANSWER_LATER,     /* an answer will be sent by itself */
+    SIM_ANSWER_LOST,      /* no real device answers; the sender's timer detects it */
+    SIM_ANSWER_LATER,     /* a separate answer follows */
     SIM_ANSWER_TERMINATE, /* iWARP: the connection ends */
 };
 
 struct sim_answer {
-    uint32_t source; /* whoever answers */
+    uint32_t source; /* queue pair that answers */
     uint32_t target;
     uint32_t psn;
-    uint32_t round; /* of the packet that it answers */
+    uint32_t round; /* round of the packet that it answers */
     uint8_t code;   /* enum sim_answer_code */
     uint8_t timer;  /* of RNR: the receiver's min_rnr_timer */
     uint8_t status; /* of NAK: enum ibv_wc_status at the sender */
@@ -774,64 +774,64 @@ struct sim_cm_message;
 
 enum sim_packet_kind { SIM_PACKET_REQUEST, SIM_PACKET_ANSWER, SIM_PACKET_CM, SIM_PACKET_HELLO };
 
-/* Bytes that belong to a packet, wherever they lie. */
+/* Bytes of a packet, as a list of pieces. */
 struct sim_bytes {
     struct iovec pieces[SIM_PIECES_MAX];
     int count;
 };
 
-/* What a target does with a request. bytes are the request's, for SEND and WRITE. read gets what a
- * read takes, lying in the target's memory. */
 static inline int32_t sim_psn_distance(uint32_t to, uint32_t from)
 {
-    return (int32_t)((to - from) << 8) >> 8; /* numbers of 24 bits, which wrap */
+    return (int32_t)((to - from) << 8) >> 8; /* 24-bit numbers, which wrap */
 }
 
+/* Executes a request at its target. bytes: the request's bytes, for SEND and WRITE. read: set to the
+ * pieces of the target's memory that a read returns. */
 struct sim_answer sim_respond(struct sim_qp *qp, const struct sim_request *request,
                               const struct sim_bytes *bytes, struct sim_bytes *read);
-/* Answers to reads that were let in go now. */
+/* Sends the answers of reads whose keys were checked. */
 void sim_responder_finish(struct sim_qp *qp);
 void sim_responder_reset(struct sim_qp *qp);
-void sim_responder_flush(struct sim_qp *qp); /* receives complete as flushed */
+void sim_responder_flush(struct sim_qp *qp); /* completes the receives as flushed */
 
 void sim_requester_work(struct sim_qp *qp);
-void sim_requester_ring(struct sim_qp *qp); /* the doorbell: work now or a little later */
+void sim_requester_ring(struct sim_qp *qp); /* the doorbell: starts work now or a little later */
 void sim_requester_answer(struct sim_qp *qp, const struct sim_answer *answer,
                           const struct sim_bytes *data);
 void sim_requester_reset(struct sim_qp *qp);
-void sim_requester_flush(struct sim_qp *qp); /* everything that is posted completes as flushed */
+void sim_requester_flush(struct sim_qp *qp); /* completes all posted requests as flushed */
 void sim_requester_cancel(struct sim_qp *qp);
 void sim_qp_enter_error(struct sim_qp *qp);
-void sim_qp_peer_gone(struct sim_qp *qp);        /* what was under way is lost */
-void sim_qp_break_connection(struct sim_qp *qp); /* iWARP: this end of it is gone */
-void sim_qp_close_connection(struct sim_qp *qp); /* iWARP: it ends once requests are done */
+void sim_qp_peer_gone(struct sim_qp *qp);        /* requests in flight are lost */
+void sim_qp_break_connection(struct sim_qp *qp); /* iWARP: this end of the connection is gone */
+void sim_qp_close_connection(struct sim_qp *qp); /* iWARP: ends it once requests are done */
 
-/* Sends a request of qp; bytes are copied if it is not served at once. */
+/* Sends a request of qp; bytes are copied unless it is served at once. */
 void sim_carry_request(struct sim_qp *qp, struct sim_request *request,
                        const struct sim_bytes *bytes);
 void sim_carry_answer(struct sim_world *world, struct sim_qp *from, const struct sim_answer *answer,
                       const struct sim_bytes *data);
-/* A packet that came by a socket. */
+/* Handles a packet from a socket. */
 void sim_carry_arrived(struct sim_world *world, enum sim_packet_kind kind, const void *header,
                        uint8_t *bytes, size_t length);
-bool sim_reaches(struct sim_qp *qp); /* brings qp->peer up to date; false: packets vanish */
+bool sim_reaches(struct sim_qp *qp); /* updates qp->peer; false: packets vanish */
 uint64_t sim_transit(struct sim_world *world, size_t bytes);
-/* When something that leaves now arrives, after everything before it on the same way. */
+/* Returns the arrival time of bytes sent now, after earlier ones on the same way. */
 uint64_t sim_arrival(struct sim_world *world, uint64_t *flow, size_t bytes);
 
 /* ----------------------------------------------------------------------------------- placements */
 
-/* Puts the bytes into target, now or as late as the rules let. */
+/* Puts the bytes into target, now or as late as the rules allow. */
 void sim_place(struct sim_qp *qp, void *target, const struct sim_bytes *bytes);
 void sim_place_word(struct sim_qp *qp, void *target, uint64_t word);
-void sim_place_all(struct sim_qp *qp); /* everything of this queue pair becomes visible now */
+void sim_place_all(struct sim_qp *qp); /* all placements of this queue pair become visible now */
 void sim_place_until(struct sim_qp *qp, uint64_t serial);
 void sim_place_device(struct sim_device *device); /* of all its queue pairs */
 void sim_atomics_flush(struct sim_device *device);
 uint64_t sim_atomic(struct sim_device *device, void *word, enum ibv_wr_opcode opcode,
                     uint64_t compare_add, uint64_t swap);
 
-/* The part of a gather list from offset on, length bytes of it. */
+/* Cuts length bytes of a gather list from offset on. */
 void sim_bytes_cut(const struct sim_bytes *from, uint64_t offset, uint64_t length,
                    struct sim_bytes *out);
 void sim_bytes_add(struct sim_bytes *bytes, void *base, size_t length);
@@ -840,10 +840,10 @@ size_t sim_bytes_length(const struct sim_bytes *bytes);
 
 /* ----------------------------------------------------------------------- the connection manager */
 
-/* The connection of qp broke or was ended by the peer (iWARP); tells its id. */
+/* The connection of qp broke or the peer ended it (iWARP); reports it to its id. */
 void sim_cm_broken(struct sim_qp *qp);
 void sim_cm_qp_destroyed(struct sim_qp *qp);
-/* Waits while rdma_connect() names the queue pair and has not returned. */
+/* Waits until no rdma_connect() that names the queue pair is running. */
 void sim_cm_wait_for_calls(struct sim_qp *qp);
 void sim_cm_device_removed(struct sim_device *device);
 void sim_cm_slot_gone(struct sim_world *world, uint16_t slot);
@@ -852,17 +852,17 @@ size_t sim_cm_message_size(void);
 
 /* --------------------------------------------------------------------------------- real sockets */
 
-/* Starts the thread; with a net, takes a slot there. NULL with a text in sim_error(). */
+/* Starts the thread; with a net, takes a slot in it. NULL with a text in sim_error(). */
 struct sim_net *sim_net_start(struct sim_world *world, uint16_t *slot);
 void sim_net_stop(struct sim_net *net);
-void sim_net_forked(struct sim_net *net); /* in the child: the parent's sockets are not its own */
+void sim_net_forked(struct sim_net *net);            /* in the child: closes the parent's sockets */
 void sim_net_wake(struct sim_net *net, uint64_t at); /* an earlier event was scheduled */
 bool sim_net_send(struct sim_net *net, uint16_t slot, enum sim_packet_kind kind, const void *header,
                   size_t header_size, const struct sim_bytes *bytes);
 bool sim_net_send_to_port(struct sim_net *net, uint16_t port, const void *header,
-                          size_t header_size);          /* false: nobody listens */
+                          size_t header_size);          /* false: no listener */
 int sim_net_listen(struct sim_net *net, uint16_t port); /* a descriptor, or -1: taken */
 void sim_net_unlisten(struct sim_net *net, int descriptor);
-bool sim_net_has(const struct sim_net *net); /* peers may be in other processes */
+bool sim_net_has(const struct sim_net *net); /* true: peers may be in other processes */
 
 #endif

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* ----------------------------------------------------------------------------------- the checks */
+/* ------------------------------------------------------------------------------ argument checks */
 
 static bool is_immediate(enum ibv_wr_opcode opcode)
 {

@@ -446,7 +446,7 @@ void sim_requester_ring(struct sim_qp *qp)
     }
 }
 
-/* -------------------------------------------------------------------------------- sending again */
+/* ------------------------------------------------------------------------------- retransmission */
 
 static bool is_answered(const struct sim_qp *qp, uint32_t psn)
 {

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* -------------------------------------------------------------------------------- living worlds */
+/* ------------------------------------------------------------------------------- list of worlds */
 
 static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
 static struct sim_world *worlds; /* newest first */
@@ -148,7 +148,7 @@ bool sim_event_take(int descriptor)
     return poll(&ready, 1, 0) == 1 && read(descriptor, &one, sizeof(one)) == sizeof(one);
 }
 
-/* --------------------------------------------------------------------------------------- chance */
+/* ------------------------------------------------------------------------------- random numbers */
 
 static uint64_t random_next(struct sim_random *random)
 {

@@ -482,7 +482,7 @@ int post_recv(struct node *node, uint64_t wr_id, size_t offset, uint32_t length)
                              : ibv_post_recv(node->qp, &wr, &bad);
 }
 
-/* ----------------------------------------------------------------------------------- what comes */
+/* ----------------------------------------------------------------------- completions and events */
 
 static struct sim_world *world_of(const struct ibv_cq *cq)
 {
