@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Asynchronous events: raised by what happens, read from a context's descriptor, acknowledged. */
+/* Asynchronous events: raised, read from a context's descriptor, acknowledged. */
 #include "sim_internal.h"
 
 #include <errno.h>
@@ -81,7 +81,7 @@ void sim_async_forget(struct sim_context *context, const void *object)
     }
 }
 
-/* Whoever fetches an event owes an acknowledgment; its object cannot be destroyed before. */
+/* A fetched event must be acknowledged; its object cannot be destroyed before. */
 static void count_given(const struct ibv_async_event *event)
 {
     switch (concerned(event->event_type)) {
@@ -125,7 +125,7 @@ bool sim_wait_readable(struct sim_world *world, int descriptor)
     bool moved = real || sim_wait_step(world);
     sim_unlock(world);
     if (!moved) {
-        errno = EDEADLK; /* in virtual time nothing will ever come */
+        errno = EDEADLK; /* in virtual time no event will come */
         return false;
     }
     struct pollfd ready = { .fd = descriptor, .events = POLLIN };

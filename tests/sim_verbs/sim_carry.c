@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Packets between queue pairs: who reaches whom, how long it takes, what gets lost. */
+/* Packets between queue pairs: reachability, latency, loss. */
 #include "sim_internal.h"
 
 #include <stdio.h>
@@ -26,7 +26,7 @@ static bool pkeys_match(uint16_t one, uint16_t other)
     return ((one ^ other) & ~FULL_MEMBER & 0xffff) == 0 && ((one | other) & FULL_MEMBER) != 0;
 }
 
-/* What the packets of a queue pair say about their way. False: they do not leave the device. */
+/* Fills in the addresses of a queue pair's packets. False: packets do not leave the device. */
 static bool address_fill(const struct sim_qp *qp, struct sim_request *request)
 {
     const struct sim_device *device = qp->device;
@@ -68,7 +68,7 @@ static bool has_address(const struct sim_device *device, const struct sim_reques
     return !request->global;
 }
 
-/* Would the device take it, if it came? */
+/* Would the device accept the packet? */
 static bool is_for(const struct sim_qp *qp, const struct sim_request *request)
 {
     const struct sim_device *device = qp->device;
@@ -174,7 +174,7 @@ static struct sim_packet *packet_make(struct sim_world *world, enum sim_packet_k
 static bool dropped(struct sim_world *world, const struct sim_device *device)
 {
     uint64_t drop = world->options.drop;
-    /* TCP hides what is lost below it. */
+    /* TCP hides loss below it. */
     return drop > 0 && !sim_is_iwarp(device) && sim_chance(world, 1000) < drop;
 }
 
@@ -237,7 +237,7 @@ void sim_carry_request(struct sim_qp *qp, struct sim_request *request, const str
 
 static const struct sim_bytes nothing = { .count = 0 };
 
-/* An answer that vanishes is to the one who waits for it the same as a lost request. */
+/* To the requester a vanished answer is the same as a lost request. */
 static struct sim_answer as_lost(const struct sim_answer *answer)
 {
     struct sim_answer lost = *answer;
@@ -268,7 +268,7 @@ static void send_answer(struct sim_world *world, struct sim_qp *from,
     sim_schedule_at(world, &packet->event, sim_arrival(world, flow, length), packet_run);
 }
 
-/* iWARP while the link is down: TCP has the answer and tries again. No answer overtakes another. */
+/* iWARP while the link is down: TCP keeps the answer and retries. No answer overtakes another. */
 static bool must_hold(const struct sim_qp *from)
 {
     return from != NULL && sim_is_iwarp(from->device) &&
@@ -331,7 +331,7 @@ static void request_arrived(struct sim_world *world, const struct sim_request *r
     read.count = 0;
     struct sim_qp *qp = sim_qp_find(world, request->target);
     bool cut = is_foreign(world, request->source) && world->cut;
-    /* TCP hides that the link went down meanwhile. */
+    /* TCP hides that the link was down meanwhile. */
     bool is_taken = request->link == SIM_IWARP ? qp != NULL && is_for(qp, request)
                                                : qp != NULL && accepts(qp, request);
     if (is_taken && !cut) {
@@ -393,7 +393,7 @@ void sim_carry_arrived(struct sim_world *world, enum sim_packet_kind kind, const
         }
         return;
     }
-    /* The time on the way is spent here, where the clock is. */
+    /* The receiver spends the transit time here, where the clock is. */
     struct sim_packet *packet = packet_make(world, kind, header, size, length);
     sim_bytes_copy_out(&data, packet->bytes);
     sim_schedule_at(world, &packet->event, sim_arrival(world, &qp->incoming_arrival, length),

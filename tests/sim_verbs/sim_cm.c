@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * librdmacm's connections. On InfiniBand and RoCE: REQ, REP, RTU to come together, DREQ, DREP to
- * part, REJ to refuse, with the queue pairs moved by librdmacm, where the id has one, or by the
- * program. On iWARP the connection is the TCP stream of the queue pair: REQ and REP stand for
- * MPA's frames, its end is the queue pair's.
+ * librdmacm's connections. On InfiniBand and RoCE REQ, REP, RTU connect, DREQ and DREP disconnect,
+ * REJ refuses; librdmacm moves the id's queue pair, if it has one, else the program does. On iWARP
+ * the connection is the TCP stream of the queue pair: REQ and REP stand for MPA's frames, and its
+ * end is the end of the queue pair.
  */
 #include "sim_cm.h"
 
@@ -15,8 +15,7 @@
  * CMA_MAX_CM_RETRIES); TCP's patience by default (tcp_syn_retries). */
 static const uint64_t cm_patience = 65ULL * 1000000000;
 static const uint64_t tcp_patience = 130ULL * 1000000000;
-/* Until packets of the old connection are surely gone: twice the packet life time and the ack
- * delay. */
+/* Until packets of the old connection are gone: twice the packet life time and the ACK delay. */
 static const uint64_t time_wait = 1100ULL * 1000000;
 
 size_t sim_cm_message_size(void)
@@ -48,7 +47,7 @@ static struct sim_host *host_at(struct sim_world *world, uint16_t slot)
     return host;
 }
 
-/* Where a message in this world goes: a request to the address, all others to the slot. */
+/* Target of a message in this world: a request goes to the address, all others to the slot. */
 static struct sim_host *host_of(struct sim_world *world, const struct sim_cm_message *message)
 {
     if (message->kind != SIM_CM_REQ) {
@@ -68,7 +67,7 @@ static bool is_cut(const struct sim_host *one, const struct sim_host *other)
     return other->slot < 64 && (one->cut_from >> other->slot & 1) != 0;
 }
 
-/* False: it is known at once that nobody is there. What merely vanishes is a success. */
+/* False: known at once to have no target. A message that merely vanishes counts as sent. */
 static bool send_message(struct sim_world *world, struct sim_host *from, uint64_t *flow,
                          const struct sim_cm_message *message)
 {
@@ -146,7 +145,7 @@ static void send_reject(struct sim_cm_id *id, uint32_t reason, const void *data,
     (void)send_message(id->world, id->host, &id->flow, &message);
 }
 
-/* To somebody who asked for an id that is not there. */
+/* Reply to a message for an id that does not exist. */
 static void send_back(struct sim_world *world, struct sim_host *host,
                       const struct sim_cm_message *to, enum sim_cm_kind kind, uint32_t reason)
 {
@@ -162,7 +161,7 @@ static void send_back(struct sim_world *world, struct sim_host *host,
 
 /* --------------------------------------------------------------------------------------- events */
 
-/* Private data of the formats comes padded, that of iWARP as it was sent. */
+/* Private data of InfiniBand's formats arrives padded, that of iWARP as sent. */
 static uint8_t seen_length(const struct sim_cm_message *message)
 {
     if (message->link == SIM_IWARP) {
@@ -188,7 +187,7 @@ static struct sim_cm_entry *tell_with(struct sim_cm_id *id, enum rdma_cm_event_t
     memcpy(entry->data, message->data, sizeof(entry->data));
     conn->private_data_len = seen_length(message);
     conn->private_data = conn->private_data_len > 0 ? entry->data : NULL;
-    /* The sender's names, seen from here. */
+    /* The sender's addresses, from this side. */
     conn->responder_resources = message->initiator_depth;
     conn->initiator_depth = message->responder_resources;
     conn->flow_control = message->flow_control;
@@ -260,7 +259,7 @@ static uint8_t least(uint64_t one, uint64_t other)
     return (uint8_t)(one < other ? one : other);
 }
 
-/* The connector asks for what it was told, or for all the device has. */
+/* The connector asks for the requested depths, or for the device's limits. */
 static void depths_ask(struct sim_cm_id *id, const struct rdma_conn_param *param)
 {
     const struct sim_device_options *options = &id->device->options;
@@ -273,7 +272,7 @@ static void depths_ask(struct sim_cm_id *id, const struct rdma_conn_param *param
                                   : param->responder_resources;
 }
 
-/* The acceptor has seen what is wanted: what it is told, or as much of that as its device has. */
+/* The acceptor uses the requested depths, limited by its device. */
 static void depths_grant(struct sim_cm_id *id, const struct rdma_conn_param *param)
 {
     const struct sim_device_options *options = &id->device->options;
@@ -318,7 +317,7 @@ static struct sim_cm_id *listener_find(struct sim_host *host, const struct sim_c
     return NULL;
 }
 
-/* What a host of this world answers at once; siw connects TCP within the call. */
+/* Answer of a host of this world, at once; siw connects TCP within the call. */
 static bool nobody_listens(const struct sim_cm_id *id, const struct sim_cm_message *message)
 {
     if (sim_net_has(id->world->net)) {
@@ -349,7 +348,7 @@ static int connect_id(struct sim_cm_id *id, const struct rdma_conn_param *param)
     }
     id->state = SIM_CM_CONNECTING;
     if (iwarp && length >= SIM_CM_SIW_LOST) {
-        return 0; /* and nothing is ever heard of it, as siw does */
+        return 0; /* the request vanishes, as with siw */
     }
     if (send_message(id->world, id->host, &id->flow, &message)) {
         patience(id);
@@ -461,7 +460,7 @@ static void established(struct sim_cm_id *id)
     (void)sim_cm_tell(id, RDMA_CM_EVENT_ESTABLISHED, 0);
 }
 
-/* Data came before the RTU: the program may say so (COMM_EST). */
+/* Data came before the RTU: the program may report it (COMM_EST). */
 int rdma_notify(struct rdma_cm_id *id, enum ibv_event_type event)
 {
     struct sim_cm_id *sim = sim_cm_of(id);
@@ -481,7 +480,7 @@ static int disconnect_id(struct sim_cm_id *id)
     if (sim_cm_is_iwarp(id)) {
         struct sim_qp *qp = id->stream;
         if (qp != NULL && qp->connected) {
-            sim_qp_close_connection(qp); /* gracefully: what is posted is done first */
+            sim_qp_close_connection(qp); /* orderly: posted requests complete first */
             return 0;
         }
         return id->state == SIM_CM_DISCONNECTED ? 0 : EINVAL;
@@ -627,7 +626,7 @@ static void reply_arrived(struct sim_cm_id *id, const struct sim_cm_message *mes
         return;
     }
     if (id->stream == NULL) {
-        return; /* it was destroyed meanwhile */
+        return; /* the id was destroyed meanwhile */
     }
     sim_cm_attach(id, false);
     id->state = SIM_CM_ESTABLISHED;
@@ -729,7 +728,7 @@ void sim_cm_arrived(struct sim_world *world, const struct sim_cm_message *messag
     }
 }
 
-/* librdmacm walks the queue pair when the program fetches the event, not when the message comes. */
+/* librdmacm moves the queue pair when the program fetches the event, not when the message comes. */
 void sim_cm_connection_given(struct sim_cm_id *id, struct sim_cm_entry *entry)
 {
     if (entry->event.event == RDMA_CM_EVENT_REJECTED) {
@@ -765,7 +764,7 @@ void sim_cm_device_removed(struct sim_device *device)
     }
 }
 
-/* The peer's kernel says goodbye for its dead process. */
+/* The peer's kernel sends DREQ for its dead process. */
 static void peer_gone(struct sim_cm_id *id)
 {
     switch (id->state) {

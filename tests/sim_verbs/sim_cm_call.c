@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Calls of librdmacm that block in the kernel. Soft iWARP connects TCP inside rdma_connect(), and an
- * address that swallows packets is asked again until TCP gives up: kernel_bindconnect() in siw_cm.c. The
- * id and its queue pair stay until then.
+ * Calls of librdmacm that block in the kernel. Soft iWARP connects TCP inside rdma_connect(); TCP
+ * retries an address that swallows packets until it gives up (kernel_bindconnect() in siw_cm.c).
+ * The id and its queue pair stay until then.
  *
- * The mutex is taken even where nobody else takes it (threads=no): a condition needs it.
+ * The mutex is taken even if no other thread takes it (threads=no): a condition needs it.
  */
 #include "sim_cm.h"
 
@@ -36,7 +36,7 @@ int sim_cm_swallow(struct sim_cm_id *id)
     (void)pthread_mutex_lock(&id->world->lock);
     pthread_cleanup_push(end_call, id);
     while (pthread_cond_timedwait(&id->world->call_over, &id->world->lock, &deadline) != ETIMEDOUT) {
-        /* others' calls have ended */
+        /* other threads' calls have ended */
     }
     pthread_cleanup_pop(1);
     return ETIMEDOUT;

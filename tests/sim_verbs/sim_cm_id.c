@@ -143,7 +143,7 @@ struct rdma_event_channel *rdma_create_event_channel(void)
 {
     struct sim_host *host = sim_host_visit();
     struct sim_cm_channel *channel = NULL;
-    int error = ENODEV; /* as where the kernel has no rdma_ucm */
+    int error = ENODEV; /* as on a kernel without rdma_ucm */
     if (host != NULL && !host->killed) {
         sim_lock(host->world);
         channel = channel_make(host, &error);
@@ -288,7 +288,7 @@ static void drop_events(struct sim_cm_id *id)
     }
 }
 
-/* Takes an id out of the world; what the program waits for, it waits for afterwards. */
+/* Takes an id out of the world; waits happen afterwards. */
 static void unlink_id(struct sim_cm_id *id)
 {
     sim_cancel(id->world, &id->timer);
@@ -334,7 +334,7 @@ bool sim_cm_set_device(struct sim_cm_id *id, struct sim_device *device)
     return device->cm_pd != NULL;
 }
 
-/* The program sees the device from then on: librdmacm's own context and protection domain. */
+/* From then on the program sees the device: librdmacm's own context and protection domain. */
 static void show_device(struct sim_cm_id *id)
 {
     id->id.verbs = &id->device->cm_context->verbs.context;
@@ -490,7 +490,7 @@ static bool port_claim(struct sim_cm_id *id, uint16_t port)
     return true;
 }
 
-/* A port of the program's choice, or any; 0: there is none. */
+/* A port chosen by the program, or any; 0: none. */
 static uint16_t port_find(struct sim_cm_id *id, uint16_t wanted)
 {
     enum { FIRST = 20000, COUNT = 40000 };
@@ -584,7 +584,7 @@ static struct sim_device *device_of_peer(struct sim_world *world,
     return NULL;
 }
 
-/* The device that a route to the peer would begin with: of the peer's kind, with such addresses. */
+/* The device that a route to the peer begins with: of the peer's kind and address family. */
 static struct sim_device *device_towards(struct sim_cm_id *id,
                                          const struct sockaddr_storage *target,
                                          const struct sim_device *peer)
@@ -651,7 +651,7 @@ static int resolve_addr(struct sim_cm_id *id, const struct sockaddr *src_addr,
     if (known && (id->state == SIM_CM_IDLE || is_any(&id->id.route.addr.src_storage))) {
         source_choose(id, device);
     }
-    /* Who is not there is asked for until the time is over. */
+    /* A missing target is retried until the timeout. */
     id->resolve_error = known ? 0 : ETIMEDOUT;
     id->state = SIM_CM_ADDR_QUERY;
     uint64_t time = known ? 2 * sim_transit(id->world, 0)
@@ -716,7 +716,7 @@ int rdma_resolve_route(struct rdma_cm_id *id, int timeout_ms)
     int error = sim_call(sim->world, SIM_CALL_resolve_route);
     error = error == 0 && sim->state != SIM_CM_ADDR_RESOLVED ? EINVAL : error;
     if (error == 0) {
-        sim->route_tos = sim->tos; /* what is set later comes too late */
+        sim->route_tos = sim->tos; /* later settings have no effect */
         sim->state = SIM_CM_ROUTE_QUERY;
         sim_schedule(sim->world, &sim->timer, sim_transit(sim->world, 0), route_resolved);
     }
@@ -799,7 +799,7 @@ __be16 rdma_get_dst_port(struct rdma_cm_id *id)
 
 enum { DEVICES_MAX = 64 };
 
-/* In front of a list stands its world, which lives as long as the list. */
+/* A list begins with its world, which lives as long as the list. */
 static struct ibv_context **contexts_list(struct sim_host *host, int *count)
 {
     struct ibv_context **list = calloc(DEVICES_MAX + 2, sizeof(struct ibv_context *));

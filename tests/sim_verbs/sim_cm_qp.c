@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What librdmacm and its kernel do with queue pairs: their attributes, their states, the streams of
- * iWARP. */
+/* librdmacm's and the kernel's part of queue pairs: attributes, states, the streams of iWARP. */
 #include "sim_cm.h"
 
 #include <errno.h>
@@ -58,7 +57,7 @@ static unsigned int access_rights(const struct sim_cm_id *id)
                : IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 }
 
-/* What the kernel fills in for a state; -1: the connection is not so far. */
+/* Attributes that the kernel fills in for a state; -1: the connection is not that far. */
 static int attributes(const struct sim_cm_id *id, struct ibv_qp_attr *attr)
 {
     enum ibv_qp_state state = attr->qp_state;
@@ -89,7 +88,7 @@ static int move(struct sim_cm_id *id, enum ibv_qp_state state)
     return mask < 0 ? EINVAL : sim_qp_modify(qp, &attr, mask);
 }
 
-/* librdmacm's own walk, for an id that has a queue pair. */
+/* librdmacm's own state changes, for an id with a queue pair. */
 int sim_cm_move_ready(struct sim_cm_id *id)
 {
     int error = 0;
@@ -110,7 +109,7 @@ void sim_cm_move_error(struct sim_cm_id *id)
     }
 }
 
-/* iWARP: which queue pair it will be. False: the number is of none, or it is in use. */
+/* iWARP: chooses the queue pair. False: no queue pair has the number, or it is in use. */
 bool sim_cm_stream_choose(struct sim_cm_id *id, const struct rdma_conn_param *param)
 {
     struct sim_qp *qp = qp_of(id);
@@ -200,7 +199,7 @@ int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_
 {
     struct ibv_qp_init_attr_ex attr;
     memset(&attr, 0, sizeof(attr));
-    /* The beginning is the same, but where the one has padding the other has its mask. */
+    /* Same beginning, but the mask lies where the other has padding. */
     memcpy(&attr, qp_init_attr, sizeof(*qp_init_attr));
     attr.comp_mask = IBV_QP_INIT_ATTR_PD;
     attr.pd = pd != NULL ? pd : id->pd;

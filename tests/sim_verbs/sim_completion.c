@@ -127,8 +127,8 @@ static uint32_t waiting(const struct sim_cq *cq)
     return cq->tail - cq->head;
 }
 
-/* An armed queue tells of the next entry, once; of a solicited or failed one only if it was asked
- * so. */
+/* Notifies an armed queue of the next entry, once; if armed as solicited, only of a solicited or
+ * failed entry. */
 static void notify(struct sim_cq *cq, const struct sim_cqe *cqe)
 {
     bool wanted = cq->armed == SIM_ARMED_ANY || (cq->armed == SIM_ARMED_SOLICITED &&
@@ -149,7 +149,7 @@ static void show(struct sim_cq *cq, const struct sim_cqe *cqe)
             sim_cq_fail(cq);
             return;
         }
-        cq->head++; /* the program said that it does not care which it loses */
+        cq->head++; /* the program allowed the loss of any entry */
     }
     cq->ring[cq->tail % cq->room] = *cqe;
     cq->tail++;
@@ -161,7 +161,7 @@ static void show(struct sim_cq *cq, const struct sim_cqe *cqe)
     }
 }
 
-/* How long entries wait for others of their batch where no time for completions is set. */
+/* How long entries wait for others of their batch if no completion time is set. */
 enum { BATCH_TIME = 1000 };
 
 static void show_first_late(struct sim_cq *cq)
@@ -174,7 +174,7 @@ static void show_first_late(struct sim_cq *cq)
     sim_free(late);
 }
 
-/* Entries come out in the order in which they were put, whoever's turn it is. */
+/* Entries come out in the order in which they were put. */
 static void late_run(struct sim_event *event)
 {
     struct sim_late_cqe *late = SIM_OUTER(struct sim_late_cqe, event, event);
@@ -205,7 +205,7 @@ static void put_late(struct sim_cq *cq, const struct sim_cqe *cqe)
     uint64_t longest = options->completion > 0 ? options->completion : BATCH_TIME;
     uint64_t wait = options->receipt > 0 ? options->receipt : sim_chance(cq->world, longest + 1);
     sim_schedule(cq->world, &late->event, wait, late_run);
-    /* A full batch comes out at once; one that does not fill comes with its latest member. */
+    /* A full batch comes out at once; an incomplete batch comes with its latest entry. */
     if (options->batch > 1 && cq->held >= options->batch) {
         while (cq->late != NULL) {
             show_first_late(cq);
@@ -247,7 +247,7 @@ void sim_cq_kill(struct ibv_cq *cq)
 
 /* -------------------------------------------------------------------------------------- polling */
 
-/* Time for what is due; more of it if nothing came. */
+/* Runs due events; lets virtual time pass if none brought an entry. */
 static void catch_up(struct sim_cq *cq)
 {
     struct sim_world *world = cq->world;
@@ -283,7 +283,7 @@ static void wc_fill(struct ibv_wc *wc, const struct sim_cqe *cqe)
     wc->status = cqe->status;
     wc->vendor_err = cqe->vendor_err;
     wc->qp_num = cqe->qp_num;
-    /* Of a failed entry nothing else is valid (ibv_poll_cq(3)): whoever reads it finds nonsense. */
+    /* Nothing else of a failed entry is valid (ibv_poll_cq(3)). */
     wc->opcode = cqe->opcode;
     wc->byte_len = cqe->byte_len;
     wc->imm_data = cqe->imm_data;
@@ -390,7 +390,7 @@ static int extended_next(struct ibv_cq_ex *ex)
     return error;
 }
 
-/* Drivers hold a lock from start_poll to end_poll: one that ends what did not start breaks it. */
+/* Drivers hold a lock from start_poll to end_poll: end_poll without start_poll breaks it. */
 static void extended_end(struct ibv_cq_ex *ex)
 {
     struct sim_cq *cq = extended_of(ex);
@@ -595,7 +595,7 @@ int ibv_resize_cq(struct ibv_cq *cq, int cqe)
     return error;
 }
 
-/* The entry may stay, but frees nothing any more when it is polled. */
+/* The entry may stay, but frees no place when it is polled. */
 static void forget(struct sim_cqe *cqe)
 {
     cqe->qp = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Devices: what they say about themselves, their ports, GIDs and P_Keys, and contexts on them. */
+/* Devices: their attributes, ports, GIDs and P_Keys, and contexts on them. */
 #include "sim_internal.h"
 
 #include <arpa/inet.h>
@@ -99,7 +99,7 @@ static bool addresses_read(struct sim_device *device)
     return true;
 }
 
-/* Hosts of one process have addresses of their own, which no interface of the machine needs to
+/* Hosts of one process have their own addresses, which no interface of the machine needs to
  * have. */
 static void address_invent(struct sim_device *device, unsigned int index)
 {
@@ -276,7 +276,7 @@ struct sim_device *sim_device_make(struct sim_host *host, const struct sim_devic
     device->host = host;
     device->options = *options;
     sim_device_complete(&device->options);
-    /* Processes that meet share the machine's adapter, so they see one identity. */
+    /* Processes of one network share the machine's adapter, so they see one identity. */
     unsigned int machine = shared ? 0 : host->slot;
     device->guid = 0x005e00fffe000000U | ((uint64_t)machine << 8) | index;
     device->lid = (uint16_t)(1 + machine * 8 + index);
@@ -355,7 +355,7 @@ struct sim_world *sim_world_of(struct sim_device *device)
 
 /* ---------------------------------------------------------------------------------- device list */
 
-/* In front of a list stands its world, which lives as long as the list. */
+/* A list begins with its world, which lives as long as the list. */
 static struct ibv_device **list_make(struct sim_host *host, int *count)
 {
     struct ibv_device **list = calloc(device_count(host) + 2, sizeof(struct ibv_device *));
@@ -377,7 +377,7 @@ struct ibv_device **ibv_get_device_list(int *num_devices)
     struct sim_host *host = sim_host_visit();
     struct sim_world *world = host != NULL ? host->world : NULL;
     struct ibv_device **list = NULL;
-    int error = ENOSYS; /* as where the kernel has no RDMA */
+    int error = ENOSYS; /* as on a kernel without RDMA */
     int count = 0;
     if (host != NULL && !host->killed) {
         sim_lock(world);

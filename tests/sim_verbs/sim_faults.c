@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Faults of a device's requests, and those that options plan: fail=NAME:N:ERRNO+..., at=TIME:WHAT+... */
+/* Faults of a device's requests, and faults planned by options: fail=NAME:N:ERRNO+...,
+ * at=TIME:WHAT+... */
 #include "sim_internal.h"
 
 #include <stdio.h>

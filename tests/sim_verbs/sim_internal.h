@@ -52,7 +52,7 @@ enum {
     SIM_SLOT_BITS = 14,  /* queue pair numbers: host above, index below */
     SIM_SLOTS = 1 << (24 - SIM_SLOT_BITS),
     SIM_PSN_MASK = 0xffffff,
-    SIM_TCP_RETRY_TIME = 200000000, /* an iWARP stream retries with this period, and never gives up */
+    SIM_TCP_RETRY_TIME = 200000000, /* retry period of an iWARP stream, without end */
 };
 
 /* -------------------------------------------------------------------------------------- options */
@@ -121,8 +121,8 @@ struct sim_device_options {
     uint64_t swapped;      /* results of atomics come in the other byte order */
     uint64_t inline_right; /* bytes of inline requests arrive; no: bytes after the 32nd are zero */
     uint64_t nothing_needs_key; /* writes and reads of no bytes are refused without a good key */
-    uint64_t mute_refusals; /* a target's refusal is never sent, as if all of its packets were lost */
-    uint64_t swallow;       /* iWARP: time for which rdma_connect() blocks; 0: it does not */
+    uint64_t mute_refusals;     /* a target's refusal is never sent, as if it were always lost */
+    uint64_t swallow;           /* iWARP: time for which rdma_connect() blocks; 0: it does not */
     char name[IBV_SYSFS_NAME_MAX];
     char addr[128];
     char netdev[32];
@@ -245,10 +245,10 @@ struct sim_world {
     bool environment;    /* SIM_VERBS made it */
     bool cut;            /* no packet reaches other processes, or comes from them */
     bool planned;        /* some plan is set */
-    bool direct; /* packets take no time and meet no random event: requests are served within the post */
-    bool immediate; /* placements and completions likewise */
-    bool dead;      /* a copy of it in the child of a fork */
-    uint16_t slot;  /* slot of this process, for traffic with others */
+    bool direct;         /* packets take no time and no random event: the post serves requests */
+    bool immediate;      /* placements and completions likewise */
+    bool dead;           /* a copy of it in the child of a fork */
+    uint16_t slot;       /* slot of this process, for traffic with others */
     uint16_t next_slot;
     uint16_t next_port;
     uint32_t next_handle;
@@ -320,8 +320,7 @@ void sim_port_change(struct sim_device *device, bool up);
 void sim_device_vanish(struct sim_device *device);
 void sim_gids_move(struct sim_device *device);
 void sim_qp_give_up(struct sim_qp *qp, bool quiet);
-enum ibv_wc_status sim_refusal_next(
-    struct sim_refusal *refusal); /* IBV_WC_SUCCESS: it is not this one */
+enum ibv_wc_status sim_refusal_next(struct sim_refusal *refusal); /* IBV_WC_SUCCESS: none */
 
 void sim_stand_back(const struct sim_world *world); /* not locked; after a poll without result */
 
@@ -405,7 +404,7 @@ bool sim_device_alive(const struct sim_device *device);
 bool sim_like_rxe(const struct sim_device *device);
 bool sim_is_iwarp(const struct sim_device *device);
 struct sim_device *sim_device_make(struct sim_host *host, const struct sim_device_options *options);
-void sim_fill_operations(struct sim_context *context); /* sets the data path operations (sim_post.c) */
+void sim_fill_operations(struct sim_context *context); /* sets data path operations (sim_post.c) */
 
 /* Raises an event for every context of the device, or for one context and one object. */
 void sim_async_device(struct sim_device *device, enum ibv_event_type type);
@@ -598,7 +597,7 @@ struct sim_qp {
     struct sim_cm_id *cm;
     struct ibv_qp_attr attr;
     struct ibv_qp_cap cap;
-    enum ibv_qp_state state; /* the device's state; the program's copy changes only by its own calls */
+    enum ibv_qp_state state; /* the device's; the program's copy changes only by its own calls */
     uint32_t async_events_given;
 
     /* Requests: counters that only grow; a ring place is its counter modulo sq_room. */
@@ -785,8 +784,8 @@ static inline int32_t sim_psn_distance(uint32_t to, uint32_t from)
     return (int32_t)((to - from) << 8) >> 8; /* 24-bit numbers, which wrap */
 }
 
-/* Executes a request at its target. bytes: the request's bytes, for SEND and WRITE. read: set to the
- * pieces of the target's memory that a read returns. */
+/* Executes a request at its target. bytes: the request's bytes, for SEND and WRITE. read: set to
+ * the pieces of the target's memory that a read returns. */
 struct sim_answer sim_respond(struct sim_qp *qp, const struct sim_request *request,
                               const struct sim_bytes *bytes, struct sim_bytes *read);
 /* Sends the answers of reads whose keys were checked. */

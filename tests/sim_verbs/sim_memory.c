@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Protection domains and memory regions, and what their keys open. */
+/* Protection domains and memory regions, and access by their keys. */
 #include "sim_internal.h"
 
 #include <errno.h>
@@ -11,8 +11,8 @@
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
 
-/* A key is the region's index and a tag; the two keys of a region differ, so that a mix-up
- * shows. */
+/* A key is the region's index and a tag; the two keys of a region differ, so that a mix-up is
+ * found. */
 enum { TAG_BITS = 8, TAG_MASK = 0xff, REMOTE_TAG = 0x80 };
 
 /* --------------------------------------------------------------------------- protection domains */
@@ -128,7 +128,7 @@ static int region_check(const struct sim_device *device, const void *addr, size_
     return mapped(addr, length) ? 0 : EFAULT;
 }
 
-/* Indices come round as late as possible, so that an old key stays dead for long. */
+/* Indices recur as late as possible, so that an old key stays dead for long. */
 static uint32_t index_find(struct sim_device *device)
 {
     for (uint32_t tried = 0; tried < device->mrs_room; tried++) {
@@ -250,7 +250,7 @@ int ibv_dereg_mr(struct ibv_mr *mr)
     sim_lock(world);
     int error = sim_call(world, SIM_CALL_dereg_mr);
     if (error == 0) {
-        /* What the device accepted goes to memory before the memory is given back. */
+        /* Accepted bytes go to memory before the memory is given back. */
         sim_place_device(device);
         struct sim_mr *sim = (struct sim_mr *)(void *)mr;
         device->mrs[sim->lkey >> TAG_BITS].mr = NULL;

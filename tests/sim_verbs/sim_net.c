@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Real time: the thread that is the device, and the sockets by which processes meet. A process
- * owns a slot, the name of a socket that others dial to send it something. Each socket carries
- * packets one way, so two processes that talk have two.
+ * Real time: the device thread, and the sockets between processes. A process owns a slot, the name
+ * of a socket that other processes dial to send it packets. Each socket carries packets in one
+ * direction, so two communicating processes have two.
  */
 #include "sim_internal.h"
 
@@ -21,23 +21,23 @@
 enum {
     HEADER_MAX = 1024,
     BACKLOG = 1024,
-    READ_BUDGET = 1 << 20, /* bytes from one peer before it is another's turn */
-    DESCRIPTORS = 16,      /* that one wait reports */
+    READ_BUDGET = 1 << 20, /* bytes read from one peer before the next peer's turn */
+    DESCRIPTORS = 16,      /* events that one wait reports */
 };
 
-/* In front of everything on a socket. Both ends run the same library on one machine. */
+/* Header of each frame on a socket. Both ends run the same library on one machine. */
 struct frame {
     uint32_t kind; /* enum sim_packet_kind */
     uint32_t header_size;
-    uint64_t length; /* of the bytes behind the header */
+    uint64_t length; /* length of the bytes behind the header */
 };
 
 struct hello {
-    uint32_t request_size; /* the layouts must be the same */
+    uint32_t request_size; /* layouts must match */
     uint32_t answer_size;
     uint32_t cm_size;
     uint16_t slot;
-    uint16_t lasting; /* its end is the end of the process */
+    uint16_t lasting; /* end of the socket = end of the process */
 };
 
 struct piece {
@@ -70,7 +70,7 @@ struct sim_net {
     struct peer wake;
     struct peer *listeners;
     struct peer *incoming;
-    struct peer *retired; /* closed; freed when the thread cannot mean them any more */
+    struct peer *retired; /* closed; freed when the thread no longer refers to them */
     struct peer *outgoing[SIM_SLOTS];
     char name[64];
     uint16_t slot;
@@ -84,7 +84,7 @@ static socklen_t address_fill(const struct sim_net *net, const char *kind, unsig
                               struct sockaddr_un *address)
 {
     *address = (struct sockaddr_un){ .sun_family = AF_UNIX };
-    /* Abstract: it ends with the process, whatever ends that. */
+    /* Abstract name: it ends with the process, however that ends. */
     int length = snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1,
                           "sim_verbs/%u/%s/%s/%u", (unsigned int)geteuid(), net->name, kind,
                           number);
@@ -162,7 +162,8 @@ int sim_net_listen(struct sim_net *net, uint16_t port)
     return peer != NULL ? peer->descriptor : -1;
 }
 
-/* The thread may hold an event that names the peer: it is freed when the thread has looked. */
+/* The thread may hold an event that names the peer: the peer is freed after the thread's next
+ * look. */
 static void retire(struct sim_net *net, struct peer *peer)
 {
     (void)epoll_ctl(net->epoll, EPOLL_CTL_DEL, peer->descriptor, NULL);
@@ -308,7 +309,7 @@ bool sim_net_send_to_port(struct sim_net *net, uint16_t port, const void *header
     if (descriptor < 0) {
         return false;
     }
-    /* Two small frames into an empty socket are never cut short. */
+    /* Two small frames always fit into an empty socket. */
     struct peer once = { .role = ROLE_OUT, .descriptor = descriptor };
     bool sent = say_hello(net, &once, false) &&
                 send_frame(net, &once, SIM_PACKET_CM, header, header_size, NULL);
@@ -402,7 +403,7 @@ static bool frame_sane(const struct frame *frame)
            frame->length <= (uint64_t)1 << 32;
 }
 
-/* Where the next bytes of the frame go, and how many are missing there. */
+/* Destination of the next bytes of the frame, and how many are missing there. */
 static uint8_t *frame_gap(struct peer *peer, size_t *missing)
 {
     size_t at = peer->taken;
@@ -443,7 +444,7 @@ static bool frame_step(struct sim_net *net, struct peer *peer, size_t got)
     return good;
 }
 
-/* False: the peer is gone, or talks nonsense. */
+/* False: the peer is gone, or its bytes are invalid. */
 static bool read_more(struct sim_net *net, struct peer *peer)
 {
     size_t budget = READ_BUDGET;
@@ -500,7 +501,7 @@ static void incoming_end(struct sim_net *net, struct peer *peer)
     if (peer->lasting) {
         slot_gone(net, peer->slot);
     }
-    /* A child that was just forked may have it open yet: then closing it leaves the watch. */
+    /* A child that was just forked may still have it open: closing it then leaves the watch. */
     (void)epoll_ctl(net->epoll, EPOLL_CTL_DEL, peer->descriptor, NULL);
     peer_free(peer);
 }
@@ -536,7 +537,7 @@ static void handle(struct sim_net *net, const struct epoll_event *event)
     struct peer *peer = event->data.ptr;
     struct sim_world *world = net->world;
     if (peer->role == ROLE_IN) {
-        /* Only this thread reads: what arrives is copied without keeping the programs waiting. */
+        /* Only this thread reads: arriving bytes are copied without delaying the programs. */
         if (!read_more(net, peer)) {
             sim_lock(world);
             incoming_end(net, peer);
@@ -603,7 +604,7 @@ static void *device_thread(void *argument)
 
 static bool slot_take(struct sim_net *net)
 {
-    /* Another one each time: what was said to the last one must not be taken for this one's. */
+    /* A new number each time: messages to the previous owner must not be taken for this one's. */
     static unsigned int times;
     unsigned int first = ((unsigned int)getpid() + 61 * times++) % (SIM_SLOTS - 1);
     for (unsigned int tried = 0; tried < SIM_SLOTS - 1; tried++) {
@@ -617,7 +618,7 @@ static bool slot_take(struct sim_net *net)
     return false;
 }
 
-/* What a device has acknowledged is on the wire, even if the program ends: it is written out. */
+/* Acknowledged bytes are on the wire, even if the program ends: writes them out. */
 static void write_out(struct peer *peer)
 {
     enum { PATIENCE_MS = 1000 };
@@ -685,7 +686,7 @@ static bool descriptors_make(struct sim_net *net)
     return true;
 }
 
-/* The program's signals are for the program's threads. */
+/* The program's signals go to the program's threads. */
 static int thread_start(struct sim_net *net)
 {
     sigset_t all;
@@ -738,7 +739,8 @@ void sim_net_stop(struct sim_net *net)
 
 void sim_net_forked(struct sim_net *net)
 {
-    /* The thread is not here; what it has stays as it is, but for the ends of the sockets. */
+    /* The thread does not exist in the child; its memory stays as it is, only sockets are
+     * closed. */
     for (struct peer *at = net->listeners; at != NULL; at = at->next) {
         (void)close(at->descriptor);
     }

@@ -37,7 +37,7 @@ struct option {
     enum kind kind;
     size_t offset;
     uint64_t max;
-    const struct choice *choices; /* of CHOICE; for the others words that stand for numbers */
+    const struct choice *choices; /* of CHOICE; for other kinds, words that stand for numbers */
     size_t text_size;
 };
 
@@ -160,7 +160,7 @@ static const struct preset {
     const char *word;
     const char *options;
 } presets[] = {
-    /* Every liberty that the specifications give, in amounts that tests notice. */
+    /* Every liberty that the specifications allow, in amounts that tests notice. */
     { "freedoms=all", "latency=2us,jitter=3us,packet=1k,doorbell=1us,completion=3us,batch=4,"
                       "visible=20us,scatter=yes,"
                       "late_read=50,late_read_time=20us,shuffle=yes,atomic_gap=20us" },
@@ -315,7 +315,7 @@ bool sim_options_read(const char *text, size_t size, struct sim_world_options *w
         size_t length = comma != NULL ? (size_t)(comma - text) : size;
         struct span word = { text, length };
         const char *preset = preset_find(word);
-        /* A preset names no preset, so this goes one level deep. */
+        /* A preset names no other preset, so this recurses one level. */
         bool read = preset != NULL ? sim_options_read(preset, strlen(preset), world, device)
                                    : length == 0 || word_read(word, world, device);
         if (!read) {
@@ -330,7 +330,7 @@ bool sim_options_read(const char *text, size_t size, struct sim_world_options *w
 
 /* ------------------------------------------------------------------------------------- defaults */
 
-/* Tests that run beside each other have a machine each. */
+/* Tests that run in parallel have a machine each. */
 static const char *default_net(void)
 {
     const char *name = getenv("SIM_VERBS_NET");

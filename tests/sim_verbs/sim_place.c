@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Bytes on their way into memory. A device may have acknowledged them and still hold them; what
- * makes them visible is a rule (a later completion polled, a read or atomic behind them, the end
- * of the region), or time, if the world's "visible" lets time do it.
+ * Bytes in flight into memory. A device may have acknowledged them and still hold them. A rule
+ * makes them visible (a later completion polled, a later read or atomic, the end of the region), or
+ * time does, if the world's "visible" allows it.
  */
 #include "sim_internal.h"
 
@@ -23,8 +23,8 @@ void AnnotateIgnoreReadsEnd(const char *file, int line);
 void AnnotateIgnoreWritesBegin(const char *file, int line);
 void AnnotateIgnoreWritesEnd(const char *file, int line);
 
-/* A device's access to memory is no thread's: programs learn of its end in ways that the sanitizer
- * does not see, as through another process. */
+/* A device's memory access belongs to no thread: programs learn of its end in ways invisible to the
+ * sanitizer, for example through another process. */
 static void access_begin(void)
 {
     AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
@@ -118,7 +118,7 @@ static bool overlaps(const struct sim_placement *one, const struct sim_placement
     return one->target < other->target + other->length && other->target < one->target + one->length;
 }
 
-/* Is something that is due between placement and the end of the list on the same bytes? */
+/* Does a due placement between this one and the end of the list cover the same bytes? */
 static bool is_under(const struct sim_placement *placement)
 {
     for (const struct sim_placement *at = placement->next; at != NULL; at = at->next) {
@@ -129,8 +129,8 @@ static bool is_under(const struct sim_placement *placement)
     return false;
 }
 
-/* Writes of one queue pair to the same bytes keep their order: what lies under one that is due is
- * due as well, and what lies under that. */
+/* Writes of one queue pair to the same bytes keep their order: placements under a due one are due
+ * too, and so are those under them. */
 static void mark_due(struct sim_placement *first, struct sim_placement *due)
 {
     bool more = true;
@@ -193,7 +193,7 @@ static void hold(struct sim_qp *qp, uint8_t *target, const struct sim_bytes *byt
     struct sim_world *world = qp->world;
     struct sim_placement *placement = sim_alloc(world, sizeof(*placement) + length);
     if (placement == NULL) {
-        sim_place_all(qp); /* they go before these bytes */
+        sim_place_all(qp); /* earlier placements precede these bytes */
         sim_bytes_copy_out(bytes, target);
         return;
     }
@@ -213,7 +213,7 @@ static void hold(struct sim_qp *qp, uint8_t *target, const struct sim_bytes *byt
     }
 }
 
-/* In up to four slices, each with a time of its own. */
+/* Splits bytes into up to four slices, each with its own time. */
 static void hold_scattered(struct sim_qp *qp, uint8_t *target, const struct sim_bytes *bytes,
                            size_t length)
 {
@@ -256,8 +256,8 @@ void sim_place_word(struct sim_qp *qp, void *target, uint64_t word)
 /* -------------------------------------------------------------------------------------- atomics */
 
 /*
- * A word that the adapter works on. With IBV_ATOMIC_HCA it need not look at memory again before it
- * writes the word back: what the CPU did to it meanwhile is lost.
+ * A word that the adapter works on. With IBV_ATOMIC_HCA it need not read memory again before it
+ * writes the word back: the CPU's changes meanwhile are lost.
  */
 struct sim_atomic {
     struct sim_event event;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Posting: what a device driver checks before a request is the device's. */
+/* Posting: the checks of a device driver before the device gets a request. */
 #include "sim_internal.h"
 
 #include <errno.h>
@@ -44,7 +44,7 @@ static uint64_t sges_length(const struct ibv_sge *sges, int count)
     return length;
 }
 
-/* rxe refuses what others find out at the target. */
+/* rxe refuses errors that other devices find at the target. */
 static bool atomic_allowed(const struct sim_qp *qp, const struct ibv_send_wr *wr)
 {
     bool aligned = wr->wr.atomic.remote_addr % sizeof(uint64_t) == 0;
@@ -88,7 +88,7 @@ static int send_check(const struct sim_qp *qp, const struct ibv_send_wr *wr)
 
 /* ------------------------------------------------------------------------------------- requests */
 
-enum { INLINE_KEPT = 32 }; /* by a device with inline_right=no */
+enum { INLINE_KEPT = 32 }; /* kept by a device with inline_right=no */
 
 static void copy_inline(struct sim_qp *qp, struct sim_wqe *wqe, const struct ibv_send_wr *wr)
 {
@@ -109,7 +109,7 @@ static void put_request(struct sim_qp *qp, const struct ibv_send_wr *wr)
     struct ibv_sge *sges = sim_wqe_sges(qp, qp->posted);
     int count = wr->num_sge;
     if (wr->opcode == IBV_WR_RDMA_READ && (uint64_t)count > qp->device->options.max_sge_rd) {
-        count = (int)qp->device->options.max_sge_rd; /* siw forgets the others and reports success */
+        count = (int)qp->device->options.max_sge_rd; /* siw drops the others, reports success */
     }
     wqe->wr_id = wr->wr_id;
     wqe->opcode = (uint8_t)wr->opcode;
@@ -145,7 +145,7 @@ static int post_check(struct sim_qp *qp, const struct ibv_send_wr *wr)
     return error == 0 ? send_check(qp, wr) : error;
 }
 
-/* After the end of a queue pair: flushed at once, or on iWARP never heard of again. */
+/* After the end of a queue pair: requests are flushed at once, or on iWARP never complete. */
 static void post_to_error(struct sim_qp *qp)
 {
     if (qp->swallow || !sim_device_alive(qp->device)) {
@@ -265,12 +265,12 @@ void sim_fill_operations(struct sim_context *context)
 
 /* ------------------------------------------------------------------------------------- ibv_wr_* */
 
-/* A request that ibv_wr_*() describes piece by piece; they become a list at ibv_wr_complete(). */
+/* A request that ibv_wr_*() describes step by step; ibv_wr_complete() makes a list of them. */
 struct sim_staged {
     struct ibv_send_wr wr;
     struct ibv_sge sges[SIM_SGES_MAX];
     uint8_t *inline_data; /* of cap.max_inline_data bytes */
-    bool has_bytes;       /* a setter said where they are */
+    bool has_bytes;       /* a setter named them */
 };
 
 static struct sim_qp *of_ex(struct ibv_qp_ex *qp)
@@ -278,7 +278,7 @@ static struct sim_qp *of_ex(struct ibv_qp_ex *qp)
     return (struct sim_qp *)(void *)qp;
 }
 
-/* The request that the setters mean; NULL once something is wrong with the list. */
+/* The request that the setters apply to; NULL after an error in the list. */
 static struct ibv_send_wr *current(struct sim_qp *qp)
 {
     return qp->staged_error == 0 && qp->staged_count > 0 ? &qp->staged[qp->staged_count - 1].wr
@@ -331,7 +331,7 @@ static int staged_check(struct sim_qp *qp)
     return error;
 }
 
-/* All or nothing: what does not fit as a whole is not posted at all. */
+/* All or nothing: a list that does not fit is not posted. */
 static int wr_complete(struct ibv_qp_ex *ex)
 {
     struct sim_qp *qp = of_ex(ex);
@@ -473,7 +473,7 @@ static void wr_set_inline_data(struct ibv_qp_ex *ex, void *addr, size_t length)
     wr_set_inline_data_list(ex, 1, &buffer);
 }
 
-/* The others stay NULL: who calls one that was not asked for crashes. */
+/* Others stay NULL: a call of an operation that was not requested crashes. */
 static void fill_builders(struct ibv_qp_ex *ex, uint64_t operations)
 {
     ex->wr_send = (operations & IBV_QP_EX_WITH_SEND) != 0 ? wr_send : NULL;

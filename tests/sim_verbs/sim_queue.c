@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Queue pairs and shared receive queues: their making, states and end. */
+/* Queue pairs and shared receive queues: creation, states, destruction. */
 #include "sim_internal.h"
 
 #include <errno.h>
@@ -486,8 +486,7 @@ enum {
     START_NEEDS = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
 };
 
-/* IBTA volume 1, "QP state transition properties", for RC. To RESET and ERR one comes from
- * anywhere. */
+/* IBTA volume 1, "QP state transition properties", for RC. Every state leads to RESET and ERR. */
 static const struct transition {
     enum ibv_qp_state from;
     enum ibv_qp_state to;
@@ -638,8 +637,8 @@ static void enter(struct sim_qp *qp, enum ibv_qp_state to)
     }
 }
 
-/* iWARP: the connection manager alone makes a queue pair ready; everything else is its private
- * matter. */
+/* iWARP: only the connection manager makes a queue pair ready; all other steps are internal to
+ * it. */
 static int modify_iwarp(struct sim_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
     values_take(&qp->attr, attr, mask & IBV_QP_ACCESS_FLAGS);
@@ -712,7 +711,7 @@ int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask,
                  struct ibv_qp_init_attr *init_attr)
 {
     struct sim_qp *sim = sim_qp_of(qp);
-    (void)attr_mask; /* a hint: everything is cheap */
+    (void)attr_mask; /* a hint: all attributes are cheap */
     sim_lock(sim->world);
     int error = sim_call(sim->world, SIM_CALL_query_qp);
     error = error == 0 && !sim_device_alive(sim->device) ? EIO : error;
@@ -722,7 +721,7 @@ int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask,
         attr->cap = sim->cap;
         attr->sq_draining = sim->state == IBV_QPS_SQD && sim->complete != sim->next;
         if (sim->device->options.like == SIM_LIKE_SIW) {
-            /* siw_query_qp() reports the two the wrong way round. */
+            /* siw_query_qp() swaps the two. */
             attr->max_rd_atomic = sim->attr.max_dest_rd_atomic;
             attr->max_dest_rd_atomic = sim->attr.max_rd_atomic;
         }

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The sending half of a queue pair. Requests start in order, are cut into packets, each packet is
- * answered by itself; requests complete in order. What was lost is sent again after the timeout,
- * what met no receive after the receiver's timer, both only so often.
+ * The sending half of a queue pair. Requests start in order and are cut into packets; each packet
+ * has its own answer; requests complete in order. Lost packets are retransmitted after the timeout,
+ * packets without a receive after the receiver's timer, both a limited number of times.
  */
 #include "sim_internal.h"
 
 #include <string.h>
 
-enum { VENDOR_RETRY_EXCEEDED = 0x81 }; /* what mlx5 says, and users search for */
+enum { VENDOR_RETRY_EXCEEDED = 0x81 }; /* mlx5's code, which users search for */
 
 static bool is_atomic(uint8_t opcode)
 {
     return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
-/* Answered with data: counted against the read depth. */
+/* Requests answered with data: counted against the read depth. */
 static bool is_read(uint8_t opcode)
 {
     return opcode == IBV_WR_RDMA_READ || is_atomic(opcode);
@@ -57,7 +57,7 @@ static void show(struct sim_qp *qp, uint32_t request, enum ibv_wc_status status)
     struct sim_cqe cqe = {
         .wr_id = wqe->wr_id,
         .status = status,
-        /* Nobody may look at the opcode of a failed entry: it says the opposite of the truth. */
+        /* A failed entry's opcode is invalid: it is deliberately wrong. */
         .opcode = good ? wc_opcode(wqe->opcode) : IBV_WC_RECV,
         .vendor_err = status == IBV_WC_RETRY_EXC_ERR ? VENDOR_RETRY_EXCEEDED : 0,
         .byte_len = good && is_read(wqe->opcode) ? (uint32_t)wqe->length : 0,
@@ -70,7 +70,8 @@ static void show(struct sim_qp *qp, uint32_t request, enum ibv_wc_status status)
     sim_cq_put(qp->send_cq, &cqe);
 }
 
-/* Puts what can be told into the completion queue; a failed request takes the queue pair down. */
+/* Puts completed requests into the completion queue; a failed request puts the queue pair into
+ * error. */
 static void complete(struct sim_qp *qp)
 {
     bool unordered = qp->device->options.unordered_reads != 0;
@@ -116,8 +117,8 @@ void sim_qp_retire(struct sim_qp *qp, uint32_t request)
     }
 }
 
-/* Data that came before the data of an earlier request. A device drops it and asks again; it takes
- * effect as here, in order. */
+/* An answer with data that came before the data of an earlier request. A device drops it and asks
+ * again; the effect is as here, in order. */
 struct sim_held_answer {
     struct sim_held_answer *next;
     struct sim_answer answer;
@@ -220,7 +221,7 @@ void sim_requester_reset(struct sim_qp *qp)
 
 /* --------------------------------------------------------------------------------- local memory */
 
-/* What kind of mistake a key is has different names on different devices. */
+/* Devices report key errors under different names. */
 static enum ibv_wc_status wrong_key(const struct sim_qp *qp)
 {
     switch (qp->device->options.like) {
@@ -235,13 +236,13 @@ static enum ibv_wc_status wrong_key(const struct sim_qp *qp)
 
 static unsigned int sink_access(const struct sim_qp *qp)
 {
-    /* iWARP places what a read brings through the sink's key, as a peer's write (RFC 5040); siw
-     * does not insist, adapters do. */
+    /* iWARP places a read's data through the sink's key, as a peer's write (RFC 5040); siw
+     * does not require that, adapters do. */
     bool strict = sim_is_iwarp(qp->device) && qp->device->options.like == SIM_LIKE_HCA;
     return strict ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_LOCAL_WRITE;
 }
 
-/* The local bytes of a request, all of them. */
+/* All local bytes of a request. */
 static enum ibv_wc_status gather(const struct sim_qp *qp, struct sim_wqe *wqe, uint32_t request,
                                  struct sim_bytes *out)
 {
@@ -254,7 +255,7 @@ static enum ibv_wc_status gather(const struct sim_qp *qp, struct sim_wqe *wqe, u
     }
     for (int i = 0; i < wqe->num_sge; i++) {
         if (sges[i].length == 0) {
-            continue; /* not looked at */
+            continue; /* not checked */
         }
         void *memory = sim_memory_local(qp, &sges[i], access);
         if (memory == NULL) {
@@ -293,7 +294,7 @@ static bool may_start(struct sim_qp *qp, const struct sim_wqe *wqe)
     return !is_read(wqe->opcode) || qp->reads < qp->attr.max_rd_atomic;
 }
 
-/* What goes wrong before anything is sent: IBV_WC_SUCCESS, or the status. */
+/* Checks before the first packet is sent: IBV_WC_SUCCESS, or the status of the error. */
 static enum ibv_wc_status check(struct sim_qp *qp, struct sim_wqe *wqe, struct sim_bytes *bytes)
 {
     enum ibv_wc_status planned = sim_refusal_next(&qp->starts);
@@ -317,7 +318,7 @@ static void start(struct sim_qp *qp, struct sim_wqe *wqe)
     wqe->answered = 0;
     qp->reads += is_read(wqe->opcode) ? 1 : 0;
     if ((wqe->flags & IBV_SEND_FENCE) != 0) {
-        sim_place_all(qp); /* what earlier reads brought is there for this request */
+        sim_place_all(qp); /* data of earlier reads is visible to this request */
     }
 }
 
@@ -364,7 +365,8 @@ static void send_packet(struct sim_qp *qp, const struct sim_wqe *wqe, uint32_t i
 
 static bool stream_open(struct sim_qp *qp);
 
-/* Sends the next packet of the next request. False: it has to wait, or the queue pair failed. */
+/* Sends the next packet of the next request. False: the request has to wait, or the queue pair
+ * failed. */
 static bool send_next(struct sim_qp *qp)
 {
     struct sim_wqe *wqe = sim_wqe_at(qp, qp->next);
@@ -389,7 +391,7 @@ static bool send_next(struct sim_qp *qp)
         qp->next_packet = 0;
     }
     if (last && sim_is_iwarp(qp->device) && !is_read(wqe->opcode)) {
-        wqe->done = true; /* handed to TCP: the buffer is free, and more is not said */
+        wqe->done = true; /* handed to TCP: the buffer is free; no more is known */
         complete(qp);
     }
     send_packet(qp, wqe, index, &bytes);
@@ -422,7 +424,7 @@ static void drained(struct sim_qp *qp)
 void sim_requester_work(struct sim_qp *qp)
 {
     if (qp->working) {
-        return; /* an answer came while a packet was being sent: that loop goes on */
+        return; /* an answer came during a send: the outer loop continues */
     }
     qp->working = true;
     while (may_send(qp) && send_next(qp)) {
@@ -476,7 +478,7 @@ static void send_again(struct sim_qp *qp)
     uint32_t end = qp->next_psn;
     qp->working = true;
     qp->round++;
-    /* Also behind a request that failed: what is before it has to end first. */
+    /* Also behind a failed request: requests before it have to end first. */
     for (uint32_t psn = qp->una_psn; psn != end && !qp->waiting && qp->state != IBV_QPS_ERR;
          psn = (psn + 1) & SIM_PSN_MASK) {
         uint32_t request;
@@ -524,7 +526,7 @@ static void lost(struct sim_qp *qp, uint32_t psn)
 {
     qp->world->counters.lost++;
     if (qp->waiting || is_answered(qp, psn)) {
-        return; /* the round that is due anyway sends it, too */
+        return; /* the scheduled round sends it too */
     }
     qp->waiting = true;
     qp->retry_psn = psn;
@@ -533,8 +535,8 @@ static void lost(struct sim_qp *qp, uint32_t psn)
     }
 }
 
-/* Also what came behind a packet without a receive is lost. Its answer may come after the packet was sent
- * again: it tells nothing of that one. */
+/* Packets behind one without a receive are lost too. An answer that arrives after a retransmission
+ * says nothing of the retransmitted packet. */
 static void lost_in(struct sim_qp *qp, uint32_t round, uint32_t psn)
 {
     if (round == qp->round) {
@@ -542,7 +544,8 @@ static void lost_in(struct sim_qp *qp, uint32_t round, uint32_t psn)
     }
 }
 
-/* TCP keeps what it took and tries for ever: while the way is cut nothing more is handed to it. */
+/* TCP keeps its bytes and retries for ever: while the way is cut no further packet is handed to
+ * it. */
 static bool stream_open(struct sim_qp *qp)
 {
     if (!sim_is_iwarp(qp->device)) {
@@ -651,7 +654,7 @@ static void mark_answered(struct sim_qp *qp, uint32_t psn)
     qp->rnr_retries = 0;
 }
 
-/* The held answer whose turn it is, taken off the list; NULL: none. */
+/* Takes the held answer that is next off the list; NULL: none. */
 static struct sim_held_answer *next_held(struct sim_qp *qp)
 {
     struct sim_held_answer **at = &qp->held;
@@ -696,8 +699,8 @@ static void good_answer(struct sim_qp *qp, const struct sim_answer *answer,
     }
 }
 
-/* The target serves in order: whatever it answers says that it has everything before. What brings
- * data has to be answered itself. */
+/* The target serves in order: any answer acknowledges all earlier packets. Packets of reads and
+ * atomics need their own answers. */
 static void imply(struct sim_qp *qp, uint32_t end)
 {
     uint32_t request;
@@ -735,7 +738,8 @@ static void refused(struct sim_qp *qp, const struct sim_answer *answer)
     }
 }
 
-/* iWARP: the peer said why, or just that it is gone. What was under way shows nothing of it. */
+/* iWARP: the peer ended the connection, with or without a cause. Requests in flight do not report
+ * it. */
 static void terminated(struct sim_qp *qp)
 {
     if (!qp->connected) {
@@ -756,7 +760,7 @@ void sim_requester_answer(struct sim_qp *qp, const struct sim_answer *answer,
     int32_t distance = sim_psn_distance(answer->psn, qp->una_psn);
     if (qp->state < IBV_QPS_RTS || qp->state == IBV_QPS_ERR || distance < 0 ||
         (uint32_t)distance >= under_way(qp)) {
-        return; /* of an earlier life */
+        return; /* answer to an earlier use of the queue pair */
     }
     if (distance > 0 && answer->code != SIM_ANSWER_LOST) {
         imply(qp, answer->psn);

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What requests do at their target: receives, keys, placement, reads, atomics, refusals. */
+/* Execution of requests at their target: receives, keys, placement, reads, atomics, refusals. */
 #include "sim_internal.h"
 
 #include <string.h>
 
-/* A read whose bytes are taken later, as when its answer was lost and it is served a second
- * time. */
+/* A read whose bytes are taken later, as after a lost answer, when it is served a second time. */
 struct sim_late_read {
     struct sim_event event;
     struct sim_late_read *next;
     struct sim_qp *qp;
     struct sim_request request;
-    uint8_t *memory; /* let in when it came (late_key); NULL: its key is looked at yet */
+    uint8_t *memory; /* key checked when it came (late_key); NULL: not checked yet */
 };
 
 static bool is_atomic(uint8_t opcode)
@@ -30,7 +29,7 @@ static bool take_receive(struct sim_qp *qp)
     struct sim_srq *srq = qp->srq;
     qp->receiving = sim_receives_take(&srq->queue, &qp->receive);
     if (srq->limit > 0 && sim_receives_waiting(&srq->queue) < srq->limit) {
-        srq->limit = 0; /* once, until it is armed again */
+        srq->limit = 0; /* one event, until it is armed again */
         struct ibv_async_event event = { .element.srq = &srq->ib,
                                          .event_type = IBV_EVENT_SRQ_LIMIT_REACHED };
         sim_async_raise(srq->context, &event);
@@ -47,7 +46,7 @@ static void show_receive(struct sim_qp *qp, const struct sim_receive *receive,
     struct sim_cqe cqe = {
         .wr_id = receive->wr_id,
         .status = status,
-        /* Nobody may look at the opcode of a failed entry: it says the opposite of the truth. */
+        /* A failed entry's opcode is invalid: it is deliberately wrong. */
         .opcode = IBV_WC_SEND,
         .qp_num = sim_qp_num(qp),
         .qp = qp,
@@ -86,7 +85,7 @@ void sim_responder_flush(struct sim_qp *qp)
     while (qp->srq == NULL && sim_receives_take(&qp->rq, &receive)) {
         show_receive(qp, &receive, NULL, IBV_WC_WR_FLUSH_ERR);
     }
-    /* rxe never raises it, and who waits for it alone waits for ever. */
+    /* rxe never raises the event: a program that waits only for it waits for ever. */
     if (qp->srq != NULL && !qp->last_wqe_told && qp->device->options.like == SIM_LIKE_HCA) {
         qp->last_wqe_told = true;
         sim_qp_async(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
@@ -105,7 +104,7 @@ static struct sim_answer answer_with(const struct sim_qp *qp, const struct sim_r
                                 .code = (uint8_t)code };
 }
 
-/* iWARP says TERMINATE and closes; the sender may long have reported success. */
+/* iWARP sends TERMINATE and closes; the sender may already have reported success. */
 static struct sim_answer terminate(struct sim_qp *qp, const struct sim_request *request)
 {
     struct sim_answer answer = answer_with(qp, request, SIM_ANSWER_TERMINATE);
@@ -163,7 +162,7 @@ static struct sim_answer not_ready(struct sim_qp *qp, const struct sim_request *
     return answer;
 }
 
-/* A receive that the message does not fit: each kind of device has its own words for it. */
+/* A receive too small for the message: each kind of device has its own status for it. */
 static struct sim_answer too_long(struct sim_qp *qp, const struct sim_request *request)
 {
     bool rxe = sim_like_rxe(qp->device);
@@ -186,7 +185,7 @@ static bool receive_fits(const struct sim_qp *qp, uint64_t length)
     return length <= room;
 }
 
-/* The memory of the current receive that length bytes at offset go to; false: a key is wrong. */
+/* Memory of the current receive for length bytes at offset; false: a key is wrong. */
 static bool receive_memory(const struct sim_qp *qp, uint64_t offset, uint64_t length,
                            struct sim_bytes *out)
 {
@@ -240,7 +239,7 @@ static struct sim_answer serve_send(struct sim_qp *qp, const struct sim_request 
     return answer_with(qp, request, SIM_ANSWER_ACK);
 }
 
-/* The memory that the whole request names; NULL: *answer refuses it. Zero bytes need no key. */
+/* Memory of the whole request; NULL: *answer is the refusal. Zero bytes need no key. */
 static uint8_t *target_memory(struct sim_qp *qp, const struct sim_request *request,
                               unsigned int access, struct sim_answer *answer)
 {
@@ -336,7 +335,7 @@ void sim_responder_finish(struct sim_qp *qp)
     }
 }
 
-/* Reads keep their order among themselves. */
+/* Reads are served in order among themselves. */
 static void late_read_run(struct sim_event *event)
 {
     struct sim_late_read *due = SIM_OUTER(struct sim_late_read, event, event);
@@ -348,7 +347,7 @@ static void late_read_run(struct sim_event *event)
     }
 }
 
-/* memory: NULL, or where it has been let in. */
+/* memory: the memory that the key check allowed, or NULL. */
 static bool read_late(struct sim_qp *qp, const struct sim_request *request, uint8_t *memory)
 {
     struct sim_world *world = qp->world;
@@ -389,7 +388,7 @@ static struct sim_answer serve_read(struct sim_qp *qp, const struct sim_request 
         memory = sim_memory_remote(qp, request->rkey, request->remote_addr, request->total,
                                    IBV_ACCESS_REMOTE_READ, &known);
         if (memory == NULL) {
-            sim_responder_finish(qp); /* a refusal goes behind them, too */
+            sim_responder_finish(qp); /* a refusal follows the late reads, too */
             return take_read(qp, request, read);
         }
     }
@@ -425,7 +424,7 @@ static struct sim_answer serve_atomic(struct sim_qp *qp, const struct sim_reques
 
 /* ------------------------------------------------------------------------------------- requests */
 
-/* A packet that was served already: its answer was lost. */
+/* A packet that was already served: its answer was lost. */
 static struct sim_answer serve_again(struct sim_qp *qp, const struct sim_request *request,
                                      struct sim_bytes *read)
 {
@@ -448,7 +447,7 @@ static struct sim_answer serve_again(struct sim_qp *qp, const struct sim_request
     }
 }
 
-/* Packets longer or, but for the last, shorter than what this side expects are none at all. */
+/* Packets longer or, except the last, shorter than this side expects are ignored. */
 static bool mtu_fits(const struct sim_qp *qp, const struct sim_request *request)
 {
     enum ibv_mtu mine = qp->attr.path_mtu;
@@ -466,7 +465,7 @@ static struct sim_answer serve(struct sim_qp *qp, const struct sim_request *requ
                                const struct sim_bytes *bytes, struct sim_bytes *read)
 {
     if (qp->device->atomics != NULL && !is_atomic(request->opcode)) {
-        sim_atomics_flush(qp->device); /* a device does not overtake itself */
+        sim_atomics_flush(qp->device); /* earlier atomics of the device take effect first */
     }
     switch (request->opcode) {
     case IBV_WR_SEND:

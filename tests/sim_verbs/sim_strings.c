@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Names of numbers, and conversions of rates, as libibverbs and librdmacm give them. */
+/* Names of numbers, and conversions of rates, as in libibverbs and librdmacm. */
 #include "sim_internal.h"
 
 #include <stdio.h>
@@ -119,7 +119,7 @@ const char *rdma_event_str(enum rdma_cm_event_type event)
 
 static const struct rate {
     enum ibv_rate rate;
-    int mult; /* of 2.5 Gbit/s; -1 where it is no multiple */
+    int mult; /* multiple of 2.5 Gbit/s; -1: no multiple */
     int mbps;
 } rates[] = {
     { IBV_RATE_2_5_GBPS, 1, 2500 },       { IBV_RATE_5_GBPS, 2, 5000 },

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Worlds: their time, their chance, their trace, the calls that are made to fail, their hosts. */
+/* Worlds: time, random numbers, trace, calls that are made to fail, hosts. */
 #include "sim_internal.h"
 
 #include <errno.h>
@@ -37,8 +37,8 @@ static void after_fork_in_parent(void)
     (void)pthread_mutex_unlock(&registry);
 }
 
-/* The child has no device thread, and its descriptors are the parent's: what it has is a
- * picture. */
+/* The child has no device thread, and its descriptors are the parent's: its worlds are dead
+ * copies. */
 static void after_fork_in_child(void)
 {
     for (struct sim_world *world = worlds; world != NULL; world = world->next) {
@@ -59,7 +59,7 @@ static void watch_forks(void)
 
 /* ----------------------------------------------------------------------------------------- lock */
 
-/* As in a kernel, whose locks no thread takes along when it is cancelled: it ends when it is outside. */
+/* As in a kernel, a cancelled thread ends only after it has released the lock. */
 static _Thread_local int cancel_state;
 
 void sim_lock(struct sim_world *world)
@@ -321,7 +321,7 @@ void sim_idle(struct sim_world *world)
 
 void sim_stand_back(const struct sim_world *world)
 {
-    /* A program that spins would keep the device's thread from the processor and from the lock. */
+    /* A spinning program would keep the processor and the lock from the device's thread. */
     if (world->net != NULL) {
         (void)sched_yield();
     }
@@ -563,7 +563,7 @@ static void world_end(struct sim_world *world)
     free(world);
 }
 
-/* Real time needs the thread; only a world that SIM_VERBS made meets other processes. */
+/* Real time needs the thread; only a world that SIM_VERBS made reaches other processes. */
 static bool start_clock(struct sim_world *world)
 {
     struct timespec now;
@@ -678,7 +678,7 @@ static struct sim_host *host_add(struct sim_world *world)
     }
     host->world = world;
     host->slot = world->next_slot++;
-    /* Not from 2 on, so that numbers of an earlier run mean nobody here. */
+    /* Starts at a random number, so that numbers of an earlier run match no queue pair. */
     host->next_qp = 2 + (uint32_t)sim_chance(world, 1 << (SIM_SLOT_BITS - 1));
     struct sim_host **at = &world->hosts;
     while (*at != NULL) {
@@ -740,7 +740,7 @@ static struct sim_world *environment_make(const char *text)
         return NULL;
     }
     if (options.packet == SIM_FOREVER) {
-        options.packet = options.real_time ? 64 << 10 : 0; /* what a socket takes well */
+        options.packet = options.real_time ? 64 << 10 : 0; /* suits sockets */
     }
     struct sim_world *world = world_create(&options, true);
     if (world == NULL) {
@@ -754,7 +754,7 @@ static struct sim_world *environment_make(const char *text)
     return world;
 }
 
-/* A wrong description must not look like a machine without devices: it is told on stderr. */
+/* A wrong description must not look like a machine without devices: stderr reports it. */
 static struct sim_host *environment_host(void)
 {
     if (!environment_read) {
