@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The connection manager: resolving, connecting, refusing, parting, and what it says of each. */
+/* The connection manager: resolving, connecting, rejecting, disconnecting, and the events of
+ * each. */
 #include "support.h"
 
 #include <arpa/inet.h>
@@ -59,7 +60,7 @@ static struct rdma_conn_param usual(void)
                                      .rnr_retry_count = 7 };
 }
 
-/* The request at b, whose id becomes b's. */
+/* Takes the request at b; its id becomes b's. */
 static void request_taken(struct ends *ends)
 {
     struct rdma_cm_event *event = cm_event(&ends->b, RDMA_CM_EVENT_CONNECT_REQUEST);
@@ -195,7 +196,7 @@ static void private_data_has_its_limits(void **state)
         cm_objects(&ends.a, &none);
         param.private_data_len = is_iwarp(d) ? 252 : 57;
         if (is_iwarp(d)) {
-            /* It says 0, and nothing is ever heard of it. */
+            /* It returns 0, and the request vanishes. */
             assert_int_equal(rdma_connect(ends.a.id, &param), 0);
             (void)sim_advance(ends.world, 1000000000);
             cm_none(&ends.a);
@@ -252,7 +253,7 @@ static void depths_are_mirrored_and_reduced(void **state)
         struct ibv_qp_attr attr;
         struct ibv_qp_init_attr init;
         assert_int_equal(ibv_query_qp(ends.a.qp, &attr, 0, &init), 0);
-        /* siw reports the two the wrong way round. */
+        /* siw swaps the two. */
         assert_int_equal(is_iwarp(d) ? attr.max_dest_rd_atomic : attr.max_rd_atomic, 3);
         assert_int_equal(is_iwarp(d) ? attr.max_rd_atomic : attr.max_dest_rd_atomic, 5);
         ends_end(&ends);
@@ -346,7 +347,7 @@ static void a_full_backlog_refuses(void **state)
     ends_end(&ends);
 }
 
-/* The program moves its queue pairs itself. */
+/* The program moves its own queue pairs. */
 static void own_move(struct rdma_cm_id *id, struct ibv_qp *qp, enum ibv_qp_state state)
 {
     struct ibv_qp_attr attr = { .qp_state = state };
@@ -432,7 +433,7 @@ static void an_iwarp_connection_may_be_of_a_queue_pair_of_the_program(void **sta
     cm_objects(&ends.a, &none);
     rdma_destroy_qp(ends.a.id);
     param.qp_num = 12345;
-    assert_int_equal(rdma_connect(ends.a.id, &param), -1); /* nobody's number */
+    assert_int_equal(rdma_connect(ends.a.id, &param), -1); /* number of no queue pair */
     assert_int_equal(errno, EINVAL);
     ends.a.qp = node_qp(&ends.a, &none);
     struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT };
@@ -475,7 +476,7 @@ static void parting_takes_both_on_infiniband_and_roce(void **state)
         assert_int_equal(post_recv(&pair.a, 1, FROM, 8), 0);
         assert_int_equal(post_recv(&pair.b, 2, FROM, 8), 0);
         assert_int_equal(rdma_disconnect(pair.a.id), 0);
-        expect_wc(pair.a.recv_cq, 1, IBV_WC_WR_FLUSH_ERR); /* at once, one's own */
+        expect_wc(pair.a.recv_cq, 1, IBV_WC_WR_FLUSH_ERR); /* at once, its own receives */
         cm_expect(&pair.b, RDMA_CM_EVENT_DISCONNECTED);
         struct ibv_wc wc;
         assert_int_equal(ibv_poll_cq(pair.b.recv_cq, 1, &wc), 0);
@@ -531,7 +532,7 @@ static void a_dead_process_is_told_and_a_dead_machine_is_not(void **state)
             cm_expect(&pair.a, RDMA_CM_EVENT_DISCONNECTED);
         }
         assert_int_equal(post_write(&pair.a, 1, FROM, 8, &pair.b, TO, 0), 0);
-        expect_wc(pair.a.send_cq, 1, IBV_WC_RETRY_EXC_ERR); /* nobody answers, either way */
+        expect_wc(pair.a.send_cq, 1, IBV_WC_RETRY_EXC_ERR); /* no answer in either case */
         pair_end(&pair);
     }
 }
@@ -608,7 +609,7 @@ static void an_id_takes_its_events_to_another_channel(void **state)
 static void an_id_may_end_before_its_queue_pair(void **state)
 {
     (void)state;
-    /* rdma_destroy_id(3) says the opposite, but rping does it, and it is harmless. */
+    /* rdma_destroy_id(3) forbids it, but rping does it, and it is harmless. */
     for (size_t d = 0; d < DEVICES; d++) {
         struct pair pair = pair_make(&(struct wishes){ .device = devices[d], .cm = true });
         struct ibv_qp *qp = pair.a.qp;
@@ -660,7 +661,7 @@ static void an_id_cannot_end_before_its_events_are_acknowledged(void **state)
     pair.b.qp = NULL;
     assert_int_equal(rdma_destroy_id(id), 0);
     assert_int_equal(misuses, 1);
-    (void)event; /* freed with the world: acknowledging it now would be the next mistake */
+    (void)event; /* freed with the world: must not be acknowledged now */
     pair.b.id = NULL;
     pair_end(&pair);
 }
@@ -701,7 +702,7 @@ static void a_queue_pair_belongs_to_the_protection_domain_it_was_given(void **st
     assert_ptr_equal(ends.a.id->qp->pd, own);
     assert_int_equal(ibv_dealloc_pd(own), EBUSY);
     rdma_destroy_qp(ends.a.id);
-    assert_int_equal(rdma_create_qp(ends.a.id, NULL, &attr), 0); /* the id's, which is now this */
+    assert_int_equal(rdma_create_qp(ends.a.id, NULL, &attr), 0); /* now the id's queue pair */
     assert_ptr_equal(ends.a.id->qp->pd, own);
     assert_int_equal(ibv_destroy_qp(ends.a.id->qp), 0); /* without librdmacm, which notices */
     assert_null(ends.a.id->qp);

@@ -39,7 +39,7 @@ static void an_armed_queue_tells_of_the_next_entry_once(void **state)
     write_one(&pair, 1);
     assert_null(cq_event(&pair.a)); /* it was not armed */
     assert_int_equal(ibv_req_notify_cq(pair.a.send_cq, 0), 0);
-    assert_false(readable(pair.a.channel->fd)); /* what is there already does not count */
+    assert_false(readable(pair.a.channel->fd)); /* existing entries do not count */
     write_one(&pair, 2);
     assert_true(readable(pair.a.channel->fd));
     write_one(&pair, 3);
@@ -308,7 +308,7 @@ static void shared_receives_outlive_a_queue_pair(void **state)
         }
         assert_int_equal(post_recv(&pair.b, 4, TO, 64), ENOMEM);
         assert_int_equal(qp_to_error(pair.b.qp), 0);
-        no_wc(&pair.b, pair.b.recv_cq); /* nothing of the shared queue is flushed */
+        no_wc(&pair.b, pair.b.recv_cq); /* no receive of the shared queue is flushed */
         if (i == 1) {
             expect_event(&pair.b, IBV_EVENT_QP_LAST_WQE_REACHED);
         }

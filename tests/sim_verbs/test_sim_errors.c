@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What goes wrong on InfiniBand and RoCE, and how each kind of device says so. */
+/* Errors on InfiniBand and RoCE, as each kind of device reports them. */
 #include "support.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@ struct row {
 
 enum { NONE = -1 };
 
-/* Both queue pairs are in error, the rest of both is flushed, later posts too. */
+/* Both queue pairs are in error; their other requests and later posts are flushed. */
 static void expect_ruin(struct pair *pair)
 {
     assert_int_equal(qp_state(pair->a.qp), IBV_QPS_ERR);
@@ -47,7 +47,7 @@ static int bad_write(struct pair *pair, uint64_t remote_addr, uint32_t rkey, uin
     return post_wr(&pair->a, &wr);
 }
 
-/* A good write, the bad one, which is not signaled, a good one behind, and a read. */
+/* Posts a good write, the bad unsignaled request, a good one behind it, and a read. */
 static void write_refused(const struct row *row, uint64_t (*addr)(const struct pair *),
                           uint32_t (*rkey)(const struct pair *))
 {
@@ -115,7 +115,7 @@ static uint32_t local_key(const struct pair *pair)
 
 static uint32_t own_key(const struct pair *pair)
 {
-    return pair->a.mr->rkey + 0x100; /* neither this one nor the peer's */
+    return pair->a.mr->rkey + 0x100; /* neither this key nor the peer's */
 }
 
 static void a_refused_write_takes_both_queue_pairs_down(void **state)
@@ -277,7 +277,7 @@ static void a_wrong_local_key_fails_as_the_device_is_used_to(void **state)
         pair.a.mr->lkey = key;
         expect_wc(pair.a.send_cq, 1, rows[i].sender);
         assert_int_equal(qp_state(pair.a.qp), IBV_QPS_ERR);
-        assert_int_equal(qp_state(pair.b.qp), IBV_QPS_RTS); /* the peer has seen nothing */
+        assert_int_equal(qp_state(pair.b.qp), IBV_QPS_RTS); /* the peer got no packet */
         no_wc(&pair.b, pair.b.recv_cq);
         pair_end(&pair);
     }

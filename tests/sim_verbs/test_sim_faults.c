@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Calls that fail, devices that vanish, queue pairs that die, and plans for all that. */
+/* Failing calls, vanishing devices, dying queue pairs, and plans for all of them. */
 #include "support.h"
 
 #include <errno.h>
@@ -60,7 +60,7 @@ static void a_call_fails_when_it_was_planned(void **state)
     FAILS_WITH("post_srq_recv", post_recv(&pair.b, 1, FROM, 8), E2BIG);
 #undef FAILS_WITH_NULL
 #undef FAILS_WITH
-    assert_int_equal(qp_state(pair.a.qp), IBV_QPS_RTS); /* what failed did nothing */
+    assert_int_equal(qp_state(pair.a.qp), IBV_QPS_RTS); /* the failed calls had no effect */
     no_wc(&pair.a, pair.a.send_cq);
     pair_end(&pair);
 }
@@ -84,7 +84,7 @@ static void the_nth_post_fails_and_the_others_go_on(void **state)
     pair_end(&pair);
 }
 
-/* A program that unwinds properly. Returns whether it got through. */
+/* A program that unwinds correctly. Returns whether it succeeded. */
 static bool careful_program(struct sim_world *world)
 {
     static char memory[64];
@@ -110,7 +110,7 @@ static bool careful_program(struct sim_world *world)
         done = ibv_modify_qp(qp, &init,
                              IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
                                  IBV_QP_ACCESS_FLAGS) == 0;
-        (void)sim_fail_call(world, "*", 0, 0); /* endings are not what this is about */
+        (void)sim_fail_call(world, "*", 0, 0); /* no failures during teardown */
         assert_int_equal(ibv_destroy_qp(qp), 0);
     }
     (void)sim_fail_call(world, "*", 0, 0);
@@ -182,7 +182,7 @@ static void a_device_that_vanishes_says_so_and_completes_nothing(void **state)
     int count;
     ibv_free_device_list(ibv_get_device_list(&count));
     assert_int_equal(count, 0);
-    pair_end(&pair); /* everything can still be destroyed */
+    pair_end(&pair); /* all objects can still be destroyed */
 }
 
 static void a_queue_pair_that_is_given_up_flushes_or_stays_quiet(void **state)

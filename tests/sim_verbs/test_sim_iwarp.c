@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* iWARP: what it does not have, what its completions do not say, and how its connections end. */
+/* iWARP: missing operations, the limits of its completions, and how its connections end. */
 #include "support.h"
 
 #include <errno.h>
@@ -93,7 +93,7 @@ static void a_write_completes_before_it_arrives(void **state)
     assert_int_equal(ibv_poll_cq(pair.a.send_cq, 1, &wc), 1);
     assert_int_equal(wc.status, IBV_WC_SUCCESS);
     assert_int_equal(pair.b.memory[TO], 0);
-    /* A zero-length write says no more, a zero-length read does. */
+    /* A zero-length write proves no more, a zero-length read does. */
     assert_int_equal(post_write(&pair.a, 2, FROM, 0, &pair.b, TO, IBV_SEND_SIGNALED), 0);
     assert_int_equal(ibv_poll_cq(pair.a.send_cq, 1, &wc), 1);
     assert_int_equal(pair.b.memory[TO], 0);
@@ -121,7 +121,7 @@ static void a_write_may_complete_before_an_earlier_read(void **state)
         expect_wc(pair.a.send_cq, 2, IBV_WC_SUCCESS);
         expect_wc(pair.a.send_cq, 4, IBV_WC_SUCCESS);
         if (!strict) {
-            /* The read's place is not free yet, and nothing behind it is. */
+            /* The read's place is not free yet, nor is any behind it. */
             assert_int_equal(post_write(&pair.a, 5, FROM, 8, &pair.b, TO, 0), -ENOMEM);
             expect_wc(pair.a.send_cq, 1, IBV_WC_SUCCESS);
         }
@@ -182,7 +182,7 @@ static void a_write_to_a_dead_key_succeeds_and_ends_the_connection(void **state)
         expect_ended(&pair.b);
         expect_wc(pair.a.recv_cq, 1, IBV_WC_WR_FLUSH_ERR);
         expect_wc(pair.b.recv_cq, 2, IBV_WC_WR_FLUSH_ERR);
-        no_event(&pair.b); /* of an unknown key there is none */
+        no_event(&pair.b); /* none for an unknown key */
         no_event(&pair.a);
         pair_end(&pair);
     }
@@ -204,7 +204,7 @@ static void bounds_and_rights_raise_an_event_at_the_target(void **state)
 static void a_long_write_to_a_dead_key_is_flushed(void **state)
 {
     (void)state;
-    struct pair pair = iwarp(2); /* TCP does not take it all before the answer is there */
+    struct pair pair = iwarp(2); /* TCP does not take all bytes before the answer arrives */
     assert_int_equal(
         write_with_key(&pair, pair.b.mr->rkey ^ 1, (uintptr_t)pair.b.memory, 16000, NULL), 0);
     expect_wc(pair.a.send_cq, 50, IBV_WC_WR_FLUSH_ERR);
@@ -275,8 +275,8 @@ static void a_refused_read_is_flushed_and_leaves_the_target_s_state(void **state
 
 enum { LONG = 8192 };
 
-/* b's region dies, and is filled anew, while a reads it; does the read bring what came after? With
- * `speaks` b has sent a message in between, which came. */
+/* b's region dies and is filled anew while a reads it. Returns whether the read gets the new bytes.
+ * With `speaks` b has sent a message in between, which arrived. */
 static bool read_brought_what_came_after(const char *device, unsigned int seed, bool speaks)
 {
     char world[80];
@@ -295,7 +295,7 @@ static bool read_brought_what_came_after(const char *device, unsigned int seed, 
     fill(&pair.b, TO, LONG, 1);
     assert_int_equal(post_recv(&pair.a, 2, FROM, 64), 0);
     assert_int_equal(post_wr(&pair.a, &read), 0);
-    (void)sim_advance(pair.world, 3000); /* it has come */
+    (void)sim_advance(pair.world, 3000); /* the message has arrived */
 
     assert_int_equal(ibv_dereg_mr(mr), 0);
     if (speaks) {
@@ -486,7 +486,7 @@ static void a_dead_process_resets_and_a_dead_machine_is_silent(void **state)
         } else {
             assert_int_equal(post_read(&pair.a, 1, BACK, 8, &pair.b, TO, IBV_SEND_SIGNALED), 0);
             (void)sim_advance(pair.world, 30ULL * 1000000000);
-            cm_none(&pair.a); /* TCP keeps trying */
+            cm_none(&pair.a); /* TCP keeps retrying */
             struct ibv_wc wc;
             assert_int_equal(ibv_poll_cq(pair.a.send_cq, 1, &wc), 0);
         }
@@ -511,7 +511,7 @@ static void a_link_that_comes_back_late_loses_nothing(void **state)
     pair_end(&pair);
 }
 
-/* TCP has what was on its way, both the request and what answers it, and keeps their order. */
+/* TCP keeps the packets in flight, request and answer, and their order. */
 static void a_link_that_flaps_under_a_read_loses_nothing(void **state)
 {
     (void)state;

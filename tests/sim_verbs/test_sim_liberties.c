@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Each liberty of a device shows to a program that relies on what nobody promised, and ends where
- * the rules say. */
+/* Each liberty of a device is visible to a program that relies on unpromised behaviour, and ends
+ * where the rules say. */
 #include "support.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static struct pair pair_of(const char *world, unsigned int seed, const char *dev
     return pair_make(&(struct wishes){ .world = options, .device = device });
 }
 
-/* In how many of the seeds does body say true? */
+/* Returns for how many of the seeds body returns true. */
 static unsigned int seen(const char *world, const char *device, bool (*body)(struct pair *pair))
 {
     unsigned int count = 0;
@@ -111,7 +111,7 @@ static void a_later_receive_makes_writes_visible_when_it_is_polled(void **state)
     assert_int_equal(post_send(&pair.a, 3, FROM, 256, IBV_SEND_SIGNALED), 0);
     expect_wc(pair.a.send_cq, 3, IBV_WC_SUCCESS);
     (void)sim_advance(pair.world, SIM_FOREVER);
-    assert_int_equal(pair.b.memory[TO], 0); /* the entry is there, but nobody has looked */
+    assert_int_equal(pair.b.memory[TO], 0); /* the entry is there, but was not polled */
     assert_int_equal(pair.b.memory[BACK], 0);
     expect_wc(pair.b.recv_cq, 2, IBV_WC_SUCCESS);
     assert_true(filled(&pair.b, TO, 256, 1));
@@ -213,7 +213,7 @@ static void a_read_s_bytes_are_there_when_it_is_polled(void **state)
     assert_int_equal(post_write(&pair.a, 2, FROM, 8, &pair.b, FROM, IBV_SEND_SIGNALED), 0);
     (void)sim_advance(pair.world, SIM_FOREVER);
     assert_int_equal(pair.a.memory[BACK], 0);
-    expect_wc(pair.a.send_cq, 2, IBV_WC_SUCCESS); /* a later one speaks for it */
+    expect_wc(pair.a.send_cq, 2, IBV_WC_SUCCESS); /* a later completion covers it */
     assert_true(filled(&pair.a, BACK, 256, 1));
     pair_end(&pair);
 }
@@ -283,7 +283,7 @@ static bool overlap_is_wrong(struct pair *pair)
         expect_wc(pair->a.send_cq, i, IBV_WC_SUCCESS);
     }
     (void)sim_advance(pair->world, SIM_FOREVER);
-    /* The last one lies at 100; of the one before its first 100 bytes are left. */
+    /* The last write is at 100; only the first 100 bytes of the previous one are left. */
     return !filled(&pair->b, TO + 100, 256, (uint8_t)(19 * 11)) ||
            !filled(&pair->b, TO, 100, (uint8_t)(18 * 11));
 }

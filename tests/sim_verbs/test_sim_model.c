@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
  * Random programs against a model of a dozen lines: requests of one queue pair happen one after the
- * other. Whatever liberties the device takes, a program that fences what it must and looks at
- * memory only when it may sees exactly that. And the same seed sees it the same way twice.
+ * other. Whatever liberties the device takes, a program that fences correctly and reads memory only
+ * when allowed sees exactly that. The same seed gives the same result twice.
  */
 #include "support.h"
 
@@ -11,10 +11,10 @@
 
 enum {
     /* A node's memory, in regions that the two directions do not share. */
-    SOURCE = 0,       /* what its requests send; never changes */
-    TARGET = 16384,   /* what the peer's requests work on */
-    SINK = 32768,     /* what its own reads and atomics bring */
-    RECEIVES = 49152, /* where messages arrive, one place each */
+    SOURCE = 0,       /* bytes that its requests send; never changes */
+    TARGET = 16384,   /* bytes that the peer's requests access */
+    SINK = 32768,     /* results of its own reads and atomics */
+    RECEIVES = 49152, /* receives, one place for each message */
     REGION = 8192,
     PLACE = 256,
     PLACES = 32,
@@ -32,7 +32,7 @@ static uint32_t below(struct random *random, uint32_t limit)
     return (uint32_t)((random->state >> 33) % limit);
 }
 
-/* What a completion has to say. */
+/* Expected contents of a completion. */
 struct expected {
     uint64_t wr_id;
     enum ibv_wc_opcode opcode;
@@ -81,10 +81,10 @@ static void post_receive(struct side *side)
     }
 }
 
-/* Does a message to side find a receive, or may it wait for one? */
+/* Does a message to the side find a receive, or may it wait for one? */
 static bool may_send(const struct side *to, struct random *random)
 {
-    /* Never so far ahead that a place would be overwritten before its message was looked at. */
+    /* Never so far ahead that a place is overwritten before its message was checked. */
     if (to->messages - (uint32_t)to->receives.taken >= PLACES) {
         return false;
     }
@@ -119,7 +119,7 @@ static uint64_t *word_of(uint8_t *model, size_t offset)
 
 enum what { SEND, SEND_IMM, WRITE, WRITE_IMM, READ, ADD, SWAP, WHATS };
 
-/* Posts one random request and does it to the model at once. */
+/* Posts one random request and applies it to the model at once. */
 static void post_request(struct side *side, struct random *random)
 {
     struct side *to = side->peer;
@@ -138,7 +138,7 @@ static void post_request(struct side *side, struct random *random)
     size_t word_sink = SINK + below(random, REGION / 8) * 8;
     bool reads = what == READ || what == ADD || what == SWAP;
     if (message && side->reads_before && below(random, 2) == 0) {
-        from = sink; /* what a read brought; the fence makes that sound */
+        from = sink; /* result of a read; the fence makes that correct */
     }
     bool fence = side->reads_before && !(what == READ);
     unsigned int flags = flags_for(side, random, fence);
@@ -173,7 +173,7 @@ static void post_request(struct side *side, struct random *random)
     }
     if (result != 0) {
         assert_int_equal(abs(result), ENOMEM);
-        side->unsignaled = 0; /* whatever was meant, the next one may be signaled */
+        side->unsignaled = 0; /* the next request may be signaled */
         return;
     }
     side->next_id++;
@@ -230,7 +230,7 @@ static void check_entry(const struct side *side, const struct ibv_wc *wc,
     }
     assert_int_equal(wc->imm_data, entry->imm);
     if (receive && entry->opcode == IBV_WC_RECV) {
-        /* The message is there when its entry is polled, not only in the end. */
+        /* The message is complete when its entry is polled, not only in the end. */
         size_t place = RECEIVES + (size_t)(entry->wr_id % PLACES) * PLACE;
         assert_memory_equal(side->node->memory + place, side->model + place, entry->byte_len);
     }
@@ -288,7 +288,7 @@ static void side_make(struct side *side, struct node *node, struct side *peer, b
     memcpy(side->model, node->memory, NODE_MEMORY);
 }
 
-/* The end: every message has a receive, a read flushes each direction, all entries are taken. */
+/* The end: every message has a receive, a read flushes each direction, all entries are polled. */
 static void finish(struct pair *pair, struct side sides[2])
 {
     for (unsigned int tries = 0; tries < 100000; tries++) {
@@ -333,7 +333,7 @@ static struct result run(const char *world, const char *device, unsigned int see
     side_make(&sides[0], &pair.a, &sides[1], iwarp);
     side_make(&sides[1], &pair.b, &sides[0], iwarp);
     if (iwarp) {
-        /* The connector has to speak first. */
+        /* The connector has to send first. */
         assert_int_equal(post_read(&pair.a, 1 << 20, SINK, 0, &pair.b, TARGET, IBV_SEND_SIGNALED),
                          0);
         expect_wc(pair.a.send_cq, 1 << 20, IBV_WC_SUCCESS);
@@ -417,7 +417,7 @@ static void random_programs_see_what_the_model_says(void **state)
             }
         }
     }
-    /* The liberties were taken, or this proves little. */
+    /* The device took its liberties; otherwise this proves little. */
     assert_true(sum.requests > 10000);
     assert_true(sum.rnr_naks > 100);
     assert_true(sum.retries > 100);
@@ -446,8 +446,8 @@ static void the_same_seed_gives_the_same_run(void **state)
 
 /* --------------------------------------------------------------------------- programs cut short */
 
-/* However it ends: each request and receive has at most one entry, failed ones have one, in order,
- * and after the first failure of a queue none succeeds. */
+/* Whatever the end: each request and receive has at most one entry, a failed one has exactly one,
+ * in order, and after the first failure of a queue none succeeds. */
 static void cut_short(const char *world, const char *device, unsigned int seed)
 {
     char options[256];

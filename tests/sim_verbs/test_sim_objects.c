@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Devices, their limits, states of queue pairs, and who may be destroyed when. */
+/* Devices, their limits, states of queue pairs, and when objects may be destroyed. */
 #include "support.h"
 
 #include <errno.h>
@@ -44,7 +44,7 @@ static void a_host_lists_its_own_devices(void **state)
     assert_non_null(sim_device_add(first, "link=ib,name=mine"));
     assert_non_null(sim_device_add(first, "link=iwarp"));
     int count;
-    struct ibv_device **list = ibv_get_device_list(&count); /* the first host is meant */
+    struct ibv_device **list = ibv_get_device_list(&count); /* refers to the first host */
     assert_int_equal(count, 2);
     assert_null(list[2]);
     assert_string_equal(ibv_get_device_name(list[0]), "mine");
@@ -503,7 +503,7 @@ static void values_out_of_range_are_refused(void **state)
         assert_int_equal(ibv_modify_qp(pair.a.qp, &wrong[i], rts_mask), EINVAL);
     }
     assert_int_equal(ibv_modify_qp(pair.a.qp, &ready, rts_mask), 0);
-    /* The timeout cannot change any more, the RNR timer can. */
+    /* The timeout can no longer change, the RNR timer can. */
     assert_int_equal(ibv_modify_qp(pair.a.qp, &ready, IBV_QP_TIMEOUT), EINVAL);
     ready.min_rnr_timer = 5;
     assert_int_equal(ibv_modify_qp(pair.a.qp, &ready, IBV_QP_MIN_RNR_TIMER), 0);
@@ -581,7 +581,7 @@ static void the_program_s_copy_of_the_state_changes_by_its_own_calls_only(void *
     sim_qp_fatal(pair.b.qp, false);
     assert_int_equal(pair.b.qp->state, IBV_QPS_RTS);
     assert_int_equal(qp_state(pair.b.qp), IBV_QPS_ERR);
-    assert_int_equal(pair.b.qp->state, IBV_QPS_ERR); /* asking is such a call */
+    assert_int_equal(pair.b.qp->state, IBV_QPS_ERR); /* the query is such a call */
     expect_event(&pair.b, IBV_EVENT_QP_FATAL);
     pair_end(&pair);
 }

@@ -34,7 +34,7 @@ enum { THREAD_SANITIZER = 0 };
 
 enum { MEMORY = 32 << 20, DEPTH = 64, PATIENCE_MS = 30000 };
 
-/* In a child there is no test to fail, but a process to end. */
+/* A child process cannot fail a test, so it exits instead. */
 #define CHECK(condition)                                                                      \
     do {                                                                                      \
         if (!(condition)) {                                                                   \
@@ -44,7 +44,7 @@ enum { MEMORY = 32 << 20, DEPTH = 64, PATIENCE_MS = 30000 };
         }                                                                                     \
     } while (0)
 
-/* What one process tells the other before they can talk through the device. */
+/* Data that the processes exchange before they can use the device. */
 struct card {
     uint64_t addr;
     uint32_t rkey;
@@ -55,7 +55,7 @@ struct card {
 };
 
 struct process {
-    int wire; /* to the other one */
+    int wire; /* socket to the other process */
     bool first;
     struct ibv_context *context;
     struct ibv_pd *pd;
@@ -81,7 +81,7 @@ static void hear(const struct process *process, void *data, size_t size)
     CHECK(recv(process->wire, data, size, MSG_WAITALL) == (ssize_t)size);
 }
 
-/* Both have come so far. */
+/* Barrier of the two processes. */
 static void meet(const struct process *process)
 {
     char word = 'x';
@@ -288,7 +288,7 @@ static void post_receive(struct process *process, uint64_t id, size_t at, uint32
     CHECK(ibv_post_recv(process->qp, &wr, &bad) == 0);
 }
 
-/* The next entry; sleeps for it as an application does: arm, look again, sleep. */
+/* Returns the next entry; sleeps for it as an application does: arm, poll again, sleep. */
 static struct ibv_wc next(struct process *process)
 {
     struct ibv_wc wc;
@@ -350,7 +350,7 @@ static void all_operations(struct process *process)
     meet(process);
     post(process, IBV_WR_SEND, 2, 0, LONG, 0);
     uint64_t seen = 0;
-    for (int i = 0; i < 2; i++) { /* the two queues are not ordered among themselves */
+    for (int i = 0; i < 2; i++) { /* no order between the two queues */
         struct ibv_wc wc = next(process);
         CHECK(wc.status == IBV_WC_SUCCESS);
         CHECK(wc.wr_id != 1 || (wc.byte_len == LONG && filled(process, AT, LONG, !process->first)));
@@ -359,7 +359,7 @@ static void all_operations(struct process *process)
     CHECK(seen == 3);
     meet(process);
     if (process->first) {
-        /* The other one sleeps in a system call: one-sided operations do not need it. */
+        /* The other process sleeps in a system call: one-sided operations do not need it. */
         fill(process, 0, LONG, 7);
         post(process, IBV_WR_RDMA_WRITE, 3, 0, LONG, AT);
         post(process, IBV_WR_RDMA_READ, 4, AT, LONG, AT);
@@ -474,7 +474,7 @@ static void survives(struct process *process)
     post_receive(process, 9, 4096, 64);
     meet(process);
     char word;
-    CHECK(recv(process->wire, &word, 1, 0) == 0); /* the other one is gone */
+    CHECK(recv(process->wire, &word, 1, 0) == 0); /* the other process is gone */
     post(process, IBV_WR_RDMA_WRITE, 1, 0, 64, 0);
     post(process, IBV_WR_RDMA_WRITE, 2, 0, 64, 0);
     expect(process, 1, IBV_WC_RETRY_EXC_ERR);
@@ -483,7 +483,7 @@ static void survives(struct process *process)
     end_objects(process);
 }
 
-/* As two_processes(), but the second one is killed by itself. */
+/* As two_processes(), but the second process kills itself. */
 static void one_dies(const char *options, body *survivor, body *victim)
 {
     static unsigned int nets;
@@ -739,7 +739,7 @@ static void gets_cut_off(struct process *process)
     ready(process);
     struct ibv_wc wc;
     uint64_t id = 0;
-    do { /* until the cut, all is well */
+    do { /* until the cut, all succeeds */
         post(process, IBV_WR_RDMA_WRITE, ++id, 0, 64, 0);
         wc = next(process);
         CHECK(wc.wr_id == id);
@@ -786,7 +786,7 @@ static void forks(struct process *process)
     pid_t pid = fork();
     CHECK(pid >= 0);
     if (pid == 0) {
-        /* What the parent had is dead here: nothing comes, nothing goes, nothing waits. */
+        /* The parent's objects are dead here: no entry, no packet, no wait. */
         struct ibv_wc wc;
         CHECK(ibv_poll_cq(process->cq, 1, &wc) == 0);
         post(process, IBV_WR_RDMA_WRITE, 1, 0, 64, 0);
@@ -813,7 +813,7 @@ static void the_child_of_a_fork_begins_anew_and_the_parent_goes_on(void **state)
 {
     (void)state;
     if (THREAD_SANITIZER) {
-        skip(); /* it knows no threads in the child of a process that had some */
+        skip(); /* no thread sanitizer support in the child of a threaded process */
     }
     two_processes("link=roce", forks, forks);
 }
@@ -821,7 +821,7 @@ static void the_child_of_a_fork_begins_anew_and_the_parent_goes_on(void **state)
 static void finds_no_device(struct process *process)
 {
     (void)process;
-    CHECK(freopen("/dev/null", "w", stderr) != NULL); /* where it is told */
+    CHECK(freopen("/dev/null", "w", stderr) != NULL); /* destination of its report */
     CHECK(setenv("SIM_VERBS", "link=avian", 1) == 0);
     errno = 0;
     CHECK(ibv_get_device_list(NULL) == NULL && errno == ENOSYS);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What requests do when nothing goes wrong: every operation, order, fences, places in queues. */
+/* Requests without errors: every operation, order, fences, places in queues. */
 #include "support.h"
 
 #include <errno.h>
 
 enum { FROM = 0, TO = 16384, BACK = 32768, SIZE = 5000 };
 
-/* Every case runs on each of these: at once, with packets under way, with every liberty taken. */
+/* Every case runs in each world: instant, with packets in flight, with every liberty taken. */
 static const char *const worlds[] = { "",
                                       "latency=2us",
                                       "latency=1us,packet=1k,window=3",
@@ -102,7 +102,7 @@ static void write_read_body(struct pair *pair)
     assert_int_equal(wc.byte_len, SIZE);
     assert_true(filled(&pair->a, BACK, SIZE, 1));
     assert_true(
-        filled(&pair->b, TO, SIZE, 1)); /* a read is served after what is written before it */
+        filled(&pair->b, TO, SIZE, 1)); /* a read is served after the writes posted before it */
 }
 
 static void a_read_sees_the_write_before_it(void **state)
@@ -286,7 +286,7 @@ static void completions_of_reads_and_writes_keep_posting_order(void **state)
     everywhere(mixed_order_body, &(struct wishes){ .depth = 64 });
 }
 
-/* A write behind a read may change what the read brings, unless it is fenced. */
+/* A write behind a read may change the read's result, unless it is fenced. */
 static void fence_body(struct pair *pair)
 {
     for (unsigned int round = 0; round < 20; round++) {
@@ -298,7 +298,7 @@ static void fence_body(struct pair *pair)
         assert_int_equal(post_read(&pair->a, 3, BACK + 64, 64, &pair->b, TO, IBV_SEND_SIGNALED), 0);
         expect_wc(pair->a.send_cq, 2, IBV_WC_SUCCESS);
         assert_true(filled(&pair->a, BACK, 64, 1));
-        /* The flush: until then the write may be on its way to memory. */
+        /* The flush: until then the write may be in flight to memory. */
         expect_wc(pair->a.send_cq, 3, IBV_WC_SUCCESS);
         assert_true(filled(&pair->b, TO, 64, 100));
     }
@@ -337,7 +337,7 @@ static void slots_body(struct pair *pair)
     }
     assert_int_equal(post_write(&pair->a, 3, FROM, 8, &pair->b, TO, IBV_SEND_SIGNALED), 0);
     assert_int_equal(post_write(&pair->a, 4, FROM, 8, &pair->b, TO, 0), ENOMEM);
-    (void)sim_advance(pair->world, SIM_FOREVER); /* done is not enough, it must be polled */
+    (void)sim_advance(pair->world, SIM_FOREVER); /* completion is not enough, it must be polled */
     assert_int_equal(post_write(&pair->a, 4, FROM, 8, &pair->b, TO, 0), ENOMEM);
 
     expect_wc(pair->a.send_cq, 3, IBV_WC_SUCCESS);
@@ -386,7 +386,7 @@ static void a_list_of_requests_stops_at_the_first_that_is_refused(void **state)
             .wr_id = i,
             .next = i < 2 ? &list[i + 1] : NULL,
             .sg_list = &sge,
-            .num_sge = i == 1 ? 2 : 1, /* more than the queue pair has */
+            .num_sge = i == 1 ? 2 : 1, /* more than the queue pair supports */
             .opcode = IBV_WR_RDMA_WRITE,
             .send_flags = IBV_SEND_SIGNALED,
             .wr.rdma = { (uintptr_t)pair.b.memory, pair.b.mr->rkey },

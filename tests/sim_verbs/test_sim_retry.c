@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Receivers that are not ready, packets that vanish, and how long that is put up with. */
+/* Receivers that are not ready, vanishing packets, and the limits of retransmission. */
 #include "support.h"
 
 #include <errno.h>
@@ -50,8 +50,8 @@ static void what_came_behind_a_message_that_waits_is_sent_with_it(void **state)
 {
     (void)state;
     enum { MESSAGES = 3, LENGTH = 1000 };
-    /* 100, 300 and 500 us on the way: the first is sent again (code 1: 10 us) before the others have come. Timeout 21
-     * is 8.6 s. */
+    /* 100, 300 and 500 us on the way: the first is sent again (code 1: 10 us) before the others
+     * have come. Timeout 21 is 8.6 s. */
     struct pair pair = pair_make(&(struct wishes){ .world = "bandwidth=10",
                                                    .device = "link=ib",
                                                    .weak = true,
@@ -178,7 +178,7 @@ static void expect_given_up(struct pair *pair, unsigned int timeout, unsigned in
     assert_in_range(took, expected, expected + 100000);
 }
 
-/* Everything that keeps packets of a from reaching b. */
+/* All causes that keep packets of a from reaching b. */
 static void destroy_peer(struct pair *pair)
 {
     assert_int_equal(ibv_destroy_qp(pair->b.qp), 0);

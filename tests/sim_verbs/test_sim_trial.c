@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The provider's trial of a device (verbs/verbs_trial.c) on devices with and without faults. */
+/* The provider's device self-test (verbs/verbs_trial.c) on devices with and without faults. */
 #include "support.h"
 
 #include "verbs/verbs_trial.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* A host with one device and its way to itself. */
+/* A host with one device and its route to itself. */
 struct port {
     struct sim_world *world;
     struct sim_device *adapter;
@@ -40,13 +40,13 @@ static struct port port_make(const char *world, const char *device)
     if (attr.link_layer == IBV_LINK_LAYER_ETHERNET) {
         port.way.address.is_global = 1;
         port.way.address.grh.hop_limit = 1;
-        port.way.address.grh.sgid_index = 1; /* RoCE v2, as support.c has it */
+        port.way.address.grh.sgid_index = 1; /* RoCE v2, as in support.c */
         assert_int_equal(ibv_query_gid(port.context, 1, 1, &port.way.address.grh.dgid), 0);
     }
     return port;
 }
 
-/* Nothing is left: the simulator counts. */
+/* No object is left: the simulator counts them. */
 static void port_end(struct port *port)
 {
     assert_int_equal(ibv_close_device(port->context), 0);
@@ -78,7 +78,7 @@ static void finds_nothing(const char *world, const char *device)
     }
 }
 
-/* Exactly this fault, and why. */
+/* Finds exactly this fault, with its text. */
 static void finds(const char *device, uint32_t fault, const char *why)
 {
     struct verbs_trial trial = trial_of("seed=1", device);
@@ -145,7 +145,7 @@ static void a_key_asked_for_nothing_is_noticed(void **state)
     finds("link=ib,like=hca,nothing_needs_key=yes", VERBS_TRIAL_NOTHING, "remote access error");
 }
 
-/* A fault that took the connection with it leaves the next experiments a new one. */
+/* After a fault that ended the connection the next experiments get a new one. */
 static void each_of_several_faults_is_noticed(void **state)
 {
     (void)state;
@@ -163,7 +163,8 @@ static uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* A port that does not hear itself, one that has gone down, and a device whose answers take an hour. */
+/* A port that does not receive its own packets, a port that went down, and a device whose answers
+ * take an hour. */
 static void a_device_without_answer_costs_little_and_is_believed(void **state)
 {
     (void)state;
@@ -187,10 +188,10 @@ static void a_device_without_answer_costs_little_and_is_believed(void **state)
     assert_int_equal(trial.faults, 0);
     assert_string_equal(trial.text, "no answer within 200 ms");
     assert_true(trial.took_ns >= VERBS_TRIAL_TIME_MS * UINT64_C(1000000));
-    assert_true(took_ms < 60000); /* on a machine that is ever so busy; the answer takes an hour */
+    assert_true(took_ms < 60000); /* even on a busy machine; the answer takes an hour */
 }
 
-/* What is silent in the middle is no fault, nor is what was to come behind it. */
+/* Silence in the middle is no fault, nor are later operations. */
 static void what_gets_no_answer_is_no_fault(void **state)
 {
     (void)state;
@@ -211,7 +212,7 @@ static void what_gets_no_answer_is_no_fault(void **state)
     assert_int_not_equal(trial.skipped, 0);
 }
 
-/* Each call of the trial that can fail: nothing is found to be a fault, nothing is left. */
+/* Each call of the self-test that can fail: no fault is reported, no object is left. */
 static void calls_that_fail_leave_nothing(void **state)
 {
     (void)state;
@@ -247,7 +248,7 @@ static void what_was_found_is_remembered_for_that_device(void **state)
     assert_false(rdmux_verbs_trial_recall("one", 18, &out));
     assert_false(rdmux_verbs_trial_recall("two", 17, &out));
     for (uint64_t guid = 100; guid < 200; guid++) {
-        rdmux_verbs_trial_keep("many", guid, &found); /* without room it is forgotten */
+        rdmux_verbs_trial_keep("many", guid, &found); /* without room the result is dropped */
     }
     assert_true(rdmux_verbs_trial_recall("many", 100, &out));
     assert_false(rdmux_verbs_trial_recall("many", 199, &out));
