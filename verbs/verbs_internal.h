@@ -603,7 +603,7 @@ bool rdmux_verbs_must_wait(struct verbs_ep *ep, const struct rdmux_request *requ
  * inline if the device takes that many. [data path] */
 void rdmux_verbs_add_bytes(struct verbs_ep *ep, struct ibv_send_wr *work,
                            const struct rdmux_request *request, uint32_t before);
-/* Refuses a post for now; the core holds it until rdmux_verbs_resume(). [data path] */
+/* Refuses a post with RDMUX_AGAIN; the core holds the request until rdmux_verbs_resume(). [data path] */
 static inline enum rdmux_status rdmux_verbs_again(struct verbs_ep *ep)
 {
     ep->is_blocked = true;

@@ -11,7 +11,7 @@ enum way {
     SHUTDOWN,       /* waits for the end */
     SHUTDOWN_EVENT, /* waits for the end's event */
     SHUTDOWN_CUT,   /* closes at once */
-    SHUTDOWN_STUCK, /* in vain, because the peer has no receive */
+    SHUTDOWN_STUCK, /* times out, because the peer has no receive */
     CLOSE,
     WAYS,
 };

@@ -27,7 +27,7 @@ uint64_t model_operations(bool quick);
 /* Describes the sequence, one line for each operation, as far as size allows. */
 void model_describe(uint64_t seed, bool quick, const char *sequence, char *out, size_t size);
 
-/* Time limit of a shorter run. A side that waits in vain reports it within this time. */
+/* Time limit of a shorter run. A side whose wait never ends reports it within this time. */
 enum { TRY_LIMIT_S = PATIENT_MS / 1000 + 2 };
 
 /* Returns whether a shorter run failed in the same way. A run that merely exceeded its time, as on

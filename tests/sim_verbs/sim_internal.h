@@ -367,7 +367,7 @@ struct sim_device {
     struct sim_atomic *atomics; /* words in the adapter, not yet written back to memory */
     struct sim_refusal starts;  /* requests started by its queue pairs */
     struct sim_refusal serves;  /* peer requests that they serve */
-    uint32_t rnr_tries;         /* tries that replace "for ever"; 0: for ever */
+    uint32_t rnr_tries;         /* tries in place of no limit; 0: no limit */
 };
 
 struct sim_mr_place {
