@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 # shellcheck shell=bash
-# What the scripts share. Source it; it changes nothing.
+# Shared functions of the scripts. Sourcing it changes nothing.
 
-# Warnings of the project that gcc and clang know in C and in C++.
+# The project's warnings that gcc and clang support in C and C++.
 # shellcheck disable=SC2034
 readonly COMMON_WARNINGS=(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wcast-qual -Wformat=2
     -Wundef -Wvla)
@@ -39,7 +39,7 @@ project_files() {
 }
 
 # TAP, the protocol between scripts/test and what it runs:
-#   tap NAME COMMAND...   one case; the command's output is shown, as comments, if it fails
+#   tap NAME COMMAND...   one case; on failure the command's output is shown as comments
 #   tap_skip NAME WHY     one case that this machine cannot run
 #   tap_end               the plan; the script's status is 1 if a case failed
 tap_count=0
