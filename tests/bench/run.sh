@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 #
-# Each program of tests/bench does its work once, for a moment, and what it prints can be read; the
-# judge of scripts/bench judges what it should. No figure decides: how fast something is, is
-# scripts/bench's to say.
+# Each program of tests/bench works once, for a moment, and its output must be parsable; the judge of
+# scripts/bench must judge correctly. No measured figure decides here: scripts/bench measures speed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=${RDMUX_SOURCE:-$(cd "$here/../.." && pwd)}
@@ -33,7 +32,7 @@ runs() {
            and .seconds >= 0' <<<"$output" >/dev/null
 }
 
-# run_case NAME PROGRAM ARGUMENTS...: a library that cannot do something here says so by status 77.
+# run_case NAME PROGRAM ARGUMENTS...: a library that does not support the operation exits with 77.
 run_case() {
     local status=0
     if [[ ! -x $programs/$2 ]]; then
@@ -59,7 +58,7 @@ for what in pingpong:8 pingpong:4K round:8 sleep:8 single:8 coalesced:32 stream:
 done
 run_case "raw_tcp stream 64K system" raw_tcp stream 64K 0.01 system
 
-# CPU time is told for each operation. In less time than a round trip takes there is one.
+# CPU time is printed per operation. A span shorter than a round trip still has one operation.
 operations_of_a_round_trip() {
     local output
     output=$(timeout 240 "$programs/raw_tcp" "$1" 8 0.0000001)
@@ -89,8 +88,8 @@ for what in pingpong:8 rate:8 stream:64K; do
     run_case "nng ${what/:/ }" peer_nng tcp "${what%:*}" "${what#*:}" 0.01
 done
 
-# In a network of 1,000 ports, which 500 endpoints take: the error says so, and nobody is left behind
-# who would keep the pipe open.
+# In a network of 1,000 ports, which 500 endpoints exhaust: the error names the cause, and no process stays
+# that would keep the pipe open.
 out_of_ports() {
     local output
     # shellcheck disable=SC2016
@@ -112,7 +111,7 @@ if ((${#way[@]} > 0)); then
 else
     tap_skip "$name" "no network namespace of its own"
 fi
-# In a network whose congestion control is BBR: what ss(8) says of the sockets while they carry bytes.
+# In a network whose congestion control is BBR: ss(8) output of the sockets during a transfer.
 congestion_of_raw() {
     # shellcheck disable=SC2016
     timeout 240 "${way[@]}" sh -c 'ip link set lo up
@@ -137,8 +136,8 @@ done
 
 # ------------------------------------------------------------------------------------- the judge
 
-# summary GOALS SAMPLES [EXPLAINED]: one row of a value in us, judged; SAMPLES is an object of arrays,
-# whose texts are failures.
+# summary GOALS SAMPLES [EXPLAINED]: judges one row of a value in us; SAMPLES is an object of arrays, whose
+# texts are failures.
 summary() {
     jq -n --argjson goals "$1" --argjson samples "$2" --argjson explained "${3:-"{}"}" '
         {rows: [{id: "row", group: "g", what: "w", unit: "us", better: "less", goals: $goals}],
@@ -231,7 +230,7 @@ tap "and nowhere else" judged MISSED \
 
 # ------------------------------------------------------------------------------- the whole script
 
-# In another folder, so that it is seen where a relative path leads.
+# In another folder, so that the target of a relative path shows.
 whole() {
     local status=0
     (cd "$scratch" && "$root/scripts/bench" --build "$build" --rounds 1 --seconds 0.01 --json results.json \
@@ -251,7 +250,7 @@ whole() {
     fi
 }
 tap "scripts/bench measures, judges and keeps what it measured" whole
-# keys FILE...: what is written down of results, each as in the table.
+# keys FILE...: the recorded keys of results, as in the table.
 keys() {
     jq -r 'keys[] as $key | .[$key] | if type == "object" then keys[] | "\($key).\(.)"
         elif type == "array" then .[] | keys[] | "\($key)[].\(.)" else $key end' "$@" | sort -u
@@ -263,7 +262,7 @@ documented() {
 keys_are_told() {
     documented >"$scratch/documented"
     keys "$1" >"$scratch/keys"
-    # What only some runs have.
+    # Keys that only some runs have.
     diff <(grep -vxE "samples\[\]\.(failed|skipped)$2" "$scratch/documented") \
         <(grep -vxE "(samples|curves)\[\]\.(failed|skipped)" "$scratch/keys")
 }
@@ -275,7 +274,7 @@ numbers() {
            and all(.samples[]; .value + .size + .round | type == "number")' "$scratch/results.json" >/dev/null
 }
 tap "numbers are numbers" numbers
-# Each line: what the text has to name, then the arguments. All at once: nothing is measured before.
+# Each line: the word that the text must name, then the arguments. All errors come before any measuring.
 refusals() {
     local word line status
     while IFS=: read -r word line; do
@@ -324,7 +323,7 @@ helps_without_jq() {
     ((status == 1)) && grep -q 'jq is missing; scripts/setup' "$scratch/refused"
 }
 tap "and without jq how it is used" helps_without_jq
-# An explanation that names no row, or no goal of it, or ends before the goal does, explains nothing.
+# An explanation without a row, without a goal of the row, or that ends before the goal, is no explanation.
 explanations_fit() {
     jq -ne --slurpfile table "$root/tests/bench/rows.json" \
         --slurpfile explained "$root/docs/performance/explained.json" '

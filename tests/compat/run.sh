@@ -5,7 +5,7 @@
 # interface. Prints TAP.
 #
 #   run.sh           all cases
-#   run.sh PATTERN   those whose name matches the pattern (a bash regular expression)
+#   run.sh PATTERN   cases whose name matches the pattern (a bash regular expression)
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=${RDMUX_SOURCE:-$(cd "$here/../.." && pwd)}
@@ -20,7 +20,7 @@ unset RDMUX_PATHS RDMUX_LOG RDMUX_PROVIDER_DIR SIM_VERBS
 [[ -x $new/bin/rdmux ]] || die "there is no command $new/bin/rdmux; build it, or name its tree in RDMUX_BUILD"
 have jq || die 'jq is not installed'
 
-# Beside the builds and not in TMPDIR: the library loads plug-ins only from folders that nobody else may
+# Beside the builds and not in TMPDIR: the library loads plug-ins only from folders that no other user may
 # write to.
 mkdir -p "$root/build/compat"
 scratch=$(mktemp -d "$root/build/compat/run.XXXXXX")
@@ -47,7 +47,7 @@ fail() {
     exit 1
 }
 
-# check NAME COMMAND...: one case, if it is wanted, in a subshell that takes along what it started.
+# check NAME COMMAND...: one case, if selected, in a subshell that ends the processes it started.
 check() {
     [[ ! $1 =~ $wanted ]] || tap "$1" in_case "${@:2}"
 }
@@ -62,8 +62,8 @@ in_case() {
     "$@"
 }
 
-# become PATH COMMAND...: with a simulated adapter where the path needs one. Replaces the shell, so that $! of
-# one in the background is the command's process.
+# become PATH COMMAND...: with a simulated adapter if the path needs one. Replaces the shell, so that $! in
+# the background is the command's process.
 become() {
     exec 8>&- # the lock of build_mark
     case $1 in
@@ -91,7 +91,7 @@ start_server() {
     done
 }
 
-# expect STATUS TREE PATH ARGUMENT...: the command ends in time and with it; the output is in $scratch/out.
+# expect STATUS TREE PATH ARGUMENT...: the command ends in time with the status; its output goes to $scratch/out.
 expect() {
     local status=0
     over "$3" timeout --kill-after=5 "$limit" "$2/bin/rdmux" "${@:4}" >"$scratch/out" 2>"$scratch/err" || status=$?
@@ -104,7 +104,7 @@ json() {
 
 # ------------------------------------------------------------------------------------------------ peers
 
-# they_work CLIENT PATH OPTION...: everything, over the path, with the server of this shell.
+# they_work CLIENT PATH OPTION...: all commands, over the path, with the server of this shell.
 they_work() {
     local op test
     expect 0 "$1" "$2" explain "$address" --paths "$2" --json "${@:3}"
@@ -132,7 +132,7 @@ a_path() {
     they_work "$2" "$3" "${@:4}"
 }
 
-# a_reason SERVER CLIENT PATH REASON: the path is not taken, the explanation says why, and another one works.
+# a_reason SERVER CLIENT PATH REASON: the path is not chosen, the explanation gives the reason, and another path works.
 a_reason() {
     start_server "$1" "$3"
     expect 1 "$2" "$3" explain "$address" --paths "$3" --json
@@ -153,8 +153,8 @@ an_old_program() {
     a_path "$2" "$2" "$1"
 }
 
-# a_plugin LIBRARY PLUGIN: the library of one tree with the plug-in of another one, and no other, either
-# has the providers or says why not; if it has them, they work with the library's own.
+# a_plugin LIBRARY PLUGIN: the library of one tree, with only the plug-in of another tree, either has the
+# providers or reports why not; if it has them, they work with the library's own.
 a_plugin() {
     local mixed=$scratch/mixed link reasons
     rm -rf "$mixed"
@@ -186,8 +186,8 @@ the_interface_has_only_additions() {
 
 # ----------------------------------------------------------------------------------------- the versions
 
-# build_mark COMMIT: the tree of this commit, its library, its command and its plug-in, in
-# build/compat/COMMIT; once, whoever else wants it.
+# build_mark COMMIT: builds the tree of this commit, its library, command and plug-in, in
+# build/compat/COMMIT, once for all callers.
 build_mark() {
     local folder=$root/build/compat/$1
     mkdir -p "$folder"

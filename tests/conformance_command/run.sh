@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 #
-# The conformance suite as a product: its rules are those of docs/SEMANTICS.md, every one has cases,
-# and `rdmux conformance` reports what happened in every format; prints TAP.
+# The conformance suite as a product: its rules are those of docs/SEMANTICS.md, each rule has cases, and
+# `rdmux conformance` reports results in every format. Prints TAP.
 #
 #   run.sh           all cases
-#   run.sh PATTERN   those whose name matches the pattern (a bash regular expression)
+#   run.sh PATTERN   cases whose name matches the pattern (a bash regular expression)
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -37,7 +37,7 @@ exits() {
         fail "exit status $status, expected $expected: $(cat "$scratch/out" "$scratch/err")"
 }
 
-# none TEXT AWK-CONDITION: no rule is so.
+# none TEXT AWK-CONDITION: no rule meets the condition.
 none() {
     local found
     found=$(awk -F'\t' "$2 { print \$1 }" "$scratch/rules")
@@ -60,13 +60,13 @@ start_server() {
 # ------------------------------------------------------------------------------------- the rules
 
 the_document_has_these_rules_and_titles() {
-    # A title may go on in the line that follows.
+    # A title may continue on the next line.
     tr -s '\n ' '  ' <"$root/docs/SEMANTICS.md" |
         grep -oE -- '- \*\*[0-9FN]+\.[0-9]+ [^*]*\.\*\*' |
         sed -E 's/^- \*\*([^ ]+) (.*)\.\*\*$/\1\t\2/' >"$scratch/document"
     cut -f1,2 "$scratch/rules" | diff "$scratch/document" - || fail 'SEMANTICS.md < > rules.def'
     (($(wc -l <"$scratch/document") >= 60)) || fail 'fewer than 60 rules'
-    # Every number that stands at the beginning of a rule was understood.
+    # Every number at the beginning of a rule was parsed.
     (($(grep -cE '^- \*\*[0-9FN]+\.' "$root/docs/SEMANTICS.md") == $(wc -l <"$scratch/document"))) ||
         fail 'a rule of SEMANTICS.md has no title'
 }
@@ -85,7 +85,7 @@ every_breakable_rule_has_a_case_that_tries() {
     none 'rules without a negative case' '$4 == "breakable" && $6 == 0'
 }
 
-# A provider without atomics, say, is judged by every rule that needs none.
+# A provider without atomics, for example, is judged by every rule that needs none.
 every_rule_has_a_case_on_each_path_that_advertises_it() {
     # shellcheck disable=SC2016
     none 'rules with no case for a path that has only what they need' '$7 == 0'
@@ -144,7 +144,7 @@ what_is_left_out_is_no_pass() {
     grep -qF 'left out by --quick' "$scratch/out" || fail "$(cat "$scratch/out")"
 }
 
-# Each case of offsets beyond 4 GiB says that it was left out, not that it passed.
+# Each case of offsets beyond 4 GiB reports a skip, not a pass.
 a_host_that_lacks_the_memory_is_no_pass() {
     local count
     # shellcheck disable=SC2016
@@ -201,7 +201,7 @@ the_shortest_sequence_is_found_and_runs_again() {
     exits 0 bash -c "'$rdmux' $again"
 }
 
-# The same library: a generated row is found, at its simplest, and the one rule that it breaks is named alone.
+# The same library: a generated row finds it, in its simplest form, and names only the one rule that it breaks.
 the_simplest_row_is_found_and_names_one_rule() {
     local again
     [[ -e $liar ]] || fail "$liar is not built"
@@ -230,8 +230,8 @@ one_side_may_run_on_another_host() {
     grep -qF 'needs both processes on one host' "$scratch/out" || fail "$(cat "$scratch/out")"
 }
 
-# Two hosts have not begun to count at the same time: here the clock of one is a day ahead. root has time namespaces, others
-# where user.max_user_namespaces allows it; where nobody has, the two clocks are one.
+# Clocks of two hosts start at different times: here the clock of one is a day ahead. root has time
+# namespaces, other users only if user.max_user_namespaces allows it; without them both clocks are one.
 the_other_host_may_have_another_clock() {
     local way ahead=()
     for way in '' '--user --map-root-user'; do
@@ -310,7 +310,7 @@ a_run_of_no_case_is_no_pass() {
     exits 2 "$rdmux" conformance --rules N.15 --case 'random operations'
 }
 
-# Whether a provider was named or not: what was to be tried is not there.
+# With and without a named provider: the provider to test is missing.
 a_file_that_is_no_plug_in_is_refused_with_the_reason() {
     local named
     printf '%0200d' 0 >"$scratch/text.so"

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# How much of the code the tests reach: builds with gcov, runs the unit tests, tests/fault, and the conformance suite over every
-# provider and simulated link layer, and tells lines and branches of each part. docs/COVERAGE.md explains what is left. Whether the tests pass is
-# judged elsewhere. Prints TAP; the figures are in its comments. `run.sh FILE...` lists the lines of these files that nothing reached.
+# Measures coverage: builds with gcov, runs the unit tests, tests/fault, and the conformance suite over every
+# provider and simulated link layer, and prints lines and branches of each part. docs/COVERAGE.md explains
+# the uncovered rest. Other groups judge whether the tests pass. Prints TAP; the figures are in its
+# comments. `run.sh FILE...` lists the lines of these files that no test reached.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -17,8 +18,7 @@ for program in gcov jq; do
     }
 done
 
-# Part, least share of lines and of branches, in percent; 0: no goal. docs/COVERAGE.md has the
-# goals.
+# Part, minimum share of lines and of branches, in percent; 0: no goal. docs/COVERAGE.md has the goals.
 readonly floors='
 api           95 85
 negotiation   95 85
@@ -29,15 +29,15 @@ verbs         0 0
 roce          0 0
 iwarp         0 0'
 
-# Assertions are no branches that a test should take; counters are shared by threads. What is inlined
-# several times has its branches once.
+# Assertions are no branches for tests; threads share the counters. Code that is inlined several times has
+# its branches once.
 builds() {
     cmake -S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Debug -DRDMUX_EXAMPLES=OFF -DCMAKE_C_FLAGS_DEBUG='-O0 -g' \
         -DCMAKE_C_FLAGS='--coverage -fprofile-update=atomic -DNDEBUG -DRDMUX_COVERAGE "-DRDMUX_HOT=static inline" "-DSHM_HOT=static inline"' && cmake --build "$build" --parallel "$(nproc)"
 }
 
-# Most of them wait most of the time, so twice as many side by side as there are processors; the longest first. A program that
-# does not come to its end writes no counters.
+# Most programs wait most of the time, so twice as many run in parallel as there are processors, longest
+# first. A program that does not end normally writes no counters.
 run_tests() {
     local test
     find "$build" -name '*.gcda' -delete
@@ -55,7 +55,8 @@ run_tests() {
     } | xargs -P "$((2 * $(nproc)))" -I{} timeout 900 bash -c '{} >/dev/null 2>&1 || echo "# not all passed: {}"'
 }
 
-# Every line and branch of a source, whichever objects it was compiled into: FILE, LINE, times, branches, branches taken.
+# Lines and branches of a source, over all objects that it was compiled into: FILE, LINE, times, branches,
+# branches taken.
 measure() {
     local objects
     mapfile -t objects < <(find "$build" -name '*.gcda')
@@ -65,7 +66,7 @@ measure() {
             | .lines[] | [$file, .line_number, .count, (.branches | length), ([.branches[] | select(.count > 0)] | length)]
             | @tsv' >"$scratch/lines"
     [[ -s $scratch/lines ]] || { echo 'gcov has measured nothing' && return 1; }
-    # A source in two objects, or a function inlined twice: the best of its lines.
+    # A source in two objects, or a function inlined twice: the highest count of each line.
     sort -k1,1 -k2,2n "$scratch/lines" | awk -F'\t' -v OFS='\t' '
         $1 "\t" $2 != at { if (at != "") print at, count, branches, taken; at = $1 "\t" $2; count = branches = taken = 0 }
         { if ($3 > count) count = $3; if ($4 > branches) branches = $4; if ($5 > taken) taken = $5 }

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 #
-# Runs the examples over each path that every machine has, and checks what they did.
+# Runs the examples over each path that every machine has, and checks their results.
 #
 #   run.sh               all cases, as TAP
 #   run.sh CASE [PATH]   one case, say "run.sh rpc_serves_four_clients shm"
 #
-# RDMUX_EXAMPLES is the folder with the built programs. A case is a process of its own: the first
-# command that fails ends it, and it takes what it started with it.
+# RDMUX_EXAMPLES is the folder with the built programs. A case is its own process: the first failing
+# command ends it, together with the processes it started.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -34,20 +34,20 @@ fail() {
     exit 1
 }
 
-# run PROGRAM ARGUMENT...: an example, for as long as the limit allows.
+# run PROGRAM ARGUMENT...: runs an example within the time limit.
 bounded=(timeout --kill-after=5 "$limit")
 run() {
     "${bounded[@]}" "$examples/$1" "${@:2}"
 }
 
-# start LOG PROGRAM ARGUMENT...: the same in the background; its process is $pid.
+# start LOG PROGRAM ARGUMENT...: runs it in the background; its process is $pid.
 start() {
     : >"$1" # here, not in the process to come: what an earlier one has left must not be read as its own
     "${bounded[@]}" "$examples/$2" "${@:3}" <&0 >"$1" 2>"$1.err" &
     pid=$!
 }
 
-# wait_for_line LOG PATTERN [COUNT]: until COUNT lines match, while process $pid lives.
+# wait_for_line LOG PATTERN [COUNT]: waits until COUNT lines match, while process $pid lives.
 wait_for_line() {
     local deadline=$((SECONDS + limit))
     until (($(grep -c -- "$2" "$1" || true) >= ${3:-1})); do
@@ -82,7 +82,7 @@ stop_server() {
     ends_well "$server"
 }
 
-# fails_with STATUS COMMAND...: the command must fail so; its messages are in $scratch/complaint.
+# fails_with STATUS COMMAND...: the command must exit with STATUS; its messages are in $scratch/complaint.
 fails_with() {
     local expected=$1 status=0
     shift
@@ -95,7 +95,7 @@ same() {
     [[ $1 == "$2" ]] || fail "$3: '$1', not '$2'"
 }
 
-# went_over_path TEXT: the program must say that it used the path of this case.
+# went_over_path TEXT: the program must report that it used the path of this case.
 went_over_path() {
     local path=$RDMUX_PATHS
     [[ $path != auto ]] || path='[a-z]+'
@@ -288,7 +288,7 @@ allreduce_without_a_path_says_why() {
     for rank in 0 1 2; do
         grep -q "^allreduce: rank $rank: " "$scratch/complaint" || fail "rank $rank is silent"
     done
-    # Who is late only sees its neighbour gone.
+    # A late member only sees that its neighbour is gone.
     grep -Eq '^allreduce: rank .: no (left|right) neighbour: .*FILTERED' "$scratch/complaint" ||
         fail "nobody says why: $(<"$scratch/complaint")"
 }
@@ -315,7 +315,7 @@ event_loop_tells_every_line_to_every_member() {
     done
     kill -TERM "${members[1]}"
     ends_well "${members[1]}" "$scratch/out.1.err"
-    # A member whose stdin ends leaves, too.
+    # A member whose stdin ends also leaves.
     mkfifo "$scratch/in.4"
     exec {feed}<>"$scratch/in.4"
     start "$scratch/out.4" event_loop join "$address" {feed}<&- <"$scratch/in.4"

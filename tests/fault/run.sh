@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 # Each allocation and each call of the library to the system, to OpenSSL and to libibverbs fails in turn; prints TAP.
-# --thorough tries all points, else a sample of each case.
+# --thorough runs all points, else a sample of each case.
 set -euo pipefail
 : "${RDMUX_BUILD:?the folder the tests were built in}"
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -15,12 +15,12 @@ if [[ ! -x $fault ]]; then
 fi
 status=0
 "$fault" --points "${points[${RDMUX_TEST_LEVEL:-normal}]}" || status=1
-# Nothing fails at all: only signals and forks go on.
+# No call fails: only signals and forks occur.
 "$fault" --signals || status=1
 "$fault" --forks || status=1
 
 # shellcheck disable=SC2317 # tap calls it
-# every_call_is_known: what the built library calls can fail here, or stands in cannot_fail.
+# every_call_is_known: each function that the built library calls can fail here, or is in cannot_fail.
 every_call_is_known() {
     local name called bare known=0
     local -A can=()
@@ -30,7 +30,7 @@ every_call_is_known() {
     called=$(nm -D --undefined-only "$RDMUX_BUILD"/lib/librdmux.so "$RDMUX_BUILD"/lib/rdmux/*.so |
         sed -nE 's/^ +U ([A-Za-z0-9_]+).*/\1/p' | sort -u)
     for name in $called; do
-        # Of this library, of the compiler, and what only touches memory that is there.
+        # Functions of this library, of the compiler, and those that only touch existing memory.
         [[ ! $name =~ ^(rdmux_|__|mem|str|sn?printf) ]] || continue
         known=$((known + 1))
         bare=${name#ibv_}

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# Every header compiles on its own: the public ones as C11 and C++17, without any macro of ours,
-# the internal ones as the C of the library.
+# Every header compiles on its own: public headers as C11 and C++17, without any macro of the project,
+# internal headers as the library's C.
 set -euo pipefail
 cd "${RDMUX_SOURCE:-$(dirname "${BASH_SOURCE[0]}")/../..}"
 # shellcheck source=scripts/lib.sh
@@ -10,7 +10,7 @@ cd "${RDMUX_SOURCE:-$(dirname "${BASH_SOURCE[0]}")/../..}"
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# compiles COMPILER SUFFIX HEADER OPTION...: includes the header twice, and nothing else.
+# compiles COMPILER SUFFIX HEADER OPTION...: includes only the header, twice.
 compiles() {
     local compiler=$1 unit=$scratch/unit.$2 header=$3
     shift 3
@@ -18,7 +18,7 @@ compiles() {
     "$compiler" "$@" -Werror -Iapi/include -fsyntax-only "$unit"
 }
 
-# rdmux_ep_info() fills a struct rdmux_ep_info, as stat(2) does; in C++ that "hides a constructor".
+# rdmux_ep_info() and struct rdmux_ep_info share a name, as stat(2) does; in C++ this "hides a constructor".
 cxx_warnings=()
 for warning in "${COMMON_WARNINGS[@]}"; do
     [[ $warning == -Wshadow ]] || cxx_warnings+=("$warning")

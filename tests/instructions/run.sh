@@ -33,11 +33,11 @@ takes as "over_raw", which has a limit of its own.
 END_OF_USAGE
 }
 
-# In percent. What a compiler does with a change elsewhere in a file stays below the first, as a
-# rule; a fall beyond the second is worth defending.
+# In percent. The effect of a change elsewhere in a file on the compiler's output usually stays below the
+# first; a fall beyond the second is worth keeping.
 readonly rise_max=2 fall_max=5
 readonly attempts_max=3
-# Instructions by which a loop may be dearer than the raw one.
+# Instructions by which a loop may exceed the raw one.
 readonly over_raw_max=60
 
 paths=()
@@ -111,7 +111,7 @@ cached() {
     sed -n "s/^$1:[^=]*=//p" "$build/CMakeCache.txt"
 }
 
-# What decides the counts besides the sources: the compiler, the machine, the flags.
+# Inputs of the counts besides the sources: compiler, machine, flags.
 describe_build() {
     local compiler
     compiler=$(cached CMAKE_C_COMPILER)
@@ -136,7 +136,7 @@ version_of() {
 
 # --------------------------------------------------------------------------------------- measuring
 
-# run_once PATH FOLDER [OPERATION...]: prints what counts.awk does.
+# run_once PATH FOLDER [OPERATION...]: prints the output of counts.awk.
 run_once() {
     local path=$1 folder=$2 options=(--path "$1") variables=()
     shift 2
@@ -162,7 +162,7 @@ count_program() {
     done
     mkdir -p "${at%/*}"
     rm -f "$at".*
-    # Symbols are bound at the start, not by the first call.
+    # Symbols are bound at the start, not on the first call.
     env LD_BIND_NOW=1 "${variables[@]}" valgrind --tool=callgrind --collect-atstart=no \
         --callgrind-out-file="$at" "${words[@]}" >"$at.log" 2>&1 || status=$?
     if ((status != 0)); then
@@ -180,7 +180,7 @@ count_program() {
     awk -f "$here/counts.awk" "${dumps[@]}"
 }
 
-# least FILE...: of each line's counts, from several runs, the least.
+# least FILE...: the minimum of each line's counts over several runs.
 least() {
     awk '
         {
@@ -204,9 +204,9 @@ late_polls() {
     awk '{ late += $6 } END { print late + 0 }' "$1"
 }
 
-# count PATH FOLDER FILE [OPERATION...]: writes the counts to the file. A poll that came before the
-# bytes it was for, because the kernel was busy elsewhere, costs instructions that are not the
-# operation's: then all is done again, and the least counts.
+# count PATH FOLDER FILE [OPERATION...]: writes the counts to the file. A poll that came before its bytes,
+# because the kernel was busy, costs instructions that are not the operation's. Then the run is repeated, and
+# the minimum counts.
 count() {
     local path=$1 folder=$2 file=$3 attempt late runs=()
     shift 3
@@ -224,7 +224,7 @@ count() {
     least "${runs[@]}" | over_raw >"$file"
 }
 
-# Adds to a loop's two lines what one takes more than the other.
+# Adds to a loop's two lines a third one, over_raw: the difference between them.
 over_raw() {
     awk '
         { print; sides[$2, $3] = $4 }
@@ -244,7 +244,7 @@ measure() {
     ! awk '$4 <= 0 && $3 != "over_raw" { print "not one instruction: " $0; found = 1 } END { exit !found }' "$file"
 }
 
-# A few of the operations in another process give the same counts, to the last instruction.
+# Some operations run in another process must give exactly the same counts.
 repeats() {
     local path=$1 some=(send_8_signaled read_8)
     ((${#operations[@]} == 0)) || some=("${operations[0]}")
@@ -260,7 +260,7 @@ repeats() {
 
 # ------------------------------------------------------------------------------------- the verdict
 
-# judge PATH OPERATION SIDE: compares one line of the counts with that of the table.
+# judge PATH OPERATION SIDE: compares one line of the counts with the table's.
 judge() {
     awk -v key="$1 $2 $3" -v rise_max="$rise_max" -v fall_max="$fall_max" -v table="$table" \
         -v limit="$over_raw_max" '
@@ -318,7 +318,7 @@ compare() {
     fi
 }
 
-# The table with what was counted in place of what it said, other paths and operations as they were.
+# The table with the new counts in place of the old ones; other paths and operations are unchanged.
 write_table() {
     {
         cat <<'END_OF_HEAD'

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 #
-# Endpoints of rdma:// over simulated adapters; prints TAP. Peers that nobody here wrote are met in
-# tests/soft_rdma. RDMUX_BUILD: the build (default: build/dev).
+# Endpoints of rdma:// over simulated adapters; prints TAP. tests/soft_rdma tests them with third-party
+# peers. RDMUX_BUILD: the build (default: build/dev).
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -22,7 +22,7 @@ export CMOCKA_MESSAGE_OUTPUT=TAP
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/rdmux-interop.XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
 
-# over DEVICE [ARGUMENT...]: the cases of test_plain, each counted.
+# over DEVICE [ARGUMENT...]: runs and counts the cases of test_plain.
 over() {
     local device=$1 status=0 name
     LD_PRELOAD=${preload:+$preload:}$simulated SIM_VERBS=net=interop-$$,$device \
@@ -40,12 +40,12 @@ fail() {
     return 1
 }
 
-# A program under a sanitizer wants its library to be the first.
+# A program under a sanitizer needs the sanitizer's library first.
 preload=$(ldd "$test" | sed -n 's/.*=> \(.*lib[at]san\.so[^ ]*\) .*/\1/p')
 for device in link=ib link=roce link=iwarp; do
     over "$device"
     over "$device,like=hca,freedoms=all,packet=64k"
-    # Soft RoCE is such a device, too.
+    # Soft RoCE is also such a device.
     [[ $device == link=iwarp ]] || over "$device,nothing_needs_key=yes"
     over "$device,fail=resolve_addr:1:19" --without-way
 done
