@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# Mistakes planted in the providers tcp and shm, library.def: each has to be caught by the conformance suite. Compiles the files
-# that an edit touches, links librdmux with the other objects of the build, and runs the cases of the broken rules over it, then
-# all others, until one fails. Arguments: names of library.def, to try these only; --list prints them; --all tries all, as does
+# Plants the mistakes of library.def in the providers tcp and shm; the conformance suite must catch each. Compiles the files that an
+# edit touches, links librdmux with the other objects of the build, and runs the cases of the broken rules over it, then all
+# others, until one fails. Arguments: names of library.def, to run only these; --list prints them; --all runs all, as does
 # RDMUX_TEST_LEVEL=thorough.
 set -euo pipefail
 : "${RDMUX_BUILD:?the folder the tests were built in}"
@@ -23,7 +23,7 @@ all=${MUTANT_ALL:-no}
 names=()
 declare -A options=() rules=() provider=() text=() edits=()
 
-# mutant NAME OPTIONS RULES PROVIDER TEXT [FILE WHAT WITH]...: one of library.def.
+# mutant NAME OPTIONS RULES PROVIDER TEXT [FILE WHAT WITH]...: one entry of library.def.
 mutant() {
     names+=("$1")
     options[$1]=$2 rules[$1]=$3 provider[$1]=$4 text[$1]=$5
@@ -71,12 +71,12 @@ cp "$RDMUX_BUILD/bin/rdmux" "$scratch/rdmux" # the tree may be built meanwhile
 
 # ------------------------------------------------------------------------------------------- building
 
-# users_of FILE: the sources of the library that it goes into.
+# users_of FILE: the sources of the library that include it.
 users_of() {
     grep -rlE --include='*.o.d' "(^|[ /])$1( |\$|\\\\)" "$objects" | sed -e "s|^$objects/||" -e 's|\.o\.d$||'
 }
 
-# compile SOURCE COPY OUT: SOURCE of the copy, as the tree's was compiled.
+# compile SOURCE COPY OUT: compiles SOURCE of the copy as the tree's was compiled.
 compile() {
     local -a words=() kept=()
     local word skip=no
@@ -97,7 +97,7 @@ compile() {
     "${words[0]}" "-I$2" "${kept[@]}" -w -o "$3" -c "$2/$1"
 }
 
-# apply FILE WHAT WITH: changes the copy; WHAT has to match once.
+# apply FILE WHAT WITH: changes the copy; WHAT must match once.
 apply() {
     EDIT_WHAT=$2 EDIT_WITH=$3 perl -0777 -i -pe '
         my $count = () = /$ENV{EDIT_WHAT}/g;
@@ -142,7 +142,7 @@ build() {
 
 # ------------------------------------------------------------------------------------------- hunting
 
-# first_failure FOLDER OPTION ARGUMENT...: the suite until a case fails, whose line it prints; fails if none does.
+# first_failure FOLDER OPTION ARGUMENT...: runs the suite until a case fails and prints its line; fails if none does.
 first_failure() {
     local folder=$1 failed pid rc=0
     local -a suite=("$scratch/rdmux" conformance --format tap --seed 1)
@@ -163,7 +163,7 @@ first_failure() {
     echo "the suite ended with status $rc"
 }
 
-# hunt NAME FOLDER: writes how the mutant was caught, or not.
+# hunt NAME FOLDER: writes how the mutant was caught, or that it was not.
 hunt() {
     local name=$1 folder=$2 failed
     local -a run=(--provider "${provider[$1]}")

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# The conformance suite against providers that are broken on purpose: each must be caught by a case of the very rule that it
-# breaks, and the same wrapper around the same provider, broken nowhere, must pass everything. RDMUX_PREFIX is where rdmux is
-# installed. Arguments: names of mutants.def, to run these only.
+# The conformance suite against providers that are broken on purpose. A case of exactly the broken rule must catch each; the same
+# wrapper around the same provider, unbroken, must pass everything. RDMUX_PREFIX is the installed rdmux. Arguments: names of
+# mutants.def, to run only these.
 set -euo pipefail
 : "${RDMUX_PREFIX:?the folder rdmux is installed in}"
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -11,7 +11,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 rdmux=$RDMUX_PREFIX/bin/rdmux
 [[ -x $rdmux ]] || die "there is no command $rdmux"
-# A case that takes well under a second and is not done by then hangs, which is how many a broken promise shows.
+# A case that usually takes well under a second and is not done by then hangs; many broken promises show as hangs.
 readonly case_limit=${MUTANT_CASE_LIMIT:-12}
 readonly jobs=${MUTANT_JOBS:-$(($(nproc) * 3))}
 unset RDMUX_PROVIDER_DIR RDMUX_PATHS
@@ -25,13 +25,13 @@ plugin_builds() {
         cmake --build "$scratch/build"
 }
 
-# cases_of RULE: the names of the cases that cite it.
+# cases_of RULE: the names of the cases that cite the rule.
 cases_of() {
     "$rdmux" conformance --list --rules "$1" |
         sed -nE '/\(thorough\)$/! s/^[^:]*: (.*) \[rule [^]]*\].*$/\1/p'
 }
 
-# fails RULE LOG: a case that cites the rule failed, be it one that sees the rule kept or one that tries to break it.
+# fails RULE LOG: a case that cites the rule failed, whether it checks the rule or tries to break it.
 fails() {
     awk -v rule="$1" '/^not ok/ && match($0, / \[rule [^]]*\]/) {
         rules = ", " substr($0, RSTART + 7, RLENGTH - 8) ","
@@ -39,7 +39,7 @@ fails() {
     } END { exit !found }' "$2"
 }
 
-# hunt NAME RULE: writes the case that catches the mutant, and why, or what went on instead.
+# hunt NAME RULE: writes the case that catches the mutant, and why, or what happened instead.
 hunt() {
     local name=$1 rule=$2 test_case log=$scratch/$1.log rc cases=0
     while IFS= read -r test_case <&3; do
@@ -51,7 +51,7 @@ hunt() {
             printf 'caught\t%s\n' "$test_case"
             return
         fi
-        # That two processes connect is always seen first; then comes the case that was asked for.
+        # The first check is always that two processes connect; then comes the requested case.
         if ((rc == 124 || rc == 137)) && grep -qE '^(not )?ok 1 ' "$log"; then
             printf 'caught\t%s (it hangs)\n' "$test_case"
             return
@@ -94,7 +94,7 @@ for mutant in "${mutants[@]}"; do
 done
 wait
 
-# Without the others' load: nothing may be caught here.
+# Without the load of others: no case may fail here.
 tap 'the wrapper that breaks nothing passes everything' passes_everything none
 tap 'and with its requests queued, as some mutants need them' passes_everything none_queued
 
@@ -113,6 +113,6 @@ for mutant in "${mutants[@]}"; do
 done
 status=0
 tap_end || status=1
-# Those planted in the library itself, with a plan of their own.
+# Mutants planted in the library itself, with their own plan.
 (($# > 0)) || [[ -z ${RDMUX_BUILD-} ]] || "$here/library.sh" || status=1
 ((status == 0))

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 # Mutations of rdmux itself: edits a line of a copy of one source, compiles it, links it with the other objects of build/dev, and
-# runs the tests that cover the file until one fails, the likeliest first. Tells which share of the mutants was caught, and the
-# survivors with file, line and edit. README.md says how to read them.
+# runs the tests that cover the file, most likely first, until one fails. Prints the share of caught mutants, and the survivors
+# with file, line and edit. README.md explains how to read them.
 set -euo pipefail
 shopt -s extglob
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -51,7 +51,7 @@ while (($# > 0)); do
     shift
 done
 
-# All edits, in the order in which they are tried: one of each folder in turn, within a folder by chance.
+# All edits in execution order: one of each folder in turn, random within a folder.
 edits() {
     # shellcheck disable=SC2046
     awk -f tests/mutants/source.awk $(project_files 'api/*.c' 'negotiation/*.c' 'providers/*.c' 'tcp_fallback/*.c' 'shm/*.c' \
@@ -87,7 +87,7 @@ fi
 
 # ------------------------------------------------------------------------------------------- building
 
-# compile COPY FILE OUT: as the library or the plug-in compiles FILE, but the copy of it.
+# compile COPY FILE OUT: compiles the copy as the library or the plug-in compiles FILE.
 compile() {
     local -a words=() kept=()
     local word skip=no
@@ -106,7 +106,7 @@ compile() {
     "${words[0]}" "-I$root/$(dirname "$2")" "${kept[@]}" -w -o "$3" -c "$1"
 }
 
-# link FOLDER TARGET OUT: the target as build/dev links it, with the mutated object in place of its own.
+# link FOLDER TARGET OUT: links the target as build/dev does, with the mutated object in place of its own.
 link() {
     local folder=$1 out=$3 text i in=$build object
     local -a line=()
@@ -136,15 +136,15 @@ link() {
 
 # ------------------------------------------------------------------------------------------- the tests
 
-# Time is their subject, so they fail on a loaded machine whatever is mutated.
+# These test timing, so they fail on a loaded machine regardless of the mutation.
 readonly unhurried='^test_(liveness|threads|listener.*|handover|fairness|.*_flood)$'
 
-# seconds NAME: what it took without an edit.
+# seconds NAME: its duration without an edit.
 seconds() {
     awk -F'\t' -v name="$1" '$1 == name { time = $2 } END { print time == "" ? 1 : time }' "$work/times"
 }
 
-# The unit tests of a file's folder: those first that have a word of its name in theirs, then the quick ones.
+# The unit tests of a file's folder: first those whose name shares a word with the file's, then the quick ones.
 units_of() {
     local pattern name word likely stem
     case $1 in
@@ -175,10 +175,10 @@ conformance() {
     printf ' %s conformance --quick --patience 4 --format tap --seed 1 --provider %s\n' "$build/bin/rdmux" "$2"
 }
 
-# Where peers that are not rdmux have a part.
+# Files that concern peers without rdmux.
 readonly plain_files='^verbs/|plain|^api/(listener|connect)\.'
 
-# models FOLDER LINK: random requests over a simulated adapter, without a fault and with one in the middle.
+# models FOLDER LINK: random requests over a simulated adapter, without and with a fault in the middle.
 models() {
     local programs=$build/tests/sim_verbs plugin=$1/lib/rdmux/rdmux-verbs.so
     echo "$programs/random_model --plugin $plugin --link $2 --brief --seeds 256"
@@ -219,13 +219,13 @@ wholes_of() {
     fi
 }
 
-# limit_of NAME: seconds that a test may take. Only a hang takes ten times as long as the test without an edit, and a minute more.
+# limit_of NAME: seconds that a test may take. Only a hang exceeds ten times its duration without an edit plus a minute.
 limit_of() {
     awk -F'\t' -v name="$1" '$1 == name { time = $2 } END { print time == "" ? 600 : 60 + int(time / 100) }' "$work/times"
 }
 
-# first_failure FOLDER COMMAND...: TAP until the first failed case, which it prints; fails if there is none and the program ends
-# well.
+# first_failure FOLDER COMMAND...: reads TAP until the first failed case and prints it; fails if there is none and the program
+# succeeds.
 first_failure() {
     local folder=$1 line pid limit rc=0
     shift
@@ -246,7 +246,7 @@ first_failure() {
     echo "it ended with status $rc"
 }
 
-# fails FOLDER COMMAND...: as the first case that failed, twice, for a loaded machine makes one fail by chance.
+# fails FOLDER COMMAND...: as first_failure, of two runs that both fail, as a loaded machine makes one fail by chance.
 fails() {
     first_failure "$@" >/dev/null && first_failure "$@"
 }
@@ -255,7 +255,7 @@ is_left_out() {
     grep -qxF "$1" "$work/left_out"
 }
 
-# try_units FOLDER LIKELY: the units of the file that are likely (0) or not (1) to see it.
+# try_units FOLDER LIKELY: runs the file's unit tests that are likely (0) or unlikely (1) to notice the edit.
 try_units() {
     local name likely why
     while IFS=$'\t' read -r likely name <&5; do
@@ -300,7 +300,7 @@ judge() {
         return
     }
     compile "$folder/original.c" "$(<"$folder/file")" "$folder/original.o" >>"$folder/log" 2>&1
-    # The same code is no mutant.
+    # An edit that gives the same code is no mutant.
     objcopy --strip-debug "$folder/mutant.o" "$folder/mutant.bare"
     objcopy --strip-debug "$folder/original.o" "$folder/original.bare"
     if cmp -s "$folder/mutant.bare" "$folder/original.bare"; then
@@ -310,7 +310,7 @@ judge() {
     try_units "$folder" 0 || try_wholes "$folder" || try_units "$folder" 1 || echo survived
 }
 
-# What fails without an edit catches nothing; how long the others take decides in which order they run.
+# A test that fails without an edit catches nothing; durations of the others decide their order.
 find_out() {
     local name begin line folder=$scratch/whole
     local -a command
@@ -332,7 +332,7 @@ find_out() {
 [[ -e $work/left_out ]] || find_out
 sed 's/^/# left out, as it fails without an edit: /' "$work/left_out"
 
-# one FILE LINE OPERATOR TEXT: a line of the results, in one write.
+# one FILE LINE OPERATOR TEXT: writes a line of the results, in one write.
 one() {
     local folder before verdict
     folder=$(mktemp -d "$scratch/one.XXXXXX")
@@ -346,7 +346,7 @@ one() {
     rm -rf "$folder"
 }
 
-# Some of the chosen do not compile and are none, so there are more than are wanted.
+# Some chosen edits do not compile and are no mutants, so more edits are chosen than wanted.
 running=0
 edits >"$work/edits"
 chosen=0

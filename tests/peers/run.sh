@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 #
-# Peers that stop, end, go deaf, are cut off, or are forgotten by their host, on every provider: how long
-# it takes to notice them, idle and busy; and one that takes nothing, which must cost no memory. The
-# adapters are simulated ones. What needs a network of its own has one of this test's. Prints TAP; lines
-# "# figures:" have the times.
+# Peers that stop, end, go deaf, are cut off, or are forgotten by their host, on every provider: measures
+# the time until they are noticed, idle and busy. A peer that reads nothing must cost no memory. The adapters
+# are simulated. Cases that need a network get one of this test's own. Prints TAP; lines "# figures:"
+# have the times.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=${RDMUX_SOURCE:-$(cd "$here/../.." && pwd)}
@@ -27,8 +27,8 @@ trap 'exit 143' TERM HUP
 
 # ------------------------------------------------------------------------------------- a network
 
-# alone COMMAND...: with a network of its own that leads nowhere. The address of the second device is there for
-# iWARP, which has no use for one of the first; packets to it go through the first like all others.
+# alone COMMAND...: with a network of its own that leads nowhere. The second device's address is for iWARP,
+# which cannot use one of the first; packets to it go through the first device like all others.
 alone() {
     # shellcheck disable=SC2016
     unshare "${unshare[@]}" -n bash -c 'ip -batch - <<END_OF_BATCH && "$@"
@@ -47,8 +47,8 @@ nft_mend='nft delete table inet rdmux'
 tc_swallow='tc qdisc add dev lo root bfifo limit 1'
 tc_mend='tc qdisc del dev lo root'
 
-# What can swallow packets here: sets swallow, mend, or why_not. That none arrives then, and all do
-# afterwards, the program looks itself.
+# Chooses a way to swallow packets: sets swallow, mend, or why_not. The program itself checks that no packet
+# arrives then, and that all do afterwards.
 choose_network() {
     unshare=(-Ur)
     unshare -Ur -n true 2>/dev/null || unshare=()
@@ -68,7 +68,7 @@ choose_network() {
 
 # ------------------------------------------------------------------------------------- the cases
 
-# over PROVIDER COMMAND...: with the adapter that it needs.
+# over PROVIDER COMMAND...: runs it with the adapter that it needs.
 over() {
     case $1 in
     roce | ib | iwarp) LD_PRELOAD=$simulation SIM_VERBS=link=$1 "${@:2}" ;;
@@ -76,7 +76,7 @@ over() {
     esac
 }
 
-# told COMMAND...: its last line is a figure.
+# told COMMAND...: the command's last line is a figure.
 told() {
     local output status=0
     output=$("$@" 2>&1) || status=$?
@@ -117,7 +117,7 @@ of_provider() {
     done
     tap "a stopped peer is noticed in time by who has no service thread $on" \
         notices "$1" stop busy --manual us
-    # Beats so far apart that the peer's host answers one before its silence is long enough.
+    # Heartbeats so far apart that the peer's host answers one before the silence is long enough.
     case_alone "a connection that the peer's host has forgotten is noticed $on" "$1" half-open idle \
         --liveness 2000
     tap "a peer that takes nothing costs no memory $on" told over "$1" "$peers" flood --paths "$1"

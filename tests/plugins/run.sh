@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# Plug-ins that are no part of rdmux, built against an installed one: a good provider works, bad
-# ones are refused, each with its reason. RDMUX_PREFIX is where rdmux is installed.
+# Third-party plug-ins, built against an installed rdmux: a good provider works, bad ones are refused, each
+# with its reason. RDMUX_PREFIX is the installed rdmux.
 set -euo pipefail
 : "${RDMUX_PREFIX:?the folder rdmux is installed in}"
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -29,8 +29,8 @@ comes_by_environment() {
     RDMUX_PROVIDER_DIR=$build/toy "$user" moves toy
 }
 
-# What is beside librdmux.so, in rdmux/, is loaded without being named; a copy of the installed tree
-# has one there.
+# Plug-ins in rdmux/ beside librdmux.so are loaded without being named; a copy of the installed tree has one
+# there.
 comes_by_its_place() {
     cp -r "$RDMUX_PREFIX" "$scratch/installed"
     local library
@@ -72,11 +72,11 @@ tap 'a file that is no library is refused' "$user" refused "$scratch/text.so" BA
 tap 'a plug-in that brings a second rdmux is refused' \
     "${user}_static" refused "$build/toy/toy.so" BAD_PLUGIN 'second copy'
 
-# What the guide tells a newcomer to type, in an empty folder.
+# Runs the commands of the guide in an empty folder.
 guide_walks() {
     local folder=$scratch/newcomer guide=$RDMUX_PREFIX/share/doc/rdmux/PROVIDER-GUIDE.md
     mkdir "$folder"
-    # The suite is as patient with a busy machine here as everywhere.
+    # Same patience of the suite with a busy machine as in all other groups.
     awk '/^```sh walk$/ { on = 1; next } /^```/ { on = 0 }
         on && / --quick$/ { $0 = $0 " --patience 4 --seed 1" } on' "$guide" >"$scratch/walk.sh"
     grep -q -e '--patience' "$scratch/walk.sh" || { echo 'no line runs the suite with --quick' && return 1; }
@@ -87,7 +87,7 @@ guide_walks() {
         { cat "$scratch/walk.log" && echo 'rdmux info does not say why the skeleton is not usable' && return 1; }
 }
 
-# The skeleton's later steps refuse as cleanly as the first: with a text, and without an endpoint.
+# The skeleton's later steps refuse as cleanly as the first: with a text, without an endpoint.
 skeleton_refuses() {
     local output
     cp -r "$here/skeleton" "$scratch/second" &&
@@ -100,7 +100,7 @@ skeleton_refuses() {
     grep -qE '(CONNECT|PEER)_FAILED.*myfabric: STEP 2, ep_open is not written yet' <<<"$output" || { echo "$output" && return 1; }
 }
 
-# Two files on purpose, one to read and one to copy; what the helpers do stands in both tables alike.
+# Two files on purpose, one to read and one to copy; the helper functions are the same in both tables.
 tables_agree() {
     local file
     for file in toy/toy.c skeleton/myfabric.c; do
@@ -118,7 +118,7 @@ rdmux=$RDMUX_PREFIX/bin/rdmux
 if [[ -x $rdmux ]]; then
     tap 'the toy provider passes conformance' \
         "$rdmux" conformance --quick --patience 4 --seed 1 --plugin "$build/toy/toy.so" --provider toy
-    # What a path lacks is refused, its rules are "not advertised", and the others are judged all the same.
+    # An operation that the path lacks is refused and its rules are "not advertised"; all other rules are judged.
     # sparse_passes LACKING RULE...: the whole suite; only LACKING RULE...: the cases of these rules, but with
     # --thorough the whole suite, too.
     sparse_passes() {

@@ -38,7 +38,7 @@ trap 'rm -rf "$scratch"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-# first_failure PROGRAM: the case that fails, nothing if none does.
+# first_failure PROGRAM: prints the failing case, if any.
 first_failure() {
     local status=0
     mkdir -p "$scratch/tmp"
@@ -79,7 +79,7 @@ check_one() {
 
 mkdir -p "$copy"
 cd "$root"
-# As new: an object may be of the last edit there.
+# Compiles anew: the object may be of the previous edit.
 project_files '*' | tar -cf - --files-from=- | tar -xmf - -C "$copy"
 cd "$copy"
 cmake --preset dev >"$log" 2>&1 || die "the log is $log"

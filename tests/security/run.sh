@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 #
-# What docs/SECURITY.md promises, from outside: the built files' hardening, the command with keys and
-# certificates, the conformance suite between peers that authenticate; and the programs of tests/unit
-# whose subject is security, once more, so that this group has it all. Prints TAP.
+# Checks the promises of docs/SECURITY.md from outside: the built files' hardening, the command with keys and
+# certificates, the conformance suite between authenticated peers. Also runs the programs of tests/unit
+# whose subject is security again, so that this group is complete. Prints TAP.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=${RDMUX_SOURCE:-$(cd "$here/../.." && pwd)}
@@ -20,7 +20,7 @@ unset RDMUX_PATHS RDMUX_LOG
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/rdmux-security.XXXXXX")
 started=()
 
-# end_processes: ends what this shell has started.
+# end_processes: ends the processes that this shell has started.
 end_processes() {
     local pid
     for pid in "${started[@]}"; do
@@ -42,7 +42,7 @@ fail() {
     exit 1
 }
 
-# case_of COMMAND...: a case, which tap runs in a subshell, that takes along what it started.
+# case_of COMMAND...: a case for tap, in a subshell that ends the processes it started.
 case_of() {
     started=()
     trap end_processes EXIT
@@ -55,8 +55,8 @@ library=$(readlink -f "$prefix/lib/librdmux.so" || true)
 [[ -n $library && -e $library ]] || library=$(find "$prefix" -name 'librdmux.so*' -type f | head -n 1)
 plugin=$(find "$prefix" -name rdmux-verbs.so -type f | head -n 1)
 
-# has FILE PATTERN OPTION...: readelf says of the file what matches the pattern. Its whole output is read, as
-# one that is cut off fails.
+# has FILE PATTERN OPTION...: readelf's output for the file matches the pattern. Reads all output, as readelf
+# fails if it is cut off.
 has() {
     readelf -W "${@:3}" "$1" | grep -E -- "$2" >/dev/null
 }
@@ -125,7 +125,7 @@ tap 'no source of the library reads the environment but by secure_getenv' no_sou
 
 # -------------------------------------------------------------------------- the promises and their tests
 
-# known PROGRAM CASE: the test that docs/SECURITY.md names is there. CASE may be empty.
+# known PROGRAM CASE: the test that docs/SECURITY.md names exists. CASE may be empty.
 known() {
     local program=$1 case=$2 source
     case $program in
@@ -162,7 +162,7 @@ every_promise_has_its_test() {
 
 tap 'every promise of docs/SECURITY.md names tests that exist' every_promise_has_its_test
 
-# The lists of what is broken on purpose are run by hand: an edit that finds nothing would break nothing.
+# The lists of deliberate breaks run by hand: here only checks that each edit still applies.
 every_broken_check_changes_its_source() {
     local list name source edit count=0 stale=0
     for list in "$root"/tests/{security,fuzz}/checks.def; do
@@ -207,7 +207,7 @@ start_server() {
     done
 }
 
-# expect STATUS TEXT ARGUMENT...: the command ends with it, and its output has the text.
+# expect STATUS TEXT ARGUMENT...: the command ends with the status, and its output has the text.
 expect() {
     local status=0 output
     output=$(timeout --kill-after=5 "$limit" "$rdmux" "${@:3}" 2>&1) || status=$?
@@ -349,7 +349,7 @@ fi
 
 # ------------------------------------------------------------------------------- tests of single parts
 
-# cases_of PROGRAM: its cases, each as one of ours.
+# cases_of PROGRAM: counts each of its cases as a case of this group.
 cases_of() {
     local program=$build/tests/unit/$1 status=0 line ran=0 output
     if [[ ! -x $program ]]; then

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# Cuts one safeguard after the other out of a copy of the RDMA plug-in and runs the random programs over
-# it: each cut must make them fail, or nothing would notice if the safeguard got lost. A cut that does
-# not apply to the source any more fails as well. The plug-in as it is must pass the same runs.
+# Removes one safeguard at a time from a copy of the RDMA plug-in and runs the random programs over it. Each
+# cut must make them fail; otherwise no test would notice the loss of the safeguard. A cut that no longer
+# applies to the source also fails. The unchanged plug-in must pass the same runs.
 set -euo pipefail
 : "${RDMUX_BUILD:?the folder the tests were built in}"
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -35,7 +35,7 @@ done
 
 # ------------------------------------------------------------------------------------------ building
 
-# Sources of the plug-in that a file of the tree goes into.
+# Sources of the plug-in that include a file of the tree.
 users_of() {
     local depend
     while IFS= read -r depend; do
@@ -44,7 +44,7 @@ users_of() {
     done < <(grep -rlE --include='*.o.d' "(^|[ /])$1( |\$|\\\\)" "$objects")
 }
 
-# compile SOURCE: the copy's, as the tree's was compiled.
+# compile SOURCE: compiles the copy's source as the tree's was compiled.
 compile() {
     local -a words=() kept=()
     local word skip=no
@@ -66,7 +66,7 @@ compile() {
     "${words[0]}" "-I$scratch/source" "${kept[@]}" -w -o "$scratch/objects/${1//\//+}.o" -c "$scratch/source/$1"
 }
 
-# build OUT [FILE]: a plug-in of the tree's objects, but for those that FILE of the copy goes into.
+# build OUT [FILE]: makes a plug-in of the tree's objects, except those that FILE of the copy goes into.
 build() {
     local out=$1 source object
     local -a all=() changed=()
@@ -86,7 +86,7 @@ build() {
         fi
         all+=("$object")
     done < <(find "$objects" -name '*.o')
-    # What it needs is in the process already: librdmux and the simulated device.
+    # librdmux and the simulated device are already in the process.
     cc -shared -o "$out" "${all[@]}"
 }
 
@@ -98,8 +98,8 @@ model() {
         "${@:3}"
 }
 
-# Most are noticed by the first runs, all by these.
-# is_red PLUGIN LINK LOG: the runs fail, and not because nothing can be connected any more.
+# The first runs notice most cuts, all of these runs notice every cut.
+# is_red PLUGIN LINK LOG: the runs fail, but not because no connection works.
 is_red() {
     ! model "$1" "$2" --seeds 512 >"$3" 2>&1 || {
         echo 'nothing has noticed it'
@@ -111,7 +111,7 @@ is_red() {
     fi
 }
 
-# What only shows where time goes on by itself, by the conformance suite.
+# Cuts that only show in real time, by the conformance suite.
 # suite PLUGIN LINK RULES OPTIONS
 suite() {
     mkdir -p "$scratch/lib/rdmux"
@@ -121,12 +121,12 @@ suite() {
         "$RDMUX_BUILD/bin/rdmux" conformance --provider "$2" --quick --patience 4 --seed 1 --rules "$3"
 }
 
-# The rules about messages that came before the end, on an adapter that tells of them much later.
+# Rules about messages that came before the end, on an adapter that reports them much later.
 end_rules() {
     suite "$1" "$2" 7.3,9.2,9.11 receipt=15ms
 }
 
-# The rule about reads that a revoke crosses, on an adapter that goes on answering them.
+# The rule about reads that a revoke crosses, on an adapter that continues to answer them.
 read_rules() {
     suite "$1" "$2" 6.8 latency=20us,late_read=100,late_read_time=1s,late_key=yes
 }
@@ -170,8 +170,8 @@ cut_one() {
     build "$scratch/cut.so" "$file" && "${RED_BY:-is_red}" "$scratch/cut.so" "$link" "$scratch/log"
 }
 
-# cut NAME LINK FILE WHAT WITH: WHAT is a regular expression of perl, WITH plain text. RED_BY: what has to
-# notice it, by default the model.
+# cut NAME LINK FILE WHAT WITH: WHAT is a perl regular expression, WITH plain text. RED_BY: the test that must
+# notice the cut, by default the model.
 cut() {
     local before=$tap_failed
     [[ $1 == *"$wanted"* ]] || return 0
@@ -228,7 +228,7 @@ cut 'the word where a request without bytes has them' ib verbs/verbs_queue.c \
     'else \{\s+ibv_wr_set_sge_list' 'else if (work->num_sge > 0) { ibv_wr_set_sge_list'
 cut 'the limit of lists in reads' roce verbs/verbs_post.c \
     'left < ep->max_read_sge \? left : ep->max_read_sge' 'left'
-# Who tells.
+# Notifications.
 cut 'the signal for a queue that is silent' ib verbs/verbs_ring.h \
     '\(!verbs_send_ring_awaits\(ring\) \|\|\s+ring->head - ring->signaled >= ring->signal_every\)' '0'
 cut 'the work that makes silent work tell' roce verbs/verbs_completion.c \

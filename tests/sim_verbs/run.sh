@@ -25,9 +25,9 @@ are missing they are not built, and that is a skip.
 END_OF_USAGE
 }
 
-# Adapters, in the order: as they are; such as take requests by ibv_wr_*(), and insist on rights to what a
-# read brings; as small as they may be, over iWARP with a piece for the header, and as much for the longest
-# message; such as do not do all that they say, where the trial finds out and the library does it instead.
+# Adapters, in this order: default ones; adapters with ibv_wr_*() that require rights on a read's sink;
+# the smallest allowed, over iWARP with a piece for the header, and as much for the longest message; adapters
+# that do not keep all their claims, where the device self-test finds that and the library emulates.
 readonly suites=(
     ib roce iwarp
     'ib,like=hca' 'roce,like=hca' 'iwarp,wr_api=yes' 'iwarp,like=hca'
@@ -69,7 +69,7 @@ if [[ ! -e $RDMUX_BUILD/lib/rdmux/rdmux-verbs.so && ${parts[*]} != device ]]; th
     exit 77
 fi
 status=0
-# A sanitizer's library has to come before every other one that is preloaded.
+# A sanitizer's library must be the first preloaded one.
 preload=$(ldd "$RDMUX_BUILD/bin/rdmux" | sed -nE 's|.*=> (/[^ ]*/lib[a-z]san\.so[^ ]*) .*|\1|p' | paste -sd ' ')
 preload="$preload $RDMUX_BUILD/lib/libsimverbs.so"
 
@@ -84,7 +84,7 @@ conformance() {
         --provider "${1%%,*}" "${@:2}" || status=1
 }
 
-# tells NUMBER NAME OPTIONS PATTERN: does rdmux info say this of the adapter's path?
+# tells NUMBER NAME OPTIONS PATTERN: rdmux info reports the pattern for the adapter's path.
 tells() {
     local line
     line=$(over "$3" "$RDMUX_BUILD/bin/rdmux" info --json |
@@ -108,14 +108,14 @@ run_rules() {
     # Lists of one piece.
     conformance roce,max_sge=1 --case 1.13
     conformance iwarp,max_sge=2 --case 1.13
-    # Adapters whose refusals are lost: the peer's library knows.
+    # Adapters whose refusals are lost: the peer's library knows the cause.
     conformance ib,mute_refusals=yes --case 'cross with'
     conformance roce,mute_refusals=yes --case 'cross with'
-    # An adapter that goes on answering reads whose region has been revoked.
+    # An adapter that continues to answer reads whose region has been revoked.
     conformance iwarp,latency=20us,late_read=100,late_read_time=1s,late_key=yes --rules 6.8
 }
 
-# What the trial of an adapter found is told.
+# The result of an adapter's self-test is reported.
 run_trial() {
     local native='"native":.*"fetch_add","compare_swap".*"emulated":\[\]'
     local emulated='"emulated":\["fetch_add","compare_swap"\]'
@@ -135,19 +135,19 @@ run_trial() {
 run_ends() {
     local link provider
     local -a ends
-    # What a wrong local key is to each device: soft RoCE does not say.
+    # Error of a wrong local key on each device: soft RoCE reports no cause.
     for link in ib=PEER_GONE roce=PEER_GONE roce,like=hca=IO iwarp=IO:DENIED iwarp,like=hca=IO:IO; do
         read -r -a ends <<<"$(sed 's/[^:]*/RDMUX_&/g; s/:/ /' <<<"${link##*=}")"
         over "${link%=*}" "$RDMUX_BUILD/tests/tools/dead_key" "${link%%[,=]*}" 127.0.0.1 "${ends[@]}" || status=1
     done
-    # One endpoint keeps the cq busy while another's requests have nobody to tell of them.
+    # One endpoint keeps the cq busy while no completion reports another's requests.
     for provider in ib roce iwarp; do
         over "$provider,time=virtual" "$RDMUX_BUILD/tests/tools/busy_neighbour" "$provider" 127.0.0.1 || status=1
     done
     over iwarp,swallow=60s "$RDMUX_BUILD/tests/tools/stalled_connect" iwarp 127.0.0.1 || status=1
 }
 
-# The numbers count for each of the three links; seeds begin at 1.
+# The numbers apply to each of the three links; seeds begin at 1.
 operations=1000000 runs=500
 if [[ ${RDMUX_TEST_LEVEL:-normal} == thorough ]]; then
     operations=5000000 runs=4000

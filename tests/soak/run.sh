@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 # A long load with faults over each provider, one after the other; prints TAP. run.sh [--seconds N] [--seed N]
-# [PROVIDER...]: N seconds altogether. Without, 30, and half an hour for --thorough. Flaws that are put in on purpose
-# have to be found.
+# [PROVIDER...]: N seconds in all; default 30, half an hour with --thorough. Also plants flaws, which must be
+# found.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 RDMUX_BUILD=${RDMUX_BUILD:-$here/../../build/dev}
@@ -49,7 +49,7 @@ run_soak() {
     esac
 }
 
-# tell_case PASSED NAME: with what the program has printed, if it failed.
+# tell_case PASSED NAME: prints the program's output if it failed.
 tell_case() {
     number=$((number + 1))
     if [[ $1 == yes ]]; then
@@ -77,7 +77,7 @@ for provider in "${providers[@]}"; do
     grep '^# figures: ' "$scratch/out" || true
 done
 
-# What the soak says of a flaw that is put in.
+# The soak's report of a planted flaw.
 declare -A finds=(
     [memory]='the number of .* blocks grew by'
     [table]='blocks, in bytes, grew by'

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 # shellcheck shell=bash
 #
-# What run.sh lets guests do: its arguments are a function of this file and that one's arguments. Of
-# a case for two guests, guest a runs NAME_a, and b NAME_b.
+# The cases of run.sh in guests: the arguments are a function of this file and its arguments. Of a case for
+# two guests, guest a runs NAME_a, and b NAME_b.
 set -euo pipefail
 # shellcheck source=tests/soft_rdma/inside.sh
 . /run/host/inside.sh
 
-# Set by run.sh where programs of this tree are run.
+# Set by run.sh for cases that run programs of this tree.
 : "${RDMUX_SOURCE:=}" "${RDMUX_BUILD:=}"
 rdmux=$RDMUX_BUILD/bin/rdmux
 examples=$RDMUX_BUILD/examples
@@ -70,7 +70,7 @@ panics_under_the_other_b() {
     await never
 }
 
-# cannot_write FOLDER...: of the host's files nothing can be written.
+# cannot_write FOLDER...: none of the host's files there can be written.
 cannot_write() {
     local folder file=rdmux-guest-was-here
     for folder; do
@@ -119,7 +119,7 @@ both_adapters_are_active() {
     active "$SIW_DEVICE" iWARP
 }
 
-# With events: two programs that poll share one processor badly.
+# With events: two polling programs share one processor badly.
 pingpong_on_rxe() {
     local gid=1 # the IPv4 address; the first one is link-local
     in_background ibv_rc_pingpong -e -d "$RXE_DEVICE" -g $gid
@@ -134,9 +134,9 @@ of() {
     printf '%s\n' "${!name}"
 }
 
-# run_rping ROUNDS OPTION...: rping closes its event channel while a thread of it may be about to wait for
-# the next event; the thread then ends the process with -1 when all is done (main() and cm_thread() in
-# librdmacm/examples/rping.c, rdma-core 44). That is no failure if it tells of every ping.
+# run_rping ROUNDS OPTION...: rping closes its event channel while its thread may be about to wait for the next
+# event. The thread then ends the process with -1 although all is done (main() and cm_thread() in
+# librdmacm/examples/rping.c, rdma-core 44). That is no failure if it reports every ping.
 run_rping() {
     local rounds=$1 said status=0
     said=$(mktemp)
@@ -149,7 +149,7 @@ run_rping() {
     return "$status"
 }
 
-# rping_server ADDRESS ROUNDS [SIZE], rping_client likewise: the client verifies what comes back.
+# rping_server ADDRESS ROUNDS [SIZE], rping_client likewise: the client verifies the returned bytes.
 rping_server() {
     in_background run_rping "$2" -s -a "$1" -S "${3:-64}"
     until_true rdma_listens "$1"
@@ -192,7 +192,7 @@ rping_across_b() {
 
 # ------------------------------------------------------------------------- peers that are not rdmux
 
-# rdmux-interop plays the program that is missing (tests/interop/README.md).
+# rdmux-interop takes the place of the missing program (tests/interop/README.md).
 interop=$RDMUX_BUILD/bin/rdmux-interop
 
 # plays PROGRAM ADDRESS PORT: in the background, until its peer ends; PROGRAM is a server.
@@ -244,8 +244,8 @@ rdmux_and_rping_b() {
     end_well
 }
 
-# perftest ADAPTER TEST [ADDRESS]: TEST is send-lat or write-bw. Without -e: with events ib_send_lat takes
-# the next message's for that of its own send (tests/interop/README.md).
+# perftest ADAPTER TEST [ADDRESS]: TEST is send-lat or write-bw. Without -e: with events ib_send_lat takes the
+# next message's event for that of its own send (tests/interop/README.md).
 perftest() {
     "ib_${2//-/_}" -R -F -n 20 -d "$(of "$1" DEVICE)" "${@:3}"
 }
@@ -273,7 +273,7 @@ sum() {
     awk '{ sum += $1 } END { print sum + 0 }'
 }
 
-# dropped NETDEV: how many packets its queue has thrown away.
+# dropped NETDEV: the number of packets that its queue has dropped.
 dropped() {
     tc -s qdisc show dev "$1" | sed -n 's/.*(dropped \([0-9]*\),.*/\1/p' | sum
 }
@@ -286,7 +286,7 @@ rxe_counter() {
     cat "/sys/class/infiniband/$RXE_DEVICE/ports/1/hw_counters/$1"
 }
 
-# tcp_counter NAME: of the two lines of a protocol the first names the columns.
+# tcp_counter NAME: the first of a protocol's two lines names the columns.
 tcp_counter() {
     awk -v name="$1" '
         $1 != "Tcp:" { next }
@@ -295,7 +295,7 @@ tcp_counter() {
     ' /proc/net/snmp
 }
 
-# How often this guest's adapter sent something again or was sent something again.
+# The number of retransmissions by, and to, this guest's adapter.
 repeats() {
     case $1 in
     rxe)
@@ -319,7 +319,7 @@ loss_is_made_good_a() {
     tell 'repeats of a' "$(repeats "$adapter")"
 }
 
-# About 500 packets go either way.
+# About 500 packets go each way.
 loss_is_made_good_b() {
     local adapter=$1 netdev lost repeats
     netdev=$(of "$adapter" NETDEV)
@@ -334,7 +334,7 @@ loss_is_made_good_b() {
     ((repeats > 0)) || fail 'what was lost came without being sent again'
 }
 
-# count_traffic_class NETDEV CLASS, packets_of_class NETDEV: packets that come in with exactly it.
+# count_traffic_class NETDEV CLASS, packets_of_class NETDEV: incoming packets with exactly this class.
 count_traffic_class() {
     tc qdisc add dev "$1" clsact
     tc filter add dev "$1" ingress protocol ip u32 match ip tos "$2" 0xff action pass
@@ -348,7 +348,7 @@ packets_of_class() {
 # 106: DSCP 26 and ECT(0). The second GID is the IPv4 address.
 readonly marked_class=106 marked_rounds=20
 
-# Writes, as sends that wait for events overrun their completion queue where a guest is slow, and hang.
+# Uses writes: sends with events overrun their completion queue in a slow guest, and hang.
 marked_latency_test() {
     ib_write_lat -d "$RXE_DEVICE" -x 1 -n "$marked_rounds" --tclass="$1" "${@:2}"
 }
@@ -385,7 +385,7 @@ traffic_class_is_on_the_wire_b() {
 
 # ------------------------------------------------------------------------- programs of this tree
 
-# adapter_of PROVIDER: whose addresses a provider's peers are named by.
+# adapter_of PROVIDER: the adapter whose addresses name a provider's peers.
 adapter_of() {
     case $1 in
     iwarp) echo siw ;;
@@ -393,7 +393,7 @@ adapter_of() {
     esac
 }
 
-# rdmux_conformance PROVIDER [OPTION...]: with one processor, waiting sleeps.
+# rdmux_conformance PROVIDER [OPTION...]: sleeps while waiting, as there is one processor.
 rdmux_conformance() {
     "$rdmux" conformance --format tap --seed 1 --patience 8 --wait sleep --provider "$@"
 }
@@ -419,7 +419,7 @@ rdmux_conformance_between_hosts_b() {
     return "$status"
 }
 
-# rdmux_examples PROVIDER: all that tests/examples has for one path.
+# rdmux_examples PROVIDER: all cases of tests/examples for one path.
 rdmux_examples() {
     local cases case run=$RDMUX_SOURCE/tests/examples/run.sh
     export RDMUX_EXAMPLES=$examples
@@ -431,8 +431,8 @@ rdmux_examples() {
     done
 }
 
-# rdmux_stalls WHAT...: the address of soft iWARP swallows what a filter matches; peers are named by
-# the other adapter's address.
+# rdmux_stalls WHAT...: the address of soft iWARP swallows packets that match a filter; the other adapter's
+# address names the peers.
 rdmux_stalls() {
     local end_ms=$1
     shift
@@ -455,7 +455,7 @@ rdmux_demo() {
         .bandwidth.bytes_per_second > 0' /tmp/demo >/dev/null || fail "$(cat /tmp/demo)"
 }
 
-# rdmux_between_hosts PROVIDER: guest a serves, b asks for one thing after the other.
+# rdmux_between_hosts PROVIDER: guest a serves, b runs one command after the other.
 rdmux_between_hosts_a() {
     local address
     mkdir /tmp/received
@@ -494,8 +494,8 @@ rdmux_between_hosts_b() {
     tell 'b is done'
 }
 
-# measured_beats_constants: the wire between the iWARP adapters is slow, that between the RoCE ones is
-# not; by their constants both are alike, and iwarp comes first by its name.
+# measured_beats_constants: the wire between the iWARP adapters is slow, that between the RoCE adapters is
+# not; by constants both paths are equal, and iwarp ranks first by its name.
 measured_beats_constants_a() {
     local address
     slow_down "$(of siw NETDEV)"
@@ -521,7 +521,7 @@ measured_beats_constants_b() {
     tell 'b is done'
 }
 
-# slow_down INTERFACE: a line to far away, of 1 MB a second.
+# slow_down INTERFACE: limits the line to 1 MB a second, with a delay of 50 ms.
 slow_down() {
     tc qdisc add dev "$1" root handle 1: tbf rate 8mbit burst 3000 latency 400ms
     tc qdisc add dev "$1" parent 1: handle 2: netem delay 50ms
@@ -537,7 +537,7 @@ serve_example() {
     tell_address "$1"
 }
 
-# tell_address EXAMPLE: of the one just started.
+# tell_address EXAMPLE: tells the address of the example just started.
 tell_address() {
     local port
     until_true grep -q '^listening on ' /tmp/server
@@ -545,7 +545,7 @@ tell_address() {
     tell "$1 serves" "$(of "$(adapter_of "$RDMUX_PATHS")" ADDRESS):$port"
 }
 
-# went_over FILE: the program that wrote it must say that it used this case's path.
+# went_over FILE: the program that wrote it must report that it used this case's path.
 went_over() {
     grep -qE "over $RDMUX_PATHS([^a-z]|\$)" "$1" || fail "not over $RDMUX_PATHS: $(<"$1")"
 }
@@ -613,7 +613,7 @@ rdmux_examples_between_hosts_b() {
 
 # ------------------------------------------------------------- a network and devices that fail
 
-# net_of PROVIDER, other_net_of PROVIDER: whose wire carries its data, and the one beside it.
+# net_of PROVIDER, other_net_of PROVIDER: the interface that carries its data, and the other one.
 net_of() {
     adapter_of "$1"
 }
@@ -625,7 +625,7 @@ other_net_of() {
     esac
 }
 
-# serve_traffic NAME ADDRESS OPTION...: starts it, and tells its address under that name.
+# serve_traffic NAME ADDRESS OPTION...: starts the server, and tells its address under NAME.
 serve_traffic() {
     local name=$1 address=$2
     : >/tmp/traffic
@@ -635,7 +635,7 @@ serve_traffic() {
     tell "$name" "$(sed -n 's/^listening on //p' /tmp/traffic)"
 }
 
-# traffic_ends: the server that was started has ended, and all was well.
+# traffic_ends: the server has ended successfully.
 traffic_ends() {
     local status=0
     wait "$started" || status=$?
@@ -643,7 +643,7 @@ traffic_ends() {
     ((status == 0)) || fail "the server of guest $GUEST ended with status $status"
 }
 
-# drive_traffic OPTION...: what it says is in /tmp/driven, too.
+# drive_traffic OPTION...: its output also goes to /tmp/driven.
 drive_traffic() {
     local status=0
     "$traffic" drive "$@" >/tmp/driven 2>&1 || status=$?
@@ -651,7 +651,7 @@ drive_traffic() {
     ((status == 0)) || fail "the driver of guest $GUEST ended with status $status"
 }
 
-# begin_driving OPTION..., driving_ends: the same beside other things; it begins with an endpoint.
+# begin_driving OPTION..., driving_ends: the same in the background; begins with an endpoint.
 begin_driving() {
     "$traffic" drive "$@" >/tmp/driven 2>&1 &
     started=$!
@@ -665,8 +665,8 @@ driving_ends() {
     ((status == 0)) || fail "the driver of guest $GUEST ended with status $status"
 }
 
-# Delay, packets that overtake others, and loss: everything arrives, with the right bytes. Over soft RoCE
-# the answer to each read is one packet: longer ones break connections there, see the case behind this.
+# Delay, reordering and loss: all bytes arrive correctly. Over soft RoCE the answer to each read is one packet:
+# longer ones break connections there, see the next case.
 traffic_in_bad_weather_a() {
     local adapter netdev
     adapter=$(net_of "$1")
@@ -692,9 +692,9 @@ traffic_in_bad_weather_b() {
     ((repeats > 0)) || fail 'what was lost came without being sent again'
 }
 
-# doubtful_reads PROVIDER: packets overtake each other so often that sooner or later soft RoCE ends a read
-# of several packets with an error and says that it is done (verbs_domain.c), before it ends the
-# connection. No read that rdmux says is done brings other bytes.
+# doubtful_reads PROVIDER: packets overtake each other so often that soft RoCE sooner or later fails a read of
+# several packets but reports it as done (verbs_domain.c), before it ends the connection. No read that rdmux
+# reports as done has wrong bytes.
 doubtful_reads_a() {
     local adapter
     adapter=$(net_of "$1")
@@ -711,7 +711,7 @@ doubtful_reads_b() {
     driving_ends
 }
 
-# break_it HOW PROVIDER: at this guest.
+# break_it HOW PROVIDER: breaks the connection at this guest.
 break_it() {
     local adapter
     adapter=$(net_of "$2")
@@ -722,9 +722,9 @@ break_it() {
     esac
 }
 
-# breaks_under_traffic PROVIDER HOW: what breaks at a under traffic ends both endpoints, with a
-# reason, within the liveness time. Then the same programs go on over tcp.
-# The control channel is where the fault is not, so that the path's end is noticed as such.
+# breaks_under_traffic PROVIDER HOW: a break at guest a under traffic ends both endpoints, with a reason,
+# within the liveness time. Then the same programs continue over tcp. The control channel avoids the fault,
+# so that the end of the path is noticed as such.
 breaks_under_traffic_a() {
     local provider=$1 how=$2 net address
     net=$(other_net_of "$provider")
@@ -746,8 +746,8 @@ breaks_under_traffic_b() {
     [[ $how == peer ]] || again=(--again auto)
     begin_driving "$(await 'a serves')" --paths "$provider" --expect "$3" "${again[@]}"
     sleep 0.3 # of traffic
-    # A link is down at both ends. Were it up here, what is sent into it would fill the socket that is the
-    # wire, and this kernel would do nothing but try again: vector_poll() in arch/um/drivers/vector_kern.c.
+    # A link is down at both ends. If it were up here, sent packets would fill the socket that is the wire, and
+    # this kernel would only retry: vector_poll() in arch/um/drivers/vector_kern.c.
     [[ $how != link ]] || break_it link "$provider"
     tell 'b is under way'
     driving_ends
@@ -760,9 +760,9 @@ breaks_under_traffic_b() {
         fail 'other paths than these'
 }
 
-# loses_its_device PROVIDER: under traffic. The kernel takes an adapter in software away when nobody has
-# it open any more (ib_uverbs_remove_one() in uverbs_main.c), and tells nobody that it waits. So the
-# endpoint lives on; the next one has tcp.
+# loses_its_device PROVIDER: under traffic. The kernel removes a software adapter when no process has it open
+# (ib_uverbs_remove_one() in uverbs_main.c), and reports the wait to no program. So the endpoint lives on; the
+# next one has tcp.
 loses_its_device_a() {
     local adapter removal
     adapter=$(net_of "$1")
@@ -787,7 +787,7 @@ loses_its_device_b() {
     grep -q '^over tcp$' /tmp/driven || fail 'not over tcp'
 }
 
-# goes_dark PROVIDER: nothing at all comes through any more, of data and of the control channel.
+# goes_dark PROVIDER: no packet of data or of the control channel comes through any more.
 goes_dark_a() {
     serve_traffic 'a serves' "$(of "$(net_of "$1")" ADDRESS):0" --expect PEER_GONE
     await 'b is under way'
@@ -802,8 +802,7 @@ goes_dark_b() {
     driving_ends
 }
 
-# host_goes PROVIDER: the other host is gone from one moment to the next, as if it had lost its power: nothing
-# of it says so.
+# host_goes PROVIDER: the other host vanishes at once, as after a power loss: it sends no notice.
 host_goes_a() {
     serve_traffic 'a serves' "$(of "$(net_of "$1")" ADDRESS):0" --expect PEER_GONE
     await 'b is under way'
@@ -819,8 +818,8 @@ host_goes_b() {
     sleep 60
 }
 
-# revoked_far_away PROVIDER write|read: the importer hears of it when its requests have been refused,
-# as the control channel takes longer than the 100 ms that rdmux_mr_revoke() waits.
+# revoked_far_away PROVIDER write|read: the importer learns of the revocation when its requests have been
+# refused, as the control channel takes longer than the 100 ms that rdmux_mr_revoke() waits.
 revoked_far_away_a() {
     local control
     control=$(other_net_of "$1")
@@ -847,7 +846,7 @@ revoked_far_away_b() {
     ((placed > 0 && placed <= landed)) || fail 'a write was said to be placed and was not'
 }
 
-# too_long_far_away PROVIDER: its sender may have completed by then.
+# too_long_far_away PROVIDER: the sender's request may have completed by then.
 too_long_far_away_a() {
     lag "$1"
     serve_traffic 'a serves' "$(of "$(net_of "$1")" ADDRESS):0" --expect LENGTH
@@ -863,7 +862,7 @@ lag() {
     tc qdisc add dev "$(of "$(net_of "$1")" NETDEV)" root netem delay 20ms limit 10000
 }
 
-# late_receives PROVIDER: the peer has none for longer than a device would try by itself.
+# late_receives PROVIDER: the peer has no receive for longer than a device retries by itself.
 late_receives_a() {
     serve_traffic 'a serves' "$(of "$(net_of "$1")" ADDRESS):0" --late 4000
     traffic_ends
@@ -876,8 +875,8 @@ late_receives_b() {
         fail 'messages arrived without receives'
 }
 
-# many_share_receives PROVIDER ENDPOINTS: with receives of their own they would need 4 MiB each; so
-# they have 16 MiB together. What an endpoint more pins, for other things, is less than one receive.
+# many_share_receives PROVIDER ENDPOINTS: with their own receives the endpoints would need 4 MiB each; with an
+# SRQ they have 16 MiB in all. Other pinned memory of one more endpoint is less than one receive.
 readonly shared_receives=64 shared_size=262144
 
 many_share_receives_a() {
@@ -914,7 +913,7 @@ explained() {
         fail "not $3 of '$2': $(cat /tmp/explain)"
 }
 
-# serve_until PROVIDER: rdmux serve at its adapter's address, until b is done.
+# serve_until PROVIDER: runs rdmux serve at its adapter's address until b is done.
 serve_until() {
     "$rdmux" serve "$(of "$(adapter_of "$1")" ADDRESS):0" >/tmp/serve &
     started=$!
@@ -941,7 +940,7 @@ software_only_if_asked_b() {
     tell 'b is done'
 }
 
-# only_one_side_has_it PROVIDER GUEST: this guest's device is taken away.
+# only_one_side_has_it PROVIDER GUEST: removes this guest's device.
 only_one_side_has_it_a() {
     [[ $2 == b ]] || rdma link del "$(of "$(adapter_of "$1")" DEVICE)"
     serve_until "$1"
@@ -965,8 +964,7 @@ only_one_side_has_it_b() {
 
 # ----------------------------------------------------------------------------- marks on the wire
 
-# count_classes NETDEV CLASS..., packets_marked NETDEV CLASS: packets that come in, by their type of
-# service.
+# count_classes NETDEV CLASS..., packets_marked NETDEV CLASS: incoming packets by their type of service.
 count_classes() {
     local netdev=$1 class
     tc qdisc add dev "$netdev" clsact
@@ -981,15 +979,15 @@ packets_marked() {
         sed -n 's/.*Sent [0-9]* bytes \([0-9]*\) pkt.*/\1/p' | sum
 }
 
-# congest NETDEV: a slow queue that marks what can be marked, and drops the rest.
+# congest NETDEV: a slow queue that marks packets that can be marked, and drops the rest.
 congest() {
     tc qdisc add dev "$1" root handle 1: tbf rate 30mbit burst 4kb limit 400kb
     tc qdisc add dev "$1" parent 1:1 handle 2: red limit 400kb min 6kb max 18kb avpkt 1000 \
         burst 8 probability 0.2 ecn
 }
 
-# traffic_is_marked PROVIDER: rdmux's packets can be marked by congested queues (106: DSCP 26 and
-# ECT(0)), and are (107: CE). Soft iWARP has no way to ask for it: its packets have class 0.
+# traffic_is_marked PROVIDER: congested queues can mark rdmux's packets (106: DSCP 26 and ECT(0)), and do (107:
+# CE). Soft iWARP cannot request that: its packets have class 0.
 traffic_is_marked_a() {
     local netdev
     netdev=$(of "$(net_of "$1")" NETDEV)

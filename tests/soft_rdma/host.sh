@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 # shellcheck shell=bash
 #
-# What guest and two_guests have in common: they source it after scripts/lib.sh, with their folder
-# in $here. It keeps everything in one private folder, $scratch:
-#   linux, init, inside.sh     what is booted
+# Shared code of guest and two_guests: they source it after scripts/lib.sh, with their folder in $here. All
+# its files are in one private folder, $scratch:
+#   linux, init, inside.sh     the files that are booted
 #   with, with.N               paths for the guests, and copies of those that they could not read
 #   environment                variables for the guests' scripts
 #   shared/                    for the guests' scripts (tell and await)
 #   a/, b/                     for each guest: enter, script (what it runs), out, status, console
 
-# Exit statuses that are not the script's.
+# Exit statuses that are not those of the script.
 readonly status_late=124 # past the time limit
 readonly status_died=125 # the guest died, or did not come up
 
@@ -44,8 +44,8 @@ Exit status: the script's; 124 if the limit is over; 125 if the guest died or di
 END_OF_USAGE
 }
 
-# take_option ARGUMENT...: takes one option that both have; sets taken to the number of its words, 0
-# if the options are over.
+# take_option ARGUMENT...: takes one option that both commands have; sets taken to the number of its words, 0
+# at the end of the options.
 taken=0
 # shellcheck disable=SC2034 # read by who sources this
 take_option() {
@@ -88,15 +88,15 @@ take_option() {
 
 # ------------------------------------------------------------------------------- the private folder
 
-# Its processes are known by the folder on their command line. A guest that is killed while it
-# starts a process leaves that behind, stopped: the kernel of User Mode Linux asks to be followed
-# into death only after the fork (os_set_pdeathsig in arch/um/os-Linux/skas/process.c).
+# Its processes have the folder on their command line. A guest that is killed while it starts a process leaves
+# that process behind, stopped: the User Mode Linux kernel sets the parent-death signal only after the fork
+# (os_set_pdeathsig in arch/um/os-Linux/skas/process.c).
 clean_up() {
     local tries pids process mark=$scratch/linux
     trap - EXIT
     if [[ -n $scratch ]]; then
         for tries in {1..100}; do
-            # grep fails if a process ends under its eyes. It must not find itself.
+            # grep fails if a process ends during its run. It must not find itself.
             pids=$(grep -lsaF -f <(echo "$mark") /proc/[0-9]*/cmdline | cut -d/ -f3) || true
             [[ -n $pids ]] || break
             # shellcheck disable=SC2086
@@ -110,7 +110,7 @@ clean_up() {
     [[ -z $scratch ]] || rm -rf "$scratch"
 }
 
-# The guest is root inside and would write the host's files with this user's rights.
+# The guest is root inside, and could write the host's files with this user's rights.
 choose_user() {
     [[ $EUID == 0 ]] || return 0
     id -u nobody >/dev/null 2>&1 || die 'there is no user "nobody" to run a guest as'
@@ -143,7 +143,7 @@ readable() {
     found=$("${as_user[@]}" find "$1" ! -type l ! -readable -print -quit 2>&1) && [[ -z $found ]]
 }
 
-# fill_scratch GUESTS: everything that does not depend on which of so many guests it is.
+# fill_scratch GUESTS: writes the files that are the same for all guests.
 fill_scratch() {
     local guests=$1 path copy count=0 variable
     cp "$linux" "$scratch/linux"
@@ -203,12 +203,11 @@ memory_folder() {
     fi
 }
 
-# place_guests: the processors that this user may use, each for one guest in turn, from a random one
-# on. A guest must not have more than one: its kernel believes to have the only one, so its barriers
-# are for the compiler, and yet its interrupts run while the process that they interrupt goes on
-# beside it. On two processors siw then completes and misses that the process armed the queue, while
-# the process arms and misses the completion: a lost wake-up that is nobody's who is tested. It is
-# also quicker so.
+# place_guests: assigns the processors that this user may use to guests in turn, from a random one on. A guest
+# must have only one: its kernel assumes a single processor, so its barriers are for the compiler only, yet its
+# interrupts run while the interrupted process continues. On two processors siw then completes and misses that
+# the process armed the queue, while the process arms and misses the completion: a lost wake-up that is not a
+# fault of the tested code. It is also quicker this way.
 processors=()
 place_guests() {
     local range first last
@@ -226,8 +225,8 @@ place_guests() {
     processors=("${processors[@]:first}" "${processors[@]:0:first}")
 }
 
-# boot NAME [WORD...]: starts a guest with these words on its command line; sets process. Whatever
-# kills this shell or the process kills the guest, too.
+# boot NAME [WORD...]: starts a guest with these words on its command line; sets process. The guest ends if
+# this shell or the process is killed.
 process=
 memory_in=
 boot_time=
@@ -255,8 +254,8 @@ powered_down() {
     [[ $(tr -d '\r' <"$1" | tail -n 1) == 'reboot: Power down' ]]
 }
 
-# ended NAME STATUS: the exit status of a guest whose process has ended with that status. Says so if
-# it is not its script's.
+# ended NAME STATUS: prints the exit status of a guest whose process ended with that status. Reports a status
+# that is not its script's.
 ended() {
     local name=$1 folder=$scratch/$1 status=$2 what
     if ((status == 124 || (status == 137 && SECONDS - boot_time >= seconds))); then

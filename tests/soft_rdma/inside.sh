@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 # shellcheck shell=bash
 #
-# What a guest's script finds, beside the folder /run/host/shared and these variables:
+# Environment of a guest's script: the folder /run/host/shared, and these variables:
 #   GUEST                        its name: a, or b
 #   RXE_DEVICE, SIW_DEVICE       the adapters of soft RoCE and soft iWARP
 #   RXE_NETDEV, SIW_NETDEV       the network devices under them
@@ -41,13 +41,13 @@ until_true() {
     done
 }
 
-# tell NAME [TEXT]: what await NAME waits for, here or in the other guest.
+# tell NAME [TEXT]: ends the wait of await NAME, here or in the other guest.
 tell() {
     printf '%s\n' "${2-}" >"/run/host/shared/$1.part"
     mv "/run/host/shared/$1.part" "/run/host/shared/$1"
 }
 
-# await NAME: prints the text that came with it. Fails at once if the other guest can tell no more.
+# await NAME: waits, and prints the text of tell. Fails at once if the other guest cannot tell it any more.
 await() {
     local ended peer=a
     [[ $GUEST != a ]] || peer=b

@@ -24,7 +24,7 @@ regular expression) only the cases whose name matches.
 END_OF_USAGE
 }
 
-# The providers whose conformance, examples and tools are run here; shm is for one host only.
+# Providers whose conformance, examples and tools run here; shm is for one host only.
 read -r -a providers <<<"${RDMUX_SOFT_RDMA_PATHS:-tcp shm roce iwarp}"
 
 only_part=
@@ -92,7 +92,7 @@ is_of_part() {
     [[ -z $only_part || $only_part == "$part" ]]
 }
 
-# check NAME COMMAND...: one case, if it is wanted.
+# check NAME COMMAND...: one case, if selected.
 check() {
     ! is_of_part || [[ ! $1 =~ $wanted ]] || tap "$@"
 }
@@ -195,7 +195,7 @@ the_host_is_out_of_reach() {
         [[ ! -e /tmp/rdmux-guest-was-here && ! -e /dev/shm/rdmux-guest-was-here ]]
 }
 
-# What is closed to a guest depends on who runs this; a folder that the guest covers always is.
+# Folders closed to a guest depend on the user who runs this; a folder that the guest covers is always closed.
 closed_folders_are_brought() {
     local base folder status=0
     for base in "${TMPDIR:-/tmp}" /dev/shm; do
@@ -211,7 +211,7 @@ closed_folders_are_brought() {
     return "$status"
 }
 
-# A guest whose harness is told to end, or is killed, ends with it.
+# A guest whose harness is told to end, or is killed, ends too.
 nothing_is_left_behind() {
     local signal harness folder status=0
     folder=$(mktemp -d /var/tmp/rdmux-soft-rdma.XXXXXX)
@@ -226,8 +226,8 @@ nothing_is_left_behind() {
     return "$status"
 }
 
-# leaves_nothing FOLDER SIGNAL: of a guest whose harness has its temporary files there and gets this
-# signal; 0: none, its script ends.
+# leaves_nothing FOLDER SIGNAL: a guest leaves nothing if its harness, with temporary files in FOLDER, gets
+# this signal; 0: no signal, its script ends.
 leaves_nothing() {
     local folder=$1 signal=$2 harness deadline=$((SECONDS + 120)) script=forks_for_ever
     case $signal in
@@ -246,7 +246,7 @@ leaves_nothing() {
         kill "-$signal" "$harness"
         ! wait "$harness" || fail 'the harness went on' || return
     fi
-    # A killed harness cannot remove its folder; its guest is gone soon, not at once.
+    # A killed harness cannot remove its folder; its guest ends soon, not at once.
     [[ $signal != KILL ]] || rm -rf "${folder:?}"/*
     until nothing_left "$folder" >"$scratch/left"; do
         if ((SECONDS >= deadline)); then
@@ -317,7 +317,7 @@ if [[ $level == thorough ]]; then
     sharing=500
 fi
 
-# briefly COMMAND...: of a program that prints TAP, what is not ok, and the end.
+# briefly COMMAND...: prints the failures of a program that prints TAP, and its end.
 briefly() {
     local status=0
     "$@" >"$scratch/out" 2>&1 || status=$?
@@ -327,25 +327,25 @@ briefly() {
     return "$status"
 }
 
-# hosts NAME CASE [ARGUMENT...]: a case of this tree's programs in two guests.
+# hosts NAME CASE [ARGUMENT...]: a case with this tree's programs in two guests.
 hosts() {
     check "$1" two_guests --seconds 400 "${programs[@]}" -- "${@:2}"
 }
 
-# the_other_host_goes PROVIDER: guest b dies, and a tells how long it had heard nothing.
+# the_other_host_goes PROVIDER: guest b dies; a reports how long it heard nothing.
 the_other_host_goes() {
     ends_with 125 'guest b died' '^a: a has noticed$' '^exit status of a: 0, of b: 125$' -- \
         two_guests --seconds 400 "${programs[@]}" -- host_goes "$1"
 }
 
-# rdmux_without_a_peer PROVIDER: of any path, what becomes of it when nothing is heard any more.
+# rdmux_without_a_peer PROVIDER: a path whose peer falls silent.
 rdmux_without_a_peer() {
     local on="over $1 between two guests"
     hosts "silence of everything is noticed in time $on" goes_dark "$1"
     check "a host that is gone is noticed in time $on" the_other_host_goes "$1"
 }
 
-# rdmux_while_things_fail PROVIDER: of an adapter's path, what becomes of traffic and of its endpoints.
+# rdmux_while_things_fail PROVIDER: traffic and endpoints of an adapter's path during faults.
 rdmux_while_things_fail() {
     local on="over $1 between two guests"
     hosts "software is chosen before tcp only if asked for: $1" software_only_if_asked "$1"
@@ -370,14 +370,14 @@ rdmux_while_things_fail() {
     hosts "$sharing endpoints share receives $on" many_share_receives "$1" "$sharing"
 }
 
-# What one kernel decides where both processes are its own: the way in a guest is the loopback of the adapter.
-# Everything else of the suite is run between two guests.
+# Cases in which one kernel serves both processes: in one guest the way is the adapter's loopback. The rest of
+# the suite runs between two guests.
 loopback=(--case connect --case transfer --case order --case atomic --case revoke --case failure)
 [[ $level != thorough ]] || loopback=()
 
-# rdmux_over PROVIDER: everything of this tree over one path.
+# rdmux_over PROVIDER: all cases with this tree's programs over one path.
 rdmux_over() {
-    # Over tcp another host is all that differs from this one, over shm nothing does.
+    # Over tcp only another host differs from this one, over shm nothing does.
     if [[ $1 == roce || $1 == iwarp || $level == thorough ]]; then
         check "rdmux conformance over $1 in a guest" briefly guest --seconds 900 "${programs[@]}" -- \
             rdmux_conformance "$1" "${conformance[@]}" "${loopback[@]}"

@@ -4,12 +4,12 @@
 # The cases of `rdmux doctor`; run.sh sources it, and has the helpers. Each situation of
 # tests/fixtures/sysfs is a case; the others are below.
 #
-# What run.sh has set; the build of a tree; jq's variables.
+# Variables set by run.sh; the build of a tree; jq's variables.
 # shellcheck disable=SC2154,SC2034,SC2016
 # shellcheck source=tests/tools/doctor_fixtures.sh
 . "$here/doctor_fixtures.sh"
 
-# How root gives up the right to pass over a file's permissions. Ordinary users do not have it.
+# Command by which root drops the right to override file permissions. Ordinary users do not have it.
 plainly=()
 plainly_works=yes
 if ((EUID == 0)); then
@@ -17,7 +17,7 @@ if ((EUID == 0)); then
     "${plainly[@]}" true 2>/dev/null || plainly_works=no
 fi
 
-# judge FOLDER OPTION...: runs the command on a tree; sets status, leaves out and err.
+# judge FOLDER OPTION...: runs the command on a tree; sets status; its output is in $scratch/out and err.
 judge() {
     local before=()
     [[ $tree_unprivileged == no ]] || before=("${plainly[@]}")
@@ -27,7 +27,7 @@ judge() {
     [[ ! -s $scratch/err ]] || fail "on standard error: $(cat "$scratch/err")"
 }
 
-# new_tree SITUATION: builds it; tree is its folder.
+# new_tree SITUATION: builds its tree; sets tree to the folder.
 new_tree() {
     tree=$(mktemp -d "$scratch/tree.XXXXXX")/root
     build_tree "$1" "$tree" || fail "the tree cannot be built"
@@ -50,7 +50,7 @@ found: $(jq . "$scratch/out")"
     [[ $status == $((errors > 0)) ]] || fail "status $status with $errors errors"
 }
 
-# The form of the JSON that programs may rely on.
+# JSON format that programs may rely on.
 doctor_form='(keys == ["devices", "errors", "findings", "warnings"])
     and ([.devices[] | (.name | type == "string") and (.fabric | IN("ib", "roce", "iwarp", "other"))
           and has("port") and has("driver") and (.software | type == "boolean") and has("state")
@@ -79,7 +79,7 @@ situation() {
 
 # ------------------------------------------------------------------------------ facts and remedies
 
-# finding CODE FILTER: one finding has the code, and for it the filter holds.
+# finding CODE FILTER: one finding has the code and matches the filter.
 finding() {
     json "[(.devices[].findings[], .findings[]) | select(.code == \"$1\")] | any($2)"
 }
@@ -119,7 +119,7 @@ doctor_tells_the_facts() {
     says out '^errors 0, warnings 0, remarks 0$'
 }
 
-# remedy SITUATION CODE TEXT REMEDY: regular expressions of what the finding says, and what to do.
+# remedy SITUATION CODE TEXT REMEDY: regular expressions of the finding's text and of its remedy.
 remedy() {
     new_tree "$1"
     judge "$tree" --json
@@ -163,7 +163,7 @@ doctor_tells_what_to_do() {
 
 # --------------------------------------------------------------------------------- hostile trees
 
-# A name that is meant for a shell or a terminal reaches neither.
+# A name with shell or terminal characters reaches neither.
 doctor_quotes_names() {
     local devices device=$'x\';$(reboot)\e[2J\nport' interface=$'e\';rm -rf .\a' wanted_remedy
     new_tree mtu_1500
@@ -184,7 +184,7 @@ doctor_quotes_names() {
     ! grep -q $'[\e\a]' "$scratch/out" || fail 'control characters reach the terminal'
 }
 
-# Devices, ports, GIDs and folders without end take neither for ever nor each other down.
+# Endless devices, ports, GIDs and folders neither run for ever nor keep others from being checked.
 doctor_limits_itself() {
     local i class
     new_tree infiniband
@@ -220,7 +220,7 @@ doctor_of_this_machine() {
     [[ ! -s $scratch/err ]] || fail "on standard error: $(cat "$scratch/err")"
 }
 
-# The manual page has each code that can be found, and no others.
+# The manual page has exactly the codes that can be found.
 doctor_codes_are_in_the_manual() {
     local manual=$root/docs/man/rdmux.1
     sed -n '/^.SH FINDINGS OF DOCTOR/,/^.SH EXIT/s/^\.BR \([A-Z][A-Z0-9_]*\) ".*/\1/p' "$manual" |
@@ -231,7 +231,7 @@ doctor_codes_are_in_the_manual() {
     diff "$scratch/told" "$scratch/found" || fail 'the manual and the sources differ'
     printf '%s' "${section_text[@]}" | sed -n 's/^expect [a-z]* //p' | LC_ALL=C sort -u \
         >"$scratch/tested"
-    # One needs hundreds of devices, and has its own case.
+    # One code needs hundreds of devices, and has its own case.
     printf 'TOO_MANY_DEVICES\n' | LC_ALL=C sort -o "$scratch/tested" - "$scratch/tested"
     diff "$scratch/found" "$scratch/tested" || fail 'the situations and the sources differ'
 }

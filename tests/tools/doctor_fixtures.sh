@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 #
-# Builds the trees of files that `rdmux doctor --sysfs` judges, from the descriptions in
-# tests/fixtures/sysfs. Run, or sourced for build_tree and its fellows:
+# Builds the file trees for `rdmux doctor --sysfs` from the descriptions in tests/fixtures/sysfs. Run it, or
+# source it for build_tree and the other functions:
 #
 #   doctor_fixtures.sh SITUATION FOLDER   builds one tree, to look at
 #   doctor_fixtures.sh                    lists the situations
@@ -10,10 +10,10 @@
 # Such a file has sections, which begin with "situation NAME", or "part NAME" if others are made of
 # it. Each line is a statement, "#" begins a comment, $NAME stands for what a "let" said.
 #
-#   about TEXT             what is the matter
-#   uses NAME              first the statements of another section
-#   expect SEVERITY CODE   a finding that has to be there; those not named must not
-#   unprivileged           root shall judge it without the right to pass over permissions
+#   about TEXT             the problem
+#   uses NAME              executes the statements of another section first
+#   expect SEVERITY CODE   a required finding; unnamed findings are not allowed
+#   unprivileged           root checks it without the right to override permissions
 #   let NAME = TEXT
 #   file PATH = TEXT       a file with that text and a newline; \n, \t, \0 and so on are understood
 #   hex PATH = DIGITS      a file of these bytes; N*DD means N bytes DD
@@ -21,12 +21,12 @@
 #   folder PATH
 #   link PATH -> TARGET
 #   pipe PATH
-#   remove PATH            what the section in use has made, with all below it
+#   remove PATH            a path that the used section made, with all below it
 #   mode PATH = OCTAL
 set -euo pipefail
 doctor_descriptions=$(cd "$(dirname "${BASH_SOURCE[0]}")/../fixtures/sysfs" && pwd)
 
-# The sections: their statements and where they stand, by name; the situations in order.
+# The sections: statements and positions, by name; the situations in order.
 declare -A section_text section_place
 situations=()
 
@@ -50,7 +50,7 @@ read_sections() {
 }
 read_sections
 
-# What the section that was built last says of itself.
+# Text of the section that was built last.
 tree_about=
 tree_expected=() # "severity CODE"
 tree_unprivileged=no
@@ -63,7 +63,7 @@ build_tree() {
     run_section "$1" "$2"
 }
 
-# run_section NAME FOLDER: carries out the statements of one section.
+# run_section NAME FOLDER: executes the statements of one section.
 run_section() {
     local line verb rest name place=${section_place[$1]-}
     [[ -n $place ]] || {
@@ -110,7 +110,7 @@ carry_out() {
     esac
 }
 
-# make_room PATH: makes the folder for a file, and takes away what an earlier statement put there.
+# make_room PATH: makes the folder for a file, and removes what an earlier statement put there.
 make_room() {
     [[ -d ${1%/*} ]] || mkdir -p "${1%/*}"
     if [[ -e $1 || -L $1 ]]; then

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 #
-# Tests the rdmux command as a user has it; prints TAP.
+# Tests the rdmux command as a user runs it; prints TAP.
 #
 #   run.sh           all cases
-#   run.sh PATTERN   those whose name matches the pattern (a bash regular expression)
+#   run.sh PATTERN   cases whose name matches the pattern (a bash regular expression)
 #
 # RDMUX is the command, RDMUX_TOOLS_BUILD the folder of tools_unit and bad_client (without them
 # their cases are skipped). Needs jq.
@@ -32,7 +32,7 @@ received=$scratch/received
 
 started=() # processes of this shell; its list of jobs would have those of the shell above, too
 
-# end_processes: ends what this shell has started.
+# end_processes: ends the processes that this shell has started.
 end_processes() {
     local pid
     for pid in "${started[@]}"; do
@@ -70,8 +70,8 @@ start_server() {
     done
 }
 
-# await PID SECONDS: waits for a process of this shell; sets status to what it ended with, or to
-# "none" if it goes on.
+# await PID SECONDS: waits for a process of this shell; sets status to its exit status, or to "none" if it
+# continues.
 await() {
     local deadline=$((SECONDS + $2))
     status=none
@@ -83,7 +83,7 @@ await() {
     wait "$1" || status=$?
 }
 
-# ends PID SECONDS: the same for one that has to end.
+# ends PID SECONDS: the same for a process that must end.
 ends() {
     await "$@"
     [[ $status != none ]] || fail "process $1 has not ended after $2 s"
@@ -100,7 +100,7 @@ run() {
     timeout --kill-after=5 "$limit" "$rdmux" "$@"
 }
 
-# expect STATUS ARGUMENT...: the command ends with it; its output is in $scratch/out and err.
+# expect STATUS ARGUMENT...: the command ends with the status; its output is in $scratch/out and err.
 expect() {
     local status=0
     run "${@:2}" >"$scratch/out" 2>"$scratch/err" || status=$?
@@ -113,13 +113,13 @@ says() {
     grep -qiE -- "$2" "$scratch/$1" || fail "no \"$2\" in: $(cat "$scratch/$1")"
 }
 
-# json FILTER: what the last command printed is one JSON value for which the filter holds.
+# json FILTER: the last command printed one JSON value that matches the filter.
 json() {
     [[ $(jq -s length "$scratch/out") == 1 ]] || fail "not one JSON value: $(cat "$scratch/out")"
     jq -e "$1" "$scratch/out" >/dev/null || fail "not $1: $(cat "$scratch/out")"
 }
 
-# wait_until COMMAND...: until it succeeds.
+# wait_until COMMAND...: repeats it until it succeeds.
 wait_until() {
     local deadline=$((SECONDS + limit))
     until "$@"; do
@@ -128,13 +128,13 @@ wait_until() {
     done
 }
 
-# same A B: two files of the same contents.
+# same A B: the files have the same contents.
 same() {
     cmp "$1" "$2" || fail "$1 and $2 differ"
 }
 
-# check NAME COMMAND...: one case, if it is wanted, in a subshell that takes along what it started.
-# bash ignores "set -e" in it, so each step says itself if it fails.
+# check NAME COMMAND...: one case, if selected, in a subshell that ends the processes it started.
+# bash ignores "set -e" in it, so each step reports its own failure.
 check() {
     [[ ! $1 =~ $wanted ]] || tap "$1" in_case "${@:2}"
 }
@@ -471,7 +471,7 @@ sources_that_cannot_be_copied() {
     says err '--as'
 }
 
-# part_file DIR: the server of this shell has an unfinished file in DIR, with a name or without.
+# part_file DIR: the server of this shell has an unfinished file in DIR, named or unnamed.
 part_file() {
     compgen -G "$1/.rdmux-*.part" >/dev/null ||
         [[ -n $(find "/proc/$server/fd" -lname "$1/#* (deleted)" 2>/dev/null) ]]
@@ -481,8 +481,8 @@ no_part_file() {
     ! part_file "$1"
 }
 
-# start_long_copy DIR PATH: a copy that takes long to the server of this shell; its process is
-# $copy. When this returns it is under way.
+# start_long_copy DIR PATH: starts a long copy to the server of this shell; its process is $copy. On return the
+# copy is in progress.
 start_long_copy() {
     truncate -s 64G "$scratch/long"
     "$rdmux" copy "$scratch/long" "$address" --paths "$2" >"$scratch/out" 2>"$scratch/err" &
@@ -491,7 +491,7 @@ start_long_copy() {
     wait_until part_file "$1"
 }
 
-# The client of start_long_copy has to give up within gone_limit seconds, with a reason.
+# The client of start_long_copy must give up within gone_limit seconds, with a reason.
 copy_gives_up() {
     ends "$copy" "$gone_limit"
     [[ $status == 1 ]] || fail "the client ended with status $status: $(cat "$scratch/err")"
@@ -584,10 +584,10 @@ demo_of_everything() {
     [[ -z $(ls -A "$TMPDIR") ]] || fail "the demo left $(ls -A "$TMPDIR") behind"
 }
 
-# hold KIND COUNT: another client has so many idle sessions with the server of this shell.
+# hold KIND COUNT: another client holds this many idle sessions with the server of this shell.
 hold() {
     mkfifo "$scratch/hold.$1"
-    # bad_client has the reading end; the writing end is this shell's, and goes with it.
+    # bad_client has the reading end; the writing end is this shell's and closes with it.
     "$helpers/bad_client" "$address" --hold "$1" "$2" <"$scratch/hold.$1" >"$scratch/held.$1" 2>&1 &
     holder=$!
     started+=("$holder")
@@ -596,7 +596,7 @@ hold() {
     wait_until grep -q held "$scratch/held.$1"
 }
 
-# good_clients: ten at the same time do their work.
+# good_clients: ten clients work at the same time.
 good_clients() {
     local i pid pids=()
     for i in 1 2 3 4 5 6 7 8 9 10; do
@@ -706,7 +706,7 @@ a_limit_on_files_is_an_error_of_the_client() {
     stop_server
 }
 
-# demo_under_way STEP: the demo has come so far.
+# demo_under_way STEP: the demo has reached this step.
 demo_under_way() {
     case $1 in
     input) compgen -G "$TMPDIR/rdmux-demo-*/input" >/dev/null ;;

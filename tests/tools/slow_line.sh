@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 #
-# A fast adapter on a slow line: by what it says of itself it comes first, measured it does not.
+# A fast adapter on a slow line: by its own figures it ranks first, by measurement it does not.
 #
-#   slow_line.sh         takes the path that constants choose, then the one that measuring chooses,
-#                        tells what each carried, and fails if it was not the right one
-#   slow_line.sh --can   says why this machine cannot do that, with status 77, or nothing
+#   slow_line.sh         uses the path chosen by constants, then the one chosen by measuring; prints what
+#                        each carried, and fails if it was not the right one
+#   slow_line.sh --can   reports why this machine cannot do that, with status 77, or nothing
 #
-# Two hosts, which are network namespaces of this test's own, with two wires between them. tcp goes
-# over the one, which nothing slows down; the other, that of the path "line" (line.c), is a veth of
-# 8 Mbit/s (tc-tbf). Needs root, or a kernel that lets users make namespaces of their own.
+# Two hosts, which are network namespaces of this test, with two wires between them. tcp uses the unthrottled
+# wire; the other wire, of the path "line" (line.c), is a veth of 8 Mbit/s (tc-tbf). Needs root, or a kernel
+# that lets users create namespaces.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -31,7 +31,7 @@ for tool in ip tc unshare jq; do
 done
 [[ -e $plugins/line.so ]] || cannot "there is no $plugins/line.so"
 
-# The other host is a process in a namespace of its own; it gets its wires, then the word to serve.
+# The other host is a process in a namespace of its own; it gets its wires, then the command to serve.
 if [[ ${1:-} == other-host ]]; then
     echo "is there"
     read -r _
@@ -84,7 +84,7 @@ lay_wires() {
     tc qdisc add dev line root tbf rate 8mbit burst 3000 latency 400ms
 }
 
-# The other host is heard and told by a pipe in each direction.
+# The hosts communicate by a pipe in each direction.
 export RDMUX_PROVIDER_DIR=$plugins
 unset RDMUX_PATHS
 mkfifo "$scratch/to" "$scratch/from"
@@ -104,7 +104,7 @@ run() {
         fail "rdmux $*: status $?: $(cat "$scratch/out" "$scratch/err")"
 }
 
-# goes_over PATH FILTER COMMAND...: the path that the command's JSON tells by the filter.
+# goes_over PATH FILTER COMMAND...: the command's JSON names the path by the filter.
 goes_over() {
     local wanted=$1 filter=$2 got
     shift 2
@@ -113,7 +113,7 @@ goes_over() {
     [[ $got == "$wanted" ]] || fail "rdmux $1 goes over $got instead of $wanted: $(<"$scratch/out")"
 }
 
-# Few bytes under way, so that the slow line needs no minute for what was posted.
+# Few bytes in flight, so that the slow line does not need a minute for posted requests.
 perf=(perf "$address" --op write --test bandwidth --size 16K --depth 4)
 head -c 100000 /dev/zero >"$scratch/file"
 
