@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 #
-# Each program of tests/bench works once, for a moment, and its output must be parsable; the judge of
-# scripts/bench must judge correctly. No measured figure decides here: scripts/bench measures speed.
+# Each program of tests/bench works once, for a moment, and its output must be parsable; the judge
+# of scripts/bench must judge correctly. No measured figure decides here: scripts/bench measures
+# speed.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=${RDMUX_SOURCE:-$(cd "$here/../.." && pwd)}
@@ -88,8 +89,8 @@ for what in pingpong:8 rate:8 stream:64K; do
     run_case "nng ${what/:/ }" peer_nng tcp "${what%:*}" "${what#*:}" 0.01
 done
 
-# In a network of 1,000 ports, which 500 endpoints exhaust: the error names the cause, and no process stays
-# that would keep the pipe open.
+# In a network of 1,000 ports, which 500 endpoints exhaust: the error names the cause, and no
+# process stays that would keep the pipe open.
 out_of_ports() {
     local output
     # shellcheck disable=SC2016
@@ -136,8 +137,8 @@ done
 
 # ------------------------------------------------------------------------------------- the judge
 
-# summary GOALS SAMPLES [EXPLAINED]: judges one row of a value in us; SAMPLES is an object of arrays, whose
-# texts are failures.
+# summary GOALS SAMPLES [EXPLAINED]: judges one row of a value in us; SAMPLES is an object of
+# arrays, whose texts are failures.
 summary() {
     jq -n --argjson goals "$1" --argjson samples "$2" --argjson explained "${3:-"{}"}" '
         {rows: [{id: "row", group: "g", what: "w", unit: "us", better: "less", goals: $goals}],
@@ -274,7 +275,8 @@ numbers() {
            and all(.samples[]; .value + .size + .round | type == "number")' "$scratch/results.json" >/dev/null
 }
 tap "numbers are numbers" numbers
-# Each line: the word that the text must name, then the arguments. All errors come before any measuring.
+# Each line: the word that the text must name, then the arguments. All errors come before any
+# measuring.
 refusals() {
     local word line status
     while IFS=: read -r word line; do
@@ -323,7 +325,8 @@ helps_without_jq() {
     ((status == 1)) && grep -q 'jq is missing; scripts/setup' "$scratch/refused"
 }
 tap "and without jq how it is used" helps_without_jq
-# An explanation without a row, without a goal of the row, or that ends before the goal, is no explanation.
+# An explanation without a row, without a goal of the row, or that ends before the goal, is no
+# explanation.
 explanations_fit() {
     jq -ne --slurpfile table "$root/tests/bench/rows.json" \
         --slurpfile explained "$root/docs/performance/explained.json" '

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 #
-# This version and the earlier ones that the file marks names: peers, programs, plug-ins and the binary
-# interface. Prints TAP.
+# This version and the earlier ones that the file marks names: peers, programs, plug-ins and the
+# binary interface. Prints TAP.
 #
 #   run.sh           all cases
 #   run.sh PATTERN   cases whose name matches the pattern (a bash regular expression)
@@ -20,8 +20,8 @@ unset RDMUX_PATHS RDMUX_LOG RDMUX_PROVIDER_DIR SIM_VERBS
 [[ -x $new/bin/rdmux ]] || die "there is no command $new/bin/rdmux; build it, or name its tree in RDMUX_BUILD"
 have jq || die 'jq is not installed'
 
-# Beside the builds and not in TMPDIR: the library loads plug-ins only from folders that no other user may
-# write to.
+# Beside the builds and not in TMPDIR: the library loads plug-ins only from folders that no other
+# user may write to.
 mkdir -p "$root/build/compat"
 scratch=$(mktemp -d "$root/build/compat/run.XXXXXX")
 started=()
@@ -62,8 +62,8 @@ in_case() {
     "$@"
 }
 
-# become PATH COMMAND...: with a simulated adapter if the path needs one. Replaces the shell, so that $! in
-# the background is the command's process.
+# become PATH COMMAND...: with a simulated adapter if the path needs one. Replaces the shell, so
+# that $! in the background is the command's process.
 become() {
     exec 8>&- # the lock of build_mark
     case $1 in
@@ -91,7 +91,8 @@ start_server() {
     done
 }
 
-# expect STATUS TREE PATH ARGUMENT...: the command ends in time with the status; its output goes to $scratch/out.
+# expect STATUS TREE PATH ARGUMENT...: the command ends in time with the status; its output goes to
+# $scratch/out.
 expect() {
     local status=0
     over "$3" timeout --kill-after=5 "$limit" "$2/bin/rdmux" "${@:4}" >"$scratch/out" 2>"$scratch/err" || status=$?
@@ -132,7 +133,8 @@ a_path() {
     they_work "$2" "$3" "${@:4}"
 }
 
-# a_reason SERVER CLIENT PATH REASON: the path is not chosen, the explanation gives the reason, and another path works.
+# a_reason SERVER CLIENT PATH REASON: the path is not chosen, the explanation gives the reason, and
+# another path works.
 a_reason() {
     start_server "$1" "$3"
     expect 1 "$2" "$3" explain "$address" --paths "$3" --json
@@ -153,8 +155,8 @@ an_old_program() {
     a_path "$2" "$2" "$1"
 }
 
-# a_plugin LIBRARY PLUGIN: the library of one tree, with only the plug-in of another tree, either has the
-# providers or reports why not; if it has them, they work with the library's own.
+# a_plugin LIBRARY PLUGIN: the library of one tree, with only the plug-in of another tree, either
+# has the providers or reports why not; if it has them, they work with the library's own.
 a_plugin() {
     local mixed=$scratch/mixed link reasons
     rm -rf "$mixed"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 #
-# The conformance suite as a product: its rules are those of docs/SEMANTICS.md, each rule has cases, and
-# `rdmux conformance` reports results in every format. Prints TAP.
+# The conformance suite as a product: its rules are those of docs/SEMANTICS.md, each rule has cases,
+# and `rdmux conformance` reports results in every format. Prints TAP.
 #
 #   run.sh           all cases
 #   run.sh PATTERN   cases whose name matches the pattern (a bash regular expression)
@@ -201,7 +201,8 @@ the_shortest_sequence_is_found_and_runs_again() {
     exits 0 bash -c "'$rdmux' $again"
 }
 
-# The same library: a generated row finds it, in its simplest form, and names only the one rule that it breaks.
+# The same library: a generated row finds it, in its simplest form, and names only the one rule that
+# it breaks.
 the_simplest_row_is_found_and_names_one_rule() {
     local again
     [[ -e $liar ]] || fail "$liar is not built"
@@ -231,7 +232,8 @@ one_side_may_run_on_another_host() {
 }
 
 # Clocks of two hosts start at different times: here the clock of one is a day ahead. root has time
-# namespaces, other users only if user.max_user_namespaces allows it; without them both clocks are one.
+# namespaces, other users only if user.max_user_namespaces allows it; without them both clocks are
+# one.
 the_other_host_may_have_another_clock() {
     local way ahead=()
     for way in '' '--user --map-root-user'; do

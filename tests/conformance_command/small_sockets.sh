@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 #
-# The shortened conformance suite over tcp with sockets of 4 KiB: every send waits for room. In a network
-# namespace of its own, as the sizes are system settings. Prints TAP; arguments go to rdmux conformance.
+# The shortened conformance suite over tcp with sockets of 4 KiB: every send waits for room. In a
+# network namespace of its own, as the sizes are system settings. Prints TAP; arguments go to rdmux
+# conformance.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 rdmux=${RDMUX:-${RDMUX_BUILD:-$root/build/dev}/bin/rdmux}

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# Measures coverage: builds with gcov, runs the unit tests, tests/fault, and the conformance suite over every
-# provider and simulated link layer, and prints lines and branches of each part. docs/COVERAGE.md explains
-# the uncovered rest. Other groups judge whether the tests pass. Prints TAP; the figures are in its
-# comments. `run.sh FILE...` lists the lines of these files that no test reached.
+# Measures coverage: builds with gcov, runs the unit tests, tests/fault, and the conformance suite
+# over every provider and simulated link layer, and prints lines and branches of each part.
+# docs/COVERAGE.md explains the uncovered rest. Other groups judge whether the tests pass. Prints
+# TAP; the figures are in its comments. `run.sh FILE...` lists the lines of these files that no test
+# reached.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -18,7 +19,8 @@ for program in gcov jq; do
     }
 done
 
-# Part, minimum share of lines and of branches, in percent; 0: no goal. docs/COVERAGE.md has the goals.
+# Part, minimum share of lines and of branches, in percent; 0: no goal. docs/COVERAGE.md has the
+# goals.
 readonly floors='
 api           95 85
 negotiation   95 85
@@ -29,15 +31,15 @@ verbs         0 0
 roce          0 0
 iwarp         0 0'
 
-# Assertions are no branches for tests; threads share the counters. Code that is inlined several times has
-# its branches once.
+# Assertions are no branches for tests; threads share the counters. Code that is inlined several
+# times has its branches once.
 builds() {
     cmake -S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Debug -DRDMUX_EXAMPLES=OFF -DCMAKE_C_FLAGS_DEBUG='-O0 -g' \
         -DCMAKE_C_FLAGS='--coverage -fprofile-update=atomic -DNDEBUG -DRDMUX_COVERAGE "-DRDMUX_HOT=static inline" "-DSHM_HOT=static inline"' && cmake --build "$build" --parallel "$(nproc)"
 }
 
-# Most programs wait most of the time, so twice as many run in parallel as there are processors, longest
-# first. A program that does not end normally writes no counters.
+# Most programs wait most of the time, so twice as many run in parallel as there are processors,
+# longest first. A program that does not end normally writes no counters.
 run_tests() {
     local test
     find "$build" -name '*.gcda' -delete
@@ -55,8 +57,8 @@ run_tests() {
     } | xargs -P "$((2 * $(nproc)))" -I{} timeout 900 bash -c '{} >/dev/null 2>&1 || echo "# not all passed: {}"'
 }
 
-# Lines and branches of a source, over all objects that it was compiled into: FILE, LINE, times, branches,
-# branches taken.
+# Lines and branches of a source, over all objects that it was compiled into: FILE, LINE, times,
+# branches, branches taken.
 measure() {
     local objects
     mapfile -t objects < <(find "$build" -name '*.gcda')

@@ -82,7 +82,8 @@ stop_server() {
     ends_well "$server"
 }
 
-# fails_with STATUS COMMAND...: the command must exit with STATUS; its messages are in $scratch/complaint.
+# fails_with STATUS COMMAND...: the command must exit with STATUS; its messages are in
+# $scratch/complaint.
 fails_with() {
     local expected=$1 status=0
     shift

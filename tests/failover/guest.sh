@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 # shellcheck shell=bash
 #
-# Runs in each of two guests: guest.sh PROVIDER FAULTS SEED. The control channel and tcp use another wire than
-# the provider's data, so a fault there breaks only the path. For tcp the peer has a name with an address on
-# each wire.
+# Runs in each of two guests: guest.sh PROVIDER FAULTS SEED. The control channel and tcp use another
+# wire than the provider's data, so a fault there breaks only the path. For tcp the peer has a name
+# with an address on each wire.
 set -euo pipefail
 # shellcheck source=tests/soft_rdma/inside.sh
 . /run/host/inside.sh

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# Faults under load, over simulated adapters and tcp. With failover every message must arrive once, whatever
-# breaks. Without it both endpoints end, by the rules of docs/SEMANTICS.md, 7 and 8. Then the same with a
-# library that lacks one part of failover, cut from a copy of its source; the campaign must notice it.
-# Seeds are printed; FAILOVER_SEED sets the first one.
+# Faults under load, over simulated adapters and tcp. With failover every message must arrive once,
+# whatever breaks. Without it both endpoints end, by the rules of docs/SEMANTICS.md, 7 and 8. Then
+# the same with a library that lacks one part of failover, cut from a copy of its source; the
+# campaign must notice it. Seeds are printed; FAILOVER_SEED sets the first one.
 set -euo pipefail
 : "${RDMUX_BUILD:?the folder the tests were built in}"
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -30,8 +30,8 @@ runs=1 plain_runs=1
 [[ $level != thorough ]] || runs=8 plain_runs=2
 status=0
 
-# Each fault of each path: two per run, a third one in every second scenario. Some faults pass, and failback
-# returns to the path.
+# Each fault of each path: two per run, a third one in every second scenario. Some faults pass, and
+# failback returns to the path.
 "$campaign" --plugin "$plugin" --runs "$runs" --jobs "$jobs" --seed "$seed" || status=1
 "$campaign" --plugin "$plugin" --runs "$plain_runs" --jobs "$jobs" --seed "$seed" --plain || status=1
 
@@ -60,8 +60,8 @@ compile() {
     (cd "$RDMUX_BUILD" && "${words[0]}" "${kept[@]}" -w -o "$2" -c "$scratch/source.c")
 }
 
-# cut_out FILE WHAT WITH: makes a library without WHAT, in $scratch/lib. WHAT is a perl regular expression, WITH
-# plain text.
+# cut_out FILE WHAT WITH: makes a library without WHAT, in $scratch/lib. WHAT is a perl regular
+# expression, WITH plain text.
 cut_out() {
     local -a words
     CUT_WHAT=$2 CUT_WITH=$3 perl -0777 -pe '
@@ -76,7 +76,8 @@ cut_out() {
     (cd "$RDMUX_BUILD" && "${words[@]}")
 }
 
-# is_noticed LINE CASE FILE WHAT WITH: with this cut the campaign must print a line that matches LINE.
+# is_noticed LINE CASE FILE WHAT WITH: with this cut the campaign must print a line that matches
+# LINE.
 is_noticed() {
     cut_out "${@:3}" || return
     LD_LIBRARY_PATH=$scratch/lib timeout 600 "$campaign" --plugin "$plugin" --runs 4 --jobs "$jobs" \
@@ -113,7 +114,8 @@ fi
 
 # ------------------------------------------------------------------------------------ a real kernel
 
-# percentiles: of lines "FROM TO NOTICED MOVED", in ms (MOVED counts from NOTICED), for each pair of paths.
+# percentiles: of lines "FROM TO NOTICED MOVED", in ms (MOVED counts from NOTICED), for each pair of
+# paths.
 percentiles() {
     local pair times
     while read -r pair; do
@@ -129,7 +131,8 @@ rank() {
     cut -d' ' -f"$1" | sort -n | awk -v percent="$2" '{ all[NR] = $1 } END { print all[1 + int((NR - 1) * percent / 100)] }'
 }
 
-# guests PROVIDER FAULTS: two guests break the connection between them; at the end nothing may be missing.
+# guests PROVIDER FAULTS: two guests break the connection between them; at the end nothing may be
+# missing.
 guests() {
     "$root/tests/soft_rdma/two_guests" --linux "$linux" --seconds 900 --with "$RDMUX_BUILD/lib" \
         --with "$RDMUX_BUILD/tests/failover" --env "RDMUX_BUILD=$RDMUX_BUILD" "$here/guest.sh" "$here/guest.sh" \

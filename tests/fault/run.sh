@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# Each allocation and each call of the library to the system, to OpenSSL and to libibverbs fails in turn; prints TAP.
-# --thorough runs all points, else a sample of each case.
+# Each allocation and each call of the library to the system, to OpenSSL and to libibverbs fails in
+# turn; prints TAP. --thorough runs all points, else a sample of each case.
 set -euo pipefail
 : "${RDMUX_BUILD:?the folder the tests were built in}"
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -20,7 +20,8 @@ status=0
 "$fault" --forks || status=1
 
 # shellcheck disable=SC2317 # tap calls it
-# every_call_is_known: each function that the built library calls can fail here, or is in cannot_fail.
+# every_call_is_known: each function that the built library calls can fail here, or is in
+# cannot_fail.
 every_call_is_known() {
     local name called bare known=0
     local -A can=()

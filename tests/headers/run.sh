@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# Every header compiles on its own: public headers as C11 and C++17, without any macro of the project,
-# internal headers as the library's C.
+# Every header compiles on its own: public headers as C11 and C++17, without any macro of the
+# project, internal headers as the library's C.
 set -euo pipefail
 cd "${RDMUX_SOURCE:-$(dirname "${BASH_SOURCE[0]}")/../..}"
 # shellcheck source=scripts/lib.sh
@@ -18,7 +18,8 @@ compiles() {
     "$compiler" "$@" -Werror -Iapi/include -fsyntax-only "$unit"
 }
 
-# rdmux_ep_info() and struct rdmux_ep_info share a name, as stat(2) does; in C++ this "hides a constructor".
+# rdmux_ep_info() and struct rdmux_ep_info share a name, as stat(2) does; in C++ this "hides a
+# constructor".
 cxx_warnings=()
 for warning in "${COMMON_WARNINGS[@]}"; do
     [[ $warning == -Wshadow ]] || cxx_warnings+=("$warning")

@@ -33,8 +33,8 @@ takes as "over_raw", which has a limit of its own.
 END_OF_USAGE
 }
 
-# In percent. The effect of a change elsewhere in a file on the compiler's output usually stays below the
-# first; a fall beyond the second is worth keeping.
+# In percent. The effect of a change elsewhere in a file on the compiler's output usually stays
+# below the first; a fall beyond the second is worth keeping.
 readonly rise_max=2 fall_max=5
 readonly attempts_max=3
 # Instructions by which a loop may exceed the raw one.
@@ -204,9 +204,9 @@ late_polls() {
     awk '{ late += $6 } END { print late + 0 }' "$1"
 }
 
-# count PATH FOLDER FILE [OPERATION...]: writes the counts to the file. A poll that came before its bytes,
-# because the kernel was busy, costs instructions that are not the operation's. Then the run is repeated, and
-# the minimum counts.
+# count PATH FOLDER FILE [OPERATION...]: writes the counts to the file. A poll that came before its
+# bytes, because the kernel was busy, costs instructions that are not the operation's. Then the run
+# is repeated, and the minimum counts.
 count() {
     local path=$1 folder=$2 file=$3 attempt late runs=()
     shift 3

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 #
-# Endpoints of rdma:// over simulated adapters; prints TAP. tests/soft_rdma tests them with third-party
-# peers. RDMUX_BUILD: the build (default: build/dev).
+# Endpoints of rdma:// over simulated adapters; prints TAP. tests/soft_rdma tests them with
+# third-party peers. RDMUX_BUILD: the build (default: build/dev).
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# The model of failover: spin searches every order of events. The protocol must hold in all of them. With one of
-# its rules left out some order must break a promise, and spin must find it.
+# The model of failover: spin searches every order of events. The protocol must hold in all of them.
+# With one of its rules left out some order must break a promise, and spin must find it.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=scripts/lib.sh
@@ -14,8 +14,8 @@ have spin || {
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# search DEFINITION...: writes the search result of this build of the model to $scratch/log. The model itself checks
-# the final state if no event is left (-E).
+# search DEFINITION...: writes the search result of this build of the model to $scratch/log. The
+# model itself checks the final state if no event is left (-E).
 search() {
     rm -rf "$scratch/build"
     mkdir "$scratch/build"

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# Plants the mistakes of library.def in the providers tcp and shm; the conformance suite must catch each. Compiles the files that an
-# edit touches, links librdmux with the other objects of the build, and runs the cases of the broken rules over it, then all
-# others, until one fails. Arguments: names of library.def, to run only these; --list prints them; --all runs all, as does
+# Plants the mistakes of library.def in the providers tcp and shm; the conformance suite must catch
+# each. Compiles the files that an edit touches, links librdmux with the other objects of the build,
+# and runs the cases of the broken rules over it, then all others, until one fails. Arguments: names
+# of library.def, to run only these; --list prints them; --all runs all, as does
 # RDMUX_TEST_LEVEL=thorough.
 set -euo pipefail
 : "${RDMUX_BUILD:?the folder the tests were built in}"
@@ -142,7 +143,8 @@ build() {
 
 # ------------------------------------------------------------------------------------------- hunting
 
-# first_failure FOLDER OPTION ARGUMENT...: runs the suite until a case fails and prints its line; fails if none does.
+# first_failure FOLDER OPTION ARGUMENT...: runs the suite until a case fails and prints its line;
+# fails if none does.
 first_failure() {
     local folder=$1 failed pid rc=0
     local -a suite=("$scratch/rdmux" conformance --format tap --seed 1)

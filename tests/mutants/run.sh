@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# The conformance suite against providers that are broken on purpose. A case of exactly the broken rule must catch each; the same
-# wrapper around the same provider, unbroken, must pass everything. RDMUX_PREFIX is the installed rdmux. Arguments: names of
-# mutants.def, to run only these.
+# The conformance suite against providers that are broken on purpose. A case of exactly the broken
+# rule must catch each; the same wrapper around the same provider, unbroken, must pass everything.
+# RDMUX_PREFIX is the installed rdmux. Arguments: names of mutants.def, to run only these.
 set -euo pipefail
 : "${RDMUX_PREFIX:?the folder rdmux is installed in}"
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -11,7 +11,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 rdmux=$RDMUX_PREFIX/bin/rdmux
 [[ -x $rdmux ]] || die "there is no command $rdmux"
-# A case that usually takes well under a second and is not done by then hangs; many broken promises show as hangs.
+# A case that usually takes well under a second and is not done by then hangs; many broken promises
+# show as hangs.
 readonly case_limit=${MUTANT_CASE_LIMIT:-12}
 readonly jobs=${MUTANT_JOBS:-$(($(nproc) * 3))}
 unset RDMUX_PROVIDER_DIR RDMUX_PATHS
@@ -31,7 +32,8 @@ cases_of() {
         sed -nE '/\(thorough\)$/! s/^[^:]*: (.*) \[rule [^]]*\].*$/\1/p'
 }
 
-# fails RULE LOG: a case that cites the rule failed, whether it checks the rule or tries to break it.
+# fails RULE LOG: a case that cites the rule failed, whether it checks the rule or tries to break
+# it.
 fails() {
     awk -v rule="$1" '/^not ok/ && match($0, / \[rule [^]]*\]/) {
         rules = ", " substr($0, RSTART + 7, RLENGTH - 8) ","

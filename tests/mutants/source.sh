@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# Mutations of rdmux itself: edits a line of a copy of one source, compiles it, links it with the other objects of build/dev, and
-# runs the tests that cover the file, most likely first, until one fails. Prints the share of caught mutants, and the survivors
-# with file, line and edit. README.md explains how to read them.
+# Mutations of rdmux itself: edits a line of a copy of one source, compiles it, links it with the
+# other objects of build/dev, and runs the tests that cover the file, most likely first, until one
+# fails. Prints the share of caught mutants, and the survivors with file, line and edit. README.md
+# explains how to read them.
 set -euo pipefail
 shopt -s extglob
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -106,7 +107,8 @@ compile() {
     "${words[0]}" "-I$root/$(dirname "$2")" "${kept[@]}" -w -o "$3" -c "$1"
 }
 
-# link FOLDER TARGET OUT: links the target as build/dev does, with the mutated object in place of its own.
+# link FOLDER TARGET OUT: links the target as build/dev does, with the mutated object in place of
+# its own.
 link() {
     local folder=$1 out=$3 text i in=$build object
     local -a line=()
@@ -144,7 +146,8 @@ seconds() {
     awk -F'\t' -v name="$1" '$1 == name { time = $2 } END { print time == "" ? 1 : time }' "$work/times"
 }
 
-# The unit tests of a file's folder: first those whose name shares a word with the file's, then the quick ones.
+# The unit tests of a file's folder: first those whose name shares a word with the file's, then the
+# quick ones.
 units_of() {
     local pattern name word likely stem
     case $1 in
@@ -178,7 +181,8 @@ conformance() {
 # Files that concern peers without rdmux.
 readonly plain_files='^verbs/|plain|^api/(listener|connect)\.'
 
-# models FOLDER LINK: random requests over a simulated adapter, without and with a fault in the middle.
+# models FOLDER LINK: random requests over a simulated adapter, without and with a fault in the
+# middle.
 models() {
     local programs=$build/tests/sim_verbs plugin=$1/lib/rdmux/rdmux-verbs.so
     echo "$programs/random_model --plugin $plugin --link $2 --brief --seeds 256"
@@ -219,13 +223,14 @@ wholes_of() {
     fi
 }
 
-# limit_of NAME: seconds that a test may take. Only a hang exceeds ten times its duration without an edit plus a minute.
+# limit_of NAME: seconds that a test may take. Only a hang exceeds ten times its duration without an
+# edit plus a minute.
 limit_of() {
     awk -F'\t' -v name="$1" '$1 == name { time = $2 } END { print time == "" ? 600 : 60 + int(time / 100) }' "$work/times"
 }
 
-# first_failure FOLDER COMMAND...: reads TAP until the first failed case and prints it; fails if there is none and the program
-# succeeds.
+# first_failure FOLDER COMMAND...: reads TAP until the first failed case and prints it; fails if
+# there is none and the program succeeds.
 first_failure() {
     local folder=$1 line pid limit rc=0
     shift
@@ -246,7 +251,8 @@ first_failure() {
     echo "it ended with status $rc"
 }
 
-# fails FOLDER COMMAND...: as first_failure, of two runs that both fail, as a loaded machine makes one fail by chance.
+# fails FOLDER COMMAND...: as first_failure, of two runs that both fail, as a loaded machine makes
+# one fail by chance.
 fails() {
     first_failure "$@" >/dev/null && first_failure "$@"
 }
@@ -255,7 +261,8 @@ is_left_out() {
     grep -qxF "$1" "$work/left_out"
 }
 
-# try_units FOLDER LIKELY: runs the file's unit tests that are likely (0) or unlikely (1) to notice the edit.
+# try_units FOLDER LIKELY: runs the file's unit tests that are likely (0) or unlikely (1) to notice
+# the edit.
 try_units() {
     local name likely why
     while IFS=$'\t' read -r likely name <&5; do

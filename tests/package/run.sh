@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# Tests the installed product: installs the build, moves the installed tree to another folder, and builds
-# small programs against it there, by find_package and by pkg-config.
+# Tests the installed product: installs the build, moves the installed tree to another folder, and
+# builds small programs against it there, by find_package and by pkg-config.
 set -euo pipefail
 : "${RDMUX_SOURCE:?scripts/test sets it}" "${RDMUX_BUILD:?scripts/test sets it}"
 here=$RDMUX_SOURCE/tests/package
@@ -20,7 +20,8 @@ install_and_move() {
         library=$(find "$moved" -name librdmux.so) && [[ -n $library ]]
 }
 
-# runs_alone shared|static PROGRAM: the program prints the version, and loads only the moved library or none.
+# runs_alone shared|static PROGRAM: the program prints the version, and loads only the moved library
+# or none.
 runs_alone() {
     local kind=$1 program=$2 said loaded want=
     said=$("$program") || return 1

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 #
-# Peers that stop, end, go deaf, are cut off, or are forgotten by their host, on every provider: measures
-# the time until they are noticed, idle and busy. A peer that reads nothing must cost no memory. The adapters
-# are simulated. Cases that need a network get one of this test's own. Prints TAP; lines "# figures:"
-# have the times.
+# Peers that stop, end, go deaf, are cut off, or are forgotten by their host, on every provider:
+# measures the time until they are noticed, idle and busy. A peer that reads nothing must cost no
+# memory. The adapters are simulated. Cases that need a network get one of this test's own. Prints
+# TAP; lines "# figures:" have the times.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=${RDMUX_SOURCE:-$(cd "$here/../.." && pwd)}
@@ -27,8 +27,9 @@ trap 'exit 143' TERM HUP
 
 # ------------------------------------------------------------------------------------- a network
 
-# alone COMMAND...: with a network of its own that leads nowhere. The second device's address is for iWARP,
-# which cannot use one of the first; packets to it go through the first device like all others.
+# alone COMMAND...: with a network of its own that leads nowhere. The second device's address is for
+# iWARP, which cannot use one of the first; packets to it go through the first device like all
+# others.
 alone() {
     # shellcheck disable=SC2016
     unshare "${unshare[@]}" -n bash -c 'ip -batch - <<END_OF_BATCH && "$@"
@@ -47,8 +48,8 @@ nft_mend='nft delete table inet rdmux'
 tc_swallow='tc qdisc add dev lo root bfifo limit 1'
 tc_mend='tc qdisc del dev lo root'
 
-# Chooses a way to swallow packets: sets swallow, mend, or why_not. The program itself checks that no packet
-# arrives then, and that all do afterwards.
+# Chooses a way to swallow packets: sets swallow, mend, or why_not. The program itself checks that no
+# packet arrives then, and that all do afterwards.
 choose_network() {
     unshare=(-Ur)
     unshare -Ur -n true 2>/dev/null || unshare=()

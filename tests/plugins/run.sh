@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# Third-party plug-ins, built against an installed rdmux: a good provider works, bad ones are refused, each
-# with its reason. RDMUX_PREFIX is the installed rdmux.
+# Third-party plug-ins, built against an installed rdmux: a good provider works, bad ones are
+# refused, each with its reason. RDMUX_PREFIX is the installed rdmux.
 set -euo pipefail
 : "${RDMUX_PREFIX:?the folder rdmux is installed in}"
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -29,8 +29,8 @@ comes_by_environment() {
     RDMUX_PROVIDER_DIR=$build/toy "$user" moves toy
 }
 
-# Plug-ins in rdmux/ beside librdmux.so are loaded without being named; a copy of the installed tree has one
-# there.
+# Plug-ins in rdmux/ beside librdmux.so are loaded without being named; a copy of the installed tree
+# has one there.
 comes_by_its_place() {
     cp -r "$RDMUX_PREFIX" "$scratch/installed"
     local library
@@ -100,7 +100,8 @@ skeleton_refuses() {
     grep -qE '(CONNECT|PEER)_FAILED.*myfabric: STEP 2, ep_open is not written yet' <<<"$output" || { echo "$output" && return 1; }
 }
 
-# Two files on purpose, one to read and one to copy; the helper functions are the same in both tables.
+# Two files on purpose, one to read and one to copy; the helper functions are the same in both
+# tables.
 tables_agree() {
     local file
     for file in toy/toy.c skeleton/myfabric.c; do
@@ -118,9 +119,9 @@ rdmux=$RDMUX_PREFIX/bin/rdmux
 if [[ -x $rdmux ]]; then
     tap 'the toy provider passes conformance' \
         "$rdmux" conformance --quick --patience 4 --seed 1 --plugin "$build/toy/toy.so" --provider toy
-    # An operation that the path lacks is refused and its rules are "not advertised"; all other rules are judged.
-    # sparse_passes LACKING RULE...: the whole suite; only LACKING RULE...: the cases of these rules, but with
-    # --thorough the whole suite, too.
+    # An operation that the path lacks is refused and its rules are "not advertised"; all other rules are
+    # judged. sparse_passes LACKING RULE...: the whole suite; only LACKING RULE...: the cases of these rules,
+    # but with --thorough the whole suite, too.
     sparse_passes() {
         local -a which=()
         if [[ $1 == only ]]; then

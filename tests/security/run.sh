@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 #
-# Checks the promises of docs/SECURITY.md from outside: the built files' hardening, the command with keys and
-# certificates, the conformance suite between authenticated peers. Also runs the programs of tests/unit
-# whose subject is security again, so that this group is complete. Prints TAP.
+# Checks the promises of docs/SECURITY.md from outside: the built files' hardening, the command with
+# keys and certificates, the conformance suite between authenticated peers. Also runs the programs
+# of tests/unit whose subject is security again, so that this group is complete. Prints TAP.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=${RDMUX_SOURCE:-$(cd "$here/../.." && pwd)}
@@ -55,8 +55,8 @@ library=$(readlink -f "$prefix/lib/librdmux.so" || true)
 [[ -n $library && -e $library ]] || library=$(find "$prefix" -name 'librdmux.so*' -type f | head -n 1)
 plugin=$(find "$prefix" -name rdmux-verbs.so -type f | head -n 1)
 
-# has FILE PATTERN OPTION...: readelf's output for the file matches the pattern. Reads all output, as readelf
-# fails if it is cut off.
+# has FILE PATTERN OPTION...: readelf's output for the file matches the pattern. Reads all output,
+# as readelf fails if it is cut off.
 has() {
     readelf -W "${@:3}" "$1" | grep -E -- "$2" >/dev/null
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# Removes one safeguard at a time from a copy of the RDMA plug-in and runs the random programs over it. Each
-# cut must make them fail; otherwise no test would notice the loss of the safeguard. A cut that no longer
-# applies to the source also fails. The unchanged plug-in must pass the same runs.
+# Removes one safeguard at a time from a copy of the RDMA plug-in and runs the random programs over
+# it. Each cut must make them fail; otherwise no test would notice the loss of the safeguard. A cut
+# that no longer applies to the source also fails. The unchanged plug-in must pass the same runs.
 set -euo pipefail
 : "${RDMUX_BUILD:?the folder the tests were built in}"
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -66,7 +66,8 @@ compile() {
     "${words[0]}" "-I$scratch/source" "${kept[@]}" -w -o "$scratch/objects/${1//\//+}.o" -c "$scratch/source/$1"
 }
 
-# build OUT [FILE]: makes a plug-in of the tree's objects, except those that FILE of the copy goes into.
+# build OUT [FILE]: makes a plug-in of the tree's objects, except those that FILE of the copy goes
+# into.
 build() {
     local out=$1 source object
     local -a all=() changed=()
@@ -151,7 +152,8 @@ read_is_red() {
     fails_at 'cross with a revoke' read_rules "$@"
 }
 
-# apply FILE EXPRESSION: changes the copy; EXPRESSION is a substitution of perl that must match once.
+# apply FILE EXPRESSION: changes the copy; EXPRESSION is a substitution of perl that must match
+# once.
 apply() {
     cp "$root/$1" "$scratch/source/$1"
     perl -0777 -i -pe "
@@ -170,8 +172,8 @@ cut_one() {
     build "$scratch/cut.so" "$file" && "${RED_BY:-is_red}" "$scratch/cut.so" "$link" "$scratch/log"
 }
 
-# cut NAME LINK FILE WHAT WITH: WHAT is a perl regular expression, WITH plain text. RED_BY: the test that must
-# notice the cut, by default the model.
+# cut NAME LINK FILE WHAT WITH: WHAT is a perl regular expression, WITH plain text. RED_BY: the test
+# that must notice the cut, by default the model.
 cut() {
     local before=$tap_failed
     [[ $1 == *"$wanted"* ]] || return 0

@@ -25,9 +25,10 @@ are missing they are not built, and that is a skip.
 END_OF_USAGE
 }
 
-# Adapters, in this order: default ones; adapters with ibv_wr_*() that require rights on a read's sink;
-# the smallest allowed, over iWARP with a piece for the header, and as much for the longest message; adapters
-# that do not keep all their claims, where the device self-test finds that and the library emulates.
+# Adapters, in this order: default ones; adapters with ibv_wr_*() that require rights on a read's
+# sink; the smallest allowed, over iWARP with a piece for the header, and as much for the longest
+# message; adapters that do not keep all their claims, where the device self-test finds that and the
+# library emulates.
 readonly suites=(
     ib roce iwarp
     'ib,like=hca' 'roce,like=hca' 'iwarp,wr_api=yes' 'iwarp,like=hca'

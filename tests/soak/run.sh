@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
-# A long load with faults over each provider, one after the other; prints TAP. run.sh [--seconds N] [--seed N]
-# [PROVIDER...]: N seconds in all; default 30, half an hour with --thorough. Also plants flaws, which must be
-# found.
+# A long load with faults over each provider, one after the other; prints TAP. run.sh [--seconds N]
+# [--seed N] [PROVIDER...]: N seconds in all; default 30, half an hour with --thorough. Also plants
+# flaws, which must be found.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 RDMUX_BUILD=${RDMUX_BUILD:-$here/../../build/dev}

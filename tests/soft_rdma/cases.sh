@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 # shellcheck shell=bash
 #
-# The cases of run.sh in guests: the arguments are a function of this file and its arguments. Of a case for
-# two guests, guest a runs NAME_a, and b NAME_b.
+# The cases of run.sh in guests: the arguments are a function of this file and its arguments. Of a
+# case for two guests, guest a runs NAME_a, and b NAME_b.
 set -euo pipefail
 # shellcheck source=tests/soft_rdma/inside.sh
 . /run/host/inside.sh
@@ -134,9 +134,10 @@ of() {
     printf '%s\n' "${!name}"
 }
 
-# run_rping ROUNDS OPTION...: rping closes its event channel while its thread may be about to wait for the next
-# event. The thread then ends the process with -1 although all is done (main() and cm_thread() in
-# librdmacm/examples/rping.c, rdma-core 44). That is no failure if it reports every ping.
+# run_rping ROUNDS OPTION...: rping closes its event channel while its thread may be about to wait
+# for the next event. The thread then ends the process with -1 although all is done (main() and
+# cm_thread() in librdmacm/examples/rping.c, rdma-core 44). That is no failure if it reports every
+# ping.
 run_rping() {
     local rounds=$1 said status=0
     said=$(mktemp)
@@ -244,8 +245,8 @@ rdmux_and_rping_b() {
     end_well
 }
 
-# perftest ADAPTER TEST [ADDRESS]: TEST is send-lat or write-bw. Without -e: with events ib_send_lat takes the
-# next message's event for that of its own send (tests/interop/README.md).
+# perftest ADAPTER TEST [ADDRESS]: TEST is send-lat or write-bw. Without -e: with events ib_send_lat
+# takes the next message's event for that of its own send (tests/interop/README.md).
 perftest() {
     "ib_${2//-/_}" -R -F -n 20 -d "$(of "$1" DEVICE)" "${@:3}"
 }
@@ -334,7 +335,8 @@ loss_is_made_good_b() {
     ((repeats > 0)) || fail 'what was lost came without being sent again'
 }
 
-# count_traffic_class NETDEV CLASS, packets_of_class NETDEV: incoming packets with exactly this class.
+# count_traffic_class NETDEV CLASS, packets_of_class NETDEV: incoming packets with exactly this
+# class.
 count_traffic_class() {
     tc qdisc add dev "$1" clsact
     tc filter add dev "$1" ingress protocol ip u32 match ip tos "$2" 0xff action pass
@@ -431,8 +433,8 @@ rdmux_examples() {
     done
 }
 
-# rdmux_stalls WHAT...: the address of soft iWARP swallows packets that match a filter; the other adapter's
-# address names the peers.
+# rdmux_stalls WHAT...: the address of soft iWARP swallows packets that match a filter; the other
+# adapter's address names the peers.
 rdmux_stalls() {
     local end_ms=$1
     shift
@@ -494,8 +496,8 @@ rdmux_between_hosts_b() {
     tell 'b is done'
 }
 
-# measured_beats_constants: the wire between the iWARP adapters is slow, that between the RoCE adapters is
-# not; by constants both paths are equal, and iwarp ranks first by its name.
+# measured_beats_constants: the wire between the iWARP adapters is slow, that between the RoCE
+# adapters is not; by constants both paths are equal, and iwarp ranks first by its name.
 measured_beats_constants_a() {
     local address
     slow_down "$(of siw NETDEV)"
@@ -665,8 +667,8 @@ driving_ends() {
     ((status == 0)) || fail "the driver of guest $GUEST ended with status $status"
 }
 
-# Delay, reordering and loss: all bytes arrive correctly. Over soft RoCE the answer to each read is one packet:
-# longer ones break connections there, see the next case.
+# Delay, reordering and loss: all bytes arrive correctly. Over soft RoCE the answer to each read is
+# one packet: longer ones break connections there, see the next case.
 traffic_in_bad_weather_a() {
     local adapter netdev
     adapter=$(net_of "$1")
@@ -692,9 +694,9 @@ traffic_in_bad_weather_b() {
     ((repeats > 0)) || fail 'what was lost came without being sent again'
 }
 
-# doubtful_reads PROVIDER: packets overtake each other so often that soft RoCE sooner or later fails a read of
-# several packets but reports it as done (verbs_domain.c), before it ends the connection. No read that rdmux
-# reports as done has wrong bytes.
+# doubtful_reads PROVIDER: packets overtake each other so often that soft RoCE sooner or later fails
+# a read of several packets but reports it as done (verbs_domain.c), before it ends the connection.
+# No read that rdmux reports as done has wrong bytes.
 doubtful_reads_a() {
     local adapter
     adapter=$(net_of "$1")
@@ -722,9 +724,9 @@ break_it() {
     esac
 }
 
-# breaks_under_traffic PROVIDER HOW: a break at guest a under traffic ends both endpoints, with a reason,
-# within the liveness time. Then the same programs continue over tcp. The control channel avoids the fault,
-# so that the end of the path is noticed as such.
+# breaks_under_traffic PROVIDER HOW: a break at guest a under traffic ends both endpoints, with a
+# reason, within the liveness time. Then the same programs continue over tcp. The control channel
+# avoids the fault, so that the end of the path is noticed as such.
 breaks_under_traffic_a() {
     local provider=$1 how=$2 net address
     net=$(other_net_of "$provider")
@@ -746,8 +748,8 @@ breaks_under_traffic_b() {
     [[ $how == peer ]] || again=(--again auto)
     begin_driving "$(await 'a serves')" --paths "$provider" --expect "$3" "${again[@]}"
     sleep 0.3 # of traffic
-    # A link is down at both ends. If it were up here, sent packets would fill the socket that is the wire, and
-    # this kernel would only retry: vector_poll() in arch/um/drivers/vector_kern.c.
+    # A link is down at both ends. If it were up here, sent packets would fill the socket that is
+    # the wire, and this kernel would only retry: vector_poll() in arch/um/drivers/vector_kern.c.
     [[ $how != link ]] || break_it link "$provider"
     tell 'b is under way'
     driving_ends
@@ -760,9 +762,9 @@ breaks_under_traffic_b() {
         fail 'other paths than these'
 }
 
-# loses_its_device PROVIDER: under traffic. The kernel removes a software adapter when no process has it open
-# (ib_uverbs_remove_one() in uverbs_main.c), and reports the wait to no program. So the endpoint lives on; the
-# next one has tcp.
+# loses_its_device PROVIDER: under traffic. The kernel removes a software adapter when no process
+# has it open (ib_uverbs_remove_one() in uverbs_main.c), and reports the wait to no program. So the
+# endpoint lives on; the next one has tcp.
 loses_its_device_a() {
     local adapter removal
     adapter=$(net_of "$1")
@@ -818,8 +820,8 @@ host_goes_b() {
     sleep 60
 }
 
-# revoked_far_away PROVIDER write|read: the importer learns of the revocation when its requests have been
-# refused, as the control channel takes longer than the 100 ms that rdmux_mr_revoke() waits.
+# revoked_far_away PROVIDER write|read: the importer learns of the revocation when its requests have
+# been refused, as the control channel takes longer than the 100 ms that rdmux_mr_revoke() waits.
 revoked_far_away_a() {
     local control
     control=$(other_net_of "$1")
@@ -875,8 +877,9 @@ late_receives_b() {
         fail 'messages arrived without receives'
 }
 
-# many_share_receives PROVIDER ENDPOINTS: with their own receives the endpoints would need 4 MiB each; with an
-# SRQ they have 16 MiB in all. Other pinned memory of one more endpoint is less than one receive.
+# many_share_receives PROVIDER ENDPOINTS: with their own receives the endpoints would need 4 MiB
+# each; with an SRQ they have 16 MiB in all. Other pinned memory of one more endpoint is less than
+# one receive.
 readonly shared_receives=64 shared_size=262144
 
 many_share_receives_a() {
@@ -898,8 +901,8 @@ many_share_receives_b() {
 
 # ---------------------------------------------------------------------------------- who is chosen
 
-# is_explained PROVIDER REASONS TEXT: a candidate of the explanation in /tmp/explain; REASONS and TEXT
-# are regular expressions.
+# is_explained PROVIDER REASONS TEXT: a candidate of the explanation in /tmp/explain; REASONS and
+# TEXT are regular expressions.
 is_explained() {
     jq -e --arg provider "$1" --arg reasons "$2" --arg text "$3" 'any(.candidates[];
         .provider == $provider and (.reason | test($reasons)) and (.text | test($text)))' \
@@ -964,7 +967,8 @@ only_one_side_has_it_b() {
 
 # ----------------------------------------------------------------------------- marks on the wire
 
-# count_classes NETDEV CLASS..., packets_marked NETDEV CLASS: incoming packets by their type of service.
+# count_classes NETDEV CLASS..., packets_marked NETDEV CLASS: incoming packets by their type of
+# service.
 count_classes() {
     local netdev=$1 class
     tc qdisc add dev "$netdev" clsact
@@ -986,8 +990,8 @@ congest() {
         burst 8 probability 0.2 ecn
 }
 
-# traffic_is_marked PROVIDER: congested queues can mark rdmux's packets (106: DSCP 26 and ECT(0)), and do (107:
-# CE). Soft iWARP cannot request that: its packets have class 0.
+# traffic_is_marked PROVIDER: congested queues can mark rdmux's packets (106: DSCP 26 and ECT(0)),
+# and do (107: CE). Soft iWARP cannot request that: its packets have class 0.
 traffic_is_marked_a() {
     local netdev
     netdev=$(of "$(net_of "$1")" NETDEV)

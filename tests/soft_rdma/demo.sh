@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 # shellcheck shell=bash
 #
-# The guests' part of scripts/demo --soft-rdma: a serves, b uses it over one provider. The arguments are the
-# provider and the seconds of a measurement. RDMUX is the command.
+# The guests' part of scripts/demo --soft-rdma: a serves, b uses it over one provider. The arguments
+# are the provider and the seconds of a measurement. RDMUX is the command.
 set -euo pipefail
 # shellcheck source=tests/soft_rdma/inside.sh
 . /run/host/inside.sh

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 # shellcheck shell=bash
 #
-# Shared code of guest and two_guests: they source it after scripts/lib.sh, with their folder in $here. All
-# its files are in one private folder, $scratch:
+# Shared code of guest and two_guests: they source it after scripts/lib.sh, with their folder in
+# $here. All its files are in one private folder, $scratch:
 #   linux, init, inside.sh     the files that are booted
 #   with, with.N               paths for the guests, and copies of those that they could not read
 #   environment                variables for the guests' scripts
@@ -44,8 +44,8 @@ Exit status: the script's; 124 if the limit is over; 125 if the guest died or di
 END_OF_USAGE
 }
 
-# take_option ARGUMENT...: takes one option that both commands have; sets taken to the number of its words, 0
-# at the end of the options.
+# take_option ARGUMENT...: takes one option that both commands have; sets taken to the number of its
+# words, 0 at the end of the options.
 taken=0
 # shellcheck disable=SC2034 # read by who sources this
 take_option() {
@@ -88,9 +88,9 @@ take_option() {
 
 # ------------------------------------------------------------------------------- the private folder
 
-# Its processes have the folder on their command line. A guest that is killed while it starts a process leaves
-# that process behind, stopped: the User Mode Linux kernel sets the parent-death signal only after the fork
-# (os_set_pdeathsig in arch/um/os-Linux/skas/process.c).
+# Its processes have the folder on their command line. A guest that is killed while it starts a
+# process leaves that process behind, stopped: the User Mode Linux kernel sets the parent-death
+# signal only after the fork (os_set_pdeathsig in arch/um/os-Linux/skas/process.c).
 clean_up() {
     local tries pids process mark=$scratch/linux
     trap - EXIT
@@ -203,11 +203,12 @@ memory_folder() {
     fi
 }
 
-# place_guests: assigns the processors that this user may use to guests in turn, from a random one on. A guest
-# must have only one: its kernel assumes a single processor, so its barriers are for the compiler only, yet its
-# interrupts run while the interrupted process continues. On two processors siw then completes and misses that
-# the process armed the queue, while the process arms and misses the completion: a lost wake-up that is not a
-# fault of the tested code. It is also quicker this way.
+# place_guests: assigns the processors that this user may use to guests in turn, from a random one
+# on. A guest must have only one: its kernel assumes a single processor, so its barriers are for the
+# compiler only, yet its interrupts run while the interrupted process continues. On two processors
+# siw then completes and misses that the process armed the queue, while the process arms and misses
+# the completion: a lost wake-up that is not a fault of the tested code. It is also quicker this
+# way.
 processors=()
 place_guests() {
     local range first last
@@ -225,8 +226,8 @@ place_guests() {
     processors=("${processors[@]:first}" "${processors[@]:0:first}")
 }
 
-# boot NAME [WORD...]: starts a guest with these words on its command line; sets process. The guest ends if
-# this shell or the process is killed.
+# boot NAME [WORD...]: starts a guest with these words on its command line; sets process. The guest
+# ends if this shell or the process is killed.
 process=
 memory_in=
 boot_time=
@@ -254,8 +255,8 @@ powered_down() {
     [[ $(tr -d '\r' <"$1" | tail -n 1) == 'reboot: Power down' ]]
 }
 
-# ended NAME STATUS: prints the exit status of a guest whose process ended with that status. Reports a status
-# that is not its script's.
+# ended NAME STATUS: prints the exit status of a guest whose process ended with that status. Reports
+# a status that is not its script's.
 ended() {
     local name=$1 folder=$scratch/$1 status=$2 what
     if ((status == 124 || (status == 137 && SECONDS - boot_time >= seconds))); then

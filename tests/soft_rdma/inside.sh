@@ -47,7 +47,8 @@ tell() {
     mv "/run/host/shared/$1.part" "/run/host/shared/$1"
 }
 
-# await NAME: waits, and prints the text of tell. Fails at once if the other guest cannot tell it any more.
+# await NAME: waits, and prints the text of tell. Fails at once if the other guest cannot tell it
+# any more.
 await() {
     local ended peer=a
     [[ $GUEST != a ]] || peer=b

@@ -195,7 +195,8 @@ the_host_is_out_of_reach() {
         [[ ! -e /tmp/rdmux-guest-was-here && ! -e /dev/shm/rdmux-guest-was-here ]]
 }
 
-# Folders closed to a guest depend on the user who runs this; a folder that the guest covers is always closed.
+# Folders closed to a guest depend on the user who runs this; a folder that the guest covers is
+# always closed.
 closed_folders_are_brought() {
     local base folder status=0
     for base in "${TMPDIR:-/tmp}" /dev/shm; do
@@ -226,8 +227,8 @@ nothing_is_left_behind() {
     return "$status"
 }
 
-# leaves_nothing FOLDER SIGNAL: a guest leaves nothing if its harness, with temporary files in FOLDER, gets
-# this signal; 0: no signal, its script ends.
+# leaves_nothing FOLDER SIGNAL: a guest leaves nothing if its harness, with temporary files in
+# FOLDER, gets this signal; 0: no signal, its script ends.
 leaves_nothing() {
     local folder=$1 signal=$2 harness deadline=$((SECONDS + 120)) script=forks_for_ever
     case $signal in
@@ -370,8 +371,8 @@ rdmux_while_things_fail() {
     hosts "$sharing endpoints share receives $on" many_share_receives "$1" "$sharing"
 }
 
-# Cases in which one kernel serves both processes: in one guest the way is the adapter's loopback. The rest of
-# the suite runs between two guests.
+# Cases in which one kernel serves both processes: in one guest the way is the adapter's loopback.
+# The rest of the suite runs between two guests.
 loopback=(--case connect --case transfer --case order --case atomic --case revoke --case failure)
 [[ $level != thorough ]] || loopback=()
 

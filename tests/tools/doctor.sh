@@ -17,7 +17,8 @@ if ((EUID == 0)); then
     "${plainly[@]}" true 2>/dev/null || plainly_works=no
 fi
 
-# judge FOLDER OPTION...: runs the command on a tree; sets status; its output is in $scratch/out and err.
+# judge FOLDER OPTION...: runs the command on a tree; sets status; its output is in $scratch/out and
+# err.
 judge() {
     local before=()
     [[ $tree_unprivileged == no ]] || before=("${plainly[@]}")

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 #
-# Builds the file trees for `rdmux doctor --sysfs` from the descriptions in tests/fixtures/sysfs. Run it, or
-# source it for build_tree and the other functions:
+# Builds the file trees for `rdmux doctor --sysfs` from the descriptions in tests/fixtures/sysfs.
+# Run it, or source it for build_tree and the other functions:
 #
 #   doctor_fixtures.sh SITUATION FOLDER   builds one tree, to look at
 #   doctor_fixtures.sh                    lists the situations

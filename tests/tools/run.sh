@@ -70,8 +70,8 @@ start_server() {
     done
 }
 
-# await PID SECONDS: waits for a process of this shell; sets status to its exit status, or to "none" if it
-# continues.
+# await PID SECONDS: waits for a process of this shell; sets status to its exit status, or to "none"
+# if it continues.
 await() {
     local deadline=$((SECONDS + $2))
     status=none
@@ -100,7 +100,8 @@ run() {
     timeout --kill-after=5 "$limit" "$rdmux" "$@"
 }
 
-# expect STATUS ARGUMENT...: the command ends with the status; its output is in $scratch/out and err.
+# expect STATUS ARGUMENT...: the command ends with the status; its output is in $scratch/out and
+# err.
 expect() {
     local status=0
     run "${@:2}" >"$scratch/out" 2>"$scratch/err" || status=$?
@@ -481,8 +482,8 @@ no_part_file() {
     ! part_file "$1"
 }
 
-# start_long_copy DIR PATH: starts a long copy to the server of this shell; its process is $copy. On return the
-# copy is in progress.
+# start_long_copy DIR PATH: starts a long copy to the server of this shell; its process is $copy. On
+# return the copy is in progress.
 start_long_copy() {
     truncate -s 64G "$scratch/long"
     "$rdmux" copy "$scratch/long" "$address" --paths "$2" >"$scratch/out" 2>"$scratch/err" &

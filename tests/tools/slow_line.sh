@@ -3,13 +3,13 @@
 #
 # A fast adapter on a slow line: by its own figures it ranks first, by measurement it does not.
 #
-#   slow_line.sh         uses the path chosen by constants, then the one chosen by measuring; prints what
-#                        each carried, and fails if it was not the right one
+#   slow_line.sh         uses the path chosen by constants, then the one chosen by measuring; prints
+#                        what each carried, and fails if it was not the right one
 #   slow_line.sh --can   reports why this machine cannot do that, with status 77, or nothing
 #
-# Two hosts, which are network namespaces of this test, with two wires between them. tcp uses the unthrottled
-# wire; the other wire, of the path "line" (line.c), is a veth of 8 Mbit/s (tc-tbf). Needs root, or a kernel
-# that lets users create namespaces.
+# Two hosts, which are network namespaces of this test, with two wires between them. tcp uses the
+# unthrottled wire; the other wire, of the path "line" (line.c), is a veth of 8 Mbit/s (tc-tbf).
+# Needs root, or a kernel that lets users create namespaces.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -31,7 +31,8 @@ for tool in ip tc unshare jq; do
 done
 [[ -e $plugins/line.so ]] || cannot "there is no $plugins/line.so"
 
-# The other host is a process in a namespace of its own; it gets its wires, then the command to serve.
+# The other host is a process in a namespace of its own; it gets its wires, then the command to
+# serve.
 if [[ ${1:-} == other-host ]]; then
     echo "is there"
     read -r _
