@@ -187,7 +187,7 @@ static struct sim_cm_entry *tell_with(struct sim_cm_id *id, enum rdma_cm_event_t
     memcpy(entry->data, message->data, sizeof(entry->data));
     conn->private_data_len = seen_length(message);
     conn->private_data = conn->private_data_len > 0 ? entry->data : NULL;
-    /* The sender's addresses, from this side. */
+    /* The sender's depths, seen from this side: swapped. */
     conn->responder_resources = message->initiator_depth;
     conn->initiator_depth = message->responder_resources;
     conn->flow_control = message->flow_control;
@@ -317,7 +317,7 @@ static struct sim_cm_id *listener_find(struct sim_host *host, const struct sim_c
     return NULL;
 }
 
-/* Answer of a host of this world, at once; siw connects TCP within the call. */
+/* Does a host of this world refuse at once? siw connects TCP within the call. */
 static bool nobody_listens(const struct sim_cm_id *id, const struct sim_cm_message *message)
 {
     if (sim_net_has(id->world->net)) {

@@ -59,10 +59,10 @@ enum {
 
 enum sim_link { SIM_IB, SIM_ROCE, SIM_IWARP };
 
-/* The behaviour that a device follows where devices differ: the soft devices of Linux, or the
- * specification. */
 enum { SIM_SWAPPED_OPERANDS = 2 }; /* sim_device_options.swapped: swaps the operands */
 enum { SIM_IMMEDIATE_WRONG = 2 };  /* sim_device_options.immediate: another number arrives */
+/* The behaviour that a device follows where devices differ: the soft devices of Linux, or the
+ * specification. */
 enum sim_like { SIM_LIKE_DEFAULT, SIM_LIKE_RXE, SIM_LIKE_HCA, SIM_LIKE_SIW };
 
 /* All numbers are uint64_t so that one table describes them; times in nanoseconds, sizes in
@@ -365,9 +365,9 @@ struct sim_device {
     bool removed;
     uint32_t qp_count, cq_count, mr_count, pd_count, srq_count;
     struct sim_atomic *atomics; /* words in the adapter, not yet written back to memory */
-    struct sim_refusal starts;  /* requests started by its queue pairs */
-    struct sim_refusal serves;  /* peer requests that they serve */
-    uint32_t rnr_tries;         /* tries in place of no limit; 0: no limit */
+    struct sim_refusal starts;  /* the failing one of the requests that its queue pairs start */
+    struct sim_refusal serves;  /* the failing one of the peers' requests that they serve */
+    uint32_t rnr_tries;         /* tries that replace "for ever"; 0: for ever */
 };
 
 struct sim_mr_place {
@@ -412,7 +412,7 @@ void sim_async_raise(struct sim_context *context, const struct ibv_async_event *
 /* Drops unfetched events of an object that ends. */
 void sim_async_forget(struct sim_context *context, const void *object);
 
-/* Before an object is destroyed: waits until its events are acknowledged. */
+/* The acknowledgments that an object waits for before it is destroyed. */
 struct sim_owed {
     pthread_mutex_t *mutex;
     pthread_cond_t *cond;
@@ -541,9 +541,9 @@ struct sim_wqe {
     bool inlined;
     bool started;
     bool done;
-    bool shown;  /* its completion was put into the completion queue */
-    bool entry;  /* as an entry */
-    bool polled; /* that entry was polled */
+    bool shown;  /* its result was reported to the completion queue */
+    bool entry;  /* that report was an entry */
+    bool polled; /* the entry was polled */
 };
 
 struct sim_receive {
@@ -623,7 +623,7 @@ struct sim_qp {
     uint32_t next_psn;
     uint32_t retry_psn;
     uint32_t round;            /* rounds of retransmission of the packets in flight */
-    struct sim_refusal starts; /* failing requests */
+    struct sim_refusal starts; /* the failing one of its requests */
 
     /* The peer, if it is in this world; valid while peer_generation is the world's. */
     struct sim_qp *peer;
@@ -689,7 +689,7 @@ struct sim_qp *sim_qp_find(struct sim_world *world, uint32_t number);
 void sim_qp_set_state(struct sim_qp *qp, enum ibv_qp_state state);
 int sim_qp_modify(struct sim_qp *qp, const struct ibv_qp_attr *attr, int mask); /* lock held */
 void sim_qp_async(struct sim_qp *qp, enum ibv_event_type type);
-void sim_qp_retire(struct sim_qp *qp, uint32_t request); /* the request was polled */
+void sim_qp_retire(struct sim_qp *qp, uint32_t request); /* its completion was polled */
 bool sim_receives_take(struct sim_receives *queue, struct sim_receive *out);
 int sim_receives_post(struct sim_receives *queue, const struct ibv_recv_wr *wr);
 struct ibv_qp *sim_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
@@ -788,7 +788,7 @@ static inline int32_t sim_psn_distance(uint32_t to, uint32_t from)
  * the pieces of the target's memory that a read returns. */
 struct sim_answer sim_respond(struct sim_qp *qp, const struct sim_request *request,
                               const struct sim_bytes *bytes, struct sim_bytes *read);
-/* Sends the answers of reads whose keys were checked. */
+/* Serves the oldest late reads, as long as their key is already checked. */
 void sim_responder_finish(struct sim_qp *qp);
 void sim_responder_reset(struct sim_qp *qp);
 void sim_responder_flush(struct sim_qp *qp); /* completes the receives as flushed */
