@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What two processes share, byte for byte: the segment of one endpoint pair and the region table of
- * a process. docs/WIRE-SHM.md specifies it. Everything here that the peer writes is hostile input:
- * it is read once into a local and checked before use. */
+/* Layout of the shared memory, byte for byte: the segment of one endpoint pair and the region table
+ * of a process. docs/WIRE-SHM.md specifies both. Everything here that the peer writes is hostile
+ * input: read it once into a local variable and check it before use. */
 #ifndef RDMUX_SHM_LAYOUT_H
 #define RDMUX_SHM_LAYOUT_H
 
@@ -14,10 +14,10 @@
 
 enum {
     SHM_LINE = 64,
-    SHM_LINE_PAIR = 128, /* the adjacent-line prefetcher couples lines two by two */
+    SHM_LINE_PAIR = 128, /* the adjacent-line prefetcher fetches lines in pairs */
     SHM_PAGE = 4096,
     SHM_SLOT_COUNT = 256,       /* a power of two */
-    SHM_BODY_SIZE = 48,         /* bytes of a slot behind its header */
+    SHM_BODY_SIZE = 48,         /* bytes of a slot after its header */
     SHM_DATA_SIZE = 128 * 1024, /* bytes of a data ring, a power of two */
     SHM_CHUNK_MAX = 16 * 1024,  /* most bytes of the data ring that one slot owns */
     SHM_RECEIVE_COUNT = 128,    /* receives that can be published at a time, a power of two */
@@ -27,22 +27,22 @@ enum {
 /* shm_slot.kind */
 enum {
     SHM_SEND = 1, /* a message, or its first chunk. chunk 0: inline_length bytes in the body */
-    SHM_SEND_CHUNK = 2,   /* the next bytes of the message before it */
-    SHM_SEND_PULL = 3,    /* a message that the receiver copies from the sender's memory */
-    SHM_SEND_PLACED = 4,  /* a message whose bytes are in the published receive already */
-    SHM_NOTICE = 5,       /* the end of a write_imm */
-    SHM_WRITE = 6,        /* chunk bytes for a region, written by the target's CPU */
-    SHM_READ = 7,         /* chunk bytes of a region, put into the data ring by the target's CPU */
-    SHM_FETCH_ADD = 8,    /* chunk is 8, for the old value */
+    SHM_SEND_CHUNK = 2,  /* the next bytes of the message before it */
+    SHM_SEND_PULL = 3,   /* a message that the receiver copies from the sender's memory */
+    SHM_SEND_PLACED = 4, /* a message whose bytes are in the published receive already */
+    SHM_NOTICE = 5,      /* the end of a write_imm */
+    SHM_WRITE = 6,       /* chunk bytes for a region, written by the target's CPU */
+    SHM_READ = 7,      /* chunk bytes of a region, copied into the data ring by the target's CPU */
+    SHM_FETCH_ADD = 8, /* chunk is 8, for the old value */
     SHM_COMPARE_SWAP = 9, /* chunk is 8, for the old value */
-    SHM_FLUSH = 10,       /* nothing; its consumption says that all before it is placed */
+    SHM_FLUSH = 10,       /* no action; once it is consumed, everything before it is placed */
 };
 
 /* shm_slot.flags */
 enum { SHM_HAS_IMM = 1 << 0 };
 
-/* One request. sequence is stored last, with release; it is the low half of the slot's position
- * plus one, so what an earlier lap left never looks published. */
+/* One request. `sequence` is stored last, with release. It is the low half of the slot's position
+ * plus one, so a slot of an earlier lap never looks published. */
 struct shm_slot {
     _Alignas(SHM_LINE) _Atomic uint32_t sequence;
     uint8_t kind;
@@ -58,7 +58,7 @@ static_assert(sizeof(struct shm_slot) == SHM_LINE, "a small message is one cache
 struct shm_message_body { /* SEND with a chunk, SEND_PLACED, NOTICE: bytes of the whole message */
     uint64_t length;
 };
-struct shm_pull_body { /* one piece stands here; several stand in the data ring */
+struct shm_pull_body { /* a single piece is here; several pieces are in the data ring */
     uint64_t length;
     uint64_t piece_count;
     uint64_t address;
@@ -84,23 +84,23 @@ enum {
     SHM_WAKE_PROGRESS = 1 << 1, /* ring when consumed moved */
 };
 
-/* What one side tells the other. Lines by who reads how often. */
+/* Words that one side shows the other. They are grouped into lines by reader and frequency. */
 struct shm_side {
-    /* Read at each post and poll, hardly ever written. The peer clears sleeping when it rings. */
+    /* Read at each post and poll, rarely written. The peer clears sleeping when it rings. */
     _Alignas(SHM_LINE_PAIR) _Atomic uint32_t sleeping;
     _Atomic uint32_t state;     /* stored with release, after status and failed_at */
-    _Atomic uint32_t status;    /* of SHM_FAILED: enum rdmux_status */
+    _Atomic uint32_t status;    /* if SHM_FAILED: enum rdmux_status */
     _Atomic uint32_t can_copy;  /* 1: this side may use process_vm_readv and writev on the other */
-    _Atomic uint64_t failed_at; /* of SHM_FAILED: position of the slot that was refused */
-    /* Slots of the peer that were carried out; the answer to all of them. */
+    _Atomic uint64_t failed_at; /* if SHM_FAILED: position of the slot that was refused */
+    /* Number of the peer's slots that this side has executed; acknowledges all of them. */
     _Alignas(SHM_LINE_PAIR) _Atomic uint64_t consumed;
-    /* Odd while this side touches the other's memory other than the segment. */
+    /* Odd while this side touches the other's memory outside the segment. */
     _Alignas(SHM_LINE_PAIR) _Atomic uint64_t busy;
 };
 
-/* A receive in memory that the peer can map, so that it copies a message straight into it. */
+/* A published receive. The peer maps its memory and copies a message directly into it. */
 struct shm_receive {
-    _Alignas(SHM_LINE) _Atomic uint64_t number; /* 1 + how many receives came before; stored last */
+    _Alignas(SHM_LINE) _Atomic uint64_t number; /* 1 + number of earlier receives; stored last */
     uint64_t life;
     uint64_t offset;
     uint64_t length;
@@ -109,14 +109,15 @@ struct shm_receive {
 };
 static_assert(sizeof(struct shm_receive) == SHM_LINE, "one line per published receive");
 
-/* One way: slots and data of the producer; receives are written by the consumer. */
+/* One direction. The producer writes slots and data, the consumer writes receives and, as results
+ * of reads and atomics, chunks of data. */
 struct shm_direction {
     _Alignas(SHM_PAGE) struct shm_slot slots[SHM_SLOT_COUNT];
     struct shm_receive receives[SHM_RECEIVE_COUNT];
     uint8_t data[SHM_DATA_SIZE];
 };
 
-/* Index 0 is the connector's side and what it produces, 1 the acceptor's. */
+/* Index 0 is the connector's side and outgoing direction, index 1 the acceptor's. */
 struct shm_segment {
     _Alignas(SHM_PAGE) uint64_t magic;
     uint64_t size;
@@ -126,7 +127,7 @@ struct shm_segment {
 static_assert(offsetof(struct shm_segment, directions) == SHM_PAGE, "one page of words");
 static_assert(sizeof(struct shm_segment) % SHM_PAGE == 0, "whole pages");
 
-/* One region of a process. Only its owner writes; peers map the table read-only. */
+/* Entry of the region table. Only the process itself writes; peers map the table read-only. */
 struct shm_region {
     _Atomic uint64_t life;       /* unique number of the registration, 0 = free */
     _Atomic uint64_t generation; /* of the exported rights, 0 = none are in force */

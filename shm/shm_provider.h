@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The provider for two processes of one user on one host; docs/WIRE-SHM.md says how it works. */
+/* Provider between two processes of one user on one host, specified in docs/WIRE-SHM.md. */
 #ifndef RDMUX_SHM_PROVIDER_H
 #define RDMUX_SHM_PROVIDER_H
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* A ring of 64-byte slots with a ring of bytes beside it, from one producer to one consumer in
- * different processes. A slot owns `chunk` contiguous bytes of the data ring, placed by a rule both
- * sides compute for themselves, so that no position is ever taken from the peer. The consumer
- * publishes one number, how many slots it carried out, which frees slots and data and is at the
- * same time the acknowledgment. No function here waits; all are for one thread per side. */
+/* A ring of 64-byte slots and a ring of bytes, from one producer to one consumer in different
+ * processes. A slot owns `chunk` contiguous bytes of the data ring. Both sides compute the chunk's
+ * position by the same rule, so no position is ever taken from the peer. The consumer publishes one
+ * number, the count of executed slots: it frees slots and data, and is the acknowledgment. No
+ * function here waits. On each side one thread uses the ring. */
 #ifndef RDMUX_SHM_RING_H
 #define RDMUX_SHM_RING_H
 
@@ -18,9 +18,9 @@
 struct shm_producer {
     struct shm_slot *slots;
     uint8_t *data;
-    const _Atomic uint64_t *consumed; /* the peer's */
+    const _Atomic uint64_t *consumed; /* stored by the peer */
     uint64_t head;                    /* position of the next slot */
-    uint64_t retired;                 /* slots before it were carried out and are free */
+    uint64_t retired;                 /* slots before it were executed and are free */
     uint64_t data_head;
     uint64_t data_tail;
     uint32_t data_ends[SHM_SLOT_COUNT]; /* data_head behind each slot not yet retired, low half */
@@ -29,13 +29,13 @@ struct shm_producer {
 struct shm_consumer {
     struct shm_slot *slots;
     uint8_t *data;
-    _Atomic uint64_t *consumed; /* ours */
+    _Atomic uint64_t *consumed; /* stored by this side */
     uint64_t tail;              /* position of the next slot */
     uint64_t data_tail;
     uint64_t published; /* last value stored to *consumed */
 };
 
-/* What a slot says of itself, copied. */
+/* A copy of a slot's header. */
 struct shm_header {
     uint8_t kind;
     uint8_t flags;
@@ -44,8 +44,8 @@ struct shm_header {
     uint32_t chunk; /* at most SHM_CHUNK_MAX */
 };
 
-/* The same, checked, and where its bytes are. body and data stay the peer's to change: copy a field
- * once before looking at it. */
+/* A checked header, and the location of the slot's bytes. The peer can still change body and data:
+ * copy a field once before checking it. */
 struct shm_message {
     uint8_t kind;
     uint8_t flags;
@@ -62,8 +62,8 @@ void rdmux_shm_producer_init(struct shm_producer *producer, struct shm_direction
 void rdmux_shm_consumer_init(struct shm_consumer *consumer, struct shm_direction *direction,
                              _Atomic uint64_t *consumed);
 
-/* Where chunk bytes go that are wanted at position head of the data ring: a chunk begins on a cache
- * line and never wraps, so it skips the ring's end if it would not fit. */
+/* Returns where a chunk begins that is reserved at position head of the data ring. A chunk begins
+ * on a cache line and never wraps, so it skips the ring's end if it does not fit there. */
 static inline uint64_t shm_data_start(uint64_t head, uint32_t chunk)
 {
     uint64_t rest = SHM_DATA_SIZE - (head & (SHM_DATA_SIZE - 1));
@@ -75,7 +75,7 @@ static inline uint64_t shm_data_end(uint64_t start, uint32_t chunk)
     return start + ((chunk + (uint64_t)SHM_LINE - 1) & ~((uint64_t)SHM_LINE - 1));
 }
 
-/* Whether a slot with chunk bytes fits, by what is known to be retired. */
+/* Returns whether a slot with chunk bytes fits, judged by the slots retired so far. */
 static inline bool shm_producer_has_room(const struct shm_producer *producer, uint32_t chunk)
 {
     uint64_t end = shm_data_end(shm_data_start(producer->data_head, chunk), chunk);
@@ -83,14 +83,14 @@ static inline bool shm_producer_has_room(const struct shm_producer *producer, ui
            end - producer->data_tail <= SHM_DATA_SIZE;
 }
 
-/* The same for one without a chunk. */
+/* The same for a slot without a chunk. */
 static inline bool shm_producer_has_slot(const struct shm_producer *producer)
 {
     return producer->head - producer->retired < SHM_SLOT_COUNT;
 }
 
-/* The next slot, of which there is room. Fill all but sequence, and the bytes at *data; then
- * shm_producer_publish(). */
+/* Returns the next slot. The caller has checked that there is room. Fill all fields but sequence
+ * and chunk, and the bytes at *data; then call shm_producer_publish(). */
 static inline struct shm_slot *shm_producer_reserve(struct shm_producer *producer, uint32_t chunk,
                                                     uint8_t **data)
 {
@@ -104,17 +104,17 @@ static inline struct shm_slot *shm_producer_reserve(struct shm_producer *produce
 }
 
 /*
- * The line of a slot is in the cache of the consumer's processor, from an earlier lap. Stores are made
- * one after the other, so without asking for it ahead of time each message of a stream would wait for
- * its line to come over. So many slots ahead:
+ * Prefetch distance in slots. A slot's line is in the cache of the consumer's processor, from an
+ * earlier lap. Stores become visible in order, so without a prefetch each message of a stream would
+ * wait for the transfer of its line.
  */
 enum { SHM_SLOTS_AHEAD = 24 };
 
 #if defined(__x86_64__)
 static inline void shm_ask_for_line(void *line)
 {
-    /* Not __builtin_prefetch(): for x86-64 in general that asks for a copy to read. To processors
-     * that lack the instruction it is a no-op. */
+    /* Not __builtin_prefetch(): for x86-64 in general that prefetches for reading. The instruction
+     * is a no-op on processors that lack it. */
     __asm__ volatile("prefetchw %0" : : "m"(*(char *)line));
 }
 #else
@@ -129,7 +129,7 @@ static inline void shm_producer_ask_ahead(const struct shm_producer *producer)
     shm_ask_for_line(&producer->slots[(producer->head + SHM_SLOTS_AHEAD) % SHM_SLOT_COUNT]);
 }
 
-/* Shows the reserved slot to the consumer. Returns its position. */
+/* Publishes the reserved slot to the consumer. Returns its position. */
 static inline uint64_t shm_producer_publish(struct shm_producer *producer)
 {
     uint64_t position = producer->head;
@@ -140,11 +140,13 @@ static inline uint64_t shm_producer_publish(struct shm_producer *producer)
     return position;
 }
 
-/* How far the consumer came, at most producer->head. RDMUX_PROTOCOL: its number is impossible. */
+/* Gets the number of slots that the consumer has executed, at most producer->head. RDMUX_PROTOCOL:
+ * the consumer's number is impossible. */
 RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_producer_consumed(const struct shm_producer *producer,
                                                                uint64_t *out);
 
-/* The bytes of the oldest slot not retired, whose chunk was `chunk`: what a read got. */
+/* Returns the bytes of the oldest slot not retired, whose chunk was `chunk` bytes: the result of a
+ * read or atomic. */
 static inline const uint8_t *shm_producer_result(const struct shm_producer *producer, uint32_t chunk)
 {
     uint32_t end = producer->data_ends[producer->retired % SHM_SLOT_COUNT];
@@ -152,7 +154,7 @@ static inline const uint8_t *shm_producer_result(const struct shm_producer *prod
     return producer->data + (start & (SHM_DATA_SIZE - 1));
 }
 
-/* Frees the oldest slot and its data. The caller saw that the consumer is past it. */
+/* Frees the oldest slot and its data. The caller has checked that the consumer is past the slot. */
 static inline void shm_producer_retire(struct shm_producer *producer)
 {
     uint32_t end = producer->data_ends[producer->retired % SHM_SLOT_COUNT];
@@ -160,7 +162,7 @@ static inline void shm_producer_retire(struct shm_producer *producer)
     producer->retired++;
 }
 
-/* Frees all slots before `consumed`, of which there is one at least. */
+/* Frees all slots before `consumed`, at least one. */
 static inline void shm_producer_retire_all(struct shm_producer *producer, uint64_t consumed)
 {
     producer->retired = consumed - 1;
@@ -175,13 +177,13 @@ static inline bool shm_consumer_has_message(const struct shm_consumer *consumer)
     return sequence == (uint32_t)(consumer->tail + 1);
 }
 
-/* Reads the next slot's header; shm_consumer_has_message() was true. RDMUX_PROTOCOL: its lengths
- * are impossible. */
+/* Reads the next slot's header, after shm_consumer_has_message() returned true. RDMUX_PROTOCOL: the
+ * header's lengths are impossible. */
 static inline RDMUX_MUST_CHECK enum rdmux_status shm_consumer_header(
     const struct shm_consumer *consumer, struct shm_header *out)
 {
     const struct shm_slot *slot = &consumer->slots[consumer->tail % SHM_SLOT_COUNT];
-    /* volatile: read once, so that what is checked is what is used. */
+    /* volatile: read once, so that the value checked is the value used. */
     const volatile uint8_t *small = &slot->kind;
     out->kind = small[0];
     out->flags = small[1];
@@ -197,7 +199,8 @@ static inline const uint8_t *shm_consumer_body(const struct shm_consumer *consum
     return consumer->slots[consumer->tail % SHM_SLOT_COUNT].body;
 }
 
-/* The next slot, whose header was read and found good. Again until shm_consumer_next(). */
+/* Returns the next slot, whose header was read and is valid. Returns the same slot until
+ * shm_consumer_next(). */
 static inline struct shm_message shm_consumer_message(const struct shm_consumer *consumer,
                                                       const struct shm_header *header)
 {
@@ -214,7 +217,7 @@ static inline struct shm_message shm_consumer_message(const struct shm_consumer 
     };
 }
 
-/* Goes past the slot that was read. Nothing of it may be touched after the next publish. */
+/* Moves past the slot that was read. Do not touch the slot after the next publish. */
 static inline void shm_consumer_next(struct shm_consumer *consumer,
                                      const struct shm_message *message)
 {
@@ -222,7 +225,7 @@ static inline void shm_consumer_next(struct shm_consumer *consumer,
     consumer->data_tail = message->data_end;
 }
 
-/* Tells the producer how far we are. Returns whether that was news. */
+/* Publishes how many slots were executed. Returns whether the number has changed. */
 static inline bool shm_consumer_publish(struct shm_consumer *consumer)
 {
     if (consumer->published == consumer->tail) {

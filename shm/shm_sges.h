@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Copies between a request's scatter/gather list and bytes in one piece. [data path] */
+/* Copies between a request's scatter/gather list and contiguous bytes. [data path] */
 #ifndef RDMUX_SHM_SGES_H
 #define RDMUX_SHM_SGES_H
 
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/uio.h>
 
-/* memcpy() of what a slot's body can have, without a call: pieces that overlap. */
+/* memcpy() of at most SHM_BODY_SIZE bytes, without a call: copies overlapping pieces. */
 static inline void shm_copy_small(uint8_t *to, const uint8_t *from, size_t length)
 {
     enum { PIECE = 16, WORD = sizeof(uint64_t) };
@@ -46,8 +46,8 @@ static inline void shm_copy_small(uint8_t *to, const uint8_t *from, size_t lengt
     }
 }
 
-/* The pieces that hold bytes offset to offset + length of the request, which it has. out has room
- * for RDMUX_SGE_MAX. Returns how many. */
+/* Finds the pieces of the request that hold `length` bytes from `offset` on; the request has these
+ * bytes. out has room for RDMUX_SGE_MAX pieces. Returns the number of pieces. */
 static inline size_t shm_sges_slice(const struct rdmux_request *request, uint64_t offset,
                                     uint64_t length, struct iovec *out)
 {
@@ -68,7 +68,7 @@ static inline size_t shm_sges_slice(const struct rdmux_request *request, uint64_
     return count;
 }
 
-/* Out of line: their lists are on the stack. */
+/* Out of line, as their lists are on the stack. */
 static __attribute__((noinline, unused)) void shm_sges_gather_list(
     const struct rdmux_request *request, uint64_t offset, uint8_t *to, uint64_t length)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The AF_UNIX socket of an endpoint pair: over it the two check each other's credentials and pass
- * descriptors; its end is the end of the peer. Sequenced packets, so a message is whole. */
+/* The AF_UNIX socket of an endpoint pair. The two processes check each other's credentials and pass
+ * descriptors over it. Its end is the end of the peer. It carries sequenced packets, so each
+ * message is whole. */
 #ifndef RDMUX_SHM_SOCKET_H
 #define RDMUX_SHM_SOCKET_H
 
@@ -21,12 +22,12 @@ enum {
 /* The connection data of ep_describe. */
 struct shm_description {
     uint32_t pid;
-    struct shm_place place; /* of the acceptor's socket; the connector's name is zero */
+    struct shm_place place; /* of the acceptor's socket; zero from the connector */
 };
 enum { SHM_DESCRIPTION_SIZE = 24 };
 
-/* First message of each side. From the connector with the descriptors of segment, bell and region
- * table; from the acceptor with bell and region table. */
+/* First message of each side. The connector passes the descriptors of bell, region table and
+ * segment with it, the acceptor those of bell and region table. */
 struct shm_hello {
     uint32_t magic; /* SHM_HELLO_CONNECTOR or SHM_HELLO_ACCEPTOR */
     uint32_t flags;
@@ -35,9 +36,9 @@ struct shm_hello {
 };
 #define SHM_HELLO_CONNECTOR UINT32_C(0x52534843)
 #define SHM_HELLO_ACCEPTOR UINT32_C(0x52534841)
-enum { SHM_HELLO_MEMBARRIER = 1 << 0 }; /* sleeping and shutting out use membarrier(2) */
+enum { SHM_HELLO_MEMBARRIER = 1 << 0 }; /* sleep and revocation use membarrier(2) */
 
-/* Later, either side, with the descriptor of the region's memory. */
+/* A later message of either side, with the descriptor of the region's memory. */
 struct shm_region_message {
     uint32_t index; /* in the sender's region table */
     uint32_t writable;
@@ -57,19 +58,21 @@ void rdmux_shm_region_message_encode(const struct shm_region_message *in,
 RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_region_message_decode(const uint8_t *in, size_t size,
                                                                    struct shm_region_message *out);
 
-/* Each with rdmux_provider_error() on failure; none waits. */
+/* On failure each function calls rdmux_provider_error(). None waits. */
 
-/* RDMUX_AGAIN: nobody is there yet. Whoever is not process `pid` of our user is turned away. */
+/* Accepts process `pid` of our user and turns away any other. RDMUX_AGAIN: the peer has not
+ * connected yet. */
 RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_socket_accept(int listener, pid_t pid, int *out);
-/* The other end is process `pid` of our user, else RDMUX_DENIED. */
+/* Checks that the other end is process `pid` of our user. RDMUX_DENIED: it is not. */
 RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_socket_check_peer(int socket, pid_t pid);
-/* RDMUX_AGAIN: the queue is full. */
+/* Sends one message with its descriptors. RDMUX_AGAIN: the queue is full. */
 RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_socket_send(int socket, const uint8_t *bytes,
                                                          size_t size, const int *fds,
                                                          size_t fd_count);
-/* One message: *size is room, then used. Exactly fd_count descriptors come with it, the caller's
- * now; another number is RDMUX_PROTOCOL. RDMUX_AGAIN: none yet. RDMUX_PEER_GONE. RDMUX_NO_MEMORY: this
- * process may not have as many descriptors, and the message is lost. */
+/* Receives one message. *size is the room, then the message's size. Exactly fd_count descriptors
+ * come with the message, and the caller owns them; another number is RDMUX_PROTOCOL. RDMUX_AGAIN:
+ * no message yet. RDMUX_PEER_GONE: the peer has closed. RDMUX_NO_MEMORY: this process may not have
+ * so many descriptors, and the message is lost. */
 RDMUX_MUST_CHECK enum rdmux_status rdmux_shm_socket_receive(int socket, uint8_t *bytes,
                                                             size_t *size, int *fds,
                                                             size_t fd_count);
