@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The completion queue: looks at the endpoints' rings, carries out what the peers ask, hands over
- * what arrived, and sleeps without losing a wake-up.
+/* The completion queue: polls the endpoints' rings, executes the peers' requests, delivers
+ * messages, and sleeps without losing a wake-up.
  *
  * An endpoint is awake (on cq->awake, its sleeping word 0) from its last activity to the next arm,
- * so that arm does work only for endpoints that did something since the one before. */
+ * so that arm does work only for endpoints that were active since the arm before. */
 #include "shm_internal.h"
 #include "shm_sges.h"
 
@@ -17,13 +17,13 @@
 static_assert(offsetof(struct shm_cq, base) == 0, "shm_cq_of() relies on it");
 
 enum {
-    HOT_COUNT = 16,      /* endpoints looked at in each poll, the lately active ones */
-    IDLE_COUNT = 8,      /* of the others, looked at in each poll that has time */
-    IDLE_PERIOD = 16,    /* polls between two looks at them in any case; a power of two */
-    IDLE_SHARE = 4,      /* then this part of the budget is for them */
-    CHECK_PERIOD = 4096, /* polls between two looks at the descriptors; a power of two */
+    HOT_COUNT = 16,      /* lately active endpoints, served by each poll */
+    IDLE_COUNT = 8,      /* other endpoints, served by each poll that has budget left */
+    IDLE_PERIOD = 16,    /* every so many polls they are served in any case; a power of two */
+    IDLE_SHARE = 4,      /* divides the budget for their share of such a poll */
+    CHECK_PERIOD = 4096, /* most polls between two checks of the descriptors; a power of two */
     EVENT_COUNT = 32,
-    EARLY_CHUNK = 4096, /* bytes whose room is given back before the poll ends */
+    EARLY_CHUNK = 4096, /* bytes from which a chunk is freed before the poll ends */
 };
 
 /* ------------------------------------------------------------------------------ the queue */
@@ -105,7 +105,7 @@ void rdmux_shm_cq_unwatch(struct shm_cq *cq, int fd)
     (void)epoll_ctl(cq->epoll, EPOLL_CTL_DEL, fd, NULL);
 }
 
-/* Makes the endpoint one of those looked at in each poll. */
+/* Makes the endpoint hot: each poll serves it. */
 static void make_hot(struct shm_cq *cq, struct shm_ep *ep)
 {
     if (ep->place < HOT_COUNT) {
@@ -122,13 +122,13 @@ static void make_hot(struct shm_cq *cq, struct shm_ep *ep)
 /* -------------------------------------------------------------------------- what arrives */
 
 enum outcome {
-    NEXT,   /* the slot was carried out */
-    LATER,  /* a part was; the rest in another poll */
-    STUCK,  /* it waits for a receive */
+    NEXT,   /* the slot was executed */
+    LATER,  /* a part of the slot was executed, the rest follows in another poll */
+    STUCK,  /* the slot waits for a receive, or its sender is gone */
     BROKEN, /* the endpoint has failed */
 };
 
-/* told: the status for the peer. */
+/* Breaks the path. told: the status for the peer. */
 static void end_path(struct shm_ep *ep, enum rdmux_status status, enum rdmux_status told,
                      uint64_t position, const char *text)
 {
@@ -163,7 +163,7 @@ static enum outcome break_off(struct shm_ep *ep, enum rdmux_status status, const
     return BROKEN;
 }
 
-/* The receive for the next message, NULL if there is none yet. */
+/* Takes the receive for the next message. NULL: there is none yet. */
 static inline struct rdmux_request *take_receive(struct shm_ep *ep)
 {
     struct rdmux_request *request = rdmux_provider_take_receive(&ep->base);
@@ -230,7 +230,7 @@ static enum outcome take_send(struct shm_ep *ep, const struct shm_message *messa
     return NEXT;
 }
 
-/* Hands over the message that came in part, now whole. */
+/* Delivers the message that came in part and is complete now. */
 static void deliver_incoming(struct shm_ep *ep)
 {
     struct rdmux_request *request = ep->incoming.request;
@@ -254,7 +254,7 @@ static enum outcome take_chunk(struct shm_ep *ep, const struct shm_message *mess
     return NEXT;
 }
 
-/* Takes in where the sender's bytes lie, and the receive for them. */
+/* Reads where the sender's bytes are, and takes the receive for them. */
 static enum outcome start_pull(struct shm_ep *ep, const struct shm_message *message)
 {
     struct shm_pull_body body;
@@ -296,7 +296,8 @@ static enum outcome start_pull(struct shm_ep *ep, const struct shm_message *mess
     return NEXT;
 }
 
-/* The pieces of the sender's memory from byte `offset` of the message on, length bytes. */
+/* Finds the pieces of the sender's memory that hold `length` bytes of the message from byte
+ * `offset` on. Returns the number of pieces. */
 static size_t slice_pull(const struct shm_ep *ep, uint64_t offset, uint64_t length,
                          struct iovec *out)
 {
@@ -317,7 +318,7 @@ static size_t slice_pull(const struct shm_ep *ep, uint64_t offset, uint64_t leng
     return count;
 }
 
-/* The next bytes of the message under way. 0, or why not: an errno value. */
+/* Pulls the next bytes of the incoming message. Returns 0, or an errno value. */
 static int pull_some(struct shm_ep *ep)
 {
     struct shm_incoming *incoming = &ep->incoming;
@@ -336,7 +337,7 @@ static int pull_some(struct shm_ep *ep)
     return 0;
 }
 
-/* Bytes of the request could not be copied: are they there? */
+/* Returns whether the request's memory is mapped, after a copy has failed. */
 static bool is_request_mapped(const struct rdmux_request *request)
 {
     struct iovec pieces[RDMUX_SGE_MAX];
@@ -352,7 +353,8 @@ static enum outcome take_pull(struct shm_ep *ep, const struct shm_message *messa
             return outcome;
         }
     }
-    /* A sender that has closed or died has its buffer back: the message was not received. */
+    /* A sender that has closed or ended owns its buffer again: the message counts as not
+     * received. */
     if (rdmux_shm_peer_is_gone(ep) || !shm_access_begin(ep, NULL, 0)) {
         return STUCK;
     }
@@ -360,7 +362,7 @@ static enum outcome take_pull(struct shm_ep *ep, const struct shm_message *messa
     shm_access_end(ep);
     if (error != 0) {
         ep->alive_at_ns = 0;
-        /* A process that ends loses its memory before anything else tells that it has ended. */
+        /* A process that ends loses its memory before its socket or pidfd reports the end. */
         if (rdmux_shm_peer_is_gone(ep) || error == ESRCH) {
             return STUCK;
         }
@@ -491,23 +493,23 @@ static inline enum outcome carry_out(struct shm_ep *ep, const struct shm_message
     }
 }
 
-/* The slot behind those that were taken. */
+/* The first slot that was not taken. */
 struct next {
     bool is_there;
-    bool is_read; /* then, what it says: nothing of it may be read again */
+    bool is_read; /* status and header are those of the slot, which must not be read again */
     enum rdmux_status status;
     struct shm_header header;
 };
 
-/* Takes messages of one slot each, the first of which is there, as long as they meet receives of one
- * piece that have room for them. Returns how many, up to budget. */
+/* Takes messages of one slot each, as long as they meet receives of one piece that have room for
+ * them. The first slot is there. Takes at most `budget` messages, and returns their number. */
 SHM_HOT size_t take_short_sends(struct shm_ep *ep, size_t budget, struct next *next)
 {
     struct rdmux_request *first = NULL;
     size_t there = ep->incoming.request == NULL ? rdmux_provider_next_receives(&ep->base, &first)
                                                 : 0;
     size_t most = budget < there ? budget : there;
-    struct shm_consumer in = ep->in; /* so that the bytes that are copied cannot change it */
+    struct shm_consumer in = ep->in; /* a copy, so that the copied bytes cannot change it */
     size_t count = 0;
     next->is_there = true;
     next->is_read = false;
@@ -524,7 +526,7 @@ SHM_HOT size_t take_short_sends(struct shm_ep *ep, size_t budget, struct next *n
         shm_copy_small(request->sges[0].addr, shm_consumer_body(&in), header.inline_length);
         rdmux_provider_fill_receive(request, RDMUX_WC_RECV, header.inline_length,
                                     wc_flags(header.flags), header.imm);
-        in.tail++; /* it has no bytes in the data ring */
+        in.tail++; /* the slot has no bytes in the data ring */
         count++;
         if (!shm_consumer_has_message(&in)) {
             next->is_there = false;
@@ -540,7 +542,8 @@ SHM_HOT size_t take_short_sends(struct shm_ep *ep, size_t budget, struct next *n
     return count;
 }
 
-/* Carries out up to budget slots of any kind, after so many that were. */
+/* Executes slots of any kind until `budget` slots are done, of which `done` already are. Returns
+ * how many are done. */
 static SHM_COLD size_t take_others(struct shm_ep *ep, size_t done, size_t budget, struct next *next)
 {
     while (done < budget && (next->is_read || shm_consumer_has_message(&ep->in))) {
@@ -570,7 +573,7 @@ static SHM_COLD size_t take_others(struct shm_ep *ep, size_t done, size_t budget
     return done;
 }
 
-/* There is one at least. */
+/* Takes slots, of which at least one is there. */
 SHM_HOT size_t take_slots(struct shm_ep *ep, size_t budget)
 {
     struct next next;
@@ -586,7 +589,8 @@ SHM_HOT size_t take_slots(struct shm_ep *ep, size_t budget)
 
 /* ------------------------------------------------------------------------------- the end */
 
-/* What a peer may give as the reason for its failure. */
+/* Returns the peer's reason for its failure; RDMUX_PROTOCOL if it is no status that a peer may
+ * give. */
 static enum rdmux_status reason_of(uint32_t status)
 {
     switch (status) {
@@ -601,7 +605,7 @@ static enum rdmux_status reason_of(uint32_t status)
     }
 }
 
-/* Reports that the peer has ended or refused something, after all that it had sent before. */
+/* Reports that the peer has ended or refused something, after all messages that it sent before. */
 static SHM_COLD size_t notice_end(struct shm_ep *ep)
 {
     /* Pairs with the release stores in rdmux_shm_break() and rdmux_shm_ep_quiesce(). */
@@ -609,7 +613,8 @@ static SHM_COLD size_t notice_end(struct shm_ep *ep)
     if (!ep->stalled && shm_consumer_has_message(&ep->in)) {
         return 0;
     }
-    /* Of a peer that has closed, messages are still here. The control channel tells of its end at once. */
+    /* The peer has closed, and messages of it are still here. The control channel reports its end
+     * at once. */
     if (state == SHM_CLOSED && ep->stalled && ep->incoming.request == NULL) {
         ep->end_waits = true;
         return 0;
@@ -647,7 +652,7 @@ static SHM_COLD size_t notice_end(struct shm_ep *ep)
 
 /* ---------------------------------------------------------------------------------- poll */
 
-/* Has the peer ended, and may that be told? */
+/* Returns whether the peer has ended, and the end may be reported. */
 static inline bool has_ended(const struct shm_ep *ep)
 {
     return (atomic_load_explicit(&ep->theirs->state, memory_order_relaxed) != SHM_OPEN ||
@@ -655,7 +660,7 @@ static inline bool has_ended(const struct shm_ep *ep)
            !ep->end_waits;
 }
 
-/* Is there nothing that progress() would look into? */
+/* Returns whether progress() would find nothing to do. */
 SHM_HOT bool is_quiet(const struct shm_ep *ep)
 {
     return ep->state != SHM_EP_CONNECTED ||
@@ -663,7 +668,7 @@ SHM_HOT bool is_quiet(const struct shm_ep *ep)
             ep->job.request == NULL && !ep->bell_held && !has_ended(ep));
 }
 
-/* The endpoint is connected. */
+/* Serves a connected endpoint. */
 static SHM_COLD size_t progress(struct shm_ep *ep, size_t budget)
 {
     size_t done = 0;
@@ -682,13 +687,13 @@ static SHM_COLD size_t progress(struct shm_ep *ep, size_t budget)
     return done;
 }
 
-/* What the descriptors say: bells, ends of peers, news for ep_connect. */
+/* Handles events of the descriptors: doorbells, ends of peers, steps of ep_connect. */
 static SHM_COLD size_t check_descriptors(struct shm_cq *cq)
 {
     size_t done = 0;
     struct epoll_event events[EVENT_COUNT];
     int count = epoll_wait(cq->epoll, events, EVENT_COUNT, 0);
-    cq->armed = count == EVENT_COUNT ? SHM_KICKED : SHM_UNARMED; /* there may be more */
+    cq->armed = count == EVENT_COUNT ? SHM_KICKED : SHM_UNARMED; /* more events may be there */
     for (int i = 0; i < count; i++) {
         uint64_t what = events[i].data.u64 & SHM_WATCH_MASK;
         struct shm_ep *ep = (struct shm_ep *)(uintptr_t)(events[i].data.u64 - what);
@@ -717,7 +722,7 @@ static SHM_COLD size_t check_descriptors(struct shm_cq *cq)
     return done;
 }
 
-/* Endpoints take turns. done: what was done before. */
+/* Serves the endpoints in turn. done: the amount done before. */
 static SHM_COLD size_t poll_all(struct shm_cq *cq, size_t done, size_t budget)
 {
     uint32_t hot = cq->count < HOT_COUNT ? cq->count : HOT_COUNT;
@@ -729,12 +734,12 @@ static SHM_COLD size_t poll_all(struct shm_cq *cq, size_t done, size_t budget)
         struct shm_ep *ep = cq->eps[index];
         done += is_quiet(ep) ? 0 : progress(ep, budget - done);
     }
-    if (done > 0) { /* another one is first next time, so that none starves the others */
+    if (done > 0) { /* another endpoint is first next time, so that none starves the others */
         cq->first = cq->first + 1 < hot ? cq->first + 1 : 0;
     }
     uint32_t idle = cq->count - hot;
     size_t end = budget;
-    if (done >= budget && cq->polls % IDLE_PERIOD == 0) { /* the busy ones always have something */
+    if (done >= budget && cq->polls % IDLE_PERIOD == 0) { /* busy endpoints use up every budget */
         end = done + budget / IDLE_SHARE + 1;
     }
     for (uint32_t i = 0; i < idle && i < IDLE_COUNT && done < end; i++) {
@@ -771,7 +776,7 @@ static bool waits_for_progress(const struct shm_ep *ep)
     return ep->pending > 0 || ep->want_resume || ep->job.request != NULL;
 }
 
-/* Is there something that poll would do now? */
+/* Returns whether poll would do something now. */
 static bool has_work(const struct shm_ep *ep)
 {
     if (ep->state != SHM_EP_CONNECTED) {
@@ -804,7 +809,8 @@ enum rdmux_status rdmux_shm_arm(struct rdmux_provider_cq *base)
     if (membarrier) {
         rdmux_shm_membarrier(); /* pairs with shm_ring_bell() */
     }
-    /* Those with work stay awake: the next arm has to look at them again, whatever was polled between. */
+    /* Endpoints with work stay awake: the next arm has to check them again, whatever was polled
+     * between. */
     struct shm_ep **link = &cq->awake;
     while (*link != NULL) {
         struct shm_ep *ep = *link;

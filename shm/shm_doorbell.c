@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Waking a peer that sleeps, and the barriers that make a look at its sleeping word enough.
+/* Wake-up of a sleeping peer, and the barriers that make one look at its sleeping word enough.
  *
- * The producer stores a slot, then loads the peer's sleeping word; the consumer stores its sleeping
- * word, then loads the slots. One of them must see the other's store. Messages are many and sleeps
- * are few, so the consumer pays for both: membarrier(2) runs a full barrier on the producer too. */
+ * The producer stores a slot, then loads the peer's sleeping word. The consumer stores its sleeping
+ * word, then loads the slots. One of them must see the other's store. Messages are frequent and
+ * sleeps are rare, so the consumer pays for both: membarrier(2) runs a full barrier on the producer
+ * too. */
 #include "shm_internal.h"
 
 #include <linux/membarrier.h>
@@ -27,7 +28,7 @@ void rdmux_shm_membarrier(void)
 }
 
 #if SHM_TSAN
-/* The sanitizer has no fences; an exchange is one on the machines it runs on. */
+/* ThreadSanitizer knows no fences; an exchange is one on the machines it runs on. */
 void rdmux_shm_fence(void)
 {
     _Atomic uint32_t word = 0;
@@ -44,15 +45,16 @@ static void ring(struct shm_ep *ep, int bell)
 {
     static const uint64_t one = 1;
     ep->base.system_calls++;
-    /* The only failure is a counter at its end, and then the other side is awake. It waits for nobody,
-     * unless a peer takes O_NONBLOCK away: docs/SECURITY.md, "What shared memory cannot protect". */
+    /* The write fails only if the counter is full, and then the other side is awake. The write
+     * never waits, unless a peer clears O_NONBLOCK: docs/SECURITY.md, "What shared memory cannot
+     * protect". */
     ssize_t ignored = write(bell, &one, sizeof(one));
     (void)ignored;
 }
 
 void rdmux_shm_wake_peer(struct shm_ep *ep)
 {
-    /* Whoever clears it rings: one system call for each time the peer goes to sleep. */
+    /* The thread that clears the word rings: one system call for each sleep of the peer. */
     if (atomic_exchange_explicit(&ep->theirs->sleeping, 0, memory_order_acq_rel) != 0) {
         ring(ep, ep->peer_bell);
     }

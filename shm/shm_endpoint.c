@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Life of an endpoint: how two processes meet at a socket, check each other, share a
- * segment, and part again.
+/* Life of an endpoint: two processes meet at a socket, check each other, share a segment, and part.
  *
- *   acceptor   ep_open: listens. ep_connect: accepts the process that the description names, takes
- *              its HELLO with segment, bell and region table, answers with its own, is connected.
- *   connector  ep_connect: connects to the socket of the description, makes the segment, says HELLO,
- *              is connected with the acceptor's.
+ *   acceptor   ep_open: listens. ep_connect: accepts the process that the description names,
+ *              receives its HELLO with doorbell, region table and segment, answers with its own
+ *              HELLO, and is connected.
+ *   connector  ep_connect: connects to the socket of the description, makes the segment, sends
+ *              HELLO, and is connected when the acceptor's HELLO has come.
  */
 #include "shm_internal.h"
 
@@ -42,7 +42,7 @@ static bool is_acceptor(const struct shm_ep *ep)
     return ep->attr->role == RDMUX_ROLE_ACCEPT;
 }
 
-/* From now on the cq's descriptor and poll report what happens to ep_connect. */
+/* From now on the cq's descriptor and poll report events for ep_connect. */
 static void start_waiting(struct shm_ep *ep)
 {
     if (ep->state == SHM_EP_NEW) {
@@ -86,7 +86,7 @@ enum rdmux_status rdmux_shm_ep_open(struct rdmux_provider_ep *base,
     if (status != RDMUX_OK) {
         goto close_bell;
     }
-    /* Edge-triggered, so that the bell need not be read: each ring is reported once. */
+    /* Edge-triggered, so that the doorbell need not be read: each ring is reported once. */
     status = rdmux_shm_cq_watch(cq, ep, ep->bell, SHM_WATCH_BELL, EPOLLIN | EPOLLET);
     if (status != RDMUX_OK) {
         goto remove_from_cq;
@@ -131,7 +131,7 @@ enum rdmux_status rdmux_shm_ep_describe(struct rdmux_provider_ep *base, uint8_t 
 
 /* ---------------------------------------------------------------------------------- connect */
 
-/* Puts the endpoint's pointers into its segment. side is ours: 0 connector, 1 acceptor. */
+/* Points the endpoint at its segment. side is ours: 0 connector, 1 acceptor. */
 static void attach(struct shm_ep *ep, struct shm_segment *segment, unsigned side)
 {
     struct shm_direction *outgoing = &segment->directions[side];
@@ -148,20 +148,22 @@ static void attach(struct shm_ep *ep, struct shm_segment *segment, unsigned side
 static void watch_peer(struct shm_ep *ep)
 {
     struct shm_cq *cq = shm_cq_of(ep->base.cq);
-    /* Not EPOLLIN: messages with descriptors stay in the socket until their import looks. */
+    /* Not EPOLLIN: messages with descriptors stay in the socket until an import or a send reads
+     * them. */
     enum rdmux_status status = rdmux_shm_cq_watch(cq, ep, ep->socket, SHM_WATCH_SOCKET, EPOLLRDHUP);
-    /* The socket lives on in a child that the peer forked; the pidfd ends with the peer. */
+    /* A child that the peer forked keeps the socket open; the pidfd ends with the peer. */
     ep->pidfd = (int)syscall(SYS_pidfd_open, ep->pid, 0U);
     if (status == RDMUX_OK && ep->pidfd >= 0) {
         status = rdmux_shm_cq_watch(cq, ep, ep->pidfd, SHM_WATCH_PID, EPOLLIN);
     }
     ep->watched = true;
-    (void)status; /* without a watch liveness is left to the control channel */
+    (void)status; /* without a watch only the control channel checks liveness */
 }
 
-/* Does the kernel let us read and write the peer's memory? Asks for the last page of all addresses, which
- * no process has: EFAULT says that the right is there, anything else that it is not. A page that the peer
- * has could make us wait for the peer (userfaultfd(2), FUSE). Both directions need the same right. */
+/* Returns whether the kernel lets this process read and write the peer's memory; both need the same
+ * right. Asks for the last page of the address space, which no process has: EFAULT means that the
+ * right is there, any other result that it is not. A page that the peer has could make this thread
+ * wait for the peer (userfaultfd(2), FUSE). */
 static bool may_copy(const struct shm_ep *ep)
 {
     uint8_t value = 0;
@@ -173,8 +175,8 @@ static bool may_copy(const struct shm_ep *ep)
     return process_vm_readv(ep->pid, &ours, 1, &theirs, 1, 0) < 0 && errno == EFAULT;
 }
 
-/* A peer's bell must at least not be something on which a write waits by itself. That it stays so is
- * in the peer's hands: docs/SECURITY.md, "What shared memory cannot protect". */
+/* Checks that a write to the peer's doorbell does not wait by itself. The peer can change that
+ * later: docs/SECURITY.md, "What shared memory cannot protect". */
 static enum rdmux_status check_bell(int fd)
 {
     struct stat info;
@@ -202,7 +204,7 @@ static enum rdmux_status say_hello(struct shm_ep *ep, int segment_fd)
     return rdmux_shm_socket_send(ep->socket, bytes, sizeof(bytes), fds, segment_fd < 0 ? 2 : 3);
 }
 
-/* The same time whatever differs. */
+/* Compares in constant time. */
 static bool is_same_secret(const uint8_t a[RDMUX_SECRET_SIZE], const uint8_t b[RDMUX_SECRET_SIZE])
 {
     uint8_t difference = 0;
@@ -212,7 +214,7 @@ static bool is_same_secret(const uint8_t a[RDMUX_SECRET_SIZE], const uint8_t b[R
     return difference == 0;
 }
 
-/* Checks the peer's HELLO and takes over its descriptors: bell, region table. */
+/* Checks the peer's HELLO. Takes over the doorbell, fds[0], and maps the region table, fds[1]. */
 static enum rdmux_status accept_hello(struct shm_ep *ep, const struct shm_hello *hello,
                                       uint32_t magic, int *fds)
 {
@@ -273,11 +275,11 @@ static void become_connected(struct shm_ep *ep)
     ep->listed = true;
     (void)pthread_mutex_unlock(&domain->mutex);
     stop_waiting(ep, SHM_EP_CONNECTED);
-    ep->asleep = true; /* so that waking up puts it on the list of the awake */
+    ep->asleep = true; /* so that shm_wake_up() puts the endpoint on cq->awake */
     shm_wake_up(ep);
 }
 
-/* Acceptor: takes HELLO and answers. */
+/* Acceptor: receives HELLO and answers. */
 static enum rdmux_status welcome(struct shm_ep *ep)
 {
     struct shm_hello hello;
@@ -330,7 +332,7 @@ static enum rdmux_status step_acceptor(struct shm_ep *ep)
     return welcome(ep);
 }
 
-/* Connector: meets the acceptor and says HELLO with the segment. */
+/* Connector: connects to the acceptor and sends HELLO with the segment. */
 static enum rdmux_status meet(struct shm_ep *ep)
 {
     struct shm_cq *cq = shm_cq_of(ep->base.cq);
@@ -412,7 +414,7 @@ enum rdmux_status rdmux_shm_ep_ping(struct rdmux_provider_ep *base)
     struct shm_ep *ep = shm_ep_of(base);
     ep->alive_at_ns = 0;
     if (ep->state == SHM_EP_CONNECTED && rdmux_shm_peer_is_gone(ep)) {
-        shm_wake_owner(ep); /* poll delivers what came before, then reports it */
+        shm_wake_owner(ep); /* poll delivers earlier messages, then reports the end */
     }
     return RDMUX_OK;
 }
@@ -438,7 +440,7 @@ enum rdmux_status rdmux_shm_ep_quiesce(struct rdmux_provider_ep *base,
         if (atomic_load_explicit(&ep->theirs->sleeping, memory_order_relaxed) != 0) {
             rdmux_shm_wake_peer(ep);
         }
-        /* Pairs with shm_access_begin(): what begins from now on sees the state. */
+        /* Pairs with shm_access_begin(): an access that begins from now on sees the state. */
         shm_heavy_barrier(ep);
     }
     ep->alive_at_ns = 0;
@@ -482,7 +484,7 @@ void rdmux_shm_ep_close(struct rdmux_provider_ep *base)
     }
     rdmux_shm_cq_remove(cq, ep);
     if (ep->socket >= 0) {
-        (void)shutdown(ep->socket, SHUT_RDWR); /* ends it in forked children, too */
+        (void)shutdown(ep->socket, SHUT_RDWR); /* ends the socket in forked children, too */
     }
     close_fd(&ep->bell);
     close_fd(&ep->peer_bell);

@@ -22,18 +22,18 @@
 enum {
     PREFIX_LENGTH = sizeof(PREFIX) - 1,
     FILE_NAME_LENGTH = PREFIX_LENGTH + 2 * SHM_NAME_SIZE,
-    DIRECTORY_MAX = 40, /* with its terminating zero: /proc/PID/root and the longest of them */
-    BACKLOG = 16,       /* connectors that the kernel keeps until we look; ours is one of them */
-    OTHERS = 077,       /* a file's mode: what group and others may */
-    CLEAN_FILES = 4096, /* most files of a directory that are looked at for leftovers */
-    CLEAN_AGE_S = 60,   /* younger ones may be about to become sockets */
+    DIRECTORY_MAX = 40, /* /proc/PID/root and the longest directory, with the terminating zero */
+    BACKLOG = 16,       /* most connections that the kernel queues, the peer's among them */
+    OTHERS = 077,       /* mode bits of group and others */
+    CLEAN_FILES = 4096, /* most files of a directory that are checked for leftovers */
+    CLEAN_AGE_S = 60,   /* younger files may not be sockets yet */
 };
 static_assert(DIRECTORY_MAX + FILE_NAME_LENGTH + 1 <= sizeof(((struct sockaddr_un *)0)->sun_path),
               "the longest path fits a socket address");
 
 /* ----------------------------------------------------------------------------------- names */
 
-/* The directory's path. index: below SHM_DIRECTORY_COUNT. */
+/* Writes the directory's path. index: below SHM_DIRECTORY_COUNT. */
 static void directory_path(uint32_t index, char out[DIRECTORY_MAX])
 {
     switch ((enum shm_directory)index) {
@@ -50,7 +50,7 @@ static void directory_path(uint32_t index, char out[DIRECTORY_MAX])
     }
 }
 
-/* "rdmux-" and 32 hexadecimal digits. */
+/* Writes the file's name: "rdmux-" and 32 hexadecimal digits. */
 static void file_name(const uint8_t name[SHM_NAME_SIZE], char out[FILE_NAME_LENGTH + 1])
 {
     static const char digits[] = "0123456789abcdef";
@@ -68,7 +68,7 @@ static bool is_file_name(const char *name)
            strspn(name + PREFIX_LENGTH, "0123456789abcdef") == 2 * (size_t)SHM_NAME_SIZE;
 }
 
-/* The file's address, below `root`: "" or another process's root directory. */
+/* Returns the file's address below `root`: "" or another process's root directory. */
 static struct sockaddr_un address_of(const char *root, const struct shm_place *place)
 {
     struct sockaddr_un out = { .sun_family = AF_UNIX };
@@ -98,7 +98,7 @@ static bool can_have_files(const char *path)
            faccessat(AT_FDCWD, path, W_OK | X_OK, AT_EACCESS) == 0;
 }
 
-/* A socket to which the kernel lets nobody connect but our user. */
+/* Returns whether the file is a socket that the kernel lets only our user connect to. */
 static bool is_ours_alone(const struct stat *info)
 {
     return S_ISSOCK(info->st_mode) && info->st_uid == geteuid() && (info->st_mode & OTHERS) == 0;
@@ -130,16 +130,16 @@ static enum rdmux_status open_socket(int *out)
     return RDMUX_OK;
 }
 
-/* Gives the socket its file and listens. False: this directory cannot have it; errno tells. */
+/* Binds the socket to its file and listens. False, with errno: this directory cannot have it. */
 static bool listen_at(int fd, const struct sockaddr_un *address)
 {
     struct stat info;
-    /* The file gets the mode that the socket has now, so it never has a wider one. */
+    /* The file gets the socket's present mode, so it never has a wider one. */
     if (fchmod(fd, S_IRUSR | S_IWUSR) != 0 ||
         bind(fd, (const struct sockaddr *)address, sizeof(*address)) != 0) {
         return false;
     }
-    /* A file system may keep no modes; nobody can connect before listen(). */
+    /* A file system may keep no modes; no process can connect before listen(). */
     if (lstat(address->sun_path, &info) == 0 && is_ours_alone(&info) && listen(fd, BACKLOG) == 0) {
         return true;
     }
@@ -185,7 +185,7 @@ void rdmux_shm_meeting_remove(const struct shm_place *place)
     (void)unlink(address.sun_path);
 }
 
-/* Opens the socket's file for its attributes alone. */
+/* Opens the socket's file for its attributes alone, in our directory or in that of process pid. */
 static int open_file(const struct shm_place *place, pid_t pid)
 {
     enum { FLAGS = O_PATH | O_NOFOLLOW | O_CLOEXEC };
@@ -223,7 +223,7 @@ enum rdmux_status rdmux_shm_meeting_connect(const struct shm_place *place, pid_t
     enum rdmux_status status = open_socket(&fd);
     if (status == RDMUX_OK) {
         struct sockaddr_un address = { .sun_family = AF_UNIX };
-        /* By the descriptor: what was looked at is what is connected to. */
+        /* Connects by the descriptor, so the file checked is the file connected to. */
         (void)snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d", file);
         if (connect(fd, (const struct sockaddr *)&address, sizeof(address)) != 0) {
             status = errno == EAGAIN ? RDMUX_AGAIN : RDMUX_PEER_GONE;
@@ -241,7 +241,8 @@ enum rdmux_status rdmux_shm_meeting_connect(const struct shm_place *place, pid_t
 
 /* -------------------------------------------------------------------------------- leftovers */
 
-/* A datagram socket cannot connect to one of ours, and is told so where there is one; nothing reaches it. */
+/* Returns whether the file has no socket any more. A datagram socket cannot connect to a socket of
+ * ours: the error tells whether there is one, and nothing reaches it. */
 static bool is_abandoned(int directory, const char *name)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Regions: how a peer reaches them and how it is shut out again.
+/* Regions: how peers reach them, and how access is revoked.
  *
  * Each process has one table of region words, which its peers map read-only. A region's `life` is
- * there while it is registered, its `generation` while exported rights are in force. A peer that
- * reaches memory by itself (mapped, or with process_vm_*) makes its busy word odd, looks at the
- * region's word, copies, and makes busy even. Who takes rights away clears the word, runs a barrier
- * on all peers, and waits until each busy word was even once. What goes through the peer's CPU is
- * checked there by rdmux_target_enter(). */
+ * set while the region is registered, its `generation` while exported rights are in force. A peer
+ * that accesses memory by itself (mapped, or with process_vm_*) makes its busy word odd, checks the
+ * region's word, copies, and makes busy even. A revocation clears the region's word, runs a barrier
+ * on all peers, and waits, for at most WAIT_OUT_NS, until each busy word was even once. Accesses
+ * through the target's CPU are checked there by rdmux_target_enter(). */
 #include "shm_internal.h"
 
 #include <assert.h>
@@ -38,24 +38,26 @@ static_assert(AT_KEY + RDMUX_TARGET_KEY_SIZE == DESCRIPTION_SIZE, "the key ends 
 
 /* Description flags */
 enum {
-    FLAG_PASSED = 1 << 0, /* the region's descriptor is in the socket, or was before */
-    FLAG_COPY = 1 << 1,   /* process_vm_readv and writev may be used on it */
-    FLAG_DEVICE = 1 << 2, /* its atomics are a device's own, not the CPU's */
+    FLAG_PASSED = 1 << 0, /* the region's descriptor was passed over the socket */
+    FLAG_COPY = 1 << 1,   /* process_vm_readv and writev may be used on the region */
+    FLAG_DEVICE = 1 << 2, /* the region's atomics are a device's own, not the CPU's */
 };
 
-/* How long an invalidation waits for a peer that is inside a copy, at most. A copy takes microseconds, but
- * on a busy machine its process may be kept off the processor for many milliseconds in the midst of it. */
+/* Most time that an invalidation waits for a peer inside a copy. A copy takes microseconds, but on
+ * a busy machine its process may be kept off the processor for many milliseconds in the middle of
+ * it. */
 enum { WAIT_OUT_NS = 200 * 1000 * 1000, WAIT_OUT_STEP_NS = 20 * 1000 };
 
-/* Most messages of the peer that an import takes in. The region's own was sent before its description, and a
- * socket's queue holds fewer (some 280 with the kernel's default). */
+/* Most messages of the peer that one import reads. The region's own message was sent before its
+ * description, and a socket's queue holds fewer (some 280 with the kernel's default). */
 enum { IMPORT_MESSAGES = 512 };
 
 enum { WRITING = RDMUX_ACCESS_REMOTE_WRITE | RDMUX_ACCESS_REMOTE_ATOMIC };
 
 /* ---------------------------------------------------------------------------------- regions */
 
-/* Finds the region a place in the table; without one it is reached through the target's CPU. */
+/* Takes an entry of the table for the region. Peers reach a region without one through the target's
+ * CPU. */
 static void take_place(struct shm_domain *domain, struct shm_mr *mr)
 {
     (void)pthread_mutex_lock(&domain->mutex);
@@ -73,7 +75,7 @@ static void take_place(struct shm_domain *domain, struct shm_mr *mr)
     (void)pthread_mutex_unlock(&domain->mutex);
 }
 
-/* For a check of what peers tell of their writes. */
+/* Notes the length, against which the lengths of peers' writes are checked. */
 static void note_length(struct shm_domain *domain, uint64_t length)
 {
     uint64_t longest = atomic_load_explicit(&domain->longest, memory_order_relaxed);
@@ -94,7 +96,7 @@ enum rdmux_status rdmux_shm_mr_register(struct rdmux_provider_mr *base,
     mr->fd = -1;
     note_length(shm_domain_of(base->domain), attr->length);
     if ((attr->access & RDMUX_ACCESS_NO_MAP) != 0) {
-        return RDMUX_OK; /* revocation must be absolute: only through our CPU */
+        return RDMUX_OK; /* revocation must be absolute: peers access it through our CPU only */
     }
     if (attr->memory_fd >= 0 && rdmux_shm_memory_seal(attr->memory_fd)) {
         mr->fd = attr->memory_fd;
@@ -103,7 +105,7 @@ enum rdmux_status rdmux_shm_mr_register(struct rdmux_provider_mr *base,
     return RDMUX_OK;
 }
 
-/* Waits until no peer is inside a copy that began before, or the time is over. */
+/* Waits until no peer is inside a copy that began before, but at most WAIT_OUT_NS. */
 static void wait_out(struct shm_domain *domain)
 {
     (void)pthread_mutex_lock(&domain->mutex);
@@ -142,7 +144,8 @@ enum rdmux_status rdmux_shm_mr_invalidate(struct rdmux_provider_mr *base)
     }
     (void)pthread_mutex_unlock(&domain->mutex);
     if (in_force) {
-        /* Pairs with shm_access_begin(): what begins from now on sees the cleared word. */
+        /* Pairs with shm_access_begin(): an access that begins from now on sees the cleared
+         * word. */
         rdmux_shm_fence();
         if (domain->membarrier) {
             rdmux_shm_membarrier();
@@ -237,7 +240,7 @@ static void forget(struct shm_mapping *mapping)
     *mapping = (struct shm_mapping){ 0 };
 }
 
-/* Nobody here uses it, and the peer has given the region up. */
+/* Returns whether no remote uses the mapping and the peer has given the region up. */
 static bool is_stale(const struct shm_ep *ep, const struct shm_mapping *mapping)
 {
     return mapping->base != NULL && mapping->refs == 0 &&
@@ -249,7 +252,7 @@ void rdmux_shm_mapping_sweep(struct shm_ep *ep)
 {
     struct shm_mapping *mapping = &ep->mappings[ep->mapping_sweep];
     ep->mapping_sweep = ep->mapping_sweep + 1 == ep->mapping_room ? 0 : ep->mapping_sweep + 1;
-    /* A send may be on its way into it. */
+    /* A send may be copying into the mapping. */
     if (ep->job.request == NULL && is_stale(ep, mapping)) {
         forget(mapping);
     }
@@ -300,7 +303,7 @@ static struct shm_mapping *find_free(struct shm_ep *ep)
 }
 
 /* Takes one region message from the socket and maps its memory, if there is room in the table.
- * False: there is none to take. */
+ * False: there is no message to take. */
 static bool take_region_message(struct shm_ep *ep)
 {
     uint8_t bytes[SHM_REGION_SIZE];
@@ -342,7 +345,7 @@ struct shm_mapping *rdmux_shm_mapping_find(struct shm_ep *ep, uint32_t index, ui
     return mapping;
 }
 
-/* Makes room for more mappings; remotes know theirs by index. */
+/* Makes room for more mappings. Remotes refer to their mappings by index. */
 static void grow(struct shm_ep *ep)
 {
     struct rdmux_fabric *fabric = shm_fabric_of(ep);
@@ -352,7 +355,7 @@ static void grow(struct shm_ep *ep)
     }
     struct shm_mapping *grown = rdmux_provider_allocate(fabric, room * sizeof(*grown));
     if (grown == NULL) {
-        return; /* regions that find no room are reached without a mapping */
+        return; /* regions without room are reached without a mapping */
     }
     memcpy(grown, ep->mappings, ep->mapping_room * sizeof(*grown));
     rdmux_provider_release(fabric, ep->mappings);

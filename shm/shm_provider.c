@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The table of the shm provider, and what concerns the process as a whole. */
+/* The provider table of shm, its domain, and process-wide checks. */
 #include "shm_provider.h"
 
 #include "shm_internal.h"
@@ -14,9 +14,9 @@
 
 static_assert(offsetof(struct shm_domain, base) == 0, "shm_domain_of() relies on it");
 
-/* What the path is ranked with. docs/performance/results.json, rdmux: half a round trip of 8 bytes
- * between two cores 0.36 to 0.41 us (shm-latency-8; 0.10 us where both sides share a core), 1 MiB out
- * of ordinary memory into ordinary memory 31 to 32 GB/s (shm-send-1m). */
+/* Values by which the path is ranked. From docs/performance/results.json, rdmux: half a round trip
+ * of 8 bytes between two cores 0.36 to 0.41 us (shm-latency-8; 0.10 us where both sides share a
+ * core), 1 MiB out of ordinary memory into ordinary memory 31 to 32 GB/s (shm-send-1m). */
 #define BANDWIDTH UINT64_C(31000000000)
 #define LATENCY_NS UINT32_C(350)
 
@@ -49,14 +49,15 @@ static void describe_path(const struct shm_reach *reach, struct rdmux_local_path
     rdmux_shm_reach_encode(reach, out->reach);
 }
 
-/* What this process lacks to share memory, and what helps. */
+/* A missing prerequisite of shared memory, and its remedy. */
 struct lack {
-    const char *text; /* NULL: nothing */
+    const char *text; /* NULL: nothing is missing */
     const char *hint;
 };
 
-/* Memory files and a place to meet are all that is needed from the kernel; a container may forbid them, but
- * does not begin to while a process runs. A lack of descriptors passes. */
+/* Checks for memory files and a meeting point, which are all that shm needs from the kernel.
+ * Remembers success: a container may forbid them, but does not begin to while a process runs.
+ * Failure is checked again, as a lack of descriptors is temporary. */
 static struct lack what_is_lacking(void)
 {
     static atomic_bool could;
@@ -80,7 +81,7 @@ static struct lack what_is_lacking(void)
     return (struct lack){ NULL, NULL };
 }
 
-/* *out is there if nothing lacks. */
+/* Fills *out if nothing is missing. */
 static struct lack look_around(struct shm_reach *out)
 {
     if (rdmux_shm_reach_of_this_process(out) != RDMUX_OK) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Who can share memory with whom: the same running kernel, the same namespaces, the same user. */
+/* Decides whether two processes can share memory: the same running kernel, the same namespaces, the
+ * same user. */
 #include "shm_reach.h"
 
 #include <rdmux/provider.h>
@@ -31,7 +32,7 @@ enum {
     AT_UID = 56,
     AT_PID = 60,
     AT_HINTS = 63,
-    VERSION = 2, /* 1 met at abstract sockets, which other users can reach */
+    VERSION = 2, /* version 1 used abstract sockets, which other users can reach */
 };
 static_assert(AT_HINTS + 1 == SHM_REACH_SIZE, "hints end the reach bytes");
 static_assert((int)SHM_REACH_SIZE <= (int)RDMUX_REACH_MAX, "they fit an offer");
@@ -189,7 +190,7 @@ static enum rdmux_status read_namespace(const char *name, uint64_t *out)
     return RDMUX_OK;
 }
 
-/* Whether we hold CAP_SYS_PTRACE, to which Yama does not apply. */
+/* Returns whether this process has CAP_SYS_PTRACE, to which Yama does not apply. */
 static bool may_trace_anybody(void)
 {
     char status[4096];
@@ -204,13 +205,13 @@ static bool may_trace_anybody(void)
 static bool can_probably_copy(void)
 {
     char scope[16];
-    /* No such file: no Yama. 0: the classic rule, same user. */
+    /* No file: no Yama. 0: the classic rule, same user. */
     return !read_text("/proc/sys/kernel/yama/ptrace_scope", scope, sizeof(scope)) ||
            strtol(scope, NULL, 10) == 0 || may_trace_anybody();
 }
 
-/* Of the kernel that this process runs on; kept, as every offer asks for it. Without a lock, which a
- * fork could leave taken. */
+/* Reads the boot id of the running kernel. Keeps it, as every offer needs it. Takes no lock, which
+ * a fork could leave taken. */
 static bool read_boot_id(const char *path, uint8_t out[SHM_BOOT_ID_SIZE])
 {
     enum { UNKNOWN, COMING, KNOWN };

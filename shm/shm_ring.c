@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The parts of the ring that are not on the shortest path; see shm_ring.h. */
+/* Ring functions that are not inline; see shm_ring.h. */
 #include "shm_ring.h"
 
 static_assert((SHM_SLOT_COUNT & (SHM_SLOT_COUNT - 1)) == 0, "positions are masked");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Memory that two processes share: sealed memory files, looked at before they are mapped, so that a
- * peer can neither take pages away under us nor make us read beyond them. */
+/* Memory that two processes share: sealed memory files. They are checked before they are mapped, so
+ * a peer can neither remove pages of a mapping nor make this process read beyond them. */
 #include "shm_internal.h"
 
 #include <assert.h>
@@ -26,8 +26,8 @@ static enum rdmux_status no_memory(const char *what, int error)
     return RDMUX_NO_MEMORY;
 }
 
-/* As ftruncate(). The limit on file sizes holds for memory files, too; whoever asks for more gets SIGXFSZ,
- * which ends the process. So the limit is looked at before. */
+/* As ftruncate(), but checks RLIMIT_FSIZE first. The limit holds for memory files, too, and to
+ * exceed it raises SIGXFSZ, which ends the process. */
 static int set_size(int fd, size_t size)
 {
     struct rlimit limit;
@@ -39,10 +39,11 @@ static int set_size(int fd, size_t size)
     return ftruncate(fd, (off_t)size);
 }
 
-/* Is this a memory file of ordinary pages that cannot shrink? Then no access to its first `length` bytes can
- * raise SIGBUS. A file of huge pages can: whoever has it can punch a hole, and the page of it that is touched
- * next comes out of a pool that may be empty. F_GET_SEALS comes first: it tells a memory file from one whose
- * file system would have to be asked, and could make us wait (FUSE). */
+/* Returns whether fd is a memory file of ordinary pages that cannot shrink. Then no access to its
+ * first `length` bytes can raise SIGBUS. A file of huge pages can raise it: any process that has
+ * the file can punch a hole, and the next access there takes a page from a pool that may be empty.
+ * F_GET_SEALS comes first, as it succeeds only on memory files. The other calls would ask the file
+ * system of any other file, which could make this thread wait (FUSE). */
 static bool is_lasting_memory(int fd, uint64_t length)
 {
     struct statfs system;
@@ -86,7 +87,8 @@ enum rdmux_status rdmux_shm_memory_map(int fd, uint64_t length, bool writable, u
     if (base == MAP_FAILED) {
         return no_memory("a mapping of the peer's", errno);
     }
-    /* A child has no use for it, and the peer's pages should end with us. */
+    /* A forked child has no use for the mapping, and the peer's pages should end with this
+     * process. */
     (void)madvise(base, (size_t)length, MADV_DONTFORK);
     *out = base;
     return RDMUX_OK;
@@ -159,8 +161,9 @@ enum rdmux_status rdmux_shm_regions_create(struct shm_region **out, int *fd)
     if (status != RDMUX_OK) {
         return status;
     }
-    /* Our mapping stays writable, others cannot be made so: one peer cannot lie to another.
-     * Kernels before 5.1 lack the seal; then only peers that follow the protocol leave it alone. */
+    /* Our mapping stays writable, and no other can become writable: one peer cannot forge words
+     * that another reads. Kernels before 5.1 lack the seal; there only peers that follow the
+     * protocol leave the table alone. */
     (void)fcntl(*fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
     *out = base;
     return RDMUX_OK;

@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Connection data; both sides are the same host, so the byte order is the host's. Offset, size,
+/* Connection data, in host byte order, as both sides are on one host. Offset, size,
  * field:  0  1  version, 2     1  1  directory     2  2  zero     4  4  pid     8 16  name */
 enum {
     DESCRIPTION_AT_DIRECTORY = 1,
@@ -143,7 +143,7 @@ enum rdmux_status rdmux_shm_socket_check_peer(int socket, pid_t pid)
 
 enum rdmux_status rdmux_shm_socket_accept(int listener, pid_t pid, int *out)
 {
-    enum { TURN = 16 }; /* of those who are not the peer; the others wait for the next call */
+    enum { TURN = 16 }; /* connections of other processes; the rest waits for the next call */
     for (int i = 0; i < TURN; i++) {
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0) {
@@ -199,7 +199,8 @@ enum rdmux_status rdmux_shm_socket_send(int socket, const uint8_t *bytes, size_t
     return errno == EPIPE || errno == ECONNRESET ? RDMUX_PEER_GONE : RDMUX_IO;
 }
 
-/* Takes the descriptors out of a received message; closes those beyond max. Returns how many. */
+/* Takes the descriptors out of a received message and closes those beyond max. Returns the number
+ * of all of them. */
 static size_t take_descriptors(struct msghdr *message, int *fds, size_t max)
 {
     size_t count = 0;
@@ -246,7 +247,7 @@ enum rdmux_status rdmux_shm_socket_receive(int socket, uint8_t *bytes, size_t *s
         return RDMUX_PEER_GONE;
     }
     size_t count = take_descriptors(&message, fds, fd_count);
-    if (received == 0 && count == 0) { /* one without bytes, but with descriptors, is a message */
+    if (received == 0 && count == 0) { /* no bytes but descriptors: a message */
         rdmux_provider_error("shm: the peer has closed its socket");
         return RDMUX_PEER_GONE;
     }

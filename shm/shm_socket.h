@@ -26,8 +26,8 @@ struct shm_description {
 };
 enum { SHM_DESCRIPTION_SIZE = 24 };
 
-/* First message of each side. The connector passes the descriptors of bell, region table and
- * segment with it, the acceptor those of bell and region table. */
+/* First message of each side. The connector passes the descriptors of doorbell, region table and
+ * segment with it, the acceptor those of doorbell and region table. */
 struct shm_hello {
     uint32_t magic; /* SHM_HELLO_CONNECTOR or SHM_HELLO_ACCEPTOR */
     uint32_t flags;

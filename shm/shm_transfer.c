@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The initiator: turns requests into slots of the ring or carries them out by itself.
+/* The initiator: turns requests into slots of the ring, or executes them itself.
  *
- *   send    up to SHM_BODY_SIZE bytes in the slot; up to SHM_CHUNK_MAX with one chunk of the data
- *           ring; more straight into a published receive, or left to the receiver to copy, or as
- *           chunks, whichever is possible first
+ *   send    up to SHM_BODY_SIZE bytes in the slot; from PUT_MIN bytes directly into a published
+ *           receive, if there is one; else up to SHM_CHUNK_MAX in one chunk of the data ring; else
+ *           pulled by the receiver, or as several chunks
  *   write, read, atomics   on mapped memory by this CPU; else write and read with process_vm_*;
  *           else all by the target's CPU, through the ring
  *
- * What the peer has to carry out is done when its consumed count is past the slot. */
+ * A request that the peer executes is done when the peer's consumed count is past its slot. */
 #include "shm_internal.h"
 #include "shm_sges.h"
 
@@ -18,7 +18,7 @@
 
 enum {
     PUT_MIN = 2048,     /* shorter messages are faster through the ring */
-    SEND_MESSAGES = 16, /* most messages with regions that a send takes in */
+    SEND_MESSAGES = 16, /* most region messages that a send reads */
 };
 
 /* ------------------------------------------------------------------------------------ slots */
@@ -42,7 +42,7 @@ static void finish_entry(struct shm_ep *ep, struct shm_entry *entry)
     rdmux_provider_done(&ep->base, request, RDMUX_OK);
 }
 
-/* Takes back the slots that the peer has carried out. Returns how many. */
+/* Retires the slots that the peer has executed. Returns their number. */
 static size_t retire(struct shm_ep *ep)
 {
     uint64_t consumed;
@@ -56,7 +56,7 @@ static size_t retire(struct shm_ep *ep)
         finish_entry(ep, &ep->entries[ep->out.retired % SHM_SLOT_COUNT]);
         shm_producer_retire(&ep->out);
     }
-    if (ep->out.retired != consumed) { /* nobody waits for the others */
+    if (ep->out.retired != consumed) { /* no request waits for the others */
         shm_producer_retire_all(&ep->out, consumed);
     }
     return count;
@@ -71,7 +71,7 @@ static inline bool has_room(struct shm_ep *ep, uint32_t chunk)
     return shm_producer_has_room(&ep->out, chunk);
 }
 
-/* Begins a slot, of which there is room. */
+/* Reserves a slot. The caller has checked that there is room. */
 static inline struct shm_slot *reserve(struct shm_ep *ep, uint8_t kind, uint32_t chunk,
                                        uint8_t **data)
 {
@@ -83,7 +83,8 @@ static inline struct shm_slot *reserve(struct shm_ep *ep, uint8_t kind, uint32_t
     return slot;
 }
 
-/* Shows it to the peer. waiter: the request that is done when the peer has carried the slot out. */
+/* Publishes the reserved slot. waiter: the request that is done when the peer has executed the
+ * slot, or NULL. */
 static inline void publish(struct shm_ep *ep, struct rdmux_request *waiter)
 {
     struct shm_entry *entry = &ep->entries[ep->out.head % SHM_SLOT_COUNT];
@@ -128,7 +129,8 @@ static void put_imm(struct shm_slot *slot, const struct rdmux_request *request)
     }
 }
 
-/* Publishes the last slot of a request: it is done with it, unless it wants to be placed. */
+/* Publishes the last slot of a request. The request is done at once or, with RDMUX_PLACED, when the
+ * peer has executed the slot. */
 static void publish_last(struct shm_ep *ep, struct rdmux_request *request)
 {
     bool placed = (request->flags & RDMUX_PLACED) != 0;
@@ -138,7 +140,7 @@ static void publish_last(struct shm_ep *ep, struct rdmux_request *request)
     }
 }
 
-/* Publishes a slot that says: a message of this length ends here. False: no room now. */
+/* Publishes a slot that ends a message and has the message's length. False: no room now. */
 static bool tell_message(struct shm_ep *ep, uint8_t kind, struct rdmux_request *request)
 {
     uint8_t *data;
@@ -160,7 +162,7 @@ const char
     rdmux_shm_bad_buffer[] = "shm: the memory of a request is not mapped any more; keep it until "
                              "the request completes";
 
-/* Asks the kernel for a byte of each page. */
+/* Returns whether the piece is mapped. Asks the kernel for a byte of each page. */
 static bool is_mapped(const struct iovec *piece)
 {
     enum { PAGES_AT_ONCE = 64 };
@@ -218,7 +220,7 @@ static enum rdmux_status copy_by_kernel(struct shm_ep *ep, const struct shm_job 
             return RDMUX_INVALID;
         }
         if (copied <= 0) {
-            /* A process that ends loses its memory before anything else tells that it has ended. */
+            /* A process that ends loses its memory before its socket or pidfd reports the end. */
             return copied < 0 && errno == ESRCH ? RDMUX_PEER_GONE : RDMUX_IO;
         }
         done += (uint64_t)copied;
@@ -240,11 +242,12 @@ static enum rdmux_status copy(struct shm_ep *ep, const struct shm_job *job, uint
     return RDMUX_OK;
 }
 
-/* A request that finds the peer gone or closed is not taken, and holds back those behind it: a later one
- * could still reach the peer through the ring, where it would show without the one before. poll reports the
- * end, after what the peer had sent. */
+/* A request that finds the peer gone or closed is not taken, and holds back the requests behind it.
+ * A later request could still reach the peer through the ring, where it would appear without the
+ * earlier one. poll reports the end, after all messages of the peer. */
 
-/* Access was refused: the peer has closed, or took the rights away. True: the request is done. */
+/* Handles a refused access: the peer has closed, or has revoked the rights. True: the request is
+ * done. */
 static SHM_COLD bool refuse(struct shm_ep *ep, struct rdmux_request *request)
 {
     if (atomic_load_explicit(&ep->theirs->state, memory_order_acquire) != SHM_OPEN) {
@@ -256,10 +259,10 @@ static SHM_COLD bool refuse(struct shm_ep *ep, struct rdmux_request *request)
     return true;
 }
 
-/* True: the request is done. */
+/* Handles a failed copy. True: the request is done. */
 static bool copy_failed(struct shm_ep *ep, struct rdmux_request *request, enum rdmux_status status)
 {
-    ep->alive_at_ns = 0; /* ask anew */
+    ep->alive_at_ns = 0; /* check liveness again */
     if (status == RDMUX_PEER_GONE || rdmux_shm_peer_is_gone(ep)) {
         return false;
     }
@@ -275,8 +278,8 @@ static bool copy_failed(struct shm_ep *ep, struct rdmux_request *request, enum r
 
 /* ------------------------------------------------------------------------------------- jobs */
 
-/* Each goes on with a job as far as it can now. True: it is finished, the request done or given
- * to a slot, or the endpoint broken. */
+/* Each function continues a job as far as possible now. True: the job is finished. Its request is
+ * done or waits for a slot, or the endpoint is broken. */
 
 static bool run_stream(struct shm_ep *ep, struct shm_job *job)
 {
@@ -322,7 +325,8 @@ static struct shm_slot *reserve_access(struct shm_ep *ep, uint8_t kind,
     return slot;
 }
 
-/* The bytes of a write are where they belong, or in slots before; tells what remains to be told. */
+/* Ends a write whose bytes are in place or in earlier slots: publishes the notice or flush that the
+ * write needs, or completes the request. False: no room now. */
 static bool finish_write(struct shm_ep *ep, struct rdmux_request *request)
 {
     if (request->op == RDMUX_OP_WRITE_IMM) {
@@ -390,7 +394,7 @@ static bool run_ring_read(struct shm_ep *ep, struct shm_job *job)
     return true;
 }
 
-/* PUT, GET and SEND_PUT: one step. */
+/* PUT, GET and SEND_PUT: copies one step. */
 static bool run_copy(struct shm_ep *ep, struct shm_job *job)
 {
     struct rdmux_request *request = job->request;
@@ -437,7 +441,7 @@ static bool run(struct shm_ep *ep, struct shm_job *job)
     return true;
 }
 
-/* Starts a job. False: nothing of it could be done, the request is not taken. */
+/* Starts a job. False: nothing could be done, and the request is not taken. */
 static bool begin(struct shm_ep *ep, struct shm_job *job)
 {
     if (run(ep, job)) {
@@ -467,7 +471,7 @@ static bool send_inline(struct shm_ep *ep, struct rdmux_request *request)
     return true;
 }
 
-/* The same for what is most frequent: one piece, and nobody waits for the peer to carry it out. */
+/* The same for the most frequent case: one piece, without RDMUX_PLACED. */
 SHM_HOT void send_short(struct shm_ep *ep, struct rdmux_request *request)
 {
     struct shm_producer *out = &ep->out;
@@ -485,7 +489,7 @@ SHM_HOT void send_short(struct shm_ep *ep, struct rdmux_request *request)
     (void)shm_producer_publish(out);
     if (ep->in.tail == ep->answered) {
         shm_producer_ask_ahead(out);
-    } else { /* it goes to and fro: there is time, and lines come and go enough */
+    } else { /* ping-pong: there is time, and lines move often enough */
         ep->answered = ep->in.tail;
     }
     ep->messages++;
@@ -493,7 +497,7 @@ SHM_HOT void send_short(struct shm_ep *ep, struct rdmux_request *request)
     rdmux_provider_done(&ep->base, request, RDMUX_OK);
 }
 
-/* A message that fits a chunk of the data ring. */
+/* Sends a message that fits one chunk of the data ring. */
 static bool send_chunk(struct shm_ep *ep, struct rdmux_request *request)
 {
     uint32_t chunk = (uint32_t)request->length;
@@ -525,7 +529,7 @@ static bool find_receive(struct shm_ep *ep, uint64_t length, struct shm_job *job
     uint64_t life = receive->life;
     uint32_t index = receive->index;
     if (length > room || index >= SHM_REGION_COUNT) {
-        return false; /* the peer will say so when it meets the message */
+        return false; /* the peer reports the error when it takes the message */
     }
     if (life == ep->unmappable_life) {
         return false;
@@ -534,7 +538,8 @@ static bool find_receive(struct shm_ep *ep, uint64_t length, struct shm_job *job
     struct shm_mapping *mapping = rdmux_shm_mapping_find(ep, index, life, true, &budget);
     if (mapping == NULL) {
         if (budget > 0) {
-            /* Its region was passed before it, so it will never be there: ask the socket no more. */
+            /* The region is passed before its receive, so it will never come: do not read the
+             * socket again for it. */
             ep->unmappable_life = life;
         }
         return false;
@@ -599,7 +604,8 @@ static bool start_send(struct shm_ep *ep, struct rdmux_request *request)
 
 /* ---------------------------------------------------------------------------- one-sided */
 
-/* Whether what we do ourselves would overtake a write or atomic that still waits in the ring. */
+/* Returns whether an access by this side would overtake a write or atomic that still waits in the
+ * ring. */
 static bool would_overtake(struct shm_ep *ep)
 {
     if (ep->out.retired >= ep->ring_writes_until) {
@@ -694,7 +700,7 @@ static SHM_COLD bool start_any(struct shm_ep *ep, struct rdmux_request *request)
     }
 }
 
-/* Is it a matter of one access to memory that is mapped, and may that be made now? */
+/* Returns whether the request is one access to mapped memory that may be made now. */
 SHM_HOT bool is_immediate(const struct shm_ep *ep, const struct rdmux_request *request)
 {
     const struct shm_remote *remote = shm_remote_of(request->remote);
@@ -719,8 +725,8 @@ SHM_HOT bool copy_mapped(struct shm_ep *ep, struct rdmux_request *request)
     return true;
 }
 
-/* Carries out what takes one slot of which there is room, or one access to mapped memory. False: it takes more, or has to
- * wait. */
+/* Executes a request that takes one slot, for which there is room, or one access to mapped memory.
+ * False: the request takes more, or has to wait. */
 SHM_HOT bool start_now(struct shm_ep *ep, struct rdmux_request *request)
 {
     uint32_t op = request->op;
@@ -745,7 +751,8 @@ SHM_HOT bool start_now(struct shm_ep *ep, struct rdmux_request *request)
     return false;
 }
 
-/* The end of a post: whoever should know of it is told. */
+/* Ends a post: rings the peer's doorbell, and wakes the cq's owner if there is something to report
+ * or to wait for. */
 SHM_HOT void tell_of_post(struct shm_ep *ep, uint32_t flags)
 {
     if ((flags & RDMUX_POST_MORE) == 0) {
@@ -755,13 +762,13 @@ SHM_HOT void tell_of_post(struct shm_ep *ep, uint32_t flags)
         shm_wake_up(ep);
         shm_wake_owner(ep);
     } else if (ep->base.ready == 1) {
-        shm_wake_owner(ep); /* it may be asleep while another thread posts */
+        shm_wake_owner(ep); /* the owner may sleep while another thread posts */
     }
 }
 
 static SHM_COLD enum rdmux_status post_later(struct shm_ep *ep, uint32_t flags)
 {
-    /* Broken endpoints have been reported; what they hold the core completes. */
+    /* A broken endpoint has been reported; the core completes its requests. */
     ep->want_resume = ep->want_resume || ep->state == SHM_EP_CONNECTED;
     tell_of_post(ep, flags);
     return RDMUX_AGAIN;
@@ -831,7 +838,7 @@ size_t rdmux_shm_advance(struct shm_ep *ep)
 
 /* --------------------------------------------------------------------------------- receives */
 
-/* Shows the peer a receive that it may write to, so that a message is copied only once. */
+/* Publishes a receive that the peer may write to, so that its message is copied only once. */
 static SHM_COLD void publish_receive(struct shm_ep *ep, struct rdmux_request *request)
 {
     const struct rdmux_provider_sge *sge = &request->sges[0];
