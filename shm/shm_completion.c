@@ -608,7 +608,7 @@ static enum rdmux_status reason_of(uint32_t status)
 /* Reports that the peer has ended or refused something, after all messages that it sent before. */
 static SHM_COLD size_t notice_end(struct shm_ep *ep)
 {
-    /* Pairs with the release stores in rdmux_shm_break() and rdmux_shm_ep_quiesce(). */
+    /* Pairs with the release stores in end_path() and rdmux_shm_ep_quiesce(). */
     uint32_t state = atomic_load_explicit(&ep->theirs->state, memory_order_acquire);
     if (!ep->stalled && shm_consumer_has_message(&ep->in)) {
         return 0;
