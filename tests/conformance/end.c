@@ -339,7 +339,7 @@ static void handle_target(struct side *side)
 
 /* ------------------------------------------------------- close is quick and releases everything */
 
-enum { CYCLES = 60, CYCLES_QUICK = 25 };
+enum { CYCLES = 60, CYCLES_QUICK = 25, CYCLES_WARM = 5 };
 
 static int by_value(const void *a, const void *b)
 {
@@ -373,14 +373,15 @@ static size_t entries_of(const char *path)
 }
 
 /* Device objects may be released shortly after close has returned. They are gone after some time
- * without a further call. */
-static void expect_back_to(struct side *side, size_t descriptors, size_t mappings)
+ * without a further call. Allocators (above all a sanitizer's) and threads map memory of their own,
+ * so fewer mappings than one per endpoint are no leak. */
+static void expect_back_to(struct side *side, size_t descriptors, size_t mappings, size_t endpoints)
 {
     uint64_t start = now_ns();
     for (;;) {
         size_t now_descriptors = entries_of("/proc/self/fd");
         size_t now_mappings = lines_of("/proc/self/maps");
-        if (now_descriptors <= descriptors && now_mappings <= mappings + 8) {
+        if (now_descriptors <= descriptors && now_mappings < mappings + endpoints * 3 / 4) {
             return;
         }
         EXPECT(ms_since(start) < UINT64_C(2000) * side->patience,
@@ -410,12 +411,12 @@ static void cycle_of(struct side *side)
             FAIL("after close came %s", wc_text(&wc));
         }
         BARRIER(side);
-        if (i == 4) { /* resources are warm by now */
+        if (i + 1 == CYCLES_WARM) {
             descriptors = entries_of("/proc/self/fd");
             mappings = lines_of("/proc/self/maps");
         }
     }
-    expect_back_to(side, descriptors, mappings);
+    expect_back_to(side, descriptors, mappings, cycles - CYCLES_WARM);
     qsort(took, cycles, sizeof(took[0]), by_value);
     EXPECT(took[cycles / 2] <= UINT64_C(10000000) * side->patience,
            "half of the closes took more than %" PRIu64 " us", took[cycles / 2] / 1000);
