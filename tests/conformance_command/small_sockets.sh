@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause-Patent
 #
-# The shortened conformance suite over tcp with sockets of 4 KiB: every send waits for room. In a
-# network namespace of its own, as the sizes are system settings. Prints TAP; arguments go to rdmux
-# conformance.
+# The shortened conformance suite over tcp with sockets that take 4 KiB at a time: every send waits for
+# room. Segments have the length of Ethernet's: with longer ones the sockets wait for delayed
+# acknowledgements. Only the sending side is small: a receiving socket without room for a segment drops
+# it, and its sender repeats it after 200 ms and more. In a network namespace of its own, as these are
+# system settings. Prints TAP; arguments go to rdmux conformance.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 rdmux=${RDMUX:-${RDMUX_BUILD:-$root/build/dev}/bin/rdmux}
 PATH=$PATH:/usr/sbin:/sbin
-sizes="net.ipv4.tcp_wmem='4608 4608 4608' net.ipv4.tcp_rmem='4608 4608 4608'"
-begin="ip link set lo up && sysctl -qw $sizes"
+begin="ip link set lo mtu 1500 up && sysctl -qw net.ipv4.tcp_wmem='4608 4608 4608'"
 
 for way in "unshare --net" "unshare --user --map-root-user --net"; do
     # shellcheck disable=SC2086
