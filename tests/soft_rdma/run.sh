@@ -371,10 +371,12 @@ rdmux_while_things_fail() {
     hosts "$sharing endpoints share receives $on" many_share_receives "$1" "$sharing"
 }
 
-# Cases in which one kernel serves both processes: in one guest the way is the adapter's loopback.
-# The rest of the suite runs between two guests.
-loopback=(--case connect --case transfer --case order --case atomic --case revoke --case failure)
-[[ $level != thorough ]] || loopback=()
+# The suites whose outcome the kernel's adapter and the wire decide. In one guest one kernel serves both
+# processes, and the path is the adapter's loopback. The whole suite takes each pair of guests four minutes of
+# two processors: --thorough; over simulated adapters it always runs (tests/sim_verbs).
+loopback=(--case transfer --case atomic --case revoke --case failure)
+between=(--case connect --case order "${loopback[@]}")
+[[ $level != thorough ]] || loopback=() between=()
 
 # rdmux_over PROVIDER: all cases with this tree's programs over one path.
 rdmux_over() {
@@ -400,7 +402,7 @@ rdmux_over() {
     fi
     [[ $1 != shm ]] || return 0
     check "rdmux conformance over $1 between two guests" briefly two_guests --seconds 900 \
-        "${programs[@]}" -- rdmux_conformance_between_hosts "$1" "${conformance[@]}"
+        "${programs[@]}" -- rdmux_conformance_between_hosts "$1" "${conformance[@]}" "${between[@]}"
     check "explain, copy and perf over $1 between two guests" \
         two_guests "${programs[@]}" -- rdmux_between_hosts "$1"
     check "the examples over $1 between two guests" \
