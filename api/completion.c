@@ -2,10 +2,10 @@
 /*
  * The way back: from the provider's word to the completion that the application takes. post.c tells of the rings.
  */
+#include "api/bounce.h"
 #include "api/failover.h"
-#include "api/keys.h"
 #include "api/request.h"
-#include "api/split.h"
+#include "api/segments.h"
 
 #include <assert.h>
 #include <string.h>
@@ -26,7 +26,7 @@ int rdmux_provider_has_srq(const struct rdmux_provider_ep *path)
 /* Receives that wait for keys are not there yet. */
 static inline uint64_t offered_until(const struct rdmux_ep *ep)
 {
-    return ep->keys == NULL ? ep->recv.head : ep->recv.offered;
+    return ep->bounce == NULL ? ep->recv.head : ep->recv.offered;
 }
 
 struct rdmux_request *rdmux_provider_take_receive(struct rdmux_provider_ep *path)
@@ -175,8 +175,8 @@ RDMUX_HOT struct rdmux_wc *take_sends(struct rdmux_ep *ep, struct rdmux_wc *at,
             }
             fill_wc(at++, ep, request, 0, 0);
         }
-        if (RDMUX_UNLIKELY(request->keys != RDMUX_KEYS_OWN)) {
-            rdmux_keys_take_back(ep, ring, request);
+        if (RDMUX_UNLIKELY(request->keys != RDMUX_BOUNCE_OWN)) {
+            rdmux_bounce_take_back(ep, ring, request);
         }
         rdmux_ep_count_done(ep, request);
         ring->tail++;
@@ -233,8 +233,8 @@ RDMUX_HOT struct rdmux_wc *take_receives(struct rdmux_ep *ep, struct rdmux_wc *a
         }
         fill_wc(at++, ep, request, request->wc_flags, request->imm);
         count_receive(ep, request);
-        if (RDMUX_UNLIKELY(request->keys != RDMUX_KEYS_OWN)) {
-            rdmux_keys_take_back(ep, ring, request);
+        if (RDMUX_UNLIKELY(request->keys != RDMUX_BOUNCE_OWN)) {
+            rdmux_bounce_take_back(ep, ring, request);
         }
         ring->tail++;
         if (RDMUX_UNLIKELY(ring->next < ring->tail)) {
@@ -391,8 +391,8 @@ static RDMUX_COLD struct rdmux_wc *drain_all(struct rdmux_ep *ep, struct rdmux_w
         fill_event(at++, ep, RDMUX_WC_CONNECTED, ep->setup_status, NULL);
     }
     at = drain_news(ep, at, end);
-    if (ep->split != NULL && ep->split->busy) {
-        rdmux_split_reap(ep);
+    if (ep->segments != NULL && ep->segments->busy) {
+        rdmux_segments_reap(ep);
     }
     bool receives_first = ep->receives_first;
     if (receives_first) {
@@ -439,7 +439,7 @@ static inline bool is_plain(const struct rdmux_ep *ep)
     return ((ep->phase ^ (uint32_t)RDMUX_PHASE_READY) | ep->events | ep->fault | ep->work |
             ep->want_writable | ep->receives_wait | ep->path->resume) == 0 &&
            rdmux_list_empty(&ep->ready_remotes) && ep->send.next == ep->send.head &&
-           (ep->split == NULL || !ep->split->busy);
+           (ep->segments == NULL || !ep->segments->busy);
 }
 
 /* The same where there can be nothing else. */

@@ -5,13 +5,13 @@
  */
 #include "api/connection.h"
 
-#include "api/address.h"
+#include "api/base/address.h"
+#include "api/bounce.h"
 #include "api/failover.h"
-#include "api/keys.h"
 #include "api/listener.h"
 #include "api/plain.h"
+#include "api/segments.h"
 #include "api/setup.h"
-#include "api/split.h"
 #include "negotiation/control_channel.h"
 #include "negotiation/explain.h"
 
@@ -191,7 +191,7 @@ static enum rdmux_status prepare_path(struct rdmux_ep *ep)
 {
     struct rdmux_setup *setup = ep->setup;
     struct rdmux_provider_ep *path = setup->trial.path;
-    const struct rdmux_keys_rule rule = {
+    const struct rdmux_bounce_rule rule = {
         .max_inline = path->max_inline != 0 ? path->max_inline : ep->path_info.max_inline,
         .max_sge = ep->path_info.max_sge,
         .needs_sinks = path->needs_sinks != 0,
@@ -200,12 +200,12 @@ static enum rdmux_status prepare_path(struct rdmux_ep *ep)
     if (ep->failover != NULL && max_message == 0) {
         max_message = UINT64_MAX; /* no request is given without a look at it */
     }
-    enum rdmux_status status = rdmux_keys_open(ep, path->cq->domain, rule);
+    enum rdmux_status status = rdmux_bounce_open(ep, path->cq->domain, rule);
     if (status == RDMUX_OK) {
-        status = rdmux_split_open(ep, max_message);
+        status = rdmux_segments_open(ep, max_message);
     }
     if (status != RDMUX_OK) {
-        rdmux_keys_close(ep);
+        rdmux_bounce_close(ep);
         return status;
     }
     if (setup->trial.remote != NULL) {
@@ -221,8 +221,8 @@ static void succeed(struct rdmux_ep *ep)
     struct rdmux_setup *setup = ep->setup;
     keep_candidates(ep);
     ep->peer = rdmux_peer_get(ep->fabric, rdmux_handshake_peer_hello(setup->handshake)->process);
-    ep->told = ep->peer == NULL ? NULL : rdmux_told_get(ep);
-    if (ep->told == NULL) {
+    ep->heartbeat_group = ep->peer == NULL ? NULL : rdmux_heartbeat_group_get(ep);
+    if (ep->heartbeat_group == NULL) {
         rdmux_setup_fail(ep, RDMUX_NO_MEMORY, "endpoint: out of memory", false);
         return;
     }

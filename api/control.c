@@ -419,7 +419,7 @@ void rdmux_ep_deliver_revoke(struct rdmux_cq *cq, struct rdmux_mail *mail)
     struct rdmux_revoke_mail *revoke = RDMUX_CONTAINER(mail, struct rdmux_revoke_mail, mail);
     struct rdmux_ep *ep = rdmux_cq_endpoint(cq, revoke->ep_id);
     bool reaches = ep != NULL && ep->phase == RDMUX_PHASE_READY && ep->path != NULL &&
-                   ep->ops != &rdmux_limbo_ops;
+                   ep->ops != &rdmux_null_path_ops;
     if (reaches || (ep != NULL && ep->phase == RDMUX_PHASE_READY && ep->failover->dying != NULL)) {
         struct rdmux_message message = { .type = RDMUX_FRAME_REVOKE,
                                          .id = revoke->number,
@@ -473,7 +473,7 @@ void rdmux_ep_control_step(struct rdmux_ep *ep)
         rdmux_srq_tell(ep);
     }
     bool more = rdmux_remotes_step(ep);
-    more = rdmux_settle_step(ep) || more;
+    more = rdmux_read_drain_step(ep) || more;
     if (ep->phase == RDMUX_PHASE_READY && ep->channel != NULL &&
         rdmux_channel_is_attached(ep->channel)) {
         if (rdmux_channel_flush(ep->channel) != RDMUX_OK) {
@@ -676,10 +676,10 @@ static void beat(struct rdmux_ep *ep, uint64_t now_ns)
         return;
     }
     ep->heartbeat_ns = now_ns + period;
-    uint64_t sent = atomic_load(&ep->told->sent_ns);
+    uint64_t sent = atomic_load(&ep->heartbeat_group->sent_ns);
     /* Another endpoint to the same process may have beaten for all; one whose channel is lost beats for none. */
     if (ep->channel != NULL && now_ns - sent >= period / 4 * 3) {
-        atomic_store(&ep->told->sent_ns, now_ns);
+        atomic_store(&ep->heartbeat_group->sent_ns, now_ns);
         struct rdmux_message message = { .type = RDMUX_FRAME_HEARTBEAT };
         rdmux_ep_tell(ep, &message);
     }

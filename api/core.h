@@ -16,8 +16,14 @@
 #ifndef RDMUX_API_CORE_H
 #define RDMUX_API_CORE_H
 
+#include "api/base/compiler.h"
+#include "api/base/error.h"
+#include "api/base/hooks.h"
+#include "api/base/list.h"
+#include "api/base/secrets.h"
 #include "negotiation/handshake.h"
 #include "negotiation/message.h"
+#include "providers/registry.h"
 
 #include <rdmux/provider.h>
 
@@ -29,93 +35,17 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
-#define RDMUX_COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
-#define RDMUX_LIKELY(x) __builtin_expect(!!(x), 1)
-#define RDMUX_UNLIKELY(x) __builtin_expect(!!(x), 0)
-
-#if defined(__SANITIZE_THREAD__)
-#define RDMUX_TSAN 1
-#else
-#define RDMUX_TSAN 0
-#endif
-
 enum {
-    RDMUX_DEFAULT_PORT = 7471,
     RDMUX_CAPS_ALL = (RDMUX_CAP_TARGET_PASSIVE << 1) - 1,
     RDMUX_INLINE_MAX = 1024,   /* most that RDMUX_INLINE is granted */
-    RDMUX_ERROR_MAX = 2048,    /* bytes of an error text: every candidate of a negotiation fits */
     RDMUX_CQ_DOMAINS_MAX = 16, /* provider domains one cq can be attached to */
-    RDMUX_FABRIC_PROVIDERS_MAX = 32,
     RDMUX_FABRIC_DOMAINS_MAX = 32,
     RDMUX_REGION_BUCKETS = 1024, /* chains of regions by id, and of importers by endpoint */
     RDMUX_EP_BUCKETS = 1024,     /* chains of a cq's endpoints by id */
-    RDMUX_SECRET_PIECE = 128,    /* bytes of rdmux_secret_allocate() */
     RDMUX_LINGER_MS = 1000,      /* the end of a peer waits that long for the next receive */
 };
 
-/* A doubly linked list with a head node. */
-struct rdmux_list {
-    struct rdmux_list *next;
-    struct rdmux_list *prev;
-};
-
-static inline void rdmux_list_init(struct rdmux_list *list)
-{
-    list->next = list;
-    list->prev = list;
-}
-static inline bool rdmux_list_empty(const struct rdmux_list *list)
-{
-    return list->next == list;
-}
-static inline void rdmux_list_append(struct rdmux_list *list, struct rdmux_list *node)
-{
-    node->prev = list->prev;
-    node->next = list;
-    list->prev->next = node;
-    list->prev = node;
-}
-/* Also for a node that is on no list but was initialised. */
-static inline void rdmux_list_remove(struct rdmux_list *node)
-{
-    node->prev->next = node->next;
-    node->next->prev = node->prev;
-    rdmux_list_init(node);
-}
-#define RDMUX_CONTAINER(pointer, type, member) \
-    ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
-
-/* ----------------------------------------------------------------------- errors, log (status.c) */
-
-/* Sets this thread's error text and returns status. */
-enum rdmux_status rdmux_fail(enum rdmux_status status, const char *format, ...) RDMUX_PRINTF(2, 3);
-/* The same for RDMUX_AGAIN on the data path, where it is no failure and must cost nothing: text is
- * kept by reference. */
-enum rdmux_status rdmux_again(const char *text);
-/* Empties it, so that a provider that sets none leaves no stale text. */
-void rdmux_error_clear(void);
-void rdmux_log(struct rdmux_fabric *fabric, enum rdmux_log_level level, const char *format, ...)
-    RDMUX_PRINTF(3, 4);
-/* Keeps an explanation for rdmux_last_explanation(); takes ownership; NULL forgets. */
-void rdmux_set_last_explanation(struct rdmux_explanation *explanation);
-
 /* ------------------------------------------------------------------ fabric (fabric.c, registry) */
-
-/* One provider as the registry sees it. */
-struct rdmux_provider_entry {
-    /* NULL: named but absent, or a plug-in that was refused. */
-    const struct rdmux_provider_ops *ops;
-    char name[RDMUX_NAME_MAX]; /* of the provider, or the plug-in's file name */
-    uint32_t reason;           /* of an absent one: NO_LIBRARY, BAD_PLUGIN */
-    char text[RDMUX_TEXT_MAX];
-    char hint[RDMUX_TEXT_MAX];
-};
-
-/* The providers of one fabric (providers/registry.h). */
-struct rdmux_registry {
-    struct rdmux_provider_entry entries[RDMUX_FABRIC_PROVIDERS_MAX];
-    size_t count;
-};
 
 /* A descriptor the service thread watches. ready runs with the service's step_lock held. */
 struct rdmux_watch {
@@ -134,13 +64,13 @@ struct rdmux_domain_slot {
     _Atomic bool gone;         /* the device */
 };
 
-enum { RDMUX_TOLD_FROM_SIZE = 24 };
+enum { RDMUX_HEARTBEAT_GROUP_KEY_SIZE = 24 };
 
 /* A process at the other end: endpoints between the same two share one heartbeat. fabric->lock
  * guards lists and refs. */
 struct rdmux_peer_process {
     struct rdmux_list link;
-    struct rdmux_list told; /* rdmux_told */
+    struct rdmux_list heartbeat_groups;
     uint8_t id[RDMUX_PROCESS_ID_SIZE];
     uint32_t refs;
     _Atomic uint64_t heard_ns; /* last sign of life on any control channel */
@@ -148,30 +78,23 @@ struct rdmux_peer_process {
 
 /* The endpoints that one heartbeat of ours is for. The id is what a peer says of itself, and strangers
  * can learn it: so the address and the identity that it comes with have to be the same, too. */
-struct rdmux_told {
+struct rdmux_heartbeat_group {
     struct rdmux_list link;
     uint32_t refs;
-    uint8_t from[RDMUX_TOLD_FROM_SIZE];
+    uint8_t from[RDMUX_HEARTBEAT_GROUP_KEY_SIZE];
     char identity[RDMUX_IDENTITY_MAX];
     _Atomic uint64_t sent_ns; /* the last one */
 };
 
+/* last_explanation.c: keeps an explanation for rdmux_last_explanation(); takes ownership; NULL forgets. */
+void rdmux_set_last_explanation(struct rdmux_explanation *explanation);
+
 struct rdmux_service; /* service.c */
 
 struct rdmux_fabric {
+    struct rdmux_hooks hooks; /* first, see rdmux_hooks_of() */
     uint32_t flags;
-    uint32_t log_level;
-    const uint32_t *alive; /* a page that fork wipes: 0 in a child */
-    void (*log)(void *user, enum rdmux_log_level level, const char *line);
-    void *log_user;
-    int log_fd;
-    void *(*allocate)(void *user, size_t size);
-    void (*release)(void *user, void *memory);
-    void *allocate_user;
-    uint64_t (*clock_ns)(void *user);
-    void *clock_user;
-    int (*random)(void *user, void *out, size_t size);
-    void *random_user;
+    const uint32_t *alive;   /* a page that fork wipes: 0 in a child */
     struct rdmux_auth *auth; /* NULL: nobody authenticates */
     char filter[256];        /* attribute and environment intersected: names of what is left */
     uint8_t process[RDMUX_PROCESS_ID_SIZE];
@@ -202,32 +125,8 @@ struct rdmux_fabric {
     _Atomic uint64_t next_id; /* endpoints, connections */
     long processors;          /* that are online */
     bool membarrier;          /* MEMBARRIER_CMD_PRIVATE_EXPEDITED works; else cq owners fence */
-
-    pthread_mutex_t secrets_lock; /* secrets.c; a leaf */
-    struct rdmux_secret_page *secrets;
 };
-
-static inline uint64_t rdmux_now(const struct rdmux_fabric *fabric)
-{
-    return fabric->clock_ns(fabric->clock_user);
-}
-/* Zeroed, aligned to 64 bytes. */
-void *rdmux_allocate(struct rdmux_fabric *fabric, size_t size);
-/* The same for what an idle object may never touch: only touched pages become resident. */
-void *rdmux_allocate_sparse(struct rdmux_fabric *fabric, size_t size);
-void rdmux_release(struct rdmux_fabric *fabric, void *memory);
-enum rdmux_status rdmux_random(struct rdmux_fabric *fabric, void *out, size_t size);
-/* secrets.c: RDMUX_SECRET_PIECE zeroed bytes that core dumps leave out and fork wipes; release wipes
- * them. NULL: no memory. */
-void *rdmux_secret_allocate(struct rdmux_fabric *fabric);
-void rdmux_secret_release(struct rdmux_fabric *fabric, void *piece);
-/* The same for a larger thing; whole pages. */
-void *rdmux_secret_map(size_t size);
-void rdmux_secret_unmap(void *memory, size_t size);
-/* rdmux_release() of what had secrets in its first `size` bytes for a while. NULL is allowed. */
-void rdmux_release_wiped(struct rdmux_fabric *fabric, void *memory, size_t size);
-/* Makes every running thread of the process pass a full barrier. Only where fabric->membarrier. */
-void rdmux_membarrier(void);
+_Static_assert(offsetof(struct rdmux_fabric, hooks) == 0, "rdmux_hooks_of() relies on it");
 
 /* The domain for a path, opened when first asked for (and then all living regions registered with
  * it). */
@@ -245,8 +144,6 @@ enum rdmux_status rdmux_fabric_check_filter(struct rdmux_fabric *fabric, const c
 /* A provider by name, NULL if absent. */
 const struct rdmux_provider_ops *rdmux_fabric_provider(const struct rdmux_fabric *fabric,
                                                        const char *name);
-/* Our offer's paths: probe of every provider, absent ones with their reason. */
-void rdmux_fabric_offer_paths(struct rdmux_fabric *fabric, struct rdmux_offer *offer);
 /* Is this device in good order now? False where that cannot be found out. */
 bool rdmux_fabric_path_is_usable(struct rdmux_fabric *fabric, const char *provider,
                                  const char *device);
@@ -258,11 +155,11 @@ void rdmux_hello_fill(struct rdmux_fabric *fabric, struct rdmux_hello *hello);
  * default. */
 void rdmux_offer_defaults(struct rdmux_fabric *fabric, const char *paths, struct rdmux_offer *offer);
 void rdmux_peer_put(struct rdmux_fabric *fabric, struct rdmux_peer_process *peer);
-/* told.c: whom the heartbeats of an endpoint with a peer and a channel are for. NULL: no memory. */
-struct rdmux_told *rdmux_told_get(struct rdmux_ep *ep);
-void rdmux_told_put(struct rdmux_fabric *fabric, struct rdmux_told *told);
+/* heartbeat_group.c: the group of an endpoint with a peer and a channel. NULL: no memory. */
+struct rdmux_heartbeat_group *rdmux_heartbeat_group_get(struct rdmux_ep *ep);
+void rdmux_heartbeat_group_put(struct rdmux_fabric *fabric, struct rdmux_heartbeat_group *group);
 /* The endpoint has another control channel, perhaps to another address. */
-void rdmux_told_renew(struct rdmux_ep *ep);
+void rdmux_heartbeat_group_renew(struct rdmux_ep *ep);
 
 /* --------------------------------------------------------------------- regions (mr.c, target.c) */
 
@@ -413,15 +310,15 @@ void rdmux_ep_deliver_revoke(struct rdmux_cq *cq, struct rdmux_mail *mail);
  * has failed. */
 bool rdmux_ep_flush(struct rdmux_ep *ep, struct rdmux_request *flush);
 
-/* settle.c: the same for what the device may still be sending to a peer's reads. The endpoint answers
+/* read_drain.c: the same for what the device may still be sending to a peer's reads. The endpoint answers
  * once nothing of it is under way; or it ends. */
-void rdmux_ep_deliver_settle(struct rdmux_cq *cq, struct rdmux_mail *mail);
-void rdmux_ep_deliver_settle_end(struct rdmux_cq *cq, struct rdmux_mail *mail);
+void rdmux_ep_deliver_read_drain(struct rdmux_cq *cq, struct rdmux_mail *mail);
+void rdmux_ep_deliver_read_drain_end(struct rdmux_cq *cq, struct rdmux_mail *mail);
 /* More to do? */
-bool rdmux_settle_step(struct rdmux_ep *ep);
-void rdmux_settle_leave(struct rdmux_ep *ep);
+bool rdmux_read_drain_step(struct rdmux_ep *ep);
+void rdmux_read_drain_leave(struct rdmux_ep *ep);
 /* The path is closed, the endpoint lives on: nothing is under way to the peer any more. */
-void rdmux_settle_cut(struct rdmux_ep *ep);
+void rdmux_read_drain_cut(struct rdmux_ep *ep);
 
 /* Owner: something goes to the worker that will mail the cq. Worker: it has. rdmux_cq_destroy() waits for the pair. */
 void rdmux_cq_job_begins(struct rdmux_cq *cq);
@@ -451,7 +348,7 @@ enum rdmux_arming {
     RDMUX_TOLD, /* the service thread took what came; wake_fd keeps the descriptor readable */
 };
 
-struct rdmux_timer; /* roster.c */
+struct rdmux_timer; /* endpoint_table.c */
 
 struct rdmux_cq_domain {
     const struct rdmux_provider_ops *ops;
@@ -475,7 +372,7 @@ struct rdmux_cq {
     struct rdmux_fabric *fabric;
     struct rdmux_list link; /* fabric->cqs */
     struct rdmux_list eps;
-    struct rdmux_ep *ep_buckets[RDMUX_EP_BUCKETS]; /* by id, with the three below roster.c's */
+    struct rdmux_ep *ep_buckets[RDMUX_EP_BUCKETS]; /* by id, with the three below endpoint_table.c's */
     struct rdmux_timer *timers;                    /* a heap: the earliest is the first */
     uint32_t timer_count;
     uint32_t timer_room;
@@ -605,7 +502,7 @@ bool rdmux_cq_move(struct rdmux_cq *cq);
 bool rdmux_cq_arm_providers(struct rdmux_cq *cq);
 /* Owner: an endpoint has something to return (idempotent). */
 static inline void rdmux_cq_pend(struct rdmux_cq *cq, struct rdmux_ep *ep);
-/* roster.c. Owner: the endpoint is one of the cq's from now on, or no more. RDMUX_NO_MEMORY. */
+/* endpoint_table.c. Owner: the endpoint is one of the cq's from now on, or no more. RDMUX_NO_MEMORY. */
 enum rdmux_status rdmux_cq_enrol(struct rdmux_cq *cq, struct rdmux_ep *ep);
 void rdmux_cq_strike(struct rdmux_cq *cq, struct rdmux_ep *ep);
 /* Owner: the endpoint with this id, NULL if it has gone. */
@@ -690,8 +587,8 @@ struct rdmux_inbox {
 };
 
 struct rdmux_setup;    /* connection.c: what only negotiation needs */
-struct rdmux_keys;     /* keys.h */
-struct rdmux_split;    /* split.h */
+struct rdmux_bounce;   /* bounce.h */
+struct rdmux_segments; /* segments.h */
 struct rdmux_failover; /* failover.h */
 
 struct rdmux_ep {
@@ -710,11 +607,11 @@ struct rdmux_ep {
     uint8_t work;          /* RDMUX_WORK_* */
     _Atomic bool has_lane; /* the path may have the cq's lane, see lane.h */
     bool shutdown_asked;
-    bool receives_wait;        /* for keys: some of the ring are not with the provider yet */
-    bool srq_news;             /* rdmux_srq_tell() is to be called */
-    uint32_t fault;            /* status of rdmux_provider_failed(), handled at the next drain */
-    struct rdmux_keys *keys;   /* NULL: the path needs none */
-    struct rdmux_split *split; /* NULL: no request is too long for the path */
+    bool receives_wait;          /* for keys: some of the ring are not with the provider yet */
+    bool srq_news;               /* rdmux_srq_tell() is to be called */
+    uint32_t fault;              /* status of rdmux_provider_failed(), handled at the next drain */
+    struct rdmux_bounce *bounce; /* NULL: the path needs none */
+    struct rdmux_segments *segments; /* NULL: no request is too long for the path */
     struct rdmux_failover *failover; /* NULL: none */
     uint64_t fenced_until;           /* requests from this sequence on have no RDMUX_FENCE */
     struct rdmux_provider_domain *domain;
@@ -750,7 +647,7 @@ struct rdmux_ep {
     struct rdmux_channel *channel;
     struct rdmux_setup *setup; /* NULL once connected or failed */
     struct rdmux_peer_process *peer;
-    struct rdmux_told *told;
+    struct rdmux_heartbeat_group *heartbeat_group;
     struct rdmux_list remotes;
     struct rdmux_list ready_remotes; /* whose REMOTE_READY waits */
     struct rdmux_inbox
@@ -758,9 +655,9 @@ struct rdmux_ep {
     struct rdmux_inbox *inbox_last;
     struct rdmux_request flush_request; /* shutdown's own */
     bool flush_posted;
-    struct rdmux_revoke_mail *to_settle; /* settle.c: of the next request, newest first */
-    struct rdmux_revoke_mail *settling;  /* of the one that is posted */
-    struct rdmux_request settle_request;
+    struct rdmux_revoke_mail *to_drain; /* read_drain.c: of the next request, newest first */
+    struct rdmux_revoke_mail *draining; /* of the one that is posted */
+    struct rdmux_request drain_request;
     bool cause_told; /* a request that failed was returned */
     bool in_doubt;   /* requests with the provider end as OUTCOME_UNKNOWN */
     uint64_t connected_ns;
@@ -791,9 +688,9 @@ struct rdmux_ep {
     uint64_t ping_head; /* send.head when the last heartbeat went out */
     struct rdmux_listener
         *listener; /* accepted there, and not yet returned by rdmux_accept; a reference is held */
-    struct rdmux_origin *origin;   /* whom it is counted by there */
-    struct rdmux_list accept_link; /* cq->accepting */
-    struct rdmux_list held_link;   /* cq->held */
+    struct rdmux_peer_quota *quota; /* whom it is counted by there */
+    struct rdmux_list accept_link;  /* cq->accepting */
+    struct rdmux_list held_link;    /* cq->held */
     bool proved;
     enum rdmux_role role;
     void *user;

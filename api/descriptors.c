@@ -2,7 +2,7 @@
 /* Descriptors: how many there are, and which strangers go when they run short. */
 #include "api/descriptors.h"
 
-#include "api/stranger.h"
+#include "api/pending_connection.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -37,10 +37,10 @@ static struct rdmux_listener *most_crowded(struct rdmux_fabric *fabric)
         if (listener->plain != NULL) {
             continue; /* its calls have no descriptors */
         }
-        const struct rdmux_origin *largest = rdmux_origin_largest(listener);
-        if (largest != NULL && rdmux_origin_count(largest) > most) {
+        const struct rdmux_peer_quota *largest = rdmux_peer_quota_largest(listener);
+        if (largest != NULL && rdmux_peer_quota_count(largest) > most) {
             found = listener;
-            most = rdmux_origin_count(largest);
+            most = rdmux_peer_quota_count(largest);
         }
     }
     pthread_mutex_unlock(&fabric->lock);
@@ -51,7 +51,7 @@ bool rdmux_descriptors_shed(struct rdmux_fabric *fabric, const char *why)
 {
     rdmux_service_lock(fabric); /* strangers and listeners stay */
     struct rdmux_listener *listener = most_crowded(fabric);
-    bool shed = listener != NULL && rdmux_stranger_drop_one(listener, NULL, why);
+    bool shed = listener != NULL && rdmux_pending_drop_one(listener, NULL, why);
     rdmux_service_unlock(fabric);
     return shed;
 }

@@ -4,7 +4,7 @@
  */
 #include "api/connection.h"
 
-#include "api/address.h"
+#include "api/base/address.h"
 #include "api/descriptors.h"
 #include "api/plain.h"
 #include "api/setup.h"

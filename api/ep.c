@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Endpoints: attributes, life, end, information. The data path is post.c, set-up connection.c, the rest control.c. */
+#include "api/bounce.h"
 #include "api/failover.h"
-#include "api/keys.h"
 #include "api/lane.h"
 #include "api/listener.h"
-#include "api/split.h"
+#include "api/segments.h"
 
 #include "api/connection.h"
 #include "negotiation/control_channel.h"
@@ -241,7 +241,7 @@ void rdmux_ep_attach(struct rdmux_ep *ep, struct rdmux_provider_ep *path)
 static bool has_started(const struct rdmux_ep *ep, uint64_t at)
 {
     return at < ep->send.next ||
-           (at == ep->send.next && ep->split != NULL && ep->split->given != 0);
+           (at == ep->send.next && ep->segments != NULL && ep->segments->given != 0);
 }
 
 /* Ends every request that is not done: the oldest of the send side with the cause, the others as flushed. Later ones that were
@@ -324,8 +324,8 @@ void rdmux_ep_close_path(struct rdmux_ep *ep, struct rdmux_provider_ep *path)
     if (ep->srq != NULL) {
         rdmux_srq_use(ep->srq, ep->path_attr.srq, -1);
     }
-    rdmux_keys_close(ep);
-    rdmux_split_close(ep);
+    rdmux_bounce_close(ep);
+    rdmux_segments_close(ep);
     rdmux_cq_domain_leave(path->cq);
     if (ep->srq != NULL) {
         rdmux_srq_leave(ep);
@@ -348,9 +348,9 @@ static void close_path(struct rdmux_ep *ep)
 /* Nobody reaches this endpoint any more: channel, joins, revocations. */
 static void leave_control(struct rdmux_ep *ep)
 {
-    if (ep->told != NULL) {
-        rdmux_told_put(ep->fabric, ep->told);
-        ep->told = NULL;
+    if (ep->heartbeat_group != NULL) {
+        rdmux_heartbeat_group_put(ep->fabric, ep->heartbeat_group);
+        ep->heartbeat_group = NULL;
     }
     rdmux_joins_remove(ep->fabric, ep);
     if (ep->failover != NULL) {
@@ -364,7 +364,7 @@ static void leave_control(struct rdmux_ep *ep)
         rdmux_peer_put(ep->fabric, ep->peer);
         ep->peer = NULL;
     }
-    rdmux_settle_leave(ep);
+    rdmux_read_drain_leave(ep);
     rdmux_mr_importer_gone(ep->fabric, ep->id);
 }
 

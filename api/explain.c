@@ -2,7 +2,7 @@
 /* rdmux_explain(): what a connection would get, asked of the peer, without making one. */
 #include "api/connection.h"
 
-#include "api/address.h"
+#include "api/base/address.h"
 #include "api/descriptors.h"
 #include "api/plain.h"
 #include "negotiation/explain.h"

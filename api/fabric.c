@@ -6,6 +6,8 @@
 #include "negotiation/auth.h"
 #include "negotiation/filter.h"
 #include "providers/registry.h"
+#include "shm/shm_provider.h"
+#include "tcp_fallback/tcp_provider.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -46,11 +48,11 @@ static enum rdmux_status take_log_environment(struct rdmux_fabric *fabric, const
         if (strlen(names[level]) != length || strncmp(names[level], text, length) != 0) {
             continue;
         }
-        fabric->log_level = level > fabric->log_level ? level : fabric->log_level;
+        fabric->hooks.log_level = level > fabric->hooks.log_level ? level : fabric->hooks.log_level;
         if (text[length] == ':') {
-            fabric->log_fd = open(text + length + 1,
-                                  O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0600);
-            if (fabric->log_fd < 0) {
+            fabric->hooks.log_fd = open(text + length + 1,
+                                        O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0600);
+            if (fabric->hooks.log_fd < 0) {
                 return rdmux_fail(RDMUX_IO, "RDMUX_LOG: cannot write to \"%s\": %s",
                                   text + length + 1, strerror(errno));
             }
@@ -224,17 +226,17 @@ static void unmap_alive(struct rdmux_fabric *fabric)
 static void take_hooks(struct rdmux_fabric *fabric, const struct rdmux_fabric_attr *attr)
 {
     fabric->flags = attr->flags;
-    fabric->log = attr->log;
-    fabric->log_user = attr->log_user;
-    fabric->log_level = attr->log_level;
-    fabric->log_fd = -1;
-    fabric->allocate = attr->allocate;
-    fabric->release = attr->release;
-    fabric->allocate_user = attr->allocate_user;
-    fabric->clock_ns = attr->clock_ns == NULL ? monotonic_ns : attr->clock_ns;
-    fabric->clock_user = attr->clock_user;
-    fabric->random = attr->random;
-    fabric->random_user = attr->random_user;
+    fabric->hooks.log = attr->log;
+    fabric->hooks.log_user = attr->log_user;
+    fabric->hooks.log_level = attr->log_level;
+    fabric->hooks.log_fd = -1;
+    fabric->hooks.allocate = attr->allocate;
+    fabric->hooks.release = attr->release;
+    fabric->hooks.allocate_user = attr->allocate_user;
+    fabric->hooks.clock_ns = attr->clock_ns == NULL ? monotonic_ns : attr->clock_ns;
+    fabric->hooks.clock_user = attr->clock_user;
+    fabric->hooks.random = attr->random;
+    fabric->hooks.random_user = attr->random_user;
 }
 
 /* Undoes whatever open did; the lists are empty. */
@@ -254,31 +256,43 @@ static void destroy(struct rdmux_fabric *fabric)
     while (!rdmux_list_empty(&fabric->peers)) {
         struct rdmux_peer_process *peer = RDMUX_CONTAINER(fabric->peers.next,
                                                           struct rdmux_peer_process, link);
-        while (!rdmux_list_empty(&peer->told)) {
-            struct rdmux_told *told = RDMUX_CONTAINER(peer->told.next, struct rdmux_told, link);
-            rdmux_list_remove(&told->link);
-            rdmux_release(fabric, told);
+        while (!rdmux_list_empty(&peer->heartbeat_groups)) {
+            struct rdmux_heartbeat_group *group = RDMUX_CONTAINER(
+                peer->heartbeat_groups.next, struct rdmux_heartbeat_group, link);
+            rdmux_list_remove(&group->link);
+            rdmux_release(fabric, group);
         }
         rdmux_list_remove(&peer->link);
         rdmux_release(fabric, peer);
     }
     rdmux_release(fabric, fabric->figures);
     rdmux_auth_destroy(fabric->auth);
-    pthread_mutex_destroy(&fabric->secrets_lock);
+    pthread_mutex_destroy(&fabric->hooks.secrets_lock);
     pthread_mutex_destroy(&fabric->lock);
     pthread_mutex_destroy(&fabric->setup_lock);
-    if (fabric->log_fd >= 0) {
-        close(fabric->log_fd);
+    if (fabric->hooks.log_fd >= 0) {
+        close(fabric->hooks.log_fd);
     }
     unmap_alive(fabric);
-    void (*release)(void *user, void *memory) = fabric->release;
-    void *user = fabric->allocate_user;
+    void (*release)(void *user, void *memory) = fabric->hooks.release;
+    void *user = fabric->hooks.allocate_user;
     if (release != NULL) {
         release(user, fabric);
     } else {
         free(fabric);
     }
 }
+
+static const struct rdmux_provider_ops *const built_in[] = {
+    &rdmux_shm_provider,
+    &rdmux_tcp_provider,
+    NULL,
+};
+
+static const struct rdmux_auth_host auth_host = {
+    .fill_hello = rdmux_hello_fill,
+    .check_filter = rdmux_fabric_check_filter,
+};
 
 enum rdmux_status rdmux_fabric_open(const struct rdmux_fabric_attr *attr, struct rdmux_fabric **out)
 {
@@ -300,7 +314,7 @@ enum rdmux_status rdmux_fabric_open(const struct rdmux_fabric_attr *attr, struct
     memset(fabric, 0, sizeof(*fabric));
     take_hooks(fabric, &all);
     pthread_mutex_init(&fabric->lock, NULL);
-    pthread_mutex_init(&fabric->secrets_lock, NULL);
+    pthread_mutex_init(&fabric->hooks.secrets_lock, NULL);
     pthread_mutex_init(&fabric->setup_lock, NULL);
     rdmux_list_init(&fabric->cqs);
     rdmux_list_init(&fabric->listeners);
@@ -322,7 +336,7 @@ enum rdmux_status rdmux_fabric_open(const struct rdmux_fabric_attr *attr, struct
         status = rdmux_random(fabric, fabric->process, sizeof(fabric->process));
     }
     if (status == RDMUX_OK) {
-        status = rdmux_registry_fill(fabric, &all,
+        status = rdmux_registry_fill(&fabric->registry, fabric, built_in, &all,
                                      environment ? secure_getenv("RDMUX_PROVIDER_DIR") : NULL);
     }
     if (status == RDMUX_OK) {
@@ -330,7 +344,7 @@ enum rdmux_status rdmux_fabric_open(const struct rdmux_fabric_attr *attr, struct
                                    environment ? secure_getenv("RDMUX_PATHS") : NULL);
     }
     if (status == RDMUX_OK && all.auth != NULL) {
-        status = rdmux_auth_create(fabric, all.auth, &fabric->auth);
+        status = rdmux_auth_create(fabric, &auth_host, all.auth, &fabric->auth);
     }
     if (status == RDMUX_OK && rdmux_filter_allows(fabric->filter, "shm")) {
         register_global_membarrier();
@@ -440,7 +454,7 @@ static void fill_path(const struct rdmux_fabric *fabric, const struct rdmux_offe
     info.emulated = path->emulated;
     info.max_message = path->max_message == 0 ? UINT64_MAX : path->max_message;
     info.max_sge = path->max_sge == 0 ? RDMUX_SGE_MAX : path->max_sge;
-    /* What a device cannot take inline goes through the library's own buffers (keys.h). */
+    /* What a device cannot take inline goes through the library's own buffers (bounce.h). */
     const struct rdmux_provider_ops *ops = rdmux_fabric_provider(fabric, from->provider);
     bool any_length = path->max_inline == 0 || path->max_inline > RDMUX_INLINE_MAX ||
                       (ops != NULL && (ops->flags & RDMUX_PROVIDER_LOCAL_KEYS) != 0);
@@ -475,7 +489,7 @@ enum rdmux_status rdmux_fabric_paths(struct rdmux_fabric *fabric, struct rdmux_p
     if (offer == NULL) {
         return rdmux_fail(RDMUX_NO_MEMORY, "rdmux_fabric_paths: out of memory");
     }
-    rdmux_fabric_offer_paths(fabric, offer);
+    rdmux_registry_offer_paths(&fabric->registry, offer);
     bind_paths(fabric, offer);
     for (uint32_t i = 0; i < offer->path_count && i < max; i++) {
         struct rdmux_path_info *at = (struct rdmux_path_info *)(void *)((char *)out +
@@ -496,7 +510,7 @@ bool rdmux_fabric_path_is_usable(struct rdmux_fabric *fabric, const char *provid
     if (offer == NULL) {
         return false;
     }
-    rdmux_fabric_offer_paths(fabric, offer);
+    rdmux_registry_offer_paths(&fabric->registry, offer);
     for (uint32_t i = 0; i < offer->path_count; i++) {
         const struct rdmux_offer_path *path = &offer->paths[i];
         found = found ||
@@ -517,7 +531,7 @@ void rdmux_offer_defaults(struct rdmux_fabric *fabric, const char *paths, struct
     offer->setup_timeout_ms = DEFAULT_SETUP_TIMEOUT_MS;
     snprintf(offer->filter[0], sizeof(offer->filter[0]), "%s", fabric->filter);
     snprintf(offer->filter[1], sizeof(offer->filter[1]), "%s", paths == NULL ? "auto" : paths);
-    rdmux_fabric_offer_paths(fabric, offer);
+    rdmux_registry_offer_paths(&fabric->registry, offer);
     offer->require_encryption = rdmux_auth_requires_encryption(fabric->auth) ? 1 : 0;
     bind_paths(fabric, offer);
 }
@@ -667,7 +681,7 @@ struct rdmux_peer_process *rdmux_peer_get(struct rdmux_fabric *fabric,
         found = fresh;
         fresh = NULL;
         memcpy(found->id, id, sizeof(found->id));
-        rdmux_list_init(&found->told);
+        rdmux_list_init(&found->heartbeat_groups);
         rdmux_list_append(&fabric->peers, &found->link);
     }
     if (found != NULL) {
@@ -707,4 +721,9 @@ void rdmux_joins_remove(struct rdmux_fabric *fabric, struct rdmux_ep *ep)
     pthread_mutex_lock(&fabric->lock);
     rdmux_list_remove(&ep->join_link);
     pthread_mutex_unlock(&fabric->lock);
+}
+
+int rdmux_provider_may_start_threads(const struct rdmux_fabric *fabric)
+{
+    return (fabric->flags & RDMUX_FABRIC_NO_WORKER_THREAD) == 0;
 }

@@ -11,8 +11,8 @@
 #include "api/failover.h"
 
 #include "api/request.h"
+#include "api/segments.h"
 #include "api/setup.h"
-#include "api/split.h"
 
 #include <string.h>
 
@@ -84,7 +84,7 @@ static bool is_ready(struct rdmux_ep *ep)
 {
     const struct rdmux_failover *failover = ep->failover;
     rdmux_replay_confirm(ep);
-    bool in_part = ep->split != NULL && ep->split->given != 0;
+    bool in_part = ep->segments != NULL && ep->segments->given != 0;
     uint64_t given = ep->send.next + (in_part ? 1 : 0);
     for (uint64_t at = failover->confirmed; at != given; at++) {
         const struct rdmux_request *request = rdmux_ring_record(&ep->send, at);

@@ -5,14 +5,14 @@
  * Each side quiesces the path until nothing of it can touch memory any more, closes it, and says MOVE with the count of messages
  * that came over it. Who has said and heard MOVE knows that both are cut: it settles its requests by the peer's count (replay.c). Then the
  * handshake of the set-up looks for the next path, with the offers and the ranking that there are; the acceptor says which pair is
- * tried. Meanwhile the endpoint's path is one that takes nothing (limbo.c): calls work, and requests wait.
+ * tried. Meanwhile the endpoint's path is one that takes nothing (null_path.c): calls work, and requests wait.
  */
 #include "api/failover.h"
 
+#include "api/bounce.h"
 #include "api/connection.h"
-#include "api/keys.h"
+#include "api/segments.h"
 #include "api/setup.h"
-#include "api/split.h"
 #include "negotiation/control_channel.h"
 
 #include <netdb.h>
@@ -50,7 +50,7 @@ enum rdmux_status rdmux_failover_create(struct rdmux_ep *ep)
                             : (uint64_t)attr->failover_time_ms * NS_PER_MS;
     failover->hold_ns = (uint64_t)attr->failback_hold_ms * NS_PER_MS;
     failover->back.is_wanted = attr->failback != 0;
-    failover->limbo.ops = &rdmux_limbo_ops;
+    failover->limbo.ops = &rdmux_null_path_ops;
     failover->limbo.ep = ep;
     failover->resume.ep = ep;
     ep->failover = failover;
@@ -198,7 +198,7 @@ static void cut(struct rdmux_ep *ep)
     }
     failover->dying = NULL;
     rdmux_replay_cut(ep);
-    rdmux_settle_cut(ep);
+    rdmux_read_drain_cut(ep);
     rdmux_remotes_cut(ep);
     rdmux_ep_close_path(ep, path);
     ep->domain = NULL;
@@ -276,7 +276,7 @@ static void begin(struct rdmux_ep *ep, enum rdmux_status status, const char *tex
     failover->stage = RDMUX_CUTTING;
     failover->dying = ep->path;
     ep->path = &failover->limbo;
-    ep->ops = &rdmux_limbo_ops;
+    ep->ops = &rdmux_null_path_ops;
     ep->blocked = true;
     ep->fault = RDMUX_OK;
     ep->fault_deadline_ns = 0;

@@ -56,7 +56,7 @@ struct rdmux_claim {
     struct rdmux_resume_greeting greeting;
     uint64_t until_ns;
     size_t key_size;
-    uint8_t key[1 + 16]; /* of its address, see rdmux_origin_key() */
+    uint8_t key[1 + 16]; /* of its address, see rdmux_peer_quota_key() */
 };
 
 /* The control channel, while it is lost. resume.c */
@@ -108,7 +108,7 @@ struct rdmux_failover {
 
     /* The move under way, or the last one. */
     struct rdmux_provider_ep *dying; /* the path that failed, until it is quiesced */
-    struct rdmux_provider_ep limbo;  /* the endpoint's meanwhile: takes nothing, see limbo.c */
+    struct rdmux_provider_ep limbo;  /* the endpoint's meanwhile: takes nothing, see null_path.c */
     bool heard;                      /* the peer's MOVE is here */
     uint64_t heard_count;
     uint32_t cause;
@@ -225,8 +225,8 @@ static inline bool rdmux_failover_is_moving(const struct rdmux_ep *ep)
     return ep->failover != NULL && ep->failover->stage != RDMUX_STEADY;
 }
 
-/* limbo.c: the path of an endpoint that has none. */
-extern const struct rdmux_provider_ops rdmux_limbo_ops;
+/* null_path.c: the path of an endpoint that has none. */
+extern const struct rdmux_provider_ops rdmux_null_path_ops;
 
 /* replay.c. Counts receives and confirms what can be. */
 void rdmux_replay_confirm(struct rdmux_ep *ep);

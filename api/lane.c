@@ -2,9 +2,9 @@
 /* Opens and closes the express lane of a cq. [data path, but for create and destroy] */
 #include "api/lane.h"
 
-#include "api/keys.h"
+#include "api/bounce.h"
 #include "api/request.h"
-#include "api/split.h"
+#include "api/segments.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -123,7 +123,7 @@ static bool ep_is_idle(const struct rdmux_ep *ep)
             ep->shutdown_asked | ep->blocked | ep->pending | ep->doorbell_held | ep->path->ready |
             ep->path->resume) == 0 &&
            rdmux_list_empty(&ep->ready_remotes) && ep->send.tail == ep->send.head &&
-           (ep->split == NULL || !ep->split->busy);
+           (ep->segments == NULL || !ep->segments->busy);
 }
 
 static bool cq_is_idle(const struct rdmux_cq *cq)
@@ -219,7 +219,7 @@ static void fill_record(struct rdmux_ep *ep, uint64_t at, struct rdmux_lane_entr
     request->opcode = RDMUX_WC_WRITE;
     request->length = entry->length;
     request->context = entry->context;
-    request->keys = RDMUX_KEYS_OWN;
+    request->keys = RDMUX_BOUNCE_OWN;
     request->sequence = at;
     entry->request = request;
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Listeners: one TCP address for all paths. The service thread accepts sockets; stranger.c hears what each
+ * Listeners: one TCP address for all paths. The service thread accepts sockets; pending_connection.c hears what each
  * has to say, and here it is shown to the program and taken.
  *
  * A plain listener has its provider's instead of a socket, and calls instead of strangers' sockets; they
  * have introduced themselves when they come.
  */
-#include "api/stranger.h"
+#include "api/pending_connection.h"
 
-#include "api/address.h"
+#include "api/base/address.h"
 #include "api/descriptors.h"
 
 #include <assert.h>
@@ -129,7 +129,7 @@ static void follow_descriptors(struct rdmux_listener *listener)
         pthread_mutex_lock(&listener->fabric->lock);
         listener->descriptors = limit;
         set_limits(listener);
-        rdmux_origins_count_crowds(listener);
+        rdmux_peer_quotas_count_crowds(listener);
         pthread_mutex_unlock(&listener->fabric->lock);
     }
 }
@@ -211,7 +211,7 @@ static void listener_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watc
         int socket = accept4(listener->socket, (struct sockaddr *)&address, &length,
                              SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (socket >= 0) {
-            rdmux_stranger_take(listener, keep_reserve(listener, socket), &address, length);
+            rdmux_pending_take(listener, keep_reserve(listener, socket), &address, length);
         } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
             if (!out_of_descriptors(listener)) {
                 return;
@@ -231,14 +231,15 @@ static bool drop_overdue(struct rdmux_listener *listener, uint64_t now_ns)
     bool all = listener->accept_timeout_ms != 0;
     for (struct rdmux_list *at = listener->introduced.next, *next;
          at != &listener->introduced && (all || listener->crowds != 0); at = next) {
-        struct stranger *stranger = RDMUX_CONTAINER(at, struct stranger, link);
+        struct rdmux_pending_connection *pending = RDMUX_CONTAINER(
+            at, struct rdmux_pending_connection, link);
         next = at->next;
-        if (now_ns < stranger->deadline_ns) {
-            return stranger->deadline_ns != UINT64_MAX;
+        if (now_ns < pending->deadline_ns) {
+            return pending->deadline_ns != UINT64_MAX;
         }
-        if (all || rdmux_origin_is_crowd(stranger->origin)) {
+        if (all || rdmux_peer_quota_is_crowd(pending->quota)) {
             pthread_mutex_unlock(&fabric->lock);
-            rdmux_stranger_drop(stranger, "nobody has accepted it in time");
+            rdmux_pending_drop(pending, "nobody has accepted it in time");
             pthread_mutex_lock(&fabric->lock);
         }
     }
@@ -257,14 +258,15 @@ uint64_t rdmux_listeners_timers(struct rdmux_fabric *fabric, uint64_t now_ns)
             waiting = waiting || listener->resting;
         }
         while (!rdmux_list_empty(&listener->silent)) {
-            struct stranger *oldest = RDMUX_CONTAINER(listener->silent.next, struct stranger, link);
+            struct rdmux_pending_connection *oldest = RDMUX_CONTAINER(
+                listener->silent.next, struct rdmux_pending_connection, link);
             if (now_ns < oldest->deadline_ns) {
                 waiting = true;
                 break;
             }
             /* step_lock keeps lists and listeners where they are. */
             pthread_mutex_unlock(&fabric->lock);
-            rdmux_stranger_drop(oldest, "has not introduced itself in time");
+            rdmux_pending_drop(oldest, "has not introduced itself in time");
             pthread_mutex_lock(&fabric->lock);
         }
         rdmux_session_timer(listener);
@@ -285,13 +287,14 @@ uint64_t rdmux_listeners_timers(struct rdmux_fabric *fabric, uint64_t now_ns)
 
 /* --------------------------------------------------------------------------- showing and taking */
 
-static struct stranger *find_introduced(struct rdmux_listener *listener, uint64_t id)
+static struct rdmux_pending_connection *find_introduced(struct rdmux_listener *listener, uint64_t id)
 {
     for (struct rdmux_list *at = listener->introduced.next; at != &listener->introduced;
          at = at->next) {
-        struct stranger *stranger = RDMUX_CONTAINER(at, struct stranger, link);
-        if (id == 0 || stranger->id == id) {
-            return stranger;
+        struct rdmux_pending_connection *pending = RDMUX_CONTAINER(
+            at, struct rdmux_pending_connection, link);
+        if (id == 0 || pending->id == id) {
+            return pending;
         }
     }
     return NULL;
@@ -313,30 +316,32 @@ static bool may_take(struct rdmux_listener *listener, const struct rdmux_accept_
 
 /* Of the origin whose turn it is, the one that waits the longest; NULL: nobody, or all of them have as
  * many in set-up as they may. */
-static struct stranger *find_next(struct rdmux_listener *listener)
+static struct rdmux_pending_connection *find_next(struct rdmux_listener *listener)
 {
-    struct rdmux_origin *origin = rdmux_origin_next(listener);
-    return origin == NULL ? NULL
-                          : RDMUX_CONTAINER(origin->introduced.next, struct stranger, origin_link);
+    struct rdmux_peer_quota *quota = rdmux_peer_quota_next(listener);
+    return quota == NULL ? NULL
+                         : RDMUX_CONTAINER(quota->introduced.next, struct rdmux_pending_connection,
+                                           quota_link);
 }
 
 /* Unlinks an introduced stranger and stops watching it; NULL if there is none. With a wait: the
  * next that it may take, an endpoint in set-up from now on. */
-static struct stranger *take_stranger(struct rdmux_listener *listener, uint64_t id,
-                                      struct rdmux_accept_wait *wait, struct rdmux_origin **origin)
+static struct rdmux_pending_connection *take_pending(struct rdmux_listener *listener, uint64_t id,
+                                                     struct rdmux_accept_wait *wait,
+                                                     struct rdmux_peer_quota **quota)
 {
     struct rdmux_fabric *fabric = listener->fabric;
     rdmux_service_lock(fabric); /* the service thread may be about to read from it */
     pthread_mutex_lock(&fabric->lock);
-    struct stranger *stranger = wait == NULL               ? find_introduced(listener, id)
-                                : may_take(listener, wait) ? find_next(listener)
-                                                           : NULL;
-    if (stranger != NULL) {
+    struct rdmux_pending_connection *pending = wait == NULL ? find_introduced(listener, id)
+                                               : may_take(listener, wait) ? find_next(listener)
+                                                                          : NULL;
+    if (pending != NULL) {
         if (wait != NULL) {
-            *origin = stranger->origin;
-            rdmux_origin_begin_setup(stranger->origin);
+            *quota = pending->quota;
+            rdmux_peer_quota_begin_setup(pending->quota);
         }
-        rdmux_stranger_unlink(stranger);
+        rdmux_pending_unlink(pending);
         if (wait != NULL && wait->has_none) {
             wait->has_none = false;
             if (find_introduced(listener, 0) != NULL && may_take(listener, wait)) {
@@ -346,54 +351,55 @@ static struct stranger *take_stranger(struct rdmux_listener *listener, uint64_t 
         }
     }
     pthread_mutex_unlock(&fabric->lock);
-    if (stranger != NULL) {
-        rdmux_stranger_unwatch(stranger);
+    if (pending != NULL) {
+        rdmux_pending_unwatch(pending);
     }
     rdmux_service_unlock(fabric);
-    return stranger;
+    return pending;
 }
 
 /* Hands a call over, which its listener forgets; the stranger is freed. */
-static enum rdmux_status arrive_plain(struct stranger *stranger, struct rdmux_arrival *out)
+static enum rdmux_status arrive_plain(struct rdmux_pending_connection *pending,
+                                      struct rdmux_arrival *out)
 {
-    struct rdmux_plain_call *call = stranger->call;
-    struct rdmux_fabric *fabric = stranger->listener->fabric;
-    *out = (struct rdmux_arrival){ .id = stranger->id, .call = call, .socket = -1 };
+    struct rdmux_plain_call *call = pending->call;
+    struct rdmux_fabric *fabric = pending->listener->fabric;
+    *out = (struct rdmux_arrival){ .id = pending->id, .call = call, .socket = -1 };
     rdmux_service_lock(fabric);
     rdmux_error_clear();
     enum rdmux_status status = call->ops->call_take(call);
     if (status != RDMUX_OK) {
-        rdmux_stranger_hang_up(stranger);
+        rdmux_pending_hang_up(pending);
     }
     rdmux_service_unlock(fabric);
-    rdmux_stranger_free(stranger);
+    rdmux_pending_free(pending);
     return status;
 }
 
 /* Hands what the stranger said over; it is freed. */
-static enum rdmux_status arrive(struct stranger *stranger, struct rdmux_arrival *out)
+static enum rdmux_status arrive(struct rdmux_pending_connection *pending, struct rdmux_arrival *out)
 {
-    struct rdmux_fabric *fabric = stranger->listener->fabric;
-    if (stranger->call != NULL) {
-        return arrive_plain(stranger, out);
+    struct rdmux_fabric *fabric = pending->listener->fabric;
+    if (pending->call != NULL) {
+        return arrive_plain(pending, out);
     }
     out->call = NULL;
-    out->received = stranger->bytes;
-    if (stranger->bytes == stranger->first) {
-        out->received = rdmux_allocate(fabric, stranger->have);
+    out->received = pending->bytes;
+    if (pending->bytes == pending->first) {
+        out->received = rdmux_allocate(fabric, pending->have);
         if (out->received != NULL) {
-            memcpy(out->received, stranger->first, stranger->have);
+            memcpy(out->received, pending->first, pending->have);
         }
     }
-    stranger->bytes = stranger->first;
-    out->tls = stranger->tls;
-    stranger->tls = NULL;
-    out->id = stranger->id;
-    out->socket = stranger->socket;
-    out->received_size = stranger->have;
-    out->address = stranger->address;
-    out->address_length = stranger->address_length;
-    rdmux_stranger_free(stranger);
+    pending->bytes = pending->first;
+    out->tls = pending->tls;
+    pending->tls = NULL;
+    out->id = pending->id;
+    out->socket = pending->socket;
+    out->received_size = pending->have;
+    out->address = pending->address;
+    out->address_length = pending->address_length;
+    rdmux_pending_free(pending);
     if (out->received == NULL) {
         rdmux_tls_destroy(out->tls);
         close(out->socket);
@@ -405,35 +411,35 @@ static enum rdmux_status arrive(struct stranger *stranger, struct rdmux_arrival 
 enum rdmux_status rdmux_listener_take(struct rdmux_listener *listener, uint64_t id,
                                       struct rdmux_arrival *out)
 {
-    struct stranger *stranger = take_stranger(listener, id, NULL, NULL);
-    if (stranger == NULL) {
+    struct rdmux_pending_connection *pending = take_pending(listener, id, NULL, NULL);
+    if (pending == NULL) {
         return rdmux_fail(RDMUX_INVALID, "rdmux_accept: attr.peer %llu is not a waiting connection",
                           (unsigned long long)id);
     }
-    return arrive(stranger, out);
+    return arrive(pending, out);
 }
 
-static void end_setup(struct rdmux_listener *listener, struct rdmux_origin *origin)
+static void end_setup(struct rdmux_listener *listener, struct rdmux_peer_quota *quota)
 {
     pthread_mutex_lock(&listener->fabric->lock);
-    rdmux_origin_end_setup(origin);
+    rdmux_peer_quota_end_setup(quota);
     pthread_mutex_unlock(&listener->fabric->lock);
 }
 
 enum rdmux_status rdmux_listener_take_any(struct rdmux_listener *listener,
                                           struct rdmux_accept_wait *wait, struct rdmux_arrival *out)
 {
-    struct rdmux_origin *origin = NULL;
-    struct stranger *stranger = take_stranger(listener, 0, wait, &origin);
-    if (stranger == NULL) {
+    struct rdmux_peer_quota *quota = NULL;
+    struct rdmux_pending_connection *pending = take_pending(listener, 0, wait, &quota);
+    if (pending == NULL) {
         return RDMUX_AGAIN;
     }
-    enum rdmux_status status = arrive(stranger, out);
+    enum rdmux_status status = arrive(pending, out);
     if (status != RDMUX_OK) {
-        end_setup(listener, origin);
+        end_setup(listener, quota);
         return status;
     }
-    out->origin = origin;
+    out->quota = quota;
     return RDMUX_OK;
 }
 
@@ -442,9 +448,10 @@ bool rdmux_listener_offers(struct rdmux_listener *listener, struct rdmux_accept_
 {
     pthread_mutex_lock(&listener->fabric->lock);
     wait->has_none = has_none;
-    const struct stranger *next = may_take(listener, wait) ? find_next(listener) : NULL;
+    const struct rdmux_pending_connection *next = may_take(listener, wait) ? find_next(listener)
+                                                                           : NULL;
     if (next != NULL) {
-        *setups = atomic_load(&next->origin->setups);
+        *setups = atomic_load(&next->quota->setups);
     }
     pthread_mutex_unlock(&listener->fabric->lock);
     return next != NULL;
@@ -462,14 +469,14 @@ uint32_t rdmux_listener_accept_timeout_ms(const struct rdmux_listener *listener)
 
 uint32_t rdmux_listener_setups_beside(const struct rdmux_ep *ep)
 {
-    return atomic_load(&ep->origin->setups);
+    return atomic_load(&ep->quota->setups);
 }
 
 void rdmux_listener_release(struct rdmux_ep *ep)
 {
     struct rdmux_listener *listener = ep->listener;
-    end_setup(listener, ep->origin);
-    ep->origin = NULL;
+    end_setup(listener, ep->quota);
+    ep->quota = NULL;
     ep->listener = NULL;
     rdmux_listener_put(listener);
 }
@@ -514,16 +521,16 @@ bool rdmux_listener_is_plain(const struct rdmux_listener *listener)
     return listener->plain != NULL;
 }
 
-static void show(struct stranger *stranger, struct rdmux_peer *out)
+static void show(struct rdmux_pending_connection *pending, struct rdmux_peer *out)
 {
     struct rdmux_peer peer = RDMUX_PEER_INIT;
-    peer.id = stranger->id;
-    rdmux_stranger_address(stranger, peer.address);
-    if (stranger->tls != NULL) {
-        snprintf(peer.identity, sizeof(peer.identity), "%s", rdmux_tls_identity(stranger->tls));
+    peer.id = pending->id;
+    rdmux_pending_address(pending, peer.address);
+    if (pending->tls != NULL) {
+        snprintf(peer.identity, sizeof(peer.identity), "%s", rdmux_tls_identity(pending->tls));
     }
-    peer.private_length = stranger->private_length;
-    memcpy(peer.private_data, stranger->private_data, sizeof(peer.private_data));
+    peer.private_length = pending->private_length;
+    memcpy(peer.private_data, pending->private_data, sizeof(peer.private_data));
     uint32_t size = out->size < sizeof(peer) ? out->size : (uint32_t)sizeof(peer);
     peer.size = out->size;
     memcpy(out, &peer, size);
@@ -558,12 +565,13 @@ enum rdmux_status rdmux_listener_next(struct rdmux_listener *listener, int timeo
         pthread_mutex_lock(&fabric->lock);
         for (struct rdmux_list *at = listener->introduced.next; at != &listener->introduced;
              at = at->next) {
-            struct stranger *stranger = RDMUX_CONTAINER(at, struct stranger, link);
-            if (!stranger->shown) {
-                stranger->shown = true;
+            struct rdmux_pending_connection *pending = RDMUX_CONTAINER(
+                at, struct rdmux_pending_connection, link);
+            if (!pending->shown) {
+                pending->shown = true;
                 listener->unshown--;
                 rdmux_listener_update_descriptor(listener);
-                show(stranger, out);
+                show(pending, out);
                 pthread_mutex_unlock(&fabric->lock);
                 return RDMUX_OK;
             }
@@ -605,23 +613,23 @@ static enum rdmux_status reject_plain(struct rdmux_listener *listener, uint64_t 
     enum rdmux_status status = RDMUX_OK;
     rdmux_service_lock(fabric);
     pthread_mutex_lock(&fabric->lock);
-    struct stranger *stranger = find_introduced(listener, peer);
-    if (stranger == NULL) {
+    struct rdmux_pending_connection *pending = find_introduced(listener, peer);
+    if (pending == NULL) {
         status = rdmux_fail(RDMUX_INVALID, "rdmux_reject: peer %llu is not a waiting connection",
                             (unsigned long long)peer);
-    } else if (length > stranger->call->ops->reject_private_max) {
+    } else if (length > pending->call->ops->reject_private_max) {
         status = rdmux_fail(RDMUX_INVALID,
                             "rdmux_reject: length of private_data is %zu; over %s the connection "
                             "manager carries %u bytes with a rejection",
-                            length, stranger->call->place.provider,
-                            stranger->call->ops->reject_private_max);
+                            length, pending->call->place.provider,
+                            pending->call->ops->reject_private_max);
     } else {
-        rdmux_stranger_unlink(stranger);
+        rdmux_pending_unlink(pending);
     }
     pthread_mutex_unlock(&fabric->lock);
-    if (stranger != NULL && status == RDMUX_OK) {
-        stranger->call->ops->call_drop(stranger->call, reason, private_data, length);
-        rdmux_stranger_free(stranger);
+    if (pending != NULL && status == RDMUX_OK) {
+        pending->call->ops->call_drop(pending->call, reason, private_data, length);
+        rdmux_pending_free(pending);
     }
     rdmux_service_unlock(fabric);
     return status;
@@ -644,8 +652,8 @@ enum rdmux_status rdmux_reject(struct rdmux_listener *listener, uint64_t peer, u
     if (listener->plain != NULL) {
         return reject_plain(listener, peer, reason, private_data, length);
     }
-    struct stranger *stranger = take_stranger(listener, peer, NULL, NULL);
-    if (stranger == NULL) {
+    struct rdmux_pending_connection *pending = take_pending(listener, peer, NULL, NULL);
+    if (pending == NULL) {
         return rdmux_fail(RDMUX_INVALID, "rdmux_reject: peer %llu is not a waiting connection",
                           (unsigned long long)peer);
     }
@@ -662,9 +670,9 @@ enum rdmux_status rdmux_reject(struct rdmux_listener *listener, uint64_t peer, u
     rdmux_hello_fill(fabric, &hello);
     rdmux_hello_encode(&hello, frame);
     size_t size = RDMUX_HELLO_SIZE + rdmux_message_encode(&message, frame + RDMUX_HELLO_SIZE);
-    (void)rdmux_stranger_say(stranger, frame, size); /* one that is gone needs no answer */
-    close(stranger->socket);
-    rdmux_stranger_free(stranger);
+    (void)rdmux_pending_say(pending, frame, size); /* one that is gone needs no answer */
+    close(pending->socket);
+    rdmux_pending_free(pending);
     return RDMUX_OK;
 }
 
@@ -745,14 +753,15 @@ static enum rdmux_status bind_first(struct rdmux_listener *listener, const char 
 
 /* ---------------------------------------------------------------------------------------- plain */
 
-static struct stranger *find_call(struct rdmux_listener *listener,
-                                  const struct rdmux_plain_call *call)
+static struct rdmux_pending_connection *find_call(struct rdmux_listener *listener,
+                                                  const struct rdmux_plain_call *call)
 {
     for (struct rdmux_list *at = listener->introduced.next; at != &listener->introduced;
          at = at->next) {
-        struct stranger *stranger = RDMUX_CONTAINER(at, struct stranger, link);
-        if (stranger->call == call) {
-            return stranger;
+        struct rdmux_pending_connection *pending = RDMUX_CONTAINER(
+            at, struct rdmux_pending_connection, link);
+        if (pending->call == call) {
+            return pending;
         }
     }
     return NULL;
@@ -771,30 +780,30 @@ static void reject_newcomer(struct rdmux_listener *listener, struct rdmux_plain_
 static void take_call(struct rdmux_listener *listener, struct rdmux_plain_call *call)
 {
     struct rdmux_fabric *fabric = listener->fabric;
-    struct stranger *stranger = rdmux_allocate(fabric, sizeof(*stranger));
-    if (stranger == NULL) {
+    struct rdmux_pending_connection *pending = rdmux_allocate(fabric, sizeof(*pending));
+    if (pending == NULL) {
         reject_newcomer(listener, call);
         return;
     }
-    stranger->listener = listener;
-    stranger->call = call;
-    stranger->socket = -1;
-    stranger->bytes = stranger->first;
-    stranger->id = atomic_fetch_add(&fabric->next_id, 1);
-    stranger->private_length = call->peer_private_length;
-    memcpy(stranger->private_data, call->peer_private_data, sizeof(stranger->private_data));
-    rdmux_list_init(&stranger->link);
-    rdmux_list_init(&stranger->origin_link);
-    rdmux_list_init(&stranger->place_link);
+    pending->listener = listener;
+    pending->call = call;
+    pending->socket = -1;
+    pending->bytes = pending->first;
+    pending->id = atomic_fetch_add(&fabric->next_id, 1);
+    pending->private_length = call->peer_private_length;
+    memcpy(pending->private_data, call->peer_private_data, sizeof(pending->private_data));
+    rdmux_list_init(&pending->link);
+    rdmux_list_init(&pending->quota_link);
+    rdmux_list_init(&pending->place_link);
     pthread_mutex_lock(&fabric->lock);
-    bool counted = rdmux_origin_enter(stranger) == RDMUX_OK;
+    bool counted = rdmux_peer_quota_enter(pending) == RDMUX_OK;
     listener->count += counted;
     pthread_mutex_unlock(&fabric->lock);
     if (!counted) {
-        rdmux_release(fabric, stranger);
+        rdmux_release(fabric, pending);
         reject_newcomer(listener, call);
-    } else if (rdmux_stranger_has_room(stranger)) {
-        rdmux_stranger_becomes_known(stranger);
+    } else if (rdmux_pending_has_room(pending)) {
+        rdmux_pending_becomes_known(pending);
     }
 }
 
@@ -809,9 +818,9 @@ static void plain_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
         if (ops->next(listener->plain, &call, &gone) != RDMUX_OK) {
             return;
         }
-        struct stranger *known = gone != 0 ? find_call(listener, call) : NULL;
+        struct rdmux_pending_connection *known = gone != 0 ? find_call(listener, call) : NULL;
         if (known != NULL) {
-            rdmux_stranger_drop(known, "left before it was accepted");
+            rdmux_pending_drop(known, "left before it was accepted");
         } else if (gone == 0) {
             take_call(listener, call);
         }
@@ -878,7 +887,7 @@ static enum rdmux_status take_attr(struct rdmux_listener *listener,
     listener->hello_timeout_ms = all.hello_timeout_ms == 0 ? DEFAULT_HELLO_TIMEOUT_MS
                                                            : all.hello_timeout_ms;
     listener->accept_timeout_ms = all.accept_timeout_ms;
-    return rdmux_random(listener->fabric, &listener->origin_seed, sizeof(listener->origin_seed));
+    return rdmux_random(listener->fabric, &listener->quota_seed, sizeof(listener->quota_seed));
 }
 
 static void tell_limits(struct rdmux_listener *listener)
@@ -924,10 +933,10 @@ enum rdmux_status rdmux_listen(struct rdmux_fabric *fabric, const char *address,
     rdmux_list_init(&listener->places);
     rdmux_list_init(&listener->hopeful);
     rdmux_list_init(&listener->waits);
-    rdmux_list_init(&listener->all_origins);
+    rdmux_list_init(&listener->all_quotas);
     rdmux_list_init(&listener->waiting);
-    for (size_t i = 0; i < RDMUX_ORIGIN_BUCKETS; i++) {
-        rdmux_list_init(&listener->origins[i]);
+    for (size_t i = 0; i < RDMUX_QUOTA_BUCKETS; i++) {
+        rdmux_list_init(&listener->quotas[i]);
     }
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
@@ -1012,10 +1021,12 @@ void rdmux_listener_close(struct rdmux_listener *listener)
         rdmux_service_unwatch(fabric, watched_fd(listener), &listener->watch);
     }
     while (!rdmux_list_empty(&listener->silent)) {
-        rdmux_stranger_drop(RDMUX_CONTAINER(listener->silent.next, struct stranger, link), NULL);
+        rdmux_pending_drop(
+            RDMUX_CONTAINER(listener->silent.next, struct rdmux_pending_connection, link), NULL);
     }
     while (!rdmux_list_empty(&listener->introduced)) {
-        rdmux_stranger_drop(RDMUX_CONTAINER(listener->introduced.next, struct stranger, link), NULL);
+        rdmux_pending_drop(
+            RDMUX_CONTAINER(listener->introduced.next, struct rdmux_pending_connection, link), NULL);
     }
     tell_what_was_left_out(listener);
     pthread_mutex_lock(&fabric->lock);

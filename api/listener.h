@@ -25,7 +25,7 @@ struct rdmux_arrival {
     size_t received_size;
     struct sockaddr_storage address;
     socklen_t address_length;
-    struct rdmux_origin *origin; /* of one that rdmux_listener_take_any() took */
+    struct rdmux_peer_quota *quota; /* of one that rdmux_listener_take_any() took */
 };
 
 /* An accept call that waits for any connection, as the listener's other calls see it.

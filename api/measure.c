@@ -8,7 +8,7 @@
  */
 #include "api/setup.h"
 
-#include "api/address.h"
+#include "api/base/address.h"
 
 #include <inttypes.h>
 #include <netinet/in.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Which session carries the bytes of a path. */
-#include "providers/stream.h"
+#include "api/base/stream.h"
 
 #include "api/core.h"
 #include "negotiation/control_channel.h"

@@ -2,10 +2,10 @@
 /* Plain endpoints: set-up and end. The calls for raw keys are mr.c's and remote.c's. */
 #include "api/plain.h"
 
+#include "api/bounce.h"
 #include "api/connection.h"
-#include "api/keys.h"
+#include "api/segments.h"
 #include "api/setup.h"
-#include "api/split.h"
 #include "negotiation/explain.h"
 #include "negotiation/filter.h"
 
@@ -449,7 +449,7 @@ static uint64_t shorter(uint64_t a, uint64_t limit)
     return limit != 0 && limit < a ? limit : a;
 }
 
-/* What the path takes of a wish. Longer lists are the core's, see keys.h. */
+/* What the path takes of a wish. Longer lists are the core's, see bounce.h. */
 static uint32_t granted_sge(const struct rdmux_ep *ep, uint32_t wish)
 {
     return wish < ep->path_info.max_sge ? wish : ep->path_info.max_sge;
@@ -543,13 +543,13 @@ static enum rdmux_status try_open(struct rdmux_ep *ep)
     ep->path = path;
     ep->ops = ops;
     ep->domain = cq->domain;
-    const struct rdmux_keys_rule rule = {
+    const struct rdmux_bounce_rule rule = {
         .max_inline = path->max_inline != 0 ? path->max_inline : ep->path_info.max_inline,
         .max_sge = ep->path_info.max_sge,
         .needs_sinks = path->needs_sinks != 0,
     };
-    status = rdmux_keys_open(ep, ep->domain, rule);
-    return status == RDMUX_OK ? rdmux_split_open(ep, ep->path_info.max_message) : status;
+    status = rdmux_bounce_open(ep, ep->domain, rule);
+    return status == RDMUX_OK ? rdmux_segments_open(ep, ep->path_info.max_message) : status;
 }
 
 static void open_endpoint(struct rdmux_ep *ep)

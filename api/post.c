@@ -6,11 +6,11 @@
  * returned, [next, head) wait: for a fence, or because post said AGAIN. Whatever waits holds those behind it, so the provider
  * sees requests in posting order. The provider may finish them in any order; the ring's order is that of the completions.
  */
+#include "api/bounce.h"
 #include "api/failover.h"
-#include "api/keys.h"
 #include "api/lane.h"
 #include "api/request.h"
-#include "api/split.h"
+#include "api/segments.h"
 
 #include <assert.h>
 #include <stdalign.h>
@@ -329,7 +329,7 @@ static enum rdmux_status prepare(struct rdmux_ep *ep, const struct rdmux_wr *wr,
     request->internal = 0;
     request->status = RDMUX_OK;
     request->opcode = rule->wc_opcode;
-    request->keys = RDMUX_KEYS_OWN;
+    request->keys = RDMUX_BOUNCE_OWN;
     request->context = wr->context;
     request->sequence = ring->head;
     if ((wr->flags & RDMUX_FENCE) != 0) {
@@ -367,8 +367,8 @@ RDMUX_HOT bool takes_requests(const struct rdmux_ep *ep)
 /* Would a request that is queued now go to the provider as it is, and at once? */
 RDMUX_HOT bool is_open(const struct rdmux_ep *ep)
 {
-    return (ep->fault | ep->blocked) == 0 && ((uintptr_t)ep->keys | (uintptr_t)ep->split) == 0 &&
-           ep->send.next == ep->send.head;
+    return (ep->fault | ep->blocked) == 0 &&
+           ((uintptr_t)ep->bounce | (uintptr_t)ep->segments) == 0 && ep->send.next == ep->send.head;
 }
 
 RDMUX_HOT bool may_reach(const struct rdmux_ep *ep, const struct simple *simple, uint32_t access)
@@ -433,7 +433,7 @@ RDMUX_HOT struct rdmux_request *prepare_simple(struct rdmux_ep *ep, const struct
         request->expected = simple->expected;
     }
     request->sequence = ring->head++;
-    request->keys = RDMUX_KEYS_OWN;
+    request->keys = RDMUX_BOUNCE_OWN;
     return request;
 }
 
@@ -482,12 +482,12 @@ static size_t run_length(struct rdmux_ep *ep)
         count = to_wrap;
     }
     bool native = (ep->ops->flags & RDMUX_PROVIDER_NATIVE_FENCE) != 0;
-    if (ring->next >= ep->fenced_until || (native && ep->keys == NULL)) {
+    if (ring->next >= ep->fenced_until || (native && ep->bounce == NULL)) {
         return count;
     }
     for (uint64_t i = 0; i < count; i++) {
         if ((rdmux_ring_record(ring, ring->next + i)->flags & RDMUX_FENCE) == 0 ||
-            (native && !rdmux_keys_fence_is_ours(ep, ring->next + i))) {
+            (native && !rdmux_bounce_fence_is_ours(ep, ring->next + i))) {
             continue;
         }
         if (i != 0) {
@@ -496,8 +496,8 @@ static size_t run_length(struct rdmux_ep *ep)
         if (reads_outstanding(ep)) {
             return 0;
         }
-        if (ep->keys != NULL) {
-            rdmux_keys_bring_reads(ep);
+        if (ep->bounce != NULL) {
+            rdmux_bounce_bring_reads(ep);
         }
         /* Free to go; the fence of a later one still counts those before it. */
     }
@@ -534,7 +534,7 @@ RDMUX_HOT bool give(struct rdmux_ep *ep, struct rdmux_request *first, size_t cou
 static bool give_pieces(struct rdmux_ep *ep)
 {
     bool blocked = false;
-    enum rdmux_status status = rdmux_split_give(ep, &blocked);
+    enum rdmux_status status = rdmux_segments_give(ep, &blocked);
     ep->stats.posts++;
     if (status == RDMUX_OK) {
         ep->send.next++;
@@ -549,7 +549,7 @@ static bool give_pieces(struct rdmux_ep *ep)
 static size_t whole_ones(const struct rdmux_ep *ep, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        if (rdmux_split_concerns(ep, rdmux_ring_record(&ep->send, ep->send.next + i))) {
+        if (rdmux_segments_concern(ep, rdmux_ring_record(&ep->send, ep->send.next + i))) {
             return i;
         }
     }
@@ -562,7 +562,7 @@ static void copy_inline(struct rdmux_ring *ring, uint64_t at)
     struct rdmux_request *request = rdmux_ring_record(ring, at);
     uint8_t *copy = ring->inline_data + (at & ring->mask) * ring->max_inline;
     if ((request->flags & RDMUX_INLINE) == 0 || request->length == 0 ||
-        request->keys != RDMUX_KEYS_OWN || request->sges[0].addr == copy) {
+        request->keys != RDMUX_BOUNCE_OWN || request->sges[0].addr == copy) {
         return;
     }
     size_t used = 0;
@@ -603,13 +603,13 @@ static void give_all(struct rdmux_ep *ep, bool more)
     }
     while (ring->next != ring->head && ep->phase == RDMUX_PHASE_READY && ep->fault == RDMUX_OK) {
         size_t count = RDMUX_LIKELY(ep->failover == NULL) ? run_length(ep) : kept_run_length(ep);
-        if (ep->keys != NULL) {
-            count = rdmux_keys_give(ep, ring, ring->next, count);
+        if (ep->bounce != NULL) {
+            count = rdmux_bounce_give(ep, ring, ring->next, count);
         }
         if (count == 0) {
             break;
         }
-        size_t whole = ep->split == NULL ? count : whole_ones(ep, count);
+        size_t whole = ep->segments == NULL ? count : whole_ones(ep, count);
         if (!(whole == 0 ? give_pieces(ep)
                          : give(ep, rdmux_ring_record(ring, ring->next), whole, more))) {
             break;
@@ -631,14 +631,14 @@ RDMUX_HOT void settle(struct rdmux_ep *ep)
             rdmux_ep_report(ep);
             return;
         }
-        if (RDMUX_UNLIKELY(request->keys != RDMUX_KEYS_OWN)) {
-            rdmux_keys_take_back(ep, ring, request);
+        if (RDMUX_UNLIKELY(request->keys != RDMUX_BOUNCE_OWN)) {
+            rdmux_bounce_take_back(ep, ring, request);
             made_room = ring->next != ring->head;
         }
         rdmux_ep_count_done(ep, request);
         ring->tail++;
     }
-    if (RDMUX_UNLIKELY(ep->path->resume || made_room || rdmux_split_has_news(ep))) {
+    if (RDMUX_UNLIKELY(ep->path->resume || made_room || rdmux_segments_has_news(ep))) {
         rdmux_ep_report(ep);
     }
 }

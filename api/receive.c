@@ -3,7 +3,7 @@
  * Receives: from a call to the record to the provider. The ring is that of post.c; `next` counts those that the provider's
  * matching took.
  */
-#include "api/keys.h"
+#include "api/bounce.h"
 #include "api/request.h"
 
 /* A region that a piece of this call was in, and its registration. */
@@ -103,7 +103,7 @@ static void offer_waiting(struct rdmux_ep *ep)
     while (ring->offered != ring->head && ep->fault == RDMUX_OK) {
         uint64_t count = ring->head - ring->offered;
         uint64_t to_wrap = ring->mask + 1 - (ring->offered & ring->mask);
-        count = rdmux_keys_give(ep, ring, ring->offered, count < to_wrap ? count : to_wrap);
+        count = rdmux_bounce_give(ep, ring, ring->offered, count < to_wrap ? count : to_wrap);
         uint64_t from = ring->offered;
         ring->offered += count; /* before the provider hears of them: it may take one at once */
         if (count == 0 || !offer(ep, from, count)) {
@@ -132,7 +132,7 @@ bool rdmux_ep_offer_early_receives(struct rdmux_ep *ep)
 static void offer_receives(struct rdmux_ep *ep, uint64_t from)
 {
     struct rdmux_ring *ring = &ep->recv;
-    if (ep->keys != NULL) {
+    if (ep->bounce != NULL) {
         rdmux_ep_offer_waiting_receives(ep);
         return;
     }
@@ -212,7 +212,7 @@ enum rdmux_status rdmux_recv(struct rdmux_ep *ep, void *buf, size_t length, stru
         status = receive_any(ep, piece, context);
     }
     if (RDMUX_LIKELY(status == RDMUX_OK && ep->phase == RDMUX_PHASE_READY)) {
-        if (RDMUX_LIKELY(ep->keys == NULL)) {
+        if (RDMUX_LIKELY(ep->bounce == NULL)) {
             offer(ep, ep->recv.head - 1, 1);
         } else {
             rdmux_ep_offer_waiting_receives(ep);

@@ -21,7 +21,7 @@ void rdmux_remote_detach(struct rdmux_remote *remote)
     }
 }
 
-static bool is_in_limbo(const struct rdmux_remote *remote)
+static bool is_on_null_path(const struct rdmux_remote *remote)
 {
     return remote->path != NULL && remote->path == &remote->limbo;
 }
@@ -46,7 +46,7 @@ void rdmux_remotes_ask_again(struct rdmux_ep *ep)
 {
     for (struct rdmux_list *at = ep->remotes.next; at != &ep->remotes; at = at->next) {
         struct rdmux_remote *remote = RDMUX_CONTAINER(at, struct rdmux_remote, link);
-        if (is_in_limbo(remote) || remote->state == RDMUX_REMOTE_ASKING) {
+        if (is_on_null_path(remote) || remote->state == RDMUX_REMOTE_ASKING) {
             remote->id = ++ep->next_import; /* an answer for the path before is none */
             rdmux_remote_ask(remote);
         }
@@ -137,7 +137,7 @@ void rdmux_remote_answered(struct rdmux_ep *ep, const struct rdmux_message *mess
     for (struct rdmux_list *at = ep->remotes.next; at != &ep->remotes; at = at->next) {
         struct rdmux_remote *remote = RDMUX_CONTAINER(at, struct rdmux_remote, link);
         if (remote->id != message->id ||
-            (remote->state != RDMUX_REMOTE_ASKING && !is_in_limbo(remote))) {
+            (remote->state != RDMUX_REMOTE_ASKING && !is_on_null_path(remote))) {
             continue;
         }
         enum rdmux_status status = (enum rdmux_status)message->status;
@@ -148,7 +148,7 @@ void rdmux_remote_answered(struct rdmux_ep *ep, const struct rdmux_message *mess
             status = open_remote(remote, message);
             text = rdmux_last_error();
         }
-        if (status != RDMUX_OK && status != RDMUX_DENIED && is_in_limbo(remote)) {
+        if (status != RDMUX_OK && status != RDMUX_DENIED && is_on_null_path(remote)) {
             fail_move(ep, status, text);
             return;
         }
@@ -433,7 +433,7 @@ bool rdmux_remotes_step(struct rdmux_ep *ep)
         }
         bool drained = ep->phase != RDMUX_PHASE_READY ||
                        rdmux_ep_done_before(ep, remote->drain_until);
-        if (remote->path != NULL && !drained && !(remote->revoking && is_in_limbo(remote))) {
+        if (remote->path != NULL && !drained && !(remote->revoking && is_on_null_path(remote))) {
             more = true;
             continue;
         }

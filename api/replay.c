@@ -4,10 +4,10 @@
  * to another path. failover.h says what is confirmed when. The provider knows nothing of it: a record that it has finished is done, and
  * merely is not returned before `confirmed` has passed it.
  */
+#include "api/bounce.h"
 #include "api/failover.h"
-#include "api/keys.h"
 #include "api/request.h"
-#include "api/split.h"
+#include "api/segments.h"
 
 #include <string.h>
 
@@ -262,12 +262,12 @@ void rdmux_replay_cut(struct rdmux_ep *ep)
     struct rdmux_failover *failover = ep->failover;
     struct rdmux_ring *ring = &ep->send;
     count_receives(ep);
-    if (ep->split != NULL && ep->split->busy) {
-        rdmux_split_reap(ep);
+    if (ep->segments != NULL && ep->segments->busy) {
+        rdmux_segments_reap(ep);
     }
-    bool in_part = ep->split != NULL && ep->split->given != 0;
+    bool in_part = ep->segments != NULL && ep->segments->given != 0;
     failover->given = ring->next + (in_part ? 1 : 0);
-    rdmux_keys_restore(ep);
+    rdmux_bounce_restore(ep);
     take_receives_back(ep);
     for (uint64_t at = failover->confirmed; at != ring->head; at++) {
         forget_registrations(ep, rdmux_ring_record(ring, at));
@@ -389,7 +389,7 @@ uint64_t rdmux_replay_run(struct rdmux_ep *ep, uint64_t run)
 {
     struct rdmux_ring *ring = &ep->send;
     if (rdmux_failback_holds(ep)) { /* but what has begun comes to its end */
-        run = ep->split != NULL && ep->split->given != 0 ? 1 : 0;
+        run = ep->segments != NULL && ep->segments->given != 0 ? 1 : 0;
     }
     for (uint64_t i = 0; i < run; i++) {
         struct rdmux_request *request = rdmux_ring_record(ring, ring->next + i);

@@ -10,8 +10,8 @@
 #include "api/failover.h"
 
 #include "api/connection.h"
+#include "api/pending_connection.h"
 #include "api/setup.h"
-#include "api/stranger.h"
 #include "negotiation/control_channel.h"
 
 #include <errno.h>
@@ -463,7 +463,7 @@ static void take_channel(struct rdmux_ep *ep, struct rdmux_channel *channel,
     resume->deadline_ns = 0;
     resume->refused = 0;
     resume->is_broken = false;
-    rdmux_told_renew(ep);
+    rdmux_heartbeat_group_renew(ep);
     rdmux_ep_watch_channel(ep);
     atomic_store(&ep->peer->heard_ns, rdmux_now(ep->fabric));
     rdmux_log(ep->fabric, RDMUX_LOG_INFO, "endpoint %llu: its control channel is there again",
@@ -652,7 +652,7 @@ static void add_claim(struct rdmux_ep *ep, const struct rdmux_resume_mail *mail)
         return;
     }
     (void)getpeername(mail->socket, (struct sockaddr *)&address, &length);
-    claim->key_size = rdmux_origin_key(&address, claim->key);
+    claim->key_size = rdmux_peer_quota_key(&address, claim->key);
     claim->until_ns = rdmux_now(ep->fabric) + (uint64_t)RDMUX_CLAIM_MS * NS_PER_MS;
     memcpy(claim->greeting.connectors, mail->hello, RDMUX_HELLO_SIZE);
     claim->channel = greet(ep, mail->socket, mail->tls, true, claim->greeting.acceptors);

@@ -302,11 +302,11 @@ static bool reads_linger(const struct rdmux_mr *mr)
 
 /* After the keys are invalid: no byte is read any more when this returns. Also those who have answered
  * are looked at, as a false answer must gain nothing. fabric->lock is held, and given up meanwhile. */
-static void settle_reads(struct rdmux_mr *mr)
+static void drain_reads(struct rdmux_mr *mr)
 {
-    if (!ask_importers(mr, rdmux_ep_deliver_settle, WHO_DID,
+    if (!ask_importers(mr, rdmux_ep_deliver_read_drain, WHO_DID,
                        "their devices may be reading it still, so their endpoints are ended")) {
-        (void)ask_importers(mr, rdmux_ep_deliver_settle_end, WHO_IS_SILENT,
+        (void)ask_importers(mr, rdmux_ep_deliver_read_drain_end, WHO_IS_SILENT,
                             "their endpoints have not ended yet");
     }
 }
@@ -349,7 +349,7 @@ enum rdmux_status rdmux_mr_take_back(struct rdmux_mr *mr, bool again)
 
     pthread_mutex_lock(&fabric->lock);
     if (linger) {
-        settle_reads(mr);
+        drain_reads(mr);
     }
     forget_importers(mr);
     if (again && rdmux_region_table_add(fabric, mr) != RDMUX_OK) {

@@ -5,7 +5,7 @@
  * bounded number of places. A stranger without a place waits, at the cost of what the kernel keeps; it takes a place
  * that is left, or that of a peer which does not go on with its handshake. All under step_lock.
  */
-#include "api/stranger.h"
+#include "api/pending_connection.h"
 
 enum {
     PLACES = 512,
@@ -13,16 +13,16 @@ enum {
 };
 
 /* Of those that wait for their peer too long, the oldest of the address that has the most places. NULL: none. */
-static struct stranger *find_idle(struct rdmux_listener *listener)
+static struct rdmux_pending_connection *find_idle(struct rdmux_listener *listener)
 {
-    struct stranger *found = NULL;
+    struct rdmux_pending_connection *found = NULL;
     uint64_t now_ns = rdmux_now(listener->fabric);
     for (struct rdmux_list *at = listener->places.next; at != &listener->places; at = at->next) {
-        struct stranger *stranger = RDMUX_CONTAINER(at, struct stranger, place_link);
-        if (!stranger->stepping &&
-            now_ns - stranger->idle_since_ns >= IDLE_MS * UINT64_C(1000000) &&
-            (found == NULL || stranger->origin->places > found->origin->places)) {
-            found = stranger;
+        struct rdmux_pending_connection *pending = RDMUX_CONTAINER(
+            at, struct rdmux_pending_connection, place_link);
+        if (!pending->stepping && now_ns - pending->idle_since_ns >= IDLE_MS * UINT64_C(1000000) &&
+            (found == NULL || pending->quota->places > found->quota->places)) {
+            found = pending;
         }
     }
     return found;
@@ -31,11 +31,12 @@ static struct stranger *find_idle(struct rdmux_listener *listener)
 /* Has the next one come that waits: of the address with the fewest places, the one that waits the longest. */
 static void call_next(struct rdmux_listener *listener)
 {
-    struct stranger *next = NULL;
+    struct rdmux_pending_connection *next = NULL;
     for (struct rdmux_list *at = listener->hopeful.next; at != &listener->hopeful; at = at->next) {
-        struct stranger *stranger = RDMUX_CONTAINER(at, struct stranger, place_link);
-        if (next == NULL || stranger->origin->places < next->origin->places) {
-            next = stranger;
+        struct rdmux_pending_connection *pending = RDMUX_CONTAINER(
+            at, struct rdmux_pending_connection, place_link);
+        if (next == NULL || pending->quota->places < next->quota->places) {
+            next = pending;
         }
     }
     if (next != NULL) {
@@ -43,35 +44,35 @@ static void call_next(struct rdmux_listener *listener)
     }
 }
 
-bool rdmux_session_take_place(struct stranger *stranger)
+bool rdmux_session_take_place(struct rdmux_pending_connection *pending)
 {
-    struct rdmux_listener *listener = stranger->listener;
-    if (stranger->has_place) {
+    struct rdmux_listener *listener = pending->listener;
+    if (pending->has_place) {
         return true;
     }
-    rdmux_list_remove(&stranger->place_link);
+    rdmux_list_remove(&pending->place_link);
     if (listener->place_count >= PLACES) {
-        struct stranger *idle = find_idle(listener);
+        struct rdmux_pending_connection *idle = find_idle(listener);
         if (idle == NULL) {
-            rdmux_list_append(&listener->hopeful, &stranger->place_link);
+            rdmux_list_append(&listener->hopeful, &pending->place_link);
             return false;
         }
-        rdmux_stranger_drop(idle, "others wait, and it does not go on with its TLS handshake");
+        rdmux_pending_drop(idle, "others wait, and it does not go on with its TLS handshake");
     }
-    stranger->has_place = true;
-    stranger->origin->places++;
+    pending->has_place = true;
+    pending->quota->places++;
     listener->place_count++;
-    rdmux_list_append(&listener->places, &stranger->place_link);
+    rdmux_list_append(&listener->places, &pending->place_link);
     return true;
 }
 
-void rdmux_session_leave_place(struct stranger *stranger)
+void rdmux_session_leave_place(struct rdmux_pending_connection *pending)
 {
-    struct rdmux_listener *listener = stranger->listener;
-    rdmux_list_remove(&stranger->place_link);
-    if (stranger->has_place) {
-        stranger->has_place = false;
-        stranger->origin->places--;
+    struct rdmux_listener *listener = pending->listener;
+    rdmux_list_remove(&pending->place_link);
+    if (pending->has_place) {
+        pending->has_place = false;
+        pending->quota->places--;
         listener->place_count--;
     }
     if (listener->place_count < PLACES) {

@@ -6,7 +6,7 @@
 #ifndef RDMUX_API_SETUP_H
 #define RDMUX_API_SETUP_H
 
-#include "api/address.h"
+#include "api/base/address.h"
 #include "api/core.h"
 
 #include <netdb.h>
@@ -79,6 +79,24 @@ struct rdmux_setup {
     struct rdmux_plain_call *call;      /* until the path has it */
     const struct rdmux_offer_path *way; /* in offer */
 };
+
+/* connect.c: what the calls that make endpoints have in common; call names one in texts. */
+/* attr, all defaults filled in, goes to *all. */
+enum rdmux_status rdmux_setup_check_call(const char *call, struct rdmux_fabric *fabric,
+                                         struct rdmux_cq *cq, const struct rdmux_ep_attr *attr,
+                                         int timeout_ms, struct rdmux_ep_attr *all);
+/* Empties *out. */
+enum rdmux_status rdmux_setup_check_out(const char *call, struct rdmux_ep **out);
+/* without: what has no control channel that can be dialled again; NULL: it has one. */
+enum rdmux_status rdmux_setup_check_failover(const char *call, const struct rdmux_ep_attr *attr,
+                                             const char *without);
+/* An endpoint with its set-up, not started. paths: a filter besides attr's; NULL: none. */
+enum rdmux_status rdmux_setup_make_endpoint(struct rdmux_fabric *fabric, struct rdmux_cq *cq,
+                                            const struct rdmux_ep_attr *attr, const char *paths,
+                                            bool plain, int timeout_ms, struct rdmux_ep **out);
+/* Waits for the set-up, or promises an event. */
+enum rdmux_status rdmux_setup_finish_call(struct rdmux_ep *ep, const char *call, int timeout_ms,
+                                          struct rdmux_ep **out);
 
 /* connection.c */
 /* Carries out what the handshake asks for, until it asks for nothing or the set-up is over. */

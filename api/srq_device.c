@@ -5,7 +5,7 @@
  */
 #include "api/srq_device.h"
 
-#include "api/keys.h"
+#include "api/bounce.h"
 #include "api/request.h"
 
 #include <string.h>
@@ -74,18 +74,18 @@ static enum rdmux_status find_keys(struct rdmux_srq *srq, struct rdmux_request *
     };
     request->sges = &device->bounced[index];
     request->sge_count = 1;
-    request->keys = RDMUX_KEYS_BOUNCED;
+    request->keys = RDMUX_BOUNCE_BOUNCED;
     return RDMUX_OK;
 }
 
 /* The record's list is the application's again. */
 static void forget_keys(struct rdmux_srq *srq, struct rdmux_request *request)
 {
-    if (request->keys != RDMUX_KEYS_BOUNCED) {
+    if (request->keys != RDMUX_BOUNCE_BOUNCED) {
         return;
     }
     size_t index = index_of(srq, request);
-    request->keys = RDMUX_KEYS_OWN;
+    request->keys = RDMUX_BOUNCE_OWN;
     request->sges = &srq->ring.sges[index * srq->ring.max_sge];
     request->sge_count = srq->counts[index];
 }
@@ -210,7 +210,7 @@ void rdmux_srq_filled(struct rdmux_srq *srq, struct rdmux_request *request)
 
 void rdmux_srq_returned(struct rdmux_srq *srq, struct rdmux_request *request)
 {
-    if (request->keys != RDMUX_KEYS_BOUNCED) {
+    if (request->keys != RDMUX_BOUNCE_BOUNCED) {
         return;
     }
     size_t index = index_of(srq, request);

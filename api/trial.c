@@ -4,11 +4,11 @@
  */
 #include "api/connection.h"
 
+#include "api/bounce.h"
 #include "api/descriptors.h"
 #include "api/failover.h"
-#include "api/keys.h"
+#include "api/segments.h"
 #include "api/setup.h"
-#include "api/split.h"
 #include "negotiation/control_channel.h"
 #include "negotiation/path_secret.h"
 
@@ -41,8 +41,8 @@ void rdmux_trial_close(struct rdmux_ep *ep)
     }
     rdmux_cq_domain_leave(trial->path->cq);
     if (ep->path == trial->path) { /* a plain endpoint's, see plain.c */
-        rdmux_keys_close(ep);
-        rdmux_split_close(ep);
+        rdmux_bounce_close(ep);
+        rdmux_segments_close(ep);
         ep->path = NULL;
     }
     rdmux_release(ep->fabric, trial->path);
@@ -72,7 +72,7 @@ static const struct rdmux_local_path *peer_path(const struct rdmux_setup *setup)
     return &rdmux_handshake_peer_offer(setup->handshake)->paths[setup->trial.theirs].path;
 }
 
-/* What the path takes of a wish. Longer lists are the core's, see keys.h. */
+/* What the path takes of a wish. Longer lists are the core's, see bounce.h. */
 static uint32_t granted_sge(const struct rdmux_ep *ep, uint32_t wish)
 {
     return wish < ep->path_info.max_sge ? wish : ep->path_info.max_sge;

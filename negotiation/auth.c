@@ -305,7 +305,8 @@ static enum rdmux_status take_peers(struct rdmux_auth *auth, const struct rdmux_
 }
 
 /* Allows plain names only: a list of exclusions would trust the providers of future plug-ins. */
-static enum rdmux_status check_trusted(struct rdmux_fabric *fabric, const char *trusted)
+static enum rdmux_status check_trusted(struct rdmux_fabric *fabric,
+                                       const struct rdmux_auth_host *host, const char *trusted)
 {
     if (trusted == NULL || strcmp(trusted, trusts_none) == 0) {
         return RDMUX_OK;
@@ -316,10 +317,10 @@ static enum rdmux_status check_trusted(struct rdmux_fabric *fabric, const char *
                           "names as in \"shm,ib\", or \"none\"",
                           trusted);
     }
-    return rdmux_fabric_check_filter(fabric, "auth.trusted", trusted);
+    return host->check_filter(fabric, "auth.trusted", trusted);
 }
 
-static enum rdmux_status check_attr(struct rdmux_fabric *fabric,
+static enum rdmux_status check_attr(struct rdmux_fabric *fabric, const struct rdmux_auth_host *host,
                                     const struct rdmux_fabric_auth *attr)
 {
     bool psk = attr->method == RDMUX_AUTH_PSK;
@@ -351,7 +352,7 @@ static enum rdmux_status check_attr(struct rdmux_fabric *fabric,
     if (attr->peer_count != 0 && attr->peers == NULL) {
         return rdmux_fail(RDMUX_INVALID, "auth.peers is NULL, peer_count is %zu", attr->peer_count);
     }
-    return check_trusted(fabric, attr->trusted);
+    return check_trusted(fabric, host, attr->trusted);
 }
 
 static enum rdmux_status fill(struct rdmux_auth *auth, const struct rdmux_fabric_auth *attr)
@@ -376,7 +377,7 @@ static enum rdmux_status fill(struct rdmux_auth *auth, const struct rdmux_fabric
     return status;
 }
 
-enum rdmux_status rdmux_auth_create(struct rdmux_fabric *fabric,
+enum rdmux_status rdmux_auth_create(struct rdmux_fabric *fabric, const struct rdmux_auth_host *host,
                                     const struct rdmux_fabric_auth *attr, struct rdmux_auth **out)
 {
     struct rdmux_fabric_auth all = RDMUX_FABRIC_AUTH_INIT;
@@ -386,7 +387,7 @@ enum rdmux_status rdmux_auth_create(struct rdmux_fabric *fabric,
                           attr->size);
     }
     memcpy(&all, attr, attr->size < sizeof(all) ? attr->size : sizeof(all));
-    enum rdmux_status status = check_attr(fabric, &all);
+    enum rdmux_status status = check_attr(fabric, host, &all);
     if (status != RDMUX_OK) {
         return status;
     }
@@ -395,6 +396,7 @@ enum rdmux_status rdmux_auth_create(struct rdmux_fabric *fabric,
         return rdmux_fail(RDMUX_NO_MEMORY, "auth: out of memory");
     }
     auth->fabric = fabric;
+    auth->host = host;
     auth->method = all.method;
     auth->flags = all.flags;
     snprintf(auth->trusted, sizeof(auth->trusted), "%s", all.trusted == NULL ? "shm" : all.trusted);
@@ -447,10 +449,11 @@ bool rdmux_auth_trusts(const struct rdmux_auth *auth, const char *provider)
 
 #else
 
-enum rdmux_status rdmux_auth_create(struct rdmux_fabric *fabric,
+enum rdmux_status rdmux_auth_create(struct rdmux_fabric *fabric, const struct rdmux_auth_host *host,
                                     const struct rdmux_fabric_auth *attr, struct rdmux_auth **out)
 {
     (void)fabric;
+    (void)host;
     (void)attr;
     (void)out;
     return rdmux_fail(RDMUX_UNSUPPORTED,

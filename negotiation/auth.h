@@ -4,7 +4,13 @@
 #ifndef RDMUX_NEGOTIATION_AUTH_H
 #define RDMUX_NEGOTIATION_AUTH_H
 
-#include "api/core.h"
+#include "api/base/secrets.h"
+
+#include <rdmux/provider.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 enum {
     RDMUX_AUTH_KEY_MIN = 16, /* bytes */
@@ -25,9 +31,20 @@ enum rdmux_status rdmux_auth_keys_parse(struct rdmux_fabric *fabric, const char 
                                         size_t *count);
 
 struct rdmux_auth;
+struct rdmux_hello;
 
-/* attr of any size. RDMUX_INVALID, RDMUX_IO, RDMUX_NO_MEMORY, RDMUX_UNSUPPORTED. */
-enum rdmux_status rdmux_auth_create(struct rdmux_fabric *fabric,
+/* What authentication asks of the fabric that it is for. */
+struct rdmux_auth_host {
+    /* HELLO of this fabric. */
+    void (*fill_hello)(struct rdmux_fabric *fabric, struct rdmux_hello *out);
+    /* RDMUX_INVALID: no filter, or one that names a provider nobody knows. source names it in the text. */
+    enum rdmux_status (*check_filter)(struct rdmux_fabric *fabric, const char *source,
+                                      const char *filter);
+};
+
+/* host: lives as long as what is created. attr: of any size. RDMUX_INVALID, RDMUX_IO, RDMUX_NO_MEMORY,
+ * RDMUX_UNSUPPORTED. */
+enum rdmux_status rdmux_auth_create(struct rdmux_fabric *fabric, const struct rdmux_auth_host *host,
                                     const struct rdmux_fabric_auth *attr, struct rdmux_auth **out);
 /* NULL is allowed. All its sessions are gone. */
 void rdmux_auth_destroy(struct rdmux_auth *auth);

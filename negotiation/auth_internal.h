@@ -3,12 +3,15 @@
 #ifndef RDMUX_NEGOTIATION_AUTH_INTERNAL_H
 #define RDMUX_NEGOTIATION_AUTH_INTERNAL_H
 
+#include "api/base/error.h"
+#include "api/base/hooks.h"
 #include "negotiation/auth.h"
 
 #include <openssl/ssl.h>
 
 struct rdmux_auth {
     struct rdmux_fabric *fabric;
+    const struct rdmux_auth_host *host;
     uint32_t method; /* RDMUX_AUTH_* */
     uint32_t flags;
     SSL_CTX *connector; /* for sessions in that role */

@@ -2,6 +2,8 @@
 /* Key files: lines IDENTITY:KEY, the key in hexadecimal. */
 #include "negotiation/auth.h"
 
+#include "api/base/error.h"
+
 #include <string.h>
 
 /* A line, without its end. */

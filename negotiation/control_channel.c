@@ -2,6 +2,10 @@
 /* The sockets of the control channel. */
 #include "negotiation/control_channel.h"
 
+#include "api/base/error.h"
+#include "api/base/hooks.h"
+#include "negotiation/message.h"
+
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>

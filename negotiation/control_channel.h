@@ -4,8 +4,9 @@
 #ifndef RDMUX_NEGOTIATION_CONTROL_CHANNEL_H
 #define RDMUX_NEGOTIATION_CONTROL_CHANNEL_H
 
-#include "api/core.h"
 #include "negotiation/tls.h"
+
+struct rdmux_channel;
 
 /* epoll_fd watches the socket with `data` as its pointer. The channel owns the socket from success
  * on. greeted: the peer's HELLO was read already, so frames follow. */

@@ -27,7 +27,7 @@ static enum rdmux_status turn_away(struct rdmux_tls *tls, uint32_t theirs)
     uint8_t bytes[RDMUX_HELLO_SIZE];
     char text[RDMUX_TEXT_MAX];
     uint32_t ours = rdmux_auth_methods(tls->auth);
-    rdmux_hello_fill(tls->auth->fabric, &hello);
+    tls->auth->host->fill_hello(tls->auth->fabric, &hello);
     rdmux_hello_encode(&hello, bytes);
     (void)rdmux_tls_give(tls, bytes, sizeof(bytes)); /* a peer that is gone needs no answer */
     rdmux_auth_explain_mismatch(ours, theirs, text, sizeof(text));

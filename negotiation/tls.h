@@ -10,10 +10,10 @@
 #ifndef RDMUX_NEGOTIATION_TLS_H
 #define RDMUX_NEGOTIATION_TLS_H
 
+#include "api/base/stream.h"
 #include "negotiation/auth.h"
 #include "negotiation/handshake.h"
 #include "negotiation/path_secret.h"
-#include "providers/stream.h"
 
 struct rdmux_tls;
 

@@ -2,6 +2,8 @@
 /* Statuses and error texts for failed TLS sessions. */
 #include "negotiation/tls.h"
 
+#include "api/base/compiler.h"
+
 #ifdef RDMUX_HAVE_OPENSSL
 
 #include "negotiation/tls_internal.h"

@@ -3,6 +3,8 @@
  * never called. */
 #include "negotiation/tls.h"
 
+#include "api/base/error.h"
+
 #ifndef RDMUX_HAVE_OPENSSL
 
 enum rdmux_status rdmux_tls_create(const struct rdmux_auth *auth, enum rdmux_role role, int socket,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* A TLS session that carries a path's data (providers/stream.h). */
+/* A TLS session that carries a path's data (api/base/stream.h). */
 #include "negotiation/tls.h"
 
 #ifdef RDMUX_HAVE_OPENSSL

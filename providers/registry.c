@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 #include "providers/registry.h"
 
+#include "api/base/compiler.h"
+#include "api/base/error.h"
+#include "api/base/hooks.h"
 #include "providers/loader.h"
 #include "providers/trust.h"
-#include "shm/shm_provider.h"
-#include "tcp_fallback/tcp_provider.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -13,11 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-static const struct rdmux_provider_ops *const built_in[] = {
-    &rdmux_shm_provider,
-    &rdmux_tcp_provider,
-};
 
 /* Providers that every explanation lists, and rdmux's own plug-in that has them. */
 static const char VERBS_PLUGIN[] = "rdmux-verbs.so";
@@ -30,7 +26,7 @@ struct seen_file {
 };
 
 struct loading {
-    struct rdmux_fabric *fabric;
+    struct rdmux_registry *registry;
     struct seen_file *seen;
     size_t seen_count;
 };
@@ -49,11 +45,11 @@ static const struct rdmux_provider_entry *find_entry(const struct rdmux_registry
 }
 
 /* Adds an entry. Returns NULL if the registry is full. */
-static struct rdmux_provider_entry *add_entry(struct rdmux_fabric *fabric, const char *name)
+static struct rdmux_provider_entry *add_entry(struct rdmux_registry *registry, const char *name)
 {
-    struct rdmux_registry *registry = &fabric->registry;
     if (registry->count == RDMUX_FABRIC_PROVIDERS_MAX) {
-        rdmux_log(fabric, RDMUX_LOG_WARN, "provider %s: there are %d already; it is left out", name,
+        rdmux_log(registry->fabric, RDMUX_LOG_WARN,
+                  "provider %s: there are %d already; it is left out", name,
                   RDMUX_FABRIC_PROVIDERS_MAX);
         return NULL;
     }
@@ -70,14 +66,14 @@ static const char *file_name(const char *path)
 }
 
 /* Adds an entry for a refusal. name: the entry's name in lists of paths. */
-static void add_refused_as(struct rdmux_fabric *fabric, const char *name, const char *path,
+static void add_refused_as(struct rdmux_registry *registry, const char *name, const char *path,
                            const struct rdmux_refusal *refusal)
 {
     bool elsewhere = refusal->place[0] != '\0' && strcmp(refusal->place, path) != 0;
-    rdmux_log(fabric, RDMUX_LOG_WARN, "plug-in %s: %s: %s%s%s; it is left out", path,
+    rdmux_log(registry->fabric, RDMUX_LOG_WARN, "plug-in %s: %s: %s%s%s; it is left out", path,
               rdmux_reason_name((enum rdmux_reason)refusal->reason), refusal->text,
               elsewhere ? ": " : "", elsewhere ? refusal->place : "");
-    struct rdmux_provider_entry *entry = add_entry(fabric, name);
+    struct rdmux_provider_entry *entry = add_entry(registry, name);
     if (entry != NULL) {
         entry->reason = refusal->reason;
         memcpy(entry->text, refusal->text, sizeof(entry->text));
@@ -85,14 +81,14 @@ static void add_refused_as(struct rdmux_fabric *fabric, const char *name, const 
     }
 }
 
-static void add_refused(struct rdmux_fabric *fabric, const char *path,
+static void add_refused(struct rdmux_registry *registry, const char *path,
                         const struct rdmux_refusal *refusal)
 {
-    add_refused_as(fabric, file_name(path), path, refusal);
+    add_refused_as(registry, file_name(path), path, refusal);
 }
 
 /* The entry's name ends with a slash, which the name of a provider or file never has. */
-static void add_refused_folder(struct rdmux_fabric *fabric, const char *path,
+static void add_refused_folder(struct rdmux_registry *registry, const char *path,
                                const struct rdmux_refusal *refusal)
 {
     char name[RDMUX_NAME_MAX];
@@ -106,31 +102,31 @@ static void add_refused_folder(struct rdmux_fabric *fabric, const char *path,
     }
     (void)snprintf(name, sizeof(name), "%.*s/", (int)(end - first < 32 ? end - first : 32),
                    path + first);
-    add_refused_as(fabric, name, path, refusal);
+    add_refused_as(registry, name, path, refusal);
 }
 
 /* Adds a provider from the file at path, or a refusal. */
-static void add_provider(struct rdmux_fabric *fabric, const struct rdmux_provider_ops *ops,
+static void add_provider(struct rdmux_registry *registry, const struct rdmux_provider_ops *ops,
                          const char *path)
 {
     struct rdmux_refusal refusal = { .reason = RDMUX_REASON_BAD_PLUGIN };
     if (rdmux_provider_check(ops, &refusal) != RDMUX_OK) {
-        add_refused(fabric, path, &refusal);
+        add_refused(registry, path, &refusal);
         return;
     }
-    const struct rdmux_provider_entry *taken = find_entry(&fabric->registry, ops->name);
+    const struct rdmux_provider_entry *taken = find_entry(registry, ops->name);
     if (taken != NULL) {
         (void)snprintf(refusal.text, sizeof(refusal.text), "there is a provider %s already",
                        ops->name);
         (void)snprintf(refusal.hint, sizeof(refusal.hint), "load one plug-in for %s, not two",
                        ops->name);
-        add_refused(fabric, path, &refusal);
+        add_refused(registry, path, &refusal);
         return;
     }
-    struct rdmux_provider_entry *entry = add_entry(fabric, ops->name);
+    struct rdmux_provider_entry *entry = add_entry(registry, ops->name);
     if (entry != NULL) {
         entry->ops = ops;
-        rdmux_log(fabric, RDMUX_LOG_DEBUG, "provider %s: from %s", ops->name, path);
+        rdmux_log(registry->fabric, RDMUX_LOG_DEBUG, "provider %s: from %s", ops->name, path);
     }
 }
 
@@ -172,11 +168,11 @@ static enum rdmux_status load_file(struct loading *loading, const char *path)
     const struct rdmux_plugin *plugin = NULL;
     struct rdmux_refusal refusal;
     if (rdmux_plugin_load(path, &plugin, &refusal) != RDMUX_OK) {
-        add_refused(loading->fabric, path, &refusal);
+        add_refused(loading->registry, path, &refusal);
         return RDMUX_OK;
     }
     for (uint32_t i = 0; i < plugin->count; i++) {
-        add_provider(loading->fabric, plugin->providers[i], path);
+        add_provider(loading->registry, plugin->providers[i], path);
     }
     return RDMUX_OK;
 }
@@ -199,10 +195,10 @@ static enum rdmux_status load_folder(struct loading *loading, const char *path, 
     char folder[PATH_MAX];
     if (rdmux_trust_check(path, RDMUX_TRUST_FOLDER, folder, &refusal) != RDMUX_OK) {
         if (refusal.reason != RDMUX_REASON_NO_LIBRARY) {
-            add_refused_folder(loading->fabric, path, &refusal);
+            add_refused_folder(loading->registry, path, &refusal);
         } else if (wanted) {
-            rdmux_log(loading->fabric, RDMUX_LOG_WARN, "plug-ins in %s: %s; none is loaded", path,
-                      refusal.text);
+            rdmux_log(loading->registry->fabric, RDMUX_LOG_WARN,
+                      "plug-ins in %s: %s; none is loaded", path, refusal.text);
         }
         return RDMUX_OK;
     }
@@ -213,8 +209,8 @@ static enum rdmux_status load_folder(struct loading *loading, const char *path, 
             return rdmux_fail(RDMUX_NO_MEMORY, "plug-ins in %s: no memory to list them", folder);
         }
         if (wanted) {
-            rdmux_log(loading->fabric, RDMUX_LOG_WARN, "plug-ins in %s: %s; none is loaded", folder,
-                      strerror(errno));
+            rdmux_log(loading->registry->fabric, RDMUX_LOG_WARN,
+                      "plug-ins in %s: %s; none is loaded", folder, strerror(errno));
         }
         return RDMUX_OK;
     }
@@ -254,7 +250,7 @@ static enum rdmux_status load_named_folder(struct loading *loading, const char *
                     "was compiled in",
             .hint = "name the plug-in's file in rdmux_fabric_attr.plugins",
         };
-        add_refused_folder(loading->fabric, folder, &refusal);
+        add_refused_folder(loading->registry, folder, &refusal);
         return RDMUX_OK;
     }
     return load_folder(loading, folder, true);
@@ -319,15 +315,15 @@ static const struct rdmux_provider_entry *find_refused(const struct rdmux_regist
     return refused;
 }
 
-void rdmux_registry_add_absent(struct rdmux_fabric *fabric)
+void rdmux_registry_add_absent(struct rdmux_registry *registry)
 {
-    const struct rdmux_provider_entry *refused = find_refused(&fabric->registry);
-    const struct rdmux_provider_entry *sibling = find_sibling(&fabric->registry);
+    const struct rdmux_provider_entry *refused = find_refused(registry);
+    const struct rdmux_provider_entry *sibling = find_sibling(registry);
     for (size_t i = 0; i < RDMUX_COUNT_OF(verbs_names); i++) {
-        if (find_entry(&fabric->registry, verbs_names[i]) != NULL) {
+        if (find_entry(registry, verbs_names[i]) != NULL) {
             continue;
         }
-        struct rdmux_provider_entry *entry = add_entry(fabric, verbs_names[i]);
+        struct rdmux_provider_entry *entry = add_entry(registry, verbs_names[i]);
         if (entry == NULL) {
             continue;
         }
@@ -362,19 +358,21 @@ void rdmux_registry_add_absent(struct rdmux_fabric *fabric)
     }
 }
 
-enum rdmux_status rdmux_registry_fill(struct rdmux_fabric *fabric,
+enum rdmux_status rdmux_registry_fill(struct rdmux_registry *registry, struct rdmux_fabric *fabric,
+                                      const struct rdmux_provider_ops *const *built_in,
                                       const struct rdmux_fabric_attr *attr,
                                       const char *environment_dir)
 {
-    fabric->registry.count = 0;
-    for (size_t i = 0; i < RDMUX_COUNT_OF(built_in); i++) {
-        add_provider(fabric, built_in[i], "librdmux.so");
+    registry->fabric = fabric;
+    registry->count = 0;
+    for (size_t i = 0; built_in[i] != NULL; i++) {
+        add_provider(registry, built_in[i], "librdmux.so");
     }
-    struct loading loading = { .fabric = fabric };
+    struct loading loading = { .registry = registry };
     enum rdmux_status status = load_plugins(&loading, attr, environment_dir);
     free(loading.seen);
     if (status == RDMUX_OK) {
-        rdmux_registry_add_absent(fabric);
+        rdmux_registry_add_absent(registry);
     }
     return status;
 }
@@ -450,9 +448,8 @@ static void add_paths(struct rdmux_fabric *fabric, struct rdmux_offer *offer,
 _Static_assert((int)RDMUX_FABRIC_PROVIDERS_MAX <= (int)RDMUX_OFFER_PATHS_MAX,
                "an offer has a line for each");
 
-void rdmux_fabric_offer_paths(struct rdmux_fabric *fabric, struct rdmux_offer *offer)
+void rdmux_registry_offer_paths(const struct rdmux_registry *registry, struct rdmux_offer *offer)
 {
-    const struct rdmux_registry *registry = &fabric->registry;
     offer->path_count = 0;
     for (size_t i = 0; i < registry->count; i++) {
         const struct rdmux_provider_entry *entry = &registry->entries[i];
@@ -460,7 +457,7 @@ void rdmux_fabric_offer_paths(struct rdmux_fabric *fabric, struct rdmux_offer *o
             add_absent_path(offer, entry, entry->reason, entry->text, entry->hint);
         } else {
             /* Keeps one line for each provider that follows. */
-            add_paths(fabric, offer, entry,
+            add_paths(registry->fabric, offer, entry,
                       RDMUX_OFFER_PATHS_MAX - offer->path_count - (registry->count - 1 - i));
         }
     }

@@ -23,7 +23,7 @@
 #define RDMUX_TCP_INTERNAL_H
 
 #include "providers/credits.h"
-#include "providers/stream.h"
+#include "api/base/stream.h"
 #include "tcp_fallback/tcp_frame.h"
 
 #include <rdmux/provider.h>

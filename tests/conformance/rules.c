@@ -49,13 +49,13 @@ bool case_cites(const struct conformance_case *test, const struct rule *rule)
 
 uint64_t caps_missing(const struct provider_caps *caps, uint64_t needs)
 {
-    const uint64_t settling = NEEDS_PLACED | NEEDS_READ;
+    const uint64_t draining = NEEDS_PLACED | NEEDS_READ;
     uint64_t has = caps->native | caps->emulated;
     if (!caps->known) {
         return 0;
     }
-    if ((needs & NEEDS_SETTLED) != 0 && (has & settling) == 0) {
-        needs |= settling;
+    if ((needs & NEEDS_SETTLED) != 0 && (has & draining) == 0) {
+        needs |= draining;
     }
     return needs & ~NEEDS_SETTLED & ~has;
 }

@@ -6,7 +6,7 @@
  */
 #include "driver.h"
 
-#include "api/address.h"
+#include "api/base/address.h"
 #include "negotiation/filter.h"
 
 #include <netdb.h>

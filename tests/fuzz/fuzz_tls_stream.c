@@ -12,6 +12,7 @@
  * operations. OpenSSL's random numbers are its own: what an input does to records it does to others each
  * time.
  */
+#include "api/core.h"
 #include "driver.h"
 
 #include "negotiation/tls.h"

@@ -14,6 +14,7 @@
 #ifndef RDMUX_TESTS_FUZZ_MIDDLE_H
 #define RDMUX_TESTS_FUZZ_MIDDLE_H
 
+#include "api/core.h"
 #include "driver.h"
 
 #include "negotiation/control_channel.h"

@@ -9,7 +9,7 @@
 #ifndef RDMUX_TESTS_FAKE_STREAM_H
 #define RDMUX_TESTS_FAKE_STREAM_H
 
-#include "providers/stream.h"
+#include "api/base/stream.h"
 #include "tests/unit/fake_core.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Addresses as text: taken apart, put together, resolved. */
-#include "api/address.h"
+#include "api/base/address.h"
 #include "tests/unit/api_pair.h"
 
 #include <arpa/inet.h>

@@ -138,7 +138,7 @@ static void only_what_is_wrong_is_a_warning(void **state)
     struct pair pair;
     struct book book = BOOK_INIT;
     set_scene(&pair, &book);
-    pair.fabric_a->log_level = RDMUX_LOG_WARN;
+    pair.fabric_a->hooks.log_level = RDMUX_LOG_WARN;
     tell(RDMUX_REASON_USABLE, "port 1 is up");
     tell(RDMUX_REASON_NONE, "the client reregisters");
     tell(RDMUX_REASON_PORT_DOWN, "port 1 is down");

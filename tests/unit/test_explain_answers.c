@@ -8,7 +8,7 @@
 static const uint8_t nothing[1];
 
 /* Takes one connection, says this, and hangs up. */
-struct stranger {
+struct rdmux_pending_connection {
     pthread_t thread;
     int listener;
     const void *bytes;
@@ -18,13 +18,13 @@ struct stranger {
 
 static void *answer_once(void *argument)
 {
-    struct stranger *stranger = argument;
+    struct rdmux_pending_connection *pending = argument;
     char heard[4096];
-    int socket = accept4(stranger->listener, NULL, NULL, SOCK_CLOEXEC);
+    int socket = accept4(pending->listener, NULL, NULL, SOCK_CLOEXEC);
     if (socket >= 0) {
         ssize_t got = recv(socket, heard, sizeof(heard), 0); /* whoever hangs up with bytes unread
                                                                 resets the connection */
-        ssize_t sent = got <= 0 ? 0 : send(socket, stranger->bytes, stranger->size, MSG_NOSIGNAL);
+        ssize_t sent = got <= 0 ? 0 : send(socket, pending->bytes, pending->size, MSG_NOSIGNAL);
         (void)sent;
         (void)shutdown(socket, SHUT_WR);
         while (recv(socket, heard, sizeof(heard), 0) > 0) {
@@ -34,19 +34,18 @@ static void *answer_once(void *argument)
     return NULL;
 }
 
-static void listen_as(struct stranger *stranger, const void *bytes, size_t size)
+static void listen_as(struct rdmux_pending_connection *pending, const void *bytes, size_t size)
 {
     struct sockaddr_in here = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     socklen_t length = sizeof(here);
-    stranger->bytes = bytes;
-    stranger->size = size;
-    stranger->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(stranger->listener, (struct sockaddr *)&here, length), 0);
-    assert_int_equal(listen(stranger->listener, 1), 0);
-    assert_int_equal(getsockname(stranger->listener, (struct sockaddr *)&here, &length), 0);
-    (void)snprintf(stranger->address, sizeof(stranger->address), "127.0.0.1:%u",
-                   ntohs(here.sin_port));
-    assert_int_equal(pthread_create(&stranger->thread, NULL, answer_once, stranger), 0);
+    pending->bytes = bytes;
+    pending->size = size;
+    pending->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(pending->listener, (struct sockaddr *)&here, length), 0);
+    assert_int_equal(listen(pending->listener, 1), 0);
+    assert_int_equal(getsockname(pending->listener, (struct sockaddr *)&here, &length), 0);
+    (void)snprintf(pending->address, sizeof(pending->address), "127.0.0.1:%u", ntohs(here.sin_port));
+    assert_int_equal(pthread_create(&pending->thread, NULL, answer_once, pending), 0);
 }
 
 static void check_answer(const void *bytes, size_t size, enum rdmux_status expected,
@@ -54,17 +53,17 @@ static void check_answer(const void *bytes, size_t size, enum rdmux_status expec
 {
     struct rdmux_fabric *fabric = open_fabric("tcp", 0, NULL);
     struct rdmux_explanation *explanation = NULL;
-    struct stranger stranger;
-    listen_as(&stranger, bytes, size);
+    struct rdmux_pending_connection pending;
+    listen_as(&pending, bytes, size);
 
-    CHECK_STATUS(rdmux_explain(fabric, stranger.address, NULL, PATIENT_MS, &explanation), expected);
+    CHECK_STATUS(rdmux_explain(fabric, pending.address, NULL, PATIENT_MS, &explanation), expected);
 
     assert_null(explanation);
     if (strstr(rdmux_last_error(), part) == NULL) {
         fail_msg("\"%s\" does not say \"%s\"", rdmux_last_error(), part);
     }
-    assert_int_equal(pthread_join(stranger.thread, NULL), 0);
-    close(stranger.listener);
+    assert_int_equal(pthread_join(pending.thread, NULL), 0);
+    close(pending.listener);
     CHECK_OK(rdmux_fabric_close(fabric));
 }
 

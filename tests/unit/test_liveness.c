@@ -428,13 +428,13 @@ static void endpoints_between_the_same_processes_share_heartbeats(void **state)
     for (size_t i = 0; i < ENDPOINTS; i++) {
         connect_more(&pair, &attr, &a[i], &b[i]);
         assert_ptr_equal(a[i]->peer, a[0]->peer);
-        assert_ptr_equal(a[i]->told, a[0]->told);
+        assert_ptr_equal(a[i]->heartbeat_group, a[0]->heartbeat_group);
     }
     uint64_t beats = 0;
-    uint64_t last = atomic_load(&a[0]->told->sent_ns);
+    uint64_t last = atomic_load(&a[0]->heartbeat_group->sent_ns);
     uint64_t begin = now_ms();
     while (now_ms() - begin < WATCHED_MS) { /* the service threads beat */
-        uint64_t sent = atomic_load(&a[0]->told->sent_ns);
+        uint64_t sent = atomic_load(&a[0]->heartbeat_group->sent_ns);
         beats += sent != last;
         last = sent;
         pause_ms(1);

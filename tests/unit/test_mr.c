@@ -595,9 +595,9 @@ static void without_random_bytes_there_is_no_token(void **state)
     struct rdmux_token token;
     assert_int_equal(rdmux_mr_revoke(scene->mr), RDMUX_OK);
 
-    scene->fake->fabric.random = fail_random;
+    scene->fake->fabric.hooks.random = fail_random;
     assert_int_equal(rdmux_mr_export(scene->mr, &token), RDMUX_IO);
-    scene->fake->fabric.random = NULL;
+    scene->fake->fabric.hooks.random = NULL;
 
     assert_int_equal(rdmux_mr_export(scene->mr, &token), RDMUX_OK);
     clear_scene(scene);
@@ -609,10 +609,10 @@ static void a_revocation_without_random_bytes_makes_its_key_later(void **state)
     struct scene *scene = set_scene();
     struct rdmux_token token;
 
-    scene->fake->fabric.random = fail_random;
+    scene->fake->fabric.hooks.random = fail_random;
     assert_int_equal(rdmux_mr_revoke(scene->mr), RDMUX_OK);
     assert_int_equal(scene->mr->index, 0);
-    scene->fake->fabric.random = NULL;
+    scene->fake->fabric.hooks.random = NULL;
 
     assert_int_equal(rdmux_mr_export(scene->mr, &token), RDMUX_OK);
     assert_int_not_equal(scene->mr->index, 0);
@@ -724,9 +724,9 @@ static void count_line(void *user, enum rdmux_log_level level, const char *line)
 
 static void count_warnings(struct scene *scene, int *warnings)
 {
-    scene->fake->fabric.log = count_line;
-    scene->fake->fabric.log_user = warnings;
-    scene->fake->fabric.log_level = RDMUX_LOG_WARN;
+    scene->fake->fabric.hooks.log = count_line;
+    scene->fake->fabric.hooks.log_user = warnings;
+    scene->fake->fabric.hooks.log_level = RDMUX_LOG_WARN;
 }
 
 /* Its answers are wrong at first. */

@@ -109,8 +109,8 @@ static void endpoints_to_one_process_share_what_is_told_and_heard(void **state)
 
     assert_ptr_equal(first[0]->peer, second[0]->peer);
     assert_ptr_equal(first[1]->peer, second[1]->peer);
-    assert_ptr_equal(first[0]->told, second[0]->told);
-    assert_ptr_equal(first[1]->told, second[1]->told);
+    assert_ptr_equal(first[0]->heartbeat_group, second[0]->heartbeat_group);
+    assert_ptr_equal(first[1]->heartbeat_group, second[1]->heartbeat_group);
 
     for (int i = 0; i < 2; i++) {
         CHECK_OK(rdmux_ep_close(first[i]));

@@ -6,6 +6,8 @@
 
 #include "providers/registry.h"
 #include "providers/trust.h"
+#include "shm/shm_provider.h"
+#include "tcp_fallback/tcp_provider.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -21,6 +23,9 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
+static const struct rdmux_provider_ops *const built_in[] = { &rdmux_shm_provider,
+                                                             &rdmux_tcp_provider, NULL };
 
 enum {
     STRANGER = 65534,
@@ -105,7 +110,8 @@ static void check_folder(const char *folder, const char *word)
     struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
     char name[NAME_SIZE];
     attr.provider_dir = folder;
-    assert_int_equal(rdmux_registry_fill(&fake->fabric, &attr, NULL), RDMUX_OK);
+    assert_int_equal(
+        rdmux_registry_fill(&fake->fabric.registry, &fake->fabric, built_in, &attr, NULL), RDMUX_OK);
     (void)snprintf(name, sizeof(name), "%s/", strrchr(folder, '/') + 1);
 
     const struct rdmux_provider_entry *file = entry_of(fake, "trap.so");
@@ -138,7 +144,8 @@ static void check_file(const char *path, const char *word)
     attr.flags = RDMUX_FABRIC_NO_DEFAULT_PLUGINS;
     attr.plugins = &path;
     attr.plugin_count = 1;
-    assert_int_equal(rdmux_registry_fill(&fake->fabric, &attr, NULL), RDMUX_OK);
+    assert_int_equal(
+        rdmux_registry_fill(&fake->fabric.registry, &fake->fabric, built_in, &attr, NULL), RDMUX_OK);
 
     const struct rdmux_provider_entry *entry = entry_of(fake, strrchr(path, '/') + 1);
     assert_non_null(entry);

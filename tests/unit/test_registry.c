@@ -6,6 +6,7 @@
 #include "api/plain.h"
 #include "providers/loader.h"
 #include "providers/registry.h"
+#include "shm/shm_provider.h"
 #include "tcp_fallback/tcp_provider.h"
 
 #include <setjmp.h>
@@ -17,6 +18,9 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
+static const struct rdmux_provider_ops *const built_in[] = { &rdmux_shm_provider,
+                                                             &rdmux_tcp_provider, NULL };
 
 /* ------------------------------------------------------------------------------------ tables */
 
@@ -156,7 +160,8 @@ static void built_in_and_absent_providers_are_named(void **state)
     struct rdmux_fabric_attr attr = RDMUX_FABRIC_ATTR_INIT;
     attr.flags = RDMUX_FABRIC_NO_DEFAULT_PLUGINS;
 
-    enum rdmux_status status = rdmux_registry_fill(&fake->fabric, &attr, NULL);
+    enum rdmux_status status = rdmux_registry_fill(&fake->fabric.registry, &fake->fabric, built_in,
+                                                   &attr, NULL);
 
     assert_int_equal(status, RDMUX_OK);
     assert_int_equal(fake->fabric.registry.count, 5);
@@ -182,7 +187,7 @@ static void a_provider_that_the_plug_in_lacks_is_not_said_to_lack_the_plug_in(vo
     fake->fabric.registry.entries[0] = (struct rdmux_provider_entry){ .ops = &ib, .name = "ib" };
     fake->fabric.registry.count = 1;
 
-    rdmux_registry_add_absent(&fake->fabric);
+    rdmux_registry_add_absent(&fake->fabric.registry);
 
     assert_int_equal(fake->fabric.registry.count, 3);
     const struct rdmux_provider_entry *iwarp = entry_of(fake, "iwarp");
@@ -245,7 +250,8 @@ static void files_that_cannot_be_loaded_become_lines(void **state)
     attr.plugins = plugins;
     attr.plugin_count = RDMUX_COUNT_OF(plugins);
 
-    enum rdmux_status status = rdmux_registry_fill(&fake->fabric, &attr, two.path);
+    enum rdmux_status status = rdmux_registry_fill(&fake->fabric.registry, &fake->fabric, built_in,
+                                                   &attr, two.path);
 
     static const struct {
         const char *name;
@@ -287,11 +293,14 @@ static void folders_are_left_alone_on_request_and_a_missing_one_is_no_failure(vo
     attr.provider_dir = folder.path;
     attr.flags = RDMUX_FABRIC_NO_DEFAULT_PLUGINS;
 
-    assert_int_equal(rdmux_registry_fill(&fake->fabric, &attr, folder.path), RDMUX_OK);
+    assert_int_equal(
+        rdmux_registry_fill(&fake->fabric.registry, &fake->fabric, built_in, &attr, folder.path),
+        RDMUX_OK);
     assert_null(entry_of(fake, "a.so"));
     attr.flags = 0;
     attr.provider_dir = "/nowhere/at/all";
-    assert_int_equal(rdmux_registry_fill(&fake->fabric, &attr, ""), RDMUX_OK);
+    assert_int_equal(
+        rdmux_registry_fill(&fake->fabric.registry, &fake->fabric, built_in, &attr, ""), RDMUX_OK);
     assert_non_null(entry_of(fake, "tcp"));
 
     drop(&folder, "a.so");
@@ -316,7 +325,8 @@ static void one_file_by_two_names_is_one_line_and_too_many_are_cut(void **state)
     attr.plugin_count = RDMUX_COUNT_OF(twice);
     attr.flags = RDMUX_FABRIC_NO_DEFAULT_PLUGINS;
 
-    assert_int_equal(rdmux_registry_fill(&fake->fabric, &attr, NULL), RDMUX_OK);
+    assert_int_equal(
+        rdmux_registry_fill(&fake->fabric.registry, &fake->fabric, built_in, &attr, NULL), RDMUX_OK);
     assert_int_equal(fake->fabric.registry.count, 6);
 
     const char *many[RDMUX_FABRIC_PROVIDERS_MAX + 5];
@@ -325,7 +335,8 @@ static void one_file_by_two_names_is_one_line_and_too_many_are_cut(void **state)
     }
     attr.plugins = many;
     attr.plugin_count = RDMUX_COUNT_OF(many);
-    assert_int_equal(rdmux_registry_fill(&fake->fabric, &attr, NULL), RDMUX_OK);
+    assert_int_equal(
+        rdmux_registry_fill(&fake->fabric.registry, &fake->fabric, built_in, &attr, NULL), RDMUX_OK);
     assert_int_equal(fake->fabric.registry.count, RDMUX_FABRIC_PROVIDERS_MAX);
 
     assert_int_equal(unlink(path), 0);
@@ -384,9 +395,10 @@ static void every_provider_has_a_line_in_the_offer(void **state)
     struct rdmux_offer *offer = calloc(1, sizeof(*offer));
     assert_non_null(offer);
     memcpy(fake->fabric.registry.entries, entries, sizeof(entries));
+    fake->fabric.registry.fabric = &fake->fabric;
     fake->fabric.registry.count = RDMUX_COUNT_OF(entries);
 
-    rdmux_fabric_offer_paths(&fake->fabric, offer);
+    rdmux_registry_offer_paths(&fake->fabric.registry, offer);
 
     assert_int_equal(offer->path_count, RDMUX_OFFER_PATHS_MAX);
     const struct rdmux_offer_path *paths = offer->paths;
@@ -405,7 +417,7 @@ static void every_provider_has_a_line_in_the_offer(void **state)
     assert_string_equal(paths[31].path.text, "not here");
     assert_string_equal(paths[31].path.hint, "install");
     fake->allocations = 0;
-    rdmux_fabric_offer_paths(&fake->fabric, offer);
+    rdmux_registry_offer_paths(&fake->fabric.registry, offer);
     assert_int_equal(offer->path_count, 4);
     assert_int_equal(paths[0].path.reason, RDMUX_REASON_OPEN_FAILED);
     free(offer);

@@ -30,7 +30,7 @@ static void strings_without_an_end_are_cut_and_nothing_else_changes(void **state
     make_device(fabric, 0, 0);
     device.ops.probe = boundless_probe;
 
-    rdmux_fabric_offer_paths(fabric, offer);
+    rdmux_registry_offer_paths(&fabric->registry, offer);
 
     for (size_t i = 0; i < offer->path_count; i++) {
         if (strcmp(offer->paths[i].provider, "tcp") == 0) {

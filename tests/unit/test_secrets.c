@@ -331,7 +331,7 @@ static void pieces_are_apart_zeroed_and_wiped(void **state)
         for (size_t i = 0; i < COUNT; i++) {
             rdmux_secret_release(fabric, pieces[(i * 37 + round) % COUNT]);
         }
-        assert_null(fabric->secrets);
+        assert_null(fabric->hooks.secrets);
     }
     /* While others of its page live on, a piece is wiped by itself. */
     pieces[0] = rdmux_secret_allocate(fabric);

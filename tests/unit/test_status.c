@@ -207,10 +207,10 @@ static void a_line_reaches_the_hook_without_newline_and_the_file_with_one(void *
     (void)state;
     struct log_seen seen = { .count = 0 };
     struct fake_fabric *fake = fake_fabric_create();
-    fake->fabric.log = see_line;
-    fake->fabric.log_user = &seen;
-    fake->fabric.log_level = RDMUX_LOG_WARN;
-    fake->fabric.log_fd = memfd_create("log", MFD_CLOEXEC);
+    fake->fabric.hooks.log = see_line;
+    fake->fabric.hooks.log_user = &seen;
+    fake->fabric.hooks.log_level = RDMUX_LOG_WARN;
+    fake->fabric.hooks.log_fd = memfd_create("log", MFD_CLOEXEC);
     char text[256] = "";
     errno = ERANGE;
 
@@ -222,10 +222,10 @@ static void a_line_reaches_the_hook_without_newline_and_the_file_with_one(void *
     assert_int_equal(seen.count, 1);
     assert_int_equal(seen.level, RDMUX_LOG_WARN);
     assert_string_equal(seen.line, "endpoint 7: is slow ");
-    assert_true(pread(fake->fabric.log_fd, text, sizeof(text) - 1, 0) > 0);
+    assert_true(pread(fake->fabric.hooks.log_fd, text, sizeof(text) - 1, 0) > 0);
     assert_non_null(strstr(text, "warn: endpoint 7: is slow"));
     assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
-    close(fake->fabric.log_fd);
+    close(fake->fabric.hooks.log_fd);
     assert_int_equal(fake_fabric_destroy(fake), 0);
 }
 
@@ -233,7 +233,7 @@ static void a_fabric_without_hook_and_file_is_silent(void **state)
 {
     (void)state;
     struct fake_fabric *fake = fake_fabric_create();
-    fake->fabric.log_level = RDMUX_LOG_TRACE;
+    fake->fabric.hooks.log_level = RDMUX_LOG_TRACE;
 
     rdmux_log(&fake->fabric, RDMUX_LOG_ERROR, "nobody reads this");
 
@@ -266,9 +266,10 @@ static void memory_is_zeroed_and_aligned_over_any_allocator(void **state)
 {
     (void)state;
     size_t live = 0;
-    struct rdmux_fabric fabric = {
-        .allocate = allocate_badly, .release = release_badly, .allocate_user = &live, .log_fd = -1
-    };
+    struct rdmux_fabric fabric = { .hooks = { .allocate = allocate_badly,
+                                              .release = release_badly,
+                                              .allocate_user = &live,
+                                              .log_fd = -1 } };
 
     for (size_t size = 0; size < 300; size += 7) {
         unsigned char *memory = rdmux_provider_allocate(&fabric, size);
@@ -311,16 +312,16 @@ static void random_bytes_come_from_the_hook_or_from_the_system(void **state)
 {
     (void)state;
     static const unsigned char counted[4] = { 1, 2, 3, 4 };
-    struct rdmux_fabric fabric = { .random = count_up, .log_fd = -1 };
+    struct rdmux_fabric fabric = { .hooks = { .random = count_up, .log_fd = -1 } };
     unsigned char out[4] = { 0 };
     unsigned char one[32] = { 0 };
     unsigned char two[32] = { 0 };
 
     assert_int_equal(rdmux_provider_random(&fabric, out, sizeof(out)), RDMUX_OK);
     assert_memory_equal(out, counted, sizeof(out));
-    fabric.random_user = &fabric;
+    fabric.hooks.random_user = &fabric;
     assert_int_equal(rdmux_random(&fabric, out, sizeof(out)), RDMUX_IO);
-    fabric.random = NULL;
+    fabric.hooks.random = NULL;
     assert_int_equal(rdmux_random(&fabric, one, sizeof(one)), RDMUX_OK);
     assert_int_equal(rdmux_random(&fabric, two, sizeof(two)), RDMUX_OK);
     assert_memory_not_equal(one, two, sizeof(one));

@@ -625,7 +625,7 @@ static void an_endpoint_that_ends_waits_while_the_device_tells_of_messages(void 
     (void)sim_advance(scene.world, apart_ns);
     send_messages(pair->a, pair->cq_a, 1);
     stopped_ns = rdmux_now(pair->fabric_b);
-    pair->fabric_b->clock_ns = stopped_clock_ns;
+    pair->fabric_b->hooks.clock_ns = stopped_clock_ns;
     CHECK_OK(rdmux_ep_close(pair->a));
     pair->a = NULL;
     uint64_t until = now_ms() + PATIENT_MS;

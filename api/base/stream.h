@@ -4,8 +4,8 @@
  * behind a table of functions, so that built-in providers do not depend on TLS. No function blocks.
  * Only the owner of the endpoint's cq calls them.
  */
-#ifndef RDMUX_PROVIDERS_STREAM_H
-#define RDMUX_PROVIDERS_STREAM_H
+#ifndef RDMUX_API_BASE_STREAM_H
+#define RDMUX_API_BASE_STREAM_H
 
 #include <rdmux/provider.h>
 

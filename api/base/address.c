@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Addresses as text. */
-#include "api/address.h"
+#include "api/base/address.h"
 
-#include "api/core.h"
+#include "api/base/error.h"
 
 #include <netdb.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
  */
 #include "api/core.h"
 
-void rdmux_ep_deliver_settle(struct rdmux_cq *cq, struct rdmux_mail *mail)
+void rdmux_ep_deliver_read_drain(struct rdmux_cq *cq, struct rdmux_mail *mail)
 {
     struct rdmux_revoke_mail *revoke = RDMUX_CONTAINER(mail, struct rdmux_revoke_mail, mail);
     struct rdmux_ep *ep = rdmux_cq_endpoint(cq, revoke->ep_id);
@@ -15,8 +15,8 @@ void rdmux_ep_deliver_settle(struct rdmux_cq *cq, struct rdmux_mail *mail)
         rdmux_release(cq->fabric, revoke); /* its end will be the answer */
     } else if (ep != NULL && ep->phase == RDMUX_PHASE_READY &&
                (ep->ops->flags & RDMUX_PROVIDER_READS_LINGER) != 0) {
-        mail->next = ep->to_settle == NULL ? NULL : &ep->to_settle->mail;
-        ep->to_settle = revoke;
+        mail->next = ep->to_drain == NULL ? NULL : &ep->to_drain->mail;
+        ep->to_drain = revoke;
         ep->work |= RDMUX_WORK_CONTROL;
         rdmux_cq_pend(cq, ep);
     } else {
@@ -25,7 +25,7 @@ void rdmux_ep_deliver_settle(struct rdmux_cq *cq, struct rdmux_mail *mail)
     }
 }
 
-void rdmux_ep_deliver_settle_end(struct rdmux_cq *cq, struct rdmux_mail *mail)
+void rdmux_ep_deliver_read_drain_end(struct rdmux_cq *cq, struct rdmux_mail *mail)
 {
     struct rdmux_revoke_mail *revoke = RDMUX_CONTAINER(mail, struct rdmux_revoke_mail, mail);
     struct rdmux_ep *ep = rdmux_cq_endpoint(cq, revoke->ep_id);
@@ -50,36 +50,36 @@ static void free_all(struct rdmux_fabric *fabric, struct rdmux_revoke_mail **lis
     }
 }
 
-bool rdmux_settle_step(struct rdmux_ep *ep)
+bool rdmux_read_drain_step(struct rdmux_ep *ep)
 {
-    if (RDMUX_LIKELY(ep->to_settle == NULL && ep->settling == NULL) ||
+    if (RDMUX_LIKELY(ep->to_drain == NULL && ep->draining == NULL) ||
         ep->phase != RDMUX_PHASE_READY || ep->fault != RDMUX_OK) {
         return false;
     }
-    if (ep->settling != NULL && ep->settle_request.done) {
-        if (ep->settle_request.status != RDMUX_OK) {
-            rdmux_provider_failed(ep->path, (enum rdmux_status)ep->settle_request.status,
+    if (ep->draining != NULL && ep->drain_request.done) {
+        if (ep->drain_request.status != RDMUX_OK) {
+            rdmux_provider_failed(ep->path, (enum rdmux_status)ep->drain_request.status,
                                   "what was under way to the peer has not come there");
             return false;
         }
-        free_all(ep->fabric, &ep->settling, true);
+        free_all(ep->fabric, &ep->draining, true);
     }
-    if (ep->settling == NULL && ep->to_settle != NULL && rdmux_ep_flush(ep, &ep->settle_request)) {
-        ep->settling = ep->to_settle;
-        ep->to_settle = NULL;
+    if (ep->draining == NULL && ep->to_drain != NULL && rdmux_ep_flush(ep, &ep->drain_request)) {
+        ep->draining = ep->to_drain;
+        ep->to_drain = NULL;
     }
-    return ep->settling != NULL || ep->to_settle != NULL;
+    return ep->draining != NULL || ep->to_drain != NULL;
 }
 
-void rdmux_settle_cut(struct rdmux_ep *ep)
+void rdmux_read_drain_cut(struct rdmux_ep *ep)
 {
-    free_all(ep->fabric, &ep->to_settle, true);
-    free_all(ep->fabric, &ep->settling, true);
-    ep->settle_request.done = 0;
+    free_all(ep->fabric, &ep->to_drain, true);
+    free_all(ep->fabric, &ep->draining, true);
+    ep->drain_request.done = 0;
 }
 
-void rdmux_settle_leave(struct rdmux_ep *ep)
+void rdmux_read_drain_leave(struct rdmux_ep *ep)
 {
-    free_all(ep->fabric, &ep->to_settle, false);
-    free_all(ep->fabric, &ep->settling, false);
+    free_all(ep->fabric, &ep->to_drain, false);
+    free_all(ep->fabric, &ep->draining, false);
 }

@@ -2,10 +2,13 @@
 /*
  * Where secrets live as long as they are needed: in pages of their own, which core dumps leave out
  * and a fork wipes, and which are wiped piece by piece as pieces are released. Pages with room are on
- * fabric->secrets; a full one is found again by the address of a piece.
+ * the fabric's list; a full one is found again by the address of a piece.
  */
-#include "api/core.h"
+#include "api/base/secrets.h"
 
+#include "api/base/hooks.h"
+
+#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -46,22 +49,22 @@ void rdmux_secret_unmap(void *memory, size_t size)
 }
 
 /* secrets_lock is held, here and below. */
-static void link_page(struct rdmux_fabric *fabric, struct rdmux_secret_page *page)
+static void link_page(struct rdmux_hooks *hooks, struct rdmux_secret_page *page)
 {
     page->before = NULL;
-    page->next = fabric->secrets;
+    page->next = hooks->secrets;
     if (page->next != NULL) {
         page->next->before = page;
     }
-    fabric->secrets = page;
+    hooks->secrets = page;
 }
 
-static void unlink_page(struct rdmux_fabric *fabric, struct rdmux_secret_page *page)
+static void unlink_page(struct rdmux_hooks *hooks, struct rdmux_secret_page *page)
 {
     if (page->before != NULL) {
         page->before->next = page->next;
     } else {
-        fabric->secrets = page->next;
+        hooks->secrets = page->next;
     }
     if (page->next != NULL) {
         page->next->before = page->before;
@@ -70,14 +73,15 @@ static void unlink_page(struct rdmux_fabric *fabric, struct rdmux_secret_page *p
 
 void *rdmux_secret_allocate(struct rdmux_fabric *fabric)
 {
+    struct rdmux_hooks *hooks = rdmux_hooks_of(fabric);
     uint8_t *piece = NULL;
-    pthread_mutex_lock(&fabric->secrets_lock);
-    struct rdmux_secret_page *page = fabric->secrets;
+    pthread_mutex_lock(&hooks->secrets_lock);
+    struct rdmux_secret_page *page = hooks->secrets;
     if (page == NULL) {
         page = rdmux_secret_map(PAGE);
         if (page != NULL) {
             page->used = 1;
-            link_page(fabric, page);
+            link_page(hooks, page);
         }
     }
     if (page != NULL) {
@@ -85,10 +89,10 @@ void *rdmux_secret_allocate(struct rdmux_fabric *fabric)
         page->used |= UINT32_C(1) << index;
         piece = (uint8_t *)page + (size_t)index * RDMUX_SECRET_PIECE;
         if (page->used == ALL_USED) {
-            unlink_page(fabric, page);
+            unlink_page(hooks, page);
         }
     }
-    pthread_mutex_unlock(&fabric->secrets_lock);
+    pthread_mutex_unlock(&hooks->secrets_lock);
     return piece;
 }
 
@@ -97,19 +101,20 @@ void rdmux_secret_release(struct rdmux_fabric *fabric, void *piece)
     if (piece == NULL) {
         return;
     }
+    struct rdmux_hooks *hooks = rdmux_hooks_of(fabric);
     explicit_bzero(piece, RDMUX_SECRET_PIECE);
     uintptr_t offset = (uintptr_t)piece % PAGE;
     struct rdmux_secret_page *page = (void *)((uint8_t *)piece - offset);
-    pthread_mutex_lock(&fabric->secrets_lock);
+    pthread_mutex_lock(&hooks->secrets_lock);
     if (page->used == ALL_USED) {
-        link_page(fabric, page);
+        link_page(hooks, page);
     }
     page->used &= ~(UINT32_C(1) << (offset / RDMUX_SECRET_PIECE));
     if (page->used == 1) {
-        unlink_page(fabric, page);
+        unlink_page(hooks, page);
         (void)munmap(page, PAGE);
     }
-    pthread_mutex_unlock(&fabric->secrets_lock);
+    pthread_mutex_unlock(&hooks->secrets_lock);
 }
 
 void rdmux_release_wiped(struct rdmux_fabric *fabric, void *memory, size_t size)

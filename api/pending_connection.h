@@ -4,8 +4,8 @@
  * come from. Lists and counters change with fabric->lock held; strangers come and go with
  * fabric->step_lock held.
  */
-#ifndef RDMUX_API_STRANGER_H
-#define RDMUX_API_STRANGER_H
+#ifndef RDMUX_API_PENDING_CONNECTION_H
+#define RDMUX_API_PENDING_CONNECTION_H
 
 #include "api/listener.h"
 
@@ -18,7 +18,7 @@
 
 enum {
     RDMUX_STRANGER_FIRST_SIZE = 128, /* room in the record itself: a HELLO or a JOIN */
-    RDMUX_ORIGIN_BUCKETS = 1024,
+    RDMUX_QUOTA_BUCKETS = 1024,
     RDMUX_STRANGER_TIMER_NS = 100 * 1000 * 1000, /* how often it is looked who is due */
 };
 
@@ -26,12 +26,12 @@ enum {
  * Whom connections are counted by: an address (IPv6: a /64), or the identity of one that has
  * authenticated. It is there while one of its connections has not been taken, or is being set up.
  */
-struct rdmux_origin {
+struct rdmux_peer_quota {
     struct rdmux_listener *listener;
     struct rdmux_list hash_link;    /* listener->origins[] */
     struct rdmux_list link;         /* listener->all_origins */
     struct rdmux_list waiting_link; /* listener->waiting, while one of it has introduced itself */
-    struct rdmux_list silent;       /* strangers by origin_link, oldest first */
+    struct rdmux_list silent;       /* strangers by quota_link, oldest first */
     struct rdmux_list introduced;   /* the same */
     uint32_t silent_count;
     uint32_t introduced_count;
@@ -45,14 +45,14 @@ struct rdmux_origin {
 };
 
 /* A connection nobody has taken yet. */
-struct stranger {
+struct rdmux_pending_connection {
     struct rdmux_watch watch;
     struct rdmux_list link; /* listener->silent or listener->introduced */
     struct rdmux_listener *listener;
     struct rdmux_plain_call *call; /* then there is no socket */
     int socket;
-    struct rdmux_origin *origin;
-    struct rdmux_list origin_link; /* origin->silent or origin->introduced */
+    struct rdmux_peer_quota *quota;
+    struct rdmux_list quota_link; /* origin->silent or origin->introduced */
     /* NULL: in clear, or the handshake has it. */
     struct rdmux_tls *tls;
     struct rdmux_shake *shake;    /* NULL: no TLS handshake is under way */
@@ -97,11 +97,11 @@ struct rdmux_listener {
     uint32_t max_waiting_per_address;
     uint32_t accept_timeout_ms; /* 0: none, but for a crowd */
     _Atomic uint32_t max_setups;
-    uint64_t origin_seed; /* so that nobody chooses whom he shares a bucket with */
-    struct rdmux_list origins[RDMUX_ORIGIN_BUCKETS];
-    struct rdmux_list all_origins;
+    uint64_t quota_seed; /* so that nobody chooses whom he shares a bucket with */
+    struct rdmux_list quotas[RDMUX_QUOTA_BUCKETS];
+    struct rdmux_list all_quotas;
     struct rdmux_list waiting; /* origins; the one that was taken from last at the end */
-    uint32_t crowds;           /* origins that are one, see rdmux_origin_is_crowd() */
+    uint32_t crowds;           /* origins that are one, see rdmux_peer_quota_is_crowd() */
     uint32_t count;            /* strangers */
     uint32_t unshown;
     int proved;
@@ -128,70 +128,70 @@ struct rdmux_listener {
  * the number told when the while is over. step_lock is held. */
 bool rdmux_listener_may_tell(struct rdmux_listener *listener);
 
-/* ------------------------------------------------------------------- stranger.c, for listener.c */
+/* ------------------------------------------------------------------- pending_connection.c, for listener.c */
 
 /* A connection that was accepted; the socket is the stranger's, whatever happens. */
-void rdmux_stranger_take(struct rdmux_listener *listener, int socket,
-                         const struct sockaddr_storage *address, socklen_t address_length);
+void rdmux_pending_take(struct rdmux_listener *listener, int socket,
+                        const struct sockaddr_storage *address, socklen_t address_length);
 /* It has been counted, and may be one too many: one goes. False: it is the one. */
-bool rdmux_stranger_has_room(struct stranger *newcomer);
+bool rdmux_pending_has_room(struct rdmux_pending_connection *newcomer);
 /* It may be shown and taken. */
-void rdmux_stranger_becomes_known(struct stranger *stranger);
+void rdmux_pending_becomes_known(struct rdmux_pending_connection *pending);
 /* Sends all of it, or false: it does not listen. */
-bool rdmux_stranger_say(struct stranger *stranger, const uint8_t *bytes, size_t size);
-void rdmux_stranger_address(struct stranger *stranger, char out[RDMUX_ADDRESS_MAX]);
+bool rdmux_pending_say(struct rdmux_pending_connection *pending, const uint8_t *bytes, size_t size);
+void rdmux_pending_address(struct rdmux_pending_connection *pending, char out[RDMUX_ADDRESS_MAX]);
 
 /* Ends it. why: logged, unless NULL. */
-void rdmux_stranger_drop(struct stranger *stranger, const char *why);
+void rdmux_pending_drop(struct rdmux_pending_connection *pending, const char *why);
 /* One goes, so that there is room for a newcomer, who is of one of the origins; NULL: nobody knows of
  * which. False: nobody has to go. */
-bool rdmux_stranger_drop_one(struct rdmux_listener *listener, struct stranger *newcomer,
-                             const char *why);
+bool rdmux_pending_drop_one(struct rdmux_listener *listener,
+                            struct rdmux_pending_connection *newcomer, const char *why);
 /* The parts of that, for who takes its socket: off the service thread's list, off the listener's
  * (fabric->lock is held), the connection ends, the record goes. */
-void rdmux_stranger_unwatch(struct stranger *stranger);
-void rdmux_stranger_unlink(struct stranger *stranger);
-void rdmux_stranger_hang_up(struct stranger *stranger);
-void rdmux_stranger_free(struct stranger *stranger);
+void rdmux_pending_unwatch(struct rdmux_pending_connection *pending);
+void rdmux_pending_unlink(struct rdmux_pending_connection *pending);
+void rdmux_pending_hang_up(struct rdmux_pending_connection *pending);
+void rdmux_pending_free(struct rdmux_pending_connection *pending);
 
 /* What connections from an address are counted by: at most RDMUX_ORIGIN_KEY_MAX bytes. Returns how many. */
 enum { RDMUX_ORIGIN_KEY_MAX = 1 + 16 };
-size_t rdmux_origin_key(const struct sockaddr_storage *address, uint8_t *key);
+size_t rdmux_peer_quota_key(const struct sockaddr_storage *address, uint8_t *key);
 
 /* ------------------------------------------------------------------------ sessions.c; step_lock */
 
 /* It may have a TLS session from now on. False: there is no place, and its watch is called once there may be. */
-bool rdmux_session_take_place(struct stranger *stranger);
+bool rdmux_session_take_place(struct rdmux_pending_connection *pending);
 /* It needs none any more, as its peer is known, or it goes. Has it had none: nothing. */
-void rdmux_session_leave_place(struct stranger *stranger);
+void rdmux_session_leave_place(struct rdmux_pending_connection *pending);
 /* Now and then, while somebody is silent. */
 void rdmux_session_timer(struct rdmux_listener *listener);
 
-/* ------------------------------------------------------------------- origin.c; fabric->lock is held */
+/* ------------------------------------------------------------------- peer_quota.c; fabric->lock is held */
 
 /* One more of it that is silent. Of an address, unless the stranger is a call of rdma://. RDMUX_NO_MEMORY */
-enum rdmux_status rdmux_origin_enter(struct stranger *stranger);
+enum rdmux_status rdmux_peer_quota_enter(struct rdmux_pending_connection *pending);
 /* It has introduced itself, and counts by its identity if it has one. */
-void rdmux_origin_introduce(struct stranger *stranger);
+void rdmux_peer_quota_introduce(struct rdmux_pending_connection *pending);
 /* It is taken, or gone. */
-void rdmux_origin_leave(struct stranger *stranger);
+void rdmux_peer_quota_leave(struct rdmux_pending_connection *pending);
 /* An endpoint of it is being set up, or is no more. */
-void rdmux_origin_begin_setup(struct rdmux_origin *origin);
-void rdmux_origin_end_setup(struct rdmux_origin *origin);
+void rdmux_peer_quota_begin_setup(struct rdmux_peer_quota *quota);
+void rdmux_peer_quota_end_setup(struct rdmux_peer_quota *quota);
 /* Does more than half of what it may have wait to be taken? */
-bool rdmux_origin_is_crowd(const struct rdmux_origin *origin);
+bool rdmux_peer_quota_is_crowd(const struct rdmux_peer_quota *quota);
 /* max_waiting_per_address has changed. */
-void rdmux_origins_count_crowds(struct rdmux_listener *listener);
+void rdmux_peer_quotas_count_crowds(struct rdmux_listener *listener);
 /* The one that holds most of what has not been taken; NULL: there is none. */
-struct rdmux_origin *rdmux_origin_largest(struct rdmux_listener *listener);
-static inline uint32_t rdmux_origin_count(const struct rdmux_origin *origin)
+struct rdmux_peer_quota *rdmux_peer_quota_largest(struct rdmux_listener *listener);
+static inline uint32_t rdmux_peer_quota_count(const struct rdmux_peer_quota *quota)
 {
-    return origin->silent_count + origin->introduced_count;
+    return quota->silent_count + quota->introduced_count;
 }
 /* Whose turn it is: of those that wait and have room, one with the fewest set-ups. NULL: nobody's. */
-struct rdmux_origin *rdmux_origin_next(struct rdmux_listener *listener);
+struct rdmux_peer_quota *rdmux_peer_quota_next(struct rdmux_listener *listener);
 
-/* ------------------------------------------------------------------- listener.c, for stranger.c */
+/* ------------------------------------------------------------------- listener.c, for pending_connection.c */
 
 /* fabric->lock is held: the descriptor is readable while something is neither shown nor taken, or
  * proved and not returned; accept calls look whether there is something for them. */

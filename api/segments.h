@@ -3,16 +3,16 @@
  * Writes and reads longer than a path's messages can be: given to the provider in pieces, completed once. Sends are never split.
  * All by the cq's owner. [data path]
  */
-#ifndef RDMUX_API_SPLIT_H
-#define RDMUX_API_SPLIT_H
+#ifndef RDMUX_API_SEGMENTS_H
+#define RDMUX_API_SEGMENTS_H
 
 #include "api/core.h"
 
 enum {
-    RDMUX_SPLIT_PIECES = 8
+    RDMUX_SEGMENTS_MAX = 8
 }; /* of all split requests of an endpoint that are with the provider at a time; a power of two */
 
-struct rdmux_split {
+struct rdmux_segments {
     uint64_t max;   /* bytes of a piece */
     uint64_t given; /* of the request at send.next */
     bool busy;      /* pieces are with the provider, or done and not looked at */
@@ -23,28 +23,28 @@ struct rdmux_split {
 };
 
 /* For the path that the endpoint is about to get. max_message: 0 = no limit. */
-enum rdmux_status rdmux_split_open(struct rdmux_ep *ep, uint64_t max_message);
-void rdmux_split_close(struct rdmux_ep *ep);
+enum rdmux_status rdmux_segments_open(struct rdmux_ep *ep, uint64_t max_message);
+void rdmux_segments_close(struct rdmux_ep *ep);
 
-static inline bool rdmux_split_concerns(const struct rdmux_ep *ep,
-                                        const struct rdmux_request *request)
+static inline bool rdmux_segments_concern(const struct rdmux_ep *ep,
+                                          const struct rdmux_request *request)
 {
-    return ep->split != NULL && request->length > ep->split->max && request->remote != NULL &&
+    return ep->segments != NULL && request->length > ep->segments->max && request->remote != NULL &&
            request->op <= RDMUX_OP_READ; /* an atomic is one whatever a peer says of its messages */
 }
 
-/* Is there something for rdmux_split_reap()? */
-static inline bool rdmux_split_has_news(const struct rdmux_ep *ep)
+/* Is there something for rdmux_segments_reap()? */
+static inline bool rdmux_segments_has_news(const struct rdmux_ep *ep)
 {
-    const struct rdmux_split *split = ep->split;
-    return split != NULL && split->tail != split->head &&
-           split->pieces[split->tail % RDMUX_SPLIT_PIECES].done;
+    const struct rdmux_segments *segments = ep->segments;
+    return segments != NULL && segments->tail != segments->head &&
+           segments->pieces[segments->tail % RDMUX_SEGMENTS_MAX].done;
 }
 
 /* Gives the provider what it takes of the request at send.next. RDMUX_OK: all of it, the caller goes past it. RDMUX_AGAIN: go on
  * when pieces are done, or when the provider says so (*blocked). */
-enum rdmux_status rdmux_split_give(struct rdmux_ep *ep, bool *blocked);
+enum rdmux_status rdmux_segments_give(struct rdmux_ep *ep, bool *blocked);
 /* Ends the requests of which all pieces are done. */
-void rdmux_split_reap(struct rdmux_ep *ep);
+void rdmux_segments_reap(struct rdmux_ep *ep);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Whom a heartbeat is for: endpoints to one process at one address. */
+/* Heartbeat groups: endpoints to one process at one address, which one heartbeat is for. */
 #include "api/connection.h"
 #include "negotiation/control_channel.h"
 
@@ -9,11 +9,11 @@
 
 /* Where the process at the other end of a socket is, as the kernel knows it; of a kind of socket of
  * which it knows nothing, the endpoint is alone. */
-static void find_from(int socket, uint64_t ep_id, uint8_t from[RDMUX_TOLD_FROM_SIZE])
+static void find_from(int socket, uint64_t ep_id, uint8_t from[RDMUX_HEARTBEAT_GROUP_KEY_SIZE])
 {
     struct sockaddr_storage address = { .ss_family = AF_UNSPEC };
     socklen_t length = sizeof(address);
-    memset(from, 0, RDMUX_TOLD_FROM_SIZE);
+    memset(from, 0, RDMUX_HEARTBEAT_GROUP_KEY_SIZE);
     (void)getpeername(socket, (struct sockaddr *)&address, &length);
     from[0] = (uint8_t)address.ss_family;
     if (address.ss_family == AF_INET) {
@@ -40,23 +40,24 @@ static void find_from(int socket, uint64_t ep_id, uint8_t from[RDMUX_TOLD_FROM_S
     memcpy(from + 1, &ep_id, sizeof(ep_id));
 }
 
-struct rdmux_told *rdmux_told_get(struct rdmux_ep *ep)
+struct rdmux_heartbeat_group *rdmux_heartbeat_group_get(struct rdmux_ep *ep)
 {
-    struct rdmux_told *fresh = rdmux_allocate(ep->fabric, sizeof(*fresh));
+    struct rdmux_heartbeat_group *fresh = rdmux_allocate(ep->fabric, sizeof(*fresh));
     if (fresh == NULL) {
         return NULL;
     }
     const char *identity = rdmux_channel_identity(ep->channel);
     find_from(rdmux_channel_socket(ep->channel), ep->id, fresh->from);
     memcpy(fresh->identity, identity, strnlen(identity, sizeof(fresh->identity) - 1));
-    struct rdmux_told *found = NULL;
+    struct rdmux_heartbeat_group *found = NULL;
     pthread_mutex_lock(&ep->fabric->lock);
-    struct rdmux_list *list = &ep->peer->told;
+    struct rdmux_list *list = &ep->peer->heartbeat_groups;
     for (struct rdmux_list *at = list->next; at != list && found == NULL; at = at->next) {
-        struct rdmux_told *told = RDMUX_CONTAINER(at, struct rdmux_told, link);
-        bool same = memcmp(told->from, fresh->from, sizeof(told->from)) == 0 &&
-                    strcmp(told->identity, fresh->identity) == 0;
-        found = same ? told : NULL;
+        struct rdmux_heartbeat_group *group = RDMUX_CONTAINER(at, struct rdmux_heartbeat_group,
+                                                              link);
+        bool same = memcmp(group->from, fresh->from, sizeof(group->from)) == 0 &&
+                    strcmp(group->identity, fresh->identity) == 0;
+        found = same ? group : NULL;
     }
     if (found == NULL) {
         found = fresh;
@@ -69,24 +70,24 @@ struct rdmux_told *rdmux_told_get(struct rdmux_ep *ep)
     return found;
 }
 
-void rdmux_told_put(struct rdmux_fabric *fabric, struct rdmux_told *told)
+void rdmux_heartbeat_group_put(struct rdmux_fabric *fabric, struct rdmux_heartbeat_group *group)
 {
     pthread_mutex_lock(&fabric->lock);
-    bool last = --told->refs == 0;
+    bool last = --group->refs == 0;
     if (last) {
-        rdmux_list_remove(&told->link);
+        rdmux_list_remove(&group->link);
     }
     pthread_mutex_unlock(&fabric->lock);
     if (last) {
-        rdmux_release(fabric, told);
+        rdmux_release(fabric, group);
     }
 }
 
-void rdmux_told_renew(struct rdmux_ep *ep)
+void rdmux_heartbeat_group_renew(struct rdmux_ep *ep)
 {
-    struct rdmux_told *told = rdmux_told_get(ep);
-    if (told != NULL) { /* else it goes on counting with those of the old address */
-        rdmux_told_put(ep->fabric, ep->told);
-        ep->told = told;
+    struct rdmux_heartbeat_group *group = rdmux_heartbeat_group_get(ep);
+    if (group != NULL) { /* else it goes on counting with those of the old address */
+        rdmux_heartbeat_group_put(ep->fabric, ep->heartbeat_group);
+        ep->heartbeat_group = group;
     }
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Addresses as text. */
-#ifndef RDMUX_API_ADDRESS_H
-#define RDMUX_API_ADDRESS_H
+#ifndef RDMUX_API_BASE_ADDRESS_H
+#define RDMUX_API_BASE_ADDRESS_H
 
 #include <rdmux/rdmux.h>
 
 #include <stdbool.h>
 #include <sys/socket.h>
 
-enum { RDMUX_HOST_MAX = 256, RDMUX_PORT_MAX = 8 };
+enum { RDMUX_DEFAULT_PORT = 7471, RDMUX_HOST_MAX = 256, RDMUX_PORT_MAX = 8 };
 
 struct rdmux_address_text {
     char host[RDMUX_HOST_MAX]; /* "" = all addresses */

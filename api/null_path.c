@@ -5,15 +5,16 @@
  */
 #include "api/failover.h"
 
-static size_t limbo_poll(struct rdmux_provider_cq *cq, size_t budget)
+static size_t null_path_poll(struct rdmux_provider_cq *cq, size_t budget)
 {
     (void)cq;
     (void)budget;
     return 0;
 }
 
-static enum rdmux_status limbo_post(struct rdmux_provider_ep *ep, struct rdmux_request *requests,
-                                    size_t count, uint32_t flags, size_t *posted)
+static enum rdmux_status null_path_post(struct rdmux_provider_ep *ep,
+                                        struct rdmux_request *requests, size_t count,
+                                        uint32_t flags, size_t *posted)
 {
     (void)ep;
     (void)requests;
@@ -23,8 +24,8 @@ static enum rdmux_status limbo_post(struct rdmux_provider_ep *ep, struct rdmux_r
     return rdmux_again("post: the endpoint is moving to another path");
 }
 
-static enum rdmux_status limbo_post_recv(struct rdmux_provider_ep *ep,
-                                         struct rdmux_request *requests, size_t count)
+static enum rdmux_status null_path_post_recv(struct rdmux_provider_ep *ep,
+                                             struct rdmux_request *requests, size_t count)
 {
     (void)ep;
     (void)requests;
@@ -32,23 +33,23 @@ static enum rdmux_status limbo_post_recv(struct rdmux_provider_ep *ep,
     return RDMUX_OK;
 }
 
-static enum rdmux_status limbo_quiesce(struct rdmux_provider_ep *ep,
-                                       struct rdmux_provider_counts *counts)
+static enum rdmux_status null_path_quiesce(struct rdmux_provider_ep *ep,
+                                           struct rdmux_provider_counts *counts)
 {
     (void)ep;
     *counts = (struct rdmux_provider_counts){ 0 };
     return RDMUX_OK;
 }
 
-const struct rdmux_provider_ops rdmux_limbo_ops = {
+const struct rdmux_provider_ops rdmux_null_path_ops = {
     .abi = RDMUX_PROVIDER_ABI,
     .size = RDMUX_PROVIDER_OPS_SIZE_LEAST,
     .name = "none",
-    .poll = limbo_poll,
-    .post = limbo_post,
+    .poll = null_path_poll,
+    .post = null_path_post,
     .doorbell = rdmux_unsupported_doorbell,
-    .post_recv = limbo_post_recv,
+    .post_recv = null_path_post_recv,
     .ep_control = rdmux_unsupported_ep_control,
     .ep_ping = rdmux_unsupported_ep_ping,
-    .ep_quiesce = limbo_quiesce,
+    .ep_quiesce = null_path_quiesce,
 };

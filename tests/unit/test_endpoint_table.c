@@ -111,7 +111,7 @@ static int open_scene(void **state)
     (void)state;
     memset(&scene, 0, sizeof(scene));
     scene.fake = fake_fabric_create();
-    scene.fake->fabric.clock_ns = scene_clock;
+    scene.fake->fabric.hooks.clock_ns = scene_clock;
     scene.cq = rdmux_allocate(&scene.fake->fabric, sizeof(*scene.cq));
     assert_non_null(scene.cq);
     scene.cq->fabric = &scene.fake->fabric;

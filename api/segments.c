@@ -1,32 +1,33 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-#include "api/split.h"
+#include "api/segments.h"
 
 #include "api/request.h"
 
 #include <string.h>
 
-enum rdmux_status rdmux_split_open(struct rdmux_ep *ep, uint64_t max_message)
+enum rdmux_status rdmux_segments_open(struct rdmux_ep *ep, uint64_t max_message)
 {
     if (max_message == 0) {
         return RDMUX_OK;
     }
-    size_t sges_at = sizeof(struct rdmux_split) + RDMUX_SPLIT_PIECES * sizeof(struct rdmux_request);
-    size_t size = sges_at + sizeof(struct rdmux_provider_sge) * RDMUX_SPLIT_PIECES * RDMUX_SGE_MAX;
+    size_t sges_at = sizeof(struct rdmux_segments) +
+                     RDMUX_SEGMENTS_MAX * sizeof(struct rdmux_request);
+    size_t size = sges_at + sizeof(struct rdmux_provider_sge) * RDMUX_SEGMENTS_MAX * RDMUX_SGE_MAX;
     uint8_t *memory = rdmux_allocate(ep->fabric, size);
     if (memory == NULL) {
         return rdmux_fail(RDMUX_NO_MEMORY, "endpoint: out of memory");
     }
-    ep->split = (struct rdmux_split *)(void *)memory;
-    ep->split->max = max_message;
-    ep->split->pieces = (struct rdmux_request *)(void *)(memory + sizeof(struct rdmux_split));
-    ep->split->sges = (struct rdmux_provider_sge *)(void *)(memory + sges_at);
+    ep->segments = (struct rdmux_segments *)(void *)memory;
+    ep->segments->max = max_message;
+    ep->segments->pieces = (struct rdmux_request *)(void *)(memory + sizeof(struct rdmux_segments));
+    ep->segments->sges = (struct rdmux_provider_sge *)(void *)(memory + sges_at);
     return RDMUX_OK;
 }
 
-void rdmux_split_close(struct rdmux_ep *ep)
+void rdmux_segments_close(struct rdmux_ep *ep)
 {
-    rdmux_release(ep->fabric, ep->split);
-    ep->split = NULL;
+    rdmux_release(ep->fabric, ep->segments);
+    ep->segments = NULL;
 }
 
 /* The list of bytes [offset, offset + length) of a request. Returns its entries. */
@@ -51,12 +52,12 @@ static uint16_t slice(const struct rdmux_request *whole, uint64_t offset, uint64
     return count;
 }
 
-static void fill_piece(struct rdmux_split *split, uint32_t index, struct rdmux_request *whole)
+static void fill_piece(struct rdmux_segments *segments, uint32_t index, struct rdmux_request *whole)
 {
-    struct rdmux_request *piece = &split->pieces[index];
-    uint64_t rest = whole->length - split->given;
-    bool first = split->given == 0;
-    bool last = rest <= split->max;
+    struct rdmux_request *piece = &segments->pieces[index];
+    uint64_t rest = whole->length - segments->given;
+    bool first = segments->given == 0;
+    bool last = rest <= segments->max;
     uint32_t flags = whole->flags & RDMUX_INLINE;
     flags |= first ? whole->flags & RDMUX_FENCE : 0;
     flags |= last ? whole->flags & RDMUX_PLACED : 0;
@@ -65,56 +66,57 @@ static void fill_piece(struct rdmux_split *split, uint32_t index, struct rdmux_r
     piece->flags = flags;
     piece->imm = whole->imm;
     piece->internal = 1;
-    piece->length = last ? rest : split->max;
+    piece->length = last ? rest : segments->max;
     piece->context = whole;
-    piece->sges = &split->sges[(size_t)index * RDMUX_SGE_MAX];
-    piece->sge_count = slice(whole, split->given, piece->length, piece->sges);
+    piece->sges = &segments->sges[(size_t)index * RDMUX_SGE_MAX];
+    piece->sge_count = slice(whole, segments->given, piece->length, piece->sges);
     piece->remote = whole->remote;
-    piece->offset = whole->offset + split->given;
+    piece->offset = whole->offset + segments->given;
     piece->sequence = whole->sequence;
 }
 
-enum rdmux_status rdmux_split_give(struct rdmux_ep *ep, bool *blocked)
+enum rdmux_status rdmux_segments_give(struct rdmux_ep *ep, bool *blocked)
 {
-    struct rdmux_split *split = ep->split;
+    struct rdmux_segments *segments = ep->segments;
     struct rdmux_request *whole = rdmux_ring_record(&ep->send, ep->send.next);
     *blocked = false;
-    if (split->given == 0) {
+    if (segments->given == 0) {
         whole->provider[0] = 0; /* bytes done */
     }
-    while (split->given < whole->length) {
-        rdmux_split_reap(ep);
-        if (split->head - split->tail == RDMUX_SPLIT_PIECES) {
+    while (segments->given < whole->length) {
+        rdmux_segments_reap(ep);
+        if (segments->head - segments->tail == RDMUX_SEGMENTS_MAX) {
             return RDMUX_AGAIN;
         }
-        uint32_t index = split->head % RDMUX_SPLIT_PIECES;
-        fill_piece(split, index, whole);
-        split->busy = true;
+        uint32_t index = segments->head % RDMUX_SEGMENTS_MAX;
+        fill_piece(segments, index, whole);
+        segments->busy = true;
         size_t posted = 0;
-        enum rdmux_status status = ep->ops->post(ep->path, &split->pieces[index], 1, 0, &posted);
+        enum rdmux_status status = ep->ops->post(ep->path, &segments->pieces[index], 1, 0, &posted);
         if (status != RDMUX_OK) {
             *blocked = status == RDMUX_AGAIN;
             return status;
         }
-        split->head++;
-        split->given += split->pieces[index].length;
+        segments->head++;
+        segments->given += segments->pieces[index].length;
     }
-    split->given = 0;
+    segments->given = 0;
     return RDMUX_OK;
 }
 
-void rdmux_split_reap(struct rdmux_ep *ep)
+void rdmux_segments_reap(struct rdmux_ep *ep)
 {
-    struct rdmux_split *split = ep->split;
-    while (split->tail != split->head && split->pieces[split->tail % RDMUX_SPLIT_PIECES].done) {
-        const struct rdmux_request *piece = &split->pieces[split->tail % RDMUX_SPLIT_PIECES];
+    struct rdmux_segments *segments = ep->segments;
+    while (segments->tail != segments->head &&
+           segments->pieces[segments->tail % RDMUX_SEGMENTS_MAX].done) {
+        const struct rdmux_request *piece = &segments->pieces[segments->tail % RDMUX_SEGMENTS_MAX];
         struct rdmux_request *whole = piece->context;
         if (piece->status != RDMUX_OK && whole->status == RDMUX_OK) {
             whole->status = piece->status;
         }
         whole->provider[0] += piece->length;
         whole->done = whole->provider[0] == whole->length;
-        split->tail++;
+        segments->tail++;
     }
-    split->busy = split->tail != split->head;
+    segments->busy = segments->tail != segments->head;
 }
