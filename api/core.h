@@ -21,6 +21,8 @@
 #include "api/base/hooks.h"
 #include "api/base/list.h"
 #include "api/base/secrets.h"
+#include "api/progress/service.h"
+#include "api/progress/worker.h"
 #include "negotiation/handshake.h"
 #include "negotiation/message.h"
 #include "providers/registry.h"
@@ -46,13 +48,6 @@ enum {
 };
 
 /* ------------------------------------------------------------------ fabric (fabric.c, registry) */
-
-/* A descriptor the service thread watches. ready runs with the service's step_lock held. */
-struct rdmux_watch {
-    void (*ready)(struct rdmux_fabric *fabric, struct rdmux_watch *watch);
-    struct rdmux_watch *next_called; /* service.c: of rdmux_service_call() */
-    bool is_called;
-};
 
 /* A domain in use: a device of a provider, with the path it was opened for. Never closed before the
  * fabric. */
@@ -89,14 +84,11 @@ struct rdmux_heartbeat_group {
 /* last_explanation.c: keeps an explanation for rdmux_last_explanation(); takes ownership; NULL forgets. */
 void rdmux_set_last_explanation(struct rdmux_explanation *explanation);
 
-struct rdmux_service; /* service.c */
-
 struct rdmux_fabric {
     struct rdmux_hooks hooks; /* first, see rdmux_hooks_of() */
-    uint32_t flags;
-    const uint32_t *alive;   /* a page that fork wipes: 0 in a child */
-    struct rdmux_auth *auth; /* NULL: nobody authenticates */
-    char filter[256];        /* attribute and environment intersected: names of what is left */
+    const uint32_t *alive;    /* a page that fork wipes: 0 in a child */
+    struct rdmux_auth *auth;  /* NULL: nobody authenticates */
+    char filter[256];         /* attribute and environment intersected: names of what is left */
     uint8_t process[RDMUX_PROCESS_ID_SIZE];
     struct rdmux_registry registry;
 
@@ -120,7 +112,7 @@ struct rdmux_fabric {
     struct rdmux_figures *figures; /* measure.c; lock; NULL: nothing was measured */
 
     struct rdmux_region_table *table; /* target.c */
-    struct rdmux_service *service;
+    struct rdmux_list served_cqs;     /* cq_service.c; step_lock */
     struct rdmux_shakes *shakes; /* shake.c; NULL before the first handshake of a stranger; step_lock */
     _Atomic uint64_t next_id; /* endpoints, connections */
     long processors;          /* that are online */
@@ -360,7 +352,7 @@ struct rdmux_cq {
     struct rdmux_cq_front front;
     struct rdmux_lane *gate; /* signal and inside, in memory that a fork wipes */
     /* Counts calls, so that the service thread sees the application come and go. Those over the
-     * lane show in gate->inside, see service.c. */
+     * lane show in gate->inside, see cq_service.c. */
     _Atomic uint64_t calls;
     uint32_t fence; /* 1: no membarrier: enter by an atomic exchange */
     uint32_t domain_count;
@@ -905,49 +897,14 @@ void rdmux_ep_start_liveness(struct rdmux_ep *ep);
  * after each drain that needs it. */
 void rdmux_ep_control_step(struct rdmux_ep *ep);
 
-/* service.c */
-enum rdmux_status rdmux_service_create(struct rdmux_fabric *fabric);
-/* Stops and joins the threads. */
-void rdmux_service_stop(struct rdmux_fabric *fabric);
-void rdmux_service_destroy(struct rdmux_fabric *fabric);
-/* One round without sleeping; fabric_progress, and calls that wait without a service thread. */
-void rdmux_service_step(struct rdmux_fabric *fabric, int timeout_ms);
-int rdmux_service_fd(struct rdmux_fabric *fabric);
+/* cq_service.c */
+/* One look at every cq, in the service's step; returns when to look again. step_lock is held. */
+uint64_t rdmux_cq_service_step(struct rdmux_fabric *fabric, uint64_t now_ns);
 /* Any thread that owns no cq: gives a slice to each cq on which a revocation waits for importers and
  * that no call is inside of. */
-void rdmux_service_attend_revocations(struct rdmux_fabric *fabric);
-void rdmux_service_add_cq(struct rdmux_cq *cq);
+void rdmux_cq_service_attend_revocations(struct rdmux_fabric *fabric);
+void rdmux_cq_service_add(struct rdmux_cq *cq);
 /* Returns when the service thread will not touch the cq again. */
-void rdmux_service_remove_cq(struct rdmux_cq *cq);
-/* Watches fd for reading (events as in epoll_ctl(2)). */
-enum rdmux_status rdmux_service_watch(struct rdmux_fabric *fabric, int fd, uint32_t events,
-                                      struct rdmux_watch *watch);
-/* Has ready called in the next step, whatever its descriptor says. Any thread. */
-void rdmux_service_call(struct rdmux_fabric *fabric, struct rdmux_watch *watch);
-/* Takes back such a call that was not carried out yet. step_lock is held. */
-void rdmux_service_forget(struct rdmux_fabric *fabric, const struct rdmux_watch *watch);
-/* When it returns, watch is not called again, unless by rdmux_service_call(). fabric->lock must not be held. */
-void rdmux_service_unwatch(struct rdmux_fabric *fabric, int fd, struct rdmux_watch *watch);
-/* One-shot watches: armed again. Any thread. */
-void rdmux_service_rearm(struct rdmux_fabric *fabric, int fd, struct rdmux_watch *watch);
-/* The service's lock of a step, recursive; before fabric->lock. */
-void rdmux_service_lock(struct rdmux_fabric *fabric);
-void rdmux_service_unlock(struct rdmux_fabric *fabric);
-/* A listener wants rdmux_listener_timers() to be called at this time. */
-void rdmux_service_timer(struct rdmux_fabric *fabric, uint64_t deadline_ns);
-void rdmux_service_wake(struct rdmux_fabric *fabric);
-static inline bool rdmux_fabric_is_manual(const struct rdmux_fabric *fabric)
-{
-    return (fabric->flags & RDMUX_FABRIC_NO_SERVICE_THREAD) != 0;
-}
-/* Starts a thread of the library's, which takes no signals. RDMUX_NO_MEMORY. */
-enum rdmux_status rdmux_thread_start(pthread_t *thread, void *(*run)(void *), void *argument,
-                                     const char *name);
-/* Runs work(job) on the worker thread (within this call without one). */
-struct rdmux_job {
-    struct rdmux_job *next;
-    void (*work)(struct rdmux_job *job);
-};
-void rdmux_worker_run(struct rdmux_fabric *fabric, struct rdmux_job *job);
+void rdmux_cq_service_remove(struct rdmux_cq *cq);
 
 #endif

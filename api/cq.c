@@ -838,7 +838,7 @@ enum rdmux_status rdmux_cq_create(struct rdmux_fabric *fabric, const struct rdmu
     pthread_mutex_lock(&fabric->lock);
     rdmux_list_append(&fabric->cqs, &cq->link);
     pthread_mutex_unlock(&fabric->lock);
-    rdmux_service_add_cq(cq);
+    rdmux_cq_service_add(cq);
     *out = cq;
     return RDMUX_OK;
 
@@ -877,7 +877,7 @@ enum rdmux_status rdmux_cq_destroy(struct rdmux_cq *cq)
     }
     free_all(&cq->closed);
     free_all(&cq->dropped);
-    rdmux_service_remove_cq(cq);
+    rdmux_cq_service_remove(cq);
     wait_for_jobs(cq);
     deliver_mail(cq); /* to endpoints that are gone: each frees itself */
     for (uint32_t i = 0; i < cq->domain_count; i++) {

@@ -3,6 +3,7 @@
 #include "api/core.h"
 
 #include "api/listener.h"
+#include "api/shake.h"
 #include "negotiation/auth.h"
 #include "negotiation/filter.h"
 #include "providers/registry.h"
@@ -225,7 +226,7 @@ static void unmap_alive(struct rdmux_fabric *fabric)
 
 static void take_hooks(struct rdmux_fabric *fabric, const struct rdmux_fabric_attr *attr)
 {
-    fabric->flags = attr->flags;
+    fabric->hooks.flags = attr->flags;
     fabric->hooks.log = attr->log;
     fabric->hooks.log_user = attr->log_user;
     fabric->hooks.log_level = attr->log_level;
@@ -242,13 +243,14 @@ static void take_hooks(struct rdmux_fabric *fabric, const struct rdmux_fabric_at
 /* Undoes whatever open did; the lists are empty. */
 static void destroy(struct rdmux_fabric *fabric)
 {
-    if (fabric->service != NULL) {
-        rdmux_service_stop(fabric);
-    }
+    rdmux_service_stop(fabric);
+    rdmux_shakes_stop(fabric);
+    rdmux_worker_stop(fabric);
     for (size_t i = fabric->domain_count; i-- > 0;) {
         fabric->domains[i].ops->domain_close(fabric->domains[i].domain);
         rdmux_release(fabric, fabric->domains[i].domain);
     }
+    rdmux_worker_destroy(fabric);
     rdmux_service_destroy(fabric);
     if (fabric->table != NULL) {
         rdmux_region_table_destroy(fabric);
@@ -289,6 +291,12 @@ static const struct rdmux_provider_ops *const built_in[] = {
     NULL,
 };
 
+static const struct rdmux_service_steps service_steps = {
+    .handshakes = rdmux_shakes_step,
+    .timers = rdmux_listeners_timers,
+    .cqs = rdmux_cq_service_step,
+};
+
 static const struct rdmux_auth_host auth_host = {
     .fill_hello = rdmux_hello_fill,
     .check_filter = rdmux_fabric_check_filter,
@@ -322,6 +330,7 @@ enum rdmux_status rdmux_fabric_open(const struct rdmux_fabric_attr *attr, struct
     rdmux_list_init(&fabric->peers);
     rdmux_list_init(&fabric->joins);
     rdmux_list_init(&fabric->resumes);
+    rdmux_list_init(&fabric->served_cqs);
     atomic_store(&fabric->next_id, 1);
     fabric->processors = sysconf(_SC_NPROCESSORS_ONLN);
     fabric->membarrier = register_membarrier();
@@ -353,7 +362,10 @@ enum rdmux_status rdmux_fabric_open(const struct rdmux_fabric_attr *attr, struct
         status = rdmux_region_table_create(fabric);
     }
     if (status == RDMUX_OK) {
-        status = rdmux_service_create(fabric);
+        status = rdmux_worker_create(fabric);
+    }
+    if (status == RDMUX_OK) {
+        status = rdmux_service_create(fabric, &service_steps);
     }
     if (status != RDMUX_OK) {
         destroy(fabric);
@@ -725,5 +737,5 @@ void rdmux_joins_remove(struct rdmux_fabric *fabric, struct rdmux_ep *ep)
 
 int rdmux_provider_may_start_threads(const struct rdmux_fabric *fabric)
 {
-    return (fabric->flags & RDMUX_FABRIC_NO_WORKER_THREAD) == 0;
+    return (fabric->hooks.flags & RDMUX_FABRIC_NO_WORKER_THREAD) == 0;
 }

@@ -262,7 +262,7 @@ static void await_answers(struct rdmux_mr *mr)
         if (rdmux_fabric_is_manual(fabric)) {
             rdmux_service_step(fabric, TURN_MS);
         } else {
-            rdmux_service_attend_revocations(fabric);
+            rdmux_cq_service_attend_revocations(fabric);
         }
         pthread_mutex_lock(&fabric->lock);
         if (mr->revoke_awaited > 0 && !rdmux_fabric_is_manual(fabric)) {

@@ -144,7 +144,8 @@ static struct rdmux_shakes *get_shakes(struct rdmux_fabric *fabric)
     pthread_cond_init(&shakes->changed, NULL);
     rdmux_turns_init(&shakes->turns);
     fabric->shakes = shakes;
-    if (!rdmux_fabric_is_manual(fabric) && (fabric->flags & RDMUX_FABRIC_NO_WORKER_THREAD) == 0) {
+    if (!rdmux_fabric_is_manual(fabric) &&
+        (fabric->hooks.flags & RDMUX_FABRIC_NO_WORKER_THREAD) == 0) {
         shakes->runs = rdmux_thread_start(&shakes->thread, shakes_main, shakes, "rdmux-tls") ==
                        RDMUX_OK;
     }

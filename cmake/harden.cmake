@@ -43,13 +43,15 @@ function(rdmux_harden_data_path)
     if(NOT RDMUX_HARDEN)
         return()
     endif()
-    set(data_path ${PROJECT_SOURCE_DIR}/api/post.c ${PROJECT_SOURCE_DIR}/api/receive.c
-                  ${PROJECT_SOURCE_DIR}/api/completion.c ${PROJECT_SOURCE_DIR}/api/cq.c
-                  ${PROJECT_SOURCE_DIR}/api/lane.c ${PROJECT_SOURCE_DIR}/api/keys.c
-                  ${PROJECT_SOURCE_DIR}/api/split.c ${PROJECT_SOURCE_DIR}/api/remote.c
-                  ${PROJECT_SOURCE_DIR}/api/srq.c ${PROJECT_SOURCE_DIR}/api/srq_device.c
-                  ${PROJECT_SOURCE_DIR}/api/ep.c ${PROJECT_SOURCE_DIR}/api/service.c
-                  ${PROJECT_SOURCE_DIR}/api/mr.c)
+    set(data_path)
+    foreach(file post receive completion cq cq_service lane bounce segments remote srq srq_device ep mr)
+        set(path ${PROJECT_SOURCE_DIR}/api/${file}.c)
+        if(NOT EXISTS ${path})
+            message(FATAL_ERROR "${path} is gone; the list of the data path's files names it")
+        endif()
+        list(APPEND data_path ${path})
+    endforeach()
+    list(APPEND data_path ${PROJECT_SOURCE_DIR}/api/progress/service.c)
     foreach(folder providers shm tcp_fallback)
         rdmux_sources_in(${folder} sources)
         list(APPEND data_path ${sources})

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Random bytes, time, and the barrier of all threads. */
+/* Random bytes, time, threads of the library, and the barrier of all threads. */
 #include "api/base/error.h"
 #include "api/base/hooks.h"
 
 #include <errno.h>
 #include <linux/membarrier.h>
+#include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
@@ -48,4 +50,22 @@ void rdmux_membarrier(void)
 {
     /* Cannot fail where the fabric found it to work: it was registered for then. */
     (void)syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+}
+
+enum rdmux_status rdmux_thread_start(pthread_t *thread, void *(*run)(void *), void *argument,
+                                     const char *name)
+{
+    /* The application's signals are its own: the library's threads take none. */
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(thread, NULL, run, argument);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error != 0) {
+        return rdmux_fail(RDMUX_NO_MEMORY, "fabric: cannot start its %s thread: errno %d", name,
+                          error);
+    }
+    pthread_setname_np(*thread, name);
+    return RDMUX_OK;
 }

@@ -93,9 +93,9 @@ static struct {
 
 void __wrap_rdmux_cq_mail(struct rdmux_cq *cq, struct rdmux_mail *mail);
 void __wrap_rdmux_service_step(struct rdmux_fabric *fabric, int timeout_ms);
-void __wrap_rdmux_service_attend_revocations(struct rdmux_fabric *fabric);
+void __wrap_rdmux_cq_service_attend_revocations(struct rdmux_fabric *fabric);
 
-void __wrap_rdmux_service_attend_revocations(struct rdmux_fabric *fabric)
+void __wrap_rdmux_cq_service_attend_revocations(struct rdmux_fabric *fabric)
 {
     (void)fabric; /* it has no service; test_deregister.c sees what this does */
 }
@@ -824,7 +824,7 @@ static void without_service_thread_the_caller_does_its_work(void **state)
 {
     (void)state;
     struct scene *scene = set_scene();
-    scene->fake->fabric.flags = RDMUX_FABRIC_NO_SERVICE_THREAD;
+    scene->fake->fabric.hooks.flags = RDMUX_FABRIC_NO_SERVICE_THREAD;
     post.answer_in_step = &scene->fake->fabric;
     int warnings = 0;
     count_warnings(scene, &warnings);

@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * What the service thread does for cqs: it watches each one's descriptors, and takes one only when its application
+ * stays away:
+ *
+ *   REST    the application was polling at the last look; look again in REST_NS. Nothing is watched.
+ *   WATCH   the application is away, or sleeps in a call: sleep until the cq has work. The cq's DORMANT bit makes the
+ *           application's next call wake the service thread, which goes back to REST.
+ *   GRACE   an armed cq was woken: its owner has GRACE_NS to come before the cq is taken.
+ *
+ * A look has to decide: whoever stops polling right behind one is to be served at the next, and not 10 ms after that. An
+ * application that has called since the last look is polling if it calls again while the thread yields some times; else it
+ * is away. So an idle process has no wake-ups, a polling one has one in 10 ms, and a computing one is served
+ * within 10 ms.
+ */
+#include "api/core.h"
+
+#include <sched.h>
+#include <sys/epoll.h>
+
+enum {
+    REST_NS = 9500 * 1000, /* poll(2) counts whole milliseconds: 10 */
+    /* A polling application calls within so many yields, or so long. */
+    GLANCES = 128,
+    GLANCES_NS = 100 * 1000,
+    GRACE_NS = 1000 * 1000,
+    SLICE_ROUNDS = 32, /* rounds of progress in one slice: bounds how long an application's call may wait */
+};
+
+enum service_state {
+    SERVICE_REST,
+    SERVICE_WATCH,
+    SERVICE_GRACE,
+};
+
+static void work_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
+{
+    (void)fabric;
+    RDMUX_CONTAINER(watch, struct rdmux_cq, work_watch)->service_fired = true;
+}
+
+static void control_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
+{
+    (void)fabric;
+    struct rdmux_cq *cq = RDMUX_CONTAINER(watch, struct rdmux_cq, control_watch);
+    rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);
+}
+
+void rdmux_cq_service_add(struct rdmux_cq *cq)
+{
+    struct rdmux_fabric *fabric = cq->fabric;
+    cq->work_watch.ready = work_ready;
+    cq->control_watch.ready = control_ready;
+    rdmux_service_lock(fabric);
+    cq->service_state = SERVICE_REST;
+    cq->service_deadline_ns = rdmux_now(fabric) + REST_NS;
+    rdmux_list_init(&cq->service_link);
+    rdmux_list_append(&fabric->served_cqs, &cq->service_link);
+    if (!rdmux_fabric_is_manual(fabric)) {
+        /* Not armed before the first WATCH; a failure leaves a cq that only its application progresses. */
+        if (rdmux_service_watch(fabric, cq->work_fd, EPOLLONESHOT, &cq->work_watch) != RDMUX_OK ||
+            rdmux_service_watch(fabric, cq->control_fd, EPOLLIN | EPOLLONESHOT,
+                                &cq->control_watch) != RDMUX_OK) {
+            rdmux_log(fabric, RDMUX_LOG_WARN, "cq: the service thread cannot watch it: %s",
+                      rdmux_last_error());
+        }
+    } else {
+        /* Level-triggered, so that rdmux_fabric_fd() is readable while the application's calls have not served them. */
+        if (rdmux_service_watch(fabric, cq->fd, EPOLLIN, &cq->work_watch) != RDMUX_OK) {
+            rdmux_log(fabric, RDMUX_LOG_WARN, "cq: rdmux_fabric_fd() cannot watch it: %s",
+                      rdmux_last_error());
+        }
+    }
+    rdmux_service_unlock(fabric);
+    rdmux_service_wake(fabric);
+}
+
+void rdmux_cq_service_remove(struct rdmux_cq *cq)
+{
+    struct rdmux_fabric *fabric = cq->fabric;
+    rdmux_service_lock(fabric);
+    rdmux_service_unwatch(fabric, rdmux_fabric_is_manual(fabric) ? cq->fd : cq->work_fd,
+                          &cq->work_watch);
+    rdmux_service_unwatch(fabric, cq->control_fd, &cq->control_watch);
+    rdmux_list_remove(&cq->service_link);
+    rdmux_service_unlock(fabric);
+}
+
+/* Changes with each call of the application. */
+static uint64_t calls_of(struct rdmux_cq *cq)
+{
+    uint32_t left = RDMUX_LANE_LEFT;
+    if (atomic_compare_exchange_strong(rdmux_cq_inside(cq), &left, RDMUX_LANE_AWAY)) {
+        cq->service_seen++;
+    }
+    return atomic_load(&cq->calls) + cq->service_seen;
+}
+
+static bool is_inside(struct rdmux_cq *cq)
+{
+    return atomic_load(rdmux_cq_inside(cq)) == RDMUX_LANE_INSIDE;
+}
+
+static void rest(struct rdmux_cq *cq, uint64_t now)
+{
+    cq->service_state = SERVICE_REST;
+    cq->service_calls = calls_of(cq);
+    cq->service_deadline_ns = now + REST_NS;
+    cq->service_fired = false;
+}
+
+static bool attention_due(struct rdmux_cq *cq, uint64_t now)
+{
+    return (atomic_load_explicit(rdmux_cq_signal(cq), memory_order_relaxed) &
+            RDMUX_SIGNAL_ATTEND) != 0 ||
+           now >= atomic_load_explicit(&cq->deadline_ns, memory_order_relaxed);
+}
+
+/* Owner: progresses a cq whose application is away. Returns whether there is more to do at once. */
+static bool run_slice(struct rdmux_cq *cq)
+{
+    cq->slices++;
+    cq->in_slice = true;
+    /* The descriptor of an armed cq stays readable all the time, from what woke it to the application's next call. */
+    bool armed = rdmux_cq_is_armed(cq);
+    bool woken = armed && (cq->service_fired ||
+                           (atomic_load_explicit(rdmux_cq_signal(cq), memory_order_relaxed) &
+                            RDMUX_SIGNAL_ATTEND) != 0);
+    if (woken) {
+        rdmux_cq_tell(cq);
+    }
+    if (rdmux_now(cq->fabric) >= atomic_load_explicit(&cq->deadline_ns, memory_order_relaxed)) {
+        rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);
+    }
+    bool more = true;
+    for (int i = 0; i < SLICE_ROUNDS && more; i++) {
+        more = rdmux_cq_progress(cq);
+        more = rdmux_cq_move(cq) || more;
+    }
+    more = rdmux_cq_arm_providers(cq) || more;
+    if (woken && rdmux_list_empty(&cq->pending)) {
+        rdmux_cq_untell(cq, RDMUX_ARMED);
+    } else if (armed && !woken && !rdmux_list_empty(&cq->pending)) {
+        rdmux_cq_tell(cq);
+    }
+    cq->in_slice = false;
+    return more;
+}
+
+/* Takes the cq if its application is really away; then WATCH, or REST if there is more to do or the application came. */
+static void take(struct rdmux_cq *cq, uint64_t now)
+{
+    if (!rdmux_cq_claim(cq)) {
+        rest(cq, now);
+        return;
+    }
+    bool more = run_slice(cq);
+    if (more) {
+        cq->service_state = SERVICE_WATCH;
+        cq->service_fired = true; /* at once, after the others had their turn */
+        rdmux_cq_raise(cq, RDMUX_SIGNAL_DORMANT);
+        rdmux_cq_release_claim(cq);
+        return;
+    }
+    cq->service_state = SERVICE_WATCH;
+    cq->service_fired = false;
+    cq->service_calls = calls_of(cq);
+    rdmux_cq_raise(cq, RDMUX_SIGNAL_DORMANT);
+    rdmux_cq_release_claim(cq);
+    rdmux_service_rearm(cq->fabric, cq->work_fd, &cq->work_watch);
+}
+
+/* The application sleeps, inside a call or on the armed descriptor: hear of its next call, and of work nobody takes. */
+static void watch_sleeper(struct rdmux_cq *cq, uint64_t now)
+{
+    rdmux_cq_raise(cq, RDMUX_SIGNAL_DORMANT);
+    if (!RDMUX_TSAN && !cq->fence) {
+        rdmux_membarrier();
+    }
+    if (calls_of(cq) != cq->service_calls || (is_inside(cq) && atomic_load(&cq->sleeping) == 0)) {
+        atomic_fetch_and(rdmux_cq_signal(cq), ~(uint32_t)RDMUX_SIGNAL_DORMANT);
+        rest(cq, now);
+        return;
+    }
+    cq->service_state = SERVICE_WATCH;
+    cq->service_fired = false;
+    if (!is_inside(cq)) {
+        rdmux_service_rearm(cq->fabric, cq->work_fd, &cq->work_watch);
+    }
+}
+
+/* Looks which applications go on polling: one wait for all cqs. */
+static void watch_them_poll(struct rdmux_fabric *fabric, uint64_t now)
+{
+    bool unsure = false;
+    for (struct rdmux_list *at = fabric->served_cqs.next; at != &fabric->served_cqs; at = at->next) {
+        struct rdmux_cq *cq = RDMUX_CONTAINER(at, struct rdmux_cq, service_link);
+        uint64_t calls = calls_of(cq);
+        cq->service_polled = false;
+        cq->service_asks = cq->service_state == SERVICE_REST && now >= cq->service_deadline_ns &&
+                           calls != cq->service_calls;
+        if (cq->service_asks) {
+            cq->service_calls = calls;
+            unsure = true;
+        }
+    }
+    /* One yield may last long: somebody else computes on this processor, perhaps the application. */
+    for (int i = 0; i < GLANCES && unsure && rdmux_now(fabric) < now + GLANCES_NS; i++) {
+        sched_yield();
+        unsure = false;
+        for (struct rdmux_list *at = fabric->served_cqs.next; at != &fabric->served_cqs;
+             at = at->next) {
+            struct rdmux_cq *cq = RDMUX_CONTAINER(at, struct rdmux_cq, service_link);
+            if (cq->service_asks) {
+                cq->service_polled = calls_of(cq) != cq->service_calls;
+                cq->service_asks = !cq->service_polled;
+                unsure = unsure || cq->service_asks;
+            }
+        }
+    }
+}
+
+/* One step of a cq's state; returns when to look again. */
+static uint64_t run_cq(struct rdmux_cq *cq, uint64_t now)
+{
+    uint64_t calls = calls_of(cq);
+    bool inside = is_inside(cq);
+    switch ((enum service_state)cq->service_state) {
+    case SERVICE_REST:
+        if (attention_due(cq, now)) {
+            /* A polling application attends at its next call; one that sleeps inside a call runs its timers itself. */
+            rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);
+        }
+        if (now < cq->service_deadline_ns) {
+            break;
+        }
+        if (cq->service_polled) {
+            rest(cq, now);
+        } else if (inside && atomic_load(&cq->sleeping) == 0) {
+            rest(cq, now); /* in the middle of a call */
+        } else if (inside || rdmux_cq_is_armed(cq)) {
+            watch_sleeper(cq, now);
+        } else {
+            take(cq, now);
+        }
+        break;
+    case SERVICE_WATCH:
+        if ((atomic_load_explicit(rdmux_cq_signal(cq), memory_order_relaxed) &
+             RDMUX_SIGNAL_DORMANT) == 0) {
+            rest(cq, now); /* the application is back */
+        } else if (inside && atomic_load(&cq->sleeping) == 0) {
+            rest(cq,
+                 now); /* in the middle of a call, which need not look for DORMANT when it ends */
+        } else if (inside) {
+            cq->service_fired = false; /* it sleeps in a call and is woken itself */
+        } else if (cq->service_fired || attention_due(cq, now)) {
+            if (rdmux_cq_is_armed(cq)) {
+                cq->service_state = SERVICE_GRACE;
+                cq->service_calls = calls;
+                cq->service_deadline_ns = now + GRACE_NS;
+            } else {
+                take(cq, now);
+            }
+        }
+        break;
+    case SERVICE_GRACE:
+        if (calls != cq->service_calls || inside) {
+            rest(cq, now);
+        } else if (now >= cq->service_deadline_ns) {
+            take(cq, now);
+        }
+        break;
+    }
+    if (cq->service_state != SERVICE_WATCH) {
+        return cq->service_deadline_ns;
+    }
+    if (is_inside(cq)) {
+        return UINT64_MAX;
+    }
+    /* Attention may have been asked for since REST: whoever asked woke the thread then, and will not again. */
+    if (cq->service_fired || attention_due(cq, now)) {
+        return now;
+    }
+    return atomic_load_explicit(&cq->deadline_ns, memory_order_relaxed);
+}
+
+/* Without a service thread: progresses every cq that no call is inside of. */
+static void run_cq_manually(struct rdmux_cq *cq)
+{
+    if (rdmux_cq_claim(cq)) {
+        rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND); /* nothing else tells of control channels */
+        run_slice(cq);
+        cq->service_fired = false;
+        rdmux_cq_release_claim(cq);
+    } else if (attention_due(cq, rdmux_now(cq->fabric))) {
+        rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);
+    }
+}
+
+void rdmux_cq_service_attend_revocations(struct rdmux_fabric *fabric)
+{
+    bool taken = false;
+    rdmux_service_lock(fabric); /* while it is held no cq goes away */
+    for (struct rdmux_list *at = fabric->served_cqs.next; at != &fabric->served_cqs; at = at->next) {
+        struct rdmux_cq *cq = RDMUX_CONTAINER(at, struct rdmux_cq, service_link);
+        if (atomic_load_explicit(&cq->revocations, memory_order_relaxed) != 0 && !is_inside(cq)) {
+            rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND); /* answers come by the control channel */
+            take(cq, rdmux_now(fabric));
+            taken = true;
+        }
+    }
+    rdmux_service_unlock(fabric);
+    if (taken) {
+        rdmux_service_wake(fabric); /* it watches those cqs from now on */
+    }
+}
+
+uint64_t rdmux_cq_service_step(struct rdmux_fabric *fabric, uint64_t now_ns)
+{
+    const bool is_manual = rdmux_fabric_is_manual(fabric);
+    uint64_t earliest_ns = UINT64_MAX;
+    if (!is_manual) {
+        watch_them_poll(fabric, now_ns);
+    }
+    for (struct rdmux_list *at = fabric->served_cqs.next, *next; at != &fabric->served_cqs;
+         at = next) {
+        next = at->next;
+        struct rdmux_cq *cq = RDMUX_CONTAINER(at, struct rdmux_cq, service_link);
+        if (is_manual) {
+            run_cq_manually(cq);
+        } else {
+            uint64_t deadline_ns = run_cq(cq, now_ns);
+            earliest_ns = deadline_ns < earliest_ns ? deadline_ns : earliest_ns;
+        }
+    }
+    return earliest_ns;
+}

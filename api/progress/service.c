@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+#include "api/progress/service.h"
+
+#include "api/base/compiler.h"
+#include "api/base/error.h"
+#include "api/base/hooks.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum { BATCH = 32 }; /* epoll events, and calls, handled in one step */
+
+struct rdmux_service {
+    struct rdmux_fabric *fabric;
+    const struct rdmux_service_steps *steps;
+    int epoll_fd;
+    int wake_fd;
+    struct rdmux_watch wake_watch;
+    pthread_mutex_t step_lock; /* recursive; guards what follows */
+    struct epoll_event batch[BATCH];
+    int batch_count;
+    uint64_t timer_ns; /* steps->timers is due */
+    bool thread_runs;
+    _Atomic bool stop;
+    pthread_t thread;
+    pthread_mutex_t call_lock;  /* a leaf; guards what follows, and the watches' part of it */
+    struct rdmux_watch *called; /* oldest first */
+    struct rdmux_watch **called_end;
+};
+
+static struct rdmux_service *service_of(struct rdmux_fabric *fabric)
+{
+    return rdmux_hooks_of(fabric)->service;
+}
+
+void rdmux_service_lock(struct rdmux_fabric *fabric)
+{
+    pthread_mutex_lock(&service_of(fabric)->step_lock);
+}
+
+void rdmux_service_unlock(struct rdmux_fabric *fabric)
+{
+    pthread_mutex_unlock(&service_of(fabric)->step_lock);
+}
+
+int rdmux_service_fd(struct rdmux_fabric *fabric)
+{
+    return service_of(fabric)->epoll_fd;
+}
+
+void rdmux_service_wake(struct rdmux_fabric *fabric)
+{
+    uint64_t one = 1;
+    ssize_t written = write(service_of(fabric)->wake_fd, &one, sizeof(one));
+    (void)written;
+}
+
+static void woken(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
+{
+    (void)watch;
+    uint64_t count;
+    ssize_t taken = read(service_of(fabric)->wake_fd, &count, sizeof(count));
+    (void)taken;
+}
+
+/* ------------------------------------------------------------------------------------------------- watches */
+
+enum rdmux_status rdmux_service_watch(struct rdmux_fabric *fabric, int fd, uint32_t events,
+                                      struct rdmux_watch *watch)
+{
+    struct epoll_event event = { .events = events, .data.ptr = watch };
+    if (epoll_ctl(service_of(fabric)->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
+        return rdmux_fail(errno == ENOSPC || errno == ENOMEM ? RDMUX_NO_MEMORY : RDMUX_IO,
+                          "service: epoll_ctl failed: errno %d", errno);
+    }
+    return RDMUX_OK;
+}
+
+void rdmux_service_call(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
+{
+    struct rdmux_service *service = service_of(fabric);
+    pthread_mutex_lock(&service->call_lock);
+    if (!watch->is_called) {
+        watch->is_called = true;
+        watch->next_called = NULL;
+        *service->called_end = watch;
+        service->called_end = &watch->next_called;
+    }
+    pthread_mutex_unlock(&service->call_lock);
+    rdmux_service_wake(fabric);
+}
+
+/* Takes *at, one of the list's links, off it. call_lock is held. */
+static struct rdmux_watch *take_called(struct rdmux_service *service, struct rdmux_watch **at)
+{
+    struct rdmux_watch *watch = *at;
+    *at = watch->next_called;
+    if (service->called_end == &watch->next_called) {
+        service->called_end = at;
+    }
+    watch->is_called = false;
+    return watch;
+}
+
+void rdmux_service_forget(struct rdmux_fabric *fabric, const struct rdmux_watch *watch)
+{
+    struct rdmux_service *service = service_of(fabric);
+    pthread_mutex_lock(&service->call_lock);
+    struct rdmux_watch **at = &service->called;
+    while (watch->is_called && *at != watch) {
+        at = &(*at)->next_called;
+    }
+    if (watch->is_called) {
+        (void)take_called(service, at);
+    }
+    pthread_mutex_unlock(&service->call_lock);
+}
+
+/* Those that were called before this step. */
+static void run_called(struct rdmux_service *service)
+{
+    for (int i = 0; i < BATCH; i++) {
+        pthread_mutex_lock(&service->call_lock);
+        struct rdmux_watch *watch = service->called == NULL
+                                        ? NULL
+                                        : take_called(service, &service->called);
+        pthread_mutex_unlock(&service->call_lock);
+        if (watch == NULL) {
+            return;
+        }
+        watch->ready(service->fabric, watch);
+    }
+    rdmux_service_wake(service->fabric); /* there may be more */
+}
+
+void rdmux_service_unwatch(struct rdmux_fabric *fabric, int fd, struct rdmux_watch *watch)
+{
+    struct rdmux_service *service = service_of(fabric);
+    pthread_mutex_lock(&service->step_lock);
+    rdmux_service_forget(fabric, watch);
+    epoll_ctl(service->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+    for (int i = 0; i < service->batch_count; i++) {
+        if (service->batch[i].data.ptr == watch) {
+            service->batch[i].data.ptr = NULL; /* its event is in the batch being handled */
+        }
+    }
+    pthread_mutex_unlock(&service->step_lock);
+}
+
+void rdmux_service_rearm(struct rdmux_fabric *fabric, int fd, struct rdmux_watch *watch)
+{
+    struct epoll_event event = { .events = EPOLLIN | EPOLLONESHOT, .data.ptr = watch };
+    epoll_ctl(service_of(fabric)->epoll_fd, EPOLL_CTL_MOD, fd,
+              &event); /* fails only while the cq is being destroyed */
+}
+
+void rdmux_service_timer(struct rdmux_fabric *fabric, uint64_t deadline_ns)
+{
+    struct rdmux_service *service = service_of(fabric);
+    pthread_mutex_lock(&service->step_lock);
+    bool sooner = deadline_ns < service->timer_ns;
+    if (sooner) {
+        service->timer_ns = deadline_ns;
+    }
+    pthread_mutex_unlock(&service->step_lock);
+    if (sooner) {
+        rdmux_service_wake(fabric);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------- the thread */
+
+/* Handles what is there; returns when to come again. step_lock is held. */
+static uint64_t step(struct rdmux_service *service)
+{
+    struct rdmux_fabric *fabric = service->fabric;
+    service->batch_count = epoll_wait(service->epoll_fd, service->batch, BATCH, 0);
+    for (int i = 0; i < service->batch_count; i++) {
+        struct rdmux_watch *watch = service->batch[i].data.ptr;
+        if (watch != NULL) {
+            watch->ready(fabric, watch);
+        }
+    }
+    service->batch_count = 0;
+    run_called(service);
+    service->steps->handshakes(fabric);
+
+    uint64_t now = rdmux_now(fabric);
+    if (now >= service->timer_ns) {
+        service->timer_ns = UINT64_MAX;
+        uint64_t next = service->steps->timers(fabric, now);
+        if (next < service->timer_ns) {
+            service->timer_ns = next;
+        }
+    }
+    uint64_t timer_ns = service->timer_ns;
+    uint64_t cqs_ns = service->steps->cqs(fabric, now);
+    return cqs_ns < timer_ns ? cqs_ns : timer_ns;
+}
+
+static int until_ms(struct rdmux_fabric *fabric, uint64_t deadline_ns)
+{
+    if (deadline_ns == UINT64_MAX) {
+        return -1;
+    }
+    uint64_t now = rdmux_now(fabric);
+    if (deadline_ns <= now) {
+        return 0;
+    }
+    uint64_t ms = (deadline_ns - now + 999999) / 1000000;
+    return ms > INT_MAX ? INT_MAX : (int)ms;
+}
+
+static void *service_main(void *argument)
+{
+    struct rdmux_service *service = argument;
+    while (!atomic_load(&service->stop)) {
+        pthread_mutex_lock(&service->step_lock);
+        uint64_t deadline = step(service);
+        pthread_mutex_unlock(&service->step_lock);
+        if (atomic_load(&service->stop)) {
+            break; /* the step may have swallowed the wake-up that came with it */
+        }
+        struct pollfd fd = { .fd = service->epoll_fd, .events = POLLIN };
+        poll(&fd, 1, until_ms(service->fabric, deadline));
+    }
+    return NULL;
+}
+
+void rdmux_service_step(struct rdmux_fabric *fabric, int timeout_ms)
+{
+    struct rdmux_service *service = service_of(fabric);
+    if (timeout_ms != 0) {
+        struct pollfd fd = { .fd = service->epoll_fd, .events = POLLIN };
+        poll(&fd, 1, timeout_ms);
+    }
+    pthread_mutex_lock(&service->step_lock);
+    step(service);
+    pthread_mutex_unlock(&service->step_lock);
+}
+
+/* ------------------------------------------------------------------------------------------------- life */
+
+enum rdmux_status rdmux_service_create(struct rdmux_fabric *fabric,
+                                       const struct rdmux_service_steps *steps)
+{
+    struct rdmux_service *service = rdmux_allocate(fabric, sizeof(*service));
+    if (service == NULL) {
+        return rdmux_fail(RDMUX_NO_MEMORY, "fabric: out of memory");
+    }
+    service->fabric = fabric;
+    service->steps = steps;
+    service->timer_ns = UINT64_MAX;
+    pthread_mutexattr_t recursive;
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&service->step_lock, &recursive);
+    pthread_mutexattr_destroy(&recursive);
+    pthread_mutex_init(&service->call_lock, NULL);
+    service->called_end = &service->called;
+    rdmux_hooks_of(fabric)->service = service;
+    service->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    service->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    enum rdmux_status status = RDMUX_OK;
+    if (service->epoll_fd < 0 || service->wake_fd < 0) {
+        status = rdmux_fail(
+            errno == EMFILE || errno == ENFILE ? RDMUX_NO_MEMORY : RDMUX_IO,
+            "fabric: no descriptor to be had: errno %d; raise the limit with ulimit -n", errno);
+    }
+    service->wake_watch.ready = woken;
+    if (status == RDMUX_OK) {
+        status = rdmux_service_watch(fabric, service->wake_fd, EPOLLIN, &service->wake_watch);
+    }
+    if (status == RDMUX_OK && !rdmux_fabric_is_manual(fabric)) {
+        status = rdmux_thread_start(&service->thread, service_main, service, "rdmux-service");
+        service->thread_runs = status == RDMUX_OK;
+    }
+    return status;
+}
+
+void rdmux_service_stop(struct rdmux_fabric *fabric)
+{
+    struct rdmux_service *service = service_of(fabric);
+    if (service == NULL || !service->thread_runs) {
+        return;
+    }
+    atomic_store(&service->stop, true);
+    rdmux_service_wake(fabric);
+    pthread_join(service->thread, NULL);
+    service->thread_runs = false;
+}
+
+void rdmux_service_destroy(struct rdmux_fabric *fabric)
+{
+    struct rdmux_service *service = service_of(fabric);
+    if (service == NULL) {
+        return;
+    }
+    if (service->wake_fd >= 0) {
+        close(service->wake_fd);
+    }
+    if (service->epoll_fd >= 0) {
+        close(service->epoll_fd);
+    }
+    pthread_mutex_destroy(&service->step_lock);
+    pthread_mutex_destroy(&service->call_lock);
+    rdmux_release(fabric, service);
+    rdmux_hooks_of(fabric)->service = NULL;
+}

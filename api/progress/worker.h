@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* The worker thread, one per fabric, for work that may block: opening devices, resolving names, making keys. */
+#ifndef RDMUX_API_PROGRESS_WORKER_H
+#define RDMUX_API_PROGRESS_WORKER_H
+
+#include <rdmux/rdmux.h>
+
+struct rdmux_job {
+    struct rdmux_job *next;
+    void (*work)(struct rdmux_job *job);
+};
+
+/* Starts the thread, unless RDMUX_FABRIC_NO_WORKER_THREAD. */
+enum rdmux_status rdmux_worker_create(struct rdmux_fabric *fabric);
+/* Finishes the jobs there are and joins the thread. NULL-safe and idempotent, as is destroy. */
+void rdmux_worker_stop(struct rdmux_fabric *fabric);
+void rdmux_worker_destroy(struct rdmux_fabric *fabric);
+
+/* Runs work(job) on the worker thread, oldest first; without one, within this call. */
+void rdmux_worker_run(struct rdmux_fabric *fabric, struct rdmux_job *job);
+
+#endif
