@@ -8,6 +8,7 @@
 #include "api/base/address.h"
 #include "api/bounce.h"
 #include "api/failover.h"
+#include "api/joins.h"
 #include "api/listener.h"
 #include "api/plain.h"
 #include "api/segments.h"

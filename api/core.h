@@ -133,6 +133,9 @@ bool rdmux_fabric_domain_is_open(struct rdmux_fabric *fabric, const struct rdmux
  * text. */
 enum rdmux_status rdmux_fabric_check_filter(struct rdmux_fabric *fabric, const char *source,
                                             const char *filter);
+/* fabric->filter: the names that the attribute and the environment both let through. */
+enum rdmux_status rdmux_fabric_intersect_filters(struct rdmux_fabric *fabric, const char *attribute,
+                                                 const char *environment);
 /* A provider by name, NULL if absent. */
 const struct rdmux_provider_ops *rdmux_fabric_provider(const struct rdmux_fabric *fabric,
                                                        const char *name);
@@ -147,7 +150,9 @@ void rdmux_hello_fill(struct rdmux_fabric *fabric, struct rdmux_hello *hello);
  * default. */
 void rdmux_offer_defaults(struct rdmux_fabric *fabric, const char *paths, struct rdmux_offer *offer);
 void rdmux_peer_put(struct rdmux_fabric *fabric, struct rdmux_peer_process *peer);
-/* heartbeat_group.c: the group of an endpoint with a peer and a channel. NULL: no memory. */
+/* All of them, of a fabric without endpoints. */
+void rdmux_peers_free(struct rdmux_fabric *fabric);
+/* peer_process.c: the group of an endpoint with a peer and a channel. NULL: no memory. */
 struct rdmux_heartbeat_group *rdmux_heartbeat_group_get(struct rdmux_ep *ep);
 void rdmux_heartbeat_group_put(struct rdmux_fabric *fabric, struct rdmux_heartbeat_group *group);
 /* The endpoint has another control channel, perhaps to another address. */

@@ -2,6 +2,7 @@
 /* Endpoints: attributes, life, end, information. The data path is post.c, set-up connection.c, the rest control.c. */
 #include "api/bounce.h"
 #include "api/failover.h"
+#include "api/joins.h"
 #include "api/lane.h"
 #include "api/listener.h"
 #include "api/segments.h"

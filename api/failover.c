@@ -11,6 +11,7 @@
 
 #include "api/bounce.h"
 #include "api/connection.h"
+#include "api/joins.h"
 #include "api/segments.h"
 #include "api/setup.h"
 #include "negotiation/control_channel.h"

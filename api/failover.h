@@ -12,6 +12,7 @@
 #ifndef RDMUX_API_FAILOVER_H
 #define RDMUX_API_FAILOVER_H
 
+#include "api/base/address.h"
 #include "api/core.h"
 #include "negotiation/resume.h"
 
@@ -56,7 +57,7 @@ struct rdmux_claim {
     struct rdmux_resume_greeting greeting;
     uint64_t until_ns;
     size_t key_size;
-    uint8_t key[1 + 16]; /* of its address, see rdmux_peer_quota_key() */
+    uint8_t key[RDMUX_ADDRESS_NETWORK_MAX];
 };
 
 /* The control channel, while it is lost. resume.c */

@@ -71,11 +71,4 @@ bool rdmux_listener_is_plain(const struct rdmux_listener *listener);
 /* Every listener's HELLO timeouts; returns when to come again. step_lock is held. */
 uint64_t rdmux_listeners_timers(struct rdmux_fabric *fabric, uint64_t now_ns);
 
-/* Acceptor endpoints by the secret of their connection, so that joining sockets find them. Any
- * thread. */
-enum rdmux_status rdmux_joins_add(struct rdmux_fabric *fabric, struct rdmux_ep *ep);
-void rdmux_joins_remove(struct rdmux_fabric *fabric, struct rdmux_ep *ep);
-/* The one of this cq that the socket joins, NULL: there is none. The cq's owner, so that it stays. */
-struct rdmux_ep *rdmux_joins_find(struct rdmux_cq *cq, const struct rdmux_join *join);
-
 #endif

@@ -5,6 +5,8 @@
  */
 #include "api/pending_connection.h"
 
+#include "api/base/address.h"
+
 #include <assert.h>
 #include <netinet/in.h>
 #include <stddef.h>
@@ -14,27 +16,6 @@ enum { KEY_MAX = 1 + RDMUX_ADDRESS_MAX };
 static_assert(RDMUX_ADDRESS_MAX >= RDMUX_IDENTITY_MAX, "KEY_MAX has room for both");
 
 /* ----------------------------------------------------------------------------------------- keys */
-
-/* The kind, and an IPv4 address or the part of an IPv6 one that a network has, which hands out the
- * rest at will. */
-size_t rdmux_peer_quota_key(const struct sockaddr_storage *address, uint8_t *key)
-{
-    size_t size = 0;
-    key[size++] = '4';
-    if (address->ss_family == AF_INET) {
-        const struct sockaddr_in *in = (const struct sockaddr_in *)address;
-        memcpy(key + size, &in->sin_addr, sizeof(in->sin_addr));
-        size += sizeof(in->sin_addr);
-    } else if (address->ss_family == AF_INET6) {
-        const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)address;
-        bool mapped = IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr);
-        size_t network = mapped ? sizeof(struct in_addr) : sizeof(uint64_t);
-        key[0] = mapped ? '4' : '6';
-        memcpy(key + size, in6->sin6_addr.s6_addr + (mapped ? 12 : 0), network);
-        size += network;
-    }
-    return size;
-}
 
 /* A text behind its kind. */
 static size_t key_of_text(char kind, const char *text, size_t length, uint8_t *key)
@@ -132,7 +113,7 @@ enum rdmux_status rdmux_peer_quota_enter(struct rdmux_pending_connection *pendin
 {
     uint8_t key[KEY_MAX];
     size_t size = pending->call != NULL ? key_of_call(pending->call, key)
-                                        : rdmux_peer_quota_key(&pending->address, key);
+                                        : rdmux_address_network(&pending->address, key);
     struct rdmux_peer_quota *quota = get_origin(pending->listener, key, size);
     if (quota == NULL) {
         return RDMUX_NO_MEMORY;

@@ -10,6 +10,7 @@
 
 #include "api/base/address.h"
 #include "api/failover.h"
+#include "api/joins.h"
 #include "negotiation/auth_methods.h"
 #include "negotiation/path_secret.h"
 
@@ -123,37 +124,6 @@ void rdmux_pending_drop(struct rdmux_pending_connection *pending, const char *wh
     rdmux_pending_free(pending);
 }
 
-/* Is it the one that the socket joins? Where peers authenticate, no JOIN shows a secret. */
-static bool is_joined(const struct rdmux_ep *ep, const struct rdmux_join *join)
-{
-    if (ep->fabric->auth == NULL) {
-        return !join->sealed && rdmux_secret_matches(ep->secrets->secret, join->secret);
-    }
-    return rdmux_secret_matches(ep->secrets->join_name, join->secret) &&
-           rdmux_join_is_sealed_by(join, ep->secrets->secret);
-}
-
-/* The endpoint in set-up that the socket joins; cq NULL: on any queue. fabric->lock is held. */
-static struct rdmux_ep *find_join(struct rdmux_fabric *fabric, const struct rdmux_cq *cq,
-                                  const struct rdmux_join *join)
-{
-    for (struct rdmux_list *at = fabric->joins.next; at != &fabric->joins; at = at->next) {
-        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, join_link);
-        if ((cq == NULL || ep->cq == cq) && is_joined(ep, join)) {
-            return ep;
-        }
-    }
-    return NULL;
-}
-
-struct rdmux_ep *rdmux_joins_find(struct rdmux_cq *cq, const struct rdmux_join *join)
-{
-    pthread_mutex_lock(&cq->fabric->lock);
-    struct rdmux_ep *ep = find_join(cq->fabric, cq, join);
-    pthread_mutex_unlock(&cq->fabric->lock);
-    return ep;
-}
-
 /* A JOIN: the socket belongs to the connection with this secret. */
 static void hand_over_join(struct rdmux_pending_connection *pending)
 {
@@ -174,7 +144,7 @@ static void hand_over_join(struct rdmux_pending_connection *pending)
     mail->join = join;
     mail->socket = pending->socket;
     pthread_mutex_lock(&fabric->lock);
-    const struct rdmux_ep *ep = find_join(fabric, NULL, &join);
+    const struct rdmux_ep *ep = rdmux_joins_find_locked(fabric, NULL, &join);
     explicit_bzero(&join, sizeof(join));
     if (ep != NULL) {
         rdmux_cq_mail(ep->cq, &mail->mail);

@@ -154,10 +154,6 @@ void rdmux_pending_unlink(struct rdmux_pending_connection *pending);
 void rdmux_pending_hang_up(struct rdmux_pending_connection *pending);
 void rdmux_pending_free(struct rdmux_pending_connection *pending);
 
-/* What connections from an address are counted by: at most RDMUX_ORIGIN_KEY_MAX bytes. Returns how many. */
-enum { RDMUX_ORIGIN_KEY_MAX = 1 + 16 };
-size_t rdmux_peer_quota_key(const struct sockaddr_storage *address, uint8_t *key);
-
 /* ------------------------------------------------------------------------ sessions.c; step_lock */
 
 /* It may have a TLS session from now on. False: there is no place, and its watch is called once there may be. */

@@ -30,9 +30,6 @@ enum {
     DIAL_DOUBLINGS = 5,
 };
 
-_Static_assert(sizeof(((struct rdmux_claim *)NULL)->key) >= RDMUX_ORIGIN_KEY_MAX,
-               "a claim has room for its address's key");
-
 static bool connects(const struct rdmux_ep *ep)
 {
     return ep->role == RDMUX_ROLE_CONNECT;
@@ -652,7 +649,7 @@ static void add_claim(struct rdmux_ep *ep, const struct rdmux_resume_mail *mail)
         return;
     }
     (void)getpeername(mail->socket, (struct sockaddr *)&address, &length);
-    claim->key_size = rdmux_peer_quota_key(&address, claim->key);
+    claim->key_size = rdmux_address_network(&address, claim->key);
     claim->until_ns = rdmux_now(ep->fabric) + (uint64_t)RDMUX_CLAIM_MS * NS_PER_MS;
     memcpy(claim->greeting.connectors, mail->hello, RDMUX_HELLO_SIZE);
     claim->channel = greet(ep, mail->socket, mail->tls, true, claim->greeting.acceptors);

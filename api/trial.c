@@ -7,6 +7,7 @@
 #include "api/bounce.h"
 #include "api/descriptors.h"
 #include "api/failover.h"
+#include "api/joins.h"
 #include "api/segments.h"
 #include "api/setup.h"
 #include "negotiation/control_channel.h"

@@ -5,6 +5,7 @@
 #include "api/base/error.h"
 
 #include <netdb.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,4 +99,24 @@ enum rdmux_status rdmux_address_resolve(const struct rdmux_address_text *text, b
                       "address \"%s\": the name cannot be resolved (%s); check the spelling, or "
                       "give a numeric address",
                       text->host, gai_strerror(error));
+}
+
+size_t rdmux_address_network(const struct sockaddr_storage *address,
+                             uint8_t key[RDMUX_ADDRESS_NETWORK_MAX])
+{
+    size_t size = 0;
+    key[size++] = '4';
+    if (address->ss_family == AF_INET) {
+        const struct sockaddr_in *in = (const struct sockaddr_in *)address;
+        memcpy(key + size, &in->sin_addr, sizeof(in->sin_addr));
+        size += sizeof(in->sin_addr);
+    } else if (address->ss_family == AF_INET6) {
+        const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)address;
+        bool mapped = IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr);
+        size_t network = mapped ? sizeof(struct in_addr) : sizeof(uint64_t);
+        key[0] = mapped ? '4' : '6';
+        memcpy(key + size, in6->sin6_addr.s6_addr + (mapped ? 12 : 0), network);
+        size += network;
+    }
+    return size;
 }

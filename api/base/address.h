@@ -6,6 +6,8 @@
 #include <rdmux/rdmux.h>
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <sys/socket.h>
 
 enum { RDMUX_DEFAULT_PORT = 7471, RDMUX_HOST_MAX = 256, RDMUX_PORT_MAX = 8 };
@@ -27,5 +29,11 @@ struct addrinfo;
  * means "is a name". */
 enum rdmux_status rdmux_address_resolve(const struct rdmux_address_text *text, bool passive,
                                         bool numeric, struct addrinfo **out);
+
+enum { RDMUX_ADDRESS_NETWORK_MAX = 9 };
+/* A key for whom an address belongs to: its kind, and an IPv4 address, or the part of an IPv6 one that a network has, as
+ * that hands out the rest at will. Returns its size. */
+size_t rdmux_address_network(const struct sockaddr_storage *address,
+                             uint8_t key[RDMUX_ADDRESS_NETWORK_MAX]);
 
 #endif

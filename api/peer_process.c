@@ -1,11 +1,67 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Heartbeat groups: endpoints to one process at one address, which one heartbeat is for. */
+/* Processes at the other end, and heartbeat groups: endpoints to one process at one address, which one heartbeat is for. */
 #include "api/connection.h"
 #include "negotiation/control_channel.h"
 
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
+
+struct rdmux_peer_process *rdmux_peer_get(struct rdmux_fabric *fabric,
+                                          const uint8_t id[RDMUX_PROCESS_ID_SIZE])
+{
+    struct rdmux_peer_process *fresh = rdmux_allocate(fabric, sizeof(*fresh));
+    pthread_mutex_lock(&fabric->lock);
+    struct rdmux_peer_process *found = NULL;
+    for (struct rdmux_list *at = fabric->peers.next; at != &fabric->peers && found == NULL;
+         at = at->next) {
+        struct rdmux_peer_process *peer = RDMUX_CONTAINER(at, struct rdmux_peer_process, link);
+        found = memcmp(peer->id, id, sizeof(peer->id)) == 0 ? peer : NULL;
+    }
+    if (found == NULL && fresh != NULL) {
+        found = fresh;
+        fresh = NULL;
+        memcpy(found->id, id, sizeof(found->id));
+        rdmux_list_init(&found->heartbeat_groups);
+        rdmux_list_append(&fabric->peers, &found->link);
+    }
+    if (found != NULL) {
+        found->refs++;
+        atomic_store(&found->heard_ns, rdmux_now(fabric));
+    }
+    pthread_mutex_unlock(&fabric->lock);
+    rdmux_release(fabric, fresh);
+    return found;
+}
+
+void rdmux_peer_put(struct rdmux_fabric *fabric, struct rdmux_peer_process *peer)
+{
+    pthread_mutex_lock(&fabric->lock);
+    bool last = --peer->refs == 0;
+    if (last) {
+        rdmux_list_remove(&peer->link);
+    }
+    pthread_mutex_unlock(&fabric->lock);
+    if (last) {
+        rdmux_release(fabric, peer);
+    }
+}
+
+void rdmux_peers_free(struct rdmux_fabric *fabric)
+{
+    while (!rdmux_list_empty(&fabric->peers)) {
+        struct rdmux_peer_process *peer = RDMUX_CONTAINER(fabric->peers.next,
+                                                          struct rdmux_peer_process, link);
+        while (!rdmux_list_empty(&peer->heartbeat_groups)) {
+            struct rdmux_heartbeat_group *group = RDMUX_CONTAINER(
+                peer->heartbeat_groups.next, struct rdmux_heartbeat_group, link);
+            rdmux_list_remove(&group->link);
+            rdmux_release(fabric, group);
+        }
+        rdmux_list_remove(&peer->link);
+        rdmux_release(fabric, peer);
+    }
+}
 
 /* Where the process at the other end of a socket is, as the kernel knows it; of a kind of socket of
  * which it knows nothing, the endpoint is alone. */
