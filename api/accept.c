@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* rdmux_accept(): takes a listener's connections, sets them up side by side, and returns the first that is proved. */
 #include "api/connection.h"
-#include "api/descriptors.h"
 #include "api/listener.h"
+#include "api/progress/descriptors.h"
 #include "api/setup.h"
 
 enum {

@@ -896,6 +896,8 @@ void rdmux_ep_path_fault(struct rdmux_ep *ep);
 void rdmux_ep_message(struct rdmux_ep *ep, const uint8_t *frame, size_t size);
 /* Owner: lets the path hand over what has arrived already, before the endpoint ends. */
 void rdmux_ep_drain_path(struct rdmux_ep *ep);
+/* Owner: may raw keys be used on this endpoint? RDMUX_INVALID: it is not plain, or not connected. */
+enum rdmux_status rdmux_ep_check_plain(const struct rdmux_ep *ep, const char *call);
 /* Owner: set-up succeeded: heartbeats start. */
 void rdmux_ep_start_liveness(struct rdmux_ep *ep);
 /* Owner: remotes whose requests have drained answer their revocation; shutdown goes on. Called

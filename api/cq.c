@@ -9,10 +9,10 @@
  */
 #include "api/core.h"
 
-#include "api/descriptors.h"
 #include "api/failover.h"
 #include "api/lane.h"
 #include "api/listener.h"
+#include "api/progress/descriptors.h"
 
 #include <assert.h>
 #include <errno.h>

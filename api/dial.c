@@ -5,8 +5,8 @@
 #include "api/connection.h"
 
 #include "api/base/address.h"
-#include "api/descriptors.h"
 #include "api/plain.h"
+#include "api/progress/descriptors.h"
 #include "api/setup.h"
 #include "providers/ports.h"
 

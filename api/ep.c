@@ -733,3 +733,16 @@ enum rdmux_status rdmux_ep_explanation(struct rdmux_ep *ep, struct rdmux_explana
     return *out == NULL ? rdmux_fail(RDMUX_NO_MEMORY, "rdmux_ep_explanation: out of memory")
                         : RDMUX_OK;
 }
+
+enum rdmux_status rdmux_ep_check_plain(const struct rdmux_ep *ep, const char *call)
+{
+    if (ep->phase == RDMUX_PHASE_READY && ep->plain != NULL) {
+        return RDMUX_OK;
+    }
+    return rdmux_fail(RDMUX_INVALID, "%s: %s", call,
+                      ep->phase == RDMUX_PHASE_SETUP ? "the endpoint is not connected yet"
+                      : ep->phase != RDMUX_PHASE_READY
+                          ? "the endpoint has ended"
+                          : "the endpoint's peer is rdmux; raw keys are for endpoints of rdma:// "
+                            "alone, use a token");
+}

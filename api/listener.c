@@ -9,7 +9,7 @@
 #include "api/pending_connection.h"
 
 #include "api/base/address.h"
-#include "api/descriptors.h"
+#include "api/progress/descriptors.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -140,7 +140,7 @@ static void follow_descriptors(struct rdmux_listener *listener)
  * free, which a set-up needs. True: somebody went. */
 static bool out_of_descriptors(struct rdmux_listener *listener)
 {
-    if (rdmux_descriptors_shed(
+    if (rdmux_listeners_shed(
             listener->fabric,
             "descriptors run out, and none has more than its address or identity")) {
         return true;
@@ -187,7 +187,7 @@ static void watch_again(struct rdmux_listener *listener)
 static int keep_reserve(struct rdmux_listener *listener, int socket)
 {
     if (!rdmux_descriptor_is_reserved(listener->descriptors, socket) ||
-        !rdmux_descriptors_shed(
+        !rdmux_listeners_shed(
             listener->fabric,
             "descriptors run short, and none has more than its address or identity")) {
         return socket;
@@ -943,6 +943,7 @@ enum rdmux_status rdmux_listen(struct rdmux_fabric *fabric, const char *address,
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&listener->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
+    atomic_store_explicit(&fabric->hooks.shed, rdmux_listeners_shed, memory_order_release);
     rdmux_descriptors_make_room(fabric);
     listener->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);

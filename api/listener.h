@@ -71,4 +71,8 @@ bool rdmux_listener_is_plain(const struct rdmux_listener *listener);
 /* Every listener's HELLO timeouts; returns when to come again. step_lock is held. */
 uint64_t rdmux_listeners_timers(struct rdmux_fabric *fabric, uint64_t now_ns);
 
+/* One stranger goes: of the fabric's listeners, of the one with the address that holds the most. why is logged. False: nobody
+ * can go. Any thread that holds no lock of the fabric's but step_lock. */
+bool rdmux_listeners_shed(struct rdmux_fabric *fabric, const char *why);
+
 #endif

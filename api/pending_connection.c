@@ -689,6 +689,36 @@ bool rdmux_pending_drop_one(struct rdmux_listener *listener,
     return found != newcomer;
 }
 
+/* The listener whose strangers of one address or identity are the most. step_lock is held. */
+static struct rdmux_listener *most_crowded(struct rdmux_fabric *fabric)
+{
+    struct rdmux_listener *found = NULL;
+    uint32_t most = 0;
+    pthread_mutex_lock(&fabric->lock);
+    for (struct rdmux_list *at = fabric->listeners.next; at != &fabric->listeners; at = at->next) {
+        struct rdmux_listener *listener = RDMUX_CONTAINER(at, struct rdmux_listener, link);
+        if (listener->plain != NULL) {
+            continue; /* its calls have no descriptors */
+        }
+        const struct rdmux_peer_quota *largest = rdmux_peer_quota_largest(listener);
+        if (largest != NULL && rdmux_peer_quota_count(largest) > most) {
+            found = listener;
+            most = rdmux_peer_quota_count(largest);
+        }
+    }
+    pthread_mutex_unlock(&fabric->lock);
+    return found;
+}
+
+bool rdmux_listeners_shed(struct rdmux_fabric *fabric, const char *why)
+{
+    rdmux_service_lock(fabric); /* strangers and listeners stay */
+    struct rdmux_listener *listener = most_crowded(fabric);
+    bool shed = listener != NULL && rdmux_pending_drop_one(listener, NULL, why);
+    rdmux_service_unlock(fabric);
+    return shed;
+}
+
 static void stranger_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
 {
     struct rdmux_pending_connection *pending = RDMUX_CONTAINER(

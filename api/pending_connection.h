@@ -9,8 +9,8 @@
 
 #include "api/listener.h"
 
-#include "api/descriptors.h"
 #include "api/plain.h"
+#include "api/progress/descriptors.h"
 #include "api/shake.h"
 #include "negotiation/tls.h"
 

@@ -73,19 +73,6 @@ enum rdmux_status rdmux_plain_refuse_absent(struct rdmux_fabric *fabric, const c
     return rdmux_fail(RDMUX_NO_PATH, "%s: no provider here makes connections of rdma://", call);
 }
 
-enum rdmux_status rdmux_plain_check(const struct rdmux_ep *ep, const char *call)
-{
-    if (ep->phase == RDMUX_PHASE_READY && ep->plain != NULL) {
-        return RDMUX_OK;
-    }
-    return rdmux_fail(RDMUX_INVALID, "%s: %s", call,
-                      ep->phase == RDMUX_PHASE_SETUP ? "the endpoint is not connected yet"
-                      : ep->phase != RDMUX_PHASE_READY
-                          ? "the endpoint has ended"
-                          : "the endpoint's peer is rdmux; raw keys are for endpoints of rdma:// "
-                            "alone, use a token");
-}
-
 /* ---------------------------------------------------------------------------------- explanation */
 
 static void describe_candidate(struct rdmux_candidate *out, const struct rdmux_offer_path *path,

@@ -25,9 +25,6 @@ const struct rdmux_plain_ops *rdmux_plain_of(const struct rdmux_provider_ops *op
 enum rdmux_status rdmux_plain_refuse_auth(const char *call);
 enum rdmux_status rdmux_plain_refuse_absent(struct rdmux_fabric *fabric, const char *call);
 
-/* Owner: may raw keys be used on this endpoint? RDMUX_INVALID: it is not plain, or not connected. */
-enum rdmux_status rdmux_plain_check(const struct rdmux_ep *ep, const char *call);
-
 /* Owner. The endpoint's set-up, just made, is one of a plain endpoint; attr as the caller gave it. */
 void rdmux_plain_begin(struct rdmux_ep *ep, const struct rdmux_ep_attr *attr);
 /* Owner: the peer's addresses are known. */

@@ -2,7 +2,6 @@
 /* Imports: a peer's region on one endpoint, from the question over the control channel to the end
  * of its last request. */
 #include "api/failover.h"
-#include "api/plain.h"
 #include "api/setup.h"
 
 #include "api/lane.h"
@@ -295,7 +294,7 @@ static enum rdmux_status open_raw(struct rdmux_remote *remote, uint64_t addr, ui
 static enum rdmux_status import_raw(struct rdmux_ep *ep, uint64_t addr, uint32_t key, size_t length,
                                     struct rdmux_remote **out)
 {
-    enum rdmux_status status = rdmux_plain_check(ep, "rdmux_remote_import_raw");
+    enum rdmux_status status = rdmux_ep_check_plain(ep, "rdmux_remote_import_raw");
     if (status != RDMUX_OK) {
         return status;
     }

@@ -5,9 +5,9 @@
 #include "api/connection.h"
 
 #include "api/bounce.h"
-#include "api/descriptors.h"
 #include "api/failover.h"
 #include "api/joins.h"
+#include "api/progress/descriptors.h"
 #include "api/segments.h"
 #include "api/setup.h"
 #include "negotiation/control_channel.h"

@@ -33,6 +33,9 @@ struct rdmux_hooks {
     uint32_t flags; /* RDMUX_FABRIC_* */
     struct rdmux_service *service;
     struct rdmux_worker *worker;
+    /* Gives one connection up that nobody has accepted, for its descriptors; false: there is none. NULL: the fabric
+     * has never listened. */
+    bool (*_Atomic shed)(struct rdmux_fabric *fabric, const char *why);
 };
 
 static inline struct rdmux_hooks *rdmux_hooks_of(struct rdmux_fabric *fabric)

@@ -5,10 +5,13 @@
  * number that is free, so one within the reserve tells that all below are in use. The reserve is for set-ups and what they need:
  * sockets, eventfds, epolls, memory.
  */
-#ifndef RDMUX_API_DESCRIPTORS_H
-#define RDMUX_API_DESCRIPTORS_H
+#ifndef RDMUX_API_PROGRESS_DESCRIPTORS_H
+#define RDMUX_API_PROGRESS_DESCRIPTORS_H
 
-#include "api/core.h"
+#include <rdmux/rdmux.h>
+
+#include <stdbool.h>
+#include <stdint.h>
 
 enum {
     RDMUX_SETUP_DESCRIPTORS = 4, /* of one endpoint in set-up, beside those of its cq */
@@ -27,10 +30,8 @@ static inline bool rdmux_descriptor_is_reserved(struct rdmux_descriptor_limit li
     return (uint32_t)fd >= limit.all - limit.reserve;
 }
 
-/* One stranger goes: of the fabric's listeners, of the one with the address that holds the most. why is logged. False: nobody
- * can go. Any thread that holds no lock of the fabric's but step_lock. */
-bool rdmux_descriptors_shed(struct rdmux_fabric *fabric, const char *why);
-/* A set-up is about to open some: strangers go if few are left. The same threads. Not on the data path. */
+/* A set-up is about to open some: connections that nobody has taken go (the fabric's shed hook) if few are left. Any thread
+ * that holds no lock of the fabric's but step_lock. Not on the data path. */
 void rdmux_descriptors_make_room(struct rdmux_fabric *fabric);
 /* The same after a call has failed with this errno. True: it is worth another try. */
 bool rdmux_descriptors_retry(struct rdmux_fabric *fabric, int error);
