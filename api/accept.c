@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* rdmux_accept(): takes a listener's connections, sets them up side by side, and returns the first that is proved. */
 #include "api/connection.h"
-#include "api/listener.h"
+#include "api/pending_connection.h"
 #include "api/progress/descriptors.h"
 #include "api/setup.h"
 
@@ -30,7 +30,7 @@ static struct rdmux_ep *find_taken(const struct accepting *accepting)
     for (struct rdmux_list *at = accepting->cq->accepting.next; at != &accepting->cq->accepting;
          at = at->next) {
         struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, accept_link);
-        if (ep->listener == accepting->listener) {
+        if (ep->acceptor == &accepting->listener->acceptor) {
             any = ep;
             if (ep->proved) {
                 break;
@@ -47,7 +47,7 @@ static uint32_t count_setups(const struct accepting *accepting)
     for (struct rdmux_list *at = accepting->cq->accepting.next; at != &accepting->cq->accepting;
          at = at->next) {
         const struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, accept_link);
-        count += ep->listener == accepting->listener && !ep->proved;
+        count += ep->acceptor == &accepting->listener->acceptor && !ep->proved;
     }
     return count;
 }
@@ -65,7 +65,7 @@ static struct rdmux_ep *find_idle(const struct accepting *accepting, uint32_t le
     for (struct rdmux_list *at = accepting->cq->accepting.next; at != &accepting->cq->accepting;
          at = at->next) {
         struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, accept_link);
-        if (ep->listener != accepting->listener || ep->proved ||
+        if (ep->acceptor != &accepting->listener->acceptor || ep->proved ||
             rdmux_listener_setups_beside(ep) <= most) {
             continue;
         }
@@ -109,7 +109,7 @@ static bool has_news(const struct accepting *accepting)
     for (struct rdmux_list *at = accepting->cq->accepting.next; at != &accepting->cq->accepting;
          at = at->next) {
         const struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, accept_link);
-        if (ep->listener == accepting->listener && rdmux_setup_is_committed(ep) &&
+        if (ep->acceptor == &accepting->listener->acceptor && rdmux_setup_is_committed(ep) &&
             rdmux_setup_has_news(ep)) {
             return true;
         }
@@ -165,7 +165,7 @@ static bool take_arrival(struct accepting *accepting, bool *has_none)
     }
     if (status == RDMUX_OK) {
         rdmux_listener_get(listener);
-        ep->listener = listener;
+        ep->acceptor = &listener->acceptor;
         ep->quota = arrival.quota;
         ep->events |= RDMUX_EVENT_HELD;
         rdmux_list_append(&accepting->cq->accepting, &ep->accept_link);
@@ -225,8 +225,8 @@ static enum rdmux_status accept_any(struct accepting *accepting, int timeout_ms,
     ep->events &= ~(uint32_t)RDMUX_EVENT_HELD;
     rdmux_cq_pend(ep->cq, ep); /* messages may be there already, in receives of an SRQ, or its end */
     rdmux_ep_linger_anew(ep);
-    rdmux_listener_proved(accepting->listener, -1);
-    rdmux_listener_release(ep);
+    ep->acceptor->count(ep->acceptor, -1);
+    ep->acceptor->release(ep);
     *out = ep;
     return RDMUX_OK;
 }

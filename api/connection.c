@@ -61,12 +61,12 @@ void rdmux_setup_release_secrets(struct rdmux_fabric *fabric, struct rdmux_setup
 void rdmux_ep_setup_destroy(struct rdmux_ep *ep)
 {
     struct rdmux_setup *setup = ep->setup;
-    if (ep->listener != NULL) {
+    if (ep->acceptor != NULL) {
         if (ep->proved) {
-            rdmux_listener_proved(ep->listener, -1);
+            ep->acceptor->count(ep->acceptor, -1);
         }
         rdmux_list_remove(&ep->accept_link);
-        rdmux_listener_release(ep);
+        ep->acceptor->release(ep);
     }
     if (setup == NULL) {
         return;
@@ -116,7 +116,7 @@ void rdmux_setup_fail(struct rdmux_ep *ep, enum rdmux_status status, const char 
     }
     rdmux_log(ep->fabric, RDMUX_LOG_WARN, "endpoint %llu: not connected to %s: %s: %s",
               (unsigned long long)ep->id, setup->target, rdmux_status_name(status), ep->info.text);
-    bool dropped = ep->listener != NULL;
+    bool dropped = ep->acceptor != NULL;
     rdmux_trial_close(ep);
     if (setup->adopted && give_back && status == RDMUX_NO_PATH && ep->channel != NULL) {
         give_back_socket(ep);
@@ -260,14 +260,14 @@ void rdmux_setup_succeed(struct rdmux_ep *ep)
     memset(&setup->trial, 0, sizeof(setup->trial)); /* it is the endpoint's now */
     rdmux_log(ep->fabric, RDMUX_LOG_INFO, "endpoint %llu: %s %s to %s", (unsigned long long)ep->id,
               ep->info.provider, ep->info.device, ep->info.peer_address);
-    struct rdmux_listener *listener = ep->listener;
-    ep->listener = NULL; /* kept beyond set-up until rdmux_accept returns the endpoint */
+    struct rdmux_acceptor *acceptor = ep->acceptor;
+    ep->acceptor = NULL; /* kept beyond set-up until rdmux_accept returns the endpoint */
     if (ep->failover != NULL) {
         rdmux_failover_keep_setup(ep);
     } else {
         rdmux_ep_setup_destroy(ep);
     }
-    ep->listener = listener;
+    ep->acceptor = acceptor;
     rdmux_joins_remove(ep->fabric, ep);
     rdmux_ep_attach(ep, path);
     rdmux_ep_start_liveness(ep);
@@ -280,9 +280,9 @@ void rdmux_setup_succeed(struct rdmux_ep *ep)
             rdmux_remote_ask(remote);
         }
     }
-    if (ep->listener != NULL) {
+    if (ep->acceptor != NULL) {
         ep->proved = true;
-        rdmux_listener_proved(ep->listener, 1);
+        ep->acceptor->count(ep->acceptor, 1);
     }
     rdmux_cq_pend(ep->cq, ep);
 }

@@ -588,6 +588,17 @@ struct rdmux_bounce;   /* bounce.h */
 struct rdmux_segments; /* segments.h */
 struct rdmux_failover; /* failover.h */
 
+/* Where an endpoint was accepted, as long as rdmux_accept() has not returned it: a listener. */
+struct rdmux_acceptor {
+    uint32_t timeout_ms; /* the longest time that it waits; 0: no limit */
+    /* Nobody will take the endpoint any more. */
+    bool (*is_closed)(struct rdmux_acceptor *acceptor);
+    /* One connected endpoint more, or less, waits to be returned; the descriptor of the listener follows. */
+    void (*count)(struct rdmux_acceptor *acceptor, int change);
+    /* The endpoint is taken, or given up. */
+    void (*release)(struct rdmux_ep *ep);
+};
+
 struct rdmux_ep {
     /* Data path first. The cq's lane while that is this endpoint's, else one that is closed. */
     struct rdmux_lane *lane;
@@ -682,12 +693,11 @@ struct rdmux_ep {
     uint64_t ending_deadline_ns; /* of ENDING, LINGERING, and an end before rdmux_accept() */
     uint64_t starved_at;         /* recv.next + 1 when a message found no receive; 0: never */
     uint64_t reserved;
-    uint64_t ping_head; /* send.head when the last heartbeat went out */
-    struct rdmux_listener
-        *listener; /* accepted there, and not yet returned by rdmux_accept; a reference is held */
-    struct rdmux_peer_quota *quota; /* whom it is counted by there */
-    struct rdmux_list accept_link;  /* cq->accepting */
-    struct rdmux_list held_link;    /* cq->held */
+    uint64_t ping_head;              /* send.head when the last heartbeat went out */
+    struct rdmux_acceptor *acceptor; /* rdmux_accept() has not returned it yet */
+    struct rdmux_peer_quota *quota;  /* whom it is counted by there */
+    struct rdmux_list accept_link;   /* cq->accepting */
+    struct rdmux_list held_link;     /* cq->held */
     bool proved;
     enum rdmux_role role;
     void *user;

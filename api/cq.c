@@ -11,7 +11,6 @@
 
 #include "api/failover.h"
 #include "api/lane.h"
-#include "api/listener.h"
 #include "api/progress/descriptors.h"
 
 #include <assert.h>
@@ -207,7 +206,7 @@ void rdmux_cq_drop_orphans(struct rdmux_cq *cq)
     for (struct rdmux_list *at = cq->accepting.next, *next; at != &cq->accepting; at = next) {
         next = at->next;
         struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, accept_link);
-        if (rdmux_listener_is_closed(ep->listener)) {
+        if (ep->acceptor->is_closed(ep->acceptor)) {
             rdmux_ep_dismantle(ep);
         }
     }

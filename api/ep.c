@@ -4,7 +4,6 @@
 #include "api/failover.h"
 #include "api/joins.h"
 #include "api/lane.h"
-#include "api/listener.h"
 #include "api/segments.h"
 
 #include "api/connection.h"
@@ -377,7 +376,7 @@ static bool is_held(const struct rdmux_ep *ep)
 
 static uint64_t held_deadline(const struct rdmux_ep *ep)
 {
-    uint32_t ms = rdmux_listener_accept_timeout_ms(ep->listener);
+    uint32_t ms = ep->acceptor->timeout_ms;
     return ms == 0 ? UINT64_MAX : rdmux_now(ep->fabric) + (uint64_t)ms * 1000000;
 }
 

@@ -228,7 +228,7 @@ static void listener_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watc
 static bool drop_overdue(struct rdmux_listener *listener, uint64_t now_ns)
 {
     struct rdmux_fabric *fabric = listener->fabric;
-    bool all = listener->accept_timeout_ms != 0;
+    bool all = listener->acceptor.timeout_ms != 0;
     for (struct rdmux_list *at = listener->introduced.next, *next;
          at != &listener->introduced && (all || listener->crowds != 0); at = next) {
         struct rdmux_pending_connection *pending = RDMUX_CONTAINER(
@@ -462,22 +462,17 @@ uint32_t rdmux_listener_max_setups(const struct rdmux_listener *listener)
     return atomic_load(&listener->max_setups);
 }
 
-uint32_t rdmux_listener_accept_timeout_ms(const struct rdmux_listener *listener)
-{
-    return listener->accept_timeout_ms;
-}
-
 uint32_t rdmux_listener_setups_beside(const struct rdmux_ep *ep)
 {
     return atomic_load(&ep->quota->setups);
 }
 
-void rdmux_listener_release(struct rdmux_ep *ep)
+static void release_endpoint(struct rdmux_ep *ep)
 {
-    struct rdmux_listener *listener = ep->listener;
+    struct rdmux_listener *listener = rdmux_listener_of(ep->acceptor);
     end_setup(listener, ep->quota);
     ep->quota = NULL;
-    ep->listener = NULL;
+    ep->acceptor = NULL;
     rdmux_listener_put(listener);
 }
 
@@ -498,8 +493,18 @@ void rdmux_listener_wait_end(struct rdmux_listener *listener, struct rdmux_accep
     pthread_mutex_unlock(&listener->fabric->lock);
 }
 
-void rdmux_listener_proved(struct rdmux_listener *listener, int change)
+static bool is_closed(struct rdmux_acceptor *acceptor)
 {
+    struct rdmux_listener *listener = rdmux_listener_of(acceptor);
+    pthread_mutex_lock(&listener->fabric->lock);
+    bool closed = listener->closed;
+    pthread_mutex_unlock(&listener->fabric->lock);
+    return closed;
+}
+
+static void count_acceptable(struct rdmux_acceptor *acceptor, int change)
+{
+    struct rdmux_listener *listener = rdmux_listener_of(acceptor);
     pthread_mutex_lock(&listener->fabric->lock);
     listener->proved += change;
     rdmux_listener_update_descriptor(listener);
@@ -886,7 +891,7 @@ static enum rdmux_status take_attr(struct rdmux_listener *listener,
     listener->asked.paths = NULL; /* the caller's */
     listener->hello_timeout_ms = all.hello_timeout_ms == 0 ? DEFAULT_HELLO_TIMEOUT_MS
                                                            : all.hello_timeout_ms;
-    listener->accept_timeout_ms = all.accept_timeout_ms;
+    listener->acceptor.timeout_ms = all.accept_timeout_ms;
     return rdmux_random(listener->fabric, &listener->quota_seed, sizeof(listener->quota_seed));
 }
 
@@ -927,6 +932,9 @@ enum rdmux_status rdmux_listen(struct rdmux_fabric *fabric, const char *address,
     listener->refs = 1;
     listener->watch.ready = listener_ready;
     listener->socket = -1;
+    listener->acceptor.is_closed = is_closed;
+    listener->acceptor.count = count_acceptable;
+    listener->acceptor.release = release_endpoint;
     rdmux_list_init(&listener->link);
     rdmux_list_init(&listener->silent);
     rdmux_list_init(&listener->introduced);
@@ -1001,14 +1009,6 @@ void rdmux_listener_put(struct rdmux_listener *listener)
     }
     pthread_cond_destroy(&listener->changed);
     rdmux_release(fabric, listener);
-}
-
-bool rdmux_listener_is_closed(struct rdmux_listener *listener)
-{
-    pthread_mutex_lock(&listener->fabric->lock);
-    bool closed = listener->closed;
-    pthread_mutex_unlock(&listener->fabric->lock);
-    return closed;
 }
 
 void rdmux_listener_close(struct rdmux_listener *listener)

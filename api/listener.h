@@ -50,21 +50,13 @@ enum rdmux_status rdmux_listener_take_any(struct rdmux_listener *listener,
 /* Takes the one with this id; RDMUX_INVALID: no such id. Any thread. */
 enum rdmux_status rdmux_listener_take(struct rdmux_listener *listener, uint64_t id,
                                       struct rdmux_arrival *out);
-/* Endpoints taken from here and proved, not yet returned: counts up and down; the descriptor
- * follows. */
-void rdmux_listener_proved(struct rdmux_listener *listener, int change);
 /* References: a listener lives until its last endpoint in set-up has let go. */
 void rdmux_listener_get(struct rdmux_listener *listener);
 void rdmux_listener_put(struct rdmux_listener *listener);
-/* The endpoint's set-up is over, or rdmux_accept returns it: forgets that it came from the listener. */
-void rdmux_listener_release(struct rdmux_ep *ep);
 /* How many are negotiated side by side for a cq. */
 uint32_t rdmux_listener_max_setups(const struct rdmux_listener *listener);
 /* Endpoints in set-up of the same address or identity, this one included. */
 uint32_t rdmux_listener_setups_beside(const struct rdmux_ep *ep);
-/* The longest time that a connection waits to be accepted; 0: no limit. */
-uint32_t rdmux_listener_accept_timeout_ms(const struct rdmux_listener *listener);
-bool rdmux_listener_is_closed(struct rdmux_listener *listener);
 struct rdmux_fabric *rdmux_listener_fabric(struct rdmux_listener *listener);
 const char *rdmux_listener_paths(const struct rdmux_listener *listener);
 bool rdmux_listener_is_plain(const struct rdmux_listener *listener);

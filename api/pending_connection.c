@@ -257,8 +257,8 @@ void rdmux_pending_becomes_known(struct rdmux_pending_connection *pending)
     struct rdmux_listener *listener = pending->listener;
     struct rdmux_fabric *fabric = listener->fabric;
     uint64_t now_ns = rdmux_now(fabric);
-    uint64_t limit_ms = listener->accept_timeout_ms != 0 ? listener->accept_timeout_ms
-                                                         : CROWD_TIMEOUT_MS;
+    uint64_t limit_ms = listener->acceptor.timeout_ms != 0 ? listener->acceptor.timeout_ms
+                                                           : CROWD_TIMEOUT_MS;
     struct rdmux_pending_connection *oldest = NULL;
     pending->deadline_ns = limit_ms == RDMUX_NEVER ? UINT64_MAX : now_ns + limit_ms * 1000000;
     pthread_mutex_lock(&fabric->lock);
@@ -276,7 +276,7 @@ void rdmux_pending_becomes_known(struct rdmux_pending_connection *pending)
                                  quota_link);
     }
     bool timed = limit_ms != RDMUX_NEVER &&
-                 (listener->accept_timeout_ms != 0 || rdmux_peer_quota_is_crowd(quota));
+                 (listener->acceptor.timeout_ms != 0 || rdmux_peer_quota_is_crowd(quota));
     pthread_mutex_unlock(&fabric->lock);
     if (oldest != NULL) {
         rdmux_pending_drop(oldest, "too many connections of its address or identity wait");

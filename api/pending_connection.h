@@ -79,6 +79,7 @@ struct rdmux_pending_connection {
 };
 
 struct rdmux_listener {
+    struct rdmux_acceptor acceptor; /* its time: 0: none, but for a crowd */
     struct rdmux_watch watch;
     struct rdmux_fabric *fabric;
     struct rdmux_plain_listener *plain; /* its provider's; then there is no socket; step_lock */
@@ -95,7 +96,6 @@ struct rdmux_listener {
     uint32_t hello_timeout_ms;
     uint32_t max_per_address;
     uint32_t max_waiting_per_address;
-    uint32_t accept_timeout_ms; /* 0: none, but for a crowd */
     _Atomic uint32_t max_setups;
     uint64_t quota_seed; /* so that nobody chooses whom he shares a bucket with */
     struct rdmux_list quotas[RDMUX_QUOTA_BUCKETS];
@@ -123,6 +123,11 @@ struct rdmux_listener {
     pthread_cond_t changed;
     struct rdmux_list waits; /* rdmux_accept_wait */
 };
+
+static inline struct rdmux_listener *rdmux_listener_of(struct rdmux_acceptor *acceptor)
+{
+    return RDMUX_CONTAINER(acceptor, struct rdmux_listener, acceptor);
+}
 
 /* May a line be logged that a stranger has caused? So many in a while; what is left out is counted, and
  * the number told when the while is over. step_lock is held. */
