@@ -374,7 +374,7 @@ static RDMUX_COLD struct rdmux_wc *drain_all(struct rdmux_ep *ep, struct rdmux_w
         end = at;
     }
     if (ep->phase == RDMUX_PHASE_SETUP) {
-        rdmux_ep_setup_step(ep);
+        ep->fabric->life->set_up(ep);
         if (ep->phase == RDMUX_PHASE_SETUP && ep->path != NULL) {
             return at; /* a plain endpoint's: what has come is behind CONNECTED */
         }
@@ -417,18 +417,12 @@ static RDMUX_COLD struct rdmux_wc *drain_all(struct rdmux_ep *ep, struct rdmux_w
         }
     }
     if (ep->fault != RDMUX_OK && ep->phase == RDMUX_PHASE_READY) {
-        rdmux_ep_path_fault(ep);
+        ep->fabric->life->fault(ep);
         at = drain_sends(ep, at, end);
         at = drain_receives(ep, at, end);
     }
-    if ((ep->work & RDMUX_WORK_CONTROL) != 0) {
-        rdmux_ep_control_step(ep);
-    }
-    if (RDMUX_UNLIKELY(ep->phase == RDMUX_PHASE_LINGERING)) {
-        rdmux_ep_linger_step(ep);
-    }
-    if (ep->failover != NULL) {
-        rdmux_failover_step(ep);
+    if (ep->work != 0 || ep->phase == RDMUX_PHASE_LINGERING) {
+        ep->fabric->life->tend(ep);
     }
     return drain_events(ep, at, end);
 }

@@ -84,11 +84,38 @@ struct rdmux_heartbeat_group {
 /* last_explanation.c: keeps an explanation for rdmux_last_explanation(); takes ownership; NULL forgets. */
 void rdmux_set_last_explanation(struct rdmux_explanation *explanation);
 
+struct rdmux_ep;
+
+/* What a cq and the data path ask of the layers above them: how an endpoint goes on that is not in the middle of its life,
+ * or has something besides requests. fabric.c brings them. Owner. */
+struct rdmux_life {
+    /* One of cq->busy: set-up, a move or the end goes on. */
+    void (*step)(struct rdmux_ep *ep);
+    /* The same of one that is connected, as the cq is about to sleep. Returns whether anything was done. */
+    bool (*quiet)(struct rdmux_ep *ep);
+    /* Something is there for it in set-up. */
+    void (*set_up)(struct rdmux_ep *ep);
+    /* Its provider said that it has failed. */
+    void (*fault)(struct rdmux_ep *ep);
+    /* Requests were drained, and it has something else: control messages, a move, an end that waits for receives. */
+    void (*tend)(struct rdmux_ep *ep);
+    /* A receive was posted while its end waits for receives. */
+    void (*linger_anew)(struct rdmux_ep *ep);
+    /* Something has happened on its control channel. */
+    void (*control_ready)(struct rdmux_ep *ep);
+    uint64_t (*deadline)(const struct rdmux_ep *ep); /* UINT64_MAX: none */
+    void (*timers)(struct rdmux_ep *ep, uint64_t now_ns);
+    /* Closes one that nobody has a handle of; frees one that is closed. */
+    void (*dismantle)(struct rdmux_ep *ep);
+    void (*free)(struct rdmux_ep *ep);
+};
+
 struct rdmux_fabric {
     struct rdmux_hooks hooks; /* first, see rdmux_hooks_of() */
-    const uint32_t *alive;    /* a page that fork wipes: 0 in a child */
-    struct rdmux_auth *auth;  /* NULL: nobody authenticates */
-    char filter[256];         /* attribute and environment intersected: names of what is left */
+    const struct rdmux_life *life;
+    const uint32_t *alive;   /* a page that fork wipes: 0 in a child */
+    struct rdmux_auth *auth; /* NULL: nobody authenticates */
+    char filter[256];        /* attribute and environment intersected: names of what is left */
     uint8_t process[RDMUX_PROCESS_ID_SIZE];
     struct rdmux_registry registry;
 
@@ -355,7 +382,8 @@ struct rdmux_cq_domain {
 struct rdmux_cq {
     /* First line: the way in. What rdmux_cq_poll() goes on with comes first, see lane.h. */
     struct rdmux_cq_front front;
-    struct rdmux_lane *gate; /* signal and inside, in memory that a fork wipes */
+    struct rdmux_lane *gate;                 /* signal and inside, in memory that a fork wipes */
+    void (*close_gate)(struct rdmux_cq *cq); /* of the fast path, see lane.h */
     /* Counts calls, so that the service thread sees the application come and go. Those over the
      * lane show in gate->inside, see cq_service.c. */
     _Atomic uint64_t calls;

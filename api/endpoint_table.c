@@ -145,7 +145,7 @@ static uint64_t earliest(const struct rdmux_cq *cq)
 void rdmux_ep_timer(struct rdmux_ep *ep)
 {
     struct rdmux_cq *cq = ep->cq;
-    const struct rdmux_timer timer = { .deadline_ns = rdmux_ep_deadline(ep), .ep = ep };
+    const struct rdmux_timer timer = { .deadline_ns = ep->fabric->life->deadline(ep), .ep = ep };
     set(cq, ep->timer_place, timer);
     uint64_t before = atomic_load_explicit(&cq->deadline_ns, memory_order_relaxed);
     uint64_t after = earliest(cq);
@@ -163,11 +163,11 @@ void rdmux_cq_run_timers(struct rdmux_cq *cq)
     }
     while (cq->timer_count != 0 && cq->timers[0].deadline_ns <= now) {
         struct rdmux_ep *ep = cq->timers[0].ep;
-        rdmux_ep_timers(ep, now);
+        ep->fabric->life->timers(ep, now);
         if (ep->timer_place == NOWHERE) {
             continue; /* it was closed; its memory goes at the next progress */
         }
-        struct rdmux_timer timer = { .deadline_ns = rdmux_ep_deadline(ep), .ep = ep };
+        struct rdmux_timer timer = { .deadline_ns = ep->fabric->life->deadline(ep), .ep = ep };
         if (timer.deadline_ns <= now) {
             timer.deadline_ns = now + 1; /* the others' turn first */
         }

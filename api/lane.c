@@ -38,6 +38,7 @@ enum rdmux_status rdmux_lane_create(struct rdmux_cq *cq)
     atomic_store(rdmux_cq_signal(cq), RDMUX_SIGNAL_ALIVE);
     cq->front.poll = rdmux_lane_poll;
     cq->front.lane = lane;
+    cq->close_gate = rdmux_lane_close;
     return RDMUX_OK;
 }
 

@@ -137,7 +137,7 @@ static void offer_receives(struct rdmux_ep *ep, uint64_t from)
         return;
     }
     if (RDMUX_UNLIKELY(ep->phase == RDMUX_PHASE_LINGERING)) {
-        rdmux_ep_linger_anew(ep);
+        ep->fabric->life->linger_anew(ep);
     }
     while (from != ring->head && rdmux_ep_delivers(ep)) {
         uint64_t count = ring->head - from;

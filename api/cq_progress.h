@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* The parts of a cq that its calls are made of: cq_owner.c, cq_progress.c, cq_domain.c. All of them are the owner's. */
+#ifndef RDMUX_API_CQ_PROGRESS_H
+#define RDMUX_API_CQ_PROGRESS_H
+
+#include "api/core.h"
+
+enum { RDMUX_POLL_BUDGET = 64 }; /* requests a provider handles in one round */
+
+/* cq_owner.c: mail that has come; no job of the worker will mail any more. */
+void rdmux_cq_deliver_mail(struct rdmux_cq *cq);
+void rdmux_cq_wait_for_jobs(struct rdmux_cq *cq);
+
+/* cq_progress.c */
+bool rdmux_cq_run_errands(struct rdmux_cq *cq);
+void rdmux_cq_step_busy(struct rdmux_cq *cq);
+void rdmux_cq_ring_doorbells(struct rdmux_cq *cq);
+/* Frees the endpoints of cq->closed or cq->dropped. */
+void rdmux_cq_free_all(struct rdmux_list *eps);
+/* Sleeps, inside a call, until the cq has something, a timer is due, or until_ns. */
+enum rdmux_status rdmux_cq_sleep(struct rdmux_cq *cq, uint64_t until_ns);
+/* Looks at the descriptors that it would sleep on. */
+enum rdmux_status rdmux_cq_look(struct rdmux_cq *cq);
+
+/* cq_domain.c */
+enum rdmux_status rdmux_cq_open_descriptors(struct rdmux_cq *cq);
+void rdmux_cq_close_descriptors(struct rdmux_cq *cq);
+
+/* Besides what the providers have: what the application or other threads want, doorbells. */
+static inline bool rdmux_cq_has_errands(const struct rdmux_cq *cq)
+{
+    return !rdmux_list_empty(&cq->dropped) || cq->doorbells != NULL ||
+           (atomic_load_explicit(rdmux_cq_signal(cq), memory_order_relaxed) &
+            RDMUX_SIGNAL_ATTEND) != 0;
+}
+
+/* rdmux_cq_progress(), where each instruction counts. [data path] */
+static inline bool rdmux_cq_round(struct rdmux_cq *cq)
+{
+    bool did = RDMUX_UNLIKELY(rdmux_cq_has_errands(cq)) && rdmux_cq_run_errands(cq);
+    for (uint32_t i = 0; i < cq->domain_count; i++) {
+        struct rdmux_cq_domain *domain = &cq->domains[i];
+        if (domain->cq->ep_count != 0 && domain->ops->poll(domain->cq, RDMUX_POLL_BUDGET) != 0) {
+            did = true;
+        }
+    }
+    if (RDMUX_UNLIKELY(!rdmux_list_empty(&cq->busy))) {
+        rdmux_cq_step_busy(cq);
+    }
+    return did;
+}
+
+#endif

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* The one place that knows of all that an endpoint goes through: set-up, control messages, moves, the end. */
+#include "api/life.h"
+
+#include "api/failover.h"
+
+static void step(struct rdmux_ep *ep)
+{
+    if (ep->phase == RDMUX_PHASE_SETUP) {
+        rdmux_ep_setup_step(ep);
+    } else if (ep->phase == RDMUX_PHASE_READY) {
+        rdmux_failover_step(ep);
+    } else {
+        rdmux_ep_end_step(ep);
+    }
+}
+
+static bool quiet(struct rdmux_ep *ep)
+{
+    return ep->phase == RDMUX_PHASE_READY && rdmux_failover_quiet(ep);
+}
+
+static void tend(struct rdmux_ep *ep)
+{
+    if ((ep->work & RDMUX_WORK_CONTROL) != 0) {
+        rdmux_ep_control_step(ep);
+    }
+    if (ep->phase == RDMUX_PHASE_LINGERING) {
+        rdmux_ep_linger_step(ep);
+    }
+    if (ep->failover != NULL) {
+        rdmux_failover_step(ep);
+    }
+}
+
+const struct rdmux_life rdmux_life = {
+    .step = step,
+    .quiet = quiet,
+    .set_up = rdmux_ep_setup_step,
+    .fault = rdmux_ep_path_fault,
+    .tend = tend,
+    .linger_anew = rdmux_ep_linger_anew,
+    .control_ready = rdmux_ep_control_ready,
+    .deadline = rdmux_ep_deadline,
+    .timers = rdmux_ep_timers,
+    .dismantle = rdmux_ep_dismantle,
+    .free = rdmux_ep_free,
+};

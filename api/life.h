@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* How endpoints go on outside the data path, see struct rdmux_life. */
+#ifndef RDMUX_API_LIFE_H
+#define RDMUX_API_LIFE_H
+
+#include "api/core.h"
+
+extern const struct rdmux_life rdmux_life;
+
+#endif
