@@ -472,6 +472,18 @@ size_t rdmux_cq_take(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
     return (size_t)(at - wc);
 }
 
+/* Rounds of a path's progress before an end is believed. */
+enum { DRAIN_ROUNDS = 256 };
+
+void rdmux_ep_drain_path(struct rdmux_ep *ep)
+{
+    if (ep->path == NULL) {
+        return;
+    }
+    for (int i = 0; i < DRAIN_ROUNDS && ep->ops->poll(ep->path->cq, 64) != 0; i++) {
+    }
+}
+
 void rdmux_provider_failed(struct rdmux_provider_ep *path, enum rdmux_status status,
                            const char *text)
 {

@@ -1,105 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The control channel of a connected endpoint: imports, revocation, liveness, faults, the orderly
- * end. */
+/* What a connected endpoint does with the messages of its control channel: imports, revocations,
+ * faults, the peer's end. */
 #include "api/connection.h"
 
 #include "api/failover.h"
 #include "api/plain.h"
 #include "negotiation/control_channel.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 
 enum {
-    DRAIN_ROUNDS = 256, /* rounds of a path's progress before an end is believed */
-    HEARTBEATS = 4,     /* in a liveness time */
     GONE_GRACE_MS = 100,
     ANSWER_GRACE_MS = 500,
 };
-
-void rdmux_ep_say(struct rdmux_ep *ep, const uint8_t *frame, size_t size)
-{
-    if (ep->channel == NULL) {
-        return;
-    }
-    enum rdmux_status status = rdmux_channel_send(ep->channel, frame, size);
-    if (status == RDMUX_OK || ep->phase != RDMUX_PHASE_READY) {
-        return;
-    }
-    if (ep->failover != NULL) {
-        struct rdmux_resume *resume = &ep->failover->resume;
-        resume->is_broken = true; /* not within this call: the caller may be reading from it */
-        snprintf(resume->text, sizeof(resume->text), "%s", rdmux_last_error());
-        rdmux_cq_pend(ep->cq, ep);
-    } else if (ep->fault == RDMUX_OK) {
-        ep->fault = (uint32_t)status;
-        snprintf(ep->fault_text, sizeof(ep->fault_text), "%s", rdmux_last_error());
-        rdmux_cq_pend(ep->cq, ep);
-    }
-}
-
-void rdmux_ep_tell(struct rdmux_ep *ep, const struct rdmux_message *message)
-{
-    uint8_t frame[RDMUX_MESSAGE_MAX];
-    if (ep->channel != NULL) {
-        rdmux_ep_say(ep, frame, rdmux_message_encode(message, frame));
-        if (message->type == RDMUX_FRAME_IMPORT) {
-            explicit_bzero(frame, sizeof(frame)); /* the token */
-        }
-    }
-}
-
-/* What has come is the peer's to know before the end. */
-static void tell_received(struct rdmux_ep *ep)
-{
-    if (ep->failover != NULL) {
-        rdmux_replay_tell(ep);
-    }
-}
-
-void rdmux_ep_tell_end(struct rdmux_ep *ep)
-{
-    if (ep->end_received || ep->end_told) {
-        return;
-    }
-    tell_received(ep);
-    struct rdmux_message message = { .type = RDMUX_FRAME_END, .status = RDMUX_PEER_GONE };
-    switch ((enum rdmux_status)ep->status) {
-    case RDMUX_OK:
-        if (ep->phase != RDMUX_PHASE_READY) {
-            return; /* an orderly end has said everything */
-        }
-        snprintf(message.text, sizeof(message.text), "the peer closed its endpoint");
-        break;
-    case RDMUX_LENGTH:
-    case RDMUX_DENIED:
-    case RDMUX_OUT_OF_RANGE:
-    case RDMUX_PROTOCOL:
-    case RDMUX_NO_MEMORY:
-    case RDMUX_IO:
-        message.type = RDMUX_FRAME_FAULT;
-        message.status = ep->status;
-        memcpy(message.text, ep->info.text, sizeof(message.text));
-        break;
-    default:
-        snprintf(message.text, sizeof(message.text), "the peer's endpoint failed: %.200s",
-                 ep->info.text);
-        break;
-    }
-    rdmux_ep_tell(ep, &message);
-}
-
-void rdmux_ep_drain_path(struct rdmux_ep *ep)
-{
-    if (ep->path == NULL) {
-        return;
-    }
-    for (int i = 0; i < DRAIN_ROUNDS && ep->ops->poll(ep->path->cq, 64) != 0; i++) {
-    }
-}
 
 /* Handles the frames of a control channel that shares its socket with the path. */
 static void read_inbox(struct rdmux_ep *ep)
@@ -129,7 +43,7 @@ static uint64_t grace_ms(const struct rdmux_ep *ep)
     if (ep->channel == NULL || rdmux_channel_is_attached(ep->channel)) {
         return 0;
     }
-    uint64_t period = ep->info.liveness_ms / HEARTBEATS;
+    uint64_t period = ep->info.liveness_ms / RDMUX_HEARTBEATS;
     return asks && period < grace ? period : grace;
 }
 
@@ -334,7 +248,7 @@ static void handle_end(struct rdmux_ep *ep, const struct rdmux_message *message)
         return;
     }
     rdmux_ep_drain_path(ep);
-    tell_received(ep);
+    rdmux_ep_tell_received(ep);
     struct rdmux_message answer = { .type = RDMUX_FRAME_ENDED };
     rdmux_ep_tell(ep, &answer);
     ep->end_received = true;
@@ -435,36 +349,7 @@ void rdmux_ep_deliver_revoke(struct rdmux_cq *cq, struct rdmux_mail *mail)
     rdmux_release(cq->fabric, revoke);
 }
 
-/* ------------------------------------------------------------------------------------- shutdown */
-
-bool rdmux_ep_flush(struct rdmux_ep *ep, struct rdmux_request *flush)
-{
-    memset(flush, 0, sizeof(*flush));
-    flush->op = RDMUX_OP_WRITE;
-    flush->flags = RDMUX_PLACED;
-    flush->internal = 1;
-    flush->sequence = ep->send.next;
-    size_t posted = 0;
-    enum rdmux_status status = ep->ops->post(ep->path, flush, 1, 0, &posted);
-    if (posted == 0 && status != RDMUX_AGAIN) {
-        rdmux_provider_failed(ep->path, status, rdmux_last_error());
-    }
-    return posted == 1;
-}
-
-/* Everything is placed at the peer, or it is known that not everything is. */
-static void end_after_flush(struct rdmux_ep *ep)
-{
-    if (ep->flush_request.status == RDMUX_OK) {
-        struct rdmux_message message = { .type = RDMUX_FRAME_END, .status = RDMUX_OK };
-        ep->shutdown_sent = true;
-        tell_received(ep);
-        rdmux_ep_tell(ep, &message);
-    } else if (ep->fault == RDMUX_OK) {
-        rdmux_provider_failed(ep->path, (enum rdmux_status)ep->flush_request.status,
-                              "shutdown: not everything was placed at the peer");
-    }
-}
+/* ---------------------------------------------------------------------------------------- step */
 
 void rdmux_ep_control_step(struct rdmux_ep *ep)
 {
@@ -489,7 +374,7 @@ void rdmux_ep_control_step(struct rdmux_ep *ep)
             ep->flush_posted = rdmux_ep_flush(ep, &ep->flush_request);
         }
         if (ep->flush_posted && ep->flush_request.done) {
-            end_after_flush(ep);
+            rdmux_ep_end_after_flush(ep);
         }
         more = true;
     }
@@ -497,224 +382,5 @@ void rdmux_ep_control_step(struct rdmux_ep *ep)
         ep->work |= RDMUX_WORK_CONTROL;
     } else {
         ep->work &= (uint8_t)~RDMUX_WORK_CONTROL;
-    }
-}
-
-static bool has_ended(void *user)
-{
-    const struct rdmux_ep *ep = user;
-    return ep->phase != RDMUX_PHASE_READY && ep->phase != RDMUX_PHASE_ENDING;
-}
-
-static enum rdmux_status shut_down(struct rdmux_ep *ep, int timeout_ms)
-{
-    ep->shutdown_asked = true;
-    ep->work |= RDMUX_WORK_CONTROL;
-    rdmux_cq_pend(ep->cq, ep);
-    rdmux_ep_control_step(ep);
-    if (timeout_ms == 0) {
-        uint64_t limit_ms = ep->info.liveness_ms == RDMUX_NEVER ? UINT64_MAX / 1000000 / 2
-                                                                : ep->info.liveness_ms;
-        ep->shutdown_deadline_ns = rdmux_now(ep->fabric) + limit_ms * 1000000;
-        rdmux_ep_timer(ep);
-        return RDMUX_IN_PROGRESS;
-    }
-    ep->shutdown_quiet = true;
-    enum rdmux_status status = rdmux_cq_wait_until(ep->cq, has_ended, ep, timeout_ms);
-    if (status == RDMUX_TIMED_OUT) {
-        ep->shutdown_quiet = false;
-        rdmux_ep_fail(ep, RDMUX_PEER_GONE, "the peer did not take the shutdown within %d ms",
-                      timeout_ms);
-        return rdmux_fail(RDMUX_TIMED_OUT,
-                          "rdmux_ep_shutdown: the peer did not take everything within %d ms",
-                          timeout_ms);
-    }
-    if (status == RDMUX_OK && ep->status != RDMUX_OK) {
-        ep->shutdown_quiet = false;
-        ep->events |= RDMUX_EVENT_DISCONNECTED;
-        rdmux_cq_pend(ep->cq, ep);
-        return rdmux_fail((enum rdmux_status)ep->status, "rdmux_ep_shutdown: %s", ep->info.text);
-    }
-    return status;
-}
-
-/* The endpoint ended before the call: by the peer's shutdown, or it failed. */
-static enum rdmux_status join_end(struct rdmux_ep *ep, int timeout_ms)
-{
-    if (ep->status != RDMUX_OK) {
-        return rdmux_fail((enum rdmux_status)ep->status,
-                          "rdmux_ep_shutdown: the endpoint has ended: %s", ep->info.text);
-    }
-    if (timeout_ms == 0) {
-        bool told = ep->phase == RDMUX_PHASE_ENDED && (ep->events & RDMUX_EVENT_DISCONNECTED) == 0;
-        return told ? RDMUX_OK : RDMUX_IN_PROGRESS;
-    }
-    if (rdmux_cq_wait_until(ep->cq, has_ended, ep, timeout_ms) != RDMUX_OK) {
-        return rdmux_fail(RDMUX_TIMED_OUT,
-                          "rdmux_ep_shutdown: the path did not come to rest within %d ms",
-                          timeout_ms);
-    }
-    ep->events &= ~(uint32_t)RDMUX_EVENT_DISCONNECTED; /* the call's result says it */
-    return RDMUX_OK;
-}
-
-enum rdmux_status rdmux_ep_shutdown(struct rdmux_ep *ep, int timeout_ms)
-{
-    if (ep == NULL || timeout_ms < -1) {
-        return rdmux_fail(RDMUX_INVALID, "rdmux_ep_shutdown: %s",
-                          ep == NULL ? "ep is NULL" : "timeout_ms is below -1");
-    }
-    if (!rdmux_cq_enter(ep->cq)) {
-        return rdmux_fail(
-            RDMUX_INVALID,
-            "rdmux_ep_shutdown: the process forked; the endpoint belongs to the parent");
-    }
-    enum rdmux_status status;
-    if (ep->phase == RDMUX_PHASE_READY) {
-        status = shut_down(ep, timeout_ms);
-    } else if (ep->phase == RDMUX_PHASE_LINGERING || ep->phase == RDMUX_PHASE_ENDING ||
-               ep->phase == RDMUX_PHASE_ENDED) {
-        status = join_end(ep, timeout_ms);
-    } else {
-        status = rdmux_fail(RDMUX_INVALID, "rdmux_ep_shutdown: the endpoint is not connected");
-    }
-    rdmux_cq_leave(ep->cq);
-    return status;
-}
-
-/* ------------------------------------------------------------------------------------- liveness */
-
-static uint64_t period_ns(const struct rdmux_ep *ep)
-{
-    uint64_t period = (uint64_t)ep->info.liveness_ms * 1000000 / HEARTBEATS;
-    return period - period / 16 * (ep->id % 4); /* endpoints do not all beat at once */
-}
-
-/* Other endpoints may beat for this one, so that nothing is said here for long: the kernel asks whether the other end is there. */
-void rdmux_ep_watch_channel(const struct rdmux_ep *ep)
-{
-    enum { PROBES = 3 };
-    const uint32_t liveness_ms = ep->info.liveness_ms;
-    if (liveness_ms == RDMUX_NEVER || ep->channel == NULL) {
-        return;
-    }
-    const uint32_t seconds = liveness_ms / 1000 / (PROBES + 1);
-    const struct {
-        int level;
-        int name;
-        uint32_t value;
-    } options[] = {
-        { IPPROTO_TCP, TCP_KEEPIDLE, seconds < 1 ? 1 : seconds },
-        { IPPROTO_TCP, TCP_KEEPINTVL, seconds < 1 ? 1 : seconds },
-        { IPPROTO_TCP, TCP_KEEPCNT, PROBES },
-        { IPPROTO_TCP, TCP_USER_TIMEOUT, liveness_ms },
-        { SOL_SOCKET, SO_KEEPALIVE, 1 },
-    };
-    /* Sockets of other kinds have none of these. */
-    for (size_t i = 0; i < RDMUX_COUNT_OF(options); i++) {
-        (void)setsockopt(rdmux_channel_socket(ep->channel), options[i].level, options[i].name,
-                         &options[i].value, sizeof(options[i].value));
-    }
-}
-
-void rdmux_ep_start_liveness(struct rdmux_ep *ep)
-{
-    rdmux_ep_watch_channel(ep);
-    ep->connected_ns = rdmux_now(ep->fabric);
-    ep->looked_ns = ep->connected_ns;
-    if (ep->info.liveness_ms == RDMUX_NEVER || ep->peer == NULL) {
-        ep->heartbeat_ns = UINT64_MAX;
-    } else {
-        ep->heartbeat_ns = ep->connected_ns + period_ns(ep);
-    }
-    rdmux_ep_timer(ep);
-}
-
-uint64_t rdmux_ep_silent_ns(const struct rdmux_ep *ep)
-{
-    if (ep->info.liveness_ms == RDMUX_NEVER || ep->peer == NULL) {
-        return UINT64_MAX;
-    }
-    uint64_t heard = atomic_load(&ep->peer->heard_ns);
-    uint64_t missed = heard == ep->missed_since_ns ? ep->missed_ns : 0;
-    heard = heard > ep->connected_ns ? heard : ep->connected_ns;
-    return heard + (uint64_t)ep->info.liveness_ms * 1000000 + missed;
-}
-
-/* Time in which this side did not run, as its machine was suspended or its processor taken away, says
- * nothing of the peer, which may have been kept from running by the same. */
-static void count_missed(struct rdmux_ep *ep, uint64_t now_ns)
-{
-    uint64_t period = period_ns(ep);
-    uint64_t since = ep->looked_ns != 0 ? now_ns - ep->looked_ns : 0;
-    uint64_t heard = atomic_load(&ep->peer->heard_ns);
-    if (heard != ep->missed_since_ns) {
-        ep->missed_since_ns = heard;
-        ep->missed_ns = 0;
-    }
-    if (since > 2 * period) {
-        ep->missed_ns += since - period;
-    }
-    ep->looked_ns = now_ns;
-}
-
-static void beat(struct rdmux_ep *ep, uint64_t now_ns)
-{
-    uint64_t period = period_ns(ep);
-    count_missed(ep, now_ns);
-    if (now_ns >= rdmux_ep_silent_ns(ep)) {
-        char text[RDMUX_TEXT_MAX];
-        snprintf(text, sizeof(text), "the peer was silent for %u ms, its liveness time",
-                 ep->info.liveness_ms);
-        rdmux_ep_drain_path(ep);
-        if (!rdmux_failover_takes_silence(ep, text)) {
-            rdmux_ep_fail(ep, RDMUX_PEER_GONE, "%s", text);
-        }
-        return;
-    }
-    if (now_ns < ep->heartbeat_ns) {
-        return;
-    }
-    ep->heartbeat_ns = now_ns + period;
-    uint64_t sent = atomic_load(&ep->heartbeat_group->sent_ns);
-    /* Another endpoint to the same process may have beaten for all; one whose channel is lost beats for none. */
-    if (ep->channel != NULL && now_ns - sent >= period / 4 * 3) {
-        atomic_store(&ep->heartbeat_group->sent_ns, now_ns);
-        struct rdmux_message message = { .type = RDMUX_FRAME_HEARTBEAT };
-        rdmux_ep_tell(ep, &message);
-    }
-    /* Where the control channel is silent, too, the silence is the peer's, and counted above. Its
-     * heartbeats and ours have the same period, and no order: one may be just behind. */
-    bool speaks = atomic_load(&ep->peer->heard_ns) + period + period / 2 > now_ns;
-    bool is_wanted = ep->ping_head == ep->send.head ||
-                     (ep->ops->flags & RDMUX_PROVIDER_PING_BUSY) != 0;
-    if (is_wanted && speaks && ep->phase == RDMUX_PHASE_READY) {
-        enum rdmux_status status = ep->ops->ep_ping(ep->path);
-        if (status != RDMUX_OK && status != RDMUX_AGAIN && status != RDMUX_UNSUPPORTED) {
-            rdmux_provider_failed(ep->path, status, rdmux_last_error());
-        }
-    }
-    ep->ping_head = ep->send.head;
-}
-
-void rdmux_ep_live_timers(struct rdmux_ep *ep, uint64_t now_ns)
-{
-    if (ep->failover != NULL) {
-        rdmux_failover_step(ep);
-    }
-    if (ep->phase != RDMUX_PHASE_READY) {
-        return;
-    }
-    if (ep->fault_deadline_ns != 0 && now_ns >= ep->fault_deadline_ns) {
-        rdmux_ep_path_fault(ep);
-        return;
-    }
-    if (ep->info.liveness_ms != RDMUX_NEVER && ep->peer != NULL) {
-        beat(ep, now_ns);
-    }
-    if (ep->phase == RDMUX_PHASE_READY && ep->shutdown_deadline_ns != 0 &&
-        now_ns >= ep->shutdown_deadline_ns) {
-        rdmux_ep_fail(ep, RDMUX_PEER_GONE,
-                      "the peer did not take the shutdown within the liveness time");
     }
 }

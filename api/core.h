@@ -909,6 +909,13 @@ uint64_t rdmux_ep_deadline(const struct rdmux_ep *ep);
 /* Owner: a provider made progress while the endpoint is in set-up. */
 void rdmux_ep_setup_step(struct rdmux_ep *ep);
 void rdmux_ep_setup_destroy(struct rdmux_ep *ep);
+enum { RDMUX_HEARTBEATS = 4 }; /* in a liveness time */
+
+/* shutdown.c */
+/* Owner: tells the peer of what has come, with failover. */
+void rdmux_ep_tell_received(struct rdmux_ep *ep);
+/* Owner: the flush of a shutdown is done: tells the peer, or fails. */
+void rdmux_ep_end_after_flush(struct rdmux_ep *ep);
 /* Owner: sends a message on the control channel; nothing if it is gone. */
 void rdmux_ep_tell(struct rdmux_ep *ep, const struct rdmux_message *message);
 /* The same of a whole frame. */

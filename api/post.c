@@ -729,6 +729,22 @@ static enum rdmux_status queue_any(struct rdmux_ep *ep, const struct rdmux_wr *w
     return status;
 }
 
+/* A request of the core's own, past the ring. */
+bool rdmux_ep_flush(struct rdmux_ep *ep, struct rdmux_request *flush)
+{
+    memset(flush, 0, sizeof(*flush));
+    flush->op = RDMUX_OP_WRITE;
+    flush->flags = RDMUX_PLACED;
+    flush->internal = 1;
+    flush->sequence = ep->send.next;
+    size_t posted = 0;
+    enum rdmux_status status = ep->ops->post(ep->path, flush, 1, 0, &posted);
+    if (posted == 0 && status != RDMUX_AGAIN) {
+        rdmux_provider_failed(ep->path, status, rdmux_last_error());
+    }
+    return posted == 1;
+}
+
 /* Queues a request and starts it. False: it is not simple, nothing was queued. */
 RDMUX_HOT bool post_simple(struct rdmux_ep *ep, const struct simple *simple)
 {
