@@ -194,7 +194,7 @@ static RDMUX_COLD struct rdmux_wc *drain_sends(struct rdmux_ep *ep, struct rdmux
                                                const struct rdmux_wc *end)
 {
     if (ep->failover != NULL) {
-        rdmux_replay_confirm(ep);
+        ep->fabric->failover_hooks->confirm(ep);
     }
     return take_sends(ep, at, end, returnable(ep));
 }
@@ -248,7 +248,7 @@ static RDMUX_COLD struct rdmux_wc *drain_receives(struct rdmux_ep *ep, struct rd
                                                   const struct rdmux_wc *end)
 {
     if (ep->failover != NULL) {
-        rdmux_replay_confirm(ep);
+        ep->fabric->failover_hooks->confirm(ep);
     }
     return take_receives(ep, at, end);
 }
@@ -489,7 +489,7 @@ void rdmux_provider_failed(struct rdmux_provider_ep *path, enum rdmux_status sta
 {
     assert(path != NULL);
     struct rdmux_ep *ep = path->ep;
-    if (rdmux_failover_ignores(ep, path)) {
+    if (ep->failover != NULL && ep->fabric->failover_hooks->ignores(ep, path)) {
         return;
     }
     if (ep->fault == RDMUX_OK) {

@@ -127,7 +127,8 @@ static void silence_answered(struct rdmux_ep *ep)
 void rdmux_ep_path_fault(struct rdmux_ep *ep)
 {
     read_inbox(ep);
-    if (ep->phase != RDMUX_PHASE_READY || rdmux_failover_takes_fault(ep)) {
+    if (ep->phase != RDMUX_PHASE_READY ||
+        (ep->failover != NULL && ep->fabric->failover_hooks->takes_fault(ep))) {
         return;
     }
     uint64_t grace = ep->silence_answered ? 0 : grace_ms(ep);
@@ -283,7 +284,7 @@ void rdmux_ep_message(struct rdmux_ep *ep, const uint8_t *frame, size_t size)
         break;
     case RDMUX_FRAME_REVOKED:
         if (ep->failover != NULL) {
-            rdmux_resume_revocation_answered(ep, message.region, message.id);
+            ep->fabric->failover_hooks->revocation(ep, message.region, message.id, true);
         }
         ep->awaited_revokes -= ep->awaited_revokes != 0;
         rdmux_mr_revoke_answered(ep->fabric, message.region, message.id, ep->id);
@@ -303,7 +304,13 @@ void rdmux_ep_message(struct rdmux_ep *ep, const uint8_t *frame, size_t size)
     case RDMUX_FRAME_MOVE:
     case RDMUX_FRAME_RECEIVED:
     case RDMUX_FRAME_BACK:
-        rdmux_failover_told(ep, &message);
+        if (ep->failover == NULL) {
+            rdmux_ep_fail(ep, RDMUX_PROTOCOL,
+                          "control channel: frame of type 0x%02x without failover",
+                          (unsigned)message.type);
+        } else {
+            ep->fabric->failover_hooks->message(ep, &message);
+        }
         break;
     case RDMUX_FRAME_FAULT:
         fail_as_told(ep, &message);
@@ -339,7 +346,7 @@ void rdmux_ep_deliver_revoke(struct rdmux_cq *cq, struct rdmux_mail *mail)
                                          .id = revoke->number,
                                          .region = revoke->region };
         if (ep->failover != NULL) {
-            rdmux_resume_note_revocation(ep, revoke->region, revoke->number);
+            ep->fabric->failover_hooks->revocation(ep, revoke->region, revoke->number, false);
         }
         ep->awaited_revokes++;
         rdmux_ep_tell(ep, &message);

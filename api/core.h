@@ -110,9 +110,42 @@ struct rdmux_life {
     void (*free)(struct rdmux_ep *ep);
 };
 
+/*
+ * What an endpoint that outlives its path adds, called by the files below failover. Each member is called
+ * only where ep->failover is not NULL, so an endpoint without failover pays for that test alone. Owner.
+ */
+struct rdmux_failover_hooks {
+    /* Requests that may go to the path, of `run` from the send ring's `next` on. */
+    uint64_t (*run)(struct rdmux_ep *ep, uint64_t run);
+    /* Counts receives, and confirms requests. */
+    void (*confirm)(struct rdmux_ep *ep);
+    /* Is the path that failed another one than the endpoint's? */
+    bool (*ignores)(const struct rdmux_ep *ep, const struct rdmux_provider_ep *path);
+    /* An import is on another path; requests that name it follow. */
+    void (*remote_cut)(struct rdmux_ep *ep, const struct rdmux_provider_remote *from,
+                       struct rdmux_provider_remote *to);
+    /* The path or the peer fails. Returns false if that is the endpoint's end. */
+    bool (*takes_fault)(struct rdmux_ep *ep);
+    bool (*takes_silence)(struct rdmux_ep *ep, const char *text);
+    /* Goes on with what is due. */
+    void (*step)(struct rdmux_ep *ep);
+    /* A control message of failover. */
+    void (*message)(struct rdmux_ep *ep, const struct rdmux_message *message);
+    /* Tells the peer which messages have been received. */
+    void (*tell_received)(struct rdmux_ep *ep);
+    /* A revocation was sent to the peer, or answered by it. */
+    void (*revocation)(struct rdmux_ep *ep, uint64_t region, uint32_t number, bool is_answered);
+    /* The endpoint ends: gives up a move; fails unconfirmed requests; leaves the control channel; frees. */
+    void (*abandon)(struct rdmux_ep *ep);
+    void (*end_requests)(struct rdmux_ep *ep);
+    void (*leave_channel)(struct rdmux_ep *ep);
+    void (*destroy)(struct rdmux_ep *ep);
+};
+
 struct rdmux_fabric {
     struct rdmux_hooks hooks; /* first, see rdmux_hooks_of() */
     const struct rdmux_life *life;
+    const struct rdmux_failover_hooks *failover_hooks;
     const uint32_t *alive;   /* a page that fork wipes: 0 in a child */
     struct rdmux_auth *auth; /* NULL: nobody authenticates */
     char filter[256];        /* attribute and environment intersected: names of what is left */

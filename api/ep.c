@@ -251,7 +251,7 @@ static void flush_requests(struct rdmux_ep *ep)
     uint32_t cause = ep->status == RDMUX_OK || ep->cause_told ? RDMUX_FLUSHED : ep->status;
     bool failed = false;
     if (ep->failover != NULL) {
-        rdmux_replay_end(ep);
+        ep->fabric->failover_hooks->end_requests(ep);
     }
     for (uint64_t at = ep->send.tail; at != ep->send.head; at++) {
         struct rdmux_request *request = &ep->send.records[at & ep->send.mask];
@@ -354,7 +354,7 @@ static void leave_control(struct rdmux_ep *ep)
     }
     rdmux_joins_remove(ep->fabric, ep);
     if (ep->failover != NULL) {
-        rdmux_resume_leave(ep);
+        ep->fabric->failover_hooks->leave_channel(ep);
     }
     if (ep->channel != NULL) {
         rdmux_channel_destroy(ep->channel);
@@ -480,7 +480,9 @@ void rdmux_ep_fail(struct rdmux_ep *ep, enum rdmux_status status, const char *fo
               "endpoint %llu: ended with %s: %s", (unsigned long long)ep->id,
               rdmux_status_name(status), ep->info.text);
     rdmux_ep_tell_end(ep);
-    rdmux_failover_abandon(ep);
+    if (ep->failover != NULL) {
+        ep->fabric->failover_hooks->abandon(ep);
+    }
     if (lingers) {
         end_remotes(ep);
         leave_control(ep);
@@ -555,7 +557,9 @@ void rdmux_ep_dismantle(struct rdmux_ep *ep)
     if (ep->phase == RDMUX_PHASE_READY) {
         rdmux_ep_tell_end(ep);
     }
-    rdmux_failover_abandon(ep);
+    if (ep->failover != NULL) {
+        ep->fabric->failover_hooks->abandon(ep);
+    }
     rdmux_ep_setup_destroy(ep);
     ep->phase = RDMUX_PHASE_CLOSED;
     rdmux_lane_forget(ep);
@@ -606,7 +610,9 @@ void rdmux_ep_free(struct rdmux_ep *ep)
     rdmux_ring_destroy(ep->fabric, &ep->send);
     rdmux_ring_destroy(ep->fabric, &ep->recv);
     rdmux_release(ep->fabric, ep->candidates);
-    rdmux_failover_destroy(ep);
+    if (ep->failover != NULL) {
+        ep->fabric->failover_hooks->destroy(ep);
+    }
     rdmux_release(ep->fabric, ep);
 }
 

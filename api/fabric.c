@@ -2,6 +2,7 @@
 /* Fabrics: an instance of the library, its options and its life. */
 #include "api/core.h"
 
+#include "api/failover.h"
 #include "api/life.h"
 #include "api/listener.h"
 #include "api/shake.h"
@@ -223,6 +224,7 @@ enum rdmux_status rdmux_fabric_open(const struct rdmux_fabric_attr *attr, struct
     memset(fabric, 0, sizeof(*fabric));
     take_hooks(fabric, &all);
     fabric->life = &rdmux_life;
+    fabric->failover_hooks = &rdmux_failover_hooks;
     pthread_mutex_init(&fabric->lock, NULL);
     pthread_mutex_init(&fabric->hooks.secrets_lock, NULL);
     pthread_mutex_init(&fabric->setup_lock, NULL);

@@ -399,10 +399,7 @@ static void take_count(struct rdmux_ep *ep, const struct rdmux_message *message)
 
 void rdmux_failover_told(struct rdmux_ep *ep, const struct rdmux_message *message)
 {
-    if (ep->failover == NULL) {
-        rdmux_ep_fail(ep, RDMUX_PROTOCOL, "control channel: frame of type 0x%02x without failover",
-                      (unsigned)message->type);
-    } else if (message->type == RDMUX_FRAME_MOVE) {
+    if (message->type == RDMUX_FRAME_MOVE) {
         take_move(ep, message);
     } else if (message->type == RDMUX_FRAME_BACK) {
         rdmux_failback_told(ep, message);
@@ -700,3 +697,29 @@ void rdmux_failover_abandon(struct rdmux_ep *ep)
     }
     rdmux_list_remove(&ep->busy_link);
 }
+
+static void note_revocation(struct rdmux_ep *ep, uint64_t region, uint32_t number, bool is_answered)
+{
+    if (is_answered) {
+        rdmux_resume_revocation_answered(ep, region, number);
+    } else {
+        rdmux_resume_note_revocation(ep, region, number);
+    }
+}
+
+const struct rdmux_failover_hooks rdmux_failover_hooks = {
+    .run = rdmux_replay_run,
+    .confirm = rdmux_replay_confirm,
+    .ignores = rdmux_failover_ignores,
+    .remote_cut = rdmux_replay_remote_cut,
+    .takes_fault = rdmux_failover_takes_fault,
+    .takes_silence = rdmux_failover_takes_silence,
+    .step = rdmux_failover_step,
+    .message = rdmux_failover_told,
+    .tell_received = rdmux_replay_tell,
+    .revocation = note_revocation,
+    .abandon = rdmux_failover_abandon,
+    .end_requests = rdmux_replay_end,
+    .leave_channel = rdmux_resume_leave,
+    .destroy = rdmux_failover_destroy,
+};

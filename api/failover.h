@@ -149,6 +149,8 @@ struct rdmux_failover {
     uint64_t untold_ns; /* since when there is something to tell; 0: there is not */
 };
 
+extern const struct rdmux_failover_hooks rdmux_failover_hooks;
+
 /* failover.c. For an endpoint whose set-up has succeeded, with its setup: which stays. */
 enum rdmux_status rdmux_failover_create(struct rdmux_ep *ep);
 void rdmux_failover_keep_setup(struct rdmux_ep *ep);

@@ -94,7 +94,7 @@ static void beat(struct rdmux_ep *ep, uint64_t now_ns)
         snprintf(text, sizeof(text), "the peer was silent for %u ms, its liveness time",
                  ep->info.liveness_ms);
         rdmux_ep_drain_path(ep);
-        if (!rdmux_failover_takes_silence(ep, text)) {
+        if (ep->failover == NULL || !ep->fabric->failover_hooks->takes_silence(ep, text)) {
             rdmux_ep_fail(ep, RDMUX_PEER_GONE, "%s", text);
         }
         return;
@@ -127,7 +127,7 @@ static void beat(struct rdmux_ep *ep, uint64_t now_ns)
 void rdmux_ep_live_timers(struct rdmux_ep *ep, uint64_t now_ns)
 {
     if (ep->failover != NULL) {
-        rdmux_failover_step(ep);
+        ep->fabric->failover_hooks->step(ep);
     }
     if (ep->phase != RDMUX_PHASE_READY) {
         return;

@@ -586,7 +586,7 @@ static RDMUX_COLD size_t kept_run_length(struct rdmux_ep *ep)
         while (ring->next != ring->head && rdmux_ring_record(ring, ring->next)->done) {
             ring->next++;
         }
-        count = ring->next == ring->head ? 0 : rdmux_replay_run(ep, run_length(ep));
+        count = ring->next == ring->head ? 0 : ep->fabric->failover_hooks->run(ep, run_length(ep));
     } while (count == 0 && ring->next != ring->head && rdmux_ring_record(ring, ring->next)->done);
     for (size_t i = 0; i < count; i++) {
         copy_inline(ring, ring->next + i);

@@ -36,7 +36,7 @@ void rdmux_remotes_cut(struct rdmux_ep *ep)
         rdmux_remote_detach(remote);
         remote->limbo = (struct rdmux_provider_remote){ .ep = ep->path, .remote = remote };
         remote->path = &remote->limbo;
-        rdmux_replay_remote_cut(ep, path, &remote->limbo);
+        ep->fabric->failover_hooks->remote_cut(ep, path, &remote->limbo);
     }
     (void)rdmux_remotes_step(ep); /* revocations have nothing to wait for any more */
 }

@@ -13,7 +13,7 @@
 void rdmux_ep_tell_received(struct rdmux_ep *ep)
 {
     if (ep->failover != NULL) {
-        rdmux_replay_tell(ep);
+        ep->fabric->failover_hooks->tell_received(ep);
     }
 }
 
