@@ -643,15 +643,6 @@ static bool is_of_handshake(const struct rdmux_ep *ep, const uint8_t *frame)
            (ep->phase == RDMUX_PHASE_SETUP || frame[0] < RDMUX_FRAME_HEARTBEAT);
 }
 
-void rdmux_ep_control_rests(struct rdmux_ep *ep, const struct rdmux_channel *channel)
-{
-    if (channel != NULL && !rdmux_channel_is_attached(channel) &&
-        rdmux_channel_holds_bytes(channel) && rdmux_list_empty(&ep->held_link)) {
-        rdmux_list_append(&ep->cq->held, &ep->held_link);
-        rdmux_cq_poke(ep->cq);
-    }
-}
-
 void rdmux_ep_control_ready(struct rdmux_ep *ep)
 {
     if (ep->setup != NULL && ep->setup->stage == SETUP_DIALING) {

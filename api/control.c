@@ -80,7 +80,7 @@ static void say_silent(struct rdmux_ep *ep, uint32_t id)
  * peer. */
 static void explain_silence(struct rdmux_ep *ep)
 {
-    rdmux_ep_control_ready(ep);
+    ep->fabric->life->control_ready(ep);
     if (ep->phase != RDMUX_PHASE_READY) {
         return;
     }
@@ -143,7 +143,7 @@ void rdmux_ep_path_fault(struct rdmux_ep *ep)
             if (ep->fault == RDMUX_DENIED) {
                 ask_who_denied(ep);
             }
-            rdmux_ep_control_ready(ep);
+            ep->fabric->life->control_ready(ep);
             return;
         }
         if (rdmux_now(ep->fabric) < ep->fault_deadline_ns) {
@@ -335,27 +335,6 @@ void rdmux_ep_message(struct rdmux_ep *ep, const uint8_t *frame, size_t size)
     }
 }
 
-void rdmux_ep_deliver_revoke(struct rdmux_cq *cq, struct rdmux_mail *mail)
-{
-    struct rdmux_revoke_mail *revoke = RDMUX_CONTAINER(mail, struct rdmux_revoke_mail, mail);
-    struct rdmux_ep *ep = rdmux_cq_endpoint(cq, revoke->ep_id);
-    bool reaches = ep != NULL && ep->phase == RDMUX_PHASE_READY && ep->path != NULL &&
-                   ep->ops != &rdmux_null_path_ops;
-    if (reaches || (ep != NULL && ep->phase == RDMUX_PHASE_READY && ep->failover->dying != NULL)) {
-        struct rdmux_message message = { .type = RDMUX_FRAME_REVOKE,
-                                         .id = revoke->number,
-                                         .region = revoke->region };
-        if (ep->failover != NULL) {
-            ep->fabric->failover_hooks->revocation(ep, revoke->region, revoke->number, false);
-        }
-        ep->awaited_revokes++;
-        rdmux_ep_tell(ep, &message);
-    } else {
-        rdmux_mr_revoke_answered(cq->fabric, revoke->region, revoke->number, revoke->ep_id);
-    }
-    rdmux_release(cq->fabric, revoke);
-}
-
 /* ---------------------------------------------------------------------------------------- step */
 
 void rdmux_ep_control_step(struct rdmux_ep *ep)
@@ -374,7 +353,8 @@ void rdmux_ep_control_step(struct rdmux_ep *ep)
         more = more || (ep->channel != NULL && rdmux_channel_is_sending(ep->channel));
     }
     if (ep->phase == RDMUX_PHASE_READY && ep->plain != NULL) {
-        more = more || (ep->shutdown_asked && !ep->shutdown_sent && rdmux_plain_shutdown_step(ep));
+        more = more ||
+               (ep->shutdown_asked && !ep->shutdown_sent && ep->fabric->life->plain_shutdown(ep));
     } else if (ep->phase == RDMUX_PHASE_READY && ep->shutdown_asked && !ep->shutdown_sent) {
         if (!ep->flush_posted && ep->fault == RDMUX_OK && rdmux_ep_done_before(ep, ep->send.head) &&
             ep->send.next == ep->send.head) {

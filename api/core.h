@@ -103,6 +103,10 @@ struct rdmux_life {
     void (*linger_anew)(struct rdmux_ep *ep);
     /* Something has happened on its control channel. */
     void (*control_ready)(struct rdmux_ep *ep);
+    /* An rdma:// endpoint is shutting down. Returns whether to call again. */
+    bool (*plain_shutdown)(struct rdmux_ep *ep);
+    /* It is closed, and what its set-up has left behind goes. */
+    void (*leave_set_up)(struct rdmux_ep *ep);
     uint64_t (*deadline)(const struct rdmux_ep *ep); /* UINT64_MAX: none */
     void (*timers)(struct rdmux_ep *ep, uint64_t now_ns);
     /* Closes one that nobody has a handle of; frees one that is closed. */
@@ -354,15 +358,13 @@ struct rdmux_mail {
     void (*deliver)(struct rdmux_cq *cq, struct rdmux_mail *mail); /* frees the mail */
 };
 
-/* A revocation to be told to an endpoint. Allocated by revoke.c, delivered by rdmux_ep_deliver_revoke
- * (control.c). */
+/* A revocation for an endpoint to send to its peer. Allocated and delivered by revoke.c. */
 struct rdmux_revoke_mail {
     struct rdmux_mail mail;
     uint64_t ep_id;
     uint64_t region;
     uint32_t number;
 };
-void rdmux_ep_deliver_revoke(struct rdmux_cq *cq, struct rdmux_mail *mail);
 /* Posts a PLACED write of nothing, a request of the core's own (control.c). False: not now, or the path
  * has failed. */
 bool rdmux_ep_flush(struct rdmux_ep *ep, struct rdmux_request *flush);

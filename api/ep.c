@@ -560,7 +560,7 @@ void rdmux_ep_dismantle(struct rdmux_ep *ep)
     if (ep->failover != NULL) {
         ep->fabric->failover_hooks->abandon(ep);
     }
-    rdmux_ep_setup_destroy(ep);
+    ep->fabric->life->leave_set_up(ep);
     ep->phase = RDMUX_PHASE_CLOSED;
     rdmux_lane_forget(ep);
     if (ep->path != NULL) {

@@ -319,7 +319,7 @@ bool rdmux_failover_takes_fault(struct rdmux_ep *ep)
     if (!is_of_the_path((enum rdmux_status)ep->fault)) {
         return false;
     }
-    rdmux_ep_control_ready(ep); /* if the peer has told its end, it is that */
+    ep->fabric->life->control_ready(ep); /* if the peer has told its end, it is that */
     if (ep->phase == RDMUX_PHASE_READY && failover->stage == RDMUX_STEADY && ep->fault != RDMUX_OK) {
         begin(ep, (enum rdmux_status)ep->fault, ep->fault_text);
     }
@@ -584,7 +584,7 @@ static void step_search(struct rdmux_ep *ep)
     if (now_ns >= rdmux_handshake_deadline(ep->setup->handshake)) {
         rdmux_handshake_time(ep->setup->handshake, now_ns);
     }
-    rdmux_ep_setup_step(ep);
+    ep->fabric->life->set_up(ep);
 }
 
 /* A program that polls hears of the control channel when the service thread has been told of it, and that may take its time
@@ -598,7 +598,7 @@ static bool await_count(struct rdmux_ep *ep)
     uint64_t now_ns = rdmux_now(ep->fabric);
     if (now_ns - failover->looked_at_ns >= LOOK_NS) {
         failover->looked_at_ns = now_ns;
-        rdmux_ep_control_ready(ep);
+        ep->fabric->life->control_ready(ep);
     }
     return true;
 }

@@ -3,6 +3,8 @@
 #include "api/life.h"
 
 #include "api/failover.h"
+#include "api/plain.h"
+#include "api/setup.h"
 
 static void step(struct rdmux_ep *ep)
 {
@@ -41,6 +43,8 @@ const struct rdmux_life rdmux_life = {
     .tend = tend,
     .linger_anew = rdmux_ep_linger_anew,
     .control_ready = rdmux_ep_control_ready,
+    .plain_shutdown = rdmux_plain_shutdown_step,
+    .leave_set_up = rdmux_ep_setup_destroy,
     .deadline = rdmux_ep_deadline,
     .timers = rdmux_ep_timers,
     .dismantle = rdmux_ep_dismantle,

@@ -12,6 +12,7 @@
  * ended after REVOKE_WAIT_MS.
  */
 #include "api/core.h"
+#include "api/failover.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -319,6 +320,27 @@ static void forget_importers(struct rdmux_mr *mr)
     }
 }
 
+static void deliver_revoke(struct rdmux_cq *cq, struct rdmux_mail *mail)
+{
+    struct rdmux_revoke_mail *revoke = RDMUX_CONTAINER(mail, struct rdmux_revoke_mail, mail);
+    struct rdmux_ep *ep = rdmux_cq_endpoint(cq, revoke->ep_id);
+    bool reaches = ep != NULL && ep->phase == RDMUX_PHASE_READY && ep->path != NULL &&
+                   ep->ops != &rdmux_null_path_ops;
+    if (reaches || (ep != NULL && ep->phase == RDMUX_PHASE_READY && ep->failover->dying != NULL)) {
+        struct rdmux_message message = { .type = RDMUX_FRAME_REVOKE,
+                                         .id = revoke->number,
+                                         .region = revoke->region };
+        if (ep->failover != NULL) {
+            ep->fabric->failover_hooks->revocation(ep, revoke->region, revoke->number, false);
+        }
+        ep->awaited_revokes++;
+        rdmux_ep_tell(ep, &message);
+    } else {
+        rdmux_mr_revoke_answered(cq->fabric, revoke->region, revoke->number, revoke->ep_id);
+    }
+    rdmux_release(cq->fabric, revoke);
+}
+
 enum rdmux_status rdmux_mr_take_back(struct rdmux_mr *mr, bool again)
 {
     struct rdmux_fabric *fabric = mr->fabric;
@@ -340,7 +362,7 @@ enum rdmux_status rdmux_mr_take_back(struct rdmux_mr *mr, bool again)
     while (mr->importing > 0) {
         pthread_cond_wait(&mr->changed, &fabric->lock);
     }
-    (void)ask_importers(mr, rdmux_ep_deliver_revoke, WHO_IMPORTS, "their endpoints may fail");
+    (void)ask_importers(mr, deliver_revoke, WHO_IMPORTS, "their endpoints may fail");
     bool linger = reads_linger(mr);
     pthread_mutex_unlock(&fabric->lock);
 

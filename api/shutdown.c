@@ -9,46 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What has come is the peer's to know before the end. */
-void rdmux_ep_tell_received(struct rdmux_ep *ep)
-{
-    if (ep->failover != NULL) {
-        ep->fabric->failover_hooks->tell_received(ep);
-    }
-}
-
-void rdmux_ep_tell_end(struct rdmux_ep *ep)
-{
-    if (ep->end_received || ep->end_told) {
-        return;
-    }
-    rdmux_ep_tell_received(ep);
-    struct rdmux_message message = { .type = RDMUX_FRAME_END, .status = RDMUX_PEER_GONE };
-    switch ((enum rdmux_status)ep->status) {
-    case RDMUX_OK:
-        if (ep->phase != RDMUX_PHASE_READY) {
-            return; /* an orderly end has said everything */
-        }
-        snprintf(message.text, sizeof(message.text), "the peer closed its endpoint");
-        break;
-    case RDMUX_LENGTH:
-    case RDMUX_DENIED:
-    case RDMUX_OUT_OF_RANGE:
-    case RDMUX_PROTOCOL:
-    case RDMUX_NO_MEMORY:
-    case RDMUX_IO:
-        message.type = RDMUX_FRAME_FAULT;
-        message.status = ep->status;
-        memcpy(message.text, ep->info.text, sizeof(message.text));
-        break;
-    default:
-        snprintf(message.text, sizeof(message.text), "the peer's endpoint failed: %.200s",
-                 ep->info.text);
-        break;
-    }
-    rdmux_ep_tell(ep, &message);
-}
-
 /* Everything is placed at the peer, or it is known that not everything is. */
 void rdmux_ep_end_after_flush(struct rdmux_ep *ep)
 {
