@@ -365,6 +365,7 @@ struct rdmux_revoke_mail {
     uint64_t region;
     uint32_t number;
 };
+void rdmux_revoke_deliver(struct rdmux_cq *cq, struct rdmux_mail *mail);
 /* Posts a PLACED write of nothing, a request of the core's own (control.c). False: not now, or the path
  * has failed. */
 bool rdmux_ep_flush(struct rdmux_ep *ep, struct rdmux_request *flush);

@@ -320,7 +320,7 @@ static void forget_importers(struct rdmux_mr *mr)
     }
 }
 
-static void deliver_revoke(struct rdmux_cq *cq, struct rdmux_mail *mail)
+void rdmux_revoke_deliver(struct rdmux_cq *cq, struct rdmux_mail *mail)
 {
     struct rdmux_revoke_mail *revoke = RDMUX_CONTAINER(mail, struct rdmux_revoke_mail, mail);
     struct rdmux_ep *ep = rdmux_cq_endpoint(cq, revoke->ep_id);
@@ -362,7 +362,7 @@ enum rdmux_status rdmux_mr_take_back(struct rdmux_mr *mr, bool again)
     while (mr->importing > 0) {
         pthread_cond_wait(&mr->changed, &fabric->lock);
     }
-    (void)ask_importers(mr, deliver_revoke, WHO_IMPORTS, "their endpoints may fail");
+    (void)ask_importers(mr, rdmux_revoke_deliver, WHO_IMPORTS, "their endpoints may fail");
     bool linger = reads_linger(mr);
     pthread_mutex_unlock(&fabric->lock);
 

@@ -105,7 +105,7 @@ void __wrap_rdmux_cq_mail(struct rdmux_cq *cq, struct rdmux_mail *mail)
     struct rdmux_revoke_mail *revoke = (struct rdmux_revoke_mail *)mail;
     pthread_mutex_lock(&post.lock);
     assert_true(post.count < MAILS_MAX);
-    assert_ptr_equal(mail->deliver, rdmux_ep_deliver_revoke);
+    assert_ptr_equal(mail->deliver, rdmux_revoke_deliver);
     post.mails[post.count] = *revoke;
     post.cqs[post.count++] = cq;
     (void)pthread_cond_broadcast(&post.arrived);
