@@ -7,6 +7,7 @@
 
 #include "api/base/address.h"
 #include "api/bounce.h"
+#include "api/channel_socket.h"
 #include "api/failover.h"
 #include "api/joins.h"
 #include "api/listener.h"
@@ -49,13 +50,6 @@ static void keep_candidates(struct rdmux_ep *ep)
         ep->candidates = kept;
         rdmux_release(ep->fabric, all);
     }
-}
-
-void rdmux_setup_release_secrets(struct rdmux_fabric *fabric, struct rdmux_setup *setup)
-{
-    rdmux_handshake_wipe(setup->handshake_memory);
-    rdmux_release(fabric, setup->handshake_memory);
-    rdmux_release_wiped(fabric, setup->offer, sizeof(*setup->offer));
 }
 
 void rdmux_ep_setup_destroy(struct rdmux_ep *ep)
@@ -239,18 +233,24 @@ static void succeed(struct rdmux_ep *ep)
     rdmux_setup_succeed(ep);
 }
 
-enum rdmux_status rdmux_setup_take_path(struct rdmux_ep *ep)
+/* Takes the next path of an endpoint with failover. */
+static void take_next_path(struct rdmux_ep *ep)
 {
+    struct rdmux_provider_ep *path = ep->setup->trial.path;
+    memcpy(ep->info.previous_provider, ep->info.provider, sizeof(ep->info.provider));
+    memcpy(ep->info.previous_device, ep->info.device, sizeof(ep->info.device));
     rdmux_release(ep->fabric, ep->candidates);
     ep->candidates = NULL;
     ep->candidate_count = 0;
     keep_candidates(ep);
     enum rdmux_status status = prepare_path(ep);
-    if (status == RDMUX_OK) {
-        fill_path_info(ep);
-        memset(&ep->setup->trial, 0, sizeof(ep->setup->trial)); /* it is the endpoint's now */
+    if (status != RDMUX_OK) {
+        rdmux_ep_fail(ep, status, "moving to another path: %.220s", rdmux_last_error());
+        return;
     }
-    return status;
+    fill_path_info(ep);
+    memset(&ep->setup->trial, 0, sizeof(ep->setup->trial)); /* it is the endpoint's now */
+    rdmux_failover_arrived(ep, path);
 }
 
 void rdmux_setup_succeed(struct rdmux_ep *ep)
@@ -436,7 +436,7 @@ void rdmux_setup_run(struct rdmux_ep *ep)
             break;
         case RDMUX_ACTION_DONE:
             if (ep->failover != NULL) {
-                rdmux_failover_arrived(ep);
+                take_next_path(ep);
                 return;
             }
             /* On an adopted socket; a listener answers such a peer by itself. */

@@ -95,6 +95,8 @@ struct rdmux_life {
     bool (*quiet)(struct rdmux_ep *ep);
     /* Something is there for it in set-up. */
     void (*set_up)(struct rdmux_ep *ep);
+    /* Carries out what its handshake asks for. */
+    void (*negotiate)(struct rdmux_ep *ep);
     /* Its provider said that it has failed. */
     void (*fault)(struct rdmux_ep *ep);
     /* Requests were drained, and it has something else: control messages, a move, an end that waits for receives. */

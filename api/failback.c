@@ -12,7 +12,7 @@
 
 #include "api/request.h"
 #include "api/segments.h"
-#include "api/setup.h"
+#include "api/setup_state.h"
 
 #include <string.h>
 

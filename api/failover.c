@@ -13,7 +13,7 @@
 #include "api/connection.h"
 #include "api/joins.h"
 #include "api/segments.h"
-#include "api/setup.h"
+#include "api/setup_state.h"
 #include "negotiation/control_channel.h"
 
 #include <netdb.h>
@@ -185,7 +185,7 @@ static void search(struct rdmux_ep *ep)
     rdmux_handshake_move(ep->setup->handshake, (ep->info.epoch - 1) << ATTEMPT_BITS | 1,
                          failover->cause == RDMUX_OK ? RDMUX_REASON_SLOWER : RDMUX_REASON_PATH_LOST,
                          failover->left_text);
-    rdmux_setup_run(ep);
+    ep->fabric->life->negotiate(ep);
 }
 
 /* Goes on with the cut until the path is quiet, then closes it and says so. */
@@ -465,18 +465,10 @@ void rdmux_failover_lost(struct rdmux_ep *ep, enum rdmux_status status, const ch
                   "moving to another path: %.220s", text);
 }
 
-void rdmux_failover_arrived(struct rdmux_ep *ep)
+void rdmux_failover_arrived(struct rdmux_ep *ep, struct rdmux_provider_ep *path)
 {
     struct rdmux_failover *failover = ep->failover;
     struct rdmux_setup *setup = ep->setup;
-    struct rdmux_provider_ep *path = setup->trial.path;
-    memcpy(ep->info.previous_provider, ep->info.provider, sizeof(ep->info.provider));
-    memcpy(ep->info.previous_device, ep->info.device, sizeof(ep->info.device));
-    enum rdmux_status status = rdmux_setup_take_path(ep);
-    if (status != RDMUX_OK) {
-        rdmux_ep_fail(ep, status, "moving to another path: %.220s", rdmux_last_error());
-        return;
-    }
     rdmux_joins_remove(ep->fabric, ep);
     free_proof(setup);
     failover->setup = setup;

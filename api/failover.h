@@ -165,7 +165,8 @@ bool rdmux_failover_ignores(const struct rdmux_ep *ep, const struct rdmux_provid
 void rdmux_failover_told(struct rdmux_ep *ep, const struct rdmux_message *message);
 /* What the handshake asks for: the next pair; the path works; there is none. */
 void rdmux_failover_choose(struct rdmux_ep *ep);
-void rdmux_failover_arrived(struct rdmux_ep *ep);
+/* path: the endpoint's next, open and connected. */
+void rdmux_failover_arrived(struct rdmux_ep *ep, struct rdmux_provider_ep *path);
 void rdmux_failover_lost(struct rdmux_ep *ep, enum rdmux_status status, const char *text);
 /* Goes on with what is due. */
 void rdmux_failover_step(struct rdmux_ep *ep);

@@ -39,6 +39,7 @@ const struct rdmux_life rdmux_life = {
     .step = step,
     .quiet = quiet,
     .set_up = rdmux_ep_setup_step,
+    .negotiate = rdmux_setup_run,
     .fault = rdmux_ep_path_fault,
     .tend = tend,
     .linger_anew = rdmux_ep_linger_anew,

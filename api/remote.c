@@ -2,9 +2,9 @@
 /* Imports: a peer's region on one endpoint, from the question over the control channel to the end
  * of its last request. */
 #include "api/failover.h"
-#include "api/setup.h"
 
 #include "api/lane.h"
+#include "api/setup_state.h"
 
 #include <string.h>
 

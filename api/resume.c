@@ -9,9 +9,10 @@
  */
 #include "api/failover.h"
 
+#include "api/channel_socket.h"
 #include "api/connection.h"
 #include "api/pending_connection.h"
-#include "api/setup.h"
+#include "api/setup_state.h"
 #include "negotiation/control_channel.h"
 
 #include <errno.h>
@@ -252,7 +253,7 @@ static void dialled(struct rdmux_ep *ep)
     memcpy(&ep->peer_sockaddr, address->ai_addr, address->ai_addrlen);
     ep->peer_sockaddr_length = address->ai_addrlen;
     epoll_ctl(ep->cq->control_fd, EPOLL_CTL_DEL, socket, NULL);
-    rdmux_dial_prepare(socket);
+    rdmux_channel_socket_prepare(socket);
     if (ep->fabric->auth != NULL && rdmux_tls_create(ep->fabric->auth, ep->role, socket,
                                                      ep->failover->setup->host, &tls) != RDMUX_OK) {
         close(socket);
@@ -270,7 +271,7 @@ static void dial(struct rdmux_ep *ep)
     resume->next_ns = rdmux_now(ep->fabric) + PAUSE_NS;
     resume->until_ns = answer_until(ep);
     resume->dials++;
-    int fd = rdmux_dial_start(ep, setup->address->ai_addr, setup->address->ai_addrlen, setup->local,
+    int fd = rdmux_channel_socket_dial(ep, setup->address->ai_addr, setup->address->ai_addrlen, setup->local,
                               &error);
     if (fd < 0) {
         dial_failed(ep, error);

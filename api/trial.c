@@ -19,40 +19,6 @@
 #include <string.h>
 #include <unistd.h>
 
-void rdmux_trial_close(struct rdmux_ep *ep)
-{
-    struct rdmux_trial *trial = &ep->setup->trial;
-    if (trial->path == NULL) {
-        memset(trial, 0, sizeof(*trial)); /* a device that is being opened comes too late */
-        return;
-    }
-    const struct rdmux_provider_ops *ops = trial->path->ops;
-    struct rdmux_provider_counts counts;
-    (void)ops->ep_quiesce(trial->path, &counts);
-    if (trial->remote != NULL) {
-        ops->remote_close(trial->remote);
-        rdmux_release(ep->fabric, trial->remote);
-    }
-    if (ep->channel != NULL) {
-        rdmux_channel_detach(ep->channel);
-    }
-    ops->ep_close(trial->path);
-    if (ep->srq != NULL) {
-        rdmux_srq_use(ep->srq, ep->path_attr.srq, -1);
-    }
-    rdmux_cq_domain_leave(trial->path->cq);
-    if (ep->path == trial->path) { /* a plain endpoint's, see plain.c */
-        rdmux_bounce_close(ep);
-        rdmux_segments_close(ep);
-        ep->path = NULL;
-    }
-    rdmux_release(ep->fabric, trial->path);
-    rdmux_release(ep->fabric, trial->measuring);
-    memset(trial, 0, sizeof(*trial));
-    ep->fault = RDMUX_OK; /* it was the attempt's */
-    ep->is_unexplained = false;
-}
-
 static void report(struct rdmux_ep *ep, enum rdmux_handshake_action_kind kind,
                    enum rdmux_status status, const uint8_t *bytes, size_t size)
 {
