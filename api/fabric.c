@@ -2,10 +2,10 @@
 /* Fabrics: an instance of the library, its options and its life. */
 #include "api/core.h"
 
-#include "api/failover.h"
+#include "api/failover/failover.h"
 #include "api/life.h"
-#include "api/listener.h"
-#include "api/shake.h"
+#include "api/accept/listener.h"
+#include "api/accept/shake.h"
 #include "negotiation/auth.h"
 #include "negotiation/filter.h"
 #include "providers/registry.h"

@@ -2,9 +2,9 @@
 /* The one place that knows of all that an endpoint goes through: set-up, control messages, moves, the end. */
 #include "api/life.h"
 
-#include "api/failover.h"
-#include "api/plain.h"
-#include "api/setup.h"
+#include "api/failover/failover.h"
+#include "api/setup/rdmacm_endpoint.h"
+#include "api/setup/setup.h"
 
 static void step(struct rdmux_ep *ep)
 {

@@ -57,6 +57,6 @@ function(rdmux_harden_data_path)
         list(APPEND data_path ${sources})
     endforeach()
     set_source_files_properties(${data_path} PROPERTIES COMPILE_OPTIONS "${harden_data_path}")
-    set_source_files_properties(${PROJECT_SOURCE_DIR}/api/front.c PROPERTIES
+    set_source_files_properties(${PROJECT_SOURCE_DIR}/api/data/fast_calls.c PROPERTIES
                                 COMPILE_OPTIONS "${harden_data_path};${RDMUX_LANE_OPTIONS}")
 endfunction()

@@ -25,7 +25,7 @@ foreach(folder api negotiation providers shm tcp_fallback)
     endif()
 endforeach()
 
-set_source_files_properties(${PROJECT_SOURCE_DIR}/api/front.c PROPERTIES
+set_source_files_properties(${PROJECT_SOURCE_DIR}/api/data/fast_calls.c PROPERTIES
                             COMPILE_OPTIONS "${RDMUX_LANE_OPTIONS}")
 rdmux_harden_data_path()
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
  * The negotiation of one connection, as a state machine without I/O: it takes frames, results and
- * the time, and returns actions. The handshake driver (api/connection.c) owns the sockets, the
+ * the time, and returns actions. The handshake driver (api/setup/handshake_driver.c) owns the sockets, the
  * provider's objects and the clock. docs/NEGOTIATION.md has the states.
  *
  * Sequence. The connector sends HELLO and OFFER at once, without waiting; the listener shows both

@@ -32,7 +32,7 @@
 #define SHM_LIKELY(x) __builtin_expect(!!(x), 1)
 #define SHM_UNLIKELY(x) __builtin_expect(!!(x), 0)
 /* SHM_HOT: hot path, inlined into its caller. SHM_COLD: kept out of line. As RDMUX_HOT of
- * api/request.h. */
+ * api/data/request.h. */
 #ifndef SHM_HOT
 #define SHM_HOT static inline __attribute__((always_inline))
 #endif

@@ -90,24 +90,24 @@ is_noticed() {
 }
 
 whole_passes() {
-    cut_out api/failover.c 'static void cut\(' 'static void cut(' || return
+    cut_out api/failover/failover.c 'static void cut\(' 'static void cut(' || return
     LD_LIBRARY_PATH=$scratch/lib "$campaign" --plugin "$plugin" --case 'packets come late' || return
 }
 
 if have perl && [[ -e $RDMUX_BUILD/compile_commands.json ]]; then
     tap 'nothing cut out, late packets change nothing' whole_passes
     tap 'without the cut, what is late destroys what is newer' is_noticed '^# faults injected .*memory mismatches [1-9]' 'packets come late' \
-        api/failover.c 'if \(path->ops->ep_quiesce\(path, &counts\) == RDMUX_IN_PROGRESS\) \{\s+return;\s+\}(?s:.*?)rdmux_ep_close_path\(ep, path\);' \
+        api/failover/failover.c 'if \(path->ops->ep_quiesce\(path, &counts\) == RDMUX_IN_PROGRESS\) \{\s+return;\s+\}(?s:.*?)rdmux_ep_close_path\(ep, path\);' \
         '(void)counts; failover->dying = NULL; rdmux_replay_cut(ep); rdmux_settle_cut(ep); rdmux_remotes_cut(ep);'
-    tap 'without the counts, messages come twice' is_noticed '^# faults injected .*doubled [1-9]' 'roce: queue' api/replay.c \
+    tap 'without the counts, messages come twice' is_noticed '^# faults injected .*doubled [1-9]' 'roce: queue' api/failover/replay.c \
         'failover->acked = count;\s+mark\(ep, failover->given\);\s+if \(failover->marked_number != count\) \{\s+return false;\s+\}' ''
-    tap "with the device's word for the library's, messages are lost" is_noticed '^# faults injected .*lost [1-9]' 'the device is removed' api/replay.c \
+    tap "with the device's word for the library's, messages are lost" is_noticed '^# faults injected .*lost [1-9]' 'the device is removed' api/failover/replay.c \
         'reads \? request->done && request->status == RDMUX_OK\s+: at < \(is_message\(request\) \? failover->marked : failover->placed\)' \
         'request->done && request->status == RDMUX_OK'
-    tap 'with atomics repeated, sums are wrong' is_noticed '^# faults injected .*memory mismatches [1-9]' 'roce: queue' api/replay.c \
+    tap 'with atomics repeated, sums are wrong' is_noticed '^# faults injected .*memory mismatches [1-9]' 'roce: queue' api/failover/replay.c \
         'is_atomic\(request\) \|\| ' ''
     tap 'without the waiting, going back leaves outcomes unknown' is_noticed '^# .* runs have failed; .*are in doubt by going back' \
-        'the path is gone back to' api/failback.c 'if \(is_atomic \? !request->done : [^{]*\{' 'if (is_atomic && false) {'
+        'the path is gone back to' api/failover/failback.c 'if \(is_atomic \? !request->done : [^{]*\{' 'if (is_atomic && false) {'
 else
     tap_skip 'parts of failover cut out are noticed' 'perl or compile_commands.json is missing'
 fi

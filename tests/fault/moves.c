@@ -6,7 +6,7 @@
  */
 #include "stages.h"
 
-#include "api/failover.h"
+#include "api/failover/failover.h"
 #include "device.h"
 #include "inject.h"
 #include "negotiation/control_channel.h"

@@ -6,7 +6,7 @@
 
 #include "tests/unit/api_pair.h"
 
-#include "api/bounce.h"
+#include "api/data/bounce.h"
 #include "providers/registry.h"
 
 enum {

@@ -5,7 +5,7 @@
 
 #include "tests/unit/endpoint_scene.h"
 
-#include "api/failover.h"
+#include "api/failover/failover.h"
 #include "negotiation/control_channel.h"
 
 /* A pair with failover on both sides. */

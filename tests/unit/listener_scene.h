@@ -3,7 +3,7 @@
 #ifndef RDMUX_TESTS_LISTENER_SCENE_H
 #define RDMUX_TESTS_LISTENER_SCENE_H
 
-#include "api/listener.h"
+#include "api/accept/listener.h"
 #include "negotiation/handshake_frames.h"
 #include "tests/unit/api_pair.h"
 #include "tests/unit/fair_time.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* A server whose process may have few descriptors, and strangers who use up as many as they get. */
-#include "api/pending_connection.h"
+#include "api/accept/pending_connection.h"
 #include "tests/unit/api_pair.h"
 #include "tests/unit/descriptors.h"
 

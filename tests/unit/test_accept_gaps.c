@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Several cqs that accept from one listener: none is left empty-handed, and no connection is lost
  * between them. */
-#include "api/listener.h"
-#include "api/setup.h"
+#include "api/accept/listener.h"
+#include "api/setup/setup.h"
 #include "negotiation/control_channel.h"
 #include "negotiation/handshake_frames.h"
 #include "tests/unit/api_pair.h"

@@ -2,7 +2,7 @@
 /* Somebody on the path between two that authenticate; paths that are not encrypted; sockets that
  * join who have not authenticated. */
 #include "negotiation/path_secret.h"
-#include "api/joins.h"
+#include "api/object/joins.h"
 #include "tests/unit/auth_scene.h"
 #include "tests/unit/listener_scene.h"
 

@@ -2,7 +2,7 @@
 /* Memory that is registered is judged by its mappings, and no page of it is touched. */
 #include "tests/unit/api_pair.h"
 
-#include "api/mapping.h"
+#include "api/object/mapping.h"
 
 #include <errno.h>
 #include <sys/ioctl.h>

@@ -3,7 +3,7 @@
  * is tested in tests/plugins. */
 #include "tests/unit/fake_fabric.h"
 
-#include "api/plain.h"
+#include "api/setup/rdmacm_endpoint.h"
 #include "providers/loader.h"
 #include "providers/registry.h"
 #include "shm/shm_provider.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* The arithmetic of strangers' handshakes: whose turn it is, who does it, and whom it keeps waiting. The test holds
  * up steps, so that order is seen and nothing is timed. */
-#include "api/pending_connection.h"
-#include "api/shake.h"
+#include "api/accept/pending_connection.h"
+#include "api/accept/shake.h"
 #include "negotiation/tls_internal.h"
 #include "tests/unit/auth_scene.h"
 #include "tests/unit/listener_scene.h"

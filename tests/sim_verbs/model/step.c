@@ -6,7 +6,7 @@
 #include <string.h>
 
 enum {
-    BOUNCE_MAX = 8192, /* what the library copies at most, see api/keys.c */
+    BOUNCE_MAX = 8192, /* what the library copies at most, see api/data/bounce.c */
     FINISH_NS = 300000000,
     FINISH_POLLS = 400000, /* an end that takes more has come to a standstill */
     WORDS_AT = DATA_SIZE,

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* rdmux_accept(): takes a listener's connections, sets them up side by side, and returns the first that is proved. */
+#include "api/setup/handshake_driver.h"
+#include "api/accept/pending_connection.h"
+#include "api/progress/descriptors.h"
+#include "api/setup/setup.h"
+
+enum {
+    SETUP_IDLE_NS = 500 * 1000 *
+                    1000, /* a set-up whose peer is silent for so long may be given up */
+    FAR_FEWER = 4,        /* … for somebody who has so many times fewer */
+    LOOKS = 16, /* rounds of progress for what set-ups have to read before another connection is taken */
+};
+
+struct accepting {
+    struct rdmux_listener *listener;
+    struct rdmux_cq *cq;
+    const struct rdmux_ep_attr *attr;
+    struct rdmux_accept_wait wait;
+    struct rdmux_ep *proved;
+    uint32_t looks;
+    enum rdmux_status status; /* why no connection can be taken */
+};
+
+/* One of the cq's connections from this listener that no call has returned yet, proved ones first.
+ * NULL: there is none. */
+static struct rdmux_ep *find_taken(const struct accepting *accepting)
+{
+    struct rdmux_ep *any = NULL;
+    for (struct rdmux_list *at = accepting->cq->accepting.next; at != &accepting->cq->accepting;
+         at = at->next) {
+        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, accept_link);
+        if (ep->acceptor == &accepting->listener->acceptor) {
+            any = ep;
+            if (ep->proved) {
+                break;
+            }
+        }
+    }
+    return any;
+}
+
+/* Endpoints that are being set up for this listener's calls on the cq. */
+static uint32_t count_setups(const struct accepting *accepting)
+{
+    uint32_t count = 0;
+    for (struct rdmux_list *at = accepting->cq->accepting.next; at != &accepting->cq->accepting;
+         at = at->next) {
+        const struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, accept_link);
+        count += ep->acceptor == &accepting->listener->acceptor && !ep->proved;
+    }
+    return count;
+}
+
+/* The one to give up for an address or identity that has `least` in set-up: its peer has been silent
+ * for long, and it is of those that have the most. If there is none yet, a timer comes back when there
+ * may be. */
+static struct rdmux_ep *find_idle(const struct accepting *accepting, uint32_t least)
+{
+    uint64_t now_ns = rdmux_now(accepting->cq->fabric);
+    uint64_t earliest_ns = UINT64_MAX;
+    struct rdmux_ep *earliest = NULL;
+    struct rdmux_ep *idle = NULL;
+    uint32_t most = FAR_FEWER * least;
+    for (struct rdmux_list *at = accepting->cq->accepting.next; at != &accepting->cq->accepting;
+         at = at->next) {
+        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, accept_link);
+        if (ep->acceptor != &accepting->listener->acceptor || ep->proved ||
+            rdmux_listener_setups_beside(ep) <= most) {
+            continue;
+        }
+        uint64_t since_ns = rdmux_setup_silent_since(ep);
+        if (since_ns <= now_ns - SETUP_IDLE_NS) {
+            if (!rdmux_setup_has_news(ep)) {
+                most = rdmux_listener_setups_beside(ep);
+                idle = ep;
+            }
+        } else if (since_ns < earliest_ns) {
+            earliest_ns = since_ns;
+            earliest = ep;
+        }
+    }
+    if (idle == NULL && earliest != NULL) {
+        earliest->setup->yield_ns = earliest_ns + SETUP_IDLE_NS;
+        rdmux_ep_timer(earliest);
+    }
+    return idle;
+}
+
+/* Gives one up. False: there is none for that now. */
+static bool make_room(struct accepting *accepting, uint32_t least, bool *has_none)
+{
+    struct rdmux_ep *idle = find_idle(accepting, least);
+    if (idle == NULL) {
+        return false;
+    }
+    rdmux_setup_fail(
+        idle, RDMUX_TIMED_OUT,
+        "the peer is silent, and others wait; raise rdmux_listen_attr.max_setups if it "
+        "is slow",
+        false);
+    *has_none = find_taken(accepting) == NULL;
+    return true;
+}
+
+/* Has a set-up something to read that may be the word that its connector is connected? */
+static bool has_news(const struct accepting *accepting)
+{
+    for (struct rdmux_list *at = accepting->cq->accepting.next; at != &accepting->cq->accepting;
+         at = at->next) {
+        const struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, accept_link);
+        if (ep->acceptor == &accepting->listener->acceptor && rdmux_setup_is_committed(ep) &&
+            rdmux_setup_has_news(ep)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A peer may connect twice, one connection after the other. When the second arrives, the CONFIRM of the
+ * first may still be unread. This call reads it first and leaves the second to the next call, which may
+ * have other attributes. A peer that keeps talking delays others by LOOKS rounds at most. */
+static bool looks_first(struct accepting *accepting)
+{
+    if (accepting->looks == LOOKS || !has_news(accepting)) {
+        accepting->looks = 0;
+        return false;
+    }
+    accepting->looks++;
+    rdmux_cq_raise(accepting->cq, RDMUX_SIGNAL_ATTEND);
+    return true;
+}
+
+/* Takes a connection if there is one for this call; false: not now. The endpoint is made first, so
+ * that a connection stays with the listener if there is no room for it here. */
+static bool take_arrival(struct accepting *accepting, bool *has_none)
+{
+    struct rdmux_listener *listener = accepting->listener;
+    struct rdmux_arrival arrival;
+    struct rdmux_ep *ep;
+    uint32_t setups = 0;
+    if (!rdmux_listener_offers(listener, &accepting->wait, *has_none, &setups) ||
+        (!*has_none && looks_first(accepting))) {
+        return false;
+    }
+    if (count_setups(accepting) >= rdmux_listener_max_setups(listener) &&
+        !make_room(accepting, setups, has_none)) {
+        return false;
+    }
+    rdmux_descriptors_make_room(accepting->cq->fabric);
+    enum rdmux_status status = rdmux_setup_make_endpoint(
+        accepting->cq->fabric, accepting->cq, accepting->attr, rdmux_listener_paths(listener),
+        rdmux_listener_is_plain(listener), 0, &ep);
+    if (status == RDMUX_NO_MEMORY && make_room(accepting, setups, has_none)) {
+        return true;
+    }
+    if (status != RDMUX_OK) {
+        accepting->status = *has_none ? status : RDMUX_OK; /* one under way may still be proved */
+        return false;
+    }
+    status = rdmux_listener_take_any(listener, &accepting->wait, &arrival);
+    if (status == RDMUX_AGAIN) {
+        rdmux_ep_dismantle(ep); /* another call was faster */
+        return false;
+    }
+    if (status == RDMUX_OK) {
+        rdmux_listener_get(listener);
+        ep->acceptor = &listener->acceptor;
+        ep->quota = arrival.quota;
+        ep->events |= RDMUX_EVENT_HELD;
+        rdmux_list_append(&accepting->cq->accepting, &ep->accept_link);
+        status = rdmux_ep_start_accept(ep, &arrival);
+    }
+    if (status != RDMUX_OK) {
+        rdmux_log(accepting->cq->fabric, RDMUX_LOG_ERROR, "listener: a connection is dropped: %s",
+                  rdmux_last_error());
+        rdmux_ep_dismantle(ep);
+        return true;
+    }
+    *has_none = false;
+    return true;
+}
+
+/* Takes what there is for this call. One that can return an endpoint takes nothing: what it does
+ * not need is for others. */
+static bool accept_is_over(void *user)
+{
+    struct accepting *accepting = user;
+    struct rdmux_ep *taken = find_taken(accepting);
+    if (taken != NULL && taken->proved) {
+        accepting->proved = taken;
+        return true;
+    }
+    bool has_none = taken == NULL;
+    while (take_arrival(accepting, &has_none)) {
+    }
+    return accepting->status != RDMUX_OK;
+}
+
+static enum rdmux_status accept_any(struct accepting *accepting, int timeout_ms,
+                                    struct rdmux_ep **out)
+{
+    accepting->wait.cq = accepting->cq;
+    accepting->wait.has_none = find_taken(accepting) == NULL;
+    rdmux_listener_wait_begin(accepting->listener, &accepting->wait);
+    enum rdmux_status status = rdmux_cq_wait_until(accepting->cq, accept_is_over, accepting,
+                                                   timeout_ms);
+    rdmux_listener_wait_end(accepting->listener, &accepting->wait);
+    if (status != RDMUX_OK) {
+        if (status == RDMUX_TIMED_OUT) {
+            return timeout_ms == 0
+                       ? rdmux_fail(RDMUX_AGAIN, "rdmux_accept: no connection is proved yet")
+                       : rdmux_fail(RDMUX_TIMED_OUT, "rdmux_accept: no connection within %d ms",
+                                    timeout_ms);
+        }
+        return status;
+    }
+    struct rdmux_ep *ep = accepting->proved;
+    if (ep == NULL) {
+        return accepting->status;
+    }
+    rdmux_list_remove(&ep->accept_link);
+    ep->proved = false;
+    ep->user = accepting->attr->user; /* it may have been taken by a call before */
+    ep->events &= ~(uint32_t)RDMUX_EVENT_HELD;
+    rdmux_cq_pend(ep->cq, ep); /* messages may be there already, in receives of an SRQ, or its end */
+    rdmux_ep_linger_anew(ep);
+    ep->acceptor->count(ep->acceptor, -1);
+    ep->acceptor->release(ep);
+    *out = ep;
+    return RDMUX_OK;
+}
+
+static enum rdmux_status accept_one(struct accepting *accepting, int timeout_ms,
+                                    struct rdmux_ep **out)
+{
+    struct rdmux_arrival arrival;
+    struct rdmux_ep *ep;
+    enum rdmux_status status = rdmux_setup_make_endpoint(
+        accepting->cq->fabric, accepting->cq, accepting->attr,
+        rdmux_listener_paths(accepting->listener), rdmux_listener_is_plain(accepting->listener),
+        timeout_ms, &ep);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    status = rdmux_listener_take(accepting->listener, accepting->attr->peer, &arrival);
+    if (status == RDMUX_OK) {
+        status = rdmux_ep_start_accept(ep, &arrival);
+    }
+    if (status != RDMUX_OK) {
+        rdmux_ep_dismantle(ep);
+        return status;
+    }
+    return rdmux_setup_finish_call(ep, "rdmux_accept", timeout_ms, out);
+}
+
+enum rdmux_status rdmux_accept(struct rdmux_listener *listener, struct rdmux_cq *cq,
+                               const struct rdmux_ep_attr *attr, int timeout_ms,
+                               struct rdmux_ep **out)
+{
+    struct rdmux_ep_attr all = RDMUX_EP_ATTR_INIT;
+    enum rdmux_status status = rdmux_setup_check_out("rdmux_accept", out);
+    if (status == RDMUX_OK && listener == NULL) {
+        status = rdmux_fail(RDMUX_INVALID, "rdmux_accept: listener is NULL");
+    }
+    if (status == RDMUX_OK) {
+        status = rdmux_setup_check_call("rdmux_accept", rdmux_listener_fabric(listener), cq, attr,
+                                        timeout_ms, &all);
+    }
+    if (status == RDMUX_OK) {
+        status = rdmux_setup_check_failover(
+            "rdmux_accept", &all,
+            rdmux_listener_is_plain(listener)
+                ? "a listener of rdma://, which has no control channel"
+                : NULL);
+    }
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    if (!rdmux_cq_enter(cq)) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "rdmux_accept: the process forked; the cq belongs to the parent");
+    }
+    struct accepting accepting = { .listener = listener, .cq = cq, .attr = &all };
+    status = all.peer == 0 ? accept_any(&accepting, timeout_ms, out)
+                           : accept_one(&accepting, timeout_ms, out);
+    rdmux_cq_leave(cq);
+    return status;
+}

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * Whom a listener's connections come from, and how many of each have not been taken or are being set up. What is
+ * counted exactly cannot be used up by others.
+ */
+#include "api/accept/pending_connection.h"
+
+#include "api/base/address.h"
+
+#include <assert.h>
+#include <netinet/in.h>
+#include <stddef.h>
+#include <string.h>
+
+enum { KEY_MAX = 1 + RDMUX_ADDRESS_MAX };
+static_assert(RDMUX_ADDRESS_MAX >= RDMUX_IDENTITY_MAX, "KEY_MAX has room for both");
+
+/* ----------------------------------------------------------------------------------------- keys */
+
+/* A text behind its kind. */
+static size_t key_of_text(char kind, const char *text, size_t length, uint8_t *key)
+{
+    size_t part = length < KEY_MAX - 1 ? length : KEY_MAX - 1;
+    key[0] = (uint8_t)kind;
+    memcpy(key + 1, text, part);
+    return 1 + part;
+}
+
+/* Of "HOST:PORT", the host. */
+static size_t key_of_call(const struct rdmux_plain_call *call, uint8_t *key)
+{
+    const char *port = strrchr(call->peer_address, ':');
+    size_t length = port == NULL ? strlen(call->peer_address) : (size_t)(port - call->peer_address);
+    return key_of_text('r', call->peer_address, length, key);
+}
+
+/* A step of SplitMix64 for each word: who does not know the seed cannot tell who shares a bucket. */
+static struct rdmux_list *bucket_of(struct rdmux_listener *listener, const uint8_t *key, size_t size)
+{
+    uint64_t mixed = listener->quota_seed;
+    for (size_t at = 0; at < size; at += sizeof(uint64_t)) {
+        uint64_t word = 0;
+        memcpy(&word, key + at, size - at < sizeof(word) ? size - at : sizeof(word));
+        mixed = (mixed ^ word) + (UINT64_C(0x9e3779b97f4a7c15) ^ listener->quota_seed);
+        mixed = (mixed ^ mixed >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+        mixed = (mixed ^ mixed >> 27) * UINT64_C(0x94d049bb133111eb);
+        mixed ^= mixed >> 31;
+    }
+    return &listener->quotas[mixed % RDMUX_QUOTA_BUCKETS];
+}
+
+/* --------------------------------------------------------------------------------------- origins */
+
+/* The one with this key, made if need be; NULL: out of memory. */
+static struct rdmux_peer_quota *get_origin(struct rdmux_listener *listener, const uint8_t *key,
+                                           size_t size)
+{
+    struct rdmux_list *bucket = bucket_of(listener, key, size);
+    for (struct rdmux_list *at = bucket->next; at != bucket; at = at->next) {
+        struct rdmux_peer_quota *quota = RDMUX_CONTAINER(at, struct rdmux_peer_quota, hash_link);
+        if (quota->key_size == size && memcmp(quota->key, key, size) == 0) {
+            return quota;
+        }
+    }
+    struct rdmux_peer_quota *quota = rdmux_allocate(listener->fabric, sizeof(*quota) + size);
+    if (quota == NULL) {
+        return NULL;
+    }
+    quota->listener = listener;
+    quota->key_size = (uint32_t)size;
+    memcpy(quota->key, key, size);
+    rdmux_list_init(&quota->waiting_link);
+    rdmux_list_init(&quota->silent);
+    rdmux_list_init(&quota->introduced);
+    rdmux_shake_source_init(&quota->shakes);
+    rdmux_list_append(bucket, &quota->hash_link);
+    rdmux_list_append(&listener->all_quotas, &quota->link);
+    return quota;
+}
+
+static void forget_if_empty(struct rdmux_peer_quota *quota)
+{
+    if (rdmux_peer_quota_count(quota) == 0 && atomic_load(&quota->setups) == 0) {
+        assert(rdmux_list_empty(&quota->shakes.steps));
+        rdmux_list_remove(&quota->hash_link);
+        rdmux_list_remove(&quota->link);
+        rdmux_list_remove(&quota->waiting_link);
+        rdmux_release(quota->listener->fabric, quota);
+    }
+}
+
+bool rdmux_peer_quota_is_crowd(const struct rdmux_peer_quota *quota)
+{
+    return quota->introduced_count > quota->listener->max_waiting_per_address / 2;
+}
+
+/* One more that has introduced itself, or one less. */
+static void count_introduced(struct rdmux_peer_quota *quota, int change)
+{
+    struct rdmux_listener *listener = quota->listener;
+    bool was_crowd = rdmux_peer_quota_is_crowd(quota);
+    quota->introduced_count += (uint32_t)change;
+    listener->crowds += rdmux_peer_quota_is_crowd(quota);
+    listener->crowds -= was_crowd;
+    if (rdmux_list_empty(&quota->introduced)) {
+        rdmux_list_remove(&quota->waiting_link);
+    } else if (rdmux_list_empty(&quota->waiting_link)) {
+        rdmux_list_append(&listener->waiting, &quota->waiting_link);
+    }
+}
+
+enum rdmux_status rdmux_peer_quota_enter(struct rdmux_pending_connection *pending)
+{
+    uint8_t key[KEY_MAX];
+    size_t size = pending->call != NULL ? key_of_call(pending->call, key)
+                                        : rdmux_address_network(&pending->address, key);
+    struct rdmux_peer_quota *quota = get_origin(pending->listener, key, size);
+    if (quota == NULL) {
+        return RDMUX_NO_MEMORY;
+    }
+    pending->quota = quota;
+    rdmux_list_append(&quota->silent, &pending->quota_link);
+    quota->silent_count++;
+    return RDMUX_OK;
+}
+
+void rdmux_peer_quota_introduce(struct rdmux_pending_connection *pending)
+{
+    struct rdmux_peer_quota *quota = pending->quota;
+    struct rdmux_peer_quota *before = quota;
+    if (pending->tls != NULL) {
+        uint8_t key[KEY_MAX];
+        const char *identity = rdmux_tls_identity(pending->tls);
+        size_t size = key_of_text('i', identity, strlen(identity), key);
+        quota = get_origin(pending->listener, key, size);
+        quota = quota == NULL ? before : quota; /* the address is better than nothing */
+    }
+    rdmux_list_remove(&pending->quota_link);
+    before->silent_count--;
+    pending->quota = quota;
+    rdmux_list_append(&quota->introduced, &pending->quota_link);
+    count_introduced(quota, 1);
+    forget_if_empty(before);
+}
+
+void rdmux_peer_quota_leave(struct rdmux_pending_connection *pending)
+{
+    struct rdmux_peer_quota *quota = pending->quota;
+    if (quota == NULL) {
+        return;
+    }
+    rdmux_list_remove(&pending->quota_link);
+    if (pending->introduced) {
+        count_introduced(quota, -1);
+    } else {
+        quota->silent_count--;
+    }
+    pending->quota = NULL;
+    forget_if_empty(quota);
+}
+
+/* ---------------------------------------------------------------------------------------- set-up */
+
+void rdmux_peer_quota_begin_setup(struct rdmux_peer_quota *quota)
+{
+    atomic_fetch_add(&quota->setups, 1);
+    if (!rdmux_list_empty(&quota->waiting_link)) { /* others' turn */
+        rdmux_list_remove(&quota->waiting_link);
+        rdmux_list_append(&quota->listener->waiting, &quota->waiting_link);
+    }
+}
+
+void rdmux_peer_quota_end_setup(struct rdmux_peer_quota *quota)
+{
+    struct rdmux_listener *listener = quota->listener;
+    atomic_fetch_sub(&quota->setups, 1);
+    if (!rdmux_list_empty(&quota->waiting_link)) {
+        rdmux_listener_poke_waits(listener); /* there is room for one that waits */
+    }
+    forget_if_empty(quota);
+}
+
+/* A walk over all: there are no more than connections, and it is made when there are too many. */
+struct rdmux_peer_quota *rdmux_peer_quota_largest(struct rdmux_listener *listener)
+{
+    struct rdmux_peer_quota *largest = NULL;
+    for (struct rdmux_list *at = listener->all_quotas.next; at != &listener->all_quotas;
+         at = at->next) {
+        struct rdmux_peer_quota *quota = RDMUX_CONTAINER(at, struct rdmux_peer_quota, link);
+        if (rdmux_peer_quota_count(quota) >
+            (largest == NULL ? 0 : rdmux_peer_quota_count(largest))) {
+            largest = quota;
+        }
+    }
+    return largest;
+}
+
+void rdmux_peer_quotas_count_crowds(struct rdmux_listener *listener)
+{
+    listener->crowds = 0;
+    for (struct rdmux_list *at = listener->all_quotas.next; at != &listener->all_quotas;
+         at = at->next) {
+        listener->crowds += rdmux_peer_quota_is_crowd(
+            RDMUX_CONTAINER(at, struct rdmux_peer_quota, link));
+    }
+}
+
+struct rdmux_peer_quota *rdmux_peer_quota_next(struct rdmux_listener *listener)
+{
+    struct rdmux_peer_quota *next = NULL;
+    uint32_t fewest = (atomic_load(&listener->max_setups) + 1) / 2; /* the others are for others */
+    for (struct rdmux_list *at = listener->waiting.next; at != &listener->waiting && fewest != 0;
+         at = at->next) {
+        struct rdmux_peer_quota *quota = RDMUX_CONTAINER(at, struct rdmux_peer_quota, waiting_link);
+        uint32_t setups = atomic_load(&quota->setups);
+        if (setups < fewest) {
+            next = quota;
+            fewest = setups;
+        }
+    }
+    return next;
+}

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* The arithmetic of strangers' TLS handshakes. */
+#include "api/accept/shake.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+struct rdmux_shakes {
+    struct rdmux_fabric *fabric;
+    pthread_mutex_t lock; /* guards what follows, sources, and handshakes that are not idle; a leaf */
+    pthread_cond_t changed;
+    struct rdmux_turns turns;
+    bool stop;
+    bool runs; /* the thread */
+    pthread_t thread;
+};
+
+void rdmux_shake_source_init(struct rdmux_shake_source *source)
+{
+    rdmux_turn_init(&source->turn);
+    rdmux_list_init(&source->steps);
+}
+
+static uint64_t processor_ns(void)
+{
+    struct timespec now = { 0 };
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static void destroy(struct rdmux_shake *shake)
+{
+    rdmux_tls_destroy(shake->tls);
+    rdmux_release(shake->fabric, shake);
+}
+
+/* ---------------------------------------------------------------------------------------- steps */
+
+/* Its owner alone: no lock is held. */
+static void do_step(struct rdmux_shake *shake)
+{
+    enum rdmux_status status = RDMUX_OK;
+    if (shake->tls == NULL) {
+        status = rdmux_tls_create(shake->fabric->auth, RDMUX_ROLE_ACCEPT, shake->socket, NULL,
+                                  &shake->tls);
+        if (status == RDMUX_OK) {
+            rdmux_tls_greeted(shake->tls, shake->hello);
+        }
+    }
+    if (status == RDMUX_OK) {
+        status = rdmux_tls_step(shake->tls);
+    }
+    shake->status = status;
+    if (status != RDMUX_OK && status != RDMUX_AGAIN) {
+        snprintf(shake->text, sizeof(shake->text), "%s", rdmux_last_error());
+    }
+}
+
+/* The next step of the address whose turn it is, now running; NULL: none. lock is held. */
+static struct rdmux_shake *take_next(struct rdmux_shakes *shakes)
+{
+    struct rdmux_turn *turn = rdmux_turns_next(&shakes->turns);
+    if (turn == NULL) {
+        return NULL;
+    }
+    struct rdmux_shake_source *source = RDMUX_CONTAINER(turn, struct rdmux_shake_source, turn);
+    struct rdmux_shake *shake = RDMUX_CONTAINER(source->steps.next, struct rdmux_shake, link);
+    rdmux_list_remove(&shake->link);
+    if (rdmux_list_empty(&source->steps)) {
+        rdmux_turns_leave(turn);
+    }
+    atomic_store(&shake->state, RDMUX_SHAKE_RUNNING);
+    return shake;
+}
+
+/* lock is held, and released meanwhile. */
+static void run(struct rdmux_shakes *shakes, struct rdmux_shake *shake)
+{
+    pthread_mutex_unlock(&shakes->lock);
+    uint64_t began_ns = processor_ns();
+    do_step(shake);
+    uint64_t used_ns = processor_ns() - began_ns;
+    pthread_mutex_lock(&shakes->lock);
+    if (shake->watch == NULL) { /* it was ended meanwhile, and its source may be gone */
+        int socket = shake->socket;
+        destroy(shake);
+        close(socket);
+        return;
+    }
+    rdmux_turns_charge(&shakes->turns, &shake->source->turn, used_ns);
+    atomic_store(&shake->state, RDMUX_SHAKE_IDLE);
+    rdmux_service_call(shakes->fabric, shake->watch);
+}
+
+static void *shakes_main(void *argument)
+{
+    struct rdmux_shakes *shakes = argument;
+    pthread_mutex_lock(&shakes->lock);
+    while (!shakes->stop) {
+        struct rdmux_shake *shake = take_next(shakes);
+        if (shake != NULL) {
+            run(shakes, shake);
+        } else {
+            pthread_cond_wait(&shakes->changed, &shakes->lock);
+        }
+    }
+    pthread_mutex_unlock(&shakes->lock);
+    return NULL;
+}
+
+void rdmux_shakes_step(struct rdmux_fabric *fabric)
+{
+    struct rdmux_shakes *shakes = fabric->shakes;
+    if (shakes == NULL || shakes->runs) {
+        return;
+    }
+    pthread_mutex_lock(&shakes->lock);
+    struct rdmux_shake *shake = take_next(shakes);
+    if (shake != NULL) {
+        run(shakes,
+            shake); /* its call has the service come again, and then others have their turn */
+    }
+    pthread_mutex_unlock(&shakes->lock);
+}
+
+/* ----------------------------------------------------------------------------------------- life */
+
+/* NULL: no memory. A thread that cannot be had is none: the service does the steps. */
+static struct rdmux_shakes *get_shakes(struct rdmux_fabric *fabric)
+{
+    if (fabric->shakes != NULL) {
+        return fabric->shakes;
+    }
+    struct rdmux_shakes *shakes = rdmux_allocate(fabric, sizeof(*shakes));
+    if (shakes == NULL) {
+        return NULL;
+    }
+    shakes->fabric = fabric;
+    pthread_mutex_init(&shakes->lock, NULL);
+    pthread_cond_init(&shakes->changed, NULL);
+    rdmux_turns_init(&shakes->turns);
+    fabric->shakes = shakes;
+    if (!rdmux_fabric_is_manual(fabric) &&
+        (fabric->hooks.flags & RDMUX_FABRIC_NO_WORKER_THREAD) == 0) {
+        shakes->runs = rdmux_thread_start(&shakes->thread, shakes_main, shakes, "rdmux-tls") ==
+                       RDMUX_OK;
+    }
+    return shakes;
+}
+
+void rdmux_shakes_stop(struct rdmux_fabric *fabric)
+{
+    struct rdmux_shakes *shakes = fabric->shakes;
+    if (shakes == NULL) {
+        return;
+    }
+    if (shakes->runs) {
+        pthread_mutex_lock(&shakes->lock);
+        shakes->stop = true;
+        pthread_cond_signal(&shakes->changed);
+        pthread_mutex_unlock(&shakes->lock);
+        pthread_join(shakes->thread, NULL);
+    }
+    assert(rdmux_list_empty(&shakes->turns.waiting));
+    pthread_mutex_destroy(&shakes->lock);
+    pthread_cond_destroy(&shakes->changed);
+    rdmux_release(fabric, shakes);
+    fabric->shakes = NULL;
+}
+
+struct rdmux_shake *rdmux_shake_begin(struct rdmux_fabric *fabric, int socket,
+                                      const uint8_t hello[RDMUX_HELLO_SIZE],
+                                      struct rdmux_watch *watch)
+{
+    struct rdmux_shake *shake = rdmux_allocate(fabric, sizeof(*shake));
+    if (shake != NULL) {
+        shake->fabric = fabric;
+        shake->socket = socket;
+        shake->watch = watch;
+        memcpy(shake->hello, hello, RDMUX_HELLO_SIZE);
+        rdmux_list_init(&shake->link);
+    }
+    return shake;
+}
+
+bool rdmux_shake_queue(struct rdmux_shake *shake, struct rdmux_shake_source *source)
+{
+    struct rdmux_shakes *shakes = get_shakes(shake->fabric);
+    if (shakes == NULL) {
+        return false;
+    }
+    pthread_mutex_lock(&shakes->lock);
+    shake->source = source;
+    atomic_store(&shake->state, RDMUX_SHAKE_QUEUED);
+    rdmux_list_append(&source->steps, &shake->link);
+    rdmux_turns_enter(&shakes->turns, &source->turn);
+    pthread_cond_signal(&shakes->changed);
+    pthread_mutex_unlock(&shakes->lock);
+    if (!shakes->runs) {
+        rdmux_service_wake(shake->fabric);
+    }
+    return true;
+}
+
+bool rdmux_shake_end(struct rdmux_shake *shake, struct rdmux_tls **tls)
+{
+    struct rdmux_shakes *shakes = shake->fabric->shakes;
+    bool is_ours = true;
+    if (shakes != NULL) {
+        pthread_mutex_lock(&shakes->lock);
+        is_ours = atomic_load(&shake->state) != RDMUX_SHAKE_RUNNING;
+        if (atomic_load(&shake->state) == RDMUX_SHAKE_QUEUED) {
+            rdmux_list_remove(&shake->link);
+            if (rdmux_list_empty(&shake->source->steps)) {
+                rdmux_turns_leave(&shake->source->turn);
+            }
+        }
+        if (!is_ours) {
+            shake->watch = NULL;
+            (void)shutdown(shake->socket, SHUT_RDWR);
+        }
+        pthread_mutex_unlock(&shakes->lock);
+    }
+    if (!is_ours) {
+        return false;
+    }
+    if (tls != NULL) {
+        *tls = shake->tls;
+        shake->tls = NULL;
+    }
+    destroy(shake);
+    return true;
+}

@@ -1,0 +1,503 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * The way back: from the provider's word to the completion that the application takes. post.c tells of the rings.
+ */
+#include "api/data/bounce.h"
+#include "api/failover/failover.h"
+#include "api/data/request.h"
+#include "api/data/segments.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------------------------------- from the provider */
+
+void rdmux_provider_ready(struct rdmux_provider_ep *path)
+{
+    path->ready = 1;
+    rdmux_cq_pend(path->ep->cq, path->ep);
+}
+
+int rdmux_provider_has_srq(const struct rdmux_provider_ep *path)
+{
+    return path->ep->srq != NULL;
+}
+
+/* Receives that wait for keys are not there yet. */
+static inline uint64_t offered_until(const struct rdmux_ep *ep)
+{
+    return ep->bounce == NULL ? ep->recv.head : ep->recv.offered;
+}
+
+struct rdmux_request *rdmux_provider_take_receive(struct rdmux_provider_ep *path)
+{
+    struct rdmux_ep *ep = path->ep;
+    struct rdmux_ring *ring = &ep->recv;
+    if (RDMUX_UNLIKELY(path != ep->path)) {
+        ep->starved_at = ring->next + 1;
+        return NULL; /* a path on trial: the application's receives are not its to take */
+    }
+    if (RDMUX_UNLIKELY(ep->srq != NULL)) {
+        return rdmux_srq_take(ep);
+    }
+    if (RDMUX_UNLIKELY(ring->next == offered_until(ep))) {
+        ep->starved_at = ring->next + 1;
+        return NULL;
+    }
+    return rdmux_ring_record(ring, ring->next++);
+}
+
+uint32_t rdmux_provider_next_receives(struct rdmux_provider_ep *path, struct rdmux_request **first)
+{
+    struct rdmux_ep *ep = path->ep;
+    const struct rdmux_ring *ring = &ep->recv;
+    if (RDMUX_UNLIKELY(path != ep->path || ep->srq != NULL)) {
+        return 0;
+    }
+    *first = rdmux_ring_record(ring, ring->next);
+    uint64_t there = offered_until(ep) - ring->next;
+    uint64_t to_wrap = ring->mask + 1 - (ring->next & ring->mask);
+    return (uint32_t)(there < to_wrap ? there : to_wrap);
+}
+
+void rdmux_provider_filled_receives(struct rdmux_provider_ep *path, uint32_t count)
+{
+    path->ep->recv.next += count;
+    if (path->ready != 1) {
+        rdmux_provider_ready(path);
+    }
+}
+
+uint32_t rdmux_provider_receives(struct rdmux_provider_ep *path)
+{
+    struct rdmux_ep *ep = path->ep;
+    if (path != ep->path) {
+        return 0;
+    }
+    return ep->srq != NULL ? rdmux_srq_available(ep)
+                           : (uint32_t)(offered_until(ep) - ep->recv.next);
+}
+
+static void take_off(struct rdmux_request **list, const struct rdmux_request *request)
+{
+    for (struct rdmux_request **at = list; *at != NULL; at = &(*at)->next) {
+        if (*at == request) {
+            *at = request->next;
+            return;
+        }
+    }
+}
+
+static void srq_received(struct rdmux_ep *ep, struct rdmux_request *request)
+{
+    if (request->internal) {
+        rdmux_srq_filled(ep->srq, request);
+    } else {
+        take_off(&ep->srq_taken, request);
+    }
+    request->next = NULL;
+    if (ep->srq_done == NULL) {
+        ep->srq_done = request;
+    } else {
+        ep->srq_done_last->next = request;
+    }
+    ep->srq_done_last = request;
+}
+
+void rdmux_provider_received(struct rdmux_provider_ep *path, struct rdmux_request *request,
+                             uint32_t status, uint32_t opcode, uint64_t length, uint32_t wc_flags,
+                             uint32_t imm)
+{
+    struct rdmux_ep *ep = path->ep;
+    request->status = status;
+    request->opcode = opcode;
+    request->length = length;
+    request->wc_flags = wc_flags;
+    request->imm = imm;
+    request->done = 1;
+    if (RDMUX_UNLIKELY(ep->srq != NULL)) {
+        srq_received(ep, request);
+    }
+    if (path->ready != 1) {
+        rdmux_provider_ready(path);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------- to the application */
+
+static inline void fill_wc(struct rdmux_wc *wc, struct rdmux_ep *ep,
+                           const struct rdmux_request *request, uint32_t flags, uint32_t imm)
+{
+    wc->context = request->context;
+    wc->ep = ep;
+    wc->length = request->status == RDMUX_OK ? request->length : 0;
+    wc->status = request->status;
+    wc->opcode = request->opcode;
+    wc->flags = flags;
+    wc->imm = imm;
+    wc->spare[0] = 0;
+    wc->spare[1] = 0;
+    wc->spare[2] = 0;
+}
+
+/* The first that fails has the cause; what a provider says of those behind it, which may have another cause
+ * or the same, is that they were flushed. */
+static void tell_failure(struct rdmux_ep *ep, struct rdmux_request *request)
+{
+    if (ep->cause_told && request->status != RDMUX_OUTCOME_UNKNOWN) {
+        request->status = RDMUX_FLUSHED;
+    }
+    /* Of a move's doubtful ones none is the end. */
+    ep->cause_told = ep->failover == NULL || request->status != RDMUX_OUTCOME_UNKNOWN;
+}
+
+/* Where entries go: from here up to the end. Returns where the next one goes. */
+
+/* Done send-side requests before `limit`, in posting order. */
+RDMUX_HOT struct rdmux_wc *take_sends(struct rdmux_ep *ep, struct rdmux_wc *at,
+                                      const struct rdmux_wc *end, uint64_t limit)
+{
+    struct rdmux_ring *ring = &ep->send;
+    while (ring->tail != limit) {
+        struct rdmux_request *request = rdmux_ring_record(ring, ring->tail);
+        if (!request->done) {
+            break;
+        }
+        if (RDMUX_UNLIKELY(ep->cause_told) && request->status == RDMUX_OK) {
+            request->status = RDMUX_FLUSHED; /* it was done before one in front of it failed */
+        }
+        if (!rdmux_request_is_silent(request)) {
+            if (at == end) {
+                break;
+            }
+            if (RDMUX_UNLIKELY(request->status != RDMUX_OK)) {
+                tell_failure(ep, request);
+            }
+            fill_wc(at++, ep, request, 0, 0);
+        }
+        if (RDMUX_UNLIKELY(request->keys != RDMUX_BOUNCE_OWN)) {
+            rdmux_bounce_take_back(ep, ring, request);
+        }
+        rdmux_ep_count_done(ep, request);
+        ring->tail++;
+    }
+    return at;
+}
+
+/* Requests before this may be returned once they are done. */
+static inline uint64_t returnable(const struct rdmux_ep *ep)
+{
+    return ep->failover == NULL ? ep->send.next : ep->failover->confirmed;
+}
+
+static RDMUX_COLD struct rdmux_wc *drain_sends(struct rdmux_ep *ep, struct rdmux_wc *at,
+                                               const struct rdmux_wc *end)
+{
+    if (ep->failover != NULL) {
+        ep->fabric->failover_hooks->confirm(ep);
+    }
+    return take_sends(ep, at, end, returnable(ep));
+}
+
+static inline void count_receive(struct rdmux_ep *ep, const struct rdmux_request *request)
+{
+    ep->stats.receives++;
+    ep->stats.bytes_received += request->status == RDMUX_OK ? request->length : 0;
+}
+
+static RDMUX_COLD struct rdmux_wc *take_shared_receives(struct rdmux_ep *ep, struct rdmux_wc *at,
+                                                        const struct rdmux_wc *end)
+{
+    while (at != end && ep->srq_done != NULL) {
+        struct rdmux_request *request = ep->srq_done;
+        ep->srq_done = request->next;
+        if (ep->failover != NULL && ep->failover->srq_seen == request) {
+            ep->failover->srq_seen = NULL;
+        }
+        fill_wc(at++, ep, request, request->wc_flags, request->imm);
+        count_receive(ep, request);
+        rdmux_srq_returned(ep->srq, request);
+        rdmux_srq_put(ep->srq, request);
+    }
+    return at;
+}
+
+RDMUX_HOT struct rdmux_wc *take_receives(struct rdmux_ep *ep, struct rdmux_wc *at,
+                                         const struct rdmux_wc *end)
+{
+    struct rdmux_ring *ring = &ep->recv;
+    while (at != end && ring->tail != ring->head) {
+        struct rdmux_request *request = rdmux_ring_record(ring, ring->tail);
+        if (!request->done) {
+            break;
+        }
+        fill_wc(at++, ep, request, request->wc_flags, request->imm);
+        count_receive(ep, request);
+        if (RDMUX_UNLIKELY(request->keys != RDMUX_BOUNCE_OWN)) {
+            rdmux_bounce_take_back(ep, ring, request);
+        }
+        ring->tail++;
+        if (RDMUX_UNLIKELY(ring->next < ring->tail)) {
+            ring->next = ring->tail; /* a provider that matches in hardware takes none by itself */
+        }
+    }
+    return RDMUX_UNLIKELY(ep->srq_done != NULL) ? take_shared_receives(ep, at, end) : at;
+}
+
+static RDMUX_COLD struct rdmux_wc *drain_receives(struct rdmux_ep *ep, struct rdmux_wc *at,
+                                                  const struct rdmux_wc *end)
+{
+    if (ep->failover != NULL) {
+        ep->fabric->failover_hooks->confirm(ep);
+    }
+    return take_receives(ep, at, end);
+}
+
+static inline bool has_done_receives(const struct rdmux_ep *ep)
+{
+    return (ep->recv.tail != ep->recv.head && rdmux_ring_record(&ep->recv, ep->recv.tail)->done) ||
+           ep->srq_done != NULL;
+}
+
+static bool requests_left(const struct rdmux_ep *ep)
+{
+    return ep->send.tail != ep->send.head || ep->recv.tail != ep->recv.head || ep->srq_done != NULL;
+}
+
+static void fill_event(struct rdmux_wc *wc, struct rdmux_ep *ep, uint32_t opcode, uint32_t status,
+                       void *context)
+{
+    memset(wc, 0, sizeof(*wc));
+    wc->context = context;
+    wc->ep = ep;
+    wc->status = status;
+    wc->opcode = opcode;
+}
+
+static bool room_to_write(const struct rdmux_ep *ep)
+{
+    uint64_t free_entries = ep->send.depth - (ep->send.head - ep->send.tail);
+    uint64_t quarter = ep->send.depth / 4;
+    return free_entries >= (quarter == 0 ? 1 : quarter);
+}
+
+/* Events that may come in front of completions: behind them there might be no room, for ever under load. */
+static struct rdmux_wc *drain_news(struct rdmux_ep *ep, struct rdmux_wc *at,
+                                   const struct rdmux_wc *end)
+{
+    if (ep->failover != NULL && (ep->events & RDMUX_EVENT_MOVED) != 0 && at != end) {
+        ep->events &= ~(uint32_t)RDMUX_EVENT_MOVED;
+        fill_event(at, ep, RDMUX_WC_PATH_CHANGED, ep->info.previous_status, NULL);
+        at++->imm = ep->failover->moved_to; /* the next move may be under way */
+    }
+    while (at != end && !rdmux_list_empty(&ep->ready_remotes)) {
+        struct rdmux_remote *remote = RDMUX_CONTAINER(ep->ready_remotes.next, struct rdmux_remote,
+                                                      ready_link);
+        rdmux_list_remove(&remote->ready_link);
+        fill_event(at++, ep, RDMUX_WC_REMOTE_READY, remote->status, remote);
+    }
+    if (ep->want_writable && ep->phase == RDMUX_PHASE_READY && at != end && room_to_write(ep)) {
+        ep->want_writable = false;
+        fill_event(at++, ep, RDMUX_WC_WRITABLE, RDMUX_OK, NULL);
+    }
+    return at;
+}
+
+/* What has become known meanwhile; disconnected last of all. */
+static struct rdmux_wc *drain_events(struct rdmux_ep *ep, struct rdmux_wc *at,
+                                     const struct rdmux_wc *end)
+{
+    at = drain_news(ep, at, end);
+    if ((ep->events & RDMUX_EVENT_DISCONNECTED) != 0 && at != end && !requests_left(ep)) {
+        ep->events &= ~(uint32_t)RDMUX_EVENT_DISCONNECTED;
+        fill_event(at++, ep, RDMUX_WC_DISCONNECTED, ep->status, NULL);
+    }
+    return at;
+}
+
+bool rdmux_ep_has_entries(const struct rdmux_ep *ep)
+{
+    if (ep->phase == RDMUX_PHASE_CLOSED || (ep->events & RDMUX_EVENT_HELD) != 0) {
+        return false;
+    }
+    if (ep->events & (RDMUX_EVENT_CONNECTED | RDMUX_EVENT_MOVED)) {
+        return true;
+    }
+    if (ep->phase == RDMUX_PHASE_SETUP) {
+        return !rdmux_list_empty(&ep->ready_remotes);
+    }
+    const uint64_t limit = returnable(ep);
+    for (uint64_t at = ep->send.tail; at != limit; at++) {
+        const struct rdmux_request *request = rdmux_ring_record(&ep->send, at);
+        if (!request->done) {
+            break;
+        }
+        if (!rdmux_request_is_silent(request)) {
+            return true;
+        }
+    }
+    return has_done_receives(ep) || !rdmux_list_empty(&ep->ready_remotes) ||
+           (ep->want_writable && ep->phase == RDMUX_PHASE_READY && room_to_write(ep)) ||
+           ((ep->events & RDMUX_EVENT_DISCONNECTED) != 0 && !requests_left(ep));
+}
+
+bool rdmux_ep_done_before(const struct rdmux_ep *ep, uint64_t sequence)
+{
+    if (ep->failover != NULL && ep->phase == RDMUX_PHASE_READY) {
+        return sequence <= ep->failover->confirmed;
+    }
+    for (uint64_t at = ep->send.tail; at < sequence && at != ep->send.head; at++) {
+        if (at >= ep->send.next || !rdmux_ring_record(&ep->send, at)->done) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Requests that are done and not confirmed would be reported each time, and that would never end: what is done meanwhile is looked
+ * at anyway. */
+static void push_kept(struct rdmux_ep *ep)
+{
+    ep->path->ready = 1;
+    rdmux_ep_push(ep, false);
+    ep->path->ready = 0;
+    if (ep->path->resume) {
+        rdmux_cq_pend(ep->cq, ep);
+    }
+}
+
+/* Everything that can be there besides done requests. */
+static RDMUX_COLD struct rdmux_wc *drain_all(struct rdmux_ep *ep, struct rdmux_wc *at,
+                                             const struct rdmux_wc *end)
+{
+    if (ep->events & RDMUX_EVENT_HELD) {
+        end = at;
+    }
+    if (ep->phase == RDMUX_PHASE_SETUP) {
+        ep->fabric->life->set_up(ep);
+        if (ep->phase == RDMUX_PHASE_SETUP && ep->path != NULL) {
+            return at; /* a plain endpoint's: what has come is behind CONNECTED */
+        }
+    }
+    if (ep->path != NULL) {
+        ep->path->ready = 0;
+        if (ep->path->resume) {
+            ep->path->resume = 0;
+            ep->blocked = false;
+        }
+    }
+    if ((ep->events & RDMUX_EVENT_CONNECTED) != 0 && at != end) {
+        ep->events &= ~(uint32_t)RDMUX_EVENT_CONNECTED;
+        fill_event(at++, ep, RDMUX_WC_CONNECTED, ep->setup_status, NULL);
+    }
+    at = drain_news(ep, at, end);
+    if (ep->segments != NULL && ep->segments->busy) {
+        rdmux_segments_reap(ep);
+    }
+    bool receives_first = ep->receives_first;
+    if (receives_first) {
+        at = drain_receives(ep, at, end);
+    }
+    at = drain_sends(ep, at, end);
+    if (ep->send.next != ep->send.head && !ep->blocked && ep->phase == RDMUX_PHASE_READY) {
+        if (ep->failover != NULL) {
+            push_kept(ep);
+        } else {
+            rdmux_ep_push(ep, false);
+        }
+        at = drain_sends(ep, at, end);
+    }
+    ep->receives_first = !receives_first && at == end;
+    at = drain_receives(ep, at, end);
+    if (ep->receives_wait && rdmux_ep_delivers(ep)) {
+        rdmux_ep_offer_waiting_receives(ep);
+        if (ep->plain != NULL && !ep->receives_wait && !ep->blocked) {
+            rdmux_ep_push(ep, false);
+            at = drain_sends(ep, at, end);
+        }
+    }
+    if (ep->fault != RDMUX_OK && ep->phase == RDMUX_PHASE_READY) {
+        ep->fabric->life->fault(ep);
+        at = drain_sends(ep, at, end);
+        at = drain_receives(ep, at, end);
+    }
+    if (ep->work != 0 || ep->phase == RDMUX_PHASE_LINGERING) {
+        ep->fabric->life->tend(ep);
+    }
+    return drain_events(ep, at, end);
+}
+
+/* Can there be nothing but done requests? */
+static inline bool is_plain(const struct rdmux_ep *ep)
+{
+    return ((ep->phase ^ (uint32_t)RDMUX_PHASE_READY) | ep->events | ep->fault | ep->work |
+            ep->want_writable | ep->receives_wait | ep->path->resume) == 0 &&
+           rdmux_list_empty(&ep->ready_remotes) && ep->send.next == ep->send.head &&
+           (ep->segments == NULL || !ep->segments->busy);
+}
+
+/* The same where there can be nothing else. */
+RDMUX_HOT struct rdmux_wc *drain_plain(struct rdmux_ep *ep, struct rdmux_wc *at,
+                                       const struct rdmux_wc *end)
+{
+    ep->path->ready = 0;
+    if (RDMUX_UNLIKELY(ep->receives_first)) {
+        ep->receives_first = false;
+        return drain_sends(ep, drain_receives(ep, at, end), end);
+    }
+    at = take_sends(ep, at, end, ep->send.next);
+    ep->receives_first = at == end;
+    return has_done_receives(ep) ? take_receives(ep, at, end) : at;
+}
+
+void rdmux_ep_move(struct rdmux_ep *ep)
+{
+    (void)drain_all(ep, NULL, NULL);
+}
+
+size_t rdmux_cq_take(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
+{
+    struct rdmux_wc *at = wc;
+    const struct rdmux_wc *end = wc + max;
+    do {
+        struct rdmux_ep *ep = RDMUX_CONTAINER(cq->pending.next, struct rdmux_ep, pending_link);
+        rdmux_list_remove(&ep->pending_link);
+        ep->pending = false;
+        bool plain = RDMUX_LIKELY(ep->path != NULL) && RDMUX_LIKELY(is_plain(ep));
+        at = plain ? drain_plain(ep, at, end) : drain_all(ep, at, end);
+        if (RDMUX_UNLIKELY(at == end || !plain) && rdmux_ep_has_entries(ep)) {
+            rdmux_cq_pend(cq, ep); /* at the end: endpoints take turns */
+        }
+    } while (RDMUX_UNLIKELY(!rdmux_list_empty(&cq->pending)) && at != end);
+    return (size_t)(at - wc);
+}
+
+/* Rounds of a path's progress before an end is believed. */
+enum { DRAIN_ROUNDS = 256 };
+
+void rdmux_ep_drain_path(struct rdmux_ep *ep)
+{
+    if (ep->path == NULL) {
+        return;
+    }
+    for (int i = 0; i < DRAIN_ROUNDS && ep->ops->poll(ep->path->cq, 64) != 0; i++) {
+    }
+}
+
+void rdmux_provider_failed(struct rdmux_provider_ep *path, enum rdmux_status status,
+                           const char *text)
+{
+    assert(path != NULL);
+    struct rdmux_ep *ep = path->ep;
+    if (ep->failover != NULL && ep->fabric->failover_hooks->ignores(ep, path)) {
+        return;
+    }
+    if (ep->fault == RDMUX_OK) {
+        ep->is_unexplained = status == RDMUX_FLUSHED;
+        ep->fault = ep->is_unexplained ? RDMUX_PEER_GONE : (uint32_t)status;
+        size_t length = text == NULL ? 0 : strnlen(text, sizeof(ep->fault_text) - 1);
+        memcpy(ep->fault_text, text == NULL ? "" : text, length);
+        ep->fault_text[length] = '\0';
+    }
+    rdmux_provider_ready(path);
+}

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Completion queues: polling, waiting, arming, and their life. */
+#include "api/progress/cq_progress.h"
+#include "api/data/fast_path.h"
+#include "api/progress/descriptors.h"
+
+enum { DEFAULT_DEPTH = 1 << 24 }; /* entries, where the attribute asks for nothing */
+
+bool rdmux_cq_move(struct rdmux_cq *cq)
+{
+    bool more = false;
+    struct rdmux_list moved;
+    struct rdmux_list again; /* of whom something was learnt that shows at the next move */
+    rdmux_list_init(&moved);
+    rdmux_list_init(&again);
+    while (!rdmux_list_empty(&cq->pending)) {
+        struct rdmux_ep *ep = RDMUX_CONTAINER(cq->pending.next, struct rdmux_ep, pending_link);
+        rdmux_list_remove(&ep->pending_link);
+        ep->pending = false;
+        rdmux_ep_move(ep);
+        struct rdmux_list *next = ep->pending ? &again : &moved;
+        rdmux_list_remove(&ep->pending_link);
+        ep->pending = true; /* until all are moved nobody links it a second time */
+        rdmux_list_append(next, &ep->pending_link);
+    }
+    while (!rdmux_list_empty(&moved)) {
+        struct rdmux_ep *ep = RDMUX_CONTAINER(moved.next, struct rdmux_ep, pending_link);
+        rdmux_list_remove(&ep->pending_link);
+        ep->pending = false;
+        bool reported = ep->path != NULL && ep->path->ready; /* while it was given requests */
+        if (reported || rdmux_ep_has_entries(ep)) {
+            rdmux_cq_pend(cq, ep);
+        }
+        more = more || reported;
+    }
+    while (!rdmux_list_empty(&again)) {
+        struct rdmux_ep *ep = RDMUX_CONTAINER(again.next, struct rdmux_ep, pending_link);
+        rdmux_list_remove(&ep->pending_link);
+        ep->pending = false;
+        rdmux_cq_pend(cq, ep);
+        more = true;
+    }
+    return more;
+}
+
+static inline size_t collect(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
+{
+    if (RDMUX_UNLIKELY(!rdmux_list_empty(&cq->closed))) {
+        rdmux_cq_free_all(&cq->closed);
+    }
+    /* What waits is returned without a look at the providers, which is a system call on tcp. The poll after such a one looks
+     * there first: else a program that makes as many completions as it takes would never hear of anything else. */
+    if (!rdmux_list_empty(&cq->pending) && !cq->list_sufficed) {
+        if (RDMUX_UNLIKELY(cq->doorbells != NULL)) {
+            rdmux_cq_ring_doorbells(cq);
+        }
+        size_t count = rdmux_cq_take(cq, wc, max);
+        cq->list_sufficed = count != 0;
+        if (RDMUX_LIKELY(count != 0)) {
+            return count;
+        }
+    }
+    cq->list_sufficed = false;
+    (void)rdmux_cq_round(cq);
+    return rdmux_list_empty(&cq->pending) ? 0 : rdmux_cq_take(cq, wc, max);
+}
+
+/* A poll that takes nothing, or the first after an arm. */
+static __attribute__((noinline)) size_t poll_otherwise(struct rdmux_cq *cq, struct rdmux_wc *wc,
+                                                       size_t max)
+{
+    rdmux_cq_untell(cq, RDMUX_UNARMED);
+    if (max != 0) {
+        return collect(cq, wc, max);
+    }
+    rdmux_cq_progress(cq);
+    rdmux_cq_move(cq);
+    return 0;
+}
+
+size_t rdmux_lane_poll(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
+{
+    if ((wc == NULL && max != 0) || !rdmux_cq_enter(cq)) {
+        return 0;
+    }
+    size_t count = RDMUX_UNLIKELY(max == 0 ||
+                                  atomic_load_explicit(&cq->armed, memory_order_relaxed) !=
+                                      RDMUX_UNARMED)
+                       ? poll_otherwise(cq, wc, max)
+                       : collect(cq, wc, max);
+    rdmux_cq_leave(cq);
+    return count;
+}
+
+/* Answers of a peer on this host come sooner than a sleeper wakes: a call looks so often, 1 us each, before it sleeps.
+ * Where there is one processor the peer needs it. */
+static uint32_t looks_before_sleep(const struct rdmux_cq *cq)
+{
+    enum { LOOKS = 50 };
+    return cq->fabric->processors > 1 && !rdmux_fabric_is_manual(cq->fabric) ? LOOKS : 0;
+}
+
+static uint64_t until_of(struct rdmux_cq *cq, int timeout_ms)
+{
+    return timeout_ms < 0 ? UINT64_MAX : rdmux_now(cq->fabric) + (uint64_t)timeout_ms * 1000000;
+}
+
+enum rdmux_status rdmux_cq_wait_until(struct rdmux_cq *cq, bool (*done)(void *user), void *user,
+                                      int timeout_ms)
+{
+    uint64_t until_ns = until_of(cq, timeout_ms);
+    uint32_t looks = 0;
+    for (;;) {
+        if (rdmux_cq_progress(cq)) {
+            looks = 0;
+        }
+        bool more = rdmux_cq_move(cq);
+        if (done(user)) {
+            return RDMUX_OK;
+        }
+        if (timeout_ms >= 0 && rdmux_now(cq->fabric) >= until_ns) {
+            return RDMUX_TIMED_OUT;
+        }
+        if (more || (atomic_load_explicit(rdmux_cq_signal(cq), memory_order_acquire) &
+                     RDMUX_SIGNAL_ATTEND)) {
+            continue;
+        }
+        enum rdmux_status status;
+        if (looks < looks_before_sleep(cq)) {
+            looks++;
+            status = rdmux_cq_look(cq);
+        } else if (rdmux_cq_arm_providers(cq) ||
+                   (atomic_load_explicit(rdmux_cq_signal(cq), memory_order_acquire) &
+                    RDMUX_SIGNAL_ATTEND)) {
+            continue;
+        } else {
+            status = rdmux_cq_sleep(cq, until_ns);
+        }
+        if (status != RDMUX_OK) {
+            return status;
+        }
+    }
+}
+
+enum rdmux_status rdmux_cq_wait(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max,
+                                int timeout_ms, size_t *count)
+{
+    if (cq == NULL || wc == NULL || max == 0 || count == NULL || timeout_ms < -1) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_cq_wait: %s",
+                          cq == NULL      ? "cq is NULL"
+                          : wc == NULL    ? "wc is NULL"
+                          : max == 0      ? "max is 0"
+                          : count == NULL ? "count is NULL"
+                                          : "timeout_ms is below -1");
+    }
+    *count = 0;
+    if (!rdmux_cq_enter(cq)) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "rdmux_cq_wait: the process forked; the cq belongs to the parent");
+    }
+    rdmux_cq_untell(cq, RDMUX_UNARMED);
+    uint64_t until_ns = timeout_ms == 0 ? 0 : until_of(cq, timeout_ms);
+    enum rdmux_status status;
+    for (;;) {
+        *count = collect(cq, wc, max);
+        if (*count != 0) {
+            status = RDMUX_OK;
+            break;
+        }
+        if (timeout_ms == 0) {
+            status = rdmux_again("rdmux_cq_wait: nothing is there yet");
+            break;
+        }
+        if (timeout_ms > 0 && rdmux_now(cq->fabric) >= until_ns) {
+            status = rdmux_fail(RDMUX_TIMED_OUT, "rdmux_cq_wait: nothing came within %d ms",
+                                timeout_ms);
+            break;
+        }
+        if (rdmux_cq_arm_providers(cq) || !rdmux_list_empty(&cq->pending) ||
+            (atomic_load_explicit(rdmux_cq_signal(cq), memory_order_acquire) &
+             RDMUX_SIGNAL_ATTEND)) {
+            continue;
+        }
+        status = rdmux_cq_sleep(cq, until_ns);
+        if (status != RDMUX_OK) {
+            break;
+        }
+    }
+    rdmux_cq_leave(cq);
+    return status;
+}
+
+int rdmux_cq_fd(struct rdmux_cq *cq)
+{
+    return cq == NULL || *cq->alive == 0 ? -1 : cq->fd;
+}
+
+enum rdmux_status rdmux_cq_arm(struct rdmux_cq *cq)
+{
+    if (cq == NULL) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_cq_arm: cq is NULL");
+    }
+    if (!rdmux_cq_enter(cq)) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "rdmux_cq_arm: the process forked; the cq belongs to the parent");
+    }
+    rdmux_cq_untell(cq, RDMUX_UNARMED);
+    rdmux_cq_move(cq);
+    enum rdmux_status status = RDMUX_OK;
+    if (!rdmux_list_empty(&cq->pending)) {
+        status = RDMUX_AGAIN;
+    } else if (rdmux_cq_arm_providers(cq)) {
+        /* A provider may tell of a thing once, and the program may arm again instead of polling. */
+        (void)rdmux_cq_progress(cq);
+        status = RDMUX_AGAIN;
+    } else if (!rdmux_list_empty(&cq->pending) ||
+               (atomic_load_explicit(rdmux_cq_signal(cq), memory_order_acquire) &
+                RDMUX_SIGNAL_ATTEND)) {
+        status = RDMUX_AGAIN;
+    }
+    atomic_store_explicit(&cq->armed, status == RDMUX_OK ? RDMUX_ARMED : RDMUX_UNARMED,
+                          memory_order_relaxed);
+    rdmux_cq_leave(cq);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------- life */
+
+enum rdmux_status rdmux_cq_create(struct rdmux_fabric *fabric, const struct rdmux_cq_attr *attr,
+                                  struct rdmux_cq **out)
+{
+    if (out == NULL) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_cq_create: out is NULL");
+    }
+    *out = NULL;
+    if (fabric == NULL || *fabric->alive == 0) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "rdmux_cq_create: fabric is NULL, or belongs to the parent process");
+    }
+    uint32_t depth = 0;
+    if (attr != NULL) {
+        if (attr->size < offsetof(struct rdmux_cq_attr, depth) + sizeof(attr->depth)) {
+            return rdmux_fail(RDMUX_INVALID,
+                              "rdmux_cq_create: attr.size is %u; use RDMUX_CQ_ATTR_INIT",
+                              attr->size);
+        }
+        depth = attr->depth;
+    }
+    struct rdmux_cq *cq = rdmux_allocate(fabric, sizeof(*cq));
+    if (cq == NULL) {
+        return rdmux_fail(RDMUX_NO_MEMORY, "rdmux_cq_create: out of memory");
+    }
+    cq->alive = fabric->alive;
+    cq->fabric = fabric;
+    enum rdmux_status status = rdmux_lane_create(cq);
+    if (status != RDMUX_OK) {
+        rdmux_release(fabric, cq);
+        return status;
+    }
+    cq->fence = fabric->membarrier ? 0 : 1;
+    cq->depth = depth == 0 ? DEFAULT_DEPTH : depth;
+    rdmux_list_init(&cq->pending);
+    rdmux_list_init(&cq->eps);
+    rdmux_list_init(&cq->closed);
+    rdmux_list_init(&cq->dropped);
+    rdmux_list_init(&cq->accepting);
+    cq->id = atomic_fetch_add(&fabric->next_id, 1);
+    rdmux_list_init(&cq->busy);
+    rdmux_list_init(&cq->held);
+    rdmux_list_init(&cq->link);
+    atomic_store(&cq->deadline_ns, UINT64_MAX);
+    pthread_mutex_init(&cq->mail_lock, NULL);
+    pthread_mutex_init(&cq->claim_lock, NULL);
+    pthread_cond_init(&cq->jobs_ended, NULL);
+    rdmux_descriptors_make_room(fabric);
+    status = rdmux_cq_open_descriptors(cq);
+    if (status != RDMUX_OK) {
+        goto release;
+    }
+    pthread_mutex_lock(&fabric->lock);
+    rdmux_list_append(&fabric->cqs, &cq->link);
+    pthread_mutex_unlock(&fabric->lock);
+    rdmux_cq_service_add(cq);
+    *out = cq;
+    return RDMUX_OK;
+
+release:
+    rdmux_cq_close_descriptors(cq);
+    pthread_cond_destroy(&cq->jobs_ended);
+    pthread_mutex_destroy(&cq->mail_lock);
+    pthread_mutex_destroy(&cq->claim_lock);
+    rdmux_lane_destroy(cq);
+    rdmux_release(fabric, cq);
+    return status;
+}
+
+enum rdmux_status rdmux_cq_destroy(struct rdmux_cq *cq)
+{
+    if (cq == NULL) {
+        return RDMUX_OK;
+    }
+    if (!rdmux_cq_enter(cq)) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "rdmux_cq_destroy: the process forked; the cq belongs to the parent");
+    }
+    struct rdmux_fabric *fabric = cq->fabric;
+    size_t unreturned = 0; /* rdmux_accept() gave no handle of them to anybody */
+    for (struct rdmux_list *at = cq->accepting.next; at != &cq->accepting; at = at->next) {
+        unreturned++;
+    }
+    if (cq->ep_count != unreturned || cq->srq_count != 0) {
+        rdmux_cq_leave(cq);
+        return rdmux_fail(
+            RDMUX_INVALID,
+            "rdmux_cq_destroy: %zu endpoints and %zu srqs are attached; close them first",
+            cq->ep_count - unreturned, cq->srq_count);
+    }
+    while (!rdmux_list_empty(&cq->accepting)) {
+        fabric->life->dismantle(RDMUX_CONTAINER(cq->accepting.next, struct rdmux_ep, accept_link));
+    }
+    rdmux_cq_free_all(&cq->closed);
+    rdmux_cq_free_all(&cq->dropped);
+    rdmux_cq_service_remove(cq);
+    rdmux_cq_wait_for_jobs(cq);
+    rdmux_cq_deliver_mail(cq); /* to endpoints that are gone: each frees itself */
+    for (uint32_t i = 0; i < cq->domain_count; i++) {
+        cq->domains[i].ops->cq_close(cq->domains[i].cq);
+        rdmux_release(cq->fabric, cq->domains[i].cq);
+    }
+    pthread_mutex_lock(&fabric->lock);
+    rdmux_list_remove(&cq->link);
+    pthread_mutex_unlock(&fabric->lock);
+    rdmux_cq_wait_for_jobs(cq); /* begun by what was delivered */
+    rdmux_cq_deliver_mail(cq);
+    rdmux_cq_close_descriptors(cq);
+    pthread_cond_destroy(&cq->jobs_ended);
+    pthread_mutex_destroy(&cq->mail_lock);
+    pthread_mutex_destroy(&cq->claim_lock);
+    rdmux_lane_destroy(cq);
+    rdmux_release(fabric, cq->timers);
+    rdmux_release(fabric, cq);
+    return RDMUX_OK;
+}

@@ -1,0 +1,542 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Shared receive queues: records in a pool, posted ones in a list, taken by whichever endpoint gets
+ * a message first. */
+#include "api/data/request.h"
+#include "api/data/srq_device.h"
+
+#include <assert.h>
+#include <string.h>
+
+enum { DEFAULT_DEPTH = 1024, DEFAULT_MAX_SGE = 4, DEPTH_MAX = 65536 };
+
+void rdmux_srq_append(struct rdmux_srq *srq, struct rdmux_request *request)
+{
+    request->next = NULL;
+    if (srq->posted == NULL) {
+        srq->posted = request;
+    } else {
+        srq->posted_last->next = request;
+    }
+    srq->posted_last = request;
+    srq->posted_count++;
+}
+
+/* --------------------------------------------------------------------------------- who gets one */
+
+/* Posted receives that nobody has a claim on. */
+static uint32_t unclaimed(const struct rdmux_srq *srq)
+{
+    assert(srq->set_aside <= srq->posted_count);
+    return srq->posted_count - srq->set_aside;
+}
+
+static bool is_waiting(const struct rdmux_ep *ep)
+{
+    return !rdmux_list_empty(&ep->srq_link);
+}
+
+/* Not at once: a provider may be in the middle of something. */
+static void tell_later(struct rdmux_ep *ep)
+{
+    ep->srq_news = true;
+    ep->work |= RDMUX_WORK_CONTROL;
+    rdmux_cq_pend(ep->cq, ep);
+}
+
+void rdmux_srq_tell(struct rdmux_ep *ep)
+{
+    ep->srq_news = false;
+    if (!rdmux_ep_delivers(ep)) {
+        return;
+    }
+    enum rdmux_status status = ep->ops->post_recv(ep->path, NULL, 0);
+    if (status != RDMUX_OK) {
+        rdmux_provider_failed(ep->path, status, rdmux_last_error());
+    }
+}
+
+/* Puts the endpoint into the queue. Others that have reserved receives hear of it; a provider knows
+ * by itself what its own endpoints have. */
+static void wait_for_receive(struct rdmux_ep *ep)
+{
+    struct rdmux_srq *srq = ep->srq;
+    if (is_waiting(ep) || !rdmux_ep_delivers(ep)) {
+        return;
+    }
+    rdmux_list_append(&srq->waiting, &ep->srq_link);
+    if (srq->set_aside == 0) {
+        return;
+    }
+    for (struct rdmux_list *at = ep->cq->eps.next; at != &ep->cq->eps; at = at->next) {
+        struct rdmux_ep *other = RDMUX_CONTAINER(at, struct rdmux_ep, link);
+        if (other->srq == srq && other->srq_reserved != 0 && other->path->cq != ep->path->cq) {
+            tell_later(other);
+        }
+    }
+}
+
+/* Receives that nobody has a claim on go to those who wait, one each, whoever came first. */
+static void offer(struct rdmux_srq *srq)
+{
+    while (unclaimed(srq) != 0 && !rdmux_list_empty(&srq->waiting)) {
+        struct rdmux_ep *ep = RDMUX_CONTAINER(srq->waiting.next, struct rdmux_ep, srq_link);
+        rdmux_list_remove(&ep->srq_link);
+        if (rdmux_ep_delivers(ep)) {
+            ep->srq_offered++;
+            srq->set_aside++;
+            tell_later(ep);
+        }
+    }
+}
+
+struct rdmux_request *rdmux_srq_take(struct rdmux_ep *ep)
+{
+    struct rdmux_srq *srq = ep->srq;
+    if (ep->srq_reserved != 0) {
+        ep->srq_reserved--;
+        srq->set_aside--;
+    } else if (ep->srq_offered != 0) {
+        ep->srq_offered--;
+        srq->set_aside--;
+    } else if (unclaimed(srq) == 0) {
+        wait_for_receive(ep);
+        return NULL;
+    }
+    struct rdmux_request *request = srq->posted;
+    srq->posted = request->next;
+    srq->posted_count--;
+    request->next = ep->srq_taken;
+    ep->srq_taken = request;
+    return request;
+}
+
+uint32_t rdmux_srq_available(const struct rdmux_ep *ep)
+{
+    return unclaimed(ep->srq) + ep->srq_offered;
+}
+
+void rdmux_srq_leave(struct rdmux_ep *ep)
+{
+    ep->srq->set_aside -= ep->srq_reserved + ep->srq_offered;
+    ep->srq_reserved = 0;
+    ep->srq_offered = 0;
+    ep->srq_news = false;
+    rdmux_list_remove(&ep->srq_link);
+    offer(ep->srq);
+}
+
+uint32_t rdmux_provider_reserve(struct rdmux_provider_ep *path, uint32_t count)
+{
+    struct rdmux_ep *ep = path->ep;
+    struct rdmux_srq *srq = ep->srq;
+    if (srq == NULL || path != ep->path || count == 0) {
+        return 0;
+    }
+    uint32_t reserved = count < ep->srq_offered ? count : ep->srq_offered;
+    ep->srq_offered -= reserved;
+    uint32_t more = count - reserved < unclaimed(srq) ? count - reserved : unclaimed(srq);
+    srq->set_aside += more;
+    reserved += more;
+    ep->srq_reserved += reserved;
+    if (reserved == 0) {
+        wait_for_receive(ep);
+    }
+    return reserved;
+}
+
+void rdmux_provider_unreserve(struct rdmux_provider_ep *path, uint32_t count)
+{
+    struct rdmux_ep *ep = path->ep;
+    if (ep->srq == NULL || path != ep->path) {
+        return;
+    }
+    assert(count <= ep->srq_reserved);
+    ep->srq_reserved -= count;
+    ep->srq->set_aside -= count;
+    offer(ep->srq);
+}
+
+int rdmux_provider_receives_awaited(const struct rdmux_provider_ep *path)
+{
+    const struct rdmux_srq *srq = path->ep->srq;
+    return srq != NULL && !rdmux_list_empty(&srq->waiting);
+}
+
+/* -------------------------------------------------------------------------------------- records */
+
+void rdmux_srq_put(struct rdmux_srq *srq, struct rdmux_request *request)
+{
+    request->next = srq->free;
+    srq->free = request;
+    srq->used--;
+}
+
+void rdmux_srq_unput(struct rdmux_srq *srq, struct rdmux_request *request)
+{
+    request->keys = 0;
+    request->sges = &srq->ring.sges[(size_t)(request - srq->ring.records) * srq->ring.max_sge];
+    request->sge_count = srq->counts[request - srq->ring.records];
+    request->done = 0;
+    request->status = RDMUX_OK;
+    request->length = 0;
+    for (uint16_t i = 0; i < request->sge_count; i++) {
+        request->length += request->sges[i].length;
+    }
+    if (srq->device != NULL && rdmux_srq_device_post(srq, request) == RDMUX_OK) {
+        return;
+    }
+    request->next = srq->posted;
+    srq->posted = request;
+    if (request->next == NULL) {
+        srq->posted_last = request;
+    }
+    srq->posted_count++;
+    offer(srq);
+}
+
+/* Tells each domain's software or device SRQ of new receives. */
+static void tell_providers(struct rdmux_srq *srq, struct rdmux_request *request)
+{
+    struct rdmux_cq *cq = srq->cq;
+    for (uint32_t i = 0; i < cq->domain_count; i++) {
+        if (srq->provider[i] != NULL) {
+            enum rdmux_status status = cq->domains[i].ops->srq_post_recv(srq->provider[i], request,
+                                                                         1);
+            if (status != RDMUX_OK) {
+                rdmux_log(cq->fabric, RDMUX_LOG_ERROR, "srq: %s refused a receive: %s",
+                          cq->domains[i].ops->name, rdmux_last_error());
+            }
+        }
+    }
+}
+
+static void close_provider(struct rdmux_srq *srq, uint32_t index)
+{
+    const struct rdmux_cq_domain *domain = &srq->cq->domains[index];
+    domain->ops->srq_close(srq->provider[index]);
+    if (rdmux_srq_is_device(domain->ops)) {
+        rdmux_srq_device_close(srq);
+    }
+    rdmux_release(srq->cq->fabric, srq->provider[index]);
+    srq->provider[index] = NULL;
+}
+
+/* Which registration of a region is wanted depends on who takes the receive. */
+static void keep_regions(struct rdmux_srq *srq, size_t index, struct rdmux_request *request)
+{
+    srq->counts[index] = request->sge_count;
+    for (uint16_t i = 0; i < request->sge_count; i++) {
+        srq->regions[index * srq->ring.max_sge + i] = (struct rdmux_mr *)(void *)request->sges[i].mr;
+        request->sges[i].mr = NULL;
+    }
+}
+
+static enum rdmux_status queue_receive(struct rdmux_srq *srq, const struct rdmux_wr *wr)
+{
+    struct rdmux_request *request = srq->free;
+    if (srq->used == srq->ring.depth || request == NULL) {
+        return rdmux_again("srq_recv: all of the srq's entries are in use; poll, then post again");
+    }
+    struct rdmux_request *next = request->next;
+    size_t index = (size_t)(request - srq->ring.records);
+    const struct rdmux_list_rule rule = {
+        .fabric = srq->cq->fabric,
+        .later = true,
+        .max_sge = srq->ring.max_sge,
+        .needed = RDMUX_ACCESS_LOCAL_WRITE,
+    };
+    enum rdmux_status status = rdmux_receive_prepare(
+        rule, request, &srq->ring.sges[index * srq->ring.max_sge], wr);
+    if (status != RDMUX_OK) {
+        request->next = next;
+        return status;
+    }
+    keep_regions(srq, index, request);
+    if (srq->device != NULL) {
+        status = rdmux_srq_device_post(srq, request);
+        if (status != RDMUX_OK) {
+            request->next = next;
+            return status;
+        }
+        srq->free = next;
+        srq->used++;
+        return RDMUX_OK;
+    }
+    srq->free = next;
+    srq->used++;
+    rdmux_srq_append(srq, request);
+    offer(srq);
+    tell_providers(srq, request);
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_srq_post_recv(struct rdmux_srq *srq, const struct rdmux_wr *wrs,
+                                      size_t count, size_t *posted)
+{
+    if (posted != NULL) {
+        *posted = 0;
+    }
+    if (srq == NULL || (wrs == NULL && count != 0)) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_srq_post_recv: %s is NULL",
+                          srq == NULL ? "srq" : "wrs");
+    }
+    if (!rdmux_cq_enter(srq->cq)) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "rdmux_srq_post_recv: the process forked; the srq belongs to the parent");
+    }
+    enum rdmux_status status = RDMUX_OK;
+    size_t done = 0;
+    for (; done < count; done++) {
+        status = rdmux_spare_is_zero(&wrs[done])
+                     ? queue_receive(srq, &wrs[done])
+                     : rdmux_fail(RDMUX_INVALID,
+                                  "rdmux_srq_post_recv: spare of request %zu is not zero", done);
+        if (status != RDMUX_OK) {
+            break;
+        }
+    }
+    rdmux_cq_leave(srq->cq);
+    if (posted != NULL) {
+        *posted = done;
+    }
+    return status;
+}
+
+enum rdmux_status rdmux_srq_recv(struct rdmux_srq *srq, void *buf, size_t length,
+                                 struct rdmux_mr *mr, void *context)
+{
+    struct rdmux_sge sge = { buf, length, mr };
+    struct rdmux_wr wr = { .op = RDMUX_OP_RECV, .context = context, .sges = &sge, .sge_count = 1 };
+    return rdmux_srq_post_recv(srq, &wr, 1, NULL);
+}
+
+static enum rdmux_status refuse_company(const struct rdmux_provider_ops *ops,
+                                        const struct rdmux_provider_ops *other)
+{
+    return rdmux_fail(RDMUX_UNSUPPORTED,
+                      "%s: the SRQ serves endpoints of %s, and a device that matches messages with "
+                      "receives by itself cannot share it; use an SRQ for each",
+                      ops->name, other->name);
+}
+
+/* Where a device matches, all endpoints of the SRQ are its own. */
+static enum rdmux_status check_company(struct rdmux_srq *srq, uint32_t index)
+{
+    const struct rdmux_cq_domain *domains = srq->cq->domains;
+    bool alone = rdmux_srq_is_device(domains[index].ops);
+    for (uint32_t i = 0; i < srq->cq->domain_count; i++) {
+        if (i == index || srq->provider[i] == NULL) {
+            continue;
+        }
+        bool other_alone = rdmux_srq_is_device(domains[i].ops);
+        if ((alone || other_alone) && srq->users[i] != 0) {
+            return refuse_company(domains[index].ops, domains[i].ops);
+        }
+        if (other_alone) {
+            close_provider(srq, i);
+        }
+    }
+    return RDMUX_OK;
+}
+
+/* max_sge: pieces of a list that the device takes. */
+static enum rdmux_status open_provider(struct rdmux_srq *srq, uint32_t index, uint32_t max_sge)
+{
+    struct rdmux_cq *cq = srq->cq;
+    const struct rdmux_provider_ops *ops = cq->domains[index].ops;
+    const uint32_t wish = srq->ring.max_sge;
+    if (wish > max_sge && (ops->flags & RDMUX_PROVIDER_LOCAL_KEYS) == 0) {
+        return rdmux_fail(RDMUX_UNSUPPORTED,
+                          "srq: lists of %u pieces are asked for, %s takes %u; ask for fewer "
+                          "(max_sge)",
+                          wish, ops->name, max_sge);
+    }
+    struct rdmux_provider_srq *provider = rdmux_allocate(cq->fabric, ops->srq_size);
+    if (provider == NULL) {
+        return rdmux_fail(RDMUX_NO_MEMORY, "srq: out of memory");
+    }
+    provider->cq = cq->domains[index].cq;
+    provider->srq = srq;
+    rdmux_error_clear();
+    enum rdmux_status status = ops->srq_open(provider, srq->ring.depth,
+                                             wish < max_sge ? wish : max_sge);
+    if (status == RDMUX_OK && rdmux_srq_is_device(ops)) {
+        status = rdmux_srq_device_open(srq, provider, max_sge);
+    }
+    if (status != RDMUX_OK) {
+        rdmux_release(cq->fabric, provider);
+        return status;
+    }
+    srq->provider[index] = provider;
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_srq_domain(struct rdmux_srq *srq, struct rdmux_provider_cq *provider_cq,
+                                   uint32_t max_sge, struct rdmux_provider_srq **out)
+{
+    struct rdmux_cq *cq = srq->cq;
+    uint32_t index = 0;
+    while (index < cq->domain_count && cq->domains[index].cq != provider_cq) {
+        index++;
+    }
+    if (index == cq->domain_count) {
+        return rdmux_fail(RDMUX_INVALID, "srq: not on this cq");
+    }
+    enum rdmux_status status = check_company(srq, index);
+    if (status == RDMUX_OK && srq->provider[index] == NULL) {
+        status = open_provider(srq, index, max_sge == 0 ? RDMUX_SGE_MAX : max_sge);
+    }
+    *out = srq->provider[index];
+    return status;
+}
+
+void rdmux_srq_use(struct rdmux_srq *srq, const struct rdmux_provider_srq *provider, int change)
+{
+    for (uint32_t i = 0; i < srq->cq->domain_count; i++) {
+        if (srq->provider[i] == provider) {
+            srq->users[i] += (uint32_t)change;
+        }
+    }
+}
+
+enum rdmux_status rdmux_srq_create(struct rdmux_fabric *fabric, struct rdmux_cq *cq,
+                                   const struct rdmux_srq_attr *attr, struct rdmux_srq **out)
+{
+    if (out == NULL) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_srq_create: out is NULL");
+    }
+    *out = NULL;
+    struct rdmux_srq_attr all = RDMUX_SRQ_ATTR_INIT;
+    if (attr != NULL) {
+        if (attr->size < offsetof(struct rdmux_srq_attr, spare0)) {
+            return rdmux_fail(RDMUX_INVALID,
+                              "rdmux_srq_create: attr.size is %u; use RDMUX_SRQ_ATTR_INIT",
+                              attr->size);
+        }
+        memcpy(&all, attr, attr->size < sizeof(all) ? attr->size : sizeof(all));
+    }
+    uint32_t depth = all.depth == 0 ? DEFAULT_DEPTH : all.depth;
+    uint32_t max_sge = all.max_sge == 0 ? DEFAULT_MAX_SGE : all.max_sge;
+    if (fabric == NULL || cq == NULL || cq->fabric != fabric || depth > DEPTH_MAX ||
+        max_sge > RDMUX_SGE_MAX) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_srq_create: %s",
+                          fabric == NULL         ? "fabric is NULL"
+                          : cq == NULL           ? "cq is NULL"
+                          : cq->fabric != fabric ? "cq belongs to another fabric"
+                          : depth > DEPTH_MAX    ? "attr.depth is above 65,536"
+                                                 : "attr.max_sge is above 16");
+    }
+    if (!rdmux_cq_enter(cq)) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "rdmux_srq_create: the process forked; the cq belongs to the parent");
+    }
+    enum rdmux_status status = rdmux_cq_reserve(cq, depth);
+    if (status != RDMUX_OK) {
+        goto leave;
+    }
+    struct rdmux_srq *srq = rdmux_allocate(fabric, sizeof(*srq));
+    if (srq == NULL) {
+        status = rdmux_fail(RDMUX_NO_MEMORY, "rdmux_srq_create: out of memory");
+        goto unreserve;
+    }
+    srq->cq = cq;
+    srq->reserved = depth;
+    rdmux_list_init(&srq->waiting);
+    status = rdmux_ring_create(fabric, &srq->ring, depth, max_sge, 0);
+    if (status != RDMUX_OK) {
+        goto release;
+    }
+    srq->regions = rdmux_allocate_sparse(fabric,
+                                         (size_t)depth * max_sge * sizeof(struct rdmux_mr *));
+    srq->counts = rdmux_allocate(fabric, depth * sizeof(*srq->counts));
+    if (srq->regions == NULL || srq->counts == NULL) {
+        status = rdmux_fail(RDMUX_NO_MEMORY, "rdmux_srq_create: out of memory");
+        goto release_ring;
+    }
+    for (uint32_t i = depth; i-- > 0;) {
+        srq->ring.records[i].next = srq->free;
+        srq->free = &srq->ring.records[i];
+    }
+    cq->srq_count++;
+    *out = srq;
+    goto leave;
+
+release_ring:
+    rdmux_release(fabric, srq->counts);
+    rdmux_release(fabric, srq->regions);
+    rdmux_ring_destroy(fabric, &srq->ring);
+release:
+    rdmux_release(fabric, srq);
+unreserve:
+    rdmux_cq_unreserve(cq, depth);
+leave:
+    rdmux_cq_leave(cq);
+    return status;
+}
+
+enum rdmux_status rdmux_srq_destroy(struct rdmux_srq *srq)
+{
+    if (srq == NULL) {
+        return RDMUX_OK;
+    }
+    struct rdmux_cq *cq = srq->cq;
+    if (!rdmux_cq_enter(cq)) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "rdmux_srq_destroy: the process forked; the srq belongs to the parent");
+    }
+    rdmux_cq_drop_orphans(cq);
+    if (srq->ep_count != 0) {
+        rdmux_cq_leave(cq);
+        return rdmux_fail(RDMUX_INVALID,
+                          "rdmux_srq_destroy: %zu endpoints use it; close them first",
+                          srq->ep_count);
+    }
+    for (uint32_t i = 0; i < cq->domain_count; i++) {
+        if (srq->provider[i] != NULL) {
+            close_provider(srq, i);
+        }
+    }
+    rdmux_cq_unreserve(cq, srq->reserved);
+    cq->srq_count--;
+    rdmux_release(cq->fabric, srq->counts);
+    rdmux_release(cq->fabric, srq->regions);
+    rdmux_ring_destroy(cq->fabric, &srq->ring);
+    rdmux_release(cq->fabric, srq);
+    rdmux_cq_leave(cq);
+    return RDMUX_OK;
+}
+
+/* -------------------------------------------------------------------------------- software SRQs */
+
+enum rdmux_status rdmux_software_srq_open(struct rdmux_provider_srq *srq, uint32_t depth,
+                                          uint32_t max_sge)
+{
+    (void)srq;
+    (void)depth;
+    (void)max_sge;
+    return RDMUX_OK;
+}
+
+void rdmux_software_srq_close(struct rdmux_provider_srq *srq)
+{
+    (void)srq;
+}
+
+enum rdmux_status rdmux_software_srq_post_recv(struct rdmux_provider_srq *srq,
+                                               struct rdmux_request *requests, size_t count)
+{
+    (void)requests;
+    (void)count;
+    struct rdmux_cq *cq = srq->srq->cq;
+    for (struct rdmux_list *at = cq->eps.next; at != &cq->eps; at = at->next) {
+        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, link);
+        if (ep->srq == srq->srq && ep->path != NULL && rdmux_ep_delivers(ep) &&
+            ep->path->cq == srq->cq) {
+            enum rdmux_status status = ep->ops->post_recv(ep->path, NULL, 0);
+            if (status != RDMUX_OK) {
+                rdmux_provider_failed(ep->path, status, rdmux_last_error());
+            }
+        }
+    }
+    return RDMUX_OK;
+}

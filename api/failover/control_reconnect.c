@@ -1,0 +1,768 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * A control channel that is lost is dialled again, by the connector; the acceptor waits. The new one is the endpoint's once both sides have
+ * shown that they know the connection's secret: HELLO with the connection's name, the acceptor's HELLO, then RESUME and RESUMED, which
+ * also say where each side stands. What may have been lost with the old channel is said again.
+ *
+ * A HELLO proves nothing: strangers may repeat one. So the acceptor keeps a few sockets that have said it side by side (claims). The
+ * first that proves itself becomes the channel, and the others are dropped; until then no claim changes anything of the endpoint.
+ */
+#include "api/failover/failover.h"
+
+#include "api/session/channel_socket.h"
+#include "api/setup/handshake_driver.h"
+#include "api/accept/pending_connection.h"
+#include "api/session/setup_state.h"
+#include "negotiation/control_channel.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+enum {
+    NS_PER_MS = 1000000,
+    PAUSE_NS = 50 * NS_PER_MS, /* between two tries to dial */
+    DIAL_NS = 50 * NS_PER_MS,  /* for an answer, at first, where the peer has other addresses */
+    MOVE_ROUND_TRIPS = 2,      /* and for its MOVE in addition */
+    DIAL_DOUBLINGS = 5,
+};
+
+static bool connects(const struct rdmux_ep *ep)
+{
+    return ep->role == RDMUX_ROLE_CONNECT;
+}
+
+/* ------------------------------------------------------------------------------------------------- life */
+
+enum rdmux_status rdmux_resume_create(struct rdmux_ep *ep)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    resume->dialing = -1;
+    rdmux_list_init(&resume->link);
+    rdmux_list_init(&resume->revocations);
+    rdmux_list_init(&resume->claims);
+    resume->is_possible = rdmux_resume_name(ep->secrets->secret, resume->name);
+    if (resume->is_possible && !connects(ep)) {
+        pthread_mutex_lock(&ep->fabric->lock);
+        rdmux_list_append(&ep->fabric->resumes, &resume->link);
+        pthread_mutex_unlock(&ep->fabric->lock);
+    }
+    return RDMUX_OK;
+}
+
+static void stop_dialing(struct rdmux_ep *ep)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    if (resume->dialing >= 0) {
+        epoll_ctl(ep->cq->control_fd, EPOLL_CTL_DEL, resume->dialing, NULL);
+        close(resume->dialing);
+        resume->dialing = -1;
+    }
+}
+
+static void drop_fresh(struct rdmux_ep *ep)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    rdmux_channel_destroy(resume->fresh);
+    resume->fresh = NULL;
+    resume->greeted = false;
+}
+
+static void drop_claim(struct rdmux_ep *ep, struct rdmux_claim *claim)
+{
+    ep->failover->resume.claim_count--;
+    rdmux_list_remove(&claim->link);
+    rdmux_channel_destroy(claim->channel);
+    rdmux_release(ep->fabric, claim);
+}
+
+static struct rdmux_claim *oldest_claim(const struct rdmux_resume *resume)
+{
+    return rdmux_list_empty(&resume->claims)
+               ? NULL
+               : RDMUX_CONTAINER(resume->claims.next, struct rdmux_claim, link);
+}
+
+static void drop_claims(struct rdmux_ep *ep)
+{
+    struct rdmux_claim *claim;
+    while ((claim = oldest_claim(&ep->failover->resume)) != NULL) {
+        drop_claim(ep, claim);
+    }
+}
+
+void rdmux_resume_leave(struct rdmux_ep *ep)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    stop_dialing(ep);
+    drop_fresh(ep);
+    drop_claims(ep);
+    resume->deadline_ns = 0;
+    while (!rdmux_list_empty(&resume->revocations)) {
+        struct rdmux_unsaid *unsaid = RDMUX_CONTAINER(resume->revocations.next, struct rdmux_unsaid,
+                                                      link);
+        rdmux_list_remove(&unsaid->link);
+        rdmux_release(ep->fabric, unsaid);
+    }
+    pthread_mutex_lock(&ep->fabric->lock);
+    rdmux_list_remove(&resume->link);
+    pthread_mutex_unlock(&ep->fabric->lock);
+}
+
+/* ------------------------------------------------------------------------------------------------- revocations */
+
+void rdmux_resume_note_revocation(struct rdmux_ep *ep, uint64_t region, uint32_t number)
+{
+    struct rdmux_unsaid *unsaid = rdmux_allocate(ep->fabric, sizeof(*unsaid));
+    if (unsaid != NULL) { /* else the key is taken back unasked, should the channel be lost now */
+        unsaid->region = region;
+        unsaid->number = number;
+        rdmux_list_append(&ep->failover->resume.revocations, &unsaid->link);
+    }
+}
+
+void rdmux_resume_revocation_answered(struct rdmux_ep *ep, uint64_t region, uint32_t number)
+{
+    struct rdmux_list *list = &ep->failover->resume.revocations;
+    for (struct rdmux_list *at = list->next, *next; at != list; at = next) {
+        struct rdmux_unsaid *unsaid = RDMUX_CONTAINER(at, struct rdmux_unsaid, link);
+        next = at->next;
+        if (unsaid->region == region && unsaid->number <= number) {
+            rdmux_list_remove(&unsaid->link);
+            rdmux_release(ep->fabric, unsaid);
+        }
+    }
+}
+
+static void revoke_again(struct rdmux_ep *ep)
+{
+    struct rdmux_list *list = &ep->failover->resume.revocations;
+    for (struct rdmux_list *at = list->next; at != list; at = at->next) {
+        const struct rdmux_unsaid *unsaid = RDMUX_CONTAINER(at, struct rdmux_unsaid, link);
+        struct rdmux_message message = { .type = RDMUX_FRAME_REVOKE,
+                                         .id = unsaid->number,
+                                         .region = unsaid->region };
+        rdmux_ep_tell(ep, &message);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------- the loss */
+
+static uint64_t patience_ns(const struct rdmux_ep *ep)
+{
+    uint64_t limit_ns = ep->failover->time_ns;
+    uint64_t liveness_ns = (uint64_t)ep->info.liveness_ms * NS_PER_MS;
+    return ep->info.liveness_ms != RDMUX_NEVER && liveness_ns < limit_ns ? liveness_ns : limit_ns;
+}
+
+static void give_up(struct rdmux_ep *ep, const char *why)
+{
+    rdmux_ep_fail(ep, RDMUX_PEER_GONE, "%.100s; %.140s", ep->failover->resume.text, why);
+}
+
+/* A channel over a socket that is connected, on which this side has said HELLO. NULL: it could not; the socket is closed. */
+static struct rdmux_channel *greet(struct rdmux_ep *ep, int socket, struct rdmux_tls *tls,
+                                   bool greeted, uint8_t ours[RDMUX_HELLO_SIZE])
+{
+    struct rdmux_channel *channel;
+    struct rdmux_hello hello;
+    if (rdmux_channel_create(ep->fabric, socket, ep->cq->control_fd, ep, greeted, &channel) !=
+        RDMUX_OK) {
+        rdmux_tls_destroy(tls);
+        close(socket);
+        return NULL;
+    }
+    rdmux_channel_secure(channel, tls);
+    rdmux_hello_fill(ep->fabric, &hello);
+    hello.flags |= RDMUX_HELLO_FAILOVER;
+    hello.epoch = ep->info.epoch;
+    memcpy(hello.resume, ep->failover->resume.name, sizeof(hello.resume));
+    rdmux_hello_encode(&hello, ours);
+    if (rdmux_channel_send(channel, ours, RDMUX_HELLO_SIZE) != RDMUX_OK) {
+        rdmux_channel_destroy(channel);
+        return NULL;
+    }
+    return channel;
+}
+
+static size_t count_addresses(const struct rdmux_setup *setup)
+{
+    size_t count = 0;
+    for (const struct addrinfo *at = setup->addresses; at != NULL; at = at->ai_next) {
+        count++;
+    }
+    return count;
+}
+
+/* The next one of the peer's addresses is the next to be dialled, the first behind the last. */
+static void turn_to_next(struct rdmux_setup *setup)
+{
+    if (setup->address != NULL) {
+        setup->address = setup->address->ai_next != NULL ? setup->address->ai_next
+                                                         : setup->addresses;
+    }
+}
+
+void rdmux_resume_elsewhere(struct rdmux_ep *ep)
+{
+    turn_to_next(ep->setup != NULL ? ep->setup : ep->failover->setup);
+}
+
+/* There is no way to the peer at this address. verdict: who answers there is not the peer, or nobody is there; NULL: it may be next time.
+ * Where that is so of each address, the peer's process has ended, or its listener is closed. */
+static void address_failed(struct rdmux_ep *ep, const char *verdict)
+{
+    struct rdmux_setup *setup = ep->failover->setup;
+    struct rdmux_resume *resume = &ep->failover->resume;
+    resume->refused = verdict != NULL ? resume->refused + 1 : 0;
+    if (resume->refused >= count_addresses(setup)) {
+        give_up(ep, verdict);
+        return;
+    }
+    turn_to_next(setup);
+}
+
+static void dial_failed(struct rdmux_ep *ep, int error)
+{
+    address_failed(ep,
+                   error == ECONNREFUSED ? "it was dialled again, and nobody listens there" : NULL);
+}
+
+/* Each address has its turn, and twice the time in each round, as it may be far away. */
+static uint64_t answer_until(const struct rdmux_ep *ep)
+{
+    size_t count = count_addresses(ep->failover->setup);
+    uint32_t round = count < 2 ? 0 : ep->failover->resume.dials / (uint32_t)count;
+    uint32_t doublings = round < DIAL_DOUBLINGS ? round : DIAL_DOUBLINGS;
+    return count < 2 ? UINT64_MAX : rdmux_now(ep->fabric) + ((uint64_t)DIAL_NS << doublings);
+}
+
+/* The path's sockets go there as well. */
+static void dialled(struct rdmux_ep *ep)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    const struct addrinfo *address = ep->failover->setup->address;
+    struct rdmux_tls *tls = NULL;
+    int socket = resume->dialing;
+    resume->dialing = -1;
+    resume->until_ns = answer_until(ep);
+    memcpy(&ep->peer_sockaddr, address->ai_addr, address->ai_addrlen);
+    ep->peer_sockaddr_length = address->ai_addrlen;
+    epoll_ctl(ep->cq->control_fd, EPOLL_CTL_DEL, socket, NULL);
+    rdmux_channel_socket_prepare(socket);
+    if (ep->fabric->auth != NULL && rdmux_tls_create(ep->fabric->auth, ep->role, socket,
+                                                     ep->failover->setup->host, &tls) != RDMUX_OK) {
+        close(socket);
+        return;
+    }
+    drop_fresh(ep);
+    resume->fresh = greet(ep, socket, tls, false, resume->greeting.connectors);
+}
+
+static void dial(struct rdmux_ep *ep)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    const struct rdmux_setup *setup = ep->failover->setup;
+    int error = 0;
+    resume->next_ns = rdmux_now(ep->fabric) + PAUSE_NS;
+    resume->until_ns = answer_until(ep);
+    resume->dials++;
+    int fd = rdmux_channel_socket_dial(ep, setup->address->ai_addr, setup->address->ai_addrlen, setup->local,
+                              &error);
+    if (fd < 0) {
+        dial_failed(ep, error);
+        return;
+    }
+    struct epoll_event event = { .events = EPOLLOUT, .data.ptr = ep };
+    if (epoll_ctl(ep->cq->control_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
+        close(fd);
+        return;
+    }
+    resume->dialing = fd;
+}
+
+static void dial_ready(struct rdmux_ep *ep)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    int error = 0;
+    socklen_t length = sizeof(error);
+    struct sockaddr_storage peer;
+    socklen_t peer_length = sizeof(peer);
+    if (getsockopt(resume->dialing, SOL_SOCKET, SO_ERROR, &error, &length) != 0) {
+        error = errno;
+    }
+    if (error != 0) {
+        stop_dialing(ep);
+        dial_failed(ep, error);
+    } else if (getpeername(resume->dialing, (struct sockaddr *)&peer, &peer_length) == 0) {
+        dialled(ep);
+    } /* else the wake-up was not its */
+}
+
+bool rdmux_resume_begin(struct rdmux_ep *ep, const char *text)
+{
+    struct rdmux_failover *failover = ep->failover;
+    struct rdmux_resume *resume = &failover->resume;
+    if (failover == NULL || !resume->is_possible || ep->shutdown_sent || ep->end_received ||
+        ep->phase != RDMUX_PHASE_READY) {
+        return false;
+    }
+    rdmux_channel_destroy(ep->channel);
+    ep->channel = NULL;
+    resume->is_broken = false;
+    resume->answer_ns = 0;
+    snprintf(resume->text, sizeof(resume->text), "%s", text);
+    rdmux_log(ep->fabric, RDMUX_LOG_WARN, "endpoint %llu: %s; %s", (unsigned long long)ep->id,
+              resume->text, connects(ep) ? "dialling it again" : "waiting for the peer");
+    uint64_t now_ns = rdmux_now(ep->fabric);
+    uint64_t patience = patience_ns(ep);
+    resume->deadline_ns = patience > UINT64_MAX - now_ns ? UINT64_MAX : now_ns + patience;
+    rdmux_failover_channel_lost(ep);
+    resume->refused = 0;
+    resume->dials = 0;
+    if (connects(ep)) {
+        dial(ep);
+    }
+    if (ep->phase == RDMUX_PHASE_READY) {
+        rdmux_ep_timer(ep);
+    }
+    return true;
+}
+
+/* What the kernel has measured on the channel; 0 if that is unknown. */
+static uint64_t round_trip_ns(const struct rdmux_channel *channel)
+{
+    struct tcp_info info = { 0 };
+    socklen_t length = sizeof(info);
+    if (getsockopt(rdmux_channel_socket(channel), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) {
+        return 0;
+    }
+    return (uint64_t)info.tcpi_rtt * 1000;
+}
+
+/* What this side says may not arrive though it hears the peer, and the peer would notice after the liveness time. A peer without a
+ * service thread answers when its program makes a call. */
+void rdmux_resume_await_move(struct rdmux_ep *ep)
+{
+    struct rdmux_failover *failover = ep->failover;
+    if (connects(ep) && failover->resume.is_possible && ep->channel != NULL && !failover->heard &&
+        ep->info.peer_has_service && count_addresses(failover->setup) > 1) {
+        failover->resume.answer_ns = rdmux_now(ep->fabric) + DIAL_NS +
+                                     MOVE_ROUND_TRIPS * round_trip_ns(ep->channel);
+    }
+}
+
+/* Another address is dialled. If that is in vain, too, the peer has the time that it would have had. */
+static void no_move_comes(struct rdmux_ep *ep)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    uint64_t silent_ns = rdmux_ep_silent_ns(ep);
+    resume->answer_ns = 0;
+    if (ep->failover->stage != RDMUX_MEETING || ep->channel == NULL || ep->shutdown_sent ||
+        ep->end_received) {
+        return;
+    }
+    rdmux_resume_elsewhere(ep);
+    if (rdmux_resume_begin(ep, "the peer has been told of the move and does not answer") &&
+        ep->phase == RDMUX_PHASE_READY && silent_ns != UINT64_MAX) {
+        uint64_t patience = patience_ns(ep);
+        resume->deadline_ns = patience > UINT64_MAX - silent_ns ? UINT64_MAX : silent_ns + patience;
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------- the meeting */
+
+static void fill_standing(struct rdmux_ep *ep, enum rdmux_frame_type type, struct rdmux_message *out)
+{
+    struct rdmux_failover *failover = ep->failover;
+    rdmux_replay_confirm(ep);
+    *out = (struct rdmux_message){
+        .type = type,
+        .epoch = ep->info.epoch,
+        .steady = failover->stage == RDMUX_STEADY,
+        .count = failover->received,
+    };
+}
+
+static bool say_standing(struct rdmux_ep *ep, enum rdmux_frame_type type,
+                         struct rdmux_channel *channel,
+                         const struct rdmux_resume_greeting *greeting)
+{
+    struct rdmux_message message;
+    uint8_t frame[RDMUX_MESSAGE_MAX];
+    fill_standing(ep, type, &message);
+    ep->failover->told = message.count;
+    return rdmux_resume_prove(ep->secrets->secret, greeting, &message) &&
+           rdmux_channel_send(channel, frame, rdmux_message_encode(&message, frame)) == RDMUX_OK;
+}
+
+/* The other side's HELLO: does it speak of this connection, and from the same process? */
+static bool is_ours(const struct rdmux_ep *ep, const struct rdmux_hello *hello)
+{
+    return memcmp(hello->resume, ep->failover->resume.name, sizeof(hello->resume)) == 0 &&
+           memcmp(hello->process, ep->peer->id, sizeof(hello->process)) == 0;
+}
+
+static void take_hello(struct rdmux_ep *ep, const uint8_t *bytes, size_t size)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    struct rdmux_hello hello;
+    if (size != RDMUX_HELLO_SIZE || rdmux_hello_decode(bytes, size, &hello) != RDMUX_OK ||
+        !is_ours(ep, &hello)) {
+        drop_fresh(ep);
+        address_failed(ep,
+                       "it was dialled again, and the peer does not know the connection any more");
+        return;
+    }
+    memcpy(resume->greeting.acceptors, bytes, RDMUX_HELLO_SIZE);
+    resume->greeted = true;
+    if (!say_standing(ep, RDMUX_FRAME_RESUME, resume->fresh, &resume->greeting)) {
+        drop_fresh(ep);
+    }
+}
+
+/* Strangers cause these lines: the second, fourth, eighth and so on are logged. */
+static void tell_of_impostor(struct rdmux_ep *ep, const char *how)
+{
+    uint32_t count = ++ep->failover->resume.impostors;
+    if ((count & (count - 1)) == 0) {
+        rdmux_log(ep->fabric, RDMUX_LOG_WARN,
+                  "endpoint %llu: somebody resumes its control channel %s; dropped (%u so far)",
+                  (unsigned long long)ep->id, how, count);
+    }
+}
+
+/* Does who says this on the channel know the connection's secret, and is he who the peer was? */
+static bool is_proved(struct rdmux_ep *ep, const struct rdmux_channel *channel,
+                      const struct rdmux_resume_greeting *greeting,
+                      const struct rdmux_message *message)
+{
+    enum rdmux_frame_type wanted = connects(ep) ? RDMUX_FRAME_RESUMED : RDMUX_FRAME_RESUME;
+    bool proved = rdmux_resume_is_proved(ep->secrets->secret, greeting, message);
+    bool same = strcmp(rdmux_channel_identity(channel), ep->info.peer_identity) == 0;
+    if (message->type == wanted && proved && same) {
+        return true;
+    }
+    tell_of_impostor(ep, same ? "without its secret" : "by another identity than its peer's");
+    return false;
+}
+
+/* The channel is the endpoint's from now on. */
+static void take_channel(struct rdmux_ep *ep, struct rdmux_channel *channel,
+                         const struct rdmux_message *message)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    rdmux_channel_destroy(ep->channel);
+    ep->channel = channel;
+    resume->deadline_ns = 0;
+    resume->refused = 0;
+    resume->is_broken = false;
+    rdmux_heartbeat_group_renew(ep);
+    rdmux_ep_watch_channel(ep);
+    atomic_store(&ep->peer->heard_ns, rdmux_now(ep->fabric));
+    rdmux_log(ep->fabric, RDMUX_LOG_INFO, "endpoint %llu: its control channel is there again",
+              (unsigned long long)ep->id);
+    rdmux_failover_resumed(ep, message);
+    if (ep->phase == RDMUX_PHASE_READY) {
+        revoke_again(ep);
+        rdmux_ep_timer(ep);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------- the connector hears */
+
+static void hear_standing(struct rdmux_ep *ep, const uint8_t *bytes, size_t size)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    struct rdmux_message message;
+    if (rdmux_message_decode(bytes, size, &message) != RDMUX_OK ||
+        !is_proved(ep, resume->fresh, &resume->greeting, &message)) {
+        drop_fresh(ep);
+        return;
+    }
+    if (rdmux_failover_align(ep, &message)) {
+        struct rdmux_channel *channel = resume->fresh;
+        resume->fresh = NULL;
+        take_channel(ep, channel, &message);
+    }
+}
+
+static void fresh_failed(struct rdmux_ep *ep)
+{
+    drop_fresh(ep);
+    address_failed(ep, NULL); /* it dials once more */
+}
+
+static void hear_hello(struct rdmux_ep *ep)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    if (resume->fresh != NULL) {
+        rdmux_channel_begin_turn(resume->fresh);
+    }
+    for (int i = 0;
+         i < RDMUX_CHANNEL_TURN_FRAMES && resume->fresh != NULL && ep->phase == RDMUX_PHASE_READY;
+         i++) {
+        const uint8_t *bytes;
+        size_t size;
+        enum rdmux_status status = rdmux_channel_flush(resume->fresh);
+        if (status == RDMUX_OK) {
+            status = rdmux_channel_receive(resume->fresh, &bytes, &size);
+        }
+        if (status == RDMUX_AGAIN) {
+            break;
+        }
+        if (status != RDMUX_OK) {
+            fresh_failed(ep);
+        } else if (!resume->greeted) {
+            take_hello(ep, bytes, size);
+        } else {
+            hear_standing(ep, bytes, size);
+        }
+    }
+    rdmux_ep_control_rests(ep, resume->fresh != NULL ? resume->fresh : ep->channel);
+}
+
+/* ------------------------------------------------------------------------------------------------- the acceptor hears */
+
+/* The claim is proved. */
+static void take_claim(struct rdmux_ep *ep, struct rdmux_claim *claim,
+                       const struct rdmux_message *message)
+{
+    const struct rdmux_resume_greeting greeting = claim->greeting;
+    struct rdmux_channel *channel = claim->channel;
+    claim->channel = NULL;
+    drop_claims(ep);
+    rdmux_failover_channel_lost(ep); /* the old one, whatever it looks like here */
+    if (rdmux_failover_align(ep, message) &&
+        say_standing(ep, RDMUX_FRAME_RESUMED, channel, &greeting)) {
+        take_channel(ep, channel, message);
+        rdmux_ep_control_rests(ep, ep->channel);
+    } else {
+        rdmux_channel_destroy(channel);
+    }
+}
+
+/* What one claim has said: RESUME, or it is none. True: it has become the channel, and there are no claims any more. */
+static bool hear_claim(struct rdmux_ep *ep, struct rdmux_claim *claim)
+{
+    const uint8_t *bytes;
+    size_t size;
+    struct rdmux_message message;
+    rdmux_channel_begin_turn(claim->channel);
+    enum rdmux_status status = rdmux_channel_flush(claim->channel);
+    if (status == RDMUX_OK) {
+        status = rdmux_channel_receive(claim->channel, &bytes, &size);
+    }
+    if (status == RDMUX_AGAIN) {
+        return false;
+    }
+    if (status != RDMUX_OK || rdmux_message_decode(bytes, size, &message) != RDMUX_OK ||
+        !is_proved(ep, claim->channel, &claim->greeting, &message)) {
+        drop_claim(ep, claim);
+        return false;
+    }
+    take_claim(ep, claim, &message);
+    return true;
+}
+
+static void hear_claims(struct rdmux_ep *ep)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    for (struct rdmux_list *at = resume->claims.next, *next; at != &resume->claims; at = next) {
+        next = at->next;
+        if (hear_claim(ep, RDMUX_CONTAINER(at, struct rdmux_claim, link))) {
+            return;
+        }
+    }
+}
+
+void rdmux_resume_ready(struct rdmux_ep *ep)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    if (resume->dialing >= 0) {
+        dial_ready(ep);
+    }
+    if (connects(ep)) {
+        hear_hello(ep);
+    } else {
+        hear_claims(ep);
+    }
+}
+
+static void drop_overdue_claims(struct rdmux_ep *ep, uint64_t now_ns)
+{
+    struct rdmux_claim *claim;
+    while ((claim = oldest_claim(&ep->failover->resume)) != NULL && now_ns >= claim->until_ns) {
+        drop_claim(ep, claim);
+    }
+}
+
+/* Claims of this address. */
+static uint32_t count_claims(const struct rdmux_resume *resume, const struct rdmux_claim *like)
+{
+    uint32_t count = 0;
+    for (struct rdmux_list *at = resume->claims.next; at != &resume->claims; at = at->next) {
+        const struct rdmux_claim *claim = RDMUX_CONTAINER(at, struct rdmux_claim, link);
+        count += claim->key_size == like->key_size &&
+                 memcmp(claim->key, like->key, like->key_size) == 0;
+    }
+    return count;
+}
+
+/* One goes where there are too many: of the address that has the most the oldest, and where others have as many, of the newcomer's. */
+static void drop_superfluous_claim(struct rdmux_ep *ep, const struct rdmux_claim *newcomer)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    struct rdmux_claim *found = NULL;
+    uint32_t most = 0;
+    if (resume->claim_count <= RDMUX_CLAIMS_MAX) {
+        return;
+    }
+    for (struct rdmux_list *at = resume->claims.next; at != &resume->claims; at = at->next) {
+        struct rdmux_claim *claim = RDMUX_CONTAINER(at, struct rdmux_claim, link);
+        bool is_alike = claim->key_size == newcomer->key_size &&
+                        memcmp(claim->key, newcomer->key, newcomer->key_size) == 0;
+        uint32_t count = 2 * count_claims(resume, claim) + is_alike;
+        if (claim != newcomer && count > most) {
+            found = claim;
+            most = count;
+        }
+    }
+    if (found != NULL) {
+        drop_claim(ep, found);
+    }
+}
+
+/* Takes the socket, whatever happens. */
+static void add_claim(struct rdmux_ep *ep, const struct rdmux_resume_mail *mail)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    struct sockaddr_storage address = { .ss_family = AF_UNSPEC };
+    socklen_t length = sizeof(address);
+    struct rdmux_claim *claim = rdmux_allocate(ep->fabric, sizeof(*claim));
+    if (claim == NULL) {
+        rdmux_tls_destroy(mail->tls);
+        close(mail->socket);
+        return;
+    }
+    (void)getpeername(mail->socket, (struct sockaddr *)&address, &length);
+    claim->key_size = rdmux_address_network(&address, claim->key);
+    claim->until_ns = rdmux_now(ep->fabric) + (uint64_t)RDMUX_CLAIM_MS * NS_PER_MS;
+    memcpy(claim->greeting.connectors, mail->hello, RDMUX_HELLO_SIZE);
+    claim->channel = greet(ep, mail->socket, mail->tls, true, claim->greeting.acceptors);
+    if (claim->channel == NULL) {
+        rdmux_release(ep->fabric, claim);
+        return;
+    }
+    rdmux_list_append(&resume->claims, &claim->link);
+    resume->claim_count++;
+    drop_superfluous_claim(ep, claim);
+    if (!hear_claim(ep, claim) && ep->phase == RDMUX_PHASE_READY) {
+        rdmux_ep_timer(ep);
+    }
+}
+
+/* Nothing has come from the address that is dialled, or not all that has to. */
+static bool is_answered_in_vain(const struct rdmux_resume *resume, uint64_t now_ns)
+{
+    return connects(resume->ep) && (resume->dialing >= 0 || resume->fresh != NULL) &&
+           now_ns >= resume->until_ns;
+}
+
+void rdmux_resume_step(struct rdmux_ep *ep)
+{
+    struct rdmux_resume *resume = &ep->failover->resume;
+    uint64_t now_ns = rdmux_now(ep->fabric);
+    drop_overdue_claims(ep, now_ns);
+    if (resume->is_broken && ep->channel != NULL) {
+        char text[RDMUX_TEXT_MAX];
+        snprintf(text, sizeof(text), "%s", resume->text);
+        if (!rdmux_resume_begin(ep, text)) {
+            rdmux_ep_fail(ep, RDMUX_PEER_GONE, "%s", text);
+        }
+        return;
+    }
+    if (resume->answer_ns != 0 && now_ns >= resume->answer_ns) {
+        no_move_comes(ep);
+        return;
+    }
+    if (resume->deadline_ns == 0) {
+        return;
+    }
+    if (now_ns >= resume->deadline_ns) {
+        give_up(ep, connects(ep) ? "dialling it again did not succeed in time"
+                                 : "the peer did not dial it again in time");
+    } else if (is_answered_in_vain(resume, now_ns)) {
+        stop_dialing(ep);
+        fresh_failed(ep);
+        dial(ep);
+    } else if (connects(ep) && resume->dialing < 0 && resume->fresh == NULL &&
+               now_ns >= resume->next_ns) {
+        dial(ep);
+    }
+}
+
+uint64_t rdmux_resume_deadline(const struct rdmux_ep *ep)
+{
+    const struct rdmux_resume *resume = &ep->failover->resume;
+    const struct rdmux_claim *claim = oldest_claim(resume);
+    uint64_t next = claim != NULL ? claim->until_ns : UINT64_MAX;
+    if (resume->deadline_ns == 0) {
+        return resume->answer_ns != 0 && resume->answer_ns < next ? resume->answer_ns : next;
+    }
+    bool idle = resume->dialing < 0 && resume->fresh == NULL;
+    if (connects(ep)) {
+        next = idle ? resume->next_ns : resume->until_ns;
+    }
+    return next < resume->deadline_ns ? next : resume->deadline_ns;
+}
+
+/* ------------------------------------------------------------------------------------------------- the listener */
+
+bool rdmux_resume_is_asked(const uint8_t hello_bytes[RDMUX_HELLO_SIZE])
+{
+    static const uint8_t nothing[RDMUX_RESUME_NAME_SIZE] = { 0 };
+    struct rdmux_hello hello;
+    return rdmux_hello_decode(hello_bytes, RDMUX_HELLO_SIZE, &hello) == RDMUX_OK &&
+           memcmp(hello.resume, nothing, sizeof(nothing)) != 0;
+}
+
+bool rdmux_resume_find(struct rdmux_fabric *fabric, struct rdmux_resume_mail *mail)
+{
+    struct rdmux_hello hello;
+    bool found = false;
+    (void)rdmux_hello_decode(mail->hello, RDMUX_HELLO_SIZE, &hello);
+    pthread_mutex_lock(&fabric->lock);
+    for (struct rdmux_list *at = fabric->resumes.next; at != &fabric->resumes && !found;
+         at = at->next) {
+        struct rdmux_resume *resume = RDMUX_CONTAINER(at, struct rdmux_resume, link);
+        if (memcmp(resume->name, hello.resume, sizeof(resume->name)) == 0) {
+            mail->mail.deliver = rdmux_resume_deliver;
+            mail->ep_id = resume->ep->id;
+            rdmux_cq_mail(resume->ep->cq, &mail->mail);
+            found = true;
+        }
+    }
+    pthread_mutex_unlock(&fabric->lock);
+    return found;
+}
+
+void rdmux_resume_deliver(struct rdmux_cq *cq, struct rdmux_mail *base)
+{
+    struct rdmux_resume_mail *mail = RDMUX_CONTAINER(base, struct rdmux_resume_mail, mail);
+    struct rdmux_ep *ep = rdmux_cq_endpoint(cq, mail->ep_id);
+    struct rdmux_hello hello;
+    if (ep != NULL && ep->phase == RDMUX_PHASE_READY && ep->failover != NULL &&
+        rdmux_hello_decode(mail->hello, RDMUX_HELLO_SIZE, &hello) == RDMUX_OK &&
+        is_ours(ep, &hello)) {
+        add_claim(ep, mail);
+    } else {
+        rdmux_tls_destroy(mail->tls);
+        close(mail->socket);
+    }
+    rdmux_release(mail->fabric, mail);
+}

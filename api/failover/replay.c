@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * What failover needs of requests: they stay in their ring until they are confirmed, so that those the peer does not have can be given
+ * to another path. failover.h says what is confirmed when. The provider knows nothing of it: a record that it has finished is done, and
+ * merely is not returned before `confirmed` has passed it.
+ */
+#include "api/data/bounce.h"
+#include "api/failover/failover.h"
+#include "api/data/request.h"
+#include "api/data/segments.h"
+
+#include <string.h>
+
+enum {
+    QUIET_NS = 50 * 1000, /* of quiet, after which RECEIVED and flushes are due */
+    MOST_UNTOLD = 64,     /* receives, or writes, after which they are due at once */
+};
+
+static bool is_message(const struct rdmux_request *request)
+{
+    return request->op == RDMUX_OP_SEND || request->op == RDMUX_OP_SEND_IMM ||
+           request->op == RDMUX_OP_WRITE_IMM;
+}
+
+static bool is_atomic(const struct rdmux_request *request)
+{
+    return request->op == RDMUX_OP_FETCH_ADD || request->op == RDMUX_OP_COMPARE_SWAP;
+}
+
+/* Done, it shows that every earlier write is in the peer's memory. */
+static bool shows_placement(const struct rdmux_request *request)
+{
+    return request->done && request->status == RDMUX_OK &&
+           (rdmux_op_reads(request->op) || (request->flags & RDMUX_PLACED) != 0);
+}
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* ------------------------------------------------------------------------------------------------- counting */
+
+static void count_shared(struct rdmux_ep *ep)
+{
+    struct rdmux_failover *failover = ep->failover;
+    struct rdmux_request *at = failover->srq_seen == NULL ? ep->srq_done : failover->srq_seen->next;
+    for (; at != NULL; at = at->next) {
+        failover->received += at->status == RDMUX_OK;
+        failover->srq_seen = at;
+    }
+}
+
+/* Before anything is returned. */
+static void count_receives(struct rdmux_ep *ep)
+{
+    struct rdmux_failover *failover = ep->failover;
+    uint64_t before = failover->received;
+    if (ep->srq != NULL) {
+        count_shared(ep);
+    }
+    while (failover->seen != ep->recv.head) {
+        const struct rdmux_request *request = rdmux_ring_record(&ep->recv, failover->seen);
+        if (!request->done || request->status != RDMUX_OK) {
+            break;
+        }
+        failover->seen++;
+        failover->received++;
+    }
+    if (failover->received != before ||
+        (failover->received != failover->told && failover->untold_ns == 0)) {
+        failover->untold_ns = rdmux_now(ep->fabric);
+    }
+}
+
+/* Moves `marked` behind the message with the number that the peer has counted up to. */
+static void mark(struct rdmux_ep *ep, uint64_t until)
+{
+    struct rdmux_failover *failover = ep->failover;
+    while (failover->marked_number < failover->acked && failover->marked != until) {
+        const struct rdmux_request *request = rdmux_ring_record(&ep->send, failover->marked++);
+        /* One whose outcome is not known was not given to this path. */
+        failover->marked_number += is_message(request) && request->status != RDMUX_OUTCOME_UNKNOWN;
+    }
+    failover->placed = larger(failover->placed, failover->marked);
+}
+
+bool rdmux_replay_counted(struct rdmux_ep *ep, uint64_t count)
+{
+    struct rdmux_failover *failover = ep->failover;
+    if (count < failover->acked) {
+        return false;
+    }
+    failover->acked = count;
+    mark(ep, ep->send.next);
+    return failover->marked_number == count;
+}
+
+static bool is_confirmed(const struct rdmux_failover *failover, const struct rdmux_request *request,
+                         uint64_t at)
+{
+    if (!request->done || request->status != RDMUX_OK) {
+        return request->done && request->status == RDMUX_OUTCOME_UNKNOWN;
+    }
+    return rdmux_op_reads(request->op) ||
+           at < (is_message(request) ? failover->marked : failover->placed);
+}
+
+void rdmux_replay_confirm(struct rdmux_ep *ep)
+{
+    struct rdmux_failover *failover = ep->failover;
+    const struct rdmux_ring *ring = &ep->send;
+    count_receives(ep);
+    if (failover->stage != RDMUX_STEADY) {
+        return;
+    }
+    if (failover->flushing && failover->flush.done) {
+        failover->flushing = false;
+        if (failover->flush.status == RDMUX_OK) {
+            failover->placed = larger(failover->placed, failover->flush_until);
+        }
+    }
+    for (; failover->looked != ring->next; failover->looked++) {
+        const struct rdmux_request *request = rdmux_ring_record(ring, failover->looked);
+        if (!request->done) {
+            break;
+        }
+        if (shows_placement(request)) {
+            failover->placed = larger(failover->placed, failover->looked + 1);
+        }
+    }
+    while (
+        failover->confirmed != ring->next &&
+        is_confirmed(failover, rdmux_ring_record(ring, failover->confirmed), failover->confirmed)) {
+        failover->confirmed++;
+    }
+    /* Records behind are returned and used again. */
+    failover->marked = larger(failover->marked, failover->confirmed);
+    failover->looked = larger(failover->looked, failover->confirmed);
+    failover->placed = larger(failover->placed, failover->confirmed);
+    const struct rdmux_request *oldest = rdmux_ring_record(ring, failover->confirmed);
+    bool waits = failover->confirmed != ring->next && oldest->done && oldest->op == RDMUX_OP_WRITE;
+    if (!waits || failover->flushing) {
+        failover->unplaced_ns = 0;
+    } else if (failover->unplaced_ns == 0) {
+        failover->unplaced_ns = rdmux_now(ep->fabric);
+    }
+}
+
+bool rdmux_replay_awaits_count(const struct rdmux_ep *ep)
+{
+    const struct rdmux_failover *failover = ep->failover;
+    const struct rdmux_request *oldest = rdmux_ring_record(&ep->send, failover->confirmed);
+    return failover->confirmed != ep->send.next && oldest->done && is_message(oldest);
+}
+
+/* ------------------------------------------------------------------------------------------------- telling */
+
+void rdmux_replay_tell(struct rdmux_ep *ep)
+{
+    struct rdmux_failover *failover = ep->failover;
+    if (failover->stage != RDMUX_STEADY || ep->channel == NULL) {
+        return; /* MOVE has said it, or will; or RESUME */
+    }
+    count_receives(ep);
+    failover->untold_ns = 0;
+    if (failover->received != failover->told) {
+        struct rdmux_message message = { .type = RDMUX_FRAME_RECEIVED,
+                                         .epoch = ep->info.epoch,
+                                         .count = failover->received };
+        failover->told = failover->received;
+        rdmux_ep_tell(ep, &message);
+    }
+}
+
+static void flush(struct rdmux_ep *ep)
+{
+    struct rdmux_failover *failover = ep->failover;
+    if (ep->fault != RDMUX_OK || ep->phase != RDMUX_PHASE_READY) {
+        return;
+    }
+    uint64_t until = ep->send.next;
+    if (rdmux_ep_flush(ep, &failover->flush)) {
+        failover->flushing = true;
+        failover->flush_until = until;
+        failover->unplaced_ns = 0;
+    }
+}
+
+bool rdmux_replay_step(struct rdmux_ep *ep, bool quiet)
+{
+    struct rdmux_failover *failover = ep->failover;
+    if (failover->untold_ns == 0 && failover->unplaced_ns == 0) {
+        return false;
+    }
+    uint64_t quiet_since = rdmux_now(ep->fabric) - QUIET_NS;
+    if (failover->untold_ns != 0 && (quiet || failover->untold_ns <= quiet_since ||
+                                     failover->received - failover->told >= MOST_UNTOLD)) {
+        rdmux_replay_tell(ep);
+    }
+    if (failover->unplaced_ns != 0 && (quiet || failover->unplaced_ns <= quiet_since ||
+                                       ep->send.next - failover->confirmed >= MOST_UNTOLD)) {
+        flush(ep);
+    }
+    return failover->untold_ns != 0 || failover->unplaced_ns != 0;
+}
+
+/* ------------------------------------------------------------------------------------------------- the cut */
+
+static uint64_t length_of(const struct rdmux_request *request)
+{
+    uint64_t length = 0;
+    for (uint16_t i = 0; i < request->sge_count; i++) {
+        length += request->sges[i].length;
+    }
+    return length;
+}
+
+/* Lists name regions, until there is a path to find registrations for. */
+static void forget_registrations(struct rdmux_ep *ep, struct rdmux_request *request)
+{
+    for (uint16_t i = 0; i < request->sge_count; i++) {
+        struct rdmux_provider_sge *sge = &request->sges[i];
+        if (sge->mr != NULL) {
+            sge->mr = (struct rdmux_provider_mr *)(void *)rdmux_mr_of(ep->fabric, sge->mr);
+        }
+    }
+}
+
+static void find_registrations(struct rdmux_ep *ep, struct rdmux_request *request)
+{
+    for (uint16_t i = 0; i < request->sge_count; i++) {
+        struct rdmux_provider_sge *sge = &request->sges[i];
+        if (sge->mr != NULL) {
+            const struct rdmux_mr *region = (const struct rdmux_mr *)(const void *)sge->mr;
+            sge->mr = rdmux_mr_is_there(ep->fabric, region) ? rdmux_mr_with(region, ep->domain)
+                                                            : NULL;
+        }
+    }
+}
+
+static void take_receives_back(struct rdmux_ep *ep)
+{
+    struct rdmux_ring *ring = &ep->recv;
+    for (uint64_t at = ep->failover->seen; at != ring->head; at++) {
+        struct rdmux_request *request = rdmux_ring_record(ring, at);
+        rdmux_receive_begin(request);
+        request->length = length_of(request);
+        forget_registrations(ep, request);
+    }
+    ring->next = ep->failover->seen;
+    ring->offered = ep->failover->seen;
+    while (ep->srq_taken != NULL) {
+        struct rdmux_request *request = ep->srq_taken;
+        ep->srq_taken = request->next;
+        rdmux_srq_unput(ep->srq, request);
+    }
+}
+
+void rdmux_replay_cut(struct rdmux_ep *ep)
+{
+    struct rdmux_failover *failover = ep->failover;
+    struct rdmux_ring *ring = &ep->send;
+    count_receives(ep);
+    if (ep->segments != NULL && ep->segments->busy) {
+        rdmux_segments_reap(ep);
+    }
+    bool in_part = ep->segments != NULL && ep->segments->given != 0;
+    failover->given = ring->next + (in_part ? 1 : 0);
+    rdmux_bounce_restore(ep);
+    take_receives_back(ep);
+    for (uint64_t at = failover->confirmed; at != ring->head; at++) {
+        forget_registrations(ep, rdmux_ring_record(ring, at));
+    }
+    failover->flushing = false;
+    if (!ep->shutdown_sent) {
+        ep->flush_posted = false;
+        ep->flush_request.done = 0;
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------- doing it again */
+
+static void end_as(struct rdmux_request *request, enum rdmux_status status)
+{
+    request->done = 1;
+    request->status = status;
+}
+
+/* A request that was with the path. What reads has its result, or nothing. */
+static void settle(const struct rdmux_failover *failover, struct rdmux_request *request, uint64_t at)
+{
+    if (request->status == RDMUX_OUTCOME_UNKNOWN) {
+        return; /* by a move before, whatever has been counted since */
+    }
+    bool reads = rdmux_op_reads(request->op);
+    if (reads ? request->done && request->status == RDMUX_OK
+              : at < (is_message(request) ? failover->marked : failover->placed)) {
+        end_as(request, RDMUX_OK);
+    } else if (is_atomic(request) || (request->flags & RDMUX_NO_REPLAY) != 0) {
+        end_as(request, RDMUX_OUTCOME_UNKNOWN);
+    } else {
+        request->done = 0;
+        request->status = RDMUX_OK;
+    }
+}
+
+bool rdmux_replay_settle(struct rdmux_ep *ep, uint64_t count)
+{
+    struct rdmux_failover *failover = ep->failover;
+    struct rdmux_ring *ring = &ep->send;
+    if (count < failover->acked) {
+        return false;
+    }
+    failover->acked = count;
+    mark(ep, failover->given);
+    if (failover->marked_number != count) {
+        return false;
+    }
+    for (uint64_t at = failover->looked; at != failover->given; at++) {
+        if (shows_placement(rdmux_ring_record(ring, at))) {
+            failover->placed = larger(failover->placed, at + 1);
+        }
+    }
+    for (uint64_t at = failover->confirmed; at != failover->given; at++) {
+        settle(failover, rdmux_ring_record(ring, at), at);
+    }
+    ring->next = failover->confirmed;
+    while (ring->next != failover->given && rdmux_ring_record(ring, ring->next)->done) {
+        ring->next++;
+    }
+    failover->confirmed = ring->next;
+    failover->marked = larger(failover->marked, ring->next);
+    failover->placed = larger(failover->placed, ring->next);
+    failover->looked = ring->next;
+    failover->told = failover->received; /* MOVE has said it */
+    failover->untold_ns = 0;
+    failover->unplaced_ns = 0;
+    return true;
+}
+
+void rdmux_replay_resume(struct rdmux_ep *ep)
+{
+    struct rdmux_failover *failover = ep->failover;
+    for (uint64_t at = failover->seen; at != ep->recv.head; at++) {
+        find_registrations(ep, rdmux_ring_record(&ep->recv, at));
+    }
+    for (uint64_t at = ep->send.next; at != ep->send.head; at++) {
+        find_registrations(ep, rdmux_ring_record(&ep->send, at));
+    }
+    ep->fenced_until = ep->send.head; /* those that go again may have one */
+    rdmux_ep_offer_receives_again(ep, failover->seen);
+}
+
+void rdmux_replay_remote_cut(struct rdmux_ep *ep, const struct rdmux_provider_remote *from,
+                             struct rdmux_provider_remote *to)
+{
+    for (uint64_t at = ep->failover->confirmed; at != ep->send.head; at++) {
+        struct rdmux_request *request = rdmux_ring_record(&ep->send, at);
+        if (request->remote == from) {
+            request->remote = to;
+        }
+    }
+}
+
+/* The import that a request names is resolved for this path; false: not yet. */
+static bool find_remote(struct rdmux_request *request)
+{
+    if (request->remote == NULL) {
+        return true;
+    }
+    struct rdmux_remote *remote = request->remote->remote;
+    if (remote == NULL || request->remote != &remote->limbo) {
+        return true;
+    }
+    if (remote->state == RDMUX_REMOTE_DEAD) {
+        end_as(request, RDMUX_OUTCOME_UNKNOWN); /* its region was revoked meanwhile */
+        rdmux_cq_pend(remote->ep->cq, remote->ep);
+        return true;
+    }
+    if (remote->path == &remote->limbo) {
+        return false;
+    }
+    request->remote = remote->path;
+    return true;
+}
+
+uint64_t rdmux_replay_run(struct rdmux_ep *ep, uint64_t run)
+{
+    struct rdmux_ring *ring = &ep->send;
+    if (rdmux_failback_holds(ep)) { /* but what has begun comes to its end */
+        run = ep->segments != NULL && ep->segments->given != 0 ? 1 : 0;
+    }
+    for (uint64_t i = 0; i < run; i++) {
+        struct rdmux_request *request = rdmux_ring_record(ring, ring->next + i);
+        if (request->done || !find_remote(request) || request->done) {
+            return i;
+        }
+    }
+    return run;
+}
+
+void rdmux_replay_end(struct rdmux_ep *ep)
+{
+    struct rdmux_failover *failover = ep->failover;
+    struct rdmux_ring *ring = &ep->send;
+    for (uint64_t at = failover->confirmed; at != ring->next; at++) {
+        struct rdmux_request *request = rdmux_ring_record(ring, at);
+        bool known = rdmux_op_reads(request->op)
+                         ? request->done != 0
+                         : at < (is_message(request) ? failover->marked : failover->placed);
+        if (known && request->status == RDMUX_OK) {
+            request->done = 1;
+        } else if (request->status == RDMUX_OK) {
+            request->done = 0;
+        }
+    }
+    failover->confirmed = ring->head;
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Sends on the control channel of an endpoint. */
+#include "api/failover/failover.h"
+#include "negotiation/control_channel.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void rdmux_ep_say(struct rdmux_ep *ep, const uint8_t *frame, size_t size)
+{
+    if (ep->channel == NULL) {
+        return;
+    }
+    enum rdmux_status status = rdmux_channel_send(ep->channel, frame, size);
+    if (status == RDMUX_OK || ep->phase != RDMUX_PHASE_READY) {
+        return;
+    }
+    if (ep->failover != NULL) {
+        struct rdmux_resume *resume = &ep->failover->resume;
+        resume->is_broken = true; /* not within this call: the caller may be reading from it */
+        snprintf(resume->text, sizeof(resume->text), "%s", rdmux_last_error());
+        rdmux_cq_pend(ep->cq, ep);
+    } else if (ep->fault == RDMUX_OK) {
+        ep->fault = (uint32_t)status;
+        snprintf(ep->fault_text, sizeof(ep->fault_text), "%s", rdmux_last_error());
+        rdmux_cq_pend(ep->cq, ep);
+    }
+}
+
+void rdmux_ep_tell(struct rdmux_ep *ep, const struct rdmux_message *message)
+{
+    uint8_t frame[RDMUX_MESSAGE_MAX];
+    if (ep->channel != NULL) {
+        rdmux_ep_say(ep, frame, rdmux_message_encode(message, frame));
+        if (message->type == RDMUX_FRAME_IMPORT) {
+            explicit_bzero(frame, sizeof(frame)); /* the token */
+        }
+    }
+}
+
+/* What has come is the peer's to know before the end. */
+void rdmux_ep_tell_received(struct rdmux_ep *ep)
+{
+    if (ep->failover != NULL) {
+        ep->fabric->failover_hooks->tell_received(ep);
+    }
+}
+
+void rdmux_ep_tell_end(struct rdmux_ep *ep)
+{
+    if (ep->end_received || ep->end_told) {
+        return;
+    }
+    rdmux_ep_tell_received(ep);
+    struct rdmux_message message = { .type = RDMUX_FRAME_END, .status = RDMUX_PEER_GONE };
+    switch ((enum rdmux_status)ep->status) {
+    case RDMUX_OK:
+        if (ep->phase != RDMUX_PHASE_READY) {
+            return; /* an orderly end has said everything */
+        }
+        snprintf(message.text, sizeof(message.text), "the peer closed its endpoint");
+        break;
+    case RDMUX_LENGTH:
+    case RDMUX_DENIED:
+    case RDMUX_OUT_OF_RANGE:
+    case RDMUX_PROTOCOL:
+    case RDMUX_NO_MEMORY:
+    case RDMUX_IO:
+        message.type = RDMUX_FRAME_FAULT;
+        message.status = ep->status;
+        memcpy(message.text, ep->info.text, sizeof(message.text));
+        break;
+    default:
+        snprintf(message.text, sizeof(message.text), "the peer's endpoint failed: %.200s",
+                 ep->info.text);
+        break;
+    }
+    rdmux_ep_tell(ep, &message);
+}
+
+void rdmux_ep_control_rests(struct rdmux_ep *ep, const struct rdmux_channel *channel)
+{
+    if (channel != NULL && !rdmux_channel_is_attached(channel) &&
+        rdmux_channel_holds_bytes(channel) && rdmux_list_empty(&ep->held_link)) {
+        rdmux_list_append(&ep->cq->held, &ep->held_link);
+        rdmux_cq_poke(ep->cq);
+    }
+}

@@ -1,0 +1,753 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Endpoints: attributes, life, end, information. The data path is post.c, set-up connection.c, the rest control.c. */
+#include "api/data/bounce.h"
+#include "api/failover/failover.h"
+#include "api/object/joins.h"
+#include "api/data/fast_path.h"
+#include "api/data/segments.h"
+
+#include "api/setup/handshake_driver.h"
+#include "negotiation/control_channel.h"
+#include "negotiation/explain.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    DEFAULT_DEPTH = 64,
+    DEPTH_MAX = 65536,
+    DEFAULT_MAX_SGE = 4,
+    DEFAULT_MAX_MESSAGE = 8 << 20,
+    DEFAULT_LIVENESS_MS = 10000,
+    LEAST_LIVENESS_MS = 100,
+    DEFAULT_SETUP_TIMEOUT_MS = 10000,
+    DEFAULT_PATH_TIMEOUT_MS = 2000,
+    DATA_SOCKETS_MAX = 16,
+    DEFAULT_FAILOVER_ATTEMPTS = 64,
+    DEFAULT_FAILOVER_TIME_MS = 30000,
+    DEFAULT_FAILBACK_HOLD_MS = 10000,
+    END_DEADLINE_MS = 10000, /* for copies in progress, where liveness is RDMUX_NEVER */
+};
+
+/* ------------------------------------------------------------------------------------------------- attributes */
+
+static enum rdmux_status bad_attr(const char *field, const char *why)
+{
+    return rdmux_fail(RDMUX_INVALID, "attr.%s %s", field, why);
+}
+
+static enum rdmux_status check_numbers(struct rdmux_ep_attr *to)
+{
+    static const struct {
+        const char *name;
+        size_t offset;
+        uint32_t least, most, standard;
+        uint32_t also; /* a further value that is allowed */
+        const char *why;
+    } fields[] = {
+#define FIELD(name) #name, offsetof(struct rdmux_ep_attr, name)
+        { FIELD(send_depth), 1, DEPTH_MAX, DEFAULT_DEPTH, 0, "is above 65,536" },
+        { FIELD(recv_depth), 1, DEPTH_MAX, DEFAULT_DEPTH, 0, "is above 65,536" },
+        { FIELD(max_send_sge), 1, RDMUX_SGE_MAX, DEFAULT_MAX_SGE, 0, "is above 16" },
+        { FIELD(max_recv_sge), 1, RDMUX_SGE_MAX, DEFAULT_MAX_SGE, 0, "is above 16" },
+        { FIELD(prefer), 0, RDMUX_PREFER_BANDWIDTH, RDMUX_PREFER_DEFAULT, 0,
+          "is not one of RDMUX_PREFER_*" },
+        { FIELD(liveness_ms), LEAST_LIVENESS_MS, 86400000, DEFAULT_LIVENESS_MS, RDMUX_NEVER,
+          "is below 100 ms or above a day; RDMUX_NEVER turns it off" },
+        { FIELD(setup_timeout_ms), 1, 86400000, DEFAULT_SETUP_TIMEOUT_MS, RDMUX_NEVER,
+          "is above a day" },
+        { FIELD(path_timeout_ms), 1, 86400000, DEFAULT_PATH_TIMEOUT_MS, RDMUX_NEVER,
+          "is above a day" },
+        { FIELD(failover_attempts), 1, 100000, DEFAULT_FAILOVER_ATTEMPTS, 0, "is above 100,000" },
+        { FIELD(failover_time_ms), 1, 86400000, DEFAULT_FAILOVER_TIME_MS, RDMUX_NEVER,
+          "is above a day" },
+        { FIELD(failback_hold_ms), 1, 86400000, DEFAULT_FAILBACK_HOLD_MS, 0, "is above a day" },
+        { FIELD(dscp), 1, 63, 26, RDMUX_OFF, "is above 63" },
+        { FIELD(ecn), 1, 2, 2, RDMUX_OFF, "is not 1, 2 or RDMUX_OFF" },
+        { FIELD(service_level), 0, 15, 0, 0, "is above 15" },
+        { FIELD(data_sockets), 1, DATA_SOCKETS_MAX, 1, 0, "is above 16" },
+#undef FIELD
+    };
+    for (size_t i = 0; i < RDMUX_COUNT_OF(fields); i++) {
+        uint32_t value;
+        char *at = (char *)to + fields[i].offset;
+        memcpy(&value, at, sizeof(value));
+        if (value == 0) {
+            value = fields[i].standard;
+        } else if ((value < fields[i].least || value > fields[i].most) &&
+                   (fields[i].also == 0 || value != fields[i].also)) {
+            return bad_attr(fields[i].name, fields[i].why);
+        }
+        memcpy(at, &value, sizeof(value));
+    }
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_ep_attr_check(const struct rdmux_ep_attr *from, struct rdmux_fabric *fabric,
+                                      struct rdmux_cq *cq, struct rdmux_ep_attr *to)
+{
+    struct rdmux_ep_attr all = RDMUX_EP_ATTR_INIT;
+    *to = all;
+    if (from != NULL) {
+        if (from->size < offsetof(struct rdmux_ep_attr, send_depth)) {
+            return rdmux_fail(RDMUX_INVALID, "attr.size is %u; use RDMUX_EP_ATTR_INIT", from->size);
+        }
+        memcpy(to, from, from->size < sizeof(*to) ? from->size : sizeof(*to));
+        to->size = sizeof(*to);
+    }
+    if (to->flags != 0) {
+        return bad_attr("flags", "has unknown bits");
+    }
+    enum rdmux_status status = check_numbers(to);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    if (to->max_inline < RDMUX_INLINE_MIN) {
+        to->max_inline = RDMUX_INLINE_MIN;
+    } else if (to->max_inline > RDMUX_INLINE_MAX) {
+        to->max_inline = RDMUX_INLINE_MAX;
+    }
+    to->max_send = to->max_send == 0 ? DEFAULT_MAX_MESSAGE : to->max_send;
+    to->max_recv = to->max_recv == 0 ? DEFAULT_MAX_MESSAGE : to->max_recv;
+    if (to->failover > RDMUX_FAILOVER_ON || to->failback > 1 || to->probe > 1) {
+        return bad_attr(to->probe > 1      ? "probe"
+                        : to->failback > 1 ? "failback"
+                                           : "failover",
+                        "is neither 0 nor 1");
+    }
+    if (to->failback != 0 && to->failover == RDMUX_FAILOVER_OFF) {
+        return bad_attr("failback", "is 1 without failover: there is no path to go back from");
+    }
+    status = rdmux_fabric_check_filter(fabric, "attr.paths", to->paths);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    if ((to->require & ~(uint64_t)RDMUX_CAPS_ALL) != 0 ||
+        (to->require_native & ~(uint64_t)RDMUX_CAPS_ALL) != 0) {
+        return bad_attr((to->require & ~(uint64_t)RDMUX_CAPS_ALL) != 0 ? "require"
+                                                                       : "require_native",
+                        "has bits that are no RDMUX_CAP_*");
+    }
+    if (to->private_length > RDMUX_PRIVATE_DATA_MAX) {
+        return bad_attr("private_length", "is above 196");
+    }
+    if (to->private_length != 0 && to->private_data == NULL) {
+        return bad_attr("private_data", "is NULL, private_length is not 0");
+    }
+    if (to->srq != NULL && to->srq->cq != cq) {
+        return bad_attr("srq", "belongs to another cq");
+    }
+    if (to->local != NULL && strlen(to->local) >= RDMUX_NAME_MAX) {
+        return bad_attr("local", "is longer than an address or device name");
+    }
+    return RDMUX_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------- life */
+
+enum rdmux_status rdmux_ep_create(struct rdmux_fabric *fabric, struct rdmux_cq *cq,
+                                  const struct rdmux_ep_attr *attr, struct rdmux_ep **out)
+{
+    uint64_t entries = (uint64_t)attr->send_depth + (attr->srq == NULL ? attr->recv_depth : 0);
+    enum rdmux_status status = rdmux_cq_reserve(cq, entries);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    struct rdmux_ep *ep = rdmux_allocate(fabric, sizeof(*ep));
+    if (ep == NULL) {
+        status = rdmux_fail(RDMUX_NO_MEMORY, "endpoint: out of memory");
+        goto unreserve;
+    }
+    ep->secrets = rdmux_secret_allocate(fabric);
+    if (ep->secrets == NULL) {
+        status = rdmux_fail(RDMUX_NO_MEMORY, "endpoint: out of memory");
+        goto release;
+    }
+    ep->reserved = entries;
+    ep->cq = cq;
+    ep->lane = cq->no_lane;
+    ep->fabric = fabric;
+    ep->phase = RDMUX_PHASE_SETUP;
+    ep->id = atomic_fetch_add(&fabric->next_id, 1);
+    ep->user = attr->user;
+    ep->srq = attr->srq;
+    ep->max_inline = attr->max_inline;
+    rdmux_list_init(&ep->link);
+    rdmux_list_init(&ep->join_link);
+    rdmux_list_init(&ep->pending_link);
+    rdmux_list_init(&ep->busy_link);
+    rdmux_list_init(&ep->accept_link);
+    rdmux_list_init(&ep->held_link);
+    rdmux_list_init(&ep->srq_link);
+    rdmux_list_init(&ep->remotes);
+    rdmux_list_init(&ep->ready_remotes);
+    ep->stats.size = sizeof(ep->stats);
+    ep->info.size = sizeof(ep->info);
+    ep->info.send_depth = attr->send_depth;
+    ep->info.recv_depth = attr->srq == NULL ? attr->recv_depth : 0;
+    ep->info.max_send_sge = attr->max_send_sge;
+    ep->info.max_recv_sge = attr->max_recv_sge;
+    ep->info.max_inline = attr->max_inline;
+    status = rdmux_ring_create(fabric, &ep->send, attr->send_depth, attr->max_send_sge,
+                               attr->max_inline);
+    if (status != RDMUX_OK) {
+        goto release_secrets;
+    }
+    if (attr->srq == NULL) {
+        status = rdmux_ring_create(fabric, &ep->recv, attr->recv_depth, attr->max_recv_sge, 0);
+        if (status != RDMUX_OK) {
+            goto destroy_send;
+        }
+    }
+    status = rdmux_cq_enrol(cq, ep);
+    if (status != RDMUX_OK) {
+        goto destroy_recv;
+    }
+    if (attr->srq != NULL) {
+        attr->srq->ep_count++;
+    }
+    *out = ep;
+    return RDMUX_OK;
+
+destroy_recv:
+    rdmux_ring_destroy(fabric, &ep->recv);
+destroy_send:
+    rdmux_ring_destroy(fabric, &ep->send);
+release_secrets:
+    rdmux_secret_release(fabric, ep->secrets);
+release:
+    rdmux_release(fabric, ep);
+unreserve:
+    rdmux_cq_unreserve(cq, entries);
+    return status;
+}
+
+void rdmux_ep_attach(struct rdmux_ep *ep, struct rdmux_provider_ep *path)
+{
+    ep->path = path;
+    ep->ops = path->ops;
+    ep->domain = path->cq->domain;
+    ep->phase = RDMUX_PHASE_READY;
+    ep->has_lane = ep->plain == NULL && rdmux_lane_is_possible(ep);
+    if (ep->plain != NULL && ep->srq == NULL) {
+        rdmux_ep_offer_waiting_receives(ep); /* the others were offered before it was connected */
+    } else {
+        rdmux_ep_offer_all_receives(ep);
+    }
+}
+
+/* Has the provider seen the send side's request at this place, or a piece of it? */
+static bool has_started(const struct rdmux_ep *ep, uint64_t at)
+{
+    return at < ep->send.next ||
+           (at == ep->send.next && ep->segments != NULL && ep->segments->given != 0);
+}
+
+/* Ends every request that is not done: the oldest of the send side with the cause, the others as flushed. Later ones that were
+ * done out of order are flushed as well: a success says of every earlier request that it succeeded. */
+static void flush_requests(struct rdmux_ep *ep)
+{
+    uint32_t cause = ep->status == RDMUX_OK || ep->cause_told ? RDMUX_FLUSHED : ep->status;
+    bool failed = false;
+    if (ep->failover != NULL) {
+        ep->fabric->failover_hooks->end_requests(ep);
+    }
+    for (uint64_t at = ep->send.tail; at != ep->send.head; at++) {
+        struct rdmux_request *request = &ep->send.records[at & ep->send.mask];
+        if (request->done && request->status == RDMUX_OK && !failed) {
+            continue;
+        }
+        if (!request->done) {
+            request->done = 1;
+            request->status = ep->in_doubt && has_started(ep, at) ? RDMUX_OUTCOME_UNKNOWN : cause;
+            cause = RDMUX_FLUSHED;
+        } else if (request->status == RDMUX_OK ||
+                   (failed && request->status != RDMUX_OUTCOME_UNKNOWN)) {
+            request->status = RDMUX_FLUSHED;
+        } else {
+            cause = RDMUX_FLUSHED; /* the provider gave it to this one */
+        }
+        failed = true;
+    }
+    ep->send.next = ep->send.head;
+    for (uint64_t at = ep->recv.tail; at != ep->recv.head; at++) {
+        struct rdmux_request *request = &ep->recv.records[at & ep->recv.mask];
+        if (!request->done) {
+            request->done = 1;
+            request->status = RDMUX_FLUSHED;
+            request->opcode = RDMUX_WC_RECV;
+            request->wc_flags = 0;
+        }
+    }
+    ep->recv.next = ep->recv.head;
+    while (ep->srq_taken != NULL) {
+        struct rdmux_request *request = ep->srq_taken;
+        ep->srq_taken = request->next;
+        request->next = NULL;
+        request->done = 1;
+        request->status = RDMUX_FLUSHED;
+        request->opcode = RDMUX_WC_RECV;
+        request->wc_flags = 0;
+        if (ep->srq_done == NULL) {
+            ep->srq_done = request;
+        } else {
+            ep->srq_done_last->next = request;
+        }
+        ep->srq_done_last = request;
+    }
+}
+
+static void end_remotes(struct rdmux_ep *ep)
+{
+    for (struct rdmux_list *at = ep->remotes.next; at != &ep->remotes; at = at->next) {
+        struct rdmux_remote *remote = RDMUX_CONTAINER(at, struct rdmux_remote, link);
+        if (remote->state == RDMUX_REMOTE_ASKING && remote->announce) {
+            remote->announce = false;
+            rdmux_list_append(&ep->ready_remotes, &remote->ready_link);
+        }
+        if (remote->state != RDMUX_REMOTE_DEAD) {
+            remote->state = RDMUX_REMOTE_DEAD;
+            remote->status = ep->status == RDMUX_OK ? RDMUX_PEER_GONE : ep->status;
+        }
+        rdmux_lane_aim(remote);
+    }
+}
+
+void rdmux_ep_close_path(struct rdmux_ep *ep, struct rdmux_provider_ep *path)
+{
+    if (ep->channel != NULL) {
+        rdmux_channel_detach(ep->channel);
+    }
+    ep->stats.system_calls += path->system_calls;
+    path->ops->ep_close(path);
+    if (ep->srq != NULL) {
+        rdmux_srq_use(ep->srq, ep->path_attr.srq, -1);
+    }
+    rdmux_bounce_close(ep);
+    rdmux_segments_close(ep);
+    rdmux_cq_domain_leave(path->cq);
+    if (ep->srq != NULL) {
+        rdmux_srq_leave(ep);
+    }
+    rdmux_release(ep->fabric, path);
+}
+
+static void close_path(struct rdmux_ep *ep)
+{
+    if (ep->path == NULL) {
+        return;
+    }
+    for (struct rdmux_list *at = ep->remotes.next; at != &ep->remotes; at = at->next) {
+        rdmux_remote_detach(RDMUX_CONTAINER(at, struct rdmux_remote, link));
+    }
+    rdmux_ep_close_path(ep, ep->path);
+    ep->path = NULL;
+}
+
+/* Nobody reaches this endpoint any more: channel, joins, revocations. */
+static void leave_control(struct rdmux_ep *ep)
+{
+    if (ep->heartbeat_group != NULL) {
+        rdmux_heartbeat_group_put(ep->fabric, ep->heartbeat_group);
+        ep->heartbeat_group = NULL;
+    }
+    rdmux_joins_remove(ep->fabric, ep);
+    if (ep->failover != NULL) {
+        ep->fabric->failover_hooks->leave_channel(ep);
+    }
+    if (ep->channel != NULL) {
+        rdmux_channel_destroy(ep->channel);
+        ep->channel = NULL;
+    }
+    if (ep->peer != NULL) {
+        rdmux_peer_put(ep->fabric, ep->peer);
+        ep->peer = NULL;
+    }
+    rdmux_read_drain_leave(ep);
+    rdmux_mr_importer_gone(ep->fabric, ep->id);
+}
+
+/* rdmux_accept() has not returned the endpoint yet: nobody can hear of its end. */
+static bool is_held(const struct rdmux_ep *ep)
+{
+    return (ep->events & RDMUX_EVENT_HELD) != 0;
+}
+
+static uint64_t held_deadline(const struct rdmux_ep *ep)
+{
+    uint32_t ms = ep->acceptor->timeout_ms;
+    return ms == 0 ? UINT64_MAX : rdmux_now(ep->fabric) + (uint64_t)ms * 1000000;
+}
+
+static void finish_end(struct rdmux_ep *ep)
+{
+    rdmux_list_remove(&ep->busy_link);
+    flush_requests(ep);
+    end_remotes(ep);
+    close_path(ep);
+    leave_control(ep);
+    ep->phase = RDMUX_PHASE_ENDED;
+    if (!ep->shutdown_quiet) {
+        ep->events |= RDMUX_EVENT_DISCONNECTED;
+    }
+    rdmux_cq_pend(ep->cq, ep);
+    if (is_held(ep)) {
+        ep->ending_deadline_ns = held_deadline(ep);
+        rdmux_ep_timer(ep);
+    }
+}
+
+void rdmux_ep_end_unconnected(struct rdmux_ep *ep)
+{
+    flush_requests(ep);
+    end_remotes(ep);
+    leave_control(ep);
+    ep->phase = RDMUX_PHASE_ENDED;
+}
+
+void rdmux_ep_end_step(struct rdmux_ep *ep)
+{
+    if (ep->phase != RDMUX_PHASE_ENDING) {
+        return;
+    }
+    struct rdmux_provider_counts counts;
+    if (ep->path == NULL || ep->ops->ep_quiesce(ep->path, &counts) != RDMUX_IN_PROGRESS ||
+        rdmux_now(ep->fabric) >= ep->ending_deadline_ns) {
+        finish_end(ep);
+    }
+}
+
+static void start_ending(struct rdmux_ep *ep)
+{
+    uint64_t wait_ms = ep->info.liveness_ms == RDMUX_NEVER ? END_DEADLINE_MS : ep->info.liveness_ms;
+    ep->phase = RDMUX_PHASE_ENDING;
+    ep->ending_deadline_ns = rdmux_now(ep->fabric) + wait_ms * 1000000;
+    rdmux_list_remove(&ep->busy_link); /* with failover it may be there */
+    rdmux_list_append(&ep->cq->busy, &ep->busy_link);
+    rdmux_ep_end_step(ep);
+    if (ep->phase == RDMUX_PHASE_ENDING) {
+        rdmux_ep_timer(ep);
+    }
+}
+
+/* A message waits for a receive if the provider's last request for one found none. */
+static bool is_starved(const struct rdmux_ep *ep)
+{
+    if (ep->fault != RDMUX_OK) {
+        return false; /* the path moves no byte any more */
+    }
+    return ep->srq == NULL ? ep->starved_at == ep->recv.next + 1
+                           : !rdmux_list_empty(&ep->srq_link) || ep->srq_offered != 0;
+}
+
+/* Messages that came before the peer closed its endpoint wait for receives, which the program may not
+ * have had the time to post. With failover a send is done when it was received: none is lost. A channel
+ * that shares the path's socket ends with it. */
+static bool may_linger(const struct rdmux_ep *ep)
+{
+    bool closed = ep->end_received || is_held(ep);
+    bool shares = ep->channel != NULL && rdmux_channel_is_attached(ep->channel);
+    return ep->status == RDMUX_PEER_GONE && closed && ep->failover == NULL && !shares &&
+           is_starved(ep);
+}
+
+static void end_lingering(struct rdmux_ep *ep)
+{
+    if (ep->fault != RDMUX_OK &&
+        ep->fault != RDMUX_PEER_GONE) { /* such as LENGTH, of the last one */
+        ep->status = ep->fault;
+        memcpy(ep->info.text, ep->fault_text, sizeof(ep->info.text));
+    }
+    start_ending(ep);
+}
+
+void rdmux_ep_fail(struct rdmux_ep *ep, enum rdmux_status status, const char *format, ...)
+{
+    if (ep->phase != RDMUX_PHASE_READY) {
+        return;
+    }
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(ep->info.text, sizeof(ep->info.text), format, arguments);
+    va_end(arguments);
+    ep->status = (uint32_t)status;
+    ep->in_doubt = ep->in_doubt && (status == RDMUX_DENIED || status == RDMUX_OUT_OF_RANGE);
+    const bool lingers = may_linger(ep);
+    ep->phase = lingers ? RDMUX_PHASE_LINGERING : RDMUX_PHASE_ENDING;
+    ep->want_writable = false;
+    rdmux_log(ep->fabric, status == RDMUX_OK ? RDMUX_LOG_DEBUG : RDMUX_LOG_WARN,
+              "endpoint %llu: ended with %s: %s", (unsigned long long)ep->id,
+              rdmux_status_name(status), ep->info.text);
+    rdmux_ep_tell_end(ep);
+    if (ep->failover != NULL) {
+        ep->fabric->failover_hooks->abandon(ep);
+    }
+    if (lingers) {
+        end_remotes(ep);
+        leave_control(ep);
+        rdmux_ep_linger_anew(ep);
+        return;
+    }
+    start_ending(ep);
+}
+
+void rdmux_ep_linger_step(struct rdmux_ep *ep)
+{
+    if (ep->phase == RDMUX_PHASE_LINGERING && !is_starved(ep)) {
+        rdmux_ep_drain_path(ep); /* one poll need not have brought all there is */
+        if (!is_starved(ep)) {
+            end_lingering(ep);
+        }
+    }
+}
+
+void rdmux_ep_linger_anew(struct rdmux_ep *ep)
+{
+    uint64_t wait_ms = ep->info.liveness_ms < RDMUX_LINGER_MS ? ep->info.liveness_ms
+                                                              : RDMUX_LINGER_MS;
+    if (ep->phase == RDMUX_PHASE_LINGERING) {
+        ep->ending_deadline_ns = is_held(ep) ? held_deadline(ep)
+                                             : rdmux_now(ep->fabric) + wait_ms * 1000000;
+    }
+    rdmux_ep_timer(ep);
+}
+
+uint64_t rdmux_ep_linger_deadline(const struct rdmux_ep *ep)
+{
+    bool waits = ep->phase == RDMUX_PHASE_LINGERING ||
+                 (ep->phase == RDMUX_PHASE_ENDED && is_held(ep));
+    return waits ? ep->ending_deadline_ns : UINT64_MAX;
+}
+
+void rdmux_ep_linger_over(struct rdmux_ep *ep)
+{
+    if (is_held(ep)) {
+        rdmux_log(ep->fabric, RDMUX_LOG_WARN,
+                  "endpoint %llu: it has ended, and nobody has accepted it in time; dropped",
+                  (unsigned long long)ep->id);
+        rdmux_ep_dismantle(ep);
+    } else {
+        end_lingering(ep);
+    }
+}
+
+/* Gives the SRQ back what it lent to an endpoint that is closed. */
+static void return_srq_receives(struct rdmux_ep *ep)
+{
+    struct rdmux_request *lists[] = { ep->srq_done, ep->srq_taken };
+    ep->srq_done = NULL;
+    ep->srq_taken = NULL;
+    for (size_t i = 0; i < RDMUX_COUNT_OF(lists); i++) {
+        while (lists[i] != NULL) {
+            struct rdmux_request *request = lists[i];
+            lists[i] = request->next;
+            rdmux_srq_unput(ep->srq, request);
+        }
+    }
+}
+
+/* Everything but the memory. The provider's ep_close never waits. */
+void rdmux_ep_dismantle(struct rdmux_ep *ep)
+{
+    struct rdmux_cq *cq = ep->cq;
+    if (ep->phase == RDMUX_PHASE_CLOSED) {
+        return;
+    }
+    if (ep->phase == RDMUX_PHASE_READY) {
+        rdmux_ep_tell_end(ep);
+    }
+    if (ep->failover != NULL) {
+        ep->fabric->failover_hooks->abandon(ep);
+    }
+    ep->fabric->life->leave_set_up(ep);
+    ep->phase = RDMUX_PHASE_CLOSED;
+    rdmux_lane_forget(ep);
+    if (ep->path != NULL) {
+        struct rdmux_provider_counts counts;
+        (void)ep->ops->ep_quiesce(ep->path, &counts);
+    }
+    close_path(ep);
+    while (!rdmux_list_empty(&ep->remotes)) {
+        struct rdmux_remote *remote = RDMUX_CONTAINER(ep->remotes.next, struct rdmux_remote, link);
+        rdmux_list_remove(&remote->link);
+        rdmux_list_remove(&remote->ready_link);
+        rdmux_secret_release(ep->fabric, remote->token);
+        rdmux_release(ep->fabric, remote);
+    }
+    leave_control(ep);
+    if (ep->srq != NULL) {
+        return_srq_receives(ep);
+        ep->srq->ep_count--;
+        ep->srq = NULL;
+    }
+    for (struct rdmux_ep **at = &cq->doorbells; *at != NULL; at = &(*at)->doorbell_next) {
+        if (*at == ep) {
+            *at = ep->doorbell_next;
+            break;
+        }
+    }
+    rdmux_list_remove(&ep->busy_link);
+    rdmux_list_remove(&ep->held_link);
+    if (ep->pending) {
+        rdmux_list_remove(&ep->pending_link);
+        ep->pending = false;
+    }
+    ep->events = 0;
+    rdmux_cq_strike(cq, ep);
+    rdmux_cq_unreserve(cq, ep->reserved);
+    rdmux_list_append(&cq->dropped, &ep->link);
+}
+
+void rdmux_ep_free(struct rdmux_ep *ep)
+{
+    while (ep->inbox != NULL) {
+        struct rdmux_inbox *entry = ep->inbox;
+        ep->inbox = entry->next;
+        rdmux_release_wiped(ep->fabric, entry, sizeof(*entry) + entry->size);
+    }
+    rdmux_secret_release(ep->fabric, ep->secrets);
+    rdmux_ring_destroy(ep->fabric, &ep->send);
+    rdmux_ring_destroy(ep->fabric, &ep->recv);
+    rdmux_release(ep->fabric, ep->candidates);
+    if (ep->failover != NULL) {
+        ep->fabric->failover_hooks->destroy(ep);
+    }
+    rdmux_release(ep->fabric, ep);
+}
+
+enum rdmux_status rdmux_ep_close(struct rdmux_ep *ep)
+{
+    if (ep == NULL) {
+        return RDMUX_OK;
+    }
+    if (!rdmux_cq_enter(ep->cq)) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "rdmux_ep_close: the process forked; the endpoint belongs to the parent");
+    }
+    if (ep->phase == RDMUX_PHASE_CLOSED) {
+        rdmux_cq_leave(ep->cq);
+        return rdmux_fail(RDMUX_INVALID, "rdmux_ep_close: the endpoint is closed already");
+    }
+    rdmux_ep_dismantle(ep);
+    rdmux_list_remove(&ep->link);
+    rdmux_list_append(&ep->cq->closed, &ep->link); /* rdmux_ep_user() still works */
+    rdmux_cq_leave(ep->cq);
+    return RDMUX_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------- information */
+
+static enum rdmux_status enter_open(struct rdmux_ep *ep, const char *call)
+{
+    if (ep == NULL) {
+        return rdmux_fail(RDMUX_INVALID, "%s: ep is NULL", call);
+    }
+    if (!rdmux_cq_enter(ep->cq)) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "%s: the process forked; the endpoint belongs to the parent", call);
+    }
+    if (ep->phase == RDMUX_PHASE_CLOSED) {
+        rdmux_cq_leave(ep->cq);
+        return rdmux_fail(RDMUX_INVALID, "%s: the endpoint is closed", call);
+    }
+    return RDMUX_OK;
+}
+
+static uint32_t state_of(const struct rdmux_ep *ep)
+{
+    if (ep->phase == RDMUX_PHASE_SETUP) {
+        return RDMUX_EP_CONNECTING;
+    }
+    if (ep->phase != RDMUX_PHASE_READY) {
+        return RDMUX_EP_ENDED;
+    }
+    return rdmux_failover_is_moving(ep) ? RDMUX_EP_MOVING : RDMUX_EP_CONNECTED;
+}
+
+enum rdmux_status rdmux_ep_info(struct rdmux_ep *ep, struct rdmux_ep_info *out)
+{
+    if (out == NULL || out->size < offsetof(struct rdmux_ep_info, provider)) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "rdmux_ep_info: out is NULL or without size; use RDMUX_EP_INFO_INIT");
+    }
+    enum rdmux_status status = enter_open(ep, "rdmux_ep_info");
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    uint32_t size = out->size;
+    ep->info.state = state_of(ep);
+    ep->info.status = ep->status;
+    memcpy(out, &ep->info, size < sizeof(ep->info) ? size : sizeof(ep->info));
+    out->size = size;
+    rdmux_cq_leave(ep->cq);
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_ep_stats(struct rdmux_ep *ep, struct rdmux_ep_stats *out)
+{
+    if (out == NULL || out->size < offsetof(struct rdmux_ep_stats, sends)) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "rdmux_ep_stats: out is NULL or without size; use RDMUX_EP_STATS_INIT");
+    }
+    enum rdmux_status status = enter_open(ep, "rdmux_ep_stats");
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    struct rdmux_ep_stats stats = ep->stats;
+    stats.service_slices = ep->cq->slices;
+    stats.system_calls += ep->path == NULL ? 0 : ep->path->system_calls;
+    uint32_t size = out->size;
+    memcpy(out, &stats, size < sizeof(stats) ? size : sizeof(stats));
+    out->size = size;
+    rdmux_cq_leave(ep->cq);
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_ep_set_user(struct rdmux_ep *ep, void *user)
+{
+    enum rdmux_status status = enter_open(ep, "rdmux_ep_set_user");
+    if (status == RDMUX_OK) {
+        ep->user = user;
+        rdmux_cq_leave(ep->cq);
+    }
+    return status;
+}
+
+void *rdmux_ep_user(struct rdmux_ep *ep)
+{
+    return ep == NULL || *ep->cq->alive == 0 ? NULL : ep->user;
+}
+
+enum rdmux_status rdmux_ep_explanation(struct rdmux_ep *ep, struct rdmux_explanation **out)
+{
+    if (out == NULL) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_ep_explanation: out is NULL");
+    }
+    *out = NULL;
+    enum rdmux_status status = enter_open(ep, "rdmux_ep_explanation");
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    enum rdmux_status outcome = ep->phase == RDMUX_PHASE_SETUP
+                                    ? RDMUX_IN_PROGRESS
+                                    : (enum rdmux_status)ep->setup_status;
+    *out = rdmux_explanation_create(outcome, ep->candidates, ep->candidate_count,
+                                    ep->info.peer_address);
+    rdmux_cq_leave(ep->cq);
+    return *out == NULL ? rdmux_fail(RDMUX_NO_MEMORY, "rdmux_ep_explanation: out of memory")
+                        : RDMUX_OK;
+}
+
+enum rdmux_status rdmux_ep_check_plain(const struct rdmux_ep *ep, const char *call)
+{
+    if (ep->phase == RDMUX_PHASE_READY && ep->plain != NULL) {
+        return RDMUX_OK;
+    }
+    return rdmux_fail(RDMUX_INVALID, "%s: %s", call,
+                      ep->phase == RDMUX_PHASE_SETUP ? "the endpoint is not connected yet"
+                      : ep->phase != RDMUX_PHASE_READY
+                          ? "the endpoint has ended"
+                          : "the endpoint's peer is rdmux; raw keys are for endpoints of rdma:// "
+                            "alone, use a token");
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Processes at the other end, and heartbeat groups: endpoints to one process at one address, which one heartbeat is for. */
+#include "api/setup/handshake_driver.h"
+#include "negotiation/control_channel.h"
+
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+
+struct rdmux_peer_process *rdmux_peer_get(struct rdmux_fabric *fabric,
+                                          const uint8_t id[RDMUX_PROCESS_ID_SIZE])
+{
+    struct rdmux_peer_process *fresh = rdmux_allocate(fabric, sizeof(*fresh));
+    pthread_mutex_lock(&fabric->lock);
+    struct rdmux_peer_process *found = NULL;
+    for (struct rdmux_list *at = fabric->peers.next; at != &fabric->peers && found == NULL;
+         at = at->next) {
+        struct rdmux_peer_process *peer = RDMUX_CONTAINER(at, struct rdmux_peer_process, link);
+        found = memcmp(peer->id, id, sizeof(peer->id)) == 0 ? peer : NULL;
+    }
+    if (found == NULL && fresh != NULL) {
+        found = fresh;
+        fresh = NULL;
+        memcpy(found->id, id, sizeof(found->id));
+        rdmux_list_init(&found->heartbeat_groups);
+        rdmux_list_append(&fabric->peers, &found->link);
+    }
+    if (found != NULL) {
+        found->refs++;
+        atomic_store(&found->heard_ns, rdmux_now(fabric));
+    }
+    pthread_mutex_unlock(&fabric->lock);
+    rdmux_release(fabric, fresh);
+    return found;
+}
+
+void rdmux_peer_put(struct rdmux_fabric *fabric, struct rdmux_peer_process *peer)
+{
+    pthread_mutex_lock(&fabric->lock);
+    bool last = --peer->refs == 0;
+    if (last) {
+        rdmux_list_remove(&peer->link);
+    }
+    pthread_mutex_unlock(&fabric->lock);
+    if (last) {
+        rdmux_release(fabric, peer);
+    }
+}
+
+void rdmux_peers_free(struct rdmux_fabric *fabric)
+{
+    while (!rdmux_list_empty(&fabric->peers)) {
+        struct rdmux_peer_process *peer = RDMUX_CONTAINER(fabric->peers.next,
+                                                          struct rdmux_peer_process, link);
+        while (!rdmux_list_empty(&peer->heartbeat_groups)) {
+            struct rdmux_heartbeat_group *group = RDMUX_CONTAINER(
+                peer->heartbeat_groups.next, struct rdmux_heartbeat_group, link);
+            rdmux_list_remove(&group->link);
+            rdmux_release(fabric, group);
+        }
+        rdmux_list_remove(&peer->link);
+        rdmux_release(fabric, peer);
+    }
+}
+
+/* Where the process at the other end of a socket is, as the kernel knows it; of a kind of socket of
+ * which it knows nothing, the endpoint is alone. */
+static void find_from(int socket, uint64_t ep_id, uint8_t from[RDMUX_HEARTBEAT_GROUP_KEY_SIZE])
+{
+    struct sockaddr_storage address = { .ss_family = AF_UNSPEC };
+    socklen_t length = sizeof(address);
+    memset(from, 0, RDMUX_HEARTBEAT_GROUP_KEY_SIZE);
+    (void)getpeername(socket, (struct sockaddr *)&address, &length);
+    from[0] = (uint8_t)address.ss_family;
+    if (address.ss_family == AF_INET) {
+        struct sockaddr_in in;
+        memcpy(&in, &address, sizeof(in));
+        memcpy(from + 1, &in.sin_addr, sizeof(in.sin_addr));
+        return;
+    }
+    if (address.ss_family == AF_INET6) {
+        struct sockaddr_in6 in6;
+        memcpy(&in6, &address, sizeof(in6));
+        memcpy(from + 1, &in6.sin6_addr, sizeof(in6.sin6_addr));
+        memcpy(from + 1 + sizeof(in6.sin6_addr), &in6.sin6_scope_id, sizeof(in6.sin6_scope_id));
+        return;
+    }
+    struct ucred peer;
+    length = sizeof(peer);
+    if (address.ss_family == AF_UNIX &&
+        getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0) {
+        memcpy(from + 1, &peer, sizeof(peer));
+        return;
+    }
+    from[0] = AF_UNSPEC;
+    memcpy(from + 1, &ep_id, sizeof(ep_id));
+}
+
+struct rdmux_heartbeat_group *rdmux_heartbeat_group_get(struct rdmux_ep *ep)
+{
+    struct rdmux_heartbeat_group *fresh = rdmux_allocate(ep->fabric, sizeof(*fresh));
+    if (fresh == NULL) {
+        return NULL;
+    }
+    const char *identity = rdmux_channel_identity(ep->channel);
+    find_from(rdmux_channel_socket(ep->channel), ep->id, fresh->from);
+    memcpy(fresh->identity, identity, strnlen(identity, sizeof(fresh->identity) - 1));
+    struct rdmux_heartbeat_group *found = NULL;
+    pthread_mutex_lock(&ep->fabric->lock);
+    struct rdmux_list *list = &ep->peer->heartbeat_groups;
+    for (struct rdmux_list *at = list->next; at != list && found == NULL; at = at->next) {
+        struct rdmux_heartbeat_group *group = RDMUX_CONTAINER(at, struct rdmux_heartbeat_group,
+                                                              link);
+        bool same = memcmp(group->from, fresh->from, sizeof(group->from)) == 0 &&
+                    strcmp(group->identity, fresh->identity) == 0;
+        found = same ? group : NULL;
+    }
+    if (found == NULL) {
+        found = fresh;
+        fresh = NULL;
+        rdmux_list_append(list, &found->link);
+    }
+    found->refs++;
+    pthread_mutex_unlock(&ep->fabric->lock);
+    rdmux_release(ep->fabric, fresh);
+    return found;
+}
+
+void rdmux_heartbeat_group_put(struct rdmux_fabric *fabric, struct rdmux_heartbeat_group *group)
+{
+    pthread_mutex_lock(&fabric->lock);
+    bool last = --group->refs == 0;
+    if (last) {
+        rdmux_list_remove(&group->link);
+    }
+    pthread_mutex_unlock(&fabric->lock);
+    if (last) {
+        rdmux_release(fabric, group);
+    }
+}
+
+void rdmux_heartbeat_group_renew(struct rdmux_ep *ep)
+{
+    struct rdmux_heartbeat_group *group = rdmux_heartbeat_group_get(ep);
+    if (group != NULL) { /* else it goes on counting with those of the old address */
+        rdmux_heartbeat_group_put(ep->fabric, ep->heartbeat_group);
+        ep->heartbeat_group = group;
+    }
+}

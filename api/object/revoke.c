@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * Who has imported a region, and how its rights are taken back.
+ *
+ * exported goes first, so nobody imports any more; imports under way are waited for, so every
+ * description given out has its importer noted. Then the importers are told, through their cq's mail,
+ * and answer through the control channel; an endpoint that ends counts as answered. Meanwhile the caller
+ * gives their cqs a turn itself, if no call is inside of them: the service thread may come 10 ms later,
+ * and the program may be the caller. A peer that has closed its imports is not asked. After all answers
+ * or REVOKE_WAIT_MS the keys are invalidated whatever they did. Where devices go on answering reads
+ * then (RDMUX_PROVIDER_READS_LINGER) each importer's endpoint waits until none is under way, and is
+ * ended after REVOKE_WAIT_MS.
+ */
+#include "api/core.h"
+#include "api/failover/failover.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    REVOKE_WAIT_MS = 100,
+    TURN_MS = 1, /* between two turns of the caller; the service thread is sooner if it watches */
+    NS_PER_MS = 1000000,
+    NS_PER_S = 1000000000,
+};
+
+/* ------------------------------------------------------------------------------------- importers */
+
+/* Importers by endpoint: an endpoint that imports thousands of regions and a region that
+ * thousands import are both found fast. */
+static struct rdmux_importer **importer_bucket(struct rdmux_fabric *fabric, uint64_t ep_id)
+{
+    return &fabric->importer_buckets[ep_id % RDMUX_REGION_BUCKETS];
+}
+
+static struct rdmux_importer *find_importer(struct rdmux_fabric *fabric, const struct rdmux_mr *mr,
+                                            uint64_t ep_id)
+{
+    struct rdmux_importer *importer = *importer_bucket(fabric, ep_id);
+    while (importer != NULL && (importer->ep_id != ep_id || importer->mr != mr)) {
+        importer = importer->bucket_next;
+    }
+    return importer;
+}
+
+static void set_awaited(struct rdmux_importer *importer, bool is_awaited)
+{
+    if (importer->is_awaited != is_awaited) {
+        importer->is_awaited = is_awaited;
+        atomic_fetch_add_explicit(&importer->cq->revocations, is_awaited ? 1 : UINT32_MAX,
+                                  memory_order_relaxed);
+    }
+}
+
+static void free_importer(struct rdmux_fabric *fabric, struct rdmux_importer *importer)
+{
+    set_awaited(importer, false);
+    struct rdmux_importer **at = importer_bucket(fabric, importer->ep_id);
+    while (*at != importer) {
+        at = &(*at)->bucket_next;
+    }
+    *at = importer->bucket_next;
+    rdmux_list_remove(&importer->link);
+    rdmux_release(fabric, importer);
+}
+
+/* It answered, or its endpoint ended. */
+static void await_no_more(struct rdmux_importer *importer)
+{
+    struct rdmux_mr *mr = importer->mr;
+    if (importer->is_awaited) {
+        set_awaited(importer, false);
+        if (--mr->revoke_awaited == 0) {
+            pthread_cond_broadcast(&mr->changed);
+        }
+    }
+}
+
+enum rdmux_status rdmux_mr_note_importer(struct rdmux_mr *mr, struct rdmux_cq *cq, uint64_t ep_id)
+{
+    struct rdmux_importer *importer = find_importer(mr->fabric, mr, ep_id);
+    if (importer != NULL) {
+        importer->imports++;
+        return RDMUX_OK;
+    }
+    importer = rdmux_allocate(mr->fabric, sizeof(*importer));
+    if (importer == NULL) {
+        return rdmux_fail(RDMUX_NO_MEMORY, "import: no memory to note the endpoint");
+    }
+    importer->mr = mr;
+    importer->cq = cq;
+    importer->ep_id = ep_id;
+    importer->imports = 1;
+    rdmux_list_append(&mr->importers, &importer->link);
+    struct rdmux_importer **bucket = importer_bucket(mr->fabric, ep_id);
+    importer->bucket_next = *bucket;
+    *bucket = importer;
+    return RDMUX_OK;
+}
+
+void rdmux_mr_import_granted(struct rdmux_mr *mr, uint64_t ep_id, uint32_t id)
+{
+    pthread_mutex_lock(&mr->fabric->lock);
+    struct rdmux_importer *importer = find_importer(mr->fabric, mr, ep_id);
+    if (importer != NULL && importer->first_id == 0) { /* else the endpoint has ended */
+        importer->first_id = id;
+    }
+    pthread_mutex_unlock(&mr->fabric->lock);
+}
+
+/* A peer of before this message says nothing: it stays an importer until its endpoint ends. A lie gains
+ * nothing, as keys are taken back from everybody, and lingering reads are waited for all the same. */
+void rdmux_mr_import_closed(struct rdmux_fabric *fabric, uint64_t region, uint64_t ep_id,
+                            uint32_t id, uint32_t count, bool lingers)
+{
+    pthread_mutex_lock(&fabric->lock);
+    struct rdmux_mr *mr = rdmux_mr_find(fabric, region);
+    struct rdmux_importer *importer = mr == NULL ? NULL : find_importer(fabric, mr, ep_id);
+    /* An older one is of an import that a revocation has ended already. */
+    if (importer != NULL && importer->imports != 0 && id >= importer->first_id) {
+        importer->imports -= count < importer->imports ? count : importer->imports;
+        if (importer->imports == 0) {
+            importer->first_id = 0;
+            await_no_more(importer);
+        }
+        if (importer->imports == 0 && !lingers) {
+            free_importer(fabric, importer);
+        }
+    }
+    pthread_mutex_unlock(&fabric->lock);
+}
+
+bool rdmux_mr_has_importer(struct rdmux_fabric *fabric, uint64_t ep_id, uint32_t access)
+{
+    bool found = false;
+    pthread_mutex_lock(&fabric->lock);
+    for (const struct rdmux_importer *at = *importer_bucket(fabric, ep_id); at != NULL && !found;
+         at = at->bucket_next) {
+        found = at->ep_id == ep_id && at->imports != 0 && (at->mr->access & access) != 0;
+    }
+    pthread_mutex_unlock(&fabric->lock);
+    return found;
+}
+
+/* ------------------------------------------------------------------------------------ revocation */
+
+static enum rdmux_status invalidate(struct rdmux_mr *mr)
+{
+    enum rdmux_status status = RDMUX_OK;
+    size_t count = atomic_load_explicit(&mr->registration_count, memory_order_acquire);
+    for (size_t i = 0; i < count; i++) {
+        struct rdmux_provider_mr *registration = mr->registrations[i].mr;
+        const struct rdmux_provider_ops *ops = registration->domain->ops;
+        rdmux_error_clear();
+        enum rdmux_status result = ops->mr_invalidate(registration);
+        if (result != RDMUX_OK) {
+            rdmux_log(mr->fabric, RDMUX_LOG_ERROR,
+                      "region %llu: %s did not take its key back: %s: %s",
+                      (unsigned long long)mr->id, ops->name, rdmux_status_name(result),
+                      rdmux_last_error());
+            status = result;
+        }
+    }
+    return status;
+}
+
+void rdmux_mr_revoke_answered(struct rdmux_fabric *fabric, uint64_t region, uint32_t number,
+                              uint64_t ep_id)
+{
+    pthread_mutex_lock(&fabric->lock);
+    struct rdmux_mr *mr = rdmux_mr_find(fabric, region);
+    if (mr != NULL && mr->revoke_awaited > 0 && mr->revoke_number == number) {
+        struct rdmux_importer *importer = find_importer(fabric, mr, ep_id);
+        if (importer != NULL) {
+            await_no_more(importer);
+        }
+    }
+    pthread_mutex_unlock(&fabric->lock);
+}
+
+void rdmux_mr_importer_gone(struct rdmux_fabric *fabric, uint64_t ep_id)
+{
+    pthread_mutex_lock(&fabric->lock);
+    struct rdmux_importer *next = NULL;
+    for (struct rdmux_importer *at = *importer_bucket(fabric, ep_id); at != NULL; at = next) {
+        next = at->bucket_next;
+        if (at->ep_id == ep_id) {
+            await_no_more(at);
+            free_importer(fabric, at);
+        }
+    }
+    pthread_mutex_unlock(&fabric->lock);
+}
+
+/* Whom a question is for. */
+enum audience {
+    WHO_IMPORTS,   /* endpoints whose peers have not closed all their imports */
+    WHO_DID,       /* all that are noted */
+    WHO_IS_SILENT, /* those of the question before that have not answered */
+};
+
+static bool is_asked(const struct rdmux_importer *importer, enum audience audience)
+{
+    return audience == WHO_DID || (audience == WHO_IMPORTS && importer->imports != 0) ||
+           (audience == WHO_IS_SILENT && importer->is_awaited);
+}
+
+/* Mails importers; those that cannot be told are not awaited. fabric->lock is held. */
+static void tell_importers(struct rdmux_mr *mr,
+                           void (*deliver)(struct rdmux_cq *cq, struct rdmux_mail *mail),
+                           enum audience audience)
+{
+    struct rdmux_fabric *fabric = mr->fabric;
+    mr->revoke_number++;
+    mr->revoke_awaited = 0;
+    for (struct rdmux_list *at = mr->importers.next; at != &mr->importers; at = at->next) {
+        struct rdmux_importer *importer = RDMUX_CONTAINER(at, struct rdmux_importer, link);
+        if (!is_asked(importer, audience)) {
+            set_awaited(importer, false);
+            continue;
+        }
+        struct rdmux_revoke_mail *mail = rdmux_allocate(fabric, sizeof(*mail));
+        set_awaited(importer, mail != NULL);
+        if (mail == NULL) {
+            continue;
+        }
+        mail->mail.deliver = deliver;
+        mail->ep_id = importer->ep_id;
+        mail->region = mr->id;
+        mail->number = mr->revoke_number;
+        mr->revoke_awaited++;
+        rdmux_cq_mail(importer->cq, &mail->mail);
+    }
+}
+
+static struct timespec after_ms(unsigned ms)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    at.tv_nsec += (long)ms * NS_PER_MS;
+    at.tv_sec += at.tv_nsec / NS_PER_S;
+    at.tv_nsec %= NS_PER_S;
+    return at;
+}
+
+static bool is_past(const struct timespec *deadline)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec > deadline->tv_sec ||
+           (now.tv_sec == deadline->tv_sec && now.tv_nsec >= deadline->tv_nsec);
+}
+
+/* Waits for the importers' answers, for a limited time. fabric->lock is held, and given up
+ * meanwhile. */
+static void await_answers(struct rdmux_mr *mr)
+{
+    struct rdmux_fabric *fabric = mr->fabric;
+    struct timespec deadline = after_ms(REVOKE_WAIT_MS);
+    while (mr->revoke_awaited > 0 && !is_past(&deadline)) {
+        pthread_mutex_unlock(&fabric->lock);
+        if (rdmux_fabric_is_manual(fabric)) {
+            rdmux_service_step(fabric, TURN_MS);
+        } else {
+            rdmux_cq_service_attend_revocations(fabric);
+        }
+        pthread_mutex_lock(&fabric->lock);
+        if (mr->revoke_awaited > 0 && !rdmux_fabric_is_manual(fabric)) {
+            struct timespec turn = after_ms(TURN_MS);
+            (void)pthread_cond_timedwait(&mr->changed, &fabric->lock, &turn);
+        }
+    }
+}
+
+/* Asks importers as tell_importers() does. Returns whether all have answered in time; else it is logged
+ * what comes of it. fabric->lock is held, and given up meanwhile. */
+static bool ask_importers(struct rdmux_mr *mr,
+                          void (*deliver)(struct rdmux_cq *cq, struct rdmux_mail *mail),
+                          enum audience audience, const char *consequence)
+{
+    tell_importers(mr, deliver, audience);
+    await_answers(mr);
+    if (mr->revoke_awaited > 0) {
+        rdmux_log(mr->fabric, RDMUX_LOG_WARN,
+                  "region %llu: %u importers did not answer the revocation in %d ms; %s",
+                  (unsigned long long)mr->id, mr->revoke_awaited, REVOKE_WAIT_MS, consequence);
+    }
+    return mr->revoke_awaited == 0;
+}
+
+/* May a device still be answering reads of the region? */
+static bool reads_linger(const struct rdmux_mr *mr)
+{
+    size_t count = atomic_load_explicit(&mr->registration_count, memory_order_acquire);
+    for (size_t i = 0; i < count; i++) {
+        if ((mr->registrations[i].domain->ops->flags & RDMUX_PROVIDER_READS_LINGER) != 0) {
+            return !rdmux_list_empty(&mr->importers);
+        }
+    }
+    return false;
+}
+
+/* After the keys are invalid: no byte is read any more when this returns. Also those who have answered
+ * are looked at, as a false answer must gain nothing. fabric->lock is held, and given up meanwhile. */
+static void drain_reads(struct rdmux_mr *mr)
+{
+    if (!ask_importers(mr, rdmux_ep_deliver_read_drain, WHO_DID,
+                       "their devices may be reading it still, so their endpoints are ended")) {
+        (void)ask_importers(mr, rdmux_ep_deliver_read_drain_end, WHO_IS_SILENT,
+                            "their endpoints have not ended yet");
+    }
+}
+
+static void forget_importers(struct rdmux_mr *mr)
+{
+    mr->revoke_awaited = 0;
+    while (!rdmux_list_empty(&mr->importers)) {
+        free_importer(mr->fabric, RDMUX_CONTAINER(mr->importers.next, struct rdmux_importer, link));
+    }
+}
+
+void rdmux_revoke_deliver(struct rdmux_cq *cq, struct rdmux_mail *mail)
+{
+    struct rdmux_revoke_mail *revoke = RDMUX_CONTAINER(mail, struct rdmux_revoke_mail, mail);
+    struct rdmux_ep *ep = rdmux_cq_endpoint(cq, revoke->ep_id);
+    bool reaches = ep != NULL && ep->phase == RDMUX_PHASE_READY && ep->path != NULL &&
+                   ep->ops != &rdmux_null_path_ops;
+    if (reaches || (ep != NULL && ep->phase == RDMUX_PHASE_READY && ep->failover->dying != NULL)) {
+        struct rdmux_message message = { .type = RDMUX_FRAME_REVOKE,
+                                         .id = revoke->number,
+                                         .region = revoke->region };
+        if (ep->failover != NULL) {
+            ep->fabric->failover_hooks->revocation(ep, revoke->region, revoke->number, false);
+        }
+        ep->awaited_revokes++;
+        rdmux_ep_tell(ep, &message);
+    } else {
+        rdmux_mr_revoke_answered(cq->fabric, revoke->region, revoke->number, revoke->ep_id);
+    }
+    rdmux_release(cq->fabric, revoke);
+}
+
+enum rdmux_status rdmux_mr_take_back(struct rdmux_mr *mr, bool again)
+{
+    struct rdmux_fabric *fabric = mr->fabric;
+    pthread_mutex_lock(&fabric->lock);
+    while (mr->revoking) {
+        pthread_cond_wait(&mr->changed, &fabric->lock);
+    }
+    if (again && !mr->exported && !mr->granted && !mr->given_raw) {
+        pthread_mutex_unlock(&fabric->lock);
+        return RDMUX_OK;
+    }
+    if (mr->secrets != NULL) {
+        explicit_bzero(mr->secrets, sizeof(*mr->secrets));
+    }
+    mr->exported = false;
+    mr->granted = false;
+    mr->given_raw = false;
+    mr->revoking = true;
+    while (mr->importing > 0) {
+        pthread_cond_wait(&mr->changed, &fabric->lock);
+    }
+    (void)ask_importers(mr, rdmux_revoke_deliver, WHO_IMPORTS, "their endpoints may fail");
+    bool linger = reads_linger(mr);
+    pthread_mutex_unlock(&fabric->lock);
+
+    rdmux_region_table_remove(fabric, mr);
+    enum rdmux_status status = again || linger ? invalidate(mr) : RDMUX_OK;
+
+    pthread_mutex_lock(&fabric->lock);
+    if (linger) {
+        drain_reads(mr);
+    }
+    forget_importers(mr);
+    if (again && rdmux_region_table_add(fabric, mr) != RDMUX_OK) {
+        rdmux_log(fabric, RDMUX_LOG_WARN, "region %llu: %s; the next export tries again",
+                  (unsigned long long)mr->id, rdmux_last_error());
+    }
+    mr->revoking = false;
+    pthread_cond_broadcast(&mr->changed);
+    pthread_mutex_unlock(&fabric->lock);
+    return status;
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * Who owns a completion queue, and how its owner is woken.
+ *
+ * A cq has one owner at a time. An application's call owns it from rdmux_cq_enter() to rdmux_cq_leave(); the service thread
+ * owns it between rdmux_cq_claim() and rdmux_cq_release_claim(). The hand-over is Dekker's: the call stores `inside`, then
+ * loads `signal`; the service thread sets a bit in `signal`, makes every thread pass a barrier, then loads `inside`. So the
+ * call pays plain stores only.
+ */
+#include "api/core.h"
+
+#include "api/progress/cq_progress.h"
+
+#include <unistd.h>
+
+/* ------------------------------------------------------------------------------------------------- ownership */
+
+/* Whoever holds the gate open for itself, the fast path, closes it: the cq has another owner now. */
+static inline void give_gate_back(struct rdmux_cq *cq)
+{
+    cq->close_gate(cq);
+}
+
+void rdmux_cq_raise(struct rdmux_cq *cq, uint32_t bits)
+{
+    atomic_fetch_or(rdmux_cq_signal(cq), bits);
+    __atomic_store_n(&cq->gate->limit, NULL, __ATOMIC_SEQ_CST);
+}
+
+bool rdmux_cq_enter_slow(struct rdmux_cq *cq)
+{
+    for (;;) {
+        uint32_t signal = atomic_load_explicit(rdmux_cq_signal(cq), memory_order_acquire);
+        if ((signal & RDMUX_SIGNAL_ALIVE) == 0) {
+            return false;
+        }
+        if (signal & RDMUX_SIGNAL_DORMANT) {
+            atomic_fetch_and(rdmux_cq_signal(cq), ~(uint32_t)RDMUX_SIGNAL_DORMANT);
+            rdmux_service_wake(cq->fabric);
+        }
+        if ((signal & RDMUX_SIGNAL_CLAIM) == 0) {
+            give_gate_back(cq);
+            return true;
+        }
+        /* Step back and wait for the slice to end; it is bounded. */
+        atomic_store_explicit(rdmux_cq_inside(cq), RDMUX_LANE_AWAY, memory_order_release);
+        pthread_mutex_lock(&cq->claim_lock);
+        pthread_mutex_unlock(&cq->claim_lock);
+        atomic_exchange_explicit(rdmux_cq_inside(cq), RDMUX_LANE_INSIDE, memory_order_seq_cst);
+    }
+}
+
+bool rdmux_cq_claim(struct rdmux_cq *cq)
+{
+    pthread_mutex_lock(&cq->claim_lock);
+    rdmux_cq_raise(cq, RDMUX_SIGNAL_CLAIM);
+    if (!RDMUX_TSAN && !cq->fence) {
+        rdmux_membarrier();
+    }
+    if (atomic_load_explicit(rdmux_cq_inside(cq), memory_order_seq_cst) == RDMUX_LANE_INSIDE) {
+        rdmux_cq_release_claim(cq);
+        return false;
+    }
+    give_gate_back(cq);
+    return true;
+}
+
+void rdmux_cq_release_claim(struct rdmux_cq *cq)
+{
+    atomic_fetch_and_explicit(rdmux_cq_signal(cq), ~(uint32_t)RDMUX_SIGNAL_CLAIM,
+                              memory_order_release);
+    pthread_mutex_unlock(&cq->claim_lock);
+}
+
+/* ------------------------------------------------------------------------------------------------- waking */
+
+static void wake(struct rdmux_cq *cq)
+{
+    uint64_t one = 1;
+    ssize_t written = write(cq->wake_fd, &one, sizeof(one));
+    (void)written; /* a full counter is readable all the same */
+}
+
+void rdmux_cq_tell(struct rdmux_cq *cq)
+{
+    atomic_store_explicit(&cq->armed, RDMUX_TOLD, memory_order_relaxed);
+    wake(cq);
+}
+
+void rdmux_cq_untell(struct rdmux_cq *cq, enum rdmux_arming next)
+{
+    if (atomic_load_explicit(&cq->armed, memory_order_relaxed) == RDMUX_TOLD) {
+        uint64_t count;
+        ssize_t taken = read(cq->wake_fd, &count, sizeof(count));
+        (void)taken; /* mail has ATTEND set, too */
+    }
+    atomic_store_explicit(&cq->armed, next, memory_order_relaxed);
+}
+
+void rdmux_cq_poke(struct rdmux_cq *cq)
+{
+    rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);
+    wake(cq);
+    rdmux_service_wake(cq->fabric);
+}
+
+void rdmux_cq_mail(struct rdmux_cq *cq, struct rdmux_mail *mail)
+{
+    pthread_mutex_lock(&cq->mail_lock);
+    mail->next = cq->mail;
+    cq->mail = mail;
+    pthread_mutex_unlock(&cq->mail_lock);
+    rdmux_cq_poke(cq);
+}
+
+void rdmux_cq_job_begins(struct rdmux_cq *cq)
+{
+    pthread_mutex_lock(&cq->mail_lock);
+    cq->jobs++;
+    pthread_mutex_unlock(&cq->mail_lock);
+}
+
+void rdmux_cq_job_ends(struct rdmux_cq *cq)
+{
+    pthread_mutex_lock(&cq->mail_lock);
+    cq->jobs--;
+    pthread_cond_signal(&cq->jobs_ended);
+    pthread_mutex_unlock(&cq->mail_lock);
+}
+
+void rdmux_cq_wait_for_jobs(struct rdmux_cq *cq)
+{
+    pthread_mutex_lock(&cq->mail_lock);
+    while (cq->jobs != 0) {
+        pthread_cond_wait(&cq->jobs_ended, &cq->mail_lock);
+    }
+    pthread_mutex_unlock(&cq->mail_lock);
+}
+
+void rdmux_cq_deliver_mail(struct rdmux_cq *cq)
+{
+    pthread_mutex_lock(&cq->mail_lock);
+    struct rdmux_mail *newest = cq->mail;
+    cq->mail = NULL;
+    pthread_mutex_unlock(&cq->mail_lock);
+
+    struct rdmux_mail *oldest = NULL;
+    while (newest != NULL) {
+        struct rdmux_mail *next = newest->next;
+        newest->next = oldest;
+        oldest = newest;
+        newest = next;
+    }
+    while (oldest != NULL) {
+        struct rdmux_mail *next = oldest->next;
+        oldest->deliver(cq, oldest);
+        oldest = next;
+    }
+}

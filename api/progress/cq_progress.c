@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * One round of a completion queue: what other threads want of it, its endpoints that are not in the middle of their life,
+ * its providers; and how its owner sleeps.
+ */
+#include "api/progress/cq_progress.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+enum {
+    CONTROL_EVENTS = 32, /* control channels looked at in one go */
+    MANUAL_MS = 100,     /* without a service thread its timers are looked at this often */
+};
+
+/* ------------------------------------------------------------------------------------------------- attention */
+
+/* Each endpoint once: it may be on the list again then. */
+static void serve_held(struct rdmux_cq *cq)
+{
+    if (rdmux_list_empty(&cq->held)) {
+        return;
+    }
+    struct rdmux_list last;
+    rdmux_list_append(&cq->held, &last);
+    while (cq->held.next != &last) {
+        struct rdmux_ep *ep = RDMUX_CONTAINER(cq->held.next, struct rdmux_ep, held_link);
+        rdmux_list_remove(&ep->held_link);
+        cq->fabric->life->control_ready(ep);
+    }
+    rdmux_list_remove(&last);
+}
+
+static void serve_control_channels(struct rdmux_cq *cq)
+{
+    serve_held(cq);
+    struct epoll_event events[CONTROL_EVENTS];
+    int count = epoll_wait(cq->control_fd, events, CONTROL_EVENTS, 0);
+    for (int i = 0; i < count; i++) {
+        cq->fabric->life->control_ready(events[i].data.ptr);
+    }
+    if (count == CONTROL_EVENTS) {
+        rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);
+    } else {
+        rdmux_service_rearm(cq->fabric, cq->control_fd, &cq->control_watch);
+    }
+}
+
+void rdmux_cq_drop_orphans(struct rdmux_cq *cq)
+{
+    for (struct rdmux_list *at = cq->accepting.next, *next; at != &cq->accepting; at = next) {
+        next = at->next;
+        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, accept_link);
+        if (ep->acceptor->is_closed(ep->acceptor)) {
+            cq->fabric->life->dismantle(ep);
+        }
+    }
+}
+
+void rdmux_cq_attend(struct rdmux_cq *cq)
+{
+    atomic_fetch_and(rdmux_cq_signal(cq), ~(uint32_t)RDMUX_SIGNAL_ATTEND);
+    if (atomic_load_explicit(&cq->armed, memory_order_relaxed) != RDMUX_TOLD) {
+        uint64_t count;
+        ssize_t taken = read(cq->wake_fd, &count, sizeof(count));
+        (void)taken; /* nothing to read is fine: the bit may have been set without a wake-up */
+    }
+    rdmux_cq_deliver_mail(cq);
+    rdmux_cq_drop_orphans(cq);
+    serve_control_channels(cq);
+    rdmux_cq_run_timers(cq);
+}
+
+/* ------------------------------------------------------------------------------------------------- progress */
+
+void rdmux_cq_ring_doorbells(struct rdmux_cq *cq)
+{
+    while (cq->doorbells != NULL) {
+        struct rdmux_ep *ep = cq->doorbells;
+        cq->doorbells = ep->doorbell_next;
+        ep->doorbell_held = false;
+        if (ep->path != NULL && ep->phase == RDMUX_PHASE_READY) {
+            ep->ops->doorbell(ep->path);
+        }
+    }
+}
+
+void rdmux_cq_step_busy(struct rdmux_cq *cq)
+{
+    for (struct rdmux_list *at = cq->busy.next, *next; at != &cq->busy; at = next) {
+        next = at->next;
+        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, busy_link);
+        cq->fabric->life->step(ep);
+    }
+}
+
+void rdmux_cq_free_all(struct rdmux_list *eps)
+{
+    while (!rdmux_list_empty(eps)) {
+        struct rdmux_ep *ep = RDMUX_CONTAINER(eps->next, struct rdmux_ep, link);
+        rdmux_list_remove(&ep->link);
+        ep->fabric->life->free(ep);
+    }
+}
+
+bool rdmux_cq_run_errands(struct rdmux_cq *cq)
+{
+    bool did = false;
+    rdmux_cq_free_all(&cq->dropped);
+    if (atomic_load_explicit(rdmux_cq_signal(cq), memory_order_relaxed) & RDMUX_SIGNAL_ATTEND) {
+        rdmux_cq_attend(cq);
+        did = true;
+    }
+    rdmux_cq_ring_doorbells(cq);
+    return did;
+}
+
+bool rdmux_cq_progress(struct rdmux_cq *cq)
+{
+    return rdmux_cq_round(cq);
+}
+
+/* ------------------------------------------------------------------------------------------------- sleeping */
+
+/* Endpoints may have put off what is due now. Returns whether anything was done. */
+static __attribute__((noinline)) bool fall_quiet(struct rdmux_cq *cq)
+{
+    bool did = false;
+    for (struct rdmux_list *at = cq->busy.next, *next; at != &cq->busy; at = next) {
+        next = at->next;
+        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, busy_link);
+        if (ep->phase == RDMUX_PHASE_READY) {
+            did = cq->fabric->life->quiet(ep) || did;
+        }
+    }
+    return did;
+}
+
+bool rdmux_cq_arm_providers(struct rdmux_cq *cq)
+{
+    rdmux_cq_ring_doorbells(cq);
+    bool something = RDMUX_UNLIKELY(!rdmux_list_empty(&cq->busy)) && fall_quiet(cq);
+    for (uint32_t i = 0; i < cq->domain_count; i++) {
+        struct rdmux_cq_domain *domain = &cq->domains[i];
+        if (domain->cq->ep_count != 0 && domain->ops->arm(domain->cq) != RDMUX_OK) {
+            something = true;
+        }
+    }
+    return something;
+}
+
+static int remaining_ms(struct rdmux_cq *cq, uint64_t until_ns)
+{
+    uint64_t deadline = atomic_load_explicit(&cq->deadline_ns, memory_order_relaxed);
+    uint64_t until = until_ns < deadline ? until_ns : deadline;
+    if (until == UINT64_MAX) {
+        return -1;
+    }
+    uint64_t now = rdmux_now(cq->fabric);
+    if (until <= now) {
+        return 0;
+    }
+    uint64_t ms = (until - now + 999999) / 1000000;
+    return ms > INT_MAX ? INT_MAX : (int)ms;
+}
+
+/* What the cq's descriptors say: wakes of the control channel or by mail need attention, data does not. */
+static enum rdmux_status look_at_descriptors(struct rdmux_cq *cq, int timeout_ms)
+{
+    struct epoll_event events[3];
+    int count = epoll_wait(cq->fd, events, 3, timeout_ms);
+    if (count < 0 && errno != EINTR) {
+        return rdmux_fail(RDMUX_IO, "cq: epoll_wait failed: %s", strerror(errno));
+    }
+    for (int i = 0; i < count; i++) {
+        if (events[i].data.fd != cq->work_fd) {
+            rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);
+        }
+    }
+    return RDMUX_OK;
+}
+
+/* The same for a call that sleeps: on what is behind the descriptors, since each level of epoll that a wake-up passes
+ * costs some tenths of a microsecond. */
+static enum rdmux_status sleep_on_descriptors(struct rdmux_cq *cq, int timeout_ms)
+{
+    enum { WAKES = 2 }; /* the others are the providers' */
+    struct pollfd fds[WAKES + RDMUX_CQ_DOMAINS_MAX] = {
+        { .fd = cq->wake_fd, .events = POLLIN },
+        { .fd = cq->control_fd, .events = POLLIN },
+    };
+    nfds_t count = WAKES;
+    for (uint32_t i = 0; i < cq->domain_count; i++) {
+        struct rdmux_cq_domain *domain = &cq->domains[i];
+        if (domain->cq->ep_count != 0) {
+            fds[count++] = (struct pollfd){ .fd = domain->ops->fd(domain->cq), .events = POLLIN };
+        }
+    }
+    if (poll(fds, count, timeout_ms) < 0 && errno != EINTR) {
+        return rdmux_fail(RDMUX_IO, "cq: poll failed: %s", strerror(errno));
+    }
+    if ((fds[0].revents | fds[1].revents) != 0) {
+        rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);
+    }
+    return RDMUX_OK;
+}
+
+/* Without a service thread its work is done here, too: the listener that is waited for may be our own. */
+static enum rdmux_status sleep_manually(struct rdmux_cq *cq, int timeout_ms)
+{
+    struct pollfd fds[2] = {
+        { .fd = cq->fd, .events = POLLIN },
+        { .fd = rdmux_service_fd(cq->fabric), .events = POLLIN },
+    };
+    if (poll(fds, 2, timeout_ms < 0 || timeout_ms > MANUAL_MS ? MANUAL_MS : timeout_ms) < 0 &&
+        errno != EINTR) {
+        return rdmux_fail(RDMUX_IO, "cq: poll failed: %s", strerror(errno));
+    }
+    rdmux_service_step(cq->fabric, 0);
+    return look_at_descriptors(cq, 0);
+}
+
+enum rdmux_status rdmux_cq_look(struct rdmux_cq *cq)
+{
+    return sleep_on_descriptors(cq, 0);
+}
+
+enum rdmux_status rdmux_cq_sleep(struct rdmux_cq *cq, uint64_t until_ns)
+{
+    int timeout_ms = remaining_ms(cq, until_ns);
+    atomic_store(&cq->sleeping, 1);
+    enum rdmux_status status = rdmux_fabric_is_manual(cq->fabric)
+                                   ? sleep_manually(cq, timeout_ms)
+                                   : sleep_on_descriptors(cq, timeout_ms);
+    atomic_store(&cq->sleeping,
+                 0); /* before DORMANT is read, as watch_sleeper() sets it before it reads this */
+    atomic_store_explicit(&cq->calls, atomic_load_explicit(&cq->calls, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+    if (atomic_load(rdmux_cq_signal(cq)) & RDMUX_SIGNAL_DORMANT) {
+        atomic_fetch_and(rdmux_cq_signal(cq), ~(uint32_t)RDMUX_SIGNAL_DORMANT);
+        rdmux_service_wake(cq->fabric);
+    }
+    uint64_t deadline = atomic_load_explicit(&cq->deadline_ns, memory_order_relaxed);
+    if (deadline != UINT64_MAX && rdmux_now(cq->fabric) >= deadline) {
+        rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);
+    }
+    return status;
+}

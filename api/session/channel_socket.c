@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Sockets that control channels stand on. */
+#include "api/session/channel_socket.h"
+
+#include "api/base/address.h"
+#include "api/core.h"
+#include "api/progress/descriptors.h"
+#include "providers/ports.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* attr.local as an address is the socket's own, and that of the path's sockets; as a device's name it
+ * only chooses among the paths. */
+static bool bind_local(struct rdmux_ep *ep, int fd, int family, const char *local)
+{
+    struct rdmux_address_text text = { .port = "0" };
+    struct addrinfo *addresses = NULL;
+    if (*local == '\0') {
+        return true;
+    }
+    snprintf(text.host, sizeof(text.host), "%s", local);
+    if (rdmux_address_resolve(&text, false, true, &addresses) != RDMUX_OK) {
+        return true;
+    }
+    bool bound = addresses->ai_family == family &&
+                 bind(fd, addresses->ai_addr, addresses->ai_addrlen) == 0;
+    if (bound) {
+        memcpy(&ep->local_sockaddr, addresses->ai_addr, addresses->ai_addrlen);
+        ep->local_sockaddr_length = addresses->ai_addrlen;
+    }
+    freeaddrinfo(addresses);
+    return bound;
+}
+
+int rdmux_channel_socket_dial(struct rdmux_ep *ep, const struct sockaddr *address, socklen_t length,
+                              const char *local, int *error)
+{
+    int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 && rdmux_descriptors_retry(ep->fabric, errno)) {
+        fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    }
+    if (fd < 0) {
+        *error = errno;
+        return -1;
+    }
+    rdmux_ports_use_all(fd);
+    if (!bind_local(ep, fd, address->sa_family, local)) {
+        *error = EADDRNOTAVAIL;
+        close(fd);
+        return -1;
+    }
+    if (connect(fd, address, length) != 0 && errno != EINPROGRESS) {
+        *error = errno;
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+void rdmux_channel_socket_prepare(int socket)
+{
+    int one = 1;
+    setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+}

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* What a connected endpoint does with the messages of its control channel: imports, revocations,
+ * faults, the peer's end. */
+#include "api/setup/handshake_driver.h"
+
+#include "api/failover/failover.h"
+#include "api/setup/rdmacm_endpoint.h"
+#include "negotiation/control_channel.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    GONE_GRACE_MS = 100,
+    ANSWER_GRACE_MS = 500,
+};
+
+/* Handles the frames of a control channel that shares its socket with the path. */
+static void read_inbox(struct rdmux_ep *ep)
+{
+    while (ep->inbox != NULL) {
+        struct rdmux_inbox *entry = ep->inbox;
+        ep->inbox = entry->next;
+        if (ep->phase == RDMUX_PHASE_READY) {
+            if (ep->peer != NULL) {
+                atomic_store(&ep->peer->heard_ns, rdmux_now(ep->fabric));
+            }
+            rdmux_ep_message(ep, entry->frame, entry->size);
+        }
+        rdmux_release_wiped(ep->fabric, entry, sizeof(*entry) + entry->size);
+    }
+}
+
+/* How long the control channel gets to say more than the path did, ms. A path that is merely gone may
+ * be the end the peer is telling at this moment (END, FAULT, ENDED). An access that is denied may be
+ * the first sign of a process that ended: kernels take its regions away before its sockets (uverbs
+ * destroys the newest first). Of a path that does not say why it ended the peer may know. On a shared
+ * socket all that came before the end of the bytes and is in the inbox. */
+static uint64_t grace_ms(const struct rdmux_ep *ep)
+{
+    bool asks = ep->fault == RDMUX_DENIED || ep->is_unexplained;
+    uint64_t grace = asks ? ANSWER_GRACE_MS : ep->fault == RDMUX_PEER_GONE ? GONE_GRACE_MS : 0;
+    if (ep->channel == NULL || rdmux_channel_is_attached(ep->channel)) {
+        return 0;
+    }
+    uint64_t period = ep->info.liveness_ms / RDMUX_HEARTBEATS;
+    return asks && period < grace ? period : grace;
+}
+
+/* The end is told now, and happens when the peer has answered, or has not. */
+static void ask_who_denied(struct rdmux_ep *ep)
+{
+    struct rdmux_message message = { .type = RDMUX_FRAME_FAULT, .status = RDMUX_DENIED };
+    memcpy(message.text, ep->fault_text, sizeof(message.text));
+    ep->end_told = true;
+    rdmux_ep_tell(ep, &message);
+}
+
+/*
+ * A refusal can be lost, and a device that has refused once answers nothing any more (soft RoCE: rxe_resp.c
+ * drops what comes to a queue pair in error). The peer's device has given up then, and not said why; ours
+ * may have taken what was posted back, and not said why either. But a key that was taken away although
+ * the peer had not answered is known here.
+ */
+static bool may_have_refused(const struct rdmux_ep *ep)
+{
+    return ep->awaited_revokes != 0;
+}
+
+static const char
+    refused_text[] = "a region was revoked while the peer was using it, and its path ended";
+
+static void say_silent(struct rdmux_ep *ep, uint32_t id)
+{
+    struct rdmux_message message = { .type = RDMUX_FRAME_SILENT, .id = id };
+    rdmux_ep_tell(ep, &message);
+}
+
+/* Our path ended and does not say why: what came over the channel before may, this side may know, or the
+ * peer. */
+static void explain_silence(struct rdmux_ep *ep)
+{
+    ep->fabric->life->control_ready(ep);
+    if (ep->phase != RDMUX_PHASE_READY) {
+        return;
+    }
+    if (may_have_refused(ep)) {
+        ep->is_unexplained = false;
+        ep->in_doubt = true;
+        ep->fault = RDMUX_DENIED;
+        memcpy(ep->fault_text, refused_text, sizeof(refused_text));
+        ask_who_denied(ep);
+    } else if (ep->silence_asked) {
+        say_silent(ep, RDMUX_SILENT_ANSWERS);
+        ep->silence_answered = true;
+        rdmux_ep_path_fault(ep);
+    } else {
+        say_silent(ep, RDMUX_SILENT_ASKS);
+    }
+}
+
+/* The peer's path ended and does not say why. Where requests of ours are under way their end is waited
+ * for: it may be the refusal that the peer's device made. */
+static void answer_silence(struct rdmux_ep *ep)
+{
+    rdmux_ep_drain_path(ep);
+    if (ep->fault != RDMUX_OK && !ep->is_unexplained) {
+        rdmux_ep_path_fault(ep);
+    } else if (may_have_refused(ep)) {
+        ep->in_doubt = true;
+        rdmux_ep_fail(ep, RDMUX_DENIED, "%s", refused_text);
+    } else if (ep->fault == RDMUX_OK && !rdmux_ep_done_before(ep, ep->send.head)) {
+        ep->silence_asked = true;
+    } else {
+        say_silent(ep, RDMUX_SILENT_ANSWERS);
+    }
+}
+
+static void silence_answered(struct rdmux_ep *ep)
+{
+    if (ep->is_unexplained && ep->fault_deadline_ns != 0) {
+        ep->silence_answered = true;
+        rdmux_ep_path_fault(ep);
+    }
+}
+
+void rdmux_ep_path_fault(struct rdmux_ep *ep)
+{
+    read_inbox(ep);
+    if (ep->phase != RDMUX_PHASE_READY ||
+        (ep->failover != NULL && ep->fabric->failover_hooks->takes_fault(ep))) {
+        return;
+    }
+    uint64_t grace = ep->silence_answered ? 0 : grace_ms(ep);
+    if (grace != 0) {
+        if (ep->fault_deadline_ns == 0) {
+            ep->fault_deadline_ns = rdmux_now(ep->fabric) + grace * 1000000;
+            rdmux_ep_timer(ep);
+            if (ep->is_unexplained) {
+                explain_silence(ep);
+                return;
+            }
+            if (ep->fault == RDMUX_DENIED) {
+                ask_who_denied(ep);
+            }
+            ep->fabric->life->control_ready(ep);
+            return;
+        }
+        if (rdmux_now(ep->fabric) < ep->fault_deadline_ns) {
+            return;
+        }
+    }
+    if (ep->plain != NULL && ep->shutdown_sent && ep->fault == RDMUX_PEER_GONE) {
+        rdmux_ep_fail(ep, RDMUX_OK, "shut down");
+        return;
+    }
+    rdmux_ep_fail(ep, (enum rdmux_status)ep->fault, "%s", ep->fault_text);
+}
+
+/* ------------------------------------------------------------------------------------- messages */
+
+static void answer_import(struct rdmux_ep *ep, const struct rdmux_message *question)
+{
+    struct rdmux_message answer = { .type = RDMUX_FRAME_IMPORTED, .id = question->id };
+    struct rdmux_mr *mr;
+    if (rdmux_failover_is_moving(ep)) {
+        return; /* it will be asked again, for the next path */
+    }
+    struct rdmux_provider_mr *registration;
+    enum rdmux_status status = rdmux_mr_import(ep->fabric, &question->token,
+                                               rdmux_channel_identity(ep->channel), ep->cq, ep->id,
+                                               ep->domain, &mr, &registration);
+    if (status == RDMUX_OK) {
+        size_t size = sizeof(answer.description);
+        rdmux_error_clear();
+        status = ep->ops->mr_describe(registration, ep->path, answer.description, &size);
+        if (status == RDMUX_OK) {
+            answer.description_length = (uint32_t)size;
+            answer.length = mr->length;
+            answer.region = mr->id;
+            answer.access = mr->access & (RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE |
+                                          RDMUX_ACCESS_REMOTE_ATOMIC);
+            if ((mr->access & RDMUX_ACCESS_ATOMIC_DEVICE) != 0 &&
+                (ep->caps & RDMUX_CAP_ATOMIC_DEVICE) == 0) {
+                answer.access &= ~(uint32_t)RDMUX_ACCESS_REMOTE_ATOMIC;
+                answer.access |= RDMUX_ACCESS_ATOMIC_DEVICE; /* tells why */
+            } else if ((mr->access & RDMUX_ACCESS_ATOMIC_DEVICE) != 0 && ep->failover != NULL) {
+                memcpy(ep->failover->bound_device, ep->info.device, sizeof(ep->info.device));
+            }
+        }
+        if (status == RDMUX_OK) {
+            rdmux_mr_import_granted(mr, ep->id, question->id);
+        } else {
+            rdmux_mr_import_closed(ep->fabric, mr->id, ep->id, question->id, 1, false);
+        }
+        rdmux_mr_import_done(mr);
+    }
+    answer.status = (uint32_t)status;
+    rdmux_ep_tell(ep, &answer);
+}
+
+/* Who was denied waits to hear that this process is there. */
+static void answer_denial(struct rdmux_ep *ep)
+{
+    struct rdmux_message answer = { .type = RDMUX_FRAME_END, .status = RDMUX_PEER_GONE };
+    snprintf(answer.text, sizeof(answer.text), "the peer's endpoint failed as it was told");
+    rdmux_ep_tell(ep, &answer);
+}
+
+/* The path itself said more exactly what happened than the peer can. */
+static bool fail_as_the_path_said(struct rdmux_ep *ep)
+{
+    if (ep->fault == RDMUX_OK || ep->fault == RDMUX_PEER_GONE) {
+        return false;
+    }
+    rdmux_ep_fail(ep, (enum rdmux_status)ep->fault, "%s", ep->fault_text);
+    return true;
+}
+
+static void fail_as_told(struct rdmux_ep *ep, const struct rdmux_message *message)
+{
+    if (message->status == RDMUX_DENIED && !ep->end_told) {
+        answer_denial(ep);
+    }
+    ep->end_received = true;
+    rdmux_ep_drain_path(ep);
+    enum rdmux_status status = (enum rdmux_status)message->status;
+    if (fail_as_the_path_said(ep)) {
+        return;
+    }
+    ep->in_doubt = status == RDMUX_DENIED || status == RDMUX_OUT_OF_RANGE;
+    rdmux_ep_fail(ep, status, "told by the peer: %.220s", message->text);
+}
+
+static void handle_end(struct rdmux_ep *ep, const struct rdmux_message *message)
+{
+    if (ep->fault == RDMUX_DENIED) { /* the peer is there */
+        ep->end_received = true;
+        rdmux_ep_fail(ep, RDMUX_DENIED, "%s", ep->fault_text);
+        return;
+    }
+    if (message->status != RDMUX_OK) {
+        ep->end_received = true;
+        rdmux_ep_drain_path(ep);
+        if (!fail_as_the_path_said(ep)) {
+            rdmux_ep_fail(ep, RDMUX_PEER_GONE, "%s",
+                          message->text[0] == '\0' ? "the peer closed its endpoint" : message->text);
+        }
+        return;
+    }
+    rdmux_ep_drain_path(ep);
+    rdmux_ep_tell_received(ep);
+    struct rdmux_message answer = { .type = RDMUX_FRAME_ENDED };
+    rdmux_ep_tell(ep, &answer);
+    ep->end_received = true;
+    rdmux_ep_fail(ep, RDMUX_OK, "shut down by the peer");
+}
+
+void rdmux_ep_message(struct rdmux_ep *ep, const uint8_t *frame, size_t size)
+{
+    struct rdmux_message message;
+    enum rdmux_status status = rdmux_message_decode(frame, size, &message);
+    if (status == RDMUX_AGAIN) {
+        return; /* an optional frame of a later version */
+    }
+    if (status != RDMUX_OK) {
+        rdmux_ep_fail(ep, RDMUX_PROTOCOL,
+                      "control channel: frame of type 0x%02x, %zu bytes, breaks the protocol",
+                      frame[0], size);
+        return;
+    }
+    switch (message.type) {
+    case RDMUX_FRAME_HEARTBEAT:
+        break; /* any frame is a sign of life */
+    case RDMUX_FRAME_IMPORT:
+        answer_import(ep, &message);
+        explicit_bzero(&message.token, sizeof(message.token));
+        break;
+    case RDMUX_FRAME_IMPORTED:
+        rdmux_remote_answered(ep, &message);
+        break;
+    case RDMUX_FRAME_REVOKE:
+        rdmux_remote_revoked(ep, message.region, message.id);
+        break;
+    case RDMUX_FRAME_REVOKED:
+        if (ep->failover != NULL) {
+            ep->fabric->failover_hooks->revocation(ep, message.region, message.id, true);
+        }
+        ep->awaited_revokes -= ep->awaited_revokes != 0;
+        rdmux_mr_revoke_answered(ep->fabric, message.region, message.id, ep->id);
+        break;
+    case RDMUX_FRAME_RELEASED:
+        rdmux_mr_import_closed(ep->fabric, message.region, ep->id, message.id,
+                               (uint32_t)message.count,
+                               (ep->ops->flags & RDMUX_PROVIDER_READS_LINGER) != 0);
+        break;
+    case RDMUX_FRAME_SILENT:
+        if (message.id == RDMUX_SILENT_ASKS) {
+            answer_silence(ep);
+        } else {
+            silence_answered(ep);
+        }
+        break;
+    case RDMUX_FRAME_MOVE:
+    case RDMUX_FRAME_RECEIVED:
+    case RDMUX_FRAME_BACK:
+        if (ep->failover == NULL) {
+            rdmux_ep_fail(ep, RDMUX_PROTOCOL,
+                          "control channel: frame of type 0x%02x without failover",
+                          (unsigned)message.type);
+        } else {
+            ep->fabric->failover_hooks->message(ep, &message);
+        }
+        break;
+    case RDMUX_FRAME_FAULT:
+        fail_as_told(ep, &message);
+        break;
+    case RDMUX_FRAME_END:
+        handle_end(ep, &message);
+        break;
+    case RDMUX_FRAME_ENDED:
+        if (ep->shutdown_sent) {
+            ep->end_received = true;
+            rdmux_ep_drain_path(ep);
+            rdmux_ep_fail(ep, RDMUX_OK, "shut down");
+            break;
+        }
+        rdmux_ep_fail(ep, RDMUX_PROTOCOL, "control channel: ENDED without END");
+        break;
+    default:
+        rdmux_ep_fail(ep, RDMUX_PROTOCOL,
+                      "control channel: frame of type 0x%02x after the handshake",
+                      (unsigned)message.type);
+        break;
+    }
+}
+
+/* ---------------------------------------------------------------------------------------- step */
+
+void rdmux_ep_control_step(struct rdmux_ep *ep)
+{
+    read_inbox(ep);
+    if (ep->srq_news) {
+        rdmux_srq_tell(ep);
+    }
+    bool more = rdmux_remotes_step(ep);
+    more = rdmux_read_drain_step(ep) || more;
+    if (ep->phase == RDMUX_PHASE_READY && ep->channel != NULL &&
+        rdmux_channel_is_attached(ep->channel)) {
+        if (rdmux_channel_flush(ep->channel) != RDMUX_OK) {
+            rdmux_ep_fail(ep, RDMUX_PEER_GONE, "%s", rdmux_last_error());
+        }
+        more = more || (ep->channel != NULL && rdmux_channel_is_sending(ep->channel));
+    }
+    if (ep->phase == RDMUX_PHASE_READY && ep->plain != NULL) {
+        more = more ||
+               (ep->shutdown_asked && !ep->shutdown_sent && ep->fabric->life->plain_shutdown(ep));
+    } else if (ep->phase == RDMUX_PHASE_READY && ep->shutdown_asked && !ep->shutdown_sent) {
+        if (!ep->flush_posted && ep->fault == RDMUX_OK && rdmux_ep_done_before(ep, ep->send.head) &&
+            ep->send.next == ep->send.head) {
+            ep->flush_posted = rdmux_ep_flush(ep, &ep->flush_request);
+        }
+        if (ep->flush_posted && ep->flush_request.done) {
+            rdmux_ep_end_after_flush(ep);
+        }
+        more = true;
+    }
+    if (more || ep->srq_news) {
+        ep->work |= RDMUX_WORK_CONTROL;
+    } else {
+        ep->work &= (uint8_t)~RDMUX_WORK_CONTROL;
+    }
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Liveness of a connected endpoint: heartbeats, silence, and the timers of its phase. */
+#include "api/setup/handshake_driver.h"
+
+#include "api/failover/failover.h"
+#include "negotiation/control_channel.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+static uint64_t period_ns(const struct rdmux_ep *ep)
+{
+    uint64_t period = (uint64_t)ep->info.liveness_ms * 1000000 / RDMUX_HEARTBEATS;
+    return period - period / 16 * (ep->id % 4); /* endpoints do not all beat at once */
+}
+
+/* Other endpoints may beat for this one, so that nothing is said here for long: the kernel asks whether the other end is there. */
+void rdmux_ep_watch_channel(const struct rdmux_ep *ep)
+{
+    enum { PROBES = 3 };
+    const uint32_t liveness_ms = ep->info.liveness_ms;
+    if (liveness_ms == RDMUX_NEVER || ep->channel == NULL) {
+        return;
+    }
+    const uint32_t seconds = liveness_ms / 1000 / (PROBES + 1);
+    const struct {
+        int level;
+        int name;
+        uint32_t value;
+    } options[] = {
+        { IPPROTO_TCP, TCP_KEEPIDLE, seconds < 1 ? 1 : seconds },
+        { IPPROTO_TCP, TCP_KEEPINTVL, seconds < 1 ? 1 : seconds },
+        { IPPROTO_TCP, TCP_KEEPCNT, PROBES },
+        { IPPROTO_TCP, TCP_USER_TIMEOUT, liveness_ms },
+        { SOL_SOCKET, SO_KEEPALIVE, 1 },
+    };
+    /* Sockets of other kinds have none of these. */
+    for (size_t i = 0; i < RDMUX_COUNT_OF(options); i++) {
+        (void)setsockopt(rdmux_channel_socket(ep->channel), options[i].level, options[i].name,
+                         &options[i].value, sizeof(options[i].value));
+    }
+}
+
+void rdmux_ep_start_liveness(struct rdmux_ep *ep)
+{
+    rdmux_ep_watch_channel(ep);
+    ep->connected_ns = rdmux_now(ep->fabric);
+    ep->looked_ns = ep->connected_ns;
+    if (ep->info.liveness_ms == RDMUX_NEVER || ep->peer == NULL) {
+        ep->heartbeat_ns = UINT64_MAX;
+    } else {
+        ep->heartbeat_ns = ep->connected_ns + period_ns(ep);
+    }
+    rdmux_ep_timer(ep);
+}
+
+uint64_t rdmux_ep_silent_ns(const struct rdmux_ep *ep)
+{
+    if (ep->info.liveness_ms == RDMUX_NEVER || ep->peer == NULL) {
+        return UINT64_MAX;
+    }
+    uint64_t heard = atomic_load(&ep->peer->heard_ns);
+    uint64_t missed = heard == ep->missed_since_ns ? ep->missed_ns : 0;
+    heard = heard > ep->connected_ns ? heard : ep->connected_ns;
+    return heard + (uint64_t)ep->info.liveness_ms * 1000000 + missed;
+}
+
+/* Time in which this side did not run, as its machine was suspended or its processor taken away, says
+ * nothing of the peer, which may have been kept from running by the same. */
+static void count_missed(struct rdmux_ep *ep, uint64_t now_ns)
+{
+    uint64_t period = period_ns(ep);
+    uint64_t since = ep->looked_ns != 0 ? now_ns - ep->looked_ns : 0;
+    uint64_t heard = atomic_load(&ep->peer->heard_ns);
+    if (heard != ep->missed_since_ns) {
+        ep->missed_since_ns = heard;
+        ep->missed_ns = 0;
+    }
+    if (since > 2 * period) {
+        ep->missed_ns += since - period;
+    }
+    ep->looked_ns = now_ns;
+}
+
+static void beat(struct rdmux_ep *ep, uint64_t now_ns)
+{
+    uint64_t period = period_ns(ep);
+    count_missed(ep, now_ns);
+    if (now_ns >= rdmux_ep_silent_ns(ep)) {
+        char text[RDMUX_TEXT_MAX];
+        snprintf(text, sizeof(text), "the peer was silent for %u ms, its liveness time",
+                 ep->info.liveness_ms);
+        rdmux_ep_drain_path(ep);
+        if (ep->failover == NULL || !ep->fabric->failover_hooks->takes_silence(ep, text)) {
+            rdmux_ep_fail(ep, RDMUX_PEER_GONE, "%s", text);
+        }
+        return;
+    }
+    if (now_ns < ep->heartbeat_ns) {
+        return;
+    }
+    ep->heartbeat_ns = now_ns + period;
+    uint64_t sent = atomic_load(&ep->heartbeat_group->sent_ns);
+    /* Another endpoint to the same process may have beaten for all; one whose channel is lost beats for none. */
+    if (ep->channel != NULL && now_ns - sent >= period / 4 * 3) {
+        atomic_store(&ep->heartbeat_group->sent_ns, now_ns);
+        struct rdmux_message message = { .type = RDMUX_FRAME_HEARTBEAT };
+        rdmux_ep_tell(ep, &message);
+    }
+    /* Where the control channel is silent, too, the silence is the peer's, and counted above. Its
+     * heartbeats and ours have the same period, and no order: one may be just behind. */
+    bool speaks = atomic_load(&ep->peer->heard_ns) + period + period / 2 > now_ns;
+    bool is_wanted = ep->ping_head == ep->send.head ||
+                     (ep->ops->flags & RDMUX_PROVIDER_PING_BUSY) != 0;
+    if (is_wanted && speaks && ep->phase == RDMUX_PHASE_READY) {
+        enum rdmux_status status = ep->ops->ep_ping(ep->path);
+        if (status != RDMUX_OK && status != RDMUX_AGAIN && status != RDMUX_UNSUPPORTED) {
+            rdmux_provider_failed(ep->path, status, rdmux_last_error());
+        }
+    }
+    ep->ping_head = ep->send.head;
+}
+
+void rdmux_ep_live_timers(struct rdmux_ep *ep, uint64_t now_ns)
+{
+    if (ep->failover != NULL) {
+        ep->fabric->failover_hooks->step(ep);
+    }
+    if (ep->phase != RDMUX_PHASE_READY) {
+        return;
+    }
+    if (ep->fault_deadline_ns != 0 && now_ns >= ep->fault_deadline_ns) {
+        rdmux_ep_path_fault(ep);
+        return;
+    }
+    if (ep->info.liveness_ms != RDMUX_NEVER && ep->peer != NULL) {
+        beat(ep, now_ns);
+    }
+    if (ep->phase == RDMUX_PHASE_READY && ep->shutdown_deadline_ns != 0 &&
+        now_ns >= ep->shutdown_deadline_ns) {
+        rdmux_ep_fail(ep, RDMUX_PEER_GONE,
+                      "the peer did not take the shutdown within the liveness time");
+    }
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+#include "api/session/setup_state.h"
+
+#include "api/data/bounce.h"
+#include "api/data/segments.h"
+#include "negotiation/control_channel.h"
+#include "negotiation/handshake.h"
+
+#include <string.h>
+
+void rdmux_trial_close(struct rdmux_ep *ep)
+{
+    struct rdmux_trial *trial = &ep->setup->trial;
+    if (trial->path == NULL) {
+        memset(trial, 0, sizeof(*trial)); /* a device that is being opened comes too late */
+        return;
+    }
+    const struct rdmux_provider_ops *ops = trial->path->ops;
+    struct rdmux_provider_counts counts;
+    (void)ops->ep_quiesce(trial->path, &counts);
+    if (trial->remote != NULL) {
+        ops->remote_close(trial->remote);
+        rdmux_release(ep->fabric, trial->remote);
+    }
+    if (ep->channel != NULL) {
+        rdmux_channel_detach(ep->channel);
+    }
+    ops->ep_close(trial->path);
+    if (ep->srq != NULL) {
+        rdmux_srq_use(ep->srq, ep->path_attr.srq, -1);
+    }
+    rdmux_cq_domain_leave(trial->path->cq);
+    if (ep->path == trial->path) { /* a plain endpoint's, see plain.c */
+        rdmux_bounce_close(ep);
+        rdmux_segments_close(ep);
+        ep->path = NULL;
+    }
+    rdmux_release(ep->fabric, trial->path);
+    rdmux_release(ep->fabric, trial->measuring);
+    memset(trial, 0, sizeof(*trial));
+    ep->fault = RDMUX_OK; /* it was the attempt's */
+    ep->is_unexplained = false;
+}
+
+void rdmux_setup_release_secrets(struct rdmux_fabric *fabric, struct rdmux_setup *setup)
+{
+    rdmux_handshake_wipe(setup->handshake_memory);
+    rdmux_release(fabric, setup->handshake_memory);
+    rdmux_release_wiped(fabric, setup->offer, sizeof(*setup->offer));
+}

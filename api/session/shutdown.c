@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* The orderly end of an endpoint: shutdown, and what the peer is told of any end. */
+#include "api/setup/handshake_driver.h"
+
+#include "api/failover/failover.h"
+#include "api/setup/rdmacm_endpoint.h"
+#include "negotiation/control_channel.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Everything is placed at the peer, or it is known that not everything is. */
+void rdmux_ep_end_after_flush(struct rdmux_ep *ep)
+{
+    if (ep->flush_request.status == RDMUX_OK) {
+        struct rdmux_message message = { .type = RDMUX_FRAME_END, .status = RDMUX_OK };
+        ep->shutdown_sent = true;
+        rdmux_ep_tell_received(ep);
+        rdmux_ep_tell(ep, &message);
+    } else if (ep->fault == RDMUX_OK) {
+        rdmux_provider_failed(ep->path, (enum rdmux_status)ep->flush_request.status,
+                              "shutdown: not everything was placed at the peer");
+    }
+}
+
+static bool has_ended(void *user)
+{
+    const struct rdmux_ep *ep = user;
+    return ep->phase != RDMUX_PHASE_READY && ep->phase != RDMUX_PHASE_ENDING;
+}
+
+static enum rdmux_status shut_down(struct rdmux_ep *ep, int timeout_ms)
+{
+    ep->shutdown_asked = true;
+    ep->work |= RDMUX_WORK_CONTROL;
+    rdmux_cq_pend(ep->cq, ep);
+    rdmux_ep_control_step(ep);
+    if (timeout_ms == 0) {
+        uint64_t limit_ms = ep->info.liveness_ms == RDMUX_NEVER ? UINT64_MAX / 1000000 / 2
+                                                                : ep->info.liveness_ms;
+        ep->shutdown_deadline_ns = rdmux_now(ep->fabric) + limit_ms * 1000000;
+        rdmux_ep_timer(ep);
+        return RDMUX_IN_PROGRESS;
+    }
+    ep->shutdown_quiet = true;
+    enum rdmux_status status = rdmux_cq_wait_until(ep->cq, has_ended, ep, timeout_ms);
+    if (status == RDMUX_TIMED_OUT) {
+        ep->shutdown_quiet = false;
+        rdmux_ep_fail(ep, RDMUX_PEER_GONE, "the peer did not take the shutdown within %d ms",
+                      timeout_ms);
+        return rdmux_fail(RDMUX_TIMED_OUT,
+                          "rdmux_ep_shutdown: the peer did not take everything within %d ms",
+                          timeout_ms);
+    }
+    if (status == RDMUX_OK && ep->status != RDMUX_OK) {
+        ep->shutdown_quiet = false;
+        ep->events |= RDMUX_EVENT_DISCONNECTED;
+        rdmux_cq_pend(ep->cq, ep);
+        return rdmux_fail((enum rdmux_status)ep->status, "rdmux_ep_shutdown: %s", ep->info.text);
+    }
+    return status;
+}
+
+/* The endpoint ended before the call: by the peer's shutdown, or it failed. */
+static enum rdmux_status join_end(struct rdmux_ep *ep, int timeout_ms)
+{
+    if (ep->status != RDMUX_OK) {
+        return rdmux_fail((enum rdmux_status)ep->status,
+                          "rdmux_ep_shutdown: the endpoint has ended: %s", ep->info.text);
+    }
+    if (timeout_ms == 0) {
+        bool told = ep->phase == RDMUX_PHASE_ENDED && (ep->events & RDMUX_EVENT_DISCONNECTED) == 0;
+        return told ? RDMUX_OK : RDMUX_IN_PROGRESS;
+    }
+    if (rdmux_cq_wait_until(ep->cq, has_ended, ep, timeout_ms) != RDMUX_OK) {
+        return rdmux_fail(RDMUX_TIMED_OUT,
+                          "rdmux_ep_shutdown: the path did not come to rest within %d ms",
+                          timeout_ms);
+    }
+    ep->events &= ~(uint32_t)RDMUX_EVENT_DISCONNECTED; /* the call's result says it */
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_ep_shutdown(struct rdmux_ep *ep, int timeout_ms)
+{
+    if (ep == NULL || timeout_ms < -1) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_ep_shutdown: %s",
+                          ep == NULL ? "ep is NULL" : "timeout_ms is below -1");
+    }
+    if (!rdmux_cq_enter(ep->cq)) {
+        return rdmux_fail(
+            RDMUX_INVALID,
+            "rdmux_ep_shutdown: the process forked; the endpoint belongs to the parent");
+    }
+    enum rdmux_status status;
+    if (ep->phase == RDMUX_PHASE_READY) {
+        status = shut_down(ep, timeout_ms);
+    } else if (ep->phase == RDMUX_PHASE_LINGERING || ep->phase == RDMUX_PHASE_ENDING ||
+               ep->phase == RDMUX_PHASE_ENDED) {
+        status = join_end(ep, timeout_ms);
+    } else {
+        status = rdmux_fail(RDMUX_INVALID, "rdmux_ep_shutdown: the endpoint is not connected");
+    }
+    rdmux_cq_leave(ep->cq);
+    return status;
+}

@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* The calls that make endpoints of this side's own accord: connect, adopt. */
+#include "api/setup/handshake_driver.h"
+
+#include "api/base/address.h"
+#include "api/setup/rdmacm_endpoint.h"
+#include "api/progress/descriptors.h"
+#include "api/setup/setup.h"
+#include "negotiation/auth.h"
+#include "negotiation/bytes.h"
+#include "negotiation/explain.h"
+#include "negotiation/filter.h"
+
+#include <errno.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* ----------------------------------------------------------------------------------- attr.local */
+
+/* Can a socket be bound to this text? */
+static bool is_address_here(const char *local)
+{
+    struct rdmux_address_text text = { .port = "0" };
+    struct addrinfo *addresses = NULL;
+    snprintf(text.host, sizeof(text.host), "%s", local);
+    if (text.host[0] == '\0' || rdmux_address_resolve(&text, false, true, &addresses) != RDMUX_OK) {
+        return false;
+    }
+    int fd = socket(addresses->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool here;
+    if (fd >= 0) {
+        here = bind(fd, addresses->ai_addr, addresses->ai_addrlen) == 0;
+        close(fd);
+    } else {
+        here = errno != EAFNOSUPPORT; /* no descriptor to be had: whoever needs one next says so */
+    }
+    freeaddrinfo(addresses);
+    return here;
+}
+
+static bool is_at(const struct rdmux_local_path *path, const char *local)
+{
+    return strcmp(path->device, local) == 0 || strcmp(path->address, local) == 0;
+}
+
+/* attr.local is a network interface, a device or an address of this machine; usable or not, that is
+ * negotiation's business. */
+enum rdmux_status rdmux_check_local(struct rdmux_fabric *fabric, const char *call, const char *local)
+{
+    if (local == NULL || if_nametoindex(local) != 0 || is_address_here(local)) {
+        return RDMUX_OK;
+    }
+    struct rdmux_offer *offer = rdmux_allocate(fabric, sizeof(*offer));
+    if (offer == NULL) {
+        return rdmux_fail(RDMUX_NO_MEMORY, "%s: out of memory", call);
+    }
+    rdmux_registry_offer_paths(&fabric->registry, offer);
+    bool found = false;
+    for (uint32_t i = 0; i < offer->path_count && *local != '\0'; i++) {
+        found = found || is_at(&offer->paths[i].path, local);
+    }
+    rdmux_release(fabric, offer);
+    return found ? RDMUX_OK
+                 : rdmux_fail(RDMUX_INVALID,
+                              "%s: attr.local \"%s\" is neither a device nor an address of this "
+                              "machine; `rdmux info` and `ip address` list them",
+                              call, local);
+}
+
+/* --------------------------------------------------------------------------------------- offers */
+
+enum rdmux_status rdmux_offer_fill(struct rdmux_fabric *fabric, const struct rdmux_ep_attr *attr,
+                                   const char *listener_paths, struct rdmux_offer *offer)
+{
+    char both[2 * RDMUX_FILTER_MAX];
+    const char *paths = attr->paths;
+    if (listener_paths != NULL && strcmp(listener_paths, "auto") != 0) {
+        /* An offer has room for two filters, the fabric's and this one: the endpoint's cuts the
+         * listener's. */
+        size_t used = 0;
+        both[0] = '\0';
+        for (size_t i = 0; i < fabric->registry.count; i++) {
+            const char *name = fabric->registry.entries[i].name;
+            if (rdmux_filter_check(name, NULL) != RDMUX_OK) {
+                continue; /* a refused plug-in goes by its file's name */
+            }
+            bool through = rdmux_filter_allows(listener_paths, name) &&
+                           rdmux_filter_allows(attr->paths, name);
+            int written = snprintf(both + used, sizeof(both) - used, "%s%s%s", used == 0 ? "" : ",",
+                                   through ? "" : "!", name);
+            used += written < 0 ? 0 : (size_t)written;
+            if (used >= sizeof(offer->filter[1])) {
+                return rdmux_fail(
+                    RDMUX_INVALID,
+                    "endpoint: attr.paths and the listener's filter together are too long");
+            }
+        }
+        paths = both;
+    }
+    rdmux_offer_defaults(fabric, paths, offer);
+    offer->prefer = attr->prefer;
+    offer->typical_size = attr->typical_size != 0                  ? attr->typical_size
+                          : attr->prefer == RDMUX_PREFER_BANDWIDTH ? 1 << 20
+                                                                   : 0;
+    offer->max_send = attr->max_send;
+    offer->max_recv = attr->max_recv;
+    offer->require = attr->require;
+    offer->require_native = attr->require_native;
+    offer->liveness_ms = attr->liveness_ms;
+    offer->data_sockets = attr->data_sockets;
+    offer->path_timeout_ms = attr->path_timeout_ms;
+    offer->setup_timeout_ms = attr->setup_timeout_ms;
+    offer->private_length = (uint32_t)attr->private_length;
+    if (attr->private_length != 0) {
+        memcpy(offer->private_data, attr->private_data, attr->private_length);
+    }
+    for (uint32_t i = 0; i < offer->path_count && attr->local != NULL; i++) {
+        struct rdmux_local_path *path = &offer->paths[i].path;
+        bool placed = path->device[0] != '\0' || path->address[0] != '\0';
+        if (placed && !is_at(path, attr->local)) {
+            path->reason = RDMUX_REASON_FILTERED;
+            snprintf(path->text, sizeof(path->text), "attr.local asks for %s", attr->local);
+        }
+    }
+    return RDMUX_OK;
+}
+
+/* ------------------------------------------------------------------------------------- outcomes */
+
+void rdmux_ep_setup_failed(struct rdmux_ep *ep)
+{
+    rdmux_ep_end_unconnected(ep);
+    if (ep->announce) {
+        ep->events |= RDMUX_EVENT_CONNECTED;
+    }
+    rdmux_cq_pend(ep->cq, ep);
+}
+
+static bool setup_is_over(void *user)
+{
+    const struct rdmux_ep *ep = user;
+    return ep->phase != RDMUX_PHASE_SETUP;
+}
+
+/* Turns an endpoint whose set-up failed into the status and texts of the call that made it. */
+static enum rdmux_status give_up(struct rdmux_ep *ep, const char *call)
+{
+    enum rdmux_status status = ep->status == RDMUX_OK ? RDMUX_PEER_GONE
+                                                      : (enum rdmux_status)ep->status;
+    char text[RDMUX_TEXT_MAX];
+    snprintf(text, sizeof(text), "%s", ep->info.text);
+    if (status == RDMUX_NO_PATH) {
+        rdmux_set_last_explanation(rdmux_explanation_create(
+            status, ep->candidates, ep->candidate_count, ep->info.peer_address));
+        char all[RDMUX_ERROR_MAX];
+        rdmux_explain_no_path(ep->candidates, ep->candidate_count, all, sizeof(all));
+        rdmux_ep_dismantle(ep);
+        return rdmux_fail(status, "%s: %s", call, all);
+    }
+    rdmux_ep_dismantle(ep);
+    return rdmux_fail(status, "%s: %s", call, text);
+}
+
+enum rdmux_status rdmux_setup_finish_call(struct rdmux_ep *ep, const char *call, int timeout_ms,
+                                          struct rdmux_ep **out)
+{
+    if (timeout_ms == 0) {
+        if (ep->phase == RDMUX_PHASE_SETUP) {
+            ep->announce = true;
+            *out = ep;
+            return RDMUX_IN_PROGRESS;
+        }
+        if (rdmux_ep_was_connected(ep)) {
+            *out = ep;
+            return RDMUX_OK;
+        }
+        return give_up(ep, call);
+    }
+    enum rdmux_status status = rdmux_cq_wait_until(ep->cq, setup_is_over, ep, timeout_ms);
+    if (status == RDMUX_OK && rdmux_ep_was_connected(ep)) {
+        *out = ep; /* it may have ended already: its event tells */
+        return RDMUX_OK;
+    }
+    if (status == RDMUX_OK) {
+        return give_up(ep, call);
+    }
+    char stage[RDMUX_TEXT_MAX];
+    rdmux_ep_setup_stage(ep, stage, sizeof(stage));
+    rdmux_ep_dismantle(ep);
+    return status == RDMUX_TIMED_OUT
+               ? rdmux_fail(status, "%s: not connected within %d ms; it was %s", call, timeout_ms,
+                            stage)
+               : status;
+}
+
+/* ------------------------------------------------------------------------------- connect, adopt */
+
+enum rdmux_status rdmux_setup_check_call(const char *call, struct rdmux_fabric *fabric,
+                                         struct rdmux_cq *cq, const struct rdmux_ep_attr *attr,
+                                         int timeout_ms, struct rdmux_ep_attr *all)
+{
+    if (fabric == NULL || cq == NULL || cq->fabric != fabric || timeout_ms < -1) {
+        return rdmux_fail(RDMUX_INVALID, "%s: %s", call,
+                          fabric == NULL    ? "fabric is NULL"
+                          : cq == NULL      ? "cq is NULL"
+                          : timeout_ms < -1 ? "timeout_ms is below -1"
+                                            : "cq belongs to another fabric");
+    }
+    if (*fabric->alive == 0) {
+        return rdmux_fail(RDMUX_INVALID, "%s: the process forked; the cq belongs to the parent",
+                          call);
+    }
+    rdmux_set_last_explanation(NULL);
+    enum rdmux_status status = rdmux_ep_attr_check(attr, fabric, cq, all);
+    return status == RDMUX_OK ? rdmux_check_local(fabric, call, all->local) : status;
+}
+
+enum rdmux_status rdmux_setup_check_out(const char *call, struct rdmux_ep **out)
+{
+    if (out == NULL) {
+        return rdmux_fail(RDMUX_INVALID, "%s: out is NULL", call);
+    }
+    *out = NULL;
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_setup_check_failover(const char *call, const struct rdmux_ep_attr *attr,
+                                             const char *without)
+{
+    if (attr->failover == RDMUX_FAILOVER_OFF) {
+        return RDMUX_OK;
+    }
+    if (without != NULL) {
+        return rdmux_fail(RDMUX_UNSUPPORTED,
+                          "%s: attr.failover is not possible with %s; leave it 0", call, without);
+    }
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_setup_make_endpoint(struct rdmux_fabric *fabric, struct rdmux_cq *cq,
+                                            const struct rdmux_ep_attr *attr, const char *paths,
+                                            bool plain, int timeout_ms, struct rdmux_ep **out)
+{
+    struct rdmux_ep *ep;
+    struct rdmux_ep_attr offered = *attr;
+    enum rdmux_status status = rdmux_ep_create(fabric, cq, attr, &ep);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    if (plain) {
+        offered.local = NULL; /* the way tells which device it is */
+    }
+    status = rdmux_ep_setup_create(ep, &offered, paths, timeout_ms);
+    if (status != RDMUX_OK) {
+        rdmux_ep_dismantle(ep);
+        return status;
+    }
+    if (plain) {
+        rdmux_plain_begin(ep, attr);
+    }
+    *out = ep;
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_connect(struct rdmux_fabric *fabric, struct rdmux_cq *cq,
+                                const char *address, const struct rdmux_ep_attr *attr,
+                                int timeout_ms, struct rdmux_ep **out)
+{
+    struct rdmux_ep_attr all = RDMUX_EP_ATTR_INIT;
+    enum rdmux_status status = rdmux_setup_check_out("rdmux_connect", out);
+    if (status == RDMUX_OK) {
+        status = rdmux_setup_check_call("rdmux_connect", fabric, cq, attr, timeout_ms, &all);
+    }
+    if (status == RDMUX_OK) {
+        status = rdmux_setup_check_failover(
+            "rdmux_connect", &all,
+            address != NULL && rdmux_plain_address(address) != NULL
+                ? "an address of rdma://, which has no control channel"
+                : NULL);
+    }
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    if (!rdmux_cq_enter(cq)) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "rdmux_connect: the process forked; the cq belongs to the parent");
+    }
+    struct rdmux_ep *ep;
+    status = rdmux_setup_make_endpoint(fabric, cq, &all, NULL, rdmux_plain_address(address) != NULL,
+                                       timeout_ms, &ep);
+    if (status == RDMUX_OK) {
+        status = rdmux_ep_start_connect(ep, address);
+        if (status != RDMUX_OK) {
+            rdmux_ep_dismantle(ep);
+        } else {
+            status = rdmux_setup_finish_call(ep, "rdmux_connect", timeout_ms, out);
+        }
+    }
+    rdmux_cq_leave(cq);
+    return status;
+}
+
+static enum rdmux_status check_socket(int socket, enum rdmux_role role)
+{
+    int type = 0;
+    socklen_t length = sizeof(type);
+    if (role != RDMUX_ROLE_CONNECT && role != RDMUX_ROLE_ACCEPT) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "rdmux_adopt: role %d is not RDMUX_ROLE_CONNECT or RDMUX_ROLE_ACCEPT",
+                          (int)role);
+    }
+    if (getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_STREAM) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_adopt: socket %d is not a stream socket", socket);
+    }
+    struct sockaddr_storage peer;
+    length = sizeof(peer);
+    if (getpeername(socket, (struct sockaddr *)&peer, &length) != 0) {
+        return rdmux_fail(RDMUX_INVALID, "rdmux_adopt: socket %d is not connected", socket);
+    }
+    return RDMUX_OK;
+}
+
+/* A program's socket has no host that a certificate could be compared with. */
+static enum rdmux_status check_who_answers(const struct rdmux_fabric *fabric, enum rdmux_role role)
+{
+    if (role == RDMUX_ROLE_CONNECT && rdmux_auth_needs_host(fabric->auth)) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "rdmux_adopt: with certificates and no auth.peers everybody with a "
+                          "certificate of the authority could answer, since no host was dialled; "
+                          "name in auth.peers who may");
+    }
+    return RDMUX_OK;
+}
+
+enum rdmux_status rdmux_adopt(struct rdmux_fabric *fabric, struct rdmux_cq *cq, int socket,
+                              enum rdmux_role role, const struct rdmux_ep_attr *attr,
+                              int timeout_ms, struct rdmux_ep **out)
+{
+    struct rdmux_ep_attr all = RDMUX_EP_ATTR_INIT;
+    enum rdmux_status status = rdmux_setup_check_out("rdmux_adopt", out);
+    if (status == RDMUX_OK) {
+        status = check_socket(socket, role);
+    }
+    if (status == RDMUX_OK) {
+        status = rdmux_setup_check_call("rdmux_adopt", fabric, cq, attr, timeout_ms, &all);
+    }
+    if (status == RDMUX_OK) {
+        status = check_who_answers(fabric, role);
+    }
+    if (status == RDMUX_OK) {
+        status = rdmux_setup_check_failover("rdmux_adopt", &all,
+                                            "an adopted socket, in this version of rdmux");
+    }
+    if (status != RDMUX_OK) {
+        if (status != RDMUX_INVALID) {
+            close(socket);
+        }
+        return status;
+    }
+    if (!rdmux_cq_enter(cq)) {
+        return rdmux_fail(RDMUX_INVALID,
+                          "rdmux_adopt: the process forked; the cq belongs to the parent");
+    }
+    struct rdmux_ep *ep;
+    status = rdmux_setup_make_endpoint(fabric, cq, &all, NULL, false, timeout_ms, &ep);
+    if (status != RDMUX_OK) {
+        if (status != RDMUX_INVALID) {
+            close(socket);
+        }
+    } else {
+        status = rdmux_ep_start_adopt(ep, socket, role);
+        if (status != RDMUX_OK) {
+            rdmux_ep_dismantle(ep);
+        } else {
+            status = rdmux_setup_finish_call(ep, "rdmux_adopt", timeout_ms, out);
+        }
+    }
+    rdmux_cq_leave(cq);
+    return status;
+}

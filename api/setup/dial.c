@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * Finding the peer: names, which the worker resolves, and addresses, dialled one after the other.
+ */
+#include "api/setup/handshake_driver.h"
+
+#include "api/base/address.h"
+#include "api/session/channel_socket.h"
+#include "api/setup/rdmacm_endpoint.h"
+#include "api/setup/setup.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+/* A forked child may hold the socket, too: closing it here would not end the watch. */
+void rdmux_dial_close(struct rdmux_ep *ep)
+{
+    struct rdmux_setup *setup = ep->setup;
+    if (setup->dialing >= 0) {
+        epoll_ctl(ep->cq->control_fd, EPOLL_CTL_DEL, setup->dialing, NULL);
+        close(setup->dialing);
+        setup->dialing = -1;
+    }
+}
+
+static void dial_next(struct rdmux_ep *ep, int last_error);
+
+static void dialled(struct rdmux_ep *ep)
+{
+    struct rdmux_setup *setup = ep->setup;
+    int socket = setup->dialing;
+    setup->dialing = -1;
+    epoll_ctl(ep->cq->control_fd, EPOLL_CTL_DEL, socket, NULL);
+    memcpy(&ep->peer_sockaddr, setup->address->ai_addr, setup->address->ai_addrlen);
+    ep->peer_sockaddr_length = setup->address->ai_addrlen;
+    enum rdmux_status status = rdmux_setup_talk(ep, socket, NULL, NULL, 0);
+    if (status != RDMUX_OK) {
+        if (ep->channel == NULL) {
+            close(socket);
+        }
+        rdmux_setup_fail(ep, status, rdmux_last_error(), false);
+        return;
+    }
+    rdmux_setup_run(ep);
+}
+
+/* Dials addresses until one is under way; the last failure is the set-up's. */
+static void dial_next(struct rdmux_ep *ep, int last_error)
+{
+    struct rdmux_setup *setup = ep->setup;
+    if (setup->is_plain) {
+        rdmux_plain_dial(ep);
+        return;
+    }
+    for (; setup->address != NULL; setup->address = setup->address->ai_next) {
+        const struct addrinfo *address = setup->address;
+        int fd = rdmux_channel_socket_dial(ep, address->ai_addr, address->ai_addrlen, setup->local,
+                                  &last_error);
+        if (fd < 0) {
+            continue;
+        }
+        struct epoll_event event = { .events = EPOLLOUT, .data.ptr = ep };
+        if (epoll_ctl(ep->cq->control_fd, EPOLL_CTL_ADD, fd, &event) == 0) {
+            setup->dialing = fd;
+            setup->stage = SETUP_DIALING;
+            return;
+        }
+        last_error = errno;
+        close(fd);
+    }
+    char text[RDMUX_TEXT_MAX];
+    enum rdmux_status status = RDMUX_REFUSED;
+    const char *remedy = "is a server listening there?";
+    if (last_error == EMFILE || last_error == ENFILE) {
+        status = RDMUX_NO_MEMORY;
+        remedy = "raise the limit with ulimit -n";
+    } else if (last_error == ETIMEDOUT) {
+        status = RDMUX_TIMED_OUT;
+        remedy = "is the host up, and no firewall in between?";
+    } else if (last_error == ECONNRESET) {
+        status = RDMUX_PEER_GONE;
+        remedy = "the server went away at this moment";
+    } else if (last_error == EADDRNOTAVAIL && setup->local[0] == '\0') {
+        status = RDMUX_IO;
+        remedy = "no local port is free, each tcp endpoint takes two: widen "
+                 "net.ipv4.ip_local_port_range";
+    } else if (last_error != ECONNREFUSED) {
+        status = RDMUX_IO;
+        remedy = "check the address and the route to it";
+    }
+    snprintf(text, sizeof(text), "%s: %s; %s", setup->target, strerror(last_error), remedy);
+    rdmux_setup_fail(ep, status, text, false);
+}
+
+void rdmux_dial_ready(struct rdmux_ep *ep)
+{
+    struct rdmux_setup *setup = ep->setup;
+    int error = 0;
+    socklen_t length = sizeof(error);
+    if (getsockopt(setup->dialing, SOL_SOCKET, SO_ERROR, &error, &length) != 0) {
+        error = errno;
+    }
+    if (error == 0) {
+        dialled(ep);
+        return;
+    }
+    rdmux_dial_close(ep);
+    setup->address = setup->address->ai_next;
+    dial_next(ep, error);
+}
+
+/* A name on its way through the worker. */
+struct resolve_job {
+    struct rdmux_job job;
+    struct rdmux_mail mail;
+    struct rdmux_fabric *fabric;
+    uint64_t cq_id;
+    uint64_t ep_id;
+    struct rdmux_address_text text;
+    struct addrinfo *addresses;
+    enum rdmux_status status;
+    char error[RDMUX_TEXT_MAX];
+};
+
+static void resolved(struct rdmux_cq *cq, struct rdmux_mail *mail)
+{
+    struct resolve_job *job = RDMUX_CONTAINER(mail, struct resolve_job, mail);
+    struct rdmux_ep *ep = rdmux_cq_endpoint(cq, job->ep_id);
+    if (ep != NULL && ep->setup != NULL && ep->setup->stage == SETUP_RESOLVING) {
+        if (job->status != RDMUX_OK) {
+            rdmux_setup_fail(ep, job->status, job->error, false);
+        } else {
+            ep->setup->addresses = job->addresses;
+            ep->setup->address = job->addresses;
+            job->addresses = NULL;
+            dial_next(ep, 0);
+        }
+    }
+    if (job->addresses != NULL) {
+        freeaddrinfo(job->addresses);
+    }
+    rdmux_release(cq->fabric, job);
+}
+
+static void resolve(struct rdmux_job *base)
+{
+    struct resolve_job *job = RDMUX_CONTAINER(base, struct resolve_job, job);
+    struct rdmux_fabric *fabric = job->fabric;
+    job->status = rdmux_address_resolve(&job->text, false, false, &job->addresses);
+    if (job->status != RDMUX_OK) {
+        snprintf(job->error, sizeof(job->error), "%s", rdmux_last_error());
+    }
+    bool delivered = false;
+    pthread_mutex_lock(&fabric->lock);
+    for (struct rdmux_list *at = fabric->cqs.next; at != &fabric->cqs && !delivered; at = at->next) {
+        struct rdmux_cq *cq = RDMUX_CONTAINER(at, struct rdmux_cq, link);
+        if (cq->id == job->cq_id) {
+            rdmux_cq_mail(cq, &job->mail);
+            delivered = true;
+        }
+    }
+    pthread_mutex_unlock(&fabric->lock);
+    if (!delivered) {
+        if (job->addresses != NULL) {
+            freeaddrinfo(job->addresses);
+        }
+        rdmux_release(fabric, job);
+    }
+}
+
+enum rdmux_status rdmux_ep_start_connect(struct rdmux_ep *ep, const char *address)
+{
+    struct rdmux_setup *setup = ep->setup;
+    struct rdmux_address_text text;
+    const char *plain = rdmux_plain_address(address);
+    enum rdmux_status status = rdmux_address_split(plain != NULL ? plain : address, &text);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    if (text.host[0] == '\0') {
+        return rdmux_fail(RDMUX_INVALID, "address \"%s\": a host is missing; write HOST:PORT",
+                          address);
+    }
+    if (plain != NULL && ep->fabric->auth != NULL) {
+        return rdmux_plain_refuse_auth("rdmux_connect");
+    }
+    ep->role = RDMUX_ROLE_CONNECT;
+    snprintf(setup->host, sizeof(setup->host), "%s", text.host);
+    snprintf(setup->target, sizeof(setup->target), "%s", address);
+    status = rdmux_address_resolve(&text, false, true, &setup->addresses);
+    if (status == RDMUX_OK) {
+        setup->address = setup->addresses;
+        dial_next(ep, 0);
+        return RDMUX_OK;
+    }
+    if (status != RDMUX_AGAIN) {
+        return status;
+    }
+    struct resolve_job *job = rdmux_allocate(ep->fabric, sizeof(*job));
+    if (job == NULL) {
+        return rdmux_fail(RDMUX_NO_MEMORY, "rdmux_connect: out of memory");
+    }
+    job->job.work = resolve;
+    job->mail.deliver = resolved;
+    job->fabric = ep->fabric;
+    job->cq_id = ep->cq->id;
+    job->ep_id = ep->id;
+    job->text = text;
+    setup->stage = SETUP_RESOLVING;
+    rdmux_worker_run(ep->fabric, &job->job);
+    return RDMUX_OK;
+}

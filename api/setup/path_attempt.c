@@ -1,0 +1,568 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * One path on trial: opened, connected, proved by a write of known bytes in both directions.
+ */
+#include "api/setup/handshake_driver.h"
+
+#include "api/data/bounce.h"
+#include "api/failover/failover.h"
+#include "api/object/joins.h"
+#include "api/progress/descriptors.h"
+#include "api/data/segments.h"
+#include "api/setup/setup.h"
+#include "negotiation/control_channel.h"
+#include "negotiation/path_secret.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static void report(struct rdmux_ep *ep, enum rdmux_handshake_action_kind kind,
+                   enum rdmux_status status, const uint8_t *bytes, size_t size)
+{
+    struct rdmux_setup *setup = ep->setup;
+    rdmux_handshake_result(setup->handshake, kind, setup->trial.attempt, status, RDMUX_REASON_NONE,
+                           status == RDMUX_OK ? "" : rdmux_last_error(), bytes, size,
+                           rdmux_setup_now(ep));
+}
+
+/* Of two limits of which 0 is none. */
+static uint64_t shorter(uint64_t ours, uint64_t theirs)
+{
+    return theirs == 0 || (ours != 0 && ours < theirs) ? ours : theirs;
+}
+
+static const struct rdmux_local_path *peer_path(const struct rdmux_setup *setup)
+{
+    return &rdmux_handshake_peer_offer(setup->handshake)->paths[setup->trial.theirs].path;
+}
+
+/* What the path takes of a wish. Longer lists are the core's, see bounce.h. */
+static uint32_t granted_sge(const struct rdmux_ep *ep, uint32_t wish)
+{
+    return wish < ep->path_info.max_sge ? wish : ep->path_info.max_sge;
+}
+
+/* Without keys there is nobody who helps lists that the path does not take. */
+static enum rdmux_status check_lists(const struct rdmux_ep *ep,
+                                     const struct rdmux_provider_ops *ops,
+                                     const struct rdmux_local_path *path)
+{
+    const struct rdmux_ep_attr *attr = &ep->setup->attr;
+    bool helped = (ops->flags & RDMUX_PROVIDER_LOCAL_KEYS) != 0;
+    if (helped || path->max_sge == 0 ||
+        (attr->max_send_sge <= path->max_sge && attr->max_recv_sge <= path->max_sge)) {
+        return RDMUX_OK;
+    }
+    return rdmux_fail(
+        RDMUX_UNSUPPORTED,
+        "%s: lists of %u and %u pieces are asked for, the path takes %u; ask for fewer "
+        "(max_send_sge, max_recv_sge)",
+        path->device, attr->max_send_sge, attr->max_recv_sge, path->max_sge);
+}
+
+static void fill_path_attr(struct rdmux_ep *ep, const struct rdmux_offer_path *path,
+                           struct rdmux_provider_srq *srq)
+{
+    const struct rdmux_setup *setup = ep->setup;
+    const struct rdmux_handshake_granted *granted = rdmux_handshake_granted(setup->handshake);
+    ep->path_info = path->path;
+    ep->path_info.max_sge = path->path.max_sge == 0 ? RDMUX_SGE_MAX : path->path.max_sge;
+    ep->path_info.max_message = shorter(path->path.max_message, peer_path(setup)->max_message);
+    ep->path_attr = (struct rdmux_provider_ep_attr){
+        .role = ep->role,
+        .send_depth = setup->attr.send_depth,
+        .recv_depth = setup->attr.srq == NULL ? setup->attr.recv_depth : 0,
+        .max_send_sge = granted_sge(ep, setup->attr.max_send_sge),
+        .max_recv_sge = granted_sge(ep, setup->attr.max_recv_sge),
+        .max_inline = setup->attr.max_inline,
+        .max_send = granted->max_send,
+        .max_recv = granted->max_recv,
+        .liveness_ms = granted->liveness_ms,
+        .dscp = setup->attr.dscp == RDMUX_OFF ? 0 : setup->attr.dscp,
+        .ecn = setup->attr.ecn == RDMUX_OFF ? 0 : setup->attr.ecn,
+        .service_level = setup->attr.service_level,
+        .data_sockets = granted->data_sockets,
+        .has_failover = rdmux_handshake_has_failover(setup->handshake),
+        .path = &ep->path_info,
+        .srq = srq,
+        .peer_address = ep->peer_sockaddr_length == 0 ? NULL
+                                                      : (const struct sockaddr *)&ep->peer_sockaddr,
+        .peer_address_length = ep->peer_sockaddr_length,
+        .local_address = ep->local_sockaddr_length == 0
+                             ? NULL
+                             : (const struct sockaddr *)&ep->local_sockaddr,
+        .local_address_length = ep->local_sockaddr_length,
+        .shared_socket = setup->adopted ? rdmux_channel_socket(ep->channel) : -1,
+    };
+}
+
+/* Builds the endpoint's side of the path on its device, which is open. */
+static enum rdmux_status open_path(struct rdmux_ep *ep, const struct rdmux_provider_ops *ops,
+                                   uint8_t *description, size_t *size)
+{
+    struct rdmux_setup *setup = ep->setup;
+    const struct rdmux_offer_path *path = &setup->offer->paths[setup->trial.ours];
+    struct rdmux_provider_domain *domain;
+    enum rdmux_status status = check_lists(ep, ops, &path->path);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    status = rdmux_fabric_domain(ep->fabric, ops, &path->path, &domain);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    struct rdmux_provider_cq *cq;
+    status = rdmux_cq_domain(
+        ep->cq, domain, (uint32_t)(ep->cq->depth > UINT32_MAX ? UINT32_MAX : ep->cq->depth), &cq);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    struct rdmux_provider_srq *srq = NULL;
+    if (ep->srq != NULL) {
+        status = rdmux_srq_domain(ep->srq, cq, path->path.max_sge, &srq);
+        if (status != RDMUX_OK) {
+            return status;
+        }
+    }
+    struct rdmux_provider_ep *trial = rdmux_allocate(ep->fabric, ops->ep_size);
+    if (trial == NULL) {
+        return rdmux_fail(RDMUX_NO_MEMORY, "%s: out of memory", path->provider);
+    }
+    trial->ops = ops;
+    trial->cq = cq;
+    trial->ep = ep;
+    memcpy(ep->secrets->secret, rdmux_handshake_granted(setup->handshake)->secret,
+           RDMUX_SECRET_SIZE);
+    ep->attempt = setup->trial.attempt;
+    fill_path_attr(ep, path, srq);
+    rdmux_error_clear();
+    status = ops->ep_open(trial, &ep->path_attr);
+    if (status != RDMUX_OK) {
+        rdmux_release(ep->fabric, trial);
+        return status;
+    }
+    rdmux_cq_domain_enter(cq);
+    setup->trial.path = trial;
+    if (srq != NULL) {
+        rdmux_srq_use(ep->srq, srq, 1);
+    }
+    if (ep->role == RDMUX_ROLE_ACCEPT) {
+        if (ep->fabric->auth != NULL &&
+            !rdmux_join_name(ep->secrets->secret, ep->secrets->join_name)) {
+            return rdmux_fail(RDMUX_NO_MEMORY, "%s: no memory for a digest", path->provider);
+        }
+        rdmux_joins_add(ep->fabric, ep);
+    }
+    return ops->ep_describe(trial, description, size);
+}
+
+/* The handshake takes an OPEN that failed for one that left nothing. */
+static void close_half_open(struct rdmux_ep *ep)
+{
+    struct rdmux_trial *trial = &ep->setup->trial;
+    uint32_t attempt = trial->attempt;
+    char text[RDMUX_ERROR_MAX];
+    if (trial->path != NULL) {
+        snprintf(text, sizeof(text), "%s", rdmux_last_error());
+        rdmux_trial_close(ep);
+        trial->attempt = attempt;
+        (void)rdmux_fail(RDMUX_IO, "%s", text);
+    }
+}
+
+static void device_is_open(struct rdmux_ep *ep, const struct rdmux_provider_ops *ops)
+{
+    uint8_t description[RDMUX_DESCRIPTION_MAX];
+    size_t size = sizeof(description);
+    errno = 0;
+    enum rdmux_status status = open_path(ep, ops, description, &size);
+    if (status != RDMUX_OK) {
+        int error = errno;
+        close_half_open(ep);
+        if (rdmux_descriptors_retry(ep->fabric, error)) {
+            size = sizeof(description);
+            status = open_path(ep, ops, description, &size);
+            if (status != RDMUX_OK) {
+                close_half_open(ep);
+            }
+        }
+    }
+    report(ep, RDMUX_ACTION_OPEN, status, description, status == RDMUX_OK ? size : 0);
+}
+
+/* A device on its way through the worker: opening one, and registering the regions with it, may take long. */
+struct device_job {
+    struct rdmux_job job;
+    struct rdmux_mail mail;
+    struct rdmux_cq *cq;
+    uint64_t ep_id;
+    uint32_t attempt;
+    const struct rdmux_provider_ops *ops;
+    struct rdmux_local_path path;
+    enum rdmux_status status;
+    char error[RDMUX_TEXT_MAX];
+};
+
+static void device_opened(struct rdmux_cq *cq, struct rdmux_mail *mail)
+{
+    struct device_job *job = RDMUX_CONTAINER(mail, struct device_job, mail);
+    struct rdmux_ep *ep = rdmux_cq_endpoint(cq, job->ep_id);
+    struct rdmux_setup *setup = ep == NULL ? NULL : ep->setup;
+    /* Else the attempt was given up meanwhile. */
+    if (setup != NULL && setup->trial.opening && setup->trial.attempt == job->attempt) {
+        setup->trial.opening = false;
+        if (job->status == RDMUX_OK) {
+            device_is_open(ep, job->ops);
+        } else {
+            rdmux_fail(job->status, "%s", job->error);
+            report(ep, RDMUX_ACTION_OPEN, job->status, NULL, 0);
+        }
+        rdmux_setup_run(ep);
+    }
+    rdmux_release(cq->fabric, job);
+}
+
+/* Worker. */
+static void open_device(struct rdmux_job *base)
+{
+    struct device_job *job = RDMUX_CONTAINER(base, struct device_job, job);
+    struct rdmux_cq *cq = job->cq; /* job may be gone once the mail is out */
+    struct rdmux_provider_domain *domain;
+    job->status = rdmux_fabric_domain(cq->fabric, job->ops, &job->path, &domain);
+    if (job->status != RDMUX_OK) {
+        snprintf(job->error, sizeof(job->error), "%s", rdmux_last_error());
+    }
+    rdmux_cq_mail(cq, &job->mail);
+    rdmux_cq_job_ends(cq);
+}
+
+static enum rdmux_status ask_for_device(struct rdmux_ep *ep, const struct rdmux_provider_ops *ops,
+                                        const struct rdmux_local_path *path)
+{
+    struct device_job *job = rdmux_allocate(ep->fabric, sizeof(*job));
+    if (job == NULL) {
+        return rdmux_fail(RDMUX_NO_MEMORY, "%s: out of memory", ops->name);
+    }
+    job->job.work = open_device;
+    job->mail.deliver = device_opened;
+    job->cq = ep->cq;
+    job->ep_id = ep->id;
+    job->attempt = ep->setup->trial.attempt;
+    job->ops = ops;
+    job->path = *path;
+    ep->setup->trial.opening = true;
+    rdmux_cq_job_begins(ep->cq);
+    rdmux_worker_run(ep->fabric, &job->job);
+    return RDMUX_OK;
+}
+
+/* Atomics that hold among the users of one device would not hold on another. */
+static enum rdmux_status check_scope(struct rdmux_ep *ep, const struct rdmux_offer_path *path)
+{
+    const char *bound = ep->failover == NULL ? "" : rdmux_failover_bound_device(ep);
+    if (bound[0] == '\0' || strcmp(bound, path->path.device) == 0) {
+        return RDMUX_OK;
+    }
+    return rdmux_fail(RDMUX_UNSUPPORTED,
+                      "%s: the peer has imported a region whose atomics hold among the users of %s "
+                      "alone (RDMUX_ACCESS_ATOMIC_DEVICE)",
+                      path->provider, bound);
+}
+
+void rdmux_trial_open(struct rdmux_ep *ep, const struct rdmux_handshake_action *action)
+{
+    struct rdmux_setup *setup = ep->setup;
+    const struct rdmux_offer_path *path = &setup->offer->paths[action->ours];
+    const struct rdmux_provider_ops *ops = rdmux_fabric_provider(ep->fabric, path->provider);
+    enum rdmux_status status;
+    setup->trial.attempt = action->attempt;
+    setup->trial.ours = action->ours;
+    setup->trial.theirs = action->theirs;
+    rdmux_descriptors_make_room(ep->fabric);
+    if (check_scope(ep, path) != RDMUX_OK) {
+        rdmux_handshake_result(setup->handshake, RDMUX_ACTION_OPEN, action->attempt,
+                               RDMUX_UNSUPPORTED, RDMUX_REASON_CAPABILITY_MISSING,
+                               rdmux_last_error(), NULL, 0, rdmux_setup_now(ep));
+        return;
+    }
+    if (ops == NULL) {
+        status = rdmux_fail(RDMUX_UNSUPPORTED, "%s: the provider is not loaded", path->provider);
+    } else if ((ops->flags & RDMUX_PROVIDER_QUICK) != 0 ||
+               rdmux_fabric_domain_is_open(ep->fabric, ops, &path->path)) {
+        device_is_open(ep, ops);
+        return;
+    } else {
+        status = ask_for_device(ep, ops, &path->path);
+    }
+    if (status != RDMUX_OK) {
+        report(ep, RDMUX_ACTION_OPEN, status, NULL, 0);
+    }
+}
+
+/* The path is connected: the peer gets a buffer to prove it with. */
+static enum rdmux_status describe_proof(struct rdmux_ep *ep, uint8_t *description, size_t *size)
+{
+    struct rdmux_setup *setup = ep->setup;
+    struct rdmux_provider_ep *path = setup->trial.path;
+    enum rdmux_status status = RDMUX_OK;
+    if (setup->proof == NULL) {
+        rdmux_descriptors_make_room(ep->fabric);
+        status = rdmux_mr_alloc(ep->fabric, (size_t)2 * RDMUX_PROOF_SIZE,
+                                RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE,
+                                &setup->proof);
+        if (status != RDMUX_OK) {
+            return status;
+        }
+    }
+    memset(setup->proof->addr, 0, RDMUX_PROOF_SIZE);
+    struct rdmux_provider_mr *registration = rdmux_mr_with(setup->proof, path->cq->domain);
+    if (registration == NULL) {
+        return rdmux_fail(RDMUX_IO, "%s: the proof buffer is not registered", path->ops->name);
+    }
+    return path->ops->mr_describe(registration, path, description, size);
+}
+
+static void connected(struct rdmux_ep *ep, enum rdmux_status status)
+{
+    struct rdmux_trial *trial = &ep->setup->trial;
+    trial->connecting = false;
+    uint8_t description[RDMUX_DESCRIPTION_MAX];
+    size_t size = sizeof(description);
+    if (status == RDMUX_OK) {
+        rdmux_error_clear();
+        status = describe_proof(ep, description, &size);
+    }
+    report(ep, RDMUX_ACTION_CONNECT, status, description, status == RDMUX_OK ? size : 0);
+}
+
+static void start_connect(struct rdmux_ep *ep)
+{
+    struct rdmux_trial *trial = &ep->setup->trial;
+    assert(trial->path != NULL);
+    const struct rdmux_provider_ops *ops = trial->path->ops;
+    bool shares = ep->path_attr.shared_socket >= 0 &&
+                  ops->ep_control != rdmux_unsupported_ep_control;
+    if (shares && rdmux_channel_is_sending(ep->channel)) {
+        trial->connect_waits = true; /* READY must be on the socket before the path writes to it */
+        return;
+    }
+    trial->connect_waits = false;
+    if (shares) {
+        rdmux_channel_attach(ep->channel, trial->path);
+    }
+    rdmux_error_clear();
+    rdmux_descriptors_make_room(ep->fabric);
+    enum rdmux_status status = ops->ep_connect(trial->path, trial->peer_data, trial->peer_data_size);
+    if (status == RDMUX_IN_PROGRESS) {
+        trial->connecting = true;
+        return;
+    }
+    connected(ep, status);
+}
+
+void rdmux_trial_connect(struct rdmux_ep *ep, const struct rdmux_handshake_action *action)
+{
+    struct rdmux_trial *trial = &ep->setup->trial;
+    if (trial->path == NULL || action->size > sizeof(trial->peer_data)) {
+        rdmux_fail(RDMUX_PROTOCOL, "connection data of %zu bytes", action->size);
+        report(ep, RDMUX_ACTION_CONNECT, RDMUX_PROTOCOL, NULL, 0);
+        return;
+    }
+    memcpy(trial->peer_data, action->bytes, action->size);
+    trial->peer_data_size = action->size;
+    start_connect(ep);
+}
+
+/* The next parts of the proof, each as long as the path takes; PLACED with the last one is for all. */
+static void fill_parts(struct rdmux_ep *ep)
+{
+    struct rdmux_trial *trial = &ep->setup->trial;
+    const uint64_t most = ep->path_info.max_message;
+    trial->part_count = 0;
+    trial->parts_posted = 0;
+    while (trial->part_count < RDMUX_PROOF_PARTS && trial->given < RDMUX_PROOF_SIZE) {
+        const uint64_t rest = RDMUX_PROOF_SIZE - trial->given;
+        const uint64_t length = most != 0 && most < rest ? most : rest;
+        const uint32_t at = trial->part_count++;
+        trial->sges[at] = (struct rdmux_provider_sge){
+            .addr = (uint8_t *)ep->setup->proof->addr + RDMUX_PROOF_SIZE + trial->given,
+            .length = length,
+            .mr = rdmux_mr_with(ep->setup->proof, trial->path->cq->domain),
+        };
+        trial->parts[at] = (struct rdmux_request){
+            .op = RDMUX_OP_WRITE,
+            .flags = length == rest ? (uint32_t)RDMUX_PLACED : 0,
+            .internal = 1,
+            .sge_count = 1,
+            .length = length,
+            .sges = &trial->sges[at],
+            .remote = trial->remote,
+            .offset = trial->given,
+        };
+        trial->given += length;
+    }
+}
+
+static void post_proof(struct rdmux_ep *ep)
+{
+    struct rdmux_trial *trial = &ep->setup->trial;
+    size_t posted = 0;
+    assert(trial->path != NULL);
+    enum rdmux_status status = trial->path->ops->post(
+        trial->path, &trial->parts[trial->parts_posted], trial->part_count - trial->parts_posted, 0,
+        &posted);
+    trial->parts_posted += (uint32_t)posted;
+    if (status != RDMUX_OK && status != RDMUX_AGAIN) {
+        trial->writing = false;
+        report(ep, RDMUX_ACTION_WRITE_PROOF, status, NULL, 0);
+    }
+}
+
+static enum rdmux_status open_proof_remote(struct rdmux_ep *ep,
+                                           const struct rdmux_handshake_action *action)
+{
+    struct rdmux_trial *trial = &ep->setup->trial;
+    const struct rdmux_provider_ops *ops = trial->path->ops;
+    trial->remote = rdmux_allocate(ep->fabric, ops->remote_size);
+    if (trial->remote == NULL) {
+        return rdmux_fail(RDMUX_NO_MEMORY, "%s: out of memory", ops->name);
+    }
+    trial->remote->ep = trial->path;
+    trial->remote->length = (uint64_t)2 * RDMUX_PROOF_SIZE;
+    trial->remote->access = RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE;
+    rdmux_error_clear();
+    enum rdmux_status status = ops->remote_open(trial->remote, action->bytes, action->size);
+    if (status != RDMUX_OK) {
+        rdmux_release(ep->fabric, trial->remote);
+        trial->remote = NULL;
+    }
+    return status;
+}
+
+void rdmux_trial_write_proof(struct rdmux_ep *ep, const struct rdmux_handshake_action *action)
+{
+    struct rdmux_setup *setup = ep->setup;
+    struct rdmux_trial *trial = &setup->trial;
+    enum rdmux_status status = open_proof_remote(ep, action);
+    if (status != RDMUX_OK) {
+        report(ep, RDMUX_ACTION_WRITE_PROOF, status, NULL, 0);
+        return;
+    }
+    uint8_t *source = (uint8_t *)setup->proof->addr + RDMUX_PROOF_SIZE;
+    rdmux_proof_fill(action->write_nonce, source, RDMUX_PROOF_SIZE);
+    trial->given = 0;
+    fill_parts(ep);
+    trial->writing = true;
+    post_proof(ep);
+}
+
+void rdmux_trial_check_proof(struct rdmux_ep *ep, const struct rdmux_handshake_action *action)
+{
+    bool right = rdmux_proof_matches(action->check_nonce, ep->setup->proof->addr, RDMUX_PROOF_SIZE);
+    enum rdmux_status status = RDMUX_OK;
+    if (!right) {
+        status = rdmux_fail(RDMUX_IO,
+                            "the bytes that arrived over the path are not those the peer sent");
+    }
+    report(ep, RDMUX_ACTION_CHECK_PROOF, status, NULL, 0);
+}
+
+static bool parts_are_done(const struct rdmux_trial *trial)
+{
+    for (uint32_t i = 0; i < trial->part_count; i++) {
+        if (!trial->parts[i].done) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void take_parts(struct rdmux_ep *ep)
+{
+    struct rdmux_trial *trial = &ep->setup->trial;
+    enum rdmux_status status = RDMUX_OK;
+    for (uint32_t i = 0; i < trial->part_count && status == RDMUX_OK; i++) {
+        status = (enum rdmux_status)trial->parts[i].status;
+    }
+    if (status == RDMUX_OK && trial->given < RDMUX_PROOF_SIZE) {
+        fill_parts(ep);
+        post_proof(ep);
+        return;
+    }
+    trial->writing = false;
+    if (status != RDMUX_OK) {
+        rdmux_fail(status, "the proof's write failed with %s", rdmux_status_name(status));
+    }
+    report(ep, RDMUX_ACTION_WRITE_PROOF, status, NULL, 0);
+}
+
+void rdmux_trial_step(struct rdmux_ep *ep)
+{
+    struct rdmux_trial *trial = &ep->setup->trial;
+    if (trial->connect_waits) {
+        if (rdmux_channel_flush(ep->channel) == RDMUX_OK) {
+            start_connect(ep);
+        }
+    } else if (trial->connecting) {
+        rdmux_error_clear();
+        enum rdmux_status status = trial->path->ops->ep_connect(trial->path, NULL, 0);
+        if (status != RDMUX_IN_PROGRESS) {
+            connected(ep, status);
+        }
+    }
+    if (trial->writing && trial->parts_posted < trial->part_count) {
+        post_proof(ep);
+    }
+    while (trial->writing && parts_are_done(trial)) {
+        take_parts(ep);
+    }
+    rdmux_measure_step(ep);
+    /* After COMMIT it is the endpoint's fault, which is looked at once the path is the endpoint's: the peer may be
+     * connected, and have closed again, before its CONFIRM is read here. */
+    bool shares = ep->channel != NULL && rdmux_channel_is_attached(ep->channel);
+    if (ep->fault != RDMUX_OK && trial->path != NULL &&
+        (shares || !rdmux_handshake_is_committed(ep->setup->handshake))) {
+        enum rdmux_status status = (enum rdmux_status)ep->fault;
+        ep->fault = RDMUX_OK;
+        rdmux_handshake_path_failed(ep->setup->handshake, status, ep->fault_text,
+                                    rdmux_setup_now(ep));
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------- the provider asks */
+
+void rdmux_provider_join(struct rdmux_provider_ep *path, uint32_t index,
+                         uint8_t out[RDMUX_JOIN_SIZE])
+{
+    struct rdmux_join join = { .epoch = 1, .attempt = path->ep->attempt, .index = index };
+    memcpy(join.secret, path->ep->secrets->secret, sizeof(join.secret));
+    if (path->ep->fabric->auth != NULL && !rdmux_join_seal(&join, path->ep->secrets->secret)) {
+        memset(join.secret, 0, sizeof(join.secret)); /* nothing joins, and nothing is given away */
+    }
+    rdmux_join_encode(&join, out);
+    explicit_bzero(&join, sizeof(join));
+}
+
+void rdmux_provider_secret(struct rdmux_provider_ep *path, uint8_t out[RDMUX_SECRET_SIZE])
+{
+    rdmux_path_secret(path->ep->secrets->secret, path->ep->attempt, out);
+}
+
+void rdmux_ep_deliver_join(struct rdmux_cq *cq, struct rdmux_mail *mail)
+{
+    struct rdmux_join_mail *join = RDMUX_CONTAINER(mail, struct rdmux_join_mail, mail);
+    bool taken = false;
+    struct rdmux_ep *ep = rdmux_joins_find(cq, &join->join);
+    if (ep != NULL && ep->setup != NULL && ep->setup->trial.path != NULL &&
+        ep->attempt == join->join.attempt) {
+        struct rdmux_provider_ep *path = ep->setup->trial.path;
+        taken = path->ops->ep_join(path, join->socket, join->join.index) == RDMUX_OK;
+    }
+    if (!taken) {
+        close(join->socket);
+    }
+    rdmux_release_wiped(join->fabric, join, sizeof(*join));
+}
