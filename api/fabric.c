@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Fabrics: an instance of the library, its options and its life. */
-#include "api/core.h"
-
-#include "api/failover/failover.h"
-#include "api/life.h"
+#include "api/core/fabric.h"
 #include "api/accept/listener.h"
 #include "api/accept/shake.h"
+#include "api/data/cq_service.h"
+#include "api/failover/failover.h"
+#include "api/life.h"
+#include "api/loop/service.h"
+#include "api/loop/worker.h"
+#include "api/object/offer.h"
+#include "api/object/peer_process.h"
+#include "api/object/target.h"
 #include "negotiation/auth.h"
 #include "negotiation/filter.h"
 #include "providers/registry.h"

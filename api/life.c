@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* The one place that knows of all that an endpoint goes through: set-up, control messages, moves, the end. */
 #include "api/life.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/object/ep.h"
+#include "api/session/control.h"
+#include "api/setup/handshake_driver.h"
 
 #include "api/failover/failover.h"
 #include "api/setup/rdmacm_endpoint.h"

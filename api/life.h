@@ -3,7 +3,7 @@
 #ifndef RDMUX_API_LIFE_H
 #define RDMUX_API_LIFE_H
 
-#include "api/core.h"
+#include "api/core/fabric.h"
 
 extern const struct rdmux_life rdmux_life;
 

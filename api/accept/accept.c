@@ -1,8 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* rdmux_accept(): takes a listener's connections, sets them up side by side, and returns the first that is proved. */
-#include "api/setup/handshake_driver.h"
+#include "api/accept/listener.h"
 #include "api/accept/pending_connection.h"
-#include "api/progress/descriptors.h"
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/data/cq.h"
+#include "api/loop/descriptors.h"
+#include "api/object/ep.h"
+#include "api/progress/cq_owner.h"
+#include "api/progress/endpoint_table.h"
+#include "api/session/setup_state.h"
+#include "api/setup/handshake_driver.h"
 #include "api/setup/setup.h"
 
 enum {

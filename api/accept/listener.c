@@ -6,10 +6,19 @@
  * A plain listener has its provider's instead of a socket, and calls instead of strangers' sockets; they
  * have introduced themselves when they come.
  */
-#include "api/accept/pending_connection.h"
+#include "api/accept/listener.h"
 
+#include "api/accept/pending_connection.h"
 #include "api/base/address.h"
-#include "api/progress/descriptors.h"
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/loop/descriptors.h"
+#include "api/loop/service.h"
+#include "api/object/offer.h"
+#include "api/progress/cq_owner.h"
+#include "api/setup/handshake_driver.h"
+#include "api/setup/rdmacm_endpoint.h"
 
 #include <assert.h>
 #include <errno.h>

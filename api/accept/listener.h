@@ -3,30 +3,12 @@
 #ifndef RDMUX_API_LISTENER_H
 #define RDMUX_API_LISTENER_H
 
-#include "api/core.h"
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/setup/handshake_driver.h"
 
-/* A further socket for a connection of cq. Delivered by rdmux_ep_deliver_join (connection.c), which
- * owns the socket. */
-struct rdmux_join_mail {
-    struct rdmux_mail mail;
-    struct rdmux_fabric *fabric;
-    struct rdmux_join join;
-    int socket;
-};
-void rdmux_ep_deliver_join(struct rdmux_cq *cq, struct rdmux_mail *mail);
-
-/* A connection that introduced itself, as an accepting cq takes it over. */
-struct rdmux_arrival {
-    uint64_t id;
-    struct rdmux_plain_call *call; /* of a plain listener; then there is nothing below */
-    int socket;
-    struct rdmux_tls *tls; /* NULL: the fabric does not authenticate */
-    uint8_t *received;     /* HELLO and OFFER, raw; released with rdmux_release() */
-    size_t received_size;
-    struct sockaddr_storage address;
-    socklen_t address_length;
-    struct rdmux_peer_quota *quota; /* of one that rdmux_listener_take_any() took */
-};
+struct rdmux_arrival; /* handshake_driver.h */
 
 /* An accept call that waits for any connection, as the listener's other calls see it.
  * fabric->lock. */

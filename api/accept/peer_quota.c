@@ -4,7 +4,7 @@
  * counted exactly cannot be used up by others.
  */
 #include "api/accept/pending_connection.h"
-
+#include "api/accept/shake.h"
 #include "api/base/address.h"
 
 #include <assert.h>

@@ -8,9 +8,17 @@
  */
 #include "api/accept/pending_connection.h"
 
+#include "api/accept/listener.h"
+#include "api/accept/shake.h"
 #include "api/base/address.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
 #include "api/failover/failover.h"
+#include "api/loop/service.h"
 #include "api/object/joins.h"
+#include "api/object/offer.h"
+#include "api/progress/cq_owner.h"
+#include "api/setup/handshake_driver.h"
 #include "negotiation/auth_methods.h"
 #include "negotiation/path_secret.h"
 

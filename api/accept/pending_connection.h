@@ -7,11 +7,11 @@
 #ifndef RDMUX_API_PENDING_CONNECTION_H
 #define RDMUX_API_PENDING_CONNECTION_H
 
-#include "api/accept/listener.h"
-
-#include "api/setup/rdmacm_endpoint.h"
-#include "api/progress/descriptors.h"
 #include "api/accept/shake.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/loop/descriptors.h"
+#include "api/loop/service.h"
 #include "negotiation/tls.h"
 
 #include <sys/socket.h>

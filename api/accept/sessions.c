@@ -6,6 +6,7 @@
  * that is left, or that of a peer which does not go on with its handshake. All under step_lock.
  */
 #include "api/accept/pending_connection.h"
+#include "api/loop/service.h"
 
 enum {
     PLACES = 512,

@@ -2,6 +2,10 @@
 /* The arithmetic of strangers' TLS handshakes. */
 #include "api/accept/shake.h"
 
+#include "api/accept/turns.h"
+#include "api/core/fabric.h"
+#include "api/loop/service.h"
+
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>

@@ -18,6 +18,8 @@
 #define RDMUX_API_SHAKE_H
 
 #include "api/accept/turns.h"
+#include "api/core/fabric.h"
+#include "api/loop/service.h"
 #include "negotiation/tls.h"
 
 /* Steps that wait, of one address. Zeroed, then rdmux_shake_source_init(). It may go when it has none. */

@@ -6,7 +6,7 @@
 #ifndef RDMUX_API_TURNS_H
 #define RDMUX_API_TURNS_H
 
-#include "api/core.h"
+#include "api/core/fabric.h"
 
 /* Those that wait. */
 struct rdmux_turns {

@@ -9,9 +9,16 @@
  * the end of the path makes it stop: at most COPY_STEP bytes later they are the application's.
  */
 #include "api/data/bounce.h"
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/core/mail.h"
+#include "api/core/mr.h"
+#include "api/progress/cq_owner.h"
 
 #include "api/data/request.h"
 #include "api/data/segments.h"
+#include "api/loop/worker.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -10,7 +10,7 @@
 #ifndef RDMUX_API_BOUNCE_H
 #define RDMUX_API_BOUNCE_H
 
-#include "api/core.h"
+#include "api/core/ep.h"
 
 /* rdmux_request.keys */
 enum {

@@ -2,10 +2,20 @@
 /*
  * The way back: from the provider's word to the completion that the application takes. post.c tells of the rings.
  */
+#include "api/data/completion.h"
+
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/failover.h"
+#include "api/core/remote.h"
 #include "api/data/bounce.h"
-#include "api/failover/failover.h"
+#include "api/data/post.h"
+#include "api/data/receive.h"
 #include "api/data/request.h"
 #include "api/data/segments.h"
+#include "api/data/srq.h"
+#include "api/data/srq_device.h"
+#include "api/progress/cq_owner.h"
 
 #include <assert.h>
 #include <string.h>

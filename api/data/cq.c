@@ -1,8 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Completion queues: polling, waiting, arming, and their life. */
-#include "api/progress/cq_progress.h"
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/data/completion.h"
+#include "api/data/cq.h"
+#include "api/data/cq_service.h"
 #include "api/data/fast_path.h"
-#include "api/progress/descriptors.h"
+#include "api/loop/descriptors.h"
+#include "api/progress/cq_owner.h"
+#include "api/progress/cq_progress.h"
 
 enum { DEFAULT_DEPTH = 1 << 24 }; /* entries, where the attribute asks for nothing */
 

@@ -13,7 +13,14 @@
  * is away. So an idle process has no wake-ups, a polling one has one in 10 ms, and a computing one is served
  * within 10 ms.
  */
-#include "api/core.h"
+#include "api/data/cq_service.h"
+
+#include "api/core/cq.h"
+#include "api/core/fabric.h"
+#include "api/data/cq.h"
+#include "api/loop/service.h"
+#include "api/progress/cq_owner.h"
+#include "api/progress/cq_progress.h"
 
 #include <sched.h>
 #include <sys/epoll.h>

@@ -3,8 +3,11 @@
  * The calls that go over the express lane if it is open: each instruction here is one of every small
  * write. Compiled without frame pointers, as what is called last is a jump.
  */
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/mr.h"
+#include "api/core/remote.h"
 #include "api/data/fast_path.h"
-#include "api/data/request.h"
 
 /* What is looked at before the cq is entered: the service thread, which may own it, changes these. What
  * is out of date leads to a lane that then turns out to be closed. A plain read of a word, so that the

@@ -2,6 +2,9 @@
 /* Opens and closes the express lane of a cq. [data path, but for create and destroy] */
 #include "api/data/fast_path.h"
 
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/remote.h"
 #include "api/data/bounce.h"
 #include "api/data/request.h"
 #include "api/data/segments.h"

@@ -10,7 +10,10 @@
 #ifndef RDMUX_API_LANE_H
 #define RDMUX_API_LANE_H
 
-#include "api/core.h"
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/mr.h"
+#include "api/core/remote.h"
 
 /* Makes the gate, and the lane, closed. RDMUX_NO_MEMORY. */
 enum rdmux_status rdmux_lane_create(struct rdmux_cq *cq);

@@ -6,11 +6,17 @@
  * returned, [next, head) wait: for a fence, or because post said AGAIN. Whatever waits holds those behind it, so the provider
  * sees requests in posting order. The provider may finish them in any order; the ring's order is that of the completions.
  */
+#include "api/data/post.h"
+
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/core/mr.h"
+#include "api/core/remote.h"
 #include "api/data/bounce.h"
-#include "api/failover/failover.h"
 #include "api/data/fast_path.h"
 #include "api/data/request.h"
 #include "api/data/segments.h"
+#include "api/progress/cq_owner.h"
 
 #include <assert.h>
 #include <stdalign.h>

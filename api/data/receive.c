@@ -3,8 +3,12 @@
  * Receives: from a call to the record to the provider. The ring is that of post.c; `next` counts those that the provider's
  * matching took.
  */
+#include "api/data/receive.h"
+#include "api/core/ep.h"
+#include "api/core/mr.h"
 #include "api/data/bounce.h"
 #include "api/data/request.h"
+#include "api/progress/cq_owner.h"
 
 /* A region that a piece of this call was in, and its registration. */
 struct found {

@@ -5,7 +5,10 @@
 #ifndef RDMUX_API_REQUEST_H
 #define RDMUX_API_REQUEST_H
 
-#include "api/core.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/core/mr.h"
+#include "api/progress/cq_owner.h"
 
 /* For what every request goes through, and gcc would call because there is more than one caller. Where
  * it is defined already nothing is inlined: coverage counts branches once. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 #include "api/data/segments.h"
+#include "api/core/ep.h"
 
 #include "api/data/request.h"
 

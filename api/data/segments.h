@@ -6,7 +6,7 @@
 #ifndef RDMUX_API_SEGMENTS_H
 #define RDMUX_API_SEGMENTS_H
 
-#include "api/core.h"
+#include "api/core/ep.h"
 
 enum {
     RDMUX_SEGMENTS_MAX = 8

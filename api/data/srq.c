@@ -1,8 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Shared receive queues: records in a pool, posted ones in a list, taken by whichever endpoint gets
  * a message first. */
+#include "api/core/srq.h"
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/core/mr.h"
+#include "api/data/post.h"
 #include "api/data/request.h"
+#include "api/data/srq.h"
 #include "api/data/srq_device.h"
+#include "api/progress/cq_domain.h"
+#include "api/progress/cq_owner.h"
+#include "api/progress/cq_progress.h"
 
 #include <assert.h>
 #include <string.h>

@@ -5,8 +5,11 @@
  */
 #include "api/data/srq_device.h"
 
+#include "api/core/fabric.h"
+#include "api/core/mr.h"
+#include "api/core/srq.h"
 #include "api/data/bounce.h"
-#include "api/data/request.h"
+#include "api/data/srq.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
 #ifndef RDMUX_API_SRQ_DEVICE_H
 #define RDMUX_API_SRQ_DEVICE_H
 
-#include "api/core.h"
+#include "api/core/srq.h"
 
 /* Does the provider match by itself? */
 bool rdmux_srq_is_device(const struct rdmux_provider_ops *ops);
@@ -18,5 +18,10 @@ enum rdmux_status rdmux_srq_device_open(struct rdmux_srq *srq, struct rdmux_prov
 void rdmux_srq_device_close(struct rdmux_srq *srq);
 /* Gives it a record that is on no list. [data path] */
 enum rdmux_status rdmux_srq_device_post(struct rdmux_srq *srq, struct rdmux_request *request);
+
+/* A record that a device filled or gave up is the core's again. [data path] */
+void rdmux_srq_filled(struct rdmux_srq *srq, struct rdmux_request *request);
+/* Its bytes go where the application wants them. [data path] */
+void rdmux_srq_returned(struct rdmux_srq *srq, struct rdmux_request *request);
 
 #endif

@@ -7,11 +7,20 @@
  * A HELLO proves nothing: strangers may repeat one. So the acceptor keeps a few sockets that have said it side by side (claims). The
  * first that proves itself becomes the channel, and the others are dropped; until then no claim changes anything of the endpoint.
  */
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/core/failover.h"
+#include "api/core/mail.h"
 #include "api/failover/failover.h"
-
+#include "api/object/control_send.h"
+#include "api/object/ep.h"
+#include "api/object/offer.h"
+#include "api/object/peer_process.h"
+#include "api/progress/cq_owner.h"
+#include "api/progress/endpoint_table.h"
 #include "api/session/channel_socket.h"
-#include "api/setup/handshake_driver.h"
-#include "api/accept/pending_connection.h"
+#include "api/session/liveness.h"
 #include "api/session/setup_state.h"
 #include "negotiation/control_channel.h"
 
@@ -271,8 +280,8 @@ static void dial(struct rdmux_ep *ep)
     resume->next_ns = rdmux_now(ep->fabric) + PAUSE_NS;
     resume->until_ns = answer_until(ep);
     resume->dials++;
-    int fd = rdmux_channel_socket_dial(ep, setup->address->ai_addr, setup->address->ai_addrlen, setup->local,
-                              &error);
+    int fd = rdmux_channel_socket_dial(ep, setup->address->ai_addr, setup->address->ai_addrlen,
+                                       setup->local, &error);
     if (fd < 0) {
         dial_failed(ep, error);
         return;

@@ -8,10 +8,16 @@
  * That is only a courtesy. Who does not get ready in time goes on as before, and the move itself is the one of every failure: nothing
  * depends on BACK but how many outcomes are unknown.
  */
-#include "api/failover/failover.h"
-
+#include "api/core/ep.h"
+#include "api/core/failover.h"
+#include "api/data/post.h"
 #include "api/data/request.h"
 #include "api/data/segments.h"
+#include "api/failover/failover.h"
+#include "api/object/control_send.h"
+#include "api/object/ep.h"
+#include "api/object/offer.h"
+#include "api/progress/endpoint_table.h"
 #include "api/session/setup_state.h"
 
 #include <string.h>

@@ -9,10 +9,17 @@
  */
 #include "api/failover/failover.h"
 
-#include "api/data/bounce.h"
-#include "api/setup/handshake_driver.h"
+#include "api/core/ep.h"
+#include "api/core/failover.h"
+#include "api/object/control_send.h"
+#include "api/object/ep.h"
 #include "api/object/joins.h"
-#include "api/data/segments.h"
+#include "api/object/null_path.h"
+#include "api/object/read_drain.h"
+#include "api/object/remote.h"
+#include "api/object/revoke.h"
+#include "api/progress/cq_owner.h"
+#include "api/progress/endpoint_table.h"
 #include "api/session/setup_state.h"
 #include "negotiation/control_channel.h"
 

@@ -4,10 +4,20 @@
  * to another path. failover.h says what is confirmed when. The provider knows nothing of it: a record that it has finished is done, and
  * merely is not returned before `confirmed` has passed it.
  */
+#include "api/core/ep.h"
+#include "api/core/failover.h"
+#include "api/core/mr.h"
+#include "api/core/remote.h"
 #include "api/data/bounce.h"
-#include "api/failover/failover.h"
+#include "api/data/post.h"
+#include "api/data/receive.h"
 #include "api/data/request.h"
 #include "api/data/segments.h"
+#include "api/data/srq.h"
+#include "api/failover/failover.h"
+#include "api/object/control_send.h"
+#include "api/object/mr.h"
+#include "api/progress/cq_owner.h"
 
 #include <string.h>
 

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Sends on the control channel of an endpoint. */
-#include "api/failover/failover.h"
+#include "api/object/control_send.h"
+
+#include "api/core/ep.h"
+#include "api/core/failover.h"
+#include "api/progress/cq_owner.h"
 #include "negotiation/control_channel.h"
 
 #include <stdio.h>

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Domains: devices of providers that are open, each with the registrations of all regions. */
-#include "api/core.h"
+#include "api/object/domain.h"
+
+#include "api/core/cq.h"
+#include "api/core/fabric.h"
+#include "api/loop/service.h"
+#include "api/object/mr.h"
+#include "api/progress/cq_owner.h"
 
 #include <string.h>
 #include <sys/epoll.h>

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Joins: endpoints in set-up that wait for further sockets of their peer. */
 #include "api/object/joins.h"
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
 
 #include "negotiation/path_secret.h"
 

@@ -3,7 +3,9 @@
 #ifndef RDMUX_API_JOINS_H
 #define RDMUX_API_JOINS_H
 
-#include "api/core.h"
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
 
 enum rdmux_status rdmux_joins_add(struct rdmux_fabric *fabric, struct rdmux_ep *ep);
 void rdmux_joins_remove(struct rdmux_fabric *fabric, struct rdmux_ep *ep);

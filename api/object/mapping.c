@@ -8,8 +8,7 @@
  * each mapping below the span.
  */
 #include "api/object/mapping.h"
-
-#include "api/core.h"
+#include "api/base/error.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -20,9 +20,17 @@
  * for the peer who comes with it, whose random bytes are made of a secret of the region and the peer's
  * identity. A reader believes magic and version only.
  */
-#include "api/core.h"
-#include "api/object/mapping.h"
+#include "api/object/mr.h"
 
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/core/mr.h"
+#include "api/object/ep.h"
+#include "api/object/mapping.h"
+#include "api/object/revoke.h"
+#include "api/object/target.h"
+#include "api/progress/cq_owner.h"
 #include "negotiation/path_secret.h"
 
 #include <assert.h>

@@ -3,7 +3,8 @@
  * The path of an endpoint that has none for the moment: it takes no request, keeps every receive waiting, and never fails. So nobody
  * else has to ask whether there is a path. Only what the core calls for an endpoint that is connected is here.
  */
-#include "api/failover/failover.h"
+#include "api/object/null_path.h"
+#include "api/base/error.h"
 
 static size_t null_path_poll(struct rdmux_provider_cq *cq, size_t budget)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* What a fabric offers: its providers, their paths, the filters over them, and what it says of itself. */
-#include "api/core.h"
+#include "api/object/offer.h"
+#include "api/core/fabric.h"
 #include "negotiation/auth.h"
 #include "negotiation/filter.h"
 

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Processes at the other end, and heartbeat groups: endpoints to one process at one address, which one heartbeat is for. */
-#include "api/setup/handshake_driver.h"
+#include "api/object/peer_process.h"
+
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
 #include "negotiation/control_channel.h"
 
 #include <netinet/in.h>

@@ -5,7 +5,16 @@
  * the same connection in front of it, and the peer's device answers it without its program. So one
  * is posted, and each revocation that was there before is answered when it is done.
  */
-#include "api/core.h"
+#include "api/object/read_drain.h"
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/core/mail.h"
+#include "api/data/post.h"
+#include "api/object/ep.h"
+#include "api/object/revoke.h"
+#include "api/progress/cq_owner.h"
+#include "api/progress/endpoint_table.h"
 
 void rdmux_ep_deliver_read_drain(struct rdmux_cq *cq, struct rdmux_mail *mail)
 {

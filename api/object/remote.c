@@ -1,10 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Imports: a peer's region on one endpoint, from the question over the control channel to the end
  * of its last request. */
-#include "api/failover/failover.h"
+#include "api/object/remote.h"
 
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/failover.h"
+#include "api/core/remote.h"
+#include "api/data/completion.h"
+#include "api/data/cq.h"
 #include "api/data/fast_path.h"
-#include "api/session/setup_state.h"
+#include "api/object/control_send.h"
+#include "api/object/ep.h"
+#include "api/object/mr.h"
+#include "api/progress/cq_owner.h"
 
 #include <string.h>
 
@@ -227,7 +236,7 @@ enum rdmux_status rdmux_remote_import(struct rdmux_ep *ep, const struct rdmux_to
     }
     enum rdmux_status status = RDMUX_OK;
     struct rdmux_remote *remote = NULL;
-    if (ep->plain != NULL || (ep->setup != NULL && ep->setup->is_plain)) {
+    if (ep->is_plain) {
         status = rdmux_fail(RDMUX_UNSUPPORTED,
                             "rdmux_remote_import: the peer is not rdmux and knows no tokens; use "
                             "rdmux_remote_import_raw()");

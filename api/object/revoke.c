@@ -11,8 +11,23 @@
  * then (RDMUX_PROVIDER_READS_LINGER) each importer's endpoint waits until none is under way, and is
  * ended after REVOKE_WAIT_MS.
  */
-#include "api/core.h"
-#include "api/failover/failover.h"
+#include "api/object/revoke.h"
+
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/core/failover.h"
+#include "api/core/mail.h"
+#include "api/core/mr.h"
+#include "api/data/cq_service.h"
+#include "api/loop/service.h"
+#include "api/object/control_send.h"
+#include "api/object/mr.h"
+#include "api/object/null_path.h"
+#include "api/object/read_drain.h"
+#include "api/object/target.h"
+#include "api/progress/cq_owner.h"
+#include "api/progress/endpoint_table.h"
 
 #include <pthread.h>
 #include <string.h>

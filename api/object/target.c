@@ -16,7 +16,10 @@
  * know it, all four steps are seq_cst. Once the reader is inside, the entry does not change until
  * it leaves.
  */
-#include "api/core.h"
+#include "api/object/target.h"
+#include "api/core/cq.h"
+#include "api/core/fabric.h"
+#include "api/core/mr.h"
 
 #include <sched.h>
 #include <string.h>

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* What a completion queue is attached to: devices of providers, room for entries, descriptors. */
+#include "api/progress/cq_domain.h"
+#include "api/core/cq.h"
+#include "api/core/fabric.h"
 #include "api/progress/cq_progress.h"
 
 #include <assert.h>

@@ -7,8 +7,11 @@
  * loads `signal`; the service thread sets a bit in `signal`, makes every thread pass a barrier, then loads `inside`. So the
  * call pays plain stores only.
  */
-#include "api/core.h"
+#include "api/progress/cq_owner.h"
 
+#include "api/core/cq.h"
+#include "api/core/mail.h"
+#include "api/loop/service.h"
 #include "api/progress/cq_progress.h"
 
 #include <unistd.h>

@@ -5,6 +5,14 @@
  */
 #include "api/progress/cq_progress.h"
 
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/loop/service.h"
+#include "api/progress/cq_domain.h"
+#include "api/progress/cq_owner.h"
+#include "api/progress/endpoint_table.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>

@@ -3,7 +3,8 @@
 #ifndef RDMUX_API_CQ_PROGRESS_H
 #define RDMUX_API_CQ_PROGRESS_H
 
-#include "api/core.h"
+#include "api/core/cq.h"
+#include "api/progress/cq_domain.h"
 
 enum { RDMUX_POLL_BUDGET = 64 }; /* requests a provider handles in one round */
 
@@ -49,5 +50,15 @@ static inline bool rdmux_cq_round(struct rdmux_cq *cq)
     }
     return did;
 }
+
+/* Owner: mail, control channels, timers. */
+void rdmux_cq_attend(struct rdmux_cq *cq);
+/* Owner: one bounded round of progress: doorbells, providers, attended things. Returns whether
+ * anything was done. */
+bool rdmux_cq_progress(struct rdmux_cq *cq);
+/* Owner: puts the providers to sleep; true: something is there already. */
+bool rdmux_cq_arm_providers(struct rdmux_cq *cq);
+/* Owner: ends endpoints that rdmux_accept() can return no more: their listener is closed. */
+void rdmux_cq_drop_orphans(struct rdmux_cq *cq);
 
 #endif

@@ -3,7 +3,11 @@
  * The endpoints of a cq, found by id and by when they want to be looked at: neither takes longer the more there are, but
  * for the logarithm. The timers are a binary heap, each entry no later than the two below it.
  */
-#include "api/core.h"
+#include "api/progress/endpoint_table.h"
+
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/loop/service.h"
 
 #include <string.h>
 

@@ -3,8 +3,8 @@
 #include "api/session/channel_socket.h"
 
 #include "api/base/address.h"
-#include "api/core.h"
-#include "api/progress/descriptors.h"
+#include "api/core/ep.h"
+#include "api/loop/descriptors.h"
 #include "providers/ports.h"
 
 #include <errno.h>

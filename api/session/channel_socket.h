@@ -2,6 +2,8 @@
 #ifndef RDMUX_API_CHANNEL_SOCKET_H
 #define RDMUX_API_CHANNEL_SOCKET_H
 
+#include "api/core/ep.h"
+
 #include <sys/socket.h>
 
 struct rdmux_ep;

@@ -1,10 +1,24 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* What a connected endpoint does with the messages of its control channel: imports, revocations,
  * faults, the peer's end. */
-#include "api/setup/handshake_driver.h"
+#include "api/session/control.h"
 
-#include "api/failover/failover.h"
-#include "api/setup/rdmacm_endpoint.h"
+#include "api/core/ep.h"
+#include "api/core/failover.h"
+#include "api/core/mr.h"
+#include "api/data/completion.h"
+#include "api/data/post.h"
+#include "api/data/srq.h"
+#include "api/object/control_send.h"
+#include "api/object/ep.h"
+#include "api/object/mr.h"
+#include "api/object/peer_process.h"
+#include "api/object/read_drain.h"
+#include "api/object/remote.h"
+#include "api/object/revoke.h"
+#include "api/progress/endpoint_table.h"
+#include "api/session/liveness.h"
+#include "api/session/shutdown.h"
 #include "negotiation/control_channel.h"
 
 #include <stdio.h>

@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Liveness of a connected endpoint: heartbeats, silence, and the timers of its phase. */
-#include "api/setup/handshake_driver.h"
+#include "api/session/liveness.h"
 
-#include "api/failover/failover.h"
+#include "api/core/ep.h"
+#include "api/data/completion.h"
+#include "api/object/control_send.h"
+#include "api/object/ep.h"
+#include "api/object/peer_process.h"
+#include "api/progress/endpoint_table.h"
+#include "api/session/control.h"
 #include "negotiation/control_channel.h"
 
 #include <netinet/in.h>

@@ -2,7 +2,8 @@
 /* Which session carries the bytes of a path. */
 #include "api/base/stream.h"
 
-#include "api/core.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
 #include "negotiation/control_channel.h"
 #include "negotiation/path_secret.h"
 

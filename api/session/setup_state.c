@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 #include "api/session/setup_state.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/data/srq.h"
+#include "api/progress/cq_domain.h"
 
 #include "api/data/bounce.h"
 #include "api/data/segments.h"

@@ -4,7 +4,9 @@
 #define RDMUX_API_SETUP_STATE_H
 
 #include "api/base/address.h"
-#include "api/core.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/core/mr.h"
 
 #include <netdb.h>
 
@@ -66,7 +68,6 @@ struct rdmux_setup {
     char target[RDMUX_ADDRESS_MAX]; /* what the program asked for */
     char host[RDMUX_HOST_MAX];      /* of it; "" if there is none */
 
-    bool is_plain;
     bool program_polled;                /* since it has the endpoint */
     struct rdmux_plain_call *call;      /* until the path has it */
     const struct rdmux_offer_path *way; /* in offer */

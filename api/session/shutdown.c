@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* The orderly end of an endpoint: shutdown, and what the peer is told of any end. */
-#include "api/setup/handshake_driver.h"
+#include "api/session/shutdown.h"
 
-#include "api/failover/failover.h"
-#include "api/setup/rdmacm_endpoint.h"
+#include "api/core/ep.h"
+#include "api/data/cq.h"
+#include "api/object/control_send.h"
+#include "api/object/ep.h"
+#include "api/progress/cq_owner.h"
+#include "api/progress/endpoint_table.h"
+#include "api/session/control.h"
 #include "negotiation/control_channel.h"
 
 #include <stdio.h>

@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* The calls that make endpoints of this side's own accord: connect, adopt. */
-#include "api/setup/handshake_driver.h"
-
 #include "api/base/address.h"
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/data/cq.h"
+#include "api/object/ep.h"
+#include "api/object/offer.h"
+#include "api/progress/cq_owner.h"
+#include "api/setup/handshake_driver.h"
+#include "api/setup/last_explanation.h"
 #include "api/setup/rdmacm_endpoint.h"
-#include "api/progress/descriptors.h"
 #include "api/setup/setup.h"
 #include "negotiation/auth.h"
 #include "negotiation/bytes.h"

@@ -2,10 +2,17 @@
 /*
  * Finding the peer: names, which the worker resolves, and addresses, dialled one after the other.
  */
-#include "api/setup/handshake_driver.h"
-
 #include "api/base/address.h"
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/core/mail.h"
+#include "api/loop/worker.h"
+#include "api/progress/cq_owner.h"
+#include "api/progress/endpoint_table.h"
 #include "api/session/channel_socket.h"
+#include "api/session/setup_state.h"
+#include "api/setup/handshake_driver.h"
 #include "api/setup/rdmacm_endpoint.h"
 #include "api/setup/setup.h"
 
@@ -52,14 +59,14 @@ static void dialled(struct rdmux_ep *ep)
 static void dial_next(struct rdmux_ep *ep, int last_error)
 {
     struct rdmux_setup *setup = ep->setup;
-    if (setup->is_plain) {
+    if (ep->is_plain) {
         rdmux_plain_dial(ep);
         return;
     }
     for (; setup->address != NULL; setup->address = setup->address->ai_next) {
         const struct addrinfo *address = setup->address;
         int fd = rdmux_channel_socket_dial(ep, address->ai_addr, address->ai_addrlen, setup->local,
-                                  &last_error);
+                                           &last_error);
         if (fd < 0) {
             continue;
         }

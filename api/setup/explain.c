@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* rdmux_explain(): what a connection would get, asked of the peer, without making one. */
-#include "api/setup/handshake_driver.h"
-
-#include "api/base/address.h"
-#include "api/setup/rdmacm_endpoint.h"
-#include "api/progress/descriptors.h"
 #include "negotiation/explain.h"
+#include "api/base/address.h"
+#include "api/core/fabric.h"
+#include "api/loop/descriptors.h"
+#include "api/loop/service.h"
+#include "api/loop/worker.h"
+#include "api/object/ep.h"
+#include "api/object/offer.h"
+#include "api/setup/handshake_driver.h"
+#include "api/setup/rdmacm_endpoint.h"
 #include "negotiation/tls.h"
 
 #include <errno.h>

@@ -6,13 +6,24 @@
 #include "api/setup/handshake_driver.h"
 
 #include "api/base/address.h"
+#include "api/core/ep.h"
+#include "api/core/remote.h"
 #include "api/data/bounce.h"
-#include "api/session/channel_socket.h"
-#include "api/failover/failover.h"
-#include "api/object/joins.h"
-#include "api/accept/listener.h"
-#include "api/setup/rdmacm_endpoint.h"
+#include "api/data/completion.h"
 #include "api/data/segments.h"
+#include "api/failover/failover.h"
+#include "api/object/control_send.h"
+#include "api/object/ep.h"
+#include "api/object/joins.h"
+#include "api/object/offer.h"
+#include "api/object/peer_process.h"
+#include "api/object/remote.h"
+#include "api/progress/cq_owner.h"
+#include "api/progress/endpoint_table.h"
+#include "api/session/control.h"
+#include "api/session/liveness.h"
+#include "api/session/setup_state.h"
+#include "api/setup/rdmacm_endpoint.h"
 #include "api/setup/setup.h"
 #include "negotiation/control_channel.h"
 #include "negotiation/explain.h"
@@ -465,7 +476,7 @@ void rdmux_setup_run(struct rdmux_ep *ep)
 void rdmux_ep_setup_step(struct rdmux_ep *ep)
 {
     struct rdmux_setup *setup = ep->setup;
-    if (setup != NULL && setup->is_plain) {
+    if (setup != NULL && ep->is_plain) {
         rdmux_plain_step(ep);
         return;
     }

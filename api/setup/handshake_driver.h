@@ -3,8 +3,33 @@
 #ifndef RDMUX_API_CONNECTION_H
 #define RDMUX_API_CONNECTION_H
 
-#include "api/core.h"
-#include "api/accept/listener.h"
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/core/mail.h"
+
+/* A further socket for a connection of cq. Delivered by rdmux_ep_deliver_join(), which owns the
+ * socket. */
+struct rdmux_join_mail {
+    struct rdmux_mail mail;
+    struct rdmux_fabric *fabric;
+    struct rdmux_join join;
+    int socket;
+};
+void rdmux_ep_deliver_join(struct rdmux_cq *cq, struct rdmux_mail *mail);
+
+/* A connection that introduced itself, as an accepting cq takes it over. */
+struct rdmux_arrival {
+    uint64_t id;
+    struct rdmux_plain_call *call; /* of a plain listener; then there is nothing below */
+    int socket;
+    struct rdmux_tls *tls; /* NULL: the fabric does not authenticate */
+    uint8_t *received;     /* HELLO and OFFER, raw; released with rdmux_release() */
+    size_t received_size;
+    struct sockaddr_storage address;
+    socklen_t address_length;
+    struct rdmux_peer_quota *quota; /* of one that rdmux_listener_take_any() took */
+};
 
 /* Gives the endpoint its set-up: offer, limits of time. timeout_ms as in rdmux.h: 0 means attr's
  * setup_timeout_ms. listener_paths: the listener's filter, NULL for a connector. On failure
@@ -26,16 +51,15 @@ enum rdmux_status rdmux_ep_start_adopt(struct rdmux_ep *ep, int socket, enum rdm
 /* Set-up failed, ep->status and its text tell why: everything posted so far ends, an event tells if
  * one was promised. */
 void rdmux_ep_setup_failed(struct rdmux_ep *ep);
-/* The same without event: requests, imports and the control channel end. (ep.c) */
-void rdmux_ep_end_unconnected(struct rdmux_ep *ep);
 /* What set-up is doing, in words. */
 void rdmux_ep_setup_stage(const struct rdmux_ep *ep, char *out, size_t size);
-/* When the peer will have been silent for the liveness time, if it stays so; UINT64_MAX: never
- * (control.c). */
-uint64_t rdmux_ep_silent_ns(const struct rdmux_ep *ep);
-/* The control channel is there, and should not be taken for alive when it is not. */
-void rdmux_ep_watch_channel(const struct rdmux_ep *ep);
-/* Timers of a connected endpoint (control.c). */
-void rdmux_ep_live_timers(struct rdmux_ep *ep, uint64_t now_ns);
+
+/* Owner: the control channel has something, or a timer is due. */
+void rdmux_ep_control_ready(struct rdmux_ep *ep);
+void rdmux_ep_timers(struct rdmux_ep *ep, uint64_t now_ns);
+uint64_t rdmux_ep_deadline(const struct rdmux_ep *ep);
+/* Owner: a provider made progress while the endpoint is in set-up. */
+void rdmux_ep_setup_step(struct rdmux_ep *ep);
+void rdmux_ep_setup_destroy(struct rdmux_ep *ep);
 
 #endif

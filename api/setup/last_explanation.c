@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Of each thread: the explanation of its last call that ended with NO_PATH. */
-#include "api/core.h"
+#include "api/setup/last_explanation.h"
 
 #include "negotiation/explain.h"
 

@@ -6,9 +6,12 @@
  * few short ones is the round trip. Then more and more bytes, until they take long enough to tell a
  * rate, or the time is over. What the round trip takes is not counted into the rate.
  */
-#include "api/setup/setup.h"
-
 #include "api/base/address.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/core/mr.h"
+#include "api/session/setup_state.h"
+#include "api/setup/setup.h"
 
 #include <inttypes.h>
 #include <netinet/in.h>

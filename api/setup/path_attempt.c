@@ -2,13 +2,22 @@
 /*
  * One path on trial: opened, connected, proved by a write of known bytes in both directions.
  */
-#include "api/setup/handshake_driver.h"
-
-#include "api/data/bounce.h"
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/mail.h"
+#include "api/core/mr.h"
+#include "api/data/srq.h"
 #include "api/failover/failover.h"
+#include "api/loop/descriptors.h"
+#include "api/loop/worker.h"
+#include "api/object/domain.h"
 #include "api/object/joins.h"
-#include "api/progress/descriptors.h"
-#include "api/data/segments.h"
+#include "api/object/offer.h"
+#include "api/progress/cq_domain.h"
+#include "api/progress/cq_owner.h"
+#include "api/progress/endpoint_table.h"
+#include "api/session/setup_state.h"
+#include "api/setup/handshake_driver.h"
 #include "api/setup/setup.h"
 #include "negotiation/control_channel.h"
 #include "negotiation/path_secret.h"

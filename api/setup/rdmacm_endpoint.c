@@ -2,9 +2,22 @@
 /* Plain endpoints: set-up and end. The calls for raw keys are mr.c's and remote.c's. */
 #include "api/setup/rdmacm_endpoint.h"
 
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/core/mail.h"
 #include "api/data/bounce.h"
-#include "api/setup/handshake_driver.h"
+#include "api/data/completion.h"
+#include "api/data/receive.h"
 #include "api/data/segments.h"
+#include "api/data/srq.h"
+#include "api/loop/worker.h"
+#include "api/object/domain.h"
+#include "api/object/offer.h"
+#include "api/progress/cq_domain.h"
+#include "api/progress/cq_owner.h"
+#include "api/progress/endpoint_table.h"
+#include "api/session/setup_state.h"
 #include "api/setup/setup.h"
 #include "negotiation/explain.h"
 #include "negotiation/filter.h"
@@ -249,7 +262,7 @@ static uint32_t time_left_ms(const struct rdmux_ep *ep)
 void rdmux_plain_begin(struct rdmux_ep *ep, const struct rdmux_ep_attr *attr)
 {
     struct rdmux_setup *setup = ep->setup;
-    setup->is_plain = true;
+    ep->is_plain = true;
     snprintf(setup->local, sizeof(setup->local), "%s", attr->local == NULL ? "" : attr->local);
     rdmux_list_append(&ep->cq->busy, &ep->busy_link);
 }

@@ -8,7 +8,8 @@
 #ifndef RDMUX_API_PLAIN_H
 #define RDMUX_API_PLAIN_H
 
-#include "api/core.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
 
 #include <netdb.h>
 

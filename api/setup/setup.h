@@ -6,7 +6,9 @@
 #ifndef RDMUX_API_SETUP_H
 #define RDMUX_API_SETUP_H
 
-#include "api/session/setup_state.h"
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
 
 struct rdmux_tls;
 

@@ -4,9 +4,11 @@
  * fails meanwhile: they go on, or end for a reason that may be. A request that completes with RDMUX_OK was carried out,
  * a message once and in order; OUTCOME_UNKNOWN without an end is for atomics and RDMUX_NO_REPLAY alone.
  */
+#include "api/core/ep.h"
+#include "api/core/failover.h"
+#include "api/progress/cq_owner.h"
 #include "stages.h"
 
-#include "api/failover/failover.h"
 #include "device.h"
 #include "inject.h"
 #include "negotiation/control_channel.h"

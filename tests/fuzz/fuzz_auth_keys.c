@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Key files: whatever stands in one is refused, or every key that comes of it is one. */
-#include "api/core.h"
+#include "api/core/fabric.h"
 #include "driver.h"
 
 #include "negotiation/auth.h"

@@ -4,6 +4,7 @@
  * says which of them; the rest is the text. What is refused is refused with a text of its own, what is taken
  * is within its bounds.
  */
+#include "api/core/fabric.h"
 #include "driver.h"
 
 #include "api/base/address.h"

@@ -6,7 +6,8 @@
  * The first byte: bit 0: 0 = to an acceptor, 1 = to a connector; the others: the size of the pieces that
  * come, 0 = all at once. The rest is what the stranger says.
  */
-#include "api/core.h"
+#include "api/core/fabric.h"
+#include "api/object/offer.h"
 #include "driver.h"
 
 #include "negotiation/tls.h"

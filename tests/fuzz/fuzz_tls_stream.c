@@ -12,7 +12,7 @@
  * operations. OpenSSL's random numbers are its own: what an input does to records it does to others each
  * time.
  */
-#include "api/core.h"
+#include "api/core/fabric.h"
 #include "driver.h"
 
 #include "negotiation/tls.h"

@@ -7,7 +7,10 @@
  */
 #include "driver.h"
 
-#include "api/core.h"
+#include "api/core/cq.h"
+#include "api/core/fabric.h"
+#include "api/core/mr.h"
+#include "api/object/mr.h"
 #include "tcp_fallback/tcp_provider.h"
 
 #include <stdbool.h>

@@ -14,7 +14,12 @@
 #ifndef RDMUX_TESTS_FUZZ_MIDDLE_H
 #define RDMUX_TESTS_FUZZ_MIDDLE_H
 
-#include "api/core.h"
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/core/mr.h"
+#include "api/core/remote.h"
+#include "api/progress/cq_owner.h"
 #include "driver.h"
 
 #include "negotiation/control_channel.h"

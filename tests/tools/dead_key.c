@@ -10,7 +10,12 @@
  * is connected with and of another one on the same device. It looks into the library's structs, as no
  * call of the interface makes such a request. TAP.
  */
-#include "api/core.h"
+#include "api/accept/pending_connection.h"
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/core/mr.h"
+#include "api/core/remote.h"
 #include "verbs/verbs_internal.h"
 
 #include <pthread.h>

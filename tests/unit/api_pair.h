@@ -5,7 +5,12 @@
 #ifndef RDMUX_TESTS_API_PAIR_H
 #define RDMUX_TESTS_API_PAIR_H
 
-#include "api/core.h"
+#include "api/accept/pending_connection.h"
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/core/mr.h"
+#include "api/core/remote.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

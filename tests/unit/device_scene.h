@@ -4,9 +4,13 @@
 #ifndef RDMUX_TESTS_DEVICE_SCENE_H
 #define RDMUX_TESTS_DEVICE_SCENE_H
 
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/core/mr.h"
+#include "api/core/remote.h"
+#include "api/data/completion.h"
 #include "tests/unit/api_pair.h"
 
-#include "api/data/bounce.h"
 #include "providers/registry.h"
 
 enum {

@@ -3,10 +3,14 @@
 #ifndef RDMUX_TESTS_FAILOVER_SCENE_H
 #define RDMUX_TESTS_FAILOVER_SCENE_H
 
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/srq.h"
+#include "api/progress/cq_owner.h"
 #include "tests/unit/endpoint_scene.h"
 
-#include "api/failover/failover.h"
 #include "negotiation/control_channel.h"
+#include "negotiation/resume.h"
 
 /* A pair with failover on both sides. */
 static inline void open_failover(struct scene *scene, const char *paths, uint32_t flags,

@@ -4,7 +4,8 @@
 #ifndef RDMUX_TESTS_FAKE_FABRIC_H
 #define RDMUX_TESTS_FAKE_FABRIC_H
 
-#include "api/core.h"
+#include "api/core/fabric.h"
+#include "api/object/target.h"
 
 #include <stdlib.h>
 #include <string.h>

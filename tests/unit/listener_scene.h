@@ -3,7 +3,9 @@
 #ifndef RDMUX_TESTS_LISTENER_SCENE_H
 #define RDMUX_TESTS_LISTENER_SCENE_H
 
-#include "api/accept/listener.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/object/offer.h"
 #include "negotiation/handshake_frames.h"
 #include "tests/unit/api_pair.h"
 #include "tests/unit/fair_time.h"

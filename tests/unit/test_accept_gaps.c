@@ -2,6 +2,11 @@
 /* Several cqs that accept from one listener: none is left empty-handed, and no connection is lost
  * between them. */
 #include "api/accept/listener.h"
+#include "api/accept/pending_connection.h"
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/loop/service.h"
+#include "api/object/offer.h"
 #include "api/setup/setup.h"
 #include "negotiation/control_channel.h"
 #include "negotiation/handshake_frames.h"

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Addresses as text: taken apart, put together, resolved. */
+#include "api/accept/pending_connection.h"
 #include "api/base/address.h"
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
 #include "tests/unit/api_pair.h"
 
 #include <arpa/inet.h>

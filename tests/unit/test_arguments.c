@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Wrong arguments of every public function: each is refused as INVALID, by its name, and nothing
  * has changed. */
+#include "api/accept/pending_connection.h"
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/core/mr.h"
+#include "api/core/remote.h"
+#include "api/core/srq.h"
 #include "tests/unit/api_pair.h"
 
 #include <ctype.h>

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Authentication by keys and certificates: who gets in, who does not, and what they are told. */
+#include "api/core/ep.h"
+#include "api/core/mr.h"
+#include "api/core/remote.h"
+#include "api/object/offer.h"
+#include "api/progress/cq_owner.h"
 #include "negotiation/control_channel.h"
 #include "negotiation/message.h"
 #include "tests/unit/auth_scene.h"

@@ -2,7 +2,9 @@
 /* What strangers may cost a listener that authenticates, and whether they keep good ones out. Limits
  * are counted in bytes and connections; of times one decides: how long a good one takes beside ten
  * thousand that are open. */
-#include "api/accept/pending_connection.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/object/offer.h"
 #include "negotiation/tls.h"
 #include "tests/unit/auth_scene.h"
 #include "tests/unit/listener_scene.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Key files, and what a fabric says of options that do not do. */
+#include "api/core/fabric.h"
 #include "tests/unit/auth_scene.h"
 
 static struct rdmux_fabric *fabric;

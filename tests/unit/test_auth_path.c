@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Somebody on the path between two that authenticate; paths that are not encrypted; sockets that
  * join who have not authenticated. */
-#include "negotiation/path_secret.h"
+#include "api/accept/pending_connection.h"
+#include "api/core/ep.h"
+#include "api/core/mr.h"
+#include "api/core/remote.h"
 #include "api/object/joins.h"
+#include "negotiation/path_secret.h"
 #include "tests/unit/auth_scene.h"
 #include "tests/unit/listener_scene.h"
 

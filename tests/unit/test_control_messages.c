@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* What a peer may say on the control channel of a connected endpoint, and what becomes of one that
  * says something else. b speaks, over the real channel. */
+#include "api/progress/cq_owner.h"
+#include "api/session/control.h"
 #include "tests/unit/api_pair.h"
 
 #include "negotiation/control_channel.h"

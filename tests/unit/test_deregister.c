@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Whom a deregistration waits for, and who does the work meanwhile. The owner's clock stands still, so
  * its service thread never finds that the program is away: what is done, the caller does. */
+#include "api/object/mr.h"
+#include "api/object/revoke.h"
 #include "tests/unit/api_pair.h"
 
 static uint64_t stopped_clock(void *user)

@@ -3,6 +3,12 @@
 #include "tests/unit/device_scene.h"
 #include "tests/unit/fair_time.h"
 
+#include "api/accept/pending_connection.h"
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/core/mr.h"
+#include "api/core/remote.h"
 #include "negotiation/control_channel.h"
 
 #include <sys/socket.h>

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* What the core does for devices: lists of more pieces than they take, and shared receives that they
  * match. */
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/core/srq.h"
+#include "api/data/bounce.h"
+#include "api/loop/worker.h"
+#include "api/progress/cq_owner.h"
 #include "tests/unit/device_scene.h"
 
 #include <semaphore.h>

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Endpoints as objects: their attributes, and what every call says at every stage of their life. */
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/mr.h"
+#include "api/core/remote.h"
 #include "tests/unit/endpoint_scene.h"
 #include "tests/unit/fair_time.h"
 

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* How endpoints end: by close at any moment, by shutdown, with their listener or cq, and where
  * memory runs out. */
+#include "api/accept/pending_connection.h"
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/core/mr.h"
+#include "api/core/remote.h"
 #include "tests/unit/endpoint_scene.h"
 #include "tests/unit/fair_time.h"
 

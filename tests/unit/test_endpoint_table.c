@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* The endpoints of a cq, by id and by time: what a round of timers looks at is what is due, however
  * many endpoints there are. */
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/progress/endpoint_table.h"
 #include "tests/unit/fake_fabric.h"
 
 #include <setjmp.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* rdmux_explain() and what may answer at its address: an own listener without threads, a program
  * that speaks something else, one that says nothing or half of it. */
+#include "api/object/offer.h"
 #include "tests/unit/api_pair.h"
 
 #include <pthread.h>
@@ -8,7 +9,7 @@
 static const uint8_t nothing[1];
 
 /* Takes one connection, says this, and hangs up. */
-struct rdmux_pending_connection {
+struct answerer {
     pthread_t thread;
     int listener;
     const void *bytes;
@@ -18,7 +19,7 @@ struct rdmux_pending_connection {
 
 static void *answer_once(void *argument)
 {
-    struct rdmux_pending_connection *pending = argument;
+    struct answerer *pending = argument;
     char heard[4096];
     int socket = accept4(pending->listener, NULL, NULL, SOCK_CLOEXEC);
     if (socket >= 0) {
@@ -34,7 +35,7 @@ static void *answer_once(void *argument)
     return NULL;
 }
 
-static void listen_as(struct rdmux_pending_connection *pending, const void *bytes, size_t size)
+static void listen_as(struct answerer *pending, const void *bytes, size_t size)
 {
     struct sockaddr_in here = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     socklen_t length = sizeof(here);
@@ -53,7 +54,7 @@ static void check_answer(const void *bytes, size_t size, enum rdmux_status expec
 {
     struct rdmux_fabric *fabric = open_fabric("tcp", 0, NULL);
     struct rdmux_explanation *explanation = NULL;
-    struct rdmux_pending_connection pending;
+    struct answerer pending;
     listen_as(&pending, bytes, size);
 
     CHECK_STATUS(rdmux_explain(fabric, pending.address, NULL, PATIENT_MS, &explanation), expected);

@@ -3,6 +3,11 @@
 #define SLOW_CLOCK 8
 #include "tests/unit/failover_scene.h"
 
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/core/mr.h"
+#include "api/core/remote.h"
+#include "api/progress/cq_owner.h"
 #include "negotiation/message.h"
 
 enum { HOLD_MS = 60, LONG_MS = 3600000 };

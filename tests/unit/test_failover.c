@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Failover: endpoints that go on over another path when theirs breaks. */
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/failover.h"
+#include "api/core/mr.h"
+#include "api/core/remote.h"
+#include "api/failover/failover.h"
+#include "api/object/offer.h"
 #include "tests/unit/failover_scene.h"
 
 /* ------------------------------------------------------------------------------- in force or not */

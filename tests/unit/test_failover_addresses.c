@@ -3,6 +3,11 @@
 #define SLOW_CLOCK 8
 #include "tests/unit/failover_scene.h"
 
+#include "api/accept/pending_connection.h"
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/progress/cq_owner.h"
 #include "negotiation/message.h"
 
 #include <errno.h>

@@ -3,6 +3,12 @@
 #include "tests/unit/auth_scene.h"
 #include "tests/unit/failover_scene.h"
 
+#include "api/core/fabric.h"
+#include "api/core/failover.h"
+#include "api/core/mr.h"
+#include "api/core/remote.h"
+#include "api/core/srq.h"
+#include "api/object/offer.h"
 #include "negotiation/resume.h"
 #include "negotiation/tls.h"
 #include "providers/registry.h"

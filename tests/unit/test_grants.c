@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Tokens that one peer alone may use. */
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/core/mr.h"
+#include "api/core/remote.h"
 #include "tests/unit/auth_scene.h"
 
 enum { LENGTH = 64, EVERY_RIGHT = RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE };

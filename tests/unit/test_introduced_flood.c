@@ -6,6 +6,8 @@
 #include "tests/unit/auth_scene.h"
 #include "tests/unit/listener_scene.h"
 
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
 #include "tests/unit/descriptors.h"
 
 enum {

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Listeners and connections that were made as they should be: those that stall or fail on the way,
  * which one is shown, taken, rejected, and when. */
+#include "api/accept/pending_connection.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/object/offer.h"
 #include "tcp_fallback/tcp_frame.h"
 #include "tests/unit/listener_scene.h"
 

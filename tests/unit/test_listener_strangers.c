@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Listeners against strangers: what is no rdmux, what is slow, what is too much. Good connections
  * come through meanwhile. */
+#include "api/accept/pending_connection.h"
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
 #include "negotiation/bytes.h"
 #include "tests/unit/fair_time.h"
 #include "tests/unit/listener_scene.h"

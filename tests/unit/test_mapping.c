@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Memory that is registered is judged by its mappings, and no page of it is touched. */
-#include "tests/unit/api_pair.h"
-
+#include "api/core/fabric.h"
+#include "api/core/mr.h"
+#include "api/core/remote.h"
 #include "api/object/mapping.h"
+#include "tests/unit/api_pair.h"
 
 #include <errno.h>
 #include <sys/ioctl.h>

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Memory regions: creation and its undoing, tokens, importers, revocation. */
+#include "api/core/cq.h"
+#include "api/core/fabric.h"
+#include "api/core/mail.h"
+#include "api/core/mr.h"
+#include "api/object/mr.h"
+#include "api/object/revoke.h"
 #include "tests/unit/descriptors.h"
 #include "tests/unit/fake_fabric.h"
 

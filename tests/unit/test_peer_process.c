@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Whose heartbeats are shared: those of endpoints to one process, not of a stranger who says that it is
  * that process. Time is the test's. */
+#include "api/accept/pending_connection.h"
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/core/failover.h"
 #include "tests/unit/failover_scene.h"
 
 #include <arpa/inet.h>

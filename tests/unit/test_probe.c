@@ -3,7 +3,8 @@
  * attr.probe: paths are ranked by what was measured. The constants of tcp lie here: they say that it
  * is quicker than shared memory, while each post takes PAUSE_MS.
  */
-#include "api/core.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
 
 #include "tests/unit/api_pair.h"
 

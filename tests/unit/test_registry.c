@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Judging tables, filling the registry, and the local paths of an offer. What real plug-in files do
  * is tested in tests/plugins. */
+#include "api/core/fabric.h"
 #include "tests/unit/fake_fabric.h"
 
 #include "api/setup/rdmacm_endpoint.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* What a provider says of its paths, as the core hands it on. */
+#include "api/core/fabric.h"
 #include "tests/unit/device_scene.h"
 
 /* Not one string ends, and the reach is longer than its room. */

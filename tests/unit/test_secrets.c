@@ -3,6 +3,9 @@
  * memory, as whoever gets a core dump or a freed page would. */
 #include "tests/unit/auth_scene.h"
 
+#include "api/core/fabric.h"
+#include "api/core/mr.h"
+#include "api/core/remote.h"
 #include "negotiation/path_secret.h"
 
 #include <fcntl.h>

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* What of the time counts while a path is on trial. The sides have a clock each, which stands still until
  * the test moves it, and no threads: a side runs when the test has it make a step. */
-#include "api/setup/setup.h"
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/session/setup_state.h"
 #include "tests/unit/api_pair.h"
 
 enum {

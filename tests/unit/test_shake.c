@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* The arithmetic of strangers' handshakes: whose turn it is, who does it, and whom it keeps waiting. The test holds
  * up steps, so that order is seen and nothing is timed. */
-#include "api/accept/pending_connection.h"
 #include "api/accept/shake.h"
+#include "api/accept/turns.h"
+#include "api/core/fabric.h"
+#include "api/core/mr.h"
+#include "api/core/remote.h"
+#include "api/loop/service.h"
+#include "api/object/offer.h"
 #include "negotiation/tls_internal.h"
 #include "tests/unit/auth_scene.h"
 #include "tests/unit/listener_scene.h"

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* When silence is told, by a clock that the test sets: nothing here takes as long as it says. */
+#include "api/core/fabric.h"
+#include "api/object/peer_process.h"
+#include "api/progress/cq_owner.h"
 #include "tests/unit/failover_scene.h"
 
 enum {

@@ -2,6 +2,8 @@
 /* Names, error texts, the log, memory and random bytes by the fabric's hooks. */
 #include "tests/unit/fake_fabric.h"
 
+#include "api/core/fabric.h"
+#include "api/setup/last_explanation.h"
 #include "negotiation/explain.h"
 
 #include <errno.h>

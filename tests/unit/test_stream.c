@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* What carries a data socket's bytes where peers authenticate: whole, in order, from the right
  * peer, or not at all. */
+#include "api/core/fabric.h"
 #include "negotiation/tls.h"
 #include "negotiation/tls_internal.h"
 #include "tests/unit/auth_scene.h"

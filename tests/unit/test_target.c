@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* The software target side: keys, bounds, rights, and taking a region away while others look. */
+#include "api/core/cq.h"
+#include "api/core/fabric.h"
+#include "api/core/mr.h"
+#include "api/object/target.h"
 #include "tests/unit/fake_fabric.h"
 
 #include <linux/membarrier.h>

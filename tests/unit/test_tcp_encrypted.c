@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* The tcp path between peers that authenticate, with somebody on the path who listens, changes, or
  * holds back. */
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/mr.h"
+#include "api/core/remote.h"
 #include "tests/unit/auth_scene.h"
 
 enum { PIECE = 64, REGION = 4096, LONG = 64 << 10 };

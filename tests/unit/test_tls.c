@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* One control channel's TLS over sockets that take and bring little at a time. */
+#include "api/core/fabric.h"
+#include "api/object/offer.h"
 #include "negotiation/tls.h"
 #include "tests/unit/auth_scene.h"
 

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* What a peer may have this side do at a time: a turn ends after so many records and frames, however small they
  * are. Counted, never timed. */
+#include "api/core/ep.h"
+#include "api/core/fabric.h"
+#include "api/object/offer.h"
+#include "api/progress/cq_owner.h"
 #include "negotiation/control_channel.h"
 #include "negotiation/tls_internal.h"
 #include "tests/unit/auth_scene.h"

@@ -3,6 +3,10 @@
 #include "tests/unit/device_scene.h"
 #include "tests/unit/fair_time.h"
 
+#include "api/core/cq.h"
+#include "api/core/ep.h"
+#include "api/core/remote.h"
+#include "api/progress/cq_owner.h"
 #include "negotiation/control_channel.h"
 
 enum { GRACE_MS = 500 }; /* that an answer is waited for */

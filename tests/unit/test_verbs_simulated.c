@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* The providers of the plug-in over simulated adapters, in one thread and in virtual time: what an adapter's
  * table of addresses has to say, and when it changes. */
+#include "api/progress/cq_owner.h"
 #include "tests/unit/api_pair.h"
 
 #include "iwarp/iwarp_internal.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* The two sides, the wire between them, and the faults. */
 #include "tests/unit/support/handshake_support.h"
+#include "api/object/peer_process.h"
+#include "tests/unit/support/handshake_support.h"
 
 #include <stdio.h>
 #include <stdlib.h>

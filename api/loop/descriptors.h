@@ -5,8 +5,8 @@
  * number that is free, so one within the reserve tells that all below are in use. The reserve is for set-ups and what they need:
  * sockets, eventfds, epolls, memory.
  */
-#ifndef RDMUX_API_PROGRESS_DESCRIPTORS_H
-#define RDMUX_API_PROGRESS_DESCRIPTORS_H
+#ifndef RDMUX_API_LOOP_DESCRIPTORS_H
+#define RDMUX_API_LOOP_DESCRIPTORS_H
 
 #include <rdmux/rdmux.h>
 

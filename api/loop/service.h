@@ -6,8 +6,8 @@
  * neither cqs nor listeners. A step runs with step_lock held, which is recursive and comes before every other lock of
  * the fabric.
  */
-#ifndef RDMUX_API_PROGRESS_SERVICE_H
-#define RDMUX_API_PROGRESS_SERVICE_H
+#ifndef RDMUX_API_LOOP_SERVICE_H
+#define RDMUX_API_LOOP_SERVICE_H
 
 #include <rdmux/rdmux.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-#include "api/progress/descriptors.h"
+#include "api/loop/descriptors.h"
 
 #include "api/base/hooks.h"
-#include "api/progress/service.h"
+#include "api/loop/service.h"
 
 #include <errno.h>
 #include <fcntl.h>

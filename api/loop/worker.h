@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* The worker thread, one per fabric, for work that may block: opening devices, resolving names, making keys. */
-#ifndef RDMUX_API_PROGRESS_WORKER_H
-#define RDMUX_API_PROGRESS_WORKER_H
+#ifndef RDMUX_API_LOOP_WORKER_H
+#define RDMUX_API_LOOP_WORKER_H
 
 #include <rdmux/rdmux.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-#include "api/progress/worker.h"
+#include "api/loop/worker.h"
 
 #include "api/base/compiler.h"
 #include "api/base/error.h"
