@@ -37,6 +37,9 @@
 
 struct sockaddr;
 struct sockaddr_storage;
+struct rdmux_lane;        /* provider_fast_path.h */
+struct rdmux_lane_target; /* provider_fast_path.h */
+struct rdmux_plain_ops;   /* provider_rdmacm.h */
 
 #ifdef __cplusplus
 extern "C" {
@@ -369,68 +372,6 @@ enum {
     RDMUX_POST_MORE = 1 << 0,
 };
 
-/* -------------------------------------------------------------------------------- express lanes */
-
-/*
- * The shortest way of small writes: rdmux_write() checks the arguments and calls the provider, which
- * calls the device; rdmux_cq_poll() calls the provider, which asks the device and writes the entries
- * that are returned. A cq has one lane. The core opens it for an endpoint that posts one inline
- * signaled write after the other, while nothing else is to be done on the cq, and closes it before
- * any call or thread does anything else with the cq: what is under way then is handed over to
- * request records. So the lane's own functions, post and poll, see the cq in one state only.
- */
-enum {
-    RDMUX_LANE_OPEN = 24, /* rdmux_lane.signal of an open lane that nobody else wants something of */
-    /* rdmux_lane.inside */
-    RDMUX_LANE_AWAY = 0,
-    RDMUX_LANE_INSIDE = 1, /* the application's call is in the cq */
-    RDMUX_LANE_LEFT = 2,   /* not any more, but it was since the service thread looked */
-    RDMUX_LANE_PROVIDER_WORDS = 384,
-};
-
-/* A write under way. Its first half is that of the completion. */
-struct rdmux_lane_entry {
-    void *context;
-    struct rdmux_ep *ep;
-    uint64_t length;
-    uint32_t status; /* RDMUX_OK */
-    uint32_t opcode; /* RDMUX_WC_WRITE */
-    struct rdmux_lane_entry *next;
-    struct rdmux_request *request; /* from lane_close on, of one that is under way */
-    uint64_t provider[2];          /* the provider's own */
-};
-
-/* Where an import is, in the provider's words: filled in by lane_target. */
-struct rdmux_lane_target {
-    uint64_t addr;
-    uint32_t key;
-    uint32_t spare;
-};
-
-/* The core's, but for what is the provider's to change. It lives as long as its cq. */
-struct rdmux_lane {
-    uint32_t signal; /* atomic: 0 in the child of a fork */
-    uint32_t inside; /* atomic */
-    /* A write takes the entry at head, which goes on by one, if it is below limit. A completion frees
-     * the one at tail, which goes on to its next. */
-    struct rdmux_lane_entry *head;
-    struct rdmux_lane_entry *limit; /* atomic: NULL while signal says something else than open */
-    struct rdmux_lane_entry *tail;  /* the provider's poll moves it */
-    uint64_t bytes;                 /* of the writes */
-    uint64_t most;                  /* bytes of the longest write; lane_open may lower it */
-    /* Gives the device a write, entry->context and length are set, and leaves the cq by
-     * rdmux_lane_leave(). RDMUX_OK always: what the device did not take ends with its endpoint, by
-     * rdmux_lane_stop() and then rdmux_provider_failed(). lane_open sets it. [data path] */
-    enum rdmux_status (*post)(struct rdmux_lane *lane, const void *buf, size_t length,
-                              struct rdmux_lane_entry *entry,
-                              const struct rdmux_lane_target *target, uint64_t offset);
-    struct rdmux_cq *cq;
-    struct rdmux_lane_entry *entries;
-    uint32_t entry_count; /* one more than there are ever under way */
-    uint32_t spare;
-    uint64_t provider[RDMUX_LANE_PROVIDER_WORDS]; /* zeroed when the cq is made */
-};
-
 /*
  * rdmux_cq_poll() while the lane is open; cq is not NULL. Enters the cq by rdmux_lane_enter() and
  * leaves it by rdmux_lane_leave(). Returns completions of the lane's writes that succeeded, in order.
@@ -439,61 +380,10 @@ struct rdmux_lane {
  */
 typedef size_t (*rdmux_lane_poll_fn)(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max);
 
-/* What the core's struct rdmux_cq begins with. */
-struct rdmux_cq_front {
-    rdmux_lane_poll_fn poll;
-    struct rdmux_lane *lane;
-};
-
-/*
- * Enter the cq: rdmux_lane_enter() to poll, the other to write. 0: not for the lane now; leave it at
- * once and let the core go on. What another thread has made of
- * signal or limit is read behind the store of inside: the barrier that the core makes all threads
- * pass completes the order. On a processor that keeps loads in order a plain read will do, which
- * compilers join with the comparison; the fence makes them read anew. [data path]
- */
-#if defined(__SANITIZE_THREAD__) || !(defined(__x86_64__) || defined(__i386__))
-static inline int rdmux_lane_enter(struct rdmux_lane *lane)
-{
-    __atomic_exchange_n(&lane->inside, RDMUX_LANE_INSIDE, __ATOMIC_SEQ_CST);
-    return __atomic_load_n(&lane->signal, __ATOMIC_SEQ_CST) == RDMUX_LANE_OPEN;
-}
-static inline int rdmux_lane_enter_with_room(struct rdmux_lane *lane)
-{
-    __atomic_exchange_n(&lane->inside, RDMUX_LANE_INSIDE, __ATOMIC_SEQ_CST);
-    const struct rdmux_lane_entry *limit = __atomic_load_n(&lane->limit, __ATOMIC_SEQ_CST);
-    return limit != NULL && lane->head < limit;
-}
-#else
-static inline int rdmux_lane_enter(struct rdmux_lane *lane)
-{
-    __atomic_store_n(&lane->inside, RDMUX_LANE_INSIDE, __ATOMIC_RELAXED);
-    __atomic_signal_fence(__ATOMIC_SEQ_CST);
-    return lane->signal == RDMUX_LANE_OPEN;
-}
-static inline int rdmux_lane_enter_with_room(struct rdmux_lane *lane)
-{
-    __atomic_store_n(&lane->inside, RDMUX_LANE_INSIDE, __ATOMIC_RELAXED);
-    __atomic_signal_fence(__ATOMIC_SEQ_CST);
-    return lane->head < lane->limit;
-}
-#endif
-
-/* [data path] */
-static inline void rdmux_lane_leave(struct rdmux_lane *lane)
-{
-    __atomic_store_n(&lane->inside, RDMUX_LANE_LEFT, __ATOMIC_RELEASE);
-}
-
-/* The core's way for what the lane's poll does not do. [data path] */
-RDMUX_API size_t rdmux_lane_poll(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max);
-/* Closes the lane, by calling lane_close; while the caller is in the cq. [data path] */
-RDMUX_API void rdmux_lane_stop(struct rdmux_lane *lane);
-
 /* ------------------------------------------------------------------------------------ the table */
 
 /*
- * What a provider promises the core. Every operation but those of express lanes is set; one that the
+ * What a provider promises the core. Every operation but those of the fast path is set; one that the
  * fabric lacks points at its rdmux_unsupported_* function, so nobody tests for NULL, and the
  * registry refuses a table with a hole.
  */
@@ -633,7 +523,7 @@ struct rdmux_provider_ops {
     /* Appended; a shorter table has none. */
     const struct rdmux_plain_ops *plain; /* NULL: no connections to programs that are not rdmux */
 
-    /* Express lanes, see above: all of them, or NULL, as in a table that ends before them.
+    /* The fast path, see provider_fast_path.h: all of them, or NULL, as in a table that ends before them.
      *
      * Opens the lane for an endpoint all of whose send-side requests are done: sets lane->post, what
      * it needs of lane->provider, and *poll. 0: not now, as something is to be done on the cq.
@@ -652,104 +542,6 @@ struct rdmux_provider_ops {
 
 /* Bytes of a table of the first header: what was appended may be missing. */
 #define RDMUX_PROVIDER_OPS_SIZE_LEAST offsetof(struct rdmux_provider_ops, plain)
-
-/* ---------------------------------------------------------------------- peers that are not rdmux */
-
-/*
- * "rdma://HOST:PORT": a connection to a program that knows nothing of rdmux, made by the fabric's
- * own connection manager. There is no control channel, nothing is negotiated or proved, and of the
- * operations there are those that the device has.
- */
-
-enum { RDMUX_PLAIN_KEY_SIZE = 12 }; /* bytes of struct rdmux_plain_key as a description */
-
-/* Where a connection goes, or comes from: the local device, as probe names it. */
-struct rdmux_plain_place {
-    char provider[RDMUX_NAME_MAX];
-    char device[RDMUX_NAME_MAX];
-    uint32_t port;
-    uint32_t spare;
-};
-
-/* What a connector wishes of the way. */
-struct rdmux_plain_wish {
-    const struct sockaddr *peer;
-    const struct sockaddr *local; /* NULL: any */
-    uint32_t timeout_ms;
-    uint32_t dscp; /* the value itself */
-    uint32_t ecn;  /* the two bits themselves */
-    uint32_t spare;
-};
-
-/* A connection that is about to be made: the connector's, once the way is known, or one that has
- * come to a listener. The provider makes it and embeds it as the first member of its own. */
-struct rdmux_plain_call {
-    const struct rdmux_plain_ops *ops;
-    struct rdmux_fabric *fabric;
-    struct rdmux_plain_place place;
-    char local_address[RDMUX_ADDRESS_MAX];
-    char peer_address[RDMUX_ADDRESS_MAX];
-    /* For the peer; set by the core before ep_connect, valid until that is over. */
-    const void *private_data;
-    uint32_t private_length;
-    /* The peer's: of a request from the beginning, of a reply when ep_connect is over. The fabric
-     * may have filled it up with zeros. */
-    uint32_t peer_private_length;
-    uint8_t peer_private_data[RDMUX_PRIVATE_DATA_MAX];
-    uint32_t reject_reason; /* that of the peer, if it has told one */
-    uint32_t spare;
-    uint64_t lacks; /* RDMUX_CAP_* that the peer does not grant; known when ep_connect is over */
-    void *core;     /* the core's own */
-};
-
-/* An address that is listened at; first member of the provider's own. */
-struct rdmux_plain_listener {
-    const struct rdmux_plain_ops *ops;
-    struct rdmux_fabric *fabric;
-    char address[RDMUX_ADDRESS_MAX]; /* numeric, with the port that was picked */
-};
-
-/*
- * What a provider has that makes such connections. Its endpoints have a table of their own, in
- * which mr_describe writes a struct rdmux_plain_key (the address in the first 8 bytes, the key in
- * the next 4, both in host order) and remote_open reads one. ep_open takes the call over, whatever
- * it returns; ep_connect gets NULL and 0 from the beginning.
- * Operations on a listener, and call_take, are made one at a time.
- */
-struct rdmux_plain_ops {
-    uint32_t size; /* sizeof(struct rdmux_plain_ops) */
-    /* Bytes of private data that a request, a reply and a rejection have room for. */
-    uint32_t request_private_max;
-    uint32_t reply_private_max;
-    uint32_t reject_private_max;
-    uint64_t lacks; /* RDMUX_CAP_* that a path has otherwise, but not here */
-    const struct rdmux_provider_ops *endpoints;
-
-    /* Finds the way to a peer. It may lead over a device of another provider of the same plug-in;
-     * then the call has that one's ops. RDMUX_NO_PATH: over none that it knows; RDMUX_TIMED_OUT: the
-     * peer's address does not answer. The worker. [may sleep] */
-    enum rdmux_status (*dial)(struct rdmux_fabric *fabric, const struct rdmux_plain_wish *wish,
-                              struct rdmux_plain_call **out);
-    /* Listens at an address, for all devices of the plug-in. Any thread. [may sleep] */
-    enum rdmux_status (*listen)(struct rdmux_fabric *fabric, const struct sockaddr *address,
-                                uint32_t backlog, struct rdmux_plain_listener **out);
-    void (*unlisten)(struct rdmux_plain_listener *listener);
-    /* Readable when there is something for next. */
-    int (*listener_fd)(struct rdmux_plain_listener *listener);
-    /* The next thing that a listener has: a new call, or one that next gave and that has gone since
-     * (then *gone is true; call_drop it). RDMUX_AGAIN: nothing now. */
-    enum rdmux_status (*next)(struct rdmux_plain_listener *listener, struct rdmux_plain_call **out,
-                              int *gone);
-    /* Takes a call away from its listener, which may be gone from now on. */
-    enum rdmux_status (*call_take)(struct rdmux_plain_call *call);
-    /* Ends a call that no endpoint took over; a request is rejected, with reason (0: none) and
-     * private data. Any thread, for one that is its listener's as call_take. */
-    void (*call_drop)(struct rdmux_plain_call *call, uint32_t reason, const void *private_data,
-                      size_t length);
-    /* The endpoint's requests are done: tells the peer that this is the end. When the peer has
-     * agreed, rdmux_provider_failed() says RDMUX_PEER_GONE. */
-    void (*hang_up)(struct rdmux_provider_ep *ep);
-};
 
 /* What a plug-in file exports, by the name RDMUX_PLUGIN_SYMBOL: a function that returns its
  * providers. The core checks abi first and looks at nothing else if it differs. Called once per
@@ -776,70 +568,6 @@ RDMUX_API enum rdmux_status rdmux_unsupported_ep_control(struct rdmux_provider_e
                                                          const void *frame, size_t size);
 RDMUX_API enum rdmux_status rdmux_unsupported_ep_ping(struct rdmux_provider_ep *ep);
 RDMUX_API void rdmux_unsupported_doorbell(struct rdmux_provider_ep *ep);
-
-/* Software SRQs: the core keeps the receives, rdmux_provider_take_receive() gives them out; these
- * do the little that is left (srq_post_recv wakes the endpoints that wait for a receive by calling
- * their post_recv with NULL, 0). */
-RDMUX_API enum rdmux_status rdmux_software_srq_open(struct rdmux_provider_srq *srq, uint32_t depth,
-                                                    uint32_t max_sge);
-RDMUX_API void rdmux_software_srq_close(struct rdmux_provider_srq *srq);
-RDMUX_API enum rdmux_status rdmux_software_srq_post_recv(struct rdmux_provider_srq *srq,
-                                                         struct rdmux_request *requests,
-                                                         size_t count);
-
-/* ------------------------------------------------------------- what software providers share */
-
-/*
- * For providers without a device: most of what they need, so that they are left with moving bytes.
- * Where the target's CPU carries requests out, a region has nothing but its key, and a domain has
- * nothing at all: mr_register and what goes with it, remote_open and domain_open may be these, with
- * the sizes of these structs or of ones that begin with them.
- */
-struct rdmux_software_remote {
-    struct rdmux_provider_remote base;
-    uint8_t key[RDMUX_TARGET_KEY_SIZE]; /* as rdmux_target_enter() at the peer takes it */
-};
-
-/* A cq on file descriptors: cq_open makes an epoll set, which is what fd returns. The provider puts
- * its level-triggered descriptors into it, and asks it in poll; so there is nothing to arm. */
-struct rdmux_software_cq {
-    struct rdmux_provider_cq base;
-    int epoll;
-    uint32_t spare;
-};
-
-RDMUX_API enum rdmux_status rdmux_software_domain_open(struct rdmux_provider_domain *domain,
-                                                       const struct rdmux_local_path *path);
-RDMUX_API void rdmux_software_domain_close(struct rdmux_provider_domain *domain);
-RDMUX_API enum rdmux_status rdmux_software_mr_register(struct rdmux_provider_mr *mr,
-                                                       const struct rdmux_provider_mr_attr *attr);
-RDMUX_API void rdmux_software_mr_deregister(struct rdmux_provider_mr *mr);
-RDMUX_API enum rdmux_status rdmux_software_mr_describe(struct rdmux_provider_mr *mr,
-                                                       struct rdmux_provider_ep *ep, uint8_t *out,
-                                                       size_t *size);
-RDMUX_API enum rdmux_status rdmux_software_mr_invalidate(struct rdmux_provider_mr *mr);
-RDMUX_API enum rdmux_status rdmux_software_remote_open(struct rdmux_provider_remote *remote,
-                                                       const uint8_t *description, size_t size);
-RDMUX_API void rdmux_software_remote_close(struct rdmux_provider_remote *remote);
-RDMUX_API enum rdmux_status rdmux_software_cq_open(struct rdmux_provider_cq *cq, uint32_t depth);
-RDMUX_API void rdmux_software_cq_close(struct rdmux_provider_cq *cq);
-RDMUX_API enum rdmux_status rdmux_software_arm(struct rdmux_provider_cq *cq);
-RDMUX_API int rdmux_software_fd(struct rdmux_provider_cq *cq);
-
-/* For paths within one host. rdmux_software_here() sets a path's reason, text, hint and reach bytes;
- * rdmux_software_reach is then the reach operation: the same running kernel and network namespace
- * (in which abstract sockets have their names). */
-RDMUX_API void rdmux_software_here(struct rdmux_local_path *path);
-RDMUX_API enum rdmux_reason rdmux_software_reach(const uint8_t *ours, size_t ours_length,
-                                                 const uint8_t *theirs, size_t theirs_length,
-                                                 char *text);
-
-/* Copies length bytes out of, or into, a request's list, from the list's byte offset on. What would
- * lie beyond the list's end is left out. [data path] */
-RDMUX_API void rdmux_software_gather(const struct rdmux_request *request, uint64_t offset,
-                                     void *out, uint64_t length);
-RDMUX_API void rdmux_software_scatter(const struct rdmux_request *request, uint64_t offset,
-                                      const void *bytes, uint64_t length);
 
 /* ------------------------------------------------------------------------- services of the core */
 
@@ -877,32 +605,15 @@ RDMUX_API void rdmux_provider_control_received(struct rdmux_provider_ep *ep, con
  * that may not be. */
 RDMUX_API int rdmux_provider_mr_fd(const struct rdmux_provider_mr *mr);
 
-/*
- * The target side of software providers: bounds, rights and revocation of the regions, once for
- * all. A region's key goes to the peer within mr_describe's bytes; the peer's requests carry it.
- * Between enter and leave the region is neither revoked nor unmapped; do what must be done there
- * and leave: bounded work, no waiting. One enter at a time per cq.
- */
-RDMUX_API void rdmux_target_key(struct rdmux_provider_mr *mr, uint8_t out[RDMUX_TARGET_KEY_SIZE]);
-/* access: RDMUX_ACCESS_REMOTE_* needed. RDMUX_DENIED: unknown, revoked, without the right.
- * RDMUX_OUT_OF_RANGE. [data path] */
-RDMUX_API enum rdmux_status rdmux_target_enter(struct rdmux_provider_ep *ep,
-                                               const uint8_t key[RDMUX_TARGET_KEY_SIZE],
-                                               uint64_t offset, uint64_t length, uint32_t access,
-                                               void **addr);
-RDMUX_API void rdmux_target_leave(struct rdmux_provider_ep *ep);
-/* Carries out an atomic by the CPU, with system scope. op: RDMUX_OP_FETCH_ADD or
- * RDMUX_OP_COMPARE_SWAP. RDMUX_INVALID: not aligned. [data path] */
-RDMUX_API enum rdmux_status rdmux_target_atomic(struct rdmux_provider_ep *ep,
-                                                const uint8_t key[RDMUX_TARGET_KEY_SIZE],
-                                                uint32_t op, uint64_t offset, uint64_t operand,
-                                                uint64_t expected, uint64_t *old);
-
 #ifdef __cplusplus
 }
 static_assert(sizeof(struct rdmux_request) == 128, "a request record is two cache lines");
 #else
 _Static_assert(sizeof(struct rdmux_request) == 128, "a request record is two cache lines");
 #endif
+
+#include <rdmux/provider_fast_path.h>
+#include <rdmux/provider_rdmacm.h>
+#include <rdmux/provider_software.h>
 
 #endif

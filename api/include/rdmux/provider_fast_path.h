@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * provider_fast_path.h - the fast path of small writes, for providers that have one. Part of
+ * provider.h. A provider without it leaves the last three members of its table NULL.
+ */
+#ifndef RDMUX_PROVIDER_FAST_PATH_H
+#define RDMUX_PROVIDER_FAST_PATH_H
+
+#include <rdmux/provider.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * The shortest way of small writes: rdmux_write() checks the arguments and calls the provider, which
+ * calls the device; rdmux_cq_poll() calls the provider, which asks the device and writes the entries
+ * that are returned. A cq has one lane. The core opens it for an endpoint that posts one inline
+ * signaled write after the other, while nothing else is to be done on the cq, and closes it before
+ * any call or thread does anything else with the cq: what is under way then is handed over to
+ * request records. So the lane's own functions, post and poll, see the cq in one state only.
+ */
+enum {
+    RDMUX_LANE_OPEN = 24, /* rdmux_lane.signal of an open lane that nobody else wants something of */
+    /* rdmux_lane.inside */
+    RDMUX_LANE_AWAY = 0,
+    RDMUX_LANE_INSIDE = 1, /* the application's call is in the cq */
+    RDMUX_LANE_LEFT = 2,   /* not any more, but it was since the service thread looked */
+    RDMUX_LANE_PROVIDER_WORDS = 384,
+};
+
+/* A write under way. Its first half is that of the completion. */
+struct rdmux_lane_entry {
+    void *context;
+    struct rdmux_ep *ep;
+    uint64_t length;
+    uint32_t status; /* RDMUX_OK */
+    uint32_t opcode; /* RDMUX_WC_WRITE */
+    struct rdmux_lane_entry *next;
+    struct rdmux_request *request; /* from lane_close on, of one that is under way */
+    uint64_t provider[2];          /* the provider's own */
+};
+
+/* Where an import is, in the provider's words: filled in by lane_target. */
+struct rdmux_lane_target {
+    uint64_t addr;
+    uint32_t key;
+    uint32_t spare;
+};
+
+/* The core's, but for what is the provider's to change. It lives as long as its cq. */
+struct rdmux_lane {
+    uint32_t signal; /* atomic: 0 in the child of a fork */
+    uint32_t inside; /* atomic */
+    /* A write takes the entry at head, which goes on by one, if it is below limit. A completion frees
+     * the one at tail, which goes on to its next. */
+    struct rdmux_lane_entry *head;
+    struct rdmux_lane_entry *limit; /* atomic: NULL while signal says something else than open */
+    struct rdmux_lane_entry *tail;  /* the provider's poll moves it */
+    uint64_t bytes;                 /* of the writes */
+    uint64_t most;                  /* bytes of the longest write; lane_open may lower it */
+    /* Gives the device a write, entry->context and length are set, and leaves the cq by
+     * rdmux_lane_leave(). RDMUX_OK always: what the device did not take ends with its endpoint, by
+     * rdmux_lane_stop() and then rdmux_provider_failed(). lane_open sets it. [data path] */
+    enum rdmux_status (*post)(struct rdmux_lane *lane, const void *buf, size_t length,
+                              struct rdmux_lane_entry *entry,
+                              const struct rdmux_lane_target *target, uint64_t offset);
+    struct rdmux_cq *cq;
+    struct rdmux_lane_entry *entries;
+    uint32_t entry_count; /* one more than there are ever under way */
+    uint32_t spare;
+    uint64_t provider[RDMUX_LANE_PROVIDER_WORDS]; /* zeroed when the cq is made */
+};
+
+/* What the core's struct rdmux_cq begins with. */
+struct rdmux_cq_front {
+    rdmux_lane_poll_fn poll;
+    struct rdmux_lane *lane;
+};
+
+/*
+ * Enter the cq: rdmux_lane_enter() to poll, the other to write. 0: not for the lane now; leave it at
+ * once and let the core go on. What another thread has made of
+ * signal or limit is read behind the store of inside: the barrier that the core makes all threads
+ * pass completes the order. On a processor that keeps loads in order a plain read will do, which
+ * compilers join with the comparison; the fence makes them read anew. [data path]
+ */
+#if defined(__SANITIZE_THREAD__) || !(defined(__x86_64__) || defined(__i386__))
+static inline int rdmux_lane_enter(struct rdmux_lane *lane)
+{
+    __atomic_exchange_n(&lane->inside, RDMUX_LANE_INSIDE, __ATOMIC_SEQ_CST);
+    return __atomic_load_n(&lane->signal, __ATOMIC_SEQ_CST) == RDMUX_LANE_OPEN;
+}
+static inline int rdmux_lane_enter_with_room(struct rdmux_lane *lane)
+{
+    __atomic_exchange_n(&lane->inside, RDMUX_LANE_INSIDE, __ATOMIC_SEQ_CST);
+    const struct rdmux_lane_entry *limit = __atomic_load_n(&lane->limit, __ATOMIC_SEQ_CST);
+    return limit != NULL && lane->head < limit;
+}
+#else
+static inline int rdmux_lane_enter(struct rdmux_lane *lane)
+{
+    __atomic_store_n(&lane->inside, RDMUX_LANE_INSIDE, __ATOMIC_RELAXED);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    return lane->signal == RDMUX_LANE_OPEN;
+}
+static inline int rdmux_lane_enter_with_room(struct rdmux_lane *lane)
+{
+    __atomic_store_n(&lane->inside, RDMUX_LANE_INSIDE, __ATOMIC_RELAXED);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    return lane->head < lane->limit;
+}
+#endif
+
+/* [data path] */
+static inline void rdmux_lane_leave(struct rdmux_lane *lane)
+{
+    __atomic_store_n(&lane->inside, RDMUX_LANE_LEFT, __ATOMIC_RELEASE);
+}
+
+/* The core's way for what the lane's poll does not do. [data path] */
+RDMUX_API size_t rdmux_lane_poll(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max);
+/* Closes the lane, by calling lane_close; while the caller is in the cq. [data path] */
+RDMUX_API void rdmux_lane_stop(struct rdmux_lane *lane);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/*
+ * provider_software.h - shared code for providers whose target side is the CPU. Part of
+ * provider.h. A provider over a device needs none of it.
+ */
+#ifndef RDMUX_PROVIDER_SOFTWARE_H
+#define RDMUX_PROVIDER_SOFTWARE_H
+
+#include <rdmux/provider.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Software SRQs: the core keeps the receives, rdmux_provider_take_receive() gives them out; these
+ * do the little that is left (srq_post_recv wakes the endpoints that wait for a receive by calling
+ * their post_recv with NULL, 0). */
+RDMUX_API enum rdmux_status rdmux_software_srq_open(struct rdmux_provider_srq *srq, uint32_t depth,
+                                                    uint32_t max_sge);
+RDMUX_API void rdmux_software_srq_close(struct rdmux_provider_srq *srq);
+RDMUX_API enum rdmux_status rdmux_software_srq_post_recv(struct rdmux_provider_srq *srq,
+                                                         struct rdmux_request *requests,
+                                                         size_t count);
+
+/*
+ * For providers without a device: most of what they need, so that they are left with moving bytes.
+ * Where the target's CPU carries requests out, a region has nothing but its key, and a domain has
+ * nothing at all: mr_register and what goes with it, remote_open and domain_open may be these, with
+ * the sizes of these structs or of ones that begin with them.
+ */
+struct rdmux_software_remote {
+    struct rdmux_provider_remote base;
+    uint8_t key[RDMUX_TARGET_KEY_SIZE]; /* as rdmux_target_enter() at the peer takes it */
+};
+
+/* A cq on file descriptors: cq_open makes an epoll set, which is what fd returns. The provider puts
+ * its level-triggered descriptors into it, and asks it in poll; so there is nothing to arm. */
+struct rdmux_software_cq {
+    struct rdmux_provider_cq base;
+    int epoll;
+    uint32_t spare;
+};
+
+RDMUX_API enum rdmux_status rdmux_software_domain_open(struct rdmux_provider_domain *domain,
+                                                       const struct rdmux_local_path *path);
+RDMUX_API void rdmux_software_domain_close(struct rdmux_provider_domain *domain);
+RDMUX_API enum rdmux_status rdmux_software_mr_register(struct rdmux_provider_mr *mr,
+                                                       const struct rdmux_provider_mr_attr *attr);
+RDMUX_API void rdmux_software_mr_deregister(struct rdmux_provider_mr *mr);
+RDMUX_API enum rdmux_status rdmux_software_mr_describe(struct rdmux_provider_mr *mr,
+                                                       struct rdmux_provider_ep *ep, uint8_t *out,
+                                                       size_t *size);
+RDMUX_API enum rdmux_status rdmux_software_mr_invalidate(struct rdmux_provider_mr *mr);
+RDMUX_API enum rdmux_status rdmux_software_remote_open(struct rdmux_provider_remote *remote,
+                                                       const uint8_t *description, size_t size);
+RDMUX_API void rdmux_software_remote_close(struct rdmux_provider_remote *remote);
+RDMUX_API enum rdmux_status rdmux_software_cq_open(struct rdmux_provider_cq *cq, uint32_t depth);
+RDMUX_API void rdmux_software_cq_close(struct rdmux_provider_cq *cq);
+RDMUX_API enum rdmux_status rdmux_software_arm(struct rdmux_provider_cq *cq);
+RDMUX_API int rdmux_software_fd(struct rdmux_provider_cq *cq);
+
+/* For paths within one host. rdmux_software_here() sets a path's reason, text, hint and reach bytes;
+ * rdmux_software_reach is then the reach operation: the same running kernel and network namespace
+ * (in which abstract sockets have their names). */
+RDMUX_API void rdmux_software_here(struct rdmux_local_path *path);
+RDMUX_API enum rdmux_reason rdmux_software_reach(const uint8_t *ours, size_t ours_length,
+                                                 const uint8_t *theirs, size_t theirs_length,
+                                                 char *text);
+
+/* Copies length bytes out of, or into, a request's list, from the list's byte offset on. What would
+ * lie beyond the list's end is left out. [data path] */
+RDMUX_API void rdmux_software_gather(const struct rdmux_request *request, uint64_t offset,
+                                     void *out, uint64_t length);
+RDMUX_API void rdmux_software_scatter(const struct rdmux_request *request, uint64_t offset,
+                                      const void *bytes, uint64_t length);
+
+/*
+ * The target side of software providers: bounds, rights and revocation of the regions, once for
+ * all. A region's key goes to the peer within mr_describe's bytes; the peer's requests carry it.
+ * Between enter and leave the region is neither revoked nor unmapped; do what must be done there
+ * and leave: bounded work, no waiting. One enter at a time per cq.
+ */
+RDMUX_API void rdmux_target_key(struct rdmux_provider_mr *mr, uint8_t out[RDMUX_TARGET_KEY_SIZE]);
+/* access: RDMUX_ACCESS_REMOTE_* needed. RDMUX_DENIED: unknown, revoked, without the right.
+ * RDMUX_OUT_OF_RANGE. [data path] */
+RDMUX_API enum rdmux_status rdmux_target_enter(struct rdmux_provider_ep *ep,
+                                               const uint8_t key[RDMUX_TARGET_KEY_SIZE],
+                                               uint64_t offset, uint64_t length, uint32_t access,
+                                               void **addr);
+RDMUX_API void rdmux_target_leave(struct rdmux_provider_ep *ep);
+/* Carries out an atomic by the CPU, with system scope. op: RDMUX_OP_FETCH_ADD or
+ * RDMUX_OP_COMPARE_SWAP. RDMUX_INVALID: not aligned. [data path] */
+RDMUX_API enum rdmux_status rdmux_target_atomic(struct rdmux_provider_ep *ep,
+                                                const uint8_t key[RDMUX_TARGET_KEY_SIZE],
+                                                uint32_t op, uint64_t offset, uint64_t operand,
+                                                uint64_t expected, uint64_t *old);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
