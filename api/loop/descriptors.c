@@ -13,7 +13,7 @@
 
 enum {
     SHED_AT_ONCE = 16
-}; /* strangers: room for the path of one endpoint, with some data sockets */
+}; /* pending connections: room for the path of one endpoint, with some data sockets */
 
 struct rdmux_descriptor_limit rdmux_descriptor_limit(void)
 {

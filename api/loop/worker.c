@@ -11,7 +11,7 @@
 struct rdmux_worker {
     pthread_t thread;
     bool runs;
-    pthread_mutex_t job_lock; /* a leaf; guards what follows */
+    pthread_mutex_t job_lock; /* a leaf; guards the fields below */
     pthread_cond_t job_cond;
     bool stop;
     struct rdmux_job *jobs; /* oldest first */
