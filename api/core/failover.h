@@ -26,7 +26,7 @@ struct rdmux_failback {
     bool heard;           /* the peer told the same of its requests */
     uint64_t deadline_ns; /* timeout of both */
     uint64_t next_ns;     /* next search for a better path; 0: never */
-    uint64_t probed_ns;   /* last device self-test that the peer asked for; 0: never */
+    uint64_t probed_ns;   /* last device check that the peer caused; 0: never */
     uint32_t vain;        /* consecutive moves that did not reach the better path */
 };
 
