@@ -99,8 +99,7 @@ struct rdmux_bounce {
     struct rdmux_ep *ep; /* NULL once the path is closed */
     struct rdmux_bounce_rule rule;
     pthread_mutex_t
-        /* Held by the worker while it reads the application's buffers; guards is_closed. */
-        copy_lock;
+        copy_lock; /* held by the worker as it reads the application's buffers; guards is_closed */
     bool is_closed;
     /* References: the endpoint, and each job on its way to the worker or back. */
     _Atomic uint32_t refs;

@@ -101,8 +101,9 @@ size_t rdmux_lane_poll(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
     return count;
 }
 
-/* Returns how often a call polls the descriptors, 1 us each, before it sleeps. Answers of a peer on
- * this host arrive sooner than a sleeper wakes. With a single processor the peer needs it. */
+/* Returns how often a call polls the descriptors, 1 us each, before it sleeps: answers of a peer on
+ * this host arrive sooner than a sleeper wakes. 0 on a single processor, which the peer needs, and
+ * without a service thread. */
 static uint32_t looks_before_sleep(const struct rdmux_cq *cq)
 {
     enum { LOOKS = 50 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
  * The calls that take the fast path if it is open. Each instruction here is part of every small
- * write. Compiled without frame pointers, so that the last call is a jump.
+ * write. Compiled without frame pointers: the last call is a jump.
  */
 #include "api/core/cq.h"
 #include "api/core/ep.h"

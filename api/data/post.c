@@ -589,7 +589,7 @@ static void copy_inline(struct rdmux_ring *ring, uint64_t at)
     request->sge_count = 1;
 }
 
-/* With failover: returns run_length() of requests that can be posted again on another path. Inline
+/* With failover: like run_length(), for requests that can be posted again on another path. Inline
  * bytes are copied, as that path may not take them inline. Requests that are already done are
  * skipped. */
 static RDMUX_COLD size_t kept_run_length(struct rdmux_ep *ep)
@@ -613,7 +613,7 @@ static void give_all(struct rdmux_ep *ep, bool more)
 {
     struct rdmux_ring *ring = &ep->send;
     if (RDMUX_UNLIKELY(ep->receives_wait && ep->plain != NULL)) {
-        return; /* an answer comes at once, and such a peer may not wait for a receive */
+        return; /* an rdmacm peer may answer at once, without waiting for our receives */
     }
     while (ring->next != ring->head && ep->phase == RDMUX_PHASE_READY && ep->fault == RDMUX_OK) {
         size_t count = RDMUX_LIKELY(ep->failover == NULL) ? run_length(ep) : kept_run_length(ep);
