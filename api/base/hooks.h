@@ -35,8 +35,8 @@ struct rdmux_hooks {
     uint32_t flags; /* RDMUX_FABRIC_* */
     struct rdmux_service *service;
     struct rdmux_worker *worker;
-    /* Closes one connection that the application has not accepted, to free its descriptors. Returns
-     * false without such a connection. NULL: the fabric has never listened. */
+    /* Drops one pending connection to free its descriptors. Returns false if there is none. NULL:
+     * the fabric has never listened. */
     bool (*_Atomic shed)(struct rdmux_fabric *fabric, const char *why);
 };
 

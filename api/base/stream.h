@@ -30,11 +30,11 @@ struct rdmux_stream_ops {
      * works. */
     enum rdmux_status (*send)(struct rdmux_stream *stream, const void *bytes, size_t size,
                               size_t *done);
-    /* Returns whether the stream may hold received bytes or a failure, which epoll does not report.
-     * */
+    /* Returns whether the stream may hold received bytes or a failure. epoll does not report
+     * them. */
     bool (*holds_bytes)(const struct rdmux_stream *stream);
-    /* Ends the session and leaves the socket open. Does nothing if the control channel shares
-     * it. */
+    /* Ends the session and leaves the socket open. Does nothing if the control channel shares the
+     * socket. */
     void (*close)(struct rdmux_stream *stream);
 };
 

@@ -97,8 +97,8 @@ struct rdmux_cq {
     struct rdmux_watch control_watch;
     uint32_t service_state;
     bool service_fired;
-    bool service_asks;   /* the current look checks whether the application goes on calling */
-    bool service_polled; /* the current look saw a call */
+    bool service_asks;   /* the current check asks whether the application goes on calling */
+    bool service_polled; /* the current check saw a call */
     uint64_t service_deadline_ns;
     uint64_t service_calls;
     uint64_t service_seen; /* how often the service thread saw calls over the fast path */

@@ -46,8 +46,8 @@ struct rdmux_domain_slot {
 };
 
 /* Endpoint life-cycle functions that the cq and the data path call in the layers above them: for
- * endpoints that are in set-up, moving or ending, or that have work besides requests. fabric.c sets
- * the table. Owner. */
+ * endpoints that are in set-up, moving or ending, or that have work besides requests. fabric.c
+ * installs the table, which life.c defines. Owner. */
 struct rdmux_life {
     /* Advances set-up, a move or the end of an endpoint on cq->busy. */
     void (*step)(struct rdmux_ep *ep);

@@ -22,7 +22,7 @@ struct rdmux_failback {
     /* Rank of the better path, 0: none. While it is set, new requests do not go to the current
      * path. */
     uint32_t goal;
-    bool said;            /* told the peer that no request of ours in flight is unrepeatable */
+    bool said;            /* told the peer that all our requests in flight can be repeated */
     bool heard;           /* the peer told the same of its requests */
     uint64_t deadline_ns; /* timeout of both */
     uint64_t next_ns;     /* next search for a better path; 0: never */
@@ -110,9 +110,8 @@ struct rdmux_failover {
     size_t order_count;
     uint32_t tried; /* entries of `order` tried so far */
     size_t trying;  /* rank of the last attempt; 0: none */
-    uint64_t vain_ns
-        /* Acceptor, by rank - 1: when an attempt last failed; 0: the last attempt succeeded. */
-        [RDMUX_MATCH_MAX];
+    uint64_t
+        vain_ns[RDMUX_MATCH_MAX]; /* acceptor, by rank - 1: last failed attempt; 0: last one succeeded */
     uint64_t next_try_ns;
     /* By rank - 1: when the path was lost, latest first. */
     uint64_t lost_ns[RDMUX_MATCH_MAX][RDMUX_LOSSES];

@@ -13,7 +13,7 @@ struct rdmux_importer {
     struct rdmux_cq *cq;
     uint64_t ep_id;
     uint32_t first_id; /* id of the oldest counted import; 0: no import was answered */
-    uint32_t imports;  /* imports that the peer has not closed; 0: kept for reads in flight */
+    uint32_t imports;  /* imports that the peer has not closed; 0: kept for reads that may linger */
     bool is_awaited;   /* counted in mr->revoke_awaited and cq->revocations */
 };
 

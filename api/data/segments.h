@@ -11,7 +11,7 @@
 
 enum {
     RDMUX_SEGMENTS_MAX = 8
-}; /* of all split requests of an endpoint that are with the provider at a time; a power of two */
+}; /* most pieces of an endpoint's segmented requests at the provider at a time; a power of two */
 
 struct rdmux_segments {
     uint64_t max;   /* most bytes of a piece */

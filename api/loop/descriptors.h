@@ -17,7 +17,7 @@
 enum {
     /* Descriptors of one endpoint in set-up, besides those of its cq. */
     RDMUX_SETUP_DESCRIPTORS = 4,
-    RDMUX_RESERVE_SHARE = 4, /* the reserve is one such part of the limit */
+    RDMUX_RESERVE_SHARE = 4, /* divisor of the limit that gives the reserve */
     RDMUX_RESERVE_MAX = 256 * RDMUX_SETUP_DESCRIPTORS,
 };
 
@@ -32,12 +32,12 @@ static inline bool rdmux_descriptor_is_reserved(struct rdmux_descriptor_limit li
     return (uint32_t)fd >= limit.all - limit.reserve;
 }
 
-/* Makes room before a set-up opens descriptors. If few are left, closes connections that nobody has
- * accepted yet (the fabric's shed hook). Any thread that holds no lock of the fabric except
- * step_lock. Not on the data path. */
+/* Makes room before a set-up opens descriptors. If few are left, drops pending connections (the
+ * fabric's shed hook). Any thread that holds no lock of the fabric except step_lock. Not on the
+ * data path. */
 void rdmux_descriptors_make_room(struct rdmux_fabric *fabric);
-/* Does the same after a call has failed with this errno. Returns true if another try makes sense.
- * */
+/* Drops pending connections after a call has failed with this errno for lack of descriptors or
+ * memory. Returns true if another try makes sense. */
 bool rdmux_descriptors_retry(struct rdmux_fabric *fabric, int error);
 
 #endif

@@ -177,8 +177,8 @@ void rdmux_service_timer(struct rdmux_fabric *fabric, uint64_t deadline_ns)
 
 /* ------------------------------------------------------------------------------- service thread */
 
-/* Handles all ready events, calls and timers. Returns when the next step is due. step_lock is held.
- * */
+/* Handles all ready events, calls and timers. Returns when the next step is due. step_lock is
+ * held. */
 static uint64_t step(struct rdmux_service *service)
 {
     struct rdmux_fabric *fabric = service->fabric;
