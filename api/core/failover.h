@@ -110,8 +110,8 @@ struct rdmux_failover {
     size_t order_count;
     uint32_t tried; /* entries of `order` tried so far */
     size_t trying;  /* rank of the last attempt; 0: none */
-    uint64_t
-        vain_ns[RDMUX_MATCH_MAX]; /* acceptor, by rank - 1: last failed attempt; 0: last one succeeded */
+    uint64_t vain_ns
+        [RDMUX_MATCH_MAX]; /* acceptor, by rank - 1: last failed attempt; 0: the latest succeeded */
     uint64_t next_try_ns;
     /* By rank - 1: when the path was lost, latest first. */
     uint64_t lost_ns[RDMUX_MATCH_MAX][RDMUX_LOSSES];

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Segmenting of writes and reads that are longer than a path's messages. */
 #include "api/data/segments.h"
 #include "api/core/ep.h"
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Descriptor limit and reserve, and the dropping of pending connections. */
 #include "api/loop/descriptors.h"
 
 #include "api/base/hooks.h"

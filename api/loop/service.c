@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* The event loop of the service thread. */
 #include "api/loop/service.h"
 
 #include "api/base/compiler.h"

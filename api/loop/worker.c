@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* The job queue of the worker thread. */
 #include "api/loop/worker.h"
 
 #include "api/base/compiler.h"
