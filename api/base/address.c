@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Addresses as text. */
+/* Parses, formats and resolves addresses. */
 #include "api/base/address.h"
 
 #include "api/base/error.h"
@@ -47,7 +47,8 @@ enum rdmux_status rdmux_address_split(const char *text, struct rdmux_address_tex
         port = end[1] == ':' ? end + 2 : NULL;
     } else {
         const char *colon = strchr(text, ':');
-        if (colon != NULL && strchr(colon + 1, ':') == NULL) { /* two colons: a bare IPv6 address */
+        /* Two colons make a bare IPv6 address. */
+        if (colon != NULL && strchr(colon + 1, ':') == NULL) {
             host_length = (size_t)(colon - text);
             port = colon + 1;
         }

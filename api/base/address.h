@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Addresses as text. */
+/* Parsing, formatting and resolving of addresses. */
 #ifndef RDMUX_API_BASE_ADDRESS_H
 #define RDMUX_API_BASE_ADDRESS_H
 
@@ -17,22 +17,24 @@ struct rdmux_address_text {
     char port[RDMUX_PORT_MAX];
 };
 
-/* Splits "HOST:PORT", "HOST", ":PORT", "[IPv6]:PORT", "*:PORT"; a bare IPv6 address is a host. No
- * port: 7471. RDMUX_INVALID with a text that names the address. */
+/* Splits "HOST:PORT", "HOST", ":PORT", "[IPv6]:PORT" or "*:PORT". A bare IPv6 address is a host.
+ * The default port is 7471. On RDMUX_INVALID the error text names the address. */
 enum rdmux_status rdmux_address_split(const char *text, struct rdmux_address_text *out);
-/* Numeric form; "socket" and false for what is not IP, or if there is no memory for it. */
+/* Formats an address numerically. Writes "socket" and returns false for an address that is not IP,
+ * or without memory for the text. */
 bool rdmux_address_format(const struct sockaddr *address, socklen_t length,
                           char out[RDMUX_ADDRESS_MAX]);
 
 struct addrinfo;
-/* getaddrinfo() with its errors as statuses. numeric: never asks a name server; then RDMUX_AGAIN
- * means "is a name". */
+/* Calls getaddrinfo() and returns its errors as statuses. numeric: asks no name server, and
+ * RDMUX_AGAIN then means that the host is a name. */
 enum rdmux_status rdmux_address_resolve(const struct rdmux_address_text *text, bool passive,
                                         bool numeric, struct addrinfo **out);
 
 enum { RDMUX_ADDRESS_NETWORK_MAX = 9 };
-/* A key for whom an address belongs to: its kind, and an IPv4 address, or the part of an IPv6 one that a network has, as
- * that hands out the rest at will. Returns its size. */
+/* Writes the key of the network that an address belongs to: the address kind, and an IPv4 address
+ * or the upper 64 bits of an IPv6 address, since a network hands out the lower bits at will.
+ * Returns the size of the key. */
 size_t rdmux_address_network(const struct sockaddr_storage *address,
                              uint8_t key[RDMUX_ADDRESS_NETWORK_MAX]);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What C leaves to the compiler: hints for branches, and which sanitizer is built in. */
+/* Compiler support: branch hints and sanitizer detection. */
 #ifndef RDMUX_API_BASE_COMPILER_H
 #define RDMUX_API_BASE_COMPILER_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* This thread's last error, and the names of statuses and completions. */
+/* The last error of a thread, and the names of statuses and completion opcodes. */
 #include "api/base/error.h"
 
 #include "api/base/compiler.h"
@@ -82,9 +82,9 @@ const char *rdmux_version(void)
 /* --------------------------------------------------------------------------------------- errors */
 
 static _Thread_local char error_text[RDMUX_ERROR_MAX];
-static _Thread_local const char *standing_text; /* instead of error_text, where it is not NULL */
+static _Thread_local const char *standing_text; /* if not NULL, replaces error_text */
 
-/* The arguments may point into the text that is there: "%s, while …" with rdmux_last_error(). */
+/* The arguments may point into the current text, as in "%s, while …" with rdmux_last_error(). */
 static void set_error(const char *format, va_list arguments) RDMUX_PRINTF(1, 0);
 static void set_error(const char *format, va_list arguments)
 {

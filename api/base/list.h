@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The one list of the library: doubly linked, through nodes within the things that are on it. */
+/* The list type of the library: doubly linked, intrusive. */
 #ifndef RDMUX_API_BASE_LIST_H
 #define RDMUX_API_BASE_LIST_H
 
@@ -28,7 +28,7 @@ static inline void rdmux_list_append(struct rdmux_list *list, struct rdmux_list 
     list->prev->next = node;
     list->prev = node;
 }
-/* Also for a node that is on no list but was initialised. */
+/* Also allowed for an initialised node that is on no list. */
 static inline void rdmux_list_remove(struct rdmux_list *node)
 {
     node->prev->next = node->next;

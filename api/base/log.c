@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The log: lines for the program's hook, and for the file that RDMUX_LOG names. */
+/* The log: writes lines to the program's hook and to the file that RDMUX_LOG names. */
 #include "api/base/compiler.h"
 #include "api/base/hooks.h"
 
@@ -11,15 +11,15 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LINE_MAX_BYTES = 1024 }; /* bytes of a line of the log */
+enum { LINE_MAX_BYTES = 1024 }; /* bytes of a log line */
 
 static const char *const level_names[] = {
     [RDMUX_LOG_NONE] = "none", [RDMUX_LOG_ERROR] = "error", [RDMUX_LOG_WARN] = "warn",
     [RDMUX_LOG_INFO] = "info", [RDMUX_LOG_DEBUG] = "debug", [RDMUX_LOG_TRACE] = "trace",
 };
 
-/* A file that is as long as RLIMIT_FSIZE lets it be raises SIGXFSZ, which would end the process. It is taken
- * back here, unless one was pending before. */
+/* Writes a line. A write beyond RLIMIT_FSIZE raises SIGXFSZ, which would end the process, so this
+ * function blocks the signal and consumes it, unless one was pending before. */
 static void write_line(int fd, const char *line, size_t length)
 {
     const struct timespec at_once = { 0 };
@@ -30,7 +30,7 @@ static void write_line(int fd, const char *line, size_t length)
     (void)sigaddset(&limit, SIGXFSZ);
     (void)pthread_sigmask(SIG_BLOCK, &limit, &before);
     (void)sigpending(&pending);
-    ssize_t written = write(fd, line, length); /* if it fails there is nowhere to tell it */
+    ssize_t written = write(fd, line, length); /* a failure cannot be reported anywhere */
     if (written < 0 && errno == EFBIG && sigismember(&pending, SIGXFSZ) == 0) {
         (void)sigtimedwait(&limit, NULL, &at_once);
     }
@@ -61,7 +61,7 @@ static void log_line(struct rdmux_fabric *fabric, enum rdmux_log_level level, co
         hooks->log(hooks->log_user, level, text);
     }
     if (hooks->log_fd >= 0) {
-        /* One write, so that lines of several processes do not mix in one file. */
+        /* A single write keeps the lines of several processes in one file apart. */
         char line[LINE_MAX_BYTES + 64];
         int length = snprintf(line, sizeof(line), "rdmux[%d] %s: %s\n", (int)getpid(),
                               level_names[level], text);

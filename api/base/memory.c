@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The library's memory: from the program's hook, or from malloc and mmap. */
+/* Memory allocation: from the program's hook, or from malloc and mmap. */
 #include "api/base/hooks.h"
 
 #include <stdbool.h>
@@ -9,20 +9,20 @@
 
 enum {
     ALIGNMENT = 64,
-    /* Bytes: from here on pages of its own cost less than what is never touched. */
+    /* Bytes from which on separate pages cost less than memory that is never touched. */
     SPARSE_FROM = 12 * 1024,
 };
 
-/* What stands right before memory that was given out. */
+/* The header right before memory that was given out. */
 struct allocation {
     void *given;
-    size_t mapped; /* bytes at given, 0: from malloc or the hook, which align for any type only */
+    size_t mapped; /* bytes at `given`; 0: from malloc or the hook, which align for any type only */
 };
 
 static void *map_pages(size_t size)
 {
 #if defined(__SANITIZE_ADDRESS__)
-    (void)size; /* it watches what malloc gives */
+    (void)size; /* AddressSanitizer watches memory from malloc */
     return NULL;
 #else
     void *given = size < SPARSE_FROM ? MAP_FAILED

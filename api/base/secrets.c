@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Where secrets live as long as they are needed: in pages of their own, which core dumps leave out
- * and a fork wipes, and which are wiped piece by piece as pieces are released. Pages with room are on
- * the fabric's list; a full one is found again by the address of a piece.
+ * Memory for secrets while they are needed. Secrets have pages of their own, which core dumps leave
+ * out and a fork wipes. A piece is wiped when it is released. Pages with free pieces are on the
+ * list of the fabric. A full page is found again by the address of a piece.
  */
 #include "api/base/secrets.h"
 
@@ -14,16 +14,16 @@
 #include <unistd.h>
 
 enum {
-    PAGE = 4096, /* of which pieces are given out, however large the system's pages are */
+    PAGE = 4096, /* pieces come from 4096 bytes, however large the system's pages are */
     PIECES = PAGE / RDMUX_SECRET_PIECE,
 };
 _Static_assert(PIECES <= 32, "one word says which are in use");
 
-/* The first piece of a page. */
+/* The page header, in the first piece of a page. */
 struct rdmux_secret_page {
-    struct rdmux_secret_page *next; /* with room */
+    struct rdmux_secret_page *next; /* on the list of pages with free pieces */
     struct rdmux_secret_page *before;
-    uint32_t used; /* a bit for each piece, this one included */
+    uint32_t used; /* one bit for each piece, including this one */
 };
 _Static_assert(sizeof(struct rdmux_secret_page) <= RDMUX_SECRET_PIECE, "it fits");
 
@@ -48,7 +48,7 @@ void rdmux_secret_unmap(void *memory, size_t size)
     }
 }
 
-/* secrets_lock is held, here and below. */
+/* The caller of link_page() and unlink_page() holds secrets_lock. */
 static void link_page(struct rdmux_hooks *hooks, struct rdmux_secret_page *page)
 {
     page->before = NULL;

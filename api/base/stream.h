@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Encrypted byte stream over a path's socket, used if peers authenticate: a TLS session (tls.c)
- * behind a table of functions, so that built-in providers do not depend on TLS. No function blocks.
- * Only the owner of the endpoint's cq calls them.
+ * Encrypted byte stream over the socket of a path, used if peers authenticate. A TLS session
+ * (tls.c) behind a table of functions, so that built-in providers do not depend on TLS. No function
+ * blocks. Only the owner of the endpoint's cq calls them.
  */
 #ifndef RDMUX_API_BASE_STREAM_H
 #define RDMUX_API_BASE_STREAM_H
@@ -16,25 +16,25 @@
 struct rdmux_stream;
 
 struct rdmux_stream_ops {
-    /* Continues the handshake. RDMUX_AGAIN: it waits for room in the socket (*wants_room true) or
-     * for bytes. On failure, here and below, stream->text says why and all later calls fail
-     * alike. */
+    /* Continues the handshake. RDMUX_AGAIN: the handshake waits for room in the socket (*wants_room
+     * true) or for bytes. On failure, here and below, stream->text has the reason and all later
+     * calls fail alike. */
     enum rdmux_status (*open)(struct rdmux_stream *stream, bool *wants_room);
     /* Receives at most size bytes; *got is not 0 on RDMUX_OK. RDMUX_AGAIN: the socket is empty and
-     * becomes readable later. RDMUX_PEER_GONE: the connection ended. RDMUX_PROTOCOL: the bytes are
-     * not those that the peer sent. */
+     * becomes readable later. RDMUX_PEER_GONE: the connection ended. RDMUX_PROTOCOL: the bytes
+     * differ from those that the peer sent. */
     enum rdmux_status (*receive)(struct rdmux_stream *stream, void *out, size_t size, size_t *got);
     /* Sends a part of the bytes, RDMUX_STREAM_PIECE at most. After RDMUX_AGAIN the caller must
      * offer the same bytes again, at any address, and may append more. The stream may have read the
-     * bytes of the first offer already, and then sends those. RDMUX_PEER_GONE: receiving still
+     * bytes of the first offer already, and then sends them. RDMUX_PEER_GONE: receiving still
      * works. */
     enum rdmux_status (*send)(struct rdmux_stream *stream, const void *bytes, size_t size,
                               size_t *done);
-    /* Returns whether the stream may hold received bytes or a failure, of which epoll does not
-     * tell. */
+    /* Returns whether the stream may hold received bytes or a failure. epoll does not report
+     * them. */
     bool (*holds_bytes)(const struct rdmux_stream *stream);
-    /* Ends the session and leaves the socket open. Does nothing if the control channel shares
-     * it. */
+    /* Ends the session and leaves the socket open. Does nothing if the control channel shares the
+     * socket. */
     void (*close)(struct rdmux_stream *stream);
 };
 
@@ -43,16 +43,16 @@ enum { RDMUX_STREAM_PIECE = 16 << 10 }; /* most bytes of one record */
 struct rdmux_stream {
     const struct rdmux_stream_ops *ops;
     uint64_t system_calls; /* so far */
-    bool emptied;          /* the last read got less from the socket than it had room for */
+    bool emptied;          /* the last read got fewer bytes from the socket than it had room for */
     char text[RDMUX_TEXT_MAX];
 };
 
-/* Returns whether every path of this fabric that can use streams must use them. */
+/* Returns whether every path of this fabric that supports streams must use them. */
 bool rdmux_paths_are_encrypted(const struct rdmux_fabric *fabric);
 
 /* Returns the stream for socket number `index` of this path. *out NULL: peers do not authenticate,
- * use the socket itself. The stream of a shared socket is open already: it is the control channel's
- * session, and the control channel owns it. */
+ * use the socket itself. The stream of a shared socket is open already: it is the session of the
+ * control channel, which owns it. */
 enum rdmux_status rdmux_path_stream(struct rdmux_provider_ep *path, int socket, uint32_t index,
                                     struct rdmux_stream **out);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Random bytes, time, threads of the library, and the barrier of all threads. */
+/* Random bytes, time, library threads, and the barrier of all threads. */
 #include "api/base/error.h"
 #include "api/base/hooks.h"
 
@@ -48,14 +48,14 @@ uint64_t rdmux_provider_now_ns(struct rdmux_fabric *fabric)
 
 void rdmux_membarrier(void)
 {
-    /* Cannot fail where the fabric found it to work: it was registered for then. */
+    /* Cannot fail: the fabric registered for it when it found membarrier(2) to work. */
     (void)syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
 }
 
 enum rdmux_status rdmux_thread_start(pthread_t *thread, void *(*run)(void *), void *argument,
                                      const char *name)
 {
-    /* The application's signals are its own: the library's threads take none. */
+    /* Signals belong to the application: library threads block all of them. */
     sigset_t all;
     sigset_t before;
     sigfillset(&all);

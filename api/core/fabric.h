@@ -1,18 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The core's objects: this folder has their structs, the layers above have their functions.
- *
- * Access:
- *   cq domain      rdmux_cq, its endpoints, SRQs, remotes, provider cqs and provider endpoints: the
- *                  cq's owner alone, between rdmux_cq_enter() and rdmux_cq_leave() (an
- *                  application's call) or while the service thread holds the claim.
- *   fabric->lock   Lists of cqs, listeners, regions, domains; a listener's connections; a region's
- *                  importers. Never taken on the data path, never held while a provider's operation
- *                  runs, except domain_open and mr_register of domains.
- *   atomics        As their comment says.
- *
- * Lock order: the service's step_lock; a cq's claim_lock; fabric->setup_lock; fabric->lock; then leaves:
- * a cq's mail_lock, the service's call_lock, the worker's job_lock, the bounce buffers' copy_lock.
+ * The core's objects. This folder has the structs; the layers above have the functions.
  */
 #ifndef RDMUX_API_CORE_FABRIC_H
 #define RDMUX_API_CORE_FABRIC_H
@@ -39,80 +27,84 @@
 
 enum {
     RDMUX_CAPS_ALL = (RDMUX_CAP_TARGET_PASSIVE << 1) - 1,
-    RDMUX_INLINE_MAX = 1024,   /* most that RDMUX_INLINE is granted */
+    RDMUX_INLINE_MAX = 1024,   /* upper limit of the granted RDMUX_INLINE bytes */
     RDMUX_CQ_DOMAINS_MAX = 16, /* provider domains one cq can be attached to */
     RDMUX_FABRIC_DOMAINS_MAX = 32,
-    RDMUX_REGION_BUCKETS = 1024, /* chains of regions by id, and of importers by endpoint */
-    RDMUX_EP_BUCKETS = 1024,     /* chains of a cq's endpoints by id */
-    RDMUX_LINGER_MS = 1000,      /* the end of a peer waits that long for the next receive */
+    RDMUX_REGION_BUCKETS = 1024, /* hash chains of regions by id, and of importers by endpoint */
+    RDMUX_EP_BUCKETS = 1024,     /* hash chains of a cq's endpoints by id */
+    RDMUX_LINGER_MS = 1000,      /* milliseconds that a peer's end waits for the next receive */
 };
 
-/* A domain in use: a device of a provider, with the path it was opened for. Never closed before the
- * fabric. */
+/* A domain in use: a device of a provider, with the path that it was opened for. Never closed
+ * before the fabric. */
 struct rdmux_domain_slot {
     const struct rdmux_provider_ops *ops;
     struct rdmux_local_path path;
     struct rdmux_provider_domain *domain;
-    struct rdmux_watch events; /* on the device's domain_fd */
-    _Atomic bool gone;         /* the device */
+    struct rdmux_watch events; /* watch of the device's domain_fd */
+    _Atomic bool gone;         /* the device is gone */
 };
 
-/* What a cq and the data path ask of the layers above them: how an endpoint goes on that is not in the middle of its life,
- * or has something besides requests. fabric.c brings them. Owner. */
+/* Endpoint life-cycle functions that the cq and the data path call in the layers above them: for
+ * endpoints that are in set-up, moving or ending, or that have work besides requests. fabric.c
+ * installs the table, which life.c defines. Owner. */
 struct rdmux_life {
-    /* One of cq->busy: set-up, a move or the end goes on. */
+    /* Advances set-up, a move or the end of an endpoint on cq->busy. */
     void (*step)(struct rdmux_ep *ep);
-    /* The same of one that is connected, as the cq is about to sleep. Returns whether anything was done. */
+    /* Does deferred work of a connected endpoint on cq->busy before the cq sleeps. Returns whether
+     * anything was done. */
     bool (*quiet)(struct rdmux_ep *ep);
-    /* Something is there for it in set-up. */
+    /* Advances the set-up of an endpoint that was pended. */
     void (*set_up)(struct rdmux_ep *ep);
-    /* Carries out what its handshake asks for. */
+    /* Carries out the requests of the handshake. */
     void (*negotiate)(struct rdmux_ep *ep);
-    /* Its provider said that it has failed. */
+    /* Handles a failure that the provider reported. */
     void (*fault)(struct rdmux_ep *ep);
-    /* Requests were drained, and it has something else: control messages, a move, an end that waits for receives. */
+    /* Handles other work after requests were drained: control messages, a move, an end that waits
+     * for receives. */
     void (*tend)(struct rdmux_ep *ep);
-    /* A receive was posted while its end waits for receives. */
+    /* Restarts the linger time: a receive was posted while the end waits for receives. */
     void (*linger_anew)(struct rdmux_ep *ep);
-    /* Something has happened on its control channel. */
+    /* Handles an event of the control channel. */
     void (*control_ready)(struct rdmux_ep *ep);
-    /* An rdma:// endpoint is shutting down. Returns whether to call again. */
+    /* Advances the shutdown of an rdmacm endpoint. Returns whether to call again. */
     bool (*plain_shutdown)(struct rdmux_ep *ep);
-    /* It is closed, and what its set-up has left behind goes. */
+    /* Releases what set-up has left behind; the endpoint is closed. */
     void (*leave_set_up)(struct rdmux_ep *ep);
     uint64_t (*deadline)(const struct rdmux_ep *ep); /* UINT64_MAX: none */
     void (*timers)(struct rdmux_ep *ep, uint64_t now_ns);
-    /* Closes one that nobody has a handle of; frees one that is closed. */
+    /* `dismantle` closes an endpoint without a handle, `free` frees a closed endpoint. */
     void (*dismantle)(struct rdmux_ep *ep);
     void (*free)(struct rdmux_ep *ep);
 };
 
 /*
- * What an endpoint that outlives its path adds, called by the files below failover. Each member is called
- * only where ep->failover is not NULL, so an endpoint without failover pays for that test alone. Owner.
+ * The functions of failover for the layers below it. Callers call a member only if ep->failover is
+ * not NULL, so an endpoint without failover pays for that test alone. Owner.
  */
 struct rdmux_failover_hooks {
-    /* Requests that may go to the path, of `run` from the send ring's `next` on. */
+    /* Returns how many of `run` requests from the send ring's `next` on may go to the path. */
     uint64_t (*run)(struct rdmux_ep *ep, uint64_t run);
-    /* Counts receives, and confirms requests. */
+    /* Counts receives and confirms requests. */
     void (*confirm)(struct rdmux_ep *ep);
-    /* Is the path that failed another one than the endpoint's? */
+    /* Returns whether a failed path is not the endpoint's, so that its failure is ignored. */
     bool (*ignores)(const struct rdmux_ep *ep, const struct rdmux_provider_ep *path);
-    /* An import is on another path; requests that name it follow. */
+    /* Switches the requests that name an import to its resolution on another path. */
     void (*remote_cut)(struct rdmux_ep *ep, const struct rdmux_provider_remote *from,
                        struct rdmux_provider_remote *to);
-    /* The path or the peer fails. Returns false if that is the endpoint's end. */
+    /* Handles a failure of the path or of the peer. Returns false if the endpoint ends. */
     bool (*takes_fault)(struct rdmux_ep *ep);
     bool (*takes_silence)(struct rdmux_ep *ep, const char *text);
-    /* Goes on with what is due. */
+    /* Does the work that is due. */
     void (*step)(struct rdmux_ep *ep);
-    /* A control message of failover. */
+    /* Handles a control message of failover. */
     void (*message)(struct rdmux_ep *ep, const struct rdmux_message *message);
     /* Tells the peer which messages have been received. */
     void (*tell_received)(struct rdmux_ep *ep);
-    /* A revocation was sent to the peer, or answered by it. */
+    /* Notes a revocation that was sent to the peer, or answered by it. */
     void (*revocation)(struct rdmux_ep *ep, uint64_t region, uint32_t number, bool is_answered);
-    /* The endpoint ends: gives up a move; fails unconfirmed requests; leaves the control channel; frees. */
+    /* For the end of the endpoint: gives up a move, fails unconfirmed requests, leaves the control
+     * channel, frees. */
     void (*abandon)(struct rdmux_ep *ep);
     void (*end_requests)(struct rdmux_ep *ep);
     void (*leave_channel)(struct rdmux_ep *ep);
@@ -120,16 +112,16 @@ struct rdmux_failover_hooks {
 };
 
 struct rdmux_fabric {
-    struct rdmux_hooks hooks; /* first, see rdmux_hooks_of() */
+    struct rdmux_hooks hooks; /* first member, see rdmux_hooks_of() */
     const struct rdmux_life *life;
     const struct rdmux_failover_hooks *failover_hooks;
     const uint32_t *alive;   /* a page that fork wipes: 0 in a child */
-    struct rdmux_auth *auth; /* NULL: nobody authenticates */
-    char filter[256];        /* attribute and environment intersected: names of what is left */
+    struct rdmux_auth *auth; /* NULL: peers do not authenticate */
+    char filter[256];        /* names that both the attribute and the environment allow */
     uint8_t process[RDMUX_PROCESS_ID_SIZE];
     struct rdmux_registry registry;
 
-    /* Domains and the registrations of regions with them; before lock. */
+    /* Guards domains and the registrations of regions with them. Taken before lock. */
     pthread_mutex_t setup_lock;
     struct rdmux_domain_slot domains[RDMUX_FABRIC_DOMAINS_MAX]; /* setup_lock */
     size_t domain_count;
@@ -139,20 +131,21 @@ struct rdmux_fabric {
     struct rdmux_list listeners;
     struct rdmux_list regions;
     struct rdmux_list peers; /* rdmux_peer_process */
-    struct rdmux_list joins; /* endpoints that sockets may join, by join_link */
+    struct rdmux_list joins; /* endpoints that data sockets may join, by join_link */
     struct rdmux_list
         resumes; /* rdmux_resume of endpoints whose control channel may be dialled again */
     size_t region_count;
     struct rdmux_mr *region_buckets[RDMUX_REGION_BUCKETS];         /* mr.c */
     struct rdmux_importer *importer_buckets[RDMUX_REGION_BUCKETS]; /* mr.c */
 
-    struct rdmux_figures *figures; /* measure.c; lock; NULL: nothing was measured */
+    struct rdmux_figures *figures; /* measure.c; lock; NULL: no measurement yet */
 
     struct rdmux_region_table *table; /* target.c */
     struct rdmux_list served_cqs;     /* cq_service.c; step_lock */
-    struct rdmux_shakes *shakes; /* shake.c; NULL before the first handshake of a stranger; step_lock */
-    _Atomic uint64_t next_id; /* endpoints, connections */
-    long processors;          /* that are online */
+    /* shake.c; NULL before the first handshake of a pending connection; step_lock */
+    struct rdmux_shakes *shakes;
+    _Atomic uint64_t next_id; /* next id of endpoints and connections */
+    long processors;          /* online processors */
     bool membarrier;          /* MEMBARRIER_CMD_PRIVATE_EXPEDITED works; else cq owners fence */
 };
 

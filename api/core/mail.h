@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Requests of other threads to the owner of a cq. */
+/* Mail: requests of other threads to the owner of a cq. */
 #ifndef RDMUX_API_CORE_MAIL_H
 #define RDMUX_API_CORE_MAIL_H
 
 struct rdmux_cq;
 
-/* Something another thread wants a cq's owner to do. */
+/* A request to the owner of a cq. */
 struct rdmux_mail {
     struct rdmux_mail *next;
     void (*deliver)(struct rdmux_cq *cq, struct rdmux_mail *mail); /* frees the mail */

@@ -1,36 +1,36 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Regions: registered memory, and the endpoints that import it. */
+/* Regions: registered memory, and their importers. */
 #ifndef RDMUX_API_CORE_MR_H
 #define RDMUX_API_CORE_MR_H
 
 #include "api/core/fabric.h"
 
-/* An endpoint that imported a region. fabric->lock. */
+/* An importer: an endpoint that imported a region. fabric->lock. */
 struct rdmux_importer {
     struct rdmux_list link; /* in mr->importers */
     struct rdmux_importer *bucket_next;
     struct rdmux_mr *mr;
     struct rdmux_cq *cq;
     uint64_t ep_id;
-    uint32_t first_id; /* of the oldest import that is counted; 0: none was told */
-    uint32_t imports;  /* that the peer has not closed; 0: kept for reads that linger */
+    uint32_t first_id; /* id of the oldest counted import; 0: no import was answered */
+    uint32_t imports;  /* imports that the peer has not closed; 0: kept for reads that may linger */
     bool is_awaited;   /* counted in mr->revoke_awaited and cq->revocations */
 };
 
-/* A region's registration with one domain. */
+/* The registration of a region with one domain. */
 struct rdmux_registration {
     struct rdmux_provider_domain *domain;
     struct rdmux_provider_mr *mr;
 };
-/* Of a region that was exported; a piece of secrets.c's. */
+/* Secrets of an exported region, in a piece of secrets.c. */
 struct rdmux_mr_secrets {
     struct rdmux_token token;
-    uint8_t grant[RDMUX_SECRET_SIZE]; /* the peers' tokens are made of it */
+    uint8_t grant[RDMUX_SECRET_SIZE]; /* the tokens of single peers derive from it */
 };
-/* Of an endpoint's connection; the same. */
+/* Secrets of an endpoint's connection, in a piece of secrets.c. */
 struct rdmux_ep_secrets {
     uint8_t secret[RDMUX_SECRET_SIZE];
-    uint8_t join_name[RDMUX_SECRET_SIZE]; /* of the secret, where sockets join sealed */
+    uint8_t join_name[RDMUX_SECRET_SIZE]; /* derived from the secret, if sockets join sealed */
 };
 _Static_assert(sizeof(struct rdmux_mr_secrets) <= RDMUX_SECRET_PIECE &&
                    sizeof(struct rdmux_ep_secrets) <= RDMUX_SECRET_PIECE &&
@@ -43,29 +43,30 @@ struct rdmux_mr {
     size_t length;
     uint32_t access;
     uint32_t ordering;
-    int memory_fd;          /* memfd of rdmux_mr_alloc(), -1 else */
-    bool allocated;         /* unmap at the end */
-    size_t mapped_size;     /* then */
+    int memory_fd;          /* memfd of rdmux_mr_alloc(), else -1 */
+    bool allocated;         /* memory of rdmux_mr_alloc(), unmapped at the end */
+    size_t mapped_size;     /* bytes to unmap */
     uint32_t index;         /* in the region table */
     uint64_t id;            /* never used again in the fabric's life */
     struct rdmux_list link; /* fabric->regions */
     bool exported;          /* fabric->lock, with token and importers */
-    bool granted;           /* exported to single peers, with secrets->grant; fabric->lock */
-    bool given_raw;         /* its key was, by rdmux_mr_raw(); fabric->lock */
-    struct rdmux_mr_secrets *secrets; /* NULL: it was never exported; fabric->lock */
+    bool granted;           /* exported to single peers with secrets->grant; fabric->lock */
+    bool given_raw;         /* rdmux_mr_raw() gave its key out; fabric->lock */
+    struct rdmux_mr_secrets *secrets; /* NULL: the region was never exported; fabric->lock */
     struct rdmux_list importers;
-    uint32_t revoke_number;  /* of the revocation under way */
-    uint32_t revoke_awaited; /* importers that have not answered yet what was asked last */
-    bool revoking;           /* fabric->lock, with the three below */
-    uint32_t importing;      /* rdmux_mr_import() without its import_done */
-    pthread_cond_t changed;  /* of the fields above, with fabric->lock; CLOCK_MONOTONIC */
+    uint32_t revoke_number;  /* number of the revocation in progress */
+    uint32_t revoke_awaited; /* importers that have not answered the last REVOKE yet */
+    bool revoking;           /* fabric->lock, also for the three fields below */
+    uint32_t importing;      /* rdmux_mr_import() calls without import_done yet */
+    /* Signals changes of the fields above, with fabric->lock; CLOCK_MONOTONIC. */
+    pthread_cond_t changed;
     struct rdmux_mr *bucket_next;
-    /* setup_lock for writing; only grows while an endpoint may look. */
+    /* Written under setup_lock; only grows while an endpoint may read it. */
     _Atomic size_t registration_count;
     struct rdmux_registration registrations[RDMUX_FABRIC_DOMAINS_MAX];
 };
 
-/* This region's registration with a domain, NULL if there is none. [data path] */
+/* Returns this region's registration with a domain, NULL: none. [data path] */
 static inline struct rdmux_provider_mr *rdmux_mr_with(const struct rdmux_mr *mr,
                                                       const struct rdmux_provider_domain *domain)
 {

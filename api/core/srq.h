@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Shared receive queues. */
+/* The shared receive queue object. */
 #ifndef RDMUX_API_CORE_SRQ_H
 #define RDMUX_API_CORE_SRQ_H
 
@@ -12,16 +12,19 @@ struct rdmux_srq {
     struct rdmux_request *posted; /* oldest first */
     struct rdmux_request *posted_last;
     uint32_t posted_count;
-    uint32_t set_aside;        /* of the posted ones; the sum of its endpoints' */
-    struct rdmux_list waiting; /* endpoints that found none, oldest first, by srq_link */
-    struct rdmux_mr **regions; /* of the pieces of each record, max_sge for each */
-    uint16_t *counts;          /* pieces of each record */
+    /* Posted receives set aside for endpoints; the sum of their counts. */
+    uint32_t set_aside;
+    struct rdmux_list waiting; /* endpoints that found no receive, oldest first, by srq_link */
+    struct rdmux_mr **regions; /* regions of the pieces of each record, max_sge for each */
+    uint16_t *counts;          /* number of pieces of each record */
     uint32_t used;             /* records posted, taken or not yet returned */
     size_t ep_count;
     uint64_t reserved;
     struct rdmux_provider_srq *provider[RDMUX_CQ_DOMAINS_MAX]; /* parallel to cq->domains */
-    uint32_t users[RDMUX_CQ_DOMAINS_MAX];                      /* endpoints and trials on them */
-    struct rdmux_srq_device *device; /* srq_device.h; NULL: the core matches messages with receives */
+    /* Endpoints and path attempts that use each. */
+    uint32_t users[RDMUX_CQ_DOMAINS_MAX];
+    /* srq_device.h; NULL: the core matches messages with receives */
+    struct rdmux_srq_device *device;
 };
 
 #endif

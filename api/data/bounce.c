@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Each ring of an endpoint has a side here: a registered ring of bytes and a note for each record. Records leave a ring in
- * posting order, so the bytes are freed in the order in which they were taken. The worker makes a side when the first request
- * needs it, with the jobs that carry large buffers to the worker later, so that a post allocates nothing.
+ * Bounce buffers of an endpoint. Each ring has a side: a registered ring of bytes and a note for
+ * each record. Records leave a ring in posting order, so the bytes are freed in the order in which
+ * they were taken. The worker creates a side when the first request needs it, together with the
+ * jobs that later carry long requests to the worker, so that a post allocates nothing.
  *
- * A list of more pieces than the path takes is helped like one without keys: it becomes one piece, of the ring if it is short,
- * else of memory that the worker takes, registers and, for what is sent, fills. The worker reads the application's buffers, so
- * the end of the path makes it stop: at most COPY_STEP bytes later they are the application's.
+ * A list of more pieces than the path takes is treated like a list without keys. It becomes one
+ * piece: of the ring if it is short, else of memory that the worker allocates, registers and, for
+ * sent data, fills. The worker reads the application's buffers, so closing the path stops it: at
+ * most COPY_STEP bytes later the buffers are the application's again.
  */
 #include "api/data/bounce.h"
 #include "api/core/cq.h"
@@ -26,59 +28,60 @@
 
 enum {
     BOUNCE_SIZE = 128 * 1024, /* bytes of a side's ring */
-    BOUNCE_MAX = 8 * 1024,    /* longest request that is copied; a multiple of it is BOUNCE_SIZE */
+    BOUNCE_MAX = 8 * 1024,    /* longest request that is copied; BOUNCE_SIZE is a multiple of it */
     BOUNCE_ALIGN = 64,
-    JOB_COUNT = 8, /* large requests of a side that are registered at a time */
+    JOB_COUNT = 8, /* long requests of a side that are registered at a time */
     COPY_STEP = 64 * 1024,
 };
 
 enum side_state {
     SIDE_NONE,
-    SIDE_ASKED, /* the worker makes it */
+    SIDE_ASKED, /* the worker is creating it */
     SIDE_READY,
     SIDE_FAILED,
 };
 
 struct side;
 
-/* A large request's way to the worker and back, and from then on its registrations. */
+/* The job of a long request: goes to the worker and back, then holds the registrations. */
 struct key_job {
     struct rdmux_job job;
     struct rdmux_mail mail;
     struct side *side;
-    struct key_job *next; /* free ones */
+    struct key_job *next; /* next free job */
     uint64_t at;          /* the record's place in the ring */
     uint32_t access;
     uint32_t count;
-    bool gathers;                       /* the list becomes one piece */
-    bool fills;                         /* with the list's bytes */
-    struct rdmux_provider_sge gathered; /* then: the piece; addr NULL: not yet */
+    bool gathers;                       /* the list becomes one piece, `gathered` */
+    bool fills;                         /* the worker copies the list's bytes to the piece */
+    struct rdmux_provider_sge gathered; /* the piece; addr NULL: not allocated yet */
     struct {
         void *addr;
         uint64_t length;
-        struct rdmux_provider_mr *mr; /* NULL: had one, or not registered yet */
+        /* NULL: the piece has its own registration, or is not registered yet */
+        struct rdmux_provider_mr *mr;
         bool wanted;
     } pieces[RDMUX_SGE_MAX];
     enum rdmux_status status;
     char text[RDMUX_TEXT_MAX];
 };
 
-/* What a record needs besides its request. */
+/* The note of a record: what it needs besides its request. */
 struct key_note {
     struct rdmux_provider_sge bounced; /* the list that the provider gets */
-    uint64_t bounce_end;               /* side->head behind its bytes */
-    uint16_t sge_count;                /* of the application's list */
-    struct key_job *job;               /* of a large one */
+    uint64_t bounce_end;               /* value of side->head after its bytes */
+    uint16_t sge_count;                /* pieces of the application's list */
+    struct key_job *job;               /* the job of a long request */
 };
 
 struct side {
     struct rdmux_bounce *bounce;
-    struct rdmux_ring *ring; /* only looked at while keys->ep is there */
+    struct rdmux_ring *ring; /* accessed only while bounce->ep is not NULL */
     uint32_t records;
     enum side_state state;
-    struct key_note *notes; /* for each record */
+    struct key_note *notes; /* one for each record */
     uint8_t *bytes;
-    struct rdmux_provider_mr *mr; /* of bytes */
+    struct rdmux_provider_mr *mr; /* registration of `bytes` */
     uint64_t head;                /* bytes taken */
     uint64_t tail;                /* bytes freed */
     struct key_job *jobs;         /* JOB_COUNT of them */
@@ -96,16 +99,16 @@ struct rdmux_bounce {
     struct rdmux_ep *ep; /* NULL once the path is closed */
     struct rdmux_bounce_rule rule;
     pthread_mutex_t
-        copy_lock; /* the worker's, while it reads the application's buffers; guards is_closed */
+        copy_lock; /* held by the worker as it reads the application's buffers; guards is_closed */
     bool is_closed;
-    /* Who may still look: the endpoint, and each job on its way to the worker or back. */
+    /* References: the endpoint, and each job on its way to the worker or back. */
     _Atomic uint32_t refs;
     struct rdmux_job destroy;
     struct side send;
     struct side recv;
 };
 
-/* ------------------------------------------------------------------------------------------------- registrations */
+/* -------------------------------------------------------------------------------- registrations */
 
 static enum rdmux_status register_bytes(struct rdmux_bounce *bounce, void *addr, uint64_t length,
                                         uint32_t access, struct rdmux_provider_mr **out)
@@ -148,7 +151,7 @@ static void deregister_pieces(struct rdmux_bounce *bounce, struct key_job *job)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- life */
+/* --------------------------------------------------------------------------- create and destroy */
 
 static void destroy_side(struct rdmux_bounce *bounce, struct side *side)
 {
@@ -175,7 +178,7 @@ static void keep(struct rdmux_bounce *bounce)
     atomic_fetch_add_explicit(&bounce->refs, 1, memory_order_relaxed);
 }
 
-/* The last one sends everything to the worker, which may deregister. */
+/* Drops a reference. The last one destroys everything on the worker, which may deregister. */
 static void drop(struct rdmux_bounce *bounce)
 {
     if (atomic_fetch_sub_explicit(&bounce->refs, 1, memory_order_acq_rel) == 1) {
@@ -184,7 +187,7 @@ static void drop(struct rdmux_bounce *bounce)
     }
 }
 
-/* A job goes to the worker and comes back as mail: the cq stays until then. */
+/* Sends a job to the worker. The job comes back as mail, and the cq stays until then. */
 static void send_to_worker(struct rdmux_bounce *bounce, struct rdmux_job *job)
 {
     keep(bounce);
@@ -194,7 +197,7 @@ static void send_to_worker(struct rdmux_bounce *bounce, struct rdmux_job *job)
 
 static void send_back(struct rdmux_bounce *bounce, struct rdmux_mail *mail)
 {
-    struct rdmux_cq *cq = bounce->cq; /* keys may be gone once the mail is out */
+    struct rdmux_cq *cq = bounce->cq; /* the mail may free `bounce` */
     rdmux_cq_mail(cq, mail);
     rdmux_cq_job_ends(cq);
 }
@@ -242,7 +245,7 @@ static void take_back_all(struct rdmux_ep *ep, struct rdmux_ring *ring)
     }
 }
 
-/* What has come goes where the application wants it, and the list is the application's again. */
+/* Copies received bytes to the application's buffers, and restores the application's list. */
 static void restore(struct rdmux_ep *ep, struct side *side, struct rdmux_request *request)
 {
     struct rdmux_ring *ring = side->ring;
@@ -286,7 +289,7 @@ void rdmux_bounce_close(struct rdmux_ep *ep)
     pthread_mutex_lock(&bounce->copy_lock);
     bounce->is_closed = true;
     pthread_mutex_unlock(&bounce->copy_lock);
-    take_back_all(ep, &ep->send); /* what has arrived is still to be returned */
+    take_back_all(ep, &ep->send); /* bytes that have arrived are still to be returned */
     take_back_all(ep, &ep->recv);
     ep->bounce = NULL;
     ep->receives_wait = false;
@@ -294,7 +297,7 @@ void rdmux_bounce_close(struct rdmux_ep *ep)
     drop(bounce);
 }
 
-/* ------------------------------------------------------------------------------------------------- making a side */
+/* ------------------------------------------------------------------------------ creating a side */
 
 static enum rdmux_status make_memory(struct side *side)
 {
@@ -320,7 +323,7 @@ static void make_side(struct rdmux_job *job)
     send_back(side->bounce, &side->made);
 }
 
-/* The cq's owner: go on with what waits. */
+/* Owner: continues the waiting requests. */
 static void go_on(struct rdmux_bounce *bounce)
 {
     if (bounce->ep != NULL) {
@@ -358,9 +361,9 @@ static void ask_for_side(struct side *side)
     send_to_worker(side->bounce, &side->make);
 }
 
-/* ------------------------------------------------------------------------------------------------- large buffers */
+/* -------------------------------------------------------------------------------- long requests */
 
-/* Worker. A piece of the application's list, unless the path has been closed. */
+/* Worker. Copies a piece of the application's list, unless the path has been closed. */
 static void copy_piece(struct rdmux_bounce *bounce, uint8_t *to, const uint8_t *from,
                        uint64_t length)
 {
@@ -472,14 +475,14 @@ static void pieces_registered(struct rdmux_cq *cq, struct rdmux_mail *mail)
     drop(bounce);
 }
 
-/* Is the piece's registration not what the request needs? */
+/* Returns whether the piece lacks the registration that the request needs. */
 static bool piece_lacks_key(const struct rdmux_bounce *bounce, const struct rdmux_request *request,
                             const struct rdmux_provider_sge *sge)
 {
     if (sge->mr == NULL || !bounce->rule.needs_sinks || request->op != RDMUX_OP_READ) {
         return sge->mr == NULL;
     }
-    const struct rdmux_mr *region = sge->mr->mr; /* NULL: the registration is ours */
+    const struct rdmux_mr *region = sge->mr->mr; /* NULL: a registration of the bounce buffers */
     return region != NULL && (region->access & RDMUX_ACCESS_READ_SINK) == 0;
 }
 
@@ -526,9 +529,9 @@ static void ask_for_pieces(struct side *side, struct key_note *note, uint64_t at
     send_to_worker(side->bounce, &job->job);
 }
 
-/* ------------------------------------------------------------------------------------------------- small buffers */
+/* ------------------------------------------------------------------------------- short requests */
 
-/* Takes bytes of the ring, in one piece. NULL: none are free. */
+/* Takes contiguous bytes of the ring. NULL: too few are free. */
 static uint8_t *take_bytes(struct side *side, uint64_t length, uint64_t *end)
 {
     uint64_t at = side->head % BOUNCE_SIZE;
@@ -575,7 +578,7 @@ static void scatter(const struct rdmux_provider_sge *sges, const uint8_t *from, 
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- the data path */
+/* ------------------------------------------------------------------------------------ data path */
 
 static struct side *side_of(struct rdmux_ep *ep, const struct rdmux_ring *ring)
 {
@@ -588,14 +591,14 @@ static bool goes_without_key(const struct rdmux_bounce *bounce, const struct rdm
            request->length <= bounce->rule.max_inline;
 }
 
-/* Can the provider not take the list as it is? */
+/* Returns whether the provider cannot take the list as it is. */
 static bool needs_help(const struct rdmux_bounce *bounce, const struct rdmux_request *request)
 {
     return is_too_long(bounce, request) ||
            (lacks_key(bounce, request) && !goes_without_key(bounce, request));
 }
 
-/* May the record go to the provider? If not, what it needs has been asked for. */
+/* Returns whether the record may go to the provider. If not, asks for what the record lacks. */
 static bool prepare_keys(struct side *side, uint64_t at)
 {
     struct rdmux_request *request = rdmux_ring_record(side->ring, at);
@@ -633,7 +636,7 @@ uint64_t rdmux_bounce_give(struct rdmux_ep *ep, struct rdmux_ring *ring, uint64_
     return count;
 }
 
-/* The bytes that came into memory of ours go where the application wants them. */
+/* Copies bytes that arrived in bounce or gathered memory to the application's buffers. */
 static void bring(struct side *side, const struct rdmux_request *request)
 {
     const struct rdmux_ring *ring = side->ring;
@@ -648,7 +651,7 @@ bool rdmux_bounce_fence_is_ours(const struct rdmux_ep *ep, uint64_t at)
 {
     const struct rdmux_ring *ring = &ep->send;
     const struct rdmux_request *fenced = rdmux_ring_record(ring, at);
-    /* Of one in parts the last may be short enough to be inlined. */
+    /* The last piece of a segmented request may be short enough to be inlined. */
     if (!rdmux_op_reads(fenced->op) &&
         (is_too_long(ep->bounce, fenced) || lacks_key(ep->bounce, fenced) ||
          fenced->length <= ep->bounce->rule.max_inline || rdmux_segments_concern(ep, fenced))) {

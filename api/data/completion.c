@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The way back: from the provider's word to the completion that the application takes. post.c tells of the rings.
+ * The completion side: from the provider's report to the completion that the application takes.
+ * post.c describes the rings.
  */
 #include "api/data/completion.h"
 
@@ -20,7 +21,7 @@
 #include <assert.h>
 #include <string.h>
 
-/* ------------------------------------------------------------------------------------------------- from the provider */
+/* ---------------------------------------------------------------------------- from the provider */
 
 void rdmux_provider_ready(struct rdmux_provider_ep *path)
 {
@@ -33,7 +34,7 @@ int rdmux_provider_has_srq(const struct rdmux_provider_ep *path)
     return path->ep->srq != NULL;
 }
 
-/* Receives that wait for keys are not there yet. */
+/* Returns the end of the offered receives. Receives that wait for keys come after it. */
 static inline uint64_t offered_until(const struct rdmux_ep *ep)
 {
     return ep->bounce == NULL ? ep->recv.head : ep->recv.offered;
@@ -45,7 +46,7 @@ struct rdmux_request *rdmux_provider_take_receive(struct rdmux_provider_ep *path
     struct rdmux_ring *ring = &ep->recv;
     if (RDMUX_UNLIKELY(path != ep->path)) {
         ep->starved_at = ring->next + 1;
-        return NULL; /* a path on trial: the application's receives are not its to take */
+        return NULL; /* a path attempt: the application's receives are not for it */
     }
     if (RDMUX_UNLIKELY(ep->srq != NULL)) {
         return rdmux_srq_take(ep);
@@ -133,7 +134,7 @@ void rdmux_provider_received(struct rdmux_provider_ep *path, struct rdmux_reques
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- to the application */
+/* --------------------------------------------------------------------------- to the application */
 
 static inline void fill_wc(struct rdmux_wc *wc, struct rdmux_ep *ep,
                            const struct rdmux_request *request, uint32_t flags, uint32_t imm)
@@ -150,20 +151,20 @@ static inline void fill_wc(struct rdmux_wc *wc, struct rdmux_ep *ep,
     wc->spare[2] = 0;
 }
 
-/* The first that fails has the cause; what a provider says of those behind it, which may have another cause
- * or the same, is that they were flushed. */
+/* Sets the status of a failed request. The first failed request has the cause. Later ones are
+ * flushed, whatever cause the provider reports for them. */
 static void tell_failure(struct rdmux_ep *ep, struct rdmux_request *request)
 {
     if (ep->cause_told && request->status != RDMUX_OUTCOME_UNKNOWN) {
         request->status = RDMUX_FLUSHED;
     }
-    /* Of a move's doubtful ones none is the end. */
+    /* A request that a move leaves in doubt does not end the endpoint. */
     ep->cause_told = ep->failover == NULL || request->status != RDMUX_OUTCOME_UNKNOWN;
 }
 
-/* Where entries go: from here up to the end. Returns where the next one goes. */
+/* The functions below write entries from `at` up to `end`, and return where the next entry goes. */
 
-/* Done send-side requests before `limit`, in posting order. */
+/* Writes entries of done send-side requests before `limit`, in posting order. */
 RDMUX_HOT struct rdmux_wc *take_sends(struct rdmux_ep *ep, struct rdmux_wc *at,
                                       const struct rdmux_wc *end, uint64_t limit)
 {
@@ -174,7 +175,7 @@ RDMUX_HOT struct rdmux_wc *take_sends(struct rdmux_ep *ep, struct rdmux_wc *at,
             break;
         }
         if (RDMUX_UNLIKELY(ep->cause_told) && request->status == RDMUX_OK) {
-            request->status = RDMUX_FLUSHED; /* it was done before one in front of it failed */
+            request->status = RDMUX_FLUSHED; /* it was done before an earlier request failed */
         }
         if (!rdmux_request_is_silent(request)) {
             if (at == end) {
@@ -194,7 +195,7 @@ RDMUX_HOT struct rdmux_wc *take_sends(struct rdmux_ep *ep, struct rdmux_wc *at,
     return at;
 }
 
-/* Requests before this may be returned once they are done. */
+/* Returns the end of the requests that may be returned once they are done. */
 static inline uint64_t returnable(const struct rdmux_ep *ep)
 {
     return ep->failover == NULL ? ep->send.next : ep->failover->confirmed;
@@ -248,7 +249,8 @@ RDMUX_HOT struct rdmux_wc *take_receives(struct rdmux_ep *ep, struct rdmux_wc *a
         }
         ring->tail++;
         if (RDMUX_UNLIKELY(ring->next < ring->tail)) {
-            ring->next = ring->tail; /* a provider that matches in hardware takes none by itself */
+            /* A provider that matches in hardware does not take receives. */
+            ring->next = ring->tail;
         }
     }
     return RDMUX_UNLIKELY(ep->srq_done != NULL) ? take_shared_receives(ep, at, end) : at;
@@ -291,14 +293,15 @@ static bool room_to_write(const struct rdmux_ep *ep)
     return free_entries >= (quarter == 0 ? 1 : quarter);
 }
 
-/* Events that may come in front of completions: behind them there might be no room, for ever under load. */
+/* Writes events that may come before completions. After completions they might never find room
+ * under load. */
 static struct rdmux_wc *drain_news(struct rdmux_ep *ep, struct rdmux_wc *at,
                                    const struct rdmux_wc *end)
 {
     if (ep->failover != NULL && (ep->events & RDMUX_EVENT_MOVED) != 0 && at != end) {
         ep->events &= ~(uint32_t)RDMUX_EVENT_MOVED;
         fill_event(at, ep, RDMUX_WC_PATH_CHANGED, ep->info.previous_status, NULL);
-        at++->imm = ep->failover->moved_to; /* the next move may be under way */
+        at++->imm = ep->failover->moved_to; /* the next move may be in progress already */
     }
     while (at != end && !rdmux_list_empty(&ep->ready_remotes)) {
         struct rdmux_remote *remote = RDMUX_CONTAINER(ep->ready_remotes.next, struct rdmux_remote,
@@ -313,7 +316,7 @@ static struct rdmux_wc *drain_news(struct rdmux_ep *ep, struct rdmux_wc *at,
     return at;
 }
 
-/* What has become known meanwhile; disconnected last of all. */
+/* Writes new events, and DISCONNECTED after everything else. */
 static struct rdmux_wc *drain_events(struct rdmux_ep *ep, struct rdmux_wc *at,
                                      const struct rdmux_wc *end)
 {
@@ -364,8 +367,8 @@ bool rdmux_ep_done_before(const struct rdmux_ep *ep, uint64_t sequence)
     return true;
 }
 
-/* Requests that are done and not confirmed would be reported each time, and that would never end: what is done meanwhile is looked
- * at anyway. */
+/* Pushes requests without having done ones reported. Requests that are done and not confirmed would
+ * be reported each time, without end; drain_all() examines requests done in the meantime anyway. */
 static void push_kept(struct rdmux_ep *ep)
 {
     ep->path->ready = 1;
@@ -376,7 +379,7 @@ static void push_kept(struct rdmux_ep *ep)
     }
 }
 
-/* Everything that can be there besides done requests. */
+/* Drains an endpoint in any state: completions, events, resumes, faults, other work. */
 static RDMUX_COLD struct rdmux_wc *drain_all(struct rdmux_ep *ep, struct rdmux_wc *at,
                                              const struct rdmux_wc *end)
 {
@@ -386,7 +389,7 @@ static RDMUX_COLD struct rdmux_wc *drain_all(struct rdmux_ep *ep, struct rdmux_w
     if (ep->phase == RDMUX_PHASE_SETUP) {
         ep->fabric->life->set_up(ep);
         if (ep->phase == RDMUX_PHASE_SETUP && ep->path != NULL) {
-            return at; /* a plain endpoint's: what has come is behind CONNECTED */
+            return at; /* an rdmacm endpoint: entries come after CONNECTED */
         }
     }
     if (ep->path != NULL) {
@@ -437,7 +440,7 @@ static RDMUX_COLD struct rdmux_wc *drain_all(struct rdmux_ep *ep, struct rdmux_w
     return drain_events(ep, at, end);
 }
 
-/* Can there be nothing but done requests? */
+/* Returns whether the endpoint can only have done requests. */
 static inline bool is_plain(const struct rdmux_ep *ep)
 {
     return ((ep->phase ^ (uint32_t)RDMUX_PHASE_READY) | ep->events | ep->fault | ep->work |
@@ -446,7 +449,7 @@ static inline bool is_plain(const struct rdmux_ep *ep)
            (ep->segments == NULL || !ep->segments->busy);
 }
 
-/* The same where there can be nothing else. */
+/* Drains an endpoint that can only have done requests. */
 RDMUX_HOT struct rdmux_wc *drain_plain(struct rdmux_ep *ep, struct rdmux_wc *at,
                                        const struct rdmux_wc *end)
 {
@@ -476,13 +479,13 @@ size_t rdmux_cq_take(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
         bool plain = RDMUX_LIKELY(ep->path != NULL) && RDMUX_LIKELY(is_plain(ep));
         at = plain ? drain_plain(ep, at, end) : drain_all(ep, at, end);
         if (RDMUX_UNLIKELY(at == end || !plain) && rdmux_ep_has_entries(ep)) {
-            rdmux_cq_pend(cq, ep); /* at the end: endpoints take turns */
+            rdmux_cq_pend(cq, ep); /* at the end of the list: endpoints take turns */
         }
     } while (RDMUX_UNLIKELY(!rdmux_list_empty(&cq->pending)) && at != end);
     return (size_t)(at - wc);
 }
 
-/* Rounds of a path's progress before an end is believed. */
+/* Most rounds of a path's progress before the endpoint ends. */
 enum { DRAIN_ROUNDS = 256 };
 
 void rdmux_ep_drain_path(struct rdmux_ep *ep)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Completion queues: polling, waiting, arming, and their life. */
+/* Completion queues: poll, wait, arm, create, destroy. */
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
@@ -11,13 +11,13 @@
 #include "api/progress/cq_owner.h"
 #include "api/progress/cq_progress.h"
 
-enum { DEFAULT_DEPTH = 1 << 24 }; /* entries, where the attribute asks for nothing */
+enum { DEFAULT_DEPTH = 1 << 24 }; /* entries, if the attribute asks for no depth */
 
 bool rdmux_cq_move(struct rdmux_cq *cq)
 {
     bool more = false;
     struct rdmux_list moved;
-    struct rdmux_list again; /* of whom something was learnt that shows at the next move */
+    struct rdmux_list again; /* endpoints with a new event, which the next move handles */
     rdmux_list_init(&moved);
     rdmux_list_init(&again);
     while (!rdmux_list_empty(&cq->pending)) {
@@ -27,14 +27,15 @@ bool rdmux_cq_move(struct rdmux_cq *cq)
         rdmux_ep_move(ep);
         struct rdmux_list *next = ep->pending ? &again : &moved;
         rdmux_list_remove(&ep->pending_link);
-        ep->pending = true; /* until all are moved nobody links it a second time */
+        ep->pending = true; /* until all are moved, rdmux_cq_pend() does not link it again */
         rdmux_list_append(next, &ep->pending_link);
     }
     while (!rdmux_list_empty(&moved)) {
         struct rdmux_ep *ep = RDMUX_CONTAINER(moved.next, struct rdmux_ep, pending_link);
         rdmux_list_remove(&ep->pending_link);
         ep->pending = false;
-        bool reported = ep->path != NULL && ep->path->ready; /* while it was given requests */
+        /* The provider reported while it got requests. */
+        bool reported = ep->path != NULL && ep->path->ready;
         if (reported || rdmux_ep_has_entries(ep)) {
             rdmux_cq_pend(cq, ep);
         }
@@ -55,8 +56,9 @@ static inline size_t collect(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t ma
     if (RDMUX_UNLIKELY(!rdmux_list_empty(&cq->closed))) {
         rdmux_cq_free_all(&cq->closed);
     }
-    /* What waits is returned without a look at the providers, which is a system call on tcp. The poll after such a one looks
-     * there first: else a program that makes as many completions as it takes would never hear of anything else. */
+    /* Entries that wait are returned without polling the providers, which is a system call on tcp.
+     * The next poll polls them first. Otherwise a program that causes as many completions as it
+     * takes would never get other events. */
     if (!rdmux_list_empty(&cq->pending) && !cq->list_sufficed) {
         if (RDMUX_UNLIKELY(cq->doorbells != NULL)) {
             rdmux_cq_ring_doorbells(cq);
@@ -72,7 +74,7 @@ static inline size_t collect(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t ma
     return rdmux_list_empty(&cq->pending) ? 0 : rdmux_cq_take(cq, wc, max);
 }
 
-/* A poll that takes nothing, or the first after an arm. */
+/* A poll with max 0, or the first poll after an arm. */
 static __attribute__((noinline)) size_t poll_otherwise(struct rdmux_cq *cq, struct rdmux_wc *wc,
                                                        size_t max)
 {
@@ -99,8 +101,9 @@ size_t rdmux_lane_poll(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
     return count;
 }
 
-/* Answers of a peer on this host come sooner than a sleeper wakes: a call looks so often, 1 us each, before it sleeps.
- * Where there is one processor the peer needs it. */
+/* Returns how often a call polls the descriptors, 1 us each, before it sleeps: answers of a peer on
+ * this host arrive sooner than a sleeper wakes. 0 on a single processor, which the peer needs, and
+ * without a service thread. */
 static uint32_t looks_before_sleep(const struct rdmux_cq *cq)
 {
     enum { LOOKS = 50 };
@@ -217,7 +220,7 @@ enum rdmux_status rdmux_cq_arm(struct rdmux_cq *cq)
     if (!rdmux_list_empty(&cq->pending)) {
         status = RDMUX_AGAIN;
     } else if (rdmux_cq_arm_providers(cq)) {
-        /* A provider may tell of a thing once, and the program may arm again instead of polling. */
+        /* A provider may report an event once, and the program may arm again instead of polling. */
         (void)rdmux_cq_progress(cq);
         status = RDMUX_AGAIN;
     } else if (!rdmux_list_empty(&cq->pending) ||
@@ -231,7 +234,7 @@ enum rdmux_status rdmux_cq_arm(struct rdmux_cq *cq)
     return status;
 }
 
-/* ------------------------------------------------------------------------------------------------- life */
+/* --------------------------------------------------------------------------- create and destroy */
 
 enum rdmux_status rdmux_cq_create(struct rdmux_fabric *fabric, const struct rdmux_cq_attr *attr,
                                   struct rdmux_cq **out)
@@ -311,7 +314,7 @@ enum rdmux_status rdmux_cq_destroy(struct rdmux_cq *cq)
                           "rdmux_cq_destroy: the process forked; the cq belongs to the parent");
     }
     struct rdmux_fabric *fabric = cq->fabric;
-    size_t unreturned = 0; /* rdmux_accept() gave no handle of them to anybody */
+    size_t unreturned = 0; /* endpoints that rdmux_accept() has not returned */
     for (struct rdmux_list *at = cq->accepting.next; at != &cq->accepting; at = at->next) {
         unreturned++;
     }
@@ -329,7 +332,7 @@ enum rdmux_status rdmux_cq_destroy(struct rdmux_cq *cq)
     rdmux_cq_free_all(&cq->dropped);
     rdmux_cq_service_remove(cq);
     rdmux_cq_wait_for_jobs(cq);
-    rdmux_cq_deliver_mail(cq); /* to endpoints that are gone: each frees itself */
+    rdmux_cq_deliver_mail(cq); /* for closed endpoints: each mail frees itself */
     for (uint32_t i = 0; i < cq->domain_count; i++) {
         cq->domains[i].ops->cq_close(cq->domains[i].cq);
         rdmux_release(cq->fabric, cq->domains[i].cq);
@@ -337,7 +340,7 @@ enum rdmux_status rdmux_cq_destroy(struct rdmux_cq *cq)
     pthread_mutex_lock(&fabric->lock);
     rdmux_list_remove(&cq->link);
     pthread_mutex_unlock(&fabric->lock);
-    rdmux_cq_wait_for_jobs(cq); /* begun by what was delivered */
+    rdmux_cq_wait_for_jobs(cq); /* jobs that the delivered mail began */
     rdmux_cq_deliver_mail(cq);
     rdmux_cq_close_descriptors(cq);
     pthread_cond_destroy(&cq->jobs_ended);

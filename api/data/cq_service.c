@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * What the service thread does for cqs: it watches each one's descriptors, and takes one only when its application
- * stays away:
+ * The service thread's work for cqs. It watches the descriptors of each cq, and takes a cq only
+ * when its application stays away. States of a cq:
  *
- *   REST    the application was polling at the last look; look again in REST_NS. Nothing is watched.
- *   WATCH   the application is away, or sleeps in a call: sleep until the cq has work. The cq's DORMANT bit makes the
- *           application's next call wake the service thread, which goes back to REST.
- *   GRACE   an armed cq was woken: its owner has GRACE_NS to come before the cq is taken.
+ *   REST    The application was polling at the last check. The next check comes in REST_NS. Nothing
+ *           is watched.
+ *   WATCH   The application is away, or sleeps in a call. The service thread sleeps until the cq
+ *           has work. The cq's DORMANT bit makes the application's next call wake the service
+ *           thread, which goes back to REST.
+ *   GRACE   An armed cq was woken. Its application has GRACE_NS to call before the service thread
+ *           takes the cq.
  *
- * A look has to decide: whoever stops polling right behind one is to be served at the next, and not 10 ms after that. An
- * application that has called since the last look is polling if it calls again while the thread yields some times; else it
- * is away. So an idle process has no wake-ups, a polling one has one in 10 ms, and a computing one is served
+ * A single check must decide: the next check serves an application that stopped polling right after
+ * the last one, not a check 10 ms later. An application that has called since the last check is
+ * polling if it calls again while the service thread yields some times; else it is away. So an idle
+ * process has no wake-ups, a polling process has one every 10 ms, and a computing process is served
  * within 10 ms.
  */
 #include "api/data/cq_service.h"
@@ -26,12 +30,13 @@
 #include <sys/epoll.h>
 
 enum {
-    REST_NS = 9500 * 1000, /* poll(2) counts whole milliseconds: 10 */
-    /* A polling application calls within so many yields, or so long. */
+    REST_NS = 9500 * 1000, /* 10 ms, as poll(2) rounds up to whole milliseconds */
+    /* A polling application calls within GLANCES yields, or within GLANCES_NS. */
     GLANCES = 128,
     GLANCES_NS = 100 * 1000,
     GRACE_NS = 1000 * 1000,
-    SLICE_ROUNDS = 32, /* rounds of progress in one slice: bounds how long an application's call may wait */
+    /* Rounds of progress in one slice; bounds the wait of an application's call. */
+    SLICE_ROUNDS = 32,
 };
 
 enum service_state {
@@ -64,7 +69,8 @@ void rdmux_cq_service_add(struct rdmux_cq *cq)
     rdmux_list_init(&cq->service_link);
     rdmux_list_append(&fabric->served_cqs, &cq->service_link);
     if (!rdmux_fabric_is_manual(fabric)) {
-        /* Not armed before the first WATCH; a failure leaves a cq that only its application progresses. */
+        /* Not armed before the first WATCH. After a failure only the application progresses the
+         * cq. */
         if (rdmux_service_watch(fabric, cq->work_fd, EPOLLONESHOT, &cq->work_watch) != RDMUX_OK ||
             rdmux_service_watch(fabric, cq->control_fd, EPOLLIN | EPOLLONESHOT,
                                 &cq->control_watch) != RDMUX_OK) {
@@ -72,7 +78,8 @@ void rdmux_cq_service_add(struct rdmux_cq *cq)
                       rdmux_last_error());
         }
     } else {
-        /* Level-triggered, so that rdmux_fabric_fd() is readable while the application's calls have not served them. */
+        /* Level-triggered, so that rdmux_fabric_fd() stays readable until the application's calls
+         * have served the events. */
         if (rdmux_service_watch(fabric, cq->fd, EPOLLIN, &cq->work_watch) != RDMUX_OK) {
             rdmux_log(fabric, RDMUX_LOG_WARN, "cq: rdmux_fabric_fd() cannot watch it: %s",
                       rdmux_last_error());
@@ -93,7 +100,7 @@ void rdmux_cq_service_remove(struct rdmux_cq *cq)
     rdmux_service_unlock(fabric);
 }
 
-/* Changes with each call of the application. */
+/* Returns a number that changes with each call of the application. */
 static uint64_t calls_of(struct rdmux_cq *cq)
 {
     uint32_t left = RDMUX_LANE_LEFT;
@@ -128,7 +135,8 @@ static bool run_slice(struct rdmux_cq *cq)
 {
     cq->slices++;
     cq->in_slice = true;
-    /* The descriptor of an armed cq stays readable all the time, from what woke it to the application's next call. */
+    /* The descriptor of an armed cq stays readable from its wake-up to the application's next
+     * call. */
     bool armed = rdmux_cq_is_armed(cq);
     bool woken = armed && (cq->service_fired ||
                            (atomic_load_explicit(rdmux_cq_signal(cq), memory_order_relaxed) &
@@ -154,7 +162,8 @@ static bool run_slice(struct rdmux_cq *cq)
     return more;
 }
 
-/* Takes the cq if its application is really away; then WATCH, or REST if there is more to do or the application came. */
+/* Takes the cq if its application is away, and goes to WATCH. Goes to REST if the application has
+ * returned. */
 static void take(struct rdmux_cq *cq, uint64_t now)
 {
     if (!rdmux_cq_claim(cq)) {
@@ -164,7 +173,7 @@ static void take(struct rdmux_cq *cq, uint64_t now)
     bool more = run_slice(cq);
     if (more) {
         cq->service_state = SERVICE_WATCH;
-        cq->service_fired = true; /* at once, after the others had their turn */
+        cq->service_fired = true; /* at once, after the other cqs */
         rdmux_cq_raise(cq, RDMUX_SIGNAL_DORMANT);
         rdmux_cq_release_claim(cq);
         return;
@@ -177,7 +186,8 @@ static void take(struct rdmux_cq *cq, uint64_t now)
     rdmux_service_rearm(cq->fabric, cq->work_fd, &cq->work_watch);
 }
 
-/* The application sleeps, inside a call or on the armed descriptor: hear of its next call, and of work nobody takes. */
+/* The application sleeps inside a call or on the armed descriptor: watches for its next call, and
+ * for work that no call takes. */
 static void watch_sleeper(struct rdmux_cq *cq, uint64_t now)
 {
     rdmux_cq_raise(cq, RDMUX_SIGNAL_DORMANT);
@@ -196,7 +206,7 @@ static void watch_sleeper(struct rdmux_cq *cq, uint64_t now)
     }
 }
 
-/* Looks which applications go on polling: one wait for all cqs. */
+/* Finds the applications that go on polling, with one wait for all cqs. */
 static void watch_them_poll(struct rdmux_fabric *fabric, uint64_t now)
 {
     bool unsure = false;
@@ -211,7 +221,8 @@ static void watch_them_poll(struct rdmux_fabric *fabric, uint64_t now)
             unsure = true;
         }
     }
-    /* One yield may last long: somebody else computes on this processor, perhaps the application. */
+    /* A yield may take long if another thread computes on this processor, perhaps the
+     * application's. */
     for (int i = 0; i < GLANCES && unsure && rdmux_now(fabric) < now + GLANCES_NS; i++) {
         sched_yield();
         unsure = false;
@@ -227,7 +238,7 @@ static void watch_them_poll(struct rdmux_fabric *fabric, uint64_t now)
     }
 }
 
-/* One step of a cq's state; returns when to look again. */
+/* Advances the state of a cq. Returns the time of the next check. */
 static uint64_t run_cq(struct rdmux_cq *cq, uint64_t now)
 {
     uint64_t calls = calls_of(cq);
@@ -235,7 +246,8 @@ static uint64_t run_cq(struct rdmux_cq *cq, uint64_t now)
     switch ((enum service_state)cq->service_state) {
     case SERVICE_REST:
         if (attention_due(cq, now)) {
-            /* A polling application attends at its next call; one that sleeps inside a call runs its timers itself. */
+            /* A polling application attends at its next call. An application that sleeps inside a
+             * call runs its timers itself. */
             rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);
         }
         if (now < cq->service_deadline_ns) {
@@ -259,7 +271,7 @@ static uint64_t run_cq(struct rdmux_cq *cq, uint64_t now)
             rest(cq,
                  now); /* in the middle of a call, which need not look for DORMANT when it ends */
         } else if (inside) {
-            cq->service_fired = false; /* it sleeps in a call and is woken itself */
+            cq->service_fired = false; /* it sleeps in a call and wakes by itself */
         } else if (cq->service_fired || attention_due(cq, now)) {
             if (rdmux_cq_is_armed(cq)) {
                 cq->service_state = SERVICE_GRACE;
@@ -284,18 +296,19 @@ static uint64_t run_cq(struct rdmux_cq *cq, uint64_t now)
     if (is_inside(cq)) {
         return UINT64_MAX;
     }
-    /* Attention may have been asked for since REST: whoever asked woke the thread then, and will not again. */
+    /* Attention may have been requested since REST: its wake-up of this thread came then, and does
+     * not come again. */
     if (cq->service_fired || attention_due(cq, now)) {
         return now;
     }
     return atomic_load_explicit(&cq->deadline_ns, memory_order_relaxed);
 }
 
-/* Without a service thread: progresses every cq that no call is inside of. */
+/* Without a service thread: progresses a cq unless a call is inside it. */
 static void run_cq_manually(struct rdmux_cq *cq)
 {
     if (rdmux_cq_claim(cq)) {
-        rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND); /* nothing else tells of control channels */
+        rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND); /* control channels have no other notification */
         run_slice(cq);
         cq->service_fired = false;
         rdmux_cq_release_claim(cq);
@@ -307,18 +320,18 @@ static void run_cq_manually(struct rdmux_cq *cq)
 void rdmux_cq_service_attend_revocations(struct rdmux_fabric *fabric)
 {
     bool taken = false;
-    rdmux_service_lock(fabric); /* while it is held no cq goes away */
+    rdmux_service_lock(fabric); /* the lock keeps all cqs alive */
     for (struct rdmux_list *at = fabric->served_cqs.next; at != &fabric->served_cqs; at = at->next) {
         struct rdmux_cq *cq = RDMUX_CONTAINER(at, struct rdmux_cq, service_link);
         if (atomic_load_explicit(&cq->revocations, memory_order_relaxed) != 0 && !is_inside(cq)) {
-            rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND); /* answers come by the control channel */
+            rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND); /* answers arrive on the control channel */
             take(cq, rdmux_now(fabric));
             taken = true;
         }
     }
     rdmux_service_unlock(fabric);
     if (taken) {
-        rdmux_service_wake(fabric); /* it watches those cqs from now on */
+        rdmux_service_wake(fabric); /* it watches the cqs taken above from now on */
     }
 }
 

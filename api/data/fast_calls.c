@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The calls that go over the express lane if it is open: each instruction here is one of every small
- * write. Compiled without frame pointers, as what is called last is a jump.
+ * The calls that take the fast path if it is open. Each instruction here is part of every small
+ * write. Compiled without frame pointers: the last call is a jump.
  */
 #include "api/core/cq.h"
 #include "api/core/ep.h"
@@ -9,28 +9,28 @@
 #include "api/core/remote.h"
 #include "api/data/fast_path.h"
 
-/* What is looked at before the cq is entered: the service thread, which may own it, changes these. What
- * is out of date leads to a lane that then turns out to be closed. A plain read of a word, so that the
- * compiler joins it with what uses it. */
+/* Reads a word before the cq is entered. The service thread, which may own the cq, changes such
+ * words. An outdated value leads to a fast path that turns out to be closed. A plain read of a
+ * word, so that the compiler joins the read with its use. */
 #if RDMUX_TSAN
 #define GLANCE(word) __atomic_load_n(&(word), __ATOMIC_RELAXED)
 #else
 #define GLANCE(word) (word)
 #endif
 
-/* Offsets near the end, or beyond it. */
+/* Checks a write whose offset is near the end of the region, or beyond it. */
 static inline bool is_within(const struct rdmux_remote *remote, uint64_t offset, size_t length)
 {
     return offset <= remote->length && length <= remote->length - offset;
 }
 
-/* Anything but an inline signaled write goes the ordinary way, and so does what is to be refused: it
- * finds the words. */
+/* Anything but an inline signaled write takes the slow path, and so does a request to refuse: the
+ * slow path has the error texts. */
 enum rdmux_status rdmux_write(struct rdmux_ep *ep, const void *buf, size_t length,
                               struct rdmux_mr *mr, struct rdmux_remote *remote, uint64_t offset,
                               void *context, uint32_t flags)
 {
-    /* No remote has NULL for a writer. */
+    /* `writer` is never NULL, so a NULL ep fails the comparison, too. */
     if (RDMUX_UNLIKELY(flags != RDMUX_INLINE) || RDMUX_UNLIKELY(mr != NULL) ||
         RDMUX_UNLIKELY(buf == NULL) || RDMUX_UNLIKELY(remote == NULL) ||
         RDMUX_UNLIKELY(GLANCE(remote->writer) != ep)) {
@@ -40,11 +40,12 @@ enum rdmux_status rdmux_write(struct rdmux_ep *ep, const void *buf, size_t lengt
     if (RDMUX_UNLIKELY(!rdmux_lane_enter_with_room(lane)) ||
         RDMUX_UNLIKELY(length - 1 >= lane->most) ||
         (RDMUX_UNLIKELY(offset >= remote->room) && !is_within(remote, offset, length))) {
-        /* Constants instead of arguments: fewer registers to keep. */
+        /* Constants instead of arguments need fewer registers. */
         return rdmux_write_ordinary(ep, buf, length, NULL, remote, offset, context, RDMUX_INLINE);
     }
     struct rdmux_lane_entry *entry = lane->head;
-    __atomic_signal_fence(__ATOMIC_SEQ_CST); /* so that head is counted up where it is */
+    /* Keeps the compiler from moving the increment of head. */
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
     lane->head++;
     lane->bytes += length;
     entry->context = context;

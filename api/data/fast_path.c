@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Opens and closes the express lane of a cq. [data path, but for create and destroy] */
+/* Opens and closes the fast path of a cq. [data path, except create and destroy] */
 #include "api/data/fast_path.h"
 
 #include "api/core/cq.h"
@@ -13,8 +13,8 @@
 #include <sys/mman.h>
 
 enum {
-    STREAK = 4,         /* writes one after the other, until an endpoint gets the lane */
-    ENTRIES_MAX = 1025, /* one is never used */
+    STREAK = 4,         /* consecutive writes before an endpoint gets the fast path */
+    ENTRIES_MAX = 1025, /* one entry is never used */
 };
 
 struct memory {
@@ -23,7 +23,7 @@ struct memory {
     struct rdmux_lane_entry entries[ENTRIES_MAX];
 };
 
-/* ----------------------------------------------------------------------------------------- life */
+/* --------------------------------------------------------------------------- create and destroy */
 
 enum rdmux_status rdmux_lane_create(struct rdmux_cq *cq)
 {
@@ -32,7 +32,7 @@ enum rdmux_status rdmux_lane_create(struct rdmux_cq *cq)
     if (memory == MAP_FAILED) {
         return rdmux_fail(RDMUX_NO_MEMORY, "rdmux_cq_create: out of memory");
     }
-    madvise(memory, sizeof(*memory), MADV_WIPEONFORK); /* as fabric->alive */
+    madvise(memory, sizeof(*memory), MADV_WIPEONFORK); /* as is fabric->alive */
     struct rdmux_lane *lane = &memory->lane;
     lane->cq = cq;
     lane->entries = memory->entries;
@@ -69,7 +69,7 @@ void rdmux_lane_aim(struct rdmux_remote *remote)
     const struct rdmux_ep *ep = remote->ep;
     if (remote->state != RDMUX_REMOTE_READY || remote->revoking || remote->path == NULL ||
         (remote->access & RDMUX_ACCESS_REMOTE_WRITE) == 0 || !ep->has_lane) {
-        __atomic_store_n(&remote->writer, remote, __ATOMIC_RELAXED); /* nobody */
+        __atomic_store_n(&remote->writer, remote, __ATOMIC_RELAXED); /* no endpoint */
         return;
     }
     remote->room = remote->length < ep->max_inline ? 0 : remote->length - ep->max_inline + 1;
@@ -77,7 +77,7 @@ void rdmux_lane_aim(struct rdmux_remote *remote)
     __atomic_store_n(&remote->writer, ep, __ATOMIC_RELAXED);
 }
 
-/* ---------------------------------------------------------------------------------------- opens */
+/* ----------------------------------------------------------------------------------------- open */
 
 static struct rdmux_lane_entry *end_of(const struct rdmux_lane *lane)
 {
@@ -90,7 +90,7 @@ static void count_posted(struct rdmux_cq *cq)
     cq->lane_since = cq->gate->head;
 }
 
-/* Up to where head may go on: the entry before tail, or the end of the array. */
+/* Returns the limit of head: the entry before tail, or the end of the array. */
 static struct rdmux_lane_entry *limit_of(const struct rdmux_lane *lane)
 {
     if (lane->tail > lane->head) {
@@ -99,8 +99,8 @@ static struct rdmux_lane_entry *limit_of(const struct rdmux_lane *lane)
     return end_of(lane) - (lane->tail == lane->entries ? 1 : 0);
 }
 
-/* Owner, the lane is open, or about to be: true if there is room. Whoever raised a signal meanwhile
- * has let the limit fall, or it is seen here. */
+/* Owner; the fast path is open, or about to be. Returns whether there is room. A thread that raised
+ * a signal in the meantime has cleared the limit, or this function sees the signal. */
 static bool make_room(struct rdmux_cq *cq)
 {
     struct rdmux_lane *lane = cq->gate;
@@ -120,7 +120,7 @@ static bool make_room(struct rdmux_cq *cq)
     return lane->head != limit;
 }
 
-/* Is there nothing but done requests, all of them returned? */
+/* Returns whether all requests are done and returned, and the endpoint has no other work. */
 static bool ep_is_idle(const struct rdmux_ep *ep)
 {
     return (ep->events | ep->fault | ep->work | ep->want_writable | ep->receives_wait |
@@ -156,7 +156,7 @@ static void make_entries_ready(struct rdmux_ep *ep, struct rdmux_lane *lane)
     cq->lane_ready = lane->entry_count;
 }
 
-/* Owner. */
+/* Owner. Opens the fast path. Returns false if it stays closed or has no room. */
 static bool open_lane(struct rdmux_ep *ep)
 {
     struct rdmux_cq *cq = ep->cq;
@@ -179,7 +179,8 @@ static bool open_lane(struct rdmux_ep *ep)
     return make_room(cq);
 }
 
-/* Owner, the lane is closed: an endpoint gets it when nobody else's writes come between its own. */
+/* Owner; the fast path is closed. Returns whether the endpoint gets it: after STREAK writes in a
+ * row, without writes of other endpoints in between. */
 static bool has_earned_it(struct rdmux_ep *ep)
 {
     struct rdmux_cq *cq = ep->cq;
@@ -198,7 +199,7 @@ bool rdmux_lane_ready(struct rdmux_ep *ep)
     bool is_ready = false;
     if (rdmux_lane_enter(lane)) {
         const struct rdmux_lane_entry *limit = __atomic_load_n(&lane->limit, __ATOMIC_SEQ_CST);
-        /* NULL: somebody wanted something, and does not any more */
+        /* NULL: another thread raised a signal, which is cleared again */
         is_ready = cq->lane_ep == ep && (limit == NULL || limit == lane->head) && make_room(cq);
     } else if (atomic_load_explicit(rdmux_cq_signal(cq), memory_order_acquire) ==
                RDMUX_SIGNAL_ALIVE) {
@@ -208,7 +209,7 @@ bool rdmux_lane_ready(struct rdmux_ep *ep)
     return is_ready;
 }
 
-/* --------------------------------------------------------------------------------------- closes */
+/* ---------------------------------------------------------------------------------------- close */
 
 static void fill_record(struct rdmux_ep *ep, uint64_t at, struct rdmux_lane_entry *entry)
 {
@@ -216,7 +217,7 @@ static void fill_record(struct rdmux_ep *ep, uint64_t at, struct rdmux_lane_entr
     request->op = RDMUX_OP_WRITE;
     request->flags = RDMUX_INLINE;
     request->imm = 0;
-    request->sge_count = 0; /* the device has the bytes */
+    request->sge_count = 0; /* the device has the bytes already */
     request->done = 0;
     request->internal = 0;
     request->status = RDMUX_OK;

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The send side: from a call to the request record to the provider. completion.c has the way back.
+ * The send side: from a call to the request record to the provider. completion.c has the completion
+ * side.
  *
- * The queue is one ring with three counters: tail <= next <= head. [tail, next) are with the provider or done and not yet
- * returned, [next, head) wait: for a fence, or because post said AGAIN. Whatever waits holds those behind it, so the provider
- * sees requests in posting order. The provider may finish them in any order; the ring's order is that of the completions.
+ * The send queue is one ring with three counters, tail <= next <= head. Requests in [tail, next)
+ * are at the provider, or done and not returned yet. Requests in [next, head) wait for a fence, or
+ * because post returned RDMUX_AGAIN. A waiting request holds all requests behind it, so the
+ * provider gets requests in posting order. The provider may finish them in any order. Completions
+ * are returned in the order of the ring.
  */
 #include "api/data/post.h"
 
@@ -28,12 +31,12 @@ enum {
     FLAGS_READ = RDMUX_UNSIGNALED | RDMUX_FENCE | RDMUX_PLACED | RDMUX_MORE | RDMUX_NO_REPLAY,
 };
 
-/* What each operation is. Index: RDMUX_OP_*. */
+/* The rules of each operation. Index: RDMUX_OP_*. */
 static const struct op_rule {
     uint8_t wc_opcode;
     uint8_t atomic;
-    uint16_t flags;  /* allowed */
-    uint32_t access; /* RDMUX_ACCESS_REMOTE_* needed; 0: two-sided */
+    uint16_t flags;  /* allowed request flags */
+    uint32_t access; /* RDMUX_ACCESS_REMOTE_* that is needed; 0: two-sided */
     uint32_t cap;
 } op_rules[] = {
     [RDMUX_OP_SEND] = { RDMUX_WC_SEND, 0, FLAGS_SEND, 0, RDMUX_CAP_SEND },
@@ -54,7 +57,7 @@ static bool op_is_atomic(uint32_t op)
     return op == RDMUX_OP_FETCH_ADD || op == RDMUX_OP_COMPARE_SWAP;
 }
 
-/* ------------------------------------------------------------------------------------------------- rings */
+/* ---------------------------------------------------------------------------------------- rings */
 
 static uint32_t power_of_two(uint32_t at_least)
 {
@@ -92,9 +95,9 @@ void rdmux_ring_destroy(struct rdmux_fabric *fabric, struct rdmux_ring *ring)
     memset(ring, 0, sizeof(*ring));
 }
 
-/* ------------------------------------------------------------------------------------------------- checks */
+/* --------------------------------------------------------------------------------------- checks */
 
-/* Why rdmux_piece_is_good() is false. */
+/* Returns the error of a piece for which rdmux_piece_is_good() is false. */
 static enum rdmux_status refuse_piece(struct rdmux_list_rule rule, const struct rdmux_wr *wr,
                                       uint32_t index)
 {
@@ -166,7 +169,8 @@ static enum rdmux_status refuse_flags(const struct rdmux_ep *ep, uint32_t flags,
                                                                      : "RDMUX_PLACED");
 }
 
-/* Of a peer that is not rdmux no memory is known but what the program has imported. */
+/* Refuses RDMUX_PLACED: on an rdmacm endpoint the program's imports are the only known memory of
+ * the peer. */
 static enum rdmux_status refuse_placed(void)
 {
     return rdmux_fail(
@@ -181,7 +185,7 @@ static enum rdmux_status check_remote(const struct rdmux_ep *ep, const struct rd
     struct rdmux_remote *remote = wr->remote;
     if (RDMUX_UNLIKELY(remote == NULL)) {
         if (wr->op == RDMUX_OP_WRITE && length == 0) {
-            request->remote = NULL; /* a flush, or nothing at all */
+            request->remote = NULL; /* a flush, or an empty write */
             return ep->plain != NULL && (wr->flags & RDMUX_PLACED) != 0 ? refuse_placed()
                                                                         : RDMUX_OK;
         }
@@ -250,7 +254,7 @@ enum rdmux_status rdmux_ep_refuse_post(const struct rdmux_ep *ep)
     case RDMUX_PHASE_ENDED:
         return rdmux_fail(ep->status == RDMUX_OK ? RDMUX_PEER_GONE : (enum rdmux_status)ep->status,
                           "post: the endpoint has ended: %s", ep->info.text);
-    case RDMUX_PHASE_READY: /* a shutdown was asked for */
+    case RDMUX_PHASE_READY: /* rdmux_ep_shutdown() was called */
         return rdmux_fail(RDMUX_INVALID, "post: rdmux_ep_shutdown() was called on the endpoint");
     case RDMUX_PHASE_CLOSED:
         break;
@@ -258,7 +262,7 @@ enum rdmux_status rdmux_ep_refuse_post(const struct rdmux_ep *ep)
     return rdmux_fail(RDMUX_INVALID, "post: the endpoint is closed");
 }
 
-/* Fills the record at the ring's head from wr. Nothing is queued unless RDMUX_OK. */
+/* Checks wr and fills the record at the ring's head from it. Queues nothing. */
 static enum rdmux_status prepare(struct rdmux_ep *ep, const struct rdmux_wr *wr,
                                  struct rdmux_request **out)
 {
@@ -345,11 +349,12 @@ static enum rdmux_status prepare(struct rdmux_ep *ep, const struct rdmux_wr *wr,
     return RDMUX_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------- simple requests */
+/* ------------------------------------------------------------------------------ simple requests */
 
 /*
- * What nearly every request is: one piece of memory, nothing unusual about the endpoint, and nothing to refuse. These are
- * checked and recorded here, in registers; whatever is different, in a wr, is for prepare(), which has the words to refuse it, too.
+ * The common case of a request: one piece of memory, an endpoint without special state, and nothing
+ * to refuse. The functions below check and record such a request in registers. prepare() handles
+ * all others, as a wr, and has the error texts.
  */
 struct simple {
     uint32_t op;
@@ -370,7 +375,7 @@ RDMUX_HOT bool takes_requests(const struct rdmux_ep *ep)
     return ((ep->phase ^ (uint32_t)RDMUX_PHASE_READY) | ep->shutdown_asked) == 0;
 }
 
-/* Would a request that is queued now go to the provider as it is, and at once? */
+/* Returns whether a request queued now would go to the provider at once, unchanged. */
 RDMUX_HOT bool is_open(const struct rdmux_ep *ep)
 {
     return (ep->fault | ep->blocked) == 0 &&
@@ -386,7 +391,7 @@ RDMUX_HOT bool may_reach(const struct rdmux_ep *ep, const struct simple *simple,
            simple->piece.length <= remote->length - simple->offset;
 }
 
-/* Fills the record at the ring's head and queues it. NULL: it is not simple. */
+/* Fills the record at the ring's head and queues it. Returns NULL if the request is not simple. */
 RDMUX_HOT struct rdmux_request *prepare_simple(struct rdmux_ep *ep, const struct simple *simple,
                                                const struct op_rule *rule)
 {
@@ -465,7 +470,7 @@ RDMUX_HOT void count_request(struct rdmux_ep *ep, uint32_t op, uint64_t length)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- to the provider */
+/* ------------------------------------------------------------------------------ to the provider */
 
 static bool reads_outstanding(const struct rdmux_ep *ep)
 {
@@ -478,7 +483,8 @@ static bool reads_outstanding(const struct rdmux_ep *ep)
     return false;
 }
 
-/* How many requests from `next` on may go to the provider in one call: adjacent records up to the next fence. */
+/* Returns how many requests from `next` on may go to the provider in one call: adjacent records up
+ * to the next fence. */
 static size_t run_length(struct rdmux_ep *ep)
 {
     const struct rdmux_ring *ring = &ep->send;
@@ -505,12 +511,12 @@ static size_t run_length(struct rdmux_ep *ep)
         if (ep->bounce != NULL) {
             rdmux_bounce_bring_reads(ep);
         }
-        /* Free to go; the fence of a later one still counts those before it. */
+        /* This request may go. The fence of a later request still counts the requests before it. */
     }
     return count;
 }
 
-/* The provider did not take what it was given. */
+/* Handles a post that the provider did not take. */
 static RDMUX_COLD void refused(struct rdmux_ep *ep, enum rdmux_status status)
 {
     if (status == RDMUX_AGAIN) {
@@ -520,8 +526,8 @@ static RDMUX_COLD void refused(struct rdmux_ep *ep, enum rdmux_status status)
     }
 }
 
-/* Gives the provider `count` adjacent records from `next` on, the first of which is `first`. False: nothing more can be given
- * now. */
+/* Gives the provider `count` adjacent records from `next` on, the first of which is `first`.
+ * Returns false if the provider takes no more now. */
 RDMUX_HOT bool give(struct rdmux_ep *ep, struct rdmux_request *first, size_t count, bool more)
 {
     size_t posted = 0;
@@ -536,7 +542,7 @@ RDMUX_HOT bool give(struct rdmux_ep *ep, struct rdmux_request *first, size_t cou
     return posted != 0;
 }
 
-/* The same for one that goes in pieces. */
+/* Gives the provider a request that needs segmenting. Returns false if pieces of it remain. */
 static bool give_pieces(struct rdmux_ep *ep)
 {
     bool blocked = false;
@@ -551,7 +557,7 @@ static bool give_pieces(struct rdmux_ep *ep)
     return status == RDMUX_OK;
 }
 
-/* Adjacent records from `next` on that go to the provider as they are. */
+/* Returns how many adjacent records from `next` on need no segmenting. */
 static size_t whole_ones(const struct rdmux_ep *ep, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -562,7 +568,8 @@ static size_t whole_ones(const struct rdmux_ep *ep, size_t count)
     return count;
 }
 
-/* The bytes of an inline request, which are the program's again on return, go to its record. */
+/* Copies the bytes of an inline request to its record, as the program may reuse its buffer on
+ * return. */
 static void copy_inline(struct rdmux_ring *ring, uint64_t at)
 {
     struct rdmux_request *request = rdmux_ring_record(ring, at);
@@ -582,8 +589,9 @@ static void copy_inline(struct rdmux_ring *ring, uint64_t at)
     request->sge_count = 1;
 }
 
-/* With failover: as run_length(), of requests that can be given again, to another path: without inline bytes, which it may not
- * take, and without those that have been settled. */
+/* With failover: like run_length(), for requests that can be posted again on another path. Inline
+ * bytes are copied, as that path may not take them inline. Requests that are already done are
+ * skipped. */
 static RDMUX_COLD size_t kept_run_length(struct rdmux_ep *ep)
 {
     struct rdmux_ring *ring = &ep->send;
@@ -605,7 +613,7 @@ static void give_all(struct rdmux_ep *ep, bool more)
 {
     struct rdmux_ring *ring = &ep->send;
     if (RDMUX_UNLIKELY(ep->receives_wait && ep->plain != NULL)) {
-        return; /* what is answered comes at once, and such a peer may wait for no receive */
+        return; /* an rdmacm peer may answer at once, without waiting for our receives */
     }
     while (ring->next != ring->head && ep->phase == RDMUX_PHASE_READY && ep->fault == RDMUX_OK) {
         size_t count = RDMUX_LIKELY(ep->failover == NULL) ? run_length(ep) : kept_run_length(ep);
@@ -623,11 +631,12 @@ static void give_all(struct rdmux_ep *ep, bool more)
     }
 }
 
-/* What the provider finished within post: most often an unsignaled request, of which nobody has to hear. */
+/* Handles requests that the provider finished within post: mostly unsignaled requests, which need
+ * no completion. */
 RDMUX_HOT void settle(struct rdmux_ep *ep)
 {
     struct rdmux_ring *ring = &ep->send;
-    bool made_room = false; /* for requests that wait for it to be copied */
+    bool made_room = false; /* room in the bounce ring for requests that wait */
     while (ring->tail != ring->next) {
         struct rdmux_request *request = rdmux_ring_record(ring, ring->tail);
         if (!request->done) {
@@ -658,7 +667,8 @@ static RDMUX_COLD void hold_doorbell(struct rdmux_ep *ep)
     }
 }
 
-/* only: the only request that waits, and it may go; NULL: there may be any number. */
+/* Posts waiting requests. only: the only waiting request, which may go; NULL: any number may
+ * wait. */
 RDMUX_HOT void push(struct rdmux_ep *ep, struct rdmux_request *only, bool more)
 {
     struct rdmux_provider_ep *path = ep->path;
@@ -685,7 +695,8 @@ void rdmux_ep_push(struct rdmux_ep *ep, bool more)
     push(ep, NULL, more);
 }
 
-/* Inline requests that have to wait get their bytes copied: the application's buffer is free on return. */
+/* Copies the bytes of inline requests that have to wait: the application's buffer is free on
+ * return. */
 static void keep_inline(struct rdmux_ep *ep, uint64_t from)
 {
     struct rdmux_ring *ring = &ep->send;
@@ -695,7 +706,7 @@ static void keep_inline(struct rdmux_ep *ep, uint64_t from)
     }
 }
 
-/* Records from `from` on have to wait. What was posted before them with RDMUX_MORE does not wait for
+/* Makes records from `from` on wait. Earlier requests posted with RDMUX_MORE do not wait for
  * them. */
 static RDMUX_COLD void hold(struct rdmux_ep *ep, uint64_t from, bool more)
 {
@@ -705,7 +716,7 @@ static RDMUX_COLD void hold(struct rdmux_ep *ep, uint64_t from, bool more)
     }
 }
 
-/* After new records were queued from `from` on. */
+/* Posts new records that were queued from `from` on. */
 static void start(struct rdmux_ep *ep, uint64_t from, bool more)
 {
     struct rdmux_ring *ring = &ep->send;
@@ -717,7 +728,7 @@ static void start(struct rdmux_ep *ep, uint64_t from, bool more)
     }
 }
 
-/* Starts the request that was queued last, with all that there may be in its way. */
+/* Starts the request that was queued last, on an endpoint in any state. */
 static RDMUX_COLD void start_last(struct rdmux_ep *ep, uint32_t flags)
 {
     start(ep, ep->send.head - 1, (flags & RDMUX_MORE) != 0);
@@ -735,7 +746,7 @@ static enum rdmux_status queue_any(struct rdmux_ep *ep, const struct rdmux_wr *w
     return status;
 }
 
-/* A request of the core's own, past the ring. */
+/* Posts a request of the core that is not in the ring. */
 bool rdmux_ep_flush(struct rdmux_ep *ep, struct rdmux_request *flush)
 {
     memset(flush, 0, sizeof(*flush));
@@ -751,7 +762,7 @@ bool rdmux_ep_flush(struct rdmux_ep *ep, struct rdmux_request *flush)
     return posted == 1;
 }
 
-/* Queues a request and starts it. False: it is not simple, nothing was queued. */
+/* Queues a request and starts it. Returns false if the request is not simple and was not queued. */
 RDMUX_HOT bool post_simple(struct rdmux_ep *ep, const struct simple *simple)
 {
     if (RDMUX_UNLIKELY(!takes_requests(ep))) {
@@ -774,7 +785,7 @@ RDMUX_HOT bool post_simple(struct rdmux_ep *ep, const struct simple *simple)
     return true;
 }
 
-/* The same for any request. By value: those that are simple stay in registers. */
+/* Queues any request and starts it. By value, so that simple requests stay in registers. */
 static RDMUX_COLD enum rdmux_status post_any(struct rdmux_ep *ep, struct simple request)
 {
     const struct rdmux_wr wr = {
@@ -810,7 +821,7 @@ RDMUX_HOT enum rdmux_status post_one(struct rdmux_ep *ep, const struct simple *r
     return status;
 }
 
-/* Queues a request of a batch. False: it is not simple. */
+/* Queues a request of a batch. Returns false if the request is not simple. */
 RDMUX_HOT bool queue_simple(struct rdmux_ep *ep, const struct rdmux_wr *wr)
 {
     if (RDMUX_UNLIKELY(wr->op >= RDMUX_COUNT_OF(op_rules) || wr->sge_count != 1 ||
@@ -877,7 +888,7 @@ enum rdmux_status rdmux_post(struct rdmux_ep *ep, const struct rdmux_wr *wrs, si
     return status;
 }
 
-/* ------------------------------------------------------------------------------------------------- the single calls */
+/* --------------------------------------------------------------------------------- single calls */
 
 enum rdmux_status rdmux_send(struct rdmux_ep *ep, const void *buf, size_t length,
                              struct rdmux_mr *mr, void *context, uint32_t flags)
@@ -909,10 +920,10 @@ enum rdmux_status rdmux_write_ordinary(struct rdmux_ep *ep, const void *buf, siz
                                        uint64_t offset, void *context, uint32_t flags)
 {
     if (RDMUX_UNLIKELY(ep == NULL)) {
-        return rdmux_ep_enter(ep); /* has the text */
+        return rdmux_ep_enter(ep); /* sets the error text */
     }
     if (RDMUX_UNLIKELY(atomic_load_explicit(&ep->has_lane, memory_order_relaxed))) {
-        rdmux_lane_leave(ep->cq->gate); /* rdmux_write() may have entered it */
+        rdmux_lane_leave(ep->cq->gate); /* rdmux_write() may have entered the fast path */
         if (mr == NULL && flags == RDMUX_INLINE && rdmux_lane_ready(ep)) {
             return rdmux_write(ep, buf, length, mr, remote, offset, context, flags);
         }

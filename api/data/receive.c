@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Receives: from a call to the record to the provider. The ring is that of post.c; `next` counts those that the provider's
- * matching took.
+ * The receive side: from a call to the request record to the provider. post.c describes the ring.
+ * `next` counts the receives that the provider's matching took.
  */
 #include "api/data/receive.h"
 #include "api/core/ep.h"
@@ -10,14 +10,14 @@
 #include "api/data/request.h"
 #include "api/progress/cq_owner.h"
 
-/* A region that a piece of this call was in, and its registration. */
+/* The region of the previous piece of this call, and its registration. */
 struct found {
     const struct rdmux_mr *mr;
     struct rdmux_provider_mr *registration;
 };
 
-/* Queues what nearly every receive is: one piece, on an endpoint that has its path. False: it is something else, or is to be
- * refused: queue_receive() has the words. */
+/* Queues the common case of a receive: one piece, on an endpoint that has its path. Returns false
+ * for any other receive, and for one to refuse: queue_receive() has the error texts. */
 RDMUX_HOT bool queue_simple(struct rdmux_ep *ep, const struct rdmux_sge *piece, void *context,
                             struct found *found)
 {
@@ -90,7 +90,7 @@ static RDMUX_COLD enum rdmux_status queue_receive(struct rdmux_ep *ep, const str
     return status;
 }
 
-/* Tells the provider of adjacent receives. */
+/* Tells the provider about adjacent receives. */
 static inline bool offer(struct rdmux_ep *ep, uint64_t from, uint64_t count)
 {
     enum rdmux_status status = ep->ops->post_recv(ep->path, rdmux_ring_record(&ep->recv, from),
@@ -109,7 +109,7 @@ static void offer_waiting(struct rdmux_ep *ep)
         uint64_t to_wrap = ring->mask + 1 - (ring->offered & ring->mask);
         count = rdmux_bounce_give(ep, ring, ring->offered, count < to_wrap ? count : to_wrap);
         uint64_t from = ring->offered;
-        ring->offered += count; /* before the provider hears of them: it may take one at once */
+        ring->offered += count; /* before the provider knows of them, as it may take one at once */
         if (count == 0 || !offer(ep, from, count)) {
             break;
         }
@@ -132,7 +132,7 @@ bool rdmux_ep_offer_early_receives(struct rdmux_ep *ep)
     return !ep->receives_wait && ep->fault == RDMUX_OK;
 }
 
-/* The same for [from, head). */
+/* Tells the provider about the receives [from, head). */
 static void offer_receives(struct rdmux_ep *ep, uint64_t from)
 {
     struct rdmux_ring *ring = &ep->recv;
@@ -156,7 +156,8 @@ static void offer_receives(struct rdmux_ep *ep, uint64_t from)
     }
 }
 
-/* Receives posted before there was a path kept the region where its registration belongs. */
+/* Finds the registrations of receives posted before there was a path, which kept the region in
+ * place of its registration. */
 void rdmux_ep_resolve_receives(struct rdmux_ep *ep)
 {
     for (uint64_t at = ep->recv.tail; at != ep->recv.head; at++) {
@@ -177,7 +178,8 @@ void rdmux_ep_offer_receives_again(struct rdmux_ep *ep, uint64_t from)
         offer_receives(ep, from);
         return;
     }
-    /* A message may have come while the path was on trial, when the SRQ's receives were not its to take. */
+    /* A message may have arrived during the path attempt, which could not take the SRQ's
+     * receives. */
     enum rdmux_status status = ep->ops->post_recv(ep->path, NULL, 0);
     if (status != RDMUX_OK) {
         rdmux_provider_failed(ep->path, status, rdmux_last_error());

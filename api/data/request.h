@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Request records: how the send side, the receive side and SRQs find and fill them. [data path]
+ * Request records: how the send side, the receive side and SRQs find and fill records. [data path]
  */
 #ifndef RDMUX_API_REQUEST_H
 #define RDMUX_API_REQUEST_H
@@ -10,16 +10,17 @@
 #include "api/core/mr.h"
 #include "api/progress/cq_owner.h"
 
-/* For what every request goes through, and gcc would call because there is more than one caller. Where
- * it is defined already nothing is inlined: coverage counts branches once. */
+/* For functions on every request's way, which gcc would not inline because they have more than one
+ * caller. If RDMUX_HOT is already defined, nothing is inlined: coverage counts branches once. */
 #ifndef RDMUX_HOT
 #define RDMUX_HOT static inline __attribute__((always_inline))
 #endif
 
-/* For what is seldom, so that it takes no registers from the rest. */
+/* For rare code, so that it takes no registers from the rest. */
 #define RDMUX_COLD __attribute__((noinline))
 
-/* rdmux_provider_ep.ready while the core is in the provider's post: what is done meanwhile is looked at when it returns. */
+/* rdmux_provider_ep.ready while the core is in the provider's post. The core handles completions of
+ * that time when post returns. */
 enum { RDMUX_PATH_POSTING = 2 };
 
 static inline struct rdmux_request *rdmux_ring_record(const struct rdmux_ring *ring, uint64_t at)
@@ -32,14 +33,14 @@ static inline bool rdmux_op_reads(uint32_t op)
     return op == RDMUX_OP_READ || op == RDMUX_OP_FETCH_ADD || op == RDMUX_OP_COMPARE_SWAP;
 }
 
-/* Done without a completion for the application. */
+/* Returns whether the request has no completion for the application. */
 static inline bool rdmux_request_is_silent(const struct rdmux_request *request)
 {
     return request->internal ||
            ((request->flags & RDMUX_UNSIGNALED) != 0 && request->status == RDMUX_OK);
 }
 
-/* The provider has reported something of the endpoint. */
+/* Marks the endpoint as ready and pends it. */
 static inline void rdmux_ep_report(struct rdmux_ep *ep)
 {
     ep->path->ready = 1;
@@ -53,16 +54,18 @@ static inline void rdmux_ep_count_done(struct rdmux_ep *ep, const struct rdmux_r
     }
 }
 
-/* Where the pieces of a list go, and what they must have. */
+/* The rules for a list: where its pieces go, and which rights they need. */
 struct rdmux_list_rule {
     struct rdmux_fabric *fabric;
-    const struct rdmux_provider_domain *domain; /* NULL: there is no path yet */
-    bool later; /* without a domain the pieces keep the region itself, see resolve_receives() */
+    const struct rdmux_provider_domain *domain; /* NULL: the endpoint has no path yet */
+    /* Without a domain the pieces keep the region itself, see rdmux_ep_resolve_receives(). */
+    bool later;
     uint32_t max_sge;
     uint32_t needed; /* RDMUX_ACCESS_LOCAL_WRITE or 0 */
 };
 
-/* The general case of rdmux_take_list(), and every refusal. By value: the fast case keeps its rule in registers. */
+/* The general case of rdmux_take_list(), and all refusals. By value, so that the fast case keeps
+ * its rule in registers. */
 enum rdmux_status rdmux_take_long_list(struct rdmux_list_rule rule, struct rdmux_request *request,
                                        struct rdmux_provider_sge *into, const struct rdmux_wr *wr);
 
@@ -89,7 +92,7 @@ RDMUX_HOT bool rdmux_piece_is_good(struct rdmux_list_rule rule, const struct rdm
            (mr->access & rule.needed) == rule.needed;
 }
 
-/* Copies a scatter/gather list into the record's own, checking each piece. */
+/* Copies a scatter/gather list into the record's list and checks each piece. */
 RDMUX_HOT enum rdmux_status rdmux_take_list(struct rdmux_list_rule rule,
                                             struct rdmux_request *request,
                                             struct rdmux_provider_sge *into,
@@ -109,7 +112,7 @@ RDMUX_HOT enum rdmux_status rdmux_take_list(struct rdmux_list_rule rule,
     return RDMUX_OK;
 }
 
-/* A receive record's fields that do not depend on the receive. */
+/* Sets the fields of a receive record that do not depend on the receive. */
 RDMUX_HOT void rdmux_receive_begin(struct rdmux_request *request)
 {
     request->op = RDMUX_OP_RECV;
@@ -124,7 +127,7 @@ RDMUX_HOT void rdmux_receive_begin(struct rdmux_request *request)
     request->keys = 0;
 }
 
-/* Fills a receive record from a wr, its list going to `into`; checks. */
+/* Checks a wr and fills a receive record from it; the list goes to `into`. */
 RDMUX_HOT enum rdmux_status rdmux_receive_prepare(struct rdmux_list_rule rule,
                                                   struct rdmux_request *request,
                                                   struct rdmux_provider_sge *into,
@@ -164,7 +167,7 @@ static inline bool rdmux_spare_is_zero(const struct rdmux_wr *wr)
             spare[7]) == 0;
 }
 
-/* Why an endpoint takes no requests. */
+/* Returns the error of a request that the endpoint does not take. */
 enum rdmux_status rdmux_ep_refuse_post(const struct rdmux_ep *ep);
 
 static inline struct rdmux_sge rdmux_piece(const void *buf, size_t length, struct rdmux_mr *mr)

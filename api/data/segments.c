@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Segmenting of writes and reads that are longer than a path's messages. */
 #include "api/data/segments.h"
 #include "api/core/ep.h"
 
@@ -31,7 +32,8 @@ void rdmux_segments_close(struct rdmux_ep *ep)
     ep->segments = NULL;
 }
 
-/* The list of bytes [offset, offset + length) of a request. Returns its entries. */
+/* Writes the list of bytes [offset, offset + length) of a request. Returns the number of its
+ * entries. */
 static uint16_t slice(const struct rdmux_request *whole, uint64_t offset, uint64_t length,
                       struct rdmux_provider_sge *out)
 {
@@ -82,7 +84,7 @@ enum rdmux_status rdmux_segments_give(struct rdmux_ep *ep, bool *blocked)
     struct rdmux_request *whole = rdmux_ring_record(&ep->send, ep->send.next);
     *blocked = false;
     if (segments->given == 0) {
-        whole->provider[0] = 0; /* bytes done */
+        whole->provider[0] = 0; /* bytes done so far */
     }
     while (segments->given < whole->length) {
         rdmux_segments_reap(ep);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Writes and reads longer than a path's messages can be: given to the provider in pieces, completed once. Sends are never split.
- * All by the cq's owner. [data path]
+ * Segmenting: the provider gets a write or read that is longer than the path's messages in pieces,
+ * and the request completes once. Sends are never split. All functions are the cq owner's.
+ * [data path]
  */
 #ifndef RDMUX_API_SEGMENTS_H
 #define RDMUX_API_SEGMENTS_H
@@ -10,19 +11,19 @@
 
 enum {
     RDMUX_SEGMENTS_MAX = 8
-}; /* of all split requests of an endpoint that are with the provider at a time; a power of two */
+}; /* most pieces of an endpoint's segmented requests at the provider at a time; a power of two */
 
 struct rdmux_segments {
-    uint64_t max;   /* bytes of a piece */
-    uint64_t given; /* of the request at send.next */
-    bool busy;      /* pieces are with the provider, or done and not looked at */
+    uint64_t max;   /* most bytes of a piece */
+    uint64_t given; /* bytes of the request at send.next given so far */
+    bool busy;      /* pieces are at the provider, or done and not reaped */
     uint32_t head;  /* pieces posted */
-    uint32_t tail;  /* pieces whose end was noted */
+    uint32_t tail;  /* pieces reaped */
     struct rdmux_request *pieces;
     struct rdmux_provider_sge *sges; /* RDMUX_SGE_MAX for each piece */
 };
 
-/* For the path that the endpoint is about to get. max_message: 0 = no limit. */
+/* Prepares segmenting for the endpoint's next path. max_message: 0 = no limit. */
 enum rdmux_status rdmux_segments_open(struct rdmux_ep *ep, uint64_t max_message);
 void rdmux_segments_close(struct rdmux_ep *ep);
 
@@ -30,10 +31,10 @@ static inline bool rdmux_segments_concern(const struct rdmux_ep *ep,
                                           const struct rdmux_request *request)
 {
     return ep->segments != NULL && request->length > ep->segments->max && request->remote != NULL &&
-           request->op <= RDMUX_OP_READ; /* an atomic is one whatever a peer says of its messages */
+           request->op <= RDMUX_OP_READ; /* an atomic is never split, whatever the peer's limit */
 }
 
-/* Is there something for rdmux_segments_reap()? */
+/* Returns whether rdmux_segments_reap() has work. */
 static inline bool rdmux_segments_has_news(const struct rdmux_ep *ep)
 {
     const struct rdmux_segments *segments = ep->segments;
@@ -41,10 +42,11 @@ static inline bool rdmux_segments_has_news(const struct rdmux_ep *ep)
            segments->pieces[segments->tail % RDMUX_SEGMENTS_MAX].done;
 }
 
-/* Gives the provider what it takes of the request at send.next. RDMUX_OK: all of it, the caller goes past it. RDMUX_AGAIN: go on
- * when pieces are done, or when the provider says so (*blocked). */
+/* Gives the provider as many pieces of the request at send.next as it takes. RDMUX_OK: all of them,
+ * the caller goes to the next request. RDMUX_AGAIN: continue when pieces are done, or, if *blocked,
+ * when the provider resumes. */
 enum rdmux_status rdmux_segments_give(struct rdmux_ep *ep, bool *blocked);
-/* Ends the requests of which all pieces are done. */
+/* Completes the requests whose pieces are all done. */
 void rdmux_segments_reap(struct rdmux_ep *ep);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Shared receive queues: records in a pool, posted ones in a list, taken by whichever endpoint gets
- * a message first. */
+/* Shared receive queues. Records are in a pool, and posted records in a list. The first endpoint
+ * that gets a message takes the first posted record. */
 #include "api/core/srq.h"
 #include "api/core/cq.h"
 #include "api/core/ep.h"
@@ -31,9 +31,9 @@ void rdmux_srq_append(struct rdmux_srq *srq, struct rdmux_request *request)
     srq->posted_count++;
 }
 
-/* --------------------------------------------------------------------------------- who gets one */
+/* ----------------------------------------------------------------------------- sharing receives */
 
-/* Posted receives that nobody has a claim on. */
+/* Returns the number of posted receives that are not set aside for an endpoint. */
 static uint32_t unclaimed(const struct rdmux_srq *srq)
 {
     assert(srq->set_aside <= srq->posted_count);
@@ -45,7 +45,7 @@ static bool is_waiting(const struct rdmux_ep *ep)
     return !rdmux_list_empty(&ep->srq_link);
 }
 
-/* Not at once: a provider may be in the middle of something. */
+/* Tells the endpoint later, as the provider may be in the middle of another operation. */
 static void tell_later(struct rdmux_ep *ep)
 {
     ep->srq_news = true;
@@ -65,8 +65,8 @@ void rdmux_srq_tell(struct rdmux_ep *ep)
     }
 }
 
-/* Puts the endpoint into the queue. Others that have reserved receives hear of it; a provider knows
- * by itself what its own endpoints have. */
+/* Puts the endpoint into the queue of waiting endpoints. Notifies endpoints of other provider cqs
+ * that have reserved receives. A provider knows the reservations of its own endpoints. */
 static void wait_for_receive(struct rdmux_ep *ep)
 {
     struct rdmux_srq *srq = ep->srq;
@@ -85,7 +85,7 @@ static void wait_for_receive(struct rdmux_ep *ep)
     }
 }
 
-/* Receives that nobody has a claim on go to those who wait, one each, whoever came first. */
+/* Sets unclaimed receives aside for waiting endpoints, one each, oldest first. */
 static void offer(struct rdmux_srq *srq)
 {
     while (unclaimed(srq) != 0 && !rdmux_list_empty(&srq->waiting)) {
@@ -204,7 +204,7 @@ void rdmux_srq_unput(struct rdmux_srq *srq, struct rdmux_request *request)
     offer(srq);
 }
 
-/* Tells each domain's software or device SRQ of new receives. */
+/* Tells the software or device SRQ of each domain about new receives. */
 static void tell_providers(struct rdmux_srq *srq, struct rdmux_request *request)
 {
     struct rdmux_cq *cq = srq->cq;
@@ -231,7 +231,8 @@ static void close_provider(struct rdmux_srq *srq, uint32_t index)
     srq->provider[index] = NULL;
 }
 
-/* Which registration of a region is wanted depends on who takes the receive. */
+/* Keeps the regions of a receive apart from its list: which registration is needed depends on the
+ * endpoint that takes the receive. */
 static void keep_regions(struct rdmux_srq *srq, size_t index, struct rdmux_request *request)
 {
     srq->counts[index] = request->sge_count;
@@ -329,7 +330,8 @@ static enum rdmux_status refuse_company(const struct rdmux_provider_ops *ops,
                       ops->name, other->name);
 }
 
-/* Where a device matches, all endpoints of the SRQ are its own. */
+/* Checks the providers of the SRQ: if a device matches messages, all endpoints of the SRQ are on
+ * that device. */
 static enum rdmux_status check_company(struct rdmux_srq *srq, uint32_t index)
 {
     const struct rdmux_cq_domain *domains = srq->cq->domains;
@@ -349,7 +351,7 @@ static enum rdmux_status check_company(struct rdmux_srq *srq, uint32_t index)
     return RDMUX_OK;
 }
 
-/* max_sge: pieces of a list that the device takes. */
+/* Opens the provider SRQ. max_sge: pieces of a list that the device takes. */
 static enum rdmux_status open_provider(struct rdmux_srq *srq, uint32_t index, uint32_t max_sge)
 {
     struct rdmux_cq *cq = srq->cq;

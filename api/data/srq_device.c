@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * A record that the device has is marked `internal`. Each record has bytes of its own for receives without a region, or with a list
- * that the device does not take, registered with the device.
+ * Receives of an SRQ whose device matches messages. A record at the device is marked `internal`.
+ * Each record has bytes registered with the device, for a receive without a region, or with a list
+ * that the device does not take.
  */
 #include "api/data/srq_device.h"
 
@@ -14,7 +15,7 @@
 #include <string.h>
 
 enum {
-    BYTES_MAX = 4 * 1024 * 1024, /* of all records */
+    BYTES_MAX = 4 * 1024 * 1024, /* bytes of all records */
     SLOT_MAX = 1024,
     SLOT_ALIGN = 64,
 };
@@ -23,11 +24,12 @@ struct rdmux_srq_device {
     struct rdmux_provider_srq *provider;
     const struct rdmux_provider_ops *ops;
     struct rdmux_provider_domain *domain;
-    uint32_t max_sge; /* pieces of a list that it takes */
-    uint32_t slot;    /* bytes of a record */
+    uint32_t max_sge; /* pieces of a list that the device takes */
+    uint32_t slot;    /* bytes for each record */
     uint8_t *bytes;
-    struct rdmux_provider_mr *mr;       /* of bytes */
-    struct rdmux_provider_sge *bounced; /* for each record: the list that the device gets */
+    struct rdmux_provider_mr *mr; /* registration of `bytes` */
+    /* For each record, the list that the device gets instead of the application's. */
+    struct rdmux_provider_sge *bounced;
 };
 
 bool rdmux_srq_is_device(const struct rdmux_provider_ops *ops)
@@ -40,7 +42,7 @@ static size_t index_of(const struct rdmux_srq *srq, const struct rdmux_request *
     return (size_t)(request - srq->ring.records);
 }
 
-/* The pieces' registrations with the device, or bytes of the record. */
+/* Finds the pieces' registrations with the device, or uses the bytes of the record instead. */
 static enum rdmux_status find_keys(struct rdmux_srq *srq, struct rdmux_request *request)
 {
     struct rdmux_srq_device *device = srq->device;
@@ -81,7 +83,7 @@ static enum rdmux_status find_keys(struct rdmux_srq *srq, struct rdmux_request *
     return RDMUX_OK;
 }
 
-/* The record's list is the application's again. */
+/* Restores the application's list of the record. */
 static void forget_keys(struct rdmux_srq *srq, struct rdmux_request *request)
 {
     if (request->keys != RDMUX_BOUNCE_BOUNCED) {
@@ -160,7 +162,7 @@ static void take_back_all(struct rdmux_srq *srq)
             forget_keys(srq, request);
             rdmux_srq_append(srq, request);
         } else {
-            rdmux_srq_returned(srq, request); /* filled, and still to be returned */
+            rdmux_srq_returned(srq, request); /* filled, but not returned yet */
         }
     }
 }
@@ -193,7 +195,7 @@ enum rdmux_status rdmux_srq_device_open(struct rdmux_srq *srq, struct rdmux_prov
         }
     }
     if (status != RDMUX_OK) {
-        device->ops->srq_close(provider); /* it holds none any more */
+        device->ops->srq_close(provider); /* the device holds no receive any more */
         rdmux_srq_device_close(srq);
     }
     return status;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Descriptor limit and reserve, and the dropping of pending connections. */
 #include "api/loop/descriptors.h"
 
 #include "api/base/hooks.h"
@@ -13,7 +14,7 @@
 
 enum {
     SHED_AT_ONCE = 16
-}; /* strangers: room for the path of one endpoint, with some data sockets */
+}; /* pending connections: room for the path of one endpoint, with some data sockets */
 
 struct rdmux_descriptor_limit rdmux_descriptor_limit(void)
 {

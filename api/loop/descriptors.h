@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Descriptors. A process may have so many (RLIMIT_NOFILE, the soft limit), and each connection that a listener
- * takes uses one. The highest quarter of the numbers is a reserve that strangers do not get: the kernel gives out the lowest
- * number that is free, so one within the reserve tells that all below are in use. The reserve is for set-ups and what they need:
- * sockets, eventfds, epolls, memory.
+ * Descriptor limit and reserve. RLIMIT_NOFILE (the soft limit) bounds the descriptors of a process,
+ * and each connection that a listener takes uses one. The highest quarter of the numbers, at most
+ * RDMUX_RESERVE_MAX, is a reserve that pending connections do not get. The kernel gives out the
+ * lowest free number, so a number within the reserve means that all below it are in use. The
+ * reserve is for endpoint set-up: sockets, eventfds, epolls, memory.
  */
 #ifndef RDMUX_API_LOOP_DESCRIPTORS_H
 #define RDMUX_API_LOOP_DESCRIPTORS_H
@@ -14,26 +15,29 @@
 #include <stdint.h>
 
 enum {
-    RDMUX_SETUP_DESCRIPTORS = 4, /* of one endpoint in set-up, beside those of its cq */
-    RDMUX_RESERVE_SHARE = 4,     /* of the limit, the reserve is one part */
+    /* Descriptors of one endpoint in set-up, besides those of its cq. */
+    RDMUX_SETUP_DESCRIPTORS = 4,
+    RDMUX_RESERVE_SHARE = 4, /* divisor of the limit that gives the reserve */
     RDMUX_RESERVE_MAX = 256 * RDMUX_SETUP_DESCRIPTORS,
 };
 
 struct rdmux_descriptor_limit {
-    uint32_t all;     /* that the process may have now */
-    uint32_t reserve; /* the highest ones, for peers that are set up */
+    uint32_t all;     /* current limit of the process */
+    uint32_t reserve; /* the highest numbers, for peers in set-up */
 };
 struct rdmux_descriptor_limit rdmux_descriptor_limit(void);
-/* Is this number in the reserve? */
+/* Returns whether this number is in the reserve. */
 static inline bool rdmux_descriptor_is_reserved(struct rdmux_descriptor_limit limit, int fd)
 {
     return (uint32_t)fd >= limit.all - limit.reserve;
 }
 
-/* A set-up is about to open some: connections that nobody has taken go (the fabric's shed hook) if few are left. Any thread
- * that holds no lock of the fabric's but step_lock. Not on the data path. */
+/* Makes room before a set-up opens descriptors. If few are left, drops pending connections (the
+ * fabric's shed hook). Any thread that holds no lock of the fabric except step_lock. Not on the
+ * data path. */
 void rdmux_descriptors_make_room(struct rdmux_fabric *fabric);
-/* The same after a call has failed with this errno. True: it is worth another try. */
+/* Drops pending connections after a call has failed with this errno for lack of descriptors or
+ * memory. Returns true if another try makes sense. */
 bool rdmux_descriptors_retry(struct rdmux_fabric *fabric, int error);
 
 #endif

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* The event loop of the service thread. */
 #include "api/loop/service.h"
 
 #include "api/base/compiler.h"
@@ -14,7 +15,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { BATCH = 32 }; /* epoll events, and calls, handled in one step */
+enum { BATCH = 32 }; /* epoll events and calls handled in one step */
 
 struct rdmux_service {
     struct rdmux_fabric *fabric;
@@ -22,14 +23,14 @@ struct rdmux_service {
     int epoll_fd;
     int wake_fd;
     struct rdmux_watch wake_watch;
-    pthread_mutex_t step_lock; /* recursive; guards what follows */
+    pthread_mutex_t step_lock; /* recursive; guards the fields below, down to timer_ns */
     struct epoll_event batch[BATCH];
     int batch_count;
-    uint64_t timer_ns; /* steps->timers is due */
+    uint64_t timer_ns; /* when steps->timers is due */
     bool thread_runs;
     _Atomic bool stop;
     pthread_t thread;
-    pthread_mutex_t call_lock;  /* a leaf; guards what follows, and the watches' part of it */
+    pthread_mutex_t call_lock;  /* a leaf; guards the fields below and the call fields of watches */
     struct rdmux_watch *called; /* oldest first */
     struct rdmux_watch **called_end;
 };
@@ -69,7 +70,7 @@ static void woken(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
     (void)taken;
 }
 
-/* ------------------------------------------------------------------------------------------------- watches */
+/* -------------------------------------------------------------------------------------- watches */
 
 enum rdmux_status rdmux_service_watch(struct rdmux_fabric *fabric, int fd, uint32_t events,
                                       struct rdmux_watch *watch)
@@ -96,7 +97,7 @@ void rdmux_service_call(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
     rdmux_service_wake(fabric);
 }
 
-/* Takes *at, one of the list's links, off it. call_lock is held. */
+/* Unlinks *at, one of the list's links, and returns its watch. call_lock is held. */
 static struct rdmux_watch *take_called(struct rdmux_service *service, struct rdmux_watch **at)
 {
     struct rdmux_watch *watch = *at;
@@ -122,7 +123,7 @@ void rdmux_service_forget(struct rdmux_fabric *fabric, const struct rdmux_watch 
     pthread_mutex_unlock(&service->call_lock);
 }
 
-/* Those that were called before this step. */
+/* Runs at most BATCH of the calls that are queued. */
 static void run_called(struct rdmux_service *service)
 {
     for (int i = 0; i < BATCH; i++) {
@@ -136,7 +137,7 @@ static void run_called(struct rdmux_service *service)
         }
         watch->ready(service->fabric, watch);
     }
-    rdmux_service_wake(service->fabric); /* there may be more */
+    rdmux_service_wake(service->fabric); /* more calls may be queued */
 }
 
 void rdmux_service_unwatch(struct rdmux_fabric *fabric, int fd, struct rdmux_watch *watch)
@@ -147,7 +148,8 @@ void rdmux_service_unwatch(struct rdmux_fabric *fabric, int fd, struct rdmux_wat
     epoll_ctl(service->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
     for (int i = 0; i < service->batch_count; i++) {
         if (service->batch[i].data.ptr == watch) {
-            service->batch[i].data.ptr = NULL; /* its event is in the batch being handled */
+            /* The batch in progress has an event of this watch. */
+            service->batch[i].data.ptr = NULL;
         }
     }
     pthread_mutex_unlock(&service->step_lock);
@@ -174,9 +176,10 @@ void rdmux_service_timer(struct rdmux_fabric *fabric, uint64_t deadline_ns)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- the thread */
+/* ------------------------------------------------------------------------------- service thread */
 
-/* Handles what is there; returns when to come again. step_lock is held. */
+/* Handles all ready events, calls and timers. Returns when the next step is due. step_lock is
+ * held. */
 static uint64_t step(struct rdmux_service *service)
 {
     struct rdmux_fabric *fabric = service->fabric;
@@ -225,7 +228,7 @@ static void *service_main(void *argument)
         uint64_t deadline = step(service);
         pthread_mutex_unlock(&service->step_lock);
         if (atomic_load(&service->stop)) {
-            break; /* the step may have swallowed the wake-up that came with it */
+            break; /* the step may have consumed the wake-up of rdmux_service_stop() */
         }
         struct pollfd fd = { .fd = service->epoll_fd, .events = POLLIN };
         poll(&fd, 1, until_ms(service->fabric, deadline));
@@ -245,7 +248,7 @@ void rdmux_service_step(struct rdmux_fabric *fabric, int timeout_ms)
     pthread_mutex_unlock(&service->step_lock);
 }
 
-/* ------------------------------------------------------------------------------------------------- life */
+/* --------------------------------------------------------------------------- create and destroy */
 
 enum rdmux_status rdmux_service_create(struct rdmux_fabric *fabric,
                                        const struct rdmux_service_steps *steps)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* The job queue of the worker thread. */
 #include "api/loop/worker.h"
 
 #include "api/base/compiler.h"
@@ -11,7 +12,7 @@
 struct rdmux_worker {
     pthread_t thread;
     bool runs;
-    pthread_mutex_t job_lock; /* a leaf; guards what follows */
+    pthread_mutex_t job_lock; /* a leaf; guards the fields below */
     pthread_cond_t job_cond;
     bool stop;
     struct rdmux_job *jobs; /* oldest first */

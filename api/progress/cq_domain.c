@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What a completion queue is attached to: devices of providers, room for entries, descriptors. */
+/* The resources of a completion queue: provider domains, room for entries, descriptors. */
 #include "api/progress/cq_domain.h"
 #include "api/core/cq.h"
 #include "api/core/fabric.h"
@@ -84,14 +84,15 @@ release:
     return status;
 }
 
-/* The cq polls and arms a device only while it has endpoints, and watches its descriptor only then. A late
- * completion's event would otherwise keep the cq's descriptor readable for ever, as no call takes it. */
+/* Sets the events of the domain's descriptor. The cq polls, arms and watches a domain only while
+ * the domain has endpoints. Otherwise the event of a late completion would keep the cq's descriptor
+ * readable forever, as no call takes that event. */
 static void watch_domain(struct rdmux_provider_cq *provider_cq, uint32_t events)
 {
     int fd = provider_cq->domain->ops->fd(provider_cq);
     struct epoll_event event = { .events = events, .data.fd = fd };
     if (fd >= 0) {
-        /* Needs no memory: the descriptor is there since rdmux_cq_domain(). */
+        /* Needs no memory: rdmux_cq_domain() added the descriptor. */
         (void)epoll_ctl(provider_cq->cq->work_fd, EPOLL_CTL_MOD, fd, &event);
     }
 }

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The provider cqs of a cq, one for each domain, and the room for entries. */
+/* The provider cqs of a cq, one for each domain, and its room for entries. */
 #ifndef RDMUX_API_PROGRESS_CQ_DOMAIN_H
 #define RDMUX_API_PROGRESS_CQ_DOMAIN_H
 
 #include "api/core/cq.h"
 
-/* Owner: the provider cq on a domain, opened when first asked for. */
+/* Owner: returns the provider cq on a domain, and opens it for the first caller. */
 enum rdmux_status rdmux_cq_domain(struct rdmux_cq *cq, struct rdmux_provider_domain *domain,
                                   uint32_t depth, struct rdmux_provider_cq **out);
-/* Owner: one endpoint more or less is open on it. */
+/* Owner: counts one endpoint more or fewer on the provider cq. */
 void rdmux_cq_domain_enter(struct rdmux_provider_cq *provider_cq);
 void rdmux_cq_domain_leave(struct rdmux_provider_cq *provider_cq);
-/* Owner: room for entries; RDMUX_NO_MEMORY. */
+/* Owner: reserves and releases room for entries. RDMUX_NO_MEMORY. */
 enum rdmux_status rdmux_cq_reserve(struct rdmux_cq *cq, uint64_t entries);
 void rdmux_cq_unreserve(struct rdmux_cq *cq, uint64_t entries);
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Who owns a completion queue, and how its owner is woken.
+ * Ownership of a completion queue, and the wake-up of its owner.
  *
- * A cq has one owner at a time. An application's call owns it from rdmux_cq_enter() to rdmux_cq_leave(); the service thread
- * owns it between rdmux_cq_claim() and rdmux_cq_release_claim(). The hand-over is Dekker's: the call stores `inside`, then
- * loads `signal`; the service thread sets a bit in `signal`, makes every thread pass a barrier, then loads `inside`. So the
- * call pays plain stores only.
+ * A cq has one owner at a time. An application's call owns it from rdmux_cq_enter() to
+ * rdmux_cq_leave(). The service thread owns it between rdmux_cq_claim() and
+ * rdmux_cq_release_claim(). The hand-over follows Dekker's algorithm: the call stores `inside`,
+ * then loads `signal`; the service thread sets a bit in `signal`, makes every thread pass a
+ * barrier, then loads `inside`. So a call pays for plain stores only.
  */
 #include "api/progress/cq_owner.h"
 
@@ -16,9 +17,9 @@
 
 #include <unistd.h>
 
-/* ------------------------------------------------------------------------------------------------- ownership */
+/* ------------------------------------------------------------------------------------ ownership */
 
-/* Whoever holds the gate open for itself, the fast path, closes it: the cq has another owner now. */
+/* Closes the fast path, which holds the gate open for itself: the cq has another owner now. */
 static inline void give_gate_back(struct rdmux_cq *cq)
 {
     cq->close_gate(cq);
@@ -45,7 +46,7 @@ bool rdmux_cq_enter_slow(struct rdmux_cq *cq)
             give_gate_back(cq);
             return true;
         }
-        /* Step back and wait for the slice to end; it is bounded. */
+        /* Step back and wait for the end of the slice, which is bounded. */
         atomic_store_explicit(rdmux_cq_inside(cq), RDMUX_LANE_AWAY, memory_order_release);
         pthread_mutex_lock(&cq->claim_lock);
         pthread_mutex_unlock(&cq->claim_lock);
@@ -75,13 +76,13 @@ void rdmux_cq_release_claim(struct rdmux_cq *cq)
     pthread_mutex_unlock(&cq->claim_lock);
 }
 
-/* ------------------------------------------------------------------------------------------------- waking */
+/* -------------------------------------------------------------------------------------- wake-up */
 
 static void wake(struct rdmux_cq *cq)
 {
     uint64_t one = 1;
     ssize_t written = write(cq->wake_fd, &one, sizeof(one));
-    (void)written; /* a full counter is readable all the same */
+    (void)written; /* a full counter is readable, too */
 }
 
 void rdmux_cq_tell(struct rdmux_cq *cq)
@@ -95,7 +96,7 @@ void rdmux_cq_untell(struct rdmux_cq *cq, enum rdmux_arming next)
     if (atomic_load_explicit(&cq->armed, memory_order_relaxed) == RDMUX_TOLD) {
         uint64_t count;
         ssize_t taken = read(cq->wake_fd, &count, sizeof(count));
-        (void)taken; /* mail has ATTEND set, too */
+        (void)taken; /* mail is not lost: it has set RDMUX_SIGNAL_ATTEND, too */
     }
     atomic_store_explicit(&cq->armed, next, memory_order_relaxed);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The owner of a cq at each time, and the ways to wake it. */
+/* Ownership of a cq, and the ways to wake its owner. */
 #ifndef RDMUX_API_PROGRESS_CQ_OWNER_H
 #define RDMUX_API_PROGRESS_CQ_OWNER_H
 
@@ -7,13 +7,15 @@
 #include "api/core/ep.h"
 #include "api/core/mail.h"
 
-/* Owner: something goes to the worker that will mail the cq. Worker: it has. rdmux_cq_destroy() waits for the pair. */
+/* Owner: counts a job that goes to the worker and will mail the cq. Worker: counts the job as
+ * ended. rdmux_cq_destroy() waits for both. */
 void rdmux_cq_job_begins(struct rdmux_cq *cq);
 void rdmux_cq_job_ends(struct rdmux_cq *cq);
-/* Any thread; takes ownership; fabric->lock may be held. */
+/* Queues mail for the owner and wakes it. Takes ownership of the mail. Any thread; fabric->lock may
+ * be held. */
 void rdmux_cq_mail(struct rdmux_cq *cq, struct rdmux_mail *mail);
-/* Any thread: sets bits of the signal. The lane's limit falls as well, which is all that a write
- * over the lane looks at. */
+/* Any thread: sets bits of the signal. Also clears the fast path's limit, which is all that a write
+ * over the fast path checks. */
 void rdmux_cq_raise(struct rdmux_cq *cq, uint32_t bits);
 bool rdmux_cq_enter_slow(struct rdmux_cq *cq);
 
@@ -22,13 +24,14 @@ static inline bool rdmux_cq_is_armed(const struct rdmux_cq *cq)
     return atomic_load_explicit(&cq->armed, memory_order_relaxed) == RDMUX_ARMED;
 }
 
-/* Owner: keeps the descriptor of an armed cq readable, or lets it sleep again. */
+/* Owner: keeps the descriptor of an armed cq readable, or ends that. */
 void rdmux_cq_tell(struct rdmux_cq *cq);
 void rdmux_cq_untell(struct rdmux_cq *cq, enum rdmux_arming next);
-/* Any thread: makes the owner attend, and wakes whoever sleeps on the cq. */
+/* Any thread: sets RDMUX_SIGNAL_ATTEND and wakes all sleepers on the cq. */
 void rdmux_cq_poke(struct rdmux_cq *cq);
 
-/* Begins an application's call. false: the process forked, nothing may be done. [data path] */
+/* Begins an application's call. Returns false if the process forked: the call must do nothing.
+ * [data path] */
 static inline bool rdmux_cq_enter(struct rdmux_cq *cq)
 {
     atomic_store_explicit(&cq->calls, atomic_load_explicit(&cq->calls, memory_order_relaxed) + 1,
@@ -39,7 +42,8 @@ static inline bool rdmux_cq_enter(struct rdmux_cq *cq)
         signal = atomic_load_explicit(rdmux_cq_signal(cq), memory_order_seq_cst);
     } else {
         atomic_store_explicit(rdmux_cq_inside(cq), RDMUX_LANE_INSIDE, memory_order_relaxed);
-        atomic_signal_fence(memory_order_seq_cst); /* rdmux_cq_claim()'s membarrier completes it */
+        /* Pairs with the membarrier of rdmux_cq_claim(). */
+        atomic_signal_fence(memory_order_seq_cst);
         signal = atomic_load_explicit(rdmux_cq_signal(cq), memory_order_acquire);
     }
     if (RDMUX_UNLIKELY((signal & ~(uint32_t)RDMUX_SIGNAL_ATTEND) != RDMUX_SIGNAL_ALIVE)) {
@@ -48,13 +52,13 @@ static inline bool rdmux_cq_enter(struct rdmux_cq *cq)
     return true;
 }
 
-/* Ends it. Pairs with the acquire load of `inside` in rdmux_cq_claim(). [data path] */
+/* Ends an application's call. Pairs with the load of `inside` in rdmux_cq_claim(). [data path] */
 static inline void rdmux_cq_leave(struct rdmux_cq *cq)
 {
     atomic_store_explicit(rdmux_cq_inside(cq), RDMUX_LANE_AWAY, memory_order_release);
 }
 
-/* Service thread: tries to own the cq; false if an application's call is inside. */
+/* Service thread: tries to own the cq. Returns false while an application's call is inside. */
 bool rdmux_cq_claim(struct rdmux_cq *cq);
 void rdmux_cq_release_claim(struct rdmux_cq *cq);
 
@@ -64,7 +68,7 @@ static inline void rdmux_cq_pend(struct rdmux_cq *cq, struct rdmux_ep *ep)
         ep->pending = true;
         rdmux_list_append(&cq->pending, &ep->pending_link);
         if (RDMUX_UNLIKELY(rdmux_cq_is_armed(cq))) {
-            /* Another thread's post completed at once, or the service thread found it. */
+            /* A post of another thread completed at once, or the service thread found the event. */
             rdmux_cq_tell(cq);
         }
     }

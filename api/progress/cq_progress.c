@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * One round of a completion queue: what other threads want of it, its endpoints that are not in the middle of their life,
- * its providers; and how its owner sleeps.
+ * Progress of a completion queue. One round handles requests of other threads, endpoints in set-up,
+ * moving or ending, and the providers. Also the sleep of the owner.
  */
 #include "api/progress/cq_progress.h"
 
@@ -21,13 +21,13 @@
 #include <unistd.h>
 
 enum {
-    CONTROL_EVENTS = 32, /* control channels looked at in one go */
-    MANUAL_MS = 100,     /* without a service thread its timers are looked at this often */
+    CONTROL_EVENTS = 32, /* control-channel events handled at a time */
+    MANUAL_MS = 100,     /* timer period without a service thread */
 };
 
-/* ------------------------------------------------------------------------------------------------- attention */
+/* ------------------------------------------------------------------------------------ attention */
 
-/* Each endpoint once: it may be on the list again then. */
+/* Serves each endpoint once; serving may put it on the list again. */
 static void serve_held(struct rdmux_cq *cq)
 {
     if (rdmux_list_empty(&cq->held)) {
@@ -75,7 +75,7 @@ void rdmux_cq_attend(struct rdmux_cq *cq)
     if (atomic_load_explicit(&cq->armed, memory_order_relaxed) != RDMUX_TOLD) {
         uint64_t count;
         ssize_t taken = read(cq->wake_fd, &count, sizeof(count));
-        (void)taken; /* nothing to read is fine: the bit may have been set without a wake-up */
+        (void)taken; /* may be empty: the bit may have been set without a wake-up */
     }
     rdmux_cq_deliver_mail(cq);
     rdmux_cq_drop_orphans(cq);
@@ -83,7 +83,7 @@ void rdmux_cq_attend(struct rdmux_cq *cq)
     rdmux_cq_run_timers(cq);
 }
 
-/* ------------------------------------------------------------------------------------------------- progress */
+/* ------------------------------------------------------------------------------------- progress */
 
 void rdmux_cq_ring_doorbells(struct rdmux_cq *cq)
 {
@@ -132,9 +132,9 @@ bool rdmux_cq_progress(struct rdmux_cq *cq)
     return rdmux_cq_round(cq);
 }
 
-/* ------------------------------------------------------------------------------------------------- sleeping */
+/* ------------------------------------------------------------------------------------- sleeping */
 
-/* Endpoints may have put off what is due now. Returns whether anything was done. */
+/* Makes busy endpoints do work that they deferred. Returns whether anything was done. */
 static __attribute__((noinline)) bool fall_quiet(struct rdmux_cq *cq)
 {
     bool did = false;
@@ -176,7 +176,8 @@ static int remaining_ms(struct rdmux_cq *cq, uint64_t until_ns)
     return ms > INT_MAX ? INT_MAX : (int)ms;
 }
 
-/* What the cq's descriptors say: wakes of the control channel or by mail need attention, data does not. */
+/* Polls the cq's descriptors. Wake-ups by mail or by the control channel need attention, data does
+ * not. */
 static enum rdmux_status look_at_descriptors(struct rdmux_cq *cq, int timeout_ms)
 {
     struct epoll_event events[3];
@@ -192,11 +193,11 @@ static enum rdmux_status look_at_descriptors(struct rdmux_cq *cq, int timeout_ms
     return RDMUX_OK;
 }
 
-/* The same for a call that sleeps: on what is behind the descriptors, since each level of epoll that a wake-up passes
- * costs some tenths of a microsecond. */
+/* Polls or sleeps on the descriptors below the cq's epoll, since each level of epoll that a wake-up
+ * passes costs some tenths of a microsecond. */
 static enum rdmux_status sleep_on_descriptors(struct rdmux_cq *cq, int timeout_ms)
 {
-    enum { WAKES = 2 }; /* the others are the providers' */
+    enum { WAKES = 2 }; /* wake_fd and control_fd; the other entries are of providers */
     struct pollfd fds[WAKES + RDMUX_CQ_DOMAINS_MAX] = {
         { .fd = cq->wake_fd, .events = POLLIN },
         { .fd = cq->control_fd, .events = POLLIN },
@@ -217,7 +218,7 @@ static enum rdmux_status sleep_on_descriptors(struct rdmux_cq *cq, int timeout_m
     return RDMUX_OK;
 }
 
-/* Without a service thread its work is done here, too: the listener that is waited for may be our own. */
+/* Without a service thread, also does its work: the awaited listener may be of this process. */
 static enum rdmux_status sleep_manually(struct rdmux_cq *cq, int timeout_ms)
 {
     struct pollfd fds[2] = {

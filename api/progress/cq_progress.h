@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The parts of a cq that its calls are made of: cq_owner.c, cq_progress.c, cq_domain.c. All of them are the owner's. */
+/* The building blocks of calls on a cq: cq_owner.c, cq_progress.c, cq_domain.c. All functions are
+ * the owner's. */
 #ifndef RDMUX_API_CQ_PROGRESS_H
 #define RDMUX_API_CQ_PROGRESS_H
 
 #include "api/core/cq.h"
 #include "api/progress/cq_domain.h"
 
-enum { RDMUX_POLL_BUDGET = 64 }; /* requests a provider handles in one round */
+enum { RDMUX_POLL_BUDGET = 64 }; /* requests that a provider handles in one round */
 
-/* cq_owner.c: mail that has come; no job of the worker will mail any more. */
+/* cq_owner.c: delivers the mail that has arrived; waits until no worker job will mail the cq. */
 void rdmux_cq_deliver_mail(struct rdmux_cq *cq);
 void rdmux_cq_wait_for_jobs(struct rdmux_cq *cq);
 
@@ -18,16 +19,17 @@ void rdmux_cq_step_busy(struct rdmux_cq *cq);
 void rdmux_cq_ring_doorbells(struct rdmux_cq *cq);
 /* Frees the endpoints of cq->closed or cq->dropped. */
 void rdmux_cq_free_all(struct rdmux_list *eps);
-/* Sleeps, inside a call, until the cq has something, a timer is due, or until_ns. */
+/* Sleeps, inside a call, until an event of the cq, its next timer, or until_ns. */
 enum rdmux_status rdmux_cq_sleep(struct rdmux_cq *cq, uint64_t until_ns);
-/* Looks at the descriptors that it would sleep on. */
+/* Polls the descriptors that rdmux_cq_sleep() sleeps on. */
 enum rdmux_status rdmux_cq_look(struct rdmux_cq *cq);
 
 /* cq_domain.c */
 enum rdmux_status rdmux_cq_open_descriptors(struct rdmux_cq *cq);
 void rdmux_cq_close_descriptors(struct rdmux_cq *cq);
 
-/* Besides what the providers have: what the application or other threads want, doorbells. */
+/* Returns whether there is work besides the providers': doorbells, or requests of the application
+ * or other threads. */
 static inline bool rdmux_cq_has_errands(const struct rdmux_cq *cq)
 {
     return !rdmux_list_empty(&cq->dropped) || cq->doorbells != NULL ||
@@ -35,7 +37,7 @@ static inline bool rdmux_cq_has_errands(const struct rdmux_cq *cq)
             RDMUX_SIGNAL_ATTEND) != 0;
 }
 
-/* rdmux_cq_progress(), where each instruction counts. [data path] */
+/* rdmux_cq_progress() inlined, where each instruction counts. [data path] */
 static inline bool rdmux_cq_round(struct rdmux_cq *cq)
 {
     bool did = RDMUX_UNLIKELY(rdmux_cq_has_errands(cq)) && rdmux_cq_run_errands(cq);
@@ -51,14 +53,14 @@ static inline bool rdmux_cq_round(struct rdmux_cq *cq)
     return did;
 }
 
-/* Owner: mail, control channels, timers. */
+/* Owner: handles mail, control channels and timers. */
 void rdmux_cq_attend(struct rdmux_cq *cq);
-/* Owner: one bounded round of progress: doorbells, providers, attended things. Returns whether
- * anything was done. */
+/* Owner: runs one bounded round of progress: doorbells, providers, requests for attention. Returns
+ * whether anything was done. */
 bool rdmux_cq_progress(struct rdmux_cq *cq);
-/* Owner: puts the providers to sleep; true: something is there already. */
+/* Owner: arms the providers. Returns true if an event is already there. */
 bool rdmux_cq_arm_providers(struct rdmux_cq *cq);
-/* Owner: ends endpoints that rdmux_accept() can return no more: their listener is closed. */
+/* Owner: ends endpoints that rdmux_accept() can no longer return, as their listener is closed. */
 void rdmux_cq_drop_orphans(struct rdmux_cq *cq);
 
 #endif

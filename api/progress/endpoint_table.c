@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The endpoints of a cq, found by id and by when they want to be looked at: neither takes longer the more there are, but
- * for the logarithm. The timers are a binary heap, each entry no later than the two below it.
+ * The endpoint table of a cq: endpoints by id, and by the time of their next timer. The cost of
+ * both does not grow with the number of endpoints, except for the logarithm of the heap. The timers
+ * are a binary heap: each entry is no later than the two below it.
  */
 #include "api/progress/endpoint_table.h"
 
@@ -23,7 +24,7 @@ struct rdmux_timer {
     struct rdmux_ep *ep;
 };
 
-/* ------------------------------------------------------------------------------------------------- the heap */
+/* ------------------------------------------------------------------------------------- the heap */
 
 static void put(struct rdmux_cq *cq, uint32_t place, struct rdmux_timer timer)
 {
@@ -89,11 +90,11 @@ static enum rdmux_status make_room(struct rdmux_cq *cq)
     return RDMUX_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------- who there is */
+/* ------------------------------------------------------------------------------ endpoints by id */
 
 static struct rdmux_ep **bucket_of(struct rdmux_cq *cq, uint64_t id)
 {
-    return &cq->ep_buckets[id % RDMUX_COUNT_OF(cq->ep_buckets)]; /* ids are given in sequence */
+    return &cq->ep_buckets[id % RDMUX_COUNT_OF(cq->ep_buckets)]; /* ids are sequential */
 }
 
 enum rdmux_status rdmux_cq_enrol(struct rdmux_cq *cq, struct rdmux_ep *ep)
@@ -103,7 +104,7 @@ enum rdmux_status rdmux_cq_enrol(struct rdmux_cq *cq, struct rdmux_ep *ep)
         return status;
     }
     const struct rdmux_timer never = { .deadline_ns = UINT64_MAX, .ep = ep };
-    put(cq, cq->timer_count++, never); /* nothing is later */
+    put(cq, cq->timer_count++, never); /* no timer is later */
     ep->bucket_next = *bucket_of(cq, ep->id);
     *bucket_of(cq, ep->id) = ep;
     rdmux_list_append(&cq->eps, &ep->link);
@@ -138,7 +139,7 @@ struct rdmux_ep *rdmux_cq_endpoint(struct rdmux_cq *cq, uint64_t id)
     return ep;
 }
 
-/* ------------------------------------------------------------------------------------------------- timers */
+/* --------------------------------------------------------------------------------------- timers */
 
 static uint64_t earliest(const struct rdmux_cq *cq)
 {
@@ -169,11 +170,11 @@ void rdmux_cq_run_timers(struct rdmux_cq *cq)
         struct rdmux_ep *ep = cq->timers[0].ep;
         ep->fabric->life->timers(ep, now);
         if (ep->timer_place == NOWHERE) {
-            continue; /* it was closed; its memory goes at the next progress */
+            continue; /* it was closed; the next progress frees it */
         }
         struct rdmux_timer timer = { .deadline_ns = ep->fabric->life->deadline(ep), .ep = ep };
         if (timer.deadline_ns <= now) {
-            timer.deadline_ns = now + 1; /* the others' turn first */
+            timer.deadline_ns = now + 1; /* the other endpoints come first */
         }
         set(cq, ep->timer_place, timer);
     }

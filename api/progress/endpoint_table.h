@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The endpoints of a cq, by id and by the time of their next timer. */
+/* The endpoint table of a cq: endpoints by id and by the time of their next timer. */
 #ifndef RDMUX_API_PROGRESS_ENDPOINT_TABLE_H
 #define RDMUX_API_PROGRESS_ENDPOINT_TABLE_H
 
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 
-/* Owner: the endpoint is one of the cq's from now on, or no more. RDMUX_NO_MEMORY. */
+/* Owner: adds the endpoint to the cq, or removes it. RDMUX_NO_MEMORY. */
 enum rdmux_status rdmux_cq_enrol(struct rdmux_cq *cq, struct rdmux_ep *ep);
 void rdmux_cq_strike(struct rdmux_cq *cq, struct rdmux_ep *ep);
-/* Owner: the endpoint with this id, NULL if it has gone. */
+/* Owner: returns the endpoint with this id, NULL if it is closed. */
 struct rdmux_ep *rdmux_cq_endpoint(struct rdmux_cq *cq, uint64_t id);
-/* Owner: what rdmux_ep_deadline() returns has changed. */
+/* Owner: updates the endpoint's timer after a change of rdmux_ep_deadline(). */
 void rdmux_ep_timer(struct rdmux_ep *ep);
-/* Owner: calls rdmux_ep_timers() of those that are due. */
+/* Owner: calls rdmux_ep_timers() of the endpoints whose timer is due. */
 void rdmux_cq_run_timers(struct rdmux_cq *cq);
 
 #endif
