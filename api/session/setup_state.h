@@ -64,7 +64,7 @@ struct rdmux_setup {
     int adopted_flags; /* flags of the adopted socket before adoption */
     int adopted_nodelay;
     struct rdmux_trial trial;
-    struct rdmux_mr *proof;         /* first half: written by the peer; second half: what we write */
+    struct rdmux_mr *proof; /* first half: written by the peer; second half: what we write */
     char target[RDMUX_ADDRESS_MAX]; /* the target that the program gave */
     char host[RDMUX_HOST_MAX];      /* host part of the target; "" if none */
 
