@@ -204,8 +204,8 @@ void rdmux_target_key(struct rdmux_provider_mr *registration, uint8_t out[RDMUX_
     memcpy(out, &key, sizeof(key));
 }
 
-/* Make the thread sanitizer ignore accesses between enter and leave. To the program a peer's access
- * is like a device's: the program orders its own accesses by the peer's messages, which the
+/* Make the thread sanitizer ignore accesses between enter and leave. For the program a peer's
+ * access is like a device's: the program orders its own accesses by the peer's messages, which the
  * sanitizer cannot see. */
 #if RDMUX_TSAN
 void AnnotateIgnoreReadsBegin(const char *file, int line);
