@@ -161,6 +161,8 @@ bool rdmux_mr_has_importer(struct rdmux_fabric *fabric, uint64_t ep_id, uint32_t
 
 /* ------------------------------------------------------------------------------------ revocation */
 
+/* Ends remote access by the descriptions given out so far. A registration that appears meanwhile
+ * was never described. */
 static enum rdmux_status invalidate(struct rdmux_mr *mr)
 {
     enum rdmux_status status = RDMUX_OK;
