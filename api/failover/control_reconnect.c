@@ -633,8 +633,8 @@ static uint32_t count_claims(const struct rdmux_resume *resume, const struct rdm
     return count;
 }
 
-/* Evicts one claim if there are too many: the oldest of the address with the most claims. On a tie,
- * of the newcomer's address. */
+/* Evicts one claim if there are too many: the oldest of the address with the most claims. On a tie
+ * the address of the newcomer loses its oldest. */
 static void drop_superfluous_claim(struct rdmux_ep *ep, const struct rdmux_claim *newcomer)
 {
     struct rdmux_resume *resume = &ep->failover->resume;

@@ -52,7 +52,7 @@ void rdmux_failover_told(struct rdmux_ep *ep, const struct rdmux_message *messag
 /* Chooses the next pair of paths when the handshake asks for one. */
 void rdmux_failover_choose(struct rdmux_ep *ep);
 /* Takes over the next path, which is open and connected. rdmux_failover_lost() handles a search
- * that found no path. */
+ * that ended without a path. */
 void rdmux_failover_arrived(struct rdmux_ep *ep, struct rdmux_provider_ep *path);
 void rdmux_failover_lost(struct rdmux_ep *ep, enum rdmux_status status, const char *text);
 /* Runs the work that is due. */

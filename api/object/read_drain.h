@@ -8,9 +8,9 @@
 #include "api/core/ep.h"
 #include "api/core/mail.h"
 
-/* Deliver read-drain mail to the endpoint. The endpoint answers once the device has nothing under
- * way to a peer's reads. rdmux_ep_deliver_read_drain_end() ends an endpoint that did not answer in
- * time. */
+/* Deliver read-drain mail to an endpoint. rdmux_ep_deliver_read_drain(): the endpoint answers once
+ * the device has nothing under way to a peer's reads, or it ends.
+ * rdmux_ep_deliver_read_drain_end(): ends an endpoint that did not answer in time. */
 void rdmux_ep_deliver_read_drain(struct rdmux_cq *cq, struct rdmux_mail *mail);
 void rdmux_ep_deliver_read_drain_end(struct rdmux_cq *cq, struct rdmux_mail *mail);
 /* Advances the read drain; returns whether more is to do. */

@@ -252,7 +252,7 @@ static void fail_as_told(struct rdmux_ep *ep, const struct rdmux_message *messag
 
 static void handle_end(struct rdmux_ep *ep, const struct rdmux_message *message)
 {
-    if (ep->fault == RDMUX_DENIED) { /* the peer is there */
+    if (ep->fault == RDMUX_DENIED) { /* the peer is alive */
         ep->end_received = true;
         rdmux_ep_fail(ep, RDMUX_DENIED, "%s", ep->fault_text);
         return;

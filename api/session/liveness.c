@@ -76,8 +76,8 @@ uint64_t rdmux_ep_silent_ns(const struct rdmux_ep *ep)
     return heard + (uint64_t)ep->info.liveness_ms * 1000000 + missed;
 }
 
-/* Excludes time in which this side did not run, such as while its machine was suspended. Such time
- * says nothing of the peer, which may have been stopped by the same cause. */
+/* Excludes time in which this side did not run, as its machine was suspended or its processor taken
+ * away. Such time says nothing of the peer, which the same cause may have stopped. */
 static void count_missed(struct rdmux_ep *ep, uint64_t now_ns)
 {
     uint64_t period = period_ns(ep);
