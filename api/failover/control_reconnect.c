@@ -39,7 +39,7 @@ enum {
     NS_PER_MS = 1000000,
     PAUSE_NS = 50 * NS_PER_MS, /* pause between two dials */
     DIAL_NS = 50 * NS_PER_MS,  /* first answer timeout if the peer has other addresses */
-    MOVE_ROUND_TRIPS = 2,      /* added to DIAL_NS while the MOVE of the peer is awaited */
+    MOVE_ROUND_TRIPS = 2,      /* added to DIAL_NS while the peer's MOVE is awaited */
     DIAL_DOUBLINGS = 5,
 };
 

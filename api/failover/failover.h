@@ -3,8 +3,8 @@
  * Failover moves an endpoint whose path fails to another path. failover.c moves the endpoint from
  * one path to the next. replay.c keeps every request until the peer's library is known to have it,
  * so that the endpoint can be moved. control_reconnect.c reconnects a lost control channel.
- * failback.c returns to a better path. All of it runs as the cq's owner. An endpoint without
- * failover has ep->failover NULL and pays nothing.
+ * failback.c returns to a better path. All of it runs as the cq's owner, except functions marked
+ * "any thread". An endpoint without failover has ep->failover NULL and pays nothing.
  *
  * An epoch is the time on one path. The messages (sends and write_imms) of one direction are
  * numbered from 1 across all epochs. The receiver's library counts the messages whose receive
