@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * A control channel that is lost is dialled again, by the connector; the acceptor waits. The new one is the endpoint's once both sides have
- * shown that they know the connection's secret: HELLO with the connection's name, the acceptor's HELLO, then RESUME and RESUMED, which
- * also say where each side stands. What may have been lost with the old channel is said again.
+ * Reconnects a lost control channel. The connector dials again; the acceptor waits. The new channel
+ * replaces the old one once both sides have proved that they know the connection's secret. The
+ * frames are HELLO with the connection's name, the acceptor's HELLO, then RESUME and RESUMED, which
+ * also tell the state of each side. Messages that may have been lost with the old channel are sent
+ * again.
  *
- * A HELLO proves nothing: strangers may repeat one. So the acceptor keeps a few sockets that have said it side by side (claims). The
- * first that proves itself becomes the channel, and the others are dropped; until then no claim changes anything of the endpoint.
+ * A HELLO proves nothing, as strangers may repeat one. So the acceptor keeps a few sockets that
+ * sent such a HELLO side by side (claims). The first claim that proves itself becomes the channel,
+ * and the others are dropped. Until then no claim changes the endpoint.
  */
 #include "api/core/cq.h"
 #include "api/core/ep.h"
@@ -34,9 +37,9 @@
 
 enum {
     NS_PER_MS = 1000000,
-    PAUSE_NS = 50 * NS_PER_MS, /* between two tries to dial */
-    DIAL_NS = 50 * NS_PER_MS,  /* for an answer, at first, where the peer has other addresses */
-    MOVE_ROUND_TRIPS = 2,      /* and for its MOVE in addition */
+    PAUSE_NS = 50 * NS_PER_MS, /* pause between two dials */
+    DIAL_NS = 50 * NS_PER_MS,  /* first answer timeout if the peer has other addresses */
+    MOVE_ROUND_TRIPS = 2,      /* added to DIAL_NS while the peer's MOVE is awaited */
     DIAL_DOUBLINGS = 5,
 };
 
@@ -127,7 +130,7 @@ void rdmux_resume_leave(struct rdmux_ep *ep)
 void rdmux_resume_note_revocation(struct rdmux_ep *ep, uint64_t region, uint32_t number)
 {
     struct rdmux_unsaid *unsaid = rdmux_allocate(ep->fabric, sizeof(*unsaid));
-    if (unsaid != NULL) { /* else the key is taken back unasked, should the channel be lost now */
+    if (unsaid != NULL) { /* else the key is revoked unasked if the channel is lost now */
         unsaid->region = region;
         unsaid->number = number;
         rdmux_list_append(&ep->failover->resume.revocations, &unsaid->link);
@@ -159,7 +162,7 @@ static void revoke_again(struct rdmux_ep *ep)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- the loss */
+/* ------------------------------------------------------------------------------------------------- loss and dialling */
 
 static uint64_t patience_ns(const struct rdmux_ep *ep)
 {
@@ -173,7 +176,8 @@ static void give_up(struct rdmux_ep *ep, const char *why)
     rdmux_ep_fail(ep, RDMUX_PEER_GONE, "%.100s; %.140s", ep->failover->resume.text, why);
 }
 
-/* A channel over a socket that is connected, on which this side has said HELLO. NULL: it could not; the socket is closed. */
+/* Creates a channel over a connected socket and sends HELLO on it. NULL: that failed, and the
+ * socket is closed. */
 static struct rdmux_channel *greet(struct rdmux_ep *ep, int socket, struct rdmux_tls *tls,
                                    bool greeted, uint8_t ours[RDMUX_HELLO_SIZE])
 {
@@ -207,7 +211,7 @@ static size_t count_addresses(const struct rdmux_setup *setup)
     return count;
 }
 
-/* The next one of the peer's addresses is the next to be dialled, the first behind the last. */
+/* Selects the next of the peer's addresses to dial; the first follows the last. */
 static void turn_to_next(struct rdmux_setup *setup)
 {
     if (setup->address != NULL) {
@@ -221,8 +225,9 @@ void rdmux_resume_elsewhere(struct rdmux_ep *ep)
     turn_to_next(ep->setup != NULL ? ep->setup : ep->failover->setup);
 }
 
-/* There is no way to the peer at this address. verdict: who answers there is not the peer, or nobody is there; NULL: it may be next time.
- * Where that is so of each address, the peer's process has ended, or its listener is closed. */
+/* The peer cannot be reached at this address. verdict: another process answers there or nobody
+ * listens; NULL: the next attempt may succeed. With a verdict for each address, the peer's process
+ * has ended or its listener is closed. */
 static void address_failed(struct rdmux_ep *ep, const char *verdict)
 {
     struct rdmux_setup *setup = ep->failover->setup;
@@ -241,7 +246,8 @@ static void dial_failed(struct rdmux_ep *ep, int error)
                    error == ECONNREFUSED ? "it was dialled again, and nobody listens there" : NULL);
 }
 
-/* Each address has its turn, and twice the time in each round, as it may be far away. */
+/* Returns the answer deadline of a dial. Each address has its turn; the time doubles each round, as
+ * the peer may be far away. */
 static uint64_t answer_until(const struct rdmux_ep *ep)
 {
     size_t count = count_addresses(ep->failover->setup);
@@ -250,7 +256,7 @@ static uint64_t answer_until(const struct rdmux_ep *ep)
     return count < 2 ? UINT64_MAX : rdmux_now(ep->fabric) + ((uint64_t)DIAL_NS << doublings);
 }
 
-/* The path's sockets go there as well. */
+/* Starts a channel on the connected socket. The path's sockets will use this address, too. */
 static void dialled(struct rdmux_ep *ep)
 {
     struct rdmux_resume *resume = &ep->failover->resume;
@@ -309,7 +315,7 @@ static void dial_ready(struct rdmux_ep *ep)
         dial_failed(ep, error);
     } else if (getpeername(resume->dialing, (struct sockaddr *)&peer, &peer_length) == 0) {
         dialled(ep);
-    } /* else the wake-up was not its */
+    } /* else the wake-up was for another descriptor */
 }
 
 bool rdmux_resume_begin(struct rdmux_ep *ep, const char *text)
@@ -342,7 +348,7 @@ bool rdmux_resume_begin(struct rdmux_ep *ep, const char *text)
     return true;
 }
 
-/* What the kernel has measured on the channel; 0 if that is unknown. */
+/* Returns the round-trip time that the kernel measured on the channel, 0 if unknown. */
 static uint64_t round_trip_ns(const struct rdmux_channel *channel)
 {
     struct tcp_info info = { 0 };
@@ -353,8 +359,9 @@ static uint64_t round_trip_ns(const struct rdmux_channel *channel)
     return (uint64_t)info.tcpi_rtt * 1000;
 }
 
-/* What this side says may not arrive though it hears the peer, and the peer would notice after the liveness time. A peer without a
- * service thread answers when its program makes a call. */
+/* Sets the deadline for the peer's MOVE. Messages of this side may get lost although the peer is
+ * heard, and the peer would notice only after the liveness time. No deadline for a peer without a
+ * service thread, which answers when its program makes a call. */
 void rdmux_resume_await_move(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
@@ -365,7 +372,8 @@ void rdmux_resume_await_move(struct rdmux_ep *ep)
     }
 }
 
-/* Another address is dialled. If that is in vain, too, the peer has the time that it would have had. */
+/* Dials another address, as the peer's MOVE has not come. If that fails, too, the peer still has as
+ * much time as it would have had otherwise. */
 static void no_move_comes(struct rdmux_ep *ep)
 {
     struct rdmux_resume *resume = &ep->failover->resume;
@@ -383,7 +391,7 @@ static void no_move_comes(struct rdmux_ep *ep)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- the meeting */
+/* ------------------------------------------------------------------------------------------------- the reconnect handshake */
 
 static void fill_standing(struct rdmux_ep *ep, enum rdmux_frame_type type, struct rdmux_message *out)
 {
@@ -409,7 +417,7 @@ static bool say_standing(struct rdmux_ep *ep, enum rdmux_frame_type type,
            rdmux_channel_send(channel, frame, rdmux_message_encode(&message, frame)) == RDMUX_OK;
 }
 
-/* The other side's HELLO: does it speak of this connection, and from the same process? */
+/* Returns whether the HELLO is for this connection and from the same process as before. */
 static bool is_ours(const struct rdmux_ep *ep, const struct rdmux_hello *hello)
 {
     return memcmp(hello->resume, ep->failover->resume.name, sizeof(hello->resume)) == 0 &&
@@ -434,7 +442,8 @@ static void take_hello(struct rdmux_ep *ep, const uint8_t *bytes, size_t size)
     }
 }
 
-/* Strangers cause these lines: the second, fourth, eighth and so on are logged. */
+/* Logs an impostor. Strangers cause these lines, so only the first, second, fourth, eighth and so
+ * on are logged. */
 static void tell_of_impostor(struct rdmux_ep *ep, const char *how)
 {
     uint32_t count = ++ep->failover->resume.impostors;
@@ -445,7 +454,8 @@ static void tell_of_impostor(struct rdmux_ep *ep, const char *how)
     }
 }
 
-/* Does who says this on the channel know the connection's secret, and is he who the peer was? */
+/* Returns whether the sender on this channel knows the connection's secret and has the peer's
+ * identity. */
 static bool is_proved(struct rdmux_ep *ep, const struct rdmux_channel *channel,
                       const struct rdmux_resume_greeting *greeting,
                       const struct rdmux_message *message)
@@ -460,7 +470,7 @@ static bool is_proved(struct rdmux_ep *ep, const struct rdmux_channel *channel,
     return false;
 }
 
-/* The channel is the endpoint's from now on. */
+/* Makes the channel the endpoint's control channel. */
 static void take_channel(struct rdmux_ep *ep, struct rdmux_channel *channel,
                          const struct rdmux_message *message)
 {
@@ -482,7 +492,7 @@ static void take_channel(struct rdmux_ep *ep, struct rdmux_channel *channel,
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- the connector hears */
+/* ------------------------------------------------------------------------------------------------- messages to the connector */
 
 static void hear_standing(struct rdmux_ep *ep, const uint8_t *bytes, size_t size)
 {
@@ -503,7 +513,7 @@ static void hear_standing(struct rdmux_ep *ep, const uint8_t *bytes, size_t size
 static void fresh_failed(struct rdmux_ep *ep)
 {
     drop_fresh(ep);
-    address_failed(ep, NULL); /* it dials once more */
+    address_failed(ep, NULL); /* rdmux_resume_step() dials again */
 }
 
 static void hear_hello(struct rdmux_ep *ep)
@@ -535,9 +545,9 @@ static void hear_hello(struct rdmux_ep *ep)
     rdmux_ep_control_rests(ep, resume->fresh != NULL ? resume->fresh : ep->channel);
 }
 
-/* ------------------------------------------------------------------------------------------------- the acceptor hears */
+/* ------------------------------------------------------------------------------------------------- claims at the acceptor */
 
-/* The claim is proved. */
+/* Makes a proved claim the control channel. */
 static void take_claim(struct rdmux_ep *ep, struct rdmux_claim *claim,
                        const struct rdmux_message *message)
 {
@@ -545,7 +555,7 @@ static void take_claim(struct rdmux_ep *ep, struct rdmux_claim *claim,
     struct rdmux_channel *channel = claim->channel;
     claim->channel = NULL;
     drop_claims(ep);
-    rdmux_failover_channel_lost(ep); /* the old one, whatever it looks like here */
+    rdmux_failover_channel_lost(ep); /* the old channel is lost, whatever its local state */
     if (rdmux_failover_align(ep, message) &&
         say_standing(ep, RDMUX_FRAME_RESUMED, channel, &greeting)) {
         take_channel(ep, channel, message);
@@ -555,7 +565,8 @@ static void take_claim(struct rdmux_ep *ep, struct rdmux_claim *claim,
     }
 }
 
-/* What one claim has said: RESUME, or it is none. True: it has become the channel, and there are no claims any more. */
+/* Handles the first frame of a claim, which must be RESUME. True: the claim has become the channel,
+ * and all other claims are dropped. */
 static bool hear_claim(struct rdmux_ep *ep, struct rdmux_claim *claim)
 {
     const uint8_t *bytes;
@@ -610,7 +621,7 @@ static void drop_overdue_claims(struct rdmux_ep *ep, uint64_t now_ns)
     }
 }
 
-/* Claims of this address. */
+/* Counts the claims from the same address as `like`. */
 static uint32_t count_claims(const struct rdmux_resume *resume, const struct rdmux_claim *like)
 {
     uint32_t count = 0;
@@ -622,7 +633,8 @@ static uint32_t count_claims(const struct rdmux_resume *resume, const struct rdm
     return count;
 }
 
-/* One goes where there are too many: of the address that has the most the oldest, and where others have as many, of the newcomer's. */
+/* Evicts one claim if there are too many: the oldest of the address with the most claims. On a tie
+ * the address of the newcomer loses its oldest. */
 static void drop_superfluous_claim(struct rdmux_ep *ep, const struct rdmux_claim *newcomer)
 {
     struct rdmux_resume *resume = &ep->failover->resume;
@@ -646,7 +658,7 @@ static void drop_superfluous_claim(struct rdmux_ep *ep, const struct rdmux_claim
     }
 }
 
-/* Takes the socket, whatever happens. */
+/* Adds a claim. Takes the socket over in any case. */
 static void add_claim(struct rdmux_ep *ep, const struct rdmux_resume_mail *mail)
 {
     struct rdmux_resume *resume = &ep->failover->resume;
@@ -675,7 +687,7 @@ static void add_claim(struct rdmux_ep *ep, const struct rdmux_resume_mail *mail)
     }
 }
 
-/* Nothing has come from the address that is dialled, or not all that has to. */
+/* Returns whether the dialled address did not answer completely in time. */
 static bool is_answered_in_vain(const struct rdmux_resume *resume, uint64_t now_ns)
 {
     return connects(resume->ep) && (resume->dialing >= 0 || resume->fresh != NULL) &&

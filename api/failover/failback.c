@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Going back to a better path than the one that a failure has left (attr.failback). One that was lost is gone back to when it has been
- * left alone for the hold-down time and its device is in good order on both sides.
+ * Failback (attr.failback): returns to a better path than the one that a failure left the endpoint
+ * on. A lost path is eligible once it has been left alone for the hold-down time and its device is
+ * usable on both sides.
  *
- * A move ends atomics that are under way as RDMUX_OUTCOME_UNKNOWN. Where it is our own choice there is no need for that: first
- * both sides give their path nothing new and wait until nothing is under way that could not be repeated, and say so to each other (BACK).
- * That is only a courtesy. Who does not get ready in time goes on as before, and the move itself is the one of every failure: nothing
- * depends on BACK but how many outcomes are unknown.
+ * A move ends atomics under way as RDMUX_OUTCOME_UNKNOWN. A voluntary move avoids that. Both sides
+ * first stop giving their path new requests, wait until nothing is under way that could not be
+ * repeated, and tell each other (BACK). BACK is only a courtesy: a side that does not get ready in
+ * time goes on as before, and the move itself is the same as after a failure. Only the number of
+ * unknown outcomes depends on BACK.
  */
 #include "api/core/ep.h"
 #include "api/core/failover.h"
@@ -24,8 +26,8 @@
 
 enum {
     NS_PER_MS = 1000000,
-    READY_NS = 100 * NS_PER_MS, /* for both to get ready */
-    VAIN_DOUBLINGS = 4,         /* of the hold-down time, after moves that did not lead back */
+    READY_NS = 100 * NS_PER_MS, /* time for both sides to get ready */
+    VAIN_DOUBLINGS = 4,         /* hold-down doublings after moves that did not lead back */
 };
 
 static const struct rdmux_offer_path *path_of_rank(const struct rdmux_ep *ep, size_t rank)
@@ -34,7 +36,7 @@ static const struct rdmux_offer_path *path_of_rank(const struct rdmux_ep *ep, si
     return &setup->offer->paths[rdmux_handshake_ours_of_rank(setup->handshake, rank)];
 }
 
-/* Was there ever a path that is better than this one? */
+/* Returns whether a better path than the current one was ever lost. */
 static bool has_lost_a_better_one(const struct rdmux_failover *failover)
 {
     size_t current = rdmux_handshake_current_rank(failover->setup->handshake);
@@ -63,7 +65,7 @@ static void forget(struct rdmux_failback *back)
     back->heard = false;
 }
 
-/* As before; what was held back goes on. */
+/* Stays on the current path; requests held back go on. */
 static void stay(struct rdmux_ep *ep)
 {
     forget(&ep->failover->back);
@@ -77,7 +79,7 @@ static void stay(struct rdmux_ep *ep)
 static void say(struct rdmux_ep *ep, size_t rank, enum rdmux_status status)
 {
     if (ep->shutdown_sent || ep->channel == NULL) {
-        return; /* END was the last word, or nobody hears it */
+        return; /* END was the last word, or there is no channel */
     }
     const struct rdmux_message message = {
         .type = RDMUX_FRAME_BACK, .status = (uint32_t)status, .epoch = ep->info.epoch, .count = rank
@@ -85,7 +87,7 @@ static void say(struct rdmux_ep *ep, size_t rank, enum rdmux_status status)
     rdmux_ep_tell(ep, &message);
 }
 
-/* Nothing that the path was given would end as RDMUX_OUTCOME_UNKNOWN if it were cut now. */
+/* Returns whether cutting the path now would end no request as RDMUX_OUTCOME_UNKNOWN. */
 static bool is_ready(struct rdmux_ep *ep)
 {
     const struct rdmux_failover *failover = ep->failover;
@@ -102,7 +104,7 @@ static bool is_ready(struct rdmux_ep *ep)
     return true;
 }
 
-/* Can the path of this rank be gone back to, as far as this side knows? */
+/* Returns whether this side could move back to the path of this rank. */
 static bool is_in_order(struct rdmux_ep *ep, size_t rank)
 {
     const struct rdmux_offer_path *path = path_of_rank(ep, rank);
@@ -111,8 +113,8 @@ static bool is_in_order(struct rdmux_ep *ep, size_t rank)
            rdmux_fabric_path_is_usable(ep->fabric, path->provider, path->path.device);
 }
 
-/* May the peer have this path? It is to ask for better ones alone, and, as looking at devices takes time, about as often as this side
- * would. */
+/* Returns whether the peer may move to this path. The peer may ask only for better paths and, as
+ * checking devices takes time, about as often as this side would. */
 static bool may_ask_for(struct rdmux_ep *ep, uint64_t rank)
 {
     struct rdmux_failback *back = &ep->failover->back;
@@ -131,7 +133,8 @@ static bool may_go(const struct rdmux_ep *ep)
            !ep->shutdown_sent && !ep->end_received && ep->channel != NULL;
 }
 
-/* A path that is seen to fail meanwhile may be one that the peer has cut already. */
+/* Advances the failback. A path with a fault is left alone here: the peer may have cut it
+ * already. */
 static void go_on(struct rdmux_ep *ep)
 {
     struct rdmux_failback *back = &ep->failover->back;
@@ -158,7 +161,7 @@ static void set_out(struct rdmux_ep *ep, size_t rank)
     rdmux_ep_timer(ep);
 }
 
-/* Is there a path that was lost, is better than this one, and has been left alone for long enough? */
+/* Looks for a better path that was lost and has been left alone long enough. */
 static void look(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
@@ -218,7 +221,7 @@ void rdmux_failback_told(struct rdmux_ep *ep, const struct rdmux_message *messag
 {
     struct rdmux_failback *back = &ep->failover->back;
     if (message->epoch != ep->info.epoch || ep->failover->stage != RDMUX_STEADY) {
-        return; /* it crossed a move */
+        return; /* BACK crossed a move */
     }
     size_t ranked = rdmux_handshake_ranked(ep->failover->setup->handshake);
     if (message->count == 0 || message->count > ranked) {

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The move of an endpoint from a path that failed to the next one.
+ * Moves an endpoint from a failed path to the next one.
  *
- * Each side quiesces the path until nothing of it can touch memory any more, closes it, and says MOVE with the count of messages
- * that came over it. Who has said and heard MOVE knows that both are cut: it settles its requests by the peer's count (replay.c). Then the
- * handshake of the set-up looks for the next path, with the offers and the ranking that there are; the acceptor says which pair is
- * tried. Meanwhile the endpoint's path is one that takes nothing (null_path.c): calls work, and requests wait.
+ * Each side quiesces its path until the path can touch memory no more, closes it, and sends MOVE
+ * with the count of messages that came over it. A side that has sent and received MOVE knows that
+ * both paths are cut, and settles its requests by the peer's count (replay.c). Then the handshake
+ * of the set-up searches for the next path, with the existing offers and ranking; the acceptor
+ * chooses the pair to try. Meanwhile the endpoint is on the null path (null_path.c): calls work,
+ * and requests wait.
  */
 #include "api/failover/failover.h"
 
@@ -29,18 +31,19 @@
 
 enum {
     NS_PER_MS = 1000000,
-    /* A move that begins so soon after another continues it, and its limits. */
+    /* A move that begins within this time after another one continues it and its limits. */
     HEELS_NS = 1000 * NS_PER_MS,
-    /* Between the rounds in which every pair was tried: twice as long each time. */
+    /* Pause between rounds in which every pair was tried; doubles each round. */
     FIRST_PAUSE_NS = 50 * NS_PER_MS,
     PAUSE_DOUBLINGS = 4,
-    /* For an attempt, where there are others: twice as long in each round, so that one that swallows everything does not keep the move
-     * from the next for path_timeout_ms, and one that takes its time works in the end. */
+    /* Limit of one attempt where there are other pairs; doubles each round. So a path that swallows
+     * everything does not delay the move to the next one by path_timeout_ms, and a slow path works
+     * in the end. */
     FIRST_ATTEMPT_MS = 200,
     ATTEMPT_DOUBLINGS = 16,
     CUT_STEP_NS = NS_PER_MS,
-    LOOK_NS = 10 * 1000, /* between two looks at the control channel while RECEIVED is awaited */
-    ATTEMPT_BITS = 16,   /* of an attempt's number; the epoch is above */
+    LOOK_NS = 10 * 1000, /* period of control-channel checks while RECEIVED is awaited */
+    ATTEMPT_BITS = 16,   /* low bits of an attempt's number; the epoch is above */
 };
 
 /* ------------------------------------------------------------------------------------------------- life */
@@ -126,7 +129,8 @@ static struct rdmux_handshake *handshake_of(const struct rdmux_ep *ep)
     return setup->handshake;
 }
 
-/* The peer has counted so many. False: it cannot have. */
+/* Settles requests by the peer's count and starts the next epoch. False: the count is
+ * impossible. */
 static bool begin_epoch(struct rdmux_ep *ep, uint64_t count)
 {
     struct rdmux_failover *failover = ep->failover;
@@ -140,8 +144,9 @@ static bool begin_epoch(struct rdmux_ep *ep, uint64_t count)
     return true;
 }
 
-/* The ranks in the order in which they are tried: the one to go back to, if that is what the move is for; those in good repute; the one
- * that was lost just now, but worked till then; those that were tried in vain within the hold-down time; those that are lost again and again. */
+/* Orders the ranks for the search: first the failback goal, if this move is a failback. Then
+ * healthy paths, the path that was just lost but worked until then, paths that were tried in vain
+ * within the hold-down time, and paths that fail repeatedly. */
 static void order_pairs(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
@@ -174,7 +179,7 @@ static void order_pairs(struct rdmux_ep *ep)
     failover->order_count = count;
 }
 
-/* Both sides are cut. */
+/* Searches for the next path; both sides are cut. */
 static void search(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
@@ -195,7 +200,7 @@ static void search(struct rdmux_ep *ep)
     ep->fabric->life->negotiate(ep);
 }
 
-/* Goes on with the cut until the path is quiet, then closes it and says so. */
+/* Quiesces the path; once it is quiet, closes it and sends MOVE. */
 static void cut(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
@@ -238,7 +243,7 @@ bool rdmux_failover_leaves_out(const struct rdmux_ep *ep, size_t rank)
     return oldest != 0 && rdmux_now(ep->fabric) - oldest < failover->hold_ns;
 }
 
-/* The path that is in use has failed. One that does so again and again is told of. */
+/* Records the failure of the current path; logs a path that fails repeatedly. */
 static void note_loss(struct rdmux_ep *ep, uint64_t now_ns)
 {
     struct rdmux_failover *failover = ep->failover;
@@ -288,7 +293,7 @@ static void begin(struct rdmux_ep *ep, enum rdmux_status status, const char *tex
     ep->blocked = true;
     ep->fault = RDMUX_OK;
     ep->fault_deadline_ns = 0;
-    ep->is_unexplained = false; /* a refusal, if it was one, shows when the import is resolved anew */
+    ep->is_unexplained = false; /* a refusal shows when the import is resolved anew */
     ep->silence_asked = false;
     ep->awaited_revokes = 0;
     stay_busy(ep);
@@ -296,7 +301,8 @@ static void begin(struct rdmux_ep *ep, enum rdmux_status status, const char *tex
     rdmux_ep_timer(ep);
 }
 
-/* What a caller or a peer did wrong would go wrong on every path. */
+/* Returns whether the error belongs to the path. An error of the caller or the peer would recur on
+ * every path. */
 static bool is_of_the_path(enum rdmux_status status)
 {
     switch (status) {
@@ -317,7 +323,7 @@ bool rdmux_failover_takes_fault(struct rdmux_ep *ep)
         return false;
     }
     if (failover->stage == RDMUX_SEARCHING) {
-        return true; /* the attempt's, see rdmux_trial_step() */
+        return true; /* a fault of the attempt, see rdmux_trial_step() */
     }
     if (failover->stage != RDMUX_STEADY) {
         ep->fault = RDMUX_OK;
@@ -326,15 +332,16 @@ bool rdmux_failover_takes_fault(struct rdmux_ep *ep)
     if (!is_of_the_path((enum rdmux_status)ep->fault)) {
         return false;
     }
-    ep->fabric->life->control_ready(ep); /* if the peer has told its end, it is that */
+    ep->fabric->life->control_ready(ep); /* if the peer has announced its end, that is the cause */
     if (ep->phase == RDMUX_PHASE_READY && failover->stage == RDMUX_STEADY && ep->fault != RDMUX_OK) {
         begin(ep, (enum rdmux_status)ep->fault, ep->fault_text);
     }
     return true;
 }
 
-/* It may be the way there that is gone, and another address of the peer's answers. The channel is dialled again, for as long as that may
- * take; so a peer that is gone is the end after twice the liveness time. */
+/* The route may be gone while another address of the peer answers. Dials the control channel again,
+ * for as long as a reconnect may take. So a peer that is gone ends the endpoint after twice the
+ * liveness time. */
 bool rdmux_failover_takes_silence(struct rdmux_ep *ep, const char *text)
 {
     struct rdmux_failover *failover = ep->failover;
@@ -342,7 +349,7 @@ bool rdmux_failover_takes_silence(struct rdmux_ep *ep, const char *text)
         return false;
     }
     if (failover->resume.deadline_ns != 0) {
-        return true; /* until then */
+        return true; /* until that deadline */
     }
     rdmux_resume_elsewhere(ep);
     if (!rdmux_resume_begin(ep, text)) {
@@ -377,7 +384,7 @@ static void take_move(struct rdmux_ep *ep, const struct rdmux_message *message)
         return;
     }
     if (ep->shutdown_sent) {
-        return; /* behind its MOVE the peer reads END, and ends: ENDED is under way */
+        return; /* the peer reads END after its MOVE, and ends: ENDED is under way */
     }
     failover->heard = true;
     failover->heard_count = message->count;
@@ -393,7 +400,7 @@ static void take_move(struct rdmux_ep *ep, const struct rdmux_message *message)
 static void take_count(struct rdmux_ep *ep, const struct rdmux_message *message)
 {
     if (ep->failover->stage != RDMUX_STEADY || message->epoch < ep->info.epoch) {
-        return; /* MOVE says more, or said it */
+        return; /* MOVE tells more, or told it already */
     }
     if (message->epoch > ep->info.epoch || !rdmux_replay_counted(ep, message->count)) {
         rdmux_ep_fail(ep, RDMUX_PROTOCOL,
@@ -461,7 +468,7 @@ void rdmux_failover_lost(struct rdmux_ep *ep, enum rdmux_status status, const ch
                       failover->cause_text, failover->attempts);
         return;
     }
-    if (status == RDMUX_TIMED_OUT) { /* the control channel's silence is its loss */
+    if (status == RDMUX_TIMED_OUT) { /* silence of the control channel counts as its loss */
         rdmux_resume_elsewhere(ep);
         if (rdmux_resume_begin(ep, text)) {
             return;
@@ -506,7 +513,7 @@ void rdmux_failover_arrived(struct rdmux_ep *ep, struct rdmux_provider_ep *path)
     rdmux_ep_timer(ep);
 }
 
-/* ------------------------------------------------------------------------------------------------- the channel lost */
+/* ------------------------------------------------------------------------------------------------- loss of the control channel */
 
 void rdmux_failover_channel_lost(struct rdmux_ep *ep)
 {
@@ -514,7 +521,7 @@ void rdmux_failover_channel_lost(struct rdmux_ep *ep)
     failover->heard = false;
     rdmux_failback_give_up(ep);
     if (failover->stage ==
-        RDMUX_SEARCHING) { /* the epoch has carried nothing, and the next is due */
+        RDMUX_SEARCHING) { /* the epoch carried nothing, and the next one is due */
         rdmux_trial_close(ep);
         free_proof(ep->setup);
         rdmux_joins_remove(ep->fabric, ep);
@@ -564,7 +571,7 @@ void rdmux_failover_resumed(struct rdmux_ep *ep, const struct rdmux_message *sta
     rdmux_cq_pend(ep->cq, ep);
 }
 
-/* ------------------------------------------------------------------------------------------------- going on */
+/* ------------------------------------------------------------------------------------------------- steps and deadlines */
 
 static uint64_t time_limit(const struct rdmux_failover *failover)
 {
@@ -586,8 +593,8 @@ static void step_search(struct rdmux_ep *ep)
     ep->fabric->life->set_up(ep);
 }
 
-/* A program that polls hears of the control channel when the service thread has been told of it, and that may take its time
- * where processors are busy. Whoever waits for RECEIVED looks by itself. */
+/* Checks the control channel while RECEIVED is awaited. A polling program learns of the control
+ * channel through the service thread, which may be late where processors are busy. */
 static bool await_count(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Failover: an endpoint whose path fails goes on over another one. failover.c is the move from one path to the next, replay.c
- * what an endpoint does so that it can be moved: it keeps every request until the peer's library is known to have it. All by the
- * cq's owner; failback.c goes back to a better one. An endpoint without it has ep->failover NULL and pays nothing.
+ * Failover moves an endpoint whose path fails to another path. failover.c moves the endpoint from
+ * one path to the next. replay.c keeps every request until the peer's library is known to have it,
+ * so that the endpoint can be moved. control_reconnect.c reconnects a lost control channel.
+ * failback.c returns to a better path. All of it runs as the cq's owner, except functions marked
+ * "any thread". An endpoint without failover has ep->failover NULL and pays nothing.
  *
- * An epoch is the time of one path. The messages (sends and write_imms) of one direction have numbers, from 1, over all of them. The
- * receiver's library counts those whose receive completed and says so (RECEIVED). A message is confirmed when it is counted; a
- * write when a request that shows it is: a later message, a later read, atomic or PLACED request that is done, or a flush of ours;
- * what reads, when it is done. Only confirmed requests are returned.
+ * An epoch is the time on one path. The messages (sends and write_imms) of one direction are
+ * numbered from 1 across all epochs. The receiver's library counts the messages whose receive
+ * completed and reports the count (RECEIVED). A message is confirmed once it is counted. A write is
+ * confirmed once a later request proves its placement: a message that is counted, a read, atomic or
+ * PLACED request that is done, or a flush by this library. A read or atomic is confirmed once it is
+ * done. Only confirmed requests are returned.
  */
 #ifndef RDMUX_API_FAILOVER_H
 #define RDMUX_API_FAILOVER_H
@@ -18,7 +22,7 @@
 #include "api/core/failover.h"
 #include "api/core/mail.h"
 
-/* A socket that has said the HELLO of a connection to resume. */
+/* A socket on which the peer sent the HELLO of a control-channel reconnect. */
 struct rdmux_resume_mail {
     struct rdmux_mail mail;
     struct rdmux_fabric *fabric;
@@ -30,105 +34,119 @@ struct rdmux_resume_mail {
 
 extern const struct rdmux_failover_hooks rdmux_failover_hooks;
 
-/* failover.c. For an endpoint whose set-up has succeeded, with its setup: which stays. */
+/* failover.c. rdmux_failover_create() adds failover to an endpoint whose set-up has succeeded.
+ * rdmux_failover_keep_setup() then moves the set-up to failover. */
 enum rdmux_status rdmux_failover_create(struct rdmux_ep *ep);
 void rdmux_failover_keep_setup(struct rdmux_ep *ep);
 void rdmux_failover_destroy(struct rdmux_ep *ep);
-/* The path has failed. False: that is the endpoint's end, or failover is not its. */
+/* Handles a path failure. False: the failure ends the endpoint, or failover does not apply. */
 bool rdmux_failover_takes_fault(struct rdmux_ep *ep);
-/* Nothing has come from the peer for the liveness time, over path and channel. False: that is the endpoint's end. */
+/* Handles silence of the peer on path and channel for the liveness time. False: the silence ends
+ * the endpoint. */
 bool rdmux_failover_takes_silence(struct rdmux_ep *ep, const char *text);
-/* A path that fails is not the endpoint's any more, nor one that it might get. */
+/* Returns whether `path` is the failed path that is still being quiesced; its events are
+ * ignored. */
 bool rdmux_failover_ignores(const struct rdmux_ep *ep, const struct rdmux_provider_ep *path);
-/* MOVE and RECEIVED have come. */
+/* Handles MOVE, RECEIVED and BACK. */
 void rdmux_failover_told(struct rdmux_ep *ep, const struct rdmux_message *message);
-/* What the handshake asks for: the next pair; the path works; there is none. */
+/* Chooses the next pair of paths when the handshake asks for one. */
 void rdmux_failover_choose(struct rdmux_ep *ep);
-/* path: the endpoint's next, open and connected. */
+/* Takes over the next path, which is open and connected. rdmux_failover_lost() handles a search
+ * that ended without a path. */
 void rdmux_failover_arrived(struct rdmux_ep *ep, struct rdmux_provider_ep *path);
 void rdmux_failover_lost(struct rdmux_ep *ep, enum rdmux_status status, const char *text);
-/* Goes on with what is due. */
+/* Runs the work that is due. */
 void rdmux_failover_step(struct rdmux_ep *ep);
-/* The cq is about to sleep: what waits for a moment of quiet is due. Returns whether anything was done. */
+/* Runs the work that waits for quiet, before the cq sleeps. Returns whether any work was done. */
 bool rdmux_failover_quiet(struct rdmux_ep *ep);
 uint64_t rdmux_failover_deadline(const struct rdmux_ep *ep);
-/* The endpoint ends: it has the path that it had, or none. */
+/* The endpoint ends: gives it back the path that is still being quiesced, or none. */
 void rdmux_failover_abandon(struct rdmux_ep *ep);
 
-/* Leaves a path that works for a better one. */
+/* Leaves a working path for a better one. */
 void rdmux_failover_return(struct rdmux_ep *ep, const struct rdmux_offer_path *to);
-/* Has the pair of this rank failed so often within the hold-down time that it is tried only when no other works? */
+/* Returns whether the pair of this rank failed so often within the hold-down time that it is tried
+ * only when no other works. */
 bool rdmux_failover_leaves_out(const struct rdmux_ep *ep, size_t rank);
 
-/* failback.c. A move is over; it was not to a better path after all. */
+/* failback.c. rdmux_failback_arrived(): a move is over. rdmux_failback_give_up(): the move does not
+ * lead to a better path. */
 void rdmux_failback_arrived(struct rdmux_ep *ep);
 void rdmux_failback_give_up(struct rdmux_ep *ep);
-/* Goes on with what is due. True: it is to be called again soon. */
+/* Runs the work that is due. Returns true if it must be called again soon. */
 bool rdmux_failback_step(struct rdmux_ep *ep);
 uint64_t rdmux_failback_deadline(const struct rdmux_ep *ep);
-/* BACK has come. */
+/* Handles BACK. */
 void rdmux_failback_told(struct rdmux_ep *ep, const struct rdmux_message *message);
 static inline bool rdmux_failback_holds(const struct rdmux_ep *ep)
 {
     return ep->failover->back.goal != 0 && ep->failover->stage == RDMUX_STEADY;
 }
 
-/* The device that the endpoint may not leave, for as long as the peer has an import whose atomics hold on it alone; "": it may go anywhere. */
+/* Returns the only device that the endpoint may use while the peer has an import whose atomics are
+ * valid on that device alone. "": any device. */
 const char *rdmux_failover_bound_device(struct rdmux_ep *ep);
 
-/* The control channel is lost: what the handshake was at is given up, and MOVE will be said again. */
+/* Handles the loss of the control channel: gives up what the handshake was doing; MOVE will be sent
+ * again. */
 void rdmux_failover_channel_lost(struct rdmux_ep *ep);
-/* The peer's standing, once there is a channel again: false if the endpoint has ended of it. Then: goes on from there. */
+/* rdmux_failover_align() compares this side with the peer's state (RESUME, RESUMED) on a
+ * reconnected channel. False: the endpoint ended because of it. rdmux_failover_resumed() continues
+ * from that state. */
 bool rdmux_failover_align(struct rdmux_ep *ep, const struct rdmux_message *standing);
 void rdmux_failover_resumed(struct rdmux_ep *ep, const struct rdmux_message *standing);
 
-/* resume.c. */
+/* control_reconnect.c */
 enum rdmux_status rdmux_resume_create(struct rdmux_ep *ep);
 void rdmux_resume_leave(struct rdmux_ep *ep);
-/* The channel is lost, text tells how. False: it cannot be had again. */
+/* The channel is lost for the reason in `text`: starts a control-channel reconnect. False: no
+ * reconnect is possible. */
 bool rdmux_resume_begin(struct rdmux_ep *ep, const char *text);
-/* The address in use does not answer: if there is another one, that is dialled first. */
+/* The address in use does not answer: the next dial goes to another address first, if there is
+ * one. */
 void rdmux_resume_elsewhere(struct rdmux_ep *ep);
-/* This side has said MOVE and waits for the peer's. */
+/* This side has sent MOVE and waits for the MOVE of the peer. */
 void rdmux_resume_await_move(struct rdmux_ep *ep);
-/* Something has happened on a control descriptor; time has passed. */
+/* rdmux_resume_ready() handles an event on a control descriptor, rdmux_resume_step() the time. */
 void rdmux_resume_ready(struct rdmux_ep *ep);
 void rdmux_resume_step(struct rdmux_ep *ep);
 uint64_t rdmux_resume_deadline(const struct rdmux_ep *ep);
-/* REVOKE has been said, or could not be; REVOKED has come. */
+/* Note a REVOKE that was sent or could not be sent, and the REVOKED that answers it. */
 void rdmux_resume_note_revocation(struct rdmux_ep *ep, uint64_t region, uint32_t number);
 void rdmux_resume_revocation_answered(struct rdmux_ep *ep, uint64_t region, uint32_t number);
-/* Any thread. Does a HELLO ask to resume a connection? Mails the endpoint, false if there is none. */
+/* Any thread. rdmux_resume_is_asked() returns whether a HELLO asks to reconnect a control channel.
+ * rdmux_resume_find() mails the endpoint; false if there is none. */
 bool rdmux_resume_is_asked(const uint8_t hello[RDMUX_HELLO_SIZE]);
 bool rdmux_resume_find(struct rdmux_fabric *fabric, struct rdmux_resume_mail *mail);
 void rdmux_resume_deliver(struct rdmux_cq *cq, struct rdmux_mail *base);
 
-/* replay.c. Counts receives and confirms what can be. */
+/* replay.c. Counts receives and confirms all requests that can be confirmed. */
 void rdmux_replay_confirm(struct rdmux_ep *ep);
-/* The peer has counted so many. False: more than there are. */
+/* Takes the count of messages that the peer reported. False: the count is impossible. */
 bool rdmux_replay_counted(struct rdmux_ep *ep, uint64_t count);
-/* Says RECEIVED, posts a flush, where they are due; quiet: now, else they may wait a moment. Returns
- * whether something waits. */
+/* Sends RECEIVED and posts a flush where they are due. quiet: at once, else they may wait a moment.
+ * Returns whether work still waits. */
 bool rdmux_replay_step(struct rdmux_ep *ep, bool quiet);
-/* Is a message done here, and only not counted yet? */
+/* Returns whether the oldest unconfirmed request is a message that is done but not yet counted by
+ * the peer. */
 bool rdmux_replay_awaits_count(const struct rdmux_ep *ep);
-/* Says RECEIVED, if there is anything to say. */
+/* Sends RECEIVED if the count has changed. */
 void rdmux_replay_tell(struct rdmux_ep *ep);
-/* The path is quiesced: receives that were not filled are taken back, lists are the application's. Before the
- * path is closed. */
+/* The path is quiesced and will be closed: takes unfilled receives back and restores the
+ * scatter/gather lists of the application. */
 void rdmux_replay_cut(struct rdmux_ep *ep);
-/* The peer's path is, too, and it has counted so many: what is done, what is in doubt, what is done again. False: it cannot have
- * counted so many. */
+/* The peer's path is quiesced, too, and the peer has counted `count` messages: settles which
+ * requests are done, in doubt, or repeated. False: the count is impossible. */
 bool rdmux_replay_settle(struct rdmux_ep *ep, uint64_t count);
-/* The next path is the endpoint's: offers receives; requests may go. */
+/* The next path is attached: offers receives and prepares requests for it. */
 void rdmux_replay_resume(struct rdmux_ep *ep);
-/* How many requests of the send ring, of `run` from `next` on, can go to the path: those before the first that is settled, or
- * names an import that is not resolved yet. */
+/* Returns how many of the `run` requests from `next` on in the send ring can go to the path: those
+ * before the first that is settled or names an unresolved import. */
 uint64_t rdmux_replay_run(struct rdmux_ep *ep, uint64_t run);
-/* An import's place on the path becomes another one, in all requests that name it. */
+/* Replaces an import's provider part in all requests that name it. */
 void rdmux_replay_remote_cut(struct rdmux_ep *ep, const struct rdmux_provider_remote *from,
                              struct rdmux_provider_remote *to);
-/* The endpoint ends: what is not confirmed is not done. */
+/* The endpoint ends: marks unconfirmed requests as not done. */
 void rdmux_replay_end(struct rdmux_ep *ep);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * What failover needs of requests: they stay in their ring until they are confirmed, so that those the peer does not have can be given
- * to another path. failover.h says what is confirmed when. The provider knows nothing of it: a record that it has finished is done, and
- * merely is not returned before `confirmed` has passed it.
+ * Replay: keeps requests in their ring until they are confirmed, so that requests the peer did not
+ * receive can be given to another path. failover.h defines when a request is confirmed. The
+ * provider knows nothing of it: a record that the provider finished is done, and is only not
+ * returned before `confirmed` has passed it.
  */
 #include "api/core/ep.h"
 #include "api/core/failover.h"
@@ -22,8 +23,8 @@
 #include <string.h>
 
 enum {
-    QUIET_NS = 50 * 1000, /* of quiet, after which RECEIVED and flushes are due */
-    MOST_UNTOLD = 64,     /* receives, or writes, after which they are due at once */
+    QUIET_NS = 50 * 1000, /* quiet time after which RECEIVED and flushes are due */
+    MOST_UNTOLD = 64,     /* receives or writes after which they are due at once */
 };
 
 static bool is_message(const struct rdmux_request *request)
@@ -37,7 +38,8 @@ static bool is_atomic(const struct rdmux_request *request)
     return request->op == RDMUX_OP_FETCH_ADD || request->op == RDMUX_OP_COMPARE_SWAP;
 }
 
-/* Done, it shows that every earlier write is in the peer's memory. */
+/* Returns whether the request is done and so proves that every earlier write is in the peer's
+ * memory. */
 static bool shows_placement(const struct rdmux_request *request)
 {
     return request->done && request->status == RDMUX_OK &&
@@ -61,7 +63,7 @@ static void count_shared(struct rdmux_ep *ep)
     }
 }
 
-/* Before anything is returned. */
+/* Counts completed receives before any of them is returned. */
 static void count_receives(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
@@ -83,13 +85,13 @@ static void count_receives(struct rdmux_ep *ep)
     }
 }
 
-/* Moves `marked` behind the message with the number that the peer has counted up to. */
+/* Moves `marked` past the last message that the peer has counted. */
 static void mark(struct rdmux_ep *ep, uint64_t until)
 {
     struct rdmux_failover *failover = ep->failover;
     while (failover->marked_number < failover->acked && failover->marked != until) {
         const struct rdmux_request *request = rdmux_ring_record(&ep->send, failover->marked++);
-        /* One whose outcome is not known was not given to this path. */
+        /* a request with an unknown outcome was not given to this path */
         failover->marked_number += is_message(request) && request->status != RDMUX_OUTCOME_UNKNOWN;
     }
     failover->placed = larger(failover->placed, failover->marked);
@@ -144,7 +146,7 @@ void rdmux_replay_confirm(struct rdmux_ep *ep)
         is_confirmed(failover, rdmux_ring_record(ring, failover->confirmed), failover->confirmed)) {
         failover->confirmed++;
     }
-    /* Records behind are returned and used again. */
+    /* Records before `confirmed` are returned and reused. */
     failover->marked = larger(failover->marked, failover->confirmed);
     failover->looked = larger(failover->looked, failover->confirmed);
     failover->placed = larger(failover->placed, failover->confirmed);
@@ -164,13 +166,13 @@ bool rdmux_replay_awaits_count(const struct rdmux_ep *ep)
     return failover->confirmed != ep->send.next && oldest->done && is_message(oldest);
 }
 
-/* ------------------------------------------------------------------------------------------------- telling */
+/* ------------------------------------------------------------------------------------------------- reporting */
 
 void rdmux_replay_tell(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
     if (failover->stage != RDMUX_STEADY || ep->channel == NULL) {
-        return; /* MOVE has said it, or will; or RESUME */
+        return; /* MOVE or RESUME has told the count, or will */
     }
     count_receives(ep);
     failover->untold_ns = 0;
@@ -226,7 +228,7 @@ static uint64_t length_of(const struct rdmux_request *request)
     return length;
 }
 
-/* Lists name regions, until there is a path to find registrations for. */
+/* Makes scatter/gather lists name regions until a new path has registrations. */
 static void forget_registrations(struct rdmux_ep *ep, struct rdmux_request *request)
 {
     for (uint16_t i = 0; i < request->sge_count; i++) {
@@ -289,7 +291,7 @@ void rdmux_replay_cut(struct rdmux_ep *ep)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- doing it again */
+/* ------------------------------------------------------------------------------------------------- settling and repeating */
 
 static void end_as(struct rdmux_request *request, enum rdmux_status status)
 {
@@ -297,11 +299,12 @@ static void end_as(struct rdmux_request *request, enum rdmux_status status)
     request->status = status;
 }
 
-/* A request that was with the path. What reads has its result, or nothing. */
+/* Settles a request that was with the path. A read or atomic that is done has its result; any other
+ * has none. */
 static void settle(const struct rdmux_failover *failover, struct rdmux_request *request, uint64_t at)
 {
     if (request->status == RDMUX_OUTCOME_UNKNOWN) {
-        return; /* by a move before, whatever has been counted since */
+        return; /* set by an earlier move, whatever has been counted since */
     }
     bool reads = rdmux_op_reads(request->op);
     if (reads ? request->done && request->status == RDMUX_OK
@@ -343,7 +346,7 @@ bool rdmux_replay_settle(struct rdmux_ep *ep, uint64_t count)
     failover->marked = larger(failover->marked, ring->next);
     failover->placed = larger(failover->placed, ring->next);
     failover->looked = ring->next;
-    failover->told = failover->received; /* MOVE has said it */
+    failover->told = failover->received; /* MOVE has told the count */
     failover->untold_ns = 0;
     failover->unplaced_ns = 0;
     return true;
@@ -358,7 +361,7 @@ void rdmux_replay_resume(struct rdmux_ep *ep)
     for (uint64_t at = ep->send.next; at != ep->send.head; at++) {
         find_registrations(ep, rdmux_ring_record(&ep->send, at));
     }
-    ep->fenced_until = ep->send.head; /* those that go again may have one */
+    ep->fenced_until = ep->send.head; /* repeated requests may have a fence */
     rdmux_ep_offer_receives_again(ep, failover->seen);
 }
 
@@ -373,7 +376,7 @@ void rdmux_replay_remote_cut(struct rdmux_ep *ep, const struct rdmux_provider_re
     }
 }
 
-/* The import that a request names is resolved for this path; false: not yet. */
+/* Points the request at its import on this path. False: the import is not resolved yet. */
 static bool find_remote(struct rdmux_request *request)
 {
     if (request->remote == NULL) {
@@ -398,7 +401,7 @@ static bool find_remote(struct rdmux_request *request)
 uint64_t rdmux_replay_run(struct rdmux_ep *ep, uint64_t run)
 {
     struct rdmux_ring *ring = &ep->send;
-    if (rdmux_failback_holds(ep)) { /* but what has begun comes to its end */
+    if (rdmux_failback_holds(ep)) { /* but a request in progress completes */
         run = ep->segments != NULL && ep->segments->given != 0 ? 1 : 0;
     }
     for (uint64_t i = 0; i < run; i++) {

@@ -21,7 +21,7 @@ void rdmux_ep_say(struct rdmux_ep *ep, const uint8_t *frame, size_t size)
     }
     if (ep->failover != NULL) {
         struct rdmux_resume *resume = &ep->failover->resume;
-        resume->is_broken = true; /* not within this call: the caller may be reading from it */
+        resume->is_broken = true; /* the caller may be reading it: closed after this call */
         snprintf(resume->text, sizeof(resume->text), "%s", rdmux_last_error());
         rdmux_cq_pend(ep->cq, ep);
     } else if (ep->fault == RDMUX_OK) {
@@ -42,7 +42,7 @@ void rdmux_ep_tell(struct rdmux_ep *ep, const struct rdmux_message *message)
     }
 }
 
-/* What has come is the peer's to know before the end. */
+/* Reports the received messages, which the peer must know before the end. */
 void rdmux_ep_tell_received(struct rdmux_ep *ep)
 {
     if (ep->failover != NULL) {
@@ -60,7 +60,7 @@ void rdmux_ep_tell_end(struct rdmux_ep *ep)
     switch ((enum rdmux_status)ep->status) {
     case RDMUX_OK:
         if (ep->phase != RDMUX_PHASE_READY) {
-            return; /* an orderly end has said everything */
+            return; /* an orderly end has been announced already */
         }
         snprintf(message.text, sizeof(message.text), "the peer closed its endpoint");
         break;

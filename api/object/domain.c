@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Domains: devices of providers that are open, each with the registrations of all regions. */
+/* Domains: open devices of providers, each with registrations of all regions. */
 #include "api/object/domain.h"
 
 #include "api/core/cq.h"
@@ -36,7 +36,8 @@ bool rdmux_fabric_domain_is_open(struct rdmux_fabric *fabric, const struct rdmux
     return found;
 }
 
-/* What a device tells concerns its endpoints: their provider ends them at its next poll, which the poke brings about. */
+/* Handles device events. An event concerns the endpoints of the device; their provider ends them at
+ * its next poll, which the poke triggers. */
 static void device_tells(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
 {
     struct rdmux_domain_slot *slot = RDMUX_CONTAINER(watch, struct rdmux_domain_slot, events);
@@ -108,7 +109,7 @@ enum rdmux_status rdmux_fabric_domain(struct rdmux_fabric *fabric,
     slot->path = *path;
     slot->domain = domain;
     slot->gone = false;
-    fabric->domain_count++; /* regions made from now on register with it; the older ones here */
+    fabric->domain_count++; /* new regions register themselves; older ones below */
     status = rdmux_mr_register_all(fabric, domain);
     if (status != RDMUX_OK) {
         fabric->domain_count--;

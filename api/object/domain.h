@@ -5,13 +5,14 @@
 
 #include "api/core/fabric.h"
 
-/* The domain for a path, opened when first asked for (and then all living regions registered with
- * it). */
+/* Returns the domain for a path. The first call opens the domain and registers all living regions
+ * with it. */
 enum rdmux_status rdmux_fabric_domain(struct rdmux_fabric *fabric,
                                       const struct rdmux_provider_ops *ops,
                                       const struct rdmux_local_path *path,
                                       struct rdmux_provider_domain **out);
-/* The same without opening: false if it is not open, or somebody is opening one just now. Never waits. */
+/* Returns whether the domain is open. Never opens one and never waits: returns false while another
+ * thread holds setup_lock, such as to open a domain. */
 bool rdmux_fabric_domain_is_open(struct rdmux_fabric *fabric, const struct rdmux_provider_ops *ops,
                                  const struct rdmux_local_path *path);
 

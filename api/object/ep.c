@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Endpoints: attributes, life, end, information. The data path is post.c, set-up connection.c, the rest control.c. */
+/* Endpoints: attributes, life, end, information. The data path is data/post.c, set-up
+ * setup/handshake_driver.c, the control channel session/control.c. */
 #include "api/object/ep.h"
 
 #include "api/core/cq.h"
@@ -45,7 +46,7 @@ enum {
     DEFAULT_FAILOVER_ATTEMPTS = 64,
     DEFAULT_FAILOVER_TIME_MS = 30000,
     DEFAULT_FAILBACK_HOLD_MS = 10000,
-    END_DEADLINE_MS = 10000, /* for copies in progress, where liveness is RDMUX_NEVER */
+    END_DEADLINE_MS = 10000, /* for copies in progress where liveness is RDMUX_NEVER */
 };
 
 /* ------------------------------------------------------------------------------------------------- attributes */
@@ -61,7 +62,7 @@ static enum rdmux_status check_numbers(struct rdmux_ep_attr *to)
         const char *name;
         size_t offset;
         uint32_t least, most, standard;
-        uint32_t also; /* a further value that is allowed */
+        uint32_t also; /* a further allowed value */
         const char *why;
     } fields[] = {
 #define FIELD(name) #name, offsetof(struct rdmux_ep_attr, name)
@@ -249,21 +250,23 @@ void rdmux_ep_attach(struct rdmux_ep *ep, struct rdmux_provider_ep *path)
     ep->phase = RDMUX_PHASE_READY;
     ep->has_lane = ep->plain == NULL && rdmux_lane_is_possible(ep);
     if (ep->plain != NULL && ep->srq == NULL) {
-        rdmux_ep_offer_waiting_receives(ep); /* the others were offered before it was connected */
+        rdmux_ep_offer_waiting_receives(ep); /* earlier ones were offered before it was connected */
     } else {
         rdmux_ep_offer_all_receives(ep);
     }
 }
 
-/* Has the provider seen the send side's request at this place, or a piece of it? */
+/* Returns whether the provider has seen the request at this place of the send ring, or a part of
+ * it. */
 static bool has_started(const struct rdmux_ep *ep, uint64_t at)
 {
     return at < ep->send.next ||
            (at == ep->send.next && ep->segments != NULL && ep->segments->given != 0);
 }
 
-/* Ends every request that is not done: the oldest of the send side with the cause, the others as flushed. Later ones that were
- * done out of order are flushed as well: a success says of every earlier request that it succeeded. */
+/* Ends every request that is not done: the oldest send with the cause, all others as flushed.
+ * Flushes also later requests that were done out of order, as a success means that every earlier
+ * request succeeded. */
 static void flush_requests(struct rdmux_ep *ep)
 {
     uint32_t cause = ep->status == RDMUX_OK || ep->cause_told ? RDMUX_FLUSHED : ep->status;
@@ -284,7 +287,7 @@ static void flush_requests(struct rdmux_ep *ep)
                    (failed && request->status != RDMUX_OUTCOME_UNKNOWN)) {
             request->status = RDMUX_FLUSHED;
         } else {
-            cause = RDMUX_FLUSHED; /* the provider gave it to this one */
+            cause = RDMUX_FLUSHED; /* the provider gave the cause to this request */
         }
         failed = true;
     }
@@ -363,7 +366,7 @@ static void close_path(struct rdmux_ep *ep)
     ep->path = NULL;
 }
 
-/* Nobody reaches this endpoint any more: channel, joins, revocations. */
+/* Detaches the endpoint from control channel, joins and revocations, so that nothing reaches it. */
 static void leave_control(struct rdmux_ep *ep)
 {
     if (ep->heartbeat_group != NULL) {
@@ -386,7 +389,8 @@ static void leave_control(struct rdmux_ep *ep)
     rdmux_mr_importer_gone(ep->fabric, ep->id);
 }
 
-/* rdmux_accept() has not returned the endpoint yet: nobody can hear of its end. */
+/* Returns whether rdmux_accept() has not returned the endpoint yet, so that the program cannot
+ * learn of its end. */
 static bool is_held(const struct rdmux_ep *ep)
 {
     return (ep->events & RDMUX_EVENT_HELD) != 0;
@@ -441,7 +445,7 @@ static void start_ending(struct rdmux_ep *ep)
     uint64_t wait_ms = ep->info.liveness_ms == RDMUX_NEVER ? END_DEADLINE_MS : ep->info.liveness_ms;
     ep->phase = RDMUX_PHASE_ENDING;
     ep->ending_deadline_ns = rdmux_now(ep->fabric) + wait_ms * 1000000;
-    rdmux_list_remove(&ep->busy_link); /* with failover it may be there */
+    rdmux_list_remove(&ep->busy_link); /* it may be listed already, with failover */
     rdmux_list_append(&ep->cq->busy, &ep->busy_link);
     rdmux_ep_end_step(ep);
     if (ep->phase == RDMUX_PHASE_ENDING) {
@@ -449,19 +453,19 @@ static void start_ending(struct rdmux_ep *ep)
     }
 }
 
-/* A message waits for a receive if the provider's last request for one found none. */
+/* Returns whether a message waits for a receive: the provider's last request for one found none. */
 static bool is_starved(const struct rdmux_ep *ep)
 {
     if (ep->fault != RDMUX_OK) {
-        return false; /* the path moves no byte any more */
+        return false; /* the path moves no more bytes */
     }
     return ep->srq == NULL ? ep->starved_at == ep->recv.next + 1
                            : !rdmux_list_empty(&ep->srq_link) || ep->srq_offered != 0;
 }
 
-/* Messages that came before the peer closed its endpoint wait for receives, which the program may not
- * have had the time to post. With failover a send is done when it was received: none is lost. A channel
- * that shares the path's socket ends with it. */
+/* Returns whether the endpoint may linger: messages that came before the peer closed its endpoint
+ * wait for receives, which the program may not have had time to post. With failover a send is done
+ * only when received, so none is lost. A channel that shares the path's socket ends with it. */
 static bool may_linger(const struct rdmux_ep *ep)
 {
     bool closed = ep->end_received || is_held(ep);
@@ -473,7 +477,7 @@ static bool may_linger(const struct rdmux_ep *ep)
 static void end_lingering(struct rdmux_ep *ep)
 {
     if (ep->fault != RDMUX_OK &&
-        ep->fault != RDMUX_PEER_GONE) { /* such as LENGTH, of the last one */
+        ep->fault != RDMUX_PEER_GONE) { /* such as LENGTH of the last message */
         ep->status = ep->fault;
         memcpy(ep->info.text, ep->fault_text, sizeof(ep->info.text));
     }
@@ -513,7 +517,7 @@ void rdmux_ep_fail(struct rdmux_ep *ep, enum rdmux_status status, const char *fo
 void rdmux_ep_linger_step(struct rdmux_ep *ep)
 {
     if (ep->phase == RDMUX_PHASE_LINGERING && !is_starved(ep)) {
-        rdmux_ep_drain_path(ep); /* one poll need not have brought all there is */
+        rdmux_ep_drain_path(ep); /* one poll may not have brought all messages */
         if (!is_starved(ep)) {
             end_lingering(ep);
         }
@@ -550,7 +554,7 @@ void rdmux_ep_linger_over(struct rdmux_ep *ep)
     }
 }
 
-/* Gives the SRQ back what it lent to an endpoint that is closed. */
+/* Returns the receives that a closed endpoint has taken from the SRQ. */
 static void return_srq_receives(struct rdmux_ep *ep)
 {
     struct rdmux_request *lists[] = { ep->srq_done, ep->srq_taken };
@@ -565,7 +569,7 @@ static void return_srq_receives(struct rdmux_ep *ep)
     }
 }
 
-/* Everything but the memory. The provider's ep_close never waits. */
+/* Closes all but the memory. The provider's ep_close never waits. */
 void rdmux_ep_dismantle(struct rdmux_ep *ep)
 {
     struct rdmux_cq *cq = ep->cq;

@@ -7,7 +7,8 @@
 
 #include "negotiation/path_secret.h"
 
-/* Is it the one that the socket joins? Where peers authenticate, no JOIN shows a secret. */
+/* Returns whether the socket joins this endpoint. Where peers authenticate, no JOIN shows a
+ * secret. */
 static bool is_joined(const struct rdmux_ep *ep, const struct rdmux_join *join)
 {
     if (ep->fabric->auth == NULL) {

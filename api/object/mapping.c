@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Judges memory that an application registers. Software providers copy it in this process, so a page
- * that cannot be read would end the process within the library, long after the call that named it.
+ * Checks memory that an application registers. Software providers copy it in this process, so an
+ * unreadable page would crash the process within the library, long after the call that named it.
  *
- * Cost, Linux 6.18: 4 us of CPU a call (open, one question for each mapping of the span, close),
- * however many mappings there are. Without questions 20 us in a small process, and 0.5 us more for
+ * Cost, Linux 6.18: 4 us of CPU per call (open, one query for each mapping of the span, close),
+ * however many mappings there are. Without queries 20 us in a small process, and 0.5 us more for
  * each mapping below the span.
  */
 #include "api/object/mapping.h"
@@ -24,10 +24,10 @@ enum {
     READABLE = 1 << 0,
     WRITABLE = 1 << 1,
     COVERING_OR_NEXT = 1 << 4,
-    TEXT_SIZE = 4096, /* the kernel gives no more of the file at a time */
+    TEXT_SIZE = 4096, /* the kernel returns no more of the file per read */
 };
 
-/* struct procmap_query of linux/fs.h, which is younger than many systems' headers. */
+/* struct procmap_query of linux/fs.h, which many systems' headers lack. */
 struct query {
     uint64_t size;
     uint64_t flags;
@@ -55,7 +55,7 @@ struct mapping {
 /* /proc/self/maps, read from its beginning. */
 struct reader {
     int fd;
-    bool asks; /* the kernel answers questions */
+    bool asks; /* the kernel supports queries */
     size_t length;
     size_t at;
     char text[TEXT_SIZE + 1];
@@ -64,10 +64,10 @@ struct reader {
 enum found {
     FOUND,
     NO_MORE,
-    UNKNOWN, /* /proc does not tell */
+    UNKNOWN, /* /proc gives no answer */
 };
 
-/* The mapping that the address is in, else the next one. */
+/* Finds the mapping that contains the address, else the next one. */
 static enum found ask(const struct reader *reader, uint64_t addr, struct mapping *out)
 {
     struct query query = { .size = sizeof(query), .flags = COVERING_OR_NEXT, .addr = addr };
@@ -93,7 +93,7 @@ static bool fill(struct reader *reader)
     return got > 0;
 }
 
-/* The next line: START-END rwxp OFFSET DEVICE INODE NAME. */
+/* Reads the next line: START-END rwxp OFFSET DEVICE INODE NAME. */
 static enum found read_line(struct reader *reader, struct mapping *out)
 {
     char *end;
@@ -127,10 +127,11 @@ static enum found find(struct reader *reader, uint64_t addr, struct mapping *out
     return found;
 }
 
-/* The main thread's stack grows as it is touched: what is below its mapping counts as mapped. */
+/* Returns whether the address may become stack. The main thread's stack grows when touched, so
+ * addresses below its mapping count as mapped. */
 static bool is_stack_to_be(const struct mapping *next, uint64_t addr)
 {
-    uint64_t on_stack = getauxval(AT_RANDOM); /* bytes that the kernel put there */
+    uint64_t on_stack = getauxval(AT_RANDOM); /* bytes that the kernel put on the stack */
     struct rlimit limit;
     if (on_stack < next->start || on_stack >= next->end || getrlimit(RLIMIT_STACK, &limit) != 0) {
         return false;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What the kernel knows of a span of this process's memory, without touching the pages. */
+/* Checks spans of this process's memory against the kernel's mappings, without touching pages. */
 #ifndef RDMUX_API_MAPPING_H
 #define RDMUX_API_MAPPING_H
 
@@ -9,12 +9,13 @@
 #include <stddef.h>
 
 /*
- * Are all bytes of the span mapped and readable, and writable where `writes`? Asks the kernel for the
- * mappings of the span (PROCMAP_QUERY, Linux 6.11), else reads /proc/self/maps up to its end. Nothing
- * is paged in. Where /proc does not tell, nothing is checked.
+ * Checks that all bytes of the span are mapped and readable, and writable where `writes` is set.
+ * Asks the kernel for the mappings of the span (PROCMAP_QUERY, Linux 6.11), else reads
+ * /proc/self/maps until the span ends. Pages nothing in. Checks nothing where /proc gives no
+ * answer.
  *
  * length  At least 1; the span does not wrap.
- * Errors  RDMUX_INVALID: no; the text names the bytes
+ * Errors  RDMUX_INVALID: the check failed; the text names the bytes
  */
 enum rdmux_status rdmux_mapping_check(const void *addr, size_t length, bool writes);
 

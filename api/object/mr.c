@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Memory regions: making them, and their tokens. revoke.c has their importers, and takes them back.
+ * Memory regions: creation and tokens. revoke.c has the importers and the revocation.
  *
- * A region is registered with every domain that the fabric has open; a domain opened later
- * registers all living regions first (rdmux_mr_register_all). fabric->regions changes only under
- * setup_lock and lock together, so either of them keeps it still.
+ * A region is registered with every open domain of the fabric; a domain opened later registers all
+ * living regions first (rdmux_mr_register_all). fabric->regions changes only under both setup_lock
+ * and lock, so either lock keeps it stable.
  *
- * Token, 64 bytes, big-endian but for the bytes without order. Offset, size, field:
+ * Token, 64 bytes, big-endian except the bytes without order. Offset, size, field:
  *    0   4  magic "RDXT"
  *    4   4  version, 1
- *    8   8  region id, never used again by its fabric
+ *    8   8  region id, never reused by its fabric
  *   16   8  length of the region in bytes
  *   24   4  rights, RDMUX_ACCESS_REMOTE_* and ATOMIC_DEVICE
  *   28   4  zero
  *   32   8  first bytes of the process id of the owner's fabric
  *   40  16  random
  *   56   8  zero
- * The owner compares all of it: with the token that it gave out for all, which it keeps, and with that
- * for the peer who comes with it, whose random bytes are made of a secret of the region and the peer's
- * identity. A reader believes magic and version only.
+ * The owner compares all bytes with two tokens. One is the token it exported for all peers, which
+ * it keeps. The other is the token for the peer that presents it, whose random bytes are derived
+ * from a secret of the region and the peer's identity. A reader trusts magic and version only.
  */
 #include "api/object/mr.h"
 
@@ -89,7 +89,7 @@ static uint64_t load_be(const uint8_t *in, size_t size)
     return value;
 }
 
-/* Takes the same time whatever the bytes are. */
+/* Compares in constant time. */
 static bool same_bytes(const uint8_t *a, const uint8_t *b, size_t size)
 {
     volatile uint8_t difference = 0;
@@ -101,7 +101,7 @@ static bool same_bytes(const uint8_t *a, const uint8_t *b, size_t size)
 
 /* ---------------------------------------------------------------------------- memory of our own */
 
-/* A mapping of `size` bytes that no peer may map. flags: of mmap, for huge pages. */
+/* Maps `size` bytes that no peer may map. flags: of mmap, for huge pages. */
 static void *map_private(size_t size, int flags)
 {
     void *addr = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1,
@@ -109,8 +109,8 @@ static void *map_private(size_t size, int flags)
     return addr == MAP_FAILED ? NULL : addr;
 }
 
-/* As ftruncate(). The limit on file sizes holds for memory files, too; whoever asks for more gets SIGXFSZ,
- * which ends the process. So the limit is looked at before. */
+/* As ftruncate(). The limit on file sizes applies to memory files, too, and exceeding it raises
+ * SIGXFSZ, which ends the process. So the limit is checked first. */
 static int set_size(int fd, size_t size)
 {
     struct rlimit limit;
@@ -122,7 +122,7 @@ static int set_size(int fd, size_t size)
     return ftruncate(fd, (off_t)size);
 }
 
-/* A mapping of `size` bytes of a new memfd. flags: of memfd_create, for huge pages. */
+/* Maps `size` bytes of a new memfd. flags: of memfd_create, for huge pages. */
 static void *map_memfd(size_t size, unsigned flags, int *out_fd)
 {
     int fd = memfd_create("rdmux-region", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
@@ -143,7 +143,7 @@ static void *map_memfd(size_t size, unsigned flags, int *out_fd)
     return addr;
 }
 
-/* A peer that gets the descriptor can neither cut the memory off under us nor, without the
+/* Seals the memfd: a peer that gets the descriptor can neither shrink the memory nor, without the
  * right, write to it. */
 static bool seal(int fd, uint32_t access)
 {
@@ -154,7 +154,8 @@ static bool seal(int fd, uint32_t access)
     return fcntl(fd, F_ADD_SEALS, seals) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL) == 0;
 }
 
-/* A wish: the pages come from elsewhere if it cannot be met. Before the first touch. */
+/* Prefers a NUMA node before the first touch; the pages come from elsewhere if the node has
+ * none. */
 static void prefer_node(void *addr, size_t size, uint32_t node)
 {
     enum { BITS = 8 * (int)sizeof(unsigned long) };
@@ -165,7 +166,7 @@ static void prefer_node(void *addr, size_t size, uint32_t node)
     }
 }
 
-/* The next smaller size of pages to try; 0 = the system's own. */
+/* Returns the next smaller page size to try; 0 = the system's own. */
 static uint64_t smaller_page(uint64_t page)
 {
     static const uint64_t sizes[] = { UINT64_C(1) << 30, UINT64_C(2) << 20 };
@@ -177,7 +178,7 @@ static uint64_t smaller_page(uint64_t page)
     return 0;
 }
 
-/* Maps *size bytes, rounded up to pages; page 0 = the system's own. NULL: errno tells. */
+/* Maps *size bytes, rounded up to pages; page 0 = the system's own. NULL: errno tells why. */
 static void *map(struct rdmux_mr *mr, uint64_t page, size_t *size)
 {
     const bool huge = page != 0;
@@ -194,7 +195,7 @@ static void *map(struct rdmux_mr *mr, uint64_t page, size_t *size)
     return map_memfd(*size, huge ? MFD_HUGETLB | bits << MFD_HUGE_SHIFT : 0, &mr->memory_fd);
 }
 
-/* Allocates the region's bytes with the wished pages, else with smaller ones. */
+/* Allocates the region's bytes with the requested page size, else with smaller pages. */
 static enum rdmux_status allocate_memory(struct rdmux_mr *mr, const struct rdmux_mr_attr *attr)
 {
     const uint64_t wished = attr->page_size > (uint64_t)sysconf(_SC_PAGESIZE) ? attr->page_size : 0;
@@ -220,7 +221,7 @@ static enum rdmux_status allocate_memory(struct rdmux_mr *mr, const struct rdmux
         prefer_node(addr, size, attr->numa_node - 1);
     }
     if (mr->memory_fd >= 0 && !seal(mr->memory_fd, mr->access)) {
-        /* Without seals no peer may have the descriptor; the region works, by copying. */
+        /* Without seals no peer may have the descriptor; the region works by copying. */
         rdmux_log(mr->fabric, RDMUX_LOG_DEBUG, "region: memfd not sealed: %s; peers cannot map it",
                   strerror(errno));
         close(mr->memory_fd);
@@ -280,8 +281,7 @@ static enum rdmux_status register_with(struct rdmux_mr *mr, struct rdmux_provide
     return RDMUX_OK;
 }
 
-/* Ends remote access by what was described so far. Registrations that appear meanwhile were
- * never described. */
+/* Deregisters with the provider and frees the registration. */
 static void drop_registration(struct rdmux_provider_mr *registration)
 {
     struct rdmux_fabric *fabric = registration->mr->fabric;
@@ -290,8 +290,8 @@ static void drop_registration(struct rdmux_provider_mr *registration)
     rdmux_release(fabric, registration);
 }
 
-/* Of a region that nobody else knows of (any more). Keeps the error text of the failure it may
- * undo. */
+/* Drops all registrations of a region that no other thread can reach. Keeps the error text of the
+ * failure that it may undo. */
 static void drop_registrations(struct rdmux_mr *mr)
 {
     size_t count = atomic_load_explicit(&mr->registration_count, memory_order_relaxed);
@@ -301,7 +301,7 @@ static void drop_registrations(struct rdmux_mr *mr)
     atomic_store_explicit(&mr->registration_count, 0, memory_order_relaxed);
 }
 
-/* Makes a registration visible to the data path. setup_lock is held, or nobody else has the
+/* Makes a registration visible to the data path. setup_lock is held, or no other thread has the
  * region yet. */
 static void publish(struct rdmux_mr *mr, struct rdmux_provider_mr *registration)
 {
@@ -322,7 +322,8 @@ enum rdmux_status rdmux_mr_register_all(struct rdmux_fabric *fabric,
     if (count == 0) {
         return RDMUX_OK;
     }
-    /* None is published before all are there: the data path never sees one that is undone. */
+    /* No registration is published before all exist, so the data path never sees one that is
+     * undone. */
     struct rdmux_provider_mr **made = rdmux_allocate(fabric,
                                                      count * sizeof(struct rdmux_provider_mr *));
     if (made == NULL) {
@@ -370,7 +371,7 @@ void rdmux_mr_domain_gone(struct rdmux_fabric *fabric, struct rdmux_provider_dom
 
 /* -------------------------------------------------------------------------------- regions by id */
 
-/* All of this section: fabric->lock is held. */
+/* fabric->lock is held in all of this section. */
 
 static struct rdmux_mr **region_bucket(struct rdmux_fabric *fabric, uint64_t id)
 {
@@ -446,8 +447,8 @@ static enum rdmux_status check_attr(const struct rdmux_mr_attr *attr)
     return RDMUX_OK;
 }
 
-/* Registers with the domains there are, but those whose device has gone, and makes the region
- * known. */
+/* Registers the region with all open domains, except those whose device has gone, and adds it to
+ * the fabric. */
 static enum rdmux_status enter_fabric(struct rdmux_fabric *fabric, struct rdmux_mr *mr)
 {
     pthread_mutex_lock(&fabric->setup_lock);
@@ -479,7 +480,7 @@ static enum rdmux_status enter_fabric(struct rdmux_fabric *fabric, struct rdmux_
     return status;
 }
 
-/* Waits for a region are by the system's clock, whatever the fabric's hook says. */
+/* Waits for a region use the system's clock, whatever the fabric's clock hook returns. */
 static bool make_condition(pthread_cond_t *condition)
 {
     pthread_condattr_t attributes;
@@ -634,8 +635,8 @@ static void make_token(const struct rdmux_mr *mr, const uint8_t random[TOKEN_RAN
     memcpy(bytes + TOKEN_AT_RANDOM, random, TOKEN_RANDOM_SIZE);
 }
 
-/* The token for peers of this identity; nothing of it is kept. fabric->lock is held. False: no
- * memory. */
+/* Makes the token for peers of this identity and keeps none of it. fabric->lock is held. False: out
+ * of memory. */
 static bool make_grant(const struct rdmux_mr *mr, const char *identity, struct rdmux_token *out)
 {
     uint8_t bits[TOKEN_RANDOM_SIZE];
@@ -653,7 +654,7 @@ bool rdmux_token_is_valid(const struct rdmux_token *token)
            load_be(token->bytes + TOKEN_AT_VERSION, 4) == TOKEN_VERSION;
 }
 
-/* May the region have tokens? And what a new one is drawn from. */
+/* Checks that the region may have tokens, and draws the random bytes for a new one. */
 static enum rdmux_status prepare_export(struct rdmux_mr *mr, uint8_t random[TOKEN_RANDOM_SIZE])
 {
     if (*mr->fabric->alive == 0) {
@@ -667,8 +668,9 @@ static enum rdmux_status prepare_export(struct rdmux_mr *mr, uint8_t random[TOKE
     return rdmux_random(mr->fabric, random, TOKEN_RANDOM_SIZE);
 }
 
-/* Waits until no revocation is under way; then the region has a key, unless the last revocation
- * found no new one and there still is none. fabric->lock is held, and given up meanwhile. */
+/* Waits until no revocation is under way. Afterwards the region has a key, unless the last
+ * revocation failed to get a new one and that still fails. fabric->lock is held, but released
+ * meanwhile. */
 static enum rdmux_status await_key(struct rdmux_mr *mr)
 {
     while (mr->revoking) {
@@ -758,7 +760,7 @@ enum rdmux_status rdmux_mr_export_to(struct rdmux_mr *mr, const char *identity,
     return status;
 }
 
-/* Owner of ep's cq: the region's key on its device. */
+/* Owner of ep's cq: returns the region's key on the endpoint's device. */
 static enum rdmux_status give_raw(struct rdmux_mr *mr, struct rdmux_ep *ep, uint64_t *addr,
                                   uint32_t *key)
 {
@@ -815,13 +817,13 @@ enum rdmux_status rdmux_mr_raw(struct rdmux_mr *mr, struct rdmux_ep *ep, uint64_
     return status;
 }
 
-/* Is this what was exported to everybody? fabric->lock is held, here and below. */
+/* Returns whether this is the token exported to all peers. fabric->lock is held, here and below. */
 static bool is_for_all(const struct rdmux_mr *mr, const struct rdmux_token *token)
 {
     return mr->exported && same_bytes(mr->secrets->token.bytes, token->bytes, sizeof(token->bytes));
 }
 
-/* Or to this peer? */
+/* Returns whether this is the token granted to this peer. */
 static bool is_granted(const struct rdmux_mr *mr, const struct rdmux_token *token,
                        const char *identity)
 {
@@ -832,7 +834,7 @@ static bool is_granted(const struct rdmux_mr *mr, const struct rdmux_token *toke
     return same;
 }
 
-/* The region that this token opens for this peer, now. */
+/* Returns the region that this token opens for this peer now, or NULL. */
 static struct rdmux_mr *find_exported(struct rdmux_fabric *fabric, const struct rdmux_token *token,
                                       const char *identity)
 {

@@ -7,29 +7,30 @@
 #include "api/core/fabric.h"
 #include "api/core/mr.h"
 
-/* Registers all living regions with a domain just opened; setup_lock is held. */
+/* Registers all living regions with a newly opened domain. setup_lock is held. */
 enum rdmux_status rdmux_mr_register_all(struct rdmux_fabric *fabric,
                                         struct rdmux_provider_domain *domain);
-/* Takes the domains' registrations away from all regions; called when the fabric closes. */
+/* Removes the registrations with this domain from all regions when the fabric closes. */
 void rdmux_mr_domain_gone(struct rdmux_fabric *fabric, struct rdmux_provider_domain *domain);
 
-/* Finds the region of a token that was exported here, to everybody or to this identity ("" if the
- * peer has none), and not revoked, notes the importer (once per endpoint) and counts its imports, and returns it with its
- * describing registration; the region cannot be deregistered while rdmux_mr_import_done() has not
- * been called. */
+/* Finds the region of an exported, unrevoked token and returns it with its registration in
+ * `domain`. The token was exported to every peer, or to `identity` ("" if the peer has none). Notes
+ * the importer once per endpoint and counts its imports. The region cannot be deregistered before
+ * rdmux_mr_import_done(). */
 enum rdmux_status rdmux_mr_import(struct rdmux_fabric *fabric, const struct rdmux_token *token,
                                   const char *identity, struct rdmux_cq *cq, uint64_t ep_id,
                                   struct rdmux_provider_domain *domain, struct rdmux_mr **out,
                                   struct rdmux_provider_mr **registration);
 
 void rdmux_mr_import_done(struct rdmux_mr *mr);
-/* The living region of this id, or NULL. fabric->lock is held. */
+/* Returns the living region with this id, or NULL. fabric->lock is held. */
 struct rdmux_mr *rdmux_mr_find(struct rdmux_fabric *fabric, uint64_t id);
-/* The region that a registration is of, NULL if it has gone; the same for a region. */
+/* rdmux_mr_of() returns the region of a registration, or NULL if the region is gone.
+ * rdmux_mr_is_there() returns whether a region still exists. */
 struct rdmux_mr *rdmux_mr_of(struct rdmux_fabric *fabric,
                              const struct rdmux_provider_mr *registration);
 bool rdmux_mr_is_there(struct rdmux_fabric *fabric, const struct rdmux_mr *mr);
-/* Are these the bytes of a token, of a version known here? Says nothing about its region. */
+/* Returns whether the bytes are a token of a known version. Says nothing about its region. */
 bool rdmux_token_is_valid(const struct rdmux_token *token);
 
 #endif

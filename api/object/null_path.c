@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The path of an endpoint that has none for the moment: it takes no request, keeps every receive waiting, and never fails. So nobody
- * else has to ask whether there is a path. Only what the core calls for an endpoint that is connected is here.
+ * The null path: the path of an endpoint that has none at the moment. It accepts no request, keeps
+ * every receive waiting, and never fails, so callers need not check for a path. It implements only
+ * what the core calls for a connected endpoint.
  */
 #include "api/object/null_path.h"
 #include "api/base/error.h"

@@ -4,7 +4,7 @@
 
 #include <rdmux/provider.h>
 
-/* The path of an endpoint that has none: it takes nothing. */
+/* The null path: the path of an endpoint without a provider. It accepts no request. */
 extern const struct rdmux_provider_ops rdmux_null_path_ops;
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What a fabric offers: its providers, their paths, the filters over them, and what it says of itself. */
+/* What a fabric offers: its providers, their paths, the filters over them, and its HELLO. */
 #include "api/object/offer.h"
 #include "api/core/fabric.h"
 #include "negotiation/auth.h"
@@ -17,7 +17,7 @@ enum {
 
 /* -------------------------------------------------------------------------------------- filters */
 
-/* A filter that names a provider nobody knows is a mistake the user would want to hear of. */
+/* Rejects a filter that names an unknown provider, as the user should hear of the mistake. */
 enum rdmux_status rdmux_fabric_check_filter(struct rdmux_fabric *fabric, const char *source,
                                             const char *filter)
 {
@@ -50,7 +50,7 @@ enum rdmux_status rdmux_fabric_check_filter(struct rdmux_fabric *fabric, const c
     return RDMUX_OK;
 }
 
-/* The attribute's filter and the environment's as one: the names that both let through. */
+/* Merges the filters of the attribute and the environment: the names that both allow. */
 enum rdmux_status rdmux_fabric_intersect_filters(struct rdmux_fabric *fabric, const char *attribute,
                                                  const char *environment)
 {
@@ -69,7 +69,7 @@ enum rdmux_status rdmux_fabric_intersect_filters(struct rdmux_fabric *fabric, co
     for (size_t i = 0; i < fabric->registry.count; i++) {
         const char *name = fabric->registry.entries[i].name;
         if (rdmux_filter_check(name, NULL) != RDMUX_OK) {
-            continue; /* a refused plug-in goes by its file's name */
+            continue; /* a refused plug-in goes by its file name */
         }
         known++;
         bool through = rdmux_filter_allows(attribute, name) &&
@@ -114,7 +114,7 @@ const struct rdmux_provider_ops *rdmux_fabric_provider(const struct rdmux_fabric
     return NULL;
 }
 
-/* Where peers authenticate, what their paths show each other is bound to the session. */
+/* Where peers authenticate, the keys that paths exchange are bound to the session. */
 static void bind_paths(const struct rdmux_fabric *fabric, struct rdmux_offer *offer)
 {
     for (uint32_t i = 0; i < offer->path_count && fabric->auth != NULL; i++) {
@@ -144,7 +144,7 @@ static void fill_path(const struct rdmux_fabric *fabric, const struct rdmux_offe
     info.emulated = path->emulated;
     info.max_message = path->max_message == 0 ? UINT64_MAX : path->max_message;
     info.max_sge = path->max_sge == 0 ? RDMUX_SGE_MAX : path->max_sge;
-    /* What a device cannot take inline goes through the library's own buffers (bounce.h). */
+    /* Longer inline data than the device takes goes through bounce buffers (bounce.h). */
     const struct rdmux_provider_ops *ops = rdmux_fabric_provider(fabric, from->provider);
     bool any_length = path->max_inline == 0 || path->max_inline > RDMUX_INLINE_MAX ||
                       (ops != NULL && (ops->flags & RDMUX_PROVIDER_LOCAL_KEYS) != 0);
@@ -237,6 +237,6 @@ void rdmux_hello_fill(struct rdmux_fabric *fabric, struct rdmux_hello *hello)
     memcpy(hello->process, fabric->process, sizeof(hello->process));
     if (rdmux_random(fabric, hello->nonce, sizeof(hello->nonce)) != RDMUX_OK) {
         memset(hello->nonce, 0,
-               sizeof(hello->nonce)); /* the secret is drawn apart, and there this is an error */
+               sizeof(hello->nonce)); /* the secret is drawn apart, where this is an error */
     }
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Processes at the other end, and heartbeat groups: endpoints to one process at one address, which one heartbeat is for. */
+/* Processes at the other end, and heartbeat groups: endpoints to one process at one address that
+ * share one heartbeat. */
 #include "api/object/peer_process.h"
 
 #include "api/core/ep.h"
@@ -66,8 +67,8 @@ void rdmux_peers_free(struct rdmux_fabric *fabric)
     }
 }
 
-/* Where the process at the other end of a socket is, as the kernel knows it; of a kind of socket of
- * which it knows nothing, the endpoint is alone. */
+/* Fills the address of the process at the other end of a socket, as the kernel knows it. For kinds
+ * of sockets without a known address, the endpoint is alone in its group. */
 static void find_from(int socket, uint64_t ep_id, uint8_t from[RDMUX_HEARTBEAT_GROUP_KEY_SIZE])
 {
     struct sockaddr_storage address = { .ss_family = AF_UNSPEC };
@@ -145,7 +146,7 @@ void rdmux_heartbeat_group_put(struct rdmux_fabric *fabric, struct rdmux_heartbe
 void rdmux_heartbeat_group_renew(struct rdmux_ep *ep)
 {
     struct rdmux_heartbeat_group *group = rdmux_heartbeat_group_get(ep);
-    if (group != NULL) { /* else it goes on counting with those of the old address */
+    if (group != NULL) { /* else it stays in the group of the old address */
         rdmux_heartbeat_group_put(ep->fabric, ep->heartbeat_group);
         ep->heartbeat_group = group;
     }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * What a device may still be sending to a peer's reads when their region's key is no longer valid
- * (RDMUX_PROVIDER_READS_LINGER). A request that comes back from the peer has everything before it on
- * the same connection in front of it, and the peer's device answers it without its program. So one
- * is posted, and each revocation that was there before is answered when it is done.
+ * Read drain: waits for reads that a device may still be answering to the peer after their region's
+ * key became invalid (RDMUX_PROVIDER_READS_LINGER). A request that returns from the peer follows
+ * everything sent before it on the same connection, and the peer's device answers it without its
+ * program. So one request is posted, and once it is done, each revocation that waited before is
+ * answered.
  */
 #include "api/object/read_drain.h"
 #include "api/core/cq.h"
@@ -21,7 +22,7 @@ void rdmux_ep_deliver_read_drain(struct rdmux_cq *cq, struct rdmux_mail *mail)
     struct rdmux_revoke_mail *revoke = RDMUX_CONTAINER(mail, struct rdmux_revoke_mail, mail);
     struct rdmux_ep *ep = rdmux_cq_endpoint(cq, revoke->ep_id);
     if (ep != NULL && ep->phase == RDMUX_PHASE_ENDING) {
-        rdmux_release(cq->fabric, revoke); /* its end will be the answer */
+        rdmux_release(cq->fabric, revoke); /* the end of the endpoint is the answer */
     } else if (ep != NULL && ep->phase == RDMUX_PHASE_READY &&
                (ep->ops->flags & RDMUX_PROVIDER_READS_LINGER) != 0) {
         mail->next = ep->to_drain == NULL ? NULL : &ep->to_drain->mail;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Waits until the device sends nothing to a peer's reads any more, before a revocation is answered. */
+/* Read drain: waits until the device sends nothing more to a peer's reads, before a revocation is
+ * answered. */
 #ifndef RDMUX_API_OBJECT_READ_DRAIN_H
 #define RDMUX_API_OBJECT_READ_DRAIN_H
 
@@ -7,14 +8,16 @@
 #include "api/core/ep.h"
 #include "api/core/mail.h"
 
-/* The same for what the device may still be sending to a peer's reads. The endpoint answers
- * once nothing of it is under way; or it ends. */
+/* Deliver read-drain mail to an endpoint. rdmux_ep_deliver_read_drain(): the endpoint answers once
+ * the device has nothing under way to a peer's reads, or it ends.
+ * rdmux_ep_deliver_read_drain_end(): ends an endpoint that did not answer in time. */
 void rdmux_ep_deliver_read_drain(struct rdmux_cq *cq, struct rdmux_mail *mail);
 void rdmux_ep_deliver_read_drain_end(struct rdmux_cq *cq, struct rdmux_mail *mail);
-/* More to do? */
+/* Advances the read drain; returns whether more is to do. */
 bool rdmux_read_drain_step(struct rdmux_ep *ep);
 void rdmux_read_drain_leave(struct rdmux_ep *ep);
-/* The path is closed, the endpoint lives on: nothing is under way to the peer any more. */
+/* The path is closed and the endpoint lives on: answers all read drains, as nothing is under way to
+ * the peer. */
 void rdmux_read_drain_cut(struct rdmux_ep *ep);
 
 #endif

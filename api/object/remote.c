@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Imports: a peer's region on one endpoint, from the question over the control channel to the end
- * of its last request. */
+/* Imports: a region of the peer on one endpoint, from the IMPORT frame on the control channel to
+ * the end of its last request. */
 #include "api/object/remote.h"
 
 #include "api/core/cq.h"
@@ -47,7 +47,7 @@ void rdmux_remotes_cut(struct rdmux_ep *ep)
         remote->path = &remote->limbo;
         ep->fabric->failover_hooks->remote_cut(ep, path, &remote->limbo);
     }
-    (void)rdmux_remotes_step(ep); /* revocations have nothing to wait for any more */
+    (void)rdmux_remotes_step(ep); /* revocations need not wait any longer */
 }
 
 void rdmux_remotes_ask_again(struct rdmux_ep *ep)
@@ -55,7 +55,7 @@ void rdmux_remotes_ask_again(struct rdmux_ep *ep)
     for (struct rdmux_list *at = ep->remotes.next; at != &ep->remotes; at = at->next) {
         struct rdmux_remote *remote = RDMUX_CONTAINER(at, struct rdmux_remote, link);
         if (is_on_null_path(remote) || remote->state == RDMUX_REMOTE_ASKING) {
-            remote->id = ++ep->next_import; /* an answer for the path before is none */
+            remote->id = ++ep->next_import; /* an answer for the previous path does not count */
             rdmux_remote_ask(remote);
         }
     }
@@ -110,7 +110,8 @@ static enum rdmux_status open_remote(struct rdmux_remote *remote,
     return RDMUX_OK;
 }
 
-/* What an endpoint had imported it has on every path, or it ends: requests wait for it, and nothing else would be theirs to say. */
+/* Fails a move. Each import must be available on every path, as requests wait for it and could end
+ * in no other way; else the endpoint ends. */
 static void fail_move(struct rdmux_ep *ep, enum rdmux_status status, const char *text)
 {
     rdmux_ep_fail(ep, status == RDMUX_NO_MEMORY ? status : RDMUX_PEER_GONE,
@@ -125,8 +126,8 @@ static void forget_token(struct rdmux_remote *remote)
     remote->token = NULL;
 }
 
-/* The peer counts imports of this endpoint, and waits for those it has when it revokes. A peer that does
- * not know the frame skips it. */
+/* Tells the peer of closed imports. The peer counts the imports of this endpoint and waits for the
+ * open ones when it revokes. A peer that does not know the frame skips it. */
 static void tell_released(struct rdmux_ep *ep, uint64_t region, uint32_t id, uint32_t count)
 {
     struct rdmux_message message = {
@@ -140,7 +141,7 @@ static void tell_released(struct rdmux_ep *ep, uint64_t region, uint32_t id, uin
 void rdmux_remote_answered(struct rdmux_ep *ep, const struct rdmux_message *message)
 {
     if (rdmux_failover_is_moving(ep)) {
-        return; /* for the path that is gone: it will be asked again */
+        return; /* an answer for the lost path: the import will be asked again */
     }
     for (struct rdmux_list *at = ep->remotes.next; at != &ep->remotes; at = at->next) {
         struct rdmux_remote *remote = RDMUX_CONTAINER(at, struct rdmux_remote, link);
@@ -165,14 +166,14 @@ void rdmux_remote_answered(struct rdmux_ep *ep, const struct rdmux_message *mess
         }
         settle(remote, status);
         if (ep->failover != NULL) {
-            rdmux_cq_pend(ep->cq, ep); /* requests may wait for it */
+            rdmux_cq_pend(ep->cq, ep); /* requests may wait for the import */
         } else {
-            forget_token(remote); /* nobody asks again */
+            forget_token(remote); /* the token is not needed again */
         }
         return;
     }
     if (message->status == RDMUX_OK) {
-        tell_released(ep, message->region, message->id, 1); /* nobody waits for it any more */
+        tell_released(ep, message->region, message->id, 1); /* the import was closed meanwhile */
     }
 }
 
@@ -281,7 +282,8 @@ enum rdmux_status rdmux_remote_import(struct rdmux_ep *ep, const struct rdmux_to
     return status;
 }
 
-/* The rights of the key are the peer's to know: it is taken for one with all that the path can do. */
+/* Opens a raw import. Only the peer knows the rights of the key, so all rights that the path
+ * supports are assumed. */
 static enum rdmux_status open_raw(struct rdmux_remote *remote, uint64_t addr, uint32_t key)
 {
     const uint64_t atomics = RDMUX_CAP_FETCH_ADD | RDMUX_CAP_COMPARE_SWAP;
@@ -397,7 +399,7 @@ void rdmux_remote_revoked(struct rdmux_ep *ep, uint64_t region, uint32_t number)
     for (struct rdmux_list *at = ep->remotes.next; at != &ep->remotes; at = at->next) {
         struct rdmux_remote *remote = RDMUX_CONTAINER(at, struct rdmux_remote, link);
         if (remote->revoking && remote->region == region && remote->revoke_number == number) {
-            found = true; /* said again, over another control channel: it is answered when that is over */
+            found = true; /* repeated over another control channel: answered once drained */
         } else if (remote->state == RDMUX_REMOTE_READY && remote->region == region &&
                    !remote->revoking) {
             remote->revoking = true;
@@ -418,7 +420,7 @@ void rdmux_remote_revoked(struct rdmux_ep *ep, uint64_t region, uint32_t number)
     }
 }
 
-/* Is another import of this revocation still draining? */
+/* Returns whether another import of this revocation is still draining. */
 static bool others_drain(const struct rdmux_ep *ep, uint64_t region, uint32_t number)
 {
     for (struct rdmux_list *at = ep->remotes.next; at != &ep->remotes; at = at->next) {
@@ -448,7 +450,7 @@ bool rdmux_remotes_step(struct rdmux_ep *ep)
         rdmux_remote_detach(remote);
         if (remote->revoking) {
             remote->revoking = false;
-            remote->granted = 0; /* the answer ends all of them */
+            remote->granted = 0; /* the answer ends all imports */
             remote->state = RDMUX_REMOTE_DEAD;
             remote->status = RDMUX_DENIED;
             if (!others_drain(ep, remote->region, remote->revoke_number)) {
@@ -461,7 +463,7 @@ bool rdmux_remotes_step(struct rdmux_ep *ep)
         if (remote->closed && (drained || ep->failover == NULL)) {
             drop(remote);
         } else if (remote->closed) {
-            more = true; /* requests that may go again name it */
+            more = true; /* requests that may be repeated name it */
         }
     }
     return more;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Who has imported a region, and how its rights are taken back.
+ * Importers of a region, and the revocation of its rights.
  *
- * exported goes first, so nobody imports any more; imports under way are waited for, so every
- * description given out has its importer noted. Then the importers are told, through their cq's mail,
- * and answer through the control channel; an endpoint that ends counts as answered. Meanwhile the caller
- * gives their cqs a turn itself, if no call is inside of them: the service thread may come 10 ms later,
- * and the program may be the caller. A peer that has closed its imports is not asked. After all answers
- * or REVOKE_WAIT_MS the keys are invalidated whatever they did. Where devices go on answering reads
- * then (RDMUX_PROVIDER_READS_LINGER) each importer's endpoint waits until none is under way, and is
- * ended after REVOKE_WAIT_MS.
+ * `exported` is cleared first, so no new import succeeds. Imports under way are waited for, so that
+ * the importer of every description given out is noted. Then the importers are told through the
+ * mail of their cq, and answer through the control channel; an endpoint that ends counts as having
+ * answered. Meanwhile the caller itself gives a turn to their cqs in which no call is active, as
+ * the service thread may come 10 ms later, and the program may be the caller. A peer that has
+ * closed its imports is not asked. After all answers or REVOKE_WAIT_MS the keys are invalidated in
+ * any case. Where devices go on answering reads after that (RDMUX_PROVIDER_READS_LINGER), each
+ * importer's endpoint waits until no read is under way, and is ended after REVOKE_WAIT_MS.
  */
 #include "api/object/revoke.h"
 
@@ -35,15 +35,15 @@
 
 enum {
     REVOKE_WAIT_MS = 100,
-    TURN_MS = 1, /* between two turns of the caller; the service thread is sooner if it watches */
+    TURN_MS = 1, /* period of the caller's turns; the service thread is sooner if it watches */
     NS_PER_MS = 1000000,
     NS_PER_S = 1000000000,
 };
 
 /* ------------------------------------------------------------------------------------- importers */
 
-/* Importers by endpoint: an endpoint that imports thousands of regions and a region that
- * thousands import are both found fast. */
+/* Importers hashed by endpoint, so that lookups are fast both for an endpoint that imports
+ * thousands of regions and for a region that thousands import. */
 static struct rdmux_importer **importer_bucket(struct rdmux_fabric *fabric, uint64_t ep_id)
 {
     return &fabric->importer_buckets[ep_id % RDMUX_REGION_BUCKETS];
@@ -80,7 +80,7 @@ static void free_importer(struct rdmux_fabric *fabric, struct rdmux_importer *im
     rdmux_release(fabric, importer);
 }
 
-/* It answered, or its endpoint ended. */
+/* Stops waiting for an importer that answered or whose endpoint ended. */
 static void await_no_more(struct rdmux_importer *importer)
 {
     struct rdmux_mr *mr = importer->mr;
@@ -118,21 +118,22 @@ void rdmux_mr_import_granted(struct rdmux_mr *mr, uint64_t ep_id, uint32_t id)
 {
     pthread_mutex_lock(&mr->fabric->lock);
     struct rdmux_importer *importer = find_importer(mr->fabric, mr, ep_id);
-    if (importer != NULL && importer->first_id == 0) { /* else the endpoint has ended */
+    if (importer != NULL && importer->first_id == 0) { /* NULL: the endpoint has ended */
         importer->first_id = id;
     }
     pthread_mutex_unlock(&mr->fabric->lock);
 }
 
-/* A peer of before this message says nothing: it stays an importer until its endpoint ends. A lie gains
- * nothing, as keys are taken back from everybody, and lingering reads are waited for all the same. */
+/* A peer that predates this message sends none, and stays an importer until its endpoint ends. A
+ * false message gains nothing, as keys are revoked for every peer, and lingering reads are waited
+ * for in any case. */
 void rdmux_mr_import_closed(struct rdmux_fabric *fabric, uint64_t region, uint64_t ep_id,
                             uint32_t id, uint32_t count, bool lingers)
 {
     pthread_mutex_lock(&fabric->lock);
     struct rdmux_mr *mr = rdmux_mr_find(fabric, region);
     struct rdmux_importer *importer = mr == NULL ? NULL : find_importer(fabric, mr, ep_id);
-    /* An older one is of an import that a revocation has ended already. */
+    /* A lower number belongs to an import that a revocation has already ended. */
     if (importer != NULL && importer->imports != 0 && id >= importer->first_id) {
         importer->imports -= count < importer->imports ? count : importer->imports;
         if (importer->imports == 0) {
@@ -160,6 +161,8 @@ bool rdmux_mr_has_importer(struct rdmux_fabric *fabric, uint64_t ep_id, uint32_t
 
 /* ------------------------------------------------------------------------------------ revocation */
 
+/* Ends remote access by the descriptions given out so far. A registration that appears meanwhile
+ * was never described. */
 static enum rdmux_status invalidate(struct rdmux_mr *mr)
 {
     enum rdmux_status status = RDMUX_OK;
@@ -208,11 +211,11 @@ void rdmux_mr_importer_gone(struct rdmux_fabric *fabric, uint64_t ep_id)
     pthread_mutex_unlock(&fabric->lock);
 }
 
-/* Whom a question is for. */
+/* Importers that a question addresses. */
 enum audience {
     WHO_IMPORTS,   /* endpoints whose peers have not closed all their imports */
-    WHO_DID,       /* all that are noted */
-    WHO_IS_SILENT, /* those of the question before that have not answered */
+    WHO_DID,       /* all noted importers */
+    WHO_IS_SILENT, /* importers that have not answered the previous question */
 };
 
 static bool is_asked(const struct rdmux_importer *importer, enum audience audience)
@@ -221,7 +224,7 @@ static bool is_asked(const struct rdmux_importer *importer, enum audience audien
            (audience == WHO_IS_SILENT && importer->is_awaited);
 }
 
-/* Mails importers; those that cannot be told are not awaited. fabric->lock is held. */
+/* Mails importers. Importers that cannot be mailed are not awaited. fabric->lock is held. */
 static void tell_importers(struct rdmux_mr *mr,
                            void (*deliver)(struct rdmux_cq *cq, struct rdmux_mail *mail),
                            enum audience audience)
@@ -267,7 +270,7 @@ static bool is_past(const struct timespec *deadline)
            (now.tv_sec == deadline->tv_sec && now.tv_nsec >= deadline->tv_nsec);
 }
 
-/* Waits for the importers' answers, for a limited time. fabric->lock is held, and given up
+/* Waits for the importers' answers for a limited time. fabric->lock is held, but released
  * meanwhile. */
 static void await_answers(struct rdmux_mr *mr)
 {
@@ -288,8 +291,8 @@ static void await_answers(struct rdmux_mr *mr)
     }
 }
 
-/* Asks importers as tell_importers() does. Returns whether all have answered in time; else it is logged
- * what comes of it. fabric->lock is held, and given up meanwhile. */
+/* Asks importers as tell_importers() does and returns whether all answered in time; else logs the
+ * consequence. fabric->lock is held, but released meanwhile. */
 static bool ask_importers(struct rdmux_mr *mr,
                           void (*deliver)(struct rdmux_cq *cq, struct rdmux_mail *mail),
                           enum audience audience, const char *consequence)
@@ -304,7 +307,7 @@ static bool ask_importers(struct rdmux_mr *mr,
     return mr->revoke_awaited == 0;
 }
 
-/* May a device still be answering reads of the region? */
+/* Returns whether a device may still be answering reads of the region. */
 static bool reads_linger(const struct rdmux_mr *mr)
 {
     size_t count = atomic_load_explicit(&mr->registration_count, memory_order_acquire);
@@ -316,8 +319,9 @@ static bool reads_linger(const struct rdmux_mr *mr)
     return false;
 }
 
-/* After the keys are invalid: no byte is read any more when this returns. Also those who have answered
- * are looked at, as a false answer must gain nothing. fabric->lock is held, and given up meanwhile. */
+/* Runs after the keys are invalid; no byte is read any more once it returns. Checks also importers
+ * that have answered, as a false answer must gain nothing. fabric->lock is held, but released
+ * meanwhile. */
 static void drain_reads(struct rdmux_mr *mr)
 {
     if (!ask_importers(mr, rdmux_ep_deliver_read_drain, WHO_DID,

@@ -8,23 +8,25 @@
 #include "api/core/mail.h"
 #include "api/core/mr.h"
 
-/* The endpoint's peer is told of the import, by this number of its own. */
+/* Records the peer's number of an import that is being granted to the endpoint's peer. */
 void rdmux_mr_import_granted(struct rdmux_mr *mr, uint64_t ep_id, uint32_t id);
-/* The peer has closed so many of them, the last of which has this number. lingers: its device may go
- * on answering reads, so the endpoint is still looked at when rights are taken back. */
+/* The peer has closed `count` imports, the last of which has number `id`. lingers: the device may
+ * go on answering reads, so a revocation still checks the endpoint. */
 void rdmux_mr_import_closed(struct rdmux_fabric *fabric, uint64_t region, uint64_t ep_id,
                             uint32_t id, uint32_t count, bool lingers);
-/* Notes that the endpoint imports the region, once. fabric->lock is held. */
+/* Notes the endpoint as an importer of the region, once, and counts its imports. fabric->lock is
+ * held. */
 enum rdmux_status rdmux_mr_note_importer(struct rdmux_mr *mr, struct rdmux_cq *cq, uint64_t ep_id);
-/* Takes all remote rights back; again: the region lives on, its registrations are invalidated, and it
- * has a fresh key for later exports. */
+/* Revokes all remote rights. again: the region lives on, its registrations are invalidated, and it
+ * gets a fresh key for later exports. */
 enum rdmux_status rdmux_mr_take_back(struct rdmux_mr *mr, bool again);
-/* The importer answered revocation `number` of region id. */
+/* The importer answered revocation `number` of this region. */
 void rdmux_mr_revoke_answered(struct rdmux_fabric *fabric, uint64_t region, uint32_t number,
                               uint64_t ep_id);
-/* An endpoint has ended: it imports nothing and answers nothing any more. */
+/* Removes an ended endpoint as importer of all regions; it counts as having answered. */
 void rdmux_mr_importer_gone(struct rdmux_fabric *fabric, uint64_t ep_id);
-/* Has the peer of this endpoint imported a region of ours with any of these rights, which was not revoked since? */
+/* Returns whether the peer of this endpoint holds an unrevoked import of a local region with any of
+ * these rights. */
 bool rdmux_mr_has_importer(struct rdmux_fabric *fabric, uint64_t ep_id, uint32_t access);
 /* A revocation for an endpoint to send to its peer. Allocated and delivered by revoke.c. */
 struct rdmux_revoke_mail {

@@ -138,7 +138,8 @@ enum rdmux_status rdmux_region_table_add(struct rdmux_fabric *fabric, struct rdm
     entry->access = mr->access & (RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE |
                                   RDMUX_ACCESS_REMOTE_ATOMIC);
     if ((mr->access & RDMUX_ACCESS_ATOMIC_DEVICE) != 0) {
-        /* Such a region is atomic only among users of one device, not for software. */
+        /* Remote atomics on such a region are atomic only among users of one device, not for
+         * software. */
         entry->access &= ~(uint32_t)RDMUX_ACCESS_REMOTE_ATOMIC;
     }
     atomic_store_explicit(&entry->mr, mr, memory_order_relaxed);
@@ -204,8 +205,8 @@ void rdmux_target_key(struct rdmux_provider_mr *registration, uint8_t out[RDMUX_
     memcpy(out, &key, sizeof(key));
 }
 
-/* Make the thread sanitizer ignore accesses between enter and leave. To the program a peer's access
- * is like a device's: the program orders its own accesses by the peer's messages, which the
+/* Make the thread sanitizer ignore accesses between enter and leave. For the program a peer's
+ * access is like a device's: the program orders its own accesses by the peer's messages, which the
  * sanitizer cannot see. */
 #if RDMUX_TSAN
 void AnnotateIgnoreReadsBegin(const char *file, int line);

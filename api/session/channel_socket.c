@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Sockets that control channels stand on. */
+/* Sockets of control channels. */
 #include "api/session/channel_socket.h"
 
 #include "api/base/address.h"
@@ -15,8 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* attr.local as an address is the socket's own, and that of the path's sockets; as a device's name it
- * only chooses among the paths. */
+/* Binds the socket to attr.local if that is an address; the path's sockets are bound to it, too. A
+ * device's name only selects among the paths. */
 static bool bind_local(struct rdmux_ep *ep, int fd, int family, const char *local)
 {
     struct rdmux_address_text text = { .port = "0" };

@@ -8,7 +8,8 @@
 
 struct rdmux_ep;
 
-/* Returns a socket that is connecting to an address, bound to local (attr.local); -1: *error is the errno. */
+/* Returns a socket that is connecting to an address, bound to `local` (attr.local). -1: *error is
+ * the errno. */
 int rdmux_channel_socket_dial(struct rdmux_ep *ep, const struct sockaddr *address, socklen_t length,
                               const char *local, int *error);
 /* Sets the options of a control channel's socket. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What a connected endpoint does with the messages of its control channel: imports, revocations,
- * faults, the peer's end. */
+/* Handles the control-channel messages of a connected endpoint: imports, revocations, faults, and
+ * the end of the peer. */
 #include "api/session/control.h"
 
 #include "api/core/ep.h"
@@ -45,11 +45,12 @@ static void read_inbox(struct rdmux_ep *ep)
     }
 }
 
-/* How long the control channel gets to say more than the path did, ms. A path that is merely gone may
- * be the end the peer is telling at this moment (END, FAULT, ENDED). An access that is denied may be
- * the first sign of a process that ended: kernels take its regions away before its sockets (uverbs
- * destroys the newest first). Of a path that does not say why it ended the peer may know. On a shared
- * socket all that came before the end of the bytes and is in the inbox. */
+/* Returns how long, in ms, the control channel may add to what the path reported. A path that is
+ * merely gone may be the end that the peer is announcing at this moment (END, FAULT, ENDED). A
+ * denied access may be the first sign of a process that ended, as kernels remove its regions before
+ * its sockets (uverbs destroys the newest first). If the path ended without giving a reason, the
+ * peer may know it. On a shared socket every frame came before the end of the bytes and is in the
+ * inbox. */
 static uint64_t grace_ms(const struct rdmux_ep *ep)
 {
     bool asks = ep->fault == RDMUX_DENIED || ep->is_unexplained;
@@ -61,7 +62,8 @@ static uint64_t grace_ms(const struct rdmux_ep *ep)
     return asks && period < grace ? period : grace;
 }
 
-/* The end is told now, and happens when the peer has answered, or has not. */
+/* Announces the end now. The endpoint ends once the peer has answered, or the grace time is
+ * over. */
 static void ask_who_denied(struct rdmux_ep *ep)
 {
     struct rdmux_message message = { .type = RDMUX_FRAME_FAULT, .status = RDMUX_DENIED };
@@ -71,10 +73,11 @@ static void ask_who_denied(struct rdmux_ep *ep)
 }
 
 /*
- * A refusal can be lost, and a device that has refused once answers nothing any more (soft RoCE: rxe_resp.c
- * drops what comes to a queue pair in error). The peer's device has given up then, and not said why; ours
- * may have taken what was posted back, and not said why either. But a key that was taken away although
- * the peer had not answered is known here.
+ * Returns whether this side may have refused an access. A refusal can be lost, and a device that
+ * has refused once answers nothing any more (soft RoCE: rxe_resp.c drops all packets to a queue
+ * pair in error). Then neither the device of the peer, which gives up, nor the local one, which
+ * may have flushed its requests, gives the reason. But this side knows of a key that was revoked
+ * before the peer had answered.
  */
 static bool may_have_refused(const struct rdmux_ep *ep)
 {
@@ -90,8 +93,8 @@ static void say_silent(struct rdmux_ep *ep, uint32_t id)
     rdmux_ep_tell(ep, &message);
 }
 
-/* Our path ended and does not say why: what came over the channel before may, this side may know, or the
- * peer. */
+/* The local path ended without giving a reason. Frames already on the channel may explain it, else
+ * this side, else the peer. */
 static void explain_silence(struct rdmux_ep *ep)
 {
     ep->fabric->life->control_ready(ep);
@@ -113,8 +116,8 @@ static void explain_silence(struct rdmux_ep *ep)
     }
 }
 
-/* The peer's path ended and does not say why. Where requests of ours are under way their end is waited
- * for: it may be the refusal that the peer's device made. */
+/* The peer's path ended without giving a reason. If requests of this side are under way, waits for
+ * their end, which may be the refusal that the peer's device made. */
 static void answer_silence(struct rdmux_ep *ep)
 {
     rdmux_ep_drain_path(ep);
@@ -178,7 +181,7 @@ static void answer_import(struct rdmux_ep *ep, const struct rdmux_message *quest
     struct rdmux_message answer = { .type = RDMUX_FRAME_IMPORTED, .id = question->id };
     struct rdmux_mr *mr;
     if (rdmux_failover_is_moving(ep)) {
-        return; /* it will be asked again, for the next path */
+        return; /* the peer will ask again for the next path */
     }
     struct rdmux_provider_mr *registration;
     enum rdmux_status status = rdmux_mr_import(ep->fabric, &question->token,
@@ -197,7 +200,7 @@ static void answer_import(struct rdmux_ep *ep, const struct rdmux_message *quest
             if ((mr->access & RDMUX_ACCESS_ATOMIC_DEVICE) != 0 &&
                 (ep->caps & RDMUX_CAP_ATOMIC_DEVICE) == 0) {
                 answer.access &= ~(uint32_t)RDMUX_ACCESS_REMOTE_ATOMIC;
-                answer.access |= RDMUX_ACCESS_ATOMIC_DEVICE; /* tells why */
+                answer.access |= RDMUX_ACCESS_ATOMIC_DEVICE; /* why the right is missing */
             } else if ((mr->access & RDMUX_ACCESS_ATOMIC_DEVICE) != 0 && ep->failover != NULL) {
                 memcpy(ep->failover->bound_device, ep->info.device, sizeof(ep->info.device));
             }
@@ -213,7 +216,7 @@ static void answer_import(struct rdmux_ep *ep, const struct rdmux_message *quest
     rdmux_ep_tell(ep, &answer);
 }
 
-/* Who was denied waits to hear that this process is there. */
+/* Answers a peer that was denied and waits to hear that this process lives. */
 static void answer_denial(struct rdmux_ep *ep)
 {
     struct rdmux_message answer = { .type = RDMUX_FRAME_END, .status = RDMUX_PEER_GONE };
@@ -221,7 +224,8 @@ static void answer_denial(struct rdmux_ep *ep)
     rdmux_ep_tell(ep, &answer);
 }
 
-/* The path itself said more exactly what happened than the peer can. */
+/* Fails the endpoint by the fault of the path, which is more exact than what the peer can tell.
+ * False: there is no such fault. */
 static bool fail_as_the_path_said(struct rdmux_ep *ep)
 {
     if (ep->fault == RDMUX_OK || ep->fault == RDMUX_PEER_GONE) {
@@ -248,7 +252,7 @@ static void fail_as_told(struct rdmux_ep *ep, const struct rdmux_message *messag
 
 static void handle_end(struct rdmux_ep *ep, const struct rdmux_message *message)
 {
-    if (ep->fault == RDMUX_DENIED) { /* the peer is there */
+    if (ep->fault == RDMUX_DENIED) { /* the peer is alive */
         ep->end_received = true;
         rdmux_ep_fail(ep, RDMUX_DENIED, "%s", ep->fault_text);
         return;
@@ -275,7 +279,7 @@ void rdmux_ep_message(struct rdmux_ep *ep, const uint8_t *frame, size_t size)
     struct rdmux_message message;
     enum rdmux_status status = rdmux_message_decode(frame, size, &message);
     if (status == RDMUX_AGAIN) {
-        return; /* an optional frame of a later version */
+        return; /* optional frame of a later version */
     }
     if (status != RDMUX_OK) {
         rdmux_ep_fail(ep, RDMUX_PROTOCOL,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Liveness of a connected endpoint: heartbeats, silence, and the timers of its phase. */
+/* Liveness of a connected endpoint: heartbeats, silence of the peer, and the timers of this
+ * phase. */
 #include "api/session/liveness.h"
 
 #include "api/core/ep.h"
@@ -20,10 +21,11 @@
 static uint64_t period_ns(const struct rdmux_ep *ep)
 {
     uint64_t period = (uint64_t)ep->info.liveness_ms * 1000000 / RDMUX_HEARTBEATS;
-    return period - period / 16 * (ep->id % 4); /* endpoints do not all beat at once */
+    return period - period / 16 * (ep->id % 4); /* spreads the heartbeats of endpoints */
 }
 
-/* Other endpoints may beat for this one, so that nothing is said here for long: the kernel asks whether the other end is there. */
+/* Enables TCP keepalive. Other endpoints may send the heartbeats for this one, so this channel may
+ * be idle for long; the kernel then checks that the other end is alive. */
 void rdmux_ep_watch_channel(const struct rdmux_ep *ep)
 {
     enum { PROBES = 3 };
@@ -43,7 +45,7 @@ void rdmux_ep_watch_channel(const struct rdmux_ep *ep)
         { IPPROTO_TCP, TCP_USER_TIMEOUT, liveness_ms },
         { SOL_SOCKET, SO_KEEPALIVE, 1 },
     };
-    /* Sockets of other kinds have none of these. */
+    /* Other kinds of sockets lack these options. */
     for (size_t i = 0; i < RDMUX_COUNT_OF(options); i++) {
         (void)setsockopt(rdmux_channel_socket(ep->channel), options[i].level, options[i].name,
                          &options[i].value, sizeof(options[i].value));
@@ -74,8 +76,8 @@ uint64_t rdmux_ep_silent_ns(const struct rdmux_ep *ep)
     return heard + (uint64_t)ep->info.liveness_ms * 1000000 + missed;
 }
 
-/* Time in which this side did not run, as its machine was suspended or its processor taken away, says
- * nothing of the peer, which may have been kept from running by the same. */
+/* Excludes time in which this side did not run, as its machine was suspended or its processor taken
+ * away. Such time says nothing of the peer, which the same cause may have stopped. */
 static void count_missed(struct rdmux_ep *ep, uint64_t now_ns)
 {
     uint64_t period = period_ns(ep);
@@ -110,14 +112,16 @@ static void beat(struct rdmux_ep *ep, uint64_t now_ns)
     }
     ep->heartbeat_ns = now_ns + period;
     uint64_t sent = atomic_load(&ep->heartbeat_group->sent_ns);
-    /* Another endpoint to the same process may have beaten for all; one whose channel is lost beats for none. */
+    /* Another endpoint to the same process may have sent the heartbeat for the group. An endpoint
+     * whose channel is lost sends none. */
     if (ep->channel != NULL && now_ns - sent >= period / 4 * 3) {
         atomic_store(&ep->heartbeat_group->sent_ns, now_ns);
         struct rdmux_message message = { .type = RDMUX_FRAME_HEARTBEAT };
         rdmux_ep_tell(ep, &message);
     }
-    /* Where the control channel is silent, too, the silence is the peer's, and counted above. Its
-     * heartbeats and ours have the same period, and no order: one may be just behind. */
+    /* If the control channel is silent as well, the peer is silent, which is counted above.
+     * Heartbeats of both sides have the same period but no order, so the next one may be just
+     * behind. */
     bool speaks = atomic_load(&ep->peer->heard_ns) + period + period / 2 > now_ns;
     bool is_wanted = ep->ping_head == ep->send.head ||
                      (ep->ops->flags & RDMUX_PROVIDER_PING_BUSY) != 0;

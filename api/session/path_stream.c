@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Which session carries the bytes of a path. */
+/* Selects the TLS session that carries the bytes of a path. */
 #include "api/base/stream.h"
 
 #include "api/core/ep.h"

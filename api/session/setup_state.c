@@ -16,7 +16,7 @@ void rdmux_trial_close(struct rdmux_ep *ep)
 {
     struct rdmux_trial *trial = &ep->setup->trial;
     if (trial->path == NULL) {
-        memset(trial, 0, sizeof(*trial)); /* a device that is being opened comes too late */
+        memset(trial, 0, sizeof(*trial)); /* a device that is still being opened comes too late */
         return;
     }
     const struct rdmux_provider_ops *ops = trial->path->ops;
@@ -34,7 +34,7 @@ void rdmux_trial_close(struct rdmux_ep *ep)
         rdmux_srq_use(ep->srq, ep->path_attr.srq, -1);
     }
     rdmux_cq_domain_leave(trial->path->cq);
-    if (ep->path == trial->path) { /* a plain endpoint's, see plain.c */
+    if (ep->path == trial->path) { /* of an rdma:// endpoint, see rdmacm_endpoint.c */
         rdmux_bounce_close(ep);
         rdmux_segments_close(ep);
         ep->path = NULL;
@@ -42,7 +42,7 @@ void rdmux_trial_close(struct rdmux_ep *ep)
     rdmux_release(ep->fabric, trial->path);
     rdmux_release(ep->fabric, trial->measuring);
     memset(trial, 0, sizeof(*trial));
-    ep->fault = RDMUX_OK; /* it was the attempt's */
+    ep->fault = RDMUX_OK; /* the fault belonged to the attempt */
     ep->is_unexplained = false;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The orderly end of an endpoint: shutdown, and what the peer is told of any end. */
+/* Shutdown, the orderly end of an endpoint. */
 #include "api/session/shutdown.h"
 
 #include "api/core/ep.h"
@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Everything is placed at the peer, or it is known that not everything is. */
+/* Sends END if the flush shows that all data is placed at the peer; else reports a path failure. */
 void rdmux_ep_end_after_flush(struct rdmux_ep *ep)
 {
     if (ep->flush_request.status == RDMUX_OK) {
@@ -66,7 +66,7 @@ static enum rdmux_status shut_down(struct rdmux_ep *ep, int timeout_ms)
     return status;
 }
 
-/* The endpoint ended before the call: by the peer's shutdown, or it failed. */
+/* The endpoint ended before the call, by a failure or the peer's shutdown. */
 static enum rdmux_status join_end(struct rdmux_ep *ep, int timeout_ms)
 {
     if (ep->status != RDMUX_OK) {
@@ -82,7 +82,7 @@ static enum rdmux_status join_end(struct rdmux_ep *ep, int timeout_ms)
                           "rdmux_ep_shutdown: the path did not come to rest within %d ms",
                           timeout_ms);
     }
-    ep->events &= ~(uint32_t)RDMUX_EVENT_DISCONNECTED; /* the call's result says it */
+    ep->events &= ~(uint32_t)RDMUX_EVENT_DISCONNECTED; /* the result of the call reports the end */
     return RDMUX_OK;
 }
 
