@@ -40,8 +40,9 @@ struct rdmux_shake {
     struct rdmux_fabric *fabric;
     struct rdmux_list link;
     struct rdmux_shake_source *source;
-    struct rdmux_watch *watch; /* called at the end of a step; NULL: ended, the thread cleans up */
-    _Atomic uint32_t state;    /* enum rdmux_shake_state; changes with the queue's lock held */
+    struct rdmux_watch
+        *watch; /* called when a step has ended; NULL: the handshake ended, the thread cleans up */
+    _Atomic uint32_t state; /* enum rdmux_shake_state; changes with the queue's lock held */
     int socket;
     struct rdmux_tls *tls;           /* NULL before the first step */
     uint8_t hello[RDMUX_HELLO_SIZE]; /* the peer's HELLO, received in clear */
