@@ -35,7 +35,7 @@
 enum {
     DEFAULT_BACKLOG = 1024,
     DEFAULT_MAX_PENDING = 4096,
-    MIN_PER_ADDRESS = 256, /* unless the program sets max_per_address */
+    MIN_PER_ADDRESS = 256, /* default minimum of max_per_address and max_waiting_per_address */
     DEFAULT_HELLO_TIMEOUT_MS = 5000,
     DEFAULT_MAX_SETUPS = 256,
     ACCEPTS_PER_EVENT = 64,
@@ -180,7 +180,8 @@ static bool out_of_descriptors(struct rdmux_listener *listener)
     return false;
 }
 
-/* Watches a resting listener again, if there are descriptors. */
+/* Nothing to evict: accepts the newcomer with the spare descriptor and closes it. Otherwise the
+ * backlog would wake the service thread forever. */
 static void watch_again(struct rdmux_listener *listener)
 {
     if (listener->spare_fd < 0) {
