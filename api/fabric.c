@@ -128,10 +128,9 @@ static enum rdmux_status map_alive(struct rdmux_fabric *fabric)
     if (alive == MAP_FAILED) {
         return rdmux_fail(RDMUX_NO_MEMORY, "rdmux_fabric_open: out of memory");
     }
-    madvise(
-        alive, (size_t)page,
-        /* before Linux 4.14: not supported, a forked child does not see that its fabric is dead */
-        MADV_WIPEONFORK);
+    madvise(alive, (size_t)page,
+            /* before Linux 4.14: not supported, a child does not see that its fabric is dead */
+            MADV_WIPEONFORK);
     *alive = 1;
     fabric->alive = alive;
     return RDMUX_OK;

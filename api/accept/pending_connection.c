@@ -563,8 +563,8 @@ static bool shake_hands(struct rdmux_pending_connection *pending)
     return queue_handshake(pending);
 }
 
-/* Reads no further than HELLO and OFFER, or JOIN. False: the connection is introduced, handed over or
- * dropped. */
+/* Reads no further than HELLO and OFFER, or JOIN. False: the connection is introduced, handed over
+ * or dropped. */
 static bool read_pending(struct rdmux_pending_connection *pending)
 {
     struct rdmux_fabric *fabric = pending->listener->fabric;
