@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Fabrics: an instance of the library, its options and its life. */
+/* Fabrics: an instance of the library, its options and its lifetime. */
 #include "api/core/fabric.h"
 #include "api/accept/listener.h"
 #include "api/accept/shake.h"
@@ -112,9 +112,9 @@ static bool register_membarrier(void)
     return syscall(__NR_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
 }
 
-/* What shm does when its domain is opened, before there are threads: of a process with threads the
- * kernel waits for all of the machine's processors, which was seen to take 900 ms of a busy one,
- * and would take them of somebody's rdmux_cq_poll(). */
+/* Registers here, before the fabric starts threads, what shm registers when its domain is opened.
+ * In a process with threads the kernel waits for all processors of the machine: 900 ms were seen on
+ * a busy one, which rdmux_cq_poll() would then take. */
 static void register_global_membarrier(void)
 {
     (void)syscall(__NR_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0);
@@ -129,7 +129,8 @@ static enum rdmux_status map_alive(struct rdmux_fabric *fabric)
         return rdmux_fail(RDMUX_NO_MEMORY, "rdmux_fabric_open: out of memory");
     }
     madvise(alive, (size_t)page,
-            MADV_WIPEONFORK); /* before Linux 4.14: children would not see that they are dead */
+            /* before Linux 4.14: not supported, a child does not see that its fabric is dead */
+            MADV_WIPEONFORK);
     *alive = 1;
     fabric->alive = alive;
     return RDMUX_OK;
@@ -158,7 +159,7 @@ static void take_hooks(struct rdmux_fabric *fabric, const struct rdmux_fabric_at
     fabric->hooks.random_user = attr->random_user;
 }
 
-/* Undoes whatever open did; the lists are empty. */
+/* Undoes what open did; the lists are empty. */
 static void destroy(struct rdmux_fabric *fabric)
 {
     rdmux_service_stop(fabric);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The one place that knows of all that an endpoint goes through: set-up, control messages, moves, the end. */
+/* The one table of all stages of an endpoint: set-up, control messages, failover, end. */
 #include "api/life.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"

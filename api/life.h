@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* How endpoints go on outside the data path, see struct rdmux_life. */
+/* The stages of endpoints outside the data path, see struct rdmux_life. */
 #ifndef RDMUX_API_LIFE_H
 #define RDMUX_API_LIFE_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* rdmux_accept(): takes a listener's connections, sets them up side by side, and returns the first that is proved. */
+/* rdmux_accept(): takes a listener's connections, sets them up concurrently, and returns the first
+ * that is proved. */
 #include "api/accept/listener.h"
 #include "api/accept/pending_connection.h"
 #include "api/core/cq.h"
@@ -15,9 +16,10 @@
 
 enum {
     SETUP_IDLE_NS = 500 * 1000 *
-                    1000, /* a set-up whose peer is silent for so long may be given up */
-    FAR_FEWER = 4,        /* … for somebody who has so many times fewer */
-    LOOKS = 16, /* rounds of progress for what set-ups have to read before another connection is taken */
+                    1000, /* a set-up whose peer is silent for this long may be evicted */
+    FAR_FEWER = 4,        /* … for an address or identity with this many times fewer set-ups */
+    /* rounds of progress on unread messages of set-ups before another connection is taken */
+    LOOKS = 16,
 };
 
 struct accepting {
@@ -30,7 +32,7 @@ struct accepting {
     enum rdmux_status status; /* why no connection can be taken */
 };
 
-/* One of the cq's connections from this listener that no call has returned yet, proved ones first.
+/* Returns an endpoint of this listener on the cq that no call has returned yet, proved ones first.
  * NULL: there is none. */
 static struct rdmux_ep *find_taken(const struct accepting *accepting)
 {
@@ -48,7 +50,7 @@ static struct rdmux_ep *find_taken(const struct accepting *accepting)
     return any;
 }
 
-/* Endpoints that are being set up for this listener's calls on the cq. */
+/* Counts the endpoints of this listener in set-up on the cq. */
 static uint32_t count_setups(const struct accepting *accepting)
 {
     uint32_t count = 0;
@@ -60,9 +62,9 @@ static uint32_t count_setups(const struct accepting *accepting)
     return count;
 }
 
-/* The one to give up for an address or identity that has `least` in set-up: its peer has been silent
- * for long, and it is of those that have the most. If there is none yet, a timer comes back when there
- * may be. */
+/* Selects the set-up to evict for an address or identity that has `least` in set-up. Its peer has
+ * been silent for SETUP_IDLE_NS, and its address or identity has the most set-ups, more than
+ * FAR_FEWER times `least`. If there is none yet, sets a timer for when there may be one. */
 static struct rdmux_ep *find_idle(const struct accepting *accepting, uint32_t least)
 {
     uint64_t now_ns = rdmux_now(accepting->cq->fabric);
@@ -95,7 +97,7 @@ static struct rdmux_ep *find_idle(const struct accepting *accepting, uint32_t le
     return idle;
 }
 
-/* Gives one up. False: there is none for that now. */
+/* Evicts one set-up. False: there is none to evict now. */
 static bool make_room(struct accepting *accepting, uint32_t least, bool *has_none)
 {
     struct rdmux_ep *idle = find_idle(accepting, least);
@@ -111,7 +113,8 @@ static bool make_room(struct accepting *accepting, uint32_t least, bool *has_non
     return true;
 }
 
-/* Has a set-up something to read that may be the word that its connector is connected? */
+/* Returns true if a set-up has unread bytes, or the end, that may tell that its connector is
+ * connected. */
 static bool has_news(const struct accepting *accepting)
 {
     for (struct rdmux_list *at = accepting->cq->accepting.next; at != &accepting->cq->accepting;
@@ -125,9 +128,10 @@ static bool has_news(const struct accepting *accepting)
     return false;
 }
 
-/* A peer may connect twice, one connection after the other. When the second arrives, the CONFIRM of the
- * first may still be unread. This call reads it first and leaves the second to the next call, which may
- * have other attributes. A peer that keeps talking delays others by LOOKS rounds at most. */
+/* A peer may connect twice, one connection after the other. When the second arrives, the CONFIRM of
+ * the first may still be unread. This call reads the CONFIRM first and leaves the second connection
+ * to the next call, which may have other attributes. A peer that keeps sending delays others by
+ * LOOKS rounds at most. */
 static bool looks_first(struct accepting *accepting)
 {
     if (accepting->looks == LOOKS || !has_news(accepting)) {
@@ -139,8 +143,8 @@ static bool looks_first(struct accepting *accepting)
     return true;
 }
 
-/* Takes a connection if there is one for this call; false: not now. The endpoint is made first, so
- * that a connection stays with the listener if there is no room for it here. */
+/* Takes a connection if there is one for this call. False: not now. Creates the endpoint first, so
+ * that a connection stays with the listener if there is no room for the endpoint. */
 static bool take_arrival(struct accepting *accepting, bool *has_none)
 {
     struct rdmux_listener *listener = accepting->listener;
@@ -163,7 +167,7 @@ static bool take_arrival(struct accepting *accepting, bool *has_none)
         return true;
     }
     if (status != RDMUX_OK) {
-        accepting->status = *has_none ? status : RDMUX_OK; /* one under way may still be proved */
+        accepting->status = *has_none ? status : RDMUX_OK; /* another set-up may still succeed */
         return false;
     }
     status = rdmux_listener_take_any(listener, &accepting->wait, &arrival);
@@ -189,8 +193,8 @@ static bool take_arrival(struct accepting *accepting, bool *has_none)
     return true;
 }
 
-/* Takes what there is for this call. One that can return an endpoint takes nothing: what it does
- * not need is for others. */
+/* Takes the connections for this call. A call that can return an endpoint takes none and leaves
+ * them to others. */
 static bool accept_is_over(void *user)
 {
     struct accepting *accepting = user;
@@ -229,9 +233,10 @@ static enum rdmux_status accept_any(struct accepting *accepting, int timeout_ms,
     }
     rdmux_list_remove(&ep->accept_link);
     ep->proved = false;
-    ep->user = accepting->attr->user; /* it may have been taken by a call before */
+    ep->user = accepting->attr->user; /* an earlier call may have taken it */
     ep->events &= ~(uint32_t)RDMUX_EVENT_HELD;
-    rdmux_cq_pend(ep->cq, ep); /* messages may be there already, in receives of an SRQ, or its end */
+    /* its end, or messages in receives of an SRQ, may be there already */
+    rdmux_cq_pend(ep->cq, ep);
     rdmux_ep_linger_anew(ep);
     ep->acceptor->count(ep->acceptor, -1);
     ep->acceptor->release(ep);

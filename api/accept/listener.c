@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Listeners: one TCP address for all paths. The service thread accepts sockets; pending_connection.c hears what each
- * has to say, and here it is shown to the program and taken.
+ * Listeners: one TCP address for all paths. The service thread accepts sockets;
+ * pending_connection.c reads what each peer sends first. The functions here show the pending
+ * connections to the program and take them.
  *
- * A plain listener has its provider's instead of a socket, and calls instead of strangers' sockets; they
- * have introduced themselves when they come.
+ * An rdma:// listener has its provider's listener instead of a socket, and calls instead of
+ * accepted sockets. A call is introduced when it arrives.
  */
 #include "api/accept/listener.h"
 
@@ -34,16 +35,14 @@
 enum {
     DEFAULT_BACKLOG = 1024,
     DEFAULT_MAX_PENDING = 4096,
-    MIN_PER_ADDRESS = 256, /* unless the program says so */
+    MIN_PER_ADDRESS = 256, /* default minimum of max_per_address and max_waiting_per_address */
     DEFAULT_HELLO_TIMEOUT_MS = 5000,
     DEFAULT_MAX_SETUPS = 256,
     ACCEPTS_PER_EVENT = 64,
-    LINES_MAX = 64, /* lines of the log that strangers cause, in LINES_NS */
+    LINES_MAX = 64, /* log lines caused by pending connections, within LINES_NS */
 };
 #define LINES_NS (10 * UINT64_C(1000000000))
 
-/* The descriptor follows: readable while something is neither shown nor taken, or proved and not
- * returned. */
 void rdmux_listener_update_descriptor(struct rdmux_listener *listener)
 {
     bool wanted = listener->unshown != 0 || listener->proved > 0;
@@ -59,7 +58,6 @@ void rdmux_listener_update_descriptor(struct rdmux_listener *listener)
     listener->readable = wanted;
 }
 
-/* Makes accept calls look whether there is something for them; fabric->lock is held. */
 void rdmux_listener_poke_waits(struct rdmux_listener *listener)
 {
     for (struct rdmux_list *at = listener->waits.next; at != &listener->waits; at = at->next) {
@@ -67,7 +65,7 @@ void rdmux_listener_poke_waits(struct rdmux_listener *listener)
     }
 }
 
-/* ------------------------------------------------------------------------------ what is logged */
+/* ----------------------------------------------------------------------------------- log lines */
 
 static void tell_what_was_left_out(struct rdmux_listener *listener)
 {
@@ -109,7 +107,8 @@ static uint32_t larger(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-/* What the program asked for, as far as the process has descriptors for it. Those of rdma:// need none. */
+/* Sets the limits that the program asked for, lowered to what the process's descriptors allow.
+ * Connections of rdma:// need no descriptors. */
 static void set_limits(struct rdmux_listener *listener)
 {
     const struct rdmux_listen_attr *asked = &listener->asked;
@@ -130,7 +129,7 @@ static void set_limits(struct rdmux_listener *listener)
     atomic_store(&listener->max_setups, smaller(asked->max_setups, setups));
 }
 
-/* The limit may have been changed since. */
+/* The descriptor limit of the process may have changed. */
 static void follow_descriptors(struct rdmux_listener *listener)
 {
     const struct rdmux_descriptor_limit limit = rdmux_descriptor_limit();
@@ -145,8 +144,9 @@ static void follow_descriptors(struct rdmux_listener *listener)
 
 /* ---------------------------------------------------------------------------- accepting sockets */
 
-/* Where a descriptor is looked for before a connection this comes with the last one, too: so one stays
- * free, which a set-up needs. True: somebody went. */
+/* accept4() may allocate the descriptor before it looks for a connection. It then also fails with
+ * an empty backlog once the last descriptor is used, so an eviction leaves one descriptor free,
+ * which a set-up needs. True: a connection was evicted. */
 static bool out_of_descriptors(struct rdmux_listener *listener)
 {
     if (rdmux_listeners_shed(
@@ -154,8 +154,8 @@ static bool out_of_descriptors(struct rdmux_listener *listener)
             "descriptors run out, and none has more than its address or identity")) {
         return true;
     }
-    /* Nobody to drop: take the newcomer with the spare descriptor and turn it away, else the
-     * backlog would wake us for ever. */
+    /* Nothing to evict: accepts the newcomer with the spare descriptor and closes it, since a full
+     * backlog would wake the service thread forever. */
     int socket = -1;
     if (listener->spare_fd >= 0) {
         close(listener->spare_fd);
@@ -171,7 +171,7 @@ static bool out_of_descriptors(struct rdmux_listener *listener)
                 listener->address);
         }
     } else {
-        /* Somebody else took the spare one. */
+        /* Another thread took the spare descriptor. */
         rdmux_service_unwatch(listener->fabric, listener->socket, &listener->watch);
         listener->resting = true;
         rdmux_service_timer(listener->fabric, rdmux_now(listener->fabric) + RDMUX_STRANGER_TIMER_NS);
@@ -180,7 +180,8 @@ static bool out_of_descriptors(struct rdmux_listener *listener)
     return false;
 }
 
-/* The listener was resting: are there descriptors again? */
+/* Nothing to evict: accepts the newcomer with the spare descriptor and closes it. Otherwise the
+ * backlog would wake the service thread forever. */
 static void watch_again(struct rdmux_listener *listener)
 {
     if (listener->spare_fd < 0) {
@@ -191,8 +192,10 @@ static void watch_again(struct rdmux_listener *listener)
                                             &listener->watch) != RDMUX_OK;
 }
 
-/* A newcomer whose number is in the reserve takes the place of a stranger, and leaves the reserve. Returns its number. While there is
- * nobody to go, it stays: a peer whose connections use all else is served, too. */
+/* Keeps descriptors in reserve: a newcomer whose descriptor is in the reserve displaces a pending
+ * connection and gets a lower descriptor. Returns the newcomer's descriptor. If there is nothing to
+ * evict, the newcomer keeps its descriptor, so that a peer is served even if its own connections
+ * use all others. */
 static int keep_reserve(struct rdmux_listener *listener, int socket)
 {
     if (!rdmux_descriptor_is_reserved(listener->descriptors, socket) ||
@@ -231,9 +234,10 @@ static void listener_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watc
     }
 }
 
-/* Those that nobody has taken in time: of any origin where the program has set a time, else of crowds,
- * so that a program that accepts seldom loses nobody else. Is there more to look after? fabric->lock is
- * held; step_lock keeps lists and listeners where they are while it is not. */
+/* Drops connections that were not accepted in time: any, if the program has set a timeout;
+ * otherwise those of crowds only, so that a program that accepts seldom loses no others. Returns
+ * true if the next scan has something to check. fabric->lock is held, and released during a drop;
+ * step_lock keeps lists and listeners in place meanwhile. */
 static bool drop_overdue(struct rdmux_listener *listener, uint64_t now_ns)
 {
     struct rdmux_fabric *fabric = listener->fabric;
@@ -273,7 +277,7 @@ uint64_t rdmux_listeners_timers(struct rdmux_fabric *fabric, uint64_t now_ns)
                 waiting = true;
                 break;
             }
-            /* step_lock keeps lists and listeners where they are. */
+            /* step_lock keeps lists and listeners in place. */
             pthread_mutex_unlock(&fabric->lock);
             rdmux_pending_drop(oldest, "has not introduced itself in time");
             pthread_mutex_lock(&fabric->lock);
@@ -309,8 +313,8 @@ static struct rdmux_pending_connection *find_introduced(struct rdmux_listener *l
     return NULL;
 }
 
-/* May this call take a connection? One that has none may, one that has some only while nobody has
- * none, so that nobody is left empty-handed. fabric->lock is held. */
+/* Returns true if this call may take a connection: a call with a set-up under way only if no call
+ * has none, so that no call goes without. fabric->lock is held. */
 static bool may_take(struct rdmux_listener *listener, const struct rdmux_accept_wait *wait)
 {
     for (struct rdmux_list *at = listener->waits.next; at != &listener->waits && !wait->has_none;
@@ -323,8 +327,8 @@ static bool may_take(struct rdmux_listener *listener, const struct rdmux_accept_
     return true;
 }
 
-/* Of the origin whose turn it is, the one that waits the longest; NULL: nobody, or all of them have as
- * many in set-up as they may. */
+/* Returns the longest-waiting connection of the peer quota that is next. NULL: none waits, or all
+ * peer quotas have their maximum in set-up. */
 static struct rdmux_pending_connection *find_next(struct rdmux_listener *listener)
 {
     struct rdmux_peer_quota *quota = rdmux_peer_quota_next(listener);
@@ -333,8 +337,8 @@ static struct rdmux_pending_connection *find_next(struct rdmux_listener *listene
                                            quota_link);
 }
 
-/* Unlinks an introduced stranger and stops watching it; NULL if there is none. With a wait: the
- * next that it may take, an endpoint in set-up from now on. */
+/* Unlinks and unwatches an introduced connection. Without a wait: the one with this id. With a
+ * wait: the next that it may take, which counts as in set-up from now on. NULL: there is none. */
 static struct rdmux_pending_connection *take_pending(struct rdmux_listener *listener, uint64_t id,
                                                      struct rdmux_accept_wait *wait,
                                                      struct rdmux_peer_quota **quota)
@@ -355,7 +359,7 @@ static struct rdmux_pending_connection *take_pending(struct rdmux_listener *list
             wait->has_none = false;
             if (find_introduced(listener, 0) != NULL && may_take(listener, wait)) {
                 rdmux_listener_poke_waits(
-                    listener); /* it was the last that had none: the rest is for all */
+                    listener); /* it was the last call with none: all calls may take the rest */
             }
         }
     }
@@ -367,7 +371,7 @@ static struct rdmux_pending_connection *take_pending(struct rdmux_listener *list
     return pending;
 }
 
-/* Hands a call over, which its listener forgets; the stranger is freed. */
+/* Hands a call over; the listener forgets it. Frees the pending connection. */
 static enum rdmux_status arrive_plain(struct rdmux_pending_connection *pending,
                                       struct rdmux_arrival *out)
 {
@@ -385,7 +389,7 @@ static enum rdmux_status arrive_plain(struct rdmux_pending_connection *pending,
     return status;
 }
 
-/* Hands what the stranger said over; it is freed. */
+/* Hands over the socket and the bytes received. Frees the pending connection. */
 static enum rdmux_status arrive(struct rdmux_pending_connection *pending, struct rdmux_arrival *out)
 {
     struct rdmux_fabric *fabric = pending->listener->fabric;
@@ -497,7 +501,7 @@ void rdmux_listener_wait_end(struct rdmux_listener *listener, struct rdmux_accep
     pthread_mutex_lock(&listener->fabric->lock);
     rdmux_list_remove(&wait->link);
     if (wait->has_none && find_introduced(listener, 0) != NULL) {
-        rdmux_listener_poke_waits(listener); /* what was left to this call */
+        rdmux_listener_poke_waits(listener); /* connections reserved for this call */
     }
     pthread_mutex_unlock(&listener->fabric->lock);
 }
@@ -619,7 +623,7 @@ enum rdmux_status rdmux_listener_next(struct rdmux_listener *listener, int timeo
     }
 }
 
-/* How much there is room for depends on the device by which the peer came. */
+/* Like rdmux_reject(). The maximum of length depends on the device by which the peer came. */
 static enum rdmux_status reject_plain(struct rdmux_listener *listener, uint64_t peer,
                                       uint32_t reason, const void *private_data, size_t length)
 {
@@ -684,7 +688,7 @@ enum rdmux_status rdmux_reject(struct rdmux_listener *listener, uint64_t peer, u
     rdmux_hello_fill(fabric, &hello);
     rdmux_hello_encode(&hello, frame);
     size_t size = RDMUX_HELLO_SIZE + rdmux_message_encode(&message, frame + RDMUX_HELLO_SIZE);
-    (void)rdmux_pending_say(pending, frame, size); /* one that is gone needs no answer */
+    (void)rdmux_pending_say(pending, frame, size); /* a peer that has closed needs no answer */
     close(pending->socket);
     rdmux_pending_free(pending);
     return RDMUX_OK;
@@ -708,7 +712,7 @@ static enum rdmux_status open_socket(struct rdmux_listener *listener,
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     if (address->ai_family == AF_INET6) {
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero,
-                   sizeof(zero)); /* "all addresses" means IPv4 too */
+                   sizeof(zero)); /* with "all addresses", IPv4 too */
     }
     if (bind(fd, address->ai_addr, address->ai_addrlen) != 0 || listen(fd, (int)backlog) != 0) {
         int error = errno;
@@ -746,7 +750,7 @@ static enum rdmux_status bind_first(struct rdmux_listener *listener, const char 
     if (status != RDMUX_OK) {
         return status;
     }
-    /* For all addresses an IPv6 socket takes IPv4 too, where the machine has IPv6. */
+    /* For all addresses: an IPv6 socket accepts IPv4 too, if the machine has IPv6. */
     const struct addrinfo *first = addresses;
     for (const struct addrinfo *at = addresses; at != NULL && parts.host[0] == '\0';
          at = at->ai_next) {
@@ -765,7 +769,7 @@ static enum rdmux_status bind_first(struct rdmux_listener *listener, const char 
     return status;
 }
 
-/* ---------------------------------------------------------------------------------------- plain */
+/* ---------------------------------------------------------------------------- rdma:// listeners */
 
 static struct rdmux_pending_connection *find_call(struct rdmux_listener *listener,
                                                   const struct rdmux_plain_call *call)
@@ -897,7 +901,7 @@ static enum rdmux_status take_attr(struct rdmux_listener *listener,
     all.max_pending = all.max_pending == 0 ? DEFAULT_MAX_PENDING : all.max_pending;
     all.max_setups = all.max_setups == 0 ? DEFAULT_MAX_SETUPS : all.max_setups;
     listener->asked = all;
-    listener->asked.paths = NULL; /* the caller's */
+    listener->asked.paths = NULL; /* the string belongs to the caller */
     listener->hello_timeout_ms = all.hello_timeout_ms == 0 ? DEFAULT_HELLO_TIMEOUT_MS
                                                            : all.hello_timeout_ms;
     listener->acceptor.timeout_ms = all.accept_timeout_ms;
@@ -1051,7 +1055,7 @@ void rdmux_listener_close(struct rdmux_listener *listener)
         close(listener->socket);
         listener->socket = -1;
     }
-    /* Endpoints accepted here that nobody can return any more are dropped by their cqs. */
+    /* Endpoints taken here that no call can return any more are dropped by their cqs. */
     pthread_mutex_lock(&fabric->lock);
     listener->closed = true;
     for (struct rdmux_list *at = fabric->cqs.next; at != &fabric->cqs; at = at->next) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Listeners: what the service thread and accepting cqs share. */
+/* Listeners, as shared by the service thread and accepting cqs. */
 #ifndef RDMUX_API_LISTENER_H
 #define RDMUX_API_LISTENER_H
 
@@ -10,43 +10,47 @@
 
 struct rdmux_arrival; /* handshake_driver.h */
 
-/* An accept call that waits for any connection, as the listener's other calls see it.
+/* A waiting accept call for any connection, as the listener's other accept calls see it.
  * fabric->lock. */
 struct rdmux_accept_wait {
     struct rdmux_list link; /* listener->waits */
     struct rdmux_cq *cq;
-    bool has_none; /* nothing that the call could return is being negotiated */
+    bool has_none; /* no endpoint that the call could return is in set-up */
 };
-/* The call is poked whenever there may be something for it to take. Any thread. */
+/* Between begin and end, the call is poked whenever there may be a connection for it. Any
+ * thread. */
 void rdmux_listener_wait_begin(struct rdmux_listener *listener, struct rdmux_accept_wait *wait);
 void rdmux_listener_wait_end(struct rdmux_listener *listener, struct rdmux_accept_wait *wait);
-/* Is there a connection for this call, which has none or some? A call that has some leaves them to
- * those that have none. setups: of the address or identity whose turn it is, endpoints in set-up. */
+/* Returns true if there is a connection for this call. A call that has a set-up under way leaves
+ * connections to calls that have none (has_none). setups: the number of endpoints in set-up of the
+ * address or identity that is next. */
 bool rdmux_listener_offers(struct rdmux_listener *listener, struct rdmux_accept_wait *wait,
                            bool has_none, uint32_t *setups);
-/* Takes the connection that has introduced itself and waits the longest, of an address or identity with
- * the fewest endpoints in set-up; RDMUX_AGAIN: none is offered to this call. Any thread. */
+/* Takes the longest-waiting introduced connection of an address or identity with the fewest
+ * endpoints in set-up. RDMUX_AGAIN: none is offered to this call. Any thread. */
 enum rdmux_status rdmux_listener_take_any(struct rdmux_listener *listener,
                                           struct rdmux_accept_wait *wait,
                                           struct rdmux_arrival *out);
-/* Takes the one with this id; RDMUX_INVALID: no such id. Any thread. */
+/* Takes the connection with this id. RDMUX_INVALID: no such id. Any thread. */
 enum rdmux_status rdmux_listener_take(struct rdmux_listener *listener, uint64_t id,
                                       struct rdmux_arrival *out);
-/* References: a listener lives until its last endpoint in set-up has let go. */
+/* References: a listener lives until its last endpoint in set-up has released it. */
 void rdmux_listener_get(struct rdmux_listener *listener);
 void rdmux_listener_put(struct rdmux_listener *listener);
-/* How many are negotiated side by side for a cq. */
+/* The maximum of concurrent set-ups of a cq. */
 uint32_t rdmux_listener_max_setups(const struct rdmux_listener *listener);
-/* Endpoints in set-up of the same address or identity, this one included. */
+/* The number of endpoints in set-up of the same address or identity, ep included. */
 uint32_t rdmux_listener_setups_beside(const struct rdmux_ep *ep);
 struct rdmux_fabric *rdmux_listener_fabric(struct rdmux_listener *listener);
 const char *rdmux_listener_paths(const struct rdmux_listener *listener);
 bool rdmux_listener_is_plain(const struct rdmux_listener *listener);
-/* Every listener's HELLO timeouts; returns when to come again. step_lock is held. */
+/* Enforces the HELLO timeouts of all listeners. Returns the time of the next call. step_lock is
+ * held. */
 uint64_t rdmux_listeners_timers(struct rdmux_fabric *fabric, uint64_t now_ns);
 
-/* One stranger goes: of the fabric's listeners, of the one with the address that holds the most. why is logged. False: nobody
- * can go. Any thread that holds no lock of the fabric's but step_lock. */
+/* Evicts one pending connection of the fabric's listeners, of the address or identity that holds
+ * the most. why is logged. False: there is none to evict. Any thread that holds no lock of the
+ * fabric other than step_lock. */
 bool rdmux_listeners_shed(struct rdmux_fabric *fabric, const char *why);
 
 #endif

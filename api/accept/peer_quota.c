@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Whom a listener's connections come from, and how many of each have not been taken or are being set up. What is
- * counted exactly cannot be used up by others.
+ * Peer quotas: for each address or identity, the number of a listener's connections that are
+ * pending or in set-up. An exact count per peer quota keeps one from using up the share of others.
  */
 #include "api/accept/pending_connection.h"
 #include "api/accept/shake.h"
@@ -17,7 +17,7 @@ static_assert(RDMUX_ADDRESS_MAX >= RDMUX_IDENTITY_MAX, "KEY_MAX has room for bot
 
 /* ----------------------------------------------------------------------------------------- keys */
 
-/* A text behind its kind. */
+/* A key: a character for its kind, then the text. */
 static size_t key_of_text(char kind, const char *text, size_t length, uint8_t *key)
 {
     size_t part = length < KEY_MAX - 1 ? length : KEY_MAX - 1;
@@ -26,7 +26,7 @@ static size_t key_of_text(char kind, const char *text, size_t length, uint8_t *k
     return 1 + part;
 }
 
-/* Of "HOST:PORT", the host. */
+/* The key of a call: the host of "HOST:PORT". */
 static size_t key_of_call(const struct rdmux_plain_call *call, uint8_t *key)
 {
     const char *port = strrchr(call->peer_address, ':');
@@ -34,7 +34,8 @@ static size_t key_of_call(const struct rdmux_plain_call *call, uint8_t *key)
     return key_of_text('r', call->peer_address, length, key);
 }
 
-/* A step of SplitMix64 for each word: who does not know the seed cannot tell who shares a bucket. */
+/* One step of SplitMix64 for each word: without the seed, nobody can tell which keys share a
+ * bucket. */
 static struct rdmux_list *bucket_of(struct rdmux_listener *listener, const uint8_t *key, size_t size)
 {
     uint64_t mixed = listener->quota_seed;
@@ -49,9 +50,9 @@ static struct rdmux_list *bucket_of(struct rdmux_listener *listener, const uint8
     return &listener->quotas[mixed % RDMUX_QUOTA_BUCKETS];
 }
 
-/* --------------------------------------------------------------------------------------- origins */
+/* ---------------------------------------------------------------------------------- peer quotas */
 
-/* The one with this key, made if need be; NULL: out of memory. */
+/* Returns the peer quota with this key, created if necessary. NULL: out of memory. */
 static struct rdmux_peer_quota *get_origin(struct rdmux_listener *listener, const uint8_t *key,
                                            size_t size)
 {
@@ -94,7 +95,7 @@ bool rdmux_peer_quota_is_crowd(const struct rdmux_peer_quota *quota)
     return quota->introduced_count > quota->listener->max_waiting_per_address / 2;
 }
 
-/* One more that has introduced itself, or one less. */
+/* Counts one more or one less introduced connection. */
 static void count_introduced(struct rdmux_peer_quota *quota, int change)
 {
     struct rdmux_listener *listener = quota->listener;
@@ -133,7 +134,7 @@ void rdmux_peer_quota_introduce(struct rdmux_pending_connection *pending)
         const char *identity = rdmux_tls_identity(pending->tls);
         size_t size = key_of_text('i', identity, strlen(identity), key);
         quota = get_origin(pending->listener, key, size);
-        quota = quota == NULL ? before : quota; /* the address is better than nothing */
+        quota = quota == NULL ? before : quota; /* counted by its address still */
     }
     rdmux_list_remove(&pending->quota_link);
     before->silent_count--;
@@ -159,12 +160,12 @@ void rdmux_peer_quota_leave(struct rdmux_pending_connection *pending)
     forget_if_empty(quota);
 }
 
-/* ---------------------------------------------------------------------------------------- set-up */
+/* --------------------------------------------------------------------------------------- set-up */
 
 void rdmux_peer_quota_begin_setup(struct rdmux_peer_quota *quota)
 {
     atomic_fetch_add(&quota->setups, 1);
-    if (!rdmux_list_empty(&quota->waiting_link)) { /* others' turn */
+    if (!rdmux_list_empty(&quota->waiting_link)) { /* the turn of others */
         rdmux_list_remove(&quota->waiting_link);
         rdmux_list_append(&quota->listener->waiting, &quota->waiting_link);
     }
@@ -175,12 +176,12 @@ void rdmux_peer_quota_end_setup(struct rdmux_peer_quota *quota)
     struct rdmux_listener *listener = quota->listener;
     atomic_fetch_sub(&quota->setups, 1);
     if (!rdmux_list_empty(&quota->waiting_link)) {
-        rdmux_listener_poke_waits(listener); /* there is room for one that waits */
+        rdmux_listener_poke_waits(listener); /* there is room for a connection that waits */
     }
     forget_if_empty(quota);
 }
 
-/* A walk over all: there are no more than connections, and it is made when there are too many. */
+/* A scan of all: there are no more than connections, and it runs only when there are too many. */
 struct rdmux_peer_quota *rdmux_peer_quota_largest(struct rdmux_listener *listener)
 {
     struct rdmux_peer_quota *largest = NULL;
@@ -208,7 +209,8 @@ void rdmux_peer_quotas_count_crowds(struct rdmux_listener *listener)
 struct rdmux_peer_quota *rdmux_peer_quota_next(struct rdmux_listener *listener)
 {
     struct rdmux_peer_quota *next = NULL;
-    uint32_t fewest = (atomic_load(&listener->max_setups) + 1) / 2; /* the others are for others */
+    /* at most half for one peer quota */
+    uint32_t fewest = (atomic_load(&listener->max_setups) + 1) / 2;
     for (struct rdmux_list *at = listener->waiting.next; at != &listener->waiting && fewest != 0;
          at = at->next) {
         struct rdmux_peer_quota *quota = RDMUX_CONTAINER(at, struct rdmux_peer_quota, waiting_link);

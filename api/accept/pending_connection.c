@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Connections that nobody has taken yet, from the first byte on. The service thread reads exactly what
- * each says first: HELLO and OFFER of a connection, which then waits to be shown and taken; or JOIN, which
- * is handed to the cq of the connection with that secret. Strangers cost one small record each until they
- * have said something sensible; when there are too many, or too many of one address, one of those goes that
- * have the most. Where the fabric authenticates, only the HELLO comes in clear, and all else through the session.
+ * Pending connections, from the first byte until they are taken. The service thread reads exactly
+ * what a peer sends first: either the HELLO and OFFER of a connection, which is then shown and
+ * taken; or a JOIN, whose socket is handed to the cq of the connection with that secret. A pending
+ * connection costs one small record until it has sent something valid. When there are too many, or
+ * too many of one address, the peer quota that holds the most loses one. If the fabric
+ * authenticates, only the HELLO arrives in clear, and all else through the TLS session.
  */
 #include "api/accept/pending_connection.h"
 
@@ -34,20 +35,20 @@
 #include <unistd.h>
 
 enum {
-    /* Bytes of an OFFER that a stranger may have us keep: more than 32 paths take with all their
-     * texts. */
+    /* Limit of the OFFER of a pending connection: more than 32 paths take with all their texts. */
     STRANGERS_OFFER_MAX = 48 << 10,
-    CROWD_TIMEOUT_MS = 10000, /* how long one of too many waits to be taken */
-    IGNORED_MAX = 64 << 10,   /* bytes dropped of one that was turned away, until it leaves */
-    TURN_READS = 64,          /* of one stranger, until others have had their turn */
-    RECORD_HEADER_SIZE = 5,   /* of TLS (RFC 8446, 5.1); the length is its end */
+    /* accept timeout of connections of a crowd, if the program has set none */
+    CROWD_TIMEOUT_MS = 10000,
+    IGNORED_MAX = 64 << 10, /* bytes discarded from a rejected peer before its socket is closed */
+    TURN_READS = 64,        /* reads from one pending connection before others have their turn */
+    RECORD_HEADER_SIZE = 5, /* of a TLS record (RFC 8446, 5.1); the length is its last field */
     RECORD_AT_LENGTH = 3,
     RECORD_MAX = RECORD_HEADER_SIZE + (16 << 10) + 256,
 };
 
-/* ------------------------------------------------------------------------------------ strangers */
+/* -------------------------------------------------------------------------- pending connections */
 
-/* Takes it off its list; fabric->lock is held. */
+/* Removes a pending connection from its lists and counts; fabric->lock is held. */
 void rdmux_pending_unlink(struct rdmux_pending_connection *pending)
 {
     struct rdmux_listener *listener = pending->listener;
@@ -61,7 +62,7 @@ void rdmux_pending_unlink(struct rdmux_pending_connection *pending)
     }
 }
 
-/* Its connection ends. */
+/* Ends the connection of the peer. */
 void rdmux_pending_hang_up(struct rdmux_pending_connection *pending)
 {
     if (pending->call != NULL) {
@@ -74,14 +75,14 @@ void rdmux_pending_hang_up(struct rdmux_pending_connection *pending)
     }
 }
 
-/* Before its origin goes, which has the queue that it may be in. */
+/* Ends the TLS handshake. Before the peer quota is freed, which holds the queue of the step. */
 static void leave_handshake(struct rdmux_pending_connection *pending)
 {
     if (pending->shake == NULL) {
         return;
     }
     if (!rdmux_shake_end(pending->shake, NULL)) {
-        pending->socket = -1; /* the thread that computes for it closes it */
+        pending->socket = -1; /* the TLS thread closes it */
     }
     pending->shake = NULL;
     /* The thread may have finished a step since the watch was removed. */
@@ -95,7 +96,8 @@ void rdmux_pending_free(struct rdmux_pending_connection *pending)
     if (pending->bytes != pending->first) {
         rdmux_release(fabric, pending->bytes);
     }
-    rdmux_release_wiped(fabric, pending, sizeof(*pending)); /* a JOIN in clear has the secret */
+    /* a JOIN in clear contains the secret */
+    rdmux_release_wiped(fabric, pending, sizeof(*pending));
 }
 
 void rdmux_pending_unwatch(struct rdmux_pending_connection *pending)
@@ -132,7 +134,7 @@ void rdmux_pending_drop(struct rdmux_pending_connection *pending, const char *wh
     rdmux_pending_free(pending);
 }
 
-/* A JOIN: the socket belongs to the connection with this secret. */
+/* A JOIN: hands the socket to the connection with this secret. */
 static void hand_over_join(struct rdmux_pending_connection *pending)
 {
     struct rdmux_fabric *fabric = pending->listener->fabric;
@@ -171,8 +173,8 @@ static void hand_over_join(struct rdmux_pending_connection *pending)
     rdmux_pending_free(pending);
 }
 
-/* A HELLO that asks to resume a connection: it goes to the endpoint. One that is not there any more
- * is told so by a HELLO that speaks of none. */
+/* A HELLO that asks for a control-channel reconnect: hands the socket to the endpoint. If the
+ * endpoint does not exist any more, the peer receives a HELLO that names no connection. */
 static void hand_over_resumption(struct rdmux_pending_connection *pending)
 {
     struct rdmux_fabric *fabric = pending->listener->fabric;
@@ -196,7 +198,7 @@ static void hand_over_resumption(struct rdmux_pending_connection *pending)
         uint8_t bytes[RDMUX_HELLO_SIZE];
         rdmux_hello_fill(fabric, &hello);
         rdmux_hello_encode(&hello, bytes);
-        (void)rdmux_pending_say(pending, bytes, sizeof(bytes)); /* it may be gone, too */
+        (void)rdmux_pending_say(pending, bytes, sizeof(bytes)); /* the peer may have closed, too */
         if (rdmux_listener_may_tell(pending->listener)) {
             rdmux_log(fabric, RDMUX_LOG_WARN,
                       "listener %s: a connection is resumed that is not there; dropped",
@@ -208,7 +210,7 @@ static void hand_over_resumption(struct rdmux_pending_connection *pending)
     rdmux_pending_free(pending);
 }
 
-/* As send(2), all or nothing: a few KiB on a fresh socket, so only a dead peer is in the way. */
+/* Like send(2), all or nothing: a few KiB on a fresh socket fit, unless the peer is dead. */
 bool rdmux_pending_say(struct rdmux_pending_connection *pending, const uint8_t *bytes, size_t size)
 {
     if (pending->tls == NULL) {
@@ -225,7 +227,7 @@ bool rdmux_pending_say(struct rdmux_pending_connection *pending, const uint8_t *
     return true;
 }
 
-/* `rdmux explain`: ranked and answered here, nothing is connected. */
+/* `rdmux explain`: ranks and answers here, without a connection. */
 static void answer_explain(struct rdmux_pending_connection *pending)
 {
     struct rdmux_listener *listener = pending->listener;
@@ -259,7 +261,6 @@ static void answer_explain(struct rdmux_pending_connection *pending)
     rdmux_pending_drop(pending, NULL);
 }
 
-/* It may be shown and taken. */
 void rdmux_pending_becomes_known(struct rdmux_pending_connection *pending)
 {
     struct rdmux_listener *listener = pending->listener;
@@ -294,7 +295,7 @@ void rdmux_pending_becomes_known(struct rdmux_pending_connection *pending)
     }
 }
 
-/* HELLO and OFFER are here. */
+/* HELLO and OFFER are complete. */
 static void introduce(struct rdmux_pending_connection *pending)
 {
     struct rdmux_listener *listener = pending->listener;
@@ -329,8 +330,8 @@ static void introduce(struct rdmux_pending_connection *pending)
     rdmux_pending_becomes_known(pending);
 }
 
-/* It has been told so. It has until its time is over to leave: a socket that is closed with bytes
- * unread would take the answer back. */
+/* The peer has been told that it is rejected. Its socket stays open until the peer closes or the
+ * timeout: closing a socket with unread bytes would discard the answer. */
 static void turn_away(struct rdmux_pending_connection *pending, const char *why)
 {
     struct rdmux_listener *listener = pending->listener;
@@ -346,7 +347,7 @@ static void turn_away(struct rdmux_pending_connection *pending, const char *why)
     pending->turned_away = true;
 }
 
-/* Its methods are not ours: it is told ours, in clear. */
+/* No authentication method in common: sends this side's methods, in clear. */
 static void turn_away_other_methods(struct rdmux_pending_connection *pending, uint32_t theirs)
 {
     struct rdmux_listener *listener = pending->listener;
@@ -356,13 +357,14 @@ static void turn_away_other_methods(struct rdmux_pending_connection *pending, ui
     char why[RDMUX_ERROR_MAX];
     rdmux_hello_fill(listener->fabric, &hello);
     rdmux_hello_encode(&hello, bytes);
-    (void)rdmux_pending_say(pending, bytes, sizeof(bytes)); /* one that is gone needs no answer */
+    /* a peer that has closed needs no answer */
+    (void)rdmux_pending_say(pending, bytes, sizeof(bytes));
     rdmux_auth_explain_mismatch(hello.authentication, theirs, text, sizeof(text));
     snprintf(why, sizeof(why), "authentication: %s", text);
     turn_away(pending, why);
 }
 
-/* Drops what one that was turned away says. Returns false if it is gone. */
+/* Discards what a rejected peer sends. False: the pending connection was dropped. */
 static bool ignore(struct rdmux_pending_connection *pending)
 {
     uint8_t waste[1024];
@@ -381,7 +383,7 @@ static bool ignore(struct rdmux_pending_connection *pending)
     }
 }
 
-/* Its HELLO in clear is here: what follows? Returns false if it is gone. */
+/* Evaluates the HELLO in clear. False: the pending connection was dropped. */
 static bool greet(struct rdmux_pending_connection *pending)
 {
     struct rdmux_fabric *fabric = pending->listener->fabric;
@@ -393,7 +395,7 @@ static bool greet(struct rdmux_pending_connection *pending)
         return false;
     }
     if (!understood) {
-        return true; /* such as another byte order: the handshake says so */
+        return true; /* for example another byte order: the handshake reports it */
     }
     if ((hello.authentication & ours) == 0 && (hello.authentication | ours) != 0) {
         turn_away_other_methods(pending, hello.authentication);
@@ -406,8 +408,8 @@ static bool greet(struct rdmux_pending_connection *pending)
     return true;
 }
 
-/* As recv(2), through the session if there is one. EPROTO: it is none of ours, the error text tells
- * why. */
+/* Like recv(2), through the TLS session if there is one. EPROTO: not a valid peer, the error text
+ * tells why. */
 static ssize_t hear(struct rdmux_pending_connection *pending, uint8_t *out, size_t size)
 {
     if (pending->tls == NULL) {
@@ -428,10 +430,11 @@ static ssize_t hear(struct rdmux_pending_connection *pending, uint8_t *out, size
     }
 }
 
-/* ----------------------------------------------------------------------------------- handshakes */
+/* ------------------------------------------------------------------------------- TLS handshakes */
 
-/* Is its first TLS record all in the socket, or nothing more to come? Until then it costs no session. The
- * socket wakes the service thread when it is, or has ended. */
+/* Returns true if the first TLS record is complete in the socket, or no more will come. Until then
+ * the connection costs no session. The socket wakes the service thread when the record is complete,
+ * or the socket has ended. */
 static bool is_first_record_whole(const struct rdmux_pending_connection *pending)
 {
     uint8_t header[RECORD_HEADER_SIZE];
@@ -449,7 +452,8 @@ static bool is_first_record_whole(const struct rdmux_pending_connection *pending
     return whole;
 }
 
-/* The session's arithmetic is not this thread's. Returns false if the stranger is gone. */
+/* Queues a handshake step: the TLS computation is not done by this thread. False: the connection
+ * was dropped. */
 static bool queue_handshake(struct rdmux_pending_connection *pending)
 {
     struct rdmux_fabric *fabric = pending->listener->fabric;
@@ -469,7 +473,7 @@ static bool queue_handshake(struct rdmux_pending_connection *pending)
     return true;
 }
 
-/* The peer is known: what follows comes through the session. */
+/* The peer is authenticated: what follows comes through the TLS session. */
 static void take_session(struct rdmux_pending_connection *pending)
 {
     (void)rdmux_shake_end(pending->shake, &pending->tls);
@@ -479,8 +483,8 @@ static void take_session(struct rdmux_pending_connection *pending)
     pending->hello_size = 0;
 }
 
-/* Has the service thread come back when there are bytes, or room for what is to be said. Returns false
- * if it is gone. */
+/* Makes the service thread return when there are bytes to read, or room for what the session has to
+ * send. False: the connection was dropped. */
 static bool await_more(struct rdmux_pending_connection *pending)
 {
     struct rdmux_fabric *fabric = pending->listener->fabric;
@@ -499,7 +503,7 @@ static bool await_more(struct rdmux_pending_connection *pending)
     return true;
 }
 
-/* A step of its handshake has ended. Returns false if the stranger is gone. */
+/* Evaluates a completed handshake step. False: the connection was dropped. */
 static bool end_step(struct rdmux_pending_connection *pending)
 {
     const struct rdmux_shake *shake = pending->shake;
@@ -528,7 +532,7 @@ static bool end_step(struct rdmux_pending_connection *pending)
     }
 }
 
-/* It has broken off, or is none of ours. Returns false if it is gone. */
+/* The connection broke, or the peer is not valid. False: the connection was dropped. */
 static bool end_failed(struct rdmux_pending_connection *pending, ssize_t got)
 {
     if (got < 0 && errno == EPROTO && pending->tls != NULL) {
@@ -543,7 +547,7 @@ static bool end_failed(struct rdmux_pending_connection *pending, ssize_t got)
     return false;
 }
 
-/* A handshake is to begin, or under way. Returns false if the stranger is gone. */
+/* Begins or advances the TLS handshake. False: the connection was dropped. */
 static bool shake_hands(struct rdmux_pending_connection *pending)
 {
     if (pending->shake != NULL && rdmux_shake_is_busy(pending->shake)) {
@@ -559,7 +563,8 @@ static bool shake_hands(struct rdmux_pending_connection *pending)
     return queue_handshake(pending);
 }
 
-/* Reads no further than HELLO and OFFER, or JOIN. Returns false if the stranger is gone. */
+/* Reads no further than HELLO and OFFER, or JOIN. False: the connection is introduced, handed over
+ * or dropped. */
 static bool read_pending(struct rdmux_pending_connection *pending)
 {
     struct rdmux_fabric *fabric = pending->listener->fabric;
@@ -597,7 +602,8 @@ static bool read_pending(struct rdmux_pending_connection *pending)
             if (pending->tls == NULL && !greet(pending)) {
                 return false;
             }
-            bool in_clear = pending->greeted && pending->tls == NULL; /* it is asked again inside */
+            /* a reconnect is asked for again inside the session */
+            bool in_clear = pending->greeted && pending->tls == NULL;
             if (!in_clear && rdmux_resume_is_asked(pending->bytes)) {
                 hand_over_resumption(pending);
                 return false;
@@ -626,14 +632,15 @@ static bool read_pending(struct rdmux_pending_connection *pending)
         }
     }
     rdmux_service_call(fabric,
-                       &pending->watch); /* the socket may not tell of what the session holds */
+                       &pending->watch); /* the socket does not report what the session holds */
     return true;
 }
 
-/* One of too many goes, if it really is silent: what it has said may merely not be read yet. */
+/* Evicts one of too many, if it is really silent: its bytes may merely not be read yet. */
 static void drop_if_silent(struct rdmux_pending_connection *pending, const char *why)
 {
-    bool shakes = pending->greeted && pending->tls == NULL; /* and will not be known at once */
+    /* its handshake takes longer than this read */
+    bool shakes = pending->greeted && pending->tls == NULL;
     if (pending->call != NULL || shakes || read_pending(pending)) {
         rdmux_pending_drop(pending, why);
     }
@@ -652,9 +659,10 @@ static struct rdmux_pending_connection *first_but(const struct rdmux_list *list,
     return NULL;
 }
 
-/* Who has to go: of the origin that holds the most the oldest silent one, else the one that waits the
- * longest. Where nobody holds more than the newcomer's, it is of that. Where nobody holds more than
- * one, the oldest silent one of all, and the newcomer if there is none. fabric->lock is held. */
+/* Selects the connection to evict: of the peer quota that holds the most, the oldest silent one,
+ * else the longest-waiting introduced one. If the newcomer's peer quota holds as many, it is that
+ * quota's. If no quota holds more than one, it is the oldest silent one of all, or the newcomer if
+ * there is none. fabric->lock is held. */
 static struct rdmux_pending_connection *find_superfluous(struct rdmux_listener *listener,
                                                          struct rdmux_pending_connection *newcomer)
 {
@@ -697,7 +705,7 @@ bool rdmux_pending_drop_one(struct rdmux_listener *listener,
     return found != newcomer;
 }
 
-/* The listener whose strangers of one address or identity are the most. step_lock is held. */
+/* Returns the listener with the largest peer quota. step_lock is held. */
 static struct rdmux_listener *most_crowded(struct rdmux_fabric *fabric)
 {
     struct rdmux_listener *found = NULL;
@@ -706,7 +714,7 @@ static struct rdmux_listener *most_crowded(struct rdmux_fabric *fabric)
     for (struct rdmux_list *at = fabric->listeners.next; at != &fabric->listeners; at = at->next) {
         struct rdmux_listener *listener = RDMUX_CONTAINER(at, struct rdmux_listener, link);
         if (listener->plain != NULL) {
-            continue; /* its calls have no descriptors */
+            continue; /* calls of rdma:// have no descriptors */
         }
         const struct rdmux_peer_quota *largest = rdmux_peer_quota_largest(listener);
         if (largest != NULL && rdmux_peer_quota_count(largest) > most) {
@@ -720,7 +728,7 @@ static struct rdmux_listener *most_crowded(struct rdmux_fabric *fabric)
 
 bool rdmux_listeners_shed(struct rdmux_fabric *fabric, const char *why)
 {
-    rdmux_service_lock(fabric); /* strangers and listeners stay */
+    rdmux_service_lock(fabric); /* keeps pending connections and listeners in place */
     struct rdmux_listener *listener = most_crowded(fabric);
     bool shed = listener != NULL && rdmux_pending_drop_one(listener, NULL, why);
     rdmux_service_unlock(fabric);
@@ -735,7 +743,7 @@ static void stranger_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watc
         read_pending(pending);
         return;
     }
-    /* It says more, or left, before it was taken. */
+    /* The peer sends more, or closes, before it is taken. */
     char byte;
     ssize_t got = recv(pending->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
@@ -762,7 +770,7 @@ bool rdmux_pending_has_room(struct rdmux_pending_connection *newcomer)
         drop_if_silent(first_but(&quota->silent, newcomer),
                        "too many connections of its address have not introduced themselves");
     }
-    /* One that turns out to have spoken is not silent any more, and stays for this time. */
+    /* A connection that turns out to have spoken is no longer silent, and is kept this time. */
     for (uint32_t heard = 0; listener->count > listener->max_pending + heard;) {
         uint32_t before = listener->count;
         if (!rdmux_pending_drop_one(listener, newcomer,
@@ -815,5 +823,5 @@ void rdmux_pending_take(struct rdmux_listener *listener, int socket,
         return;
     }
     rdmux_service_timer(fabric, rdmux_now(fabric) + RDMUX_STRANGER_TIMER_NS);
-    (void)rdmux_pending_has_room(pending); /* else it is gone */
+    (void)rdmux_pending_has_room(pending); /* false: it is freed */
 }

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * TLS sessions of strangers: how many there are at a time, and who gets the next. A stranger's session is some
- * 47 KiB of OpenSSL's, and what malloc has got for thousands of them it does not give back. So a listener has a
- * bounded number of places. A stranger without a place waits, at the cost of what the kernel keeps; it takes a place
- * that is left, or that of a peer which does not go on with its handshake. All under step_lock.
+ * TLS places: the bounded number of TLS sessions of pending connections, and their assignment. A
+ * session takes some 47 KiB in OpenSSL, and malloc does not return the memory of thousands of them.
+ * So a listener has a bounded number of places. A connection without a place waits, at the cost of
+ * what the kernel keeps. It takes a free place, or the place of a peer that does not continue its
+ * handshake. All under step_lock.
  */
 #include "api/accept/pending_connection.h"
 #include "api/loop/service.h"
 
 enum {
     PLACES = 512,
-    IDLE_MS = 250, /* that a peer may take for its next flight while others wait for a place */
+    IDLE_MS = 250, /* maximum time for a peer's next flight while others wait for a place */
 };
 
-/* Of those that wait for their peer too long, the oldest of the address that has the most places. NULL: none. */
+/* Returns the oldest idle connection of the address that has the most places. NULL: none has been
+ * idle for IDLE_MS. */
 static struct rdmux_pending_connection *find_idle(struct rdmux_listener *listener)
 {
     struct rdmux_pending_connection *found = NULL;
@@ -29,7 +31,8 @@ static struct rdmux_pending_connection *find_idle(struct rdmux_listener *listene
     return found;
 }
 
-/* Has the next one come that waits: of the address with the fewest places, the one that waits the longest. */
+/* Wakes the next connection that waits: of the address with the fewest places, the longest-waiting
+ * one. */
 static void call_next(struct rdmux_listener *listener)
 {
     struct rdmux_pending_connection *next = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The arithmetic of strangers' TLS handshakes. */
+/* The computation of the TLS handshakes of pending connections. */
 #include "api/accept/shake.h"
 
 #include "api/accept/turns.h"
@@ -15,11 +15,12 @@
 
 struct rdmux_shakes {
     struct rdmux_fabric *fabric;
-    pthread_mutex_t lock; /* guards what follows, sources, and handshakes that are not idle; a leaf */
+    /* guards what follows, sources, and handshakes that are not idle; a leaf */
+    pthread_mutex_t lock;
     pthread_cond_t changed;
     struct rdmux_turns turns;
     bool stop;
-    bool runs; /* the thread */
+    bool runs; /* the thread runs */
     pthread_t thread;
 };
 
@@ -44,7 +45,7 @@ static void destroy(struct rdmux_shake *shake)
 
 /* ---------------------------------------------------------------------------------------- steps */
 
-/* Its owner alone: no lock is held. */
+/* Called by the owner of the handshake; no lock is held. */
 static void do_step(struct rdmux_shake *shake)
 {
     enum rdmux_status status = RDMUX_OK;
@@ -64,7 +65,8 @@ static void do_step(struct rdmux_shake *shake)
     }
 }
 
-/* The next step of the address whose turn it is, now running; NULL: none. lock is held. */
+/* Takes the next step of the source that is next, and marks it running. NULL: none. lock is
+ * held. */
 static struct rdmux_shake *take_next(struct rdmux_shakes *shakes)
 {
     struct rdmux_turn *turn = rdmux_turns_next(&shakes->turns);
@@ -81,7 +83,7 @@ static struct rdmux_shake *take_next(struct rdmux_shakes *shakes)
     return shake;
 }
 
-/* lock is held, and released meanwhile. */
+/* Does a step. lock is held, and released meanwhile. */
 static void run(struct rdmux_shakes *shakes, struct rdmux_shake *shake)
 {
     pthread_mutex_unlock(&shakes->lock);
@@ -89,7 +91,7 @@ static void run(struct rdmux_shakes *shakes, struct rdmux_shake *shake)
     do_step(shake);
     uint64_t used_ns = processor_ns() - began_ns;
     pthread_mutex_lock(&shakes->lock);
-    if (shake->watch == NULL) { /* it was ended meanwhile, and its source may be gone */
+    if (shake->watch == NULL) { /* rdmux_shake_end() was called; its source may be freed */
         int socket = shake->socket;
         destroy(shake);
         close(socket);
@@ -126,14 +128,14 @@ void rdmux_shakes_step(struct rdmux_fabric *fabric)
     struct rdmux_shake *shake = take_next(shakes);
     if (shake != NULL) {
         run(shakes,
-            shake); /* its call has the service come again, and then others have their turn */
+            shake); /* its rdmux_service_call() makes the service run again for other steps */
     }
     pthread_mutex_unlock(&shakes->lock);
 }
 
 /* ----------------------------------------------------------------------------------------- life */
 
-/* NULL: no memory. A thread that cannot be had is none: the service does the steps. */
+/* NULL: no memory. If no thread can be started, the service does the steps. */
 static struct rdmux_shakes *get_shakes(struct rdmux_fabric *fabric)
 {
     if (fabric->shakes != NULL) {

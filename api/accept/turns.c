@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Turns by time. */
+/* Scheduling by used time. */
 #include "api/accept/turns.h"
 
 void rdmux_turns_init(struct rdmux_turns *turns)
@@ -29,7 +29,8 @@ void rdmux_turns_leave(struct rdmux_turn *turn)
     rdmux_list_remove(&turn->link);
 }
 
-/* A walk over all: there are no more than addresses with a handshake, and each step is a hundred times dearer. */
+/* A scan of all: there are no more sources than addresses with a handshake, and each step costs a
+ * hundred times more. */
 struct rdmux_turn *rdmux_turns_next(struct rdmux_turns *turns)
 {
     struct rdmux_turn *next = NULL;

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Turns by time: of those that wait, the one that has used the least time is next. So an origin with dear work
- * does not use up the time of one with cheap work, however many pieces either has. Pure; the caller locks.
+ * Scheduling by used time: of the waiting sources, the one that has used the least time is next. So
+ * a source with expensive work does not use up the time of one with cheap work, whatever the number
+ * of their jobs. Pure; the caller locks.
  */
 #ifndef RDMUX_API_TURNS_H
 #define RDMUX_API_TURNS_H
 
 #include "api/core/fabric.h"
 
-/* Those that wait. */
+/* The waiting sources. */
 struct rdmux_turns {
     struct rdmux_list waiting; /* rdmux_turn, oldest first */
-    uint64_t floor_ns;         /* what the one that was next last had used */
+    uint64_t floor_ns;         /* used_ns of the source that was next last */
 };
 
-/* One of them. Zeroed, then rdmux_turn_init(). */
+/* A source. Zeroed, then rdmux_turn_init(). */
 struct rdmux_turn {
     struct rdmux_list link; /* turns->waiting */
     uint64_t used_ns;
@@ -22,13 +23,15 @@ struct rdmux_turn {
 
 void rdmux_turns_init(struct rdmux_turns *turns);
 void rdmux_turn_init(struct rdmux_turn *turn);
-/* Enters the queue; does nothing if it waits already. An address that is new, or returns, has no time saved up. */
+/* Adds a source to the queue, unless it is queued already. A new or returning source has no time
+ * saved up. */
 void rdmux_turns_enter(struct rdmux_turns *turns, struct rdmux_turn *turn);
-/* Waits no more. */
+/* Removes a source from the queue. */
 void rdmux_turns_leave(struct rdmux_turn *turn);
-/* Whose turn it is; it stays. Of two that have used as much, the one that waits longer. NULL: nobody waits. */
+/* Returns the source that is next, which stays queued. Of two with equal time, the longer-waiting
+ * one. NULL: none waits. */
 struct rdmux_turn *rdmux_turns_next(struct rdmux_turns *turns);
-/* It has used so much more. Behind others that have used as much. */
+/* Adds ns to the time of a source. The source moves behind others with equal time. */
 void rdmux_turns_charge(struct rdmux_turns *turns, struct rdmux_turn *turn, uint64_t ns);
 
 #endif

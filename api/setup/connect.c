@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The calls that make endpoints of this side's own accord: connect, adopt. */
+/* The calls that make endpoints on this side's initiative: connect, adopt. */
 #include "api/base/address.h"
 #include "api/core/cq.h"
 #include "api/core/ep.h"
@@ -27,7 +27,7 @@
 
 /* ----------------------------------------------------------------------------------- attr.local */
 
-/* Can a socket be bound to this text? */
+/* Returns true if a socket can be bound to this address text. */
 static bool is_address_here(const char *local)
 {
     struct rdmux_address_text text = { .port = "0" };
@@ -42,7 +42,7 @@ static bool is_address_here(const char *local)
         here = bind(fd, addresses->ai_addr, addresses->ai_addrlen) == 0;
         close(fd);
     } else {
-        here = errno != EAFNOSUPPORT; /* no descriptor to be had: whoever needs one next says so */
+        here = errno != EAFNOSUPPORT; /* no descriptor left: the next to need one reports it */
     }
     freeaddrinfo(addresses);
     return here;
@@ -53,8 +53,8 @@ static bool is_at(const struct rdmux_local_path *path, const char *local)
     return strcmp(path->device, local) == 0 || strcmp(path->address, local) == 0;
 }
 
-/* attr.local is a network interface, a device or an address of this machine; usable or not, that is
- * negotiation's business. */
+/* Accepts a network interface, a device or an address of this machine. Negotiation decides if it is
+ * usable. */
 enum rdmux_status rdmux_check_local(struct rdmux_fabric *fabric, const char *call, const char *local)
 {
     if (local == NULL || if_nametoindex(local) != 0 || is_address_here(local)) {
@@ -85,14 +85,14 @@ enum rdmux_status rdmux_offer_fill(struct rdmux_fabric *fabric, const struct rdm
     char both[2 * RDMUX_FILTER_MAX];
     const char *paths = attr->paths;
     if (listener_paths != NULL && strcmp(listener_paths, "auto") != 0) {
-        /* An offer has room for two filters, the fabric's and this one: the endpoint's cuts the
-         * listener's. */
+        /* An offer has room for two filters: the fabric's, and this one, which is the intersection
+         * of the endpoint's and the listener's. */
         size_t used = 0;
         both[0] = '\0';
         for (size_t i = 0; i < fabric->registry.count; i++) {
             const char *name = fabric->registry.entries[i].name;
             if (rdmux_filter_check(name, NULL) != RDMUX_OK) {
-                continue; /* a refused plug-in goes by its file's name */
+                continue; /* a refused plug-in is listed under its file name */
             }
             bool through = rdmux_filter_allows(listener_paths, name) &&
                            rdmux_filter_allows(attr->paths, name);
@@ -152,7 +152,7 @@ static bool setup_is_over(void *user)
     return ep->phase != RDMUX_PHASE_SETUP;
 }
 
-/* Turns an endpoint whose set-up failed into the status and texts of the call that made it. */
+/* Converts a failed set-up to the status and texts of the call that made the endpoint. */
 static enum rdmux_status give_up(struct rdmux_ep *ep, const char *call)
 {
     enum rdmux_status status = ep->status == RDMUX_OK ? RDMUX_PEER_GONE
@@ -188,7 +188,7 @@ enum rdmux_status rdmux_setup_finish_call(struct rdmux_ep *ep, const char *call,
     }
     enum rdmux_status status = rdmux_cq_wait_until(ep->cq, setup_is_over, ep, timeout_ms);
     if (status == RDMUX_OK && rdmux_ep_was_connected(ep)) {
-        *out = ep; /* it may have ended already: its event tells */
+        *out = ep; /* the endpoint may have ended already: its event tells */
         return RDMUX_OK;
     }
     if (status == RDMUX_OK) {
@@ -258,7 +258,7 @@ enum rdmux_status rdmux_setup_make_endpoint(struct rdmux_fabric *fabric, struct 
         return status;
     }
     if (plain) {
-        offered.local = NULL; /* the way tells which device it is */
+        offered.local = NULL; /* the route determines the device */
     }
     status = rdmux_ep_setup_create(ep, &offered, paths, timeout_ms);
     if (status != RDMUX_OK) {
@@ -330,7 +330,7 @@ static enum rdmux_status check_socket(int socket, enum rdmux_role role)
     return RDMUX_OK;
 }
 
-/* A program's socket has no host that a certificate could be compared with. */
+/* A program's socket has no host name to compare a certificate with. */
 static enum rdmux_status check_who_answers(const struct rdmux_fabric *fabric, enum rdmux_role role)
 {
     if (role == RDMUX_ROLE_CONNECT && rdmux_auth_needs_host(fabric->auth)) {

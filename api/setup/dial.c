@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Finding the peer: names, which the worker resolves, and addresses, dialled one after the other.
+ * Finding the peer: the worker thread resolves names; the addresses are dialled one after the
+ * other.
  */
 #include "api/base/address.h"
 #include "api/core/cq.h"
@@ -23,7 +24,8 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-/* A forked child may hold the socket, too: closing it here would not end the watch. */
+/* A forked child may hold the socket, too: then close() alone would not remove it from the epoll
+ * set. */
 void rdmux_dial_close(struct rdmux_ep *ep)
 {
     struct rdmux_setup *setup = ep->setup;
@@ -55,7 +57,8 @@ static void dialled(struct rdmux_ep *ep)
     rdmux_setup_run(ep);
 }
 
-/* Dials addresses until one is under way; the last failure is the set-up's. */
+/* Dials the next addresses until a connect is in progress. If none is left, set-up fails with the
+ * last error. */
 static void dial_next(struct rdmux_ep *ep, int last_error)
 {
     struct rdmux_setup *setup = ep->setup;
@@ -120,7 +123,7 @@ void rdmux_dial_ready(struct rdmux_ep *ep)
     dial_next(ep, error);
 }
 
-/* A name on its way through the worker. */
+/* A name resolution by the worker thread. */
 struct resolve_job {
     struct rdmux_job job;
     struct rdmux_mail mail;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* rdmux_explain(): what a connection would get, asked of the peer, without making one. */
+/* rdmux_explain(): asks the peer what a connection would get, without making one. */
 #include "negotiation/explain.h"
 #include "api/base/address.h"
 #include "api/core/fabric.h"
@@ -23,17 +23,18 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* A conversation of its own, on the caller's thread. */
+/* A separate control connection, on the caller's thread. */
 struct explaining {
     struct rdmux_fabric *fabric;
     const char *address;
     int socket;
     struct rdmux_tls *tls; /* NULL: in clear */
-    uint64_t until_ns;     /* UINT64_MAX = never */
+    uint64_t until_ns;     /* UINT64_MAX: never */
     uint8_t *bytes;        /* room for the largest frame */
 };
 
-/* Until poll(2) finds events on fd. late: what has not happened when the time is over. */
+/* Waits until poll(2) reports events on fd. late: names in the error text what has not happened by
+ * the timeout. */
 static enum rdmux_status wait_for(const struct explaining *explaining, int fd, short events,
                                   const char *late)
 {
@@ -47,7 +48,7 @@ static enum rdmux_status wait_for(const struct explaining *explaining, int fd, s
                           ? 1000
                           : (explaining->until_ns - now) / 1000000 + 1;
         if (rdmux_fabric_is_manual(explaining->fabric)) {
-            rdmux_service_step(explaining->fabric, 0); /* the listener may be our own */
+            rdmux_service_step(explaining->fabric, 0); /* the listener may belong to this fabric */
             ms = ms > 5 ? 5 : ms;
         }
         struct pollfd look = { .fd = fd, .events = events };
@@ -62,8 +63,8 @@ static enum rdmux_status wait_for_peer(const struct explaining *explaining, shor
     return wait_for(explaining, explaining->socket, events, "the listener did not answer");
 }
 
-/* A name on its way through the worker. A caller whose time is over does not wait for it: the last
- * of both frees it. */
+/* A name resolution by the worker thread. A caller whose time is over does not wait for the worker;
+ * the last of both to finish frees the lookup. */
 struct lookup {
     struct rdmux_job job;
     struct rdmux_fabric *fabric;
@@ -71,7 +72,7 @@ struct lookup {
     struct addrinfo *addresses;
     enum rdmux_status status;
     char error[RDMUX_TEXT_MAX];
-    int done_fd; /* eventfd: the worker has been here */
+    int done_fd; /* eventfd: signalled when the worker is done */
     _Atomic uint32_t refs;
 };
 
@@ -105,7 +106,8 @@ static void look_up(struct rdmux_job *job)
 static enum rdmux_status take_addresses(struct lookup *lookup, struct addrinfo **out)
 {
     uint64_t count;
-    ssize_t taken = read(lookup->done_fd, &count, sizeof(count)); /* behind the worker's write */
+    /* orders the reads below after the worker's writes */
+    ssize_t taken = read(lookup->done_fd, &count, sizeof(count));
     (void)taken;
     if (lookup->status != RDMUX_OK) {
         return rdmux_fail(lookup->status, "%s", lookup->error);
@@ -115,7 +117,7 @@ static enum rdmux_status take_addresses(struct lookup *lookup, struct addrinfo *
     return RDMUX_OK;
 }
 
-/* What may block for longer than there is time is the worker's. */
+/* Resolves the address; the worker thread does what may block for longer than the timeout. */
 static enum rdmux_status resolve(const struct explaining *explaining,
                                  const struct rdmux_address_text *text, struct addrinfo **out)
 {
@@ -209,7 +211,7 @@ static enum rdmux_status dial(struct explaining *explaining, struct sockaddr_sto
                       full ? "raise the limit with ulimit -n" : "is a server listening there?");
 }
 
-/* The same through the session. */
+/* Like send_all(), through the TLS session. */
 static enum rdmux_status send_secured(struct explaining *explaining, const uint8_t *bytes,
                                       size_t size)
 {
@@ -253,7 +255,7 @@ static enum rdmux_status send_all(struct explaining *explaining, const uint8_t *
     return RDMUX_OK;
 }
 
-/* At least one byte more. */
+/* Receives at least one byte. */
 static enum rdmux_status receive_secured(struct explaining *explaining, uint8_t *out, size_t size,
                                          size_t *got)
 {
@@ -312,7 +314,7 @@ static enum rdmux_status receive_frame(struct explaining *explaining, bool first
     }
 }
 
-/* Runs the handshake to its end, which with explain_only comes before any path is touched. */
+/* Runs the handshake to its end, which explain_only puts before any action on a path. */
 static enum rdmux_status converse(struct explaining *explaining, struct rdmux_handshake *handshake)
 {
     bool first = true;

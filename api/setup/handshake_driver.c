@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * Set-up of endpoints: how it begins and ends, and the driver of the handshake, which itself does no I/O. Everything here runs in
- * the cq's domain.
+ * Set-up of endpoints: its beginning and end, and the driver of the handshake, which itself does no
+ * I/O. All code here runs in the cq's domain.
  */
 #include "api/setup/handshake_driver.h"
 
@@ -36,10 +36,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The period at which the driver checks an attempt's clock. */
+/* The period of the clock checks that detect time in which this side did not run. */
 enum { LOOK_NS = 100 * 1000 * 1000 };
 
-/* ------------------------------------------------------------------------------------------------- end of set-up */
+/* -------------------------------------------------------------------------------- end of set-up */
 
 static void keep_candidates(struct rdmux_ep *ep)
 {
@@ -128,13 +128,14 @@ void rdmux_setup_fail(struct rdmux_ep *ep, enum rdmux_status status, const char 
     }
     rdmux_ep_setup_destroy(ep);
     if (dropped) {
-        rdmux_ep_dismantle(ep); /* nobody has its handle: the accept that took it waits for any */
+        /* the program has no handle of it: the accept call takes any connection */
+        rdmux_ep_dismantle(ep);
         return;
     }
     rdmux_ep_setup_failed(ep);
 }
 
-/* What is the chosen path's. */
+/* Fills in what depends on the chosen path. */
 static void fill_path_info(struct rdmux_ep *ep)
 {
     struct rdmux_setup *setup = ep->setup;
@@ -146,7 +147,8 @@ static void fill_path_info(struct rdmux_ep *ep)
     info->native = path->path.native;
     info->emulated = path->path.emulated;
     for (size_t i = 0; i < ep->candidate_count; i++) {
-        if (ep->candidates[i].reason == RDMUX_REASON_CHOSEN) { /* what both sides have */
+        /* the capabilities that both sides have */
+        if (ep->candidates[i].reason == RDMUX_REASON_CHOSEN) {
             info->native = ep->candidates[i].native;
             info->emulated = ep->candidates[i].emulated;
         }
@@ -184,7 +186,7 @@ static void fill_info(struct rdmux_ep *ep)
     ep->max_send = granted->max_send;
     ep->max_recv = granted->max_recv;
     bool needs_keys = (ep->setup->trial.path->ops->flags & RDMUX_PROVIDER_LOCAL_KEYS) != 0;
-    /* With failover the core keeps the bytes, and no path gets them inline. */
+    /* With failover the core keeps a copy of the bytes, and no path gets them inline. */
     if (!needs_keys && info->failover == 0 && path->path.max_inline != 0 &&
         ep->max_inline > path->path.max_inline && path->path.max_inline >= RDMUX_INLINE_MIN) {
         ep->max_inline = path->path.max_inline;
@@ -192,7 +194,7 @@ static void fill_info(struct rdmux_ep *ep)
     info->max_inline = (uint32_t)ep->max_inline;
 }
 
-/* What the core does for the path: keys, parts of long requests. The proof is over. */
+/* Prepares what the core does for a proved path: bounce buffers, segmenting. */
 static enum rdmux_status prepare_path(struct rdmux_ep *ep)
 {
     struct rdmux_setup *setup = ep->setup;
@@ -204,7 +206,7 @@ static enum rdmux_status prepare_path(struct rdmux_ep *ep)
     };
     uint64_t max_message = ep->path_info.max_message;
     if (ep->failover != NULL && max_message == 0) {
-        max_message = UINT64_MAX; /* no request is given without a look at it */
+        max_message = UINT64_MAX; /* the core inspects each request */
     }
     enum rdmux_status status = rdmux_bounce_open(ep, path->cq->domain, rule);
     if (status == RDMUX_OK) {
@@ -244,7 +246,7 @@ static void succeed(struct rdmux_ep *ep)
     rdmux_setup_succeed(ep);
 }
 
-/* Takes the next path of an endpoint with failover. */
+/* Takes over the next path of an endpoint with failover. */
 static void take_next_path(struct rdmux_ep *ep)
 {
     struct rdmux_provider_ep *path = ep->setup->trial.path;
@@ -260,7 +262,7 @@ static void take_next_path(struct rdmux_ep *ep)
         return;
     }
     fill_path_info(ep);
-    memset(&ep->setup->trial, 0, sizeof(ep->setup->trial)); /* it is the endpoint's now */
+    memset(&ep->setup->trial, 0, sizeof(ep->setup->trial)); /* the path is the endpoint's now */
     rdmux_failover_arrived(ep, path);
 }
 
@@ -268,11 +270,11 @@ void rdmux_setup_succeed(struct rdmux_ep *ep)
 {
     struct rdmux_setup *setup = ep->setup;
     struct rdmux_provider_ep *path = setup->trial.path;
-    memset(&setup->trial, 0, sizeof(setup->trial)); /* it is the endpoint's now */
+    memset(&setup->trial, 0, sizeof(setup->trial)); /* the path is the endpoint's now */
     rdmux_log(ep->fabric, RDMUX_LOG_INFO, "endpoint %llu: %s %s to %s", (unsigned long long)ep->id,
               ep->info.provider, ep->info.device, ep->info.peer_address);
     struct rdmux_acceptor *acceptor = ep->acceptor;
-    ep->acceptor = NULL; /* kept beyond set-up until rdmux_accept returns the endpoint */
+    ep->acceptor = NULL; /* restored below: kept until rdmux_accept() returns the endpoint */
     if (ep->failover != NULL) {
         rdmux_failover_keep_setup(ep);
     } else {
@@ -298,7 +300,7 @@ void rdmux_setup_succeed(struct rdmux_ep *ep)
     rdmux_cq_pend(ep->cq, ep);
 }
 
-/* ------------------------------------------------------------------------------------------------- the handshake */
+/* -------------------------------------------------------------------------------- the handshake */
 
 enum rdmux_status rdmux_setup_talk(struct rdmux_ep *ep, int socket, struct rdmux_tls *tls,
                                    const uint8_t *received, size_t received_size)
@@ -315,7 +317,7 @@ enum rdmux_status rdmux_setup_talk(struct rdmux_ep *ep, int socket, struct rdmux
     }
     struct rdmux_setup *setup = ep->setup;
     int one = 1;
-    setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)); /* not TCP: no harm */
+    setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)); /* no effect unless TCP */
     enum rdmux_status status = rdmux_channel_create(ep->fabric, socket, ep->cq->control_fd, ep,
                                                     received != NULL, &ep->channel);
     if (status != RDMUX_OK) {
@@ -325,7 +327,7 @@ enum rdmux_status rdmux_setup_talk(struct rdmux_ep *ep, int socket, struct rdmux
     rdmux_channel_secure(ep->channel, tls);
     struct rdmux_handshake_config config = {
         .role = ep->role,
-        .hello_timeout_ms = UINT32_MAX, /* the set-up's own time bounds it */
+        .hello_timeout_ms = UINT32_MAX, /* set-up's own timeout bounds it */
         .offer = setup->offer,
         .received = received,
         .received_size = received_size,
@@ -378,7 +380,7 @@ uint64_t rdmux_setup_now(struct rdmux_ep *ep)
     struct rdmux_setup *setup = ep->setup;
     uint64_t now_ns = rdmux_now(ep->fabric);
     if (ep->phase != RDMUX_PHASE_SETUP) {
-        return now_ns; /* failover has limits of its own */
+        return now_ns; /* failover has its own timeouts */
     }
     if (now_ns > setup->looked_ns + (uint64_t)2 * LOOK_NS) {
         setup->missed_ns += now_ns - setup->looked_ns - LOOK_NS;
@@ -387,7 +389,8 @@ uint64_t rdmux_setup_now(struct rdmux_ep *ep)
     return now_ns - setup->missed_ns;
 }
 
-/* When the handshake wants to be told the time, or a look is due; UINT64_MAX: never. */
+/* The time of the handshake's next timeout or of the next clock check, whichever is earlier;
+ * UINT64_MAX: never. */
 static uint64_t handshake_deadline(const struct rdmux_setup *setup)
 {
     uint64_t deadline_ns = rdmux_handshake_deadline(setup->handshake);
@@ -450,7 +453,7 @@ void rdmux_setup_run(struct rdmux_ep *ep)
                 take_next_path(ep);
                 return;
             }
-            /* On an adopted socket; a listener answers such a peer by itself. */
+            /* A peer that only explains, on an adopted socket; a listener answers it by itself. */
             if (ep->setup->trial.path == NULL) {
                 rdmux_setup_fail(ep, RDMUX_PEER_GONE,
                                  "the peer wanted to know which path there would be, and no more",
@@ -471,7 +474,7 @@ void rdmux_setup_run(struct rdmux_ep *ep)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- progress of set-up */
+/* --------------------------------------------------------------------------- progress of set-up */
 
 void rdmux_ep_setup_step(struct rdmux_ep *ep)
 {
@@ -530,7 +533,7 @@ void rdmux_provider_control_received(struct rdmux_provider_ep *path, const void 
     rdmux_provider_ready(path);
 }
 
-/* ------------------------------------------------------------------------------------------------- beginnings */
+/* ---------------------------------------------------------------------------------------- start */
 
 enum rdmux_status rdmux_ep_start_accept(struct rdmux_ep *ep, struct rdmux_arrival *arrival)
 {
@@ -625,7 +628,7 @@ enum rdmux_status rdmux_ep_setup_create(struct rdmux_ep *ep, const struct rdmux_
     return RDMUX_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------- events of the channel */
+/* ----------------------------------------------------------------------- control channel events */
 
 static void channel_ended(struct rdmux_ep *ep, enum rdmux_status status)
 {
@@ -647,7 +650,7 @@ static void channel_ended(struct rdmux_ep *ep, enum rdmux_status status)
     rdmux_ep_fail(ep, status, "%s", text);
 }
 
-/* While failover looks for a path both kinds of frames come. */
+/* While failover searches for a path, handshake frames and other frames arrive interleaved. */
 static bool is_of_handshake(const struct rdmux_ep *ep, const uint8_t *frame)
 {
     return ep->setup != NULL &&
@@ -690,7 +693,7 @@ void rdmux_ep_control_ready(struct rdmux_ep *ep)
             rdmux_ep_message(ep, frame, size);
         }
     }
-    rdmux_ep_control_rests(ep, ep->channel); /* the socket tells of what it has */
+    rdmux_ep_control_rests(ep, ep->channel); /* the socket reports the rest */
 }
 
 void rdmux_ep_setup_stage(const struct rdmux_ep *ep, char *out, size_t size)
@@ -752,7 +755,7 @@ void rdmux_ep_timers(struct rdmux_ep *ep, uint64_t now_ns)
         return;
     }
     if (now_ns >= ep->setup->yield_ns) {
-        ep->setup->yield_ns = UINT64_MAX; /* the accept call that waits for room looks by itself */
+        ep->setup->yield_ns = UINT64_MAX; /* the waiting accept call checks by itself */
     }
     if (ep->setup->handshake != NULL && now_ns >= handshake_deadline(ep->setup)) {
         rdmux_handshake_time(ep->setup->handshake, rdmux_setup_now(ep));

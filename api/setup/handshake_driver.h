@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Set-up of endpoints, as connect, accept and adopt use it. All in the cq's domain. */
+/* Set-up of endpoints, as connect, accept and adopt use it. All functions run in the cq's
+ * domain. */
 #ifndef RDMUX_API_CONNECTION_H
 #define RDMUX_API_CONNECTION_H
 
@@ -8,7 +9,7 @@
 #include "api/core/fabric.h"
 #include "api/core/mail.h"
 
-/* A further socket for a connection of cq. Delivered by rdmux_ep_deliver_join(), which owns the
+/* A further socket for a connection of cq. rdmux_ep_deliver_join() delivers it and owns the
  * socket. */
 struct rdmux_join_mail {
     struct rdmux_mail mail;
@@ -18,43 +19,44 @@ struct rdmux_join_mail {
 };
 void rdmux_ep_deliver_join(struct rdmux_cq *cq, struct rdmux_mail *mail);
 
-/* A connection that introduced itself, as an accepting cq takes it over. */
+/* An introduced connection, as an accepting cq takes it over. */
 struct rdmux_arrival {
     uint64_t id;
-    struct rdmux_plain_call *call; /* of a plain listener; then there is nothing below */
+    /* of an rdma:// listener; socket is -1 then, and there are no bytes and no address */
+    struct rdmux_plain_call *call;
     int socket;
     struct rdmux_tls *tls; /* NULL: the fabric does not authenticate */
     uint8_t *received;     /* HELLO and OFFER, raw; released with rdmux_release() */
     size_t received_size;
     struct sockaddr_storage address;
     socklen_t address_length;
-    struct rdmux_peer_quota *quota; /* of one that rdmux_listener_take_any() took */
+    struct rdmux_peer_quota *quota; /* set by rdmux_listener_take_any() only */
 };
 
-/* Gives the endpoint its set-up: offer, limits of time. timeout_ms as in rdmux.h: 0 means attr's
+/* Creates the endpoint's set-up: offer, timeouts. timeout_ms as in rdmux.h: 0 means attr's
  * setup_timeout_ms. listener_paths: the listener's filter, NULL for a connector. On failure
- * rdmux_ep_dismantle() takes it away. */
+ * rdmux_ep_dismantle() removes the set-up. */
 enum rdmux_status rdmux_ep_setup_create(struct rdmux_ep *ep, const struct rdmux_ep_attr *attr,
                                         const char *listener_paths, int timeout_ms);
-/* attr.local, as call got it. RDMUX_INVALID: nothing of this machine has that name. */
+/* Checks attr.local as passed to call. RDMUX_INVALID: nothing on this machine has that name. */
 enum rdmux_status rdmux_check_local(struct rdmux_fabric *fabric, const char *call,
                                     const char *local);
-/* What an endpoint's attributes and the fabric make of an offer. RDMUX_INVALID: attr.local names
- * nothing here. */
+/* Fills the offer from an endpoint's attributes and the fabric. RDMUX_INVALID: attr.local names
+ * nothing on this machine. */
 enum rdmux_status rdmux_offer_fill(struct rdmux_fabric *fabric, const struct rdmux_ep_attr *attr,
                                    const char *listener_paths, struct rdmux_offer *offer);
-/* Start; a failure later than these shows as the end of the endpoint's set-up. The sockets are
- * taken in any case. */
+/* Start a set-up. A later failure shows as the end of the endpoint's set-up. The functions take the
+ * sockets in any case. */
 enum rdmux_status rdmux_ep_start_connect(struct rdmux_ep *ep, const char *address);
 enum rdmux_status rdmux_ep_start_accept(struct rdmux_ep *ep, struct rdmux_arrival *arrival);
 enum rdmux_status rdmux_ep_start_adopt(struct rdmux_ep *ep, int socket, enum rdmux_role role);
-/* Set-up failed, ep->status and its text tell why: everything posted so far ends, an event tells if
- * one was promised. */
+/* Set-up has failed; ep->status and its text tell the cause. Everything posted so far ends, and an
+ * event is raised if one was promised. */
 void rdmux_ep_setup_failed(struct rdmux_ep *ep);
-/* What set-up is doing, in words. */
+/* Describes the current stage of set-up in words. */
 void rdmux_ep_setup_stage(const struct rdmux_ep *ep, char *out, size_t size);
 
-/* Owner: the control channel has something, or a timer is due. */
+/* Owner: the control channel is ready, or a timer is due. */
 void rdmux_ep_control_ready(struct rdmux_ep *ep);
 void rdmux_ep_timers(struct rdmux_ep *ep, uint64_t now_ns);
 uint64_t rdmux_ep_deadline(const struct rdmux_ep *ep);

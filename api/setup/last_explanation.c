@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Of each thread: the explanation of its last call that ended with NO_PATH. */
+/* The explanation of each thread's last call that ended with RDMUX_NO_PATH. */
 #include "api/setup/last_explanation.h"
 
 #include "negotiation/explain.h"
@@ -20,7 +20,7 @@ static void make_explanation_key(void)
     explanation_key_made = pthread_key_create(&explanation_key, free_explanation) == 0;
 }
 
-/* The key's destructor is code of this library: it must not be called once the library is
+/* The key's destructor is code of this library, and must not be called after the library is
  * unloaded. */
 __attribute__((destructor)) static void drop_explanation_key(void)
 {
@@ -60,7 +60,7 @@ enum rdmux_status rdmux_last_explanation(struct rdmux_explanation **out)
         return rdmux_fail(RDMUX_AGAIN,
                           "last explanation: no call of this thread ended with NO_PATH");
     }
-    /* The caller owns what it gets and may ask twice: it gets a copy. */
+    /* The caller owns the result and may ask again, so it gets a copy. */
     size_t count = kept->candidate_count;
     struct rdmux_candidate *candidates = calloc(count > 0 ? count : 1, sizeof(*candidates));
     if (candidates == NULL) {

@@ -5,7 +5,7 @@
 
 #include "api/core/fabric.h"
 
-/* Keeps an explanation for rdmux_last_explanation(); takes ownership; NULL forgets. */
+/* Keeps an explanation for rdmux_last_explanation(), and takes ownership. NULL clears it. */
 void rdmux_set_last_explanation(struct rdmux_explanation *explanation);
 
 #endif

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The measuring of a path on trial, and what the fabric remembers of it.
+ * Measures a path under attempt, and keeps the results in the fabric.
  *
- * Writes with RDMUX_PLACED go into the peer's proof buffer, one by one at first: the quickest of a
- * few short ones is the round trip. Then more and more bytes, until they take long enough to tell a
- * rate, or the time is over. What the round trip takes is not counted into the rate.
+ * A measurement writes to the peer's proof buffer with RDMUX_PLACED. First it writes a few short
+ * requests one by one; the fastest gives the round trip. Then it writes more and more bytes, until
+ * a round takes long enough to give a rate, or the time is over. The rate does not include the
+ * round trip.
  */
 #include "api/base/address.h"
 #include "api/core/ep.h"
@@ -23,9 +24,9 @@ enum {
     SHORT_SIZE = 8,
     SHORT_ROUNDS = 8,
     BATCH_MAX = 16,
-    ENOUGH_NS = 2000000, /* a round that takes this long tells the rate */
+    ENOUGH_NS = 2000000, /* a round of this duration gives the rate */
     ROUNDS_MAX = 32,
-    STEP = 4, /* how much longer the next round takes at most */
+    STEP = 4, /* the most that the next round takes, in durations of this one */
     NS_PER_SECOND = 1000000000,
     FIGURES_MAX = 64,
     FIGURES_KEY_MAX = 512,
@@ -35,12 +36,12 @@ enum {
 struct rdmux_measuring {
     bool is_over;
     uint64_t end_ns;
-    uint64_t since_ns; /* of this round */
-    uint64_t trip_ns;  /* the quickest */
+    uint64_t since_ns; /* start of this round */
+    uint64_t trip_ns;  /* the fastest round trip */
     uint64_t bandwidth;
     uint32_t round;
-    uint32_t count;  /* requests of this round */
-    uint32_t length; /* of each */
+    uint32_t count;  /* requests in this round */
+    uint32_t length; /* bytes of each request */
     size_t posted;
     struct rdmux_provider_sge sge;
     struct rdmux_request requests[BATCH_MAX];
@@ -48,7 +49,7 @@ struct rdmux_measuring {
 
 /* -------------------------------------------------------------------------------------- figures */
 
-/* What was measured between these two hosts' devices. */
+/* A result for a pair of devices of this host and the peer's host. */
 struct figure {
     char key[FIGURES_KEY_MAX];
     uint64_t until_ns; /* 0: free */
@@ -59,7 +60,7 @@ struct rdmux_figures {
     struct figure figures[FIGURES_MAX];
 };
 
-/* The peer's host, without the port: that of a connector is another one each time. */
+/* Formats the peer's host, without the port: a connector has another port each time. */
 static bool host_of(const struct rdmux_ep *ep, char out[RDMUX_ADDRESS_MAX])
 {
     struct sockaddr_storage address;
@@ -78,7 +79,7 @@ static bool host_of(const struct rdmux_ep *ep, char out[RDMUX_ADDRESS_MAX])
     return true;
 }
 
-/* False: nothing can be remembered of such a pair. */
+/* False: no result can be kept for this pair. */
 static bool key_of(const struct rdmux_ep *ep, const struct rdmux_offer_path *ours,
                    const struct rdmux_offer_path *theirs, char out[FIGURES_KEY_MAX])
 {
@@ -114,7 +115,7 @@ bool rdmux_figures_find(void *user, const struct rdmux_offer_path *ours,
     return found;
 }
 
-/* The one with this key, else the one that ends first. */
+/* Returns the result with this key, or the one that expires first. */
 static struct figure *place_for(struct rdmux_figures *figures, const char *key)
 {
     struct figure *place = &figures->figures[0];
@@ -162,13 +163,14 @@ static void fail(struct rdmux_ep *ep, enum rdmux_status status)
 {
     struct rdmux_setup *setup = ep->setup;
     if (setup->trial.measuring != NULL) {
-        setup->trial.measuring->is_over = true; /* the path may still have its requests */
+        setup->trial.measuring->is_over = true; /* the path may still hold its requests */
     }
     rdmux_handshake_result(setup->handshake, RDMUX_ACTION_MEASURE, setup->trial.attempt, status,
                            RDMUX_REASON_NONE, rdmux_last_error(), NULL, 0, rdmux_setup_now(ep));
 }
 
-/* Bytes of a round; after the short ones 1 KiB, then four times as many each time. */
+/* Sets the bytes of a round: after the short rounds 1 KiB, then four times as many in each
+ * round. */
 static void size_round(struct rdmux_measuring *measuring, uint64_t max_message)
 {
     enum { FIRST = 1024 };
@@ -206,7 +208,7 @@ static void begin_round(struct rdmux_ep *ep)
     measuring->since_ns = rdmux_now(ep->fabric);
 }
 
-/* False: it failed, and the handshake knows. */
+/* False: the round failed, and the handshake was told. */
 static bool post_round(struct rdmux_ep *ep)
 {
     struct rdmux_trial *trial = &ep->setup->trial;
@@ -226,7 +228,7 @@ static bool post_round(struct rdmux_ep *ep)
     return false;
 }
 
-/* False: not yet, or it failed, and the handshake knows. */
+/* False: not done yet, or the round failed and the handshake was told. */
 static bool round_is_done(struct rdmux_ep *ep)
 {
     struct rdmux_measuring *measuring = ep->setup->trial.measuring;
@@ -249,7 +251,7 @@ static bool round_is_done(struct rdmux_ep *ep)
     return true;
 }
 
-/* Returns how long the round took. */
+/* Returns the duration of the round. */
 static uint64_t note_round(struct rdmux_measuring *measuring, uint64_t now_ns)
 {
     uint64_t took_ns = now_ns > measuring->since_ns ? now_ns - measuring->since_ns : 1;
@@ -261,7 +263,8 @@ static uint64_t note_round(struct rdmux_measuring *measuring, uint64_t now_ns)
     }
     uint64_t bytes = (uint64_t)measuring->count * measuring->length;
     uint64_t moving_ns = took_ns > measuring->trip_ns ? took_ns - measuring->trip_ns : 0;
-    moving_ns = moving_ns > took_ns / 2 ? moving_ns : took_ns / 2 + 1; /* the trips differ, too */
+    /* subtracts at most half: round trips vary */
+    moving_ns = moving_ns > took_ns / 2 ? moving_ns : took_ns / 2 + 1;
     uint64_t bandwidth = bytes * NS_PER_SECOND / moving_ns;
     if (took_ns >= ENOUGH_NS || bandwidth > measuring->bandwidth) {
         measuring->bandwidth = bandwidth;

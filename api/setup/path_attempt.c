@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * One path on trial: opened, connected, proved by a write of known bytes in both directions.
+ * A path attempt: opens and connects one path, and proves it by a write of known bytes in both
+ * directions.
  */
 #include "api/core/cq.h"
 #include "api/core/ep.h"
@@ -37,7 +38,7 @@ static void report(struct rdmux_ep *ep, enum rdmux_handshake_action_kind kind,
                            rdmux_setup_now(ep));
 }
 
-/* Of two limits of which 0 is none. */
+/* The lower of two limits; 0 means no limit. */
 static uint64_t shorter(uint64_t ours, uint64_t theirs)
 {
     return theirs == 0 || (ours != 0 && ours < theirs) ? ours : theirs;
@@ -48,13 +49,14 @@ static const struct rdmux_local_path *peer_path(const struct rdmux_setup *setup)
     return &rdmux_handshake_peer_offer(setup->handshake)->paths[setup->trial.theirs].path;
 }
 
-/* What the path takes of a wish. Longer lists are the core's, see bounce.h. */
+/* The number of elements that the path supports, up to wish. The core handles longer lists, see
+ * bounce.h. */
 static uint32_t granted_sge(const struct rdmux_ep *ep, uint32_t wish)
 {
     return wish < ep->path_info.max_sge ? wish : ep->path_info.max_sge;
 }
 
-/* Without keys there is nobody who helps lists that the path does not take. */
+/* On a path without local keys the core does not handle lists that exceed the path's limit. */
 static enum rdmux_status check_lists(const struct rdmux_ep *ep,
                                      const struct rdmux_provider_ops *ops,
                                      const struct rdmux_local_path *path)
@@ -108,7 +110,7 @@ static void fill_path_attr(struct rdmux_ep *ep, const struct rdmux_offer_path *p
     };
 }
 
-/* Builds the endpoint's side of the path on its device, which is open. */
+/* Opens the endpoint's side of the path on its open device. */
 static enum rdmux_status open_path(struct rdmux_ep *ep, const struct rdmux_provider_ops *ops,
                                    uint8_t *description, size_t *size)
 {
@@ -168,7 +170,7 @@ static enum rdmux_status open_path(struct rdmux_ep *ep, const struct rdmux_provi
     return ops->ep_describe(trial, description, size);
 }
 
-/* The handshake takes an OPEN that failed for one that left nothing. */
+/* Closes what a failed OPEN left: the handshake assumes that it leaves nothing. */
 static void close_half_open(struct rdmux_ep *ep)
 {
     struct rdmux_trial *trial = &ep->setup->trial;
@@ -202,7 +204,8 @@ static void device_is_open(struct rdmux_ep *ep, const struct rdmux_provider_ops 
     report(ep, RDMUX_ACTION_OPEN, status, description, status == RDMUX_OK ? size : 0);
 }
 
-/* A device on its way through the worker: opening one, and registering the regions with it, may take long. */
+/* A device opened by the worker thread: opening it and registering the regions with it may take
+ * long. */
 struct device_job {
     struct rdmux_job job;
     struct rdmux_mail mail;
@@ -220,7 +223,7 @@ static void device_opened(struct rdmux_cq *cq, struct rdmux_mail *mail)
     struct device_job *job = RDMUX_CONTAINER(mail, struct device_job, mail);
     struct rdmux_ep *ep = rdmux_cq_endpoint(cq, job->ep_id);
     struct rdmux_setup *setup = ep == NULL ? NULL : ep->setup;
-    /* Else the attempt was given up meanwhile. */
+    /* Otherwise the attempt was given up meanwhile. */
     if (setup != NULL && setup->trial.opening && setup->trial.attempt == job->attempt) {
         setup->trial.opening = false;
         if (job->status == RDMUX_OK) {
@@ -234,11 +237,11 @@ static void device_opened(struct rdmux_cq *cq, struct rdmux_mail *mail)
     rdmux_release(cq->fabric, job);
 }
 
-/* Worker. */
+/* Worker thread. */
 static void open_device(struct rdmux_job *base)
 {
     struct device_job *job = RDMUX_CONTAINER(base, struct device_job, job);
-    struct rdmux_cq *cq = job->cq; /* job may be gone once the mail is out */
+    struct rdmux_cq *cq = job->cq; /* job may be freed once the mail is delivered */
     struct rdmux_provider_domain *domain;
     job->status = rdmux_fabric_domain(cq->fabric, job->ops, &job->path, &domain);
     if (job->status != RDMUX_OK) {
@@ -268,7 +271,8 @@ static enum rdmux_status ask_for_device(struct rdmux_ep *ep, const struct rdmux_
     return RDMUX_OK;
 }
 
-/* Atomics that hold among the users of one device would not hold on another. */
+/* Refuses another device after an import of device-scope atomics, which hold among the users of one
+ * device only. */
 static enum rdmux_status check_scope(struct rdmux_ep *ep, const struct rdmux_offer_path *path)
 {
     const char *bound = ep->failover == NULL ? "" : rdmux_failover_bound_device(ep);
@@ -311,7 +315,7 @@ void rdmux_trial_open(struct rdmux_ep *ep, const struct rdmux_handshake_action *
     }
 }
 
-/* The path is connected: the peer gets a buffer to prove it with. */
+/* The path is connected: describes a buffer in which the peer proves it. */
 static enum rdmux_status describe_proof(struct rdmux_ep *ep, uint8_t *description, size_t *size)
 {
     struct rdmux_setup *setup = ep->setup;
@@ -355,7 +359,7 @@ static void start_connect(struct rdmux_ep *ep)
     bool shares = ep->path_attr.shared_socket >= 0 &&
                   ops->ep_control != rdmux_unsupported_ep_control;
     if (shares && rdmux_channel_is_sending(ep->channel)) {
-        trial->connect_waits = true; /* READY must be on the socket before the path writes to it */
+        trial->connect_waits = true; /* READY must be sent before the path writes to the socket */
         return;
     }
     trial->connect_waits = false;
@@ -385,7 +389,8 @@ void rdmux_trial_connect(struct rdmux_ep *ep, const struct rdmux_handshake_actio
     start_connect(ep);
 }
 
-/* The next parts of the proof, each as long as the path takes; PLACED with the last one is for all. */
+/* Fills the next parts of the proof, each as long as the path allows. PLACED on the last part
+ * covers all. */
 static void fill_parts(struct rdmux_ep *ep)
 {
     struct rdmux_trial *trial = &ep->setup->trial;
@@ -529,8 +534,8 @@ void rdmux_trial_step(struct rdmux_ep *ep)
         take_parts(ep);
     }
     rdmux_measure_step(ep);
-    /* After COMMIT it is the endpoint's fault, which is looked at once the path is the endpoint's: the peer may be
-     * connected, and have closed again, before its CONFIRM is read here. */
+    /* After COMMIT, a fault on a separate socket is handled once the path is the endpoint's: the
+     * peer may be connected, and have closed again, before its CONFIRM is read here. */
     bool shares = ep->channel != NULL && rdmux_channel_is_attached(ep->channel);
     if (ep->fault != RDMUX_OK && trial->path != NULL &&
         (shares || !rdmux_handshake_is_committed(ep->setup->handshake))) {
@@ -541,7 +546,7 @@ void rdmux_trial_step(struct rdmux_ep *ep)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- the provider asks */
+/* ---------------------------------------------------------------------- calls from the provider */
 
 void rdmux_provider_join(struct rdmux_provider_ep *path, uint32_t index,
                          uint8_t out[RDMUX_JOIN_SIZE])
@@ -549,7 +554,8 @@ void rdmux_provider_join(struct rdmux_provider_ep *path, uint32_t index,
     struct rdmux_join join = { .epoch = 1, .attempt = path->ep->attempt, .index = index };
     memcpy(join.secret, path->ep->secrets->secret, sizeof(join.secret));
     if (path->ep->fabric->auth != NULL && !rdmux_join_seal(&join, path->ep->secrets->secret)) {
-        memset(join.secret, 0, sizeof(join.secret)); /* nothing joins, and nothing is given away */
+        /* no socket can join, and the secret is not disclosed */
+        memset(join.secret, 0, sizeof(join.secret));
     }
     rdmux_join_encode(&join, out);
     explicit_bzero(&join, sizeof(join));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Plain endpoints: set-up and end. The calls for raw keys are mr.c's and remote.c's. */
+/* rdma:// endpoints: set-up and end. The calls for raw keys are in mr.c and remote.c. */
 #include "api/setup/rdmacm_endpoint.h"
 
 #include "api/core/cq.h"
@@ -27,7 +27,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ADDRESSES_MAX = 8 /* of one name, that are tried */ };
+enum { ADDRESSES_MAX = 8 /* addresses of one name that are tried */ };
 
 static const char PREFIX[] = "rdma://";
 
@@ -102,7 +102,7 @@ static void describe_candidate(struct rdmux_candidate *out, const struct rdmux_o
     snprintf(out->text, sizeof(out->text), "%s", text);
 }
 
-/* The only candidate that there is. */
+/* Keeps the only candidate. */
 static void keep_one(struct rdmux_ep *ep, const struct rdmux_offer_path *path, uint64_t native,
                      enum rdmux_reason reason, enum rdmux_stage stage, const char *text,
                      const char *hint)
@@ -119,7 +119,7 @@ static void keep_one(struct rdmux_ep *ep, const struct rdmux_offer_path *path, u
     }
 }
 
-/* No device leads to the peer: what each of them is. */
+/* No device leads to the peer: keeps one candidate for each device. */
 static void keep_all(struct rdmux_ep *ep, const char *text)
 {
     const struct rdmux_offer *offer = ep->setup->offer;
@@ -144,9 +144,9 @@ static void keep_all(struct rdmux_ep *ep, const char *text)
     ep->candidate_count = count;
 }
 
-/* -------------------------------------------------------------------------------------- the way */
+/* ------------------------------------------------------------------------------------ the route */
 
-/* On its way through the worker: the way to the peer, and then the device. */
+/* A job of the worker thread: finds the route to the peer, or opens the device. */
 struct plain_job {
     struct rdmux_job job;
     struct rdmux_mail mail;
@@ -157,7 +157,7 @@ struct plain_job {
     size_t peer_count;
     struct sockaddr_storage local;
     struct rdmux_plain_wish wish;
-    struct rdmux_plain_call *call; /* found */
+    struct rdmux_plain_call *call; /* of the route that was found */
     const struct rdmux_provider_ops *provider;
     struct rdmux_local_path path;
     enum rdmux_status status;
@@ -179,7 +179,7 @@ static struct plain_job *make_job(struct rdmux_ep *ep, void (*work)(struct rdmux
     return job;
 }
 
-/* Owner: the endpoint that the job is for, if its set-up still waits for it. */
+/* Owner. Returns the endpoint of a job, if its set-up still waits in this stage. */
 static struct rdmux_ep *find_waiting(struct rdmux_cq *cq, uint64_t id, enum setup_stage stage)
 {
     struct rdmux_ep *ep = rdmux_cq_endpoint(cq, id);
@@ -188,7 +188,7 @@ static struct rdmux_ep *find_waiting(struct rdmux_cq *cq, uint64_t id, enum setu
 
 static void finish_job(struct plain_job *job)
 {
-    struct rdmux_cq *cq = job->cq; /* job may be gone once the mail is out */
+    struct rdmux_cq *cq = job->cq; /* job may be freed once the mail is delivered */
     if (job->status != RDMUX_OK) {
         snprintf(job->error, sizeof(job->error), "%s", rdmux_last_error());
     }
@@ -205,7 +205,8 @@ static void way_found(struct rdmux_cq *cq, struct rdmux_mail *mail)
     struct rdmux_ep *ep = find_waiting(cq, job->ep_id, SETUP_FINDING_WAY);
     if (ep == NULL) {
         if (job->call != NULL) {
-            job->call->ops->call_drop(job->call, 0, NULL, 0); /* it was given up meanwhile */
+            /* the set-up was given up meanwhile */
+            job->call->ops->call_drop(job->call, 0, NULL, 0);
         }
     } else if (job->status == RDMUX_OK) {
         take_call(ep, job->call);
@@ -218,7 +219,7 @@ static void way_found(struct rdmux_cq *cq, struct rdmux_mail *mail)
     rdmux_release(cq->fabric, job);
 }
 
-/* Worker. */
+/* Worker thread. */
 static void find_way(struct rdmux_job *base)
 {
     struct plain_job *job = RDMUX_CONTAINER(base, struct plain_job, job);
@@ -301,7 +302,7 @@ void rdmux_plain_accept(struct rdmux_ep *ep, struct rdmux_plain_call *call)
     take_call(ep, call);
 }
 
-/* ------------------------------------------------------------------------------------- the device */
+/* ----------------------------------------------------------------------------------- the device */
 
 static const struct rdmux_offer_path *find_path(const struct rdmux_offer *offer,
                                                 const struct rdmux_plain_place *place)
@@ -316,8 +317,8 @@ static const struct rdmux_offer_path *find_path(const struct rdmux_offer *offer,
     return NULL;
 }
 
-/* What the path does by itself. Without the other side's library an atomic is what the device makes
- * of it, so its atomics hold among the users of the device only. */
+/* The capabilities of the path itself. Without rdmux on the peer, atomics are the device's own, so
+ * they hold among the users of the device only. */
 static uint64_t native_of(const struct rdmux_offer_path *path, const struct rdmux_plain_ops *ops)
 {
     uint64_t native = path->path.native & ~ops->lacks;
@@ -382,7 +383,7 @@ static void device_opened(struct rdmux_cq *cq, struct rdmux_mail *mail)
     rdmux_release(cq->fabric, job);
 }
 
-/* Worker. */
+/* Worker thread. */
 static void open_device(struct rdmux_job *base)
 {
     struct plain_job *job = RDMUX_CONTAINER(base, struct plain_job, job);
@@ -442,14 +443,15 @@ static void take_call(struct rdmux_ep *ep, struct rdmux_plain_call *call)
     }
 }
 
-/* ----------------------------------------------------------------------------------- the endpoint */
+/* --------------------------------------------------------------------------------- the endpoint */
 
 static uint64_t shorter(uint64_t a, uint64_t limit)
 {
     return limit != 0 && limit < a ? limit : a;
 }
 
-/* What the path takes of a wish. Longer lists are the core's, see bounce.h. */
+/* The number of elements that the path supports, up to wish. The core handles longer lists, see
+ * bounce.h. */
 static uint32_t granted_sge(const struct rdmux_ep *ep, uint32_t wish)
 {
     return wish < ep->path_info.max_sge ? wish : ep->path_info.max_sge;
@@ -527,7 +529,7 @@ static enum rdmux_status try_open(struct rdmux_ep *ep)
     path->cq = cq;
     path->ep = ep;
     fill_attr(ep, srq);
-    setup->call = NULL; /* ep_open takes it, whatever it returns */
+    setup->call = NULL; /* ep_open takes the call in any case */
     rdmux_error_clear();
     status = ops->ep_open(path, &ep->path_attr);
     if (status != RDMUX_OK) {
@@ -539,7 +541,7 @@ static enum rdmux_status try_open(struct rdmux_ep *ep)
     if (srq != NULL) {
         rdmux_srq_use(ep->srq, srq, 1);
     }
-    /* The device has the receives before the peer can send: there may be nobody to send again. */
+    /* The device gets the receives before the peer can send: there may be no retransmission. */
     ep->path = path;
     ep->ops = ops;
     ep->domain = cq->domain;
@@ -592,8 +594,8 @@ static void fill_info(struct rdmux_ep *ep)
              "the way to the peer leads over it", "");
 }
 
-/* A program that does not wait for its set-up posts receives when it has the endpoint; its next call
- * for progress says that it has. */
+/* A program that does not wait for set-up posts receives once it has the endpoint. Its next call
+ * for progress tells that it has posted them. */
 static bool program_is_ready(struct rdmux_ep *ep)
 {
     struct rdmux_setup *setup = ep->setup;
@@ -656,7 +658,7 @@ void rdmux_plain_abandon(struct rdmux_ep *ep)
     }
 }
 
-/* --------------------------------------------------------------------------------------- the end */
+/* -------------------------------------------------------------------------------------- the end */
 
 bool rdmux_plain_shutdown_step(struct rdmux_ep *ep)
 {
