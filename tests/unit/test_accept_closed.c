@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* A connector that sends and closes before the acceptor has looked: rdmux_accept() returns the connection with
- * what arrived. Neither side has threads, and time stands still unless a test moves it, so that the order of
- * events is the test's. */
+/* A connector that sends and closes before the acceptor has polled: rdmux_accept() still returns
+ * the connection with the data that arrived. Neither side has threads, and time stands still unless
+ * a test moves it, so the test controls the order of events. */
 #include "tests/unit/api_pair.h"
 
 enum {

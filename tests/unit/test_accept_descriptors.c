@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* A server whose process may have few descriptors, and strangers who use up as many as they get. */
+/* A server whose process may have few descriptors, and clients that use up as many as they get. */
 #include "api/accept/listener.h"
 #include "api/accept/pending_connection.h"
 #include "api/core/cq.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Several cqs that accept from one listener: none is left empty-handed, and no connection is lost
+/* Several cqs that accept from one listener: none of them starves, and no connection is lost
  * between them. */
 #include "api/accept/listener.h"
 #include "api/accept/pending_connection.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Sockets of the program: adopted in both roles, given back untouched where there is no path,
- * closed else. */
+/* Sockets of the program: adopted in both roles, given back untouched if there is no path,
+ * otherwise closed. */
 #include "tests/unit/api_pair.h"
 
 #include <errno.h>

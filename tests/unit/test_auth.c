@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Authentication by keys and certificates: who gets in, who does not, and what they are told. */
+/* Authentication by keys and certificates: which peers are admitted, which are refused, and the
+ * errors they get. */
 #include "api/core/ep.h"
 #include "api/core/mr.h"
 #include "api/core/remote.h"

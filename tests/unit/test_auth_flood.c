@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What strangers may cost a listener that authenticates, and whether they keep good ones out. Limits
- * are counted in bytes and connections; of times one decides: how long a good one takes beside ten
- * thousand that are open. */
+/* The cost of unauthenticated clients to a listener that authenticates, and whether they keep good
+ * clients out. Limits are counted in bytes and connections. Only one time is measured: how long a
+ * good connection takes beside ten thousand open ones. */
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
 #include "api/object/offer.h"

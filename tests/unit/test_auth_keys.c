@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Key files, and what a fabric says of options that do not do. */
+/* Key files, and the errors of a fabric for unusable options. */
 #include "api/core/fabric.h"
 #include "tests/unit/auth_scene.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Somebody on the path between two that authenticate; paths that are not encrypted; sockets that
- * join who have not authenticated. */
+/* A man in the middle between two peers that authenticate; paths that are not encrypted; data
+ * sockets that join without authentication. */
 #include "api/accept/pending_connection.h"
 #include "api/core/ep.h"
 #include "api/core/mr.h"

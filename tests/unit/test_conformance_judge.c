@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What a rule's cases come to: a rule that is advertised and was not exercised fails, one that the path
- * cannot show is not advertised, and one whose cases were not asked for was not run. */
+/* The verdict on a rule from its cases. A rule that is advertised and was not exercised fails. A
+ * rule that the path cannot show is not advertised. A rule whose cases were not requested was not
+ * run. */
 #include "tools/conformance.h"
 
 #include <setjmp.h>

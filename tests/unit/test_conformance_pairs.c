@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The generated cases of the conformance suite: the walk of their table covers what it says. */
+/* The generated cases of the conformance suite: the walk of their table covers all that it
+ * promises. */
 #include "tests/conformance/generate.h"
 #include "tests/conformance/generated.h"
 

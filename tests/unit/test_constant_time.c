@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What is compared with a secret takes as many instructions wherever it differs, so that nobody finds the
- * secret byte by byte. Counted by the processor's single step (x86-64). */
+/* A comparison with a secret takes as many instructions wherever it differs, so that no peer can
+ * find the secret byte by byte. Counted by the processor's single step (x86-64). */
 #include "api/object/mr.h"
 #include "negotiation/path_secret.h"
 #include "tests/unit/api_pair.h"

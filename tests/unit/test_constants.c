@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What the providers without a device say of their paths: the constants that rank them choose as
+/* The constants that providers without a device report for their paths: ranking by them chooses as
  * the measurements in docs/performance would. */
 #include "negotiation/match.h"
 #include "shm/shm_provider.h"

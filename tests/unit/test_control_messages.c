@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What a peer may say on the control channel of a connected endpoint, and what becomes of one that
- * says something else. b speaks, over the real channel. */
+/* Which messages a peer may send on the control channel of a connected endpoint, and what happens
+ * to a peer that sends others. Endpoint b sends them over the real channel. */
 #include "api/progress/cq_owner.h"
 #include "api/session/control.h"
 #include "tests/unit/api_pair.h"

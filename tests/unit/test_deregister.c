@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Whom a deregistration waits for, and who does the work meanwhile. The owner's clock stands still, so
- * its service thread never finds that the program is away: what is done, the caller does. */
+/* Which users a deregistration waits for, and which thread does the work meanwhile. The owner's
+ * clock stands still, so its service thread never finds that the program is away. The caller does
+ * all the work. */
 #include "api/object/mr.h"
 #include "api/object/revoke.h"
 #include "tests/unit/api_pair.h"

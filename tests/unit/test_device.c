@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What the core does for devices: keys for unregistered buffers, pieces of long requests, ends. */
+/* What the core does for devices: keys for unregistered buffers, segmenting of long requests,
+ * endpoint ends. */
 #include "tests/unit/device_scene.h"
 #include "tests/unit/fair_time.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What a fabric does with the events of its devices: tells them in its log, and opens a device
- * anew that had gone. The device is tcp with a descriptor. */
+/* How a fabric handles the events of its devices: it logs them, and reopens a device that has gone.
+ * The device is tcp with an event descriptor. */
 #include "tests/unit/api_pair.h"
 
 #include "providers/registry.h"

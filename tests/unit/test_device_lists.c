@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What the core does for devices: lists of more pieces than they take, and shared receives that they
- * match. */
+/* What the core does for devices: scatter/gather lists longer than the device takes, and shared
+ * receives that the device matches. */
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
 #include "api/core/srq.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Endpoints as objects: their attributes, and what every call says at every stage of their life. */
+/* Endpoints as objects: their attributes, and the result of every call at every stage of their
+ * life. */
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/core/mr.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What a user sets from outside: RDMUX_LOG and RDMUX_PATHS, which a program's own filters can only
- * narrow; and a listener's filter, which cuts that of who accepts. */
+/* Settings from the environment: RDMUX_LOG and RDMUX_PATHS, which a program's own filters can only
+ * narrow; and a listener's filter, which narrows the acceptor's. */
 #include "tests/unit/api_pair.h"
 
 #include "negotiation/filter.h"

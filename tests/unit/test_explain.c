@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Explanations: order, texts, and JSON that stays JSON whatever a peer sent. */
+/* Explanations: their order, their texts, and JSON that stays valid whatever a peer sends. */
 #include "negotiation/explain.h"
 
 #include <ctype.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* rdmux_explain() and what may answer at its address: an own listener without threads, a program
- * that speaks something else, one that says nothing or half of it. */
+/* rdmux_explain() and the answers it may get at its address: from a listener without threads, from
+ * a program that speaks another protocol, from one that says nothing or breaks off. */
 #include "api/object/offer.h"
 #include "tests/unit/api_pair.h"
 

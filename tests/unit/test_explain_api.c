@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Why an endpoint has its path: the same story on both sides, also where there is none, as structs
+/* Why an endpoint has its path: both sides explain it alike, also when there is no path, as structs
  * and as JSON. */
 #include "tests/unit/api_pair.h"
 #include "tests/unit/fair_time.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Going back to a better path after a failure has left it. */
+/* Failback: the return to a better path after a failover. */
 #define SLOW_CLOCK 8
 #include "tests/unit/failover_scene.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Failover: endpoints that go on over another path when theirs breaks. */
+/* Failover: endpoints that continue over another path when theirs breaks. */
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/core/failover.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* A peer with two addresses: when one does not answer any more, or somebody else does, control channel and path go over the other. */
+/* A peer with two addresses: when one stops answering, or another peer answers there, control
+ * channel and path move to the other. */
 #define SLOW_CLOCK 8
 #include "tests/unit/failover_scene.h"
 

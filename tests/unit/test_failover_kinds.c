@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Failover of endpoints of all kinds: with shared receives, between peers that authenticate, with devices that need keys. */
+/* Failover of all kinds of endpoints: with shared receives, between peers that authenticate, with
+ * devices that need keys. */
 #include "tests/unit/auth_scene.h"
 #include "tests/unit/failover_scene.h"
 

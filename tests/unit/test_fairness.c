@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Endpoints that fill what one poll handles keep none of the others on their cq waiting. Everything happens
- * in one thread, poll by poll, so that a bound is a number of polls. */
+/* Endpoints that use up the budget of a poll starve no other endpoint on their cq. Everything
+ * happens in one thread, poll by poll, so that a bound is a number of polls. */
 #include "tests/unit/api_pair.h"
 
 enum {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* RLIMIT_FSIZE, the limit on file sizes: whoever passes it gets SIGXFSZ, which ends a process. What the
- * library does by itself must not: a library's user has not asked for a file. */
+/* RLIMIT_FSIZE, the limit on file sizes: a process that exceeds it gets SIGXFSZ, which kills it.
+ * The library's own actions must never cause that, as its user has not asked for a file. */
 #include <rdmux/rdmux.h>
 
 #include <setjmp.h>

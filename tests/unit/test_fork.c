@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* After fork: everything is dead in the child, says so, and does no harm; the parent goes on. */
+/* After fork(), every object is dead in the child, says so, and does no harm; the parent
+ * continues. */
 #include "tests/counted.h"
 #include "tests/unit/api_pair.h"
 

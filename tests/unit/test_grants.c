@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Tokens that one peer alone may use. */
+/* Tokens that only one peer may use. */
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"

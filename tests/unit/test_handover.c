@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Who owns a completion queue when: the application that polls, the service thread while it is
- * away, and how it wakes. */
+/* Handover of a completion queue between the application that polls and the service thread that
+ * works while the application is away, and the service thread's wake-ups. */
 #include "tests/unit/api_pair.h"
 
 #include <dirent.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Two handshakes against each other: ends and timeouts, versions, any order. */
+/* Two handshakes against each other: ends, timeouts, versions, and events in any order. */
 #include "negotiation/bytes.h"
 #include "negotiation/message.h"
 #include "negotiation/transcript.h"

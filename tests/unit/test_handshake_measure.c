@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Paths are measured before they are ranked, if a side wants it. In the offers here the order by
- * constants is shm, tcp, roce, ib. */
+/* Paths are measured before they are ranked, if a side asks for it. The constants of these offers
+ * rank shm, tcp, roce, ib in this order. */
 #include "negotiation/handshake.h"
 
 #include "negotiation/message.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The handshake once more, for failover: the acceptor's driver says which pair is tried. */
+/* The handshake during failover: the acceptor's driver chooses the path pair to try. */
 #include "tests/unit/support/handshake_check.h"
 
 #include <stdio.h>

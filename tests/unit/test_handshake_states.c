@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Every (state, event) pair of the handshake, by a table of its own: what is not listed there
- * must end the connection, with RDMUX_PROTOCOL if the peer did it, with RDMUX_INVALID if the
- * driver did. */
+/* Every (state, event) pair of the handshake, against a table of the test's own. An event that the
+ * table does not list must end the connection: with RDMUX_PROTOCOL if it came from the peer, with
+ * RDMUX_INVALID if it came from the driver. */
 #include "negotiation/handshake.h"
 
 #include "negotiation/message.h"

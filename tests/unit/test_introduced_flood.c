@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Thousands that introduce themselves as they should and then say nothing: what they may cost, and whether
- * they keep good ones out. Without authentication anybody can repeat an OFFER; with it, one who has a key can
- * say as many as he likes. */
+/* Thousands of clients that send a valid introduction and then nothing: their cost, and whether
+ * they keep good clients out. Without authentication any client can repeat an OFFER; with it, the
+ * holder of a key can send any number. */
 #include "negotiation/tls.h"
 #include "tests/unit/auth_scene.h"
 #include "tests/unit/listener_scene.h"

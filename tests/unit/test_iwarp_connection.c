@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What two iWARP ends say of themselves: a stranger's bytes. */
+/* Connection data of iWARP ends, parsed from untrusted bytes. */
 #include "iwarp/iwarp_connection.h"
 
 #include <setjmp.h>

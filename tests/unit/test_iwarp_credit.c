@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Credits of one endpoint: between two ends, over two streams without order between them. */
+/* Credits of one endpoint, and between two ends over two streams without order between them. */
 #include "iwarp/iwarp_credit.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The stages of a connection, driven by events that no network brings in this order. */
+/* The stages of a connection, driven by events in orders that no network brings. */
 #include "iwarp/iwarp_link.h"
 
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Listeners against strangers: what is no rdmux, what is slow, what is too much. Good connections
- * come through meanwhile. */
+/* Listeners against hostile clients: those that do not speak rdmux, are slow, or are too many. Good
+ * connections succeed meanwhile. */
 #include "api/accept/pending_connection.h"
 #include "api/core/cq.h"
 #include "api/core/ep.h"

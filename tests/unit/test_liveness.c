@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Peers that stop, die, or are merely busy: noticed in time, told once, and never by mistake. The
- * peer is a child process. */
+/* Peers that stop, die, or are merely busy: a loss is noticed in time, reported once, and never by
+ * mistake. The peer is a child process. */
 #include "api/object/peer_process.h"
 #include "tests/unit/api_pair.h"
 #include "tests/unit/fair_time.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* How often the service thread looks whether the application is there. The test lets time pass: each
- * sleep of the service thread lasts until the test has it look, and the clock stands still meanwhile. */
+/* How often the service thread checks whether the application is present. The test advances time:
+ * each sleep of the service thread lasts until the test wakes it, and the clock stands still
+ * meanwhile. */
 #include "api/core/mail.h"
 #include "api/progress/cq_owner.h"
 #include "tests/unit/api_pair.h"

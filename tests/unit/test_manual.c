@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Programs without the library's threads: their own calls do everything, and nothing spins. */
+/* Programs without the library's threads: their own calls do all the work, and no call spins. */
 #include "tests/unit/api_pair.h"
 #include "tests/unit/fair_time.h"
 

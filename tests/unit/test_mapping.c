@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Memory that is registered is judged by its mappings, and no page of it is touched. */
+/* Memory registration checks the mappings of the memory, and touches none of its pages. */
 #include "api/core/fabric.h"
 #include "api/core/mr.h"
 #include "api/core/remote.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Pairing and ranking: who is eligible, in which order, and that it does not matter who asks. */
+/* Pairing and ranking: which pairs are eligible, in which order, and that both sides get the same
+ * result. */
 #include "negotiation/match.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Memory regions: creation and its undoing, tokens, importers, revocation. */
+/* Memory regions: creation and its rollback, tokens, importers, revocation. */
 #include "api/core/cq.h"
 #include "api/core/fabric.h"
 #include "api/core/mail.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Whose heartbeats are shared: those of endpoints to one process, not of a stranger who says that it is
- * that process. Time is the test's. */
+/* Heartbeat groups: endpoints to one process share heartbeats, but not with a peer that falsely
+ * claims to be that process. The test controls the time. */
 #include "api/accept/pending_connection.h"
 #include "api/core/cq.h"
 #include "api/core/ep.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Whose code becomes part of a process: folders and files of plug-ins that others could have made or
- * changed, and programs that have rights which their user lacks. */
+/* Which plug-ins may be loaded into a process: not from folders and files that other users could
+ * have made or changed, and not into programs with rights that their user lacks. */
 #include "tests/unit/fake_fabric.h"
 #include "tests/unit/support/plugin_opener.h"
 

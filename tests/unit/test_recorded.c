@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Recorded handshakes, played to each side again: what an earlier version said must be understood
- * for ever. tests/fixtures/handshakes/README.md has the format of the files.
+/* Replays recorded handshakes to each side: later versions must understand an earlier version for
+ * ever. tests/fixtures/handshakes/README.md has the format of the files.
  *
- * RDMUX_RECORD_HANDSHAKES=FOLDER test_recorded    writes them anew instead */
+ * RDMUX_RECORD_HANDSHAKES=FOLDER test_recorded    records them anew instead */
 #include "negotiation/handshake.h"
 
 #include "negotiation/handshake_frames.h"

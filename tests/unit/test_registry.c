@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Judging tables, filling the registry, and the local paths of an offer. What real plug-in files do
- * is tested in tests/plugins. */
+/* Validation of provider tables, filling the registry, and the local paths of an offer. Real
+ * plug-in files are tested in tests/plugins. */
 #include "api/core/fabric.h"
 #include "tests/unit/fake_fabric.h"
 

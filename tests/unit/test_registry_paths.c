@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What a provider says of its paths, as the core hands it on. */
+/* What a provider reports for its paths, as the core passes it on. */
 #include "api/core/fabric.h"
 #include "tests/unit/device_scene.h"
 

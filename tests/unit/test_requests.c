@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Queues of requests at their ends, seen from the public interface. */
+/* Edge cases of the request queues, through the public interface. */
 #include "tests/unit/api_pair.h"
 
 enum {

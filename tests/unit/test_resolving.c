@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Names: resolving them may block for long, and costs the call that asks no more than its time
- * limit. */
+/* Name resolution may block for long; it costs the calling function no more than its timeout. */
 #include "tests/unit/api_pair.h"
 #include "tests/unit/fair_time.h"
 

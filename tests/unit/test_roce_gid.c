@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Which entries of a GID table are used, over tables as adapters have them; and what packets
+/* Which entries of a GID table are used, for tables as adapters have them, and what packets
  * carry. */
 #include "roce/roce_gid.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Where secrets live, and that nothing is left of them: the process looks for their bytes in its own
- * memory, as whoever gets a core dump or a freed page would. */
+/* Where secrets are stored, and that no copy remains: the process searches its own memory for their
+ * bytes, as an attacker with a core dump or a freed page would. */
 #include "tests/unit/auth_scene.h"
 
 #include "api/core/fabric.h"

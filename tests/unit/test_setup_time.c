@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What of the time counts while a path is on trial. The sides have a clock each, which stands still until
- * the test moves it, and no threads: a side runs when the test has it make a step. */
+/* Which time counts against a path attempt. Each side has a clock that stands still until the test
+ * moves it, and no threads: a side runs only when the test makes it take a step. */
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
 #include "api/session/setup_state.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The arithmetic of strangers' handshakes: whose turn it is, who does it, and whom it keeps waiting. The test holds
- * up steps, so that order is seen and nothing is timed. */
+/* Scheduling of the handshakes of pending connections: whose turn it is, which thread runs it, and
+ * whom it delays. The test holds up steps, so that it sees the order and times nothing. */
 #include "api/accept/shake.h"
 #include "api/accept/turns.h"
 #include "api/core/fabric.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Two shm endpoints of one process, driven the way the core drives them. */
+/* Two shm endpoints of one process, driven as the core drives them. */
 #include "tests/unit/shm_pair.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The end of a peer over shared memory, as the queue that waits for it sees it. */
+/* The end of a peer over shared memory, as seen by the queue that waits for it. */
 #include "tests/unit/shm_pair.h"
 
 #include <poll.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Where two processes meet for shared memory: out of the reach of other users, whatever they try. */
+/* How two processes meet for shared memory, out of the reach of other users. */
 #include "tests/unit/shm_pair.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* When silence is told, by a clock that the test sets: nothing here takes as long as it says. */
+/* When silence of a peer is reported. The test sets the clock, so no case takes as long as its
+ * timeout. */
 #include "api/core/fabric.h"
 #include "api/object/peer_process.h"
 #include "api/progress/cq_owner.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Receives that endpoints of several fabrics share: who was promised one gets it, and nobody waits
- * for ever. */
+/* Receives shared by endpoints of several fabrics: a reserved receive is always delivered, and no
+ * sender waits for ever. */
 #include "api/core/srq.h"
 #include "api/progress/cq_owner.h"
 #include "tests/unit/api_pair.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* An SRQ, and an endpoint that takes its receives from one, need all of their memory: whichever
- * allocation fails, the call says so, nothing is left, and the next try goes well. */
+/* An SRQ, and an endpoint that takes its receives from one, need all of their memory. If an
+ * allocation fails, the call says so, nothing leaks, and the next try succeeds. */
 #include "tests/unit/api_pair.h"
 
 enum { TURN_MS = 20, MIDDLE = 1000 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Names, error texts, the log, memory and random bytes by the fabric's hooks. */
+/* Names, error texts, the log, and the fabric's hooks for memory and random bytes. */
 #include "tests/unit/fake_fabric.h"
 
 #include "api/core/fabric.h"

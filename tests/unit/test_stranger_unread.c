@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* A stranger who has introduced itself, which the listener has not read yet when there is one too many. The test takes each
- * step itself, so it knows what is read when. */
+/* A pending connection whose introduction has arrived, but is not yet read by the listener when the
+ * limit is exceeded. The test takes each step itself, so it knows what is read when. */
 #include "tests/unit/listener_scene.h"
 
 static void one_whose_words_are_not_read_yet_is_not_silent(void **state)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What carries a data socket's bytes where peers authenticate: whole, in order, from the right
- * peer, or not at all. */
+/* The streams that carry a data socket's bytes between peers that authenticate: all bytes arrive,
+ * in order, from the right peer, or none do. */
 #include "api/core/fabric.h"
 #include "negotiation/tls.h"
 #include "negotiation/tls_internal.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The software target side: keys, bounds, rights, and taking a region away while others look. */
+/* The target side of software providers: keys, bounds, access rights, and removal of a region while
+ * other threads use it. */
 #include "api/core/cq.h"
 #include "api/core/fabric.h"
 #include "api/core/mr.h"

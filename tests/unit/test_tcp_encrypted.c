@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The tcp path between peers that authenticate, with somebody on the path who listens, changes, or
- * holds back. */
+/* The tcp path between peers that authenticate, with a man in the middle that listens, changes
+ * bytes, or holds them back. */
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/core/mr.h"

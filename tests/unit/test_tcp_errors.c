@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What the tcp provider says of an error of the system: the thing, the cause, and what to do. */
+/* Texts of the tcp provider for system errors: the object, the cause, and the remedy. */
 #include "tests/unit/tcp_pair.h"
 
 #include <errno.h>

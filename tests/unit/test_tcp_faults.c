@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* The tcp provider without the core: refusals, ends, sleeping, the shared socket, and a peer that
- * lies. */
+ * violates the protocol. */
 #include "tests/unit/tcp_pair.h"
 
 #include <poll.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* A peer of the tcp provider that breaks off one request and begins another, speaks where it may
- * not, or loses a socket: the endpoint ends, and says why. */
+/* A peer of the tcp provider that breaks off one request and begins another, sends a frame where
+ * none is allowed, or loses a socket: the endpoint ends with an explanation. */
 #include "tests/unit/tcp_pair.h"
 
 #include <poll.h>

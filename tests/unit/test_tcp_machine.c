@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What the tcp provider makes of the machine it is on: findings of its settings, congestion control
- * where it is allowed, and the memory of its sockets' buffers. */
+/* The tcp provider and the machine it runs on: findings about its settings, congestion control
+ * where it is allowed, and the memory of the socket buffers. */
 #include "tests/unit/tcp_pair.h"
 
 #include <arpa/inet.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Many threads: each with its own cq, or one cq in turns; regions that come and go under traffic.
- * To be run under TSan, too. */
+/* Many threads: each with its own cq, or one cq in turns; regions registered and deregistered under
+ * traffic. Also runs under TSan. */
 #include "tests/unit/api_pair.h"
 
 #include <pthread.h>

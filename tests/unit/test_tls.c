@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* One control channel's TLS over sockets that take and bring little at a time. */
+/* TLS of one control channel over sockets that take and return few bytes at a time. */
 #include "api/core/fabric.h"
 #include "api/object/offer.h"
 #include "negotiation/tls.h"

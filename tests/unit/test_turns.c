@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What a peer may have this side do at a time: a turn ends after so many records and frames, however small they
- * are. Counted, never timed. */
+/* How much work a peer may cause at a time: a turn ends after a fixed number of records and frames,
+ * however small they are. Counted, never timed. */
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
 #include "api/object/offer.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Paths that end and do not say why: the peer is asked, and says what it knows. a has the device. */
+/* Paths that end without a reason: the endpoint asks the peer, which reports what it knows.
+ * Endpoint a has the device. */
 #include "tests/unit/device_scene.h"
 #include "tests/unit/fair_time.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Descriptions of regions and messages of the side channel: a stranger's bytes. */
+/* Descriptions of regions, and messages of the side channel, parsed from untrusted bytes. */
 #include "verbs/verbs_description.h"
 
 #include <setjmp.h>

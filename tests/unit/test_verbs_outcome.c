@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What a completion's status means for the program. */
+/* The meaning of a completion's status for the program. */
 #include "verbs/verbs_outcome.h"
 
 #include <setjmp.h>

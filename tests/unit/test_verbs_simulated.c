@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The providers of the plug-in over simulated adapters, in one thread and in virtual time: what an adapter's
- * table of addresses has to say, and when it changes. */
+/* The providers of the plug-in over simulated adapters, in one thread and in virtual time: how they
+ * react to the contents of an adapter's address table, and to its changes. */
 #include "api/progress/cq_owner.h"
 #include "tests/unit/api_pair.h"
 

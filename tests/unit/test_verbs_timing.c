@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Timer codes from the liveness time. */
+/* Timer codes derived from the liveness time. */
 #include "verbs/verbs_timing.h"
 
 #include <rdmux/rdmux.h>
