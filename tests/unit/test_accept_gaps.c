@@ -34,7 +34,7 @@ static void clear_scene(struct scene *scene)
     close_pair(&scene->pair);
 }
 
-/* A connector's outcome is taken later. */
+/* Starts a connect, whose outcome the test takes later. */
 static struct rdmux_ep *start_connect(struct pair *pair)
 {
     struct rdmux_ep *ep = NULL;
@@ -50,8 +50,8 @@ static void expect_connected(struct pair *pair, size_t count)
     }
 }
 
-/* Until so many more connections wait at the listener. The caller has the service's lock, so nobody
- * takes them meanwhile. */
+/* Waits until `count` more connections wait at the listener. The caller has the service's lock, so
+ * no thread takes them meanwhile. */
 static void see_arrivals(struct pair *pair, size_t count)
 {
     uint64_t until = now_ms() + PATIENT_MS;
@@ -80,7 +80,7 @@ static void *accept_here(void *argument)
     return NULL;
 }
 
-/* It is asleep, with nothing to do any more, after it was awake since `calls`. */
+/* Waits until the accepting thread sleeps idle, after it was awake since `calls`. */
 static void wait_until_asleep(struct rdmux_cq *cq, uint64_t calls)
 {
     uint64_t until = now_ms() + PATIENT_MS;
@@ -106,7 +106,7 @@ static struct rdmux_ep *finish_accept(struct acceptor *acceptor)
     return acceptor->ep;
 }
 
-/* A connection that introduces itself and then says nothing more. */
+/* Opens a connection that introduces itself and then sends nothing. */
 static int stall(struct pair *pair)
 {
     struct rdmux_hello hello;
@@ -286,7 +286,7 @@ static void an_endpoint_has_the_user_of_the_call_that_returns_it(void **state)
     close_pair(&pair);
 }
 
-/* The only connection that the cq has taken. */
+/* Returns the only connection that the cq has taken. */
 static struct rdmux_ep *taken_by(struct rdmux_cq *cq)
 {
     assert_true(has_taken(cq));
@@ -294,8 +294,8 @@ static struct rdmux_ep *taken_by(struct rdmux_cq *cq)
     return RDMUX_CONTAINER(cq->accepting.next, struct rdmux_ep, accept_link);
 }
 
-/* Each side of a pair without threads in turn, until b has said the last that a waits for. a has not
- * read it. */
+/* Progresses both sides of a pair without threads in turn, until b has sent the last message that a
+ * waits for. a has not read it. */
 static struct rdmux_ep *bring_to_commit(struct pair *pair)
 {
     struct rdmux_ep *none = NULL;
@@ -313,8 +313,8 @@ static struct rdmux_ep *bring_to_commit(struct pair *pair)
     }
 }
 
-/* The word that the connector is connected has come, and nobody has read it, when another connection
- * arrives that this call could take with attributes that are none of its. */
+/* The message that the connector is connected has arrived unread, when another connection arrives
+ * that this call could take, with attributes meant for another. */
 static void what_a_committed_connector_has_said_is_read_before_another_is_taken(void **state)
 {
     (void)state;

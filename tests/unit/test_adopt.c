@@ -282,8 +282,8 @@ static void an_adopted_endpoint_ends_with_its_peer(void **state)
     }
 }
 
-/* On a socket that carries data and control the peer's last frame and the end of the bytes come
- * together, if nobody looks in between. */
+/* On a socket that carries data and control, the peer's last frame and the end of the stream arrive
+ * together if no poll comes between them. */
 static void a_shutdown_is_orderly_although_the_peer_closes_at_once(void **state)
 {
     (void)state;
@@ -407,7 +407,7 @@ static void without_a_path_both_get_their_sockets_back_as_they_were(void **state
     }
 }
 
-/* Adopts, and where there is no path speaks the program's own protocol at once. */
+/* Adopts, and if there is no path, speaks the program's own protocol at once. */
 static void *adopt_and_speak(void *argument)
 {
     struct adopter *adopter = argument;
@@ -678,7 +678,7 @@ static void a_socket_closed_in_the_middle_takes_the_endpoint_with_it(void **stat
     }
 }
 
-/* rdmux_explain() to a program that adopts what it accepts. */
+/* Calls rdmux_explain() on a program that adopts what it accepts. */
 struct asker {
     struct rdmux_fabric *fabric;
     char address[RDMUX_ADDRESS_MAX];

@@ -108,7 +108,8 @@ static void an_import_goes_through_the_session_and_a_thousand_do(void **state)
     close_pair(&pair);
 }
 
-/* The socket does not tell of what a record has brought beside a frame. Nobody says anything after. */
+/* The socket does not signal frames that a record has brought beside the first one, and the peer
+ * sends nothing after. */
 static void all_frames_of_a_record_are_read(void **state)
 {
     enum { HEARTBEATS = 100 };
@@ -168,7 +169,7 @@ static void a_listener_shows_who_it_is_before_it_is_accepted(void **state)
     close_pair(&pair);
 }
 
-/* What one side has in its key file, and how a connect ends. */
+/* Connects with these key files; checks how the connect ends. */
 static void check_psk_refusal(const char *keys_a, const char *keys_b, const char *const *peers,
                               size_t peer_count, const char *logged)
 {
@@ -213,8 +214,8 @@ static void an_identity_that_is_not_listed_is_refused(void **state)
                       "\"anna\" is not one of auth.peers");
 }
 
-/* With a key the list is of those that connect: a connector has named its peer by the key that it
- * took. */
+/* A list of keys admits connectors. A connector has already named its peer by the key that it
+ * uses. */
 static void a_connector_may_take_a_key_that_its_own_list_does_not_let_in(void **state)
 {
     static const char *const peers[] = { "bert" };
@@ -239,7 +240,7 @@ static void a_connector_may_take_a_key_that_its_own_list_does_not_let_in(void **
                       "\"anna\" is not one of auth.peers");
 }
 
-/* The text that a connector gets, which is all that it can see. */
+/* Returns the error text of a connector, which is all that it can see. */
 static void refusal_of(const char *keys_a, char out[RDMUX_TEXT_MAX])
 {
     char file[FILE_NAME_MAX];
@@ -396,7 +397,7 @@ static void explain_tells_what_to_set_as_well(void **state)
 
 /* --------------------------------------------------------------------------------- certificates */
 
-/* One authority, a side each with a certificate. */
+/* One authority, and a certificate for each side. */
 struct office {
     struct authority authority;
     struct authority own_a;
@@ -501,7 +502,8 @@ static void a_listed_identity_may_have_any_host(void **state)
     close_office(&office);
 }
 
-/* How side b's certificate does on a socket of the programs', for who names this peer. */
+/* Checks how side b's certificate does on a socket of the program, for a side that names this
+ * peer. */
 static void check_adopted(const struct office *office, const char *peer, enum rdmux_status expected)
 {
     const char *const peers[] = { peer };
@@ -633,7 +635,7 @@ static void name_again(struct authority *own, const char *name, size_t length,
     assert_true(X509_sign(own->certificate, authority->key, EVP_sha256()) > 0);
 }
 
-/* "anna" is let in; "anna" with something behind a NUL is somebody else, and no name at all. */
+/* "anna" is admitted. "anna" followed by NUL and more bytes is another name, and an invalid one. */
 static void a_name_with_control_characters_is_refused(void **state)
 {
     static const struct {
@@ -662,8 +664,8 @@ static void a_name_with_control_characters_is_refused(void **state)
     close_office(&office);
 }
 
-/* A client of OpenSSL's with good papers, that speaks this version of TLS alone, and offers these key
- * exchanges; NULL: those that it likes. */
+/* Connects with an OpenSSL client that has valid certificates, speaks only this version of TLS, and
+ * offers these key exchanges; NULL: OpenSSL's defaults. Tells whether it is admitted. */
 static bool gets_through(const struct pair *pair, const struct authority *own, int version,
                          const char *groups)
 {
@@ -700,7 +702,7 @@ static void older_tls_is_not_spoken(void **state)
     (void)state;
     open_certified_sides(&office, &pair, "IP:127.0.0.1");
 
-    assert_true(gets_through(&pair, &office.own_a, TLS1_3_VERSION, NULL)); /* else it is no test */
+    assert_true(gets_through(&pair, &office.own_a, TLS1_3_VERSION, NULL)); /* sanity check */
     assert_false(gets_through(&pair, &office.own_a, TLS1_2_VERSION, NULL));
 
     close_pair(&pair);

@@ -61,7 +61,7 @@ static void add_adapter(struct rdmux_offer *offer, uint64_t gigabits)
     path->path.bandwidth = gigabits * gigabit;
 }
 
-/* Which provider comes first between two processes of a host with such an adapter. */
+/* Returns the provider that ranks first between two processes of a host with such an adapter. */
 static const char *first_on_one_host(uint64_t gigabits, uint64_t size)
 {
     static char name[RDMUX_NAME_MAX];

@@ -79,7 +79,7 @@ static struct rdmux_remote *import(struct scene *scene, const struct rdmux_token
     struct rdmux_wc none;
     uint64_t until = now_ms() + PATIENT_MS;
     CHECK_STATUS(rdmux_remote_import(scene->pair.a, token, 0, &remote), RDMUX_IN_PROGRESS);
-    /* The answer may come by the service thread: then the entry alone tells it. */
+    /* The service thread may handle the answer: then only the entry reports it. */
     while (rdmux_cq_poll(scene->pair.cq_a, &wc, 1) == 0) {
         assert_true(now_ms() < until);
         assert_int_equal(rdmux_cq_poll(scene->pair.cq_b, &none, 1), 0);
@@ -95,7 +95,7 @@ static bool has_importer(struct scene *scene)
     return rdmux_mr_has_importer(scene->pair.fabric_b, scene->pair.b->id, RDMUX_ACCESS_REMOTE_READ);
 }
 
-/* The peer's word comes over the control channel. */
+/* The peer's message comes over the control channel. */
 static void await_no_importer(struct scene *scene)
 {
     uint64_t until = now_ms() + PATIENT_MS;
@@ -156,7 +156,7 @@ static void who_has_closed_all_its_imports_is_no_importer(void **state)
     rdmux_remote_close(one);
     await_no_importer(&scene);
 
-    /* Nobody polls the peer: it would not answer. */
+    /* No call polls the peer, so it would not answer. */
     rdmux_mr_deregister(mr);
     assert_int_equal(book_count(&scene.book, "did not answer"), 0);
     close_scene(&scene);

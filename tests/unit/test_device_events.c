@@ -58,7 +58,7 @@ static void tell(uint32_t reason, const char *text)
     assert_int_equal(write(device.fd, &one, sizeof(one)), sizeof(one));
 }
 
-/* a has the device, and makes progress by its calls alone. */
+/* Endpoint a has the device, and progresses only by its calls. */
 static void set_scene(struct pair *pair, struct book *book)
 {
     memset(pair, 0, sizeof(*pair));
@@ -231,7 +231,7 @@ static void a_cq_without_a_place_for_one_more_device_says_so(void **state)
     clear_scene(&pair);
 }
 
-/* A descriptor that is readable for nothing costs a look and wakes nobody. */
+/* A descriptor that is readable without an event costs one check and wakes no thread. */
 static void an_event_that_is_none_is_nothing(void **state)
 {
     (void)state;

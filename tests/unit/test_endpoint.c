@@ -56,7 +56,8 @@ static struct rdmux_ep_attr attr_with(const struct bad_value *bad)
     return attr;
 }
 
-/* Every call that takes these attributes refuses them, names the field and changes nothing. */
+/* Checks that every call that takes these attributes refuses them, names the field and changes
+ * nothing. */
 static void check_refused(struct scene *scene, const struct rdmux_ep_attr *attr,
                           enum rdmux_status expected, const char *name)
 {

@@ -33,7 +33,7 @@ enum who {
     WHO_COUNT,
 };
 
-/* A connection is made; after so many steps somebody gives up. Returns whether it was there by
+/* Makes a connection; after so many steps one side gives up. Returns whether it was connected by
  * then. */
 static bool close_after(struct scene *scene, unsigned steps, enum who who)
 {
@@ -164,7 +164,7 @@ static void who_shuts_down_after_the_peer_has_done_so_is_told_ok_and_gets_no_eve
         set_scene(&scene, all_paths[i], 0);
         struct pair *pair = &scene.pair;
         connect_more(pair, NULL, &pair->a, &pair->b);
-        /* b's service thread answers; b has not looked yet. */
+        /* b's service thread answers; b has not polled yet. */
         CHECK_OK(rdmux_ep_shutdown(pair->a, PATIENT_MS));
 
         CHECK_OK(rdmux_ep_shutdown(pair->b, PATIENT_MS));

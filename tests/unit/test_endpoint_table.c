@@ -20,7 +20,7 @@ enum {
     FIRST_ID = 7,
 };
 
-/* An endpoint with what the test wants of it; deadline_ns is what the endpoint says. */
+/* An endpoint with the fields that the test needs; deadline_ns is what the endpoint reports. */
 struct member {
     struct rdmux_ep ep;
     uint64_t deadline_ns;

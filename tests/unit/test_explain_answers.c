@@ -8,7 +8,7 @@
 
 static const uint8_t nothing[1];
 
-/* Takes one connection, says this, and hangs up. */
+/* Takes one connection, sends these bytes, and closes it. */
 struct answerer {
     pthread_t thread;
     int listener;
@@ -93,7 +93,7 @@ static void half_a_greeting_is_not_one(void **state)
     CHECK_OK(rdmux_fabric_close(fabric));
 }
 
-/* Nobody but the call itself does the listener's work; -1 waits for it as long as it takes. */
+/* The call itself does all of the listener's work. A timeout of -1 waits for ever. */
 static void a_fabric_without_threads_explains_its_own_listener(void **state)
 {
     (void)state;
