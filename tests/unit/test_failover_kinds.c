@@ -339,7 +339,8 @@ static void move_by_a_fault(struct pair *pair)
     assert_string_equal(info_of(pair->a).provider, "tcp");
 }
 
-/* A better path that does not come up is tried by the first move that might take it, and not by the next ones. */
+/* A better path that does not come up is tried by the first move that might use it, and not by the
+ * next moves. */
 static void what_was_tried_in_vain_is_tried_last(void **state)
 {
     (void)state;

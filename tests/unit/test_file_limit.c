@@ -21,7 +21,7 @@
 
 enum { LIMIT = 8192 };
 
-/* Runs play() in a child. Returns what waitpid() told: 0 if it returned true. */
+/* Runs play() in a child. Returns the status of waitpid(): 0 if play() returned true. */
 static int in_child(bool (*play)(void))
 {
     int status = 0;

@@ -12,7 +12,7 @@ enum { DESCRIPTORS_MAX = 1024 };
 
 static const char *const all_paths[] = { "tcp", "shm" };
 
-/* A pair with one of everything. */
+/* A pair with one object of each kind. */
 struct scene {
     struct pair pair;
     struct rdmux_mr *mr;
@@ -58,7 +58,7 @@ static void check_that_data_flows(struct scene *scene)
     check_messages(&scene->pair);
 }
 
-/* In the child, where a failed assertion has nowhere to go: the first failure is the exit
+/* For the child, where cmocka cannot report a failed assertion: the first failure is the exit
  * status. */
 #define EXPECT(condition)    \
     do {                     \

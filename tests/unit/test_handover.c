@@ -97,7 +97,7 @@ static bool becomes_readable(int fd)
     return poll(&look, 1, PATIENT_MS) > 0;
 }
 
-/* Polls until nothing comes and the descriptor is armed. */
+/* Polls until no event comes and the descriptor is armed. */
 static void arm(struct rdmux_cq *cq)
 {
     uint64_t until = now_ms() + PATIENT_MS;
@@ -175,7 +175,7 @@ static void an_application_that_just_went_away_is_served_within_ten_milliseconds
     }
 }
 
-/* Sleeps in one call; stops when the first entry comes. */
+/* Sleeps in one call; ends when the first entry comes. */
 struct waiter {
     struct rdmux_cq *cq;
     enum rdmux_status status;
@@ -264,7 +264,7 @@ static void signals_never_end_a_wait(void **state)
             status = rdmux_listener_next(pair.listener, WAIT_MS, &peer);
             break;
         case 3:
-            /* Nobody takes it. */
+            /* No call takes it. */
             CHECK_OK(rdmux_send(pair.a, "x", 1, NULL, NULL, RDMUX_UNSIGNALED));
             status = rdmux_ep_shutdown(pair.a, WAIT_MS);
             break;
@@ -287,7 +287,7 @@ static void signals_never_end_a_wait(void **state)
 
 /* ------------------------------------------------------------------------------- the descriptor */
 
-/* Has the service thread taken what the descriptor woke for, and gone again? */
+/* Tells whether the service thread has handled the descriptor's wake-up, and left. */
 static bool was_taken(struct rdmux_cq *cq)
 {
     return atomic_load(&cq->armed) == RDMUX_TOLD &&

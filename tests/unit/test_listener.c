@@ -33,7 +33,7 @@ struct client {
     uint8_t frame[RDMUX_FRAME_HEADER_SIZE + RDMUX_FRAME_PAYLOAD_MAX];
 };
 
-/* Reads a whole frame, while the acceptor goes on. Returns its type, 0 for HELLO. */
+/* Reads a whole frame, while the acceptor progresses. Returns its type, 0 for HELLO. */
 static uint8_t read_frame(struct client *client, bool first)
 {
     size_t have = 0;

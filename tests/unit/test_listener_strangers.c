@@ -258,7 +258,7 @@ static void beyond_max_pending_the_oldest_silent_one_goes(void **state)
 
 /* --------------------------------------------------------------------- introduced, and not taken */
 
-/* Connections of one address that have introduced themselves, and have been shown. */
+/* Connections of one address that have introduced themselves, and that the listener has shown. */
 struct waiting {
     int fd;
     uint64_t id;
@@ -279,7 +279,7 @@ static void make_wait(struct scene *scene, const char *from, struct waiting *out
     free(opening);
 }
 
-/* It has been there all the time. */
+/* Checks that the connection has stayed all the time. */
 static void check_waits(struct scene *scene, struct waiting *waiting)
 {
     assert_false(is_dropped(waiting->fd, 0));
@@ -398,7 +398,7 @@ static uint64_t clock_ahead(void *user)
     return fair_clock_ns() + atomic_load(&clock_ahead_ns);
 }
 
-/* The accepting side anew, by this clock; its log goes into the scene's book. */
+/* Reopens the accepting side with the test's clock; it logs into the scene's book. */
 static void listen_by_our_clock(struct scene *scene, const struct rdmux_listen_attr *attr)
 {
     struct rdmux_fabric_attr fabric_attr = RDMUX_FABRIC_ATTR_INIT;
@@ -416,7 +416,8 @@ static void listen_by_our_clock(struct scene *scene, const struct rdmux_listen_a
     scene->pair.listener = listen_here(scene->pair.fabric_b, attr, scene->pair.address);
 }
 
-/* One that is silent is dropped by the same timers, twice, so that all else is behind them once. */
+/* Waits until the timers have dropped a silent client twice, so that all other timers have run at
+ * least once. */
 static void let_timers_run(struct scene *scene)
 {
     for (size_t i = 0; i < 2; i++) {
@@ -430,7 +431,8 @@ static void let_timers_run(struct scene *scene)
     }
 }
 
-/* By a clock that the test sets: a program that accepts once an hour loses those of a crowd alone. */
+/* By a clock that the test sets: a program that accepts once an hour loses only connections of a
+ * crowd. */
 static void of_a_crowd_alone_who_waits_ten_seconds_is_dropped(void **state)
 {
     (void)state;
@@ -515,7 +517,7 @@ static void check_connects(struct scene *scene, uint64_t least_ms, uint64_t most
     CHECK_OK(rdmux_ep_close(b));
 }
 
-/* They are taken, and each set-up waits for its peer, who says nothing more. */
+/* The program takes them, and each set-up waits for its peer, which sends nothing more. */
 static void open_and_stall(struct scene *scene, const char *from, int *fds, size_t count)
 {
     uint8_t *opening = malloc(OPENING_MAX);
@@ -605,7 +607,8 @@ static void a_set_up_whose_peer_is_silent_makes_room_for_another_address(void **
     clear_scene(scene);
 }
 
-/* A cq that has no room for more endpoints is as full as a listener's set-ups. */
+/* For a cq without room for more endpoints, the same rule holds as at the limit of a listener's
+ * set-ups. */
 static void silent_peers_do_not_use_up_the_room_of_a_cq(void **state)
 {
     (void)state;
@@ -655,7 +658,7 @@ static size_t open_descriptors(void)
     return count;
 }
 
-/* The listener has not come to read what they said when others wait as well. */
+/* The listener has not yet read their bytes when other connections wait as well. */
 static void who_has_spoken_is_heard_before_another_takes_his_place(void **state)
 {
     (void)state;

@@ -384,8 +384,8 @@ static uint64_t clock_ahead(void *user)
     return now_ms() * 1000000 + atomic_load(&clock_ahead_ns);
 }
 
-/* Our clock goes on by much while we do not run, as when a machine is suspended: the peer has had no
- * time to speak. Then it stops. */
+/* This side's clock advances by much while the side does not run, as on a suspended machine: the
+ * peer had no time to send. Then the peer stops. */
 static void time_in_which_this_side_did_not_run_does_not_count(void **state)
 {
     (void)state;

@@ -58,7 +58,7 @@ static void poll_once(struct rdmux_cq *cq)
     assert_int_equal(rdmux_cq_poll(cq, &wc, 1), 0);
 }
 
-/* The service thread waits for a call of the application: here it comes. */
+/* The service thread waits for a call of the application, which comes here. */
 int __wrap_sched_yield(void)
 {
     pthread_mutex_lock(&stage.lock);
@@ -143,7 +143,7 @@ static int close_stage(void **state)
     return 0;
 }
 
-/* The service thread has heard of the new cq, and its application polls. */
+/* Waits until the service thread knows the new cq, and the application polls. */
 static int begin_polling(struct scene *scene)
 {
     poll_once(scene->cq);
@@ -218,8 +218,8 @@ static void note_mail(struct rdmux_cq *cq, struct rdmux_mail *mail)
     mail_came = true;
 }
 
-/* Mail wakes whoever sleeps on the armed descriptor, who may do anything but call: between the arm and
- * the service thread's next look as well as later. */
+/* Mail wakes an application that sleeps on the armed descriptor, and that may do anything but call:
+ * between the arm and the service thread's next check as well as later. */
 static void mail_of_an_armed_cq_is_taken_though_it_came_before_the_look(void **state)
 {
     struct scene *scene = *state;

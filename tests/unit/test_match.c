@@ -97,7 +97,7 @@ static struct rdmux_offer_path *add_unusable(struct rdmux_offer *offer, const ch
     return path;
 }
 
-/* Two sides, and what came of them. Freed by finish(). */
+/* Two sides, and the result of their matching. Freed by finish(). */
 struct round {
     struct rdmux_offer *ours;
     struct rdmux_offer *theirs;
@@ -809,7 +809,8 @@ static void the_order_does_not_depend_on_who_asks(void **state)
     assert_true(ranked > 1000);
 }
 
-/* Is a path that no match names one of several that lack the same, which are told once? */
+/* Tells whether a path that no match names is one of several that lack the same thing, which is
+ * reported once. */
 static bool may_be_untold(const struct rdmux_offer_path *path)
 {
     return path->path.reason != RDMUX_REASON_USABLE && path->path.device[0] == '\0';

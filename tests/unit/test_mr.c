@@ -148,7 +148,7 @@ void __wrap_rdmux_service_step(struct rdmux_fabric *fabric, int timeout_ms)
     }
 }
 
-/* Whoever waits for a condition under this lock is seen. */
+/* Records every thread that waits for a condition under this lock. */
 static struct {
     pthread_mutex_t *lock;
     sem_t waits;
@@ -279,7 +279,7 @@ static void a_region_is_registered_with_every_domain(void **state)
     assert_null(rdmux_mr_with(mr, NULL));
     rdmux_mr_deregister(mr);
     assert_int_equal(one.registered + two.registered, 0);
-    /* The end of a registration is the end of its keys; a device would make a new one only to drop it. */
+    /* Deregistration ends the keys; a device would make a new one only to drop it. */
     assert_int_equal(one.invalidated + two.invalidated, 0);
     assert_int_equal(fake->fabric.region_count, 0);
     assert_int_equal(fake_fabric_destroy(fake), 0);
@@ -657,7 +657,7 @@ static void an_import_without_memory_notes_nobody(void **state)
 
 /* -------------------------------------------------------------------------------- revocation */
 
-/* Answers every mail as it comes, from another thread. */
+/* Answers each mail as it arrives, from another thread. */
 struct answerer {
     struct rdmux_fabric *fabric;
     size_t awaited;

@@ -103,7 +103,8 @@ static const struct rdmux_provider_entry *entry_of(struct fake_fabric *fake, con
     return NULL;
 }
 
-/* The plug-in is loaded from the folder, or this word is in the text that says why not. */
+/* Checks that the plug-in is loaded from the folder, or that the text that says why not contains
+ * this word. */
 static void check_folder(const char *folder, const char *word)
 {
     struct fake_fabric *fake = fake_fabric_create();
@@ -291,7 +292,7 @@ enum verdict {
     NO_CHROOT,
 };
 
-/* What a process says of the file whose root folder is the scratch folder. */
+/* Returns the verdict on the file of a process whose root folder is the scratch folder. */
 static enum verdict judge_within(const char *root, const char *path)
 {
     int status = 0;

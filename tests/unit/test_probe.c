@@ -93,7 +93,7 @@ static const char *provider_of(struct rdmux_ep *ep)
     return name;
 }
 
-/* Connects, and says whether the paths were measured. */
+/* Connects, and tells whether the paths were measured. */
 static bool connect_and_look(struct pair *pair, uint32_t probe)
 {
     struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;

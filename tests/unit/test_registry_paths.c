@@ -3,7 +3,7 @@
 #include "api/core/fabric.h"
 #include "tests/unit/device_scene.h"
 
-/* Not one string ends, and the reach is longer than its room. */
+/* No string is terminated, and the reach is longer than its buffer. */
 static enum rdmux_status boundless_probe(struct rdmux_fabric *fabric, struct rdmux_local_path *out,
                                          size_t max, size_t *count)
 {

@@ -71,8 +71,8 @@ static bool accept_short(struct pair *pair, struct meter *meter, struct rdmux_sr
             check_accept(rdmux_accept(pair->listener, pair->cq_b, &attr, TURN_MS, &pair->b));
         }
         (void)rdmux_cq_poll(pair->cq_b, NULL, 0);
-        /* One that is connected ends if the other side then lacks memory, or its call's time is
-         * over, before it hears so. */
+        /* A connected endpoint ends if the other side, before it learns of the connection, lacks
+         * memory or its call times out. */
         if (rdmux_cq_poll(pair->cq_a, &wc, 1) == 1 && wc.opcode == RDMUX_WC_DISCONNECTED) {
             return false;
         }
