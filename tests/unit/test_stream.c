@@ -18,8 +18,7 @@ enum {
 };
 #define SECOND_NS UINT64_C(1000000000)
 
-/* Two ends, each on a socket of its own whose other end the test holds: nothing passes but by its
- * hands. */
+/* Two ends, each on a socket whose other end the test holds: the test passes all bytes by hand. */
 struct wire {
     struct rdmux_fabric *fabric;
     int outer[2];
@@ -29,7 +28,7 @@ struct wire {
 
 static const uint8_t secret[RDMUX_SECRET_SIZE] = "0123456789abcde";
 
-/* What the key of each end is made of. */
+/* The inputs of each end's key. */
 struct ends {
     const uint8_t *secret[2];
     uint32_t attempt[2];
@@ -77,7 +76,7 @@ static void close_wire(struct wire *wire)
     CHECK_OK(rdmux_fabric_close(wire->fabric));
 }
 
-/* What this end has put on the wire. */
+/* Takes the bytes that this end has sent. */
 static size_t take(struct wire *wire, size_t end, uint8_t out[WIRE_MAX])
 {
     size_t have = 0;
@@ -126,7 +125,7 @@ static void open_good_wire(struct wire *wire)
     CHECK_OK(status[1]);
 }
 
-/* What `end` makes of the bytes, as it goes on the wire. */
+/* Encrypts the bytes at `end`, as they go on the wire. */
 static size_t record_of(struct wire *wire, size_t end, const void *bytes, size_t size,
                         uint8_t out[WIRE_MAX])
 {
@@ -159,7 +158,7 @@ static void expect_nothing(struct wire *wire, size_t end, enum rdmux_status stat
     assert_int_equal(got, 0);
 }
 
-/* It ends here, says why, and stays so. */
+/* Checks that the stream ends here, says why, and stays ended. */
 static void expect_forgery(struct wire *wire, size_t end)
 {
     expect_nothing(wire, end, RDMUX_PROTOCOL);
@@ -193,7 +192,7 @@ static void records_may_come_in_two_pieces_cut_anywhere(void **state)
                 expect_bytes(&wire, 1 - from, first, sizeof(first));
             }
             expect_nothing(&wire, 1 - from, RDMUX_AGAIN);
-            /* The socket tells of the rest; half a record is nothing to wake up for. */
+            /* The socket signals the rest; half a record needs no wake-up. */
             assert_false(wire.stream[1 - from]->ops->holds_bytes(wire.stream[1 - from]));
 
             hand_over(&wire, 1 - from, bytes + cut, size - cut);
@@ -312,7 +311,7 @@ static void a_byte_changed_anywhere_ends_it(void **state)
                 expect_forgery(&wire, 1 - from);
             } else {
                 expect_forgery(&wire, 1 - from);
-                /* The other side is told. */
+                /* The other side gets a report. */
                 size = take(&wire, 1 - from, bytes);
                 hand_over(&wire, from, bytes, size);
                 expect_nothing(&wire, from, RDMUX_PROTOCOL);
@@ -361,7 +360,7 @@ static void a_record_left_out_or_repeated_ends_it(void **state)
     expect_forgery(&wire, 1);
     close_wire(&wire);
 
-    /* One of the other direction, sent back to where it came from. */
+    /* A record of the other direction, sent back to its sender. */
     open_good_wire(&wire);
     size = record_of(&wire, 0, "one", 3, bytes);
     hand_over(&wire, 0, bytes, size);
@@ -380,7 +379,7 @@ static void bytes_in_clear_end_it(void **state)
     close_wire(&wire);
 }
 
-/* What came before the end is read, though nothing can be sent any more. */
+/* The bytes that came before the end are read, though nothing can be sent any more. */
 static void what_came_before_the_end_is_read(void **state)
 {
     static uint8_t bytes[WIRE_MAX];
@@ -564,7 +563,7 @@ static size_t renewals_of(struct wire *wire, size_t end, size_t count, uint8_t o
     return size;
 }
 
-/* Ended by a peer that breaks the protocol; nothing more is looked at. */
+/* Checks that the stream ended because the peer broke the protocol; no more bytes are read. */
 static void expect_broken_off(struct wire *wire, size_t end, const char *why)
 {
     expect_nothing(wire, end, RDMUX_PROTOCOL);
@@ -576,7 +575,7 @@ static void expect_broken_off(struct wire *wire, size_t end, const char *why)
     assert_int_equal(session_of(wire, end)->renewals, renewals);
 }
 
-/* All of them lie in one buffer of OpenSSL's, which would not come back before their end. */
+/* All of them lie in one OpenSSL buffer, so its read function would not return before their end. */
 static void a_peer_that_renews_without_end_is_ended(void **state)
 {
     enum { MANY = 2000 };
@@ -656,7 +655,8 @@ static void expand(const char *label, uint8_t *out, size_t size)
     memcpy(out, block, size);
 }
 
-/* The connector's record of this number, as it goes on the wire: inner is its content and type. */
+/* Encrypts the connector's record of this number, as it goes on the wire; inner is its content and
+ * type. */
 static size_t forge(uint64_t number, const uint8_t *inner, size_t size, uint8_t *out)
 {
     uint8_t key[KEY_SIZE];
@@ -719,7 +719,7 @@ static void a_peer_that_sends_records_of_nothing_is_ended(void **state)
     close_wire(&wire);
 }
 
-/* One byte of a KeyUpdate each: none is whole, and each is as dear as one that is. */
+/* One byte of a KeyUpdate each: none is complete, and each costs as much as a complete one. */
 static void a_peer_that_renews_in_pieces_is_ended(void **state)
 {
     static const uint8_t update[] = { 24, 0, 0, 1, 0 };

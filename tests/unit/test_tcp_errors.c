@@ -39,7 +39,7 @@ static void an_error_without_a_remedy_is_told_all_the_same(void **state)
     assert_string_equal(text, "tcp: the thing: unknown error");
 }
 
-/* A port of the loopback of IPv6 that nobody listens on. False: there is no IPv6 here. */
+/* Finds a port of the IPv6 loopback without a listener. Returns false if there is no IPv6. */
 static bool find_closed_port(struct sockaddr_in6 *out)
 {
     socklen_t size = sizeof(*out);
