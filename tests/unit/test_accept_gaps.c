@@ -177,7 +177,7 @@ static void a_call_alone_negotiates_all_and_the_next_of_its_cq_returns_them(void
     CHECK_STATUS(rdmux_accept(pair->listener, pair->cq_b, NULL, 0, &none), RDMUX_AGAIN);
     rdmux_service_unlock(pair->fabric_b);
 
-    expect_connected(pair, RDMUX_COUNT_OF(connected)); /* all of them are, with no call under way */
+    expect_connected(pair, RDMUX_COUNT_OF(connected)); /* all are connected, no call is running */
 
     CHECK_STATUS(rdmux_accept(pair->listener, scene.other, NULL, 50, &none), RDMUX_TIMED_OUT);
     for (size_t i = 0; i < RDMUX_COUNT_OF(accepted); i++) {
@@ -324,7 +324,7 @@ static void what_a_committed_connector_has_said_is_read_before_another_is_taken(
     open_sides(&pair, "tcp", MANUAL, MANUAL);
     pair.a = start_connect(&pair);
     struct rdmux_ep *first = bring_to_commit(&pair);
-    int stalled = stall(&pair); /* waits behind it */
+    int stalled = stall(&pair); /* queues after it */
     CHECK_OK(rdmux_listener_next(pair.listener, PATIENT_MS, &peer));
     expect_entry(pair.cq_a, RDMUX_WC_CONNECTED, RDMUX_OK);
     struct pollfd said = { .fd = rdmux_channel_socket(first->channel), .events = POLLIN };

@@ -231,7 +231,7 @@ static void an_adopted_endpoint_does_all_that_others_do(void **state)
             CHECK_OK(rdmux_mr_export(mr, &token));
             CHECK_OK(rdmux_write(a, bytes, LENGTH, NULL, remote, 0, CONTEXT(1), RDMUX_PLACED));
             CHECK_STATUS(rdmux_remote_import(a, &token, 0, &other),
-                         RDMUX_IN_PROGRESS); /* a control frame behind much data */
+                         RDMUX_IN_PROGRESS); /* a control frame after much data */
             CHECK_OK(rdmux_read(a, back, LENGTH, NULL, remote, 0, CONTEXT(2), 0));
             CHECK_OK(rdmux_fetch_add(a, &before, NULL, remote, 0, 1, CONTEXT(3), RDMUX_FENCE));
             bool ready = false;
@@ -389,7 +389,7 @@ static void without_a_path_both_get_their_sockets_back_as_they_were(void **state
                 check_looks(scene.sides[i].socket, &before[i]);
                 char byte;
                 assert_int_equal(recv(scene.sides[i].socket, &byte, 1, MSG_DONTWAIT),
-                                 -1); /* nothing of ours is left in it */
+                                 -1); /* no byte of rdmux is left in it */
                 assert_int_equal(errno, EAGAIN);
             }
             int first = scene.sides[0].socket;

@@ -521,7 +521,7 @@ static void check_adopted(const struct office *office, const char *peer, enum rd
         RDMUX_IN_PROGRESS);
     CHECK_STATUS(
         rdmux_adopt(pair.fabric_b, pair.cq_b, sockets[1], RDMUX_ROLE_ACCEPT, NULL, 0, &pair.b),
-        RDMUX_IN_PROGRESS); /* who accepts needs no list */
+        RDMUX_IN_PROGRESS); /* an acceptor needs no list */
 
     expect_entry(pair.cq_a, RDMUX_WC_CONNECTED, expected);
     expect_entry(pair.cq_b, RDMUX_WC_CONNECTED, expected);

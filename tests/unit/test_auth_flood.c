@@ -28,7 +28,7 @@ enum { HOSTILE = 10000, AT_A_TIME = 1000, PENDING = 4096 };
 enum {
     STRANGER_MAX = 64 << 10, /* bytes that one pending connection may cost */
     SILENT_MAX = 2 << 10,    /* the same before its first TLS record is whole */
-    ATTACKED_MS = 4000,      /* for a good connection while hostile ones come and go */
+    ATTACKED_MS = 4000,      /* for a good connection during the attack */
     HOSTILE_EACH = 50,       /* for each good one */
 };
 /* AT_A_TIME: hostile connections open at once, if there are descriptors. PENDING: the listener's
@@ -127,13 +127,13 @@ static size_t cost_of_strangers(struct flood *flood, const uint8_t *bytes, size_
 {
     enum { COUNT = 64 };
     int fds[COUNT];
-    check_good_connection(&flood->pair); /* what it leaves behind is not theirs */
+    check_good_connection(&flood->pair); /* the strangers do not pay for what it leaves */
     size_t before = cost(flood);
     for (size_t i = 0; i < COUNT; i++) {
         fds[i] = dial_raw(flood->pair.address);
         say(fds[i], bytes, size);
     }
-    check_good_connection(&flood->pair); /* behind all of them */
+    check_good_connection(&flood->pair); /* after all of them */
     size_t each = (cost(flood) - before) / COUNT;
     for (size_t i = 0; i < COUNT; i++) {
         assert_false(is_dropped(fds[i], 0));
@@ -279,7 +279,7 @@ static void one_address_does_not_use_up_the_room_of_others(void **state)
     while (book_count(&flood->book, line) < COUNT - LIMIT && now_ms() < until) {
         pause_ms(1);
     }
-    check_good_connection(&flood->pair); /* behind all of them: the listener has seen them */
+    check_good_connection(&flood->pair); /* after all of them: the listener has read them */
     assert_int_equal(book_count(&flood->book, line), COUNT - LIMIT);
     for (size_t i = 0; i < COUNT; i++) {
         assert_int_equal(is_dropped(fds[i], 0), i < COUNT - LIMIT); /* the oldest ones went */
@@ -432,7 +432,7 @@ static void good_ones_connect_while_ten_thousand_attack(void **state)
         good++;
         while (atomic_load(&attacker.made) < good * HOSTILE_EACH &&
                atomic_load(&attacker.made) < HOSTILE) {
-            pause_ms(1); /* what good ones leave behind for a while is not what is measured */
+            pause_ms(1); /* memory that good clients leave for a while is not measured */
         }
     }
 
@@ -452,7 +452,7 @@ static void good_ones_connect_while_ten_thousand_attack(void **state)
 enum {
     WITHIN_MS = 1000, /* a good one */
     RESERVE = 256,    /* descriptors of a process for all else */
-    HOSTS = 50,       /* that the hostile ones come from */
+    HOSTS = 50,       /* addresses of the hostile clients */
     HORDES_MAX = 64,  /* processes: one may be allowed too few descriptors for all */
     GOOD = 10,
 };
@@ -530,7 +530,7 @@ static size_t raise_hordes(struct horde hordes[HORDES_MAX], size_t allowed)
         pid_t process = fork();
         assert_true(process >= 0);
         if (process == 0) {
-            for (size_t j = 0; j < i; j++) { /* the others' end is not to wait for ours */
+            for (size_t j = 0; j < i; j++) { /* so that the others' end does not wait for ours */
                 close(hordes[j].orders);
             }
             close(orders[1]);
@@ -581,7 +581,7 @@ static void good_ones_connect_in_a_second_beside_ten_thousand(void **state)
     uint64_t longest = 0;
     (void)state;
     attr.max_pending = (uint32_t)(allowed - RESERVE < PENDING ? allowed - RESERVE : PENDING);
-    attr.hello_timeout_ms = 60000; /* so that none goes by itself */
+    attr.hello_timeout_ms = 60000; /* so that none times out */
     size_t count = raise_hordes(hordes, allowed);
     struct flood *flood = open_flood(&attr);
     size_t before = cost(flood);

@@ -394,7 +394,7 @@ static void a_demand_for_encryption_removes_what_is_not_encrypted(void **state)
 {
     (void)state;
     check_encryption("shm,tcp", true, true, "none", "tcp", true);
-    check_encryption("shm,tcp", false, false, "none", "shm", false); /* else it is no test */
+    check_encryption("shm,tcp", false, false, "none", "shm", false); /* a sanity check */
 }
 
 static void a_demand_of_either_side_is_enough(void **state)

@@ -107,7 +107,8 @@ static void what_a_peer_tells_of_its_end_is_passed_on(void **state)
     check_message_ends(&end, RDMUX_PEER_GONE, "tired");
 }
 
-/* A peer that was refused something ends, and may tell so before the refusal was looked at here. */
+/* A peer whose request was refused ends, and may report its end before the refusal is processed
+ * here. */
 static void what_the_path_said_before_counts(void **state)
 {
     (void)state;
@@ -152,7 +153,7 @@ static void what_concerns_nobody_is_passed_over(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- said again */
+/* ---------------------------------------------------------------------------- repeated messages */
 
 /* How many bytes of the control channel wait for b, which does not look at them. */
 static size_t bytes_for_b(const struct pair *pair)

@@ -121,7 +121,7 @@ static void check_caller_works(const char *paths)
     assert_int_equal(pthread_join(scene.thread, NULL), 0);
     struct rdmux_remote_info info = RDMUX_REMOTE_INFO_INIT;
     CHECK_OK(rdmux_remote_info(remote, &info));
-    assert_int_equal(info.status, RDMUX_DENIED); /* it was told */
+    assert_int_equal(info.status, RDMUX_DENIED); /* it got the report */
     assert_int_equal(book_count(&scene.book, "did not answer"), 0);
     assert_int_equal(atomic_load(&scene.pair.cq_b->revocations), 0);
     check_message(scene.pair.a, scene.pair.cq_a, scene.pair.b, scene.pair.cq_b, 7);

@@ -327,7 +327,7 @@ static void a_shutdown_whose_flush_alone_failed_is_none(void **state)
     (void)state;
     struct scene scene;
     struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
-    attr.liveness_ms = 1000; /* so long what the peer may still say is waited for */
+    attr.liveness_ms = 1000; /* timeout of the peer's last messages */
     memset(&scene, 0, sizeof(scene));
     open_sides(&scene.pair, "tcp", RDMUX_FABRIC_NO_SERVICE_THREAD, 0);
     make_device(scene.pair.fabric_a, 0, 0);
@@ -342,7 +342,7 @@ static void a_shutdown_whose_flush_alone_failed_is_none(void **state)
     }
     assert_int_equal(wc.opcode, RDMUX_WC_DISCONNECTED);
     assert_int_equal(wc.status, RDMUX_PEER_GONE);
-    assert_true(rounds > 10); /* no call waits for what the peer may still say */
+    assert_true(rounds > 10); /* no call waits for the peer's last messages */
     clear_scene(&scene);
 }
 

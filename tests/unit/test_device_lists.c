@@ -162,7 +162,7 @@ static void bytes_of_a_list_are_free_once_the_endpoint_is_closed(void **state)
     send_worker_to(&behind, scene.pair.fabric_a, 1);
     CHECK_OK(rdmux_ep_close(scene.pair.a));
     scene.pair.a = NULL;
-    assert_int_equal(mprotect(bytes, size, PROT_NONE), 0); /* whoever looks is caught */
+    assert_int_equal(mprotect(bytes, size, PROT_NONE), 0); /* any access faults */
     assert_int_equal(sem_post(&gate.open), 0);
     while (sem_wait(&behind.passed) != 0) {
     }

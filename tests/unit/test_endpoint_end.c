@@ -141,7 +141,7 @@ static void both_sides_may_shut_down_at_once(void **state)
             } else {
                 CHECK_STATUS(rdmux_ep_shutdown(pair->a, 0), RDMUX_IN_PROGRESS);
                 CHECK_STATUS(rdmux_ep_shutdown(pair->b, 0), RDMUX_IN_PROGRESS);
-                check_posts(pair->a, RDMUX_INVALID); /* too late, it says so */
+                check_posts(pair->a, RDMUX_INVALID); /* too late, reported as such */
 
                 expect_entry(pair->cq_a, RDMUX_WC_DISCONNECTED, RDMUX_OK);
                 expect_entry(pair->cq_b, RDMUX_WC_DISCONNECTED, RDMUX_OK);

@@ -88,7 +88,7 @@ static void the_log_of_the_environment_is_appended_to_its_file(void **state)
     }
     assert_null(strstr(text, "nobody asked"));
     assert_int_equal(stat(path, &file), 0);
-    assert_int_equal(file.st_mode & 0777, 0600); /* names hosts, and is nobody else's business */
+    assert_int_equal(file.st_mode & 0777, 0600); /* names hosts, so it is private */
     assert_int_equal(unlink(path), 0);
     assert_int_equal(rmdir(folder), 0);
     assert_int_equal(unsetenv("RDMUX_LOG"), 0);
@@ -306,7 +306,7 @@ static void a_program_with_rights_of_its_file_does_not_hear_the_environment(void
     assert_int_equal(unlink(path), 0);
     assert_int_equal(rmdir(folder), 0);
     for (size_t i = 0; i < RDMUX_COUNT_OF(variables); i++) {
-        assert_int_equal(before[i], HEARD); /* else it is no test */
+        assert_int_equal(before[i], HEARD); /* a sanity check */
     }
     if (!grouped || (with_rights[0] & HAS_RIGHTS) == 0) {
         puts("# a setgid program cannot be had here: no second group, or /tmp is mounted nosuid");

@@ -23,8 +23,8 @@ static void *answer_once(void *argument)
     char heard[4096];
     int socket = accept4(pending->listener, NULL, NULL, SOCK_CLOEXEC);
     if (socket >= 0) {
-        ssize_t got = recv(socket, heard, sizeof(heard), 0); /* whoever hangs up with bytes unread
-                                                                resets the connection */
+        ssize_t got = recv(socket, heard, sizeof(heard), 0); /* closing with bytes unread would
+                                                              * reset the connection */
         ssize_t sent = got <= 0 ? 0 : send(socket, pending->bytes, pending->size, MSG_NOSIGNAL);
         (void)sent;
         (void)shutdown(socket, SHUT_WR);

@@ -223,7 +223,7 @@ static void a_request_that_may_not_be_repeated_is_not(void **state)
         CHECK_OK(rdmux_write(pair->a, &bytes[i], 1, NULL, remote, i, CONTEXT(i),
                              i % 3 == 0 ? (uint32_t)RDMUX_NO_REPLAY : 0));
     }
-    fail_path(pair->a, RDMUX_IO); /* nobody has polled: nothing is confirmed */
+    fail_path(pair->a, RDMUX_IO); /* no side has polled: no send is confirmed */
 
     uint64_t until = now_ms() + PATIENT_MS;
     while (next < COUNT) {
@@ -278,7 +278,7 @@ static void the_program_is_told_of_the_move(void **state)
         assert_int_equal(info.epoch, 2);
         assert_int_equal(info.state, RDMUX_EP_CONNECTED);
         assert_memory_equal(info.text, "moved from shm", 14);
-        if (i == 0) { /* the other may have seen the path gone before it was told */
+        if (i == 0) { /* the other may have seen the path fail before the report */
             assert_int_equal(info.previous_status, RDMUX_IO);
             assert_non_null(strstr(info.text, "broken by a test"));
         }
@@ -448,7 +448,7 @@ static void an_endpoint_ends_when_no_path_is_left(void **state)
     struct pair *pair = &scene.pair;
     CHECK_OK(rdmux_send(pair->a, &word, 8, NULL, CONTEXT(1), 0));
     CHECK_OK(rdmux_send(pair->a, &word, 8, NULL, CONTEXT(2), RDMUX_UNSIGNALED));
-    rdmux_listener_close(pair->listener); /* tcp's next socket has nobody to join */
+    rdmux_listener_close(pair->listener); /* tcp's next socket finds no listener */
     pair->listener = NULL;
 
     fail_path(pair->a, RDMUX_IO);

@@ -172,7 +172,7 @@ static void take_the_wire_away(struct pair *pair)
 static void a_move_that_is_not_answered_goes_over_the_other_address(void **state)
 {
     (void)state;
-    static const uint32_t liveness_ms[] = { RDMUX_NEVER, 3600000 }; /* silence alone tells nothing */
+    static const uint32_t liveness_ms[] = { RDMUX_NEVER, 3600000 }; /* silence is no failure */
     for (size_t i = 0; i < RDMUX_COUNT_OF(liveness_ms) && can_resume(); i++) {
         struct pair pair;
         struct rdmux_ep_attr attr = traffic_attr;

@@ -241,7 +241,8 @@ static void take_for_a_device(struct rdmux_fabric *fabric)
     }
 }
 
-/* shm, the better path, does not keep the promise that the region makes: it is left out, and said why. */
+/* shm, the better path, cannot keep the promise that the region makes: it is left out, and the text
+ * says why. */
 static void atomics_of_a_device_stay_on_it(void **state)
 {
     (void)state;

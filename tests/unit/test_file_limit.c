@@ -94,7 +94,7 @@ static bool open_with_log(void)
 static bool log_beyond(void)
 {
     bool opened = limit_files(0) && open_with_log();
-    return opened && hold_back(SIG_BLOCK) && !is_pending(); /* none is left behind */
+    return opened && hold_back(SIG_BLOCK) && !is_pending(); /* no signal is pending */
 }
 
 /* A program that waits for the signal itself gets its own. */

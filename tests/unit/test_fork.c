@@ -96,7 +96,7 @@ static int try_set_up(struct scene *scene)
     EXPECT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pipe_ends) == 0);
     EXPECT_INVALID(
         rdmux_adopt(pair->fabric_a, pair->cq_a, pipe_ends[0], RDMUX_ROLE_CONNECT, NULL, 100, &ep));
-    EXPECT(write(pipe_ends[0], "x", 1) == 1); /* still ours */
+    EXPECT(write(pipe_ends[0], "x", 1) == 1); /* still usable */
     EXPECT_INVALID(rdmux_srq_create(pair->fabric_a, pair->cq_a, NULL, &srq));
     EXPECT(ep == NULL && cq == NULL && listener == NULL && srq == NULL && explanation == NULL);
     return 0;

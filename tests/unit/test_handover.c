@@ -111,7 +111,7 @@ static void arm(struct rdmux_cq *cq)
     CHECK_STATUS(status, RDMUX_OK);
 }
 
-/* ---------------------------------------------------------------------------------- who owns it */
+/* ------------------------------------------------------------------------------------ the owner */
 
 static void check_that_service_comes_and_goes(const char *paths)
 {
@@ -268,7 +268,7 @@ static void signals_never_end_a_wait(void **state)
             CHECK_OK(rdmux_send(pair.a, "x", 1, NULL, NULL, RDMUX_UNSIGNALED));
             status = rdmux_ep_shutdown(pair.a, WAIT_MS);
             break;
-        default: /* nobody accepts */
+        default: /* no call accepts */
             status = rdmux_connect(pair.fabric_a, pair.cq_a, pair.address, NULL, WAIT_MS, &ep);
             break;
         }
@@ -355,8 +355,8 @@ static void work_for_the_library_alone_lets_an_armed_descriptor_sleep_again(void
     }
 }
 
-/* A device reports a completion when its last endpoint is closed already. The event is an eventfd's here,
- * behind the descriptor that stands for the device. */
+/* A device reports a completion when its last endpoint is closed already. The event is an eventfd
+ * here, inside the descriptor that stands for the device. */
 static void a_device_without_endpoints_does_not_wake_an_armed_descriptor(void **state)
 {
     (void)state;
@@ -459,7 +459,7 @@ static void without_service_thread_only_the_applications_calls_serve(void **stat
         struct rdmux_wc wc;
         size_t count = 0;
         CHECK_STATUS(rdmux_cq_wait(pair.cq_a, &wc, 1, WINDOW_MS, &count),
-                     RDMUX_TIMED_OUT); /* nobody at b looks */
+                     RDMUX_TIMED_OUT); /* b does not poll */
         assert_true(becomes_readable(rdmux_fabric_fd(pair.fabric_b)));
         uint64_t until = now_ms() + PATIENT_MS;
         while (rdmux_cq_poll(pair.cq_a, &wc, 1) == 0 && now_ms() < until) {

@@ -272,7 +272,7 @@ static void a_hello_we_cannot_follow_is_refused_with_the_right_status(void **sta
     assert_int_equal(fate_of_hello((const uint8_t *)"", 0, &answered), RDMUX_PROTOCOL);
 }
 
-/* Changes a byte of the connector's OFFER on its way; both sides still understand it. */
+/* Changes a byte of the connector's OFFER in flight; both sides still understand it. */
 static void offers_changed_on_their_way_end_the_connection_at_commit(void **state)
 {
     (void)state;

@@ -152,7 +152,7 @@ static const struct rule {
     enum event event;
     int expected;
 } rules[] = {
-    /* how it goes */
+    /* the normal sequence */
     { A_HELLO, GOT_HELLO, A_OFFER },        { A_OFFER, GOT_OFFER, A_OPEN },
     { A_OPEN, OPENED, A_READY },            { A_READY, GOT_READY, A_CONNECT },
     { A_CONNECT, CONNECTED, A_UP },         { A_CONNECT, GOT_UP, A_CONNECT_PEER_UP },
@@ -183,7 +183,7 @@ static const struct rule {
     { C_WRITTEN, GOT_FAILED, C_TRY },       { C_CHECK, GOT_FAILED, C_TRY },
     { C_COMMIT, GOT_FAILED, C_TRY },        { C_FAILING, GOT_FAILED, C_TRY },
 
-    /* frames that met our FAILED on their way */
+    /* frames that crossed our FAILED */
     { A_FAILING, GOT_READY, STAYS },        { A_FAILING, GOT_UP, STAYS },
     { A_FAILING, GOT_WRITTEN, STAYS },      { A_FAILING, GOT_PROVED, STAYS },
     { C_FAILING, GOT_TRY, STAYS },          { C_FAILING, GOT_UP, STAYS },

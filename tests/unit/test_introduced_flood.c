@@ -14,7 +14,7 @@ enum {
     STRANGER_MAX = 64 << 10, /* bytes that one may cost */
     WITHIN_MS = 1000,        /* a good one */
     INTRODUCED = 2500,       /* less where descriptors are few: each is two of this process */
-    HOSTS = 20,              /* that they come from, if from several */
+    HOSTS = 20,              /* source addresses, if there are several */
     GOOD = 10,
 };
 

@@ -699,9 +699,9 @@ static void limit_descriptors(rlim_t room)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
-/* A server with room for few descriptors: tells its address, accepts whoever comes and greets him,
- * until `command` closes. Commands: 'w' accepts nobody from now on, and says so, 'a' does again; 'n' has
- * no descriptor at all to spare, 'm' many. Returns the processor time it used, in ms. */
+/* A server with few descriptors. Reports its address, then accepts and greets all clients until
+ * `command` closes. Commands: 'w' stops accepting, and reports it; 'a' resumes; 'n' leaves no free
+ * descriptor at all, 'm' many. Returns the processor time it used, in ms. */
 static uint64_t serve_with_few_descriptors(int report, int command, size_t spare)
 {
     struct rdmux_fabric *fabric = open_fabric("tcp", 0, NULL);

@@ -20,10 +20,10 @@ static struct {
     bool steered;           /* else nothing of this is in force */
     unsigned asleep;        /* sleeps that began */
     unsigned looks;         /* that were let go on */
-    int timeout_ms;         /* of the sleep under way */
+    int timeout_ms;         /* of the current sleep */
     uint64_t now_ns;        /* the fabric's clock */
     struct rdmux_cq *polls; /* an application polls it all the time; NULL: none does */
-    unsigned yields;        /* of the look under way */
+    unsigned yields;        /* of the current check */
 } stage = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
 static uint64_t stage_clock(void *user)
@@ -168,7 +168,7 @@ static void a_look_that_finds_no_call_takes_the_cq_and_wakes_no_more(void **stat
 {
     struct scene *scene = *state;
     int sleep_ms = begin_polling(scene);
-    poll_once(scene->cq); /* right behind the look, and then never again */
+    poll_once(scene->cq); /* right after the check, and then never again */
     set_polling(NULL);
     assert_int_equal(sleep_ms, 10);
     assert_int_equal(scene->cq->slices, 0);

@@ -240,7 +240,7 @@ static void a_cost_beyond_all_numbers_stays_the_largest(void **state)
         { UINT64_MAX, UINT64_MAX, 1000 + UINT64_C(1000000000) },
         { UINT64_MAX - 1, UINT64_MAX, 1000 + UINT64_C(1000000000) }, /* rounded */
         { 1, UINT64_MAX, 1000 },
-        { UINT64_MAX, 0, 1000 }, /* no bandwidth said: latency alone */
+        { UINT64_MAX, 0, 1000 }, /* no bandwidth given: latency alone */
         { UINT64_C(1) << 40, UINT64_C(1) << 30, 1000 + UINT64_C(1024000000000) },
         { UINT64_C(3) << 39, UINT64_C(1) << 40, 1000 + UINT64_C(1500000000) },
     };

@@ -251,7 +251,7 @@ static void a_symbolic_link_is_followed_and_judged_with_what_it_leads_through(vo
     check_folder(link, NULL);
     assert_int_equal(symlink("../link/trap.so", file_link), 0);
     check_file(file_link, "file too short");
-    assert_int_equal(chmod(tree.way, 0775), 0); /* on the way of the link alone */
+    assert_int_equal(chmod(tree.way, 0775), 0); /* only on the path of the link */
     check_folder(link, "a folder above it may be written to by others");
     check_file(file_link, "a folder above it may be written to by others");
     assert_int_equal(chmod(tree.way, 0755), 0);

@@ -96,7 +96,7 @@ static void a_part_of_an_express_lane_is_refused(void **state)
     ops.lane_target = no_target;
     assert_int_equal(rdmux_provider_check(&ops, &refusal), RDMUX_NO_PATH);
     assert_non_null(strstr(refusal.text, "lane"));
-    ops.size = (uint32_t)RDMUX_PROVIDER_OPS_SIZE_LEAST; /* then nobody looks there */
+    ops.size = (uint32_t)RDMUX_PROVIDER_OPS_SIZE_LEAST; /* then the field is not read */
     assert_int_equal(rdmux_provider_check(&ops, &refusal), RDMUX_OK);
 }
 

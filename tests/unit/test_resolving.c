@@ -10,7 +10,7 @@
 
 enum {
     SHORT_MS = 100, /* a caller's patience */
-    DEAD_MS = 5000, /* the name server's: who waits for it fails the test, but in reasonable time */
+    DEAD_MS = 5000, /* of the name server: a call that waits for it fails the test, but soon */
 };
 
 static struct {

@@ -177,7 +177,7 @@ static void check_kept_apart(const void *secret, const char *name)
     }
 }
 
-/* Connects, exports, imports, and ends; notes all secrets on the way. Returns their number. */
+/* Connects, exports, imports, and ends; records all secrets meanwhile. Returns their number. */
 static size_t live_and_end(struct pair *pair, struct wanted *wanted)
 {
     size_t count = 0;

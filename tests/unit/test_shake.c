@@ -272,7 +272,7 @@ static void a_listener_closes_while_a_handshake_is_under_way(void **state)
 
     pair.listener = NULL;
     for (size_t i = 0; i < QUEUED; i++) {
-        assert_true(is_dropped(fds[i], PATIENT_MS)); /* the one under way, too */
+        assert_true(is_dropped(fds[i], PATIENT_MS)); /* the one in progress, too */
         close(fds[i]);
     }
     assert_int_equal(gate.done, 0);
@@ -331,7 +331,7 @@ static void open_sides_without_time(struct pair *pair)
     pair->listener = listen_here(pair->fabric_b, NULL, pair->address);
 }
 
-/* Those that have said enough for a session, and have none. */
+/* Counts clients that have sent enough for a session, and have none. */
 static size_t count_hopeful(const struct pair *pair)
 {
     const struct rdmux_list *hopeful = &pair->listener->hopeful;

@@ -957,7 +957,7 @@ static void descriptors_that_come_without_bytes_are_closed(void **state)
         sent[i] = eventfd(0, EFD_CLOEXEC);
         assert_true(sent[i] >= 0);
     }
-    int next = sent[COUNT - 1] + 1; /* what comes would have these numbers */
+    int next = sent[COUNT - 1] + 1; /* the next messages would have these numbers */
     assert_int_equal(rdmux_shm_socket_send(sockets[0], &none, 0, sent, COUNT), RDMUX_OK);
 
     assert_int_equal(rdmux_shm_socket_receive(sockets[1], bytes, &size, fds, COUNT - 1),

@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-enum { OUTSIDER = 65534 /* nobody */ };
+enum { OUTSIDER = 65534 /* the user nobody */ };
 
 /* The outcome of an outsider; its exit status. */
 enum fate {

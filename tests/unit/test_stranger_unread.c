@@ -23,7 +23,7 @@ static void one_whose_words_are_not_read_yet_is_not_silent(void **state)
     int first = dial_raw(pair.address);
     CHECK_OK(rdmux_fabric_progress(pair.fabric_b)); /* it is there, and silent */
 
-    int second = dial_raw(pair.address); /* comes before what the first one says */
+    int second = dial_raw(pair.address); /* arrives before the first one's bytes are read */
     say(first, opening, size);
     CHECK_OK(rdmux_fabric_progress(pair.fabric_b));
 

@@ -165,7 +165,7 @@ static void expect_forgery(struct wire *wire, size_t end)
     if (strstr(wire->stream[end]->text, "not what the peer has sent") == NULL) {
         fail_msg("it says: %s", wire->stream[end]->text);
     }
-    assert_true(wire->stream[end]->ops->holds_bytes(wire->stream[end])); /* its end is to be told */
+    assert_true(wire->stream[end]->ops->holds_bytes(wire->stream[end])); /* its end is unreported */
     expect_nothing(wire, end, RDMUX_PROTOCOL);
 }
 
@@ -280,7 +280,7 @@ static void a_megabyte_goes_through_sockets_that_take_little(void **state)
         at += done;
     }
 
-    assert_true(waits > 0); /* else it is no test */
+    assert_true(waits > 0); /* a sanity check */
     assert_memory_equal(heard, sent, LENGTH);
     free(sent);
     free(again);
@@ -303,7 +303,8 @@ static void a_byte_changed_anywhere_ends_it(void **state)
             bytes[at] ^= 0x01;
             hand_over(&wire, 1 - from, bytes, size);
             if (at == 4 &&
-                bytes[at] > sizeof(word) + OVERHEAD - 5) { /* longer: waits for what never comes */
+                bytes[at] > sizeof(word) + OVERHEAD - 5) { /* longer: waits for bytes that never
+                                                            * come */
                 expect_nothing(&wire, 1 - from, RDMUX_AGAIN);
             } else if (at == 3) { /* the length's upper byte, the same */
                 expect_nothing(&wire, 1 - from, RDMUX_AGAIN);
@@ -398,7 +399,7 @@ static void what_came_before_the_end_is_read(void **state)
     close_wire(&wire);
 }
 
-/* ---------------------------------------------------------------------------------- who it is */
+/* ----------------------------------------------------------------------------------- identity */
 
 static void check_strangers(const struct ends *ends)
 {
@@ -622,7 +623,7 @@ static void renewals_are_counted_by_the_minute(void **state)
 
 enum { SECRET_SIZE = 32, KEY_SIZE = 16, IV_SIZE = 12, TAG_SIZE = 16 };
 
-/* The connector's secret of its first records, as OpenSSL tells it. */
+/* The connector's secret for its first records, reported by OpenSSL. */
 static uint8_t traffic_secret[SECRET_SIZE];
 
 static void note_secret(const SSL *ssl, const char *line)

@@ -67,7 +67,7 @@ static void a_refusal_over_ipv6_names_the_address(void **state)
     if (!is_here) {
         end_destroy(end, true);
         skip();
-        return; /* skip() does not come back, which clang-tidy does not know */
+        return; /* skip() does not return, which clang-tidy does not know */
     }
     rdmux_tcp_description_encode(&(struct tcp_description){ .sockets = 1, .answers = 32 },
                                  description);

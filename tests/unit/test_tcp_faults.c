@@ -232,7 +232,7 @@ static void the_descriptor_wakes_for_a_message_and_not_without(void **state)
         for (int turns = 0; turns < TURNS_MAX && pair.b->core.arrived_count == 0; turns++) {
             push(pair.a);
             (void)ops->poll(pair.a->cq, BUDGET);
-            /* b sleeps, and looks only when its descriptor says so */
+            /* b sleeps, and polls only when its descriptor is readable */
             if (ops->arm(pair.b->cq) == RDMUX_OK && poll(&look, 1, 0) == 0) {
                 continue;
             }

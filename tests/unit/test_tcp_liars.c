@@ -160,7 +160,7 @@ static void poll_some(struct end *end)
     assert_int_equal(end->core.failed, RDMUX_OK);
 }
 
-/* b's receive for the message behind the write, and the bytes that both tests send. */
+/* b's receive for the message after the write, and the bytes that both tests send. */
 static uint8_t slot[4];
 static uint8_t striped[STRIPED];
 

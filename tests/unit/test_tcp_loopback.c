@@ -489,7 +489,7 @@ static void a_random_mix_in_both_directions_keeps_every_promise(void **state)
                 value = kind == 4 ? value + 12345 : 12345;
                 memcpy(model[r] + offset, &value, 8);
             }
-            /* A read of ours and a later write of ours may overlap: rule 4 wants a fence. */
+            /* A read and a later write of this end may overlap: rule 4 requires a fence. */
             if (kind >= 3) {
                 RUN_UNTIL(pair.a, pair.b, end->requests[index].done);
             }
@@ -646,7 +646,7 @@ static void what_the_socket_does_not_tell_of_wakes_the_caller(void **state)
             for (size_t i = 0; i < SMALL; i++) {
                 queue(pair.a, RDMUX_OP_SEND, from, 1, -1, 0, 0);
             }
-            rdmux_tcp_cool(rdmux_tcp_ep(pair.b->ep)); /* epoll alone tells of it */
+            rdmux_tcp_cool(rdmux_tcp_ep(pair.b->ep)); /* only epoll signals it */
 
             for (int i = 0; i < TURNS_MAX && pair.a->started < pair.a->queued; i++) {
                 push(pair.a);

@@ -70,7 +70,7 @@ static void note(void *user, const struct rdmux_provider_finding *finding)
 {
     struct findings *findings = user;
     if (strcmp(finding->object, "RLIMIT_NOFILE") == 0) {
-        return; /* of whoever runs the test */
+        return; /* of the user who runs the test */
     }
     findings->count++;
     findings->severity = finding->severity;
@@ -168,7 +168,7 @@ enum { SOCKETS_MAX = 64 };
 static struct {
     const char *given; /* NULL: the kernel answers */
     bool is_reno[SOCKETS_MAX];
-    int told_before; /* sockets that were told before they connected */
+    int told_before; /* sockets set before they connected */
     int told_after;
     const char *local; /* an address that the sockets seem to have, and their peers; NULL: their own */
     const char *peer;

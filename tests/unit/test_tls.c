@@ -110,7 +110,7 @@ static void a_megabyte_each_way_goes_through_sockets_that_take_little(void **sta
         receive_on(line.connector, down_there, &have[0]);
     }
 
-    assert_true(waits > 0); /* else it is no test */
+    assert_true(waits > 0); /* a sanity check */
     assert_memory_equal(up_there, up, LENGTH);
     assert_memory_equal(down_there, down, LENGTH);
     assert_string_equal(rdmux_tls_identity(line.acceptor), "anna"); /* not the file's first line */
@@ -232,7 +232,7 @@ static void an_answer_between_two_looks_is_not_taken_for_another(void **state)
     open_line(&line);
     speaks_behind_a_look = line.acceptor;
     CHECK_STATUS(rdmux_tls_send(line.connector, line.hello, sizeof(line.hello), &got), RDMUX_AGAIN);
-    assert_null(speaks_behind_a_look); /* else it is no test */
+    assert_null(speaks_behind_a_look); /* a sanity check */
 
     for (int i = 0; i < 4 && !rdmux_tls_is_open(line.acceptor); i++) {
         CHECK_STATUS(rdmux_tls_receive(line.connector, out, sizeof(out), &got), RDMUX_AGAIN);

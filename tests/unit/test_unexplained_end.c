@@ -145,7 +145,7 @@ static void a_peer_that_was_answered_has_refused_nothing(void **state)
         scene.remote = import_still(&scene, scene.pair.a);
         post_write(&scene, i);
         requests[i] = device.held[0];
-        CHECK_OK(rdmux_mr_revoke(scene.mr)); /* nobody answers */
+        CHECK_OK(rdmux_mr_revoke(scene.mr)); /* a does not answer */
         assert_int_equal(scene.pair.b->awaited_revokes, i + 1);
         struct rdmux_remote_info info = RDMUX_REMOTE_INFO_INIT;
         do { /* a hears of it */
@@ -179,7 +179,7 @@ static void a_side_that_took_a_key_away_knows_it_by_itself(void **state)
     set_still_scene(&scene);
     CHECK_OK(rdmux_mr_alloc(scene.pair.fabric_a, SHORT, RDMUX_ACCESS_REMOTE_READ, &scene.mr));
     (void)import_still(&scene, scene.pair.b);
-    CHECK_OK(rdmux_mr_revoke(scene.mr)); /* nobody answers */
+    CHECK_OK(rdmux_mr_revoke(scene.mr)); /* b does not answer */
     rdmux_provider_failed(device.path, RDMUX_FLUSHED, lost);
 
     expect_entry(scene.pair.cq_a, RDMUX_WC_DISCONNECTED, RDMUX_DENIED);

@@ -405,7 +405,7 @@ static void over_iwarp_a_message_that_was_sent_is_no_sign_of_life(void **state)
     struct scene scene;
     struct pair *pair = &scene.pair;
     struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
-    attr.liveness_ms = FOR_EVER_MS; /* the test is who asks */
+    attr.liveness_ms = FOR_EVER_MS; /* only the test asks */
     attr.recv_depth = DEPTH;
     host_addresses[0] = "127.0.0.1";
     host_addresses[1] = NULL;
