@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Two sides of a connection in one process, for tests of the whole library: each side has its own
- * fabric and cq, so that they are two peers to each other. Time that a step may take is PATIENT_MS;
- * whoever passes never waits that long. */
+/* Two sides of a connection in one process, for tests of the whole library. Each side has its own
+ * fabric and cq, so the sides are peers of each other. A step may take PATIENT_MS; a passing test
+ * never waits that long. */
 #ifndef RDMUX_TESTS_API_PAIR_H
 #define RDMUX_TESTS_API_PAIR_H
 
@@ -53,8 +53,8 @@ enum {
 
 #define CONTEXT(number) ((void *)(uintptr_t)(number))
 
-/* Factor for bounds in milliseconds: time spent by a sanitizer's checks is not what they are
- * about. */
+/* Factor for time limits in milliseconds: the limits do not count the time of a sanitizer's
+ * checks. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #define SLACK UINT64_C(4)
 #else
@@ -77,11 +77,11 @@ static inline void pause_ms(unsigned ms)
 
 /* -------------------------------------------------------------------------------------- the log */
 
-/* The lines a fabric has logged. */
+/* The lines that a fabric has logged. */
 struct book {
     pthread_mutex_t lock;
     size_t count;
-    char lines[BOOK_LINES][BOOK_LINE]; /* the first ones */
+    char lines[BOOK_LINES][BOOK_LINE]; /* the first BOOK_LINES lines */
 };
 
 #define BOOK_INIT                         \
@@ -129,12 +129,12 @@ static inline void book_clear(struct book *book)
 
 /* --------------------------------------------------------------------------------------- memory */
 
-/* What a fabric has allocated. */
+/* Counts the memory that a fabric has allocated. */
 struct meter {
     _Atomic size_t bytes;
     _Atomic size_t peak;
     _Atomic size_t pieces;
-    _Atomic long left; /* allocations until one fails; 0 or below: none will */
+    _Atomic long left; /* allocations until one fails; 0 or below: none fails */
 };
 
 enum { METER_HEADER = 64 };
@@ -170,10 +170,11 @@ static inline void meter_release(void *user, void *memory)
 
 #ifndef SLOW_CLOCK
 #define SLOW_CLOCK \
-    1 /* how many times slower than the machine's the clock of a program's fabrics is */
+    1 /* how many times slower the clock of the program's fabrics runs than the machine's clock */
 #endif
 
-/* On a machine that is busy with others, too, what the library waits for comes before it gives it up. */
+/* A slowed clock: on a busy machine, an awaited event still arrives before the library's
+ * timeout. */
 static inline uint64_t slow_clock_ns(void *user)
 {
     (void)user;
@@ -228,7 +229,7 @@ static inline struct rdmux_listener *listen_here(struct rdmux_fabric *fabric,
 
 /* ---------------------------------------------------------------------------------- completions */
 
-/* Takes the next entry; fails the test after PATIENT_MS. */
+/* Takes the next entry. Fails the test after PATIENT_MS. */
 static inline struct rdmux_wc next_entry(struct rdmux_cq *cq)
 {
     struct rdmux_wc wc;
@@ -238,7 +239,7 @@ static inline struct rdmux_wc next_entry(struct rdmux_cq *cq)
     return wc;
 }
 
-/* The next entry, which must be this. */
+/* Takes the next entry, which must have this opcode and status. */
 static inline struct rdmux_wc expect_entry(struct rdmux_cq *cq, uint32_t opcode,
                                            enum rdmux_status status)
 {
@@ -253,7 +254,7 @@ static inline struct rdmux_wc expect_entry(struct rdmux_cq *cq, uint32_t opcode,
 
 /* ---------------------------------------------------------------------------------------- pairs */
 
-/* a connects, b accepts. */
+/* Endpoint a connects, endpoint b accepts. */
 struct pair {
     struct rdmux_fabric *fabric_a;
     struct rdmux_fabric *fabric_b;
@@ -265,9 +266,9 @@ struct pair {
     struct rdmux_ep *b;
 };
 
-/* These attributes, NULL for the defaults, with as much time for a path and the set-up as whoever passes may take: a
- * busy machine keeps the other side from running, too. Left as they are if a test sets that time, or is
- * about attributes of another size. */
+/* Returns the attributes (NULL: the defaults) with PATIENT_MS as the timeouts of a path and of the
+ * set-up: on a busy machine the other side runs late. Returns them unchanged if the test sets the
+ * path timeout, or if they have another size. */
 static inline const struct rdmux_ep_attr *patient_attr(const struct rdmux_ep_attr *attr,
                                                        struct rdmux_ep_attr *patient)
 {
@@ -285,8 +286,8 @@ static inline const struct rdmux_ep_attr *patient_attr(const struct rdmux_ep_att
     return patient;
 }
 
-/* One more connection of the pair's, whose sides wish for different things. Each is progressed in turn,
- * so that neither needs a service thread. */
+/* Makes one more connection of the pair, with different attributes on each side. Progresses the
+ * sides in turn, so that neither needs a service thread. */
 static inline void connect_as(struct pair *pair, const struct rdmux_ep_attr *as_a,
                               const struct rdmux_ep_attr *as_b, struct rdmux_ep **a,
                               struct rdmux_ep **b)
@@ -353,8 +354,8 @@ static inline void open_pair(struct pair *pair, const char *paths, const struct 
     connect_more(pair, attr, &pair->a, &pair->b);
 }
 
-/* Everything that is left of it: a member that the test has ended is NULL. Closing shows what still
- * lives. */
+/* Closes all that is left of the pair; a member that the test has already closed is NULL. Closing
+ * reports objects that are still alive. */
 static inline void close_pair(struct pair *pair)
 {
     CHECK_OK(rdmux_ep_close(pair->a));
@@ -366,7 +367,7 @@ static inline void close_pair(struct pair *pair)
     CHECK_OK(rdmux_fabric_close(pair->fabric_b));
 }
 
-/* A message from one endpoint to the other arrives whole. */
+/* Checks that a message from one endpoint to the other arrives intact. */
 static inline void check_message(struct rdmux_ep *from, struct rdmux_cq *from_cq,
                                  struct rdmux_ep *to, struct rdmux_cq *to_cq, uint32_t number)
 {
@@ -405,7 +406,7 @@ static inline void check_messages(struct pair *pair)
     check_message(pair->b, pair->cq_b, pair->a, pair->cq_a, 18);
 }
 
-/* A region of b, as a sees it. */
+/* Imports a region of b at a. */
 static inline struct rdmux_remote *import_region(struct rdmux_ep *ep, struct rdmux_mr *mr)
 {
     struct rdmux_token token;
@@ -424,7 +425,8 @@ static inline uint64_t slices_of(struct rdmux_ep *ep)
 
 /* -------------------------------------------------------------------------------- plain sockets */
 
-/* A TCP connection to a listener on 127.0.0.1, by somebody who may not speak the protocol. */
+/* Opens a TCP connection to a listener on 127.0.0.1, for a client that need not speak the
+ * protocol. */
 static inline int dial_raw(const char *address)
 {
     const char *colon = strrchr(address, ':');
@@ -440,7 +442,8 @@ static inline int dial_raw(const char *address)
     return fd;
 }
 
-/* From this loopback address, so that hostile ones have another than good ones. */
+/* Connects from this loopback address, so that hostile clients have another address than good
+ * ones. */
 static inline int dial_from(const char *address, const char *from)
 {
     struct sockaddr_in here = { .sin_family = AF_INET };
@@ -462,7 +465,8 @@ static inline void say(int fd, const void *bytes, size_t size)
     assert_int_equal(send(fd, bytes, size, MSG_NOSIGNAL), size);
 }
 
-/* Has the other end closed this socket, within the time? What it said before is dropped. */
+/* Tells whether the other end closes this socket within the time. Drops the bytes received
+ * before. */
 static inline bool is_dropped(int fd, int within_ms)
 {
     uint64_t until = now_ms() + (uint64_t)within_ms;

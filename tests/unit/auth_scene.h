@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Fabrics that authenticate, their keys and certificates, and somebody on the path between two. */
+/* Fabrics that authenticate, their keys and certificates, and a man in the middle between two
+ * peers. */
 #ifndef RDMUX_TESTS_AUTH_SCENE_H
 #define RDMUX_TESTS_AUTH_SCENE_H
 
@@ -20,7 +21,7 @@ enum { FILE_NAME_MAX = 160 };
 
 /* ---------------------------------------------------------------------------------------- files */
 
-/* A folder for the files of one program, empty when it ends. */
+/* A folder for the files of one program; the program removes it at its end. */
 static char auth_folder[FILE_NAME_MAX / 2];
 
 static inline int make_auth_folder(void **state)
@@ -88,7 +89,7 @@ static inline struct rdmux_fabric_attr attr_with(const char *paths,
     return attr;
 }
 
-/* A pair that is not connected yet; a NULL auth: that side does not authenticate. */
+/* Opens a pair that is not connected yet. With a NULL auth, that side does not authenticate. */
 static inline void open_auth_sides(struct pair *pair, const char *paths,
                                    const struct rdmux_fabric_auth *auth_a,
                                    const struct rdmux_fabric_auth *auth_b, struct book *book_b)
@@ -103,7 +104,7 @@ static inline void open_auth_sides(struct pair *pair, const char *paths,
     pair->listener = listen_here(pair->fabric_b, NULL, pair->address);
 }
 
-/* A connect that must fail with this status and a text with this part. */
+/* Connects; the call must fail with this status and an error text that contains this part. */
 static inline void expect_refusal(struct pair *pair, const char *address,
                                   enum rdmux_status expected, const char *part)
 {
@@ -117,7 +118,7 @@ static inline void expect_refusal(struct pair *pair, const char *address,
     assert_null(ep);
 }
 
-/* Nobody that the listener would show has come. */
+/* Checks that the listener shows no peer. */
 static inline void expect_nobody(struct pair *pair)
 {
     struct rdmux_peer peer = RDMUX_PEER_INIT;
@@ -153,8 +154,8 @@ static inline void add_extension(X509 *certificate, X509 *issuer, int which, con
     X509_EXTENSION_free(extension);
 }
 
-/* names: subject alternative names, NULL for none; usage: extended key usage, NULL for any.
- * valid_days: from now, below 0: over. authority NULL: signs itself. */
+/* names: subject alternative names, NULL for none. usage: extended key usage, NULL for any.
+ * valid_days: from now; below 0: expired. authority: NULL for a self-signed certificate. */
 static inline struct authority make_certificate(const char *common_name, const char *names,
                                                 const char *usage, int valid_days,
                                                 const struct authority *authority)
@@ -193,7 +194,7 @@ static inline void free_certificate(struct authority *made)
     EVP_PKEY_free(made->key);
 }
 
-/* Files of one side. */
+/* The file names of one side. */
 struct papers {
     char certificate[FILE_NAME_MAX];
     char key[FILE_NAME_MAX];
@@ -234,23 +235,23 @@ static inline struct rdmux_fabric_auth cert_of(const struct papers *papers)
     return auth;
 }
 
-/* ---------------------------------------------------------------------------- somebody on the path */
+/* ---------------------------------------------------------------------------- man in the middle */
 
-/* Passes bytes between connectors and a listener, and changes one of each connection, or of the
- * first. */
+/* Relays bytes between connectors and a listener, and changes one byte in each direction of every
+ * connection, or of the first connection only. */
 struct middle {
     pthread_t thread;
     int listening;
     _Atomic bool stop;
-    char address[RDMUX_ADDRESS_MAX]; /* his */
-    char target[RDMUX_ADDRESS_MAX];  /* the listener's */
-    size_t from_connector_at; /* the byte of that direction that is changed; SIZE_MAX: none */
+    char address[RDMUX_ADDRESS_MAX]; /* of the man in the middle */
+    char target[RDMUX_ADDRESS_MAX];  /* of the listener */
+    size_t from_connector_at; /* index of the byte to change in this direction; SIZE_MAX: none */
     size_t from_acceptor_at;
-    bool first_only;   /* of the control channel alone is a byte changed */
-    size_t joins_only; /* connections from this number on: no byte behind JOIN passes; 0: all do */
+    bool first_only;   /* change a byte of the control channel only */
+    size_t joins_only; /* connections from this number on pass no byte after JOIN; 0: all do */
     _Atomic size_t changed;
-    _Atomic uint64_t seen; /* bytes that passed, both directions */
-    /* All that passed, first connection only, so that a test may look for what must not be there. */
+    _Atomic uint64_t seen; /* bytes relayed, both directions */
+    /* The first bytes relayed, of all connections, so that a test can look for secrets in them. */
     pthread_mutex_t lock;
     uint8_t tape[65536];
     size_t taped;
@@ -360,7 +361,7 @@ static inline void stop_middle(struct middle *middle)
     close(middle->listening);
 }
 
-/* Has this passed in clear? */
+/* Tells whether these bytes were relayed in clear. */
 static inline bool was_overheard(struct middle *middle, const void *bytes, size_t size)
 {
     pthread_mutex_lock(&middle->lock);

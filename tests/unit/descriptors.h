@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* How many descriptors this process has, and may have: what is not closed is found by counting twice. */
+/* How many descriptors this process has, and may have. Counting twice finds a descriptor leak. */
 #ifndef RDMUX_TESTS_DESCRIPTORS_H
 #define RDMUX_TESTS_DESCRIPTORS_H
 
@@ -24,7 +24,7 @@ static inline size_t open_descriptors(void)
     return count;
 }
 
-/* As many descriptors as the machine allows. */
+/* Raises the descriptor limit as far as the machine allows. */
 static inline size_t raise_descriptors(void)
 {
     struct rlimit limit;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* A pair of which one side has a device: tcp with other promises. What it does with requests each test
- * says. */
+/* A pair in which one side has a device: the tcp provider with other capabilities. Each test says
+ * how the device handles requests. */
 #ifndef RDMUX_TESTS_DEVICE_SCENE_H
 #define RDMUX_TESTS_DEVICE_SCENE_H
 
@@ -15,17 +15,17 @@
 
 enum {
     INLINE_MAX = 32,
-    BOUNCED = 8 * 1024, /* longest request that is copied */
+    BOUNCED = 8 * 1024, /* longest request that the core copies */
     HELD_MAX = 64,
     SHORT = 1000,
-    HANG_S = 60, /* a loop that never ends is ended by SIGALRM */
+    HANG_S = 60, /* SIGALRM ends a test that loops for ever */
 };
 
-/* What the device does with requests. */
+/* How the device handles requests. */
 enum conduct {
-    CARRY,        /* gives them to tcp */
-    DONE_AT_ONCE, /* says so within the post, and carries nothing */
-    DONE_BY_POLL, /* the same at the next poll */
+    CARRY,        /* passes requests to tcp */
+    DONE_AT_ONCE, /* completes a request within the post, and carries no bytes */
+    DONE_BY_POLL, /* completes a request at the next poll, and carries no bytes */
 };
 
 static struct device {
@@ -33,26 +33,26 @@ static struct device {
     struct rdmux_provider_ops ops;
     enum conduct conduct;
     uint64_t max_message;
-    uint32_t max_sge;        /* of the path; 0: no limit */
-    bool is_overlong;        /* a list of more pieces was handed over, or asked for */
-    bool needs_sinks;        /* pieces of reads need RDMUX_ACCESS_READ_SINK */
-    bool is_exposed;         /* one that has no region with it was handed over */
-    size_t own_keys;         /* pieces of reads with registrations of the core's own */
-    uint64_t refused_length; /* buffers of this length cannot be registered; 0: all can */
+    uint32_t max_sge;        /* limit of the path; 0: no limit */
+    bool is_overlong;        /* the core posted, or requested at open, a list longer than max_sge */
+    bool needs_sinks;        /* the pieces of a read need RDMUX_ACCESS_READ_SINK */
+    bool is_exposed;         /* a piece of a read without such a region was posted */
+    size_t own_keys;         /* pieces of reads that use the core's own registrations */
+    uint64_t refused_length; /* registration of buffers of this length fails; 0: never */
     bool flush_fails;
-    bool path_stays;  /* then */
-    bool holds_flush; /* for flush_polls polls; 0: for ever */
+    bool path_stays;  /* the path does not fail when the flush fails */
+    bool holds_flush; /* holds the flush for flush_polls polls; 0: for ever */
     unsigned flush_polls;
-    struct rdmux_request *flush;    /* that is held */
-    size_t flushes;                 /* that were */
-    bool is_invalid;                /* a key was taken back */
-    bool keyless;                   /* a buffer without a key was handed over */
-    _Atomic long registrations;     /* that are there; the worker makes some */
-    struct rdmux_provider_ep *path; /* the last one opened */
+    struct rdmux_request *flush;    /* the flush held now */
+    size_t flushes;                 /* flushes held so far */
+    bool is_invalid;                /* a key was invalidated */
+    bool keyless;                   /* a buffer without a key was posted */
+    _Atomic long registrations;     /* live registrations; the worker thread makes some */
+    struct rdmux_provider_ep *path; /* the path opened last */
     struct rdmux_request *held[HELD_MAX];
     size_t held_count;
     size_t most_held;
-    size_t odd_atomics; /* of another length than 8 */
+    size_t odd_atomics; /* atomics of another length than 8 */
     size_t inline_pieces;
     size_t doorbells;
     struct rdmux_request *shared[HELD_MAX]; /* receives of the SRQ */
@@ -218,7 +218,7 @@ static inline void device_srq_close(struct rdmux_provider_srq *srq)
     device.shared_count = 0;
 }
 
-/* The fabric's tcp is this device from now on. */
+/* Replaces the fabric's tcp provider by this device. */
 static inline void make_device(struct rdmux_fabric *fabric, uint32_t flags, uint64_t max_message)
 {
     memset(&device, 0, sizeof(device));
@@ -249,7 +249,7 @@ static inline void make_device(struct rdmux_fabric *fabric, uint32_t flags, uint
     device.ops.srq_close = device_srq_close;
 }
 
-/* a has the device; b, which has plain tcp, exports a region of this length. */
+/* Endpoint a has the device; b has plain tcp, and exports a region of this length. */
 struct scene {
     struct pair pair;
     struct rdmux_mr *mr;
@@ -267,7 +267,7 @@ static inline void finish_scene(struct scene *scene, const struct rdmux_ep_attr 
     alarm(HANG_S);
 }
 
-/* With more flags for a's fabric, which has no service thread, as tests look into its endpoint. */
+/* Adds these flags to a's fabric, which has no service thread, as tests look into its endpoint. */
 static inline void set_scene(struct scene *scene, uint32_t flags, uint64_t max_message,
                              size_t length, uint32_t fabric_flags)
 {
@@ -305,7 +305,7 @@ static inline void clear_scene(struct scene *scene)
     assert_false(device.is_exposed);
 }
 
-/* Both sides make progress, and nobody takes an entry, until all that a posted is done. */
+/* Progresses both sides, without taking an entry, until all requests of a are done. */
 static inline void progress_until_done(struct pair *pair)
 {
     uint64_t until = now_ms() + PATIENT_MS;
@@ -326,7 +326,7 @@ struct list {
     uint64_t length;
 };
 
-/* with_region: so many pieces have one. */
+/* with_region: how many of the pieces have a region. */
 static inline void make_list(struct list *list, struct rdmux_fabric *fabric, size_t piece,
                              uint8_t first, size_t with_region)
 {

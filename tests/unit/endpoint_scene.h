@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* A pair for tests of endpoints: what it uses is counted, and it leaves nothing behind. */
+/* A pair for tests of endpoints. It counts memory and descriptors, and must leave none behind. */
 #ifndef RDMUX_TESTS_ENDPOINT_SCENE_H
 #define RDMUX_TESTS_ENDPOINT_SCENE_H
 
@@ -52,7 +52,7 @@ static inline uint32_t state_of(struct rdmux_ep *ep)
     return info.state;
 }
 
-/* Every post on the send side says this. */
+/* Checks that every post on the send side returns this status. */
 static inline void check_posts(struct rdmux_ep *ep, enum rdmux_status expected)
 {
     uint64_t word = 0;

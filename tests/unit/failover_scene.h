@@ -12,7 +12,7 @@
 #include "negotiation/control_channel.h"
 #include "negotiation/resume.h"
 
-/* A pair with failover on both sides. */
+/* Opens a pair with failover on both sides. */
 static inline void open_failover(struct scene *scene, const char *paths, uint32_t flags,
                                  const struct rdmux_ep_attr *wishes)
 {
@@ -25,7 +25,7 @@ static inline void open_failover(struct scene *scene, const char *paths, uint32_
     connect_more(&scene->pair, &attr, &scene->pair.a, &scene->pair.b);
 }
 
-/* The endpoint's path fails, as far as this side is told. */
+/* Reports to this side that the endpoint's path has failed. */
 static inline void fail_path(struct rdmux_ep *ep, enum rdmux_status status)
 {
     assert_true(rdmux_cq_enter(ep->cq));
@@ -44,7 +44,7 @@ static inline unsigned port_at(int fd, int (*name_of)(int, struct sockaddr *, so
 }
 
 /* Cuts the tcp connections of a path between a and b, but not their control channel. Returns how
- * many. */
+ * many it has cut. */
 static inline size_t cut_data_sockets(const struct pair *pair)
 {
     const char *colon = strrchr(pair->address, ':');
@@ -61,7 +61,7 @@ static inline size_t cut_data_sockets(const struct pair *pair)
     return count;
 }
 
-/* Not without OpenSSL. */
+/* Tells whether a control channel can reconnect: not without OpenSSL. */
 static inline bool can_resume(void)
 {
     const uint8_t secret[RDMUX_SECRET_SIZE] = { 0 };
@@ -69,7 +69,7 @@ static inline bool can_resume(void)
     return rdmux_resume_name(secret, name);
 }
 
-/* Cuts the control channel, as both ends will see. As the cq's owner: the service thread may have it. */
+/* Cuts the control channel for both ends. Enters the cq first, as the service thread may own it. */
 static inline void cut_control(const struct pair *pair)
 {
     assert_true(rdmux_cq_enter(pair->cq_a));
@@ -96,10 +96,10 @@ static inline uint64_t moves_of(struct rdmux_ep *ep)
 
 enum { TRAFFIC_DEPTH = 32 };
 
-/* Both sides send numbers as fast as their queues take them, and check those that come. */
+/* Both sides send numbers as fast as their queues take them, and check the numbers received. */
 struct half {
     struct rdmux_ep *ep;
-    struct rdmux_srq *srq; /* NULL: receives are the endpoint's own */
+    struct rdmux_srq *srq; /* NULL: the endpoint has its own receives */
     struct rdmux_cq *cq;
     uint64_t posted;
     uint64_t completed;
@@ -136,7 +136,7 @@ static inline void send_some(struct half *half, uint64_t until)
         uint32_t flags = half->posted % 3 == 0 ? (uint32_t)RDMUX_INLINE : 0;
         CHECK_OK(rdmux_send(half->ep, word, sizeof(*word), NULL, CONTEXT(half->posted), flags));
         if (flags != 0) {
-            *word = ~*word; /* the buffer is ours again */
+            *word = ~*word; /* an inline post has copied the buffer */
         }
         half->posted++;
     }
@@ -169,7 +169,7 @@ static inline void take_some(struct half *half)
     }
 }
 
-/* What is waited for may be silence: then the two leave the processor to others. */
+/* After IDLE idle rounds, yields the processor: the test may be waiting for a silence timeout. */
 static inline void rest_if_idle(const struct half *a, const struct half *b, uint64_t *done,
                                 unsigned *idle)
 {

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/*
- * How long something took. A machine that is busy with others wakes everybody late, and that is
- * nothing an upper bound is about. A thread that only sleeps sees how late it is woken; so much is not
- * counted. Who waits for something that does not come takes as long here as by the clock.
- */
+/* Measures durations fairly on a busy machine, which wakes threads late. A thread that only sleeps
+ * measures how late it is woken, and upper bounds do not count that lateness. A wait for an event
+ * that does not come takes as long here as by the clock. */
 #ifndef RDMUX_TESTS_FAIR_TIME_H
 #define RDMUX_TESTS_FAIR_TIME_H
 
@@ -23,13 +21,14 @@ enum {
     FAIR_TOLERANCE_NS = 500000, /* timers are no finer */
 };
 
-/* It lives as long as there is a span, so that processes that fork have no thread more than they know. */
+/* The sleeper thread lives only while there is a span, so that a process that forks has no extra
+ * thread. */
 static struct {
     pthread_t thread;
     unsigned spans;
     _Atomic bool over;
-    _Atomic uint64_t due_ns;  /* of the nap under way */
-    _Atomic uint64_t late_ns; /* of all before */
+    _Atomic uint64_t due_ns;  /* end of the current nap */
+    _Atomic uint64_t late_ns; /* lateness of all earlier naps */
 } fair_sleeper;
 
 static inline uint64_t fair_clock_ns(void)
@@ -77,8 +76,8 @@ static inline void fair_end(void)
 }
 
 struct span {
-    uint64_t clock_ns; /* when it began */
-    uint64_t late_ns;  /* what the sleeper had missed then */
+    uint64_t clock_ns; /* when the span began */
+    uint64_t late_ns;  /* lateness of the sleeper at that time */
 };
 
 static inline struct span span_now(void)
@@ -89,14 +88,14 @@ static inline struct span span_now(void)
     return span;
 }
 
-/* By the test's own thread. No process is to be forked before it ends. */
+/* Begins a span, on the test's own thread. The process must not fork before the span ends. */
 static inline struct span span_begin(void)
 {
     fair_begin();
     return span_now();
 }
 
-/* Ends it. What the machine was late is a doubt on either side. */
+/* Ends the span. The machine's lateness widens both bounds. */
 static inline void check_span(const char *what, struct span span, uint64_t least_ms,
                               uint64_t most_ms)
 {

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/*
- * The core, played for a provider in one thread, with nothing behind it: every function of
- * provider.h that the real core defines is defined here, so the linker takes none of the real one,
- * and what a provider tells the core lies open. What it must never do aborts. Included by one
- * source of a program.
- */
+/* A fake core for a provider in one thread, with no library behind it. It defines every function of
+ * provider.h that the real core defines, so the linker takes none of the real ones, and a test sees
+ * all that a provider tells the core. A forbidden call aborts. Included by one source of a
+ * program. */
 #ifndef RDMUX_TESTS_FAKE_CORE_H
 #define RDMUX_TESTS_FAKE_CORE_H
 
@@ -40,11 +38,11 @@ static inline void fake_expect_at(bool holds, const char *what, int line)
 /* ------------------------------------------------------------------------------------- objects */
 
 struct rdmux_fabric {
-    int allocations; /* that the provider has not released */
+    int allocations; /* allocations that the provider has not released */
 };
 
 struct rdmux_cq {
-    int entered; /* regions that its owner is inside */
+    int entered; /* regions that the cq's owner is inside */
 };
 
 /* Receives, oldest first. */
@@ -52,7 +50,7 @@ struct fake_receives {
     struct rdmux_request *list[FAKE_RECEIVES_MAX];
     uint32_t posted;
     uint32_t taken;
-    uint32_t reserved; /* of those posted and not taken; an SRQ's */
+    uint32_t reserved; /* SRQ: how many of the receives posted and not taken are reserved */
 };
 
 struct rdmux_srq {
@@ -63,16 +61,16 @@ struct rdmux_mr {
     uint8_t *addr;
     uint64_t length;
     uint32_t access;
-    uint32_t serial; /* in its keys: another one revokes those given out */
+    uint32_t serial; /* part of the region's keys: a new serial revokes the keys given out */
     int memory_fd;
-    uint64_t dies_after; /* it is revoked at the n-th enter from now; 0: never */
+    uint64_t dies_after; /* revokes the region at the n-th enter from now; 0: never */
 };
 
-/* Zeroed memory is an endpoint with receives of its own. */
+/* Zeroed memory is an endpoint with its own receives. */
 struct rdmux_ep {
     struct rdmux_srq *srq;
     struct fake_receives own;
-    uint32_t reserved; /* of the SRQ's receives */
+    uint32_t reserved; /* receives reserved in the SRQ */
     struct rdmux_request *arrived[FAKE_RECEIVES_MAX];
     uint32_t arrived_count;
     enum rdmux_status failed;
@@ -85,7 +83,7 @@ static struct rdmux_fabric fake_fabric;
 static struct rdmux_mr fake_regions[FAKE_REGIONS_MAX];
 static char fake_error[1024];
 
-/* An object of the provider, as the core makes it; freed with free(). */
+/* Allocates a provider's object as the core does. Free it with free(). */
 static inline void *fake_object(size_t size)
 {
     size_t rounded = (size + 63) & ~(size_t)63;
@@ -112,7 +110,7 @@ static inline struct fake_receives *fake_receives_of(struct rdmux_ep *ep)
     return ep->srq != NULL ? &ep->srq->receives : &ep->own;
 }
 
-/* The application posts a receive; the caller tells the provider. */
+/* Posts a receive as the application does. The caller tells the provider. */
 static inline void fake_receive(struct fake_receives *receives, struct rdmux_request *request)
 {
     fake_expect(receives->posted < FAKE_RECEIVES_MAX);
@@ -161,7 +159,7 @@ void rdmux_provider_unreserve(struct rdmux_provider_ep *ep, uint32_t count)
 int rdmux_provider_receives_awaited(const struct rdmux_provider_ep *ep)
 {
     (void)ep;
-    return 0; /* there is one provider alone: it knows by itself who waits */
+    return 0; /* there is only one provider, which knows by itself which endpoints wait */
 }
 
 int rdmux_provider_has_srq(const struct rdmux_provider_ep *ep)
@@ -215,13 +213,13 @@ void rdmux_provider_filled_receives(struct rdmux_provider_ep *ep, uint32_t count
 void rdmux_provider_failed(struct rdmux_provider_ep *ep, enum rdmux_status status, const char *text)
 {
     fake_expect(status != RDMUX_OK);
-    fake_expect(ep->ep->failed == RDMUX_OK); /* a path fails once */
+    fake_expect(ep->ep->failed == RDMUX_OK); /* a path fails only once */
     ep->ep->failed = status;
     (void)snprintf(ep->ep->text, sizeof(ep->ep->text), "%s", text);
     rdmux_provider_ready(ep);
 }
 
-/* A program whose provider leaves its SRQs to the core has to play this part, too. */
+/* A program whose provider leaves its SRQs to the core has to define these itself. */
 enum rdmux_status rdmux_software_srq_open(struct rdmux_provider_srq *srq, uint32_t depth,
                                           uint32_t max_sge)
 {
@@ -256,7 +254,7 @@ void rdmux_provider_error(const char *format, ...)
     va_end(arguments);
 }
 
-/* The log is not looked at. */
+/* Ignores the log. */
 void rdmux_provider_log(struct rdmux_fabric *fabric, enum rdmux_log_level level, const char *format,
                         ...)
 {
@@ -292,7 +290,7 @@ uint64_t rdmux_provider_now_ns(struct rdmux_fabric *fabric)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* The other end looks for these two bytes. */
+/* The other end checks these two bytes. */
 void rdmux_provider_join(struct rdmux_provider_ep *ep, uint32_t index, uint8_t out[RDMUX_JOIN_SIZE])
 {
     (void)ep;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* A fabric without threads, providers and sockets, for tests of the core's parts that need one. Its
- * allocator counts, and fails on request. Included by one source of a program. */
+/* A fabric without threads, providers and sockets, for tests of parts of the core. Its allocator
+ * counts allocations, and fails on request. Included by one source of a program. */
 #ifndef RDMUX_TESTS_FAKE_FABRIC_H
 #define RDMUX_TESTS_FAKE_FABRIC_H
 
@@ -14,7 +14,7 @@
 struct fake_fabric {
     struct rdmux_fabric fabric;
     size_t live;      /* allocations not released */
-    long allocations; /* that succeed from now on; -1: all */
+    long allocations; /* allocations that succeed from now on; -1: all */
 };
 
 static const uint32_t fake_alive = 1;

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/*
- * A session played for a provider, with what is awkward about TLS and nothing else: both ends have
- * to say something before the first byte, bytes travel in records that are readable only once they
- * are whole, the stream reads ahead of what it is asked for, and a record that did not fit into the
- * socket has to be offered again as it was. Bytes are changed on the wire, so that a provider that
- * goes past the stream is found out.
- */
+/* A fake stream for a provider, with the awkward properties of TLS only. Both ends have to send
+ * before the first byte of data. Bytes travel in records that are readable only once they are
+ * whole. The stream reads ahead. A record that did not fit into the socket has to be offered again
+ * unchanged. The stream masks the bytes on the wire, so a provider that bypasses the stream
+ * fails. */
 #ifndef RDMUX_TESTS_FAKE_STREAM_H
 #define RDMUX_TESTS_FAKE_STREAM_H
 
@@ -31,17 +29,17 @@ struct fake_stream {
     bool said;
     bool open;
     bool drained;
-    size_t from; /* of in: what is there */
+    size_t from; /* in[from..to) is unread */
     size_t to;
-    size_t record; /* bytes left of the record that is being given out */
-    size_t sent;   /* of out */
+    size_t record; /* bytes left of the record being read */
+    size_t sent;   /* bytes of out already sent */
     size_t out_size;
     uint8_t in[FAKE_AHEAD];
-    uint8_t plain[RDMUX_STREAM_PIECE]; /* what out was made of */
+    uint8_t plain[RDMUX_STREAM_PIECE]; /* the bytes that out was made of */
     uint8_t out[FAKE_RECORD_HEADER + RDMUX_STREAM_PIECE];
 };
 
-/* Whether endpoints that connect from now on get one. */
+/* Whether endpoints that connect from now on get a stream. */
 static bool fake_streams;
 
 static inline struct fake_stream *fake_stream_of(struct rdmux_stream *stream)
@@ -138,7 +136,7 @@ static inline enum rdmux_status fake_stream_send(struct rdmux_stream *base, cons
     }
     size_t length = stream->out_size - FAKE_RECORD_HEADER;
     fake_expect(size >= length);
-    for (size_t i = 0; i < length; i++) { /* of a region that was revoked meanwhile come zeros */
+    for (size_t i = 0; i < length; i++) { /* bytes of a region revoked meanwhile read as zeros */
         uint8_t again = ((const uint8_t *)bytes)[i];
         fake_expect(again == stream->plain[i] || again == 0);
     }

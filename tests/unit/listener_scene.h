@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* A listener under watch: it keeps a book, its memory is counted. And what a connector says. */
+/* A listener whose log and memory are recorded, and the first bytes of a connector. */
 #ifndef RDMUX_TESTS_LISTENER_SCENE_H
 #define RDMUX_TESTS_LISTENER_SCENE_H
 
@@ -12,11 +12,11 @@
 
 enum {
     OPENING_MAX = RDMUX_HELLO_SIZE + RDMUX_FRAME_HEADER_SIZE + RDMUX_OFFER_BYTES_MAX,
-    /* A good connection, whatever else goes on; below every time limit of a path or a set-up. */
+    /* Longest a good connection may take; below every time limit of a path or a set-up. */
     PROMPT_MS = 1500,
 };
 
-/* A pair whose accepting side keeps a book and counts its memory. */
+/* A pair whose accepting side records its log and counts its memory. */
 struct scene {
     struct pair pair;
     struct book book;
@@ -43,7 +43,7 @@ static inline void clear_scene(struct scene *scene)
     free(scene);
 }
 
-/* A connection is made, promptly, carries bytes, and ends. */
+/* Checks that a connection is made promptly, carries bytes, and ends. */
 static inline void check_good_connection(struct pair *pair)
 {
     struct rdmux_ep *a = NULL;
@@ -67,7 +67,7 @@ static inline void wait_for_lines(struct book *book, size_t count)
     }
 }
 
-/* HELLO and OFFER as a connector of this fabric says them. Returns their size. */
+/* Encodes HELLO and OFFER of a connector of this fabric. Returns their size. */
 static inline size_t make_opening(struct rdmux_fabric *fabric, uint8_t out[OPENING_MAX])
 {
     struct rdmux_hello hello;

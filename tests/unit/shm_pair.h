@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Two endpoints of the shm provider in one process and one thread, on one domain and a cq each,
+/* Two endpoints of the shm provider in one process and one thread, on one domain, with a cq each,
  * over the fake core. */
 #ifndef RDMUX_TESTS_SHM_PAIR_H
 #define RDMUX_TESTS_SHM_PAIR_H
@@ -8,7 +8,7 @@
 #include "shm/shm_provider.h"
 #include "tests/unit/fake_core.h"
 
-/* One endpoint, and what the core has of it. */
+/* One endpoint, and the core's objects for it. */
 struct shm_end {
     struct shm_ep *ep;
     struct shm_cq *cq;
@@ -49,7 +49,7 @@ static inline void shm_end_open(struct shm_pair *pair, int index)
     fake_expect(rdmux_shm_provider.ep_open(&end->ep->base, &end->attr) == RDMUX_OK);
 }
 
-/* Both open, not connected. */
+/* Opens both ends, not connected. */
 static inline struct shm_pair *shm_pair_open(void)
 {
     struct shm_pair *pair = calloc(1, sizeof(*pair));
@@ -86,7 +86,7 @@ static inline struct shm_pair *shm_pair_connect(void)
     return pair;
 }
 
-/* Polls both ends until neither does anything. */
+/* Polls both ends until neither finds work. */
 static inline void shm_pair_poll(struct shm_pair *pair)
 {
     size_t done = 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Both ends of a connection of the tcp provider, in one thread, over the fake core: each step is
- * taken by hand and seen. */
+/* Both ends of a connection of the tcp provider, in one thread, over the fake core. The test takes
+ * each step by hand. */
 #ifndef RDMUX_TESTS_TCP_PAIR_H
 #define RDMUX_TESTS_TCP_PAIR_H
 
@@ -35,7 +35,7 @@ enum {
 
 static const struct rdmux_provider_ops *const ops = &rdmux_tcp_provider;
 
-/* One end, and what its application posts in the course of a test. */
+/* One end, and the requests that its application posts in the course of a test. */
 struct end {
     struct rdmux_provider_domain *domain;
     struct rdmux_provider_cq *cq;
@@ -48,8 +48,8 @@ struct end {
     struct rdmux_request requests[REQUESTS_MAX];
     struct rdmux_provider_sge sges[REQUESTS_MAX];
     uint32_t queued;
-    uint32_t started; /* of those queued, given to the provider */
-    bool held;        /* the provider said RDMUX_AGAIN */
+    uint32_t started; /* how many queued requests the provider has */
+    bool held;        /* the provider returned RDMUX_AGAIN */
     struct rdmux_request receives[FAKE_RECEIVES_MAX];
     struct rdmux_provider_sge receive_sges[FAKE_RECEIVES_MAX];
     uint32_t receive_count;
@@ -57,13 +57,13 @@ struct end {
 
 enum wiring {
     WIRED_UNIX, /* one adopted AF_UNIX socket, shared with the control channel */
-    WIRED_TCP,  /* one adopted TCP socket, shared */
+    WIRED_TCP,  /* one adopted TCP socket, shared with the control channel */
     WIRED_ONE,  /* one data socket */
     WIRED_FOUR, /* four data sockets */
     WIRED_COUNT,
 };
 
-/* A test that failed leaves things behind that are not to fail the next. */
+/* Clears the state that a failed test has left, so that the next test does not fail from it. */
 static inline int forget(void **state)
 {
     (void)state;
@@ -73,7 +73,7 @@ static inline int forget(void **state)
     return 0;
 }
 
-/* The same, and what connects has its bytes carried by streams. */
+/* Clears the state as forget() does, and gives endpoints that connect a fake stream. */
 static inline int forget_and_carry(void **state)
 {
     (void)forget(state);
@@ -83,7 +83,7 @@ static inline int forget_and_carry(void **state)
 
 /* ------------------------------------------------------------------------------------- one end */
 
-/* on: the cq of another end, or NULL for one of its own. */
+/* on: the cq of another end, or NULL for a cq of its own. */
 static inline struct end *end_create(enum rdmux_role role, struct rdmux_provider_cq *on)
 {
     struct end *end = calloc(1, sizeof(*end));
@@ -235,7 +235,7 @@ static inline void connect_ends(struct end *a, struct end *b, enum wiring wiring
     if (listener >= 0) {
         (void)close(listener);
     }
-    for (int turn = 0; fake_streams && turn < 1000; turn++) { /* they get to know each other */
+    for (int turn = 0; fake_streams && turn < 1000; turn++) { /* the streams' handshake */
         (void)ops->poll(a->cq, BUDGET);
         at_a = at_a == RDMUX_IN_PROGRESS ? ops->ep_connect(a->ep, NULL, 0) : at_a;
         (void)ops->poll(b->cq, BUDGET);
@@ -272,7 +272,7 @@ static inline void pair_destroy(struct pair pair)
 
 /* ------------------------------------------------------------------------------------- requests */
 
-/* Posts what is queued, as far as it goes. */
+/* Posts queued requests until the provider takes no more. */
 static inline void push(struct end *end)
 {
     end->ep->ready = 0;
@@ -311,7 +311,8 @@ static inline struct rdmux_request *queue(struct end *end, uint32_t op, void *bu
     return request;
 }
 
-/* Of an endpoint with an SRQ it becomes the SRQ's, and the caller tells the provider. */
+/* Posts a receive. For an endpoint with an SRQ, it becomes the SRQ's, and the caller tells the
+ * provider. */
 static inline void receive(struct end *end, void *buffer, uint64_t length)
 {
     assert_true(end->receive_count < FAKE_RECEIVES_MAX);
@@ -349,7 +350,7 @@ static inline void turn(struct end *a, struct end *b)
         }                                                         \
     } while (0)
 
-/* The region fake_regions[index] of the owner becomes the user's remotes[index]. */
+/* Imports fake_regions[index] of the owner as the user's remotes[index]. */
 static inline void region_import(struct end *owner, struct end *user, int index)
 {
     struct rdmux_provider_mr mr = { owner->domain, &fake_regions[index] };
@@ -393,7 +394,7 @@ static inline void check(const uint8_t *bytes, uint64_t length, uint64_t seed)
     }
 }
 
-/* A small generator, the same on every machine. */
+/* A small generator with the same numbers on every machine. */
 static inline uint64_t next_random(uint64_t *seed)
 {
     *seed ^= *seed << 13;

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* A connector that sends and closes before the acceptor has looked: rdmux_accept() returns the connection with
- * what arrived. Neither side has threads, and time stands still unless a test moves it, so that the order of
- * events is the test's. */
+/* A connector that sends and closes before the acceptor has polled: rdmux_accept() still returns
+ * the connection with the data that arrived. Neither side has threads, and time stands still unless
+ * a test moves it, so the test controls the order of events. */
 #include "tests/unit/api_pair.h"
 
 enum {
     MESSAGES = 3,
     SOME_STEPS = 1000, /* more than anything here needs */
     ACCEPT_MS = 5000,
-    TICK_MS = 20, /* timers are this late at most */
+    TICK_MS = 20, /* timers are at most this late */
     MANUAL = RDMUX_FABRIC_IGNORE_ENVIRONMENT | RDMUX_FABRIC_NO_DEFAULT_PLUGINS |
              RDMUX_FABRIC_NO_SERVICE_THREAD | RDMUX_FABRIC_NO_WORKER_THREAD,
 };
 
-/* On tcp a message leaves only when its receive is known: without receives none arrives. */
+/* On tcp a message leaves only when the peer's receive is known: without receives no message
+ * arrives. */
 static const struct {
     const char *name;
     uint64_t arrive; /* of MESSAGES, before there is a receive */
@@ -58,7 +59,7 @@ static void open_scene(struct pair *pair, const char *path)
     pair->listener = listen_here(pair->fabric_b, &attr, pair->address);
 }
 
-/* A step of a's; is there an entry? */
+/* One step of a. Tells whether there is an entry. */
 static bool step_a(struct pair *pair, struct rdmux_wc *wc)
 {
     CHECK_OK(rdmux_fabric_progress(pair->fabric_a));
@@ -84,7 +85,8 @@ static struct rdmux_peer see_arrival(struct pair *pair)
     return peer;
 }
 
-/* a connects. b has taken it, and makes no step any more once a is connected: CONFIRM waits in b's socket. */
+/* Connects a. b accepts, and takes no step once a is connected, so that CONFIRM waits in b's
+ * socket. */
 static void go_until_a_is_connected(struct pair *pair)
 {
     struct rdmux_wc wc;
@@ -117,7 +119,7 @@ static void connect_a(struct pair *pair)
     connect_a_as(pair, NULL);
 }
 
-/* b's endpoint that no call has returned yet. */
+/* Returns b's endpoint that no call has returned yet. */
 static const struct rdmux_ep *held_of(const struct pair *pair)
 {
     assert_false(rdmux_list_empty(&pair->cq_b->accepting));
@@ -133,7 +135,7 @@ static void see_connected(struct pair *pair)
     }
 }
 
-/* b has noticed that a has ended. */
+/* Waits until b has noticed the end of a. */
 static void see_end(struct pair *pair, const struct rdmux_ep *ep)
 {
     uint64_t until = now_ms() + PATIENT_MS;
@@ -180,8 +182,8 @@ static struct rdmux_wc next_of_b(struct pair *pair)
     return wc;
 }
 
-/* b posts one receive after the other, as long as it may. So many messages come, then the end, with this
- * status, then nothing. */
+/* b posts one receive after the other, as long as posts succeed. Expects `count` messages, then the
+ * end with this status, then no entry. */
 static void expect_messages(struct pair *pair, uint64_t count, enum rdmux_status end)
 {
     uint32_t got = UINT32_MAX;
@@ -445,7 +447,7 @@ static void connect_both(struct pair *pair, const char *path)
     accept_b(pair);
 }
 
-/* Three messages wait over shm, and the peer has closed. */
+/* Leaves three messages waiting over shm, with the peer closed. */
 static void let_it_linger(struct pair *pair)
 {
     connect_both(pair, "shm");
@@ -534,7 +536,7 @@ static void a_message_that_is_too_long_is_the_end(void **state)
     close_pair(&pair);
 }
 
-/* The peer's bytes went with it: such a message has not arrived. */
+/* The bytes disappeared with the peer: such a message has not arrived. */
 static void a_message_that_lies_with_the_peer_is_not_waited_for(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* A server whose process may have few descriptors, and strangers who use up as many as they get. */
+/* A server whose process may have few descriptors, and clients that use up as many as they get. */
 #include "api/accept/listener.h"
 #include "api/accept/pending_connection.h"
 #include "api/core/cq.h"
@@ -26,8 +26,8 @@ static void limit_descriptors(rlim_t room)
 /* ----------------------------------------------------------------------------------- the server */
 
 enum command {
-    LOWER = 'l', /* the process may have TIGHT from now on */
-    USE_UP = 'u', /* the program takes what descriptors there are, once it has FEW_SILENT connections */
+    LOWER = 'l',  /* the process may have TIGHT from now on */
+    USE_UP = 'u', /* the program takes all free descriptors once it has FEW_SILENT connections */
 };
 
 static void use_up(size_t before)
@@ -42,7 +42,7 @@ static void use_up(size_t before)
     assert_int_equal(errno, EMFILE);
 }
 
-/* Accepts and greets whoever comes, and carries out commands, until there are none any more. */
+/* Accepts and greets all clients, and carries out commands until the last one. */
 static void serve(const char *paths, rlim_t room, int report, int commands)
 {
     char address[RDMUX_ADDRESS_MAX] = "";
@@ -135,7 +135,7 @@ static const struct {
     { "auto", "shm" },
 };
 
-/* Good peers come, all stay, and each gets the path that it would have got alone. */
+/* Good peers connect and stay, and each gets the path that it would get without the others. */
 static void check_good_ones(const struct server *server, const char *paths, const char *provider)
 {
     struct rdmux_fabric *fabric = open_fabric(paths, 0, NULL);
@@ -202,14 +202,15 @@ static void a_limit_that_is_lowered_later_keeps_no_good_one_out(void **state)
     check_under(WIDE, SILENT, LOWER);
 }
 
-/* The program itself has all that strangers have not: they go when one is set up. */
+/* The program itself takes all descriptors that pending connections do not hold: these are evicted
+ * when a set-up needs one. */
 static void strangers_give_theirs_to_a_set_up_that_finds_none(void **state)
 {
     (void)state;
     check_under(TIGHT, FEW_SILENT, USE_UP);
 }
 
-/* What a listener keeps at a time is never more than the process has room for. */
+/* A listener never keeps more connections at a time than the process has descriptors for. */
 static void limits_follow_that_of_the_process(void **state)
 {
     (void)state;
@@ -243,7 +244,7 @@ static void limits_follow_that_of_the_process(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
-/* Others dial so often, say so, and stay until `stays` closes. */
+/* Another process dials `count` times, reports it, and stays until `stays` closes. */
 static pid_t dial_from_elsewhere(const char *address, size_t count, int *dialled, int *stays)
 {
     int report[2];
@@ -268,7 +269,7 @@ static pid_t dial_from_elsewhere(const char *address, size_t count, int *dialled
     return pid;
 }
 
-/* The program has a hundred of its own, so that there are fewer left than max_pending. */
+/* The program has a hundred descriptors of its own, so that fewer than max_pending are left. */
 static void strangers_get_no_descriptor_of_the_reserve(void **state)
 {
     (void)state;
@@ -304,7 +305,7 @@ static void strangers_get_no_descriptor_of_the_reserve(void **state)
         }
     }
 
-    assert_true(listener->count > (FIRST_RESERVED - OWN) / 2); /* else it was no flood */
+    assert_true(listener->count > (FIRST_RESERVED - OWN) / 2); /* else there was no flood */
     assert_true(open_descriptors() > FIRST_RESERVED / 2);
     for (size_t i = 0; i < OWN; i++) {
         close(own[i]);

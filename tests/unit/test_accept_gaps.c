@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Several cqs that accept from one listener: none is left empty-handed, and no connection is lost
+/* Several cqs that accept from one listener: none of them starves, and no connection is lost
  * between them. */
 #include "api/accept/listener.h"
 #include "api/accept/pending_connection.h"
@@ -34,7 +34,7 @@ static void clear_scene(struct scene *scene)
     close_pair(&scene->pair);
 }
 
-/* A connector's outcome is taken later. */
+/* Starts a connect, whose outcome the test takes later. */
 static struct rdmux_ep *start_connect(struct pair *pair)
 {
     struct rdmux_ep *ep = NULL;
@@ -50,8 +50,8 @@ static void expect_connected(struct pair *pair, size_t count)
     }
 }
 
-/* Until so many more connections wait at the listener. The caller has the service's lock, so nobody
- * takes them meanwhile. */
+/* Waits until `count` more connections wait at the listener. The caller has the service's lock, so
+ * no thread takes them meanwhile. */
 static void see_arrivals(struct pair *pair, size_t count)
 {
     uint64_t until = now_ms() + PATIENT_MS;
@@ -80,7 +80,7 @@ static void *accept_here(void *argument)
     return NULL;
 }
 
-/* It is asleep, with nothing to do any more, after it was awake since `calls`. */
+/* Waits until the accepting thread sleeps idle, after it was awake since `calls`. */
 static void wait_until_asleep(struct rdmux_cq *cq, uint64_t calls)
 {
     uint64_t until = now_ms() + PATIENT_MS;
@@ -106,7 +106,7 @@ static struct rdmux_ep *finish_accept(struct acceptor *acceptor)
     return acceptor->ep;
 }
 
-/* A connection that introduces itself and then says nothing more. */
+/* Opens a connection that introduces itself and then sends nothing. */
 static int stall(struct pair *pair)
 {
     struct rdmux_hello hello;
@@ -177,7 +177,7 @@ static void a_call_alone_negotiates_all_and_the_next_of_its_cq_returns_them(void
     CHECK_STATUS(rdmux_accept(pair->listener, pair->cq_b, NULL, 0, &none), RDMUX_AGAIN);
     rdmux_service_unlock(pair->fabric_b);
 
-    expect_connected(pair, RDMUX_COUNT_OF(connected)); /* all of them are, with no call under way */
+    expect_connected(pair, RDMUX_COUNT_OF(connected)); /* all are connected, no call is running */
 
     CHECK_STATUS(rdmux_accept(pair->listener, scene.other, NULL, 50, &none), RDMUX_TIMED_OUT);
     for (size_t i = 0; i < RDMUX_COUNT_OF(accepted); i++) {
@@ -286,7 +286,7 @@ static void an_endpoint_has_the_user_of_the_call_that_returns_it(void **state)
     close_pair(&pair);
 }
 
-/* The only connection that the cq has taken. */
+/* Returns the only connection that the cq has taken. */
 static struct rdmux_ep *taken_by(struct rdmux_cq *cq)
 {
     assert_true(has_taken(cq));
@@ -294,8 +294,8 @@ static struct rdmux_ep *taken_by(struct rdmux_cq *cq)
     return RDMUX_CONTAINER(cq->accepting.next, struct rdmux_ep, accept_link);
 }
 
-/* Each side of a pair without threads in turn, until b has said the last that a waits for. a has not
- * read it. */
+/* Progresses both sides of a pair without threads in turn, until b has sent the last message that a
+ * waits for. a has not read it. */
 static struct rdmux_ep *bring_to_commit(struct pair *pair)
 {
     struct rdmux_ep *none = NULL;
@@ -313,8 +313,8 @@ static struct rdmux_ep *bring_to_commit(struct pair *pair)
     }
 }
 
-/* The word that the connector is connected has come, and nobody has read it, when another connection
- * arrives that this call could take with attributes that are none of its. */
+/* The message that the connector is connected has arrived unread, when another connection arrives
+ * that this call could take, with attributes meant for another. */
 static void what_a_committed_connector_has_said_is_read_before_another_is_taken(void **state)
 {
     (void)state;
@@ -324,7 +324,7 @@ static void what_a_committed_connector_has_said_is_read_before_another_is_taken(
     open_sides(&pair, "tcp", MANUAL, MANUAL);
     pair.a = start_connect(&pair);
     struct rdmux_ep *first = bring_to_commit(&pair);
-    int stalled = stall(&pair); /* waits behind it */
+    int stalled = stall(&pair); /* queues after it */
     CHECK_OK(rdmux_listener_next(pair.listener, PATIENT_MS, &peer));
     expect_entry(pair.cq_a, RDMUX_WC_CONNECTED, RDMUX_OK);
     struct pollfd said = { .fd = rdmux_channel_socket(first->channel), .events = POLLIN };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Addresses as text: taken apart, put together, resolved. */
+/* Addresses as text: parsed, formatted, resolved. */
 #include "api/accept/pending_connection.h"
 #include "api/base/address.h"
 #include "api/core/cq.h"
@@ -229,7 +229,7 @@ static void a_name_is_dialled_at_all_its_addresses(void **state)
     assert_non_null(port);
     char named[RDMUX_ADDRESS_MAX];
     (void)snprintf(named, sizeof(named), "localhost%s",
-                   port); /* maybe ::1 first, where nobody listens */
+                   port); /* maybe ::1 first, without a listener */
     memcpy(pair.address, named, sizeof(named));
 
     connect_more(&pair, NULL, &pair.a, &pair.b);

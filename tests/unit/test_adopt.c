@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Sockets of the program: adopted in both roles, given back untouched where there is no path,
- * closed else. */
+/* Sockets of the program: adopted in both roles, given back untouched if there is no path,
+ * otherwise closed. */
 #include "tests/unit/api_pair.h"
 
 #include <errno.h>
@@ -231,7 +231,7 @@ static void an_adopted_endpoint_does_all_that_others_do(void **state)
             CHECK_OK(rdmux_mr_export(mr, &token));
             CHECK_OK(rdmux_write(a, bytes, LENGTH, NULL, remote, 0, CONTEXT(1), RDMUX_PLACED));
             CHECK_STATUS(rdmux_remote_import(a, &token, 0, &other),
-                         RDMUX_IN_PROGRESS); /* a control frame behind much data */
+                         RDMUX_IN_PROGRESS); /* a control frame after much data */
             CHECK_OK(rdmux_read(a, back, LENGTH, NULL, remote, 0, CONTEXT(2), 0));
             CHECK_OK(rdmux_fetch_add(a, &before, NULL, remote, 0, 1, CONTEXT(3), RDMUX_FENCE));
             bool ready = false;
@@ -282,8 +282,8 @@ static void an_adopted_endpoint_ends_with_its_peer(void **state)
     }
 }
 
-/* On a socket that carries data and control the peer's last frame and the end of the bytes come
- * together, if nobody looks in between. */
+/* On a socket that carries data and control, the peer's last frame and the end of the stream arrive
+ * together if no poll comes between them. */
 static void a_shutdown_is_orderly_although_the_peer_closes_at_once(void **state)
 {
     (void)state;
@@ -389,7 +389,7 @@ static void without_a_path_both_get_their_sockets_back_as_they_were(void **state
                 check_looks(scene.sides[i].socket, &before[i]);
                 char byte;
                 assert_int_equal(recv(scene.sides[i].socket, &byte, 1, MSG_DONTWAIT),
-                                 -1); /* nothing of ours is left in it */
+                                 -1); /* no byte of rdmux is left in it */
                 assert_int_equal(errno, EAGAIN);
             }
             int first = scene.sides[0].socket;
@@ -407,7 +407,7 @@ static void without_a_path_both_get_their_sockets_back_as_they_were(void **state
     }
 }
 
-/* Adopts, and where there is no path speaks the program's own protocol at once. */
+/* Adopts, and if there is no path, speaks the program's own protocol at once. */
 static void *adopt_and_speak(void *argument)
 {
     struct adopter *adopter = argument;
@@ -678,7 +678,7 @@ static void a_socket_closed_in_the_middle_takes_the_endpoint_with_it(void **stat
     }
 }
 
-/* rdmux_explain() to a program that adopts what it accepts. */
+/* Calls rdmux_explain() on a program that adopts what it accepts. */
 struct asker {
     struct rdmux_fabric *fabric;
     char address[RDMUX_ADDRESS_MAX];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Wrong arguments of every public function: each is refused as INVALID, by its name, and nothing
- * has changed. */
+/* Wrong arguments of every public function: each is refused as INVALID, the error text names it,
+ * and nothing has changed. */
 #include "api/accept/pending_connection.h"
 #include "api/core/cq.h"
 #include "api/core/ep.h"
@@ -16,10 +16,11 @@
 
 enum { WORD = sizeof(uint64_t) };
 
-/* An address that is no object: what a failing call must replace by NULL. */
+/* An address of no object, which a failing call must replace by NULL. */
 #define NOBODY ((void *)(uintptr_t)0x1000)
 
-/* The call's status is INVALID and its text, apart from the function's own name, has `argument`. */
+/* Checks that the call's status is INVALID, and that its text, apart from the function's own name,
+ * contains `argument`. */
 static void check_invalid(int line, const char *call, enum rdmux_status status, const char *argument)
 {
     if (status != RDMUX_INVALID) {
@@ -74,8 +75,8 @@ static void set_scene(struct scene *scene)
                                RDMUX_ACCESS_LOCAL_WRITE, &scene->strange_mr));
 }
 
-/* Nothing has changed: messages go through, nothing else is there, and nothing lives that was not
- * made. */
+/* Checks that nothing has changed: messages arrive, there is no other entry, and no object is left
+ * that the test has not made. */
 static void clear_scene(struct scene *scene)
 {
     struct rdmux_wc wc;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Authentication by keys and certificates: who gets in, who does not, and what they are told. */
+/* Authentication by keys and certificates: which peers are admitted, which are refused, and the
+ * errors they get. */
 #include "api/core/ep.h"
 #include "api/core/mr.h"
 #include "api/core/remote.h"
@@ -107,7 +108,8 @@ static void an_import_goes_through_the_session_and_a_thousand_do(void **state)
     close_pair(&pair);
 }
 
-/* The socket does not tell of what a record has brought beside a frame. Nobody says anything after. */
+/* The socket does not signal frames that a record has brought beside the first one, and the peer
+ * sends nothing after. */
 static void all_frames_of_a_record_are_read(void **state)
 {
     enum { HEARTBEATS = 100 };
@@ -167,7 +169,7 @@ static void a_listener_shows_who_it_is_before_it_is_accepted(void **state)
     close_pair(&pair);
 }
 
-/* What one side has in its key file, and how a connect ends. */
+/* Connects with these key files; checks how the connect ends. */
 static void check_psk_refusal(const char *keys_a, const char *keys_b, const char *const *peers,
                               size_t peer_count, const char *logged)
 {
@@ -212,8 +214,8 @@ static void an_identity_that_is_not_listed_is_refused(void **state)
                       "\"anna\" is not one of auth.peers");
 }
 
-/* With a key the list is of those that connect: a connector has named its peer by the key that it
- * took. */
+/* A list of keys admits connectors. A connector has already named its peer by the key that it
+ * uses. */
 static void a_connector_may_take_a_key_that_its_own_list_does_not_let_in(void **state)
 {
     static const char *const peers[] = { "bert" };
@@ -238,7 +240,7 @@ static void a_connector_may_take_a_key_that_its_own_list_does_not_let_in(void **
                       "\"anna\" is not one of auth.peers");
 }
 
-/* The text that a connector gets, which is all that it can see. */
+/* Returns the error text of a connector, which is all that it can see. */
 static void refusal_of(const char *keys_a, char out[RDMUX_TEXT_MAX])
 {
     char file[FILE_NAME_MAX];
@@ -395,7 +397,7 @@ static void explain_tells_what_to_set_as_well(void **state)
 
 /* --------------------------------------------------------------------------------- certificates */
 
-/* One authority, a side each with a certificate. */
+/* One authority, and a certificate for each side. */
 struct office {
     struct authority authority;
     struct authority own_a;
@@ -500,7 +502,8 @@ static void a_listed_identity_may_have_any_host(void **state)
     close_office(&office);
 }
 
-/* How side b's certificate does on a socket of the programs', for who names this peer. */
+/* Checks how side b's certificate does on a socket of the program, for a side that names this
+ * peer. */
 static void check_adopted(const struct office *office, const char *peer, enum rdmux_status expected)
 {
     const char *const peers[] = { peer };
@@ -518,7 +521,7 @@ static void check_adopted(const struct office *office, const char *peer, enum rd
         RDMUX_IN_PROGRESS);
     CHECK_STATUS(
         rdmux_adopt(pair.fabric_b, pair.cq_b, sockets[1], RDMUX_ROLE_ACCEPT, NULL, 0, &pair.b),
-        RDMUX_IN_PROGRESS); /* who accepts needs no list */
+        RDMUX_IN_PROGRESS); /* an acceptor needs no list */
 
     expect_entry(pair.cq_a, RDMUX_WC_CONNECTED, expected);
     expect_entry(pair.cq_b, RDMUX_WC_CONNECTED, expected);
@@ -632,7 +635,7 @@ static void name_again(struct authority *own, const char *name, size_t length,
     assert_true(X509_sign(own->certificate, authority->key, EVP_sha256()) > 0);
 }
 
-/* "anna" is let in; "anna" with something behind a NUL is somebody else, and no name at all. */
+/* "anna" is admitted. "anna" followed by NUL and more bytes is another name, and an invalid one. */
 static void a_name_with_control_characters_is_refused(void **state)
 {
     static const struct {
@@ -661,8 +664,8 @@ static void a_name_with_control_characters_is_refused(void **state)
     close_office(&office);
 }
 
-/* A client of OpenSSL's with good papers, that speaks this version of TLS alone, and offers these key
- * exchanges; NULL: those that it likes. */
+/* Connects with an OpenSSL client that has valid certificates, speaks only this version of TLS, and
+ * offers these key exchanges; NULL: OpenSSL's defaults. Tells whether it is admitted. */
 static bool gets_through(const struct pair *pair, const struct authority *own, int version,
                          const char *groups)
 {
@@ -699,7 +702,7 @@ static void older_tls_is_not_spoken(void **state)
     (void)state;
     open_certified_sides(&office, &pair, "IP:127.0.0.1");
 
-    assert_true(gets_through(&pair, &office.own_a, TLS1_3_VERSION, NULL)); /* else it is no test */
+    assert_true(gets_through(&pair, &office.own_a, TLS1_3_VERSION, NULL)); /* sanity check */
     assert_false(gets_through(&pair, &office.own_a, TLS1_2_VERSION, NULL));
 
     close_pair(&pair);

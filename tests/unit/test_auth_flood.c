@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What strangers may cost a listener that authenticates, and whether they keep good ones out. Limits
- * are counted in bytes and connections; of times one decides: how long a good one takes beside ten
- * thousand that are open. */
+/* The cost of unauthenticated clients to a listener that authenticates, and whether they keep good
+ * clients out. Limits are counted in bytes and connections. Only one time is measured: how long a
+ * good connection takes beside ten thousand open ones. */
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
 #include "api/object/offer.h"
@@ -17,7 +17,8 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-/* A sanitizer makes the arithmetic ten times as dear; it looks for other things than numbers. */
+/* A sanitizer makes the arithmetic ten times as slow; it is there for other errors than these
+ * numbers. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { HOSTILE = 1500, AT_A_TIME = 150, PENDING = 1024 };
 #else
@@ -25,13 +26,13 @@ enum { HOSTILE = 10000, AT_A_TIME = 1000, PENDING = 4096 };
 #endif
 
 enum {
-    STRANGER_MAX = 64 << 10, /* bytes that one may cost */
-    SILENT_MAX = 2 << 10,    /* and before its first TLS record is whole */
-    ATTACKED_MS = 4000,      /* a good one while hostile ones come and go */
+    STRANGER_MAX = 64 << 10, /* bytes that one pending connection may cost */
+    SILENT_MAX = 2 << 10,    /* the same before its first TLS record is whole */
+    ATTACKED_MS = 4000,      /* for a good connection during the attack */
     HOSTILE_EACH = 50,       /* for each good one */
 };
-/* AT_A_TIME: hostile connections that are open at once, if there are descriptors. PENDING: the listener's; less where
- * descriptors are few. */
+/* AT_A_TIME: hostile connections open at once, if there are descriptors. PENDING: the listener's
+ * limit, less if descriptors are few. */
 
 /* ------------------------------------------------------------- what OpenSSL allocates is counted */
 
@@ -106,7 +107,8 @@ static size_t cost(struct flood *flood)
     return atomic_load(&flood->meter.bytes) + atomic_load(&openssl_meter.bytes);
 }
 
-/* HELLO of one that claims to have a key, and the first part of a TLS record of 16 KiB. */
+/* Encodes HELLO of a client that claims to have a key, and the first part of a TLS record of 16
+ * KiB. */
 static size_t begin_tls(struct rdmux_fabric *fabric, uint8_t out[256])
 {
     static const uint8_t record[] = { 0x16, 0x03, 0x01, 0x3f, 0xff, 0x01, 0x00, 0x3f, 0xfb };
@@ -119,18 +121,19 @@ static size_t begin_tls(struct rdmux_fabric *fabric, uint8_t out[256])
 
 /* ----------------------------------------------------------------------------------------- tests */
 
-/* What each costs of so many that have said this, and that the listener has read. */
+/* Returns the cost of each of many clients that have sent these bytes, once the listener has read
+ * them. */
 static size_t cost_of_strangers(struct flood *flood, const uint8_t *bytes, size_t size)
 {
     enum { COUNT = 64 };
     int fds[COUNT];
-    check_good_connection(&flood->pair); /* what it leaves behind is not theirs */
+    check_good_connection(&flood->pair); /* the strangers do not pay for what it leaves */
     size_t before = cost(flood);
     for (size_t i = 0; i < COUNT; i++) {
         fds[i] = dial_raw(flood->pair.address);
         say(fds[i], bytes, size);
     }
-    check_good_connection(&flood->pair); /* behind all of them */
+    check_good_connection(&flood->pair); /* after all of them */
     size_t each = (cost(flood) - before) / COUNT;
     for (size_t i = 0; i < COUNT; i++) {
         assert_false(is_dropped(fds[i], 0));
@@ -147,7 +150,7 @@ static void set_length_of_client_hello(uint8_t *opening, uint32_t length)
     }
 }
 
-/* A record of 16 KiB that has the beginning of the longest ClientHello. */
+/* A record of 16 KiB that contains the beginning of the longest ClientHello. */
 static void a_stranger_costs_no_more_than_it_may(void **state)
 {
     enum { RECORD = 5 + 0x3fff };
@@ -179,7 +182,7 @@ static void a_stranger_without_a_whole_record_costs_no_session(void **state)
     close_flood(flood);
 }
 
-/* OpenSSL would make room for it at once. In records of one byte, too. */
+/* OpenSSL would allocate memory for it at once. Also in records of one byte. */
 static void a_stranger_may_not_claim_a_long_client_hello(void **state)
 {
     static const uint32_t lengths[] = { (16 << 10) + 1, 131396, 0xffffff };
@@ -213,7 +216,7 @@ static void a_stranger_may_not_claim_a_long_client_hello(void **state)
     close_flood(flood);
 }
 
-/* A ClientHello of 16,000 bytes, each in a record of its own: what TLS allows would be 96,000 bytes. */
+/* A ClientHello of 16,000 bytes, each in a record of its own: TLS would allow 96,000 bytes. */
 static void a_stranger_may_not_say_more_than_it_may(void **state)
 {
     enum { MESSAGE = 16000, RECORD = 6 };
@@ -276,7 +279,7 @@ static void one_address_does_not_use_up_the_room_of_others(void **state)
     while (book_count(&flood->book, line) < COUNT - LIMIT && now_ms() < until) {
         pause_ms(1);
     }
-    check_good_connection(&flood->pair); /* behind all of them: the listener has seen them */
+    check_good_connection(&flood->pair); /* after all of them: the listener has read them */
     assert_int_equal(book_count(&flood->book, line), COUNT - LIMIT);
     for (size_t i = 0; i < COUNT; i++) {
         assert_int_equal(is_dropped(fds[i], 0), i < COUNT - LIMIT); /* the oldest ones went */
@@ -287,7 +290,7 @@ static void one_address_does_not_use_up_the_room_of_others(void **state)
     close_flood(flood);
 }
 
-/* What hostile ones say, each another. */
+/* What hostile clients send, each another. */
 enum {
     SILENT,
     NO_RDMUX,
@@ -304,7 +307,7 @@ struct speech {
     uint8_t bytes[SPEECH_MAX];
 };
 
-/* What a connector with a key says before it hears anything. */
+/* Encodes the first bytes of a connector with a key, before it has received any. */
 static void make_client_hello(struct rdmux_fabric *fabric, struct speech *speech)
 {
     int sockets[2];
@@ -354,8 +357,9 @@ struct attacker {
     _Atomic bool stop;
 };
 
-/* Is the kernel's backlog more than half full? Where it is full the kernel drops a first packet, which is said again after a
- * second, two and four: that is the kernel's time, and the machine's load decides it. */
+/* Tells whether the kernel's backlog is more than half full. If it is full, the kernel drops a
+ * first packet, which is sent again after one, two and four seconds: that is the kernel's time, and
+ * depends on the machine's load. */
 static bool is_crowded(int listening)
 {
     struct tcp_info info = {
@@ -366,7 +370,8 @@ static bool is_crowded(int listening)
            info.tcpi_unacked > info.tcpi_sacked / 2;
 }
 
-/* HOSTILE connections, at_a_time of which are open, and then more of them until it is told to stop. */
+/* Opens HOSTILE connections, at_a_time of which are open at once, and then more of them until it is
+ * stopped. */
 static void *keep_attacking(void *user)
 {
     struct attacker *attacker = user;
@@ -427,7 +432,7 @@ static void good_ones_connect_while_ten_thousand_attack(void **state)
         good++;
         while (atomic_load(&attacker.made) < good * HOSTILE_EACH &&
                atomic_load(&attacker.made) < HOSTILE) {
-            pause_ms(1); /* what good ones leave behind for a while is not what is measured */
+            pause_ms(1); /* memory that good clients leave for a while is not measured */
         }
     }
 
@@ -447,12 +452,12 @@ static void good_ones_connect_while_ten_thousand_attack(void **state)
 enum {
     WITHIN_MS = 1000, /* a good one */
     RESERVE = 256,    /* descriptors of a process for all else */
-    HOSTS = 50,       /* that the hostile ones come from */
+    HOSTS = 50,       /* addresses of the hostile clients */
     HORDES_MAX = 64,  /* processes: one may be allowed too few descriptors for all */
     GOOD = 10,
 };
 
-/* What a hostile process is told once there is a listener. */
+/* Sent to a hostile process once there is a listener. */
 struct target {
     struct sockaddr_in address;
     struct speech speeches[HOSTILE_KINDS];
@@ -464,7 +469,7 @@ struct horde {
     int report; /* a byte: all are open */
 };
 
-/* In a process of its own, where nothing may fail an assertion. */
+/* Runs in a process of its own, where no assertion may fail. */
 static bool open_hostile(const struct target *target, size_t number)
 {
     struct sockaddr_in here = { .sin_family = AF_INET };
@@ -480,7 +485,7 @@ static bool open_hostile(const struct target *target, size_t number)
            errno == EPIPE || errno == ECONNRESET;
 }
 
-/* A pipe may give it in parts. */
+/* Reads all bytes: a pipe may give them in parts. */
 static bool read_all(int fd, void *out, size_t size)
 {
     for (size_t have = 0; have < size;) {
@@ -511,7 +516,7 @@ static void be_horde(int orders, int report, size_t first, size_t count)
     _exit(0);
 }
 
-/* Before there is a fabric, whose descriptors they would share. */
+/* Forks the processes before there is a fabric, whose descriptors they would share. */
 static size_t raise_hordes(struct horde hordes[HORDES_MAX], size_t allowed)
 {
     size_t each = allowed - RESERVE < HOSTILE ? allowed - RESERVE : HOSTILE;
@@ -525,7 +530,7 @@ static size_t raise_hordes(struct horde hordes[HORDES_MAX], size_t allowed)
         pid_t process = fork();
         assert_true(process >= 0);
         if (process == 0) {
-            for (size_t j = 0; j < i; j++) { /* the others' end is not to wait for ours */
+            for (size_t j = 0; j < i; j++) { /* so that the others' end does not wait for ours */
                 close(hordes[j].orders);
             }
             close(orders[1]);
@@ -576,7 +581,7 @@ static void good_ones_connect_in_a_second_beside_ten_thousand(void **state)
     uint64_t longest = 0;
     (void)state;
     attr.max_pending = (uint32_t)(allowed - RESERVE < PENDING ? allowed - RESERVE : PENDING);
-    attr.hello_timeout_ms = 60000; /* so that none goes by itself */
+    attr.hello_timeout_ms = 60000; /* so that none times out */
     size_t count = raise_hordes(hordes, allowed);
     struct flood *flood = open_flood(&attr);
     size_t before = cost(flood);
@@ -591,7 +596,8 @@ static void good_ones_connect_in_a_second_beside_ten_thousand(void **state)
         struct span span = span_begin();
         connect_more(&flood->pair, NULL, &a, &b);
         uint64_t took = now_ms() - begin;
-        /* By itself it takes milliseconds; one that is not preferred waits for a minute, as the others do. */
+        /* Alone it takes milliseconds; one that is not preferred waits for a minute, as the others
+         * do. */
         check_span("a good connection beside ten thousand", span, 0,
                    (uint64_t)8 * WITHIN_MS * SLACK);
         longest = took > longest ? took : longest;
@@ -605,7 +611,7 @@ static void good_ones_connect_in_a_second_beside_ten_thousand(void **state)
         "ones took %llu ms; a hostile one costs %zu bytes\n",
         (int)HOSTILE, count, held, (int)GOOD, (unsigned long long)longest, each);
     assert_true(held <= attr.max_pending + RESERVE);
-    assert_true(held >= attr.max_pending / 2); /* else it was no flood */
+    assert_true(held >= attr.max_pending / 2); /* else there was no flood */
     assert_true(each <= STRANGER_MAX);
     end_hordes(hordes, count);
     close_flood(flood);

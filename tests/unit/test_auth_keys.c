@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Key files, and what a fabric says of options that do not do. */
+/* Key files, and the errors of a fabric for unusable options. */
 #include "api/core/fabric.h"
 #include "tests/unit/auth_scene.h"
 
@@ -212,7 +212,7 @@ static void a_certificate_needs_its_own_key(void **state)
     free_certificate(&authority);
 }
 
-/* Each allocation of a fabric that authenticates fails once, and nothing is left. */
+/* Each allocation of a fabric that authenticates fails once, and nothing leaks. */
 static void without_memory_a_fabric_does_not_open_and_leaks_nothing(void **state)
 {
     char file[FILE_NAME_MAX];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Somebody on the path between two that authenticate; paths that are not encrypted; sockets that
- * join who have not authenticated. */
+/* A man in the middle between two peers that authenticate; paths that are not encrypted; data
+ * sockets that join without authentication. */
 #include "api/accept/pending_connection.h"
 #include "api/core/ep.h"
 #include "api/core/mr.h"
@@ -17,7 +17,7 @@ static struct rdmux_fabric_auth keys_of_anna(char file[FILE_NAME_MAX])
 
 /* ------------------------------------------------------------------------------------ tampering */
 
-/* Connects through somebody who changes one byte of the connector's stream, or of the
+/* Connects through a man in the middle that changes one byte of the connector's stream, or of the
  * acceptor's. */
 static void check_tampering(size_t from_connector_at, size_t from_acceptor_at)
 {
@@ -52,7 +52,7 @@ static void check_tampering(size_t from_connector_at, size_t from_acceptor_at)
         fail_msg("byte %zu of the connector, %zu of the acceptor changed: connected",
                  from_connector_at, from_acceptor_at);
     }
-    assert_true(atomic_load(&middle.changed) > 0); /* else it is no test */
+    assert_true(atomic_load(&middle.changed) > 0); /* else the test proves nothing */
     CHECK_OK(rdmux_ep_close(ep));
     stop_middle(&middle);
     close_pair(&pair);
@@ -86,12 +86,12 @@ static void whoever_changes_the_tls_handshake_stops_it(void **state)
 static void whoever_changes_an_offer_stops_it(void **state)
 {
     (void)state;
-    /* Behind HELLO in clear, some 500 bytes of TLS's handshake and HELLO again. */
+    /* After HELLO in clear, some 500 bytes of the TLS handshake, and HELLO again. */
     check_tampering(700, SIZE_MAX);
     check_tampering(800, SIZE_MAX);
 }
 
-/* A connection passes whoever only listens, and the secrets do not. */
+/* A connection succeeds through an eavesdropper, which learns no secret. */
 static void whoever_listens_learns_no_secret(void **state)
 {
     static struct middle middle;
@@ -132,7 +132,7 @@ static void whoever_listens_learns_no_secret(void **state)
 
 /* ------------------------------------------------------------------------ speaking in the clear */
 
-/* An opening in clear, as a connector without authentication says it, whatever methods it
+/* Sends an opening in clear, as a connector without authentication does, whatever methods it
  * claims. */
 static void check_clear_opening(uint32_t methods)
 {
@@ -194,7 +194,7 @@ static void an_adopted_socket_authenticates_or_ends(void **state)
     close_pair(&pair);
 }
 
-/* Both sides adopt; the paths decide what becomes of it. */
+/* Both sides adopt; the paths decide the outcome. */
 static void adopt_both(struct pair *pair, int sockets[2])
 {
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
@@ -394,7 +394,7 @@ static void a_demand_for_encryption_removes_what_is_not_encrypted(void **state)
 {
     (void)state;
     check_encryption("shm,tcp", true, true, "none", "tcp", true);
-    check_encryption("shm,tcp", false, false, "none", "shm", false); /* else it is no test */
+    check_encryption("shm,tcp", false, false, "none", "shm", false); /* a sanity check */
 }
 
 static void a_demand_of_either_side_is_enough(void **state)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The build itself: what was compiled is the version that the project says it is. */
+/* The build itself: the compiled version is the version of the project. */
 #include <rdmux/rdmux.h>
 
 #include <setjmp.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What a rule's cases come to: a rule that is advertised and was not exercised fails, one that the path
- * cannot show is not advertised, and one whose cases were not asked for was not run. */
+/* The verdict on a rule from its cases. A rule that is advertised and was not exercised fails. A
+ * rule that the path cannot show is not advertised. A rule whose cases were not requested was not
+ * run. */
 #include "tools/conformance.h"
 
 #include <setjmp.h>
@@ -11,8 +12,8 @@
 
 #define ALL_CAPS ((uint64_t)RDMUX_CAP_TARGET_PASSIVE * 2 - 1)
 
-/* Rule 2.1 has a case that takes messages, 6.1 one that takes messages and one that takes none; 2.11
- * needs atomics itself, 10.1 does not. */
+/* Rule 2.1 has a case that takes messages. Rule 6.1 has one that takes messages and one that takes
+ * none. Rule 2.11 itself needs atomics, 10.1 does not. */
 enum { MESSAGES, MIXED, WRITES, ATOMICS, LATE, CASES };
 
 static const struct conformance_case the_cases[CASES] = {
@@ -31,8 +32,8 @@ struct ran {
     struct case_result results[CASES];
 };
 
-/* A run on a path with these capabilities of the cases in `chosen`, a bit each: what can be shown
- * passes, the rest is refused. */
+/* A run, on a path with these capabilities, of the cases in `chosen`, one bit each: cases that the
+ * path can show pass, the others are refused. */
 static struct ran run_of(uint64_t caps, unsigned chosen)
 {
     struct ran run = { .provider = { .name = "test",

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The generated cases of the conformance suite: the walk of their table covers what it says. */
+/* The generated cases of the conformance suite: the walk of their table covers all that it
+ * promises. */
 #include "tests/conformance/generate.h"
 #include "tests/conformance/generated.h"
 
@@ -25,8 +26,8 @@ static bool is(const struct row *row, unsigned dimension, unsigned value)
     return row->values[dimension] == value;
 }
 
-/* Value 1 of the first goes with value 2 of the last alone, and that never with 3 of the third: so 1
- * of the first and 3 of the third exclude each other, which no constraint says directly. */
+/* Value 1 of the first goes only with value 2 of the last, which never goes with 3 of the third. So
+ * 1 of the first and 3 of the third exclude each other, which no constraint says directly. */
 static bool small_allowed(const struct row *row)
 {
     const bool last_is_chosen = row->values[3] != GENERATE_ANY;
@@ -110,7 +111,7 @@ static void a_table_without_an_allowed_row_has_none(void **state)
 
 /* ------------------------------------------------------------------------ the table of the cases */
 
-/* Whether a row with these values can be completed; refused ones too, or not. */
+/* Tells whether a row with these values can be completed, with or without refused rows. */
 static bool can_be(const struct row *given, bool refused_too)
 {
     struct row row = *given;
@@ -131,7 +132,7 @@ static bool can_be(const struct row *given, bool refused_too)
     return next == DIM_COUNT;
 }
 
-/* One for each pair of values of two dimensions. */
+/* One element for each pair of values of two dimensions. */
 struct pairs {
     bool taken[DIM_COUNT][GENERATE_VALUES_MAX][DIM_COUNT][GENERATE_VALUES_MAX];
     bool any[DIM_COUNT][GENERATE_VALUES_MAX][DIM_COUNT][GENERATE_VALUES_MAX];
@@ -174,8 +175,8 @@ static void check_pairs(const struct pairs *pairs, unsigned op)
     }
 }
 
-/* A pair stands in a row that is carried out if there is one; a row that is refused covers nothing
- * but its refusal. */
+/* A pair appears in a row that is carried out if there is one; a refused row covers only its
+ * refusal. */
 static void every_pair_of_choices_of_every_operation_is_walked(void **state)
 {
     (void)state;

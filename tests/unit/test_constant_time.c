@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What is compared with a secret takes as many instructions wherever it differs, so that nobody finds the
- * secret byte by byte. Counted by the processor's single step (x86-64). */
+/* A comparison with a secret takes as many instructions wherever it differs, so that no peer can
+ * find the secret byte by byte. Counted by the processor's single step (x86-64). */
 #include "api/object/mr.h"
 #include "negotiation/path_secret.h"
 #include "tests/unit/api_pair.h"
@@ -20,8 +20,8 @@ static volatile sig_atomic_t counts;
 int __real_memcmp(const void *a, const void *b, size_t size);
 int __wrap_memcmp(const void *a, const void *b, size_t size);
 
-/* Vectors hide where it stops from who counts instructions, not from who has a clock. Four bytes are
- * what tells a token from another kind of bytes. */
+/* Vector instructions hide where a comparison stops from an instruction count, but not from a
+ * clock. A comparison of four bytes distinguishes a token from other kinds of bytes. */
 int __wrap_memcmp(const void *a, const void *b, size_t size)
 {
     if (counts != 0 && size > 4) {
@@ -36,7 +36,7 @@ static void on_step(int signal)
     steps = steps + 1;
 }
 
-/* From its return on, or until it is raised, instructions stop one by one. */
+/* From its return on, or until the signal is raised again, instructions stop one by one. */
 static void on_switch(int signal, siginfo_t *info, void *context)
 {
     greg_t *flags = &((ucontext_t *)context)->uc_mcontext.gregs[REG_EFL];
@@ -54,7 +54,7 @@ static int handle_signals(void **state)
     return sigaction(SIGTRAP, &step, NULL) != 0 || sigaction(SIGUSR1, &change, NULL) != 0 ? -1 : 0;
 }
 
-/* How many instructions `compare` takes on two that differ in one byte. */
+/* Counts the instructions that `compare` takes on two values that differ in one byte. */
 static int count(bool (*compare)(const uint8_t *bytes), const uint8_t *bytes)
 {
     steps = 0;

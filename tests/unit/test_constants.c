@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What the providers without a device say of their paths: the constants that rank them choose as
+/* The constants that providers without a device report for their paths: ranking by them chooses as
  * the measurements in docs/performance would. */
 #include "negotiation/match.h"
 #include "shm/shm_provider.h"
@@ -61,7 +61,7 @@ static void add_adapter(struct rdmux_offer *offer, uint64_t gigabits)
     path->path.bandwidth = gigabits * gigabit;
 }
 
-/* Which provider comes first between two processes of a host with such an adapter. */
+/* Returns the provider that ranks first between two processes of a host with such an adapter. */
 static const char *first_on_one_host(uint64_t gigabits, uint64_t size)
 {
     static char name[RDMUX_NAME_MAX];

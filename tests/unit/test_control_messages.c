@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What a peer may say on the control channel of a connected endpoint, and what becomes of one that
- * says something else. b speaks, over the real channel. */
+/* Which messages a peer may send on the control channel of a connected endpoint, and what happens
+ * to a peer that sends others. Endpoint b sends them over the real channel. */
 #include "api/progress/cq_owner.h"
 #include "api/session/control.h"
 #include "tests/unit/api_pair.h"
@@ -27,7 +27,7 @@ static void say_message(struct pair *pair, const struct rdmux_message *message)
     say_frame(pair, frame, rdmux_message_encode(message, frame));
 }
 
-/* a's endpoint ends with this, and its text has this part. */
+/* Checks that a's endpoint ends with this status, and that its text has this part. */
 static void check_end(struct pair *pair, enum rdmux_status expected, const char *part)
 {
     struct rdmux_ep_info info = RDMUX_EP_INFO_INIT;
@@ -107,7 +107,8 @@ static void what_a_peer_tells_of_its_end_is_passed_on(void **state)
     check_message_ends(&end, RDMUX_PEER_GONE, "tired");
 }
 
-/* A peer that was refused something ends, and may tell so before the refusal was looked at here. */
+/* A peer whose request was refused ends, and may report its end before the refusal is processed
+ * here. */
 static void what_the_path_said_before_counts(void **state)
 {
     (void)state;
@@ -125,7 +126,7 @@ static void what_the_path_said_before_counts(void **state)
     }
 }
 
-/* Answers that nobody waits for come when an endpoint closes a region that it asked for. */
+/* When an endpoint closes a region that it asked for, answers arrive that no call waits for. */
 static void what_concerns_nobody_is_passed_over(void **state)
 {
     (void)state;
@@ -152,7 +153,7 @@ static void what_concerns_nobody_is_passed_over(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- said again */
+/* ---------------------------------------------------------------------------- repeated messages */
 
 /* How many bytes of the control channel wait for b, which does not look at them. */
 static size_t bytes_for_b(const struct pair *pair)
@@ -163,7 +164,8 @@ static size_t bytes_for_b(const struct pair *pair)
     return size < 0 ? 0 : (size_t)size;
 }
 
-/* Behind a channel that was lost REVOKE is said once more. REVOKED says that nothing uses the region, so it waits for what does. */
+/* After the loss of a channel, REVOKE is sent again. REVOKED says that no request uses the region,
+ * so it waits for the requests that do. */
 static void a_revocation_said_again_is_answered_when_nothing_is_under_way(void **state)
 {
     (void)state;
@@ -210,7 +212,7 @@ static void a_revocation_said_again_is_answered_when_nothing_is_under_way(void *
 
 enum { BIT = 256, UNREAD = 1 << 20, ROUNDS = 40000, ROOM_MAX = 4 << 20 };
 
-/* A peer that never reads all that waits for it, and goes on asking. */
+/* A peer that never reads all that waits for it, and keeps asking. */
 static void a_slow_reader_costs_what_waits_for_it_and_no_more(void **state)
 {
     (void)state;

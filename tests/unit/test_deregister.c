@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Whom a deregistration waits for, and who does the work meanwhile. The owner's clock stands still, so
- * its service thread never finds that the program is away: what is done, the caller does. */
+/* Which users a deregistration waits for, and which thread does the work meanwhile. The owner's
+ * clock stands still, so its service thread never finds that the program is away. The caller does
+ * all the work. */
 #include "api/object/mr.h"
 #include "api/object/revoke.h"
 #include "tests/unit/api_pair.h"
@@ -78,7 +79,7 @@ static struct rdmux_remote *import(struct scene *scene, const struct rdmux_token
     struct rdmux_wc none;
     uint64_t until = now_ms() + PATIENT_MS;
     CHECK_STATUS(rdmux_remote_import(scene->pair.a, token, 0, &remote), RDMUX_IN_PROGRESS);
-    /* The answer may come by the service thread: then the entry alone tells it. */
+    /* The service thread may handle the answer: then only the entry reports it. */
     while (rdmux_cq_poll(scene->pair.cq_a, &wc, 1) == 0) {
         assert_true(now_ms() < until);
         assert_int_equal(rdmux_cq_poll(scene->pair.cq_b, &none, 1), 0);
@@ -94,7 +95,7 @@ static bool has_importer(struct scene *scene)
     return rdmux_mr_has_importer(scene->pair.fabric_b, scene->pair.b->id, RDMUX_ACCESS_REMOTE_READ);
 }
 
-/* The peer's word comes over the control channel. */
+/* The peer's message comes over the control channel. */
 static void await_no_importer(struct scene *scene)
 {
     uint64_t until = now_ms() + PATIENT_MS;
@@ -120,7 +121,7 @@ static void check_caller_works(const char *paths)
     assert_int_equal(pthread_join(scene.thread, NULL), 0);
     struct rdmux_remote_info info = RDMUX_REMOTE_INFO_INIT;
     CHECK_OK(rdmux_remote_info(remote, &info));
-    assert_int_equal(info.status, RDMUX_DENIED); /* it was told */
+    assert_int_equal(info.status, RDMUX_DENIED); /* it got the report */
     assert_int_equal(book_count(&scene.book, "did not answer"), 0);
     assert_int_equal(atomic_load(&scene.pair.cq_b->revocations), 0);
     check_message(scene.pair.a, scene.pair.cq_a, scene.pair.b, scene.pair.cq_b, 7);
@@ -155,7 +156,7 @@ static void who_has_closed_all_its_imports_is_no_importer(void **state)
     rdmux_remote_close(one);
     await_no_importer(&scene);
 
-    /* Nobody polls the peer: it would not answer. */
+    /* No call polls the peer, so it would not answer. */
     rdmux_mr_deregister(mr);
     assert_int_equal(book_count(&scene.book, "did not answer"), 0);
     close_scene(&scene);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What the core does for devices: keys for unregistered buffers, pieces of long requests, ends. */
+/* What the core does for devices: keys for unregistered buffers, segmenting of long requests,
+ * endpoint ends. */
 #include "tests/unit/device_scene.h"
 #include "tests/unit/fair_time.h"
 
@@ -15,8 +16,8 @@
 
 /* ----------------------------------------------------------------------------------------- keys */
 
-/* What a fenced request sends is there, although nobody has taken the read's entry. Of a read without
- * a copy it would be the device's to order the two. */
+/* A fenced request sends the bytes of the read before it, although the read's entry is not taken.
+ * For a read without a copy, the device would have to order the two. */
 static void check_fence_behind_read(struct scene *scene, struct rdmux_mr *mr, uint32_t access)
 {
     enum { LENGTH = 1000 };
@@ -40,8 +41,8 @@ static void check_fence_behind_read(struct scene *scene, struct rdmux_mr *mr, ui
     expect_entry(scene->pair.cq_a, RDMUX_WC_WRITE, RDMUX_OK);
 }
 
-/* A region that the peer's device may not write is read into through a key of the core's; one that
- * it may write, as it is. */
+/* A read into a region that the peer's device may not write uses a key of the core's; a read into
+ * one that it may write uses the region's own. */
 static void a_device_gets_no_right_to_a_region_that_is_no_sink(void **state)
 {
     (void)state;
@@ -77,7 +78,7 @@ static void a_device_gets_no_right_to_a_region_that_is_no_sink(void **state)
     clear_scene(&scene);
 }
 
-/* More than fits into the memory for copies at a time, of which nobody has to hear. */
+/* More requests without completions than fit into the memory for copies at a time. */
 static void silent_requests_make_room_for_those_behind_them(void **state)
 {
     (void)state;
@@ -123,7 +124,7 @@ static void check_fence(uint32_t flags)
     clear_scene(&scene);
 }
 
-/* What was read goes on, although nobody has taken the read's entry. */
+/* The bytes read are forwarded, although the read's entry is not taken. */
 static void a_fenced_request_sends_what_was_read_before_it(void **state)
 {
     (void)state;
@@ -169,7 +170,7 @@ static void a_receive_that_nothing_met_is_left_alone(void **state)
     assert_memory_equal(bytes, before, sizeof(bytes));
 }
 
-/* The second request has to wait for its key, the first one does not. */
+/* The second request has to wait for its key; the first does not. */
 static void a_request_that_waits_keeps_none_before_it(void **state)
 {
     (void)state;
@@ -231,7 +232,7 @@ static void a_very_long_write_goes_in_pieces(void **state)
     clear_scene(&scene);
 }
 
-/* However short a peer says that messages are. */
+/* An atomic is not segmented, however short the peer's messages are. */
 static void an_atomic_stays_whole(void **state)
 {
     (void)state;
@@ -283,7 +284,7 @@ static void a_request_of_which_pieces_are_given_is_in_doubt(void **state)
 
 /* -------------------------------------------------------------------------------------- the end */
 
-/* The entries are taken one by one, so that the failure was told before the endpoint knows. */
+/* Takes the entries one by one, so that the failure is reported before the endpoint knows of it. */
 static void no_success_follows_a_failure(void **state)
 {
     (void)state;
@@ -320,13 +321,13 @@ static void a_shutdown_whose_flush_failed_is_none(void **state)
     clear_scene(&scene);
 }
 
-/* The device says that the flush failed, and nothing of the path. */
+/* The device reports that the flush failed, but no failure of the path. */
 static void a_shutdown_whose_flush_alone_failed_is_none(void **state)
 {
     (void)state;
     struct scene scene;
     struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
-    attr.liveness_ms = 1000; /* so long what the peer may still say is waited for */
+    attr.liveness_ms = 1000; /* timeout of the peer's last messages */
     memset(&scene, 0, sizeof(scene));
     open_sides(&scene.pair, "tcp", RDMUX_FABRIC_NO_SERVICE_THREAD, 0);
     make_device(scene.pair.fabric_a, 0, 0);
@@ -341,11 +342,11 @@ static void a_shutdown_whose_flush_alone_failed_is_none(void **state)
     }
     assert_int_equal(wc.opcode, RDMUX_WC_DISCONNECTED);
     assert_int_equal(wc.status, RDMUX_PEER_GONE);
-    assert_true(rounds > 10); /* no call waits for what the peer may still say */
+    assert_true(rounds > 10); /* no call waits for the peer's last messages */
     clear_scene(&scene);
 }
 
-/* What the two sides do only their own calls do. */
+/* Both sides progress only by their own calls. */
 static void set_still_scene(struct scene *scene)
 {
     memset(scene, 0, sizeof(*scene));
@@ -402,8 +403,8 @@ static void a_denied_access_is_told_in_time(void **state)
 
 enum { REVOCATION_MS = 100 }; /* the longest that an answer of the peer's is waited for */
 
-/* The device goes on answering reads when a key is invalid, until it is polled once, or for ever; b
- * imports from it. Another pair does not. */
+/* The device keeps answering reads after a key is invalid, until it is polled once, or for ever. b
+ * imports from it; another pair does not. */
 static void set_lingering_scene(struct scene *scene, bool for_ever, struct rdmux_ep **other_a,
                                 struct rdmux_ep **other_b)
 {
@@ -437,7 +438,7 @@ static void check_that_it_lives(struct scene *scene, struct rdmux_ep *from, stru
     assert_int_equal(received, sent);
 }
 
-/* The revocation is over: nothing is under way. Only on a machine that is late it may have cost the
+/* The revocation is over, and no request is in flight. Only on a slow machine may it have cost the
  * endpoint. */
 static void check_read_no_more(struct scene *scene, struct span span)
 {
@@ -478,7 +479,7 @@ static void a_deregistered_region_is_read_no_more(void **state)
     clear_lingering_scene(&scene, others);
 }
 
-/* Its device knows that not everything has come to the peer. */
+/* The device knows that some bytes have not reached the peer. */
 static void a_revocation_that_finds_a_broken_path_ends_its_endpoint(void **state)
 {
     (void)state;
@@ -535,8 +536,9 @@ static void who_reads_on_is_ended_and_nobody_else(void **state)
 
 /* --------------------------------------------------------------------------------------- memory */
 
-/* Connects, asking for keys if that went well. Returns whether everything did. The listener is its own: of a
- * connection that fails late the acceptor has a good one, which the next call would get. */
+/* Connects, and asks for keys if that succeeded. Returns whether everything succeeded. It has its
+ * own listener: of a connection that fails late, the acceptor has a good one, which the next call
+ * would get. */
 static bool connect_short_of_memory(struct pair *pair, struct rdmux_fabric *fabric,
                                     struct rdmux_cq *cq, struct rdmux_ep **a)
 {
@@ -574,7 +576,7 @@ static bool connect_short_of_memory(struct pair *pair, struct rdmux_fabric *fabr
     return connected;
 }
 
-/* Whichever allocation of the connecting side fails, nothing is left. */
+/* Whichever allocation of the connecting side fails, nothing leaks. */
 static void a_failed_allocation_leaves_nothing(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What a fabric does with the events of its devices: tells them in its log, and opens a device
- * anew that had gone. The device is tcp with a descriptor. */
+/* How a fabric handles the events of its devices: it logs them, and reopens a device that has gone.
+ * The device is tcp with an event descriptor. */
 #include "tests/unit/api_pair.h"
 
 #include "providers/registry.h"
@@ -58,7 +58,7 @@ static void tell(uint32_t reason, const char *text)
     assert_int_equal(write(device.fd, &one, sizeof(one)), sizeof(one));
 }
 
-/* a has the device, and makes progress by its calls alone. */
+/* Endpoint a has the device, and progresses only by its calls. */
 static void set_scene(struct pair *pair, struct book *book)
 {
     memset(pair, 0, sizeof(*pair));
@@ -231,7 +231,7 @@ static void a_cq_without_a_place_for_one_more_device_says_so(void **state)
     clear_scene(&pair);
 }
 
-/* A descriptor that is readable for nothing costs a look and wakes nobody. */
+/* A descriptor that is readable without an event costs one check and wakes no thread. */
 static void an_event_that_is_none_is_nothing(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The flush that a shutdown posts, where the device does not take it. */
+/* The flush that a shutdown posts, on a device that does not take it. */
 #include "tests/unit/device_scene.h"
 
 static struct refusal {

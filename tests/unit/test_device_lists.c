@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What the core does for devices: lists of more pieces than they take, and shared receives that they
- * match. */
+/* What the core does for devices: scatter/gather lists longer than the device takes, and shared
+ * receives that the device matches. */
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
 #include "api/core/srq.h"
@@ -14,7 +14,7 @@
 
 /* --------------------------------------------------------------------------------------- lists */
 
-/* A device that takes two pieces gets lists of four; the endpoint has fences of its own kind. */
+/* A device that takes two pieces gets lists of four; the endpoint has this kind of fence. */
 static void check_long_lists(uint32_t fence, size_t piece)
 {
     static struct list from;
@@ -35,7 +35,7 @@ static void check_long_lists(uint32_t fence, size_t piece)
         assert_int_equal(there[i], 10 + i / piece);
     }
 
-    /* The fenced one sends what the one before it reads, before anybody takes an entry. */
+    /* The fenced request sends the bytes read by the one before it, before any entry is taken. */
     post_list(scene.pair.a, &to, RDMUX_OP_READ, 0, scene.remote);
     struct rdmux_wr wr = { .op = RDMUX_OP_WRITE,
                            .flags = RDMUX_FENCE | RDMUX_PLACED,
@@ -50,7 +50,7 @@ static void check_long_lists(uint32_t fence, size_t piece)
     check_list(&to, 10);
     expect_entry(scene.pair.cq_a, RDMUX_WC_WRITE, RDMUX_OK);
 
-    /* The same with a fenced one that the device takes as it is, in one batch. */
+    /* The same with a fenced request that the device takes unchanged, in one batch. */
     memset(there, 99, half);
     struct rdmux_wr wrs[] = { wr, wr };
     wrs[0].op = RDMUX_OP_READ;
@@ -112,7 +112,7 @@ static void messages_have_lists_of_any_length(void **state)
     clear_scene(&scene);
 }
 
-/* Keeps the worker from what was given to it later. */
+/* Holds the worker thread back from jobs that are queued later. */
 struct gate {
     struct rdmux_job job;
     sem_t passed;
@@ -135,7 +135,8 @@ static void send_worker_to(struct gate *gate, struct rdmux_fabric *fabric, unsig
     rdmux_worker_run(fabric, &gate->job);
 }
 
-/* The worker has the list before it when the endpoint is closed, and the bytes are gone. */
+/* The list still waits for the worker thread when the endpoint is closed and the bytes are
+ * freed. */
 static void bytes_of_a_list_are_free_once_the_endpoint_is_closed(void **state)
 {
     (void)state;
@@ -161,7 +162,7 @@ static void bytes_of_a_list_are_free_once_the_endpoint_is_closed(void **state)
     send_worker_to(&behind, scene.pair.fabric_a, 1);
     CHECK_OK(rdmux_ep_close(scene.pair.a));
     scene.pair.a = NULL;
-    assert_int_equal(mprotect(bytes, size, PROT_NONE), 0); /* whoever looks is caught */
+    assert_int_equal(mprotect(bytes, size, PROT_NONE), 0); /* any access faults */
     assert_int_equal(sem_post(&gate.open), 0);
     while (sem_wait(&behind.passed) != 0) {
     }
@@ -176,7 +177,8 @@ static uint32_t state_of(struct rdmux_ep *ep)
     return info.state;
 }
 
-/* Nobody could help, so the wish itself is refused, and the text says which. */
+/* Nothing could shorten the list for the device, so the attribute itself is refused, and the text
+ * names it. */
 static void a_device_that_needs_no_keys_is_not_asked_for_longer_lists(void **state)
 {
     (void)state;
@@ -214,7 +216,7 @@ static void receive_shared(struct rdmux_ep *ep, uint64_t length)
     rdmux_cq_leave(ep->cq);
 }
 
-/* An endpoint has ended with a message that nobody took, and the SRQ goes to another path. */
+/* An endpoint has ended with a message that was not taken, and the SRQ goes to another path. */
 static void a_shared_receive_outlives_the_device(void **state)
 {
     (void)state;
@@ -262,7 +264,7 @@ static void a_shared_receive_outlives_the_device(void **state)
     assert_false(device.keyless);
 }
 
-/* One that the device does not take as it is goes through memory of ours, or is refused. */
+/* A receive that the device does not take unchanged goes through a bounce buffer, or is refused. */
 static void a_shared_receive_has_a_list_of_any_length(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Endpoints as objects: their attributes, and what every call says at every stage of their life. */
+/* Endpoints as objects: their attributes, and the result of every call at every stage of their
+ * life. */
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/core/mr.h"
@@ -55,7 +56,8 @@ static struct rdmux_ep_attr attr_with(const struct bad_value *bad)
     return attr;
 }
 
-/* Every call that takes these attributes refuses them, names the field and changes nothing. */
+/* Checks that every call that takes these attributes refuses them, names the field and changes
+ * nothing. */
 static void check_refused(struct scene *scene, const struct rdmux_ep_attr *attr,
                           enum rdmux_status expected, const char *name)
 {

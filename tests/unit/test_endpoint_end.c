@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* How endpoints end: by close at any moment, by shutdown, with their listener or cq, and where
- * memory runs out. */
+/* How endpoints end: by close at any moment, by shutdown, with their listener or cq, and on
+ * allocation failure. */
 #include "api/accept/pending_connection.h"
 #include "api/core/cq.h"
 #include "api/core/ep.h"
@@ -33,7 +33,7 @@ enum who {
     WHO_COUNT,
 };
 
-/* A connection is made; after so many steps somebody gives up. Returns whether it was there by
+/* Makes a connection; after so many steps one side gives up. Returns whether it was connected by
  * then. */
 static bool close_after(struct scene *scene, unsigned steps, enum who who)
 {
@@ -141,7 +141,7 @@ static void both_sides_may_shut_down_at_once(void **state)
             } else {
                 CHECK_STATUS(rdmux_ep_shutdown(pair->a, 0), RDMUX_IN_PROGRESS);
                 CHECK_STATUS(rdmux_ep_shutdown(pair->b, 0), RDMUX_IN_PROGRESS);
-                check_posts(pair->a, RDMUX_INVALID); /* too late, it says so */
+                check_posts(pair->a, RDMUX_INVALID); /* too late, reported as such */
 
                 expect_entry(pair->cq_a, RDMUX_WC_DISCONNECTED, RDMUX_OK);
                 expect_entry(pair->cq_b, RDMUX_WC_DISCONNECTED, RDMUX_OK);
@@ -164,7 +164,7 @@ static void who_shuts_down_after_the_peer_has_done_so_is_told_ok_and_gets_no_eve
         set_scene(&scene, all_paths[i], 0);
         struct pair *pair = &scene.pair;
         connect_more(pair, NULL, &pair->a, &pair->b);
-        /* b's service thread answers; b has not looked yet. */
+        /* b's service thread answers; b has not polled yet. */
         CHECK_OK(rdmux_ep_shutdown(pair->a, PATIENT_MS));
 
         CHECK_OK(rdmux_ep_shutdown(pair->b, PATIENT_MS));

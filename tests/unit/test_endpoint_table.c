@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The endpoints of a cq, by id and by time: what a round of timers looks at is what is due, however
- * many endpoints there are. */
+/* The endpoint table of a cq, by id and by time: a round of timers looks only at endpoints that are
+ * due, however many there are. */
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
@@ -20,7 +20,7 @@ enum {
     FIRST_ID = 7,
 };
 
-/* An endpoint with what the test wants of it; deadline_ns is what the endpoint says. */
+/* An endpoint with the fields that the test needs; deadline_ns is what the endpoint reports. */
 struct member {
     struct rdmux_ep ep;
     uint64_t deadline_ns;

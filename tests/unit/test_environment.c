@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What a user sets from outside: RDMUX_LOG and RDMUX_PATHS, which a program's own filters can only
- * narrow; and a listener's filter, which cuts that of who accepts. */
+/* Settings from the environment: RDMUX_LOG and RDMUX_PATHS, which a program's own filters can only
+ * narrow; and a listener's filter, which narrows the acceptor's. */
 #include "tests/unit/api_pair.h"
 
 #include "negotiation/filter.h"
@@ -31,7 +31,8 @@ static enum rdmux_status open_outside(const char *paths, struct book *book, uint
     return rdmux_fabric_open(&attr, out);
 }
 
-/* Setting `name` to this value makes fabrics fail, and the text has all these parts. */
+/* Checks that fabrics fail if `name` is set to this value, and that the text has all these
+ * parts. */
 static void check_refused(const char *name, const char *value, enum rdmux_status expected,
                           const char *part, const char *remedy)
 {
@@ -87,7 +88,7 @@ static void the_log_of_the_environment_is_appended_to_its_file(void **state)
     }
     assert_null(strstr(text, "nobody asked"));
     assert_int_equal(stat(path, &file), 0);
-    assert_int_equal(file.st_mode & 0777, 0600); /* names hosts, and is nobody else's business */
+    assert_int_equal(file.st_mode & 0777, 0600); /* names hosts, so it is private */
     assert_int_equal(unlink(path), 0);
     assert_int_equal(rmdir(folder), 0);
     assert_int_equal(unsetenv("RDMUX_LOG"), 0);
@@ -128,7 +129,8 @@ static void a_log_that_cannot_be_is_an_error_and_not_silence(void **state)
 
 /* -------------------------------------------------------------------------------------- filters */
 
-/* Whether the fabric would use this provider; its paths that are left out say by what. */
+/* Tells whether the fabric would use this provider. The text of a path left out says which setting
+ * excluded it. */
 static bool is_usable(struct rdmux_fabric *fabric, const char *provider)
 {
     struct rdmux_path_info paths[PATHS_MAX];
@@ -204,12 +206,13 @@ static void who_ignores_the_environment_is_not_stopped_by_it(void **state)
 
 /* ------------------------------------------------------------- programs with rights of their own */
 
-/* What this program says of itself when it is executed once more, with OPEN_ONLY. */
+/* What this program reports of itself when it is executed again with OPEN_ONLY. */
 enum { HEARD = 1, HAS_RIGHTS = 2 };
 #define OPEN_ONLY "--open-only"
 static const char absent_folder[] = "/no/such/folder";
 
-/* HEARD: the environment made opening a fabric fail, or warn. HAS_RIGHTS: those of its file. */
+/* HEARD: the environment made opening a fabric fail or warn. HAS_RIGHTS: the process has the rights
+ * of its file. */
 static int open_only(void)
 {
     struct book book = BOOK_INIT;
@@ -227,7 +230,7 @@ static int open_only(void)
     return rdmux_fabric_close(fabric) == RDMUX_OK ? says : -1;
 }
 
-/* Runs the file with one variable alone. */
+/* Runs the file with only this variable in its environment. */
 static int what_it_says(const char *file, const char *variable)
 {
     char setting[64];
@@ -262,7 +265,7 @@ static void copy_this_program(const char *path)
     assert_int_equal(close(to), 0);
 }
 
-/* Gives the file a group that is not ours, and its rights to whoever executes it. */
+/* Gives the file another group, and that group's rights to every user who executes it. */
 static bool set_group(const char *path)
 {
     enum { GROUPS = 64 };
@@ -275,7 +278,7 @@ static bool set_group(const char *path)
     if (other == getegid() && geteuid() == 0) {
         other++; /* root needs not be in it */
     }
-    /* Without the group's right to execute it the bit means something else (inode(7)). */
+    /* Without the group's right to execute, the bit has another meaning (inode(7)). */
     return other != getegid() && chown(path, (uid_t)-1, other) == 0 && chmod(path, 02710) == 0;
 }
 
@@ -303,7 +306,7 @@ static void a_program_with_rights_of_its_file_does_not_hear_the_environment(void
     assert_int_equal(unlink(path), 0);
     assert_int_equal(rmdir(folder), 0);
     for (size_t i = 0; i < RDMUX_COUNT_OF(variables); i++) {
-        assert_int_equal(before[i], HEARD); /* else it is no test */
+        assert_int_equal(before[i], HEARD); /* a sanity check */
     }
     if (!grouped || (with_rights[0] & HAS_RIGHTS) == 0) {
         puts("# a setgid program cannot be had here: no second group, or /tmp is mounted nosuid");
@@ -316,8 +319,8 @@ static void a_program_with_rights_of_its_file_does_not_hear_the_environment(void
 
 /* ------------------------------------------------------------------------------------ listeners */
 
-/* The provider of a connection to a listener with this filter, accepted with that one; NULL: none
- * was found, and both sides know. */
+/* Returns the provider of a connection to a listener with this filter, accepted with that one.
+ * NULL: none was found, and both sides know it. */
 static const char *provider_between(const char *listening, const char *accepting)
 {
     static char provider[RDMUX_NAME_MAX];

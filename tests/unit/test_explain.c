@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Explanations: order, texts, and JSON that stays JSON whatever a peer sent. */
+/* Explanations: their order, their texts, and JSON that stays valid whatever a peer sends. */
 #include "negotiation/explain.h"
 
 #include <ctype.h>
@@ -16,8 +16,8 @@
 
 /* ------------------------------------------------------------------------- a strict JSON reader */
 
-/* Each returns what follows a value of its kind, NULL if there is none. RFC 8259, by recursive
- * descent. */
+/* Each returns the position after a value of its kind, NULL if there is none. RFC 8259, by
+ * recursive descent. */
 static const char *json_value(const char *at, unsigned depth);
 
 static const char *json_string(const char *at)
@@ -131,7 +131,7 @@ static bool is_utf8(const char *text)
 
 /* ------------------------------------------------------------------------ allocations that fail */
 
-/* Allocations left until one fails; SIZE_MAX: none does. */
+/* Allocations left until one fails; SIZE_MAX: none fails. */
 static size_t allocations_left = SIZE_MAX;
 
 static bool allocation_fails(void)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* rdmux_explain() and what may answer at its address: an own listener without threads, a program
- * that speaks something else, one that says nothing or half of it. */
+/* rdmux_explain() and the answers it may get at its address: from a listener without threads, from
+ * a program that speaks another protocol, from one that says nothing or breaks off. */
 #include "api/object/offer.h"
 #include "tests/unit/api_pair.h"
 
@@ -8,7 +8,7 @@
 
 static const uint8_t nothing[1];
 
-/* Takes one connection, says this, and hangs up. */
+/* Takes one connection, sends these bytes, and closes it. */
 struct answerer {
     pthread_t thread;
     int listener;
@@ -23,8 +23,8 @@ static void *answer_once(void *argument)
     char heard[4096];
     int socket = accept4(pending->listener, NULL, NULL, SOCK_CLOEXEC);
     if (socket >= 0) {
-        ssize_t got = recv(socket, heard, sizeof(heard), 0); /* whoever hangs up with bytes unread
-                                                                resets the connection */
+        ssize_t got = recv(socket, heard, sizeof(heard), 0); /* closing with bytes unread would
+                                                              * reset the connection */
         ssize_t sent = got <= 0 ? 0 : send(socket, pending->bytes, pending->size, MSG_NOSIGNAL);
         (void)sent;
         (void)shutdown(socket, SHUT_WR);
@@ -93,7 +93,7 @@ static void half_a_greeting_is_not_one(void **state)
     CHECK_OK(rdmux_fabric_close(fabric));
 }
 
-/* Nobody but the call itself does the listener's work; -1 waits for it as long as it takes. */
+/* The call itself does all of the listener's work. A timeout of -1 waits for ever. */
 static void a_fabric_without_threads_explains_its_own_listener(void **state)
 {
     (void)state;

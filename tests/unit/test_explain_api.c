@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Why an endpoint has its path: the same story on both sides, also where there is none, as structs
+/* Why an endpoint has its path: both sides explain it alike, also when there is no path, as structs
  * and as JSON. */
 #include "tests/unit/api_pair.h"
 #include "tests/unit/fair_time.h"
@@ -9,7 +9,7 @@
 
 /* ----------------------------------------------------------------------------------------- JSON */
 
-/* A reader of JSON that only says whether it is JSON. */
+/* A JSON reader that only checks validity. */
 static const char *skip_value(const char *at);
 
 static const char *skip_space(const char *at)
@@ -114,7 +114,7 @@ static size_t count_of(const char *text, const char *part)
     return count;
 }
 
-/* The JSON says what the structs say. */
+/* Checks that the JSON agrees with the structs. */
 static void check_json(struct rdmux_explanation *explanation)
 {
     const char *json = NULL;
@@ -167,8 +167,8 @@ static const struct rdmux_candidate *candidate_of(const struct rdmux_explanation
     return NULL;
 }
 
-/* What one tells of a pair of paths the other one tells, too, with `ours` and `the peer's` turned
- * round. */
+/* Checks that both sides report the same of a pair of paths, with `ours` and `the peer's`
+ * swapped. */
 static void check_same_story(const struct rdmux_explanation *a, const struct rdmux_explanation *b)
 {
     assert_int_equal(a->status, b->status);

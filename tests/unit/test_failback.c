@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Going back to a better path after a failure has left it. */
+/* Failback: the return to a better path after a failover. */
 #define SLOW_CLOCK 8
 #include "tests/unit/failover_scene.h"
 
@@ -12,8 +12,8 @@
 
 enum { HOLD_MS = 60, LONG_MS = 3600000 };
 
-/* Whose device is not in good order; NULL: nobody's. */
-/* The service thread may be who asks. */
+/* The fabric whose device is not in order; NULL: none. */
+/* The service thread may be the caller. */
 static struct rdmux_fabric *_Atomic broken;
 static _Atomic unsigned looks; /* how often was asked */
 
@@ -29,7 +29,8 @@ bool __wrap_rdmux_fabric_path_is_usable(struct rdmux_fabric *fabric, const char 
     return fabric != broken;
 }
 
-/* A pair over shm that goes over tcp when that fails. Who of the two asks for going back is said. */
+/* Opens a pair over shm that moves to tcp when shm fails. The arguments say which side asks for
+ * failback. */
 static void open_failback(struct scene *scene, uint32_t flags, bool a_asks, bool b_asks,
                           uint32_t hold_ms)
 {
@@ -92,7 +93,7 @@ static void leave(struct pair *pair)
     go_over_to(pair, "tcp", 2);
 }
 
-/* Messages in both directions all the while: each comes once and in order. */
+/* Messages travel in both directions all the while: each arrives once and in order. */
 static void it_goes_back_when_the_hold_down_time_is_over(void **state)
 {
     (void)state;
@@ -149,7 +150,8 @@ static void it_stays_where_nobody_asks_to_go_back(void **state)
     clear_scene(&scene);
 }
 
-/* Whoever's it is. Once it is in order again, the next look finds it so. */
+/* Either side's device may be out of order. Once it is in order again, the next check finds it
+ * so. */
 static void it_goes_back_to_nothing_that_is_not_in_order(void **state)
 {
     (void)state;
@@ -175,7 +177,8 @@ static void it_goes_back_to_nothing_that_is_not_in_order(void **state)
     }
 }
 
-/* Atomics of both sides are under way all the time. Those of the failure are in doubt, those of the way back are not. */
+/* Atomics of both sides are in flight all the time. Those of the failure are in doubt, those of the
+ * failback are not. */
 static void no_outcome_is_unknown_for_going_back(void **state)
 {
     (void)state;
@@ -213,7 +216,7 @@ static void no_outcome_is_unknown_for_going_back(void **state)
     clear_scene(&scene);
 }
 
-/* As import_region(), where neither side has a service thread. */
+/* Imports as import_region() does, where neither side has a service thread. */
 static struct rdmux_remote *import_in_turns(struct pair *pair, struct rdmux_mr *mr)
 {
     struct rdmux_token token;
@@ -236,7 +239,8 @@ static struct rdmux_remote *import_in_turns(struct pair *pair, struct rdmux_mr *
     return remote;
 }
 
-/* The peer's program is away. What was held back meanwhile goes on, and the move is made when the peer is there again. */
+/* The peer's program is away. Requests held back meanwhile continue, and the move is made when the
+ * peer is back. */
 static void who_does_not_answer_is_not_waited_for(void **state)
 {
     (void)state;
@@ -282,7 +286,7 @@ static const char *explanation_of(struct rdmux_ep *ep, struct rdmux_explanation 
     return json;
 }
 
-/* And it is said so; once the hold-down time is over it is one among the others. */
+/* The exclusion is reported; once the hold-down time is over, the path counts as any other. */
 static void a_path_that_fails_three_times_is_left_out_and_that_is_told(void **state)
 {
     (void)state;
@@ -318,7 +322,7 @@ static void ask_to_go_back(struct pair *pair, uint64_t rank)
     rdmux_cq_leave(pair->cq_b);
 }
 
-/* A peer that asks all the time, or for what is no better, makes a look at no device. */
+/* A peer that asks all the time, or for a path that is not better, causes no check of a device. */
 static void looking_at_devices_is_not_the_peers_to_command(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Failover: endpoints that go on over another path when theirs breaks. */
+/* Failover: endpoints that continue over another path when theirs breaks. */
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/core/failover.h"
@@ -203,7 +203,7 @@ static void atomics_are_carried_out_once_or_of_unknown_outcome(void **state)
     assert_true(unknown_in_all > 0);
 }
 
-/* What is in doubt is told, in its place; the rest goes on. */
+/* A request in doubt is reported in its place; the others continue. */
 static void a_request_that_may_not_be_repeated_is_not(void **state)
 {
     (void)state;
@@ -223,7 +223,7 @@ static void a_request_that_may_not_be_repeated_is_not(void **state)
         CHECK_OK(rdmux_write(pair->a, &bytes[i], 1, NULL, remote, i, CONTEXT(i),
                              i % 3 == 0 ? (uint32_t)RDMUX_NO_REPLAY : 0));
     }
-    fail_path(pair->a, RDMUX_IO); /* nobody has polled: nothing is confirmed */
+    fail_path(pair->a, RDMUX_IO); /* no side has polled: no send is confirmed */
 
     uint64_t until = now_ms() + PATIENT_MS;
     while (next < COUNT) {
@@ -278,7 +278,7 @@ static void the_program_is_told_of_the_move(void **state)
         assert_int_equal(info.epoch, 2);
         assert_int_equal(info.state, RDMUX_EP_CONNECTED);
         assert_memory_equal(info.text, "moved from shm", 14);
-        if (i == 0) { /* the other may have seen the path gone before it was told */
+        if (i == 0) { /* the other may have seen the path fail before the report */
             assert_int_equal(info.previous_status, RDMUX_IO);
             assert_non_null(strstr(info.text, "broken by a test"));
         }
@@ -398,7 +398,7 @@ static void shutdown_says_that_everything_came_whatever_breaks_meanwhile(void **
     }
 }
 
-/* A send is not over before the peer's library has it, however long ago its bytes left. */
+/* A send is not done before the peer's library has it, however long ago its bytes left. */
 static void a_send_completes_only_when_the_peer_is_known_to_have_it(void **state)
 {
     (void)state;
@@ -448,7 +448,7 @@ static void an_endpoint_ends_when_no_path_is_left(void **state)
     struct pair *pair = &scene.pair;
     CHECK_OK(rdmux_send(pair->a, &word, 8, NULL, CONTEXT(1), 0));
     CHECK_OK(rdmux_send(pair->a, &word, 8, NULL, CONTEXT(2), RDMUX_UNSIGNALED));
-    rdmux_listener_close(pair->listener); /* tcp's next socket has nobody to join */
+    rdmux_listener_close(pair->listener); /* tcp's next socket finds no listener */
     pair->listener = NULL;
 
     fail_path(pair->a, RDMUX_IO);
@@ -604,7 +604,7 @@ static void a_control_channel_that_is_cut_is_dialled_again_and_moves_nothing(voi
     }
 }
 
-/* What was on its way over the channel at that moment is not lost. */
+/* Messages that were in flight on the channel at that moment are not lost. */
 static void a_revocation_that_the_cut_swallowed_is_said_again(void **state)
 {
     (void)state;
@@ -638,7 +638,8 @@ static void a_revocation_that_the_cut_swallowed_is_said_again(void **state)
     clear_scene(&scene);
 }
 
-/* A message comes over the path after the connector has said how many have come, and before it is answered. */
+/* A message arrives over the path after the connector has reported how many have arrived, and
+ * before it is answered. */
 static void a_message_between_resume_and_its_answer_is_told_of(void **state)
 {
     (void)state;
@@ -705,7 +706,7 @@ static void an_endpoint_whose_peer_has_gone_ends_although_it_could_dial(void **s
     }
 }
 
-/* A stranger who has heard the name of a connection has no part in it. */
+/* A stranger that knows the name of a connection cannot take part in it. */
 static void who_cannot_prove_that_he_knows_the_secret_resumes_nothing(void **state)
 {
     (void)state;
@@ -754,7 +755,7 @@ static bool has_bytes(int fd)
     return poll(&poll_fd, 1, 0) == 1;
 }
 
-/* Progresses b until it has said something to this socket, or ended it. */
+/* Progresses b until it has sent bytes to this socket, or ended it. */
 static void await_answer_of_b(const struct pair *pair, int fd)
 {
     uint64_t until = now_ms() + PATIENT_MS;
@@ -764,7 +765,8 @@ static void await_answer_of_b(const struct pair *pair, int fd)
     }
 }
 
-/* The connector has dialled again, and the acceptor has answered its HELLO. Returns the channel's socket: nothing is read from it yet. */
+/* The connector has dialled again, and the acceptor has answered its HELLO. Returns the channel's
+ * socket, from which nothing has been read yet. */
 static int resume_halfway(const struct pair *pair)
 {
     uint64_t until = now_ms() + PATIENT_MS;
@@ -789,7 +791,7 @@ static void finish_resumption(const struct pair *pair)
     }
 }
 
-/* Bytes that a stranger has overheard, and says while the connector has not proved itself yet. */
+/* A stranger sends overheard bytes, while the connector has not yet proved its identity. */
 static void a_hello_that_is_repeated_delays_no_resumption(void **state)
 {
     (void)state;
@@ -816,7 +818,8 @@ static void a_hello_that_is_repeated_delays_no_resumption(void **state)
     clear_scene(&scene);
 }
 
-/* More of them than an endpoint keeps at a time, from another address: they displace one another. */
+/* More strangers than an endpoint keeps at a time, from another address: they displace one
+ * another. */
 static void a_crowd_that_repeats_a_hello_is_bounded_and_displaces_nobody_else(void **state)
 {
     (void)state;
@@ -858,7 +861,7 @@ static void a_crowd_that_repeats_a_hello_is_bounded_and_displaces_nobody_else(vo
     clear_scene(&scene);
 }
 
-/* Nor does the channel that is there take notice of a name that somebody repeats. */
+/* The existing channel ignores a name that a stranger repeats. */
 static void a_hello_that_is_repeated_leaves_the_channel_alone(void **state)
 {
     (void)state;
@@ -879,7 +882,7 @@ static void a_hello_that_is_repeated_leaves_the_channel_alone(void **state)
     check_messages(pair);
     assert_ptr_equal(pair->b->channel, channel);
     assert_int_equal(pair->b->failover->resume.claim_count, 1);
-    /* It has no longer than any stranger. */
+    /* It has no more time than any pending connection. */
     assert_true(rdmux_failover_deadline(pair->b) <=
                 rdmux_now(pair->fabric_b) + UINT64_C(1000000) * RDMUX_CLAIM_MS);
     close(stranger);

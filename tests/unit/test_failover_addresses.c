@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* A peer with two addresses: when one does not answer any more, or somebody else does, control channel and path go over the other. */
+/* A peer with two addresses: when one stops answering, or another peer answers there, control
+ * channel and path move to the other. */
 #define SLOW_CLOCK 8
 #include "tests/unit/failover_scene.h"
 
@@ -16,10 +17,10 @@
 static const char name[] = "two.addresses.test";
 static const char *const addresses[] = { "127.0.0.1", "127.0.0.2" };
 
-/* What connect(2) to the first address comes to: 0, or errno; EINPROGRESS: it is not answered. */
+/* Result of connect(2) to the first address: 0, or errno. EINPROGRESS: it is not answered. */
 static _Atomic int first_is;
 static _Atomic unsigned dialled_in_vain;
-/* Who answers there in the peer's place; 0: nobody. */
+/* The port that answers there in the peer's place; 0: none. */
 static _Atomic uint16_t stranger_port;
 
 int __real_getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
@@ -61,7 +62,7 @@ int __wrap_connect(int fd, const struct sockaddr *address, socklen_t length)
     return -1;
 }
 
-/* The socket on which nothing goes out and nothing comes in; -1: none. */
+/* The socket that neither sends nor receives; -1: none. */
 static _Atomic int deaf = -1;
 /* The two ends of a control channel, and the type of the frame whose sender becomes deaf. */
 static _Atomic int ends[2] = { -1, -1 };
@@ -126,7 +127,7 @@ static void open_named_pair(struct pair *pair, const struct rdmux_ep_attr *attr)
     assert_int_equal(address_of(pair->a), INADDR_LOOPBACK);
 }
 
-/* The address is gone: for the path, for the control channel, and for whoever dials it. */
+/* Takes the address away: from the path, from the control channel, and from later connects. */
 static void take_the_address_away(struct pair *pair)
 {
     if (has_channels(pair)) {
@@ -171,7 +172,7 @@ static void take_the_wire_away(struct pair *pair)
 static void a_move_that_is_not_answered_goes_over_the_other_address(void **state)
 {
     (void)state;
-    static const uint32_t liveness_ms[] = { RDMUX_NEVER, 3600000 }; /* silence alone tells nothing */
+    static const uint32_t liveness_ms[] = { RDMUX_NEVER, 3600000 }; /* silence is no failure */
     for (size_t i = 0; i < RDMUX_COUNT_OF(liveness_ms) && can_resume(); i++) {
         struct pair pair;
         struct rdmux_ep_attr attr = traffic_attr;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Failover of endpoints of all kinds: with shared receives, between peers that authenticate, with devices that need keys. */
+/* Failover of all kinds of endpoints: with shared receives, between peers that authenticate, with
+ * devices that need keys. */
 #include "tests/unit/auth_scene.h"
 #include "tests/unit/failover_scene.h"
 
@@ -105,7 +106,7 @@ static void peers_with_certificates_do_so_too(void **state)
     free_certificate(&authority);
 }
 
-/* Somebody with a session of his own who resumes the connection of others. */
+/* An impostor with a session of its own that resumes another peer's connection. */
 struct impostor {
     int socket;
     struct rdmux_tls *tls;
@@ -114,8 +115,8 @@ struct impostor {
     uint8_t bytes[512];
 };
 
-/* What becomes of saying these bytes, behind those said before, and of waiting for an answer of this
- * size. */
+/* Sends these bytes, after those sent before, and waits for an answer of this size. Returns the
+ * outcome. */
 static enum rdmux_status exchange(struct impostor *he, const uint8_t *bytes, size_t size,
                                   size_t answer)
 {
@@ -140,8 +141,8 @@ static enum rdmux_status exchange(struct impostor *he, const uint8_t *bytes, siz
     return RDMUX_OK;
 }
 
-/* The connection of pair->a is resumed by who authenticates as this fabric does, says what a would say,
- * and proves it with this secret. RDMUX_OK: the listener's endpoint takes him for a. */
+/* A client that authenticates as this fabric resumes the connection of pair->a: it sends what a
+ * would, and proves it with this secret. RDMUX_OK: the listener's endpoint takes it for a. */
 static enum rdmux_status resume_as(struct rdmux_fabric *fabric, struct pair *pair,
                                    const uint8_t secret[RDMUX_SECRET_SIZE])
 {
@@ -177,7 +178,7 @@ static enum rdmux_status resume_as(struct rdmux_fabric *fabric, struct pair *pai
     return status;
 }
 
-/* The other one is let in, too, and has found out the secret. */
+/* The other peer is admitted, too, and knows the secret. */
 static void who_is_somebody_else_resumes_nothing_even_with_the_secret(void **state)
 {
     (void)state;
@@ -203,7 +204,7 @@ static void who_is_somebody_else_resumes_nothing_even_with_the_secret(void **sta
 
     check_messages(&pair);
     assert_string_equal(info_of(pair.b).peer_identity, "anna");
-    /* Else it is no test. The real one dials again then, and goes on. */
+    /* Else the test proves nothing. The real peer then dials again, and continues. */
     CHECK_OK(resume_as(pair.fabric_a, &pair, pair.a->secrets->secret));
     check_messages(&pair);
     close_pair(&pair);
@@ -240,7 +241,8 @@ static void take_for_a_device(struct rdmux_fabric *fabric)
     }
 }
 
-/* shm, the better path, does not keep the promise that the region makes: it is left out, and said why. */
+/* shm, the better path, cannot keep the promise that the region makes: it is left out, and the text
+ * says why. */
 static void atomics_of_a_device_stay_on_it(void **state)
 {
     (void)state;
@@ -338,7 +340,8 @@ static void move_by_a_fault(struct pair *pair)
     assert_string_equal(info_of(pair->a).provider, "tcp");
 }
 
-/* A better path that does not come up is tried by the first move that might take it, and not by the next ones. */
+/* A better path that does not come up is tried by the first move that might use it, and not by the
+ * next moves. */
 static void what_was_tried_in_vain_is_tried_last(void **state)
 {
     (void)state;

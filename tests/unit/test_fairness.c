@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Endpoints that fill what one poll handles keep none of the others on their cq waiting. Everything happens
- * in one thread, poll by poll, so that a bound is a number of polls. */
+/* Endpoints that use up the budget of a poll starve no other endpoint on their cq. Everything
+ * happens in one thread, poll by poll, so that a bound is a number of polls. */
 #include "tests/unit/api_pair.h"
 
 enum {
     EPS = 24,        /* more than any provider looks at in each poll */
     DEPTH = 512,     /* requests of an endpoint: eight times what a poll handles */
     FULL = 64,       /* entries of a poll that handled all it may */
-    WARM_UP = 200,   /* polls after which the provider knows who is busy */
+    WARM_UP = 200,   /* polls after which the provider knows the busy endpoints */
     SOON = 64,       /* polls a message may take beside one that floods, more if several do */
     LARGE = 8 << 20, /* bytes that fit into no socket and no ring at once */
     MANUAL = RDMUX_FABRIC_NO_SERVICE_THREAD | RDMUX_FABRIC_NO_WORKER_THREAD,
 };
 
-/* Messages of a flood that fill a poll and leave some for the next: one look at a socket is 64 KiB. */
+/* Messages of a flood that exceed a poll's budget: one read of a socket is 64 KiB. */
 static const struct path {
     const char *name;
     size_t message;
@@ -64,7 +64,7 @@ static void close_crowd(struct crowd *crowd)
     close_pair(&crowd->pair);
 }
 
-/* Those who flood send all they may, then b polls once. */
+/* The flooding endpoints send all they may, then b polls once. */
 static void poll_once(struct crowd *crowd)
 {
     struct rdmux_wc wcs[EPS * DEPTH];
@@ -168,7 +168,7 @@ static void what_is_sent_goes_on_beside_one_that_floods(void **state)
     free(out);
 }
 
-/* What a poll found and left for the next may be gone by then. */
+/* An endpoint that a poll found and left for the next one may be closed by then. */
 static void endpoints_that_flood_are_closed_between_polls(void **state)
 {
     (void)state;

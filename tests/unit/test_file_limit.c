@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* RLIMIT_FSIZE, the limit on file sizes: whoever passes it gets SIGXFSZ, which ends a process. What the
- * library does by itself must not: a library's user has not asked for a file. */
+/* RLIMIT_FSIZE, the limit on file sizes: a process that exceeds it gets SIGXFSZ, which kills it.
+ * The library's own actions must never cause that, as its user has not asked for a file. */
 #include <rdmux/rdmux.h>
 
 #include <setjmp.h>
@@ -21,7 +21,7 @@
 
 enum { LIMIT = 8192 };
 
-/* Runs play() in a child. Returns what waitpid() told: 0 if it returned true. */
+/* Runs play() in a child. Returns the status of waitpid(): 0 if play() returned true. */
 static int in_child(bool (*play)(void))
 {
     int status = 0;
@@ -94,7 +94,7 @@ static bool open_with_log(void)
 static bool log_beyond(void)
 {
     bool opened = limit_files(0) && open_with_log();
-    return opened && hold_back(SIG_BLOCK) && !is_pending(); /* none is left behind */
+    return opened && hold_back(SIG_BLOCK) && !is_pending(); /* no signal is pending */
 }
 
 /* A program that waits for the signal itself gets its own. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Path filters: what is one, and whom it lets through. */
+/* Path filters: their syntax, and which paths they admit. */
 #include "negotiation/filter.h"
 
 #include <setjmp.h>

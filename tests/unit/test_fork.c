@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* After fork: everything is dead in the child, says so, and does no harm; the parent goes on. */
+/* After fork(), every object is dead in the child, says so, and does no harm; the parent
+ * continues. */
 #include "tests/counted.h"
 #include "tests/unit/api_pair.h"
 
@@ -11,7 +12,7 @@ enum { DESCRIPTORS_MAX = 1024 };
 
 static const char *const all_paths[] = { "tcp", "shm" };
 
-/* A pair with one of everything. */
+/* A pair with one object of each kind. */
 struct scene {
     struct pair pair;
     struct rdmux_mr *mr;
@@ -57,7 +58,7 @@ static void check_that_data_flows(struct scene *scene)
     check_messages(&scene->pair);
 }
 
-/* In the child, where a failed assertion has nowhere to go: the first failure is the exit
+/* For the child, where cmocka cannot report a failed assertion: the first failure is the exit
  * status. */
 #define EXPECT(condition)    \
     do {                     \
@@ -95,7 +96,7 @@ static int try_set_up(struct scene *scene)
     EXPECT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pipe_ends) == 0);
     EXPECT_INVALID(
         rdmux_adopt(pair->fabric_a, pair->cq_a, pipe_ends[0], RDMUX_ROLE_CONNECT, NULL, 100, &ep));
-    EXPECT(write(pipe_ends[0], "x", 1) == 1); /* still ours */
+    EXPECT(write(pipe_ends[0], "x", 1) == 1); /* still usable */
     EXPECT_INVALID(rdmux_srq_create(pair->fabric_a, pair->cq_a, NULL, &srq));
     EXPECT(ep == NULL && cq == NULL && listener == NULL && srq == NULL && explanation == NULL);
     return 0;

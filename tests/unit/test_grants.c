@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Tokens that one peer alone may use. */
+/* Tokens that only one peer may use. */
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
@@ -182,7 +182,7 @@ static void revoking_takes_granted_tokens_back(void **state)
     check_revocation("shm");
 }
 
-/* The token for all does not come to life with a granted one, nor the other way round. */
+/* The general token is not revived by a granted one, nor the other way round. */
 static void what_was_revoked_stays_so_when_the_other_is_exported(void **state)
 {
     struct scene scene;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Who owns a completion queue when: the application that polls, the service thread while it is
- * away, and how it wakes. */
+/* Handover of a completion queue between the application that polls and the service thread that
+ * works while the application is away, and the service thread's wake-ups. */
 #include "tests/unit/api_pair.h"
 
 #include <dirent.h>
@@ -97,7 +97,7 @@ static bool becomes_readable(int fd)
     return poll(&look, 1, PATIENT_MS) > 0;
 }
 
-/* Polls until nothing comes and the descriptor is armed. */
+/* Polls until no event comes and the descriptor is armed. */
 static void arm(struct rdmux_cq *cq)
 {
     uint64_t until = now_ms() + PATIENT_MS;
@@ -111,7 +111,7 @@ static void arm(struct rdmux_cq *cq)
     CHECK_STATUS(status, RDMUX_OK);
 }
 
-/* ---------------------------------------------------------------------------------- who owns it */
+/* ------------------------------------------------------------------------------------ the owner */
 
 static void check_that_service_comes_and_goes(const char *paths)
 {
@@ -175,7 +175,7 @@ static void an_application_that_just_went_away_is_served_within_ten_milliseconds
     }
 }
 
-/* Sleeps in one call; stops when the first entry comes. */
+/* Sleeps in one call; ends when the first entry comes. */
 struct waiter {
     struct rdmux_cq *cq;
     enum rdmux_status status;
@@ -264,11 +264,11 @@ static void signals_never_end_a_wait(void **state)
             status = rdmux_listener_next(pair.listener, WAIT_MS, &peer);
             break;
         case 3:
-            /* Nobody takes it. */
+            /* No call takes it. */
             CHECK_OK(rdmux_send(pair.a, "x", 1, NULL, NULL, RDMUX_UNSIGNALED));
             status = rdmux_ep_shutdown(pair.a, WAIT_MS);
             break;
-        default: /* nobody accepts */
+        default: /* no call accepts */
             status = rdmux_connect(pair.fabric_a, pair.cq_a, pair.address, NULL, WAIT_MS, &ep);
             break;
         }
@@ -287,7 +287,7 @@ static void signals_never_end_a_wait(void **state)
 
 /* ------------------------------------------------------------------------------- the descriptor */
 
-/* Has the service thread taken what the descriptor woke for, and gone again? */
+/* Tells whether the service thread has handled the descriptor's wake-up, and left. */
 static bool was_taken(struct rdmux_cq *cq)
 {
     return atomic_load(&cq->armed) == RDMUX_TOLD &&
@@ -355,8 +355,8 @@ static void work_for_the_library_alone_lets_an_armed_descriptor_sleep_again(void
     }
 }
 
-/* A device reports a completion when its last endpoint is closed already. The event is an eventfd's here,
- * behind the descriptor that stands for the device. */
+/* A device reports a completion when its last endpoint is closed already. The event is an eventfd
+ * here, inside the descriptor that stands for the device. */
 static void a_device_without_endpoints_does_not_wake_an_armed_descriptor(void **state)
 {
     (void)state;
@@ -459,7 +459,7 @@ static void without_service_thread_only_the_applications_calls_serve(void **stat
         struct rdmux_wc wc;
         size_t count = 0;
         CHECK_STATUS(rdmux_cq_wait(pair.cq_a, &wc, 1, WINDOW_MS, &count),
-                     RDMUX_TIMED_OUT); /* nobody at b looks */
+                     RDMUX_TIMED_OUT); /* b does not poll */
         assert_true(becomes_readable(rdmux_fabric_fd(pair.fabric_b)));
         uint64_t until = now_ms() + PATIENT_MS;
         while (rdmux_cq_poll(pair.cq_a, &wc, 1) == 0 && now_ms() < until) {

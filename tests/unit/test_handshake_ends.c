@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Two handshakes against each other: ends and timeouts, versions, any order. */
+/* Two handshakes against each other: ends, timeouts, versions, and events in any order. */
 #include "negotiation/bytes.h"
 #include "negotiation/message.h"
 #include "negotiation/transcript.h"
@@ -76,7 +76,8 @@ static void an_acceptor_whose_path_fails_after_commit_has_no_endpoint(void **sta
     assert_true(pair_break(&pair, &pair.acceptor));
     run(&pair);
 
-    /* COMMIT was under way: the connector has an endpoint, which fails as the acceptor hangs up. */
+    /* COMMIT was in flight: the connector has an endpoint, which fails as the acceptor closes the
+     * channel. */
     assert_true(pair.acceptor.failed);
     assert_int_equal(pair.acceptor.end.status, RDMUX_IO);
     assert_true(pair.connector.done);
@@ -205,7 +206,7 @@ static void a_rejection_reaches_the_connector_with_its_reason(void **state)
 
 /* -------------------------------------------------------------------- versions and hash */
 
-/* What the acceptor makes of a connector's first bytes. */
+/* Returns how the acceptor handles a connector's first bytes. */
 static enum rdmux_status fate_of_hello(const uint8_t *bytes, size_t size, bool *answered)
 {
     struct rdmux_offer *offer = calloc(1, sizeof(*offer));
@@ -271,7 +272,7 @@ static void a_hello_we_cannot_follow_is_refused_with_the_right_status(void **sta
     assert_int_equal(fate_of_hello((const uint8_t *)"", 0, &answered), RDMUX_PROTOCOL);
 }
 
-/* Changes a byte of the connector's OFFER on its way; both sides still understand it. */
+/* Changes a byte of the connector's OFFER in flight; both sides still understand it. */
 static void offers_changed_on_their_way_end_the_connection_at_commit(void **state)
 {
     (void)state;
@@ -314,7 +315,7 @@ static void a_peer_without_the_hash_is_good_enough(void **state)
     (void)state;
     struct pair pair;
     pair_start_plain(&pair, 2);
-    /* Both HELLOs lose the flag on the way: so each side thinks that the other has no OpenSSL. */
+    /* Both HELLOs lose the flag in flight, so each side believes that the other has no OpenSSL. */
     pair.acceptor.wire[19] &= (uint8_t)~RDMUX_HELLO_HASH;
     pair_deliver(&pair, &pair.acceptor);
     pair_deliver(&pair, &pair.acceptor);

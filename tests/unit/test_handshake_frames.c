@@ -22,7 +22,7 @@ static const enum rdmux_frame_type types[] = {
     RDMUX_FRAME_CONFIRM, RDMUX_FRAME_FAILED, RDMUX_FRAME_NO_PATH,
 };
 
-/* A frame whose fields all have a value, as far as its type has them. */
+/* A frame with a value in every field that its type has. */
 static struct rdmux_attempt_frame full_frame(enum rdmux_frame_type type)
 {
     struct rdmux_attempt_frame frame = { .type = type };
@@ -92,7 +92,7 @@ static void a_frame_of_any_other_length_is_refused_and_leaves_the_output_alone(v
             if (size == whole) {
                 continue;
             }
-            /* Both with a header that tells the truth and with the old one. */
+            /* Both with a correct header, and with the old one. */
             assert_int_equal(decode_exact(bytes, size, &decoded), RDMUX_PROTOCOL);
             if (size >= RDMUX_FRAME_HEADER_SIZE) {
                 uint8_t truthful[sizeof(bytes)];

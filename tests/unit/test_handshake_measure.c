@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Paths are measured before they are ranked, if a side wants it. In the offers here the order by
- * constants is shm, tcp, roce, ib. */
+/* Paths are measured before they are ranked, if a side asks for it. The constants of these offers
+ * rank shm, tcp, roce, ib in this order. */
 #include "negotiation/handshake.h"
 
 #include "negotiation/message.h"
@@ -85,7 +85,7 @@ static void the_path_that_is_best_when_measured_is_chosen(void **state)
 
     assert_true(pair.acceptor.done && pair.connector.done);
     assert_int_equal(pair.acceptor.measured, 4);
-    assert_int_equal(pair.connector.measured, 0); /* who ranks measures */
+    assert_int_equal(pair.connector.measured, 0); /* the ranking side measures */
     assert_int_equal(pair.acceptor.end.ours, TCP);
     assert_int_equal(pair.acceptor.end.attempt, 5);
     check_rank(1, "tcp", RDMUX_REASON_CHOSEN);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The handshake once more, for failover: the acceptor's driver says which pair is tried. */
+/* The handshake during failover: the acceptor's driver chooses the path pair to try. */
 #include "tests/unit/support/handshake_check.h"
 
 #include <stdio.h>
@@ -133,7 +133,7 @@ static void who_gives_up_ends_both_without_a_path(void **state)
     pair_finish(&pair);
 }
 
-/* The driver's mistakes, and words out of turn: nothing is tried. */
+/* The driver's mistakes, and messages out of turn: no path is tried. */
 static void what_does_not_rank_or_is_not_asked_for_is_not_tried(void **state)
 {
     (void)state;

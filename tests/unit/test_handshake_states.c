@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Every (state, event) pair of the handshake, by a table of its own: what is not listed there
- * must end the connection, with RDMUX_PROTOCOL if the peer did it, with RDMUX_INVALID if the
- * driver did. */
+/* Every (state, event) pair of the handshake, against a table of the test's own. An event that the
+ * table does not list must end the connection: with RDMUX_PROTOCOL if it came from the peer, with
+ * RDMUX_INVALID if it came from the driver. */
 #include "negotiation/handshake.h"
 
 #include "negotiation/message.h"
@@ -100,8 +100,8 @@ static const char *const event_names[EVENT_COUNT] = {
     "PATH_FAILED",  "LOST",         "TIMED_OUT",
 };
 
-/* The names are those of rdmux_handshake_state(). from and by: how to get there; the first of a
- * role begins it. */
+/* The names are those of rdmux_handshake_state(). from and by: the way to this state; the first
+ * state of a role begins it. */
 static const struct how {
     const char *name;
     enum state from;
@@ -141,7 +141,8 @@ static const struct how {
     [C_OVER] = { "over", C_OPEN, LOST },
 };
 
-/* What is expected of a pair: another state, the same with no action, or the end with a status. */
+/* The expected result of a pair: another state, the same state without an action, or the end with a
+ * status. */
 enum { STAYS = -1, FAILS_WITH = 1000 };
 #define FAILS(status) (FAILS_WITH + (int)(status))
 
@@ -151,7 +152,7 @@ static const struct rule {
     enum event event;
     int expected;
 } rules[] = {
-    /* how it goes */
+    /* the normal sequence */
     { A_HELLO, GOT_HELLO, A_OFFER },        { A_OFFER, GOT_OFFER, A_OPEN },
     { A_OPEN, OPENED, A_READY },            { A_READY, GOT_READY, A_CONNECT },
     { A_CONNECT, CONNECTED, A_UP },         { A_CONNECT, GOT_UP, A_CONNECT_PEER_UP },
@@ -168,7 +169,7 @@ static const struct rule {
     { C_COMMIT, GOT_COMMIT, C_DONE },
     { C_TRY, GOT_NO_PATH, FAILS(RDMUX_NO_PATH) }, { C_LAST, GOT_NO_PATH, FAILS(RDMUX_NO_PATH) },
 
-    /* the peer's FAILED leads on, at once where nothing is left to say */
+    /* the peer's FAILED leads on, at once if there is nothing left to send */
     { A_OPEN, GOT_FAILED, A_OPEN },         { A_READY, GOT_FAILED, A_OPEN },
     { A_CONNECT, GOT_FAILED, A_OPEN },      { A_CONNECT_PEER_UP, GOT_FAILED, A_OPEN },
     { A_UP, GOT_FAILED, A_OPEN },           { A_WRITTEN, GOT_FAILED, A_OPEN },
@@ -182,18 +183,18 @@ static const struct rule {
     { C_WRITTEN, GOT_FAILED, C_TRY },       { C_CHECK, GOT_FAILED, C_TRY },
     { C_COMMIT, GOT_FAILED, C_TRY },        { C_FAILING, GOT_FAILED, C_TRY },
 
-    /* frames that met our FAILED on their way */
+    /* frames that crossed our FAILED */
     { A_FAILING, GOT_READY, STAYS },        { A_FAILING, GOT_UP, STAYS },
     { A_FAILING, GOT_WRITTEN, STAYS },      { A_FAILING, GOT_PROVED, STAYS },
     { C_FAILING, GOT_TRY, STAYS },          { C_FAILING, GOT_UP, STAYS },
     { C_FAILING, GOT_WRITTEN, STAYS },      { C_FAILING, GOT_COMMIT, FAILS(RDMUX_IO) },
 
-    /* a path that broke before there was one is that of the attempt before */
+    /* a path that broke before there was one belongs to the attempt before */
     { A_OPEN, PATH_FAILED, STAYS },         { C_OPEN, PATH_FAILED, STAYS },
     { C_TRY, PATH_FAILED, STAYS },          { C_LAST, PATH_FAILED, STAYS },
     { A_FAILING, PATH_FAILED, STAYS },      { C_FAILING, PATH_FAILED, STAYS },
 
-    /* patience has an end */
+    /* timeouts */
     { A_HELLO, TIMED_OUT, FAILS(RDMUX_TIMED_OUT) },   { A_OFFER, TIMED_OUT, FAILS(RDMUX_TIMED_OUT) },
     { C_HELLO, TIMED_OUT, FAILS(RDMUX_TIMED_OUT) },   { C_OFFER, TIMED_OUT, FAILS(RDMUX_TIMED_OUT) },
     { C_RANKING, TIMED_OUT, FAILS(RDMUX_TIMED_OUT) }, { C_LAST, TIMED_OUT, FAILS(RDMUX_TIMED_OUT) },
@@ -213,7 +214,7 @@ static bool is_over(enum state state)
     return state == A_DONE || state == A_OVER || state == C_DONE || state == C_OVER;
 }
 
-/* An attempt is under way and has a path. */
+/* Tells whether an attempt is in progress and has a path. */
 static bool is_trying(enum state state)
 {
     return (state >= A_READY && state <= A_MEASURE) || (state >= C_CONNECT && state <= C_COMMIT);
@@ -262,7 +263,7 @@ static int expected_of(enum state state, enum event event)
 
 /* -------------------------------------------------------------------- one handshake */
 
-/* The peer offers the same paths and has no hash. */
+/* One side; the peer offers the same paths and has no hash. */
 struct lone {
     struct rdmux_handshake *handshake;
     void *memory;
@@ -450,7 +451,7 @@ static bool is_named(const struct lone *lone, enum state state)
     return strcmp(rdmux_handshake_state(lone->handshake), states[state].name) == 0;
 }
 
-/* Goes to a state whose attempt, if it has one, is the second: so there may be something late. */
+/* Goes to a state whose attempt, if it has one, is the second, so that late events are possible. */
 static void go_to(struct lone *lone, enum state state, bool measures)
 {
     const struct how *how = &states[state];

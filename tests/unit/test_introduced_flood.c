@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Thousands that introduce themselves as they should and then say nothing: what they may cost, and whether
- * they keep good ones out. Without authentication anybody can repeat an OFFER; with it, one who has a key can
- * say as many as he likes. */
+/* Thousands of clients that send a valid introduction and then nothing: their cost, and whether
+ * they keep good clients out. Without authentication any client can repeat an OFFER; with it, the
+ * holder of a key can send any number. */
 #include "negotiation/tls.h"
 #include "tests/unit/auth_scene.h"
 #include "tests/unit/listener_scene.h"
@@ -14,7 +14,7 @@ enum {
     STRANGER_MAX = 64 << 10, /* bytes that one may cost */
     WITHIN_MS = 1000,        /* a good one */
     INTRODUCED = 2500,       /* less where descriptors are few: each is two of this process */
-    HOSTS = 20,              /* that they come from, if from several */
+    HOSTS = 20,              /* source addresses, if there are several */
     GOOD = 10,
 };
 
@@ -36,7 +36,8 @@ static size_t room_for_introduced(void)
     return third < INTRODUCED ? third : INTRODUCED;
 }
 
-/* Good ones come one after the other while the others are there. Returns what the slowest took. */
+/* Good clients connect one after the other while the others stay. Returns the time of the
+ * slowest. */
 static uint64_t connect_good_ones(struct pair *pair)
 {
     uint64_t longest = 0;
@@ -55,7 +56,7 @@ static uint64_t connect_good_ones(struct pair *pair)
     return longest;
 }
 
-/* What they cost, by the pages that they have made resident; checkers keep more than that. */
+/* Checks their cost by the pages that they have made resident; sanitizers keep more than that. */
 static void check_cost(size_t before, size_t held, size_t count, uint64_t longest)
 {
     size_t now = resident();
@@ -107,7 +108,8 @@ static void good_ones_connect_beside_thousands_that_repeat_an_offer(void **state
     clear_scene(scene);
 }
 
-/* One that authenticates as the fabric's identity, introduces itself and says nothing more. */
+/* Opens a connection that authenticates as the fabric's identity, introduces itself and sends
+ * nothing more. */
 static int introduce_secured(struct rdmux_fabric *fabric, const char *address,
                              const uint8_t *opening, size_t size)
 {
@@ -147,7 +149,7 @@ static void one_identity_does_not_keep_out_another_of_its_address(void **state)
     struct rdmux_fabric_auth auth = psk_of(
         write_file("k", "anna:" KEY_ONE "\neve:" KEY_TWO "\n", file));
     open_auth_sides(&pair, "tcp", &auth, &auth, NULL);
-    /* On a slow machine, too, the last one comes before the first has waited for too long. */
+    /* Even on a slow machine, the last client comes before the first has timed out. */
     struct rdmux_listen_attr listen_attr = RDMUX_LISTEN_ATTR_INIT;
     listen_attr.accept_timeout_ms = 1000 * PATIENT_MS;
     rdmux_listener_close(pair.listener);

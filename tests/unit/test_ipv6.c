@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* A connection over IPv6 does what one over IPv4 does: addresses are in brackets, and
- * data sockets find the same host. */
+/* A connection over IPv6 does what one over IPv4 does: addresses are in brackets, and data sockets
+ * reach the same host. */
 #include "tests/unit/api_pair.h"
 
 /* Whether this machine has the loopback of IPv6. */

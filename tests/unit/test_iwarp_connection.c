@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What two iWARP ends say of themselves: a stranger's bytes. */
+/* Connection data of iWARP ends, parsed from untrusted bytes. */
 #include "iwarp/iwarp_connection.h"
 
 #include <setjmp.h>
@@ -44,7 +44,7 @@ static void connection_data_decodes_to_what_was_encoded(void **state)
     size_t size = rdmux_iwarp_connection_encode(&connection, bytes);
     assert_in_range(size, IWARP_CONNECTION_FIXED, IWARP_CONNECTION_MAX);
 
-    /* A later version may say more. */
+    /* A later version may send more. */
     for (size_t more = 0; more < 4; more++) {
         memset(&out, 0, sizeof(out));
         assert_int_equal(rdmux_iwarp_connection_decode(bytes, size + more, &out), RDMUX_OK);

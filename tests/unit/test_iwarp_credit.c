@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Credits of one endpoint: between two ends, over two streams without order between them. */
+/* Credits of one endpoint, and between two ends over two streams without order between them. */
 #include "iwarp/iwarp_credit.h"
 
 #include <setjmp.h>
@@ -15,7 +15,7 @@ static void post(struct iwarp_credit *credit, uint64_t count)
     credit->given.posted += count;
 }
 
-/* What `from` has to say, taken by `to`. False: nothing. */
+/* Passes the credit message of `from` to `to`. Returns false if there is none. */
 static bool talk(struct iwarp_credit *from, struct iwarp_credit *to, struct iwarp_credit_news *news)
 {
     struct iwarp_side message = { 0 };
@@ -210,7 +210,7 @@ static void credits_that_were_given_back_can_be_granted_again(void **state)
 
 enum { STREAM_MAX = 64, RECEIVES = 5, ROUNDS = 200000 };
 
-/* What is on the way in one direction: headers in one stream, messages of the side in another. */
+/* Data in flight in one direction: headers in one stream, side-channel messages in another. */
 struct way {
     uint32_t headers[STREAM_MAX];
     size_t header_count;
@@ -282,8 +282,8 @@ static void post_one(struct end *end)
     }
 }
 
-/* Both ends send and post receives when they like; the two streams are as slow as they like. No
- * message meets no receive, the side channel's receives suffice, and nothing ever stands still. */
+/* Both ends send and post receives at random times, and the two streams are slow at random. Each
+ * message finds a receive, the side channel's receives suffice, and there is no deadlock. */
 static void no_message_meets_no_receive_and_nothing_stands_still(void **state)
 {
     (void)state;

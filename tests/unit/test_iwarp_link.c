@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The stages of a connection, driven by events that no network brings in this order. */
+/* The stages of a connection, driven by events in orders that no network brings. */
 #include "iwarp/iwarp_link.h"
 
 #include <setjmp.h>
@@ -72,8 +72,8 @@ static void a_port_that_is_taken_begins_anew_with_another_a_bounded_number_of_ti
     assert_int_equal(tries, IWARP_ADDRESS_TRIES);
 }
 
-/* In whatever order events come: a connection fails or ends at most once, nothing follows after that
- * but rejections, and an action belongs to its stage. */
+/* For events in any order: a connection fails or ends at most once, only rejections follow, and an
+ * action belongs to its stage. */
 static void every_event_in_every_stage_is_harmless(void **state)
 {
     (void)state;

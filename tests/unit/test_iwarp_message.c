@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Headers of messages and messages of the side channel: a stranger's bytes. */
+/* Headers of messages, and messages of the side channel, parsed from untrusted bytes. */
 #include "iwarp/iwarp_message.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Work requests that finish out of order, and reads that are taken apart. */
+/* Work requests that complete out of order, and reads that are segmented. */
 #include "iwarp/iwarp_order.h"
 
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Listeners and connections that were made as they should be: those that stall or fail on the way,
- * which one is shown, taken, rejected, and when. */
+/* Listeners and valid connections: those that stall or fail during the handshake, and which
+ * connection is shown, taken or rejected, and when. */
 #include "api/accept/pending_connection.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
@@ -33,7 +33,7 @@ struct client {
     uint8_t frame[RDMUX_FRAME_HEADER_SIZE + RDMUX_FRAME_PAYLOAD_MAX];
 };
 
-/* Reads a whole frame, while the acceptor goes on. Returns its type, 0 for HELLO. */
+/* Reads a whole frame, while the acceptor progresses. Returns its type, 0 for HELLO. */
 static uint8_t read_frame(struct client *client, bool first)
 {
     size_t have = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Listeners against strangers: what is no rdmux, what is slow, what is too much. Good connections
- * come through meanwhile. */
+/* Listeners against hostile clients: those that do not speak rdmux, are slow, or are too many. Good
+ * connections succeed meanwhile. */
 #include "api/accept/pending_connection.h"
 #include "api/core/cq.h"
 #include "api/core/ep.h"
@@ -258,7 +258,7 @@ static void beyond_max_pending_the_oldest_silent_one_goes(void **state)
 
 /* --------------------------------------------------------------------- introduced, and not taken */
 
-/* Connections of one address that have introduced themselves, and have been shown. */
+/* Connections of one address that have introduced themselves, and that the listener has shown. */
 struct waiting {
     int fd;
     uint64_t id;
@@ -279,7 +279,7 @@ static void make_wait(struct scene *scene, const char *from, struct waiting *out
     free(opening);
 }
 
-/* It has been there all the time. */
+/* Checks that the connection has stayed all the time. */
 static void check_waits(struct scene *scene, struct waiting *waiting)
 {
     assert_false(is_dropped(waiting->fd, 0));
@@ -398,7 +398,7 @@ static uint64_t clock_ahead(void *user)
     return fair_clock_ns() + atomic_load(&clock_ahead_ns);
 }
 
-/* The accepting side anew, by this clock; its log goes into the scene's book. */
+/* Reopens the accepting side with the test's clock; it logs into the scene's book. */
 static void listen_by_our_clock(struct scene *scene, const struct rdmux_listen_attr *attr)
 {
     struct rdmux_fabric_attr fabric_attr = RDMUX_FABRIC_ATTR_INIT;
@@ -416,7 +416,8 @@ static void listen_by_our_clock(struct scene *scene, const struct rdmux_listen_a
     scene->pair.listener = listen_here(scene->pair.fabric_b, attr, scene->pair.address);
 }
 
-/* One that is silent is dropped by the same timers, twice, so that all else is behind them once. */
+/* Waits until the timers have dropped a silent client twice, so that all other timers have run at
+ * least once. */
 static void let_timers_run(struct scene *scene)
 {
     for (size_t i = 0; i < 2; i++) {
@@ -430,7 +431,8 @@ static void let_timers_run(struct scene *scene)
     }
 }
 
-/* By a clock that the test sets: a program that accepts once an hour loses those of a crowd alone. */
+/* By a clock that the test sets: a program that accepts once an hour loses only connections of a
+ * crowd. */
 static void of_a_crowd_alone_who_waits_ten_seconds_is_dropped(void **state)
 {
     (void)state;
@@ -515,7 +517,7 @@ static void check_connects(struct scene *scene, uint64_t least_ms, uint64_t most
     CHECK_OK(rdmux_ep_close(b));
 }
 
-/* They are taken, and each set-up waits for its peer, who says nothing more. */
+/* The program takes them, and each set-up waits for its peer, which sends nothing more. */
 static void open_and_stall(struct scene *scene, const char *from, int *fds, size_t count)
 {
     uint8_t *opening = malloc(OPENING_MAX);
@@ -605,7 +607,8 @@ static void a_set_up_whose_peer_is_silent_makes_room_for_another_address(void **
     clear_scene(scene);
 }
 
-/* A cq that has no room for more endpoints is as full as a listener's set-ups. */
+/* For a cq without room for more endpoints, the same rule holds as at the limit of a listener's
+ * set-ups. */
 static void silent_peers_do_not_use_up_the_room_of_a_cq(void **state)
 {
     (void)state;
@@ -655,7 +658,7 @@ static size_t open_descriptors(void)
     return count;
 }
 
-/* The listener has not come to read what they said when others wait as well. */
+/* The listener has not yet read their bytes when other connections wait as well. */
 static void who_has_spoken_is_heard_before_another_takes_his_place(void **state)
 {
     (void)state;
@@ -696,9 +699,9 @@ static void limit_descriptors(rlim_t room)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
-/* A server with room for few descriptors: tells its address, accepts whoever comes and greets him,
- * until `command` closes. Commands: 'w' accepts nobody from now on, and says so, 'a' does again; 'n' has
- * no descriptor at all to spare, 'm' many. Returns the processor time it used, in ms. */
+/* A server with few descriptors. Reports its address, then accepts and greets all clients until
+ * `command` closes. Commands: 'w' stops accepting, and reports it; 'a' resumes; 'n' leaves no free
+ * descriptor at all, 'm' many. Returns the processor time it used, in ms. */
 static uint64_t serve_with_few_descriptors(int report, int command, size_t spare)
 {
     struct rdmux_fabric *fabric = open_fabric("tcp", 0, NULL);

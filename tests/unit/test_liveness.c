@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Peers that stop, die, or are merely busy: noticed in time, told once, and never by mistake. The
- * peer is a child process. */
+/* Peers that stop, die, or are merely busy: a loss is noticed in time, reported once, and never by
+ * mistake. The peer is a child process. */
 #include "api/object/peer_process.h"
 #include "tests/unit/api_pair.h"
 #include "tests/unit/fair_time.h"
@@ -12,7 +12,7 @@
 
 enum {
     LIVENESS_MS = 400,
-    SLOWER = 8,                     /* than the machine's, the clock where nobody is to be silent */
+    SLOWER = 8,                     /* times slower than the machine's: no peer must seem silent */
     NOTICED_MS = LIVENESS_MS + 600, /* with the machine's own delays */
     EARLIEST_MS = LIVENESS_MS / 2,  /* it was heard from at most a quarter before it stopped */
     DEPTH = 16,
@@ -121,7 +121,7 @@ static void start_child(struct child *child, enum part part, const char *paths, 
     child->pid = fork();
     assert_true(child->pid >= 0);
     if (child->pid == 0) {
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nobody behind */
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed test leaves no child behind */
         close(report[0]);
         play(part, paths, liveness_ms, report[1]);
         _exit(0);
@@ -139,7 +139,7 @@ static void end_child(struct child *child)
     close(child->report);
 }
 
-/* A child and our endpoint to it. */
+/* A child, and this side's endpoint to it. */
 struct scene {
     struct child child;
     struct rdmux_fabric *fabric;
@@ -384,8 +384,8 @@ static uint64_t clock_ahead(void *user)
     return now_ms() * 1000000 + atomic_load(&clock_ahead_ns);
 }
 
-/* Our clock goes on by much while we do not run, as when a machine is suspended: the peer has had no
- * time to speak. Then it stops. */
+/* This side's clock advances by much while the side does not run, as on a suspended machine: the
+ * peer had no time to send. Then the peer stops. */
 static void time_in_which_this_side_did_not_run_does_not_count(void **state)
 {
     (void)state;

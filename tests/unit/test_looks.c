@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* How often the service thread looks whether the application is there. The test lets time pass: each
- * sleep of the service thread lasts until the test has it look, and the clock stands still meanwhile. */
+/* How often the service thread checks whether the application is present. The test advances time:
+ * each sleep of the service thread lasts until the test wakes it, and the clock stands still
+ * meanwhile. */
 #include "api/core/mail.h"
 #include "api/progress/cq_owner.h"
 #include "tests/unit/api_pair.h"
@@ -19,10 +20,10 @@ static struct {
     bool steered;           /* else nothing of this is in force */
     unsigned asleep;        /* sleeps that began */
     unsigned looks;         /* that were let go on */
-    int timeout_ms;         /* of the sleep under way */
+    int timeout_ms;         /* of the current sleep */
     uint64_t now_ns;        /* the fabric's clock */
     struct rdmux_cq *polls; /* an application polls it all the time; NULL: none does */
-    unsigned yields;        /* of the look under way */
+    unsigned yields;        /* of the current check */
 } stage = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
 static uint64_t stage_clock(void *user)
@@ -57,7 +58,7 @@ static void poll_once(struct rdmux_cq *cq)
     assert_int_equal(rdmux_cq_poll(cq, &wc, 1), 0);
 }
 
-/* The service thread waits for a call of the application: here it comes. */
+/* The service thread waits for a call of the application, which comes here. */
 int __wrap_sched_yield(void)
 {
     pthread_mutex_lock(&stage.lock);
@@ -142,7 +143,7 @@ static int close_stage(void **state)
     return 0;
 }
 
-/* The service thread has heard of the new cq, and its application polls. */
+/* Waits until the service thread knows the new cq, and the application polls. */
 static int begin_polling(struct scene *scene)
 {
     poll_once(scene->cq);
@@ -167,7 +168,7 @@ static void a_look_that_finds_no_call_takes_the_cq_and_wakes_no_more(void **stat
 {
     struct scene *scene = *state;
     int sleep_ms = begin_polling(scene);
-    poll_once(scene->cq); /* right behind the look, and then never again */
+    poll_once(scene->cq); /* right after the check, and then never again */
     set_polling(NULL);
     assert_int_equal(sleep_ms, 10);
     assert_int_equal(scene->cq->slices, 0);
@@ -217,8 +218,8 @@ static void note_mail(struct rdmux_cq *cq, struct rdmux_mail *mail)
     mail_came = true;
 }
 
-/* Mail wakes whoever sleeps on the armed descriptor, who may do anything but call: between the arm and
- * the service thread's next look as well as later. */
+/* Mail wakes an application that sleeps on the armed descriptor, and that may do anything but call:
+ * between the arm and the service thread's next check as well as later. */
 static void mail_of_an_armed_cq_is_taken_though_it_came_before_the_look(void **state)
 {
     struct scene *scene = *state;

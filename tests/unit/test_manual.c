@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Programs without the library's threads: their own calls do everything, and nothing spins. */
+/* Programs without the library's threads: their own calls do all the work, and no call spins. */
 #include "tests/unit/api_pair.h"
 #include "tests/unit/fair_time.h"
 
@@ -152,12 +152,12 @@ static void a_name_is_resolved_within_the_call(void **state)
 
 /* ---------------------------------------------------------------------- sleeping on descriptors */
 
-/* A program that only wakes when a descriptor says so. */
+/* A program that wakes only by its descriptor. */
 struct sleeper {
     struct rdmux_fabric *fabric;
     struct rdmux_cq *cq;
     struct rdmux_ep *ep;
-    /* Where messages arrive: the last receive is still posted when its thread has ended. */
+    /* The destination of messages: the last receive is still posted when its thread has ended. */
     uint64_t got;
     uint64_t rounds;
     uint64_t wakes;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Memory that is registered is judged by its mappings, and no page of it is touched. */
+/* Memory registration checks the mappings of the memory, and touches none of its pages. */
 #include "api/core/fabric.h"
 #include "api/core/mr.h"
 #include "api/core/remote.h"
@@ -67,7 +67,7 @@ static void judge_everything(void)
     CHECK_OK(rdmux_mapping_check(constant, sizeof(constant), false));
     CHECK_STATUS(rdmux_mapping_check(constant, sizeof(constant), true), RDMUX_INVALID);
     assert_non_null(strstr(rdmux_last_error(), "cannot be written"));
-    /* Mappings one behind the other, of different rights, are as one. */
+    /* Adjacent mappings with different rights count as one. */
     assert_int_equal(mprotect(pages + 2 * page, page, PROT_READ), 0);
     CHECK_OK(rdmux_mapping_check(pages, PAGES * page, false));
     check_refused(pages, PAGES * page, true, "cannot be written", pages + 2 * page);
@@ -86,7 +86,7 @@ static void judge_everything(void)
 
     assert_int_equal(mincore(pages, 2 * page, resident), 0);
     assert_false((resident[0] | resident[1]) & 1); /* nothing was paged in */
-    /* The stack has not grown there yet, and will. */
+    /* The stack has not grown there yet, but may. */
     assert_int_equal(getrlimit(RLIMIT_STACK, &stack), 0);
     if (stack.rlim_cur >= (rlim_t)1 << 20) {
         unsigned char *here = (unsigned char *)__builtin_frame_address(0);
@@ -150,15 +150,15 @@ static void a_region_needs_memory_that_its_access_can_use(void **state)
     CHECK_OK(rdmux_fabric_close(fabric));
 }
 
-/* The bytes are gone, and stay so: a mapping of somebody else's does not come to their place. */
+/* Unmaps the bytes for good: no other mapping may take their place. */
 static void take_away(void *bytes, size_t size)
 {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
     assert_ptr_equal(mmap(bytes, size, PROT_NONE, flags, -1, 0), bytes);
 }
 
-/* A buffer that is taken away after its registration: the request fails, and the process goes on.
- * at_peer: what the peer, which did nothing wrong, is told. */
+/* Takes a buffer away after its registration: the request fails, and the process continues.
+ * at_peer: the status that the peer, which has done nothing wrong, gets. */
 static void check_lost_buffer(const char *path, uint32_t access, bool reads,
                               enum rdmux_status at_peer)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Pairing and ranking: who is eligible, in which order, and that it does not matter who asks. */
+/* Pairing and ranking: which pairs are eligible, in which order, and that both sides get the same
+ * result. */
 #include "negotiation/match.h"
 
 #include <setjmp.h>
@@ -96,7 +97,7 @@ static struct rdmux_offer_path *add_unusable(struct rdmux_offer *offer, const ch
     return path;
 }
 
-/* Two sides, and what came of them. Freed by finish(). */
+/* Two sides, and the result of their matching. Freed by finish(). */
 struct round {
     struct rdmux_offer *ours;
     struct rdmux_offer *theirs;
@@ -239,7 +240,7 @@ static void a_cost_beyond_all_numbers_stays_the_largest(void **state)
         { UINT64_MAX, UINT64_MAX, 1000 + UINT64_C(1000000000) },
         { UINT64_MAX - 1, UINT64_MAX, 1000 + UINT64_C(1000000000) }, /* rounded */
         { 1, UINT64_MAX, 1000 },
-        { UINT64_MAX, 0, 1000 }, /* no bandwidth said: latency alone */
+        { UINT64_MAX, 0, 1000 }, /* no bandwidth given: latency alone */
         { UINT64_C(1) << 40, UINT64_C(1) << 30, 1000 + UINT64_C(1024000000000) },
         { UINT64_C(3) << 39, UINT64_C(1) << 40, 1000 + UINT64_C(1500000000) },
     };
@@ -808,7 +809,8 @@ static void the_order_does_not_depend_on_who_asks(void **state)
     assert_true(ranked > 1000);
 }
 
-/* Is a path that no match names one of several that lack the same, which are told once? */
+/* Tells whether a path that no match names is one of several that lack the same thing, which is
+ * reported once. */
 static bool may_be_untold(const struct rdmux_offer_path *path)
 {
     return path->path.reason != RDMUX_REASON_USABLE && path->path.device[0] == '\0';

@@ -22,7 +22,7 @@ static const enum rdmux_frame_type kinds[KIND_COUNT] = {
     RDMUX_FRAME_RESUME,    RDMUX_FRAME_RESUMED, RDMUX_FRAME_BACK,     RDMUX_FRAME_RELEASED,
 };
 
-/* One of this type with every field in use. */
+/* A message of this type with every field in use. */
 static struct rdmux_message some_message(enum rdmux_frame_type type)
 {
     struct rdmux_message message;
@@ -171,8 +171,8 @@ static void a_message_cut_anywhere_is_refused_and_leaves_the_output_alone(void *
     }
 }
 
-/* The frame is cut, and its header says so: then the fields do not fit, or fewer bytes of a text or
- * description came. */
+/* The frame is cut, and its header says so. Then the fields do not fit, or a text or description is
+ * shorter. */
 static void a_shorter_payload_is_refused_or_has_a_shorter_end(void **state)
 {
     (void)state;
@@ -294,7 +294,7 @@ static void a_fault_that_is_none_is_refused(void **state)
     }
 }
 
-/* Whoever is asked to go back is ready, or is not. */
+/* A side that is asked for failback is ready, or is not. */
 static void back_has_one_of_two_answers(void **state)
 {
     (void)state;
@@ -317,7 +317,8 @@ static void back_has_one_of_two_answers(void **state)
     }
 }
 
-/* Who does not know the question goes on, and who asked does not wait for ever. */
+/* A peer that does not know the question skips it, and the side that asked does not wait for
+ * ever. */
 static void silence_is_asked_of_and_answered_in_a_frame_that_may_be_skipped(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Memory regions: creation and its undoing, tokens, importers, revocation. */
+/* Memory regions: creation and its rollback, tokens, importers, revocation. */
 #include "api/core/cq.h"
 #include "api/core/fabric.h"
 #include "api/core/mail.h"
@@ -148,7 +148,7 @@ void __wrap_rdmux_service_step(struct rdmux_fabric *fabric, int timeout_ms)
     }
 }
 
-/* Whoever waits for a condition under this lock is seen. */
+/* Records every thread that waits for a condition under this lock. */
 static struct {
     pthread_mutex_t *lock;
     sem_t waits;
@@ -279,7 +279,7 @@ static void a_region_is_registered_with_every_domain(void **state)
     assert_null(rdmux_mr_with(mr, NULL));
     rdmux_mr_deregister(mr);
     assert_int_equal(one.registered + two.registered, 0);
-    /* The end of a registration is the end of its keys; a device would make a new one only to drop it. */
+    /* Deregistration ends the keys; a device would make a new one only to drop it. */
     assert_int_equal(one.invalidated + two.invalidated, 0);
     assert_int_equal(fake->fabric.region_count, 0);
     assert_int_equal(fake_fabric_destroy(fake), 0);
@@ -657,7 +657,7 @@ static void an_import_without_memory_notes_nobody(void **state)
 
 /* -------------------------------------------------------------------------------- revocation */
 
-/* Answers every mail as it comes, from another thread. */
+/* Answers each mail as it arrives, from another thread. */
 struct answerer {
     struct rdmux_fabric *fabric;
     size_t awaited;
@@ -706,7 +706,7 @@ static void who_does_not_answer_is_waited_for_100_ms(void **state)
     (void)state;
     struct scene *scene = set_scene();
     assert_int_equal(import(scene, &scene->token, 1), RDMUX_OK);
-    rdmux_mr_revoke_answered(&scene->fake->fabric, scene->mr->id, 1, 1); /* nobody asked yet */
+    rdmux_mr_revoke_answered(&scene->fake->fabric, scene->mr->id, 1, 1); /* no side has asked yet */
 
     uint64_t before = milliseconds();
     enum rdmux_status status = rdmux_mr_revoke(scene->mr);
@@ -720,7 +720,7 @@ static void who_does_not_answer_is_waited_for_100_ms(void **state)
     clear_scene(scene);
 }
 
-/* A warning tells of importers that did not answer. */
+/* Counts warnings about importers that did not answer. */
 static void count_line(void *user, enum rdmux_log_level level, const char *line)
 {
     (void)level;
@@ -738,8 +738,8 @@ static void count_warnings(struct scene *scene, int *warnings)
 /* Its answers are wrong at first. */
 struct liar {
     struct rdmux_mr *mr;
-    uint32_t awaited_before; /* answers, when the revocation was told */
-    uint32_t awaited_after;  /* wrong ones had been given */
+    uint32_t awaited_before; /* answers awaited when the revocation was sent */
+    uint32_t awaited_after;  /* answers awaited after the wrong ones */
     pthread_t thread;
 };
 
@@ -844,7 +844,7 @@ static void without_service_thread_the_caller_does_its_work(void **state)
     clear_scene(scene);
 }
 
-/* An import under way when its region is deregistered. */
+/* An import in progress when its region is deregistered. */
 struct late_import {
     struct rdmux_mr *mr;
     _Atomic bool deregistered;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The OFFER's payload: what comes back, and what a stranger may not do with it. */
+/* The OFFER's payload: it decodes to what was encoded, and untrusted bytes do no harm. */
 #include "negotiation/offer.h"
 
 #include "negotiation/bytes.h"

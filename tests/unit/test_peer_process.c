@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Whose heartbeats are shared: those of endpoints to one process, not of a stranger who says that it is
- * that process. Time is the test's. */
+/* Heartbeat groups: endpoints to one process share heartbeats, but not with a peer that falsely
+ * claims to be that process. The test controls the time. */
 #include "api/accept/pending_connection.h"
 #include "api/core/cq.h"
 #include "api/core/ep.h"
@@ -125,7 +125,7 @@ static void endpoints_to_one_process_share_what_is_told_and_heard(void **state)
     close_party(&b);
 }
 
-/* A stranger learns a process's id by dialling its listener, where nobody authenticates. */
+/* A stranger learns a process's id by dialling its listener, if there is no authentication. */
 static void a_stranger_with_the_id_of_a_peer_takes_no_heartbeats_from_it(void **state)
 {
     (void)state;
@@ -167,7 +167,8 @@ static void a_stranger_with_the_id_of_a_peer_takes_no_heartbeats_from_it(void **
 
 /* ------------------------------------------------------------------------------------------------- a channel that is lost */
 
-/* The broken ones beat just before the other one, and give up just before that would be silent for too long. */
+/* The broken endpoints send a heartbeat just before the whole one, and fail just before it would be
+ * silent for too long. */
 enum { BROKEN = 4, BROKEN_MS = 440, WHOLE_MS = 480 };
 
 static void connect_to(struct party *from, struct party *to, struct rdmux_listener *listener,
@@ -190,7 +191,8 @@ static void connect_to(struct party *from, struct party *to, struct rdmux_listen
     }
 }
 
-/* Endpoints whose channel is lost wait for another one, for the liveness time; who beats only for itself meanwhile has to go on. */
+/* Endpoints that have lost their channel wait for another one, for the liveness time. An endpoint
+ * that sends heartbeats only for itself meanwhile must continue. */
 static void endpoints_without_a_channel_beat_for_nobody(void **state)
 {
     (void)state;
@@ -237,7 +239,7 @@ static void endpoints_without_a_channel_beat_for_nobody(void **state)
     close_party(&b);
 }
 
-/* One that other endpoints beat for may be cut off without anybody saying anything on it. */
+/* A channel whose heartbeats other endpoints send may be cut without a message on it. */
 static void the_kernel_asks_for_a_channel_that_is_idle(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Whose code becomes part of a process: folders and files of plug-ins that others could have made or
- * changed, and programs that have rights which their user lacks. */
+/* Which plug-ins may be loaded into a process: not from folders and files that other users could
+ * have made or changed, and not into programs with rights that their user lacks. */
 #include "tests/unit/fake_fabric.h"
 #include "tests/unit/support/plugin_opener.h"
 
@@ -103,7 +103,8 @@ static const struct rdmux_provider_entry *entry_of(struct fake_fabric *fake, con
     return NULL;
 }
 
-/* The plug-in is loaded from the folder, or this word is in the text that says why not. */
+/* Checks that the plug-in is loaded from the folder, or that the text that says why not contains
+ * this word. */
 static void check_folder(const char *folder, const char *word)
 {
     struct fake_fabric *fake = fake_fabric_create();
@@ -250,7 +251,7 @@ static void a_symbolic_link_is_followed_and_judged_with_what_it_leads_through(vo
     check_folder(link, NULL);
     assert_int_equal(symlink("../link/trap.so", file_link), 0);
     check_file(file_link, "file too short");
-    assert_int_equal(chmod(tree.way, 0775), 0); /* on the way of the link alone */
+    assert_int_equal(chmod(tree.way, 0775), 0); /* only on the path of the link */
     check_folder(link, "a folder above it may be written to by others");
     check_file(file_link, "a folder above it may be written to by others");
     assert_int_equal(chmod(tree.way, 0755), 0);
@@ -291,7 +292,7 @@ enum verdict {
     NO_CHROOT,
 };
 
-/* What a process says of the file whose root folder is the scratch folder. */
+/* Returns the verdict on the file of a process whose root folder is the scratch folder. */
 static enum verdict judge_within(const char *root, const char *path)
 {
     int status = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The ports that connections are dialled from: all that the kernel has, and an error that says so if
- * there is none. And the address. */
+/* The local ports and the local address of outgoing connections: all ports that the kernel has, and
+ * an error that says so if none is free. */
 #include "tests/unit/api_pair.h"
 
 #include <arpa/inet.h>

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/*
- * attr.probe: paths are ranked by what was measured. The constants of tcp lie here: they say that it
- * is quicker than shared memory, while each post takes PAUSE_MS.
- */
+/* attr.probe ranks paths by measurements. The constants of tcp are false here: they say that it is
+ * quicker than shared memory, while each of its posts takes PAUSE_MS. */
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
 
@@ -95,7 +93,7 @@ static const char *provider_of(struct rdmux_ep *ep)
     return name;
 }
 
-/* Connects, and says whether the paths were measured. */
+/* Connects, and tells whether the paths were measured. */
 static bool connect_and_look(struct pair *pair, uint32_t probe)
 {
     struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* attr.probe, and a path that carries its proof and then fails under the writes that measure it: it
- * is out, the other one is taken, and the explanation tells why. */
+/* attr.probe, and a path that carries its proof and then fails under the writes that measure it:
+ * the path is dropped, the other one is chosen, and the explanation says why. */
 #include "tests/unit/api_pair.h"
 
 #include "providers/registry.h"

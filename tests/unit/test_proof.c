@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The pattern of a proof: fixed for ever, different for each nonce, and no wrong byte goes
- * unseen. */
+/* The pattern of a proof: it never changes between versions, it differs for each nonce, and the
+ * check finds every wrong byte. */
 #include "negotiation/handshake.h"
 
 #include <setjmp.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Recorded handshakes, played to each side again: what an earlier version said must be understood
- * for ever. tests/fixtures/handshakes/README.md has the format of the files.
+/* Replays recorded handshakes to each side: later versions must understand an earlier version for
+ * ever. tests/fixtures/handshakes/README.md has the format of the files.
  *
- * RDMUX_RECORD_HANDSHAKES=FOLDER test_recorded    writes them anew instead */
+ * RDMUX_RECORD_HANDSHAKES=FOLDER test_recorded    records them anew instead */
 #include "negotiation/handshake.h"
 
 #include "negotiation/handshake_frames.h"
@@ -28,7 +28,7 @@
 
 enum { FRAMES_MAX = 64, FRAME_MAX = 4096, HELLO_AT_LAST_FLAGS = 19 };
 
-/* What both sides offer, and what fails. */
+/* The offers of both sides, and the faults. */
 struct scenario {
     const char *name;
     const char *says;
@@ -182,7 +182,7 @@ static void load(const struct scenario *scenario)
 
 /* -------------------------------------------------------------------- recording */
 
-/* Notes what was sent to a side since the last call. */
+/* Records the bytes sent to a side since the last call. */
 static void note_sent(const struct pair_side *to, bool by_connector, size_t *seen)
 {
     while (*seen < to->wire_end) {
@@ -227,7 +227,7 @@ static void record(const struct scenario *scenario)
 
 /* -------------------------------------------------------------------- playing */
 
-/* How much of what we say must be as recorded. */
+/* How closely our bytes must match the recorded ones. */
 enum strictness {
     EXACT,   /* every byte but RANKING's words and figures */
     OUTCOME, /* our offer has changed since: nothing of it, and the peer has no hash */
@@ -374,7 +374,7 @@ static void act(struct player *player)
     }
 }
 
-/* As a driver does that reads what there is. */
+/* Reads what there is, as a driver does. */
 static void take_portion(struct player *player, const uint8_t *bytes, size_t size)
 {
     memcpy(player->inbox + player->inbox_size, bytes, size);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Judging tables, filling the registry, and the local paths of an offer. What real plug-in files do
- * is tested in tests/plugins. */
+/* Validation of provider tables, filling the registry, and the local paths of an offer. Real
+ * plug-in files are tested in tests/plugins. */
 #include "api/core/fabric.h"
 #include "tests/unit/fake_fabric.h"
 
@@ -96,7 +96,7 @@ static void a_part_of_an_express_lane_is_refused(void **state)
     ops.lane_target = no_target;
     assert_int_equal(rdmux_provider_check(&ops, &refusal), RDMUX_NO_PATH);
     assert_non_null(strstr(refusal.text, "lane"));
-    ops.size = (uint32_t)RDMUX_PROVIDER_OPS_SIZE_LEAST; /* then nobody looks there */
+    ops.size = (uint32_t)RDMUX_PROVIDER_OPS_SIZE_LEAST; /* then the field is not read */
     assert_int_equal(rdmux_provider_check(&ops, &refusal), RDMUX_OK);
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What a provider says of its paths, as the core hands it on. */
+/* What a provider reports for its paths, as the core passes it on. */
 #include "api/core/fabric.h"
 #include "tests/unit/device_scene.h"
 
-/* Not one string ends, and the reach is longer than its room. */
+/* No string is terminated, and the reach is longer than its buffer. */
 static enum rdmux_status boundless_probe(struct rdmux_fabric *fabric, struct rdmux_local_path *out,
                                          size_t max, size_t *count)
 {

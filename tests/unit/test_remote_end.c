@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* An import that is under way when its endpoint ends. */
+/* An import in progress when its endpoint ends. */
 #include "tests/unit/api_pair.h"
 
 static void an_import_without_an_answer_is_told_when_its_endpoint_ends(void **state)

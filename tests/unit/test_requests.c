@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Queues of requests at their ends, seen from the public interface. */
+/* Edge cases of the request queues, through the public interface. */
 #include "tests/unit/api_pair.h"
 
 enum {
@@ -50,7 +50,7 @@ static void check_received(struct pair *pair, const struct message *into, size_t
     }
 }
 
-/* The provider is shown adjacent records: those up to the end of the ring. */
+/* The provider gets adjacent records: those up to the end of the ring. */
 static void check_shown(struct rdmux_ep *ep)
 {
     struct rdmux_request *first = NULL;
@@ -106,7 +106,7 @@ enum {
     POLLS_MAX = 200, /* far more than an event needs */
 };
 
-/* Polls b for one entry at a time, with always another message behind it, until this event comes. */
+/* Polls b for one entry at a time, with always another message after it, until this event comes. */
 static void expect_among_messages(struct pair *pair, uint32_t opcode)
 {
     static uint32_t into;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Names: resolving them may block for long, and costs the call that asks no more than its time
- * limit. */
+/* Name resolution may block for long; it costs the calling function no more than its timeout. */
 #include "tests/unit/api_pair.h"
 #include "tests/unit/fair_time.h"
 
@@ -11,7 +10,7 @@
 
 enum {
     SHORT_MS = 100, /* a caller's patience */
-    DEAD_MS = 5000, /* the name server's: who waits for it fails the test, but in reasonable time */
+    DEAD_MS = 5000, /* of the name server: a call that waits for it fails the test, but soon */
 };
 
 static struct {
@@ -222,7 +221,7 @@ static void a_name_that_nobody_knows_is_named(void **state)
     clear_scene(&scene);
 }
 
-/* The worker found it out: its words reach the endpoint that nobody waits for. */
+/* The worker thread found the error; its text reaches an endpoint that no call waits for. */
 static void an_endpoint_of_a_name_that_nobody_knows_says_so(void **state)
 {
     (void)state;
@@ -241,7 +240,7 @@ static void an_endpoint_of_a_name_that_nobody_knows_says_so(void **state)
     clear_scene(&scene);
 }
 
-/* The worker may be about to release the job whose answer the caller has taken. */
+/* The worker thread may be about to release the job whose answer the caller has taken. */
 static void wait_for_pieces(struct meter *meter, size_t expected)
 {
     uint64_t until = now_ms() + PATIENT_MS;
@@ -265,7 +264,7 @@ static void whatever_allocation_fails_nothing_is_left(void **state)
         enum rdmux_status status = rdmux_explain(scene.pair.fabric_a, scene.fast, NULL, PATIENT_MS,
                                                  &explanation);
         reached = atomic_exchange(&scene.meter.left, 0) <= 0;
-        /* Without the memory to look for a provider's paths there is a line less, or no path. */
+        /* Without memory for a query of a provider's paths, a line is missing, or a path. */
         if (status == RDMUX_NO_MEMORY) {
             assert_null(explanation);
             failures++;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Which entries of a GID table are used, over tables as adapters have them; and what packets
+/* Which entries of a GID table are used, for tables as adapters have them, and what packets
  * carry. */
 #include "roce/roce_gid.h"
 
@@ -179,7 +179,7 @@ static void the_best_entry_of_each_kind_is_chosen(void **state)
     }
 }
 
-/* Adapters fill their tables in any order; the index alone is what ties are broken by. */
+/* Adapters fill their tables in any order; only the index breaks ties. */
 static void the_order_of_the_table_does_not_matter(void **state)
 {
     (void)state;

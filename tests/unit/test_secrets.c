@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Where secrets live, and that nothing is left of them: the process looks for their bytes in its own
- * memory, as whoever gets a core dump or a freed page would. */
+/* Where secrets are stored, and that no copy remains: the process searches its own memory for their
+ * bytes, as an attacker with a core dump or a freed page would. */
 #include "tests/unit/auth_scene.h"
 
 #include "api/core/fabric.h"
@@ -111,7 +111,8 @@ static bool is_left_out(unsigned long long first)
     return strstr(flags, " dd") != NULL;
 }
 
-/* How often the bytes are in what this process can write to; dumped: and core dumps have. */
+/* Counts the occurrences of the bytes in memory that this process can write to; dumped: only those
+ * that a core dump contains. */
 static size_t count_where(const struct wanted *wanted, bool dumped)
 {
     size_t count = 0;
@@ -176,7 +177,7 @@ static void check_kept_apart(const void *secret, const char *name)
     }
 }
 
-/* Connects, exports, imports, and ends; notes all secrets on the way. Returns their number. */
+/* Connects, exports, imports, and ends; records all secrets meanwhile. Returns their number. */
 static size_t live_and_end(struct pair *pair, struct wanted *wanted)
 {
     size_t count = 0;
@@ -243,7 +244,7 @@ static void nothing_is_left_where_peers_authenticate(void **state)
     check_gone(wanted, count);
 }
 
-/* What is a secret beyond the session of OpenSSL that it opened, while that goes on. */
+/* Secrets beyond the OpenSSL session that it opened, while the connection lives. */
 static void core_dumps_of_a_live_connection_have_no_lasting_secret(void **state)
 {
     need_search();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What of the time counts while a path is on trial. The sides have a clock each, which stands still until
- * the test moves it, and no threads: a side runs when the test has it make a step. */
+/* Which time counts against a path attempt. Each side has a clock that stands still until the test
+ * moves it, and no threads: a side runs only when the test makes it take a step. */
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
 #include "api/session/setup_state.h"
@@ -41,7 +41,7 @@ static struct rdmux_fabric *open_clocked_fabric(uint64_t *clock_ns)
     return fabric;
 }
 
-/* The connection is asked for, nobody has done anything for it yet. */
+/* A connect has begun, and neither side has made a step for it. */
 static void set_scene(struct scene *scene)
 {
     struct pair *pair = &scene->pair;
@@ -107,7 +107,7 @@ static void finish(struct scene *scene, unsigned before)
     check_messages(&scene->pair);
 }
 
-/* b has the path on trial. */
+/* Tells whether b is trying the path. */
 static bool is_on_trial(const struct scene *scene)
 {
     const struct rdmux_list *accepting = &scene->pair.cq_b->accepting;

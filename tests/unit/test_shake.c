@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The arithmetic of strangers' handshakes: whose turn it is, who does it, and whom it keeps waiting. The test holds
- * up steps, so that order is seen and nothing is timed. */
+/* Scheduling of the handshakes of pending connections: whose turn it is, which thread runs it, and
+ * whom it delays. The test holds up steps, so that it sees the order and times nothing. */
 #include "api/accept/shake.h"
 #include "api/accept/turns.h"
 #include "api/core/fabric.h"
@@ -160,7 +160,7 @@ static struct rdmux_fabric_auth keys(char file[FILE_NAME_MAX])
     return psk_of(write_file("k", "anna:" KEY_ONE "\n", file));
 }
 
-/* What a connector with a key says before it hears anything. */
+/* Encodes the first bytes of a connector with a key, before it has received any. */
 static size_t make_opening_of_tls(struct rdmux_fabric *fabric, uint8_t out[2048])
 {
     int sockets[2];
@@ -225,7 +225,7 @@ static void an_address_with_one_handshake_is_next_behind_one_with_many(void **st
     close_pair(&pair);
 }
 
-/* Whose cq the service thread has, as its program is away. */
+/* The service thread owns the cq, as its program is away. */
 static void a_handshake_under_way_keeps_nobody_waiting(void **state)
 {
     static uint8_t region[64];
@@ -272,7 +272,7 @@ static void a_listener_closes_while_a_handshake_is_under_way(void **state)
 
     pair.listener = NULL;
     for (size_t i = 0; i < QUEUED; i++) {
-        assert_true(is_dropped(fds[i], PATIENT_MS)); /* the one under way, too */
+        assert_true(is_dropped(fds[i], PATIENT_MS)); /* the one in progress, too */
         close(fds[i]);
     }
     assert_int_equal(gate.done, 0);
@@ -331,7 +331,7 @@ static void open_sides_without_time(struct pair *pair)
     pair->listener = listen_here(pair->fabric_b, NULL, pair->address);
 }
 
-/* Those that have said enough for a session, and have none. */
+/* Counts clients that have sent enough for a session, and have none. */
 static size_t count_hopeful(const struct pair *pair)
 {
     const struct rdmux_list *hopeful = &pair->listener->hopeful;
@@ -352,7 +352,8 @@ static size_t steps_queued(void)
     return queued;
 }
 
-/* Those that do not go on with their handshakes have all places; of one address, from which more come. */
+/* Clients that do not continue their handshakes hold all places. They have one address, from which
+ * more arrive. */
 static void sessions_are_bounded_and_others_get_the_next(void **state)
 {
     enum { PLACES = 512, MORE = 32, IDLE_MS = 250 };

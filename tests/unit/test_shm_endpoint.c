@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Two shm endpoints of one process, driven the way the core drives them. */
+/* Two shm endpoints of one process, driven as the core drives them. */
 #include "tests/unit/shm_pair.h"
 
 #include <fcntl.h>
@@ -20,7 +20,7 @@
 
 enum { PAIR_SIZE = 3 * 1024 * 1024 };
 
-/* Calls by which this process has asked for memory of a peer, and the lowest address in them. */
+/* Calls by which this process has accessed a peer's memory, and the lowest address in them. */
 static size_t asked_count;
 static uintptr_t asked_lowest;
 
@@ -62,7 +62,7 @@ ssize_t __wrap_process_vm_writev(pid_t pid, const struct iovec *ours, unsigned l
     return __real_process_vm_writev(pid, ours, our_count, theirs, count, flags);
 }
 
-/* Each mutex notices who unlocks it. */
+/* Each mutex checks which thread unlocks it. */
 static _Atomic size_t wrong_unlocks;
 
 int __real_pthread_mutex_init(pthread_mutex_t *mutex, const pthread_mutexattr_t *attr);
@@ -268,7 +268,8 @@ static void a_message_of_any_size_arrives_whole(void **state)
     }
 }
 
-/* Bytes that a slot has room for are copied in overlapping pieces: none beyond the message is touched. */
+/* The bytes of a message that fits into a slot are copied in overlapping pieces, and no byte beyond
+ * the message is touched. */
 static void a_small_message_touches_its_own_bytes_only(void **state)
 {
     struct bench *bench = *state;
@@ -299,7 +300,7 @@ enum {
     SPACE = 8192
 }; /* messages whose receives are adjacent records, bytes of each */
 
-/* Small messages in a run are taken together; what stands between them, and a list, are not. */
+/* Small messages in a run are handled together; requests between them, and lists, are not. */
 static void a_run_of_messages_meets_adjacent_receives_in_order(void **state)
 {
     struct bench *bench = *state;
@@ -782,7 +783,7 @@ static void a_peer_that_closes_is_noticed_after_its_last_message(void **state)
     assert_int_equal(bench->pair->ends[0].core.failed, RDMUX_OK);
 }
 
-/* What is behind it could otherwise reach the peer through the ring, without it. */
+/* Otherwise requests after it could reach the peer through the ring without it. */
 static void a_request_that_finds_the_peer_gone_holds_back_those_behind_it(void **state)
 {
     struct bench *bench = *state;
@@ -956,7 +957,7 @@ static void descriptors_that_come_without_bytes_are_closed(void **state)
         sent[i] = eventfd(0, EFD_CLOEXEC);
         assert_true(sent[i] >= 0);
     }
-    int next = sent[COUNT - 1] + 1; /* what comes would have these numbers */
+    int next = sent[COUNT - 1] + 1; /* the next messages would have these numbers */
     assert_int_equal(rdmux_shm_socket_send(sockets[0], &none, 0, sent, COUNT), RDMUX_OK);
 
     assert_int_equal(rdmux_shm_socket_receive(sockets[1], bytes, &size, fds, COUNT - 1),
@@ -1011,7 +1012,7 @@ static void memory_of_huge_pages_is_not_mapped(void **state)
     (void)close(fd);
 }
 
-/* What the peer writes into its ring by itself. */
+/* Writes into its ring by itself, as the peer does. */
 static void say_notice(struct shm_pair *pair, uint64_t length)
 {
     struct shm_ep *peer = pair->ends[0].ep;
@@ -1047,7 +1048,7 @@ static void a_notice_of_more_bytes_than_any_region_has_is_refused(void **state)
     assert_int_equal(bench->pair->ends[1].core.failed, RDMUX_PROTOCOL);
 }
 
-/* Passes so many regions that nobody has. */
+/* Passes so many memory files that belong to no region. */
 static void pass_junk(struct shm_end *peer, size_t count)
 {
     struct shm_region_message message = { .index = 7, .writable = 1, .length = 4096 };
@@ -1081,7 +1082,8 @@ static void messages_with_regions_are_taken_a_few_at_a_time(void **state)
     assert_int_equal(least, 0); /* once all are taken, the region is there */
 }
 
-/* Under a limit on file sizes, which holds for memory files. Exits with 0 if it is told. */
+/* Runs under a limit on file sizes, which holds for memory files. Exits with 0 if the limit is
+ * reported. */
 static int create_under_limit(enum rdmux_status (*create)(int *fd))
 {
     int status = 0;
@@ -1117,7 +1119,7 @@ static void a_limit_on_file_sizes_is_told_and_ends_no_process(void **state)
     assert_int_equal(create_under_limit(create_regions), 0);
 }
 
-/* A process that may have no more descriptors gets a message without those that came with it. */
+/* A process at its descriptor limit gets a message without the descriptors that came with it. */
 static void descriptors_that_find_no_room_are_told_from_a_malformed_message(void **state)
 {
     (void)state;
@@ -1149,7 +1151,7 @@ static size_t open_descriptors(void)
     return count;
 }
 
-/* Opens one endpoint as the core does. Returns NULL if that failed. */
+/* Opens one endpoint as the core does. Returns NULL on failure. */
 static struct shm_ep *try_open(struct shm_cq *cq, struct shm_end *end, enum rdmux_role role)
 {
     struct shm_ep *ep = fake_object(sizeof(*ep));

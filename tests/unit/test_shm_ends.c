@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The end of a peer over shared memory, as the queue that waits for it sees it. */
+/* The end of a peer over shared memory, as seen by the queue that waits for it. */
 #include "tests/unit/shm_pair.h"
 
 #include <poll.h>
@@ -34,7 +34,7 @@ static bool is_readable(int fd)
     return poll(&descriptor, 1, 0) == 1;
 }
 
-/* A process that has ended, and that nobody has waited for yet. */
+/* Makes a process that has ended, and that is not yet reaped. */
 static pid_t make_ended_process(void)
 {
     siginfo_t info;
@@ -47,7 +47,7 @@ static pid_t make_ended_process(void)
     return child;
 }
 
-/* The peer's process is this one; from now on it is another one. */
+/* Replaces the peer's process, which is this one, by another one. */
 static void replace_process(struct shm_end *end, pid_t process)
 {
     int fd = (int)syscall(SYS_pidfd_open, process, 0U);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Where two processes meet for shared memory: out of the reach of other users, whatever they try. */
+/* How two processes meet for shared memory, out of the reach of other users. */
 #include "tests/unit/shm_pair.h"
 
 #include <errno.h>
@@ -20,9 +20,9 @@
 
 #include <cmocka.h>
 
-enum { OUTSIDER = 65534 /* nobody */ };
+enum { OUTSIDER = 65534 /* the user nobody */ };
 
-/* What an outsider came to; his exit status. */
+/* The outcome of an outsider; its exit status. */
 enum fate {
     REFUSED = 0,   /* the kernel let him not connect */
     CONNECTED = 1, /* and the owner now has his message */
@@ -30,7 +30,8 @@ enum fate {
     FAILED = 3,
 };
 
-/* The name under which the acceptor of this pair listens, as the kernel shows it to everybody. */
+/* Returns the name under which the acceptor of this pair listens, as the kernel shows it to every
+ * user. */
 static bool find_address(const uint8_t *description, struct sockaddr_un *out, socklen_t *length)
 {
     enum { NAME_AT = 8, NAME_SIZE = 16 };
@@ -65,7 +66,7 @@ static bool find_address(const uint8_t *description, struct sockaddr_un *out, so
     return found;
 }
 
-/* A TCP socket whose close() waits: bytes that nobody takes, and SO_LINGER. */
+/* Makes a TCP socket whose close() waits, by unread bytes and SO_LINGER. */
 static int make_lingering(int *other)
 {
     struct sockaddr_in address = { .sin_family = AF_INET };
@@ -88,8 +89,8 @@ static int make_lingering(int *other)
     return fd;
 }
 
-/* Another user of the host: connects to what he finds, and leaves a descriptor there whose last close()
- * waits. */
+/* Another user of the host connects to every listener it finds, and leaves a descriptor there whose
+ * last close() waits. */
 static enum fate attack(const uint8_t *description)
 {
     struct sockaddr_un address;
@@ -191,8 +192,8 @@ static struct shm_place random_place(void)
     return place;
 }
 
-/* A listener of another user stands where the peer's socket is said to be: whoever connected would have what
- * the other one sends in its queue, and would have to close it. */
+/* A listener of another user stands at the alleged place of the peer's socket. A client that
+ * connected would have the other user's bytes in its queue, and would have to close it. */
 static void a_connector_does_not_connect_to_another_users_socket(void **state)
 {
     (void)state;
@@ -260,7 +261,7 @@ static void the_file_is_there_no_longer_than_it_is_needed(void **state)
     assert_false(when_connected);
 }
 
-/* What a killed process leaves: a file on which nobody listens. */
+/* Makes what a killed process leaves: a socket file without a listener. */
 static void make_leftover(struct shm_place *place, char *path)
 {
     int listener = -1;
@@ -332,7 +333,7 @@ static void a_directory_in_which_others_may_take_files_away_is_not_used(void **s
 
 enum { NOT_ALLOWED = 77 };
 
-/* This process alone gets empty directories instead of those named, with this mode. */
+/* Covers the named directories by empty ones with this mode, for this process only. */
 static bool cover(const char *const *paths, const char *options)
 {
     if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Who can reach whom through shared memory. */
+/* Which processes can reach each other through shared memory. */
 #include "shm/shm_reach.h"
 
 #include <rdmux/provider.h>

@@ -40,7 +40,8 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Retires what the consumer has published, one by one and, which must be the same, at once. */
+/* Retires what the consumer has published, one by one and at once; both must give the same
+ * result. */
 static void catch_up(struct shm_producer *producer)
 {
     uint64_t consumed = 0;

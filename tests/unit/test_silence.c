@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* When silence is told, by a clock that the test sets: nothing here takes as long as it says. */
+/* When silence of a peer is reported. The test sets the clock, so no case takes as long as its
+ * timeout. */
 #include "api/core/fabric.h"
 #include "api/object/peer_process.h"
 #include "api/progress/cq_owner.h"
@@ -44,7 +45,7 @@ static struct rdmux_fabric *open_clocked(const char *paths)
     return fabric;
 }
 
-/* The clock goes on by steps until a hears b, which beats four times in the liveness time. */
+/* Advances the clock in steps until a hears b, which sends four heartbeats in the liveness time. */
 static void let_a_hear(struct pair *pair)
 {
     struct rdmux_wc wc;
@@ -63,7 +64,7 @@ static void let_a_hear(struct pair *pair)
     fail_msg("no heartbeat in the liveness time");
 }
 
-/* Both sides by one clock. From now on b says nothing: nobody calls for it. */
+/* Both sides use one clock. From now on b is silent: its program makes no calls. */
 static void open_silent(struct pair *pair, const char *paths, const struct rdmux_ep_attr *attr)
 {
     memset(pair, 0, sizeof(*pair));
@@ -78,7 +79,7 @@ static void open_silent(struct pair *pair, const char *paths, const struct rdmux
     let_a_hear(pair);
 }
 
-/* What the kernel says of a channel on which nothing is acknowledged: here by a reset. */
+/* Ends the channel as the kernel does when nothing is acknowledged: here by a reset. */
 static void lose_channel(struct pair *pair)
 {
     struct linger at_once = { .l_onoff = 1 };
@@ -89,7 +90,7 @@ static void lose_channel(struct pair *pair)
     rdmux_cq_leave(pair->cq_a);
 }
 
-/* After how many ms, from now on, a is told. */
+/* Returns after how many ms, from now on, a gets the report. */
 static uint64_t told_after(struct pair *pair, uint64_t most_ms, uint64_t lost_ms)
 {
     struct rdmux_wc wc = { .opcode = 0 };
@@ -170,8 +171,8 @@ static void with_failover_it_is_told_after_twice_the_time_whenever_the_channel_i
     }
 }
 
-/* A process that does not run for a while has not heard the peer meanwhile, which may have spoken: this time does not
- * count, once. */
+/* A process that does not run for a while cannot hear the peer meanwhile, which may have sent
+ * heartbeats. That time does not count, once. */
 static void time_without_this_side_delays_it_by_no_more(void **state)
 {
     enum { AWAY_MS = 2 * LIVENESS_MS };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What providers without a device share: lists, regions by key, who is on this host. */
+/* What providers without a device share: scatter/gather lists, regions by key, which peers are on
+ * this host. */
 #include <rdmux/provider.h>
 
 #include <setjmp.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Receives that endpoints of several fabrics share: who was promised one gets it, and nobody waits
- * for ever. */
+/* Receives shared by endpoints of several fabrics: a reserved receive is always delivered, and no
+ * sender waits for ever. */
 #include "api/core/srq.h"
 #include "api/progress/cq_owner.h"
 #include "tests/unit/api_pair.h"
 
 enum { DEPTH = 64 };
 
-/* Peers of one process whose endpoints here share their receives. */
+/* Peers in one process whose endpoints here share their receives. */
 struct scene {
     struct pair pair;
     struct rdmux_srq *srq;
@@ -64,7 +64,7 @@ static void unlink_pair(struct link *link)
     CHECK_OK(rdmux_ep_close(link->a));
 }
 
-/* Whatever was set aside has come back. */
+/* Checks that every reserved receive has been returned. */
 static void clear_scene(struct scene *scene)
 {
     assert_int_equal(scene->srq->set_aside, 0);
@@ -157,7 +157,7 @@ static void a_message_over_tcp_without_receive_holds_back_no_answer(void **state
     clear_scene(&scene);
 }
 
-/* The peer's process does nothing here: what it was promised stays promised until the endpoint
+/* The peer's process does nothing here: its reserved receives stay reserved until the endpoint
  * ends. */
 static void what_a_silent_peer_was_promised_is_free_when_its_endpoint_closes(void **state)
 {

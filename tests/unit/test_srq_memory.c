@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* An SRQ, and an endpoint that takes its receives from one, need all of their memory: whichever
- * allocation fails, the call says so, nothing is left, and the next try goes well. */
+/* An SRQ, and an endpoint that takes its receives from one, need all of their memory. If an
+ * allocation fails, the call says so, nothing leaks, and the next try succeeds. */
 #include "tests/unit/api_pair.h"
 
 enum { TURN_MS = 20, MIDDLE = 1000 };
@@ -71,8 +71,8 @@ static bool accept_short(struct pair *pair, struct meter *meter, struct rdmux_sr
             check_accept(rdmux_accept(pair->listener, pair->cq_b, &attr, TURN_MS, &pair->b));
         }
         (void)rdmux_cq_poll(pair->cq_b, NULL, 0);
-        /* One that is connected ends if the other side then lacks memory, or its call's time is
-         * over, before it hears so. */
+        /* A connected endpoint ends if the other side, before it learns of the connection, lacks
+         * memory or its call times out. */
         if (rdmux_cq_poll(pair->cq_a, &wc, 1) == 1 && wc.opcode == RDMUX_WC_DISCONNECTED) {
             return false;
         }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Names, error texts, the log, memory and random bytes by the fabric's hooks. */
+/* Names, error texts, the log, and the fabric's hooks for memory and random bytes. */
 #include "tests/unit/fake_fabric.h"
 
 #include "api/core/fabric.h"
@@ -244,7 +244,7 @@ static void a_fabric_without_hook_and_file_is_silent(void **state)
 
 /* ------------------------------------------------------------------------- memory and random */
 
-/* Aligned for any type and for nothing more. */
+/* Returns memory aligned for any type, and no more than that. */
 static void *allocate_badly(void *user, size_t size)
 {
     size_t *count = user;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* A stranger who has introduced itself, which the listener has not read yet when there is one too many. The test takes each
- * step itself, so it knows what is read when. */
+/* A pending connection whose introduction has arrived, but is not yet read by the listener when the
+ * limit is exceeded. The test takes each step itself, so it knows what is read when. */
 #include "tests/unit/listener_scene.h"
 
 static void one_whose_words_are_not_read_yet_is_not_silent(void **state)
@@ -23,7 +23,7 @@ static void one_whose_words_are_not_read_yet_is_not_silent(void **state)
     int first = dial_raw(pair.address);
     CHECK_OK(rdmux_fabric_progress(pair.fabric_b)); /* it is there, and silent */
 
-    int second = dial_raw(pair.address); /* comes before what the first one says */
+    int second = dial_raw(pair.address); /* arrives before the first one's bytes are read */
     say(first, opening, size);
     CHECK_OK(rdmux_fabric_progress(pair.fabric_b));
 

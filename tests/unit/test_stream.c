@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What carries a data socket's bytes where peers authenticate: whole, in order, from the right
- * peer, or not at all. */
+/* The streams that carry a data socket's bytes between peers that authenticate: all bytes arrive,
+ * in order, from the right peer, or none do. */
 #include "api/core/fabric.h"
 #include "negotiation/tls.h"
 #include "negotiation/tls_internal.h"
@@ -18,8 +18,7 @@ enum {
 };
 #define SECOND_NS UINT64_C(1000000000)
 
-/* Two ends, each on a socket of its own whose other end the test holds: nothing passes but by its
- * hands. */
+/* Two ends, each on a socket whose other end the test holds: the test passes all bytes by hand. */
 struct wire {
     struct rdmux_fabric *fabric;
     int outer[2];
@@ -29,7 +28,7 @@ struct wire {
 
 static const uint8_t secret[RDMUX_SECRET_SIZE] = "0123456789abcde";
 
-/* What the key of each end is made of. */
+/* The inputs of each end's key. */
 struct ends {
     const uint8_t *secret[2];
     uint32_t attempt[2];
@@ -77,7 +76,7 @@ static void close_wire(struct wire *wire)
     CHECK_OK(rdmux_fabric_close(wire->fabric));
 }
 
-/* What this end has put on the wire. */
+/* Takes the bytes that this end has sent. */
 static size_t take(struct wire *wire, size_t end, uint8_t out[WIRE_MAX])
 {
     size_t have = 0;
@@ -126,7 +125,7 @@ static void open_good_wire(struct wire *wire)
     CHECK_OK(status[1]);
 }
 
-/* What `end` makes of the bytes, as it goes on the wire. */
+/* Encrypts the bytes at `end`, as they go on the wire. */
 static size_t record_of(struct wire *wire, size_t end, const void *bytes, size_t size,
                         uint8_t out[WIRE_MAX])
 {
@@ -159,14 +158,14 @@ static void expect_nothing(struct wire *wire, size_t end, enum rdmux_status stat
     assert_int_equal(got, 0);
 }
 
-/* It ends here, says why, and stays so. */
+/* Checks that the stream ends here, says why, and stays ended. */
 static void expect_forgery(struct wire *wire, size_t end)
 {
     expect_nothing(wire, end, RDMUX_PROTOCOL);
     if (strstr(wire->stream[end]->text, "not what the peer has sent") == NULL) {
         fail_msg("it says: %s", wire->stream[end]->text);
     }
-    assert_true(wire->stream[end]->ops->holds_bytes(wire->stream[end])); /* its end is to be told */
+    assert_true(wire->stream[end]->ops->holds_bytes(wire->stream[end])); /* its end is unreported */
     expect_nothing(wire, end, RDMUX_PROTOCOL);
 }
 
@@ -193,7 +192,7 @@ static void records_may_come_in_two_pieces_cut_anywhere(void **state)
                 expect_bytes(&wire, 1 - from, first, sizeof(first));
             }
             expect_nothing(&wire, 1 - from, RDMUX_AGAIN);
-            /* The socket tells of the rest; half a record is nothing to wake up for. */
+            /* The socket signals the rest; half a record needs no wake-up. */
             assert_false(wire.stream[1 - from]->ops->holds_bytes(wire.stream[1 - from]));
 
             hand_over(&wire, 1 - from, bytes + cut, size - cut);
@@ -281,7 +280,7 @@ static void a_megabyte_goes_through_sockets_that_take_little(void **state)
         at += done;
     }
 
-    assert_true(waits > 0); /* else it is no test */
+    assert_true(waits > 0); /* a sanity check */
     assert_memory_equal(heard, sent, LENGTH);
     free(sent);
     free(again);
@@ -304,7 +303,8 @@ static void a_byte_changed_anywhere_ends_it(void **state)
             bytes[at] ^= 0x01;
             hand_over(&wire, 1 - from, bytes, size);
             if (at == 4 &&
-                bytes[at] > sizeof(word) + OVERHEAD - 5) { /* longer: waits for what never comes */
+                bytes[at] > sizeof(word) + OVERHEAD - 5) { /* longer: waits for bytes that never
+                                                            * come */
                 expect_nothing(&wire, 1 - from, RDMUX_AGAIN);
             } else if (at == 3) { /* the length's upper byte, the same */
                 expect_nothing(&wire, 1 - from, RDMUX_AGAIN);
@@ -312,7 +312,7 @@ static void a_byte_changed_anywhere_ends_it(void **state)
                 expect_forgery(&wire, 1 - from);
             } else {
                 expect_forgery(&wire, 1 - from);
-                /* The other side is told. */
+                /* The other side gets a report. */
                 size = take(&wire, 1 - from, bytes);
                 hand_over(&wire, from, bytes, size);
                 expect_nothing(&wire, from, RDMUX_PROTOCOL);
@@ -361,7 +361,7 @@ static void a_record_left_out_or_repeated_ends_it(void **state)
     expect_forgery(&wire, 1);
     close_wire(&wire);
 
-    /* One of the other direction, sent back to where it came from. */
+    /* A record of the other direction, sent back to its sender. */
     open_good_wire(&wire);
     size = record_of(&wire, 0, "one", 3, bytes);
     hand_over(&wire, 0, bytes, size);
@@ -380,7 +380,7 @@ static void bytes_in_clear_end_it(void **state)
     close_wire(&wire);
 }
 
-/* What came before the end is read, though nothing can be sent any more. */
+/* The bytes that came before the end are read, though nothing can be sent any more. */
 static void what_came_before_the_end_is_read(void **state)
 {
     static uint8_t bytes[WIRE_MAX];
@@ -399,7 +399,7 @@ static void what_came_before_the_end_is_read(void **state)
     close_wire(&wire);
 }
 
-/* ---------------------------------------------------------------------------------- who it is */
+/* ----------------------------------------------------------------------------------- identity */
 
 static void check_strangers(const struct ends *ends)
 {
@@ -564,7 +564,7 @@ static size_t renewals_of(struct wire *wire, size_t end, size_t count, uint8_t o
     return size;
 }
 
-/* Ended by a peer that breaks the protocol; nothing more is looked at. */
+/* Checks that the stream ended because the peer broke the protocol; no more bytes are read. */
 static void expect_broken_off(struct wire *wire, size_t end, const char *why)
 {
     expect_nothing(wire, end, RDMUX_PROTOCOL);
@@ -576,7 +576,7 @@ static void expect_broken_off(struct wire *wire, size_t end, const char *why)
     assert_int_equal(session_of(wire, end)->renewals, renewals);
 }
 
-/* All of them lie in one buffer of OpenSSL's, which would not come back before their end. */
+/* All of them lie in one OpenSSL buffer, so its read function would not return before their end. */
 static void a_peer_that_renews_without_end_is_ended(void **state)
 {
     enum { MANY = 2000 };
@@ -623,7 +623,7 @@ static void renewals_are_counted_by_the_minute(void **state)
 
 enum { SECRET_SIZE = 32, KEY_SIZE = 16, IV_SIZE = 12, TAG_SIZE = 16 };
 
-/* The connector's secret of its first records, as OpenSSL tells it. */
+/* The connector's secret for its first records, reported by OpenSSL. */
 static uint8_t traffic_secret[SECRET_SIZE];
 
 static void note_secret(const SSL *ssl, const char *line)
@@ -656,7 +656,8 @@ static void expand(const char *label, uint8_t *out, size_t size)
     memcpy(out, block, size);
 }
 
-/* The connector's record of this number, as it goes on the wire: inner is its content and type. */
+/* Encrypts the connector's record of this number, as it goes on the wire; inner is its content and
+ * type. */
 static size_t forge(uint64_t number, const uint8_t *inner, size_t size, uint8_t *out)
 {
     uint8_t key[KEY_SIZE];
@@ -719,7 +720,7 @@ static void a_peer_that_sends_records_of_nothing_is_ended(void **state)
     close_wire(&wire);
 }
 
-/* One byte of a KeyUpdate each: none is whole, and each is as dear as one that is. */
+/* One byte of a KeyUpdate each: none is complete, and each costs as much as a complete one. */
 static void a_peer_that_renews_in_pieces_is_ended(void **state)
 {
     static const uint8_t update[] = { 24, 0, 0, 1, 0 };

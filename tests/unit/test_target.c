@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The software target side: keys, bounds, rights, and taking a region away while others look. */
+/* The target side of software providers: keys, bounds, access rights, and removal of a region while
+ * other threads use it. */
 #include "api/core/cq.h"
 #include "api/core/fabric.h"
 #include "api/core/mr.h"
@@ -20,7 +21,7 @@
 
 enum { LENGTH = 4096 };
 
-/* A region, its registration, and an endpoint of one cq that reaches for it. */
+/* A region, its registration, and an endpoint of one cq that uses the region. */
 struct scene {
     struct fake_fabric *fake;
     struct rdmux_cq cq;
@@ -347,7 +348,7 @@ static void a_table_without_memory_refuses_and_stays_whole(void **state)
 
 /* ------------------------------------------------------------------------------ two threads */
 
-/* A removal that has found somebody inside looks again after a nap. */
+/* A removal that has found a thread inside the region checks again after a nap. */
 static _Atomic unsigned naps;
 static sem_t remover_stirs; /* it naps, or has returned */
 
@@ -506,7 +507,7 @@ static void stop_lookers(struct looker *lookers, struct race *race)
     }
 }
 
-/* One round; returns whether a looker was looking when the region was taken away. */
+/* One round. Returns whether a looker was inside the region when it was removed. */
 static bool run_race(struct scene *scene, struct race *race, unsigned round)
 {
     uint64_t *word = (uint64_t *)(void *)scene->bytes;
@@ -525,7 +526,7 @@ static bool run_race(struct scene *scene, struct race *race, unsigned round)
     (void)pthread_barrier_wait(&race->border);
     while (sem_trywait(&race->busy) == 0) {
     }
-    /* Whoever was still inside has left a write behind that nobody has cleared. */
+    /* A thread that was still inside would have left a write behind that was not cleared. */
     assert_int_equal(__atomic_load_n(word, __ATOMIC_RELAXED), 0);
     assert_int_equal(atomic_load(&race->let_in_late), 0);
     return atomic_load(&race->raced) > 0;

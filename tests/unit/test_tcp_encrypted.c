@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The tcp path between peers that authenticate, with somebody on the path who listens, changes, or
- * holds back. */
+/* The tcp path between peers that authenticate, with a man in the middle that listens, changes
+ * bytes, or holds them back. */
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/core/mr.h"
@@ -16,7 +16,7 @@ static struct rdmux_fabric_auth keys_of_anna(char file[FILE_NAME_MAX])
     return auth;
 }
 
-/* Two that meet through somebody. */
+/* Two peers that connect through a man in the middle. */
 struct scene {
     struct pair pair;
     struct middle middle;
@@ -50,7 +50,7 @@ static void close_scene(struct scene *scene)
 
 /* ------------------------------------------------------------------------------------ listening */
 
-/* Bytes that nobody says by chance. */
+/* Fills the buffer with bytes that do not occur by chance. */
 static void fill_pattern(uint8_t *bytes, size_t size, uint8_t seed)
 {
     for (size_t i = 0; i < size; i++) {
@@ -160,7 +160,7 @@ static void without_authentication_he_reads_everything(void **state)
     close_scene(&scene);
 }
 
-/* A TCP connection of the program's, through somebody. */
+/* Makes a TCP connection of the program's, through the man in the middle. */
 static void connect_raw_through(struct scene *scene, int sockets[2])
 {
     struct sockaddr_in here = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
@@ -179,7 +179,7 @@ static void connect_raw_through(struct scene *scene, int sockets[2])
     close(listening);
 }
 
-/* A record takes 22 bytes beside what it carries, so they are to be few. */
+/* A record adds 22 bytes to its content, so records should be few. */
 static void check_length_of_records(struct scene *scene)
 {
     enum { RECORDS = 64, OVERHEAD = 22 };
@@ -230,7 +230,7 @@ static void an_adopted_socket_carries_data_inside_the_session(void **state)
 
 /* ------------------------------------------------------------------------------------- changing */
 
-/* Bytes of the buffer are those that were sent, or were never stored. */
+/* Checks that the bytes of the buffer are those sent, or were never stored. */
 static void expect_no_false_byte(const uint8_t *heard, const uint8_t *sent, size_t size)
 {
     for (size_t i = 0; i < size; i++) {
@@ -240,7 +240,7 @@ static void expect_no_false_byte(const uint8_t *heard, const uint8_t *sent, size
     }
 }
 
-/* Takes entries until the endpoint has ended; returns why. No request may have succeeded. */
+/* Takes entries until the endpoint has ended, and returns why. No request may have succeeded. */
 static enum rdmux_status end_of(struct rdmux_cq *cq, const char *says)
 {
     for (;;) {
@@ -314,7 +314,7 @@ static void a_byte_changed_on_its_way_to_the_connector_ends_both(void **state)
     }
 }
 
-/* He can, where nobody authenticates; else the two cases before show nothing. */
+/* Without authentication a man in the middle can; else the two cases before would show nothing. */
 static void without_authentication_a_false_byte_arrives(void **state)
 {
     static struct scene scene;
@@ -378,7 +378,7 @@ static void a_data_socket_that_says_nothing_behind_its_join_costs_the_paths_time
 
 /* ------------------------------------------------------------------------------ in the long run */
 
-/* Long and short, over one socket and over several, both ways at a time. */
+/* Long and short messages, over one socket and over several, both ways at a time. */
 static void a_stream_both_ways_arrives_as_it_was(uint32_t sockets)
 {
     enum { COUNT = 24, LENGTH = 1 << 20 };

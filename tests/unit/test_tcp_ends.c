@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What the end of an endpoint leaves of its sockets. */
+/* What remains of an endpoint's sockets after its end. */
 #include "tests/unit/tcp_pair.h"
 
 #include <poll.h>

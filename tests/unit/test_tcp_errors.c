@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What the tcp provider says of an error of the system: the thing, the cause, and what to do. */
+/* Texts of the tcp provider for system errors: the object, the cause, and the remedy. */
 #include "tests/unit/tcp_pair.h"
 
 #include <errno.h>
@@ -39,7 +39,7 @@ static void an_error_without_a_remedy_is_told_all_the_same(void **state)
     assert_string_equal(text, "tcp: the thing: unknown error");
 }
 
-/* A port of the loopback of IPv6 that nobody listens on. False: there is no IPv6 here. */
+/* Finds a port of the IPv6 loopback without a listener. Returns false if there is no IPv6. */
 static bool find_closed_port(struct sockaddr_in6 *out)
 {
     socklen_t size = sizeof(*out);
@@ -67,7 +67,7 @@ static void a_refusal_over_ipv6_names_the_address(void **state)
     if (!is_here) {
         end_destroy(end, true);
         skip();
-        return; /* skip() does not come back, which clang-tidy does not know */
+        return; /* skip() does not return, which clang-tidy does not know */
     }
     rdmux_tcp_description_encode(&(struct tcp_description){ .sockets = 1, .answers = 32 },
                                  description);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* The tcp provider without the core: refusals, ends, sleeping, the shared socket, and a peer that
- * lies. */
+ * violates the protocol. */
 #include "tests/unit/tcp_pair.h"
 
 #include <poll.h>
@@ -232,7 +232,7 @@ static void the_descriptor_wakes_for_a_message_and_not_without(void **state)
         for (int turns = 0; turns < TURNS_MAX && pair.b->core.arrived_count == 0; turns++) {
             push(pair.a);
             (void)ops->poll(pair.a->cq, BUDGET);
-            /* b sleeps, and looks only when its descriptor says so */
+            /* b sleeps, and polls only when its descriptor is readable */
             if (ops->arm(pair.b->cq) == RDMUX_OK && poll(&look, 1, 0) == 0) {
                 continue;
             }
@@ -277,7 +277,7 @@ static void control_frames_travel_between_the_data(void **state)
             sent++;
             expected += 8 + length;
         }
-        /* They do not wait for the end of what is under way. */
+        /* They do not wait for the requests in flight. */
         RUN_UNTIL(pair.a, pair.b, pair.b->core.control_size >= 8);
         assert_int_equal(write->done, 0);
         RUN_UNTIL(pair.a, pair.b, pair.b->core.control_size == expected && write->done);
@@ -294,7 +294,7 @@ static void control_frames_travel_between_the_data(void **state)
     free(frame);
 }
 
-/* The peer reads nothing: what does not fit is refused, and what was taken arrives. */
+/* The peer reads nothing: a frame that does not fit is refused, and the frames taken arrive. */
 static void control_frames_that_find_no_room_are_refused_and_none_is_lost(void **state)
 {
     (void)state;
@@ -517,8 +517,8 @@ static void send_piece(struct end *end, int peer, const uint8_t *bytes, size_t s
     }
 }
 
-/* One control frame came in two pieces, and its buffer is free again when the next ones are sent. The
- * peer does not read them, and sends most of another frame meanwhile. */
+/* A control frame arrived in two pieces, and its buffer is free again when the next ones are sent.
+ * The peer does not read them, and sends most of another frame meanwhile. */
 static void a_piece_of_a_frame_is_kept_apart_from_what_is_to_be_sent(void **state)
 {
     (void)state;

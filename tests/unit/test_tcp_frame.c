@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Frames of the tcp provider: what is encoded decodes to itself, what is short or wrong is
+/* Frames of the tcp provider: an encoded frame decodes to itself, and a short or wrong one is
  * refused. */
 #include "tcp_fallback/tcp_frame.h"
 

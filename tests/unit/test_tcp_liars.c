@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* A peer of the tcp provider that breaks off one request and begins another, speaks where it may
- * not, or loses a socket: the endpoint ends, and says why. */
+/* A peer of the tcp provider that breaks off one request and begins another, sends a frame where
+ * none is allowed, or loses a socket: the endpoint ends with an explanation. */
 #include "tests/unit/tcp_pair.h"
 
 #include <poll.h>
@@ -160,11 +160,12 @@ static void poll_some(struct end *end)
     assert_int_equal(end->core.failed, RDMUX_OK);
 }
 
-/* b's receive for the message behind the write, and the bytes that both tests send. */
+/* b's receive for the message after the write, and the bytes that both tests send. */
 static uint8_t slot[4];
 static uint8_t striped[STRIPED];
 
-/* Sends the frame of a write in four shares, and behind it, on the same socket, one of a message. */
+/* Sends the frame of a write in four shares, and after it, on the same socket, the frame of a
+ * message. */
 static void send_striped_write(struct pair pair)
 {
     int fd = rdmux_tcp_lane(rdmux_tcp_ep(pair.a->ep), 0)->fd;
@@ -220,7 +221,7 @@ static bool is_readable(const struct end *end, int timeout_ms)
     return poll(&wait, 1, timeout_ms) == 1;
 }
 
-/* A poll finds nothing to do, arm agrees, and nothing wakes. */
+/* Checks that a poll finds no work, that the cq can be armed, and that nothing wakes it. */
 static void check_asleep(const struct end *end)
 {
     assert_int_equal(ops->poll(end->cq, BUDGET), 0);
@@ -228,8 +229,8 @@ static void check_asleep(const struct end *end)
     assert_false(is_readable(end, 0));
 }
 
-/* Neither for the message that lies on socket 0, nor for bytes of a next share on one whose own share
- * is in: it would go round and round as long as the peer likes. */
+/* It must wake neither for the message on socket 0, nor for bytes of a next share on a socket whose
+ * own share is complete: it would spin as long as the peer likes. */
 static void who_waits_for_a_share_sleeps_until_it_comes(void **state)
 {
     (void)state;
@@ -255,7 +256,7 @@ static void who_waits_for_a_share_sleeps_until_it_comes(void **state)
     pair_destroy(pair);
 }
 
-/* One of several: both sides learn it, and what was on its way is no success. */
+/* One data socket of several breaks: both sides learn it, and no request in flight succeeds. */
 static void a_data_socket_that_breaks_ends_the_connection(void **state)
 {
     (void)state;
@@ -287,7 +288,7 @@ static void a_data_socket_that_breaks_ends_the_connection(void **state)
     }
 }
 
-/* Nobody has anything to read there, or to send. */
+/* Neither side has bytes to read there, or to send. */
 static void a_data_socket_that_breaks_while_nothing_happens_is_noticed(void **state)
 {
     (void)state;

@@ -90,7 +90,7 @@ static void an_8_byte_ping_pong_is_one_send_and_one_recv_on_each_side(void **sta
     pair_destroy(pair);
 }
 
-/* Each byte alone, and all that follow: pieces before the place are passed over, empty ones,
+/* Each byte alone, and all bytes from it on: pieces before the place are skipped, empty ones,
  * too. */
 static void the_pieces_of_a_list_from_any_place_on_are_its_bytes_from_there(void **state)
 {
@@ -264,7 +264,8 @@ static void endpoints_share_receives_and_idle_ones_give_credits_back(void **stat
         }
         assert_int_equal(ops->srq_post_recv(&srq->base, NULL, receives), RDMUX_OK);
         for (int round = 0; round < ROUNDS; round++) {
-            /* One sends, then another, so that the first sits on what it was given. */
+            /* One peer sends, then another, so that the first still holds the credits it was
+             * given. */
             int who = round % PEERS;
             values[who] = (uint64_t)round;
             queue(a[who], RDMUX_OP_SEND, &values[who], 8, -1, 0, 0);
@@ -488,7 +489,7 @@ static void a_random_mix_in_both_directions_keeps_every_promise(void **state)
                 value = kind == 4 ? value + 12345 : 12345;
                 memcpy(model[r] + offset, &value, 8);
             }
-            /* A read of ours and a later write of ours may overlap: rule 4 wants a fence. */
+            /* A read and a later write of this end may overlap: rule 4 requires a fence. */
             if (kind >= 3) {
                 RUN_UNTIL(pair.a, pair.b, end->requests[index].done);
             }
@@ -588,7 +589,7 @@ static void a_long_answer_lets_what_waits_for_room_go_first(void **state)
     free(back);
 }
 
-/* A session that has just begun waits for the other end, which may take its time. */
+/* A new session waits for the other end, which may take its time. */
 static void a_socket_on_its_way_wakes_for_what_it_waits_for(void **state)
 {
     uint8_t description[TCP_DESCRIPTION_SIZE];
@@ -621,7 +622,7 @@ static void a_socket_on_its_way_wakes_for_what_it_waits_for(void **state)
     assert_int_equal(close(listener), 0);
 }
 
-/* Polls with a small budget, then sleeps on the descriptor: never for what the stream has read
+/* Polls with a small budget, then sleeps on the descriptor, but never while the stream has read
  * ahead. */
 static void what_the_socket_does_not_tell_of_wakes_the_caller(void **state)
 {
@@ -645,7 +646,7 @@ static void what_the_socket_does_not_tell_of_wakes_the_caller(void **state)
             for (size_t i = 0; i < SMALL; i++) {
                 queue(pair.a, RDMUX_OP_SEND, from, 1, -1, 0, 0);
             }
-            rdmux_tcp_cool(rdmux_tcp_ep(pair.b->ep)); /* epoll alone tells of it */
+            rdmux_tcp_cool(rdmux_tcp_ep(pair.b->ep)); /* only epoll signals it */
 
             for (int i = 0; i < TURNS_MAX && pair.a->started < pair.a->queued; i++) {
                 push(pair.a);
@@ -675,8 +676,7 @@ static void what_the_socket_does_not_tell_of_wakes_the_caller(void **state)
     free(to);
 }
 
-/* Striped frames, one directly behind the other: a stream reads the shares of the second with those
- * of the first. */
+/* Striped frames in a row: a stream reads the shares of the second with those of the first. */
 static void a_share_that_was_read_ahead_is_not_waited_for(void **state)
 {
     (void)state;
@@ -734,7 +734,7 @@ static ssize_t send_list_when_full(struct tcp_lane *lane, struct iovec *iov, int
     return send_when_full(lane, NULL, 0);
 }
 
-/* Nothing goes through the socket until it is as it was. Returns that. */
+/* Makes the socket take no bytes until its stream is restored. Returns the stream to restore. */
 static struct tcp_stream fill_socket(struct end *end, uint32_t index)
 {
     struct tcp_lane *lane = rdmux_tcp_lane(rdmux_tcp_ep(end->ep), index);
@@ -744,8 +744,9 @@ static struct tcp_stream fill_socket(struct end *end, uint32_t index)
     return before;
 }
 
-/* Of a striped message one share is missing, so the endpoint reads nothing else. Room in the socket that its own
- * message waits for wakes it all the same: whichever of the two came first, and the arm before or after. */
+/* One share of a striped message is missing, so the endpoint reads nothing else. Room in the socket
+ * that its own message waits for still wakes it, whichever of the two came first, and whether the
+ * arm came before or after. */
 static void room_in_a_socket_wakes_whoever_waits_for_a_share(void **state)
 {
     (void)state;
@@ -806,7 +807,7 @@ static void room_in_a_socket_wakes_whoever_waits_for_a_share(void **state)
     free(to);
 }
 
-/* The socket is full, and the batch: a question waits. Then credits are recalled, and there is room. */
+/* Socket and batch are full: a question waits. Then credits are recalled, and there is room. */
 static void a_recall_does_not_forget_a_question_that_found_no_room(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What the tcp provider makes of the machine it is on: findings of its settings, congestion control
- * where it is allowed, and the memory of its sockets' buffers. */
+/* The tcp provider and the machine it runs on: findings about its settings, congestion control
+ * where it is allowed, and the memory of the socket buffers. */
 #include "tests/unit/tcp_pair.h"
 
 #include <arpa/inet.h>
@@ -12,7 +12,7 @@ enum { FINDINGS_MAX = 8, BUFFERS_MAX = 200 };
 
 /* ------------------------------------------------------------------------------------- settings */
 
-/* What stands in a file; NULL: it cannot be read. */
+/* The contents of a file; NULL: it cannot be read. */
 struct setting {
     const char *path;
     const char *text;
@@ -70,7 +70,7 @@ static void note(void *user, const struct rdmux_provider_finding *finding)
 {
     struct findings *findings = user;
     if (strcmp(finding->object, "RLIMIT_NOFILE") == 0) {
-        return; /* of whoever runs the test */
+        return; /* of the user who runs the test */
     }
     findings->count++;
     findings->severity = finding->severity;
@@ -164,11 +164,11 @@ static void dctcp_is_for_where_it_is_allowed(void **state)
 
 enum { SOCKETS_MAX = 64 };
 
-/* What the system gives each socket, and what became of that. */
+/* What the system gives each socket, and the result. */
 static struct {
     const char *given; /* NULL: the kernel answers */
     bool is_reno[SOCKETS_MAX];
-    int told_before; /* sockets that were told before they connected */
+    int told_before; /* sockets set before they connected */
     int told_after;
     const char *local; /* an address that the sockets seem to have, and their peers; NULL: their own */
     const char *peer;
@@ -226,8 +226,8 @@ int __wrap_getpeername(int fd, struct sockaddr *address, socklen_t *size)
                                                        : __real_getpeername(fd, address, size);
 }
 
-/* Where BBR is what the system gives, four sockets between two ends of this host are reno's; the
- * dialled ones before they connect if only the loopback is dialled. */
+/* If the system's default is BBR, four sockets between two ends of this host use reno. The dialled
+ * sockets do so before they connect if only the loopback is dialled. */
 static void nothing_is_paced_within_a_host(void **state)
 {
     (void)state;
@@ -267,7 +267,8 @@ static int compare(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* Each is its taker's alone, however often the pool has grown, and is used again before it grows. */
+/* Each buffer belongs to one taker only, however often the pool has grown, and is reused before the
+ * pool grows. */
 static void buffers_are_apart_and_come_back(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What the tcp provider refuses before a byte is moved, each time with a text, and what it tells of the machine. */
+/* What the tcp provider refuses before it moves a byte, each time with a text, and what it reports
+ * of the machine. */
 #include "tests/unit/tcp_pair.h"
 
 #include <sys/resource.h>

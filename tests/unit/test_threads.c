@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Many threads: each with its own cq, or one cq in turns; regions that come and go under traffic.
- * To be run under TSan, too. */
+/* Many threads: each with its own cq, or one cq in turns; regions registered and deregistered under
+ * traffic. Also runs under TSan. */
 #include "tests/unit/api_pair.h"
 
 #include <pthread.h>
@@ -13,7 +13,7 @@ enum {
 
 static const char *const all_paths[] = { "tcp", "shm" };
 
-/* What went wrong first in any thread: an assertion of cmocka belongs to the main thread. */
+/* The first failure of any thread: a cmocka assertion works only in the main thread. */
 struct report {
     _Atomic bool failed;
     pthread_mutex_t lock;
@@ -33,7 +33,7 @@ static void report_failure(int line, const char *what, enum rdmux_status status)
     pthread_mutex_unlock(&report.lock);
 }
 
-/* In a thread: ends it where something is not as it should be. */
+/* Ends the thread on failure. */
 #define TRY(call)                                        \
     do {                                                 \
         enum rdmux_status try_status = (call);           \
@@ -78,7 +78,7 @@ struct worker {
     _Atomic uint32_t *ended; /* servers: connections */
 };
 
-/* Now and then it is away, for less or more than it takes the service thread to come. */
+/* Pauses now and then, for less or more than it takes the service thread to come. */
 static void be_away(uint64_t round)
 {
     if (round % 64 == 0) {
@@ -120,8 +120,8 @@ static enum rdmux_status close_session(struct rdmux_ep *ep)
     return rdmux_ep_close(ep);
 }
 
-/* Sends back what came. The client waits for its answer before it fills this buffer again by its
- * next message but one. */
+/* Sends the message back. The client waits for its answer before its next message but one reuses
+ * this buffer. */
 static enum rdmux_status answer(const struct rdmux_wc *wc)
 {
     enum rdmux_status status = rdmux_send(wc->ep, wc->context, wc->length, NULL, NULL,
@@ -130,7 +130,7 @@ static enum rdmux_status answer(const struct rdmux_wc *wc)
                               : rdmux_recv(wc->ep, wc->context, MESSAGE_MAX, NULL, wc->context);
 }
 
-/* Accepts whoever comes and answers, until all clients of all servers have ended. */
+/* Accepts and answers all clients, until all clients of all servers have ended. */
 static void *serve(void *argument)
 {
     struct worker *worker = argument;
@@ -330,7 +330,7 @@ static void one_cq_may_go_from_thread_to_thread(void **state)
 
 enum { REGION = 64 * 1024 };
 
-/* A region of b that comes and goes; a imports whatever token is there. */
+/* A region of b that is registered and deregistered; a imports whatever token is there. */
 struct exchange {
     struct rdmux_fabric *fabric;
     pthread_mutex_t lock;
@@ -341,7 +341,7 @@ struct exchange {
     bool allocate;
 };
 
-/* Makes, exports, revokes, checks that nobody writes any more, ends. */
+/* Registers, exports, revokes, checks that no write arrives any more, deregisters. */
 static void *come_and_go(void *argument)
 {
     struct exchange *exchange = argument;
@@ -540,7 +540,7 @@ struct crowd {
     _Atomic uint32_t served;
 };
 
-/* Accepts one connection on a cq of its own, and waits for its end. */
+/* Accepts one connection on its own cq, and waits for its end. */
 static void *wait_in_the_crowd(void *argument)
 {
     struct crowd *crowd = argument;
@@ -657,7 +657,7 @@ struct churner {
     uint64_t connected;
 };
 
-/* Connects and leaves, sometimes in the middle. */
+/* Connects and leaves, sometimes during the set-up. */
 static void *churn(void *argument)
 {
     struct churner *churner = argument;

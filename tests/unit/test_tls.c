@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* One control channel's TLS over sockets that take and bring little at a time. */
+/* TLS of one control channel over sockets that take and return few bytes at a time. */
 #include "api/core/fabric.h"
 #include "api/object/offer.h"
 #include "negotiation/tls.h"
@@ -7,7 +7,7 @@
 
 enum { LENGTH = 1 << 20 };
 
-/* Two ends of a socket, a session on one or both. */
+/* Two ends of a socket, with a session on one or both. */
 struct line {
     struct rdmux_fabric *fabric;
     int sockets[2];
@@ -49,7 +49,8 @@ static void close_line(struct line *line)
     CHECK_OK(rdmux_fabric_close(line->fabric));
 }
 
-/* Sends what is left of LENGTH bytes, as far as it goes. True if it had to wait for room. */
+/* Sends the rest of LENGTH bytes as far as the socket takes them. Returns true if it had to wait
+ * for room. */
 static bool send_on(struct rdmux_tls *tls, const uint8_t *bytes, size_t *sent)
 {
     while (*sent < LENGTH) {
@@ -109,7 +110,7 @@ static void a_megabyte_each_way_goes_through_sockets_that_take_little(void **sta
         receive_on(line.connector, down_there, &have[0]);
     }
 
-    assert_true(waits > 0); /* else it is no test */
+    assert_true(waits > 0); /* a sanity check */
     assert_memory_equal(up_there, up, LENGTH);
     assert_memory_equal(down_there, down, LENGTH);
     assert_string_equal(rdmux_tls_identity(line.acceptor), "anna"); /* not the file's first line */
@@ -159,7 +160,7 @@ static void less_than_a_hello_does_not_begin_a_session(void **state)
     close_line(&line);
 }
 
-/* Who is to speak when somebody has looked for a byte and found none. */
+/* The session that sends when a MSG_PEEK has found no byte. */
 static struct rdmux_tls *speaks_behind_a_look;
 
 ssize_t __real_recv(int fd, void *out, size_t size, int flags);
@@ -180,7 +181,7 @@ ssize_t __wrap_recv(int fd, void *out, size_t size, int flags)
     return got;
 }
 
-/* Bytes that travel as one, where there is room for all of them. */
+/* Returns the record of these bytes: one record, if there is room for all of them. */
 static size_t record_of(struct line *line, const uint8_t *bytes, size_t size)
 {
     static uint8_t waste[LENGTH];
@@ -231,7 +232,7 @@ static void an_answer_between_two_looks_is_not_taken_for_another(void **state)
     open_line(&line);
     speaks_behind_a_look = line.acceptor;
     CHECK_STATUS(rdmux_tls_send(line.connector, line.hello, sizeof(line.hello), &got), RDMUX_AGAIN);
-    assert_null(speaks_behind_a_look); /* else it is no test */
+    assert_null(speaks_behind_a_look); /* a sanity check */
 
     for (int i = 0; i < 4 && !rdmux_tls_is_open(line.acceptor); i++) {
         CHECK_STATUS(rdmux_tls_receive(line.connector, out, sizeof(out), &got), RDMUX_AGAIN);
@@ -243,7 +244,8 @@ static void an_answer_between_two_looks_is_not_taken_for_another(void **state)
     close_line(&line);
 }
 
-/* Brings bytes one by one to a session; it must wait until the last. Returns how it ended. */
+/* Passes bytes one by one to a session, which must wait until the last. Returns its final
+ * status. */
 static enum rdmux_status bring_slowly(struct rdmux_tls *tls, int from, const uint8_t *bytes,
                                       size_t size)
 {
@@ -269,7 +271,7 @@ static void greet(struct line *line)
                  RDMUX_AGAIN);
 }
 
-/* What an acceptor says in clear, with these bytes in its HELLO. */
+/* Checks the error for an acceptor's clear answer with this byte at this place of its HELLO. */
 static void check_refusal(size_t at, uint8_t byte, enum rdmux_status expected, const char *says)
 {
     struct line line;

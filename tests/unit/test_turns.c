@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What a peer may have this side do at a time: a turn ends after so many records and frames, however small they
- * are. Counted, never timed. */
+/* How much work a peer may cause at a time: a turn ends after a fixed number of records and frames,
+ * however small they are. Counted, never timed. */
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
 #include "api/object/offer.h"
@@ -21,7 +21,8 @@ enum {
 
 /* ------------------------------------------------------------------------------- one channel alone */
 
-/* A session whose peer, at the other end of a socket pair, says what it likes; and the channel on it. */
+/* A session whose peer, at the other end of a socket pair, sends what the test likes; and the
+ * channel on it. */
 struct line {
     struct rdmux_fabric *fabric;
     int sockets[2];
@@ -31,7 +32,7 @@ struct line {
     struct rdmux_channel *channel;
 };
 
-/* Says all of it, with one record for each `each` bytes. */
+/* Sends all bytes, with one record for each `each` bytes. */
 static void say_secured(struct rdmux_tls *peer, const uint8_t *bytes, size_t size, size_t each)
 {
     for (size_t sent = 0; sent < size;) {
@@ -93,7 +94,7 @@ static int unread(const struct line *line)
     return bytes;
 }
 
-/* A frame in records of one byte, of which a turn takes no more than it may. */
+/* A frame in records of one byte, of which one turn takes only the permitted number. */
 static void a_turn_of_a_control_channel_ends_after_so_many_records(void **state)
 {
     enum { PAYLOAD = 320, TAKEN = TURN_READS };
@@ -126,7 +127,7 @@ static void a_turn_of_a_control_channel_ends_after_so_many_records(void **state)
     close_line(&line);
 }
 
-/* The same in clear, where the socket is asked so often. */
+/* The same in clear, where the socket is read that often. */
 static void a_turn_in_clear_ends_after_so_many_frames(void **state)
 {
     enum { FRAMES = 1000 };
@@ -153,7 +154,7 @@ static void a_turn_in_clear_ends_after_so_many_frames(void **state)
     close_line(&line);
 }
 
-/* A stranger's handshake in records of one byte. */
+/* The handshake of a pending connection in records of one byte. */
 static void a_step_of_a_handshake_ends_after_so_many_records(void **state)
 {
     enum { RECORD = 6, MESSAGE = 1000, RECORDS = 2 * RDMUX_TLS_SHAKE_RECORDS };
@@ -200,7 +201,7 @@ static struct rdmux_tls *session_of(struct rdmux_ep *ep)
     return (struct rdmux_tls *)rdmux_channel_carry_data(ep->channel); /* the stream is its first */
 }
 
-/* As often as the peer listens. */
+/* Renews keys as often as the peer reads. */
 static void renew_without_end(struct rdmux_tls *tls)
 {
     for (int i = 0; i < RENEWALS; i++) {
@@ -231,7 +232,7 @@ static void a_peer_that_renews_without_end_breaks_the_protocol(void **state)
     close_pair(&pair);
 }
 
-/* Frames that lie in the session when the turn is over: no socket tells of them. */
+/* Frames that lie in the session when the turn is over: no socket signals them. */
 static void frames_behind_the_end_of_a_turn_are_not_forgotten(void **state)
 {
     enum { FRAMES = 5 * RDMUX_CHANNEL_TURN_FRAMES };

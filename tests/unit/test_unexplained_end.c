@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Paths that end and do not say why: the peer is asked, and says what it knows. a has the device. */
+/* Paths that end without a reason: the endpoint asks the peer, which reports what it knows.
+ * Endpoint a has the device. */
 #include "tests/unit/device_scene.h"
 #include "tests/unit/fair_time.h"
 
@@ -9,11 +10,11 @@
 #include "api/progress/cq_owner.h"
 #include "negotiation/control_channel.h"
 
-enum { GRACE_MS = 500 }; /* that an answer is waited for */
+enum { GRACE_MS = 500 }; /* timeout of an answer */
 
 static const char lost[] = "device: nothing is heard of the peer's";
 
-/* A write of a's that is under way for ever. */
+/* Posts a write of a that stays in flight for ever. */
 static void post_write(struct scene *scene, uintptr_t context)
 {
     static uint8_t byte;
@@ -38,7 +39,7 @@ static void expect_text(struct rdmux_ep *ep, const char *part)
     }
 }
 
-/* Two sides of which only the calls of each do anything. */
+/* Two sides that progress only by their own calls. */
 static void set_still_scene(struct scene *scene)
 {
     memset(scene, 0, sizeof(*scene));
@@ -48,14 +49,14 @@ static void set_still_scene(struct scene *scene)
     alarm(HANG_S);
 }
 
-/* One round of a side; no entry is taken. */
+/* Progresses one side once, without taking an entry. */
 static void progress(struct rdmux_cq *cq)
 {
     CHECK_OK(rdmux_fabric_progress(cq->fabric));
     assert_int_equal(rdmux_cq_poll(cq, NULL, 0), 0);
 }
 
-/* Takes the next entry, while both sides go on. */
+/* Takes the next entry, while both sides progress. */
 static struct rdmux_wc next_of_both(const struct scene *scene, struct rdmux_cq *cq)
 {
     struct rdmux_wc wc;
@@ -98,7 +99,7 @@ static void an_end_that_nobody_can_explain_is_told_at_once(void **state)
     clear_scene(&scene);
 }
 
-/* One that stands still, or is of a version that passes the question over. */
+/* A peer that is suspended, or of a version that skips the question. */
 static void a_peer_that_does_not_answer_is_not_waited_for_long(void **state)
 {
     (void)state;
@@ -113,7 +114,8 @@ static void a_peer_that_does_not_answer_is_not_waited_for_long(void **state)
     clear_scene(&scene);
 }
 
-/* b revoked while a's write was under way; a's path ends, and a does not know that it was refused. */
+/* b revoked a region while a's write was in flight. a's path ends, and a does not know that the
+ * write was refused. */
 static void a_peer_that_took_a_key_away_says_so(void **state)
 {
     (void)state;
@@ -130,7 +132,7 @@ static void a_peer_that_took_a_key_away_says_so(void **state)
     clear_scene(&scene);
 }
 
-/* Two revocations, one behind the other, of which each is answered when its requests are done. */
+/* Two revocations in a row, each of which is answered when its requests are done. */
 static void a_peer_that_was_answered_has_refused_nothing(void **state)
 {
     (void)state;
@@ -143,7 +145,7 @@ static void a_peer_that_was_answered_has_refused_nothing(void **state)
         scene.remote = import_still(&scene, scene.pair.a);
         post_write(&scene, i);
         requests[i] = device.held[0];
-        CHECK_OK(rdmux_mr_revoke(scene.mr)); /* nobody answers */
+        CHECK_OK(rdmux_mr_revoke(scene.mr)); /* a does not answer */
         assert_int_equal(scene.pair.b->awaited_revokes, i + 1);
         struct rdmux_remote_info info = RDMUX_REMOTE_INFO_INIT;
         do { /* a hears of it */
@@ -169,7 +171,7 @@ static void a_peer_that_was_answered_has_refused_nothing(void **state)
     clear_scene(&scene);
 }
 
-/* It is a that revoked, and b that did not answer; a's own path ends without a word. */
+/* Here a revoked, and b did not answer; a's own path ends without a reason. */
 static void a_side_that_took_a_key_away_knows_it_by_itself(void **state)
 {
     (void)state;
@@ -177,7 +179,7 @@ static void a_side_that_took_a_key_away_knows_it_by_itself(void **state)
     set_still_scene(&scene);
     CHECK_OK(rdmux_mr_alloc(scene.pair.fabric_a, SHORT, RDMUX_ACCESS_REMOTE_READ, &scene.mr));
     (void)import_still(&scene, scene.pair.b);
-    CHECK_OK(rdmux_mr_revoke(scene.mr)); /* nobody answers */
+    CHECK_OK(rdmux_mr_revoke(scene.mr)); /* b does not answer */
     rdmux_provider_failed(device.path, RDMUX_FLUSHED, lost);
 
     expect_entry(scene.pair.cq_a, RDMUX_WC_DISCONNECTED, RDMUX_DENIED);
@@ -189,7 +191,7 @@ static void a_side_that_took_a_key_away_knows_it_by_itself(void **state)
     clear_scene(&scene);
 }
 
-/* b's path ends first, and a refusal is on its way to a, which has a write under way. */
+/* b's path ends first, and a refusal is on its way to a, which has a write in flight. */
 static void a_peer_with_requests_under_way_waits_for_what_becomes_of_them(void **state)
 {
     (void)state;
@@ -221,7 +223,7 @@ static void a_peer_with_requests_under_way_waits_for_what_becomes_of_them(void *
     clear_scene(&scene);
 }
 
-/* Both ends without a word: neither waits for the other. */
+/* Both paths end without a reason: neither side waits for the other. */
 static void two_ends_that_know_nothing_are_told_at_once(void **state)
 {
     (void)state;
@@ -242,7 +244,7 @@ static void two_ends_that_know_nothing_are_told_at_once(void **state)
     clear_scene(&scene);
 }
 
-/* A process that ends: its end counts, not the key that was taken from it. */
+/* A process that ends: its end is reported, not the key that was taken from it. */
 static void a_peer_that_ends_meanwhile_is_gone(void **state)
 {
     (void)state;

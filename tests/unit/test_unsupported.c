@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What a table says of operations that its fabric lacks. */
+/* What a provider table returns for operations that its fabric lacks. */
 #include "tests/unit/fake_core.h"
 
 #include <setjmp.h>

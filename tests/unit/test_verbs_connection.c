@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Connection data and whereabouts: a stranger's bytes, and the choices both ends must make
- * alike. */
+/* Connection data and addresses, parsed from untrusted bytes, and the choices that both ends must
+ * make alike. */
 #include "verbs/verbs_connection.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Descriptions of regions and messages of the side channel: a stranger's bytes. */
+/* Descriptions of regions, and messages of the side channel, parsed from untrusted bytes. */
 #include "verbs/verbs_description.h"
 
 #include <setjmp.h>
@@ -29,7 +29,7 @@ static void a_region_decodes_to_what_was_encoded(void **state)
     assert_int_equal(out.rkey, region.rkey);
     assert_true(out.addr == region.addr);
     assert_memory_equal(out.key, region.key, sizeof(region.key));
-    /* A later version may say more. */
+    /* A later version may send more. */
     assert_int_equal(rdmux_verbs_region_decode(bytes, sizeof(bytes), 4096, &out), RDMUX_OK);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* A port's codes and what they mean. */
+/* A port's codes and their meaning. */
 #include "verbs/verbs_link.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What a completion's status means for the program. */
+/* The meaning of a completion's status for the program. */
 #include "verbs/verbs_outcome.h"
 
 #include <setjmp.h>
@@ -27,7 +27,7 @@ static void a_failed_request_has_the_status_of_its_cause(void **state)
         { VERBS_WC_RNR_RETRY_EXC_ERR, RDMUX_OP_SEND, RDMUX_PEER_GONE },
         { VERBS_WC_RESP_TIMEOUT_ERR, RDMUX_OP_READ, RDMUX_FLUSHED },
         { VERBS_WC_REM_ABORT_ERR, RDMUX_OP_READ, RDMUX_PEER_GONE },
-        /* A message too long for its receive; soft RoCE says it in its own way. */
+        /* A message too long for its receive, as soft RoCE reports it. */
         { VERBS_WC_REM_INV_REQ_ERR, RDMUX_OP_SEND, RDMUX_LENGTH },
         { VERBS_WC_REM_INV_REQ_ERR, RDMUX_OP_SEND_IMM, RDMUX_LENGTH },
         { VERBS_WC_REM_OP_ERR, RDMUX_OP_SEND, RDMUX_LENGTH },

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Accounting of a queue pair's slots: each request is reported once, and no queue ever falls silent
- * for good. */
+/* Slot accounting of a queue pair: each request is reported once, and no queue stays silent for
+ * good. */
 #include "verbs/verbs_ring.h"
 
 #include <rdmux/provider.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The providers of the plug-in over simulated adapters, in one thread and in virtual time: what an adapter's
- * table of addresses has to say, and when it changes. */
+/* The providers of the plug-in over simulated adapters, in one thread and in virtual time: how they
+ * react to the contents of an adapter's address table, and to its changes. */
 #include "api/progress/cq_owner.h"
 #include "tests/unit/api_pair.h"
 
@@ -294,7 +294,7 @@ static void an_iwarp_adapter_has_one_address_of_each_kind(void **state)
     clear_scene(&scene);
 }
 
-/* The call that connects is made by a thread of its own; nothing else says that it failed. */
+/* A thread of its own makes the call that connects; nothing else reports its failure. */
 static void an_iwarp_connection_that_cannot_be_made_ends_the_attempt_with_its_error(void **state)
 {
     (void)state;
@@ -341,7 +341,7 @@ static struct rdmux_wc await_entry(struct pair *pair, struct rdmux_cq *cq)
     return wc;
 }
 
-/* An honest peer, and a side that was made to believe that its longest region is a byte shorter. */
+/* An honest peer, and a side that falsely believes that its longest region is a byte shorter. */
 static void a_notice_over_iwarp_is_held_against_the_longest_region(void **state)
 {
     (void)state;
@@ -379,7 +379,7 @@ static void a_notice_over_iwarp_is_held_against_the_longest_region(void **state)
     clear_scene(&scene);
 }
 
-/* The core's question whether the peer's device is there. */
+/* Asks, as the core does, whether the peer's device is alive. */
 static void ask_device(struct rdmux_ep *ep)
 {
     assert_true(rdmux_cq_enter(ep->cq));
@@ -396,7 +396,8 @@ static void poll_both(struct pair *pair)
     }
 }
 
-/* An iWARP device calls a message sent once TCP has it, whether the peer's machine is there or not. */
+/* An iWARP device completes a message once TCP has it, whether the peer's machine is there or
+ * not. */
 static void over_iwarp_a_message_that_was_sent_is_no_sign_of_life(void **state)
 {
     (void)state;
@@ -404,7 +405,7 @@ static void over_iwarp_a_message_that_was_sent_is_no_sign_of_life(void **state)
     struct scene scene;
     struct pair *pair = &scene.pair;
     struct rdmux_ep_attr attr = RDMUX_EP_ATTR_INIT;
-    attr.liveness_ms = FOR_EVER_MS; /* the test is who asks */
+    attr.liveness_ms = FOR_EVER_MS; /* only the test asks */
     attr.recv_depth = DEPTH;
     host_addresses[0] = "127.0.0.1";
     host_addresses[1] = NULL;
@@ -450,7 +451,7 @@ static struct rdmux_remote *import_simulated(struct pair *pair, struct rdmux_mr 
     return remote;
 }
 
-/* The next entry of a cq that alone makes progress. */
+/* Takes the next entry of a cq that alone makes progress. */
 static struct rdmux_wc poll_entry(struct rdmux_cq *cq)
 {
     enum { POLLS_MAX = 100000 };
@@ -492,7 +493,8 @@ static void a_write_reaches_a_region_of_soft_iwarp_which_keeps_its_address(void 
     clear_scene(&scene);
 }
 
-/* The writes go round the lane's ring several times, and the program asks while the lane is open. */
+/* The writes wrap around the fast path's ring several times, and the program reads the count while
+ * the fast path is open. */
 static void writes_over_the_lane_are_counted(void **state)
 {
     (void)state;
@@ -526,7 +528,7 @@ static void writes_over_the_lane_are_counted(void **state)
     clear_scene(&scene);
 }
 
-/* Empty messages of a side that alone makes progress. */
+/* Sends empty messages from a side that alone makes progress. */
 static void send_messages(struct rdmux_ep *from, struct rdmux_cq *cq, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -546,8 +548,9 @@ static void expect_receives(struct rdmux_cq *cq, uint32_t count)
     }
 }
 
-/* One endpoint of a cq has receives of its own, the other one an SRQ. A completion queue of the device has
- * room for the receives of either, not of both: if they shared one it would overrun, as nobody polls. */
+/* One endpoint of a cq has its own receives, the other one an SRQ. A completion queue of the device
+ * has room for the receives of either, but not of both: if they shared one it would overrun, as
+ * neither polls. */
 static void no_completion_queue_is_shared_by_more_than_it_has_room_for(void **state)
 {
     (void)state;
@@ -604,8 +607,9 @@ static bool is_draining(const struct rdmux_ep *ep)
     return verbs_ep_of(ep->path)->state == VERBS_EP_DRAINING;
 }
 
-/* Two messages have come, and the device tells of them late, one after the other. The endpoint waits for
- * 20 ms in which the device tells of nothing, by a clock of its own; the device's time is another one. */
+/* Two messages have come, and the device reports them late, one after the other. The endpoint waits
+ * for 20 ms in which the device reports nothing, by its own clock; the device's time is another
+ * one. */
 static void an_endpoint_that_ends_waits_while_the_device_tells_of_messages(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Timer codes from the liveness time. */
+/* Timer codes derived from the liveness time. */
 #include "verbs/verbs_timing.h"
 
 #include <rdmux/rdmux.h>
@@ -15,7 +15,7 @@
 static void a_silent_peer_is_given_up_within_the_liveness_time(void **state)
 {
     (void)state;
-    /* From the first one that the shortest code can meet. */
+    /* From the first time that the shortest code can meet. */
     for (uint32_t liveness_ms = 128; liveness_ms < 100000; liveness_ms += 1 + liveness_ms / 50) {
         uint32_t code = rdmux_verbs_ack_code(liveness_ms, 0);
 

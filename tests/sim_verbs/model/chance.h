@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Chances that repeat: the same state gives the same numbers. */
+/* Repeatable random numbers: the same state gives the same numbers. */
 #ifndef MODEL_CHANCE_H
 #define MODEL_CHANCE_H
 

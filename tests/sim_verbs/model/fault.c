@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What holds once something has failed: section 7 of docs/SEMANTICS.md. */
+/* Checks after a fault: section 7 of docs/SEMANTICS.md. */
 #include "model.h"
 
 #include <string.h>
@@ -9,8 +9,8 @@ static char name_of(const struct end *end)
     return (char)('A' + (char)end->side->index);
 }
 
-/* 7.2: the first that fails has the cause or FLUSHED, those behind it FLUSHED; 6.9: those in doubt
- * OUTCOME_UNKNOWN. */
+/* 7.2: the first request that fails has the cause or FLUSHED, later ones FLUSHED. 6.9: requests in
+ * doubt have OUTCOME_UNKNOWN. */
 static bool is_allowed(uint32_t status, bool is_first)
 {
     switch ((enum rdmux_status)status) {
@@ -39,7 +39,7 @@ void fault_completed(struct end *end, uint64_t sequence, const struct rdmux_wc *
         mismatch(scene, "%c%u: request %llu has failed and says %llu bytes (1.16)", name_of(end),
                  end->pair, (unsigned long long)sequence, (unsigned long long)wc->length);
     }
-    /* 7.1: behind one that failed unsignaled ones complete as well. */
+    /* 7.1: after a failed request, unsignaled ones raise completions as well. */
     if (end->has_failed && sequence != end->failed_last + 1) {
         mismatch(scene, "%c%u: request %llu is the next that has failed behind %llu", name_of(end),
                  end->pair, (unsigned long long)sequence, (unsigned long long)end->failed_last);
@@ -51,7 +51,7 @@ void fault_completed(struct end *end, uint64_t sequence, const struct rdmux_wc *
     end->is_in_doubt = end->is_in_doubt || wc->status == RDMUX_OUTCOME_UNKNOWN;
     end->has_failed = true;
     end->failed_last = sequence;
-    /* 7.6: the buffer is the program's again. */
+    /* 7.6: the buffer belongs to the program again. */
     const struct pieces *pieces = &end->requests[sequence % SLOTS].pieces;
     for (uint32_t i = 0; i < pieces->count; i++) {
         memset(pieces->list[i].addr, MARK_FREE, pieces->list[i].length);
@@ -73,7 +73,7 @@ void fault_received(struct end *end, struct receive *receive, const struct rdmux
     }
 }
 
-/* 7.2: the cause is the one that DISCONNECTED has; 6.9: where that is DENIED, nobody may know which
+/* 7.2: the cause is the status of DISCONNECTED. 6.9: if that is DENIED, it may be unknown which
  * request it was. */
 static void check_causes(const struct end *end)
 {
@@ -110,7 +110,7 @@ void fault_check_end(struct end *end)
                  end->pair, (unsigned long long)end->receives.taken,
                  (unsigned long long)end->receives.posted);
     }
-    /* What failed nobody touches, however late. */
+    /* The library never touches the buffers of failed requests again. */
     for (uint64_t i = end->covered; i < end->next; i++) {
         const struct pieces *pieces = &end->requests[i % SLOTS].pieces;
         for (uint32_t j = 0; end->has_failed && j < pieces->count; j++) {

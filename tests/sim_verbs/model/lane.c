@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/*
- * What the contract says of one lane: which bytes the window may and which it must have, what a read
- * may bring, which message a receive gets. The numbers in comments are those of docs/SEMANTICS.md.
- */
+/* The contract for one lane: the bytes that the window may and must contain, the results of reads,
+ * and the message that each receive gets. Numbers in comments are rules of docs/SEMANTICS.md. */
 #include "model.h"
 
 #include <stdio.h>
@@ -62,7 +60,7 @@ static bool covers(const struct write *write, uint32_t at)
     return at - write->offset < write->length;
 }
 
-/* May the window's byte at this place be what it is? (2.9) */
+/* Tells whether the window may have this byte at this place (2.9). */
 static bool may_be(const struct end *end, uint32_t at, uint8_t byte)
 {
     if (end->image[at] == byte) {
@@ -93,7 +91,7 @@ static void check_window(const struct end *end, uint32_t offset, uint32_t length
     }
 }
 
-/* Forgets writes that are in the image and that no read under way could see. */
+/* Forgets writes that are in the image and that no read in flight could see. */
 static void forget_writes(struct end *end)
 {
     while (end->writes_begin != end->writes_settled) {
@@ -107,7 +105,7 @@ static void forget_writes(struct end *end)
     }
 }
 
-/* What was posted before `until` is in the window now. */
+/* Checks that all writes posted before `until` are in the window now. */
 static void settle(struct end *end, uint64_t until, const char *when)
 {
     const uint64_t from = end->writes_settled;
@@ -121,7 +119,7 @@ static void settle(struct end *end, uint64_t until, const char *when)
     }
     for (uint64_t i = from; i != end->writes_settled; i++) {
         const struct write *write = &end->writes[i % WRITES_MAX];
-        if (write->offset < DATA_SIZE) { /* words are looked at by their atomics */
+        if (write->offset < DATA_SIZE) { /* atomics check the words */
             check_window(end, write->offset, write->length, when);
         }
     }
@@ -170,7 +168,7 @@ static void posted_atomic(struct end *end, struct posted *request, const struct 
     remember(end, end->next, request->offset, sizeof(now), copy_of(&now, sizeof(now)));
 }
 
-/* A fence: what follows cannot be seen by reads before it any more (4.1). */
+/* A fence: earlier reads cannot see later requests any more (4.1). */
 static void posted_fence(struct end *end)
 {
     for (uint64_t i = end->covered; i != end->next; i++) {
@@ -223,8 +221,8 @@ void lane_posted(struct end *end, const struct posted *what, const struct rdmux_
 
 /* ------------------------------------------------------------------------------------- completed */
 
-/* A byte that a read has brought: as it was when the read was posted (2.6), or of a write behind that
- * no fence holds back (4.3). */
+/* Checks a byte that a read has returned: its value when the read was posted (2.6), or that of a
+ * later write that no fence holds back (4.3). */
 static bool may_be_read(const struct end *end, uint64_t sequence, uint64_t at, uint8_t byte)
 {
     const struct posted *request = &end->requests[sequence % SLOTS];
@@ -282,7 +280,7 @@ static void check_atomic(struct end *end, uint64_t sequence)
     }
 }
 
-/* Between the pieces nothing may have changed, and from now on nothing may. */
+/* The bytes around the pieces must be unchanged. From now on the pieces must not change either. */
 static void free_slot(struct end *end, uint64_t sequence)
 {
     struct posted *request = &end->requests[sequence % SLOTS];
@@ -298,17 +296,17 @@ static void free_slot(struct end *end, uint64_t sequence)
         }
     }
     if (request->is_forwarded || request->is_forward) {
-        request->pieces.count = 0; /* the two share a slot */
+        request->pieces.count = 0; /* both requests share a slot */
     }
 }
 
-/* The messages before `until` are in their receives, as far as these are known and the program's own
- * memory (3.5). */
+/* Checks that the messages before `until` are in their receives, as far as the receives are known
+ * and still belong to the program's memory (3.5). */
 static void check_placed_messages(struct end *end, uint64_t until)
 {
     const struct receives *receives = &end->peer->receives;
     if (end->peer->side->srq != NULL || end->peer->has_failed_receives) {
-        return; /* which one it was is not known, or it is the program's again */
+        return; /* the receive is unknown, or belongs to the program again */
     }
     for (uint64_t i = end->messages_begin; i < until; i++) {
         const struct message *message = &end->messages[i % MESSAGES_MAX];
@@ -331,7 +329,7 @@ static void check_placed_messages(struct end *end, uint64_t until)
     }
 }
 
-/* Everything before `until` is done: 1.8. */
+/* Marks every request before `until` as done (1.8). */
 static void cover(struct end *end, uint64_t until)
 {
     uint64_t placed = 0;
@@ -423,7 +421,7 @@ void lane_completed(struct end *end, const struct rdmux_wc *wc)
 static void check_pieces(struct end *end, const struct receive *receive,
                          const struct message *message)
 {
-    /* 7.9: a message of an endpoint that has ended may have been in it before. */
+    /* 7.9: a message of an endpoint that has ended may have used the receive before. */
     const bool is_used = end->side->srq != NULL && end->side->scene->is_broken;
     uint64_t done = 0;
     for (uint32_t i = 0; i < receive->pieces.count; i++) {
@@ -446,7 +444,7 @@ static void check_pieces(struct end *end, const struct receive *receive,
     }
 }
 
-/* 2.7: of a write in parts it may be the last one's. */
+/* 2.7: of a segmented write, the length may be that of the last segment. */
 static bool length_is_right(const struct scene *scene, const struct message *message,
                             uint64_t length)
 {
@@ -472,7 +470,7 @@ void lane_received(struct end *end, const struct rdmux_wc *wc)
     receive->is_posted = false;
     if (wc->status != RDMUX_OK) {
         if (scene->is_ending && wc->status == RDMUX_FLUSHED) {
-            end->has_failed_receives = true; /* what no message came for */
+            end->has_failed_receives = true; /* receives that no message used */
             return;
         }
         if (scene->is_broken) {

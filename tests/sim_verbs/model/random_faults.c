@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Random programs over the RDMA providers, and a fault in the middle of each. */
+/* Random programs over the RDMA providers, with a fault in the middle of each. */
 #include "runs.h"
 
 #include <errno.h>
@@ -11,11 +11,11 @@
 enum {
     LIVENESS_MS = 1000,
     POLLED_MAX = 64, /* entries */
-    /* Adapters of like=hca give up after 8 times 4.096 us * 2^16, as their peers may take half of that
-     * for an answer (local_ca_ack_delay); the ping that they answer is up to two heartbeats late, and
-     * for a tenth of a second the control channel may still say more. */
+    /* Adapters of like=hca give up after 8 times 4.096 us * 2^16, as their peers may take half of
+     * that for an answer (local_ca_ack_delay). The ping that they answer is up to two heartbeats
+     * late, and the control channel may still report more for a tenth of a second. */
     GIVE_UP_MS = 2148 + LIVENESS_MS / 2 + 100,
-    PATIENCE_MS = 6000, /* of the world's time, for every endpoint concerned to end */
+    PATIENCE_MS = 6000, /* in the world's time, until every endpoint concerned has ended */
     STEPS_BEHIND = 60,
     ENOUGH_FOR_ALL = 500, /* runs, to meet each fault */
 };
@@ -42,9 +42,10 @@ _Static_assert((int)FAULTS == (int)FAULTS_MAX, "they are counted in the run's co
 
 enum { WORDS_MAX = 2, STATUSES_MAX = 4 };
 
-/* What each one is, which statuses endpoints end with that it hits, beside PEER_GONE, of which the peer may
- * be told first, and words of which one is in the text where the fault itself was seen. iWARP says of
- * what the peer's device refused that it was an access, or no more than that the connection is lost. */
+/* The kinds of faults: the name; the statuses with which endpoints that a fault hits end, beside
+ * PEER_GONE, which the peer may report first; and words of which one is in the error text at the
+ * side that saw the fault. For a request that the peer's device refused, iWARP reports an access
+ * error, or only that the connection is lost. */
 static const struct kind {
     const char *name;
     uint32_t statuses[STATUSES_MAX];
@@ -209,7 +210,7 @@ static void check_end(struct scene *scene, enum fault fault, struct end *end)
     scene->counts.named[fault] += is_named(&kinds[fault], info.text);
 }
 
-/* Both ends of a pair end, or none. */
+/* Tells whether both ends of every pair have ended, or neither. */
 static bool pairs_agree(const struct scene *scene)
 {
     for (uint32_t pair = 0; pair < scene->shape.pairs; pair++) {
@@ -230,7 +231,8 @@ static bool all_have_ended(const struct scene *scene)
     return true;
 }
 
-/* 8.1, 8.2: though the control channel lives, and whatever is under way. */
+/* 8.1, 8.2: endpoints end in time, even while the control channel lives, and whatever requests are
+ * in flight. */
 static void check_liveness(struct scene *scene, uint64_t since)
 {
     const bool is_iwarp = strcmp(scene->shape.link, "iwarp") == 0;
@@ -242,8 +244,8 @@ static void check_liveness(struct scene *scene, uint64_t since)
     }
 }
 
-/* The world's milliseconds go by, for the devices' timers, heartbeats and the control channel, at least
- * so many. */
+/* Advances the world by at least so many milliseconds, for the devices' timers, heartbeats and the
+ * control channel. */
 static void wait_for_ends(struct scene *scene, uint32_t least_ms, bool is_cut)
 {
     const uint64_t since = sim_now(scene->world);
@@ -264,7 +266,8 @@ static void wait_for_ends(struct scene *scene, uint32_t least_ms, bool is_cut)
     mismatch(scene, "one end of a pair has ended, and the other has not heard of it");
 }
 
-/* A device that is gone is nothing to regions that others may use: they are made and revoked as before. */
+/* A removed device does not affect regions that other devices may use: they are registered and
+ * revoked as before. */
 static void check_regions(struct scene *scene)
 {
     for (uint32_t i = 0; i < SIDES; i++) {
@@ -303,7 +306,7 @@ static void run(struct scene *scene, const struct run *what)
     }
     wait_for_ends(scene, 2 * LIVENESS_MS, fault == CUT);
     step_finish_pairs(scene, &chance);
-    wait_for_ends(scene, 0, false); /* what fails at the nth call may fail only now */
+    wait_for_ends(scene, 0, false); /* a fault at the nth call may hit only now */
     if (fault == REMOVAL) {
         check_regions(scene);
     }
@@ -318,7 +321,7 @@ static void run(struct scene *scene, const struct run *what)
     scene_close(scene);
 }
 
-/* Faults that no endpoint has ever told of would prove nothing. */
+/* Faults that no endpoint has ever reported would prove nothing. */
 static bool has_met_all(const struct counts *counts, const char *link)
 {
     for (int fault = 0; fault < FAULTS; fault++) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Random requests over the ib, roce and iwarp providers on simulated adapters, against a model. */
+/* Random requests over the ib, roce and iwarp providers on simulated adapters, checked against a
+ * model. */
 #include "runs.h"
 
 #include <getopt.h>
@@ -50,7 +51,7 @@ struct options {
     bool is_replay;
 };
 
-/* A run that never met what the model is for would prove nothing. */
+/* Fails unless the runs have met every case that the model is for. */
 static bool has_met_all(const struct counts *counts)
 {
     return counts->again > 0 && counts->writable > 0 && counts->refused > 0 && counts->fenced > 0 &&

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 enum {
-    SECONDS_MAX = 240, /* of one child: more is a standstill that nothing else has noticed */
+    SECONDS_MAX = 240, /* of one child; a longer run has hung unnoticed */
     SEEDS_A_CHILD = 16,
     TRIES_MAX = 1500, /* to leave steps out */
     JOBS_MAX = 16,
@@ -115,7 +115,7 @@ static pid_t start_child(run_body *body, struct run run, uint64_t count, struct 
         run_one(body, &run, memory);
     }
     (void)fflush(stdout);
-    exit(0); /* not _exit(): the sanitizer looks for leaks then */
+    exit(0); /* not _exit(): exit() lets the sanitizer look for leaks */
 }
 
 static void end_child(pid_t child, struct result *result)
@@ -141,8 +141,8 @@ struct result runs_in_child(run_body *body, const struct run *run, uint64_t coun
     return copy;
 }
 
-/* The sum does not depend on which child was faster: they are waited for in the order of their
- * seeds. */
+/* Waits for the children in the order of their seeds, so that the sum does not depend on which
+ * child was faster. */
 struct result runs_until(run_body *body, struct run run, uint64_t count, uint64_t requests,
                          uint32_t jobs)
 {
@@ -190,7 +190,7 @@ static bool still_fails(run_body *body, struct run *run, const bool *left_out, u
     return runs_in_child(body, run, 1).has_failed;
 }
 
-/* Leaves out ever smaller parts as long as it fails without them. */
+/* Leaves out ever smaller groups of steps, as long as the run fails without them. */
 static uint32_t shrink(run_body *body, struct run *run, bool *left_out)
 {
     uint32_t tries = 0;

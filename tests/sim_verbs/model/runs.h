@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/*
- * Runs in processes of their own: what one leaves behind, or breaks, is nothing to the next, and one that
- * fails is tried again with ever fewer of its steps until none can be left out.
- */
+/* Runs in processes of their own, so that a run that leaks or crashes does not affect the next. A
+ * failed run is repeated with ever fewer of its steps until none can be left out. */
 #ifndef MODEL_RUNS_H
 #define MODEL_RUNS_H
 
@@ -19,30 +17,30 @@ struct run {
     bool is_verbose;
 };
 
-/* What a run, or several, have come to. */
+/* The result of a run, or of several. */
 struct result {
     bool has_failed;
-    uint64_t seed; /* of the last one */
-    uint64_t step; /* where it failed */
-    uint64_t hash; /* of all */
+    uint64_t seed; /* of the last run */
+    uint64_t step; /* the step that failed */
+    uint64_t hash; /* of all runs */
     uint64_t runs;
     struct counts counts;
     char text[4096];
     char shape[1600];
 };
 
-/* One run in this process: opens, takes the steps, closes. Leaves by scene->failed if it fails. */
+/* One run in this process: opens, takes the steps, closes. On failure it jumps to scene->failed. */
 typedef void run_body(struct scene *scene, const struct run *run);
 
-/* Runs `count` seeds from run->seed on in a process of their own. */
+/* Runs `count` seeds from run->seed on in one child process. */
 struct result runs_in_child(run_body *body, const struct run *run, uint64_t count);
 
-/* So many runs, or as many as make so many requests; the other is 0. A result that failed is the first one's, in the
- * order of seeds. */
+/* Runs `count` runs, or as many as make so many requests; the other number is 0. Of several
+ * failures, the result is the first in the order of seeds. */
 struct result runs_until(run_body *body, struct run run, uint64_t count, uint64_t requests,
                          uint32_t jobs);
 
-/* Says what failed: seed, the shortest sequence of steps that fails, its trace. */
+/* Prints the failure: seed, the shortest sequence of steps that fails, its trace. */
 void runs_explain(run_body *body, struct run run, const struct result *failed);
 
 /* TAP. */

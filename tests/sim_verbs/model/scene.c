@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Two hosts with everything ready: the world, the fabrics, the connected pairs, and their end. */
+/* Two hosts: the world, the fabrics, the connected pairs, and their end. */
 #include "model.h"
 
 #include <ifaddrs.h>
@@ -15,9 +15,9 @@
 #include <unistd.h>
 
 enum {
-    SETUP_POLLS = 200000, /* a set-up that takes more has come to a standstill */
+    SETUP_POLLS = 200000, /* a longer set-up has stalled */
     ENTRIES = 64,
-    IDLE_POLLS = 80, /* before time goes on to the next thing: the library looks at some things rarely */
+    IDLE_POLLS = 80, /* idle polls before time advances: the library checks some things rarely */
 };
 
 static const uint32_t remote_rights = RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_REMOTE_READ |
@@ -26,7 +26,7 @@ static const uint32_t remote_rights = RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_RE
 /* ----------------------------------------------------------------------------- trace and mismatch */
 
 static char why[4096];
-static struct scene *running; /* for what the library calls without telling whom it belongs to */
+static struct scene *running; /* for functions that the library calls without a user pointer */
 
 const char *scene_why(void)
 {
@@ -89,7 +89,7 @@ void use(const struct side *side)
 
 /* ------------------------------------------------------------------------------------------ time */
 
-/* Stands in for the system's function of that name, in all libraries of the process. */
+/* Replaces the system's function of that name, in all libraries of the process. */
 #define INSTEAD __attribute__((visibility("default")))
 
 /* The library's clock is the world's. */
@@ -99,8 +99,8 @@ static uint64_t clock_ns(void *user)
     return 1 + sim_now(scene->world);
 }
 
-/* Timers of the kernel would run in the machine's time: here none ever does. What the iwarp provider
- * wants one for, sending again what is not answered, no simulated device needs. */
+/* Disables the kernel's timers, which would run by the machine's time. The iwarp provider uses one
+ * to retransmit what is not answered, which no simulated device needs. */
 INSTEAD int timerfd_settime(int ufd, int flags, const struct itimerspec *utmr,
                             struct itimerspec *otmr)
 {
@@ -108,8 +108,8 @@ INSTEAD int timerfd_settime(int ufd, int flags, const struct itimerspec *utmr,
     return 0;
 }
 
-/* A call that waits by the machine's time (revocation) waits by the world's, and meanwhile the other
- * side's process runs. */
+/* A call that waits by the machine's time (revocation) waits by the world's time instead. Meanwhile
+ * the other side progresses. */
 INSTEAD int clock_gettime(clockid_t clock_id, struct timespec *tp)
 {
     (void)clock_id;
@@ -118,7 +118,7 @@ INSTEAD int clock_gettime(clockid_t clock_id, struct timespec *tp)
     if (scene != NULL && scene->waiting != NULL) {
         struct side *waiting = scene->waiting;
         struct side *other = &scene->sides[1 - waiting->index];
-        scene->waiting = NULL; /* not from within */
+        scene->waiting = NULL; /* no recursion */
         use(other);
         (void)rdmux_fabric_progress(other->fabric);
         (void)poll_side(other, ENTRIES);
@@ -134,7 +134,7 @@ INSTEAD int clock_gettime(clockid_t clock_id, struct timespec *tp)
     return 0;
 }
 
-/* The interfaces of the host that is meant, in place of this machine's. */
+/* Returns the interfaces of the host in use instead of this machine's. */
 INSTEAD int getifaddrs(struct ifaddrs **ifap)
 {
     struct {
@@ -191,7 +191,7 @@ __attribute__((format(printf, 3, 4))) static void add(char *text, size_t size, c
     va_end(arguments);
 }
 
-/* Each liberty by itself, in random amounts. */
+/* Draws each liberty of the device separately, in random amounts. */
 static void draw_liberties(struct shape *shape, struct chance *chance, bool may_lose)
 {
     static const uint32_t packets[] = { 0, 256, 1024, 4096 };
@@ -244,7 +244,8 @@ static void draw_world(struct shape *shape, struct chance *chance, uint64_t seed
     }
 }
 
-/* A device by the book, or as small as the library can live with, or anything between. */
+/* Draws a device by the specification, or the smallest that the library supports, or one in
+ * between. */
 static void draw_device(struct shape *shape, struct chance *chance, char *out, size_t size)
 {
     static const uint32_t messages[] = { 2048, 4096, 5000, 16384, 65536, 1 << 20 };
@@ -313,7 +314,7 @@ void shape_draw(struct shape *shape, const char *link, uint64_t seed)
         draw_device(shape, &chance, shape->device[i], sizeof(shape->device[i]));
         shape->has_srq[i] = percent(&chance, 25);
     }
-    /* A header of some fabrics comes on top. */
+    /* Some fabrics add a header. */
     uint64_t most = shape->max_message - 64 < LENGTH_MAX ? shape->max_message - 64 : LENGTH_MAX;
     shape->max_send = percent(&chance, 50) ? most : 1 + below(&chance, (uint32_t)most);
 }
@@ -489,7 +490,7 @@ static bool await_pairs(struct scene *scene)
     return false;
 }
 
-/* Tokens travel by a way of the test's own. */
+/* The test transports tokens by itself. */
 static bool import(struct scene *scene, struct end *end, const struct rdmux_token *token,
                    struct rdmux_remote **out)
 {

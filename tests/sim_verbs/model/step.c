@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What the random program does: requests of every kind, receives, polls, and time that goes by. */
+/* The actions of the random program: requests of every kind, receives, polls, and advancing
+ * time. */
 #include "model.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    BOUNCE_MAX = 8192, /* what the library copies at most, see api/data/bounce.c */
+    BOUNCE_MAX = 8192, /* longest request that the library copies, see api/data/bounce.c */
     FINISH_NS = 300000000,
-    FINISH_POLLS = 400000, /* an end that takes more has come to a standstill */
+    FINISH_POLLS = 400000, /* an end that takes more has stalled */
     WORDS_AT = DATA_SIZE,
     WORDS_SIZE = WORDS * 8,
     SHARED_AT = PAIRS_MAX * WINDOW_SIZE,
     GOODBYES = 8, /* requests posted right before a shutdown */
 };
 
-/* A request that is about to be posted. */
+/* A request before it is posted. */
 struct draft {
     struct rdmux_wr wr;
     struct posted what;
@@ -31,7 +32,7 @@ static char name_of(const struct end *end)
 
 /* ---------------------------------------------------------------------------------------- memory */
 
-/* Who has used the slot before has been told that nobody touches it any more. */
+/* Checks that the library has not touched the slot since the completion of its previous request. */
 static void check_untouched(struct end *end, const struct pieces *pieces, const char *whose)
 {
     for (uint32_t i = 0; i < pieces->count; i++) {
@@ -92,7 +93,8 @@ static void scatter(const struct pieces *pieces, const uint8_t *bytes)
 
 /* --------------------------------------------------------------------------------------- lengths */
 
-/* Where something changes: nothing, inline, packets, what is copied, what is split. */
+/* Draws a length, often near an edge: empty, inline, packet size, longest copied, longest not
+ * segmented. */
 static uint64_t draw_length(struct chance *chance, const struct end *end, uint64_t most)
 {
     const struct shape *shape = &end->side->scene->shape;
@@ -129,7 +131,7 @@ static uint64_t draw_length(struct chance *chance, const struct end *end, uint64
     return length <= most ? length : most == 0 ? 0 : length % (most + 1);
 }
 
-/* The most that the lane's next message but `ahead` may have. */
+/* Longest message that the receive takes which comes `ahead` messages after the lane's next one. */
 static uint64_t room_for_message(const struct end *end, uint64_t ahead)
 {
     const struct end *peer = end->peer;
@@ -162,13 +164,14 @@ static uint32_t draw_op(struct chance *chance, const struct end *end, uint64_t a
     return op;
 }
 
-/* A slot is the next request's, too, if that sends on what a read has brought. */
+/* One slot stays free: the next request uses this one's slot if it forwards the bytes of a read. */
 static uint64_t slots_left(const struct end *end)
 {
     return SLOTS - 1 - (end->next - end->covered);
 }
 
-/* So few requests may go that the next one has to tell of all before it. */
+/* Tells whether the next request must be signaled and PLACED, as half of the slots, or
+ * UNSETTLED_MAX writes, are not known to be done. */
 static bool must_tell(const struct end *end)
 {
     return end->next - end->covered >= SLOTS / 2 ||
@@ -220,7 +223,7 @@ static void draft_atomic(struct chance *chance, struct end *end, uint64_t sequen
     wr->expected += percent(chance, 30) ? 1 : 0;
 }
 
-/* Where the last reads and writes were, more often than elsewhere: there order shows. */
+/* Draws an offset, more often where the last reads and writes were: there the order is visible. */
 static uint64_t draw_offset(struct chance *chance, const struct end *end, uint64_t length)
 {
     uint64_t most = DATA_SIZE - length;
@@ -268,14 +271,14 @@ static void draft_data(struct chance *chance, struct end *end, uint64_t sequence
     }
 }
 
-/* In the peer's region, which has all lanes' windows. */
+/* Returns the offset in the peer's region, which has the windows of all lanes. */
 static uint64_t remote_offset(const struct end *end, const struct draft *draft)
 {
     return draft->what.word != 0 ? draft->what.offset
                                  : (uint64_t)end->pair * WINDOW_SIZE + draft->what.offset;
 }
 
-/* ahead: messages of the same batch before it. */
+/* ahead: messages of the same batch before this one. */
 static void draft_make(struct chance *chance, struct end *end, uint64_t sequence, uint64_t ahead,
                        struct draft *draft)
 {
@@ -296,7 +299,7 @@ static void draft_make(struct chance *chance, struct end *end, uint64_t sequence
     wr->remote = wr->op == RDMUX_OP_SEND || wr->op == RDMUX_OP_SEND_IMM ? NULL : end->remote;
     wr->flags = draw_flags(chance, end, wr->op, draft->what.length);
     if (wr->op < RDMUX_OP_READ && wr->offset >= WORDS_AT) {
-        wr->flags |= RDMUX_FENCE; /* or atomics before it might come behind it (4.3) */
+        wr->flags |= RDMUX_FENCE; /* else earlier atomics might take effect after it (4.3) */
     }
     if (wr->op == RDMUX_OP_WRITE && draft->what.length == 0 && percent(chance, 50)) {
         wr->remote = NULL; /* with PLACED: the flush */
@@ -361,7 +364,7 @@ static void trace_request(struct end *end, uint64_t sequence, const struct draft
           (wr->flags & RDMUX_MORE) != 0 ? " MORE" : "", outcome);
 }
 
-/* What was queued, and what a full queue means: 1.11, 1.12. */
+/* Checks which requests were queued, and the result for a full queue: 1.11, 1.12. */
 static void take_outcome(struct end *end, struct draft *drafts, size_t count, size_t posted,
                          enum rdmux_status status)
 {
@@ -441,7 +444,7 @@ void post_some(struct end *end, struct chance *chance, uint32_t count)
     take_outcome(end, drafts, count, posted, status);
 }
 
-/* What a read has brought goes on at once, by a fenced request behind it (4.1). */
+/* Forwards the bytes of a read at once, by a fenced request after it (4.1). */
 static void post_forward(struct end *end, struct chance *chance)
 {
     struct draft drafts[2];
@@ -518,8 +521,8 @@ static void aim(struct end *end, struct draft *draft, uint32_t op, uint64_t offs
     mark(&draft->what.pieces, MARK_SINK);
 }
 
-/* A read of words, a fence, and an atomic on one of the words: it may not be seen by the read, though
- * nothing fences itself. */
+/* Posts a read of words, a fence, and an atomic on one of the words. The read must not see the
+ * atomic, though neither of the two has a fence itself. */
 static void post_behind_fence(struct end *end, struct chance *chance)
 {
     struct draft drafts[3];
@@ -549,14 +552,14 @@ static void post_behind_fence(struct end *end, struct chance *chance)
 
 /* --------------------------------------------------------------------------------------- refused */
 
-/* Requests that may not even be queued: section 6, 1.13, 1.14, 12.2. */
+/* Posts requests that must not be queued: section 6, 1.13, 1.14, 12.2. */
 static void post_wrong(struct end *end, struct chance *chance)
 {
     struct scene *scene = end->side->scene;
     if (end->ended || scene->is_broken || end->next - end->answered >= end->info.send_depth) {
         return; /* AGAIN would be right as well */
     }
-    uint8_t *slot = end->slots; /* nobody looks at it */
+    uint8_t *slot = end->slots; /* the library does not look at it */
     struct rdmux_mr *arena = end->side->arena;
     enum rdmux_status status = RDMUX_OK;
     enum rdmux_status wanted = RDMUX_OUT_OF_RANGE;
@@ -665,7 +668,7 @@ void post_receives(struct end *end, struct chance *chance, uint32_t count)
 
 /* ----------------------------------------------------------------------------------------- steps */
 
-/* The owner's own processor on a word that everybody adds to (2.11). */
+/* The owner's own processor adds to a word that both sides add to (2.11). */
 static void add_by_cpu(struct side *side, struct chance *chance)
 {
     uint32_t word = below(chance, SHARED_WORDS);
@@ -716,7 +719,7 @@ void step_take(struct scene *scene, struct chance *chance)
 
 /* ------------------------------------------------------------------------------------------- end */
 
-/* A flush that says of everything before it that it is done and placed. */
+/* Posts a flush, which completes when every request before it is done and placed. */
 static bool flush(struct end *end)
 {
     struct draft draft;
@@ -754,8 +757,8 @@ static void serve(struct end *end, struct chance *chance)
     }
 }
 
-/* What finds no receive costs a round trip more, not a back-off that a user would notice (2.2). Losses
- * are noticed by the device's timer only. */
+/* A message without a receive costs an extra round trip, not a back-off that a user would notice
+ * (2.2). Only the device's timer notices losses. */
 static void check_time(struct scene *scene, uint64_t since)
 {
     uint64_t took = sim_now(scene->world) - since;
@@ -789,7 +792,7 @@ void step_finish_pairs(struct scene *scene, struct chance *chance)
             return;
         }
         if (scene->is_broken) {
-            progress(scene); /* who hears of an end, and of one's own: 10.4 */
+            progress(scene); /* each side learns of both ends: 10.4 */
         }
         idle = go_on(scene) ? 0 : idle + 1;
     }
@@ -825,7 +828,7 @@ static void check_shared_words(struct scene *scene)
     }
 }
 
-/* 9.1, 9.2: all that was posted before is done, and the peer has received all of it. */
+/* 9.1, 9.2: every request posted before is done, and the peer has received all messages. */
 static void check_goodbye(const struct end *end)
 {
     if (end->unanswered != 0 || end->has_failed || end->messages_begin != end->messages_end) {

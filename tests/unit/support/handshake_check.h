@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* What tests that drive two handshakes check at their end. */
+/* The final checks of tests that drive two handshakes. */
 #ifndef RDMUX_TESTS_UNIT_HANDSHAKE_CHECK_H
 #define RDMUX_TESTS_UNIT_HANDSHAKE_CHECK_H
 

@@ -288,7 +288,7 @@ size_t pair_result_bytes(const char *name, enum rdmux_handshake_action_kind kind
     return length > 0 ? (size_t)length : 0;
 }
 
-/* The peer's proof buffer receives what this side writes. */
+/* Writes the proof of this side into the peer's proof buffer. */
 static void write_proof(struct pair_side *side, const struct pair_pending *pending,
                         const struct pair_fault *fault)
 {
@@ -343,7 +343,7 @@ bool pair_answer(struct pair *pair, struct pair_side *side, size_t index)
     }
     if (fault != NULL && fault->kind == PAIR_FAILS) {
         if (pending.kind == RDMUX_ACTION_OPEN && side->open_attempt == pending.attempt) {
-            side->path_open = false; /* as an open that failed leaves nothing */
+            side->path_open = false; /* a failed open leaves no path behind */
         }
         rdmux_handshake_result(side->handshake, pending.kind, pending.attempt, fault->status,
                                fault->reason, fault->text, NULL, 0, pair->now_ns);
@@ -386,8 +386,8 @@ bool pair_wait(struct pair *pair)
     return true;
 }
 
-/* A side that failed hangs up, as its driver does; the peer notices when it has read what was
- * sent. */
+/* A failed side closes the connection, as its driver does. The peer notices once it has read all
+ * bytes sent before. */
 static bool hang_up(struct pair *pair, struct pair_side *side)
 {
     struct pair_side *peer = side->peer;
@@ -491,7 +491,7 @@ const char *pair_contradiction(const struct pair *pair)
     if (a->done && a->end.attempt != c->end.attempt) {
         return "the sides chose different attempts";
     }
-    /* NO_PATH may never arrive, so the acceptor alone may give back. */
+    /* NO_PATH may never arrive, so it is right if only the acceptor gives the socket back. */
     if (c->failed && c->end.give_back && !(a->failed && a->end.give_back)) {
         return "the connector alone gives the socket back";
     }

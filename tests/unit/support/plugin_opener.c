@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* plugin_opener WORD [FOLDER]: opens a fabric with the plug-ins that it has by default, and those of the folder. */
+/* plugin_opener WORD [FOLDER]: opens a fabric with its default plug-ins, and with those of the
+ * folder. */
 #include "plugin_opener.h"
 
 #include <rdmux/rdmux.h>

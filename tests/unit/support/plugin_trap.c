@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* A library that tells that it was loaded. */
+/* A library that reports by an exit status that it was loaded. */
 #include "plugin_opener.h"
 
 #include <unistd.h>
