@@ -19,6 +19,8 @@
 #include "sim_verbs.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -222,6 +224,7 @@ struct sim_world {
     struct sim_world_options options;
     struct sim_host *hosts; /* in creation order */
     struct sim_net *net;    /* the thread and its sockets; NULL with virtual time */
+    atomic_bool net_works;  /* its thread has events to handle */
     uint64_t now;
     uint64_t real_start;
     struct sim_event **heap;
