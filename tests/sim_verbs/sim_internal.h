@@ -370,7 +370,7 @@ struct sim_device {
     struct sim_atomic *atomics; /* words in the adapter, not yet written back to memory */
     struct sim_refusal starts;  /* the failing one of the requests that its queue pairs start */
     struct sim_refusal serves;  /* the failing one of the peers' requests that they serve */
-    uint32_t rnr_tries;         /* tries that replace "for ever"; 0: for ever */
+    uint32_t rnr_tries;         /* the limit of retries that are infinite otherwise; 0: none */
 };
 
 struct sim_mr_place {
