@@ -758,6 +758,7 @@ void rdmux_ep_timers(struct rdmux_ep *ep, uint64_t now_ns)
         ep->setup->yield_ns = UINT64_MAX; /* the waiting accept call checks by itself */
     }
     if (ep->setup->handshake != NULL && now_ns >= handshake_deadline(ep->setup)) {
+        rdmux_measure_step(ep);
         rdmux_handshake_time(ep->setup->handshake, rdmux_setup_now(ep));
         rdmux_setup_run(ep);
     }

@@ -303,6 +303,11 @@ void rdmux_measure_step(struct rdmux_ep *ep)
         }
         begin_round(ep);
     }
+    /* A side that was not running for a while says nothing about the path: the finished rounds count. */
+    if (measuring != NULL && !measuring->is_over && measuring->round != 0 &&
+        rdmux_now(ep->fabric) >= measuring->end_ns) {
+        finish(ep);
+    }
 }
 
 void rdmux_measure_start(struct rdmux_ep *ep, const struct rdmux_handshake_action *action)

@@ -19,6 +19,8 @@
 #include "sim_verbs.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -222,6 +224,7 @@ struct sim_world {
     struct sim_world_options options;
     struct sim_host *hosts; /* in creation order */
     struct sim_net *net;    /* the thread and its sockets; NULL with virtual time */
+    atomic_bool net_works;  /* its thread has events to handle */
     uint64_t now;
     uint64_t real_start;
     struct sim_event **heap;
@@ -367,7 +370,7 @@ struct sim_device {
     struct sim_atomic *atomics; /* words in the adapter, not yet written back to memory */
     struct sim_refusal starts;  /* the failing one of the requests that its queue pairs start */
     struct sim_refusal serves;  /* the failing one of the peers' requests that they serve */
-    uint32_t rnr_tries;         /* tries that replace "for ever"; 0: for ever */
+    uint32_t rnr_tries;         /* the limit of retries that are infinite otherwise; 0: none */
 };
 
 struct sim_mr_place {

@@ -584,7 +584,9 @@ static void *device_thread(void *argument)
     struct sim_world *world = net->world;
     struct epoll_event events[DESCRIPTORS];
     for (;;) {
+        atomic_store_explicit(&world->net_works, false, memory_order_relaxed);
         int count = epoll_wait(net->epoll, events, DESCRIPTORS, -1);
+        atomic_store_explicit(&world->net_works, true, memory_order_relaxed);
         for (int i = 0; i < count; i++) {
             handle(net, &events[i]);
         }

@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { POLLS_PER_YIELD = 64 }; /* without result */
+
 /* ------------------------------------------------------------------------------- list of worlds */
 
 static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
@@ -321,8 +323,11 @@ void sim_idle(struct sim_world *world)
 
 void sim_stand_back(const struct sim_world *world)
 {
-    /* A spinning program would keep the processor and the lock from the device's thread. */
-    if (world->net != NULL) {
+    /* A spinning program would keep the processor and the lock from the device's thread. At other times
+     * a yield gives some milliseconds to any other program of a busy machine. */
+    static _Thread_local unsigned polls;
+    if (world->net != NULL && (atomic_load_explicit(&world->net_works, memory_order_relaxed) ||
+                               ++polls % POLLS_PER_YIELD == 0)) {
         (void)sched_yield();
     }
 }

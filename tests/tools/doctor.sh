@@ -185,7 +185,7 @@ doctor_quotes_names() {
     ! grep -q $'[\e\a]' "$scratch/out" || fail 'control characters reach the terminal'
 }
 
-# Endless devices, ports, GIDs and folders neither run for ever nor keep others from being checked.
+# The number of devices, ports, GIDs and folders read is limited; the rest is checked all the same.
 doctor_limits_itself() {
     local i class
     new_tree infiniband

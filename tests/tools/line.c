@@ -2,15 +2,20 @@
 /*
  * A plug-in for tests: an adapter that calls itself fast, on a line that need not be. It is the toy
  * provider with its packets on a TCP connection, from one RDMUX_LINE to the other: each side has
- * there the address of its end. What the line really carries is up to whoever lays it.
+ * there the address of its end. The wire decides the bandwidth. Each packet is received
+ * RDMUX_LINE_DELAY_MS (default: 0) after its receiver first found it.
  *
  * Whoever dials is let in: for networks that are the test's own.
  */
 #include <errno.h>
 #include <netinet/in.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <time.h>
 
 /* The toy's socket keeps packets apart; here each goes behind its length. */
 
@@ -30,6 +35,29 @@ static ssize_t line_send(int fd, const void *packet, size_t size, int flags)
     return sent < 0 ? sent : (ssize_t)size;
 }
 
+enum { LINE_SOCKETS_MAX = 1024, LINE_NS_PER_MS = 1000000 };
+
+/* Returns whether the delay of the packet at the front of the socket is over. */
+static bool line_is_due(int fd)
+{
+    static _Atomic uint64_t found_ns[LINE_SOCKETS_MAX]; /* 0: not found yet */
+    const char *delay = getenv("RDMUX_LINE_DELAY_MS");
+    struct timespec now;
+    if (delay == NULL || fd >= LINE_SOCKETS_MAX) {
+        return true;
+    }
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    const uint64_t now_ns = (uint64_t)now.tv_sec * 1000 * LINE_NS_PER_MS + (uint64_t)now.tv_nsec;
+    if (found_ns[fd] == 0) {
+        found_ns[fd] = now_ns;
+    }
+    if (now_ns - found_ns[fd] < strtoull(delay, NULL, 10) * LINE_NS_PER_MS) {
+        return false;
+    }
+    found_ns[fd] = 0;
+    return true;
+}
+
 static ssize_t line_recv(int fd, void *packet, size_t size, int flags)
 {
     uint32_t length = 0;
@@ -38,7 +66,8 @@ static ssize_t line_recv(int fd, void *packet, size_t size, int flags)
     if (got <= 0 || length > size) {
         return got < 0 ? got : 0;
     }
-    if (ioctl(fd, FIONREAD, &there) != 0 || (size_t)there < sizeof(length) + length) {
+    if (ioctl(fd, FIONREAD, &there) != 0 || (size_t)there < sizeof(length) + length ||
+        !line_is_due(fd)) {
         errno = EAGAIN;
         return -1;
     }
@@ -56,7 +85,6 @@ static ssize_t line_recv(int fd, void *packet, size_t size, int flags)
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
-#include <stdlib.h>
 
 enum {
     LINE_LATENCY_NS = 1000,
