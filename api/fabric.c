@@ -239,7 +239,7 @@ enum rdmux_status rdmux_fabric_open(const struct rdmux_fabric_attr *attr, struct
     rdmux_list_init(&fabric->regions);
     rdmux_list_init(&fabric->peers);
     rdmux_list_init(&fabric->joins);
-    rdmux_list_init(&fabric->resumes);
+    rdmux_list_init(&fabric->reconnects);
     rdmux_list_init(&fabric->served_cqs);
     atomic_store(&fabric->next_id, 1);
     fabric->processors = sysconf(_SC_NPROCESSORS_ONLN);

@@ -26,7 +26,7 @@ foreach(folder api negotiation providers shm tcp_fallback)
 endforeach()
 
 set_source_files_properties(${PROJECT_SOURCE_DIR}/api/data/fast_calls.c PROPERTIES
-                            COMPILE_OPTIONS "${RDMUX_LANE_OPTIONS}")
+                            COMPILE_OPTIONS "${RDMUX_FAST_PATH_OPTIONS}")
 rdmux_harden_data_path()
 
 get_target_property(library_sources rdmux_objects SOURCES)

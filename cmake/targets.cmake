@@ -18,5 +18,5 @@ endfunction()
 
 # For the sources of the express lane, where each instruction is one of every small write: no frame
 # pointers, and comparisons that jump one by one instead of being joined by arithmetic.
-set(RDMUX_LANE_OPTIONS -fomit-frame-pointer
+set(RDMUX_FAST_PATH_OPTIONS -fomit-frame-pointer
     $<$<C_COMPILER_ID:GNU>:--param=logical-op-non-short-circuit=0>)

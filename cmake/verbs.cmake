@@ -36,8 +36,8 @@ endforeach()
 add_library(rdmux_verbs MODULE ${verbs_sources} ${PROJECT_SOURCE_DIR}/providers/credits.c)
 rdmux_project_target(rdmux_verbs)
 rdmux_harden(rdmux_verbs ${harden_data_path}) # all of it is near the data path
-set_source_files_properties(${PROJECT_SOURCE_DIR}/verbs/verbs_lane.c PROPERTIES
-                            COMPILE_OPTIONS "${RDMUX_LANE_OPTIONS}")
+set_source_files_properties(${PROJECT_SOURCE_DIR}/verbs/verbs_fast_path.c PROPERTIES
+                            COMPILE_OPTIONS "${RDMUX_FAST_PATH_OPTIONS}")
 target_include_directories(rdmux_verbs PRIVATE ${PROJECT_SOURCE_DIR})
 target_include_directories(rdmux_verbs SYSTEM PRIVATE ${RDMUX_IBVERBS_INCLUDE}
                                                       ${RDMUX_RDMACM_INCLUDE})

@@ -57,7 +57,7 @@ close:
 
 void rdmux_iwarp_cq_close(struct rdmux_provider_cq *base)
 {
-    rdmux_iwarp_estate_finish(&iwarp_cq_of(base)->estates);
+    rdmux_iwarp_deferred_destroy_finish(&iwarp_cq_of(base)->deferred);
     (void)close(iwarp_cq_of(base)->timer);
     rdmux_verbs_cq_close(base);
 }
@@ -189,7 +189,7 @@ static int connect_channel(struct iwarp_channel *channel)
     param.private_data = bytes;
     param.private_data_len = sizeof(bytes);
     if (rdmux_provider_may_start_threads(verbs_fabric_of_ep(&ep->base)) != 0) {
-        return rdmux_iwarp_call_start(&channel->call, channel->cm.base.id, &param);
+        return rdmux_iwarp_connect_thread_start(&channel->call, channel->cm.base.id, &param);
     }
     return rdma_connect(channel->cm.base.id, &param) == 0 ? 0 : errno;
 }
@@ -270,7 +270,7 @@ static void step(struct iwarp_channel *channel, enum iwarp_event event, int erro
         }
         break;
     case IWARP_ACTION_TELL_UP:
-        rdmux_iwarp_call_finish(&channel->call);
+        rdmux_iwarp_connect_thread_finish(&channel->call);
         rdmux_iwarp_channel_up(channel->cm.ep);
         break;
     case IWARP_ACTION_TELL_END:
@@ -297,7 +297,7 @@ void rdmux_iwarp_dial(struct iwarp_ep *ep)
 void rdmux_iwarp_take_results(struct iwarp_ep *ep)
 {
     for (size_t i = 0; i < IWARP_LINKS; i++) {
-        int result = rdmux_iwarp_call_result(&ep->channels[i].call);
+        int result = rdmux_iwarp_connect_thread_result(&ep->channels[i].call);
         if (result != IWARP_CALL_IS_RUNNING && result != 0) {
             call_failed(&ep->channels[i], result);
         }
@@ -308,11 +308,11 @@ void rdmux_iwarp_give_up(struct iwarp_ep *ep)
 {
     for (size_t i = 0; i < IWARP_LINKS; i++) {
         struct iwarp_channel *channel = &ep->channels[i];
-        rdmux_iwarp_call_stop(&channel->call);
+        rdmux_iwarp_connect_thread_stop(&channel->call);
         if (channel->link.stage == IWARP_STAGE_CONNECTING && queue_of(channel)->qp != NULL) {
             channel->link.stage = IWARP_STAGE_OVER;
-            rdmux_iwarp_estate_leave(&iwarp_cq_of_ep(ep)->estates, queue_of(channel),
-                                     rdmux_verbs_cm_id_release(&channel->cm.base));
+            rdmux_iwarp_deferred_destroy_leave(&iwarp_cq_of_ep(ep)->deferred, queue_of(channel),
+                                               rdmux_verbs_cm_id_release(&channel->cm.base));
         }
     }
 }

@@ -58,7 +58,7 @@ enum rdmux_status rdmux_iwarp_ep_open(struct rdmux_provider_ep *base,
                                       const struct rdmux_provider_ep_attr *attr)
 {
     struct iwarp_ep *ep = iwarp_ep_of(base);
-    rdmux_iwarp_estate_collect(&iwarp_cq_of_ep(ep)->estates);
+    rdmux_iwarp_deferred_destroy_collect(&iwarp_cq_of_ep(ep)->deferred);
     enum rdmux_status status = rdmux_verbs_ep_open(base, attr);
     if (status != RDMUX_OK) {
         return status;

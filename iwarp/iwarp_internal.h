@@ -7,10 +7,10 @@
 #ifndef RDMUX_IWARP_INTERNAL_H
 #define RDMUX_IWARP_INTERNAL_H
 
-#include "iwarp/iwarp_call.h"
+#include "iwarp/iwarp_connect_thread.h"
 #include "iwarp/iwarp_connection.h"
 #include "iwarp/iwarp_credit.h"
-#include "iwarp/iwarp_estate.h"
+#include "iwarp/iwarp_deferred_destroy.h"
 #include "iwarp/iwarp_link.h"
 #include "iwarp/iwarp_message.h"
 #include "iwarp/iwarp_order.h"
@@ -29,7 +29,7 @@ struct iwarp_domain {
 struct iwarp_cq {
     struct verbs_cq base;
     struct iwarp_ep *talkers; /* endpoints that have a side message to send, by talk_next */
-    struct iwarp_estate *estates;
+    struct iwarp_deferred_destroy *deferred;
     struct iwarp_ep *connecting; /* endpoints that are connecting, by connect_next */
     int timer;                   /* timerfd, runs while there are any */
 };
@@ -42,9 +42,9 @@ struct iwarp_id {
 struct iwarp_channel {
     struct iwarp_id cm;
     struct iwarp_link link;
-    struct iwarp_call call; /* the connector's rdma_connect() */
-    uint8_t index;          /* IWARP_DATA, IWARP_SIDE */
-    bool is_prepared;       /* the queue pair takes receives */
+    struct iwarp_connect_thread call; /* the connector's rdma_connect() */
+    uint8_t index;                    /* IWARP_DATA, IWARP_SIDE */
+    bool is_prepared;                 /* the queue pair takes receives */
 };
 
 /* Links of a ring; a list's head is one of the nodes. */
@@ -199,7 +199,7 @@ void rdmux_iwarp_look_at_proof(struct iwarp_ep *ep);
 /* The cq's timer: advances the endpoints that are connecting. */
 void rdmux_iwarp_tick(struct iwarp_cq *cq);
 
-/* ------------------------------------------------------------------ data path (iwarp_data.c) */
+/* ------------------------------------------------------------------ data path (iwarp_send.c) */
 
 /* verbs_transport.start, .sent, .received, .receives_posted, .receive_failed, .side_message */
 enum rdmux_status rdmux_iwarp_start(struct verbs_ep *base, struct rdmux_request *request);
@@ -236,7 +236,8 @@ bool rdmux_iwarp_srq_use(struct iwarp_ep *ep);
  * path] */
 bool rdmux_iwarp_srq_hear(struct iwarp_ep *ep, const struct iwarp_credit_news *news);
 
-/* ------------------------------------------------------------------------ teardown (iwarp_end.c) */
+/* ------------------------------------------------------------------------ teardown
+ * (iwarp_end.c) */
 
 /* A connection has ended, not closed by this side. index: IWARP_DATA, IWARP_SIDE. */
 void rdmux_iwarp_is_over(struct iwarp_ep *ep, uint8_t index);

@@ -2,7 +2,7 @@
 /* The iwarp provider: its table, its paths, and workarounds for devices. */
 #include "iwarp/iwarp_internal.h"
 
-#include "verbs/verbs_plain.h"
+#include "verbs/verbs_rdmacm.h"
 #include "verbs/verbs_table.h"
 
 #include <arpa/inet.h>
@@ -277,5 +277,5 @@ const struct rdmux_provider_ops rdmux_iwarp_provider = {
     .srq_post_recv = rdmux_iwarp_srq_post_recv,
     .remote_open = rdmux_verbs_remote_open,
     .remote_close = rdmux_verbs_remote_close,
-    .plain = &rdmux_iwarp_plain,
+    .rdmacm = &rdmux_iwarp_rdmacm,
 };

@@ -77,13 +77,13 @@ static const char *find_hole(const struct rdmux_provider_ops *ops)
     return NULL;
 }
 
-static bool has_part_of_a_lane(const struct rdmux_provider_ops *ops)
+static bool has_part_of_a_fast_path(const struct rdmux_provider_ops *ops)
 {
     if (ops->size < sizeof(*ops)) {
         return false;
     }
-    bool has_one = ops->lane_open != NULL;
-    return (ops->lane_close != NULL) != has_one || (ops->lane_target != NULL) != has_one;
+    bool has_one = ops->fast_path_open != NULL;
+    return (ops->fast_path_close != NULL) != has_one || (ops->fast_path_target != NULL) != has_one;
 }
 
 static const char *find_small_object(const struct rdmux_provider_ops *ops)
@@ -140,9 +140,10 @@ enum rdmux_status rdmux_provider_check(const struct rdmux_provider_ops *ops,
         return refuse(refusal, RDMUX_REASON_BAD_PLUGIN, tell_author,
                       "provider %s: %s is smaller than the object's base", ops->name, small);
     }
-    if (has_part_of_a_lane(ops)) {
+    if (has_part_of_a_fast_path(ops)) {
         return refuse(refusal, RDMUX_REASON_BAD_PLUGIN, tell_author,
-                      "provider %s: of lane_open, lane_close and lane_target only some are set",
+                      "provider %s: of fast_path_open, fast_path_close and fast_path_target only "
+                      "some are set",
                       ops->name);
     }
     const char *hole = find_hole(ops);

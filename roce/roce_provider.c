@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* RoCE part of the provider: the choice of the GID table entry, and the IP header fields of the
  * packets. */
-#include "verbs/verbs_plain.h"
+#include "verbs/verbs_rdmacm.h"
 #include "verbs/verbs_table.h"
 
 #include "roce/roce_gid.h"
@@ -318,5 +318,5 @@ const struct rdmux_provider_ops rdmux_roce_provider = {
     .reach = reach,
     .domain_open = domain_open,
     .inspect = inspect,
-    .plain = &rdmux_roce_plain,
+    .rdmacm = &rdmux_roce_rdmacm,
 };

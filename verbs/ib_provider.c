@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* InfiniBand part of the provider: ports with LIDs in a subnet, and partitions. */
-#include "verbs/verbs_plain.h"
+#include "verbs/verbs_rdmacm.h"
 #include "verbs/verbs_table.h"
 
 #include <arpa/inet.h>
@@ -219,6 +219,11 @@ static enum rdmux_status inspect(struct rdmux_fabric *fabric,
 }
 
 const struct rdmux_provider_ops rdmux_ib_provider = {
-    VERBS_TABLE_COMMON,         .name = "ib",       .probe = probe,           .reach = reach,
-    .domain_open = domain_open, .inspect = inspect, .plain = &rdmux_ib_plain,
+    VERBS_TABLE_COMMON,
+    .name = "ib",
+    .probe = probe,
+    .reach = reach,
+    .domain_open = domain_open,
+    .inspect = inspect,
+    .rdmacm = &rdmux_ib_rdmacm,
 };

@@ -531,7 +531,7 @@ static void completed(struct verbs_cq *cq, const struct ibv_wc *wc)
     }
     struct verbs_queue *queue = queue_of(cq, wc->wr_id);
     if (VERBS_UNLIKELY(queue == NULL)) {
-        rdmux_verbs_lane_completed(cq, wc);
+        rdmux_verbs_fast_path_completed(cq, wc);
         return;
     }
     if (work == VERBS_WORK_SEND) {

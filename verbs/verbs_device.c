@@ -3,7 +3,7 @@
 #include "verbs/verbs_internal.h"
 
 #include "verbs/verbs_link.h"
-#include "verbs/verbs_trial.h"
+#include "verbs/verbs_self_test.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -172,52 +172,52 @@ static uint32_t most_sge(const struct verbs_transport *transport,
 
 /* -------------------------------------------------------------------------------- self-test */
 
-/* The operation of each verbs_trial_fault bit. */
+/* The operation of each verbs_self_test_fault bit. */
 static const char *const operations[VERBS_TRIAL_FAULTS] = {
     "inline sends", "writes with immediate data", "reads", "requests of no bytes", "atomics",
 };
 
-static void log_trial(const struct verbs_port *port, const struct verbs_trial *trial)
+static void log_self_test(const struct verbs_port *port, const struct verbs_self_test *self_test)
 {
-    const double took_ms = (double)trial->took_ns / 1e6;
-    if (!trial->is_tried) {
+    const double took_ms = (double)self_test->took_ns / 1e6;
+    if (!self_test->is_tried) {
         rdmux_provider_log(port->fabric, RDMUX_LOG_INFO,
                            "%s port %u was not tried: %s (%.1f ms); what it says of itself counts",
-                           port->device, port->number, trial->text, took_ms);
+                           port->device, port->number, self_test->text, took_ms);
         return;
     }
     for (size_t i = 0; i < VERBS_TRIAL_FAULTS; i++) {
-        if ((trial->faults >> i & 1) != 0) {
+        if ((self_test->faults >> i & 1) != 0) {
             rdmux_provider_log(port->fabric, RDMUX_LOG_WARN, "%s port %u was tried: %s: %s",
-                               port->device, port->number, operations[i], trial->why[i]);
+                               port->device, port->number, operations[i], self_test->why[i]);
         }
     }
-    rdmux_provider_log(port->fabric, trial->skipped != 0 ? RDMUX_LOG_INFO : RDMUX_LOG_DEBUG,
+    rdmux_provider_log(port->fabric, self_test->skipped != 0 ? RDMUX_LOG_INFO : RDMUX_LOG_DEBUG,
                        "%s port %u was tried in %.1f ms%s%s", port->device, port->number, took_ms,
-                       trial->text[0] != '\0' ? ", not in all: " : "", trial->text);
+                       self_test->text[0] != '\0' ? ", not in all: " : "", self_test->text);
 }
 
 /* Gets the device's self-test result, from a test on this port or an earlier one of this
  * process. */
 static bool try_port(const struct verbs_transport *transport, const struct verbs_port *port,
-                     struct verbs_trial *out)
+                     struct verbs_self_test *out)
 {
     struct verbs_route self;
-    if (rdmux_verbs_trial_recall(port->device, port->device_attr.node_guid, out)) {
+    if (rdmux_verbs_self_test_recall(port->device, port->device_attr.node_guid, out)) {
         return true;
     }
     if (transport->way_to_self == NULL || !transport->way_to_self(port, &self)) {
         return false;
     }
-    const struct verbs_trial_way way = { .context = port->context,
-                                         .device = &port->device_attr,
-                                         .address = self.address,
-                                         .pkey_index = self.pkey_index,
-                                         .mtu = port->attr.active_mtu };
-    rdmux_verbs_trial_run(&way, out);
-    log_trial(port, out);
+    const struct verbs_self_test_way way = { .context = port->context,
+                                             .device = &port->device_attr,
+                                             .address = self.address,
+                                             .pkey_index = self.pkey_index,
+                                             .mtu = port->attr.active_mtu };
+    rdmux_verbs_self_test_run(&way, out);
+    log_self_test(port, out);
     if (out->is_settled) {
-        rdmux_verbs_trial_keep(port->device, port->device_attr.node_guid, out);
+        rdmux_verbs_self_test_keep(port->device, port->device_attr.node_guid, out);
     }
     return true;
 }
@@ -231,25 +231,25 @@ static void add_text(struct rdmux_local_path *path, const char *what, const char
 
 /* Applies the test result: faulty operations are replaced by the library where it can, else the
  * path cannot be used. */
-static void describe_trial(const struct verbs_trial *trial, const struct verbs_port *port,
-                           struct rdmux_local_path *out)
+static void describe_self_test(const struct verbs_self_test *self_test,
+                               const struct verbs_port *port, struct rdmux_local_path *out)
 {
     const uint64_t atomics = RDMUX_CAP_FETCH_ADD | RDMUX_CAP_COMPARE_SWAP;
     const uint32_t needed = VERBS_TRIAL_IMM | VERBS_TRIAL_READ;
     for (size_t i = 0; i < VERBS_TRIAL_FAULTS; i++) {
-        if ((trial->faults >> i & 1) == 0) {
+        if ((self_test->faults >> i & 1) == 0) {
             continue;
         }
         if ((needed >> i & 1) != 0) {
             rdmux_verbs_path_refuse(out, RDMUX_REASON_CAPABILITY_MISSING,
                                     "update the adapter's firmware and driver",
                                     "%s port %u has no %s that work: %s", port->device,
-                                    port->number, operations[i], trial->why[i]);
+                                    port->number, operations[i], self_test->why[i]);
             return;
         }
-        add_text(out, operations[i], trial->why[i]);
+        add_text(out, operations[i], self_test->why[i]);
     }
-    if ((trial->faults & VERBS_TRIAL_ATOMICS) != 0) {
+    if ((self_test->faults & VERBS_TRIAL_ATOMICS) != 0) {
         out->native &= ~(atomics | RDMUX_CAP_ATOMIC_DEVICE);
         out->emulated |= atomics;
     }
@@ -274,10 +274,10 @@ static void describe_port(const struct verbs_transport *transport, const struct 
                    rdmux_verbs_link_lanes(attr->active_width), rdmux_verbs_link_speed_name(speed),
                    port->device_attr.fw_ver[0] != '\0' ? port->device_attr.fw_ver : "unknown");
     if (attr->state == IBV_PORT_ACTIVE || attr->state == IBV_PORT_ACTIVE_DEFER) {
-        struct verbs_trial trial;
+        struct verbs_self_test self_test;
         transport->probe_port(port, out);
-        if (out->reason == RDMUX_REASON_USABLE && try_port(transport, port, &trial)) {
-            describe_trial(&trial, port, out);
+        if (out->reason == RDMUX_REASON_USABLE && try_port(transport, port, &self_test)) {
+            describe_self_test(&self_test, port, out);
         }
         return;
     }

@@ -6,7 +6,7 @@
  */
 #include "verbs/verbs_internal.h"
 
-#include "verbs/verbs_trial.h"
+#include "verbs/verbs_self_test.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -78,17 +78,17 @@ static void close_page(struct verbs_domain *domain)
 }
 
 /* Applies the device's latest self-test result, see rdmux_verbs_probe(). */
-static void mind_trial(struct verbs_domain *domain)
+static void mind_self_test(struct verbs_domain *domain)
 {
-    struct verbs_trial trial;
-    if (!rdmux_verbs_trial_recall(domain->device, domain->attr.node_guid, &trial)) {
+    struct verbs_self_test self_test;
+    if (!rdmux_verbs_self_test_recall(domain->device, domain->attr.node_guid, &self_test)) {
         return;
     }
-    if ((trial.faults & VERBS_TRIAL_ATOMICS) != 0) {
+    if ((self_test.faults & VERBS_TRIAL_ATOMICS) != 0) {
         domain->attr.atomic_cap = IBV_ATOMIC_NONE;
     }
-    domain->lacks_inline = (trial.faults & VERBS_TRIAL_INLINE) != 0;
-    domain->lacks_nothing |= (trial.faults & VERBS_TRIAL_NOTHING) != 0;
+    domain->lacks_inline = (self_test.faults & VERBS_TRIAL_INLINE) != 0;
+    domain->lacks_nothing |= (self_test.faults & VERBS_TRIAL_NOTHING) != 0;
 }
 
 static enum rdmux_status set_up(struct verbs_domain *domain)
@@ -116,7 +116,7 @@ static enum rdmux_status set_up(struct verbs_domain *domain)
      * (COMPST_ERROR in rxe_completer(), with a warning in the kernel's log); only then the queue
      * pair fails. This holds up to Linux 6.12 at least. */
     domain->doubts_reads = domain->lacks_fence;
-    mind_trial(domain);
+    mind_self_test(domain);
     int flags = fcntl(domain->context->async_fd, F_GETFL);
     if (flags < 0 || fcntl(domain->context->async_fd, F_SETFL, flags | O_NONBLOCK) != 0) {
         rdmux_provider_error("%s: its events cannot be read without waiting: %s", domain->device,

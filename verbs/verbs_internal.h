@@ -79,7 +79,7 @@ struct verbs_transport {
      * the program are posted. */
     bool lacks_word;
 
-    /* Transports of endpoints that rdma_cm connects (verbs_plain.c) leave probe_port, way_to_self,
+    /* Transports of endpoints that rdma_cm connects (verbs_rdmacm.c) leave probe_port, way_to_self,
      * locate and route NULL. */
 
     /* Status of an endpoint whose device refused a request, not an access, of the peer
@@ -90,8 +90,8 @@ struct verbs_transport {
      * port cannot be used. [may sleep] */
     void (*probe_port)(const struct verbs_port *port, struct rdmux_local_path *out);
 
-    /* Gives the route of an active port to itself, for the device self-test (verbs_trial.h). False:
-     * there is none now. NULL: ports of this fabric are not tested. [may sleep] */
+    /* Gives the route of an active port to itself, for the device self-test (verbs_self_test.h).
+     * False: there is none now. NULL: ports of this fabric are not tested. [may sleep] */
     bool (*way_to_self)(const struct verbs_port *port, struct verbs_route *out);
 
     /* Reports where the endpoint can be reached now, and fills in ep->gid_index and ep->pkey_index.
@@ -224,11 +224,11 @@ struct verbs_cq {
     uint32_t place_count;
     uint32_t free_place; /* place_count: none */
     struct verbs_queue *by_qpn[VERBS_QPN_BUCKETS];
-    /* Work in flight on the fast path when it was closed, see verbs_lane.c. */
-    uint32_t lane_count;
-    uint32_t lane_entry_count;
-    struct rdmux_lane_entry *lane_entries;
-    struct verbs_queue *lane_queue; /* NULL: destroyed */
+    /* Work in flight on the fast path when it was closed, see verbs_fast_path.c. */
+    uint32_t fast_count;
+    uint32_t fast_entry_count;
+    struct rdmux_fast_path_entry *fast_entries;
+    struct verbs_queue *fast_queue; /* NULL: destroyed */
     /* endpoints with work that no completion will report, by silent_next */
     struct verbs_ep *silent;
     uint32_t silent_polls; /* polls while silent is not empty */
@@ -503,17 +503,18 @@ size_t rdmux_verbs_cm_take(struct verbs_cq *cq);
 /* Notes that a unit's device queue has failed. */
 void rdmux_verbs_unit_failed(struct verbs_cq *cq, struct verbs_unit *unit);
 
-/* --------------------------------------------------------------------- fast path (verbs_lane.c) */
+/* --------------------------------------------------------------------- fast path
+ * (verbs_fast_path.c) */
 
-int rdmux_verbs_lane_open(struct rdmux_provider_ep *base, struct rdmux_lane *lane,
-                          rdmux_lane_poll_fn *poll);
-void rdmux_verbs_lane_close(struct rdmux_provider_ep *base, struct rdmux_lane *lane,
-                            uint64_t posted, uint64_t done);
-void rdmux_verbs_lane_target(const struct rdmux_provider_remote *base,
-                             struct rdmux_lane_target *out);
+int rdmux_verbs_fast_path_open(struct rdmux_provider_ep *base, struct rdmux_fast_path *fast,
+                               rdmux_fast_path_poll_fn *poll);
+void rdmux_verbs_fast_path_close(struct rdmux_provider_ep *base, struct rdmux_fast_path *fast,
+                                 uint64_t posted, uint64_t done);
+void rdmux_verbs_fast_path_target(const struct rdmux_provider_remote *base,
+                                  struct rdmux_fast_path_target *out);
 /* Handles a completion whose wr_id names no queue: work that was in flight on the fast path when it
  * was closed. */
-void rdmux_verbs_lane_completed(struct verbs_cq *cq, const struct ibv_wc *wc);
+void rdmux_verbs_fast_path_completed(struct verbs_cq *cq, const struct ibv_wc *wc);
 
 /* ----------------------------------------------------------------------- queues (verbs_queue.c) */
 
@@ -577,7 +578,7 @@ static inline uint32_t rdmux_verbs_header_piece(const struct verbs_headers *head
     return 1;
 }
 
-/* ------------------------------------------------------------------------- posts (verbs_post.c) */
+/* ------------------------------------------------------------------------- posts (verbs_send.c) */
 
 enum rdmux_status rdmux_verbs_post(struct rdmux_provider_ep *base, struct rdmux_request *requests,
                                    size_t count, uint32_t flags, size_t *posted);
@@ -603,7 +604,8 @@ bool rdmux_verbs_must_wait(struct verbs_ep *ep, const struct rdmux_request *requ
  * inline if the device takes that many. [data path] */
 void rdmux_verbs_add_bytes(struct verbs_ep *ep, struct ibv_send_wr *work,
                            const struct rdmux_request *request, uint32_t before);
-/* Refuses a post with RDMUX_AGAIN; the core holds the request until rdmux_verbs_resume(). [data path] */
+/* Refuses a post with RDMUX_AGAIN; the core holds the request until rdmux_verbs_resume(). [data
+ * path] */
 static inline enum rdmux_status rdmux_verbs_again(struct verbs_ep *ep)
 {
     ep->is_blocked = true;

@@ -297,8 +297,8 @@ void rdmux_verbs_queue_close(struct verbs_queue *queue)
         return;
     }
     rdmux_verbs_queue_destroy(queue);
-    if (queue->cq->lane_queue == queue) {
-        queue->cq->lane_queue = NULL;
+    if (queue->cq->fast_queue == queue) {
+        queue->cq->fast_queue = NULL;
     }
     rdmux_verbs_place_give(queue->cq, queue->id);
     queue->unit->used -= queue->reserved;

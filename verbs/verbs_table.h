@@ -44,9 +44,9 @@
     .srq_post_recv = rdmux_verbs_srq_post_recv,                                                    \
     .remote_open = rdmux_verbs_remote_open,                                                        \
     .remote_close = rdmux_verbs_remote_close,                                                      \
-    .lane_open = rdmux_verbs_lane_open,                                                            \
-    .lane_close = rdmux_verbs_lane_close,                                                          \
-    .lane_target = rdmux_verbs_lane_target
+    .fast_path_open = rdmux_verbs_fast_path_open,                                                            \
+    .fast_path_close = rdmux_verbs_fast_path_close,                                                          \
+    .fast_path_target = rdmux_verbs_fast_path_target
 /* clang-format on */
 
 #endif

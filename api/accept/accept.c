@@ -162,7 +162,7 @@ static bool take_arrival(struct accepting *accepting, bool *has_none)
     rdmux_descriptors_make_room(accepting->cq->fabric);
     enum rdmux_status status = rdmux_setup_make_endpoint(
         accepting->cq->fabric, accepting->cq, accepting->attr, rdmux_listener_paths(listener),
-        rdmux_listener_is_plain(listener), 0, &ep);
+        rdmux_listener_is_rdmacm(listener), 0, &ep);
     if (status == RDMUX_NO_MEMORY && make_room(accepting, setups, has_none)) {
         return true;
     }
@@ -251,7 +251,7 @@ static enum rdmux_status accept_one(struct accepting *accepting, int timeout_ms,
     struct rdmux_ep *ep;
     enum rdmux_status status = rdmux_setup_make_endpoint(
         accepting->cq->fabric, accepting->cq, accepting->attr,
-        rdmux_listener_paths(accepting->listener), rdmux_listener_is_plain(accepting->listener),
+        rdmux_listener_paths(accepting->listener), rdmux_listener_is_rdmacm(accepting->listener),
         timeout_ms, &ep);
     if (status != RDMUX_OK) {
         return status;
@@ -283,7 +283,7 @@ enum rdmux_status rdmux_accept(struct rdmux_listener *listener, struct rdmux_cq 
     if (status == RDMUX_OK) {
         status = rdmux_setup_check_failover(
             "rdmux_accept", &all,
-            rdmux_listener_is_plain(listener)
+            rdmux_listener_is_rdmacm(listener)
                 ? "a listener of rdma://, which has no control channel"
                 : NULL);
     }

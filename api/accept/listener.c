@@ -113,7 +113,7 @@ static void set_limits(struct rdmux_listener *listener)
 {
     const struct rdmux_listen_attr *asked = &listener->asked;
     const struct rdmux_descriptor_limit limit = listener->descriptors;
-    const bool counts = listener->plain == NULL;
+    const bool counts = listener->rdmacm == NULL;
     const uint32_t room = counts ? larger(limit.all - limit.reserve, 1) : UINT32_MAX;
     const uint32_t setups = counts ? larger(limit.reserve / RDMUX_SETUP_DESCRIPTORS, 2)
                                    : UINT32_MAX;
@@ -372,10 +372,10 @@ static struct rdmux_pending_connection *take_pending(struct rdmux_listener *list
 }
 
 /* Hands a call over; the listener forgets it. Frees the pending connection. */
-static enum rdmux_status arrive_plain(struct rdmux_pending_connection *pending,
-                                      struct rdmux_arrival *out)
+static enum rdmux_status arrive_rdmacm(struct rdmux_pending_connection *pending,
+                                       struct rdmux_arrival *out)
 {
-    struct rdmux_plain_call *call = pending->call;
+    struct rdmux_rdmacm_call *call = pending->call;
     struct rdmux_fabric *fabric = pending->listener->fabric;
     *out = (struct rdmux_arrival){ .id = pending->id, .call = call, .socket = -1 };
     rdmux_service_lock(fabric);
@@ -394,7 +394,7 @@ static enum rdmux_status arrive(struct rdmux_pending_connection *pending, struct
 {
     struct rdmux_fabric *fabric = pending->listener->fabric;
     if (pending->call != NULL) {
-        return arrive_plain(pending, out);
+        return arrive_rdmacm(pending, out);
     }
     out->call = NULL;
     out->received = pending->bytes;
@@ -534,9 +534,9 @@ const char *rdmux_listener_paths(const struct rdmux_listener *listener)
     return listener->paths;
 }
 
-bool rdmux_listener_is_plain(const struct rdmux_listener *listener)
+bool rdmux_listener_is_rdmacm(const struct rdmux_listener *listener)
 {
-    return listener->plain != NULL;
+    return listener->rdmacm != NULL;
 }
 
 static void show(struct rdmux_pending_connection *pending, struct rdmux_peer *out)
@@ -624,8 +624,8 @@ enum rdmux_status rdmux_listener_next(struct rdmux_listener *listener, int timeo
 }
 
 /* Like rdmux_reject(). The maximum of length depends on the device by which the peer came. */
-static enum rdmux_status reject_plain(struct rdmux_listener *listener, uint64_t peer,
-                                      uint32_t reason, const void *private_data, size_t length)
+static enum rdmux_status reject_rdmacm(struct rdmux_listener *listener, uint64_t peer,
+                                       uint32_t reason, const void *private_data, size_t length)
 {
     struct rdmux_fabric *fabric = listener->fabric;
     enum rdmux_status status = RDMUX_OK;
@@ -667,8 +667,8 @@ enum rdmux_status rdmux_reject(struct rdmux_listener *listener, uint64_t peer, u
                                               : "private_data is NULL, length is not 0");
     }
     struct rdmux_fabric *fabric = listener->fabric;
-    if (listener->plain != NULL) {
-        return reject_plain(listener, peer, reason, private_data, length);
+    if (listener->rdmacm != NULL) {
+        return reject_rdmacm(listener, peer, reason, private_data, length);
     }
     struct rdmux_pending_connection *pending = take_pending(listener, peer, NULL, NULL);
     if (pending == NULL) {
@@ -772,7 +772,7 @@ static enum rdmux_status bind_first(struct rdmux_listener *listener, const char 
 /* ---------------------------------------------------------------------------- rdma:// listeners */
 
 static struct rdmux_pending_connection *find_call(struct rdmux_listener *listener,
-                                                  const struct rdmux_plain_call *call)
+                                                  const struct rdmux_rdmacm_call *call)
 {
     for (struct rdmux_list *at = listener->introduced.next; at != &listener->introduced;
          at = at->next) {
@@ -785,7 +785,7 @@ static struct rdmux_pending_connection *find_call(struct rdmux_listener *listene
     return NULL;
 }
 
-static void reject_newcomer(struct rdmux_listener *listener, struct rdmux_plain_call *call)
+static void reject_newcomer(struct rdmux_listener *listener, struct rdmux_rdmacm_call *call)
 {
     if (rdmux_listener_may_tell(listener)) {
         rdmux_log(listener->fabric, RDMUX_LOG_WARN,
@@ -795,7 +795,7 @@ static void reject_newcomer(struct rdmux_listener *listener, struct rdmux_plain_
     call->ops->call_drop(call, 0, NULL, 0);
 }
 
-static void take_call(struct rdmux_listener *listener, struct rdmux_plain_call *call)
+static void take_call(struct rdmux_listener *listener, struct rdmux_rdmacm_call *call)
 {
     struct rdmux_fabric *fabric = listener->fabric;
     struct rdmux_pending_connection *pending = rdmux_allocate(fabric, sizeof(*pending));
@@ -825,15 +825,15 @@ static void take_call(struct rdmux_listener *listener, struct rdmux_plain_call *
     }
 }
 
-static void plain_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
+static void rdmacm_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
 {
     struct rdmux_listener *listener = RDMUX_CONTAINER(watch, struct rdmux_listener, watch);
-    const struct rdmux_plain_ops *ops = listener->plain->ops;
+    const struct rdmux_rdmacm_ops *ops = listener->rdmacm->ops;
     (void)fabric;
     for (int i = 0; i < ACCEPTS_PER_EVENT; i++) {
-        struct rdmux_plain_call *call = NULL;
+        struct rdmux_rdmacm_call *call = NULL;
         int gone = 0;
-        if (ops->next(listener->plain, &call, &gone) != RDMUX_OK) {
+        if (ops->next(listener->rdmacm, &call, &gone) != RDMUX_OK) {
             return;
         }
         struct rdmux_pending_connection *known = gone != 0 ? find_call(listener, call) : NULL;
@@ -845,11 +845,11 @@ static void plain_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
     }
 }
 
-static enum rdmux_status listen_plain(struct rdmux_listener *listener, const char *text,
-                                      uint32_t backlog)
+static enum rdmux_status listen_rdmacm(struct rdmux_listener *listener, const char *text,
+                                       uint32_t backlog)
 {
     struct rdmux_fabric *fabric = listener->fabric;
-    const struct rdmux_plain_ops *ops = rdmux_plain_find(fabric);
+    const struct rdmux_rdmacm_ops *ops = rdmux_rdmacm_find(fabric);
     struct rdmux_address_text parts;
     struct addrinfo *addresses = NULL;
     enum rdmux_status status = rdmux_address_split(text, &parts);
@@ -857,23 +857,23 @@ static enum rdmux_status listen_plain(struct rdmux_listener *listener, const cha
         return status;
     }
     if (fabric->auth != NULL) {
-        return rdmux_plain_refuse_auth("rdmux_listen");
+        return rdmux_rdmacm_refuse_auth("rdmux_listen");
     }
     if (ops == NULL) {
-        return rdmux_plain_refuse_absent(fabric, "rdmux_listen");
+        return rdmux_rdmacm_refuse_absent(fabric, "rdmux_listen");
     }
     status = rdmux_address_resolve(&parts, true, false, &addresses);
     if (status != RDMUX_OK) {
         return status;
     }
     rdmux_error_clear();
-    status = ops->listen(fabric, addresses->ai_addr, backlog, &listener->plain);
+    status = ops->listen(fabric, addresses->ai_addr, backlog, &listener->rdmacm);
     freeaddrinfo(addresses);
     if (status != RDMUX_OK) {
         return status;
     }
-    listener->watch.ready = plain_ready;
-    memcpy(listener->address, listener->plain->address, sizeof(listener->address));
+    listener->watch.ready = rdmacm_ready;
+    memcpy(listener->address, listener->rdmacm->address, sizeof(listener->address));
     return RDMUX_OK;
 }
 
@@ -922,8 +922,8 @@ static void tell_limits(struct rdmux_listener *listener)
 /* -1: none. */
 static int watched_fd(const struct rdmux_listener *listener)
 {
-    return listener->plain != NULL ? listener->plain->ops->listener_fd(listener->plain)
-                                   : listener->socket;
+    return listener->rdmacm != NULL ? listener->rdmacm->ops->listener_fd(listener->rdmacm)
+                                    : listener->socket;
 }
 
 enum rdmux_status rdmux_listen(struct rdmux_fabric *fabric, const char *address,
@@ -976,10 +976,10 @@ enum rdmux_status rdmux_listen(struct rdmux_fabric *fabric, const char *address,
             RDMUX_NO_MEMORY,
             "rdmux_listen: no descriptor to be had; raise the limit with ulimit -n");
     }
-    const char *plain = rdmux_plain_address(address);
+    const char *rdmacm = rdmux_rdmacm_address(address);
     if (status == RDMUX_OK) {
-        status = plain != NULL ? listen_plain(listener, plain, backlog)
-                               : bind_first(listener, address, backlog);
+        status = rdmacm != NULL ? listen_rdmacm(listener, rdmacm, backlog)
+                                : bind_first(listener, address, backlog);
     }
     if (status == RDMUX_OK) {
         listener->descriptors = rdmux_descriptor_limit();
@@ -1046,9 +1046,9 @@ void rdmux_listener_close(struct rdmux_listener *listener)
     pthread_mutex_lock(&fabric->lock);
     rdmux_list_remove(&listener->link);
     pthread_mutex_unlock(&fabric->lock);
-    if (listener->plain != NULL) {
-        listener->plain->ops->unlisten(listener->plain);
-        listener->plain = NULL;
+    if (listener->rdmacm != NULL) {
+        listener->rdmacm->ops->unlisten(listener->rdmacm);
+        listener->rdmacm = NULL;
     }
     rdmux_service_unlock(fabric);
     if (listener->socket >= 0) {

@@ -43,7 +43,7 @@ uint32_t rdmux_listener_max_setups(const struct rdmux_listener *listener);
 uint32_t rdmux_listener_setups_beside(const struct rdmux_ep *ep);
 struct rdmux_fabric *rdmux_listener_fabric(struct rdmux_listener *listener);
 const char *rdmux_listener_paths(const struct rdmux_listener *listener);
-bool rdmux_listener_is_plain(const struct rdmux_listener *listener);
+bool rdmux_listener_is_rdmacm(const struct rdmux_listener *listener);
 /* Enforces the HELLO timeouts of all listeners. Returns the time of the next call. step_lock is
  * held. */
 uint64_t rdmux_listeners_timers(struct rdmux_fabric *fabric, uint64_t now_ns);

@@ -27,7 +27,7 @@ static size_t key_of_text(char kind, const char *text, size_t length, uint8_t *k
 }
 
 /* The key of a call: the host of "HOST:PORT". */
-static size_t key_of_call(const struct rdmux_plain_call *call, uint8_t *key)
+static size_t key_of_call(const struct rdmux_rdmacm_call *call, uint8_t *key)
 {
     const char *port = strrchr(call->peer_address, ':');
     size_t length = port == NULL ? strlen(call->peer_address) : (size_t)(port - call->peer_address);
@@ -53,8 +53,8 @@ static struct rdmux_list *bucket_of(struct rdmux_listener *listener, const uint8
 /* ---------------------------------------------------------------------------------- peer quotas */
 
 /* Returns the peer quota with this key, created if necessary. NULL: out of memory. */
-static struct rdmux_peer_quota *get_origin(struct rdmux_listener *listener, const uint8_t *key,
-                                           size_t size)
+static struct rdmux_peer_quota *get_quota(struct rdmux_listener *listener, const uint8_t *key,
+                                          size_t size)
 {
     struct rdmux_list *bucket = bucket_of(listener, key, size);
     for (struct rdmux_list *at = bucket->next; at != bucket; at = at->next) {
@@ -115,7 +115,7 @@ enum rdmux_status rdmux_peer_quota_enter(struct rdmux_pending_connection *pendin
     uint8_t key[KEY_MAX];
     size_t size = pending->call != NULL ? key_of_call(pending->call, key)
                                         : rdmux_address_network(&pending->address, key);
-    struct rdmux_peer_quota *quota = get_origin(pending->listener, key, size);
+    struct rdmux_peer_quota *quota = get_quota(pending->listener, key, size);
     if (quota == NULL) {
         return RDMUX_NO_MEMORY;
     }
@@ -133,7 +133,7 @@ void rdmux_peer_quota_introduce(struct rdmux_pending_connection *pending)
         uint8_t key[KEY_MAX];
         const char *identity = rdmux_tls_identity(pending->tls);
         size_t size = key_of_text('i', identity, strlen(identity), key);
-        quota = get_origin(pending->listener, key, size);
+        quota = get_quota(pending->listener, key, size);
         quota = quota == NULL ? before : quota; /* counted by its address still */
     }
     rdmux_list_remove(&pending->quota_link);

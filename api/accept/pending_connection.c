@@ -178,7 +178,7 @@ static void hand_over_join(struct rdmux_pending_connection *pending)
 static void hand_over_resumption(struct rdmux_pending_connection *pending)
 {
     struct rdmux_fabric *fabric = pending->listener->fabric;
-    struct rdmux_resume_mail *mail = rdmux_allocate(fabric, sizeof(*mail));
+    struct rdmux_reconnect_mail *mail = rdmux_allocate(fabric, sizeof(*mail));
     if (mail == NULL) {
         rdmux_pending_drop(pending, "out of memory");
         return;
@@ -191,7 +191,7 @@ static void hand_over_resumption(struct rdmux_pending_connection *pending)
     pthread_mutex_lock(&fabric->lock);
     rdmux_pending_unlink(pending);
     pthread_mutex_unlock(&fabric->lock);
-    if (rdmux_resume_find(fabric, mail)) {
+    if (rdmux_reconnect_find(fabric, mail)) {
         pending->tls = NULL;
     } else {
         struct rdmux_hello hello;
@@ -604,7 +604,7 @@ static bool read_pending(struct rdmux_pending_connection *pending)
             }
             /* a reconnect is asked for again inside the session */
             bool in_clear = pending->greeted && pending->tls == NULL;
-            if (!in_clear && rdmux_resume_is_asked(pending->bytes)) {
+            if (!in_clear && rdmux_reconnect_is_asked(pending->bytes)) {
                 hand_over_resumption(pending);
                 return false;
             }
@@ -713,7 +713,7 @@ static struct rdmux_listener *most_crowded(struct rdmux_fabric *fabric)
     pthread_mutex_lock(&fabric->lock);
     for (struct rdmux_list *at = fabric->listeners.next; at != &fabric->listeners; at = at->next) {
         struct rdmux_listener *listener = RDMUX_CONTAINER(at, struct rdmux_listener, link);
-        if (listener->plain != NULL) {
+        if (listener->rdmacm != NULL) {
             continue; /* calls of rdma:// have no descriptors */
         }
         const struct rdmux_peer_quota *largest = rdmux_peer_quota_largest(listener);

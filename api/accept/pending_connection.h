@@ -49,7 +49,7 @@ struct rdmux_pending_connection {
     struct rdmux_watch watch;
     struct rdmux_list link; /* listener->silent or listener->introduced */
     struct rdmux_listener *listener;
-    struct rdmux_plain_call *call; /* rdma:// listener only; there is no socket then */
+    struct rdmux_rdmacm_call *call; /* rdma:// listener only; there is no socket then */
     int socket;
     struct rdmux_peer_quota *quota;
     struct rdmux_list quota_link; /* quota->silent or quota->introduced */
@@ -84,7 +84,7 @@ struct rdmux_listener {
     struct rdmux_watch watch;
     struct rdmux_fabric *fabric;
     /* of the provider of an rdma:// listener; there is no socket then; step_lock */
-    struct rdmux_plain_listener *plain;
+    struct rdmux_rdmacm_listener *rdmacm;
     struct rdmux_list link; /* fabric->listeners; fabric->lock, like all below */
     int socket;
     int event_fd;

@@ -16,8 +16,8 @@ enum {
     RDMUX_SIGNAL_ALIVE = 1 << 4, /* always set; 0 in the child of a fork */
 };
 
-_Static_assert((RDMUX_SIGNAL_ALIVE | RDMUX_SIGNAL_LANE) == RDMUX_LANE_OPEN,
-               "an open lane's gate has no other bit");
+_Static_assert((RDMUX_SIGNAL_ALIVE | RDMUX_SIGNAL_LANE) == RDMUX_FAST_PATH_OPEN,
+               "an open fast path's gate has no other bit");
 /* rdmux_cq.armed: set by rdmux_cq_arm(), until the next poll, wait or arm. */
 enum rdmux_arming {
     RDMUX_UNARMED,
@@ -33,7 +33,7 @@ struct rdmux_cq {
     /* First cache line: entering. What rdmux_cq_poll() uses comes first, see fast_path.h. */
     struct rdmux_cq_front front;
     /* `signal` and `inside`, in memory that a fork wipes */
-    struct rdmux_lane *gate;
+    struct rdmux_fast_path *gate;
     void (*close_gate)(struct rdmux_cq *cq); /* closes the fast path, see fast_path.h */
     /* Counts calls, so that the service thread sees whether the application is active. Calls over
      * the fast path show in gate->inside, see cq_service.c. */
@@ -107,16 +107,16 @@ struct rdmux_cq {
 
     /* Fields of fast_path.c: */
     /* Always closed; for endpoints that do not have the fast path. */
-    struct rdmux_lane *no_lane;
-    struct rdmux_ep *lane_ep; /* endpoint that has the fast path, or may get it soon */
+    struct rdmux_fast_path *no_fast_path;
+    struct rdmux_ep *fast_ep; /* endpoint that has the fast path, or may get it soon */
     /* Its consecutive writes that could have used the fast path. */
-    uint32_t lane_streak;
-    uint32_t lane_ready;                 /* entries prepared for that endpoint */
-    struct rdmux_lane_entry *lane_since; /* writes from this entry on are not counted yet */
-    uint64_t lane_posted;                /* writes counted since the fast path was opened */
+    uint32_t fast_streak;
+    uint32_t fast_ready;                      /* entries prepared for that endpoint */
+    struct rdmux_fast_path_entry *fast_since; /* writes from this entry on are not counted yet */
+    uint64_t fast_path_posted;                /* writes counted since the fast path was opened */
 };
 
-/* The words of the gate, RDMUX_SIGNAL_* and RDMUX_LANE_*. */
+/* The words of the gate, RDMUX_SIGNAL_* and RDMUX_FAST_PATH_*. */
 static inline _Atomic uint32_t *rdmux_cq_signal(const struct rdmux_cq *cq)
 {
     return (_Atomic uint32_t *)&cq->gate->signal;

@@ -72,7 +72,7 @@ struct rdmux_acceptor {
 
 struct rdmux_ep {
     /* Data path first. The cq's fast path while this endpoint has it, else a closed one. */
-    struct rdmux_lane *lane;
+    struct rdmux_fast_path *fast;
     const struct rdmux_provider_ops *ops; /* of the path */
     struct rdmux_provider_ep *path;       /* NULL until committed */
     struct rdmux_cq *cq;
@@ -84,11 +84,11 @@ struct rdmux_ep {
     /* The last poll had no room for receives, so receives come first in the next one. */
     bool receives_first;
     bool doorbell_held;
-    uint8_t work;          /* RDMUX_WORK_* */
-    _Atomic bool has_lane; /* the path can use the cq's fast path, see fast_path.h */
+    uint8_t work;               /* RDMUX_WORK_* */
+    _Atomic bool has_fast_path; /* the path can use the cq's fast path, see fast_path.h */
     bool shutdown_asked;
-    /* An rdmacm endpoint: the peer is not rdmux. `plain` is set once the endpoint has a path. */
-    bool is_plain;
+    /* An rdmacm endpoint: the peer is not rdmux. `rdmacm` is set once the endpoint has a path. */
+    bool is_rdmacm;
     /* Some receives of the ring wait for keys before they go to the provider. */
     bool receives_wait;
     bool srq_news;               /* rdmux_srq_tell() is due */
@@ -117,8 +117,8 @@ struct rdmux_ep {
     uint32_t srq_offered;
     struct rdmux_list srq_link; /* srq->waiting */
     struct rdmux_list pending_link;
-    struct rdmux_list busy_link;         /* cq->busy */
-    const struct rdmux_plain_ops *plain; /* rdmacm endpoint; NULL: the peer is rdmux */
+    struct rdmux_list busy_link;           /* cq->busy */
+    const struct rdmux_rdmacm_ops *rdmacm; /* rdmacm endpoint; NULL: the peer is rdmux */
     struct rdmux_ep *doorbell_next;
     struct rdmux_ep_stats stats;
 

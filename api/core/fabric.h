@@ -68,7 +68,7 @@ struct rdmux_life {
     /* Handles an event of the control channel. */
     void (*control_ready)(struct rdmux_ep *ep);
     /* Advances the shutdown of an rdmacm endpoint. Returns whether to call again. */
-    bool (*plain_shutdown)(struct rdmux_ep *ep);
+    bool (*rdmacm_shutdown)(struct rdmux_ep *ep);
     /* Releases what set-up has left behind; the endpoint is closed. */
     void (*leave_set_up)(struct rdmux_ep *ep);
     uint64_t (*deadline)(const struct rdmux_ep *ep); /* UINT64_MAX: none */
@@ -133,7 +133,7 @@ struct rdmux_fabric {
     struct rdmux_list peers; /* rdmux_peer_process */
     struct rdmux_list joins; /* endpoints that data sockets may join, by join_link */
     struct rdmux_list
-        resumes; /* rdmux_resume of endpoints whose control channel may be dialled again */
+        reconnects; /* rdmux_reconnect of endpoints whose control channel may be dialled again */
     size_t region_count;
     struct rdmux_mr *region_buckets[RDMUX_REGION_BUCKETS];         /* mr.c */
     struct rdmux_importer *importer_buckets[RDMUX_REGION_BUCKETS]; /* mr.c */

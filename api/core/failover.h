@@ -5,7 +5,7 @@
 
 #include "api/base/address.h"
 #include "api/core/ep.h"
-#include "negotiation/resume.h"
+#include "negotiation/reconnect_proof.h"
 
 enum rdmux_failover_stage {
     RDMUX_STEADY,    /* the path works, as far as this side knows */
@@ -32,7 +32,7 @@ struct rdmux_failback {
 
 /* A revocation that the peer has not answered yet. */
 struct rdmux_unsaid {
-    struct rdmux_list link; /* rdmux_resume.revocations */
+    struct rdmux_list link; /* rdmux_reconnect.revocations */
     uint64_t region;
     uint32_t number;
 };
@@ -45,19 +45,19 @@ enum {
 /* Acceptor: a socket that sent the connection's name, which everyone on the path can read, and has
  * not proved yet that it knows the secret. Until it has, it changes nothing of the endpoint. */
 struct rdmux_claim {
-    struct rdmux_list link; /* rdmux_resume.claims */
+    struct rdmux_list link; /* rdmux_reconnect.claims */
     struct rdmux_channel *channel;
-    struct rdmux_resume_greeting greeting;
+    struct rdmux_reconnect_greeting greeting;
     uint64_t until_ns;
     size_t key_size;
     uint8_t key[RDMUX_ADDRESS_NETWORK_MAX];
 };
 
 /* Control-channel reconnect. control_reconnect.c */
-struct rdmux_resume {
-    struct rdmux_list link; /* acceptor: fabric->resumes; fabric->lock */
+struct rdmux_reconnect {
+    struct rdmux_list link; /* acceptor: fabric->reconnects; fabric->lock */
     struct rdmux_ep *ep;
-    uint8_t name[RDMUX_RESUME_NAME_SIZE];
+    uint8_t name[RDMUX_RECONNECT_NAME_SIZE];
     bool is_possible; /* the build can prove its identity */
     bool is_broken;   /* sending on the channel failed; text has the reason */
     bool greeted;     /* connector: both HELLOs of `fresh` were exchanged */
@@ -67,7 +67,7 @@ struct rdmux_resume {
     uint32_t dials;              /* dials since the channel was lost */
     uint32_t refused;            /* consecutive addresses without a listener */
     struct rdmux_channel *fresh; /* connector: the next channel, until it is proved */
-    struct rdmux_resume_greeting greeting;
+    struct rdmux_reconnect_greeting greeting;
     struct rdmux_list claims; /* acceptor: concurrent claims, oldest first */
     uint32_t claim_count;
     uint32_t impostors;   /* claims that failed to prove themselves */
@@ -86,7 +86,7 @@ struct rdmux_failover {
     uint64_t time_ns; /* UINT64_MAX: no limit */
     uint64_t hold_ns;
 
-    struct rdmux_resume resume;
+    struct rdmux_reconnect reconnect;
     struct rdmux_failback back;
     /* Device whose users share atomics with the peer on a region of ours, so that no other path
      * will do. "": none. See rdmux_failover_bound_device(). */

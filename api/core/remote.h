@@ -12,8 +12,8 @@ enum rdmux_remote_state {
 };
 
 struct rdmux_remote {
-    /* Data path first. For the fast path, see rdmux_lane_aim(): */
-    struct rdmux_lane_target target;
+    /* Data path first. For the fast path, see rdmux_fast_path_aim(): */
+    struct rdmux_fast_path_target target;
     const void *writer; /* ep if it may write the region now, else another pointer; never NULL */
     /* Every fast-path write from an offset below this ends within the region. */
     uint64_t room;

@@ -424,7 +424,7 @@ static RDMUX_COLD struct rdmux_wc *drain_all(struct rdmux_ep *ep, struct rdmux_w
     at = drain_receives(ep, at, end);
     if (ep->receives_wait && rdmux_ep_delivers(ep)) {
         rdmux_ep_offer_waiting_receives(ep);
-        if (ep->plain != NULL && !ep->receives_wait && !ep->blocked) {
+        if (ep->rdmacm != NULL && !ep->receives_wait && !ep->blocked) {
             rdmux_ep_push(ep, false);
             at = drain_sends(ep, at, end);
         }
@@ -441,7 +441,7 @@ static RDMUX_COLD struct rdmux_wc *drain_all(struct rdmux_ep *ep, struct rdmux_w
 }
 
 /* Returns whether the endpoint can only have done requests. */
-static inline bool is_plain(const struct rdmux_ep *ep)
+static inline bool is_ordinary(const struct rdmux_ep *ep)
 {
     return ((ep->phase ^ (uint32_t)RDMUX_PHASE_READY) | ep->events | ep->fault | ep->work |
             ep->want_writable | ep->receives_wait | ep->path->resume) == 0 &&
@@ -450,8 +450,8 @@ static inline bool is_plain(const struct rdmux_ep *ep)
 }
 
 /* Drains an endpoint that can only have done requests. */
-RDMUX_HOT struct rdmux_wc *drain_plain(struct rdmux_ep *ep, struct rdmux_wc *at,
-                                       const struct rdmux_wc *end)
+RDMUX_HOT struct rdmux_wc *drain_ordinary(struct rdmux_ep *ep, struct rdmux_wc *at,
+                                          const struct rdmux_wc *end)
 {
     ep->path->ready = 0;
     if (RDMUX_UNLIKELY(ep->receives_first)) {
@@ -476,9 +476,9 @@ size_t rdmux_cq_take(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
         struct rdmux_ep *ep = RDMUX_CONTAINER(cq->pending.next, struct rdmux_ep, pending_link);
         rdmux_list_remove(&ep->pending_link);
         ep->pending = false;
-        bool plain = RDMUX_LIKELY(ep->path != NULL) && RDMUX_LIKELY(is_plain(ep));
-        at = plain ? drain_plain(ep, at, end) : drain_all(ep, at, end);
-        if (RDMUX_UNLIKELY(at == end || !plain) && rdmux_ep_has_entries(ep)) {
+        bool ordinary = RDMUX_LIKELY(ep->path != NULL) && RDMUX_LIKELY(is_ordinary(ep));
+        at = ordinary ? drain_ordinary(ep, at, end) : drain_all(ep, at, end);
+        if (RDMUX_UNLIKELY(at == end || !ordinary) && rdmux_ep_has_entries(ep)) {
             rdmux_cq_pend(cq, ep); /* at the end of the list: endpoints take turns */
         }
     } while (RDMUX_UNLIKELY(!rdmux_list_empty(&cq->pending)) && at != end);

@@ -87,7 +87,7 @@ static __attribute__((noinline)) size_t poll_otherwise(struct rdmux_cq *cq, stru
     return 0;
 }
 
-size_t rdmux_lane_poll(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
+size_t rdmux_fast_path_poll(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
 {
     if ((wc == NULL && max != 0) || !rdmux_cq_enter(cq)) {
         return 0;
@@ -262,7 +262,7 @@ enum rdmux_status rdmux_cq_create(struct rdmux_fabric *fabric, const struct rdmu
     }
     cq->alive = fabric->alive;
     cq->fabric = fabric;
-    enum rdmux_status status = rdmux_lane_create(cq);
+    enum rdmux_status status = rdmux_fast_path_create(cq);
     if (status != RDMUX_OK) {
         rdmux_release(fabric, cq);
         return status;
@@ -299,7 +299,7 @@ release:
     pthread_cond_destroy(&cq->jobs_ended);
     pthread_mutex_destroy(&cq->mail_lock);
     pthread_mutex_destroy(&cq->claim_lock);
-    rdmux_lane_destroy(cq);
+    rdmux_fast_path_destroy(cq);
     rdmux_release(fabric, cq);
     return status;
 }
@@ -346,7 +346,7 @@ enum rdmux_status rdmux_cq_destroy(struct rdmux_cq *cq)
     pthread_cond_destroy(&cq->jobs_ended);
     pthread_mutex_destroy(&cq->mail_lock);
     pthread_mutex_destroy(&cq->claim_lock);
-    rdmux_lane_destroy(cq);
+    rdmux_fast_path_destroy(cq);
     rdmux_release(fabric, cq->timers);
     rdmux_release(fabric, cq);
     return RDMUX_OK;

@@ -103,8 +103,8 @@ void rdmux_cq_service_remove(struct rdmux_cq *cq)
 /* Returns a number that changes with each call of the application. */
 static uint64_t calls_of(struct rdmux_cq *cq)
 {
-    uint32_t left = RDMUX_LANE_LEFT;
-    if (atomic_compare_exchange_strong(rdmux_cq_inside(cq), &left, RDMUX_LANE_AWAY)) {
+    uint32_t left = RDMUX_FAST_PATH_LEFT;
+    if (atomic_compare_exchange_strong(rdmux_cq_inside(cq), &left, RDMUX_FAST_PATH_AWAY)) {
         cq->service_seen++;
     }
     return atomic_load(&cq->calls) + cq->service_seen;
@@ -112,7 +112,7 @@ static uint64_t calls_of(struct rdmux_cq *cq)
 
 static bool is_inside(struct rdmux_cq *cq)
 {
-    return atomic_load(rdmux_cq_inside(cq)) == RDMUX_LANE_INSIDE;
+    return atomic_load(rdmux_cq_inside(cq)) == RDMUX_FAST_PATH_INSIDE;
 }
 
 static void rest(struct rdmux_cq *cq, uint64_t now)

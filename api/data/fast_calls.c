@@ -36,21 +36,21 @@ enum rdmux_status rdmux_write(struct rdmux_ep *ep, const void *buf, size_t lengt
         RDMUX_UNLIKELY(GLANCE(remote->writer) != ep)) {
         return rdmux_write_ordinary(ep, buf, length, mr, remote, offset, context, flags);
     }
-    struct rdmux_lane *lane = GLANCE(ep->lane);
-    if (RDMUX_UNLIKELY(!rdmux_lane_enter_with_room(lane)) ||
-        RDMUX_UNLIKELY(length - 1 >= lane->most) ||
+    struct rdmux_fast_path *fast = GLANCE(ep->fast);
+    if (RDMUX_UNLIKELY(!rdmux_fast_path_enter_with_room(fast)) ||
+        RDMUX_UNLIKELY(length - 1 >= fast->most) ||
         (RDMUX_UNLIKELY(offset >= remote->room) && !is_within(remote, offset, length))) {
         /* Constants instead of arguments need fewer registers. */
         return rdmux_write_ordinary(ep, buf, length, NULL, remote, offset, context, RDMUX_INLINE);
     }
-    struct rdmux_lane_entry *entry = lane->head;
+    struct rdmux_fast_path_entry *entry = fast->head;
     /* Keeps the compiler from moving the increment of head. */
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
-    lane->head++;
-    lane->bytes += length;
+    fast->head++;
+    fast->bytes += length;
     entry->context = context;
     entry->length = length;
-    return lane->post(lane, buf, length, entry, &remote->target, offset);
+    return fast->post(fast, buf, length, entry, &remote->target, offset);
 }
 
 size_t rdmux_cq_poll(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)

@@ -16,25 +16,25 @@
 #include "api/core/remote.h"
 
 /* Creates the gate and the closed fast path. RDMUX_NO_MEMORY. */
-enum rdmux_status rdmux_lane_create(struct rdmux_cq *cq);
-void rdmux_lane_destroy(struct rdmux_cq *cq);
+enum rdmux_status rdmux_fast_path_create(struct rdmux_cq *cq);
+void rdmux_fast_path_destroy(struct rdmux_cq *cq);
 
 /* Returns whether the endpoint's path can have a fast path. */
-bool rdmux_lane_is_possible(const struct rdmux_ep *ep);
+bool rdmux_fast_path_is_possible(const struct rdmux_ep *ep);
 /* Called for a write on the slow path that the fast path might take. Returns whether the fast path
  * is now open for this endpoint, with room. Works in any state of the cq, which the caller does not
  * own. [data path] */
-bool rdmux_lane_ready(struct rdmux_ep *ep);
+bool rdmux_fast_path_ready(struct rdmux_ep *ep);
 /* Owner: closes the fast path. [data path] */
-void rdmux_lane_close(struct rdmux_cq *cq);
+void rdmux_fast_path_close(struct rdmux_cq *cq);
 /* rdmux_write() on the slow path. fast_calls.c tries the fast path first. [data path] */
 enum rdmux_status rdmux_write_ordinary(struct rdmux_ep *ep, const void *buf, size_t length,
                                        struct rdmux_mr *mr, struct rdmux_remote *remote,
                                        uint64_t offset, void *context, uint32_t flags);
 /* Owner: detaches the endpoint from the fast path, which is closed. */
-void rdmux_lane_forget(struct rdmux_ep *ep);
+void rdmux_fast_path_forget(struct rdmux_ep *ep);
 /* Owner: updates the fast-path fields of the remote after a change of what the endpoint may do with
  * it. */
-void rdmux_lane_aim(struct rdmux_remote *remote);
+void rdmux_fast_path_aim(struct rdmux_remote *remote);
 
 #endif

@@ -186,8 +186,8 @@ static enum rdmux_status check_remote(const struct rdmux_ep *ep, const struct rd
     if (RDMUX_UNLIKELY(remote == NULL)) {
         if (wr->op == RDMUX_OP_WRITE && length == 0) {
             request->remote = NULL; /* a flush, or an empty write */
-            return ep->plain != NULL && (wr->flags & RDMUX_PLACED) != 0 ? refuse_placed()
-                                                                        : RDMUX_OK;
+            return ep->rdmacm != NULL && (wr->flags & RDMUX_PLACED) != 0 ? refuse_placed()
+                                                                         : RDMUX_OK;
         }
         return rdmux_fail(RDMUX_INVALID, "post: remote is NULL");
     }
@@ -312,7 +312,7 @@ static enum rdmux_status prepare(struct rdmux_ep *ep, const struct rdmux_wr *wr,
                 "peer's max_recv",
                 (unsigned long long)request->length, (unsigned long long)ep->max_send);
         }
-        if (RDMUX_UNLIKELY((wr->flags & RDMUX_PLACED) != 0 && ep->plain != NULL)) {
+        if (RDMUX_UNLIKELY((wr->flags & RDMUX_PLACED) != 0 && ep->rdmacm != NULL)) {
             return refuse_placed();
         }
         request->remote = NULL;
@@ -612,7 +612,7 @@ static RDMUX_COLD size_t kept_run_length(struct rdmux_ep *ep)
 static void give_all(struct rdmux_ep *ep, bool more)
 {
     struct rdmux_ring *ring = &ep->send;
-    if (RDMUX_UNLIKELY(ep->receives_wait && ep->plain != NULL)) {
+    if (RDMUX_UNLIKELY(ep->receives_wait && ep->rdmacm != NULL)) {
         return; /* an rdmacm peer may answer at once, without waiting for our receives */
     }
     while (ring->next != ring->head && ep->phase == RDMUX_PHASE_READY && ep->fault == RDMUX_OK) {
@@ -922,9 +922,9 @@ enum rdmux_status rdmux_write_ordinary(struct rdmux_ep *ep, const void *buf, siz
     if (RDMUX_UNLIKELY(ep == NULL)) {
         return rdmux_ep_enter(ep); /* sets the error text */
     }
-    if (RDMUX_UNLIKELY(atomic_load_explicit(&ep->has_lane, memory_order_relaxed))) {
-        rdmux_lane_leave(ep->cq->gate); /* rdmux_write() may have entered the fast path */
-        if (mr == NULL && flags == RDMUX_INLINE && rdmux_lane_ready(ep)) {
+    if (RDMUX_UNLIKELY(atomic_load_explicit(&ep->has_fast_path, memory_order_relaxed))) {
+        rdmux_fast_path_leave(ep->cq->gate); /* rdmux_write() may have entered the fast path */
+        if (mr == NULL && flags == RDMUX_INLINE && rdmux_fast_path_ready(ep)) {
             return rdmux_write(ep, buf, length, mr, remote, offset, context, flags);
         }
     }

@@ -48,19 +48,20 @@ static bool connects(const struct rdmux_ep *ep)
     return ep->role == RDMUX_ROLE_CONNECT;
 }
 
-/* ------------------------------------------------------------------------------------------------- life */
+/* -------------------------------------------------------------------------------------------------
+ * life */
 
-enum rdmux_status rdmux_resume_create(struct rdmux_ep *ep)
+enum rdmux_status rdmux_reconnect_create(struct rdmux_ep *ep)
 {
-    struct rdmux_resume *resume = &ep->failover->resume;
-    resume->dialing = -1;
-    rdmux_list_init(&resume->link);
-    rdmux_list_init(&resume->revocations);
-    rdmux_list_init(&resume->claims);
-    resume->is_possible = rdmux_resume_name(ep->secrets->secret, resume->name);
-    if (resume->is_possible && !connects(ep)) {
+    struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
+    reconnect->dialing = -1;
+    rdmux_list_init(&reconnect->link);
+    rdmux_list_init(&reconnect->revocations);
+    rdmux_list_init(&reconnect->claims);
+    reconnect->is_possible = rdmux_reconnect_name(ep->secrets->secret, reconnect->name);
+    if (reconnect->is_possible && !connects(ep)) {
         pthread_mutex_lock(&ep->fabric->lock);
-        rdmux_list_append(&ep->fabric->resumes, &resume->link);
+        rdmux_list_append(&ep->fabric->reconnects, &reconnect->link);
         pthread_mutex_unlock(&ep->fabric->lock);
     }
     return RDMUX_OK;
@@ -68,78 +69,79 @@ enum rdmux_status rdmux_resume_create(struct rdmux_ep *ep)
 
 static void stop_dialing(struct rdmux_ep *ep)
 {
-    struct rdmux_resume *resume = &ep->failover->resume;
-    if (resume->dialing >= 0) {
-        epoll_ctl(ep->cq->control_fd, EPOLL_CTL_DEL, resume->dialing, NULL);
-        close(resume->dialing);
-        resume->dialing = -1;
+    struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
+    if (reconnect->dialing >= 0) {
+        epoll_ctl(ep->cq->control_fd, EPOLL_CTL_DEL, reconnect->dialing, NULL);
+        close(reconnect->dialing);
+        reconnect->dialing = -1;
     }
 }
 
 static void drop_fresh(struct rdmux_ep *ep)
 {
-    struct rdmux_resume *resume = &ep->failover->resume;
-    rdmux_channel_destroy(resume->fresh);
-    resume->fresh = NULL;
-    resume->greeted = false;
+    struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
+    rdmux_channel_destroy(reconnect->fresh);
+    reconnect->fresh = NULL;
+    reconnect->greeted = false;
 }
 
 static void drop_claim(struct rdmux_ep *ep, struct rdmux_claim *claim)
 {
-    ep->failover->resume.claim_count--;
+    ep->failover->reconnect.claim_count--;
     rdmux_list_remove(&claim->link);
     rdmux_channel_destroy(claim->channel);
     rdmux_release(ep->fabric, claim);
 }
 
-static struct rdmux_claim *oldest_claim(const struct rdmux_resume *resume)
+static struct rdmux_claim *oldest_claim(const struct rdmux_reconnect *reconnect)
 {
-    return rdmux_list_empty(&resume->claims)
+    return rdmux_list_empty(&reconnect->claims)
                ? NULL
-               : RDMUX_CONTAINER(resume->claims.next, struct rdmux_claim, link);
+               : RDMUX_CONTAINER(reconnect->claims.next, struct rdmux_claim, link);
 }
 
 static void drop_claims(struct rdmux_ep *ep)
 {
     struct rdmux_claim *claim;
-    while ((claim = oldest_claim(&ep->failover->resume)) != NULL) {
+    while ((claim = oldest_claim(&ep->failover->reconnect)) != NULL) {
         drop_claim(ep, claim);
     }
 }
 
-void rdmux_resume_leave(struct rdmux_ep *ep)
+void rdmux_reconnect_leave(struct rdmux_ep *ep)
 {
-    struct rdmux_resume *resume = &ep->failover->resume;
+    struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
     stop_dialing(ep);
     drop_fresh(ep);
     drop_claims(ep);
-    resume->deadline_ns = 0;
-    while (!rdmux_list_empty(&resume->revocations)) {
-        struct rdmux_unsaid *unsaid = RDMUX_CONTAINER(resume->revocations.next, struct rdmux_unsaid,
-                                                      link);
+    reconnect->deadline_ns = 0;
+    while (!rdmux_list_empty(&reconnect->revocations)) {
+        struct rdmux_unsaid *unsaid = RDMUX_CONTAINER(reconnect->revocations.next,
+                                                      struct rdmux_unsaid, link);
         rdmux_list_remove(&unsaid->link);
         rdmux_release(ep->fabric, unsaid);
     }
     pthread_mutex_lock(&ep->fabric->lock);
-    rdmux_list_remove(&resume->link);
+    rdmux_list_remove(&reconnect->link);
     pthread_mutex_unlock(&ep->fabric->lock);
 }
 
-/* ------------------------------------------------------------------------------------------------- revocations */
+/* -------------------------------------------------------------------------------------------------
+ * revocations */
 
-void rdmux_resume_note_revocation(struct rdmux_ep *ep, uint64_t region, uint32_t number)
+void rdmux_reconnect_note_revocation(struct rdmux_ep *ep, uint64_t region, uint32_t number)
 {
     struct rdmux_unsaid *unsaid = rdmux_allocate(ep->fabric, sizeof(*unsaid));
     if (unsaid != NULL) { /* else the key is revoked unasked if the channel is lost now */
         unsaid->region = region;
         unsaid->number = number;
-        rdmux_list_append(&ep->failover->resume.revocations, &unsaid->link);
+        rdmux_list_append(&ep->failover->reconnect.revocations, &unsaid->link);
     }
 }
 
-void rdmux_resume_revocation_answered(struct rdmux_ep *ep, uint64_t region, uint32_t number)
+void rdmux_reconnect_revocation_answered(struct rdmux_ep *ep, uint64_t region, uint32_t number)
 {
-    struct rdmux_list *list = &ep->failover->resume.revocations;
+    struct rdmux_list *list = &ep->failover->reconnect.revocations;
     for (struct rdmux_list *at = list->next, *next; at != list; at = next) {
         struct rdmux_unsaid *unsaid = RDMUX_CONTAINER(at, struct rdmux_unsaid, link);
         next = at->next;
@@ -152,7 +154,7 @@ void rdmux_resume_revocation_answered(struct rdmux_ep *ep, uint64_t region, uint
 
 static void revoke_again(struct rdmux_ep *ep)
 {
-    struct rdmux_list *list = &ep->failover->resume.revocations;
+    struct rdmux_list *list = &ep->failover->reconnect.revocations;
     for (struct rdmux_list *at = list->next; at != list; at = at->next) {
         const struct rdmux_unsaid *unsaid = RDMUX_CONTAINER(at, struct rdmux_unsaid, link);
         struct rdmux_message message = { .type = RDMUX_FRAME_REVOKE,
@@ -162,7 +164,8 @@ static void revoke_again(struct rdmux_ep *ep)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- loss and dialling */
+/* -------------------------------------------------------------------------------------------------
+ * loss and dialling */
 
 static uint64_t patience_ns(const struct rdmux_ep *ep)
 {
@@ -173,7 +176,7 @@ static uint64_t patience_ns(const struct rdmux_ep *ep)
 
 static void give_up(struct rdmux_ep *ep, const char *why)
 {
-    rdmux_ep_fail(ep, RDMUX_PEER_GONE, "%.100s; %.140s", ep->failover->resume.text, why);
+    rdmux_ep_fail(ep, RDMUX_PEER_GONE, "%.100s; %.140s", ep->failover->reconnect.text, why);
 }
 
 /* Creates a channel over a connected socket and sends HELLO on it. NULL: that failed, and the
@@ -193,7 +196,7 @@ static struct rdmux_channel *greet(struct rdmux_ep *ep, int socket, struct rdmux
     rdmux_hello_fill(ep->fabric, &hello);
     hello.flags |= RDMUX_HELLO_FAILOVER;
     hello.epoch = ep->info.epoch;
-    memcpy(hello.resume, ep->failover->resume.name, sizeof(hello.resume));
+    memcpy(hello.resume, ep->failover->reconnect.name, sizeof(hello.resume));
     rdmux_hello_encode(&hello, ours);
     if (rdmux_channel_send(channel, ours, RDMUX_HELLO_SIZE) != RDMUX_OK) {
         rdmux_channel_destroy(channel);
@@ -220,7 +223,7 @@ static void turn_to_next(struct rdmux_setup *setup)
     }
 }
 
-void rdmux_resume_elsewhere(struct rdmux_ep *ep)
+void rdmux_reconnect_elsewhere(struct rdmux_ep *ep)
 {
     turn_to_next(ep->setup != NULL ? ep->setup : ep->failover->setup);
 }
@@ -231,9 +234,9 @@ void rdmux_resume_elsewhere(struct rdmux_ep *ep)
 static void address_failed(struct rdmux_ep *ep, const char *verdict)
 {
     struct rdmux_setup *setup = ep->failover->setup;
-    struct rdmux_resume *resume = &ep->failover->resume;
-    resume->refused = verdict != NULL ? resume->refused + 1 : 0;
-    if (resume->refused >= count_addresses(setup)) {
+    struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
+    reconnect->refused = verdict != NULL ? reconnect->refused + 1 : 0;
+    if (reconnect->refused >= count_addresses(setup)) {
         give_up(ep, verdict);
         return;
     }
@@ -251,7 +254,7 @@ static void dial_failed(struct rdmux_ep *ep, int error)
 static uint64_t answer_until(const struct rdmux_ep *ep)
 {
     size_t count = count_addresses(ep->failover->setup);
-    uint32_t round = count < 2 ? 0 : ep->failover->resume.dials / (uint32_t)count;
+    uint32_t round = count < 2 ? 0 : ep->failover->reconnect.dials / (uint32_t)count;
     uint32_t doublings = round < DIAL_DOUBLINGS ? round : DIAL_DOUBLINGS;
     return count < 2 ? UINT64_MAX : rdmux_now(ep->fabric) + ((uint64_t)DIAL_NS << doublings);
 }
@@ -259,12 +262,12 @@ static uint64_t answer_until(const struct rdmux_ep *ep)
 /* Starts a channel on the connected socket. The path's sockets will use this address, too. */
 static void dialled(struct rdmux_ep *ep)
 {
-    struct rdmux_resume *resume = &ep->failover->resume;
+    struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
     const struct addrinfo *address = ep->failover->setup->address;
     struct rdmux_tls *tls = NULL;
-    int socket = resume->dialing;
-    resume->dialing = -1;
-    resume->until_ns = answer_until(ep);
+    int socket = reconnect->dialing;
+    reconnect->dialing = -1;
+    reconnect->until_ns = answer_until(ep);
     memcpy(&ep->peer_sockaddr, address->ai_addr, address->ai_addrlen);
     ep->peer_sockaddr_length = address->ai_addrlen;
     epoll_ctl(ep->cq->control_fd, EPOLL_CTL_DEL, socket, NULL);
@@ -275,17 +278,17 @@ static void dialled(struct rdmux_ep *ep)
         return;
     }
     drop_fresh(ep);
-    resume->fresh = greet(ep, socket, tls, false, resume->greeting.connectors);
+    reconnect->fresh = greet(ep, socket, tls, false, reconnect->greeting.connectors);
 }
 
 static void dial(struct rdmux_ep *ep)
 {
-    struct rdmux_resume *resume = &ep->failover->resume;
+    struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
     const struct rdmux_setup *setup = ep->failover->setup;
     int error = 0;
-    resume->next_ns = rdmux_now(ep->fabric) + PAUSE_NS;
-    resume->until_ns = answer_until(ep);
-    resume->dials++;
+    reconnect->next_ns = rdmux_now(ep->fabric) + PAUSE_NS;
+    reconnect->until_ns = answer_until(ep);
+    reconnect->dials++;
     int fd = rdmux_channel_socket_dial(ep, setup->address->ai_addr, setup->address->ai_addrlen,
                                        setup->local, &error);
     if (fd < 0) {
@@ -297,48 +300,48 @@ static void dial(struct rdmux_ep *ep)
         close(fd);
         return;
     }
-    resume->dialing = fd;
+    reconnect->dialing = fd;
 }
 
 static void dial_ready(struct rdmux_ep *ep)
 {
-    struct rdmux_resume *resume = &ep->failover->resume;
+    struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
     int error = 0;
     socklen_t length = sizeof(error);
     struct sockaddr_storage peer;
     socklen_t peer_length = sizeof(peer);
-    if (getsockopt(resume->dialing, SOL_SOCKET, SO_ERROR, &error, &length) != 0) {
+    if (getsockopt(reconnect->dialing, SOL_SOCKET, SO_ERROR, &error, &length) != 0) {
         error = errno;
     }
     if (error != 0) {
         stop_dialing(ep);
         dial_failed(ep, error);
-    } else if (getpeername(resume->dialing, (struct sockaddr *)&peer, &peer_length) == 0) {
+    } else if (getpeername(reconnect->dialing, (struct sockaddr *)&peer, &peer_length) == 0) {
         dialled(ep);
     } /* else the wake-up was for another descriptor */
 }
 
-bool rdmux_resume_begin(struct rdmux_ep *ep, const char *text)
+bool rdmux_reconnect_begin(struct rdmux_ep *ep, const char *text)
 {
     struct rdmux_failover *failover = ep->failover;
-    struct rdmux_resume *resume = &failover->resume;
-    if (failover == NULL || !resume->is_possible || ep->shutdown_sent || ep->end_received ||
+    struct rdmux_reconnect *reconnect = &failover->reconnect;
+    if (failover == NULL || !reconnect->is_possible || ep->shutdown_sent || ep->end_received ||
         ep->phase != RDMUX_PHASE_READY) {
         return false;
     }
     rdmux_channel_destroy(ep->channel);
     ep->channel = NULL;
-    resume->is_broken = false;
-    resume->answer_ns = 0;
-    snprintf(resume->text, sizeof(resume->text), "%s", text);
+    reconnect->is_broken = false;
+    reconnect->answer_ns = 0;
+    snprintf(reconnect->text, sizeof(reconnect->text), "%s", text);
     rdmux_log(ep->fabric, RDMUX_LOG_WARN, "endpoint %llu: %s; %s", (unsigned long long)ep->id,
-              resume->text, connects(ep) ? "dialling it again" : "waiting for the peer");
+              reconnect->text, connects(ep) ? "dialling it again" : "waiting for the peer");
     uint64_t now_ns = rdmux_now(ep->fabric);
     uint64_t patience = patience_ns(ep);
-    resume->deadline_ns = patience > UINT64_MAX - now_ns ? UINT64_MAX : now_ns + patience;
+    reconnect->deadline_ns = patience > UINT64_MAX - now_ns ? UINT64_MAX : now_ns + patience;
     rdmux_failover_channel_lost(ep);
-    resume->refused = 0;
-    resume->dials = 0;
+    reconnect->refused = 0;
+    reconnect->dials = 0;
     if (connects(ep)) {
         dial(ep);
     }
@@ -362,13 +365,13 @@ static uint64_t round_trip_ns(const struct rdmux_channel *channel)
 /* Sets the deadline for the peer's MOVE. Messages of this side may get lost although the peer is
  * heard, and the peer would notice only after the liveness time. No deadline for a peer without a
  * service thread, which answers when its program makes a call. */
-void rdmux_resume_await_move(struct rdmux_ep *ep)
+void rdmux_reconnect_await_move(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
-    if (connects(ep) && failover->resume.is_possible && ep->channel != NULL && !failover->heard &&
-        ep->info.peer_has_service && count_addresses(failover->setup) > 1) {
-        failover->resume.answer_ns = rdmux_now(ep->fabric) + DIAL_NS +
-                                     MOVE_ROUND_TRIPS * round_trip_ns(ep->channel);
+    if (connects(ep) && failover->reconnect.is_possible && ep->channel != NULL &&
+        !failover->heard && ep->info.peer_has_service && count_addresses(failover->setup) > 1) {
+        failover->reconnect.answer_ns = rdmux_now(ep->fabric) + DIAL_NS +
+                                        MOVE_ROUND_TRIPS * round_trip_ns(ep->channel);
     }
 }
 
@@ -376,22 +379,24 @@ void rdmux_resume_await_move(struct rdmux_ep *ep)
  * much time as it would have had otherwise. */
 static void no_move_comes(struct rdmux_ep *ep)
 {
-    struct rdmux_resume *resume = &ep->failover->resume;
+    struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
     uint64_t silent_ns = rdmux_ep_silent_ns(ep);
-    resume->answer_ns = 0;
+    reconnect->answer_ns = 0;
     if (ep->failover->stage != RDMUX_MEETING || ep->channel == NULL || ep->shutdown_sent ||
         ep->end_received) {
         return;
     }
-    rdmux_resume_elsewhere(ep);
-    if (rdmux_resume_begin(ep, "the peer has been told of the move and does not answer") &&
+    rdmux_reconnect_elsewhere(ep);
+    if (rdmux_reconnect_begin(ep, "the peer has been told of the move and does not answer") &&
         ep->phase == RDMUX_PHASE_READY && silent_ns != UINT64_MAX) {
         uint64_t patience = patience_ns(ep);
-        resume->deadline_ns = patience > UINT64_MAX - silent_ns ? UINT64_MAX : silent_ns + patience;
+        reconnect->deadline_ns = patience > UINT64_MAX - silent_ns ? UINT64_MAX
+                                                                   : silent_ns + patience;
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- the reconnect handshake */
+/* -------------------------------------------------------------------------------------------------
+ * the reconnect handshake */
 
 static void fill_standing(struct rdmux_ep *ep, enum rdmux_frame_type type, struct rdmux_message *out)
 {
@@ -407,26 +412,26 @@ static void fill_standing(struct rdmux_ep *ep, enum rdmux_frame_type type, struc
 
 static bool say_standing(struct rdmux_ep *ep, enum rdmux_frame_type type,
                          struct rdmux_channel *channel,
-                         const struct rdmux_resume_greeting *greeting)
+                         const struct rdmux_reconnect_greeting *greeting)
 {
     struct rdmux_message message;
     uint8_t frame[RDMUX_MESSAGE_MAX];
     fill_standing(ep, type, &message);
     ep->failover->told = message.count;
-    return rdmux_resume_prove(ep->secrets->secret, greeting, &message) &&
+    return rdmux_reconnect_prove(ep->secrets->secret, greeting, &message) &&
            rdmux_channel_send(channel, frame, rdmux_message_encode(&message, frame)) == RDMUX_OK;
 }
 
 /* Returns whether the HELLO is for this connection and from the same process as before. */
 static bool is_ours(const struct rdmux_ep *ep, const struct rdmux_hello *hello)
 {
-    return memcmp(hello->resume, ep->failover->resume.name, sizeof(hello->resume)) == 0 &&
+    return memcmp(hello->resume, ep->failover->reconnect.name, sizeof(hello->resume)) == 0 &&
            memcmp(hello->process, ep->peer->id, sizeof(hello->process)) == 0;
 }
 
 static void take_hello(struct rdmux_ep *ep, const uint8_t *bytes, size_t size)
 {
-    struct rdmux_resume *resume = &ep->failover->resume;
+    struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
     struct rdmux_hello hello;
     if (size != RDMUX_HELLO_SIZE || rdmux_hello_decode(bytes, size, &hello) != RDMUX_OK ||
         !is_ours(ep, &hello)) {
@@ -435,9 +440,9 @@ static void take_hello(struct rdmux_ep *ep, const uint8_t *bytes, size_t size)
                        "it was dialled again, and the peer does not know the connection any more");
         return;
     }
-    memcpy(resume->greeting.acceptors, bytes, RDMUX_HELLO_SIZE);
-    resume->greeted = true;
-    if (!say_standing(ep, RDMUX_FRAME_RESUME, resume->fresh, &resume->greeting)) {
+    memcpy(reconnect->greeting.acceptors, bytes, RDMUX_HELLO_SIZE);
+    reconnect->greeted = true;
+    if (!say_standing(ep, RDMUX_FRAME_RESUME, reconnect->fresh, &reconnect->greeting)) {
         drop_fresh(ep);
     }
 }
@@ -446,10 +451,10 @@ static void take_hello(struct rdmux_ep *ep, const uint8_t *bytes, size_t size)
  * on are logged. */
 static void tell_of_impostor(struct rdmux_ep *ep, const char *how)
 {
-    uint32_t count = ++ep->failover->resume.impostors;
+    uint32_t count = ++ep->failover->reconnect.impostors;
     if ((count & (count - 1)) == 0) {
         rdmux_log(ep->fabric, RDMUX_LOG_WARN,
-                  "endpoint %llu: somebody resumes its control channel %s; dropped (%u so far)",
+                  "endpoint %llu: somebody reconnects its control channel %s; dropped (%u so far)",
                   (unsigned long long)ep->id, how, count);
     }
 }
@@ -457,11 +462,11 @@ static void tell_of_impostor(struct rdmux_ep *ep, const char *how)
 /* Returns whether the sender on this channel knows the connection's secret and has the peer's
  * identity. */
 static bool is_proved(struct rdmux_ep *ep, const struct rdmux_channel *channel,
-                      const struct rdmux_resume_greeting *greeting,
+                      const struct rdmux_reconnect_greeting *greeting,
                       const struct rdmux_message *message)
 {
     enum rdmux_frame_type wanted = connects(ep) ? RDMUX_FRAME_RESUMED : RDMUX_FRAME_RESUME;
-    bool proved = rdmux_resume_is_proved(ep->secrets->secret, greeting, message);
+    bool proved = rdmux_reconnect_is_proved(ep->secrets->secret, greeting, message);
     bool same = strcmp(rdmux_channel_identity(channel), ep->info.peer_identity) == 0;
     if (message->type == wanted && proved && same) {
         return true;
@@ -474,12 +479,12 @@ static bool is_proved(struct rdmux_ep *ep, const struct rdmux_channel *channel,
 static void take_channel(struct rdmux_ep *ep, struct rdmux_channel *channel,
                          const struct rdmux_message *message)
 {
-    struct rdmux_resume *resume = &ep->failover->resume;
+    struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
     rdmux_channel_destroy(ep->channel);
     ep->channel = channel;
-    resume->deadline_ns = 0;
-    resume->refused = 0;
-    resume->is_broken = false;
+    reconnect->deadline_ns = 0;
+    reconnect->refused = 0;
+    reconnect->is_broken = false;
     rdmux_heartbeat_group_renew(ep);
     rdmux_ep_watch_channel(ep);
     atomic_store(&ep->peer->heard_ns, rdmux_now(ep->fabric));
@@ -492,20 +497,21 @@ static void take_channel(struct rdmux_ep *ep, struct rdmux_channel *channel,
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- messages to the connector */
+/* -------------------------------------------------------------------------------------------------
+ * messages to the connector */
 
 static void hear_standing(struct rdmux_ep *ep, const uint8_t *bytes, size_t size)
 {
-    struct rdmux_resume *resume = &ep->failover->resume;
+    struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
     struct rdmux_message message;
     if (rdmux_message_decode(bytes, size, &message) != RDMUX_OK ||
-        !is_proved(ep, resume->fresh, &resume->greeting, &message)) {
+        !is_proved(ep, reconnect->fresh, &reconnect->greeting, &message)) {
         drop_fresh(ep);
         return;
     }
     if (rdmux_failover_align(ep, &message)) {
-        struct rdmux_channel *channel = resume->fresh;
-        resume->fresh = NULL;
+        struct rdmux_channel *channel = reconnect->fresh;
+        reconnect->fresh = NULL;
         take_channel(ep, channel, &message);
     }
 }
@@ -513,45 +519,46 @@ static void hear_standing(struct rdmux_ep *ep, const uint8_t *bytes, size_t size
 static void fresh_failed(struct rdmux_ep *ep)
 {
     drop_fresh(ep);
-    address_failed(ep, NULL); /* rdmux_resume_step() dials again */
+    address_failed(ep, NULL); /* rdmux_reconnect_step() dials again */
 }
 
 static void hear_hello(struct rdmux_ep *ep)
 {
-    struct rdmux_resume *resume = &ep->failover->resume;
-    if (resume->fresh != NULL) {
-        rdmux_channel_begin_turn(resume->fresh);
+    struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
+    if (reconnect->fresh != NULL) {
+        rdmux_channel_begin_turn(reconnect->fresh);
     }
-    for (int i = 0;
-         i < RDMUX_CHANNEL_TURN_FRAMES && resume->fresh != NULL && ep->phase == RDMUX_PHASE_READY;
+    for (int i = 0; i < RDMUX_CHANNEL_TURN_FRAMES && reconnect->fresh != NULL &&
+                    ep->phase == RDMUX_PHASE_READY;
          i++) {
         const uint8_t *bytes;
         size_t size;
-        enum rdmux_status status = rdmux_channel_flush(resume->fresh);
+        enum rdmux_status status = rdmux_channel_flush(reconnect->fresh);
         if (status == RDMUX_OK) {
-            status = rdmux_channel_receive(resume->fresh, &bytes, &size);
+            status = rdmux_channel_receive(reconnect->fresh, &bytes, &size);
         }
         if (status == RDMUX_AGAIN) {
             break;
         }
         if (status != RDMUX_OK) {
             fresh_failed(ep);
-        } else if (!resume->greeted) {
+        } else if (!reconnect->greeted) {
             take_hello(ep, bytes, size);
         } else {
             hear_standing(ep, bytes, size);
         }
     }
-    rdmux_ep_control_rests(ep, resume->fresh != NULL ? resume->fresh : ep->channel);
+    rdmux_ep_control_rests(ep, reconnect->fresh != NULL ? reconnect->fresh : ep->channel);
 }
 
-/* ------------------------------------------------------------------------------------------------- claims at the acceptor */
+/* -------------------------------------------------------------------------------------------------
+ * claims at the acceptor */
 
 /* Makes a proved claim the control channel. */
 static void take_claim(struct rdmux_ep *ep, struct rdmux_claim *claim,
                        const struct rdmux_message *message)
 {
-    const struct rdmux_resume_greeting greeting = claim->greeting;
+    const struct rdmux_reconnect_greeting greeting = claim->greeting;
     struct rdmux_channel *channel = claim->channel;
     claim->channel = NULL;
     drop_claims(ep);
@@ -591,8 +598,9 @@ static bool hear_claim(struct rdmux_ep *ep, struct rdmux_claim *claim)
 
 static void hear_claims(struct rdmux_ep *ep)
 {
-    struct rdmux_resume *resume = &ep->failover->resume;
-    for (struct rdmux_list *at = resume->claims.next, *next; at != &resume->claims; at = next) {
+    struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
+    for (struct rdmux_list *at = reconnect->claims.next, *next; at != &reconnect->claims;
+         at = next) {
         next = at->next;
         if (hear_claim(ep, RDMUX_CONTAINER(at, struct rdmux_claim, link))) {
             return;
@@ -600,10 +608,10 @@ static void hear_claims(struct rdmux_ep *ep)
     }
 }
 
-void rdmux_resume_ready(struct rdmux_ep *ep)
+void rdmux_reconnect_ready(struct rdmux_ep *ep)
 {
-    struct rdmux_resume *resume = &ep->failover->resume;
-    if (resume->dialing >= 0) {
+    struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
+    if (reconnect->dialing >= 0) {
         dial_ready(ep);
     }
     if (connects(ep)) {
@@ -616,16 +624,16 @@ void rdmux_resume_ready(struct rdmux_ep *ep)
 static void drop_overdue_claims(struct rdmux_ep *ep, uint64_t now_ns)
 {
     struct rdmux_claim *claim;
-    while ((claim = oldest_claim(&ep->failover->resume)) != NULL && now_ns >= claim->until_ns) {
+    while ((claim = oldest_claim(&ep->failover->reconnect)) != NULL && now_ns >= claim->until_ns) {
         drop_claim(ep, claim);
     }
 }
 
 /* Counts the claims from the same address as `like`. */
-static uint32_t count_claims(const struct rdmux_resume *resume, const struct rdmux_claim *like)
+static uint32_t count_claims(const struct rdmux_reconnect *reconnect, const struct rdmux_claim *like)
 {
     uint32_t count = 0;
-    for (struct rdmux_list *at = resume->claims.next; at != &resume->claims; at = at->next) {
+    for (struct rdmux_list *at = reconnect->claims.next; at != &reconnect->claims; at = at->next) {
         const struct rdmux_claim *claim = RDMUX_CONTAINER(at, struct rdmux_claim, link);
         count += claim->key_size == like->key_size &&
                  memcmp(claim->key, like->key, like->key_size) == 0;
@@ -637,17 +645,17 @@ static uint32_t count_claims(const struct rdmux_resume *resume, const struct rdm
  * the address of the newcomer loses its oldest. */
 static void drop_superfluous_claim(struct rdmux_ep *ep, const struct rdmux_claim *newcomer)
 {
-    struct rdmux_resume *resume = &ep->failover->resume;
+    struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
     struct rdmux_claim *found = NULL;
     uint32_t most = 0;
-    if (resume->claim_count <= RDMUX_CLAIMS_MAX) {
+    if (reconnect->claim_count <= RDMUX_CLAIMS_MAX) {
         return;
     }
-    for (struct rdmux_list *at = resume->claims.next; at != &resume->claims; at = at->next) {
+    for (struct rdmux_list *at = reconnect->claims.next; at != &reconnect->claims; at = at->next) {
         struct rdmux_claim *claim = RDMUX_CONTAINER(at, struct rdmux_claim, link);
         bool is_alike = claim->key_size == newcomer->key_size &&
                         memcmp(claim->key, newcomer->key, newcomer->key_size) == 0;
-        uint32_t count = 2 * count_claims(resume, claim) + is_alike;
+        uint32_t count = 2 * count_claims(reconnect, claim) + is_alike;
         if (claim != newcomer && count > most) {
             found = claim;
             most = count;
@@ -659,9 +667,9 @@ static void drop_superfluous_claim(struct rdmux_ep *ep, const struct rdmux_claim
 }
 
 /* Adds a claim. Takes the socket over in any case. */
-static void add_claim(struct rdmux_ep *ep, const struct rdmux_resume_mail *mail)
+static void add_claim(struct rdmux_ep *ep, const struct rdmux_reconnect_mail *mail)
 {
-    struct rdmux_resume *resume = &ep->failover->resume;
+    struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
     struct sockaddr_storage address = { .ss_family = AF_UNSPEC };
     socklen_t length = sizeof(address);
     struct rdmux_claim *claim = rdmux_allocate(ep->fabric, sizeof(*claim));
@@ -679,8 +687,8 @@ static void add_claim(struct rdmux_ep *ep, const struct rdmux_resume_mail *mail)
         rdmux_release(ep->fabric, claim);
         return;
     }
-    rdmux_list_append(&resume->claims, &claim->link);
-    resume->claim_count++;
+    rdmux_list_append(&reconnect->claims, &claim->link);
+    reconnect->claim_count++;
     drop_superfluous_claim(ep, claim);
     if (!hear_claim(ep, claim) && ep->phase == RDMUX_PHASE_READY) {
         rdmux_ep_timer(ep);
@@ -688,83 +696,85 @@ static void add_claim(struct rdmux_ep *ep, const struct rdmux_resume_mail *mail)
 }
 
 /* Returns whether the dialled address did not answer completely in time. */
-static bool is_answered_in_vain(const struct rdmux_resume *resume, uint64_t now_ns)
+static bool is_answered_in_vain(const struct rdmux_reconnect *reconnect, uint64_t now_ns)
 {
-    return connects(resume->ep) && (resume->dialing >= 0 || resume->fresh != NULL) &&
-           now_ns >= resume->until_ns;
+    return connects(reconnect->ep) && (reconnect->dialing >= 0 || reconnect->fresh != NULL) &&
+           now_ns >= reconnect->until_ns;
 }
 
-void rdmux_resume_step(struct rdmux_ep *ep)
+void rdmux_reconnect_step(struct rdmux_ep *ep)
 {
-    struct rdmux_resume *resume = &ep->failover->resume;
+    struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
     uint64_t now_ns = rdmux_now(ep->fabric);
     drop_overdue_claims(ep, now_ns);
-    if (resume->is_broken && ep->channel != NULL) {
+    if (reconnect->is_broken && ep->channel != NULL) {
         char text[RDMUX_TEXT_MAX];
-        snprintf(text, sizeof(text), "%s", resume->text);
-        if (!rdmux_resume_begin(ep, text)) {
+        snprintf(text, sizeof(text), "%s", reconnect->text);
+        if (!rdmux_reconnect_begin(ep, text)) {
             rdmux_ep_fail(ep, RDMUX_PEER_GONE, "%s", text);
         }
         return;
     }
-    if (resume->answer_ns != 0 && now_ns >= resume->answer_ns) {
+    if (reconnect->answer_ns != 0 && now_ns >= reconnect->answer_ns) {
         no_move_comes(ep);
         return;
     }
-    if (resume->deadline_ns == 0) {
+    if (reconnect->deadline_ns == 0) {
         return;
     }
-    if (now_ns >= resume->deadline_ns) {
+    if (now_ns >= reconnect->deadline_ns) {
         give_up(ep, connects(ep) ? "dialling it again did not succeed in time"
                                  : "the peer did not dial it again in time");
-    } else if (is_answered_in_vain(resume, now_ns)) {
+    } else if (is_answered_in_vain(reconnect, now_ns)) {
         stop_dialing(ep);
         fresh_failed(ep);
         dial(ep);
-    } else if (connects(ep) && resume->dialing < 0 && resume->fresh == NULL &&
-               now_ns >= resume->next_ns) {
+    } else if (connects(ep) && reconnect->dialing < 0 && reconnect->fresh == NULL &&
+               now_ns >= reconnect->next_ns) {
         dial(ep);
     }
 }
 
-uint64_t rdmux_resume_deadline(const struct rdmux_ep *ep)
+uint64_t rdmux_reconnect_deadline(const struct rdmux_ep *ep)
 {
-    const struct rdmux_resume *resume = &ep->failover->resume;
-    const struct rdmux_claim *claim = oldest_claim(resume);
+    const struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
+    const struct rdmux_claim *claim = oldest_claim(reconnect);
     uint64_t next = claim != NULL ? claim->until_ns : UINT64_MAX;
-    if (resume->deadline_ns == 0) {
-        return resume->answer_ns != 0 && resume->answer_ns < next ? resume->answer_ns : next;
+    if (reconnect->deadline_ns == 0) {
+        return reconnect->answer_ns != 0 && reconnect->answer_ns < next ? reconnect->answer_ns
+                                                                        : next;
     }
-    bool idle = resume->dialing < 0 && resume->fresh == NULL;
+    bool idle = reconnect->dialing < 0 && reconnect->fresh == NULL;
     if (connects(ep)) {
-        next = idle ? resume->next_ns : resume->until_ns;
+        next = idle ? reconnect->next_ns : reconnect->until_ns;
     }
-    return next < resume->deadline_ns ? next : resume->deadline_ns;
+    return next < reconnect->deadline_ns ? next : reconnect->deadline_ns;
 }
 
-/* ------------------------------------------------------------------------------------------------- the listener */
+/* -------------------------------------------------------------------------------------------------
+ * the listener */
 
-bool rdmux_resume_is_asked(const uint8_t hello_bytes[RDMUX_HELLO_SIZE])
+bool rdmux_reconnect_is_asked(const uint8_t hello_bytes[RDMUX_HELLO_SIZE])
 {
-    static const uint8_t nothing[RDMUX_RESUME_NAME_SIZE] = { 0 };
+    static const uint8_t nothing[RDMUX_RECONNECT_NAME_SIZE] = { 0 };
     struct rdmux_hello hello;
     return rdmux_hello_decode(hello_bytes, RDMUX_HELLO_SIZE, &hello) == RDMUX_OK &&
            memcmp(hello.resume, nothing, sizeof(nothing)) != 0;
 }
 
-bool rdmux_resume_find(struct rdmux_fabric *fabric, struct rdmux_resume_mail *mail)
+bool rdmux_reconnect_find(struct rdmux_fabric *fabric, struct rdmux_reconnect_mail *mail)
 {
     struct rdmux_hello hello;
     bool found = false;
     (void)rdmux_hello_decode(mail->hello, RDMUX_HELLO_SIZE, &hello);
     pthread_mutex_lock(&fabric->lock);
-    for (struct rdmux_list *at = fabric->resumes.next; at != &fabric->resumes && !found;
+    for (struct rdmux_list *at = fabric->reconnects.next; at != &fabric->reconnects && !found;
          at = at->next) {
-        struct rdmux_resume *resume = RDMUX_CONTAINER(at, struct rdmux_resume, link);
-        if (memcmp(resume->name, hello.resume, sizeof(resume->name)) == 0) {
-            mail->mail.deliver = rdmux_resume_deliver;
-            mail->ep_id = resume->ep->id;
-            rdmux_cq_mail(resume->ep->cq, &mail->mail);
+        struct rdmux_reconnect *reconnect = RDMUX_CONTAINER(at, struct rdmux_reconnect, link);
+        if (memcmp(reconnect->name, hello.resume, sizeof(reconnect->name)) == 0) {
+            mail->mail.deliver = rdmux_reconnect_deliver;
+            mail->ep_id = reconnect->ep->id;
+            rdmux_cq_mail(reconnect->ep->cq, &mail->mail);
             found = true;
         }
     }
@@ -772,9 +782,9 @@ bool rdmux_resume_find(struct rdmux_fabric *fabric, struct rdmux_resume_mail *ma
     return found;
 }
 
-void rdmux_resume_deliver(struct rdmux_cq *cq, struct rdmux_mail *base)
+void rdmux_reconnect_deliver(struct rdmux_cq *cq, struct rdmux_mail *base)
 {
-    struct rdmux_resume_mail *mail = RDMUX_CONTAINER(base, struct rdmux_resume_mail, mail);
+    struct rdmux_reconnect_mail *mail = RDMUX_CONTAINER(base, struct rdmux_reconnect_mail, mail);
     struct rdmux_ep *ep = rdmux_cq_endpoint(cq, mail->ep_id);
     struct rdmux_hello hello;
     if (ep != NULL && ep->phase == RDMUX_PHASE_READY && ep->failover != NULL &&

@@ -46,7 +46,8 @@ enum {
     ATTEMPT_BITS = 16,   /* low bits of an attempt's number; the epoch is above */
 };
 
-/* ------------------------------------------------------------------------------------------------- life */
+/* -------------------------------------------------------------------------------------------------
+ * life */
 
 enum rdmux_status rdmux_failover_create(struct rdmux_ep *ep)
 {
@@ -63,10 +64,10 @@ enum rdmux_status rdmux_failover_create(struct rdmux_ep *ep)
     failover->back.is_wanted = attr->failback != 0;
     failover->limbo.ops = &rdmux_null_path_ops;
     failover->limbo.ep = ep;
-    failover->resume.ep = ep;
+    failover->reconnect.ep = ep;
     ep->failover = failover;
     ep->work |= RDMUX_WORK_FAILOVER;
-    return rdmux_resume_create(ep);
+    return rdmux_reconnect_create(ep);
 }
 
 static void free_proof(struct rdmux_setup *setup)
@@ -91,7 +92,7 @@ void rdmux_failover_destroy(struct rdmux_ep *ep)
         return;
     }
     struct rdmux_setup *setup = failover->setup;
-    rdmux_resume_leave(ep);
+    rdmux_reconnect_leave(ep);
     if (setup != NULL) {
         if (setup->addresses != NULL) {
             freeaddrinfo(setup->addresses);
@@ -110,7 +111,8 @@ static void stay_busy(struct rdmux_ep *ep)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- the cut */
+/* -------------------------------------------------------------------------------------------------
+ * the cut */
 
 static void say_move(struct rdmux_ep *ep)
 {
@@ -193,7 +195,7 @@ static void search(struct rdmux_ep *ep)
     ep->setup = failover->setup;
     failover->setup = NULL;
     order_pairs(ep);
-    memset(&ep->setup->trial, 0, sizeof(ep->setup->trial));
+    memset(&ep->setup->attempt, 0, sizeof(ep->setup->attempt));
     rdmux_handshake_move(ep->setup->handshake, (ep->info.epoch - 1) << ATTEMPT_BITS | 1,
                          failover->cause == RDMUX_OK ? RDMUX_REASON_SLOWER : RDMUX_REASON_PATH_LOST,
                          failover->left_text);
@@ -223,7 +225,7 @@ static void cut(struct rdmux_ep *ep)
     if (failover->heard) {
         search(ep);
     } else {
-        rdmux_resume_await_move(ep);
+        rdmux_reconnect_await_move(ep);
     }
 }
 
@@ -323,7 +325,7 @@ bool rdmux_failover_takes_fault(struct rdmux_ep *ep)
         return false;
     }
     if (failover->stage == RDMUX_SEARCHING) {
-        return true; /* a fault of the attempt, see rdmux_trial_step() */
+        return true; /* a fault of the attempt, see rdmux_path_attempt_step() */
     }
     if (failover->stage != RDMUX_STEADY) {
         ep->fault = RDMUX_OK;
@@ -348,11 +350,11 @@ bool rdmux_failover_takes_silence(struct rdmux_ep *ep, const char *text)
     if (failover == NULL || ep->phase != RDMUX_PHASE_READY) {
         return false;
     }
-    if (failover->resume.deadline_ns != 0) {
+    if (failover->reconnect.deadline_ns != 0) {
         return true; /* until that deadline */
     }
-    rdmux_resume_elsewhere(ep);
-    if (!rdmux_resume_begin(ep, text)) {
+    rdmux_reconnect_elsewhere(ep);
+    if (!rdmux_reconnect_begin(ep, text)) {
         return false;
     }
     if (ep->phase == RDMUX_PHASE_READY && failover->stage == RDMUX_STEADY) {
@@ -422,7 +424,8 @@ void rdmux_failover_told(struct rdmux_ep *ep, const struct rdmux_message *messag
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- the next path */
+/* -------------------------------------------------------------------------------------------------
+ * the next path */
 
 static void try_next(struct rdmux_ep *ep)
 {
@@ -469,8 +472,8 @@ void rdmux_failover_lost(struct rdmux_ep *ep, enum rdmux_status status, const ch
         return;
     }
     if (status == RDMUX_TIMED_OUT) { /* silence of the control channel counts as its loss */
-        rdmux_resume_elsewhere(ep);
-        if (rdmux_resume_begin(ep, text)) {
+        rdmux_reconnect_elsewhere(ep);
+        if (rdmux_reconnect_begin(ep, text)) {
             return;
         }
     }
@@ -513,7 +516,8 @@ void rdmux_failover_arrived(struct rdmux_ep *ep, struct rdmux_provider_ep *path)
     rdmux_ep_timer(ep);
 }
 
-/* ------------------------------------------------------------------------------------------------- loss of the control channel */
+/* -------------------------------------------------------------------------------------------------
+ * loss of the control channel */
 
 void rdmux_failover_channel_lost(struct rdmux_ep *ep)
 {
@@ -522,7 +526,7 @@ void rdmux_failover_channel_lost(struct rdmux_ep *ep)
     rdmux_failback_give_up(ep);
     if (failover->stage ==
         RDMUX_SEARCHING) { /* the epoch carried nothing, and the next one is due */
-        rdmux_trial_close(ep);
+        rdmux_path_attempt_close(ep);
         free_proof(ep->setup);
         rdmux_joins_remove(ep->fabric, ep);
         failover->setup = ep->setup;
@@ -571,7 +575,8 @@ void rdmux_failover_resumed(struct rdmux_ep *ep, const struct rdmux_message *sta
     rdmux_cq_pend(ep->cq, ep);
 }
 
-/* ------------------------------------------------------------------------------------------------- steps and deadlines */
+/* -------------------------------------------------------------------------------------------------
+ * steps and deadlines */
 
 static uint64_t time_limit(const struct rdmux_failover *failover)
 {
@@ -630,7 +635,7 @@ void rdmux_failover_step(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
     if (ep->phase == RDMUX_PHASE_READY) {
-        rdmux_resume_step(ep);
+        rdmux_reconnect_step(ep);
     }
     if (ep->phase != RDMUX_PHASE_READY) {
         return;
@@ -664,12 +669,12 @@ bool rdmux_failover_quiet(struct rdmux_ep *ep)
 uint64_t rdmux_failover_deadline(const struct rdmux_ep *ep)
 {
     const struct rdmux_failover *failover = ep->failover;
-    uint64_t resume = rdmux_resume_deadline(ep);
+    uint64_t reconnect = rdmux_reconnect_deadline(ep);
     if (failover->stage == RDMUX_STEADY) {
         uint64_t back = rdmux_failback_deadline(ep);
-        return back < resume ? back : resume;
+        return back < reconnect ? back : reconnect;
     }
-    uint64_t deadline = time_limit(failover) < resume ? time_limit(failover) : resume;
+    uint64_t deadline = time_limit(failover) < reconnect ? time_limit(failover) : reconnect;
     uint64_t next = UINT64_MAX;
     if (failover->stage == RDMUX_CUTTING) {
         next = rdmux_now(ep->fabric) + CUT_STEP_NS;
@@ -695,7 +700,7 @@ void rdmux_failover_abandon(struct rdmux_ep *ep)
     failover->dying = NULL;
     failover->stage = RDMUX_STEADY;
     if (ep->setup != NULL) {
-        rdmux_trial_close(ep);
+        rdmux_path_attempt_close(ep);
         free_proof(ep->setup);
         rdmux_joins_remove(ep->fabric, ep);
         failover->setup = ep->setup;
@@ -707,9 +712,9 @@ void rdmux_failover_abandon(struct rdmux_ep *ep)
 static void note_revocation(struct rdmux_ep *ep, uint64_t region, uint32_t number, bool is_answered)
 {
     if (is_answered) {
-        rdmux_resume_revocation_answered(ep, region, number);
+        rdmux_reconnect_revocation_answered(ep, region, number);
     } else {
-        rdmux_resume_note_revocation(ep, region, number);
+        rdmux_reconnect_note_revocation(ep, region, number);
     }
 }
 
@@ -726,6 +731,6 @@ const struct rdmux_failover_hooks rdmux_failover_hooks = {
     .revocation = note_revocation,
     .abandon = rdmux_failover_abandon,
     .end_requests = rdmux_replay_end,
-    .leave_channel = rdmux_resume_leave,
+    .leave_channel = rdmux_reconnect_leave,
     .destroy = rdmux_failover_destroy,
 };

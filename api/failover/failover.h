@@ -23,7 +23,7 @@
 #include "api/core/mail.h"
 
 /* A socket on which the peer sent the HELLO of a control-channel reconnect. */
-struct rdmux_resume_mail {
+struct rdmux_reconnect_mail {
     struct rdmux_mail mail;
     struct rdmux_fabric *fabric;
     uint64_t ep_id;
@@ -97,28 +97,29 @@ bool rdmux_failover_align(struct rdmux_ep *ep, const struct rdmux_message *stand
 void rdmux_failover_resumed(struct rdmux_ep *ep, const struct rdmux_message *standing);
 
 /* control_reconnect.c */
-enum rdmux_status rdmux_resume_create(struct rdmux_ep *ep);
-void rdmux_resume_leave(struct rdmux_ep *ep);
+enum rdmux_status rdmux_reconnect_create(struct rdmux_ep *ep);
+void rdmux_reconnect_leave(struct rdmux_ep *ep);
 /* The channel is lost for the reason in `text`: starts a control-channel reconnect. False: no
  * reconnect is possible. */
-bool rdmux_resume_begin(struct rdmux_ep *ep, const char *text);
+bool rdmux_reconnect_begin(struct rdmux_ep *ep, const char *text);
 /* The address in use does not answer: the next dial goes to another address first, if there is
  * one. */
-void rdmux_resume_elsewhere(struct rdmux_ep *ep);
+void rdmux_reconnect_elsewhere(struct rdmux_ep *ep);
 /* This side has sent MOVE and waits for the MOVE of the peer. */
-void rdmux_resume_await_move(struct rdmux_ep *ep);
-/* rdmux_resume_ready() handles an event on a control descriptor, rdmux_resume_step() the time. */
-void rdmux_resume_ready(struct rdmux_ep *ep);
-void rdmux_resume_step(struct rdmux_ep *ep);
-uint64_t rdmux_resume_deadline(const struct rdmux_ep *ep);
+void rdmux_reconnect_await_move(struct rdmux_ep *ep);
+/* rdmux_reconnect_ready() handles an event on a control descriptor, rdmux_reconnect_step() the
+ * time. */
+void rdmux_reconnect_ready(struct rdmux_ep *ep);
+void rdmux_reconnect_step(struct rdmux_ep *ep);
+uint64_t rdmux_reconnect_deadline(const struct rdmux_ep *ep);
 /* Note a REVOKE that was sent or could not be sent, and the REVOKED that answers it. */
-void rdmux_resume_note_revocation(struct rdmux_ep *ep, uint64_t region, uint32_t number);
-void rdmux_resume_revocation_answered(struct rdmux_ep *ep, uint64_t region, uint32_t number);
-/* Any thread. rdmux_resume_is_asked() returns whether a HELLO asks to reconnect a control channel.
- * rdmux_resume_find() mails the endpoint; false if there is none. */
-bool rdmux_resume_is_asked(const uint8_t hello[RDMUX_HELLO_SIZE]);
-bool rdmux_resume_find(struct rdmux_fabric *fabric, struct rdmux_resume_mail *mail);
-void rdmux_resume_deliver(struct rdmux_cq *cq, struct rdmux_mail *base);
+void rdmux_reconnect_note_revocation(struct rdmux_ep *ep, uint64_t region, uint32_t number);
+void rdmux_reconnect_revocation_answered(struct rdmux_ep *ep, uint64_t region, uint32_t number);
+/* Any thread. rdmux_reconnect_is_asked() returns whether a HELLO asks to reconnect a control
+ * channel. rdmux_reconnect_find() mails the endpoint; false if there is none. */
+bool rdmux_reconnect_is_asked(const uint8_t hello[RDMUX_HELLO_SIZE]);
+bool rdmux_reconnect_find(struct rdmux_fabric *fabric, struct rdmux_reconnect_mail *mail);
+void rdmux_reconnect_deliver(struct rdmux_cq *cq, struct rdmux_mail *base);
 
 /* replay.c. Counts receives and confirms all requests that can be confirmed. */
 void rdmux_replay_confirm(struct rdmux_ep *ep);

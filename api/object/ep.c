@@ -49,7 +49,8 @@ enum {
     END_DEADLINE_MS = 10000, /* for copies in progress where liveness is RDMUX_NEVER */
 };
 
-/* ------------------------------------------------------------------------------------------------- attributes */
+/* -------------------------------------------------------------------------------------------------
+ * attributes */
 
 static enum rdmux_status bad_attr(const char *field, const char *why)
 {
@@ -163,7 +164,8 @@ enum rdmux_status rdmux_ep_attr_check(const struct rdmux_ep_attr *from, struct r
     return RDMUX_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------- life */
+/* -------------------------------------------------------------------------------------------------
+ * life */
 
 enum rdmux_status rdmux_ep_create(struct rdmux_fabric *fabric, struct rdmux_cq *cq,
                                   const struct rdmux_ep_attr *attr, struct rdmux_ep **out)
@@ -185,7 +187,7 @@ enum rdmux_status rdmux_ep_create(struct rdmux_fabric *fabric, struct rdmux_cq *
     }
     ep->reserved = entries;
     ep->cq = cq;
-    ep->lane = cq->no_lane;
+    ep->fast = cq->no_fast_path;
     ep->fabric = fabric;
     ep->phase = RDMUX_PHASE_SETUP;
     ep->id = atomic_fetch_add(&fabric->next_id, 1);
@@ -248,8 +250,8 @@ void rdmux_ep_attach(struct rdmux_ep *ep, struct rdmux_provider_ep *path)
     ep->ops = path->ops;
     ep->domain = path->cq->domain;
     ep->phase = RDMUX_PHASE_READY;
-    ep->has_lane = ep->plain == NULL && rdmux_lane_is_possible(ep);
-    if (ep->plain != NULL && ep->srq == NULL) {
+    ep->has_fast_path = ep->rdmacm == NULL && rdmux_fast_path_is_possible(ep);
+    if (ep->rdmacm != NULL && ep->srq == NULL) {
         rdmux_ep_offer_waiting_receives(ep); /* earlier ones were offered before it was connected */
     } else {
         rdmux_ep_offer_all_receives(ep);
@@ -331,7 +333,7 @@ static void end_remotes(struct rdmux_ep *ep)
             remote->state = RDMUX_REMOTE_DEAD;
             remote->status = ep->status == RDMUX_OK ? RDMUX_PEER_GONE : ep->status;
         }
-        rdmux_lane_aim(remote);
+        rdmux_fast_path_aim(remote);
     }
 }
 
@@ -584,7 +586,7 @@ void rdmux_ep_dismantle(struct rdmux_ep *ep)
     }
     ep->fabric->life->leave_set_up(ep);
     ep->phase = RDMUX_PHASE_CLOSED;
-    rdmux_lane_forget(ep);
+    rdmux_fast_path_forget(ep);
     if (ep->path != NULL) {
         struct rdmux_provider_counts counts;
         (void)ep->ops->ep_quiesce(ep->path, &counts);
@@ -658,7 +660,8 @@ enum rdmux_status rdmux_ep_close(struct rdmux_ep *ep)
     return RDMUX_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------- information */
+/* -------------------------------------------------------------------------------------------------
+ * information */
 
 static enum rdmux_status enter_open(struct rdmux_ep *ep, const char *call)
 {
@@ -761,9 +764,9 @@ enum rdmux_status rdmux_ep_explanation(struct rdmux_ep *ep, struct rdmux_explana
                         : RDMUX_OK;
 }
 
-enum rdmux_status rdmux_ep_check_plain(const struct rdmux_ep *ep, const char *call)
+enum rdmux_status rdmux_ep_check_rdmacm(const struct rdmux_ep *ep, const char *call)
 {
-    if (ep->phase == RDMUX_PHASE_READY && ep->plain != NULL) {
+    if (ep->phase == RDMUX_PHASE_READY && ep->rdmacm != NULL) {
         return RDMUX_OK;
     }
     return rdmux_fail(RDMUX_INVALID, "%s: %s", call,

@@ -36,7 +36,7 @@ void rdmux_ep_dismantle(struct rdmux_ep *ep);
 void rdmux_ep_free(struct rdmux_ep *ep);
 /* Owner: checks that raw keys may be used on this endpoint. RDMUX_INVALID: it is no rdma://
  * endpoint, or is not connected. */
-enum rdmux_status rdmux_ep_check_plain(const struct rdmux_ep *ep, const char *call);
+enum rdmux_status rdmux_ep_check_rdmacm(const struct rdmux_ep *ep, const char *call);
 /* Owner: set-up failed. Ends requests, imports and the control channel. */
 void rdmux_ep_end_unconnected(struct rdmux_ep *ep);
 

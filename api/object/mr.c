@@ -802,7 +802,7 @@ enum rdmux_status rdmux_mr_raw(struct rdmux_mr *mr, struct rdmux_ep *ep, uint64_
         return rdmux_fail(RDMUX_INVALID,
                           "rdmux_mr_raw: the region belongs to the process before fork");
     }
-    enum rdmux_status status = rdmux_ep_check_plain(ep, "rdmux_mr_raw");
+    enum rdmux_status status = rdmux_ep_check_rdmacm(ep, "rdmux_mr_raw");
     if (status == RDMUX_OK && mr->fabric != ep->fabric) {
         status = rdmux_fail(RDMUX_INVALID, "rdmux_mr_raw: mr belongs to another fabric");
     } else if (status == RDMUX_OK && (mr->access & ACCESS_REMOTE) == 0) {

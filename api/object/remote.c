@@ -25,7 +25,7 @@ void rdmux_remote_detach(struct rdmux_remote *remote)
     }
     if (remote->path != NULL) {
         remote->path = NULL;
-        rdmux_lane_aim(remote);
+        rdmux_fast_path_aim(remote);
     }
 }
 
@@ -74,7 +74,7 @@ static void settle(struct rdmux_remote *remote, enum rdmux_status status)
 {
     remote->state = status == RDMUX_OK ? RDMUX_REMOTE_READY : RDMUX_REMOTE_DEAD;
     remote->status = (uint32_t)status;
-    rdmux_lane_aim(remote);
+    rdmux_fast_path_aim(remote);
     if (remote->announce) {
         remote->announce = false;
         rdmux_list_append(&remote->ep->ready_remotes, &remote->ready_link);
@@ -237,7 +237,7 @@ enum rdmux_status rdmux_remote_import(struct rdmux_ep *ep, const struct rdmux_to
     }
     enum rdmux_status status = RDMUX_OK;
     struct rdmux_remote *remote = NULL;
-    if (ep->is_plain) {
+    if (ep->is_rdmacm) {
         status = rdmux_fail(RDMUX_UNSUPPORTED,
                             "rdmux_remote_import: the peer is not rdmux and knows no tokens; use "
                             "rdmux_remote_import_raw()");
@@ -265,7 +265,7 @@ enum rdmux_status rdmux_remote_import(struct rdmux_ep *ep, const struct rdmux_to
         remote->status = RDMUX_IN_PROGRESS;
         remote->id = ++ep->next_import;
         remote->announce = timeout_ms == 0;
-        rdmux_lane_aim(remote);
+        rdmux_fast_path_aim(remote);
         rdmux_list_init(&remote->ready_link);
         rdmux_list_append(&ep->remotes, &remote->link);
         if (ep->phase == RDMUX_PHASE_READY && !rdmux_failover_is_moving(ep)) {
@@ -305,7 +305,7 @@ static enum rdmux_status open_raw(struct rdmux_remote *remote, uint64_t addr, ui
 static enum rdmux_status import_raw(struct rdmux_ep *ep, uint64_t addr, uint32_t key, size_t length,
                                     struct rdmux_remote **out)
 {
-    enum rdmux_status status = rdmux_ep_check_plain(ep, "rdmux_remote_import_raw");
+    enum rdmux_status status = rdmux_ep_check_rdmacm(ep, "rdmux_remote_import_raw");
     if (status != RDMUX_OK) {
         return status;
     }
@@ -318,7 +318,7 @@ static enum rdmux_status import_raw(struct rdmux_ep *ep, uint64_t addr, uint32_t
     remote->id = ++ep->next_import;
     rdmux_list_init(&remote->ready_link);
     rdmux_list_append(&ep->remotes, &remote->link);
-    rdmux_lane_aim(remote);
+    rdmux_fast_path_aim(remote);
     status = open_raw(remote, addr, key);
     if (status != RDMUX_OK) {
         drop(remote);
@@ -403,7 +403,7 @@ void rdmux_remote_revoked(struct rdmux_ep *ep, uint64_t region, uint32_t number)
         } else if (remote->state == RDMUX_REMOTE_READY && remote->region == region &&
                    !remote->revoking) {
             remote->revoking = true;
-            rdmux_lane_aim(remote);
+            rdmux_fast_path_aim(remote);
             remote->revoke_number = number;
             remote->drain_until = ep->send.head;
             found = true;

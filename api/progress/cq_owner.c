@@ -47,10 +47,10 @@ bool rdmux_cq_enter_slow(struct rdmux_cq *cq)
             return true;
         }
         /* Step back and wait for the end of the slice, which is bounded. */
-        atomic_store_explicit(rdmux_cq_inside(cq), RDMUX_LANE_AWAY, memory_order_release);
+        atomic_store_explicit(rdmux_cq_inside(cq), RDMUX_FAST_PATH_AWAY, memory_order_release);
         pthread_mutex_lock(&cq->claim_lock);
         pthread_mutex_unlock(&cq->claim_lock);
-        atomic_exchange_explicit(rdmux_cq_inside(cq), RDMUX_LANE_INSIDE, memory_order_seq_cst);
+        atomic_exchange_explicit(rdmux_cq_inside(cq), RDMUX_FAST_PATH_INSIDE, memory_order_seq_cst);
     }
 }
 
@@ -61,7 +61,7 @@ bool rdmux_cq_claim(struct rdmux_cq *cq)
     if (!RDMUX_TSAN && !cq->fence) {
         rdmux_membarrier();
     }
-    if (atomic_load_explicit(rdmux_cq_inside(cq), memory_order_seq_cst) == RDMUX_LANE_INSIDE) {
+    if (atomic_load_explicit(rdmux_cq_inside(cq), memory_order_seq_cst) == RDMUX_FAST_PATH_INSIDE) {
         rdmux_cq_release_claim(cq);
         return false;
     }

@@ -167,7 +167,7 @@ void rdmux_ep_path_fault(struct rdmux_ep *ep)
             return;
         }
     }
-    if (ep->plain != NULL && ep->shutdown_sent && ep->fault == RDMUX_PEER_GONE) {
+    if (ep->rdmacm != NULL && ep->shutdown_sent && ep->fault == RDMUX_PEER_GONE) {
         rdmux_ep_fail(ep, RDMUX_OK, "shut down");
         return;
     }
@@ -370,9 +370,9 @@ void rdmux_ep_control_step(struct rdmux_ep *ep)
         }
         more = more || (ep->channel != NULL && rdmux_channel_is_sending(ep->channel));
     }
-    if (ep->phase == RDMUX_PHASE_READY && ep->plain != NULL) {
+    if (ep->phase == RDMUX_PHASE_READY && ep->rdmacm != NULL) {
         more = more ||
-               (ep->shutdown_asked && !ep->shutdown_sent && ep->fabric->life->plain_shutdown(ep));
+               (ep->shutdown_asked && !ep->shutdown_sent && ep->fabric->life->rdmacm_shutdown(ep));
     } else if (ep->phase == RDMUX_PHASE_READY && ep->shutdown_asked && !ep->shutdown_sent) {
         if (!ep->flush_posted && ep->fault == RDMUX_OK && rdmux_ep_done_before(ep, ep->send.head) &&
             ep->send.next == ep->send.head) {

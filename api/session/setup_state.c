@@ -12,36 +12,37 @@
 
 #include <string.h>
 
-void rdmux_trial_close(struct rdmux_ep *ep)
+void rdmux_path_attempt_close(struct rdmux_ep *ep)
 {
-    struct rdmux_trial *trial = &ep->setup->trial;
-    if (trial->path == NULL) {
-        memset(trial, 0, sizeof(*trial)); /* a device that is still being opened comes too late */
+    struct rdmux_path_attempt *attempt = &ep->setup->attempt;
+    if (attempt->path == NULL) {
+        memset(attempt, 0,
+               sizeof(*attempt)); /* a device that is still being opened comes too late */
         return;
     }
-    const struct rdmux_provider_ops *ops = trial->path->ops;
+    const struct rdmux_provider_ops *ops = attempt->path->ops;
     struct rdmux_provider_counts counts;
-    (void)ops->ep_quiesce(trial->path, &counts);
-    if (trial->remote != NULL) {
-        ops->remote_close(trial->remote);
-        rdmux_release(ep->fabric, trial->remote);
+    (void)ops->ep_quiesce(attempt->path, &counts);
+    if (attempt->remote != NULL) {
+        ops->remote_close(attempt->remote);
+        rdmux_release(ep->fabric, attempt->remote);
     }
     if (ep->channel != NULL) {
         rdmux_channel_detach(ep->channel);
     }
-    ops->ep_close(trial->path);
+    ops->ep_close(attempt->path);
     if (ep->srq != NULL) {
         rdmux_srq_use(ep->srq, ep->path_attr.srq, -1);
     }
-    rdmux_cq_domain_leave(trial->path->cq);
-    if (ep->path == trial->path) { /* of an rdma:// endpoint, see rdmacm_endpoint.c */
+    rdmux_cq_domain_leave(attempt->path->cq);
+    if (ep->path == attempt->path) { /* of an rdma:// endpoint, see rdmacm_endpoint.c */
         rdmux_bounce_close(ep);
         rdmux_segments_close(ep);
         ep->path = NULL;
     }
-    rdmux_release(ep->fabric, trial->path);
-    rdmux_release(ep->fabric, trial->measuring);
-    memset(trial, 0, sizeof(*trial));
+    rdmux_release(ep->fabric, attempt->path);
+    rdmux_release(ep->fabric, attempt->measuring);
+    memset(attempt, 0, sizeof(*attempt));
     ep->fault = RDMUX_OK; /* the fault belonged to the attempt */
     ep->is_unexplained = false;
 }

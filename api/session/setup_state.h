@@ -25,9 +25,9 @@ struct rdmux_measuring;          /* measure.c */
 enum { RDMUX_PROOF_PARTS = 32 }; /* writes of a proof at a time, if the path's writes are short */
 
 /* A path attempt. */
-struct rdmux_trial {
+struct rdmux_path_attempt {
     struct rdmux_provider_ep *path;
-    uint32_t attempt;
+    uint32_t number;
     uint16_t ours; /* indices into the offers' paths */
     uint16_t theirs;
     bool opening;       /* the worker opens the device */
@@ -63,18 +63,18 @@ struct rdmux_setup {
     bool adopted;
     int adopted_flags; /* flags of the adopted socket before adoption */
     int adopted_nodelay;
-    struct rdmux_trial trial;
+    struct rdmux_path_attempt attempt;
     struct rdmux_mr *proof; /* first half: written by the peer; second half: what we write */
     char target[RDMUX_ADDRESS_MAX]; /* the target that the program gave */
     char host[RDMUX_HOST_MAX];      /* host part of the target; "" if none */
 
     bool program_polled;                /* the program has polled since it got the endpoint */
-    struct rdmux_plain_call *call;      /* until the path takes it over */
+    struct rdmux_rdmacm_call *call;     /* until the path takes it over */
     const struct rdmux_offer_path *way; /* in offer */
 };
 
 /* Closes the path attempt, if any. */
-void rdmux_trial_close(struct rdmux_ep *ep);
+void rdmux_path_attempt_close(struct rdmux_ep *ep);
 /* Wipes and frees the memory that held the connection's secret. */
 void rdmux_setup_release_secrets(struct rdmux_fabric *fabric, struct rdmux_setup *setup);
 

@@ -249,7 +249,7 @@ enum rdmux_status rdmux_setup_check_failover(const char *call, const struct rdmu
 
 enum rdmux_status rdmux_setup_make_endpoint(struct rdmux_fabric *fabric, struct rdmux_cq *cq,
                                             const struct rdmux_ep_attr *attr, const char *paths,
-                                            bool plain, int timeout_ms, struct rdmux_ep **out)
+                                            bool rdmacm, int timeout_ms, struct rdmux_ep **out)
 {
     struct rdmux_ep *ep;
     struct rdmux_ep_attr offered = *attr;
@@ -257,7 +257,7 @@ enum rdmux_status rdmux_setup_make_endpoint(struct rdmux_fabric *fabric, struct 
     if (status != RDMUX_OK) {
         return status;
     }
-    if (plain) {
+    if (rdmacm) {
         offered.local = NULL; /* the route determines the device */
     }
     status = rdmux_ep_setup_create(ep, &offered, paths, timeout_ms);
@@ -265,8 +265,8 @@ enum rdmux_status rdmux_setup_make_endpoint(struct rdmux_fabric *fabric, struct 
         rdmux_ep_dismantle(ep);
         return status;
     }
-    if (plain) {
-        rdmux_plain_begin(ep, attr);
+    if (rdmacm) {
+        rdmux_rdmacm_begin(ep, attr);
     }
     *out = ep;
     return RDMUX_OK;
@@ -284,7 +284,7 @@ enum rdmux_status rdmux_connect(struct rdmux_fabric *fabric, struct rdmux_cq *cq
     if (status == RDMUX_OK) {
         status = rdmux_setup_check_failover(
             "rdmux_connect", &all,
-            address != NULL && rdmux_plain_address(address) != NULL
+            address != NULL && rdmux_rdmacm_address(address) != NULL
                 ? "an address of rdma://, which has no control channel"
                 : NULL);
     }
@@ -296,8 +296,8 @@ enum rdmux_status rdmux_connect(struct rdmux_fabric *fabric, struct rdmux_cq *cq
                           "rdmux_connect: the process forked; the cq belongs to the parent");
     }
     struct rdmux_ep *ep;
-    status = rdmux_setup_make_endpoint(fabric, cq, &all, NULL, rdmux_plain_address(address) != NULL,
-                                       timeout_ms, &ep);
+    status = rdmux_setup_make_endpoint(fabric, cq, &all, NULL,
+                                       rdmux_rdmacm_address(address) != NULL, timeout_ms, &ep);
     if (status == RDMUX_OK) {
         status = rdmux_ep_start_connect(ep, address);
         if (status != RDMUX_OK) {

@@ -62,8 +62,8 @@ static void dialled(struct rdmux_ep *ep)
 static void dial_next(struct rdmux_ep *ep, int last_error)
 {
     struct rdmux_setup *setup = ep->setup;
-    if (ep->is_plain) {
-        rdmux_plain_dial(ep);
+    if (ep->is_rdmacm) {
+        rdmux_rdmacm_dial(ep);
         return;
     }
     for (; setup->address != NULL; setup->address = setup->address->ai_next) {
@@ -186,8 +186,8 @@ enum rdmux_status rdmux_ep_start_connect(struct rdmux_ep *ep, const char *addres
 {
     struct rdmux_setup *setup = ep->setup;
     struct rdmux_address_text text;
-    const char *plain = rdmux_plain_address(address);
-    enum rdmux_status status = rdmux_address_split(plain != NULL ? plain : address, &text);
+    const char *rdmacm = rdmux_rdmacm_address(address);
+    enum rdmux_status status = rdmux_address_split(rdmacm != NULL ? rdmacm : address, &text);
     if (status != RDMUX_OK) {
         return status;
     }
@@ -195,8 +195,8 @@ enum rdmux_status rdmux_ep_start_connect(struct rdmux_ep *ep, const char *addres
         return rdmux_fail(RDMUX_INVALID, "address \"%s\": a host is missing; write HOST:PORT",
                           address);
     }
-    if (plain != NULL && ep->fabric->auth != NULL) {
-        return rdmux_plain_refuse_auth("rdmux_connect");
+    if (rdmacm != NULL && ep->fabric->auth != NULL) {
+        return rdmux_rdmacm_refuse_auth("rdmux_connect");
     }
     ep->role = RDMUX_ROLE_CONNECT;
     snprintf(setup->host, sizeof(setup->host), "%s", text.host);

@@ -451,8 +451,8 @@ enum rdmux_status rdmux_explain(struct rdmux_fabric *fabric, const char *address
                               ? "timeout_ms is 0; there would be nothing to return the outcome with"
                               : "timeout_ms is below -1");
     }
-    if (rdmux_plain_address(address) != NULL) {
-        return rdmux_plain_refuse("rdmux_explain", address);
+    if (rdmux_rdmacm_address(address) != NULL) {
+        return rdmux_rdmacm_refuse("rdmux_explain", address);
     }
     struct rdmux_ep_attr all;
     struct rdmux_ep_attr given = RDMUX_EP_ATTR_INIT;

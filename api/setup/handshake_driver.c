@@ -76,9 +76,9 @@ void rdmux_ep_setup_destroy(struct rdmux_ep *ep)
     if (setup == NULL) {
         return;
     }
-    rdmux_trial_close(ep);
+    rdmux_path_attempt_close(ep);
     rdmux_dial_close(ep);
-    rdmux_plain_abandon(ep);
+    rdmux_rdmacm_abandon(ep);
     if (setup->addresses != NULL) {
         freeaddrinfo(setup->addresses);
     }
@@ -122,7 +122,7 @@ void rdmux_setup_fail(struct rdmux_ep *ep, enum rdmux_status status, const char 
     rdmux_log(ep->fabric, RDMUX_LOG_WARN, "endpoint %llu: not connected to %s: %s: %s",
               (unsigned long long)ep->id, setup->target, rdmux_status_name(status), ep->info.text);
     bool dropped = ep->acceptor != NULL;
-    rdmux_trial_close(ep);
+    rdmux_path_attempt_close(ep);
     if (setup->adopted && give_back && status == RDMUX_NO_PATH && ep->channel != NULL) {
         give_back_socket(ep);
     }
@@ -140,7 +140,7 @@ static void fill_path_info(struct rdmux_ep *ep)
 {
     struct rdmux_setup *setup = ep->setup;
     struct rdmux_ep_info *info = &ep->info;
-    const struct rdmux_offer_path *path = &setup->offer->paths[setup->trial.ours];
+    const struct rdmux_offer_path *path = &setup->offer->paths[setup->attempt.ours];
     memcpy(info->provider, path->provider, sizeof(info->provider));
     memcpy(info->device, path->path.device, sizeof(info->device));
     info->security = path->path.security;
@@ -165,7 +165,7 @@ static void fill_info(struct rdmux_ep *ep)
     const struct rdmux_handshake_granted *granted = rdmux_handshake_granted(setup->handshake);
     const struct rdmux_offer *peer = rdmux_handshake_peer_offer(setup->handshake);
     const struct rdmux_hello *hello = rdmux_handshake_peer_hello(setup->handshake);
-    const struct rdmux_offer_path *path = &setup->offer->paths[setup->trial.ours];
+    const struct rdmux_offer_path *path = &setup->offer->paths[setup->attempt.ours];
     fill_path_info(ep);
     info->max_send = granted->max_send;
     info->max_recv = granted->max_recv;
@@ -185,7 +185,7 @@ static void fill_info(struct rdmux_ep *ep)
              rdmux_channel_identity(ep->channel));
     ep->max_send = granted->max_send;
     ep->max_recv = granted->max_recv;
-    bool needs_keys = (ep->setup->trial.path->ops->flags & RDMUX_PROVIDER_LOCAL_KEYS) != 0;
+    bool needs_keys = (ep->setup->attempt.path->ops->flags & RDMUX_PROVIDER_LOCAL_KEYS) != 0;
     /* With failover the core keeps a copy of the bytes, and no path gets them inline. */
     if (!needs_keys && info->failover == 0 && path->path.max_inline != 0 &&
         ep->max_inline > path->path.max_inline && path->path.max_inline >= RDMUX_INLINE_MIN) {
@@ -198,7 +198,7 @@ static void fill_info(struct rdmux_ep *ep)
 static enum rdmux_status prepare_path(struct rdmux_ep *ep)
 {
     struct rdmux_setup *setup = ep->setup;
-    struct rdmux_provider_ep *path = setup->trial.path;
+    struct rdmux_provider_ep *path = setup->attempt.path;
     const struct rdmux_bounce_rule rule = {
         .max_inline = path->max_inline != 0 ? path->max_inline : ep->path_info.max_inline,
         .max_sge = ep->path_info.max_sge,
@@ -216,10 +216,10 @@ static enum rdmux_status prepare_path(struct rdmux_ep *ep)
         rdmux_bounce_close(ep);
         return status;
     }
-    if (setup->trial.remote != NULL) {
-        path->ops->remote_close(setup->trial.remote);
-        rdmux_release(ep->fabric, setup->trial.remote);
-        setup->trial.remote = NULL;
+    if (setup->attempt.remote != NULL) {
+        path->ops->remote_close(setup->attempt.remote);
+        rdmux_release(ep->fabric, setup->attempt.remote);
+        setup->attempt.remote = NULL;
     }
     return RDMUX_OK;
 }
@@ -249,7 +249,7 @@ static void succeed(struct rdmux_ep *ep)
 /* Takes over the next path of an endpoint with failover. */
 static void take_next_path(struct rdmux_ep *ep)
 {
-    struct rdmux_provider_ep *path = ep->setup->trial.path;
+    struct rdmux_provider_ep *path = ep->setup->attempt.path;
     memcpy(ep->info.previous_provider, ep->info.provider, sizeof(ep->info.provider));
     memcpy(ep->info.previous_device, ep->info.device, sizeof(ep->info.device));
     rdmux_release(ep->fabric, ep->candidates);
@@ -262,15 +262,15 @@ static void take_next_path(struct rdmux_ep *ep)
         return;
     }
     fill_path_info(ep);
-    memset(&ep->setup->trial, 0, sizeof(ep->setup->trial)); /* the path is the endpoint's now */
+    memset(&ep->setup->attempt, 0, sizeof(ep->setup->attempt)); /* the path is the endpoint's now */
     rdmux_failover_arrived(ep, path);
 }
 
 void rdmux_setup_succeed(struct rdmux_ep *ep)
 {
     struct rdmux_setup *setup = ep->setup;
-    struct rdmux_provider_ep *path = setup->trial.path;
-    memset(&setup->trial, 0, sizeof(setup->trial)); /* the path is the endpoint's now */
+    struct rdmux_provider_ep *path = setup->attempt.path;
+    memset(&setup->attempt, 0, sizeof(setup->attempt)); /* the path is the endpoint's now */
     rdmux_log(ep->fabric, RDMUX_LOG_INFO, "endpoint %llu: %s %s to %s", (unsigned long long)ep->id,
               ep->info.provider, ep->info.device, ep->info.peer_address);
     struct rdmux_acceptor *acceptor = ep->acceptor;
@@ -357,7 +357,7 @@ enum rdmux_status rdmux_setup_talk(struct rdmux_ep *ep, int socket, struct rdmux
 uint64_t rdmux_setup_silent_since(const struct rdmux_ep *ep)
 {
     const struct rdmux_setup *setup = ep->setup;
-    bool waits = setup != NULL && setup->stage == SETUP_TALKING && !setup->trial.opening;
+    bool waits = setup != NULL && setup->stage == SETUP_TALKING && !setup->attempt.opening;
     return waits ? setup->active_ns : UINT64_MAX;
 }
 
@@ -428,22 +428,22 @@ void rdmux_setup_run(struct rdmux_ep *ep)
             send_action(ep, &action);
             break;
         case RDMUX_ACTION_OPEN:
-            rdmux_trial_open(ep, &action);
+            rdmux_path_attempt_open(ep, &action);
             break;
         case RDMUX_ACTION_CONNECT:
-            rdmux_trial_connect(ep, &action);
+            rdmux_path_attempt_connect(ep, &action);
             break;
         case RDMUX_ACTION_WRITE_PROOF:
-            rdmux_trial_write_proof(ep, &action);
+            rdmux_path_attempt_write_proof(ep, &action);
             break;
         case RDMUX_ACTION_CHECK_PROOF:
-            rdmux_trial_check_proof(ep, &action);
+            rdmux_path_attempt_check_proof(ep, &action);
             break;
         case RDMUX_ACTION_MEASURE:
             rdmux_measure_start(ep, &action);
             break;
         case RDMUX_ACTION_CLOSE_PATH:
-            rdmux_trial_close(ep);
+            rdmux_path_attempt_close(ep);
             break;
         case RDMUX_ACTION_CHOOSE:
             rdmux_failover_choose(ep);
@@ -454,7 +454,7 @@ void rdmux_setup_run(struct rdmux_ep *ep)
                 return;
             }
             /* A peer that only explains, on an adopted socket; a listener answers it by itself. */
-            if (ep->setup->trial.path == NULL) {
+            if (ep->setup->attempt.path == NULL) {
                 rdmux_setup_fail(ep, RDMUX_PEER_GONE,
                                  "the peer wanted to know which path there would be, and no more",
                                  false);
@@ -479,17 +479,17 @@ void rdmux_setup_run(struct rdmux_ep *ep)
 void rdmux_ep_setup_step(struct rdmux_ep *ep)
 {
     struct rdmux_setup *setup = ep->setup;
-    if (setup != NULL && ep->is_plain) {
-        rdmux_plain_step(ep);
+    if (setup != NULL && ep->is_rdmacm) {
+        rdmux_rdmacm_step(ep);
         return;
     }
     if (setup == NULL || setup->handshake == NULL) {
         return;
     }
-    struct rdmux_trial *trial = &setup->trial;
-    if (trial->path != NULL) {
-        trial->path->ready = 0;
-        trial->path->resume = 0;
+    struct rdmux_path_attempt *attempt = &setup->attempt;
+    if (attempt->path != NULL) {
+        attempt->path->ready = 0;
+        attempt->path->resume = 0;
     }
     while (ep->inbox != NULL && ep->setup != NULL) {
         struct rdmux_inbox *entry = ep->inbox;
@@ -502,11 +502,11 @@ void rdmux_ep_setup_step(struct rdmux_ep *ep)
     if (ep->setup == NULL) {
         return;
     }
-    if (trial->path == NULL) {
+    if (attempt->path == NULL) {
         rdmux_setup_run(ep);
         return;
     }
-    rdmux_trial_step(ep);
+    rdmux_path_attempt_step(ep);
     if (ep->channel != NULL && rdmux_channel_is_attached(ep->channel)) {
         (void)rdmux_channel_flush(ep->channel); /* a lost channel shows as the path's fault */
     }
@@ -538,7 +538,7 @@ void rdmux_provider_control_received(struct rdmux_provider_ep *path, const void 
 enum rdmux_status rdmux_ep_start_accept(struct rdmux_ep *ep, struct rdmux_arrival *arrival)
 {
     if (arrival->call != NULL) {
-        rdmux_plain_accept(ep, arrival->call);
+        rdmux_rdmacm_accept(ep, arrival->call);
         return RDMUX_OK;
     }
     ep->role = RDMUX_ROLE_ACCEPT;
@@ -639,7 +639,7 @@ static void channel_ended(struct rdmux_ep *ep, enum rdmux_status status)
     }
     char text[RDMUX_TEXT_MAX];
     snprintf(text, sizeof(text), "%s", rdmux_last_error());
-    if (ep->failover != NULL && status == RDMUX_PEER_GONE && rdmux_resume_begin(ep, text)) {
+    if (ep->failover != NULL && status == RDMUX_PEER_GONE && rdmux_reconnect_begin(ep, text)) {
         return;
     }
     rdmux_ep_drain_path(ep);
@@ -664,7 +664,7 @@ void rdmux_ep_control_ready(struct rdmux_ep *ep)
         return;
     }
     if (ep->failover != NULL && ep->phase == RDMUX_PHASE_READY) {
-        rdmux_resume_ready(ep);
+        rdmux_reconnect_ready(ep);
     }
     if (ep->channel != NULL) {
         rdmux_channel_begin_turn(ep->channel);

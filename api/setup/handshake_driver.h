@@ -23,7 +23,7 @@ void rdmux_ep_deliver_join(struct rdmux_cq *cq, struct rdmux_mail *mail);
 struct rdmux_arrival {
     uint64_t id;
     /* of an rdma:// listener; socket is -1 then, and there are no bytes and no address */
-    struct rdmux_plain_call *call;
+    struct rdmux_rdmacm_call *call;
     int socket;
     struct rdmux_tls *tls; /* NULL: the fabric does not authenticate */
     uint8_t *received;     /* HELLO and OFFER, raw; released with rdmux_release() */

@@ -136,8 +136,8 @@ static void remember(struct rdmux_ep *ep, const struct rdmux_measured *measured)
     struct rdmux_fabric *fabric = ep->fabric;
     const struct rdmux_setup *setup = ep->setup;
     char key[FIGURES_KEY_MAX];
-    if (!key_of(ep, &setup->offer->paths[setup->trial.ours],
-                &rdmux_handshake_peer_offer(setup->handshake)->paths[setup->trial.theirs], key)) {
+    if (!key_of(ep, &setup->offer->paths[setup->attempt.ours],
+                &rdmux_handshake_peer_offer(setup->handshake)->paths[setup->attempt.theirs], key)) {
         return;
     }
     struct rdmux_figures *fresh = rdmux_allocate(fabric, sizeof(*fresh));
@@ -162,10 +162,10 @@ static void remember(struct rdmux_ep *ep, const struct rdmux_measured *measured)
 static void fail(struct rdmux_ep *ep, enum rdmux_status status)
 {
     struct rdmux_setup *setup = ep->setup;
-    if (setup->trial.measuring != NULL) {
-        setup->trial.measuring->is_over = true; /* the path may still hold its requests */
+    if (setup->attempt.measuring != NULL) {
+        setup->attempt.measuring->is_over = true; /* the path may still hold its requests */
     }
-    rdmux_handshake_result(setup->handshake, RDMUX_ACTION_MEASURE, setup->trial.attempt, status,
+    rdmux_handshake_result(setup->handshake, RDMUX_ACTION_MEASURE, setup->attempt.number, status,
                            RDMUX_REASON_NONE, rdmux_last_error(), NULL, 0, rdmux_setup_now(ep));
 }
 
@@ -189,8 +189,8 @@ static void size_round(struct rdmux_measuring *measuring, uint64_t max_message)
 
 static void begin_round(struct rdmux_ep *ep)
 {
-    struct rdmux_trial *trial = &ep->setup->trial;
-    struct rdmux_measuring *measuring = trial->measuring;
+    struct rdmux_path_attempt *attempt = &ep->setup->attempt;
+    struct rdmux_measuring *measuring = attempt->measuring;
     size_round(measuring, ep->path_info.max_message);
     measuring->sge.length = measuring->length;
     for (uint32_t i = 0; i < measuring->count; i++) {
@@ -201,7 +201,7 @@ static void begin_round(struct rdmux_ep *ep)
             .sge_count = 1,
             .length = measuring->length,
             .sges = &measuring->sge,
-            .remote = trial->remote,
+            .remote = attempt->remote,
         };
     }
     measuring->posted = 0;
@@ -211,15 +211,15 @@ static void begin_round(struct rdmux_ep *ep)
 /* False: the round failed, and the handshake was told. */
 static bool post_round(struct rdmux_ep *ep)
 {
-    struct rdmux_trial *trial = &ep->setup->trial;
-    struct rdmux_measuring *measuring = trial->measuring;
+    struct rdmux_path_attempt *attempt = &ep->setup->attempt;
+    struct rdmux_measuring *measuring = attempt->measuring;
     size_t posted = 0;
     if (measuring->posted == measuring->count) {
         return true;
     }
-    enum rdmux_status status = trial->path->ops->post(
-        trial->path, &measuring->requests[measuring->posted], measuring->count - measuring->posted,
-        0, &posted);
+    enum rdmux_status status = attempt->path->ops->post(
+        attempt->path, &measuring->requests[measuring->posted],
+        measuring->count - measuring->posted, 0, &posted);
     measuring->posted += posted;
     if (measuring->posted == measuring->count || status == RDMUX_AGAIN) {
         return true;
@@ -231,7 +231,7 @@ static bool post_round(struct rdmux_ep *ep)
 /* False: not done yet, or the round failed and the handshake was told. */
 static bool round_is_done(struct rdmux_ep *ep)
 {
-    struct rdmux_measuring *measuring = ep->setup->trial.measuring;
+    struct rdmux_measuring *measuring = ep->setup->attempt.measuring;
     if (measuring->posted < measuring->count) {
         return false;
     }
@@ -275,22 +275,23 @@ static uint64_t note_round(struct rdmux_measuring *measuring, uint64_t now_ns)
 static void finish(struct rdmux_ep *ep)
 {
     struct rdmux_setup *setup = ep->setup;
-    struct rdmux_measuring *measuring = setup->trial.measuring;
+    struct rdmux_measuring *measuring = setup->attempt.measuring;
     const struct rdmux_measured measured = {
         .latency_ns = measuring->trip_ns / 2 + 1,
         .bandwidth = measuring->bandwidth,
     };
     rdmux_log(ep->fabric, RDMUX_LOG_DEBUG,
               "endpoint %" PRIu64 ": path of attempt %u: %" PRIu64 " ns, %" PRIu64 " bytes/s",
-              ep->id, (unsigned)setup->trial.attempt, measured.latency_ns, measured.bandwidth);
+              ep->id, (unsigned)setup->attempt.number, measured.latency_ns, measured.bandwidth);
     remember(ep, &measured);
     measuring->is_over = true;
-    rdmux_handshake_measured(setup->handshake, setup->trial.attempt, &measured, rdmux_setup_now(ep));
+    rdmux_handshake_measured(setup->handshake, setup->attempt.number, &measured,
+                             rdmux_setup_now(ep));
 }
 
 void rdmux_measure_step(struct rdmux_ep *ep)
 {
-    struct rdmux_measuring *measuring = ep->setup->trial.measuring;
+    struct rdmux_measuring *measuring = ep->setup->attempt.measuring;
     while (measuring != NULL && !measuring->is_over && post_round(ep) && round_is_done(ep)) {
         uint64_t now_ns = rdmux_now(ep->fabric);
         uint64_t took_ns = note_round(measuring, now_ns);
@@ -303,7 +304,8 @@ void rdmux_measure_step(struct rdmux_ep *ep)
         }
         begin_round(ep);
     }
-    /* A side that was not running for a while says nothing about the path: the finished rounds count. */
+    /* A side that was not running for a while says nothing about the path: the finished rounds
+     * count. */
     if (measuring != NULL && !measuring->is_over && measuring->round != 0 &&
         rdmux_now(ep->fabric) >= measuring->end_ns) {
         finish(ep);
@@ -312,22 +314,22 @@ void rdmux_measure_step(struct rdmux_ep *ep)
 
 void rdmux_measure_start(struct rdmux_ep *ep, const struct rdmux_handshake_action *action)
 {
-    struct rdmux_trial *trial = &ep->setup->trial;
-    if (trial->path == NULL || trial->remote == NULL) {
+    struct rdmux_path_attempt *attempt = &ep->setup->attempt;
+    if (attempt->path == NULL || attempt->remote == NULL) {
         (void)rdmux_fail(RDMUX_INVALID, "a path that was not proved cannot be measured");
         fail(ep, RDMUX_INVALID);
         return;
     }
-    trial->measuring = rdmux_allocate(ep->fabric, sizeof(*trial->measuring));
-    if (trial->measuring == NULL) {
-        fail(ep, rdmux_fail(RDMUX_NO_MEMORY, "%s: out of memory", trial->path->ops->name));
+    attempt->measuring = rdmux_allocate(ep->fabric, sizeof(*attempt->measuring));
+    if (attempt->measuring == NULL) {
+        fail(ep, rdmux_fail(RDMUX_NO_MEMORY, "%s: out of memory", attempt->path->ops->name));
         return;
     }
-    trial->measuring->sge = (struct rdmux_provider_sge){
+    attempt->measuring->sge = (struct rdmux_provider_sge){
         .addr = (uint8_t *)ep->setup->proof->addr + RDMUX_PROOF_SIZE,
-        .mr = rdmux_mr_with(ep->setup->proof, trial->path->cq->domain),
+        .mr = rdmux_mr_with(ep->setup->proof, attempt->path->cq->domain),
     };
-    trial->measuring->end_ns = rdmux_now(ep->fabric) + action->budget_ns;
+    attempt->measuring->end_ns = rdmux_now(ep->fabric) + action->budget_ns;
     begin_round(ep);
     rdmux_measure_step(ep);
 }

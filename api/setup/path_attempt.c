@@ -33,7 +33,7 @@ static void report(struct rdmux_ep *ep, enum rdmux_handshake_action_kind kind,
                    enum rdmux_status status, const uint8_t *bytes, size_t size)
 {
     struct rdmux_setup *setup = ep->setup;
-    rdmux_handshake_result(setup->handshake, kind, setup->trial.attempt, status, RDMUX_REASON_NONE,
+    rdmux_handshake_result(setup->handshake, kind, setup->attempt.number, status, RDMUX_REASON_NONE,
                            status == RDMUX_OK ? "" : rdmux_last_error(), bytes, size,
                            rdmux_setup_now(ep));
 }
@@ -46,7 +46,7 @@ static uint64_t shorter(uint64_t ours, uint64_t theirs)
 
 static const struct rdmux_local_path *peer_path(const struct rdmux_setup *setup)
 {
-    return &rdmux_handshake_peer_offer(setup->handshake)->paths[setup->trial.theirs].path;
+    return &rdmux_handshake_peer_offer(setup->handshake)->paths[setup->attempt.theirs].path;
 }
 
 /* The number of elements that the path supports, up to wish. The core handles longer lists, see
@@ -115,7 +115,7 @@ static enum rdmux_status open_path(struct rdmux_ep *ep, const struct rdmux_provi
                                    uint8_t *description, size_t *size)
 {
     struct rdmux_setup *setup = ep->setup;
-    const struct rdmux_offer_path *path = &setup->offer->paths[setup->trial.ours];
+    const struct rdmux_offer_path *path = &setup->offer->paths[setup->attempt.ours];
     struct rdmux_provider_domain *domain;
     enum rdmux_status status = check_lists(ep, ops, &path->path);
     if (status != RDMUX_OK) {
@@ -138,25 +138,25 @@ static enum rdmux_status open_path(struct rdmux_ep *ep, const struct rdmux_provi
             return status;
         }
     }
-    struct rdmux_provider_ep *trial = rdmux_allocate(ep->fabric, ops->ep_size);
-    if (trial == NULL) {
+    struct rdmux_provider_ep *attempt = rdmux_allocate(ep->fabric, ops->ep_size);
+    if (attempt == NULL) {
         return rdmux_fail(RDMUX_NO_MEMORY, "%s: out of memory", path->provider);
     }
-    trial->ops = ops;
-    trial->cq = cq;
-    trial->ep = ep;
+    attempt->ops = ops;
+    attempt->cq = cq;
+    attempt->ep = ep;
     memcpy(ep->secrets->secret, rdmux_handshake_granted(setup->handshake)->secret,
            RDMUX_SECRET_SIZE);
-    ep->attempt = setup->trial.attempt;
+    ep->attempt = setup->attempt.number;
     fill_path_attr(ep, path, srq);
     rdmux_error_clear();
-    status = ops->ep_open(trial, &ep->path_attr);
+    status = ops->ep_open(attempt, &ep->path_attr);
     if (status != RDMUX_OK) {
-        rdmux_release(ep->fabric, trial);
+        rdmux_release(ep->fabric, attempt);
         return status;
     }
     rdmux_cq_domain_enter(cq);
-    setup->trial.path = trial;
+    setup->attempt.path = attempt;
     if (srq != NULL) {
         rdmux_srq_use(ep->srq, srq, 1);
     }
@@ -167,19 +167,19 @@ static enum rdmux_status open_path(struct rdmux_ep *ep, const struct rdmux_provi
         }
         rdmux_joins_add(ep->fabric, ep);
     }
-    return ops->ep_describe(trial, description, size);
+    return ops->ep_describe(attempt, description, size);
 }
 
 /* Closes what a failed OPEN left: the handshake assumes that it leaves nothing. */
 static void close_half_open(struct rdmux_ep *ep)
 {
-    struct rdmux_trial *trial = &ep->setup->trial;
-    uint32_t attempt = trial->attempt;
+    struct rdmux_path_attempt *attempt = &ep->setup->attempt;
+    uint32_t number = attempt->number;
     char text[RDMUX_ERROR_MAX];
-    if (trial->path != NULL) {
+    if (attempt->path != NULL) {
         snprintf(text, sizeof(text), "%s", rdmux_last_error());
-        rdmux_trial_close(ep);
-        trial->attempt = attempt;
+        rdmux_path_attempt_close(ep);
+        attempt->number = number;
         (void)rdmux_fail(RDMUX_IO, "%s", text);
     }
 }
@@ -224,8 +224,8 @@ static void device_opened(struct rdmux_cq *cq, struct rdmux_mail *mail)
     struct rdmux_ep *ep = rdmux_cq_endpoint(cq, job->ep_id);
     struct rdmux_setup *setup = ep == NULL ? NULL : ep->setup;
     /* Otherwise the attempt was given up meanwhile. */
-    if (setup != NULL && setup->trial.opening && setup->trial.attempt == job->attempt) {
-        setup->trial.opening = false;
+    if (setup != NULL && setup->attempt.opening && setup->attempt.number == job->attempt) {
+        setup->attempt.opening = false;
         if (job->status == RDMUX_OK) {
             device_is_open(ep, job->ops);
         } else {
@@ -262,10 +262,10 @@ static enum rdmux_status ask_for_device(struct rdmux_ep *ep, const struct rdmux_
     job->mail.deliver = device_opened;
     job->cq = ep->cq;
     job->ep_id = ep->id;
-    job->attempt = ep->setup->trial.attempt;
+    job->attempt = ep->setup->attempt.number;
     job->ops = ops;
     job->path = *path;
-    ep->setup->trial.opening = true;
+    ep->setup->attempt.opening = true;
     rdmux_cq_job_begins(ep->cq);
     rdmux_worker_run(ep->fabric, &job->job);
     return RDMUX_OK;
@@ -285,15 +285,15 @@ static enum rdmux_status check_scope(struct rdmux_ep *ep, const struct rdmux_off
                       path->provider, bound);
 }
 
-void rdmux_trial_open(struct rdmux_ep *ep, const struct rdmux_handshake_action *action)
+void rdmux_path_attempt_open(struct rdmux_ep *ep, const struct rdmux_handshake_action *action)
 {
     struct rdmux_setup *setup = ep->setup;
     const struct rdmux_offer_path *path = &setup->offer->paths[action->ours];
     const struct rdmux_provider_ops *ops = rdmux_fabric_provider(ep->fabric, path->provider);
     enum rdmux_status status;
-    setup->trial.attempt = action->attempt;
-    setup->trial.ours = action->ours;
-    setup->trial.theirs = action->theirs;
+    setup->attempt.number = action->attempt;
+    setup->attempt.ours = action->ours;
+    setup->attempt.theirs = action->theirs;
     rdmux_descriptors_make_room(ep->fabric);
     if (check_scope(ep, path) != RDMUX_OK) {
         rdmux_handshake_result(setup->handshake, RDMUX_ACTION_OPEN, action->attempt,
@@ -319,7 +319,7 @@ void rdmux_trial_open(struct rdmux_ep *ep, const struct rdmux_handshake_action *
 static enum rdmux_status describe_proof(struct rdmux_ep *ep, uint8_t *description, size_t *size)
 {
     struct rdmux_setup *setup = ep->setup;
-    struct rdmux_provider_ep *path = setup->trial.path;
+    struct rdmux_provider_ep *path = setup->attempt.path;
     enum rdmux_status status = RDMUX_OK;
     if (setup->proof == NULL) {
         rdmux_descriptors_make_room(ep->fabric);
@@ -340,8 +340,8 @@ static enum rdmux_status describe_proof(struct rdmux_ep *ep, uint8_t *descriptio
 
 static void connected(struct rdmux_ep *ep, enum rdmux_status status)
 {
-    struct rdmux_trial *trial = &ep->setup->trial;
-    trial->connecting = false;
+    struct rdmux_path_attempt *attempt = &ep->setup->attempt;
+    attempt->connecting = false;
     uint8_t description[RDMUX_DESCRIPTION_MAX];
     size_t size = sizeof(description);
     if (status == RDMUX_OK) {
@@ -353,39 +353,40 @@ static void connected(struct rdmux_ep *ep, enum rdmux_status status)
 
 static void start_connect(struct rdmux_ep *ep)
 {
-    struct rdmux_trial *trial = &ep->setup->trial;
-    assert(trial->path != NULL);
-    const struct rdmux_provider_ops *ops = trial->path->ops;
+    struct rdmux_path_attempt *attempt = &ep->setup->attempt;
+    assert(attempt->path != NULL);
+    const struct rdmux_provider_ops *ops = attempt->path->ops;
     bool shares = ep->path_attr.shared_socket >= 0 &&
                   ops->ep_control != rdmux_unsupported_ep_control;
     if (shares && rdmux_channel_is_sending(ep->channel)) {
-        trial->connect_waits = true; /* READY must be sent before the path writes to the socket */
+        attempt->connect_waits = true; /* READY must be sent before the path writes to the socket */
         return;
     }
-    trial->connect_waits = false;
+    attempt->connect_waits = false;
     if (shares) {
-        rdmux_channel_attach(ep->channel, trial->path);
+        rdmux_channel_attach(ep->channel, attempt->path);
     }
     rdmux_error_clear();
     rdmux_descriptors_make_room(ep->fabric);
-    enum rdmux_status status = ops->ep_connect(trial->path, trial->peer_data, trial->peer_data_size);
+    enum rdmux_status status = ops->ep_connect(attempt->path, attempt->peer_data,
+                                               attempt->peer_data_size);
     if (status == RDMUX_IN_PROGRESS) {
-        trial->connecting = true;
+        attempt->connecting = true;
         return;
     }
     connected(ep, status);
 }
 
-void rdmux_trial_connect(struct rdmux_ep *ep, const struct rdmux_handshake_action *action)
+void rdmux_path_attempt_connect(struct rdmux_ep *ep, const struct rdmux_handshake_action *action)
 {
-    struct rdmux_trial *trial = &ep->setup->trial;
-    if (trial->path == NULL || action->size > sizeof(trial->peer_data)) {
+    struct rdmux_path_attempt *attempt = &ep->setup->attempt;
+    if (attempt->path == NULL || action->size > sizeof(attempt->peer_data)) {
         rdmux_fail(RDMUX_PROTOCOL, "connection data of %zu bytes", action->size);
         report(ep, RDMUX_ACTION_CONNECT, RDMUX_PROTOCOL, NULL, 0);
         return;
     }
-    memcpy(trial->peer_data, action->bytes, action->size);
-    trial->peer_data_size = action->size;
+    memcpy(attempt->peer_data, action->bytes, action->size);
+    attempt->peer_data_size = action->size;
     start_connect(ep);
 }
 
@@ -393,44 +394,44 @@ void rdmux_trial_connect(struct rdmux_ep *ep, const struct rdmux_handshake_actio
  * covers all. */
 static void fill_parts(struct rdmux_ep *ep)
 {
-    struct rdmux_trial *trial = &ep->setup->trial;
+    struct rdmux_path_attempt *attempt = &ep->setup->attempt;
     const uint64_t most = ep->path_info.max_message;
-    trial->part_count = 0;
-    trial->parts_posted = 0;
-    while (trial->part_count < RDMUX_PROOF_PARTS && trial->given < RDMUX_PROOF_SIZE) {
-        const uint64_t rest = RDMUX_PROOF_SIZE - trial->given;
+    attempt->part_count = 0;
+    attempt->parts_posted = 0;
+    while (attempt->part_count < RDMUX_PROOF_PARTS && attempt->given < RDMUX_PROOF_SIZE) {
+        const uint64_t rest = RDMUX_PROOF_SIZE - attempt->given;
         const uint64_t length = most != 0 && most < rest ? most : rest;
-        const uint32_t at = trial->part_count++;
-        trial->sges[at] = (struct rdmux_provider_sge){
-            .addr = (uint8_t *)ep->setup->proof->addr + RDMUX_PROOF_SIZE + trial->given,
+        const uint32_t at = attempt->part_count++;
+        attempt->sges[at] = (struct rdmux_provider_sge){
+            .addr = (uint8_t *)ep->setup->proof->addr + RDMUX_PROOF_SIZE + attempt->given,
             .length = length,
-            .mr = rdmux_mr_with(ep->setup->proof, trial->path->cq->domain),
+            .mr = rdmux_mr_with(ep->setup->proof, attempt->path->cq->domain),
         };
-        trial->parts[at] = (struct rdmux_request){
+        attempt->parts[at] = (struct rdmux_request){
             .op = RDMUX_OP_WRITE,
             .flags = length == rest ? (uint32_t)RDMUX_PLACED : 0,
             .internal = 1,
             .sge_count = 1,
             .length = length,
-            .sges = &trial->sges[at],
-            .remote = trial->remote,
-            .offset = trial->given,
+            .sges = &attempt->sges[at],
+            .remote = attempt->remote,
+            .offset = attempt->given,
         };
-        trial->given += length;
+        attempt->given += length;
     }
 }
 
 static void post_proof(struct rdmux_ep *ep)
 {
-    struct rdmux_trial *trial = &ep->setup->trial;
+    struct rdmux_path_attempt *attempt = &ep->setup->attempt;
     size_t posted = 0;
-    assert(trial->path != NULL);
-    enum rdmux_status status = trial->path->ops->post(
-        trial->path, &trial->parts[trial->parts_posted], trial->part_count - trial->parts_posted, 0,
-        &posted);
-    trial->parts_posted += (uint32_t)posted;
+    assert(attempt->path != NULL);
+    enum rdmux_status status = attempt->path->ops->post(
+        attempt->path, &attempt->parts[attempt->parts_posted],
+        attempt->part_count - attempt->parts_posted, 0, &posted);
+    attempt->parts_posted += (uint32_t)posted;
     if (status != RDMUX_OK && status != RDMUX_AGAIN) {
-        trial->writing = false;
+        attempt->writing = false;
         report(ep, RDMUX_ACTION_WRITE_PROOF, status, NULL, 0);
     }
 }
@@ -438,28 +439,28 @@ static void post_proof(struct rdmux_ep *ep)
 static enum rdmux_status open_proof_remote(struct rdmux_ep *ep,
                                            const struct rdmux_handshake_action *action)
 {
-    struct rdmux_trial *trial = &ep->setup->trial;
-    const struct rdmux_provider_ops *ops = trial->path->ops;
-    trial->remote = rdmux_allocate(ep->fabric, ops->remote_size);
-    if (trial->remote == NULL) {
+    struct rdmux_path_attempt *attempt = &ep->setup->attempt;
+    const struct rdmux_provider_ops *ops = attempt->path->ops;
+    attempt->remote = rdmux_allocate(ep->fabric, ops->remote_size);
+    if (attempt->remote == NULL) {
         return rdmux_fail(RDMUX_NO_MEMORY, "%s: out of memory", ops->name);
     }
-    trial->remote->ep = trial->path;
-    trial->remote->length = (uint64_t)2 * RDMUX_PROOF_SIZE;
-    trial->remote->access = RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE;
+    attempt->remote->ep = attempt->path;
+    attempt->remote->length = (uint64_t)2 * RDMUX_PROOF_SIZE;
+    attempt->remote->access = RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE;
     rdmux_error_clear();
-    enum rdmux_status status = ops->remote_open(trial->remote, action->bytes, action->size);
+    enum rdmux_status status = ops->remote_open(attempt->remote, action->bytes, action->size);
     if (status != RDMUX_OK) {
-        rdmux_release(ep->fabric, trial->remote);
-        trial->remote = NULL;
+        rdmux_release(ep->fabric, attempt->remote);
+        attempt->remote = NULL;
     }
     return status;
 }
 
-void rdmux_trial_write_proof(struct rdmux_ep *ep, const struct rdmux_handshake_action *action)
+void rdmux_path_attempt_write_proof(struct rdmux_ep *ep, const struct rdmux_handshake_action *action)
 {
     struct rdmux_setup *setup = ep->setup;
-    struct rdmux_trial *trial = &setup->trial;
+    struct rdmux_path_attempt *attempt = &setup->attempt;
     enum rdmux_status status = open_proof_remote(ep, action);
     if (status != RDMUX_OK) {
         report(ep, RDMUX_ACTION_WRITE_PROOF, status, NULL, 0);
@@ -467,13 +468,13 @@ void rdmux_trial_write_proof(struct rdmux_ep *ep, const struct rdmux_handshake_a
     }
     uint8_t *source = (uint8_t *)setup->proof->addr + RDMUX_PROOF_SIZE;
     rdmux_proof_fill(action->write_nonce, source, RDMUX_PROOF_SIZE);
-    trial->given = 0;
+    attempt->given = 0;
     fill_parts(ep);
-    trial->writing = true;
+    attempt->writing = true;
     post_proof(ep);
 }
 
-void rdmux_trial_check_proof(struct rdmux_ep *ep, const struct rdmux_handshake_action *action)
+void rdmux_path_attempt_check_proof(struct rdmux_ep *ep, const struct rdmux_handshake_action *action)
 {
     bool right = rdmux_proof_matches(action->check_nonce, ep->setup->proof->addr, RDMUX_PROOF_SIZE);
     enum rdmux_status status = RDMUX_OK;
@@ -484,10 +485,10 @@ void rdmux_trial_check_proof(struct rdmux_ep *ep, const struct rdmux_handshake_a
     report(ep, RDMUX_ACTION_CHECK_PROOF, status, NULL, 0);
 }
 
-static bool parts_are_done(const struct rdmux_trial *trial)
+static bool parts_are_done(const struct rdmux_path_attempt *attempt)
 {
-    for (uint32_t i = 0; i < trial->part_count; i++) {
-        if (!trial->parts[i].done) {
+    for (uint32_t i = 0; i < attempt->part_count; i++) {
+        if (!attempt->parts[i].done) {
             return false;
         }
     }
@@ -496,48 +497,48 @@ static bool parts_are_done(const struct rdmux_trial *trial)
 
 static void take_parts(struct rdmux_ep *ep)
 {
-    struct rdmux_trial *trial = &ep->setup->trial;
+    struct rdmux_path_attempt *attempt = &ep->setup->attempt;
     enum rdmux_status status = RDMUX_OK;
-    for (uint32_t i = 0; i < trial->part_count && status == RDMUX_OK; i++) {
-        status = (enum rdmux_status)trial->parts[i].status;
+    for (uint32_t i = 0; i < attempt->part_count && status == RDMUX_OK; i++) {
+        status = (enum rdmux_status)attempt->parts[i].status;
     }
-    if (status == RDMUX_OK && trial->given < RDMUX_PROOF_SIZE) {
+    if (status == RDMUX_OK && attempt->given < RDMUX_PROOF_SIZE) {
         fill_parts(ep);
         post_proof(ep);
         return;
     }
-    trial->writing = false;
+    attempt->writing = false;
     if (status != RDMUX_OK) {
         rdmux_fail(status, "the proof's write failed with %s", rdmux_status_name(status));
     }
     report(ep, RDMUX_ACTION_WRITE_PROOF, status, NULL, 0);
 }
 
-void rdmux_trial_step(struct rdmux_ep *ep)
+void rdmux_path_attempt_step(struct rdmux_ep *ep)
 {
-    struct rdmux_trial *trial = &ep->setup->trial;
-    if (trial->connect_waits) {
+    struct rdmux_path_attempt *attempt = &ep->setup->attempt;
+    if (attempt->connect_waits) {
         if (rdmux_channel_flush(ep->channel) == RDMUX_OK) {
             start_connect(ep);
         }
-    } else if (trial->connecting) {
+    } else if (attempt->connecting) {
         rdmux_error_clear();
-        enum rdmux_status status = trial->path->ops->ep_connect(trial->path, NULL, 0);
+        enum rdmux_status status = attempt->path->ops->ep_connect(attempt->path, NULL, 0);
         if (status != RDMUX_IN_PROGRESS) {
             connected(ep, status);
         }
     }
-    if (trial->writing && trial->parts_posted < trial->part_count) {
+    if (attempt->writing && attempt->parts_posted < attempt->part_count) {
         post_proof(ep);
     }
-    while (trial->writing && parts_are_done(trial)) {
+    while (attempt->writing && parts_are_done(attempt)) {
         take_parts(ep);
     }
     rdmux_measure_step(ep);
     /* After COMMIT, a fault on a separate socket is handled once the path is the endpoint's: the
      * peer may be connected, and have closed again, before its CONFIRM is read here. */
     bool shares = ep->channel != NULL && rdmux_channel_is_attached(ep->channel);
-    if (ep->fault != RDMUX_OK && trial->path != NULL &&
+    if (ep->fault != RDMUX_OK && attempt->path != NULL &&
         (shares || !rdmux_handshake_is_committed(ep->setup->handshake))) {
         enum rdmux_status status = (enum rdmux_status)ep->fault;
         ep->fault = RDMUX_OK;
@@ -571,9 +572,9 @@ void rdmux_ep_deliver_join(struct rdmux_cq *cq, struct rdmux_mail *mail)
     struct rdmux_join_mail *join = RDMUX_CONTAINER(mail, struct rdmux_join_mail, mail);
     bool taken = false;
     struct rdmux_ep *ep = rdmux_joins_find(cq, &join->join);
-    if (ep != NULL && ep->setup != NULL && ep->setup->trial.path != NULL &&
+    if (ep != NULL && ep->setup != NULL && ep->setup->attempt.path != NULL &&
         ep->attempt == join->join.attempt) {
-        struct rdmux_provider_ep *path = ep->setup->trial.path;
+        struct rdmux_provider_ep *path = ep->setup->attempt.path;
         taken = path->ops->ep_join(path, join->socket, join->join.index) == RDMUX_OK;
     }
     if (!taken) {

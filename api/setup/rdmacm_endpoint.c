@@ -31,13 +31,13 @@ enum { ADDRESSES_MAX = 8 /* addresses of one name that are tried */ };
 
 static const char PREFIX[] = "rdma://";
 
-const char *rdmux_plain_address(const char *address)
+const char *rdmux_rdmacm_address(const char *address)
 {
     size_t length = sizeof(PREFIX) - 1;
     return address != NULL && strncmp(address, PREFIX, length) == 0 ? address + length : NULL;
 }
 
-enum rdmux_status rdmux_plain_refuse(const char *call, const char *address)
+enum rdmux_status rdmux_rdmacm_refuse(const char *call, const char *address)
 {
     return rdmux_fail(
         RDMUX_UNSUPPORTED,
@@ -48,16 +48,16 @@ enum rdmux_status rdmux_plain_refuse(const char *call, const char *address)
 
 /* ------------------------------------------------------------------------------------ providers */
 
-const struct rdmux_plain_ops *rdmux_plain_of(const struct rdmux_provider_ops *ops)
+const struct rdmux_rdmacm_ops *rdmux_rdmacm_of(const struct rdmux_provider_ops *ops)
 {
-    bool has_it = ops != NULL && ops->size > offsetof(struct rdmux_provider_ops, plain);
-    return has_it ? ops->plain : NULL;
+    bool has_it = ops != NULL && ops->size > offsetof(struct rdmux_provider_ops, rdmacm);
+    return has_it ? ops->rdmacm : NULL;
 }
 
-const struct rdmux_plain_ops *rdmux_plain_find(const struct rdmux_fabric *fabric)
+const struct rdmux_rdmacm_ops *rdmux_rdmacm_find(const struct rdmux_fabric *fabric)
 {
     for (size_t i = 0; i < fabric->registry.count; i++) {
-        const struct rdmux_plain_ops *ops = rdmux_plain_of(fabric->registry.entries[i].ops);
+        const struct rdmux_rdmacm_ops *ops = rdmux_rdmacm_of(fabric->registry.entries[i].ops);
         if (ops != NULL) {
             return ops;
         }
@@ -65,7 +65,7 @@ const struct rdmux_plain_ops *rdmux_plain_find(const struct rdmux_fabric *fabric
     return NULL;
 }
 
-enum rdmux_status rdmux_plain_refuse_auth(const char *call)
+enum rdmux_status rdmux_rdmacm_refuse_auth(const char *call)
 {
     return rdmux_fail(
         RDMUX_AUTH,
@@ -74,7 +74,7 @@ enum rdmux_status rdmux_plain_refuse_auth(const char *call)
         call);
 }
 
-enum rdmux_status rdmux_plain_refuse_absent(struct rdmux_fabric *fabric, const char *call)
+enum rdmux_status rdmux_rdmacm_refuse_absent(struct rdmux_fabric *fabric, const char *call)
 {
     for (size_t i = 0; i < fabric->registry.count; i++) {
         const struct rdmux_provider_entry *entry = &fabric->registry.entries[i];
@@ -129,7 +129,7 @@ static void keep_all(struct rdmux_ep *ep, const char *text)
         const struct rdmux_offer_path *path = &offer->paths[i];
         const struct rdmux_provider_ops *ops = rdmux_fabric_provider(ep->fabric, path->provider);
         bool usable = path->path.reason == RDMUX_REASON_USABLE;
-        if (ops != NULL && rdmux_plain_of(ops) == NULL) {
+        if (ops != NULL && rdmux_rdmacm_of(ops) == NULL) {
             continue; /* shm, tcp */
         }
         describe_candidate(
@@ -147,27 +147,27 @@ static void keep_all(struct rdmux_ep *ep, const char *text)
 /* ------------------------------------------------------------------------------------ the route */
 
 /* A job of the worker thread: finds the route to the peer, or opens the device. */
-struct plain_job {
+struct rdmacm_job {
     struct rdmux_job job;
     struct rdmux_mail mail;
     struct rdmux_cq *cq;
     uint64_t ep_id;
-    const struct rdmux_plain_ops *ops;
+    const struct rdmux_rdmacm_ops *ops;
     struct sockaddr_storage peers[ADDRESSES_MAX];
     size_t peer_count;
     struct sockaddr_storage local;
-    struct rdmux_plain_wish wish;
-    struct rdmux_plain_call *call; /* of the route that was found */
+    struct rdmux_rdmacm_wish wish;
+    struct rdmux_rdmacm_call *call; /* of the route that was found */
     const struct rdmux_provider_ops *provider;
     struct rdmux_local_path path;
     enum rdmux_status status;
     char error[RDMUX_TEXT_MAX];
 };
 
-static struct plain_job *make_job(struct rdmux_ep *ep, void (*work)(struct rdmux_job *job),
-                                  void (*deliver)(struct rdmux_cq *cq, struct rdmux_mail *mail))
+static struct rdmacm_job *make_job(struct rdmux_ep *ep, void (*work)(struct rdmux_job *job),
+                                   void (*deliver)(struct rdmux_cq *cq, struct rdmux_mail *mail))
 {
-    struct plain_job *job = rdmux_allocate(ep->fabric, sizeof(*job));
+    struct rdmacm_job *job = rdmux_allocate(ep->fabric, sizeof(*job));
     if (job == NULL) {
         rdmux_setup_fail(ep, RDMUX_NO_MEMORY, "endpoint: out of memory", false);
         return NULL;
@@ -186,7 +186,7 @@ static struct rdmux_ep *find_waiting(struct rdmux_cq *cq, uint64_t id, enum setu
     return ep != NULL && ep->setup != NULL && ep->setup->stage == stage ? ep : NULL;
 }
 
-static void finish_job(struct plain_job *job)
+static void finish_job(struct rdmacm_job *job)
 {
     struct rdmux_cq *cq = job->cq; /* job may be freed once the mail is delivered */
     if (job->status != RDMUX_OK) {
@@ -197,11 +197,11 @@ static void finish_job(struct plain_job *job)
 }
 
 static void open_endpoint(struct rdmux_ep *ep);
-static void take_call(struct rdmux_ep *ep, struct rdmux_plain_call *call);
+static void take_call(struct rdmux_ep *ep, struct rdmux_rdmacm_call *call);
 
 static void way_found(struct rdmux_cq *cq, struct rdmux_mail *mail)
 {
-    struct plain_job *job = RDMUX_CONTAINER(mail, struct plain_job, mail);
+    struct rdmacm_job *job = RDMUX_CONTAINER(mail, struct rdmacm_job, mail);
     struct rdmux_ep *ep = find_waiting(cq, job->ep_id, SETUP_FINDING_WAY);
     if (ep == NULL) {
         if (job->call != NULL) {
@@ -222,7 +222,7 @@ static void way_found(struct rdmux_cq *cq, struct rdmux_mail *mail)
 /* Worker thread. */
 static void find_way(struct rdmux_job *base)
 {
-    struct plain_job *job = RDMUX_CONTAINER(base, struct plain_job, job);
+    struct rdmacm_job *job = RDMUX_CONTAINER(base, struct rdmacm_job, job);
     job->wish.local = job->local.ss_family == AF_UNSPEC ? NULL
                                                         : (const struct sockaddr *)&job->local;
     job->status = rdmux_fail(RDMUX_INVALID, "the peer has no address of a family that fits");
@@ -260,24 +260,24 @@ static uint32_t time_left_ms(const struct rdmux_ep *ep)
     return left_ms < setup->attr.path_timeout_ms ? (uint32_t)left_ms : setup->attr.path_timeout_ms;
 }
 
-void rdmux_plain_begin(struct rdmux_ep *ep, const struct rdmux_ep_attr *attr)
+void rdmux_rdmacm_begin(struct rdmux_ep *ep, const struct rdmux_ep_attr *attr)
 {
     struct rdmux_setup *setup = ep->setup;
-    ep->is_plain = true;
+    ep->is_rdmacm = true;
     snprintf(setup->local, sizeof(setup->local), "%s", attr->local == NULL ? "" : attr->local);
     rdmux_list_append(&ep->cq->busy, &ep->busy_link);
 }
 
-void rdmux_plain_dial(struct rdmux_ep *ep)
+void rdmux_rdmacm_dial(struct rdmux_ep *ep)
 {
     struct rdmux_setup *setup = ep->setup;
-    const struct rdmux_plain_ops *ops = rdmux_plain_find(ep->fabric);
+    const struct rdmux_rdmacm_ops *ops = rdmux_rdmacm_find(ep->fabric);
     if (ops == NULL) {
         keep_all(ep, "");
         rdmux_setup_fail(ep, RDMUX_NO_PATH, "no RDMA provider", false);
         return;
     }
-    struct plain_job *job = make_job(ep, find_way, way_found);
+    struct rdmacm_job *job = make_job(ep, find_way, way_found);
     if (job == NULL) {
         return;
     }
@@ -295,7 +295,7 @@ void rdmux_plain_dial(struct rdmux_ep *ep)
     rdmux_worker_run(ep->fabric, &job->job);
 }
 
-void rdmux_plain_accept(struct rdmux_ep *ep, struct rdmux_plain_call *call)
+void rdmux_rdmacm_accept(struct rdmux_ep *ep, struct rdmux_rdmacm_call *call)
 {
     ep->role = RDMUX_ROLE_ACCEPT;
     snprintf(ep->setup->target, sizeof(ep->setup->target), "%s", call->peer_address);
@@ -305,7 +305,7 @@ void rdmux_plain_accept(struct rdmux_ep *ep, struct rdmux_plain_call *call)
 /* ----------------------------------------------------------------------------------- the device */
 
 static const struct rdmux_offer_path *find_path(const struct rdmux_offer *offer,
-                                                const struct rdmux_plain_place *place)
+                                                const struct rdmux_rdmacm_place *place)
 {
     for (uint32_t i = 0; i < offer->path_count; i++) {
         const struct rdmux_offer_path *path = &offer->paths[i];
@@ -319,7 +319,7 @@ static const struct rdmux_offer_path *find_path(const struct rdmux_offer *offer,
 
 /* The capabilities of the path itself. Without rdmux on the peer, atomics are the device's own, so
  * they hold among the users of the device only. */
-static uint64_t native_of(const struct rdmux_offer_path *path, const struct rdmux_plain_ops *ops)
+static uint64_t native_of(const struct rdmux_offer_path *path, const struct rdmux_rdmacm_ops *ops)
 {
     uint64_t native = path->path.native & ~ops->lacks;
     if ((native & RDMUX_CAP_ATOMIC_DEVICE) != 0) {
@@ -328,7 +328,7 @@ static uint64_t native_of(const struct rdmux_offer_path *path, const struct rdmu
     return native;
 }
 
-static bool is_local(const char *wish, const struct rdmux_plain_call *call)
+static bool is_local(const char *wish, const struct rdmux_rdmacm_call *call)
 {
     size_t length = strlen(wish);
     const char *at = call->local_address + (call->local_address[0] == '[' ? 1 : 0);
@@ -373,7 +373,7 @@ static enum rdmux_reason judge(const struct rdmux_ep *ep, const struct rdmux_off
 
 static void device_opened(struct rdmux_cq *cq, struct rdmux_mail *mail)
 {
-    struct plain_job *job = RDMUX_CONTAINER(mail, struct plain_job, mail);
+    struct rdmacm_job *job = RDMUX_CONTAINER(mail, struct rdmacm_job, mail);
     struct rdmux_ep *ep = find_waiting(cq, job->ep_id, SETUP_OPENING);
     if (ep != NULL && job->status == RDMUX_OK) {
         open_endpoint(ep);
@@ -386,14 +386,14 @@ static void device_opened(struct rdmux_cq *cq, struct rdmux_mail *mail)
 /* Worker thread. */
 static void open_device(struct rdmux_job *base)
 {
-    struct plain_job *job = RDMUX_CONTAINER(base, struct plain_job, job);
+    struct rdmacm_job *job = RDMUX_CONTAINER(base, struct rdmacm_job, job);
     struct rdmux_provider_domain *domain;
     rdmux_error_clear();
     job->status = rdmux_fabric_domain(job->cq->fabric, job->provider, &job->path, &domain);
     finish_job(job);
 }
 
-static void take_call(struct rdmux_ep *ep, struct rdmux_plain_call *call)
+static void take_call(struct rdmux_ep *ep, struct rdmux_rdmacm_call *call)
 {
     struct rdmux_setup *setup = ep->setup;
     char text[RDMUX_TEXT_MAX];
@@ -434,7 +434,7 @@ static void take_call(struct rdmux_ep *ep, struct rdmux_plain_call *call)
         open_endpoint(ep);
         return;
     }
-    struct plain_job *job = make_job(ep, open_device, device_opened);
+    struct rdmacm_job *job = make_job(ep, open_device, device_opened);
     if (job != NULL) {
         job->provider = provider;
         job->path = setup->way->path;
@@ -537,7 +537,7 @@ static enum rdmux_status try_open(struct rdmux_ep *ep)
         return status;
     }
     rdmux_cq_domain_enter(cq);
-    setup->trial.path = path;
+    setup->attempt.path = path;
     if (srq != NULL) {
         rdmux_srq_use(ep->srq, srq, 1);
     }
@@ -568,9 +568,9 @@ static void open_endpoint(struct rdmux_ep *ep)
 static void fill_info(struct rdmux_ep *ep)
 {
     const struct rdmux_setup *setup = ep->setup;
-    const struct rdmux_plain_call *call = ep->path_attr.call;
+    const struct rdmux_rdmacm_call *call = ep->path_attr.call;
     struct rdmux_ep_info *info = &ep->info;
-    ep->plain = call->ops;
+    ep->rdmacm = call->ops;
     memcpy(info->provider, setup->way->provider, sizeof(info->provider));
     memcpy(info->device, ep->path_info.device, sizeof(info->device));
     memcpy(info->local_address, call->local_address, sizeof(info->local_address));
@@ -615,7 +615,7 @@ static void fail_to_connect(struct rdmux_ep *ep, enum rdmux_status status, const
     rdmux_setup_fail(ep, status, copy, false);
 }
 
-void rdmux_plain_step(struct rdmux_ep *ep)
+void rdmux_rdmacm_step(struct rdmux_ep *ep)
 {
     struct rdmux_setup *setup = ep->setup;
     bool ready = program_is_ready(ep);
@@ -649,7 +649,7 @@ void rdmux_plain_step(struct rdmux_ep *ep)
     }
 }
 
-void rdmux_plain_abandon(struct rdmux_ep *ep)
+void rdmux_rdmacm_abandon(struct rdmux_ep *ep)
 {
     struct rdmux_setup *setup = ep->setup;
     if (setup->call != NULL) {
@@ -660,12 +660,12 @@ void rdmux_plain_abandon(struct rdmux_ep *ep)
 
 /* -------------------------------------------------------------------------------------- the end */
 
-bool rdmux_plain_shutdown_step(struct rdmux_ep *ep)
+bool rdmux_rdmacm_shutdown_step(struct rdmux_ep *ep)
 {
     if (ep->fault == RDMUX_OK && ep->send.next == ep->send.head &&
         rdmux_ep_done_before(ep, ep->send.head)) {
         ep->shutdown_sent = true;
-        ep->plain->hang_up(ep->path);
+        ep->rdmacm->hang_up(ep->path);
     }
     return !ep->shutdown_sent;
 }

@@ -28,7 +28,7 @@ enum rdmux_status rdmux_setup_check_failover(const char *call, const struct rdmu
  * none. */
 enum rdmux_status rdmux_setup_make_endpoint(struct rdmux_fabric *fabric, struct rdmux_cq *cq,
                                             const struct rdmux_ep_attr *attr, const char *paths,
-                                            bool plain, int timeout_ms, struct rdmux_ep **out);
+                                            bool rdmacm, int timeout_ms, struct rdmux_ep **out);
 /* Waits for the end of set-up, or promises an event. */
 enum rdmux_status rdmux_setup_finish_call(struct rdmux_ep *ep, const char *call, int timeout_ms,
                                           struct rdmux_ep **out);
@@ -67,12 +67,14 @@ void rdmux_dial_close(struct rdmux_ep *ep);
 
 /* path_attempt.c: the handshake's actions on a path. Each reports its result to the handshake, at
  * once or later. */
-void rdmux_trial_open(struct rdmux_ep *ep, const struct rdmux_handshake_action *action);
-void rdmux_trial_connect(struct rdmux_ep *ep, const struct rdmux_handshake_action *action);
-void rdmux_trial_write_proof(struct rdmux_ep *ep, const struct rdmux_handshake_action *action);
-void rdmux_trial_check_proof(struct rdmux_ep *ep, const struct rdmux_handshake_action *action);
+void rdmux_path_attempt_open(struct rdmux_ep *ep, const struct rdmux_handshake_action *action);
+void rdmux_path_attempt_connect(struct rdmux_ep *ep, const struct rdmux_handshake_action *action);
+void rdmux_path_attempt_write_proof(struct rdmux_ep *ep,
+                                    const struct rdmux_handshake_action *action);
+void rdmux_path_attempt_check_proof(struct rdmux_ep *ep,
+                                    const struct rdmux_handshake_action *action);
 /* Advances the actions under way. */
-void rdmux_trial_step(struct rdmux_ep *ep);
+void rdmux_path_attempt_step(struct rdmux_ep *ep);
 
 /* measure.c */
 void rdmux_measure_start(struct rdmux_ep *ep, const struct rdmux_handshake_action *action);

@@ -98,7 +98,7 @@ if have perl && [[ -e $RDMUX_BUILD/compile_commands.json ]]; then
     tap 'nothing cut out, late packets change nothing' whole_passes
     tap 'without the cut, what is late destroys what is newer' is_noticed '^# faults injected .*memory mismatches [1-9]' 'packets come late' \
         api/failover/failover.c 'if \(path->ops->ep_quiesce\(path, &counts\) == RDMUX_IN_PROGRESS\) \{\s+return;\s+\}(?s:.*?)rdmux_ep_close_path\(ep, path\);' \
-        '(void)counts; failover->dying = NULL; rdmux_replay_cut(ep); rdmux_settle_cut(ep); rdmux_remotes_cut(ep);'
+        '(void)counts; failover->dying = NULL; rdmux_replay_cut(ep); rdmux_read_drain_cut(ep); rdmux_remotes_cut(ep);'
     tap 'without the counts, messages come twice' is_noticed '^# faults injected .*doubled [1-9]' 'roce: queue' api/failover/replay.c \
         'failover->acked = count;\s+mark\(ep, failover->given\);\s+if \(failover->marked_number != count\) \{\s+return false;\s+\}' ''
     tap "with the device's word for the library's, messages are lost" is_noticed '^# faults injected .*lost [1-9]' 'the device is removed' api/failover/replay.c \

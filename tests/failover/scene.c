@@ -2,7 +2,6 @@
 /* Two hosts in one process: their time, addresses and chances, and how the two
  * sides come together and apart. */
 #include "scene.h"
-#include "tests/failover/scene.h"
 
 #include <errno.h>
 #include <ifaddrs.h>

@@ -193,42 +193,42 @@ tap 'nothing cut, messages come before the end' end_rules "$scratch/whole.so" iw
 tap 'nothing cut, a revoke is the end of reads' read_rules "$scratch/whole.so" iwarp
 
 # Fences and order.
-cut 'the fence of the device' roce verbs/verbs_post.c \
+cut 'the fence of the device' roce verbs/verbs_send.c \
     'flags = is_fenced \? \(uint32_t\)IBV_SEND_FENCE : 0' 'flags = 0'
-cut 'the fence where the device has none' roce verbs/verbs_post.c \
+cut 'the fence where the device has none' roce verbs/verbs_send.c \
     ' is_fenced_by_device\(ep, request\)\) \{' ' 1) {'
 cut 'the fence that ibv_wr_*() are told' ib verbs/verbs_queue.c \
     'work->send_flags & ~\(unsigned int\)IBV_SEND_INLINE;' \
     'work->send_flags & ~(unsigned int)(IBV_SEND_INLINE | IBV_SEND_FENCE);'
-cut 'the fence in front of atomics of the side channel' ib verbs/verbs_post.c \
+cut 'the fence in front of atomics of the side channel' ib verbs/verbs_send.c \
     '\(request->op <= RDMUX_OP_READ \|\| is_native_atomic\(request\)\)' '1'
 cut 'the fence before atomics of the side channel' roce verbs/verbs_side.c \
     'flush_is_silent \|\| fence_is_under_way' 'flush_is_silent'
 cut 'the flush in front of atomics of the side channel' ib verbs/verbs_side.c \
     'ep->is_unflushed \|\| flush_is_silent' 'flush_is_silent'
-cut 'the wait of reads behind atomics of the side channel' roce verbs/verbs_post.c \
+cut 'the wait of reads behind atomics of the side channel' roce verbs/verbs_send.c \
     'return ep->atomic_count != 0 &&' 'return 0 &&'
 
 # PLACED.
-cut 'the flush read behind a write' roce verbs/verbs_post.c \
+cut 'the flush read behind a write' roce verbs/verbs_send.c \
     'bool is_placed = \(request->flags & RDMUX_PLACED\) != 0;' \
     'bool is_placed = request->internal && (request->flags & RDMUX_PLACED) != 0;'
-cut 'the flush read behind a write' iwarp verbs/verbs_post.c \
+cut 'the flush read behind a write' iwarp verbs/verbs_send.c \
     'bool is_placed = \(request->flags & RDMUX_PLACED\) != 0;' \
     'bool is_placed = request->internal && (request->flags & RDMUX_PLACED) != 0;'
-cut 'the flush read behind a message' iwarp iwarp/iwarp_data.c \
+cut 'the flush read behind a message' iwarp iwarp/iwarp_send.c \
     'return \(request->flags & RDMUX_PLACED\) != 0;' 'return false;'
 
 # Room, depths, limits.
 cut 'the peer'"'"'s read depth' roce verbs/verbs_queue.c \
     'smaller\(ep->ours.asks, ep->theirs.answers\)' 'ep->ours.asks'
-cut 'the limit of inline bytes' ib verbs/verbs_post.c \
+cut 'the limit of inline bytes' ib verbs/verbs_send.c \
     'before \+ request->length <= queue->max_inline' 'before + request->length <= 300'
-cut 'the copy of inline bytes that the device does not inline' roce verbs/verbs_post.c \
+cut 'the copy of inline bytes that the device does not inline' roce verbs/verbs_send.c \
     '\} else if \(\(request->flags & RDMUX_INLINE\) != 0\) \{' '} else if (0) {'
 cut 'the word where a request without bytes has them' ib verbs/verbs_queue.c \
     'else \{\s+ibv_wr_set_sge_list' 'else if (work->num_sge > 0) { ibv_wr_set_sge_list'
-cut 'the limit of lists in reads' roce verbs/verbs_post.c \
+cut 'the limit of lists in reads' roce verbs/verbs_send.c \
     'left < ep->max_read_sge \? left : ep->max_read_sge' 'left'
 # Notifications.
 cut 'the signal for a queue that is silent' ib verbs/verbs_ring.h \
@@ -248,7 +248,7 @@ cut 'the timer of a message without receive' roce verbs/verbs_queue.c \
     '\.min_rnr_timer = \(uint8_t\)rdmux_verbs_rnr_code\(liveness_ms\)' '.min_rnr_timer = 0'
 cut 'the credit of a message' iwarp iwarp/iwarp_credit.h \
     'if \(iwarp_credit_left\(credit\) == 0\) \{\s+return false;\s+\}' ''
-cut 'the message that tells of credits' iwarp iwarp/iwarp_data.c \
+cut 'the message that tells of credits' iwarp iwarp/iwarp_send.c \
     'ep->credit.given.posted \+= count;\s+if \(iwarp_credit_is_due\(&ep->credit\)\) \{' \
     'ep->credit.given.posted += count; if (0) {'
 cut 'the taking back of credits of an SRQ' iwarp iwarp/iwarp_srq.c \

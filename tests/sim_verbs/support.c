@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 #include "support.h"
-#include "tests/sim_verbs/support.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

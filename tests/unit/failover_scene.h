@@ -10,7 +10,7 @@
 #include "tests/unit/endpoint_scene.h"
 
 #include "negotiation/control_channel.h"
-#include "negotiation/resume.h"
+#include "negotiation/reconnect_proof.h"
 
 /* Opens a pair with failover on both sides. */
 static inline void open_failover(struct scene *scene, const char *paths, uint32_t flags,
@@ -65,8 +65,8 @@ static inline size_t cut_data_sockets(const struct pair *pair)
 static inline bool can_resume(void)
 {
     const uint8_t secret[RDMUX_SECRET_SIZE] = { 0 };
-    uint8_t name[RDMUX_RESUME_NAME_SIZE];
-    return rdmux_resume_name(secret, name);
+    uint8_t name[RDMUX_RECONNECT_NAME_SIZE];
+    return rdmux_reconnect_name(secret, name);
 }
 
 /* Cuts the control channel for both ends. Enters the cq first, as the service thread may own it. */

@@ -9,7 +9,8 @@
 #include "api/object/offer.h"
 #include "tests/unit/failover_scene.h"
 
-/* ------------------------------------------------------------------------------- in force or not */
+/* ------------------------------------------------------------------------------- in force or
+ * not */
 
 static void failover_is_in_force_where_both_sides_ask_for_it(void **state)
 {
@@ -75,7 +76,8 @@ static void messages_come_once_and_in_order_whatever_breaks(void **state)
     }
 }
 
-/* ---------------------------------------------------------------------------- one-sided requests */
+/* ---------------------------------------------------------------------------- one-sided
+ * requests */
 
 static const char *const moved_paths[] = { "tcp", "shm,tcp" };
 
@@ -246,7 +248,8 @@ static void a_request_that_may_not_be_repeated_is_not(void **state)
     clear_scene(&scene);
 }
 
-/* ------------------------------------------------------------------------------- what is going on */
+/* ------------------------------------------------------------------------------- what is going
+ * on */
 
 static void expect_change(struct rdmux_cq *cq)
 {
@@ -435,7 +438,8 @@ static void a_send_completes_only_when_the_peer_is_known_to_have_it(void **state
     clear_scene(&scene);
 }
 
-/* ---------------------------------------------------------------------------------------- limits */
+/* ----------------------------------------------------------------------------------------
+ * limits */
 
 static void an_endpoint_ends_when_no_path_is_left(void **state)
 {
@@ -492,7 +496,8 @@ static void moves_on_each_others_heels_end_by_the_limit_of_attempts(void **state
     clear_scene(&scene);
 }
 
-/* ------------------------------------------------------------------------------------ revocation */
+/* ------------------------------------------------------------------------------------
+ * revocation */
 
 static void a_region_that_is_revoked_during_a_move_stays_revoked(void **state)
 {
@@ -571,7 +576,8 @@ static void imports_asked_for_during_a_move_are_answered_after_it(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------- the control channel cut */
+/* ------------------------------------------------------------------------- the control channel
+ * cut */
 
 static void a_control_channel_that_is_cut_is_dialled_again_and_moves_nothing(void **state)
 {
@@ -653,7 +659,7 @@ static void a_message_between_resume_and_its_answer_is_told_of(void **state)
     struct rdmux_wc wc;
     open_failover(&scene, "tcp", RDMUX_FABRIC_NO_SERVICE_THREAD, NULL);
     struct pair *pair = &scene.pair;
-    const struct rdmux_resume *resume = &pair->a->failover->resume;
+    const struct rdmux_reconnect *resume = &pair->a->failover->reconnect;
     CHECK_OK(rdmux_recv(pair->a, &got, sizeof(got), NULL, CONTEXT(1)));
     cut_control(pair);
     while (!resume->greeted) {
@@ -719,7 +725,7 @@ static void who_cannot_prove_that_he_knows_the_secret_resumes_nothing(void **sta
     open_failover(&scene, "tcp", 0, NULL);
     struct pair *pair = &scene.pair;
     rdmux_hello_fill(pair->fabric_a, &hello);
-    memcpy(hello.resume, pair->a->failover->resume.name, sizeof(hello.resume));
+    memcpy(hello.resume, pair->a->failover->reconnect.name, sizeof(hello.resume));
     rdmux_hello_encode(&hello, bytes);
     struct rdmux_message message = { .type = RDMUX_FRAME_RESUME, .epoch = 1, .steady = true };
     size_t size = RDMUX_HELLO_SIZE + rdmux_message_encode(&message, bytes + RDMUX_HELLO_SIZE);
@@ -730,7 +736,8 @@ static void who_cannot_prove_that_he_knows_the_secret_resumes_nothing(void **sta
 
     say(fd, bytes, size);
 
-    /* A HELLO answers the name; RESUMED would be a part in it, which the real connector took back. */
+    /* A HELLO answers the name; RESUMED would be a part in it, which the real connector took
+     * back. */
     assert_int_equal(recv(fd, answer, sizeof(answer), MSG_WAITALL), RDMUX_HELLO_SIZE);
     assert_true(is_dropped(fd, PATIENT_MS));
     close(fd);
@@ -745,7 +752,7 @@ static void overhear(const struct pair *pair, uint8_t out[RDMUX_HELLO_SIZE])
     struct rdmux_hello hello;
     rdmux_hello_fill(pair->fabric_a, &hello);
     hello.flags |= RDMUX_HELLO_FAILOVER;
-    memcpy(hello.resume, pair->a->failover->resume.name, sizeof(hello.resume));
+    memcpy(hello.resume, pair->a->failover->reconnect.name, sizeof(hello.resume));
     rdmux_hello_encode(&hello, out);
 }
 
@@ -770,7 +777,7 @@ static void await_answer_of_b(const struct pair *pair, int fd)
 static int resume_halfway(const struct pair *pair)
 {
     uint64_t until = now_ms() + PATIENT_MS;
-    const struct rdmux_resume *resume = &pair->a->failover->resume;
+    const struct rdmux_reconnect *resume = &pair->a->failover->reconnect;
     cut_control(pair);
     while (resume->fresh == NULL) {
         assert_true(now_ms() < until);
@@ -811,7 +818,7 @@ static void a_hello_that_is_repeated_delays_no_resumption(void **state)
 
     finish_resumption(pair);
     assert_int_equal(rdmux_channel_socket(pair->a->channel), socket);
-    assert_int_equal(pair->a->failover->resume.dials, 1);
+    assert_int_equal(pair->a->failover->reconnect.dials, 1);
     assert_true(is_dropped(stranger, PATIENT_MS)); /* another has proved itself */
     close(stranger);
     check_messages(pair);
@@ -840,7 +847,7 @@ static void a_crowd_that_repeats_a_hello_is_bounded_and_displaces_nobody_else(vo
         crowd[i] = dial_from(pair->address, "127.0.0.2");
         say(crowd[i], hello, sizeof(hello));
         await_answer_of_b(pair, crowd[i]);
-        assert_true(pair->b->failover->resume.claim_count <= RDMUX_CLAIMS_MAX);
+        assert_true(pair->b->failover->reconnect.claim_count <= RDMUX_CLAIMS_MAX);
     }
 
     for (size_t i = 0; i < CROWD; i++) {
@@ -852,8 +859,8 @@ static void a_crowd_that_repeats_a_hello_is_bounded_and_displaces_nobody_else(vo
     assert_int_equal(dropped, CROWD - (RDMUX_CLAIMS_MAX - 1));
     finish_resumption(pair);
     assert_int_equal(rdmux_channel_socket(pair->a->channel), socket);
-    assert_int_equal(pair->a->failover->resume.dials, 1);
-    assert_int_equal(pair->b->failover->resume.claim_count, 0);
+    assert_int_equal(pair->a->failover->reconnect.dials, 1);
+    assert_int_equal(pair->b->failover->reconnect.claim_count, 0);
     for (size_t i = 0; i < CROWD; i++) {
         close(crowd[i]);
     }
@@ -881,7 +888,7 @@ static void a_hello_that_is_repeated_leaves_the_channel_alone(void **state)
 
     check_messages(pair);
     assert_ptr_equal(pair->b->channel, channel);
-    assert_int_equal(pair->b->failover->resume.claim_count, 1);
+    assert_int_equal(pair->b->failover->reconnect.claim_count, 1);
     /* It has no more time than any pending connection. */
     assert_true(rdmux_failover_deadline(pair->b) <=
                 rdmux_now(pair->fabric_b) + UINT64_C(1000000) * RDMUX_CLAIM_MS);

@@ -10,13 +10,14 @@
 #include "api/core/remote.h"
 #include "api/core/srq.h"
 #include "api/object/offer.h"
-#include "negotiation/resume.h"
+#include "negotiation/reconnect_proof.h"
 #include "negotiation/tls.h"
 #include "providers/registry.h"
 
 static void (*const ways_to_break[])(struct pair *pair) = { fail_a, fail_b, fail_both, cut_both };
 
-/* --------------------------------------------------------------------------------- shared receives */
+/* --------------------------------------------------------------------------------- shared
+ * receives */
 
 static void receives_of_an_srq_are_neither_lost_nor_filled_twice(void **state)
 {
@@ -48,7 +49,8 @@ static void receives_of_an_srq_are_neither_lost_nor_filled_twice(void **state)
     }
 }
 
-/* ----------------------------------------------------------------------------------- authentication */
+/* -----------------------------------------------------------------------------------
+ * authentication */
 
 static void check_authenticated(const struct rdmux_fabric_auth *auth_a,
                                 const struct rdmux_fabric_auth *auth_b, const char *paths,
@@ -147,7 +149,7 @@ static enum rdmux_status resume_as(struct rdmux_fabric *fabric, struct pair *pai
                                    const uint8_t secret[RDMUX_SECRET_SIZE])
 {
     struct impostor he = { .socket = dial_raw(pair->address) };
-    struct rdmux_resume_greeting greeting;
+    struct rdmux_reconnect_greeting greeting;
     struct rdmux_message message = {
         .type = RDMUX_FRAME_RESUME,
         .epoch = 1,
@@ -160,11 +162,11 @@ static enum rdmux_status resume_as(struct rdmux_fabric *fabric, struct pair *pai
     CHECK_OK(rdmux_tls_create(fabric->auth, RDMUX_ROLE_CONNECT, he.socket, NULL, &he.tls));
     rdmux_hello_fill(pair->fabric_a, &hello);
     hello.flags |= RDMUX_HELLO_FAILOVER;
-    memcpy(hello.resume, pair->a->failover->resume.name, sizeof(hello.resume));
+    memcpy(hello.resume, pair->a->failover->reconnect.name, sizeof(hello.resume));
     rdmux_hello_encode(&hello, greeting.connectors);
     CHECK_OK(exchange(&he, greeting.connectors, RDMUX_HELLO_SIZE, RDMUX_HELLO_SIZE));
     memcpy(greeting.acceptors, he.bytes, RDMUX_HELLO_SIZE);
-    assert_true(rdmux_resume_prove(secret, &greeting, &message));
+    assert_true(rdmux_reconnect_prove(secret, &greeting, &message));
     size_t size = rdmux_message_encode(&message, frame);
 
     enum rdmux_status status = exchange(&he, frame, size, size);
@@ -211,7 +213,8 @@ static void who_is_somebody_else_resumes_nothing_even_with_the_secret(void **sta
     CHECK_OK(rdmux_fabric_close(carls));
 }
 
-/* ------------------------------------------------------------------------------------------ scopes */
+/* ------------------------------------------------------------------------------------------
+ * scopes */
 
 /* tcp, as if it were a device whose atomics hold among its users. */
 static struct rdmux_provider_ops scoped_ops;
@@ -298,7 +301,8 @@ static void atomics_of_a_device_stay_on_it(void **state)
     clear_scene(&scene);
 }
 
-/* ------------------------------------------------------------------------------------------- order */
+/* -------------------------------------------------------------------------------------------
+ * order */
 
 /* shm, which at some time opens no endpoint any more. */
 static struct rdmux_provider_ops closing_ops;
@@ -364,7 +368,8 @@ static void what_was_tried_in_vain_is_tried_last(void **state)
     clear_scene(&scene);
 }
 
-/* ------------------------------------------------------------------------------------------- keys */
+/* -------------------------------------------------------------------------------------------
+ * keys */
 
 /* tcp that cannot do without registrations, and takes short lists and messages. */
 static struct rdmux_provider_ops device_ops;

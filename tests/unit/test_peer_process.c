@@ -165,7 +165,8 @@ static void a_stranger_with_the_id_of_a_peer_takes_no_heartbeats_from_it(void **
     close_party(&stranger);
 }
 
-/* ------------------------------------------------------------------------------------------------- a channel that is lost */
+/* -------------------------------------------------------------------------------------------------
+ * a channel that is lost */
 
 /* The broken endpoints send a heartbeat just before the whole one, and fail just before it would be
  * silent for too long. */
@@ -214,7 +215,7 @@ static void endpoints_without_a_channel_beat_for_nobody(void **state)
     connect_to(&a, &b, listener, address, false, whole);
 
     for (int i = 0; i < BROKEN; i++) {
-        struct rdmux_resume *resume = &broken[i][1]->failover->resume;
+        struct rdmux_reconnect *resume = &broken[i][1]->failover->reconnect;
         memset(resume->name, i + 1, sizeof(resume->name)); /* so that it is not found again */
         assert_int_equal(shutdown(rdmux_channel_socket(broken[i][0]->channel), SHUT_RDWR), 0);
     }

@@ -70,10 +70,10 @@ static void a_table_of_another_abi_or_size_is_refused(void **state)
     ops = rdmux_tcp_provider;
     ops.size = (uint32_t)RDMUX_PROVIDER_OPS_SIZE_LEAST - 8;
     assert_int_equal(rdmux_provider_check(&ops, &refusal), RDMUX_NO_PATH);
-    ops.size = (uint32_t)offsetof(struct rdmux_provider_ops, plain); /* of an older header */
-    ops.plain = (const struct rdmux_plain_ops *)(uintptr_t)8;        /* is not looked at */
+    ops.size = (uint32_t)offsetof(struct rdmux_provider_ops, rdmacm); /* of an older header */
+    ops.rdmacm = (const struct rdmux_rdmacm_ops *)(uintptr_t)8;       /* is not looked at */
     assert_int_equal(rdmux_provider_check(&ops, &refusal), RDMUX_OK);
-    assert_null(rdmux_plain_of(&ops));
+    assert_null(rdmux_rdmacm_of(&ops));
     assert_int_equal(rdmux_provider_check(NULL, &refusal), RDMUX_NO_PATH);
     ops.size = (uint32_t)sizeof(ops) + 8; /* appended operations of a newer header */
     assert_int_equal(rdmux_provider_check(&ops, &refusal), RDMUX_OK);
@@ -81,7 +81,7 @@ static void a_table_of_another_abi_or_size_is_refused(void **state)
     assert_int_equal(rdmux_provider_check(&ops, &refusal), RDMUX_OK);
 }
 
-static void no_target(const struct rdmux_provider_remote *remote, struct rdmux_lane_target *out)
+static void no_target(const struct rdmux_provider_remote *remote, struct rdmux_fast_path_target *out)
 {
     (void)remote;
     (void)out;
@@ -93,7 +93,7 @@ static void a_part_of_an_express_lane_is_refused(void **state)
     struct rdmux_provider_ops ops = rdmux_tcp_provider;
     struct rdmux_refusal refusal;
 
-    ops.lane_target = no_target;
+    ops.fast_path_target = no_target;
     assert_int_equal(rdmux_provider_check(&ops, &refusal), RDMUX_NO_PATH);
     assert_non_null(strstr(refusal.text, "lane"));
     ops.size = (uint32_t)RDMUX_PROVIDER_OPS_SIZE_LEAST; /* then the field is not read */

@@ -112,7 +112,7 @@ static bool is_on_trial(const struct scene *scene)
 {
     const struct rdmux_list *accepting = &scene->pair.cq_b->accepting;
     const struct rdmux_ep *ep = RDMUX_CONTAINER(accepting->next, struct rdmux_ep, accept_link);
-    return !rdmux_list_empty(accepting) && ep->setup != NULL && ep->setup->trial.path != NULL;
+    return !rdmux_list_empty(accepting) && ep->setup != NULL && ep->setup->attempt.path != NULL;
 }
 
 static void a_connection_is_made_although_both_sides_were_suspended_meanwhile(void **state)

@@ -14,7 +14,8 @@
 
 enum { GIDS = 16, NEAR = 9, FAR = 2, PORT = 1, ADDRESSES_MAX = 4 };
 
-/* ----------------------------------------------------------------------------- the system's functions */
+/* ----------------------------------------------------------------------------- the system's
+ * functions */
 
 static const char *host_addresses[ADDRESSES_MAX + 1]; /* up to NULL */
 
@@ -54,7 +55,8 @@ void freeifaddrs(struct ifaddrs *ifa)
     (void)ifa;
 }
 
-/* ---------------------------------------------------------------------------------- soft iWARP's device */
+/* ---------------------------------------------------------------------------------- soft
+ * iWARP's device */
 
 enum { VENDOR_SIW = 0x626d74 }; /* drivers/infiniband/sw/siw/siw.h */
 
@@ -82,7 +84,8 @@ struct ibv_mr *__wrap_ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len
     return __real_ibv_reg_mr_iova2(pd, addr, length, is_siw ? (uintptr_t)addr : iova, access);
 }
 
-/* ------------------------------------------------------------------------------------------- the scene */
+/* -------------------------------------------------------------------------------------------
+ * the scene */
 
 struct scene {
     struct sim_world *world;
@@ -438,7 +441,8 @@ static void over_iwarp_a_message_that_was_sent_is_no_sign_of_life(void **state)
     clear_scene(&scene);
 }
 
-/* ----------------------------------------------------------------------------------- data over adapters */
+/* ----------------------------------------------------------------------------------- data over
+ * adapters */
 
 /* A region of b, as a sees it. Both sides need progress for that. */
 static struct rdmux_remote *import_simulated(struct pair *pair, struct rdmux_mr *mr)
@@ -519,7 +523,7 @@ static void writes_over_the_lane_are_counted(void **state)
         assert_ptr_equal(poll_entry(pair->cq_a).context, CONTEXT(i));
     }
 
-    assert_ptr_not_equal(pair->a->lane, pair->cq_a->no_lane);
+    assert_ptr_not_equal(pair->a->fast, pair->cq_a->no_fast_path);
     CHECK_OK(rdmux_ep_stats(pair->a, &stats));
     assert_int_equal(stats.writes, WRITES);
     assert_int_equal(stats.bytes_sent, WRITES * sizeof(uint64_t));

@@ -37,9 +37,9 @@
 
 struct sockaddr;
 struct sockaddr_storage;
-struct rdmux_lane;        /* provider_fast_path.h */
-struct rdmux_lane_target; /* provider_fast_path.h */
-struct rdmux_plain_ops;   /* provider_rdmacm.h */
+struct rdmux_fast_path;        /* provider_fast_path.h */
+struct rdmux_fast_path_target; /* provider_fast_path.h */
+struct rdmux_rdmacm_ops;       /* provider_rdmacm.h */
 
 #ifdef __cplusplus
 extern "C" {
@@ -62,16 +62,16 @@ enum {
     RDMUX_PROVIDER_QUICK = 1 << 0,
     /* Honours RDMUX_FENCE itself; else the core holds fenced requests back. */
     RDMUX_PROVIDER_NATIVE_FENCE = 1 << 1,
-    /* Every local buffer needs a registration: sge.mr is never NULL then, but in sends and writes of
-     * at most the path's max_inline bytes (none, if that is 0), which the provider puts into the
-     * request itself. The core registers what the application did not: mr_register is called
-     * without a region (base.mr NULL), for memory that is never exported. It also copies lists of
-     * more pieces than the path's max_sge; without this flag the application may not ask for such
-     * lists. */
+    /* Every local buffer needs a registration: sge.mr is never NULL then, but in sends and
+     * writes of at most the path's max_inline bytes (none, if that is 0), which the provider
+     * puts into the request itself. The core registers what the application did not: mr_register
+     * is called without a region (base.mr NULL), for memory that is never exported. It also
+     * copies lists of more pieces than the path's max_sge; without this flag the application may
+     * not ask for such lists. */
     RDMUX_PROVIDER_LOCAL_KEYS = 1 << 2,
     /* Its SRQs match messages with receives by themselves: srq_post_recv gives them each receive,
-     * which is theirs until rdmux_provider_received() by the endpoint that it went to, or srq_close.
-     * Such an SRQ serves endpoints of one device only; the core sees to that. */
+     * which is theirs until rdmux_provider_received() by the endpoint that it went to, or
+     * srq_close. Such an SRQ serves endpoints of one device only; the core sees to that. */
     RDMUX_PROVIDER_DEVICE_SRQ = 1 << 4,
     /* Its fabric never gives a silent peer up by itself: ep_ping is called with each heartbeat,
      * however busy the endpoint is. */
@@ -214,15 +214,15 @@ static inline void rdmux_provider_resume(struct rdmux_provider_ep *ep)
  * messages with receives in software. [data path] */
 RDMUX_API struct rdmux_request *rdmux_provider_take_receive(struct rdmux_provider_ep *ep);
 
-/* Receives that rdmux_provider_take_receive() could still give this endpoint; with an SRQ those that
- * are reserved for no endpoint. [data path] */
+/* Receives that rdmux_provider_take_receive() could still give this endpoint; with an SRQ those
+ * that are reserved for no endpoint. [data path] */
 RDMUX_API uint32_t rdmux_provider_receives(struct rdmux_provider_ep *ep);
 
 /*
  * Shared receives that a peer is promised: as long as they are reserved for the endpoint no other
  * endpoint, of whatever provider, can take them. rdmux_provider_take_receive() uses the endpoint's
- * own reservation first. Returns how many of count were reserved; 0: there is none, and post_recv is
- * called when there is. Without an SRQ nothing needs to be reserved: 0. [data path]
+ * own reservation first. Returns how many of count were reserved; 0: there is none, and post_recv
+ * is called when there is. Without an SRQ nothing needs to be reserved: 0. [data path]
  */
 RDMUX_API uint32_t rdmux_provider_reserve(struct rdmux_provider_ep *ep, uint32_t count);
 /* Gives count reserved receives back, for whoever waits. [data path] */
@@ -243,10 +243,10 @@ RDMUX_API void rdmux_provider_received(struct rdmux_provider_ep *ep, struct rdmu
                                        uint32_t wc_flags, uint32_t imm);
 
 /*
- * The same for several at once. rdmux_provider_next_receives() gives the records, adjacent ones, that
- * rdmux_provider_take_receive() would give one after the other from now on, and returns how many; 0
- * tells no more than that they are to be taken one by one, as those of an SRQ are. The provider fills
- * in the first few by rdmux_provider_fill_receive(), and then tells how many by
+ * The same for several at once. rdmux_provider_next_receives() gives the records, adjacent ones,
+ * that rdmux_provider_take_receive() would give one after the other from now on, and returns how
+ * many; 0 tells no more than that they are to be taken one by one, as those of an SRQ are. The
+ * provider fills in the first few by rdmux_provider_fill_receive(), and then tells how many by
  * rdmux_provider_filled_receives(), before any other call. [data path]
  */
 RDMUX_API uint32_t rdmux_provider_next_receives(struct rdmux_provider_ep *ep,
@@ -266,9 +266,9 @@ RDMUX_API void rdmux_provider_filled_receives(struct rdmux_provider_ep *ep, uint
 /* The path failed by itself, with a reason. The core ends the endpoint (or moves it): it will call
  * ep_quiesce and ep_close, not within this call. status RDMUX_PEER_GONE, RDMUX_DENIED,
  * RDMUX_LENGTH, RDMUX_PROTOCOL, RDMUX_IO … text is copied. RDMUX_FLUSHED: it ended and does not say
- * why, as where a refusal of the peer may have been lost. Then the core asks the peer, and the endpoint
- * ends with what that knows, else with RDMUX_PEER_GONE; leave its requests to the core until
- * ep_quiesce. */
+ * why, as where a refusal of the peer may have been lost. Then the core asks the peer, and the
+ * endpoint ends with what that knows, else with RDMUX_PEER_GONE; leave its requests to the core
+ * until ep_quiesce. */
 RDMUX_API void rdmux_provider_failed(struct rdmux_provider_ep *ep, enum rdmux_status status,
                                      const char *text);
 
@@ -323,16 +323,17 @@ struct rdmux_provider_ep_attr {
     uint32_t peer_address_length;
     /* Adopted: the data shares this socket with the control channel, see attach. -1: none. */
     int shared_socket;
-    /* Of an endpoint of rdmux_plain_ops.endpoints, else NULL. */
-    struct rdmux_plain_call *call;
-    /* Where sockets to the peer are to come from, of the family of peer_address: rdmux_ep_attr.local
-     * as an address, port 0. NULL: from anywhere. */
+    /* Of an endpoint of rdmux_rdmacm_ops.endpoints, else NULL. */
+    struct rdmux_rdmacm_call *call;
+    /* Where sockets to the peer are to come from, of the family of peer_address:
+     * rdmux_ep_attr.local as an address, port 0. NULL: from anywhere. */
     const struct sockaddr *local_address;
     uint32_t local_address_length;
     uint32_t spare1;
 };
 
-/* Requests of the peer that this side has carried out. Informative; 0 where a provider does not count. */
+/* Requests of the peer that this side has carried out. Informative; 0 where a provider does not
+ * count. */
 struct rdmux_provider_counts {
     uint64_t received; /* sends and write_imms delivered into receives */
     uint64_t executed; /* atomics carried out */
@@ -373,18 +374,18 @@ enum {
 };
 
 /*
- * rdmux_cq_poll() while the lane is open; cq is not NULL. Enters the cq by rdmux_lane_enter() and
- * leaves it by rdmux_lane_leave(). Returns completions of the lane's writes that succeeded, in order.
- * Anything else it keeps for the provider's ordinary poll, which rdmux_lane_poll() comes to.
- * [data path]
+ * rdmux_cq_poll() while the fast path is open; cq is not NULL. Enters the cq by
+ * rdmux_fast_path_enter() and leaves it by rdmux_fast_path_leave(). Returns completions of the fast
+ * path's writes that succeeded, in order. Anything else it keeps for the provider's ordinary poll,
+ * which rdmux_fast_path_poll() comes to. [data path]
  */
-typedef size_t (*rdmux_lane_poll_fn)(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max);
+typedef size_t (*rdmux_fast_path_poll_fn)(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max);
 
 /* ------------------------------------------------------------------------------------ the table */
 
 /*
- * What a provider promises the core. Every operation but those of the fast path is set; one that the
- * fabric lacks points at its rdmux_unsupported_* function, so nobody tests for NULL, and the
+ * What a provider promises the core. Every operation but those of the fast path is set; one that
+ * the fabric lacks points at its rdmux_unsupported_* function, so nobody tests for NULL, and the
  * registry refuses a table with a hole.
  */
 struct rdmux_provider_ops {
@@ -422,9 +423,9 @@ struct rdmux_provider_ops {
     enum rdmux_status (*async_event)(struct rdmux_provider_domain *domain,
                                      struct rdmux_provider_event *out);
     int (*domain_fd)(struct rdmux_provider_domain *domain);
-    /* Reports what is wrong or suboptimal on this machine. The core does not call it: `rdmux doctor`
-     * reads the system's files, which takes no library of the fabric and no right to its devices.
-     * [may sleep] */
+    /* Reports what is wrong or suboptimal on this machine. The core does not call it: `rdmux
+     * doctor` reads the system's files, which takes no library of the fabric and no right to its
+     * devices. [may sleep] */
     enum rdmux_status (*inspect)(struct rdmux_fabric *fabric,
                                  void (*report)(void *user,
                                                 const struct rdmux_provider_finding *finding),
@@ -451,9 +452,9 @@ struct rdmux_provider_ops {
      * faults. Bounded: at most about budget requests, then returns. Returns how much it did; 0 =
      * nothing to do now. Also releases held doorbells. [data path] */
     size_t (*poll)(struct rdmux_provider_cq *cq, size_t budget);
-    /* The fd will be readable at the next thing. RDMUX_AGAIN: there is something already, and a poll
-     * follows, which may take a part of it: the next arm has to see what is left. Nothing may fall
-     * between. */
+    /* The fd will be readable at the next thing. RDMUX_AGAIN: there is something already, and a
+     * poll follows, which may take a part of it: the next arm has to see what is left. Nothing
+     * may fall between. */
     enum rdmux_status (*arm)(struct rdmux_provider_cq *cq);
     /* A descriptor for epoll, the same for the cq's whole life; level-triggered: readable until
      * poll has taken the thing. It may be readable without arm. */
@@ -481,14 +482,14 @@ struct rdmux_provider_ops {
      * keepalive may do. */
     enum rdmux_status (*ep_ping)(struct rdmux_provider_ep *ep);
     /* Kills the path and drains: when it returns RDMUX_OK nobody touches a buffer of a request any
-     * more, and late messages of the peer are kept out. Requests not done stay so; the core completes
-     * them. Receives already complete are reported before. Fills *counts. RDMUX_IN_PROGRESS: a copy is
-     * still under way; called again. Never waits. */
+     * more, and late messages of the peer are kept out. Requests not done stay so; the core
+     * completes them. Receives already complete are reported before. Fills *counts.
+     * RDMUX_IN_PROGRESS: a copy is still under way; called again. Never waits. */
     enum rdmux_status (*ep_quiesce)(struct rdmux_provider_ep *ep,
                                     struct rdmux_provider_counts *counts);
-    /* Ends the endpoint. ep_quiesce comes before, at least once; where a copy outlasts the time that an
-     * end may take, its last answer was RDMUX_IN_PROGRESS. Never waits for the network. A shared_socket
-     * is left open and, if at a frame's border, usable. */
+    /* Ends the endpoint. ep_quiesce comes before, at least once; where a copy outlasts the time
+     * that an end may take, its last answer was RDMUX_IN_PROGRESS. Never waits for the network.
+     * A shared_socket is left open and, if at a frame's border, usable. */
     void (*ep_close)(struct rdmux_provider_ep *ep);
 
     /* Starts requests in order. *posted is how many were taken; the status is that of
@@ -521,27 +522,29 @@ struct rdmux_provider_ops {
     void (*remote_close)(struct rdmux_provider_remote *remote);
 
     /* Appended; a shorter table has none. */
-    const struct rdmux_plain_ops *plain; /* NULL: no connections to programs that are not rdmux */
+    const struct rdmux_rdmacm_ops *rdmacm; /* NULL: no connections to programs that are not rdmux */
 
-    /* The fast path, see provider_fast_path.h: all of them, or NULL, as in a table that ends before them.
+    /* The fast path, see provider_fast_path.h: all of them, or NULL, as in a table that ends before
+     * them.
      *
-     * Opens the lane for an endpoint all of whose send-side requests are done: sets lane->post, what
-     * it needs of lane->provider, and *poll. 0: not now, as something is to be done on the cq.
-     * [data path]
+     * Opens the fast path for an endpoint all of whose send-side requests are done: sets
+     * fast->post, what it needs of fast->provider, and *poll. 0: not now, as something is to be
+     * done on the cq. [data path]
      */
-    int (*lane_open)(struct rdmux_provider_ep *ep, struct rdmux_lane *lane,
-                     rdmux_lane_poll_fn *poll);
-    /* Closes it. posted: writes since lane_open, of which the oldest `done` are done. Those under
-     * way, from lane->tail on by next, have records now and are reported as if they had been given
-     * to post. [data path] */
-    void (*lane_close)(struct rdmux_provider_ep *ep, struct rdmux_lane *lane, uint64_t posted,
-                       uint64_t done);
-    /* What the lane's post gets of a remote that is open. */
-    void (*lane_target)(const struct rdmux_provider_remote *remote, struct rdmux_lane_target *out);
+    int (*fast_path_open)(struct rdmux_provider_ep *ep, struct rdmux_fast_path *fast,
+                          rdmux_fast_path_poll_fn *poll);
+    /* Closes it. posted: writes since fast_path_open, of which the oldest `done` are done. Those
+     * under way, from fast->tail on by next, have records now and are reported as if they had
+     * been given to post. [data path] */
+    void (*fast_path_close)(struct rdmux_provider_ep *ep, struct rdmux_fast_path *fast,
+                            uint64_t posted, uint64_t done);
+    /* What the fast path's post gets of a remote that is open. */
+    void (*fast_path_target)(const struct rdmux_provider_remote *remote,
+                             struct rdmux_fast_path_target *out);
 };
 
 /* Bytes of a table of the first header: what was appended may be missing. */
-#define RDMUX_PROVIDER_OPS_SIZE_LEAST offsetof(struct rdmux_provider_ops, plain)
+#define RDMUX_PROVIDER_OPS_SIZE_LEAST offsetof(struct rdmux_provider_ops, rdmacm)
 
 /* What a plug-in file exports, by the name RDMUX_PLUGIN_SYMBOL: a function that returns its
  * providers. The core checks abi first and looks at nothing else if it differs. Called once per
@@ -587,8 +590,8 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_provider_random(struct rdmux_
                                                                    void *out, size_t size);
 /* Monotonic nanoseconds by the fabric's clock. */
 RDMUX_API uint64_t rdmux_provider_now_ns(struct rdmux_fabric *fabric);
-/* 0: the application wants no thread of the library's that may block; what blocks is done inside the
- * call that needs it. */
+/* 0: the application wants no thread of the library's that may block; what blocks is done inside
+ * the call that needs it. */
 RDMUX_API int rdmux_provider_may_start_threads(const struct rdmux_fabric *fabric);
 /* The first bytes that a socket dialled by the connector to the peer's listener must say, so that
  * it arrives at the peer's ep_join of this endpoint with this index. */

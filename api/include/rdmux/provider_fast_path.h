@@ -13,115 +13,117 @@ extern "C" {
 #endif
 
 /*
- * The shortest way of small writes: rdmux_write() checks the arguments and calls the provider, which
- * calls the device; rdmux_cq_poll() calls the provider, which asks the device and writes the entries
- * that are returned. A cq has one lane. The core opens it for an endpoint that posts one inline
- * signaled write after the other, while nothing else is to be done on the cq, and closes it before
- * any call or thread does anything else with the cq: what is under way then is handed over to
- * request records. So the lane's own functions, post and poll, see the cq in one state only.
+ * The shortest way of small writes: rdmux_write() checks the arguments and calls the provider,
+ * which calls the device; rdmux_cq_poll() calls the provider, which asks the device and writes the
+ * entries that are returned. A cq has one fast path. The core opens it for an endpoint that posts
+ * one inline signaled write after the other, while nothing else is to be done on the cq, and closes
+ * it before any call or thread does anything else with the cq: what is under way then is handed
+ * over to request records. So the fast path's own functions, post and poll, see the cq in one state
+ * only.
  */
 enum {
-    RDMUX_LANE_OPEN = 24, /* rdmux_lane.signal of an open lane that nobody else wants something of */
-    /* rdmux_lane.inside */
-    RDMUX_LANE_AWAY = 0,
-    RDMUX_LANE_INSIDE = 1, /* the application's call is in the cq */
-    RDMUX_LANE_LEFT = 2,   /* not any more, but it was since the service thread looked */
-    RDMUX_LANE_PROVIDER_WORDS = 384,
+    RDMUX_FAST_PATH_OPEN = 24, /* rdmux_fast_path.signal: open, and no other thread wants the cq */
+    /* rdmux_fast_path.inside */
+    RDMUX_FAST_PATH_AWAY = 0,
+    RDMUX_FAST_PATH_INSIDE = 1, /* the application's call is in the cq */
+    RDMUX_FAST_PATH_LEFT = 2,   /* not any more, but it was since the service thread looked */
+    RDMUX_FAST_PATH_PROVIDER_WORDS = 384,
 };
 
 /* A write under way. Its first half is that of the completion. */
-struct rdmux_lane_entry {
+struct rdmux_fast_path_entry {
     void *context;
     struct rdmux_ep *ep;
     uint64_t length;
     uint32_t status; /* RDMUX_OK */
     uint32_t opcode; /* RDMUX_WC_WRITE */
-    struct rdmux_lane_entry *next;
-    struct rdmux_request *request; /* from lane_close on, of one that is under way */
+    struct rdmux_fast_path_entry *next;
+    struct rdmux_request *request; /* from fast_path_close on, of one that is under way */
     uint64_t provider[2];          /* the provider's own */
 };
 
-/* Where an import is, in the provider's words: filled in by lane_target. */
-struct rdmux_lane_target {
+/* Where an import is, in the provider's words: filled in by fast_path_target. */
+struct rdmux_fast_path_target {
     uint64_t addr;
     uint32_t key;
     uint32_t spare;
 };
 
 /* The core's, but for what is the provider's to change. It lives as long as its cq. */
-struct rdmux_lane {
+struct rdmux_fast_path {
     uint32_t signal; /* atomic: 0 in the child of a fork */
     uint32_t inside; /* atomic */
-    /* A write takes the entry at head, which goes on by one, if it is below limit. A completion frees
-     * the one at tail, which goes on to its next. */
-    struct rdmux_lane_entry *head;
-    struct rdmux_lane_entry *limit; /* atomic: NULL while signal says something else than open */
-    struct rdmux_lane_entry *tail;  /* the provider's poll moves it */
-    uint64_t bytes;                 /* of the writes */
-    uint64_t most;                  /* bytes of the longest write; lane_open may lower it */
+    /* A write takes the entry at head, which goes on by one, if it is below limit. A completion
+     * frees the one at tail, which goes on to its next. */
+    struct rdmux_fast_path_entry *head;
+    struct rdmux_fast_path_entry *limit; /* atomic: NULL while signal says something else than open */
+    struct rdmux_fast_path_entry *tail; /* the provider's poll moves it */
+    uint64_t bytes;                     /* of the writes */
+    uint64_t most; /* bytes of the longest write; fast_path_open may lower it */
     /* Gives the device a write, entry->context and length are set, and leaves the cq by
-     * rdmux_lane_leave(). RDMUX_OK always: what the device did not take ends with its endpoint, by
-     * rdmux_lane_stop() and then rdmux_provider_failed(). lane_open sets it. [data path] */
-    enum rdmux_status (*post)(struct rdmux_lane *lane, const void *buf, size_t length,
-                              struct rdmux_lane_entry *entry,
-                              const struct rdmux_lane_target *target, uint64_t offset);
+     * rdmux_fast_path_leave(). RDMUX_OK always: what the device did not take ends with its
+     * endpoint, by rdmux_fast_path_stop() and then rdmux_provider_failed(). fast_path_open sets
+     * it. [data path] */
+    enum rdmux_status (*post)(struct rdmux_fast_path *fast, const void *buf, size_t length,
+                              struct rdmux_fast_path_entry *entry,
+                              const struct rdmux_fast_path_target *target, uint64_t offset);
     struct rdmux_cq *cq;
-    struct rdmux_lane_entry *entries;
+    struct rdmux_fast_path_entry *entries;
     uint32_t entry_count; /* one more than there are ever under way */
     uint32_t spare;
-    uint64_t provider[RDMUX_LANE_PROVIDER_WORDS]; /* zeroed when the cq is made */
+    uint64_t provider[RDMUX_FAST_PATH_PROVIDER_WORDS]; /* zeroed when the cq is made */
 };
 
 /* What the core's struct rdmux_cq begins with. */
 struct rdmux_cq_front {
-    rdmux_lane_poll_fn poll;
-    struct rdmux_lane *lane;
+    rdmux_fast_path_poll_fn poll;
+    struct rdmux_fast_path *fast;
 };
 
 /*
- * Enter the cq: rdmux_lane_enter() to poll, the other to write. 0: not for the lane now; leave it at
- * once and let the core go on. What another thread has made of
- * signal or limit is read behind the store of inside: the barrier that the core makes all threads
- * pass completes the order. On a processor that keeps loads in order a plain read will do, which
- * compilers join with the comparison; the fence makes them read anew. [data path]
+ * Enter the cq: rdmux_fast_path_enter() to poll, the other to write. 0: not for the fast path now;
+ * leave it at once and let the core go on. What another thread has made of signal or limit is read
+ * behind the store of inside: the barrier that the core makes all threads pass completes the order.
+ * On a processor that keeps loads in order a plain read will do, which compilers join with the
+ * comparison; the fence makes them read anew. [data path]
  */
 #if defined(__SANITIZE_THREAD__) || !(defined(__x86_64__) || defined(__i386__))
-static inline int rdmux_lane_enter(struct rdmux_lane *lane)
+static inline int rdmux_fast_path_enter(struct rdmux_fast_path *fast)
 {
-    __atomic_exchange_n(&lane->inside, RDMUX_LANE_INSIDE, __ATOMIC_SEQ_CST);
-    return __atomic_load_n(&lane->signal, __ATOMIC_SEQ_CST) == RDMUX_LANE_OPEN;
+    __atomic_exchange_n(&fast->inside, RDMUX_FAST_PATH_INSIDE, __ATOMIC_SEQ_CST);
+    return __atomic_load_n(&fast->signal, __ATOMIC_SEQ_CST) == RDMUX_FAST_PATH_OPEN;
 }
-static inline int rdmux_lane_enter_with_room(struct rdmux_lane *lane)
+static inline int rdmux_fast_path_enter_with_room(struct rdmux_fast_path *fast)
 {
-    __atomic_exchange_n(&lane->inside, RDMUX_LANE_INSIDE, __ATOMIC_SEQ_CST);
-    const struct rdmux_lane_entry *limit = __atomic_load_n(&lane->limit, __ATOMIC_SEQ_CST);
-    return limit != NULL && lane->head < limit;
+    __atomic_exchange_n(&fast->inside, RDMUX_FAST_PATH_INSIDE, __ATOMIC_SEQ_CST);
+    const struct rdmux_fast_path_entry *limit = __atomic_load_n(&fast->limit, __ATOMIC_SEQ_CST);
+    return limit != NULL && fast->head < limit;
 }
 #else
-static inline int rdmux_lane_enter(struct rdmux_lane *lane)
+static inline int rdmux_fast_path_enter(struct rdmux_fast_path *fast)
 {
-    __atomic_store_n(&lane->inside, RDMUX_LANE_INSIDE, __ATOMIC_RELAXED);
+    __atomic_store_n(&fast->inside, RDMUX_FAST_PATH_INSIDE, __ATOMIC_RELAXED);
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
-    return lane->signal == RDMUX_LANE_OPEN;
+    return fast->signal == RDMUX_FAST_PATH_OPEN;
 }
-static inline int rdmux_lane_enter_with_room(struct rdmux_lane *lane)
+static inline int rdmux_fast_path_enter_with_room(struct rdmux_fast_path *fast)
 {
-    __atomic_store_n(&lane->inside, RDMUX_LANE_INSIDE, __ATOMIC_RELAXED);
+    __atomic_store_n(&fast->inside, RDMUX_FAST_PATH_INSIDE, __ATOMIC_RELAXED);
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
-    return lane->head < lane->limit;
+    return fast->head < fast->limit;
 }
 #endif
 
 /* [data path] */
-static inline void rdmux_lane_leave(struct rdmux_lane *lane)
+static inline void rdmux_fast_path_leave(struct rdmux_fast_path *fast)
 {
-    __atomic_store_n(&lane->inside, RDMUX_LANE_LEFT, __ATOMIC_RELEASE);
+    __atomic_store_n(&fast->inside, RDMUX_FAST_PATH_LEFT, __ATOMIC_RELEASE);
 }
 
-/* The core's way for what the lane's poll does not do. [data path] */
-RDMUX_API size_t rdmux_lane_poll(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max);
-/* Closes the lane, by calling lane_close; while the caller is in the cq. [data path] */
-RDMUX_API void rdmux_lane_stop(struct rdmux_lane *lane);
+/* The core's way for what the fast path's poll does not do. [data path] */
+RDMUX_API size_t rdmux_fast_path_poll(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max);
+/* Closes the fast path, by calling fast_path_close; while the caller is in the cq. [data path] */
+RDMUX_API void rdmux_fast_path_stop(struct rdmux_fast_path *fast);
 
 #ifdef __cplusplus
 }

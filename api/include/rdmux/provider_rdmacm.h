@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
  * provider_rdmacm.h - connections to programs that are not rdmux, for providers that make them.
- * Part of provider.h. A provider without them leaves the member plain of its table NULL.
+ * Part of provider.h. A provider without them leaves the member rdmacm of its table NULL.
  */
 #ifndef RDMUX_PROVIDER_RDMACM_H
 #define RDMUX_PROVIDER_RDMACM_H
@@ -18,10 +18,10 @@ extern "C" {
  * operations there are those that the device has.
  */
 
-enum { RDMUX_PLAIN_KEY_SIZE = 12 }; /* bytes of struct rdmux_plain_key as a description */
+enum { RDMUX_PLAIN_KEY_SIZE = 12 }; /* bytes of struct rdmux_rdmacm_key as a description */
 
 /* Where a connection goes, or comes from: the local device, as probe names it. */
-struct rdmux_plain_place {
+struct rdmux_rdmacm_place {
     char provider[RDMUX_NAME_MAX];
     char device[RDMUX_NAME_MAX];
     uint32_t port;
@@ -29,7 +29,7 @@ struct rdmux_plain_place {
 };
 
 /* What a connector wishes of the way. */
-struct rdmux_plain_wish {
+struct rdmux_rdmacm_wish {
     const struct sockaddr *peer;
     const struct sockaddr *local; /* NULL: any */
     uint32_t timeout_ms;
@@ -40,10 +40,10 @@ struct rdmux_plain_wish {
 
 /* A connection that is about to be made: the connector's, once the way is known, or one that has
  * come to a listener. The provider makes it and embeds it as the first member of its own. */
-struct rdmux_plain_call {
-    const struct rdmux_plain_ops *ops;
+struct rdmux_rdmacm_call {
+    const struct rdmux_rdmacm_ops *ops;
     struct rdmux_fabric *fabric;
-    struct rdmux_plain_place place;
+    struct rdmux_rdmacm_place place;
     char local_address[RDMUX_ADDRESS_MAX];
     char peer_address[RDMUX_ADDRESS_MAX];
     /* For the peer; set by the core before ep_connect, valid until that is over. */
@@ -60,21 +60,21 @@ struct rdmux_plain_call {
 };
 
 /* An address that is listened at; first member of the provider's own. */
-struct rdmux_plain_listener {
-    const struct rdmux_plain_ops *ops;
+struct rdmux_rdmacm_listener {
+    const struct rdmux_rdmacm_ops *ops;
     struct rdmux_fabric *fabric;
     char address[RDMUX_ADDRESS_MAX]; /* numeric, with the port that was picked */
 };
 
 /*
  * What a provider has that makes such connections. Its endpoints have a table of their own, in
- * which mr_describe writes a struct rdmux_plain_key (the address in the first 8 bytes, the key in
+ * which mr_describe writes a struct rdmux_rdmacm_key (the address in the first 8 bytes, the key in
  * the next 4, both in host order) and remote_open reads one. ep_open takes the call over, whatever
  * it returns; ep_connect gets NULL and 0 from the beginning.
  * Operations on a listener, and call_take, are made one at a time.
  */
-struct rdmux_plain_ops {
-    uint32_t size; /* sizeof(struct rdmux_plain_ops) */
+struct rdmux_rdmacm_ops {
+    uint32_t size; /* sizeof(struct rdmux_rdmacm_ops) */
     /* Bytes of private data that a request, a reply and a rejection have room for. */
     uint32_t request_private_max;
     uint32_t reply_private_max;
@@ -83,25 +83,25 @@ struct rdmux_plain_ops {
     const struct rdmux_provider_ops *endpoints;
 
     /* Finds the way to a peer. It may lead over a device of another provider of the same plug-in;
-     * then the call has that one's ops. RDMUX_NO_PATH: over none that it knows; RDMUX_TIMED_OUT: the
-     * peer's address does not answer. The worker. [may sleep] */
-    enum rdmux_status (*dial)(struct rdmux_fabric *fabric, const struct rdmux_plain_wish *wish,
-                              struct rdmux_plain_call **out);
+     * then the call has that one's ops. RDMUX_NO_PATH: over none that it knows; RDMUX_TIMED_OUT:
+     * the peer's address does not answer. The worker. [may sleep] */
+    enum rdmux_status (*dial)(struct rdmux_fabric *fabric, const struct rdmux_rdmacm_wish *wish,
+                              struct rdmux_rdmacm_call **out);
     /* Listens at an address, for all devices of the plug-in. Any thread. [may sleep] */
     enum rdmux_status (*listen)(struct rdmux_fabric *fabric, const struct sockaddr *address,
-                                uint32_t backlog, struct rdmux_plain_listener **out);
-    void (*unlisten)(struct rdmux_plain_listener *listener);
+                                uint32_t backlog, struct rdmux_rdmacm_listener **out);
+    void (*unlisten)(struct rdmux_rdmacm_listener *listener);
     /* Readable when there is something for next. */
-    int (*listener_fd)(struct rdmux_plain_listener *listener);
+    int (*listener_fd)(struct rdmux_rdmacm_listener *listener);
     /* The next thing that a listener has: a new call, or one that next gave and that has gone since
      * (then *gone is true; call_drop it). RDMUX_AGAIN: nothing now. */
-    enum rdmux_status (*next)(struct rdmux_plain_listener *listener, struct rdmux_plain_call **out,
-                              int *gone);
+    enum rdmux_status (*next)(struct rdmux_rdmacm_listener *listener,
+                              struct rdmux_rdmacm_call **out, int *gone);
     /* Takes a call away from its listener, which may be gone from now on. */
-    enum rdmux_status (*call_take)(struct rdmux_plain_call *call);
+    enum rdmux_status (*call_take)(struct rdmux_rdmacm_call *call);
     /* Ends a call that no endpoint took over; a request is rejected, with reason (0: none) and
      * private data. Any thread, for one that is its listener's as call_take. */
-    void (*call_drop)(struct rdmux_plain_call *call, uint32_t reason, const void *private_data,
+    void (*call_drop)(struct rdmux_rdmacm_call *call, uint32_t reason, const void *private_data,
                       size_t length);
     /* The endpoint's requests are done: tells the peer that this is the end. When the peer has
      * agreed, rdmux_provider_failed() says RDMUX_PEER_GONE. */

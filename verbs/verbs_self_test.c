@@ -4,7 +4,7 @@
  * gives no answer, because it is busy or does not carry messages to itself, is taken as it
  * describes itself; the proof of each path tests again (docs/NEGOTIATION.md).
  */
-#include "verbs/verbs_trial.h"
+#include "verbs/verbs_self_test.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -51,8 +51,8 @@ struct memory {
 enum answer { RIGHT, WRONG, NONE };
 
 struct bench {
-    const struct verbs_trial_way *way;
-    struct verbs_trial *out;
+    const struct verbs_self_test_way *way;
+    struct verbs_self_test *out;
     char *words; /* VERBS_TRIAL_TEXT_MAX bytes; say() writes there */
     struct ibv_pd *pd;
     struct ibv_cq *cq;
@@ -86,7 +86,8 @@ static void say(struct bench *bench, const char *format, ...)
     va_end(arguments);
 }
 
-/* -------------------------------------------------------------------------------- the queue pairs */
+/* -------------------------------------------------------------------------------- the queue
+ * pairs */
 
 static bool has_atomics(const struct bench *bench)
 {
@@ -227,7 +228,8 @@ static bool make_pair(struct bench *bench)
     return error == 0;
 }
 
-/* ----------------------------------------------------------------------------------- the requests */
+/* ----------------------------------------------------------------------------------- the
+ * requests */
 
 static struct ibv_sge piece_of(const struct bench *bench, void *at, uint32_t length)
 {
@@ -329,7 +331,8 @@ static bool is_filled(const uint8_t *bytes, size_t size, uint8_t seed)
     return memcmp(bytes, wanted, size) == 0;
 }
 
-/* -------------------------------------------------------------------------------- the experiments */
+/* -------------------------------------------------------------------------------- the
+ * experiments */
 
 /* Tests a write and a send behind it, of half the buffer each: a device that does both carries
  * messages to itself. */
@@ -560,12 +563,12 @@ static void experiment(struct bench *bench)
     bench->words = bench->out->text;
 }
 
-void rdmux_verbs_trial_run(const struct verbs_trial_way *way, struct verbs_trial *out)
+void rdmux_verbs_self_test_run(const struct verbs_self_test_way *way, struct verbs_self_test *out)
 {
     const uint64_t began_ns = now_ns();
     struct bench bench = { .way = way, .out = out, .words = out->text };
     start_clock(&bench);
-    *out = (struct verbs_trial){ .is_tried = false };
+    *out = (struct verbs_self_test){ .is_tried = false };
     out->is_settled = make_pair(&bench);
     out->is_tried = out->is_settled && try_send(&bench) == RIGHT;
     if (out->is_tried) {
@@ -580,7 +583,8 @@ void rdmux_verbs_trial_run(const struct verbs_trial_way *way, struct verbs_trial
     out->took_ns = now_ns() - began_ns;
 }
 
-/* ---------------------------------------------------------------------------------- what is known */
+/* ---------------------------------------------------------------------------------- what is
+ * known */
 
 /* Results per device, for all fabrics of the process. An entry is written once, by the thread that
  * took it. */
@@ -588,31 +592,32 @@ static struct known {
     _Atomic uint32_t state;
     uint64_t guid;
     char device[IBV_SYSFS_NAME_MAX];
-    struct verbs_trial trial;
+    struct verbs_self_test self_test;
 } known[32];
 
 enum { FREE, TAKEN, FILLED };
 
-bool rdmux_verbs_trial_recall(const char *device, uint64_t guid, struct verbs_trial *out)
+bool rdmux_verbs_self_test_recall(const char *device, uint64_t guid, struct verbs_self_test *out)
 {
     for (size_t i = 0; i < COUNT_OF(known); i++) {
         if (atomic_load_explicit(&known[i].state, memory_order_acquire) == FILLED &&
             known[i].guid == guid && strcmp(known[i].device, device) == 0) {
-            *out = known[i].trial;
+            *out = known[i].self_test;
             return true;
         }
     }
     return false;
 }
 
-void rdmux_verbs_trial_keep(const char *device, uint64_t guid, const struct verbs_trial *trial)
+void rdmux_verbs_self_test_keep(const char *device, uint64_t guid,
+                                const struct verbs_self_test *self_test)
 {
     for (size_t i = 0; i < COUNT_OF(known); i++) {
         uint32_t state = FREE;
         if (atomic_compare_exchange_strong(&known[i].state, &state, TAKEN)) {
             known[i].guid = guid;
             (void)snprintf(known[i].device, sizeof(known[i].device), "%s", device);
-            known[i].trial = *trial;
+            known[i].self_test = *self_test;
             atomic_store_explicit(&known[i].state, FILLED, memory_order_release);
             return;
         }

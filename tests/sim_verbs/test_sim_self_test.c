@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The provider's device self-test (verbs/verbs_trial.c) on devices with and without faults. */
+/* The provider's device self-test (verbs/verbs_self_test.c) on devices with and without faults. */
 #include "support.h"
 
-#include "verbs/verbs_trial.h"
+#include "verbs/verbs_self_test.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ struct port {
     struct sim_device *adapter;
     struct ibv_context *context;
     struct ibv_device_attr device;
-    struct verbs_trial_way way;
+    struct verbs_self_test_way way;
 };
 
 static struct port port_make(const char *world, const char *device)
@@ -34,9 +34,9 @@ static struct port port_make(const char *world, const char *device)
     struct ibv_port_attr attr;
     assert_int_equal(ibv_query_device(port.context, &port.device), 0);
     assert_int_equal(ibv_query_port(port.context, 1, &attr), 0);
-    port.way = (struct verbs_trial_way){ .context = port.context,
-                                         .address = { .port_num = 1, .dlid = attr.lid },
-                                         .mtu = attr.active_mtu };
+    port.way = (struct verbs_self_test_way){ .context = port.context,
+                                             .address = { .port_num = 1, .dlid = attr.lid },
+                                             .mtu = attr.active_mtu };
     if (attr.link_layer == IBV_LINK_LAYER_ETHERNET) {
         port.way.address.is_global = 1;
         port.way.address.grh.hop_limit = 1;
@@ -53,40 +53,41 @@ static void port_end(struct port *port)
     assert_int_equal(sim_world_destroy(port->world), 0);
 }
 
-static struct verbs_trial run(struct port *port)
+static struct verbs_self_test run(struct port *port)
 {
-    struct verbs_trial trial;
+    struct verbs_self_test self_test;
     port->way.device = &port->device;
-    rdmux_verbs_trial_run(&port->way, &trial);
-    return trial;
+    rdmux_verbs_self_test_run(&port->way, &self_test);
+    return self_test;
 }
 
-static struct verbs_trial trial_of(const char *world, const char *device)
+static struct verbs_self_test self_test_of(const char *world, const char *device)
 {
     struct port port = port_make(world, device);
-    struct verbs_trial trial = run(&port);
+    struct verbs_self_test self_test = run(&port);
     port_end(&port);
-    return trial;
+    return self_test;
 }
 
 static void finds_nothing(const char *world, const char *device)
 {
-    struct verbs_trial trial = trial_of(world, device);
-    if (!trial.is_tried || trial.faults != 0 || trial.skipped != 0 || trial.text[0] != '\0') {
-        fail_msg("%s, %s: tried %d, faults 0x%x, skipped 0x%x: %s", world, device, trial.is_tried,
-                 trial.faults, trial.skipped, trial.text);
+    struct verbs_self_test self_test = self_test_of(world, device);
+    if (!self_test.is_tried || self_test.faults != 0 || self_test.skipped != 0 ||
+        self_test.text[0] != '\0') {
+        fail_msg("%s, %s: tried %d, faults 0x%x, skipped 0x%x: %s", world, device,
+                 self_test.is_tried, self_test.faults, self_test.skipped, self_test.text);
     }
 }
 
 /* Finds exactly this fault, with its text. */
 static void finds(const char *device, uint32_t fault, const char *why)
 {
-    struct verbs_trial trial = trial_of("seed=1", device);
-    assert_true(trial.is_tried);
-    assert_true(trial.is_settled);
-    assert_int_equal(trial.faults, fault);
-    assert_int_equal(trial.skipped, 0);
-    assert_string_equal(trial.why[__builtin_ctz(fault)], why);
+    struct verbs_self_test self_test = self_test_of("seed=1", device);
+    assert_true(self_test.is_tried);
+    assert_true(self_test.is_settled);
+    assert_int_equal(self_test.faults, fault);
+    assert_int_equal(self_test.skipped, 0);
+    assert_string_equal(self_test.why[__builtin_ctz(fault)], why);
 }
 
 static void a_good_device_passes(void **state)
@@ -149,11 +150,11 @@ static void a_key_asked_for_nothing_is_noticed(void **state)
 static void each_of_several_faults_is_noticed(void **state)
 {
     (void)state;
-    struct verbs_trial trial = trial_of(
+    struct verbs_self_test self_test = self_test_of(
         "seed=1", "link=roce,inline_right=no,immediate=no,swapped=yes,nothing_needs_key=yes");
-    assert_int_equal(trial.faults, VERBS_TRIAL_INLINE | VERBS_TRIAL_IMM | VERBS_TRIAL_ATOMICS |
-                                       VERBS_TRIAL_NOTHING);
-    assert_int_equal(trial.skipped, 0);
+    assert_int_equal(self_test.faults, VERBS_TRIAL_INLINE | VERBS_TRIAL_IMM | VERBS_TRIAL_ATOMICS |
+                                           VERBS_TRIAL_NOTHING);
+    assert_int_equal(self_test.skipped, 0);
 }
 
 static uint64_t now_ms(void)
@@ -168,26 +169,26 @@ static uint64_t now_ms(void)
 static void a_device_without_answer_costs_little_and_is_believed(void **state)
 {
     (void)state;
-    struct verbs_trial trial = trial_of("time=real", "link=roce,loopback=no");
-    assert_false(trial.is_tried);
-    assert_true(trial.is_settled);
-    assert_int_equal(trial.faults, 0);
-    assert_string_not_equal(trial.text, "");
+    struct verbs_self_test self_test = self_test_of("time=real", "link=roce,loopback=no");
+    assert_false(self_test.is_tried);
+    assert_true(self_test.is_settled);
+    assert_int_equal(self_test.faults, 0);
+    assert_string_not_equal(self_test.text, "");
 
     struct port down = port_make("time=real", "link=roce");
     sim_port_set(down.adapter, false);
-    trial = run(&down);
+    self_test = run(&down);
     port_end(&down);
-    assert_false(trial.is_tried);
-    assert_int_equal(trial.faults, 0);
+    assert_false(self_test.is_tried);
+    assert_int_equal(self_test.faults, 0);
 
     uint64_t began_ms = now_ms();
-    trial = trial_of("time=real,latency=3600s", "link=ib");
+    self_test = self_test_of("time=real,latency=3600s", "link=ib");
     uint64_t took_ms = now_ms() - began_ms;
-    assert_false(trial.is_tried);
-    assert_int_equal(trial.faults, 0);
-    assert_string_equal(trial.text, "no answer within 200 ms");
-    assert_true(trial.took_ns >= VERBS_TRIAL_TIME_MS * UINT64_C(1000000));
+    assert_false(self_test.is_tried);
+    assert_int_equal(self_test.faults, 0);
+    assert_string_equal(self_test.text, "no answer within 200 ms");
+    assert_true(self_test.took_ns >= VERBS_TRIAL_TIME_MS * UINT64_C(1000000));
     assert_true(took_ms < 60000); /* even on a busy machine; the answer takes an hour */
 }
 
@@ -197,19 +198,19 @@ static void what_gets_no_answer_is_no_fault(void **state)
     (void)state;
     struct port port = port_make("seed=1", "link=roce,swapped=yes");
     assert_true(sim_fail_call(port.world, "poll_cq", 5, EIO)); /* two each for send and inline */
-    struct verbs_trial trial = run(&port);
+    struct verbs_self_test self_test = run(&port);
     port_end(&port);
-    assert_true(trial.is_tried);
-    assert_int_equal(trial.faults, 0);
-    assert_int_equal(trial.skipped, VERBS_TRIAL_IMM | VERBS_TRIAL_READ | VERBS_TRIAL_ATOMICS |
-                                        VERBS_TRIAL_NOTHING);
-    assert_string_equal(trial.text, "the device left a request unanswered");
+    assert_true(self_test.is_tried);
+    assert_int_equal(self_test.faults, 0);
+    assert_int_equal(self_test.skipped, VERBS_TRIAL_IMM | VERBS_TRIAL_READ | VERBS_TRIAL_ATOMICS |
+                                            VERBS_TRIAL_NOTHING);
+    assert_string_equal(self_test.text, "the device left a request unanswered");
 
     /* The port goes down between the first experiment and the last. */
-    trial = trial_of("latency=100us,step=10us,at=500us:port_down", "link=ib");
-    assert_true(trial.is_tried);
-    assert_int_equal(trial.faults, 0);
-    assert_int_not_equal(trial.skipped, 0);
+    self_test = self_test_of("latency=100us,step=10us,at=500us:port_down", "link=ib");
+    assert_true(self_test.is_tried);
+    assert_int_equal(self_test.faults, 0);
+    assert_int_not_equal(self_test.skipped, 0);
 }
 
 /* Each call of the self-test that can fail: no fault is reported, no object is left. */
@@ -227,10 +228,10 @@ static void calls_that_fail_leave_nothing(void **state)
         for (uint64_t nth = 1; nth <= calls[i].times; nth++) {
             struct port port = port_make("time=real", "link=roce");
             assert_true(sim_fail_call(port.world, calls[i].call, nth, ENOMEM));
-            struct verbs_trial trial = run(&port);
-            assert_false(trial.is_tried);
-            assert_int_equal(trial.faults, 0);
-            assert_string_not_equal(trial.text, "");
+            struct verbs_self_test self_test = run(&port);
+            assert_false(self_test.is_tried);
+            assert_int_equal(self_test.faults, 0);
+            assert_string_not_equal(self_test.text, "");
             port_end(&port);
         }
     }
@@ -239,19 +240,19 @@ static void calls_that_fail_leave_nothing(void **state)
 static void what_was_found_is_remembered_for_that_device(void **state)
 {
     (void)state;
-    struct verbs_trial found = { .is_settled = true, .faults = VERBS_TRIAL_ATOMICS };
-    struct verbs_trial out;
-    assert_false(rdmux_verbs_trial_recall("one", 17, &out));
-    rdmux_verbs_trial_keep("one", 17, &found);
-    assert_true(rdmux_verbs_trial_recall("one", 17, &out));
+    struct verbs_self_test found = { .is_settled = true, .faults = VERBS_TRIAL_ATOMICS };
+    struct verbs_self_test out;
+    assert_false(rdmux_verbs_self_test_recall("one", 17, &out));
+    rdmux_verbs_self_test_keep("one", 17, &found);
+    assert_true(rdmux_verbs_self_test_recall("one", 17, &out));
     assert_int_equal(out.faults, VERBS_TRIAL_ATOMICS);
-    assert_false(rdmux_verbs_trial_recall("one", 18, &out));
-    assert_false(rdmux_verbs_trial_recall("two", 17, &out));
+    assert_false(rdmux_verbs_self_test_recall("one", 18, &out));
+    assert_false(rdmux_verbs_self_test_recall("two", 17, &out));
     for (uint64_t guid = 100; guid < 200; guid++) {
-        rdmux_verbs_trial_keep("many", guid, &found); /* without room the result is dropped */
+        rdmux_verbs_self_test_keep("many", guid, &found); /* without room the result is dropped */
     }
-    assert_true(rdmux_verbs_trial_recall("many", 100, &out));
-    assert_false(rdmux_verbs_trial_recall("many", 199, &out));
+    assert_true(rdmux_verbs_self_test_recall("many", 100, &out));
+    assert_false(rdmux_verbs_self_test_recall("many", 199, &out));
 }
 
 int main(void)

@@ -4,7 +4,7 @@
  * point; the kernel returns from it when the C library's own signal comes (pthreads(7)). The
  * program's signals are not touched, and the thread takes none.
  */
-#include "iwarp/iwarp_call.h"
+#include "iwarp/iwarp_connect_thread.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -12,15 +12,15 @@
 
 static void *make_call(void *argument)
 {
-    struct iwarp_call *call = argument;
+    struct iwarp_connect_thread *call = argument;
     int error = rdma_connect(call->id, &call->param) == 0 ? 0 : errno;
-    /* Pairs with the acquire load of rdmux_iwarp_call_result(). */
+    /* Pairs with the acquire load of rdmux_iwarp_connect_thread_result(). */
     atomic_store_explicit(&call->result, error, memory_order_release);
     return NULL;
 }
 
-int rdmux_iwarp_call_start(struct iwarp_call *call, struct rdma_cm_id *id,
-                           const struct rdma_conn_param *param)
+int rdmux_iwarp_connect_thread_start(struct iwarp_connect_thread *call, struct rdma_cm_id *id,
+                                     const struct rdma_conn_param *param)
 {
     sigset_t all;
     sigset_t before;
@@ -40,13 +40,13 @@ int rdmux_iwarp_call_start(struct iwarp_call *call, struct rdma_cm_id *id,
     return error;
 }
 
-static void join(struct iwarp_call *call)
+static void join(struct iwarp_connect_thread *call)
 {
     (void)pthread_join(call->thread, NULL);
     call->has_thread = false;
 }
 
-int rdmux_iwarp_call_result(struct iwarp_call *call)
+int rdmux_iwarp_connect_thread_result(struct iwarp_connect_thread *call)
 {
     if (!call->has_thread) {
         return IWARP_CALL_IS_RUNNING;
@@ -58,14 +58,14 @@ int rdmux_iwarp_call_result(struct iwarp_call *call)
     return result;
 }
 
-void rdmux_iwarp_call_finish(struct iwarp_call *call)
+void rdmux_iwarp_connect_thread_finish(struct iwarp_connect_thread *call)
 {
     if (call->has_thread) {
         join(call);
     }
 }
 
-void rdmux_iwarp_call_stop(struct iwarp_call *call)
+void rdmux_iwarp_connect_thread_stop(struct iwarp_connect_thread *call)
 {
     if (call->has_thread) {
         (void)pthread_cancel(call->thread);

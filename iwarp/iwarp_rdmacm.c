@@ -7,37 +7,37 @@
 #include "iwarp/iwarp_internal.h"
 
 #include "verbs/verbs_outcome.h"
-#include "verbs/verbs_plain.h"
+#include "verbs/verbs_rdmacm.h"
 #include "verbs/verbs_table.h"
 
 #include <assert.h>
 
-struct plain_ep {
-    struct verbs_plain_ep base;
+struct rdmacm_ep {
+    struct verbs_rdmacm_ep base;
     struct iwarp_order order;
 };
 
-static_assert(offsetof(struct plain_ep, base) == 0, "plain_of() relies on it");
+static_assert(offsetof(struct rdmacm_ep, base) == 0, "plain_of() relies on it");
 
-static struct plain_ep *plain_of(struct verbs_ep *ep)
+static struct rdmacm_ep *rdmacm_of(struct verbs_ep *ep)
 {
-    return (struct plain_ep *)ep;
+    return (struct rdmacm_ep *)ep;
 }
 
 static enum rdmux_status start(struct verbs_ep *ep, struct rdmux_request *request)
 {
     if (request->op != RDMUX_OP_READ) {
-        return rdmux_verbs_plain_start(ep, request);
+        return rdmux_verbs_rdmacm_start(ep, request);
     }
     if (VERBS_UNLIKELY(request->length == 0)) {
-        rdmux_verbs_plain_aim(ep, request);
+        rdmux_verbs_rdmacm_aim(ep, request);
     }
     return rdmux_iwarp_start_read(ep, request);
 }
 
 static bool is_over(const struct verbs_ep *ep)
 {
-    return verbs_plain_of((struct verbs_ep *)(uintptr_t)ep)->has_hung_up;
+    return verbs_rdmacm_of((struct verbs_ep *)(uintptr_t)ep)->has_hung_up;
 }
 
 /* A success after a failure proves nothing: the device may not have sent the bytes. */
@@ -47,7 +47,7 @@ static void work_failed(struct verbs_ep *ep, uint32_t slot, const struct ibv_wc 
     struct verbs_outcome outcome = rdmux_verbs_send_outcome((uint32_t)wc->status,
                                                             request != NULL ? request->op : 0);
     if (ep->state >= VERBS_EP_DRAINING) {
-        rdmux_iwarp_retire(ep, &plain_of(ep)->order, RDMUX_FLUSHED);
+        rdmux_iwarp_retire(ep, &rdmacm_of(ep)->order, RDMUX_FLUSHED);
         return;
     }
     if (ep->state >= VERBS_EP_FAILED || wc->status == IBV_WC_SUCCESS) {
@@ -65,17 +65,17 @@ static void work_failed(struct verbs_ep *ep, uint32_t slot, const struct ibv_wc 
 static void sent(struct verbs_queue *queue, const struct ibv_wc *wc)
 {
     struct verbs_ep *ep = queue->ep;
-    struct plain_ep *plain = plain_of(ep);
+    struct rdmacm_ep *rdmacm = rdmacm_of(ep);
     uint32_t slot = verbs_wr_id_slot(wc->wr_id);
     if (VERBS_UNLIKELY(!verbs_send_ring_has(&queue->sent, slot))) {
         return;
     }
-    iwarp_order_note(&plain->order, slot, queue->is_read[slot & queue->sent.mask]);
+    iwarp_order_note(&rdmacm->order, slot, queue->is_read[slot & queue->sent.mask]);
     if (VERBS_UNLIKELY(wc->status != IBV_WC_SUCCESS || ep->state >= VERBS_EP_FAILED)) {
         work_failed(ep, slot, wc);
         return;
     }
-    rdmux_iwarp_retire(ep, &plain->order, RDMUX_OK);
+    rdmux_iwarp_retire(ep, &rdmacm->order, RDMUX_OK);
     rdmux_verbs_resume(ep);
     rdmux_verbs_watch_silent(ep);
 }
@@ -102,11 +102,11 @@ static const struct verbs_transport transport = {
     .lacks_side = true,
     .flush_size = 1,
     .lacks_word = true,
-    .holds = rdmux_verbs_plain_holds,
+    .holds = rdmux_verbs_rdmacm_holds,
     .start = start,
     .sent = sent,
     .received = rdmux_verbs_received,
-    .receive_failed = rdmux_verbs_plain_receive_failed,
+    .receive_failed = rdmux_verbs_rdmacm_receive_failed,
     .broke = broke,
     .side_message = rdmux_verbs_no_side_message,
 };
@@ -115,13 +115,13 @@ static enum rdmux_status ep_open(struct rdmux_provider_ep *base,
                                  const struct rdmux_provider_ep_attr *attr)
 {
     struct verbs_ep *ep = verbs_ep_of(base);
-    enum rdmux_status status = rdmux_verbs_plain_ep_open(&transport, base, attr);
+    enum rdmux_status status = rdmux_verbs_rdmacm_ep_open(&transport, base, attr);
     if (status != RDMUX_OK) {
         return status;
     }
     status = rdmux_iwarp_open_reads(&ep->data);
     if (status != RDMUX_OK) {
-        rdmux_verbs_plain_ep_close(base);
+        rdmux_verbs_rdmacm_ep_close(base);
     }
     return status;
 }
@@ -129,11 +129,11 @@ static enum rdmux_status ep_open(struct rdmux_provider_ep *base,
 static const struct rdmux_provider_ops endpoints = {
     VERBS_PLAIN_TABLE,
     .name = "iwarp",
-    .ep_size = sizeof(struct plain_ep),
+    .ep_size = sizeof(struct rdmacm_ep),
     .ep_open = ep_open,
 };
 
-const struct rdmux_plain_ops rdmux_iwarp_plain = {
+const struct rdmux_rdmacm_ops rdmux_iwarp_rdmacm = {
     VERBS_PLAIN_OPS,
     .endpoints = &endpoints,
     .lacks = RDMUX_CAP_SRQ, /* the SRQ's receives have room for headers */

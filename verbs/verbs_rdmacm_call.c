@@ -7,7 +7,7 @@
  * request is taken, so that the listener may be closed, and from there to its cq's channel. Unread
  * events move along.
  */
-#include "verbs/verbs_plain.h"
+#include "verbs/verbs_rdmacm.h"
 
 #include <arpa/inet.h>
 #include <assert.h>
@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static_assert(offsetof(struct verbs_plain_call, base) == 0, "call_of() relies on it");
+static_assert(offsetof(struct verbs_rdmacm_call, base) == 0, "call_of() relies on it");
 
 enum {
     /* An address missing in the neighbour table is resolved late if the reply overtakes the
@@ -26,30 +26,30 @@ enum {
     LISTEN_TRIES = 16, /* each with another port, if the address has none */
 };
 
-struct verbs_plain_listener {
-    struct rdmux_plain_listener base;
+struct verbs_rdmacm_listener {
+    struct rdmux_rdmacm_listener base;
     struct verbs_cm_id cm;
     struct rdma_event_channel *channel;
-    struct verbs_plain_call *news; /* calls that next has not reported yet, oldest first */
-    struct verbs_plain_call *news_last;
+    struct verbs_rdmacm_call *news; /* calls that next has not reported yet, oldest first */
+    struct verbs_rdmacm_call *news_last;
 };
 
-static struct verbs_plain_call *call_of(struct rdmux_plain_call *base)
+static struct verbs_rdmacm_call *call_of(struct rdmux_rdmacm_call *base)
 {
-    return (struct verbs_plain_call *)base;
+    return (struct verbs_rdmacm_call *)base;
 }
-static struct verbs_plain_call *call_of_cm(struct verbs_cm_id *cm)
+static struct verbs_rdmacm_call *call_of_cm(struct verbs_cm_id *cm)
 {
-    return (struct verbs_plain_call *)(void *)((char *)cm - offsetof(struct verbs_plain_call, cm));
+    return (struct verbs_rdmacm_call *)(void *)((char *)cm - offsetof(struct verbs_rdmacm_call, cm));
 }
-static struct verbs_plain_listener *listener_of_cm(struct verbs_cm_id *cm)
+static struct verbs_rdmacm_listener *listener_of_cm(struct verbs_cm_id *cm)
 {
-    return (struct verbs_plain_listener *)(void *)((char *)cm -
-                                                   offsetof(struct verbs_plain_listener, cm));
+    return (struct verbs_rdmacm_listener *)(void *)((char *)cm -
+                                                    offsetof(struct verbs_rdmacm_listener, cm));
 }
-static struct verbs_plain_listener *listener_of(struct rdmux_plain_listener *base)
+static struct verbs_rdmacm_listener *listener_of(struct rdmux_rdmacm_listener *base)
 {
-    return (struct verbs_plain_listener *)base;
+    return (struct verbs_rdmacm_listener *)base;
 }
 
 /* -------------------------------------------------------------------------------------- places */
@@ -69,25 +69,25 @@ static void print_address(const struct sockaddr *address, char out[RDMUX_ADDRESS
                    address->sa_family == AF_INET6 ? "[%.96s]:%.8s" : "%.96s:%.8s", host, port);
 }
 
-static const struct rdmux_plain_ops *ops_of(uint8_t fabric)
+static const struct rdmux_rdmacm_ops *ops_of(uint8_t fabric)
 {
     switch (fabric) {
     case VERBS_FABRIC_IB:
-        return &rdmux_ib_plain;
+        return &rdmux_ib_rdmacm;
     case VERBS_FABRIC_ROCE:
-        return &rdmux_roce_plain;
+        return &rdmux_roce_rdmacm;
     case VERBS_FABRIC_IWARP:
-        return &rdmux_iwarp_plain;
+        return &rdmux_iwarp_rdmacm;
     default:
         return NULL;
     }
 }
 
 /* Stores the device and addresses of the id. False: its fabric is unknown. */
-static bool find_place(struct verbs_plain_call *call)
+static bool find_place(struct verbs_rdmacm_call *call)
 {
     struct rdma_cm_id *id = call->cm.id;
-    struct rdmux_plain_place *place = &call->base.place;
+    struct rdmux_rdmacm_place *place = &call->base.place;
     struct ibv_port_attr port;
     if (id->verbs == NULL || ibv_query_port(id->verbs, id->port_num, &port) != 0) {
         return false;
@@ -110,14 +110,14 @@ static bool find_place(struct verbs_plain_call *call)
 
 static void way_heard(struct verbs_cm_id *cm, const struct verbs_cm_event *event)
 {
-    struct verbs_plain_call *call = call_of_cm(cm);
+    struct verbs_rdmacm_call *call = call_of_cm(cm);
     call->is_heard = true;
     call->heard = event->type;
     call->heard_status = event->status;
 }
 
 /* Waits for an event. Returns an errno. */
-static int await(struct verbs_plain_call *call, uint64_t until_ns)
+static int await(struct verbs_rdmacm_call *call, uint64_t until_ns)
 {
     for (;;) {
         (void)rdmux_verbs_cm_take_events(call->channel);
@@ -136,7 +136,7 @@ static int await(struct verbs_plain_call *call, uint64_t until_ns)
 }
 
 /* Returns the outcome of a librdmacm call as an errno. */
-static int outcome_of(struct verbs_plain_call *call, int result, enum rdma_cm_event_type good,
+static int outcome_of(struct verbs_rdmacm_call *call, int result, enum rdma_cm_event_type good,
                       uint64_t until_ns)
 {
     if (result != 0) {
@@ -149,13 +149,13 @@ static int outcome_of(struct verbs_plain_call *call, int result, enum rdma_cm_ev
     return call->heard_status < 0 ? -call->heard_status : EHOSTUNREACH;
 }
 
-static uint32_t ms_until(const struct verbs_plain_call *call, uint64_t until_ns)
+static uint32_t ms_until(const struct verbs_rdmacm_call *call, uint64_t until_ns)
 {
     uint64_t now_ns = rdmux_provider_now_ns(call->base.fabric);
     return now_ns >= until_ns ? 1 : (uint32_t)((until_ns - now_ns) / 1000000 + 1);
 }
 
-static int try_address(struct verbs_plain_call *call, const struct rdmux_plain_wish *wish,
+static int try_address(struct verbs_rdmacm_call *call, const struct rdmux_rdmacm_wish *wish,
                        uint64_t until_ns)
 {
     rdmux_verbs_cm_id_destroy(&call->cm); /* the previous try's id */
@@ -172,7 +172,7 @@ static int try_address(struct verbs_plain_call *call, const struct rdmux_plain_w
                       until_ns + (uint64_t)ADDRESS_MS * 1000000);
 }
 
-static int find_address(struct verbs_plain_call *call, const struct rdmux_plain_wish *wish,
+static int find_address(struct verbs_rdmacm_call *call, const struct rdmux_rdmacm_wish *wish,
                         uint64_t until_ns)
 {
     int error = ETIMEDOUT;
@@ -184,19 +184,19 @@ static int find_address(struct verbs_plain_call *call, const struct rdmux_plain_
 
 /* Sets the traffic class. RoCE uses the whole byte; the ECN bits of an iWARP stream are TCP's own.
  * An adapter that does not take the option is no failure. */
-static void set_traffic_class(const struct verbs_plain_call *call, uint32_t dscp, uint32_t ecn)
+static void set_traffic_class(const struct verbs_rdmacm_call *call, uint32_t dscp, uint32_t ecn)
 {
     uint8_t byte = (uint8_t)(dscp << 2);
-    if (call->base.ops == &rdmux_ib_plain) {
+    if (call->base.ops == &rdmux_ib_rdmacm) {
         return;
     }
-    if (call->base.ops == &rdmux_roce_plain) {
+    if (call->base.ops == &rdmux_roce_rdmacm) {
         byte = (uint8_t)(byte | ecn);
     }
     (void)rdma_set_option(call->cm.id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &byte, sizeof(byte));
 }
 
-static int find_route(struct verbs_plain_call *call, const struct rdmux_plain_wish *wish,
+static int find_route(struct verbs_rdmacm_call *call, const struct rdmux_rdmacm_wish *wish,
                       uint64_t until_ns)
 {
     set_traffic_class(call, wish->dscp, wish->ecn);
@@ -205,7 +205,8 @@ static int find_route(struct verbs_plain_call *call, const struct rdmux_plain_wi
     return outcome_of(call, result, RDMA_CM_EVENT_ROUTE_RESOLVED, until_ns);
 }
 
-static enum rdmux_status say_no_way(const struct rdmux_plain_wish *wish, const char *what, int error)
+static enum rdmux_status say_no_way(const struct rdmux_rdmacm_wish *wish, const char *what,
+                                    int error)
 {
     char peer[RDMUX_ADDRESS_MAX];
     print_address(wish->peer, peer);
@@ -228,7 +229,8 @@ static enum rdmux_status say_no_way(const struct rdmux_plain_wish *wish, const c
     }
 }
 
-static enum rdmux_status find_way(struct verbs_plain_call *call, const struct rdmux_plain_wish *wish)
+static enum rdmux_status find_way(struct verbs_rdmacm_call *call,
+                                  const struct rdmux_rdmacm_wish *wish)
 {
     uint64_t until_ns = rdmux_provider_now_ns(call->base.fabric) +
                         (uint64_t)wish->timeout_ms * 1000000;
@@ -254,11 +256,11 @@ static enum rdmux_status open_channel(struct rdma_event_channel **out)
     return status == RDMUX_IO ? RDMUX_NO_PATH : status;
 }
 
-enum rdmux_status rdmux_verbs_plain_dial(struct rdmux_fabric *fabric,
-                                         const struct rdmux_plain_wish *wish,
-                                         struct rdmux_plain_call **out)
+enum rdmux_status rdmux_verbs_rdmacm_dial(struct rdmux_fabric *fabric,
+                                          const struct rdmux_rdmacm_wish *wish,
+                                          struct rdmux_rdmacm_call **out)
 {
-    struct verbs_plain_call *call = rdmux_provider_allocate(fabric, sizeof(*call));
+    struct verbs_rdmacm_call *call = rdmux_provider_allocate(fabric, sizeof(*call));
     if (call == NULL) {
         rdmux_provider_error("rdma_cm: out of memory");
         return RDMUX_NO_MEMORY;
@@ -269,25 +271,25 @@ enum rdmux_status rdmux_verbs_plain_dial(struct rdmux_fabric *fabric,
         status = find_way(call, wish);
     }
     if (status != RDMUX_OK) {
-        rdmux_verbs_plain_call_free(call);
+        rdmux_verbs_rdmacm_call_free(call);
         return status;
     }
     *out = &call->base;
     return RDMUX_OK;
 }
 
-enum rdmux_status rdmux_verbs_plain_redial(struct verbs_plain_call *call,
-                                           const struct rdmux_provider_ep_attr *attr)
+enum rdmux_status rdmux_verbs_rdmacm_redial(struct verbs_rdmacm_call *call,
+                                            const struct rdmux_provider_ep_attr *attr)
 {
     struct sockaddr_storage peer;
     struct sockaddr_storage local;
-    struct verbs_plain_ep *ep = call->ep;
+    struct verbs_rdmacm_ep *ep = call->ep;
     enum { REDIAL_MS = 500 };
     memcpy(&peer, rdma_get_peer_addr(call->cm.id), sizeof(peer));
     memcpy(&local, rdma_get_local_addr(call->cm.id), sizeof(local));
     /* The port is the second field in both families. */
     ((struct sockaddr_in *)&local)->sin_port = 0;
-    const struct rdmux_plain_wish wish = {
+    const struct rdmux_rdmacm_wish wish = {
         .peer = (const struct sockaddr *)&peer,
         .local = (const struct sockaddr *)&local,
         .timeout_ms = REDIAL_MS,
@@ -318,7 +320,7 @@ enum rdmux_status rdmux_verbs_plain_redial(struct verbs_plain_call *call,
 
 /* ------------------------------------------------------------------------------------ listening */
 
-static void append_news(struct verbs_plain_listener *listener, struct verbs_plain_call *call)
+static void append_news(struct verbs_rdmacm_listener *listener, struct verbs_rdmacm_call *call)
 {
     call->news_next = NULL;
     if (listener->news == NULL) {
@@ -329,21 +331,22 @@ static void append_news(struct verbs_plain_listener *listener, struct verbs_plai
     listener->news_last = call;
 }
 
-static bool is_news(const struct verbs_plain_listener *listener, const struct verbs_plain_call *call)
+static bool is_news(const struct verbs_rdmacm_listener *listener,
+                    const struct verbs_rdmacm_call *call)
 {
-    const struct verbs_plain_call *at = listener->news;
+    const struct verbs_rdmacm_call *at = listener->news;
     while (at != NULL && at != call) {
         at = at->news_next;
     }
     return at != NULL;
 }
 
-static void forget_news(struct verbs_plain_listener *listener, const struct verbs_plain_call *call)
+static void forget_news(struct verbs_rdmacm_listener *listener, const struct verbs_rdmacm_call *call)
 {
-    struct verbs_plain_call *left = listener->news;
+    struct verbs_rdmacm_call *left = listener->news;
     listener->news = NULL;
     while (left != NULL) {
-        struct verbs_plain_call *next = left->news_next;
+        struct verbs_rdmacm_call *next = left->news_next;
         if (left != call) {
             append_news(listener, left);
         }
@@ -368,7 +371,7 @@ static bool ends_it(enum rdma_cm_event_type type)
 /* Handles events of a waiting request. */
 static void request_heard(struct verbs_cm_id *cm, const struct verbs_cm_event *event)
 {
-    struct verbs_plain_call *call = call_of_cm(cm);
+    struct verbs_rdmacm_call *call = call_of_cm(cm);
     if (!ends_it(event->type) || call->is_gone) {
         return;
     }
@@ -378,7 +381,7 @@ static void request_heard(struct verbs_cm_id *cm, const struct verbs_cm_event *e
     }
 }
 
-static void note_private_data(struct verbs_plain_call *call, const struct verbs_cm_event *event)
+static void note_private_data(struct verbs_rdmacm_call *call, const struct verbs_cm_event *event)
 {
     uint32_t length = event->private_length;
     if (length > RDMUX_PRIVATE_DATA_MAX) {
@@ -393,14 +396,14 @@ static void note_private_data(struct verbs_plain_call *call, const struct verbs_
 
 static void listener_heard(struct verbs_cm_id *cm, const struct verbs_cm_event *event)
 {
-    struct verbs_plain_listener *listener = listener_of_cm(cm);
+    struct verbs_rdmacm_listener *listener = listener_of_cm(cm);
     struct rdmux_fabric *fabric = listener->base.fabric;
     if (event->type != RDMA_CM_EVENT_CONNECT_REQUEST) {
         rdmux_provider_log(fabric, RDMUX_LOG_WARN, "rdma_cm: listener %s: %s",
                            listener->base.address, rdma_event_str(event->type));
         return;
     }
-    struct verbs_plain_call *call = rdmux_provider_allocate(fabric, sizeof(*call));
+    struct verbs_rdmacm_call *call = rdmux_provider_allocate(fabric, sizeof(*call));
     if (call == NULL) {
         (void)rdma_reject(event->id, NULL, 0);
         (void)rdma_destroy_id(event->id);
@@ -414,14 +417,14 @@ static void listener_heard(struct verbs_cm_id *cm, const struct verbs_cm_event *
     call->cm.heard = request_heard;
     rdmux_verbs_cm_id_take(&call->cm, event->id);
     if (!find_place(call)) {
-        rdmux_verbs_plain_call_free(call);
+        rdmux_verbs_rdmacm_call_free(call);
         return;
     }
     note_private_data(call, event);
     append_news(listener, call);
 }
 
-static int bind_and_listen(struct verbs_plain_listener *listener, const struct sockaddr *address,
+static int bind_and_listen(struct verbs_rdmacm_listener *listener, const struct sockaddr *address,
                            uint32_t backlog)
 {
     rdmux_verbs_cm_id_destroy(&listener->cm);
@@ -463,16 +466,16 @@ static enum rdmux_status say_not_listening(const struct sockaddr *address, int e
     }
 }
 
-enum rdmux_status rdmux_verbs_plain_listen(struct rdmux_fabric *fabric,
-                                           const struct sockaddr *address, uint32_t backlog,
-                                           struct rdmux_plain_listener **out)
+enum rdmux_status rdmux_verbs_rdmacm_listen(struct rdmux_fabric *fabric,
+                                            const struct sockaddr *address, uint32_t backlog,
+                                            struct rdmux_rdmacm_listener **out)
 {
-    struct verbs_plain_listener *listener = rdmux_provider_allocate(fabric, sizeof(*listener));
+    struct verbs_rdmacm_listener *listener = rdmux_provider_allocate(fabric, sizeof(*listener));
     if (listener == NULL) {
         rdmux_provider_error("rdma_cm: out of memory");
         return RDMUX_NO_MEMORY;
     }
-    listener->base.ops = &rdmux_roce_plain; /* any of them: all have the same listener operations */
+    listener->base.ops = &rdmux_roce_rdmacm; /* any of them: all have the same listener operations */
     listener->base.fabric = fabric;
     listener->cm.heard = listener_heard;
     enum rdmux_status status = open_channel(&listener->channel);
@@ -487,7 +490,7 @@ enum rdmux_status rdmux_verbs_plain_listen(struct rdmux_fabric *fabric,
         error = bind_and_listen(listener, address, backlog);
     }
     if (error != 0) {
-        rdmux_verbs_plain_unlisten(&listener->base);
+        rdmux_verbs_rdmacm_unlisten(&listener->base);
         return say_not_listening(address, error);
     }
     struct sockaddr_storage bound;
@@ -498,36 +501,36 @@ enum rdmux_status rdmux_verbs_plain_listen(struct rdmux_fabric *fabric,
     return RDMUX_OK;
 }
 
-void rdmux_verbs_plain_unlisten(struct rdmux_plain_listener *base)
+void rdmux_verbs_rdmacm_unlisten(struct rdmux_rdmacm_listener *base)
 {
-    struct verbs_plain_listener *listener = listener_of(base);
+    struct verbs_rdmacm_listener *listener = listener_of(base);
     while (listener->news != NULL) {
-        struct verbs_plain_call *call = listener->news;
+        struct verbs_rdmacm_call *call = listener->news;
         listener->news = call->news_next;
         call->listener = NULL;
-        rdmux_verbs_plain_call_free(call);
+        rdmux_verbs_rdmacm_call_free(call);
     }
     rdmux_verbs_cm_id_destroy(&listener->cm);
     rdma_destroy_event_channel(listener->channel);
     rdmux_provider_release(base->fabric, listener);
 }
 
-int rdmux_verbs_plain_listener_fd(struct rdmux_plain_listener *base)
+int rdmux_verbs_rdmacm_listener_fd(struct rdmux_rdmacm_listener *base)
 {
     return listener_of(base)->channel->fd;
 }
 
-enum rdmux_status rdmux_verbs_plain_next(struct rdmux_plain_listener *base,
-                                         struct rdmux_plain_call **out, int *gone)
+enum rdmux_status rdmux_verbs_rdmacm_next(struct rdmux_rdmacm_listener *base,
+                                          struct rdmux_rdmacm_call **out, int *gone)
 {
-    struct verbs_plain_listener *listener = listener_of(base);
+    struct verbs_rdmacm_listener *listener = listener_of(base);
     if (listener->news == NULL) {
         (void)rdmux_verbs_cm_take_events(listener->channel);
     }
     /* Requests that ended before they were reported are dropped silently. */
-    struct verbs_plain_call *call = listener->news;
+    struct verbs_rdmacm_call *call = listener->news;
     while (call != NULL && call->is_gone && !call->is_told) {
-        rdmux_verbs_plain_call_free(call);
+        rdmux_verbs_rdmacm_call_free(call);
         call = listener->news;
     }
     if (call == NULL) {
@@ -542,9 +545,9 @@ enum rdmux_status rdmux_verbs_plain_next(struct rdmux_plain_listener *base,
 
 /* ---------------------------------------------------------------------------------------- calls */
 
-enum rdmux_status rdmux_verbs_plain_call_take(struct rdmux_plain_call *base)
+enum rdmux_status rdmux_verbs_rdmacm_call_take(struct rdmux_rdmacm_call *base)
 {
-    struct verbs_plain_call *call = call_of(base);
+    struct verbs_rdmacm_call *call = call_of(base);
     enum rdmux_status status = rdmux_verbs_cm_channel_open("rdma_cm", &call->channel);
     if (status != RDMUX_OK) {
         return status;
@@ -560,7 +563,7 @@ enum rdmux_status rdmux_verbs_plain_call_take(struct rdmux_plain_call *base)
     return RDMUX_OK;
 }
 
-void rdmux_verbs_plain_call_free(struct verbs_plain_call *call)
+void rdmux_verbs_rdmacm_call_free(struct verbs_rdmacm_call *call)
 {
     if (call->listener != NULL) {
         forget_news(call->listener, call);
@@ -575,10 +578,10 @@ void rdmux_verbs_plain_call_free(struct verbs_plain_call *call)
     rdmux_provider_release(call->base.fabric, call);
 }
 
-void rdmux_verbs_plain_call_drop(struct rdmux_plain_call *base, uint32_t reason,
-                                 const void *private_data, size_t length)
+void rdmux_verbs_rdmacm_call_drop(struct rdmux_rdmacm_call *base, uint32_t reason,
+                                  const void *private_data, size_t length)
 {
-    struct verbs_plain_call *call = call_of(base);
+    struct verbs_rdmacm_call *call = call_of(base);
     const uint32_t number = htonl(reason);
     if (call->has_come && !call->is_gone && (length != 0 || reason != 0)) {
         const void *data = length != 0 ? private_data : &number;
@@ -586,5 +589,5 @@ void rdmux_verbs_plain_call_drop(struct rdmux_plain_call *base, uint32_t reason,
                           (uint8_t)(length != 0 ? length : VERBS_PLAIN_REASON_SIZE));
         call->is_gone = true; /* no second reject */
     }
-    rdmux_verbs_plain_call_free(call);
+    rdmux_verbs_rdmacm_call_free(call);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * The data path, as far as it differs from verbs/verbs_post.c. Messages have a header and need a
+ * The data path, as far as it differs from verbs/verbs_send.c. Messages have a header and need a
  * credit. A write with an immediate number is a write and a message without bytes. Reads finish
  * behind later requests.
  */

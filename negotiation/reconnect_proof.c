@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-#include "negotiation/resume.h"
+#include "negotiation/reconnect_proof.h"
 
 #include <string.h>
 
@@ -8,7 +8,8 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
-bool rdmux_resume_name(const uint8_t secret[RDMUX_SECRET_SIZE], uint8_t out[RDMUX_RESUME_NAME_SIZE])
+bool rdmux_reconnect_name(const uint8_t secret[RDMUX_SECRET_SIZE],
+                          uint8_t out[RDMUX_RECONNECT_NAME_SIZE])
 {
     static const char label[] = "rdmux resume";
     uint8_t input[sizeof(label) + RDMUX_SECRET_SIZE];
@@ -17,16 +18,16 @@ bool rdmux_resume_name(const uint8_t secret[RDMUX_SECRET_SIZE], uint8_t out[RDMU
     memcpy(input, label, sizeof(label));
     memcpy(input + sizeof(label), secret, RDMUX_SECRET_SIZE);
     bool made = EVP_Digest(input, sizeof(input), digest, &size, EVP_sha256(), NULL) == 1 &&
-                size >= RDMUX_RESUME_NAME_SIZE;
+                size >= RDMUX_RECONNECT_NAME_SIZE;
     explicit_bzero(input, sizeof(input));
     if (made) {
-        memcpy(out, digest, RDMUX_RESUME_NAME_SIZE);
+        memcpy(out, digest, RDMUX_RECONNECT_NAME_SIZE);
     }
     return made;
 }
 
 static bool proof_of(const uint8_t secret[RDMUX_SECRET_SIZE],
-                     const struct rdmux_resume_greeting *greeting,
+                     const struct rdmux_reconnect_greeting *greeting,
                      const struct rdmux_message *message, uint8_t out[RDMUX_PROOF_CODE_SIZE])
 {
     enum { AT_FRAME = 2 * RDMUX_HELLO_SIZE };
@@ -40,8 +41,9 @@ static bool proof_of(const uint8_t secret[RDMUX_SECRET_SIZE],
            size == RDMUX_PROOF_CODE_SIZE;
 }
 
-bool rdmux_resume_prove(const uint8_t secret[RDMUX_SECRET_SIZE],
-                        const struct rdmux_resume_greeting *greeting, struct rdmux_message *message)
+bool rdmux_reconnect_prove(const uint8_t secret[RDMUX_SECRET_SIZE],
+                           const struct rdmux_reconnect_greeting *greeting,
+                           struct rdmux_message *message)
 {
     uint8_t proof[EVP_MAX_MD_SIZE];
     bool made = proof_of(secret, greeting, message, proof);
@@ -51,9 +53,9 @@ bool rdmux_resume_prove(const uint8_t secret[RDMUX_SECRET_SIZE],
     return made;
 }
 
-bool rdmux_resume_is_proved(const uint8_t secret[RDMUX_SECRET_SIZE],
-                            const struct rdmux_resume_greeting *greeting,
-                            const struct rdmux_message *message)
+bool rdmux_reconnect_is_proved(const uint8_t secret[RDMUX_SECRET_SIZE],
+                               const struct rdmux_reconnect_greeting *greeting,
+                               const struct rdmux_message *message)
 {
     uint8_t proof[EVP_MAX_MD_SIZE];
     uint8_t difference = 0;
@@ -70,15 +72,17 @@ bool rdmux_resume_is_proved(const uint8_t secret[RDMUX_SECRET_SIZE],
 
 /* Without OpenSSL a side can prove nothing without revealing the secret: a lost channel stays
  * lost. */
-bool rdmux_resume_name(const uint8_t secret[RDMUX_SECRET_SIZE], uint8_t out[RDMUX_RESUME_NAME_SIZE])
+bool rdmux_reconnect_name(const uint8_t secret[RDMUX_SECRET_SIZE],
+                          uint8_t out[RDMUX_RECONNECT_NAME_SIZE])
 {
     (void)secret;
     (void)out;
     return false;
 }
 
-bool rdmux_resume_prove(const uint8_t secret[RDMUX_SECRET_SIZE],
-                        const struct rdmux_resume_greeting *greeting, struct rdmux_message *message)
+bool rdmux_reconnect_prove(const uint8_t secret[RDMUX_SECRET_SIZE],
+                           const struct rdmux_reconnect_greeting *greeting,
+                           struct rdmux_message *message)
 {
     (void)secret;
     (void)greeting;
@@ -86,9 +90,9 @@ bool rdmux_resume_prove(const uint8_t secret[RDMUX_SECRET_SIZE],
     return false;
 }
 
-bool rdmux_resume_is_proved(const uint8_t secret[RDMUX_SECRET_SIZE],
-                            const struct rdmux_resume_greeting *greeting,
-                            const struct rdmux_message *message)
+bool rdmux_reconnect_is_proved(const uint8_t secret[RDMUX_SECRET_SIZE],
+                               const struct rdmux_reconnect_greeting *greeting,
+                               const struct rdmux_message *message)
 {
     (void)secret;
     (void)greeting;

@@ -4,8 +4,8 @@
  * connected to each other, send, write, read and do atomics on a page of their own. Needs
  * libibverbs alone.
  */
-#ifndef RDMUX_VERBS_TRIAL_H
-#define RDMUX_VERBS_TRIAL_H
+#ifndef RDMUX_VERBS_SELF_TEST_H
+#define RDMUX_VERBS_SELF_TEST_H
 
 #include <infiniband/verbs.h>
 
@@ -19,7 +19,7 @@ enum {
 };
 
 /* Operations in which a device deviates from the InfiniBand specification. */
-enum verbs_trial_fault {
+enum verbs_self_test_fault {
     VERBS_TRIAL_INLINE = 1 << 0,  /* inline sends of the length that was granted */
     VERBS_TRIAL_IMM = 1 << 1,     /* writes with immediate data */
     VERBS_TRIAL_READ = 1 << 2,    /* reads; bytes written before a read are in place */
@@ -28,7 +28,7 @@ enum verbs_trial_fault {
 };
 
 /* A port and the route to itself. */
-struct verbs_trial_way {
+struct verbs_self_test_way {
     struct ibv_context *context;
     const struct ibv_device_attr *device;
     struct ibv_ah_attr address; /* port_num is the port */
@@ -36,11 +36,11 @@ struct verbs_trial_way {
     enum ibv_mtu mtu;
 };
 
-struct verbs_trial {
+struct verbs_self_test {
     /* another test would find the same; false: no queue pairs or no connection to test with */
     bool is_settled;
     bool is_tried;    /* a send and a write arrived; other failures are the operation's fault */
-    uint32_t faults;  /* enum verbs_trial_fault */
+    uint32_t faults;  /* enum verbs_self_test_fault */
     uint32_t skipped; /* operations without an answer in time, or skipped after one */
     uint64_t took_ns;
     char text[VERBS_TRIAL_TEXT_MAX]; /* why nothing, or not everything, was tested; else "" */
@@ -48,12 +48,13 @@ struct verbs_trial {
 };
 
 /* Runs the test and leaves nothing on the device. Errors are reported in *out. [may sleep] */
-void rdmux_verbs_trial_run(const struct verbs_trial_way *way, struct verbs_trial *out);
+void rdmux_verbs_self_test_run(const struct verbs_self_test_way *way, struct verbs_self_test *out);
 
 /* Return and store the result of a device's test in this process. Recall returns false if there is
  * none. When the table is full nothing is stored, and the device is tested again at each probe. Any
  * thread, and after a fork. */
-bool rdmux_verbs_trial_recall(const char *device, uint64_t guid, struct verbs_trial *out);
-void rdmux_verbs_trial_keep(const char *device, uint64_t guid, const struct verbs_trial *trial);
+bool rdmux_verbs_self_test_recall(const char *device, uint64_t guid, struct verbs_self_test *out);
+void rdmux_verbs_self_test_keep(const char *device, uint64_t guid,
+                                const struct verbs_self_test *self_test);
 
 #endif

@@ -5,7 +5,7 @@
  * (rdma_init_qp_attr(3)); on iWARP the kernel changes them. The queue pair takes receives from the
  * beginning, before the peer may send.
  */
-#include "verbs/verbs_plain.h"
+#include "verbs/verbs_rdmacm.h"
 
 #include "verbs/verbs_outcome.h"
 #include "verbs/verbs_table.h"
@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static_assert(offsetof(struct verbs_plain_ep, base) == 0, "plain_of_ep() relies on it");
+static_assert(offsetof(struct verbs_rdmacm_ep, base) == 0, "plain_of_ep() relies on it");
 
 enum {
     READS_MAX = 128, /* in either direction; the field has eight bits, and 255 is special */
@@ -27,21 +27,21 @@ enum {
     REAP_BUDGET = 64,
     REJECTED_NO_SERVICE = 8, /* IBTA specification volume 1, 12.6.7.2: reasons to reject */
     REJECTED_BY_CONSUMER = 28,
-    KEY_AT = 8, /* offset of the key in a struct rdmux_plain_key, after the address */
+    KEY_AT = 8, /* offset of the key in a struct rdmux_rdmacm_key, after the address */
 };
 
-static struct verbs_plain_ep *plain_of_ep(struct rdmux_provider_ep *ep)
+static struct verbs_rdmacm_ep *rdmacm_of_ep(struct rdmux_provider_ep *ep)
 {
-    return (struct verbs_plain_ep *)ep;
+    return (struct verbs_rdmacm_ep *)ep;
 }
-static struct verbs_plain_ep *plain_of_cm(struct verbs_cm_id *cm)
+static struct verbs_rdmacm_ep *rdmacm_of_cm(struct verbs_cm_id *cm)
 {
-    const struct verbs_plain_call
-        *call = (struct verbs_plain_call *)(void *)((char *)cm -
-                                                    offsetof(struct verbs_plain_call, cm));
+    const struct verbs_rdmacm_call
+        *call = (struct verbs_rdmacm_call *)(void *)((char *)cm -
+                                                     offsetof(struct verbs_rdmacm_call, cm));
     return call->ep;
 }
-static bool is_iwarp(const struct verbs_plain_ep *ep)
+static bool is_iwarp(const struct verbs_rdmacm_ep *ep)
 {
     return ep->base.transport->fabric == VERBS_FABRIC_IWARP;
 }
@@ -58,7 +58,7 @@ static int error_of(int result)
 }
 
 /* Gets the connection manager's attributes for a state of the queue pair. Returns an errno. */
-static int ask(struct verbs_plain_ep *ep, enum ibv_qp_state state, struct ibv_qp_attr *attr,
+static int ask(struct verbs_rdmacm_ep *ep, enum ibv_qp_state state, struct ibv_qp_attr *attr,
                int *mask)
 {
     *attr = (struct ibv_qp_attr){ .qp_state = state };
@@ -67,7 +67,7 @@ static int ask(struct verbs_plain_ep *ep, enum ibv_qp_state state, struct ibv_qp
 }
 
 /* Moves the queue pair to INIT, where it takes receives. Returns an errno. */
-static int prepare_queue(struct verbs_plain_ep *ep)
+static int prepare_queue(struct verbs_rdmacm_ep *ep)
 {
     struct ibv_qp_attr attr;
     int mask;
@@ -83,7 +83,7 @@ static int prepare_queue(struct verbs_plain_ep *ep)
     return error_of(ibv_modify_qp(ep->base.data.qp, &attr, mask | IBV_QP_ACCESS_FLAGS));
 }
 
-static int ready_to_receive(struct verbs_plain_ep *ep, const struct rdma_conn_param *granted)
+static int ready_to_receive(struct verbs_rdmacm_ep *ep, const struct rdma_conn_param *granted)
 {
     const struct rdmux_provider_ep_attr *wish = ep->base.attr;
     struct ibv_qp_attr attr;
@@ -103,7 +103,7 @@ static int ready_to_receive(struct verbs_plain_ep *ep, const struct rdma_conn_pa
     return error_of(ibv_modify_qp(ep->base.data.qp, &attr, mask));
 }
 
-static uint32_t ack_code(const struct verbs_plain_ep *ep)
+static uint32_t ack_code(const struct verbs_rdmacm_ep *ep)
 {
     /* The ACK delay of the peer's device is unknown; this end's is a likely value. */
     const struct ibv_device_attr *device = &verbs_domain_of_ep(&ep->base)->attr;
@@ -111,7 +111,7 @@ static uint32_t ack_code(const struct verbs_plain_ep *ep)
                                 device->local_ca_ack_delay & VERBS_DELAY_CODE_MAX);
 }
 
-static int ready_to_send(struct verbs_plain_ep *ep, const struct rdma_conn_param *granted)
+static int ready_to_send(struct verbs_rdmacm_ep *ep, const struct rdma_conn_param *granted)
 {
     struct ibv_qp_attr attr;
     int mask;
@@ -134,7 +134,7 @@ static int ready_to_send(struct verbs_plain_ep *ep, const struct rdma_conn_param
 
 /* Moves the queue pair to RTR and RTS; does nothing on iWARP. granted: depths that this end grants;
  * NULL: those of the peer's reply. Returns an errno. */
-static int ready_queue(struct verbs_plain_ep *ep, const struct rdma_conn_param *granted)
+static int ready_queue(struct verbs_rdmacm_ep *ep, const struct rdma_conn_param *granted)
 {
     if (is_iwarp(ep)) {
         return 0;
@@ -145,9 +145,9 @@ static int ready_queue(struct verbs_plain_ep *ep, const struct rdma_conn_param *
 
 /* ------------------------------------------------------------------------------------- outcomes */
 
-static void connect_failed(struct verbs_plain_ep *ep, enum rdmux_status status, const char *format,
+static void connect_failed(struct verbs_rdmacm_ep *ep, enum rdmux_status status, const char *format,
                            ...) RDMUX_PRINTF(3, 4);
-static void connect_failed(struct verbs_plain_ep *ep, enum rdmux_status status, const char *format,
+static void connect_failed(struct verbs_rdmacm_ep *ep, enum rdmux_status status, const char *format,
                            ...)
 {
     va_list arguments;
@@ -163,26 +163,26 @@ static void connect_failed(struct verbs_plain_ep *ep, enum rdmux_status status, 
     rdmux_provider_ready(&ep->base.base);
 }
 
-static void is_refused(struct verbs_plain_ep *ep, int error)
+static void is_refused(struct verbs_rdmacm_ep *ep, int error)
 {
     connect_failed(ep, RDMUX_REFUSED,
                    "%s: %s; is a program listening there, on this port, and for RDMA?",
                    ep->call->base.peer_address, strerror(error));
 }
 
-static void is_silent(struct verbs_plain_ep *ep)
+static void is_silent(struct verbs_rdmacm_ep *ep)
 {
     connect_failed(ep, RDMUX_TIMED_OUT, "%s: no answer; is the host up, and rdma_cm on it?",
                    ep->call->base.peer_address);
 }
 
-static void call_failed(struct verbs_plain_ep *ep, const char *what, int error)
+static void call_failed(struct verbs_rdmacm_ep *ep, const char *what, int error)
 {
     connect_failed(ep, error == ENOMEM ? RDMUX_NO_MEMORY : RDMUX_IO, "%s port %u: %s: %s",
                    verbs_domain_of_ep(&ep->base)->device, ep->base.port, what, strerror(error));
 }
 
-static void stop_connecting(struct verbs_plain_ep *ep)
+static void stop_connecting(struct verbs_rdmacm_ep *ep)
 {
     if (ep->is_connecting) {
         ep->is_connecting = false;
@@ -190,7 +190,7 @@ static void stop_connecting(struct verbs_plain_ep *ep)
     }
 }
 
-static void is_up(struct verbs_plain_ep *ep)
+static void is_up(struct verbs_rdmacm_ep *ep)
 {
     const uint32_t ack = ack_code(ep);
     ep->stage = VERBS_PLAIN_UP;
@@ -214,9 +214,9 @@ static void is_up(struct verbs_plain_ep *ep)
 
 /* --------------------------------------------------------------------------------------- events */
 
-static void keep_private_data(struct verbs_plain_ep *ep, const struct verbs_cm_event *event)
+static void keep_private_data(struct verbs_rdmacm_ep *ep, const struct verbs_cm_event *event)
 {
-    struct rdmux_plain_call *call = &ep->call->base;
+    struct rdmux_rdmacm_call *call = &ep->call->base;
     uint32_t length = event->private_length;
     if (length > RDMUX_PRIVATE_DATA_MAX) {
         rdmux_provider_log(verbs_fabric_of_ep(&ep->base), RDMUX_LOG_WARN,
@@ -248,7 +248,7 @@ static uint32_t data_length(const struct verbs_cm_event *event)
     return length;
 }
 
-static void was_rejected(struct verbs_plain_ep *ep, const struct verbs_cm_event *event)
+static void was_rejected(struct verbs_rdmacm_ep *ep, const struct verbs_cm_event *event)
 {
     const char *peer = ep->call->base.peer_address;
     bool by_program = event->status == REJECTED_BY_CONSUMER || data_length(event) > 0;
@@ -276,7 +276,7 @@ static void was_rejected(struct verbs_plain_ep *ep, const struct verbs_cm_event 
     }
 }
 
-static void has_ended(struct verbs_plain_ep *ep, const char *why)
+static void has_ended(struct verbs_rdmacm_ep *ep, const char *why)
 {
     /* Messages that have arrived belong to the program, and a completion may have the cause. */
     struct verbs_cq *cq = verbs_cq_of(ep->base.base.cq);
@@ -291,7 +291,7 @@ static void has_ended(struct verbs_plain_ep *ep, const char *why)
     rdmux_verbs_fail(&ep->base, RDMUX_PEER_GONE, "%s", why);
 }
 
-static void answered(struct verbs_plain_ep *ep, const struct verbs_cm_event *event)
+static void answered(struct verbs_rdmacm_ep *ep, const struct verbs_cm_event *event)
 {
     keep_private_data(ep, event);
     int error = ready_queue(ep, NULL);
@@ -307,7 +307,7 @@ static void answered(struct verbs_plain_ep *ep, const struct verbs_cm_event *eve
 
 static void heard(struct verbs_cm_id *cm, const struct verbs_cm_event *event)
 {
-    struct verbs_plain_ep *ep = plain_of_cm(cm);
+    struct verbs_rdmacm_ep *ep = rdmacm_of_cm(cm);
     if (ep->stage == VERBS_PLAIN_OVER) {
         return;
     }
@@ -350,9 +350,9 @@ static void heard(struct verbs_cm_id *cm, const struct verbs_cm_event *event)
 
 /* -------------------------------------------------------------------------------------- connect */
 
-static struct rdma_conn_param parameters(const struct verbs_plain_ep *ep)
+static struct rdma_conn_param parameters(const struct verbs_rdmacm_ep *ep)
 {
-    const struct verbs_plain_call *call = ep->call;
+    const struct verbs_rdmacm_call *call = ep->call;
     const struct verbs_connection *ours = &ep->base.ours;
     bool accepts = call->has_come;
     return (struct rdma_conn_param){
@@ -367,7 +367,7 @@ static struct rdma_conn_param parameters(const struct verbs_plain_ep *ep)
     };
 }
 
-static void accept_peer(struct verbs_plain_ep *ep)
+static void accept_peer(struct verbs_rdmacm_ep *ep)
 {
     struct rdma_conn_param param = parameters(ep);
     if (ep->call->is_gone) {
@@ -386,12 +386,12 @@ static void accept_peer(struct verbs_plain_ep *ep)
 
 /* Connects; tries other ports, as librdmacm tracks the used ports separately from the adapter or
  * the host. */
-static void ask_peer(struct verbs_plain_ep *ep)
+static void ask_peer(struct verbs_rdmacm_ep *ep)
 {
     struct rdma_conn_param param = parameters(ep);
     int error = rdma_connect(ep->call->cm.id, &param) == 0 ? 0 : errno;
     while ((error == EADDRINUSE || error == EADDRNOTAVAIL) && ++ep->tries < CONNECT_TRIES) {
-        if (rdmux_verbs_plain_redial(ep->call, ep->base.attr) != RDMUX_OK) {
+        if (rdmux_verbs_rdmacm_redial(ep->call, ep->base.attr) != RDMUX_OK) {
             break;
         }
         error = rdma_connect(ep->call->cm.id, &param) == 0 ? 0 : errno;
@@ -405,10 +405,10 @@ static void ask_peer(struct verbs_plain_ep *ep)
     }
 }
 
-enum rdmux_status rdmux_verbs_plain_ep_connect(struct rdmux_provider_ep *base, const uint8_t *peer,
-                                               size_t size)
+enum rdmux_status rdmux_verbs_rdmacm_ep_connect(struct rdmux_provider_ep *base, const uint8_t *peer,
+                                                size_t size)
 {
-    struct verbs_plain_ep *ep = plain_of_ep(base);
+    struct verbs_rdmacm_ep *ep = rdmacm_of_ep(base);
     (void)peer;
     (void)size;
     if (ep->stage == VERBS_PLAIN_OPEN) {
@@ -431,21 +431,21 @@ enum rdmux_status rdmux_verbs_plain_ep_connect(struct rdmux_provider_ep *base, c
     return ep->status;
 }
 
-enum rdmux_status rdmux_verbs_plain_ep_describe(struct rdmux_provider_ep *base, uint8_t *out,
-                                                size_t *size)
+enum rdmux_status rdmux_verbs_rdmacm_ep_describe(struct rdmux_provider_ep *base, uint8_t *out,
+                                                 size_t *size)
 {
     out[0] = 0;
     *size = 0;
     rdmux_provider_error("%s: rdma_cm has the connection data",
-                         plain_of_ep(base)->base.transport->name);
+                         rdmacm_of_ep(base)->base.transport->name);
     return RDMUX_UNSUPPORTED;
 }
 
 /* ---------------------------------------------------------------------------------- open, close */
 
-static enum rdmux_status move_to_cq(struct verbs_plain_ep *ep)
+static enum rdmux_status move_to_cq(struct verbs_rdmacm_ep *ep)
 {
-    struct verbs_plain_call *call = ep->call;
+    struct verbs_rdmacm_call *call = ep->call;
     struct verbs_cq *cq = verbs_cq_of(ep->base.base.cq);
     call->cm.heard = heard;
     if (rdma_migrate_id(call->cm.id, cq->cm_channel) != 0) {
@@ -462,7 +462,7 @@ static uint8_t depth_of(int depth)
     return (uint8_t)(depth < 0 ? 0 : depth > READS_MAX ? READS_MAX : depth);
 }
 
-static enum rdmux_status open_queue(struct verbs_plain_ep *ep)
+static enum rdmux_status open_queue(struct verbs_rdmacm_ep *ep)
 {
     const struct verbs_domain *domain = verbs_domain_of_ep(&ep->base);
     enum rdmux_status status = rdmux_verbs_describe_port(&ep->base);
@@ -480,12 +480,12 @@ static enum rdmux_status open_queue(struct verbs_plain_ep *ep)
     return status;
 }
 
-enum rdmux_status rdmux_verbs_plain_ep_open(const struct verbs_transport *transport,
-                                            struct rdmux_provider_ep *base,
-                                            const struct rdmux_provider_ep_attr *attr)
+enum rdmux_status rdmux_verbs_rdmacm_ep_open(const struct verbs_transport *transport,
+                                             struct rdmux_provider_ep *base,
+                                             const struct rdmux_provider_ep_attr *attr)
 {
-    struct verbs_plain_ep *ep = plain_of_ep(base);
-    struct verbs_plain_call *call = (struct verbs_plain_call *)attr->call;
+    struct verbs_rdmacm_ep *ep = rdmacm_of_ep(base);
+    struct verbs_rdmacm_call *call = (struct verbs_rdmacm_call *)attr->call;
     ep->base.transport = transport;
     ep->call = call;
     enum rdmux_status status = rdmux_verbs_cm_open(verbs_cq_of(base->cq));
@@ -493,22 +493,22 @@ enum rdmux_status rdmux_verbs_plain_ep_open(const struct verbs_transport *transp
         status = rdmux_verbs_ep_open(base, attr);
     }
     if (status != RDMUX_OK) {
-        rdmux_verbs_plain_call_free(call);
+        rdmux_verbs_rdmacm_call_free(call);
         return status;
     }
     call->ep = ep;
     status = open_queue(ep);
     if (status != RDMUX_OK) {
-        rdmux_verbs_plain_ep_close(base);
+        rdmux_verbs_rdmacm_ep_close(base);
         return status;
     }
     ep->base.state = VERBS_EP_CONNECTED; /* it takes receives */
     return RDMUX_OK;
 }
 
-void rdmux_verbs_plain_ep_close(struct rdmux_provider_ep *base)
+void rdmux_verbs_rdmacm_ep_close(struct rdmux_provider_ep *base)
 {
-    struct verbs_plain_ep *ep = plain_of_ep(base);
+    struct verbs_rdmacm_ep *ep = rdmacm_of_ep(base);
     stop_connecting(ep);
     /* A request that was not accepted is rejected. */
     bool rejects = ep->call->has_come && ep->stage == VERBS_PLAIN_OPEN;
@@ -517,12 +517,12 @@ void rdmux_verbs_plain_ep_close(struct rdmux_provider_ep *base)
     if (rejects) {
         ep->call->ep = NULL;
     }
-    rdmux_verbs_plain_call_free(ep->call);
+    rdmux_verbs_rdmacm_call_free(ep->call);
 }
 
-void rdmux_verbs_plain_hang_up(struct rdmux_provider_ep *base)
+void rdmux_verbs_rdmacm_hang_up(struct rdmux_provider_ep *base)
 {
-    struct verbs_plain_ep *ep = plain_of_ep(base);
+    struct verbs_rdmacm_ep *ep = rdmacm_of_ep(base);
     ep->has_hung_up = true;
     if (rdma_disconnect(ep->call->cm.id) != 0) {
         rdmux_verbs_fail(&ep->base, RDMUX_PEER_GONE, "the connection had ended");
@@ -531,9 +531,9 @@ void rdmux_verbs_plain_hang_up(struct rdmux_provider_ep *base)
 
 /* -------------------------------------------------------------------------------------- regions */
 
-enum rdmux_status rdmux_verbs_plain_mr_describe(struct rdmux_provider_mr *base,
-                                                struct rdmux_provider_ep *ep, uint8_t *out,
-                                                size_t *size)
+enum rdmux_status rdmux_verbs_rdmacm_mr_describe(struct rdmux_provider_mr *base,
+                                                 struct rdmux_provider_ep *ep, uint8_t *out,
+                                                 size_t *size)
 {
     const struct verbs_mr *mr = verbs_mr_of(base);
     const char *device = verbs_domain_of(base->domain)->device;
@@ -552,8 +552,8 @@ enum rdmux_status rdmux_verbs_plain_mr_describe(struct rdmux_provider_mr *base,
     return RDMUX_OK;
 }
 
-enum rdmux_status rdmux_verbs_plain_remote_open(struct rdmux_provider_remote *base,
-                                                const uint8_t *description, size_t size)
+enum rdmux_status rdmux_verbs_rdmacm_remote_open(struct rdmux_provider_remote *base,
+                                                 const uint8_t *description, size_t size)
 {
     struct verbs_remote *remote = verbs_remote_of(base);
     if (size != RDMUX_PLAIN_KEY_SIZE) {
@@ -568,7 +568,7 @@ enum rdmux_status rdmux_verbs_plain_remote_open(struct rdmux_provider_remote *ba
 
 /* ------------------------------------------------------------------------------------ data path */
 
-void rdmux_verbs_plain_aim(struct verbs_ep *ep, const struct rdmux_request *request)
+void rdmux_verbs_rdmacm_aim(struct verbs_ep *ep, const struct rdmux_request *request)
 {
     const struct verbs_remote *remote = (const struct verbs_remote *)request->remote;
     uint64_t end = request->offset + request->length;
@@ -577,24 +577,24 @@ void rdmux_verbs_plain_aim(struct verbs_ep *ep, const struct rdmux_request *requ
     ep->theirs.flush_rkey = remote->region.rkey;
 }
 
-enum rdmux_status rdmux_verbs_plain_start(struct verbs_ep *ep, struct rdmux_request *request)
+enum rdmux_status rdmux_verbs_rdmacm_start(struct verbs_ep *ep, struct rdmux_request *request)
 {
     if (VERBS_UNLIKELY((request->flags & RDMUX_PLACED) != 0 && request->remote != NULL)) {
-        if ((verbs_plain_of(ep)->call->base.lacks & RDMUX_CAP_PLACED) != 0) {
+        if ((verbs_rdmacm_of(ep)->call->base.lacks & RDMUX_CAP_PLACED) != 0) {
             rdmux_provider_error("%s: RDMUX_PLACED is a read behind the write, and the peer grants "
                                  "no reads; rdmux_ep_info.native says so",
                                  ep->transport->name);
             return RDMUX_UNSUPPORTED;
         }
-        rdmux_verbs_plain_aim(ep, request);
+        rdmux_verbs_rdmacm_aim(ep, request);
     } else if (request->op == RDMUX_OP_READ && request->remote != NULL) {
         /* A one-byte read may replace or follow the read, see lacks_nothing and doubts_reads. */
-        rdmux_verbs_plain_aim(ep, request);
+        rdmux_verbs_rdmacm_aim(ep, request);
     }
     return rdmux_verbs_start(ep, request);
 }
 
-bool rdmux_verbs_plain_holds(struct verbs_ep *ep, char *text, size_t size)
+bool rdmux_verbs_rdmacm_holds(struct verbs_ep *ep, char *text, size_t size)
 {
     /* The connection manager chose the address; the connection ends when that no longer works. */
     (void)ep;
@@ -604,10 +604,10 @@ bool rdmux_verbs_plain_holds(struct verbs_ep *ep, char *text, size_t size)
     return true;
 }
 
-void rdmux_verbs_plain_receive_failed(struct verbs_ep *ep, struct rdmux_request *request,
-                                      const struct ibv_wc *wc)
+void rdmux_verbs_rdmacm_receive_failed(struct verbs_ep *ep, struct rdmux_request *request,
+                                       const struct ibv_wc *wc)
 {
-    if (wc->status == IBV_WC_WR_FLUSH_ERR && verbs_plain_of(ep)->has_hung_up) {
+    if (wc->status == IBV_WC_WR_FLUSH_ERR && verbs_rdmacm_of(ep)->has_hung_up) {
         return; /* teardown has begun; the connection manager reports its end */
     }
     rdmux_verbs_receive_failed(ep, request, wc);
@@ -615,12 +615,13 @@ void rdmux_verbs_plain_receive_failed(struct verbs_ep *ep, struct rdmux_request 
 
 /* --------------------------------------------------------------------------------------- tables */
 
-#define VERBS_PLAIN_TRANSPORT                                                                     \
-    .request_slots = 2, /* a write, and a read of its last byte */                                \
-        .read_slots = 1, .lacks_side = true, .flush_size = 1, .lacks_word = true,                 \
-    .holds = rdmux_verbs_plain_holds, .start = rdmux_verbs_plain_start, .sent = rdmux_verbs_sent, \
-    .received = rdmux_verbs_received, .receive_failed = rdmux_verbs_plain_receive_failed,         \
-    .broke = rdmux_verbs_broke, .side_message = rdmux_verbs_no_side_message
+#define VERBS_PLAIN_TRANSPORT                                                        \
+    .request_slots = 2, /* a write, and a read of its last byte */                   \
+        .read_slots = 1, .lacks_side = true, .flush_size = 1, .lacks_word = true,    \
+    .holds = rdmux_verbs_rdmacm_holds, .start = rdmux_verbs_rdmacm_start,            \
+    .sent = rdmux_verbs_sent, .received = rdmux_verbs_received,                      \
+    .receive_failed = rdmux_verbs_rdmacm_receive_failed, .broke = rdmux_verbs_broke, \
+    .side_message = rdmux_verbs_no_side_message
 
 static const struct verbs_transport ib_transport = {
     VERBS_PLAIN_TRANSPORT,
@@ -641,30 +642,30 @@ static const struct verbs_transport roce_transport = {
 static enum rdmux_status ib_open(struct rdmux_provider_ep *base,
                                  const struct rdmux_provider_ep_attr *attr)
 {
-    return rdmux_verbs_plain_ep_open(&ib_transport, base, attr);
+    return rdmux_verbs_rdmacm_ep_open(&ib_transport, base, attr);
 }
 
 static enum rdmux_status roce_open(struct rdmux_provider_ep *base,
                                    const struct rdmux_provider_ep_attr *attr)
 {
-    return rdmux_verbs_plain_ep_open(&roce_transport, base, attr);
+    return rdmux_verbs_rdmacm_ep_open(&roce_transport, base, attr);
 }
 
 static const struct rdmux_provider_ops ib_endpoints = {
     VERBS_PLAIN_TABLE,
     .name = "ib",
-    .ep_size = sizeof(struct verbs_plain_ep),
+    .ep_size = sizeof(struct verbs_rdmacm_ep),
     .ep_open = ib_open,
 };
 
 static const struct rdmux_provider_ops roce_endpoints = {
     VERBS_PLAIN_TABLE,
     .name = "roce",
-    .ep_size = sizeof(struct verbs_plain_ep),
+    .ep_size = sizeof(struct verbs_rdmacm_ep),
     .ep_open = roce_open,
 };
 
-const struct rdmux_plain_ops rdmux_ib_plain = {
+const struct rdmux_rdmacm_ops rdmux_ib_rdmacm = {
     VERBS_PLAIN_OPS,
     .endpoints = &ib_endpoints,
     .request_private_max = VERBS_PLAIN_REQUEST_MAX,
@@ -672,7 +673,7 @@ const struct rdmux_plain_ops rdmux_ib_plain = {
     .reject_private_max = VERBS_PLAIN_REJECT_MAX,
 };
 
-const struct rdmux_plain_ops rdmux_roce_plain = {
+const struct rdmux_rdmacm_ops rdmux_roce_rdmacm = {
     VERBS_PLAIN_OPS,
     .endpoints = &roce_endpoints,
     .request_private_max = VERBS_PLAIN_REQUEST_MAX,

@@ -6,8 +6,8 @@
  * be destroyed. Each call has a thread of its own, so that no connection waits for another one; the
  * thread ends with the call.
  */
-#ifndef RDMUX_IWARP_CALL_H
-#define RDMUX_IWARP_CALL_H
+#ifndef RDMUX_IWARP_CONNECT_THREAD_H
+#define RDMUX_IWARP_CONNECT_THREAD_H
 
 #include <rdma/rdma_cma.h>
 
@@ -19,7 +19,7 @@
 enum { IWARP_CALL_IS_RUNNING = -1 };
 
 /* Owned by one thread, except `result`. All zero: there is no call. */
-struct iwarp_call {
+struct iwarp_connect_thread {
     bool has_thread;
     pthread_t thread;
     struct rdma_cm_id *id;
@@ -30,15 +30,15 @@ struct iwarp_call {
 
 /* Starts the thread; copies param and its private data. Returns an errno if no thread can be
  * created. */
-int rdmux_iwarp_call_start(struct iwarp_call *call, struct rdma_cm_id *id,
-                           const struct rdma_conn_param *param);
+int rdmux_iwarp_connect_thread_start(struct iwarp_connect_thread *call, struct rdma_cm_id *id,
+                                     const struct rdma_conn_param *param);
 /* Returns the call's errno, once, after the call has returned. IWARP_CALL_IS_RUNNING: the call has
  * not returned, or there is none. */
-int rdmux_iwarp_call_result(struct iwarp_call *call);
+int rdmux_iwarp_connect_thread_result(struct iwarp_connect_thread *call);
 /* Waits for the call, which is about to return: the connection is established. */
-void rdmux_iwarp_call_finish(struct iwarp_call *call);
+void rdmux_iwarp_connect_thread_finish(struct iwarp_connect_thread *call);
 /* Ends the call if it still runs; the id and the queue pair may be destroyed then. Takes as long as
  * the kernel needs to leave the system call. */
-void rdmux_iwarp_call_stop(struct iwarp_call *call);
+void rdmux_iwarp_connect_thread_stop(struct iwarp_connect_thread *call);
 
 #endif

@@ -6,22 +6,22 @@
  * signal ends the wait. So a thread destroys them, one for each attempt, and the cq's owner goes
  * on.
  */
-#ifndef RDMUX_IWARP_ESTATE_H
-#define RDMUX_IWARP_ESTATE_H
+#ifndef RDMUX_IWARP_DEFERRED_DESTROY_H
+#define RDMUX_IWARP_DEFERRED_DESTROY_H
 
 #include "verbs/verbs_internal.h"
 
 #include <rdma/rdma_cma.h>
 
-struct iwarp_estate;
+struct iwarp_deferred_destroy;
 
 /* Destroys the queue pair, then the id, and returns the queue's reservation to its unit. Waits for
  * that if the application allows no threads or none can be created. */
-void rdmux_iwarp_estate_leave(struct iwarp_estate **list, struct verbs_queue *queue,
-                              struct rdma_cm_id *id);
+void rdmux_iwarp_deferred_destroy_leave(struct iwarp_deferred_destroy **list,
+                                        struct verbs_queue *queue, struct rdma_cm_id *id);
 /* Removes the finished entries from the list. */
-void rdmux_iwarp_estate_collect(struct iwarp_estate **list);
+void rdmux_iwarp_deferred_destroy_collect(struct iwarp_deferred_destroy **list);
 /* Waits for all entries of the list and removes them. [may sleep] */
-void rdmux_iwarp_estate_finish(struct iwarp_estate **list);
+void rdmux_iwarp_deferred_destroy_finish(struct iwarp_deferred_destroy **list);
 
 #endif
