@@ -185,6 +185,25 @@ hunt() {
     rm -rf "$folder"
 }
 
+# A run of a sample reports an edit of any other mutant that the sources no longer have, too.
+edits_apply() {
+    local name count status=0 i
+    local -a parts=()
+    for name in "${names[@]}"; do
+        mapfile -t -d $'\x1f' parts < <(printf '%s' "${edits[$name]}")
+        for ((i = 0; i + 2 < ${#parts[@]}; i += 3)); do
+            count=$(EDIT_WHAT=${parts[i + 1]} perl -0777 -ne 'my $count = () = /$ENV{EDIT_WHAT}/g; print $count' \
+                "$root/${parts[i]}") || count=no
+            [[ $count == 1 ]] || {
+                printf '%s: %s has %s matches in %s\n' "$name" "${parts[i + 1]}" "$count" "${parts[i]}"
+                status=1
+            }
+        done
+    done
+    return $status
+}
+tap 'each edit applies to the sources' edits_apply
+
 running=0
 for name in "${wanted[@]}"; do
     if ((running >= jobs)); then
