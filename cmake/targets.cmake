@@ -16,7 +16,7 @@ function(rdmux_sources_in folder out)
     set(${out} ${sources} PARENT_SCOPE)
 endfunction()
 
-# For the sources of the express lane, where each instruction is one of every small write: no frame
+# For the sources of the fast path, where each instruction is one of every small write: no frame
 # pointers, and comparisons that jump one by one instead of being joined by arithmetic.
 set(RDMUX_FAST_PATH_OPTIONS -fomit-frame-pointer
     $<$<C_COMPILER_ID:GNU>:--param=logical-op-non-short-circuit=0>)

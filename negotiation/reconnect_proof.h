@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Control-channel reconnect: how each side proves by the connection's secret, without sending it,
  * that it belongs to the connection. */
-#ifndef RDMUX_NEGOTIATION_RESUME_H
-#define RDMUX_NEGOTIATION_RESUME_H
+#ifndef RDMUX_NEGOTIATION_RECONNECT_PROOF_H
+#define RDMUX_NEGOTIATION_RECONNECT_PROOF_H
 
 #include "negotiation/handshake.h"
 #include "negotiation/message.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Listeners, as shared by the service thread and accepting cqs. */
-#ifndef RDMUX_API_LISTENER_H
-#define RDMUX_API_LISTENER_H
+#ifndef RDMUX_API_ACCEPT_LISTENER_H
+#define RDMUX_API_ACCEPT_LISTENER_H
 
 #include "api/core/cq.h"
 #include "api/core/ep.h"

@@ -4,8 +4,8 @@
  * their peer quotas. Lists and counters change with fabric->lock held. Pending connections come and
  * go with fabric->step_lock held.
  */
-#ifndef RDMUX_API_PENDING_CONNECTION_H
-#define RDMUX_API_PENDING_CONNECTION_H
+#ifndef RDMUX_API_ACCEPT_PENDING_CONNECTION_H
+#define RDMUX_API_ACCEPT_PENDING_CONNECTION_H
 
 #include "api/accept/shake.h"
 #include "api/core/ep.h"

@@ -17,8 +17,8 @@
  * end of a step is seen with step_lock held. In the child of a fork there is no thread, and every
  * call of the library refuses.
  */
-#ifndef RDMUX_API_SHAKE_H
-#define RDMUX_API_SHAKE_H
+#ifndef RDMUX_API_ACCEPT_SHAKE_H
+#define RDMUX_API_ACCEPT_SHAKE_H
 
 #include "api/accept/turns.h"
 #include "api/core/fabric.h"

@@ -4,8 +4,8 @@
  * a source with expensive work does not use up the time of one with cheap work, whatever the number
  * of their jobs. Pure; the caller locks.
  */
-#ifndef RDMUX_API_TURNS_H
-#define RDMUX_API_TURNS_H
+#ifndef RDMUX_API_ACCEPT_TURNS_H
+#define RDMUX_API_ACCEPT_TURNS_H
 
 #include "api/core/fabric.h"
 

@@ -12,8 +12,8 @@
  * The cq's owner does everything except the worker's part. An endpoint whose buffers are all
  * registered, in lists that the path takes, pays for none of this.
  */
-#ifndef RDMUX_API_BOUNCE_H
-#define RDMUX_API_BOUNCE_H
+#ifndef RDMUX_API_DATA_BOUNCE_H
+#define RDMUX_API_DATA_BOUNCE_H
 
 #include "api/core/ep.h"
 

@@ -3,6 +3,7 @@
  * The calls that take the fast path if it is open. Each instruction here is part of every small
  * write. Compiled without frame pointers: the last call is a jump.
  */
+#include "api/base/range.h"
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/core/mr.h"
@@ -17,12 +18,6 @@
 #else
 #define GLANCE(word) (word)
 #endif
-
-/* Checks a write whose offset is near the end of the region, or beyond it. */
-static inline bool is_within(const struct rdmux_remote *remote, uint64_t offset, size_t length)
-{
-    return offset <= remote->length && length <= remote->length - offset;
-}
 
 /* Anything but an inline signaled write takes the slow path, and so does a request to refuse: the
  * slow path has the error texts. */
@@ -39,7 +34,8 @@ enum rdmux_status rdmux_write(struct rdmux_ep *ep, const void *buf, size_t lengt
     struct rdmux_fast_path *fast = GLANCE(ep->fast);
     if (RDMUX_UNLIKELY(!rdmux_fast_path_enter_with_room(fast)) ||
         RDMUX_UNLIKELY(length - 1 >= fast->most) ||
-        (RDMUX_UNLIKELY(offset >= remote->room) && !is_within(remote, offset, length))) {
+        (RDMUX_UNLIKELY(offset >= remote->room) &&
+         !rdmux_is_within(offset, length, remote->length))) {
         /* Constants instead of arguments need fewer registers. */
         return rdmux_write_ordinary(ep, buf, length, NULL, remote, offset, context, RDMUX_INLINE);
     }

@@ -7,8 +7,8 @@
  * their values from when it was opened, when no request was in flight. No other code sees that,
  * since every other owner of the cq closes the fast path first: rdmux_cq_enter(), rdmux_cq_claim().
  */
-#ifndef RDMUX_API_LANE_H
-#define RDMUX_API_LANE_H
+#ifndef RDMUX_API_DATA_FAST_PATH_H
+#define RDMUX_API_DATA_FAST_PATH_H
 
 #include "api/core/cq.h"
 #include "api/core/ep.h"

@@ -11,6 +11,7 @@
  */
 #include "api/data/post.h"
 
+#include "api/base/range.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
 #include "api/core/mr.h"
@@ -214,7 +215,7 @@ static enum rdmux_status check_remote(const struct rdmux_ep *ep, const struct rd
             "post: the peer's region does not allow this; its rights are 0x%x, 0x%x is needed",
             remote->access, rule->access);
     }
-    if (RDMUX_UNLIKELY(wr->offset > remote->length || length > remote->length - wr->offset)) {
+    if (RDMUX_UNLIKELY(!rdmux_is_within(wr->offset, length, remote->length))) {
         return rdmux_fail(
             RDMUX_OUT_OF_RANGE,
             "post: offset %llu + %llu bytes end beyond the peer's region of %llu bytes",

@@ -2,8 +2,8 @@
 /*
  * Request records: how the send side, the receive side and SRQs find and fill records. [data path]
  */
-#ifndef RDMUX_API_REQUEST_H
-#define RDMUX_API_REQUEST_H
+#ifndef RDMUX_API_DATA_REQUEST_H
+#define RDMUX_API_DATA_REQUEST_H
 
 #include "api/core/ep.h"
 #include "api/core/fabric.h"

@@ -4,8 +4,8 @@
  * and the request completes once. Sends are never split. All functions are the cq owner's.
  * [data path]
  */
-#ifndef RDMUX_API_SEGMENTS_H
-#define RDMUX_API_SEGMENTS_H
+#ifndef RDMUX_API_DATA_SEGMENTS_H
+#define RDMUX_API_DATA_SEGMENTS_H
 
 #include "api/core/ep.h"
 

@@ -4,8 +4,8 @@
  * serves endpoints of this device only: another path would take receives that the device also has.
  * All functions are the cq owner's.
  */
-#ifndef RDMUX_API_SRQ_DEVICE_H
-#define RDMUX_API_SRQ_DEVICE_H
+#ifndef RDMUX_API_DATA_SRQ_DEVICE_H
+#define RDMUX_API_DATA_SRQ_DEVICE_H
 
 #include "api/core/srq.h"
 

@@ -13,8 +13,8 @@
  * PLACED request that is done, or a flush by this library. A read or atomic is confirmed once it is
  * done. Only confirmed requests are returned.
  */
-#ifndef RDMUX_API_FAILOVER_H
-#define RDMUX_API_FAILOVER_H
+#ifndef RDMUX_API_FAILOVER_FAILOVER_H
+#define RDMUX_API_FAILOVER_FAILOVER_H
 
 #include "api/core/cq.h"
 #include "api/core/ep.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Acceptors' endpoints in set-up, found by the secret of their connection when a further socket
  * joins. Any thread. */
-#ifndef RDMUX_API_JOINS_H
-#define RDMUX_API_JOINS_H
+#ifndef RDMUX_API_OBJECT_JOINS_H
+#define RDMUX_API_OBJECT_JOINS_H
 
 #include "api/core/cq.h"
 #include "api/core/ep.h"

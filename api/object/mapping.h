@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Checks spans of this process's memory against the kernel's mappings, without touching pages. */
-#ifndef RDMUX_API_MAPPING_H
-#define RDMUX_API_MAPPING_H
+#ifndef RDMUX_API_OBJECT_MAPPING_H
+#define RDMUX_API_OBJECT_MAPPING_H
 
 #include <rdmux/rdmux.h>
 

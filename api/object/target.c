@@ -17,6 +17,7 @@
  * it leaves.
  */
 #include "api/object/target.h"
+#include "api/base/range.h"
 #include "api/core/cq.h"
 #include "api/core/fabric.h"
 #include "api/core/mr.h"
@@ -275,7 +276,7 @@ enum rdmux_status rdmux_target_enter(struct rdmux_provider_ep *ep,
         clear_hazard(cq);
         return RDMUX_DENIED;
     }
-    if (offset > entry->length || length > entry->length - offset) {
+    if (!rdmux_is_within(offset, length, entry->length)) {
         clear_hazard(cq);
         return RDMUX_OUT_OF_RANGE;
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* The building blocks of calls on a cq: cq_owner.c, cq_progress.c, cq_domain.c. All functions are
  * the owner's. */
-#ifndef RDMUX_API_CQ_PROGRESS_H
-#define RDMUX_API_CQ_PROGRESS_H
+#ifndef RDMUX_API_PROGRESS_CQ_PROGRESS_H
+#define RDMUX_API_PROGRESS_CQ_PROGRESS_H
 
 #include "api/core/cq.h"
 #include "api/progress/cq_domain.h"

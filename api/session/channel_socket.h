@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-#ifndef RDMUX_API_CHANNEL_SOCKET_H
-#define RDMUX_API_CHANNEL_SOCKET_H
+#ifndef RDMUX_API_SESSION_CHANNEL_SOCKET_H
+#define RDMUX_API_SESSION_CHANNEL_SOCKET_H
 
 #include "api/core/ep.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* The state of a set-up. Failover keeps it to search for the endpoint's next path. Owner. */
-#ifndef RDMUX_API_SETUP_STATE_H
-#define RDMUX_API_SETUP_STATE_H
+#ifndef RDMUX_API_SESSION_SETUP_STATE_H
+#define RDMUX_API_SESSION_SETUP_STATE_H
 
 #include "api/base/address.h"
 #include "api/core/ep.h"

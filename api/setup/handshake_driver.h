@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Set-up of endpoints, as connect, accept and adopt use it. All functions run in the cq's
  * domain. */
-#ifndef RDMUX_API_CONNECTION_H
-#define RDMUX_API_CONNECTION_H
+#ifndef RDMUX_API_SETUP_HANDSHAKE_DRIVER_H
+#define RDMUX_API_SETUP_HANDSHAKE_DRIVER_H
 
 #include "api/core/cq.h"
 #include "api/core/ep.h"

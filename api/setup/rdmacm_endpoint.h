@@ -5,8 +5,8 @@
  * channel. A set-up resolves the route (worker thread), opens the device (worker thread), opens the
  * provider's endpoint, posts the receives posted so far, and connects.
  */
-#ifndef RDMUX_API_PLAIN_H
-#define RDMUX_API_PLAIN_H
+#ifndef RDMUX_API_SETUP_RDMACM_ENDPOINT_H
+#define RDMUX_API_SETUP_RDMACM_ENDPOINT_H
 
 #include "api/core/ep.h"
 #include "api/core/fabric.h"

@@ -4,8 +4,8 @@
  * the handshake, path_attempt.c opens, connects and proves one path. All run in the cq's owner; the
  * worker thread only resolves names and opens devices.
  */
-#ifndef RDMUX_API_SETUP_H
-#define RDMUX_API_SETUP_H
+#ifndef RDMUX_API_SETUP_SETUP_H
+#define RDMUX_API_SETUP_SETUP_H
 
 #include "api/core/cq.h"
 #include "api/core/ep.h"
