@@ -214,18 +214,9 @@ bool rdmux_fast_path_ready(struct rdmux_ep *ep)
 static void fill_record(struct rdmux_ep *ep, uint64_t at, struct rdmux_fast_path_entry *entry)
 {
     struct rdmux_request *request = rdmux_ring_record(&ep->send, at);
-    request->op = RDMUX_OP_WRITE;
-    request->flags = RDMUX_INLINE;
-    request->imm = 0;
+    rdmux_send_begin(request, RDMUX_OP_WRITE, RDMUX_INLINE, 0, RDMUX_WC_WRITE, entry->context, at);
     request->sge_count = 0; /* the device has the bytes already */
-    request->done = 0;
-    request->internal = 0;
-    request->status = RDMUX_OK;
-    request->opcode = RDMUX_WC_WRITE;
     request->length = entry->length;
-    request->context = entry->context;
-    request->keys = RDMUX_BOUNCE_OWN;
-    request->sequence = at;
     entry->request = request;
 }
 

@@ -333,16 +333,7 @@ static enum rdmux_status prepare(struct rdmux_ep *ep, const struct rdmux_wr *wr,
             /* NOLINTEND(clang-analyzer-core.uninitialized.Assign) */
         }
     }
-    request->op = wr->op;
-    request->flags = wr->flags;
-    request->imm = wr->imm;
-    request->done = 0;
-    request->internal = 0;
-    request->status = RDMUX_OK;
-    request->opcode = rule->wc_opcode;
-    request->keys = RDMUX_BOUNCE_OWN;
-    request->context = wr->context;
-    request->sequence = ring->head;
+    rdmux_send_begin(request, wr->op, wr->flags, wr->imm, rule->wc_opcode, wr->context, ring->head);
     if ((wr->flags & RDMUX_FENCE) != 0) {
         ep->fenced_until = ring->head + 1;
     }
@@ -388,8 +379,8 @@ RDMUX_HOT bool may_reach(const struct rdmux_ep *ep, const struct simple *simple,
     const struct rdmux_remote *remote = simple->remote;
     return remote != NULL && remote->ep == ep &&
            ((remote->state ^ (uint32_t)RDMUX_REMOTE_READY) | remote->revoking) == 0 &&
-           (remote->access & access) == access && simple->offset <= remote->length &&
-           simple->piece.length <= remote->length - simple->offset;
+           (remote->access & access) == access &&
+           rdmux_is_within(simple->offset, simple->piece.length, remote->length);
 }
 
 /* Fills the record at the ring's head and queues it. Returns NULL if the request is not simple. */
@@ -427,16 +418,10 @@ RDMUX_HOT struct rdmux_request *prepare_simple(struct rdmux_ep *ep, const struct
     into->addr = piece->addr;
     into->length = piece->length;
     into->mr = rdmux_piece_registration(list_rule, piece->mr);
-    request->op = simple->op;
-    request->flags = simple->flags;
-    request->imm = simple->imm;
+    rdmux_send_begin(request, simple->op, simple->flags, simple->imm, rule->wc_opcode,
+                     simple->context, ring->head++);
     request->sge_count = 1;
-    request->done = 0;
-    request->internal = 0;
-    request->status = RDMUX_OK;
-    request->opcode = rule->wc_opcode;
     request->length = piece->length;
-    request->context = simple->context;
     request->sges = into;
     request->remote = rule->access == 0 ? NULL : simple->remote->path;
     request->offset = simple->offset;
@@ -444,8 +429,6 @@ RDMUX_HOT struct rdmux_request *prepare_simple(struct rdmux_ep *ep, const struct
         request->operand = simple->operand;
         request->expected = simple->expected;
     }
-    request->sequence = ring->head++;
-    request->keys = RDMUX_BOUNCE_OWN;
     return request;
 }
 

@@ -8,6 +8,7 @@
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
 #include "api/core/mr.h"
+#include "api/data/bounce.h"
 #include "api/progress/cq_owner.h"
 
 /* For functions on every request's way, which gcc would not inline because they have more than one
@@ -110,6 +111,22 @@ RDMUX_HOT enum rdmux_status rdmux_take_list(struct rdmux_list_rule rule,
     request->sge_count = 1;
     request->length = sge->length;
     return RDMUX_OK;
+}
+
+/* Sets the fields of a send-side record that do not depend on its list and its remote. */
+RDMUX_HOT void rdmux_send_begin(struct rdmux_request *request, uint32_t op, uint32_t flags,
+                                uint32_t imm, uint32_t opcode, void *context, uint64_t sequence)
+{
+    request->op = op;
+    request->flags = flags;
+    request->imm = imm;
+    request->done = 0;
+    request->internal = 0;
+    request->status = RDMUX_OK;
+    request->opcode = opcode;
+    request->keys = RDMUX_BOUNCE_OWN;
+    request->context = context;
+    request->sequence = sequence;
 }
 
 /* Sets the fields of a receive record that do not depend on the receive. */
