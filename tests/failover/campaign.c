@@ -452,7 +452,7 @@ static void run(const char *plugin, const struct scenario *scenario, uint64_t se
     (void)snprintf(options, sizeof(options), "seed=%llu%s", (unsigned long long)seed,
                    percent(&scene->chance, 40) ? ",freedoms=all" : "");
     scene->world = sim_world_create(options);
-    scene_begin(scene);
+    process_enter(scene->world);
     bool is_good = scene->world != NULL && scene_open_side(scene, 0) && scene_open_side(scene, 1) &&
                    scene_open_pair(scene);
     if (is_good) {

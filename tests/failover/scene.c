@@ -1,19 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Two hosts in one process: their time, addresses and chances, and how the two
- * sides come together and apart. */
+/* Two hosts in one process: how the two sides connect and part. */
 #include "scene.h"
 
 #include <errno.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/timerfd.h>
-#include <time.h>
 #include <unistd.h>
 
 const char *const fault_names[FAULTS] = {
@@ -26,18 +21,9 @@ const char *const fault_names[FAULTS] = {
 
 const char *const links[LINKS] = { "roce", "ib", "iwarp" };
 
-static struct scene *running; /* whose time it is */
-static const struct side *meant;
-
-void scene_begin(struct scene *scene)
-{
-    running = scene;
-}
-
 void scene_use(const struct side *side)
 {
-    meant = side;
-    sim_use_host(side->host);
+    process_use(side->host, side->devices, LINKS, true);
 }
 
 bool scene_fail(struct scene *scene, const char *format, ...)
@@ -45,84 +31,11 @@ bool scene_fail(struct scene *scene, const char *format, ...)
     if (scene->text[0] == '\0') {
         va_list arguments;
         va_start(arguments, format);
-        /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start() is right
-     * above */
+        /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start() is right above */
         (void)vsnprintf(scene->text, sizeof(scene->text), format, arguments);
         va_end(arguments);
     }
     return false;
-}
-
-/* ----------------------------------------------------------------------- time,
- * addresses, chances */
-
-/* Stands in for the system's function of that name, in all libraries of the
- * process. */
-#define INSTEAD __attribute__((visibility("default")))
-
-static uint64_t clock_ns(void *user)
-{
-    const struct scene *scene = user;
-    return 1 + sim_now(scene->world);
-}
-
-INSTEAD int timerfd_settime(int ufd, int flags, const struct itimerspec *utmr,
-                            struct itimerspec *otmr)
-{
-    (void)ufd, (void)flags, (void)utmr, (void)otmr;
-    return 0;
-}
-
-INSTEAD int clock_gettime(clockid_t clock_id, struct timespec *tp)
-{
-    (void)clock_id;
-    uint64_t now = running != NULL ? sim_now(running->world) : 0;
-    tp->tv_sec = (time_t)(now / 1000000000U);
-    tp->tv_nsec = (long)(now % 1000000000U);
-    return 0;
-}
-
-struct address {
-    struct ifaddrs entry;
-    struct sockaddr_in ip;
-};
-
-/* The interfaces of the host that is meant: its adapters', and the loopback. */
-INSTEAD int getifaddrs(struct ifaddrs **ifap)
-{
-    struct address *made = calloc(LINKS + 1, sizeof(*made));
-    if (made == NULL) {
-        return -1;
-    }
-    for (int i = 0; i <= LINKS; i++) {
-        made[i].ip.sin_family = AF_INET;
-        made[i].ip.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        if (i < LINKS) {
-            (void)sim_device_address(meant->devices[i], (struct sockaddr *)&made[i].ip,
-                                     sizeof(made[i].ip));
-        }
-        made[i].entry.ifa_name = "lo";
-        made[i].entry.ifa_flags = IFF_UP | IFF_RUNNING;
-        made[i].entry.ifa_addr = (struct sockaddr *)&made[i].ip;
-        made[i].entry.ifa_next = i < LINKS ? &made[i + 1].entry : NULL;
-    }
-    *ifap = &made->entry;
-    return 0;
-}
-
-INSTEAD void freeifaddrs(struct ifaddrs *ifa)
-{
-    free(ifa);
-}
-
-static int random_bytes(void *user, void *out, size_t size)
-{
-    struct chance *chance = user;
-    uint8_t *bytes = out;
-    for (size_t i = 0; i < size; i++) {
-        bytes[i] = (uint8_t)draw(chance);
-    }
-    return 0;
 }
 
 static void log_line(void *user, enum rdmux_log_level level, const char *line)
@@ -167,9 +80,9 @@ bool scene_open_side(struct scene *scene, uint32_t index)
     attr.paths = scene->scenario.paths;
     attr.plugins = &scene->plugin;
     attr.plugin_count = 1;
-    attr.clock_ns = clock_ns;
-    attr.clock_user = scene;
-    attr.random = random_bytes;
+    attr.clock_ns = process_clock_ns;
+    attr.clock_user = scene->world;
+    attr.random = process_random;
     attr.random_user = &side->secrets;
     attr.log = scene->is_verbose ? log_line : NULL;
     attr.log_user = side;
@@ -320,14 +233,13 @@ void scene_close(struct scene *scene)
             (void)scene_fail(scene, "the end: %s", rdmux_last_error());
         }
     }
-    running = NULL;
+    process_leave();
     if (sim_world_destroy(scene->world) != 0) {
         (void)scene_fail(scene, "verbs objects were not destroyed");
     }
 }
 
-/* ------------------------------------------------------------------------------------------
- * sockets */
+/* --------------------------------------------------------------------------------------- sockets */
 
 /* The port that a descriptor's other end has; 0: it is no connection of TCP. */
 static unsigned peer_port(int fd)

@@ -6,6 +6,7 @@
 
 #include "load.h"
 
+#include "../sim_verbs/model/process.h"
 #include "../sim_verbs/sim_verbs.h"
 
 #include <stdbool.h>
@@ -117,10 +118,7 @@ struct scene {
     struct result *result;
 };
 
-/* From here on the process's time is the scene's. */
-void scene_begin(struct scene *scene);
-/* What is called next is this side's: its host's adapters and addresses are
- * meant. */
+/* Makes the side's host the one that the next calls see, see process_use(). */
 void scene_use(const struct side *side);
 /* Notes why the run has failed, the first time. Returns false. */
 bool scene_fail(struct scene *scene, const char *format, ...) __attribute__((format(printf, 2, 3)));

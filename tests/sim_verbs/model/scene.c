@@ -2,16 +2,13 @@
 /* Two hosts: the world, the fabrics, the connected pairs, and their end. */
 #include "model.h"
 
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netinet/in.h>
+#include "process.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/timerfd.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -26,7 +23,6 @@ static const uint32_t remote_rights = RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_RE
 /* ----------------------------------------------------------------------------- trace and mismatch */
 
 static char why[4096];
-static struct scene *running; /* for functions that the library calls without a user pointer */
 
 const char *scene_why(void)
 {
@@ -79,96 +75,28 @@ void note(struct scene *scene, uint64_t word)
     scene->hash ^= scene->hash >> 29;
 }
 
-static const struct side *meant;
-
 void use(const struct side *side)
 {
-    meant = side;
-    sim_use_host(side->host);
-}
-
-/* ------------------------------------------------------------------------------------------ time */
-
-/* Replaces the system's function of that name, in all libraries of the process. */
-#define INSTEAD __attribute__((visibility("default")))
-
-/* The library's clock is the world's. */
-static uint64_t clock_ns(void *user)
-{
-    const struct scene *scene = user;
-    return 1 + sim_now(scene->world);
-}
-
-/* Disables the kernel's timers, which would run by the machine's time. The iwarp provider uses one
- * to retransmit what is not answered, which no simulated device needs. */
-INSTEAD int timerfd_settime(int ufd, int flags, const struct itimerspec *utmr,
-                            struct itimerspec *otmr)
-{
-    (void)ufd, (void)flags, (void)utmr, (void)otmr;
-    return 0;
+    process_use(side->host, &side->device, 1, false);
 }
 
 /* A call that waits by the machine's time (revocation) waits by the world's time instead. Meanwhile
  * the other side progresses. */
-INSTEAD int clock_gettime(clockid_t clock_id, struct timespec *tp)
+static void let_other_progress(void *user)
 {
-    (void)clock_id;
-    uint64_t now = 0;
-    struct scene *scene = running;
-    if (scene != NULL && scene->waiting != NULL) {
-        struct side *waiting = scene->waiting;
-        struct side *other = &scene->sides[1 - waiting->index];
-        scene->waiting = NULL; /* no recursion */
-        use(other);
-        (void)rdmux_fabric_progress(other->fabric);
-        (void)poll_side(other, ENTRIES);
-        (void)sim_advance(scene->world, 1000);
-        use(waiting);
-        scene->waiting = waiting;
+    struct scene *scene = user;
+    struct side *waiting = scene->waiting;
+    if (waiting == NULL) {
+        return;
     }
-    if (scene != NULL) {
-        now = sim_now(scene->world);
-    }
-    tp->tv_sec = (time_t)(now / 1000000000U);
-    tp->tv_nsec = (long)(now % 1000000000U);
-    return 0;
-}
-
-/* Returns the interfaces of the host in use instead of this machine's. */
-INSTEAD int getifaddrs(struct ifaddrs **ifap)
-{
-    struct {
-        struct ifaddrs entry;
-        struct sockaddr_in address;
-    } *made = calloc(1, sizeof(*made));
-    if (made == NULL) {
-        return -1;
-    }
-    made->address.sin_family = AF_INET;
-    if (!sim_device_address(meant->device, (struct sockaddr *)&made->address,
-                            sizeof(made->address))) {
-        free(made);
-        return -1;
-    }
-    made->entry.ifa_flags = IFF_UP;
-    made->entry.ifa_addr = (struct sockaddr *)&made->address;
-    *ifap = &made->entry;
-    return 0;
-}
-
-INSTEAD void freeifaddrs(struct ifaddrs *ifa)
-{
-    free(ifa);
-}
-
-static int random_bytes(void *user, void *out, size_t size)
-{
-    struct chance *chance = user;
-    uint8_t *bytes = out;
-    for (size_t i = 0; i < size; i++) {
-        bytes[i] = (uint8_t)draw(chance);
-    }
-    return 0;
+    struct side *other = &scene->sides[1 - waiting->index];
+    scene->waiting = NULL;
+    use(other);
+    (void)rdmux_fabric_progress(other->fabric);
+    (void)poll_side(other, ENTRIES);
+    (void)sim_advance(scene->world, 1000);
+    use(waiting);
+    scene->waiting = waiting;
 }
 
 static void log_line(void *user, enum rdmux_log_level level, const char *line)
@@ -341,9 +269,9 @@ static bool open_side(struct scene *scene, uint32_t index)
     attr.paths = shape->link;
     attr.plugins = &scene->plugin;
     attr.plugin_count = 1;
-    attr.clock_ns = clock_ns;
-    attr.clock_user = scene;
-    attr.random = random_bytes;
+    attr.clock_ns = process_clock_ns;
+    attr.clock_user = scene->world;
+    attr.random = process_random;
     attr.random_user = &side->secrets;
     attr.log = scene->is_verbose ? log_line : NULL;
     attr.log_user = side;
@@ -543,7 +471,8 @@ bool scene_open(struct scene *scene)
         (void)snprintf(why, sizeof(why), "simulated world: %s", sim_error());
         return false;
     }
-    running = scene;
+    process_enter(scene->world);
+    process_wait_with(let_other_progress, scene);
     for (uint32_t i = 0; i < SIDES; i++) {
         if (!open_side(scene, i)) {
             return false;
@@ -597,7 +526,7 @@ void scene_close(struct scene *scene)
         close_side(scene, &scene->sides[i]);
     }
     note(scene, sim_trace_hash(scene->world));
-    running = NULL;
+    process_leave();
     size_t left = sim_world_destroy(scene->world);
     scene->world = NULL;
     if (left != 0) {
