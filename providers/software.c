@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Shared implementation of operations for providers without a device. */
+#include "api/base/pieces.h"
+
 #include <rdmux/provider.h>
 
 #include <errno.h>
@@ -176,16 +178,13 @@ static void copy(const struct rdmux_request *request, uint64_t offset, uint8_t *
 {
     for (uint16_t i = 0; i < request->sge_count && length > 0; i++) {
         const struct rdmux_provider_sge *sge = &request->sges[i];
-        if (offset >= sge->length) {
-            offset -= sge->length;
-            continue;
+        uint64_t at = 0;
+        uint64_t here = rdmux_piece_step(sge->length, &offset, &length, &at);
+        if (here != 0) {
+            uint8_t *piece = (uint8_t *)sge->addr + at;
+            memcpy(into_list ? piece : bytes, into_list ? bytes : piece, (size_t)here);
+            bytes += here;
         }
-        uint64_t here = sge->length - offset < length ? sge->length - offset : length;
-        uint8_t *piece = (uint8_t *)sge->addr + offset;
-        memcpy(into_list ? piece : bytes, into_list ? bytes : piece, (size_t)here);
-        bytes += here;
-        length -= here;
-        offset = 0;
     }
 }
 

@@ -303,17 +303,13 @@ static size_t slice_pull(const struct shm_ep *ep, uint64_t offset, uint64_t leng
 {
     size_t count = 0;
     for (uint32_t i = 0; i < ep->pull_count && length > 0; i++) {
-        uint64_t size = ep->pull[i].length;
-        if (offset >= size) {
-            offset -= size;
-            continue;
+        uint64_t at = 0;
+        uint64_t here = rdmux_piece_step(ep->pull[i].length, &offset, &length, &at);
+        if (here != 0) {
+            out[count].iov_base = (void *)(uintptr_t)(ep->pull[i].address + at);
+            out[count].iov_len = (size_t)here;
+            count++;
         }
-        uint64_t here = size - offset < length ? size - offset : length;
-        out[count].iov_base = (void *)(uintptr_t)(ep->pull[i].address + offset);
-        out[count].iov_len = (size_t)here;
-        count++;
-        length -= here;
-        offset = 0;
     }
     return count;
 }
@@ -326,7 +322,7 @@ static int pull_some(struct shm_ep *ep)
     length = length < SHM_STEP_MAX ? length : SHM_STEP_MAX;
     struct iovec ours[RDMUX_SGE_MAX];
     struct iovec theirs[RDMUX_SGE_MAX];
-    size_t our_count = shm_sges_slice(incoming->request, incoming->received, length, ours);
+    size_t our_count = rdmux_pieces(incoming->request, incoming->received, length, ours);
     size_t their_count = slice_pull(ep, incoming->received, length, theirs);
     ep->base.system_calls++;
     ssize_t copied = process_vm_readv(ep->pid, ours, our_count, theirs, their_count, 0);
@@ -341,7 +337,7 @@ static int pull_some(struct shm_ep *ep)
 static bool is_request_mapped(const struct rdmux_request *request)
 {
     struct iovec pieces[RDMUX_SGE_MAX];
-    size_t count = shm_sges_slice(request, 0, request->length, pieces);
+    size_t count = rdmux_pieces(request, 0, request->length, pieces);
     return rdmux_shm_pieces_are_mapped(pieces, count);
 }
 

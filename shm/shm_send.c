@@ -207,7 +207,7 @@ static enum rdmux_status copy_by_kernel(struct shm_ep *ep, const struct shm_job 
     while (done < length) {
         struct iovec ours[RDMUX_SGE_MAX];
         uint64_t offset = job->offset + done;
-        size_t count = shm_sges_slice(job->request, offset, length - done, ours);
+        size_t count = rdmux_pieces(job->request, offset, length - done, ours);
         struct iovec theirs = {
             .iov_base = (void *)(uintptr_t)(job->address + offset),
             .iov_len = (size_t)(length - done),

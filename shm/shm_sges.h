@@ -5,6 +5,8 @@
 
 #include "shm_layout.h"
 
+#include "api/base/pieces.h"
+
 #include <rdmux/provider.h>
 
 #include <assert.h>
@@ -46,34 +48,12 @@ static inline void shm_copy_small(uint8_t *to, const uint8_t *from, size_t lengt
     }
 }
 
-/* Finds the pieces of the request that hold `length` bytes from `offset` on; the request has these
- * bytes. out has room for RDMUX_SGE_MAX pieces. Returns the number of pieces. */
-static inline size_t shm_sges_slice(const struct rdmux_request *request, uint64_t offset,
-                                    uint64_t length, struct iovec *out)
-{
-    size_t count = 0;
-    for (uint16_t i = 0; i < request->sge_count && length > 0; i++) {
-        const struct rdmux_provider_sge *sge = &request->sges[i];
-        if (offset >= sge->length) {
-            offset -= sge->length;
-            continue;
-        }
-        uint64_t here = sge->length - offset < length ? sge->length - offset : length;
-        out[count].iov_base = (uint8_t *)sge->addr + offset;
-        out[count].iov_len = (size_t)here;
-        count++;
-        length -= here;
-        offset = 0;
-    }
-    return count;
-}
-
 /* Out of line, as their lists are on the stack. */
 static __attribute__((noinline, unused)) void shm_sges_gather_list(
     const struct rdmux_request *request, uint64_t offset, uint8_t *to, uint64_t length)
 {
     struct iovec pieces[RDMUX_SGE_MAX];
-    size_t count = shm_sges_slice(request, offset, length, pieces);
+    size_t count = rdmux_pieces(request, offset, length, pieces);
     for (size_t i = 0; i < count; i++) {
         memcpy(to, pieces[i].iov_base, pieces[i].iov_len);
         to += pieces[i].iov_len;
@@ -84,7 +64,7 @@ static __attribute__((noinline, unused)) void shm_sges_scatter_list(
     const struct rdmux_request *request, uint64_t offset, const uint8_t *from, uint64_t length)
 {
     struct iovec pieces[RDMUX_SGE_MAX];
-    size_t count = shm_sges_slice(request, offset, length, pieces);
+    size_t count = rdmux_pieces(request, offset, length, pieces);
     for (size_t i = 0; i < count; i++) {
         memcpy(pieces[i].iov_base, from, pieces[i].iov_len);
         from += pieces[i].iov_len;

@@ -22,8 +22,9 @@
 #ifndef RDMUX_TCP_INTERNAL_H
 #define RDMUX_TCP_INTERNAL_H
 
-#include "providers/credits.h"
+#include "api/base/pieces.h"
 #include "api/base/stream.h"
+#include "providers/credits.h"
 #include "tcp_fallback/tcp_frame.h"
 
 #include <rdmux/provider.h>
@@ -444,11 +445,6 @@ void rdmux_tcp_stream_end(struct tcp_lane *lane);
 
 /* Fails the endpoint and reports the cause to the core. Later causes are ignored. */
 void rdmux_tcp_fail(struct tcp_ep *ep, enum rdmux_status status, const char *text);
-
-/* Gets the pieces of a request's scatter/gather list, length bytes from byte `from` on. Returns
- * their number. */
-int rdmux_tcp_pieces(const struct rdmux_request *request, uint64_t from, uint64_t length,
-                     struct iovec *out);
 
 /* Sends as much as possible, in the order of this file's first comment. */
 void rdmux_tcp_pump(struct tcp_ep *ep);

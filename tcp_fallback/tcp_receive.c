@@ -59,11 +59,11 @@ static bool destination_open(struct tcp_ep *ep, uint64_t from, uint64_t length, 
     *count = 0;
     if (ep->in.payload == TCP_PAYLOAD_ANSWER) {
         const struct rdmux_request *read = ep->unanswered.first;
-        *count = rdmux_tcp_pieces(read, read->provider[TCP_DONE] + from, length, iov);
+        *count = (int)rdmux_pieces(read, read->provider[TCP_DONE] + from, length, iov);
         return false;
     }
     if (request->destination == TCP_TO_RECEIVE) {
-        *count = rdmux_tcp_pieces(request->receive, request->at + from, length, iov);
+        *count = (int)rdmux_pieces(request->receive, request->at + from, length, iov);
         return false;
     }
     if (request->destination != TCP_TO_REGION) {
@@ -416,7 +416,7 @@ static bool carry_result(struct tcp_ep *ep, const struct tcp_frame *frame)
     }
     struct iovec iov[PIECES_MAX];
     const uint8_t *bytes = (const uint8_t *)&frame->operand;
-    int count = rdmux_tcp_pieces(atomic, 0, sizeof(frame->operand), iov);
+    int count = (int)rdmux_pieces(atomic, 0, sizeof(frame->operand), iov);
     for (int i = 0; i < count; i++) {
         memcpy(iov[i].iov_base, bytes, iov[i].iov_len);
         bytes += iov[i].iov_len;

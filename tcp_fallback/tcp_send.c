@@ -136,32 +136,11 @@ static void batch_align(struct tcp_ep *ep, size_t header_size, const void *addr)
 
 /* ------------------------------------------------------------------------------------- payloads */
 
-int rdmux_tcp_pieces(const struct rdmux_request *request, uint64_t from, uint64_t length,
-                     struct iovec *out)
-{
-    int count = 0;
-    for (uint32_t i = 0; i < request->sge_count && length > 0; i++) {
-        const struct rdmux_provider_sge *sge = &request->sges[i];
-        if (from >= sge->length) {
-            from -= sge->length;
-            continue;
-        }
-        uint64_t bytes = sge->length - from;
-        bytes = bytes < length ? bytes : length;
-        out[count].iov_base = (char *)sge->addr + from;
-        out[count].iov_len = (size_t)bytes;
-        count++;
-        length -= bytes;
-        from = 0;
-    }
-    return count;
-}
-
 /* Returns the address of byte `at` of the request's scatter/gather list. */
 static const void *byte_of(const struct rdmux_request *request, uint64_t at)
 {
     struct iovec pieces[PIECES_MAX] = { { NULL, 0 } };
-    (void)rdmux_tcp_pieces(request, at, 1, pieces);
+    (void)rdmux_pieces(request, at, 1, pieces);
     return pieces[0].iov_base;
 }
 
@@ -243,7 +222,7 @@ static int payload_pieces(struct tcp_ep *ep, const struct tcp_lane *lane, struct
     struct tcp_out *out = &ep->out;
     uint64_t left = lane->out_end - lane->out_at;
     if (out->payload == TCP_PAYLOAD_REQUEST) {
-        return rdmux_tcp_pieces(out->open, out->open_at + lane->out_at, left, iov);
+        return (int)rdmux_pieces(out->open, out->open_at + lane->out_at, left, iov);
     }
     if (out->payload == TCP_PAYLOAD_ANSWER) {
         const struct tcp_answer *answer = &out->answers[out->answers_first];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Segmenting of writes and reads that are longer than a path's messages. */
 #include "api/data/segments.h"
+#include "api/base/pieces.h"
 #include "api/core/ep.h"
 
 #include "api/data/request.h"
@@ -40,17 +41,14 @@ static uint16_t slice(const struct rdmux_request *whole, uint64_t offset, uint64
     uint16_t count = 0;
     for (uint16_t i = 0; i < whole->sge_count && length > 0; i++) {
         const struct rdmux_provider_sge *sge = &whole->sges[i];
-        if (offset >= sge->length) {
-            offset -= sge->length;
-            continue;
+        uint64_t at = 0;
+        uint64_t here = rdmux_piece_step(sge->length, &offset, &length, &at);
+        if (here != 0) {
+            out[count] = (struct rdmux_provider_sge){ .addr = (uint8_t *)sge->addr + at,
+                                                      .length = here,
+                                                      .mr = sge->mr };
+            count++;
         }
-        uint64_t here = sge->length - offset < length ? sge->length - offset : length;
-        out[count] = (struct rdmux_provider_sge){ .addr = (uint8_t *)sge->addr + offset,
-                                                  .length = here,
-                                                  .mr = sge->mr };
-        count++;
-        length -= here;
-        offset = 0;
     }
     return count;
 }

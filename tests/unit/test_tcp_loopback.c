@@ -107,7 +107,7 @@ static void the_pieces_of_a_list_from_any_place_on_are_its_bytes_from_there(void
             uint8_t got[sizeof(bytes)];
             size_t at = 0;
 
-            int count = rdmux_tcp_pieces(&request, from, length, iov);
+            int count = (int)rdmux_pieces(&request, from, length, iov);
 
             for (int i = 0; i < count; i++) {
                 assert_true(at + iov[i].iov_len <= length);

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Parts of scatter/gather lists. [data path] */
+#ifndef RDMUX_API_BASE_PIECES_H
+#define RDMUX_API_BASE_PIECES_H
+
+#include <rdmux/provider.h>
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+/*
+ * Walks a list in search of `*length` bytes from byte `*offset` on; one call for each entry, of
+ * `size` bytes, until `*length` is 0. Returns how many of the bytes are in this entry, from its byte
+ * `*at` on, and takes them off `*length`. 0: the bytes begin behind this entry.
+ */
+static inline uint64_t rdmux_piece_step(uint64_t size, uint64_t *offset, uint64_t *length,
+                                        uint64_t *at)
+{
+    if (*offset >= size) {
+        *offset -= size;
+        return 0;
+    }
+    uint64_t here = size - *offset < *length ? size - *offset : *length;
+    *at = *offset;
+    *offset = 0;
+    *length -= here;
+    return here;
+}
+
+/* Finds the pieces of the request's list that hold `length` bytes from byte `offset` on. `out` has
+ * room for RDMUX_SGE_MAX pieces. Returns the number of pieces. */
+static inline size_t rdmux_pieces(const struct rdmux_request *request, uint64_t offset,
+                                  uint64_t length, struct iovec *out)
+{
+    size_t count = 0;
+    for (uint16_t i = 0; i < request->sge_count && length > 0; i++) {
+        const struct rdmux_provider_sge *sge = &request->sges[i];
+        uint64_t at = 0;
+        uint64_t here = rdmux_piece_step(sge->length, &offset, &length, &at);
+        if (here != 0) {
+            out[count].iov_base = (uint8_t *)sge->addr + at;
+            out[count].iov_len = (size_t)here;
+            count++;
+        }
+    }
+    return count;
+}
+
+#endif
