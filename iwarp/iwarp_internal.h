@@ -7,6 +7,7 @@
 #ifndef RDMUX_IWARP_INTERNAL_H
 #define RDMUX_IWARP_INTERNAL_H
 
+#include "api/base/list.h"
 #include "iwarp/iwarp_connect_thread.h"
 #include "iwarp/iwarp_connection.h"
 #include "iwarp/iwarp_credit.h"
@@ -47,19 +48,13 @@ struct iwarp_channel {
     bool is_prepared;                 /* the queue pair takes receives */
 };
 
-/* Links of a ring; a list's head is one of the nodes. */
-struct iwarp_node {
-    struct iwarp_node *next; /* NULL: on no list */
-    struct iwarp_node *previous;
-};
-
 /* Shared receives, and the endpoints with a claim on them. */
 struct iwarp_srq {
     struct verbs_srq base;
     struct rdmux_credits_pool pool;
-    struct iwarp_node members; /* its endpoints */
-    struct iwarp_node asking;  /* endpoints whose peers have asked, oldest first */
-    struct iwarp_node hungry;  /* endpoints that could use more credits */
+    struct rdmux_list members; /* its endpoints */
+    struct rdmux_list asking;  /* endpoints whose peers have asked, oldest first */
+    struct rdmux_list hungry;  /* endpoints that could use more credits */
     uint64_t asking_count;
 };
 
@@ -84,8 +79,8 @@ struct iwarp_ep {
     struct iwarp_credit credit;
     bool has_asked;        /* has asked for credits and got none yet */
     bool waits_for_credit; /* a message waits for credit */
-    struct iwarp_node member;
-    struct iwarp_node wanting; /* on asking or hungry */
+    struct rdmux_list member;
+    struct rdmux_list wanting; /* on asking or hungry */
     bool is_asking;
     bool is_recalling;
     uint32_t level;                    /* receives set aside for the endpoint at a time */

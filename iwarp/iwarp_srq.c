@@ -11,51 +11,21 @@
 
 static_assert(offsetof(struct iwarp_srq, base) == 0, "rdmux_verbs_srq_*() rely on it");
 
-/* ---------------------------------------------------------------------------------------- lists */
-
-static void init(struct iwarp_node *list)
+static struct iwarp_ep *member(struct rdmux_list *node)
 {
-    list->next = list;
-    list->previous = list;
+    return RDMUX_CONTAINER(node, struct iwarp_ep, member);
 }
 
-static bool is_empty(const struct iwarp_node *list)
+static struct iwarp_ep *wanting(struct rdmux_list *node)
 {
-    return list->next == list;
-}
-
-static void add(struct iwarp_node *list, struct iwarp_node *node)
-{
-    node->previous = list->previous;
-    node->next = list;
-    list->previous->next = node;
-    list->previous = node;
-}
-
-static void take_out(struct iwarp_node *node)
-{
-    if (node->next != NULL) {
-        node->previous->next = node->next;
-        node->next->previous = node->previous;
-        node->next = NULL;
-    }
-}
-
-static struct iwarp_ep *member(struct iwarp_node *node)
-{
-    return (struct iwarp_ep *)((char *)node - offsetof(struct iwarp_ep, member));
-}
-
-static struct iwarp_ep *wanting(struct iwarp_node *node)
-{
-    return (struct iwarp_ep *)((char *)node - offsetof(struct iwarp_ep, wanting));
+    return RDMUX_CONTAINER(node, struct iwarp_ep, wanting);
 }
 
 /* --------------------------------------------------------------------------------------- claims */
 
 static void stop_wanting(struct iwarp_ep *ep)
 {
-    take_out(&ep->wanting);
+    rdmux_node_remove(&ep->wanting);
     if (ep->is_asking) {
         ep->is_asking = false;
         iwarp_srq_of_ep(ep)->asking_count--;
@@ -105,8 +75,8 @@ static void tell(struct iwarp_ep *ep, bool at_once)
  * could use more. */
 static void serve(struct iwarp_srq *srq)
 {
-    for (int round = 0; round < 2 && !is_empty(&srq->asking); round++) {
-        while (!is_empty(&srq->asking)) {
+    for (int round = 0; round < 2 && !rdmux_list_empty(&srq->asking); round++) {
+        while (!rdmux_list_empty(&srq->asking)) {
             struct iwarp_ep *ep = wanting(srq->asking.next);
             /* A peer that asks has used all credits it was told of, though the messages may be in
              * flight. */
@@ -116,12 +86,12 @@ static void serve(struct iwarp_srq *srq)
             stop_wanting(ep);
             tell(ep, true);
         }
-        for (struct iwarp_node *at = srq->members.next;
-             at != &srq->members && !is_empty(&srq->asking); at = at->next) {
+        for (struct rdmux_list *at = srq->members.next;
+             at != &srq->members && !rdmux_list_empty(&srq->asking); at = at->next) {
             recall(member(at));
         }
     }
-    while (is_empty(&srq->asking) && !is_empty(&srq->hungry)) {
+    while (rdmux_list_empty(&srq->asking) && !rdmux_list_empty(&srq->hungry)) {
         struct iwarp_ep *ep = wanting(srq->hungry.next);
         if (!lend(ep, 2) && rdmux_credits_window(&ep->credit.given) < ep->level) {
             break;
@@ -137,8 +107,8 @@ static void asked(struct iwarp_ep *ep)
     struct iwarp_srq *srq = iwarp_srq_of_ep(ep);
     ep->level = rdmux_credits_level_up(ep->level);
     if (!ep->is_asking) {
-        take_out(&ep->wanting);
-        add(&srq->asking, &ep->wanting);
+        rdmux_node_remove(&ep->wanting);
+        rdmux_list_append(&srq->asking, &ep->wanting);
         ep->is_asking = true;
         srq->asking_count++;
     }
@@ -170,13 +140,13 @@ bool rdmux_iwarp_srq_use(struct iwarp_ep *ep)
     if (!rdmux_credits_use_shared(&srq->pool, &ep->credit.given)) {
         return false;
     }
-    if (is_empty(&srq->asking) && !ep->is_recalling) {
+    if (rdmux_list_empty(&srq->asking) && !ep->is_recalling) {
         (void)lend(ep, 2);
     }
     if (rdmux_credits_window(&ep->credit.given) < ep->level && ep->wanting.next == NULL) {
-        add(&srq->hungry, &ep->wanting);
+        rdmux_list_append(&srq->hungry, &ep->wanting);
     }
-    if (!is_empty(&srq->asking)) {
+    if (!rdmux_list_empty(&srq->asking)) {
         serve(srq); /* this endpoint may have blocked its own question */
     }
     return true;
@@ -187,7 +157,7 @@ bool rdmux_iwarp_srq_use(struct iwarp_ep *ep)
 void rdmux_iwarp_srq_join(struct iwarp_ep *ep)
 {
     if (ep->base.attr->srq != NULL) {
-        add(&iwarp_srq_of_ep(ep)->members, &ep->member);
+        rdmux_list_append(&iwarp_srq_of_ep(ep)->members, &ep->member);
     }
 }
 
@@ -198,7 +168,7 @@ void rdmux_iwarp_srq_leave(struct iwarp_ep *ep)
     }
     struct iwarp_srq *srq = iwarp_srq_of_ep(ep);
     stop_wanting(ep);
-    take_out(&ep->member);
+    rdmux_node_remove(&ep->member);
     (void)rdmux_credits_leave(&srq->pool, &ep->credit.given);
     serve(srq);
 }
@@ -207,9 +177,9 @@ enum rdmux_status rdmux_iwarp_srq_open(struct rdmux_provider_srq *base, uint32_t
                                        uint32_t max_sge)
 {
     struct iwarp_srq *srq = (struct iwarp_srq *)base;
-    init(&srq->members);
-    init(&srq->asking);
-    init(&srq->hungry);
+    rdmux_list_init(&srq->members);
+    rdmux_list_init(&srq->asking);
+    rdmux_list_init(&srq->hungry);
     return rdmux_verbs_srq_open(base, depth, max_sge);
 }
 

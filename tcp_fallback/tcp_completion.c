@@ -17,9 +17,9 @@ enum rdmux_status rdmux_tcp_cq_open(struct rdmux_provider_cq *base, uint32_t dep
 {
     struct tcp_cq *cq = rdmux_tcp_cq(base);
     (void)depth;
-    tcp_list_init(&cq->attention);
-    tcp_list_init(&cq->out_armed);
-    tcp_list_init(&cq->paused);
+    rdmux_list_init(&cq->attention);
+    rdmux_list_init(&cq->out_armed);
+    rdmux_list_init(&cq->paused);
     cq->memory = rdmux_provider_allocate(base->domain->fabric, PAGE_SIZE + TCP_SCRATCH_START +
                                                                    TCP_HEADER_MAX +
                                                                    2 * (size_t)TCP_SCRATCH_SIZE);
@@ -272,13 +272,13 @@ static size_t attend_one(struct tcp_ep *ep)
 static size_t attend_all(struct tcp_cq *cq)
 {
     size_t did = 0;
-    struct tcp_link now;
-    tcp_list_init(&now);
-    tcp_list_take(&now, &cq->attention);
-    while (!tcp_list_is_empty(&now)) {
-        struct tcp_link *link = now.next;
-        tcp_link_remove(link);
-        did += attend_one(TCP_CONTAINER(link, struct tcp_ep, attention));
+    struct rdmux_list now;
+    rdmux_list_init(&now);
+    rdmux_list_move(&now, &cq->attention);
+    while (!rdmux_list_empty(&now)) {
+        struct rdmux_list *link = now.next;
+        rdmux_node_remove(link);
+        did += attend_one(RDMUX_CONTAINER(link, struct tcp_ep, attention));
     }
     return did;
 }
@@ -297,7 +297,7 @@ size_t rdmux_tcp_poll(struct rdmux_provider_cq *base, size_t budget)
     cq->joined = false;
     cq->armed = false;
     cq->unarmed_polls++;
-    if (!tcp_list_is_empty(&cq->attention)) {
+    if (!rdmux_list_empty(&cq->attention)) {
         did += attend_all(cq);
     }
     uint32_t hot_count = cq->hot_count;
@@ -320,8 +320,8 @@ size_t rdmux_tcp_poll(struct rdmux_provider_cq *base, size_t budget)
  * caller, bytes on socket 0 do not. */
 static void arm_paused(struct tcp_cq *cq)
 {
-    for (struct tcp_link *link = cq->paused.next; link != &cq->paused; link = link->next) {
-        struct tcp_ep *ep = TCP_CONTAINER(link, struct tcp_ep, paused);
+    for (struct rdmux_list *link = cq->paused.next; link != &cq->paused; link = link->next) {
+        struct tcp_ep *ep = RDMUX_CONTAINER(link, struct tcp_ep, paused);
         if (ep->lane0.blocked) {
             (void)rdmux_tcp_watch(&ep->lane0, EPOLLOUT);
         } else {
@@ -331,7 +331,7 @@ static void arm_paused(struct tcp_cq *cq)
             struct tcp_lane *lane = rdmux_tcp_lane(ep, i);
             if (lane->in_at < lane->in_end) {
                 (void)rdmux_tcp_watch(lane, (lane->events & EPOLLOUT) | EPOLLIN | EPOLLRDHUP);
-                tcp_link_remove(&ep->attention);
+                rdmux_node_remove(&ep->attention);
             } else if (lane->watched && (lane->events & EPOLLIN)) { /* its share has come */
                 (void)rdmux_tcp_watch(lane, lane->events & ~(uint32_t)EPOLLIN);
             }
@@ -342,15 +342,15 @@ static void arm_paused(struct tcp_cq *cq)
 enum rdmux_status rdmux_tcp_arm(struct rdmux_provider_cq *base)
 {
     struct tcp_cq *cq = rdmux_tcp_cq(base);
-    if (cq->joined || (!tcp_list_is_empty(&cq->attention) && attend_all(cq) > 0)) {
+    if (cq->joined || (!rdmux_list_empty(&cq->attention) && attend_all(cq) > 0)) {
         return RDMUX_AGAIN;
     }
     arm_paused(cq);
-    if (!tcp_list_is_empty(&cq->attention)) {
+    if (!rdmux_list_empty(&cq->attention)) {
         return RDMUX_AGAIN;
     }
-    for (struct tcp_link *link = cq->out_armed.next; link != &cq->out_armed;) {
-        struct tcp_ep *ep = TCP_CONTAINER(link, struct tcp_ep, out_armed);
+    for (struct rdmux_list *link = cq->out_armed.next; link != &cq->out_armed;) {
+        struct tcp_ep *ep = RDMUX_CONTAINER(link, struct tcp_ep, out_armed);
         bool blocked = false;
         link = link->next;
         for (uint32_t i = 0; i < ep->lane_count; i++) {
@@ -361,7 +361,7 @@ enum rdmux_status rdmux_tcp_arm(struct rdmux_provider_cq *base)
             }
         }
         if (!blocked) {
-            tcp_link_remove(&ep->out_armed);
+            rdmux_node_remove(&ep->out_armed);
         }
     }
     for (uint32_t i = 0; i < cq->hot_count; i++) {

@@ -24,7 +24,7 @@ static void tell_now(struct tcp_ep *ep)
 
 static void stop_asking(struct tcp_ep *ep)
 {
-    tcp_link_remove(&ep->wanting);
+    rdmux_node_remove(&ep->wanting);
     if (ep->asking) {
         ep->asking = false;
         ep->srq->asking_count--;
@@ -62,8 +62,8 @@ static void recall(struct tcp_ep *ep)
 /* Recalls credits from all endpoints of the SRQ: an endpoint waits and no receive is left. */
 static void recall_all(struct tcp_srq *srq)
 {
-    for (struct tcp_link *link = srq->members.next; link != &srq->members; link = link->next) {
-        recall(TCP_CONTAINER(link, struct tcp_ep, member));
+    for (struct rdmux_list *link = srq->members.next; link != &srq->members; link = link->next) {
+        recall(RDMUX_CONTAINER(link, struct tcp_ep, member));
     }
 }
 
@@ -71,9 +71,9 @@ static void recall_all(struct tcp_srq *srq)
  * peers could use more credits. */
 static void serve(struct tcp_srq *srq)
 {
-    for (int round = 0; round < 2 && !tcp_list_is_empty(&srq->asking); round++) {
-        while (!tcp_list_is_empty(&srq->asking)) {
-            struct tcp_ep *ep = TCP_CONTAINER(srq->asking.next, struct tcp_ep, wanting);
+    for (int round = 0; round < 2 && !rdmux_list_empty(&srq->asking); round++) {
+        while (!rdmux_list_empty(&srq->asking)) {
+            struct tcp_ep *ep = RDMUX_CONTAINER(srq->asking.next, struct tcp_ep, wanting);
             if (!lend(ep, srq->asking_count) && rdmux_credits_window(&ep->given) == 0) {
                 (void)rdmux_provider_reserve(&ep->base, 1); /* none is left: claims the next one */
                 break;
@@ -81,13 +81,13 @@ static void serve(struct tcp_srq *srq)
             stop_asking(ep);
             tell_now(ep);
         }
-        if (tcp_list_is_empty(&srq->asking)) {
+        if (rdmux_list_empty(&srq->asking)) {
             break;
         }
         recall_all(srq);
     }
-    while (tcp_list_is_empty(&srq->asking) && !tcp_list_is_empty(&srq->hungry)) {
-        struct tcp_ep *ep = TCP_CONTAINER(srq->hungry.next, struct tcp_ep, wanting);
+    while (rdmux_list_empty(&srq->asking) && !rdmux_list_empty(&srq->hungry)) {
+        struct tcp_ep *ep = RDMUX_CONTAINER(srq->hungry.next, struct tcp_ep, wanting);
         if (!lend(ep, 2) && rdmux_credits_window(&ep->given) < ep->level) {
             break;
         }
@@ -128,11 +128,11 @@ bool rdmux_tcp_credit_use(struct tcp_ep *ep)
     }
     if (rdmux_provider_receives_awaited(&ep->base)) {
         recall(ep);
-    } else if (tcp_list_is_empty(&srq->asking) && !ep->recalled) {
+    } else if (rdmux_list_empty(&srq->asking) && !ep->recalled) {
         (void)lend(ep, 2);
     }
-    if (rdmux_credits_window(&ep->given) < ep->level && !tcp_link_is_on(&ep->wanting)) {
-        tcp_list_add(&srq->hungry, &ep->wanting);
+    if (rdmux_credits_window(&ep->given) < ep->level && !rdmux_node_is_listed(&ep->wanting)) {
+        rdmux_list_append(&srq->hungry, &ep->wanting);
     }
     tell_when_due(ep);
     return true;
@@ -150,8 +150,8 @@ void rdmux_tcp_credit_asked(struct tcp_ep *ep)
     }
     ep->level = rdmux_credits_level_up(ep->level);
     if (!ep->asking) {
-        tcp_link_remove(&ep->wanting);
-        tcp_list_add(&srq->asking, &ep->wanting);
+        rdmux_node_remove(&ep->wanting);
+        rdmux_list_append(&srq->asking, &ep->wanting);
         ep->asking = true;
         srq->asking_count++;
     }
@@ -174,17 +174,17 @@ bool rdmux_tcp_credit_returned(struct tcp_ep *ep, uint64_t count)
 void rdmux_tcp_credit_join(struct tcp_ep *ep, struct tcp_srq *srq)
 {
     ep->srq = srq;
-    tcp_list_add(&srq->members, &ep->member);
+    rdmux_list_append(&srq->members, &ep->member);
 }
 
 void rdmux_tcp_credit_leave(struct tcp_ep *ep)
 {
     struct tcp_srq *srq = ep->srq;
-    if (srq == NULL || !tcp_link_is_on(&ep->member)) {
+    if (srq == NULL || !rdmux_node_is_listed(&ep->member)) {
         return;
     }
     stop_asking(ep);
-    tcp_link_remove(&ep->member);
+    rdmux_node_remove(&ep->member);
     uint64_t left = rdmux_credits_leave(&srq->pool, &ep->given);
     rdmux_provider_unreserve(&ep->base, (uint32_t)left);
     serve(srq);
@@ -196,9 +196,9 @@ enum rdmux_status rdmux_tcp_srq_open(struct rdmux_provider_srq *base, uint32_t d
     struct tcp_srq *srq = (struct tcp_srq *)base;
     (void)depth;
     (void)max_sge;
-    tcp_list_init(&srq->members);
-    tcp_list_init(&srq->asking);
-    tcp_list_init(&srq->hungry);
+    rdmux_list_init(&srq->members);
+    rdmux_list_init(&srq->asking);
+    rdmux_list_init(&srq->hungry);
     return RDMUX_OK;
 }
 

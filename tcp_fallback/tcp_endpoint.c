@@ -333,9 +333,9 @@ static void detach(struct tcp_ep *ep)
         }
     }
     rdmux_tcp_cool(ep);
-    tcp_link_remove(&ep->attention);
-    tcp_link_remove(&ep->out_armed);
-    tcp_link_remove(&ep->paused);
+    rdmux_node_remove(&ep->attention);
+    rdmux_node_remove(&ep->out_armed);
+    rdmux_node_remove(&ep->paused);
     rdmux_tcp_credit_leave(ep);
 }
 

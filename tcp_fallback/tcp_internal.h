@@ -22,6 +22,7 @@
 #ifndef RDMUX_TCP_INTERNAL_H
 #define RDMUX_TCP_INTERNAL_H
 
+#include "api/base/list.h"
 #include "api/base/pieces.h"
 #include "api/base/stream.h"
 #include "providers/credits.h"
@@ -60,60 +61,6 @@ enum {
     TCP_EVENTS = 64,
     TCP_SHARE = 4, /* budget / TCP_SHARE of a poll is kept for each later stage of the poll */
 };
-
-/* Intrusive doubly linked list. An object that is on no list has next NULL. */
-struct tcp_link {
-    struct tcp_link *next;
-    struct tcp_link *previous;
-};
-
-static inline void tcp_list_init(struct tcp_link *head)
-{
-    head->next = head;
-    head->previous = head;
-}
-
-static inline bool tcp_list_is_empty(const struct tcp_link *head)
-{
-    return head->next == head;
-}
-
-static inline bool tcp_link_is_on(const struct tcp_link *link)
-{
-    return link->next != NULL;
-}
-
-static inline void tcp_list_add(struct tcp_link *head, struct tcp_link *link)
-{
-    link->next = head;
-    link->previous = head->previous;
-    head->previous->next = link;
-    head->previous = link;
-}
-
-static inline void tcp_link_remove(struct tcp_link *link)
-{
-    if (link->next != NULL) {
-        link->next->previous = link->previous;
-        link->previous->next = link->next;
-        link->next = NULL;
-        link->previous = NULL;
-    }
-}
-
-/* Moves all objects of `from` to the empty list `to`. */
-static inline void tcp_list_take(struct tcp_link *to, struct tcp_link *from)
-{
-    if (!tcp_list_is_empty(from)) {
-        to->next = from->next;
-        to->previous = from->previous;
-        to->next->previous = to;
-        to->previous->next = to;
-        tcp_list_init(from);
-    }
-}
-
-#define TCP_CONTAINER(link, type, member) ((type *)(void *)((char *)(link)-offsetof(type, member)))
 
 /* Requests that wait for the peer's ACK or answer, linked through request->provider[]. */
 struct tcp_queue {
@@ -178,9 +125,9 @@ struct tcp_cq {
     uint32_t hot_count;
     uint32_t hot_first;
     struct tcp_ep *hot[TCP_HOT_MAX];
-    struct tcp_link attention; /* endpoints to serve at the next poll */
-    struct tcp_link out_armed; /* endpoints with EPOLLOUT on a socket */
-    struct tcp_link paused;    /* endpoints that do not read socket 0 now */
+    struct rdmux_list attention; /* endpoints to serve at the next poll */
+    struct rdmux_list out_armed; /* endpoints with EPOLLOUT on a socket */
+    struct rdmux_list paused;    /* endpoints that do not read socket 0 now */
     struct tcp_pool pool;
     void *memory;     /* allocation that holds scratch and waste */
     uint8_t *scratch; /* TCP_HEADER_MAX + TCP_SCRATCH_SIZE bytes; parsed in place */
@@ -195,9 +142,9 @@ struct tcp_remote {
 struct tcp_srq {
     struct rdmux_provider_srq base;
     struct rdmux_credits_pool pool;
-    struct tcp_link members; /* all endpoints of the SRQ */
-    struct tcp_link asking;  /* endpoints whose peers wait for a credit */
-    struct tcp_link hungry;  /* endpoints whose peers could use more credits */
+    struct rdmux_list members; /* all endpoints of the SRQ */
+    struct rdmux_list asking;  /* endpoints whose peers wait for a credit */
+    struct rdmux_list hungry;  /* endpoints whose peers could use more credits */
     uint32_t asking_count;
 };
 
@@ -350,9 +297,9 @@ struct tcp_ep {
     uint32_t reserved; /* pooled buffers reserved */
     struct tcp_lane lane0;
     struct tcp_lane *lanes; /* NULL with one socket; else lane_count entries, entry 0 unused */
-    struct tcp_link attention;
-    struct tcp_link out_armed;
-    struct tcp_link paused;
+    struct rdmux_list attention;
+    struct rdmux_list out_armed;
+    struct rdmux_list paused;
     struct tcp_in in;
     struct tcp_queue unplaced;   /* requests sent with PLACED, not acknowledged */
     struct tcp_queue unanswered; /* reads and atomics */
@@ -362,8 +309,8 @@ struct tcp_ep {
     uint32_t level; /* with an SRQ: credits that the peer should have at a time */
     bool recalled;
     bool asking;
-    struct tcp_link member;
-    struct tcp_link wanting; /* on srq->asking or srq->hungry */
+    struct rdmux_list member;
+    struct rdmux_list wanting; /* on srq->asking or srq->hungry */
     struct rdmux_provider_counts counts;
     const struct rdmux_provider_ep_attr *attr;
     uint32_t options_set; /* bits of the saved options */
@@ -394,8 +341,8 @@ static inline struct tcp_lane *rdmux_tcp_lane(struct tcp_ep *ep, uint32_t index)
 /* Schedules the endpoint for the next poll. */
 static inline void rdmux_tcp_attend(struct tcp_ep *ep)
 {
-    if (!tcp_link_is_on(&ep->attention)) {
-        tcp_list_add(&rdmux_tcp_cq_of(ep)->attention, &ep->attention);
+    if (!rdmux_node_is_listed(&ep->attention)) {
+        rdmux_list_append(&rdmux_tcp_cq_of(ep)->attention, &ep->attention);
     }
 }
 

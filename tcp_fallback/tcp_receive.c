@@ -226,8 +226,8 @@ static bool share_end(struct tcp_ep *ep)
         if (rdmux_tcp_shares_missing(ep)) {
             ep->in.paused = true;
             rdmux_tcp_attend(ep);
-            if (!tcp_link_is_on(&ep->paused)) {
-                tcp_list_add(&rdmux_tcp_cq_of(ep)->paused, &ep->paused);
+            if (!rdmux_node_is_listed(&ep->paused)) {
+                rdmux_list_append(&rdmux_tcp_cq_of(ep)->paused, &ep->paused);
             }
             return false;
         }
@@ -739,7 +739,7 @@ static size_t read_once(struct tcp_ep *ep, size_t *did, bool *more)
 static void unpause(struct tcp_ep *ep)
 {
     ep->in.paused = false;
-    tcp_link_remove(&ep->paused);
+    rdmux_node_remove(&ep->paused);
     /* Undoes arm_paused(). If arm was not called, these are no system calls. */
     (void)rdmux_tcp_watch(&ep->lane0, ep->lane0.events | EPOLLIN | EPOLLRDHUP);
     for (uint32_t i = 1; i < ep->lane_count; i++) {

@@ -254,8 +254,8 @@ static void lane_block(struct tcp_lane *lane)
     if (!(lane->events & EPOLLOUT) && (lane->watched || ep->in.paused)) {
         (void)rdmux_tcp_watch(lane, lane->events | EPOLLOUT);
     }
-    if (!tcp_link_is_on(&ep->out_armed)) {
-        tcp_list_add(&rdmux_tcp_cq_of(ep)->out_armed, &ep->out_armed);
+    if (!rdmux_node_is_listed(&ep->out_armed)) {
+        rdmux_list_append(&rdmux_tcp_cq_of(ep)->out_armed, &ep->out_armed);
     }
 }
 
