@@ -32,8 +32,9 @@ foreach(folder verbs roce iwarp)
     list(APPEND verbs_sources ${folder_sources})
 endforeach()
 
-# The counting of credits is shared with the providers inside librdmux, which does not export it.
-add_library(rdmux_verbs MODULE ${verbs_sources} ${PROJECT_SOURCE_DIR}/providers/credits.c)
+# Credits are shared with the providers inside librdmux, which does not export them.
+add_library(rdmux_verbs MODULE ${verbs_sources} ${PROJECT_SOURCE_DIR}/providers/credits.c
+            ${PROJECT_SOURCE_DIR}/providers/credit_scheduler.c)
 rdmux_project_target(rdmux_verbs)
 rdmux_harden(rdmux_verbs ${harden_data_path}) # all of it is near the data path
 set_source_files_properties(${PROJECT_SOURCE_DIR}/verbs/verbs_fast_path.c PROPERTIES

@@ -15,6 +15,7 @@
 #include "iwarp/iwarp_link.h"
 #include "iwarp/iwarp_message.h"
 #include "iwarp/iwarp_order.h"
+#include "providers/credit_scheduler.h"
 #include "verbs/verbs_cm.h"
 #include "verbs/verbs_internal.h"
 
@@ -51,11 +52,7 @@ struct iwarp_channel {
 /* Shared receives, and the endpoints with a claim on them. */
 struct iwarp_srq {
     struct verbs_srq base;
-    struct rdmux_credits_pool pool;
-    struct rdmux_list members; /* its endpoints */
-    struct rdmux_list asking;  /* endpoints whose peers have asked, oldest first */
-    struct rdmux_list hungry;  /* endpoints that could use more credits */
-    uint64_t asking_count;
+    struct rdmux_credit_scheduler scheduler;
 };
 
 struct iwarp_ep {
@@ -77,13 +74,9 @@ struct iwarp_ep {
     char connect_text[RDMUX_TEXT_MAX];
 
     struct iwarp_credit credit;
-    bool has_asked;        /* has asked for credits and got none yet */
-    bool waits_for_credit; /* a message waits for credit */
-    struct rdmux_list member;
-    struct rdmux_list wanting; /* on asking or hungry */
-    bool is_asking;
-    bool is_recalling;
-    uint32_t level;                    /* receives set aside for the endpoint at a time */
+    bool has_asked;                    /* has asked for credits and got none yet */
+    bool waits_for_credit;             /* a message waits for credit */
+    struct rdmux_credit_user user;     /* of the SRQ */
     struct verbs_headers send_headers; /* one for each slot */
     struct iwarp_order order;
     uint32_t ping_calls;  /* calls of ep_ping since a side-channel read is in flight, or 0 */

@@ -3,7 +3,7 @@
  * Shared receives. The device matches messages with receives, so a peer may only send messages for
  * which a receive of the SRQ is set aside. No peer has credits by default. A peer without credits
  * asks, gets a few, more each time, and is asked to give unused ones back when others wait.
- * providers/credits.h does the counting.
+ * providers/credits.h does the counting, providers/credit_scheduler.h the sharing.
  */
 #include "iwarp/iwarp_internal.h"
 
@@ -11,25 +11,9 @@
 
 static_assert(offsetof(struct iwarp_srq, base) == 0, "rdmux_verbs_srq_*() rely on it");
 
-static struct iwarp_ep *member(struct rdmux_list *node)
+static struct iwarp_ep *iwarp_ep_of_user(struct rdmux_credit_user *user)
 {
-    return RDMUX_CONTAINER(node, struct iwarp_ep, member);
-}
-
-static struct iwarp_ep *wanting(struct rdmux_list *node)
-{
-    return RDMUX_CONTAINER(node, struct iwarp_ep, wanting);
-}
-
-/* --------------------------------------------------------------------------------------- claims */
-
-static void stop_wanting(struct iwarp_ep *ep)
-{
-    rdmux_node_remove(&ep->wanting);
-    if (ep->is_asking) {
-        ep->is_asking = false;
-        iwarp_srq_of_ep(ep)->asking_count--;
-    }
+    return RDMUX_CONTAINER(user, struct iwarp_ep, user);
 }
 
 /* Receives that the device holds. */
@@ -38,148 +22,107 @@ static uint64_t receives(const struct iwarp_srq *srq)
     return srq->base.depth - srq->base.free_count;
 }
 
-static bool lend(struct iwarp_ep *ep, uint64_t waiting)
+static bool lend(struct rdmux_credit_user *user, uint64_t waiting)
 {
-    struct iwarp_srq *srq = iwarp_srq_of_ep(ep);
-    return rdmux_credits_lend(&srq->pool, &ep->credit.given, ep->level, receives(srq), waiting) !=
-           0;
+    struct iwarp_srq *srq = iwarp_srq_of_ep(iwarp_ep_of_user(user));
+    return rdmux_credits_lend(&srq->scheduler.pool, user->given, user->level, receives(srq),
+                              waiting) != 0;
+}
+
+/* A peer that asks has used all credits it was told of, though the messages may be in flight. */
+static bool has_some(struct rdmux_credit_user *user)
+{
+    return rdmux_credits_untold(user->given) != 0;
 }
 
 /* Asks the peer to give unused credits back. Credits about to be told may answer the peer's own
  * question; the recall covers them too, and a message that waits for them uses them first. */
-static void recall(struct iwarp_ep *ep)
+static void recall(struct rdmux_credit_user *user)
 {
-    struct iwarp_srq *srq = iwarp_srq_of_ep(ep);
+    struct iwarp_ep *ep = iwarp_ep_of_user(user);
     if (!ep->credit.has_news) {
-        (void)rdmux_credits_withdraw(&srq->pool, &ep->credit.given);
+        (void)rdmux_credits_withdraw(&iwarp_srq_of_ep(ep)->scheduler.pool, user->given);
     }
-    if (rdmux_credits_window(&ep->credit.given) == 0) {
+    if (rdmux_credits_window(user->given) == 0) {
         return;
     }
-    if (!ep->is_recalling && ep->base.state == VERBS_EP_CONNECTED) {
-        ep->is_recalling = true;
+    if (!user->is_recalling && ep->base.state == VERBS_EP_CONNECTED) {
+        user->is_recalling = true;
         iwarp_credit_recall(&ep->credit);
         rdmux_iwarp_talk_soon(ep);
     }
 }
 
-static void tell(struct iwarp_ep *ep, bool at_once)
+static void tell(struct rdmux_credit_user *user, bool at_once)
 {
+    struct iwarp_ep *ep = iwarp_ep_of_user(user);
     ep->credit.has_news = ep->credit.has_news || at_once;
     if (iwarp_credit_is_due(&ep->credit)) {
         rdmux_iwarp_talk_soon(ep);
     }
 }
 
-/* Gives unclaimed receives to the endpoints whose peers asked, oldest first, then to those that
- * could use more. */
-static void serve(struct iwarp_srq *srq)
-{
-    for (int round = 0; round < 2 && !rdmux_list_empty(&srq->asking); round++) {
-        while (!rdmux_list_empty(&srq->asking)) {
-            struct iwarp_ep *ep = wanting(srq->asking.next);
-            /* A peer that asks has used all credits it was told of, though the messages may be in
-             * flight. */
-            if (!lend(ep, srq->asking_count) && rdmux_credits_untold(&ep->credit.given) == 0) {
-                break;
-            }
-            stop_wanting(ep);
-            tell(ep, true);
-        }
-        for (struct rdmux_list *at = srq->members.next;
-             at != &srq->members && !rdmux_list_empty(&srq->asking); at = at->next) {
-            recall(member(at));
-        }
-    }
-    while (rdmux_list_empty(&srq->asking) && !rdmux_list_empty(&srq->hungry)) {
-        struct iwarp_ep *ep = wanting(srq->hungry.next);
-        if (!lend(ep, 2) && rdmux_credits_window(&ep->credit.given) < ep->level) {
-            break;
-        }
-        stop_wanting(ep);
-        tell(ep, false);
-    }
-}
+static const struct rdmux_credit_ops credit_ops = {
+    .lend = lend,
+    .has_some = has_some,
+    .tell = tell,
+    .recall = recall,
+};
 
-/* The peer asks for credits. */
-static void asked(struct iwarp_ep *ep)
-{
-    struct iwarp_srq *srq = iwarp_srq_of_ep(ep);
-    ep->level = rdmux_credits_level_up(ep->level);
-    if (!ep->is_asking) {
-        rdmux_node_remove(&ep->wanting);
-        rdmux_list_append(&srq->asking, &ep->wanting);
-        ep->is_asking = true;
-        srq->asking_count++;
-    }
-    serve(srq);
-}
+/* ------------------------------------------------------------------------------------ operations */
 
 bool rdmux_iwarp_srq_hear(struct iwarp_ep *ep, const struct iwarp_credit_news *news)
 {
-    struct iwarp_srq *srq = iwarp_srq_of_ep(ep);
+    struct rdmux_credit_scheduler *scheduler = &iwarp_srq_of_ep(ep)->scheduler;
     if (news->returned != 0 &&
-        !rdmux_credits_return(&srq->pool, &ep->credit.given, news->returned)) {
+        !rdmux_credits_return(&scheduler->pool, &ep->credit.given, news->returned)) {
         return false;
     }
     if (news->answers) {
-        ep->is_recalling = false;
-        ep->level = ep->is_asking ? RDMUX_CREDITS_LEVEL_FIRST
-                                  : 0; /* the peer may have asked before it answered */
-        serve(srq);
+        rdmux_credit_answered(scheduler, &ep->user);
     }
     if (news->asks) {
-        asked(ep);
+        rdmux_credit_asked(scheduler, &ep->user);
     }
     return true;
 }
 
 bool rdmux_iwarp_srq_use(struct iwarp_ep *ep)
 {
-    struct iwarp_srq *srq = iwarp_srq_of_ep(ep);
-    if (!rdmux_credits_use_shared(&srq->pool, &ep->credit.given)) {
+    struct rdmux_credit_scheduler *scheduler = &iwarp_srq_of_ep(ep)->scheduler;
+    if (!rdmux_credits_use_shared(&scheduler->pool, &ep->credit.given)) {
         return false;
     }
-    if (rdmux_list_empty(&srq->asking) && !ep->is_recalling) {
-        (void)lend(ep, 2);
-    }
-    if (rdmux_credits_window(&ep->credit.given) < ep->level && ep->wanting.next == NULL) {
-        rdmux_list_append(&srq->hungry, &ep->wanting);
-    }
-    if (!rdmux_list_empty(&srq->asking)) {
-        serve(srq); /* this endpoint may have blocked its own question */
+    rdmux_credit_top_up(scheduler, &ep->user);
+    rdmux_credit_note_hungry(scheduler, &ep->user);
+    if (!rdmux_list_empty(&scheduler->asking)) {
+        rdmux_credit_serve(scheduler); /* this endpoint may have blocked its own question */
     }
     return true;
 }
 
-/* ------------------------------------------------------------------------------------ operations */
-
 void rdmux_iwarp_srq_join(struct iwarp_ep *ep)
 {
     if (ep->base.attr->srq != NULL) {
-        rdmux_list_append(&iwarp_srq_of_ep(ep)->members, &ep->member);
+        rdmux_credit_join(&iwarp_srq_of_ep(ep)->scheduler, &ep->user, &ep->credit.given);
     }
 }
 
 void rdmux_iwarp_srq_leave(struct iwarp_ep *ep)
 {
-    if (ep->member.next == NULL) {
+    if (!rdmux_node_is_listed(&ep->user.member)) {
         return;
     }
-    struct iwarp_srq *srq = iwarp_srq_of_ep(ep);
-    stop_wanting(ep);
-    rdmux_node_remove(&ep->member);
-    (void)rdmux_credits_leave(&srq->pool, &ep->credit.given);
-    serve(srq);
+    struct rdmux_credit_scheduler *scheduler = &iwarp_srq_of_ep(ep)->scheduler;
+    (void)rdmux_credit_leave(scheduler, &ep->user);
+    rdmux_credit_serve(scheduler);
 }
 
 enum rdmux_status rdmux_iwarp_srq_open(struct rdmux_provider_srq *base, uint32_t depth,
                                        uint32_t max_sge)
 {
     struct iwarp_srq *srq = (struct iwarp_srq *)base;
-    rdmux_list_init(&srq->members);
-    rdmux_list_init(&srq->asking);
-    rdmux_list_init(&srq->hungry);
+    rdmux_credit_scheduler_init(&srq->scheduler, &credit_ops);
     return rdmux_verbs_srq_open(base, depth, max_sge);
 }
 
@@ -187,6 +130,6 @@ enum rdmux_status rdmux_iwarp_srq_post_recv(struct rdmux_provider_srq *base,
                                             struct rdmux_request *requests, size_t count)
 {
     enum rdmux_status status = rdmux_verbs_srq_post_recv(base, requests, count);
-    serve((struct iwarp_srq *)base);
+    rdmux_credit_serve(&((struct iwarp_srq *)base)->scheduler);
     return status;
 }

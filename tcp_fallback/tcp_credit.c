@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Credit policy: when to grant, request and recall credits. providers/credits.h does the
- * counting. */
+/* Credit policy: when to grant, request and recall credits. providers/credits.h does the counting,
+ * providers/credit_scheduler.h shares the receives of an SRQ among its endpoints. */
 #include "tcp_fallback/tcp_internal.h"
 
 /* Schedules a due grant. It travels with other frames if any are sent before the next poll. */
@@ -22,79 +22,68 @@ static void tell_now(struct tcp_ep *ep)
     rdmux_tcp_nudge(ep);
 }
 
-static void stop_asking(struct tcp_ep *ep)
+static struct tcp_ep *tcp_ep_of_user(struct rdmux_credit_user *user)
 {
-    rdmux_node_remove(&ep->wanting);
-    if (ep->asking) {
-        ep->asking = false;
-        ep->srq->asking_count--;
-    }
+    return RDMUX_CONTAINER(user, struct tcp_ep, user);
 }
 
 /* Sets receives aside for the endpoint, as many as its level allows. No other endpoint can then
  * take them, on any provider. */
-static bool lend(struct tcp_ep *ep, uint64_t waiting)
+static bool lend(struct rdmux_credit_user *user, uint64_t waiting)
 {
-    struct rdmux_credits_pool *pool = &ep->srq->pool;
+    struct tcp_ep *ep = tcp_ep_of_user(user);
+    struct rdmux_credits_pool *pool = &ep->srq->scheduler.pool;
     uint64_t receives = pool->promised + rdmux_provider_receives(&ep->base);
-    uint64_t count = rdmux_credits_lend(pool, &ep->given, ep->level, receives, waiting);
+    uint64_t count = rdmux_credits_lend(pool, &ep->given, user->level, receives, waiting);
     if (count != 0) {
         (void)rdmux_provider_reserve(&ep->base, (uint32_t)count); /* so many are free */
     }
     return count != 0;
 }
 
-/* Asks the peer to return its unused credits. */
-static void recall(struct tcp_ep *ep)
+static bool has_some(struct rdmux_credit_user *user)
 {
+    struct tcp_ep *ep = tcp_ep_of_user(user);
+    if (rdmux_credits_window(&ep->given) != 0) {
+        return true;
+    }
+    (void)rdmux_provider_reserve(&ep->base, 1); /* none is left: claims the next one */
+    return false;
+}
+
+static void tell(struct rdmux_credit_user *user, bool at_once)
+{
+    struct tcp_ep *ep = tcp_ep_of_user(user);
+    if (at_once) {
+        tell_now(ep);
+    } else {
+        tell_when_due(ep);
+    }
+}
+
+/* Asks the peer to return its unused credits. */
+static void recall(struct rdmux_credit_user *user)
+{
+    struct tcp_ep *ep = tcp_ep_of_user(user);
     if (rdmux_credits_outstanding(&ep->given) == 0 && ep->out.credit_now) {
         return; /* the pending grant may answer the peer's ASK */
     }
-    uint64_t untold = rdmux_credits_withdraw(&ep->srq->pool, &ep->given);
+    uint64_t untold = rdmux_credits_withdraw(&ep->srq->scheduler.pool, &ep->given);
     rdmux_provider_unreserve(&ep->base, (uint32_t)untold);
-    if (!ep->recalled && ep->state == TCP_CONNECTED && rdmux_credits_outstanding(&ep->given) > 0) {
-        ep->recalled = true;
+    if (!user->is_recalling && ep->state == TCP_CONNECTED &&
+        rdmux_credits_outstanding(&ep->given) > 0) {
+        user->is_recalling = true;
         ep->out.recall = true;
         rdmux_tcp_nudge(ep);
     }
 }
 
-/* Recalls credits from all endpoints of the SRQ: an endpoint waits and no receive is left. */
-static void recall_all(struct tcp_srq *srq)
-{
-    for (struct rdmux_list *link = srq->members.next; link != &srq->members; link = link->next) {
-        recall(RDMUX_CONTAINER(link, struct tcp_ep, member));
-    }
-}
-
-/* Gives unclaimed receives to endpoints whose peers asked, oldest first, then to endpoints whose
- * peers could use more credits. */
-static void serve(struct tcp_srq *srq)
-{
-    for (int round = 0; round < 2 && !rdmux_list_empty(&srq->asking); round++) {
-        while (!rdmux_list_empty(&srq->asking)) {
-            struct tcp_ep *ep = RDMUX_CONTAINER(srq->asking.next, struct tcp_ep, wanting);
-            if (!lend(ep, srq->asking_count) && rdmux_credits_window(&ep->given) == 0) {
-                (void)rdmux_provider_reserve(&ep->base, 1); /* none is left: claims the next one */
-                break;
-            }
-            stop_asking(ep);
-            tell_now(ep);
-        }
-        if (rdmux_list_empty(&srq->asking)) {
-            break;
-        }
-        recall_all(srq);
-    }
-    while (rdmux_list_empty(&srq->asking) && !rdmux_list_empty(&srq->hungry)) {
-        struct tcp_ep *ep = RDMUX_CONTAINER(srq->hungry.next, struct tcp_ep, wanting);
-        if (!lend(ep, 2) && rdmux_credits_window(&ep->given) < ep->level) {
-            break;
-        }
-        stop_asking(ep);
-        tell_when_due(ep);
-    }
-}
+static const struct rdmux_credit_ops credit_ops = {
+    .lend = lend,
+    .has_some = has_some,
+    .tell = tell,
+    .recall = recall,
+};
 
 enum rdmux_status rdmux_tcp_post_recv(struct rdmux_provider_ep *base,
                                       struct rdmux_request *requests, size_t count)
@@ -104,9 +93,10 @@ enum rdmux_status rdmux_tcp_post_recv(struct rdmux_provider_ep *base,
     (void)count;
     if (ep->srq != NULL) {
         if (rdmux_provider_receives_awaited(base)) {
-            recall(ep); /* another domain's endpoint waits */
+            recall(&ep->user); /* another domain's endpoint waits */
         }
-        serve(ep->srq); /* the endpoint may use receives of the SRQ from now on */
+        rdmux_credit_serve(
+            &ep->srq->scheduler); /* the endpoint may use receives of the SRQ from now on */
         return RDMUX_OK;
     }
     /* The core's count decides: receives may be older than this endpoint. */
@@ -117,77 +107,62 @@ enum rdmux_status rdmux_tcp_post_recv(struct rdmux_provider_ep *base,
 
 bool rdmux_tcp_credit_use(struct tcp_ep *ep)
 {
-    struct tcp_srq *srq = ep->srq;
-    if (srq == NULL) {
+    if (ep->srq == NULL) {
         bool had = rdmux_credits_use(&ep->given);
         tell_when_due(ep); /* receives posted before may have been too few for a grant */
         return had;
     }
-    if (!rdmux_credits_use_shared(&srq->pool, &ep->given)) {
+    struct rdmux_credit_scheduler *scheduler = &ep->srq->scheduler;
+    if (!rdmux_credits_use_shared(&scheduler->pool, &ep->given)) {
         return false;
     }
     if (rdmux_provider_receives_awaited(&ep->base)) {
-        recall(ep);
-    } else if (rdmux_list_empty(&srq->asking) && !ep->recalled) {
-        (void)lend(ep, 2);
+        recall(&ep->user);
+    } else {
+        rdmux_credit_top_up(scheduler, &ep->user);
     }
-    if (rdmux_credits_window(&ep->given) < ep->level && !rdmux_node_is_listed(&ep->wanting)) {
-        rdmux_list_append(&srq->hungry, &ep->wanting);
-    }
+    rdmux_credit_note_hungry(scheduler, &ep->user);
     tell_when_due(ep);
     return true;
 }
 
 void rdmux_tcp_credit_asked(struct tcp_ep *ep)
 {
-    struct tcp_srq *srq = ep->srq;
-    if (srq == NULL) {
+    if (ep->srq == NULL) {
         ep->out.credit_now = true;
         return;
     }
     if (rdmux_credits_outstanding(&ep->given) > 0) {
         return; /* a credit crossed the ASK */
     }
-    ep->level = rdmux_credits_level_up(ep->level);
-    if (!ep->asking) {
-        rdmux_node_remove(&ep->wanting);
-        rdmux_list_append(&srq->asking, &ep->wanting);
-        ep->asking = true;
-        srq->asking_count++;
-    }
-    serve(srq);
+    rdmux_credit_asked(&ep->srq->scheduler, &ep->user);
 }
 
 bool rdmux_tcp_credit_returned(struct tcp_ep *ep, uint64_t count)
 {
-    if (ep->srq == NULL || !ep->recalled ||
-        !rdmux_credits_return(&ep->srq->pool, &ep->given, count)) {
+    if (ep->srq == NULL || !ep->user.is_recalling ||
+        !rdmux_credits_return(&ep->srq->scheduler.pool, &ep->given, count)) {
         return false;
     }
     rdmux_provider_unreserve(&ep->base, (uint32_t)count);
-    ep->recalled = false;
-    ep->level = ep->asking ? RDMUX_CREDITS_LEVEL_FIRST : 0; /* an ASK may have come before */
-    serve(ep->srq);
+    rdmux_credit_answered(&ep->srq->scheduler, &ep->user);
     return true;
 }
 
 void rdmux_tcp_credit_join(struct tcp_ep *ep, struct tcp_srq *srq)
 {
     ep->srq = srq;
-    rdmux_list_append(&srq->members, &ep->member);
+    rdmux_credit_join(&srq->scheduler, &ep->user, &ep->given);
 }
 
 void rdmux_tcp_credit_leave(struct tcp_ep *ep)
 {
-    struct tcp_srq *srq = ep->srq;
-    if (srq == NULL || !rdmux_node_is_listed(&ep->member)) {
+    if (ep->srq == NULL || !rdmux_node_is_listed(&ep->user.member)) {
         return;
     }
-    stop_asking(ep);
-    rdmux_node_remove(&ep->member);
-    uint64_t left = rdmux_credits_leave(&srq->pool, &ep->given);
+    uint64_t left = rdmux_credit_leave(&ep->srq->scheduler, &ep->user);
     rdmux_provider_unreserve(&ep->base, (uint32_t)left);
-    serve(srq);
+    rdmux_credit_serve(&ep->srq->scheduler);
 }
 
 enum rdmux_status rdmux_tcp_srq_open(struct rdmux_provider_srq *base, uint32_t depth,
@@ -196,9 +171,7 @@ enum rdmux_status rdmux_tcp_srq_open(struct rdmux_provider_srq *base, uint32_t d
     struct tcp_srq *srq = (struct tcp_srq *)base;
     (void)depth;
     (void)max_sge;
-    rdmux_list_init(&srq->members);
-    rdmux_list_init(&srq->asking);
-    rdmux_list_init(&srq->hungry);
+    rdmux_credit_scheduler_init(&srq->scheduler, &credit_ops);
     return RDMUX_OK;
 }
 
@@ -213,6 +186,6 @@ enum rdmux_status rdmux_tcp_srq_post_recv(struct rdmux_provider_srq *base,
     struct tcp_srq *srq = (struct tcp_srq *)base;
     (void)requests;
     (void)count;
-    serve(srq);
+    rdmux_credit_serve(&srq->scheduler);
     return RDMUX_OK;
 }

@@ -25,6 +25,7 @@
 #include "api/base/list.h"
 #include "api/base/pieces.h"
 #include "api/base/stream.h"
+#include "providers/credit_scheduler.h"
 #include "providers/credits.h"
 #include "tcp_fallback/tcp_frame.h"
 
@@ -141,11 +142,7 @@ struct tcp_remote {
 
 struct tcp_srq {
     struct rdmux_provider_srq base;
-    struct rdmux_credits_pool pool;
-    struct rdmux_list members; /* all endpoints of the SRQ */
-    struct rdmux_list asking;  /* endpoints whose peers wait for a credit */
-    struct rdmux_list hungry;  /* endpoints whose peers could use more credits */
-    uint32_t asking_count;
+    struct rdmux_credit_scheduler scheduler;
 };
 
 struct tcp_lane;
@@ -306,11 +303,7 @@ struct tcp_ep {
     struct rdmux_credits_held held;
     struct rdmux_credits_given given;
     struct tcp_srq *srq;
-    uint32_t level; /* with an SRQ: credits that the peer should have at a time */
-    bool recalled;
-    bool asking;
-    struct rdmux_list member;
-    struct rdmux_list wanting; /* on srq->asking or srq->hungry */
+    struct rdmux_credit_user user; /* of the SRQ */
     struct rdmux_provider_counts counts;
     const struct rdmux_provider_ep_attr *attr;
     uint32_t options_set; /* bits of the saved options */

@@ -300,7 +300,7 @@ static void victim_close(struct victim *victim)
     ep_free(victim->ep);
     ep_free(victim->good);
     if (victim->srq != NULL) {
-        fake_expect(victim->srq->pool.promised == 0);
+        fake_expect(victim->srq->scheduler.pool.promised == 0);
         ops->srq_close(&victim->srq->base);
     }
     ops->cq_close(&victim->cq->base);

@@ -252,7 +252,7 @@ cut 'the message that tells of credits' iwarp iwarp/iwarp_send.c \
     'ep->credit.given.posted \+= count;\s+if \(iwarp_credit_is_due\(&ep->credit\)\) \{' \
     'ep->credit.given.posted += count; if (0) {'
 cut 'the taking back of credits of an SRQ' iwarp iwarp/iwarp_srq.c \
-    'if \(rdmux_credits_window\(&ep->credit.given\) == 0\) \{\s+return;\s+\}' 'return;'
+    'if \(rdmux_credits_window\(user->given\) == 0\) \{\s+return;\s+\}' 'return;'
 cut 'the first use of a credit that is asked back' iwarp iwarp/iwarp_srq.c \
     'if \(!ep->credit.has_news\) \{' '{'
 

@@ -280,14 +280,15 @@ static void endpoints_share_receives_and_idle_ones_give_credits_back(void **stat
             assert_true(slots[total - 1] == (uint64_t)round);
             receive(b[0], &slots[core_srq->receives.posted], 8);
             assert_int_equal(ops->srq_post_recv(&srq->base, NULL, 1), RDMUX_OK);
-            assert_true(srq->pool.promised <= core_srq->receives.posted - core_srq->receives.taken);
+            assert_true(srq->scheduler.pool.promised <=
+                        core_srq->receives.posted - core_srq->receives.taken);
         }
     }
     for (int i = PEERS - 1; i >= 0; i--) {
         end_destroy(a[i], i == 0);
         end_destroy(b[i], i == 0);
     }
-    assert_true(srq->pool.promised == 0);
+    assert_true(srq->scheduler.pool.promised == 0);
     ops->srq_close(&srq->base);
     free(srq);
     free(core_srq);
@@ -338,7 +339,8 @@ static void shared_receives_reach_everybody_in_any_order_of_events(void **state)
                 receive(b[0], &slots[core_srq->receives.posted], 8);
                 assert_int_equal(ops->srq_post_recv(&srq->base, NULL, 1), RDMUX_OK);
             }
-            assert_true(srq->pool.promised <= core_srq->receives.posted - core_srq->receives.taken);
+            assert_true(srq->scheduler.pool.promised <=
+                        core_srq->receives.posted - core_srq->receives.taken);
         }
         if (core_srq->receives.taken != total) {
             fail_msg("run %d: %u of %u messages came", (int)run, core_srq->receives.taken, total);
@@ -351,7 +353,7 @@ static void shared_receives_reach_everybody_in_any_order_of_events(void **state)
                 (void)close(fds[n]);
             }
         }
-        assert_true(srq->pool.promised == 0);
+        assert_true(srq->scheduler.pool.promised == 0);
         ops->srq_close(&srq->base);
         free(srq);
         free(core_srq);

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+#include "providers/credit_scheduler.h"
+
+void rdmux_credit_scheduler_init(struct rdmux_credit_scheduler *scheduler,
+                                 const struct rdmux_credit_ops *ops)
+{
+    scheduler->ops = ops;
+    rdmux_list_init(&scheduler->members);
+    rdmux_list_init(&scheduler->asking);
+    rdmux_list_init(&scheduler->hungry);
+}
+
+void rdmux_credit_join(struct rdmux_credit_scheduler *scheduler, struct rdmux_credit_user *user,
+                       struct rdmux_credits_given *given)
+{
+    user->given = given;
+    rdmux_list_append(&scheduler->members, &user->member);
+}
+
+static void stop_wanting(struct rdmux_credit_scheduler *scheduler, struct rdmux_credit_user *user)
+{
+    rdmux_node_remove(&user->wanting);
+    if (user->is_asking) {
+        user->is_asking = false;
+        scheduler->asking_count--;
+    }
+}
+
+uint64_t rdmux_credit_leave(struct rdmux_credit_scheduler *scheduler, struct rdmux_credit_user *user)
+{
+    stop_wanting(scheduler, user);
+    rdmux_node_remove(&user->member);
+    return rdmux_credits_leave(&scheduler->pool, user->given);
+}
+
+static struct rdmux_credit_user *first_of(const struct rdmux_list *list)
+{
+    return RDMUX_CONTAINER(list->next, struct rdmux_credit_user, wanting);
+}
+
+static void serve_asking(struct rdmux_credit_scheduler *scheduler)
+{
+    while (!rdmux_list_empty(&scheduler->asking)) {
+        struct rdmux_credit_user *user = first_of(&scheduler->asking);
+        if (!scheduler->ops->lend(user, scheduler->asking_count) &&
+            !scheduler->ops->has_some(user)) {
+            break;
+        }
+        stop_wanting(scheduler, user);
+        scheduler->ops->tell(user, true);
+    }
+}
+
+static void recall_all(struct rdmux_credit_scheduler *scheduler)
+{
+    for (struct rdmux_list *at = scheduler->members.next; at != &scheduler->members; at = at->next) {
+        scheduler->ops->recall(RDMUX_CONTAINER(at, struct rdmux_credit_user, member));
+    }
+}
+
+void rdmux_credit_serve(struct rdmux_credit_scheduler *scheduler)
+{
+    /* A recall may free receives at once, so those who asked are served twice. */
+    for (int round = 0; round < 2 && !rdmux_list_empty(&scheduler->asking); round++) {
+        serve_asking(scheduler);
+        if (!rdmux_list_empty(&scheduler->asking)) {
+            recall_all(scheduler);
+        }
+    }
+    while (rdmux_list_empty(&scheduler->asking) && !rdmux_list_empty(&scheduler->hungry)) {
+        struct rdmux_credit_user *user = first_of(&scheduler->hungry);
+        if (!scheduler->ops->lend(user, 2) && rdmux_credits_window(user->given) < user->level) {
+            break;
+        }
+        stop_wanting(scheduler, user);
+        scheduler->ops->tell(user, false);
+    }
+}
+
+void rdmux_credit_asked(struct rdmux_credit_scheduler *scheduler, struct rdmux_credit_user *user)
+{
+    user->level = rdmux_credits_level_up(user->level);
+    if (!user->is_asking) {
+        rdmux_node_remove(&user->wanting);
+        rdmux_list_append(&scheduler->asking, &user->wanting);
+        user->is_asking = true;
+        scheduler->asking_count++;
+    }
+    rdmux_credit_serve(scheduler);
+}
+
+void rdmux_credit_answered(struct rdmux_credit_scheduler *scheduler, struct rdmux_credit_user *user)
+{
+    user->is_recalling = false;
+    /* The peer may have asked before it answered. */
+    user->level = user->is_asking ? RDMUX_CREDITS_LEVEL_FIRST : 0;
+    rdmux_credit_serve(scheduler);
+}
+
+void rdmux_credit_top_up(struct rdmux_credit_scheduler *scheduler, struct rdmux_credit_user *user)
+{
+    if (rdmux_list_empty(&scheduler->asking) && !user->is_recalling) {
+        (void)scheduler->ops->lend(user, 2);
+    }
+}
+
+void rdmux_credit_note_hungry(struct rdmux_credit_scheduler *scheduler,
+                              struct rdmux_credit_user *user)
+{
+    if (rdmux_credits_window(user->given) < user->level && !rdmux_node_is_listed(&user->wanting)) {
+        rdmux_list_append(&scheduler->hungry, &user->wanting);
+    }
+}
