@@ -177,7 +177,8 @@ struct rdmux_fabric {
     uint8_t process[RDMUX_PROCESS_ID_SIZE];
     struct rdmux_registry registry;
 
-    pthread_mutex_t setup_lock; /* order of locks: see the top of this file */
+    /* The order of locks is at the top of this file. */
+    pthread_mutex_t setup_lock;
     struct rdmux_domain_slot domains[RDMUX_FABRIC_DOMAINS_MAX]; /* setup_lock */
     size_t domain_count;
 
