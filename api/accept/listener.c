@@ -180,8 +180,7 @@ static bool out_of_descriptors(struct rdmux_listener *listener)
     return false;
 }
 
-/* Nothing to evict: accepts the newcomer with the spare descriptor and closes it. Otherwise the
- * backlog would wake the service thread forever. */
+/* Ends the rest of a listener that ran out of descriptors, once there is a spare one again. */
 static void watch_again(struct rdmux_listener *listener)
 {
     if (listener->spare_fd < 0) {

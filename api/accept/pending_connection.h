@@ -2,7 +2,7 @@
 /*
  * The pending connections of a listener, from their first byte until rdmux_accept() takes them, and
  * their peer quotas. Lists and counters change with fabric->lock held. Pending connections come and
- * go with fabric->step_lock held.
+ * go with step_lock held, too (loop/service.c).
  */
 #ifndef RDMUX_API_ACCEPT_PENDING_CONNECTION_H
 #define RDMUX_API_ACCEPT_PENDING_CONNECTION_H
@@ -39,7 +39,7 @@ struct rdmux_peer_quota {
      * fabric->lock held. */
     _Atomic uint32_t setups;
     uint32_t places; /* its pending connections that hold a TLS place of the listener; step_lock */
-    struct rdmux_shake_source shakes; /* its TLS handshake steps that are queued; step_lock */
+    struct rdmux_shake_source shakes; /* its TLS handshake steps that are queued; shake.c's lock */
     uint32_t key_size;
     uint8_t key[];
 };

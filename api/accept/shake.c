@@ -15,7 +15,7 @@
 
 struct rdmux_shakes {
     struct rdmux_fabric *fabric;
-    /* guards what follows, sources, and handshakes that are not idle; a leaf */
+    /* guards what follows, sources, and handshakes that are not idle; order: core/fabric.h */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct rdmux_turns turns;
@@ -45,7 +45,7 @@ static void destroy(struct rdmux_shake *shake)
 
 /* ---------------------------------------------------------------------------------------- steps */
 
-/* Called by the owner of the handshake; no lock is held. */
+/* Called by the owner of the handshake. lock is not held, as the step may take long. */
 static void do_step(struct rdmux_shake *shake)
 {
     enum rdmux_status status = RDMUX_OK;

@@ -1,6 +1,62 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
  * The core's objects. This folder has the structs; the layers above have the functions.
+ *
+ * Lock order. A thread takes a lock only if every lock that it holds stands further up in this
+ * list. "Then" names the locks that the holder takes in fact. An application's call that owns a cq
+ * holds no lock for that.
+ *
+ * step_lock (loop/service.c; recursive)
+ *     Guards   A step of the service: watches, timer, served_cqs, service fields of cqs, TLS
+ *              places, log lines of listeners. Pending connections come and go with both this and
+ *              lock held.
+ *     Takers   The service thread; without one, the calls that do its work. Calls that create or
+ *              destroy a cq, take or reject a pending connection, close a listener, wait for a
+ *              revocation's answers, or evict a pending connection (rdmux_listeners_shed()).
+ *     Then     Every other lock.
+ * claim_lock (core/cq.h)
+ *     Guards   The cq during a slice of the service thread.
+ *     Takers   A holder of step_lock, one cq at a time (rdmux_cq_claim()). A call that finds the cq
+ *              claimed holds no other lock, and releases this one at once (rdmux_cq_enter_slow()).
+ *     Then     Every lock below, and step_lock again: its thread holds that already.
+ * setup_lock (below)
+ *     Guards   domains, and the registrations of regions. regions changes with both this and lock.
+ *     Takers   Threads that create or deregister a region, among them the owner of a cq for the
+ *              proof buffer of a set-up. The worker thread, or the owner of a cq, for a domain. The
+ *              lock is held while a provider opens a device, which may take long. So an owner that
+ *              needs a domain tries the lock first (rdmux_fabric_domain_is_open()), unless the
+ *              provider is RDMUX_PROVIDER_QUICK.
+ *     Then     lock; locks of providers.
+ * lock (below)
+ *     Guards   The lists and tables below, regions' exports and importers, free entries of the
+ *              region table, listeners and their peer quotas, heartbeat groups, figures.
+ *     Takers   Any thread. The conditions mr->changed and listener->changed belong to it.
+ *     Then     mail_lock, call_lock, secrets_lock.
+ * rdmux_shakes.lock (accept/shake.c)
+ *     Guards   The queue of TLS handshake steps, and which handshakes are queued or running.
+ *     Takers   A holder of step_lock; the TLS thread.
+ *     Then     call_lock.
+ * Leaves of the core, which any thread takes unless said otherwise:
+ *     mail_lock     (core/cq.h) A cq's mail, and the number of its jobs at the worker.
+ *     call_lock     (loop/service.c) The queue of rdmux_service_call().
+ *     job_lock      (loop/worker.c) The worker's queue.
+ *     copy_lock     (data/bounce.c) Whether the path is closed. Worker, while it copies a piece of
+ *                   the application's buffers; owner, when it closes the path.
+ *     secrets_lock  (base/hooks.h) The pages for secrets.
+ * Locks of providers, which their operations take:
+ *     shm_domain.invalidating  One invalidation at a time. Then mutex.
+ *     shm_domain.mutex         A leaf. The connected endpoints and the region table.
+ *     verbs_domain.lock        A leaf. The cqs of the device, and the qp_context of queue pairs.
+ *
+ * Limits.
+ * - Operations of a provider are called under step_lock, claim_lock and setup_lock at most. A
+ *   provider holds no lock when it calls the core.
+ * - The program's hooks (memory, log, clock, random) are called under step_lock, claim_lock,
+ *   setup_lock and lock, and `release` under rdmux_shakes.lock; never under a leaf. So a hook must
+ *   not call rdmux (rdmux.h).
+ * - From setup_lock on down nothing that takes step_lock is called: rdmux_service_unwatch(),
+ *   rdmux_service_timer(), rdmux_descriptors_make_room(), rdmux_descriptors_retry().
+ * - A thread that waits on mr->changed or listener->changed holds no lock but `lock`.
  */
 #ifndef RDMUX_API_CORE_FABRIC_H
 #define RDMUX_API_CORE_FABRIC_H
@@ -121,12 +177,12 @@ struct rdmux_fabric {
     uint8_t process[RDMUX_PROCESS_ID_SIZE];
     struct rdmux_registry registry;
 
-    /* Guards domains and the registrations of regions with them. Taken before lock. */
+    /* The order of locks is at the top of this file. */
     pthread_mutex_t setup_lock;
     struct rdmux_domain_slot domains[RDMUX_FABRIC_DOMAINS_MAX]; /* setup_lock */
     size_t domain_count;
 
-    pthread_mutex_t lock;
+    pthread_mutex_t lock; /* guards the fields down to figures */
     struct rdmux_list cqs;
     struct rdmux_list listeners;
     struct rdmux_list regions;
@@ -138,7 +194,7 @@ struct rdmux_fabric {
     struct rdmux_mr *region_buckets[RDMUX_REGION_BUCKETS];         /* mr.c */
     struct rdmux_importer *importer_buckets[RDMUX_REGION_BUCKETS]; /* mr.c */
 
-    struct rdmux_figures *figures; /* measure.c; lock; NULL: no measurement yet */
+    struct rdmux_figures *figures; /* measure.c; NULL: no measurement yet */
 
     struct rdmux_region_table *table; /* target.c */
     struct rdmux_list served_cqs;     /* cq_service.c; step_lock */

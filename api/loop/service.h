@@ -52,14 +52,14 @@ void rdmux_service_call(struct rdmux_fabric *fabric, struct rdmux_watch *watch);
 /* Cancels a queued rdmux_service_call(). step_lock is held. */
 void rdmux_service_forget(struct rdmux_fabric *fabric, const struct rdmux_watch *watch);
 /* Stops watching. Afterwards only rdmux_service_call() makes the service thread call the watch
- * again. fabric->lock must not be held. */
+ * again. Takes step_lock, so the caller holds neither setup_lock, lock nor a leaf. */
 void rdmux_service_unwatch(struct rdmux_fabric *fabric, int fd, struct rdmux_watch *watch);
 /* Arms a one-shot watch again. Any thread. */
 void rdmux_service_rearm(struct rdmux_fabric *fabric, int fd, struct rdmux_watch *watch);
 
 void rdmux_service_lock(struct rdmux_fabric *fabric);
 void rdmux_service_unlock(struct rdmux_fabric *fabric);
-/* Makes the service thread call steps->timers at this time, or earlier. */
+/* Makes the service thread call steps->timers at this time, or earlier. Takes step_lock. */
 void rdmux_service_timer(struct rdmux_fabric *fabric, uint64_t deadline_ns);
 void rdmux_service_wake(struct rdmux_fabric *fabric);
 
