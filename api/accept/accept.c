@@ -37,12 +37,12 @@ struct accepting {
 static struct rdmux_ep *find_taken(const struct accepting *accepting)
 {
     struct rdmux_ep *any = NULL;
-    for (struct rdmux_list *at = accepting->cq->accepting.next; at != &accepting->cq->accepting;
-         at = at->next) {
-        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, accept_link);
-        if (ep->acceptor == &accepting->listener->acceptor) {
+    for (struct rdmux_list *at = accepting->cq->lists.accepting.next;
+         at != &accepting->cq->lists.accepting; at = at->next) {
+        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, accept.link);
+        if (ep->accept.acceptor == &accepting->listener->acceptor) {
             any = ep;
-            if (ep->proved) {
+            if (ep->accept.is_proved) {
                 break;
             }
         }
@@ -54,10 +54,10 @@ static struct rdmux_ep *find_taken(const struct accepting *accepting)
 static uint32_t count_setups(const struct accepting *accepting)
 {
     uint32_t count = 0;
-    for (struct rdmux_list *at = accepting->cq->accepting.next; at != &accepting->cq->accepting;
-         at = at->next) {
-        const struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, accept_link);
-        count += ep->acceptor == &accepting->listener->acceptor && !ep->proved;
+    for (struct rdmux_list *at = accepting->cq->lists.accepting.next;
+         at != &accepting->cq->lists.accepting; at = at->next) {
+        const struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, accept.link);
+        count += ep->accept.acceptor == &accepting->listener->acceptor && !ep->accept.is_proved;
     }
     return count;
 }
@@ -72,10 +72,10 @@ static struct rdmux_ep *find_idle(const struct accepting *accepting, uint32_t le
     struct rdmux_ep *earliest = NULL;
     struct rdmux_ep *idle = NULL;
     uint32_t most = FAR_FEWER * least;
-    for (struct rdmux_list *at = accepting->cq->accepting.next; at != &accepting->cq->accepting;
-         at = at->next) {
-        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, accept_link);
-        if (ep->acceptor != &accepting->listener->acceptor || ep->proved ||
+    for (struct rdmux_list *at = accepting->cq->lists.accepting.next;
+         at != &accepting->cq->lists.accepting; at = at->next) {
+        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, accept.link);
+        if (ep->accept.acceptor != &accepting->listener->acceptor || ep->accept.is_proved ||
             rdmux_listener_setups_beside(ep) <= most) {
             continue;
         }
@@ -117,10 +117,10 @@ static bool make_room(struct accepting *accepting, uint32_t least, bool *has_non
  * connected. */
 static bool has_news(const struct accepting *accepting)
 {
-    for (struct rdmux_list *at = accepting->cq->accepting.next; at != &accepting->cq->accepting;
-         at = at->next) {
-        const struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, accept_link);
-        if (ep->acceptor == &accepting->listener->acceptor && rdmux_setup_is_committed(ep) &&
+    for (struct rdmux_list *at = accepting->cq->lists.accepting.next;
+         at != &accepting->cq->lists.accepting; at = at->next) {
+        const struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, accept.link);
+        if (ep->accept.acceptor == &accepting->listener->acceptor && rdmux_setup_is_committed(ep) &&
             rdmux_setup_has_news(ep)) {
             return true;
         }
@@ -177,10 +177,10 @@ static bool take_arrival(struct accepting *accepting, bool *has_none)
     }
     if (status == RDMUX_OK) {
         rdmux_listener_get(listener);
-        ep->acceptor = &listener->acceptor;
-        ep->quota = arrival.quota;
+        ep->accept.acceptor = &listener->acceptor;
+        ep->accept.quota = arrival.quota;
         ep->events |= RDMUX_EVENT_HELD;
-        rdmux_list_append(&accepting->cq->accepting, &ep->accept_link);
+        rdmux_list_append(&accepting->cq->lists.accepting, &ep->accept.link);
         status = rdmux_ep_start_accept(ep, &arrival);
     }
     if (status != RDMUX_OK) {
@@ -199,7 +199,7 @@ static bool accept_is_over(void *user)
 {
     struct accepting *accepting = user;
     struct rdmux_ep *taken = find_taken(accepting);
-    if (taken != NULL && taken->proved) {
+    if (taken != NULL && taken->accept.is_proved) {
         accepting->proved = taken;
         return true;
     }
@@ -231,15 +231,15 @@ static enum rdmux_status accept_any(struct accepting *accepting, int timeout_ms,
     if (ep == NULL) {
         return accepting->status;
     }
-    rdmux_list_remove(&ep->accept_link);
-    ep->proved = false;
+    rdmux_list_remove(&ep->accept.link);
+    ep->accept.is_proved = false;
     ep->user = accepting->attr->user; /* an earlier call may have taken it */
     ep->events &= ~(uint32_t)RDMUX_EVENT_HELD;
     /* its end, or messages in receives of an SRQ, may be there already */
     rdmux_cq_pend(ep->cq, ep);
     rdmux_ep_linger_anew(ep);
-    ep->acceptor->count(ep->acceptor, -1);
-    ep->acceptor->release(ep);
+    ep->accept.acceptor->count(ep->accept.acceptor, -1);
+    ep->accept.acceptor->release(ep);
     *out = ep;
     return RDMUX_OK;
 }

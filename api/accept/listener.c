@@ -476,15 +476,15 @@ uint32_t rdmux_listener_max_setups(const struct rdmux_listener *listener)
 
 uint32_t rdmux_listener_setups_beside(const struct rdmux_ep *ep)
 {
-    return atomic_load(&ep->quota->setups);
+    return atomic_load(&ep->accept.quota->setups);
 }
 
 static void release_endpoint(struct rdmux_ep *ep)
 {
-    struct rdmux_listener *listener = rdmux_listener_of(ep->acceptor);
-    end_setup(listener, ep->quota);
-    ep->quota = NULL;
-    ep->acceptor = NULL;
+    struct rdmux_listener *listener = rdmux_listener_of(ep->accept.acceptor);
+    end_setup(listener, ep->accept.quota);
+    ep->accept.quota = NULL;
+    ep->accept.acceptor = NULL;
     rdmux_listener_put(listener);
 }
 

@@ -12,11 +12,11 @@ enum {
     RDMUX_SIGNAL_DORMANT = 1 << 1,
     RDMUX_SIGNAL_ATTEND = 1 << 2, /* mail, control channel or timers need the owner */
     /* The fast path is open; any other use of the cq closes it first (fast_path.h). */
-    RDMUX_SIGNAL_LANE = 1 << 3,
+    RDMUX_SIGNAL_FAST_PATH = 1 << 3,
     RDMUX_SIGNAL_ALIVE = 1 << 4, /* always set; 0 in the child of a fork */
 };
 
-_Static_assert((RDMUX_SIGNAL_ALIVE | RDMUX_SIGNAL_LANE) == RDMUX_FAST_PATH_OPEN,
+_Static_assert((RDMUX_SIGNAL_ALIVE | RDMUX_SIGNAL_FAST_PATH) == RDMUX_FAST_PATH_OPEN,
                "an open fast path's gate has no other bit");
 /* rdmux_cq.armed: set by rdmux_cq_arm(), until the next poll, wait or arm. */
 enum rdmux_arming {
@@ -27,6 +27,69 @@ enum rdmux_arming {
 struct rdmux_cq_domain {
     const struct rdmux_provider_ops *ops;
     struct rdmux_provider_cq *cq;
+};
+
+/* The endpoints by id and by the time of their timers. Owned by api/progress/endpoint_table.c. */
+struct rdmux_cq_table {
+    struct rdmux_ep *buckets[RDMUX_EP_BUCKETS];
+    struct rdmux_timer *timers; /* a heap, the earliest timer first */
+    uint32_t timer_count;
+    uint32_t timer_room;
+};
+
+/* Lists of the cq's endpoints. */
+struct rdmux_cq_lists {
+    struct rdmux_list eps;
+    /* Closed endpoints whose handle is valid until the application's next poll or wait. */
+    struct rdmux_list closed;
+    /* Closed endpoints without a handle: freed at the next progress. */
+    struct rdmux_list dropped;
+    struct rdmux_list accepting; /* endpoints that rdmux_accept() has not returned yet */
+    struct rdmux_list busy;      /* endpoints in set-up, moving or ending: stepped in every round */
+    /* Endpoints whose control-channel session buffers bytes, which no socket event reports. */
+    struct rdmux_list held;
+};
+
+/* Mail from other threads, and the worker's jobs that will send some. */
+struct rdmux_cq_mailbox {
+    pthread_mutex_t lock;
+    struct rdmux_mail *mail; /* newest first */
+    uint32_t jobs;           /* jobs at the worker that will mail this cq */
+    pthread_cond_t jobs_ended;
+};
+
+/* The claim of the service thread. */
+struct rdmux_cq_claim {
+    pthread_mutex_t lock; /* held by the service thread during a slice; a call waits on it */
+    /* 1: the application sleeps in a call and checks DORMANT when it wakes. */
+    _Atomic uint32_t sleeping;
+    bool in_slice;   /* the owner is the service thread */
+    uint64_t slices; /* slices of the service thread so far */
+};
+
+/* What the service thread knows of the cq; its step_lock. */
+struct rdmux_cq_service {
+    struct rdmux_list link;
+    struct rdmux_watch work_watch;
+    struct rdmux_watch control_watch;
+    uint32_t state;
+    bool fired;
+    bool asks;   /* the current check asks whether the application goes on calling */
+    bool polled; /* the current check saw a call */
+    uint64_t deadline_ns;
+    uint64_t calls;
+    uint64_t fast_calls; /* how often the service thread saw calls over the fast path */
+};
+
+/* The owner's part of the fast path. Owned by api/data/fast_path.c. */
+struct rdmux_cq_fast {
+    /* Always closed; for endpoints that do not have the fast path. */
+    struct rdmux_fast_path *none;
+    struct rdmux_ep *ep; /* endpoint that has the fast path, or may get it soon */
+    uint32_t streak;     /* its consecutive writes that could have used the fast path */
+    uint32_t ready;      /* entries prepared for that endpoint */
+    struct rdmux_fast_path_entry *since; /* writes from this entry on are not counted yet */
+    uint64_t posted;                     /* writes counted since the fast path was opened */
 };
 
 struct rdmux_cq {
@@ -48,17 +111,8 @@ struct rdmux_cq {
     struct rdmux_cq_domain domains[RDMUX_CQ_DOMAINS_MAX];
     struct rdmux_fabric *fabric;
     struct rdmux_list link; /* fabric->cqs */
-    struct rdmux_list eps;
-    /* By id; this and the next three are of endpoint_table.c. */
-    struct rdmux_ep *ep_buckets[RDMUX_EP_BUCKETS];
-    struct rdmux_timer *timers; /* a heap, the earliest timer first */
-    uint32_t timer_count;
-    uint32_t timer_room;
-    /* Closed endpoints whose handle is valid until the application's next poll or wait. */
-    struct rdmux_list closed;
-    /* Closed endpoints without a handle: freed at the next progress. */
-    struct rdmux_list dropped;
-    struct rdmux_list accepting; /* endpoints that rdmux_accept() has not returned yet */
+    struct rdmux_cq_lists lists;
+    struct rdmux_cq_table table;
     uint64_t id;
     size_t ep_count;
     size_t srq_count;
@@ -72,48 +126,15 @@ struct rdmux_cq {
     /* eventfd: mail, and events that the service thread found while the application was away. */
     int wake_fd;
     _Atomic uint32_t armed; /* enum rdmux_arming */
-    struct rdmux_list busy; /* endpoints in set-up, moving or ending: stepped in every round */
-    /* Endpoints whose control-channel session buffers bytes, which no socket event reports. */
-    struct rdmux_list held;
 
-    pthread_mutex_t mail_lock;
-    struct rdmux_mail *mail; /* newest first */
-    uint32_t jobs;           /* jobs at the worker that will mail this cq; mail_lock */
-    pthread_cond_t jobs_ended;
-
-    /* Held by the service thread during a slice; a call waits on it. */
-    pthread_mutex_t claim_lock;
+    struct rdmux_cq_mailbox mailbox;
+    struct rdmux_cq_claim claim;
     _Atomic uint64_t deadline_ns; /* earliest timer of the cq's endpoints; UINT64_MAX: none */
-    /* 1: the application sleeps in a call and checks DORMANT when it wakes. */
-    _Atomic uint32_t sleeping;
-    bool in_slice;   /* the owner is the service thread */
-    uint64_t slices; /* slices of the service thread so far */
     /* Importers on this cq whose answer a revocation awaits; written under fabric->lock. */
     _Atomic uint32_t revocations;
-
-    /* Fields of the service thread (its step_lock). */
-    struct rdmux_list service_link;
-    struct rdmux_watch work_watch;
-    struct rdmux_watch control_watch;
-    uint32_t service_state;
-    bool service_fired;
-    bool service_asks;   /* the current check asks whether the application goes on calling */
-    bool service_polled; /* the current check saw a call */
-    uint64_t service_deadline_ns;
-    uint64_t service_calls;
-    uint64_t service_seen; /* how often the service thread saw calls over the fast path */
-
+    struct rdmux_cq_service service;
     const uint32_t *alive; /* fabric->alive */
-
-    /* Fields of fast_path.c: */
-    /* Always closed; for endpoints that do not have the fast path. */
-    struct rdmux_fast_path *no_fast_path;
-    struct rdmux_ep *fast_ep; /* endpoint that has the fast path, or may get it soon */
-    /* Its consecutive writes that could have used the fast path. */
-    uint32_t fast_streak;
-    uint32_t fast_ready;                      /* entries prepared for that endpoint */
-    struct rdmux_fast_path_entry *fast_since; /* writes from this entry on are not counted yet */
-    uint64_t fast_path_posted;                /* writes counted since the fast path was opened */
+    struct rdmux_cq_fast fast;
 };
 
 /* The words of the gate, RDMUX_SIGNAL_* and RDMUX_FAST_PATH_*. */

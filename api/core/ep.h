@@ -70,126 +70,181 @@ struct rdmux_acceptor {
     void (*release)(struct rdmux_ep *ep);
 };
 
+/* What set-up agreed on. Written by api/setup. */
+struct rdmux_ep_negotiated {
+    enum rdmux_role role;
+    uint32_t attempt;
+    uint32_t status; /* how negotiation ended */
+    bool announce;   /* an event reports the outcome of set-up */
+    struct rdmux_provider_ep_attr path_attr;
+    struct rdmux_local_path path;
+    struct sockaddr_storage peer_sockaddr;
+    socklen_t peer_sockaddr_length;
+    struct sockaddr_storage local_sockaddr; /* address of attr.local */
+    socklen_t local_sockaddr_length;        /* 0: none */
+    struct rdmux_candidate *candidates;     /* kept for the explanation */
+    size_t candidate_count;
+};
+
+/* Limits of requests on the path in use. */
+struct rdmux_ep_limits {
+    uint64_t max_send;
+    uint64_t max_recv;
+    uint64_t max_inline;
+    uint64_t caps; /* native or emulated */
+    /* Request flags that the path lacks: RDMUX_PLACED, RDMUX_FENCE. On rdmacm endpoints the
+     * provider checks them. */
+    uint32_t lacking_flags;
+};
+
+/* Why posted requests wait, and how the next poll begins. Owned by api/data. */
+struct rdmux_ep_flow {
+    bool is_pending; /* on cq->pending */
+    bool is_blocked; /* post returned RDMUX_AGAIN; waits for path->resume */
+    bool wants_writable;
+    /* The last poll had no room for receives, so receives come first in the next one. */
+    bool receives_first;
+    /* Some receives of the ring wait for keys before they go to the provider. */
+    bool receives_wait;
+    bool doorbell_held;
+    bool shutdown_asked;
+    uint64_t fenced_until; /* requests from this sequence on lack RDMUX_FENCE */
+    uint64_t starved_at;   /* recv.next + 1 when a message found no receive; 0: never */
+};
+
+/* The endpoint's part in a shared receive queue. Owned by api/data/srq.c. */
+struct rdmux_ep_shared_receives {
+    struct rdmux_request *done; /* done receives of this endpoint, oldest first */
+    struct rdmux_request *done_last;
+    struct rdmux_request *taken; /* receives that a message is filling */
+    uint32_t reserved;           /* posted receives set aside for this endpoint by its provider */
+    /* Posted receives set aside by the core while the endpoint waited for one. */
+    uint32_t offered;
+    bool news;              /* rdmux_srq_tell() is due */
+    struct rdmux_list link; /* srq->waiting */
+};
+
+/* Membership in the lists and tables of the cq and the fabric. */
+struct rdmux_ep_places {
+    struct rdmux_list pending;    /* cq->pending */
+    struct rdmux_list busy;       /* cq->lists.busy */
+    struct rdmux_list held;       /* cq->lists.held */
+    struct rdmux_list cq;         /* cq->lists.eps */
+    struct rdmux_list join;       /* fabric->joins, fabric->lock */
+    struct rdmux_ep *bucket_next; /* in cq->table.buckets */
+    struct rdmux_ep *doorbell_next;
+    uint32_t timer; /* in cq->table.timers */
+};
+
+/* Imports of the peer's regions. Owned by api/object/remote.c. */
+struct rdmux_ep_imports {
+    struct rdmux_list all;
+    struct rdmux_list ready; /* imports whose REMOTE_READY is not returned yet */
+    uint32_t next_id;
+};
+
+/* The read drain. Owned by api/object/read_drain.c. */
+struct rdmux_ep_read_drain {
+    struct rdmux_revoke_mail *waiting; /* answered by the next request, newest first */
+    struct rdmux_revoke_mail *posted;  /* answered by the posted request */
+    struct rdmux_request request;
+};
+
+/* The end of the endpoint, and its cause. */
+struct rdmux_ep_end {
+    uint32_t status;  /* why the endpoint ended */
+    bool cause_told;  /* a failed request was returned with the cause */
+    bool is_in_doubt; /* requests at the provider end with RDMUX_OUTCOME_UNKNOWN */
+    /* Deadline of ENDING, LINGERING, and an end before rdmux_accept(). */
+    uint64_t deadline_ns;
+    char fault_text[RDMUX_TEXT_MAX];
+};
+
+/* The session with the peer: control channel, liveness, shutdown. Owned by api/session. */
+struct rdmux_ep_session {
+    struct rdmux_peer_process *peer;
+    struct rdmux_heartbeat_group *heartbeat_group;
+    uint64_t connected_ns;
+    /* Control frames that came through a path sharing the socket, oldest first. */
+    struct rdmux_inbox *inbox;
+    struct rdmux_inbox *inbox_last;
+    uint32_t awaited_revokes; /* REVOKE messages sent without a REVOKED yet */
+
+    /* Liveness */
+    uint64_t heartbeat_ns; /* next heartbeat */
+    uint64_t checked_ns;   /* last liveness check */
+    /* Time that this side did not run since the peer was heard at missed_since_ns. */
+    uint64_t missed_ns;
+    uint64_t missed_since_ns;
+    uint64_t ping_head; /* send.head when the last heartbeat went out */
+
+    /* A lost path without a reason */
+    /* Deadline for the control channel to explain the lost path. 0: the path is not lost. */
+    uint64_t unexplained_deadline_ns;
+    bool is_unexplained;   /* the path is lost without a reason, so the peer is asked (SILENT) */
+    bool silence_answered; /* neither side knows the reason */
+    bool silence_asked;    /* the peer asked, and waits for the outcome of our requests */
+
+    /* Shutdown */
+    bool shutdown_sent;
+    bool shutdown_quiet; /* a call waits for the end, so no event is returned */
+    bool end_received;
+    bool end_told; /* the end was told to the peer before it happened */
+    bool flush_posted;
+    uint64_t shutdown_deadline_ns;
+    struct rdmux_request flush_request; /* for shutdown */
+};
+
+/* The endpoint at the listener that accepted it. Owned by api/accept. */
+struct rdmux_ep_accept {
+    struct rdmux_acceptor *acceptor; /* not NULL until rdmux_accept() returns the endpoint */
+    struct rdmux_peer_quota *quota;  /* peer quota that counts the endpoint at the listener */
+    struct rdmux_list link;          /* cq->lists.accepting */
+    bool is_proved;
+};
+
 struct rdmux_ep {
     /* Data path first. The cq's fast path while this endpoint has it, else a closed one. */
     struct rdmux_fast_path *fast;
     const struct rdmux_provider_ops *ops; /* of the path */
     struct rdmux_provider_ep *path;       /* NULL until committed */
     struct rdmux_cq *cq;
-    uint32_t phase;  /* enum rdmux_ep_phase */
-    uint32_t events; /* RDMUX_EVENT_* */
-    bool blocked;    /* post returned RDMUX_AGAIN; waits for path->resume */
-    bool pending;    /* on cq->pending */
-    bool want_writable;
-    /* The last poll had no room for receives, so receives come first in the next one. */
-    bool receives_first;
-    bool doorbell_held;
+    uint32_t phase;             /* enum rdmux_ep_phase */
+    uint32_t events;            /* RDMUX_EVENT_* */
+    uint32_t fault;             /* status of rdmux_provider_failed(), handled at the next drain */
     uint8_t work;               /* RDMUX_WORK_* */
     _Atomic bool has_fast_path; /* the path can use the cq's fast path, see fast_path.h */
-    bool shutdown_asked;
     /* An rdmacm endpoint: the peer is not rdmux. `rdmacm` is set once the endpoint has a path. */
     bool is_rdmacm;
-    /* Some receives of the ring wait for keys before they go to the provider. */
-    bool receives_wait;
-    bool srq_news;               /* rdmux_srq_tell() is due */
-    uint32_t fault;              /* status of rdmux_provider_failed(), handled at the next drain */
-    struct rdmux_bounce *bounce; /* NULL: the path needs no keys */
+    struct rdmux_ep_flow flow;
+    struct rdmux_bounce *bounce;     /* NULL: the path needs no keys */
     struct rdmux_segments *segments; /* NULL: no request needs segmenting */
     struct rdmux_failover *failover; /* NULL: none */
-    uint64_t fenced_until;           /* requests from this sequence on lack RDMUX_FENCE */
     struct rdmux_provider_domain *domain;
     struct rdmux_ring send;
     struct rdmux_ring recv;
-    uint64_t max_send;
-    uint64_t max_recv;
-    uint64_t caps; /* native or emulated */
-    /* Request flags that the path lacks: RDMUX_PLACED, RDMUX_FENCE. On rdmacm endpoints the
-     * provider checks them. */
-    uint32_t lacking_flags;
-    uint32_t timer_place; /* in cq->timers */
-    uint64_t max_inline;
+    struct rdmux_ep_limits limits;
     struct rdmux_srq *srq;
-    struct rdmux_request *srq_done; /* done SRQ receives of this endpoint, oldest first */
-    struct rdmux_request *srq_done_last;
-    struct rdmux_request *srq_taken; /* SRQ receives that a message is filling */
-    uint32_t srq_reserved; /* posted SRQ receives set aside for this endpoint by its provider */
-    /* Posted SRQ receives set aside by the core while the endpoint waited for one. */
-    uint32_t srq_offered;
-    struct rdmux_list srq_link; /* srq->waiting */
-    struct rdmux_list pending_link;
-    struct rdmux_list busy_link;           /* cq->busy */
+    struct rdmux_ep_shared_receives shared;
+    struct rdmux_ep_places places;
     const struct rdmux_rdmacm_ops *rdmacm; /* rdmacm endpoint; NULL: the peer is rdmux */
-    struct rdmux_ep *doorbell_next;
     struct rdmux_ep_stats stats;
 
     /* Control path. */
     uint64_t id;
     struct rdmux_fabric *fabric;
-    struct rdmux_list link;       /* cq->eps */
-    struct rdmux_ep *bucket_next; /* in cq->ep_buckets */
-    struct rdmux_list join_link;  /* fabric->joins, fabric->lock */
+    struct rdmux_ep_end end;
     struct rdmux_channel *channel;
     struct rdmux_setup *setup; /* NULL once connected or failed */
-    struct rdmux_peer_process *peer;
-    struct rdmux_heartbeat_group *heartbeat_group;
-    struct rdmux_list remotes;
-    struct rdmux_list ready_remotes; /* imports whose REMOTE_READY is not returned yet */
-    struct rdmux_inbox
-        *inbox; /* control frames that came through a path sharing the socket, oldest first */
-    struct rdmux_inbox *inbox_last;
-    struct rdmux_request flush_request; /* for shutdown */
-    bool flush_posted;
-    /* read_drain.c: answered by the next request, newest first */
-    struct rdmux_revoke_mail *to_drain;
-    struct rdmux_revoke_mail *draining; /* answered by the posted request */
-    struct rdmux_request drain_request;
-    bool cause_told; /* a failed request was returned with the cause */
-    bool in_doubt;   /* requests at the provider end with RDMUX_OUTCOME_UNKNOWN */
-    uint64_t connected_ns;
-    uint32_t next_import;
-    uint32_t status;       /* why it ended */
-    uint32_t setup_status; /* how negotiation ended */
-    char fault_text[RDMUX_TEXT_MAX];
-    /* Deadline for the control channel to explain the lost path. 0: the path is not lost. */
-    uint64_t fault_deadline_ns;
-    bool is_unexplained;      /* the path is lost without a reason, so the peer is asked (SILENT) */
-    bool silence_answered;    /* neither side knows the reason */
-    bool silence_asked;       /* the peer asked, and waits for the outcome of our requests */
-    uint32_t awaited_revokes; /* REVOKE messages sent without a REVOKED yet */
-    bool announce;            /* an event reports the outcome of set-up */
-    bool shutdown_sent;
-    bool shutdown_quiet; /* a call waits for the end, so no event is returned */
-    bool end_received;
-    bool end_told; /* the end was told to the peer before it happened */
-    uint64_t shutdown_deadline_ns;
-    uint64_t heartbeat_ns; /* next heartbeat */
-    uint64_t looked_ns;    /* last liveness check */
-    /* Time that this side did not run since the peer was heard at missed_since_ns. */
-    uint64_t missed_ns;
-    uint64_t missed_since_ns;
-    /* Deadline of ENDING, LINGERING, and an end before rdmux_accept(). */
-    uint64_t ending_deadline_ns;
-    uint64_t starved_at; /* recv.next + 1 when a message found no receive; 0: never */
+    struct rdmux_ep_session session;
+    struct rdmux_ep_imports imports;
+    struct rdmux_ep_read_drain drain;
+    struct rdmux_ep_negotiated negotiated;
+    struct rdmux_ep_accept accept;
+    struct rdmux_ep_secrets *secrets;
     uint64_t reserved;
-    uint64_t ping_head;              /* send.head when the last heartbeat went out */
-    struct rdmux_acceptor *acceptor; /* not NULL until rdmux_accept() returns the endpoint */
-    struct rdmux_peer_quota *quota;  /* peer quota that counts the endpoint at the listener */
-    struct rdmux_list accept_link;   /* cq->accepting */
-    struct rdmux_list held_link;     /* cq->held */
-    bool proved;
-    enum rdmux_role role;
     void *user;
     struct rdmux_ep_info info; /* constant fields are filled in once */
-    struct rdmux_provider_ep_attr path_attr;
-    struct rdmux_local_path path_info;
-    struct sockaddr_storage peer_sockaddr;
-    socklen_t peer_sockaddr_length;
-    struct sockaddr_storage local_sockaddr; /* address of attr.local */
-    socklen_t local_sockaddr_length;        /* 0: none */
-    uint32_t attempt;
-    struct rdmux_ep_secrets *secrets;
-    struct rdmux_candidate *candidates; /* kept for the explanation */
-    size_t candidate_count;
 };
 
 /* Returns whether receives still take messages of the path. */
@@ -201,7 +256,7 @@ static inline bool rdmux_ep_delivers(const struct rdmux_ep *ep)
 /* Returns whether set-up succeeded, even if the endpoint has ended since. */
 static inline bool rdmux_ep_was_connected(const struct rdmux_ep *ep)
 {
-    return ep->phase != RDMUX_PHASE_SETUP && ep->setup_status == RDMUX_OK;
+    return ep->phase != RDMUX_PHASE_SETUP && ep->negotiated.status == RDMUX_OK;
 }
 
 #endif

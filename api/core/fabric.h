@@ -105,10 +105,10 @@ struct rdmux_domain_slot {
  * endpoints that are in set-up, moving or ending, or that have work besides requests. fabric.c
  * installs the table, which life.c defines. Owner. */
 struct rdmux_life {
-    /* Advances set-up, a move or the end of an endpoint on cq->busy. */
+    /* Advances set-up, a move or the end of an endpoint on cq->lists.busy. */
     void (*step)(struct rdmux_ep *ep);
-    /* Does deferred work of a connected endpoint on cq->busy before the cq sleeps. Returns whether
-     * anything was done. */
+    /* Does deferred work of a connected endpoint on cq->lists.busy before the cq sleeps. Returns
+     * whether anything was done. */
     bool (*quiet)(struct rdmux_ep *ep);
     /* Advances the set-up of an endpoint that was pended. */
     void (*set_up)(struct rdmux_ep *ep);

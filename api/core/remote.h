@@ -28,8 +28,8 @@ struct rdmux_remote {
     uint32_t granted; /* answers that the peer counts as imports of this endpoint */
     uint64_t region;
     struct rdmux_token *token;    /* a piece of secrets.c; NULL: raw, or no longer needed */
-    struct rdmux_list link;       /* ep->remotes */
-    struct rdmux_list ready_link; /* ep->ready_remotes */
+    struct rdmux_list link;       /* ep->imports.all */
+    struct rdmux_list ready_link; /* ep->imports.ready */
     bool announce;
     bool closed;
     bool revoking; /* drains requests, then answers the REVOKE */

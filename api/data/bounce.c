@@ -292,7 +292,7 @@ void rdmux_bounce_close(struct rdmux_ep *ep)
     take_back_all(ep, &ep->send); /* bytes that have arrived are still to be returned */
     take_back_all(ep, &ep->recv);
     ep->bounce = NULL;
-    ep->receives_wait = false;
+    ep->flow.receives_wait = false;
     bounce->ep = NULL;
     drop(bounce);
 }

@@ -45,14 +45,14 @@ struct rdmux_request *rdmux_provider_take_receive(struct rdmux_provider_ep *path
     struct rdmux_ep *ep = path->ep;
     struct rdmux_ring *ring = &ep->recv;
     if (RDMUX_UNLIKELY(path != ep->path)) {
-        ep->starved_at = ring->next + 1;
+        ep->flow.starved_at = ring->next + 1;
         return NULL; /* a path attempt: the application's receives are not for it */
     }
     if (RDMUX_UNLIKELY(ep->srq != NULL)) {
         return rdmux_srq_take(ep);
     }
     if (RDMUX_UNLIKELY(ring->next == offered_until(ep))) {
-        ep->starved_at = ring->next + 1;
+        ep->flow.starved_at = ring->next + 1;
         return NULL;
     }
     return rdmux_ring_record(ring, ring->next++);
@@ -104,15 +104,15 @@ static void srq_received(struct rdmux_ep *ep, struct rdmux_request *request)
     if (request->internal) {
         rdmux_srq_filled(ep->srq, request);
     } else {
-        take_off(&ep->srq_taken, request);
+        take_off(&ep->shared.taken, request);
     }
     request->next = NULL;
-    if (ep->srq_done == NULL) {
-        ep->srq_done = request;
+    if (ep->shared.done == NULL) {
+        ep->shared.done = request;
     } else {
-        ep->srq_done_last->next = request;
+        ep->shared.done_last->next = request;
     }
-    ep->srq_done_last = request;
+    ep->shared.done_last = request;
 }
 
 void rdmux_provider_received(struct rdmux_provider_ep *path, struct rdmux_request *request,
@@ -155,11 +155,11 @@ static inline void fill_wc(struct rdmux_wc *wc, struct rdmux_ep *ep,
  * flushed, whatever cause the provider reports for them. */
 static void tell_failure(struct rdmux_ep *ep, struct rdmux_request *request)
 {
-    if (ep->cause_told && request->status != RDMUX_OUTCOME_UNKNOWN) {
+    if (ep->end.cause_told && request->status != RDMUX_OUTCOME_UNKNOWN) {
         request->status = RDMUX_FLUSHED;
     }
     /* A request that a move leaves in doubt does not end the endpoint. */
-    ep->cause_told = ep->failover == NULL || request->status != RDMUX_OUTCOME_UNKNOWN;
+    ep->end.cause_told = ep->failover == NULL || request->status != RDMUX_OUTCOME_UNKNOWN;
 }
 
 /* The functions below write entries from `at` up to `end`, and return where the next entry goes. */
@@ -174,7 +174,7 @@ RDMUX_HOT struct rdmux_wc *take_sends(struct rdmux_ep *ep, struct rdmux_wc *at,
         if (!request->done) {
             break;
         }
-        if (RDMUX_UNLIKELY(ep->cause_told) && request->status == RDMUX_OK) {
+        if (RDMUX_UNLIKELY(ep->end.cause_told) && request->status == RDMUX_OK) {
             request->status = RDMUX_FLUSHED; /* it was done before an earlier request failed */
         }
         if (!rdmux_request_is_silent(request)) {
@@ -219,9 +219,9 @@ static inline void count_receive(struct rdmux_ep *ep, const struct rdmux_request
 static RDMUX_COLD struct rdmux_wc *take_shared_receives(struct rdmux_ep *ep, struct rdmux_wc *at,
                                                         const struct rdmux_wc *end)
 {
-    while (at != end && ep->srq_done != NULL) {
-        struct rdmux_request *request = ep->srq_done;
-        ep->srq_done = request->next;
+    while (at != end && ep->shared.done != NULL) {
+        struct rdmux_request *request = ep->shared.done;
+        ep->shared.done = request->next;
         if (ep->failover != NULL && ep->failover->srq_seen == request) {
             ep->failover->srq_seen = NULL;
         }
@@ -253,7 +253,7 @@ RDMUX_HOT struct rdmux_wc *take_receives(struct rdmux_ep *ep, struct rdmux_wc *a
             ring->next = ring->tail;
         }
     }
-    return RDMUX_UNLIKELY(ep->srq_done != NULL) ? take_shared_receives(ep, at, end) : at;
+    return RDMUX_UNLIKELY(ep->shared.done != NULL) ? take_shared_receives(ep, at, end) : at;
 }
 
 static RDMUX_COLD struct rdmux_wc *drain_receives(struct rdmux_ep *ep, struct rdmux_wc *at,
@@ -268,12 +268,13 @@ static RDMUX_COLD struct rdmux_wc *drain_receives(struct rdmux_ep *ep, struct rd
 static inline bool has_done_receives(const struct rdmux_ep *ep)
 {
     return (ep->recv.tail != ep->recv.head && rdmux_ring_record(&ep->recv, ep->recv.tail)->done) ||
-           ep->srq_done != NULL;
+           ep->shared.done != NULL;
 }
 
 static bool requests_left(const struct rdmux_ep *ep)
 {
-    return ep->send.tail != ep->send.head || ep->recv.tail != ep->recv.head || ep->srq_done != NULL;
+    return ep->send.tail != ep->send.head || ep->recv.tail != ep->recv.head ||
+           ep->shared.done != NULL;
 }
 
 static void fill_event(struct rdmux_wc *wc, struct rdmux_ep *ep, uint32_t opcode, uint32_t status,
@@ -303,14 +304,15 @@ static struct rdmux_wc *drain_news(struct rdmux_ep *ep, struct rdmux_wc *at,
         fill_event(at, ep, RDMUX_WC_PATH_CHANGED, ep->info.previous_status, NULL);
         at++->imm = ep->failover->moved_to; /* the next move may be in progress already */
     }
-    while (at != end && !rdmux_list_empty(&ep->ready_remotes)) {
-        struct rdmux_remote *remote = RDMUX_CONTAINER(ep->ready_remotes.next, struct rdmux_remote,
+    while (at != end && !rdmux_list_empty(&ep->imports.ready)) {
+        struct rdmux_remote *remote = RDMUX_CONTAINER(ep->imports.ready.next, struct rdmux_remote,
                                                       ready_link);
         rdmux_list_remove(&remote->ready_link);
         fill_event(at++, ep, RDMUX_WC_REMOTE_READY, remote->status, remote);
     }
-    if (ep->want_writable && ep->phase == RDMUX_PHASE_READY && at != end && room_to_write(ep)) {
-        ep->want_writable = false;
+    if (ep->flow.wants_writable && ep->phase == RDMUX_PHASE_READY && at != end &&
+        room_to_write(ep)) {
+        ep->flow.wants_writable = false;
         fill_event(at++, ep, RDMUX_WC_WRITABLE, RDMUX_OK, NULL);
     }
     return at;
@@ -323,7 +325,7 @@ static struct rdmux_wc *drain_events(struct rdmux_ep *ep, struct rdmux_wc *at,
     at = drain_news(ep, at, end);
     if ((ep->events & RDMUX_EVENT_DISCONNECTED) != 0 && at != end && !requests_left(ep)) {
         ep->events &= ~(uint32_t)RDMUX_EVENT_DISCONNECTED;
-        fill_event(at++, ep, RDMUX_WC_DISCONNECTED, ep->status, NULL);
+        fill_event(at++, ep, RDMUX_WC_DISCONNECTED, ep->end.status, NULL);
     }
     return at;
 }
@@ -337,7 +339,7 @@ bool rdmux_ep_has_entries(const struct rdmux_ep *ep)
         return true;
     }
     if (ep->phase == RDMUX_PHASE_SETUP) {
-        return !rdmux_list_empty(&ep->ready_remotes);
+        return !rdmux_list_empty(&ep->imports.ready);
     }
     const uint64_t limit = returnable(ep);
     for (uint64_t at = ep->send.tail; at != limit; at++) {
@@ -349,8 +351,8 @@ bool rdmux_ep_has_entries(const struct rdmux_ep *ep)
             return true;
         }
     }
-    return has_done_receives(ep) || !rdmux_list_empty(&ep->ready_remotes) ||
-           (ep->want_writable && ep->phase == RDMUX_PHASE_READY && room_to_write(ep)) ||
+    return has_done_receives(ep) || !rdmux_list_empty(&ep->imports.ready) ||
+           (ep->flow.wants_writable && ep->phase == RDMUX_PHASE_READY && room_to_write(ep)) ||
            ((ep->events & RDMUX_EVENT_DISCONNECTED) != 0 && !requests_left(ep));
 }
 
@@ -396,23 +398,23 @@ static RDMUX_COLD struct rdmux_wc *drain_all(struct rdmux_ep *ep, struct rdmux_w
         ep->path->ready = 0;
         if (ep->path->resume) {
             ep->path->resume = 0;
-            ep->blocked = false;
+            ep->flow.is_blocked = false;
         }
     }
     if ((ep->events & RDMUX_EVENT_CONNECTED) != 0 && at != end) {
         ep->events &= ~(uint32_t)RDMUX_EVENT_CONNECTED;
-        fill_event(at++, ep, RDMUX_WC_CONNECTED, ep->setup_status, NULL);
+        fill_event(at++, ep, RDMUX_WC_CONNECTED, ep->negotiated.status, NULL);
     }
     at = drain_news(ep, at, end);
     if (ep->segments != NULL && ep->segments->busy) {
         rdmux_segments_reap(ep);
     }
-    bool receives_first = ep->receives_first;
+    bool receives_first = ep->flow.receives_first;
     if (receives_first) {
         at = drain_receives(ep, at, end);
     }
     at = drain_sends(ep, at, end);
-    if (ep->send.next != ep->send.head && !ep->blocked && ep->phase == RDMUX_PHASE_READY) {
+    if (ep->send.next != ep->send.head && !ep->flow.is_blocked && ep->phase == RDMUX_PHASE_READY) {
         if (ep->failover != NULL) {
             push_kept(ep);
         } else {
@@ -420,11 +422,11 @@ static RDMUX_COLD struct rdmux_wc *drain_all(struct rdmux_ep *ep, struct rdmux_w
         }
         at = drain_sends(ep, at, end);
     }
-    ep->receives_first = !receives_first && at == end;
+    ep->flow.receives_first = !receives_first && at == end;
     at = drain_receives(ep, at, end);
-    if (ep->receives_wait && rdmux_ep_delivers(ep)) {
+    if (ep->flow.receives_wait && rdmux_ep_delivers(ep)) {
         rdmux_ep_offer_waiting_receives(ep);
-        if (ep->rdmacm != NULL && !ep->receives_wait && !ep->blocked) {
+        if (ep->rdmacm != NULL && !ep->flow.receives_wait && !ep->flow.is_blocked) {
             rdmux_ep_push(ep, false);
             at = drain_sends(ep, at, end);
         }
@@ -444,8 +446,8 @@ static RDMUX_COLD struct rdmux_wc *drain_all(struct rdmux_ep *ep, struct rdmux_w
 static inline bool is_ordinary(const struct rdmux_ep *ep)
 {
     return ((ep->phase ^ (uint32_t)RDMUX_PHASE_READY) | ep->events | ep->fault | ep->work |
-            ep->want_writable | ep->receives_wait | ep->path->resume) == 0 &&
-           rdmux_list_empty(&ep->ready_remotes) && ep->send.next == ep->send.head &&
+            ep->flow.wants_writable | ep->flow.receives_wait | ep->path->resume) == 0 &&
+           rdmux_list_empty(&ep->imports.ready) && ep->send.next == ep->send.head &&
            (ep->segments == NULL || !ep->segments->busy);
 }
 
@@ -454,12 +456,12 @@ RDMUX_HOT struct rdmux_wc *drain_ordinary(struct rdmux_ep *ep, struct rdmux_wc *
                                           const struct rdmux_wc *end)
 {
     ep->path->ready = 0;
-    if (RDMUX_UNLIKELY(ep->receives_first)) {
-        ep->receives_first = false;
+    if (RDMUX_UNLIKELY(ep->flow.receives_first)) {
+        ep->flow.receives_first = false;
         return drain_sends(ep, drain_receives(ep, at, end), end);
     }
     at = take_sends(ep, at, end, ep->send.next);
-    ep->receives_first = at == end;
+    ep->flow.receives_first = at == end;
     return has_done_receives(ep) ? take_receives(ep, at, end) : at;
 }
 
@@ -473,9 +475,9 @@ size_t rdmux_cq_take(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
     struct rdmux_wc *at = wc;
     const struct rdmux_wc *end = wc + max;
     do {
-        struct rdmux_ep *ep = RDMUX_CONTAINER(cq->pending.next, struct rdmux_ep, pending_link);
-        rdmux_list_remove(&ep->pending_link);
-        ep->pending = false;
+        struct rdmux_ep *ep = RDMUX_CONTAINER(cq->pending.next, struct rdmux_ep, places.pending);
+        rdmux_list_remove(&ep->places.pending);
+        ep->flow.is_pending = false;
         bool ordinary = RDMUX_LIKELY(ep->path != NULL) && RDMUX_LIKELY(is_ordinary(ep));
         at = ordinary ? drain_ordinary(ep, at, end) : drain_all(ep, at, end);
         if (RDMUX_UNLIKELY(at == end || !ordinary) && rdmux_ep_has_entries(ep)) {
@@ -506,11 +508,11 @@ void rdmux_provider_failed(struct rdmux_provider_ep *path, enum rdmux_status sta
         return;
     }
     if (ep->fault == RDMUX_OK) {
-        ep->is_unexplained = status == RDMUX_FLUSHED;
-        ep->fault = ep->is_unexplained ? RDMUX_PEER_GONE : (uint32_t)status;
-        size_t length = text == NULL ? 0 : strnlen(text, sizeof(ep->fault_text) - 1);
-        memcpy(ep->fault_text, text == NULL ? "" : text, length);
-        ep->fault_text[length] = '\0';
+        ep->session.is_unexplained = status == RDMUX_FLUSHED;
+        ep->fault = ep->session.is_unexplained ? RDMUX_PEER_GONE : (uint32_t)status;
+        size_t length = text == NULL ? 0 : strnlen(text, sizeof(ep->end.fault_text) - 1);
+        memcpy(ep->end.fault_text, text == NULL ? "" : text, length);
+        ep->end.fault_text[length] = '\0';
     }
     rdmux_provider_ready(path);
 }

@@ -21,19 +21,19 @@ bool rdmux_cq_move(struct rdmux_cq *cq)
     rdmux_list_init(&moved);
     rdmux_list_init(&again);
     while (!rdmux_list_empty(&cq->pending)) {
-        struct rdmux_ep *ep = RDMUX_CONTAINER(cq->pending.next, struct rdmux_ep, pending_link);
-        rdmux_list_remove(&ep->pending_link);
-        ep->pending = false;
+        struct rdmux_ep *ep = RDMUX_CONTAINER(cq->pending.next, struct rdmux_ep, places.pending);
+        rdmux_list_remove(&ep->places.pending);
+        ep->flow.is_pending = false;
         rdmux_ep_move(ep);
-        struct rdmux_list *next = ep->pending ? &again : &moved;
-        rdmux_list_remove(&ep->pending_link);
-        ep->pending = true; /* until all are moved, rdmux_cq_pend() does not link it again */
-        rdmux_list_append(next, &ep->pending_link);
+        struct rdmux_list *next = ep->flow.is_pending ? &again : &moved;
+        rdmux_list_remove(&ep->places.pending);
+        ep->flow.is_pending = true; /* until all are moved, rdmux_cq_pend() does not link it again */
+        rdmux_list_append(next, &ep->places.pending);
     }
     while (!rdmux_list_empty(&moved)) {
-        struct rdmux_ep *ep = RDMUX_CONTAINER(moved.next, struct rdmux_ep, pending_link);
-        rdmux_list_remove(&ep->pending_link);
-        ep->pending = false;
+        struct rdmux_ep *ep = RDMUX_CONTAINER(moved.next, struct rdmux_ep, places.pending);
+        rdmux_list_remove(&ep->places.pending);
+        ep->flow.is_pending = false;
         /* The provider reported while it got requests. */
         bool reported = ep->path != NULL && ep->path->ready;
         if (reported || rdmux_ep_has_entries(ep)) {
@@ -42,9 +42,9 @@ bool rdmux_cq_move(struct rdmux_cq *cq)
         more = more || reported;
     }
     while (!rdmux_list_empty(&again)) {
-        struct rdmux_ep *ep = RDMUX_CONTAINER(again.next, struct rdmux_ep, pending_link);
-        rdmux_list_remove(&ep->pending_link);
-        ep->pending = false;
+        struct rdmux_ep *ep = RDMUX_CONTAINER(again.next, struct rdmux_ep, places.pending);
+        rdmux_list_remove(&ep->places.pending);
+        ep->flow.is_pending = false;
         rdmux_cq_pend(cq, ep);
         more = true;
     }
@@ -53,8 +53,8 @@ bool rdmux_cq_move(struct rdmux_cq *cq)
 
 static inline size_t collect(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
 {
-    if (RDMUX_UNLIKELY(!rdmux_list_empty(&cq->closed))) {
-        rdmux_cq_free_all(&cq->closed);
+    if (RDMUX_UNLIKELY(!rdmux_list_empty(&cq->lists.closed))) {
+        rdmux_cq_free_all(&cq->lists.closed);
     }
     /* Entries that wait are returned without polling the providers, which is a system call on tcp.
      * The next poll polls them first. Otherwise a program that causes as many completions as it
@@ -270,18 +270,18 @@ enum rdmux_status rdmux_cq_create(struct rdmux_fabric *fabric, const struct rdmu
     cq->fence = fabric->membarrier ? 0 : 1;
     cq->depth = depth == 0 ? DEFAULT_DEPTH : depth;
     rdmux_list_init(&cq->pending);
-    rdmux_list_init(&cq->eps);
-    rdmux_list_init(&cq->closed);
-    rdmux_list_init(&cq->dropped);
-    rdmux_list_init(&cq->accepting);
+    rdmux_list_init(&cq->lists.eps);
+    rdmux_list_init(&cq->lists.closed);
+    rdmux_list_init(&cq->lists.dropped);
+    rdmux_list_init(&cq->lists.accepting);
     cq->id = atomic_fetch_add(&fabric->next_id, 1);
-    rdmux_list_init(&cq->busy);
-    rdmux_list_init(&cq->held);
+    rdmux_list_init(&cq->lists.busy);
+    rdmux_list_init(&cq->lists.held);
     rdmux_list_init(&cq->link);
     atomic_store(&cq->deadline_ns, UINT64_MAX);
-    pthread_mutex_init(&cq->mail_lock, NULL);
-    pthread_mutex_init(&cq->claim_lock, NULL);
-    pthread_cond_init(&cq->jobs_ended, NULL);
+    pthread_mutex_init(&cq->mailbox.lock, NULL);
+    pthread_mutex_init(&cq->claim.lock, NULL);
+    pthread_cond_init(&cq->mailbox.jobs_ended, NULL);
     rdmux_descriptors_make_room(fabric);
     status = rdmux_cq_open_descriptors(cq);
     if (status != RDMUX_OK) {
@@ -296,9 +296,9 @@ enum rdmux_status rdmux_cq_create(struct rdmux_fabric *fabric, const struct rdmu
 
 release:
     rdmux_cq_close_descriptors(cq);
-    pthread_cond_destroy(&cq->jobs_ended);
-    pthread_mutex_destroy(&cq->mail_lock);
-    pthread_mutex_destroy(&cq->claim_lock);
+    pthread_cond_destroy(&cq->mailbox.jobs_ended);
+    pthread_mutex_destroy(&cq->mailbox.lock);
+    pthread_mutex_destroy(&cq->claim.lock);
     rdmux_fast_path_destroy(cq);
     rdmux_release(fabric, cq);
     return status;
@@ -315,7 +315,8 @@ enum rdmux_status rdmux_cq_destroy(struct rdmux_cq *cq)
     }
     struct rdmux_fabric *fabric = cq->fabric;
     size_t unreturned = 0; /* endpoints that rdmux_accept() has not returned */
-    for (struct rdmux_list *at = cq->accepting.next; at != &cq->accepting; at = at->next) {
+    for (struct rdmux_list *at = cq->lists.accepting.next; at != &cq->lists.accepting;
+         at = at->next) {
         unreturned++;
     }
     if (cq->ep_count != unreturned || cq->srq_count != 0) {
@@ -325,11 +326,12 @@ enum rdmux_status rdmux_cq_destroy(struct rdmux_cq *cq)
             "rdmux_cq_destroy: %zu endpoints and %zu srqs are attached; close them first",
             cq->ep_count - unreturned, cq->srq_count);
     }
-    while (!rdmux_list_empty(&cq->accepting)) {
-        fabric->life->dismantle(RDMUX_CONTAINER(cq->accepting.next, struct rdmux_ep, accept_link));
+    while (!rdmux_list_empty(&cq->lists.accepting)) {
+        fabric->life->dismantle(
+            RDMUX_CONTAINER(cq->lists.accepting.next, struct rdmux_ep, accept.link));
     }
-    rdmux_cq_free_all(&cq->closed);
-    rdmux_cq_free_all(&cq->dropped);
+    rdmux_cq_free_all(&cq->lists.closed);
+    rdmux_cq_free_all(&cq->lists.dropped);
     rdmux_cq_service_remove(cq);
     rdmux_cq_wait_for_jobs(cq);
     rdmux_cq_deliver_mail(cq); /* for closed endpoints: each mail frees itself */
@@ -343,11 +345,11 @@ enum rdmux_status rdmux_cq_destroy(struct rdmux_cq *cq)
     rdmux_cq_wait_for_jobs(cq); /* jobs that the delivered mail began */
     rdmux_cq_deliver_mail(cq);
     rdmux_cq_close_descriptors(cq);
-    pthread_cond_destroy(&cq->jobs_ended);
-    pthread_mutex_destroy(&cq->mail_lock);
-    pthread_mutex_destroy(&cq->claim_lock);
+    pthread_cond_destroy(&cq->mailbox.jobs_ended);
+    pthread_mutex_destroy(&cq->mailbox.lock);
+    pthread_mutex_destroy(&cq->claim.lock);
     rdmux_fast_path_destroy(cq);
-    rdmux_release(fabric, cq->timers);
+    rdmux_release(fabric, cq->table.timers);
     rdmux_release(fabric, cq);
     return RDMUX_OK;
 }

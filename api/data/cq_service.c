@@ -48,39 +48,40 @@ enum service_state {
 static void work_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
 {
     (void)fabric;
-    RDMUX_CONTAINER(watch, struct rdmux_cq, work_watch)->service_fired = true;
+    RDMUX_CONTAINER(watch, struct rdmux_cq, service.work_watch)->service.fired = true;
 }
 
 static void control_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
 {
     (void)fabric;
-    struct rdmux_cq *cq = RDMUX_CONTAINER(watch, struct rdmux_cq, control_watch);
+    struct rdmux_cq *cq = RDMUX_CONTAINER(watch, struct rdmux_cq, service.control_watch);
     rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);
 }
 
 void rdmux_cq_service_add(struct rdmux_cq *cq)
 {
     struct rdmux_fabric *fabric = cq->fabric;
-    cq->work_watch.ready = work_ready;
-    cq->control_watch.ready = control_ready;
+    cq->service.work_watch.ready = work_ready;
+    cq->service.control_watch.ready = control_ready;
     rdmux_service_lock(fabric);
-    cq->service_state = SERVICE_REST;
-    cq->service_deadline_ns = rdmux_now(fabric) + REST_NS;
-    rdmux_list_init(&cq->service_link);
-    rdmux_list_append(&fabric->served_cqs, &cq->service_link);
+    cq->service.state = SERVICE_REST;
+    cq->service.deadline_ns = rdmux_now(fabric) + REST_NS;
+    rdmux_list_init(&cq->service.link);
+    rdmux_list_append(&fabric->served_cqs, &cq->service.link);
     if (!rdmux_fabric_is_manual(fabric)) {
         /* Not armed before the first WATCH. After a failure only the application progresses the
          * cq. */
-        if (rdmux_service_watch(fabric, cq->work_fd, EPOLLONESHOT, &cq->work_watch) != RDMUX_OK ||
+        if (rdmux_service_watch(fabric, cq->work_fd, EPOLLONESHOT, &cq->service.work_watch) !=
+                RDMUX_OK ||
             rdmux_service_watch(fabric, cq->control_fd, EPOLLIN | EPOLLONESHOT,
-                                &cq->control_watch) != RDMUX_OK) {
+                                &cq->service.control_watch) != RDMUX_OK) {
             rdmux_log(fabric, RDMUX_LOG_WARN, "cq: the service thread cannot watch it: %s",
                       rdmux_last_error());
         }
     } else {
         /* Level-triggered, so that rdmux_fabric_fd() stays readable until the application's calls
          * have served the events. */
-        if (rdmux_service_watch(fabric, cq->fd, EPOLLIN, &cq->work_watch) != RDMUX_OK) {
+        if (rdmux_service_watch(fabric, cq->fd, EPOLLIN, &cq->service.work_watch) != RDMUX_OK) {
             rdmux_log(fabric, RDMUX_LOG_WARN, "cq: rdmux_fabric_fd() cannot watch it: %s",
                       rdmux_last_error());
         }
@@ -94,9 +95,9 @@ void rdmux_cq_service_remove(struct rdmux_cq *cq)
     struct rdmux_fabric *fabric = cq->fabric;
     rdmux_service_lock(fabric);
     rdmux_service_unwatch(fabric, rdmux_fabric_is_manual(fabric) ? cq->fd : cq->work_fd,
-                          &cq->work_watch);
-    rdmux_service_unwatch(fabric, cq->control_fd, &cq->control_watch);
-    rdmux_list_remove(&cq->service_link);
+                          &cq->service.work_watch);
+    rdmux_service_unwatch(fabric, cq->control_fd, &cq->service.control_watch);
+    rdmux_list_remove(&cq->service.link);
     rdmux_service_unlock(fabric);
 }
 
@@ -105,9 +106,9 @@ static uint64_t calls_of(struct rdmux_cq *cq)
 {
     uint32_t left = RDMUX_FAST_PATH_LEFT;
     if (atomic_compare_exchange_strong(rdmux_cq_inside(cq), &left, RDMUX_FAST_PATH_AWAY)) {
-        cq->service_seen++;
+        cq->service.fast_calls++;
     }
-    return atomic_load(&cq->calls) + cq->service_seen;
+    return atomic_load(&cq->calls) + cq->service.fast_calls;
 }
 
 static bool is_inside(struct rdmux_cq *cq)
@@ -117,10 +118,10 @@ static bool is_inside(struct rdmux_cq *cq)
 
 static void rest(struct rdmux_cq *cq, uint64_t now)
 {
-    cq->service_state = SERVICE_REST;
-    cq->service_calls = calls_of(cq);
-    cq->service_deadline_ns = now + REST_NS;
-    cq->service_fired = false;
+    cq->service.state = SERVICE_REST;
+    cq->service.calls = calls_of(cq);
+    cq->service.deadline_ns = now + REST_NS;
+    cq->service.fired = false;
 }
 
 static bool attention_due(struct rdmux_cq *cq, uint64_t now)
@@ -133,12 +134,12 @@ static bool attention_due(struct rdmux_cq *cq, uint64_t now)
 /* Owner: progresses a cq whose application is away. Returns whether there is more to do at once. */
 static bool run_slice(struct rdmux_cq *cq)
 {
-    cq->slices++;
-    cq->in_slice = true;
+    cq->claim.slices++;
+    cq->claim.in_slice = true;
     /* The descriptor of an armed cq stays readable from its wake-up to the application's next
      * call. */
     bool armed = rdmux_cq_is_armed(cq);
-    bool woken = armed && (cq->service_fired ||
+    bool woken = armed && (cq->service.fired ||
                            (atomic_load_explicit(rdmux_cq_signal(cq), memory_order_relaxed) &
                             RDMUX_SIGNAL_ATTEND) != 0);
     if (woken) {
@@ -158,7 +159,7 @@ static bool run_slice(struct rdmux_cq *cq)
     } else if (armed && !woken && !rdmux_list_empty(&cq->pending)) {
         rdmux_cq_tell(cq);
     }
-    cq->in_slice = false;
+    cq->claim.in_slice = false;
     return more;
 }
 
@@ -172,18 +173,18 @@ static void take(struct rdmux_cq *cq, uint64_t now)
     }
     bool more = run_slice(cq);
     if (more) {
-        cq->service_state = SERVICE_WATCH;
-        cq->service_fired = true; /* at once, after the other cqs */
+        cq->service.state = SERVICE_WATCH;
+        cq->service.fired = true; /* at once, after the other cqs */
         rdmux_cq_raise(cq, RDMUX_SIGNAL_DORMANT);
         rdmux_cq_release_claim(cq);
         return;
     }
-    cq->service_state = SERVICE_WATCH;
-    cq->service_fired = false;
-    cq->service_calls = calls_of(cq);
+    cq->service.state = SERVICE_WATCH;
+    cq->service.fired = false;
+    cq->service.calls = calls_of(cq);
     rdmux_cq_raise(cq, RDMUX_SIGNAL_DORMANT);
     rdmux_cq_release_claim(cq);
-    rdmux_service_rearm(cq->fabric, cq->work_fd, &cq->work_watch);
+    rdmux_service_rearm(cq->fabric, cq->work_fd, &cq->service.work_watch);
 }
 
 /* The application sleeps inside a call or on the armed descriptor: watches for its next call, and
@@ -194,15 +195,16 @@ static void watch_sleeper(struct rdmux_cq *cq, uint64_t now)
     if (!RDMUX_TSAN && !cq->fence) {
         rdmux_membarrier();
     }
-    if (calls_of(cq) != cq->service_calls || (is_inside(cq) && atomic_load(&cq->sleeping) == 0)) {
+    if (calls_of(cq) != cq->service.calls ||
+        (is_inside(cq) && atomic_load(&cq->claim.sleeping) == 0)) {
         atomic_fetch_and(rdmux_cq_signal(cq), ~(uint32_t)RDMUX_SIGNAL_DORMANT);
         rest(cq, now);
         return;
     }
-    cq->service_state = SERVICE_WATCH;
-    cq->service_fired = false;
+    cq->service.state = SERVICE_WATCH;
+    cq->service.fired = false;
     if (!is_inside(cq)) {
-        rdmux_service_rearm(cq->fabric, cq->work_fd, &cq->work_watch);
+        rdmux_service_rearm(cq->fabric, cq->work_fd, &cq->service.work_watch);
     }
 }
 
@@ -211,13 +213,13 @@ static void watch_them_poll(struct rdmux_fabric *fabric, uint64_t now)
 {
     bool unsure = false;
     for (struct rdmux_list *at = fabric->served_cqs.next; at != &fabric->served_cqs; at = at->next) {
-        struct rdmux_cq *cq = RDMUX_CONTAINER(at, struct rdmux_cq, service_link);
+        struct rdmux_cq *cq = RDMUX_CONTAINER(at, struct rdmux_cq, service.link);
         uint64_t calls = calls_of(cq);
-        cq->service_polled = false;
-        cq->service_asks = cq->service_state == SERVICE_REST && now >= cq->service_deadline_ns &&
-                           calls != cq->service_calls;
-        if (cq->service_asks) {
-            cq->service_calls = calls;
+        cq->service.polled = false;
+        cq->service.asks = cq->service.state == SERVICE_REST && now >= cq->service.deadline_ns &&
+                           calls != cq->service.calls;
+        if (cq->service.asks) {
+            cq->service.calls = calls;
             unsure = true;
         }
     }
@@ -228,11 +230,11 @@ static void watch_them_poll(struct rdmux_fabric *fabric, uint64_t now)
         unsure = false;
         for (struct rdmux_list *at = fabric->served_cqs.next; at != &fabric->served_cqs;
              at = at->next) {
-            struct rdmux_cq *cq = RDMUX_CONTAINER(at, struct rdmux_cq, service_link);
-            if (cq->service_asks) {
-                cq->service_polled = calls_of(cq) != cq->service_calls;
-                cq->service_asks = !cq->service_polled;
-                unsure = unsure || cq->service_asks;
+            struct rdmux_cq *cq = RDMUX_CONTAINER(at, struct rdmux_cq, service.link);
+            if (cq->service.asks) {
+                cq->service.polled = calls_of(cq) != cq->service.calls;
+                cq->service.asks = !cq->service.polled;
+                unsure = unsure || cq->service.asks;
             }
         }
     }
@@ -243,19 +245,19 @@ static uint64_t run_cq(struct rdmux_cq *cq, uint64_t now)
 {
     uint64_t calls = calls_of(cq);
     bool inside = is_inside(cq);
-    switch ((enum service_state)cq->service_state) {
+    switch ((enum service_state)cq->service.state) {
     case SERVICE_REST:
         if (attention_due(cq, now)) {
             /* A polling application attends at its next call. An application that sleeps inside a
              * call runs its timers itself. */
             rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);
         }
-        if (now < cq->service_deadline_ns) {
+        if (now < cq->service.deadline_ns) {
             break;
         }
-        if (cq->service_polled) {
+        if (cq->service.polled) {
             rest(cq, now);
-        } else if (inside && atomic_load(&cq->sleeping) == 0) {
+        } else if (inside && atomic_load(&cq->claim.sleeping) == 0) {
             rest(cq, now); /* in the middle of a call */
         } else if (inside || rdmux_cq_is_armed(cq)) {
             watch_sleeper(cq, now);
@@ -267,38 +269,38 @@ static uint64_t run_cq(struct rdmux_cq *cq, uint64_t now)
         if ((atomic_load_explicit(rdmux_cq_signal(cq), memory_order_relaxed) &
              RDMUX_SIGNAL_DORMANT) == 0) {
             rest(cq, now); /* the application is back */
-        } else if (inside && atomic_load(&cq->sleeping) == 0) {
+        } else if (inside && atomic_load(&cq->claim.sleeping) == 0) {
             rest(cq,
                  now); /* in the middle of a call, which need not look for DORMANT when it ends */
         } else if (inside) {
-            cq->service_fired = false; /* it sleeps in a call and wakes by itself */
-        } else if (cq->service_fired || attention_due(cq, now)) {
+            cq->service.fired = false; /* it sleeps in a call and wakes by itself */
+        } else if (cq->service.fired || attention_due(cq, now)) {
             if (rdmux_cq_is_armed(cq)) {
-                cq->service_state = SERVICE_GRACE;
-                cq->service_calls = calls;
-                cq->service_deadline_ns = now + GRACE_NS;
+                cq->service.state = SERVICE_GRACE;
+                cq->service.calls = calls;
+                cq->service.deadline_ns = now + GRACE_NS;
             } else {
                 take(cq, now);
             }
         }
         break;
     case SERVICE_GRACE:
-        if (calls != cq->service_calls || inside) {
+        if (calls != cq->service.calls || inside) {
             rest(cq, now);
-        } else if (now >= cq->service_deadline_ns) {
+        } else if (now >= cq->service.deadline_ns) {
             take(cq, now);
         }
         break;
     }
-    if (cq->service_state != SERVICE_WATCH) {
-        return cq->service_deadline_ns;
+    if (cq->service.state != SERVICE_WATCH) {
+        return cq->service.deadline_ns;
     }
     if (is_inside(cq)) {
         return UINT64_MAX;
     }
     /* Attention may have been requested since REST: its wake-up of this thread came then, and does
      * not come again. */
-    if (cq->service_fired || attention_due(cq, now)) {
+    if (cq->service.fired || attention_due(cq, now)) {
         return now;
     }
     return atomic_load_explicit(&cq->deadline_ns, memory_order_relaxed);
@@ -310,7 +312,7 @@ static void run_cq_manually(struct rdmux_cq *cq)
     if (rdmux_cq_claim(cq)) {
         rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND); /* control channels have no other notification */
         run_slice(cq);
-        cq->service_fired = false;
+        cq->service.fired = false;
         rdmux_cq_release_claim(cq);
     } else if (attention_due(cq, rdmux_now(cq->fabric))) {
         rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);
@@ -322,7 +324,7 @@ void rdmux_cq_service_attend_revocations(struct rdmux_fabric *fabric)
     bool taken = false;
     rdmux_service_lock(fabric); /* the lock keeps all cqs alive */
     for (struct rdmux_list *at = fabric->served_cqs.next; at != &fabric->served_cqs; at = at->next) {
-        struct rdmux_cq *cq = RDMUX_CONTAINER(at, struct rdmux_cq, service_link);
+        struct rdmux_cq *cq = RDMUX_CONTAINER(at, struct rdmux_cq, service.link);
         if (atomic_load_explicit(&cq->revocations, memory_order_relaxed) != 0 && !is_inside(cq)) {
             rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND); /* answers arrive on the control channel */
             take(cq, rdmux_now(fabric));
@@ -345,7 +347,7 @@ uint64_t rdmux_cq_service_step(struct rdmux_fabric *fabric, uint64_t now_ns)
     for (struct rdmux_list *at = fabric->served_cqs.next, *next; at != &fabric->served_cqs;
          at = next) {
         next = at->next;
-        struct rdmux_cq *cq = RDMUX_CONTAINER(at, struct rdmux_cq, service_link);
+        struct rdmux_cq *cq = RDMUX_CONTAINER(at, struct rdmux_cq, service.link);
         if (is_manual) {
             run_cq_manually(cq);
         } else {

@@ -37,7 +37,7 @@ enum rdmux_status rdmux_fast_path_create(struct rdmux_cq *cq)
     fast->cq = cq;
     fast->entries = memory->entries;
     cq->gate = fast;
-    cq->no_fast_path = &memory->no_fast_path;
+    cq->fast.none = &memory->no_fast_path;
     atomic_store(rdmux_cq_signal(cq), RDMUX_SIGNAL_ALIVE);
     cq->front.poll = rdmux_fast_path_poll;
     cq->front.fast = fast;
@@ -53,14 +53,14 @@ void rdmux_fast_path_destroy(struct rdmux_cq *cq)
 bool rdmux_fast_path_is_possible(const struct rdmux_ep *ep)
 {
     return ep->ops->size >= sizeof(struct rdmux_provider_ops) && ep->ops->fast_path_open != NULL &&
-           ep->failover == NULL && (ep->caps & RDMUX_CAP_WRITE) != 0 &&
+           ep->failover == NULL && (ep->limits.caps & RDMUX_CAP_WRITE) != 0 &&
            ep->send.depth < ENTRIES_MAX && !ep->cq->fence;
 }
 
 void rdmux_fast_path_forget(struct rdmux_ep *ep)
 {
-    if (ep->cq->fast_ep == ep) {
-        ep->cq->fast_ep = NULL;
+    if (ep->cq->fast.ep == ep) {
+        ep->cq->fast.ep = NULL;
     }
 }
 
@@ -72,7 +72,9 @@ void rdmux_fast_path_aim(struct rdmux_remote *remote)
         __atomic_store_n(&remote->writer, remote, __ATOMIC_RELAXED); /* no endpoint */
         return;
     }
-    remote->room = remote->length < ep->max_inline ? 0 : remote->length - ep->max_inline + 1;
+    remote->room = remote->length < ep->limits.max_inline
+                       ? 0
+                       : remote->length - ep->limits.max_inline + 1;
     ep->ops->fast_path_target(remote->path, &remote->target);
     __atomic_store_n(&remote->writer, ep, __ATOMIC_RELAXED);
 }
@@ -86,8 +88,8 @@ static struct rdmux_fast_path_entry *end_of(const struct rdmux_fast_path *fast)
 
 static void count_posted(struct rdmux_cq *cq)
 {
-    cq->fast_path_posted += (uint64_t)(cq->gate->head - cq->fast_since);
-    cq->fast_since = cq->gate->head;
+    cq->fast.posted += (uint64_t)(cq->gate->head - cq->fast.since);
+    cq->fast.since = cq->gate->head;
 }
 
 /* Returns the limit of head: the entry before tail, or the end of the array. */
@@ -110,7 +112,7 @@ static bool make_room(struct rdmux_cq *cq)
     } else if (fast->head == end_of(fast)) {
         fast->head = fast->entries;
     }
-    cq->fast_since = fast->head;
+    cq->fast.since = fast->head;
     struct rdmux_fast_path_entry *limit = limit_of(fast);
     __atomic_store_n(&fast->limit, limit, __ATOMIC_SEQ_CST);
     if (atomic_load(rdmux_cq_signal(cq)) != RDMUX_FAST_PATH_OPEN) {
@@ -123,18 +125,18 @@ static bool make_room(struct rdmux_cq *cq)
 /* Returns whether all requests are done and returned, and the endpoint has no other work. */
 static bool ep_is_idle(const struct rdmux_ep *ep)
 {
-    return (ep->events | ep->fault | ep->work | ep->want_writable | ep->receives_wait |
-            ep->shutdown_asked | ep->blocked | ep->pending | ep->doorbell_held | ep->path->ready |
-            ep->path->resume) == 0 &&
-           rdmux_list_empty(&ep->ready_remotes) && ep->send.tail == ep->send.head &&
+    return (ep->events | ep->fault | ep->work | ep->flow.wants_writable | ep->flow.receives_wait |
+            ep->flow.shutdown_asked | ep->flow.is_blocked | ep->flow.is_pending |
+            ep->flow.doorbell_held | ep->path->ready | ep->path->resume) == 0 &&
+           rdmux_list_empty(&ep->imports.ready) && ep->send.tail == ep->send.head &&
            (ep->segments == NULL || !ep->segments->busy);
 }
 
 static bool cq_is_idle(const struct rdmux_cq *cq)
 {
     return cq->domain_count == 1 && cq->doorbells == NULL && rdmux_list_empty(&cq->pending) &&
-           rdmux_list_empty(&cq->busy) && rdmux_list_empty(&cq->closed) &&
-           rdmux_list_empty(&cq->dropped) &&
+           rdmux_list_empty(&cq->lists.busy) && rdmux_list_empty(&cq->lists.closed) &&
+           rdmux_list_empty(&cq->lists.dropped) &&
            atomic_load_explicit(&cq->armed, memory_order_relaxed) == RDMUX_UNARMED;
 }
 
@@ -142,7 +144,7 @@ static void make_entries_ready(struct rdmux_ep *ep, struct rdmux_fast_path *fast
 {
     struct rdmux_cq *cq = ep->cq;
     fast->entry_count = ep->send.depth + 1;
-    if (cq->fast_ready == fast->entry_count) {
+    if (cq->fast.ready == fast->entry_count) {
         return;
     }
     for (uint32_t i = 0; i < fast->entry_count; i++) {
@@ -153,7 +155,7 @@ static void make_entries_ready(struct rdmux_ep *ep, struct rdmux_fast_path *fast
             .next = &fast->entries[i + 1 < fast->entry_count ? i + 1 : 0],
         };
     }
-    cq->fast_ready = fast->entry_count;
+    cq->fast.ready = fast->entry_count;
 }
 
 /* Owner. Opens the fast path. Returns false if it stays closed or has no room. */
@@ -166,16 +168,16 @@ static bool open_fast_path(struct rdmux_ep *ep)
         return false;
     }
     make_entries_ready(ep, fast);
-    fast->head = fast->tail = cq->fast_since = fast->entries;
+    fast->head = fast->tail = cq->fast.since = fast->entries;
     fast->bytes = 0;
-    fast->most = ep->max_inline;
-    cq->fast_path_posted = 0;
+    fast->most = ep->limits.max_inline;
+    cq->fast.posted = 0;
     if (!ep->ops->fast_path_open(ep->path, fast, &poll)) {
         return false;
     }
     __atomic_store_n(&ep->fast, fast, __ATOMIC_RELAXED);
     __atomic_store_n(&cq->front.poll, poll, __ATOMIC_RELAXED);
-    atomic_fetch_or(rdmux_cq_signal(cq), RDMUX_SIGNAL_LANE);
+    atomic_fetch_or(rdmux_cq_signal(cq), RDMUX_SIGNAL_FAST_PATH);
     return make_room(cq);
 }
 
@@ -184,12 +186,12 @@ static bool open_fast_path(struct rdmux_ep *ep)
 static bool has_earned_it(struct rdmux_ep *ep)
 {
     struct rdmux_cq *cq = ep->cq;
-    if (cq->fast_ep != ep) {
-        cq->fast_ep = ep;
-        cq->fast_streak = 0;
-        cq->fast_ready = 0;
+    if (cq->fast.ep != ep) {
+        cq->fast.ep = ep;
+        cq->fast.streak = 0;
+        cq->fast.ready = 0;
     }
-    return ++cq->fast_streak > STREAK;
+    return ++cq->fast.streak > STREAK;
 }
 
 bool rdmux_fast_path_ready(struct rdmux_ep *ep)
@@ -200,7 +202,7 @@ bool rdmux_fast_path_ready(struct rdmux_ep *ep)
     if (rdmux_fast_path_enter(fast)) {
         const struct rdmux_fast_path_entry *limit = __atomic_load_n(&fast->limit, __ATOMIC_SEQ_CST);
         /* NULL: another thread raised a signal, which is cleared again */
-        is_ready = cq->fast_ep == ep && (limit == NULL || limit == fast->head) && make_room(cq);
+        is_ready = cq->fast.ep == ep && (limit == NULL || limit == fast->head) && make_room(cq);
     } else if (atomic_load_explicit(rdmux_cq_signal(cq), memory_order_acquire) ==
                RDMUX_SIGNAL_ALIVE) {
         is_ready = ep->phase == RDMUX_PHASE_READY && has_earned_it(ep) && open_fast_path(ep);
@@ -223,7 +225,7 @@ static void fill_record(struct rdmux_ep *ep, uint64_t at, struct rdmux_fast_path
 static void close_fast_path(struct rdmux_cq *cq)
 {
     struct rdmux_fast_path *fast = cq->gate;
-    struct rdmux_ep *ep = cq->fast_ep;
+    struct rdmux_ep *ep = cq->fast.ep;
     count_posted(cq);
     __atomic_store_n(&fast->limit, NULL, __ATOMIC_RELAXED);
     if (fast->head == end_of(fast)) {
@@ -233,27 +235,28 @@ static void close_fast_path(struct rdmux_cq *cq)
     for (struct rdmux_fast_path_entry *at = fast->tail; at != fast->head; at = at->next) {
         under_way++;
     }
-    uint64_t done = cq->fast_path_posted - under_way;
+    uint64_t done = cq->fast.posted - under_way;
     ep->send.tail += done;
-    ep->send.head += cq->fast_path_posted;
+    ep->send.head += cq->fast.posted;
     ep->send.next = ep->send.head;
     uint64_t number = ep->send.tail;
     for (struct rdmux_fast_path_entry *at = fast->tail; at != fast->head; at = at->next) {
         fill_record(ep, number++, at);
     }
-    ep->stats.writes += cq->fast_path_posted;
-    ep->stats.posts += cq->fast_path_posted;
+    ep->stats.writes += cq->fast.posted;
+    ep->stats.posts += cq->fast.posted;
     ep->stats.bytes_sent += fast->bytes;
-    __atomic_store_n(&ep->fast, cq->no_fast_path, __ATOMIC_RELAXED);
+    __atomic_store_n(&ep->fast, cq->fast.none, __ATOMIC_RELAXED);
     __atomic_store_n(&cq->front.poll, rdmux_fast_path_poll, __ATOMIC_RELAXED);
-    cq->fast_streak = 0;
-    atomic_fetch_and(rdmux_cq_signal(cq), ~(uint32_t)RDMUX_SIGNAL_LANE);
-    ep->ops->fast_path_close(ep->path, fast, cq->fast_path_posted, done);
+    cq->fast.streak = 0;
+    atomic_fetch_and(rdmux_cq_signal(cq), ~(uint32_t)RDMUX_SIGNAL_FAST_PATH);
+    ep->ops->fast_path_close(ep->path, fast, cq->fast.posted, done);
 }
 
 void rdmux_fast_path_close(struct rdmux_cq *cq)
 {
-    if ((atomic_load_explicit(rdmux_cq_signal(cq), memory_order_relaxed) & RDMUX_SIGNAL_LANE) != 0) {
+    if ((atomic_load_explicit(rdmux_cq_signal(cq), memory_order_relaxed) &
+         RDMUX_SIGNAL_FAST_PATH) != 0) {
         close_fast_path(cq);
     }
 }

@@ -166,8 +166,8 @@ static enum rdmux_status refuse_flags(const struct rdmux_ep *ep, uint32_t flags,
                       "post: the path %s has no %s; rdmux_ep_info tells what it has, and "
                       "rdmux_ep_attr.require leaves such paths out",
                       ep->info.provider,
-                      (flags & ep->lacking_flags & RDMUX_FENCE) != 0 ? "RDMUX_FENCE"
-                                                                     : "RDMUX_PLACED");
+                      (flags & ep->limits.lacking_flags & RDMUX_FENCE) != 0 ? "RDMUX_FENCE"
+                                                                            : "RDMUX_PLACED");
 }
 
 /* Refuses RDMUX_PLACED: on an rdmacm endpoint the program's imports are the only known memory of
@@ -253,7 +253,8 @@ enum rdmux_status rdmux_ep_refuse_post(const struct rdmux_ep *ep)
     case RDMUX_PHASE_LINGERING:
     case RDMUX_PHASE_ENDING:
     case RDMUX_PHASE_ENDED:
-        return rdmux_fail(ep->status == RDMUX_OK ? RDMUX_PEER_GONE : (enum rdmux_status)ep->status,
+        return rdmux_fail(ep->end.status == RDMUX_OK ? RDMUX_PEER_GONE
+                                                     : (enum rdmux_status)ep->end.status,
                           "post: the endpoint has ended: %s", ep->info.text);
     case RDMUX_PHASE_READY: /* rdmux_ep_shutdown() was called */
         return rdmux_fail(RDMUX_INVALID, "post: rdmux_ep_shutdown() was called on the endpoint");
@@ -268,7 +269,7 @@ static enum rdmux_status prepare(struct rdmux_ep *ep, const struct rdmux_wr *wr,
                                  struct rdmux_request **out)
 {
     struct rdmux_ring *ring = &ep->send;
-    if (RDMUX_UNLIKELY(ep->phase != RDMUX_PHASE_READY || ep->shutdown_asked)) {
+    if (RDMUX_UNLIKELY(ep->phase != RDMUX_PHASE_READY || ep->flow.shutdown_asked)) {
         return rdmux_ep_refuse_post(ep);
     }
     if (RDMUX_UNLIKELY(wr->op == 0 || wr->op >= RDMUX_COUNT_OF(op_rules) ||
@@ -276,12 +277,12 @@ static enum rdmux_status prepare(struct rdmux_ep *ep, const struct rdmux_wr *wr,
         return rdmux_fail(RDMUX_INVALID, "post: op %u is not an operation of the send side", wr->op);
     }
     const struct op_rule *rule = &op_rules[wr->op];
-    if (RDMUX_UNLIKELY((wr->flags & (~(uint32_t)rule->flags | ep->lacking_flags)) != 0)) {
+    if (RDMUX_UNLIKELY((wr->flags & (~(uint32_t)rule->flags | ep->limits.lacking_flags)) != 0)) {
         return refuse_flags(ep, wr->flags, rule);
     }
     struct rdmux_request *request = rdmux_ring_record(ring, ring->head);
     if (RDMUX_UNLIKELY(ring->head - ring->tail >= ring->depth)) {
-        ep->want_writable = true;
+        ep->flow.wants_writable = true;
         ep->stats.again++;
         return rdmux_again(
             "post: all of the send queue's requests are in use; poll, then post again");
@@ -297,21 +298,22 @@ static enum rdmux_status prepare(struct rdmux_ep *ep, const struct rdmux_wr *wr,
     if (RDMUX_UNLIKELY(status != RDMUX_OK)) {
         return status;
     }
-    if (RDMUX_UNLIKELY((ep->caps & rule->cap) == 0)) {
+    if (RDMUX_UNLIKELY((ep->limits.caps & rule->cap) == 0)) {
         return rdmux_fail(RDMUX_UNSUPPORTED, "post: the path %s cannot do this operation",
                           ep->info.provider);
     }
-    if (RDMUX_UNLIKELY((wr->flags & RDMUX_INLINE) != 0 && request->length > ep->max_inline)) {
+    if (RDMUX_UNLIKELY((wr->flags & RDMUX_INLINE) != 0 && request->length > ep->limits.max_inline)) {
         return rdmux_fail(RDMUX_LENGTH, "post: %llu bytes are beyond the %llu of RDMUX_INLINE",
-                          (unsigned long long)request->length, (unsigned long long)ep->max_inline);
+                          (unsigned long long)request->length,
+                          (unsigned long long)ep->limits.max_inline);
     }
     if (rule->access == 0) {
-        if (RDMUX_UNLIKELY(request->length > ep->max_send)) {
+        if (RDMUX_UNLIKELY(request->length > ep->limits.max_send)) {
             return rdmux_fail(
                 RDMUX_LENGTH,
                 "post: a send of %llu bytes is beyond the %llu granted; raise max_send and the "
                 "peer's max_recv",
-                (unsigned long long)request->length, (unsigned long long)ep->max_send);
+                (unsigned long long)request->length, (unsigned long long)ep->limits.max_send);
         }
         if (RDMUX_UNLIKELY((wr->flags & RDMUX_PLACED) != 0 && ep->rdmacm != NULL)) {
             return refuse_placed();
@@ -335,7 +337,7 @@ static enum rdmux_status prepare(struct rdmux_ep *ep, const struct rdmux_wr *wr,
     }
     rdmux_send_begin(request, wr->op, wr->flags, wr->imm, rule->wc_opcode, wr->context, ring->head);
     if ((wr->flags & RDMUX_FENCE) != 0) {
-        ep->fenced_until = ring->head + 1;
+        ep->flow.fenced_until = ring->head + 1;
     }
     *out = request;
     return RDMUX_OK;
@@ -364,13 +366,13 @@ enum { FLAGS_SIMPLE = RDMUX_UNSIGNALED | RDMUX_MORE | RDMUX_NO_REPLAY };
 
 RDMUX_HOT bool takes_requests(const struct rdmux_ep *ep)
 {
-    return ((ep->phase ^ (uint32_t)RDMUX_PHASE_READY) | ep->shutdown_asked) == 0;
+    return ((ep->phase ^ (uint32_t)RDMUX_PHASE_READY) | ep->flow.shutdown_asked) == 0;
 }
 
 /* Returns whether a request queued now would go to the provider at once, unchanged. */
 RDMUX_HOT bool is_open(const struct rdmux_ep *ep)
 {
-    return (ep->fault | ep->blocked) == 0 &&
+    return (ep->fault | ep->flow.is_blocked) == 0 &&
            ((uintptr_t)ep->bounce | (uintptr_t)ep->segments) == 0 && ep->send.next == ep->send.head;
 }
 
@@ -395,15 +397,16 @@ RDMUX_HOT struct rdmux_request *prepare_simple(struct rdmux_ep *ep, const struct
         .needed = rdmux_op_reads(simple->op) ? RDMUX_ACCESS_LOCAL_WRITE : 0,
     };
     uint32_t allowed = FLAGS_SIMPLE | (rule->flags & (uint32_t)RDMUX_INLINE);
-    if (RDMUX_UNLIKELY((simple->flags & ~allowed) != 0 || (ep->caps & rule->cap) == 0 ||
+    if (RDMUX_UNLIKELY((simple->flags & ~allowed) != 0 || (ep->limits.caps & rule->cap) == 0 ||
                        ring->head - ring->tail >= ring->depth || piece->length == 0 ||
                        !rdmux_piece_is_good(list_rule, piece))) {
         return NULL;
     }
-    if ((simple->flags & RDMUX_INLINE) != 0 && RDMUX_UNLIKELY(piece->length > ep->max_inline)) {
+    if ((simple->flags & RDMUX_INLINE) != 0 &&
+        RDMUX_UNLIKELY(piece->length > ep->limits.max_inline)) {
         return NULL;
     }
-    if (rule->access == 0 ? RDMUX_UNLIKELY(piece->length > ep->max_send)
+    if (rule->access == 0 ? RDMUX_UNLIKELY(piece->length > ep->limits.max_send)
                           : RDMUX_UNLIKELY(!may_reach(ep, simple, rule->access))) {
         return NULL;
     }
@@ -478,7 +481,7 @@ static size_t run_length(struct rdmux_ep *ep)
         count = to_wrap;
     }
     bool native = (ep->ops->flags & RDMUX_PROVIDER_NATIVE_FENCE) != 0;
-    if (ring->next >= ep->fenced_until || (native && ep->bounce == NULL)) {
+    if (ring->next >= ep->flow.fenced_until || (native && ep->bounce == NULL)) {
         return count;
     }
     for (uint64_t i = 0; i < count; i++) {
@@ -504,7 +507,7 @@ static size_t run_length(struct rdmux_ep *ep)
 static RDMUX_COLD void refused(struct rdmux_ep *ep, enum rdmux_status status)
 {
     if (status == RDMUX_AGAIN) {
-        ep->blocked = true;
+        ep->flow.is_blocked = true;
     } else {
         rdmux_provider_failed(ep->path, status, rdmux_last_error());
     }
@@ -537,7 +540,7 @@ static bool give_pieces(struct rdmux_ep *ep)
     } else if (status != RDMUX_AGAIN) {
         rdmux_provider_failed(ep->path, status, rdmux_last_error());
     }
-    ep->blocked = ep->blocked || blocked;
+    ep->flow.is_blocked = ep->flow.is_blocked || blocked;
     return status == RDMUX_OK;
 }
 
@@ -596,7 +599,7 @@ static RDMUX_COLD size_t kept_run_length(struct rdmux_ep *ep)
 static void give_all(struct rdmux_ep *ep, bool more)
 {
     struct rdmux_ring *ring = &ep->send;
-    if (RDMUX_UNLIKELY(ep->receives_wait && ep->rdmacm != NULL)) {
+    if (RDMUX_UNLIKELY(ep->flow.receives_wait && ep->rdmacm != NULL)) {
         return; /* an rdmacm peer may answer at once, without waiting for our receives */
     }
     while (ring->next != ring->head && ep->phase == RDMUX_PHASE_READY && ep->fault == RDMUX_OK) {
@@ -626,7 +629,7 @@ RDMUX_HOT void settle(struct rdmux_ep *ep)
         if (!request->done) {
             break;
         }
-        if (!rdmux_request_is_silent(request) || ep->work != 0 || ep->want_writable) {
+        if (!rdmux_request_is_silent(request) || ep->work != 0 || ep->flow.wants_writable) {
             rdmux_ep_report(ep);
             return;
         }
@@ -644,9 +647,9 @@ RDMUX_HOT void settle(struct rdmux_ep *ep)
 
 static RDMUX_COLD void hold_doorbell(struct rdmux_ep *ep)
 {
-    if (!ep->doorbell_held) {
-        ep->doorbell_held = true;
-        ep->doorbell_next = ep->cq->doorbells;
+    if (!ep->flow.doorbell_held) {
+        ep->flow.doorbell_held = true;
+        ep->places.doorbell_next = ep->cq->doorbells;
         ep->cq->doorbells = ep;
     }
 }
@@ -695,7 +698,7 @@ static void keep_inline(struct rdmux_ep *ep, uint64_t from)
 static RDMUX_COLD void hold(struct rdmux_ep *ep, uint64_t from, bool more)
 {
     keep_inline(ep, from);
-    if (ep->doorbell_held && !more) {
+    if (ep->flow.doorbell_held && !more) {
         ep->ops->doorbell(ep->path);
     }
 }
@@ -704,7 +707,7 @@ static RDMUX_COLD void hold(struct rdmux_ep *ep, uint64_t from, bool more)
 static void start(struct rdmux_ep *ep, uint64_t from, bool more)
 {
     struct rdmux_ring *ring = &ep->send;
-    if (RDMUX_LIKELY(ring->next == from && !ep->blocked)) {
+    if (RDMUX_LIKELY(ring->next == from && !ep->flow.is_blocked)) {
         rdmux_ep_push(ep, more);
     }
     if (RDMUX_UNLIKELY(ring->next != ring->head)) {

@@ -114,7 +114,7 @@ static void offer_waiting(struct rdmux_ep *ep)
             break;
         }
     }
-    ep->receives_wait = ring->offered != ring->head;
+    ep->flow.receives_wait = ring->offered != ring->head;
 }
 
 void rdmux_ep_offer_waiting_receives(struct rdmux_ep *ep)
@@ -129,7 +129,7 @@ bool rdmux_ep_offer_early_receives(struct rdmux_ep *ep)
     if (ep->srq == NULL) {
         offer_waiting(ep);
     }
-    return !ep->receives_wait && ep->fault == RDMUX_OK;
+    return !ep->flow.receives_wait && ep->fault == RDMUX_OK;
 }
 
 /* Tells the provider about the receives [from, head). */

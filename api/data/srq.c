@@ -42,20 +42,20 @@ static uint32_t unclaimed(const struct rdmux_srq *srq)
 
 static bool is_waiting(const struct rdmux_ep *ep)
 {
-    return !rdmux_list_empty(&ep->srq_link);
+    return !rdmux_list_empty(&ep->shared.link);
 }
 
 /* Tells the endpoint later, as the provider may be in the middle of another operation. */
 static void tell_later(struct rdmux_ep *ep)
 {
-    ep->srq_news = true;
+    ep->shared.news = true;
     ep->work |= RDMUX_WORK_CONTROL;
     rdmux_cq_pend(ep->cq, ep);
 }
 
 void rdmux_srq_tell(struct rdmux_ep *ep)
 {
-    ep->srq_news = false;
+    ep->shared.news = false;
     if (!rdmux_ep_delivers(ep)) {
         return;
     }
@@ -73,13 +73,13 @@ static void wait_for_receive(struct rdmux_ep *ep)
     if (is_waiting(ep) || !rdmux_ep_delivers(ep)) {
         return;
     }
-    rdmux_list_append(&srq->waiting, &ep->srq_link);
+    rdmux_list_append(&srq->waiting, &ep->shared.link);
     if (srq->set_aside == 0) {
         return;
     }
-    for (struct rdmux_list *at = ep->cq->eps.next; at != &ep->cq->eps; at = at->next) {
-        struct rdmux_ep *other = RDMUX_CONTAINER(at, struct rdmux_ep, link);
-        if (other->srq == srq && other->srq_reserved != 0 && other->path->cq != ep->path->cq) {
+    for (struct rdmux_list *at = ep->cq->lists.eps.next; at != &ep->cq->lists.eps; at = at->next) {
+        struct rdmux_ep *other = RDMUX_CONTAINER(at, struct rdmux_ep, places.cq);
+        if (other->srq == srq && other->shared.reserved != 0 && other->path->cq != ep->path->cq) {
             tell_later(other);
         }
     }
@@ -89,10 +89,10 @@ static void wait_for_receive(struct rdmux_ep *ep)
 static void offer(struct rdmux_srq *srq)
 {
     while (unclaimed(srq) != 0 && !rdmux_list_empty(&srq->waiting)) {
-        struct rdmux_ep *ep = RDMUX_CONTAINER(srq->waiting.next, struct rdmux_ep, srq_link);
-        rdmux_list_remove(&ep->srq_link);
+        struct rdmux_ep *ep = RDMUX_CONTAINER(srq->waiting.next, struct rdmux_ep, shared.link);
+        rdmux_list_remove(&ep->shared.link);
         if (rdmux_ep_delivers(ep)) {
-            ep->srq_offered++;
+            ep->shared.offered++;
             srq->set_aside++;
             tell_later(ep);
         }
@@ -102,11 +102,11 @@ static void offer(struct rdmux_srq *srq)
 struct rdmux_request *rdmux_srq_take(struct rdmux_ep *ep)
 {
     struct rdmux_srq *srq = ep->srq;
-    if (ep->srq_reserved != 0) {
-        ep->srq_reserved--;
+    if (ep->shared.reserved != 0) {
+        ep->shared.reserved--;
         srq->set_aside--;
-    } else if (ep->srq_offered != 0) {
-        ep->srq_offered--;
+    } else if (ep->shared.offered != 0) {
+        ep->shared.offered--;
         srq->set_aside--;
     } else if (unclaimed(srq) == 0) {
         wait_for_receive(ep);
@@ -115,23 +115,23 @@ struct rdmux_request *rdmux_srq_take(struct rdmux_ep *ep)
     struct rdmux_request *request = srq->posted;
     srq->posted = request->next;
     srq->posted_count--;
-    request->next = ep->srq_taken;
-    ep->srq_taken = request;
+    request->next = ep->shared.taken;
+    ep->shared.taken = request;
     return request;
 }
 
 uint32_t rdmux_srq_available(const struct rdmux_ep *ep)
 {
-    return unclaimed(ep->srq) + ep->srq_offered;
+    return unclaimed(ep->srq) + ep->shared.offered;
 }
 
 void rdmux_srq_leave(struct rdmux_ep *ep)
 {
-    ep->srq->set_aside -= ep->srq_reserved + ep->srq_offered;
-    ep->srq_reserved = 0;
-    ep->srq_offered = 0;
-    ep->srq_news = false;
-    rdmux_list_remove(&ep->srq_link);
+    ep->srq->set_aside -= ep->shared.reserved + ep->shared.offered;
+    ep->shared.reserved = 0;
+    ep->shared.offered = 0;
+    ep->shared.news = false;
+    rdmux_list_remove(&ep->shared.link);
     offer(ep->srq);
 }
 
@@ -142,12 +142,12 @@ uint32_t rdmux_provider_reserve(struct rdmux_provider_ep *path, uint32_t count)
     if (srq == NULL || path != ep->path || count == 0) {
         return 0;
     }
-    uint32_t reserved = count < ep->srq_offered ? count : ep->srq_offered;
-    ep->srq_offered -= reserved;
+    uint32_t reserved = count < ep->shared.offered ? count : ep->shared.offered;
+    ep->shared.offered -= reserved;
     uint32_t more = count - reserved < unclaimed(srq) ? count - reserved : unclaimed(srq);
     srq->set_aside += more;
     reserved += more;
-    ep->srq_reserved += reserved;
+    ep->shared.reserved += reserved;
     if (reserved == 0) {
         wait_for_receive(ep);
     }
@@ -160,8 +160,8 @@ void rdmux_provider_unreserve(struct rdmux_provider_ep *path, uint32_t count)
     if (ep->srq == NULL || path != ep->path) {
         return;
     }
-    assert(count <= ep->srq_reserved);
-    ep->srq_reserved -= count;
+    assert(count <= ep->shared.reserved);
+    ep->shared.reserved -= count;
     ep->srq->set_aside -= count;
     offer(ep->srq);
 }
@@ -540,8 +540,8 @@ enum rdmux_status rdmux_software_srq_post_recv(struct rdmux_provider_srq *srq,
     (void)requests;
     (void)count;
     struct rdmux_cq *cq = srq->srq->cq;
-    for (struct rdmux_list *at = cq->eps.next; at != &cq->eps; at = at->next) {
-        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, link);
+    for (struct rdmux_list *at = cq->lists.eps.next; at != &cq->lists.eps; at = at->next) {
+        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, places.cq);
         if (ep->srq == srq->srq && ep->path != NULL && rdmux_ep_delivers(ep) &&
             ep->path->cq == srq->cq) {
             enum rdmux_status status = ep->ops->post_recv(ep->path, NULL, 0);

@@ -6,7 +6,7 @@
 #include "api/core/ep.h"
 #include "api/core/srq.h"
 
-/* Owner: takes a receive for the endpoint and puts it on ep->srq_taken. NULL: the endpoint waits
+/* Owner: takes a receive for the endpoint and puts it on ep->shared.taken. NULL: the endpoint waits
  * for one. [data path] */
 struct rdmux_request *rdmux_srq_take(struct rdmux_ep *ep);
 /* Owner: returns how many receives the endpoint could take now. */

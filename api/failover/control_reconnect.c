@@ -45,7 +45,7 @@ enum {
 
 static bool connects(const struct rdmux_ep *ep)
 {
-    return ep->role == RDMUX_ROLE_CONNECT;
+    return ep->negotiated.role == RDMUX_ROLE_CONNECT;
 }
 
 /* -------------------------------------------------------------------------------------------------
@@ -268,11 +268,11 @@ static void dialled(struct rdmux_ep *ep)
     int socket = reconnect->dialing;
     reconnect->dialing = -1;
     reconnect->until_ns = answer_until(ep);
-    memcpy(&ep->peer_sockaddr, address->ai_addr, address->ai_addrlen);
-    ep->peer_sockaddr_length = address->ai_addrlen;
+    memcpy(&ep->negotiated.peer_sockaddr, address->ai_addr, address->ai_addrlen);
+    ep->negotiated.peer_sockaddr_length = address->ai_addrlen;
     epoll_ctl(ep->cq->control_fd, EPOLL_CTL_DEL, socket, NULL);
     rdmux_channel_socket_prepare(socket);
-    if (ep->fabric->auth != NULL && rdmux_tls_create(ep->fabric->auth, ep->role, socket,
+    if (ep->fabric->auth != NULL && rdmux_tls_create(ep->fabric->auth, ep->negotiated.role, socket,
                                                      ep->failover->setup->host, &tls) != RDMUX_OK) {
         close(socket);
         return;
@@ -325,8 +325,8 @@ bool rdmux_reconnect_begin(struct rdmux_ep *ep, const char *text)
 {
     struct rdmux_failover *failover = ep->failover;
     struct rdmux_reconnect *reconnect = &failover->reconnect;
-    if (failover == NULL || !reconnect->is_possible || ep->shutdown_sent || ep->end_received ||
-        ep->phase != RDMUX_PHASE_READY) {
+    if (failover == NULL || !reconnect->is_possible || ep->session.shutdown_sent ||
+        ep->session.end_received || ep->phase != RDMUX_PHASE_READY) {
         return false;
     }
     rdmux_channel_destroy(ep->channel);
@@ -382,8 +382,8 @@ static void no_move_comes(struct rdmux_ep *ep)
     struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
     uint64_t silent_ns = rdmux_ep_silent_ns(ep);
     reconnect->answer_ns = 0;
-    if (ep->failover->stage != RDMUX_MEETING || ep->channel == NULL || ep->shutdown_sent ||
-        ep->end_received) {
+    if (ep->failover->stage != RDMUX_MEETING || ep->channel == NULL || ep->session.shutdown_sent ||
+        ep->session.end_received) {
         return;
     }
     rdmux_reconnect_elsewhere(ep);
@@ -426,7 +426,7 @@ static bool say_standing(struct rdmux_ep *ep, enum rdmux_frame_type type,
 static bool is_ours(const struct rdmux_ep *ep, const struct rdmux_hello *hello)
 {
     return memcmp(hello->resume, ep->failover->reconnect.name, sizeof(hello->resume)) == 0 &&
-           memcmp(hello->process, ep->peer->id, sizeof(hello->process)) == 0;
+           memcmp(hello->process, ep->session.peer->id, sizeof(hello->process)) == 0;
 }
 
 static void take_hello(struct rdmux_ep *ep, const uint8_t *bytes, size_t size)
@@ -487,7 +487,7 @@ static void take_channel(struct rdmux_ep *ep, struct rdmux_channel *channel,
     reconnect->is_broken = false;
     rdmux_heartbeat_group_renew(ep);
     rdmux_ep_watch_channel(ep);
-    atomic_store(&ep->peer->heard_ns, rdmux_now(ep->fabric));
+    atomic_store(&ep->session.peer->heard_ns, rdmux_now(ep->fabric));
     rdmux_log(ep->fabric, RDMUX_LOG_INFO, "endpoint %llu: its control channel is there again",
               (unsigned long long)ep->id);
     rdmux_failover_resumed(ep, message);

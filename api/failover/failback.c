@@ -70,7 +70,7 @@ static void stay(struct rdmux_ep *ep)
 {
     forget(&ep->failover->back);
     look_later(ep);
-    if (!ep->blocked) {
+    if (!ep->flow.is_blocked) {
         rdmux_ep_push(ep, false);
     }
     rdmux_ep_timer(ep);
@@ -78,7 +78,7 @@ static void stay(struct rdmux_ep *ep)
 
 static void say(struct rdmux_ep *ep, size_t rank, enum rdmux_status status)
 {
-    if (ep->shutdown_sent || ep->channel == NULL) {
+    if (ep->session.shutdown_sent || ep->channel == NULL) {
         return; /* END was the last word, or there is no channel */
     }
     const struct rdmux_message message = {
@@ -130,7 +130,7 @@ static bool may_ask_for(struct rdmux_ep *ep, uint64_t rank)
 static bool may_go(const struct rdmux_ep *ep)
 {
     return ep->phase == RDMUX_PHASE_READY && ep->failover->stage == RDMUX_STEADY &&
-           !ep->shutdown_sent && !ep->end_received && ep->channel != NULL;
+           !ep->session.shutdown_sent && !ep->session.end_received && ep->channel != NULL;
 }
 
 /* Advances the failback. A path with a fault is left alone here: the peer may have cut it

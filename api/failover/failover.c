@@ -82,7 +82,7 @@ void rdmux_failover_keep_setup(struct rdmux_ep *ep)
     free_proof(setup);
     ep->failover->setup = setup;
     ep->setup = NULL;
-    rdmux_list_remove(&ep->busy_link);
+    rdmux_list_remove(&ep->places.busy);
 }
 
 void rdmux_failover_destroy(struct rdmux_ep *ep)
@@ -106,8 +106,8 @@ void rdmux_failover_destroy(struct rdmux_ep *ep)
 
 static void stay_busy(struct rdmux_ep *ep)
 {
-    if (rdmux_list_empty(&ep->busy_link)) {
-        rdmux_list_append(&ep->cq->busy, &ep->busy_link);
+    if (rdmux_list_empty(&ep->places.busy)) {
+        rdmux_list_append(&ep->cq->lists.busy, &ep->places.busy);
     }
 }
 
@@ -292,12 +292,12 @@ static void begin(struct rdmux_ep *ep, enum rdmux_status status, const char *tex
     failover->dying = ep->path;
     ep->path = &failover->limbo;
     ep->ops = &rdmux_null_path_ops;
-    ep->blocked = true;
+    ep->flow.is_blocked = true;
     ep->fault = RDMUX_OK;
-    ep->fault_deadline_ns = 0;
-    ep->is_unexplained = false; /* a refusal shows when the import is resolved anew */
-    ep->silence_asked = false;
-    ep->awaited_revokes = 0;
+    ep->session.unexplained_deadline_ns = 0;
+    ep->session.is_unexplained = false; /* a refusal shows when the import is resolved anew */
+    ep->session.silence_asked = false;
+    ep->session.awaited_revokes = 0;
     stay_busy(ep);
     cut(ep);
     rdmux_ep_timer(ep);
@@ -321,7 +321,7 @@ static bool is_of_the_path(enum rdmux_status status)
 bool rdmux_failover_takes_fault(struct rdmux_ep *ep)
 {
     const struct rdmux_failover *failover = ep->failover;
-    if (failover == NULL || ep->shutdown_sent || ep->end_received) {
+    if (failover == NULL || ep->session.shutdown_sent || ep->session.end_received) {
         return false;
     }
     if (failover->stage == RDMUX_SEARCHING) {
@@ -336,7 +336,7 @@ bool rdmux_failover_takes_fault(struct rdmux_ep *ep)
     }
     ep->fabric->life->control_ready(ep); /* if the peer has announced its end, that is the cause */
     if (ep->phase == RDMUX_PHASE_READY && failover->stage == RDMUX_STEADY && ep->fault != RDMUX_OK) {
-        begin(ep, (enum rdmux_status)ep->fault, ep->fault_text);
+        begin(ep, (enum rdmux_status)ep->fault, ep->end.fault_text);
     }
     return true;
 }
@@ -385,7 +385,7 @@ static void take_move(struct rdmux_ep *ep, const struct rdmux_message *message)
                       message->epoch, ep->info.epoch);
         return;
     }
-    if (ep->shutdown_sent) {
+    if (ep->session.shutdown_sent) {
         return; /* the peer reads END after its MOVE, and ends: ENDED is under way */
     }
     failover->heard = true;
@@ -493,7 +493,7 @@ void rdmux_failover_arrived(struct rdmux_ep *ep, struct rdmux_provider_ep *path)
     ep->path = path;
     ep->ops = path->ops;
     ep->domain = path->cq->domain;
-    ep->blocked = false;
+    ep->flow.is_blocked = false;
     failover->stage = RDMUX_STEADY;
     if (failover->trying != 0) {
         failover->vain_ns[failover->trying - 1] = 0;
@@ -627,7 +627,7 @@ static void step_steady(struct rdmux_ep *ep, bool quiet)
     if (rdmux_replay_step(ep, quiet) || awaits || goes_back) {
         stay_busy(ep);
     } else if (ep->failover->stage == RDMUX_STEADY && ep->phase == RDMUX_PHASE_READY) {
-        rdmux_list_remove(&ep->busy_link);
+        rdmux_list_remove(&ep->places.busy);
     }
 }
 
@@ -706,7 +706,7 @@ void rdmux_failover_abandon(struct rdmux_ep *ep)
         failover->setup = ep->setup;
         ep->setup = NULL;
     }
-    rdmux_list_remove(&ep->busy_link);
+    rdmux_list_remove(&ep->places.busy);
 }
 
 static void note_revocation(struct rdmux_ep *ep, uint64_t region, uint32_t number, bool is_answered)

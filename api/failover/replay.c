@@ -51,12 +51,14 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* ------------------------------------------------------------------------------------------------- counting */
+/* -------------------------------------------------------------------------------------------------
+ * counting */
 
 static void count_shared(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
-    struct rdmux_request *at = failover->srq_seen == NULL ? ep->srq_done : failover->srq_seen->next;
+    struct rdmux_request *at = failover->srq_seen == NULL ? ep->shared.done
+                                                          : failover->srq_seen->next;
     for (; at != NULL; at = at->next) {
         failover->received += at->status == RDMUX_OK;
         failover->srq_seen = at;
@@ -166,7 +168,8 @@ bool rdmux_replay_awaits_count(const struct rdmux_ep *ep)
     return failover->confirmed != ep->send.next && oldest->done && is_message(oldest);
 }
 
-/* ------------------------------------------------------------------------------------------------- reporting */
+/* -------------------------------------------------------------------------------------------------
+ * reporting */
 
 void rdmux_replay_tell(struct rdmux_ep *ep)
 {
@@ -217,7 +220,8 @@ bool rdmux_replay_step(struct rdmux_ep *ep, bool quiet)
     return failover->untold_ns != 0 || failover->unplaced_ns != 0;
 }
 
-/* ------------------------------------------------------------------------------------------------- the cut */
+/* -------------------------------------------------------------------------------------------------
+ * the cut */
 
 static uint64_t length_of(const struct rdmux_request *request)
 {
@@ -262,9 +266,9 @@ static void take_receives_back(struct rdmux_ep *ep)
     }
     ring->next = ep->failover->seen;
     ring->offered = ep->failover->seen;
-    while (ep->srq_taken != NULL) {
-        struct rdmux_request *request = ep->srq_taken;
-        ep->srq_taken = request->next;
+    while (ep->shared.taken != NULL) {
+        struct rdmux_request *request = ep->shared.taken;
+        ep->shared.taken = request->next;
         rdmux_srq_unput(ep->srq, request);
     }
 }
@@ -285,13 +289,14 @@ void rdmux_replay_cut(struct rdmux_ep *ep)
         forget_registrations(ep, rdmux_ring_record(ring, at));
     }
     failover->flushing = false;
-    if (!ep->shutdown_sent) {
-        ep->flush_posted = false;
-        ep->flush_request.done = 0;
+    if (!ep->session.shutdown_sent) {
+        ep->session.flush_posted = false;
+        ep->session.flush_request.done = 0;
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- settling and repeating */
+/* -------------------------------------------------------------------------------------------------
+ * settling and repeating */
 
 static void end_as(struct rdmux_request *request, enum rdmux_status status)
 {
@@ -361,7 +366,7 @@ void rdmux_replay_resume(struct rdmux_ep *ep)
     for (uint64_t at = ep->send.next; at != ep->send.head; at++) {
         find_registrations(ep, rdmux_ring_record(&ep->send, at));
     }
-    ep->fenced_until = ep->send.head; /* repeated requests may have a fence */
+    ep->flow.fenced_until = ep->send.head; /* repeated requests may have a fence */
     rdmux_ep_offer_receives_again(ep, failover->seen);
 }
 

@@ -26,7 +26,7 @@ void rdmux_ep_say(struct rdmux_ep *ep, const uint8_t *frame, size_t size)
         rdmux_cq_pend(ep->cq, ep);
     } else if (ep->fault == RDMUX_OK) {
         ep->fault = (uint32_t)status;
-        snprintf(ep->fault_text, sizeof(ep->fault_text), "%s", rdmux_last_error());
+        snprintf(ep->end.fault_text, sizeof(ep->end.fault_text), "%s", rdmux_last_error());
         rdmux_cq_pend(ep->cq, ep);
     }
 }
@@ -52,12 +52,12 @@ void rdmux_ep_tell_received(struct rdmux_ep *ep)
 
 void rdmux_ep_tell_end(struct rdmux_ep *ep)
 {
-    if (ep->end_received || ep->end_told) {
+    if (ep->session.end_received || ep->session.end_told) {
         return;
     }
     rdmux_ep_tell_received(ep);
     struct rdmux_message message = { .type = RDMUX_FRAME_END, .status = RDMUX_PEER_GONE };
-    switch ((enum rdmux_status)ep->status) {
+    switch ((enum rdmux_status)ep->end.status) {
     case RDMUX_OK:
         if (ep->phase != RDMUX_PHASE_READY) {
             return; /* an orderly end has been announced already */
@@ -71,7 +71,7 @@ void rdmux_ep_tell_end(struct rdmux_ep *ep)
     case RDMUX_NO_MEMORY:
     case RDMUX_IO:
         message.type = RDMUX_FRAME_FAULT;
-        message.status = ep->status;
+        message.status = ep->end.status;
         memcpy(message.text, ep->info.text, sizeof(message.text));
         break;
     default:
@@ -85,8 +85,8 @@ void rdmux_ep_tell_end(struct rdmux_ep *ep)
 void rdmux_ep_control_rests(struct rdmux_ep *ep, const struct rdmux_channel *channel)
 {
     if (channel != NULL && !rdmux_channel_is_attached(channel) &&
-        rdmux_channel_holds_bytes(channel) && rdmux_list_empty(&ep->held_link)) {
-        rdmux_list_append(&ep->cq->held, &ep->held_link);
+        rdmux_channel_holds_bytes(channel) && rdmux_list_empty(&ep->places.held)) {
+        rdmux_list_append(&ep->cq->lists.held, &ep->places.held);
         rdmux_cq_poke(ep->cq);
     }
 }

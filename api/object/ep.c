@@ -187,22 +187,22 @@ enum rdmux_status rdmux_ep_create(struct rdmux_fabric *fabric, struct rdmux_cq *
     }
     ep->reserved = entries;
     ep->cq = cq;
-    ep->fast = cq->no_fast_path;
+    ep->fast = cq->fast.none;
     ep->fabric = fabric;
     ep->phase = RDMUX_PHASE_SETUP;
     ep->id = atomic_fetch_add(&fabric->next_id, 1);
     ep->user = attr->user;
     ep->srq = attr->srq;
-    ep->max_inline = attr->max_inline;
-    rdmux_list_init(&ep->link);
-    rdmux_list_init(&ep->join_link);
-    rdmux_list_init(&ep->pending_link);
-    rdmux_list_init(&ep->busy_link);
-    rdmux_list_init(&ep->accept_link);
-    rdmux_list_init(&ep->held_link);
-    rdmux_list_init(&ep->srq_link);
-    rdmux_list_init(&ep->remotes);
-    rdmux_list_init(&ep->ready_remotes);
+    ep->limits.max_inline = attr->max_inline;
+    rdmux_list_init(&ep->places.cq);
+    rdmux_list_init(&ep->places.join);
+    rdmux_list_init(&ep->places.pending);
+    rdmux_list_init(&ep->places.busy);
+    rdmux_list_init(&ep->accept.link);
+    rdmux_list_init(&ep->places.held);
+    rdmux_list_init(&ep->shared.link);
+    rdmux_list_init(&ep->imports.all);
+    rdmux_list_init(&ep->imports.ready);
     ep->stats.size = sizeof(ep->stats);
     ep->info.size = sizeof(ep->info);
     ep->info.send_depth = attr->send_depth;
@@ -271,7 +271,8 @@ static bool has_started(const struct rdmux_ep *ep, uint64_t at)
  * request succeeded. */
 static void flush_requests(struct rdmux_ep *ep)
 {
-    uint32_t cause = ep->status == RDMUX_OK || ep->cause_told ? RDMUX_FLUSHED : ep->status;
+    uint32_t cause = ep->end.status == RDMUX_OK || ep->end.cause_told ? RDMUX_FLUSHED
+                                                                      : ep->end.status;
     bool failed = false;
     if (ep->failover != NULL) {
         ep->fabric->failover_hooks->end_requests(ep);
@@ -283,7 +284,8 @@ static void flush_requests(struct rdmux_ep *ep)
         }
         if (!request->done) {
             request->done = 1;
-            request->status = ep->in_doubt && has_started(ep, at) ? RDMUX_OUTCOME_UNKNOWN : cause;
+            request->status = ep->end.is_in_doubt && has_started(ep, at) ? RDMUX_OUTCOME_UNKNOWN
+                                                                         : cause;
             cause = RDMUX_FLUSHED;
         } else if (request->status == RDMUX_OK ||
                    (failed && request->status != RDMUX_OUTCOME_UNKNOWN)) {
@@ -304,34 +306,34 @@ static void flush_requests(struct rdmux_ep *ep)
         }
     }
     ep->recv.next = ep->recv.head;
-    while (ep->srq_taken != NULL) {
-        struct rdmux_request *request = ep->srq_taken;
-        ep->srq_taken = request->next;
+    while (ep->shared.taken != NULL) {
+        struct rdmux_request *request = ep->shared.taken;
+        ep->shared.taken = request->next;
         request->next = NULL;
         request->done = 1;
         request->status = RDMUX_FLUSHED;
         request->opcode = RDMUX_WC_RECV;
         request->wc_flags = 0;
-        if (ep->srq_done == NULL) {
-            ep->srq_done = request;
+        if (ep->shared.done == NULL) {
+            ep->shared.done = request;
         } else {
-            ep->srq_done_last->next = request;
+            ep->shared.done_last->next = request;
         }
-        ep->srq_done_last = request;
+        ep->shared.done_last = request;
     }
 }
 
 static void end_remotes(struct rdmux_ep *ep)
 {
-    for (struct rdmux_list *at = ep->remotes.next; at != &ep->remotes; at = at->next) {
+    for (struct rdmux_list *at = ep->imports.all.next; at != &ep->imports.all; at = at->next) {
         struct rdmux_remote *remote = RDMUX_CONTAINER(at, struct rdmux_remote, link);
         if (remote->state == RDMUX_REMOTE_ASKING && remote->announce) {
             remote->announce = false;
-            rdmux_list_append(&ep->ready_remotes, &remote->ready_link);
+            rdmux_list_append(&ep->imports.ready, &remote->ready_link);
         }
         if (remote->state != RDMUX_REMOTE_DEAD) {
             remote->state = RDMUX_REMOTE_DEAD;
-            remote->status = ep->status == RDMUX_OK ? RDMUX_PEER_GONE : ep->status;
+            remote->status = ep->end.status == RDMUX_OK ? RDMUX_PEER_GONE : ep->end.status;
         }
         rdmux_fast_path_aim(remote);
     }
@@ -345,7 +347,7 @@ void rdmux_ep_close_path(struct rdmux_ep *ep, struct rdmux_provider_ep *path)
     ep->stats.system_calls += path->system_calls;
     path->ops->ep_close(path);
     if (ep->srq != NULL) {
-        rdmux_srq_use(ep->srq, ep->path_attr.srq, -1);
+        rdmux_srq_use(ep->srq, ep->negotiated.path_attr.srq, -1);
     }
     rdmux_bounce_close(ep);
     rdmux_segments_close(ep);
@@ -361,7 +363,7 @@ static void close_path(struct rdmux_ep *ep)
     if (ep->path == NULL) {
         return;
     }
-    for (struct rdmux_list *at = ep->remotes.next; at != &ep->remotes; at = at->next) {
+    for (struct rdmux_list *at = ep->imports.all.next; at != &ep->imports.all; at = at->next) {
         rdmux_remote_detach(RDMUX_CONTAINER(at, struct rdmux_remote, link));
     }
     rdmux_ep_close_path(ep, ep->path);
@@ -371,9 +373,9 @@ static void close_path(struct rdmux_ep *ep)
 /* Detaches the endpoint from control channel, joins and revocations, so that nothing reaches it. */
 static void leave_control(struct rdmux_ep *ep)
 {
-    if (ep->heartbeat_group != NULL) {
-        rdmux_heartbeat_group_put(ep->fabric, ep->heartbeat_group);
-        ep->heartbeat_group = NULL;
+    if (ep->session.heartbeat_group != NULL) {
+        rdmux_heartbeat_group_put(ep->fabric, ep->session.heartbeat_group);
+        ep->session.heartbeat_group = NULL;
     }
     rdmux_joins_remove(ep->fabric, ep);
     if (ep->failover != NULL) {
@@ -383,9 +385,9 @@ static void leave_control(struct rdmux_ep *ep)
         rdmux_channel_destroy(ep->channel);
         ep->channel = NULL;
     }
-    if (ep->peer != NULL) {
-        rdmux_peer_put(ep->fabric, ep->peer);
-        ep->peer = NULL;
+    if (ep->session.peer != NULL) {
+        rdmux_peer_put(ep->fabric, ep->session.peer);
+        ep->session.peer = NULL;
     }
     rdmux_read_drain_leave(ep);
     rdmux_mr_importer_gone(ep->fabric, ep->id);
@@ -400,24 +402,24 @@ static bool is_held(const struct rdmux_ep *ep)
 
 static uint64_t held_deadline(const struct rdmux_ep *ep)
 {
-    uint32_t ms = ep->acceptor->timeout_ms;
+    uint32_t ms = ep->accept.acceptor->timeout_ms;
     return ms == 0 ? UINT64_MAX : rdmux_now(ep->fabric) + (uint64_t)ms * 1000000;
 }
 
 static void finish_end(struct rdmux_ep *ep)
 {
-    rdmux_list_remove(&ep->busy_link);
+    rdmux_list_remove(&ep->places.busy);
     flush_requests(ep);
     end_remotes(ep);
     close_path(ep);
     leave_control(ep);
     ep->phase = RDMUX_PHASE_ENDED;
-    if (!ep->shutdown_quiet) {
+    if (!ep->session.shutdown_quiet) {
         ep->events |= RDMUX_EVENT_DISCONNECTED;
     }
     rdmux_cq_pend(ep->cq, ep);
     if (is_held(ep)) {
-        ep->ending_deadline_ns = held_deadline(ep);
+        ep->end.deadline_ns = held_deadline(ep);
         rdmux_ep_timer(ep);
     }
 }
@@ -437,7 +439,7 @@ void rdmux_ep_end_step(struct rdmux_ep *ep)
     }
     struct rdmux_provider_counts counts;
     if (ep->path == NULL || ep->ops->ep_quiesce(ep->path, &counts) != RDMUX_IN_PROGRESS ||
-        rdmux_now(ep->fabric) >= ep->ending_deadline_ns) {
+        rdmux_now(ep->fabric) >= ep->end.deadline_ns) {
         finish_end(ep);
     }
 }
@@ -446,9 +448,9 @@ static void start_ending(struct rdmux_ep *ep)
 {
     uint64_t wait_ms = ep->info.liveness_ms == RDMUX_NEVER ? END_DEADLINE_MS : ep->info.liveness_ms;
     ep->phase = RDMUX_PHASE_ENDING;
-    ep->ending_deadline_ns = rdmux_now(ep->fabric) + wait_ms * 1000000;
-    rdmux_list_remove(&ep->busy_link); /* it may be listed already, with failover */
-    rdmux_list_append(&ep->cq->busy, &ep->busy_link);
+    ep->end.deadline_ns = rdmux_now(ep->fabric) + wait_ms * 1000000;
+    rdmux_list_remove(&ep->places.busy); /* it may be listed already, with failover */
+    rdmux_list_append(&ep->cq->lists.busy, &ep->places.busy);
     rdmux_ep_end_step(ep);
     if (ep->phase == RDMUX_PHASE_ENDING) {
         rdmux_ep_timer(ep);
@@ -461,8 +463,8 @@ static bool is_starved(const struct rdmux_ep *ep)
     if (ep->fault != RDMUX_OK) {
         return false; /* the path moves no more bytes */
     }
-    return ep->srq == NULL ? ep->starved_at == ep->recv.next + 1
-                           : !rdmux_list_empty(&ep->srq_link) || ep->srq_offered != 0;
+    return ep->srq == NULL ? ep->flow.starved_at == ep->recv.next + 1
+                           : !rdmux_list_empty(&ep->shared.link) || ep->shared.offered != 0;
 }
 
 /* Returns whether the endpoint may linger: messages that came before the peer closed its endpoint
@@ -470,9 +472,9 @@ static bool is_starved(const struct rdmux_ep *ep)
  * only when received, so none is lost. A channel that shares the path's socket ends with it. */
 static bool may_linger(const struct rdmux_ep *ep)
 {
-    bool closed = ep->end_received || is_held(ep);
+    bool closed = ep->session.end_received || is_held(ep);
     bool shares = ep->channel != NULL && rdmux_channel_is_attached(ep->channel);
-    return ep->status == RDMUX_PEER_GONE && closed && ep->failover == NULL && !shares &&
+    return ep->end.status == RDMUX_PEER_GONE && closed && ep->failover == NULL && !shares &&
            is_starved(ep);
 }
 
@@ -480,8 +482,8 @@ static void end_lingering(struct rdmux_ep *ep)
 {
     if (ep->fault != RDMUX_OK &&
         ep->fault != RDMUX_PEER_GONE) { /* such as LENGTH of the last message */
-        ep->status = ep->fault;
-        memcpy(ep->info.text, ep->fault_text, sizeof(ep->info.text));
+        ep->end.status = ep->fault;
+        memcpy(ep->info.text, ep->end.fault_text, sizeof(ep->info.text));
     }
     start_ending(ep);
 }
@@ -495,11 +497,12 @@ void rdmux_ep_fail(struct rdmux_ep *ep, enum rdmux_status status, const char *fo
     va_start(arguments, format);
     vsnprintf(ep->info.text, sizeof(ep->info.text), format, arguments);
     va_end(arguments);
-    ep->status = (uint32_t)status;
-    ep->in_doubt = ep->in_doubt && (status == RDMUX_DENIED || status == RDMUX_OUT_OF_RANGE);
+    ep->end.status = (uint32_t)status;
+    ep->end.is_in_doubt = ep->end.is_in_doubt &&
+                          (status == RDMUX_DENIED || status == RDMUX_OUT_OF_RANGE);
     const bool lingers = may_linger(ep);
     ep->phase = lingers ? RDMUX_PHASE_LINGERING : RDMUX_PHASE_ENDING;
-    ep->want_writable = false;
+    ep->flow.wants_writable = false;
     rdmux_log(ep->fabric, status == RDMUX_OK ? RDMUX_LOG_DEBUG : RDMUX_LOG_WARN,
               "endpoint %llu: ended with %s: %s", (unsigned long long)ep->id,
               rdmux_status_name(status), ep->info.text);
@@ -531,8 +534,8 @@ void rdmux_ep_linger_anew(struct rdmux_ep *ep)
     uint64_t wait_ms = ep->info.liveness_ms < RDMUX_LINGER_MS ? ep->info.liveness_ms
                                                               : RDMUX_LINGER_MS;
     if (ep->phase == RDMUX_PHASE_LINGERING) {
-        ep->ending_deadline_ns = is_held(ep) ? held_deadline(ep)
-                                             : rdmux_now(ep->fabric) + wait_ms * 1000000;
+        ep->end.deadline_ns = is_held(ep) ? held_deadline(ep)
+                                          : rdmux_now(ep->fabric) + wait_ms * 1000000;
     }
     rdmux_ep_timer(ep);
 }
@@ -541,7 +544,7 @@ uint64_t rdmux_ep_linger_deadline(const struct rdmux_ep *ep)
 {
     bool waits = ep->phase == RDMUX_PHASE_LINGERING ||
                  (ep->phase == RDMUX_PHASE_ENDED && is_held(ep));
-    return waits ? ep->ending_deadline_ns : UINT64_MAX;
+    return waits ? ep->end.deadline_ns : UINT64_MAX;
 }
 
 void rdmux_ep_linger_over(struct rdmux_ep *ep)
@@ -559,9 +562,9 @@ void rdmux_ep_linger_over(struct rdmux_ep *ep)
 /* Returns the receives that a closed endpoint has taken from the SRQ. */
 static void return_srq_receives(struct rdmux_ep *ep)
 {
-    struct rdmux_request *lists[] = { ep->srq_done, ep->srq_taken };
-    ep->srq_done = NULL;
-    ep->srq_taken = NULL;
+    struct rdmux_request *lists[] = { ep->shared.done, ep->shared.taken };
+    ep->shared.done = NULL;
+    ep->shared.taken = NULL;
     for (size_t i = 0; i < RDMUX_COUNT_OF(lists); i++) {
         while (lists[i] != NULL) {
             struct rdmux_request *request = lists[i];
@@ -592,8 +595,9 @@ void rdmux_ep_dismantle(struct rdmux_ep *ep)
         (void)ep->ops->ep_quiesce(ep->path, &counts);
     }
     close_path(ep);
-    while (!rdmux_list_empty(&ep->remotes)) {
-        struct rdmux_remote *remote = RDMUX_CONTAINER(ep->remotes.next, struct rdmux_remote, link);
+    while (!rdmux_list_empty(&ep->imports.all)) {
+        struct rdmux_remote *remote = RDMUX_CONTAINER(ep->imports.all.next, struct rdmux_remote,
+                                                      link);
         rdmux_list_remove(&remote->link);
         rdmux_list_remove(&remote->ready_link);
         rdmux_secret_release(ep->fabric, remote->token);
@@ -605,35 +609,35 @@ void rdmux_ep_dismantle(struct rdmux_ep *ep)
         ep->srq->ep_count--;
         ep->srq = NULL;
     }
-    for (struct rdmux_ep **at = &cq->doorbells; *at != NULL; at = &(*at)->doorbell_next) {
+    for (struct rdmux_ep **at = &cq->doorbells; *at != NULL; at = &(*at)->places.doorbell_next) {
         if (*at == ep) {
-            *at = ep->doorbell_next;
+            *at = ep->places.doorbell_next;
             break;
         }
     }
-    rdmux_list_remove(&ep->busy_link);
-    rdmux_list_remove(&ep->held_link);
-    if (ep->pending) {
-        rdmux_list_remove(&ep->pending_link);
-        ep->pending = false;
+    rdmux_list_remove(&ep->places.busy);
+    rdmux_list_remove(&ep->places.held);
+    if (ep->flow.is_pending) {
+        rdmux_list_remove(&ep->places.pending);
+        ep->flow.is_pending = false;
     }
     ep->events = 0;
     rdmux_cq_strike(cq, ep);
     rdmux_cq_unreserve(cq, ep->reserved);
-    rdmux_list_append(&cq->dropped, &ep->link);
+    rdmux_list_append(&cq->lists.dropped, &ep->places.cq);
 }
 
 void rdmux_ep_free(struct rdmux_ep *ep)
 {
-    while (ep->inbox != NULL) {
-        struct rdmux_inbox *entry = ep->inbox;
-        ep->inbox = entry->next;
+    while (ep->session.inbox != NULL) {
+        struct rdmux_inbox *entry = ep->session.inbox;
+        ep->session.inbox = entry->next;
         rdmux_release_wiped(ep->fabric, entry, sizeof(*entry) + entry->size);
     }
     rdmux_secret_release(ep->fabric, ep->secrets);
     rdmux_ring_destroy(ep->fabric, &ep->send);
     rdmux_ring_destroy(ep->fabric, &ep->recv);
-    rdmux_release(ep->fabric, ep->candidates);
+    rdmux_release(ep->fabric, ep->negotiated.candidates);
     if (ep->failover != NULL) {
         ep->fabric->failover_hooks->destroy(ep);
     }
@@ -654,8 +658,8 @@ enum rdmux_status rdmux_ep_close(struct rdmux_ep *ep)
         return rdmux_fail(RDMUX_INVALID, "rdmux_ep_close: the endpoint is closed already");
     }
     rdmux_ep_dismantle(ep);
-    rdmux_list_remove(&ep->link);
-    rdmux_list_append(&ep->cq->closed, &ep->link); /* rdmux_ep_user() still works */
+    rdmux_list_remove(&ep->places.cq);
+    rdmux_list_append(&ep->cq->lists.closed, &ep->places.cq); /* rdmux_ep_user() still works */
     rdmux_cq_leave(ep->cq);
     return RDMUX_OK;
 }
@@ -702,7 +706,7 @@ enum rdmux_status rdmux_ep_info(struct rdmux_ep *ep, struct rdmux_ep_info *out)
     }
     uint32_t size = out->size;
     ep->info.state = state_of(ep);
-    ep->info.status = ep->status;
+    ep->info.status = ep->end.status;
     memcpy(out, &ep->info, size < sizeof(ep->info) ? size : sizeof(ep->info));
     out->size = size;
     rdmux_cq_leave(ep->cq);
@@ -720,7 +724,7 @@ enum rdmux_status rdmux_ep_stats(struct rdmux_ep *ep, struct rdmux_ep_stats *out
         return status;
     }
     struct rdmux_ep_stats stats = ep->stats;
-    stats.service_slices = ep->cq->slices;
+    stats.service_slices = ep->cq->claim.slices;
     stats.system_calls += ep->path == NULL ? 0 : ep->path->system_calls;
     uint32_t size = out->size;
     memcpy(out, &stats, size < sizeof(stats) ? size : sizeof(stats));
@@ -756,9 +760,9 @@ enum rdmux_status rdmux_ep_explanation(struct rdmux_ep *ep, struct rdmux_explana
     }
     enum rdmux_status outcome = ep->phase == RDMUX_PHASE_SETUP
                                     ? RDMUX_IN_PROGRESS
-                                    : (enum rdmux_status)ep->setup_status;
-    *out = rdmux_explanation_create(outcome, ep->candidates, ep->candidate_count,
-                                    ep->info.peer_address);
+                                    : (enum rdmux_status)ep->negotiated.status;
+    *out = rdmux_explanation_create(outcome, ep->negotiated.candidates,
+                                    ep->negotiated.candidate_count, ep->info.peer_address);
     rdmux_cq_leave(ep->cq);
     return *out == NULL ? rdmux_fail(RDMUX_NO_MEMORY, "rdmux_ep_explanation: out of memory")
                         : RDMUX_OK;

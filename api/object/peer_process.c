@@ -111,7 +111,7 @@ struct rdmux_heartbeat_group *rdmux_heartbeat_group_get(struct rdmux_ep *ep)
     memcpy(fresh->identity, identity, strnlen(identity, sizeof(fresh->identity) - 1));
     struct rdmux_heartbeat_group *found = NULL;
     pthread_mutex_lock(&ep->fabric->lock);
-    struct rdmux_list *list = &ep->peer->heartbeat_groups;
+    struct rdmux_list *list = &ep->session.peer->heartbeat_groups;
     for (struct rdmux_list *at = list->next; at != list && found == NULL; at = at->next) {
         struct rdmux_heartbeat_group *group = RDMUX_CONTAINER(at, struct rdmux_heartbeat_group,
                                                               link);
@@ -147,7 +147,7 @@ void rdmux_heartbeat_group_renew(struct rdmux_ep *ep)
 {
     struct rdmux_heartbeat_group *group = rdmux_heartbeat_group_get(ep);
     if (group != NULL) { /* else it stays in the group of the old address */
-        rdmux_heartbeat_group_put(ep->fabric, ep->heartbeat_group);
-        ep->heartbeat_group = group;
+        rdmux_heartbeat_group_put(ep->fabric, ep->session.heartbeat_group);
+        ep->session.heartbeat_group = group;
     }
 }

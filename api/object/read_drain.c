@@ -25,8 +25,8 @@ void rdmux_ep_deliver_read_drain(struct rdmux_cq *cq, struct rdmux_mail *mail)
         rdmux_release(cq->fabric, revoke); /* the end of the endpoint is the answer */
     } else if (ep != NULL && ep->phase == RDMUX_PHASE_READY &&
                (ep->ops->flags & RDMUX_PROVIDER_READS_LINGER) != 0) {
-        mail->next = ep->to_drain == NULL ? NULL : &ep->to_drain->mail;
-        ep->to_drain = revoke;
+        mail->next = ep->drain.waiting == NULL ? NULL : &ep->drain.waiting->mail;
+        ep->drain.waiting = revoke;
         ep->work |= RDMUX_WORK_CONTROL;
         rdmux_cq_pend(cq, ep);
     } else {
@@ -40,7 +40,7 @@ void rdmux_ep_deliver_read_drain_end(struct rdmux_cq *cq, struct rdmux_mail *mai
     struct rdmux_revoke_mail *revoke = RDMUX_CONTAINER(mail, struct rdmux_revoke_mail, mail);
     struct rdmux_ep *ep = rdmux_cq_endpoint(cq, revoke->ep_id);
     if (ep != NULL && ep->phase == RDMUX_PHASE_READY && ep->fault == RDMUX_OK) {
-        ep->in_doubt = true;
+        ep->end.is_in_doubt = true;
         rdmux_ep_fail(ep, RDMUX_DENIED,
                       "a region was revoked, and the peer's device may be reading it still");
     }
@@ -62,34 +62,35 @@ static void free_all(struct rdmux_fabric *fabric, struct rdmux_revoke_mail **lis
 
 bool rdmux_read_drain_step(struct rdmux_ep *ep)
 {
-    if (RDMUX_LIKELY(ep->to_drain == NULL && ep->draining == NULL) ||
+    if (RDMUX_LIKELY(ep->drain.waiting == NULL && ep->drain.posted == NULL) ||
         ep->phase != RDMUX_PHASE_READY || ep->fault != RDMUX_OK) {
         return false;
     }
-    if (ep->draining != NULL && ep->drain_request.done) {
-        if (ep->drain_request.status != RDMUX_OK) {
-            rdmux_provider_failed(ep->path, (enum rdmux_status)ep->drain_request.status,
+    if (ep->drain.posted != NULL && ep->drain.request.done) {
+        if (ep->drain.request.status != RDMUX_OK) {
+            rdmux_provider_failed(ep->path, (enum rdmux_status)ep->drain.request.status,
                                   "what was under way to the peer has not come there");
             return false;
         }
-        free_all(ep->fabric, &ep->draining, true);
+        free_all(ep->fabric, &ep->drain.posted, true);
     }
-    if (ep->draining == NULL && ep->to_drain != NULL && rdmux_ep_flush(ep, &ep->drain_request)) {
-        ep->draining = ep->to_drain;
-        ep->to_drain = NULL;
+    if (ep->drain.posted == NULL && ep->drain.waiting != NULL &&
+        rdmux_ep_flush(ep, &ep->drain.request)) {
+        ep->drain.posted = ep->drain.waiting;
+        ep->drain.waiting = NULL;
     }
-    return ep->draining != NULL || ep->to_drain != NULL;
+    return ep->drain.posted != NULL || ep->drain.waiting != NULL;
 }
 
 void rdmux_read_drain_cut(struct rdmux_ep *ep)
 {
-    free_all(ep->fabric, &ep->to_drain, true);
-    free_all(ep->fabric, &ep->draining, true);
-    ep->drain_request.done = 0;
+    free_all(ep->fabric, &ep->drain.waiting, true);
+    free_all(ep->fabric, &ep->drain.posted, true);
+    ep->drain.request.done = 0;
 }
 
 void rdmux_read_drain_leave(struct rdmux_ep *ep)
 {
-    free_all(ep->fabric, &ep->to_drain, false);
-    free_all(ep->fabric, &ep->draining, false);
+    free_all(ep->fabric, &ep->drain.waiting, false);
+    free_all(ep->fabric, &ep->drain.posted, false);
 }

@@ -36,7 +36,7 @@ static bool is_on_null_path(const struct rdmux_remote *remote)
 
 void rdmux_remotes_cut(struct rdmux_ep *ep)
 {
-    for (struct rdmux_list *at = ep->remotes.next; at != &ep->remotes; at = at->next) {
+    for (struct rdmux_list *at = ep->imports.all.next; at != &ep->imports.all; at = at->next) {
         struct rdmux_remote *remote = RDMUX_CONTAINER(at, struct rdmux_remote, link);
         if (remote->path == NULL) {
             continue;
@@ -52,10 +52,10 @@ void rdmux_remotes_cut(struct rdmux_ep *ep)
 
 void rdmux_remotes_ask_again(struct rdmux_ep *ep)
 {
-    for (struct rdmux_list *at = ep->remotes.next; at != &ep->remotes; at = at->next) {
+    for (struct rdmux_list *at = ep->imports.all.next; at != &ep->imports.all; at = at->next) {
         struct rdmux_remote *remote = RDMUX_CONTAINER(at, struct rdmux_remote, link);
         if (is_on_null_path(remote) || remote->state == RDMUX_REMOTE_ASKING) {
-            remote->id = ++ep->next_import; /* an answer for the previous path does not count */
+            remote->id = ++ep->imports.next_id; /* an answer for the previous path does not count */
             rdmux_remote_ask(remote);
         }
     }
@@ -77,7 +77,7 @@ static void settle(struct rdmux_remote *remote, enum rdmux_status status)
     rdmux_fast_path_aim(remote);
     if (remote->announce) {
         remote->announce = false;
-        rdmux_list_append(&remote->ep->ready_remotes, &remote->ready_link);
+        rdmux_list_append(&remote->ep->imports.ready, &remote->ready_link);
         rdmux_cq_pend(remote->ep->cq, remote->ep);
     }
 }
@@ -143,7 +143,7 @@ void rdmux_remote_answered(struct rdmux_ep *ep, const struct rdmux_message *mess
     if (rdmux_failover_is_moving(ep)) {
         return; /* an answer for the lost path: the import will be asked again */
     }
-    for (struct rdmux_list *at = ep->remotes.next; at != &ep->remotes; at = at->next) {
+    for (struct rdmux_list *at = ep->imports.all.next; at != &ep->imports.all; at = at->next) {
         struct rdmux_remote *remote = RDMUX_CONTAINER(at, struct rdmux_remote, link);
         if (remote->id != message->id ||
             (remote->state != RDMUX_REMOTE_ASKING && !is_on_null_path(remote))) {
@@ -263,11 +263,11 @@ enum rdmux_status rdmux_remote_import(struct rdmux_ep *ep, const struct rdmux_to
         remote->ep = ep;
         remote->state = RDMUX_REMOTE_ASKING;
         remote->status = RDMUX_IN_PROGRESS;
-        remote->id = ++ep->next_import;
+        remote->id = ++ep->imports.next_id;
         remote->announce = timeout_ms == 0;
         rdmux_fast_path_aim(remote);
         rdmux_list_init(&remote->ready_link);
-        rdmux_list_append(&ep->remotes, &remote->link);
+        rdmux_list_append(&ep->imports.all, &remote->link);
         if (ep->phase == RDMUX_PHASE_READY && !rdmux_failover_is_moving(ep)) {
             rdmux_remote_ask(remote);
         }
@@ -291,7 +291,7 @@ static enum rdmux_status open_raw(struct rdmux_remote *remote, uint64_t addr, ui
                                      .description_length = RDMUX_PLAIN_KEY_SIZE,
                                      .access = RDMUX_ACCESS_REMOTE_READ |
                                                RDMUX_ACCESS_REMOTE_WRITE };
-    if ((remote->ep->caps & atomics) != 0) {
+    if ((remote->ep->limits.caps & atomics) != 0) {
         message.access |= RDMUX_ACCESS_REMOTE_ATOMIC;
     }
     memcpy(message.description, &addr, sizeof(addr));
@@ -315,9 +315,9 @@ static enum rdmux_status import_raw(struct rdmux_ep *ep, uint64_t addr, uint32_t
     }
     remote->ep = ep;
     remote->length = length;
-    remote->id = ++ep->next_import;
+    remote->id = ++ep->imports.next_id;
     rdmux_list_init(&remote->ready_link);
-    rdmux_list_append(&ep->remotes, &remote->link);
+    rdmux_list_append(&ep->imports.all, &remote->link);
     rdmux_fast_path_aim(remote);
     status = open_raw(remote, addr, key);
     if (status != RDMUX_OK) {
@@ -396,7 +396,7 @@ void rdmux_remote_close(struct rdmux_remote *remote)
 void rdmux_remote_revoked(struct rdmux_ep *ep, uint64_t region, uint32_t number)
 {
     bool found = false;
-    for (struct rdmux_list *at = ep->remotes.next; at != &ep->remotes; at = at->next) {
+    for (struct rdmux_list *at = ep->imports.all.next; at != &ep->imports.all; at = at->next) {
         struct rdmux_remote *remote = RDMUX_CONTAINER(at, struct rdmux_remote, link);
         if (remote->revoking && remote->region == region && remote->revoke_number == number) {
             found = true; /* repeated over another control channel: answered once drained */
@@ -423,7 +423,7 @@ void rdmux_remote_revoked(struct rdmux_ep *ep, uint64_t region, uint32_t number)
 /* Returns whether another import of this revocation is still draining. */
 static bool others_drain(const struct rdmux_ep *ep, uint64_t region, uint32_t number)
 {
-    for (struct rdmux_list *at = ep->remotes.next; at != &ep->remotes; at = at->next) {
+    for (struct rdmux_list *at = ep->imports.all.next; at != &ep->imports.all; at = at->next) {
         const struct rdmux_remote *remote = RDMUX_CONTAINER(at, struct rdmux_remote, link);
         if (remote->revoking && remote->region == region && remote->revoke_number == number) {
             return true;
@@ -435,7 +435,7 @@ static bool others_drain(const struct rdmux_ep *ep, uint64_t region, uint32_t nu
 bool rdmux_remotes_step(struct rdmux_ep *ep)
 {
     bool more = false;
-    for (struct rdmux_list *at = ep->remotes.next, *next; at != &ep->remotes; at = next) {
+    for (struct rdmux_list *at = ep->imports.all.next, *next; at != &ep->imports.all; at = next) {
         next = at->next;
         struct rdmux_remote *remote = RDMUX_CONTAINER(at, struct rdmux_remote, link);
         if (!remote->closed && !remote->revoking) {

@@ -40,7 +40,8 @@ enum {
     NS_PER_S = 1000000000,
 };
 
-/* ------------------------------------------------------------------------------------- importers */
+/* -------------------------------------------------------------------------------------
+ * importers */
 
 /* Importers hashed by endpoint, so that lookups are fast both for an endpoint that imports
  * thousands of regions and for a region that thousands import. */
@@ -159,7 +160,8 @@ bool rdmux_mr_has_importer(struct rdmux_fabric *fabric, uint64_t ep_id, uint32_t
     return found;
 }
 
-/* ------------------------------------------------------------------------------------ revocation */
+/* ------------------------------------------------------------------------------------
+ * revocation */
 
 /* Ends remote access by the descriptions given out so far. A registration that appears meanwhile
  * was never described. */
@@ -352,7 +354,7 @@ void rdmux_revoke_deliver(struct rdmux_cq *cq, struct rdmux_mail *mail)
         if (ep->failover != NULL) {
             ep->fabric->failover_hooks->revocation(ep, revoke->region, revoke->number, false);
         }
-        ep->awaited_revokes++;
+        ep->session.awaited_revokes++;
         rdmux_ep_tell(ep, &message);
     } else {
         rdmux_mr_revoke_answered(cq->fabric, revoke->region, revoke->number, revoke->ep_id);

@@ -48,15 +48,15 @@ bool rdmux_cq_enter_slow(struct rdmux_cq *cq)
         }
         /* Step back and wait for the end of the slice, which is bounded. */
         atomic_store_explicit(rdmux_cq_inside(cq), RDMUX_FAST_PATH_AWAY, memory_order_release);
-        pthread_mutex_lock(&cq->claim_lock);
-        pthread_mutex_unlock(&cq->claim_lock);
+        pthread_mutex_lock(&cq->claim.lock);
+        pthread_mutex_unlock(&cq->claim.lock);
         atomic_exchange_explicit(rdmux_cq_inside(cq), RDMUX_FAST_PATH_INSIDE, memory_order_seq_cst);
     }
 }
 
 bool rdmux_cq_claim(struct rdmux_cq *cq)
 {
-    pthread_mutex_lock(&cq->claim_lock);
+    pthread_mutex_lock(&cq->claim.lock);
     rdmux_cq_raise(cq, RDMUX_SIGNAL_CLAIM);
     if (!RDMUX_TSAN && !cq->fence) {
         rdmux_membarrier();
@@ -73,7 +73,7 @@ void rdmux_cq_release_claim(struct rdmux_cq *cq)
 {
     atomic_fetch_and_explicit(rdmux_cq_signal(cq), ~(uint32_t)RDMUX_SIGNAL_CLAIM,
                               memory_order_release);
-    pthread_mutex_unlock(&cq->claim_lock);
+    pthread_mutex_unlock(&cq->claim.lock);
 }
 
 /* -------------------------------------------------------------------------------------- wake-up */
@@ -110,43 +110,43 @@ void rdmux_cq_poke(struct rdmux_cq *cq)
 
 void rdmux_cq_mail(struct rdmux_cq *cq, struct rdmux_mail *mail)
 {
-    pthread_mutex_lock(&cq->mail_lock);
-    mail->next = cq->mail;
-    cq->mail = mail;
-    pthread_mutex_unlock(&cq->mail_lock);
+    pthread_mutex_lock(&cq->mailbox.lock);
+    mail->next = cq->mailbox.mail;
+    cq->mailbox.mail = mail;
+    pthread_mutex_unlock(&cq->mailbox.lock);
     rdmux_cq_poke(cq);
 }
 
 void rdmux_cq_job_begins(struct rdmux_cq *cq)
 {
-    pthread_mutex_lock(&cq->mail_lock);
-    cq->jobs++;
-    pthread_mutex_unlock(&cq->mail_lock);
+    pthread_mutex_lock(&cq->mailbox.lock);
+    cq->mailbox.jobs++;
+    pthread_mutex_unlock(&cq->mailbox.lock);
 }
 
 void rdmux_cq_job_ends(struct rdmux_cq *cq)
 {
-    pthread_mutex_lock(&cq->mail_lock);
-    cq->jobs--;
-    pthread_cond_signal(&cq->jobs_ended);
-    pthread_mutex_unlock(&cq->mail_lock);
+    pthread_mutex_lock(&cq->mailbox.lock);
+    cq->mailbox.jobs--;
+    pthread_cond_signal(&cq->mailbox.jobs_ended);
+    pthread_mutex_unlock(&cq->mailbox.lock);
 }
 
 void rdmux_cq_wait_for_jobs(struct rdmux_cq *cq)
 {
-    pthread_mutex_lock(&cq->mail_lock);
-    while (cq->jobs != 0) {
-        pthread_cond_wait(&cq->jobs_ended, &cq->mail_lock);
+    pthread_mutex_lock(&cq->mailbox.lock);
+    while (cq->mailbox.jobs != 0) {
+        pthread_cond_wait(&cq->mailbox.jobs_ended, &cq->mailbox.lock);
     }
-    pthread_mutex_unlock(&cq->mail_lock);
+    pthread_mutex_unlock(&cq->mailbox.lock);
 }
 
 void rdmux_cq_deliver_mail(struct rdmux_cq *cq)
 {
-    pthread_mutex_lock(&cq->mail_lock);
-    struct rdmux_mail *newest = cq->mail;
-    cq->mail = NULL;
-    pthread_mutex_unlock(&cq->mail_lock);
+    pthread_mutex_lock(&cq->mailbox.lock);
+    struct rdmux_mail *newest = cq->mailbox.mail;
+    cq->mailbox.mail = NULL;
+    pthread_mutex_unlock(&cq->mailbox.lock);
 
     struct rdmux_mail *oldest = NULL;
     while (newest != NULL) {

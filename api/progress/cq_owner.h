@@ -64,9 +64,9 @@ void rdmux_cq_release_claim(struct rdmux_cq *cq);
 
 static inline void rdmux_cq_pend(struct rdmux_cq *cq, struct rdmux_ep *ep)
 {
-    if (!ep->pending) {
-        ep->pending = true;
-        rdmux_list_append(&cq->pending, &ep->pending_link);
+    if (!ep->flow.is_pending) {
+        ep->flow.is_pending = true;
+        rdmux_list_append(&cq->pending, &ep->places.pending);
         if (RDMUX_UNLIKELY(rdmux_cq_is_armed(cq))) {
             /* A post of another thread completed at once, or the service thread found the event. */
             rdmux_cq_tell(cq);

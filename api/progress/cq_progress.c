@@ -30,14 +30,14 @@ enum {
 /* Serves each endpoint once; serving may put it on the list again. */
 static void serve_held(struct rdmux_cq *cq)
 {
-    if (rdmux_list_empty(&cq->held)) {
+    if (rdmux_list_empty(&cq->lists.held)) {
         return;
     }
     struct rdmux_list last;
-    rdmux_list_append(&cq->held, &last);
-    while (cq->held.next != &last) {
-        struct rdmux_ep *ep = RDMUX_CONTAINER(cq->held.next, struct rdmux_ep, held_link);
-        rdmux_list_remove(&ep->held_link);
+    rdmux_list_append(&cq->lists.held, &last);
+    while (cq->lists.held.next != &last) {
+        struct rdmux_ep *ep = RDMUX_CONTAINER(cq->lists.held.next, struct rdmux_ep, places.held);
+        rdmux_list_remove(&ep->places.held);
         cq->fabric->life->control_ready(ep);
     }
     rdmux_list_remove(&last);
@@ -54,16 +54,17 @@ static void serve_control_channels(struct rdmux_cq *cq)
     if (count == CONTROL_EVENTS) {
         rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);
     } else {
-        rdmux_service_rearm(cq->fabric, cq->control_fd, &cq->control_watch);
+        rdmux_service_rearm(cq->fabric, cq->control_fd, &cq->service.control_watch);
     }
 }
 
 void rdmux_cq_drop_orphans(struct rdmux_cq *cq)
 {
-    for (struct rdmux_list *at = cq->accepting.next, *next; at != &cq->accepting; at = next) {
+    for (struct rdmux_list *at = cq->lists.accepting.next, *next; at != &cq->lists.accepting;
+         at = next) {
         next = at->next;
-        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, accept_link);
-        if (ep->acceptor->is_closed(ep->acceptor)) {
+        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, accept.link);
+        if (ep->accept.acceptor->is_closed(ep->accept.acceptor)) {
             cq->fabric->life->dismantle(ep);
         }
     }
@@ -89,8 +90,8 @@ void rdmux_cq_ring_doorbells(struct rdmux_cq *cq)
 {
     while (cq->doorbells != NULL) {
         struct rdmux_ep *ep = cq->doorbells;
-        cq->doorbells = ep->doorbell_next;
-        ep->doorbell_held = false;
+        cq->doorbells = ep->places.doorbell_next;
+        ep->flow.doorbell_held = false;
         if (ep->path != NULL && ep->phase == RDMUX_PHASE_READY) {
             ep->ops->doorbell(ep->path);
         }
@@ -99,9 +100,9 @@ void rdmux_cq_ring_doorbells(struct rdmux_cq *cq)
 
 void rdmux_cq_step_busy(struct rdmux_cq *cq)
 {
-    for (struct rdmux_list *at = cq->busy.next, *next; at != &cq->busy; at = next) {
+    for (struct rdmux_list *at = cq->lists.busy.next, *next; at != &cq->lists.busy; at = next) {
         next = at->next;
-        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, busy_link);
+        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, places.busy);
         cq->fabric->life->step(ep);
     }
 }
@@ -109,8 +110,8 @@ void rdmux_cq_step_busy(struct rdmux_cq *cq)
 void rdmux_cq_free_all(struct rdmux_list *eps)
 {
     while (!rdmux_list_empty(eps)) {
-        struct rdmux_ep *ep = RDMUX_CONTAINER(eps->next, struct rdmux_ep, link);
-        rdmux_list_remove(&ep->link);
+        struct rdmux_ep *ep = RDMUX_CONTAINER(eps->next, struct rdmux_ep, places.cq);
+        rdmux_list_remove(&ep->places.cq);
         ep->fabric->life->free(ep);
     }
 }
@@ -118,7 +119,7 @@ void rdmux_cq_free_all(struct rdmux_list *eps)
 bool rdmux_cq_run_errands(struct rdmux_cq *cq)
 {
     bool did = false;
-    rdmux_cq_free_all(&cq->dropped);
+    rdmux_cq_free_all(&cq->lists.dropped);
     if (atomic_load_explicit(rdmux_cq_signal(cq), memory_order_relaxed) & RDMUX_SIGNAL_ATTEND) {
         rdmux_cq_attend(cq);
         did = true;
@@ -138,9 +139,9 @@ bool rdmux_cq_progress(struct rdmux_cq *cq)
 static __attribute__((noinline)) bool fall_quiet(struct rdmux_cq *cq)
 {
     bool did = false;
-    for (struct rdmux_list *at = cq->busy.next, *next; at != &cq->busy; at = next) {
+    for (struct rdmux_list *at = cq->lists.busy.next, *next; at != &cq->lists.busy; at = next) {
         next = at->next;
-        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, busy_link);
+        struct rdmux_ep *ep = RDMUX_CONTAINER(at, struct rdmux_ep, places.busy);
         if (ep->phase == RDMUX_PHASE_READY) {
             did = cq->fabric->life->quiet(ep) || did;
         }
@@ -151,7 +152,7 @@ static __attribute__((noinline)) bool fall_quiet(struct rdmux_cq *cq)
 bool rdmux_cq_arm_providers(struct rdmux_cq *cq)
 {
     rdmux_cq_ring_doorbells(cq);
-    bool something = RDMUX_UNLIKELY(!rdmux_list_empty(&cq->busy)) && fall_quiet(cq);
+    bool something = RDMUX_UNLIKELY(!rdmux_list_empty(&cq->lists.busy)) && fall_quiet(cq);
     for (uint32_t i = 0; i < cq->domain_count; i++) {
         struct rdmux_cq_domain *domain = &cq->domains[i];
         if (domain->cq->ep_count != 0 && domain->ops->arm(domain->cq) != RDMUX_OK) {
@@ -241,11 +242,11 @@ enum rdmux_status rdmux_cq_look(struct rdmux_cq *cq)
 enum rdmux_status rdmux_cq_sleep(struct rdmux_cq *cq, uint64_t until_ns)
 {
     int timeout_ms = remaining_ms(cq, until_ns);
-    atomic_store(&cq->sleeping, 1);
+    atomic_store(&cq->claim.sleeping, 1);
     enum rdmux_status status = rdmux_fabric_is_manual(cq->fabric)
                                    ? sleep_manually(cq, timeout_ms)
                                    : sleep_on_descriptors(cq, timeout_ms);
-    atomic_store(&cq->sleeping,
+    atomic_store(&cq->claim.sleeping,
                  0); /* before DORMANT is read, as watch_sleeper() sets it before it reads this */
     atomic_store_explicit(&cq->calls, atomic_load_explicit(&cq->calls, memory_order_relaxed) + 1,
                           memory_order_relaxed);

@@ -17,7 +17,7 @@ void rdmux_cq_wait_for_jobs(struct rdmux_cq *cq);
 bool rdmux_cq_run_errands(struct rdmux_cq *cq);
 void rdmux_cq_step_busy(struct rdmux_cq *cq);
 void rdmux_cq_ring_doorbells(struct rdmux_cq *cq);
-/* Frees the endpoints of cq->closed or cq->dropped. */
+/* Frees the endpoints of cq->lists.closed or cq->lists.dropped. */
 void rdmux_cq_free_all(struct rdmux_list *eps);
 /* Sleeps, inside a call, until an event of the cq, its next timer, or until_ns. */
 enum rdmux_status rdmux_cq_sleep(struct rdmux_cq *cq, uint64_t until_ns);
@@ -32,7 +32,7 @@ void rdmux_cq_close_descriptors(struct rdmux_cq *cq);
  * or other threads. */
 static inline bool rdmux_cq_has_errands(const struct rdmux_cq *cq)
 {
-    return !rdmux_list_empty(&cq->dropped) || cq->doorbells != NULL ||
+    return !rdmux_list_empty(&cq->lists.dropped) || cq->doorbells != NULL ||
            (atomic_load_explicit(rdmux_cq_signal(cq), memory_order_relaxed) &
             RDMUX_SIGNAL_ATTEND) != 0;
 }
@@ -47,7 +47,7 @@ static inline bool rdmux_cq_round(struct rdmux_cq *cq)
             did = true;
         }
     }
-    if (RDMUX_UNLIKELY(!rdmux_list_empty(&cq->busy))) {
+    if (RDMUX_UNLIKELY(!rdmux_list_empty(&cq->lists.busy))) {
         rdmux_cq_step_busy(cq);
     }
     return did;

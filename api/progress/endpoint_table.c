@@ -28,14 +28,14 @@ struct rdmux_timer {
 
 static void put(struct rdmux_cq *cq, uint32_t place, struct rdmux_timer timer)
 {
-    cq->timers[place] = timer;
-    timer.ep->timer_place = place;
+    cq->table.timers[place] = timer;
+    timer.ep->places.timer = place;
 }
 
 static void sift_up(struct rdmux_cq *cq, uint32_t place, struct rdmux_timer timer)
 {
-    while (place != 0 && timer.deadline_ns < cq->timers[(place - 1) / 2].deadline_ns) {
-        put(cq, place, cq->timers[(place - 1) / 2]);
+    while (place != 0 && timer.deadline_ns < cq->table.timers[(place - 1) / 2].deadline_ns) {
+        put(cq, place, cq->table.timers[(place - 1) / 2]);
         place = (place - 1) / 2;
     }
     put(cq, place, timer);
@@ -45,17 +45,17 @@ static void sift_down(struct rdmux_cq *cq, uint32_t place, struct rdmux_timer ti
 {
     for (;;) {
         uint32_t below = 2 * place + 1;
-        if (below >= cq->timer_count) {
+        if (below >= cq->table.timer_count) {
             break;
         }
-        if (below + 1 < cq->timer_count &&
-            cq->timers[below + 1].deadline_ns < cq->timers[below].deadline_ns) {
+        if (below + 1 < cq->table.timer_count &&
+            cq->table.timers[below + 1].deadline_ns < cq->table.timers[below].deadline_ns) {
             below++;
         }
-        if (timer.deadline_ns <= cq->timers[below].deadline_ns) {
+        if (timer.deadline_ns <= cq->table.timers[below].deadline_ns) {
             break;
         }
-        put(cq, place, cq->timers[below]);
+        put(cq, place, cq->table.timers[below]);
         place = below;
     }
     put(cq, place, timer);
@@ -63,7 +63,7 @@ static void sift_down(struct rdmux_cq *cq, uint32_t place, struct rdmux_timer ti
 
 static void set(struct rdmux_cq *cq, uint32_t place, struct rdmux_timer timer)
 {
-    if (place != 0 && timer.deadline_ns < cq->timers[(place - 1) / 2].deadline_ns) {
+    if (place != 0 && timer.deadline_ns < cq->table.timers[(place - 1) / 2].deadline_ns) {
         sift_up(cq, place, timer);
     } else {
         sift_down(cq, place, timer);
@@ -72,21 +72,21 @@ static void set(struct rdmux_cq *cq, uint32_t place, struct rdmux_timer timer)
 
 static enum rdmux_status make_room(struct rdmux_cq *cq)
 {
-    if (cq->timer_count < cq->timer_room) {
+    if (cq->table.timer_count < cq->table.timer_room) {
         return RDMUX_OK;
     }
-    uint32_t room = cq->timer_room == 0 ? FIRST_ROOM : 2 * cq->timer_room;
+    uint32_t room = cq->table.timer_room == 0 ? FIRST_ROOM : 2 * cq->table.timer_room;
     struct rdmux_timer *timers = rdmux_allocate(cq->fabric, room * sizeof(*timers));
     if (timers == NULL) {
         return rdmux_fail(RDMUX_NO_MEMORY, "endpoint: out of memory for the timers of %u endpoints",
                           room);
     }
-    if (cq->timer_count != 0) {
-        memcpy(timers, cq->timers, cq->timer_count * sizeof(*timers));
+    if (cq->table.timer_count != 0) {
+        memcpy(timers, cq->table.timers, cq->table.timer_count * sizeof(*timers));
     }
-    rdmux_release(cq->fabric, cq->timers);
-    cq->timers = timers;
-    cq->timer_room = room;
+    rdmux_release(cq->fabric, cq->table.timers);
+    cq->table.timers = timers;
+    cq->table.timer_room = room;
     return RDMUX_OK;
 }
 
@@ -94,7 +94,7 @@ static enum rdmux_status make_room(struct rdmux_cq *cq)
 
 static struct rdmux_ep **bucket_of(struct rdmux_cq *cq, uint64_t id)
 {
-    return &cq->ep_buckets[id % RDMUX_COUNT_OF(cq->ep_buckets)]; /* ids are sequential */
+    return &cq->table.buckets[id % RDMUX_COUNT_OF(cq->table.buckets)]; /* ids are sequential */
 }
 
 enum rdmux_status rdmux_cq_enrol(struct rdmux_cq *cq, struct rdmux_ep *ep)
@@ -104,29 +104,30 @@ enum rdmux_status rdmux_cq_enrol(struct rdmux_cq *cq, struct rdmux_ep *ep)
         return status;
     }
     const struct rdmux_timer never = { .deadline_ns = UINT64_MAX, .ep = ep };
-    put(cq, cq->timer_count++, never); /* no timer is later */
-    ep->bucket_next = *bucket_of(cq, ep->id);
+    put(cq, cq->table.timer_count++, never); /* no timer is later */
+    ep->places.bucket_next = *bucket_of(cq, ep->id);
     *bucket_of(cq, ep->id) = ep;
-    rdmux_list_append(&cq->eps, &ep->link);
+    rdmux_list_append(&cq->lists.eps, &ep->places.cq);
     cq->ep_count++;
     return RDMUX_OK;
 }
 
 void rdmux_cq_strike(struct rdmux_cq *cq, struct rdmux_ep *ep)
 {
-    uint32_t place = ep->timer_place;
-    struct rdmux_timer last = cq->timers[--cq->timer_count];
+    uint32_t place = ep->places.timer;
+    struct rdmux_timer last = cq->table.timers[--cq->table.timer_count];
     if (last.ep != ep) {
         set(cq, place, last);
     }
-    ep->timer_place = NOWHERE;
-    for (struct rdmux_ep **at = bucket_of(cq, ep->id); *at != NULL; at = &(*at)->bucket_next) {
+    ep->places.timer = NOWHERE;
+    for (struct rdmux_ep **at = bucket_of(cq, ep->id); *at != NULL;
+         at = &(*at)->places.bucket_next) {
         if (*at == ep) {
-            *at = ep->bucket_next;
+            *at = ep->places.bucket_next;
             break;
         }
     }
-    rdmux_list_remove(&ep->link);
+    rdmux_list_remove(&ep->places.cq);
     cq->ep_count--;
 }
 
@@ -134,7 +135,7 @@ struct rdmux_ep *rdmux_cq_endpoint(struct rdmux_cq *cq, uint64_t id)
 {
     struct rdmux_ep *ep = *bucket_of(cq, id);
     while (ep != NULL && ep->id != id) {
-        ep = ep->bucket_next;
+        ep = ep->places.bucket_next;
     }
     return ep;
 }
@@ -143,7 +144,8 @@ struct rdmux_ep *rdmux_cq_endpoint(struct rdmux_cq *cq, uint64_t id)
 
 static uint64_t earliest(const struct rdmux_cq *cq)
 {
-    uint64_t deadline_ns = cq->timer_count == 0 ? UINT64_MAX : cq->timers[0].deadline_ns;
+    uint64_t deadline_ns = cq->table.timer_count == 0 ? UINT64_MAX
+                                                      : cq->table.timers[0].deadline_ns;
     return deadline_ns > UINT64_MAX - TICK_NS ? UINT64_MAX : (deadline_ns / TICK_NS + 1) * TICK_NS;
 }
 
@@ -151,7 +153,7 @@ void rdmux_ep_timer(struct rdmux_ep *ep)
 {
     struct rdmux_cq *cq = ep->cq;
     const struct rdmux_timer timer = { .deadline_ns = ep->fabric->life->deadline(ep), .ep = ep };
-    set(cq, ep->timer_place, timer);
+    set(cq, ep->places.timer, timer);
     uint64_t before = atomic_load_explicit(&cq->deadline_ns, memory_order_relaxed);
     uint64_t after = earliest(cq);
     atomic_store_explicit(&cq->deadline_ns, after, memory_order_relaxed);
@@ -166,17 +168,17 @@ void rdmux_cq_run_timers(struct rdmux_cq *cq)
     if (now < atomic_load_explicit(&cq->deadline_ns, memory_order_relaxed)) {
         return;
     }
-    while (cq->timer_count != 0 && cq->timers[0].deadline_ns <= now) {
-        struct rdmux_ep *ep = cq->timers[0].ep;
+    while (cq->table.timer_count != 0 && cq->table.timers[0].deadline_ns <= now) {
+        struct rdmux_ep *ep = cq->table.timers[0].ep;
         ep->fabric->life->timers(ep, now);
-        if (ep->timer_place == NOWHERE) {
+        if (ep->places.timer == NOWHERE) {
             continue; /* it was closed; the next progress frees it */
         }
         struct rdmux_timer timer = { .deadline_ns = ep->fabric->life->deadline(ep), .ep = ep };
         if (timer.deadline_ns <= now) {
             timer.deadline_ns = now + 1; /* the other endpoints come first */
         }
-        set(cq, ep->timer_place, timer);
+        set(cq, ep->places.timer, timer);
     }
     atomic_store_explicit(&cq->deadline_ns, earliest(cq), memory_order_relaxed);
 }

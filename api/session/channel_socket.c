@@ -31,8 +31,8 @@ static bool bind_local(struct rdmux_ep *ep, int fd, int family, const char *loca
     bool bound = addresses->ai_family == family &&
                  bind(fd, addresses->ai_addr, addresses->ai_addrlen) == 0;
     if (bound) {
-        memcpy(&ep->local_sockaddr, addresses->ai_addr, addresses->ai_addrlen);
-        ep->local_sockaddr_length = addresses->ai_addrlen;
+        memcpy(&ep->negotiated.local_sockaddr, addresses->ai_addr, addresses->ai_addrlen);
+        ep->negotiated.local_sockaddr_length = addresses->ai_addrlen;
     }
     freeaddrinfo(addresses);
     return bound;

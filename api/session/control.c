@@ -32,12 +32,12 @@ enum {
 /* Handles the frames of a control channel that shares its socket with the path. */
 static void read_inbox(struct rdmux_ep *ep)
 {
-    while (ep->inbox != NULL) {
-        struct rdmux_inbox *entry = ep->inbox;
-        ep->inbox = entry->next;
+    while (ep->session.inbox != NULL) {
+        struct rdmux_inbox *entry = ep->session.inbox;
+        ep->session.inbox = entry->next;
         if (ep->phase == RDMUX_PHASE_READY) {
-            if (ep->peer != NULL) {
-                atomic_store(&ep->peer->heard_ns, rdmux_now(ep->fabric));
+            if (ep->session.peer != NULL) {
+                atomic_store(&ep->session.peer->heard_ns, rdmux_now(ep->fabric));
             }
             rdmux_ep_message(ep, entry->frame, entry->size);
         }
@@ -53,7 +53,7 @@ static void read_inbox(struct rdmux_ep *ep)
  * inbox. */
 static uint64_t grace_ms(const struct rdmux_ep *ep)
 {
-    bool asks = ep->fault == RDMUX_DENIED || ep->is_unexplained;
+    bool asks = ep->fault == RDMUX_DENIED || ep->session.is_unexplained;
     uint64_t grace = asks ? ANSWER_GRACE_MS : ep->fault == RDMUX_PEER_GONE ? GONE_GRACE_MS : 0;
     if (ep->channel == NULL || rdmux_channel_is_attached(ep->channel)) {
         return 0;
@@ -67,8 +67,8 @@ static uint64_t grace_ms(const struct rdmux_ep *ep)
 static void ask_who_denied(struct rdmux_ep *ep)
 {
     struct rdmux_message message = { .type = RDMUX_FRAME_FAULT, .status = RDMUX_DENIED };
-    memcpy(message.text, ep->fault_text, sizeof(message.text));
-    ep->end_told = true;
+    memcpy(message.text, ep->end.fault_text, sizeof(message.text));
+    ep->session.end_told = true;
     rdmux_ep_tell(ep, &message);
 }
 
@@ -81,7 +81,7 @@ static void ask_who_denied(struct rdmux_ep *ep)
  */
 static bool may_have_refused(const struct rdmux_ep *ep)
 {
-    return ep->awaited_revokes != 0;
+    return ep->session.awaited_revokes != 0;
 }
 
 static const char
@@ -102,14 +102,14 @@ static void explain_silence(struct rdmux_ep *ep)
         return;
     }
     if (may_have_refused(ep)) {
-        ep->is_unexplained = false;
-        ep->in_doubt = true;
+        ep->session.is_unexplained = false;
+        ep->end.is_in_doubt = true;
         ep->fault = RDMUX_DENIED;
-        memcpy(ep->fault_text, refused_text, sizeof(refused_text));
+        memcpy(ep->end.fault_text, refused_text, sizeof(refused_text));
         ask_who_denied(ep);
-    } else if (ep->silence_asked) {
+    } else if (ep->session.silence_asked) {
         say_silent(ep, RDMUX_SILENT_ANSWERS);
-        ep->silence_answered = true;
+        ep->session.silence_answered = true;
         rdmux_ep_path_fault(ep);
     } else {
         say_silent(ep, RDMUX_SILENT_ASKS);
@@ -121,13 +121,13 @@ static void explain_silence(struct rdmux_ep *ep)
 static void answer_silence(struct rdmux_ep *ep)
 {
     rdmux_ep_drain_path(ep);
-    if (ep->fault != RDMUX_OK && !ep->is_unexplained) {
+    if (ep->fault != RDMUX_OK && !ep->session.is_unexplained) {
         rdmux_ep_path_fault(ep);
     } else if (may_have_refused(ep)) {
-        ep->in_doubt = true;
+        ep->end.is_in_doubt = true;
         rdmux_ep_fail(ep, RDMUX_DENIED, "%s", refused_text);
     } else if (ep->fault == RDMUX_OK && !rdmux_ep_done_before(ep, ep->send.head)) {
-        ep->silence_asked = true;
+        ep->session.silence_asked = true;
     } else {
         say_silent(ep, RDMUX_SILENT_ANSWERS);
     }
@@ -135,8 +135,8 @@ static void answer_silence(struct rdmux_ep *ep)
 
 static void silence_answered(struct rdmux_ep *ep)
 {
-    if (ep->is_unexplained && ep->fault_deadline_ns != 0) {
-        ep->silence_answered = true;
+    if (ep->session.is_unexplained && ep->session.unexplained_deadline_ns != 0) {
+        ep->session.silence_answered = true;
         rdmux_ep_path_fault(ep);
     }
 }
@@ -148,12 +148,12 @@ void rdmux_ep_path_fault(struct rdmux_ep *ep)
         (ep->failover != NULL && ep->fabric->failover_hooks->takes_fault(ep))) {
         return;
     }
-    uint64_t grace = ep->silence_answered ? 0 : grace_ms(ep);
+    uint64_t grace = ep->session.silence_answered ? 0 : grace_ms(ep);
     if (grace != 0) {
-        if (ep->fault_deadline_ns == 0) {
-            ep->fault_deadline_ns = rdmux_now(ep->fabric) + grace * 1000000;
+        if (ep->session.unexplained_deadline_ns == 0) {
+            ep->session.unexplained_deadline_ns = rdmux_now(ep->fabric) + grace * 1000000;
             rdmux_ep_timer(ep);
-            if (ep->is_unexplained) {
+            if (ep->session.is_unexplained) {
                 explain_silence(ep);
                 return;
             }
@@ -163,15 +163,15 @@ void rdmux_ep_path_fault(struct rdmux_ep *ep)
             ep->fabric->life->control_ready(ep);
             return;
         }
-        if (rdmux_now(ep->fabric) < ep->fault_deadline_ns) {
+        if (rdmux_now(ep->fabric) < ep->session.unexplained_deadline_ns) {
             return;
         }
     }
-    if (ep->rdmacm != NULL && ep->shutdown_sent && ep->fault == RDMUX_PEER_GONE) {
+    if (ep->rdmacm != NULL && ep->session.shutdown_sent && ep->fault == RDMUX_PEER_GONE) {
         rdmux_ep_fail(ep, RDMUX_OK, "shut down");
         return;
     }
-    rdmux_ep_fail(ep, (enum rdmux_status)ep->fault, "%s", ep->fault_text);
+    rdmux_ep_fail(ep, (enum rdmux_status)ep->fault, "%s", ep->end.fault_text);
 }
 
 /* ------------------------------------------------------------------------------------- messages */
@@ -198,7 +198,7 @@ static void answer_import(struct rdmux_ep *ep, const struct rdmux_message *quest
             answer.access = mr->access & (RDMUX_ACCESS_REMOTE_READ | RDMUX_ACCESS_REMOTE_WRITE |
                                           RDMUX_ACCESS_REMOTE_ATOMIC);
             if ((mr->access & RDMUX_ACCESS_ATOMIC_DEVICE) != 0 &&
-                (ep->caps & RDMUX_CAP_ATOMIC_DEVICE) == 0) {
+                (ep->limits.caps & RDMUX_CAP_ATOMIC_DEVICE) == 0) {
                 answer.access &= ~(uint32_t)RDMUX_ACCESS_REMOTE_ATOMIC;
                 answer.access |= RDMUX_ACCESS_ATOMIC_DEVICE; /* why the right is missing */
             } else if ((mr->access & RDMUX_ACCESS_ATOMIC_DEVICE) != 0 && ep->failover != NULL) {
@@ -231,34 +231,34 @@ static bool fail_as_the_path_said(struct rdmux_ep *ep)
     if (ep->fault == RDMUX_OK || ep->fault == RDMUX_PEER_GONE) {
         return false;
     }
-    rdmux_ep_fail(ep, (enum rdmux_status)ep->fault, "%s", ep->fault_text);
+    rdmux_ep_fail(ep, (enum rdmux_status)ep->fault, "%s", ep->end.fault_text);
     return true;
 }
 
 static void fail_as_told(struct rdmux_ep *ep, const struct rdmux_message *message)
 {
-    if (message->status == RDMUX_DENIED && !ep->end_told) {
+    if (message->status == RDMUX_DENIED && !ep->session.end_told) {
         answer_denial(ep);
     }
-    ep->end_received = true;
+    ep->session.end_received = true;
     rdmux_ep_drain_path(ep);
     enum rdmux_status status = (enum rdmux_status)message->status;
     if (fail_as_the_path_said(ep)) {
         return;
     }
-    ep->in_doubt = status == RDMUX_DENIED || status == RDMUX_OUT_OF_RANGE;
+    ep->end.is_in_doubt = status == RDMUX_DENIED || status == RDMUX_OUT_OF_RANGE;
     rdmux_ep_fail(ep, status, "told by the peer: %.220s", message->text);
 }
 
 static void handle_end(struct rdmux_ep *ep, const struct rdmux_message *message)
 {
     if (ep->fault == RDMUX_DENIED) { /* the peer is alive */
-        ep->end_received = true;
-        rdmux_ep_fail(ep, RDMUX_DENIED, "%s", ep->fault_text);
+        ep->session.end_received = true;
+        rdmux_ep_fail(ep, RDMUX_DENIED, "%s", ep->end.fault_text);
         return;
     }
     if (message->status != RDMUX_OK) {
-        ep->end_received = true;
+        ep->session.end_received = true;
         rdmux_ep_drain_path(ep);
         if (!fail_as_the_path_said(ep)) {
             rdmux_ep_fail(ep, RDMUX_PEER_GONE, "%s",
@@ -270,7 +270,7 @@ static void handle_end(struct rdmux_ep *ep, const struct rdmux_message *message)
     rdmux_ep_tell_received(ep);
     struct rdmux_message answer = { .type = RDMUX_FRAME_ENDED };
     rdmux_ep_tell(ep, &answer);
-    ep->end_received = true;
+    ep->session.end_received = true;
     rdmux_ep_fail(ep, RDMUX_OK, "shut down by the peer");
 }
 
@@ -304,7 +304,7 @@ void rdmux_ep_message(struct rdmux_ep *ep, const uint8_t *frame, size_t size)
         if (ep->failover != NULL) {
             ep->fabric->failover_hooks->revocation(ep, message.region, message.id, true);
         }
-        ep->awaited_revokes -= ep->awaited_revokes != 0;
+        ep->session.awaited_revokes -= ep->session.awaited_revokes != 0;
         rdmux_mr_revoke_answered(ep->fabric, message.region, message.id, ep->id);
         break;
     case RDMUX_FRAME_RELEASED:
@@ -337,8 +337,8 @@ void rdmux_ep_message(struct rdmux_ep *ep, const uint8_t *frame, size_t size)
         handle_end(ep, &message);
         break;
     case RDMUX_FRAME_ENDED:
-        if (ep->shutdown_sent) {
-            ep->end_received = true;
+        if (ep->session.shutdown_sent) {
+            ep->session.end_received = true;
             rdmux_ep_drain_path(ep);
             rdmux_ep_fail(ep, RDMUX_OK, "shut down");
             break;
@@ -358,7 +358,7 @@ void rdmux_ep_message(struct rdmux_ep *ep, const uint8_t *frame, size_t size)
 void rdmux_ep_control_step(struct rdmux_ep *ep)
 {
     read_inbox(ep);
-    if (ep->srq_news) {
+    if (ep->shared.news) {
         rdmux_srq_tell(ep);
     }
     bool more = rdmux_remotes_step(ep);
@@ -371,19 +371,20 @@ void rdmux_ep_control_step(struct rdmux_ep *ep)
         more = more || (ep->channel != NULL && rdmux_channel_is_sending(ep->channel));
     }
     if (ep->phase == RDMUX_PHASE_READY && ep->rdmacm != NULL) {
-        more = more ||
-               (ep->shutdown_asked && !ep->shutdown_sent && ep->fabric->life->rdmacm_shutdown(ep));
-    } else if (ep->phase == RDMUX_PHASE_READY && ep->shutdown_asked && !ep->shutdown_sent) {
-        if (!ep->flush_posted && ep->fault == RDMUX_OK && rdmux_ep_done_before(ep, ep->send.head) &&
-            ep->send.next == ep->send.head) {
-            ep->flush_posted = rdmux_ep_flush(ep, &ep->flush_request);
+        more = more || (ep->flow.shutdown_asked && !ep->session.shutdown_sent &&
+                        ep->fabric->life->rdmacm_shutdown(ep));
+    } else if (ep->phase == RDMUX_PHASE_READY && ep->flow.shutdown_asked &&
+               !ep->session.shutdown_sent) {
+        if (!ep->session.flush_posted && ep->fault == RDMUX_OK &&
+            rdmux_ep_done_before(ep, ep->send.head) && ep->send.next == ep->send.head) {
+            ep->session.flush_posted = rdmux_ep_flush(ep, &ep->session.flush_request);
         }
-        if (ep->flush_posted && ep->flush_request.done) {
+        if (ep->session.flush_posted && ep->session.flush_request.done) {
             rdmux_ep_end_after_flush(ep);
         }
         more = true;
     }
-    if (more || ep->srq_news) {
+    if (more || ep->shared.news) {
         ep->work |= RDMUX_WORK_CONTROL;
     } else {
         ep->work &= (uint8_t)~RDMUX_WORK_CONTROL;

@@ -22,15 +22,16 @@ enum rdmux_status rdmux_path_stream(struct rdmux_provider_ep *path, int socket, 
         *out = NULL;
         return RDMUX_OK;
     }
-    if (ep->path_attr.shared_socket >= 0) {
+    if (ep->negotiated.path_attr.shared_socket >= 0) {
         *out = rdmux_channel_carry_data(ep->channel);
         return RDMUX_OK;
     }
     uint8_t key[RDMUX_DATA_KEY_SIZE];
-    if (!rdmux_data_key(ep->secrets->secret, ep->attempt, index, key)) {
+    if (!rdmux_data_key(ep->secrets->secret, ep->negotiated.attempt, index, key)) {
         return rdmux_fail(RDMUX_NO_MEMORY, "no memory for a digest");
     }
-    enum rdmux_status status = rdmux_tls_create_data(ep->fabric->auth, ep->role, socket, key, out);
+    enum rdmux_status status = rdmux_tls_create_data(ep->fabric->auth, ep->negotiated.role, socket,
+                                                     key, out);
     explicit_bzero(key, sizeof(key));
     return status;
 }

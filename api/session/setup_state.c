@@ -32,7 +32,7 @@ void rdmux_path_attempt_close(struct rdmux_ep *ep)
     }
     ops->ep_close(attempt->path);
     if (ep->srq != NULL) {
-        rdmux_srq_use(ep->srq, ep->path_attr.srq, -1);
+        rdmux_srq_use(ep->srq, ep->negotiated.path_attr.srq, -1);
     }
     rdmux_cq_domain_leave(attempt->path->cq);
     if (ep->path == attempt->path) { /* of an rdma:// endpoint, see rdmacm_endpoint.c */
@@ -44,7 +44,7 @@ void rdmux_path_attempt_close(struct rdmux_ep *ep)
     rdmux_release(ep->fabric, attempt->measuring);
     memset(attempt, 0, sizeof(*attempt));
     ep->fault = RDMUX_OK; /* the fault belonged to the attempt */
-    ep->is_unexplained = false;
+    ep->session.is_unexplained = false;
 }
 
 void rdmux_setup_release_secrets(struct rdmux_fabric *fabric, struct rdmux_setup *setup)

@@ -17,13 +17,13 @@
 /* Sends END if the flush shows that all data is placed at the peer; else reports a path failure. */
 void rdmux_ep_end_after_flush(struct rdmux_ep *ep)
 {
-    if (ep->flush_request.status == RDMUX_OK) {
+    if (ep->session.flush_request.status == RDMUX_OK) {
         struct rdmux_message message = { .type = RDMUX_FRAME_END, .status = RDMUX_OK };
-        ep->shutdown_sent = true;
+        ep->session.shutdown_sent = true;
         rdmux_ep_tell_received(ep);
         rdmux_ep_tell(ep, &message);
     } else if (ep->fault == RDMUX_OK) {
-        rdmux_provider_failed(ep->path, (enum rdmux_status)ep->flush_request.status,
+        rdmux_provider_failed(ep->path, (enum rdmux_status)ep->session.flush_request.status,
                               "shutdown: not everything was placed at the peer");
     }
 }
@@ -36,32 +36,32 @@ static bool has_ended(void *user)
 
 static enum rdmux_status shut_down(struct rdmux_ep *ep, int timeout_ms)
 {
-    ep->shutdown_asked = true;
+    ep->flow.shutdown_asked = true;
     ep->work |= RDMUX_WORK_CONTROL;
     rdmux_cq_pend(ep->cq, ep);
     rdmux_ep_control_step(ep);
     if (timeout_ms == 0) {
         uint64_t limit_ms = ep->info.liveness_ms == RDMUX_NEVER ? UINT64_MAX / 1000000 / 2
                                                                 : ep->info.liveness_ms;
-        ep->shutdown_deadline_ns = rdmux_now(ep->fabric) + limit_ms * 1000000;
+        ep->session.shutdown_deadline_ns = rdmux_now(ep->fabric) + limit_ms * 1000000;
         rdmux_ep_timer(ep);
         return RDMUX_IN_PROGRESS;
     }
-    ep->shutdown_quiet = true;
+    ep->session.shutdown_quiet = true;
     enum rdmux_status status = rdmux_cq_wait_until(ep->cq, has_ended, ep, timeout_ms);
     if (status == RDMUX_TIMED_OUT) {
-        ep->shutdown_quiet = false;
+        ep->session.shutdown_quiet = false;
         rdmux_ep_fail(ep, RDMUX_PEER_GONE, "the peer did not take the shutdown within %d ms",
                       timeout_ms);
         return rdmux_fail(RDMUX_TIMED_OUT,
                           "rdmux_ep_shutdown: the peer did not take everything within %d ms",
                           timeout_ms);
     }
-    if (status == RDMUX_OK && ep->status != RDMUX_OK) {
-        ep->shutdown_quiet = false;
+    if (status == RDMUX_OK && ep->end.status != RDMUX_OK) {
+        ep->session.shutdown_quiet = false;
         ep->events |= RDMUX_EVENT_DISCONNECTED;
         rdmux_cq_pend(ep->cq, ep);
-        return rdmux_fail((enum rdmux_status)ep->status, "rdmux_ep_shutdown: %s", ep->info.text);
+        return rdmux_fail((enum rdmux_status)ep->end.status, "rdmux_ep_shutdown: %s", ep->info.text);
     }
     return status;
 }
@@ -69,8 +69,8 @@ static enum rdmux_status shut_down(struct rdmux_ep *ep, int timeout_ms)
 /* The endpoint ended before the call, by a failure or the peer's shutdown. */
 static enum rdmux_status join_end(struct rdmux_ep *ep, int timeout_ms)
 {
-    if (ep->status != RDMUX_OK) {
-        return rdmux_fail((enum rdmux_status)ep->status,
+    if (ep->end.status != RDMUX_OK) {
+        return rdmux_fail((enum rdmux_status)ep->end.status,
                           "rdmux_ep_shutdown: the endpoint has ended: %s", ep->info.text);
     }
     if (timeout_ms == 0) {

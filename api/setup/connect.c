@@ -140,7 +140,7 @@ enum rdmux_status rdmux_offer_fill(struct rdmux_fabric *fabric, const struct rdm
 void rdmux_ep_setup_failed(struct rdmux_ep *ep)
 {
     rdmux_ep_end_unconnected(ep);
-    if (ep->announce) {
+    if (ep->negotiated.announce) {
         ep->events |= RDMUX_EVENT_CONNECTED;
     }
     rdmux_cq_pend(ep->cq, ep);
@@ -155,15 +155,17 @@ static bool setup_is_over(void *user)
 /* Converts a failed set-up to the status and texts of the call that made the endpoint. */
 static enum rdmux_status give_up(struct rdmux_ep *ep, const char *call)
 {
-    enum rdmux_status status = ep->status == RDMUX_OK ? RDMUX_PEER_GONE
-                                                      : (enum rdmux_status)ep->status;
+    enum rdmux_status status = ep->end.status == RDMUX_OK ? RDMUX_PEER_GONE
+                                                          : (enum rdmux_status)ep->end.status;
     char text[RDMUX_TEXT_MAX];
     snprintf(text, sizeof(text), "%s", ep->info.text);
     if (status == RDMUX_NO_PATH) {
-        rdmux_set_last_explanation(rdmux_explanation_create(
-            status, ep->candidates, ep->candidate_count, ep->info.peer_address));
+        rdmux_set_last_explanation(rdmux_explanation_create(status, ep->negotiated.candidates,
+                                                            ep->negotiated.candidate_count,
+                                                            ep->info.peer_address));
         char all[RDMUX_ERROR_MAX];
-        rdmux_explain_no_path(ep->candidates, ep->candidate_count, all, sizeof(all));
+        rdmux_explain_no_path(ep->negotiated.candidates, ep->negotiated.candidate_count, all,
+                              sizeof(all));
         rdmux_ep_dismantle(ep);
         return rdmux_fail(status, "%s: %s", call, all);
     }
@@ -176,7 +178,7 @@ enum rdmux_status rdmux_setup_finish_call(struct rdmux_ep *ep, const char *call,
 {
     if (timeout_ms == 0) {
         if (ep->phase == RDMUX_PHASE_SETUP) {
-            ep->announce = true;
+            ep->negotiated.announce = true;
             *out = ep;
             return RDMUX_IN_PROGRESS;
         }

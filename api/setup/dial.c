@@ -44,8 +44,8 @@ static void dialled(struct rdmux_ep *ep)
     int socket = setup->dialing;
     setup->dialing = -1;
     epoll_ctl(ep->cq->control_fd, EPOLL_CTL_DEL, socket, NULL);
-    memcpy(&ep->peer_sockaddr, setup->address->ai_addr, setup->address->ai_addrlen);
-    ep->peer_sockaddr_length = setup->address->ai_addrlen;
+    memcpy(&ep->negotiated.peer_sockaddr, setup->address->ai_addr, setup->address->ai_addrlen);
+    ep->negotiated.peer_sockaddr_length = setup->address->ai_addrlen;
     enum rdmux_status status = rdmux_setup_talk(ep, socket, NULL, NULL, 0);
     if (status != RDMUX_OK) {
         if (ep->channel == NULL) {
@@ -198,7 +198,7 @@ enum rdmux_status rdmux_ep_start_connect(struct rdmux_ep *ep, const char *addres
     if (rdmacm != NULL && ep->fabric->auth != NULL) {
         return rdmux_rdmacm_refuse_auth("rdmux_connect");
     }
-    ep->role = RDMUX_ROLE_CONNECT;
+    ep->negotiated.role = RDMUX_ROLE_CONNECT;
     snprintf(setup->host, sizeof(setup->host), "%s", text.host);
     snprintf(setup->target, sizeof(setup->target), "%s", address);
     status = rdmux_address_resolve(&text, false, true, &setup->addresses);

@@ -43,22 +43,24 @@ enum { LOOK_NS = 100 * 1000 * 1000 };
 
 static void keep_candidates(struct rdmux_ep *ep)
 {
-    if (ep->setup->handshake == NULL || ep->candidates != NULL) {
+    if (ep->setup->handshake == NULL || ep->negotiated.candidates != NULL) {
         return;
     }
     struct rdmux_candidate *all = rdmux_allocate(ep->fabric, RDMUX_MATCH_MAX * sizeof(*all));
     if (all != NULL) {
-        ep->candidate_count = rdmux_handshake_candidates(ep->setup->handshake, all, RDMUX_MATCH_MAX);
-        struct rdmux_candidate *kept = ep->candidate_count == 0
+        ep->negotiated.candidate_count = rdmux_handshake_candidates(ep->setup->handshake, all,
+                                                                    RDMUX_MATCH_MAX);
+        struct rdmux_candidate *kept = ep->negotiated.candidate_count == 0
                                            ? NULL
                                            : rdmux_allocate(ep->fabric,
-                                                            ep->candidate_count * sizeof(*kept));
+                                                            ep->negotiated.candidate_count *
+                                                                sizeof(*kept));
         if (kept != NULL) {
-            memcpy(kept, all, ep->candidate_count * sizeof(*kept));
+            memcpy(kept, all, ep->negotiated.candidate_count * sizeof(*kept));
         } else {
-            ep->candidate_count = 0;
+            ep->negotiated.candidate_count = 0;
         }
-        ep->candidates = kept;
+        ep->negotiated.candidates = kept;
         rdmux_release(ep->fabric, all);
     }
 }
@@ -66,12 +68,12 @@ static void keep_candidates(struct rdmux_ep *ep)
 void rdmux_ep_setup_destroy(struct rdmux_ep *ep)
 {
     struct rdmux_setup *setup = ep->setup;
-    if (ep->acceptor != NULL) {
-        if (ep->proved) {
-            ep->acceptor->count(ep->acceptor, -1);
+    if (ep->accept.acceptor != NULL) {
+        if (ep->accept.is_proved) {
+            ep->accept.acceptor->count(ep->accept.acceptor, -1);
         }
-        rdmux_list_remove(&ep->accept_link);
-        ep->acceptor->release(ep);
+        rdmux_list_remove(&ep->accept.link);
+        ep->accept.acceptor->release(ep);
     }
     if (setup == NULL) {
         return;
@@ -86,7 +88,7 @@ void rdmux_ep_setup_destroy(struct rdmux_ep *ep)
     rdmux_setup_release_secrets(ep->fabric, setup);
     rdmux_release(ep->fabric, setup);
     ep->setup = NULL;
-    rdmux_list_remove(&ep->busy_link);
+    rdmux_list_remove(&ep->places.busy);
 }
 
 static void give_back_socket(struct rdmux_ep *ep)
@@ -108,20 +110,20 @@ void rdmux_setup_fail(struct rdmux_ep *ep, enum rdmux_status status, const char 
         return;
     }
     keep_candidates(ep);
-    ep->status = (uint32_t)status;
-    ep->setup_status = (uint32_t)status;
+    ep->end.status = (uint32_t)status;
+    ep->negotiated.status = (uint32_t)status;
     if (status == RDMUX_REFUSED && setup->handshake != NULL) {
         ep->info.reject_reason = rdmux_handshake_reject_reason(setup->handshake);
     }
     if (status == RDMUX_NO_PATH) {
-        rdmux_explain_no_path(ep->candidates, ep->candidate_count, ep->info.text,
-                              sizeof(ep->info.text));
+        rdmux_explain_no_path(ep->negotiated.candidates, ep->negotiated.candidate_count,
+                              ep->info.text, sizeof(ep->info.text));
     } else {
         snprintf(ep->info.text, sizeof(ep->info.text), "%s", text);
     }
     rdmux_log(ep->fabric, RDMUX_LOG_WARN, "endpoint %llu: not connected to %s: %s: %s",
               (unsigned long long)ep->id, setup->target, rdmux_status_name(status), ep->info.text);
-    bool dropped = ep->acceptor != NULL;
+    bool dropped = ep->accept.acceptor != NULL;
     rdmux_path_attempt_close(ep);
     if (setup->adopted && give_back && status == RDMUX_NO_PATH && ep->channel != NULL) {
         give_back_socket(ep);
@@ -146,16 +148,16 @@ static void fill_path_info(struct rdmux_ep *ep)
     info->security = path->path.security;
     info->native = path->path.native;
     info->emulated = path->path.emulated;
-    for (size_t i = 0; i < ep->candidate_count; i++) {
+    for (size_t i = 0; i < ep->negotiated.candidate_count; i++) {
         /* the capabilities that both sides have */
-        if (ep->candidates[i].reason == RDMUX_REASON_CHOSEN) {
-            info->native = ep->candidates[i].native;
-            info->emulated = ep->candidates[i].emulated;
+        if (ep->negotiated.candidates[i].reason == RDMUX_REASON_CHOSEN) {
+            info->native = ep->negotiated.candidates[i].native;
+            info->emulated = ep->negotiated.candidates[i].emulated;
         }
     }
-    ep->caps = info->native | info->emulated;
-    ep->lacking_flags = ((ep->caps & RDMUX_CAP_PLACED) == 0 ? RDMUX_PLACED : 0) |
-                        ((ep->caps & RDMUX_CAP_FENCE) == 0 ? RDMUX_FENCE : 0);
+    ep->limits.caps = info->native | info->emulated;
+    ep->limits.lacking_flags = ((ep->limits.caps & RDMUX_CAP_PLACED) == 0 ? RDMUX_PLACED : 0) |
+                               ((ep->limits.caps & RDMUX_CAP_FENCE) == 0 ? RDMUX_FENCE : 0);
 }
 
 static void fill_info(struct rdmux_ep *ep)
@@ -183,15 +185,16 @@ static void fill_info(struct rdmux_ep *ep)
     }
     snprintf(info->peer_identity, sizeof(info->peer_identity), "%s",
              rdmux_channel_identity(ep->channel));
-    ep->max_send = granted->max_send;
-    ep->max_recv = granted->max_recv;
+    ep->limits.max_send = granted->max_send;
+    ep->limits.max_recv = granted->max_recv;
     bool needs_keys = (ep->setup->attempt.path->ops->flags & RDMUX_PROVIDER_LOCAL_KEYS) != 0;
     /* With failover the core keeps a copy of the bytes, and no path gets them inline. */
     if (!needs_keys && info->failover == 0 && path->path.max_inline != 0 &&
-        ep->max_inline > path->path.max_inline && path->path.max_inline >= RDMUX_INLINE_MIN) {
-        ep->max_inline = path->path.max_inline;
+        ep->limits.max_inline > path->path.max_inline &&
+        path->path.max_inline >= RDMUX_INLINE_MIN) {
+        ep->limits.max_inline = path->path.max_inline;
     }
-    info->max_inline = (uint32_t)ep->max_inline;
+    info->max_inline = (uint32_t)ep->limits.max_inline;
 }
 
 /* Prepares what the core does for a proved path: bounce buffers, segmenting. */
@@ -200,11 +203,11 @@ static enum rdmux_status prepare_path(struct rdmux_ep *ep)
     struct rdmux_setup *setup = ep->setup;
     struct rdmux_provider_ep *path = setup->attempt.path;
     const struct rdmux_bounce_rule rule = {
-        .max_inline = path->max_inline != 0 ? path->max_inline : ep->path_info.max_inline,
-        .max_sge = ep->path_info.max_sge,
+        .max_inline = path->max_inline != 0 ? path->max_inline : ep->negotiated.path.max_inline,
+        .max_sge = ep->negotiated.path.max_sge,
         .needs_sinks = path->needs_sinks != 0,
     };
-    uint64_t max_message = ep->path_info.max_message;
+    uint64_t max_message = ep->negotiated.path.max_message;
     if (ep->failover != NULL && max_message == 0) {
         max_message = UINT64_MAX; /* the core inspects each request */
     }
@@ -228,9 +231,10 @@ static void succeed(struct rdmux_ep *ep)
 {
     struct rdmux_setup *setup = ep->setup;
     keep_candidates(ep);
-    ep->peer = rdmux_peer_get(ep->fabric, rdmux_handshake_peer_hello(setup->handshake)->process);
-    ep->heartbeat_group = ep->peer == NULL ? NULL : rdmux_heartbeat_group_get(ep);
-    if (ep->heartbeat_group == NULL) {
+    ep->session.peer = rdmux_peer_get(ep->fabric,
+                                      rdmux_handshake_peer_hello(setup->handshake)->process);
+    ep->session.heartbeat_group = ep->session.peer == NULL ? NULL : rdmux_heartbeat_group_get(ep);
+    if (ep->session.heartbeat_group == NULL) {
         rdmux_setup_fail(ep, RDMUX_NO_MEMORY, "endpoint: out of memory", false);
         return;
     }
@@ -252,9 +256,9 @@ static void take_next_path(struct rdmux_ep *ep)
     struct rdmux_provider_ep *path = ep->setup->attempt.path;
     memcpy(ep->info.previous_provider, ep->info.provider, sizeof(ep->info.provider));
     memcpy(ep->info.previous_device, ep->info.device, sizeof(ep->info.device));
-    rdmux_release(ep->fabric, ep->candidates);
-    ep->candidates = NULL;
-    ep->candidate_count = 0;
+    rdmux_release(ep->fabric, ep->negotiated.candidates);
+    ep->negotiated.candidates = NULL;
+    ep->negotiated.candidate_count = 0;
     keep_candidates(ep);
     enum rdmux_status status = prepare_path(ep);
     if (status != RDMUX_OK) {
@@ -273,29 +277,29 @@ void rdmux_setup_succeed(struct rdmux_ep *ep)
     memset(&setup->attempt, 0, sizeof(setup->attempt)); /* the path is the endpoint's now */
     rdmux_log(ep->fabric, RDMUX_LOG_INFO, "endpoint %llu: %s %s to %s", (unsigned long long)ep->id,
               ep->info.provider, ep->info.device, ep->info.peer_address);
-    struct rdmux_acceptor *acceptor = ep->acceptor;
-    ep->acceptor = NULL; /* restored below: kept until rdmux_accept() returns the endpoint */
+    struct rdmux_acceptor *acceptor = ep->accept.acceptor;
+    ep->accept.acceptor = NULL; /* restored below: kept until rdmux_accept() returns the endpoint */
     if (ep->failover != NULL) {
         rdmux_failover_keep_setup(ep);
     } else {
         rdmux_ep_setup_destroy(ep);
     }
-    ep->acceptor = acceptor;
+    ep->accept.acceptor = acceptor;
     rdmux_joins_remove(ep->fabric, ep);
     rdmux_ep_attach(ep, path);
     rdmux_ep_start_liveness(ep);
-    if (ep->announce) {
+    if (ep->negotiated.announce) {
         ep->events |= RDMUX_EVENT_CONNECTED;
     }
-    for (struct rdmux_list *at = ep->remotes.next; at != &ep->remotes; at = at->next) {
+    for (struct rdmux_list *at = ep->imports.all.next; at != &ep->imports.all; at = at->next) {
         struct rdmux_remote *remote = RDMUX_CONTAINER(at, struct rdmux_remote, link);
         if (remote->state == RDMUX_REMOTE_ASKING) {
             rdmux_remote_ask(remote);
         }
     }
-    if (ep->acceptor != NULL) {
-        ep->proved = true;
-        ep->acceptor->count(ep->acceptor, 1);
+    if (ep->accept.acceptor != NULL) {
+        ep->accept.is_proved = true;
+        ep->accept.acceptor->count(ep->accept.acceptor, 1);
     }
     rdmux_cq_pend(ep->cq, ep);
 }
@@ -306,7 +310,7 @@ enum rdmux_status rdmux_setup_talk(struct rdmux_ep *ep, int socket, struct rdmux
                                    const uint8_t *received, size_t received_size)
 {
     if (tls == NULL && ep->fabric->auth != NULL) {
-        enum rdmux_status made = rdmux_tls_create(ep->fabric->auth, ep->role, socket,
+        enum rdmux_status made = rdmux_tls_create(ep->fabric->auth, ep->negotiated.role, socket,
                                                   ep->setup->host, &tls);
         if (made != RDMUX_OK) {
             return made;
@@ -326,7 +330,7 @@ enum rdmux_status rdmux_setup_talk(struct rdmux_ep *ep, int socket, struct rdmux
     }
     rdmux_channel_secure(ep->channel, tls);
     struct rdmux_handshake_config config = {
-        .role = ep->role,
+        .role = ep->negotiated.role,
         .hello_timeout_ms = UINT32_MAX, /* set-up's own timeout bounds it */
         .offer = setup->offer,
         .received = received,
@@ -347,9 +351,9 @@ enum rdmux_status rdmux_setup_talk(struct rdmux_ep *ep, int socket, struct rdmux
     }
     if (status == RDMUX_OK) {
         setup->stage = SETUP_TALKING;
-        rdmux_address_format((const struct sockaddr *)&ep->peer_sockaddr, ep->peer_sockaddr_length,
-                             ep->info.peer_address);
-        rdmux_list_append(&ep->cq->busy, &ep->busy_link);
+        rdmux_address_format((const struct sockaddr *)&ep->negotiated.peer_sockaddr,
+                             ep->negotiated.peer_sockaddr_length, ep->info.peer_address);
+        rdmux_list_append(&ep->cq->lists.busy, &ep->places.busy);
     }
     return status;
 }
@@ -371,7 +375,7 @@ bool rdmux_setup_is_committed(const struct rdmux_ep *ep)
 bool rdmux_setup_has_news(const struct rdmux_ep *ep)
 {
     char byte;
-    return ep->inbox != NULL ||
+    return ep->session.inbox != NULL ||
            recv(rdmux_channel_socket(ep->channel), &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0;
 }
 
@@ -491,9 +495,9 @@ void rdmux_ep_setup_step(struct rdmux_ep *ep)
         attempt->path->ready = 0;
         attempt->path->resume = 0;
     }
-    while (ep->inbox != NULL && ep->setup != NULL) {
-        struct rdmux_inbox *entry = ep->inbox;
-        ep->inbox = entry->next;
+    while (ep->session.inbox != NULL && ep->setup != NULL) {
+        struct rdmux_inbox *entry = ep->session.inbox;
+        ep->session.inbox = entry->next;
         setup->active_ns = rdmux_now(ep->fabric);
         rdmux_handshake_frame(setup->handshake, entry->frame, entry->size, rdmux_setup_now(ep));
         rdmux_release(ep->fabric, entry);
@@ -523,12 +527,12 @@ void rdmux_provider_control_received(struct rdmux_provider_ep *path, const void 
     }
     entry->size = size;
     memcpy(entry->frame, frame, size);
-    if (ep->inbox == NULL) {
-        ep->inbox = entry;
+    if (ep->session.inbox == NULL) {
+        ep->session.inbox = entry;
     } else {
-        ep->inbox_last->next = entry;
+        ep->session.inbox_last->next = entry;
     }
-    ep->inbox_last = entry;
+    ep->session.inbox_last = entry;
     ep->work |= RDMUX_WORK_CONTROL;
     rdmux_provider_ready(path);
 }
@@ -541,9 +545,9 @@ enum rdmux_status rdmux_ep_start_accept(struct rdmux_ep *ep, struct rdmux_arriva
         rdmux_rdmacm_accept(ep, arrival->call);
         return RDMUX_OK;
     }
-    ep->role = RDMUX_ROLE_ACCEPT;
-    ep->peer_sockaddr = arrival->address;
-    ep->peer_sockaddr_length = arrival->address_length;
+    ep->negotiated.role = RDMUX_ROLE_ACCEPT;
+    ep->negotiated.peer_sockaddr = arrival->address;
+    ep->negotiated.peer_sockaddr_length = arrival->address_length;
     rdmux_address_format((const struct sockaddr *)&arrival->address, arrival->address_length,
                          ep->setup->target);
     enum rdmux_status status = rdmux_random(ep->fabric, ep->setup->offer->secret,
@@ -568,17 +572,19 @@ enum rdmux_status rdmux_ep_start_accept(struct rdmux_ep *ep, struct rdmux_arriva
 enum rdmux_status rdmux_ep_start_adopt(struct rdmux_ep *ep, int socket, enum rdmux_role role)
 {
     struct rdmux_setup *setup = ep->setup;
-    ep->role = role;
+    ep->negotiated.role = role;
     setup->adopted = true;
     setup->adopted_flags = fcntl(socket, F_GETFL);
     socklen_t length = sizeof(setup->adopted_nodelay);
     getsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &setup->adopted_nodelay, &length);
     fcntl(socket, F_SETFL, setup->adopted_flags | O_NONBLOCK);
     snprintf(setup->target, sizeof(setup->target), "adopted socket %d", socket);
-    ep->peer_sockaddr_length = sizeof(ep->peer_sockaddr);
-    if (getpeername(socket, (struct sockaddr *)&ep->peer_sockaddr, &ep->peer_sockaddr_length) != 0 ||
-        (ep->peer_sockaddr.ss_family != AF_INET && ep->peer_sockaddr.ss_family != AF_INET6)) {
-        ep->peer_sockaddr_length = 0;
+    ep->negotiated.peer_sockaddr_length = sizeof(ep->negotiated.peer_sockaddr);
+    if (getpeername(socket, (struct sockaddr *)&ep->negotiated.peer_sockaddr,
+                    &ep->negotiated.peer_sockaddr_length) != 0 ||
+        (ep->negotiated.peer_sockaddr.ss_family != AF_INET &&
+         ep->negotiated.peer_sockaddr.ss_family != AF_INET6)) {
+        ep->negotiated.peer_sockaddr_length = 0;
     }
     enum rdmux_status status = rdmux_random(ep->fabric, setup->offer->secret,
                                             sizeof(setup->offer->secret));
@@ -644,7 +650,7 @@ static void channel_ended(struct rdmux_ep *ep, enum rdmux_status status)
     }
     rdmux_ep_drain_path(ep);
     if (ep->fault == RDMUX_DENIED) {
-        rdmux_ep_fail(ep, status, "%.100s; before, %.140s", text, ep->fault_text);
+        rdmux_ep_fail(ep, status, "%.100s; before, %.140s", text, ep->end.fault_text);
         return;
     }
     rdmux_ep_fail(ep, status, "%s", text);
@@ -689,7 +695,7 @@ void rdmux_ep_control_ready(struct rdmux_ep *ep)
             rdmux_handshake_frame(ep->setup->handshake, frame, size, rdmux_setup_now(ep));
             rdmux_setup_run(ep);
         } else if (ep->phase == RDMUX_PHASE_READY) {
-            atomic_store(&ep->peer->heard_ns, rdmux_now(ep->fabric));
+            atomic_store(&ep->session.peer->heard_ns, rdmux_now(ep->fabric));
             rdmux_ep_message(ep, frame, size);
         }
     }
@@ -768,15 +774,17 @@ uint64_t rdmux_ep_deadline(const struct rdmux_ep *ep)
 {
     if (ep->phase == RDMUX_PHASE_READY) {
         uint64_t silent_ns = rdmux_ep_silent_ns(ep);
-        uint64_t deadline = silent_ns < ep->heartbeat_ns ? silent_ns : ep->heartbeat_ns;
-        if (ep->fault_deadline_ns != 0 && ep->fault_deadline_ns < deadline) {
-            deadline = ep->fault_deadline_ns;
+        uint64_t deadline = silent_ns < ep->session.heartbeat_ns ? silent_ns
+                                                                 : ep->session.heartbeat_ns;
+        if (ep->session.unexplained_deadline_ns != 0 &&
+            ep->session.unexplained_deadline_ns < deadline) {
+            deadline = ep->session.unexplained_deadline_ns;
         }
         if (ep->failover != NULL && rdmux_failover_deadline(ep) < deadline) {
             deadline = rdmux_failover_deadline(ep);
         }
-        return ep->shutdown_deadline_ns != 0 && ep->shutdown_deadline_ns < deadline
-                   ? ep->shutdown_deadline_ns
+        return ep->session.shutdown_deadline_ns != 0 && ep->session.shutdown_deadline_ns < deadline
+                   ? ep->session.shutdown_deadline_ns
                    : deadline;
     }
     if (ep->phase == RDMUX_PHASE_ENDING) {

@@ -50,8 +50,8 @@ enum rdmux_status rdmux_offer_fill(struct rdmux_fabric *fabric, const struct rdm
 enum rdmux_status rdmux_ep_start_connect(struct rdmux_ep *ep, const char *address);
 enum rdmux_status rdmux_ep_start_accept(struct rdmux_ep *ep, struct rdmux_arrival *arrival);
 enum rdmux_status rdmux_ep_start_adopt(struct rdmux_ep *ep, int socket, enum rdmux_role role);
-/* Set-up has failed; ep->status and its text tell the cause. Everything posted so far ends, and an
- * event is raised if one was promised. */
+/* Set-up has failed; ep->end.status and its text tell the cause. Everything posted so far ends,
+ * and an event is raised if one was promised. */
 void rdmux_ep_setup_failed(struct rdmux_ep *ep);
 /* Describes the current stage of set-up in words. */
 void rdmux_ep_setup_stage(const struct rdmux_ep *ep, char *out, size_t size);

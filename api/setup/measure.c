@@ -64,10 +64,11 @@ struct rdmux_figures {
 static bool host_of(const struct rdmux_ep *ep, char out[RDMUX_ADDRESS_MAX])
 {
     struct sockaddr_storage address;
-    if (ep->peer_sockaddr_length == 0 || ep->peer_sockaddr_length > sizeof(address)) {
+    if (ep->negotiated.peer_sockaddr_length == 0 ||
+        ep->negotiated.peer_sockaddr_length > sizeof(address)) {
         return false;
     }
-    memcpy(&address, &ep->peer_sockaddr, ep->peer_sockaddr_length);
+    memcpy(&address, &ep->negotiated.peer_sockaddr, ep->negotiated.peer_sockaddr_length);
     if (address.ss_family == AF_INET) {
         ((struct sockaddr_in *)&address)->sin_port = 0;
     } else if (address.ss_family == AF_INET6) {
@@ -75,7 +76,8 @@ static bool host_of(const struct rdmux_ep *ep, char out[RDMUX_ADDRESS_MAX])
     } else {
         return false;
     }
-    rdmux_address_format((const struct sockaddr *)&address, ep->peer_sockaddr_length, out);
+    rdmux_address_format((const struct sockaddr *)&address, ep->negotiated.peer_sockaddr_length,
+                         out);
     return true;
 }
 
@@ -191,7 +193,7 @@ static void begin_round(struct rdmux_ep *ep)
 {
     struct rdmux_path_attempt *attempt = &ep->setup->attempt;
     struct rdmux_measuring *measuring = attempt->measuring;
-    size_round(measuring, ep->path_info.max_message);
+    size_round(measuring, ep->negotiated.path.max_message);
     measuring->sge.length = measuring->length;
     for (uint32_t i = 0; i < measuring->count; i++) {
         measuring->requests[i] = (struct rdmux_request){

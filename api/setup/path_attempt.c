@@ -53,7 +53,7 @@ static const struct rdmux_local_path *peer_path(const struct rdmux_setup *setup)
  * bounce.h. */
 static uint32_t granted_sge(const struct rdmux_ep *ep, uint32_t wish)
 {
-    return wish < ep->path_info.max_sge ? wish : ep->path_info.max_sge;
+    return wish < ep->negotiated.path.max_sge ? wish : ep->negotiated.path.max_sge;
 }
 
 /* On a path without local keys the core does not handle lists that exceed the path's limit. */
@@ -79,11 +79,11 @@ static void fill_path_attr(struct rdmux_ep *ep, const struct rdmux_offer_path *p
 {
     const struct rdmux_setup *setup = ep->setup;
     const struct rdmux_handshake_granted *granted = rdmux_handshake_granted(setup->handshake);
-    ep->path_info = path->path;
-    ep->path_info.max_sge = path->path.max_sge == 0 ? RDMUX_SGE_MAX : path->path.max_sge;
-    ep->path_info.max_message = shorter(path->path.max_message, peer_path(setup)->max_message);
-    ep->path_attr = (struct rdmux_provider_ep_attr){
-        .role = ep->role,
+    ep->negotiated.path = path->path;
+    ep->negotiated.path.max_sge = path->path.max_sge == 0 ? RDMUX_SGE_MAX : path->path.max_sge;
+    ep->negotiated.path.max_message = shorter(path->path.max_message, peer_path(setup)->max_message);
+    ep->negotiated.path_attr = (struct rdmux_provider_ep_attr){
+        .role = ep->negotiated.role,
         .send_depth = setup->attr.send_depth,
         .recv_depth = setup->attr.srq == NULL ? setup->attr.recv_depth : 0,
         .max_send_sge = granted_sge(ep, setup->attr.max_send_sge),
@@ -97,15 +97,16 @@ static void fill_path_attr(struct rdmux_ep *ep, const struct rdmux_offer_path *p
         .service_level = setup->attr.service_level,
         .data_sockets = granted->data_sockets,
         .has_failover = rdmux_handshake_has_failover(setup->handshake),
-        .path = &ep->path_info,
+        .path = &ep->negotiated.path,
         .srq = srq,
-        .peer_address = ep->peer_sockaddr_length == 0 ? NULL
-                                                      : (const struct sockaddr *)&ep->peer_sockaddr,
-        .peer_address_length = ep->peer_sockaddr_length,
-        .local_address = ep->local_sockaddr_length == 0
+        .peer_address = ep->negotiated.peer_sockaddr_length == 0
+                            ? NULL
+                            : (const struct sockaddr *)&ep->negotiated.peer_sockaddr,
+        .peer_address_length = ep->negotiated.peer_sockaddr_length,
+        .local_address = ep->negotiated.local_sockaddr_length == 0
                              ? NULL
-                             : (const struct sockaddr *)&ep->local_sockaddr,
-        .local_address_length = ep->local_sockaddr_length,
+                             : (const struct sockaddr *)&ep->negotiated.local_sockaddr,
+        .local_address_length = ep->negotiated.local_sockaddr_length,
         .shared_socket = setup->adopted ? rdmux_channel_socket(ep->channel) : -1,
     };
 }
@@ -147,10 +148,10 @@ static enum rdmux_status open_path(struct rdmux_ep *ep, const struct rdmux_provi
     attempt->ep = ep;
     memcpy(ep->secrets->secret, rdmux_handshake_granted(setup->handshake)->secret,
            RDMUX_SECRET_SIZE);
-    ep->attempt = setup->attempt.number;
+    ep->negotiated.attempt = setup->attempt.number;
     fill_path_attr(ep, path, srq);
     rdmux_error_clear();
-    status = ops->ep_open(attempt, &ep->path_attr);
+    status = ops->ep_open(attempt, &ep->negotiated.path_attr);
     if (status != RDMUX_OK) {
         rdmux_release(ep->fabric, attempt);
         return status;
@@ -160,7 +161,7 @@ static enum rdmux_status open_path(struct rdmux_ep *ep, const struct rdmux_provi
     if (srq != NULL) {
         rdmux_srq_use(ep->srq, srq, 1);
     }
-    if (ep->role == RDMUX_ROLE_ACCEPT) {
+    if (ep->negotiated.role == RDMUX_ROLE_ACCEPT) {
         if (ep->fabric->auth != NULL &&
             !rdmux_join_name(ep->secrets->secret, ep->secrets->join_name)) {
             return rdmux_fail(RDMUX_NO_MEMORY, "%s: no memory for a digest", path->provider);
@@ -356,7 +357,7 @@ static void start_connect(struct rdmux_ep *ep)
     struct rdmux_path_attempt *attempt = &ep->setup->attempt;
     assert(attempt->path != NULL);
     const struct rdmux_provider_ops *ops = attempt->path->ops;
-    bool shares = ep->path_attr.shared_socket >= 0 &&
+    bool shares = ep->negotiated.path_attr.shared_socket >= 0 &&
                   ops->ep_control != rdmux_unsupported_ep_control;
     if (shares && rdmux_channel_is_sending(ep->channel)) {
         attempt->connect_waits = true; /* READY must be sent before the path writes to the socket */
@@ -395,7 +396,7 @@ void rdmux_path_attempt_connect(struct rdmux_ep *ep, const struct rdmux_handshak
 static void fill_parts(struct rdmux_ep *ep)
 {
     struct rdmux_path_attempt *attempt = &ep->setup->attempt;
-    const uint64_t most = ep->path_info.max_message;
+    const uint64_t most = ep->negotiated.path.max_message;
     attempt->part_count = 0;
     attempt->parts_posted = 0;
     while (attempt->part_count < RDMUX_PROOF_PARTS && attempt->given < RDMUX_PROOF_SIZE) {
@@ -542,7 +543,7 @@ void rdmux_path_attempt_step(struct rdmux_ep *ep)
         (shares || !rdmux_handshake_is_committed(ep->setup->handshake))) {
         enum rdmux_status status = (enum rdmux_status)ep->fault;
         ep->fault = RDMUX_OK;
-        rdmux_handshake_path_failed(ep->setup->handshake, status, ep->fault_text,
+        rdmux_handshake_path_failed(ep->setup->handshake, status, ep->end.fault_text,
                                     rdmux_setup_now(ep));
     }
 }
@@ -552,7 +553,7 @@ void rdmux_path_attempt_step(struct rdmux_ep *ep)
 void rdmux_provider_join(struct rdmux_provider_ep *path, uint32_t index,
                          uint8_t out[RDMUX_JOIN_SIZE])
 {
-    struct rdmux_join join = { .epoch = 1, .attempt = path->ep->attempt, .index = index };
+    struct rdmux_join join = { .epoch = 1, .attempt = path->ep->negotiated.attempt, .index = index };
     memcpy(join.secret, path->ep->secrets->secret, sizeof(join.secret));
     if (path->ep->fabric->auth != NULL && !rdmux_join_seal(&join, path->ep->secrets->secret)) {
         /* no socket can join, and the secret is not disclosed */
@@ -564,7 +565,7 @@ void rdmux_provider_join(struct rdmux_provider_ep *path, uint32_t index,
 
 void rdmux_provider_secret(struct rdmux_provider_ep *path, uint8_t out[RDMUX_SECRET_SIZE])
 {
-    rdmux_path_secret(path->ep->secrets->secret, path->ep->attempt, out);
+    rdmux_path_secret(path->ep->secrets->secret, path->ep->negotiated.attempt, out);
 }
 
 void rdmux_ep_deliver_join(struct rdmux_cq *cq, struct rdmux_mail *mail)
@@ -573,7 +574,7 @@ void rdmux_ep_deliver_join(struct rdmux_cq *cq, struct rdmux_mail *mail)
     bool taken = false;
     struct rdmux_ep *ep = rdmux_joins_find(cq, &join->join);
     if (ep != NULL && ep->setup != NULL && ep->setup->attempt.path != NULL &&
-        ep->attempt == join->join.attempt) {
+        ep->negotiated.attempt == join->join.attempt) {
         struct rdmux_provider_ep *path = ep->setup->attempt.path;
         taken = path->ops->ep_join(path, join->socket, join->join.index) == RDMUX_OK;
     }

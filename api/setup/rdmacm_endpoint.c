@@ -108,9 +108,9 @@ static void keep_one(struct rdmux_ep *ep, const struct rdmux_offer_path *path, u
                      const char *hint)
 {
     struct rdmux_candidate *one = rdmux_allocate(ep->fabric, sizeof(*one));
-    rdmux_release(ep->fabric, ep->candidates);
-    ep->candidates = one;
-    ep->candidate_count = one == NULL ? 0 : 1;
+    rdmux_release(ep->fabric, ep->negotiated.candidates);
+    ep->negotiated.candidates = one;
+    ep->negotiated.candidate_count = one == NULL ? 0 : 1;
     if (one != NULL) {
         describe_candidate(one, path, reason, stage, text);
         snprintf(one->hint, sizeof(one->hint), "%s", hint);
@@ -139,9 +139,9 @@ static void keep_all(struct rdmux_ep *ep, const char *text)
         snprintf(all[count].hint, sizeof(all[count].hint), "%s", path->path.hint);
         count++;
     }
-    rdmux_release(ep->fabric, ep->candidates);
-    ep->candidates = all;
-    ep->candidate_count = count;
+    rdmux_release(ep->fabric, ep->negotiated.candidates);
+    ep->negotiated.candidates = all;
+    ep->negotiated.candidate_count = count;
 }
 
 /* ------------------------------------------------------------------------------------ the route */
@@ -265,7 +265,7 @@ void rdmux_rdmacm_begin(struct rdmux_ep *ep, const struct rdmux_ep_attr *attr)
     struct rdmux_setup *setup = ep->setup;
     ep->is_rdmacm = true;
     snprintf(setup->local, sizeof(setup->local), "%s", attr->local == NULL ? "" : attr->local);
-    rdmux_list_append(&ep->cq->busy, &ep->busy_link);
+    rdmux_list_append(&ep->cq->lists.busy, &ep->places.busy);
 }
 
 void rdmux_rdmacm_dial(struct rdmux_ep *ep)
@@ -297,7 +297,7 @@ void rdmux_rdmacm_dial(struct rdmux_ep *ep)
 
 void rdmux_rdmacm_accept(struct rdmux_ep *ep, struct rdmux_rdmacm_call *call)
 {
-    ep->role = RDMUX_ROLE_ACCEPT;
+    ep->negotiated.role = RDMUX_ROLE_ACCEPT;
     snprintf(ep->setup->target, sizeof(ep->setup->target), "%s", call->peer_address);
     take_call(ep, call);
 }
@@ -415,15 +415,15 @@ static void take_call(struct rdmux_ep *ep, struct rdmux_rdmacm_call *call)
         rdmux_setup_fail(ep, RDMUX_NO_PATH, text, false);
         return;
     }
-    uint32_t most = ep->role == RDMUX_ROLE_CONNECT ? call->ops->request_private_max
-                                                   : call->ops->reply_private_max;
+    uint32_t most = ep->negotiated.role == RDMUX_ROLE_CONNECT ? call->ops->request_private_max
+                                                              : call->ops->reply_private_max;
     if (setup->offer->private_length > most) {
         snprintf(
             text, sizeof(text),
             "attr.private_length is %u; over %s the connection manager carries %u bytes with a "
             "%s",
             setup->offer->private_length, setup->way->provider, most,
-            ep->role == RDMUX_ROLE_CONNECT ? "request" : "reply");
+            ep->negotiated.role == RDMUX_ROLE_CONNECT ? "request" : "reply");
         rdmux_setup_fail(ep, RDMUX_INVALID, text, false);
         return;
     }
@@ -454,31 +454,31 @@ static uint64_t shorter(uint64_t a, uint64_t limit)
  * bounce.h. */
 static uint32_t granted_sge(const struct rdmux_ep *ep, uint32_t wish)
 {
-    return wish < ep->path_info.max_sge ? wish : ep->path_info.max_sge;
+    return wish < ep->negotiated.path.max_sge ? wish : ep->negotiated.path.max_sge;
 }
 
 static void fill_attr(struct rdmux_ep *ep, struct rdmux_provider_srq *srq)
 {
     const struct rdmux_setup *setup = ep->setup;
     const struct rdmux_ep_attr *attr = &setup->attr;
-    ep->path_info = setup->way->path;
-    ep->path_info.max_sge = setup->way->path.max_sge == 0 ? RDMUX_SGE_MAX
-                                                          : setup->way->path.max_sge;
-    ep->path_attr = (struct rdmux_provider_ep_attr){
-        .role = ep->role,
+    ep->negotiated.path = setup->way->path;
+    ep->negotiated.path.max_sge = setup->way->path.max_sge == 0 ? RDMUX_SGE_MAX
+                                                                : setup->way->path.max_sge;
+    ep->negotiated.path_attr = (struct rdmux_provider_ep_attr){
+        .role = ep->negotiated.role,
         .send_depth = attr->send_depth,
         .recv_depth = attr->srq == NULL ? attr->recv_depth : 0,
         .max_send_sge = granted_sge(ep, attr->max_send_sge),
         .max_recv_sge = granted_sge(ep, attr->max_recv_sge),
         .max_inline = attr->max_inline,
-        .max_send = shorter(attr->max_send, ep->path_info.max_message),
+        .max_send = shorter(attr->max_send, ep->negotiated.path.max_message),
         .max_recv = attr->max_recv,
         .liveness_ms = attr->liveness_ms,
         .dscp = attr->dscp == RDMUX_OFF ? 0 : attr->dscp,
         .ecn = attr->ecn == RDMUX_OFF ? 0 : attr->ecn,
         .service_level = attr->service_level,
         .data_sockets = 1,
-        .path = &ep->path_info,
+        .path = &ep->negotiated.path,
         .srq = srq,
         .shared_socket = -1,
         .call = setup->call,
@@ -531,7 +531,7 @@ static enum rdmux_status try_open(struct rdmux_ep *ep)
     fill_attr(ep, srq);
     setup->call = NULL; /* ep_open takes the call in any case */
     rdmux_error_clear();
-    status = ops->ep_open(path, &ep->path_attr);
+    status = ops->ep_open(path, &ep->negotiated.path_attr);
     if (status != RDMUX_OK) {
         rdmux_release(ep->fabric, path);
         return status;
@@ -546,12 +546,12 @@ static enum rdmux_status try_open(struct rdmux_ep *ep)
     ep->ops = ops;
     ep->domain = cq->domain;
     const struct rdmux_bounce_rule rule = {
-        .max_inline = path->max_inline != 0 ? path->max_inline : ep->path_info.max_inline,
-        .max_sge = ep->path_info.max_sge,
+        .max_inline = path->max_inline != 0 ? path->max_inline : ep->negotiated.path.max_inline,
+        .max_sge = ep->negotiated.path.max_sge,
         .needs_sinks = path->needs_sinks != 0,
     };
     status = rdmux_bounce_open(ep, ep->domain, rule);
-    return status == RDMUX_OK ? rdmux_segments_open(ep, ep->path_info.max_message) : status;
+    return status == RDMUX_OK ? rdmux_segments_open(ep, ep->negotiated.path.max_message) : status;
 }
 
 static void open_endpoint(struct rdmux_ep *ep)
@@ -568,28 +568,28 @@ static void open_endpoint(struct rdmux_ep *ep)
 static void fill_info(struct rdmux_ep *ep)
 {
     const struct rdmux_setup *setup = ep->setup;
-    const struct rdmux_rdmacm_call *call = ep->path_attr.call;
+    const struct rdmux_rdmacm_call *call = ep->negotiated.path_attr.call;
     struct rdmux_ep_info *info = &ep->info;
     ep->rdmacm = call->ops;
     memcpy(info->provider, setup->way->provider, sizeof(info->provider));
-    memcpy(info->device, ep->path_info.device, sizeof(info->device));
+    memcpy(info->device, ep->negotiated.path.device, sizeof(info->device));
     memcpy(info->local_address, call->local_address, sizeof(info->local_address));
     memcpy(info->peer_address, call->peer_address, sizeof(info->peer_address));
     info->security = RDMUX_SECURITY_NONE;
     info->native = native_of(setup->way, call->ops) & ~call->lacks;
     info->emulated = 0;
-    info->max_send = ep->path_attr.max_send;
-    info->max_recv = ep->path_attr.max_recv;
-    info->liveness_ms = ep->path_attr.liveness_ms;
+    info->max_send = ep->negotiated.path_attr.max_send;
+    info->max_recv = ep->negotiated.path_attr.max_recv;
+    info->liveness_ms = ep->negotiated.path_attr.liveness_ms;
     info->data_sockets = 1;
     info->epoch = 1;
     info->peer_has_service = 1;
     info->private_length = call->peer_private_length;
     memcpy(info->private_data, call->peer_private_data, sizeof(info->private_data));
-    info->max_inline = (uint32_t)ep->max_inline;
-    ep->max_send = info->max_send;
-    ep->max_recv = info->max_recv;
-    ep->caps = info->native;
+    info->max_inline = (uint32_t)ep->limits.max_inline;
+    ep->limits.max_send = info->max_send;
+    ep->limits.max_recv = info->max_recv;
+    ep->limits.caps = info->native;
     keep_one(ep, setup->way, info->native, RDMUX_REASON_CHOSEN, RDMUX_STAGE_COMMIT,
              "the way to the peer leads over it", "");
 }
@@ -599,16 +599,16 @@ static void fill_info(struct rdmux_ep *ep)
 static bool program_is_ready(struct rdmux_ep *ep)
 {
     struct rdmux_setup *setup = ep->setup;
-    setup->program_polled = setup->program_polled || !ep->cq->in_slice;
-    return !ep->announce || setup->program_polled;
+    setup->program_polled = setup->program_polled || !ep->cq->claim.in_slice;
+    return !ep->negotiated.announce || setup->program_polled;
 }
 
 static void fail_to_connect(struct rdmux_ep *ep, enum rdmux_status status, const char *text)
 {
     char copy[RDMUX_TEXT_MAX];
     snprintf(copy, sizeof(copy), "%s", text);
-    ep->info.reject_reason = ep->path_attr.call->reject_reason;
-    keep_one(ep, ep->setup->way, native_of(ep->setup->way, ep->path_attr.call->ops),
+    ep->info.reject_reason = ep->negotiated.path_attr.call->reject_reason;
+    keep_one(ep, ep->setup->way, native_of(ep->setup->way, ep->negotiated.path_attr.call->ops),
              status == RDMUX_TIMED_OUT ? RDMUX_REASON_CONNECT_TIMED_OUT
                                        : RDMUX_REASON_CONNECT_FAILED,
              RDMUX_STAGE_CONNECT, copy, "");
@@ -627,7 +627,7 @@ void rdmux_rdmacm_step(struct rdmux_ep *ep)
     if (ep->fault != RDMUX_OK) {
         enum rdmux_status status = (enum rdmux_status)ep->fault;
         ep->fault = RDMUX_OK;
-        fail_to_connect(ep, status, ep->fault_text);
+        fail_to_connect(ep, status, ep->end.fault_text);
         return;
     }
     if (setup->stage == SETUP_READYING) {
@@ -639,7 +639,7 @@ void rdmux_rdmacm_step(struct rdmux_ep *ep)
     rdmux_error_clear();
     enum rdmux_status status = ep->ops->ep_connect(ep->path, NULL, 0);
     uint64_t required = setup->offer->require | setup->offer->require_native;
-    if (status == RDMUX_OK && (required & ep->path_attr.call->lacks) != 0) {
+    if (status == RDMUX_OK && (required & ep->negotiated.path_attr.call->lacks) != 0) {
         fail_to_connect(ep, RDMUX_NO_PATH, "the peer grants no reads, and they are required");
     } else if (status == RDMUX_OK) {
         fill_info(ep);
@@ -664,8 +664,8 @@ bool rdmux_rdmacm_shutdown_step(struct rdmux_ep *ep)
 {
     if (ep->fault == RDMUX_OK && ep->send.next == ep->send.head &&
         rdmux_ep_done_before(ep, ep->send.head)) {
-        ep->shutdown_sent = true;
+        ep->session.shutdown_sent = true;
         ep->rdmacm->hang_up(ep->path);
     }
-    return !ep->shutdown_sent;
+    return !ep->session.shutdown_sent;
 }

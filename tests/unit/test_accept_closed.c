@@ -122,14 +122,14 @@ static void connect_a(struct pair *pair)
 /* Returns b's endpoint that no call has returned yet. */
 static const struct rdmux_ep *held_of(const struct pair *pair)
 {
-    assert_false(rdmux_list_empty(&pair->cq_b->accepting));
-    return RDMUX_CONTAINER(pair->cq_b->accepting.next, struct rdmux_ep, accept_link);
+    assert_false(rdmux_list_empty(&pair->cq_b->lists.accepting));
+    return RDMUX_CONTAINER(pair->cq_b->lists.accepting.next, struct rdmux_ep, accept.link);
 }
 
 static void see_connected(struct pair *pair)
 {
     uint64_t until = now_ms() + PATIENT_MS;
-    while (!held_of(pair)->proved) {
+    while (!held_of(pair)->accept.is_proved) {
         assert_true(now_ms() < until);
         step_b(pair);
     }
@@ -209,7 +209,8 @@ static void expect_messages(struct pair *pair, uint64_t count, enum rdmux_status
     }
 }
 
-/* ------------------------------------------------------------------------- before accept returns */
+/* ------------------------------------------------------------------------- before accept
+ * returns */
 
 static void one_that_closed_before_it_was_confirmed_is_accepted_with_its_messages(void **state)
 {
@@ -427,18 +428,19 @@ static void one_that_nobody_accepts_is_dropped_in_time(void **state)
 
         let_pass(ACCEPT_MS - 1);
         step_b(&pair);
-        assert_false(rdmux_list_empty(&pair.cq_b->accepting));
+        assert_false(rdmux_list_empty(&pair.cq_b->lists.accepting));
         let_pass(1 + TICK_MS);
         step_b(&pair);
 
-        assert_true(rdmux_list_empty(&pair.cq_b->accepting));
+        assert_true(rdmux_list_empty(&pair.cq_b->lists.accepting));
         assert_int_equal(pair.cq_b->ep_count, 0);
         CHECK_STATUS(rdmux_accept(pair.listener, pair.cq_b, NULL, 0, &none), RDMUX_AGAIN);
         close_pair(&pair);
     }
 }
 
-/* -------------------------------------------------------------------------- after accept returned */
+/* -------------------------------------------------------------------------- after accept
+ * returned */
 
 static void connect_both(struct pair *pair, const char *path)
 {

@@ -84,7 +84,7 @@ static void *accept_here(void *argument)
 static void wait_until_asleep(struct rdmux_cq *cq, uint64_t calls)
 {
     uint64_t until = now_ms() + PATIENT_MS;
-    while (atomic_load(&cq->calls) == calls || atomic_load(&cq->sleeping) == 0) {
+    while (atomic_load(&cq->calls) == calls || atomic_load(&cq->claim.sleeping) == 0) {
         assert_true(now_ms() < until);
         pause_ms(1);
     }
@@ -129,7 +129,7 @@ static int stall(struct pair *pair)
 
 static bool has_taken(const struct rdmux_cq *cq)
 {
-    return !rdmux_list_empty(&cq->accepting);
+    return !rdmux_list_empty(&cq->lists.accepting);
 }
 
 /* -------------------------------------------------------------------------------------- sharing */
@@ -290,8 +290,8 @@ static void an_endpoint_has_the_user_of_the_call_that_returns_it(void **state)
 static struct rdmux_ep *taken_by(struct rdmux_cq *cq)
 {
     assert_true(has_taken(cq));
-    assert_ptr_equal(cq->accepting.next, cq->accepting.prev);
-    return RDMUX_CONTAINER(cq->accepting.next, struct rdmux_ep, accept_link);
+    assert_ptr_equal(cq->lists.accepting.next, cq->lists.accepting.prev);
+    return RDMUX_CONTAINER(cq->lists.accepting.next, struct rdmux_ep, accept.link);
 }
 
 /* Progresses both sides of a pair without threads in turn, until b has sent the last message that a

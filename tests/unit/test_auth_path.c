@@ -244,7 +244,7 @@ static void peers_that_cannot_authenticate_are_not_talked_to(void **state)
 
 static struct rdmux_join join_of(const struct rdmux_ep *ep)
 {
-    struct rdmux_join join = { .epoch = 1, .attempt = ep->attempt, .index = 0 };
+    struct rdmux_join join = { .epoch = 1, .attempt = ep->negotiated.attempt, .index = 0 };
     memcpy(join.secret, ep->secrets->secret, sizeof(join.secret));
     return join;
 }
@@ -265,9 +265,9 @@ static struct joinable *open_joinable(const struct rdmux_fabric_auth *auth)
     ep->fabric = joinable->pair.fabric_b;
     ep->cq = joinable->pair.cq_b;
     ep->secrets = &joinable->secrets;
-    ep->attempt = 1;
+    ep->negotiated.attempt = 1;
     memset(ep->secrets->secret, 0x5a, RDMUX_SECRET_SIZE);
-    rdmux_list_init(&ep->join_link);
+    rdmux_list_init(&ep->places.join);
     if (auth != NULL) {
         assert_true(rdmux_join_name(ep->secrets->secret, ep->secrets->join_name));
     }

@@ -272,7 +272,7 @@ static void a_request_of_which_pieces_are_given_is_in_doubt(void **state)
     assert_int_equal(device.held_count, 8);
     device.held_count = 0; /* they never end */
     device.conduct = CARRY;
-    scene.pair.a->in_doubt = true;
+    scene.pair.a->end.is_in_doubt = true;
     rdmux_provider_failed(device.path, RDMUX_DENIED, "device: the peer refused something");
     assert_ptr_equal(expect_entry(scene.pair.cq_a, RDMUX_WC_WRITE, RDMUX_OUTCOME_UNKNOWN).context,
                      CONTEXT(1));
@@ -399,7 +399,8 @@ static void a_denied_access_is_told_in_time(void **state)
     clear_scene(&scene);
 }
 
-/* ------------------------------------------------------------------------------- reads that linger */
+/* ------------------------------------------------------------------------------- reads that
+ * linger */
 
 enum { REVOCATION_MS = 100 }; /* the longest that an answer of the peer's is waited for */
 

@@ -310,7 +310,7 @@ static void a_cq_can_be_destroyed_although_accepts_on_it_were_under_way(void **s
             CHECK_STATUS(rdmux_connect(pair->fabric_a, pair->cq_a, pair->address, NULL, 0, &ep),
                          RDMUX_IN_PROGRESS);
             uint64_t until = now_ms() + PATIENT_MS;
-            while (i == 0 && pair->cq_b->accepting.next == &pair->cq_b->accepting &&
+            while (i == 0 && pair->cq_b->lists.accepting.next == &pair->cq_b->lists.accepting &&
                    now_ms() < until) {
                 step(pair, 1);
                 CHECK_STATUS(rdmux_accept(pair->listener, pair->cq_b, NULL, 0, &none), RDMUX_AGAIN);

@@ -119,7 +119,7 @@ static int open_scene(void **state)
     scene.cq = rdmux_allocate(&scene.fake->fabric, sizeof(*scene.cq));
     assert_non_null(scene.cq);
     scene.cq->fabric = &scene.fake->fabric;
-    rdmux_list_init(&scene.cq->eps);
+    rdmux_list_init(&scene.cq->lists.eps);
     atomic_store(&scene.cq->deadline_ns, UINT64_MAX);
     scene.members = calloc(MANY, sizeof(*scene.members));
     assert_non_null(scene.members);
@@ -129,7 +129,7 @@ static int open_scene(void **state)
         member->ep.cq = scene.cq;
         member->deadline_ns = UINT64_MAX;
         member->next_ns = UINT64_MAX;
-        rdmux_list_init(&member->ep.link);
+        rdmux_list_init(&member->ep.places.cq);
     }
     return 0;
 }
@@ -156,8 +156,8 @@ static int close_scene(void **state)
         }
     }
     assert_int_equal(scene.cq->ep_count, 0);
-    assert_true(rdmux_list_empty(&scene.cq->eps));
-    rdmux_release(&scene.fake->fabric, scene.cq->timers);
+    assert_true(rdmux_list_empty(&scene.cq->lists.eps));
+    rdmux_release(&scene.fake->fabric, scene.cq->table.timers);
     rdmux_release(&scene.fake->fabric, scene.cq);
     free(scene.members);
     return fake_fabric_destroy(scene.fake) == 0 ? 0 : -1;
@@ -255,7 +255,7 @@ static void without_memory_an_endpoint_is_not_enrolled(void **state)
     scene.fake->allocations = 0;
     assert_int_equal(rdmux_cq_enrol(scene.cq, &scene.members[0].ep), RDMUX_NO_MEMORY);
     assert_null(rdmux_cq_endpoint(scene.cq, FIRST_ID));
-    assert_true(rdmux_list_empty(&scene.cq->eps));
+    assert_true(rdmux_list_empty(&scene.cq->lists.eps));
     scene.fake->allocations = -1;
     enrol(&scene.members[0]);
     assert_ptr_equal(rdmux_cq_endpoint(scene.cq, FIRST_ID), &scene.members[0].ep);

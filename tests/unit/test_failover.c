@@ -701,7 +701,7 @@ static void an_endpoint_whose_peer_has_gone_ends_although_it_could_dial(void **s
             rdmux_listener_close(pair->listener);
             pair->listener = NULL;
         }
-        pair->b->end_told = true; /* it dies without a word */
+        pair->b->session.end_told = true; /* it dies without a word */
         CHECK_OK(rdmux_ep_close(pair->b));
         pair->b = NULL;
 

@@ -72,7 +72,8 @@ static struct rdmux_fabric *open_clocked_fabric(const char *paths, uint64_t (*cl
     return fabric;
 }
 
-/* A peer that is silent for the liveness time is gone, and a busy machine silences any process for a while. */
+/* A peer that is silent for the liveness time is gone, and a busy machine silences any process
+ * for a while. */
 static uint64_t slower_clock(void *user)
 {
     (void)user;
@@ -428,14 +429,14 @@ static void endpoints_between_the_same_processes_share_heartbeats(void **state)
     open_sides(&pair, "tcp", 0, 0);
     for (size_t i = 0; i < ENDPOINTS; i++) {
         connect_more(&pair, &attr, &a[i], &b[i]);
-        assert_ptr_equal(a[i]->peer, a[0]->peer);
-        assert_ptr_equal(a[i]->heartbeat_group, a[0]->heartbeat_group);
+        assert_ptr_equal(a[i]->session.peer, a[0]->session.peer);
+        assert_ptr_equal(a[i]->session.heartbeat_group, a[0]->session.heartbeat_group);
     }
     uint64_t beats = 0;
-    uint64_t last = atomic_load(&a[0]->heartbeat_group->sent_ns);
+    uint64_t last = atomic_load(&a[0]->session.heartbeat_group->sent_ns);
     uint64_t begin = now_ms();
     while (now_ms() - begin < WATCHED_MS) { /* the service threads beat */
-        uint64_t sent = atomic_load(&a[0]->heartbeat_group->sent_ns);
+        uint64_t sent = atomic_load(&a[0]->session.heartbeat_group->sent_ns);
         beats += sent != last;
         last = sent;
         pause_ms(1);

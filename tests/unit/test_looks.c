@@ -161,7 +161,7 @@ static void a_polling_application_costs_one_look_in_ten_milliseconds(void **stat
         sleep_ms = look_after(sleep_ms);
         assert_int_equal(stage.yields, 1);
     }
-    assert_int_equal(scene->cq->slices, 0);
+    assert_int_equal(scene->cq->claim.slices, 0);
 }
 
 static void a_look_that_finds_no_call_takes_the_cq_and_wakes_no_more(void **state)
@@ -171,11 +171,11 @@ static void a_look_that_finds_no_call_takes_the_cq_and_wakes_no_more(void **stat
     poll_once(scene->cq); /* right after the check, and then never again */
     set_polling(NULL);
     assert_int_equal(sleep_ms, 10);
-    assert_int_equal(scene->cq->slices, 0);
+    assert_int_equal(scene->cq->claim.slices, 0);
 
     sleep_ms = look_after(sleep_ms);
 
-    assert_int_equal(scene->cq->slices, 1);
+    assert_int_equal(scene->cq->claim.slices, 1);
     assert_int_equal(sleep_ms, -1);
 }
 
@@ -190,7 +190,7 @@ static void one_who_called_in_the_last_look_only_is_not_asked_again(void **state
     sleep_ms = look_after(sleep_ms);
 
     assert_int_equal(stage.yields, 0);
-    assert_int_equal(scene->cq->slices, 1);
+    assert_int_equal(scene->cq->claim.slices, 1);
     assert_int_equal(sleep_ms, -1);
 }
 
@@ -206,7 +206,7 @@ static void an_application_that_comes_back_is_looked_at_again(void **state)
     sleep_ms = look_after(50); /* its call woke the thread */
 
     assert_int_equal(sleep_ms, 10);
-    assert_int_equal(scene->cq->slices, 1);
+    assert_int_equal(scene->cq->claim.slices, 1);
 }
 
 static bool mail_came;
@@ -238,7 +238,7 @@ static void mail_of_an_armed_cq_is_taken_though_it_came_before_the_look(void **s
     }
 
     assert_true(mail_came);
-    assert_int_equal(scene->cq->slices, 1);
+    assert_int_equal(scene->cq->claim.slices, 1);
     assert_int_equal(sleep_ms, -1);
 }
 

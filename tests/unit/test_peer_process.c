@@ -112,10 +112,10 @@ static void endpoints_to_one_process_share_what_is_told_and_heard(void **state)
     connect_from("127.0.0.1", &a, &b, first);
     connect_from("127.0.0.1", &a, &b, second);
 
-    assert_ptr_equal(first[0]->peer, second[0]->peer);
-    assert_ptr_equal(first[1]->peer, second[1]->peer);
-    assert_ptr_equal(first[0]->heartbeat_group, second[0]->heartbeat_group);
-    assert_ptr_equal(first[1]->heartbeat_group, second[1]->heartbeat_group);
+    assert_ptr_equal(first[0]->session.peer, second[0]->session.peer);
+    assert_ptr_equal(first[1]->session.peer, second[1]->session.peer);
+    assert_ptr_equal(first[0]->session.heartbeat_group, second[0]->session.heartbeat_group);
+    assert_ptr_equal(first[1]->session.heartbeat_group, second[1]->session.heartbeat_group);
 
     for (int i = 0; i < 2; i++) {
         CHECK_OK(rdmux_ep_close(first[i]));

@@ -71,7 +71,8 @@ static size_t count_between(int mem, uint64_t first, uint64_t end, const struct 
     return count;
 }
 
-/* The thread sanitizer's own memory is too much to read, and a search of memory shows it no race. */
+/* The thread sanitizer's own memory is too much to read, and a search of memory shows it no
+ * race. */
 #if defined(__SANITIZE_THREAD__)
 static void need_search(void)
 {
@@ -270,7 +271,7 @@ static void core_dumps_of_a_live_connection_have_no_lasting_secret(void **state)
     check_message(pair.a, pair.cq_a, pair.b, pair.cq_b, 5);
     want(&wanted[0], "a pre-shared key", key, sizeof(key));
     want(&wanted[1], "a connection's secret", pair.b->secrets->secret, RDMUX_SECRET_SIZE);
-    assert_true(rdmux_data_key(pair.b->secrets->secret, pair.b->attempt, 0, data_key));
+    assert_true(rdmux_data_key(pair.b->secrets->secret, pair.b->negotiated.attempt, 0, data_key));
     want(&wanted[2], "a data socket's key", data_key, sizeof(data_key));
     want(&wanted[3], "a token", token.bytes + TOKEN_RANDOM_AT, 16);
     explicit_bzero(key, sizeof(key));
@@ -311,7 +312,8 @@ static void nothing_is_left_of_a_token_that_was_revoked(void **state)
     CHECK_OK(rdmux_fabric_close(fabric));
 }
 
-/* ------------------------------------------------------------------------------------- the pages */
+/* ------------------------------------------------------------------------------------- the
+ * pages */
 
 static void pieces_are_apart_zeroed_and_wiped(void **state)
 {

@@ -110,8 +110,8 @@ static void finish(struct scene *scene, unsigned before)
 /* Tells whether b is trying the path. */
 static bool is_on_trial(const struct scene *scene)
 {
-    const struct rdmux_list *accepting = &scene->pair.cq_b->accepting;
-    const struct rdmux_ep *ep = RDMUX_CONTAINER(accepting->next, struct rdmux_ep, accept_link);
+    const struct rdmux_list *accepting = &scene->pair.cq_b->lists.accepting;
+    const struct rdmux_ep *ep = RDMUX_CONTAINER(accepting->next, struct rdmux_ep, accept.link);
     return !rdmux_list_empty(accepting) && ep->setup != NULL && ep->setup->attempt.path != NULL;
 }
 
@@ -189,7 +189,7 @@ static void an_acceptor_that_runs_gives_a_silent_connector_up(void **state)
         scene.clock_b_ns += STEP_MS * UINT64_C(1000000);
         step_b(&scene);
     }
-    assert_true(rdmux_list_empty(&scene.pair.cq_b->accepting));
+    assert_true(rdmux_list_empty(&scene.pair.cq_b->lists.accepting));
     close_pair(&scene.pair);
 }
 

@@ -57,7 +57,7 @@ static void let_a_hear(struct pair *pair)
             assert_int_equal(rdmux_cq_poll(pair->cq_a, &wc, 1), 0);
             assert_int_equal(rdmux_cq_poll(pair->cq_b, &wc, 1), 0);
         }
-        if (atomic_load(&pair->a->peer->heard_ns) == clock_stands_at_ns) {
+        if (atomic_load(&pair->a->session.peer->heard_ns) == clock_stands_at_ns) {
             return;
         }
     }
@@ -149,8 +149,8 @@ static void a_control_channel_lost_in_silence_makes_it_no_later(void **state)
     }
 }
 
-/* With failover the channel is dialled again for the liveness time, from when it is lost or the peer is found silent: at most
- * twice the time from its last sign of life. */
+/* With failover the channel is dialled again for the liveness time, from when it is lost or the
+ * peer is found silent: at most twice the time from its last sign of life. */
 static void with_failover_it_is_told_after_twice_the_time_whenever_the_channel_is_lost(void **state)
 {
     (void)state;

@@ -102,7 +102,8 @@ static void expect_silence(struct rdmux_cq *cq, int ms)
     CHECK_STATUS(rdmux_cq_wait(cq, &wc, 1, ms, &count), RDMUX_TIMED_OUT);
 }
 
-/* Lets the cq make progress, without taking anything, until so many endpoints wait for a receive. */
+/* Lets the cq make progress, without taking anything, until so many endpoints wait for a
+ * receive. */
 static void wait_until_waiting(struct scene *scene, size_t wanted)
 {
     uint64_t until = now_ms() + PATIENT_MS;
@@ -214,7 +215,8 @@ static void receives_of_a_closed_endpoint_go_to_one_that_waits(void **state)
     }
 }
 
-/* ---------------------------------------------------------------------------------- not accepted */
+/* ---------------------------------------------------------------------------------- not
+ * accepted */
 
 /* The peer connects, sends and ends in order, all while no call returns the endpoint. */
 static void what_came_before_accept_returned_the_endpoint_comes_after_it(void **state)
@@ -235,7 +237,7 @@ static void what_came_before_accept_returned_the_endpoint_comes_after_it(void **
         CHECK_STATUS(rdmux_connect(pair->fabric_a, pair->cq_a, pair->address, &connecting, 0, &a),
                      RDMUX_IN_PROGRESS);
         uint64_t until = now_ms() + PATIENT_MS;
-        while (rdmux_list_empty(&pair->cq_b->accepting)) { /* taken, and far from proved */
+        while (rdmux_list_empty(&pair->cq_b->lists.accepting)) { /* taken, and far from proved */
             assert_true(now_ms() < until);
             CHECK_STATUS(rdmux_accept(pair->listener, pair->cq_b, &accepting, 0, &b), RDMUX_AGAIN);
         }
@@ -268,7 +270,7 @@ static void an_srq_outlives_no_endpoint_that_nobody_accepted(void **state)
     CHECK_STATUS(rdmux_connect(pair->fabric_a, pair->cq_a, pair->address, NULL, 0, &a),
                  RDMUX_IN_PROGRESS);
     uint64_t until = now_ms() + PATIENT_MS;
-    while (rdmux_list_empty(&pair->cq_b->accepting)) {
+    while (rdmux_list_empty(&pair->cq_b->lists.accepting)) {
         assert_true(now_ms() < until);
         CHECK_STATUS(rdmux_accept(pair->listener, pair->cq_b, &accepting, 0, &b), RDMUX_AGAIN);
     }
