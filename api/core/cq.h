@@ -16,7 +16,7 @@ enum {
     RDMUX_SIGNAL_ALIVE = 1 << 4, /* always set; 0 in the child of a fork */
 };
 
-_Static_assert((RDMUX_SIGNAL_ALIVE | RDMUX_SIGNAL_FAST_PATH) == RDMUX_FAST_PATH_OPEN,
+_Static_assert((RDMUX_SIGNAL_ALIVE | RDMUX_SIGNAL_FAST_PATH) == RDMUX_GATE_OPEN,
                "an open fast path's gate has no other bit");
 /* rdmux_cq.armed: set by rdmux_cq_arm(), until the next poll, wait or arm. */
 enum rdmux_arming {
@@ -96,7 +96,7 @@ struct rdmux_cq {
     /* First cache line: entering. What rdmux_cq_poll() uses comes first, see fast_path.h. */
     struct rdmux_cq_front front;
     /* `signal` and `inside`, in memory that a fork wipes */
-    struct rdmux_fast_path *gate;
+    struct rdmux_cq_gate *gate;
     void (*close_gate)(struct rdmux_cq *cq); /* closes the fast path, see fast_path.h */
     /* Counts calls, so that the service thread sees whether the application is active. Calls over
      * the fast path show in gate->inside, see cq_service.c. */
@@ -137,7 +137,7 @@ struct rdmux_cq {
     struct rdmux_cq_fast fast;
 };
 
-/* The words of the gate, RDMUX_SIGNAL_* and RDMUX_FAST_PATH_*. */
+/* The words of the gate, RDMUX_SIGNAL_* and RDMUX_GATE_*. */
 static inline _Atomic uint32_t *rdmux_cq_signal(const struct rdmux_cq *cq)
 {
     return (_Atomic uint32_t *)&cq->gate->signal;

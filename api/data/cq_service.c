@@ -104,8 +104,8 @@ void rdmux_cq_service_remove(struct rdmux_cq *cq)
 /* Returns a number that changes with each call of the application. */
 static uint64_t calls_of(struct rdmux_cq *cq)
 {
-    uint32_t left = RDMUX_FAST_PATH_LEFT;
-    if (atomic_compare_exchange_strong(rdmux_cq_inside(cq), &left, RDMUX_FAST_PATH_AWAY)) {
+    uint32_t left = RDMUX_GATE_LEFT;
+    if (atomic_compare_exchange_strong(rdmux_cq_inside(cq), &left, RDMUX_GATE_AWAY)) {
         cq->service.fast_calls++;
     }
     return atomic_load(&cq->calls) + cq->service.fast_calls;
@@ -113,7 +113,7 @@ static uint64_t calls_of(struct rdmux_cq *cq)
 
 static bool is_inside(struct rdmux_cq *cq)
 {
-    return atomic_load(rdmux_cq_inside(cq)) == RDMUX_FAST_PATH_INSIDE;
+    return atomic_load(rdmux_cq_inside(cq)) == RDMUX_GATE_INSIDE;
 }
 
 static void rest(struct rdmux_cq *cq, uint64_t now)

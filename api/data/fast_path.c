@@ -36,18 +36,18 @@ enum rdmux_status rdmux_fast_path_create(struct rdmux_cq *cq)
     struct rdmux_fast_path *fast = &memory->fast;
     fast->cq = cq;
     fast->entries = memory->entries;
-    cq->gate = fast;
+    cq->gate = &fast->gate;
+    cq->front.fast = fast;
     cq->fast.none = &memory->no_fast_path;
     atomic_store(rdmux_cq_signal(cq), RDMUX_SIGNAL_ALIVE);
     cq->front.poll = rdmux_fast_path_poll;
-    cq->front.fast = fast;
     cq->close_gate = rdmux_fast_path_close;
     return RDMUX_OK;
 }
 
 void rdmux_fast_path_destroy(struct rdmux_cq *cq)
 {
-    munmap(cq->gate, sizeof(struct memory));
+    munmap(cq->front.fast, sizeof(struct memory));
 }
 
 bool rdmux_fast_path_is_possible(const struct rdmux_ep *ep)
@@ -88,8 +88,8 @@ static struct rdmux_fast_path_entry *end_of(const struct rdmux_fast_path *fast)
 
 static void count_posted(struct rdmux_cq *cq)
 {
-    cq->fast.posted += (uint64_t)(cq->gate->head - cq->fast.since);
-    cq->fast.since = cq->gate->head;
+    cq->fast.posted += (uint64_t)(cq->front.fast->head - cq->fast.since);
+    cq->fast.since = cq->front.fast->head;
 }
 
 /* Returns the limit of head: the entry before tail, or the end of the array. */
@@ -105,7 +105,7 @@ static struct rdmux_fast_path_entry *limit_of(const struct rdmux_fast_path *fast
  * a signal in the meantime has cleared the limit, or this function sees the signal. */
 static bool make_room(struct rdmux_cq *cq)
 {
-    struct rdmux_fast_path *fast = cq->gate;
+    struct rdmux_fast_path *fast = cq->front.fast;
     count_posted(cq);
     if (fast->head == fast->tail) {
         fast->head = fast->tail = fast->entries;
@@ -115,7 +115,7 @@ static bool make_room(struct rdmux_cq *cq)
     cq->fast.since = fast->head;
     struct rdmux_fast_path_entry *limit = limit_of(fast);
     __atomic_store_n(&fast->limit, limit, __ATOMIC_SEQ_CST);
-    if (atomic_load(rdmux_cq_signal(cq)) != RDMUX_FAST_PATH_OPEN) {
+    if (atomic_load(rdmux_cq_signal(cq)) != RDMUX_GATE_OPEN) {
         __atomic_store_n(&fast->limit, NULL, __ATOMIC_SEQ_CST);
         return false;
     }
@@ -162,7 +162,7 @@ static void make_entries_ready(struct rdmux_ep *ep, struct rdmux_fast_path *fast
 static bool open_fast_path(struct rdmux_ep *ep)
 {
     struct rdmux_cq *cq = ep->cq;
-    struct rdmux_fast_path *fast = cq->gate;
+    struct rdmux_fast_path *fast = cq->front.fast;
     rdmux_fast_path_poll_fn poll = NULL;
     if (!ep_is_idle(ep) || !cq_is_idle(cq)) {
         return false;
@@ -197,7 +197,7 @@ static bool has_earned_it(struct rdmux_ep *ep)
 bool rdmux_fast_path_ready(struct rdmux_ep *ep)
 {
     struct rdmux_cq *cq = ep->cq;
-    struct rdmux_fast_path *fast = cq->gate;
+    struct rdmux_fast_path *fast = cq->front.fast;
     bool is_ready = false;
     if (rdmux_fast_path_enter(fast)) {
         const struct rdmux_fast_path_entry *limit = __atomic_load_n(&fast->limit, __ATOMIC_SEQ_CST);
@@ -224,7 +224,7 @@ static void fill_record(struct rdmux_ep *ep, uint64_t at, struct rdmux_fast_path
 
 static void close_fast_path(struct rdmux_cq *cq)
 {
-    struct rdmux_fast_path *fast = cq->gate;
+    struct rdmux_fast_path *fast = cq->front.fast;
     struct rdmux_ep *ep = cq->fast.ep;
     count_posted(cq);
     __atomic_store_n(&fast->limit, NULL, __ATOMIC_RELAXED);

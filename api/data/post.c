@@ -910,7 +910,7 @@ enum rdmux_status rdmux_write_ordinary(struct rdmux_ep *ep, const void *buf, siz
         return rdmux_ep_enter(ep); /* sets the error text */
     }
     if (RDMUX_UNLIKELY(atomic_load_explicit(&ep->has_fast_path, memory_order_relaxed))) {
-        rdmux_fast_path_leave(ep->cq->gate); /* rdmux_write() may have entered the fast path */
+        rdmux_fast_path_leave(ep->cq->front.fast); /* rdmux_write() may have entered the fast path */
         if (mr == NULL && flags == RDMUX_INLINE && rdmux_fast_path_ready(ep)) {
             return rdmux_write(ep, buf, length, mr, remote, offset, context, flags);
         }

@@ -28,7 +28,7 @@ static inline void give_gate_back(struct rdmux_cq *cq)
 void rdmux_cq_raise(struct rdmux_cq *cq, uint32_t bits)
 {
     atomic_fetch_or(rdmux_cq_signal(cq), bits);
-    __atomic_store_n(&cq->gate->limit, NULL, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&cq->front.fast->limit, NULL, __ATOMIC_SEQ_CST);
 }
 
 bool rdmux_cq_enter_slow(struct rdmux_cq *cq)
@@ -47,10 +47,10 @@ bool rdmux_cq_enter_slow(struct rdmux_cq *cq)
             return true;
         }
         /* Step back and wait for the end of the slice, which is bounded. */
-        atomic_store_explicit(rdmux_cq_inside(cq), RDMUX_FAST_PATH_AWAY, memory_order_release);
+        atomic_store_explicit(rdmux_cq_inside(cq), RDMUX_GATE_AWAY, memory_order_release);
         pthread_mutex_lock(&cq->claim.lock);
         pthread_mutex_unlock(&cq->claim.lock);
-        atomic_exchange_explicit(rdmux_cq_inside(cq), RDMUX_FAST_PATH_INSIDE, memory_order_seq_cst);
+        atomic_exchange_explicit(rdmux_cq_inside(cq), RDMUX_GATE_INSIDE, memory_order_seq_cst);
     }
 }
 
@@ -61,7 +61,7 @@ bool rdmux_cq_claim(struct rdmux_cq *cq)
     if (!RDMUX_TSAN && !cq->fence) {
         rdmux_membarrier();
     }
-    if (atomic_load_explicit(rdmux_cq_inside(cq), memory_order_seq_cst) == RDMUX_FAST_PATH_INSIDE) {
+    if (atomic_load_explicit(rdmux_cq_inside(cq), memory_order_seq_cst) == RDMUX_GATE_INSIDE) {
         rdmux_cq_release_claim(cq);
         return false;
     }

@@ -38,10 +38,10 @@ static inline bool rdmux_cq_enter(struct rdmux_cq *cq)
                           memory_order_relaxed);
     uint32_t signal;
     if (RDMUX_TSAN || RDMUX_UNLIKELY(cq->fence)) {
-        atomic_exchange_explicit(rdmux_cq_inside(cq), RDMUX_FAST_PATH_INSIDE, memory_order_seq_cst);
+        atomic_exchange_explicit(rdmux_cq_inside(cq), RDMUX_GATE_INSIDE, memory_order_seq_cst);
         signal = atomic_load_explicit(rdmux_cq_signal(cq), memory_order_seq_cst);
     } else {
-        atomic_store_explicit(rdmux_cq_inside(cq), RDMUX_FAST_PATH_INSIDE, memory_order_relaxed);
+        atomic_store_explicit(rdmux_cq_inside(cq), RDMUX_GATE_INSIDE, memory_order_relaxed);
         /* Pairs with the membarrier of rdmux_cq_claim(). */
         atomic_signal_fence(memory_order_seq_cst);
         signal = atomic_load_explicit(rdmux_cq_signal(cq), memory_order_acquire);
@@ -55,7 +55,7 @@ static inline bool rdmux_cq_enter(struct rdmux_cq *cq)
 /* Ends an application's call. Pairs with the load of `inside` in rdmux_cq_claim(). [data path] */
 static inline void rdmux_cq_leave(struct rdmux_cq *cq)
 {
-    atomic_store_explicit(rdmux_cq_inside(cq), RDMUX_FAST_PATH_AWAY, memory_order_release);
+    atomic_store_explicit(rdmux_cq_inside(cq), RDMUX_GATE_AWAY, memory_order_release);
 }
 
 /* Service thread: tries to own the cq. Returns false while an application's call is inside. */

@@ -207,7 +207,7 @@ static void who_sleeps_in_a_call_keeps_the_cq_and_serves_it(void **state)
         struct waiter waiter = { .cq = pair.cq_b };
         pthread_t thread;
         assert_int_equal(pthread_create(&thread, NULL, wait_in_call, &waiter), 0);
-        while (atomic_load(rdmux_cq_inside(pair.cq_b)) != RDMUX_FAST_PATH_INSIDE) {
+        while (atomic_load(rdmux_cq_inside(pair.cq_b)) != RDMUX_GATE_INSIDE) {
             pause_ms(1);
         }
         uint64_t begin = now_ms();

@@ -22,12 +22,20 @@ extern "C" {
  * only.
  */
 enum {
-    RDMUX_FAST_PATH_OPEN = 24, /* rdmux_fast_path.signal: open, and no other thread wants the cq */
-    /* rdmux_fast_path.inside */
-    RDMUX_FAST_PATH_AWAY = 0,
-    RDMUX_FAST_PATH_INSIDE = 1, /* the application's call is in the cq */
-    RDMUX_FAST_PATH_LEFT = 2,   /* not any more, but it was since the service thread looked */
+    /* rdmux_cq_gate.signal */
+    RDMUX_GATE_OPEN = 24, /* the fast path is open, and no other thread wants the cq */
+    /* rdmux_cq_gate.inside */
+    RDMUX_GATE_AWAY = 0,
+    RDMUX_GATE_INSIDE = 1, /* the application's call is in the cq */
+    RDMUX_GATE_LEFT = 2,   /* not any more, but it was since the service thread looked */
+
     RDMUX_FAST_PATH_PROVIDER_WORDS = 384,
+};
+
+/* The words by which calls and the service thread agree on the owner of the cq. */
+struct rdmux_cq_gate {
+    uint32_t signal; /* atomic: 0 in the child of a fork */
+    uint32_t inside; /* atomic */
 };
 
 /* A write under way. Its first half is that of the completion. */
@@ -51,8 +59,7 @@ struct rdmux_fast_path_target {
 
 /* The core's, but for what is the provider's to change. It lives as long as its cq. */
 struct rdmux_fast_path {
-    uint32_t signal; /* atomic: 0 in the child of a fork */
-    uint32_t inside; /* atomic */
+    struct rdmux_cq_gate gate; /* the cq's */
     /* A write takes the entry at head, which goes on by one, if it is below limit. A completion
      * frees the one at tail, which goes on to its next. */
     struct rdmux_fast_path_entry *head;
@@ -90,25 +97,25 @@ struct rdmux_cq_front {
 #if defined(__SANITIZE_THREAD__) || !(defined(__x86_64__) || defined(__i386__))
 static inline int rdmux_fast_path_enter(struct rdmux_fast_path *fast)
 {
-    __atomic_exchange_n(&fast->inside, RDMUX_FAST_PATH_INSIDE, __ATOMIC_SEQ_CST);
-    return __atomic_load_n(&fast->signal, __ATOMIC_SEQ_CST) == RDMUX_FAST_PATH_OPEN;
+    __atomic_exchange_n(&fast->gate.inside, RDMUX_GATE_INSIDE, __ATOMIC_SEQ_CST);
+    return __atomic_load_n(&fast->gate.signal, __ATOMIC_SEQ_CST) == RDMUX_GATE_OPEN;
 }
 static inline int rdmux_fast_path_enter_with_room(struct rdmux_fast_path *fast)
 {
-    __atomic_exchange_n(&fast->inside, RDMUX_FAST_PATH_INSIDE, __ATOMIC_SEQ_CST);
+    __atomic_exchange_n(&fast->gate.inside, RDMUX_GATE_INSIDE, __ATOMIC_SEQ_CST);
     const struct rdmux_fast_path_entry *limit = __atomic_load_n(&fast->limit, __ATOMIC_SEQ_CST);
     return limit != NULL && fast->head < limit;
 }
 #else
 static inline int rdmux_fast_path_enter(struct rdmux_fast_path *fast)
 {
-    __atomic_store_n(&fast->inside, RDMUX_FAST_PATH_INSIDE, __ATOMIC_RELAXED);
+    __atomic_store_n(&fast->gate.inside, RDMUX_GATE_INSIDE, __ATOMIC_RELAXED);
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
-    return fast->signal == RDMUX_FAST_PATH_OPEN;
+    return fast->gate.signal == RDMUX_GATE_OPEN;
 }
 static inline int rdmux_fast_path_enter_with_room(struct rdmux_fast_path *fast)
 {
-    __atomic_store_n(&fast->inside, RDMUX_FAST_PATH_INSIDE, __ATOMIC_RELAXED);
+    __atomic_store_n(&fast->gate.inside, RDMUX_GATE_INSIDE, __ATOMIC_RELAXED);
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     return fast->head < fast->limit;
 }
@@ -117,7 +124,7 @@ static inline int rdmux_fast_path_enter_with_room(struct rdmux_fast_path *fast)
 /* [data path] */
 static inline void rdmux_fast_path_leave(struct rdmux_fast_path *fast)
 {
-    __atomic_store_n(&fast->inside, RDMUX_FAST_PATH_LEFT, __ATOMIC_RELEASE);
+    __atomic_store_n(&fast->gate.inside, RDMUX_GATE_LEFT, __ATOMIC_RELEASE);
 }
 
 /* The core's way for what the fast path's poll does not do. [data path] */
