@@ -44,7 +44,7 @@ function(rdmux_harden_data_path)
         return()
     endif()
     set(data_path)
-    foreach(file data/post data/receive data/completion data/cq data/cq_service data/fast_path data/bounce
+    foreach(file data/receive data/completion data/cq_service data/fast_path data/bounce
                  data/segments data/srq data/srq_device object/remote object/ep object/mr object/target
                  progress/cq_owner progress/cq_progress loop/service)
         set(path ${PROJECT_SOURCE_DIR}/api/${file}.c)
@@ -58,6 +58,8 @@ function(rdmux_harden_data_path)
         list(APPEND data_path ${sources})
     endforeach()
     set_source_files_properties(${data_path} PROPERTIES COMPILE_OPTIONS "${harden_data_path}")
-    set_source_files_properties(${PROJECT_SOURCE_DIR}/api/data/fast_calls.c PROPERTIES
+    # rdmux_write() and rdmux_cq_poll()
+    set_source_files_properties(${PROJECT_SOURCE_DIR}/api/data/post.c
+                                ${PROJECT_SOURCE_DIR}/api/data/cq.c PROPERTIES
                                 COMPILE_OPTIONS "${harden_data_path};${RDMUX_FAST_PATH_OPTIONS}")
 endfunction()

@@ -87,6 +87,14 @@ static __attribute__((noinline)) size_t poll_otherwise(struct rdmux_cq *cq, stru
     return 0;
 }
 
+size_t rdmux_cq_poll(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
+{
+    if (RDMUX_UNLIKELY(cq == NULL)) {
+        return 0;
+    }
+    return RDMUX_GLANCE(cq->front.poll)(cq, wc, max);
+}
+
 size_t rdmux_fast_path_poll(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
 {
     if ((wc == NULL && max != 0) || !rdmux_cq_enter(cq)) {

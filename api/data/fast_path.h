@@ -15,6 +15,15 @@
 #include "api/core/mr.h"
 #include "api/core/remote.h"
 
+/* Reads a word before the cq is entered. The service thread, which may own the cq, changes such
+ * words. An outdated value leads to a fast path that turns out to be closed. A plain read of a
+ * word, so that the compiler joins the read with its use. */
+#if RDMUX_TSAN
+#define RDMUX_GLANCE(word) __atomic_load_n(&(word), __ATOMIC_RELAXED)
+#else
+#define RDMUX_GLANCE(word) (word)
+#endif
+
 /* Creates the gate and the closed fast path. RDMUX_NO_MEMORY. */
 enum rdmux_status rdmux_fast_path_create(struct rdmux_cq *cq);
 void rdmux_fast_path_destroy(struct rdmux_cq *cq);
@@ -27,10 +36,6 @@ bool rdmux_fast_path_is_possible(const struct rdmux_ep *ep);
 bool rdmux_fast_path_ready(struct rdmux_ep *ep);
 /* Owner: closes the fast path. [data path] */
 void rdmux_fast_path_close(struct rdmux_cq *cq);
-/* rdmux_write() on the slow path. fast_calls.c tries the fast path first. [data path] */
-enum rdmux_status rdmux_write_ordinary(struct rdmux_ep *ep, const void *buf, size_t length,
-                                       struct rdmux_mr *mr, struct rdmux_remote *remote,
-                                       uint64_t offset, void *context, uint32_t flags);
 /* Owner: detaches the endpoint from the fast path, which is closed. */
 void rdmux_fast_path_forget(struct rdmux_ep *ep);
 /* Owner: updates the fast-path fields of the remote after a change of what the endpoint may do with

@@ -902,9 +902,11 @@ enum rdmux_status rdmux_send_imm(struct rdmux_ep *ep, const void *buf, size_t le
     return post_one(ep, &request);
 }
 
-enum rdmux_status rdmux_write_ordinary(struct rdmux_ep *ep, const void *buf, size_t length,
-                                       struct rdmux_mr *mr, struct rdmux_remote *remote,
-                                       uint64_t offset, void *context, uint32_t flags)
+/* rdmux_write() without the fast path. */
+static RDMUX_COLD enum rdmux_status write_ordinary(struct rdmux_ep *ep, const void *buf,
+                                                   size_t length, struct rdmux_mr *mr,
+                                                   struct rdmux_remote *remote, uint64_t offset,
+                                                   void *context, uint32_t flags)
 {
     if (RDMUX_UNLIKELY(ep == NULL)) {
         return rdmux_ep_enter(ep); /* sets the error text */
@@ -924,6 +926,36 @@ enum rdmux_status rdmux_write_ordinary(struct rdmux_ep *ep, const void *buf, siz
         .context = context,
     };
     return post_one(ep, &request);
+}
+
+/* Anything but an inline signaled write takes the slow path, and so does a request to refuse: the
+ * slow path has the error texts. */
+enum rdmux_status rdmux_write(struct rdmux_ep *ep, const void *buf, size_t length,
+                              struct rdmux_mr *mr, struct rdmux_remote *remote, uint64_t offset,
+                              void *context, uint32_t flags)
+{
+    /* `writer` is never NULL, so a NULL ep fails the comparison, too. */
+    if (RDMUX_UNLIKELY(flags != RDMUX_INLINE) || RDMUX_UNLIKELY(mr != NULL) ||
+        RDMUX_UNLIKELY(buf == NULL) || RDMUX_UNLIKELY(remote == NULL) ||
+        RDMUX_UNLIKELY(RDMUX_GLANCE(remote->writer) != ep)) {
+        return write_ordinary(ep, buf, length, mr, remote, offset, context, flags);
+    }
+    struct rdmux_fast_path *fast = RDMUX_GLANCE(ep->fast);
+    if (RDMUX_UNLIKELY(!rdmux_fast_path_enter_with_room(fast)) ||
+        RDMUX_UNLIKELY(length - 1 >= fast->most) ||
+        (RDMUX_UNLIKELY(offset >= remote->room) &&
+         !rdmux_is_within(offset, length, remote->length))) {
+        /* Constants instead of arguments need fewer registers. */
+        return write_ordinary(ep, buf, length, NULL, remote, offset, context, RDMUX_INLINE);
+    }
+    struct rdmux_fast_path_entry *entry = fast->head;
+    /* Keeps the compiler from moving the increment of head. */
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    fast->head++;
+    fast->bytes += length;
+    entry->context = context;
+    entry->length = length;
+    return fast->post(fast, buf, length, entry, &remote->target, offset);
 }
 
 enum rdmux_status rdmux_write_imm(struct rdmux_ep *ep, const void *buf, size_t length,
