@@ -4,6 +4,11 @@
  * listening address, on the cq's channel (verbs/verbs_cm.h).
  */
 #include "iwarp/iwarp_internal.h"
+#include "verbs/verbs_completion.h"
+#include "verbs/verbs_connection.h"
+#include "verbs/verbs_endpoint.h"
+#include "verbs/verbs_queue.h"
+#include "verbs/verbs_side.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -13,6 +13,16 @@
  * after twice as long each time.
  */
 #include "iwarp/iwarp_internal.h"
+#include "verbs/verbs_address.h"
+#include "verbs/verbs_completion.h"
+#include "verbs/verbs_connection.h"
+#include "verbs/verbs_domain.h"
+#include "verbs/verbs_endpoint.h"
+#include "verbs/verbs_queue.h"
+#include "verbs/verbs_ring.h"
+#include "verbs/verbs_send.h"
+#include "verbs/verbs_side.h"
+#include "verbs/verbs_transport.h"
 
 #include <assert.h>
 #include <stdarg.h>

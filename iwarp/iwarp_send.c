@@ -5,8 +5,15 @@
  * behind later requests.
  */
 #include "iwarp/iwarp_internal.h"
-
+#include "verbs/verbs_completion.h"
+#include "verbs/verbs_endpoint.h"
+#include "verbs/verbs_macros.h"
+#include "verbs/verbs_memory.h"
 #include "verbs/verbs_outcome.h"
+#include "verbs/verbs_queue.h"
+#include "verbs/verbs_ring.h"
+#include "verbs/verbs_send.h"
+#include "verbs/verbs_side.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -7,10 +7,20 @@
  * Sleeping: the completion channel and an eventfd are in one epoll. arm requests an event and then
  * polls once more, so that no completion is missed; it stashes what it finds for poll.
  */
-#include "verbs/verbs_internal.h"
+#include "verbs/verbs_completion.h"
 
 #include "verbs/verbs_cm.h"
+#include "verbs/verbs_domain.h"
+#include "verbs/verbs_endpoint.h"
+#include "verbs/verbs_fast_path.h"
+#include "verbs/verbs_macros.h"
 #include "verbs/verbs_outcome.h"
+#include "verbs/verbs_queue.h"
+#include "verbs/verbs_ring.h"
+#include "verbs/verbs_send.h"
+#include "verbs/verbs_side.h"
+#include "verbs/verbs_srq.h"
+#include "verbs/verbs_transport.h"
 
 #include <arpa/inet.h>
 #include <assert.h>

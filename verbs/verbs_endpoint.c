@@ -3,10 +3,22 @@
  * Endpoints of InfiniBand and RoCE: a reliable connection set up by the library, with its
  * connection data on the control channel.
  */
-#include "verbs/verbs_internal.h"
+#include "verbs/verbs_endpoint.h"
 
+#include "verbs/verbs_completion.h"
+#include "verbs/verbs_connection.h"
+#include "verbs/verbs_device.h"
+#include "verbs/verbs_domain.h"
 #include "verbs/verbs_link.h"
+#include "verbs/verbs_macros.h"
+#include "verbs/verbs_memory.h"
+#include "verbs/verbs_queue.h"
+#include "verbs/verbs_ring.h"
+#include "verbs/verbs_send.h"
+#include "verbs/verbs_side.h"
+#include "verbs/verbs_srq.h"
 #include "verbs/verbs_timing.h"
+#include "verbs/verbs_transport.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -9,7 +9,16 @@
  * (verbs_ring.h). In-flight work keeps that wr_id when the fast path is closed, and the cq knows
  * the queue that it belongs to. The fast path is not opened again until all of it has completed.
  */
-#include "verbs/verbs_internal.h"
+#include "verbs/verbs_fast_path.h"
+
+#include "verbs/verbs_completion.h"
+#include "verbs/verbs_endpoint.h"
+#include "verbs/verbs_macros.h"
+#include "verbs/verbs_memory.h"
+#include "verbs/verbs_queue.h"
+#include "verbs/verbs_ring.h"
+#include "verbs/verbs_send.h"
+#include "verbs/verbs_transport.h"
 
 #include <assert.h>
 #include <string.h>

@@ -5,7 +5,12 @@
  * region begins at a random address: a device may reuse keys, so a new key with an old address must
  * reach nothing.
  */
-#include "verbs/verbs_internal.h"
+#include "verbs/verbs_memory.h"
+
+#include "verbs/verbs_description.h"
+#include "verbs/verbs_domain.h"
+#include "verbs/verbs_endpoint.h"
+#include "verbs/verbs_transport.h"
 
 #include <assert.h>
 #include <errno.h>

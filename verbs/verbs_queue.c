@@ -1,9 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Queue pairs: creation, states, and the chain of work requests that goes to the device with one
  * doorbell. */
-#include "verbs/verbs_internal.h"
+#include "verbs/verbs_queue.h"
 
+#include "verbs/verbs_completion.h"
+#include "verbs/verbs_connection.h"
+#include "verbs/verbs_domain.h"
+#include "verbs/verbs_endpoint.h"
+#include "verbs/verbs_macros.h"
+#include "verbs/verbs_memory.h"
+#include "verbs/verbs_ring.h"
+#include "verbs/verbs_srq.h"
 #include "verbs/verbs_timing.h"
+#include "verbs/verbs_transport.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -18,7 +18,17 @@
  * request->provider[]: [0] the next request, [1] the end of the data queue's slots that must be
  * done first.
  */
-#include "verbs/verbs_internal.h"
+#include "verbs/verbs_side.h"
+
+#include "verbs/verbs_completion.h"
+#include "verbs/verbs_connection.h"
+#include "verbs/verbs_description.h"
+#include "verbs/verbs_endpoint.h"
+#include "verbs/verbs_memory.h"
+#include "verbs/verbs_queue.h"
+#include "verbs/verbs_ring.h"
+#include "verbs/verbs_send.h"
+#include "verbs/verbs_transport.h"
 
 #include <errno.h>
 #include <string.h>
