@@ -95,7 +95,7 @@ static void set_traffic_class(const struct iwarp_ep *ep, struct rdma_cm_id *id)
 static struct verbs_queue *queue_of(struct iwarp_channel *channel)
 {
     struct iwarp_ep *ep = channel->cm.ep;
-    return channel->index == IWARP_DATA ? &ep->base.data : &ep->base.side;
+    return channel->index == IWARP_DATA ? &ep->base.data : &ep->base.side.queue;
 }
 
 /* Makes the queue pair able to take receives; the kernel does the later transitions

@@ -288,7 +288,7 @@ static void data_sent(struct iwarp_ep *ep, const struct ibv_wc *wc)
     if (VERBS_UNLIKELY(!ep->is_proved)) {
         rdmux_iwarp_look_at_proof(ep);
     }
-    if (VERBS_UNLIKELY(ep->base.atomics_unsent != NULL)) {
+    if (VERBS_UNLIKELY(ep->base.side.atomics_unsent != NULL)) {
         rdmux_verbs_side_push(&ep->base);
     }
     rdmux_verbs_resume(&ep->base);

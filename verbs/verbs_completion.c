@@ -447,7 +447,7 @@ void rdmux_verbs_sent(struct verbs_queue *queue, const struct ibv_wc *wc)
         return;
     }
     retire_until(queue, slot + 1, RDMUX_OK);
-    if (VERBS_UNLIKELY(ep->atomics_unsent != NULL)) {
+    if (VERBS_UNLIKELY(ep->side.atomics_unsent != NULL)) {
         rdmux_verbs_side_push(ep);
     }
     if (queue == &ep->data) {
@@ -479,7 +479,7 @@ static void receive_completed(struct verbs_queue *queue, const struct ibv_wc *wc
 {
     struct verbs_ep *ep = queue->ep;
     uint32_t slot = verbs_wr_id_slot(wc->wr_id);
-    if (VERBS_UNLIKELY(queue == &ep->side)) {
+    if (VERBS_UNLIKELY(queue == &ep->side.queue)) {
         rdmux_verbs_side_received(ep, slot, wc);
         return;
     }

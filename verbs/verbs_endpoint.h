@@ -6,6 +6,7 @@
 #include "verbs/verbs_connection.h"
 #include "verbs/verbs_domain.h"
 #include "verbs/verbs_queue.h"
+#include "verbs/verbs_side.h"
 
 #include <rdmux/provider.h>
 
@@ -23,6 +24,13 @@ enum verbs_ep_state {
     VERBS_EP_FAILED,   /* reported by rdmux_provider_failed() */
     VERBS_EP_DRAINING, /* quiesced: the device's outstanding work is counted down */
     VERBS_EP_QUIET,    /* the device holds nothing of the endpoint */
+};
+
+/* Progress of draining; verbs_endpoint.c alone uses it. */
+struct verbs_drain {
+    uint64_t grace_until_ns; /* 0: not begun */
+    uint64_t quiet_since_ns; /* time since which the device has given nothing back */
+    uint32_t outstanding;    /* outstanding work requests at that time */
 };
 
 struct verbs_ep {
@@ -51,18 +59,7 @@ struct verbs_ep {
     struct rdmux_request *held;
     struct rdmux_request *held_last;
 
-    /* The side channel, see verbs_side.c. */
-    struct verbs_queue side;
-    struct ibv_mr *side_mr;
-    uint8_t *side_messages;
-    uint32_t side_receives;
-    uint32_t side_sends;
-    struct rdmux_request *atomics; /* emulated atomics, oldest first, linked by provider[0] */
-    struct rdmux_request *atomics_last;
-    struct rdmux_request *atomics_unsent; /* the first one not sent yet */
-    uint32_t atomic_count;
-    uint32_t atomics_sent; /* sent, not answered */
-    uint32_t side_number;  /* number of the next request */
+    struct verbs_side side;
 
     struct verbs_connection ours;
     struct verbs_connection theirs;
@@ -71,10 +68,7 @@ struct verbs_ep {
     uint8_t kind; /* kind of the address in use */
     uint8_t port;
     struct rdmux_provider_counts counts;
-    uint64_t grace_until_ns; /* 0: not begun */
-    /* while draining: time since which the device has given nothing back */
-    uint64_t quiet_since_ns;
-    uint32_t outstanding; /* outstanding work requests at that time */
+    struct verbs_drain drain;
 };
 
 static inline struct verbs_ep *verbs_ep_of(struct rdmux_provider_ep *ep)

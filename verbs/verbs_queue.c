@@ -82,7 +82,7 @@ static enum rdmux_status open_rings(struct verbs_queue *queue, const struct verb
     queue->receives.mask = receive_size - 1;
     queue->receives.depth = wish->receive_depth;
     /* The side channel's messages have no header. */
-    bool has_none = queue == &queue->ep->side || queue->ep->transport->header_size == 0;
+    bool has_none = queue == &queue->ep->side.queue || queue->ep->transport->header_size == 0;
     return has_none || wish->receive_depth == 0
                ? RDMUX_OK
                : rdmux_verbs_headers_open(&queue->headers, verbs_domain_of_ep(queue->ep),

@@ -227,7 +227,7 @@ static inline uint32_t slots_of(const struct verbs_ep *ep, const struct rdmux_re
 static inline bool must_wait_for_atomics(const struct verbs_ep *ep,
                                          const struct rdmux_request *request)
 {
-    return ep->atomic_count != 0 &&
+    return ep->side.atomic_count != 0 &&
            ((request->flags & RDMUX_FENCE) != 0 || request->op == RDMUX_OP_READ);
 }
 

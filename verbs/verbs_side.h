@@ -4,6 +4,8 @@
 #ifndef RDMUX_VERBS_SIDE_H
 #define RDMUX_VERBS_SIDE_H
 
+#include "verbs/verbs_queue.h"
+
 #include <rdmux/provider.h>
 
 #include <infiniband/verbs.h>
@@ -16,6 +18,21 @@ enum {
 };
 
 struct verbs_ep;
+
+/* The side channel of an endpoint. */
+struct verbs_side {
+    struct verbs_queue queue;
+    struct ibv_mr *mr;
+    uint8_t *messages;
+    uint32_t receives;
+    uint32_t sends;
+    struct rdmux_request *atomics; /* emulated atomics, oldest first, linked by provider[0] */
+    struct rdmux_request *atomics_last;
+    struct rdmux_request *atomics_unsent; /* the first one not sent yet */
+    uint32_t atomic_count;
+    uint32_t atomics_sent; /* sent, not answered */
+    uint32_t number;       /* number of the next request */
+};
 
 enum rdmux_status rdmux_verbs_side_open(struct verbs_ep *ep);
 /* Posts the receives; the queue pair is in INIT. */
