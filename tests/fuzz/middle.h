@@ -14,6 +14,7 @@
 #ifndef RDMUX_TESTS_FUZZ_MIDDLE_H
 #define RDMUX_TESTS_FUZZ_MIDDLE_H
 
+#include "api/base/stream.h"
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
@@ -21,10 +22,9 @@
 #include "api/core/remote.h"
 #include "api/progress/cq_owner.h"
 #include "driver.h"
-
 #include "negotiation/control_channel.h"
 #include "negotiation/message.h"
-#include "tcp_fallback/tcp_internal.h"
+#include "tcp_fallback/tcp_endpoint.h"
 
 #include <stdbool.h>
 #include <stdio.h>
