@@ -1,6 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Packets between queue pairs: reachability, latency, loss. */
-#include "sim_internal.h"
+#include "sim_carry.h"
+
+#include "sim_device.h"
+#include "sim_macros.h"
+#include "sim_net.h"
+#include "sim_options.h"
+#include "sim_packet.h"
+#include "sim_place.h"
+#include "sim_queue.h"
+#include "sim_requester.h"
+#include "sim_responder.h"
+#include "sim_verbs.h"
+#include "sim_world.h"
 
 #include <stdio.h>
 #include <stdlib.h>

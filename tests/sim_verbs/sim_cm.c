@@ -7,6 +7,18 @@
  */
 #include "sim_cm.h"
 
+#include "sim_carry.h"
+#include "sim_cm_news.h"
+#include "sim_device.h"
+#include "sim_macros.h"
+#include "sim_net.h"
+#include "sim_options.h"
+#include "sim_packet.h"
+#include "sim_queue.h"
+#include "sim_requester.h"
+#include "sim_verbs.h"
+#include "sim_world.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>

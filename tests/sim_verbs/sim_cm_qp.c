@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* librdmacm's and the kernel's part of queue pairs: attributes, states, the streams of iWARP. */
 #include "sim_cm.h"
+#include "sim_cm_news.h"
+#include "sim_device.h"
+#include "sim_options.h"
+#include "sim_packet.h"
+#include "sim_queue.h"
+#include "sim_world.h"
 
 #include <errno.h>
 

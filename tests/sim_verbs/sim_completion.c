@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Completion queues, their channels, polling. */
-#include "sim_internal.h"
+#include "sim_completion.h"
+
+#include "sim_async.h"
+#include "sim_device.h"
+#include "sim_macros.h"
+#include "sim_options.h"
+#include "sim_place.h"
+#include "sim_queue.h"
+#include "sim_verbs.h"
+#include "sim_world.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Devices: their attributes, ports, GIDs and P_Keys, and contexts on them. */
-#include "sim_internal.h"
+#include "sim_device.h"
+
+#include "sim_async.h"
+#include "sim_cm_news.h"
+#include "sim_completion.h"
+#include "sim_options.h"
+#include "sim_post.h"
+#include "sim_queue.h"
+#include "sim_verbs.h"
+#include "sim_world.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

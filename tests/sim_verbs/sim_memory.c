@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Protection domains and memory regions, and access by their keys. */
-#include "sim_internal.h"
+#include "sim_memory.h"
+
+#include "sim_device.h"
+#include "sim_place.h"
+#include "sim_queue.h"
+#include "sim_world.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* "key=value,key=value": how worlds and devices are described, in calls and in SIM_VERBS. */
-#include "sim_internal.h"
+#include "sim_options.h"
+
+#include "sim_device.h"
+#include "sim_macros.h"
+#include "sim_queue.h"
+#include "sim_verbs.h"
+#include "sim_world.h"
 
 #include <stdarg.h>
 #include <stdio.h>

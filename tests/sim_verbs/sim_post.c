@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Posting: the checks of a device driver before the device gets a request. */
-#include "sim_internal.h"
+#include "sim_post.h"
+
+#include "sim_completion.h"
+#include "sim_device.h"
+#include "sim_macros.h"
+#include "sim_options.h"
+#include "sim_queue.h"
+#include "sim_requester.h"
+#include "sim_responder.h"
+#include "sim_world.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,6 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Queue pairs and shared receive queues: creation, states, destruction. */
-#include "sim_internal.h"
+#include "sim_queue.h"
+
+#include "sim_async.h"
+#include "sim_cm_news.h"
+#include "sim_completion.h"
+#include "sim_device.h"
+#include "sim_faults.h"
+#include "sim_macros.h"
+#include "sim_memory.h"
+#include "sim_options.h"
+#include "sim_packet.h"
+#include "sim_place.h"
+#include "sim_post.h"
+#include "sim_requester.h"
+#include "sim_responder.h"
+#include "sim_verbs.h"
+#include "sim_world.h"
 
 #include <errno.h>
 #include <string.h>

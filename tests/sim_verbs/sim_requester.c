@@ -4,7 +4,21 @@
  * has its own answer; requests complete in order. Lost packets are retransmitted after the timeout,
  * packets without a receive after the receiver's timer, both a limited number of times.
  */
-#include "sim_internal.h"
+#include "sim_requester.h"
+
+#include "sim_carry.h"
+#include "sim_cm_news.h"
+#include "sim_completion.h"
+#include "sim_device.h"
+#include "sim_faults.h"
+#include "sim_macros.h"
+#include "sim_memory.h"
+#include "sim_options.h"
+#include "sim_packet.h"
+#include "sim_place.h"
+#include "sim_queue.h"
+#include "sim_responder.h"
+#include "sim_world.h"
 
 #include <string.h>
 

@@ -1,6 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Execution of requests at their target: receives, keys, placement, reads, atomics, refusals. */
-#include "sim_internal.h"
+#include "sim_responder.h"
+
+#include "sim_async.h"
+#include "sim_carry.h"
+#include "sim_cm_news.h"
+#include "sim_completion.h"
+#include "sim_device.h"
+#include "sim_faults.h"
+#include "sim_macros.h"
+#include "sim_memory.h"
+#include "sim_options.h"
+#include "sim_packet.h"
+#include "sim_place.h"
+#include "sim_queue.h"
+#include "sim_requester.h"
+#include "sim_world.h"
 
 #include <string.h>
 
