@@ -20,7 +20,7 @@ void sim_carry_answer(struct sim_world *world, struct sim_qp *from, const struct
 /* Handles a packet from a socket. */
 void sim_carry_arrived(struct sim_world *world, enum sim_packet_kind kind, const void *header,
                        uint8_t *bytes, size_t length);
-bool sim_reaches(struct sim_qp *qp); /* updates qp->peer; false: packets vanish */
+bool sim_reaches(struct sim_qp *qp); /* updates qp->route.peer; false: packets vanish */
 uint64_t sim_transit(struct sim_world *world, size_t bytes);
 /* Returns the arrival time of bytes sent now, after earlier ones on the same way. */
 uint64_t sim_arrival(struct sim_world *world, uint64_t *flow, size_t bytes);

@@ -304,20 +304,20 @@ static bool rings_make(struct sim_qp *qp)
     struct sim_world *world = qp->world;
     const struct ibv_qp_cap *cap = &qp->cap;
     size_t sges = cap->max_send_sge > 0 ? cap->max_send_sge : 1;
-    qp->sq_room = cap->max_send_wr > 0 ? cap->max_send_wr : 1;
-    qp->sq = sim_alloc(world, qp->sq_room * sizeof(*qp->sq));
-    qp->sq_sges = sim_alloc(world, qp->sq_room * sges * sizeof(struct ibv_sge));
-    qp->sq_inline = sim_alloc(world, (size_t)qp->sq_room * cap->max_inline_data + 1);
+    qp->sq.room = cap->max_send_wr > 0 ? cap->max_send_wr : 1;
+    qp->sq.wqes = sim_alloc(world, qp->sq.room * sizeof(*qp->sq.wqes));
+    qp->sq.sges = sim_alloc(world, qp->sq.room * sges * sizeof(struct ibv_sge));
+    qp->sq.inlined = sim_alloc(world, (size_t)qp->sq.room * cap->max_inline_data + 1);
     bool receives = receives_make(world, &qp->rq, cap->max_recv_wr, cap->max_recv_sge);
-    return qp->sq != NULL && qp->sq_sges != NULL && qp->sq_inline != NULL && receives;
+    return qp->sq.wqes != NULL && qp->sq.sges != NULL && qp->sq.inlined != NULL && receives;
 }
 
 static void rings_unmake(struct sim_qp *qp)
 {
-    sim_free(qp->sq);
-    sim_free(qp->sq_sges);
-    sim_free(qp->sq_inline);
-    sim_free(qp->staged);
+    sim_free(qp->sq.wqes);
+    sim_free(qp->sq.sges);
+    sim_free(qp->sq.inlined);
+    sim_free(qp->staged.requests);
     receives_unmake(&qp->rq);
 }
 
@@ -643,9 +643,9 @@ static void enter(struct sim_qp *qp, enum ibv_qp_state to)
     if (to == IBV_QPS_RESET) {
         queues_reset(qp);
     } else if (to == IBV_QPS_RTR && from == IBV_QPS_INIT) {
-        qp->expected_psn = qp->attr.rq_psn & SIM_PSN_MASK;
+        qp->target.expected_psn = qp->attr.rq_psn & SIM_PSN_MASK;
     } else if (to == IBV_QPS_RTS && from == IBV_QPS_RTR) {
-        qp->una_psn = qp->next_psn = qp->attr.sq_psn & SIM_PSN_MASK;
+        qp->flight.una_psn = qp->flight.next_psn = qp->attr.sq_psn & SIM_PSN_MASK;
     }
     sim_qp_set_state(qp, to);
     if (to == IBV_QPS_RTS || to == IBV_QPS_SQD) {
@@ -735,7 +735,7 @@ int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask,
         *attr = sim->attr;
         attr->qp_state = attr->cur_qp_state = sim->state;
         attr->cap = sim->cap;
-        attr->sq_draining = sim->state == IBV_QPS_SQD && sim->complete != sim->next;
+        attr->sq_draining = sim->state == IBV_QPS_SQD && sim->sq.complete != sim->sq.next;
         if (sim->device->options.like == SIM_LIKE_SIW) {
             /* siw_query_qp() swaps the two. */
             attr->max_rd_atomic = sim->attr.max_dest_rd_atomic;

@@ -14,7 +14,7 @@
 
 enum {
     SIM_SGES_MAX = 32,   /* of one request, on any device */
-    SIM_WINDOW_MAX = 64, /* packets of a queue pair in flight; bits of sim_qp.answered */
+    SIM_WINDOW_MAX = 64, /* packets of a queue pair in flight; bits of sim_flight.answered */
 };
 
 struct sim_cm_id;
@@ -78,6 +78,63 @@ struct sim_srq {
     uint32_t async_events_given;
 };
 
+/* Requests of a queue pair: counters that only grow; a ring place is its counter modulo room
+ * (sim_post.c, sim_requester.c). */
+struct sim_send_queue {
+    struct sim_wqe *wqes;
+    struct ibv_sge *sges;
+    uint8_t *inlined;
+    struct sim_event doorbell;
+    uint32_t room;
+    uint32_t posted;
+    uint32_t next;        /* next request to be started or continued */
+    uint32_t complete;    /* oldest incomplete request */
+    uint32_t retired;     /* oldest request whose place is not free */
+    uint32_t next_packet; /* of the request at next: packets before it were sent */
+    uint32_t covered;     /* for requests before this one a later completion was polled */
+    uint32_t reads;       /* started reads and atomics without their data */
+};
+
+/* Packets in flight: first unanswered, next to send, answered ones among the first 64
+ * (sim_requester.c). */
+struct sim_flight {
+    uint64_t answered;
+    struct sim_held_answer *held;
+    struct sim_event retry;
+    struct sim_event rnr;
+    uint32_t una_psn;
+    uint32_t next_psn;
+    uint32_t retry_psn;
+    uint32_t round; /* rounds of retransmission of the packets in flight */
+};
+
+/* The way to the peer, if it is in this world; valid while generation is the world's
+ * (sim_carry.c). */
+struct sim_route {
+    struct sim_qp *peer;
+    uint64_t generation;
+    uint64_t request_arrival; /* of the last packet sent, so that no packet overtakes another */
+    uint64_t answer_arrival;
+    uint64_t incoming_arrival; /* of packets from other processes */
+};
+
+/* Execution of the peer's requests (sim_responder.c). */
+struct sim_target {
+    struct sim_receive receive; /* the receive that a message is filling */
+    struct sim_late_read *late_reads;
+    uint64_t atomic_results[SIM_WINDOW_MAX];
+    uint32_t atomic_psns[SIM_WINDOW_MAX];
+    uint32_t atomic_count;
+    uint32_t expected_psn;
+};
+
+/* Requests of ibv_wr_*() that are not posted yet (sim_post.c). */
+struct sim_staging {
+    struct sim_staged *requests;
+    uint32_t count;
+    int error;
+};
+
 struct sim_qp {
     struct ibv_qp_ex ex; /* first: struct ibv_qp is its beginning */
     struct sim_world *world;
@@ -92,53 +149,19 @@ struct sim_qp {
     enum ibv_qp_state state; /* the device's; the program's copy changes only by its own calls */
     uint32_t async_events_given;
 
-    /* Requests: counters that only grow; a ring place is its counter modulo sq_room. */
-    struct sim_wqe *sq;
-    struct ibv_sge *sq_sges;
-    uint8_t *sq_inline;
-    struct sim_event doorbell;
-    uint32_t sq_room;
-    uint32_t posted;
-    uint32_t next;        /* next request to be started or continued */
-    uint32_t complete;    /* oldest incomplete request */
-    uint32_t retired;     /* oldest request whose place is not free */
-    uint32_t next_packet; /* of the request at next: packets before it were sent */
-    uint32_t covered;     /* for requests before this one a later completion was polled */
-    uint32_t reads;       /* started reads and atomics without their data */
-
-    /* Packets: first unanswered, next to send, answered ones among the first 64. */
-    uint64_t answered;
-    struct sim_held_answer *held;
-    struct sim_event retry;
-    struct sim_event rnr;
-    uint32_t una_psn;
-    uint32_t next_psn;
-    uint32_t retry_psn;
-    uint32_t round;            /* rounds of retransmission of the packets in flight */
+    struct sim_send_queue sq;
+    struct sim_flight flight;
     struct sim_refusal starts; /* the failing one of its requests */
-
-    /* The peer, if it is in this world; valid while peer_generation is the world's. */
-    struct sim_qp *peer;
-    uint64_t peer_generation;
-    uint64_t request_arrival; /* of the last packet sent, so that no packet overtakes another */
-    uint64_t answer_arrival;
-    uint64_t incoming_arrival; /* of packets from other processes */
+    struct sim_route route;
 
     /* As a target. */
     struct sim_receives rq;
-    struct sim_receive receive; /* the receive that a message is filling */
-    struct sim_late_read *late_reads;
+    struct sim_target target;
     struct sim_placement *placements; /* oldest first */
     uint64_t place_serial;
-    uint64_t atomic_results[SIM_WINDOW_MAX];
-    uint32_t atomic_psns[SIM_WINDOW_MAX];
-    uint32_t atomic_count;
-    uint32_t expected_psn;
     uint32_t answers_held; /* iWARP: held until the link is up again */
 
-    struct sim_staged *staged; /* of ibv_wr_*() */
-    uint32_t staged_count;
-    int staged_error;
+    struct sim_staging staged;
 
     uint8_t retries;     /* retransmission rounds since the last answer */
     uint8_t rnr_retries; /* likewise */
@@ -188,18 +211,18 @@ struct ibv_qp *sim_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_
 
 static inline struct sim_wqe *sim_wqe_at(const struct sim_qp *qp, uint32_t counter)
 {
-    return &qp->sq[counter % qp->sq_room];
+    return &qp->sq.wqes[counter % qp->sq.room];
 }
 
 static inline struct ibv_sge *sim_wqe_sges(const struct sim_qp *qp, uint32_t counter)
 {
     size_t each = qp->cap.max_send_sge > 0 ? qp->cap.max_send_sge : 1;
-    return &qp->sq_sges[(counter % qp->sq_room) * each];
+    return &qp->sq.sges[(counter % qp->sq.room) * each];
 }
 
 static inline uint8_t *sim_wqe_inline(const struct sim_qp *qp, uint32_t counter)
 {
-    return &qp->sq_inline[(size_t)(counter % qp->sq_room) * qp->cap.max_inline_data];
+    return &qp->sq.inlined[(size_t)(counter % qp->sq.room) * qp->cap.max_inline_data];
 }
 
 static inline uint32_t sim_receives_waiting(const struct sim_receives *queue)
