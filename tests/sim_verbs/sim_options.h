@@ -47,14 +47,19 @@ struct sim_world_options {
     char at[256];
 };
 
-struct sim_device_options {
-    uint64_t link;
-    uint64_t like;
-    uint64_t mtu; /* enum ibv_mtu */
+/* What a device reports as its limits. */
+struct sim_limits {
     uint64_t max_qp, max_qp_wr, max_sge, max_sge_rd, max_cq, max_cqe, max_mr, max_mr_size, max_pd;
     uint64_t max_srq, max_srq_wr, max_srq_sge;
     uint64_t max_rd_atomic, max_init_rd_atomic;
     uint64_t max_inline, max_msg;
+};
+
+struct sim_device_options {
+    uint64_t link;
+    uint64_t like;
+    uint64_t mtu; /* enum ibv_mtu */
+    struct sim_limits limits;
     uint64_t vectors;
     uint64_t pkeys;
     uint64_t atomics; /* enum ibv_atomic_cap */

@@ -88,7 +88,7 @@ static int send_check(const struct sim_qp *qp, const struct ibv_send_wr *wr)
          sges_length(wr->sg_list, wr->num_sge) > qp->cap.max_inline_data)) {
         return EINVAL;
     }
-    if (read && (uint64_t)wr->num_sge > qp->device->options.max_sge_rd &&
+    if (read && (uint64_t)wr->num_sge > qp->device->options.limits.max_sge_rd &&
         qp->device->options.like != SIM_LIKE_SIW) {
         return EINVAL;
     }
@@ -117,8 +117,8 @@ static void put_request(struct sim_qp *qp, const struct ibv_send_wr *wr)
     struct sim_wqe *wqe = sim_wqe_at(qp, qp->sq.posted);
     struct ibv_sge *sges = sim_wqe_sges(qp, qp->sq.posted);
     int count = wr->num_sge;
-    if (wr->opcode == IBV_WR_RDMA_READ && (uint64_t)count > qp->device->options.max_sge_rd) {
-        count = (int)qp->device->options.max_sge_rd; /* siw drops the others, reports success */
+    if (wr->opcode == IBV_WR_RDMA_READ && (uint64_t)count > qp->device->options.limits.max_sge_rd) {
+        count = (int)qp->device->options.limits.max_sge_rd; /* siw drops the others, reports success */
     }
     wqe->wr_id = wr->wr_id;
     wqe->opcode = (uint8_t)wr->opcode;

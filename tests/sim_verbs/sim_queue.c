@@ -84,14 +84,14 @@ static int srq_check(const struct sim_device *device, const struct ibv_srq_attr 
     if (!sim_device_alive(device)) {
         return EIO;
     }
-    if (options->max_srq == 0) {
+    if (options->limits.max_srq == 0) {
         return EOPNOTSUPP;
     }
-    if (attr->max_wr == 0 || attr->max_wr > options->max_srq_wr ||
-        attr->max_sge > options->max_srq_sge) {
+    if (attr->max_wr == 0 || attr->max_wr > options->limits.max_srq_wr ||
+        attr->max_sge > options->limits.max_srq_sge) {
         return EINVAL;
     }
-    return device->srq_count >= options->max_srq ? ENOMEM : 0;
+    return device->srq_count >= options->limits.max_srq ? ENOMEM : 0;
 }
 
 static struct sim_srq *srq_make(struct sim_context *context, const struct ibv_srq_attr *attr)
@@ -265,15 +265,16 @@ static int qp_check(const struct sim_context *context, const struct ibv_qp_init_
         attr->recv_cq->context != &context->verbs.context) {
         return EINVAL;
     }
-    if (cap->max_send_wr > options->max_qp_wr || cap->max_send_sge > options->max_sge ||
-        cap->max_inline_data > options->max_inline) {
+    if (cap->max_send_wr > options->limits.max_qp_wr ||
+        cap->max_send_sge > options->limits.max_sge ||
+        cap->max_inline_data > options->limits.max_inline) {
         return EINVAL;
     }
-    if (attr->srq == NULL &&
-        (cap->max_recv_wr > options->max_qp_wr || cap->max_recv_sge > options->max_sge)) {
+    if (attr->srq == NULL && (cap->max_recv_wr > options->limits.max_qp_wr ||
+                              cap->max_recv_sge > options->limits.max_sge)) {
         return EINVAL;
     }
-    return context->device->qp_count >= options->max_qp ? ENOMEM : 0;
+    return context->device->qp_count >= options->limits.max_qp ? ENOMEM : 0;
 }
 
 static uint32_t granted(const struct sim_device *device, uint32_t asked, uint64_t most)
@@ -290,13 +291,15 @@ static void grant(const struct sim_device *device, struct ibv_qp_init_attr_ex *a
 {
     const struct sim_device_options *options = &device->options;
     struct ibv_qp_cap *cap = &attr->cap;
-    cap->max_send_wr = granted(device, cap->max_send_wr, options->max_qp_wr);
-    cap->max_recv_wr = attr->srq != NULL ? 0
-                                         : granted(device, cap->max_recv_wr, options->max_qp_wr);
-    cap->max_send_sge = granted(device, cap->max_send_sge, options->max_sge);
-    cap->max_recv_sge = attr->srq != NULL ? 0
-                                          : granted(device, cap->max_recv_sge, options->max_sge);
-    cap->max_inline_data = granted(device, cap->max_inline_data, options->max_inline);
+    cap->max_send_wr = granted(device, cap->max_send_wr, options->limits.max_qp_wr);
+    cap->max_recv_wr = attr->srq != NULL
+                           ? 0
+                           : granted(device, cap->max_recv_wr, options->limits.max_qp_wr);
+    cap->max_send_sge = granted(device, cap->max_send_sge, options->limits.max_sge);
+    cap->max_recv_sge = attr->srq != NULL
+                            ? 0
+                            : granted(device, cap->max_recv_sge, options->limits.max_sge);
+    cap->max_inline_data = granted(device, cap->max_inline_data, options->limits.max_inline);
 }
 
 static bool rings_make(struct sim_qp *qp)
@@ -567,8 +570,8 @@ static bool values_allowed(const struct sim_qp *qp, const struct ibv_qp_attr *at
         { IBV_QP_AV, (mask & IBV_QP_AV) == 0 || address_allowed(qp->device, &attr->ah_attr) },
         { IBV_QP_PATH_MTU,
           attr->path_mtu >= IBV_MTU_256 && (uint64_t)attr->path_mtu <= options->mtu },
-        { IBV_QP_MAX_QP_RD_ATOMIC, attr->max_rd_atomic <= options->max_init_rd_atomic },
-        { IBV_QP_MAX_DEST_RD_ATOMIC, attr->max_dest_rd_atomic <= options->max_rd_atomic },
+        { IBV_QP_MAX_QP_RD_ATOMIC, attr->max_rd_atomic <= options->limits.max_init_rd_atomic },
+        { IBV_QP_MAX_DEST_RD_ATOMIC, attr->max_dest_rd_atomic <= options->limits.max_rd_atomic },
         { IBV_QP_MIN_RNR_TIMER, attr->min_rnr_timer <= 31 },
         { IBV_QP_TIMEOUT, attr->timeout <= 31 },
         { IBV_QP_RETRY_CNT, attr->retry_cnt <= 7 },

@@ -316,7 +316,7 @@ static enum ibv_wc_status check(struct sim_qp *qp, struct sim_wqe *wqe, struct s
     if (SIM_UNLIKELY(planned != IBV_WC_SUCCESS)) {
         return planned;
     }
-    if (wqe->length > qp->device->options.max_msg) {
+    if (wqe->length > qp->device->options.limits.max_msg) {
         return IBV_WC_LOC_LEN_ERR;
     }
     return gather(qp, wqe, qp->sq.next, bytes);
