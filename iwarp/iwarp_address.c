@@ -5,6 +5,8 @@
  * device behind it.
  */
 #include "iwarp/iwarp_internal.h"
+#include "verbs/verbs_address.h"
+#include "verbs/verbs_connection.h"
 
 #include <errno.h>
 #include <ifaddrs.h>

@@ -4,6 +4,11 @@
  * listening address, on the cq's channel (verbs/verbs_cm.h).
  */
 #include "iwarp/iwarp_internal.h"
+#include "verbs/verbs_completion.h"
+#include "verbs/verbs_connection.h"
+#include "verbs/verbs_endpoint.h"
+#include "verbs/verbs_queue.h"
+#include "verbs/verbs_side.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -90,7 +95,7 @@ static void set_traffic_class(const struct iwarp_ep *ep, struct rdma_cm_id *id)
 static struct verbs_queue *queue_of(struct iwarp_channel *channel)
 {
     struct iwarp_ep *ep = channel->cm.ep;
-    return channel->index == IWARP_DATA ? &ep->base.data : &ep->base.side;
+    return channel->index == IWARP_DATA ? &ep->base.data : &ep->base.side.queue;
 }
 
 /* Makes the queue pair able to take receives; the kernel does the later transitions

@@ -9,11 +9,10 @@
 #ifndef RDMUX_IWARP_DEFERRED_DESTROY_H
 #define RDMUX_IWARP_DEFERRED_DESTROY_H
 
-#include "verbs/verbs_internal.h"
-
 #include <rdma/rdma_cma.h>
 
 struct iwarp_deferred_destroy;
+struct verbs_queue;
 
 /* Destroys the queue pair, then the id, and returns the queue's reservation to its unit. Waits for
  * that if the application allows no threads or none can be created. */

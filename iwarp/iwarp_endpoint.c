@@ -13,6 +13,16 @@
  * after twice as long each time.
  */
 #include "iwarp/iwarp_internal.h"
+#include "verbs/verbs_address.h"
+#include "verbs/verbs_completion.h"
+#include "verbs/verbs_connection.h"
+#include "verbs/verbs_domain.h"
+#include "verbs/verbs_endpoint.h"
+#include "verbs/verbs_queue.h"
+#include "verbs/verbs_ring.h"
+#include "verbs/verbs_send.h"
+#include "verbs/verbs_side.h"
+#include "verbs/verbs_transport.h"
 
 #include <assert.h>
 #include <stdarg.h>
@@ -121,7 +131,7 @@ enum rdmux_status rdmux_iwarp_ep_describe(struct rdmux_provider_ep *base, uint8_
     ours->asks = depth_of(domain->attr.max_qp_init_rd_atom);
     ours->side_depth = ep->base.ours.side_depth;
     ours->qpn = ep->base.data.qp->qp_num & VERBS_QPN_MASK;
-    ours->side_qpn = ep->base.side.qp->qp_num & VERBS_QPN_MASK;
+    ours->side_qpn = ep->base.side.queue.qp->qp_num & VERBS_QPN_MASK;
     ours->flush_rkey = domain->flush_mr->rkey;
     ours->flush_addr = (uintptr_t)&domain->page->flush_word;
     ep->base.ours = *ours;
@@ -353,7 +363,7 @@ void rdmux_iwarp_tick(struct iwarp_cq *cq)
 /* Reads the peer's flush word over the side channel, which has no long transfers in its way. */
 static void ping_side(struct iwarp_ep *ep)
 {
-    struct verbs_queue *side = &ep->base.side;
+    struct verbs_queue *side = &ep->base.side.queue;
     const struct verbs_domain *domain = verbs_domain_of_ep(&ep->base);
     struct ibv_send_wr *work = rdmux_verbs_chain_add(side, NULL, VERBS_WISH_DONE);
     side->pieces[side->piece_count++] = (struct ibv_sge){ .addr = (uintptr_t)&domain->page->sink,

@@ -17,7 +17,12 @@
 #include "iwarp/iwarp_order.h"
 #include "providers/credit_scheduler.h"
 #include "verbs/verbs_cm.h"
-#include "verbs/verbs_internal.h"
+#include "verbs/verbs_completion.h"
+#include "verbs/verbs_connection.h"
+#include "verbs/verbs_domain.h"
+#include "verbs/verbs_endpoint.h"
+#include "verbs/verbs_queue.h"
+#include "verbs/verbs_srq.h"
 
 struct iwarp_ep;
 

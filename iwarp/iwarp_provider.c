@@ -1,9 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* The iwarp provider: its table, its paths, and workarounds for devices. */
 #include "iwarp/iwarp_internal.h"
-
+#include "verbs/verbs_address.h"
+#include "verbs/verbs_completion.h"
+#include "verbs/verbs_connection.h"
+#include "verbs/verbs_device.h"
+#include "verbs/verbs_domain.h"
+#include "verbs/verbs_endpoint.h"
+#include "verbs/verbs_memory.h"
+#include "verbs/verbs_plugin.h"
 #include "verbs/verbs_rdmacm.h"
+#include "verbs/verbs_send.h"
+#include "verbs/verbs_srq.h"
 #include "verbs/verbs_table.h"
+#include "verbs/verbs_transport.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -5,10 +5,18 @@
  * (iwarp_order.h).
  */
 #include "iwarp/iwarp_internal.h"
-
+#include "verbs/verbs_completion.h"
+#include "verbs/verbs_connection.h"
+#include "verbs/verbs_endpoint.h"
+#include "verbs/verbs_macros.h"
 #include "verbs/verbs_outcome.h"
+#include "verbs/verbs_queue.h"
 #include "verbs/verbs_rdmacm.h"
+#include "verbs/verbs_ring.h"
+#include "verbs/verbs_send.h"
+#include "verbs/verbs_side.h"
 #include "verbs/verbs_table.h"
+#include "verbs/verbs_transport.h"
 
 #include <assert.h>
 

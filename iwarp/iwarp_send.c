@@ -5,8 +5,15 @@
  * behind later requests.
  */
 #include "iwarp/iwarp_internal.h"
-
+#include "verbs/verbs_completion.h"
+#include "verbs/verbs_endpoint.h"
+#include "verbs/verbs_macros.h"
+#include "verbs/verbs_memory.h"
 #include "verbs/verbs_outcome.h"
+#include "verbs/verbs_queue.h"
+#include "verbs/verbs_ring.h"
+#include "verbs/verbs_send.h"
+#include "verbs/verbs_side.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -281,7 +288,7 @@ static void data_sent(struct iwarp_ep *ep, const struct ibv_wc *wc)
     if (VERBS_UNLIKELY(!ep->is_proved)) {
         rdmux_iwarp_look_at_proof(ep);
     }
-    if (VERBS_UNLIKELY(ep->base.atomics_unsent != NULL)) {
+    if (VERBS_UNLIKELY(ep->base.side.atomics_unsent != NULL)) {
         rdmux_verbs_side_push(&ep->base);
     }
     rdmux_verbs_resume(&ep->base);

@@ -6,6 +6,8 @@
  * providers/credits.h does the counting, providers/credit_scheduler.h the sharing.
  */
 #include "iwarp/iwarp_internal.h"
+#include "verbs/verbs_endpoint.h"
+#include "verbs/verbs_srq.h"
 
 #include <assert.h>
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 #include "roce/roce_gid.h"
 
+#include "verbs/verbs_connection.h"
+
 #include <string.h>
 
 enum { V4_AT = 12 };

@@ -1,11 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* RoCE part of the provider: the choice of the GID table entry, and the IP header fields of the
  * packets. */
-#include "verbs/verbs_rdmacm.h"
-#include "verbs/verbs_table.h"
-
 #include "roce/roce_gid.h"
 #include "roce/roce_traffic.h"
+#include "verbs/verbs_address.h"
+#include "verbs/verbs_completion.h"
+#include "verbs/verbs_connection.h"
+#include "verbs/verbs_device.h"
+#include "verbs/verbs_domain.h"
+#include "verbs/verbs_endpoint.h"
+#include "verbs/verbs_plugin.h"
+#include "verbs/verbs_rdmacm.h"
+#include "verbs/verbs_send.h"
+#include "verbs/verbs_side.h"
+#include "verbs/verbs_table.h"
+#include "verbs/verbs_transport.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

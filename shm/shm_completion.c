@@ -325,7 +325,7 @@ static int pull_some(struct shm_ep *ep)
     size_t our_count = rdmux_pieces(incoming->request, incoming->received, length, ours);
     size_t their_count = slice_pull(ep, incoming->received, length, theirs);
     ep->base.system_calls++;
-    ssize_t copied = process_vm_readv(ep->pid, ours, our_count, theirs, their_count, 0);
+    ssize_t copied = process_vm_readv(ep->peer.pid, ours, our_count, theirs, their_count, 0);
     if (copied <= 0) {
         return copied < 0 ? errno : EFAULT;
     }
@@ -357,7 +357,7 @@ static enum outcome take_pull(struct shm_ep *ep, const struct shm_message *messa
     int error = pull_some(ep);
     shm_access_end(ep);
     if (error != 0) {
-        ep->alive_at_ns = 0;
+        ep->peer.alive_at_ns = 0;
         /* A process that ends loses its memory before its socket or pidfd reports the end. */
         if (rdmux_shm_peer_is_gone(ep) || error == ESRCH) {
             return STUCK;
@@ -699,9 +699,9 @@ static SHM_COLD size_t check_descriptors(struct shm_cq *cq)
         }
         if (what != SHM_WATCH_BELL) {
             ep->gone = true;
-            rdmux_shm_cq_unwatch(cq, ep->socket);
-            if (ep->pidfd >= 0) {
-                rdmux_shm_cq_unwatch(cq, ep->pidfd);
+            rdmux_shm_cq_unwatch(cq, ep->peer.socket);
+            if (ep->peer.pidfd >= 0) {
+                rdmux_shm_cq_unwatch(cq, ep->peer.pidfd);
             }
         }
         if (ep->state == SHM_EP_CONNECTED) {

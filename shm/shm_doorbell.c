@@ -56,14 +56,14 @@ void rdmux_shm_wake_peer(struct shm_ep *ep)
 {
     /* The thread that clears the word rings: one system call for each sleep of the peer. */
     if (atomic_exchange_explicit(&ep->theirs->sleeping, 0, memory_order_acq_rel) != 0) {
-        ring(ep, ep->peer_bell);
+        ring(ep, ep->peer.their_bell);
     }
 }
 
 void rdmux_shm_kick_owner(struct shm_ep *ep)
 {
     shm_cq_of(ep->base.cq)->armed = SHM_KICKED;
-    ring(ep, ep->bell);
+    ring(ep, ep->peer.our_bell);
 }
 
 void rdmux_shm_wake_up(struct shm_ep *ep)
@@ -80,14 +80,14 @@ bool rdmux_shm_peer_is_gone(struct shm_ep *ep)
     struct timespec now;
     (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
     uint64_t now_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-    if (!ep->gone && now_ns - ep->alive_at_ns >= ALIVE_NS) {
+    if (!ep->gone && now_ns - ep->peer.alive_at_ns >= ALIVE_NS) {
         struct pollfd fds[] = {
-            { .fd = ep->socket, .events = POLLRDHUP },
-            { .fd = ep->pidfd, .events = POLLIN },
+            { .fd = ep->peer.socket, .events = POLLRDHUP },
+            { .fd = ep->peer.pidfd, .events = POLLIN },
         };
         ep->base.system_calls++;
         ep->gone = poll(fds, 2, 0) > 0;
-        ep->alive_at_ns = now_ns;
+        ep->peer.alive_at_ns = now_ns;
     }
     return ep->gone;
 }

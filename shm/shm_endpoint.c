@@ -67,17 +67,18 @@ enum rdmux_status rdmux_shm_ep_open(struct rdmux_provider_ep *base,
     struct shm_ep *ep = shm_ep_of(base);
     struct shm_cq *cq = shm_cq_of(base->cq);
     ep->attr = attr;
-    ep->bell = ep->peer_bell = ep->listener = ep->socket = ep->pidfd = -1;
-    ep->mappings = rdmux_provider_allocate(shm_fabric_of(ep),
-                                           SHM_MAPPING_COUNT * sizeof(*ep->mappings));
-    if (ep->mappings == NULL) {
+    ep->peer.our_bell = ep->peer.their_bell = ep->peer.socket = ep->peer.pidfd = -1;
+    ep->setup.listener = -1;
+    ep->regions.mappings = rdmux_provider_allocate(
+        shm_fabric_of(ep), SHM_MAPPING_COUNT * sizeof(*ep->regions.mappings));
+    if (ep->regions.mappings == NULL) {
         rdmux_provider_error("shm: out of memory for an endpoint");
         return RDMUX_NO_MEMORY;
     }
-    ep->mapping_room = SHM_MAPPING_COUNT;
+    ep->regions.mapping_room = SHM_MAPPING_COUNT;
     enum rdmux_status status = RDMUX_OK;
-    ep->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (ep->bell < 0) {
+    ep->peer.our_bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (ep->peer.our_bell < 0) {
         rdmux_provider_error("shm: no eventfd: errno %d; raise the limit on open files", errno);
         status = RDMUX_NO_MEMORY;
         goto release_mappings;
@@ -87,39 +88,41 @@ enum rdmux_status rdmux_shm_ep_open(struct rdmux_provider_ep *base,
         goto close_bell;
     }
     /* Edge-triggered, so that the doorbell need not be read: each ring is reported once. */
-    status = rdmux_shm_cq_watch(cq, ep, ep->bell, SHM_WATCH_BELL, EPOLLIN | EPOLLET);
+    status = rdmux_shm_cq_watch(cq, ep, ep->peer.our_bell, SHM_WATCH_BELL, EPOLLIN | EPOLLET);
     if (status != RDMUX_OK) {
         goto remove_from_cq;
     }
     if (!is_acceptor(ep)) {
         return RDMUX_OK;
     }
-    status = rdmux_provider_random(shm_fabric_of(ep), ep->meeting.name, sizeof(ep->meeting.name));
+    status = rdmux_provider_random(shm_fabric_of(ep), ep->setup.meeting.name,
+                                   sizeof(ep->setup.meeting.name));
     if (status != RDMUX_OK) {
         goto unwatch_bell;
     }
-    status = rdmux_shm_meeting_listen(&ep->meeting, &ep->listener);
+    status = rdmux_shm_meeting_listen(&ep->setup.meeting, &ep->setup.listener);
     if (status != RDMUX_OK) {
         goto unwatch_bell;
     }
     return RDMUX_OK;
 
 unwatch_bell:
-    rdmux_shm_cq_unwatch(cq, ep->bell);
+    rdmux_shm_cq_unwatch(cq, ep->peer.our_bell);
 remove_from_cq:
     rdmux_shm_cq_remove(cq, ep);
 close_bell:
-    close_fd(&ep->bell);
+    close_fd(&ep->peer.our_bell);
 release_mappings:
-    rdmux_provider_release(shm_fabric_of(ep), ep->mappings);
-    ep->mappings = NULL;
+    rdmux_provider_release(shm_fabric_of(ep), ep->regions.mappings);
+    ep->regions.mappings = NULL;
     return status;
 }
 
 enum rdmux_status rdmux_shm_ep_describe(struct rdmux_provider_ep *base, uint8_t *out, size_t *size)
 {
     struct shm_ep *ep = shm_ep_of(base);
-    const struct shm_description description = { .pid = (uint32_t)getpid(), .place = ep->meeting };
+    const struct shm_description description = { .pid = (uint32_t)getpid(),
+                                                 .place = ep->setup.meeting };
     if (*size < SHM_DESCRIPTION_SIZE) {
         rdmux_provider_error("shm: %zu bytes are too few for the connection data", *size);
         return RDMUX_INVALID;
@@ -150,13 +153,13 @@ static void watch_peer(struct shm_ep *ep)
     struct shm_cq *cq = shm_cq_of(ep->base.cq);
     /* Not EPOLLIN: messages with descriptors stay in the socket until an import or a send reads
      * them. */
-    enum rdmux_status status = rdmux_shm_cq_watch(cq, ep, ep->socket, SHM_WATCH_SOCKET, EPOLLRDHUP);
+    enum rdmux_status status = rdmux_shm_cq_watch(cq, ep, ep->peer.socket, SHM_WATCH_SOCKET,
+                                                  EPOLLRDHUP);
     /* A child that the peer forked keeps the socket open; the pidfd ends with the peer. */
-    ep->pidfd = (int)syscall(SYS_pidfd_open, ep->pid, 0U);
-    if (status == RDMUX_OK && ep->pidfd >= 0) {
-        status = rdmux_shm_cq_watch(cq, ep, ep->pidfd, SHM_WATCH_PID, EPOLLIN);
+    ep->peer.pidfd = (int)syscall(SYS_pidfd_open, ep->peer.pid, 0U);
+    if (status == RDMUX_OK && ep->peer.pidfd >= 0) {
+        status = rdmux_shm_cq_watch(cq, ep, ep->peer.pidfd, SHM_WATCH_PID, EPOLLIN);
     }
-    ep->watched = true;
     (void)status; /* without a watch only the control channel checks liveness */
 }
 
@@ -172,7 +175,7 @@ static bool may_copy(const struct shm_ep *ep)
         .iov_base = (void *)(UINTPTR_MAX - SHM_PAGE + 1), /* NOLINT(performance-no-int-to-ptr) */
         .iov_len = sizeof(value),
     };
-    return process_vm_readv(ep->pid, &ours, 1, &theirs, 1, 0) < 0 && errno == EFAULT;
+    return process_vm_readv(ep->peer.pid, &ours, 1, &theirs, 1, 0) < 0 && errno == EFAULT;
 }
 
 /* Checks that a write to the peer's doorbell does not wait by itself. The peer can change that
@@ -200,8 +203,8 @@ static enum rdmux_status say_hello(struct shm_ep *ep, int segment_fd)
     rdmux_provider_secret(&ep->base, hello.secret);
     uint8_t bytes[SHM_HELLO_SIZE];
     rdmux_shm_hello_encode(&hello, bytes);
-    const int fds[] = { ep->bell, domain->regions_fd, segment_fd };
-    return rdmux_shm_socket_send(ep->socket, bytes, sizeof(bytes), fds, segment_fd < 0 ? 2 : 3);
+    const int fds[] = { ep->peer.our_bell, domain->regions_fd, segment_fd };
+    return rdmux_shm_socket_send(ep->peer.socket, bytes, sizeof(bytes), fds, segment_fd < 0 ? 2 : 3);
 }
 
 /* Compares in constant time. */
@@ -221,7 +224,7 @@ static enum rdmux_status accept_hello(struct shm_ep *ep, const struct shm_hello 
     uint8_t secret[RDMUX_SECRET_SIZE];
     rdmux_provider_secret(&ep->base, secret);
     if (hello->magic != magic || !is_same_secret(hello->secret, secret) ||
-        hello->pid != (uint32_t)ep->pid) {
+        hello->pid != (uint32_t)ep->peer.pid) {
         rdmux_provider_error("shm: the process at the other end is not this connection's peer");
         return RDMUX_DENIED;
     }
@@ -229,11 +232,11 @@ static enum rdmux_status accept_hello(struct shm_ep *ep, const struct shm_hello 
     if (status != RDMUX_OK) {
         return status;
     }
-    status = rdmux_shm_regions_map(fds[1], &ep->their_regions);
+    status = rdmux_shm_regions_map(fds[1], &ep->regions.table);
     if (status != RDMUX_OK) {
         return status;
     }
-    ep->peer_bell = fds[0];
+    ep->peer.their_bell = fds[0];
     fds[0] = -1;
     ep->fences = SHM_TSAN || !domain_of(ep)->membarrier ||
                  (hello->flags & SHM_HELLO_MEMBARRIER) == 0;
@@ -246,7 +249,8 @@ static enum rdmux_status receive_hello(struct shm_ep *ep, struct shm_hello *out,
 {
     uint8_t bytes[SHM_HELLO_SIZE];
     size_t size = sizeof(bytes);
-    enum rdmux_status status = rdmux_shm_socket_receive(ep->socket, bytes, &size, fds, fd_count);
+    enum rdmux_status status = rdmux_shm_socket_receive(ep->peer.socket, bytes, &size, fds,
+                                                        fd_count);
     if (status != RDMUX_OK) {
         return status;
     }
@@ -266,13 +270,13 @@ static void become_connected(struct shm_ep *ep)
     struct shm_cq *cq = shm_cq_of(ep->base.cq);
     ep->can_copy = may_copy(ep);
     atomic_store_explicit(&ep->mine->can_copy, ep->can_copy ? 1U : 0U, memory_order_release);
-    rdmux_shm_cq_unwatch(cq, ep->socket);
+    rdmux_shm_cq_unwatch(cq, ep->peer.socket);
     watch_peer(ep);
     ep->has_srq = rdmux_provider_has_srq(&ep->base) != 0;
     (void)pthread_mutex_lock(&domain->mutex);
     ep->domain_next = domain->eps;
     domain->eps = ep;
-    ep->listed = true;
+    ep->setup.listed = true;
     (void)pthread_mutex_unlock(&domain->mutex);
     stop_waiting(ep, SHM_EP_CONNECTED);
     ep->asleep = true; /* so that shm_wake_up() puts the endpoint on cq->awake */
@@ -308,23 +312,24 @@ static enum rdmux_status welcome(struct shm_ep *ep)
 
 static void stop_listening(struct shm_ep *ep)
 {
-    if (ep->listener >= 0) {
-        rdmux_shm_cq_unwatch(shm_cq_of(ep->base.cq), ep->listener);
-        rdmux_shm_meeting_remove(&ep->meeting);
-        close_fd(&ep->listener);
+    if (ep->setup.listener >= 0) {
+        rdmux_shm_cq_unwatch(shm_cq_of(ep->base.cq), ep->setup.listener);
+        rdmux_shm_meeting_remove(&ep->setup.meeting);
+        close_fd(&ep->setup.listener);
     }
 }
 
 static enum rdmux_status step_acceptor(struct shm_ep *ep)
 {
     struct shm_cq *cq = shm_cq_of(ep->base.cq);
-    if (ep->socket < 0) {
-        enum rdmux_status status = rdmux_shm_socket_accept(ep->listener, ep->pid, &ep->socket);
+    if (ep->peer.socket < 0) {
+        enum rdmux_status status = rdmux_shm_socket_accept(ep->setup.listener, ep->peer.pid,
+                                                           &ep->peer.socket);
         if (status != RDMUX_OK) {
             return status;
         }
         stop_listening(ep);
-        status = rdmux_shm_cq_watch(cq, ep, ep->socket, SHM_WATCH_SOCKET, EPOLLIN);
+        status = rdmux_shm_cq_watch(cq, ep, ep->peer.socket, SHM_WATCH_SOCKET, EPOLLIN);
         if (status != RDMUX_OK) {
             return status;
         }
@@ -336,16 +341,16 @@ static enum rdmux_status step_acceptor(struct shm_ep *ep)
 static enum rdmux_status meet(struct shm_ep *ep)
 {
     struct shm_cq *cq = shm_cq_of(ep->base.cq);
-    enum rdmux_status status = rdmux_shm_meeting_connect(&ep->theirs_described.place, ep->pid,
-                                                         &ep->socket);
+    enum rdmux_status status = rdmux_shm_meeting_connect(&ep->setup.theirs.place, ep->peer.pid,
+                                                         &ep->peer.socket);
     if (status != RDMUX_OK) {
         return status;
     }
-    status = rdmux_shm_socket_check_peer(ep->socket, ep->pid);
+    status = rdmux_shm_socket_check_peer(ep->peer.socket, ep->peer.pid);
     if (status != RDMUX_OK) {
         return status;
     }
-    status = rdmux_shm_cq_watch(cq, ep, ep->socket, SHM_WATCH_SOCKET, EPOLLIN);
+    status = rdmux_shm_cq_watch(cq, ep, ep->peer.socket, SHM_WATCH_SOCKET, EPOLLIN);
     if (status != RDMUX_OK) {
         return status;
     }
@@ -358,13 +363,13 @@ static enum rdmux_status meet(struct shm_ep *ep)
     attach(ep, segment, 0);
     status = say_hello(ep, fd);
     close_fd(&fd);
-    ep->hello_sent = status == RDMUX_OK;
+    ep->setup.hello_sent = status == RDMUX_OK;
     return status == RDMUX_AGAIN ? RDMUX_IO : status;
 }
 
 static enum rdmux_status step_connector(struct shm_ep *ep)
 {
-    if (!ep->hello_sent) {
+    if (!ep->setup.hello_sent) {
         enum rdmux_status status = meet(ep);
         if (status != RDMUX_OK) {
             return status;
@@ -391,14 +396,14 @@ enum rdmux_status rdmux_shm_ep_connect(struct rdmux_provider_ep *base, const uin
     struct shm_ep *ep = shm_ep_of(base);
     enum rdmux_status status;
     if (peer != NULL) {
-        status = rdmux_shm_description_decode(peer, size, &ep->theirs_described);
+        status = rdmux_shm_description_decode(peer, size, &ep->setup.theirs);
         if (status != RDMUX_OK) {
             return status;
         }
-        ep->pid = (pid_t)ep->theirs_described.pid;
+        ep->peer.pid = (pid_t)ep->setup.theirs.pid;
         if (is_acceptor(ep)) {
-            status = rdmux_shm_cq_watch(shm_cq_of(base->cq), ep, ep->listener, SHM_WATCH_SOCKET,
-                                        EPOLLIN);
+            status = rdmux_shm_cq_watch(shm_cq_of(base->cq), ep, ep->setup.listener,
+                                        SHM_WATCH_SOCKET, EPOLLIN);
             if (status != RDMUX_OK) {
                 return status;
             }
@@ -412,7 +417,7 @@ enum rdmux_status rdmux_shm_ep_connect(struct rdmux_provider_ep *base, const uin
 enum rdmux_status rdmux_shm_ep_ping(struct rdmux_provider_ep *base)
 {
     struct shm_ep *ep = shm_ep_of(base);
-    ep->alive_at_ns = 0;
+    ep->peer.alive_at_ns = 0;
     if (ep->state == SHM_EP_CONNECTED && rdmux_shm_peer_is_gone(ep)) {
         shm_wake_owner(ep); /* poll delivers earlier messages, then reports the end */
     }
@@ -426,7 +431,7 @@ enum rdmux_status rdmux_shm_ep_quiesce(struct rdmux_provider_ep *base,
 {
     struct shm_ep *ep = shm_ep_of(base);
     *counts = ep->counts;
-    if (ep->segment == NULL || ep->peer_bell < 0) { /* never connected */
+    if (ep->segment == NULL || ep->peer.their_bell < 0) { /* never connected */
         stop_waiting(ep, SHM_EP_QUIESCED);
         return RDMUX_OK;
     }
@@ -443,7 +448,7 @@ enum rdmux_status rdmux_shm_ep_quiesce(struct rdmux_provider_ep *base,
         /* Pairs with shm_access_begin(): an access that begins from now on sees the state. */
         shm_heavy_barrier(ep);
     }
-    ep->alive_at_ns = 0;
+    ep->peer.alive_at_ns = 0;
     if ((atomic_load_explicit(&ep->theirs->busy, memory_order_acquire) & 1) != 0 &&
         !rdmux_shm_peer_is_gone(ep)) {
         return RDMUX_IN_PROGRESS;
@@ -472,25 +477,25 @@ void rdmux_shm_ep_close(struct rdmux_provider_ep *base)
     if (ep->state != SHM_EP_QUIESCED) {
         (void)rdmux_shm_ep_quiesce(base, &counts);
     }
-    if (ep->listed) {
+    if (ep->setup.listed) {
         leave_domain(ep);
     }
     stop_listening(ep);
-    const int watched[] = { ep->bell, ep->socket, ep->pidfd };
+    const int watched[] = { ep->peer.our_bell, ep->peer.socket, ep->peer.pidfd };
     for (size_t i = 0; i < sizeof(watched) / sizeof(watched[0]); i++) {
         if (watched[i] >= 0) {
             rdmux_shm_cq_unwatch(cq, watched[i]);
         }
     }
     rdmux_shm_cq_remove(cq, ep);
-    if (ep->socket >= 0) {
-        (void)shutdown(ep->socket, SHUT_RDWR); /* ends the socket in forked children, too */
+    if (ep->peer.socket >= 0) {
+        (void)shutdown(ep->peer.socket, SHUT_RDWR); /* ends the socket in forked children, too */
     }
-    close_fd(&ep->bell);
-    close_fd(&ep->peer_bell);
-    close_fd(&ep->socket);
-    close_fd(&ep->pidfd);
+    close_fd(&ep->peer.our_bell);
+    close_fd(&ep->peer.their_bell);
+    close_fd(&ep->peer.socket);
+    close_fd(&ep->peer.pidfd);
     rdmux_shm_mappings_release(ep);
-    rdmux_shm_regions_unmap(ep->their_regions);
+    rdmux_shm_regions_unmap(ep->regions.table);
     rdmux_shm_segment_unmap(ep->segment);
 }

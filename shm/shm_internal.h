@@ -156,6 +156,37 @@ struct shm_sent {
     uint32_t writable;
 };
 
+/* The peer's regions, as far as this side has mapped them (shm_memory.c). */
+struct shm_peer_regions {
+    const struct shm_region *table; /* the peer's region table */
+    struct shm_mapping *mappings;
+    uint32_t mapping_room;
+    uint32_t mapping_sweep;
+    uint32_t mapping_hint; /* index of the mapping found last */
+    /* Life of a region whose published receives this side cannot write to; 0 = none. */
+    uint64_t unmappable_life;
+};
+
+/* The peer's process: the descriptors that lead to it, and the last check of its life
+ * (shm_endpoint.c, shm_doorbell.c). */
+struct shm_peer {
+    pid_t pid;
+    int our_bell;         /* eventfd that the peer rings */
+    int their_bell;       /* eventfd that this side rings */
+    int socket;           /* AF_UNIX, to the peer */
+    int pidfd;            /* -1: not available */
+    uint64_t alive_at_ns; /* time of the last liveness check, coarse clock; 0: check anew */
+};
+
+/* State of connecting and closing; shm_endpoint.c alone uses it. */
+struct shm_setup {
+    struct shm_description theirs; /* the peer's description */
+    struct shm_place meeting;      /* of the listener */
+    int listener;                  /* of the acceptor, until the peer is accepted */
+    bool hello_sent;               /* connector: HELLO was sent */
+    bool listed;                   /* on domain->eps */
+};
+
 struct shm_ep {
     struct rdmux_provider_ep base;
     /* Data path. */
@@ -190,31 +221,15 @@ struct shm_ep {
     struct shm_producer out;
     struct shm_entry entries[SHM_SLOT_COUNT];
 
-    /* Set-up and rarely used fields. */
+    /* Rarely used fields. */
     struct shm_ep *domain_next;
     const struct rdmux_provider_ep_attr *attr;
     struct shm_segment *segment;
-    const struct shm_region *their_regions;
-    struct shm_mapping *mappings;
-    uint32_t mapping_room;
-    uint32_t mapping_sweep;
-    uint32_t mapping_hint; /* index of the mapping found last */
-    pid_t pid;             /* of the peer */
-    int bell;              /* eventfd that the peer rings */
-    int peer_bell;         /* eventfd that we ring */
-    int listener;          /* of the acceptor, until the peer is accepted */
-    int socket;            /* AF_UNIX, to the peer */
-    int pidfd;             /* of the peer; -1: not available */
-    bool watched;          /* socket and pidfd were added to the cq's epoll set */
-    bool hello_sent;       /* connector: HELLO was sent */
-    bool listed;           /* on domain->eps */
-    uint64_t busy_seen;    /* guarded by domain->invalidating */
-    uint64_t alive_at_ns;  /* time of the last liveness check, coarse clock; 0: check anew */
-    /* Life of a region whose published receives this side cannot write to; 0 = none. */
-    uint64_t unmappable_life;
-    struct shm_description theirs_described;
+    struct shm_peer_regions regions;
+    struct shm_peer peer;
+    uint64_t busy_seen; /* guarded by domain->invalidating */
     struct shm_sent sent[SHM_SENT_COUNT];
-    struct shm_place meeting; /* of the listener */
+    struct shm_setup setup;
 };
 
 enum shm_remote_mode {
@@ -226,7 +241,7 @@ enum shm_remote_mode {
 struct shm_remote {
     struct rdmux_provider_remote base;
     enum shm_remote_mode mode;
-    uint32_t mapping;             /* index in ep->mappings, for SHM_REMOTE_MAPPED */
+    uint32_t mapping;             /* index in ep->regions.mappings, for SHM_REMOTE_MAPPED */
     uint8_t *mapped;              /* the region's offset 0, in this process */
     uint64_t address;             /* the region's offset 0, in the peer */
     const _Atomic uint64_t *word; /* holds `generation` while the rights are in force */

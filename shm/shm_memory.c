@@ -187,7 +187,7 @@ bool rdmux_shm_region_pass(struct shm_ep *ep, struct shm_mr *mr, bool writable)
     uint8_t bytes[SHM_REGION_SIZE];
     rdmux_shm_region_message_encode(&message, bytes);
     ep->base.system_calls++;
-    if (rdmux_shm_socket_send(ep->socket, bytes, sizeof(bytes), &mr->fd, 1) != RDMUX_OK) {
+    if (rdmux_shm_socket_send(ep->peer.socket, bytes, sizeof(bytes), &mr->fd, 1) != RDMUX_OK) {
         return false;
     }
     sent->life = mr->life;
@@ -244,14 +244,16 @@ static void forget(struct shm_mapping *mapping)
 static bool is_stale(const struct shm_ep *ep, const struct shm_mapping *mapping)
 {
     return mapping->base != NULL && mapping->refs == 0 &&
-           atomic_load_explicit(&ep->their_regions[mapping->index].life, memory_order_relaxed) !=
+           atomic_load_explicit(&ep->regions.table[mapping->index].life, memory_order_relaxed) !=
                mapping->life;
 }
 
 void rdmux_shm_mapping_sweep(struct shm_ep *ep)
 {
-    struct shm_mapping *mapping = &ep->mappings[ep->mapping_sweep];
-    ep->mapping_sweep = ep->mapping_sweep + 1 == ep->mapping_room ? 0 : ep->mapping_sweep + 1;
+    struct shm_mapping *mapping = &ep->regions.mappings[ep->regions.mapping_sweep];
+    ep->regions.mapping_sweep = ep->regions.mapping_sweep + 1 == ep->regions.mapping_room
+                                    ? 0
+                                    : ep->regions.mapping_sweep + 1;
     /* A send may be copying into the mapping. */
     if (ep->job.request == NULL && is_stale(ep, mapping)) {
         forget(mapping);
@@ -260,12 +262,12 @@ void rdmux_shm_mapping_sweep(struct shm_ep *ep)
 
 void rdmux_shm_mappings_release(struct shm_ep *ep)
 {
-    for (uint32_t i = 0; i < ep->mapping_room; i++) {
-        forget(&ep->mappings[i]);
+    for (uint32_t i = 0; i < ep->regions.mapping_room; i++) {
+        forget(&ep->regions.mappings[i]);
     }
-    rdmux_provider_release(shm_fabric_of(ep), ep->mappings);
-    ep->mappings = NULL;
-    ep->mapping_room = 0;
+    rdmux_provider_release(shm_fabric_of(ep), ep->regions.mappings);
+    ep->regions.mappings = NULL;
+    ep->regions.mapping_room = 0;
 }
 
 static bool fits(const struct shm_mapping *mapping, uint32_t index, uint64_t life, bool writable)
@@ -276,13 +278,13 @@ static bool fits(const struct shm_mapping *mapping, uint32_t index, uint64_t lif
 
 static struct shm_mapping *find(struct shm_ep *ep, uint32_t index, uint64_t life, bool writable)
 {
-    if (fits(&ep->mappings[ep->mapping_hint], index, life, writable)) {
-        return &ep->mappings[ep->mapping_hint];
+    if (fits(&ep->regions.mappings[ep->regions.mapping_hint], index, life, writable)) {
+        return &ep->regions.mappings[ep->regions.mapping_hint];
     }
-    for (uint32_t i = 0; i < ep->mapping_room; i++) {
-        if (fits(&ep->mappings[i], index, life, writable)) {
-            ep->mapping_hint = i;
-            return &ep->mappings[i];
+    for (uint32_t i = 0; i < ep->regions.mapping_room; i++) {
+        if (fits(&ep->regions.mappings[i], index, life, writable)) {
+            ep->regions.mapping_hint = i;
+            return &ep->regions.mappings[i];
         }
     }
     return NULL;
@@ -290,8 +292,8 @@ static struct shm_mapping *find(struct shm_ep *ep, uint32_t index, uint64_t life
 
 static struct shm_mapping *find_free(struct shm_ep *ep)
 {
-    for (uint32_t i = 0; i < ep->mapping_room; i++) {
-        struct shm_mapping *mapping = &ep->mappings[i];
+    for (uint32_t i = 0; i < ep->regions.mapping_room; i++) {
+        struct shm_mapping *mapping = &ep->regions.mappings[i];
         if (ep->job.request == NULL && is_stale(ep, mapping)) {
             forget(mapping);
         }
@@ -311,7 +313,7 @@ static bool take_region_message(struct shm_ep *ep)
     int fd = -1;
     struct shm_region_message message;
     ep->base.system_calls++;
-    if (rdmux_shm_socket_receive(ep->socket, bytes, &size, &fd, 1) != RDMUX_OK) {
+    if (rdmux_shm_socket_receive(ep->peer.socket, bytes, &size, &fd, 1) != RDMUX_OK) {
         return false;
     }
     struct shm_mapping *mapping = NULL;
@@ -349,7 +351,7 @@ struct shm_mapping *rdmux_shm_mapping_find(struct shm_ep *ep, uint32_t index, ui
 static void grow(struct shm_ep *ep)
 {
     struct rdmux_fabric *fabric = shm_fabric_of(ep);
-    uint32_t room = ep->mapping_room * 2;
+    uint32_t room = ep->regions.mapping_room * 2;
     if (room > SHM_REGION_COUNT * 2) {
         return;
     }
@@ -357,10 +359,10 @@ static void grow(struct shm_ep *ep)
     if (grown == NULL) {
         return; /* regions without room are reached without a mapping */
     }
-    memcpy(grown, ep->mappings, ep->mapping_room * sizeof(*grown));
-    rdmux_provider_release(fabric, ep->mappings);
-    ep->mappings = grown;
-    ep->mapping_room = room;
+    memcpy(grown, ep->regions.mappings, ep->regions.mapping_room * sizeof(*grown));
+    rdmux_provider_release(fabric, ep->regions.mappings);
+    ep->regions.mappings = grown;
+    ep->regions.mapping_room = room;
 }
 
 /* ---------------------------------------------------------------------------------- remotes */
@@ -368,10 +370,10 @@ static void grow(struct shm_ep *ep)
 static bool is_nearly_full(const struct shm_ep *ep)
 {
     uint32_t used = 0;
-    for (uint32_t i = 0; i < ep->mapping_room; i++) {
-        used += ep->mappings[i].base != NULL ? 1U : 0U;
+    for (uint32_t i = 0; i < ep->regions.mapping_room; i++) {
+        used += ep->regions.mappings[i].base != NULL ? 1U : 0U;
     }
-    return used * 2 >= ep->mapping_room;
+    return used * 2 >= ep->regions.mapping_room;
 }
 
 /* Maps the region if the peer passed it. */
@@ -387,7 +389,7 @@ static bool open_mapped(struct shm_ep *ep, struct shm_remote *remote, uint32_t i
         return false;
     }
     mapping->refs++;
-    remote->mapping = (uint32_t)(mapping - ep->mappings);
+    remote->mapping = (uint32_t)(mapping - ep->regions.mappings);
     remote->mapped = mapping->base;
     remote->mode = SHM_REMOTE_MAPPED;
     remote->base.mapped = 1;
@@ -421,7 +423,7 @@ enum rdmux_status rdmux_shm_remote_open(struct rdmux_provider_remote *base,
         base->access &= ~(uint32_t)RDMUX_ACCESS_REMOTE_ATOMIC;
     }
     remote->mode = SHM_REMOTE_RING;
-    remote->word = &ep->their_regions[index].generation;
+    remote->word = &ep->regions.table[index].generation;
     if ((description[AT_FLAGS] & FLAG_PASSED) != 0 && open_mapped(ep, remote, index, life)) {
         return RDMUX_OK;
     }
@@ -436,10 +438,10 @@ void rdmux_shm_remote_close(struct rdmux_provider_remote *base)
 {
     struct shm_remote *remote = shm_remote_of(base);
     struct shm_ep *ep = shm_ep_of(base->ep);
-    if (remote->mode != SHM_REMOTE_MAPPED || ep->mapping_room == 0) {
+    if (remote->mode != SHM_REMOTE_MAPPED || ep->regions.mapping_room == 0) {
         return;
     }
-    struct shm_mapping *mapping = &ep->mappings[remote->mapping];
+    struct shm_mapping *mapping = &ep->regions.mappings[remote->mapping];
     mapping->refs--;
     if (ep->job.request == NULL && is_stale(ep, mapping)) {
         forget(mapping);

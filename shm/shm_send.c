@@ -214,8 +214,8 @@ static enum rdmux_status copy_by_kernel(struct shm_ep *ep, const struct shm_job 
         };
         ep->base.system_calls++;
         ssize_t copied = job->kind == SHM_JOB_GET
-                             ? process_vm_readv(ep->pid, ours, count, &theirs, 1, 0)
-                             : process_vm_writev(ep->pid, ours, count, &theirs, 1, 0);
+                             ? process_vm_readv(ep->peer.pid, ours, count, &theirs, 1, 0)
+                             : process_vm_writev(ep->peer.pid, ours, count, &theirs, 1, 0);
         if (copied < 0 && errno == EFAULT && !rdmux_shm_pieces_are_mapped(ours, count)) {
             return RDMUX_INVALID;
         }
@@ -262,7 +262,7 @@ static SHM_COLD bool refuse(struct shm_ep *ep, struct rdmux_request *request)
 /* Handles a failed copy. True: the request is done. */
 static bool copy_failed(struct shm_ep *ep, struct rdmux_request *request, enum rdmux_status status)
 {
-    ep->alive_at_ns = 0; /* check liveness again */
+    ep->peer.alive_at_ns = 0; /* check liveness again */
     if (status == RDMUX_PEER_GONE || rdmux_shm_peer_is_gone(ep)) {
         return false;
     }
@@ -531,7 +531,7 @@ static bool find_receive(struct shm_ep *ep, uint64_t length, struct shm_job *job
     if (length > room || index >= SHM_REGION_COUNT) {
         return false; /* the peer reports the error when it takes the message */
     }
-    if (life == ep->unmappable_life) {
+    if (life == ep->regions.unmappable_life) {
         return false;
     }
     uint32_t budget = SEND_MESSAGES;
@@ -540,7 +540,7 @@ static bool find_receive(struct shm_ep *ep, uint64_t length, struct shm_job *job
         if (budget > 0) {
             /* The region is passed before its receive, so it will never come: do not read the
              * socket again for it. */
-            ep->unmappable_life = life;
+            ep->regions.unmappable_life = life;
         }
         return false;
     }
@@ -549,7 +549,7 @@ static bool find_receive(struct shm_ep *ep, uint64_t length, struct shm_job *job
     }
     job->kind = SHM_JOB_SEND_PUT;
     job->mapped = mapping->base + offset;
-    job->word = &ep->their_regions[index].life;
+    job->word = &ep->regions.table[index].life;
     job->value = life;
     return atomic_load_explicit(job->word, memory_order_relaxed) == life;
 }

@@ -5,7 +5,18 @@
  * every few polls. A poll calls it at once when no endpoint is hot, when many are active, or when
  * the caller has slept.
  */
-#include "tcp_fallback/tcp_internal.h"
+#include "tcp_fallback/tcp_completion.h"
+
+#include "api/base/list.h"
+#include "providers/credits.h"
+#include "tcp_fallback/tcp_endpoint.h"
+#include "tcp_fallback/tcp_frame.h"
+#include "tcp_fallback/tcp_lane.h"
+#include "tcp_fallback/tcp_pool.h"
+#include "tcp_fallback/tcp_receive.h"
+#include "tcp_fallback/tcp_send.h"
+#include "tcp_fallback/tcp_socket.h"
+#include "tcp_fallback/tcp_stream.h"
 
 #include <errno.h>
 #include <sys/epoll.h>

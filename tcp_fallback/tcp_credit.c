@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Credit policy: when to grant, request and recall credits. providers/credits.h does the counting,
  * providers/credit_scheduler.h shares the receives of an SRQ among its endpoints. */
-#include "tcp_fallback/tcp_internal.h"
+#include "tcp_fallback/tcp_credit.h"
+
+#include "tcp_fallback/tcp_endpoint.h"
+#include "tcp_fallback/tcp_send.h"
 
 /* Schedules a due grant. It travels with other frames if any are sent before the next poll. */
 static void tell_when_due(struct tcp_ep *ep)

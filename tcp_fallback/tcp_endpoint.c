@@ -2,9 +2,20 @@
 /* Set-up and teardown of a tcp endpoint. The connector dials the data sockets to the peer address
  * of its control channel. The core hands the acceptor its data sockets (ep_join). An adopted socket
  * is connected already. */
-#include "tcp_fallback/tcp_internal.h"
+#include "tcp_fallback/tcp_endpoint.h"
 
+#include "api/base/list.h"
+#include "api/base/stream.h"
 #include "providers/ports.h"
+#include "tcp_fallback/tcp_completion.h"
+#include "tcp_fallback/tcp_credit.h"
+#include "tcp_fallback/tcp_frame.h"
+#include "tcp_fallback/tcp_lane.h"
+#include "tcp_fallback/tcp_pool.h"
+#include "tcp_fallback/tcp_receive.h"
+#include "tcp_fallback/tcp_send.h"
+#include "tcp_fallback/tcp_socket.h"
+#include "tcp_fallback/tcp_stream.h"
 
 #include <arpa/inet.h>
 #include <assert.h>

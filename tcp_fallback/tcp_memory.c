@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Regions and imports. TCP needs no registration; the core's target side (target.c) keeps the
  * keys. */
-#include "tcp_fallback/tcp_internal.h"
+#include "tcp_fallback/tcp_memory.h"
+
+#include "tcp_fallback/tcp_frame.h"
 
 #include <assert.h>
 #include <string.h>

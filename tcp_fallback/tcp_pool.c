@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Buffer pool of a completion queue. A mapping costs memory only where it was written, so reserving
  * for the worst case is cheap. The buffer released last is taken next. */
-#include "tcp_fallback/tcp_internal.h"
+#include "tcp_fallback/tcp_pool.h"
 
 #include <assert.h>
 #include <string.h>

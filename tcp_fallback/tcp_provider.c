@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* The tcp provider's table, and the operations that need no endpoint. */
 #include "tcp_fallback/tcp_provider.h"
-#include "tcp_fallback/tcp_internal.h"
+
+#include "api/base/stream.h"
+#include "tcp_fallback/tcp_completion.h"
+#include "tcp_fallback/tcp_credit.h"
+#include "tcp_fallback/tcp_endpoint.h"
+#include "tcp_fallback/tcp_memory.h"
+#include "tcp_fallback/tcp_send.h"
+#include "tcp_fallback/tcp_socket.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,7 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Receive side of a tcp endpoint: parses bytes into frames and carries the frames out. All input is
  * untrusted. A protocol violation ends the endpoint with RDMUX_PROTOCOL. */
-#include "tcp_fallback/tcp_internal.h"
+#include "tcp_fallback/tcp_receive.h"
+
+#include "api/base/list.h"
+#include "api/base/pieces.h"
+#include "providers/credits.h"
+#include "tcp_fallback/tcp_completion.h"
+#include "tcp_fallback/tcp_credit.h"
+#include "tcp_fallback/tcp_endpoint.h"
+#include "tcp_fallback/tcp_frame.h"
+#include "tcp_fallback/tcp_lane.h"
+#include "tcp_fallback/tcp_pool.h"
+#include "tcp_fallback/tcp_send.h"
+#include "tcp_fallback/tcp_socket.h"
+#include "tcp_fallback/tcp_stream.h"
 
 #include <errno.h>
 #include <stdio.h>

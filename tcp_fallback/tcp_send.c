@@ -1,7 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Send side of a tcp endpoint: encodes requests as frames, and sends the frames with as few system
  * calls as possible. */
-#include "tcp_fallback/tcp_internal.h"
+#include "tcp_fallback/tcp_send.h"
+
+#include "api/base/list.h"
+#include "api/base/pieces.h"
+#include "providers/credits.h"
+#include "tcp_fallback/tcp_endpoint.h"
+#include "tcp_fallback/tcp_frame.h"
+#include "tcp_fallback/tcp_lane.h"
+#include "tcp_fallback/tcp_memory.h"
+#include "tcp_fallback/tcp_pool.h"
+#include "tcp_fallback/tcp_socket.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Socket options and epoll registration of data sockets. */
-#include "tcp_fallback/tcp_internal.h"
+#include "tcp_fallback/tcp_socket.h"
+
+#include "tcp_fallback/tcp_completion.h"
+#include "tcp_fallback/tcp_endpoint.h"
+#include "tcp_fallback/tcp_lane.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* I/O functions of data sockets: in clear, or through a TLS session of the core. */
-#include "tcp_fallback/tcp_internal.h"
+#include "tcp_fallback/tcp_stream.h"
+
+#include "api/base/stream.h"
+#include "tcp_fallback/tcp_completion.h"
+#include "tcp_fallback/tcp_endpoint.h"
+#include "tcp_fallback/tcp_lane.h"
+#include "tcp_fallback/tcp_socket.h"
 
 #include <assert.h>
 #include <errno.h>

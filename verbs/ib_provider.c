@@ -1,7 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* InfiniBand part of the provider: ports with LIDs in a subnet, and partitions. */
+#include "verbs/verbs_completion.h"
+#include "verbs/verbs_connection.h"
+#include "verbs/verbs_device.h"
+#include "verbs/verbs_domain.h"
+#include "verbs/verbs_endpoint.h"
+#include "verbs/verbs_plugin.h"
 #include "verbs/verbs_rdmacm.h"
+#include "verbs/verbs_send.h"
+#include "verbs/verbs_side.h"
 #include "verbs/verbs_table.h"
+#include "verbs/verbs_transport.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

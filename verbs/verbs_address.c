@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* IP addresses: this host's address on the route to a peer, and the address kinds that two ports
  * share. */
-#include "verbs/verbs_internal.h"
+#include "verbs/verbs_address.h"
+
+#include "verbs/verbs_connection.h"
+#include "verbs/verbs_transport.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

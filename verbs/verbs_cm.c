@@ -2,6 +2,10 @@
 /* The connection manager: channels, ids, events. */
 #include "verbs/verbs_cm.h"
 
+#include "verbs/verbs_completion.h"
+#include "verbs/verbs_domain.h"
+#include "verbs/verbs_transport.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

@@ -8,9 +8,14 @@
 #ifndef RDMUX_VERBS_CM_H
 #define RDMUX_VERBS_CM_H
 
-#include "verbs/verbs_internal.h"
+#include <rdmux/provider.h>
 
 #include <rdma/rdma_cma.h>
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct verbs_cq;
 
 enum {
     /* bytes of private data in an event; its length field has eight bits */
@@ -53,5 +58,10 @@ size_t rdmux_verbs_cm_take_events(struct rdma_event_channel *channel);
  * polling takes them. [may sleep] */
 enum rdmux_status rdmux_verbs_cm_open(struct verbs_cq *cq);
 void rdmux_verbs_cm_close(struct verbs_cq *cq);
+/* Events of a cq that has a channel. rdmux_verbs_cm_poll() looks for events in some polls only;
+ * rdmux_verbs_cm_take() takes the available events, up to a limit. Both return the number of
+ * events. */
+size_t rdmux_verbs_cm_poll(struct verbs_cq *cq, size_t done);
+size_t rdmux_verbs_cm_take(struct verbs_cq *cq);
 
 #endif

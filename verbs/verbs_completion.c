@@ -7,10 +7,20 @@
  * Sleeping: the completion channel and an eventfd are in one epoll. arm requests an event and then
  * polls once more, so that no completion is missed; it stashes what it finds for poll.
  */
-#include "verbs/verbs_internal.h"
+#include "verbs/verbs_completion.h"
 
 #include "verbs/verbs_cm.h"
+#include "verbs/verbs_domain.h"
+#include "verbs/verbs_endpoint.h"
+#include "verbs/verbs_fast_path.h"
+#include "verbs/verbs_macros.h"
 #include "verbs/verbs_outcome.h"
+#include "verbs/verbs_queue.h"
+#include "verbs/verbs_ring.h"
+#include "verbs/verbs_send.h"
+#include "verbs/verbs_side.h"
+#include "verbs/verbs_srq.h"
+#include "verbs/verbs_transport.h"
 
 #include <arpa/inet.h>
 #include <assert.h>
@@ -437,7 +447,7 @@ void rdmux_verbs_sent(struct verbs_queue *queue, const struct ibv_wc *wc)
         return;
     }
     retire_until(queue, slot + 1, RDMUX_OK);
-    if (VERBS_UNLIKELY(ep->atomics_unsent != NULL)) {
+    if (VERBS_UNLIKELY(ep->side.atomics_unsent != NULL)) {
         rdmux_verbs_side_push(ep);
     }
     if (queue == &ep->data) {
@@ -469,7 +479,7 @@ static void receive_completed(struct verbs_queue *queue, const struct ibv_wc *wc
 {
     struct verbs_ep *ep = queue->ep;
     uint32_t slot = verbs_wr_id_slot(wc->wr_id);
-    if (VERBS_UNLIKELY(queue == &ep->side)) {
+    if (VERBS_UNLIKELY(queue == &ep->side.queue)) {
         rdmux_verbs_side_received(ep, slot, wc);
         return;
     }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Devices and ports: which exist, the fabric of each, and why one cannot be used. */
-#include "verbs/verbs_internal.h"
+#include "verbs/verbs_device.h"
 
+#include "verbs/verbs_connection.h"
 #include "verbs/verbs_link.h"
 #include "verbs/verbs_self_test.h"
+#include "verbs/verbs_transport.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,9 +4,14 @@
  * Events of one queue pair concern one endpoint, and only its cq's owner may report them: the
  * reader sets a mark and wakes the cq.
  */
-#include "verbs/verbs_internal.h"
+#include "verbs/verbs_domain.h"
 
+#include "verbs/verbs_completion.h"
+#include "verbs/verbs_device.h"
+#include "verbs/verbs_memory.h"
+#include "verbs/verbs_queue.h"
 #include "verbs/verbs_self_test.h"
+#include "verbs/verbs_transport.h"
 
 #include <assert.h>
 #include <errno.h>

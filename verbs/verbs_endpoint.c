@@ -3,10 +3,22 @@
  * Endpoints of InfiniBand and RoCE: a reliable connection set up by the library, with its
  * connection data on the control channel.
  */
-#include "verbs/verbs_internal.h"
+#include "verbs/verbs_endpoint.h"
 
+#include "verbs/verbs_completion.h"
+#include "verbs/verbs_connection.h"
+#include "verbs/verbs_device.h"
+#include "verbs/verbs_domain.h"
 #include "verbs/verbs_link.h"
+#include "verbs/verbs_macros.h"
+#include "verbs/verbs_memory.h"
+#include "verbs/verbs_queue.h"
+#include "verbs/verbs_ring.h"
+#include "verbs/verbs_send.h"
+#include "verbs/verbs_side.h"
+#include "verbs/verbs_srq.h"
 #include "verbs/verbs_timing.h"
+#include "verbs/verbs_transport.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -212,7 +224,7 @@ enum rdmux_status rdmux_verbs_ep_describe(struct rdmux_provider_ep *base, uint8_
     ep->ours.asks = depth_of(domain->attr.max_qp_init_rd_atom);
     ep->ours.qpn = ep->data.qp->qp_num;
     ep->ours.psn = psns[0] & VERBS_PSN_MASK;
-    ep->ours.side_qpn = ep->side.qp->qp_num;
+    ep->ours.side_qpn = ep->side.queue.qp->qp_num;
     ep->ours.side_psn = psns[1] & VERBS_PSN_MASK;
     ep->ours.flush_rkey = domain->flush_mr->rkey;
     ep->ours.flush_addr = (uintptr_t)&domain->page->flush_word;
@@ -307,12 +319,12 @@ static enum rdmux_status connect_queues(struct verbs_ep *ep, const struct verbs_
     if (status != RDMUX_OK || ep->theirs.side_qpn == 0) {
         return status;
     }
-    status = rdmux_verbs_queue_init(&ep->side, route);
+    status = rdmux_verbs_queue_init(&ep->side.queue, route);
     if (status == RDMUX_OK) {
         status = rdmux_verbs_side_start(ep);
     }
     if (status == RDMUX_OK) {
-        status = rdmux_verbs_queue_connect(&ep->side, route, ep->theirs.side_qpn,
+        status = rdmux_verbs_queue_connect(&ep->side.queue, route, ep->theirs.side_qpn,
                                            ep->theirs.side_psn, ep->ours.side_psn);
     }
     return status;
@@ -361,7 +373,8 @@ enum rdmux_status rdmux_verbs_ep_ping(struct rdmux_provider_ep *base)
 
 static uint32_t outstanding(const struct verbs_ep *ep)
 {
-    return rdmux_verbs_queue_outstanding(&ep->data) + rdmux_verbs_queue_outstanding(&ep->side);
+    return rdmux_verbs_queue_outstanding(&ep->data) +
+           rdmux_verbs_queue_outstanding(&ep->side.queue);
 }
 
 /* Takes completions until the device has given everything back, for a bounded number of rounds. */
@@ -378,9 +391,9 @@ static void kill(struct verbs_ep *ep)
     (void)rdmux_verbs_reap(verbs_cq_of(ep->base.cq), DRAIN_BUDGET);
     ep->state = VERBS_EP_DRAINING;
     rdmux_verbs_queue_kill(&ep->data);
-    rdmux_verbs_queue_kill(&ep->side);
-    ep->quiet_since_ns = rdmux_provider_now_ns(verbs_fabric_of_ep(ep));
-    ep->outstanding = outstanding(ep);
+    rdmux_verbs_queue_kill(&ep->side.queue);
+    ep->drain.quiet_since_ns = rdmux_provider_now_ns(verbs_fabric_of_ep(ep));
+    ep->drain.outstanding = outstanding(ep);
 }
 
 /* Destroys the queue pairs: the device holds nothing of the endpoint any more. Receives of an SRQ
@@ -389,7 +402,7 @@ static void destroy(struct verbs_ep *ep)
 {
     (void)rdmux_verbs_reap(verbs_cq_of(ep->base.cq), DRAIN_BUDGET);
     rdmux_verbs_queue_destroy(&ep->data);
-    rdmux_verbs_queue_destroy(&ep->side);
+    rdmux_verbs_queue_destroy(&ep->side.queue);
     ep->state = VERBS_EP_QUIET;
 }
 
@@ -401,12 +414,12 @@ static bool is_in_grace(struct verbs_ep *ep)
         return false;
     }
     uint64_t now_ns = rdmux_provider_now_ns(verbs_fabric_of_ep(ep));
-    if (ep->grace_until_ns == 0) {
-        ep->grace_until_ns = now_ns + GRACE_NS;
+    if (ep->drain.grace_until_ns == 0) {
+        ep->drain.grace_until_ns = now_ns + GRACE_NS;
     }
     (void)rdmux_verbs_reap(verbs_cq_of(ep->base.cq), DRAIN_BUDGET);
     return ep->state == VERBS_EP_CONNECTED && verbs_send_ring_awaits(&ep->data.sent) &&
-           now_ns < ep->grace_until_ns;
+           now_ns < ep->drain.grace_until_ns;
 }
 
 /* Counting misses requests that succeeded without a completion. A queue pair in error flushes what
@@ -418,11 +431,11 @@ static bool is_drained(struct verbs_ep *ep)
     uint64_t now_ns = rdmux_provider_now_ns(verbs_fabric_of_ep(ep));
     drain(ep);
     uint32_t left = outstanding(ep);
-    if (left != ep->outstanding) {
-        ep->outstanding = left;
-        ep->quiet_since_ns = now_ns;
+    if (left != ep->drain.outstanding) {
+        ep->drain.outstanding = left;
+        ep->drain.quiet_since_ns = now_ns;
     }
-    return left == 0 || now_ns - ep->quiet_since_ns >= QUIET_NS;
+    return left == 0 || now_ns - ep->drain.quiet_since_ns >= QUIET_NS;
 }
 
 enum rdmux_status rdmux_verbs_ep_quiesce(struct rdmux_provider_ep *base,

@@ -9,7 +9,16 @@
  * (verbs_ring.h). In-flight work keeps that wr_id when the fast path is closed, and the cq knows
  * the queue that it belongs to. The fast path is not opened again until all of it has completed.
  */
-#include "verbs/verbs_internal.h"
+#include "verbs/verbs_fast_path.h"
+
+#include "verbs/verbs_completion.h"
+#include "verbs/verbs_endpoint.h"
+#include "verbs/verbs_macros.h"
+#include "verbs/verbs_memory.h"
+#include "verbs/verbs_queue.h"
+#include "verbs/verbs_ring.h"
+#include "verbs/verbs_send.h"
+#include "verbs/verbs_transport.h"
 
 #include <assert.h>
 #include <string.h>
@@ -180,7 +189,7 @@ static size_t poll_one(struct rdmux_cq *cq, struct rdmux_wc *out, size_t max)
 static bool is_idle(const struct verbs_ep *ep, const struct verbs_cq *cq)
 {
     const struct verbs_queue *queue = &ep->data;
-    return ep->state == VERBS_EP_CONNECTED && !ep->is_blocked && ep->atomic_count == 0 &&
+    return ep->state == VERBS_EP_CONNECTED && !ep->is_blocked && ep->side.atomic_count == 0 &&
            queue->chain_count == 0 && verbs_send_ring_is_empty(&queue->sent) &&
            cq->unit_count == 1 && cq->stash_next == cq->stash_count && cq->silent == NULL &&
            !cq->is_armed && cq->fast_count == 0 &&

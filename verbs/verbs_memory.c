@@ -5,7 +5,12 @@
  * region begins at a random address: a device may reuse keys, so a new key with an old address must
  * reach nothing.
  */
-#include "verbs/verbs_internal.h"
+#include "verbs/verbs_memory.h"
+
+#include "verbs/verbs_description.h"
+#include "verbs/verbs_domain.h"
+#include "verbs/verbs_endpoint.h"
+#include "verbs/verbs_transport.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -290,7 +295,7 @@ enum rdmux_status rdmux_verbs_remote_open(struct rdmux_provider_remote *base,
     }
     bool can_native = (flags & VERBS_REGION_NATIVE_ATOMICS) != 0 &&
                       verbs_domain_of_ep(ep)->attr.atomic_cap != IBV_ATOMIC_NONE;
-    bool can_ask = (flags & VERBS_REGION_LIBRARY_ATOMICS) != 0 && ep->side.qp != NULL &&
+    bool can_ask = (flags & VERBS_REGION_LIBRARY_ATOMICS) != 0 && ep->side.queue.qp != NULL &&
                    ep->theirs.side_qpn != 0;
     if (!can_native) {
         remote->region.flags &= ~(uint32_t)VERBS_REGION_NATIVE_ATOMICS;

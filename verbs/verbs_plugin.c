@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* rdmux-verbs.so: the providers that need libibverbs and librdmacm. */
-#include "verbs/verbs_internal.h"
+#include "verbs/verbs_plugin.h"
+
+#include "verbs/verbs_macros.h"
 
 RDMUX_API const struct rdmux_plugin *rdmux_plugin(void);
 

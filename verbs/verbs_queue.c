@@ -1,9 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Queue pairs: creation, states, and the chain of work requests that goes to the device with one
  * doorbell. */
-#include "verbs/verbs_internal.h"
+#include "verbs/verbs_queue.h"
 
+#include "verbs/verbs_completion.h"
+#include "verbs/verbs_connection.h"
+#include "verbs/verbs_domain.h"
+#include "verbs/verbs_endpoint.h"
+#include "verbs/verbs_macros.h"
+#include "verbs/verbs_memory.h"
+#include "verbs/verbs_ring.h"
+#include "verbs/verbs_srq.h"
 #include "verbs/verbs_timing.h"
+#include "verbs/verbs_transport.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -73,7 +82,7 @@ static enum rdmux_status open_rings(struct verbs_queue *queue, const struct verb
     queue->receives.mask = receive_size - 1;
     queue->receives.depth = wish->receive_depth;
     /* The side channel's messages have no header. */
-    bool has_none = queue == &queue->ep->side || queue->ep->transport->header_size == 0;
+    bool has_none = queue == &queue->ep->side.queue || queue->ep->transport->header_size == 0;
     return has_none || wish->receive_depth == 0
                ? RDMUX_OK
                : rdmux_verbs_headers_open(&queue->headers, verbs_domain_of_ep(queue->ep),

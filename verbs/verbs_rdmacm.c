@@ -7,9 +7,19 @@
  */
 #include "verbs/verbs_rdmacm.h"
 
+#include "verbs/verbs_completion.h"
+#include "verbs/verbs_connection.h"
+#include "verbs/verbs_description.h"
+#include "verbs/verbs_domain.h"
+#include "verbs/verbs_endpoint.h"
+#include "verbs/verbs_macros.h"
+#include "verbs/verbs_memory.h"
 #include "verbs/verbs_outcome.h"
+#include "verbs/verbs_send.h"
+#include "verbs/verbs_side.h"
 #include "verbs/verbs_table.h"
 #include "verbs/verbs_timing.h"
+#include "verbs/verbs_transport.h"
 
 #include <arpa/inet.h>
 #include <assert.h>

@@ -9,7 +9,11 @@
 #define RDMUX_VERBS_RDMACM_H
 
 #include "verbs/verbs_cm.h"
-#include "verbs/verbs_internal.h"
+#include "verbs/verbs_completion.h"
+#include "verbs/verbs_endpoint.h"
+#include "verbs/verbs_memory.h"
+#include "verbs/verbs_send.h"
+#include "verbs/verbs_transport.h"
 
 struct verbs_rdmacm_listener;
 struct verbs_rdmacm_ep;

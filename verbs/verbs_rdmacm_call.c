@@ -7,6 +7,9 @@
  * request is taken, so that the listener may be closed, and from there to its cq's channel. Unread
  * events move along.
  */
+#include "verbs/verbs_completion.h"
+#include "verbs/verbs_connection.h"
+#include "verbs/verbs_device.h"
 #include "verbs/verbs_rdmacm.h"
 
 #include <arpa/inet.h>

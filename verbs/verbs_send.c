@@ -1,6 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* The data path: turns requests into work requests. No lock, no allocation, no log. */
-#include "verbs/verbs_internal.h"
+#include "verbs/verbs_send.h"
+
+#include "verbs/verbs_completion.h"
+#include "verbs/verbs_description.h"
+#include "verbs/verbs_domain.h"
+#include "verbs/verbs_endpoint.h"
+#include "verbs/verbs_macros.h"
+#include "verbs/verbs_memory.h"
+#include "verbs/verbs_queue.h"
+#include "verbs/verbs_ring.h"
+#include "verbs/verbs_side.h"
+#include "verbs/verbs_transport.h"
 
 #include <arpa/inet.h>
 #include <assert.h>
@@ -216,7 +227,7 @@ static inline uint32_t slots_of(const struct verbs_ep *ep, const struct rdmux_re
 static inline bool must_wait_for_atomics(const struct verbs_ep *ep,
                                          const struct rdmux_request *request)
 {
-    return ep->atomic_count != 0 &&
+    return ep->side.atomic_count != 0 &&
            ((request->flags & RDMUX_FENCE) != 0 || request->op == RDMUX_OP_READ);
 }
 

@@ -18,7 +18,17 @@
  * request->provider[]: [0] the next request, [1] the end of the data queue's slots that must be
  * done first.
  */
-#include "verbs/verbs_internal.h"
+#include "verbs/verbs_side.h"
+
+#include "verbs/verbs_completion.h"
+#include "verbs/verbs_connection.h"
+#include "verbs/verbs_description.h"
+#include "verbs/verbs_endpoint.h"
+#include "verbs/verbs_memory.h"
+#include "verbs/verbs_queue.h"
+#include "verbs/verbs_ring.h"
+#include "verbs/verbs_send.h"
+#include "verbs/verbs_transport.h"
 
 #include <errno.h>
 #include <string.h>
@@ -33,7 +43,7 @@ enum {
 
 static size_t memory_size(const struct verbs_ep *ep)
 {
-    return (size_t)(ep->side_receives + ep->side_sends) * VERBS_SIDE_SIZE;
+    return (size_t)(ep->side.receives + ep->side.sends) * VERBS_SIDE_SIZE;
 }
 
 /* Chooses the number of requests that the device's queue has room for. */
@@ -45,8 +55,8 @@ static void choose_depth(struct verbs_ep *ep)
     while (depth > 1 && SENDS_EACH * depth + own > most) {
         depth--;
     }
-    ep->side_sends = SENDS_EACH * depth + own;
-    ep->side_receives = RECEIVES_EACH * depth + own;
+    ep->side.sends = SENDS_EACH * depth + own;
+    ep->side.receives = RECEIVES_EACH * depth + own;
     ep->ours.side_depth = (uint8_t)depth;
 }
 
@@ -61,77 +71,77 @@ enum rdmux_status rdmux_verbs_side_open(struct verbs_ep *ep)
     choose_depth(ep);
     const size_t size = memory_size(ep);
     const struct verbs_queue_wish wish = {
-        .send_depth = ep->side_sends,
-        .send_least = ep->side_sends,
-        .receive_depth = ep->side_receives,
+        .send_depth = ep->side.sends,
+        .send_least = ep->side.sends,
+        .receive_depth = ep->side.receives,
         .max_send_sge = 1,
         .max_receive_sge = 1,
         .max_inline = VERBS_SIDE_SIZE,
         .signal_every = 1,
     };
-    ep->side_messages = rdmux_verbs_pages_map(size);
-    if (ep->side_messages == NULL) {
+    ep->side.messages = rdmux_verbs_pages_map(size);
+    if (ep->side.messages == NULL) {
         rdmux_provider_error("%s: out of memory", ep->transport->name);
         return RDMUX_NO_MEMORY;
     }
     enum rdmux_status status = rdmux_verbs_pin(
-        verbs_domain_of_ep(ep), "side channel's buffer", ep->side_messages, size,
-        (uintptr_t)ep->side_messages, IBV_ACCESS_LOCAL_WRITE, 1, &ep->side_mr);
+        verbs_domain_of_ep(ep), "side channel's buffer", ep->side.messages, size,
+        (uintptr_t)ep->side.messages, IBV_ACCESS_LOCAL_WRITE, 1, &ep->side.mr);
     if (status != RDMUX_OK) {
         goto unmap;
     }
-    status = rdmux_verbs_queue_open(&ep->side, ep, &wish);
+    status = rdmux_verbs_queue_open(&ep->side.queue, ep, &wish);
     if (status != RDMUX_OK) {
         goto deregister;
     }
     return RDMUX_OK;
 
 deregister:
-    (void)ibv_dereg_mr(ep->side_mr);
-    ep->side_mr = NULL;
-    ep->side.ep = NULL;
+    (void)ibv_dereg_mr(ep->side.mr);
+    ep->side.mr = NULL;
+    ep->side.queue.ep = NULL;
 unmap:
-    rdmux_verbs_pages_unmap(ep->side_messages, size);
-    ep->side_messages = NULL;
+    rdmux_verbs_pages_unmap(ep->side.messages, size);
+    ep->side.messages = NULL;
     return status;
 }
 
 void rdmux_verbs_side_close(struct verbs_ep *ep)
 {
-    rdmux_verbs_queue_close(&ep->side);
-    if (ep->side_mr != NULL) {
-        (void)ibv_dereg_mr(ep->side_mr);
-        ep->side_mr = NULL;
+    rdmux_verbs_queue_close(&ep->side.queue);
+    if (ep->side.mr != NULL) {
+        (void)ibv_dereg_mr(ep->side.mr);
+        ep->side.mr = NULL;
     }
-    rdmux_verbs_pages_unmap(ep->side_messages, memory_size(ep));
-    ep->side_messages = NULL;
+    rdmux_verbs_pages_unmap(ep->side.messages, memory_size(ep));
+    ep->side.messages = NULL;
 }
 
 /* ------------------------------------------------------------------------------- the queue pair */
 
 static uint8_t *receive_place(const struct verbs_ep *ep, uint32_t slot)
 {
-    return ep->side_messages + (size_t)(slot % ep->side_receives) * VERBS_SIDE_SIZE;
+    return ep->side.messages + (size_t)(slot % ep->side.receives) * VERBS_SIDE_SIZE;
 }
 
 static uint8_t *send_place(const struct verbs_ep *ep, uint32_t slot)
 {
-    return ep->side_messages +
-           (size_t)(ep->side_receives + slot % ep->side_sends) * VERBS_SIDE_SIZE;
+    return ep->side.messages +
+           (size_t)(ep->side.receives + slot % ep->side.sends) * VERBS_SIDE_SIZE;
 }
 
 static enum rdmux_status post_receive(struct verbs_ep *ep)
 {
     /* no request belongs to it: the ring only counts */
-    uint32_t slot = verbs_receive_ring_take(&ep->side.receives, NULL);
+    uint32_t slot = verbs_receive_ring_take(&ep->side.queue.receives, NULL);
     struct ibv_sge piece = { .addr = (uintptr_t)receive_place(ep, slot),
                              .length = VERBS_SIDE_SIZE,
-                             .lkey = ep->side_mr->lkey };
-    struct ibv_recv_wr work = { .wr_id = verbs_wr_id_of(ep->side.id, VERBS_WORK_RECEIVE, slot),
+                             .lkey = ep->side.mr->lkey };
+    struct ibv_recv_wr work = { .wr_id = verbs_wr_id_of(ep->side.queue.id, VERBS_WORK_RECEIVE, slot),
                                 .sg_list = &piece,
                                 .num_sge = 1 };
     struct ibv_recv_wr *bad = NULL;
-    int error = ibv_post_recv(ep->side.qp, &work, &bad);
+    int error = ibv_post_recv(ep->side.queue.qp, &work, &bad);
     if (error != 0) {
         rdmux_provider_error("%s: the side channel's receive was not taken: %s",
                              verbs_domain_of_ep(ep)->device, strerror(error < 0 ? -error : error));
@@ -143,7 +153,7 @@ static enum rdmux_status post_receive(struct verbs_ep *ep)
 enum rdmux_status rdmux_verbs_side_start(struct verbs_ep *ep)
 {
     enum rdmux_status status = RDMUX_OK;
-    for (uint32_t i = 0; i < ep->side_receives && status == RDMUX_OK; i++) {
+    for (uint32_t i = 0; i < ep->side.receives && status == RDMUX_OK; i++) {
         status = post_receive(ep);
     }
     return status;
@@ -152,13 +162,13 @@ enum rdmux_status rdmux_verbs_side_start(struct verbs_ep *ep)
 /* Sends a message; there is a slot, see Room. */
 static void send_bytes(struct verbs_ep *ep, const uint8_t message[VERBS_SIDE_SIZE])
 {
-    struct verbs_queue *queue = &ep->side;
+    struct verbs_queue *queue = &ep->side.queue;
     struct ibv_send_wr *work = rdmux_verbs_chain_add(queue, NULL, VERBS_WISH_DONE);
     uint8_t *place = send_place(ep, verbs_wr_id_slot(work->wr_id));
     memcpy(place, message, VERBS_SIDE_SIZE);
     queue->pieces[queue->piece_count++] = (struct ibv_sge){ .addr = (uintptr_t)place,
                                                             .length = VERBS_SIDE_SIZE,
-                                                            .lkey = ep->side_mr->lkey };
+                                                            .lkey = ep->side.mr->lkey };
     work->num_sge = 1;
     work->opcode = IBV_WR_SEND;
     work->send_flags |= queue->max_inline >= VERBS_SIDE_SIZE ? (uint32_t)IBV_SEND_INLINE : 0;
@@ -174,7 +184,7 @@ static void send_message(struct verbs_ep *ep, const struct verbs_side_message *m
 
 bool rdmux_verbs_side_has_room(const struct verbs_ep *ep)
 {
-    return verbs_send_ring_room(&ep->side.sent) > answer_slots(ep) &&
+    return verbs_send_ring_room(&ep->side.queue.sent) > answer_slots(ep) &&
            ep->state == VERBS_EP_CONNECTED;
 }
 
@@ -203,16 +213,16 @@ enum rdmux_status rdmux_verbs_side_atomic(struct verbs_ep *ep, struct rdmux_requ
     }
     request->provider[0] = 0;
     request->provider[1] = ep->flushed_end;
-    if (ep->atomics == NULL) {
-        ep->atomics = request;
+    if (ep->side.atomics == NULL) {
+        ep->side.atomics = request;
     } else {
-        ep->atomics_last->provider[0] = (uint64_t)(uintptr_t)request;
+        ep->side.atomics_last->provider[0] = (uint64_t)(uintptr_t)request;
     }
-    ep->atomics_last = request;
-    if (ep->atomics_unsent == NULL) {
-        ep->atomics_unsent = request;
+    ep->side.atomics_last = request;
+    if (ep->side.atomics_unsent == NULL) {
+        ep->side.atomics_unsent = request;
     }
-    ep->atomic_count++;
+    ep->side.atomic_count++;
     rdmux_verbs_side_push(ep);
     return RDMUX_OK;
 }
@@ -221,10 +231,10 @@ void rdmux_verbs_side_push(struct verbs_ep *ep)
 {
     const uint32_t depth = ep->ours.side_depth < ep->theirs.side_depth ? ep->ours.side_depth
                                                                        : ep->theirs.side_depth;
-    while (ep->atomics_unsent != NULL && ep->atomics_sent < depth &&
-           verbs_send_ring_room(&ep->side.sent) > answer_slots(ep) &&
+    while (ep->side.atomics_unsent != NULL && ep->side.atomics_sent < depth &&
+           verbs_send_ring_room(&ep->side.queue.sent) > answer_slots(ep) &&
            ep->state == VERBS_EP_CONNECTED) {
-        struct rdmux_request *request = ep->atomics_unsent;
+        struct rdmux_request *request = ep->side.atomics_unsent;
         if (verbs_send_ring_is_under_way(&ep->data.sent, (uint32_t)request->provider[1])) {
             return;
         }
@@ -232,14 +242,14 @@ void rdmux_verbs_side_push(struct verbs_ep *ep)
         struct verbs_side_message message = {
             .kind = VERBS_SIDE_REQUEST,
             .op = (uint8_t)request->op,
-            .number = ep->side_number++,
+            .number = ep->side.number++,
             .offset = request->offset,
             .operand = request->operand,
             .expected = request->expected,
         };
         memcpy(message.key, remote->region.key, sizeof(message.key));
-        ep->atomics_unsent = next_of(request);
-        ep->atomics_sent++;
+        ep->side.atomics_unsent = next_of(request);
+        ep->side.atomics_sent++;
         send_message(ep, &message);
     }
 }
@@ -261,14 +271,14 @@ static enum rdmux_status refusal_of(uint8_t status)
 /* Handles the answer to the oldest atomic. */
 static void take_answer(struct verbs_ep *ep, const struct verbs_side_message *message)
 {
-    struct rdmux_request *request = ep->atomics;
-    if (ep->atomics_sent == 0 || message->number != ep->side_number - ep->atomics_sent) {
+    struct rdmux_request *request = ep->side.atomics;
+    if (ep->side.atomics_sent == 0 || message->number != ep->side.number - ep->side.atomics_sent) {
         rdmux_verbs_fail(ep, RDMUX_PROTOCOL, "the peer answered an atomic that was not asked");
         return;
     }
-    ep->atomics = next_of(request);
-    ep->atomics_sent--;
-    ep->atomic_count--;
+    ep->side.atomics = next_of(request);
+    ep->side.atomics_sent--;
+    ep->side.atomic_count--;
     enum rdmux_status status = refusal_of(message->op);
     if (status == RDMUX_OK) {
         memcpy(request->sges[0].addr, &message->operand, sizeof(message->operand));
@@ -277,7 +287,7 @@ static void take_answer(struct verbs_ep *ep, const struct verbs_side_message *me
     }
     rdmux_provider_done(&ep->base, request, (uint32_t)status);
     rdmux_verbs_side_push(ep);
-    if (ep->atomic_count == 0) {
+    if (ep->side.atomic_count == 0) {
         rdmux_verbs_resume(ep);
     }
 }
@@ -287,7 +297,7 @@ static void take_answer(struct verbs_ep *ep, const struct verbs_side_message *me
 
 static void carry_out(struct verbs_ep *ep, const struct verbs_side_message *message)
 {
-    if (verbs_send_ring_room(&ep->side.sent) == 0) {
+    if (verbs_send_ring_room(&ep->side.queue.sent) == 0) {
         rdmux_verbs_fail(ep, RDMUX_PROTOCOL, "the peer sent more atomics than were agreed");
         return;
     }
@@ -324,7 +334,7 @@ static void take_own(struct verbs_ep *ep, uint32_t slot)
 
 void rdmux_verbs_side_received(struct verbs_ep *ep, uint32_t slot, const struct ibv_wc *wc)
 {
-    struct verbs_receive_ring *ring = &ep->side.receives;
+    struct verbs_receive_ring *ring = &ep->side.queue.receives;
     if (ring->head == ring->tail || slot != ring->tail) {
         return;
     }

@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Shared receive queues of the device. Receives complete in any order, so free slots are kept on a
  * stack. */
-#include "verbs/verbs_internal.h"
+#include "verbs/verbs_srq.h"
+
+#include "verbs/verbs_completion.h"
+#include "verbs/verbs_domain.h"
+#include "verbs/verbs_queue.h"
+#include "verbs/verbs_ring.h"
+#include "verbs/verbs_send.h"
+#include "verbs/verbs_transport.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -3,7 +3,13 @@
 #ifndef RDMUX_VERBS_TABLE_H
 #define RDMUX_VERBS_TABLE_H
 
-#include "verbs/verbs_internal.h"
+#include "verbs/verbs_completion.h"
+#include "verbs/verbs_domain.h"
+#include "verbs/verbs_endpoint.h"
+#include "verbs/verbs_fast_path.h"
+#include "verbs/verbs_memory.h"
+#include "verbs/verbs_send.h"
+#include "verbs/verbs_srq.h"
 
 /* clang-format off */
 #define VERBS_TABLE_COMMON                                                                         \

@@ -193,8 +193,8 @@ static void meet(struct scene *scene)
         return;
     }
     enum rdmux_status status = scene->role == RDMUX_ROLE_ACCEPT
-                                   ? rdmux_shm_meeting_connect(&scene->end->ep->meeting, getpid(),
-                                                               &scene->socket)
+                                   ? rdmux_shm_meeting_connect(&scene->end->ep->setup.meeting,
+                                                               getpid(), &scene->socket)
                                    : rdmux_shm_socket_accept(scene->listener, getpid(),
                                                              &scene->socket);
     if (status != RDMUX_OK) {

@@ -8,8 +8,11 @@
  * peer is gone, and an endpoint of a good peer on the same cq goes on.
  */
 #include "driver.h"
-
-#include "tcp_fallback/tcp_internal.h"
+#include "tcp_fallback/tcp_completion.h"
+#include "tcp_fallback/tcp_credit.h"
+#include "tcp_fallback/tcp_endpoint.h"
+#include "tcp_fallback/tcp_frame.h"
+#include "tcp_fallback/tcp_memory.h"
 #include "tcp_fallback/tcp_provider.h"
 #include "tests/unit/fake_core.h"
 

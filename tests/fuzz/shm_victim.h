@@ -175,7 +175,7 @@ static inline void pass_region(struct victim *victim, struct input *in)
     const uint32_t magic = 0x52534852;
     const int fds[] = { (bytes[0] & 1) != 0 ? victim->passed : victim->pair->domain->regions_fd };
     memcpy(bytes, &magic, sizeof(magic));
-    enum rdmux_status status = rdmux_shm_socket_send(victim->pair->ends[0].ep->socket, bytes,
+    enum rdmux_status status = rdmux_shm_socket_send(victim->pair->ends[0].ep->peer.socket, bytes,
                                                      SHM_REGION_SIZE, fds, 1);
     (void)status; /* a full queue is fine */
 }

@@ -207,7 +207,7 @@ cut 'the fence before atomics of the side channel' roce verbs/verbs_side.c \
 cut 'the flush in front of atomics of the side channel' ib verbs/verbs_side.c \
     'ep->is_unflushed \|\| flush_is_silent' 'flush_is_silent'
 cut 'the wait of reads behind atomics of the side channel' roce verbs/verbs_send.c \
-    'return ep->atomic_count != 0 &&' 'return 0 &&'
+    'return ep->side.atomic_count != 0 &&' 'return 0 &&'
 
 # PLACED.
 cut 'the flush read behind a write' roce verbs/verbs_send.c \

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Asynchronous events: raised, read from a context's descriptor, acknowledged. */
-#include "sim_internal.h"
+#include "sim_async.h"
+
+#include "sim_completion.h"
+#include "sim_device.h"
+#include "sim_queue.h"
+#include "sim_verbs.h"
+#include "sim_world.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Packets between queue pairs: reachability, latency, loss. */
-#include "sim_internal.h"
+#include "sim_carry.h"
+
+#include "sim_device.h"
+#include "sim_macros.h"
+#include "sim_net.h"
+#include "sim_options.h"
+#include "sim_packet.h"
+#include "sim_place.h"
+#include "sim_queue.h"
+#include "sim_requester.h"
+#include "sim_responder.h"
+#include "sim_verbs.h"
+#include "sim_world.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,21 +109,21 @@ static bool reaches(struct sim_qp *qp)
 {
     struct sim_request address = { .psn = 0 };
     bool leaves = address_fill(qp, &address);
-    qp->peer = NULL;
+    qp->route.peer = NULL;
     if (!leaves || is_foreign(qp->world, qp->attr.dest_qp_num)) {
         return leaves && !qp->world->cut;
     }
-    qp->peer = sim_qp_find(qp->world, qp->attr.dest_qp_num);
-    return qp->peer != NULL && accepts(qp->peer, &address) &&
-           (qp->peer->device != qp->device || qp->device->options.loopback != 0) &&
-           !is_cut(qp->device->host, qp->peer->device->host);
+    qp->route.peer = sim_qp_find(qp->world, qp->attr.dest_qp_num);
+    return qp->route.peer != NULL && accepts(qp->route.peer, &address) &&
+           (qp->route.peer->device != qp->device || qp->device->options.loopback != 0) &&
+           !is_cut(qp->device->host, qp->route.peer->device->host);
 }
 
 bool sim_reaches(struct sim_qp *qp)
 {
-    if (qp->peer_generation != qp->world->generation) {
+    if (qp->route.generation != qp->world->generation) {
         qp->peer_lost = !reaches(qp);
-        qp->peer_generation = qp->world->generation;
+        qp->route.generation = qp->world->generation;
     }
     return !qp->peer_lost;
 }
@@ -153,7 +165,8 @@ uint64_t sim_arrival(struct sim_world *world, uint64_t *flow, size_t bytes)
 /* Packets of a queue pair never overtake each other; on iWARP it has one stream for both kinds. */
 static uint64_t *flow_of(struct sim_qp *qp, bool answer)
 {
-    return answer && !sim_is_iwarp(qp->device) ? &qp->answer_arrival : &qp->request_arrival;
+    return answer && !sim_is_iwarp(qp->device) ? &qp->route.answer_arrival
+                                               : &qp->route.request_arrival;
 }
 
 static struct sim_packet *packet_make(struct sim_world *world, enum sim_packet_kind kind,
@@ -192,7 +205,7 @@ static void serve_at_once(struct sim_qp *qp, const struct sim_request *request,
 {
     struct sim_bytes read;
     read.count = 0;
-    struct sim_answer answer = sim_respond(qp->peer, request, bytes, &read);
+    struct sim_answer answer = sim_respond(qp->route.peer, request, bytes, &read);
     qp->world->counters.answers++;
     sim_requester_answer(qp, &answer, &read);
 }
@@ -211,7 +224,7 @@ void sim_carry_request(struct sim_qp *qp, struct sim_request *request, const str
     request->source = sim_qp_num(qp);
     request->target = qp->attr.dest_qp_num;
     request->mtu = (uint8_t)qp->attr.path_mtu;
-    if (world->direct && qp->peer != NULL) {
+    if (world->direct && qp->route.peer != NULL) {
         serve_at_once(qp, request, bytes);
         return;
     }
@@ -220,7 +233,7 @@ void sim_carry_request(struct sim_qp *qp, struct sim_request *request, const str
         return;
     }
     (void)address_fill(qp, request);
-    if (qp->peer == NULL) {
+    if (qp->route.peer == NULL) {
         uint16_t slot = (uint16_t)(qp->attr.dest_qp_num >> SIM_SLOT_BITS);
         if (!sim_net_send(world->net, slot, SIM_PACKET_REQUEST, request, sizeof(*request), bytes)) {
             lose_request(qp, request);
@@ -396,6 +409,6 @@ void sim_carry_arrived(struct sim_world *world, enum sim_packet_kind kind, const
     /* The receiver spends the transit time here, where the clock is. */
     struct sim_packet *packet = packet_make(world, kind, header, size, length);
     sim_bytes_copy_out(&data, packet->bytes);
-    sim_schedule_at(world, &packet->event, sim_arrival(world, &qp->incoming_arrival, length),
+    sim_schedule_at(world, &packet->event, sim_arrival(world, &qp->route.incoming_arrival, length),
                     packet_run);
 }

@@ -7,6 +7,18 @@
  */
 #include "sim_cm.h"
 
+#include "sim_carry.h"
+#include "sim_cm_news.h"
+#include "sim_device.h"
+#include "sim_macros.h"
+#include "sim_net.h"
+#include "sim_options.h"
+#include "sim_packet.h"
+#include "sim_queue.h"
+#include "sim_requester.h"
+#include "sim_verbs.h"
+#include "sim_world.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
@@ -248,9 +260,9 @@ static int param_check(const struct sim_cm_id *id, const struct rdma_conn_param 
         return id->id.qp == NULL ? EINVAL : 0;
     }
     bool resources = param->responder_resources == RDMA_MAX_RESP_RES ||
-                     param->responder_resources <= options->max_rd_atomic;
+                     param->responder_resources <= options->limits.max_rd_atomic;
     bool depth = param->initiator_depth == RDMA_MAX_INIT_DEPTH ||
-                 param->initiator_depth <= options->max_init_rd_atomic;
+                 param->initiator_depth <= options->limits.max_init_rd_atomic;
     return resources && depth ? 0 : EINVAL;
 }
 
@@ -265,10 +277,10 @@ static void depths_ask(struct sim_cm_id *id, const struct rdma_conn_param *param
     const struct sim_device_options *options = &id->device->options;
     bool all = param == NULL;
     id->initiator_depth = all || param->initiator_depth == RDMA_MAX_INIT_DEPTH
-                              ? (uint8_t)options->max_init_rd_atomic
+                              ? (uint8_t)options->limits.max_init_rd_atomic
                               : param->initiator_depth;
     id->responder_resources = all || param->responder_resources == RDMA_MAX_RESP_RES
-                                  ? (uint8_t)options->max_rd_atomic
+                                  ? (uint8_t)options->limits.max_rd_atomic
                                   : param->responder_resources;
 }
 
@@ -278,10 +290,10 @@ static void depths_grant(struct sim_cm_id *id, const struct rdma_conn_param *par
     const struct sim_device_options *options = &id->device->options;
     bool all = param == NULL;
     id->initiator_depth = all || param->initiator_depth == RDMA_MAX_INIT_DEPTH
-                              ? least(id->initiator_depth, options->max_init_rd_atomic)
+                              ? least(id->initiator_depth, options->limits.max_init_rd_atomic)
                               : param->initiator_depth;
     id->responder_resources = all || param->responder_resources == RDMA_MAX_RESP_RES
-                                  ? least(id->responder_resources, options->max_rd_atomic)
+                                  ? least(id->responder_resources, options->limits.max_rd_atomic)
                                   : param->responder_resources;
 }
 

@@ -4,7 +4,9 @@
 #ifndef SIM_CM_H
 #define SIM_CM_H
 
-#include "sim_internal.h"
+#include "sim_device.h"
+#include "sim_queue.h"
+#include "sim_world.h"
 
 enum {
     /* Bytes of private data in InfiniBand's connection manager formats; of REQ, rdma_cm keeps 36

@@ -7,6 +7,9 @@
  * The mutex is taken even if no other thread takes it (threads=no): a condition needs it.
  */
 #include "sim_cm.h"
+#include "sim_cm_news.h"
+#include "sim_queue.h"
+#include "sim_world.h"
 
 #include <errno.h>
 #include <time.h>

@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* librdmacm's ids: channels and events, binding, addresses and routes, options. */
+#include "sim_async.h"
+#include "sim_carry.h"
 #include "sim_cm.h"
+#include "sim_device.h"
+#include "sim_macros.h"
+#include "sim_memory.h"
+#include "sim_net.h"
+#include "sim_options.h"
+#include "sim_queue.h"
+#include "sim_world.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

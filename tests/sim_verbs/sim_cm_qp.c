@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* librdmacm's and the kernel's part of queue pairs: attributes, states, the streams of iWARP. */
 #include "sim_cm.h"
+#include "sim_cm_news.h"
+#include "sim_device.h"
+#include "sim_options.h"
+#include "sim_packet.h"
+#include "sim_queue.h"
+#include "sim_world.h"
 
 #include <errno.h>
 
@@ -132,8 +138,8 @@ void sim_cm_attach(struct sim_cm_id *id, bool passive)
     qp->attr.dest_qp_num = id->peer_qp;
     qp->attr.max_rd_atomic = id->initiator_depth;
     qp->attr.max_dest_rd_atomic = id->responder_resources;
-    qp->una_psn = qp->next_psn = id->my_psn;
-    qp->expected_psn = id->peer_psn;
+    qp->flight.una_psn = qp->flight.next_psn = id->my_psn;
+    qp->target.expected_psn = id->peer_psn;
     qp->connected = true;
     qp->heard = !passive || !id->device->options.active_first;
     sim_qp_set_state(qp, IBV_QPS_RTS);

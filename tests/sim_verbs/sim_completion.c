@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Completion queues, their channels, polling. */
-#include "sim_internal.h"
+#include "sim_completion.h"
+
+#include "sim_async.h"
+#include "sim_device.h"
+#include "sim_macros.h"
+#include "sim_options.h"
+#include "sim_place.h"
+#include "sim_queue.h"
+#include "sim_verbs.h"
+#include "sim_world.h"
 
 #include <errno.h>
 #include <string.h>
@@ -476,10 +485,11 @@ static int cq_check(const struct sim_context *context, uint32_t cqe, int vector)
     if (!sim_device_alive(context->device)) {
         return EIO;
     }
-    if (cqe == 0 || cqe > options->max_cqe || vector < 0 || (uint64_t)vector >= options->vectors) {
+    if (cqe == 0 || cqe > options->limits.max_cqe || vector < 0 ||
+        (uint64_t)vector >= options->vectors) {
         return EINVAL;
     }
-    return context->device->cq_count >= options->max_cq ? ENOMEM : 0;
+    return context->device->cq_count >= options->limits.max_cq ? ENOMEM : 0;
 }
 
 static uint32_t granted(const struct sim_device *device, uint32_t asked)
@@ -572,8 +582,9 @@ int ibv_resize_cq(struct ibv_cq *cq, int cqe)
     int error = sim_call(world, SIM_CALL_resize_cq);
     if (error == 0 && sim_is_iwarp(sim->context->device)) {
         error = EOPNOTSUPP;
-    } else if (error == 0 && (cqe <= 0 || (uint64_t)cqe > sim->context->device->options.max_cqe ||
-                              (uint32_t)cqe < waiting(sim))) {
+    } else if (error == 0 &&
+               (cqe <= 0 || (uint64_t)cqe > sim->context->device->options.limits.max_cqe ||
+                (uint32_t)cqe < waiting(sim))) {
         error = EINVAL;
     }
     uint32_t room = granted(sim->context->device, (uint32_t)cqe);

@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Devices: their attributes, ports, GIDs and P_Keys, and contexts on them. */
-#include "sim_internal.h"
+#include "sim_device.h"
+
+#include "sim_async.h"
+#include "sim_cm_news.h"
+#include "sim_completion.h"
+#include "sim_options.h"
+#include "sim_post.h"
+#include "sim_queue.h"
+#include "sim_verbs.h"
+#include "sim_world.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -529,27 +538,27 @@ static void device_attributes(const struct sim_device *device, struct ibv_device
         .fw_ver = "sim",
         .node_guid = htobe64(device->guid),
         .sys_image_guid = htobe64(device->guid),
-        .max_mr_size = options->max_mr_size,
+        .max_mr_size = options->limits.max_mr_size,
         .page_size_cap = 0xfffff000,
         .vendor_id = 0x5e5e5e,
         .vendor_part_id = 1,
         .hw_ver = 1,
-        .max_qp = (int)options->max_qp,
-        .max_qp_wr = (int)options->max_qp_wr,
-        .device_cap_flags = options->max_srq > 0 ? IBV_DEVICE_SRQ_RESIZE : 0,
-        .max_sge = (int)options->max_sge,
-        .max_sge_rd = (int)options->max_sge_rd,
-        .max_cq = (int)options->max_cq,
-        .max_cqe = (int)options->max_cqe,
-        .max_mr = (int)options->max_mr,
-        .max_pd = (int)options->max_pd,
-        .max_qp_rd_atom = (int)options->max_rd_atomic,
-        .max_res_rd_atom = (int)(options->max_rd_atomic * options->max_qp),
-        .max_qp_init_rd_atom = (int)options->max_init_rd_atomic,
+        .max_qp = (int)options->limits.max_qp,
+        .max_qp_wr = (int)options->limits.max_qp_wr,
+        .device_cap_flags = options->limits.max_srq > 0 ? IBV_DEVICE_SRQ_RESIZE : 0,
+        .max_sge = (int)options->limits.max_sge,
+        .max_sge_rd = (int)options->limits.max_sge_rd,
+        .max_cq = (int)options->limits.max_cq,
+        .max_cqe = (int)options->limits.max_cqe,
+        .max_mr = (int)options->limits.max_mr,
+        .max_pd = (int)options->limits.max_pd,
+        .max_qp_rd_atom = (int)options->limits.max_rd_atomic,
+        .max_res_rd_atom = (int)(options->limits.max_rd_atomic * options->limits.max_qp),
+        .max_qp_init_rd_atom = (int)options->limits.max_init_rd_atomic,
         .atomic_cap = (enum ibv_atomic_cap)options->atomics,
-        .max_srq = (int)options->max_srq,
-        .max_srq_wr = (int)options->max_srq_wr,
-        .max_srq_sge = (int)options->max_srq_sge,
+        .max_srq = (int)options->limits.max_srq,
+        .max_srq_wr = (int)options->limits.max_srq_wr,
+        .max_srq_sge = (int)options->limits.max_srq_sge,
         .max_ah = 1024,
         .max_pkeys = (uint16_t)options->pkeys,
         .local_ca_ack_delay = 15,
@@ -602,7 +611,7 @@ static void port_attributes(const struct sim_device *device, struct ibv_port_att
         .active_mtu = (enum ibv_mtu)options->mtu,
         .gid_tbl_len = sim_is_iwarp(device) ? 1 : SIM_GIDS,
         .port_cap_flags = ib ? IBV_PORT_CM_SUP : IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
-        .max_msg_sz = (uint32_t)options->max_msg,
+        .max_msg_sz = (uint32_t)options->limits.max_msg,
         .pkey_tbl_len = (uint16_t)options->pkeys,
         .lid = ib ? device->lid : 0,
         .sm_lid = ib ? 1 : 0,

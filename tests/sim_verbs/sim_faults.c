@@ -1,7 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Faults of a device's requests, and faults planned by options: fail=NAME:N:ERRNO+...,
  * at=TIME:WHAT+... */
-#include "sim_internal.h"
+#include "sim_faults.h"
+
+#include "sim_completion.h"
+#include "sim_device.h"
+#include "sim_macros.h"
+#include "sim_options.h"
+#include "sim_queue.h"
+#include "sim_verbs.h"
+#include "sim_world.h"
 
 #include <stdio.h>
 #include <stdlib.h>

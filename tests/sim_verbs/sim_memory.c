@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Protection domains and memory regions, and access by their keys. */
-#include "sim_internal.h"
+#include "sim_memory.h"
+
+#include "sim_device.h"
+#include "sim_place.h"
+#include "sim_queue.h"
+#include "sim_world.h"
 
 #include <errno.h>
 #include <string.h>
@@ -34,7 +39,7 @@ static int pd_check(struct sim_device *device)
     if (error == 0 && !sim_device_alive(device)) {
         return EIO;
     }
-    return error == 0 && device->pd_count >= device->options.max_pd ? ENOMEM : error;
+    return error == 0 && device->pd_count >= device->options.limits.max_pd ? ENOMEM : error;
 }
 
 struct ibv_pd *sim_pd_make(struct sim_context *context)
@@ -114,7 +119,7 @@ static int region_check(const struct sim_device *device, const void *addr, size_
     if ((access & (IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | IBV_ACCESS_MW_BIND)) != 0) {
         return EOPNOTSUPP;
     }
-    if ((access & ~known) != 0 || length == 0 || length > device->options.max_mr_size ||
+    if ((access & ~known) != 0 || length == 0 || length > device->options.limits.max_mr_size ||
         (uintptr_t)addr > UINTPTR_MAX - length) {
         return EINVAL;
     }
@@ -122,7 +127,7 @@ static int region_check(const struct sim_device *device, const void *addr, size_
     if ((access & remote_change) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) {
         return EINVAL;
     }
-    if (device->mr_count >= device->options.max_mr) {
+    if (device->mr_count >= device->options.limits.max_mr) {
         return ENOMEM;
     }
     return mapped(addr, length) ? 0 : EFAULT;

@@ -4,7 +4,18 @@
  * of a socket that other processes dial to send it packets. Each socket carries packets in one
  * direction, so two communicating processes have two.
  */
-#include "sim_internal.h"
+#include "sim_net.h"
+
+#include "sim_carry.h"
+#include "sim_cm_news.h"
+#include "sim_device.h"
+#include "sim_macros.h"
+#include "sim_options.h"
+#include "sim_packet.h"
+#include "sim_queue.h"
+#include "sim_requester.h"
+#include "sim_verbs.h"
+#include "sim_world.h"
 
 #include <errno.h>
 #include <poll.h>

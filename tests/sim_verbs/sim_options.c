@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* "key=value,key=value": how worlds and devices are described, in calls and in SIM_VERBS. */
-#include "sim_internal.h"
+#include "sim_options.h"
+
+#include "sim_device.h"
+#include "sim_macros.h"
+#include "sim_queue.h"
+#include "sim_verbs.h"
+#include "sim_world.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -113,22 +119,22 @@ static const struct option device_table[] = {
     DEVICE("link", CHOICE, link, 0, links),
     DEVICE("like", CHOICE, like, 0, likes),
     DEVICE("mtu", CHOICE, mtu, 0, mtus),
-    DEVICE("max_qp", NUMBER, max_qp, 1 << SIM_SLOT_BITS, NULL),
-    DEVICE("max_qp_wr", NUMBER, max_qp_wr, 1 << 20, NULL),
-    DEVICE("max_sge", NUMBER, max_sge, SIM_SGES_MAX, NULL),
-    DEVICE("max_sge_rd", NUMBER, max_sge_rd, SIM_SGES_MAX, NULL),
-    DEVICE("max_cq", NUMBER, max_cq, 1 << 20, NULL),
-    DEVICE("max_cqe", NUMBER, max_cqe, 1 << 24, NULL),
-    DEVICE("max_mr", NUMBER, max_mr, 1 << 23, NULL),
-    DEVICE("max_mr_size", SIZE, max_mr_size, SIM_FOREVER, NULL),
-    DEVICE("max_pd", NUMBER, max_pd, 1 << 20, NULL),
-    DEVICE("max_srq", NUMBER, max_srq, 1 << 20, NULL),
-    DEVICE("max_srq_wr", NUMBER, max_srq_wr, 1 << 20, NULL),
-    DEVICE("max_srq_sge", NUMBER, max_srq_sge, SIM_SGES_MAX, NULL),
-    DEVICE("max_rd_atomic", NUMBER, max_rd_atomic, SIM_WINDOW_MAX, NULL),
-    DEVICE("max_init_rd_atomic", NUMBER, max_init_rd_atomic, SIM_WINDOW_MAX, NULL),
-    DEVICE("max_inline", SIZE, max_inline, 4096, NULL),
-    DEVICE("max_msg", SIZE, max_msg, UINT32_MAX, NULL),
+    DEVICE("max_qp", NUMBER, limits.max_qp, 1 << SIM_SLOT_BITS, NULL),
+    DEVICE("max_qp_wr", NUMBER, limits.max_qp_wr, 1 << 20, NULL),
+    DEVICE("max_sge", NUMBER, limits.max_sge, SIM_SGES_MAX, NULL),
+    DEVICE("max_sge_rd", NUMBER, limits.max_sge_rd, SIM_SGES_MAX, NULL),
+    DEVICE("max_cq", NUMBER, limits.max_cq, 1 << 20, NULL),
+    DEVICE("max_cqe", NUMBER, limits.max_cqe, 1 << 24, NULL),
+    DEVICE("max_mr", NUMBER, limits.max_mr, 1 << 23, NULL),
+    DEVICE("max_mr_size", SIZE, limits.max_mr_size, SIM_FOREVER, NULL),
+    DEVICE("max_pd", NUMBER, limits.max_pd, 1 << 20, NULL),
+    DEVICE("max_srq", NUMBER, limits.max_srq, 1 << 20, NULL),
+    DEVICE("max_srq_wr", NUMBER, limits.max_srq_wr, 1 << 20, NULL),
+    DEVICE("max_srq_sge", NUMBER, limits.max_srq_sge, SIM_SGES_MAX, NULL),
+    DEVICE("max_rd_atomic", NUMBER, limits.max_rd_atomic, SIM_WINDOW_MAX, NULL),
+    DEVICE("max_init_rd_atomic", NUMBER, limits.max_init_rd_atomic, SIM_WINDOW_MAX, NULL),
+    DEVICE("max_inline", SIZE, limits.max_inline, 4096, NULL),
+    DEVICE("max_msg", SIZE, limits.max_msg, UINT32_MAX, NULL),
     DEVICE("vectors", NUMBER, vectors, 64, NULL),
     DEVICE("pkeys", NUMBER, pkeys, SIM_PKEYS, NULL),
     DEVICE("atomics", CHOICE, atomics, 0, atomics),
@@ -358,22 +364,22 @@ void sim_device_defaults(struct sim_device_options *options)
     *options = (struct sim_device_options){
         .link = SIM_ROCE,
         .mtu = 0,
-        .max_qp = 4096,
-        .max_qp_wr = 16384,
-        .max_sge = 0,
-        .max_sge_rd = 0,
-        .max_cq = 4096,
-        .max_cqe = 1 << 20,
-        .max_mr = 1 << 20,
-        .max_mr_size = (uint64_t)1 << 40,
-        .max_pd = 4096,
-        .max_srq = 1024,
-        .max_srq_wr = 16384,
-        .max_srq_sge = 0,
-        .max_rd_atomic = 16,
-        .max_init_rd_atomic = 16,
-        .max_inline = SIM_FOREVER,
-        .max_msg = 0,
+        .limits.max_qp = 4096,
+        .limits.max_qp_wr = 16384,
+        .limits.max_sge = 0,
+        .limits.max_sge_rd = 0,
+        .limits.max_cq = 4096,
+        .limits.max_cqe = 1 << 20,
+        .limits.max_mr = 1 << 20,
+        .limits.max_mr_size = (uint64_t)1 << 40,
+        .limits.max_pd = 4096,
+        .limits.max_srq = 1024,
+        .limits.max_srq_wr = 16384,
+        .limits.max_srq_sge = 0,
+        .limits.max_rd_atomic = 16,
+        .limits.max_init_rd_atomic = 16,
+        .limits.max_inline = SIM_FOREVER,
+        .limits.max_msg = 0,
         .vectors = 2,
         .pkeys = 1,
         .atomics = SIM_FOREVER,
@@ -404,11 +410,11 @@ void sim_device_complete(struct sim_device_options *options)
     bool hca = options->like == SIM_LIKE_HCA;
     /* Like the soft devices: what 1500-byte frames allow. InfiniBand links carry 4096. */
     fill(&options->mtu, 0, options->link == SIM_ROCE && !hca ? IBV_MTU_1024 : IBV_MTU_4096);
-    fill(&options->max_sge, 0, iwarp ? 6 : SIM_SGES_MAX);
-    fill(&options->max_sge_rd, 0, iwarp ? 1 : SIM_SGES_MAX);
-    fill(&options->max_srq_sge, 0, options->max_sge);
-    fill(&options->max_inline, SIM_FOREVER, iwarp ? 64 : hca ? 220 : 512);
-    fill(&options->max_msg, 0, iwarp ? UINT32_MAX : hca ? 1 << 30 : 8 << 20);
+    fill(&options->limits.max_sge, 0, iwarp ? 6 : SIM_SGES_MAX);
+    fill(&options->limits.max_sge_rd, 0, iwarp ? 1 : SIM_SGES_MAX);
+    fill(&options->limits.max_srq_sge, 0, options->limits.max_sge);
+    fill(&options->limits.max_inline, SIM_FOREVER, iwarp ? 64 : hca ? 220 : 512);
+    fill(&options->limits.max_msg, 0, iwarp ? UINT32_MAX : hca ? 1 << 30 : 8 << 20);
     fill(&options->atomics, SIM_FOREVER, iwarp ? IBV_ATOMIC_NONE : IBV_ATOMIC_HCA);
     fill(&options->immediate, SIM_FOREVER, iwarp ? 0 : 1);
     fill(&options->wr_api, SIM_FOREVER, hca && !iwarp ? 1 : 0);

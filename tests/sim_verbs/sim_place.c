@@ -4,7 +4,15 @@
  * makes them visible (a later completion polled, a later read or atomic, the end of the region), or
  * time does, if the world's "visible" allows it.
  */
-#include "sim_internal.h"
+#include "sim_place.h"
+
+#include "sim_device.h"
+#include "sim_macros.h"
+#include "sim_options.h"
+#include "sim_packet.h"
+#include "sim_queue.h"
+#include "sim_verbs.h"
+#include "sim_world.h"
 
 #include <string.h>
 

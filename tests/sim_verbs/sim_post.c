@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Posting: the checks of a device driver before the device gets a request. */
-#include "sim_internal.h"
+#include "sim_post.h"
+
+#include "sim_completion.h"
+#include "sim_device.h"
+#include "sim_macros.h"
+#include "sim_options.h"
+#include "sim_queue.h"
+#include "sim_requester.h"
+#include "sim_responder.h"
+#include "sim_world.h"
 
 #include <errno.h>
 #include <string.h>
@@ -79,11 +88,11 @@ static int send_check(const struct sim_qp *qp, const struct ibv_send_wr *wr)
          sges_length(wr->sg_list, wr->num_sge) > qp->cap.max_inline_data)) {
         return EINVAL;
     }
-    if (read && (uint64_t)wr->num_sge > qp->device->options.max_sge_rd &&
+    if (read && (uint64_t)wr->num_sge > qp->device->options.limits.max_sge_rd &&
         qp->device->options.like != SIM_LIKE_SIW) {
         return EINVAL;
     }
-    return qp->posted - qp->retired >= qp->cap.max_send_wr ? ENOMEM : 0;
+    return qp->sq.posted - qp->sq.retired >= qp->cap.max_send_wr ? ENOMEM : 0;
 }
 
 /* ------------------------------------------------------------------------------------- requests */
@@ -92,24 +101,24 @@ enum { INLINE_KEPT = 32 }; /* kept by a device with inline_right=no */
 
 static void copy_inline(struct sim_qp *qp, struct sim_wqe *wqe, const struct ibv_send_wr *wr)
 {
-    uint8_t *at = sim_wqe_inline(qp, qp->posted);
+    uint8_t *at = sim_wqe_inline(qp, qp->sq.posted);
     for (int i = 0; i < wr->num_sge; i++) {
         memcpy(at, (const void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length);
         at += wr->sg_list[i].length;
     }
     if (qp->device->options.inline_right == 0 && wqe->length > INLINE_KEPT) {
-        memset(sim_wqe_inline(qp, qp->posted) + INLINE_KEPT, 0, wqe->length - INLINE_KEPT);
+        memset(sim_wqe_inline(qp, qp->sq.posted) + INLINE_KEPT, 0, wqe->length - INLINE_KEPT);
     }
     wqe->inlined = true;
 }
 
 static void put_request(struct sim_qp *qp, const struct ibv_send_wr *wr)
 {
-    struct sim_wqe *wqe = sim_wqe_at(qp, qp->posted);
-    struct ibv_sge *sges = sim_wqe_sges(qp, qp->posted);
+    struct sim_wqe *wqe = sim_wqe_at(qp, qp->sq.posted);
+    struct ibv_sge *sges = sim_wqe_sges(qp, qp->sq.posted);
     int count = wr->num_sge;
-    if (wr->opcode == IBV_WR_RDMA_READ && (uint64_t)count > qp->device->options.max_sge_rd) {
-        count = (int)qp->device->options.max_sge_rd; /* siw drops the others, reports success */
+    if (wr->opcode == IBV_WR_RDMA_READ && (uint64_t)count > qp->device->options.limits.max_sge_rd) {
+        count = (int)qp->device->options.limits.max_sge_rd; /* siw drops the others, reports success */
     }
     wqe->wr_id = wr->wr_id;
     wqe->opcode = (uint8_t)wr->opcode;
@@ -136,7 +145,7 @@ static void put_request(struct sim_qp *qp, const struct ibv_send_wr *wr)
         }
     }
     sim_trace(qp->world, SIM_TRACE_POST, sim_qp_num(qp), (uint64_t)wr->opcode << 56 | wqe->length);
-    qp->posted++;
+    qp->sq.posted++;
 }
 
 static int post_check(struct sim_qp *qp, const struct ibv_send_wr *wr)
@@ -149,8 +158,8 @@ static int post_check(struct sim_qp *qp, const struct ibv_send_wr *wr)
 static void post_to_error(struct sim_qp *qp)
 {
     if (qp->swallow || !sim_device_alive(qp->device)) {
-        qp->world->counters.swallowed += qp->posted - qp->next;
-        qp->complete = qp->next = qp->posted;
+        qp->world->counters.swallowed += qp->sq.posted - qp->sq.next;
+        qp->sq.complete = qp->sq.next = qp->sq.posted;
         return;
     }
     sim_requester_flush(qp);
@@ -174,7 +183,7 @@ static void ring(struct sim_qp *qp)
 static int post_list(struct sim_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
 {
     int error = 0;
-    uint32_t before = qp->posted;
+    uint32_t before = qp->sq.posted;
     while (wr != NULL && error == 0) {
         error = post_check(qp, wr);
         if (error == 0) {
@@ -185,7 +194,7 @@ static int post_list(struct sim_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
     if (error != 0 && bad_wr != NULL) {
         *bad_wr = wr;
     }
-    if (qp->posted != before) {
+    if (qp->sq.posted != before) {
         ring(qp);
     }
     return post_result(qp, error);
@@ -281,36 +290,37 @@ static struct sim_qp *of_ex(struct ibv_qp_ex *qp)
 /* The request that the setters apply to; NULL after an error in the list. */
 static struct ibv_send_wr *current(struct sim_qp *qp)
 {
-    return qp->staged_error == 0 && qp->staged_count > 0 ? &qp->staged[qp->staged_count - 1].wr
-                                                         : NULL;
+    return qp->staged.error == 0 && qp->staged.count > 0
+               ? &qp->staged.requests[qp->staged.count - 1].wr
+               : NULL;
 }
 
 static struct ibv_send_wr *stage(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode)
 {
     struct sim_qp *qp = of_ex(ex);
-    if (qp->staged_count >= qp->cap.max_send_wr) {
-        qp->staged_error = ENOMEM;
+    if (qp->staged.count >= qp->cap.max_send_wr) {
+        qp->staged.error = ENOMEM;
     }
-    if (qp->staged_error != 0) {
+    if (qp->staged.error != 0) {
         return NULL;
     }
-    struct sim_staged *staged = &qp->staged[qp->staged_count];
+    struct sim_staged *staged = &qp->staged.requests[qp->staged.count];
     staged->wr = (struct ibv_send_wr){
         .wr_id = ex->wr_id, .sg_list = staged->sges, .opcode = opcode, .send_flags = ex->wr_flags
     };
     staged->has_bytes = false;
-    if (qp->staged_count > 0) {
-        qp->staged[qp->staged_count - 1].wr.next = &staged->wr;
+    if (qp->staged.count > 0) {
+        qp->staged.requests[qp->staged.count - 1].wr.next = &staged->wr;
     }
-    qp->staged_count++;
+    qp->staged.count++;
     return &staged->wr;
 }
 
 static void wr_start(struct ibv_qp_ex *ex)
 {
     struct sim_qp *qp = of_ex(ex);
-    qp->staged_count = 0;
-    qp->staged_error = 0;
+    qp->staged.count = 0;
+    qp->staged.error = 0;
 }
 
 static void wr_abort(struct ibv_qp_ex *ex)
@@ -321,12 +331,13 @@ static void wr_abort(struct ibv_qp_ex *ex)
 static int staged_check(struct sim_qp *qp)
 {
     int error = sim_call(qp->world, SIM_CALL_wr_complete);
-    error = error == 0 ? qp->staged_error : error;
-    if (error == 0 && qp->posted - qp->retired + qp->staged_count > qp->cap.max_send_wr) {
+    error = error == 0 ? qp->staged.error : error;
+    if (error == 0 && qp->sq.posted - qp->sq.retired + qp->staged.count > qp->cap.max_send_wr) {
         error = ENOMEM;
     }
-    for (uint32_t i = 0; i < qp->staged_count && error == 0; i++) {
-        error = qp->staged[i].has_bytes ? post_check(qp, &qp->staged[i].wr) : EINVAL;
+    for (uint32_t i = 0; i < qp->staged.count && error == 0; i++) {
+        error = qp->staged.requests[i].has_bytes ? post_check(qp, &qp->staged.requests[i].wr)
+                                                 : EINVAL;
     }
     return error;
 }
@@ -337,14 +348,14 @@ static int wr_complete(struct ibv_qp_ex *ex)
     struct sim_qp *qp = of_ex(ex);
     sim_lock(qp->world);
     int error = staged_check(qp);
-    if (error == 0 && qp->staged_count > 0) {
-        for (uint32_t i = 0; i < qp->staged_count; i++) {
-            put_request(qp, &qp->staged[i].wr);
+    if (error == 0 && qp->staged.count > 0) {
+        for (uint32_t i = 0; i < qp->staged.count; i++) {
+            put_request(qp, &qp->staged.requests[i].wr);
         }
         ring(qp);
     }
-    qp->staged_count = 0;
-    qp->staged_error = 0;
+    qp->staged.count = 0;
+    qp->staged.error = 0;
     sim_unlock(qp->world);
     return post_result(qp, error);
 }
@@ -424,14 +435,14 @@ static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t num_sge, const struct i
         return;
     }
     if (num_sge > qp->cap.max_send_sge) {
-        qp->staged_error = EINVAL;
+        qp->staged.error = EINVAL;
         return;
     }
     for (size_t i = 0; i < num_sge; i++) {
         wr->sg_list[i] = sg_list[i];
     }
     wr->num_sge = (int)num_sge;
-    qp->staged[qp->staged_count - 1].has_bytes = true;
+    qp->staged.requests[qp->staged.count - 1].has_bytes = true;
 }
 
 static void wr_set_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t addr, uint32_t length)
@@ -453,14 +464,14 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t num_buf,
         return;
     }
     if (length > qp->cap.max_inline_data || qp->cap.max_send_sge == 0) {
-        qp->staged_error = EINVAL;
+        qp->staged.error = EINVAL;
         return;
     }
-    uint8_t *at = qp->staged[qp->staged_count - 1].inline_data;
+    uint8_t *at = qp->staged.requests[qp->staged.count - 1].inline_data;
     wr->sg_list[0] = (struct ibv_sge){ (uintptr_t)at, (uint32_t)length, 0 };
     wr->num_sge = 1;
     wr->send_flags |= IBV_SEND_INLINE;
-    qp->staged[qp->staged_count - 1].has_bytes = true;
+    qp->staged.requests[qp->staged.count - 1].has_bytes = true;
     for (size_t i = 0; i < num_buf; i++) {
         memcpy(at, buf_list[i].addr, buf_list[i].length);
         at += buf_list[i].length;
@@ -495,13 +506,13 @@ bool sim_fill_wr_functions(struct sim_qp *qp, uint64_t operations)
 {
     size_t count = qp->cap.max_send_wr > 0 ? qp->cap.max_send_wr : 1;
     size_t each = sizeof(struct sim_staged) + qp->cap.max_inline_data;
-    qp->staged = sim_alloc(qp->world, count * each);
-    if (qp->staged == NULL) {
+    qp->staged.requests = sim_alloc(qp->world, count * each);
+    if (qp->staged.requests == NULL) {
         return false;
     }
-    uint8_t *inline_data = (uint8_t *)&qp->staged[count];
+    uint8_t *inline_data = (uint8_t *)&qp->staged.requests[count];
     for (size_t i = 0; i < count; i++) {
-        qp->staged[i].inline_data = inline_data + i * qp->cap.max_inline_data;
+        qp->staged.requests[i].inline_data = inline_data + i * qp->cap.max_inline_data;
     }
     struct ibv_qp_ex *ex = &qp->ex;
     ex->wr_start = wr_start;

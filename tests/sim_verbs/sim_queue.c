@@ -1,6 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Queue pairs and shared receive queues: creation, states, destruction. */
-#include "sim_internal.h"
+#include "sim_queue.h"
+
+#include "sim_async.h"
+#include "sim_cm_news.h"
+#include "sim_completion.h"
+#include "sim_device.h"
+#include "sim_faults.h"
+#include "sim_macros.h"
+#include "sim_memory.h"
+#include "sim_options.h"
+#include "sim_packet.h"
+#include "sim_place.h"
+#include "sim_post.h"
+#include "sim_requester.h"
+#include "sim_responder.h"
+#include "sim_verbs.h"
+#include "sim_world.h"
 
 #include <errno.h>
 #include <string.h>
@@ -68,14 +84,14 @@ static int srq_check(const struct sim_device *device, const struct ibv_srq_attr 
     if (!sim_device_alive(device)) {
         return EIO;
     }
-    if (options->max_srq == 0) {
+    if (options->limits.max_srq == 0) {
         return EOPNOTSUPP;
     }
-    if (attr->max_wr == 0 || attr->max_wr > options->max_srq_wr ||
-        attr->max_sge > options->max_srq_sge) {
+    if (attr->max_wr == 0 || attr->max_wr > options->limits.max_srq_wr ||
+        attr->max_sge > options->limits.max_srq_sge) {
         return EINVAL;
     }
-    return device->srq_count >= options->max_srq ? ENOMEM : 0;
+    return device->srq_count >= options->limits.max_srq ? ENOMEM : 0;
 }
 
 static struct sim_srq *srq_make(struct sim_context *context, const struct ibv_srq_attr *attr)
@@ -249,15 +265,16 @@ static int qp_check(const struct sim_context *context, const struct ibv_qp_init_
         attr->recv_cq->context != &context->verbs.context) {
         return EINVAL;
     }
-    if (cap->max_send_wr > options->max_qp_wr || cap->max_send_sge > options->max_sge ||
-        cap->max_inline_data > options->max_inline) {
+    if (cap->max_send_wr > options->limits.max_qp_wr ||
+        cap->max_send_sge > options->limits.max_sge ||
+        cap->max_inline_data > options->limits.max_inline) {
         return EINVAL;
     }
-    if (attr->srq == NULL &&
-        (cap->max_recv_wr > options->max_qp_wr || cap->max_recv_sge > options->max_sge)) {
+    if (attr->srq == NULL && (cap->max_recv_wr > options->limits.max_qp_wr ||
+                              cap->max_recv_sge > options->limits.max_sge)) {
         return EINVAL;
     }
-    return context->device->qp_count >= options->max_qp ? ENOMEM : 0;
+    return context->device->qp_count >= options->limits.max_qp ? ENOMEM : 0;
 }
 
 static uint32_t granted(const struct sim_device *device, uint32_t asked, uint64_t most)
@@ -274,13 +291,15 @@ static void grant(const struct sim_device *device, struct ibv_qp_init_attr_ex *a
 {
     const struct sim_device_options *options = &device->options;
     struct ibv_qp_cap *cap = &attr->cap;
-    cap->max_send_wr = granted(device, cap->max_send_wr, options->max_qp_wr);
-    cap->max_recv_wr = attr->srq != NULL ? 0
-                                         : granted(device, cap->max_recv_wr, options->max_qp_wr);
-    cap->max_send_sge = granted(device, cap->max_send_sge, options->max_sge);
-    cap->max_recv_sge = attr->srq != NULL ? 0
-                                          : granted(device, cap->max_recv_sge, options->max_sge);
-    cap->max_inline_data = granted(device, cap->max_inline_data, options->max_inline);
+    cap->max_send_wr = granted(device, cap->max_send_wr, options->limits.max_qp_wr);
+    cap->max_recv_wr = attr->srq != NULL
+                           ? 0
+                           : granted(device, cap->max_recv_wr, options->limits.max_qp_wr);
+    cap->max_send_sge = granted(device, cap->max_send_sge, options->limits.max_sge);
+    cap->max_recv_sge = attr->srq != NULL
+                            ? 0
+                            : granted(device, cap->max_recv_sge, options->limits.max_sge);
+    cap->max_inline_data = granted(device, cap->max_inline_data, options->limits.max_inline);
 }
 
 static bool rings_make(struct sim_qp *qp)
@@ -288,20 +307,20 @@ static bool rings_make(struct sim_qp *qp)
     struct sim_world *world = qp->world;
     const struct ibv_qp_cap *cap = &qp->cap;
     size_t sges = cap->max_send_sge > 0 ? cap->max_send_sge : 1;
-    qp->sq_room = cap->max_send_wr > 0 ? cap->max_send_wr : 1;
-    qp->sq = sim_alloc(world, qp->sq_room * sizeof(*qp->sq));
-    qp->sq_sges = sim_alloc(world, qp->sq_room * sges * sizeof(struct ibv_sge));
-    qp->sq_inline = sim_alloc(world, (size_t)qp->sq_room * cap->max_inline_data + 1);
+    qp->sq.room = cap->max_send_wr > 0 ? cap->max_send_wr : 1;
+    qp->sq.wqes = sim_alloc(world, qp->sq.room * sizeof(*qp->sq.wqes));
+    qp->sq.sges = sim_alloc(world, qp->sq.room * sges * sizeof(struct ibv_sge));
+    qp->sq.inlined = sim_alloc(world, (size_t)qp->sq.room * cap->max_inline_data + 1);
     bool receives = receives_make(world, &qp->rq, cap->max_recv_wr, cap->max_recv_sge);
-    return qp->sq != NULL && qp->sq_sges != NULL && qp->sq_inline != NULL && receives;
+    return qp->sq.wqes != NULL && qp->sq.sges != NULL && qp->sq.inlined != NULL && receives;
 }
 
 static void rings_unmake(struct sim_qp *qp)
 {
-    sim_free(qp->sq);
-    sim_free(qp->sq_sges);
-    sim_free(qp->sq_inline);
-    sim_free(qp->staged);
+    sim_free(qp->sq.wqes);
+    sim_free(qp->sq.sges);
+    sim_free(qp->sq.inlined);
+    sim_free(qp->staged.requests);
     receives_unmake(&qp->rq);
 }
 
@@ -551,8 +570,8 @@ static bool values_allowed(const struct sim_qp *qp, const struct ibv_qp_attr *at
         { IBV_QP_AV, (mask & IBV_QP_AV) == 0 || address_allowed(qp->device, &attr->ah_attr) },
         { IBV_QP_PATH_MTU,
           attr->path_mtu >= IBV_MTU_256 && (uint64_t)attr->path_mtu <= options->mtu },
-        { IBV_QP_MAX_QP_RD_ATOMIC, attr->max_rd_atomic <= options->max_init_rd_atomic },
-        { IBV_QP_MAX_DEST_RD_ATOMIC, attr->max_dest_rd_atomic <= options->max_rd_atomic },
+        { IBV_QP_MAX_QP_RD_ATOMIC, attr->max_rd_atomic <= options->limits.max_init_rd_atomic },
+        { IBV_QP_MAX_DEST_RD_ATOMIC, attr->max_dest_rd_atomic <= options->limits.max_rd_atomic },
         { IBV_QP_MIN_RNR_TIMER, attr->min_rnr_timer <= 31 },
         { IBV_QP_TIMEOUT, attr->timeout <= 31 },
         { IBV_QP_RETRY_CNT, attr->retry_cnt <= 7 },
@@ -627,9 +646,9 @@ static void enter(struct sim_qp *qp, enum ibv_qp_state to)
     if (to == IBV_QPS_RESET) {
         queues_reset(qp);
     } else if (to == IBV_QPS_RTR && from == IBV_QPS_INIT) {
-        qp->expected_psn = qp->attr.rq_psn & SIM_PSN_MASK;
+        qp->target.expected_psn = qp->attr.rq_psn & SIM_PSN_MASK;
     } else if (to == IBV_QPS_RTS && from == IBV_QPS_RTR) {
-        qp->una_psn = qp->next_psn = qp->attr.sq_psn & SIM_PSN_MASK;
+        qp->flight.una_psn = qp->flight.next_psn = qp->attr.sq_psn & SIM_PSN_MASK;
     }
     sim_qp_set_state(qp, to);
     if (to == IBV_QPS_RTS || to == IBV_QPS_SQD) {
@@ -719,7 +738,7 @@ int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask,
         *attr = sim->attr;
         attr->qp_state = attr->cur_qp_state = sim->state;
         attr->cap = sim->cap;
-        attr->sq_draining = sim->state == IBV_QPS_SQD && sim->complete != sim->next;
+        attr->sq_draining = sim->state == IBV_QPS_SQD && sim->sq.complete != sim->sq.next;
         if (sim->device->options.like == SIM_LIKE_SIW) {
             /* siw_query_qp() swaps the two. */
             attr->max_rd_atomic = sim->attr.max_dest_rd_atomic;

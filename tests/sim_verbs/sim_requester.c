@@ -4,7 +4,21 @@
  * has its own answer; requests complete in order. Lost packets are retransmitted after the timeout,
  * packets without a receive after the receiver's timer, both a limited number of times.
  */
-#include "sim_internal.h"
+#include "sim_requester.h"
+
+#include "sim_carry.h"
+#include "sim_cm_news.h"
+#include "sim_completion.h"
+#include "sim_device.h"
+#include "sim_faults.h"
+#include "sim_macros.h"
+#include "sim_memory.h"
+#include "sim_options.h"
+#include "sim_packet.h"
+#include "sim_place.h"
+#include "sim_queue.h"
+#include "sim_responder.h"
+#include "sim_world.h"
 
 #include <string.h>
 
@@ -23,7 +37,7 @@ static bool is_read(uint8_t opcode)
 
 static uint32_t under_way(const struct sim_qp *qp)
 {
-    return (uint32_t)sim_psn_distance(qp->next_psn, qp->una_psn);
+    return (uint32_t)sim_psn_distance(qp->flight.next_psn, qp->flight.una_psn);
 }
 
 /* ----------------------------------------------------------------------------------- completion */
@@ -75,7 +89,7 @@ static void show(struct sim_qp *qp, uint32_t request, enum ibv_wc_status status)
 static void complete(struct sim_qp *qp)
 {
     bool unordered = qp->device->options.unordered_reads != 0;
-    for (uint32_t at = qp->complete; at != qp->posted; at++) {
+    for (uint32_t at = qp->sq.complete; at != qp->sq.posted; at++) {
         struct sim_wqe *wqe = sim_wqe_at(qp, at);
         if (!wqe->done) {
             if (unordered && wqe->started && is_read(wqe->opcode)) {
@@ -90,30 +104,30 @@ static void complete(struct sim_qp *qp)
                 return;
             }
         }
-        if (at == qp->complete) {
-            qp->complete++;
+        if (at == qp->sq.complete) {
+            qp->sq.complete++;
         }
     }
 }
 
 void sim_qp_retire(struct sim_qp *qp, uint32_t request)
 {
-    if ((int32_t)(request - qp->retired) < 0) {
+    if ((int32_t)(request - qp->sq.retired) < 0) {
         return;
     }
     sim_wqe_at(qp, request)->polled = true;
     if (!qp->device->options.unordered_reads) {
-        qp->retired = request + 1;
+        qp->sq.retired = request + 1;
         return;
     }
     /* A completion covers unsignaled requests before it, but not a read that it overtook. */
-    qp->covered = (int32_t)(request + 1 - qp->covered) > 0 ? request + 1 : qp->covered;
-    while (qp->retired != qp->covered) {
-        const struct sim_wqe *wqe = sim_wqe_at(qp, qp->retired);
+    qp->sq.covered = (int32_t)(request + 1 - qp->sq.covered) > 0 ? request + 1 : qp->sq.covered;
+    while (qp->sq.retired != qp->sq.covered) {
+        const struct sim_wqe *wqe = sim_wqe_at(qp, qp->sq.retired);
         if (!wqe->shown || (wqe->entry && !wqe->polled)) {
             return;
         }
-        qp->retired++;
+        qp->sq.retired++;
     }
 }
 
@@ -128,7 +142,7 @@ struct sim_held_answer {
 
 static void hold(struct sim_qp *qp, const struct sim_answer *answer, const struct sim_bytes *data)
 {
-    struct sim_held_answer **at = &qp->held;
+    struct sim_held_answer **at = &qp->flight.held;
     while (*at != NULL) {
         if ((*at)->answer.psn == answer->psn) {
             return;
@@ -146,9 +160,9 @@ static void hold(struct sim_qp *qp, const struct sim_answer *answer, const struc
 
 static void drop_held(struct sim_qp *qp)
 {
-    while (qp->held != NULL) {
-        struct sim_held_answer *held = qp->held;
-        qp->held = held->next;
+    while (qp->flight.held != NULL) {
+        struct sim_held_answer *held = qp->flight.held;
+        qp->flight.held = held->next;
         sim_free(held);
     }
 }
@@ -166,21 +180,21 @@ static void fail(struct sim_qp *qp, struct sim_wqe *wqe, enum ibv_wc_status stat
 
 void sim_requester_flush(struct sim_qp *qp)
 {
-    for (uint32_t at = qp->complete; at != qp->posted; at++) {
+    for (uint32_t at = qp->sq.complete; at != qp->sq.posted; at++) {
         if (!sim_wqe_at(qp, at)->shown) {
             show(qp, at, IBV_WC_WR_FLUSH_ERR);
         }
     }
-    qp->complete = qp->next = qp->posted;
-    qp->next_packet = 0;
+    qp->sq.complete = qp->sq.next = qp->sq.posted;
+    qp->sq.next_packet = 0;
 }
 
 void sim_requester_cancel(struct sim_qp *qp)
 {
     drop_held(qp);
-    sim_cancel(qp->world, &qp->doorbell);
-    sim_cancel(qp->world, &qp->retry);
-    sim_cancel(qp->world, &qp->rnr);
+    sim_cancel(qp->world, &qp->sq.doorbell);
+    sim_cancel(qp->world, &qp->flight.retry);
+    sim_cancel(qp->world, &qp->flight.rnr);
 }
 
 void sim_qp_enter_error(struct sim_qp *qp)
@@ -191,14 +205,14 @@ void sim_qp_enter_error(struct sim_qp *qp)
     bool started = qp->state != IBV_QPS_RESET;
     sim_qp_set_state(qp, IBV_QPS_ERR);
     sim_requester_cancel(qp);
-    qp->una_psn = qp->next_psn;
-    qp->answered = 0;
+    qp->flight.una_psn = qp->flight.next_psn;
+    qp->flight.answered = 0;
     drop_held(qp);
-    qp->reads = 0;
+    qp->sq.reads = 0;
     qp->waiting = false;
     qp->swallow = sim_is_iwarp(qp->device);
     if (started) {
-        bool unfinished = qp->complete != qp->posted;
+        bool unfinished = qp->sq.complete != qp->sq.posted;
         sim_requester_flush(qp);
         sim_responder_flush(qp);
         if (unfinished && sim_is_iwarp(qp->device)) {
@@ -209,11 +223,11 @@ void sim_qp_enter_error(struct sim_qp *qp)
 
 void sim_requester_reset(struct sim_qp *qp)
 {
-    qp->posted = qp->next = qp->complete = qp->retired = qp->covered = 0;
-    qp->next_packet = 0;
-    qp->reads = 0;
-    qp->una_psn = qp->next_psn = 0;
-    qp->answered = 0;
+    qp->sq.posted = qp->sq.next = qp->sq.complete = qp->sq.retired = qp->sq.covered = 0;
+    qp->sq.next_packet = 0;
+    qp->sq.reads = 0;
+    qp->flight.una_psn = qp->flight.next_psn = 0;
+    qp->flight.answered = 0;
     qp->retries = qp->rnr_retries = 0;
     qp->waiting = qp->stopped = false;
     qp->starts.in = 0;
@@ -288,10 +302,10 @@ static bool may_start(struct sim_qp *qp, const struct sim_wqe *wqe)
     if (qp->state != IBV_QPS_RTS) {
         return false;
     }
-    if ((wqe->flags & IBV_SEND_FENCE) != 0 && qp->reads > 0) {
+    if ((wqe->flags & IBV_SEND_FENCE) != 0 && qp->sq.reads > 0) {
         return false;
     }
-    return !is_read(wqe->opcode) || qp->reads < qp->attr.max_rd_atomic;
+    return !is_read(wqe->opcode) || qp->sq.reads < qp->attr.max_rd_atomic;
 }
 
 /* Checks before the first packet is sent: IBV_WC_SUCCESS, or the status of the error. */
@@ -302,10 +316,10 @@ static enum ibv_wc_status check(struct sim_qp *qp, struct sim_wqe *wqe, struct s
     if (SIM_UNLIKELY(planned != IBV_WC_SUCCESS)) {
         return planned;
     }
-    if (wqe->length > qp->device->options.max_msg) {
+    if (wqe->length > qp->device->options.limits.max_msg) {
         return IBV_WC_LOC_LEN_ERR;
     }
-    return gather(qp, wqe, qp->next, bytes);
+    return gather(qp, wqe, qp->sq.next, bytes);
 }
 
 static void start(struct sim_qp *qp, struct sim_wqe *wqe)
@@ -314,9 +328,9 @@ static void start(struct sim_qp *qp, struct sim_wqe *wqe)
     wqe->started = true;
     wqe->piece = piece == 0 ? UINT64_MAX : piece;
     wqe->packets = is_atomic(wqe->opcode) ? 1 : packet_count(wqe->length, wqe->piece);
-    wqe->first_psn = qp->next_psn;
+    wqe->first_psn = qp->flight.next_psn;
     wqe->answered = 0;
-    qp->reads += is_read(wqe->opcode) ? 1 : 0;
+    qp->sq.reads += is_read(wqe->opcode) ? 1 : 0;
     if ((wqe->flags & IBV_SEND_FENCE) != 0) {
         sim_place_all(qp); /* data of earlier reads is visible to this request */
     }
@@ -329,8 +343,8 @@ static struct sim_request request_of(const struct sim_qp *qp, const struct sim_w
     uint64_t rest = wqe->length - offset;
     return (struct sim_request){
         .psn = (wqe->first_psn + index) & SIM_PSN_MASK,
-        .round = qp->round,
-        .depth = qp->reads,
+        .round = qp->flight.round,
+        .depth = qp->sq.reads,
         .rkey = wqe->rkey,
         .imm_data = wqe->imm_data,
         .remote_addr = wqe->remote_addr,
@@ -369,12 +383,12 @@ static bool stream_open(struct sim_qp *qp);
  * failed. */
 static bool send_next(struct sim_qp *qp)
 {
-    struct sim_wqe *wqe = sim_wqe_at(qp, qp->next);
+    struct sim_wqe *wqe = sim_wqe_at(qp, qp->sq.next);
     if ((!wqe->started && !may_start(qp, wqe)) || !stream_open(qp)) {
         return false;
     }
     struct sim_bytes bytes;
-    enum ibv_wc_status status = wqe->started ? gather(qp, wqe, qp->next, &bytes)
+    enum ibv_wc_status status = wqe->started ? gather(qp, wqe, qp->sq.next, &bytes)
                                              : check(qp, wqe, &bytes);
     if (status != IBV_WC_SUCCESS) {
         fail_locally(qp, wqe, status);
@@ -383,12 +397,12 @@ static bool send_next(struct sim_qp *qp)
     if (!wqe->started) {
         start(qp, wqe);
     }
-    uint32_t index = qp->next_packet++;
-    qp->next_psn = (qp->next_psn + 1) & SIM_PSN_MASK;
-    bool last = qp->next_packet == wqe->packets;
+    uint32_t index = qp->sq.next_packet++;
+    qp->flight.next_psn = (qp->flight.next_psn + 1) & SIM_PSN_MASK;
+    bool last = qp->sq.next_packet == wqe->packets;
     if (last) {
-        qp->next++;
-        qp->next_packet = 0;
+        qp->sq.next++;
+        qp->sq.next_packet = 0;
     }
     if (last && sim_is_iwarp(qp->device) && !is_read(wqe->opcode)) {
         wqe->done = true; /* handed to TCP: the buffer is free; no more is known */
@@ -400,21 +414,21 @@ static bool send_next(struct sim_qp *qp)
 
 static bool may_send(const struct sim_qp *qp)
 {
-    return (qp->state == IBV_QPS_RTS || (qp->state == IBV_QPS_SQD && qp->next_packet > 0)) &&
-           !qp->waiting && !qp->stopped && qp->next != qp->posted &&
+    return (qp->state == IBV_QPS_RTS || (qp->state == IBV_QPS_SQD && qp->sq.next_packet > 0)) &&
+           !qp->waiting && !qp->stopped && qp->sq.next != qp->sq.posted &&
            under_way(qp) < qp->world->options.window;
 }
 
 static void drained(struct sim_qp *qp)
 {
-    if (qp->complete != qp->next || qp->next_packet > 0) {
+    if (qp->sq.complete != qp->sq.next || qp->sq.next_packet > 0) {
         return;
     }
     if (qp->state == IBV_QPS_SQD && qp->attr.en_sqd_async_notify) {
         qp->attr.en_sqd_async_notify = 0;
         sim_qp_async(qp, IBV_EVENT_SQ_DRAINED);
     }
-    if (qp->closing && qp->complete == qp->posted) {
+    if (qp->closing && qp->sq.complete == qp->sq.posted) {
         qp->closing = false;
         sim_qp_break_connection(qp);
         sim_qp_enter_error(qp);
@@ -435,7 +449,7 @@ void sim_requester_work(struct sim_qp *qp)
 
 static void doorbell_run(struct sim_event *event)
 {
-    sim_requester_work(SIM_OUTER(struct sim_qp, doorbell, event));
+    sim_requester_work(SIM_OUTER(struct sim_qp, sq.doorbell, event));
 }
 
 void sim_requester_ring(struct sim_qp *qp)
@@ -443,8 +457,8 @@ void sim_requester_ring(struct sim_qp *qp)
     uint64_t longest = qp->world->options.doorbell;
     if (longest == 0) {
         sim_requester_work(qp);
-    } else if (qp->doorbell.place == 0) {
-        sim_schedule(qp->world, &qp->doorbell, sim_chance(qp->world, longest + 1), doorbell_run);
+    } else if (qp->sq.doorbell.place == 0) {
+        sim_schedule(qp->world, &qp->sq.doorbell, sim_chance(qp->world, longest + 1), doorbell_run);
     }
 }
 
@@ -452,14 +466,14 @@ void sim_requester_ring(struct sim_qp *qp)
 
 static bool is_answered(const struct sim_qp *qp, uint32_t psn)
 {
-    int32_t distance = sim_psn_distance(psn, qp->una_psn);
-    return distance < 0 || (qp->answered >> distance & 1) != 0;
+    int32_t distance = sim_psn_distance(psn, qp->flight.una_psn);
+    return distance < 0 || (qp->flight.answered >> distance & 1) != 0;
 }
 
 /* The request that a packet belongs to; NULL if it is complete. */
 static struct sim_wqe *find(struct sim_qp *qp, uint32_t psn, uint32_t *request)
 {
-    for (uint32_t at = qp->complete; at != qp->posted; at++) {
+    for (uint32_t at = qp->sq.complete; at != qp->sq.posted; at++) {
         struct sim_wqe *wqe = sim_wqe_at(qp, at);
         if (!wqe->started) {
             return NULL;
@@ -475,11 +489,11 @@ static struct sim_wqe *find(struct sim_qp *qp, uint32_t psn, uint32_t *request)
 
 static void send_again(struct sim_qp *qp)
 {
-    uint32_t end = qp->next_psn;
+    uint32_t end = qp->flight.next_psn;
     qp->working = true;
-    qp->round++;
+    qp->flight.round++;
     /* Also behind a failed request: requests before it have to end first. */
-    for (uint32_t psn = qp->una_psn; psn != end && !qp->waiting && qp->state != IBV_QPS_ERR;
+    for (uint32_t psn = qp->flight.una_psn; psn != end && !qp->waiting && qp->state != IBV_QPS_ERR;
          psn = (psn + 1) & SIM_PSN_MASK) {
         uint32_t request;
         struct sim_wqe *wqe = is_answered(qp, psn) ? NULL : find(qp, psn, &request);
@@ -509,11 +523,11 @@ static void give_up(struct sim_qp *qp, uint32_t psn, enum ibv_wc_status status)
 
 static void retry_run(struct sim_event *event)
 {
-    struct sim_qp *qp = SIM_OUTER(struct sim_qp, retry, event);
+    struct sim_qp *qp = SIM_OUTER(struct sim_qp, flight.retry, event);
     qp->waiting = false;
-    if (!sim_is_iwarp(qp->device) && !is_answered(qp, qp->retry_psn)) {
+    if (!sim_is_iwarp(qp->device) && !is_answered(qp, qp->flight.retry_psn)) {
         if (qp->retries >= qp->attr.retry_cnt) {
-            give_up(qp, qp->una_psn, IBV_WC_RETRY_EXC_ERR);
+            give_up(qp, qp->flight.una_psn, IBV_WC_RETRY_EXC_ERR);
             return;
         }
         qp->retries++;
@@ -529,9 +543,9 @@ static void lost(struct sim_qp *qp, uint32_t psn)
         return; /* the scheduled round sends it too */
     }
     qp->waiting = true;
-    qp->retry_psn = psn;
+    qp->flight.retry_psn = psn;
     if (qp->attr.timeout > 0) {
-        sim_schedule(qp->world, &qp->retry, (uint64_t)4096 << qp->attr.timeout, retry_run);
+        sim_schedule(qp->world, &qp->flight.retry, (uint64_t)4096 << qp->attr.timeout, retry_run);
     }
 }
 
@@ -539,7 +553,7 @@ static void lost(struct sim_qp *qp, uint32_t psn)
  * says nothing of the retransmitted packet. */
 static void lost_in(struct sim_qp *qp, uint32_t round, uint32_t psn)
 {
-    if (round == qp->round) {
+    if (round == qp->flight.round) {
         lost(qp, psn);
     }
 }
@@ -561,13 +575,13 @@ static bool stream_open(struct sim_qp *qp)
         return true;
     }
     qp->waiting = true;
-    sim_schedule(qp->world, &qp->retry, SIM_TCP_RETRY_TIME, retry_run);
+    sim_schedule(qp->world, &qp->flight.retry, SIM_TCP_RETRY_TIME, retry_run);
     return false;
 }
 
 static void rnr_run(struct sim_event *event)
 {
-    struct sim_qp *qp = SIM_OUTER(struct sim_qp, rnr, event);
+    struct sim_qp *qp = SIM_OUTER(struct sim_qp, flight.rnr, event);
     qp->waiting = false;
     send_again(qp);
 }
@@ -603,13 +617,13 @@ static void not_ready(struct sim_qp *qp, const struct sim_answer *answer)
     }
     qp->rnr_retries++;
     qp->waiting = true;
-    sim_schedule(qp->world, &qp->rnr, rnr_time(answer->timer), rnr_run);
+    sim_schedule(qp->world, &qp->flight.rnr, rnr_time(answer->timer), rnr_run);
 }
 
 void sim_qp_peer_gone(struct sim_qp *qp)
 {
-    if (qp->una_psn != qp->next_psn) {
-        lost(qp, qp->una_psn);
+    if (qp->flight.una_psn != qp->flight.next_psn) {
+        lost(qp, qp->flight.una_psn);
     }
 }
 
@@ -645,10 +659,10 @@ static enum ibv_wc_status take_data(struct sim_qp *qp, struct sim_wqe *wqe, uint
 
 static void mark_answered(struct sim_qp *qp, uint32_t psn)
 {
-    qp->answered |= (uint64_t)1 << sim_psn_distance(psn, qp->una_psn);
-    while ((qp->answered & 1) != 0) {
-        qp->answered >>= 1;
-        qp->una_psn = (qp->una_psn + 1) & SIM_PSN_MASK;
+    qp->flight.answered |= (uint64_t)1 << sim_psn_distance(psn, qp->flight.una_psn);
+    while ((qp->flight.answered & 1) != 0) {
+        qp->flight.answered >>= 1;
+        qp->flight.una_psn = (qp->flight.una_psn + 1) & SIM_PSN_MASK;
     }
     qp->retries = 0;
     qp->rnr_retries = 0;
@@ -657,8 +671,8 @@ static void mark_answered(struct sim_qp *qp, uint32_t psn)
 /* Takes the held answer that is next off the list; NULL: none. */
 static struct sim_held_answer *next_held(struct sim_qp *qp)
 {
-    struct sim_held_answer **at = &qp->held;
-    while (*at != NULL && (*at)->answer.psn != qp->una_psn) {
+    struct sim_held_answer **at = &qp->flight.held;
+    while (*at != NULL && (*at)->answer.psn != qp->flight.una_psn) {
         at = &(*at)->next;
     }
     struct sim_held_answer *held = *at;
@@ -674,7 +688,8 @@ static void good_answer(struct sim_qp *qp, const struct sim_answer *answer,
     if (is_answered(qp, answer->psn)) {
         return; /* an answer to a packet that was sent twice */
     }
-    if (answer->code == SIM_ANSWER_DATA && answer->psn != qp->una_psn && !sim_is_iwarp(qp->device)) {
+    if (answer->code == SIM_ANSWER_DATA && answer->psn != qp->flight.una_psn &&
+        !sim_is_iwarp(qp->device)) {
         hold(qp, answer, data);
         return;
     }
@@ -694,7 +709,7 @@ static void good_answer(struct sim_qp *qp, const struct sim_answer *answer,
     wqe->answered++;
     if (wqe->answered == wqe->packets) {
         wqe->done = true;
-        qp->reads -= is_read(wqe->opcode) ? 1 : 0;
+        qp->sq.reads -= is_read(wqe->opcode) ? 1 : 0;
         complete(qp);
     }
 }
@@ -704,7 +719,7 @@ static void good_answer(struct sim_qp *qp, const struct sim_answer *answer,
 static void imply(struct sim_qp *qp, uint32_t end)
 {
     uint32_t request;
-    for (uint32_t psn = qp->una_psn; psn != end; psn = (psn + 1) & SIM_PSN_MASK) {
+    for (uint32_t psn = qp->flight.una_psn; psn != end; psn = (psn + 1) & SIM_PSN_MASK) {
         struct sim_wqe *wqe = is_answered(qp, psn) ? NULL : find(qp, psn, &request);
         if (wqe == NULL || is_read(wqe->opcode)) {
             continue;
@@ -721,7 +736,7 @@ static void good_answers(struct sim_qp *qp, const struct sim_answer *answer,
 {
     good_answer(qp, answer, data);
     struct sim_held_answer *held;
-    while (qp->held != NULL && (held = next_held(qp)) != NULL) {
+    while (qp->flight.held != NULL && (held = next_held(qp)) != NULL) {
         struct sim_bytes bytes = { .count = 0 };
         sim_bytes_add(&bytes, held->bytes, held->length);
         good_answer(qp, &held->answer, &bytes);
@@ -757,7 +772,7 @@ void sim_requester_answer(struct sim_qp *qp, const struct sim_answer *answer,
         terminated(qp);
         return;
     }
-    int32_t distance = sim_psn_distance(answer->psn, qp->una_psn);
+    int32_t distance = sim_psn_distance(answer->psn, qp->flight.una_psn);
     if (qp->state < IBV_QPS_RTS || qp->state == IBV_QPS_ERR || distance < 0 ||
         (uint32_t)distance >= under_way(qp)) {
         return; /* answer to an earlier use of the queue pair */

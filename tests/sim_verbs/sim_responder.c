@@ -1,6 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Execution of requests at their target: receives, keys, placement, reads, atomics, refusals. */
-#include "sim_internal.h"
+#include "sim_responder.h"
+
+#include "sim_async.h"
+#include "sim_carry.h"
+#include "sim_cm_news.h"
+#include "sim_completion.h"
+#include "sim_device.h"
+#include "sim_faults.h"
+#include "sim_macros.h"
+#include "sim_memory.h"
+#include "sim_options.h"
+#include "sim_packet.h"
+#include "sim_place.h"
+#include "sim_queue.h"
+#include "sim_requester.h"
+#include "sim_world.h"
 
 #include <string.h>
 
@@ -23,11 +38,11 @@ static bool is_atomic(uint8_t opcode)
 static bool take_receive(struct sim_qp *qp)
 {
     if (qp->srq == NULL) {
-        qp->receiving = sim_receives_take(&qp->rq, &qp->receive);
+        qp->receiving = sim_receives_take(&qp->rq, &qp->target.receive);
         return qp->receiving;
     }
     struct sim_srq *srq = qp->srq;
-    qp->receiving = sim_receives_take(&srq->queue, &qp->receive);
+    qp->receiving = sim_receives_take(&srq->queue, &qp->target.receive);
     if (srq->limit > 0 && sim_receives_waiting(&srq->queue) < srq->limit) {
         srq->limit = 0; /* one event, until it is armed again */
         struct ibv_async_event event = { .element.srq = &srq->ib,
@@ -73,7 +88,7 @@ static void end_receive(struct sim_qp *qp, const struct sim_request *request,
                         enum ibv_wc_status status)
 {
     qp->receiving = false;
-    show_receive(qp, &qp->receive, request, status);
+    show_receive(qp, &qp->target.receive, request, status);
 }
 
 void sim_responder_flush(struct sim_qp *qp)
@@ -179,8 +194,8 @@ static struct sim_answer too_long(struct sim_qp *qp, const struct sim_request *r
 static bool receive_fits(const struct sim_qp *qp, uint64_t length)
 {
     uint64_t room = 0;
-    for (int i = 0; i < qp->receive.num_sge; i++) {
-        room += qp->receive.sges[i].length;
+    for (int i = 0; i < qp->target.receive.num_sge; i++) {
+        room += qp->target.receive.sges[i].length;
     }
     return length <= room;
 }
@@ -192,8 +207,8 @@ static bool receive_memory(const struct sim_qp *qp, uint64_t offset, uint64_t le
     struct sim_bytes all;
     all.count = 0;
     uint64_t end = offset + length;
-    for (int i = 0; i < qp->receive.num_sge && sim_bytes_length(&all) < end; i++) {
-        const struct ibv_sge *sge = &qp->receive.sges[i];
+    for (int i = 0; i < qp->target.receive.num_sge && sim_bytes_length(&all) < end; i++) {
+        const struct ibv_sge *sge = &qp->target.receive.sges[i];
         void *memory = sge->length > 0 ? sim_memory_local(qp, sge, IBV_ACCESS_LOCAL_WRITE) : NULL;
         if (sge->length > 0 && memory == NULL) {
             return false;
@@ -313,7 +328,7 @@ static void late_read_serve(struct sim_late_read *late)
     const struct sim_request *request = &late->request;
     struct sim_bytes read;
     read.count = 0;
-    qp->late_reads = late->next;
+    qp->target.late_reads = late->next;
     sim_cancel(qp->world, &late->event);
     qp->world->counters.reads_late++;
     struct sim_answer answer = answer_with(qp, request, SIM_ANSWER_LATER);
@@ -330,8 +345,8 @@ static void late_read_serve(struct sim_late_read *late)
 
 void sim_responder_finish(struct sim_qp *qp)
 {
-    while (qp->late_reads != NULL && qp->late_reads->memory != NULL) {
-        late_read_serve(qp->late_reads);
+    while (qp->target.late_reads != NULL && qp->target.late_reads->memory != NULL) {
+        late_read_serve(qp->target.late_reads);
     }
 }
 
@@ -342,8 +357,8 @@ static void late_read_run(struct sim_event *event)
     struct sim_qp *qp = due->qp;
     bool done = false;
     while (!done) {
-        done = qp->late_reads == due;
-        late_read_serve(qp->late_reads);
+        done = qp->target.late_reads == due;
+        late_read_serve(qp->target.late_reads);
     }
 }
 
@@ -352,8 +367,9 @@ static bool read_late(struct sim_qp *qp, const struct sim_request *request, uint
 {
     struct sim_world *world = qp->world;
     bool may_be_late = world->options.late_key == 0 || memory != NULL;
-    bool late = qp->late_reads != NULL || (may_be_late && world->options.late_read > 0 &&
-                                           sim_chance(world, 100) < world->options.late_read);
+    bool late = qp->target.late_reads != NULL ||
+                (may_be_late && world->options.late_read > 0 &&
+                 sim_chance(world, 100) < world->options.late_read);
     struct sim_late_read *entry = late ? sim_alloc(world, sizeof(*entry)) : NULL;
     if (entry == NULL) {
         return false;
@@ -361,7 +377,7 @@ static bool read_late(struct sim_qp *qp, const struct sim_request *request, uint
     entry->qp = qp;
     entry->request = *request;
     entry->memory = memory;
-    struct sim_late_read **at = &qp->late_reads;
+    struct sim_late_read **at = &qp->target.late_reads;
     while (*at != NULL) {
         at = &(*at)->next;
     }
@@ -416,9 +432,9 @@ static struct sim_answer serve_atomic(struct sim_qp *qp, const struct sim_reques
                                  swapped ? __builtin_bswap64(request->compare_add)
                                          : request->compare_add,
                                  swapped ? __builtin_bswap64(request->swap) : request->swap);
-    uint32_t place = qp->atomic_count++ % SIM_WINDOW_MAX;
-    qp->atomic_results[place] = answer.original;
-    qp->atomic_psns[place] = request->psn;
+    uint32_t place = qp->target.atomic_count++ % SIM_WINDOW_MAX;
+    qp->target.atomic_results[place] = answer.original;
+    qp->target.atomic_psns[place] = request->psn;
     return answer;
 }
 
@@ -434,10 +450,10 @@ static struct sim_answer serve_again(struct sim_qp *qp, const struct sim_request
         return take_read(qp, request, read);
     case IBV_WR_ATOMIC_CMP_AND_SWP:
     case IBV_WR_ATOMIC_FETCH_AND_ADD:
-        for (size_t i = 0; i < SIM_WINDOW_MAX && i < qp->atomic_count; i++) {
-            if (qp->atomic_psns[i] == request->psn) {
+        for (size_t i = 0; i < SIM_WINDOW_MAX && i < qp->target.atomic_count; i++) {
+            if (qp->target.atomic_psns[i] == request->psn) {
                 answer.code = SIM_ANSWER_DATA;
-                answer.original = qp->atomic_results[i];
+                answer.original = qp->target.atomic_results[i];
             }
         }
         return answer;
@@ -487,7 +503,7 @@ static struct sim_answer serve(struct sim_qp *qp, const struct sim_request *requ
 struct sim_answer sim_respond(struct sim_qp *qp, const struct sim_request *request,
                               const struct sim_bytes *bytes, struct sim_bytes *read)
 {
-    int32_t ahead = sim_psn_distance(request->psn, qp->expected_psn);
+    int32_t ahead = sim_psn_distance(request->psn, qp->target.expected_psn);
     if (!hears(qp) || ahead > 0) {
         return answer_with(qp, request, SIM_ANSWER_LOST);
     }
@@ -507,21 +523,21 @@ struct sim_answer sim_respond(struct sim_qp *qp, const struct sim_request *reque
                                                          : serve(qp, request, bytes, read);
     if (answer.code == SIM_ANSWER_ACK || answer.code == SIM_ANSWER_DATA ||
         answer.code == SIM_ANSWER_LATER) {
-        qp->expected_psn = (qp->expected_psn + 1) & SIM_PSN_MASK;
+        qp->target.expected_psn = (qp->target.expected_psn + 1) & SIM_PSN_MASK;
     }
     return answer;
 }
 
 void sim_responder_reset(struct sim_qp *qp)
 {
-    while (qp->late_reads != NULL) {
-        struct sim_late_read *late = qp->late_reads;
-        qp->late_reads = late->next;
+    while (qp->target.late_reads != NULL) {
+        struct sim_late_read *late = qp->target.late_reads;
+        qp->target.late_reads = late->next;
         sim_cancel(qp->world, &late->event);
         sim_free(late);
     }
     qp->receiving = false;
     qp->heard = false;
-    qp->atomic_count = 0;
-    qp->expected_psn = 0;
+    qp->target.atomic_count = 0;
+    qp->target.expected_psn = 0;
 }

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Names of numbers, and conversions of rates, as in libibverbs and librdmacm. */
-#include "sim_internal.h"
+#include "sim_macros.h"
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
 
 #include <stdio.h>
 

@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Worlds: time, random numbers, trace, calls that are made to fail, hosts. */
-#include "sim_internal.h"
+#include "sim_world.h"
+
+#include "sim_device.h"
+#include "sim_faults.h"
+#include "sim_macros.h"
+#include "sim_net.h"
+#include "sim_options.h"
+#include "sim_verbs.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -16,7 +16,7 @@
 #include "api/core/fabric.h"
 #include "api/core/mr.h"
 #include "api/core/remote.h"
-#include "verbs/verbs_internal.h"
+#include "verbs/verbs_memory.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

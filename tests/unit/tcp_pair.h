@@ -4,7 +4,7 @@
 #ifndef RDMUX_TESTS_TCP_PAIR_H
 #define RDMUX_TESTS_TCP_PAIR_H
 
-#include "tcp_fallback/tcp_internal.h"
+#include "tcp_fallback/tcp_completion.h"
 #include "tcp_fallback/tcp_provider.h"
 #include "tests/unit/fake_core.h"
 

@@ -818,8 +818,8 @@ static void a_request_that_finds_the_peer_gone_holds_back_those_behind_it(void *
         if (cases[i].closes) {
             assert_int_equal(rdmux_shm_ep_quiesce(&ends[1].ep->base, &counts), RDMUX_OK);
         } else {
-            assert_int_equal(shutdown(ends[0].ep->socket, SHUT_RDWR), 0);
-            ends[0].ep->alive_at_ns = 0;
+            assert_int_equal(shutdown(ends[0].ep->peer.socket, SHUT_RDWR), 0);
+            ends[0].ep->peer.alive_at_ns = 0;
         }
 
         size_t posted = 99;
@@ -846,7 +846,7 @@ static void a_peer_whose_socket_ends_is_noticed_by_an_armed_queue(void **state)
     assert_int_equal(rdmux_shm_arm(cq), RDMUX_OK);
     assert_false(is_readable(rdmux_shm_cq_fd(cq)));
 
-    assert_int_equal(shutdown(bench->pair->ends[0].ep->socket, SHUT_RDWR), 0);
+    assert_int_equal(shutdown(bench->pair->ends[0].ep->peer.socket, SHUT_RDWR), 0);
 
     assert_true(is_readable(rdmux_shm_cq_fd(cq)));
     (void)rdmux_shm_poll(cq, 64);
@@ -926,7 +926,7 @@ static void a_greeting_without_the_secret_is_refused(void **state)
     assert_int_equal(rdmux_shm_description_decode(data, size, &description), RDMUX_OK);
     assert_int_equal(rdmux_shm_meeting_connect(&description.place, getpid(), &stranger), RDMUX_OK);
     rdmux_shm_hello_encode(&hello, bytes);
-    const int fds[] = { pair->ends[0].ep->bell, pair->domain->regions_fd, stranger };
+    const int fds[] = { pair->ends[0].ep->peer.our_bell, pair->domain->regions_fd, stranger };
     assert_int_equal(rdmux_shm_socket_send(stranger, bytes, sizeof(bytes), fds, 3), RDMUX_OK);
 
     enum rdmux_status status = rdmux_shm_ep_connect(&pair->ends[1].ep->base, data, size);
@@ -1058,7 +1058,7 @@ static void pass_junk(struct shm_end *peer, size_t count)
     for (size_t i = 0; i < count; i++) {
         message.life = 1000000 + i;
         rdmux_shm_region_message_encode(&message, bytes);
-        assert_int_equal(rdmux_shm_socket_send(peer->ep->socket, bytes, sizeof(bytes), &fd, 1),
+        assert_int_equal(rdmux_shm_socket_send(peer->ep->peer.socket, bytes, sizeof(bytes), &fd, 1),
                          RDMUX_OK);
     }
     (void)close(fd);

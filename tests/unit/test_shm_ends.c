@@ -52,10 +52,10 @@ static void replace_process(struct shm_end *end, pid_t process)
 {
     int fd = (int)syscall(SYS_pidfd_open, process, 0U);
     assert_true(fd >= 0);
-    if (end->ep->pidfd >= 0) {
-        assert_int_equal(close(end->ep->pidfd), 0);
+    if (end->ep->peer.pidfd >= 0) {
+        assert_int_equal(close(end->ep->peer.pidfd), 0);
     }
-    end->ep->pidfd = fd;
+    end->ep->peer.pidfd = fd;
     assert_int_equal(rdmux_shm_cq_watch(end->cq, end->ep, fd, SHM_WATCH_PID, POLLIN), RDMUX_OK);
 }
 

@@ -247,12 +247,12 @@ static void the_file_is_there_no_longer_than_it_is_needed(void **state)
     (void)state;
     char path[PATH_SIZE];
     struct shm_pair *unconnected = shm_pair_open();
-    path_of(&unconnected->ends[1].ep->meeting, path, sizeof(path));
+    path_of(&unconnected->ends[1].ep->setup.meeting, path, sizeof(path));
     bool while_open = is_there(path);
     shm_pair_close(unconnected);
     bool when_closed = is_there(path);
     struct shm_pair *connected = shm_pair_connect();
-    path_of(&connected->ends[1].ep->meeting, path, sizeof(path));
+    path_of(&connected->ends[1].ep->setup.meeting, path, sizeof(path));
     bool when_connected = is_there(path);
     shm_pair_close(connected);
 

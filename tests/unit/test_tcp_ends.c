@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* What remains of an endpoint's sockets after its end. */
+#include "tcp_fallback/tcp_endpoint.h"
 #include "tests/unit/tcp_pair.h"
 
 #include <poll.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Texts of the tcp provider for system errors: the object, the cause, and the remedy. */
+#include "tcp_fallback/tcp_frame.h"
+#include "tcp_fallback/tcp_socket.h"
 #include "tests/unit/tcp_pair.h"
 
 #include <errno.h>

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* The tcp provider without the core: refusals, ends, sleeping, the shared socket, and a peer that
  * violates the protocol. */
+#include "tcp_fallback/tcp_endpoint.h"
+#include "tcp_fallback/tcp_frame.h"
 #include "tests/unit/tcp_pair.h"
 
 #include <poll.h>

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* A peer of the tcp provider that breaks off one request and begins another, sends a frame where
  * none is allowed, or loses a socket: the endpoint ends with an explanation. */
+#include "tcp_fallback/tcp_endpoint.h"
+#include "tcp_fallback/tcp_frame.h"
 #include "tests/unit/tcp_pair.h"
 
 #include <poll.h>

@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* The tcp provider without the core: messages, credits, shared receives, one-sided requests. */
+#include "api/base/pieces.h"
+#include "tcp_fallback/tcp_completion.h"
+#include "tcp_fallback/tcp_credit.h"
+#include "tcp_fallback/tcp_endpoint.h"
+#include "tcp_fallback/tcp_frame.h"
+#include "tcp_fallback/tcp_lane.h"
+#include "tcp_fallback/tcp_send.h"
 #include "tests/unit/tcp_pair.h"
 
 #include <errno.h>

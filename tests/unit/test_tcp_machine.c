@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* The tcp provider and the machine it runs on: findings about its settings, congestion control
  * where it is allowed, and the memory of the socket buffers. */
+#include "tcp_fallback/tcp_pool.h"
+#include "tcp_fallback/tcp_socket.h"
 #include "tests/unit/tcp_pair.h"
 
 #include <arpa/inet.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* What the tcp provider refuses before it moves a byte, each time with a text, and what it reports
  * of the machine. */
+#include "tcp_fallback/tcp_endpoint.h"
 #include "tests/unit/tcp_pair.h"
 
 #include <sys/resource.h>

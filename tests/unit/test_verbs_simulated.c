@@ -2,10 +2,12 @@
 /* The providers of the plug-in over simulated adapters, in one thread and in virtual time: how they
  * react to the contents of an adapter's address table, and to its changes. */
 #include "api/progress/cq_owner.h"
-#include "tests/unit/api_pair.h"
-
 #include "iwarp/iwarp_internal.h"
-#include "verbs/verbs_internal.h"
+#include "tests/unit/api_pair.h"
+#include "verbs/verbs_connection.h"
+#include "verbs/verbs_domain.h"
+#include "verbs/verbs_endpoint.h"
+#include "verbs/verbs_plugin.h"
 
 #include <errno.h>
 #include <ifaddrs.h>

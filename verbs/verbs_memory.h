@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Regions and their keys, remotes, and registered pages of the library. */
+#ifndef RDMUX_VERBS_MEMORY_H
+#define RDMUX_VERBS_MEMORY_H
+
+#include "verbs/verbs_description.h"
+
+#include <rdmux/provider.h>
+
+#include <infiniband/verbs.h>
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct verbs_domain;
+
+struct verbs_mr {
+    struct rdmux_provider_mr base;
+    void *addr;
+    uint64_t length;
+    uint32_t access; /* RDMUX_ACCESS_* */
+    /* IBV_ACCESS_* of the remote key; 0: the device grants no right to the peer */
+    int remote_access;
+    uint64_t iova; /* the region's address for the remote key */
+    struct ibv_mr *local;
+    struct ibv_mr *remote;
+};
+
+struct verbs_remote {
+    struct rdmux_provider_remote base;
+    struct verbs_region region;
+};
+
+static inline struct verbs_mr *verbs_mr_of(struct rdmux_provider_mr *mr)
+{
+    return (struct verbs_mr *)mr;
+}
+static inline struct verbs_remote *verbs_remote_of(struct rdmux_provider_remote *remote)
+{
+    return (struct verbs_remote *)remote;
+}
+
+enum rdmux_status rdmux_verbs_mr_register(struct rdmux_provider_mr *base,
+                                          const struct rdmux_provider_mr_attr *attr);
+void rdmux_verbs_mr_deregister(struct rdmux_provider_mr *base);
+enum rdmux_status rdmux_verbs_mr_describe(struct rdmux_provider_mr *base,
+                                          struct rdmux_provider_ep *ep, uint8_t *out, size_t *size);
+enum rdmux_status rdmux_verbs_mr_invalidate(struct rdmux_provider_mr *base);
+enum rdmux_status rdmux_verbs_remote_open(struct rdmux_provider_remote *base,
+                                          const uint8_t *description, size_t size);
+void rdmux_verbs_remote_close(struct rdmux_provider_remote *remote);
+/* Maps zeroed whole pages, so that registered pages hold nothing else. NULL: out of memory. */
+void *rdmux_verbs_pages_map(size_t size);
+void rdmux_verbs_pages_unmap(void *pages, size_t size);
+/* Registers bytes with a domain; error texts tell of the limit on locked memory. what: the name in
+ * texts, such as "region". copies: total number of times that the pages are locked. iova: the
+ * address that users of the key give. */
+enum rdmux_status rdmux_verbs_pin(struct verbs_domain *domain, const char *what, void *addr,
+                                  uint64_t length, uint64_t iova, int access, unsigned copies,
+                                  struct ibv_mr **out);
+
+#endif
