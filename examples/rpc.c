@@ -71,7 +71,8 @@ static void serve(const char *wanted, size_t clients)
             poll(fds, 2, -1);
         }
         while ((status = rdmux_accept(listener, cq, &attr, 0, &ep)) == RDMUX_OK) {
-            come++;
+            printf("client %zu connected\n", ++come);
+            fflush(stdout);
         }
         must(status == RDMUX_AGAIN ? RDMUX_OK : status, "accept");
         for (const struct rdmux_wc *wc = wcs; wc < wcs + count; wc++) {

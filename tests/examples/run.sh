@@ -257,6 +257,7 @@ rpc_server_outlives_a_killed_client() {
     serve rpc serve 127.0.0.1:0 3
     "$examples/rpc" call "$address" 1000000000 >"$scratch/client" 2>&1 &
     client=$!
+    wait_for_line "$scratch/server" '^client 1 connected$' # else it may be killed before it connects
     run rpc call "$address" 1000
     kill -KILL "$client"
     wait "$client" 2>/dev/null || true
