@@ -9,7 +9,6 @@
 
 #include "negotiation/handshake_internal.h"
 #include "negotiation/message.h"
-#include "negotiation/transcript.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -23,18 +22,16 @@ enum { HELLO_FIRST_BYTE = 0x40 }; /* frame types are below */
 void rdmux_handshake_begin_attempt(struct rdmux_handshake *handshake, uint64_t now_ns)
 {
     handshake->attempt++;
-    handshake->peer_data_size = 0;
-    handshake->peer_description_size = 0;
+    handshake->peer_path.data_size = 0;
+    handshake->peer_path.description_size = 0;
     memset(handshake->check_nonce, 0, sizeof(handshake->check_nonce));
-    if (handshake->moving) {
+    if (rdmux_handshake_is_moving(handshake)) {
         rdmux_handshake_next_move(handshake);
         return;
     }
     rdmux_handshake_start_clock(handshake, now_ns);
 
-    if (handshake->measure_count != 0 && !rdmux_handshake_is_measuring(handshake)) {
-        rdmux_handshake_end_measuring(handshake);
-    }
+    rdmux_handshake_end_measuring(handshake);
     struct rdmux_match *match = current_match(handshake);
     if (match == NULL && is_acceptor(handshake)) {
         struct rdmux_attempt_frame frame = { .type = RDMUX_FRAME_NO_PATH };
@@ -67,9 +64,8 @@ static void send_failed(struct rdmux_handshake *handshake, enum rdmux_stage stag
     rdmux_handshake_send_frame(handshake, &frame);
 }
 
-/* Fails the attempt on this side. */
-static void attempt_failed(struct rdmux_handshake *handshake, enum rdmux_status status,
-                           enum rdmux_reason reason, const char *text, uint64_t now_ns)
+void rdmux_handshake_attempt_failed(struct rdmux_handshake *handshake, enum rdmux_status status,
+                                    enum rdmux_reason reason, const char *text, uint64_t now_ns)
 {
     enum rdmux_stage stage = rdmux_handshake_facts[handshake->state].stage;
     rdmux_match_record(current_match(handshake), stage, reason, text);
@@ -119,8 +115,8 @@ static void record_peer_failure(struct rdmux_handshake *handshake,
 
 static void store_data(struct rdmux_handshake *handshake, const struct rdmux_attempt_frame *frame)
 {
-    memcpy(handshake->peer_data, frame->bytes, frame->size);
-    handshake->peer_data_size = frame->size;
+    memcpy(handshake->peer_path.data, frame->bytes, frame->size);
+    handshake->peer_path.data_size = frame->size;
 }
 
 static void send_bytes(struct rdmux_handshake *handshake, enum rdmux_frame_type type,
@@ -138,8 +134,8 @@ static void send_bytes(struct rdmux_handshake *handshake, enum rdmux_frame_type 
 
 static void connect_path(struct rdmux_handshake *handshake)
 {
-    rdmux_handshake_push_bytes(handshake, RDMUX_ACTION_CONNECT, handshake->peer_data,
-                               handshake->peer_data_size);
+    rdmux_handshake_push_bytes(handshake, RDMUX_ACTION_CONNECT, handshake->peer_path.data,
+                               handshake->peer_path.data_size);
 }
 
 static void send_try(struct rdmux_handshake *handshake, const struct handshake_happening *what)
@@ -149,7 +145,7 @@ static void send_try(struct rdmux_handshake *handshake, const struct handshake_h
 
 static void take_try(struct rdmux_handshake *handshake, const struct handshake_happening *what)
 {
-    if (handshake->moving) {
+    if (rdmux_handshake_is_moving(handshake)) {
         if (!rdmux_handshake_take_pair(handshake, what->frame)) {
             return;
         }
@@ -164,8 +160,8 @@ static void take_try(struct rdmux_handshake *handshake, const struct handshake_h
     }
     match->stage = RDMUX_STAGE_OPEN;
     store_data(handshake, what->frame);
-    rdmux_handshake_push_bytes(handshake, RDMUX_ACTION_OPEN, handshake->peer_data,
-                               handshake->peer_data_size);
+    rdmux_handshake_push_bytes(handshake, RDMUX_ACTION_OPEN, handshake->peer_path.data,
+                               handshake->peer_path.data_size);
     handshake->path_is_ours = true;
 }
 
@@ -198,15 +194,16 @@ static void say_up(struct rdmux_handshake *handshake, const struct handshake_hap
 
 static void take_up(struct rdmux_handshake *handshake, const struct handshake_happening *what)
 {
-    memcpy(handshake->peer_description, what->frame->bytes, what->frame->size);
-    handshake->peer_description_size = what->frame->size;
+    memcpy(handshake->peer_path.description, what->frame->bytes, what->frame->size);
+    handshake->peer_path.description_size = what->frame->size;
 }
 
 static void write_pattern(struct rdmux_handshake *handshake, const struct handshake_happening *what)
 {
     (void)what;
-    rdmux_handshake_push_bytes(handshake, RDMUX_ACTION_WRITE_PROOF, handshake->peer_description,
-                               handshake->peer_description_size);
+    rdmux_handshake_push_bytes(handshake, RDMUX_ACTION_WRITE_PROOF,
+                               handshake->peer_path.description,
+                               handshake->peer_path.description_size);
 }
 
 static void take_up_and_write(struct rdmux_handshake *handshake,
@@ -244,13 +241,6 @@ static void say_proved(struct rdmux_handshake *handshake, const struct handshake
     rdmux_handshake_send_frame(handshake, &frame);
 }
 
-static void send_hash(struct rdmux_handshake *handshake, enum rdmux_frame_type type)
-{
-    struct rdmux_attempt_frame frame = { .type = type, .hash_kind = handshake->hash_kind };
-    memcpy(frame.hash, handshake->hash, sizeof(frame.hash));
-    rdmux_handshake_send_frame(handshake, &frame);
-}
-
 static void choose(struct rdmux_handshake *handshake)
 {
     struct rdmux_match *match = current_match(handshake);
@@ -258,7 +248,7 @@ static void choose(struct rdmux_handshake *handshake)
     bool one_sided = !rdmux_handshake_has_failover(handshake) &&
                      ((handshake->hello.flags | handshake->peer_hello.flags) &
                       RDMUX_HELLO_FAILOVER) != 0;
-    if (handshake->moving) {
+    if (rdmux_handshake_is_moving(handshake)) {
         (void)snprintf(text, sizeof(text),
                        "works in both directions, and took over when another failed");
     } else {
@@ -275,7 +265,7 @@ static void choose(struct rdmux_handshake *handshake)
 
 static void send_commit(struct rdmux_handshake *handshake, const struct handshake_happening *what)
 {
-    send_hash(handshake, RDMUX_FRAME_COMMIT);
+    rdmux_handshake_send_hash(handshake, RDMUX_FRAME_COMMIT);
     rdmux_handshake_start_clock(handshake, what->now_ns);
 }
 
@@ -290,32 +280,6 @@ static void take_proved(struct rdmux_handshake *handshake, const struct handshak
     }
 }
 
-static void put_aside(struct rdmux_handshake *handshake, const struct handshake_happening *what,
-                      const struct rdmux_measured *measured)
-{
-    char text[RDMUX_TEXT_MAX];
-    (void)snprintf(text, sizeof(text), "measured: %llu ns, %llu bytes/s",
-                   (unsigned long long)measured->latency_ns,
-                   (unsigned long long)measured->bandwidth);
-    current_match(handshake)->measured = *measured;
-    attempt_failed(handshake, RDMUX_OK, RDMUX_REASON_SLOWER, text, what->now_ns);
-}
-
-static void take_measured(struct rdmux_handshake *handshake, const struct handshake_happening *what)
-{
-    put_aside(handshake, what, what->measured);
-}
-
-/* The measurement exceeded its budget: the time spent so far counts as the latency. */
-static void measuring_overdue(struct rdmux_handshake *handshake,
-                              const struct handshake_happening *what)
-{
-    const struct rdmux_measured measured = {
-        .latency_ns = what->now_ns - handshake->measure_since_ns + 1,
-    };
-    put_aside(handshake, what, &measured);
-}
-
 static void take_commit(struct rdmux_handshake *handshake, const struct handshake_happening *what)
 {
     if (!rdmux_handshake_hash_matches(handshake, what->frame)) {
@@ -323,7 +287,7 @@ static void take_commit(struct rdmux_handshake *handshake, const struct handshak
                                         "the peer saw other offers than were sent (COMMIT)");
         return;
     }
-    send_hash(handshake, RDMUX_FRAME_CONFIRM);
+    rdmux_handshake_send_hash(handshake, RDMUX_FRAME_CONFIRM);
     choose(handshake);
 }
 
@@ -366,15 +330,6 @@ static void lose(struct rdmux_handshake *handshake, const struct handshake_happe
                                                           : "the connection to the peer ended");
 }
 
-static void greeting_overdue(struct rdmux_handshake *handshake,
-                             const struct handshake_happening *what)
-{
-    (void)what;
-    rdmux_handshake_connection_over(
-        handshake, RDMUX_TIMED_OUT, false, "the peer did not answer within %u ms (%s)",
-        (unsigned)handshake->hello_timeout_ms, rdmux_handshake_facts[handshake->state].name);
-}
-
 static void silence(struct rdmux_handshake *handshake, const struct handshake_happening *what)
 {
     (void)what;
@@ -388,13 +343,12 @@ static void attempt_overdue(struct rdmux_handshake *handshake,
                             const struct handshake_happening *what)
 {
     const struct handshake_facts *facts = &rdmux_handshake_facts[handshake->state];
-    const bool is_move = handshake->moving && is_acceptor(handshake);
     char text[RDMUX_TEXT_MAX];
     (void)snprintf(text, sizeof(text), "%s within %llu ms", facts->waits_for,
-                   (unsigned long long)(is_move ? handshake->moving_ms
-                                                : rdmux_handshake_patience_ms(handshake)));
-    attempt_failed(handshake, RDMUX_TIMED_OUT, reason_by_stage(facts->stage, RDMUX_TIMED_OUT), text,
-                   what->now_ns);
+                   (unsigned long long)rdmux_handshake_attempt_limit_ms(handshake));
+    rdmux_handshake_attempt_failed(handshake, RDMUX_TIMED_OUT,
+                                   reason_by_stage(facts->stage, RDMUX_TIMED_OUT), text,
+                                   what->now_ns);
 }
 
 static void step_failed(struct rdmux_handshake *handshake, const struct handshake_happening *what)
@@ -403,8 +357,9 @@ static void step_failed(struct rdmux_handshake *handshake, const struct handshak
     if (reason == RDMUX_REASON_NONE) {
         reason = reason_by_stage(rdmux_handshake_facts[handshake->state].stage, what->status);
     }
-    attempt_failed(handshake, what->status, reason,
-                   what->text[0] != '\0' ? what->text : "failed without a text", what->now_ns);
+    rdmux_handshake_attempt_failed(handshake, what->status, reason,
+                                   what->text[0] != '\0' ? what->text : "failed without a text",
+                                   what->now_ns);
 }
 
 /* Closes the path before the acknowledgement is sent: on a shared socket nothing of the path
@@ -438,7 +393,7 @@ static void commit_came_too_late(struct rdmux_handshake *handshake,
                                  const struct handshake_happening *what)
 {
     (void)what;
-    if (handshake->moving) {
+    if (rdmux_handshake_is_moving(handshake)) {
         return; /* the acceptor receives FAILED instead of CONFIRM, and goes on */
     }
     rdmux_handshake_connection_over(handshake, handshake->attempt_status, false,
@@ -450,7 +405,7 @@ static void failed_after_commit(struct rdmux_handshake *handshake,
                                 const struct handshake_happening *what)
 {
     const char *text = what->frame != NULL ? what->frame->text : what->text;
-    if (handshake->moving && what->frame != NULL) {
+    if (rdmux_handshake_is_moving(handshake) && what->frame != NULL) {
         peer_failed(handshake, what); /* it has not confirmed, and will not */
         return;
     }
@@ -472,9 +427,9 @@ static void take_reject(struct rdmux_handshake *handshake, const struct handshak
                                         "the peer's REJECT is malformed");
         return;
     }
-    handshake->reject_reason = message.status;
-    handshake->reject_size = message.description_length;
-    memcpy(handshake->reject_data, message.description, handshake->reject_size);
+    handshake->reject.reason = message.status;
+    handshake->reject.size = message.description_length;
+    memcpy(handshake->reject.data, message.description, handshake->reject.size);
     rdmux_handshake_connection_over(handshake, RDMUX_REFUSED, false,
                                     "the peer rejected the connection, reason %u",
                                     (unsigned)message.status);
@@ -484,9 +439,8 @@ static void take_reject(struct rdmux_handshake *handshake, const struct handshak
 
 typedef void (*reaction)(struct rdmux_handshake *handshake, const struct handshake_happening *what);
 
-/* The regular course. The state is `next` when the reaction runs; begin_attempt(),
- * attempt_failed(), rdmux_handshake_connection_done(), rdmux_handshake_connection_over() and
- * take_proved() set another one. */
+/* The regular course. The state is `next` when the reaction runs. take_proved() and the functions
+ * that begin or fail an attempt or end the connection set another one. */
 /* clang-format off */
 static const struct rule {
     enum handshake_state state;
@@ -506,8 +460,8 @@ static const struct rule {
     { A_CHECK,           CHECKED,     A_WRITE,           write_pattern },
     { A_WRITE,           WROTE,       A_PROVED,          say_written },
     { A_PROVED,          GOT_PROVED,  A_CONFIRM,         take_proved },
-    { A_MEASURE,         MEASURED,    A_MEASURE,         take_measured },
-    { A_MEASURE,         TIMED_OUT,   A_MEASURE,         measuring_overdue },
+    { A_MEASURE,         MEASURED,    A_MEASURE,         rdmux_handshake_take_measured },
+    { A_MEASURE,         TIMED_OUT,   A_MEASURE,         rdmux_handshake_measuring_overdue },
     { A_CONFIRM,         GOT_CONFIRM, A_CONFIRM,         take_confirm },
     { A_FAILING,         GOT_READY,   A_FAILING,         ignore },
     { A_FAILING,         GOT_UP,      A_FAILING,         ignore },
@@ -548,7 +502,7 @@ static const struct phase_rule {
 } phase_rules[] = {
     { GREETING,  GOT_REJECT,  take_reject },
     { GREETING,  LOST,        lose },
-    { GREETING,  TIMED_OUT,   greeting_overdue },
+    { GREETING,  TIMED_OUT,   rdmux_handshake_greeting_overdue },
 
     { WAITING,   GOT_REJECT,  take_reject },
     { WAITING,   PATH_FAILED, ignore }, /* of the previous attempt */
@@ -613,9 +567,7 @@ static void step(struct rdmux_handshake *handshake, const struct handshake_happe
     if (phase_of(handshake) == ENDED) {
         return;
     }
-    if (handshake->queue_count == 0) {
-        handshake->arena_used = 0;
-    }
+    rdmux_handshake_arena_reuse(handshake);
     const struct rule *rule = rule_for(handshake->state, what->event);
     if (rule == NULL) {
         phase_reaction(phase_of(handshake), what->event)(handshake, what);
@@ -726,51 +678,6 @@ size_t rdmux_handshake_size(void)
     return sizeof(struct rdmux_handshake);
 }
 
-void rdmux_handshake_wipe(struct rdmux_handshake *handshake)
-{
-    if (handshake == NULL) {
-        return;
-    }
-    /* Only the secrets: most of this memory was never touched. */
-    explicit_bzero(handshake->granted.secret, sizeof(handshake->granted.secret));
-    explicit_bzero(handshake->offer.secret, sizeof(handshake->offer.secret));
-    explicit_bzero(handshake->peer_offer.secret, sizeof(handshake->peer_offer.secret));
-    explicit_bzero(handshake->opening, handshake->opening_size);
-}
-
-/* Encodes this side's HELLO and OFFER. */
-static enum rdmux_status encode_opening(struct rdmux_handshake *handshake)
-{
-    uint8_t *at = handshake->opening;
-    rdmux_hello_encode(&handshake->hello, at);
-    at += RDMUX_HELLO_SIZE;
-    size_t size = RDMUX_OFFER_BYTES_MAX;
-    enum rdmux_status status = rdmux_offer_encode(&handshake->offer, at + RDMUX_FRAME_HEADER_SIZE,
-                                                  &size);
-    if (status != RDMUX_OK) {
-        return status;
-    }
-    rdmux_frame_header_encode(RDMUX_FRAME_OFFER, 0, size, at);
-    handshake->opening_size = RDMUX_HELLO_SIZE + RDMUX_FRAME_HEADER_SIZE + size;
-    return RDMUX_OK;
-}
-
-static struct rdmux_hello hello_of(const struct rdmux_handshake_config *config)
-{
-    struct rdmux_hello hello = config->hello;
-    hello.version_min = RDMUX_WIRE_VERSION;
-    hello.version_max = RDMUX_WIRE_VERSION;
-    hello.epoch = hello.epoch == 0 ? 1 : hello.epoch;
-    hello.flags &= ~(uint32_t)RDMUX_HELLO_HASH;
-    if (rdmux_transcript_available()) {
-        hello.flags |= RDMUX_HELLO_HASH;
-    }
-    if (config->role == RDMUX_ROLE_ACCEPT) {
-        hello.flags &= ~(uint32_t)RDMUX_HELLO_EXPLAIN_ONLY;
-    }
-    return hello;
-}
-
 /* Takes the bytes that the listener read before the connection was accepted. */
 static void take_received(struct rdmux_handshake *handshake, const uint8_t *bytes, size_t size,
                           uint64_t now_ns)
@@ -792,24 +699,19 @@ enum rdmux_status rdmux_handshake_init(void *memory, const struct rdmux_handshak
     }
     struct rdmux_handshake *handshake = memory;
     bool accepts = config->role == RDMUX_ROLE_ACCEPT;
-    handshake->state = accepts ? A_HELLO : C_HELLO;
+    set_state(handshake, accepts ? A_HELLO : C_HELLO);
     handshake->role = config->role;
-    handshake->hello = hello_of(config);
-    handshake->offer = *config->offer;
-    handshake->secured = config->secured;
-    handshake->hello_timeout_ms = config->hello_timeout_ms;
     handshake->deadline_ns = config->hello_timeout_ms == RDMUX_NEVER
                                  ? UINT64_MAX
                                  : rdmux_handshake_time_after(now_ns, config->hello_timeout_ms);
     memcpy(handshake->proof_nonce, config->proof_nonce, sizeof(handshake->proof_nonce));
-    handshake->measured = config->measured;
-    handshake->measured_user = config->measured_user;
-    enum rdmux_status status = encode_opening(handshake);
+    rdmux_handshake_measuring_init(handshake, config);
+    enum rdmux_status status = rdmux_handshake_greeting_init(handshake, config);
     if (status != RDMUX_OK) {
         return status;
     }
     if (!accepts) {
-        rdmux_handshake_send_opening(handshake, handshake->opening_size);
+        rdmux_handshake_send_opening(handshake);
     } else if (config->received != NULL) {
         take_received(handshake, config->received, config->received_size, now_ns);
     }
@@ -914,21 +816,6 @@ uint64_t rdmux_handshake_deadline(const struct rdmux_handshake *handshake)
     return handshake->deadline_ns;
 }
 
-const struct rdmux_handshake_granted *rdmux_handshake_granted(const struct rdmux_handshake *handshake)
-{
-    return &handshake->granted;
-}
-
-const struct rdmux_hello *rdmux_handshake_peer_hello(const struct rdmux_handshake *handshake)
-{
-    return handshake->peer_hello_came ? &handshake->peer_hello : NULL;
-}
-
-const struct rdmux_offer *rdmux_handshake_peer_offer(const struct rdmux_handshake *handshake)
-{
-    return handshake->peer_offer_came ? &handshake->peer_offer : NULL;
-}
-
 static const struct rdmux_offer_path *path_at(const struct rdmux_offer *offer, uint16_t index)
 {
     return index < offer->path_count ? &offer->paths[index] : NULL;
@@ -980,13 +867,13 @@ size_t rdmux_handshake_candidates(const struct rdmux_handshake *handshake,
 
 uint32_t rdmux_handshake_reject_reason(const struct rdmux_handshake *handshake)
 {
-    return handshake->reject_reason;
+    return handshake->reject.reason;
 }
 
 const uint8_t *rdmux_handshake_reject_data(const struct rdmux_handshake *handshake, size_t *size)
 {
-    *size = handshake->reject_size;
-    return handshake->reject_size > 0 ? handshake->reject_data : NULL;
+    *size = handshake->reject.size;
+    return handshake->reject.size > 0 ? handshake->reject.data : NULL;
 }
 
 const char *rdmux_handshake_state(const struct rdmux_handshake *handshake)

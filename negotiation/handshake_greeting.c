@@ -15,6 +15,70 @@ enum {
     DATA_SOCKETS_MAX = 16,
 };
 
+static struct rdmux_hello hello_of(const struct rdmux_handshake_config *config)
+{
+    struct rdmux_hello hello = config->hello;
+    hello.version_min = RDMUX_WIRE_VERSION;
+    hello.version_max = RDMUX_WIRE_VERSION;
+    hello.epoch = hello.epoch == 0 ? 1 : hello.epoch;
+    hello.flags &= ~(uint32_t)RDMUX_HELLO_HASH;
+    if (rdmux_transcript_available()) {
+        hello.flags |= RDMUX_HELLO_HASH;
+    }
+    if (config->role == RDMUX_ROLE_ACCEPT) {
+        hello.flags &= ~(uint32_t)RDMUX_HELLO_EXPLAIN_ONLY;
+    }
+    return hello;
+}
+
+enum rdmux_status rdmux_handshake_greeting_init(struct rdmux_handshake *handshake,
+                                                const struct rdmux_handshake_config *config)
+{
+    handshake->hello = hello_of(config);
+    handshake->offer = *config->offer;
+    handshake->greeting.secured = config->secured;
+    handshake->greeting.timeout_ms = config->hello_timeout_ms;
+    uint8_t *at = handshake->greeting.opening;
+    rdmux_hello_encode(&handshake->hello, at);
+    at += RDMUX_HELLO_SIZE;
+    size_t size = RDMUX_OFFER_BYTES_MAX;
+    enum rdmux_status status = rdmux_offer_encode(&handshake->offer, at + RDMUX_FRAME_HEADER_SIZE,
+                                                  &size);
+    if (status != RDMUX_OK) {
+        return status;
+    }
+    rdmux_frame_header_encode(RDMUX_FRAME_OFFER, 0, size, at);
+    handshake->greeting.opening_size = RDMUX_HELLO_SIZE + RDMUX_FRAME_HEADER_SIZE + size;
+    return RDMUX_OK;
+}
+
+void rdmux_handshake_wipe(struct rdmux_handshake *handshake)
+{
+    if (handshake == NULL) {
+        return;
+    }
+    /* Only the secrets: most of this memory was never touched. */
+    explicit_bzero(handshake->granted.secret, sizeof(handshake->granted.secret));
+    explicit_bzero(handshake->offer.secret, sizeof(handshake->offer.secret));
+    explicit_bzero(handshake->peer_offer.secret, sizeof(handshake->peer_offer.secret));
+    explicit_bzero(handshake->greeting.opening, handshake->greeting.opening_size);
+}
+
+/* Sends the first size bytes of this side's HELLO and OFFER. */
+static void send_opening_bytes(struct rdmux_handshake *handshake, size_t size)
+{
+    struct rdmux_handshake_action *action = rdmux_handshake_push(handshake, RDMUX_ACTION_SEND);
+    if (action != NULL) {
+        action->bytes = handshake->greeting.opening;
+        action->size = size;
+    }
+}
+
+void rdmux_handshake_send_opening(struct rdmux_handshake *handshake)
+{
+    send_opening_bytes(handshake, handshake->greeting.opening_size);
+}
+
 static uint64_t smaller(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
@@ -53,33 +117,42 @@ static bool hash_transcript(struct rdmux_handshake *handshake, const uint8_t *of
                             size_t size)
 {
     if ((handshake->hello.flags & handshake->peer_hello.flags & RDMUX_HELLO_HASH) == 0) {
-        handshake->hash_kind = RDMUX_HASH_NONE;
+        handshake->greeting.hash_kind = RDMUX_HASH_NONE;
         return true;
     }
-    const struct rdmux_transcript_piece ours = { handshake->opening, handshake->opening_size };
-    const struct rdmux_transcript_piece hello = { handshake->peer_hello_bytes, RDMUX_HELLO_SIZE };
+    const struct rdmux_transcript_piece ours = { handshake->greeting.opening,
+                                                 handshake->greeting.opening_size };
+    const struct rdmux_transcript_piece hello = { handshake->greeting.peer_hello_bytes,
+                                                  RDMUX_HELLO_SIZE };
     const struct rdmux_transcript_piece offer = { offer_frame, size };
     const struct rdmux_transcript_piece as_acceptor[] = { hello, offer, ours };
     const struct rdmux_transcript_piece as_connector[] = { ours, hello, offer };
 
-    handshake->hash_kind = RDMUX_HASH_SHA256;
+    handshake->greeting.hash_kind = RDMUX_HASH_SHA256;
     return rdmux_transcript_hash(is_acceptor(handshake) ? as_acceptor : as_connector, 3,
-                                 handshake->hash) == RDMUX_OK;
+                                 handshake->greeting.hash) == RDMUX_OK;
 }
 
 bool rdmux_handshake_hash_matches(const struct rdmux_handshake *handshake,
                                   const struct rdmux_attempt_frame *frame)
 {
-    return handshake->hash_kind == RDMUX_HASH_NONE ||
-           (frame->hash_kind == handshake->hash_kind &&
-            memcmp(frame->hash, handshake->hash, sizeof(frame->hash)) == 0);
+    return handshake->greeting.hash_kind == RDMUX_HASH_NONE ||
+           (frame->hash_kind == handshake->greeting.hash_kind &&
+            memcmp(frame->hash, handshake->greeting.hash, sizeof(frame->hash)) == 0);
+}
+
+void rdmux_handshake_send_hash(struct rdmux_handshake *handshake, enum rdmux_frame_type type)
+{
+    struct rdmux_attempt_frame frame = { .type = type, .hash_kind = handshake->greeting.hash_kind };
+    memcpy(frame.hash, handshake->greeting.hash, sizeof(frame.hash));
+    rdmux_handshake_send_frame(handshake, &frame);
 }
 
 static void refuse_version(struct rdmux_handshake *handshake, const char *text)
 {
     if (is_acceptor(handshake)) {
         /* The connector can tell its application the same then. */
-        rdmux_handshake_send_opening(handshake, RDMUX_HELLO_SIZE);
+        send_opening_bytes(handshake, RDMUX_HELLO_SIZE);
     }
     rdmux_handshake_connection_over(handshake, RDMUX_VERSION, false, "%s", text);
 }
@@ -90,12 +163,12 @@ static bool methods_agree(struct rdmux_handshake *handshake, const struct rdmux_
 {
     uint32_t ours = handshake->hello.authentication;
     uint32_t theirs = hello->authentication;
-    if (handshake->secured ? (ours & theirs) != 0 : ours == 0 && theirs == 0) {
+    if (handshake->greeting.secured ? (ours & theirs) != 0 : ours == 0 && theirs == 0) {
         return true;
     }
     if (is_acceptor(handshake)) {
         /* The connector can tell its application the same then. */
-        rdmux_handshake_send_opening(handshake, RDMUX_HELLO_SIZE);
+        send_opening_bytes(handshake, RDMUX_HELLO_SIZE);
     }
     char text[RDMUX_TEXT_MAX];
     rdmux_auth_explain_mismatch(ours, theirs, text, sizeof(text));
@@ -121,8 +194,8 @@ void rdmux_handshake_take_hello(struct rdmux_handshake *handshake,
         return;
     }
     handshake->peer_hello = hello;
-    handshake->peer_hello_came = true;
-    memcpy(handshake->peer_hello_bytes, what->bytes, RDMUX_HELLO_SIZE);
+    handshake->greeting.peer_hello_came = true;
+    memcpy(handshake->greeting.peer_hello_bytes, what->bytes, RDMUX_HELLO_SIZE);
     if (hello.version_min > RDMUX_WIRE_VERSION || hello.version_max < RDMUX_WIRE_VERSION) {
         refuse_version(handshake, "the peer speaks no version of the protocol that we speak");
         return;
@@ -148,7 +221,7 @@ static bool take_offer(struct rdmux_handshake *handshake, const struct handshake
                                         "the peer's OFFER is malformed");
         return false;
     }
-    handshake->peer_offer_came = true;
+    handshake->greeting.peer_offer_came = true;
     grant(handshake);
     if (!hash_transcript(handshake, what->bytes, what->size)) {
         rdmux_handshake_connection_over(handshake, RDMUX_NO_MEMORY, false,
@@ -226,7 +299,7 @@ bool rdmux_handshake_send_ranking(struct rdmux_handshake *handshake)
     }
     action->bytes = frame;
     action->size = rdmux_ranking_encode(handshake->matches, handshake->match_count, frame);
-    handshake->arena_used += action->size;
+    rdmux_handshake_arena_keep(handshake, action->size);
     return true;
 }
 
@@ -236,7 +309,7 @@ void rdmux_handshake_take_connectors_offer(struct rdmux_handshake *handshake,
     if (!take_offer(handshake, what)) {
         return;
     }
-    rdmux_handshake_send_opening(handshake, handshake->opening_size);
+    rdmux_handshake_send_opening(handshake);
     handshake->expected_size = expected_size(&handshake->peer_offer, &handshake->offer);
     handshake->match_count = rdmux_match_paths(&handshake->offer, &handshake->peer_offer,
                                                handshake->expected_size, handshake->matches);
@@ -268,4 +341,28 @@ void rdmux_handshake_take_ranking(struct rdmux_handshake *handshake,
     if (rdmux_handshake_read_ranking(handshake, what)) {
         go_on(handshake, what->now_ns);
     }
+}
+
+void rdmux_handshake_greeting_overdue(struct rdmux_handshake *handshake,
+                                      const struct handshake_happening *what)
+{
+    (void)what;
+    rdmux_handshake_connection_over(
+        handshake, RDMUX_TIMED_OUT, false, "the peer did not answer within %u ms (%s)",
+        (unsigned)handshake->greeting.timeout_ms, rdmux_handshake_facts[handshake->state].name);
+}
+
+const struct rdmux_handshake_granted *rdmux_handshake_granted(const struct rdmux_handshake *handshake)
+{
+    return &handshake->granted;
+}
+
+const struct rdmux_hello *rdmux_handshake_peer_hello(const struct rdmux_handshake *handshake)
+{
+    return handshake->greeting.peer_hello_came ? &handshake->peer_hello : NULL;
+}
+
+const struct rdmux_offer *rdmux_handshake_peer_offer(const struct rdmux_handshake *handshake)
+{
+    return handshake->greeting.peer_offer_came ? &handshake->peer_offer : NULL;
 }

@@ -102,56 +102,89 @@ struct handshake_happening {
     const struct rdmux_measured *measured;   /* MEASURED */
 };
 
-struct rdmux_handshake {
-    /* Written by rdmux_handshake_init() and set_state() alone. */
-    enum handshake_state state;
-    enum rdmux_role role;
-    uint64_t deadline_ns;
-    uint32_t hello_timeout_ms;
+/* What both sides send until the ranking is known. handshake_greeting.c */
+struct handshake_greeting {
+    uint32_t timeout_ms; /* for HELLO and OFFER */
+    bool secured;        /* frames come from an authenticated peer */
     bool peer_hello_came;
-    bool secured;
     bool peer_offer_came;
-    bool path_is_ours;        /* OPEN was requested, has not failed, and was not closed */
-    uint32_t attempt;         /* the current or next one; from 1 once the ranking is known */
-    uint32_t attempts_before; /* attempts before the ranking in force */
-    bool ranked_anew;         /* a second RANKING was sent or received */
-    bool moving;              /* failover: attempts do not follow the ranks */
-    size_t moving_rank;       /* … this rank is tried; 0: none yet */
-    uint64_t moving_ms;       /* … time limit */
-    size_t measure_count;     /* the acceptor measures the first measure_count matches; 0: none */
-    uint64_t measure_since_ns;
-    uint64_t expected_size; /* the size that the acceptor ranks by */
-    rdmux_measured_lookup measured;
-    void *measured_user;
-    enum rdmux_status attempt_status; /* FAILING: this side's failure */
-    struct rdmux_hello hello;
-    struct rdmux_hello peer_hello;
-    uint8_t proof_nonce[16];
-    uint8_t check_nonce[16]; /* the nonce of the peer's WRITTEN */
-    struct rdmux_handshake_granted granted;
     uint8_t hash_kind;
     uint8_t hash[RDMUX_TRANSCRIPT_SIZE];
-    size_t peer_data_size;
-    size_t peer_description_size;
-    uint8_t peer_data[RDMUX_DESCRIPTION_MAX];        /* the attempt's connection data */
-    uint8_t peer_description[RDMUX_DESCRIPTION_MAX]; /* … and proof buffer */
-    uint32_t reject_reason;
-    size_t reject_size;
-    uint8_t reject_data[RDMUX_DESCRIPTION_MAX];
-    char fail_text[HANDSHAKE_TEXT_SIZE];
+    uint8_t peer_hello_bytes[RDMUX_HELLO_SIZE];
+    size_t opening_size;
+    uint8_t opening[HANDSHAKE_OPENING_SIZE]; /* this side's HELLO and OFFER */
+};
 
-    struct rdmux_handshake_action queue[HANDSHAKE_QUEUE_MAX];
-    size_t queue_first;
-    size_t queue_count;
-    size_t arena_used; /* reset to 0 when an event finds the queue empty */
+/* Measuring before the final ranking. handshake_measure.c */
+struct handshake_measuring {
+    size_t count; /* the acceptor measures the first `count` matches; 0: none */
+    uint64_t since_ns;
+    rdmux_measured_lookup lookup;
+    void *lookup_user;
+    bool ranked_anew; /* a second RANKING was sent or received */
+};
+
+/* A failover's move to another path. handshake_move.c */
+struct handshake_move {
+    bool is_on;        /* attempts do not follow the ranks */
+    size_t rank;       /* this rank is tried; 0: none yet */
+    uint64_t limit_ms; /* acceptor: time limit of the attempt */
+};
+
+/* The peer's side of the path of the current attempt. handshake.c */
+struct handshake_peer_path {
+    size_t data_size;
+    size_t description_size;
+    uint8_t data[RDMUX_DESCRIPTION_MAX];        /* connection data */
+    uint8_t description[RDMUX_DESCRIPTION_MAX]; /* description of the proof buffer */
+};
+
+/* The peer application's REJECT. handshake.c */
+struct handshake_reject {
+    uint32_t reason;
+    size_t size;
+    uint8_t data[RDMUX_DESCRIPTION_MAX];
+};
+
+/* Actions that the driver has not taken yet, and their bytes. handshake_queue.c */
+struct handshake_queue {
+    struct rdmux_handshake_action actions[HANDSHAKE_QUEUE_MAX];
+    size_t first;
+    size_t count;
+    char fail_text[HANDSHAKE_TEXT_SIZE]; /* text of FAIL */
+    size_t arena_used;                   /* reset to 0 when an event finds the queue empty */
     uint8_t arena[HANDSHAKE_ARENA_SIZE];
+};
 
+/* Only the file that a part names reads or writes the inside of that part. */
+struct rdmux_handshake {
+    enum handshake_state state; /* written by rdmux_handshake_write_state() alone */
+    enum rdmux_role role;
+    uint64_t deadline_ns;
+
+    /* The current attempt. */
+    uint32_t attempt;         /* the current or next one; from 1 once the ranking is known */
+    uint32_t attempts_before; /* attempts before the ranking in force */
+    enum rdmux_status attempt_status; /* FAILING: this side's failure */
+    bool path_is_ours;                /* OPEN was requested, has not failed, and was not closed */
+    uint8_t proof_nonce[16];
+    uint8_t check_nonce[16]; /* the nonce of the peer's WRITTEN */
+
+    struct handshake_move move;
+    struct handshake_measuring measuring;
+    struct handshake_peer_path peer_path;
+    struct handshake_reject reject;
+    struct handshake_queue queue;
+
+    /* What both sides want, and what follows from it. */
+    struct rdmux_hello hello;
+    struct rdmux_hello peer_hello;
+    struct rdmux_handshake_granted granted;
+    uint64_t expected_size; /* the size that the acceptor ranks by */
     size_t match_count;
     size_t ranked_count; /* matches[0 .. ranked_count - 1] have rank 1, 2, 3 … */
     struct rdmux_match matches[RDMUX_MATCH_MAX]; /* `ours` is this side's */
-    size_t opening_size;
-    uint8_t opening[HANDSHAKE_OPENING_SIZE]; /* this side's HELLO and OFFER */
-    uint8_t peer_hello_bytes[RDMUX_HELLO_SIZE];
+    struct handshake_greeting greeting;
     struct rdmux_offer offer;
     struct rdmux_offer peer_offer;
 };
@@ -166,14 +199,6 @@ struct handshake_facts {
 };
 extern const struct handshake_facts rdmux_handshake_facts[STATE_COUNT];
 
-/* Final states stay. */
-static inline void set_state(struct rdmux_handshake *handshake, enum handshake_state state)
-{
-    if (rdmux_handshake_facts[handshake->state].phase != ENDED) {
-        handshake->state = state;
-    }
-}
-
 static inline enum handshake_phase phase_of(const struct rdmux_handshake *handshake)
 {
     return rdmux_handshake_facts[handshake->state].phase;
@@ -187,8 +212,7 @@ static inline bool is_acceptor(const struct rdmux_handshake *handshake)
 /* The pair of the current attempt; NULL before the first and after the last. */
 static inline struct rdmux_match *current_match(struct rdmux_handshake *handshake)
 {
-    size_t rank = handshake->moving ? handshake->moving_rank
-                                    : handshake->attempt - handshake->attempts_before;
+    size_t rank = rdmux_handshake_current_rank(handshake);
     if (rank == 0 || rank > handshake->ranked_count) {
         return NULL;
     }
@@ -197,13 +221,26 @@ static inline struct rdmux_match *current_match(struct rdmux_handshake *handshak
 
 /* -------------------------------------------------------------------- handshake_queue.c */
 
+/* The only writer of the state. A final state stays, unless a move leaves it. */
+void rdmux_handshake_write_state(struct rdmux_handshake *handshake, enum handshake_state state,
+                                 bool begins_move);
+static inline void set_state(struct rdmux_handshake *handshake, enum handshake_state state)
+{
+    rdmux_handshake_write_state(handshake, state, false);
+}
+
 /* Returns the next free action, or NULL: the handshake is over, at the latest because the driver
  * has not taken actions for too long. */
 struct rdmux_handshake_action *rdmux_handshake_push(struct rdmux_handshake *handshake,
                                                     enum rdmux_handshake_action_kind kind);
-/* Reserves arena room for an action's bytes. NULL: as with push. The caller adds what it used to
- * arena_used. */
+/* Reserves arena room for an action's bytes. NULL: as with push. After the caller has written size
+ * bytes there, rdmux_handshake_arena_keep() keeps them until the arena is reused. */
 uint8_t *rdmux_handshake_arena_reserve(struct rdmux_handshake *handshake, size_t size);
+void rdmux_handshake_arena_keep(struct rdmux_handshake *handshake, size_t size);
+/* Reuses the arena if the driver has taken all actions. */
+void rdmux_handshake_arena_reuse(struct rdmux_handshake *handshake);
+/* Drops all actions and their bytes. */
+void rdmux_handshake_queue_clear(struct rdmux_handshake *handshake);
 /* Pushes an action with a copy of bytes. */
 void rdmux_handshake_push_bytes(struct rdmux_handshake *handshake,
                                 enum rdmux_handshake_action_kind kind, const uint8_t *bytes,
@@ -211,8 +248,6 @@ void rdmux_handshake_push_bytes(struct rdmux_handshake *handshake,
 /* Sends a frame of the current attempt, or NO_PATH. */
 void rdmux_handshake_send_frame(struct rdmux_handshake *handshake,
                                 struct rdmux_attempt_frame *frame);
-/* Sends this side's HELLO and OFFER, or their first bytes. */
-void rdmux_handshake_send_opening(struct rdmux_handshake *handshake, size_t size);
 /* The nonce of the pattern that this side writes in the current attempt. */
 void rdmux_handshake_attempt_nonce(const struct rdmux_handshake *handshake, uint8_t out[16]);
 
@@ -234,6 +269,11 @@ void rdmux_handshake_connection_done(struct rdmux_handshake *handshake);
 
 /* -------------------------------------------------------------------- handshake_greeting.c */
 
+/* Builds this side's HELLO and OFFER. */
+enum rdmux_status rdmux_handshake_greeting_init(struct rdmux_handshake *handshake,
+                                                const struct rdmux_handshake_config *config);
+/* Sends this side's HELLO and OFFER. */
+void rdmux_handshake_send_opening(struct rdmux_handshake *handshake);
 /* Reactions of handshake.c's table. */
 void rdmux_handshake_take_hello(struct rdmux_handshake *handshake,
                                 const struct handshake_happening *what);
@@ -243,6 +283,10 @@ void rdmux_handshake_take_acceptors_offer(struct rdmux_handshake *handshake,
                                           const struct handshake_happening *what);
 void rdmux_handshake_take_ranking(struct rdmux_handshake *handshake,
                                   const struct handshake_happening *what);
+void rdmux_handshake_greeting_overdue(struct rdmux_handshake *handshake,
+                                      const struct handshake_happening *what);
+/* Sends a frame with the hash of both sides' HELLO and OFFER. */
+void rdmux_handshake_send_hash(struct rdmux_handshake *handshake, enum rdmux_frame_type type);
 /* Has the peer hashed the same bytes as this side? */
 bool rdmux_handshake_hash_matches(const struct rdmux_handshake *handshake,
                                   const struct rdmux_attempt_frame *frame);
@@ -255,20 +299,30 @@ bool rdmux_handshake_send_ranking(struct rdmux_handshake *handshake);
 
 /* -------------------------------------------------------------------- handshake_measure.c */
 
+void rdmux_handshake_measuring_init(struct rdmux_handshake *handshake,
+                                    const struct rdmux_handshake_config *config);
 /* Acceptor, after ranking: decides which pairs to measure. */
 void rdmux_handshake_plan_measuring(struct rdmux_handshake *handshake);
 /* Is the current attempt one for measuring? */
 bool rdmux_handshake_is_measuring(const struct rdmux_handshake *handshake);
-/* All pairs are measured: ranks anew and sends RANKING. */
+/* Ranks anew and sends RANKING, if the acceptor has now measured all pairs. */
 void rdmux_handshake_end_measuring(struct rdmux_handshake *handshake);
 /* Reactions of handshake.c's table. */
 void rdmux_handshake_start_measuring(struct rdmux_handshake *handshake,
                                      const struct handshake_happening *what);
+void rdmux_handshake_take_measured(struct rdmux_handshake *handshake,
+                                   const struct handshake_happening *what);
+void rdmux_handshake_measuring_overdue(struct rdmux_handshake *handshake,
+                                       const struct handshake_happening *what);
 void rdmux_handshake_take_second_ranking(struct rdmux_handshake *handshake,
                                          const struct handshake_happening *what);
 
 /* -------------------------------------------------------------------- handshake_move.c */
 
+/* Failover: do attempts follow the driver's choice instead of the ranks? */
+bool rdmux_handshake_is_moving(const struct rdmux_handshake *handshake);
+/* Time limit of the current attempt, for texts. */
+uint64_t rdmux_handshake_attempt_limit_ms(const struct rdmux_handshake *handshake);
 /* The attempt is over; starts the next one. */
 void rdmux_handshake_next_move(struct rdmux_handshake *handshake);
 /* Takes the pair of a TRY. False: it names no ranked pair. */
@@ -279,5 +333,8 @@ bool rdmux_handshake_take_pair(struct rdmux_handshake *handshake,
 
 /* Starts the attempt of the next pair, or ends if there is none. */
 void rdmux_handshake_begin_attempt(struct rdmux_handshake *handshake, uint64_t now_ns);
+/* Fails the attempt on this side. */
+void rdmux_handshake_attempt_failed(struct rdmux_handshake *handshake, enum rdmux_status status,
+                                    enum rdmux_reason reason, const char *text, uint64_t now_ns);
 
 #endif

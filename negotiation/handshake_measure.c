@@ -3,6 +3,15 @@
  * acceptor alone measures, as it alone ranks; the connector gets the second RANKING. */
 #include "negotiation/handshake_internal.h"
 
+#include <stdio.h>
+
+void rdmux_handshake_measuring_init(struct rdmux_handshake *handshake,
+                                    const struct rdmux_handshake_config *config)
+{
+    handshake->measuring.lookup = config->measured;
+    handshake->measuring.lookup_user = config->measured_user;
+}
+
 static bool wants_measuring(const struct rdmux_handshake *handshake)
 {
     return ((handshake->hello.flags | handshake->peer_hello.flags) & RDMUX_HELLO_MEASURE) != 0;
@@ -12,11 +21,12 @@ static bool wants_measuring(const struct rdmux_handshake *handshake)
 static size_t recall(struct rdmux_handshake *handshake, size_t count)
 {
     size_t known = 0;
-    for (size_t i = 0; i < count && handshake->measured != NULL; i++) {
+    for (size_t i = 0; i < count && handshake->measuring.lookup != NULL; i++) {
         struct rdmux_match *match = &handshake->matches[i];
         struct rdmux_measured measured;
-        if (handshake->measured(handshake->measured_user, &handshake->offer.paths[match->ours],
-                                &handshake->peer_offer.paths[match->theirs], &measured)) {
+        if (handshake->measuring.lookup(handshake->measuring.lookup_user,
+                                        &handshake->offer.paths[match->ours],
+                                        &handshake->peer_offer.paths[match->theirs], &measured)) {
             match->measured = measured;
             known++;
         }
@@ -48,56 +58,88 @@ void rdmux_handshake_plan_measuring(struct rdmux_handshake *handshake)
         return;
     }
     forget(handshake);
-    handshake->measure_count = explains ? 0 : worth;
+    handshake->measuring.count = explains ? 0 : worth;
 }
 
 bool rdmux_handshake_is_measuring(const struct rdmux_handshake *handshake)
 {
-    return handshake->attempt - handshake->attempts_before <= handshake->measure_count;
+    return handshake->attempt - handshake->attempts_before <= handshake->measuring.count;
 }
 
 void rdmux_handshake_start_measuring(struct rdmux_handshake *handshake,
                                      const struct handshake_happening *what)
 {
     struct rdmux_handshake_action *action = rdmux_handshake_push(handshake, RDMUX_ACTION_MEASURE);
-    uint64_t budget_ns = RDMUX_MEASURE_NS / handshake->measure_count;
+    uint64_t budget_ns = RDMUX_MEASURE_NS / handshake->measuring.count;
     if (action != NULL) {
         action->budget_ns = budget_ns;
-        handshake->measure_since_ns = what->now_ns;
+        handshake->measuring.since_ns = what->now_ns;
         handshake->deadline_ns = what->now_ns + budget_ns;
     }
 }
 
+/* Records the figures and gives the measured path up. */
+static void give_up_measured_path(struct rdmux_handshake *handshake,
+                                  const struct handshake_happening *what,
+                                  const struct rdmux_measured *measured)
+{
+    char text[RDMUX_TEXT_MAX];
+    (void)snprintf(text, sizeof(text), "measured: %llu ns, %llu bytes/s",
+                   (unsigned long long)measured->latency_ns,
+                   (unsigned long long)measured->bandwidth);
+    current_match(handshake)->measured = *measured;
+    rdmux_handshake_attempt_failed(handshake, RDMUX_OK, RDMUX_REASON_SLOWER, text, what->now_ns);
+}
+
+void rdmux_handshake_take_measured(struct rdmux_handshake *handshake,
+                                   const struct handshake_happening *what)
+{
+    give_up_measured_path(handshake, what, what->measured);
+}
+
+/* The measurement exceeded its budget: the time spent so far counts as the latency. */
+void rdmux_handshake_measuring_overdue(struct rdmux_handshake *handshake,
+                                       const struct handshake_happening *what)
+{
+    const struct rdmux_measured measured = {
+        .latency_ns = what->now_ns - handshake->measuring.since_ns + 1,
+    };
+    give_up_measured_path(handshake, what, &measured);
+}
+
 void rdmux_handshake_end_measuring(struct rdmux_handshake *handshake)
 {
+    if (handshake->measuring.count == 0 || rdmux_handshake_is_measuring(handshake)) {
+        return;
+    }
     size_t left = 0;
     for (size_t i = 0; i < handshake->ranked_count; i++) {
         struct rdmux_match *match = &handshake->matches[i];
-        if (i < handshake->measure_count && match->measured.latency_ns == 0) {
+        if (i < handshake->measuring.count && match->measured.latency_ns == 0) {
             match->rank = 0; /* its attempt failed, with a reason */
         }
         left += match->rank != 0;
     }
-    handshake->measure_count = 0;
+    handshake->measuring.count = 0;
     if (left == 0) {
         return; /* the verdicts stand; NO_PATH follows */
     }
     rdmux_match_rank_measured(&handshake->offer, &handshake->peer_offer, handshake->expected_size,
                               handshake->matches, handshake->match_count);
     handshake->attempts_before = handshake->attempt - 1;
-    handshake->ranked_anew = true;
+    handshake->measuring.ranked_anew = true;
     (void)rdmux_handshake_send_ranking(handshake);
 }
 
 void rdmux_handshake_take_second_ranking(struct rdmux_handshake *handshake,
                                          const struct handshake_happening *what)
 {
-    if (!wants_measuring(handshake) || handshake->ranked_anew) {
+    if (!wants_measuring(handshake) || handshake->measuring.ranked_anew) {
         rdmux_handshake_connection_over(handshake, RDMUX_PROTOCOL, false,
                                         "the peer ranks once more without having been asked to");
         return;
     }
-    handshake->ranked_anew = true;
+    handshake->measuring.ranked_anew = true;
     if (!rdmux_handshake_read_ranking(handshake, what)) {
         return;
     }

@@ -4,6 +4,18 @@
 
 #include <stdio.h>
 
+bool rdmux_handshake_is_moving(const struct rdmux_handshake *handshake)
+{
+    return handshake->move.is_on;
+}
+
+/* The acceptor alone has another limit in a move. */
+uint64_t rdmux_handshake_attempt_limit_ms(const struct rdmux_handshake *handshake)
+{
+    return handshake->move.is_on && is_acceptor(handshake) ? handshake->move.limit_ms
+                                                           : rdmux_handshake_patience_ms(handshake);
+}
+
 void rdmux_handshake_move(struct rdmux_handshake *handshake, uint32_t first_attempt,
                           enum rdmux_reason reason, const char *why)
 {
@@ -11,17 +23,16 @@ void rdmux_handshake_move(struct rdmux_handshake *handshake, uint32_t first_atte
         rdmux_match_record(current_match(handshake), RDMUX_STAGE_COMMIT, reason, why);
     }
     handshake->path_is_ours = false; /* the driver has closed it */
-    handshake->moving = true;
-    handshake->queue_count = 0;
-    handshake->arena_used = 0;
+    handshake->move.is_on = true;
+    rdmux_handshake_queue_clear(handshake);
     handshake->attempt = first_attempt - 1;
-    handshake->state = is_acceptor(handshake) ? A_CHOOSE : C_TRY;
+    rdmux_handshake_write_state(handshake, is_acceptor(handshake) ? A_CHOOSE : C_TRY, true);
     rdmux_handshake_begin_attempt(handshake, 0);
 }
 
 void rdmux_handshake_next_move(struct rdmux_handshake *handshake)
 {
-    handshake->moving_rank = 0;
+    handshake->move.rank = 0;
     handshake->deadline_ns = UINT64_MAX; /* the driver has its own time limit */
     if (is_acceptor(handshake)) {
         set_state(handshake, A_CHOOSE);
@@ -37,7 +48,7 @@ bool rdmux_handshake_take_pair(struct rdmux_handshake *handshake,
     for (size_t rank = 1; rank <= handshake->ranked_count; rank++) {
         const struct rdmux_match *match = &handshake->matches[rank - 1];
         if (match->ours == frame->connector_path && match->theirs == frame->acceptor_path) {
-            handshake->moving_rank = rank;
+            handshake->move.rank = rank;
             return true;
         }
     }
@@ -52,16 +63,16 @@ void rdmux_handshake_try(struct rdmux_handshake *handshake, size_t rank, uint64_
     if (handshake->state != A_CHOOSE || rank == 0 || rank > handshake->ranked_count) {
         return;
     }
-    handshake->moving_rank = rank;
+    handshake->move.rank = rank;
     struct rdmux_match *match = current_match(handshake);
     match->stage = RDMUX_STAGE_OPEN;
     match->reason = RDMUX_REASON_NONE;
     rdmux_handshake_start_clock(handshake, now_ns);
     const uint64_t limit_ns = rdmux_handshake_time_after(now_ns, limit_ms);
-    handshake->moving_ms = rdmux_handshake_patience_ms(handshake);
+    handshake->move.limit_ms = rdmux_handshake_patience_ms(handshake);
     if (limit_ns < handshake->deadline_ns) {
         handshake->deadline_ns = limit_ns;
-        handshake->moving_ms = limit_ms;
+        handshake->move.limit_ms = limit_ms;
     }
     rdmux_handshake_push_bytes(handshake, RDMUX_ACTION_OPEN, NULL, 0);
     handshake->path_is_ours = true;
@@ -84,8 +95,8 @@ size_t rdmux_handshake_ranked(const struct rdmux_handshake *handshake)
 
 size_t rdmux_handshake_current_rank(const struct rdmux_handshake *handshake)
 {
-    return handshake->moving ? handshake->moving_rank
-                             : handshake->attempt - handshake->attempts_before;
+    return handshake->move.is_on ? handshake->move.rank
+                                 : handshake->attempt - handshake->attempts_before;
 }
 
 uint16_t rdmux_handshake_ours_of_rank(const struct rdmux_handshake *handshake, size_t rank)

@@ -54,6 +54,14 @@ const struct handshake_facts rdmux_handshake_facts[STATE_COUNT] = {
 };
 /* clang-format on */
 
+void rdmux_handshake_write_state(struct rdmux_handshake *handshake, enum handshake_state state,
+                                 bool begins_move)
+{
+    if (begins_move || phase_of(handshake) != ENDED) {
+        handshake->state = state;
+    }
+}
+
 /* -------------------------------------------------------------------- queue */
 
 void rdmux_handshake_attempt_nonce(const struct rdmux_handshake *handshake, uint8_t out[16])
@@ -73,15 +81,15 @@ struct rdmux_handshake_action *rdmux_handshake_push(struct rdmux_handshake *hand
         return NULL;
     }
     size_t room = kind == RDMUX_ACTION_FAIL ? HANDSHAKE_QUEUE_MAX : HANDSHAKE_QUEUE_MAX - 1;
-    if (handshake->queue_count >= room) {
-        handshake->queue_count = 0;
+    if (handshake->queue.count >= room) {
+        handshake->queue.count = 0;
         rdmux_handshake_connection_over(handshake, RDMUX_NO_MEMORY, false,
                                         "the handshake's actions are not taken");
         return NULL;
     }
-    size_t at = (handshake->queue_first + handshake->queue_count) % HANDSHAKE_QUEUE_MAX;
-    handshake->queue_count++;
-    struct rdmux_handshake_action *action = &handshake->queue[at];
+    size_t at = (handshake->queue.first + handshake->queue.count) % HANDSHAKE_QUEUE_MAX;
+    handshake->queue.count++;
+    struct rdmux_handshake_action *action = &handshake->queue.actions[at];
     *action = (struct rdmux_handshake_action){
         .kind = kind,
         .ours = RDMUX_MATCH_NO_PATH,
@@ -101,13 +109,31 @@ struct rdmux_handshake_action *rdmux_handshake_push(struct rdmux_handshake *hand
 
 uint8_t *rdmux_handshake_arena_reserve(struct rdmux_handshake *handshake, size_t size)
 {
-    if (size > HANDSHAKE_ARENA_SIZE - handshake->arena_used) {
-        handshake->queue_count = 0;
+    if (size > HANDSHAKE_ARENA_SIZE - handshake->queue.arena_used) {
+        handshake->queue.count = 0;
         rdmux_handshake_connection_over(handshake, RDMUX_NO_MEMORY, false,
                                         "the handshake's actions are not taken");
         return NULL;
     }
-    return handshake->arena + handshake->arena_used;
+    return handshake->queue.arena + handshake->queue.arena_used;
+}
+
+void rdmux_handshake_arena_keep(struct rdmux_handshake *handshake, size_t size)
+{
+    handshake->queue.arena_used += size;
+}
+
+void rdmux_handshake_arena_reuse(struct rdmux_handshake *handshake)
+{
+    if (handshake->queue.count == 0) {
+        handshake->queue.arena_used = 0;
+    }
+}
+
+void rdmux_handshake_queue_clear(struct rdmux_handshake *handshake)
+{
+    handshake->queue.count = 0;
+    rdmux_handshake_arena_reuse(handshake);
 }
 
 /* Copies the bytes, which outlive their source. */
@@ -126,7 +152,7 @@ void rdmux_handshake_push_bytes(struct rdmux_handshake *handshake,
     if (size > 0) {
         memcpy(copy, bytes, size);
     }
-    handshake->arena_used += size;
+    rdmux_handshake_arena_keep(handshake, size);
     action->bytes = copy;
     action->size = size;
 }
@@ -139,24 +165,15 @@ void rdmux_handshake_send_frame(struct rdmux_handshake *handshake, struct rdmux_
                                rdmux_attempt_frame_encode(frame, bytes));
 }
 
-void rdmux_handshake_send_opening(struct rdmux_handshake *handshake, size_t size)
-{
-    struct rdmux_handshake_action *action = rdmux_handshake_push(handshake, RDMUX_ACTION_SEND);
-    if (action != NULL) {
-        action->bytes = handshake->opening;
-        action->size = size;
-    }
-}
-
 void rdmux_handshake_next(struct rdmux_handshake *handshake, struct rdmux_handshake_action *out)
 {
-    if (handshake->queue_count == 0) {
+    if (handshake->queue.count == 0) {
         *out = (struct rdmux_handshake_action){ .kind = RDMUX_ACTION_NONE, .text = "" };
         return;
     }
-    *out = handshake->queue[handshake->queue_first];
-    handshake->queue_first = (handshake->queue_first + 1) % HANDSHAKE_QUEUE_MAX;
-    handshake->queue_count--;
+    *out = handshake->queue.actions[handshake->queue.first];
+    handshake->queue.first = (handshake->queue.first + 1) % HANDSHAKE_QUEUE_MAX;
+    handshake->queue.count--;
 }
 
 /* -------------------------------------------------------------------- time */
@@ -217,18 +234,19 @@ void rdmux_handshake_connection_over(struct rdmux_handshake *handshake, enum rdm
     }
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(handshake->fail_text, sizeof(handshake->fail_text), format, arguments);
+    (void)vsnprintf(handshake->queue.fail_text, sizeof(handshake->queue.fail_text), format,
+                    arguments);
     va_end(arguments);
 
     if (handshake->path_is_ours) {
         rdmux_match_record(current_match(handshake), rdmux_handshake_facts[handshake->state].stage,
-                           RDMUX_REASON_PEER_FAILED, handshake->fail_text);
+                           RDMUX_REASON_PEER_FAILED, handshake->queue.fail_text);
     }
     rdmux_handshake_close_path(handshake);
     struct rdmux_handshake_action *action = rdmux_handshake_push(handshake, RDMUX_ACTION_FAIL);
     if (action != NULL) {
         action->status = status;
-        action->text = handshake->fail_text;
+        action->text = handshake->queue.fail_text;
         action->give_back = give_back;
     }
     handshake->deadline_ns = UINT64_MAX;
