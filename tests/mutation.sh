@@ -148,34 +148,34 @@ mutation_compile() {
 # target: the target links neither that source nor librdmux.a.
 mutation_link() {
     local target=$1 objects=$2 out=$3 in=$RDMUX_BUILD object source placed i
-    local -a line=() first=() linked=()
+    local -a command=() first=() linked=()
     case $target in
     rdmux | rdmux_verbs) ;;
     *) in=$RDMUX_BUILD/tests ;;
     esac
-    read -r -a line <"$in/CMakeFiles/$target.dir/link.txt" || return 1
+    read -r -a command <"$in/CMakeFiles/$target.dir/link.txt" || return 1
     for object in "$objects"/*.o; do
         [[ -e $object ]] || continue
         source=${object##*/}
         source=${source//+/\/}
         placed=no
-        for i in "${!line[@]}"; do
-            [[ ${line[i]} == */"$source" ]] || continue
-            line[i]=$object
+        for i in "${!command[@]}"; do
+            [[ ${command[i]} == */"$source" ]] || continue
+            command[i]=$object
             placed=yes
         done
         [[ $placed == yes ]] || first+=("$object")
     done
-    for i in "${!line[@]}"; do
+    for i in "${!command[@]}"; do
         # In front of the archive, whose member is then not wanted any more.
-        if [[ ${line[i]} == */librdmux.a && ${#first[@]} -gt 0 ]]; then
+        if [[ ${command[i]} == */librdmux.a && ${#first[@]} -gt 0 ]]; then
             linked+=("${first[@]}")
             first=()
         fi
-        if ((i > 0)) && [[ ${line[i - 1]} == -o ]]; then
+        if ((i > 0)) && [[ ${command[i - 1]} == -o ]]; then
             linked+=("$out")
         else
-            linked+=("${line[i]}")
+            linked+=("${command[i]}")
         fi
     done
     ((${#first[@]} == 0)) || {
@@ -247,15 +247,15 @@ mutation_tree_build() {
 # if LIST lacks a NAME.
 mutation_each() {
     local list=$1 function=$2 name targets file edit
-    local -a known=() wanted=("${@:3}")
+    local -a known=() asked=("${@:3}")
     mutation_failed=0
     while IFS='|' read -r name targets file edit <&6; do
         [[ -n $name && $name != '#'* ]] || continue
         known+=("$name")
-        ((${#wanted[@]} == 0)) || [[ " ${wanted[*]} " == *" $name "* ]] || continue
+        ((${#asked[@]} == 0)) || [[ " ${asked[*]} " == *" $name "* ]] || continue
         "$function" "$name" "$targets" "$file" "$edit" || mutation_failed=$((mutation_failed + 1))
     done 6<"$list"
-    for name in "${wanted[@]}"; do
+    for name in "${asked[@]}"; do
         [[ " ${known[*]} " == *" $name "* ]] || die "no check '$name'; there are: ${known[*]}"
     done
 }
