@@ -242,17 +242,18 @@ mutation_tree_build() {
 }
 
 # mutation_each LIST FUNCTION [NAME...]: calls FUNCTION NAME TARGETS FILE EDIT for each of these
-# mistakes of LIST, or for all, and sets mutation_failed to the number of calls that fail. LIST has
-# lines "NAME|TARGETS|FILE|EDIT"; EDIT is for mutation_edit_sed and may contain "|". Ends the script
-# if LIST lacks a NAME.
+# mistakes of LIST, or for all. Sets mutation_count to the number of calls, and mutation_failed to
+# the number of calls that fail. LIST has lines "NAME|TARGETS|FILE|EDIT"; EDIT is for
+# mutation_edit_sed and may contain "|". Ends the script if LIST lacks a NAME.
 mutation_each() {
     local list=$1 function=$2 name targets file edit
     local -a known=() asked=("${@:3}")
-    mutation_failed=0
+    mutation_count=0 mutation_failed=0
     while IFS='|' read -r name targets file edit <&6; do
         [[ -n $name && $name != '#'* ]] || continue
         known+=("$name")
         ((${#asked[@]} == 0)) || [[ " ${asked[*]} " == *" $name "* ]] || continue
+        mutation_count=$((mutation_count + 1))
         "$function" "$name" "$targets" "$file" "$edit" || mutation_failed=$((mutation_failed + 1))
     done 6<"$list"
     for name in "${asked[@]}"; do
@@ -296,10 +297,10 @@ mutation_run() {
 # killed from outside (137). FIFO is a name of a file that does not exist yet; FIFO.err gets stderr.
 # Leaves no process of the program behind.
 mutation_first_failure() {
-    local limit=$1 fifo=$2 begin=$SECONDS pid failed rc=0
+    local seconds=$1 fifo=$2 begin=$SECONDS pid failed rc=0
     shift 2
     rm -f "$fifo" && mkfifo "$fifo" || return 1
-    setsid timeout --kill-after=2 "$limit" "$@" >"$fifo" 2>>"$fifo.err" </dev/null &
+    setsid timeout --kill-after=2 "$seconds" "$@" >"$fifo" 2>>"$fifo.err" </dev/null &
     pid=$!
     failed=$(grep -m1 '^not ok' "$fifo" || true)
     [[ -z $failed ]] || kill -KILL -- "-$pid" 2>/dev/null || true
@@ -307,7 +308,7 @@ mutation_first_failure() {
     kill -KILL -- "-$pid" 2>/dev/null || true # its processes
     if [[ -n $failed ]]; then
         sed -E 's/^not ok [0-9]+ (- )?//' <<<"$failed"
-    elif ((rc == 124 || rc == 137)) && ((SECONDS - begin >= limit)); then
+    elif ((rc == 124 || rc == 137)) && ((SECONDS - begin >= seconds)); then
         echo 'it hangs'
     elif ((rc != 0 && rc != 77 && rc != 137)); then
         echo "it ended with status $rc"
