@@ -10,6 +10,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=${RDMUX_SOURCE:-$(cd "$here/../.." && pwd)}
 # shellcheck source=scripts/lib.sh
 . "$root/scripts/lib.sh"
+# shellcheck source=tests/mutation.sh
+. "$root/tests/mutation.sh"
 unset SIM_VERBS RDMUX_LOG RDMUX_PATHS
 
 plugin=$RDMUX_BUILD/lib/rdmux/rdmux-verbs.so
@@ -21,10 +23,7 @@ seed=${FAILOVER_SEED:-1}
     echo '1..0 # SKIP the plug-in rdmux-verbs.so was not built: libibverbs-dev, librdmacm-dev'
     exit 77
 }
-scratch=$(mktemp -d "${TMPDIR:-/tmp}/rdmux-failover.XXXXXX")
-trap 'rm -rf "$scratch"' EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM HUP
+mutation_scratch failover
 
 runs=1 plain_runs=1
 [[ $level != thorough ]] || runs=8 plain_runs=2
@@ -37,51 +36,23 @@ status=0
 
 # ---------------------------------------------------------------------------- parts of it cut out
 
-
-# compile FILE OUT: compiles the copy's file as the tree's was compiled.
-compile() {
-    local -a words=() kept=()
-    local word skip=no
-    read -r -a words < <(sed -n "s|^ *\"command\": \"\\(.*\\) -c $root/$1\",\$|\\1|p" \
-        "$RDMUX_BUILD/compile_commands.json" | grep 'rdmux_objects')
-    ((${#words[@]} > 0)) || {
-        echo "$1 is not in compile_commands.json"
-        return 1
-    }
-    [[ ${words[0]} != *ccache ]] || words=("${words[@]:1}")
-    for word in "${words[@]:1}"; do
-        if [[ $skip == yes || $word == -o || $word == -Werror ]]; then
-            skip=no
-            [[ $word != -o ]] || skip=yes
-            continue
-        fi
-        kept+=("$word")
-    done
-    (cd "$RDMUX_BUILD" && "${words[0]}" "${kept[@]}" -w -o "$2" -c "$scratch/source.c")
-}
-
-# cut_out FILE WHAT WITH: makes a library without WHAT, in $scratch/lib. WHAT is a perl regular
+# cut_out FILE WHAT WITH: makes a library without WHAT, in $scratch/cut/lib. WHAT is a perl regular
 # expression, WITH plain text.
 cut_out() {
-    local -a words
-    CUT_WHAT=$2 CUT_WITH=$3 perl -0777 -pe '
-        my $count = () = /$ENV{CUT_WHAT}/g;
-        $count == 1 or die qq(it is found $count times: adapt the cut\n);
-        s/$ENV{CUT_WHAT}/$ENV{CUT_WITH}/;' "$root/$1" >"$scratch/source.c" || return
-    mkdir -p "$scratch/lib"
-    compile "$1" "$scratch/cut.o" || return
-    read -r -a words <"$RDMUX_BUILD/CMakeFiles/rdmux.dir/link.txt"
-    words=("${words[@]/#CMakeFiles\/rdmux_objects.dir\/$1.o/$scratch/cut.o}")
-    words=("${words[@]/#lib\/librdmux.so.*/$scratch/lib/librdmux.so.0}")
-    (cd "$RDMUX_BUILD" && "${words[@]}")
+    rm -rf "$scratch/cut"
+    mutation_build rdmux "$scratch/cut" "$scratch/cut/lib/librdmux.so.0" "$@"
+}
+
+# campaign_without ARGUMENT...: runs the campaign over the library of cut_out.
+campaign_without() {
+    mutation_run 600 env "LD_LIBRARY_PATH=$scratch/cut/lib" "$campaign" --plugin "$plugin" "$@"
 }
 
 # is_noticed LINE CASE FILE WHAT WITH: with this cut the campaign must print a line that matches
 # LINE.
 is_noticed() {
     cut_out "${@:3}" || return
-    LD_LIBRARY_PATH=$scratch/lib timeout 600 "$campaign" --plugin "$plugin" --runs 4 --jobs "$jobs" \
-        --case "$2" >"$scratch/log" 2>&1 || true
+    campaign_without --runs 4 --jobs "$jobs" --case "$2" >"$scratch/log" 2>&1 || true
     grep -qE "$1" "$scratch/log" || {
         echo "no line like '$1' is told"
         cat "$scratch/log"
@@ -89,12 +60,13 @@ is_noticed() {
     }
 }
 
+# The edit changes a blank, so this also checks that an edited copy is compiled as the tree is.
 whole_passes() {
-    cut_out api/failover/failover.c 'static void cut\(' 'static void cut(' || return
-    LD_LIBRARY_PATH=$scratch/lib "$campaign" --plugin "$plugin" --case 'packets come late' || return
+    cut_out api/failover/failover.c 'static void cut\(' 'static void  cut(' || return
+    campaign_without --case 'packets come late'
 }
 
-if have perl && [[ -e $RDMUX_BUILD/compile_commands.json ]]; then
+if missing=$(mutation_can_build); then
     tap 'nothing cut out, late packets change nothing' whole_passes
     tap 'without the cut, what is late destroys what is newer' is_noticed '^# faults injected .*memory mismatches [1-9]' 'packets come late' \
         api/failover/failover.c 'if \(path->ops->ep_quiesce\(path, &counts\) == RDMUX_IN_PROGRESS\) \{\s+return;\s+\}(?s:.*?)rdmux_ep_close_path\(ep, path\);' \
@@ -109,7 +81,7 @@ if have perl && [[ -e $RDMUX_BUILD/compile_commands.json ]]; then
     tap 'without the waiting, going back leaves outcomes unknown' is_noticed '^# .* runs have failed; .*are in doubt by going back' \
         'the path is gone back to' api/failover/failback.c 'if \(is_atomic \? !request->done : [^{]*\{' 'if (is_atomic && false) {'
 else
-    tap_skip 'parts of failover cut out are noticed' 'perl or compile_commands.json is missing'
+    tap_skip 'parts of failover cut out are noticed' "$missing"
 fi
 
 # ------------------------------------------------------------------------------------ a real kernel

@@ -11,10 +11,9 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=${RDMUX_SOURCE:-$(cd "$here/../.." && pwd)}
 # shellcheck source=scripts/lib.sh
 . "$root/scripts/lib.sh"
+# shellcheck source=tests/mutation.sh
+. "$root/tests/mutation.sh"
 
-objects=$RDMUX_BUILD/CMakeFiles/rdmux_objects.dir
-commands=$RDMUX_BUILD/compile_commands.json
-link=$RDMUX_BUILD/CMakeFiles/rdmux.dir/link.txt
 readonly jobs=${MUTANT_JOBS:-$(nproc)}
 all=${MUTANT_ALL:-no}
 [[ ${RDMUX_TEST_LEVEL:-normal} != thorough ]] || all=yes
@@ -55,133 +54,43 @@ if ((${#wanted[@]} == 0)); then
     done
 fi
 
-have perl || {
-    echo '1..0 # SKIP perl is not installed'
+missing=$(mutation_can_build) || {
+    echo "1..0 # SKIP $missing"
     exit 77
 }
-[[ -e $commands && -e $link && -d $objects ]] || {
-    echo '1..0 # SKIP the library was not built here with make'
-    exit 77
-}
-scratch=$(mktemp -d "${TMPDIR:-/tmp}/rdmux-mutants.XXXXXX")
-trap 'rm -rf "$scratch"' EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM HUP
+mutation_scratch mutants
 unset RDMUX_PROVIDER_DIR RDMUX_PATHS
 cp "$RDMUX_BUILD/bin/rdmux" "$scratch/rdmux" # the tree may be built meanwhile
 
-# ------------------------------------------------------------------------------------------- building
-
-# users_of FILE: the sources of the library that include it.
-users_of() {
-    grep -rlE --include='*.o.d' "(^|[ /])$1( |\$|\\\\)" "$objects" | sed -e "s|^$objects/||" -e 's|\.o\.d$||'
-}
-
-# compile SOURCE COPY OUT: compiles SOURCE of the copy as the tree's was compiled.
-compile() {
-    local -a words=() kept=()
-    local word skip=no
-    read -r -a words < <(sed -n "s|^ *\"command\": \"\\(.*\\) -c $root/$1\",\$|\\1|p" "$commands" | grep 'rdmux_objects')
-    ((${#words[@]} > 0)) || {
-        echo "$1 is not in $commands"
-        return 1
-    }
-    [[ ${words[0]} != *ccache ]] || words=("${words[@]:1}")
-    for word in "${words[@]:1}"; do
-        if [[ $skip == yes || $word == -o || $word == -Werror ]]; then
-            skip=no
-            [[ $word != -o ]] || skip=yes
-            continue
-        fi
-        kept+=("$word")
-    done
-    "${words[0]}" "-I$2" "${kept[@]}" -w -o "$3" -c "$2/$1"
-}
-
-# apply FILE WHAT WITH: changes the copy; WHAT must match once.
-apply() {
-    EDIT_WHAT=$2 EDIT_WITH=$3 perl -0777 -i -pe '
-        my $count = () = /$ENV{EDIT_WHAT}/g;
-        $count == 1 or die qq(what is to be changed is found $count times in $ARGV\n);
-        s/$ENV{EDIT_WHAT}/$ENV{EDIT_WITH}/;' "$1"
-}
-
-# build NAME FOLDER: makes FOLDER/lib/librdmux.so.0 with the edits of NAME.
-build() {
-    local folder=$2 source object output i
-    local -a parts=() changed=() line=()
-    mkdir -p "$folder/source" "$folder/objects" "$folder/lib"
-    for source in api negotiation providers shm tcp_fallback; do
-        cp -r "$root/$source" "$folder/source/"
-    done
-    IFS=$'\x1f' read -r -d '' -a parts <<<"${edits[$1]}" || true
-    for ((i = 0; i + 2 < ${#parts[@]}; i += 3)); do
-        apply "$folder/source/${parts[i]}" "${parts[i + 1]}" "${parts[i + 2]}" || return 1
-        while IFS= read -r source; do
-            changed+=("$source")
-        done < <(users_of "${parts[i]}")
-    done
-    ((${#changed[@]} > 0)) || {
-        echo 'nothing is made of what was changed'
-        return 1
-    }
-    while IFS= read -r source; do
-        compile "$source" "$folder/source" "$folder/objects/${source//\//+}.o" || return 1
-    done < <(printf '%s\n' "${changed[@]}" | sort -u)
-    read -r -a line <"$link"
-    for i in "${!line[@]}"; do
-        object=${line[i]#CMakeFiles/rdmux_objects.dir/}
-        output=$folder/objects/${object//\//+}
-        if [[ $object != "${line[i]}" && -e $output ]]; then
-            line[i]=$output
-        elif [[ ${line[i]} == lib/librdmux.so* ]]; then
-            line[i]=$folder/lib/librdmux.so.0
-        fi
-    done
-    (cd "$RDMUX_BUILD" && "${line[@]}")
-}
-
 # ------------------------------------------------------------------------------------------- hunting
 
-# first_failure FOLDER OPTION ARGUMENT...: runs the suite until a case fails and prints its line;
-# fails if none does.
-first_failure() {
-    local folder=$1 failed pid rc=0
+# suite_fails FOLDER OPTION ARGUMENT...: runs the suite over the library of FOLDER until a case
+# fails and prints the case; fails if none does.
+suite_fails() {
+    local folder=$1
     local -a suite=("$scratch/rdmux" conformance --format tap --seed 1)
-    [[ $2 != small ]] || suite=(env "RDMUX=$scratch/rdmux" bash "$root/tests/conformance_command/small_sockets.sh")
-    shift 2
-    rm -f "$folder/tap" && mkfifo "$folder/tap"
-    LD_LIBRARY_PATH=$folder/lib setsid timeout --kill-after=2 900 "${suite[@]}" "$@" \
-        >"$folder/tap" 2>>"$folder/stderr" </dev/null &
-    pid=$!
-    failed=$(grep -m1 '^not ok' "$folder/tap" || true)
-    kill -KILL -- "-$pid" 2>/dev/null || true
-    wait "$pid" || rc=$?
-    if [[ -n $failed ]]; then
-        sed -E 's/^not ok [0-9]+ - //' <<<"$failed"
-        return 0
-    fi
-    ((rc != 0 && rc != 137 && rc != 77)) || return 1
-    echo "the suite ended with status $rc"
+    [[ $2 != small ]] ||
+        suite=("RDMUX=$scratch/rdmux" bash "$root/tests/conformance_command/small_sockets.sh")
+    mutation_first_failure 900 "$folder/tap" env "LD_LIBRARY_PATH=$folder/lib" "${suite[@]}" "${@:3}"
 }
 
-# hunt NAME FOLDER: writes how the mutant was caught, or that it was not.
+# hunt NAME: writes to NAME.verdict how the mutant was caught, or that it was not.
 hunt() {
-    local name=$1 folder=$2 failed
-    local -a run=(--provider "${provider[$1]}")
+    local name=$1 folder=$scratch/$1 failed
+    local -a run=(--provider "${provider[$1]}") changes=()
     [[ ${options[$name]} != small ]] || run=() # it has its provider
     [[ ${options[$name]} != thorough ]] || run+=(--thorough)
-    build "$name" "$folder" >"$folder.build" 2>&1 || {
+    mapfile -t -d $'\x1f' changes < <(printf '%s' "${edits[$name]}")
+    if ! mutation_build rdmux "$folder" "$folder/lib/librdmux.so.0" "${changes[@]}" \
+        >"$folder.build" 2>&1; then
         printf 'trouble\t%s\n' "$(tail -n 3 "$folder.build" | tr '\n' ' ')"
-        return
-    }
-    if failed=$(first_failure "$folder" "${options[$name]}" "${run[@]}" --rules "${rules[$name]}"); then
+    elif failed=$(suite_fails "$folder" "${options[$name]}" "${run[@]}" --rules "${rules[$name]}"); then
         printf 'caught\t%s\n' "$failed"
-    elif failed=$(first_failure "$folder" "${options[$name]}" "${run[@]}"); then
+    elif failed=$(suite_fails "$folder" "${options[$name]}" "${run[@]}"); then
         printf 'elsewhere\t%s\n' "$failed"
     else
         printf 'survived\t\n'
-    fi
+    fi >"$scratch/$name.verdict"
     rm -rf "$folder"
 }
 
@@ -192,8 +101,7 @@ edits_apply() {
     for name in "${names[@]}"; do
         mapfile -t -d $'\x1f' parts < <(printf '%s' "${edits[$name]}")
         for ((i = 0; i + 2 < ${#parts[@]}; i += 3)); do
-            count=$(EDIT_WHAT=${parts[i + 1]} perl -0777 -ne 'my $count = () = /$ENV{EDIT_WHAT}/g; print $count' \
-                "$root/${parts[i]}") || count=no
+            count=$(mutation_matches "$root/${parts[i]}" "${parts[i + 1]}") || count=no
             [[ $count == 1 ]] || {
                 printf '%s: %s has %s matches in %s\n' "$name" "${parts[i + 1]}" "$count" "${parts[i]}"
                 status=1
@@ -204,17 +112,11 @@ edits_apply() {
 }
 tap 'each edit applies to the sources' edits_apply
 
-running=0
 for name in "${wanted[@]}"; do
-    if ((running >= jobs)); then
-        wait -n || true
-        running=$((running - 1))
-    fi
-    mkdir -p "$scratch/$name"
-    hunt "$name" "$scratch/$name" >"$scratch/$name.verdict" &
-    running=$((running + 1))
+    mutation_slot "$jobs"
+    mutation_start hunt "$name"
 done
-wait
+mutation_wait
 
 by_rule=0
 is_caught() {

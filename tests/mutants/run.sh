@@ -8,6 +8,8 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=scripts/lib.sh
 . "$here/../../scripts/lib.sh"
+# shellcheck source=tests/mutation.sh
+. "$here/../mutation.sh"
 
 rdmux=$RDMUX_PREFIX/bin/rdmux
 [[ -x $rdmux ]] || die "there is no command $rdmux"
@@ -17,8 +19,7 @@ readonly case_limit=${MUTANT_CASE_LIMIT:-12}
 readonly jobs=${MUTANT_JOBS:-$(($(nproc) * 3))}
 unset RDMUX_PROVIDER_DIR RDMUX_PATHS
 
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+mutation_scratch provider-mutants
 plugin=$scratch/build/mutant.so
 
 plugin_builds() {
@@ -41,8 +42,13 @@ fails() {
     } END { exit !found }' "$2"
 }
 
-# hunt NAME RULE: writes the case that catches the mutant, and why, or what happened instead.
+# hunt NAME RULE: writes to NAME.verdict what verdict says.
 hunt() {
+    verdict "$@" >"$scratch/$1.verdict"
+}
+
+# verdict NAME RULE: prints the case that catches the mutant, and why, or what happened instead.
+verdict() {
     local name=$1 rule=$2 test_case log=$scratch/$1.log rc cases=0
     while IFS= read -r test_case <&3; do
         cases=$((cases + 1))
@@ -84,17 +90,12 @@ if (($# > 0)); then
     done
 fi
 
-running=0
 for mutant in "${mutants[@]}"; do
     IFS=$'\t' read -r name rule _ <<<"$mutant"
-    if ((running >= jobs)); then
-        wait -n || true
-        running=$((running - 1))
-    fi
-    hunt "$name" "$rule" >"$scratch/$name.verdict" &
-    running=$((running + 1))
+    mutation_slot "$jobs"
+    mutation_start hunt "$name" "$rule"
 done
-wait
+mutation_wait
 
 # Without the load of others: no case may fail here.
 tap 'the wrapper that breaks nothing passes everything' passes_everything none

@@ -10,6 +10,8 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 cd "$root"
 # shellcheck source=scripts/lib.sh
 . scripts/lib.sh
+# shellcheck source=tests/mutation.sh
+. tests/mutation.sh
 
 usage() {
     cat <<'END'
@@ -69,15 +71,12 @@ if [[ $list == yes ]]; then
     exit 0
 fi
 
-scratch=$(mktemp -d "${TMPDIR:-/tmp}/rdmux-source-mutants.XXXXXX")
-trap 'rm -rf "$scratch"' EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM HUP
+mutation_scratch source-mutants
 [[ -n $work ]] || work=$scratch/work
 mkdir -p "$work"
 touch "$work/results" "$work/times"
 build=$root/build/dev
-commands=$build/compile_commands.json
+RDMUX_BUILD=$build
 unset RDMUX_PROVIDER_DIR RDMUX_PATHS "${!CMOCKA_@}"
 export CMOCKA_MESSAGE_OUTPUT=TAP
 if ! { [[ -e $build/CMakeCache.txt ]] || cmake --preset dev; } >"$scratch/build.log" 2>&1 ||
@@ -88,52 +87,19 @@ fi
 
 # ------------------------------------------------------------------------------------------- building
 
-# compile COPY FILE OUT: compiles the copy as the library or the plug-in compiles FILE.
-compile() {
-    local -a words=() kept=()
-    local word skip=no
-    read -r -a words < <(sed -n "s|^ *\"command\": \"\\(.*\\) -c $root/$2\",\$|\\1|p" "$commands" |
-        grep -E 'rdmux_objects|rdmux_verbs_EXPORTS')
-    ((${#words[@]} > 0)) || return 1
-    [[ ${words[0]} != *ccache ]] || words=("${words[@]:1}")
-    for word in "${words[@]:1}"; do
-        if [[ $skip == yes || $word == -o || $word == -Werror ]]; then
-            skip=no
-            [[ $word != -o ]] || skip=yes
-            continue
-        fi
-        kept+=("${word//'\\\"'/\"}") # as JSON and the shell quote a definition
-    done
-    "${words[0]}" "-I$root/$(dirname "$2")" "${kept[@]}" -w -o "$3" -c "$1"
+# product_of FILE: prints the product that FILE is compiled into.
+product_of() {
+    if [[ $1 =~ ^(verbs|roce|iwarp)/ ]]; then echo rdmux_verbs; else echo rdmux; fi
 }
 
-# link FOLDER TARGET OUT: links the target as build/dev does, with the mutated object in place of
-# its own.
+# compile COPY FILE OUT: compiles the copy as the library or the plug-in compiles FILE.
+compile() {
+    mutation_compile "$(product_of "$2")" "$2" "$1" "$3" "-I$root/$(dirname "$2")"
+}
+
+# link FOLDER TARGET OUT: links the target with the mutated object in place of its own.
 link() {
-    local folder=$1 out=$3 text i in=$build object
-    local -a line=()
-    case $2 in
-    rdmux | rdmux_verbs) text=$build/CMakeFiles/$2.dir/link.txt ;;
-    *) text=$build/tests/CMakeFiles/$2.dir/link.txt in=$build/tests ;;
-    esac
-    read -r -a line <"$text"
-    object=no
-    for i in "${!line[@]}"; do
-        case ${line[i]} in
-        */"$(<"$folder/file").o" | */__/"$(<"$folder/file").o")
-            line[i]=$folder/mutant.o
-            object=yes
-            ;;
-        -o) line[i + 1]=$out ;;
-        esac
-    done
-    if [[ $object == no ]]; then
-        for i in "${!line[@]}"; do # before the archive, whose member is then not wanted any more
-            [[ ${line[i]} != */librdmux.a ]] || line[i]="$folder/mutant.o ${line[i]}"
-        done
-        read -r -a line <<<"${line[*]}"
-    fi
-    (cd "$in" && "${line[@]}") >>"$folder/log" 2>&1
+    mutation_link "$2" "$1/objects" "$3" >>"$1/log" 2>&1
 }
 
 # ------------------------------------------------------------------------------------------- the tests
@@ -229,26 +195,10 @@ limit_of() {
     awk -F'\t' -v name="$1" '$1 == name { time = $2 } END { print time == "" ? 600 : 60 + int(time / 100) }' "$work/times"
 }
 
-# first_failure FOLDER COMMAND...: reads TAP until the first failed case and prints it; fails if
-# there is none and the program succeeds.
+# first_failure FOLDER COMMAND...: prints the first failed case of a program that prints TAP; fails
+# if there is none and the program succeeds.
 first_failure() {
-    local folder=$1 line pid limit rc=0
-    shift
-    limit=$(limit_of "$(basename "$1")")
-    rm -f "$folder/tap" && mkfifo "$folder/tap"
-    setsid timeout --kill-after=2 "$limit" "$@" >"$folder/tap" 2>/dev/null </dev/null &
-    pid=$!
-    line=$(grep -m1 '^not ok' "$folder/tap" || true)
-    if [[ -n $line ]]; then
-        kill -KILL -- "-$pid" 2>/dev/null || true
-        wait "$pid" 2>/dev/null || true
-        sed -E 's/^not ok [0-9]+ (- )?//' <<<"$line"
-        return 0
-    fi
-    wait "$pid" || rc=$?
-    ((rc != 0 && rc != 77)) || return 1
-    ((rc != 124 && rc != 137)) || { echo 'it hangs' && return 0; }
-    echo "it ended with status $rc"
+    mutation_first_failure "$(limit_of "$(basename "$2")")" "$1/tap" "${@:2}"
 }
 
 # fails FOLDER COMMAND...: as first_failure, of two runs that both fail, as a loaded machine makes
@@ -279,15 +229,16 @@ try_units() {
 }
 
 try_wholes() {
-    local why
+    local why product
     local -a command
     mkdir -p "$1/lib/rdmux"
     cp "$build/lib/librdmux.so.0" "$1/lib/librdmux.so.0"
     cp "$build/lib/rdmux/rdmux-verbs.so" "$1/lib/rdmux/" 2>/dev/null || true
-    if [[ $(<"$1/file") =~ ^(verbs|roce|iwarp)/ ]]; then
-        link "$1" rdmux_verbs "$1/lib/rdmux/rdmux-verbs.so" || return 1
+    product=$(product_of "$(<"$1/file")")
+    if [[ $product == rdmux_verbs ]]; then
+        link "$1" "$product" "$1/lib/rdmux/rdmux-verbs.so" || return 1
     else
-        link "$1" rdmux "$1/lib/librdmux.so.0" || return 1
+        link "$1" "$product" "$1/lib/librdmux.so.0" || return 1
     fi
     while read -r -a command <&5; do
         ! is_left_out "${command[*]//$1/FOLDER}" || continue
@@ -301,14 +252,16 @@ try_wholes() {
 
 # judge FOLDER: compiles and tests; prints the verdict.
 judge() {
-    local folder=$1
-    compile "$folder/mutant.c" "$(<"$folder/file")" "$folder/mutant.o" >"$folder/log" 2>&1 || {
+    local folder=$1 file mutant
+    file=$(<"$folder/file")
+    mutant=$(mutation_object "$folder/objects" "$file")
+    compile "$folder/mutant.c" "$file" "$mutant" >"$folder/log" 2>&1 || {
         echo invalid
         return
     }
-    compile "$folder/original.c" "$(<"$folder/file")" "$folder/original.o" >>"$folder/log" 2>&1
+    compile "$folder/original.c" "$file" "$folder/original.o" >>"$folder/log" 2>&1
     # An edit that gives the same code is no mutant.
-    objcopy --strip-debug "$folder/mutant.o" "$folder/mutant.bare"
+    objcopy --strip-debug "$mutant" "$folder/mutant.bare"
     objcopy --strip-debug "$folder/original.o" "$folder/original.bare"
     if cmp -s "$folder/mutant.bare" "$folder/original.bare"; then
         echo 'equivalent: the same code'
@@ -343,6 +296,7 @@ sed 's/^/# left out, as it fails without an edit: /' "$work/left_out"
 one() {
     local folder before verdict
     folder=$(mktemp -d "$scratch/one.XXXXXX")
+    mkdir "$folder/objects"
     echo "$1" >"$folder/file"
     cp "$1" "$folder/original.c"
     awk -v line="$2" 'NR == FNR { text = $0; next } FNR == line { print text; next } { print }' \
@@ -354,21 +308,16 @@ one() {
 }
 
 # Some chosen edits do not compile and are no mutants, so more edits are chosen than wanted.
-running=0
 edits >"$work/edits"
 chosen=0
 while IFS=$'\t' read -r file line operator text <&4; do
-    while ((running >= jobs)); do
-        wait -n || true
-        running=$((running - 1))
-    done
+    mutation_slot "$jobs"
     chosen=$((chosen + 1))
     ((chosen - $(cut -f3 "$work/results" | grep -c '^invalid' || true) <= count)) || break
     ! grep -qF "$file:$line:$operator"$'\t' "$work/results" || continue
-    one "$file" "$line" "$operator" "$text" &
-    running=$((running + 1))
+    mutation_start one "$file" "$line" "$operator" "$text"
 done 4<"$work/edits"
-wait
+mutation_wait
 
 caught=$(cut -f3 "$work/results" | grep -c '^caught' || true)
 survived=$(cut -f3 "$work/results" | grep -c '^survived' || true)

@@ -9,6 +9,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=${RDMUX_SOURCE:-$(cd "$here/../.." && pwd)}
 # shellcheck source=scripts/lib.sh
 . "$root/scripts/lib.sh"
+# shellcheck source=tests/mutation.sh
+. "$root/tests/mutation.sh"
 build=${RDMUX_BUILD:-$root/build/dev}
 prefix=${RDMUX_PREFIX:-$build}
 level=${RDMUX_TEST_LEVEL:-normal}
@@ -163,19 +165,22 @@ every_promise_has_its_test() {
 tap 'every promise of docs/SECURITY.md names tests that exist' every_promise_has_its_test
 
 # The lists of deliberate breaks run by hand: here only checks that each edit still applies.
+# edit_applies NAME TARGETS FILE EDIT
+edit_applies() {
+    if ! { cp "$root/$3" "$scratch/edited" && mutation_edit_sed "$scratch/edited" "$4"; }; then
+        echo "$1: the edit does not apply to $3"
+        return 1
+    fi
+}
+
 every_broken_check_changes_its_source() {
-    local list name source edit count=0 stale=0
+    local list stale=0
     for list in "$root"/tests/{security,fuzz}/checks.def; do
-        while IFS='|' read -r name _ source edit; do
-            [[ -n $name && $name != '#'* ]] || continue
-            count=$((count + 1))
-            if sed -E "$edit" "$root/$source" | cmp -s - "$root/$source"; then
-                echo "${list#"$root/"}: $name changes nothing in $source"
-                stale=$((stale + 1))
-            fi
-        done <"$list"
+        mutation_each "$list" edit_applies
+        stale=$((stale + mutation_failed))
+        ((mutation_count > 0)) || fail "$list is empty"
     done
-    ((count > 0 && stale == 0))
+    ((stale == 0))
 }
 
 tap 'every check that is broken on purpose is found in its source' every_broken_check_changes_its_source

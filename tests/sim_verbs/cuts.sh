@@ -9,94 +9,29 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=${RDMUX_SOURCE:-$(cd "$here/../.." && pwd)}
 # shellcheck source=scripts/lib.sh
 . "$root/scripts/lib.sh"
+# shellcheck source=tests/mutation.sh
+. "$root/tests/mutation.sh"
 
-objects=$RDMUX_BUILD/CMakeFiles/rdmux_verbs.dir
-plugin=$RDMUX_BUILD/lib/rdmux/rdmux-verbs.so
-commands=$RDMUX_BUILD/compile_commands.json
 jobs=${RDMUX_JOBS:-$(nproc 2>/dev/null || echo 2)}
 wanted=${1:-} # cuts whose name has this in it
-[[ -e $plugin && -e $commands ]] || {
+readonly limit=600 # seconds of a run; only one that hangs takes longer
+[[ -e $RDMUX_BUILD/lib/rdmux/rdmux-verbs.so ]] || {
     echo '1..0 # SKIP the plug-in rdmux-verbs.so was not built'
     exit 77
 }
-have perl || {
-    echo '1..0 # SKIP perl is not installed'
+missing=$(mutation_can_build) || {
+    echo "1..0 # SKIP $missing"
     exit 77
 }
-scratch=$(mktemp -d "${TMPDIR:-/tmp}/rdmux-cuts.XXXXXX")
-trap 'rm -rf "$scratch"' EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM HUP
+mutation_scratch cuts
 unset SIM_VERBS
-mkdir "$scratch/source" "$scratch/objects"
-for folder in verbs roce iwarp providers; do
-    cp -r "$root/$folder" "$scratch/source/"
-done
-
-# ------------------------------------------------------------------------------------------ building
-
-# Sources of the plug-in that include a file of the tree.
-users_of() {
-    local depend
-    while IFS= read -r depend; do
-        depend=${depend#"$objects"/}
-        printf '%s\n' "${depend%.o.d}"
-    done < <(grep -rlE --include='*.o.d' "(^|[ /])$1( |\$|\\\\)" "$objects")
-}
-
-# compile SOURCE: compiles the copy's source as the tree's was compiled.
-compile() {
-    local -a words=() kept=()
-    local word skip=no
-    read -r -a words < <(sed -n "s|^ *\"command\": \"\\(.*\\) -c $root/$1\",\$|\\1|p" "$commands" |
-        grep 'rdmux_verbs_EXPORTS')
-    ((${#words[@]} > 0)) || {
-        echo "$1 is not in $commands"
-        return 1
-    }
-    [[ ${words[0]} != *ccache ]] || words=("${words[@]:1}")
-    for word in "${words[@]:1}"; do
-        if [[ $skip == yes || $word == -o || $word == -Werror ]]; then
-            skip=no
-            [[ $word != -o ]] || skip=yes
-            continue
-        fi
-        kept+=("$word")
-    done
-    "${words[0]}" "-I$scratch/source" "${kept[@]}" -w -o "$scratch/objects/${1//\//+}.o" -c "$scratch/source/$1"
-}
-
-# build OUT [FILE]: makes a plug-in of the tree's objects, except those that FILE of the copy goes
-# into.
-build() {
-    local out=$1 source object
-    local -a all=() changed=()
-    [[ -z ${2-} ]] || mapfile -t changed < <(users_of "$2")
-    [[ -z ${2-} || ${#changed[@]} -gt 0 ]] || {
-        echo "nothing is made of $2"
-        return 1
-    }
-    for source in "${changed[@]}"; do
-        compile "$source"
-    done
-    while IFS= read -r object; do
-        source=${object#"$objects"/}
-        source=${source%.o}
-        if [[ " ${changed[*]-} " == *" $source "* ]]; then
-            object=$scratch/objects/${source//\//+}.o
-        fi
-        all+=("$object")
-    done < <(find "$objects" -name '*.o')
-    # librdmux and the simulated device are already in the process.
-    cc -shared -o "$out" "${all[@]}"
-}
 
 # --------------------------------------------------------------------------------------------- cuts
 
 # model PLUGIN LINK [OPTION...]
 model() {
-    "$RDMUX_BUILD/tests/sim_verbs/random_model" --plugin "$1" --link "$2" --brief --jobs "$jobs" \
-        "${@:3}"
+    mutation_run "$limit" "$RDMUX_BUILD/tests/sim_verbs/random_model" --plugin "$1" --link "$2" \
+        --brief --jobs "$jobs" "${@:3}"
 }
 
 # The first runs notice most cuts, all of these runs notice every cut.
@@ -118,7 +53,8 @@ suite() {
     mkdir -p "$scratch/lib/rdmux"
     cp "$RDMUX_BUILD"/lib/librdmux.so.* "$scratch/lib" # which looks for plug-ins beside itself first
     cp "$1" "$scratch/lib/rdmux/rdmux-verbs.so"
-    LD_LIBRARY_PATH=$scratch/lib LD_PRELOAD=$RDMUX_BUILD/lib/libsimverbs.so SIM_VERBS=link=$2,$4 \
+    mutation_run "$limit" env "LD_LIBRARY_PATH=$scratch/lib" \
+        "LD_PRELOAD=$RDMUX_BUILD/lib/libsimverbs.so" "SIM_VERBS=link=$2,$4" \
         "$RDMUX_BUILD/bin/rdmux" conformance --provider "$2" --quick --patience 4 --seed 1 --rules "$3"
 }
 
@@ -152,24 +88,11 @@ read_is_red() {
     fails_at 'cross with a revoke' read_rules "$@"
 }
 
-# apply FILE EXPRESSION: changes the copy; EXPRESSION is a substitution of perl that must match
-# once.
-apply() {
-    cp "$root/$1" "$scratch/source/$1"
-    perl -0777 -i -pe "
-        my \$count = () = /\$ENV{CUT_WHAT}/g;
-        \$count == 1 or die qq(it is found \$count times\n);
-        s/\$ENV{CUT_WHAT}/\$ENV{CUT_WITH}/;" "$scratch/source/$1" &&
-        ! cmp -s "$root/$1" "$scratch/source/$1"
-}
-
+# cut_one LINK FILE WHAT WITH
 cut_one() {
-    local link=$1 file=$2
-    apply "$file" || {
-        echo "the cut does not apply to $file: adapt it"
-        return 1
-    }
-    build "$scratch/cut.so" "$file" && "${RED_BY:-is_red}" "$scratch/cut.so" "$link" "$scratch/log"
+    rm -rf "$scratch/cut"
+    mutation_build rdmux_verbs "$scratch/cut" "$scratch/cut/rdmux-verbs.so" "${@:2}" &&
+        "${RED_BY:-is_red}" "$scratch/cut/rdmux-verbs.so" "$1" "$scratch/log"
 }
 
 # cut NAME LINK FILE WHAT WITH: WHAT is a perl regular expression, WITH plain text. RED_BY: the test
@@ -177,20 +100,21 @@ cut_one() {
 cut() {
     local before=$tap_failed
     [[ $1 == *"$wanted"* ]] || return 0
-    CUT_WHAT=$4 CUT_WITH=$5 tap "without $1 over $2 the tests fail" cut_one "$2" "$3"
+    tap "without $1 over $2 the tests fail" cut_one "${@:2}"
     [[ $tap_failed != "$before" ]] || sed -n 's/^# seed/#   seed/p' "$scratch/log"
-    cp "$root/$3" "$scratch/source/$3"
 }
 
+whole=$scratch/whole/rdmux-verbs.so
 whole_passes() {
-    build "$scratch/whole.so" && model "$scratch/whole.so" "$1" --seeds 128
+    [[ -e $whole ]] || mutation_build rdmux_verbs "$scratch/whole" "$whole" || return 1
+    model "$whole" "$1" --seeds 128
 }
 
 for link in ib roce iwarp; do
     tap "nothing cut, the model passes over $link" whole_passes "$link"
 done
-tap 'nothing cut, messages come before the end' end_rules "$scratch/whole.so" iwarp
-tap 'nothing cut, a revoke is the end of reads' read_rules "$scratch/whole.so" iwarp
+tap 'nothing cut, messages come before the end' end_rules "$whole" iwarp
+tap 'nothing cut, a revoke is the end of reads' read_rules "$whole" iwarp
 
 # Fences and order.
 cut 'the fence of the device' roce verbs/verbs_send.c \
