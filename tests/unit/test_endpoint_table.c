@@ -35,13 +35,11 @@ static struct scene {
     struct rdmux_cq *cq;
     struct member *members;
     uint64_t now_ns;
-    unsigned calls;     /* of rdmux_ep_timers() */
+    unsigned calls;     /* of life.timers */
     uint64_t called_at; /* deadline of the last one */
     unsigned wakes;
 } scene;
 
-void __wrap_rdmux_ep_timers(struct rdmux_ep *ep, uint64_t now_ns);
-uint64_t __wrap_rdmux_ep_deadline(const struct rdmux_ep *ep);
 void __wrap_rdmux_service_wake(struct rdmux_fabric *fabric);
 
 static struct member *member_of(const struct rdmux_ep *ep)
@@ -55,7 +53,7 @@ static void strike(struct member *member)
     member->enrolled = false;
 }
 
-void __wrap_rdmux_ep_timers(struct rdmux_ep *ep, uint64_t now_ns)
+static void run_timers_of(struct rdmux_ep *ep, uint64_t now_ns)
 {
     struct member *member = member_of(ep);
     assert_int_equal(now_ns, scene.now_ns);
@@ -71,10 +69,12 @@ void __wrap_rdmux_ep_timers(struct rdmux_ep *ep, uint64_t now_ns)
     }
 }
 
-uint64_t __wrap_rdmux_ep_deadline(const struct rdmux_ep *ep)
+static uint64_t deadline_of(const struct rdmux_ep *ep)
 {
     return member_of(ep)->deadline_ns;
 }
+
+static const struct rdmux_life life = { .timers = run_timers_of, .deadline = deadline_of };
 
 void __wrap_rdmux_service_wake(struct rdmux_fabric *fabric)
 {
@@ -116,6 +116,7 @@ static int open_scene(void **state)
     memset(&scene, 0, sizeof(scene));
     scene.fake = fake_fabric_create();
     scene.fake->fabric.hooks.clock_ns = scene_clock;
+    scene.fake->fabric.life = &life;
     scene.cq = rdmux_allocate(&scene.fake->fabric, sizeof(*scene.cq));
     assert_non_null(scene.cq);
     scene.cq->fabric = &scene.fake->fabric;

@@ -87,7 +87,7 @@ static void no_target(const struct rdmux_provider_remote *remote, struct rdmux_f
     (void)out;
 }
 
-static void a_part_of_an_express_lane_is_refused(void **state)
+static void a_part_of_a_fast_path_is_refused(void **state)
 {
     (void)state;
     struct rdmux_provider_ops ops = rdmux_tcp_provider;
@@ -95,7 +95,7 @@ static void a_part_of_an_express_lane_is_refused(void **state)
 
     ops.fast_path_target = no_target;
     assert_int_equal(rdmux_provider_check(&ops, &refusal), RDMUX_NO_PATH);
-    assert_non_null(strstr(refusal.text, "lane"));
+    assert_non_null(strstr(refusal.text, "fast_path_open"));
     ops.size = (uint32_t)RDMUX_PROVIDER_OPS_SIZE_LEAST; /* then the field is not read */
     assert_int_equal(rdmux_provider_check(&ops, &refusal), RDMUX_OK);
 }
@@ -431,7 +431,7 @@ int main(void)
         cmocka_unit_test(the_tables_of_the_library_are_good),
         cmocka_unit_test(a_table_with_any_hole_is_refused),
         cmocka_unit_test(a_table_of_another_abi_or_size_is_refused),
-        cmocka_unit_test(a_part_of_an_express_lane_is_refused),
+        cmocka_unit_test(a_part_of_a_fast_path_is_refused),
         cmocka_unit_test(a_bad_name_is_refused),
         cmocka_unit_test(an_object_smaller_than_its_base_is_refused),
         cmocka_unit_test(built_in_and_absent_providers_are_named),

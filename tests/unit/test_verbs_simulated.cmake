@@ -3,7 +3,7 @@
 # The test makes soft iWARP of an adapter.
 if(TARGET rdmux_verbs)
     # Credits come from the library.
-    target_sources(${test} PRIVATE $<FILTER:$<TARGET_OBJECTS:rdmux_verbs>,EXCLUDE,/credit(s|_scheduler)[.]c>)
+    target_sources(${test} PRIVATE $<FILTER:$<TARGET_OBJECTS:rdmux_verbs>,EXCLUDE,/credits[.]c|/credit_scheduler[.]c>)
     target_link_libraries(${test} PRIVATE sim_verbs)
     target_link_options(${test} PRIVATE -Wl,--wrap=ibv_query_device -Wl,--wrap=ibv_reg_mr_iova2)
 else()
