@@ -128,6 +128,7 @@ static int open_scene(void **state)
         struct member *member = &scene.members[i];
         member->ep.id = FIRST_ID + i;
         member->ep.cq = scene.cq;
+        member->ep.fabric = &scene.fake->fabric;
         member->deadline_ns = UINT64_MAX;
         member->next_ns = UINT64_MAX;
         rdmux_list_init(&member->ep.places.cq);
