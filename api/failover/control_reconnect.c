@@ -54,10 +54,11 @@ static bool connects(const struct rdmux_ep *ep)
 enum rdmux_status rdmux_reconnect_create(struct rdmux_ep *ep)
 {
     struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
+    reconnect->ep = ep;
     reconnect->dialing = -1;
     rdmux_list_init(&reconnect->link);
     rdmux_list_init(&reconnect->revocations);
-    rdmux_list_init(&reconnect->claims);
+    rdmux_list_init(&reconnect->claims.list);
     reconnect->is_possible = rdmux_reconnect_name(ep->secrets->secret, reconnect->name);
     if (reconnect->is_possible && !connects(ep)) {
         pthread_mutex_lock(&ep->fabric->lock);
@@ -87,7 +88,7 @@ static void drop_fresh(struct rdmux_ep *ep)
 
 static void drop_claim(struct rdmux_ep *ep, struct rdmux_claim *claim)
 {
-    ep->failover->reconnect.claim_count--;
+    ep->failover->reconnect.claims.count--;
     rdmux_list_remove(&claim->link);
     rdmux_channel_destroy(claim->channel);
     rdmux_release(ep->fabric, claim);
@@ -95,9 +96,9 @@ static void drop_claim(struct rdmux_ep *ep, struct rdmux_claim *claim)
 
 static struct rdmux_claim *oldest_claim(const struct rdmux_reconnect *reconnect)
 {
-    return rdmux_list_empty(&reconnect->claims)
+    return rdmux_list_empty(&reconnect->claims.list)
                ? NULL
-               : RDMUX_CONTAINER(reconnect->claims.next, struct rdmux_claim, link);
+               : RDMUX_CONTAINER(reconnect->claims.list.next, struct rdmux_claim, link);
 }
 
 static void drop_claims(struct rdmux_ep *ep)
@@ -321,6 +322,18 @@ static void dial_ready(struct rdmux_ep *ep)
     } /* else the wake-up was for another descriptor */
 }
 
+void rdmux_reconnect_note_broken(struct rdmux_ep *ep, const char *text)
+{
+    struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
+    reconnect->is_broken = true; /* the caller may be reading it: closed after this call */
+    snprintf(reconnect->text, sizeof(reconnect->text), "%s", text);
+}
+
+bool rdmux_reconnect_is_under_way(const struct rdmux_ep *ep)
+{
+    return ep->failover->reconnect.deadline_ns != 0;
+}
+
 bool rdmux_reconnect_begin(struct rdmux_ep *ep, const char *text)
 {
     struct rdmux_failover *failover = ep->failover;
@@ -369,7 +382,7 @@ void rdmux_reconnect_await_move(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
     if (connects(ep) && failover->reconnect.is_possible && ep->channel != NULL &&
-        !failover->heard && ep->info.peer_has_service && count_addresses(failover->setup) > 1) {
+        ep->info.peer_has_service && count_addresses(failover->setup) > 1) {
         failover->reconnect.answer_ns = rdmux_now(ep->fabric) + DIAL_NS +
                                         MOVE_ROUND_TRIPS * round_trip_ns(ep->channel);
     }
@@ -406,7 +419,7 @@ static void fill_standing(struct rdmux_ep *ep, enum rdmux_frame_type type, struc
         .type = type,
         .epoch = ep->info.epoch,
         .steady = failover->stage == RDMUX_STEADY,
-        .count = failover->received,
+        .count = rdmux_replay_received(ep),
     };
 }
 
@@ -417,7 +430,7 @@ static bool say_standing(struct rdmux_ep *ep, enum rdmux_frame_type type,
     struct rdmux_message message;
     uint8_t frame[RDMUX_MESSAGE_MAX];
     fill_standing(ep, type, &message);
-    ep->failover->told = message.count;
+    rdmux_replay_note_told(ep, message.count);
     return rdmux_reconnect_prove(ep->secrets->secret, greeting, &message) &&
            rdmux_channel_send(channel, frame, rdmux_message_encode(&message, frame)) == RDMUX_OK;
 }
@@ -451,7 +464,7 @@ static void take_hello(struct rdmux_ep *ep, const uint8_t *bytes, size_t size)
  * on are logged. */
 static void tell_of_impostor(struct rdmux_ep *ep, const char *how)
 {
-    uint32_t count = ++ep->failover->reconnect.impostors;
+    uint32_t count = ++ep->failover->reconnect.claims.impostors;
     if ((count & (count - 1)) == 0) {
         rdmux_log(ep->fabric, RDMUX_LOG_WARN,
                   "endpoint %llu: somebody reconnects its control channel %s; dropped (%u so far)",
@@ -599,7 +612,7 @@ static bool hear_claim(struct rdmux_ep *ep, struct rdmux_claim *claim)
 static void hear_claims(struct rdmux_ep *ep)
 {
     struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
-    for (struct rdmux_list *at = reconnect->claims.next, *next; at != &reconnect->claims;
+    for (struct rdmux_list *at = reconnect->claims.list.next, *next; at != &reconnect->claims.list;
          at = next) {
         next = at->next;
         if (hear_claim(ep, RDMUX_CONTAINER(at, struct rdmux_claim, link))) {
@@ -633,7 +646,8 @@ static void drop_overdue_claims(struct rdmux_ep *ep, uint64_t now_ns)
 static uint32_t count_claims(const struct rdmux_reconnect *reconnect, const struct rdmux_claim *like)
 {
     uint32_t count = 0;
-    for (struct rdmux_list *at = reconnect->claims.next; at != &reconnect->claims; at = at->next) {
+    for (struct rdmux_list *at = reconnect->claims.list.next; at != &reconnect->claims.list;
+         at = at->next) {
         const struct rdmux_claim *claim = RDMUX_CONTAINER(at, struct rdmux_claim, link);
         count += claim->key_size == like->key_size &&
                  memcmp(claim->key, like->key, like->key_size) == 0;
@@ -648,10 +662,11 @@ static void drop_superfluous_claim(struct rdmux_ep *ep, const struct rdmux_claim
     struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
     struct rdmux_claim *found = NULL;
     uint32_t most = 0;
-    if (reconnect->claim_count <= RDMUX_CLAIMS_MAX) {
+    if (reconnect->claims.count <= RDMUX_CLAIMS_MAX) {
         return;
     }
-    for (struct rdmux_list *at = reconnect->claims.next; at != &reconnect->claims; at = at->next) {
+    for (struct rdmux_list *at = reconnect->claims.list.next; at != &reconnect->claims.list;
+         at = at->next) {
         struct rdmux_claim *claim = RDMUX_CONTAINER(at, struct rdmux_claim, link);
         bool is_alike = claim->key_size == newcomer->key_size &&
                         memcmp(claim->key, newcomer->key, newcomer->key_size) == 0;
@@ -687,8 +702,8 @@ static void add_claim(struct rdmux_ep *ep, const struct rdmux_reconnect_mail *ma
         rdmux_release(ep->fabric, claim);
         return;
     }
-    rdmux_list_append(&reconnect->claims, &claim->link);
-    reconnect->claim_count++;
+    rdmux_list_append(&reconnect->claims.list, &claim->link);
+    reconnect->claims.count++;
     drop_superfluous_claim(ep, claim);
     if (!hear_claim(ep, claim) && ep->phase == RDMUX_PHASE_READY) {
         rdmux_ep_timer(ep);

@@ -30,6 +30,11 @@ enum {
     VAIN_DOUBLINGS = 4,         /* hold-down doublings after moves that did not lead back */
 };
 
+void rdmux_failback_init(struct rdmux_failover *failover, const struct rdmux_ep_attr *attr)
+{
+    failover->back.is_wanted = attr->failback != 0;
+}
+
 static const struct rdmux_offer_path *path_of_rank(const struct rdmux_ep *ep, size_t rank)
 {
     const struct rdmux_setup *setup = ep->failover->setup;

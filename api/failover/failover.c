@@ -56,15 +56,14 @@ enum rdmux_status rdmux_failover_create(struct rdmux_ep *ep)
         return rdmux_fail(RDMUX_NO_MEMORY, "endpoint: out of memory for failover");
     }
     const struct rdmux_ep_attr *attr = &ep->setup->attr;
-    failover->attempts_max = attr->failover_attempts;
+    failover->search.attempts_max = attr->failover_attempts;
     failover->time_ns = attr->failover_time_ms == RDMUX_NEVER
                             ? UINT64_MAX
                             : (uint64_t)attr->failover_time_ms * NS_PER_MS;
     failover->hold_ns = (uint64_t)attr->failback_hold_ms * NS_PER_MS;
-    failover->back.is_wanted = attr->failback != 0;
+    rdmux_failback_init(failover, attr);
     failover->limbo.ops = &rdmux_null_path_ops;
     failover->limbo.ep = ep;
-    failover->reconnect.ep = ep;
     ep->failover = failover;
     ep->work |= RDMUX_WORK_FAILOVER;
     return rdmux_reconnect_create(ep);
@@ -118,10 +117,10 @@ static void say_move(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
     struct rdmux_message message = { .type = RDMUX_FRAME_MOVE,
-                                     .status = failover->cause,
+                                     .status = failover->move.cause,
                                      .epoch = ep->info.epoch + 1,
-                                     .count = failover->received };
-    snprintf(message.text, sizeof(message.text), "%s", failover->cause_text);
+                                     .count = rdmux_replay_received(ep) };
+    snprintf(message.text, sizeof(message.text), "%s", failover->move.cause_text);
     rdmux_ep_tell(ep, &message);
 }
 
@@ -142,7 +141,7 @@ static bool begin_epoch(struct rdmux_ep *ep, uint64_t count)
         return false;
     }
     ep->info.epoch++;
-    failover->heard = false;
+    failover->move.heard = false;
     return true;
 }
 
@@ -152,10 +151,11 @@ static bool begin_epoch(struct rdmux_ep *ep, uint64_t count)
 static void order_pairs(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
-    uint8_t *out = failover->order;
+    uint8_t *out = failover->search.order;
     size_t ranked = rdmux_handshake_ranked(ep->setup->handshake);
-    size_t goal = failover->cause == RDMUX_OK && failover->back.goal <= ranked ? failover->back.goal
-                                                                               : 0;
+    size_t goal = failover->move.cause == RDMUX_OK && rdmux_failback_goal(ep) <= ranked
+                      ? rdmux_failback_goal(ep)
+                      : 0;
     size_t count = 0;
     if (goal != 0) {
         out[count++] = (uint8_t)goal;
@@ -168,7 +168,7 @@ static void order_pairs(struct rdmux_ep *ep)
     }
     for (int round = 0; round < 4; round++) {
         for (size_t rank = 1; rank <= ranked; rank++) {
-            const uint64_t vain_ns = failover->vain_ns[rank - 1];
+            const uint64_t vain_ns = failover->search.vain_ns[rank - 1];
             int repute = rdmux_failover_leaves_out(ep, rank)                             ? 3
                          : vain_ns != 0 && now_ns - vain_ns < failover->hold_ns          ? 2
                          : failover->lost_ns[rank - 1][0] == latest_ns && latest_ns != 0 ? 1
@@ -178,27 +178,28 @@ static void order_pairs(struct rdmux_ep *ep)
             }
         }
     }
-    failover->order_count = count;
+    failover->search.order_count = count;
 }
 
 /* Searches for the next path; both sides are cut. */
 static void search(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
-    if (!begin_epoch(ep, failover->heard_count)) {
+    if (!begin_epoch(ep, failover->move.heard_count)) {
         return;
     }
     failover->stage = RDMUX_SEARCHING;
-    failover->tried = 0;
-    failover->trying = 0;
-    failover->next_try_ns = 0;
+    failover->search.tried = 0;
+    failover->search.trying = 0;
+    failover->search.next_try_ns = 0;
     ep->setup = failover->setup;
     failover->setup = NULL;
     order_pairs(ep);
     memset(&ep->setup->attempt, 0, sizeof(ep->setup->attempt));
     rdmux_handshake_move(ep->setup->handshake, (ep->info.epoch - 1) << ATTEMPT_BITS | 1,
-                         failover->cause == RDMUX_OK ? RDMUX_REASON_SLOWER : RDMUX_REASON_PATH_LOST,
-                         failover->left_text);
+                         failover->move.cause == RDMUX_OK ? RDMUX_REASON_SLOWER
+                                                          : RDMUX_REASON_PATH_LOST,
+                         failover->move.left_text);
     ep->fabric->life->negotiate(ep);
 }
 
@@ -222,7 +223,7 @@ static void cut(struct rdmux_ep *ep)
     if (ep->phase != RDMUX_PHASE_READY) {
         return;
     }
-    if (failover->heard) {
+    if (failover->move.heard) {
         search(ep);
     } else {
         rdmux_reconnect_await_move(ep);
@@ -257,12 +258,12 @@ static void note_loss(struct rdmux_ep *ep, uint64_t now_ns)
     memmove(lost + 1, lost, (RDMUX_LOSSES - 1) * sizeof(*lost));
     lost[0] = now_ns;
     if (rdmux_failover_leaves_out(ep, rank)) {
-        snprintf(failover->left_text, sizeof(failover->left_text),
+        snprintf(failover->move.left_text, sizeof(failover->move.left_text),
                  "failed %d times within %llu ms, left out while another works: %.160s",
                  RDMUX_LOSSES, (unsigned long long)(failover->hold_ns / NS_PER_MS),
-                 failover->cause_text);
+                 failover->move.cause_text);
         rdmux_log(ep->fabric, RDMUX_LOG_WARN, "endpoint %llu: %s %s %s", (unsigned long long)ep->id,
-                  ep->info.provider, ep->info.device, failover->left_text);
+                  ep->info.provider, ep->info.device, failover->move.left_text);
     }
 }
 
@@ -270,9 +271,9 @@ static void begin(struct rdmux_ep *ep, enum rdmux_status status, const char *tex
 {
     struct rdmux_failover *failover = ep->failover;
     uint64_t now_ns = rdmux_now(ep->fabric);
-    failover->cause = (uint32_t)status;
-    snprintf(failover->cause_text, sizeof(failover->cause_text), "%s", text);
-    snprintf(failover->left_text, sizeof(failover->left_text), "%s", text);
+    failover->move.cause = (uint32_t)status;
+    snprintf(failover->move.cause_text, sizeof(failover->move.cause_text), "%s", text);
+    snprintf(failover->move.left_text, sizeof(failover->move.left_text), "%s", text);
     if (status == RDMUX_OK) {
         rdmux_log(ep->fabric, RDMUX_LOG_INFO, "endpoint %llu: %s %s: %s",
                   (unsigned long long)ep->id, ep->info.provider, ep->info.device, text);
@@ -283,9 +284,9 @@ static void begin(struct rdmux_ep *ep, enum rdmux_status status, const char *tex
         note_loss(ep, now_ns);
         rdmux_failback_give_up(ep);
     }
-    if (failover->moved_ns == 0 || now_ns - failover->moved_ns > HEELS_NS) {
-        failover->began_ns = now_ns;
-        failover->attempts = 0;
+    if (failover->move.ended_ns == 0 || now_ns - failover->move.ended_ns > HEELS_NS) {
+        failover->move.began_ns = now_ns;
+        failover->search.attempts = 0;
     }
     rdmux_replay_confirm(ep);
     failover->stage = RDMUX_CUTTING;
@@ -350,7 +351,7 @@ bool rdmux_failover_takes_silence(struct rdmux_ep *ep, const char *text)
     if (failover == NULL || ep->phase != RDMUX_PHASE_READY) {
         return false;
     }
-    if (failover->reconnect.deadline_ns != 0) {
+    if (rdmux_reconnect_is_under_way(ep)) {
         return true; /* until that deadline */
     }
     rdmux_reconnect_elsewhere(ep);
@@ -380,7 +381,7 @@ bool rdmux_failover_ignores(const struct rdmux_ep *ep, const struct rdmux_provid
 static void take_move(struct rdmux_ep *ep, const struct rdmux_message *message)
 {
     struct rdmux_failover *failover = ep->failover;
-    if (message->epoch != ep->info.epoch + 1 || failover->heard) {
+    if (message->epoch != ep->info.epoch + 1 || failover->move.heard) {
         rdmux_ep_fail(ep, RDMUX_PROTOCOL, "control channel: MOVE to epoch %u in epoch %u",
                       message->epoch, ep->info.epoch);
         return;
@@ -388,8 +389,8 @@ static void take_move(struct rdmux_ep *ep, const struct rdmux_message *message)
     if (ep->shutdown_sent) {
         return; /* the peer reads END after its MOVE, and ends: ENDED is under way */
     }
-    failover->heard = true;
-    failover->heard_count = message->count;
+    failover->move.heard = true;
+    failover->move.heard_count = message->count;
     if (failover->stage == RDMUX_MEETING) {
         search(ep);
     } else if (failover->stage == RDMUX_STEADY) {
@@ -431,34 +432,34 @@ static void try_next(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
     const uint64_t now_ns = rdmux_now(ep->fabric);
-    const size_t count = failover->order_count;
-    if (count == 0 || failover->attempts >= failover->attempts_max) {
+    const size_t count = failover->search.order_count;
+    if (count == 0 || failover->search.attempts >= failover->search.attempts_max) {
         rdmux_handshake_give_up(ep->setup->handshake);
         return;
     }
-    uint32_t round = failover->tried / (uint32_t)count;
-    if (failover->next_try_ns == 0 && round != 0 && failover->tried % count == 0) {
+    uint32_t round = failover->search.tried / (uint32_t)count;
+    if (failover->search.next_try_ns == 0 && round != 0 && failover->search.tried % count == 0) {
         uint32_t doublings = round - 1 < PAUSE_DOUBLINGS ? round - 1 : PAUSE_DOUBLINGS;
-        failover->next_try_ns = now_ns + ((uint64_t)FIRST_PAUSE_NS << doublings);
+        failover->search.next_try_ns = now_ns + ((uint64_t)FIRST_PAUSE_NS << doublings);
         rdmux_ep_timer(ep);
     }
-    if (now_ns < failover->next_try_ns) {
+    if (now_ns < failover->search.next_try_ns) {
         return;
     }
-    failover->next_try_ns = 0;
-    failover->attempts++;
-    failover->trying = failover->order[failover->tried++ % count];
+    failover->search.next_try_ns = 0;
+    failover->search.attempts++;
+    failover->search.trying = failover->search.order[failover->search.tried++ % count];
     uint32_t doublings = round < ATTEMPT_DOUBLINGS ? round : ATTEMPT_DOUBLINGS;
     uint64_t limit_ms = count == 1 ? UINT64_MAX : (uint64_t)FIRST_ATTEMPT_MS << doublings;
-    rdmux_handshake_try(ep->setup->handshake, failover->trying, limit_ms, now_ns);
+    rdmux_handshake_try(ep->setup->handshake, failover->search.trying, limit_ms, now_ns);
 }
 
 void rdmux_failover_choose(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
-    if (failover->trying != 0) {
-        failover->vain_ns[failover->trying - 1] = rdmux_now(ep->fabric);
-        failover->trying = 0;
+    if (failover->search.trying != 0) {
+        failover->search.vain_ns[failover->search.trying - 1] = rdmux_now(ep->fabric);
+        failover->search.trying = 0;
     }
     try_next(ep);
 }
@@ -468,7 +469,7 @@ void rdmux_failover_lost(struct rdmux_ep *ep, enum rdmux_status status, const ch
     const struct rdmux_failover *failover = ep->failover;
     if (status == RDMUX_NO_PATH) {
         rdmux_ep_fail(ep, RDMUX_PEER_GONE, "no path is left: %.100s; %u attempts failed",
-                      failover->cause_text, failover->attempts);
+                      failover->move.cause_text, failover->search.attempts);
         return;
     }
     if (status == RDMUX_TIMED_OUT) { /* silence of the control channel counts as its loss */
@@ -495,16 +496,16 @@ void rdmux_failover_arrived(struct rdmux_ep *ep, struct rdmux_provider_ep *path)
     ep->domain = path->cq->domain;
     ep->blocked = false;
     failover->stage = RDMUX_STEADY;
-    if (failover->trying != 0) {
-        failover->vain_ns[failover->trying - 1] = 0;
-        failover->trying = 0;
+    if (failover->search.trying != 0) {
+        failover->search.vain_ns[failover->search.trying - 1] = 0;
+        failover->search.trying = 0;
     }
-    failover->moved_ns = rdmux_now(ep->fabric);
+    failover->move.ended_ns = rdmux_now(ep->fabric);
     failover->moved_to = ep->info.epoch;
-    ep->info.previous_status = failover->cause;
+    ep->info.previous_status = failover->move.cause;
     snprintf(ep->info.text, sizeof(ep->info.text), "moved from %.24s %.24s to %.24s %.24s: %.120s",
              ep->info.previous_provider, ep->info.previous_device, ep->info.provider,
-             ep->info.device, failover->cause_text);
+             ep->info.device, failover->move.cause_text);
     ep->stats.moves++;
     ep->events |= RDMUX_EVENT_MOVED;
     rdmux_log(ep->fabric, RDMUX_LOG_INFO, "endpoint %llu: epoch %u: %s", (unsigned long long)ep->id,
@@ -522,7 +523,7 @@ void rdmux_failover_arrived(struct rdmux_ep *ep, struct rdmux_provider_ep *path)
 void rdmux_failover_channel_lost(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
-    failover->heard = false;
+    failover->move.heard = false;
     rdmux_failback_give_up(ep);
     if (failover->stage ==
         RDMUX_SEARCHING) { /* the epoch carried nothing, and the next one is due */
@@ -531,7 +532,7 @@ void rdmux_failover_channel_lost(struct rdmux_ep *ep)
         rdmux_joins_remove(ep->fabric, ep);
         failover->setup = ep->setup;
         ep->setup = NULL;
-        failover->given = ep->send.next;
+        rdmux_replay_nothing_given(ep);
         failover->stage = RDMUX_MEETING;
     }
 }
@@ -544,7 +545,7 @@ bool rdmux_failover_align(struct rdmux_ep *ep, const struct rdmux_message *stand
         if (!begin_epoch(ep, standing->count)) {
             return false;
         }
-        failover->given = ep->send.next;
+        rdmux_replay_nothing_given(ep);
         return true;
     }
     if (standing->epoch == epoch ||
@@ -580,16 +581,16 @@ void rdmux_failover_resumed(struct rdmux_ep *ep, const struct rdmux_message *sta
 
 static uint64_t time_limit(const struct rdmux_failover *failover)
 {
-    return failover->time_ns > UINT64_MAX - failover->began_ns
+    return failover->time_ns > UINT64_MAX - failover->move.began_ns
                ? UINT64_MAX
-               : failover->began_ns + failover->time_ns;
+               : failover->move.began_ns + failover->time_ns;
 }
 
 static void step_search(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
     uint64_t now_ns = rdmux_now(ep->fabric);
-    if (failover->next_try_ns != 0 && now_ns >= failover->next_try_ns) {
+    if (failover->search.next_try_ns != 0 && now_ns >= failover->search.next_try_ns) {
         try_next(ep);
     }
     if (now_ns >= rdmux_handshake_deadline(ep->setup->handshake)) {
@@ -646,7 +647,7 @@ void rdmux_failover_step(struct rdmux_ep *ep)
     }
     if (rdmux_now(ep->fabric) >= time_limit(failover)) {
         rdmux_ep_fail(ep, RDMUX_PEER_GONE, "no other path within failover_time_ms: %.160s",
-                      failover->cause_text);
+                      failover->move.cause_text);
     } else if (failover->stage == RDMUX_CUTTING) {
         cut(ep);
     } else if (failover->stage == RDMUX_SEARCHING) {
@@ -679,8 +680,8 @@ uint64_t rdmux_failover_deadline(const struct rdmux_ep *ep)
     if (failover->stage == RDMUX_CUTTING) {
         next = rdmux_now(ep->fabric) + CUT_STEP_NS;
     } else if (failover->stage == RDMUX_SEARCHING) {
-        next = failover->next_try_ns != 0 ? failover->next_try_ns
-                                          : rdmux_handshake_deadline(ep->setup->handshake);
+        next = failover->search.next_try_ns != 0 ? failover->search.next_try_ns
+                                                 : rdmux_handshake_deadline(ep->setup->handshake);
     }
     return next < deadline ? next : deadline;
 }
@@ -728,6 +729,7 @@ const struct rdmux_failover_hooks rdmux_failover_hooks = {
     .step = rdmux_failover_step,
     .message = rdmux_failover_told,
     .tell_received = rdmux_replay_tell,
+    .channel_broken = rdmux_reconnect_note_broken,
     .revocation = note_revocation,
     .abandon = rdmux_failover_abandon,
     .end_requests = rdmux_replay_end,

@@ -56,9 +56,10 @@ static uint64_t larger(uint64_t a, uint64_t b)
 static void count_shared(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
+    struct rdmux_replay *replay = &ep->failover->replay;
     struct rdmux_request *at = failover->srq_seen == NULL ? ep->srq_done : failover->srq_seen->next;
     for (; at != NULL; at = at->next) {
-        failover->received += at->status == RDMUX_OK;
+        replay->received += at->status == RDMUX_OK;
         failover->srq_seen = at;
     }
 }
@@ -67,20 +68,21 @@ static void count_shared(struct rdmux_ep *ep)
 static void count_receives(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
-    uint64_t before = failover->received;
+    struct rdmux_replay *replay = &ep->failover->replay;
+    uint64_t before = replay->received;
     if (ep->srq != NULL) {
         count_shared(ep);
     }
-    while (failover->seen != ep->recv.head) {
-        const struct rdmux_request *request = rdmux_ring_record(&ep->recv, failover->seen);
+    while (replay->seen != ep->recv.head) {
+        const struct rdmux_request *request = rdmux_ring_record(&ep->recv, replay->seen);
         if (!request->done || request->status != RDMUX_OK) {
             break;
         }
-        failover->seen++;
-        failover->received++;
+        replay->seen++;
+        replay->received++;
     }
-    if (failover->received != before ||
-        (failover->received != failover->told && failover->untold_ns == 0)) {
+    if (replay->received != before ||
+        (replay->received != replay->told && failover->untold_ns == 0)) {
         failover->untold_ns = rdmux_now(ep->fabric);
     }
 }
@@ -88,71 +90,71 @@ static void count_receives(struct rdmux_ep *ep)
 /* Moves `marked` past the last message that the peer has counted. */
 static void mark(struct rdmux_ep *ep, uint64_t until)
 {
-    struct rdmux_failover *failover = ep->failover;
-    while (failover->marked_number < failover->acked && failover->marked != until) {
-        const struct rdmux_request *request = rdmux_ring_record(&ep->send, failover->marked++);
+    struct rdmux_replay *replay = &ep->failover->replay;
+    while (replay->marked_number < replay->acked && replay->marked != until) {
+        const struct rdmux_request *request = rdmux_ring_record(&ep->send, replay->marked++);
         /* a request with an unknown outcome was not given to this path */
-        failover->marked_number += is_message(request) && request->status != RDMUX_OUTCOME_UNKNOWN;
+        replay->marked_number += is_message(request) && request->status != RDMUX_OUTCOME_UNKNOWN;
     }
-    failover->placed = larger(failover->placed, failover->marked);
+    replay->placed = larger(replay->placed, replay->marked);
 }
 
 bool rdmux_replay_counted(struct rdmux_ep *ep, uint64_t count)
 {
-    struct rdmux_failover *failover = ep->failover;
-    if (count < failover->acked) {
+    struct rdmux_replay *replay = &ep->failover->replay;
+    if (count < replay->acked) {
         return false;
     }
-    failover->acked = count;
+    replay->acked = count;
     mark(ep, ep->send.next);
-    return failover->marked_number == count;
+    return replay->marked_number == count;
 }
 
-static bool is_confirmed(const struct rdmux_failover *failover, const struct rdmux_request *request,
+static bool is_confirmed(const struct rdmux_replay *replay, const struct rdmux_request *request,
                          uint64_t at)
 {
     if (!request->done || request->status != RDMUX_OK) {
         return request->done && request->status == RDMUX_OUTCOME_UNKNOWN;
     }
     return rdmux_op_reads(request->op) ||
-           at < (is_message(request) ? failover->marked : failover->placed);
+           at < (is_message(request) ? replay->marked : replay->placed);
 }
 
 void rdmux_replay_confirm(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
+    struct rdmux_replay *replay = &ep->failover->replay;
     const struct rdmux_ring *ring = &ep->send;
     count_receives(ep);
     if (failover->stage != RDMUX_STEADY) {
         return;
     }
-    if (failover->flushing && failover->flush.done) {
-        failover->flushing = false;
-        if (failover->flush.status == RDMUX_OK) {
-            failover->placed = larger(failover->placed, failover->flush_until);
+    if (replay->flushing && replay->flush.done) {
+        replay->flushing = false;
+        if (replay->flush.status == RDMUX_OK) {
+            replay->placed = larger(replay->placed, replay->flush_until);
         }
     }
-    for (; failover->looked != ring->next; failover->looked++) {
-        const struct rdmux_request *request = rdmux_ring_record(ring, failover->looked);
+    for (; replay->looked != ring->next; replay->looked++) {
+        const struct rdmux_request *request = rdmux_ring_record(ring, replay->looked);
         if (!request->done) {
             break;
         }
         if (shows_placement(request)) {
-            failover->placed = larger(failover->placed, failover->looked + 1);
+            replay->placed = larger(replay->placed, replay->looked + 1);
         }
     }
-    while (
-        failover->confirmed != ring->next &&
-        is_confirmed(failover, rdmux_ring_record(ring, failover->confirmed), failover->confirmed)) {
+    while (failover->confirmed != ring->next &&
+           is_confirmed(replay, rdmux_ring_record(ring, failover->confirmed), failover->confirmed)) {
         failover->confirmed++;
     }
     /* Records before `confirmed` are returned and reused. */
-    failover->marked = larger(failover->marked, failover->confirmed);
-    failover->looked = larger(failover->looked, failover->confirmed);
-    failover->placed = larger(failover->placed, failover->confirmed);
+    replay->marked = larger(replay->marked, failover->confirmed);
+    replay->looked = larger(replay->looked, failover->confirmed);
+    replay->placed = larger(replay->placed, failover->confirmed);
     const struct rdmux_request *oldest = rdmux_ring_record(ring, failover->confirmed);
     bool waits = failover->confirmed != ring->next && oldest->done && oldest->op == RDMUX_OP_WRITE;
-    if (!waits || failover->flushing) {
+    if (!waits || replay->flushing) {
         failover->unplaced_ns = 0;
     } else if (failover->unplaced_ns == 0) {
         failover->unplaced_ns = rdmux_now(ep->fabric);
@@ -166,21 +168,32 @@ bool rdmux_replay_awaits_count(const struct rdmux_ep *ep)
     return failover->confirmed != ep->send.next && oldest->done && is_message(oldest);
 }
 
+uint64_t rdmux_replay_received(const struct rdmux_ep *ep)
+{
+    return ep->failover->replay.received;
+}
+
 /* ------------------------------------------------------------------------------------------------- reporting */
+
+void rdmux_replay_note_told(struct rdmux_ep *ep, uint64_t count)
+{
+    ep->failover->replay.told = count;
+}
 
 void rdmux_replay_tell(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
+    struct rdmux_replay *replay = &ep->failover->replay;
     if (failover->stage != RDMUX_STEADY || ep->channel == NULL) {
         return; /* MOVE or RESUME has told the count, or will */
     }
     count_receives(ep);
     failover->untold_ns = 0;
-    if (failover->received != failover->told) {
+    if (replay->received != replay->told) {
         struct rdmux_message message = { .type = RDMUX_FRAME_RECEIVED,
                                          .epoch = ep->info.epoch,
-                                         .count = failover->received };
-        failover->told = failover->received;
+                                         .count = replay->received };
+        replay->told = replay->received;
         rdmux_ep_tell(ep, &message);
     }
 }
@@ -188,13 +201,14 @@ void rdmux_replay_tell(struct rdmux_ep *ep)
 static void flush(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
+    struct rdmux_replay *replay = &ep->failover->replay;
     if (ep->fault != RDMUX_OK || ep->phase != RDMUX_PHASE_READY) {
         return;
     }
     uint64_t until = ep->send.next;
-    if (rdmux_ep_flush(ep, &failover->flush)) {
-        failover->flushing = true;
-        failover->flush_until = until;
+    if (rdmux_ep_flush(ep, &replay->flush)) {
+        replay->flushing = true;
+        replay->flush_until = until;
         failover->unplaced_ns = 0;
     }
 }
@@ -202,12 +216,13 @@ static void flush(struct rdmux_ep *ep)
 bool rdmux_replay_step(struct rdmux_ep *ep, bool quiet)
 {
     struct rdmux_failover *failover = ep->failover;
+    struct rdmux_replay *replay = &ep->failover->replay;
     if (failover->untold_ns == 0 && failover->unplaced_ns == 0) {
         return false;
     }
     uint64_t quiet_since = rdmux_now(ep->fabric) - QUIET_NS;
     if (failover->untold_ns != 0 && (quiet || failover->untold_ns <= quiet_since ||
-                                     failover->received - failover->told >= MOST_UNTOLD)) {
+                                     replay->received - replay->told >= MOST_UNTOLD)) {
         rdmux_replay_tell(ep);
     }
     if (failover->unplaced_ns != 0 && (quiet || failover->unplaced_ns <= quiet_since ||
@@ -253,15 +268,16 @@ static void find_registrations(struct rdmux_ep *ep, struct rdmux_request *reques
 
 static void take_receives_back(struct rdmux_ep *ep)
 {
+    struct rdmux_replay *replay = &ep->failover->replay;
     struct rdmux_ring *ring = &ep->recv;
-    for (uint64_t at = ep->failover->seen; at != ring->head; at++) {
+    for (uint64_t at = replay->seen; at != ring->head; at++) {
         struct rdmux_request *request = rdmux_ring_record(ring, at);
         rdmux_receive_begin(request);
         request->length = length_of(request);
         forget_registrations(ep, request);
     }
-    ring->next = ep->failover->seen;
-    ring->offered = ep->failover->seen;
+    ring->next = replay->seen;
+    ring->offered = replay->seen;
     while (ep->srq_taken != NULL) {
         struct rdmux_request *request = ep->srq_taken;
         ep->srq_taken = request->next;
@@ -272,23 +288,29 @@ static void take_receives_back(struct rdmux_ep *ep)
 void rdmux_replay_cut(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
+    struct rdmux_replay *replay = &ep->failover->replay;
     struct rdmux_ring *ring = &ep->send;
     count_receives(ep);
     if (ep->segments != NULL && ep->segments->busy) {
         rdmux_segments_reap(ep);
     }
     bool in_part = ep->segments != NULL && ep->segments->given != 0;
-    failover->given = ring->next + (in_part ? 1 : 0);
+    replay->given = ring->next + (in_part ? 1 : 0);
     rdmux_bounce_restore(ep);
     take_receives_back(ep);
     for (uint64_t at = failover->confirmed; at != ring->head; at++) {
         forget_registrations(ep, rdmux_ring_record(ring, at));
     }
-    failover->flushing = false;
+    replay->flushing = false;
     if (!ep->shutdown_sent) {
         ep->flush_posted = false;
         ep->flush_request.done = 0;
     }
+}
+
+void rdmux_replay_nothing_given(struct rdmux_ep *ep)
+{
+    ep->failover->replay.given = ep->send.next;
 }
 
 /* ------------------------------------------------------------------------------------------------- settling and repeating */
@@ -301,14 +323,14 @@ static void end_as(struct rdmux_request *request, enum rdmux_status status)
 
 /* Settles a request that was with the path. A read or atomic that is done has its result; any other
  * has none. */
-static void settle(const struct rdmux_failover *failover, struct rdmux_request *request, uint64_t at)
+static void settle(const struct rdmux_replay *replay, struct rdmux_request *request, uint64_t at)
 {
     if (request->status == RDMUX_OUTCOME_UNKNOWN) {
         return; /* set by an earlier move, whatever has been counted since */
     }
     bool reads = rdmux_op_reads(request->op);
     if (reads ? request->done && request->status == RDMUX_OK
-              : at < (is_message(request) ? failover->marked : failover->placed)) {
+              : at < (is_message(request) ? replay->marked : replay->placed)) {
         end_as(request, RDMUX_OK);
     } else if (is_atomic(request) || (request->flags & RDMUX_NO_REPLAY) != 0) {
         end_as(request, RDMUX_OUTCOME_UNKNOWN);
@@ -321,32 +343,33 @@ static void settle(const struct rdmux_failover *failover, struct rdmux_request *
 bool rdmux_replay_settle(struct rdmux_ep *ep, uint64_t count)
 {
     struct rdmux_failover *failover = ep->failover;
+    struct rdmux_replay *replay = &ep->failover->replay;
     struct rdmux_ring *ring = &ep->send;
-    if (count < failover->acked) {
+    if (count < replay->acked) {
         return false;
     }
-    failover->acked = count;
-    mark(ep, failover->given);
-    if (failover->marked_number != count) {
+    replay->acked = count;
+    mark(ep, replay->given);
+    if (replay->marked_number != count) {
         return false;
     }
-    for (uint64_t at = failover->looked; at != failover->given; at++) {
+    for (uint64_t at = replay->looked; at != replay->given; at++) {
         if (shows_placement(rdmux_ring_record(ring, at))) {
-            failover->placed = larger(failover->placed, at + 1);
+            replay->placed = larger(replay->placed, at + 1);
         }
     }
-    for (uint64_t at = failover->confirmed; at != failover->given; at++) {
-        settle(failover, rdmux_ring_record(ring, at), at);
+    for (uint64_t at = failover->confirmed; at != replay->given; at++) {
+        settle(replay, rdmux_ring_record(ring, at), at);
     }
     ring->next = failover->confirmed;
-    while (ring->next != failover->given && rdmux_ring_record(ring, ring->next)->done) {
+    while (ring->next != replay->given && rdmux_ring_record(ring, ring->next)->done) {
         ring->next++;
     }
     failover->confirmed = ring->next;
-    failover->marked = larger(failover->marked, ring->next);
-    failover->placed = larger(failover->placed, ring->next);
-    failover->looked = ring->next;
-    failover->told = failover->received; /* MOVE has told the count */
+    replay->marked = larger(replay->marked, ring->next);
+    replay->placed = larger(replay->placed, ring->next);
+    replay->looked = ring->next;
+    replay->told = replay->received; /* MOVE has told the count */
     failover->untold_ns = 0;
     failover->unplaced_ns = 0;
     return true;
@@ -354,15 +377,15 @@ bool rdmux_replay_settle(struct rdmux_ep *ep, uint64_t count)
 
 void rdmux_replay_resume(struct rdmux_ep *ep)
 {
-    struct rdmux_failover *failover = ep->failover;
-    for (uint64_t at = failover->seen; at != ep->recv.head; at++) {
+    struct rdmux_replay *replay = &ep->failover->replay;
+    for (uint64_t at = replay->seen; at != ep->recv.head; at++) {
         find_registrations(ep, rdmux_ring_record(&ep->recv, at));
     }
     for (uint64_t at = ep->send.next; at != ep->send.head; at++) {
         find_registrations(ep, rdmux_ring_record(&ep->send, at));
     }
     ep->fenced_until = ep->send.head; /* repeated requests may have a fence */
-    rdmux_ep_offer_receives_again(ep, failover->seen);
+    rdmux_ep_offer_receives_again(ep, replay->seen);
 }
 
 void rdmux_replay_remote_cut(struct rdmux_ep *ep, const struct rdmux_provider_remote *from,
@@ -416,12 +439,13 @@ uint64_t rdmux_replay_run(struct rdmux_ep *ep, uint64_t run)
 void rdmux_replay_end(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
+    struct rdmux_replay *replay = &ep->failover->replay;
     struct rdmux_ring *ring = &ep->send;
     for (uint64_t at = failover->confirmed; at != ring->next; at++) {
         struct rdmux_request *request = rdmux_ring_record(ring, at);
         bool known = rdmux_op_reads(request->op)
                          ? request->done != 0
-                         : at < (is_message(request) ? failover->marked : failover->placed);
+                         : at < (is_message(request) ? replay->marked : replay->placed);
         if (known && request->status == RDMUX_OK) {
             request->done = 1;
         } else if (request->status == RDMUX_OK) {

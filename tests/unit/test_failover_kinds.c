@@ -154,7 +154,7 @@ static enum rdmux_status resume_as(struct rdmux_fabric *fabric, struct pair *pai
         .type = RDMUX_FRAME_RESUME,
         .epoch = 1,
         .steady = true,
-        .count = pair->a->failover->received,
+        .count = pair->a->failover->replay.received,
     };
     struct rdmux_hello hello;
     uint8_t frame[RDMUX_MESSAGE_MAX];
