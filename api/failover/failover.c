@@ -69,7 +69,7 @@ enum rdmux_status rdmux_failover_create(struct rdmux_ep *ep)
     return rdmux_reconnect_create(ep);
 }
 
-static void free_proof(struct rdmux_setup *setup)
+static void free_proof_region(struct rdmux_setup *setup)
 {
     rdmux_mr_deregister(setup->proof);
     setup->proof = NULL;
@@ -78,7 +78,7 @@ static void free_proof(struct rdmux_setup *setup)
 void rdmux_failover_keep_setup(struct rdmux_ep *ep)
 {
     struct rdmux_setup *setup = ep->setup;
-    free_proof(setup);
+    free_proof_region(setup);
     ep->failover->setup = setup;
     ep->setup = NULL;
     rdmux_list_remove(&ep->busy_link);
@@ -103,7 +103,7 @@ void rdmux_failover_destroy(struct rdmux_ep *ep)
     ep->failover = NULL;
 }
 
-static void stay_busy(struct rdmux_ep *ep)
+static void keep_endpoint_busy(struct rdmux_ep *ep)
 {
     if (rdmux_list_empty(&ep->busy_link)) {
         rdmux_list_append(&ep->cq->busy, &ep->busy_link);
@@ -182,7 +182,7 @@ static void order_pairs(struct rdmux_ep *ep)
 }
 
 /* Searches for the next path; both sides are cut. */
-static void search(struct rdmux_ep *ep)
+static void begin_search(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
     if (!begin_epoch(ep, failover->move.heard_count)) {
@@ -204,7 +204,7 @@ static void search(struct rdmux_ep *ep)
 }
 
 /* Quiesces the path; once it is quiet, closes it and sends MOVE. */
-static void cut(struct rdmux_ep *ep)
+static void cut_path(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
     struct rdmux_provider_ep *path = failover->dying;
@@ -224,7 +224,7 @@ static void cut(struct rdmux_ep *ep)
         return;
     }
     if (failover->move.heard) {
-        search(ep);
+        begin_search(ep);
     } else {
         rdmux_reconnect_await_move(ep);
     }
@@ -247,7 +247,7 @@ bool rdmux_failover_leaves_out(const struct rdmux_ep *ep, size_t rank)
 }
 
 /* Records the failure of the current path; logs a path that fails repeatedly. */
-static void note_loss(struct rdmux_ep *ep, uint64_t now_ns)
+static void note_path_loss(struct rdmux_ep *ep, uint64_t now_ns)
 {
     struct rdmux_failover *failover = ep->failover;
     size_t rank = rdmux_handshake_current_rank(handshake_of(ep));
@@ -267,7 +267,7 @@ static void note_loss(struct rdmux_ep *ep, uint64_t now_ns)
     }
 }
 
-static void begin(struct rdmux_ep *ep, enum rdmux_status status, const char *text)
+static void begin_move(struct rdmux_ep *ep, enum rdmux_status status, const char *text)
 {
     struct rdmux_failover *failover = ep->failover;
     uint64_t now_ns = rdmux_now(ep->fabric);
@@ -281,7 +281,7 @@ static void begin(struct rdmux_ep *ep, enum rdmux_status status, const char *tex
         rdmux_log(ep->fabric, RDMUX_LOG_WARN, "endpoint %llu: %s %s failed with %s: %s; moving",
                   (unsigned long long)ep->id, ep->info.provider, ep->info.device,
                   rdmux_status_name(status), text);
-        note_loss(ep, now_ns);
+        note_path_loss(ep, now_ns);
         rdmux_failback_give_up(ep);
     }
     if (failover->move.ended_ns == 0 || now_ns - failover->move.ended_ns > HEELS_NS) {
@@ -299,14 +299,14 @@ static void begin(struct rdmux_ep *ep, enum rdmux_status status, const char *tex
     ep->is_unexplained = false; /* a refusal shows when the import is resolved anew */
     ep->silence_asked = false;
     ep->awaited_revokes = 0;
-    stay_busy(ep);
-    cut(ep);
+    keep_endpoint_busy(ep);
+    cut_path(ep);
     rdmux_ep_timer(ep);
 }
 
 /* Returns whether the error belongs to the path. An error of the caller or the peer would recur on
  * every path. */
-static bool is_of_the_path(enum rdmux_status status)
+static bool fault_is_of_path(enum rdmux_status status)
 {
     switch (status) {
     case RDMUX_PEER_GONE:
@@ -332,12 +332,12 @@ bool rdmux_failover_takes_fault(struct rdmux_ep *ep)
         ep->fault = RDMUX_OK;
         return true;
     }
-    if (!is_of_the_path((enum rdmux_status)ep->fault)) {
+    if (!fault_is_of_path((enum rdmux_status)ep->fault)) {
         return false;
     }
     ep->fabric->life->control_ready(ep); /* if the peer has announced its end, that is the cause */
     if (ep->phase == RDMUX_PHASE_READY && failover->stage == RDMUX_STEADY && ep->fault != RDMUX_OK) {
-        begin(ep, (enum rdmux_status)ep->fault, ep->fault_text);
+        begin_move(ep, (enum rdmux_status)ep->fault, ep->fault_text);
     }
     return true;
 }
@@ -359,7 +359,7 @@ bool rdmux_failover_takes_silence(struct rdmux_ep *ep, const char *text)
         return false;
     }
     if (ep->phase == RDMUX_PHASE_READY && failover->stage == RDMUX_STEADY) {
-        begin(ep, RDMUX_PEER_GONE, text);
+        begin_move(ep, RDMUX_PEER_GONE, text);
     }
     return true;
 }
@@ -370,7 +370,7 @@ void rdmux_failover_return(struct rdmux_ep *ep, const struct rdmux_offer_path *t
     snprintf(text, sizeof(text),
              "left for a better path that was lost and works again, %.40s %.60s", to->provider,
              to->path.device);
-    begin(ep, RDMUX_OK, text);
+    begin_move(ep, RDMUX_OK, text);
 }
 
 bool rdmux_failover_ignores(const struct rdmux_ep *ep, const struct rdmux_provider_ep *path)
@@ -392,11 +392,11 @@ static void take_move(struct rdmux_ep *ep, const struct rdmux_message *message)
     failover->move.heard = true;
     failover->move.heard_count = message->count;
     if (failover->stage == RDMUX_MEETING) {
-        search(ep);
+        begin_search(ep);
     } else if (failover->stage == RDMUX_STEADY) {
         char text[RDMUX_TEXT_MAX];
         snprintf(text, sizeof(text), "told by the peer: %.220s", message->text);
-        begin(ep, (enum rdmux_status)message->status, text);
+        begin_move(ep, (enum rdmux_status)message->status, text);
     }
 }
 
@@ -428,40 +428,40 @@ void rdmux_failover_told(struct rdmux_ep *ep, const struct rdmux_message *messag
 /* -------------------------------------------------------------------------------------------------
  * the next path */
 
-static void try_next(struct rdmux_ep *ep)
+static void try_next_pair(struct rdmux_ep *ep)
 {
-    struct rdmux_failover *failover = ep->failover;
+    struct rdmux_search *search = &ep->failover->search;
     const uint64_t now_ns = rdmux_now(ep->fabric);
-    const size_t count = failover->search.order_count;
-    if (count == 0 || failover->search.attempts >= failover->search.attempts_max) {
+    const size_t count = search->order_count;
+    if (count == 0 || search->attempts >= search->attempts_max) {
         rdmux_handshake_give_up(ep->setup->handshake);
         return;
     }
-    uint32_t round = failover->search.tried / (uint32_t)count;
-    if (failover->search.next_try_ns == 0 && round != 0 && failover->search.tried % count == 0) {
+    uint32_t round = search->tried / (uint32_t)count;
+    if (search->next_try_ns == 0 && round != 0 && search->tried % count == 0) {
         uint32_t doublings = round - 1 < PAUSE_DOUBLINGS ? round - 1 : PAUSE_DOUBLINGS;
-        failover->search.next_try_ns = now_ns + ((uint64_t)FIRST_PAUSE_NS << doublings);
+        search->next_try_ns = now_ns + ((uint64_t)FIRST_PAUSE_NS << doublings);
         rdmux_ep_timer(ep);
     }
-    if (now_ns < failover->search.next_try_ns) {
+    if (now_ns < search->next_try_ns) {
         return;
     }
-    failover->search.next_try_ns = 0;
-    failover->search.attempts++;
-    failover->search.trying = failover->search.order[failover->search.tried++ % count];
+    search->next_try_ns = 0;
+    search->attempts++;
+    search->trying = search->order[search->tried++ % count];
     uint32_t doublings = round < ATTEMPT_DOUBLINGS ? round : ATTEMPT_DOUBLINGS;
     uint64_t limit_ms = count == 1 ? UINT64_MAX : (uint64_t)FIRST_ATTEMPT_MS << doublings;
-    rdmux_handshake_try(ep->setup->handshake, failover->search.trying, limit_ms, now_ns);
+    rdmux_handshake_try(ep->setup->handshake, search->trying, limit_ms, now_ns);
 }
 
 void rdmux_failover_choose(struct rdmux_ep *ep)
 {
-    struct rdmux_failover *failover = ep->failover;
-    if (failover->search.trying != 0) {
-        failover->search.vain_ns[failover->search.trying - 1] = rdmux_now(ep->fabric);
-        failover->search.trying = 0;
+    struct rdmux_search *search = &ep->failover->search;
+    if (search->trying != 0) {
+        search->vain_ns[search->trying - 1] = rdmux_now(ep->fabric);
+        search->trying = 0;
     }
-    try_next(ep);
+    try_next_pair(ep);
 }
 
 void rdmux_failover_lost(struct rdmux_ep *ep, enum rdmux_status status, const char *text)
@@ -488,7 +488,7 @@ void rdmux_failover_arrived(struct rdmux_ep *ep, struct rdmux_provider_ep *path)
     struct rdmux_failover *failover = ep->failover;
     struct rdmux_setup *setup = ep->setup;
     rdmux_joins_remove(ep->fabric, ep);
-    free_proof(setup);
+    free_proof_region(setup);
     failover->setup = setup;
     ep->setup = NULL;
     ep->path = path;
@@ -528,7 +528,7 @@ void rdmux_failover_channel_lost(struct rdmux_ep *ep)
     if (failover->stage ==
         RDMUX_SEARCHING) { /* the epoch carried nothing, and the next one is due */
         rdmux_path_attempt_close(ep);
-        free_proof(ep->setup);
+        free_proof_region(ep->setup);
         rdmux_joins_remove(ep->fabric, ep);
         failover->setup = ep->setup;
         ep->setup = NULL;
@@ -564,7 +564,7 @@ void rdmux_failover_resumed(struct rdmux_ep *ep, const struct rdmux_message *sta
     if (failover->stage == RDMUX_MEETING) {
         say_move(ep);
     } else if (failover->stage == RDMUX_STEADY && !standing->steady) {
-        begin(ep, RDMUX_PEER_GONE, "the peer lost the path together with the control channel");
+        begin_move(ep, RDMUX_PEER_GONE, "the peer lost the path together with the control channel");
     } else if (failover->stage == RDMUX_STEADY) {
         if (!rdmux_replay_counted(ep, standing->count)) {
             rdmux_ep_fail(ep, RDMUX_PROTOCOL,
@@ -579,7 +579,7 @@ void rdmux_failover_resumed(struct rdmux_ep *ep, const struct rdmux_message *sta
 /* -------------------------------------------------------------------------------------------------
  * steps and deadlines */
 
-static uint64_t time_limit(const struct rdmux_failover *failover)
+static uint64_t move_deadline(const struct rdmux_failover *failover)
 {
     return failover->time_ns > UINT64_MAX - failover->move.began_ns
                ? UINT64_MAX
@@ -591,7 +591,7 @@ static void step_search(struct rdmux_ep *ep)
     struct rdmux_failover *failover = ep->failover;
     uint64_t now_ns = rdmux_now(ep->fabric);
     if (failover->search.next_try_ns != 0 && now_ns >= failover->search.next_try_ns) {
-        try_next(ep);
+        try_next_pair(ep);
     }
     if (now_ns >= rdmux_handshake_deadline(ep->setup->handshake)) {
         rdmux_handshake_time(ep->setup->handshake, now_ns);
@@ -626,7 +626,7 @@ static void step_steady(struct rdmux_ep *ep, bool quiet)
         return;
     }
     if (rdmux_replay_step(ep, quiet) || awaits || goes_back) {
-        stay_busy(ep);
+        keep_endpoint_busy(ep);
     } else if (ep->failover->stage == RDMUX_STEADY && ep->phase == RDMUX_PHASE_READY) {
         rdmux_list_remove(&ep->busy_link);
     }
@@ -645,11 +645,11 @@ void rdmux_failover_step(struct rdmux_ep *ep)
         step_steady(ep, false);
         return;
     }
-    if (rdmux_now(ep->fabric) >= time_limit(failover)) {
+    if (rdmux_now(ep->fabric) >= move_deadline(failover)) {
         rdmux_ep_fail(ep, RDMUX_PEER_GONE, "no other path within failover_time_ms: %.160s",
                       failover->move.cause_text);
     } else if (failover->stage == RDMUX_CUTTING) {
-        cut(ep);
+        cut_path(ep);
     } else if (failover->stage == RDMUX_SEARCHING) {
         step_search(ep);
     }
@@ -675,7 +675,7 @@ uint64_t rdmux_failover_deadline(const struct rdmux_ep *ep)
         uint64_t back = rdmux_failback_deadline(ep);
         return back < reconnect ? back : reconnect;
     }
-    uint64_t deadline = time_limit(failover) < reconnect ? time_limit(failover) : reconnect;
+    uint64_t deadline = move_deadline(failover) < reconnect ? move_deadline(failover) : reconnect;
     uint64_t next = UINT64_MAX;
     if (failover->stage == RDMUX_CUTTING) {
         next = rdmux_now(ep->fabric) + CUT_STEP_NS;
@@ -702,7 +702,7 @@ void rdmux_failover_abandon(struct rdmux_ep *ep)
     failover->stage = RDMUX_STEADY;
     if (ep->setup != NULL) {
         rdmux_path_attempt_close(ep);
-        free_proof(ep->setup);
+        free_proof_region(ep->setup);
         rdmux_joins_remove(ep->fabric, ep);
         failover->setup = ep->setup;
         ep->setup = NULL;

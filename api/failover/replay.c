@@ -53,7 +53,7 @@ static uint64_t larger(uint64_t a, uint64_t b)
 
 /* ------------------------------------------------------------------------------------------------- counting */
 
-static void count_shared(struct rdmux_ep *ep)
+static void count_shared_receives(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
     struct rdmux_replay *replay = &ep->failover->replay;
@@ -71,7 +71,7 @@ static void count_receives(struct rdmux_ep *ep)
     struct rdmux_replay *replay = &ep->failover->replay;
     uint64_t before = replay->received;
     if (ep->srq != NULL) {
-        count_shared(ep);
+        count_shared_receives(ep);
     }
     while (replay->seen != ep->recv.head) {
         const struct rdmux_request *request = rdmux_ring_record(&ep->recv, replay->seen);
@@ -88,7 +88,7 @@ static void count_receives(struct rdmux_ep *ep)
 }
 
 /* Moves `marked` past the last message that the peer has counted. */
-static void mark(struct rdmux_ep *ep, uint64_t until)
+static void mark_counted_messages(struct rdmux_ep *ep, uint64_t until)
 {
     struct rdmux_replay *replay = &ep->failover->replay;
     while (replay->marked_number < replay->acked && replay->marked != until) {
@@ -106,7 +106,7 @@ bool rdmux_replay_counted(struct rdmux_ep *ep, uint64_t count)
         return false;
     }
     replay->acked = count;
-    mark(ep, ep->send.next);
+    mark_counted_messages(ep, ep->send.next);
     return replay->marked_number == count;
 }
 
@@ -198,7 +198,7 @@ void rdmux_replay_tell(struct rdmux_ep *ep)
     }
 }
 
-static void flush(struct rdmux_ep *ep)
+static void post_flush(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
     struct rdmux_replay *replay = &ep->failover->replay;
@@ -227,14 +227,14 @@ bool rdmux_replay_step(struct rdmux_ep *ep, bool quiet)
     }
     if (failover->unplaced_ns != 0 && (quiet || failover->unplaced_ns <= quiet_since ||
                                        ep->send.next - failover->confirmed >= MOST_UNTOLD)) {
-        flush(ep);
+        post_flush(ep);
     }
     return failover->untold_ns != 0 || failover->unplaced_ns != 0;
 }
 
 /* ------------------------------------------------------------------------------------------------- the cut */
 
-static uint64_t length_of(const struct rdmux_request *request)
+static uint64_t request_length(const struct rdmux_request *request)
 {
     uint64_t length = 0;
     for (uint16_t i = 0; i < request->sge_count; i++) {
@@ -273,7 +273,7 @@ static void take_receives_back(struct rdmux_ep *ep)
     for (uint64_t at = replay->seen; at != ring->head; at++) {
         struct rdmux_request *request = rdmux_ring_record(ring, at);
         rdmux_receive_begin(request);
-        request->length = length_of(request);
+        request->length = request_length(request);
         forget_registrations(ep, request);
     }
     ring->next = replay->seen;
@@ -315,7 +315,7 @@ void rdmux_replay_nothing_given(struct rdmux_ep *ep)
 
 /* ------------------------------------------------------------------------------------------------- settling and repeating */
 
-static void end_as(struct rdmux_request *request, enum rdmux_status status)
+static void end_request(struct rdmux_request *request, enum rdmux_status status)
 {
     request->done = 1;
     request->status = status;
@@ -323,7 +323,8 @@ static void end_as(struct rdmux_request *request, enum rdmux_status status)
 
 /* Settles a request that was with the path. A read or atomic that is done has its result; any other
  * has none. */
-static void settle(const struct rdmux_replay *replay, struct rdmux_request *request, uint64_t at)
+static void settle_request(const struct rdmux_replay *replay, struct rdmux_request *request,
+                           uint64_t at)
 {
     if (request->status == RDMUX_OUTCOME_UNKNOWN) {
         return; /* set by an earlier move, whatever has been counted since */
@@ -331,9 +332,9 @@ static void settle(const struct rdmux_replay *replay, struct rdmux_request *requ
     bool reads = rdmux_op_reads(request->op);
     if (reads ? request->done && request->status == RDMUX_OK
               : at < (is_message(request) ? replay->marked : replay->placed)) {
-        end_as(request, RDMUX_OK);
+        end_request(request, RDMUX_OK);
     } else if (is_atomic(request) || (request->flags & RDMUX_NO_REPLAY) != 0) {
-        end_as(request, RDMUX_OUTCOME_UNKNOWN);
+        end_request(request, RDMUX_OUTCOME_UNKNOWN);
     } else {
         request->done = 0;
         request->status = RDMUX_OK;
@@ -349,7 +350,7 @@ bool rdmux_replay_settle(struct rdmux_ep *ep, uint64_t count)
         return false;
     }
     replay->acked = count;
-    mark(ep, replay->given);
+    mark_counted_messages(ep, replay->given);
     if (replay->marked_number != count) {
         return false;
     }
@@ -359,7 +360,7 @@ bool rdmux_replay_settle(struct rdmux_ep *ep, uint64_t count)
         }
     }
     for (uint64_t at = failover->confirmed; at != replay->given; at++) {
-        settle(replay, rdmux_ring_record(ring, at), at);
+        settle_request(replay, rdmux_ring_record(ring, at), at);
     }
     ring->next = failover->confirmed;
     while (ring->next != replay->given && rdmux_ring_record(ring, ring->next)->done) {
@@ -400,7 +401,7 @@ void rdmux_replay_remote_cut(struct rdmux_ep *ep, const struct rdmux_provider_re
 }
 
 /* Points the request at its import on this path. False: the import is not resolved yet. */
-static bool find_remote(struct rdmux_request *request)
+static bool find_request_remote(struct rdmux_request *request)
 {
     if (request->remote == NULL) {
         return true;
@@ -410,7 +411,7 @@ static bool find_remote(struct rdmux_request *request)
         return true;
     }
     if (remote->state == RDMUX_REMOTE_DEAD) {
-        end_as(request, RDMUX_OUTCOME_UNKNOWN); /* its region was revoked meanwhile */
+        end_request(request, RDMUX_OUTCOME_UNKNOWN); /* its region was revoked meanwhile */
         rdmux_cq_pend(remote->ep->cq, remote->ep);
         return true;
     }
@@ -429,7 +430,7 @@ uint64_t rdmux_replay_run(struct rdmux_ep *ep, uint64_t run)
     }
     for (uint64_t i = 0; i < run; i++) {
         struct rdmux_request *request = rdmux_ring_record(ring, ring->next + i);
-        if (request->done || !find_remote(request) || request->done) {
+        if (request->done || !find_request_remote(request) || request->done) {
             return i;
         }
     }
