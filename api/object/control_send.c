@@ -3,7 +3,7 @@
 #include "api/object/control_send.h"
 
 #include "api/core/ep.h"
-#include "api/core/failover.h"
+#include "api/core/fabric.h"
 #include "api/progress/cq_owner.h"
 #include "negotiation/control_channel.h"
 
