@@ -71,7 +71,7 @@ static const struct rdmux_credit_ops credit_ops = {
     .recall = recall,
 };
 
-/* ------------------------------------------------------------------------------------ operations */
+/* ----------------------------------------------------------------------------------- operations */
 
 bool rdmux_iwarp_srq_hear(struct iwarp_ep *ep, const struct iwarp_credit_news *news)
 {

@@ -96,7 +96,7 @@ static enum rdmux_status open_secret(const char *what, const char *name, int *ou
     return RDMUX_OK;
 }
 
-static bool read_whole(int fd, char *out, size_t size)
+static bool read_whole_file(int fd, char *out, size_t size)
 {
     for (size_t have = 0; have < size;) {
         ssize_t got = read(fd, out + have, size - have);
@@ -119,7 +119,7 @@ static enum rdmux_status read_secret(struct rdmux_fabric *fabric, const char *wh
     char *text = rdmux_allocate(fabric, *size + 1);
     if (text == NULL) {
         status = rdmux_fail(RDMUX_NO_MEMORY, "%s: out of memory", what);
-    } else if (!read_whole(fd, text, *size)) {
+    } else if (!read_whole_file(fd, text, *size)) {
         status = rdmux_fail(RDMUX_IO, "%s: cannot read \"%s\"", what, name);
         rdmux_release(fabric, text);
     }
@@ -130,7 +130,7 @@ static enum rdmux_status read_secret(struct rdmux_fabric *fabric, const char *wh
     return status;
 }
 
-static void forget(struct rdmux_fabric *fabric, void *secret, size_t size)
+static void release_secret(struct rdmux_fabric *fabric, void *secret, size_t size)
 {
     if (secret != NULL) {
         OPENSSL_cleanse(secret, size);
@@ -151,7 +151,7 @@ static enum rdmux_status take_keys(struct rdmux_auth *auth, const struct rdmux_f
     }
     status = rdmux_auth_keys_parse(fabric, attr->key_file, text, size, &auth->keys,
                                    &auth->key_count);
-    forget(fabric, text, size);
+    release_secret(fabric, text, size);
     if (status != RDMUX_OK) {
         return status;
     }
@@ -168,7 +168,7 @@ static enum rdmux_status take_keys(struct rdmux_auth *auth, const struct rdmux_f
 }
 
 /* Status of an OpenSSL failure: lack of memory, or else the given one. */
-static enum rdmux_status unless_memory(enum rdmux_status other)
+static enum rdmux_status openssl_status(enum rdmux_status other)
 {
     return rdmux_tls_lacked_memory() ? RDMUX_NO_MEMORY : other;
 }
@@ -179,12 +179,12 @@ static enum rdmux_status take_certificate(struct rdmux_auth *auth,
     char *text = NULL;
     size_t size = 0;
     if (SSL_CTX_use_certificate_chain_file(context, attr->cert_file) != 1) {
-        enum rdmux_status status = unless_memory(RDMUX_IO);
+        enum rdmux_status status = openssl_status(RDMUX_IO);
         return rdmux_fail(status, "auth.cert_file: \"%s\" is no certificate in PEM: %s",
                           attr->cert_file, openssl_reason());
     }
     if (SSL_CTX_load_verify_locations(context, attr->ca_file, NULL) != 1) {
-        enum rdmux_status status = unless_memory(RDMUX_IO);
+        enum rdmux_status status = openssl_status(RDMUX_IO);
         return rdmux_fail(status, "auth.ca_file: \"%s\" has no certificates in PEM: %s",
                           attr->ca_file, openssl_reason());
     }
@@ -196,9 +196,9 @@ static enum rdmux_status take_certificate(struct rdmux_auth *auth,
     BIO *memory = BIO_new_mem_buf(text, (int)size);
     EVP_PKEY *key = memory == NULL ? NULL : PEM_read_bio_PrivateKey(memory, NULL, NULL, (void *)"");
     BIO_free(memory);
-    forget(auth->fabric, text, size);
+    release_secret(auth->fabric, text, size);
     if (key == NULL) {
-        status = unless_memory(RDMUX_INVALID);
+        status = openssl_status(RDMUX_INVALID);
         return rdmux_fail(status,
                           "auth.key_file: \"%s\" is no private key in PEM without a password: %s",
                           attr->key_file, openssl_reason());
@@ -207,7 +207,7 @@ static enum rdmux_status take_certificate(struct rdmux_auth *auth,
                 SSL_CTX_check_private_key(context) == 1;
     EVP_PKEY_free(key);
     if (!fits) {
-        return rdmux_fail(unless_memory(RDMUX_INVALID),
+        return rdmux_fail(openssl_status(RDMUX_INVALID),
                           "auth.key_file: the key of \"%s\" is not that of \"%s\"", attr->key_file,
                           attr->cert_file);
     }
@@ -216,14 +216,14 @@ static enum rdmux_status take_certificate(struct rdmux_auth *auth,
 
 static enum rdmux_status no_such_tls(void)
 {
-    enum rdmux_status status = unless_memory(RDMUX_UNSUPPORTED);
+    enum rdmux_status status = openssl_status(RDMUX_UNSUPPORTED);
     return rdmux_fail(status, "auth: this OpenSSL has no TLS 1.3 as it is needed: %s",
                       openssl_reason());
 }
 
 static enum rdmux_status no_such_groups(void)
 {
-    enum rdmux_status status = unless_memory(RDMUX_UNSUPPORTED);
+    enum rdmux_status status = openssl_status(RDMUX_UNSUPPORTED);
     return rdmux_fail(status,
                       "auth: this OpenSSL lacks one of the key exchanges %s: %s; use a build or "
                       "configuration of OpenSSL that has them all",
@@ -355,7 +355,7 @@ static enum rdmux_status check_attr(struct rdmux_fabric *fabric, const struct rd
     return check_trusted(fabric, host, attr->trusted);
 }
 
-static enum rdmux_status fill(struct rdmux_auth *auth, const struct rdmux_fabric_auth *attr)
+static enum rdmux_status fill_auth(struct rdmux_auth *auth, const struct rdmux_fabric_auth *attr)
 {
     enum rdmux_status status = take_peers(auth, attr);
     if (status == RDMUX_OK && auth->method == RDMUX_AUTH_PSK) {
@@ -401,7 +401,7 @@ enum rdmux_status rdmux_auth_create(struct rdmux_fabric *fabric, const struct rd
     auth->flags = all.flags;
     snprintf(auth->trusted, sizeof(auth->trusted), "%s", all.trusted == NULL ? "shm" : all.trusted);
     ERR_clear_error();
-    status = fill(auth, &all);
+    status = fill_auth(auth, &all);
     ERR_clear_error();
     if (status != RDMUX_OK) {
         rdmux_auth_destroy(auth);

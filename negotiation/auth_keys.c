@@ -31,7 +31,7 @@ static bool next_line(const char **at, const char *end, struct line *line)
     return true;
 }
 
-static bool counts(const struct line *line)
+static bool line_has_key(const struct line *line)
 {
     return line->length != 0 && line->at[0] != '#';
 }
@@ -82,7 +82,7 @@ static const char *parse_line(const struct line *line, struct rdmux_auth_key *ke
     return NULL;
 }
 
-static bool is_known(const struct rdmux_auth_key *keys, size_t count, const char *identity)
+static bool identity_is_known(const struct rdmux_auth_key *keys, size_t count, const char *identity)
 {
     for (size_t i = 0; i < count; i++) {
         if (strcmp(keys[i].identity, identity) == 0) {
@@ -100,7 +100,7 @@ enum rdmux_status rdmux_auth_keys_parse(struct rdmux_fabric *fabric, const char 
     size_t lines = 0;
     (void)fabric; /* its allocator does not give pages that core dumps leave out */
     for (const char *at = text; next_line(&at, text + size, &line);) {
-        lines += counts(&line);
+        lines += line_has_key(&line);
     }
     if (lines == 0) {
         return rdmux_fail(RDMUX_INVALID, "%s: no line IDENTITY:KEY is in it", source);
@@ -112,11 +112,11 @@ enum rdmux_status rdmux_auth_keys_parse(struct rdmux_fabric *fabric, const char 
     size_t used = 0;
     line.number = 0;
     for (const char *at = text; next_line(&at, text + size, &line);) {
-        if (!counts(&line)) {
+        if (!line_has_key(&line)) {
             continue;
         }
         const char *wrong = parse_line(&line, &keys[used]);
-        if (wrong == NULL && is_known(keys, used, keys[used].identity)) {
+        if (wrong == NULL && identity_is_known(keys, used, keys[used].identity)) {
             wrong = "has an identity that is there already";
         }
         if (wrong != NULL) {

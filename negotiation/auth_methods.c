@@ -5,14 +5,14 @@
 #include <rdmux/rdmux.h>
 #include <stdio.h>
 
-static const char *name_of(uint32_t methods)
+static const char *method_name(uint32_t methods)
 {
     return methods == RDMUX_AUTH_PSK    ? "a pre-shared key"
            : methods == RDMUX_AUTH_CERT ? "certificates"
                                         : "a method of another version";
 }
 
-static const char *remedy_of(uint32_t methods)
+static const char *method_remedy(uint32_t methods)
 {
     return methods == RDMUX_AUTH_PSK ? "set rdmux_fabric_attr.auth with RDMUX_AUTH_PSK (command: "
                                        "--auth psk --key-file FILE)"
@@ -26,12 +26,12 @@ void rdmux_auth_explain_mismatch(uint32_t ours, uint32_t theirs, char *out, size
 {
     if (theirs == 0) {
         snprintf(out, size, "this side authenticates by %s, the peer not at all; over there, %s",
-                 name_of(ours), remedy_of(ours));
+                 method_name(ours), method_remedy(ours));
     } else if (ours == 0) {
-        snprintf(out, size, "the peer asks for authentication by %s; %s", name_of(theirs),
-                 remedy_of(theirs));
+        snprintf(out, size, "the peer asks for authentication by %s; %s", method_name(theirs),
+                 method_remedy(theirs));
     } else {
         snprintf(out, size, "this side authenticates by %s, the peer by %s; set both alike",
-                 name_of(ours), name_of(theirs));
+                 method_name(ours), method_name(theirs));
     }
 }

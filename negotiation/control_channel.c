@@ -48,7 +48,8 @@ static void wipe_buffer(struct rdmux_channel *channel, struct buffer *buffer)
     rdmux_release_wiped(channel->fabric, buffer->bytes, buffer->room);
 }
 
-static enum rdmux_status make_room(struct rdmux_channel *channel, struct buffer *buffer, size_t room)
+static enum rdmux_status make_buffer_room(struct rdmux_channel *channel, struct buffer *buffer,
+                                          size_t room)
 {
     if (room <= buffer->room) {
         return RDMUX_OK;
@@ -71,7 +72,7 @@ static enum rdmux_status make_room(struct rdmux_channel *channel, struct buffer 
 }
 
 /* Everything has been sent. */
-static void out_is_empty(struct rdmux_channel *channel)
+static void note_all_sent(struct rdmux_channel *channel)
 {
     struct buffer *out = &channel->out;
     if (out->have != 0) {
@@ -97,10 +98,10 @@ static enum rdmux_status make_room_to_send(struct rdmux_channel *channel, size_t
         out->have = unsent;
         channel->sent = 0;
     }
-    return make_room(channel, out, out->have + size);
+    return make_buffer_room(channel, out, out->have + size);
 }
 
-static void watch(struct rdmux_channel *channel, uint32_t events)
+static void watch_socket(struct rdmux_channel *channel, uint32_t events)
 {
     if (channel->path != NULL) {
         events = 0;
@@ -129,7 +130,7 @@ enum rdmux_status rdmux_channel_create(struct rdmux_fabric *fabric, int socket, 
     channel->epoll_fd = epoll_fd;
     channel->data = data;
     channel->greeted = greeted;
-    watch(channel, EPOLLIN);
+    watch_socket(channel, EPOLLIN);
     if (channel->watched == 0) {
         rdmux_release(fabric, channel);
         return rdmux_fail(RDMUX_IO, "control channel: epoll_ctl failed: errno %d", errno);
@@ -161,7 +162,7 @@ bool rdmux_channel_holds_bytes(const struct rdmux_channel *channel)
 int rdmux_channel_release(struct rdmux_channel *channel)
 {
     channel->path = NULL;
-    watch(channel, 0);
+    watch_socket(channel, 0);
     int socket = channel->socket;
     rdmux_tls_destroy(channel->tls);
     wipe_buffer(channel, &channel->in);
@@ -243,7 +244,7 @@ static enum rdmux_status give_bytes(struct rdmux_channel *channel, const void *b
 static void watch_unsent(struct rdmux_channel *channel)
 {
     bool room = channel->tls == NULL || rdmux_tls_wants_room(channel->tls);
-    watch(channel, room ? EPOLLIN | EPOLLOUT : EPOLLIN);
+    watch_socket(channel, room ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
 /* No more bytes. A session that has just opened sends the bytes that waited for it. */
@@ -292,7 +293,7 @@ enum rdmux_status rdmux_channel_receive(struct rdmux_channel *channel, const uin
             return RDMUX_OK;
         }
         size_t want = total == 0 ? RDMUX_FRAME_HEADER_SIZE : total;
-        enum rdmux_status status = make_room(channel, in, want);
+        enum rdmux_status status = make_buffer_room(channel, in, want);
         if (status != RDMUX_OK) {
             return status;
         }
@@ -334,7 +335,7 @@ static enum rdmux_status flush_attached(struct rdmux_channel *channel)
         channel->sent += total;
     }
     if (channel->sent == out->have) {
-        out_is_empty(channel);
+        note_all_sent(channel);
     }
     return RDMUX_OK;
 }
@@ -358,8 +359,8 @@ enum rdmux_status rdmux_channel_flush(struct rdmux_channel *channel)
         }
         channel->sent += done;
     }
-    out_is_empty(channel);
-    watch(channel, EPOLLIN);
+    note_all_sent(channel);
+    watch_socket(channel, EPOLLIN);
     return RDMUX_OK;
 }
 
@@ -386,7 +387,7 @@ bool rdmux_channel_is_sending(const struct rdmux_channel *channel)
 
 void rdmux_channel_attach(struct rdmux_channel *channel, struct rdmux_provider_ep *path)
 {
-    watch(channel, 0);
+    watch_socket(channel, 0);
     channel->path = path;
 }
 
@@ -394,7 +395,7 @@ void rdmux_channel_detach(struct rdmux_channel *channel)
 {
     if (channel->path != NULL) {
         channel->path = NULL;
-        watch(channel, EPOLLIN);
+        watch_socket(channel, EPOLLIN);
     }
 }
 

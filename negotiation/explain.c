@@ -226,14 +226,14 @@ struct explanation {
     char peer_address[RDMUX_ADDRESS_MAX];
 };
 
-static_assert(offsetof(struct explanation, base) == 0, "from_base() relies on it");
+static_assert(offsetof(struct explanation, base) == 0, "explanation_from_base() relies on it");
 
-static struct explanation *from_base(struct rdmux_explanation *base)
+static struct explanation *explanation_from_base(struct rdmux_explanation *base)
 {
     return (struct explanation *)base;
 }
 
-static bool comes_before(const struct rdmux_candidate *a, const struct rdmux_candidate *b)
+static bool candidate_comes_before(const struct rdmux_candidate *a, const struct rdmux_candidate *b)
 {
     return a->rank != 0 && (b->rank == 0 || a->rank < b->rank);
 }
@@ -245,7 +245,7 @@ static void take_candidates(struct explanation *explanation,
     struct rdmux_candidate *sorted = explanation->candidates;
     for (size_t i = 0; i < count; i++) {
         size_t at = i;
-        while (at > 0 && comes_before(&candidates[i], &sorted[at - 1])) {
+        while (at > 0 && candidate_comes_before(&candidates[i], &sorted[at - 1])) {
             sorted[at] = sorted[at - 1];
             at--;
         }
@@ -360,7 +360,7 @@ void rdmux_explanation_free(struct rdmux_explanation *base)
     if (base == NULL) {
         return;
     }
-    struct explanation *explanation = from_base(base);
+    struct explanation *explanation = explanation_from_base(base);
     free(explanation->json);
     free(explanation->text);
     free(explanation->pointers);
@@ -539,7 +539,7 @@ enum rdmux_status rdmux_explanation_json(struct rdmux_explanation *base, const c
         rdmux_provider_error("explanation: %s is NULL", base == NULL ? "the explanation" : "out");
         return RDMUX_INVALID;
     }
-    struct explanation *explanation = from_base(base);
+    struct explanation *explanation = explanation_from_base(base);
     if (explanation->json == NULL) {
         explanation->json = compose_json(base);
     }

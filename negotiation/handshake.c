@@ -113,14 +113,15 @@ static void record_peer_failure(struct rdmux_handshake *handshake,
 
 /* -------------------------------------------------------------------- one attempt */
 
-static void store_data(struct rdmux_handshake *handshake, const struct rdmux_attempt_frame *frame)
+static void store_peer_data(struct rdmux_handshake *handshake,
+                            const struct rdmux_attempt_frame *frame)
 {
     memcpy(handshake->peer_path.data, frame->bytes, frame->size);
     handshake->peer_path.data_size = frame->size;
 }
 
-static void send_bytes(struct rdmux_handshake *handshake, enum rdmux_frame_type type,
-                       const struct handshake_happening *what)
+static void send_attempt_bytes(struct rdmux_handshake *handshake, enum rdmux_frame_type type,
+                               const struct handshake_happening *what)
 {
     struct rdmux_attempt_frame frame = { .type = type, .size = (uint16_t)what->size };
     const struct rdmux_match *match = current_match(handshake);
@@ -140,7 +141,7 @@ static void connect_path(struct rdmux_handshake *handshake)
 
 static void send_try(struct rdmux_handshake *handshake, const struct handshake_happening *what)
 {
-    send_bytes(handshake, RDMUX_FRAME_TRY, what);
+    send_attempt_bytes(handshake, RDMUX_FRAME_TRY, what);
 }
 
 static void take_try(struct rdmux_handshake *handshake, const struct handshake_happening *what)
@@ -159,7 +160,7 @@ static void take_try(struct rdmux_handshake *handshake, const struct handshake_h
         return;
     }
     match->stage = RDMUX_STAGE_OPEN;
-    store_data(handshake, what->frame);
+    store_peer_data(handshake, what->frame);
     rdmux_handshake_push_bytes(handshake, RDMUX_ACTION_OPEN, handshake->peer_path.data,
                                handshake->peer_path.data_size);
     handshake->path_is_ours = true;
@@ -175,7 +176,7 @@ static void connect_and_send_ready(struct rdmux_handshake *handshake,
     if (!shares) {
         connect_path(handshake);
     }
-    send_bytes(handshake, RDMUX_FRAME_READY, what);
+    send_attempt_bytes(handshake, RDMUX_FRAME_READY, what);
     if (shares) {
         connect_path(handshake);
     }
@@ -183,13 +184,13 @@ static void connect_and_send_ready(struct rdmux_handshake *handshake,
 
 static void take_ready(struct rdmux_handshake *handshake, const struct handshake_happening *what)
 {
-    store_data(handshake, what->frame);
+    store_peer_data(handshake, what->frame);
     connect_path(handshake);
 }
 
 static void say_up(struct rdmux_handshake *handshake, const struct handshake_happening *what)
 {
-    send_bytes(handshake, RDMUX_FRAME_UP, what);
+    send_attempt_bytes(handshake, RDMUX_FRAME_UP, what);
 }
 
 static void take_up(struct rdmux_handshake *handshake, const struct handshake_happening *what)
@@ -206,15 +207,15 @@ static void write_pattern(struct rdmux_handshake *handshake, const struct handsh
                                handshake->peer_path.description_size);
 }
 
-static void take_up_and_write(struct rdmux_handshake *handshake,
-                              const struct handshake_happening *what)
+static void take_up_and_write_pattern(struct rdmux_handshake *handshake,
+                                      const struct handshake_happening *what)
 {
     take_up(handshake, what);
     write_pattern(handshake, what);
 }
 
-static void say_up_and_write(struct rdmux_handshake *handshake,
-                             const struct handshake_happening *what)
+static void say_up_and_write_pattern(struct rdmux_handshake *handshake,
+                                     const struct handshake_happening *what)
 {
     say_up(handshake, what);
     write_pattern(handshake, what);
@@ -241,7 +242,7 @@ static void say_proved(struct rdmux_handshake *handshake, const struct handshake
     rdmux_handshake_send_frame(handshake, &frame);
 }
 
-static void choose(struct rdmux_handshake *handshake)
+static void choose_path(struct rdmux_handshake *handshake)
 {
     struct rdmux_match *match = current_match(handshake);
     char text[RDMUX_TEXT_MAX];
@@ -288,7 +289,7 @@ static void take_commit(struct rdmux_handshake *handshake, const struct handshak
         return;
     }
     rdmux_handshake_send_hash(handshake, RDMUX_FRAME_CONFIRM);
-    choose(handshake);
+    choose_path(handshake);
 }
 
 static void take_confirm(struct rdmux_handshake *handshake, const struct handshake_happening *what)
@@ -298,13 +299,14 @@ static void take_confirm(struct rdmux_handshake *handshake, const struct handsha
                                         "the peer saw other offers than were sent (CONFIRM)");
         return;
     }
-    choose(handshake);
+    choose_path(handshake);
 }
 
 /* -------------------------------------------------------------------- failures */
 
 /* Fails the connection: the event is not allowed in this state. */
-static void unexpected(struct rdmux_handshake *handshake, const struct handshake_happening *what)
+static void unexpected_event(struct rdmux_handshake *handshake,
+                             const struct handshake_happening *what)
 {
     if (what->event >= OPENED) {
         rdmux_handshake_connection_over(handshake, RDMUX_INVALID, false,
@@ -317,20 +319,21 @@ static void unexpected(struct rdmux_handshake *handshake, const struct handshake
         what->size > 0 ? what->bytes[0] : 0U, rdmux_handshake_facts[handshake->state].name);
 }
 
-static void ignore(struct rdmux_handshake *handshake, const struct handshake_happening *what)
+static void ignore_event(struct rdmux_handshake *handshake, const struct handshake_happening *what)
 {
     (void)handshake;
     (void)what;
 }
 
-static void lose(struct rdmux_handshake *handshake, const struct handshake_happening *what)
+static void channel_lost(struct rdmux_handshake *handshake, const struct handshake_happening *what)
 {
     rdmux_handshake_connection_over(handshake, what->status, false, "%s",
                                     what->text[0] != '\0' ? what->text
                                                           : "the connection to the peer ended");
 }
 
-static void silence(struct rdmux_handshake *handshake, const struct handshake_happening *what)
+static void peer_fell_silent(struct rdmux_handshake *handshake,
+                             const struct handshake_happening *what)
 {
     (void)what;
     rdmux_handshake_connection_over(handshake, RDMUX_TIMED_OUT, false,
@@ -351,7 +354,8 @@ static void attempt_overdue(struct rdmux_handshake *handshake,
                                    what->now_ns);
 }
 
-static void step_failed(struct rdmux_handshake *handshake, const struct handshake_happening *what)
+static void attempt_step_failed(struct rdmux_handshake *handshake,
+                                const struct handshake_happening *what)
 {
     enum rdmux_reason reason = what->reason;
     if (reason == RDMUX_REASON_NONE) {
@@ -372,7 +376,7 @@ static void peer_failed(struct rdmux_handshake *handshake, const struct handshak
     rdmux_handshake_begin_attempt(handshake, what->now_ns);
 }
 
-static bool is_overdue(uint32_t reason)
+static bool reason_is_timeout(uint32_t reason)
 {
     return reason == RDMUX_REASON_CONNECT_TIMED_OUT || reason == RDMUX_REASON_PROOF_TIMED_OUT;
 }
@@ -382,8 +386,8 @@ static bool is_overdue(uint32_t reason)
 static void peer_failed_too(struct rdmux_handshake *handshake,
                             const struct handshake_happening *what)
 {
-    if (is_overdue(current_match(handshake)->reason) && what->frame->reason != RDMUX_REASON_NONE &&
-        !is_overdue(what->frame->reason)) {
+    if (reason_is_timeout(current_match(handshake)->reason) &&
+        what->frame->reason != RDMUX_REASON_NONE && !reason_is_timeout(what->frame->reason)) {
         record_peer_failure(handshake, what->frame);
     }
     rdmux_handshake_begin_attempt(handshake, what->now_ns);
@@ -463,10 +467,10 @@ static const struct rule {
     { A_MEASURE,         MEASURED,    A_MEASURE,         rdmux_handshake_take_measured },
     { A_MEASURE,         TIMED_OUT,   A_MEASURE,         rdmux_handshake_measuring_overdue },
     { A_CONFIRM,         GOT_CONFIRM, A_CONFIRM,         take_confirm },
-    { A_FAILING,         GOT_READY,   A_FAILING,         ignore },
-    { A_FAILING,         GOT_UP,      A_FAILING,         ignore },
-    { A_FAILING,         GOT_WRITTEN, A_FAILING,         ignore },
-    { A_FAILING,         GOT_PROVED,  A_FAILING,         ignore },
+    { A_FAILING,         GOT_READY,   A_FAILING,         ignore_event },
+    { A_FAILING,         GOT_UP,      A_FAILING,         ignore_event },
+    { A_FAILING,         GOT_WRITTEN, A_FAILING,         ignore_event },
+    { A_FAILING,         GOT_PROVED,  A_FAILING,         ignore_event },
 
     { C_HELLO,           GOT_HELLO,   C_OFFER,           rdmux_handshake_take_hello },
     { C_OFFER,           GOT_OFFER,   C_RANKING,         rdmux_handshake_take_acceptors_offer },
@@ -478,67 +482,68 @@ static const struct rule {
     { C_TRY,             GOT_NO_PATH, C_TRY,             take_no_path },
     { C_TRY,             TIMED_OUT,   C_TRY,             attempt_overdue },
     { C_LAST,            GOT_NO_PATH, C_LAST,            take_no_path },
-    { C_LAST,            TIMED_OUT,   C_LAST,            silence },
+    { C_LAST,            TIMED_OUT,   C_LAST,            peer_fell_silent },
     { C_OPEN,            OPENED,      C_CONNECT,         connect_and_send_ready },
     { C_CONNECT,         CONNECTED,   C_UP,              say_up },
     { C_CONNECT,         GOT_UP,      C_CONNECT_PEER_UP, take_up },
-    { C_CONNECT_PEER_UP, CONNECTED,   C_WRITE,           say_up_and_write },
-    { C_UP,              GOT_UP,      C_WRITE,           take_up_and_write },
+    { C_CONNECT_PEER_UP, CONNECTED,   C_WRITE,           say_up_and_write_pattern },
+    { C_UP,              GOT_UP,      C_WRITE,           take_up_and_write_pattern },
     { C_WRITE,           WROTE,       C_WRITTEN,         say_written },
     { C_WRITTEN,         GOT_WRITTEN, C_CHECK,           take_written },
     { C_CHECK,           CHECKED,     C_COMMIT,          say_proved },
     { C_COMMIT,          GOT_COMMIT,  C_COMMIT,          take_commit },
-    { C_FAILING,         GOT_TRY,     C_FAILING,         ignore },
-    { C_FAILING,         GOT_UP,      C_FAILING,         ignore },
-    { C_FAILING,         GOT_WRITTEN, C_FAILING,         ignore },
+    { C_FAILING,         GOT_TRY,     C_FAILING,         ignore_event },
+    { C_FAILING,         GOT_UP,      C_FAILING,         ignore_event },
+    { C_FAILING,         GOT_WRITTEN, C_FAILING,         ignore_event },
     { C_FAILING,         GOT_COMMIT,  C_FAILING,         commit_came_too_late },
 };
 
-/* The failures. A state and event in neither table is an error: step() calls unexpected(). */
+/* The failures. A state and event in neither table is an error: take_event() calls
+ * unexpected_event(). */
 static const struct phase_rule {
     enum handshake_phase phase;
     enum handshake_event event;
     reaction react;
 } phase_rules[] = {
     { GREETING,  GOT_REJECT,  take_reject },
-    { GREETING,  LOST,        lose },
+    { GREETING,  LOST,        channel_lost },
     { GREETING,  TIMED_OUT,   rdmux_handshake_greeting_overdue },
 
     { WAITING,   GOT_REJECT,  take_reject },
-    { WAITING,   PATH_FAILED, ignore }, /* of the previous attempt */
-    { WAITING,   LOST,        lose },
+    { WAITING,   PATH_FAILED, ignore_event }, /* of the previous attempt */
+    { WAITING,   LOST,        channel_lost },
 
     { OPENING,   GOT_REJECT,  take_reject },
     { OPENING,   GOT_FAILED,  peer_failed },
-    { OPENING,   STEP_FAILED, step_failed },
-    { OPENING,   PATH_FAILED, ignore }, /* of the previous attempt */
-    { OPENING,   LOST,        lose },
+    { OPENING,   STEP_FAILED, attempt_step_failed },
+    { OPENING,   PATH_FAILED, ignore_event }, /* of the previous attempt */
+    { OPENING,   LOST,        channel_lost },
     { OPENING,   TIMED_OUT,   attempt_overdue },
 
     { TRYING,    GOT_REJECT,  take_reject },
     { TRYING,    GOT_FAILED,  peer_failed },
-    { TRYING,    STEP_FAILED, step_failed },
-    { TRYING,    PATH_FAILED, step_failed },
-    { TRYING,    LOST,        lose },
+    { TRYING,    STEP_FAILED, attempt_step_failed },
+    { TRYING,    PATH_FAILED, attempt_step_failed },
+    { TRYING,    LOST,        channel_lost },
     { TRYING,    TIMED_OUT,   attempt_overdue },
 
     { FAILING,   GOT_REJECT,  take_reject },
     { FAILING,   GOT_FAILED,  peer_failed_too },
-    { FAILING,   OPENED,      ignore },
-    { FAILING,   CONNECTED,   ignore },
-    { FAILING,   WROTE,       ignore },
-    { FAILING,   CHECKED,     ignore },
-    { FAILING,   MEASURED,    ignore },
-    { FAILING,   STEP_FAILED, ignore },
-    { FAILING,   PATH_FAILED, ignore },
-    { FAILING,   LOST,        lose },
-    { FAILING,   TIMED_OUT,   silence },
+    { FAILING,   OPENED,      ignore_event },
+    { FAILING,   CONNECTED,   ignore_event },
+    { FAILING,   WROTE,       ignore_event },
+    { FAILING,   CHECKED,     ignore_event },
+    { FAILING,   MEASURED,    ignore_event },
+    { FAILING,   STEP_FAILED, ignore_event },
+    { FAILING,   PATH_FAILED, ignore_event },
+    { FAILING,   LOST,        channel_lost },
+    { FAILING,   TIMED_OUT,   peer_fell_silent },
 
     { COMMITTED, GOT_FAILED,  failed_after_commit },
     { COMMITTED, STEP_FAILED, failed_after_commit },
     { COMMITTED, PATH_FAILED, failed_after_commit },
-    { COMMITTED, LOST,        lose },
-    { COMMITTED, TIMED_OUT,   silence },
+    { COMMITTED, LOST,        channel_lost },
+    { COMMITTED, TIMED_OUT,   peer_fell_silent },
 };
 /* clang-format on */
 
@@ -559,10 +564,10 @@ static reaction phase_reaction(enum handshake_phase phase, enum handshake_event 
             return phase_rules[i].react;
         }
     }
-    return unexpected;
+    return unexpected_event;
 }
 
-static void step(struct rdmux_handshake *handshake, const struct handshake_happening *what)
+static void take_event(struct rdmux_handshake *handshake, const struct handshake_happening *what)
 {
     if (phase_of(handshake) == ENDED) {
         return;
@@ -612,7 +617,7 @@ static enum handshake_event event_of_type(uint8_t type, enum rdmux_role role)
     }
 }
 
-static bool has_attempt(enum handshake_event event)
+static bool event_has_attempt(enum handshake_event event)
 {
     return event >= GOT_TRY && event <= GOT_FAILED;
 }
@@ -627,10 +632,10 @@ static void take_attempt_frame(struct rdmux_handshake *handshake,
                                         "the peer's frame 0x%02x is malformed", what->bytes[0]);
         return;
     }
-    if (has_attempt(what->event) && frame.attempt < handshake->attempt) {
+    if (event_has_attempt(what->event) && frame.attempt < handshake->attempt) {
         return; /* late */
     }
-    if (has_attempt(what->event) && frame.attempt > handshake->attempt) {
+    if (event_has_attempt(what->event) && frame.attempt > handshake->attempt) {
         rdmux_handshake_connection_over(handshake, RDMUX_PROTOCOL, false,
                                         "the peer speaks of attempt %u, this is attempt %u",
                                         (unsigned)frame.attempt, (unsigned)handshake->attempt);
@@ -638,7 +643,7 @@ static void take_attempt_frame(struct rdmux_handshake *handshake,
     }
     struct handshake_happening decoded = *what;
     decoded.frame = &frame;
-    step(handshake, &decoded);
+    take_event(handshake, &decoded);
 }
 
 void rdmux_handshake_frame(struct rdmux_handshake *handshake, const uint8_t *frame, size_t size,
@@ -664,10 +669,10 @@ void rdmux_handshake_frame(struct rdmux_handshake *handshake, const uint8_t *fra
         frame[0] != RDMUX_FRAME_REJECT && rdmux_frame_is_optional(frame)) {
         return; /* of a later version, which needs no answer */
     }
-    if (has_attempt(what.event) || what.event == GOT_NO_PATH) {
+    if (event_has_attempt(what.event) || what.event == GOT_NO_PATH) {
         take_attempt_frame(handshake, &what);
     } else {
-        step(handshake, &what);
+        take_event(handshake, &what);
     }
 }
 
@@ -679,8 +684,8 @@ size_t rdmux_handshake_size(void)
 }
 
 /* Takes the bytes that the listener read before the connection was accepted. */
-static void take_received(struct rdmux_handshake *handshake, const uint8_t *bytes, size_t size,
-                          uint64_t now_ns)
+static void take_bytes_of_listener(struct rdmux_handshake *handshake, const uint8_t *bytes,
+                                   size_t size, uint64_t now_ns)
 {
     size_t hello_size = size < RDMUX_HELLO_SIZE ? size : RDMUX_HELLO_SIZE;
     rdmux_handshake_frame(handshake, bytes, hello_size, now_ns);
@@ -713,7 +718,7 @@ enum rdmux_status rdmux_handshake_init(void *memory, const struct rdmux_handshak
     if (!accepts) {
         rdmux_handshake_send_opening(handshake);
     } else if (config->received != NULL) {
-        take_received(handshake, config->received, config->received_size, now_ns);
+        take_bytes_of_listener(handshake, config->received, config->received_size, now_ns);
     }
     *out = handshake;
     return RDMUX_OK;
@@ -728,7 +733,7 @@ void rdmux_handshake_lost(struct rdmux_handshake *handshake, enum rdmux_status s
         .status = status,
         .text = text != NULL ? text : "",
     };
-    step(handshake, &what);
+    take_event(handshake, &what);
 }
 
 static enum handshake_event event_of_result(enum rdmux_handshake_action_kind kind)
@@ -772,7 +777,7 @@ void rdmux_handshake_result(struct rdmux_handshake *handshake,
     if (status != RDMUX_OK && kind == RDMUX_ACTION_OPEN && phase_of(handshake) == OPENING) {
         handshake->path_is_ours = false; /* an OPEN that failed left nothing to close */
     }
-    step(handshake, &what);
+    take_event(handshake, &what);
 }
 
 void rdmux_handshake_measured(struct rdmux_handshake *handshake, uint32_t attempt,
@@ -787,7 +792,7 @@ void rdmux_handshake_measured(struct rdmux_handshake *handshake, uint32_t attemp
         .measured = measured,
         .text = "",
     };
-    step(handshake, &what);
+    take_event(handshake, &what);
 }
 
 void rdmux_handshake_path_failed(struct rdmux_handshake *handshake, enum rdmux_status status,
@@ -799,7 +804,7 @@ void rdmux_handshake_path_failed(struct rdmux_handshake *handshake, enum rdmux_s
         .status = status,
         .text = text != NULL ? text : "",
     };
-    step(handshake, &what);
+    take_event(handshake, &what);
 }
 
 void rdmux_handshake_time(struct rdmux_handshake *handshake, uint64_t now_ns)
@@ -808,7 +813,7 @@ void rdmux_handshake_time(struct rdmux_handshake *handshake, uint64_t now_ns)
         return;
     }
     const struct handshake_happening what = { .event = TIMED_OUT, .now_ns = now_ns, .text = "" };
-    step(handshake, &what);
+    take_event(handshake, &what);
 }
 
 uint64_t rdmux_handshake_deadline(const struct rdmux_handshake *handshake)
@@ -816,7 +821,7 @@ uint64_t rdmux_handshake_deadline(const struct rdmux_handshake *handshake)
     return handshake->deadline_ns;
 }
 
-static const struct rdmux_offer_path *path_at(const struct rdmux_offer *offer, uint16_t index)
+static const struct rdmux_offer_path *offer_path_at(const struct rdmux_offer *offer, uint16_t index)
 {
     return index < offer->path_count ? &offer->paths[index] : NULL;
 }
@@ -824,8 +829,8 @@ static const struct rdmux_offer_path *path_at(const struct rdmux_offer *offer, u
 static void fill_candidate(const struct rdmux_handshake *handshake, const struct rdmux_match *match,
                            struct rdmux_candidate *out)
 {
-    const struct rdmux_offer_path *ours = path_at(&handshake->offer, match->ours);
-    const struct rdmux_offer_path *theirs = path_at(&handshake->peer_offer, match->theirs);
+    const struct rdmux_offer_path *ours = offer_path_at(&handshake->offer, match->ours);
+    const struct rdmux_offer_path *theirs = offer_path_at(&handshake->peer_offer, match->theirs);
     const struct rdmux_offer_path *any = ours != NULL ? ours : theirs;
     *out = (struct rdmux_candidate){
         .size = sizeof(*out),

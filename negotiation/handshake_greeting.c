@@ -15,7 +15,7 @@ enum {
     DATA_SOCKETS_MAX = 16,
 };
 
-static struct rdmux_hello hello_of(const struct rdmux_handshake_config *config)
+static struct rdmux_hello hello_of_config(const struct rdmux_handshake_config *config)
 {
     struct rdmux_hello hello = config->hello;
     hello.version_min = RDMUX_WIRE_VERSION;
@@ -34,7 +34,7 @@ static struct rdmux_hello hello_of(const struct rdmux_handshake_config *config)
 enum rdmux_status rdmux_handshake_greeting_init(struct rdmux_handshake *handshake,
                                                 const struct rdmux_handshake_config *config)
 {
-    handshake->hello = hello_of(config);
+    handshake->hello = hello_of_config(config);
     handshake->offer = *config->offer;
     handshake->greeting.secured = config->secured;
     handshake->greeting.timeout_ms = config->hello_timeout_ms;
@@ -84,7 +84,7 @@ static uint64_t smaller(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-static void grant(struct rdmux_handshake *handshake)
+static void grant_limits(struct rdmux_handshake *handshake)
 {
     const struct rdmux_offer *ours = &handshake->offer;
     const struct rdmux_offer *theirs = &handshake->peer_offer;
@@ -222,7 +222,7 @@ static bool take_offer(struct rdmux_handshake *handshake, const struct handshake
         return false;
     }
     handshake->greeting.peer_offer_came = true;
-    grant(handshake);
+    grant_limits(handshake);
     if (!hash_transcript(handshake, what->bytes, what->size)) {
         rdmux_handshake_connection_over(handshake, RDMUX_NO_MEMORY, false,
                                         "no memory for the transcript hash");
@@ -262,7 +262,7 @@ static uint64_t expected_size(const struct rdmux_offer *connectors,
     return size == 0 ? DEFAULT_EXPECTED_SIZE : size;
 }
 
-static void count_ranked(struct rdmux_handshake *handshake)
+static void count_ranked_matches(struct rdmux_handshake *handshake)
 {
     size_t ranked = 0;
     while (ranked < handshake->match_count && handshake->matches[ranked].rank != 0) {
@@ -272,7 +272,7 @@ static void count_ranked(struct rdmux_handshake *handshake)
 }
 
 /* Continues after the ranking. */
-static void go_on(struct rdmux_handshake *handshake, uint64_t now_ns)
+static void go_on_after_ranking(struct rdmux_handshake *handshake, uint64_t now_ns)
 {
     const struct rdmux_hello *connectors = is_acceptor(handshake) ? &handshake->peer_hello
                                                                   : &handshake->hello;
@@ -289,7 +289,7 @@ static void go_on(struct rdmux_handshake *handshake, uint64_t now_ns)
 
 bool rdmux_handshake_send_ranking(struct rdmux_handshake *handshake)
 {
-    count_ranked(handshake);
+    count_ranked_matches(handshake);
     uint8_t *frame = rdmux_handshake_arena_reserve(handshake, RDMUX_RANKING_FRAME_MAX);
     struct rdmux_handshake_action *action = frame != NULL
                                                 ? rdmux_handshake_push(handshake, RDMUX_ACTION_SEND)
@@ -317,7 +317,7 @@ void rdmux_handshake_take_connectors_offer(struct rdmux_handshake *handshake,
     if (!rdmux_handshake_send_ranking(handshake)) {
         return;
     }
-    go_on(handshake, what->now_ns);
+    go_on_after_ranking(handshake, what->now_ns);
 }
 
 bool rdmux_handshake_read_ranking(struct rdmux_handshake *handshake,
@@ -331,7 +331,7 @@ bool rdmux_handshake_read_ranking(struct rdmux_handshake *handshake,
         return false;
     }
     handshake->match_count = count;
-    count_ranked(handshake);
+    count_ranked_matches(handshake);
     return true;
 }
 
@@ -339,7 +339,7 @@ void rdmux_handshake_take_ranking(struct rdmux_handshake *handshake,
                                   const struct handshake_happening *what)
 {
     if (rdmux_handshake_read_ranking(handshake, what)) {
-        go_on(handshake, what->now_ns);
+        go_on_after_ranking(handshake, what->now_ns);
     }
 }
 

@@ -18,7 +18,7 @@ static bool wants_measuring(const struct rdmux_handshake *handshake)
 }
 
 /* Fills in figures of earlier connections. Returns how many of the first count pairs are known. */
-static size_t recall(struct rdmux_handshake *handshake, size_t count)
+static size_t recall_figures(struct rdmux_handshake *handshake, size_t count)
 {
     size_t known = 0;
     for (size_t i = 0; i < count && handshake->measuring.lookup != NULL; i++) {
@@ -34,7 +34,7 @@ static size_t recall(struct rdmux_handshake *handshake, size_t count)
     return known;
 }
 
-static void forget(struct rdmux_handshake *handshake)
+static void forget_figures(struct rdmux_handshake *handshake)
 {
     for (size_t i = 0; i < handshake->match_count; i++) {
         handshake->matches[i].measured = (struct rdmux_measured){ 0, 0 };
@@ -51,13 +51,13 @@ void rdmux_handshake_plan_measuring(struct rdmux_handshake *handshake)
     }
     size_t worth = rdmux_match_worth_measuring(&handshake->offer, &handshake->peer_offer,
                                                handshake->matches, handshake->match_count);
-    if (worth != 0 && recall(handshake, worth) == worth) {
+    if (worth != 0 && recall_figures(handshake, worth) == worth) {
         rdmux_match_rank_measured(&handshake->offer, &handshake->peer_offer,
                                   handshake->expected_size, handshake->matches,
                                   handshake->match_count);
         return;
     }
-    forget(handshake);
+    forget_figures(handshake);
     handshake->measuring.count = explains ? 0 : worth;
 }
 

@@ -35,7 +35,7 @@ static const struct rdmux_offer *offer_of(const struct matching *matching, bool 
 }
 
 /* Both hosts show the same texts, so the texts do not say "we" and "you". */
-static const char *name_of(bool ours)
+static const char *side_name(bool ours)
 {
     return ours ? "acceptor" : "connector";
 }
@@ -256,8 +256,8 @@ static bool is_eligible(const struct rdmux_match *match)
 
 /* Eligible matches first, the cheapest of the best class leading; then pairs that were judged; then
  * the rest. */
-static bool comes_before(const struct matching *matching, const struct rdmux_match *a,
-                         const struct rdmux_match *b)
+static bool match_comes_before(const struct matching *matching, const struct rdmux_match *a,
+                               const struct rdmux_match *b)
 {
     int order = compare_numbers(is_eligible(b), is_eligible(a));
     if (order == 0 && is_eligible(a)) {
@@ -273,10 +273,10 @@ static bool comes_before(const struct matching *matching, const struct rdmux_mat
 }
 
 /* Inserts in order and keeps the best RDMUX_MATCH_MAX. */
-static void insert(struct matching *matching, const struct rdmux_match *match)
+static void insert_match(struct matching *matching, const struct rdmux_match *match)
 {
     size_t at = matching->count;
-    while (at > 0 && comes_before(matching, match, &matching->matches[at - 1])) {
+    while (at > 0 && match_comes_before(matching, match, &matching->matches[at - 1])) {
         at--;
     }
     if (at == RDMUX_MATCH_MAX) {
@@ -298,10 +298,10 @@ static bool filter_allows(const struct matching *matching, bool ours, const char
     for (size_t i = 0; i < 2; i++) {
         if (!rdmux_filter_allows(offer->filter[i], provider)) {
             match->reason = RDMUX_REASON_FILTERED;
-            set_text(match->text, "the %s's filter \"%s\" leaves %s out", name_of(ours),
+            set_text(match->text, "the %s's filter \"%s\" leaves %s out", side_name(ours),
                      offer->filter[i], provider);
             set_text(match->hint, "%s: let %s through in RDMUX_PATHS and the paths attributes",
-                     name_of(ours), provider);
+                     side_name(ours), provider);
             return false;
         }
     }
@@ -347,7 +347,7 @@ static bool can_reach(const struct rdmux_offer_path *ours, const struct rdmux_of
     return false;
 }
 
-static const char *who_asks(bool ours, bool theirs)
+static const char *requirer_text(bool ours, bool theirs)
 {
     if (ours && theirs) {
         return "both sides require";
@@ -372,14 +372,14 @@ static bool has_capabilities(const struct matching *matching, struct rdmux_match
         rdmux_capability_list(missing, list, sizeof(list));
         set_text(match->text, "lacks %s, which %s",
                  list[0] != '\0' ? list : "a capability unknown here",
-                 who_asks(((ours->require | ours->require_native) & missing) != 0,
-                          ((theirs->require | theirs->require_native) & missing) != 0));
+                 requirer_text(((ours->require | ours->require_native) & missing) != 0,
+                               ((theirs->require | theirs->require_native) & missing) != 0));
         set_text(match->hint, "require less, or use another path");
     } else {
         rdmux_capability_list(not_native, list, sizeof(list));
         set_text(match->text, "emulates %s, which %s natively", list,
-                 who_asks((ours->require_native & not_native) != 0,
-                          (theirs->require_native & not_native) != 0));
+                 requirer_text((ours->require_native & not_native) != 0,
+                               (theirs->require_native & not_native) != 0));
         set_text(match->hint,
                  "ask with require instead of require_native, and the emulation will do");
     }
@@ -416,11 +416,11 @@ static bool is_secure(const struct matching *matching, const struct rdmux_offer_
         return true;
     }
     match->reason = RDMUX_REASON_NOT_ENCRYPTED;
-    set_text(match->text, "%s encryption, the security of this path is: %s", who_asks(ours, theirs),
-             rdmux_security_name((enum rdmux_security)security));
+    set_text(match->text, "%s encryption, the security of this path is: %s",
+             requirer_text(ours, theirs), rdmux_security_name((enum rdmux_security)security));
     set_text(match->hint,
              "%s: name %s in auth.trusted (command: --trusted) if nobody else sees its bytes",
-             ours && theirs ? "both sides" : name_of(ours), a->provider);
+             ours && theirs ? "both sides" : side_name(ours), a->provider);
     return false;
 }
 
@@ -447,7 +447,7 @@ static void judge_pair(struct matching *matching, size_t ours_index, size_t thei
         match.rank = 1; /* the real rank is set when all are sorted */
         match.cost_ns = cost_of(&ours->path, &theirs->path, matching->expected_size);
     }
-    insert(matching, &match);
+    insert_match(matching, &match);
 }
 
 /* Makes a match of one side's path alone. */
@@ -469,14 +469,14 @@ static void judge_lone(struct matching *matching, bool ours, size_t index)
     const struct rdmux_offer *other = offer_of(matching, !ours);
     const struct rdmux_offer_path *path = &offer_of(matching, ours)->paths[index];
     struct rdmux_match match = lone_match(&path->path, ours, index);
-    set_text(match.text, "the %s has no usable %s path", name_of(!ours), path->provider);
+    set_text(match.text, "the %s has no usable %s path", side_name(!ours), path->provider);
     for (size_t i = 0; i < other->path_count; i++) {
         if (same_provider(&other->paths[i], path)) {
             rdmux_text_add(match.text, sizeof(match.text), ": %s", reason_text(&other->paths[i]));
             break;
         }
     }
-    insert(matching, &match);
+    insert_match(matching, &match);
 }
 
 /* Do both sides lack the same thing, so that one entry covers both? */
@@ -528,18 +528,18 @@ static void judge_unusable(struct matching *matching, bool ours, size_t index)
     match.stage = RDMUX_STAGE_PROBE;
     match.native = 0;
     match.emulated = 0;
-    const char *who = common ? "both sides" : name_of(ours);
+    const char *who = common ? "both sides" : side_name(ours);
     set_text(match.text, "%s: %s", who, reason_text(path));
     if (path->path.hint[0] != '\0') {
         set_text(match.hint, "%s: %s", who, path->path.hint);
     }
-    insert(matching, &match);
+    insert_match(matching, &match);
 }
 
 /* -------------------------------------------------------------------------------------- ranking */
 
-static void add_name(const struct matching *matching, const struct rdmux_match *match, char *text,
-                     size_t size)
+static void add_path_name(const struct matching *matching, const struct rdmux_match *match,
+                          char *text, size_t size)
 {
     const struct rdmux_offer_path *path = path_of(matching->ours, match->ours);
     rdmux_text_add(text, size, "%s%s%s", path->provider, path->path.device[0] != '\0' ? " " : "",
@@ -558,7 +558,7 @@ static void explain_rank(const struct matching *matching, struct rdmux_match *ma
     }
     match->reason = RDMUX_REASON_SLOWER;
     rdmux_text_add(match->text, sizeof(match->text), "; before it comes ");
-    add_name(matching, best, match->text, sizeof(match->text));
+    add_path_name(matching, best, match->text, sizeof(match->text));
     if (class_of(matching, match) == class_of(matching, best)) {
         rdmux_text_add(match->text, sizeof(match->text), " with %" PRIu64 " ns", best->cost_ns);
     } else if (class_of(matching, match) == CLASS_LAST_RESORT) {
@@ -572,7 +572,7 @@ static void explain_rank(const struct matching *matching, struct rdmux_match *ma
     }
 }
 
-static bool has_usable(const struct rdmux_offer *offer, const struct rdmux_offer_path *like)
+static bool has_usable_path(const struct rdmux_offer *offer, const struct rdmux_offer_path *like)
 {
     for (size_t i = 0; i < offer->path_count; i++) {
         if (is_usable(&offer->paths[i]) && same_provider(&offer->paths[i], like)) {
@@ -589,14 +589,14 @@ static void judge_unpaired(struct matching *matching, bool ours)
     for (size_t i = 0; i < side->path_count; i++) {
         if (!is_usable(&side->paths[i])) {
             judge_unusable(matching, ours, i);
-        } else if (!has_usable(offer_of(matching, !ours), &side->paths[i])) {
+        } else if (!has_usable_path(offer_of(matching, !ours), &side->paths[i])) {
             judge_lone(matching, ours, i);
         }
     }
 }
 
 /* Numbers the eligible matches, which are sorted. */
-static void number(struct matching *matching)
+static void number_matches(struct matching *matching)
 {
     for (size_t i = 0; i < matching->count && is_eligible(&matching->matches[i]); i++) {
         matching->matches[i].rank = (uint16_t)(i + 1);
@@ -624,7 +624,7 @@ size_t rdmux_match_paths(const struct rdmux_offer *ours, const struct rdmux_offe
     judge_unpaired(&matching, true);
     judge_unpaired(&matching, false);
 
-    number(&matching);
+    number_matches(&matching);
     return matching.count;
 }
 
@@ -657,7 +657,7 @@ void rdmux_match_rank_measured(const struct rdmux_offer *ours, const struct rdmu
             match.hint[0] = '\0';
             match.cost_ns = is_measured(&match) ? measured_cost(&matching, &match) : match.cost_ns;
         }
-        insert(&matching, &match);
+        insert_match(&matching, &match);
     }
-    number(&matching);
+    number_matches(&matching);
 }

@@ -177,7 +177,7 @@ static uint32_t known_status(uint32_t status)
     return status <= RDMUX_IO ? status : RDMUX_IO;
 }
 
-static bool is_outcome(uint32_t status)
+static bool status_is_outcome(uint32_t status)
 {
     return status != RDMUX_AGAIN && status != RDMUX_IN_PROGRESS;
 }
@@ -195,7 +195,7 @@ static bool take_imported(const uint8_t *in, size_t size, struct rdmux_message *
     out->region = rdmux_load_be64(in + IMPORTED_AT_REGION);
     out->description_length = (uint32_t)(size - IMPORTED_AT_DESCRIPTION);
     memcpy(out->description, in + IMPORTED_AT_DESCRIPTION, out->description_length);
-    return is_outcome(out->status);
+    return status_is_outcome(out->status);
 }
 
 static bool take_text(const uint8_t *in, size_t size, size_t at, struct rdmux_message *out)
@@ -221,7 +221,7 @@ static bool take_move(const uint8_t *in, size_t size, struct rdmux_message *out)
         return false;
     }
     out->status = known_status(rdmux_load_be32(in + AT_STATUS));
-    return take_count(in, out) && is_outcome(out->status);
+    return take_count(in, out) && status_is_outcome(out->status);
 }
 
 static bool take_back(const uint8_t *in, size_t size, struct rdmux_message *out)
@@ -249,7 +249,8 @@ static bool take_status_and_text(const uint8_t *in, size_t size, struct rdmux_me
         return false;
     }
     out->status = known_status(rdmux_load_be32(in + AT_STATUS));
-    return is_outcome(out->status) && (out->type == RDMUX_FRAME_END || out->status != RDMUX_OK);
+    return status_is_outcome(out->status) &&
+           (out->type == RDMUX_FRAME_END || out->status != RDMUX_OK);
 }
 
 static bool take_reject(const uint8_t *in, size_t size, struct rdmux_message *out)
@@ -320,7 +321,7 @@ static bool take_payload(const uint8_t *in, size_t size, struct rdmux_message *o
 }
 
 /* Does this version know the type, including those of the handshake? */
-static bool is_known(uint8_t type)
+static bool type_is_known(uint8_t type)
 {
     return (type >= RDMUX_FRAME_OFFER && type <= RDMUX_FRAME_AUTH) ||
            (type >= RDMUX_FRAME_HEARTBEAT && type <= RDMUX_FRAME_RELEASED);
@@ -332,7 +333,7 @@ enum rdmux_status rdmux_message_decode(const uint8_t *frame, size_t size, struct
     if (size < RDMUX_FRAME_HEADER_SIZE || rdmux_frame_total(frame, size, false, &bad) != size) {
         return RDMUX_PROTOCOL;
     }
-    if (!is_known(frame[0]) && rdmux_frame_is_optional(frame)) {
+    if (!type_is_known(frame[0]) && rdmux_frame_is_optional(frame)) {
         return RDMUX_AGAIN;
     }
     struct rdmux_message message = { .type = (enum rdmux_frame_type)frame[0] };

@@ -121,7 +121,7 @@ static void put_bytes(struct writer *writer, uint16_t type, const void *bytes, s
     }
 }
 
-static bool all_zero(const uint8_t *bytes, size_t size)
+static bool bytes_are_zero(const uint8_t *bytes, size_t size)
 {
     for (size_t i = 0; i < size; i++) {
         if (bytes[i] != 0) {
@@ -152,7 +152,8 @@ static void put_field(struct writer *writer, const struct field *field, const ui
         put_bytes(writer, field->type, member, strnlen((const char *)member, field->size - 1));
         break;
     case VALUE_FIXED:
-        put_bytes(writer, field->type, member, all_zero(member, field->size) ? 0 : field->size);
+        put_bytes(writer, field->type, member,
+                  bytes_are_zero(member, field->size) ? 0 : field->size);
         break;
     case VALUE_BYTES:
         memcpy(&u32, object + field->length_at, sizeof(u32));

@@ -76,8 +76,9 @@ bool rdmux_data_key(const uint8_t secret[RDMUX_SECRET_SIZE], uint32_t attempt, u
     return made && size == RDMUX_DATA_KEY_SIZE;
 }
 
-static bool code_of(const struct rdmux_join *join, const uint8_t secret[RDMUX_SECRET_SIZE],
-                    uint8_t out[RDMUX_SECRET_SIZE])
+static bool compute_join_code(const struct rdmux_join *join,
+                              const uint8_t secret[RDMUX_SECRET_SIZE],
+                              uint8_t out[RDMUX_SECRET_SIZE])
 {
     uint8_t bytes[RDMUX_JOIN_SIZE];
     uint8_t digest[EVP_MAX_MD_SIZE];
@@ -96,13 +97,14 @@ static bool code_of(const struct rdmux_join *join, const uint8_t secret[RDMUX_SE
 bool rdmux_join_seal(struct rdmux_join *join, const uint8_t secret[RDMUX_SECRET_SIZE])
 {
     join->sealed = true;
-    return rdmux_join_name(secret, join->secret) && code_of(join, secret, join->code);
+    return rdmux_join_name(secret, join->secret) && compute_join_code(join, secret, join->code);
 }
 
 bool rdmux_join_is_sealed_by(const struct rdmux_join *join, const uint8_t secret[RDMUX_SECRET_SIZE])
 {
     uint8_t code[RDMUX_SECRET_SIZE];
-    return join->sealed && code_of(join, secret, code) && rdmux_secret_matches(code, join->code);
+    return join->sealed && compute_join_code(join, secret, code) &&
+           rdmux_secret_matches(code, join->code);
 }
 
 bool rdmux_grant_bits(const uint8_t secret[RDMUX_SECRET_SIZE], const char *identity,

@@ -21,7 +21,7 @@ enum { RENEW_AFTER = 1 << 24 };
 /* ------------------------------------------------------------------------------- HELLO in clear */
 
 /* Methods differ: sends this side's HELLO in clear, so that the peer can explain. */
-static enum rdmux_status turn_away(struct rdmux_tls *tls, uint32_t theirs)
+static enum rdmux_status send_refusal(struct rdmux_tls *tls, uint32_t theirs)
 {
     struct rdmux_hello hello;
     uint8_t bytes[RDMUX_HELLO_SIZE];
@@ -66,7 +66,7 @@ static enum rdmux_status take_clear_hello(struct rdmux_tls *tls)
         return status;
     }
     if ((hello.authentication & rdmux_auth_methods(tls->auth)) == 0) {
-        return turn_away(tls, hello.authentication);
+        return send_refusal(tls, hello.authentication);
     }
     tls->stage = STAGE_SHAKING;
     return RDMUX_OK;
@@ -278,8 +278,8 @@ static bool make_session(struct rdmux_tls *tls)
 }
 
 /* key NULL: a control channel's session. Returns NULL without memory, and sets the error text. */
-static struct rdmux_tls *create(const struct rdmux_auth *auth, enum rdmux_role role, int socket,
-                                const uint8_t *key)
+static struct rdmux_tls *create_tls(const struct rdmux_auth *auth, enum rdmux_role role, int socket,
+                                    const uint8_t *key)
 {
     struct rdmux_tls *tls = rdmux_allocate(auth->fabric, sizeof(*tls));
     if (tls == NULL) {
@@ -310,7 +310,7 @@ static struct rdmux_tls *create(const struct rdmux_auth *auth, enum rdmux_role r
 enum rdmux_status rdmux_tls_create(const struct rdmux_auth *auth, enum rdmux_role role, int socket,
                                    const char *host, struct rdmux_tls **out)
 {
-    struct rdmux_tls *tls = create(auth, role, socket, NULL);
+    struct rdmux_tls *tls = create_tls(auth, role, socket, NULL);
     if (tls == NULL) {
         return RDMUX_NO_MEMORY;
     }
@@ -323,7 +323,7 @@ enum rdmux_status rdmux_tls_create_data(const struct rdmux_auth *auth, enum rdmu
                                         int socket, const uint8_t key[RDMUX_DATA_KEY_SIZE],
                                         struct rdmux_stream **out)
 {
-    struct rdmux_tls *tls = create(auth, role, socket, key);
+    struct rdmux_tls *tls = create_tls(auth, role, socket, key);
     if (tls == NULL) {
         return RDMUX_NO_MEMORY;
     }

@@ -14,7 +14,7 @@ enum {
 #define RENEWALS_NS (60 * UINT64_C(1000000000))
 
 /* Ends the session: OpenSSL sees the shutdown before it looks into the record just received. */
-static void break_off(struct rdmux_tls *tls, const char *why)
+static void end_flooded_session(struct rdmux_tls *tls, const char *why)
 {
     tls->flood = why;
     SSL_set_shutdown(tls->ssl, SSL_RECEIVED_SHUTDOWN);
@@ -29,7 +29,7 @@ static void count_renewal(struct rdmux_tls *tls)
         tls->renewals = 0;
     }
     if (++tls->renewals > RENEWALS_MAX) {
-        break_off(tls, "the peer renews its key more often than eight times a minute");
+        end_flooded_session(tls, "the peer renews its key more often than eight times a minute");
     }
 }
 
@@ -44,7 +44,7 @@ void rdmux_tls_see_record(int sent, int version, int kind, const void *bytes, si
     }
     const uint8_t type = *(const uint8_t *)bytes;
     if (++tls->call_records > BARREN_MAX) {
-        break_off(tls, "the peer sends records that bring nothing");
+        end_flooded_session(tls, "the peer sends records that bring nothing");
     } else if (type == SSL3_RT_HANDSHAKE) {
         count_renewal(tls);
     }

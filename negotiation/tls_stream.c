@@ -16,7 +16,7 @@ static struct rdmux_tls *tls_of(struct rdmux_stream *stream)
 }
 
 /* Makes a failure permanent. */
-static enum rdmux_status settle(struct rdmux_tls *tls, enum rdmux_status status)
+static enum rdmux_status note_stream_failure(struct rdmux_tls *tls, enum rdmux_status status)
 {
     if (status != RDMUX_OK && status != RDMUX_AGAIN && tls->failed == RDMUX_OK) {
         tls->failed = status;
@@ -31,7 +31,7 @@ static enum rdmux_status stream_open(struct rdmux_stream *stream, bool *wants_ro
     if (tls->failed != RDMUX_OK || tls->stage == STAGE_OPEN) {
         return tls->failed;
     }
-    enum rdmux_status status = settle(tls, rdmux_tls_shake(tls));
+    enum rdmux_status status = note_stream_failure(tls, rdmux_tls_shake(tls));
     *wants_room = tls->wants_room;
     return status;
 }
@@ -40,8 +40,9 @@ static enum rdmux_status stream_receive(struct rdmux_stream *stream, void *out, 
                                         size_t *got)
 {
     struct rdmux_tls *tls = tls_of(stream);
-    return tls->failed != RDMUX_OK ? tls->failed
-                                   : settle(tls, rdmux_tls_receive(tls, out, size, got));
+    return tls->failed != RDMUX_OK
+               ? tls->failed
+               : note_stream_failure(tls, rdmux_tls_receive(tls, out, size, got));
 }
 
 static enum rdmux_status stream_send(struct rdmux_stream *stream, const void *bytes, size_t size,
@@ -56,7 +57,7 @@ static enum rdmux_status stream_send(struct rdmux_stream *stream, const void *by
         tls->error = 0;
         return status;
     }
-    return settle(tls, status);
+    return note_stream_failure(tls, status);
 }
 
 static bool stream_holds_bytes(const struct rdmux_stream *stream)

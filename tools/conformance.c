@@ -326,7 +326,7 @@ static void print_tap(const struct conformance *conformance, const char *provide
     fflush(stdout);
 }
 
-/* ----------------------------------------------------------------------------- running the cases */
+/* ---------------------------------------------------------------------------- running the cases */
 
 static char *replay_of(const struct conformance *conformance, const char *provider,
                        const struct conformance_case *test, const char *sequence)
@@ -610,7 +610,7 @@ static void list_rules(void)
     list_unknown_citations();
 }
 
-/* ------------------------------------------------------------------------------------- arguments */
+/* ------------------------------------------------------------------------------------ arguments */
 
 struct arguments {
     struct option_list providers;

@@ -42,7 +42,7 @@ struct demo {
     int ended_by;      /* the signal that ends the demo; 0: none */
 };
 
-/* ---------------------------------------------------------------------------------------- signals */
+/* -------------------------------------------------------------------------------------- signals */
 
 /* Makes the signals readable by a descriptor, so that the demo cleans up whichever arrives. */
 static bool open_signals(struct demo *demo)

@@ -157,6 +157,8 @@ struct rdmux_failover_hooks {
     void (*message)(struct rdmux_ep *ep, const struct rdmux_message *message);
     /* Tells the peer which messages have been received. */
     void (*tell_received)(struct rdmux_ep *ep);
+    /* Handles a control channel on which sending failed, for the reason in `text`. */
+    void (*channel_broken)(struct rdmux_ep *ep, const char *text);
     /* Notes a revocation that was sent to the peer, or answered by it. */
     void (*revocation)(struct rdmux_ep *ep, uint64_t region, uint32_t number, bool is_answered);
     /* For the end of the endpoint: gives up a move, fails unconfirmed requests, leaves the control

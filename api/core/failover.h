@@ -45,12 +45,19 @@ enum {
 /* Acceptor: a socket that sent the connection's name, which everyone on the path can read, and has
  * not proved yet that it knows the secret. Until it has, it changes nothing of the endpoint. */
 struct rdmux_claim {
-    struct rdmux_list link; /* rdmux_reconnect.claims */
+    struct rdmux_list link; /* rdmux_claims.list */
     struct rdmux_channel *channel;
     struct rdmux_reconnect_greeting greeting;
     uint64_t until_ns;
     size_t key_size;
     uint8_t key[RDMUX_ADDRESS_NETWORK_MAX];
+};
+
+/* The claims of an endpoint. control_reconnect.c */
+struct rdmux_claims {
+    struct rdmux_list list; /* oldest first */
+    uint32_t count;
+    uint32_t impostors; /* claims that failed to prove themselves */
 };
 
 /* Control-channel reconnect. control_reconnect.c */
@@ -68,21 +75,60 @@ struct rdmux_reconnect {
     uint32_t refused;            /* consecutive addresses without a listener */
     struct rdmux_channel *fresh; /* connector: the next channel, until it is proved */
     struct rdmux_reconnect_greeting greeting;
-    struct rdmux_list claims; /* acceptor: concurrent claims, oldest first */
-    uint32_t claim_count;
-    uint32_t impostors;   /* claims that failed to prove themselves */
-    uint64_t deadline_ns; /* end of the reconnect; 0: the channel works */
-    uint64_t next_ns;     /* connector: next dial */
-    uint64_t answer_ns;   /* connector: deadline for the peer's MOVE; 0: no deadline */
+    struct rdmux_claims claims; /* acceptor */
+    uint64_t deadline_ns;       /* end of the reconnect; 0: the channel works */
+    uint64_t next_ns;           /* connector: next dial */
+    uint64_t answer_ns;         /* connector: deadline for the peer's MOVE; 0: no deadline */
     struct rdmux_list revocations;
     char text[RDMUX_TEXT_MAX];
 };
 
+/* The move in progress, or the last one. failover.c */
+struct rdmux_move {
+    bool heard; /* the peer's MOVE has arrived */
+    uint64_t heard_count;
+    uint32_t cause;
+    char cause_text[RDMUX_TEXT_MAX];
+    char left_text[RDMUX_TEXT_MAX]; /* the explanation's text about the path that was left */
+    /* Start of the first of several moves in quick succession, which count as one. */
+    uint64_t began_ns;
+    uint64_t ended_ns; /* end of the last move */
+};
+
+/* The search for the next path. failover.c */
+struct rdmux_search {
+    uint32_t attempts_max;
+    uint32_t attempts;              /* attempts since rdmux_move.began_ns */
+    uint8_t order[RDMUX_MATCH_MAX]; /* acceptor: ranks in the order in which this move tries them */
+    size_t order_count;
+    uint32_t tried; /* entries of `order` tried so far */
+    size_t trying;  /* rank of the last attempt; 0: none */
+    /* Acceptor, by rank - 1: last failed attempt; 0: the latest succeeded. */
+    uint64_t vain_ns[RDMUX_MATCH_MAX];
+    uint64_t next_try_ns;
+};
+
+/* What is known of requests and receives. Positions are those of the send ring. replay.c */
+struct rdmux_replay {
+    uint64_t marked;        /* the peer has counted the messages before this */
+    uint64_t marked_number; /* number of messages before `marked` */
+    uint64_t acked;         /* message count of the last RECEIVED */
+    uint64_t placed;        /* writes before this are in the peer's memory */
+    uint64_t looked;        /* requests before this were examined for `placed` */
+    uint64_t given;         /* at the cut: the path had the requests before this */
+    struct rdmux_request flush;
+    bool flushing;
+    uint64_t flush_until; /* the flush follows the requests before this */
+    uint64_t seen;        /* receives of the ring before this are counted */
+    uint64_t received;    /* messages received over all epochs */
+    uint64_t told;        /* messages received that the peer has been told of */
+};
+
+/* Only the file that a part names reads or writes the inside of that part. */
 struct rdmux_failover {
     /* With offer and handshake; is the endpoint's setup during the search. */
     struct rdmux_setup *setup;
     enum rdmux_failover_stage stage;
-    uint32_t attempts_max;
     uint64_t time_ns; /* UINT64_MAX: no limit */
     uint64_t hold_ns;
 
@@ -92,50 +138,22 @@ struct rdmux_failover {
      * will do. "": none. See rdmux_failover_bound_device(). */
     char bound_device[RDMUX_NAME_MAX];
 
-    /* The move in progress, or the last one. */
+    struct rdmux_move move;
+    uint32_t moved_to;               /* epoch of the last move */
     struct rdmux_provider_ep *dying; /* the failed path, until it is quiesced */
     /* Null path, the endpoint's path during the move: takes no requests, see null_path.c. */
     struct rdmux_provider_ep limbo;
-    bool heard; /* the peer's MOVE has arrived */
-    uint64_t heard_count;
-    uint32_t cause;
-    char cause_text[RDMUX_TEXT_MAX];
-    char left_text[RDMUX_TEXT_MAX]; /* the explanation's text about the path that was left */
-    /* Start of the first of several moves in quick succession, which count as one. */
-    uint64_t began_ns;
-    uint64_t moved_ns;              /* end of the last move */
-    uint32_t moved_to;              /* epoch of the last move */
-    uint32_t attempts;              /* attempts since began_ns */
-    uint8_t order[RDMUX_MATCH_MAX]; /* acceptor: ranks in the order in which this move tries them */
-    size_t order_count;
-    uint32_t tried; /* entries of `order` tried so far */
-    size_t trying;  /* rank of the last attempt; 0: none */
-    uint64_t vain_ns
-        [RDMUX_MATCH_MAX]; /* acceptor, by rank - 1: last failed attempt; 0: the latest succeeded */
-    uint64_t next_try_ns;
+    struct rdmux_search search;
     /* By rank - 1: when the path was lost, latest first. */
     uint64_t lost_ns[RDMUX_MATCH_MAX][RDMUX_LOSSES];
 
-    /* Fields of replay.c. Positions are those of the send ring. */
-    uint64_t confirmed;     /* requests before this are confirmed and may be returned */
-    uint64_t marked;        /* the peer has counted the messages before this */
-    uint64_t marked_number; /* number of messages before `marked` */
-    uint64_t acked;         /* message count of the last RECEIVED */
-    uint64_t placed;        /* writes before this are in the peer's memory */
-    uint64_t looked;        /* requests before this were examined for `placed` */
-    uint64_t given;         /* at the cut: the path had the requests before this */
-    struct rdmux_request flush;
-    bool flushing;
-    uint64_t flush_until;  /* the flush follows the requests before this */
-    uint64_t unplaced_ns;  /* since when a flush is due; 0: none is due */
-    uint64_t looked_at_ns; /* last check of the control channel for RECEIVED */
-
-    uint64_t seen; /* receives of the ring before this are counted */
+    uint64_t confirmed; /* requests before this are confirmed and may be returned */
     /* Receives of srq_done up to this one are counted; NULL: none. */
     struct rdmux_request *srq_seen;
-    uint64_t received; /* messages received over all epochs */
-    uint64_t told;
-    uint64_t untold_ns; /* since when a RECEIVED is due; 0: none is due */
+    struct rdmux_replay replay;
+    uint64_t unplaced_ns;  /* since when a flush is due; 0: none is due */
+    uint64_t untold_ns;    /* since when a RECEIVED is due; 0: none is due */
+    uint64_t looked_at_ns; /* last check of the control channel for RECEIVED */
 };
 
 static inline bool rdmux_failover_is_moving(const struct rdmux_ep *ep)

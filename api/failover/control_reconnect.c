@@ -43,23 +43,23 @@ enum {
     DIAL_DOUBLINGS = 5,
 };
 
-static bool connects(const struct rdmux_ep *ep)
+static bool is_connector(const struct rdmux_ep *ep)
 {
     return ep->negotiated.role == RDMUX_ROLE_CONNECT;
 }
 
-/* -------------------------------------------------------------------------------------------------
- * life */
+/* ----------------------------------------------------------------------------------------- life */
 
 enum rdmux_status rdmux_reconnect_create(struct rdmux_ep *ep)
 {
     struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
+    reconnect->ep = ep;
     reconnect->dialing = -1;
     rdmux_list_init(&reconnect->link);
     rdmux_list_init(&reconnect->revocations);
-    rdmux_list_init(&reconnect->claims);
+    rdmux_list_init(&reconnect->claims.list);
     reconnect->is_possible = rdmux_reconnect_name(ep->secrets->secret, reconnect->name);
-    if (reconnect->is_possible && !connects(ep)) {
+    if (reconnect->is_possible && !is_connector(ep)) {
         pthread_mutex_lock(&ep->fabric->lock);
         rdmux_list_append(&ep->fabric->reconnects, &reconnect->link);
         pthread_mutex_unlock(&ep->fabric->lock);
@@ -77,7 +77,7 @@ static void stop_dialing(struct rdmux_ep *ep)
     }
 }
 
-static void drop_fresh(struct rdmux_ep *ep)
+static void drop_fresh_channel(struct rdmux_ep *ep)
 {
     struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
     rdmux_channel_destroy(reconnect->fresh);
@@ -87,7 +87,7 @@ static void drop_fresh(struct rdmux_ep *ep)
 
 static void drop_claim(struct rdmux_ep *ep, struct rdmux_claim *claim)
 {
-    ep->failover->reconnect.claim_count--;
+    ep->failover->reconnect.claims.count--;
     rdmux_list_remove(&claim->link);
     rdmux_channel_destroy(claim->channel);
     rdmux_release(ep->fabric, claim);
@@ -95,9 +95,9 @@ static void drop_claim(struct rdmux_ep *ep, struct rdmux_claim *claim)
 
 static struct rdmux_claim *oldest_claim(const struct rdmux_reconnect *reconnect)
 {
-    return rdmux_list_empty(&reconnect->claims)
+    return rdmux_list_empty(&reconnect->claims.list)
                ? NULL
-               : RDMUX_CONTAINER(reconnect->claims.next, struct rdmux_claim, link);
+               : RDMUX_CONTAINER(reconnect->claims.list.next, struct rdmux_claim, link);
 }
 
 static void drop_claims(struct rdmux_ep *ep)
@@ -112,7 +112,7 @@ void rdmux_reconnect_leave(struct rdmux_ep *ep)
 {
     struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
     stop_dialing(ep);
-    drop_fresh(ep);
+    drop_fresh_channel(ep);
     drop_claims(ep);
     reconnect->deadline_ns = 0;
     while (!rdmux_list_empty(&reconnect->revocations)) {
@@ -126,8 +126,7 @@ void rdmux_reconnect_leave(struct rdmux_ep *ep)
     pthread_mutex_unlock(&ep->fabric->lock);
 }
 
-/* -------------------------------------------------------------------------------------------------
- * revocations */
+/* ---------------------------------------------------------------------------------- revocations */
 
 void rdmux_reconnect_note_revocation(struct rdmux_ep *ep, uint64_t region, uint32_t number)
 {
@@ -152,7 +151,7 @@ void rdmux_reconnect_revocation_answered(struct rdmux_ep *ep, uint64_t region, u
     }
 }
 
-static void revoke_again(struct rdmux_ep *ep)
+static void resend_revocations(struct rdmux_ep *ep)
 {
     struct rdmux_list *list = &ep->failover->reconnect.revocations;
     for (struct rdmux_list *at = list->next; at != list; at = at->next) {
@@ -164,25 +163,25 @@ static void revoke_again(struct rdmux_ep *ep)
     }
 }
 
-/* -------------------------------------------------------------------------------------------------
- * loss and dialling */
+/* ---------------------------------------------------------------------------- loss and dialling */
 
-static uint64_t patience_ns(const struct rdmux_ep *ep)
+static uint64_t reconnect_patience_ns(const struct rdmux_ep *ep)
 {
     uint64_t limit_ns = ep->failover->time_ns;
     uint64_t liveness_ns = (uint64_t)ep->info.liveness_ms * NS_PER_MS;
     return ep->info.liveness_ms != RDMUX_NEVER && liveness_ns < limit_ns ? liveness_ns : limit_ns;
 }
 
-static void give_up(struct rdmux_ep *ep, const char *why)
+static void give_up_reconnect(struct rdmux_ep *ep, const char *why)
 {
     rdmux_ep_fail(ep, RDMUX_PEER_GONE, "%.100s; %.140s", ep->failover->reconnect.text, why);
 }
 
 /* Creates a channel over a connected socket and sends HELLO on it. NULL: that failed, and the
  * socket is closed. */
-static struct rdmux_channel *greet(struct rdmux_ep *ep, int socket, struct rdmux_tls *tls,
-                                   bool greeted, uint8_t ours[RDMUX_HELLO_SIZE])
+static struct rdmux_channel *create_greeting_channel(struct rdmux_ep *ep, int socket,
+                                                     struct rdmux_tls *tls, bool greeted,
+                                                     uint8_t ours[RDMUX_HELLO_SIZE])
 {
     struct rdmux_channel *channel;
     struct rdmux_hello hello;
@@ -215,7 +214,7 @@ static size_t count_addresses(const struct rdmux_setup *setup)
 }
 
 /* Selects the next of the peer's addresses to dial; the first follows the last. */
-static void turn_to_next(struct rdmux_setup *setup)
+static void turn_to_next_address(struct rdmux_setup *setup)
 {
     if (setup->address != NULL) {
         setup->address = setup->address->ai_next != NULL ? setup->address->ai_next
@@ -225,7 +224,7 @@ static void turn_to_next(struct rdmux_setup *setup)
 
 void rdmux_reconnect_elsewhere(struct rdmux_ep *ep)
 {
-    turn_to_next(ep->setup != NULL ? ep->setup : ep->failover->setup);
+    turn_to_next_address(ep->setup != NULL ? ep->setup : ep->failover->setup);
 }
 
 /* The peer cannot be reached at this address. verdict: another process answers there or nobody
@@ -237,10 +236,10 @@ static void address_failed(struct rdmux_ep *ep, const char *verdict)
     struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
     reconnect->refused = verdict != NULL ? reconnect->refused + 1 : 0;
     if (reconnect->refused >= count_addresses(setup)) {
-        give_up(ep, verdict);
+        give_up_reconnect(ep, verdict);
         return;
     }
-    turn_to_next(setup);
+    turn_to_next_address(setup);
 }
 
 static void dial_failed(struct rdmux_ep *ep, int error)
@@ -251,7 +250,7 @@ static void dial_failed(struct rdmux_ep *ep, int error)
 
 /* Returns the answer deadline of a dial. Each address has its turn; the time doubles each round, as
  * the peer may be far away. */
-static uint64_t answer_until(const struct rdmux_ep *ep)
+static uint64_t dial_answer_deadline(const struct rdmux_ep *ep)
 {
     size_t count = count_addresses(ep->failover->setup);
     uint32_t round = count < 2 ? 0 : ep->failover->reconnect.dials / (uint32_t)count;
@@ -260,14 +259,14 @@ static uint64_t answer_until(const struct rdmux_ep *ep)
 }
 
 /* Starts a channel on the connected socket. The path's sockets will use this address, too. */
-static void dialled(struct rdmux_ep *ep)
+static void dial_connected(struct rdmux_ep *ep)
 {
     struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
     const struct addrinfo *address = ep->failover->setup->address;
     struct rdmux_tls *tls = NULL;
     int socket = reconnect->dialing;
     reconnect->dialing = -1;
-    reconnect->until_ns = answer_until(ep);
+    reconnect->until_ns = dial_answer_deadline(ep);
     memcpy(&ep->negotiated.peer_sockaddr, address->ai_addr, address->ai_addrlen);
     ep->negotiated.peer_sockaddr_length = address->ai_addrlen;
     epoll_ctl(ep->cq->control_fd, EPOLL_CTL_DEL, socket, NULL);
@@ -277,17 +276,18 @@ static void dialled(struct rdmux_ep *ep)
         close(socket);
         return;
     }
-    drop_fresh(ep);
-    reconnect->fresh = greet(ep, socket, tls, false, reconnect->greeting.connectors);
+    drop_fresh_channel(ep);
+    reconnect->fresh = create_greeting_channel(ep, socket, tls, false,
+                                               reconnect->greeting.connectors);
 }
 
-static void dial(struct rdmux_ep *ep)
+static void dial_address(struct rdmux_ep *ep)
 {
     struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
     const struct rdmux_setup *setup = ep->failover->setup;
     int error = 0;
     reconnect->next_ns = rdmux_now(ep->fabric) + PAUSE_NS;
-    reconnect->until_ns = answer_until(ep);
+    reconnect->until_ns = dial_answer_deadline(ep);
     reconnect->dials++;
     int fd = rdmux_channel_socket_dial(ep, setup->address->ai_addr, setup->address->ai_addrlen,
                                        setup->local, &error);
@@ -317,8 +317,20 @@ static void dial_ready(struct rdmux_ep *ep)
         stop_dialing(ep);
         dial_failed(ep, error);
     } else if (getpeername(reconnect->dialing, (struct sockaddr *)&peer, &peer_length) == 0) {
-        dialled(ep);
+        dial_connected(ep);
     } /* else the wake-up was for another descriptor */
+}
+
+void rdmux_reconnect_note_broken(struct rdmux_ep *ep, const char *text)
+{
+    struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
+    reconnect->is_broken = true; /* the caller may be reading it: closed after this call */
+    snprintf(reconnect->text, sizeof(reconnect->text), "%s", text);
+}
+
+bool rdmux_reconnect_is_under_way(const struct rdmux_ep *ep)
+{
+    return ep->failover->reconnect.deadline_ns != 0;
 }
 
 bool rdmux_reconnect_begin(struct rdmux_ep *ep, const char *text)
@@ -335,15 +347,15 @@ bool rdmux_reconnect_begin(struct rdmux_ep *ep, const char *text)
     reconnect->answer_ns = 0;
     snprintf(reconnect->text, sizeof(reconnect->text), "%s", text);
     rdmux_log(ep->fabric, RDMUX_LOG_WARN, "endpoint %llu: %s; %s", (unsigned long long)ep->id,
-              reconnect->text, connects(ep) ? "dialling it again" : "waiting for the peer");
+              reconnect->text, is_connector(ep) ? "dialling it again" : "waiting for the peer");
     uint64_t now_ns = rdmux_now(ep->fabric);
-    uint64_t patience = patience_ns(ep);
+    uint64_t patience = reconnect_patience_ns(ep);
     reconnect->deadline_ns = patience > UINT64_MAX - now_ns ? UINT64_MAX : now_ns + patience;
     rdmux_failover_channel_lost(ep);
     reconnect->refused = 0;
     reconnect->dials = 0;
-    if (connects(ep)) {
-        dial(ep);
+    if (is_connector(ep)) {
+        dial_address(ep);
     }
     if (ep->phase == RDMUX_PHASE_READY) {
         rdmux_ep_timer(ep);
@@ -368,8 +380,8 @@ static uint64_t round_trip_ns(const struct rdmux_channel *channel)
 void rdmux_reconnect_await_move(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
-    if (connects(ep) && failover->reconnect.is_possible && ep->channel != NULL &&
-        !failover->heard && ep->info.peer_has_service && count_addresses(failover->setup) > 1) {
+    if (is_connector(ep) && failover->reconnect.is_possible && ep->channel != NULL &&
+        ep->info.peer_has_service && count_addresses(failover->setup) > 1) {
         failover->reconnect.answer_ns = rdmux_now(ep->fabric) + DIAL_NS +
                                         MOVE_ROUND_TRIPS * round_trip_ns(ep->channel);
     }
@@ -377,7 +389,7 @@ void rdmux_reconnect_await_move(struct rdmux_ep *ep)
 
 /* Dials another address, as the peer's MOVE has not come. If that fails, too, the peer still has as
  * much time as it would have had otherwise. */
-static void no_move_comes(struct rdmux_ep *ep)
+static void peer_move_overdue(struct rdmux_ep *ep)
 {
     struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
     uint64_t silent_ns = rdmux_ep_silent_ns(ep);
@@ -389,14 +401,13 @@ static void no_move_comes(struct rdmux_ep *ep)
     rdmux_reconnect_elsewhere(ep);
     if (rdmux_reconnect_begin(ep, "the peer has been told of the move and does not answer") &&
         ep->phase == RDMUX_PHASE_READY && silent_ns != UINT64_MAX) {
-        uint64_t patience = patience_ns(ep);
+        uint64_t patience = reconnect_patience_ns(ep);
         reconnect->deadline_ns = patience > UINT64_MAX - silent_ns ? UINT64_MAX
                                                                    : silent_ns + patience;
     }
 }
 
-/* -------------------------------------------------------------------------------------------------
- * the reconnect handshake */
+/* ---------------------------------------------------------------------- the reconnect handshake */
 
 static void fill_standing(struct rdmux_ep *ep, enum rdmux_frame_type type, struct rdmux_message *out)
 {
@@ -406,7 +417,7 @@ static void fill_standing(struct rdmux_ep *ep, enum rdmux_frame_type type, struc
         .type = type,
         .epoch = ep->info.epoch,
         .steady = failover->stage == RDMUX_STEADY,
-        .count = failover->received,
+        .count = rdmux_replay_received(ep),
     };
 }
 
@@ -417,13 +428,13 @@ static bool say_standing(struct rdmux_ep *ep, enum rdmux_frame_type type,
     struct rdmux_message message;
     uint8_t frame[RDMUX_MESSAGE_MAX];
     fill_standing(ep, type, &message);
-    ep->failover->told = message.count;
+    rdmux_replay_note_told(ep, message.count);
     return rdmux_reconnect_prove(ep->secrets->secret, greeting, &message) &&
            rdmux_channel_send(channel, frame, rdmux_message_encode(&message, frame)) == RDMUX_OK;
 }
 
 /* Returns whether the HELLO is for this connection and from the same process as before. */
-static bool is_ours(const struct rdmux_ep *ep, const struct rdmux_hello *hello)
+static bool hello_is_ours(const struct rdmux_ep *ep, const struct rdmux_hello *hello)
 {
     return memcmp(hello->resume, ep->failover->reconnect.name, sizeof(hello->resume)) == 0 &&
            memcmp(hello->process, ep->session.peer->id, sizeof(hello->process)) == 0;
@@ -434,8 +445,8 @@ static void take_hello(struct rdmux_ep *ep, const uint8_t *bytes, size_t size)
     struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
     struct rdmux_hello hello;
     if (size != RDMUX_HELLO_SIZE || rdmux_hello_decode(bytes, size, &hello) != RDMUX_OK ||
-        !is_ours(ep, &hello)) {
-        drop_fresh(ep);
+        !hello_is_ours(ep, &hello)) {
+        drop_fresh_channel(ep);
         address_failed(ep,
                        "it was dialled again, and the peer does not know the connection any more");
         return;
@@ -443,7 +454,7 @@ static void take_hello(struct rdmux_ep *ep, const uint8_t *bytes, size_t size)
     memcpy(reconnect->greeting.acceptors, bytes, RDMUX_HELLO_SIZE);
     reconnect->greeted = true;
     if (!say_standing(ep, RDMUX_FRAME_RESUME, reconnect->fresh, &reconnect->greeting)) {
-        drop_fresh(ep);
+        drop_fresh_channel(ep);
     }
 }
 
@@ -451,7 +462,7 @@ static void take_hello(struct rdmux_ep *ep, const uint8_t *bytes, size_t size)
  * on are logged. */
 static void tell_of_impostor(struct rdmux_ep *ep, const char *how)
 {
-    uint32_t count = ++ep->failover->reconnect.impostors;
+    uint32_t count = ++ep->failover->reconnect.claims.impostors;
     if ((count & (count - 1)) == 0) {
         rdmux_log(ep->fabric, RDMUX_LOG_WARN,
                   "endpoint %llu: somebody reconnects its control channel %s; dropped (%u so far)",
@@ -461,11 +472,11 @@ static void tell_of_impostor(struct rdmux_ep *ep, const char *how)
 
 /* Returns whether the sender on this channel knows the connection's secret and has the peer's
  * identity. */
-static bool is_proved(struct rdmux_ep *ep, const struct rdmux_channel *channel,
-                      const struct rdmux_reconnect_greeting *greeting,
-                      const struct rdmux_message *message)
+static bool sender_is_proved(struct rdmux_ep *ep, const struct rdmux_channel *channel,
+                             const struct rdmux_reconnect_greeting *greeting,
+                             const struct rdmux_message *message)
 {
-    enum rdmux_frame_type wanted = connects(ep) ? RDMUX_FRAME_RESUMED : RDMUX_FRAME_RESUME;
+    enum rdmux_frame_type wanted = is_connector(ep) ? RDMUX_FRAME_RESUMED : RDMUX_FRAME_RESUME;
     bool proved = rdmux_reconnect_is_proved(ep->secrets->secret, greeting, message);
     bool same = strcmp(rdmux_channel_identity(channel), ep->info.peer_identity) == 0;
     if (message->type == wanted && proved && same) {
@@ -492,21 +503,20 @@ static void take_channel(struct rdmux_ep *ep, struct rdmux_channel *channel,
               (unsigned long long)ep->id);
     rdmux_failover_resumed(ep, message);
     if (ep->phase == RDMUX_PHASE_READY) {
-        revoke_again(ep);
+        resend_revocations(ep);
         rdmux_ep_timer(ep);
     }
 }
 
-/* -------------------------------------------------------------------------------------------------
- * messages to the connector */
+/* -------------------------------------------------------------------- messages to the connector */
 
 static void hear_standing(struct rdmux_ep *ep, const uint8_t *bytes, size_t size)
 {
     struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
     struct rdmux_message message;
     if (rdmux_message_decode(bytes, size, &message) != RDMUX_OK ||
-        !is_proved(ep, reconnect->fresh, &reconnect->greeting, &message)) {
-        drop_fresh(ep);
+        !sender_is_proved(ep, reconnect->fresh, &reconnect->greeting, &message)) {
+        drop_fresh_channel(ep);
         return;
     }
     if (rdmux_failover_align(ep, &message)) {
@@ -516,13 +526,13 @@ static void hear_standing(struct rdmux_ep *ep, const uint8_t *bytes, size_t size
     }
 }
 
-static void fresh_failed(struct rdmux_ep *ep)
+static void fresh_channel_failed(struct rdmux_ep *ep)
 {
-    drop_fresh(ep);
+    drop_fresh_channel(ep);
     address_failed(ep, NULL); /* rdmux_reconnect_step() dials again */
 }
 
-static void hear_hello(struct rdmux_ep *ep)
+static void hear_fresh_channel(struct rdmux_ep *ep)
 {
     struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
     if (reconnect->fresh != NULL) {
@@ -541,7 +551,7 @@ static void hear_hello(struct rdmux_ep *ep)
             break;
         }
         if (status != RDMUX_OK) {
-            fresh_failed(ep);
+            fresh_channel_failed(ep);
         } else if (!reconnect->greeted) {
             take_hello(ep, bytes, size);
         } else {
@@ -551,8 +561,7 @@ static void hear_hello(struct rdmux_ep *ep)
     rdmux_ep_control_rests(ep, reconnect->fresh != NULL ? reconnect->fresh : ep->channel);
 }
 
-/* -------------------------------------------------------------------------------------------------
- * claims at the acceptor */
+/* ----------------------------------------------------------------------- claims at the acceptor */
 
 /* Makes a proved claim the control channel. */
 static void take_claim(struct rdmux_ep *ep, struct rdmux_claim *claim,
@@ -588,7 +597,7 @@ static bool hear_claim(struct rdmux_ep *ep, struct rdmux_claim *claim)
         return false;
     }
     if (status != RDMUX_OK || rdmux_message_decode(bytes, size, &message) != RDMUX_OK ||
-        !is_proved(ep, claim->channel, &claim->greeting, &message)) {
+        !sender_is_proved(ep, claim->channel, &claim->greeting, &message)) {
         drop_claim(ep, claim);
         return false;
     }
@@ -599,7 +608,7 @@ static bool hear_claim(struct rdmux_ep *ep, struct rdmux_claim *claim)
 static void hear_claims(struct rdmux_ep *ep)
 {
     struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
-    for (struct rdmux_list *at = reconnect->claims.next, *next; at != &reconnect->claims;
+    for (struct rdmux_list *at = reconnect->claims.list.next, *next; at != &reconnect->claims.list;
          at = next) {
         next = at->next;
         if (hear_claim(ep, RDMUX_CONTAINER(at, struct rdmux_claim, link))) {
@@ -614,8 +623,8 @@ void rdmux_reconnect_ready(struct rdmux_ep *ep)
     if (reconnect->dialing >= 0) {
         dial_ready(ep);
     }
-    if (connects(ep)) {
-        hear_hello(ep);
+    if (is_connector(ep)) {
+        hear_fresh_channel(ep);
     } else {
         hear_claims(ep);
     }
@@ -633,7 +642,8 @@ static void drop_overdue_claims(struct rdmux_ep *ep, uint64_t now_ns)
 static uint32_t count_claims(const struct rdmux_reconnect *reconnect, const struct rdmux_claim *like)
 {
     uint32_t count = 0;
-    for (struct rdmux_list *at = reconnect->claims.next; at != &reconnect->claims; at = at->next) {
+    for (struct rdmux_list *at = reconnect->claims.list.next; at != &reconnect->claims.list;
+         at = at->next) {
         const struct rdmux_claim *claim = RDMUX_CONTAINER(at, struct rdmux_claim, link);
         count += claim->key_size == like->key_size &&
                  memcmp(claim->key, like->key, like->key_size) == 0;
@@ -648,10 +658,11 @@ static void drop_superfluous_claim(struct rdmux_ep *ep, const struct rdmux_claim
     struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
     struct rdmux_claim *found = NULL;
     uint32_t most = 0;
-    if (reconnect->claim_count <= RDMUX_CLAIMS_MAX) {
+    if (reconnect->claims.count <= RDMUX_CLAIMS_MAX) {
         return;
     }
-    for (struct rdmux_list *at = reconnect->claims.next; at != &reconnect->claims; at = at->next) {
+    for (struct rdmux_list *at = reconnect->claims.list.next; at != &reconnect->claims.list;
+         at = at->next) {
         struct rdmux_claim *claim = RDMUX_CONTAINER(at, struct rdmux_claim, link);
         bool is_alike = claim->key_size == newcomer->key_size &&
                         memcmp(claim->key, newcomer->key, newcomer->key_size) == 0;
@@ -682,13 +693,14 @@ static void add_claim(struct rdmux_ep *ep, const struct rdmux_reconnect_mail *ma
     claim->key_size = rdmux_address_network(&address, claim->key);
     claim->until_ns = rdmux_now(ep->fabric) + (uint64_t)RDMUX_CLAIM_MS * NS_PER_MS;
     memcpy(claim->greeting.connectors, mail->hello, RDMUX_HELLO_SIZE);
-    claim->channel = greet(ep, mail->socket, mail->tls, true, claim->greeting.acceptors);
+    claim->channel = create_greeting_channel(ep, mail->socket, mail->tls, true,
+                                             claim->greeting.acceptors);
     if (claim->channel == NULL) {
         rdmux_release(ep->fabric, claim);
         return;
     }
-    rdmux_list_append(&reconnect->claims, &claim->link);
-    reconnect->claim_count++;
+    rdmux_list_append(&reconnect->claims.list, &claim->link);
+    reconnect->claims.count++;
     drop_superfluous_claim(ep, claim);
     if (!hear_claim(ep, claim) && ep->phase == RDMUX_PHASE_READY) {
         rdmux_ep_timer(ep);
@@ -696,9 +708,9 @@ static void add_claim(struct rdmux_ep *ep, const struct rdmux_reconnect_mail *ma
 }
 
 /* Returns whether the dialled address did not answer completely in time. */
-static bool is_answered_in_vain(const struct rdmux_reconnect *reconnect, uint64_t now_ns)
+static bool dial_is_overdue(const struct rdmux_reconnect *reconnect, uint64_t now_ns)
 {
-    return connects(reconnect->ep) && (reconnect->dialing >= 0 || reconnect->fresh != NULL) &&
+    return is_connector(reconnect->ep) && (reconnect->dialing >= 0 || reconnect->fresh != NULL) &&
            now_ns >= reconnect->until_ns;
 }
 
@@ -716,22 +728,22 @@ void rdmux_reconnect_step(struct rdmux_ep *ep)
         return;
     }
     if (reconnect->answer_ns != 0 && now_ns >= reconnect->answer_ns) {
-        no_move_comes(ep);
+        peer_move_overdue(ep);
         return;
     }
     if (reconnect->deadline_ns == 0) {
         return;
     }
     if (now_ns >= reconnect->deadline_ns) {
-        give_up(ep, connects(ep) ? "dialling it again did not succeed in time"
-                                 : "the peer did not dial it again in time");
-    } else if (is_answered_in_vain(reconnect, now_ns)) {
+        give_up_reconnect(ep, is_connector(ep) ? "dialling it again did not succeed in time"
+                                               : "the peer did not dial it again in time");
+    } else if (dial_is_overdue(reconnect, now_ns)) {
         stop_dialing(ep);
-        fresh_failed(ep);
-        dial(ep);
-    } else if (connects(ep) && reconnect->dialing < 0 && reconnect->fresh == NULL &&
+        fresh_channel_failed(ep);
+        dial_address(ep);
+    } else if (is_connector(ep) && reconnect->dialing < 0 && reconnect->fresh == NULL &&
                now_ns >= reconnect->next_ns) {
-        dial(ep);
+        dial_address(ep);
     }
 }
 
@@ -745,14 +757,13 @@ uint64_t rdmux_reconnect_deadline(const struct rdmux_ep *ep)
                                                                         : next;
     }
     bool idle = reconnect->dialing < 0 && reconnect->fresh == NULL;
-    if (connects(ep)) {
+    if (is_connector(ep)) {
         next = idle ? reconnect->next_ns : reconnect->until_ns;
     }
     return next < reconnect->deadline_ns ? next : reconnect->deadline_ns;
 }
 
-/* -------------------------------------------------------------------------------------------------
- * the listener */
+/* --------------------------------------------------------------------------------- the listener */
 
 bool rdmux_reconnect_is_asked(const uint8_t hello_bytes[RDMUX_HELLO_SIZE])
 {
@@ -789,7 +800,7 @@ void rdmux_reconnect_deliver(struct rdmux_cq *cq, struct rdmux_mail *base)
     struct rdmux_hello hello;
     if (ep != NULL && ep->phase == RDMUX_PHASE_READY && ep->failover != NULL &&
         rdmux_hello_decode(mail->hello, RDMUX_HELLO_SIZE, &hello) == RDMUX_OK &&
-        is_ours(ep, &hello)) {
+        hello_is_ours(ep, &hello)) {
         add_claim(ep, mail);
     } else {
         rdmux_tls_destroy(mail->tls);

@@ -30,6 +30,11 @@ enum {
     VAIN_DOUBLINGS = 4,         /* hold-down doublings after moves that did not lead back */
 };
 
+void rdmux_failback_init(struct rdmux_failover *failover, const struct rdmux_ep_attr *attr)
+{
+    failover->back.is_wanted = attr->failback != 0;
+}
+
 static const struct rdmux_offer_path *path_of_rank(const struct rdmux_ep *ep, size_t rank)
 {
     const struct rdmux_setup *setup = ep->failover->setup;
@@ -48,7 +53,7 @@ static bool has_lost_a_better_one(const struct rdmux_failover *failover)
     return false;
 }
 
-static void look_later(struct rdmux_ep *ep)
+static void schedule_next_look(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
     struct rdmux_failback *back = &failover->back;
@@ -58,7 +63,7 @@ static void look_later(struct rdmux_ep *ep)
                         : 0;
 }
 
-static void forget(struct rdmux_failback *back)
+static void forget_goal(struct rdmux_failback *back)
 {
     back->goal = 0;
     back->said = false;
@@ -66,17 +71,17 @@ static void forget(struct rdmux_failback *back)
 }
 
 /* Stays on the current path; requests held back go on. */
-static void stay(struct rdmux_ep *ep)
+static void stay_on_path(struct rdmux_ep *ep)
 {
-    forget(&ep->failover->back);
-    look_later(ep);
+    forget_goal(&ep->failover->back);
+    schedule_next_look(ep);
     if (!ep->flow.is_blocked) {
         rdmux_ep_push(ep, false);
     }
     rdmux_ep_timer(ep);
 }
 
-static void say(struct rdmux_ep *ep, size_t rank, enum rdmux_status status)
+static void send_back_message(struct rdmux_ep *ep, size_t rank, enum rdmux_status status)
 {
     if (ep->session.shutdown_sent || ep->channel == NULL) {
         return; /* END was the last word, or there is no channel */
@@ -88,7 +93,7 @@ static void say(struct rdmux_ep *ep, size_t rank, enum rdmux_status status)
 }
 
 /* Returns whether cutting the path now would end no request as RDMUX_OUTCOME_UNKNOWN. */
-static bool is_ready(struct rdmux_ep *ep)
+static bool requests_allow_cut(struct rdmux_ep *ep)
 {
     const struct rdmux_failover *failover = ep->failover;
     rdmux_replay_confirm(ep);
@@ -105,7 +110,7 @@ static bool is_ready(struct rdmux_ep *ep)
 }
 
 /* Returns whether this side could move back to the path of this rank. */
-static bool is_in_order(struct rdmux_ep *ep, size_t rank)
+static bool path_is_in_order(struct rdmux_ep *ep, size_t rank)
 {
     const struct rdmux_offer_path *path = path_of_rank(ep, rank);
     const char *bound = rdmux_failover_bound_device(ep);
@@ -115,7 +120,7 @@ static bool is_in_order(struct rdmux_ep *ep, size_t rank)
 
 /* Returns whether the peer may move to this path. The peer may ask only for better paths and, as
  * checking devices takes time, about as often as this side would. */
-static bool may_ask_for(struct rdmux_ep *ep, uint64_t rank)
+static bool peer_may_ask_for_path(struct rdmux_ep *ep, uint64_t rank)
 {
     struct rdmux_failback *back = &ep->failover->back;
     const uint64_t now_ns = rdmux_now(ep->fabric);
@@ -124,10 +129,10 @@ static bool may_ask_for(struct rdmux_ep *ep, uint64_t rank)
         return false;
     }
     back->probed_ns = now_ns;
-    return is_in_order(ep, (size_t)rank);
+    return path_is_in_order(ep, (size_t)rank);
 }
 
-static bool may_go(const struct rdmux_ep *ep)
+static bool may_leave_path(const struct rdmux_ep *ep)
 {
     return ep->phase == RDMUX_PHASE_READY && ep->failover->stage == RDMUX_STEADY &&
            !ep->session.shutdown_sent && !ep->session.end_received && ep->channel != NULL;
@@ -135,34 +140,34 @@ static bool may_go(const struct rdmux_ep *ep)
 
 /* Advances the failback. A path with a fault is left alone here: the peer may have cut it
  * already. */
-static void go_on(struct rdmux_ep *ep)
+static void advance_failback(struct rdmux_ep *ep)
 {
     struct rdmux_failback *back = &ep->failover->back;
     bool is_whole = ep->fault == RDMUX_OK;
-    if (may_go(ep) && !back->said && is_whole && is_ready(ep)) {
+    if (may_leave_path(ep) && !back->said && is_whole && requests_allow_cut(ep)) {
         back->said = true;
-        say(ep, back->goal, RDMUX_OK);
+        send_back_message(ep, back->goal, RDMUX_OK);
     }
-    if (may_go(ep) && back->said && back->heard) {
+    if (may_leave_path(ep) && back->said && back->heard) {
         rdmux_failover_return(ep, path_of_rank(ep, back->goal));
     } else if (ep->phase == RDMUX_PHASE_READY && is_whole &&
-               (!may_go(ep) || rdmux_now(ep->fabric) >= back->deadline_ns)) {
-        say(ep, back->goal, RDMUX_AGAIN);
-        stay(ep);
+               (!may_leave_path(ep) || rdmux_now(ep->fabric) >= back->deadline_ns)) {
+        send_back_message(ep, back->goal, RDMUX_AGAIN);
+        stay_on_path(ep);
     }
 }
 
-static void set_out(struct rdmux_ep *ep, size_t rank)
+static void begin_failback(struct rdmux_ep *ep, size_t rank)
 {
     struct rdmux_failback *back = &ep->failover->back;
     back->goal = (uint32_t)rank;
     back->deadline_ns = rdmux_now(ep->fabric) + READY_NS;
-    go_on(ep);
+    advance_failback(ep);
     rdmux_ep_timer(ep);
 }
 
 /* Looks for a better path that was lost and has been left alone long enough. */
-static void look(struct rdmux_ep *ep)
+static void look_for_better_path(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
     uint64_t now_ns = rdmux_now(ep->fabric);
@@ -170,12 +175,12 @@ static void look(struct rdmux_ep *ep)
     for (size_t rank = 1; rank < current && rank <= RDMUX_MATCH_MAX; rank++) {
         uint64_t lost_ns = failover->lost_ns[rank - 1][0];
         if (lost_ns != 0 && now_ns - lost_ns >= failover->hold_ns &&
-            !rdmux_failover_leaves_out(ep, rank) && is_in_order(ep, rank)) {
-            set_out(ep, rank);
+            !rdmux_failover_leaves_out(ep, rank) && path_is_in_order(ep, rank)) {
+            begin_failback(ep, rank);
             return;
         }
     }
-    look_later(ep);
+    schedule_next_look(ep);
     rdmux_ep_timer(ep);
 }
 
@@ -187,25 +192,25 @@ void rdmux_failback_arrived(struct rdmux_ep *ep)
         bool is_there = rdmux_handshake_current_rank(failover->setup->handshake) == back->goal;
         back->vain = is_there ? 0 : back->vain + 1;
     }
-    forget(back);
-    look_later(ep);
+    forget_goal(back);
+    schedule_next_look(ep);
 }
 
 void rdmux_failback_give_up(struct rdmux_ep *ep)
 {
-    forget(&ep->failover->back);
+    forget_goal(&ep->failover->back);
 }
 
 bool rdmux_failback_step(struct rdmux_ep *ep)
 {
     const struct rdmux_failback *back = &ep->failover->back;
     if (back->goal != 0) {
-        go_on(ep);
+        advance_failback(ep);
     } else if (back->next_ns != 0 && rdmux_now(ep->fabric) >= back->next_ns) {
-        if (may_go(ep) && ep->fault == RDMUX_OK) {
-            look(ep);
+        if (may_leave_path(ep) && ep->fault == RDMUX_OK) {
+            look_for_better_path(ep);
         } else {
-            look_later(ep);
+            schedule_next_look(ep);
         }
     }
     return back->goal != 0;
@@ -231,20 +236,20 @@ void rdmux_failback_told(struct rdmux_ep *ep, const struct rdmux_message *messag
     }
     if (message->status != RDMUX_OK) {
         if (back->goal != 0) {
-            stay(ep);
+            stay_on_path(ep);
         }
         return;
     }
-    if (back->goal == 0 &&
-        (!may_go(ep) || ep->fault != RDMUX_OK || !may_ask_for(ep, message->count))) {
-        say(ep, (size_t)message->count, RDMUX_AGAIN);
+    if (back->goal == 0 && (!may_leave_path(ep) || ep->fault != RDMUX_OK ||
+                            !peer_may_ask_for_path(ep, message->count))) {
+        send_back_message(ep, (size_t)message->count, RDMUX_AGAIN);
         return;
     }
     back->heard = true;
     if (back->goal == 0) {
-        set_out(ep, (size_t)message->count);
+        begin_failback(ep, (size_t)message->count);
     } else {
         back->goal = message->count < back->goal ? (uint32_t)message->count : back->goal;
-        go_on(ep);
+        advance_failback(ep);
     }
 }

@@ -46,8 +46,7 @@ enum {
     ATTEMPT_BITS = 16,   /* low bits of an attempt's number; the epoch is above */
 };
 
-/* -------------------------------------------------------------------------------------------------
- * life */
+/* ----------------------------------------------------------------------------------------- life */
 
 enum rdmux_status rdmux_failover_create(struct rdmux_ep *ep)
 {
@@ -56,21 +55,20 @@ enum rdmux_status rdmux_failover_create(struct rdmux_ep *ep)
         return rdmux_fail(RDMUX_NO_MEMORY, "endpoint: out of memory for failover");
     }
     const struct rdmux_ep_attr *attr = &ep->setup->attr;
-    failover->attempts_max = attr->failover_attempts;
+    failover->search.attempts_max = attr->failover_attempts;
     failover->time_ns = attr->failover_time_ms == RDMUX_NEVER
                             ? UINT64_MAX
                             : (uint64_t)attr->failover_time_ms * NS_PER_MS;
     failover->hold_ns = (uint64_t)attr->failback_hold_ms * NS_PER_MS;
-    failover->back.is_wanted = attr->failback != 0;
+    rdmux_failback_init(failover, attr);
     failover->limbo.ops = &rdmux_null_path_ops;
     failover->limbo.ep = ep;
-    failover->reconnect.ep = ep;
     ep->failover = failover;
     ep->work |= RDMUX_WORK_FAILOVER;
     return rdmux_reconnect_create(ep);
 }
 
-static void free_proof(struct rdmux_setup *setup)
+static void free_proof_region(struct rdmux_setup *setup)
 {
     rdmux_mr_deregister(setup->proof);
     setup->proof = NULL;
@@ -79,7 +77,7 @@ static void free_proof(struct rdmux_setup *setup)
 void rdmux_failover_keep_setup(struct rdmux_ep *ep)
 {
     struct rdmux_setup *setup = ep->setup;
-    free_proof(setup);
+    free_proof_region(setup);
     ep->failover->setup = setup;
     ep->setup = NULL;
     rdmux_list_remove(&ep->places.busy);
@@ -104,24 +102,23 @@ void rdmux_failover_destroy(struct rdmux_ep *ep)
     ep->failover = NULL;
 }
 
-static void stay_busy(struct rdmux_ep *ep)
+static void keep_endpoint_busy(struct rdmux_ep *ep)
 {
     if (rdmux_list_empty(&ep->places.busy)) {
         rdmux_list_append(&ep->cq->lists.busy, &ep->places.busy);
     }
 }
 
-/* -------------------------------------------------------------------------------------------------
- * the cut */
+/* -------------------------------------------------------------------------------------- the cut */
 
 static void say_move(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
     struct rdmux_message message = { .type = RDMUX_FRAME_MOVE,
-                                     .status = failover->cause,
+                                     .status = failover->move.cause,
                                      .epoch = ep->info.epoch + 1,
-                                     .count = failover->received };
-    snprintf(message.text, sizeof(message.text), "%s", failover->cause_text);
+                                     .count = rdmux_replay_received(ep) };
+    snprintf(message.text, sizeof(message.text), "%s", failover->move.cause_text);
     rdmux_ep_tell(ep, &message);
 }
 
@@ -142,7 +139,7 @@ static bool begin_epoch(struct rdmux_ep *ep, uint64_t count)
         return false;
     }
     ep->info.epoch++;
-    failover->heard = false;
+    failover->move.heard = false;
     return true;
 }
 
@@ -152,10 +149,11 @@ static bool begin_epoch(struct rdmux_ep *ep, uint64_t count)
 static void order_pairs(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
-    uint8_t *out = failover->order;
+    uint8_t *out = failover->search.order;
     size_t ranked = rdmux_handshake_ranked(ep->setup->handshake);
-    size_t goal = failover->cause == RDMUX_OK && failover->back.goal <= ranked ? failover->back.goal
-                                                                               : 0;
+    size_t goal = failover->move.cause == RDMUX_OK && rdmux_failback_goal(ep) <= ranked
+                      ? rdmux_failback_goal(ep)
+                      : 0;
     size_t count = 0;
     if (goal != 0) {
         out[count++] = (uint8_t)goal;
@@ -168,7 +166,7 @@ static void order_pairs(struct rdmux_ep *ep)
     }
     for (int round = 0; round < 4; round++) {
         for (size_t rank = 1; rank <= ranked; rank++) {
-            const uint64_t vain_ns = failover->vain_ns[rank - 1];
+            const uint64_t vain_ns = failover->search.vain_ns[rank - 1];
             int repute = rdmux_failover_leaves_out(ep, rank)                             ? 3
                          : vain_ns != 0 && now_ns - vain_ns < failover->hold_ns          ? 2
                          : failover->lost_ns[rank - 1][0] == latest_ns && latest_ns != 0 ? 1
@@ -178,32 +176,33 @@ static void order_pairs(struct rdmux_ep *ep)
             }
         }
     }
-    failover->order_count = count;
+    failover->search.order_count = count;
 }
 
 /* Searches for the next path; both sides are cut. */
-static void search(struct rdmux_ep *ep)
+static void begin_search(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
-    if (!begin_epoch(ep, failover->heard_count)) {
+    if (!begin_epoch(ep, failover->move.heard_count)) {
         return;
     }
     failover->stage = RDMUX_SEARCHING;
-    failover->tried = 0;
-    failover->trying = 0;
-    failover->next_try_ns = 0;
+    failover->search.tried = 0;
+    failover->search.trying = 0;
+    failover->search.next_try_ns = 0;
     ep->setup = failover->setup;
     failover->setup = NULL;
     order_pairs(ep);
     memset(&ep->setup->attempt, 0, sizeof(ep->setup->attempt));
     rdmux_handshake_move(ep->setup->handshake, (ep->info.epoch - 1) << ATTEMPT_BITS | 1,
-                         failover->cause == RDMUX_OK ? RDMUX_REASON_SLOWER : RDMUX_REASON_PATH_LOST,
-                         failover->left_text);
+                         failover->move.cause == RDMUX_OK ? RDMUX_REASON_SLOWER
+                                                          : RDMUX_REASON_PATH_LOST,
+                         failover->move.left_text);
     ep->fabric->life->negotiate(ep);
 }
 
 /* Quiesces the path; once it is quiet, closes it and sends MOVE. */
-static void cut(struct rdmux_ep *ep)
+static void cut_path(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
     struct rdmux_provider_ep *path = failover->dying;
@@ -222,8 +221,8 @@ static void cut(struct rdmux_ep *ep)
     if (ep->phase != RDMUX_PHASE_READY) {
         return;
     }
-    if (failover->heard) {
-        search(ep);
+    if (failover->move.heard) {
+        begin_search(ep);
     } else {
         rdmux_reconnect_await_move(ep);
     }
@@ -246,7 +245,7 @@ bool rdmux_failover_leaves_out(const struct rdmux_ep *ep, size_t rank)
 }
 
 /* Records the failure of the current path; logs a path that fails repeatedly. */
-static void note_loss(struct rdmux_ep *ep, uint64_t now_ns)
+static void note_path_loss(struct rdmux_ep *ep, uint64_t now_ns)
 {
     struct rdmux_failover *failover = ep->failover;
     size_t rank = rdmux_handshake_current_rank(handshake_of(ep));
@@ -257,22 +256,22 @@ static void note_loss(struct rdmux_ep *ep, uint64_t now_ns)
     memmove(lost + 1, lost, (RDMUX_LOSSES - 1) * sizeof(*lost));
     lost[0] = now_ns;
     if (rdmux_failover_leaves_out(ep, rank)) {
-        snprintf(failover->left_text, sizeof(failover->left_text),
+        snprintf(failover->move.left_text, sizeof(failover->move.left_text),
                  "failed %d times within %llu ms, left out while another works: %.160s",
                  RDMUX_LOSSES, (unsigned long long)(failover->hold_ns / NS_PER_MS),
-                 failover->cause_text);
+                 failover->move.cause_text);
         rdmux_log(ep->fabric, RDMUX_LOG_WARN, "endpoint %llu: %s %s %s", (unsigned long long)ep->id,
-                  ep->info.provider, ep->info.device, failover->left_text);
+                  ep->info.provider, ep->info.device, failover->move.left_text);
     }
 }
 
-static void begin(struct rdmux_ep *ep, enum rdmux_status status, const char *text)
+static void begin_move(struct rdmux_ep *ep, enum rdmux_status status, const char *text)
 {
     struct rdmux_failover *failover = ep->failover;
     uint64_t now_ns = rdmux_now(ep->fabric);
-    failover->cause = (uint32_t)status;
-    snprintf(failover->cause_text, sizeof(failover->cause_text), "%s", text);
-    snprintf(failover->left_text, sizeof(failover->left_text), "%s", text);
+    failover->move.cause = (uint32_t)status;
+    snprintf(failover->move.cause_text, sizeof(failover->move.cause_text), "%s", text);
+    snprintf(failover->move.left_text, sizeof(failover->move.left_text), "%s", text);
     if (status == RDMUX_OK) {
         rdmux_log(ep->fabric, RDMUX_LOG_INFO, "endpoint %llu: %s %s: %s",
                   (unsigned long long)ep->id, ep->info.provider, ep->info.device, text);
@@ -280,12 +279,12 @@ static void begin(struct rdmux_ep *ep, enum rdmux_status status, const char *tex
         rdmux_log(ep->fabric, RDMUX_LOG_WARN, "endpoint %llu: %s %s failed with %s: %s; moving",
                   (unsigned long long)ep->id, ep->info.provider, ep->info.device,
                   rdmux_status_name(status), text);
-        note_loss(ep, now_ns);
+        note_path_loss(ep, now_ns);
         rdmux_failback_give_up(ep);
     }
-    if (failover->moved_ns == 0 || now_ns - failover->moved_ns > HEELS_NS) {
-        failover->began_ns = now_ns;
-        failover->attempts = 0;
+    if (failover->move.ended_ns == 0 || now_ns - failover->move.ended_ns > HEELS_NS) {
+        failover->move.began_ns = now_ns;
+        failover->search.attempts = 0;
     }
     rdmux_replay_confirm(ep);
     failover->stage = RDMUX_CUTTING;
@@ -298,14 +297,14 @@ static void begin(struct rdmux_ep *ep, enum rdmux_status status, const char *tex
     ep->session.is_unexplained = false; /* a refusal shows when the import is resolved anew */
     ep->session.silence_asked = false;
     ep->session.awaited_revokes = 0;
-    stay_busy(ep);
-    cut(ep);
+    keep_endpoint_busy(ep);
+    cut_path(ep);
     rdmux_ep_timer(ep);
 }
 
 /* Returns whether the error belongs to the path. An error of the caller or the peer would recur on
  * every path. */
-static bool is_of_the_path(enum rdmux_status status)
+static bool fault_is_of_path(enum rdmux_status status)
 {
     switch (status) {
     case RDMUX_PEER_GONE:
@@ -331,12 +330,12 @@ bool rdmux_failover_takes_fault(struct rdmux_ep *ep)
         ep->fault = RDMUX_OK;
         return true;
     }
-    if (!is_of_the_path((enum rdmux_status)ep->fault)) {
+    if (!fault_is_of_path((enum rdmux_status)ep->fault)) {
         return false;
     }
     ep->fabric->life->control_ready(ep); /* if the peer has announced its end, that is the cause */
     if (ep->phase == RDMUX_PHASE_READY && failover->stage == RDMUX_STEADY && ep->fault != RDMUX_OK) {
-        begin(ep, (enum rdmux_status)ep->fault, ep->end.fault_text);
+        begin_move(ep, (enum rdmux_status)ep->fault, ep->end.fault_text);
     }
     return true;
 }
@@ -350,7 +349,7 @@ bool rdmux_failover_takes_silence(struct rdmux_ep *ep, const char *text)
     if (failover == NULL || ep->phase != RDMUX_PHASE_READY) {
         return false;
     }
-    if (failover->reconnect.deadline_ns != 0) {
+    if (rdmux_reconnect_is_under_way(ep)) {
         return true; /* until that deadline */
     }
     rdmux_reconnect_elsewhere(ep);
@@ -358,7 +357,7 @@ bool rdmux_failover_takes_silence(struct rdmux_ep *ep, const char *text)
         return false;
     }
     if (ep->phase == RDMUX_PHASE_READY && failover->stage == RDMUX_STEADY) {
-        begin(ep, RDMUX_PEER_GONE, text);
+        begin_move(ep, RDMUX_PEER_GONE, text);
     }
     return true;
 }
@@ -369,7 +368,7 @@ void rdmux_failover_return(struct rdmux_ep *ep, const struct rdmux_offer_path *t
     snprintf(text, sizeof(text),
              "left for a better path that was lost and works again, %.40s %.60s", to->provider,
              to->path.device);
-    begin(ep, RDMUX_OK, text);
+    begin_move(ep, RDMUX_OK, text);
 }
 
 bool rdmux_failover_ignores(const struct rdmux_ep *ep, const struct rdmux_provider_ep *path)
@@ -380,7 +379,7 @@ bool rdmux_failover_ignores(const struct rdmux_ep *ep, const struct rdmux_provid
 static void take_move(struct rdmux_ep *ep, const struct rdmux_message *message)
 {
     struct rdmux_failover *failover = ep->failover;
-    if (message->epoch != ep->info.epoch + 1 || failover->heard) {
+    if (message->epoch != ep->info.epoch + 1 || failover->move.heard) {
         rdmux_ep_fail(ep, RDMUX_PROTOCOL, "control channel: MOVE to epoch %u in epoch %u",
                       message->epoch, ep->info.epoch);
         return;
@@ -388,14 +387,14 @@ static void take_move(struct rdmux_ep *ep, const struct rdmux_message *message)
     if (ep->session.shutdown_sent) {
         return; /* the peer reads END after its MOVE, and ends: ENDED is under way */
     }
-    failover->heard = true;
-    failover->heard_count = message->count;
+    failover->move.heard = true;
+    failover->move.heard_count = message->count;
     if (failover->stage == RDMUX_MEETING) {
-        search(ep);
+        begin_search(ep);
     } else if (failover->stage == RDMUX_STEADY) {
         char text[RDMUX_TEXT_MAX];
         snprintf(text, sizeof(text), "told by the peer: %.220s", message->text);
-        begin(ep, (enum rdmux_status)message->status, text);
+        begin_move(ep, (enum rdmux_status)message->status, text);
     }
 }
 
@@ -424,43 +423,42 @@ void rdmux_failover_told(struct rdmux_ep *ep, const struct rdmux_message *messag
     }
 }
 
-/* -------------------------------------------------------------------------------------------------
- * the next path */
+/* -------------------------------------------------------------------------------- the next path */
 
-static void try_next(struct rdmux_ep *ep)
+static void try_next_pair(struct rdmux_ep *ep)
 {
-    struct rdmux_failover *failover = ep->failover;
+    struct rdmux_search *search = &ep->failover->search;
     const uint64_t now_ns = rdmux_now(ep->fabric);
-    const size_t count = failover->order_count;
-    if (count == 0 || failover->attempts >= failover->attempts_max) {
+    const size_t count = search->order_count;
+    if (count == 0 || search->attempts >= search->attempts_max) {
         rdmux_handshake_give_up(ep->setup->handshake);
         return;
     }
-    uint32_t round = failover->tried / (uint32_t)count;
-    if (failover->next_try_ns == 0 && round != 0 && failover->tried % count == 0) {
+    uint32_t round = search->tried / (uint32_t)count;
+    if (search->next_try_ns == 0 && round != 0 && search->tried % count == 0) {
         uint32_t doublings = round - 1 < PAUSE_DOUBLINGS ? round - 1 : PAUSE_DOUBLINGS;
-        failover->next_try_ns = now_ns + ((uint64_t)FIRST_PAUSE_NS << doublings);
+        search->next_try_ns = now_ns + ((uint64_t)FIRST_PAUSE_NS << doublings);
         rdmux_ep_timer(ep);
     }
-    if (now_ns < failover->next_try_ns) {
+    if (now_ns < search->next_try_ns) {
         return;
     }
-    failover->next_try_ns = 0;
-    failover->attempts++;
-    failover->trying = failover->order[failover->tried++ % count];
+    search->next_try_ns = 0;
+    search->attempts++;
+    search->trying = search->order[search->tried++ % count];
     uint32_t doublings = round < ATTEMPT_DOUBLINGS ? round : ATTEMPT_DOUBLINGS;
     uint64_t limit_ms = count == 1 ? UINT64_MAX : (uint64_t)FIRST_ATTEMPT_MS << doublings;
-    rdmux_handshake_try(ep->setup->handshake, failover->trying, limit_ms, now_ns);
+    rdmux_handshake_try(ep->setup->handshake, search->trying, limit_ms, now_ns);
 }
 
 void rdmux_failover_choose(struct rdmux_ep *ep)
 {
-    struct rdmux_failover *failover = ep->failover;
-    if (failover->trying != 0) {
-        failover->vain_ns[failover->trying - 1] = rdmux_now(ep->fabric);
-        failover->trying = 0;
+    struct rdmux_search *search = &ep->failover->search;
+    if (search->trying != 0) {
+        search->vain_ns[search->trying - 1] = rdmux_now(ep->fabric);
+        search->trying = 0;
     }
-    try_next(ep);
+    try_next_pair(ep);
 }
 
 void rdmux_failover_lost(struct rdmux_ep *ep, enum rdmux_status status, const char *text)
@@ -468,7 +466,7 @@ void rdmux_failover_lost(struct rdmux_ep *ep, enum rdmux_status status, const ch
     const struct rdmux_failover *failover = ep->failover;
     if (status == RDMUX_NO_PATH) {
         rdmux_ep_fail(ep, RDMUX_PEER_GONE, "no path is left: %.100s; %u attempts failed",
-                      failover->cause_text, failover->attempts);
+                      failover->move.cause_text, failover->search.attempts);
         return;
     }
     if (status == RDMUX_TIMED_OUT) { /* silence of the control channel counts as its loss */
@@ -487,7 +485,7 @@ void rdmux_failover_arrived(struct rdmux_ep *ep, struct rdmux_provider_ep *path)
     struct rdmux_failover *failover = ep->failover;
     struct rdmux_setup *setup = ep->setup;
     rdmux_joins_remove(ep->fabric, ep);
-    free_proof(setup);
+    free_proof_region(setup);
     failover->setup = setup;
     ep->setup = NULL;
     ep->path = path;
@@ -495,16 +493,16 @@ void rdmux_failover_arrived(struct rdmux_ep *ep, struct rdmux_provider_ep *path)
     ep->domain = path->cq->domain;
     ep->flow.is_blocked = false;
     failover->stage = RDMUX_STEADY;
-    if (failover->trying != 0) {
-        failover->vain_ns[failover->trying - 1] = 0;
-        failover->trying = 0;
+    if (failover->search.trying != 0) {
+        failover->search.vain_ns[failover->search.trying - 1] = 0;
+        failover->search.trying = 0;
     }
-    failover->moved_ns = rdmux_now(ep->fabric);
+    failover->move.ended_ns = rdmux_now(ep->fabric);
     failover->moved_to = ep->info.epoch;
-    ep->info.previous_status = failover->cause;
+    ep->info.previous_status = failover->move.cause;
     snprintf(ep->info.text, sizeof(ep->info.text), "moved from %.24s %.24s to %.24s %.24s: %.120s",
              ep->info.previous_provider, ep->info.previous_device, ep->info.provider,
-             ep->info.device, failover->cause_text);
+             ep->info.device, failover->move.cause_text);
     ep->stats.moves++;
     ep->events |= RDMUX_EVENT_MOVED;
     rdmux_log(ep->fabric, RDMUX_LOG_INFO, "endpoint %llu: epoch %u: %s", (unsigned long long)ep->id,
@@ -516,22 +514,21 @@ void rdmux_failover_arrived(struct rdmux_ep *ep, struct rdmux_provider_ep *path)
     rdmux_ep_timer(ep);
 }
 
-/* -------------------------------------------------------------------------------------------------
- * loss of the control channel */
+/* ------------------------------------------------------------------ loss of the control channel */
 
 void rdmux_failover_channel_lost(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
-    failover->heard = false;
+    failover->move.heard = false;
     rdmux_failback_give_up(ep);
     if (failover->stage ==
         RDMUX_SEARCHING) { /* the epoch carried nothing, and the next one is due */
         rdmux_path_attempt_close(ep);
-        free_proof(ep->setup);
+        free_proof_region(ep->setup);
         rdmux_joins_remove(ep->fabric, ep);
         failover->setup = ep->setup;
         ep->setup = NULL;
-        failover->given = ep->send.next;
+        rdmux_replay_nothing_given(ep);
         failover->stage = RDMUX_MEETING;
     }
 }
@@ -544,7 +541,7 @@ bool rdmux_failover_align(struct rdmux_ep *ep, const struct rdmux_message *stand
         if (!begin_epoch(ep, standing->count)) {
             return false;
         }
-        failover->given = ep->send.next;
+        rdmux_replay_nothing_given(ep);
         return true;
     }
     if (standing->epoch == epoch ||
@@ -563,7 +560,7 @@ void rdmux_failover_resumed(struct rdmux_ep *ep, const struct rdmux_message *sta
     if (failover->stage == RDMUX_MEETING) {
         say_move(ep);
     } else if (failover->stage == RDMUX_STEADY && !standing->steady) {
-        begin(ep, RDMUX_PEER_GONE, "the peer lost the path together with the control channel");
+        begin_move(ep, RDMUX_PEER_GONE, "the peer lost the path together with the control channel");
     } else if (failover->stage == RDMUX_STEADY) {
         if (!rdmux_replay_counted(ep, standing->count)) {
             rdmux_ep_fail(ep, RDMUX_PROTOCOL,
@@ -575,22 +572,21 @@ void rdmux_failover_resumed(struct rdmux_ep *ep, const struct rdmux_message *sta
     rdmux_cq_pend(ep->cq, ep);
 }
 
-/* -------------------------------------------------------------------------------------------------
- * steps and deadlines */
+/* -------------------------------------------------------------------------- steps and deadlines */
 
-static uint64_t time_limit(const struct rdmux_failover *failover)
+static uint64_t move_deadline(const struct rdmux_failover *failover)
 {
-    return failover->time_ns > UINT64_MAX - failover->began_ns
+    return failover->time_ns > UINT64_MAX - failover->move.began_ns
                ? UINT64_MAX
-               : failover->began_ns + failover->time_ns;
+               : failover->move.began_ns + failover->time_ns;
 }
 
 static void step_search(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
     uint64_t now_ns = rdmux_now(ep->fabric);
-    if (failover->next_try_ns != 0 && now_ns >= failover->next_try_ns) {
-        try_next(ep);
+    if (failover->search.next_try_ns != 0 && now_ns >= failover->search.next_try_ns) {
+        try_next_pair(ep);
     }
     if (now_ns >= rdmux_handshake_deadline(ep->setup->handshake)) {
         rdmux_handshake_time(ep->setup->handshake, now_ns);
@@ -625,7 +621,7 @@ static void step_steady(struct rdmux_ep *ep, bool quiet)
         return;
     }
     if (rdmux_replay_step(ep, quiet) || awaits || goes_back) {
-        stay_busy(ep);
+        keep_endpoint_busy(ep);
     } else if (ep->failover->stage == RDMUX_STEADY && ep->phase == RDMUX_PHASE_READY) {
         rdmux_list_remove(&ep->places.busy);
     }
@@ -644,11 +640,11 @@ void rdmux_failover_step(struct rdmux_ep *ep)
         step_steady(ep, false);
         return;
     }
-    if (rdmux_now(ep->fabric) >= time_limit(failover)) {
+    if (rdmux_now(ep->fabric) >= move_deadline(failover)) {
         rdmux_ep_fail(ep, RDMUX_PEER_GONE, "no other path within failover_time_ms: %.160s",
-                      failover->cause_text);
+                      failover->move.cause_text);
     } else if (failover->stage == RDMUX_CUTTING) {
-        cut(ep);
+        cut_path(ep);
     } else if (failover->stage == RDMUX_SEARCHING) {
         step_search(ep);
     }
@@ -674,13 +670,13 @@ uint64_t rdmux_failover_deadline(const struct rdmux_ep *ep)
         uint64_t back = rdmux_failback_deadline(ep);
         return back < reconnect ? back : reconnect;
     }
-    uint64_t deadline = time_limit(failover) < reconnect ? time_limit(failover) : reconnect;
+    uint64_t deadline = move_deadline(failover) < reconnect ? move_deadline(failover) : reconnect;
     uint64_t next = UINT64_MAX;
     if (failover->stage == RDMUX_CUTTING) {
         next = rdmux_now(ep->fabric) + CUT_STEP_NS;
     } else if (failover->stage == RDMUX_SEARCHING) {
-        next = failover->next_try_ns != 0 ? failover->next_try_ns
-                                          : rdmux_handshake_deadline(ep->setup->handshake);
+        next = failover->search.next_try_ns != 0 ? failover->search.next_try_ns
+                                                 : rdmux_handshake_deadline(ep->setup->handshake);
     }
     return next < deadline ? next : deadline;
 }
@@ -701,7 +697,7 @@ void rdmux_failover_abandon(struct rdmux_ep *ep)
     failover->stage = RDMUX_STEADY;
     if (ep->setup != NULL) {
         rdmux_path_attempt_close(ep);
-        free_proof(ep->setup);
+        free_proof_region(ep->setup);
         rdmux_joins_remove(ep->fabric, ep);
         failover->setup = ep->setup;
         ep->setup = NULL;
@@ -728,6 +724,7 @@ const struct rdmux_failover_hooks rdmux_failover_hooks = {
     .step = rdmux_failover_step,
     .message = rdmux_failover_told,
     .tell_received = rdmux_replay_tell,
+    .channel_broken = rdmux_reconnect_note_broken,
     .revocation = note_revocation,
     .abandon = rdmux_failover_abandon,
     .end_requests = rdmux_replay_end,

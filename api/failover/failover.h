@@ -69,7 +69,14 @@ void rdmux_failover_return(struct rdmux_ep *ep, const struct rdmux_offer_path *t
  * only when no other works. */
 bool rdmux_failover_leaves_out(const struct rdmux_ep *ep, size_t rank);
 
-/* failback.c. rdmux_failback_arrived(): a move is over. rdmux_failback_give_up(): the move does not
+/* failback.c */
+void rdmux_failback_init(struct rdmux_failover *failover, const struct rdmux_ep_attr *attr);
+/* Rank of the better path that both sides get ready for; 0: none. */
+static inline size_t rdmux_failback_goal(const struct rdmux_ep *ep)
+{
+    return ep->failover->back.goal;
+}
+/* rdmux_failback_arrived(): a move is over. rdmux_failback_give_up(): the move does not
  * lead to a better path. */
 void rdmux_failback_arrived(struct rdmux_ep *ep);
 void rdmux_failback_give_up(struct rdmux_ep *ep);
@@ -80,7 +87,7 @@ uint64_t rdmux_failback_deadline(const struct rdmux_ep *ep);
 void rdmux_failback_told(struct rdmux_ep *ep, const struct rdmux_message *message);
 static inline bool rdmux_failback_holds(const struct rdmux_ep *ep)
 {
-    return ep->failover->back.goal != 0 && ep->failover->stage == RDMUX_STEADY;
+    return rdmux_failback_goal(ep) != 0 && ep->failover->stage == RDMUX_STEADY;
 }
 
 /* Returns the only device that the endpoint may use while the peer has an import whose atomics are
@@ -99,13 +106,17 @@ void rdmux_failover_resumed(struct rdmux_ep *ep, const struct rdmux_message *sta
 /* control_reconnect.c */
 enum rdmux_status rdmux_reconnect_create(struct rdmux_ep *ep);
 void rdmux_reconnect_leave(struct rdmux_ep *ep);
+/* Sending on the channel failed for the reason in `text`: rdmux_reconnect_step() reconnects it. */
+void rdmux_reconnect_note_broken(struct rdmux_ep *ep, const char *text);
+/* Returns whether the channel is lost and not reconnected yet. */
+bool rdmux_reconnect_is_under_way(const struct rdmux_ep *ep);
 /* The channel is lost for the reason in `text`: starts a control-channel reconnect. False: no
  * reconnect is possible. */
 bool rdmux_reconnect_begin(struct rdmux_ep *ep, const char *text);
 /* The address in use does not answer: the next dial goes to another address first, if there is
  * one. */
 void rdmux_reconnect_elsewhere(struct rdmux_ep *ep);
-/* This side has sent MOVE and waits for the MOVE of the peer. */
+/* This side has sent MOVE, and the MOVE of the peer has not arrived. */
 void rdmux_reconnect_await_move(struct rdmux_ep *ep);
 /* rdmux_reconnect_ready() handles an event on a control descriptor, rdmux_reconnect_step() the
  * time. */
@@ -133,6 +144,12 @@ bool rdmux_replay_step(struct rdmux_ep *ep, bool quiet);
 bool rdmux_replay_awaits_count(const struct rdmux_ep *ep);
 /* Sends RECEIVED if the count has changed. */
 void rdmux_replay_tell(struct rdmux_ep *ep);
+/* Messages received over all epochs. rdmux_replay_note_told(): a message to the peer says how many
+ * they are. */
+uint64_t rdmux_replay_received(const struct rdmux_ep *ep);
+void rdmux_replay_note_told(struct rdmux_ep *ep, uint64_t count);
+/* The epoch ended before its path had any request. */
+void rdmux_replay_nothing_given(struct rdmux_ep *ep);
 /* The path is quiesced and will be closed: takes unfilled receives back and restores the
  * scatter/gather lists of the application. */
 void rdmux_replay_cut(struct rdmux_ep *ep);

@@ -51,16 +51,16 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* -------------------------------------------------------------------------------------------------
- * counting */
+/* ------------------------------------------------------------------------------------- counting */
 
-static void count_shared(struct rdmux_ep *ep)
+static void count_shared_receives(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
+    struct rdmux_replay *replay = &ep->failover->replay;
     struct rdmux_request *at = failover->srq_seen == NULL ? ep->shared.done
                                                           : failover->srq_seen->next;
     for (; at != NULL; at = at->next) {
-        failover->received += at->status == RDMUX_OK;
+        replay->received += at->status == RDMUX_OK;
         failover->srq_seen = at;
     }
 }
@@ -69,92 +69,93 @@ static void count_shared(struct rdmux_ep *ep)
 static void count_receives(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
-    uint64_t before = failover->received;
+    struct rdmux_replay *replay = &ep->failover->replay;
+    uint64_t before = replay->received;
     if (ep->srq != NULL) {
-        count_shared(ep);
+        count_shared_receives(ep);
     }
-    while (failover->seen != ep->recv.head) {
-        const struct rdmux_request *request = rdmux_ring_record(&ep->recv, failover->seen);
+    while (replay->seen != ep->recv.head) {
+        const struct rdmux_request *request = rdmux_ring_record(&ep->recv, replay->seen);
         if (!request->done || request->status != RDMUX_OK) {
             break;
         }
-        failover->seen++;
-        failover->received++;
+        replay->seen++;
+        replay->received++;
     }
-    if (failover->received != before ||
-        (failover->received != failover->told && failover->untold_ns == 0)) {
+    if (replay->received != before ||
+        (replay->received != replay->told && failover->untold_ns == 0)) {
         failover->untold_ns = rdmux_now(ep->fabric);
     }
 }
 
 /* Moves `marked` past the last message that the peer has counted. */
-static void mark(struct rdmux_ep *ep, uint64_t until)
+static void mark_counted_messages(struct rdmux_ep *ep, uint64_t until)
 {
-    struct rdmux_failover *failover = ep->failover;
-    while (failover->marked_number < failover->acked && failover->marked != until) {
-        const struct rdmux_request *request = rdmux_ring_record(&ep->send, failover->marked++);
+    struct rdmux_replay *replay = &ep->failover->replay;
+    while (replay->marked_number < replay->acked && replay->marked != until) {
+        const struct rdmux_request *request = rdmux_ring_record(&ep->send, replay->marked++);
         /* a request with an unknown outcome was not given to this path */
-        failover->marked_number += is_message(request) && request->status != RDMUX_OUTCOME_UNKNOWN;
+        replay->marked_number += is_message(request) && request->status != RDMUX_OUTCOME_UNKNOWN;
     }
-    failover->placed = larger(failover->placed, failover->marked);
+    replay->placed = larger(replay->placed, replay->marked);
 }
 
 bool rdmux_replay_counted(struct rdmux_ep *ep, uint64_t count)
 {
-    struct rdmux_failover *failover = ep->failover;
-    if (count < failover->acked) {
+    struct rdmux_replay *replay = &ep->failover->replay;
+    if (count < replay->acked) {
         return false;
     }
-    failover->acked = count;
-    mark(ep, ep->send.next);
-    return failover->marked_number == count;
+    replay->acked = count;
+    mark_counted_messages(ep, ep->send.next);
+    return replay->marked_number == count;
 }
 
-static bool is_confirmed(const struct rdmux_failover *failover, const struct rdmux_request *request,
+static bool is_confirmed(const struct rdmux_replay *replay, const struct rdmux_request *request,
                          uint64_t at)
 {
     if (!request->done || request->status != RDMUX_OK) {
         return request->done && request->status == RDMUX_OUTCOME_UNKNOWN;
     }
     return rdmux_op_reads(request->op) ||
-           at < (is_message(request) ? failover->marked : failover->placed);
+           at < (is_message(request) ? replay->marked : replay->placed);
 }
 
 void rdmux_replay_confirm(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
+    struct rdmux_replay *replay = &ep->failover->replay;
     const struct rdmux_ring *ring = &ep->send;
     count_receives(ep);
     if (failover->stage != RDMUX_STEADY) {
         return;
     }
-    if (failover->flushing && failover->flush.done) {
-        failover->flushing = false;
-        if (failover->flush.status == RDMUX_OK) {
-            failover->placed = larger(failover->placed, failover->flush_until);
+    if (replay->flushing && replay->flush.done) {
+        replay->flushing = false;
+        if (replay->flush.status == RDMUX_OK) {
+            replay->placed = larger(replay->placed, replay->flush_until);
         }
     }
-    for (; failover->looked != ring->next; failover->looked++) {
-        const struct rdmux_request *request = rdmux_ring_record(ring, failover->looked);
+    for (; replay->looked != ring->next; replay->looked++) {
+        const struct rdmux_request *request = rdmux_ring_record(ring, replay->looked);
         if (!request->done) {
             break;
         }
         if (shows_placement(request)) {
-            failover->placed = larger(failover->placed, failover->looked + 1);
+            replay->placed = larger(replay->placed, replay->looked + 1);
         }
     }
-    while (
-        failover->confirmed != ring->next &&
-        is_confirmed(failover, rdmux_ring_record(ring, failover->confirmed), failover->confirmed)) {
+    while (failover->confirmed != ring->next &&
+           is_confirmed(replay, rdmux_ring_record(ring, failover->confirmed), failover->confirmed)) {
         failover->confirmed++;
     }
     /* Records before `confirmed` are returned and reused. */
-    failover->marked = larger(failover->marked, failover->confirmed);
-    failover->looked = larger(failover->looked, failover->confirmed);
-    failover->placed = larger(failover->placed, failover->confirmed);
+    replay->marked = larger(replay->marked, failover->confirmed);
+    replay->looked = larger(replay->looked, failover->confirmed);
+    replay->placed = larger(replay->placed, failover->confirmed);
     const struct rdmux_request *oldest = rdmux_ring_record(ring, failover->confirmed);
     bool waits = failover->confirmed != ring->next && oldest->done && oldest->op == RDMUX_OP_WRITE;
-    if (!waits || failover->flushing) {
+    if (!waits || replay->flushing) {
         failover->unplaced_ns = 0;
     } else if (failover->unplaced_ns == 0) {
         failover->unplaced_ns = rdmux_now(ep->fabric);
@@ -168,36 +169,47 @@ bool rdmux_replay_awaits_count(const struct rdmux_ep *ep)
     return failover->confirmed != ep->send.next && oldest->done && is_message(oldest);
 }
 
-/* -------------------------------------------------------------------------------------------------
- * reporting */
+uint64_t rdmux_replay_received(const struct rdmux_ep *ep)
+{
+    return ep->failover->replay.received;
+}
+
+/* ------------------------------------------------------------------------------------ reporting */
+
+void rdmux_replay_note_told(struct rdmux_ep *ep, uint64_t count)
+{
+    ep->failover->replay.told = count;
+}
 
 void rdmux_replay_tell(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
+    struct rdmux_replay *replay = &ep->failover->replay;
     if (failover->stage != RDMUX_STEADY || ep->channel == NULL) {
         return; /* MOVE or RESUME has told the count, or will */
     }
     count_receives(ep);
     failover->untold_ns = 0;
-    if (failover->received != failover->told) {
+    if (replay->received != replay->told) {
         struct rdmux_message message = { .type = RDMUX_FRAME_RECEIVED,
                                          .epoch = ep->info.epoch,
-                                         .count = failover->received };
-        failover->told = failover->received;
+                                         .count = replay->received };
+        replay->told = replay->received;
         rdmux_ep_tell(ep, &message);
     }
 }
 
-static void flush(struct rdmux_ep *ep)
+static void post_flush(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
+    struct rdmux_replay *replay = &ep->failover->replay;
     if (ep->fault != RDMUX_OK || ep->phase != RDMUX_PHASE_READY) {
         return;
     }
     uint64_t until = ep->send.next;
-    if (rdmux_ep_flush(ep, &failover->flush)) {
-        failover->flushing = true;
-        failover->flush_until = until;
+    if (rdmux_ep_flush(ep, &replay->flush)) {
+        replay->flushing = true;
+        replay->flush_until = until;
         failover->unplaced_ns = 0;
     }
 }
@@ -205,25 +217,25 @@ static void flush(struct rdmux_ep *ep)
 bool rdmux_replay_step(struct rdmux_ep *ep, bool quiet)
 {
     struct rdmux_failover *failover = ep->failover;
+    struct rdmux_replay *replay = &ep->failover->replay;
     if (failover->untold_ns == 0 && failover->unplaced_ns == 0) {
         return false;
     }
     uint64_t quiet_since = rdmux_now(ep->fabric) - QUIET_NS;
     if (failover->untold_ns != 0 && (quiet || failover->untold_ns <= quiet_since ||
-                                     failover->received - failover->told >= MOST_UNTOLD)) {
+                                     replay->received - replay->told >= MOST_UNTOLD)) {
         rdmux_replay_tell(ep);
     }
     if (failover->unplaced_ns != 0 && (quiet || failover->unplaced_ns <= quiet_since ||
                                        ep->send.next - failover->confirmed >= MOST_UNTOLD)) {
-        flush(ep);
+        post_flush(ep);
     }
     return failover->untold_ns != 0 || failover->unplaced_ns != 0;
 }
 
-/* -------------------------------------------------------------------------------------------------
- * the cut */
+/* -------------------------------------------------------------------------------------- the cut */
 
-static uint64_t length_of(const struct rdmux_request *request)
+static uint64_t request_length(const struct rdmux_request *request)
 {
     uint64_t length = 0;
     for (uint16_t i = 0; i < request->sge_count; i++) {
@@ -257,15 +269,16 @@ static void find_registrations(struct rdmux_ep *ep, struct rdmux_request *reques
 
 static void take_receives_back(struct rdmux_ep *ep)
 {
+    struct rdmux_replay *replay = &ep->failover->replay;
     struct rdmux_ring *ring = &ep->recv;
-    for (uint64_t at = ep->failover->seen; at != ring->head; at++) {
+    for (uint64_t at = replay->seen; at != ring->head; at++) {
         struct rdmux_request *request = rdmux_ring_record(ring, at);
         rdmux_receive_begin(request);
-        request->length = length_of(request);
+        request->length = request_length(request);
         forget_registrations(ep, request);
     }
-    ring->next = ep->failover->seen;
-    ring->offered = ep->failover->seen;
+    ring->next = replay->seen;
+    ring->offered = replay->seen;
     while (ep->shared.taken != NULL) {
         struct rdmux_request *request = ep->shared.taken;
         ep->shared.taken = request->next;
@@ -276,29 +289,34 @@ static void take_receives_back(struct rdmux_ep *ep)
 void rdmux_replay_cut(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
+    struct rdmux_replay *replay = &ep->failover->replay;
     struct rdmux_ring *ring = &ep->send;
     count_receives(ep);
     if (ep->segments != NULL && ep->segments->busy) {
         rdmux_segments_reap(ep);
     }
     bool in_part = ep->segments != NULL && ep->segments->given != 0;
-    failover->given = ring->next + (in_part ? 1 : 0);
+    replay->given = ring->next + (in_part ? 1 : 0);
     rdmux_bounce_restore(ep);
     take_receives_back(ep);
     for (uint64_t at = failover->confirmed; at != ring->head; at++) {
         forget_registrations(ep, rdmux_ring_record(ring, at));
     }
-    failover->flushing = false;
+    replay->flushing = false;
     if (!ep->session.shutdown_sent) {
         ep->session.flush_posted = false;
         ep->session.flush_request.done = 0;
     }
 }
 
-/* -------------------------------------------------------------------------------------------------
- * settling and repeating */
+void rdmux_replay_nothing_given(struct rdmux_ep *ep)
+{
+    ep->failover->replay.given = ep->send.next;
+}
 
-static void end_as(struct rdmux_request *request, enum rdmux_status status)
+/* ----------------------------------------------------------------------- settling and repeating */
+
+static void end_request(struct rdmux_request *request, enum rdmux_status status)
 {
     request->done = 1;
     request->status = status;
@@ -306,17 +324,18 @@ static void end_as(struct rdmux_request *request, enum rdmux_status status)
 
 /* Settles a request that was with the path. A read or atomic that is done has its result; any other
  * has none. */
-static void settle(const struct rdmux_failover *failover, struct rdmux_request *request, uint64_t at)
+static void settle_request(const struct rdmux_replay *replay, struct rdmux_request *request,
+                           uint64_t at)
 {
     if (request->status == RDMUX_OUTCOME_UNKNOWN) {
         return; /* set by an earlier move, whatever has been counted since */
     }
     bool reads = rdmux_op_reads(request->op);
     if (reads ? request->done && request->status == RDMUX_OK
-              : at < (is_message(request) ? failover->marked : failover->placed)) {
-        end_as(request, RDMUX_OK);
+              : at < (is_message(request) ? replay->marked : replay->placed)) {
+        end_request(request, RDMUX_OK);
     } else if (is_atomic(request) || (request->flags & RDMUX_NO_REPLAY) != 0) {
-        end_as(request, RDMUX_OUTCOME_UNKNOWN);
+        end_request(request, RDMUX_OUTCOME_UNKNOWN);
     } else {
         request->done = 0;
         request->status = RDMUX_OK;
@@ -326,32 +345,33 @@ static void settle(const struct rdmux_failover *failover, struct rdmux_request *
 bool rdmux_replay_settle(struct rdmux_ep *ep, uint64_t count)
 {
     struct rdmux_failover *failover = ep->failover;
+    struct rdmux_replay *replay = &ep->failover->replay;
     struct rdmux_ring *ring = &ep->send;
-    if (count < failover->acked) {
+    if (count < replay->acked) {
         return false;
     }
-    failover->acked = count;
-    mark(ep, failover->given);
-    if (failover->marked_number != count) {
+    replay->acked = count;
+    mark_counted_messages(ep, replay->given);
+    if (replay->marked_number != count) {
         return false;
     }
-    for (uint64_t at = failover->looked; at != failover->given; at++) {
+    for (uint64_t at = replay->looked; at != replay->given; at++) {
         if (shows_placement(rdmux_ring_record(ring, at))) {
-            failover->placed = larger(failover->placed, at + 1);
+            replay->placed = larger(replay->placed, at + 1);
         }
     }
-    for (uint64_t at = failover->confirmed; at != failover->given; at++) {
-        settle(failover, rdmux_ring_record(ring, at), at);
+    for (uint64_t at = failover->confirmed; at != replay->given; at++) {
+        settle_request(replay, rdmux_ring_record(ring, at), at);
     }
     ring->next = failover->confirmed;
-    while (ring->next != failover->given && rdmux_ring_record(ring, ring->next)->done) {
+    while (ring->next != replay->given && rdmux_ring_record(ring, ring->next)->done) {
         ring->next++;
     }
     failover->confirmed = ring->next;
-    failover->marked = larger(failover->marked, ring->next);
-    failover->placed = larger(failover->placed, ring->next);
-    failover->looked = ring->next;
-    failover->told = failover->received; /* MOVE has told the count */
+    replay->marked = larger(replay->marked, ring->next);
+    replay->placed = larger(replay->placed, ring->next);
+    replay->looked = ring->next;
+    replay->told = replay->received; /* MOVE has told the count */
     failover->untold_ns = 0;
     failover->unplaced_ns = 0;
     return true;
@@ -359,15 +379,15 @@ bool rdmux_replay_settle(struct rdmux_ep *ep, uint64_t count)
 
 void rdmux_replay_resume(struct rdmux_ep *ep)
 {
-    struct rdmux_failover *failover = ep->failover;
-    for (uint64_t at = failover->seen; at != ep->recv.head; at++) {
+    struct rdmux_replay *replay = &ep->failover->replay;
+    for (uint64_t at = replay->seen; at != ep->recv.head; at++) {
         find_registrations(ep, rdmux_ring_record(&ep->recv, at));
     }
     for (uint64_t at = ep->send.next; at != ep->send.head; at++) {
         find_registrations(ep, rdmux_ring_record(&ep->send, at));
     }
     ep->flow.fenced_until = ep->send.head; /* repeated requests may have a fence */
-    rdmux_ep_offer_receives_again(ep, failover->seen);
+    rdmux_ep_offer_receives_again(ep, replay->seen);
 }
 
 void rdmux_replay_remote_cut(struct rdmux_ep *ep, const struct rdmux_provider_remote *from,
@@ -382,7 +402,7 @@ void rdmux_replay_remote_cut(struct rdmux_ep *ep, const struct rdmux_provider_re
 }
 
 /* Points the request at its import on this path. False: the import is not resolved yet. */
-static bool find_remote(struct rdmux_request *request)
+static bool find_request_remote(struct rdmux_request *request)
 {
     if (request->remote == NULL) {
         return true;
@@ -392,7 +412,7 @@ static bool find_remote(struct rdmux_request *request)
         return true;
     }
     if (remote->state == RDMUX_REMOTE_DEAD) {
-        end_as(request, RDMUX_OUTCOME_UNKNOWN); /* its region was revoked meanwhile */
+        end_request(request, RDMUX_OUTCOME_UNKNOWN); /* its region was revoked meanwhile */
         rdmux_cq_pend(remote->ep->cq, remote->ep);
         return true;
     }
@@ -411,7 +431,7 @@ uint64_t rdmux_replay_run(struct rdmux_ep *ep, uint64_t run)
     }
     for (uint64_t i = 0; i < run; i++) {
         struct rdmux_request *request = rdmux_ring_record(ring, ring->next + i);
-        if (request->done || !find_remote(request) || request->done) {
+        if (request->done || !find_request_remote(request) || request->done) {
             return i;
         }
     }
@@ -421,12 +441,13 @@ uint64_t rdmux_replay_run(struct rdmux_ep *ep, uint64_t run)
 void rdmux_replay_end(struct rdmux_ep *ep)
 {
     struct rdmux_failover *failover = ep->failover;
+    struct rdmux_replay *replay = &ep->failover->replay;
     struct rdmux_ring *ring = &ep->send;
     for (uint64_t at = failover->confirmed; at != ring->next; at++) {
         struct rdmux_request *request = rdmux_ring_record(ring, at);
         bool known = rdmux_op_reads(request->op)
                          ? request->done != 0
-                         : at < (is_message(request) ? failover->marked : failover->placed);
+                         : at < (is_message(request) ? replay->marked : replay->placed);
         if (known && request->status == RDMUX_OK) {
             request->done = 1;
         } else if (request->status == RDMUX_OK) {

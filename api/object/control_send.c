@@ -3,7 +3,7 @@
 #include "api/object/control_send.h"
 
 #include "api/core/ep.h"
-#include "api/core/failover.h"
+#include "api/core/fabric.h"
 #include "api/progress/cq_owner.h"
 #include "negotiation/control_channel.h"
 
@@ -20,9 +20,7 @@ void rdmux_ep_say(struct rdmux_ep *ep, const uint8_t *frame, size_t size)
         return;
     }
     if (ep->failover != NULL) {
-        struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
-        reconnect->is_broken = true; /* the caller may be reading it: closed after this call */
-        snprintf(reconnect->text, sizeof(reconnect->text), "%s", rdmux_last_error());
+        ep->fabric->failover_hooks->channel_broken(ep, rdmux_last_error());
         rdmux_cq_pend(ep->cq, ep);
     } else if (ep->fault == RDMUX_OK) {
         ep->fault = (uint32_t)status;

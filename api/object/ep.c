@@ -49,8 +49,7 @@ enum {
     END_DEADLINE_MS = 10000, /* for copies in progress where liveness is RDMUX_NEVER */
 };
 
-/* -------------------------------------------------------------------------------------------------
- * attributes */
+/* ----------------------------------------------------------------------------------- attributes */
 
 static enum rdmux_status bad_attr(const char *field, const char *why)
 {
@@ -164,8 +163,7 @@ enum rdmux_status rdmux_ep_attr_check(const struct rdmux_ep_attr *from, struct r
     return RDMUX_OK;
 }
 
-/* -------------------------------------------------------------------------------------------------
- * life */
+/* ----------------------------------------------------------------------------------------- life */
 
 enum rdmux_status rdmux_ep_create(struct rdmux_fabric *fabric, struct rdmux_cq *cq,
                                   const struct rdmux_ep_attr *attr, struct rdmux_ep **out)
@@ -664,8 +662,7 @@ enum rdmux_status rdmux_ep_close(struct rdmux_ep *ep)
     return RDMUX_OK;
 }
 
-/* -------------------------------------------------------------------------------------------------
- * information */
+/* ---------------------------------------------------------------------------------- information */
 
 static enum rdmux_status enter_open(struct rdmux_ep *ep, const char *call)
 {

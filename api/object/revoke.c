@@ -40,8 +40,7 @@ enum {
     NS_PER_S = 1000000000,
 };
 
-/* -------------------------------------------------------------------------------------
- * importers */
+/* ------------------------------------------------------------------------------------ importers */
 
 /* Importers hashed by endpoint, so that lookups are fast both for an endpoint that imports
  * thousands of regions and for a region that thousands import. */
@@ -160,8 +159,7 @@ bool rdmux_mr_has_importer(struct rdmux_fabric *fabric, uint64_t ep_id, uint32_t
     return found;
 }
 
-/* ------------------------------------------------------------------------------------
- * revocation */
+/* ----------------------------------------------------------------------------------- revocation */
 
 /* Ends remote access by the descriptions given out so far. A registration that appears meanwhile
  * was never described. */

@@ -133,7 +133,7 @@ static void tcp_swapped_case(struct side *side)
     side_finish(side);
 }
 
-/* ---------------------------------------------------------------------------- a narrow connection */
+/* -------------------------------------------------------------------------- a narrow connection */
 
 enum {
     NARROW_BUFFER = 1, /* bytes; the system raises it to its minimum, some thousands */

@@ -61,7 +61,7 @@ static void sleep_for(struct side *side, uint32_t opcode, uint64_t context, cons
     (void)WAIT(queue, opcode, CTX(context));
 }
 
-/* -------------------------------------------------------------------------- arm right after a post */
+/* ----------------------------------------------------------------------- arm right after a post */
 
 enum { ARM_SIZE = 12 << 20, ARM_MESSAGE = 3 << 20, ARM_KINDS = 3 };
 
@@ -119,7 +119,7 @@ static void arm_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------- another thread posts for a sleeper */
+/* ----------------------------------------------------------- another thread posts for a sleeper */
 
 enum { OTHER_ROUNDS = 32, FED_ROUNDS = 12, OTHER_LONG = 70000 };
 
@@ -338,7 +338,7 @@ static void srq_fed_target(struct side *side)
     side_end(side);
 }
 
-/* ------------------------------------------------------------------------------------------ idle */
+/* ----------------------------------------------------------------------------------------- idle */
 
 enum {
     IDLE_MS = 300,

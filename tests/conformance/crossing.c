@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ----------------------------------------------------------------- reads that cross with a revoke */
+/* --------------------------------------------------------------- reads that cross with a revoke */
 
 enum { BIG = 1 << 20, READS = 16, ROUNDS = 3, OLD = 0xaa, NEW = 0x55 };
 
@@ -117,7 +117,7 @@ static void crossing_target(struct side *side)
     victim_end(&victim);
 }
 
-/* -------------------------------------------------------------------------- a region's next token */
+/* ------------------------------------------------------------------------ a region's next token */
 
 enum { SMALL = 4096, TURNS = 3 };
 
@@ -153,7 +153,7 @@ static void next_token_target(struct side *side)
     side_finish(side);
 }
 
-/* -------------------------------------------------------------------------------- how many bytes */
+/* ------------------------------------------------------------------------------- how many bytes */
 
 static void lengths_initiator(struct side *side)
 {

@@ -21,7 +21,7 @@ static uint64_t hear(struct side *side, struct rdmux_ep *ep)
     return word;
 }
 
-/* ------------------------------------------------------------------------------------------ sizes */
+/* ---------------------------------------------------------------------------------------- sizes */
 
 enum {
     SIZES_MAX = 160,
@@ -152,7 +152,7 @@ static void sizes_target(struct side *side)
     side_finish(side);
 }
 
-/* ----------------------------------------------------------------------------------------- depths */
+/* --------------------------------------------------------------------------------------- depths */
 
 enum { SHORTEST = 1, SHORT_ROUNDS = 200, DEEP_DEPTH = 4096, FULL_DEEPEST = 9, FULL_POLLS = 200 };
 
@@ -329,7 +329,7 @@ static void deep_case(struct side *side)
     free(words);
 }
 
-/* ----------------------------------------------------------------------------------------- rights */
+/* --------------------------------------------------------------------------------------- rights */
 
 static const uint32_t rights[] = { RDMUX_ACCESS_REMOTE_READ, RDMUX_ACCESS_REMOTE_WRITE,
                                    RDMUX_ACCESS_REMOTE_ATOMIC };

@@ -690,7 +690,7 @@ static void deserting_target(struct side *side)
     side_finish(side);
 }
 
-/* --------------------------------------------------------------------------- a cut control channel */
+/* ------------------------------------------------------------------------ a cut control channel */
 
 /* Returns 0 if the address is not of TCP. */
 static unsigned port_of(const struct sockaddr_storage *name)

@@ -135,7 +135,7 @@ static void crowd_case(struct side *side)
     free(crowd.words);
 }
 
-/* -------------------------------------------------------------------------------------- requests */
+/* ------------------------------------------------------------------------------------- requests */
 
 enum { REQUESTS = 70003, REQUEST_DEPTH = 300, SLOTS = 509, WORD_AT = 8 * SLOTS };
 
@@ -491,7 +491,7 @@ static void far_target(struct side *side)
     side_end(side);
 }
 
-/* --------------------------------------------------------------------------------------- at once */
+/* -------------------------------------------------------------------------------------- at once */
 
 enum { HELD_MOST = 1025, HELD_BEGIN = 4096, HELD_KINDS = 5 };
 
@@ -592,7 +592,7 @@ static void held_target(struct side *side)
     side_finish(side);
 }
 
-/* -------------------------------------------------------------------------- full queues and rings */
+/* ------------------------------------------------------------------------ full queues and rings */
 
 enum {
     BRIM_ROUNDS = 48,
@@ -687,7 +687,7 @@ static void brim(struct side *side)
     free(bytes);
 }
 
-/* ---------------------------------------------------------------------- message numbers around 2^16 */
+/* ------------------------------------------------------------------ message numbers around 2^16 */
 
 enum {
     WRAP_FIRST = 65536 - 200,

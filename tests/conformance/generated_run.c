@@ -949,7 +949,7 @@ static void post_one(struct stage *stage, const struct wanted *wanted)
     stage->posted_count++;
 }
 
-/* ------------------------------------------------------------------------------------ the thread */
+/* ----------------------------------------------------------------------------------- the thread */
 
 struct sleeper {
     struct stage *stage;
@@ -1005,7 +1005,7 @@ static void sleeper_join(struct sleeper *sleeper, bool must_wake)
     }
 }
 
-/* ----------------------------------------------------------------------------------------- a row */
+/* ---------------------------------------------------------------------------------------- a row */
 
 static void row_begin(struct stage *stage, const struct row *row, uint64_t round)
 {
@@ -1395,7 +1395,7 @@ static void run_subject(struct side *side, enum subject_op subject)
     free(rows);
 }
 
-/* ------------------------------------------------------------------------------ closed processes */
+/* ----------------------------------------------------------------------------- closed processes */
 
 enum { CLOSED_EVERY = 5 }; /* one of this many rows of the other cases */
 

@@ -253,7 +253,7 @@ static void placed_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------------- many, then the end */
+/* --------------------------------------------------------------------------- many, then the end */
 
 enum {
     BURST = 200,

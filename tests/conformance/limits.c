@@ -11,7 +11,7 @@
 
 enum { PAGE = 4096 };
 
-/* -------------------------------------------------------------------- many receives posted at once */
+/* ----------------------------------------------------------------- many receives posted at once */
 
 enum { RECEIVES_MAX = 1023 };
 
@@ -96,7 +96,7 @@ static void credits_target(struct side *side)
     side_finish(side);
 }
 
-/* ----------------------------------------------------------------------- more than 65,536 messages */
+/* -------------------------------------------------------------------- more than 65,536 messages */
 
 enum {
     MANY = 65536, /* messages between the two long ones, including the first of these */
@@ -392,7 +392,7 @@ static void far_target(struct side *side)
     side_finish(side);
 }
 
-/* --------------------------------------------------------------------- many reads before a fence */
+/* -------------------------------------------------------------------- many reads before a fence */
 
 enum {
     FENCED_READS = 24,
@@ -457,7 +457,7 @@ static void fenced_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------ many endpoints of a cq */
+/* ----------------------------------------------------------------------- many endpoints of a cq */
 
 enum { CROWD = 20, CROWD_ROUNDS = 20 };
 

@@ -633,7 +633,7 @@ static void no_map_target(struct side *side)
     side_finish(side);
 }
 
-/* ---------------------------------------------------------------------------- imports closed early */
+/* ------------------------------------------------------------------------- imports closed early */
 
 /* One import is closed before its answer arrives. Another is closed after its answer, with
  * REMOTE_READY not yet taken and a request in flight. No event comes for either, and the request

@@ -68,7 +68,7 @@ static unsigned break_path(const struct side *side)
     return cut;
 }
 
-/* ----------------------------------------------------------------------------------- the traffic */
+/* ---------------------------------------------------------------------------------- the traffic */
 
 /* Returns the next completion of a request; counts the PATH_CHANGED events before it. */
 static struct rdmux_wc next_request(struct side *side, unsigned *changes)
@@ -244,7 +244,7 @@ static void moved_target(struct side *side)
     side_finish(side);
 }
 
-/* -------------------------------------------------------------------------------- requests in doubt */
+/* ---------------------------------------------------------------------------- requests in doubt */
 
 static void doubt_initiator(struct side *side)
 {
@@ -301,7 +301,7 @@ static void doubt_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------------------------ limits */
+/* --------------------------------------------------------------------------------------- limits */
 
 static void limit_initiator(struct side *side)
 {

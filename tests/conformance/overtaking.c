@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* ------------------------------------------------------------------------------ fences in one batch */
+/* -------------------------------------------------------------------------- fences in one batch */
 
 enum { FENCES_ROUNDS = 20, FENCES_SENDS = 4, FENCES_BATCH = 8, FENCES_SIZE = 64 };
 
@@ -96,7 +96,7 @@ static void fences_target(struct side *side)
     side_finish(side);
 }
 
-/* ----------------------------------------------------------------------------- behind a long write */
+/* -------------------------------------------------------------------------- behind a long write */
 
 enum { BEHIND_ROUNDS = 8, BEHIND_LONGEST = 4 * MIB, BEHIND_WORD = 8 };
 

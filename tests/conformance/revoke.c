@@ -358,7 +358,7 @@ static void late_target(struct side *side)
     side_finish(side);
 }
 
-/* --------------------------------------------------------------------- requests that cross a revoke */
+/* ----------------------------------------------------------------- requests that cross a revoke */
 
 enum {
     CROSSED_KINDS = 3,

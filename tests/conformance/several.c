@@ -166,7 +166,7 @@ static void loan_target(struct side *side)
     side_end(side);
 }
 
-/* --------------------------------------------------------------------------------- too few receives */
+/* ----------------------------------------------------------------------------- too few receives */
 
 enum { RUSH_EPS = 6, RUSH_DEPTH = 5, RUSH_AHEAD = 8, RUSH_MESSAGES = 300 };
 
@@ -240,7 +240,7 @@ static void rush_target(struct side *side)
     side_end(side);
 }
 
-/* ------------------------------------------------------- receives of an SRQ where peers may write */
+/* ----------------------------------------------------- receives of an SRQ where peers may write */
 
 enum { OPEN_EPS = 3, OPEN_SIZE = 5000, OPEN_DEPTH = 6, OPEN_MESSAGES = 60 };
 
@@ -385,7 +385,7 @@ static void imports_target(struct side *side)
     side_finish(side);
 }
 
-/* --------------------------------------------------------------------- regions over the same bytes */
+/* ------------------------------------------------------------------ regions over the same bytes */
 
 enum { OVERLAP_ROUNDS = 60 };
 
@@ -513,7 +513,7 @@ static void both(struct side *side)
     side_finish(side);
 }
 
-/* ---------------------------------------------------------------------- beside a waiting message */
+/* --------------------------------------------------------------------- beside a waiting message */
 
 enum { BESIDE_MESSAGES = 40, BESIDE_SIZE = 3000000 };
 
@@ -568,7 +568,7 @@ static void beside_target(struct side *side)
     side_finish(side);
 }
 
-/* -------------------------------------------------------------------------------- flags together */
+/* ------------------------------------------------------------------------------- flags together */
 
 enum { FLAGS_ROUNDS = 8, FLAGS_POLLS = 2000, FLAGS_LONG = 9000 };
 
@@ -774,7 +774,7 @@ static void silent_target(struct side *side)
     side_finish(side);
 }
 
-/* ---------------------------------------------------------------- receives where peers may write */
+/* --------------------------------------------------------------- receives where peers may write */
 
 enum { LISTED_TOTAL = 9000, LISTED_GAP = 1000, LISTED_ROUNDS = 6 };
 
@@ -956,7 +956,7 @@ static void exceeded_target(struct side *side)
     side_finish(side);
 }
 
-/* ----------------------------------------------------------------------- parts over several sockets */
+/* ------------------------------------------------------------------- parts over several sockets */
 
 enum { PARTS_SIZE = (9 << 20) + 12345 };
 
@@ -1010,7 +1010,7 @@ static void parts_target(struct side *side)
     side_finish(side);
 }
 
-/* ---------------------------------------------------------------------------- bursts over many sockets */
+/* --------------------------------------------------------------------- bursts over many sockets */
 
 enum {
     BURST_SOCKETS = 16,
@@ -1127,7 +1127,7 @@ static void churn(struct side *side)
     side_finish(side);
 }
 
-/* ----------------------------------------------------------------------------- one busy endpoint */
+/* ---------------------------------------------------------------------------- one busy endpoint */
 
 enum {
     TURN_ROUNDS = 9,

@@ -263,7 +263,7 @@ static void full_initiator(struct side *side)
     side_finish(side);
 }
 
-/* ----------------------------------------------------------------------- ends with requests in flight */
+/* ----------------------------------------------------------------- ends with requests in flight */
 
 enum { PAIRS = 8, ON_THE_WAY = 9 };
 

@@ -63,7 +63,7 @@ static void crowd_target(struct side *side)
     side_finish(side);
 }
 
-/* ------------------------------------------------------------------------- tokens no longer valid */
+/* ----------------------------------------------------------------------- tokens no longer valid */
 
 enum { REVOKED, DEREGISTERED, KEPT, REGIONS };
 
@@ -110,7 +110,7 @@ static void over_target(struct side *side)
     side_finish(side);
 }
 
-/* -------------------------------------------------------------------------------- without a fence */
+/* ------------------------------------------------------------------------------ without a fence */
 
 enum { UNFENCED_SIZE = 20000, UNFENCED_ROUNDS = 50 };
 
@@ -188,7 +188,7 @@ static void region_target(struct side *side)
     side_finish(side);
 }
 
-/* ----------------------------------------------------------------------------------- arm and poll */
+/* --------------------------------------------------------------------------------- arm and poll */
 
 enum { ARM_ROUNDS = 100 };
 

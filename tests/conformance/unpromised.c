@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---------------------------------------------------------------------------------- either order */
+/* --------------------------------------------------------------------------------- either order */
 
 enum { ROUNDS = 300 };
 
@@ -50,7 +50,7 @@ static void either_target(struct side *side)
     side_finish(side);
 }
 
-/* -------------------------------------------------------------------------------------- watching */
+/* ------------------------------------------------------------------------------------- watching */
 
 enum { WATCHED_SIZE = 300000, WATCHED_ROUNDS = 40 };
 
@@ -188,7 +188,7 @@ static void unheard_initiator(struct side *side)
     side_end(side);
 }
 
-/* ----------------------------------------------------- a fence holds its own endpoint's requests */
+/* ---------------------------------------------------- a fence holds its own endpoint's requests */
 
 static void elsewhere_initiator(struct side *side)
 {

@@ -18,8 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ------------------------------------------------------------------------------------------
- * a fault */
+/* -------------------------------------------------------------------------------------- a fault */
 
 /* Packets that are sent now come so late that the move is over by then. */
 static void hold_packets(struct scene *scene)
@@ -407,8 +406,7 @@ static bool go_without(struct scene *scene)
     return scene->text[0] == '\0';
 }
 
-/* --------------------------------------------------------------------------------------------
- * runs */
+/* ----------------------------------------------------------------------------------------- runs */
 
 static void add_words(void *sum, const void *more, size_t size)
 {
@@ -540,8 +538,7 @@ static void await_child(pid_t child, struct result *result)
     }
 }
 
-/* ----------------------------------------------------------------------------------------
- * scenarios */
+/* ------------------------------------------------------------------------------------ scenarios */
 
 enum { SCENARIOS_MAX = 96 };
 

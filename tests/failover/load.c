@@ -84,7 +84,7 @@ void load_begin(struct load *load, struct rdmux_ep *ep, struct rdmux_remote *rem
     load_offer_receives(load);
 }
 
-/* ------------------------------------------------------------------------------------------ events */
+/* --------------------------------------------------------------------------------------- events */
 
 void load_take(struct load *load, const struct rdmux_wc *wc)
 {
@@ -119,7 +119,7 @@ void load_take(struct load *load, const struct rdmux_wc *wc)
     }
 }
 
-/* -------------------------------------------------------------------------------------------- end */
+/* ------------------------------------------------------------------------------------------ end */
 
 bool load_is_done(const struct load *load)
 {

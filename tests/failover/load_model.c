@@ -19,7 +19,7 @@ void load_wrong(struct load *load, uint64_t *count, const char *format, ...)
     va_end(arguments);
 }
 
-/* ------------------------------------------------------------------------------------------- bytes */
+/* ---------------------------------------------------------------------------------------- bytes */
 
 void load_fill(uint8_t *out, size_t length, uint64_t seed, uint32_t side, uint64_t number)
 {
@@ -72,7 +72,7 @@ size_t load_note_size(uint32_t slot)
     return 40 + (size_t)slot * 173;
 }
 
-/* ------------------------------------------------------------------------------------------ judging */
+/* -------------------------------------------------------------------------------------- judging */
 
 bool load_is_idle(const struct load *load)
 {

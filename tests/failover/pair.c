@@ -83,7 +83,7 @@ static void must(enum rdmux_status status, const char *what)
     }
 }
 
-/* ------------------------------------------------------------------------------------------ faults */
+/* --------------------------------------------------------------------------------------- faults */
 
 static bool is_marked(int fd)
 {
@@ -169,7 +169,7 @@ static void look(struct pair *pair)
     }
 }
 
-/* -------------------------------------------------------------------------------------------- load */
+/* ----------------------------------------------------------------------------------------- load */
 
 static size_t turn(struct pair *pair, bool posts)
 {
@@ -269,7 +269,7 @@ static int tell(struct pair *pair)
     return has_ended_well && load_is_clean(pair->load) && counts->moves >= pair->faults ? 0 : 1;
 }
 
-/* -------------------------------------------------------------------------------------------- main */
+/* ----------------------------------------------------------------------------------------- main */
 
 static void connect_pair(struct pair *pair, const char *address, const char *paths,
                          uint32_t liveness_ms)

@@ -62,7 +62,7 @@ is_noticed() {
 
 # The edit changes a blank, so this also checks that an edited copy is compiled as the tree is.
 whole_passes() {
-    cut_out api/failover/failover.c 'static void cut\(' 'static void  cut(' || return
+    cut_out api/failover/failover.c 'static void cut_path\(' 'static void  cut_path(' || return
     campaign_without --case 'packets come late'
 }
 
@@ -72,9 +72,9 @@ if missing=$(mutation_can_build); then
         api/failover/failover.c 'if \(path->ops->ep_quiesce\(path, &counts\) == RDMUX_IN_PROGRESS\) \{\s+return;\s+\}(?s:.*?)rdmux_ep_close_path\(ep, path\);' \
         '(void)counts; failover->dying = NULL; rdmux_replay_cut(ep); rdmux_read_drain_cut(ep); rdmux_remotes_cut(ep);'
     tap 'without the counts, messages come twice' is_noticed '^# faults injected .*doubled [1-9]' 'roce: queue' api/failover/replay.c \
-        'failover->acked = count;\s+mark\(ep, failover->given\);\s+if \(failover->marked_number != count\) \{\s+return false;\s+\}' ''
+        'replay->acked = count;\s+mark_counted_messages\(ep, replay->given\);\s+if \(replay->marked_number != count\) \{\s+return false;\s+\}' ''
     tap "with the device's word for the library's, messages are lost" is_noticed '^# faults injected .*lost [1-9]' 'the device is removed' api/failover/replay.c \
-        'reads \? request->done && request->status == RDMUX_OK\s+: at < \(is_message\(request\) \? failover->marked : failover->placed\)' \
+        'reads \? request->done && request->status == RDMUX_OK\s+: at < \(is_message\(request\) \? replay->marked : replay->placed\)' \
         'request->done && request->status == RDMUX_OK'
     tap 'with atomics repeated, sums are wrong' is_noticed '^# faults injected .*memory mismatches [1-9]' 'roce: queue' api/failover/replay.c \
         'is_atomic\(request\) \|\| ' ''

@@ -54,8 +54,7 @@ void scene_trace(const struct scene *scene, const char *what, const struct side 
     }
 }
 
-/* --------------------------------------------------------------------------------------------
- * open */
+/* ----------------------------------------------------------------------------------------- open */
 
 bool scene_open_side(struct scene *scene, uint32_t index)
 {
@@ -239,7 +238,7 @@ void scene_close(struct scene *scene)
     }
 }
 
-/* --------------------------------------------------------------------------------------- sockets */
+/* -------------------------------------------------------------------------------------- sockets */
 
 /* The port that a descriptor's other end has; 0: it is no connection of TCP. */
 static unsigned peer_port(int fd)

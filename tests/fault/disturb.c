@@ -27,7 +27,7 @@ enum {
     DESCRIPTORS_MAX = 1024,
 };
 
-/* --------------------------------------------------------------------------------------- signals */
+/* -------------------------------------------------------------------------------------- signals */
 
 static _Atomic unsigned handled;
 static _Atomic unsigned handled_by_library;
@@ -98,7 +98,7 @@ static void live_in_a_storm(const struct scenario *scenario, enum mode mode)
     }
 }
 
-/* ----------------------------------------------------------------------------------------- forks */
+/* ---------------------------------------------------------------------------------------- forks */
 
 static pid_t children[FORKS_MAX * LIVES];
 static size_t child_count;
@@ -221,7 +221,7 @@ int disturb_look_for_descriptors(void)
     return 0;
 }
 
-/* ------------------------------------------------------------------------------------ both kinds */
+/* ----------------------------------------------------------------------------------- both kinds */
 
 static bool try_case(unsigned number, const char *what, const struct scenario *scenario,
                      enum mode mode, void (*run)(const struct scenario *, enum mode))

@@ -308,7 +308,7 @@ FAILING_TLS(int, X509_check_host,
             (X509 * certificate, const char *name, size_t size, unsigned flags, char **out),
             (certificate, name, size, flags, out), -2)
 
-/* ------------------------------------------------------------ those that need more than one line */
+/* ----------------------------------------------------------- those that need more than one line */
 
 /* Of the list of groups alone, which it copies: what else goes through it fails for wrong arguments. */
 long __real_SSL_CTX_ctrl(SSL_CTX *context, int command, long number, void *argument);

@@ -67,7 +67,7 @@ static struct {
     uint8_t out[2][SENDS_MAX][LARGE];
 } data;
 
-/* ---------------------------------------------------------------------------------------- posting */
+/* -------------------------------------------------------------------------------------- posting */
 
 static void want(struct life *life, struct way *way, size_t count)
 {
@@ -155,7 +155,7 @@ static void post_more(struct life *life)
     say(life, &data.there, LARGE, 0);
 }
 
-/* ---------------------------------------------------------------------------------------- judging */
+/* -------------------------------------------------------------------------------------- judging */
 
 /* Waits for the entry. Whether it is known to be done; where it is not and need not be, false; else the life ends. */
 static bool settle(struct life *life, struct side *side, size_t number, bool may_be_unclear)
@@ -304,7 +304,7 @@ static void finish(struct life *life)
     finish_memory(life);
 }
 
-/* -------------------------------------------------------------------------------------- breaking */
+/* ------------------------------------------------------------------------------------- breaking */
 
 struct before {
     size_t moves_of_a;

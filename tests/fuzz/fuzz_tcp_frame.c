@@ -157,7 +157,7 @@ static enum rdmux_status ep_connect(struct tcp_ep *ep, uint32_t sockets, bool on
     return ops->ep_connect(&ep->base, description, sizeof(description));
 }
 
-/* ------------------------------------------------------------------------------------- the neighbour */
+/* -------------------------------------------------------------------------------- the neighbour */
 
 static void neighbour_open(struct victim *victim)
 {
@@ -198,7 +198,7 @@ static void neighbour_check(struct victim *victim)
     fake_expect(memcmp(victim->good_buffer, peace, sizeof(peace)) == 0);
 }
 
-/* ---------------------------------------------------------------------------------------- the victim */
+/* ----------------------------------------------------------------------------------- the victim */
 
 static void victim_connect(struct victim *victim, uint8_t options)
 {

@@ -132,7 +132,7 @@ static uint8_t byte_of(const struct end *end, uint64_t at)
     return (uint8_t)((at * 31 + (at >> 8) + (end == &ends[1] ? 128 : 0)) & 0xff);
 }
 
-/* ------------------------------------------------------------------------------------------ an end */
+/* --------------------------------------------------------------------------------------- an end */
 
 /* A failure is one of these, and stays. */
 static void note(struct end *end, enum rdmux_status status)
@@ -203,7 +203,7 @@ static size_t hear(struct end *end, size_t size)
     return got;
 }
 
-/* --------------------------------------------------------------------------------- in the middle */
+/* -------------------------------------------------------------------------------- in the middle */
 
 static void collect(struct end *end)
 {

@@ -122,7 +122,7 @@ static void check_neighbours(void)
           "the neighbours' messages did not come");
 }
 
-/* -------------------------------------------------------------------------------- the connection */
+/* ------------------------------------------------------------------------------- the connection */
 
 static void connect_sides(uint8_t options)
 {

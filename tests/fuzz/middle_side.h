@@ -95,7 +95,7 @@ static int random_of(void *user, void *out, size_t size)
     return 0;
 }
 
-/* ------------------------------------------------------------------------------------- the guards */
+/* ----------------------------------------------------------------------------------- the guards */
 
 static void set_guards(struct side *side)
 {
@@ -113,7 +113,7 @@ static void check_guards(const struct side *side)
     }
 }
 
-/* --------------------------------------------------------------------------------------- progress */
+/* ------------------------------------------------------------------------------------- progress */
 
 /* What came from a side into its pending bytes. */
 static void collect(struct side *side)

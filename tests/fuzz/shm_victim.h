@@ -209,7 +209,7 @@ static inline void victim_poll(struct victim *victim)
     victim_ends(victim);
 }
 
-/* -------------------------------------------------------------------------------- the neighbours */
+/* ------------------------------------------------------------------------------- the neighbours */
 
 static inline void neighbour_open(struct victim *victim, int index)
 {
@@ -268,7 +268,7 @@ static inline void neighbours_check(struct victim *victim)
     free(to.buffer);
 }
 
-/* -------------------------------------------------------------------------------------- the scene */
+/* ------------------------------------------------------------------------------------ the scene */
 
 static inline struct victim *victim_open(victim_hook *begins, victim_hook *ends)
 {

@@ -561,7 +561,7 @@ void link_entry(struct link *link, const struct rdmux_wc *wc)
     }
 }
 
-/* --------------------------------------------------------------------------------- life of a link */
+/* ------------------------------------------------------------------------------- life of a link */
 
 static void *linger(void *argument)
 {

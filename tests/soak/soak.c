@@ -93,7 +93,7 @@ static struct {
     size_t rounds;
 } home;
 
-/* ------------------------------------------------------------------------------------ belongings */
+/* ----------------------------------------------------------------------------------- belongings */
 
 static unsigned count_in(const char *path)
 {
@@ -196,7 +196,7 @@ static double growth_of(double (*of)(const struct sample *sample), size_t first)
     return 2 * (least_of(of, middle, home.rounds) - least_of(of, first, middle));
 }
 
-/* ----------------------------------------------------------------------------------------- peers */
+/* ---------------------------------------------------------------------------------------- peers */
 
 static void open_fabric(struct rdmux_fabric **fabric, struct rdmux_cq **cq)
 {
@@ -337,7 +337,7 @@ static int be_peer(const char *address, uint64_t seed)
     return 0;
 }
 
-/* -------------------------------------------------------------------------------- home: its peers */
+/* ------------------------------------------------------------------------------ home: its peers */
 
 static void start_peer(struct peer *peer)
 {
@@ -442,7 +442,7 @@ static void cut_socket(void)
     }
 }
 
-/* -------------------------------------------------------------------------------- home: its links */
+/* ------------------------------------------------------------------------------ home: its links */
 
 static bool is_in(const uint64_t *ring, size_t count, uint64_t wanted)
 {
@@ -574,7 +574,7 @@ static void live_round(uint64_t length_ms)
     alarm(0);
 }
 
-/* -------------------------------------------------------------------------------------- all of it */
+/* ------------------------------------------------------------------------------------ all of it */
 
 static bool judge_round(size_t round)
 {

@@ -123,7 +123,7 @@ static void take_option(const char *name, const char *value)
     options.stream = strcmp(value, "read") == 0 ? STREAM_READ : STREAM_WRITE;
 }
 
-/* ------------------------------------------------------------------------------------- what both need */
+/* ------------------------------------------------------------------------------- what both need */
 
 static bool went_wrong;
 
@@ -341,7 +341,7 @@ static void tell_end(struct line *line, enum rdmux_status status)
     }
 }
 
-/* ---------------------------------------------------------------------------------------- serving */
+/* -------------------------------------------------------------------------------------- serving */
 
 struct peer;
 
@@ -561,7 +561,7 @@ static void serve(void)
     free(peers);
 }
 
-/* ---------------------------------------------------------------------------------------- driving */
+/* -------------------------------------------------------------------------------------- driving */
 
 /* What a completion of a driver is of: the low bits of its context. */
 enum part {

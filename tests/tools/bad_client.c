@@ -354,7 +354,7 @@ static bool open_fabric(const struct rdmux_fabric_auth *auth)
            good(rdmux_cq_create(fabric, NULL, &cq), "cq_create");
 }
 
-/* ------------------------------------------------------------------------- many at the same time */
+/* ------------------------------------------------------------------------ many at the same time */
 
 static bool ask_for(enum perf_op op, uint32_t size, enum perf_wait wait)
 {

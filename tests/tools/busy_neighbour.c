@@ -39,7 +39,7 @@ struct scene {
     char bytes[SIZE];
 };
 
-/* --------------------------------------------------------------------------------- the other side */
+/* ------------------------------------------------------------------------------- the other side */
 
 static void hear(void *user, enum rdmux_log_level level, const char *line)
 {
@@ -100,7 +100,7 @@ static void *revoke(void *argument)
     return NULL;
 }
 
-/* --------------------------------------------------------------------------------------- our side */
+/* ------------------------------------------------------------------------------------- our side */
 
 static void connect_to(struct scene *scene, const char *provider, const char *address,
                        struct rdmux_mr *target, struct rdmux_ep **ep, struct rdmux_remote **remote)

@@ -208,7 +208,7 @@ static void disconnect(void)
     must(rdmux_ep_close(scene.ep), "closing");
 }
 
-/* ----------------------------------------------------------------------------------------- cases */
+/* ---------------------------------------------------------------------------------------- cases */
 
 static void a_placed_write_is_never_done(void)
 {
@@ -344,7 +344,7 @@ static bool is_ended_by_a_local_key(const char *wanted, bool peer_revokes)
     return is_good;
 }
 
-/* ----------------------------------------------------------------------------------- guessed keys */
+/* --------------------------------------------------------------------------------- guessed keys */
 
 /* What our own fabric's device has of the region. */
 static const struct verbs_mr *registration_of(const struct rdmux_mr *mr)

@@ -57,7 +57,7 @@ static uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* --------------------------------------------------------------------------------- the other side */
+/* ------------------------------------------------------------------------------- the other side */
 
 static void *accept_all(void *argument)
 {
@@ -90,7 +90,7 @@ static void stop_other(struct other *other)
     acceptor_close(&other->acceptor);
 }
 
-/* --------------------------------------------------------------------------------------- our side */
+/* ------------------------------------------------------------------------------------- our side */
 
 static void connect_busy(struct scene *scene, const char *address, struct rdmux_mr *target)
 {

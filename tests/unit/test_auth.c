@@ -325,7 +325,7 @@ static void a_server_with_a_certificate_is_none_with_the_key(void **state)
     close_pair(&pair);
 }
 
-/* ----------------------------------------------------------------------- sides that do not agree */
+/* ---------------------------------------------------------------------- sides that do not agree */
 
 static void a_connector_without_is_told_what_to_set(void **state)
 {

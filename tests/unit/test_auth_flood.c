@@ -34,7 +34,7 @@ enum {
 /* AT_A_TIME: hostile connections open at once, if there are descriptors. PENDING: the listener's
  * limit, less if descriptors are few. */
 
-/* ------------------------------------------------------------- what OpenSSL allocates is counted */
+/* ------------------------------------------------------------ what OpenSSL allocates is counted */
 
 static struct meter openssl_meter;
 
@@ -69,7 +69,7 @@ static void *count_realloc(void *memory, size_t size, const char *file, int line
     return larger;
 }
 
-/* ----------------------------------------------------------------------------------------- scene */
+/* ---------------------------------------------------------------------------------------- scene */
 
 struct flood {
     struct pair pair;
@@ -119,7 +119,7 @@ static size_t begin_tls(struct rdmux_fabric *fabric, uint8_t out[256])
     return RDMUX_HELLO_SIZE + sizeof(record);
 }
 
-/* ----------------------------------------------------------------------------------------- tests */
+/* ---------------------------------------------------------------------------------------- tests */
 
 /* Returns the cost of each of many clients that have sent these bytes, once the listener has read
  * them. */

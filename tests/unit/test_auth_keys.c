@@ -17,7 +17,7 @@ static int close_all(void **state)
     return remove_auth_folder(state);
 }
 
-/* --------------------------------------------------------------------------------------- parsing */
+/* -------------------------------------------------------------------------------------- parsing */
 
 static void a_file_has_a_key_on_each_line(void **state)
 {
@@ -95,7 +95,7 @@ static void a_nul_ends_no_line(void **state)
                  RDMUX_INVALID);
 }
 
-/* --------------------------------------------------------------------------------------- options */
+/* -------------------------------------------------------------------------------------- options */
 
 static void expect_invalid(const struct rdmux_fabric_auth *auth, enum rdmux_status expected,
                            const char *part)

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-/* --------------------------------------------------------------------------- a table to count by */
+/* -------------------------------------------------------------------------- a table to count by */
 
 static const char *const letters[] = { "a", "b", "c", "d" };
 static const struct dimension small_dimensions[] = {
@@ -109,7 +109,7 @@ static void a_table_without_an_allowed_row_has_none(void **state)
     assert_null(rows);
 }
 
-/* ------------------------------------------------------------------------ the table of the cases */
+/* ----------------------------------------------------------------------- the table of the cases */
 
 /* Tells whether a row with these values can be completed, with or without refused rows. */
 static bool can_be(const struct row *given, bool refused_too)

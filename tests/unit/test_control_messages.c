@@ -208,7 +208,7 @@ static void a_revocation_said_again_is_answered_when_nothing_is_under_way(void *
     close_pair(&pair);
 }
 
-/* ------------------------------------------------------------------------------------------------- its memory */
+/* ----------------------------------------------------------------------------------- its memory */
 
 enum { BIT = 256, UNREAD = 1 << 20, ROUNDS = 40000, ROOM_MAX = 4 << 20 };
 

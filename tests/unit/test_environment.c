@@ -204,7 +204,7 @@ static void who_ignores_the_environment_is_not_stopped_by_it(void **state)
     assert_int_equal(unsetenv("RDMUX_PATHS"), 0);
 }
 
-/* ------------------------------------------------------------- programs with rights of their own */
+/* ------------------------------------------------------------ programs with rights of their own */
 
 /* What this program reports of itself when it is executed again with OPEN_ONLY. */
 enum { HEARD = 1, HAS_RIGHTS = 2 };

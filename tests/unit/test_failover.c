@@ -438,8 +438,7 @@ static void a_send_completes_only_when_the_peer_is_known_to_have_it(void **state
     clear_scene(&scene);
 }
 
-/* ----------------------------------------------------------------------------------------
- * limits */
+/* --------------------------------------------------------------------------------------- limits */
 
 static void an_endpoint_ends_when_no_path_is_left(void **state)
 {
@@ -496,8 +495,7 @@ static void moves_on_each_others_heels_end_by_the_limit_of_attempts(void **state
     clear_scene(&scene);
 }
 
-/* ------------------------------------------------------------------------------------
- * revocation */
+/* ----------------------------------------------------------------------------------- revocation */
 
 static void a_region_that_is_revoked_during_a_move_stays_revoked(void **state)
 {
@@ -847,7 +845,7 @@ static void a_crowd_that_repeats_a_hello_is_bounded_and_displaces_nobody_else(vo
         crowd[i] = dial_from(pair->address, "127.0.0.2");
         say(crowd[i], hello, sizeof(hello));
         await_answer_of_b(pair, crowd[i]);
-        assert_true(pair->b->failover->reconnect.claim_count <= RDMUX_CLAIMS_MAX);
+        assert_true(pair->b->failover->reconnect.claims.count <= RDMUX_CLAIMS_MAX);
     }
 
     for (size_t i = 0; i < CROWD; i++) {
@@ -860,7 +858,7 @@ static void a_crowd_that_repeats_a_hello_is_bounded_and_displaces_nobody_else(vo
     finish_resumption(pair);
     assert_int_equal(rdmux_channel_socket(pair->a->channel), socket);
     assert_int_equal(pair->a->failover->reconnect.dials, 1);
-    assert_int_equal(pair->b->failover->reconnect.claim_count, 0);
+    assert_int_equal(pair->b->failover->reconnect.claims.count, 0);
     for (size_t i = 0; i < CROWD; i++) {
         close(crowd[i]);
     }
@@ -888,7 +886,7 @@ static void a_hello_that_is_repeated_leaves_the_channel_alone(void **state)
 
     check_messages(pair);
     assert_ptr_equal(pair->b->channel, channel);
-    assert_int_equal(pair->b->failover->reconnect.claim_count, 1);
+    assert_int_equal(pair->b->failover->reconnect.claims.count, 1);
     /* It has no more time than any pending connection. */
     assert_true(rdmux_failover_deadline(pair->b) <=
                 rdmux_now(pair->fabric_b) + UINT64_C(1000000) * RDMUX_CLAIM_MS);

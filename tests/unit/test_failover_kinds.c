@@ -49,8 +49,7 @@ static void receives_of_an_srq_are_neither_lost_nor_filled_twice(void **state)
     }
 }
 
-/* -----------------------------------------------------------------------------------
- * authentication */
+/* ------------------------------------------------------------------------------- authentication */
 
 static void check_authenticated(const struct rdmux_fabric_auth *auth_a,
                                 const struct rdmux_fabric_auth *auth_b, const char *paths,
@@ -154,7 +153,7 @@ static enum rdmux_status resume_as(struct rdmux_fabric *fabric, struct pair *pai
         .type = RDMUX_FRAME_RESUME,
         .epoch = 1,
         .steady = true,
-        .count = pair->a->failover->received,
+        .count = pair->a->failover->replay.received,
     };
     struct rdmux_hello hello;
     uint8_t frame[RDMUX_MESSAGE_MAX];
@@ -213,8 +212,7 @@ static void who_is_somebody_else_resumes_nothing_even_with_the_secret(void **sta
     CHECK_OK(rdmux_fabric_close(carls));
 }
 
-/* ------------------------------------------------------------------------------------------
- * scopes */
+/* --------------------------------------------------------------------------------------- scopes */
 
 /* tcp, as if it were a device whose atomics hold among its users. */
 static struct rdmux_provider_ops scoped_ops;
@@ -301,8 +299,7 @@ static void atomics_of_a_device_stay_on_it(void **state)
     clear_scene(&scene);
 }
 
-/* -------------------------------------------------------------------------------------------
- * order */
+/* ---------------------------------------------------------------------------------------- order */
 
 /* shm, which at some time opens no endpoint any more. */
 static struct rdmux_provider_ops closing_ops;
@@ -368,8 +365,7 @@ static void what_was_tried_in_vain_is_tried_last(void **state)
     clear_scene(&scene);
 }
 
-/* -------------------------------------------------------------------------------------------
- * keys */
+/* ----------------------------------------------------------------------------------------- keys */
 
 /* tcp that cannot do without registrations, and takes short lists and messages. */
 static struct rdmux_provider_ops device_ops;

@@ -256,7 +256,7 @@ static void beyond_max_pending_the_oldest_silent_one_goes(void **state)
     clear_scene(scene);
 }
 
-/* --------------------------------------------------------------------- introduced, and not taken */
+/* -------------------------------------------------------------------- introduced, and not taken */
 
 /* Connections of one address that have introduced themselves, and that the listener has shown. */
 struct waiting {
@@ -459,7 +459,7 @@ static void of_a_crowd_alone_who_waits_ten_seconds_is_dropped(void **state)
     clear_scene(scene);
 }
 
-/* ---------------------------------------------------------------------------------- what is logged */
+/* ------------------------------------------------------------------------------- what is logged */
 
 static void shout(struct scene *scene, size_t count)
 {
@@ -503,7 +503,7 @@ static void strangers_do_not_fill_the_log(void **state)
     clear_scene(scene);
 }
 
-/* --------------------------------------------------------------------------- taken, and not set up */
+/* ------------------------------------------------------------------------ taken, and not set up */
 
 /* A connection of the pair's own address is made within this time. */
 static void check_connects(struct scene *scene, uint64_t least_ms, uint64_t most_ms)

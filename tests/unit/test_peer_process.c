@@ -165,8 +165,7 @@ static void a_stranger_with_the_id_of_a_peer_takes_no_heartbeats_from_it(void **
     close_party(&stranger);
 }
 
-/* -------------------------------------------------------------------------------------------------
- * a channel that is lost */
+/* ----------------------------------------------------------------------- a channel that is lost */
 
 /* The broken endpoints send a heartbeat just before the whole one, and fail just before it would be
  * silent for too long. */

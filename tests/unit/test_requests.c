@@ -99,7 +99,7 @@ static void receives_around_the_end_of_their_ring_meet_every_message(void **stat
     }
 }
 
-/* ------------------------------------------------------------------------------------------------- events under load */
+/* ---------------------------------------------------------------------------- events under load */
 
 enum {
     FLOOD = 4,       /* messages that wait at any time */

@@ -16,7 +16,7 @@
 
 #include <netinet/in.h>
 
-/* --------------------------------------------------------------------------------- turns by time */
+/* -------------------------------------------------------------------------------- turns by time */
 
 /* How often each had a turn, of so many, where a turn of it takes so long. */
 static void take_turns(struct rdmux_turn *turn[], const uint64_t cost[], size_t count, size_t turns,
@@ -82,7 +82,7 @@ static void who_comes_anew_has_saved_up_no_time(void **state)
     assert_null(rdmux_turns_next(&all));
 }
 
-/* ---------------------------------------------------------------------------------- steps, held up */
+/* ------------------------------------------------------------------------------- steps, held up */
 
 enum { STEPS_MAX = 1024 };
 

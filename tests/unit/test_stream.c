@@ -619,7 +619,7 @@ static void renewals_are_counted_by_the_minute(void **state)
     close_wire(&wire);
 }
 
-/* ------------------------------------------------------- records that OpenSSL itself would not send */
+/* --------------------------------------------------- records that OpenSSL itself would not send */
 
 enum { SECRET_SIZE = 32, KEY_SIZE = 16, IV_SIZE = 12, TAG_SIZE = 16 };
 

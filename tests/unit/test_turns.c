@@ -19,7 +19,7 @@ enum {
     OVERHEAD = 22, /* bytes of a record: header 5, type 1, tag 16 (RFC 8446, 5.2) */
 };
 
-/* ------------------------------------------------------------------------------- one channel alone */
+/* ---------------------------------------------------------------------------- one channel alone */
 
 /* A session whose peer, at the other end of a socket pair, sends what the test likes; and the
  * channel on it. */
@@ -185,7 +185,7 @@ static void a_step_of_a_handshake_ends_after_so_many_records(void **state)
     close_line(&line);
 }
 
-/* ---------------------------------------------------------------------------- a connection of two */
+/* -------------------------------------------------------------------------- a connection of two */
 
 static void open_auth_pair(struct pair *pair, struct book *book)
 {

@@ -86,8 +86,7 @@ struct ibv_mr *__wrap_ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len
     return __real_ibv_reg_mr_iova2(pd, addr, length, is_siw ? (uintptr_t)addr : iova, access);
 }
 
-/* -------------------------------------------------------------------------------------------
- * the scene */
+/* ------------------------------------------------------------------------------------ the scene */
 
 struct scene {
     struct sim_world *world;

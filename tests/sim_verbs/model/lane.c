@@ -53,7 +53,7 @@ static char name_of(const struct end *end)
     return (char)('A' + (char)end->side->index);
 }
 
-/* ---------------------------------------------------------------------------------------- window */
+/* --------------------------------------------------------------------------------------- window */
 
 static bool covers(const struct write *write, uint32_t at)
 {
@@ -141,7 +141,7 @@ static void remember(struct end *end, uint64_t sequence, uint64_t offset, uint64
     memcpy(end->latest + offset, bytes, length);
 }
 
-/* ---------------------------------------------------------------------------------------- posted */
+/* --------------------------------------------------------------------------------------- posted */
 
 static uint8_t *copy_of(const void *bytes, size_t length)
 {
@@ -219,7 +219,7 @@ void lane_posted(struct end *end, const struct posted *what, const struct rdmux_
     scene->counts.placed += (wr->flags & RDMUX_PLACED) != 0;
 }
 
-/* ------------------------------------------------------------------------------------- completed */
+/* ------------------------------------------------------------------------------------ completed */
 
 /* Checks a byte that a read has returned: its value when the read was posted (2.6), or that of a
  * later write that no fence holds back (4.3). */
@@ -416,7 +416,7 @@ void lane_completed(struct end *end, const struct rdmux_wc *wc)
     cover(end, sequence + 1);
 }
 
-/* -------------------------------------------------------------------------------------- received */
+/* ------------------------------------------------------------------------------------- received */
 
 static void check_pieces(struct end *end, const struct receive *receive,
                          const struct message *message)
@@ -506,7 +506,7 @@ void lane_received(struct end *end, const struct rdmux_wc *wc)
     scene->counts.receives++;
 }
 
-/* ------------------------------------------------------------------------------------------- end */
+/* ------------------------------------------------------------------------------------------ end */
 
 void lane_check_all(struct end *end)
 {

@@ -18,7 +18,7 @@ enum {
     JOBS_MAX = 16,
 };
 
-/* ----------------------------------------------------------------------------------------- child */
+/* ---------------------------------------------------------------------------------------- child */
 
 static struct result *shared; /* of the child that runs */
 
@@ -181,7 +181,7 @@ struct result runs_until(run_body *body, struct run run, uint64_t count, uint64_
     return sum;
 }
 
-/* -------------------------------------------------------------------------------------- shrinking */
+/* ------------------------------------------------------------------------------------ shrinking */
 
 static bool still_fails(run_body *body, struct run *run, const bool *left_out, uint32_t *tries)
 {
@@ -240,7 +240,7 @@ void runs_explain(run_body *body, struct run run, const struct result *failed_ru
     printf("# %s\n", last.text);
 }
 
-/* -------------------------------------------------------------------------------------------- TAP */
+/* ------------------------------------------------------------------------------------------ TAP */
 
 static int cases;
 static int failures;

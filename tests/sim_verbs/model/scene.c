@@ -20,7 +20,7 @@ enum {
 static const uint32_t remote_rights = RDMUX_ACCESS_LOCAL_WRITE | RDMUX_ACCESS_REMOTE_READ |
                                       RDMUX_ACCESS_REMOTE_WRITE | RDMUX_ACCESS_REMOTE_ATOMIC;
 
-/* ----------------------------------------------------------------------------- trace and mismatch */
+/* --------------------------------------------------------------------------- trace and mismatch */
 
 static char why[4096];
 
@@ -106,7 +106,7 @@ static void log_line(void *user, enum rdmux_log_level level, const char *line)
     trace(side->scene, "%c: %s", 'A' + (char)side->index, line);
 }
 
-/* ----------------------------------------------------------------------------------------- shape */
+/* ---------------------------------------------------------------------------------------- shape */
 
 __attribute__((format(printf, 3, 4))) static void add(char *text, size_t size, const char *format,
                                                       ...)
@@ -247,7 +247,7 @@ void shape_draw(struct shape *shape, const char *link, uint64_t seed)
     shape->max_send = percent(&chance, 50) ? most : 1 + below(&chance, (uint32_t)most);
 }
 
-/* ------------------------------------------------------------------------------------------ open */
+/* ----------------------------------------------------------------------------------------- open */
 
 static bool open_side(struct scene *scene, uint32_t index)
 {
@@ -494,7 +494,7 @@ bool scene_open(struct scene *scene)
     return await_pairs(scene) && import_all(scene);
 }
 
-/* ----------------------------------------------------------------------------------------- close */
+/* ---------------------------------------------------------------------------------------- close */
 
 static void close_side(struct scene *scene, struct side *side)
 {
@@ -534,7 +534,7 @@ void scene_close(struct scene *scene)
     }
 }
 
-/* ------------------------------------------------------------------------------------------ poll */
+/* ----------------------------------------------------------------------------------------- poll */
 
 static const char *status_of(const struct rdmux_wc *wc)
 {

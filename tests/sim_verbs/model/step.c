@@ -30,7 +30,7 @@ static char name_of(const struct end *end)
     return (char)('A' + (char)end->side->index);
 }
 
-/* ---------------------------------------------------------------------------------------- memory */
+/* --------------------------------------------------------------------------------------- memory */
 
 /* Checks that the library has not touched the slot since the completion of its previous request. */
 static void check_untouched(struct end *end, const struct pieces *pieces, const char *whose)
@@ -91,7 +91,7 @@ static void scatter(const struct pieces *pieces, const uint8_t *bytes)
     }
 }
 
-/* --------------------------------------------------------------------------------------- lengths */
+/* -------------------------------------------------------------------------------------- lengths */
 
 /* Draws a length, often near an edge: empty, inline, packet size, longest copied, longest not
  * segmented. */
@@ -144,7 +144,7 @@ static uint64_t room_for_message(const struct end *end, uint64_t ahead)
     return most;
 }
 
-/* ------------------------------------------------------------------------------------------ posts */
+/* ---------------------------------------------------------------------------------------- posts */
 
 static uint32_t draw_op(struct chance *chance, const struct end *end, uint64_t ahead)
 {
@@ -550,7 +550,7 @@ static void post_behind_fence(struct end *end, struct chance *chance)
     take_outcome(end, drafts, 3, posted, status);
 }
 
-/* --------------------------------------------------------------------------------------- refused */
+/* -------------------------------------------------------------------------------------- refused */
 
 /* Posts requests that must not be queued: section 6, 1.13, 1.14, 12.2. */
 static void post_wrong(struct end *end, struct chance *chance)
@@ -596,7 +596,7 @@ static void post_wrong(struct end *end, struct chance *chance)
     scene->counts.refused++;
 }
 
-/* -------------------------------------------------------------------------------------- receives */
+/* ------------------------------------------------------------------------------------- receives */
 
 static bool post_receive(struct end *end, struct receives *receives, struct chance *chance)
 {
@@ -666,7 +666,7 @@ void post_receives(struct end *end, struct chance *chance, uint32_t count)
     }
 }
 
-/* ----------------------------------------------------------------------------------------- steps */
+/* ---------------------------------------------------------------------------------------- steps */
 
 /* The owner's own processor adds to a word that both sides add to (2.11). */
 static void add_by_cpu(struct side *side, struct chance *chance)
@@ -717,7 +717,7 @@ void step_take(struct scene *scene, struct chance *chance)
     }
 }
 
-/* ------------------------------------------------------------------------------------------- end */
+/* ------------------------------------------------------------------------------------------ end */
 
 /* Posts a flush, which completes when every request before it is done and placed. */
 static bool flush(struct end *end)
