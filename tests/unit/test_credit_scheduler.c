@@ -123,7 +123,7 @@ static void peers_are_served_in_the_order_of_their_questions(void **state)
 static void unused_credits_are_recalled_from_all_others_once(void **state)
 {
     (void)state;
-    make_world(2 * RDMUX_CREDITS_LEVEL_FIRST);
+    make_world(UINT64_C(2) * RDMUX_CREDITS_LEVEL_FIRST);
     ask(0);
     ask(1);
     assert_int_equal(world.recalled[0] + world.recalled[1], 0);
