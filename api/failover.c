@@ -584,7 +584,6 @@ static void step_search(struct rdmux_ep *ep)
         try_next(ep);
     }
     if (now_ns >= rdmux_handshake_deadline(ep->setup->handshake)) {
-        rdmux_measure_step(ep);
         rdmux_handshake_time(ep->setup->handshake, now_ns);
     }
     rdmux_ep_setup_step(ep);
