@@ -37,10 +37,12 @@ static ssize_t line_send(int fd, const void *packet, size_t size, int flags)
 
 enum { LINE_SOCKETS_MAX = 1024, LINE_NS_PER_MS = 1000000 };
 
+/* When the packet at the front of each socket was found; 0: none was. */
+static _Atomic uint64_t found_ns[LINE_SOCKETS_MAX];
+
 /* Returns whether the delay of the packet at the front of the socket is over. */
 static bool line_is_due(int fd)
 {
-    static _Atomic uint64_t found_ns[LINE_SOCKETS_MAX]; /* 0: not found yet */
     const char *delay = getenv("RDMUX_LINE_DELAY_MS");
     struct timespec now;
     if (delay == NULL || fd >= LINE_SOCKETS_MAX) {
@@ -63,6 +65,9 @@ static ssize_t line_recv(int fd, void *packet, size_t size, int flags)
     uint32_t length = 0;
     int there = 0;
     ssize_t got = recv(fd, &length, sizeof(length), flags | MSG_PEEK);
+    if (got <= 0 && fd < LINE_SOCKETS_MAX) {
+        found_ns[fd] = 0; /* of a socket that had this number before */
+    }
     if (got <= 0 || length > size) {
         return got < 0 ? got : 0;
     }
