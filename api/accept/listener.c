@@ -39,61 +39,7 @@ enum {
     DEFAULT_HELLO_TIMEOUT_MS = 5000,
     DEFAULT_MAX_SETUPS = 256,
     ACCEPTS_PER_EVENT = 64,
-    LINES_MAX = 64, /* log lines caused by pending connections, within LINES_NS */
 };
-#define LINES_NS (10 * UINT64_C(1000000000))
-
-void rdmux_listener_update_descriptor(struct rdmux_listener *listener)
-{
-    bool wanted = listener->unshown != 0 || listener->proved > 0;
-    if (wanted && !listener->readable) {
-        uint64_t one = 1;
-        ssize_t written = write(listener->event_fd, &one, sizeof(one));
-        (void)written;
-    } else if (!wanted && listener->readable) {
-        uint64_t count;
-        ssize_t taken = read(listener->event_fd, &count, sizeof(count));
-        (void)taken;
-    }
-    listener->readable = wanted;
-}
-
-void rdmux_listener_poke_waits(struct rdmux_listener *listener)
-{
-    for (struct rdmux_list *at = listener->waits.next; at != &listener->waits; at = at->next) {
-        rdmux_cq_poke(RDMUX_CONTAINER(at, struct rdmux_accept_wait, link)->cq);
-    }
-}
-
-/* ----------------------------------------------------------------------------------- log lines */
-
-static void tell_what_was_left_out(struct rdmux_listener *listener)
-{
-    if (listener->untold > 0) {
-        rdmux_log(
-            listener->fabric, RDMUX_LOG_WARN,
-            "listener %s: %llu more lines about connections that came to nothing were left out",
-            listener->address, (unsigned long long)listener->untold);
-    }
-    listener->told = 0;
-    listener->untold = 0;
-}
-
-bool rdmux_listener_may_tell(struct rdmux_listener *listener)
-{
-    uint64_t now_ns = rdmux_now(listener->fabric);
-    if (now_ns - listener->told_since_ns >= LINES_NS) {
-        tell_what_was_left_out(listener);
-        listener->told_since_ns = now_ns;
-    }
-    bool may = listener->told < LINES_MAX;
-    listener->told += may;
-    listener->untold += !may;
-    if (listener->untold == 1) {
-        rdmux_service_timer(listener->fabric, listener->told_since_ns + LINES_NS);
-    }
-    return may;
-}
 
 /* --------------------------------------------------------------------------------------- limits */
 
@@ -283,12 +229,12 @@ uint64_t rdmux_listeners_timers(struct rdmux_fabric *fabric, uint64_t now_ns)
         }
         rdmux_session_timer(listener);
         waiting = drop_overdue(listener, now_ns) || waiting;
-        uint64_t lines_ns = listener->told_since_ns + LINES_NS;
-        if (listener->untold > 0 && now_ns >= lines_ns) {
+        uint64_t lines_ns = rdmux_listener_lines_deadline(listener);
+        if (now_ns >= lines_ns) {
             pthread_mutex_unlock(&fabric->lock);
-            tell_what_was_left_out(listener);
+            rdmux_listener_log_left_out(listener);
             pthread_mutex_lock(&fabric->lock);
-        } else if (listener->untold > 0 && lines_ns < next_ns) {
+        } else if (lines_ns < next_ns) {
             next_ns = lines_ns;
         }
     }
@@ -1041,7 +987,7 @@ void rdmux_listener_close(struct rdmux_listener *listener)
         rdmux_pending_drop(
             RDMUX_CONTAINER(listener->introduced.next, struct rdmux_pending_connection, link), NULL);
     }
-    tell_what_was_left_out(listener);
+    rdmux_listener_log_left_out(listener);
     pthread_mutex_lock(&fabric->lock);
     rdmux_list_remove(&listener->link);
     pthread_mutex_unlock(&fabric->lock);

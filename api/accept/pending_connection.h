@@ -136,6 +136,10 @@ static inline struct rdmux_listener *rdmux_listener_of(struct rdmux_acceptor *ac
  * lines in a period is bounded. Lines left out are counted, and their number is logged at the end
  * of the period. step_lock is held. */
 bool rdmux_listener_may_tell(struct rdmux_listener *listener);
+/* Logs how many lines were left out, and begins a period. rdmux_listener_lines_deadline() returns
+ * when that is due; UINT64_MAX: nothing was left out. */
+void rdmux_listener_log_left_out(struct rdmux_listener *listener);
+uint64_t rdmux_listener_lines_deadline(const struct rdmux_listener *listener);
 
 /* --------------------------------------------------------- pending_connection.c, for listener.c */
 
@@ -201,7 +205,7 @@ static inline uint32_t rdmux_peer_quota_count(const struct rdmux_peer_quota *quo
  * room. NULL: none. */
 struct rdmux_peer_quota *rdmux_peer_quota_next(struct rdmux_listener *listener);
 
-/* --------------------------------------------------------- listener.c, for pending_connection.c */
+/* --------------------------------------------------------------------------- listener_state.c */
 
 /* fabric->lock is held. rdmux_listener_update_descriptor() keeps the descriptor readable while a
  * connection is neither shown nor taken, or proved and not returned. rdmux_listener_poke_waits()

@@ -85,9 +85,10 @@ struct rdmux_cq_service {
 struct rdmux_cq_fast {
     /* Always closed; for endpoints that do not have the fast path. */
     struct rdmux_fast_path *none;
-    struct rdmux_ep *ep; /* endpoint that has the fast path, or may get it soon */
-    uint32_t streak;     /* its consecutive writes that could have used the fast path */
-    uint32_t ready;      /* entries prepared for that endpoint */
+    rdmux_fast_path_poll_fn ordinary_poll; /* while the fast path is closed */
+    struct rdmux_ep *ep;                   /* endpoint that has the fast path, or may get it soon */
+    uint32_t streak; /* its consecutive writes that could have used the fast path */
+    uint32_t ready;  /* entries prepared for that endpoint */
     struct rdmux_fast_path_entry *since; /* writes from this entry on are not counted yet */
     uint64_t posted;                     /* writes counted since the fast path was opened */
 };

@@ -18,7 +18,6 @@
 #include "api/data/srq_device.h"
 #include "api/progress/cq_owner.h"
 
-#include <assert.h>
 #include <string.h>
 
 /* ---------------------------------------------------------------------------- from the provider */
@@ -499,20 +498,40 @@ void rdmux_ep_drain_path(struct rdmux_ep *ep)
     }
 }
 
-void rdmux_provider_failed(struct rdmux_provider_ep *path, enum rdmux_status status,
-                           const char *text)
+bool rdmux_cq_move(struct rdmux_cq *cq)
 {
-    assert(path != NULL);
-    struct rdmux_ep *ep = path->ep;
-    if (ep->failover != NULL && ep->fabric->failover_hooks->ignores(ep, path)) {
-        return;
+    bool more = false;
+    struct rdmux_list moved;
+    struct rdmux_list again; /* endpoints with a new event, which the next move handles */
+    rdmux_list_init(&moved);
+    rdmux_list_init(&again);
+    while (!rdmux_list_empty(&cq->pending)) {
+        struct rdmux_ep *ep = RDMUX_CONTAINER(cq->pending.next, struct rdmux_ep, places.pending);
+        rdmux_list_remove(&ep->places.pending);
+        ep->flow.is_pending = false;
+        rdmux_ep_move(ep);
+        struct rdmux_list *next = ep->flow.is_pending ? &again : &moved;
+        rdmux_list_remove(&ep->places.pending);
+        ep->flow.is_pending = true; /* until all are moved, rdmux_cq_pend() does not link it again */
+        rdmux_list_append(next, &ep->places.pending);
     }
-    if (ep->fault == RDMUX_OK) {
-        ep->session.is_unexplained = status == RDMUX_FLUSHED;
-        ep->fault = ep->session.is_unexplained ? RDMUX_PEER_GONE : (uint32_t)status;
-        size_t length = text == NULL ? 0 : strnlen(text, sizeof(ep->end.fault_text) - 1);
-        memcpy(ep->end.fault_text, text == NULL ? "" : text, length);
-        ep->end.fault_text[length] = '\0';
+    while (!rdmux_list_empty(&moved)) {
+        struct rdmux_ep *ep = RDMUX_CONTAINER(moved.next, struct rdmux_ep, places.pending);
+        rdmux_list_remove(&ep->places.pending);
+        ep->flow.is_pending = false;
+        /* The provider reported while it got requests. */
+        bool reported = ep->path != NULL && ep->path->ready;
+        if (reported || rdmux_ep_has_entries(ep)) {
+            rdmux_cq_pend(cq, ep);
+        }
+        more = more || reported;
     }
-    rdmux_provider_ready(path);
+    while (!rdmux_list_empty(&again)) {
+        struct rdmux_ep *ep = RDMUX_CONTAINER(again.next, struct rdmux_ep, places.pending);
+        rdmux_list_remove(&ep->places.pending);
+        ep->flow.is_pending = false;
+        rdmux_cq_pend(cq, ep);
+        more = true;
+    }
+    return more;
 }

@@ -17,5 +17,8 @@ bool rdmux_ep_has_entries(const struct rdmux_ep *ep);
 bool rdmux_ep_done_before(const struct rdmux_ep *ep, uint64_t sequence);
 /* Owner: lets the path hand over what has already arrived, before the endpoint ends. */
 void rdmux_ep_drain_path(struct rdmux_ep *ep);
+/* Owner: handles resumes, held requests and faults of pended endpoints without returning entries.
+ * Returns whether to call again at once. */
+bool rdmux_cq_move(struct rdmux_cq *cq);
 
 #endif

@@ -13,44 +13,6 @@
 
 enum { DEFAULT_DEPTH = 1 << 24 }; /* entries, if the attribute asks for no depth */
 
-bool rdmux_cq_move(struct rdmux_cq *cq)
-{
-    bool more = false;
-    struct rdmux_list moved;
-    struct rdmux_list again; /* endpoints with a new event, which the next move handles */
-    rdmux_list_init(&moved);
-    rdmux_list_init(&again);
-    while (!rdmux_list_empty(&cq->pending)) {
-        struct rdmux_ep *ep = RDMUX_CONTAINER(cq->pending.next, struct rdmux_ep, places.pending);
-        rdmux_list_remove(&ep->places.pending);
-        ep->flow.is_pending = false;
-        rdmux_ep_move(ep);
-        struct rdmux_list *next = ep->flow.is_pending ? &again : &moved;
-        rdmux_list_remove(&ep->places.pending);
-        ep->flow.is_pending = true; /* until all are moved, rdmux_cq_pend() does not link it again */
-        rdmux_list_append(next, &ep->places.pending);
-    }
-    while (!rdmux_list_empty(&moved)) {
-        struct rdmux_ep *ep = RDMUX_CONTAINER(moved.next, struct rdmux_ep, places.pending);
-        rdmux_list_remove(&ep->places.pending);
-        ep->flow.is_pending = false;
-        /* The provider reported while it got requests. */
-        bool reported = ep->path != NULL && ep->path->ready;
-        if (reported || rdmux_ep_has_entries(ep)) {
-            rdmux_cq_pend(cq, ep);
-        }
-        more = more || reported;
-    }
-    while (!rdmux_list_empty(&again)) {
-        struct rdmux_ep *ep = RDMUX_CONTAINER(again.next, struct rdmux_ep, places.pending);
-        rdmux_list_remove(&ep->places.pending);
-        ep->flow.is_pending = false;
-        rdmux_cq_pend(cq, ep);
-        more = true;
-    }
-    return more;
-}
-
 static inline size_t collect(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
 {
     if (RDMUX_UNLIKELY(!rdmux_list_empty(&cq->lists.closed))) {
@@ -270,7 +232,7 @@ enum rdmux_status rdmux_cq_create(struct rdmux_fabric *fabric, const struct rdmu
     }
     cq->alive = fabric->alive;
     cq->fabric = fabric;
-    enum rdmux_status status = rdmux_fast_path_create(cq);
+    enum rdmux_status status = rdmux_fast_path_create(cq, rdmux_fast_path_poll);
     if (status != RDMUX_OK) {
         rdmux_release(fabric, cq);
         return status;

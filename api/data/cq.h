@@ -5,9 +5,6 @@
 
 #include "api/core/cq.h"
 
-/* Owner: handles resumes, held requests and faults of pended endpoints without returning entries.
- * Returns whether to call again at once. */
-bool rdmux_cq_move(struct rdmux_cq *cq);
 /* Owner, inside a call: progresses the cq and sleeps until done(user) returns true or the timeout.
  * RDMUX_OK or RDMUX_TIMED_OUT. timeout_ms as in rdmux.h. */
 enum rdmux_status rdmux_cq_wait_until(struct rdmux_cq *cq, bool (*done)(void *user), void *user,

@@ -21,7 +21,7 @@
 
 #include "api/core/cq.h"
 #include "api/core/fabric.h"
-#include "api/data/cq.h"
+#include "api/data/completion.h"
 #include "api/loop/service.h"
 #include "api/progress/cq_owner.h"
 #include "api/progress/cq_progress.h"

@@ -25,7 +25,7 @@ struct memory {
 
 /* --------------------------------------------------------------------------- create and destroy */
 
-enum rdmux_status rdmux_fast_path_create(struct rdmux_cq *cq)
+enum rdmux_status rdmux_fast_path_create(struct rdmux_cq *cq, rdmux_fast_path_poll_fn poll)
 {
     struct memory *memory = mmap(NULL, sizeof(*memory), PROT_READ | PROT_WRITE,
                                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -40,7 +40,8 @@ enum rdmux_status rdmux_fast_path_create(struct rdmux_cq *cq)
     cq->front.fast = fast;
     cq->fast.none = &memory->no_fast_path;
     atomic_store(rdmux_cq_signal(cq), RDMUX_SIGNAL_ALIVE);
-    cq->front.poll = rdmux_fast_path_poll;
+    cq->front.poll = poll;
+    cq->fast.ordinary_poll = poll;
     cq->close_gate = rdmux_fast_path_close;
     return RDMUX_OK;
 }
@@ -247,7 +248,7 @@ static void close_fast_path(struct rdmux_cq *cq)
     ep->stats.posts += cq->fast.posted;
     ep->stats.bytes_sent += fast->bytes;
     __atomic_store_n(&ep->fast, cq->fast.none, __ATOMIC_RELAXED);
-    __atomic_store_n(&cq->front.poll, rdmux_fast_path_poll, __ATOMIC_RELAXED);
+    __atomic_store_n(&cq->front.poll, cq->fast.ordinary_poll, __ATOMIC_RELAXED);
     cq->fast.streak = 0;
     atomic_fetch_and(rdmux_cq_signal(cq), ~(uint32_t)RDMUX_SIGNAL_FAST_PATH);
     ep->ops->fast_path_close(ep->path, fast, cq->fast.posted, done);

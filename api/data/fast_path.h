@@ -24,8 +24,9 @@
 #define RDMUX_GLANCE(word) (word)
 #endif
 
-/* Creates the gate and the closed fast path. RDMUX_NO_MEMORY. */
-enum rdmux_status rdmux_fast_path_create(struct rdmux_cq *cq);
+/* Creates the gate and the closed fast path. `poll` is the poll without the fast path.
+ * RDMUX_NO_MEMORY. */
+enum rdmux_status rdmux_fast_path_create(struct rdmux_cq *cq, rdmux_fast_path_poll_fn poll);
 void rdmux_fast_path_destroy(struct rdmux_cq *cq);
 
 /* Returns whether the endpoint's path can have a fast path. */
