@@ -659,6 +659,20 @@ static struct rdmux_pending_connection *first_but(const struct rdmux_list *list,
     return NULL;
 }
 
+/* Returns the oldest silent connection of the listener, the newcomer only if there is no other. */
+static struct rdmux_pending_connection *oldest_silent(const struct rdmux_listener *listener,
+                                                      struct rdmux_pending_connection *newcomer)
+{
+    for (struct rdmux_list *at = listener->silent.next; at != &listener->silent; at = at->next) {
+        struct rdmux_pending_connection *pending = RDMUX_CONTAINER(
+            at, struct rdmux_pending_connection, link);
+        if (pending != newcomer) {
+            return pending;
+        }
+    }
+    return newcomer;
+}
+
 /* Selects the connection to evict: of the peer quota that holds the most, the oldest silent one,
  * else the longest-waiting introduced one. If the newcomer's peer quota holds as many, it is that
  * quota's. If no quota holds more than one, it is the oldest silent one of all, or the newcomer if
@@ -674,18 +688,11 @@ static struct rdmux_pending_connection *find_superfluous(struct rdmux_listener *
         rdmux_peer_quota_count(newcomer->quota) == rdmux_peer_quota_count(largest)) {
         largest = newcomer->quota;
     }
-    struct rdmux_pending_connection *found = NULL;
-    if (rdmux_peer_quota_count(largest) > 1) {
-        found = first_but(&largest->silent, newcomer);
-        return found != NULL ? found : first_but(&largest->introduced, newcomer);
+    if (rdmux_peer_quota_count(largest) <= 1) {
+        return oldest_silent(listener, newcomer);
     }
-    for (struct rdmux_list *at = listener->silent.next; at != &listener->silent && found == NULL;
-         at = at->next) {
-        struct rdmux_pending_connection *silent = RDMUX_CONTAINER(
-            at, struct rdmux_pending_connection, link);
-        found = silent == newcomer ? NULL : silent;
-    }
-    return found != NULL ? found : newcomer;
+    struct rdmux_pending_connection *found = first_but(&largest->silent, newcomer);
+    return found != NULL ? found : first_but(&largest->introduced, newcomer);
 }
 
 bool rdmux_pending_drop_one(struct rdmux_listener *listener,
