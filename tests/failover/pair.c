@@ -159,6 +159,8 @@ static void look(struct pair *pair)
             }
             pair->is_struck = false;
         }
+        printf("epoch %u on %s at %.3f: %s\n", pair->info.epoch, pair->info.provider,
+               (double)now_ns() / 1e6, pair->info.text);
         pair->epoch = pair->info.epoch;
         pair->begin = messages;
         return;
