@@ -134,7 +134,14 @@ static void strike(struct pair *pair)
     pair->struck_ns = now_ns(); /* now it is surely cut */
 }
 
-/* Takes turns: who strikes, and when, follows from the epoch and what has come in it. */
+/* Only the side whose turn it is strikes in an epoch. */
+static bool has_turn(const struct pair *pair, uint32_t epoch)
+{
+    return epoch != 0 && epoch <= pair->faults && epoch / 2 % 2 == pair->index;
+}
+
+/* Takes turns: who strikes, and when, follows from the epoch and what has come in it. An epoch that
+ * ends before its strike is said, with the reason. */
 static void look(struct pair *pair)
 {
     pair->info = (struct rdmux_ep_info)RDMUX_EP_INFO_INIT;
@@ -150,6 +157,7 @@ static void look(struct pair *pair)
         return;
     }
     if (pair->info.epoch != pair->epoch) {
+        uint32_t left = pair->epoch;
         if (pair->is_struck) {
             printf("moved %s -> %s %.3f %.3f %s\n", pair->from, pair->info.provider,
                    (double)(pair->noticed_ns - pair->struck_ns) / 1e6,
@@ -158,14 +166,18 @@ static void look(struct pair *pair)
                 call(pair->mend);
             }
             pair->is_struck = false;
+            left++;
         }
-        printf("epoch %u on %s at %.3f: %s\n", pair->info.epoch, pair->info.provider,
-               (double)now_ns() / 1e6, pair->info.text);
+        for (; left < pair->info.epoch; left++) {
+            if (has_turn(pair, left)) {
+                printf("unprovoked: %s\n", pair->info.text);
+            }
+        }
         pair->epoch = pair->info.epoch;
         pair->begin = messages;
         return;
     }
-    if (!pair->is_struck && pair->epoch <= pair->faults && pair->epoch / 2 % 2 == pair->index &&
+    if (!pair->is_struck && has_turn(pair, pair->epoch) &&
         messages >= pair->begin + MESSAGES_BETWEEN) {
         strike(pair);
     }

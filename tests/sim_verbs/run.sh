@@ -17,6 +17,7 @@ are missing they are not built, and that is a skip.
   device          the device's own tests
   suite:OPTIONS   the conformance suite, shortened, over an adapter of these options; RDMUX_PATIENCE is
                   its --patience
+  threads:OPTIONS the cases of it in which threads meet, for the thread sanitizer
   rules           the cases of single rules, over adapters that are at odds with them
   trial           what rdmux info says of an adapter that does not do all that it says
   ends            what a wrong local key is to each device, and other ends
@@ -47,7 +48,7 @@ while (($# > 0)); do
         usage
         exit 0
         ;;
-    device | suite:* | rules | trial | ends | model | faults) parts+=("$1") ;;
+    device | suite:* | threads:* | rules | trial | ends | model | faults) parts+=("$1") ;;
     *)
         usage >&2
         exit 2
@@ -83,6 +84,11 @@ over() {
 conformance() {
     over "$1" "$RDMUX_BUILD/bin/rdmux" conformance --format tap --quick --patience "${RDMUX_PATIENCE:-4}" --seed 1 \
         --provider "${1%%,*}" "${@:2}" || status=1
+}
+
+run_threads() {
+    bash "$here/../conformance_command/threads.sh" "LD_PRELOAD=$preload" "SIM_VERBS=link=$1" --quick \
+        --patience "${RDMUX_PATIENCE:-4}" --seed 1 --provider "${1%%,*}" || status=1
 }
 
 # tells NUMBER NAME OPTIONS PATTERN: rdmux info reports the pattern for the adapter's path.
@@ -168,6 +174,7 @@ for part in "${parts[@]}"; do
     case $part in
     device) run_device ;;
     suite:*) conformance "${part#suite:}" ;;
+    threads:*) run_threads "${part#threads:}" ;;
     rules) run_rules ;;
     trial) run_trial ;;
     ends) run_ends ;;
