@@ -5,7 +5,6 @@
 #include "api/core/fabric.h"
 #include "api/object/ep.h"
 #include "api/session/control.h"
-#include "api/setup/handshake_driver.h"
 
 #include "api/failover/failover.h"
 #include "api/setup/rdmacm_endpoint.h"

@@ -11,7 +11,6 @@
 #include "api/progress/cq_owner.h"
 #include "api/progress/endpoint_table.h"
 #include "api/session/setup_state.h"
-#include "api/setup/handshake_driver.h"
 #include "api/setup/setup.h"
 
 enum {

@@ -18,8 +18,8 @@
 #include "api/loop/service.h"
 #include "api/object/offer.h"
 #include "api/progress/cq_owner.h"
-#include "api/setup/handshake_driver.h"
 #include "api/setup/rdmacm_endpoint.h"
+#include "api/setup/setup.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -6,9 +6,8 @@
 #include "api/core/cq.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
-#include "api/setup/handshake_driver.h"
 
-struct rdmux_arrival; /* handshake_driver.h */
+struct rdmux_arrival; /* setup.h */
 
 /* A waiting accept call for any connection, as the listener's other accept calls see it.
  * fabric->lock. */

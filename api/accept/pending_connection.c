@@ -19,7 +19,7 @@
 #include "api/object/joins.h"
 #include "api/object/offer.h"
 #include "api/progress/cq_owner.h"
-#include "api/setup/handshake_driver.h"
+#include "api/setup/setup.h"
 #include "negotiation/auth_methods.h"
 #include "negotiation/path_secret.h"
 

@@ -193,8 +193,8 @@ struct rdmux_fabric {
     struct rdmux_list
         reconnects; /* rdmux_reconnect of endpoints whose control channel may be dialled again */
     size_t region_count;
-    struct rdmux_mr *region_buckets[RDMUX_REGION_BUCKETS];         /* mr.c */
-    struct rdmux_importer *importer_buckets[RDMUX_REGION_BUCKETS]; /* mr.c */
+    struct rdmux_mr *region_buckets[RDMUX_REGION_BUCKETS];         /* mr_table.c */
+    struct rdmux_importer *importer_buckets[RDMUX_REGION_BUCKETS]; /* importers.c */
 
     struct rdmux_figures *figures; /* measure.c; NULL: no measurement yet */
 

@@ -17,12 +17,12 @@
 #include "api/data/segments.h"
 #include "api/data/srq.h"
 #include "api/object/control_send.h"
+#include "api/object/importers.h"
 #include "api/object/joins.h"
 #include "api/object/offer.h"
 #include "api/object/peer_process.h"
 #include "api/object/read_drain.h"
-#include "api/object/remote.h"
-#include "api/object/revoke.h"
+#include "api/object/remote_end.h"
 #include "api/progress/cq_domain.h"
 #include "api/progress/cq_owner.h"
 #include "api/progress/endpoint_table.h"
@@ -321,22 +321,6 @@ static void flush_requests(struct rdmux_ep *ep)
     }
 }
 
-static void end_remotes(struct rdmux_ep *ep)
-{
-    for (struct rdmux_list *at = ep->imports.all.next; at != &ep->imports.all; at = at->next) {
-        struct rdmux_remote *remote = RDMUX_CONTAINER(at, struct rdmux_remote, link);
-        if (remote->state == RDMUX_REMOTE_ASKING && remote->announce) {
-            remote->announce = false;
-            rdmux_list_append(&ep->imports.ready, &remote->ready_link);
-        }
-        if (remote->state != RDMUX_REMOTE_DEAD) {
-            remote->state = RDMUX_REMOTE_DEAD;
-            remote->status = ep->end.status == RDMUX_OK ? RDMUX_PEER_GONE : ep->end.status;
-        }
-        rdmux_fast_path_aim(remote);
-    }
-}
-
 void rdmux_ep_close_path(struct rdmux_ep *ep, struct rdmux_provider_ep *path)
 {
     if (ep->channel != NULL) {
@@ -361,9 +345,7 @@ static void close_path(struct rdmux_ep *ep)
     if (ep->path == NULL) {
         return;
     }
-    for (struct rdmux_list *at = ep->imports.all.next; at != &ep->imports.all; at = at->next) {
-        rdmux_remote_detach(RDMUX_CONTAINER(at, struct rdmux_remote, link));
-    }
+    rdmux_remotes_detach(ep);
     rdmux_ep_close_path(ep, ep->path);
     ep->path = NULL;
 }
@@ -408,7 +390,7 @@ static void finish_end(struct rdmux_ep *ep)
 {
     rdmux_list_remove(&ep->places.busy);
     flush_requests(ep);
-    end_remotes(ep);
+    rdmux_remotes_end(ep);
     close_path(ep);
     leave_control(ep);
     ep->phase = RDMUX_PHASE_ENDED;
@@ -425,7 +407,7 @@ static void finish_end(struct rdmux_ep *ep)
 void rdmux_ep_end_unconnected(struct rdmux_ep *ep)
 {
     flush_requests(ep);
-    end_remotes(ep);
+    rdmux_remotes_end(ep);
     leave_control(ep);
     ep->phase = RDMUX_PHASE_ENDED;
 }
@@ -509,7 +491,7 @@ void rdmux_ep_fail(struct rdmux_ep *ep, enum rdmux_status status, const char *fo
         ep->fabric->failover_hooks->abandon(ep);
     }
     if (lingers) {
-        end_remotes(ep);
+        rdmux_remotes_end(ep);
         leave_control(ep);
         rdmux_ep_linger_anew(ep);
         return;
@@ -593,14 +575,7 @@ void rdmux_ep_dismantle(struct rdmux_ep *ep)
         (void)ep->ops->ep_quiesce(ep->path, &counts);
     }
     close_path(ep);
-    while (!rdmux_list_empty(&ep->imports.all)) {
-        struct rdmux_remote *remote = RDMUX_CONTAINER(ep->imports.all.next, struct rdmux_remote,
-                                                      link);
-        rdmux_list_remove(&remote->link);
-        rdmux_list_remove(&remote->ready_link);
-        rdmux_secret_release(ep->fabric, remote->token);
-        rdmux_release(ep->fabric, remote);
-    }
+    rdmux_remotes_release(ep);
     leave_control(ep);
     if (ep->srq != NULL) {
         return_srq_receives(ep);

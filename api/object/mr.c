@@ -27,7 +27,9 @@
 #include "api/core/fabric.h"
 #include "api/core/mr.h"
 #include "api/object/ep.h"
+#include "api/object/importers.h"
 #include "api/object/mapping.h"
+#include "api/object/mr_table.h"
 #include "api/object/revoke.h"
 #include "api/object/target.h"
 #include "api/progress/cq_owner.h"
@@ -369,44 +371,6 @@ void rdmux_mr_domain_gone(struct rdmux_fabric *fabric, struct rdmux_provider_dom
     }
 }
 
-/* -------------------------------------------------------------------------------- regions by id */
-
-/* fabric->lock is held in all of this section. */
-
-static struct rdmux_mr **region_bucket(struct rdmux_fabric *fabric, uint64_t id)
-{
-    return &fabric->region_buckets[id % RDMUX_REGION_BUCKETS];
-}
-
-struct rdmux_mr *rdmux_mr_find(struct rdmux_fabric *fabric, uint64_t id)
-{
-    struct rdmux_mr *mr = *region_bucket(fabric, id);
-    while (mr != NULL && mr->id != id) {
-        mr = mr->bucket_next;
-    }
-    return mr;
-}
-
-static void link_region(struct rdmux_fabric *fabric, struct rdmux_mr *mr)
-{
-    struct rdmux_mr **bucket = region_bucket(fabric, mr->id);
-    mr->bucket_next = *bucket;
-    *bucket = mr;
-    rdmux_list_append(&fabric->regions, &mr->link);
-    fabric->region_count++;
-}
-
-static void unlink_region(struct rdmux_fabric *fabric, struct rdmux_mr *mr)
-{
-    struct rdmux_mr **at = region_bucket(fabric, mr->id);
-    while (*at != mr) {
-        at = &(*at)->bucket_next;
-    }
-    *at = mr->bucket_next;
-    rdmux_list_remove(&mr->link);
-    fabric->region_count--;
-}
-
 /* ------------------------------------------------------------------------------------- creation */
 
 static enum rdmux_status check_attr(const struct rdmux_mr_attr *attr)
@@ -469,7 +433,7 @@ static enum rdmux_status enter_fabric(struct rdmux_fabric *fabric, struct rdmux_
             status = rdmux_region_table_add(fabric, mr);
         }
         if (status == RDMUX_OK) {
-            link_region(fabric, mr);
+            rdmux_mr_table_add(fabric, mr);
         }
         pthread_mutex_unlock(&fabric->lock);
     }
@@ -906,7 +870,7 @@ void rdmux_mr_deregister(struct rdmux_mr *mr)
     (void)rdmux_mr_take_back(mr, false);
     pthread_mutex_lock(&fabric->setup_lock);
     pthread_mutex_lock(&fabric->lock);
-    unlink_region(fabric, mr);
+    rdmux_mr_table_remove(fabric, mr);
     pthread_mutex_unlock(&fabric->lock);
     pthread_mutex_unlock(&fabric->setup_lock);
     drop_registrations(mr);

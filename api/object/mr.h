@@ -23,8 +23,6 @@ enum rdmux_status rdmux_mr_import(struct rdmux_fabric *fabric, const struct rdmu
                                   struct rdmux_provider_mr **registration);
 
 void rdmux_mr_import_done(struct rdmux_mr *mr);
-/* Returns the living region with this id, or NULL. fabric->lock is held. */
-struct rdmux_mr *rdmux_mr_find(struct rdmux_fabric *fabric, uint64_t id);
 /* rdmux_mr_of() returns the region of a registration, or NULL if the region is gone.
  * rdmux_mr_is_there() returns whether a region still exists. */
 struct rdmux_mr *rdmux_mr_of(struct rdmux_fabric *fabric,

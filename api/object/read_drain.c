@@ -12,8 +12,7 @@
 #include "api/core/fabric.h"
 #include "api/core/mail.h"
 #include "api/data/post.h"
-#include "api/object/ep.h"
-#include "api/object/revoke.h"
+#include "api/object/importers.h"
 #include "api/progress/cq_owner.h"
 #include "api/progress/endpoint_table.h"
 
@@ -33,18 +32,6 @@ void rdmux_ep_deliver_read_drain(struct rdmux_cq *cq, struct rdmux_mail *mail)
         rdmux_mr_revoke_answered(cq->fabric, revoke->region, revoke->number, revoke->ep_id);
         rdmux_release(cq->fabric, revoke);
     }
-}
-
-void rdmux_ep_deliver_read_drain_end(struct rdmux_cq *cq, struct rdmux_mail *mail)
-{
-    struct rdmux_revoke_mail *revoke = RDMUX_CONTAINER(mail, struct rdmux_revoke_mail, mail);
-    struct rdmux_ep *ep = rdmux_cq_endpoint(cq, revoke->ep_id);
-    if (ep != NULL && ep->phase == RDMUX_PHASE_READY && ep->fault == RDMUX_OK) {
-        ep->end.is_in_doubt = true;
-        rdmux_ep_fail(ep, RDMUX_DENIED,
-                      "a region was revoked, and the peer's device may be reading it still");
-    }
-    rdmux_release(cq->fabric, revoke);
 }
 
 static void free_all(struct rdmux_fabric *fabric, struct rdmux_revoke_mail **list, bool answer)

@@ -8,11 +8,9 @@
 #include "api/core/ep.h"
 #include "api/core/mail.h"
 
-/* Deliver read-drain mail to an endpoint. rdmux_ep_deliver_read_drain(): the endpoint answers once
- * the device has nothing under way to a peer's reads, or it ends.
- * rdmux_ep_deliver_read_drain_end(): ends an endpoint that did not answer in time. */
+/* Delivers a rdmux_revoke_mail: the endpoint answers once the device has nothing under way to a
+ * peer's reads, or it ends. */
 void rdmux_ep_deliver_read_drain(struct rdmux_cq *cq, struct rdmux_mail *mail);
-void rdmux_ep_deliver_read_drain_end(struct rdmux_cq *cq, struct rdmux_mail *mail);
 /* Advances the read drain; returns whether more is to do. */
 bool rdmux_read_drain_step(struct rdmux_ep *ep);
 void rdmux_read_drain_leave(struct rdmux_ep *ep);

@@ -13,21 +13,10 @@
 #include "api/object/control_send.h"
 #include "api/object/ep.h"
 #include "api/object/mr.h"
+#include "api/object/remote_end.h"
 #include "api/progress/cq_owner.h"
 
 #include <string.h>
-
-void rdmux_remote_detach(struct rdmux_remote *remote)
-{
-    if (remote->path != NULL && remote->path != &remote->limbo) {
-        remote->path->ep->ops->remote_close(remote->path);
-        rdmux_release(remote->ep->fabric, remote->path);
-    }
-    if (remote->path != NULL) {
-        remote->path = NULL;
-        rdmux_fast_path_aim(remote);
-    }
-}
 
 static bool is_on_null_path(const struct rdmux_remote *remote)
 {

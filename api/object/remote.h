@@ -6,8 +6,6 @@
 #include "api/core/ep.h"
 #include "api/core/remote.h"
 
-/* Owner: closes the remote's provider part before the path closes. */
-void rdmux_remote_detach(struct rdmux_remote *remote);
 /* Owner: asks the peer to resolve the token. */
 void rdmux_remote_ask(struct rdmux_remote *remote);
 /* Owner: handle the answer of the peer (IMPORTED) and its revocation of a region (REVOKE). */

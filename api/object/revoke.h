@@ -7,34 +7,12 @@
 #include "api/core/fabric.h"
 #include "api/core/mail.h"
 #include "api/core/mr.h"
+#include "api/object/importers.h"
 
-/* Records the peer's number of an import that is being granted to the endpoint's peer. */
-void rdmux_mr_import_granted(struct rdmux_mr *mr, uint64_t ep_id, uint32_t id);
-/* The peer has closed `count` imports, the last of which has number `id`. lingers: the device may
- * go on answering reads, so a revocation still checks the endpoint. */
-void rdmux_mr_import_closed(struct rdmux_fabric *fabric, uint64_t region, uint64_t ep_id,
-                            uint32_t id, uint32_t count, bool lingers);
-/* Notes the endpoint as an importer of the region, once, and counts its imports. fabric->lock is
- * held. */
-enum rdmux_status rdmux_mr_note_importer(struct rdmux_mr *mr, struct rdmux_cq *cq, uint64_t ep_id);
 /* Revokes all remote rights. again: the region lives on, its registrations are invalidated, and it
  * gets a fresh key for later exports. */
 enum rdmux_status rdmux_mr_take_back(struct rdmux_mr *mr, bool again);
-/* The importer answered revocation `number` of this region. */
-void rdmux_mr_revoke_answered(struct rdmux_fabric *fabric, uint64_t region, uint32_t number,
-                              uint64_t ep_id);
-/* Removes an ended endpoint as importer of all regions; it counts as having answered. */
-void rdmux_mr_importer_gone(struct rdmux_fabric *fabric, uint64_t ep_id);
-/* Returns whether the peer of this endpoint holds an unrevoked import of a local region with any of
- * these rights. */
-bool rdmux_mr_has_importer(struct rdmux_fabric *fabric, uint64_t ep_id, uint32_t access);
-/* A revocation for an endpoint to send to its peer. Allocated and delivered by revoke.c. */
-struct rdmux_revoke_mail {
-    struct rdmux_mail mail;
-    uint64_t ep_id;
-    uint64_t region;
-    uint32_t number;
-};
+/* Delivers a rdmux_revoke_mail: the endpoint sends the revocation to its peer. */
 void rdmux_revoke_deliver(struct rdmux_cq *cq, struct rdmux_mail *mail);
 
 #endif

@@ -13,7 +13,6 @@
 #include "api/progress/endpoint_table.h"
 #include "api/session/channel_socket.h"
 #include "api/session/setup_state.h"
-#include "api/setup/handshake_driver.h"
 #include "api/setup/rdmacm_endpoint.h"
 #include "api/setup/setup.h"
 

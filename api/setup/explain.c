@@ -8,8 +8,8 @@
 #include "api/loop/worker.h"
 #include "api/object/ep.h"
 #include "api/object/offer.h"
-#include "api/setup/handshake_driver.h"
 #include "api/setup/rdmacm_endpoint.h"
+#include "api/setup/setup.h"
 #include "negotiation/tls.h"
 
 #include <errno.h>

@@ -18,7 +18,6 @@
 #include "api/progress/cq_owner.h"
 #include "api/progress/endpoint_table.h"
 #include "api/session/setup_state.h"
-#include "api/setup/handshake_driver.h"
 #include "api/setup/setup.h"
 #include "negotiation/control_channel.h"
 #include "negotiation/path_secret.h"
@@ -233,7 +232,7 @@ static void device_opened(struct rdmux_cq *cq, struct rdmux_mail *mail)
             rdmux_fail(job->status, "%s", job->error);
             report(ep, RDMUX_ACTION_OPEN, job->status, NULL, 0);
         }
-        rdmux_setup_run(ep);
+        ep->fabric->life->negotiate(ep);
     }
     rdmux_release(cq->fabric, job);
 }

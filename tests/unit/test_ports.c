@@ -49,7 +49,7 @@ static uint32_t option_of(int fd, int name)
 int __real_bind(int fd, const struct sockaddr *address, socklen_t length);
 int __wrap_bind(int fd, const struct sockaddr *address, socklen_t length);
 
-/* Of a dialled socket: no port is wished. rdmux_check_local() in api/setup/connect.c looks with a socket that
+/* Of a dialled socket: no port is wished. rdmux_check_local() in api/setup/setup_offer.c looks with a socket that
  * does not wish to put the port off. */
 int __wrap_bind(int fd, const struct sockaddr *address, socklen_t length)
 {

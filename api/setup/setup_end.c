@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* The end of set-up, with or without a path. */
+#include "api/core/ep.h"
+#include "api/core/remote.h"
+#include "api/failover/failover.h"
+#include "api/object/ep.h"
+#include "api/object/joins.h"
+#include "api/object/remote.h"
+#include "api/progress/cq_owner.h"
+#include "api/session/liveness.h"
+#include "api/session/setup_state.h"
+#include "api/setup/setup.h"
+#include "negotiation/control_channel.h"
+#include "negotiation/explain.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+void rdmux_setup_keep_candidates(struct rdmux_ep *ep)
+{
+    if (ep->setup->handshake == NULL || ep->negotiated.candidates != NULL) {
+        return;
+    }
+    struct rdmux_candidate *all = rdmux_allocate(ep->fabric, RDMUX_MATCH_MAX * sizeof(*all));
+    if (all != NULL) {
+        ep->negotiated.candidate_count = rdmux_handshake_candidates(ep->setup->handshake, all,
+                                                                    RDMUX_MATCH_MAX);
+        struct rdmux_candidate *kept = ep->negotiated.candidate_count == 0
+                                           ? NULL
+                                           : rdmux_allocate(ep->fabric,
+                                                            ep->negotiated.candidate_count *
+                                                                sizeof(*kept));
+        if (kept != NULL) {
+            memcpy(kept, all, ep->negotiated.candidate_count * sizeof(*kept));
+        } else {
+            ep->negotiated.candidate_count = 0;
+        }
+        ep->negotiated.candidates = kept;
+        rdmux_release(ep->fabric, all);
+    }
+}
+
+static void give_back_socket(struct rdmux_ep *ep)
+{
+    int flags = ep->setup->adopted_flags;
+    int nodelay = ep->setup->adopted_nodelay;
+    int socket = rdmux_channel_release(ep->channel);
+    ep->channel = NULL;
+    fcntl(socket, F_SETFL, flags);
+    setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &nodelay,
+               sizeof(nodelay)); /* not TCP: nothing was changed */
+}
+
+/* Ends what was posted and imported so far, and raises the event if one was promised. */
+static void end_unconnected(struct rdmux_ep *ep)
+{
+    rdmux_ep_end_unconnected(ep);
+    if (ep->negotiated.announce) {
+        ep->events |= RDMUX_EVENT_CONNECTED;
+    }
+    rdmux_cq_pend(ep->cq, ep);
+}
+
+void rdmux_setup_fail(struct rdmux_ep *ep, enum rdmux_status status, const char *text,
+                      bool give_back)
+{
+    struct rdmux_setup *setup = ep->setup;
+    if (status == RDMUX_OK || setup == NULL) {
+        return;
+    }
+    rdmux_setup_keep_candidates(ep);
+    ep->end.status = (uint32_t)status;
+    ep->negotiated.status = (uint32_t)status;
+    if (status == RDMUX_REFUSED && setup->handshake != NULL) {
+        ep->info.reject_reason = rdmux_handshake_reject_reason(setup->handshake);
+    }
+    if (status == RDMUX_NO_PATH) {
+        rdmux_explain_no_path(ep->negotiated.candidates, ep->negotiated.candidate_count,
+                              ep->info.text, sizeof(ep->info.text));
+    } else {
+        snprintf(ep->info.text, sizeof(ep->info.text), "%s", text);
+    }
+    rdmux_log(ep->fabric, RDMUX_LOG_WARN, "endpoint %llu: not connected to %s: %s: %s",
+              (unsigned long long)ep->id, setup->target, rdmux_status_name(status), ep->info.text);
+    bool dropped = ep->accept.acceptor != NULL;
+    rdmux_path_attempt_close(ep);
+    if (setup->adopted && give_back && status == RDMUX_NO_PATH && ep->channel != NULL) {
+        give_back_socket(ep);
+    }
+    ep->fabric->life->leave_set_up(ep);
+    if (dropped) {
+        /* the program has no handle of it: the accept call takes any connection */
+        rdmux_ep_dismantle(ep);
+        return;
+    }
+    end_unconnected(ep);
+}
+
+void rdmux_setup_succeed(struct rdmux_ep *ep)
+{
+    struct rdmux_setup *setup = ep->setup;
+    struct rdmux_provider_ep *path = setup->attempt.path;
+    memset(&setup->attempt, 0, sizeof(setup->attempt)); /* the path is the endpoint's now */
+    rdmux_log(ep->fabric, RDMUX_LOG_INFO, "endpoint %llu: %s %s to %s", (unsigned long long)ep->id,
+              ep->info.provider, ep->info.device, ep->info.peer_address);
+    struct rdmux_acceptor *acceptor = ep->accept.acceptor;
+    ep->accept.acceptor = NULL; /* restored below: kept until rdmux_accept() returns the endpoint */
+    if (ep->failover != NULL) {
+        rdmux_failover_keep_setup(ep);
+    } else {
+        ep->fabric->life->leave_set_up(ep);
+    }
+    ep->accept.acceptor = acceptor;
+    rdmux_joins_remove(ep->fabric, ep);
+    rdmux_ep_attach(ep, path);
+    rdmux_ep_start_liveness(ep);
+    if (ep->negotiated.announce) {
+        ep->events |= RDMUX_EVENT_CONNECTED;
+    }
+    for (struct rdmux_list *at = ep->imports.all.next; at != &ep->imports.all; at = at->next) {
+        struct rdmux_remote *remote = RDMUX_CONTAINER(at, struct rdmux_remote, link);
+        if (remote->state == RDMUX_REMOTE_ASKING) {
+            rdmux_remote_ask(remote);
+        }
+    }
+    if (ep->accept.acceptor != NULL) {
+        ep->accept.is_proved = true;
+        ep->accept.acceptor->count(ep->accept.acceptor, 1);
+    }
+    rdmux_cq_pend(ep->cq, ep);
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* The offer of one endpoint: the fabric's paths as the endpoint's attributes allow them. */
+#include "api/base/address.h"
+#include "api/core/fabric.h"
+#include "api/object/offer.h"
+#include "api/setup/setup.h"
+#include "negotiation/filter.h"
+
+#include <errno.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Returns true if a socket can be bound to this address text. */
+static bool is_address_here(const char *local)
+{
+    struct rdmux_address_text text = { .port = "0" };
+    struct addrinfo *addresses = NULL;
+    snprintf(text.host, sizeof(text.host), "%s", local);
+    if (text.host[0] == '\0' || rdmux_address_resolve(&text, false, true, &addresses) != RDMUX_OK) {
+        return false;
+    }
+    int fd = socket(addresses->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool here;
+    if (fd >= 0) {
+        here = bind(fd, addresses->ai_addr, addresses->ai_addrlen) == 0;
+        close(fd);
+    } else {
+        here = errno != EAFNOSUPPORT; /* no descriptor left: the next to need one reports it */
+    }
+    freeaddrinfo(addresses);
+    return here;
+}
+
+static bool is_at(const struct rdmux_local_path *path, const char *local)
+{
+    return strcmp(path->device, local) == 0 || strcmp(path->address, local) == 0;
+}
+
+/* Accepts a network interface, a device or an address of this machine. Negotiation decides if it is
+ * usable. */
+enum rdmux_status rdmux_check_local(struct rdmux_fabric *fabric, const char *call, const char *local)
+{
+    if (local == NULL || if_nametoindex(local) != 0 || is_address_here(local)) {
+        return RDMUX_OK;
+    }
+    struct rdmux_offer *offer = rdmux_allocate(fabric, sizeof(*offer));
+    if (offer == NULL) {
+        return rdmux_fail(RDMUX_NO_MEMORY, "%s: out of memory", call);
+    }
+    rdmux_registry_offer_paths(&fabric->registry, offer);
+    bool found = false;
+    for (uint32_t i = 0; i < offer->path_count && *local != '\0'; i++) {
+        found = found || is_at(&offer->paths[i].path, local);
+    }
+    rdmux_release(fabric, offer);
+    return found ? RDMUX_OK
+                 : rdmux_fail(RDMUX_INVALID,
+                              "%s: attr.local \"%s\" is neither a device nor an address of this "
+                              "machine; `rdmux info` and `ip address` list them",
+                              call, local);
+}
+
+enum rdmux_status rdmux_offer_fill(struct rdmux_fabric *fabric, const struct rdmux_ep_attr *attr,
+                                   const char *listener_paths, struct rdmux_offer *offer)
+{
+    char both[2 * RDMUX_FILTER_MAX];
+    const char *paths = attr->paths;
+    if (listener_paths != NULL && strcmp(listener_paths, "auto") != 0) {
+        /* An offer has room for two filters: the fabric's, and this one, which is the intersection
+         * of the endpoint's and the listener's. */
+        size_t used = 0;
+        both[0] = '\0';
+        for (size_t i = 0; i < fabric->registry.count; i++) {
+            const char *name = fabric->registry.entries[i].name;
+            if (rdmux_filter_check(name, NULL) != RDMUX_OK) {
+                continue; /* a refused plug-in is listed under its file name */
+            }
+            bool through = rdmux_filter_allows(listener_paths, name) &&
+                           rdmux_filter_allows(attr->paths, name);
+            int written = snprintf(both + used, sizeof(both) - used, "%s%s%s", used == 0 ? "" : ",",
+                                   through ? "" : "!", name);
+            used += written < 0 ? 0 : (size_t)written;
+            if (used >= sizeof(offer->filter[1])) {
+                return rdmux_fail(
+                    RDMUX_INVALID,
+                    "endpoint: attr.paths and the listener's filter together are too long");
+            }
+        }
+        paths = both;
+    }
+    rdmux_offer_defaults(fabric, paths, offer);
+    offer->prefer = attr->prefer;
+    offer->typical_size = attr->typical_size != 0                  ? attr->typical_size
+                          : attr->prefer == RDMUX_PREFER_BANDWIDTH ? 1 << 20
+                                                                   : 0;
+    offer->max_send = attr->max_send;
+    offer->max_recv = attr->max_recv;
+    offer->require = attr->require;
+    offer->require_native = attr->require_native;
+    offer->liveness_ms = attr->liveness_ms;
+    offer->data_sockets = attr->data_sockets;
+    offer->path_timeout_ms = attr->path_timeout_ms;
+    offer->setup_timeout_ms = attr->setup_timeout_ms;
+    offer->private_length = (uint32_t)attr->private_length;
+    if (attr->private_length != 0) {
+        memcpy(offer->private_data, attr->private_data, attr->private_length);
+    }
+    for (uint32_t i = 0; i < offer->path_count && attr->local != NULL; i++) {
+        struct rdmux_local_path *path = &offer->paths[i].path;
+        bool placed = path->device[0] != '\0' || path->address[0] != '\0';
+        if (placed && !is_at(path, attr->local)) {
+            path->reason = RDMUX_REASON_FILTERED;
+            snprintf(path->text, sizeof(path->text), "attr.local asks for %s", attr->local);
+        }
+    }
+    return RDMUX_OK;
+}
