@@ -303,7 +303,7 @@ void rdmux_iwarp_take_results(struct iwarp_ep *ep)
 {
     for (size_t i = 0; i < IWARP_LINKS; i++) {
         int result = rdmux_iwarp_connect_thread_result(&ep->channels[i].call);
-        if (result != IWARP_CALL_IS_RUNNING && result != 0) {
+        if (result != IWARP_CONNECT_IS_RUNNING && result != 0) {
             call_failed(&ep->channels[i], result);
         }
     }

@@ -28,7 +28,7 @@ int rdmux_iwarp_connect_thread_start(struct iwarp_connect_thread *call, struct r
     call->param = *param;
     memcpy(call->private_data, param->private_data, param->private_data_len);
     call->param.private_data = call->private_data;
-    atomic_store_explicit(&call->result, IWARP_CALL_IS_RUNNING, memory_order_relaxed);
+    atomic_store_explicit(&call->result, IWARP_CONNECT_IS_RUNNING, memory_order_relaxed);
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = pthread_create(&call->thread, NULL, make_call, call);
@@ -49,10 +49,10 @@ static void join(struct iwarp_connect_thread *call)
 int rdmux_iwarp_connect_thread_result(struct iwarp_connect_thread *call)
 {
     if (!call->has_thread) {
-        return IWARP_CALL_IS_RUNNING;
+        return IWARP_CONNECT_IS_RUNNING;
     }
     int result = atomic_load_explicit(&call->result, memory_order_acquire);
-    if (result != IWARP_CALL_IS_RUNNING) {
+    if (result != IWARP_CONNECT_IS_RUNNING) {
         join(call);
     }
     return result;

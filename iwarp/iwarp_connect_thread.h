@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { IWARP_CALL_IS_RUNNING = -1 };
+enum { IWARP_CONNECT_IS_RUNNING = -1 };
 
 /* Owned by one thread, except `result`. All zero: there is no call. */
 struct iwarp_connect_thread {
@@ -25,14 +25,14 @@ struct iwarp_connect_thread {
     struct rdma_cm_id *id;
     struct rdma_conn_param param;
     uint8_t private_data[UINT8_MAX]; /* the length has eight bits */
-    _Atomic int result; /* errno, or IWARP_CALL_IS_RUNNING; stored with release, once */
+    _Atomic int result; /* errno, or IWARP_CONNECT_IS_RUNNING; stored with release, once */
 };
 
 /* Starts the thread; copies param and its private data. Returns an errno if no thread can be
  * created. */
 int rdmux_iwarp_connect_thread_start(struct iwarp_connect_thread *call, struct rdma_cm_id *id,
                                      const struct rdma_conn_param *param);
-/* Returns the call's errno, once, after the call has returned. IWARP_CALL_IS_RUNNING: the call has
+/* Returns the call's errno, once, after the call has returned. IWARP_CONNECT_IS_RUNNING: the call has
  * not returned, or there is none. */
 int rdmux_iwarp_connect_thread_result(struct iwarp_connect_thread *call);
 /* Waits for the call, which is about to return: the connection is established. */

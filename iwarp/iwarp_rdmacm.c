@@ -25,7 +25,7 @@ struct rdmacm_ep {
     struct iwarp_order order;
 };
 
-static_assert(offsetof(struct rdmacm_ep, base) == 0, "plain_of() relies on it");
+static_assert(offsetof(struct rdmacm_ep, base) == 0, "the container of the base relies on it");
 
 static struct rdmacm_ep *rdmacm_of(struct verbs_ep *ep)
 {
@@ -135,14 +135,14 @@ static enum rdmux_status ep_open(struct rdmux_provider_ep *base,
 }
 
 static const struct rdmux_provider_ops endpoints = {
-    VERBS_PLAIN_TABLE,
+    VERBS_RDMACM_TABLE,
     .name = "iwarp",
     .ep_size = sizeof(struct rdmacm_ep),
     .ep_open = ep_open,
 };
 
 const struct rdmux_rdmacm_ops rdmux_iwarp_rdmacm = {
-    VERBS_PLAIN_OPS,
+    VERBS_RDMACM_OPS,
     .endpoints = &endpoints,
     .lacks = RDMUX_CAP_SRQ, /* the SRQ's receives have room for headers */
     .request_private_max = RDMUX_PRIVATE_DATA_MAX,

@@ -11,6 +11,8 @@
 #include "shm_internal.h"
 #include "shm_sges.h"
 
+#include "api/base/range.h"
+
 #include <errno.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -544,7 +546,7 @@ static bool find_receive(struct shm_ep *ep, uint64_t length, struct shm_job *job
         }
         return false;
     }
-    if (offset > mapping->length || room > mapping->length - offset) {
+    if (!rdmux_is_within(offset, room, mapping->length)) {
         return false;
     }
     job->kind = SHM_JOB_SEND_PUT;

@@ -175,20 +175,20 @@ static uint32_t most_sge(const struct verbs_transport *transport,
 /* -------------------------------------------------------------------------------- self-test */
 
 /* The operation of each verbs_self_test_fault bit. */
-static const char *const operations[VERBS_TRIAL_FAULTS] = {
+static const char *const operations[VERBS_SELF_TEST_FAULTS] = {
     "inline sends", "writes with immediate data", "reads", "requests of no bytes", "atomics",
 };
 
 static void log_self_test(const struct verbs_port *port, const struct verbs_self_test *self_test)
 {
     const double took_ms = (double)self_test->took_ns / 1e6;
-    if (!self_test->is_tried) {
+    if (!self_test->is_complete) {
         rdmux_provider_log(port->fabric, RDMUX_LOG_INFO,
                            "%s port %u was not tried: %s (%.1f ms); what it says of itself counts",
                            port->device, port->number, self_test->text, took_ms);
         return;
     }
-    for (size_t i = 0; i < VERBS_TRIAL_FAULTS; i++) {
+    for (size_t i = 0; i < VERBS_SELF_TEST_FAULTS; i++) {
         if ((self_test->faults >> i & 1) != 0) {
             rdmux_provider_log(port->fabric, RDMUX_LOG_WARN, "%s port %u was tried: %s: %s",
                                port->device, port->number, operations[i], self_test->why[i]);
@@ -218,7 +218,7 @@ static bool try_port(const struct verbs_transport *transport, const struct verbs
                                              .mtu = port->attr.active_mtu };
     rdmux_verbs_self_test_run(&way, out);
     log_self_test(port, out);
-    if (out->is_settled) {
+    if (out->is_connected) {
         rdmux_verbs_self_test_keep(port->device, port->device_attr.node_guid, out);
     }
     return true;
@@ -237,8 +237,8 @@ static void describe_self_test(const struct verbs_self_test *self_test,
                                const struct verbs_port *port, struct rdmux_local_path *out)
 {
     const uint64_t atomics = RDMUX_CAP_FETCH_ADD | RDMUX_CAP_COMPARE_SWAP;
-    const uint32_t needed = VERBS_TRIAL_IMM | VERBS_TRIAL_READ;
-    for (size_t i = 0; i < VERBS_TRIAL_FAULTS; i++) {
+    const uint32_t needed = VERBS_SELF_TEST_IMM | VERBS_SELF_TEST_READ;
+    for (size_t i = 0; i < VERBS_SELF_TEST_FAULTS; i++) {
         if ((self_test->faults >> i & 1) == 0) {
             continue;
         }
@@ -251,7 +251,7 @@ static void describe_self_test(const struct verbs_self_test *self_test,
         }
         add_text(out, operations[i], self_test->why[i]);
     }
-    if ((self_test->faults & VERBS_TRIAL_ATOMICS) != 0) {
+    if ((self_test->faults & VERBS_SELF_TEST_ATOMICS) != 0) {
         out->native &= ~(atomics | RDMUX_CAP_ATOMIC_DEVICE);
         out->emulated |= atomics;
     }

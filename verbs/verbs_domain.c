@@ -89,11 +89,11 @@ static void mind_self_test(struct verbs_domain *domain)
     if (!rdmux_verbs_self_test_recall(domain->device, domain->attr.node_guid, &self_test)) {
         return;
     }
-    if ((self_test.faults & VERBS_TRIAL_ATOMICS) != 0) {
+    if ((self_test.faults & VERBS_SELF_TEST_ATOMICS) != 0) {
         domain->attr.atomic_cap = IBV_ATOMIC_NONE;
     }
-    domain->lacks_inline = (self_test.faults & VERBS_TRIAL_INLINE) != 0;
-    domain->lacks_nothing |= (self_test.faults & VERBS_TRIAL_NOTHING) != 0;
+    domain->lacks_inline = (self_test.faults & VERBS_SELF_TEST_INLINE) != 0;
+    domain->lacks_nothing |= (self_test.faults & VERBS_SELF_TEST_NOTHING) != 0;
 }
 
 static enum rdmux_status set_up(struct verbs_domain *domain)

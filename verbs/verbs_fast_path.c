@@ -132,7 +132,7 @@ COLD static size_t poll_other(struct rdmux_fast_path *fast, struct rdmux_wc *out
 __attribute__((noinline)) static size_t poll_many(struct rdmux_cq *cq, struct rdmux_wc *out,
                                                   size_t max)
 {
-    struct rdmux_fast_path *fast = ((struct rdmux_cq_front *)(void *)cq)->fast;
+    struct rdmux_fast_path *fast = ((struct rdmux_cq_fast_poll *)(void *)cq)->fast;
     struct verbs_fast_path *verbs = verbs_fast_path_of(fast);
     if (VERBS_UNLIKELY(out == NULL || max == 0 || !rdmux_fast_path_enter(fast))) {
         rdmux_fast_path_leave(fast);
@@ -163,7 +163,7 @@ static size_t poll_one(struct rdmux_cq *cq, struct rdmux_wc *out, size_t max)
     if (VERBS_UNLIKELY(out == NULL || max != 1)) {
         return poll_many(cq, out, max);
     }
-    struct rdmux_fast_path *fast = ((struct rdmux_cq_front *)(void *)cq)->fast;
+    struct rdmux_fast_path *fast = ((struct rdmux_cq_fast_poll *)(void *)cq)->fast;
     struct verbs_fast_path *verbs = verbs_fast_path_of(fast);
     if (VERBS_UNLIKELY(!rdmux_fast_path_enter(fast))) {
         rdmux_fast_path_leave(fast);

@@ -28,7 +28,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static_assert(offsetof(struct verbs_rdmacm_ep, base) == 0, "plain_of_ep() relies on it");
+static_assert(offsetof(struct verbs_rdmacm_ep, base) == 0,
+              "the container of the base relies on it");
 
 enum {
     READS_MAX = 128, /* in either direction; the field has eight bits, and 255 is special */
@@ -165,7 +166,7 @@ static void connect_failed(struct verbs_rdmacm_ep *ep, enum rdmux_status status,
         return;
     }
     ep->status = status;
-    ep->stage = VERBS_PLAIN_OVER;
+    ep->stage = VERBS_RDMACM_OVER;
     va_start(arguments, format);
     /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized) */
     (void)vsnprintf(ep->text, sizeof(ep->text), format, arguments);
@@ -203,7 +204,7 @@ static void stop_connecting(struct verbs_rdmacm_ep *ep)
 static void is_up(struct verbs_rdmacm_ep *ep)
 {
     const uint32_t ack = ack_code(ep);
-    ep->stage = VERBS_PLAIN_UP;
+    ep->stage = VERBS_RDMACM_UP;
     rdmux_provider_ready(&ep->base.base);
     if (is_iwarp(ep)) {
         rdmux_provider_log(verbs_fabric_of_ep(&ep->base), RDMUX_LOG_DEBUG,
@@ -242,8 +243,8 @@ static void keep_private_data(struct verbs_rdmacm_ep *ep, const struct verbs_cm_
  * size. */
 static bool is_reason(const struct verbs_cm_event *event)
 {
-    bool zeros = event->private_length >= VERBS_PLAIN_REASON_SIZE;
-    for (uint32_t i = VERBS_PLAIN_REASON_SIZE; i < event->private_length && zeros; i++) {
+    bool zeros = event->private_length >= VERBS_RDMACM_REASON_SIZE;
+    for (uint32_t i = VERBS_RDMACM_REASON_SIZE; i < event->private_length && zeros; i++) {
         zeros = event->private_data[i] == 0;
     }
     return zeros;
@@ -292,12 +293,12 @@ static void has_ended(struct verbs_rdmacm_ep *ep, const char *why)
     struct verbs_cq *cq = verbs_cq_of(ep->base.base.cq);
     for (int i = 0; i < REAP_ROUNDS && rdmux_verbs_reap(cq, REAP_BUDGET) != 0; i++) {
     }
-    if (ep->stage != VERBS_PLAIN_UP) {
+    if (ep->stage != VERBS_RDMACM_UP) {
         connect_failed(ep, RDMUX_PEER_GONE, "%s: %s while it was made", ep->call->base.peer_address,
                        why);
         return;
     }
-    ep->stage = VERBS_PLAIN_OVER;
+    ep->stage = VERBS_RDMACM_OVER;
     rdmux_verbs_fail(&ep->base, RDMUX_PEER_GONE, "%s", why);
 }
 
@@ -318,17 +319,17 @@ static void answered(struct verbs_rdmacm_ep *ep, const struct verbs_cm_event *ev
 static void heard(struct verbs_cm_id *cm, const struct verbs_cm_event *event)
 {
     struct verbs_rdmacm_ep *ep = rdmacm_of_cm(cm);
-    if (ep->stage == VERBS_PLAIN_OVER) {
+    if (ep->stage == VERBS_RDMACM_OVER) {
         return;
     }
     switch (event->type) {
     case RDMA_CM_EVENT_CONNECT_RESPONSE:
-        if (ep->stage == VERBS_PLAIN_CONNECTING) {
+        if (ep->stage == VERBS_RDMACM_CONNECTING) {
             answered(ep, event);
         }
         break;
     case RDMA_CM_EVENT_ESTABLISHED:
-        if (ep->stage == VERBS_PLAIN_CONNECTING) {
+        if (ep->stage == VERBS_RDMACM_CONNECTING) {
             if (!ep->call->has_come) {
                 keep_private_data(ep, event);
             }
@@ -421,8 +422,8 @@ enum rdmux_status rdmux_verbs_rdmacm_ep_connect(struct rdmux_provider_ep *base, 
     struct verbs_rdmacm_ep *ep = rdmacm_of_ep(base);
     (void)peer;
     (void)size;
-    if (ep->stage == VERBS_PLAIN_OPEN) {
-        ep->stage = VERBS_PLAIN_CONNECTING;
+    if (ep->stage == VERBS_RDMACM_OPEN) {
+        ep->stage = VERBS_RDMACM_CONNECTING;
         ep->is_connecting = true;
         verbs_cq_of(base->cq)->cm_connecting++;
         if (ep->call->has_come) {
@@ -431,7 +432,7 @@ enum rdmux_status rdmux_verbs_rdmacm_ep_connect(struct rdmux_provider_ep *base, 
             ask_peer(ep);
         }
     }
-    if (ep->stage == VERBS_PLAIN_CONNECTING) {
+    if (ep->stage == VERBS_RDMACM_CONNECTING) {
         return RDMUX_IN_PROGRESS;
     }
     stop_connecting(ep);
@@ -521,8 +522,8 @@ void rdmux_verbs_rdmacm_ep_close(struct rdmux_provider_ep *base)
     struct verbs_rdmacm_ep *ep = rdmacm_of_ep(base);
     stop_connecting(ep);
     /* A request that was not accepted is rejected. */
-    bool rejects = ep->call->has_come && ep->stage == VERBS_PLAIN_OPEN;
-    ep->stage = VERBS_PLAIN_OVER;
+    bool rejects = ep->call->has_come && ep->stage == VERBS_RDMACM_OPEN;
+    ep->stage = VERBS_RDMACM_OVER;
     rdmux_verbs_ep_close(base);
     if (rejects) {
         ep->call->ep = NULL;
@@ -558,7 +559,7 @@ enum rdmux_status rdmux_verbs_rdmacm_mr_describe(struct rdmux_provider_mr *base,
     }
     memcpy(out, &mr->iova, sizeof(mr->iova));
     memcpy(out + KEY_AT, &mr->remote->rkey, sizeof(mr->remote->rkey));
-    *size = RDMUX_PLAIN_KEY_SIZE;
+    *size = RDMUX_RAW_KEY_SIZE;
     return RDMUX_OK;
 }
 
@@ -566,8 +567,8 @@ enum rdmux_status rdmux_verbs_rdmacm_remote_open(struct rdmux_provider_remote *b
                                                  const uint8_t *description, size_t size)
 {
     struct verbs_remote *remote = verbs_remote_of(base);
-    if (size != RDMUX_PLAIN_KEY_SIZE) {
-        rdmux_provider_error("a raw key has %d bytes, not %zu", RDMUX_PLAIN_KEY_SIZE, size);
+    if (size != RDMUX_RAW_KEY_SIZE) {
+        rdmux_provider_error("a raw key has %d bytes, not %zu", RDMUX_RAW_KEY_SIZE, size);
         return RDMUX_INVALID;
     }
     remote->region.flags = VERBS_REGION_HAS_KEY | VERBS_REGION_NATIVE_ATOMICS;
@@ -625,7 +626,7 @@ void rdmux_verbs_rdmacm_receive_failed(struct verbs_ep *ep, struct rdmux_request
 
 /* --------------------------------------------------------------------------------------- tables */
 
-#define VERBS_PLAIN_TRANSPORT                                                        \
+#define VERBS_RDMACM_TRANSPORT                                                       \
     .request_slots = 2, /* a write, and a read of its last byte */                   \
         .read_slots = 1, .lacks_side = true, .flush_size = 1, .lacks_word = true,    \
     .holds = rdmux_verbs_rdmacm_holds, .start = rdmux_verbs_rdmacm_start,            \
@@ -634,7 +635,7 @@ void rdmux_verbs_rdmacm_receive_failed(struct verbs_ep *ep, struct rdmux_request
     .side_message = rdmux_verbs_no_side_message
 
 static const struct verbs_transport ib_transport = {
-    VERBS_PLAIN_TRANSPORT,
+    VERBS_RDMACM_TRANSPORT,
     .name = "ib",
     .fabric_name = "InfiniBand",
     .fabric = VERBS_FABRIC_IB,
@@ -642,7 +643,7 @@ static const struct verbs_transport ib_transport = {
 };
 
 static const struct verbs_transport roce_transport = {
-    VERBS_PLAIN_TRANSPORT,
+    VERBS_RDMACM_TRANSPORT,
     .name = "roce",
     .fabric_name = "RoCE",
     .fabric = VERBS_FABRIC_ROCE,
@@ -662,31 +663,31 @@ static enum rdmux_status roce_open(struct rdmux_provider_ep *base,
 }
 
 static const struct rdmux_provider_ops ib_endpoints = {
-    VERBS_PLAIN_TABLE,
+    VERBS_RDMACM_TABLE,
     .name = "ib",
     .ep_size = sizeof(struct verbs_rdmacm_ep),
     .ep_open = ib_open,
 };
 
 static const struct rdmux_provider_ops roce_endpoints = {
-    VERBS_PLAIN_TABLE,
+    VERBS_RDMACM_TABLE,
     .name = "roce",
     .ep_size = sizeof(struct verbs_rdmacm_ep),
     .ep_open = roce_open,
 };
 
 const struct rdmux_rdmacm_ops rdmux_ib_rdmacm = {
-    VERBS_PLAIN_OPS,
+    VERBS_RDMACM_OPS,
     .endpoints = &ib_endpoints,
-    .request_private_max = VERBS_PLAIN_REQUEST_MAX,
-    .reply_private_max = VERBS_PLAIN_REPLY_MAX,
-    .reject_private_max = VERBS_PLAIN_REJECT_MAX,
+    .request_private_max = VERBS_RDMACM_REQUEST_MAX,
+    .reply_private_max = VERBS_RDMACM_REPLY_MAX,
+    .reject_private_max = VERBS_RDMACM_REJECT_MAX,
 };
 
 const struct rdmux_rdmacm_ops rdmux_roce_rdmacm = {
-    VERBS_PLAIN_OPS,
+    VERBS_RDMACM_OPS,
     .endpoints = &roce_endpoints,
-    .request_private_max = VERBS_PLAIN_REQUEST_MAX,
-    .reply_private_max = VERBS_PLAIN_REPLY_MAX,
-    .reject_private_max = VERBS_PLAIN_REJECT_MAX,
+    .request_private_max = VERBS_RDMACM_REQUEST_MAX,
+    .reply_private_max = VERBS_RDMACM_REPLY_MAX,
+    .reject_private_max = VERBS_RDMACM_REJECT_MAX,
 };

@@ -39,10 +39,10 @@ struct verbs_rdmacm_call {
 };
 
 enum verbs_rdmacm_stage {
-    VERBS_PLAIN_OPEN,
-    VERBS_PLAIN_CONNECTING, /* connect or accept was called */
-    VERBS_PLAIN_UP,
-    VERBS_PLAIN_OVER,
+    VERBS_RDMACM_OPEN,
+    VERBS_RDMACM_CONNECTING, /* connect or accept was called */
+    VERBS_RDMACM_UP,
+    VERBS_RDMACM_OVER,
 };
 
 struct verbs_rdmacm_ep {
@@ -107,17 +107,17 @@ enum rdmux_status rdmux_verbs_rdmacm_redial(struct verbs_rdmacm_call *call,
                                             const struct rdmux_provider_ep_attr *attr);
 
 enum {
-    VERBS_PLAIN_REASON_SIZE = 4, /* bytes of a reject reason, if there is no private data */
+    VERBS_RDMACM_REASON_SIZE = 4, /* bytes of a reject reason, if there is no private data */
     /* Maximum bytes of private data, rdma_cma.h and rdma_connect(3). */
-    VERBS_PLAIN_REQUEST_MAX = 56,
-    VERBS_PLAIN_REPLY_MAX = 196,
-    VERBS_PLAIN_REJECT_MAX = 148,
+    VERBS_RDMACM_REQUEST_MAX = 56,
+    VERBS_RDMACM_REPLY_MAX = 196,
+    VERBS_RDMACM_REJECT_MAX = 148,
 };
 
 /* clang-format off */
 /* Endpoint tables: the core uses only their endpoint operations; devices, regions and completion
  * queues are in the provider's own table. */
-#define VERBS_PLAIN_TABLE                                                                          \
+#define VERBS_RDMACM_TABLE                                                                          \
     .abi = RDMUX_PROVIDER_ABI,                                                                     \
     .size = sizeof(struct rdmux_provider_ops),                                                     \
     .flags = RDMUX_PROVIDER_NATIVE_FENCE | RDMUX_PROVIDER_LOCAL_KEYS | RDMUX_PROVIDER_DEVICE_SRQ,  \
@@ -137,7 +137,7 @@ enum {
     .remote_open = rdmux_verbs_rdmacm_remote_open,                                                  \
     .remote_close = rdmux_verbs_remote_close
 
-#define VERBS_PLAIN_OPS                                                                            \
+#define VERBS_RDMACM_OPS                                                                            \
     .size = sizeof(struct rdmux_rdmacm_ops),                                                        \
     .dial = rdmux_verbs_rdmacm_dial,                                                                \
     .listen = rdmux_verbs_rdmacm_listen,                                                            \

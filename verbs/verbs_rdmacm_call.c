@@ -589,7 +589,7 @@ void rdmux_verbs_rdmacm_call_drop(struct rdmux_rdmacm_call *base, uint32_t reaso
     if (call->has_come && !call->is_gone && (length != 0 || reason != 0)) {
         const void *data = length != 0 ? private_data : &number;
         (void)rdma_reject(call->cm.id, data,
-                          (uint8_t)(length != 0 ? length : VERBS_PLAIN_REASON_SIZE));
+                          (uint8_t)(length != 0 ? length : VERBS_RDMACM_REASON_SIZE));
         call->is_gone = true; /* no second reject */
     }
     rdmux_verbs_rdmacm_call_free(call);

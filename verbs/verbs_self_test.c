@@ -53,7 +53,7 @@ enum answer { RIGHT, WRONG, NONE };
 struct bench {
     const struct verbs_self_test_way *way;
     struct verbs_self_test *out;
-    char *words; /* VERBS_TRIAL_TEXT_MAX bytes; say() writes there */
+    char *words; /* VERBS_SELF_TEST_TEXT_MAX bytes; say() writes there */
     struct ibv_pd *pd;
     struct ibv_cq *cq;
     struct ibv_mr *mr;
@@ -82,7 +82,7 @@ static void say(struct bench *bench, const char *format, ...)
     }
     va_start(arguments, format);
     /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start() is right above */
-    (void)vsnprintf(bench->words, VERBS_TRIAL_TEXT_MAX, format, arguments);
+    (void)vsnprintf(bench->words, VERBS_SELF_TEST_TEXT_MAX, format, arguments);
     va_end(arguments);
 }
 
@@ -524,18 +524,18 @@ static const struct {
     bool (*applies)(const struct bench *bench);
     enum answer (*run)(struct bench *bench);
 } experiments[] = {
-    { VERBS_TRIAL_INLINE, has_inline, try_inline },
-    { VERBS_TRIAL_IMM, has_everything, try_write_imm },
-    { VERBS_TRIAL_READ, can_read, try_read },
-    { VERBS_TRIAL_NOTHING, has_everything, try_nothing },
-    { VERBS_TRIAL_ATOMICS, has_readable_atomics, try_atomics },
+    { VERBS_SELF_TEST_INLINE, has_inline, try_inline },
+    { VERBS_SELF_TEST_IMM, has_everything, try_write_imm },
+    { VERBS_SELF_TEST_READ, can_read, try_read },
+    { VERBS_SELF_TEST_NOTHING, has_everything, try_nothing },
+    { VERBS_SELF_TEST_ATOMICS, has_readable_atomics, try_atomics },
 };
 
-_Static_assert(COUNT_OF(experiments) == VERBS_TRIAL_FAULTS, "each fault has words of its own");
+_Static_assert(COUNT_OF(experiments) == VERBS_SELF_TEST_FAULTS, "each fault has words of its own");
 
 static void start_clock(struct bench *bench)
 {
-    bench->until_ns = now_ns() + VERBS_TRIAL_TIME_MS * UINT64_C(1000000);
+    bench->until_ns = now_ns() + VERBS_SELF_TEST_TIME_MS * UINT64_C(1000000);
 }
 
 /* Runs the experiments. One that failed may have broken the connection, so a new connection is made
@@ -568,16 +568,16 @@ void rdmux_verbs_self_test_run(const struct verbs_self_test_way *way, struct ver
     const uint64_t began_ns = now_ns();
     struct bench bench = { .way = way, .out = out, .words = out->text };
     start_clock(&bench);
-    *out = (struct verbs_self_test){ .is_tried = false };
-    out->is_settled = make_pair(&bench);
-    out->is_tried = out->is_settled && try_send(&bench) == RIGHT;
-    if (out->is_tried) {
+    *out = (struct verbs_self_test){ .is_complete = false };
+    out->is_connected = make_pair(&bench);
+    out->is_complete = out->is_connected && try_send(&bench) == RIGHT;
+    if (out->is_complete) {
         experiment(&bench);
     }
     if (out->skipped != 0) {
         say(&bench, "the device left a request unanswered");
-    } else if (!out->is_tried) {
-        say(&bench, "no answer within %d ms", VERBS_TRIAL_TIME_MS);
+    } else if (!out->is_complete) {
+        say(&bench, "no answer within %d ms", VERBS_SELF_TEST_TIME_MS);
     }
     destroy_objects(&bench);
     out->took_ns = now_ns() - began_ns;

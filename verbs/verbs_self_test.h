@@ -13,18 +13,18 @@
 #include <stdint.h>
 
 enum {
-    VERBS_TRIAL_TIME_MS = 200, /* time spent on a device that gives no answer */
-    VERBS_TRIAL_TEXT_MAX = 96,
-    VERBS_TRIAL_FAULTS = 5,
+    VERBS_SELF_TEST_TIME_MS = 200, /* time spent on a device that gives no answer */
+    VERBS_SELF_TEST_TEXT_MAX = 96,
+    VERBS_SELF_TEST_FAULTS = 5,
 };
 
 /* Operations in which a device deviates from the InfiniBand specification. */
 enum verbs_self_test_fault {
-    VERBS_TRIAL_INLINE = 1 << 0,  /* inline sends of the length that was granted */
-    VERBS_TRIAL_IMM = 1 << 1,     /* writes with immediate data */
-    VERBS_TRIAL_READ = 1 << 2,    /* reads; bytes written before a read are in place */
-    VERBS_TRIAL_NOTHING = 1 << 3, /* zero-length writes and reads, without a key */
-    VERBS_TRIAL_ATOMICS = 1 << 4, /* atomics and the byte order of their results */
+    VERBS_SELF_TEST_INLINE = 1 << 0,  /* inline sends of the length that was granted */
+    VERBS_SELF_TEST_IMM = 1 << 1,     /* writes with immediate data */
+    VERBS_SELF_TEST_READ = 1 << 2,    /* reads; bytes written before a read are in place */
+    VERBS_SELF_TEST_NOTHING = 1 << 3, /* zero-length writes and reads, without a key */
+    VERBS_SELF_TEST_ATOMICS = 1 << 4, /* atomics and the byte order of their results */
 };
 
 /* A port and the route to itself. */
@@ -38,13 +38,13 @@ struct verbs_self_test_way {
 
 struct verbs_self_test {
     /* another test would find the same; false: no queue pairs or no connection to test with */
-    bool is_settled;
-    bool is_tried;    /* a send and a write arrived; other failures are the operation's fault */
+    bool is_connected;
+    bool is_complete; /* a send and a write arrived; other failures are the operation's fault */
     uint32_t faults;  /* enum verbs_self_test_fault */
     uint32_t skipped; /* operations without an answer in time, or skipped after one */
     uint64_t took_ns;
-    char text[VERBS_TRIAL_TEXT_MAX]; /* why nothing, or not everything, was tested; else "" */
-    char why[VERBS_TRIAL_FAULTS][VERBS_TRIAL_TEXT_MAX]; /* reason of each fault, by its bit */
+    char text[VERBS_SELF_TEST_TEXT_MAX]; /* why nothing, or not everything, was tested; else "" */
+    char why[VERBS_SELF_TEST_FAULTS][VERBS_SELF_TEST_TEXT_MAX]; /* reason of each fault, by its bit */
 };
 
 /* Runs the test and leaves nothing on the device. Errors are reported in *out. [may sleep] */

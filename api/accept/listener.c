@@ -120,7 +120,7 @@ static bool out_of_descriptors(struct rdmux_listener *listener)
         /* Another thread took the spare descriptor. */
         rdmux_service_unwatch(listener->fabric, listener->socket, &listener->watch);
         listener->resting = true;
-        rdmux_service_timer(listener->fabric, rdmux_now(listener->fabric) + RDMUX_STRANGER_TIMER_NS);
+        rdmux_service_timer(listener->fabric, rdmux_now(listener->fabric) + RDMUX_PENDING_TIMER_NS);
     }
     listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     return false;
@@ -239,7 +239,7 @@ uint64_t rdmux_listeners_timers(struct rdmux_fabric *fabric, uint64_t now_ns)
         }
     }
     pthread_mutex_unlock(&fabric->lock);
-    uint64_t look_ns = waiting ? now_ns + RDMUX_STRANGER_TIMER_NS : UINT64_MAX;
+    uint64_t look_ns = waiting ? now_ns + RDMUX_PENDING_TIMER_NS : UINT64_MAX;
     return look_ns < next_ns ? look_ns : next_ns;
 }
 

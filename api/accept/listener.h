@@ -49,7 +49,7 @@ uint64_t rdmux_listeners_timers(struct rdmux_fabric *fabric, uint64_t now_ns);
 
 /* Evicts one pending connection of the fabric's listeners, of the address or identity that holds
  * the most. why is logged. False: there is none to evict. Takes step_lock, so the caller holds no
- * other lock of the fabric, except claim_lock within a slice. Any thread. */
+ * other lock of the fabric, except claim.lock within a slice. Any thread. */
 bool rdmux_listeners_shed(struct rdmux_fabric *fabric, const char *why);
 
 #endif

@@ -36,7 +36,7 @@
 
 enum {
     /* Limit of the OFFER of a pending connection: more than 32 paths take with all their texts. */
-    STRANGERS_OFFER_MAX = 48 << 10,
+    PENDING_OFFER_MAX = 48 << 10,
     /* accept timeout of connections of a crowd, if the program has set none */
     CROWD_TIMEOUT_MS = 10000,
     IGNORED_MAX = 64 << 10, /* bytes discarded from a rejected peer before its socket is closed */
@@ -175,7 +175,7 @@ static void hand_over_join(struct rdmux_pending_connection *pending)
 
 /* A HELLO that asks for a control-channel reconnect: hands the socket to the endpoint. If the
  * endpoint does not exist any more, the peer receives a HELLO that names no connection. */
-static void hand_over_resumption(struct rdmux_pending_connection *pending)
+static void hand_over_reconnect(struct rdmux_pending_connection *pending)
 {
     struct rdmux_fabric *fabric = pending->listener->fabric;
     struct rdmux_reconnect_mail *mail = rdmux_allocate(fabric, sizeof(*mail));
@@ -291,7 +291,7 @@ void rdmux_pending_becomes_known(struct rdmux_pending_connection *pending)
         rdmux_pending_drop(oldest, "too many connections of its address or identity wait");
     }
     if (timed) {
-        rdmux_service_timer(fabric, now_ns + RDMUX_STRANGER_TIMER_NS);
+        rdmux_service_timer(fabric, now_ns + RDMUX_PENDING_TIMER_NS);
     }
 }
 
@@ -584,7 +584,7 @@ static bool read_pending(struct rdmux_pending_connection *pending)
         size_t part = pending->have - pending->hello_size;
         size_t total = rdmux_frame_total(pending->bytes + pending->hello_size, part,
                                          pending->hello_size == 0, &bad);
-        if (bad || total > STRANGERS_OFFER_MAX) {
+        if (bad || total > PENDING_OFFER_MAX) {
             rdmux_pending_drop(pending, "does not speak this protocol");
             return false;
         }
@@ -605,12 +605,12 @@ static bool read_pending(struct rdmux_pending_connection *pending)
             /* a reconnect is asked for again inside the session */
             bool in_clear = pending->greeted && pending->tls == NULL;
             if (!in_clear && rdmux_reconnect_is_asked(pending->bytes)) {
-                hand_over_resumption(pending);
+                hand_over_reconnect(pending);
                 return false;
             }
             continue;
         }
-        if (pending->hello_size + want > RDMUX_STRANGER_FIRST_SIZE &&
+        if (pending->hello_size + want > RDMUX_PENDING_FIRST_SIZE &&
             pending->bytes == pending->first) {
             uint8_t *bytes = rdmux_allocate(fabric, pending->hello_size + want);
             if (bytes == NULL) {
@@ -742,7 +742,7 @@ bool rdmux_listeners_shed(struct rdmux_fabric *fabric, const char *why)
     return shed;
 }
 
-static void stranger_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
+static void pending_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
 {
     struct rdmux_pending_connection *pending = RDMUX_CONTAINER(
         watch, struct rdmux_pending_connection, watch);
@@ -799,7 +799,7 @@ void rdmux_pending_take(struct rdmux_listener *listener, int socket,
         turn_away_newcomer(listener, socket);
         return;
     }
-    pending->watch.ready = stranger_ready;
+    pending->watch.ready = pending_ready;
     pending->events = EPOLLIN;
     rdmux_list_init(&pending->link);
     rdmux_list_init(&pending->quota_link);
@@ -829,6 +829,6 @@ void rdmux_pending_take(struct rdmux_listener *listener, int socket,
         rdmux_pending_drop(pending, "cannot be watched");
         return;
     }
-    rdmux_service_timer(fabric, rdmux_now(fabric) + RDMUX_STRANGER_TIMER_NS);
+    rdmux_service_timer(fabric, rdmux_now(fabric) + RDMUX_PENDING_TIMER_NS);
     (void)rdmux_pending_has_room(pending); /* false: it is freed */
 }

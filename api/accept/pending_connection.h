@@ -17,9 +17,9 @@
 #include <sys/socket.h>
 
 enum {
-    RDMUX_STRANGER_FIRST_SIZE = 128, /* room in the record itself for a HELLO or a JOIN */
+    RDMUX_PENDING_FIRST_SIZE = 128, /* room in the record itself for a HELLO or a JOIN */
     RDMUX_QUOTA_BUCKETS = 1024,
-    RDMUX_STRANGER_TIMER_NS = 100 * 1000 * 1000, /* timeout scan period */
+    RDMUX_PENDING_TIMER_NS = 100 * 1000 * 1000, /* timeout scan period */
 };
 
 /*
@@ -71,7 +71,7 @@ struct rdmux_pending_connection {
     uint64_t deadline_ns; /* until introduced: HELLO timeout; then: accept timeout */
     struct sockaddr_storage address;
     socklen_t address_length;
-    uint8_t first[RDMUX_STRANGER_FIRST_SIZE];
+    uint8_t first[RDMUX_PENDING_FIRST_SIZE];
     uint8_t *bytes; /* first, or an allocation once an OFFER is to follow */
     size_t have;
     size_t hello_size; /* size of the HELLO at the beginning; 0 while the HELLO is incomplete */

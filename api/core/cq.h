@@ -95,7 +95,7 @@ struct rdmux_cq_fast {
 
 struct rdmux_cq {
     /* First cache line: entering. What rdmux_cq_poll() uses comes first, see fast_path.h. */
-    struct rdmux_cq_front front;
+    struct rdmux_cq_fast_poll fast_poll;
     /* `signal` and `inside`, in memory that a fork wipes */
     struct rdmux_cq_gate *gate;
     void (*close_gate)(struct rdmux_cq *cq); /* closes the fast path, see fast_path.h */

@@ -14,7 +14,7 @@
  *              destroy a cq, take or reject a pending connection, close a listener, wait for a
  *              revocation's answers, or evict a pending connection (rdmux_listeners_shed()).
  *     Then     Every other lock.
- * claim_lock (core/cq.h)
+ * claim.lock (core/cq.h)
  *     Guards   The cq during a slice of the service thread.
  *     Takers   A holder of step_lock, one cq at a time (rdmux_cq_claim()). A call that finds the cq
  *              claimed holds no other lock, and releases this one at once (rdmux_cq_enter_slow()).
@@ -31,13 +31,13 @@
  *     Guards   The lists and tables below, regions' exports and importers, free entries of the
  *              region table, listeners and their peer quotas, heartbeat groups, figures.
  *     Takers   Any thread. The conditions mr->changed and listener->changed belong to it.
- *     Then     mail_lock, call_lock, secrets_lock.
+ *     Then     mailbox.lock, call_lock, secrets_lock.
  * rdmux_shakes.lock (accept/shake.c)
  *     Guards   The queue of TLS handshake steps, and which handshakes are queued or running.
  *     Takers   A holder of step_lock; the TLS thread.
  *     Then     call_lock.
  * Leaves of the core, which any thread takes unless said otherwise:
- *     mail_lock     (core/cq.h) A cq's mail, and the number of its jobs at the worker.
+ *     mailbox.lock     (core/cq.h) A cq's mail, and the number of its jobs at the worker.
  *     call_lock     (loop/service.c) The queue of rdmux_service_call().
  *     job_lock      (loop/worker.c) The worker's queue.
  *     copy_lock     (data/bounce.c) Whether the path is closed. Worker, while it copies a piece of
@@ -49,9 +49,9 @@
  *     verbs_domain.lock        A leaf. The cqs of the device, and the qp_context of queue pairs.
  *
  * Limits.
- * - Operations of a provider are called under step_lock, claim_lock and setup_lock at most. A
+ * - Operations of a provider are called under step_lock, claim.lock and setup_lock at most. A
  *   provider holds no lock when it calls the core.
- * - The program's hooks (memory, log, clock, random) are called under step_lock, claim_lock,
+ * - The program's hooks (memory, log, clock, random) are called under step_lock, claim.lock,
  *   setup_lock and lock, and `release` under rdmux_shakes.lock; never under a leaf. So a hook must
  *   not call rdmux (rdmux.h).
  * - From setup_lock on down nothing that takes step_lock is called: rdmux_service_unwatch(),

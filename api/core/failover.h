@@ -142,7 +142,7 @@ struct rdmux_failover {
     uint32_t moved_to;               /* epoch of the last move */
     struct rdmux_provider_ep *dying; /* the failed path, until it is quiesced */
     /* Null path, the endpoint's path during the move: takes no requests, see null_path.c. */
-    struct rdmux_provider_ep limbo;
+    struct rdmux_provider_ep null_path;
     struct rdmux_search search;
     /* By rank - 1: when the path was lost, latest first. */
     uint64_t lost_ns[RDMUX_MATCH_MAX][RDMUX_LOSSES];

@@ -36,7 +36,7 @@ struct rdmux_remote {
     uint32_t revoke_number;
     uint64_t drain_until; /* send-side sequence up to which requests may still use the import */
     /* Null path: value of `path` until failover has resolved the import on the next path. */
-    struct rdmux_provider_remote limbo;
+    struct rdmux_provider_remote null_path;
 };
 
 #endif

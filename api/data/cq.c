@@ -54,7 +54,7 @@ size_t rdmux_cq_poll(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
     if (RDMUX_UNLIKELY(cq == NULL)) {
         return 0;
     }
-    return RDMUX_GLANCE(cq->front.poll)(cq, wc, max);
+    return RDMUX_GLANCE(cq->fast_poll.poll)(cq, wc, max);
 }
 
 size_t rdmux_fast_path_poll(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)

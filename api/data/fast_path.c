@@ -37,10 +37,10 @@ enum rdmux_status rdmux_fast_path_create(struct rdmux_cq *cq, rdmux_fast_path_po
     fast->cq = cq;
     fast->entries = memory->entries;
     cq->gate = &fast->gate;
-    cq->front.fast = fast;
+    cq->fast_poll.fast = fast;
     cq->fast.none = &memory->no_fast_path;
     atomic_store(rdmux_cq_signal(cq), RDMUX_SIGNAL_ALIVE);
-    cq->front.poll = poll;
+    cq->fast_poll.poll = poll;
     cq->fast.ordinary_poll = poll;
     cq->close_gate = rdmux_fast_path_close;
     return RDMUX_OK;
@@ -48,7 +48,7 @@ enum rdmux_status rdmux_fast_path_create(struct rdmux_cq *cq, rdmux_fast_path_po
 
 void rdmux_fast_path_destroy(struct rdmux_cq *cq)
 {
-    munmap(cq->front.fast, sizeof(struct memory));
+    munmap(cq->fast_poll.fast, sizeof(struct memory));
 }
 
 bool rdmux_fast_path_is_possible(const struct rdmux_ep *ep)
@@ -89,8 +89,8 @@ static struct rdmux_fast_path_entry *end_of(const struct rdmux_fast_path *fast)
 
 static void count_posted(struct rdmux_cq *cq)
 {
-    cq->fast.posted += (uint64_t)(cq->front.fast->head - cq->fast.since);
-    cq->fast.since = cq->front.fast->head;
+    cq->fast.posted += (uint64_t)(cq->fast_poll.fast->head - cq->fast.since);
+    cq->fast.since = cq->fast_poll.fast->head;
 }
 
 /* Returns the limit of head: the entry before tail, or the end of the array. */
@@ -106,7 +106,7 @@ static struct rdmux_fast_path_entry *limit_of(const struct rdmux_fast_path *fast
  * a signal in the meantime has cleared the limit, or this function sees the signal. */
 static bool make_room(struct rdmux_cq *cq)
 {
-    struct rdmux_fast_path *fast = cq->front.fast;
+    struct rdmux_fast_path *fast = cq->fast_poll.fast;
     count_posted(cq);
     if (fast->head == fast->tail) {
         fast->head = fast->tail = fast->entries;
@@ -163,7 +163,7 @@ static void make_entries_ready(struct rdmux_ep *ep, struct rdmux_fast_path *fast
 static bool open_fast_path(struct rdmux_ep *ep)
 {
     struct rdmux_cq *cq = ep->cq;
-    struct rdmux_fast_path *fast = cq->front.fast;
+    struct rdmux_fast_path *fast = cq->fast_poll.fast;
     rdmux_fast_path_poll_fn poll = NULL;
     if (!ep_is_idle(ep) || !cq_is_idle(cq)) {
         return false;
@@ -177,7 +177,7 @@ static bool open_fast_path(struct rdmux_ep *ep)
         return false;
     }
     __atomic_store_n(&ep->fast, fast, __ATOMIC_RELAXED);
-    __atomic_store_n(&cq->front.poll, poll, __ATOMIC_RELAXED);
+    __atomic_store_n(&cq->fast_poll.poll, poll, __ATOMIC_RELAXED);
     atomic_fetch_or(rdmux_cq_signal(cq), RDMUX_SIGNAL_FAST_PATH);
     return make_room(cq);
 }
@@ -198,7 +198,7 @@ static bool has_earned_it(struct rdmux_ep *ep)
 bool rdmux_fast_path_ready(struct rdmux_ep *ep)
 {
     struct rdmux_cq *cq = ep->cq;
-    struct rdmux_fast_path *fast = cq->front.fast;
+    struct rdmux_fast_path *fast = cq->fast_poll.fast;
     bool is_ready = false;
     if (rdmux_fast_path_enter(fast)) {
         const struct rdmux_fast_path_entry *limit = __atomic_load_n(&fast->limit, __ATOMIC_SEQ_CST);
@@ -225,7 +225,7 @@ static void fill_record(struct rdmux_ep *ep, uint64_t at, struct rdmux_fast_path
 
 static void close_fast_path(struct rdmux_cq *cq)
 {
-    struct rdmux_fast_path *fast = cq->front.fast;
+    struct rdmux_fast_path *fast = cq->fast_poll.fast;
     struct rdmux_ep *ep = cq->fast.ep;
     count_posted(cq);
     __atomic_store_n(&fast->limit, NULL, __ATOMIC_RELAXED);
@@ -248,7 +248,7 @@ static void close_fast_path(struct rdmux_cq *cq)
     ep->stats.posts += cq->fast.posted;
     ep->stats.bytes_sent += fast->bytes;
     __atomic_store_n(&ep->fast, cq->fast.none, __ATOMIC_RELAXED);
-    __atomic_store_n(&cq->front.poll, cq->fast.ordinary_poll, __ATOMIC_RELAXED);
+    __atomic_store_n(&cq->fast_poll.poll, cq->fast.ordinary_poll, __ATOMIC_RELAXED);
     cq->fast.streak = 0;
     atomic_fetch_and(rdmux_cq_signal(cq), ~(uint32_t)RDMUX_SIGNAL_FAST_PATH);
     ep->ops->fast_path_close(ep->path, fast, cq->fast.posted, done);

@@ -562,7 +562,7 @@ static void copy_inline(struct rdmux_ring *ring, uint64_t at)
     struct rdmux_request *request = rdmux_ring_record(ring, at);
     uint8_t *copy = ring->inline_data + (at & ring->mask) * ring->max_inline;
     if ((request->flags & RDMUX_INLINE) == 0 || request->length == 0 ||
-        request->keys != RDMUX_BOUNCE_OWN || request->sges[0].addr == copy) {
+        request->bounce != RDMUX_BOUNCE_OWN || request->sges[0].addr == copy) {
         return;
     }
     size_t used = 0;
@@ -620,7 +620,7 @@ static void give_all(struct rdmux_ep *ep, bool more)
 
 /* Handles requests that the provider finished within post: mostly unsignaled requests, which need
  * no completion. */
-RDMUX_HOT void settle(struct rdmux_ep *ep)
+RDMUX_HOT void drain_done(struct rdmux_ep *ep)
 {
     struct rdmux_ring *ring = &ep->send;
     bool made_room = false; /* room in the bounce ring for requests that wait */
@@ -633,7 +633,7 @@ RDMUX_HOT void settle(struct rdmux_ep *ep)
             rdmux_ep_report(ep);
             return;
         }
-        if (RDMUX_UNLIKELY(request->keys != RDMUX_BOUNCE_OWN)) {
+        if (RDMUX_UNLIKELY(request->bounce != RDMUX_BOUNCE_OWN)) {
             rdmux_bounce_take_back(ep, ring, request);
             made_room = ring->next != ring->head;
         }
@@ -670,7 +670,7 @@ RDMUX_HOT void push(struct rdmux_ep *ep, struct rdmux_request *only, bool more)
     }
     if (RDMUX_LIKELY(ready == 0 && path->ready == RDMUX_PATH_POSTING)) {
         path->ready = 0;
-        settle(ep);
+        drain_done(ep);
     }
     if (RDMUX_UNLIKELY(more)) {
         hold_doorbell(ep);
@@ -912,7 +912,8 @@ static RDMUX_COLD enum rdmux_status write_ordinary(struct rdmux_ep *ep, const vo
         return rdmux_ep_enter(ep); /* sets the error text */
     }
     if (RDMUX_UNLIKELY(atomic_load_explicit(&ep->has_fast_path, memory_order_relaxed))) {
-        rdmux_fast_path_leave(ep->cq->front.fast); /* rdmux_write() may have entered the fast path */
+        rdmux_fast_path_leave(
+            ep->cq->fast_poll.fast); /* rdmux_write() may have entered the fast path */
         if (mr == NULL && flags == RDMUX_INLINE && rdmux_fast_path_ready(ep)) {
             return rdmux_write(ep, buf, length, mr, remote, offset, context, flags);
         }

@@ -5,6 +5,7 @@
 #ifndef RDMUX_API_DATA_REQUEST_H
 #define RDMUX_API_DATA_REQUEST_H
 
+#include "api/base/range.h"
 #include "api/core/ep.h"
 #include "api/core/fabric.h"
 #include "api/core/mr.h"
@@ -89,7 +90,7 @@ RDMUX_HOT bool rdmux_piece_is_good(struct rdmux_list_rule rule, const struct rdm
         return sge->addr != NULL;
     }
     uint64_t at = (uint64_t)((const char *)sge->addr - (const char *)mr->addr);
-    return mr->fabric == rule.fabric && at <= mr->length && sge->length <= mr->length - at &&
+    return mr->fabric == rule.fabric && rdmux_is_within(at, sge->length, mr->length) &&
            (mr->access & rule.needed) == rule.needed;
 }
 
@@ -124,7 +125,7 @@ RDMUX_HOT void rdmux_send_begin(struct rdmux_request *request, uint32_t op, uint
     request->internal = 0;
     request->status = RDMUX_OK;
     request->opcode = opcode;
-    request->keys = RDMUX_BOUNCE_OWN;
+    request->bounce = RDMUX_BOUNCE_OWN;
     request->context = context;
     request->sequence = sequence;
 }
@@ -141,7 +142,7 @@ RDMUX_HOT void rdmux_receive_begin(struct rdmux_request *request)
     request->opcode = RDMUX_WC_RECV;
     request->next = NULL;
     request->wc_flags = 0;
-    request->keys = 0;
+    request->bounce = 0;
 }
 
 /* Checks a wr and fills a receive record from it; the list goes to `into`. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
  * Segmenting: the provider gets a write or read that is longer than the path's messages in pieces,
- * and the request completes once. Sends are never split. All functions are the cq owner's.
+ * and the request completes once. Sends are never segmented. All functions are the cq owner's.
  * [data path]
  */
 #ifndef RDMUX_API_DATA_SEGMENTS_H
@@ -31,7 +31,8 @@ static inline bool rdmux_segments_concern(const struct rdmux_ep *ep,
                                           const struct rdmux_request *request)
 {
     return ep->segments != NULL && request->length > ep->segments->max && request->remote != NULL &&
-           request->op <= RDMUX_OP_READ; /* an atomic is never split, whatever the peer's limit */
+           request->op <=
+               RDMUX_OP_READ; /* an atomic is never segmented, whatever the peer's limit */
 }
 
 /* Returns whether rdmux_segments_reap() has work. */

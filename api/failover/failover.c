@@ -61,8 +61,8 @@ enum rdmux_status rdmux_failover_create(struct rdmux_ep *ep)
                             : (uint64_t)attr->failover_time_ms * NS_PER_MS;
     failover->hold_ns = (uint64_t)attr->failback_hold_ms * NS_PER_MS;
     rdmux_failback_init(failover, attr);
-    failover->limbo.ops = &rdmux_null_path_ops;
-    failover->limbo.ep = ep;
+    failover->null_path.ops = &rdmux_null_path_ops;
+    failover->null_path.ep = ep;
     ep->failover = failover;
     ep->work |= RDMUX_WORK_FAILOVER;
     return rdmux_reconnect_create(ep);
@@ -289,7 +289,7 @@ static void begin_move(struct rdmux_ep *ep, enum rdmux_status status, const char
     rdmux_replay_confirm(ep);
     failover->stage = RDMUX_CUTTING;
     failover->dying = ep->path;
-    ep->path = &failover->limbo;
+    ep->path = &failover->null_path;
     ep->ops = &rdmux_null_path_ops;
     ep->flow.is_blocked = true;
     ep->fault = RDMUX_OK;

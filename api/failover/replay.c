@@ -408,7 +408,7 @@ static bool find_request_remote(struct rdmux_request *request)
         return true;
     }
     struct rdmux_remote *remote = request->remote->remote;
-    if (remote == NULL || request->remote != &remote->limbo) {
+    if (remote == NULL || request->remote != &remote->null_path) {
         return true;
     }
     if (remote->state == RDMUX_REMOTE_DEAD) {
@@ -416,7 +416,7 @@ static bool find_request_remote(struct rdmux_request *request)
         rdmux_cq_pend(remote->ep->cq, remote->ep);
         return true;
     }
-    if (remote->path == &remote->limbo) {
+    if (remote->path == &remote->null_path) {
         return false;
     }
     request->remote = remote->path;

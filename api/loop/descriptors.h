@@ -34,7 +34,7 @@ static inline bool rdmux_descriptor_is_reserved(struct rdmux_descriptor_limit li
 
 /* Makes room before a set-up opens descriptors. If few are left, drops pending connections (the
  * fabric's shed hook). The hook takes step_lock, so the caller holds no other lock of the fabric,
- * except claim_lock within a slice. Any thread, not on the data path. */
+ * except claim.lock within a slice. Any thread, not on the data path. */
 void rdmux_descriptors_make_room(struct rdmux_fabric *fabric);
 /* Drops pending connections after a call has failed with this errno for lack of descriptors or
  * memory. Returns true if another try makes sense. Locks as above. */

@@ -730,7 +730,7 @@ static enum rdmux_status give_raw(struct rdmux_mr *mr, struct rdmux_ep *ep, uint
 {
     struct rdmux_fabric *fabric = mr->fabric;
     struct rdmux_provider_mr *registration = rdmux_mr_with(mr, ep->domain);
-    uint8_t bytes[RDMUX_PLAIN_KEY_SIZE];
+    uint8_t bytes[RDMUX_RAW_KEY_SIZE];
     size_t size = sizeof(bytes);
     if (registration == NULL) {
         return rdmux_fail(RDMUX_UNSUPPORTED, "rdmux_mr_raw: the region is not registered with %s",

@@ -20,7 +20,7 @@
 
 static bool is_on_null_path(const struct rdmux_remote *remote)
 {
-    return remote->path != NULL && remote->path == &remote->limbo;
+    return remote->path != NULL && remote->path == &remote->null_path;
 }
 
 void rdmux_remotes_cut(struct rdmux_ep *ep)
@@ -32,9 +32,9 @@ void rdmux_remotes_cut(struct rdmux_ep *ep)
         }
         struct rdmux_provider_remote *path = remote->path;
         rdmux_remote_detach(remote);
-        remote->limbo = (struct rdmux_provider_remote){ .ep = ep->path, .remote = remote };
-        remote->path = &remote->limbo;
-        ep->fabric->failover_hooks->remote_cut(ep, path, &remote->limbo);
+        remote->null_path = (struct rdmux_provider_remote){ .ep = ep->path, .remote = remote };
+        remote->path = &remote->null_path;
+        ep->fabric->failover_hooks->remote_cut(ep, path, &remote->null_path);
     }
     (void)rdmux_remotes_step(ep); /* revocations need not wait any longer */
 }
@@ -59,7 +59,7 @@ void rdmux_remote_ask(struct rdmux_remote *remote)
     explicit_bzero(&message.token, sizeof(message.token));
 }
 
-static void settle(struct rdmux_remote *remote, enum rdmux_status status)
+static void finish_import(struct rdmux_remote *remote, enum rdmux_status status)
 {
     remote->state = status == RDMUX_OK ? RDMUX_REMOTE_READY : RDMUX_REMOTE_DEAD;
     remote->status = (uint32_t)status;
@@ -153,7 +153,7 @@ void rdmux_remote_answered(struct rdmux_ep *ep, const struct rdmux_message *mess
         if (status != RDMUX_OK) {
             remote->path = NULL;
         }
-        settle(remote, status);
+        finish_import(remote, status);
         if (ep->failover != NULL) {
             rdmux_cq_pend(ep->cq, ep); /* requests may wait for the import */
         } else {
@@ -277,7 +277,7 @@ static enum rdmux_status open_raw(struct rdmux_remote *remote, uint64_t addr, ui
 {
     const uint64_t atomics = RDMUX_CAP_FETCH_ADD | RDMUX_CAP_COMPARE_SWAP;
     struct rdmux_message message = { .length = remote->length,
-                                     .description_length = RDMUX_PLAIN_KEY_SIZE,
+                                     .description_length = RDMUX_RAW_KEY_SIZE,
                                      .access = RDMUX_ACCESS_REMOTE_READ |
                                                RDMUX_ACCESS_REMOTE_WRITE };
     if ((remote->ep->limits.caps & atomics) != 0) {

@@ -8,7 +8,7 @@
 
 void rdmux_remote_detach(struct rdmux_remote *remote)
 {
-    if (remote->path != NULL && remote->path != &remote->limbo) {
+    if (remote->path != NULL && remote->path != &remote->null_path) {
         remote->path->ep->ops->remote_close(remote->path);
         rdmux_release(remote->ep->fabric, remote->path);
     }

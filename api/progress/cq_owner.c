@@ -28,7 +28,7 @@ static inline void give_gate_back(struct rdmux_cq *cq)
 void rdmux_cq_raise(struct rdmux_cq *cq, uint32_t bits)
 {
     atomic_fetch_or(rdmux_cq_signal(cq), bits);
-    __atomic_store_n(&cq->front.fast->limit, NULL, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&cq->fast_poll.fast->limit, NULL, __ATOMIC_SEQ_CST);
 }
 
 bool rdmux_cq_enter_slow(struct rdmux_cq *cq)

@@ -72,10 +72,10 @@ static struct verbs_self_test self_test_of(const char *world, const char *device
 static void finds_nothing(const char *world, const char *device)
 {
     struct verbs_self_test self_test = self_test_of(world, device);
-    if (!self_test.is_tried || self_test.faults != 0 || self_test.skipped != 0 ||
+    if (!self_test.is_complete || self_test.faults != 0 || self_test.skipped != 0 ||
         self_test.text[0] != '\0') {
         fail_msg("%s, %s: tried %d, faults 0x%x, skipped 0x%x: %s", world, device,
-                 self_test.is_tried, self_test.faults, self_test.skipped, self_test.text);
+                 self_test.is_complete, self_test.faults, self_test.skipped, self_test.text);
     }
 }
 
@@ -83,8 +83,8 @@ static void finds_nothing(const char *world, const char *device)
 static void finds(const char *device, uint32_t fault, const char *why)
 {
     struct verbs_self_test self_test = self_test_of("seed=1", device);
-    assert_true(self_test.is_tried);
-    assert_true(self_test.is_settled);
+    assert_true(self_test.is_complete);
+    assert_true(self_test.is_connected);
     assert_int_equal(self_test.faults, fault);
     assert_int_equal(self_test.skipped, 0);
     assert_string_equal(self_test.why[__builtin_ctz(fault)], why);
@@ -115,11 +115,11 @@ static void a_good_device_passes(void **state)
 static void atomics_in_the_other_byte_order_are_noticed(void **state)
 {
     (void)state;
-    finds("link=roce,swapped=yes", VERBS_TRIAL_ATOMICS,
+    finds("link=roce,swapped=yes", VERBS_SELF_TEST_ATOMICS,
           "their results come in the other byte order");
-    finds("link=ib,like=hca,atomics=glob,swapped=yes", VERBS_TRIAL_ATOMICS,
+    finds("link=ib,like=hca,atomics=glob,swapped=yes", VERBS_SELF_TEST_ATOMICS,
           "their results come in the other byte order");
-    finds("link=roce,swapped=operands", VERBS_TRIAL_ATOMICS,
+    finds("link=roce,swapped=operands", VERBS_SELF_TEST_ATOMICS,
           "they leave another word than they should");
     finds_nothing("seed=1", "link=roce,atomics=none,swapped=yes"); /* they are not used */
 }
@@ -127,23 +127,24 @@ static void atomics_in_the_other_byte_order_are_noticed(void **state)
 static void immediate_data_that_does_not_work_is_noticed(void **state)
 {
     (void)state;
-    finds("link=roce,immediate=wrong", VERBS_TRIAL_IMM, "its notice has another number or length");
-    finds("link=ib,immediate=no", VERBS_TRIAL_IMM,
+    finds("link=roce,immediate=wrong", VERBS_SELF_TEST_IMM,
+          "its notice has another number or length");
+    finds("link=ib,immediate=no", VERBS_SELF_TEST_IMM,
           "the device does not take the request: Invalid argument");
 }
 
 static void inline_bytes_that_get_lost_are_noticed(void **state)
 {
     (void)state;
-    finds("link=roce,inline_right=no", VERBS_TRIAL_INLINE, "other bytes arrive than were sent");
+    finds("link=roce,inline_right=no", VERBS_SELF_TEST_INLINE, "other bytes arrive than were sent");
     finds_nothing("seed=1", "link=roce,inline_right=no,max_inline=0");
 }
 
 static void a_key_asked_for_nothing_is_noticed(void **state)
 {
     (void)state;
-    finds("link=roce,nothing_needs_key=yes", VERBS_TRIAL_NOTHING, "remote access error");
-    finds("link=ib,like=hca,nothing_needs_key=yes", VERBS_TRIAL_NOTHING, "remote access error");
+    finds("link=roce,nothing_needs_key=yes", VERBS_SELF_TEST_NOTHING, "remote access error");
+    finds("link=ib,like=hca,nothing_needs_key=yes", VERBS_SELF_TEST_NOTHING, "remote access error");
 }
 
 /* After a fault that ended the connection the next experiments get a new one. */
@@ -152,8 +153,8 @@ static void each_of_several_faults_is_noticed(void **state)
     (void)state;
     struct verbs_self_test self_test = self_test_of(
         "seed=1", "link=roce,inline_right=no,immediate=no,swapped=yes,nothing_needs_key=yes");
-    assert_int_equal(self_test.faults, VERBS_TRIAL_INLINE | VERBS_TRIAL_IMM | VERBS_TRIAL_ATOMICS |
-                                           VERBS_TRIAL_NOTHING);
+    assert_int_equal(self_test.faults, VERBS_SELF_TEST_INLINE | VERBS_SELF_TEST_IMM |
+                                           VERBS_SELF_TEST_ATOMICS | VERBS_SELF_TEST_NOTHING);
     assert_int_equal(self_test.skipped, 0);
 }
 
@@ -170,8 +171,8 @@ static void a_device_without_answer_costs_little_and_is_believed(void **state)
 {
     (void)state;
     struct verbs_self_test self_test = self_test_of("time=real", "link=roce,loopback=no");
-    assert_false(self_test.is_tried);
-    assert_true(self_test.is_settled);
+    assert_false(self_test.is_complete);
+    assert_true(self_test.is_connected);
     assert_int_equal(self_test.faults, 0);
     assert_string_not_equal(self_test.text, "");
 
@@ -179,16 +180,16 @@ static void a_device_without_answer_costs_little_and_is_believed(void **state)
     sim_port_set(down.adapter, false);
     self_test = run(&down);
     port_end(&down);
-    assert_false(self_test.is_tried);
+    assert_false(self_test.is_complete);
     assert_int_equal(self_test.faults, 0);
 
     uint64_t began_ms = now_ms();
     self_test = self_test_of("time=real,latency=3600s", "link=ib");
     uint64_t took_ms = now_ms() - began_ms;
-    assert_false(self_test.is_tried);
+    assert_false(self_test.is_complete);
     assert_int_equal(self_test.faults, 0);
     assert_string_equal(self_test.text, "no answer within 200 ms");
-    assert_true(self_test.took_ns >= VERBS_TRIAL_TIME_MS * UINT64_C(1000000));
+    assert_true(self_test.took_ns >= VERBS_SELF_TEST_TIME_MS * UINT64_C(1000000));
     assert_true(took_ms < 60000); /* even on a busy machine; the answer takes an hour */
 }
 
@@ -200,15 +201,15 @@ static void what_gets_no_answer_is_no_fault(void **state)
     assert_true(sim_fail_call(port.world, "poll_cq", 5, EIO)); /* two each for send and inline */
     struct verbs_self_test self_test = run(&port);
     port_end(&port);
-    assert_true(self_test.is_tried);
+    assert_true(self_test.is_complete);
     assert_int_equal(self_test.faults, 0);
-    assert_int_equal(self_test.skipped, VERBS_TRIAL_IMM | VERBS_TRIAL_READ | VERBS_TRIAL_ATOMICS |
-                                            VERBS_TRIAL_NOTHING);
+    assert_int_equal(self_test.skipped, VERBS_SELF_TEST_IMM | VERBS_SELF_TEST_READ |
+                                            VERBS_SELF_TEST_ATOMICS | VERBS_SELF_TEST_NOTHING);
     assert_string_equal(self_test.text, "the device left a request unanswered");
 
     /* The port goes down between the first experiment and the last. */
     self_test = self_test_of("latency=100us,step=10us,at=500us:port_down", "link=ib");
-    assert_true(self_test.is_tried);
+    assert_true(self_test.is_complete);
     assert_int_equal(self_test.faults, 0);
     assert_int_not_equal(self_test.skipped, 0);
 }
@@ -229,7 +230,7 @@ static void calls_that_fail_leave_nothing(void **state)
             struct port port = port_make("time=real", "link=roce");
             assert_true(sim_fail_call(port.world, calls[i].call, nth, ENOMEM));
             struct verbs_self_test self_test = run(&port);
-            assert_false(self_test.is_tried);
+            assert_false(self_test.is_complete);
             assert_int_equal(self_test.faults, 0);
             assert_string_not_equal(self_test.text, "");
             port_end(&port);
@@ -240,12 +241,12 @@ static void calls_that_fail_leave_nothing(void **state)
 static void what_was_found_is_remembered_for_that_device(void **state)
 {
     (void)state;
-    struct verbs_self_test found = { .is_settled = true, .faults = VERBS_TRIAL_ATOMICS };
+    struct verbs_self_test found = { .is_connected = true, .faults = VERBS_SELF_TEST_ATOMICS };
     struct verbs_self_test out;
     assert_false(rdmux_verbs_self_test_recall("one", 17, &out));
     rdmux_verbs_self_test_keep("one", 17, &found);
     assert_true(rdmux_verbs_self_test_recall("one", 17, &out));
-    assert_int_equal(out.faults, VERBS_TRIAL_ATOMICS);
+    assert_int_equal(out.faults, VERBS_SELF_TEST_ATOMICS);
     assert_false(rdmux_verbs_self_test_recall("one", 18, &out));
     assert_false(rdmux_verbs_self_test_recall("two", 17, &out));
     for (uint64_t guid = 100; guid < 200; guid++) {

@@ -82,7 +82,7 @@ struct rdmux_fast_path {
 };
 
 /* What the core's struct rdmux_cq begins with. */
-struct rdmux_cq_front {
+struct rdmux_cq_fast_poll {
     rdmux_fast_path_poll_fn poll;
     struct rdmux_fast_path *fast;
 };

@@ -18,7 +18,7 @@ extern "C" {
  * operations there are those that the device has.
  */
 
-enum { RDMUX_PLAIN_KEY_SIZE = 12 }; /* bytes of struct rdmux_rdmacm_key as a description */
+enum { RDMUX_RAW_KEY_SIZE = 12 }; /* bytes of struct rdmux_rdmacm_key as a description */
 
 /* Where a connection goes, or comes from: the local device, as probe names it. */
 struct rdmux_rdmacm_place {
