@@ -239,7 +239,7 @@ static void take_back_all(struct rdmux_ep *ep, struct rdmux_ring *ring)
 {
     for (uint64_t at = ring->tail; at != ring->head; at++) {
         struct rdmux_request *request = rdmux_ring_record(ring, at);
-        if (request->bounce != RDMUX_BOUNCE_OWN) {
+        if (request->keys != RDMUX_BOUNCE_OWN) {
             rdmux_bounce_take_back(ep, ring, request);
         }
     }
@@ -251,7 +251,7 @@ static void restore(struct rdmux_ep *ep, struct side *side, struct rdmux_request
     struct rdmux_ring *ring = side->ring;
     size_t index = (size_t)(request - ring->records);
     const struct key_note *note = &side->notes[index];
-    bool is_temporary = request->bounce == RDMUX_BOUNCE_TEMPORARY;
+    bool is_temporary = request->keys == RDMUX_BOUNCE_TEMPORARY;
     rdmux_bounce_take_back(ep, ring, request);
     request->sges = &ring->sges[index * ring->max_sge];
     request->sge_count = note->sge_count;
@@ -266,7 +266,7 @@ static void restore_all(struct rdmux_ep *ep, struct side *side)
 {
     for (uint64_t at = side->ring->tail; at != side->ring->head; at++) {
         struct rdmux_request *request = rdmux_ring_record(side->ring, at);
-        if (request->bounce != RDMUX_BOUNCE_OWN) {
+        if (request->keys != RDMUX_BOUNCE_OWN) {
             restore(ep, side, request);
         }
     }
@@ -461,11 +461,11 @@ static void pieces_registered(struct rdmux_cq *cq, struct rdmux_mail *mail)
                 request->sges[i].mr = job->pieces[i].mr;
             }
         }
-        request->bounce = RDMUX_BOUNCE_TEMPORARY;
+        request->keys = RDMUX_BOUNCE_TEMPORARY;
         if (job->gathers && job->status == RDMUX_OK) {
             request->sges = &job->gathered;
             request->sge_count = 1;
-            request->bounce = RDMUX_BOUNCE_GATHERED;
+            request->keys = RDMUX_BOUNCE_GATHERED;
         }
         if (job->status != RDMUX_OK && bounce->ep->path != NULL) {
             rdmux_provider_failed(bounce->ep->path, job->status, job->text);
@@ -523,7 +523,7 @@ static void ask_for_pieces(struct side *side, struct key_note *note, uint64_t at
                                 piece_lacks_key(side->bounce, request, &request->sges[i]);
         job->pieces[i].mr = NULL;
     }
-    request->bounce = RDMUX_BOUNCE_ASKED;
+    request->keys = RDMUX_BOUNCE_ASKED;
     job->job.work = register_pieces;
     job->mail.deliver = pieces_registered;
     send_to_worker(side->bounce, &job->job);
@@ -564,7 +564,7 @@ static bool bounce_short(struct side *side, struct key_note *note, struct rdmux_
                                                  .mr = side->mr };
     request->sges = &note->bounced;
     request->sge_count = 1;
-    request->bounce = RDMUX_BOUNCE_BOUNCED;
+    request->keys = RDMUX_BOUNCE_BOUNCED;
     return true;
 }
 
@@ -602,8 +602,8 @@ static bool needs_help(const struct rdmux_bounce *bounce, const struct rdmux_req
 static bool prepare_keys(struct side *side, uint64_t at)
 {
     struct rdmux_request *request = rdmux_ring_record(side->ring, at);
-    if (request->bounce != RDMUX_BOUNCE_OWN) {
-        return request->bounce != RDMUX_BOUNCE_ASKED;
+    if (request->keys != RDMUX_BOUNCE_OWN) {
+        return request->keys != RDMUX_BOUNCE_ASKED;
     }
     if (!needs_help(side->bounce, request)) {
         return true;
@@ -660,7 +660,7 @@ bool rdmux_bounce_fence_is_ours(const struct rdmux_ep *ep, uint64_t at)
     for (uint64_t i = ring->tail; i != at; i++) {
         const struct rdmux_request *earlier = rdmux_ring_record(ring, i);
         if (rdmux_op_reads(earlier->op) &&
-            (earlier->bounce == RDMUX_BOUNCE_BOUNCED || earlier->bounce == RDMUX_BOUNCE_GATHERED ||
+            (earlier->keys == RDMUX_BOUNCE_BOUNCED || earlier->keys == RDMUX_BOUNCE_GATHERED ||
              is_too_long(ep->bounce, earlier) || lacks_key(ep->bounce, earlier))) {
             return true;
         }
@@ -676,12 +676,12 @@ void rdmux_bounce_bring_reads(struct rdmux_ep *ep)
         if (!rdmux_op_reads(request->op)) {
             continue;
         }
-        if (request->bounce == RDMUX_BOUNCE_BOUNCED) {
+        if (request->keys == RDMUX_BOUNCE_BOUNCED) {
             bring(&ep->bounce->send, request);
-            request->bounce = RDMUX_BOUNCE_BROUGHT;
-        } else if (request->bounce == RDMUX_BOUNCE_GATHERED) {
+            request->keys = RDMUX_BOUNCE_BROUGHT;
+        } else if (request->keys == RDMUX_BOUNCE_GATHERED) {
             bring(&ep->bounce->send, request);
-            request->bounce = RDMUX_BOUNCE_TEMPORARY;
+            request->keys = RDMUX_BOUNCE_TEMPORARY;
         }
     }
 }
@@ -689,8 +689,8 @@ void rdmux_bounce_bring_reads(struct rdmux_ep *ep)
 void rdmux_bounce_take_back(struct rdmux_ep *ep, struct rdmux_ring *ring,
                             struct rdmux_request *request)
 {
-    uint32_t kind = request->bounce;
-    request->bounce = RDMUX_BOUNCE_OWN;
+    uint32_t kind = request->keys;
+    request->keys = RDMUX_BOUNCE_OWN;
     struct side *side = side_of(ep, ring);
     struct key_note *note = &side->notes[request - ring->records];
     if (kind == RDMUX_BOUNCE_BOUNCED || kind == RDMUX_BOUNCE_GATHERED) {

@@ -17,7 +17,7 @@
 
 #include "api/core/ep.h"
 
-/* rdmux_request.bounce */
+/* rdmux_request.keys */
 enum {
     RDMUX_BOUNCE_OWN = 0, /* the application's list, with its own registrations */
     RDMUX_BOUNCE_BOUNCED, /* the list is one piece of the bounce ring */

@@ -185,7 +185,7 @@ RDMUX_HOT struct rdmux_wc *take_sends(struct rdmux_ep *ep, struct rdmux_wc *at,
             }
             fill_wc(at++, ep, request, 0, 0);
         }
-        if (RDMUX_UNLIKELY(request->bounce != RDMUX_BOUNCE_OWN)) {
+        if (RDMUX_UNLIKELY(request->keys != RDMUX_BOUNCE_OWN)) {
             rdmux_bounce_take_back(ep, ring, request);
         }
         rdmux_ep_count_done(ep, request);
@@ -243,7 +243,7 @@ RDMUX_HOT struct rdmux_wc *take_receives(struct rdmux_ep *ep, struct rdmux_wc *a
         }
         fill_wc(at++, ep, request, request->wc_flags, request->imm);
         count_receive(ep, request);
-        if (RDMUX_UNLIKELY(request->bounce != RDMUX_BOUNCE_OWN)) {
+        if (RDMUX_UNLIKELY(request->keys != RDMUX_BOUNCE_OWN)) {
             rdmux_bounce_take_back(ep, ring, request);
         }
         ring->tail++;

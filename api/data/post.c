@@ -562,7 +562,7 @@ static void copy_inline(struct rdmux_ring *ring, uint64_t at)
     struct rdmux_request *request = rdmux_ring_record(ring, at);
     uint8_t *copy = ring->inline_data + (at & ring->mask) * ring->max_inline;
     if ((request->flags & RDMUX_INLINE) == 0 || request->length == 0 ||
-        request->bounce != RDMUX_BOUNCE_OWN || request->sges[0].addr == copy) {
+        request->keys != RDMUX_BOUNCE_OWN || request->sges[0].addr == copy) {
         return;
     }
     size_t used = 0;
@@ -633,7 +633,7 @@ RDMUX_HOT void drain_done(struct rdmux_ep *ep)
             rdmux_ep_report(ep);
             return;
         }
-        if (RDMUX_UNLIKELY(request->bounce != RDMUX_BOUNCE_OWN)) {
+        if (RDMUX_UNLIKELY(request->keys != RDMUX_BOUNCE_OWN)) {
             rdmux_bounce_take_back(ep, ring, request);
             made_room = ring->next != ring->head;
         }

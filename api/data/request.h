@@ -125,7 +125,7 @@ RDMUX_HOT void rdmux_send_begin(struct rdmux_request *request, uint32_t op, uint
     request->internal = 0;
     request->status = RDMUX_OK;
     request->opcode = opcode;
-    request->bounce = RDMUX_BOUNCE_OWN;
+    request->keys = RDMUX_BOUNCE_OWN;
     request->context = context;
     request->sequence = sequence;
 }
@@ -142,7 +142,7 @@ RDMUX_HOT void rdmux_receive_begin(struct rdmux_request *request)
     request->opcode = RDMUX_WC_RECV;
     request->next = NULL;
     request->wc_flags = 0;
-    request->bounce = 0;
+    request->keys = 0;
 }
 
 /* Checks a wr and fills a receive record from it; the list goes to `into`. */

@@ -183,7 +183,7 @@ void rdmux_srq_put(struct rdmux_srq *srq, struct rdmux_request *request)
 
 void rdmux_srq_unput(struct rdmux_srq *srq, struct rdmux_request *request)
 {
-    request->bounce = 0;
+    request->keys = 0;
     request->sges = &srq->ring.sges[(size_t)(request - srq->ring.records) * srq->ring.max_sge];
     request->sge_count = srq->counts[request - srq->ring.records];
     request->done = 0;

@@ -79,18 +79,18 @@ static enum rdmux_status find_keys(struct rdmux_srq *srq, struct rdmux_request *
     };
     request->sges = &device->bounced[index];
     request->sge_count = 1;
-    request->bounce = RDMUX_BOUNCE_BOUNCED;
+    request->keys = RDMUX_BOUNCE_BOUNCED;
     return RDMUX_OK;
 }
 
 /* Restores the application's list of the record. */
 static void forget_keys(struct rdmux_srq *srq, struct rdmux_request *request)
 {
-    if (request->bounce != RDMUX_BOUNCE_BOUNCED) {
+    if (request->keys != RDMUX_BOUNCE_BOUNCED) {
         return;
     }
     size_t index = index_of(srq, request);
-    request->bounce = RDMUX_BOUNCE_OWN;
+    request->keys = RDMUX_BOUNCE_OWN;
     request->sges = &srq->ring.sges[index * srq->ring.max_sge];
     request->sge_count = srq->counts[index];
 }
@@ -215,7 +215,7 @@ void rdmux_srq_filled(struct rdmux_srq *srq, struct rdmux_request *request)
 
 void rdmux_srq_returned(struct rdmux_srq *srq, struct rdmux_request *request)
 {
-    if (request->bounce != RDMUX_BOUNCE_BOUNCED) {
+    if (request->keys != RDMUX_BOUNCE_BOUNCED) {
         return;
     }
     size_t index = index_of(srq, request);

@@ -158,7 +158,7 @@ static void bytes_of_a_list_are_free_once_the_endpoint_is_closed(void **state)
         .op = RDMUX_OP_WRITE, .sges = sges, .sge_count = LIST_MAX, .remote = scene.remote
     };
     CHECK_OK(rdmux_post(scene.pair.a, &wr, 1, NULL));
-    assert_int_equal(scene.pair.a->send.records[1].bounce, RDMUX_BOUNCE_ASKED);
+    assert_int_equal(scene.pair.a->send.records[1].keys, RDMUX_BOUNCE_ASKED);
     send_worker_to(&behind, scene.pair.fabric_a, 1);
     CHECK_OK(rdmux_ep_close(scene.pair.a));
     scene.pair.a = NULL;

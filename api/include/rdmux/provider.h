@@ -180,7 +180,7 @@ struct rdmux_request {
     uint64_t sequence;
     struct rdmux_request *next; /* the core's */
     uint32_t wc_flags;          /* receives: RDMUX_WC_HAS_IMM */
-    uint32_t bounce;            /* the core's */
+    uint32_t keys;              /* the core's */
     uint64_t provider[3];       /* the provider's own */
 };
 
