@@ -39,27 +39,6 @@ static const char *openssl_reason(void)
     return reason == NULL ? "unknown error" : reason;
 }
 
-bool rdmux_auth_lets_in(const struct rdmux_auth *auth, const char *identity)
-{
-    bool listed = auth->peer_count == 0;
-    for (size_t i = 0; i < auth->peer_count && !listed; i++) {
-        listed = strcmp(auth->peers[i], identity) == 0;
-    }
-    return listed;
-}
-
-const struct rdmux_auth_key *rdmux_auth_find_key(const struct rdmux_auth *auth,
-                                                 const uint8_t *identity, size_t length)
-{
-    for (size_t i = 0; i < auth->key_count; i++) {
-        const struct rdmux_auth_key *key = &auth->keys[i];
-        if (strlen(key->identity) == length && memcmp(key->identity, identity, length) == 0) {
-            return key;
-        }
-    }
-    return NULL;
-}
-
 /* -------------------------------------------------------------------------------------- secrets */
 
 /* Opens a file with a secret; other users must not be able to read it. */
@@ -157,7 +136,7 @@ static enum rdmux_status take_keys(struct rdmux_auth *auth, const struct rdmux_f
     }
     if (attr->identity != NULL) {
         const struct rdmux_auth_key *own = rdmux_auth_find_key(
-            auth, (const uint8_t *)attr->identity, strlen(attr->identity));
+            auth->keys, auth->key_count, (const uint8_t *)attr->identity, strlen(attr->identity));
         if (own == NULL) {
             return rdmux_fail(RDMUX_INVALID, "auth.identity: \"%s\" is not in %s", attr->identity,
                               attr->key_file);

@@ -29,6 +29,9 @@ struct rdmux_auth_key {
 enum rdmux_status rdmux_auth_keys_parse(struct rdmux_fabric *fabric, const char *source,
                                         const char *text, size_t size, struct rdmux_auth_key **out,
                                         size_t *count);
+/* Returns the key of an identity of length bytes among count keys; NULL: there is none. */
+const struct rdmux_auth_key *rdmux_auth_find_key(const struct rdmux_auth_key *keys, size_t count,
+                                                 const uint8_t *identity, size_t length);
 
 struct rdmux_auth;
 struct rdmux_hello;

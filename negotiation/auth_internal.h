@@ -28,12 +28,6 @@ struct rdmux_auth {
     char trusted[256];
 };
 
-/* Is the identity listed in peers, or is no peer listed? */
-bool rdmux_auth_lets_in(const struct rdmux_auth *auth, const char *identity);
-/* Returns the key of an identity; NULL: there is none. */
-const struct rdmux_auth_key *rdmux_auth_find_key(const struct rdmux_auth *auth,
-                                                 const uint8_t *identity, size_t length);
-
 /* tls_credentials.c, tls_socket.c: callbacks of the contexts, and the BIO that carries a session's
  * bytes. */
 BIO_METHOD *rdmux_tls_socket_io(void);

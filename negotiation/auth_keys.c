@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Key files: lines IDENTITY:KEY, the key in hexadecimal. */
+/* Pre-shared keys: files of lines IDENTITY:KEY, the key in hexadecimal; the key of an identity. */
 #include "negotiation/auth.h"
 
 #include "api/base/error.h"
@@ -128,4 +128,16 @@ enum rdmux_status rdmux_auth_keys_parse(struct rdmux_fabric *fabric, const char 
     *out = keys;
     *count = used;
     return RDMUX_OK;
+}
+
+const struct rdmux_auth_key *rdmux_auth_find_key(const struct rdmux_auth_key *keys, size_t count,
+                                                 const uint8_t *identity, size_t length)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct rdmux_auth_key *key = &keys[i];
+        if (strlen(key->identity) == length && memcmp(key->identity, identity, length) == 0) {
+            return key;
+        }
+    }
+    return NULL;
 }

@@ -19,7 +19,8 @@ enum { HELLO_FIRST_BYTE = 0x40 }; /* frame types are below */
 
 /* -------------------------------------------------------------------- attempts */
 
-void rdmux_handshake_begin_attempt(struct rdmux_handshake *handshake, uint64_t now_ns)
+/* Starts the attempt of the next pair, or ends if there is none. */
+static void begin_attempt(struct rdmux_handshake *handshake, uint64_t now_ns)
 {
     handshake->attempt++;
     handshake->peer_path.data_size = 0;
@@ -64,8 +65,9 @@ static void send_failed(struct rdmux_handshake *handshake, enum rdmux_stage stag
     rdmux_handshake_send_frame(handshake, &frame);
 }
 
-void rdmux_handshake_attempt_failed(struct rdmux_handshake *handshake, enum rdmux_status status,
-                                    enum rdmux_reason reason, const char *text, uint64_t now_ns)
+/* Fails the attempt on this side. */
+static void attempt_failed(struct rdmux_handshake *handshake, enum rdmux_status status,
+                           enum rdmux_reason reason, const char *text, uint64_t now_ns)
 {
     enum rdmux_stage stage = rdmux_handshake_facts[handshake->state].stage;
     rdmux_match_record(current_match(handshake), stage, reason, text);
@@ -109,6 +111,43 @@ static void record_peer_failure(struct rdmux_handshake *handshake,
     rdmux_match_record(
         current_match(handshake), (enum rdmux_stage)frame->stage, reason_of_peer(frame->reason),
         frame->text[0] != '\0' ? frame->text : "the peer gave the path up without a reason");
+}
+
+/* -------------------------------------------------------------------- ranking */
+
+/* Continues after the ranking. */
+static void go_on_after_ranking(struct rdmux_handshake *handshake, uint64_t now_ns)
+{
+    const struct rdmux_hello *connectors = is_acceptor(handshake) ? &handshake->peer_hello
+                                                                  : &handshake->hello;
+    if ((connectors->flags & RDMUX_HELLO_EXPLAIN_ONLY) == 0) {
+        begin_attempt(handshake, now_ns);
+    } else if (handshake->ranked_count == 0) {
+        rdmux_handshake_no_path(handshake);
+    } else {
+        rdmux_match_record(&handshake->matches[0], RDMUX_STAGE_MATCH, RDMUX_REASON_CHOSEN,
+                           "would be tried first");
+        rdmux_handshake_connection_done(handshake);
+    }
+}
+
+static void take_offer_and_rank(struct rdmux_handshake *handshake,
+                                const struct handshake_happening *what)
+{
+    if (!rdmux_handshake_take_connectors_offer(handshake, what)) {
+        return;
+    }
+    rdmux_handshake_plan_measuring(handshake);
+    if (rdmux_handshake_send_ranking(handshake)) {
+        go_on_after_ranking(handshake, what->now_ns);
+    }
+}
+
+static void take_ranking(struct rdmux_handshake *handshake, const struct handshake_happening *what)
+{
+    if (rdmux_handshake_read_ranking(handshake, what)) {
+        go_on_after_ranking(handshake, what->now_ns);
+    }
 }
 
 /* -------------------------------------------------------------------- one attempt */
@@ -281,6 +320,15 @@ static void take_proved(struct rdmux_handshake *handshake, const struct handshak
     }
 }
 
+/* The path was measured, or the measurement exceeded its budget. */
+static void give_up_measured_path(struct rdmux_handshake *handshake,
+                                  const struct handshake_happening *what)
+{
+    char text[RDMUX_TEXT_MAX];
+    rdmux_handshake_record_figures(handshake, what, text);
+    attempt_failed(handshake, RDMUX_OK, RDMUX_REASON_SLOWER, text, what->now_ns);
+}
+
 static void take_commit(struct rdmux_handshake *handshake, const struct handshake_happening *what)
 {
     if (!rdmux_handshake_hash_matches(handshake, what->frame)) {
@@ -349,9 +397,8 @@ static void attempt_overdue(struct rdmux_handshake *handshake,
     char text[RDMUX_TEXT_MAX];
     (void)snprintf(text, sizeof(text), "%s within %llu ms", facts->waits_for,
                    (unsigned long long)rdmux_handshake_attempt_limit_ms(handshake));
-    rdmux_handshake_attempt_failed(handshake, RDMUX_TIMED_OUT,
-                                   reason_by_stage(facts->stage, RDMUX_TIMED_OUT), text,
-                                   what->now_ns);
+    attempt_failed(handshake, RDMUX_TIMED_OUT, reason_by_stage(facts->stage, RDMUX_TIMED_OUT), text,
+                   what->now_ns);
 }
 
 static void attempt_step_failed(struct rdmux_handshake *handshake,
@@ -361,9 +408,8 @@ static void attempt_step_failed(struct rdmux_handshake *handshake,
     if (reason == RDMUX_REASON_NONE) {
         reason = reason_by_stage(rdmux_handshake_facts[handshake->state].stage, what->status);
     }
-    rdmux_handshake_attempt_failed(handshake, what->status, reason,
-                                   what->text[0] != '\0' ? what->text : "failed without a text",
-                                   what->now_ns);
+    attempt_failed(handshake, what->status, reason,
+                   what->text[0] != '\0' ? what->text : "failed without a text", what->now_ns);
 }
 
 /* Closes the path before the acknowledgement is sent: on a shared socket nothing of the path
@@ -373,7 +419,7 @@ static void peer_failed(struct rdmux_handshake *handshake, const struct handshak
     record_peer_failure(handshake, what->frame);
     rdmux_handshake_close_path(handshake);
     send_failed(handshake, (enum rdmux_stage)what->frame->stage, RDMUX_REASON_NONE, RDMUX_OK, "");
-    rdmux_handshake_begin_attempt(handshake, what->now_ns);
+    begin_attempt(handshake, what->now_ns);
 }
 
 static bool reason_is_timeout(uint32_t reason)
@@ -390,7 +436,7 @@ static void peer_failed_too(struct rdmux_handshake *handshake,
         what->frame->reason != RDMUX_REASON_NONE && !reason_is_timeout(what->frame->reason)) {
         record_peer_failure(handshake, what->frame);
     }
-    rdmux_handshake_begin_attempt(handshake, what->now_ns);
+    begin_attempt(handshake, what->now_ns);
 }
 
 static void commit_came_too_late(struct rdmux_handshake *handshake,
@@ -453,7 +499,7 @@ static const struct rule {
     reaction react;
 } rules[] = {
     { A_HELLO,           GOT_HELLO,   A_OFFER,           rdmux_handshake_take_hello },
-    { A_OFFER,           GOT_OFFER,   A_OFFER,           rdmux_handshake_take_connectors_offer },
+    { A_OFFER,           GOT_OFFER,   A_OFFER,           take_offer_and_rank },
     { A_OPEN,            OPENED,      A_READY,           send_try },
     { A_READY,           GOT_READY,   A_CONNECT,         take_ready },
     { A_CONNECT,         CONNECTED,   A_UP,              say_up },
@@ -464,8 +510,8 @@ static const struct rule {
     { A_CHECK,           CHECKED,     A_WRITE,           write_pattern },
     { A_WRITE,           WROTE,       A_PROVED,          say_written },
     { A_PROVED,          GOT_PROVED,  A_CONFIRM,         take_proved },
-    { A_MEASURE,         MEASURED,    A_MEASURE,         rdmux_handshake_take_measured },
-    { A_MEASURE,         TIMED_OUT,   A_MEASURE,         rdmux_handshake_measuring_overdue },
+    { A_MEASURE,         MEASURED,    A_MEASURE,         give_up_measured_path },
+    { A_MEASURE,         TIMED_OUT,   A_MEASURE,         give_up_measured_path },
     { A_CONFIRM,         GOT_CONFIRM, A_CONFIRM,         take_confirm },
     { A_FAILING,         GOT_READY,   A_FAILING,         ignore_event },
     { A_FAILING,         GOT_UP,      A_FAILING,         ignore_event },
@@ -474,7 +520,7 @@ static const struct rule {
 
     { C_HELLO,           GOT_HELLO,   C_OFFER,           rdmux_handshake_take_hello },
     { C_OFFER,           GOT_OFFER,   C_RANKING,         rdmux_handshake_take_acceptors_offer },
-    { C_RANKING,         GOT_RANKING, C_RANKING,         rdmux_handshake_take_ranking },
+    { C_RANKING,         GOT_RANKING, C_RANKING,         take_ranking },
     { C_TRY,             GOT_TRY,     C_OPEN,            take_try },
     { C_TRY,             GOT_FAILED,  C_TRY,             peer_failed },
     { C_TRY,             GOT_RANKING, C_TRY,             rdmux_handshake_take_second_ranking },
@@ -805,6 +851,13 @@ void rdmux_handshake_path_failed(struct rdmux_handshake *handshake, enum rdmux_s
         .text = text != NULL ? text : "",
     };
     take_event(handshake, &what);
+}
+
+void rdmux_handshake_move(struct rdmux_handshake *handshake, uint32_t first_attempt,
+                          enum rdmux_reason reason, const char *why)
+{
+    rdmux_handshake_begin_move(handshake, first_attempt, reason, why);
+    begin_attempt(handshake, 0);
 }
 
 void rdmux_handshake_time(struct rdmux_handshake *handshake, uint64_t now_ns)

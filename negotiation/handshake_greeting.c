@@ -271,22 +271,6 @@ static void count_ranked_matches(struct rdmux_handshake *handshake)
     handshake->ranked_count = ranked;
 }
 
-/* Continues after the ranking. */
-static void go_on_after_ranking(struct rdmux_handshake *handshake, uint64_t now_ns)
-{
-    const struct rdmux_hello *connectors = is_acceptor(handshake) ? &handshake->peer_hello
-                                                                  : &handshake->hello;
-    if ((connectors->flags & RDMUX_HELLO_EXPLAIN_ONLY) == 0) {
-        rdmux_handshake_begin_attempt(handshake, now_ns);
-    } else if (handshake->ranked_count == 0) {
-        rdmux_handshake_no_path(handshake);
-    } else {
-        rdmux_match_record(&handshake->matches[0], RDMUX_STAGE_MATCH, RDMUX_REASON_CHOSEN,
-                           "would be tried first");
-        rdmux_handshake_connection_done(handshake);
-    }
-}
-
 bool rdmux_handshake_send_ranking(struct rdmux_handshake *handshake)
 {
     count_ranked_matches(handshake);
@@ -303,21 +287,17 @@ bool rdmux_handshake_send_ranking(struct rdmux_handshake *handshake)
     return true;
 }
 
-void rdmux_handshake_take_connectors_offer(struct rdmux_handshake *handshake,
+bool rdmux_handshake_take_connectors_offer(struct rdmux_handshake *handshake,
                                            const struct handshake_happening *what)
 {
     if (!take_offer(handshake, what)) {
-        return;
+        return false;
     }
     rdmux_handshake_send_opening(handshake);
     handshake->expected_size = expected_size(&handshake->peer_offer, &handshake->offer);
     handshake->match_count = rdmux_match_paths(&handshake->offer, &handshake->peer_offer,
                                                handshake->expected_size, handshake->matches);
-    rdmux_handshake_plan_measuring(handshake);
-    if (!rdmux_handshake_send_ranking(handshake)) {
-        return;
-    }
-    go_on_after_ranking(handshake, what->now_ns);
+    return true;
 }
 
 bool rdmux_handshake_read_ranking(struct rdmux_handshake *handshake,
@@ -333,14 +313,6 @@ bool rdmux_handshake_read_ranking(struct rdmux_handshake *handshake,
     handshake->match_count = count;
     count_ranked_matches(handshake);
     return true;
-}
-
-void rdmux_handshake_take_ranking(struct rdmux_handshake *handshake,
-                                  const struct handshake_happening *what)
-{
-    if (rdmux_handshake_read_ranking(handshake, what)) {
-        go_on_after_ranking(handshake, what->now_ns);
-    }
 }
 
 void rdmux_handshake_greeting_overdue(struct rdmux_handshake *handshake,

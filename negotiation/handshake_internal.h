@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Shared by the files of the handshake: states, events, the struct, the action queue. Included by
- * handshake*.c alone. */
+ * handshake*.c alone. Of these files each calls only those whose section is above its own;
+ * handshake.c, which has no section, calls them all. */
 #ifndef RDMUX_NEGOTIATION_HANDSHAKE_INTERNAL_H
 #define RDMUX_NEGOTIATION_HANDSHAKE_INTERNAL_H
 
@@ -124,7 +125,7 @@ struct handshake_measuring {
     bool ranked_anew; /* a second RANKING was sent or received */
 };
 
-/* A failover's move to another path. handshake_move.c */
+/* A failover's move to another path. handshake_move.c; handshake_queue.c reads the rank. */
 struct handshake_move {
     bool is_on;        /* attempts do not follow the ranks */
     size_t rank;       /* this rank is tried; 0: none yet */
@@ -156,7 +157,7 @@ struct handshake_queue {
     uint8_t arena[HANDSHAKE_ARENA_SIZE];
 };
 
-/* Only the file that a part names reads or writes the inside of that part. */
+/* Only the files that a part names read or write the inside of that part. */
 struct rdmux_handshake {
     enum handshake_state state; /* written by rdmux_handshake_write_state() alone */
     enum rdmux_role role;
@@ -277,14 +278,14 @@ void rdmux_handshake_send_opening(struct rdmux_handshake *handshake);
 /* Reactions of handshake.c's table. */
 void rdmux_handshake_take_hello(struct rdmux_handshake *handshake,
                                 const struct handshake_happening *what);
-void rdmux_handshake_take_connectors_offer(struct rdmux_handshake *handshake,
-                                           const struct handshake_happening *what);
 void rdmux_handshake_take_acceptors_offer(struct rdmux_handshake *handshake,
                                           const struct handshake_happening *what);
-void rdmux_handshake_take_ranking(struct rdmux_handshake *handshake,
-                                  const struct handshake_happening *what);
 void rdmux_handshake_greeting_overdue(struct rdmux_handshake *handshake,
                                       const struct handshake_happening *what);
+/* Acceptor: takes the connector's OFFER, answers it, and ranks the pairs. False: the OFFER is not
+ * usable, and the handshake is over. */
+bool rdmux_handshake_take_connectors_offer(struct rdmux_handshake *handshake,
+                                           const struct handshake_happening *what);
 /* Sends a frame with the hash of both sides' HELLO and OFFER. */
 void rdmux_handshake_send_hash(struct rdmux_handshake *handshake, enum rdmux_frame_type type);
 /* Has the peer hashed the same bytes as this side? */
@@ -307,13 +308,14 @@ void rdmux_handshake_plan_measuring(struct rdmux_handshake *handshake);
 bool rdmux_handshake_is_measuring(const struct rdmux_handshake *handshake);
 /* Ranks anew and sends RANKING, if the acceptor has now measured all pairs. */
 void rdmux_handshake_end_measuring(struct rdmux_handshake *handshake);
-/* Reactions of handshake.c's table. */
 void rdmux_handshake_start_measuring(struct rdmux_handshake *handshake,
                                      const struct handshake_happening *what);
-void rdmux_handshake_take_measured(struct rdmux_handshake *handshake,
-                                   const struct handshake_happening *what);
-void rdmux_handshake_measuring_overdue(struct rdmux_handshake *handshake,
-                                       const struct handshake_happening *what);
+/* Records the current pair's figures, and writes them to text. If the measurement exceeded its
+ * budget, the time spent so far counts as the latency. */
+void rdmux_handshake_record_figures(struct rdmux_handshake *handshake,
+                                    const struct handshake_happening *what,
+                                    char text[RDMUX_TEXT_MAX]);
+/* A reaction of handshake.c's table. */
 void rdmux_handshake_take_second_ranking(struct rdmux_handshake *handshake,
                                          const struct handshake_happening *what);
 
@@ -323,18 +325,14 @@ void rdmux_handshake_take_second_ranking(struct rdmux_handshake *handshake,
 bool rdmux_handshake_is_moving(const struct rdmux_handshake *handshake);
 /* Time limit of the current attempt, for texts. */
 uint64_t rdmux_handshake_attempt_limit_ms(const struct rdmux_handshake *handshake);
+/* Drops all actions, and makes first_attempt the next attempt. reason, why: the failure of the old
+ * path. */
+void rdmux_handshake_begin_move(struct rdmux_handshake *handshake, uint32_t first_attempt,
+                                enum rdmux_reason reason, const char *why);
 /* The attempt is over; starts the next one. */
 void rdmux_handshake_next_move(struct rdmux_handshake *handshake);
 /* Takes the pair of a TRY. False: it names no ranked pair. */
 bool rdmux_handshake_take_pair(struct rdmux_handshake *handshake,
                                const struct rdmux_attempt_frame *frame);
-
-/* -------------------------------------------------------------------- handshake.c */
-
-/* Starts the attempt of the next pair, or ends if there is none. */
-void rdmux_handshake_begin_attempt(struct rdmux_handshake *handshake, uint64_t now_ns);
-/* Fails the attempt on this side. */
-void rdmux_handshake_attempt_failed(struct rdmux_handshake *handshake, enum rdmux_status status,
-                                    enum rdmux_reason reason, const char *text, uint64_t now_ns);
 
 #endif

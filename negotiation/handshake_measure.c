@@ -78,33 +78,17 @@ void rdmux_handshake_start_measuring(struct rdmux_handshake *handshake,
     }
 }
 
-/* Records the figures and gives the measured path up. */
-static void give_up_measured_path(struct rdmux_handshake *handshake,
-                                  const struct handshake_happening *what,
-                                  const struct rdmux_measured *measured)
+void rdmux_handshake_record_figures(struct rdmux_handshake *handshake,
+                                    const struct handshake_happening *what,
+                                    char text[RDMUX_TEXT_MAX])
 {
-    char text[RDMUX_TEXT_MAX];
-    (void)snprintf(text, sizeof(text), "measured: %llu ns, %llu bytes/s",
-                   (unsigned long long)measured->latency_ns,
-                   (unsigned long long)measured->bandwidth);
-    current_match(handshake)->measured = *measured;
-    rdmux_handshake_attempt_failed(handshake, RDMUX_OK, RDMUX_REASON_SLOWER, text, what->now_ns);
-}
-
-void rdmux_handshake_take_measured(struct rdmux_handshake *handshake,
-                                   const struct handshake_happening *what)
-{
-    give_up_measured_path(handshake, what, what->measured);
-}
-
-/* The measurement exceeded its budget: the time spent so far counts as the latency. */
-void rdmux_handshake_measuring_overdue(struct rdmux_handshake *handshake,
-                                       const struct handshake_happening *what)
-{
-    const struct rdmux_measured measured = {
+    const struct rdmux_measured so_far = {
         .latency_ns = what->now_ns - handshake->measuring.since_ns + 1,
     };
-    give_up_measured_path(handshake, what, &measured);
+    const struct rdmux_measured figures = what->event == MEASURED ? *what->measured : so_far;
+    (void)snprintf(text, RDMUX_TEXT_MAX, "measured: %llu ns, %llu bytes/s",
+                   (unsigned long long)figures.latency_ns, (unsigned long long)figures.bandwidth);
+    current_match(handshake)->measured = figures;
 }
 
 void rdmux_handshake_end_measuring(struct rdmux_handshake *handshake)

@@ -16,8 +16,8 @@ uint64_t rdmux_handshake_attempt_limit_ms(const struct rdmux_handshake *handshak
                                                            : rdmux_handshake_patience_ms(handshake);
 }
 
-void rdmux_handshake_move(struct rdmux_handshake *handshake, uint32_t first_attempt,
-                          enum rdmux_reason reason, const char *why)
+void rdmux_handshake_begin_move(struct rdmux_handshake *handshake, uint32_t first_attempt,
+                                enum rdmux_reason reason, const char *why)
 {
     if (phase_of(handshake) == ENDED) {
         rdmux_match_record(current_match(handshake), RDMUX_STAGE_COMMIT, reason, why);
@@ -27,7 +27,6 @@ void rdmux_handshake_move(struct rdmux_handshake *handshake, uint32_t first_atte
     rdmux_handshake_queue_clear(handshake);
     handshake->attempt = first_attempt - 1;
     rdmux_handshake_write_state(handshake, is_acceptor(handshake) ? A_CHOOSE : C_TRY, true);
-    rdmux_handshake_begin_attempt(handshake, 0);
 }
 
 void rdmux_handshake_next_move(struct rdmux_handshake *handshake)
@@ -91,12 +90,6 @@ void rdmux_handshake_give_up(struct rdmux_handshake *handshake)
 size_t rdmux_handshake_ranked(const struct rdmux_handshake *handshake)
 {
     return handshake->ranked_count;
-}
-
-size_t rdmux_handshake_current_rank(const struct rdmux_handshake *handshake)
-{
-    return handshake->move.is_on ? handshake->move.rank
-                                 : handshake->attempt - handshake->attempts_before;
 }
 
 uint16_t rdmux_handshake_ours_of_rank(const struct rdmux_handshake *handshake, size_t rank)

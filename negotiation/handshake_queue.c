@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The lower half of the handshake: facts about its states, the action queue, timeouts, final
- * states. */
+/* The lower half of the handshake: facts about its states, the rank of the current pair, the action
+ * queue, timeouts, final states. */
 #include "negotiation/handshake_internal.h"
 
 #include <stdarg.h>
@@ -60,6 +60,12 @@ void rdmux_handshake_write_state(struct rdmux_handshake *handshake, enum handsha
     if (begins_move || phase_of(handshake) != ENDED) {
         handshake->state = state;
     }
+}
+
+size_t rdmux_handshake_current_rank(const struct rdmux_handshake *handshake)
+{
+    return handshake->move.is_on ? handshake->move.rank
+                                 : handshake->attempt - handshake->attempts_before;
 }
 
 /* -------------------------------------------------------------------- queue */

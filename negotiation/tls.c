@@ -277,16 +277,14 @@ static bool make_session(struct rdmux_tls *tls)
     return true;
 }
 
-/* key NULL: a control channel's session. Returns NULL without memory, and sets the error text. */
-static struct rdmux_tls *create_tls(const struct rdmux_auth *auth, enum rdmux_role role, int socket,
-                                    const uint8_t *key)
+struct rdmux_tls *rdmux_tls_create_session(const struct rdmux_auth *auth, enum rdmux_role role,
+                                           int socket, const uint8_t *key)
 {
     struct rdmux_tls *tls = rdmux_allocate(auth->fabric, sizeof(*tls));
     if (tls == NULL) {
         (void)rdmux_fail(RDMUX_NO_MEMORY, "authentication: out of memory");
         return NULL;
     }
-    tls->base.ops = &rdmux_tls_stream_ops;
     tls->auth = auth;
     tls->role = role;
     tls->socket = socket;
@@ -310,25 +308,12 @@ static struct rdmux_tls *create_tls(const struct rdmux_auth *auth, enum rdmux_ro
 enum rdmux_status rdmux_tls_create(const struct rdmux_auth *auth, enum rdmux_role role, int socket,
                                    const char *host, struct rdmux_tls **out)
 {
-    struct rdmux_tls *tls = create_tls(auth, role, socket, NULL);
+    struct rdmux_tls *tls = rdmux_tls_create_session(auth, role, socket, NULL);
     if (tls == NULL) {
         return RDMUX_NO_MEMORY;
     }
     snprintf(tls->host, sizeof(tls->host), "%s", host == NULL ? "" : host);
     *out = tls;
-    return RDMUX_OK;
-}
-
-enum rdmux_status rdmux_tls_create_data(const struct rdmux_auth *auth, enum rdmux_role role,
-                                        int socket, const uint8_t key[RDMUX_DATA_KEY_SIZE],
-                                        struct rdmux_stream **out)
-{
-    struct rdmux_tls *tls = create_tls(auth, role, socket, key);
-    if (tls == NULL) {
-        return RDMUX_NO_MEMORY;
-    }
-    rdmux_tls_allow_data(tls);
-    *out = rdmux_tls_carry_data(tls);
     return RDMUX_OK;
 }
 

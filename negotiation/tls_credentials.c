@@ -11,6 +11,16 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Is the identity listed in peers, or is no peer listed? */
+static bool lets_in(const struct rdmux_auth *auth, const char *identity)
+{
+    bool listed = auth->peer_count == 0;
+    for (size_t i = 0; i < auth->peer_count && !listed; i++) {
+        listed = strcmp(auth->peers[i], identity) == 0;
+    }
+    return listed;
+}
+
 /* ------------------------------------------------------------------------------ pre-shared keys */
 
 /* TLS_AES_128_GCM_SHA256; an external key's suite determines its hash (RFC 8446, 4.2.11). */
@@ -51,10 +61,11 @@ static int find_key(SSL *ssl, const unsigned char *identity, size_t size, SSL_SE
 {
     struct rdmux_tls *tls = SSL_get_app_data(ssl);
     const struct rdmux_auth *auth = tls->auth;
-    const struct rdmux_auth_key *key = rdmux_auth_find_key(auth, identity, size);
+    const struct rdmux_auth_key *key = rdmux_auth_find_key(auth->keys, auth->key_count, identity,
+                                                           size);
     if (key == NULL) {
         snprintf(tls->trouble, sizeof(tls->trouble), "its identity is in no line of auth.key_file");
-    } else if (!rdmux_auth_lets_in(auth, key->identity)) {
+    } else if (!lets_in(auth, key->identity)) {
         snprintf(tls->trouble, sizeof(tls->trouble), "\"%s\" is not one of auth.peers",
                  key->identity);
         key = NULL;
@@ -158,7 +169,7 @@ static int judge_certificate(int good, X509_STORE_CTX *store)
         snprintf(tls->trouble, sizeof(tls->trouble),
                  "its certificate has neither a DNS name nor a common name of at most 127 "
                  "characters");
-    } else if (!rdmux_auth_lets_in(tls->auth, tls->identity)) {
+    } else if (!lets_in(tls->auth, tls->identity)) {
         snprintf(tls->trouble, sizeof(tls->trouble), "\"%s\" is not one of auth.peers",
                  tls->identity);
     } else if (is_connector && tls->auth->peer_count == 0 &&

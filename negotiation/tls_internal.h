@@ -72,8 +72,9 @@ enum rdmux_status rdmux_tls_explain(const struct rdmux_tls *tls);
 
 /* tls.c. Does the handshake's next step. RDMUX_OK: the peer is authenticated. */
 enum rdmux_status rdmux_tls_shake(struct rdmux_tls *tls);
-
-/* tls_stream.c */
-extern const struct rdmux_stream_ops rdmux_tls_stream_ops;
+/* tls.c. key: of a data socket's session; NULL: the session is a control channel's. Returns NULL
+ * without memory, and sets the error text. */
+struct rdmux_tls *rdmux_tls_create_session(const struct rdmux_auth *auth, enum rdmux_role role,
+                                           int socket, const uint8_t *key);
 
 #endif

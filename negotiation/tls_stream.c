@@ -73,7 +73,7 @@ static void stream_close(struct rdmux_stream *stream)
     }
 }
 
-const struct rdmux_stream_ops rdmux_tls_stream_ops = {
+static const struct rdmux_stream_ops stream_ops = {
     .open = stream_open,
     .receive = stream_receive,
     .send = stream_send,
@@ -94,8 +94,22 @@ struct rdmux_stream *rdmux_tls_carry_data(struct rdmux_tls *tls)
     (void)SSL_clear_mode(tls->ssl, SSL_MODE_RELEASE_BUFFERS);
     SSL_set_read_ahead(tls->ssl, 1);
     SSL_set_default_read_buffer_len(tls->ssl, READ_ROOM);
+    tls->base.ops = &stream_ops;
     tls->carries_data = true;
     return &tls->base;
+}
+
+enum rdmux_status rdmux_tls_create_data(const struct rdmux_auth *auth, enum rdmux_role role,
+                                        int socket, const uint8_t key[RDMUX_DATA_KEY_SIZE],
+                                        struct rdmux_stream **out)
+{
+    struct rdmux_tls *tls = rdmux_tls_create_session(auth, role, socket, key);
+    if (tls == NULL) {
+        return RDMUX_NO_MEMORY;
+    }
+    rdmux_tls_allow_data(tls);
+    *out = rdmux_tls_carry_data(tls);
+    return RDMUX_OK;
 }
 
 void rdmux_tls_renew_after(struct rdmux_stream *stream, uint64_t records)
