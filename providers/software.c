@@ -64,7 +64,7 @@ enum rdmux_status rdmux_software_remote_open(struct rdmux_provider_remote *remot
                                              const uint8_t *description, size_t size)
 {
     struct rdmux_software_remote *software = (struct rdmux_software_remote *)remote;
-    if (size != RDMUX_TARGET_KEY_SIZE) {
+    if (size < RDMUX_TARGET_KEY_SIZE) {
         rdmux_provider_error("%s: the peer described a region in %zu bytes, %d are needed",
                              remote->ep->ops->name, size, RDMUX_TARGET_KEY_SIZE);
         return RDMUX_PROTOCOL;

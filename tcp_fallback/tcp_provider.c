@@ -6,7 +6,6 @@
 #include "tcp_fallback/tcp_completion.h"
 #include "tcp_fallback/tcp_credit.h"
 #include "tcp_fallback/tcp_endpoint.h"
-#include "tcp_fallback/tcp_memory.h"
 #include "tcp_fallback/tcp_send.h"
 #include "tcp_fallback/tcp_socket.h"
 
@@ -158,7 +157,7 @@ const struct rdmux_provider_ops rdmux_tcp_provider = {
     .ep_size = sizeof(struct tcp_ep),
     .srq_size = sizeof(struct tcp_srq),
     .mr_size = sizeof(struct rdmux_provider_mr),
-    .remote_size = sizeof(struct tcp_remote),
+    .remote_size = sizeof(struct rdmux_software_remote),
     .probe = tcp_probe,
     .reach = tcp_reach,
     .domain_open = tcp_domain_open,
@@ -166,10 +165,10 @@ const struct rdmux_provider_ops rdmux_tcp_provider = {
     .async_event = rdmux_unsupported_async_event,
     .domain_fd = rdmux_unsupported_domain_fd,
     .inspect = tcp_inspect,
-    .mr_register = rdmux_tcp_mr_register,
-    .mr_deregister = rdmux_tcp_mr_deregister,
-    .mr_describe = rdmux_tcp_mr_describe,
-    .mr_invalidate = rdmux_tcp_mr_invalidate,
+    .mr_register = rdmux_software_mr_register,
+    .mr_deregister = rdmux_software_mr_deregister,
+    .mr_describe = rdmux_software_mr_describe,
+    .mr_invalidate = rdmux_software_mr_invalidate,
     .cq_open = rdmux_tcp_cq_open,
     .cq_close = rdmux_tcp_cq_close,
     .poll = rdmux_tcp_poll,
@@ -189,6 +188,6 @@ const struct rdmux_provider_ops rdmux_tcp_provider = {
     .srq_open = rdmux_tcp_srq_open,
     .srq_close = rdmux_tcp_srq_close,
     .srq_post_recv = rdmux_tcp_srq_post_recv,
-    .remote_open = rdmux_tcp_remote_open,
-    .remote_close = rdmux_tcp_remote_close,
+    .remote_open = rdmux_software_remote_open,
+    .remote_close = rdmux_software_remote_close,
 };

@@ -9,7 +9,6 @@
 #include "tcp_fallback/tcp_endpoint.h"
 #include "tcp_fallback/tcp_frame.h"
 #include "tcp_fallback/tcp_lane.h"
-#include "tcp_fallback/tcp_memory.h"
 #include "tcp_fallback/tcp_pool.h"
 #include "tcp_fallback/tcp_socket.h"
 
@@ -24,6 +23,8 @@ enum {
 };
 
 static const uint8_t zeros[ZEROS_SIZE];
+
+static_assert((int)TCP_KEY_SIZE == (int)RDMUX_TARGET_KEY_SIZE, "keys travel as they are");
 
 /* --------------------------------------------------------------------------------------- queues */
 
@@ -756,7 +757,7 @@ static enum rdmux_status start(struct tcp_ep *ep, struct rdmux_request *request)
     }
     struct tcp_frame frame = { .kind = TCP_SEND, .offset = request->offset };
     if (request->remote != NULL) {
-        frame.key = ((const struct tcp_remote *)request->remote)->key;
+        frame.key = ((const struct rdmux_software_remote *)request->remote)->key;
     }
     switch (request->op) {
     case RDMUX_OP_SEND_IMM:

@@ -12,7 +12,6 @@
 #include "tcp_fallback/tcp_credit.h"
 #include "tcp_fallback/tcp_endpoint.h"
 #include "tcp_fallback/tcp_frame.h"
-#include "tcp_fallback/tcp_memory.h"
 #include "tcp_fallback/tcp_provider.h"
 #include "tests/unit/fake_core.h"
 
@@ -64,7 +63,7 @@ struct victim {
     struct rdmux_cq core_cq;
     struct rdmux_ep *core;
     struct rdmux_srq *core_srq;
-    struct tcp_remote remote;
+    struct rdmux_software_remote remote;
     struct rdmux_provider_ep_attr attr;
     struct rdmux_request requests[REQUESTS];
     struct rdmux_provider_sge sges[REQUESTS];
