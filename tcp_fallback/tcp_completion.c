@@ -10,7 +10,9 @@
 #include "api/base/list.h"
 #include "providers/credits.h"
 #include "tcp_fallback/tcp_endpoint.h"
+#include "tcp_fallback/tcp_failure.h"
 #include "tcp_fallback/tcp_frame.h"
+#include "tcp_fallback/tcp_hot.h"
 #include "tcp_fallback/tcp_lane.h"
 #include "tcp_fallback/tcp_pool.h"
 #include "tcp_fallback/tcp_receive.h"
@@ -70,54 +72,6 @@ int rdmux_tcp_fd(struct rdmux_provider_cq *base)
 
 /* -------------------------------------------------------------------------------- hot endpoints */
 
-/* Turns EPOLLIN of socket 0 on or off. While the caller spins no thread waits in epoll, but each
- * arrival would still wake this epoll instance and all instances that it is nested in: 0.3 us
- * (measured) on the sender's side over loopback. */
-static void wake_for_input(struct tcp_ep *ep, bool on)
-{
-    struct tcp_lane *lane = &ep->lane0;
-    if (lane->watched && !ep->in.paused && ep->state == TCP_CONNECTED &&
-        on != ((lane->events & EPOLLIN) != 0)) {
-        (void)rdmux_tcp_watch(lane, lane->events ^ EPOLLIN);
-    }
-}
-
-void rdmux_tcp_cool(struct tcp_ep *ep)
-{
-    struct tcp_cq *cq = rdmux_tcp_cq_of(ep);
-    for (uint32_t i = 0; i < cq->hot_count; i++) {
-        if (cq->hot[i] == ep) {
-            cq->hot[i] = cq->hot[--cq->hot_count];
-            break;
-        }
-    }
-    ep->hot = false;
-    cq->last_found = cq->last_found == ep ? NULL : cq->last_found; /* it may be about to end */
-    wake_for_input(ep, true);
-}
-
-void rdmux_tcp_heat(struct tcp_ep *ep)
-{
-    struct tcp_cq *cq = rdmux_tcp_cq_of(ep);
-    ep->idle_polls = 0;
-    if (ep->hot) {
-        return;
-    }
-    if (cq->hot_count == TCP_HOT_MAX) {
-        struct tcp_ep *coldest = cq->hot[0];
-        for (uint32_t i = 1; i < TCP_HOT_MAX; i++) {
-            coldest = cq->hot[i]->idle_polls > coldest->idle_polls ? cq->hot[i] : coldest;
-        }
-        if (coldest->idle_polls == 0) {
-            return;
-        }
-        rdmux_tcp_cool(coldest);
-    }
-    cq->hot[cq->hot_count++] = ep;
-    ep->hot_polls = 0;
-    ep->hot = true;
-}
-
 static size_t poll_hot(struct tcp_cq *cq, size_t budget)
 {
     size_t did = 0;
@@ -130,7 +84,7 @@ static size_t poll_hot(struct tcp_cq *cq, size_t budget)
     for (uint32_t i = 0; i < count && did < budget; i++) {
         struct tcp_ep *ep = hot[i];
         if (cq->unarmed_polls >= TCP_SPINNING && ++ep->hot_polls >= TCP_SPINNING) {
-            wake_for_input(ep, false);
+            rdmux_tcp_wake_for_input(ep, false);
         }
         size_t got = rdmux_tcp_read(ep, budget - did);
         did += got;
@@ -376,7 +330,7 @@ enum rdmux_status rdmux_tcp_arm(struct rdmux_provider_cq *base)
         }
     }
     for (uint32_t i = 0; i < cq->hot_count; i++) {
-        wake_for_input(cq->hot[i], true);
+        rdmux_tcp_wake_for_input(cq->hot[i], true);
     }
     cq->unarmed_polls = 0;
     cq->ask_epoll = true;

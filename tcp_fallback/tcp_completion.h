@@ -63,8 +63,5 @@ void rdmux_tcp_cq_close(struct rdmux_provider_cq *base);
 size_t rdmux_tcp_poll(struct rdmux_provider_cq *base, size_t budget);
 enum rdmux_status rdmux_tcp_arm(struct rdmux_provider_cq *base);
 int rdmux_tcp_fd(struct rdmux_provider_cq *base);
-/* Start (heat) and stop (cool) reading the endpoint's socket 0 at each poll, without epoll. */
-void rdmux_tcp_heat(struct tcp_ep *ep);
-void rdmux_tcp_cool(struct tcp_ep *ep);
 
 #endif

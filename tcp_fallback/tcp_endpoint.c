@@ -9,7 +9,9 @@
 #include "providers/ports.h"
 #include "tcp_fallback/tcp_completion.h"
 #include "tcp_fallback/tcp_credit.h"
+#include "tcp_fallback/tcp_failure.h"
 #include "tcp_fallback/tcp_frame.h"
+#include "tcp_fallback/tcp_hot.h"
 #include "tcp_fallback/tcp_lane.h"
 #include "tcp_fallback/tcp_pool.h"
 #include "tcp_fallback/tcp_receive.h"
@@ -331,37 +333,6 @@ enum rdmux_status rdmux_tcp_ep_join(struct rdmux_provider_ep *base, int socket, 
 
 /* ------------------------------------------------------------------------------------- teardown */
 
-/* Removes the endpoint from epoll and from all lists that poll serves. */
-static void detach(struct tcp_ep *ep)
-{
-    struct tcp_cq *cq = rdmux_tcp_cq_of(ep);
-    for (uint32_t i = 0; i < ep->lane_count; i++) {
-        struct tcp_lane *lane = rdmux_tcp_lane(ep, i);
-        rdmux_tcp_unwatch(lane);
-        if (lane->blocked) {
-            lane->blocked = false;
-            cq->blocked--;
-        }
-    }
-    rdmux_tcp_cool(ep);
-    rdmux_node_remove(&ep->attention);
-    rdmux_node_remove(&ep->out_armed);
-    rdmux_node_remove(&ep->paused);
-    rdmux_tcp_credit_leave(ep);
-}
-
-void rdmux_tcp_fail(struct tcp_ep *ep, enum rdmux_status status, const char *text)
-{
-    if (ep->state != TCP_CONNECTED) {
-        return;
-    }
-    ep->state = TCP_FAILED;
-    detach(ep);
-    if (!ep->quiescing) {
-        rdmux_provider_failed(&ep->base, status, text);
-    }
-}
-
 /* Reads and drops the bytes that have come. A socket closed with unread bytes resets the
  * connection, and the peer would lose the bytes sent last. */
 static void discard(struct tcp_ep *ep)
@@ -381,7 +352,7 @@ static void discard(struct tcp_ep *ep)
 /* Stops the endpoint. No request is accessed afterwards. */
 static void stop(struct tcp_ep *ep)
 {
-    detach(ep);
+    rdmux_tcp_detach(ep);
     ep->state = TCP_QUIET;
     rdmux_tcp_in_finish(ep);
     rdmux_tcp_out_finish(ep);

@@ -93,9 +93,6 @@ static inline void rdmux_tcp_attend(struct tcp_ep *ep)
     }
 }
 
-/* Fails the endpoint and reports the cause to the core. Later causes are ignored. */
-void rdmux_tcp_fail(struct tcp_ep *ep, enum rdmux_status status, const char *text);
-
 enum rdmux_status rdmux_tcp_ep_open(struct rdmux_provider_ep *base,
                                     const struct rdmux_provider_ep_attr *attr);
 enum rdmux_status rdmux_tcp_ep_describe(struct rdmux_provider_ep *base, uint8_t *out, size_t *size);

@@ -9,6 +9,7 @@
 #include "tcp_fallback/tcp_completion.h"
 #include "tcp_fallback/tcp_credit.h"
 #include "tcp_fallback/tcp_endpoint.h"
+#include "tcp_fallback/tcp_failure.h"
 #include "tcp_fallback/tcp_frame.h"
 #include "tcp_fallback/tcp_lane.h"
 #include "tcp_fallback/tcp_pool.h"

@@ -5,6 +5,7 @@
 #include "tcp_fallback/tcp_credit.h"
 #include "tcp_fallback/tcp_endpoint.h"
 #include "tcp_fallback/tcp_frame.h"
+#include "tcp_fallback/tcp_hot.h"
 #include "tcp_fallback/tcp_lane.h"
 #include "tcp_fallback/tcp_send.h"
 #include "tests/unit/tcp_pair.h"

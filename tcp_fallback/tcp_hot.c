@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-2-Clause-Patent */
+/* Hot endpoints: each poll of a cq reads their socket 0, without epoll. */
+#include "tcp_fallback/tcp_hot.h"
+
+#include "tcp_fallback/tcp_completion.h"
+#include "tcp_fallback/tcp_lane.h"
+#include "tcp_fallback/tcp_socket.h"
+
+#include <sys/epoll.h>
+
+void rdmux_tcp_wake_for_input(struct tcp_ep *ep, bool on)
+{
+    struct tcp_lane *lane = &ep->lane0;
+    if (lane->watched && !ep->in.paused && ep->state == TCP_CONNECTED &&
+        on != ((lane->events & EPOLLIN) != 0)) {
+        (void)rdmux_tcp_watch(lane, lane->events ^ EPOLLIN);
+    }
+}
+
+void rdmux_tcp_cool(struct tcp_ep *ep)
+{
+    struct tcp_cq *cq = rdmux_tcp_cq_of(ep);
+    for (uint32_t i = 0; i < cq->hot_count; i++) {
+        if (cq->hot[i] == ep) {
+            cq->hot[i] = cq->hot[--cq->hot_count];
+            break;
+        }
+    }
+    ep->hot = false;
+    cq->last_found = cq->last_found == ep ? NULL : cq->last_found; /* it may be about to end */
+    rdmux_tcp_wake_for_input(ep, true);
+}
+
+void rdmux_tcp_heat(struct tcp_ep *ep)
+{
+    struct tcp_cq *cq = rdmux_tcp_cq_of(ep);
+    ep->idle_polls = 0;
+    if (ep->hot) {
+        return;
+    }
+    if (cq->hot_count == TCP_HOT_MAX) {
+        struct tcp_ep *coldest = cq->hot[0];
+        for (uint32_t i = 1; i < TCP_HOT_MAX; i++) {
+            coldest = cq->hot[i]->idle_polls > coldest->idle_polls ? cq->hot[i] : coldest;
+        }
+        if (coldest->idle_polls == 0) {
+            return;
+        }
+        rdmux_tcp_cool(coldest);
+    }
+    cq->hot[cq->hot_count++] = ep;
+    ep->hot_polls = 0;
+    ep->hot = true;
+}
