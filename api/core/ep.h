@@ -209,7 +209,7 @@ struct rdmux_ep {
     const struct rdmux_provider_ops *ops; /* of the path */
     struct rdmux_provider_ep *path;       /* NULL until committed */
     struct rdmux_cq *cq;
-    uint32_t phase;             /* enum rdmux_ep_phase */
+    uint32_t phase;             /* enum rdmux_ep_phase; object/ep.c writes it */
     uint32_t events;            /* RDMUX_EVENT_* */
     uint32_t fault;             /* status of rdmux_provider_failed(), handled at the next drain */
     uint8_t work;               /* RDMUX_WORK_* */

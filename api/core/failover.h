@@ -128,8 +128,8 @@ struct rdmux_replay {
 struct rdmux_failover {
     /* With offer and handshake; is the endpoint's setup during the search. */
     struct rdmux_setup *setup;
-    enum rdmux_failover_stage stage;
-    uint64_t time_ns; /* UINT64_MAX: no limit */
+    enum rdmux_failover_stage stage; /* failover.c writes it */
+    uint64_t time_ns;                /* UINT64_MAX: no limit */
     uint64_t hold_ns;
 
     struct rdmux_reconnect reconnect;

@@ -25,6 +25,7 @@
 #include "api/session/setup_state.h"
 #include "negotiation/control_channel.h"
 
+#include <assert.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <string.h>
@@ -66,6 +67,19 @@ enum rdmux_status rdmux_failover_create(struct rdmux_ep *ep)
     ep->failover = failover;
     ep->work |= RDMUX_WORK_FAILOVER;
     return rdmux_reconnect_create(ep);
+}
+
+/* Writes the stage. The end of an endpoint gives a move up in any stage. */
+static void enter_stage(struct rdmux_failover *failover, enum rdmux_failover_stage next)
+{
+    static const enum rdmux_failover_stage after[] = {
+        [RDMUX_STEADY] = RDMUX_CUTTING,
+        [RDMUX_CUTTING] = RDMUX_MEETING,
+        [RDMUX_MEETING] = RDMUX_SEARCHING,
+        [RDMUX_SEARCHING] = RDMUX_MEETING, /* the control channel is lost */
+    };
+    assert(next == RDMUX_STEADY || next == after[failover->stage]);
+    failover->stage = next;
 }
 
 static void free_proof_region(struct rdmux_setup *setup)
@@ -186,7 +200,7 @@ static void begin_search(struct rdmux_ep *ep)
     if (!begin_epoch(ep, failover->move.heard_count)) {
         return;
     }
-    failover->stage = RDMUX_SEARCHING;
+    enter_stage(failover, RDMUX_SEARCHING);
     failover->search.tried = 0;
     failover->search.trying = 0;
     failover->search.next_try_ns = 0;
@@ -216,7 +230,7 @@ static void cut_path(struct rdmux_ep *ep)
     rdmux_remotes_cut(ep);
     rdmux_ep_close_path(ep, path);
     ep->domain = NULL;
-    failover->stage = RDMUX_MEETING;
+    enter_stage(failover, RDMUX_MEETING);
     say_move(ep);
     if (ep->phase != RDMUX_PHASE_READY) {
         return;
@@ -287,7 +301,7 @@ static void begin_move(struct rdmux_ep *ep, enum rdmux_status status, const char
         failover->search.attempts = 0;
     }
     rdmux_replay_confirm(ep);
-    failover->stage = RDMUX_CUTTING;
+    enter_stage(failover, RDMUX_CUTTING);
     failover->dying = ep->path;
     ep->path = &failover->null_path;
     ep->ops = &rdmux_null_path_ops;
@@ -492,7 +506,7 @@ void rdmux_failover_arrived(struct rdmux_ep *ep, struct rdmux_provider_ep *path)
     ep->ops = path->ops;
     ep->domain = path->cq->domain;
     ep->flow.is_blocked = false;
-    failover->stage = RDMUX_STEADY;
+    enter_stage(failover, RDMUX_STEADY);
     if (failover->search.trying != 0) {
         failover->search.vain_ns[failover->search.trying - 1] = 0;
         failover->search.trying = 0;
@@ -529,7 +543,7 @@ void rdmux_failover_channel_lost(struct rdmux_ep *ep)
         failover->setup = ep->setup;
         ep->setup = NULL;
         rdmux_replay_nothing_given(ep);
-        failover->stage = RDMUX_MEETING;
+        enter_stage(failover, RDMUX_MEETING);
     }
 }
 
@@ -694,7 +708,7 @@ void rdmux_failover_abandon(struct rdmux_ep *ep)
         ep->path = NULL;
     }
     failover->dying = NULL;
-    failover->stage = RDMUX_STEADY;
+    enter_stage(failover, RDMUX_STEADY);
     if (ep->setup != NULL) {
         rdmux_path_attempt_close(ep);
         free_proof_region(ep->setup);

@@ -29,6 +29,7 @@
 #include "negotiation/control_channel.h"
 #include "negotiation/explain.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -242,12 +243,19 @@ unreserve:
     return status;
 }
 
+/* Writes the phase. An endpoint never returns to an earlier one. */
+static void enter_phase(struct rdmux_ep *ep, enum rdmux_ep_phase next)
+{
+    assert((uint32_t)next >= ep->phase);
+    ep->phase = (uint32_t)next;
+}
+
 void rdmux_ep_attach(struct rdmux_ep *ep, struct rdmux_provider_ep *path)
 {
     ep->path = path;
     ep->ops = path->ops;
     ep->domain = path->cq->domain;
-    ep->phase = RDMUX_PHASE_READY;
+    enter_phase(ep, RDMUX_PHASE_READY);
     ep->has_fast_path = ep->rdmacm == NULL && rdmux_fast_path_is_possible(ep);
     if (ep->rdmacm != NULL && ep->srq == NULL) {
         rdmux_ep_offer_waiting_receives(ep); /* earlier ones were offered before it was connected */
@@ -393,7 +401,7 @@ static void finish_end(struct rdmux_ep *ep)
     rdmux_remotes_end(ep);
     close_path(ep);
     leave_control(ep);
-    ep->phase = RDMUX_PHASE_ENDED;
+    enter_phase(ep, RDMUX_PHASE_ENDED);
     if (!ep->session.shutdown_quiet) {
         ep->events |= RDMUX_EVENT_DISCONNECTED;
     }
@@ -409,7 +417,7 @@ void rdmux_ep_end_unconnected(struct rdmux_ep *ep)
     flush_requests(ep);
     rdmux_remotes_end(ep);
     leave_control(ep);
-    ep->phase = RDMUX_PHASE_ENDED;
+    enter_phase(ep, RDMUX_PHASE_ENDED);
 }
 
 void rdmux_ep_end_step(struct rdmux_ep *ep)
@@ -427,7 +435,7 @@ void rdmux_ep_end_step(struct rdmux_ep *ep)
 static void start_ending(struct rdmux_ep *ep)
 {
     uint64_t wait_ms = ep->info.liveness_ms == RDMUX_NEVER ? END_DEADLINE_MS : ep->info.liveness_ms;
-    ep->phase = RDMUX_PHASE_ENDING;
+    enter_phase(ep, RDMUX_PHASE_ENDING);
     ep->end.deadline_ns = rdmux_now(ep->fabric) + wait_ms * 1000000;
     rdmux_list_remove(&ep->places.busy); /* it may be listed already, with failover */
     rdmux_list_append(&ep->cq->lists.busy, &ep->places.busy);
@@ -481,7 +489,7 @@ void rdmux_ep_fail(struct rdmux_ep *ep, enum rdmux_status status, const char *fo
     ep->end.is_in_doubt = ep->end.is_in_doubt &&
                           (status == RDMUX_DENIED || status == RDMUX_OUT_OF_RANGE);
     const bool lingers = may_linger(ep);
-    ep->phase = lingers ? RDMUX_PHASE_LINGERING : RDMUX_PHASE_ENDING;
+    enter_phase(ep, lingers ? RDMUX_PHASE_LINGERING : RDMUX_PHASE_ENDING);
     ep->flow.wants_writable = false;
     rdmux_log(ep->fabric, status == RDMUX_OK ? RDMUX_LOG_DEBUG : RDMUX_LOG_WARN,
               "endpoint %llu: ended with %s: %s", (unsigned long long)ep->id,
@@ -568,7 +576,7 @@ void rdmux_ep_dismantle(struct rdmux_ep *ep)
         ep->fabric->failover_hooks->abandon(ep);
     }
     ep->fabric->life->leave_set_up(ep);
-    ep->phase = RDMUX_PHASE_CLOSED;
+    enter_phase(ep, RDMUX_PHASE_CLOSED);
     rdmux_fast_path_forget(ep);
     if (ep->path != NULL) {
         struct rdmux_provider_counts counts;

@@ -10,7 +10,14 @@
 #include "negotiation/control_channel.h"
 #include "negotiation/handshake.h"
 
+#include <assert.h>
 #include <string.h>
+
+void rdmux_setup_enter(struct rdmux_setup *setup, enum setup_stage next)
+{
+    assert(next >= setup->stage);
+    setup->stage = next;
+}
 
 void rdmux_path_attempt_close(struct rdmux_ep *ep)
 {

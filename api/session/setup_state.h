@@ -46,7 +46,7 @@ struct rdmux_path_attempt {
 };
 
 struct rdmux_setup {
-    enum setup_stage stage;
+    enum setup_stage stage;     /* written by rdmux_setup_enter() alone */
     struct rdmux_ep_attr attr;  /* without the caller's strings */
     char local[RDMUX_NAME_MAX]; /* attr.local, "" if none */
     struct rdmux_offer *offer;
@@ -73,6 +73,8 @@ struct rdmux_setup {
     const struct rdmux_offer_path *way; /* in offer */
 };
 
+/* Writes the stage. A set-up never returns to an earlier one. */
+void rdmux_setup_enter(struct rdmux_setup *setup, enum setup_stage next);
 /* Closes the path attempt, if any. */
 void rdmux_path_attempt_close(struct rdmux_ep *ep);
 /* Wipes and frees the memory that held the connection's secret. */

@@ -75,7 +75,7 @@ static void dial_next(struct rdmux_ep *ep, int last_error)
         struct epoll_event event = { .events = EPOLLOUT, .data.ptr = ep };
         if (epoll_ctl(ep->cq->control_fd, EPOLL_CTL_ADD, fd, &event) == 0) {
             setup->dialing = fd;
-            setup->stage = SETUP_DIALING;
+            rdmux_setup_enter(setup, SETUP_DIALING);
             return;
         }
         last_error = errno;
@@ -219,7 +219,7 @@ enum rdmux_status rdmux_ep_start_connect(struct rdmux_ep *ep, const char *addres
     job->cq_id = ep->cq->id;
     job->ep_id = ep->id;
     job->text = text;
-    setup->stage = SETUP_RESOLVING;
+    rdmux_setup_enter(setup, SETUP_RESOLVING);
     rdmux_worker_run(ep->fabric, &job->job);
     return RDMUX_OK;
 }

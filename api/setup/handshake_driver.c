@@ -204,7 +204,7 @@ enum rdmux_status rdmux_setup_talk(struct rdmux_ep *ep, int socket, struct rdmux
                                       &setup->handshake);
     }
     if (status == RDMUX_OK) {
-        setup->stage = SETUP_TALKING;
+        rdmux_setup_enter(setup, SETUP_TALKING);
         rdmux_address_format((const struct sockaddr *)&ep->negotiated.peer_sockaddr,
                              ep->negotiated.peer_sockaddr_length, ep->info.peer_address);
         rdmux_list_append(&ep->cq->lists.busy, &ep->places.busy);

@@ -290,7 +290,7 @@ void rdmux_rdmacm_dial(struct rdmux_ep *ep)
     job->wish.timeout_ms = time_left_ms(ep);
     job->wish.dscp = setup->attr.dscp == RDMUX_OFF ? 0 : setup->attr.dscp;
     job->wish.ecn = setup->attr.ecn == RDMUX_OFF ? 0 : setup->attr.ecn;
-    setup->stage = SETUP_FINDING_WAY;
+    rdmux_setup_enter(setup, SETUP_FINDING_WAY);
     rdmux_cq_job_begins(ep->cq);
     rdmux_worker_run(ep->fabric, &job->job);
 }
@@ -429,7 +429,7 @@ static void take_call(struct rdmux_ep *ep, struct rdmux_rdmacm_call *call)
     }
     const struct rdmux_provider_ops *provider = rdmux_fabric_provider(ep->fabric,
                                                                       setup->way->provider);
-    setup->stage = SETUP_OPENING;
+    rdmux_setup_enter(setup, SETUP_OPENING);
     if (rdmux_fabric_domain_is_open(ep->fabric, provider, &setup->way->path)) {
         open_endpoint(ep);
         return;
@@ -561,7 +561,7 @@ static void open_endpoint(struct rdmux_ep *ep)
         rdmux_setup_fail(ep, status, rdmux_last_error(), false);
         return;
     }
-    ep->setup->stage = SETUP_READYING;
+    rdmux_setup_enter(ep->setup, SETUP_READYING);
     rdmux_ep_resolve_receives(ep);
 }
 
@@ -634,7 +634,7 @@ void rdmux_rdmacm_step(struct rdmux_ep *ep)
         if (!ready || !rdmux_ep_offer_early_receives(ep)) {
             return;
         }
-        setup->stage = SETUP_CONNECTING;
+        rdmux_setup_enter(setup, SETUP_CONNECTING);
     }
     rdmux_error_clear();
     enum rdmux_status status = ep->ops->ep_connect(ep->path, NULL, 0);
