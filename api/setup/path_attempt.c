@@ -48,13 +48,6 @@ static const struct rdmux_local_path *peer_path(const struct rdmux_setup *setup)
     return &rdmux_handshake_peer_offer(setup->handshake)->paths[setup->attempt.theirs].path;
 }
 
-/* The number of elements that the path supports, up to wish. The core handles longer lists, see
- * bounce.h. */
-static uint32_t granted_sge(const struct rdmux_ep *ep, uint32_t wish)
-{
-    return wish < ep->negotiated.path.max_sge ? wish : ep->negotiated.path.max_sge;
-}
-
 /* On a path without local keys the core does not handle lists that exceed the path's limit. */
 static enum rdmux_status check_lists(const struct rdmux_ep *ep,
                                      const struct rdmux_provider_ops *ops,
@@ -78,36 +71,25 @@ static void fill_path_attr(struct rdmux_ep *ep, const struct rdmux_offer_path *p
 {
     const struct rdmux_setup *setup = ep->setup;
     const struct rdmux_handshake_granted *granted = rdmux_handshake_granted(setup->handshake);
-    ep->negotiated.path = path->path;
-    ep->negotiated.path.max_sge = path->path.max_sge == 0 ? RDMUX_SGE_MAX : path->path.max_sge;
+    struct rdmux_provider_ep_attr *attr = &ep->negotiated.path_attr;
+    rdmux_setup_fill_path_attr(ep, &path->path, srq);
     ep->negotiated.path.max_message = shorter(path->path.max_message, peer_path(setup)->max_message);
-    ep->negotiated.path_attr = (struct rdmux_provider_ep_attr){
-        .role = ep->negotiated.role,
-        .send_depth = setup->attr.send_depth,
-        .recv_depth = setup->attr.srq == NULL ? setup->attr.recv_depth : 0,
-        .max_send_sge = granted_sge(ep, setup->attr.max_send_sge),
-        .max_recv_sge = granted_sge(ep, setup->attr.max_recv_sge),
-        .max_inline = setup->attr.max_inline,
-        .max_send = granted->max_send,
-        .max_recv = granted->max_recv,
-        .liveness_ms = granted->liveness_ms,
-        .dscp = setup->attr.dscp == RDMUX_OFF ? 0 : setup->attr.dscp,
-        .ecn = setup->attr.ecn == RDMUX_OFF ? 0 : setup->attr.ecn,
-        .service_level = setup->attr.service_level,
-        .data_sockets = granted->data_sockets,
-        .has_failover = rdmux_handshake_has_failover(setup->handshake),
-        .path = &ep->negotiated.path,
-        .srq = srq,
-        .peer_address = ep->negotiated.peer_sockaddr_length == 0
-                            ? NULL
-                            : (const struct sockaddr *)&ep->negotiated.peer_sockaddr,
-        .peer_address_length = ep->negotiated.peer_sockaddr_length,
-        .local_address = ep->negotiated.local_sockaddr_length == 0
-                             ? NULL
-                             : (const struct sockaddr *)&ep->negotiated.local_sockaddr,
-        .local_address_length = ep->negotiated.local_sockaddr_length,
-        .shared_socket = setup->adopted ? rdmux_channel_socket(ep->channel) : -1,
-    };
+    attr->max_send = granted->max_send;
+    attr->max_recv = granted->max_recv;
+    attr->liveness_ms = granted->liveness_ms;
+    attr->data_sockets = granted->data_sockets;
+    attr->has_failover = rdmux_handshake_has_failover(setup->handshake);
+    if (ep->negotiated.peer_sockaddr_length != 0) {
+        attr->peer_address = (const struct sockaddr *)&ep->negotiated.peer_sockaddr;
+        attr->peer_address_length = ep->negotiated.peer_sockaddr_length;
+    }
+    if (ep->negotiated.local_sockaddr_length != 0) {
+        attr->local_address = (const struct sockaddr *)&ep->negotiated.local_sockaddr;
+        attr->local_address_length = ep->negotiated.local_sockaddr_length;
+    }
+    if (setup->adopted) {
+        attr->shared_socket = rdmux_channel_socket(ep->channel);
+    }
 }
 
 /* Opens the endpoint's side of the path on its open device. */

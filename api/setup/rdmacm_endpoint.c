@@ -450,39 +450,13 @@ static uint64_t shorter(uint64_t a, uint64_t limit)
     return limit != 0 && limit < a ? limit : a;
 }
 
-/* The number of elements that the path supports, up to wish. The core handles longer lists, see
- * bounce.h. */
-static uint32_t granted_sge(const struct rdmux_ep *ep, uint32_t wish)
-{
-    return wish < ep->negotiated.path.max_sge ? wish : ep->negotiated.path.max_sge;
-}
-
 static void fill_attr(struct rdmux_ep *ep, struct rdmux_provider_srq *srq)
 {
     const struct rdmux_setup *setup = ep->setup;
-    const struct rdmux_ep_attr *attr = &setup->attr;
-    ep->negotiated.path = setup->way->path;
-    ep->negotiated.path.max_sge = setup->way->path.max_sge == 0 ? RDMUX_SGE_MAX
-                                                                : setup->way->path.max_sge;
-    ep->negotiated.path_attr = (struct rdmux_provider_ep_attr){
-        .role = ep->negotiated.role,
-        .send_depth = attr->send_depth,
-        .recv_depth = attr->srq == NULL ? attr->recv_depth : 0,
-        .max_send_sge = granted_sge(ep, attr->max_send_sge),
-        .max_recv_sge = granted_sge(ep, attr->max_recv_sge),
-        .max_inline = attr->max_inline,
-        .max_send = shorter(attr->max_send, ep->negotiated.path.max_message),
-        .max_recv = attr->max_recv,
-        .liveness_ms = attr->liveness_ms,
-        .dscp = attr->dscp == RDMUX_OFF ? 0 : attr->dscp,
-        .ecn = attr->ecn == RDMUX_OFF ? 0 : attr->ecn,
-        .service_level = attr->service_level,
-        .data_sockets = 1,
-        .path = &ep->negotiated.path,
-        .srq = srq,
-        .shared_socket = -1,
-        .call = setup->call,
-    };
+    struct rdmux_provider_ep_attr *attr = &ep->negotiated.path_attr;
+    rdmux_setup_fill_path_attr(ep, &setup->way->path, srq);
+    attr->max_send = shorter(attr->max_send, ep->negotiated.path.max_message);
+    attr->call = setup->call;
     setup->call->private_data = setup->offer->private_data;
     setup->call->private_length = setup->offer->private_length;
 }

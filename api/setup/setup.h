@@ -44,6 +44,10 @@ enum rdmux_status rdmux_check_local(struct rdmux_fabric *fabric, const char *cal
  * nothing on this machine. */
 enum rdmux_status rdmux_offer_fill(struct rdmux_fabric *fabric, const struct rdmux_ep_attr *attr,
                                    const char *listener_paths, struct rdmux_offer *offer);
+/* Fills ep->negotiated.path and path_attr from a local path and the endpoint's attributes. What both
+ * sides grant each other is not in it yet. srq: NULL for receives of the endpoint's own. */
+void rdmux_setup_fill_path_attr(struct rdmux_ep *ep, const struct rdmux_local_path *from,
+                                struct rdmux_provider_srq *srq);
 
 /* measure.c */
 void rdmux_measure_start(struct rdmux_ep *ep, const struct rdmux_handshake_action *action);

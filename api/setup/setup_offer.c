@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* The offer of one endpoint: the fabric's paths as the endpoint's attributes allow them. */
+/* What an endpoint's attributes ask for: of the fabric's paths in its offer, and of the path that is
+ * opened. */
 #include "api/base/address.h"
+#include "api/core/ep.h"
 #include "api/core/fabric.h"
 #include "api/object/offer.h"
+#include "api/session/setup_state.h"
 #include "api/setup/setup.h"
 #include "negotiation/filter.h"
 
@@ -118,4 +121,38 @@ enum rdmux_status rdmux_offer_fill(struct rdmux_fabric *fabric, const struct rdm
         }
     }
     return RDMUX_OK;
+}
+
+/* The number of elements that the path supports, up to wish. The core handles longer lists, see
+ * bounce.h. */
+static uint32_t granted_sge(const struct rdmux_local_path *path, uint32_t wish)
+{
+    return wish < path->max_sge ? wish : path->max_sge;
+}
+
+void rdmux_setup_fill_path_attr(struct rdmux_ep *ep, const struct rdmux_local_path *from,
+                                struct rdmux_provider_srq *srq)
+{
+    const struct rdmux_ep_attr *attr = &ep->setup->attr;
+    struct rdmux_local_path *path = &ep->negotiated.path;
+    *path = *from;
+    path->max_sge = from->max_sge == 0 ? RDMUX_SGE_MAX : from->max_sge;
+    ep->negotiated.path_attr = (struct rdmux_provider_ep_attr){
+        .role = ep->negotiated.role,
+        .send_depth = attr->send_depth,
+        .recv_depth = attr->srq == NULL ? attr->recv_depth : 0,
+        .max_send_sge = granted_sge(path, attr->max_send_sge),
+        .max_recv_sge = granted_sge(path, attr->max_recv_sge),
+        .max_inline = attr->max_inline,
+        .max_send = attr->max_send,
+        .max_recv = attr->max_recv,
+        .liveness_ms = attr->liveness_ms,
+        .dscp = attr->dscp == RDMUX_OFF ? 0 : attr->dscp,
+        .ecn = attr->ecn == RDMUX_OFF ? 0 : attr->ecn,
+        .service_level = attr->service_level,
+        .data_sockets = 1,
+        .path = path,
+        .srq = srq,
+        .shared_socket = -1,
+    };
 }
