@@ -343,7 +343,7 @@ static enum rdmux_status listen_at(struct iwarp_ep *ep, size_t index)
         }
     }
     if (error != 0) {
-        rdmux_provider_error("%s port %u: nobody can be awaited at the device's address: %s",
+        rdmux_provider_error("%s port %u: cannot listen at the device's address: %s",
                              verbs_domain_of_ep(&ep->base)->device, ep->base.port, strerror(error));
         return error == ENOMEM || error == EMFILE || error == ENFILE ? RDMUX_NO_MEMORY : RDMUX_IO;
     }

@@ -214,7 +214,7 @@ static enum rdmux_status make_context(const SSL_METHOD *method, const char *suit
 {
     SSL_CTX *context = SSL_CTX_new(method);
     if (context == NULL) {
-        return rdmux_fail(RDMUX_NO_MEMORY, "auth: no TLS to be had: %s", openssl_reason());
+        return rdmux_fail(RDMUX_NO_MEMORY, "auth: TLS is not available: %s", openssl_reason());
     }
     *out = context; /* also on failure */
     bool good = SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) == 1 &&

@@ -708,7 +708,7 @@ void rdmux_handshake_frame(struct rdmux_handshake *handshake, const uint8_t *fra
     bool bad = false;
     if (what.event != GOT_HELLO && rdmux_frame_total(frame, size, false, &bad) != size) {
         rdmux_handshake_connection_over(handshake, RDMUX_PROTOCOL, false,
-                                        "the peer's frame is not what it says");
+                                        "the peer's frame does not match its header");
         return;
     }
     if (what.event == GOT_OTHER && size >= RDMUX_FRAME_HEADER_SIZE &&

@@ -95,7 +95,7 @@ static bool may_take_handshake(struct rdmux_tls *tls, BIO *bio, size_t *room)
 {
     size_t left = UNAUTHENTICATED_MAX - tls->taken;
     if (left == 0) {
-        snprintf(tls->trouble, sizeof(tls->trouble), "it has said %d bytes, and not who it is",
+        snprintf(tls->trouble, sizeof(tls->trouble), "it sent %d bytes without authenticating",
                  UNAUTHENTICATED_MAX);
         return false;
     }

@@ -708,7 +708,7 @@ int tool_copy_main(int argc, char **argv)
                        "far end before the\n"
                        "file gets its name there. Permission bits are kept; links that lead out of "
                        "the tree and\n"
-                       "special files are skipped and told.\n",
+                       "special files are skipped and listed.\n",
         .options = options,
         .option_count = TOOL_COUNT_OF(options),
         .positional_min = 2,

@@ -267,7 +267,7 @@ int tool_doctor_main(int argc, char **argv)
         .usage = "[--json] [--sysfs DIR]",
         .description = "Tells for each RDMA device, and for the machine around it, what keeps it "
                        "from working\n"
-                       "or from working well, and the command that mends it. Changes nothing. "
+                       "or from working well, and the command that fixes it. Changes nothing. "
                        "Exits with 1 if\n"
                        "something prevents use.\n",
         .options = options,

@@ -183,9 +183,10 @@ static void log_self_test(const struct verbs_port *port, const struct verbs_self
 {
     const double took_ms = (double)self_test->took_ns / 1e6;
     if (!self_test->is_complete) {
-        rdmux_provider_log(port->fabric, RDMUX_LOG_INFO,
-                           "%s port %u was not tried: %s (%.1f ms); what it says of itself counts",
-                           port->device, port->number, self_test->text, took_ms);
+        rdmux_provider_log(
+            port->fabric, RDMUX_LOG_INFO,
+            "%s port %u: self-test not completed: %s (%.1f ms); its reported capabilities count",
+            port->device, port->number, self_test->text, took_ms);
         return;
     }
     for (size_t i = 0; i < VERBS_SELF_TEST_FAULTS; i++) {

@@ -100,7 +100,7 @@ static enum rdmux_status set_up(struct verbs_domain *domain)
 {
     int error = ibv_query_device(domain->context, &domain->attr);
     if (error != 0) {
-        rdmux_provider_error("%s does not tell what it is: %s", domain->device, strerror(error));
+        rdmux_provider_error("%s cannot be queried: %s", domain->device, strerror(error));
         return RDMUX_IO;
     }
     /* A retransmitted fenced request of soft RoCE waits for reads behind it, and those wait for it:

@@ -97,7 +97,7 @@ static bool out_of_descriptors(struct rdmux_listener *listener)
 {
     if (rdmux_listeners_shed(
             listener->fabric,
-            "descriptors run out, and none has more than its address or identity")) {
+            "out of descriptors, and its address or identity has the most connections")) {
         return true;
     }
     /* Nothing to evict: accepts the newcomer with the spare descriptor and closes it, since a full

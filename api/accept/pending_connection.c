@@ -164,7 +164,7 @@ static void hand_over_join(struct rdmux_pending_connection *pending)
     if (ep == NULL) {
         if (rdmux_listener_may_tell(pending->listener)) {
             rdmux_log(fabric, RDMUX_LOG_WARN,
-                      "listener %s: a socket joins a connection that is not there; dropped",
+                      "listener %s: a data socket for an unknown endpoint; dropped",
                       pending->listener->address);
         }
         close(pending->socket);

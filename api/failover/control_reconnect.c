@@ -465,7 +465,8 @@ static void tell_of_impostor(struct rdmux_ep *ep, const char *how)
     uint32_t count = ++ep->failover->reconnect.claims.impostors;
     if ((count & (count - 1)) == 0) {
         rdmux_log(ep->fabric, RDMUX_LOG_WARN,
-                  "endpoint %llu: somebody reconnects its control channel %s; dropped (%u so far)",
+                  "endpoint %llu: an unverified peer reconnects its control channel %s; dropped "
+                  "(%u so far)",
                   (unsigned long long)ep->id, how, count);
     }
 }

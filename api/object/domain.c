@@ -69,8 +69,8 @@ static void watch_device(struct rdmux_fabric *fabric, struct rdmux_domain_slot *
     int fd = slot->ops->domain_fd(slot->domain);
     slot->events.ready = device_tells;
     if (fd >= 0 && rdmux_service_watch(fabric, fd, EPOLLIN, &slot->events) != RDMUX_OK) {
-        rdmux_log(fabric, RDMUX_LOG_WARN, "%s %s: its events go unheard: %s", slot->ops->name,
-                  slot->path.device, rdmux_last_error());
+        rdmux_log(fabric, RDMUX_LOG_WARN, "%s %s: its events cannot be watched: %s",
+                  slot->ops->name, slot->path.device, rdmux_last_error());
     }
 }
 

@@ -88,7 +88,7 @@ void load_take(struct load *load, const struct rdmux_wc *wc);
 /* No more new messages: what is under way ends, then this side says that it is done. */
 void load_finish(struct load *load);
 
-/* Both sides have said it, and all that they have said is so. */
+/* Both sides report that they are done, and the reports match the model. */
 bool load_is_done(const struct load *load);
 bool load_has_ended(const struct load *load);
 /* What DISCONNECTED said. */

@@ -18,7 +18,7 @@ enum inject_kind {
     INJECT_KINDS,
 };
 
-/* Who was called, in order. Names are literals, the same in forked processes. */
+/* The functions called, in order. Names are literals, the same in forked processes. */
 enum { INJECT_RECORD_MAX = 1 << 16 };
 struct inject_record {
     _Atomic size_t count;

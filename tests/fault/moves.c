@@ -324,7 +324,7 @@ static void await_move(struct life *life, struct before before)
     }
 }
 
-/* A test's hand at what belongs to the owner of the cq. */
+/* Enters the cq, as its owner does, for what belongs to the owner. */
 static void enter(const struct side *side)
 {
     if (!rdmux_cq_enter(side->cq)) {

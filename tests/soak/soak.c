@@ -417,7 +417,7 @@ static void kill_peer(void)
     }
 }
 
-/* Of one connected stream socket: a link's data, or its control channel. Which one nobody knows. */
+/* Of one connected stream socket: a link's data, or its control channel. The test does not know which. */
 static void cut_socket(void)
 {
     enum { DESCRIPTORS = 512 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /*
- * An endpoint has writes under way that nobody waits for, and no completion of theirs will tell of their end.
+ * An endpoint has unsignaled writes under way: no completion reports their end.
  * Another one of the same cq makes every poll find something. A revocation of what was written to is
  * answered all the same. Usage: busy_neighbour PROVIDER ADDRESS, where ADDRESS is listened at by this program
  * and the device carries out what is posted at once. TAP.
