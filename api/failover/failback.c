@@ -138,6 +138,17 @@ static bool may_leave_path(const struct rdmux_ep *ep)
            !ep->session.shutdown_sent && !ep->session.end_received && ep->channel != NULL;
 }
 
+bool rdmux_failback_is_ready(const struct rdmux_ep *ep)
+{
+    const struct rdmux_failback *back = &ep->failover->back;
+    return back->goal != 0 && back->said && back->heard && may_leave_path(ep);
+}
+
+const struct rdmux_offer_path *rdmux_failback_path(const struct rdmux_ep *ep)
+{
+    return path_of_rank(ep, ep->failover->back.goal);
+}
+
 /* Advances the failback. A path with a fault is left alone here: the peer may have cut it
  * already. */
 static void advance_failback(struct rdmux_ep *ep)
@@ -148,10 +159,8 @@ static void advance_failback(struct rdmux_ep *ep)
         back->said = true;
         send_back_message(ep, back->goal, RDMUX_OK);
     }
-    if (may_leave_path(ep) && back->said && back->heard) {
-        rdmux_failover_return(ep, path_of_rank(ep, back->goal));
-    } else if (ep->phase == RDMUX_PHASE_READY && is_whole &&
-               (!may_leave_path(ep) || rdmux_now(ep->fabric) >= back->deadline_ns)) {
+    if (!rdmux_failback_is_ready(ep) && ep->phase == RDMUX_PHASE_READY && is_whole &&
+        (!may_leave_path(ep) || rdmux_now(ep->fabric) >= back->deadline_ns)) {
         send_back_message(ep, back->goal, RDMUX_AGAIN);
         stay_on_path(ep);
     }

@@ -19,7 +19,6 @@
 #include "api/object/null_path.h"
 #include "api/object/read_drain.h"
 #include "api/object/remote.h"
-#include "api/object/revoke.h"
 #include "api/progress/cq_owner.h"
 #include "api/progress/endpoint_table.h"
 #include "api/session/setup_state.h"
@@ -136,12 +135,6 @@ static void say_move(struct rdmux_ep *ep)
     rdmux_ep_tell(ep, &message);
 }
 
-static struct rdmux_handshake *handshake_of(const struct rdmux_ep *ep)
-{
-    const struct rdmux_setup *setup = ep->setup != NULL ? ep->setup : ep->failover->setup;
-    return setup->handshake;
-}
-
 /* Settles requests by the peer's count and starts the next epoch. False: the count is
  * impossible. */
 static bool begin_epoch(struct rdmux_ep *ep, uint64_t count)
@@ -157,42 +150,6 @@ static bool begin_epoch(struct rdmux_ep *ep, uint64_t count)
     return true;
 }
 
-/* Orders the ranks for the search: first the failback goal, if this move is a failback. Then
- * healthy paths, the path that was just lost but worked until then, paths that were tried in vain
- * within the hold-down time, and paths that fail repeatedly. */
-static void order_pairs(struct rdmux_ep *ep)
-{
-    struct rdmux_failover *failover = ep->failover;
-    uint8_t *out = failover->search.order;
-    size_t ranked = rdmux_handshake_ranked(ep->setup->handshake);
-    size_t goal = failover->move.cause == RDMUX_OK && rdmux_failback_goal(ep) <= ranked
-                      ? rdmux_failback_goal(ep)
-                      : 0;
-    size_t count = 0;
-    if (goal != 0) {
-        out[count++] = (uint8_t)goal;
-    }
-    const uint64_t now_ns = rdmux_now(ep->fabric);
-    uint64_t latest_ns = 0;
-    for (size_t rank = 1; rank <= ranked; rank++) {
-        uint64_t lost_ns = failover->lost_ns[rank - 1][0];
-        latest_ns = lost_ns > latest_ns ? lost_ns : latest_ns;
-    }
-    for (int round = 0; round < 4; round++) {
-        for (size_t rank = 1; rank <= ranked; rank++) {
-            const uint64_t vain_ns = failover->search.vain_ns[rank - 1];
-            int repute = rdmux_failover_leaves_out(ep, rank)                             ? 3
-                         : vain_ns != 0 && now_ns - vain_ns < failover->hold_ns          ? 2
-                         : failover->lost_ns[rank - 1][0] == latest_ns && latest_ns != 0 ? 1
-                                                                                         : 0;
-            if (repute == round && rank != goal) {
-                out[count++] = (uint8_t)rank;
-            }
-        }
-    }
-    failover->search.order_count = count;
-}
-
 /* Searches for the next path; both sides are cut. */
 static void begin_search(struct rdmux_ep *ep)
 {
@@ -206,7 +163,7 @@ static void begin_search(struct rdmux_ep *ep)
     failover->search.next_try_ns = 0;
     ep->setup = failover->setup;
     failover->setup = NULL;
-    order_pairs(ep);
+    rdmux_failover_order_pairs(ep);
     memset(&ep->setup->attempt, 0, sizeof(ep->setup->attempt));
     rdmux_handshake_move(ep->setup->handshake, (ep->info.epoch - 1) << ATTEMPT_BITS | 1,
                          failover->move.cause == RDMUX_OK ? RDMUX_REASON_SLOWER
@@ -242,43 +199,6 @@ static void cut_path(struct rdmux_ep *ep)
     }
 }
 
-const char *rdmux_failover_bound_device(struct rdmux_ep *ep)
-{
-    char *bound = ep->failover->bound_device;
-    if (bound[0] != '\0' && !rdmux_mr_has_importer(ep->fabric, ep->id, RDMUX_ACCESS_ATOMIC_DEVICE)) {
-        bound[0] = '\0';
-    }
-    return bound;
-}
-
-bool rdmux_failover_leaves_out(const struct rdmux_ep *ep, size_t rank)
-{
-    const struct rdmux_failover *failover = ep->failover;
-    uint64_t oldest = failover->lost_ns[rank - 1][RDMUX_LOSSES - 1];
-    return oldest != 0 && rdmux_now(ep->fabric) - oldest < failover->hold_ns;
-}
-
-/* Records the failure of the current path; logs a path that fails repeatedly. */
-static void note_path_loss(struct rdmux_ep *ep, uint64_t now_ns)
-{
-    struct rdmux_failover *failover = ep->failover;
-    size_t rank = rdmux_handshake_current_rank(handshake_of(ep));
-    if (rank == 0 || rank > RDMUX_MATCH_MAX) {
-        return;
-    }
-    uint64_t *lost = failover->lost_ns[rank - 1];
-    memmove(lost + 1, lost, (RDMUX_LOSSES - 1) * sizeof(*lost));
-    lost[0] = now_ns;
-    if (rdmux_failover_leaves_out(ep, rank)) {
-        snprintf(failover->move.left_text, sizeof(failover->move.left_text),
-                 "failed %d times within %llu ms, left out while another works: %.160s",
-                 RDMUX_LOSSES, (unsigned long long)(failover->hold_ns / NS_PER_MS),
-                 failover->move.cause_text);
-        rdmux_log(ep->fabric, RDMUX_LOG_WARN, "endpoint %llu: %s %s %s", (unsigned long long)ep->id,
-                  ep->info.provider, ep->info.device, failover->move.left_text);
-    }
-}
-
 static void begin_move(struct rdmux_ep *ep, enum rdmux_status status, const char *text)
 {
     struct rdmux_failover *failover = ep->failover;
@@ -293,7 +213,7 @@ static void begin_move(struct rdmux_ep *ep, enum rdmux_status status, const char
         rdmux_log(ep->fabric, RDMUX_LOG_WARN, "endpoint %llu: %s %s failed with %s: %s; moving",
                   (unsigned long long)ep->id, ep->info.provider, ep->info.device,
                   rdmux_status_name(status), text);
-        note_path_loss(ep, now_ns);
+        rdmux_failover_note_loss(ep, now_ns);
         rdmux_failback_give_up(ep);
     }
     if (failover->move.ended_ns == 0 || now_ns - failover->move.ended_ns > HEELS_NS) {
@@ -376,8 +296,13 @@ bool rdmux_failover_takes_silence(struct rdmux_ep *ep, const char *text)
     return true;
 }
 
-void rdmux_failover_return(struct rdmux_ep *ep, const struct rdmux_offer_path *to)
+/* Leaves a working path for the better one that both sides are ready for, if they are. */
+static void go_back_if_ready(struct rdmux_ep *ep)
 {
+    if (!rdmux_failback_is_ready(ep)) {
+        return;
+    }
+    const struct rdmux_offer_path *to = rdmux_failback_path(ep);
     char text[RDMUX_TEXT_MAX];
     snprintf(text, sizeof(text),
              "left for a better path that was lost and works again, %.40s %.60s", to->provider,
@@ -432,6 +357,7 @@ void rdmux_failover_told(struct rdmux_ep *ep, const struct rdmux_message *messag
         take_move(ep, message);
     } else if (message->type == RDMUX_FRAME_BACK) {
         rdmux_failback_told(ep, message);
+        go_back_if_ready(ep);
     } else {
         take_count(ep, message);
     }
@@ -631,6 +557,7 @@ static void step_steady(struct rdmux_ep *ep, bool quiet)
         return;
     }
     bool goes_back = rdmux_failback_step(ep);
+    go_back_if_ready(ep);
     if (ep->phase != RDMUX_PHASE_READY || ep->failover->stage != RDMUX_STEADY) {
         return;
     }

@@ -3,7 +3,7 @@
  * Failover moves an endpoint whose path fails to another path. failover.c moves the endpoint from
  * one path to the next. replay.c keeps every request until the peer's library is known to have it,
  * so that the endpoint can be moved. control_reconnect.c reconnects a lost control channel.
- * failback.c returns to a better path. All of it runs as the cq's owner, except functions marked
+ * failback.c prepares the return to a better path, path_history.c knows how the paths fared. All of it runs as the cq's owner, except functions marked
  * "any thread". An endpoint without failover has ep->failover NULL and pays nothing.
  *
  * An epoch is the time on one path. The messages (sends and write_imms) of one direction are
@@ -63,11 +63,18 @@ uint64_t rdmux_failover_deadline(const struct rdmux_ep *ep);
 /* The endpoint ends: gives it back the path that is still being quiesced, or none. */
 void rdmux_failover_abandon(struct rdmux_ep *ep);
 
-/* Leaves a working path for a better one. */
-void rdmux_failover_return(struct rdmux_ep *ep, const struct rdmux_offer_path *to);
+/* path_history.c. Records the failure of the current path; logs a path that fails repeatedly. */
+void rdmux_failover_note_loss(struct rdmux_ep *ep, uint64_t now_ns);
 /* Returns whether the pair of this rank failed so often within the hold-down time that it is tried
  * only when no other works. */
 bool rdmux_failover_leaves_out(const struct rdmux_ep *ep, size_t rank);
+/* Returns the only device that the endpoint may use while the peer has an import whose atomics are
+ * valid on that device alone. "": any device. */
+const char *rdmux_failover_bound_device(struct rdmux_ep *ep);
+/* Orders the ranks for the search: first the failback goal, if this move is a failback. Then
+ * healthy paths, the path that was just lost but worked until then, paths that were tried in vain
+ * within the hold-down time, and paths that fail repeatedly. */
+void rdmux_failover_order_pairs(struct rdmux_ep *ep);
 
 /* failback.c */
 void rdmux_failback_init(struct rdmux_failover *failover, const struct rdmux_ep_attr *attr);
@@ -80,6 +87,10 @@ static inline size_t rdmux_failback_goal(const struct rdmux_ep *ep)
  * lead to a better path. */
 void rdmux_failback_arrived(struct rdmux_ep *ep);
 void rdmux_failback_give_up(struct rdmux_ep *ep);
+/* Returns whether both sides are ready for the better path, rdmux_failback_path(): the endpoint
+ * moves now. */
+bool rdmux_failback_is_ready(const struct rdmux_ep *ep);
+const struct rdmux_offer_path *rdmux_failback_path(const struct rdmux_ep *ep);
 /* Runs the work that is due. Returns true if it must be called again soon. */
 bool rdmux_failback_step(struct rdmux_ep *ep);
 uint64_t rdmux_failback_deadline(const struct rdmux_ep *ep);
@@ -89,10 +100,6 @@ static inline bool rdmux_failback_holds(const struct rdmux_ep *ep)
 {
     return rdmux_failback_goal(ep) != 0 && ep->failover->stage == RDMUX_STEADY;
 }
-
-/* Returns the only device that the endpoint may use while the peer has an import whose atomics are
- * valid on that device alone. "": any device. */
-const char *rdmux_failover_bound_device(struct rdmux_ep *ep);
 
 /* Handles the loss of the control channel: gives up what the handshake was doing; MOVE will be sent
  * again. */
