@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 struct iwarp_order {
-    uint32_t plain_end; /* slot after the newest work request known to be done */
+    uint32_t write_end; /* slot after the newest work request known to be done */
     uint32_t read_end;  /* slot after the newest read known to be done */
 };
 
@@ -31,15 +31,15 @@ static inline void iwarp_order_note(struct iwarp_order *order, uint32_t slot, bo
     if (is_read && !iwarp_order_is_behind(order->read_end, slot)) {
         order->read_end = slot + 1;
     }
-    if (!iwarp_order_is_behind(order->plain_end, slot)) {
-        order->plain_end = slot + 1;
+    if (!iwarp_order_is_behind(order->write_end, slot)) {
+        order->write_end = slot + 1;
     }
 }
 
 static inline bool iwarp_order_is_done(const struct iwarp_order *order, uint32_t slot, bool is_read)
 {
     return iwarp_order_is_behind(order->read_end, slot) ||
-           (!is_read && iwarp_order_is_behind(order->plain_end, slot));
+           (!is_read && iwarp_order_is_behind(order->write_end, slot));
 }
 
 /* Moves both ends up to the tail: everything before it is retired. An end half the number range
@@ -47,7 +47,7 @@ static inline bool iwarp_order_is_done(const struct iwarp_order *order, uint32_t
 static inline void iwarp_order_advance(struct iwarp_order *order, uint32_t tail)
 {
     order->read_end = iwarp_order_is_behind(order->read_end, tail) ? order->read_end : tail;
-    order->plain_end = iwarp_order_is_behind(order->plain_end, tail) ? order->plain_end : tail;
+    order->write_end = iwarp_order_is_behind(order->write_end, tail) ? order->write_end : tail;
 }
 
 /*

@@ -6,7 +6,7 @@
  * also tell the state of each side. Messages that may have been lost with the old channel are sent
  * again.
  *
- * A HELLO proves nothing, as strangers may repeat one. So the acceptor keeps a few sockets that
+ * A HELLO proves nothing, as anybody may repeat one. So the acceptor keeps a few sockets that
  * sent such a HELLO side by side (claims). The first claim that proves itself becomes the channel,
  * and the others are dropped. Until then no claim changes the endpoint.
  */

@@ -19,7 +19,7 @@ struct rdmux_peer_process {
 };
 
 /* A heartbeat group: the endpoints that share one heartbeat. Peers report the process id
- * themselves, and strangers can learn it. So the address and the identity must match, too. */
+ * themselves, and others can learn it. So the address and the identity must match, too. */
 struct rdmux_heartbeat_group {
     struct rdmux_list link;
     uint32_t refs;

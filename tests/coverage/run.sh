@@ -52,7 +52,7 @@ run_tests() {
             echo "env LD_PRELOAD=$build/lib/libsimverbs.so SIM_VERBS=link=$test,freedoms=all $build/bin/rdmux conformance" \
                 "--quick --format tap --seed 1 --patience 3 --provider $test"
             echo "env LD_PRELOAD=$build/lib/libsimverbs.so SIM_VERBS=net=coverage-$$-$test,link=$test" \
-                "$build/tests/interop/test_plain"
+                "$build/tests/interop/test_rdmacm"
         done
     } | xargs -P "$((2 * $(nproc)))" -I{} timeout 900 bash -c '{} >/dev/null 2>&1 || echo "# not all passed: {}"'
 }

@@ -10,7 +10,7 @@ root=$(cd "$here/../.." && pwd)
 . "$root/scripts/lib.sh"
 
 build=${RDMUX_BUILD:-$root/build/dev}
-test=$build/tests/interop/test_plain
+test=$build/tests/interop/test_rdmacm
 simulated=$build/lib/libsimverbs.so
 if [[ ! -x $test || ! -e $simulated ]]; then
     echo "1..0 # SKIP $test is not built: cmocka, libibverbs-dev, librdmacm-dev"
@@ -22,7 +22,7 @@ export CMOCKA_MESSAGE_OUTPUT=TAP
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/rdmux-interop.XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
 
-# over DEVICE [ARGUMENT...]: runs and counts the cases of test_plain.
+# over DEVICE [ARGUMENT...]: runs and counts the cases of test_rdmacm.
 over() {
     local device=$1 status=0 name
     LD_PRELOAD=${preload:+$preload:}$simulated SIM_VERBS=net=interop-$$,$device \
@@ -31,7 +31,7 @@ over() {
         tap "over $device: ${name//_/ }" true
     done < <(sed -n 's/^ok [0-9]* - //p' "$scratch/out")
     if ((status != 0)); then
-        tap "over $device: test_plain ends with status 0, not $status" fail
+        tap "over $device: test_rdmacm ends with status 0, not $status" fail
     fi
 }
 

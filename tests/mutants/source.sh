@@ -184,7 +184,7 @@ wholes_of() {
     [[ $1 != providers/* ]] || echo "$(conformance "$2" roce "$sim" SIM_VERBS=link=roce) --rules N.1"
     if [[ $1 =~ $plain_files ]]; then
         for link in roce iwarp; do
-            echo "env LD_LIBRARY_PATH=$2/lib $sim SIM_VERBS=net=mutants-$BASHPID,link=$link $build/tests/interop/test_plain"
+            echo "env LD_LIBRARY_PATH=$2/lib $sim SIM_VERBS=net=mutants-$BASHPID,link=$link $build/tests/interop/test_rdmacm"
         done
     fi
 }

@@ -162,8 +162,8 @@ cut 'the work that makes silent work tell' roce verbs/verbs_completion.c \
 cut 'the signal of each read' iwarp verbs/verbs_queue.c \
     'work->send_flags \|= IBV_SEND_SIGNALED;\s+verbs_send_ring_signal\(ring, slot\);' ''
 cut 'the order of reads among the rest' iwarp iwarp/iwarp_order.h \
-    '\(!is_read && iwarp_order_is_behind\(order->plain_end, slot\)\)' \
-    'iwarp_order_is_behind(order->plain_end, slot)'
+    '\(!is_read && iwarp_order_is_behind\(order->write_end, slot\)\)' \
+    'iwarp_order_is_behind(order->write_end, slot)'
 cut 'the word that there is room again' roce verbs/verbs_completion.c \
     'rdmux_verbs_resume\(ep\);\s+rdmux_verbs_watch_silent\(ep\);' 'rdmux_verbs_watch_silent(ep);'
 

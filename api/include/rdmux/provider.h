@@ -409,7 +409,7 @@ struct rdmux_provider_ops {
 
     /* Can a path with the reach bytes `ours` talk to a peer's path with `theirs`?
      * RDMUX_REASON_NONE = yes; else why not, and a text of at most RDMUX_TEXT_MAX bytes. A pure
-     * function; theirs is a stranger's input. Any thread. */
+     * function; theirs is untrusted input. Any thread. */
     enum rdmux_reason (*reach)(const uint8_t *ours, size_t ours_length, const uint8_t *theirs,
                                size_t theirs_length, char *text);
 
@@ -514,7 +514,7 @@ struct rdmux_provider_ops {
     enum rdmux_status (*srq_post_recv)(struct rdmux_provider_srq *srq,
                                        struct rdmux_request *requests, size_t count);
 
-    /* Makes a peer's region usable on ep from the bytes of its mr_describe, a stranger's input.
+    /* Makes a peer's region usable on ep from the bytes of its mr_describe, untrusted input.
      * length and access are set. */
     enum rdmux_status (*remote_open)(struct rdmux_provider_remote *remote,
                                      const uint8_t *description, size_t size);

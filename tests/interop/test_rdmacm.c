@@ -5,7 +5,7 @@
  * over simulated adapters.
  */
 #include "tests/interop/by_hand.h"
-#include "tests/interop/plain_pair.h"
+#include "tests/interop/rdmacm_pair.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -128,19 +128,19 @@ static const struct CMUnitTest by_hand[] = {
     cmocka_unit_test(a_server_by_hand_is_spoken_to),
 };
 
-static const struct plain_cases by_hand_cases = { by_hand, sizeof(by_hand) / sizeof(by_hand[0]) };
+static const struct rdmacm_cases by_hand_cases = { by_hand, sizeof(by_hand) / sizeof(by_hand[0]) };
 
 /* One group, which has one plan. */
 static int run_all(void)
 {
     enum { CASES_MAX = 64 };
     static struct CMUnitTest tests[CASES_MAX];
-    const struct plain_cases *subjects[] = { &plain_connect_cases, &plain_memory_cases,
-                                             &plain_end_cases, &by_hand_cases };
+    const struct rdmacm_cases *subjects[] = { &rdmacm_connect_cases, &rdmacm_memory_cases,
+                                              &rdmacm_end_cases, &by_hand_cases };
     size_t count = 0;
     for (size_t i = 0; i < sizeof(subjects) / sizeof(subjects[0]); i++) {
         if (subjects[i]->count > CASES_MAX - count) {
-            (void)fprintf(stderr, "test_plain has more than %d cases\n", (int)CASES_MAX);
+            (void)fprintf(stderr, "test_rdmacm has more than %d cases\n", (int)CASES_MAX);
             return 1;
         }
         memcpy(&tests[count], subjects[i]->cases, subjects[i]->count * sizeof(tests[0]));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* How endpoints of rdma:// end. */
-#include "tests/interop/plain_pair.h"
+#include "tests/interop/rdmacm_pair.h"
 #include "tests/unit/descriptors.h"
 
 #include <poll.h>
@@ -145,4 +145,4 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(connections_leave_no_descriptor),
 };
 
-const struct plain_cases plain_end_cases = { cases, sizeof(cases) / sizeof(cases[0]) };
+const struct rdmacm_cases rdmacm_end_cases = { cases, sizeof(cases) / sizeof(cases[0]) };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Connecting over rdma://, and what comes with it. */
 #include "tests/interop/by_hand.h"
-#include "tests/interop/plain_pair.h"
+#include "tests/interop/rdmacm_pair.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -387,4 +387,4 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(bad_addresses_are_invalid),
 };
 
-const struct plain_cases plain_connect_cases = { cases, sizeof(cases) / sizeof(cases[0]) };
+const struct rdmacm_cases rdmacm_connect_cases = { cases, sizeof(cases) / sizeof(cases[0]) };

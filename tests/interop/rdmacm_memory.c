@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Raw keys: what they give the peer, and what not. */
-#include "tests/interop/plain_pair.h"
+#include "tests/interop/rdmacm_pair.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -314,4 +314,4 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(raw_keys_are_invalid_on_every_other_endpoint),
 };
 
-const struct plain_cases plain_memory_cases = { cases, sizeof(cases) / sizeof(cases[0]) };
+const struct rdmacm_cases rdmacm_memory_cases = { cases, sizeof(cases) / sizeof(cases[0]) };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Two endpoints of rdma:// in one process, for the cases of test_plain. What fails ends the case. */
-#ifndef RDMUX_INTEROP_PLAIN_PAIR_H
-#define RDMUX_INTEROP_PLAIN_PAIR_H
+/* Two endpoints of rdma:// in one process, for the cases of test_rdmacm. What fails ends the case. */
+#ifndef RDMUX_INTEROP_RDMACM_PAIR_H
+#define RDMUX_INTEROP_RDMACM_PAIR_H
 
 #include <rdmux/rdmux.h>
 
@@ -65,12 +65,12 @@ bool is_iwarp(struct rdmux_ep *ep);
 struct rdmux_remote *import(struct pair *pair, size_t length);
 
 /* The cases, by subject. */
-struct plain_cases {
+struct rdmacm_cases {
     const struct CMUnitTest *cases;
     size_t count;
 };
-extern const struct plain_cases plain_connect_cases;
-extern const struct plain_cases plain_memory_cases;
-extern const struct plain_cases plain_end_cases;
+extern const struct rdmacm_cases rdmacm_connect_cases;
+extern const struct rdmacm_cases rdmacm_memory_cases;
+extern const struct rdmacm_cases rdmacm_end_cases;
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-#include "tests/interop/plain_pair.h"
+#include "tests/interop/rdmacm_pair.h"
 
 #include <ifaddrs.h>
 #include <net/if.h>
