@@ -160,7 +160,7 @@ static void take_hooks(struct rdmux_fabric *fabric, const struct rdmux_fabric_at
 }
 
 /* Undoes what open did; the lists are empty. */
-static void destroy(struct rdmux_fabric *fabric)
+static void destroy_fabric(struct rdmux_fabric *fabric)
 {
     rdmux_service_stop(fabric);
     rdmux_shakes_stop(fabric);
@@ -278,7 +278,7 @@ enum rdmux_status rdmux_fabric_open(const struct rdmux_fabric_attr *attr, struct
         status = rdmux_service_create(fabric, &service_steps);
     }
     if (status != RDMUX_OK) {
-        destroy(fabric);
+        destroy_fabric(fabric);
         return status;
     }
     *out = fabric;
@@ -305,7 +305,7 @@ enum rdmux_status rdmux_fabric_close(struct rdmux_fabric *fabric)
         return rdmux_fail(RDMUX_INVALID, "rdmux_fabric_close: %s are still open; end them first",
                           living);
     }
-    destroy(fabric);
+    destroy_fabric(fabric);
     return RDMUX_OK;
 }
 

@@ -10,7 +10,7 @@
 #include "api/setup/rdmacm_endpoint.h"
 #include "api/setup/setup.h"
 
-static void step(struct rdmux_ep *ep)
+static void step_endpoint(struct rdmux_ep *ep)
 {
     if (ep->phase == RDMUX_PHASE_SETUP) {
         rdmux_ep_setup_step(ep);
@@ -21,12 +21,12 @@ static void step(struct rdmux_ep *ep)
     }
 }
 
-static bool quiet(struct rdmux_ep *ep)
+static bool quiet_endpoint(struct rdmux_ep *ep)
 {
     return ep->phase == RDMUX_PHASE_READY && rdmux_failover_quiet(ep);
 }
 
-static void tend(struct rdmux_ep *ep)
+static void tend_endpoint(struct rdmux_ep *ep)
 {
     if ((ep->work & RDMUX_WORK_CONTROL) != 0) {
         rdmux_ep_control_step(ep);
@@ -40,12 +40,12 @@ static void tend(struct rdmux_ep *ep)
 }
 
 const struct rdmux_life rdmux_life = {
-    .step = step,
-    .quiet = quiet,
+    .step = step_endpoint,
+    .quiet = quiet_endpoint,
     .set_up = rdmux_ep_setup_step,
     .negotiate = rdmux_setup_run,
     .fault = rdmux_ep_path_fault,
-    .tend = tend,
+    .tend = tend_endpoint,
     .linger_anew = rdmux_ep_linger_anew,
     .control_ready = rdmux_ep_control_ready,
     .rdmacm_shutdown = rdmux_rdmacm_shutdown_step,

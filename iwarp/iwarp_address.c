@@ -68,7 +68,8 @@ static bool belongs_to(struct rdma_event_channel *channel, const struct ifaddrs 
 }
 
 /* Keeps one address of each kind: the near one, else the first. */
-static void keep(struct verbs_whereabouts *out, uint8_t kind, const uint8_t *gid, bool is_near)
+static void keep_address(struct verbs_whereabouts *out, uint8_t kind, const uint8_t *gid,
+                         bool is_near)
 {
     size_t at = rdmux_verbs_address_of_kind(out, kind);
     if (at == VERBS_ADDRESSES_MAX) {
@@ -96,7 +97,7 @@ static void look_at(struct rdma_event_channel *channel, const struct ifaddrs *en
     bool is_wanted = kind != 0 &&
                      (is_near || rdmux_verbs_address_of_kind(out, kind) == VERBS_ADDRESSES_MAX);
     if (is_wanted && belongs_to(channel, entry, device, out->port)) {
-        keep(out, kind, gid, is_near);
+        keep_address(out, kind, gid, is_near);
     }
 }
 

@@ -130,8 +130,8 @@ static uint8_t smaller(uint8_t a, uint8_t b)
 }
 
 /* asked: reads that the peer has in flight at most. answered: reads that it answers at most. */
-static struct rdma_conn_param parameters(struct iwarp_channel *channel, uint8_t asked,
-                                         uint8_t answered)
+static struct rdma_conn_param connect_parameters(struct iwarp_channel *channel, uint8_t asked,
+                                                 uint8_t answered)
 {
     const struct verbs_connection *ours = &channel->cm.ep->ours.verbs;
     bool is_data = channel->index == IWARP_DATA;
@@ -189,8 +189,8 @@ static int connect_channel(struct iwarp_channel *channel)
     struct iwarp_private private = { .link = channel->index };
     memcpy(private.secret, ep->secret, sizeof(private.secret));
     rdmux_iwarp_private_encode(&private, bytes);
-    struct rdma_conn_param param = parameters(channel, ep->theirs.verbs.asks,
-                                              ep->theirs.verbs.answers);
+    struct rdma_conn_param param = connect_parameters(channel, ep->theirs.verbs.asks,
+                                                      ep->theirs.verbs.answers);
     param.private_data = bytes;
     param.private_data_len = sizeof(bytes);
     if (rdmux_provider_may_start_threads(verbs_fabric_of_ep(&ep->base)) != 0) {
@@ -200,7 +200,7 @@ static int connect_channel(struct iwarp_channel *channel)
 }
 
 /* Makes the call of a connector's action. Returns an errno. */
-static int call(struct iwarp_channel *channel, enum iwarp_action action)
+static int start_call(struct iwarp_channel *channel, enum iwarp_action action)
 {
     switch (action) {
     case IWARP_ACTION_FIND_ADDRESS:
@@ -214,8 +214,8 @@ static int call(struct iwarp_channel *channel, enum iwarp_action action)
     }
 }
 
-static void fail(struct iwarp_channel *channel, enum iwarp_stage at, enum iwarp_event event,
-                 int error)
+static void fail_connect(struct iwarp_channel *channel, enum iwarp_stage at, enum iwarp_event event,
+                         int error)
 {
     const char *what = channel->index == IWARP_DATA ? "data" : "side channel";
     if (error == EXDEV) {
@@ -231,7 +231,7 @@ static void fail(struct iwarp_channel *channel, enum iwarp_stage at, enum iwarp_
 
 /* Reaps completions first: received messages belong to the program, and a completion may tell why
  * the connection ended. */
-static void reap(struct iwarp_cq *cq)
+static void reap_call(struct iwarp_cq *cq)
 {
     enum { ROUNDS = 256, BUDGET = 64 };
     for (int i = 0; i < ROUNDS && rdmux_verbs_reap(&cq->base, BUDGET) != 0; i++) {
@@ -249,18 +249,18 @@ static void note_step(const struct iwarp_channel *channel, enum iwarp_stage from
                        error != 0 ? ": " : "", error != 0 ? strerror(error) : "");
 }
 
-static void step(struct iwarp_channel *channel, enum iwarp_event event, int error);
+static void step_connect(struct iwarp_channel *channel, enum iwarp_event event, int error);
 
 /* librdmacm allocates ports from its own table, which differs from the adapter's and the host's. */
 /* NOLINTNEXTLINE(misc-no-recursion): calls fail a bounded number of times */
 static void call_failed(struct iwarp_channel *channel, int error)
 {
     bool is_taken = error == EADDRINUSE || error == EADDRNOTAVAIL;
-    step(channel, is_taken ? IWARP_EVENT_PORT_TAKEN : IWARP_EVENT_CALL_FAILED, error);
+    step_connect(channel, is_taken ? IWARP_EVENT_PORT_TAKEN : IWARP_EVENT_CALL_FAILED, error);
 }
 
 /* NOLINTNEXTLINE(misc-no-recursion): the same */
-static void step(struct iwarp_channel *channel, enum iwarp_event event, int error)
+static void step_connect(struct iwarp_channel *channel, enum iwarp_event event, int error)
 {
     enum iwarp_stage at = channel->link.stage;
     enum iwarp_action action = rdmux_iwarp_link_step(&channel->link, event);
@@ -269,7 +269,7 @@ static void step(struct iwarp_channel *channel, enum iwarp_event event, int erro
     case IWARP_ACTION_FIND_ADDRESS:
     case IWARP_ACTION_FIND_ROUTE:
     case IWARP_ACTION_CONNECT:
-        error = call(channel, action);
+        error = start_call(channel, action);
         if (error != 0) {
             call_failed(channel, error);
         }
@@ -279,11 +279,11 @@ static void step(struct iwarp_channel *channel, enum iwarp_event event, int erro
         rdmux_iwarp_channel_up(channel->cm.ep);
         break;
     case IWARP_ACTION_TELL_END:
-        reap(iwarp_cq_of_ep(channel->cm.ep));
+        reap_call(iwarp_cq_of_ep(channel->cm.ep));
         rdmux_iwarp_is_over(channel->cm.ep, channel->index);
         break;
     case IWARP_ACTION_FAIL:
-        fail(channel, at, event, error);
+        fail_connect(channel, at, event, error);
         break;
     case IWARP_ACTION_ACCEPT: /* see rdmux_iwarp_listener_heard() */
     case IWARP_ACTION_REJECT:
@@ -295,7 +295,7 @@ static void step(struct iwarp_channel *channel, enum iwarp_event event, int erro
 void rdmux_iwarp_dial(struct iwarp_ep *ep)
 {
     for (size_t i = 0; i < IWARP_LINKS && ep->connect_status == RDMUX_OK; i++) {
-        step(&ep->channels[i], IWARP_EVENT_DIAL, 0);
+        step_connect(&ep->channels[i], IWARP_EVENT_DIAL, 0);
     }
 }
 
@@ -405,11 +405,11 @@ static void accept_request(struct iwarp_channel *channel, const struct verbs_cm_
     rdmux_verbs_cm_id_take(&channel->cm.base, heard->id);
     int error = prepare_queue(channel);
     if (error == 0) {
-        struct rdma_conn_param param = parameters(channel, heard->asked, heard->answered);
+        struct rdma_conn_param param = connect_parameters(channel, heard->asked, heard->answered);
         error = rdma_accept(heard->id, &param) == 0 ? 0 : errno;
     }
     if (error != 0) {
-        step(channel, IWARP_EVENT_CALL_FAILED, error);
+        step_connect(channel, IWARP_EVENT_CALL_FAILED, error);
     } else if (ep->channels[0].cm.base.id != NULL && ep->channels[1].cm.base.id != NULL) {
         rdmux_iwarp_stop_listening(ep);
     }
@@ -446,7 +446,8 @@ void rdmux_iwarp_channel_heard(struct verbs_cm_id *cm, const struct verbs_cm_eve
     static_assert(offsetof(struct iwarp_channel, cm) == 0, "a channel begins with its id");
     enum iwarp_event event = event_of(heard->type);
     if (event != IWARP_EVENTS) {
-        step((struct iwarp_channel *)id_of(cm), event, heard->status < 0 ? -heard->status : 0);
+        step_connect((struct iwarp_channel *)id_of(cm), event,
+                     heard->status < 0 ? -heard->status : 0);
     }
 }
 

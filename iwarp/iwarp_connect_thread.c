@@ -40,7 +40,7 @@ int rdmux_iwarp_connect_thread_start(struct iwarp_connect_thread *call, struct r
     return error;
 }
 
-static void join(struct iwarp_connect_thread *call)
+static void join_thread(struct iwarp_connect_thread *call)
 {
     (void)pthread_join(call->thread, NULL);
     call->has_thread = false;
@@ -53,7 +53,7 @@ int rdmux_iwarp_connect_thread_result(struct iwarp_connect_thread *call)
     }
     int result = atomic_load_explicit(&call->result, memory_order_acquire);
     if (result != IWARP_CONNECT_IS_RUNNING) {
-        join(call);
+        join_thread(call);
     }
     return result;
 }
@@ -61,7 +61,7 @@ int rdmux_iwarp_connect_thread_result(struct iwarp_connect_thread *call)
 void rdmux_iwarp_connect_thread_finish(struct iwarp_connect_thread *call)
 {
     if (call->has_thread) {
-        join(call);
+        join_thread(call);
     }
 }
 
@@ -69,6 +69,6 @@ void rdmux_iwarp_connect_thread_stop(struct iwarp_connect_thread *call)
 {
     if (call->has_thread) {
         (void)pthread_cancel(call->thread);
-        join(call);
+        join_thread(call);
     }
 }

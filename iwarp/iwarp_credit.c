@@ -27,7 +27,7 @@ bool rdmux_iwarp_credit_tell(struct iwarp_credit *credit, struct iwarp_side *out
 }
 
 /* How far a counter of the peer has advanced; 0 for a message that came out of order. */
-static uint32_t advance(uint32_t now, uint32_t before)
+static uint32_t advance_credit(uint32_t now, uint32_t before)
 {
     int32_t by = (int32_t)(now - before);
     return by > 0 ? (uint32_t)by : 0;
@@ -48,19 +48,19 @@ enum rdmux_status rdmux_iwarp_credit_hear(struct iwarp_credit *credit,
     if (granted < 0) {
         return RDMUX_PROTOCOL;
     }
-    uint32_t returned = advance(message->returned, (uint32_t)credit->returned_us);
+    uint32_t returned = advance_credit(message->returned, (uint32_t)credit->returned_us);
     *out = (struct iwarp_credit_news){
         .granted = (uint64_t)granted,
         .returned = returned,
-        .asks = advance(message->asked, credit->asked_us) != 0 &&
+        .asks = advance_credit(message->asked, credit->asked_us) != 0 &&
                 message->known == iwarp_credit_told(credit),
-        .recalls = advance(message->recalled, credit->recalled_us) != 0,
-        .answers = advance(message->answered, credit->answered_us) != 0,
+        .recalls = advance_credit(message->recalled, credit->recalled_us) != 0,
+        .answers = advance_credit(message->answered, credit->answered_us) != 0,
     };
     credit->acknowledged = message->seen;
     credit->returned_us += returned;
-    credit->asked_us += advance(message->asked, credit->asked_us);
-    credit->recalled_us += advance(message->recalled, credit->recalled_us);
-    credit->answered_us += advance(message->answered, credit->answered_us);
+    credit->asked_us += advance_credit(message->asked, credit->asked_us);
+    credit->recalled_us += advance_credit(message->recalled, credit->recalled_us);
+    credit->answered_us += advance_credit(message->answered, credit->answered_us);
     return RDMUX_OK;
 }

@@ -77,7 +77,7 @@ void rdmux_iwarp_deferred_destroy_leave(struct iwarp_deferred_destroy **list,
     unit->used -= reserved;
 }
 
-static void forget(struct iwarp_deferred_destroy **at)
+static void forget_entry(struct iwarp_deferred_destroy **at)
 {
     struct iwarp_deferred_destroy *destroy = *at;
     (void)pthread_join(destroy->thread, NULL);
@@ -90,7 +90,7 @@ void rdmux_iwarp_deferred_destroy_collect(struct iwarp_deferred_destroy **list)
 {
     while (*list != NULL) {
         if (atomic_load_explicit(&(*list)->is_done, memory_order_acquire)) {
-            forget(list);
+            forget_entry(list);
         } else {
             list = &(*list)->next;
         }
@@ -100,6 +100,6 @@ void rdmux_iwarp_deferred_destroy_collect(struct iwarp_deferred_destroy **list)
 void rdmux_iwarp_deferred_destroy_finish(struct iwarp_deferred_destroy **list)
 {
     while (*list != NULL) {
-        forget(list);
+        forget_entry(list);
     }
 }

@@ -50,7 +50,7 @@ static void leave_in_doubt(struct iwarp_ep *ep)
     }
 }
 
-static void conclude(struct iwarp_ep *ep)
+static void conclude_end(struct iwarp_ep *ep)
 {
     const bool took_key_back = ep->end_is_heard && ep->end.key_was_revoked;
     if (ep->side_is_over && !took_key_back) {
@@ -91,7 +91,7 @@ void rdmux_iwarp_is_over(struct iwarp_ep *ep, uint8_t index)
         ep->data_is_over = true;
         tell_end(ep);
     }
-    conclude(ep);
+    conclude_end(ep);
 }
 
 /* Called whenever the device itself ended the connection; a completion may tell why. */
@@ -115,5 +115,5 @@ void rdmux_iwarp_end_heard(struct iwarp_ep *ep, const struct iwarp_side *message
     ep->end_is_heard = true;
     ep->end = *message;
     tell_end(ep);
-    conclude(ep);
+    conclude_end(ep);
 }

@@ -96,7 +96,7 @@ static uint8_t depth_of(int depth)
     return (uint8_t)(depth < 0 ? 0 : depth > READS_MAX ? READS_MAX : depth);
 }
 
-static enum rdmux_status locate(struct iwarp_ep *ep)
+static enum rdmux_status locate_device(struct iwarp_ep *ep)
 {
     const struct rdmux_provider_ep_attr *attr = ep->base.attr;
     const char *device = verbs_domain_of_ep(&ep->base)->device;
@@ -125,7 +125,7 @@ enum rdmux_status rdmux_iwarp_ep_describe(struct rdmux_provider_ep *base, uint8_
     *ours = ep->base.ours;
     ours->mtu = ours->mtu >= MTU_LEAST ? ours->mtu : (uint8_t)MTU_LEAST;
     if (status == RDMUX_OK) {
-        status = locate(ep);
+        status = locate_device(ep);
     }
     ours->answers = depth_of(domain->attr.max_qp_rd_atom);
     ours->asks = depth_of(domain->attr.max_qp_init_rd_atom);
@@ -145,7 +145,7 @@ enum rdmux_status rdmux_iwarp_ep_describe(struct rdmux_provider_ep *base, uint8_
     return status;
 }
 
-static enum rdmux_status learn(struct iwarp_ep *ep, const uint8_t *peer, size_t size)
+static enum rdmux_status learn_description(struct iwarp_ep *ep, const uint8_t *peer, size_t size)
 {
     enum rdmux_status status = rdmux_iwarp_connection_decode(peer, size, &ep->theirs);
     if (status != RDMUX_OK) {
@@ -247,7 +247,7 @@ enum rdmux_status rdmux_iwarp_ep_connect(struct rdmux_provider_ep *base, const u
 {
     struct iwarp_ep *ep = iwarp_ep_of(base);
     if (!ep->is_known) {
-        enum rdmux_status status = learn(ep, peer, size);
+        enum rdmux_status status = learn_description(ep, peer, size);
         if (status != RDMUX_OK) {
             return status;
         }
@@ -291,7 +291,7 @@ static void wait_for_answer(struct iwarp_ep *ep)
     ep->nudge_at_ns = now_ns + ((uint64_t)NUDGE_NS << ep->nudges++);
 }
 
-static void prove(struct iwarp_ep *ep)
+static void prove_path(struct iwarp_ep *ep)
 {
     if (verbs_send_ring_room(&ep->base.data.sent) != 0) {
         rdmux_verbs_chain_flush(&ep->base, NULL, VERBS_WISH_DONE);
@@ -300,7 +300,7 @@ static void prove(struct iwarp_ep *ep)
     wait_for_answer(ep);
 }
 
-static void greet(struct iwarp_ep *ep)
+static void greet_peer(struct iwarp_ep *ep)
 {
     uint8_t bytes[IWARP_SIDE_SIZE];
     const struct iwarp_side hello = { .kind = IWARP_SIDE_HELLO };
@@ -320,7 +320,7 @@ void rdmux_iwarp_channel_up(struct iwarp_ep *ep)
     ep->base.state = VERBS_EP_CONNECTED;
     if (ep->base.attr->role == RDMUX_ROLE_CONNECT) {
         ep->proof_end = ep->base.data.sent.head + 1;
-        prove(ep);
+        prove_path(ep);
     }
 }
 
@@ -331,13 +331,13 @@ void rdmux_iwarp_look_at_proof(struct iwarp_ep *ep)
     }
     ep->is_proved = true;
     ep->nudges = 0;
-    greet(ep);
+    greet_peer(ep);
 }
 
 void rdmux_iwarp_greeted(struct iwarp_ep *ep)
 {
     if (!ep->is_greeted && ep->base.attr->role == RDMUX_ROLE_ACCEPT) {
-        greet(ep);
+        greet_peer(ep);
     }
     ep->is_greeted = true;
     rdmux_provider_ready(&ep->base.base);
@@ -353,9 +353,9 @@ void rdmux_iwarp_tick(struct iwarp_cq *cq)
             continue;
         }
         if (ep->is_proved) {
-            greet(ep);
+            greet_peer(ep);
         } else {
-            prove(ep);
+            prove_path(ep);
         }
     }
 }

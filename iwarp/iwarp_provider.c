@@ -74,14 +74,14 @@ static void probe_port(const struct verbs_port *port, struct rdmux_local_path *o
 /* --------------------------------------------------------------------------------------- domain */
 
 /* ib and roce locate addresses and routes themselves; here rdma_cm does that. */
-static enum rdmux_status locate(struct verbs_ep *ep, struct verbs_whereabouts *out)
+static enum rdmux_status iwarp_locate(struct verbs_ep *ep, struct verbs_whereabouts *out)
 {
     (void)out;
     rdmux_provider_error("%s: nothing to locate", ep->transport->name);
     return RDMUX_UNSUPPORTED;
 }
 
-static enum rdmux_status route(struct verbs_ep *ep, struct verbs_route *out)
+static enum rdmux_status iwarp_route(struct verbs_ep *ep, struct verbs_route *out)
 {
     (void)out;
     rdmux_provider_error("%s: no route by hand", ep->transport->name);
@@ -89,7 +89,7 @@ static enum rdmux_status route(struct verbs_ep *ep, struct verbs_route *out)
 }
 
 /* A connection ends by itself when its address no longer works. */
-static bool holds(struct verbs_ep *ep, char *text, size_t size)
+static bool iwarp_holds(struct verbs_ep *ep, char *text, size_t size)
 {
     (void)ep;
     if (size > 0) {
@@ -114,9 +114,9 @@ static const struct verbs_transport iwarp_transport = {
      * access. */
     .request_refused = RDMUX_DENIED,
     .probe_port = probe_port,
-    .locate = locate,
-    .route = route,
-    .holds = holds,
+    .locate = iwarp_locate,
+    .route = iwarp_route,
+    .holds = iwarp_holds,
     .start = rdmux_iwarp_start,
     .sent = rdmux_iwarp_sent,
     .received = rdmux_iwarp_received,
@@ -221,23 +221,23 @@ static enum rdmux_status mr_invalidate(struct rdmux_provider_mr *base)
 
 /* ---------------------------------------------------------------------------------------- table */
 
-static enum rdmux_reason reach(const uint8_t *ours, size_t ours_length, const uint8_t *theirs,
-                               size_t theirs_length, char *text)
+static enum rdmux_reason iwarp_reach(const uint8_t *ours, size_t ours_length, const uint8_t *theirs,
+                                     size_t theirs_length, char *text)
 {
     return rdmux_verbs_reach_by_address(&iwarp_transport, ours, ours_length, theirs, theirs_length,
                                         text);
 }
 
-static enum rdmux_status probe(struct rdmux_fabric *fabric, struct rdmux_local_path *out,
-                               size_t max, size_t *count)
+static enum rdmux_status iwarp_probe(struct rdmux_fabric *fabric, struct rdmux_local_path *out,
+                                     size_t max, size_t *count)
 {
     return rdmux_verbs_probe(&iwarp_transport, fabric, out, max, count);
 }
 
-static enum rdmux_status inspect(struct rdmux_fabric *fabric,
-                                 void (*report)(void *user,
-                                                const struct rdmux_provider_finding *finding),
-                                 void *user)
+static enum rdmux_status iwarp_inspect(struct rdmux_fabric *fabric,
+                                       void (*report)(void *user,
+                                                      const struct rdmux_provider_finding *finding),
+                                       void *user)
 {
     return rdmux_verbs_inspect(&iwarp_transport, fabric, report, user);
 }
@@ -255,13 +255,13 @@ const struct rdmux_provider_ops rdmux_iwarp_provider = {
     .srq_size = sizeof(struct iwarp_srq),
     .mr_size = sizeof(struct iwarp_mr),
     .remote_size = sizeof(struct verbs_remote),
-    .probe = probe,
-    .reach = reach,
+    .probe = iwarp_probe,
+    .reach = iwarp_reach,
     .domain_open = domain_open,
     .domain_close = domain_close,
     .async_event = rdmux_verbs_async_event,
     .domain_fd = rdmux_verbs_domain_fd,
-    .inspect = inspect,
+    .inspect = iwarp_inspect,
     .mr_register = mr_register,
     .mr_deregister = rdmux_verbs_mr_deregister,
     .mr_describe = mr_describe,

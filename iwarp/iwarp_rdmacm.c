@@ -32,7 +32,7 @@ static struct rdmacm_ep *rdmacm_of(struct verbs_ep *ep)
     return (struct rdmacm_ep *)ep;
 }
 
-static enum rdmux_status start(struct verbs_ep *ep, struct rdmux_request *request)
+static enum rdmux_status start_endpoint(struct verbs_ep *ep, struct rdmux_request *request)
 {
     if (request->op != RDMUX_OP_READ) {
         return rdmux_verbs_rdmacm_start(ep, request);
@@ -70,7 +70,7 @@ static void work_failed(struct verbs_ep *ep, uint32_t slot, const struct ibv_wc 
     }
 }
 
-static void sent(struct verbs_queue *queue, const struct ibv_wc *wc)
+static void request_sent(struct verbs_queue *queue, const struct ibv_wc *wc)
 {
     struct verbs_ep *ep = queue->ep;
     struct rdmacm_ep *rdmacm = rdmacm_of(ep);
@@ -89,7 +89,7 @@ static void sent(struct verbs_queue *queue, const struct ibv_wc *wc)
 }
 
 /* Called whenever the device itself ended the connection; a completion may tell why. */
-static void broke(struct verbs_queue *queue)
+static void connection_broke(struct verbs_queue *queue)
 {
     if (!is_over(queue->ep)) {
         rdmux_verbs_fail(
@@ -111,11 +111,11 @@ static const struct verbs_transport transport = {
     .flush_size = 1,
     .lacks_word = true,
     .holds = rdmux_verbs_rdmacm_holds,
-    .start = start,
-    .sent = sent,
+    .start = start_endpoint,
+    .sent = request_sent,
     .received = rdmux_verbs_received,
     .receive_failed = rdmux_verbs_rdmacm_receive_failed,
-    .broke = broke,
+    .broke = connection_broke,
     .side_message = rdmux_verbs_no_side_message,
 };
 

@@ -92,7 +92,7 @@ static void give_back(struct iwarp_ep *ep)
 }
 
 /* Takes a credit for a message. False: there is none. */
-static bool spend(struct iwarp_ep *ep)
+static bool spend_credit(struct iwarp_ep *ep)
 {
     if (VERBS_LIKELY(iwarp_credit_spend(&ep->credit))) {
         if (VERBS_UNLIKELY(ep->waits_for_credit)) {
@@ -122,7 +122,7 @@ static enum rdmux_status start_message(struct iwarp_ep *ep, struct rdmux_request
                              ep->ours.verbs.max_message - IWARP_HEADER_SIZE);
         return RDMUX_LENGTH;
     }
-    if (rdmux_verbs_must_wait(&ep->base, request, slots) || !spend(ep)) {
+    if (rdmux_verbs_must_wait(&ep->base, request, slots) || !spend_credit(ep)) {
         return rdmux_verbs_again(&ep->base);
     }
     if (writes) {
@@ -239,8 +239,8 @@ void rdmux_iwarp_retire(struct verbs_ep *ep, struct iwarp_order *order, enum rdm
     iwarp_order_advance(order, ring->tail);
 }
 
-static void suspect(struct iwarp_ep *ep, const struct verbs_outcome *outcome,
-                    const struct ibv_wc *wc)
+static void suspect_peer(struct iwarp_ep *ep, const struct verbs_outcome *outcome,
+                         const struct ibv_wc *wc)
 {
     if (ep->suspicion == RDMUX_OK) {
         ep->suspicion = outcome->status;
@@ -260,7 +260,7 @@ static void work_failed(struct iwarp_ep *ep, uint32_t slot, const struct ibv_wc 
     } else if (wc->status == IBV_WC_SUCCESS || outcome.status == RDMUX_FLUSHED) {
         rdmux_iwarp_is_over(ep, IWARP_DATA);
     } else if (wc->status == IBV_WC_LOC_QP_OP_ERR) {
-        suspect(ep, &outcome, wc);
+        suspect_peer(ep, &outcome, wc);
         rdmux_iwarp_is_over(ep, IWARP_DATA);
     } else if (ep->base.state < VERBS_EP_FAILED) {
         rdmux_verbs_fail(&ep->base, outcome.status, "%s (%s, vendor code 0x%x)", outcome.text,
@@ -316,7 +316,7 @@ void rdmux_iwarp_sent(struct verbs_queue *queue, const struct ibv_wc *wc)
 
 /* --------------------------------------------------------------------------------- receive side */
 
-static void granted(struct iwarp_ep *ep, uint64_t more)
+static void granted_credits(struct iwarp_ep *ep, uint64_t more)
 {
     if (more != 0) {
         ep->has_asked = false;
@@ -325,7 +325,7 @@ static void granted(struct iwarp_ep *ep, uint64_t more)
 }
 
 /* A message came. False: it had no credit. */
-static bool use(struct iwarp_ep *ep)
+static bool use_credit(struct iwarp_ep *ep)
 {
     return ep->base.attr->srq == NULL ? rdmux_credits_use(&ep->credit.given)
                                       : rdmux_iwarp_srq_use(ep);
@@ -341,7 +341,7 @@ void rdmux_iwarp_received(struct verbs_ep *base, struct rdmux_request *request,
                                                   memory_order_relaxed);
     enum rdmux_status status = rdmux_iwarp_header_decode(bytes, wc->byte_len, longest, &header);
     int64_t more = status == RDMUX_OK ? iwarp_credit_granted(&ep->credit, header.granted) : -1;
-    if (VERBS_UNLIKELY(more < 0 || !use(ep))) {
+    if (VERBS_UNLIKELY(more < 0 || !use_credit(ep))) {
         rdmux_verbs_fail(base, RDMUX_PROTOCOL, "a message of %u bytes cannot be taken",
                          wc->byte_len);
         return;
@@ -351,7 +351,7 @@ void rdmux_iwarp_received(struct verbs_ep *base, struct rdmux_request *request,
     rdmux_provider_received(&base->base, request, RDMUX_OK,
                             is_write ? RDMUX_WC_RECV_WRITE_IMM : RDMUX_WC_RECV, header.length,
                             header.has_imm ? RDMUX_WC_HAS_IMM : 0, header.imm);
-    granted(ep, (uint64_t)more);
+    granted_credits(ep, (uint64_t)more);
     if (VERBS_UNLIKELY(iwarp_credit_is_due(&ep->credit))) {
         rdmux_iwarp_talk_soon(ep);
     }
@@ -395,7 +395,7 @@ void rdmux_iwarp_side_message(struct verbs_ep *base, const uint8_t *bytes)
         rdmux_verbs_fail(base, status, "a side message of kind %u makes no sense", bytes[0]);
         return;
     }
-    granted(ep, news.granted);
+    granted_credits(ep, news.granted);
     give_back(ep);
     if (iwarp_credit_is_due(&ep->credit)) {
         rdmux_iwarp_talk_soon(ep);
@@ -414,7 +414,7 @@ void rdmux_iwarp_receives_posted(struct verbs_ep *base, size_t count)
 /* ---------------------------------------------------------------------------------------- talks */
 
 /* False: there is more to tell. */
-static bool talk(struct iwarp_ep *ep)
+static bool talk_to_peer(struct iwarp_ep *ep)
 {
     struct iwarp_side message;
     uint8_t bytes[IWARP_SIDE_SIZE];
@@ -438,7 +438,7 @@ static void talk_all(struct iwarp_cq *cq)
     while (ep != NULL) {
         struct iwarp_ep *next = ep->talk_next;
         ep->is_talking = false;
-        if (!talk(ep)) {
+        if (!talk_to_peer(ep)) {
             ep->is_talking = true;
             ep->talk_next = cq->talkers;
             cq->talkers = ep;
@@ -450,7 +450,7 @@ static void talk_all(struct iwarp_cq *cq)
 void rdmux_iwarp_talk_soon(struct iwarp_ep *ep)
 {
     struct iwarp_cq *cq = iwarp_cq_of_ep(ep);
-    if (cq->base.is_armed && talk(ep)) {
+    if (cq->base.is_armed && talk_to_peer(ep)) {
         return; /* the next poll may be far away */
     }
     if (!ep->is_talking) {

@@ -19,15 +19,15 @@ static struct iwarp_ep *iwarp_ep_of_user(struct rdmux_credit_user *user)
 }
 
 /* Receives that the device holds. */
-static uint64_t receives(const struct iwarp_srq *srq)
+static uint64_t receives_of(const struct iwarp_srq *srq)
 {
     return srq->base.depth - srq->base.free_count;
 }
 
-static bool lend(struct rdmux_credit_user *user, uint64_t waiting)
+static bool lend_credits(struct rdmux_credit_user *user, uint64_t waiting)
 {
     struct iwarp_srq *srq = iwarp_srq_of_ep(iwarp_ep_of_user(user));
-    return rdmux_credits_lend(&srq->scheduler.pool, user->given, user->level, receives(srq),
+    return rdmux_credits_lend(&srq->scheduler.pool, user->given, user->level, receives_of(srq),
                               waiting) != 0;
 }
 
@@ -39,7 +39,7 @@ static bool has_some(struct rdmux_credit_user *user)
 
 /* Asks the peer to give unused credits back. Credits about to be told may answer the peer's own
  * question; the recall covers them too, and a message that waits for them uses them first. */
-static void recall(struct rdmux_credit_user *user)
+static void recall_credits(struct rdmux_credit_user *user)
 {
     struct iwarp_ep *ep = iwarp_ep_of_user(user);
     if (!ep->credit.has_news) {
@@ -55,7 +55,7 @@ static void recall(struct rdmux_credit_user *user)
     }
 }
 
-static void tell(struct rdmux_credit_user *user, bool at_once)
+static void tell_credits(struct rdmux_credit_user *user, bool at_once)
 {
     struct iwarp_ep *ep = iwarp_ep_of_user(user);
     ep->credit.has_news = ep->credit.has_news || at_once;
@@ -65,10 +65,10 @@ static void tell(struct rdmux_credit_user *user, bool at_once)
 }
 
 static const struct rdmux_credit_ops credit_ops = {
-    .lend = lend,
+    .lend = lend_credits,
     .has_some = has_some,
-    .tell = tell,
-    .recall = recall,
+    .tell = tell_credits,
+    .recall = recall_credits,
 };
 
 /* ----------------------------------------------------------------------------------- operations */

@@ -37,10 +37,11 @@ enum {
 _Static_assert(FIRST_OPERATION + OPERATION_COUNT * OPERATION_SIZE == RDMUX_PROVIDER_OPS_SIZE_LEAST,
                "every operation has its name here");
 
-static enum rdmux_status refuse(struct rdmux_refusal *refusal, uint32_t reason, const char *hint,
-                                const char *format, ...) RDMUX_PRINTF(4, 5);
-static enum rdmux_status refuse(struct rdmux_refusal *refusal, uint32_t reason, const char *hint,
-                                const char *format, ...)
+static enum rdmux_status refuse_plugin(struct rdmux_refusal *refusal, uint32_t reason,
+                                       const char *hint, const char *format, ...)
+    RDMUX_PRINTF(4, 5);
+static enum rdmux_status refuse_plugin(struct rdmux_refusal *refusal, uint32_t reason,
+                                       const char *hint, const char *format, ...)
 {
     refusal->reason = reason;
     refusal->place[0] = '\0';
@@ -110,46 +111,49 @@ static const char *find_small_object(const struct rdmux_provider_ops *ops)
 
 static enum rdmux_status refuse_abi(struct rdmux_refusal *refusal, uint32_t abi)
 {
-    return refuse(refusal, RDMUX_REASON_BAD_PLUGIN,
-                  "rebuild the plug-in against this rdmux, or install one of its age",
-                  "built for provider ABI %u, this library has %u", abi, RDMUX_PROVIDER_ABI);
+    return refuse_plugin(refusal, RDMUX_REASON_BAD_PLUGIN,
+                         "rebuild the plug-in against this rdmux, or install one of its age",
+                         "built for provider ABI %u, this library has %u", abi, RDMUX_PROVIDER_ABI);
 }
 
 enum rdmux_status rdmux_provider_check(const struct rdmux_provider_ops *ops,
                                        struct rdmux_refusal *refusal)
 {
     if (ops == NULL) {
-        return refuse(refusal, RDMUX_REASON_BAD_PLUGIN, tell_author, "one of its tables is NULL");
+        return refuse_plugin(refusal, RDMUX_REASON_BAD_PLUGIN, tell_author,
+                             "one of its tables is NULL");
     }
     if (ops->abi != RDMUX_PROVIDER_ABI) {
         return refuse_abi(refusal, ops->abi);
     }
     /* A longer table comes from a newer header of the same ABI. The appended part is not used. */
     if (ops->size < RDMUX_PROVIDER_OPS_SIZE_LEAST) {
-        return refuse(refusal, RDMUX_REASON_BAD_PLUGIN, tell_author,
-                      "its table has %u bytes, this library needs %zu", ops->size,
-                      RDMUX_PROVIDER_OPS_SIZE_LEAST);
+        return refuse_plugin(refusal, RDMUX_REASON_BAD_PLUGIN, tell_author,
+                             "its table has %u bytes, this library needs %zu", ops->size,
+                             RDMUX_PROVIDER_OPS_SIZE_LEAST);
     }
     if (!is_valid_name(ops->name)) {
-        return refuse(refusal, RDMUX_REASON_BAD_PLUGIN, tell_author,
-                      "the provider's name '%.*s' is not 1 to %d of a-z 0-9 _ -", RDMUX_NAME_MAX,
-                      ops->name != NULL ? ops->name : "", RDMUX_NAME_MAX - 1);
+        return refuse_plugin(refusal, RDMUX_REASON_BAD_PLUGIN, tell_author,
+                             "the provider's name '%.*s' is not 1 to %d of a-z 0-9 _ -",
+                             RDMUX_NAME_MAX, ops->name != NULL ? ops->name : "",
+                             RDMUX_NAME_MAX - 1);
     }
     const char *small = find_small_object(ops);
     if (small != NULL) {
-        return refuse(refusal, RDMUX_REASON_BAD_PLUGIN, tell_author,
-                      "provider %s: %s is smaller than the object's base", ops->name, small);
+        return refuse_plugin(refusal, RDMUX_REASON_BAD_PLUGIN, tell_author,
+                             "provider %s: %s is smaller than the object's base", ops->name, small);
     }
     if (has_part_of_a_fast_path(ops)) {
-        return refuse(refusal, RDMUX_REASON_BAD_PLUGIN, tell_author,
-                      "provider %s: of fast_path_open, fast_path_close and fast_path_target only "
-                      "some are set",
-                      ops->name);
+        return refuse_plugin(
+            refusal, RDMUX_REASON_BAD_PLUGIN, tell_author,
+            "provider %s: of fast_path_open, fast_path_close and fast_path_target only "
+            "some are set",
+            ops->name);
     }
     const char *hole = find_hole(ops);
     if (hole != NULL) {
-        return refuse(refusal, RDMUX_REASON_BAD_PLUGIN, tell_author,
-                      "provider %s: operation %s is not set", ops->name, hole);
+        return refuse_plugin(refusal, RDMUX_REASON_BAD_PLUGIN, tell_author,
+                             "provider %s: operation %s is not set", ops->name, hole);
     }
     return RDMUX_OK;
 }
@@ -191,11 +195,11 @@ static void *open_file(const char *path, struct rdmux_refusal *refusal)
         text += length + 2;
     }
     if (missing) {
-        (void)refuse(refusal, RDMUX_REASON_NO_LIBRARY,
-                     "install the library named, or take the plug-in away", "%s", text);
+        (void)refuse_plugin(refusal, RDMUX_REASON_NO_LIBRARY,
+                            "install the library named, or take the plug-in away", "%s", text);
     } else {
-        (void)refuse(refusal, RDMUX_REASON_BAD_PLUGIN,
-                     "rebuild the plug-in against this rdmux and this system", "%s", text);
+        (void)refuse_plugin(refusal, RDMUX_REASON_BAD_PLUGIN,
+                            "rebuild the plug-in against this rdmux and this system", "%s", text);
     }
     return NULL;
 }
@@ -224,28 +228,28 @@ enum rdmux_status rdmux_plugin_load(const char *path, const struct rdmux_plugin 
         return RDMUX_NO_PATH;
     }
     if (!is_ours(handle)) {
-        return refuse(refusal, RDMUX_REASON_BAD_PLUGIN,
-                      "link program and plug-in with the same librdmux.so",
-                      "it brought a second copy of rdmux into the process");
+        return refuse_plugin(refusal, RDMUX_REASON_BAD_PLUGIN,
+                             "link program and plug-in with the same librdmux.so",
+                             "it brought a second copy of rdmux into the process");
     }
     rdmux_plugin_fn entry = NULL;
     void *symbol = dlsym(handle, RDMUX_PLUGIN_SYMBOL);
     memcpy(&entry, &symbol, sizeof(entry)); /* allowed by POSIX; ISO C has no cast for it */
     if (entry == NULL) {
-        return refuse(refusal, RDMUX_REASON_BAD_PLUGIN,
-                      "is it a plug-in of rdmux? take it out of the folder", "it exports no %s()",
-                      RDMUX_PLUGIN_SYMBOL);
+        return refuse_plugin(refusal, RDMUX_REASON_BAD_PLUGIN,
+                             "is it a plug-in of rdmux? take it out of the folder",
+                             "it exports no %s()", RDMUX_PLUGIN_SYMBOL);
     }
     const struct rdmux_plugin *plugin = entry();
     if (plugin == NULL) {
-        return refuse(refusal, RDMUX_REASON_BAD_PLUGIN, tell_author, "its %s() returned NULL",
-                      RDMUX_PLUGIN_SYMBOL);
+        return refuse_plugin(refusal, RDMUX_REASON_BAD_PLUGIN, tell_author,
+                             "its %s() returned NULL", RDMUX_PLUGIN_SYMBOL);
     }
     if (plugin->abi != RDMUX_PROVIDER_ABI) {
         return refuse_abi(refusal, plugin->abi);
     }
     if (plugin->count == 0 || plugin->providers == NULL) {
-        return refuse(refusal, RDMUX_REASON_BAD_PLUGIN, tell_author, "it brings no provider");
+        return refuse_plugin(refusal, RDMUX_REASON_BAD_PLUGIN, tell_author, "it brings no provider");
     }
     *out = plugin;
     return RDMUX_OK;
@@ -259,7 +263,7 @@ struct search {
     size_t size;
 };
 
-static bool contains(const struct dl_phdr_info *object, uintptr_t address)
+static bool folder_contains(const struct dl_phdr_info *object, uintptr_t address)
 {
     for (size_t i = 0; i < object->dlpi_phnum; i++) {
         const ElfW(Phdr) *part = &object->dlpi_phdr[i];
@@ -277,7 +281,7 @@ static int take_own_file(struct dl_phdr_info *object, size_t size, void *user)
 {
     struct search *search = user;
     (void)size;
-    if (!contains(object, search->address)) {
+    if (!folder_contains(object, search->address)) {
         return 0;
     }
     const char *path = object->dlpi_name;

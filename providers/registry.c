@@ -133,7 +133,7 @@ static void add_provider(struct rdmux_registry *registry, const struct rdmux_pro
 /* ------------------------------------------------------------------------------------- plug-ins */
 
 /* Sets *seen if the file was tried before, else records the file. */
-static enum rdmux_status see(struct loading *loading, const char *path, bool *seen)
+static enum rdmux_status see_entry(struct loading *loading, const char *path, bool *seen)
 {
     *seen = false;
     struct stat info;
@@ -161,7 +161,7 @@ static enum rdmux_status see(struct loading *loading, const char *path, bool *se
 static enum rdmux_status load_file(struct loading *loading, const char *path)
 {
     bool seen = false;
-    enum rdmux_status status = see(loading, path, &seen);
+    enum rdmux_status status = see_entry(loading, path, &seen);
     if (status != RDMUX_OK || seen) {
         return status;
     }

@@ -173,8 +173,8 @@ enum rdmux_reason rdmux_software_reach(const uint8_t *ours, size_t ours_length,
 
 /* Copies between the request's scatter/gather list, from byte `offset` on, and a contiguous
  * buffer. */
-static void copy(const struct rdmux_request *request, uint64_t offset, uint8_t *bytes,
-                 uint64_t length, int into_list)
+static void copy_list(const struct rdmux_request *request, uint64_t offset, uint8_t *bytes,
+                      uint64_t length, int into_list)
 {
     for (uint16_t i = 0; i < request->sge_count && length > 0; i++) {
         const struct rdmux_provider_sge *sge = &request->sges[i];
@@ -191,11 +191,11 @@ static void copy(const struct rdmux_request *request, uint64_t offset, uint8_t *
 void rdmux_software_gather(const struct rdmux_request *request, uint64_t offset, void *out,
                            uint64_t length)
 {
-    copy(request, offset, out, length, 0);
+    copy_list(request, offset, out, length, 0);
 }
 
 void rdmux_software_scatter(const struct rdmux_request *request, uint64_t offset, const void *bytes,
                             uint64_t length)
 {
-    copy(request, offset, (uint8_t *)(uintptr_t)bytes, length, 1);
+    copy_list(request, offset, (uint8_t *)(uintptr_t)bytes, length, 1);
 }

@@ -51,8 +51,8 @@ bool rdmux_trust_is_secure(void)
     return getauxval(AT_SECURE) != 0;
 }
 
-static enum rdmux_status refuse(struct walk *walk, uint32_t reason, const char *hint,
-                                const char *text)
+static enum rdmux_status refuse_file(struct walk *walk, uint32_t reason, const char *hint,
+                                     const char *text)
 {
     walk->refusal->reason = reason;
     (void)snprintf(walk->refusal->place, sizeof(walk->refusal->place), "%.*s/%.*s",
@@ -67,12 +67,13 @@ static enum rdmux_status refuse_errno(struct walk *walk, int error)
     bool absent = error == ENOENT || error == ENOTDIR;
     char text[RDMUX_TEXT_MAX];
     (void)snprintf(text, sizeof(text), "cannot open: %s", strerror(error));
-    return refuse(walk, absent ? RDMUX_REASON_NO_LIBRARY : RDMUX_REASON_BAD_PLUGIN, hint_path, text);
+    return refuse_file(walk, absent ? RDMUX_REASON_NO_LIBRARY : RDMUX_REASON_BAD_PLUGIN, hint_path,
+                       text);
 }
 
 /* --------------------------------------------------------------------------------------- owners */
 
-static void trust(struct walk *walk, uid_t owner)
+static void trust_file(struct walk *walk, uid_t owner)
 {
     walk->owners[walk->owner_count++] = owner;
 }
@@ -88,17 +89,17 @@ static void find_owners(struct walk *walk)
 {
     char library[PATH_MAX];
     struct stat info;
-    trust(walk, 0);
+    trust_file(walk, 0);
     if (!rdmux_trust_is_secure() || geteuid() != getuid()) {
-        trust(walk, geteuid());
+        trust_file(walk, geteuid());
     }
     rdmux_library_file(library, sizeof(library));
     /* A relative path may lead to another file, because the working folder may have changed. */
     if (library[0] == '/' && stat(library, &info) == 0) {
-        trust(walk, info.st_uid);
+        trust_file(walk, info.st_uid);
     }
     if (stat("/", &info) == 0) {
-        trust(walk, info.st_uid);
+        trust_file(walk, info.st_uid);
     }
 }
 
@@ -121,7 +122,7 @@ static const char *place_of(const struct walk *walk, const struct stat *info, bo
                                                          : "a folder above it";
 }
 
-static enum rdmux_status judge(struct walk *walk, const struct stat *info, bool is_last)
+static enum rdmux_status judge_owner(struct walk *walk, const struct stat *info, bool is_last)
 {
     char text[RDMUX_TEXT_MAX];
     if (!is_trusted(walk, info->st_uid)) {
@@ -129,7 +130,7 @@ static enum rdmux_status judge(struct walk *walk, const struct stat *info, bool 
                        "%s belongs to user %u, who is neither root, this user nor the owner of "
                        "librdmux.so",
                        place_of(walk, info, is_last), (unsigned)info->st_uid);
-        return refuse(walk, RDMUX_REASON_BAD_PLUGIN, hint_owner, text);
+        return refuse_file(walk, RDMUX_REASON_BAD_PLUGIN, hint_owner, text);
     }
     /* The mode of a link has no meaning. In a sticky folder other users can add entries, but cannot
      * remove or replace entries of others. A plug-in folder must not be one: added files are
@@ -139,7 +140,7 @@ static enum rdmux_status judge(struct walk *walk, const struct stat *info, bool 
     if (!may_be_open && (info->st_mode & OTHERS_WRITE) != 0) {
         (void)snprintf(text, sizeof(text), "%s may be written to by others (mode %04o)",
                        place_of(walk, info, is_last), (unsigned)(info->st_mode & 07777));
-        return refuse(walk, RDMUX_REASON_BAD_PLUGIN, hint_mode, text);
+        return refuse_file(walk, RDMUX_REASON_BAD_PLUGIN, hint_mode, text);
     }
     return RDMUX_OK;
 }
@@ -168,7 +169,7 @@ static enum rdmux_status start_at_root(struct walk *walk)
     if (fstat(fd, &info) != 0) {
         return refuse_errno(walk, errno);
     }
-    return judge(walk, &info, false);
+    return judge_owner(walk, &info, false);
 }
 
 /* Puts text in front of the rest of the path. */
@@ -199,7 +200,7 @@ static enum rdmux_status follow_link(struct walk *walk, int link)
 }
 
 /* Applies walk->name to walk->path. */
-static enum rdmux_status note(struct walk *walk)
+static enum rdmux_status note_file(struct walk *walk)
 {
     const char *name = walk->name;
     if (strcmp(name, "..") == 0) {
@@ -216,7 +217,7 @@ static enum rdmux_status note(struct walk *walk)
                : RDMUX_OK;
 }
 
-static enum rdmux_status enter(struct walk *walk, bool is_last)
+static enum rdmux_status enter_folder(struct walk *walk, bool is_last)
 {
     struct stat info;
     int fd = openat(walk->fd, walk->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
@@ -224,14 +225,14 @@ static enum rdmux_status enter(struct walk *walk, bool is_last)
         return refuse_errno(walk, errno);
     }
     enum rdmux_status status = fstat(fd, &info) != 0 ? refuse_errno(walk, errno)
-                                                     : judge(walk, &info, is_last);
+                                                     : judge_owner(walk, &info, is_last);
     if (status == RDMUX_OK && S_ISLNK(info.st_mode)) {
         status = follow_link(walk, fd);
         close(fd);
         return status;
     }
     if (status == RDMUX_OK) {
-        status = note(walk);
+        status = note_file(walk);
     }
     if (status != RDMUX_OK) {
         close(fd);
@@ -266,7 +267,7 @@ static enum rdmux_status follow(struct walk *walk)
         if (strcmp(walk->name, ".") == 0) {
             continue;
         }
-        enum rdmux_status status = enter(walk, is_last);
+        enum rdmux_status status = enter_folder(walk, is_last);
         if (status != RDMUX_OK) {
             return status;
         }
@@ -287,12 +288,12 @@ static enum rdmux_status judge_end(struct walk *walk)
         return refuse_errno(walk, ENOTDIR);
     }
     if (walk->kind == RDMUX_TRUST_FILE && !S_ISREG(info.st_mode)) {
-        return refuse(walk, RDMUX_REASON_BAD_PLUGIN, hint_path, "it is no regular file");
+        return refuse_file(walk, RDMUX_REASON_BAD_PLUGIN, hint_path, "it is no regular file");
     }
-    return judge(walk, &info, true);
+    return judge_owner(walk, &info, true);
 }
 
-static enum rdmux_status start(struct walk *walk, const char *path)
+static enum rdmux_status start_walk(struct walk *walk, const char *path)
 {
     size_t length = strlen(path);
     if (length >= sizeof(walk->ahead)) {
@@ -317,7 +318,7 @@ enum rdmux_status rdmux_trust_check(const char *path, enum rdmux_trust_kind kind
 {
     struct walk walk = { .kind = kind, .fd = -1, .refusal = refusal };
     find_owners(&walk);
-    enum rdmux_status status = start(&walk, path);
+    enum rdmux_status status = start_walk(&walk, path);
     if (status == RDMUX_OK) {
         status = follow(&walk);
     }

@@ -33,7 +33,7 @@ uint8_t rdmux_roce_gid_kind(const uint8_t gid[VERBS_GID_SIZE])
 }
 
 /* Ranks an entry; higher is better. */
-static int merit(const struct roce_gid *entry, const struct roce_wish *wish)
+static int merit_of_gid(const struct roce_gid *entry, const struct roce_wish *wish)
 {
     bool is_wished = memcmp(wish->local, nothing, sizeof(nothing)) != 0 &&
                      memcmp(wish->local, entry->gid, sizeof(entry->gid)) == 0;
@@ -44,8 +44,8 @@ static int merit(const struct roce_gid *entry, const struct roce_wish *wish)
 static bool is_better(const struct roce_gid *a, const struct roce_gid *b,
                       const struct roce_wish *wish)
 {
-    int a_merit = merit(a, wish);
-    int b_merit = merit(b, wish);
+    int a_merit = merit_of_gid(a, wish);
+    int b_merit = merit_of_gid(b, wish);
     return a_merit != b_merit ? a_merit > b_merit : a->index < b->index;
 }
 

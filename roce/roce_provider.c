@@ -106,8 +106,8 @@ static uint8_t family_of(const struct roce_wish *wish)
 }
 
 /* Chooses the addresses of a port. gid_index, if not NULL, gets the table index of each address. */
-static enum roce_lack look(struct ibv_context *context, uint8_t port, struct roce_wish *wish,
-                           struct verbs_whereabouts *out, uint32_t *gid_index)
+static enum roce_lack roce_look(struct ibv_context *context, uint8_t port, struct roce_wish *wish,
+                                struct verbs_whereabouts *out, uint32_t *gid_index)
 {
     struct roce_choice choice;
     size_t count = 0;
@@ -171,7 +171,7 @@ static void probe_port(const struct verbs_port *port, struct rdmux_local_path *o
 {
     struct verbs_whereabouts where;
     struct roce_wish wish = { .interface = 0 };
-    enum roce_lack lack = look(port->context, port->number, &wish, &where, NULL);
+    enum roce_lack lack = roce_look(port->context, port->number, &wish, &where, NULL);
     if (lack != ROCE_LACK_NOTHING) {
         rdmux_verbs_path_refuse(out, RDMUX_REASON_NO_USABLE_GID, lack_hint(lack),
                                 "%s port %u has no GID that can be used: %s", port->device,
@@ -191,7 +191,7 @@ static bool way_to_self(const struct verbs_port *port, struct verbs_route *out)
     struct verbs_whereabouts where;
     struct roce_wish wish = { .interface = 0 };
     uint32_t gid_index[VERBS_ADDRESSES_MAX];
-    if (look(port->context, port->number, &wish, &where, gid_index) != ROCE_LACK_NOTHING) {
+    if (roce_look(port->context, port->number, &wish, &where, gid_index) != ROCE_LACK_NOTHING) {
         return false;
     }
     *out = (struct verbs_route){ .address = { .port_num = port->number,
@@ -202,12 +202,12 @@ static bool way_to_self(const struct verbs_port *port, struct verbs_route *out)
     return true;
 }
 
-static enum rdmux_status locate(struct verbs_ep *ep, struct verbs_whereabouts *out)
+static enum rdmux_status roce_locate(struct verbs_ep *ep, struct verbs_whereabouts *out)
 {
     const struct verbs_domain *domain = verbs_domain_of_ep(ep);
     struct roce_wish wish = { .interface = 0 };
     rdmux_verbs_local_address(ep->attr->peer_address, ep->attr->peer_address_length, wish.local);
-    enum roce_lack lack = look(domain->context, ep->port, &wish, out, ep->gid_index);
+    enum roce_lack lack = roce_look(domain->context, ep->port, &wish, out, ep->gid_index);
     if (lack != ROCE_LACK_NOTHING) {
         rdmux_provider_error("%s port %u has no GID that can be used: %s; %s", domain->device,
                              ep->port, lack_text(lack), lack_hint(lack));
@@ -216,7 +216,7 @@ static enum rdmux_status locate(struct verbs_ep *ep, struct verbs_whereabouts *o
     return RDMUX_OK;
 }
 
-static enum rdmux_status route(struct verbs_ep *ep, struct verbs_route *out)
+static enum rdmux_status roce_route(struct verbs_ep *ep, struct verbs_route *out)
 {
     const struct verbs_whereabouts *ours = &ep->ours.where;
     const struct verbs_whereabouts *theirs = &ep->theirs.where;
@@ -254,7 +254,7 @@ static enum rdmux_status route(struct verbs_ep *ep, struct verbs_route *out)
 }
 
 /* Checks the table entry from which the queue pair sends. */
-static bool holds(struct verbs_ep *ep, char *text, size_t size)
+static bool roce_holds(struct verbs_ep *ep, char *text, size_t size)
 {
     struct ibv_gid_entry now;
     const struct verbs_domain *domain = verbs_domain_of_ep(ep);
@@ -282,9 +282,9 @@ static const struct verbs_transport roce_transport = {
     .request_refused = RDMUX_PROTOCOL,
     .probe_port = probe_port,
     .way_to_self = way_to_self,
-    .locate = locate,
-    .route = route,
-    .holds = holds,
+    .locate = roce_locate,
+    .route = roce_route,
+    .holds = roce_holds,
     .start = rdmux_verbs_start,
     .sent = rdmux_verbs_sent,
     .received = rdmux_verbs_received,
@@ -293,15 +293,15 @@ static const struct verbs_transport roce_transport = {
     .side_message = rdmux_verbs_no_side_message,
 };
 
-static enum rdmux_reason reach(const uint8_t *ours, size_t ours_length, const uint8_t *theirs,
-                               size_t theirs_length, char *text)
+static enum rdmux_reason roce_reach(const uint8_t *ours, size_t ours_length, const uint8_t *theirs,
+                                    size_t theirs_length, char *text)
 {
     return rdmux_verbs_reach_by_address(&roce_transport, ours, ours_length, theirs, theirs_length,
                                         text);
 }
 
-static enum rdmux_status probe(struct rdmux_fabric *fabric, struct rdmux_local_path *out,
-                               size_t max, size_t *count)
+static enum rdmux_status roce_probe(struct rdmux_fabric *fabric, struct rdmux_local_path *out,
+                                    size_t max, size_t *count)
 {
     return rdmux_verbs_probe(&roce_transport, fabric, out, max, count);
 }
@@ -312,20 +312,17 @@ static enum rdmux_status domain_open(struct rdmux_provider_domain *domain,
     return rdmux_verbs_domain_open(&roce_transport, domain, path);
 }
 
-static enum rdmux_status inspect(struct rdmux_fabric *fabric,
-                                 void (*report)(void *user,
-                                                const struct rdmux_provider_finding *finding),
-                                 void *user)
+static enum rdmux_status roce_inspect(struct rdmux_fabric *fabric,
+                                      void (*report)(void *user,
+                                                     const struct rdmux_provider_finding *finding),
+                                      void *user)
 {
     return rdmux_verbs_inspect(&roce_transport, fabric, report, user);
 }
 
 const struct rdmux_provider_ops rdmux_roce_provider = {
-    VERBS_TABLE_COMMON,
-    .name = "roce",
-    .probe = probe,
-    .reach = reach,
-    .domain_open = domain_open,
-    .inspect = inspect,
+    VERBS_TABLE_COMMON,           .name = "roce",
+    .probe = roce_probe,          .reach = roce_reach,
+    .domain_open = domain_open,   .inspect = roce_inspect,
     .rdmacm = &rdmux_roce_rdmacm,
 };

@@ -186,8 +186,8 @@ static enum outcome too_long(struct shm_ep *ep, struct rdmux_request *request, u
     return break_off(ep, RDMUX_LENGTH, "shm: a message is longer than the receive it met");
 }
 
-static void deliver(struct shm_ep *ep, struct rdmux_request *request, uint32_t opcode,
-                    uint64_t length, uint32_t flags, uint32_t imm)
+static void deliver_message(struct shm_ep *ep, struct rdmux_request *request, uint32_t opcode,
+                            uint64_t length, uint32_t flags, uint32_t imm)
 {
     ep->counts.received++;
     rdmux_provider_received(&ep->base, request, RDMUX_OK, opcode, length, flags, imm);
@@ -217,7 +217,7 @@ static enum outcome take_send(struct shm_ep *ep, const struct shm_message *messa
     }
     shm_sges_scatter(request, 0, bytes, here);
     if (here == length) {
-        deliver(ep, request, RDMUX_WC_RECV, length, wc_flags(message->flags), message->imm);
+        deliver_message(ep, request, RDMUX_WC_RECV, length, wc_flags(message->flags), message->imm);
         return NEXT;
     }
     ep->incoming = (struct shm_incoming){
@@ -235,8 +235,8 @@ static void deliver_incoming(struct shm_ep *ep)
 {
     struct rdmux_request *request = ep->incoming.request;
     ep->incoming.request = NULL;
-    deliver(ep, request, RDMUX_WC_RECV, ep->incoming.length, ep->incoming.wc_flags,
-            ep->incoming.imm);
+    deliver_message(ep, request, RDMUX_WC_RECV, ep->incoming.length, ep->incoming.wc_flags,
+                    ep->incoming.imm);
 }
 
 static enum outcome take_chunk(struct shm_ep *ep, const struct shm_message *message)
@@ -391,7 +391,7 @@ static enum outcome take_placed(struct shm_ep *ep, const struct shm_message *mes
     if (length > request->length) {
         return too_long(ep, request, length, message);
     }
-    deliver(ep, request, RDMUX_WC_RECV, length, wc_flags(message->flags), message->imm);
+    deliver_message(ep, request, RDMUX_WC_RECV, length, wc_flags(message->flags), message->imm);
     return NEXT;
 }
 
@@ -410,7 +410,7 @@ static enum outcome take_notice(struct shm_ep *ep, const struct shm_message *mes
     if (request == NULL) {
         return STUCK;
     }
-    deliver(ep, request, RDMUX_WC_RECV_WRITE_IMM, length, RDMUX_WC_HAS_IMM, message->imm);
+    deliver_message(ep, request, RDMUX_WC_RECV_WRITE_IMM, length, RDMUX_WC_HAS_IMM, message->imm);
     return NEXT;
 }
 
@@ -656,7 +656,7 @@ static inline bool has_ended(const struct shm_ep *ep)
            !ep->end_waits;
 }
 
-/* Returns whether progress() would find nothing to do. */
+/* Returns whether progress_endpoint() would find nothing to do. */
 SHM_HOT bool is_quiet(const struct shm_ep *ep)
 {
     return ep->state != SHM_EP_CONNECTED ||
@@ -665,7 +665,7 @@ SHM_HOT bool is_quiet(const struct shm_ep *ep)
 }
 
 /* Serves a connected endpoint. */
-static SHM_COLD size_t progress(struct shm_ep *ep, size_t budget)
+static SHM_COLD size_t progress_endpoint(struct shm_ep *ep, size_t budget)
 {
     size_t done = 0;
     if (shm_consumer_has_message(&ep->in) && !ep->stalled) {
@@ -728,7 +728,7 @@ static SHM_COLD size_t poll_all(struct shm_cq *cq, size_t done, size_t budget)
     for (uint32_t i = 0; i < hot && done < budget; i++) {
         uint32_t index = cq->first + i < hot ? cq->first + i : cq->first + i - hot;
         struct shm_ep *ep = cq->eps[index];
-        done += is_quiet(ep) ? 0 : progress(ep, budget - done);
+        done += is_quiet(ep) ? 0 : progress_endpoint(ep, budget - done);
     }
     if (done > 0) { /* another endpoint is first next time, so that none starves the others */
         cq->first = cq->first + 1 < hot ? cq->first + 1 : 0;
@@ -741,7 +741,7 @@ static SHM_COLD size_t poll_all(struct shm_cq *cq, size_t done, size_t budget)
     for (uint32_t i = 0; i < idle && i < IDLE_COUNT && done < end; i++) {
         cq->idle_next = cq->idle_next + 1 < idle ? cq->idle_next + 1 : 0;
         struct shm_ep *ep = cq->eps[hot + cq->idle_next];
-        size_t here = is_quiet(ep) ? 0 : progress(ep, end - done);
+        size_t here = is_quiet(ep) ? 0 : progress_endpoint(ep, end - done);
         if (here > 0) {
             make_hot(cq, ep);
         }
@@ -762,7 +762,7 @@ size_t rdmux_shm_poll(struct rdmux_provider_cq *base, size_t budget)
         return poll_all(cq, 0, budget);
     }
     struct shm_ep *ep = cq->eps[0];
-    return is_quiet(ep) ? 0 : progress(ep, budget);
+    return is_quiet(ep) ? 0 : progress_endpoint(ep, budget);
 }
 
 /* ----------------------------------------------------------------------------------- arm */

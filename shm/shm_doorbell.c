@@ -41,7 +41,7 @@ void rdmux_shm_fence(void)
 }
 #endif
 
-static void ring(struct shm_ep *ep, int bell)
+static void ring_bell(struct shm_ep *ep, int bell)
 {
     static const uint64_t one = 1;
     ep->base.system_calls++;
@@ -56,14 +56,14 @@ void rdmux_shm_wake_peer(struct shm_ep *ep)
 {
     /* The thread that clears the word rings: one system call for each sleep of the peer. */
     if (atomic_exchange_explicit(&ep->theirs->sleeping, 0, memory_order_acq_rel) != 0) {
-        ring(ep, ep->peer.their_bell);
+        ring_bell(ep, ep->peer.their_bell);
     }
 }
 
 void rdmux_shm_kick_owner(struct shm_ep *ep)
 {
     shm_cq_of(ep->base.cq)->armed = SHM_KICKED;
-    ring(ep, ep->peer.our_bell);
+    ring_bell(ep, ep->peer.our_bell);
 }
 
 void rdmux_shm_wake_up(struct shm_ep *ep)

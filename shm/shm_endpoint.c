@@ -135,7 +135,7 @@ enum rdmux_status rdmux_shm_ep_describe(struct rdmux_provider_ep *base, uint8_t 
 /* ---------------------------------------------------------------------------------- connect */
 
 /* Points the endpoint at its segment. side is ours: 0 connector, 1 acceptor. */
-static void attach(struct shm_ep *ep, struct shm_segment *segment, unsigned side)
+static void attach_memory(struct shm_ep *ep, struct shm_segment *segment, unsigned side)
 {
     struct shm_direction *outgoing = &segment->directions[side];
     struct shm_direction *incoming = &segment->directions[1 - side];
@@ -284,7 +284,7 @@ static void become_connected(struct shm_ep *ep)
 }
 
 /* Acceptor: receives HELLO and answers. */
-static enum rdmux_status welcome(struct shm_ep *ep)
+static enum rdmux_status welcome_peer(struct shm_ep *ep)
 {
     struct shm_hello hello;
     int fds[] = { -1, -1, -1 };
@@ -297,7 +297,7 @@ static enum rdmux_status welcome(struct shm_ep *ep)
         struct shm_segment *segment = NULL;
         status = rdmux_shm_segment_map(fds[2], &segment);
         if (status == RDMUX_OK) {
-            attach(ep, segment, 1);
+            attach_memory(ep, segment, 1);
             status = say_hello(ep, -1);
         }
     }
@@ -334,11 +334,11 @@ static enum rdmux_status step_acceptor(struct shm_ep *ep)
             return status;
         }
     }
-    return welcome(ep);
+    return welcome_peer(ep);
 }
 
 /* Connector: connects to the acceptor and sends HELLO with the segment. */
-static enum rdmux_status meet(struct shm_ep *ep)
+static enum rdmux_status meet_peer(struct shm_ep *ep)
 {
     struct shm_cq *cq = shm_cq_of(ep->base.cq);
     enum rdmux_status status = rdmux_shm_meeting_connect(&ep->setup.theirs.place, ep->peer.pid,
@@ -360,7 +360,7 @@ static enum rdmux_status meet(struct shm_ep *ep)
     if (status != RDMUX_OK) {
         return status;
     }
-    attach(ep, segment, 0);
+    attach_memory(ep, segment, 0);
     status = say_hello(ep, fd);
     close_fd(&fd);
     ep->setup.hello_sent = status == RDMUX_OK;
@@ -370,7 +370,7 @@ static enum rdmux_status meet(struct shm_ep *ep)
 static enum rdmux_status step_connector(struct shm_ep *ep)
 {
     if (!ep->setup.hello_sent) {
-        enum rdmux_status status = meet(ep);
+        enum rdmux_status status = meet_peer(ep);
         if (status != RDMUX_OK) {
             return status;
         }

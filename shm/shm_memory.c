@@ -234,7 +234,7 @@ enum rdmux_status rdmux_shm_mr_describe(struct rdmux_provider_mr *base,
 
 /* --------------------------------------------------------------------------------- mappings */
 
-static void forget(struct shm_mapping *mapping)
+static void forget_mapping(struct shm_mapping *mapping)
 {
     rdmux_shm_memory_unmap(mapping->base, mapping->length);
     *mapping = (struct shm_mapping){ 0 };
@@ -256,33 +256,35 @@ void rdmux_shm_mapping_sweep(struct shm_ep *ep)
                                     : ep->regions.mapping_sweep + 1;
     /* A send may be copying into the mapping. */
     if (ep->job.request == NULL && is_stale(ep, mapping)) {
-        forget(mapping);
+        forget_mapping(mapping);
     }
 }
 
 void rdmux_shm_mappings_release(struct shm_ep *ep)
 {
     for (uint32_t i = 0; i < ep->regions.mapping_room; i++) {
-        forget(&ep->regions.mappings[i]);
+        forget_mapping(&ep->regions.mappings[i]);
     }
     rdmux_provider_release(shm_fabric_of(ep), ep->regions.mappings);
     ep->regions.mappings = NULL;
     ep->regions.mapping_room = 0;
 }
 
-static bool fits(const struct shm_mapping *mapping, uint32_t index, uint64_t life, bool writable)
+static bool mapping_fits(const struct shm_mapping *mapping, uint32_t index, uint64_t life,
+                         bool writable)
 {
     return mapping->base != NULL && mapping->index == index && mapping->life == life &&
            (mapping->writable != 0 || !writable);
 }
 
-static struct shm_mapping *find(struct shm_ep *ep, uint32_t index, uint64_t life, bool writable)
+static struct shm_mapping *find_mapping(struct shm_ep *ep, uint32_t index, uint64_t life,
+                                        bool writable)
 {
-    if (fits(&ep->regions.mappings[ep->regions.mapping_hint], index, life, writable)) {
+    if (mapping_fits(&ep->regions.mappings[ep->regions.mapping_hint], index, life, writable)) {
         return &ep->regions.mappings[ep->regions.mapping_hint];
     }
     for (uint32_t i = 0; i < ep->regions.mapping_room; i++) {
-        if (fits(&ep->regions.mappings[i], index, life, writable)) {
+        if (mapping_fits(&ep->regions.mappings[i], index, life, writable)) {
             ep->regions.mapping_hint = i;
             return &ep->regions.mappings[i];
         }
@@ -295,7 +297,7 @@ static struct shm_mapping *find_free(struct shm_ep *ep)
     for (uint32_t i = 0; i < ep->regions.mapping_room; i++) {
         struct shm_mapping *mapping = &ep->regions.mappings[i];
         if (ep->job.request == NULL && is_stale(ep, mapping)) {
-            forget(mapping);
+            forget_mapping(mapping);
         }
         if (mapping->base == NULL) {
             return mapping;
@@ -339,16 +341,16 @@ static bool take_region_message(struct shm_ep *ep)
 struct shm_mapping *rdmux_shm_mapping_find(struct shm_ep *ep, uint32_t index, uint64_t life,
                                            bool writable, uint32_t *budget)
 {
-    struct shm_mapping *mapping = find(ep, index, life, writable);
+    struct shm_mapping *mapping = find_mapping(ep, index, life, writable);
     while (mapping == NULL && *budget > 0 && take_region_message(ep)) {
         (*budget)--;
-        mapping = find(ep, index, life, writable);
+        mapping = find_mapping(ep, index, life, writable);
     }
     return mapping;
 }
 
 /* Makes room for more mappings. Remotes refer to their mappings by index. */
-static void grow(struct shm_ep *ep)
+static void grow_table(struct shm_ep *ep)
 {
     struct rdmux_fabric *fabric = shm_fabric_of(ep);
     uint32_t room = ep->regions.mapping_room * 2;
@@ -380,7 +382,7 @@ static bool is_nearly_full(const struct shm_ep *ep)
 static bool open_mapped(struct shm_ep *ep, struct shm_remote *remote, uint32_t index, uint64_t life)
 {
     if (is_nearly_full(ep)) {
-        grow(ep);
+        grow_table(ep);
     }
     uint32_t budget = IMPORT_MESSAGES;
     struct shm_mapping *mapping = rdmux_shm_mapping_find(
@@ -444,6 +446,6 @@ void rdmux_shm_remote_close(struct rdmux_provider_remote *base)
     struct shm_mapping *mapping = &ep->regions.mappings[remote->mapping];
     mapping->refs--;
     if (ep->job.request == NULL && is_stale(ep, mapping)) {
-        forget(mapping);
+        forget_mapping(mapping);
     }
 }

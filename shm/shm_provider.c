@@ -91,8 +91,8 @@ static struct lack look_around(struct shm_reach *out)
     return what_is_lacking();
 }
 
-static enum rdmux_status probe(struct rdmux_fabric *fabric, struct rdmux_local_path *out,
-                               size_t max, size_t *count)
+static enum rdmux_status shm_probe(struct rdmux_fabric *fabric, struct rdmux_local_path *out,
+                                   size_t max, size_t *count)
 {
     (void)fabric;
     struct shm_reach reach;
@@ -138,10 +138,10 @@ static void domain_close(struct rdmux_provider_domain *base)
     (void)close(domain->regions_fd);
 }
 
-static enum rdmux_status inspect(struct rdmux_fabric *fabric,
-                                 void (*report)(void *user,
-                                                const struct rdmux_provider_finding *finding),
-                                 void *user)
+static enum rdmux_status shm_inspect(struct rdmux_fabric *fabric,
+                                     void (*report)(void *user,
+                                                    const struct rdmux_provider_finding *finding),
+                                     void *user)
 {
     (void)fabric;
     struct shm_reach reach;
@@ -188,13 +188,13 @@ const struct rdmux_provider_ops rdmux_shm_provider = {
     .srq_size = sizeof(struct rdmux_provider_srq),
     .mr_size = sizeof(struct shm_mr),
     .remote_size = sizeof(struct shm_remote),
-    .probe = probe,
+    .probe = shm_probe,
     .reach = rdmux_shm_reach,
     .domain_open = domain_open,
     .domain_close = domain_close,
     .async_event = rdmux_unsupported_async_event,
     .domain_fd = rdmux_unsupported_domain_fd,
-    .inspect = inspect,
+    .inspect = shm_inspect,
     .mr_register = rdmux_shm_mr_register,
     .mr_deregister = rdmux_shm_mr_deregister,
     .mr_describe = rdmux_shm_mr_describe,

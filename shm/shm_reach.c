@@ -88,7 +88,7 @@ enum rdmux_status rdmux_shm_reach_decode(const uint8_t *in, size_t size, struct 
     return RDMUX_OK;
 }
 
-static enum rdmux_reason differ(char *text, const char *what)
+static enum rdmux_reason ids_differ(char *text, const char *what)
 {
     (void)snprintf(text, RDMUX_TEXT_MAX, "the peer is on this host but has another %s", what);
     return RDMUX_REASON_OTHER_NAMESPACE;
@@ -110,16 +110,16 @@ enum rdmux_reason rdmux_shm_reach(const uint8_t *ours, size_t ours_length, const
         return RDMUX_REASON_OTHER_HOST;
     }
     if (us.user_namespace != them.user_namespace) {
-        return differ(text, "user namespace");
+        return ids_differ(text, "user namespace");
     }
     if (us.pid_namespace != them.pid_namespace) {
-        return differ(text, "pid namespace");
+        return ids_differ(text, "pid namespace");
     }
     if (us.net_namespace != them.net_namespace) {
-        return differ(text, "network namespace");
+        return ids_differ(text, "network namespace");
     }
     if (us.ipc_namespace != them.ipc_namespace) {
-        return differ(text, "ipc namespace");
+        return ids_differ(text, "ipc namespace");
     }
     if (us.uid != them.uid) {
         (void)snprintf(text, RDMUX_TEXT_MAX, "the peer runs as user %u, this process as %u",

@@ -54,7 +54,7 @@ static bool is_lasting_memory(int fd, uint64_t length)
            length <= SIZE_MAX && (uint64_t)info.st_size >= length;
 }
 
-static enum rdmux_status create(const char *name, size_t size, void **out, int *out_fd)
+static enum rdmux_status create_segment(const char *name, size_t size, void **out, int *out_fd)
 {
     int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0) {
@@ -113,7 +113,8 @@ bool rdmux_shm_memory_seal(int fd)
 enum rdmux_status rdmux_shm_segment_create(struct shm_segment **out, int *fd)
 {
     void *base = NULL;
-    enum rdmux_status status = create("rdmux segment", sizeof(struct shm_segment), &base, fd);
+    enum rdmux_status status = create_segment("rdmux segment", sizeof(struct shm_segment), &base,
+                                              fd);
     if (status != RDMUX_OK) {
         return status;
     }
@@ -157,7 +158,7 @@ void rdmux_shm_segment_unmap(struct shm_segment *segment)
 enum rdmux_status rdmux_shm_regions_create(struct shm_region **out, int *fd)
 {
     void *base = NULL;
-    enum rdmux_status status = create("rdmux regions", REGIONS_SIZE, &base, fd);
+    enum rdmux_status status = create_segment("rdmux regions", REGIONS_SIZE, &base, fd);
     if (status != RDMUX_OK) {
         return status;
     }

@@ -45,7 +45,7 @@ static void finish_entry(struct shm_ep *ep, struct shm_entry *entry)
 }
 
 /* Retires the slots that the peer has executed. Returns their number. */
-static size_t retire(struct shm_ep *ep)
+static size_t retire_jobs(struct shm_ep *ep)
 {
     uint64_t consumed;
     if (rdmux_shm_producer_consumed(&ep->out, &consumed) != RDMUX_OK) {
@@ -69,13 +69,13 @@ static inline bool has_room(struct shm_ep *ep, uint32_t chunk)
     if (shm_producer_has_room(&ep->out, chunk)) {
         return true;
     }
-    (void)retire(ep);
+    (void)retire_jobs(ep);
     return shm_producer_has_room(&ep->out, chunk);
 }
 
 /* Reserves a slot. The caller has checked that there is room. */
-static inline struct shm_slot *reserve(struct shm_ep *ep, uint8_t kind, uint32_t chunk,
-                                       uint8_t **data)
+static inline struct shm_slot *reserve_slot(struct shm_ep *ep, uint8_t kind, uint32_t chunk,
+                                            uint8_t **data)
 {
     struct shm_slot *slot = shm_producer_reserve(&ep->out, chunk, data);
     slot->kind = kind;
@@ -87,7 +87,7 @@ static inline struct shm_slot *reserve(struct shm_ep *ep, uint8_t kind, uint32_t
 
 /* Publishes the reserved slot. waiter: the request that is done when the peer has executed the
  * slot, or NULL. */
-static inline void publish(struct shm_ep *ep, struct rdmux_request *waiter)
+static inline void publish_message(struct shm_ep *ep, struct rdmux_request *waiter)
 {
     struct shm_entry *entry = &ep->entries[ep->out.head % SHM_SLOT_COUNT];
     entry->request = waiter;
@@ -136,7 +136,7 @@ static void put_imm(struct shm_slot *slot, const struct rdmux_request *request)
 static void publish_last(struct shm_ep *ep, struct rdmux_request *request)
 {
     bool placed = (request->flags & RDMUX_PLACED) != 0;
-    publish(ep, placed ? request : NULL);
+    publish_message(ep, placed ? request : NULL);
     if (!placed) {
         rdmux_provider_done(&ep->base, request, RDMUX_OK);
     }
@@ -149,7 +149,7 @@ static bool tell_message(struct shm_ep *ep, uint8_t kind, struct rdmux_request *
     if (!has_room(ep, 0)) {
         return false;
     }
-    struct shm_slot *slot = reserve(ep, kind, 0, &data);
+    struct shm_slot *slot = reserve_slot(ep, kind, 0, &data);
     const struct shm_message_body body = { .length = request->length };
     memcpy(slot->body, &body, sizeof(body));
     put_imm(slot, request);
@@ -230,7 +230,7 @@ static enum rdmux_status copy_by_kernel(struct shm_ep *ep, const struct shm_job 
     return RDMUX_OK;
 }
 
-static enum rdmux_status copy(struct shm_ep *ep, const struct shm_job *job, uint64_t length)
+static enum rdmux_status copy_pieces(struct shm_ep *ep, const struct shm_job *job, uint64_t length)
 {
     if (job->mapped == NULL) {
         return copy_by_kernel(ep, job, length);
@@ -250,7 +250,7 @@ static enum rdmux_status copy(struct shm_ep *ep, const struct shm_job *job, uint
 
 /* Handles a refused access: the peer has closed, or has revoked the rights. True: the request is
  * done. */
-static SHM_COLD bool refuse(struct shm_ep *ep, struct rdmux_request *request)
+static SHM_COLD bool refuse_request(struct shm_ep *ep, struct rdmux_request *request)
 {
     if (atomic_load_explicit(&ep->theirs->state, memory_order_acquire) != SHM_OPEN) {
         return false;
@@ -294,7 +294,7 @@ static bool run_stream(struct shm_ep *ep, struct shm_job *job)
         }
         uint8_t *data;
         bool first = job->offset == 0;
-        struct shm_slot *slot = reserve(ep, first ? SHM_SEND : SHM_SEND_CHUNK, chunk, &data);
+        struct shm_slot *slot = reserve_slot(ep, first ? SHM_SEND : SHM_SEND_CHUNK, chunk, &data);
         if (first) {
             const struct shm_message_body body = { .length = request->length };
             memcpy(slot->body, &body, sizeof(body));
@@ -307,7 +307,7 @@ static bool run_stream(struct shm_ep *ep, struct shm_job *job)
             publish_last(ep, request);
             return true;
         }
-        publish(ep, NULL);
+        publish_message(ep, NULL);
         release_bell(ep);
     }
 }
@@ -316,7 +316,7 @@ static struct shm_slot *reserve_access(struct shm_ep *ep, uint8_t kind,
                                        const struct rdmux_request *request, uint64_t offset,
                                        uint32_t chunk, uint8_t **data)
 {
-    struct shm_slot *slot = reserve(ep, kind, chunk, data);
+    struct shm_slot *slot = reserve_slot(ep, kind, chunk, data);
     struct shm_access_body body = {
         .offset = request->offset + offset,
         .operand = request->operand,
@@ -335,14 +335,14 @@ static bool finish_write(struct shm_ep *ep, struct rdmux_request *request)
         return tell_message(ep, SHM_NOTICE, request);
     }
     if ((request->flags & RDMUX_PLACED) != 0) {
-        (void)retire(ep);
+        (void)retire_jobs(ep);
         if (ep->out.retired != ep->out.head) {
             uint8_t *data;
             if (!has_room(ep, 0)) {
                 return false;
             }
-            (void)reserve(ep, SHM_FLUSH, 0, &data);
-            publish(ep, request);
+            (void)reserve_slot(ep, SHM_FLUSH, 0, &data);
+            publish_message(ep, request);
             return true;
         }
     }
@@ -368,7 +368,7 @@ static bool run_ring_write(struct shm_ep *ep, struct shm_job *job)
             publish_last(ep, request);
             return true;
         }
-        publish(ep, NULL);
+        publish_message(ep, NULL);
     }
     return finish_write(ep, request);
 }
@@ -404,9 +404,9 @@ static bool run_copy(struct shm_ep *ep, struct shm_job *job)
     if (rest > 0) {
         uint64_t length = rest < SHM_STEP_MAX ? rest : SHM_STEP_MAX;
         if (!shm_access_begin(ep, job->word, job->value)) {
-            return refuse(ep, request);
+            return refuse_request(ep, request);
         }
-        enum rdmux_status status = copy(ep, job, length);
+        enum rdmux_status status = copy_pieces(ep, job, length);
         shm_access_end(ep);
         if (status != RDMUX_OK) {
             return copy_failed(ep, request, status);
@@ -426,7 +426,7 @@ static bool run_copy(struct shm_ep *ep, struct shm_job *job)
     return true;
 }
 
-static bool run(struct shm_ep *ep, struct shm_job *job)
+static bool run_jobs(struct shm_ep *ep, struct shm_job *job)
 {
     switch (job->kind) {
     case SHM_JOB_STREAM:
@@ -444,9 +444,9 @@ static bool run(struct shm_ep *ep, struct shm_job *job)
 }
 
 /* Starts a job. False: nothing could be done, and the request is not taken. */
-static bool begin(struct shm_ep *ep, struct shm_job *job)
+static bool begin_request(struct shm_ep *ep, struct shm_job *job)
 {
-    if (run(ep, job)) {
+    if (run_jobs(ep, job)) {
         return true;
     }
     if (job->offset == 0) {
@@ -464,7 +464,7 @@ static bool send_inline(struct shm_ep *ep, struct rdmux_request *request)
     if (!has_room(ep, 0)) {
         return false;
     }
-    struct shm_slot *slot = reserve(ep, SHM_SEND, 0, &data);
+    struct shm_slot *slot = reserve_slot(ep, SHM_SEND, 0, &data);
     slot->inline_length = (uint16_t)request->length;
     put_imm(slot, request);
     shm_sges_gather(request, 0, slot->body, request->length);
@@ -507,7 +507,7 @@ static bool send_chunk(struct shm_ep *ep, struct rdmux_request *request)
     if (!has_room(ep, chunk)) {
         return false;
     }
-    struct shm_slot *slot = reserve(ep, SHM_SEND, chunk, &data);
+    struct shm_slot *slot = reserve_slot(ep, SHM_SEND, chunk, &data);
     const struct shm_message_body body = { .length = chunk };
     memcpy(slot->body, &body, sizeof(body));
     put_imm(slot, request);
@@ -564,7 +564,7 @@ static bool send_pull(struct shm_ep *ep, struct rdmux_request *request)
     if (!has_room(ep, chunk)) {
         return false;
     }
-    struct shm_slot *slot = reserve(ep, SHM_SEND_PULL, chunk, &data);
+    struct shm_slot *slot = reserve_slot(ep, SHM_SEND_PULL, chunk, &data);
     const struct shm_pull_body body = {
         .length = request->length,
         .piece_count = count,
@@ -580,7 +580,7 @@ static bool send_pull(struct shm_ep *ep, struct rdmux_request *request)
     }
     put_imm(slot, request);
     ep->messages++;
-    publish(ep, request);
+    publish_message(ep, request);
     return true;
 }
 
@@ -591,7 +591,7 @@ static bool start_send(struct shm_ep *ep, struct rdmux_request *request)
     }
     struct shm_job job = { .request = request, .kind = SHM_JOB_STREAM };
     if (request->length >= PUT_MIN && find_receive(ep, request->length, &job)) {
-        return begin(ep, &job);
+        return begin_request(ep, &job);
     }
     if (request->length <= SHM_CHUNK_MAX) {
         return send_chunk(ep, request);
@@ -601,7 +601,7 @@ static bool start_send(struct shm_ep *ep, struct rdmux_request *request)
         atomic_load_explicit(&ep->theirs->can_copy, memory_order_relaxed) != 0) {
         return send_pull(ep, request);
     }
-    return begin(ep, &job);
+    return begin_request(ep, &job);
 }
 
 /* ---------------------------------------------------------------------------- one-sided */
@@ -613,7 +613,7 @@ static bool would_overtake(struct shm_ep *ep)
     if (ep->out.retired >= ep->ring_writes_until) {
         return false;
     }
-    (void)retire(ep);
+    (void)retire_jobs(ep);
     return ep->out.retired < ep->ring_writes_until;
 }
 
@@ -623,11 +623,11 @@ static bool start_one_sided(struct shm_ep *ep, struct rdmux_request *request, bo
     struct shm_job job = { .request = request };
     if (remote == NULL) { /* the flush */
         job.kind = SHM_JOB_PUT;
-        return begin(ep, &job);
+        return begin_request(ep, &job);
     }
     if (remote->mode == SHM_REMOTE_RING) {
         job.kind = is_read ? SHM_JOB_RING_READ : SHM_JOB_RING_WRITE;
-        return begin(ep, &job);
+        return begin_request(ep, &job);
     }
     if (would_overtake(ep)) {
         return false;
@@ -637,14 +637,14 @@ static bool start_one_sided(struct shm_ep *ep, struct rdmux_request *request, bo
     job.address = remote->address + request->offset;
     job.word = remote->word;
     job.value = remote->generation;
-    return begin(ep, &job);
+    return begin_request(ep, &job);
 }
 
 SHM_HOT bool atomic_on_mapped(struct shm_ep *ep, struct rdmux_request *request)
 {
     struct shm_remote *remote = shm_remote_of(request->remote);
     if (SHM_UNLIKELY(!shm_access_begin(ep, remote->word, remote->generation))) {
-        return refuse(ep, request);
+        return refuse_request(ep, request);
     }
     _Atomic uint64_t *word = (_Atomic uint64_t *)(void *)(remote->mapped + request->offset);
     uint64_t old = request->expected;
@@ -715,7 +715,7 @@ SHM_HOT bool copy_mapped(struct shm_ep *ep, struct rdmux_request *request)
     const struct shm_remote *remote = shm_remote_of(request->remote);
     uint8_t *at = remote->mapped + request->offset;
     if (SHM_UNLIKELY(!shm_access_begin(ep, remote->word, remote->generation))) {
-        return refuse(ep, request);
+        return refuse_request(ep, request);
     }
     if (request->op == RDMUX_OP_READ) {
         shm_sges_scatter(request, 0, at, request->length);
@@ -819,11 +819,11 @@ size_t rdmux_shm_advance(struct shm_ep *ep)
 {
     size_t done = 0;
     if (ep->pending > 0 || ep->want_resume) {
-        done += retire(ep);
+        done += retire_jobs(ep);
     }
     if (ep->job.request != NULL && ep->state == SHM_EP_CONNECTED) {
         uint64_t before = ep->job.offset;
-        if (run(ep, &ep->job)) {
+        if (run_jobs(ep, &ep->job)) {
             ep->job.request = NULL;
             done++;
         } else if (ep->job.offset != before) {

@@ -32,7 +32,7 @@ static struct tcp_ep *tcp_ep_of_user(struct rdmux_credit_user *user)
 
 /* Sets receives aside for the endpoint, as many as its level allows. No other endpoint can then
  * take them, on any provider. */
-static bool lend(struct rdmux_credit_user *user, uint64_t waiting)
+static bool lend_credits(struct rdmux_credit_user *user, uint64_t waiting)
 {
     struct tcp_ep *ep = tcp_ep_of_user(user);
     struct rdmux_credits_pool *pool = &ep->srq->scheduler.pool;
@@ -54,7 +54,7 @@ static bool has_some(struct rdmux_credit_user *user)
     return false;
 }
 
-static void tell(struct rdmux_credit_user *user, bool at_once)
+static void tell_credits(struct rdmux_credit_user *user, bool at_once)
 {
     struct tcp_ep *ep = tcp_ep_of_user(user);
     if (at_once) {
@@ -65,7 +65,7 @@ static void tell(struct rdmux_credit_user *user, bool at_once)
 }
 
 /* Asks the peer to return its unused credits. */
-static void recall(struct rdmux_credit_user *user)
+static void recall_credits(struct rdmux_credit_user *user)
 {
     struct tcp_ep *ep = tcp_ep_of_user(user);
     if (rdmux_credits_outstanding(&ep->given) == 0 && ep->out.credit_now) {
@@ -82,10 +82,10 @@ static void recall(struct rdmux_credit_user *user)
 }
 
 static const struct rdmux_credit_ops credit_ops = {
-    .lend = lend,
+    .lend = lend_credits,
     .has_some = has_some,
-    .tell = tell,
-    .recall = recall,
+    .tell = tell_credits,
+    .recall = recall_credits,
 };
 
 enum rdmux_status rdmux_tcp_post_recv(struct rdmux_provider_ep *base,
@@ -96,7 +96,7 @@ enum rdmux_status rdmux_tcp_post_recv(struct rdmux_provider_ep *base,
     (void)count;
     if (ep->srq != NULL) {
         if (rdmux_provider_receives_awaited(base)) {
-            recall(&ep->user); /* another domain's endpoint waits */
+            recall_credits(&ep->user); /* another domain's endpoint waits */
         }
         rdmux_credit_serve(
             &ep->srq->scheduler); /* the endpoint may use receives of the SRQ from now on */
@@ -120,7 +120,7 @@ bool rdmux_tcp_credit_use(struct tcp_ep *ep)
         return false;
     }
     if (rdmux_provider_receives_awaited(&ep->base)) {
-        recall(&ep->user);
+        recall_credits(&ep->user);
     } else {
         rdmux_credit_top_up(scheduler, &ep->user);
     }

@@ -149,7 +149,7 @@ static enum rdmux_status dial_error(const struct tcp_ep *ep, uint32_t index, con
     return status_of(error);
 }
 
-static enum rdmux_status dial(struct tcp_lane *lane)
+static enum rdmux_status dial_socket(struct tcp_lane *lane)
 {
     struct tcp_ep *ep = lane->ep;
     const struct rdmux_provider_ep_attr *attr = ep->attr;
@@ -180,7 +180,7 @@ static enum rdmux_status dial(struct tcp_lane *lane)
 }
 
 /* Sends the join on a dialled socket once it is connected. IN_PROGRESS: it is not connected yet. */
-static enum rdmux_status introduce(struct tcp_lane *lane)
+static enum rdmux_status introduce_socket(struct tcp_lane *lane)
 {
     struct tcp_ep *ep = lane->ep;
     struct pollfd look = { .fd = lane->fd, .events = POLLOUT };
@@ -212,7 +212,7 @@ static enum rdmux_status introduce(struct tcp_lane *lane)
 static enum rdmux_status lane_step(struct tcp_lane *lane)
 {
     bool dialled = !lane->joined;
-    enum rdmux_status status = dialled ? introduce(lane) : RDMUX_OK;
+    enum rdmux_status status = dialled ? introduce_socket(lane) : RDMUX_OK;
     if (status == RDMUX_OK) {
         status = rdmux_tcp_stream_step(lane);
     }
@@ -225,7 +225,7 @@ static enum rdmux_status lane_step(struct tcp_lane *lane)
 }
 
 /* Starts the data path, once all sockets are ready. */
-static enum rdmux_status connected(struct tcp_ep *ep)
+static enum rdmux_status sockets_connected(struct tcp_ep *ep)
 {
     for (uint32_t i = 0; i < ep->lane_count; i++) {
         uint32_t events = i == 0 ? EPOLLIN | EPOLLRDHUP : EPOLLRDHUP;
@@ -287,7 +287,7 @@ enum rdmux_status rdmux_tcp_ep_connect(struct rdmux_provider_ep *base, const uin
             }
         } else if (ep->role == RDMUX_ROLE_CONNECT) {
             for (uint32_t i = 0; i < ep->lane_count; i++) {
-                status = dial(rdmux_tcp_lane(ep, i));
+                status = dial_socket(rdmux_tcp_lane(ep, i));
                 if (status != RDMUX_OK) {
                     return status;
                 }
@@ -306,7 +306,7 @@ enum rdmux_status rdmux_tcp_ep_connect(struct rdmux_provider_ep *base, const uin
             return status;
         }
     }
-    return ep->lanes_ready == ep->lane_count ? connected(ep) : RDMUX_IN_PROGRESS;
+    return ep->lanes_ready == ep->lane_count ? sockets_connected(ep) : RDMUX_IN_PROGRESS;
 }
 
 enum rdmux_status rdmux_tcp_ep_join(struct rdmux_provider_ep *base, int socket, uint32_t index)
@@ -335,7 +335,7 @@ enum rdmux_status rdmux_tcp_ep_join(struct rdmux_provider_ep *base, int socket, 
 
 /* Reads and drops the bytes that have come. A socket closed with unread bytes resets the
  * connection, and the peer would lose the bytes sent last. */
-static void discard(struct tcp_ep *ep)
+static void discard_bytes(struct tcp_ep *ep)
 {
     uint8_t *waste = rdmux_tcp_cq_of(ep)->waste;
     for (uint32_t i = 0; i < ep->lane_count && !ep->shared; i++) {
@@ -350,7 +350,7 @@ static void discard(struct tcp_ep *ep)
 }
 
 /* Stops the endpoint. No request is accessed afterwards. */
-static void stop(struct tcp_ep *ep)
+static void stop_endpoint(struct tcp_ep *ep)
 {
     rdmux_tcp_detach(ep);
     ep->state = TCP_QUIET;
@@ -377,8 +377,8 @@ enum rdmux_status rdmux_tcp_ep_quiesce(struct rdmux_provider_ep *base,
         }
     }
     if (ep->state != TCP_QUIET) {
-        discard(ep);
-        stop(ep);
+        discard_bytes(ep);
+        stop_endpoint(ep);
     }
     *counts = ep->counts;
     return RDMUX_OK;
@@ -388,8 +388,8 @@ void rdmux_tcp_ep_close(struct rdmux_provider_ep *base)
 {
     struct tcp_ep *ep = rdmux_tcp_ep(base);
     if (ep->state != TCP_QUIET) {
-        discard(ep);
-        stop(ep);
+        discard_bytes(ep);
+        stop_endpoint(ep);
     }
     for (uint32_t i = 0; i < ep->lane_count; i++) {
         struct tcp_lane *lane = rdmux_tcp_lane(ep, i);

@@ -610,7 +610,7 @@ static size_t parse(struct tcp_ep *ep, const uint8_t *bytes, size_t size, size_t
 }
 
 /* Keeps the bytes that parse() left: a partial header in in->head, other bytes in the stash. */
-static void keep(struct tcp_ep *ep, const uint8_t *bytes, size_t size)
+static void keep_bytes(struct tcp_ep *ep, const uint8_t *bytes, size_t size)
 {
     struct tcp_in *in = &ep->in;
     if (size == 0 || ep->state != TCP_CONNECTED) {
@@ -745,12 +745,12 @@ static size_t read_once(struct tcp_ep *ep, size_t *did, bool *more)
         in->held = 0;
     }
     size_t used = parse(ep, scratch, here, did);
-    keep(ep, scratch + used, here - used);
+    keep_bytes(ep, scratch + used, here - used);
     return (size_t)got;
 }
 
 /* Ends a pause, once all shares have come. */
-static void unpause(struct tcp_ep *ep)
+static void unpause_endpoint(struct tcp_ep *ep)
 {
     ep->in.paused = false;
     rdmux_node_remove(&ep->paused);
@@ -774,7 +774,7 @@ size_t rdmux_tcp_resume(struct tcp_ep *ep)
             rdmux_tcp_attend(ep);
             return did;
         }
-        unpause(ep);
+        unpause_endpoint(ep);
         frame_end(ep);
         did++;
     }

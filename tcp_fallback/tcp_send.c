@@ -338,7 +338,7 @@ static bool lane_flush(struct tcp_ep *ep, struct tcp_lane *lane)
 }
 
 /* Sends the batch and the payload behind it. False: bytes are left. */
-static bool flush(struct tcp_ep *ep)
+static bool flush_batch(struct tcp_ep *ep)
 {
     bool all = lane_flush(ep, &ep->lane0);
     if (ep->lane_count > 1 && ep->out.payload != TCP_PAYLOAD_NONE) {
@@ -505,7 +505,7 @@ bool rdmux_tcp_owes(const struct tcp_ep *ep)
 }
 
 /* Appends the next pending frames, at the end of a frame. */
-static void owe(struct tcp_ep *ep, bool short_only)
+static void owe_bytes(struct tcp_ep *ep, bool short_only)
 {
     owe_control(ep);
     if (nothing_else_may_be_sent(ep)) {
@@ -529,7 +529,7 @@ void rdmux_tcp_pump(struct tcp_ep *ep)
     bool yield = false; /* requests have their turn between long answers */
     for (;;) {
         if (out->payload == TCP_PAYLOAD_NONE && rdmux_tcp_owes(ep)) {
-            owe(ep, yield);
+            owe_bytes(ep, yield);
         }
         if (out->batch == NULL && out->payload == TCP_PAYLOAD_NONE) {
             if (yield && out->answers_count > 0) {
@@ -538,7 +538,7 @@ void rdmux_tcp_pump(struct tcp_ep *ep)
             return;
         }
         moved += out->payload != TCP_PAYLOAD_NONE ? out->frame_length : 0;
-        if (!flush(ep)) {
+        if (!flush_batch(ep)) {
             return;
         }
         if (out->batch != NULL && out->head == out->tail) {
@@ -650,7 +650,7 @@ static enum rdmux_status no_credit(struct tcp_ep *ep)
 }
 
 /* Queues a request until its ACK if it has RDMUX_PLACED, else completes it. */
-static void sent(struct tcp_ep *ep, struct rdmux_request *request)
+static void request_sent(struct tcp_ep *ep, struct rdmux_request *request)
 {
     if (request->flags & RDMUX_PLACED) {
         rdmux_tcp_queue_push(&ep->unplaced, request);
@@ -669,7 +669,7 @@ static enum rdmux_status start_carrying(struct tcp_ep *ep, struct rdmux_request 
         return no_credit(ep);
     }
     if (!batch_has_room(ep, room)) {
-        (void)flush(ep);
+        (void)flush_batch(ep);
         if (!batch_has_room(ep, room)) {
             return not_now(ep, TCP_WAIT_ROOM);
         }
@@ -700,7 +700,7 @@ static enum rdmux_status start_carrying(struct tcp_ep *ep, struct rdmux_request 
             ep->out.tail += (uint32_t)bytes;
         }
     }
-    sent(ep, request);
+    request_sent(ep, request);
     return RDMUX_OK;
 }
 
@@ -712,7 +712,7 @@ static enum rdmux_status start_asking(struct tcp_ep *ep, struct rdmux_request *r
         return not_now(ep, TCP_WAIT_ANSWER);
     }
     if (!batch_has_room(ep, TCP_HEADER_MAX)) {
-        (void)flush(ep);
+        (void)flush_batch(ep);
         if (!batch_has_room(ep, TCP_HEADER_MAX)) {
             return not_now(ep, TCP_WAIT_ROOM);
         }
@@ -732,7 +732,7 @@ static enum rdmux_status start_flush(struct tcp_ep *ep, struct rdmux_request *re
 {
     if (request->flags & RDMUX_PLACED) {
         if (!batch_has_room(ep, TCP_HEADER_MAX)) {
-            (void)flush(ep);
+            (void)flush_batch(ep);
             if (!batch_has_room(ep, TCP_HEADER_MAX)) {
                 return not_now(ep, TCP_WAIT_ROOM);
             }
@@ -740,11 +740,11 @@ static enum rdmux_status start_flush(struct tcp_ep *ep, struct rdmux_request *re
         request->provider[TCP_INDEX] = ep->out.requests++;
         batch_put_frame(ep, &(struct tcp_frame){ .kind = TCP_FLUSH, .flags = TCP_PLACED });
     }
-    sent(ep, request);
+    request_sent(ep, request);
     return RDMUX_OK;
 }
 
-static enum rdmux_status start(struct tcp_ep *ep, struct rdmux_request *request)
+static enum rdmux_status start_request(struct tcp_ep *ep, struct rdmux_request *request)
 {
     if (ep->state != TCP_CONNECTED || ep->out.dead || ep->in.refused) {
         return RDMUX_AGAIN; /* the endpoint is about to end */
@@ -796,7 +796,7 @@ enum rdmux_status rdmux_tcp_post(struct rdmux_provider_ep *base, struct rdmux_re
     enum rdmux_status status = RDMUX_OK;
     size_t done = 0;
     while (done < count) {
-        status = start(ep, &requests[done]);
+        status = start_request(ep, &requests[done]);
         if (status != RDMUX_OK) {
             break;
         }

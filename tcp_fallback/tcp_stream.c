@@ -66,7 +66,7 @@ static void count_calls(struct tcp_lane *lane, uint64_t before)
 
 /* Returns the result like a system call: the bytes moved, or -1 and errno from status if none
  * moved. */
-static ssize_t outcome(size_t moved, enum rdmux_status status)
+static ssize_t outcome_of_call(size_t moved, enum rdmux_status status)
 {
     if (moved > 0) {
         return (ssize_t)moved; /* a failure stays, and the next call reports it */
@@ -89,7 +89,7 @@ static ssize_t outcome(size_t moved, enum rdmux_status status)
 }
 
 /* Advances a list by `bytes`. *at is the number of bytes done in its first entry. */
-static void advance(struct iovec **iov, int *count, size_t *at, size_t bytes)
+static void advance_piece(struct iovec **iov, int *count, size_t *at, size_t bytes)
 {
     *at += bytes;
     while (*count > 0 && *at >= (*iov)[0].iov_len) {
@@ -118,14 +118,14 @@ static ssize_t secure_receive_list(struct tcp_lane *lane, struct iovec *iov, int
             break;
         }
         moved += got;
-        advance(&iov, &count, &at, got);
+        advance_piece(&iov, &count, &at, got);
         more = !session->emptied || session->ops->holds_bytes(session);
     }
     count_calls(lane, calls);
     if (moved > 0 && session->ops->holds_bytes(session)) {
         rdmux_tcp_attend(lane->ep);
     }
-    return outcome(moved, status);
+    return outcome_of_call(moved, status);
 }
 
 static ssize_t secure_receive(struct tcp_lane *lane, void *to, size_t size)
@@ -172,10 +172,10 @@ static ssize_t secure_send_list(struct tcp_lane *lane, struct iovec *iov, int co
             break;
         }
         moved += done;
-        advance(&iov, &count, &at, done);
+        advance_piece(&iov, &count, &at, done);
     }
     count_calls(lane, calls);
-    return outcome(moved, status);
+    return outcome_of_call(moved, status);
 }
 
 static ssize_t secure_send(struct tcp_lane *lane, const void *bytes, size_t size)

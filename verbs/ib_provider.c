@@ -28,8 +28,8 @@ enum {
 
 /* Reads the port's LID, GID and partitions. pkey_index, if not NULL, gets the table index of each
  * partition. */
-static enum rdmux_status look(struct ibv_context *context, const char *device, uint8_t port,
-                              struct verbs_whereabouts *out, uint16_t *pkey_index)
+static enum rdmux_status ib_look(struct ibv_context *context, const char *device, uint8_t port,
+                                 struct verbs_whereabouts *out, uint16_t *pkey_index)
 {
     struct ibv_port_attr attr;
     union ibv_gid gid;
@@ -62,7 +62,7 @@ static enum rdmux_status look(struct ibv_context *context, const char *device, u
 static void probe_port(const struct verbs_port *port, struct rdmux_local_path *out)
 {
     struct verbs_whereabouts where;
-    if (look(port->context, port->device, port->number, &where, NULL) != RDMUX_OK) {
+    if (ib_look(port->context, port->device, port->number, &where, NULL) != RDMUX_OK) {
         rdmux_verbs_path_refuse(out, RDMUX_REASON_OPEN_FAILED, NULL,
                                 "%s port %u does not tell its LID and GID", port->device,
                                 port->number);
@@ -87,8 +87,8 @@ static bool same_subnet(const struct verbs_whereabouts *a, const struct verbs_wh
            memcmp(a->addresses[0].gid, b->addresses[0].gid, PREFIX_SIZE) == 0;
 }
 
-static enum rdmux_reason reach(const uint8_t *ours, size_t ours_length, const uint8_t *theirs,
-                               size_t theirs_length, char *text)
+static enum rdmux_reason ib_reach(const uint8_t *ours, size_t ours_length, const uint8_t *theirs,
+                                  size_t theirs_length, char *text)
 {
     struct verbs_whereabouts a;
     struct verbs_whereabouts b;
@@ -119,7 +119,7 @@ static bool way_to_self(const struct verbs_port *port, struct verbs_route *out)
 {
     struct verbs_whereabouts where;
     uint16_t pkey_index[VERBS_PKEYS_MAX];
-    if (look(port->context, port->device, port->number, &where, pkey_index) != RDMUX_OK) {
+    if (ib_look(port->context, port->device, port->number, &where, pkey_index) != RDMUX_OK) {
         return false;
     }
     *out = (struct verbs_route){ .address = { .dlid = where.lid, .port_num = port->number } };
@@ -137,13 +137,13 @@ static bool way_to_self(const struct verbs_port *port, struct verbs_route *out)
     return false;
 }
 
-static enum rdmux_status locate(struct verbs_ep *ep, struct verbs_whereabouts *out)
+static enum rdmux_status ib_locate(struct verbs_ep *ep, struct verbs_whereabouts *out)
 {
     const struct verbs_domain *domain = verbs_domain_of_ep(ep);
-    return look(domain->context, domain->device, ep->port, out, ep->pkey_index);
+    return ib_look(domain->context, domain->device, ep->port, out, ep->pkey_index);
 }
 
-static enum rdmux_status route(struct verbs_ep *ep, struct verbs_route *out)
+static enum rdmux_status ib_route(struct verbs_ep *ep, struct verbs_route *out)
 {
     const struct verbs_whereabouts *ours = &ep->ours.where;
     const struct verbs_whereabouts *theirs = &ep->theirs.where;
@@ -171,12 +171,12 @@ static enum rdmux_status route(struct verbs_ep *ep, struct verbs_route *out)
     return RDMUX_OK;
 }
 
-static bool holds(struct verbs_ep *ep, char *text, size_t size)
+static bool ib_holds(struct verbs_ep *ep, char *text, size_t size)
 {
     struct verbs_whereabouts now;
     uint16_t pkey_index[VERBS_PKEYS_MAX];
     const struct verbs_domain *domain = verbs_domain_of_ep(ep);
-    if (look(domain->context, domain->device, ep->port, &now, pkey_index) != RDMUX_OK ||
+    if (ib_look(domain->context, domain->device, ep->port, &now, pkey_index) != RDMUX_OK ||
         now.lid != ep->ours.where.lid) {
         (void)snprintf(text, size, "the port's LID has changed; its connections are void");
         return false;
@@ -196,9 +196,9 @@ static const struct verbs_transport ib_transport = {
     .request_refused = RDMUX_PROTOCOL,
     .probe_port = probe_port,
     .way_to_self = way_to_self,
-    .locate = locate,
-    .route = route,
-    .holds = holds,
+    .locate = ib_locate,
+    .route = ib_route,
+    .holds = ib_holds,
     .start = rdmux_verbs_start,
     .sent = rdmux_verbs_sent,
     .received = rdmux_verbs_received,
@@ -207,8 +207,8 @@ static const struct verbs_transport ib_transport = {
     .side_message = rdmux_verbs_no_side_message,
 };
 
-static enum rdmux_status probe(struct rdmux_fabric *fabric, struct rdmux_local_path *out,
-                               size_t max, size_t *count)
+static enum rdmux_status ib_probe(struct rdmux_fabric *fabric, struct rdmux_local_path *out,
+                                  size_t max, size_t *count)
 {
     return rdmux_verbs_probe(&ib_transport, fabric, out, max, count);
 }
@@ -219,20 +219,17 @@ static enum rdmux_status domain_open(struct rdmux_provider_domain *domain,
     return rdmux_verbs_domain_open(&ib_transport, domain, path);
 }
 
-static enum rdmux_status inspect(struct rdmux_fabric *fabric,
-                                 void (*report)(void *user,
-                                                const struct rdmux_provider_finding *finding),
-                                 void *user)
+static enum rdmux_status ib_inspect(struct rdmux_fabric *fabric,
+                                    void (*report)(void *user,
+                                                   const struct rdmux_provider_finding *finding),
+                                    void *user)
 {
     return rdmux_verbs_inspect(&ib_transport, fabric, report, user);
 }
 
 const struct rdmux_provider_ops rdmux_ib_provider = {
-    VERBS_TABLE_COMMON,
-    .name = "ib",
-    .probe = probe,
-    .reach = reach,
-    .domain_open = domain_open,
-    .inspect = inspect,
+    VERBS_TABLE_COMMON,         .name = "ib",
+    .probe = ib_probe,          .reach = ib_reach,
+    .domain_open = domain_open, .inspect = ib_inspect,
     .rdmacm = &rdmux_ib_rdmacm,
 };

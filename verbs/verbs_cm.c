@@ -56,7 +56,7 @@ void rdmux_verbs_cm_id_take(struct verbs_cm_id *cm, struct rdma_cm_id *id)
     id->context = cm;
 }
 
-static void ignore(struct verbs_cm_id *cm, const struct verbs_cm_event *event)
+static void ignore_event(struct verbs_cm_id *cm, const struct verbs_cm_event *event)
 {
     (void)cm;
     (void)event;
@@ -64,7 +64,7 @@ static void ignore(struct verbs_cm_id *cm, const struct verbs_cm_event *event)
 
 struct rdma_cm_id *rdmux_verbs_cm_id_release(struct verbs_cm_id *cm)
 {
-    static struct verbs_cm_id nobody = { .heard = ignore };
+    static struct verbs_cm_id nobody = { .heard = ignore_event };
     struct rdma_cm_id *id = cm->id;
     id->context = &nobody;
     cm->id = NULL;
@@ -81,7 +81,7 @@ void rdmux_verbs_cm_id_destroy(struct verbs_cm_id *cm)
 
 /* --------------------------------------------------------------------------------------- events */
 
-static void note(const struct rdma_cm_event *event, struct verbs_cm_event *out)
+static void note_event(const struct rdma_cm_event *event, struct verbs_cm_event *out)
 {
     const struct rdma_conn_param *conn = &event->param.conn;
     *out = (struct verbs_cm_event){
@@ -103,7 +103,7 @@ size_t rdmux_verbs_cm_take_events(struct rdma_event_channel *channel)
     struct rdma_cm_event *event = NULL;
     while (count < EVENTS_MAX && rdma_get_cm_event(channel, &event) == 0) {
         struct verbs_cm_event heard;
-        note(event, &heard);
+        note_event(event, &heard);
         /* The id of a connection request has its listener's context. A released id may be destroyed
          * after the acknowledgment. */
         struct verbs_cm_id *cm = heard.id->context;

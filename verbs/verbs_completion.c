@@ -53,7 +53,7 @@ enum {
 
 /* ---------------------------------------------------------------------------------- open, close */
 
-static enum rdmux_status watch(struct verbs_cq *cq, int fd)
+static enum rdmux_status watch_channel(struct verbs_cq *cq, int fd)
 {
     struct epoll_event event = { .events = EPOLLIN, .data.fd = fd };
     if (epoll_ctl(cq->epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
@@ -95,8 +95,8 @@ static enum rdmux_status open_descriptors(struct verbs_cq *cq, struct verbs_doma
         rdmux_provider_error("%s: completion channel: %s", domain->device, strerror(errno));
         return RDMUX_IO;
     }
-    enum rdmux_status status = watch(cq, cq->channel->fd);
-    return status == RDMUX_OK ? watch(cq, cq->event) : status;
+    enum rdmux_status status = watch_channel(cq, cq->channel->fd);
+    return status == RDMUX_OK ? watch_channel(cq, cq->event) : status;
 }
 
 enum rdmux_status rdmux_verbs_cq_open(struct rdmux_provider_cq *base, uint32_t depth)
@@ -160,7 +160,8 @@ static uint32_t srq_entries(const struct verbs_srq *srq, uint32_t unit)
     return srq == NULL || (srq->units >> unit & 1) != 0 ? 0 : srq->depth;
 }
 
-static void reserve(struct verbs_unit *unit, uint32_t index, uint32_t entries, struct verbs_srq *srq)
+static void reserve_entries(struct verbs_unit *unit, uint32_t index, uint32_t entries,
+                            struct verbs_srq *srq)
 {
     unit->used += entries + srq_entries(srq, index);
     if (srq != NULL) {
@@ -178,7 +179,7 @@ enum rdmux_status rdmux_verbs_unit_reserve(struct verbs_cq *cq, uint32_t entries
         if (unit->is_broken) {
             free_place = unit->used == 0 ? i : free_place;
         } else if (unit->capacity - unit->used >= entries + srq_entries(srq, i)) {
-            reserve(unit, i, entries, srq);
+            reserve_entries(unit, i, entries, srq);
             *out = unit;
             return RDMUX_OK;
         }
@@ -213,7 +214,7 @@ enum rdmux_status rdmux_verbs_unit_reserve(struct verbs_cq *cq, uint32_t entries
         destroy_unit(domain, unit);
     }
     *unit = (struct verbs_unit){ .cq = made, .capacity = (uint32_t)made->cqe };
-    reserve(unit, free_place, entries, srq);
+    reserve_entries(unit, free_place, entries, srq);
     *out = unit;
     return RDMUX_OK;
 }
@@ -355,7 +356,7 @@ static void look_at_address(struct verbs_queue *queue)
 
 /* Handles the events that the reader of asynchronous events left. Returns whether there were
  * any. */
-static size_t attend(struct verbs_cq *cq)
+static size_t attend_queue(struct verbs_cq *cq)
 {
     uint64_t count = 0;
     ssize_t taken = read(cq->event, &count, sizeof(count));
@@ -532,7 +533,7 @@ static void shared_completed(struct verbs_cq *cq, const struct ibv_wc *wc)
     }
 }
 
-static void completed(struct verbs_cq *cq, const struct ibv_wc *wc)
+static void request_completed(struct verbs_cq *cq, const struct ibv_wc *wc)
 {
     enum verbs_work work = verbs_wr_id_work(wc->wr_id);
     if (VERBS_UNLIKELY(work == VERBS_WORK_SHARED)) {
@@ -572,7 +573,7 @@ static size_t reap_unit(struct verbs_cq *cq, struct verbs_unit *unit, size_t bud
             break;
         }
         for (int i = 0; i < got; i++) {
-            completed(cq, &wcs[i]);
+            request_completed(cq, &wcs[i]);
         }
         done += (size_t)got;
     }
@@ -583,7 +584,7 @@ size_t rdmux_verbs_reap(struct verbs_cq *cq, size_t budget)
 {
     size_t done = 0;
     while (cq->stash_next < cq->stash_count) {
-        completed(cq, &cq->stash[cq->stash_next++]);
+        request_completed(cq, &cq->stash[cq->stash_next++]);
         done++;
     }
     cq->stash_next = cq->stash_count = 0;
@@ -667,7 +668,7 @@ size_t rdmux_verbs_poll(struct rdmux_provider_cq *base, size_t budget)
     struct verbs_cq *cq = verbs_cq_of(base);
     size_t done = 0;
     if (VERBS_UNLIKELY(atomic_load_explicit(&cq->attention, memory_order_relaxed) != 0)) {
-        done += attend(cq);
+        done += attend_queue(cq);
     }
     done += rdmux_verbs_reap(cq, budget);
     if (done != 0) {

@@ -211,9 +211,10 @@ static void mark_queue(struct verbs_domain *domain, const struct ibv_qp *qp, uin
     (void)pthread_mutex_unlock(&domain->lock);
 }
 
-static void tell(struct rdmux_provider_event *out, enum rdmux_reason reason, const char *format,
-                 ...) RDMUX_PRINTF(3, 4);
-static void tell(struct rdmux_provider_event *out, enum rdmux_reason reason, const char *format, ...)
+static void tell_event(struct rdmux_provider_event *out, enum rdmux_reason reason,
+                       const char *format, ...) RDMUX_PRINTF(3, 4);
+static void tell_event(struct rdmux_provider_event *out, enum rdmux_reason reason,
+                       const char *format, ...)
 {
     va_list arguments;
     out->reason = (uint32_t)reason;
@@ -255,26 +256,27 @@ static bool take_event(struct verbs_domain *domain, const struct ibv_async_event
     case IBV_EVENT_DEVICE_FATAL:
         atomic_store(&domain->is_gone, true);
         mark_all(domain, VERBS_EVENT_DEVICE);
-        tell(out, RDMUX_REASON_NO_DEVICE, "device %s failed, or was taken away", domain->device);
+        tell_event(out, RDMUX_REASON_NO_DEVICE, "device %s failed, or was taken away",
+                   domain->device);
         return true;
     case IBV_EVENT_PORT_ERR:
         set_port(domain, event->element.port_num, true);
-        tell(out, RDMUX_REASON_PORT_DOWN, "port %d of device %s went down", event->element.port_num,
-             domain->device);
+        tell_event(out, RDMUX_REASON_PORT_DOWN, "port %d of device %s went down",
+                   event->element.port_num, domain->device);
         return true;
     case IBV_EVENT_PORT_ACTIVE:
         set_port(domain, event->element.port_num, false);
         mark_all(domain, VERBS_EVENT_ADDRESS);
-        tell(out, RDMUX_REASON_USABLE, "port %d of device %s is up", event->element.port_num,
-             domain->device);
+        tell_event(out, RDMUX_REASON_USABLE, "port %d of device %s is up", event->element.port_num,
+                   domain->device);
         return true;
     case IBV_EVENT_GID_CHANGE:
     case IBV_EVENT_LID_CHANGE:
     case IBV_EVENT_PKEY_CHANGE:
     case IBV_EVENT_CLIENT_REREGISTER:
         mark_all(domain, VERBS_EVENT_ADDRESS);
-        tell(out, RDMUX_REASON_USABLE, "port %d of device %s has other addresses: %s",
-             event->element.port_num, domain->device, ibv_event_type_str(event->event_type));
+        tell_event(out, RDMUX_REASON_USABLE, "port %d of device %s has other addresses: %s",
+                   event->element.port_num, domain->device, ibv_event_type_str(event->event_type));
         return true;
     default: /* irrelevant, or of a later library */
         return false;

@@ -61,7 +61,7 @@ static uint32_t header_pieces(const struct verbs_ep *ep)
 }
 
 /* Returns the bytes of the program that the device inlines in each request. */
-static uint32_t inlined(const struct verbs_ep *ep)
+static uint32_t granted_inline(const struct verbs_ep *ep)
 {
     uint32_t header = ep->transport->header_size;
     return ep->data.max_inline > header ? ep->data.max_inline - header : 0;
@@ -102,7 +102,7 @@ static enum rdmux_status open_data(struct verbs_ep *ep)
     };
     wish.send_depth = smaller(wish.send_depth, (uint32_t)device->max_qp_wr);
     enum rdmux_status status = rdmux_verbs_queue_open(&ep->data, ep, &wish);
-    ep->base.max_inline = status == RDMUX_OK ? inlined(ep) : 0;
+    ep->base.max_inline = status == RDMUX_OK ? granted_inline(ep) : 0;
     ep->base.needs_sinks = verbs_domain_of_ep(ep)->needs_sinks ? 1 : 0;
     return status;
 }
@@ -115,7 +115,7 @@ static size_t copies_size(const struct verbs_ep *ep)
 /* Allocates buffers for inline requests longer than the device inlines. */
 static enum rdmux_status open_copies(struct verbs_ep *ep)
 {
-    if (ep->attr->max_inline <= inlined(ep)) {
+    if (ep->attr->max_inline <= granted_inline(ep)) {
         return RDMUX_OK;
     }
     ep->copy_size = ep->attr->max_inline;
@@ -236,7 +236,7 @@ enum rdmux_status rdmux_verbs_ep_describe(struct rdmux_provider_ep *base, uint8_
     return RDMUX_OK;
 }
 
-static enum rdmux_status learn(struct verbs_ep *ep, const uint8_t *peer, size_t size)
+static enum rdmux_status learn_description(struct verbs_ep *ep, const uint8_t *peer, size_t size)
 {
     enum rdmux_status status = rdmux_verbs_connection_decode(peer, size, ep->transport->fabric,
                                                              &ep->theirs);
@@ -339,7 +339,7 @@ enum rdmux_status rdmux_verbs_ep_connect(struct rdmux_provider_ep *base, const u
         rdmux_provider_error("%s: the endpoint was connected already", ep->transport->name);
         return RDMUX_INVALID;
     }
-    enum rdmux_status status = learn(ep, peer, size);
+    enum rdmux_status status = learn_description(ep, peer, size);
     if (status == RDMUX_OK) {
         status = ep->transport->route(ep, &route);
     }
@@ -371,21 +371,21 @@ enum rdmux_status rdmux_verbs_ep_ping(struct rdmux_provider_ep *base)
 
 /* ---------------------------------------------------------------------------------------- close */
 
-static uint32_t outstanding(const struct verbs_ep *ep)
+static uint32_t outstanding_requests(const struct verbs_ep *ep)
 {
     return rdmux_verbs_queue_outstanding(&ep->data) +
            rdmux_verbs_queue_outstanding(&ep->side.queue);
 }
 
 /* Takes completions until the device has given everything back, for a bounded number of rounds. */
-static void drain(struct verbs_ep *ep)
+static void drain_queue(struct verbs_ep *ep)
 {
-    for (int i = 0; i < DRAIN_ROUNDS && outstanding(ep) != 0; i++) {
+    for (int i = 0; i < DRAIN_ROUNDS && outstanding_requests(ep) != 0; i++) {
         (void)rdmux_verbs_reap(verbs_cq_of(ep->base.cq), DRAIN_BUDGET);
     }
 }
 
-static void kill(struct verbs_ep *ep)
+static void kill_queue(struct verbs_ep *ep)
 {
     /* Messages that have arrived belong to the program. */
     (void)rdmux_verbs_reap(verbs_cq_of(ep->base.cq), DRAIN_BUDGET);
@@ -393,12 +393,12 @@ static void kill(struct verbs_ep *ep)
     rdmux_verbs_queue_kill(&ep->data);
     rdmux_verbs_queue_kill(&ep->side.queue);
     ep->drain.quiet_since_ns = rdmux_provider_now_ns(verbs_fabric_of_ep(ep));
-    ep->drain.outstanding = outstanding(ep);
+    ep->drain.outstanding = outstanding_requests(ep);
 }
 
 /* Destroys the queue pairs: the device holds nothing of the endpoint any more. Receives of an SRQ
  * that it gave back are there by then. */
-static void destroy(struct verbs_ep *ep)
+static void destroy_endpoint(struct verbs_ep *ep)
 {
     (void)rdmux_verbs_reap(verbs_cq_of(ep->base.cq), DRAIN_BUDGET);
     rdmux_verbs_queue_destroy(&ep->data);
@@ -429,8 +429,8 @@ static bool is_in_grace(struct verbs_ep *ep)
 static bool is_drained(struct verbs_ep *ep)
 {
     uint64_t now_ns = rdmux_provider_now_ns(verbs_fabric_of_ep(ep));
-    drain(ep);
-    uint32_t left = outstanding(ep);
+    drain_queue(ep);
+    uint32_t left = outstanding_requests(ep);
     if (left != ep->drain.outstanding) {
         ep->drain.outstanding = left;
         ep->drain.quiet_since_ns = now_ns;
@@ -446,13 +446,13 @@ enum rdmux_status rdmux_verbs_ep_quiesce(struct rdmux_provider_ep *base,
         return RDMUX_IN_PROGRESS;
     }
     if (ep->state < VERBS_EP_DRAINING) {
-        kill(ep);
+        kill_queue(ep);
     }
     if (ep->state == VERBS_EP_DRAINING) {
         if (!is_drained(ep)) {
             return RDMUX_IN_PROGRESS;
         }
-        destroy(ep);
+        destroy_endpoint(ep);
     }
     *counts = ep->counts;
     return RDMUX_OK;
@@ -474,11 +474,11 @@ void rdmux_verbs_ep_close(struct rdmux_provider_ep *base)
     struct verbs_ep *ep = verbs_ep_of(base);
     if (ep->state < VERBS_EP_DRAINING) {
         ep->state = VERBS_EP_FAILED; /* its imports are closed: completions must start nothing */
-        kill(ep);
+        kill_queue(ep);
     }
     if (ep->state == VERBS_EP_DRAINING) {
-        drain(ep);
-        destroy(ep);
+        drain_queue(ep);
+        destroy_endpoint(ep);
     }
     leave_silent(ep);
     rdmux_verbs_side_close(ep);

@@ -70,9 +70,9 @@ COLD static enum rdmux_status post_failed(struct rdmux_fast_path *fast, int erro
     return RDMUX_OK;
 }
 
-static enum rdmux_status post(struct rdmux_fast_path *fast, const void *buf, size_t length,
-                              struct rdmux_fast_path_entry *entry,
-                              const struct rdmux_fast_path_target *target, uint64_t offset)
+static enum rdmux_status post_write(struct rdmux_fast_path *fast, const void *buf, size_t length,
+                                    struct rdmux_fast_path_entry *entry,
+                                    const struct rdmux_fast_path_target *target, uint64_t offset)
 {
     struct verbs_fast_path *verbs = verbs_fast_path_of(fast);
     verbs->work.wr_id = (uintptr_t)entry;
@@ -98,7 +98,7 @@ static inline bool is_next(const struct rdmux_fast_path *fast, const struct ibv_
     return wc->status == IBV_WC_SUCCESS && wc->wr_id == (uintptr_t)fast->tail;
 }
 
-static inline void give(struct rdmux_fast_path *fast, struct rdmux_wc *out)
+static inline void give_work(struct rdmux_fast_path *fast, struct rdmux_wc *out)
 {
     struct rdmux_fast_path_entry *entry = fast->tail;
     fast->tail = entry->next;
@@ -107,7 +107,7 @@ static inline void give(struct rdmux_fast_path *fast, struct rdmux_wc *out)
 }
 
 /* Stashes completions that the fast path does not deliver, for the ordinary path, in order. */
-static void keep(struct rdmux_fast_path *fast, const struct ibv_wc *wcs, int count)
+static void keep_write(struct rdmux_fast_path *fast, const struct ibv_wc *wcs, int count)
 {
     struct verbs_queue *queue = verbs_fast_path_of(fast)->queue;
     struct verbs_cq *cq = queue->cq;
@@ -123,7 +123,7 @@ static void keep(struct rdmux_fast_path *fast, const struct ibv_wc *wcs, int cou
 COLD static size_t poll_other(struct rdmux_fast_path *fast, struct rdmux_wc *out, int got)
 {
     struct rdmux_cq *cq = fast->cq;
-    keep(fast, verbs_fast_path_of(fast)->wcs, got);
+    keep_write(fast, verbs_fast_path_of(fast)->wcs, got);
     rdmux_fast_path_leave(fast);
     return rdmux_fast_path_poll(cq, out, 1);
 }
@@ -142,13 +142,13 @@ __attribute__((noinline)) static size_t poll_many(struct rdmux_cq *cq, struct rd
     int got = verbs->poll_cq(verbs->device_cq, wanted, verbs->wcs);
     int given = 0;
     while (given < got && is_next(fast, &verbs->wcs[given])) {
-        give(fast, &out[given++]);
+        give_work(fast, &out[given++]);
     }
     if (VERBS_LIKELY(given == got)) {
         rdmux_fast_path_leave(fast);
         return (size_t)given;
     }
-    keep(fast, &verbs->wcs[given], got < 0 ? got : got - given);
+    keep_write(fast, &verbs->wcs[given], got < 0 ? got : got - given);
     if (given == 0) {
         rdmux_fast_path_leave(fast);
         return rdmux_fast_path_poll(cq, out, max);
@@ -172,7 +172,7 @@ static size_t poll_one(struct rdmux_cq *cq, struct rdmux_wc *out, size_t max)
     verbs->out = out;
     int got = verbs->poll_cq(verbs->device_cq, 1, verbs->wcs);
     if (VERBS_LIKELY(got == 1 && is_next(fast, verbs->wcs))) {
-        give(fast, verbs->out);
+        give_work(fast, verbs->out);
         rdmux_fast_path_leave(fast);
         return 1;
     }
@@ -225,7 +225,7 @@ int rdmux_verbs_fast_path_open(struct rdmux_provider_ep *base, struct rdmux_fast
     verbs->work.num_sge = 1;
     verbs->work.opcode = IBV_WR_RDMA_WRITE;
     verbs->work.send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
-    fast->post = post;
+    fast->post = post_write;
     *poll = poll_one;
     return 1;
 }

@@ -199,7 +199,7 @@ enum rdmux_status rdmux_verbs_mr_register(struct rdmux_provider_mr *base,
     return status;
 }
 
-static void drop(struct verbs_mr *mr, struct ibv_mr **registration)
+static void drop_registration(struct verbs_mr *mr, struct ibv_mr **registration)
 {
     if (*registration == NULL) {
         return;
@@ -216,8 +216,8 @@ static void drop(struct verbs_mr *mr, struct ibv_mr **registration)
 void rdmux_verbs_mr_deregister(struct rdmux_provider_mr *base)
 {
     struct verbs_mr *mr = verbs_mr_of(base);
-    drop(mr, &mr->remote);
-    drop(mr, &mr->local);
+    drop_registration(mr, &mr->remote);
+    drop_registration(mr, &mr->local);
 }
 
 enum rdmux_status rdmux_verbs_mr_invalidate(struct rdmux_provider_mr *base)

@@ -190,7 +190,7 @@ static enum rdmux_status say_not_created(const struct verbs_queue *queue,
 
 /* Creates the queue pair. Devices return EINVAL or ENOMEM both for too many inline bytes and for
  * too deep a queue, so smaller values of both are tried. */
-static enum rdmux_status create(struct verbs_queue *queue, const struct verbs_queue_wish *wish)
+static enum rdmux_status create_queue(struct verbs_queue *queue, const struct verbs_queue_wish *wish)
 {
     static const uint32_t inline_steps[] = { UINT32_MAX, 512, 256, 128, 96, 64, 32, 0 };
     const struct verbs_domain *domain = verbs_domain_of_ep(queue->ep);
@@ -254,7 +254,7 @@ enum rdmux_status rdmux_verbs_queue_open(struct verbs_queue *queue, struct verbs
     if (status != RDMUX_OK) {
         goto close_rings;
     }
-    status = create(queue, wish);
+    status = create_queue(queue, wish);
     if (status != RDMUX_OK) {
         goto give_place;
     }
@@ -317,8 +317,8 @@ void rdmux_verbs_queue_close(struct verbs_queue *queue)
 
 /* --------------------------------------------------------------------------------------- states */
 
-static enum rdmux_status modify(struct verbs_queue *queue, struct ibv_qp_attr *attr, int mask,
-                                const char *to)
+static enum rdmux_status modify_queue(struct verbs_queue *queue, struct ibv_qp_attr *attr, int mask,
+                                      const char *to)
 {
     int error = error_of(ibv_modify_qp(queue->qp, attr, mask));
     if (error == 0) {
@@ -345,8 +345,8 @@ enum rdmux_status rdmux_verbs_queue_init(struct verbs_queue *queue, const struct
     if (domain->attr.atomic_cap != IBV_ATOMIC_NONE) {
         attr.qp_access_flags |= IBV_ACCESS_REMOTE_ATOMIC;
     }
-    return modify(queue, &attr,
-                  IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT");
+    return modify_queue(
+        queue, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT");
 }
 
 static uint8_t smaller(uint8_t a, uint8_t b)
@@ -369,11 +369,11 @@ enum rdmux_status rdmux_verbs_queue_connect(struct verbs_queue *queue,
         .min_rnr_timer = (uint8_t)rdmux_verbs_rnr_code(liveness_ms),
         .ah_attr = route->address,
     };
-    enum rdmux_status status = modify(queue, &ready,
-                                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                                          IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-                                          IBV_QP_MIN_RNR_TIMER,
-                                      "ready to receive");
+    enum rdmux_status status = modify_queue(queue, &ready,
+                                            IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+                                                IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                                IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+                                            "ready to receive");
     if (status != RDMUX_OK) {
         return status;
     }
@@ -386,10 +386,10 @@ enum rdmux_status rdmux_verbs_queue_connect(struct verbs_queue *queue,
         .rnr_retry = VERBS_RNR_RETRY,
         .max_rd_atomic = smaller(ep->ours.asks, ep->theirs.answers),
     };
-    return modify(queue, &sending,
-                  IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                      IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC,
-                  "ready to send");
+    return modify_queue(queue, &sending,
+                        IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                            IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC,
+                        "ready to send");
 }
 
 /* Drops the chain, which the device never got and so need not give back. */
@@ -500,7 +500,7 @@ static void say_bytes(struct ibv_qp_ex *calls, const struct ibv_send_wr *work)
     }
 }
 
-static void say(struct ibv_qp_ex *calls, const struct ibv_send_wr *work)
+static void say_attributes(struct ibv_qp_ex *calls, const struct ibv_send_wr *work)
 {
     calls->wr_id = work->wr_id;
     calls->wr_flags = work->send_flags & ~(unsigned int)IBV_SEND_INLINE; /* a setter sets it */
@@ -537,7 +537,7 @@ static int give_by_calls(struct verbs_queue *queue, uint32_t count)
 {
     ibv_wr_start(queue->calls);
     for (uint32_t i = 0; i < count; i++) {
-        say(queue->calls, &queue->chain[i]);
+        say_attributes(queue->calls, &queue->chain[i]);
     }
     return ibv_wr_complete(queue->calls);
 }

@@ -69,8 +69,8 @@ static int error_of(int result)
 }
 
 /* Gets the connection manager's attributes for a state of the queue pair. Returns an errno. */
-static int ask(struct verbs_rdmacm_ep *ep, enum ibv_qp_state state, struct ibv_qp_attr *attr,
-               int *mask)
+static int ask_device(struct verbs_rdmacm_ep *ep, enum ibv_qp_state state, struct ibv_qp_attr *attr,
+                      int *mask)
 {
     *attr = (struct ibv_qp_attr){ .qp_state = state };
     *mask = 0;
@@ -82,7 +82,7 @@ static int prepare_queue(struct verbs_rdmacm_ep *ep)
 {
     struct ibv_qp_attr attr;
     int mask;
-    int error = ask(ep, IBV_QPS_INIT, &attr, &mask);
+    int error = ask_device(ep, IBV_QPS_INIT, &attr, &mask);
     if (error != 0) {
         return error;
     }
@@ -99,7 +99,7 @@ static int ready_to_receive(struct verbs_rdmacm_ep *ep, const struct rdma_conn_p
     const struct rdmux_provider_ep_attr *wish = ep->base.attr;
     struct ibv_qp_attr attr;
     int mask;
-    int error = ask(ep, IBV_QPS_RTR, &attr, &mask);
+    int error = ask_device(ep, IBV_QPS_RTR, &attr, &mask);
     if (error != 0) {
         return error;
     }
@@ -126,7 +126,7 @@ static int ready_to_send(struct verbs_rdmacm_ep *ep, const struct rdma_conn_para
 {
     struct ibv_qp_attr attr;
     int mask;
-    int error = ask(ep, IBV_QPS_RTS, &attr, &mask);
+    int error = ask_device(ep, IBV_QPS_RTS, &attr, &mask);
     if (error != 0) {
         return error;
     }
@@ -302,7 +302,7 @@ static void has_ended(struct verbs_rdmacm_ep *ep, const char *why)
     rdmux_verbs_fail(&ep->base, RDMUX_PEER_GONE, "%s", why);
 }
 
-static void answered(struct verbs_rdmacm_ep *ep, const struct verbs_cm_event *event)
+static void call_answered(struct verbs_rdmacm_ep *ep, const struct verbs_cm_event *event)
 {
     keep_private_data(ep, event);
     int error = ready_queue(ep, NULL);
@@ -316,7 +316,7 @@ static void answered(struct verbs_rdmacm_ep *ep, const struct verbs_cm_event *ev
     is_up(ep);
 }
 
-static void heard(struct verbs_cm_id *cm, const struct verbs_cm_event *event)
+static void heard_event(struct verbs_cm_id *cm, const struct verbs_cm_event *event)
 {
     struct verbs_rdmacm_ep *ep = rdmacm_of_cm(cm);
     if (ep->stage == VERBS_RDMACM_OVER) {
@@ -325,7 +325,7 @@ static void heard(struct verbs_cm_id *cm, const struct verbs_cm_event *event)
     switch (event->type) {
     case RDMA_CM_EVENT_CONNECT_RESPONSE:
         if (ep->stage == VERBS_RDMACM_CONNECTING) {
-            answered(ep, event);
+            call_answered(ep, event);
         }
         break;
     case RDMA_CM_EVENT_ESTABLISHED:
@@ -361,7 +361,7 @@ static void heard(struct verbs_cm_id *cm, const struct verbs_cm_event *event)
 
 /* -------------------------------------------------------------------------------------- connect */
 
-static struct rdma_conn_param parameters(const struct verbs_rdmacm_ep *ep)
+static struct rdma_conn_param connect_parameters(const struct verbs_rdmacm_ep *ep)
 {
     const struct verbs_rdmacm_call *call = ep->call;
     const struct verbs_connection *ours = &ep->base.ours;
@@ -380,7 +380,7 @@ static struct rdma_conn_param parameters(const struct verbs_rdmacm_ep *ep)
 
 static void accept_peer(struct verbs_rdmacm_ep *ep)
 {
-    struct rdma_conn_param param = parameters(ep);
+    struct rdma_conn_param param = connect_parameters(ep);
     if (ep->call->is_gone) {
         connect_failed(ep, RDMUX_PEER_GONE, "%s left before it was accepted",
                        ep->call->base.peer_address);
@@ -399,7 +399,7 @@ static void accept_peer(struct verbs_rdmacm_ep *ep)
  * the host. */
 static void ask_peer(struct verbs_rdmacm_ep *ep)
 {
-    struct rdma_conn_param param = parameters(ep);
+    struct rdma_conn_param param = connect_parameters(ep);
     int error = rdma_connect(ep->call->cm.id, &param) == 0 ? 0 : errno;
     while ((error == EADDRINUSE || error == EADDRNOTAVAIL) && ++ep->tries < CONNECT_TRIES) {
         if (rdmux_verbs_rdmacm_redial(ep->call, ep->base.attr) != RDMUX_OK) {
@@ -458,7 +458,7 @@ static enum rdmux_status move_to_cq(struct verbs_rdmacm_ep *ep)
 {
     struct verbs_rdmacm_call *call = ep->call;
     struct verbs_cq *cq = verbs_cq_of(ep->base.base.cq);
-    call->cm.heard = heard;
+    call->cm.heard = heard_event;
     if (rdma_migrate_id(call->cm.id, cq->cm_channel) != 0) {
         rdmux_provider_error("rdma_cm: a connection cannot be moved: %s", strerror(errno));
         return RDMUX_IO;

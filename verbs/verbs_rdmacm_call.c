@@ -120,7 +120,7 @@ static void way_heard(struct verbs_cm_id *cm, const struct verbs_cm_event *event
 }
 
 /* Waits for an event. Returns an errno. */
-static int await(struct verbs_rdmacm_call *call, uint64_t until_ns)
+static int await_event(struct verbs_rdmacm_call *call, uint64_t until_ns)
 {
     for (;;) {
         (void)rdmux_verbs_cm_take_events(call->channel);
@@ -145,7 +145,7 @@ static int outcome_of(struct verbs_rdmacm_call *call, int result, enum rdma_cm_e
     if (result != 0) {
         return errno;
     }
-    int error = await(call, until_ns);
+    int error = await_event(call, until_ns);
     if (error != 0 || call->heard == good) {
         return error;
     }

@@ -53,7 +53,7 @@ enum answer { RIGHT, WRONG, NONE };
 struct bench {
     const struct verbs_self_test_way *way;
     struct verbs_self_test *out;
-    char *words; /* VERBS_SELF_TEST_TEXT_MAX bytes; say() writes there */
+    char *words; /* VERBS_SELF_TEST_TEXT_MAX bytes; say_result() writes there */
     struct ibv_pd *pd;
     struct ibv_cq *cq;
     struct ibv_mr *mr;
@@ -73,8 +73,9 @@ static uint64_t now_ns(void)
 }
 
 /* Sets the text; only the first one counts. */
-static void say(struct bench *bench, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void say(struct bench *bench, const char *format, ...)
+static void say_result(struct bench *bench, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void say_result(struct bench *bench, const char *format, ...)
 {
     va_list arguments;
     if (bench->words[0] != '\0') {
@@ -218,12 +219,12 @@ static int connect_queues(const struct bench *bench)
 static bool make_pair(struct bench *bench)
 {
     if (!make_objects(bench)) {
-        say(bench, "no queue pairs to try it with: %s", strerror(errno));
+        say_result(bench, "no queue pairs to try it with: %s", strerror(errno));
         return false;
     }
     int error = connect_queues(bench);
     if (error != 0) {
-        say(bench, "no connection to itself: %s", strerror(error < 0 ? -error : error));
+        say_result(bench, "no connection to itself: %s", strerror(error < 0 ? -error : error));
     }
     return error == 0;
 }
@@ -294,7 +295,7 @@ static enum answer take_completions(struct bench *bench, uint64_t awaited, struc
             continue;
         }
         if (wc.status != IBV_WC_SUCCESS) {
-            say(bench, "%s", ibv_wc_status_str(wc.status));
+            say_result(bench, "%s", ibv_wc_status_str(wc.status));
             return is_silence(wc.status) ? NONE : WRONG;
         }
         if ((wc.wr_id & NOTICED) != 0) {
@@ -305,19 +306,20 @@ static enum answer take_completions(struct bench *bench, uint64_t awaited, struc
     return RIGHT;
 }
 
-static enum answer ask(struct bench *bench, struct ibv_send_wr *work, uint64_t awaited,
-                       struct ibv_wc *notice)
+static enum answer ask_for_read(struct bench *bench, struct ibv_send_wr *work, uint64_t awaited,
+                                struct ibv_wc *notice)
 {
     struct ibv_send_wr *bad = NULL;
     int error = ibv_post_send(bench->asks, work, &bad);
     if (error != 0) {
-        say(bench, "the device does not take the request: %s", strerror(error < 0 ? -error : error));
+        say_result(bench, "the device does not take the request: %s",
+                   strerror(error < 0 ? -error : error));
         return WRONG;
     }
     return take_completions(bench, awaited, notice);
 }
 
-static void fill(uint8_t *bytes, size_t size, uint8_t seed)
+static void fill_bytes(uint8_t *bytes, size_t size, uint8_t seed)
 {
     for (size_t i = 0; i < size; i++) {
         bytes[i] = (uint8_t)(i * 7 + seed);
@@ -327,7 +329,7 @@ static void fill(uint8_t *bytes, size_t size, uint8_t seed)
 static bool is_filled(const uint8_t *bytes, size_t size, uint8_t seed)
 {
     uint8_t wanted[BYTES];
-    fill(wanted, size, seed);
+    fill_bytes(wanted, size, seed);
     return memcmp(bytes, wanted, size) == 0;
 }
 
@@ -341,7 +343,7 @@ static enum answer try_send(struct bench *bench)
     enum { HALF = BYTES / 2 };
     struct memory *memory = bench->memory;
     struct ibv_wc notice;
-    fill(memory->ours, BYTES, 1);
+    fill_bytes(memory->ours, BYTES, 1);
     receive_next(bench);
     struct ibv_sge first = piece_of(bench, memory->ours, HALF);
     struct ibv_sge second = piece_of(bench, memory->ours + HALF, HALF);
@@ -351,9 +353,9 @@ static enum answer try_send(struct bench *bench)
     write.wr_id = bench->round << ROUND_SHIFT;
     write.send_flags = 0;
     write.next = &send;
-    enum answer answer = ask(bench, &write, ASKED | NOTICED, &notice);
+    enum answer answer = ask_for_read(bench, &write, ASKED | NOTICED, &notice);
     if (answer == RIGHT && !is_filled(memory->theirs, BYTES, 1)) {
-        say(bench, "other bytes arrive than were sent");
+        say_result(bench, "other bytes arrive than were sent");
         return WRONG;
     }
     return answer;
@@ -364,14 +366,14 @@ static enum answer try_inline(struct bench *bench)
     struct memory *memory = bench->memory;
     uint32_t length = bench->max_inline < BYTES ? bench->max_inline : (uint32_t)BYTES;
     struct ibv_wc notice;
-    fill(memory->ours, length, 2);
+    fill_bytes(memory->ours, length, 2);
     receive_next(bench);
     struct ibv_sge piece = piece_of(bench, memory->ours, length);
     struct ibv_send_wr work = request_of(bench, IBV_WR_SEND, &piece);
     work.send_flags |= IBV_SEND_INLINE;
-    enum answer answer = ask(bench, &work, ASKED | NOTICED, &notice);
+    enum answer answer = ask_for_read(bench, &work, ASKED | NOTICED, &notice);
     if (answer == RIGHT && (notice.byte_len != length || !is_filled(memory->theirs, length, 2))) {
-        say(bench, "other bytes arrive than were sent");
+        say_result(bench, "other bytes arrive than were sent");
         return WRONG;
     }
     return answer;
@@ -382,23 +384,23 @@ static enum answer try_write_imm(struct bench *bench)
     enum { LENGTH = 64 };
     struct memory *memory = bench->memory;
     struct ibv_wc notice;
-    fill(memory->ours, LENGTH, 3);
+    fill_bytes(memory->ours, LENGTH, 3);
     receive_next(bench);
     struct ibv_sge piece = piece_of(bench, memory->ours, LENGTH);
     struct ibv_send_wr work = request_of(bench, IBV_WR_RDMA_WRITE_WITH_IMM, &piece);
     name_target(bench, &work, memory->theirs);
     work.imm_data = htonl(NUMBER);
-    enum answer answer = ask(bench, &work, ASKED | NOTICED, &notice);
+    enum answer answer = ask_for_read(bench, &work, ASKED | NOTICED, &notice);
     if (answer != RIGHT) {
         return answer;
     }
     if (notice.opcode != IBV_WC_RECV_RDMA_WITH_IMM || (notice.wc_flags & IBV_WC_WITH_IMM) == 0 ||
         notice.imm_data != htonl(NUMBER) || notice.byte_len != LENGTH) {
-        say(bench, "its notice has another number or length");
+        say_result(bench, "its notice has another number or length");
         return WRONG;
     }
     if (!is_filled(memory->theirs, LENGTH, 3)) {
-        say(bench, "its notice comes before its bytes");
+        say_result(bench, "its notice comes before its bytes");
         return WRONG;
     }
     return RIGHT;
@@ -410,7 +412,7 @@ static enum answer read_into(struct bench *bench, void *to, const void *from, ui
     struct ibv_sge piece = piece_of(bench, to, length);
     struct ibv_send_wr work = request_of(bench, IBV_WR_RDMA_READ, &piece);
     name_target(bench, &work, from);
-    return ask(bench, &work, ASKED, &notice);
+    return ask_for_read(bench, &work, ASKED, &notice);
 }
 
 /* Tests a read behind a write: the bytes of the write are in place, and a read of all of them
@@ -419,7 +421,7 @@ static enum answer try_read(struct bench *bench)
 {
     struct memory *memory = bench->memory;
     struct ibv_wc notice;
-    fill(memory->ours, BYTES, 4);
+    fill_bytes(memory->ours, BYTES, 4);
     struct ibv_sge from = piece_of(bench, memory->ours, BYTES);
     struct ibv_send_wr write = request_of(bench, IBV_WR_RDMA_WRITE, &from);
     name_target(bench, &write, memory->theirs);
@@ -431,16 +433,16 @@ static enum answer try_read(struct bench *bench)
     write.next = &read;
     memory->before = OLD;
     memory->seen = 0;
-    enum answer answer = ask(bench, &write, ASKED, &notice);
+    enum answer answer = ask_for_read(bench, &write, ASKED, &notice);
     if (answer == RIGHT && (memory->seen != OLD || !is_filled(memory->theirs, BYTES, 4))) {
-        say(bench, "what was written before a read is not in place behind it");
+        say_result(bench, "what was written before a read is not in place behind it");
         return WRONG;
     }
     memset(memory->ours, 0, BYTES);
     bench->round++;
     answer = answer != RIGHT ? answer : read_into(bench, memory->ours, memory->theirs, BYTES);
     if (answer == RIGHT && !is_filled(memory->ours, BYTES, 4)) {
-        say(bench, "it brings other bytes than there are");
+        say_result(bench, "it brings other bytes than there are");
         return WRONG;
     }
     return answer;
@@ -462,18 +464,18 @@ static enum answer try_atomic(struct bench *bench, enum ibv_wr_opcode opcode, ui
     work.wr.atomic.rkey = bench->mr->rkey;
     work.wr.atomic.compare_add = compare_add;
     work.wr.atomic.swap = OTHER;
-    enum answer answer = ask(bench, &work, ASKED, &notice);
+    enum answer answer = ask_for_read(bench, &work, ASKED, &notice);
     if (answer == RIGHT && memory->result != OLD) {
-        say(bench, memory->result == __builtin_bswap64(OLD)
-                       ? "their results come in the other byte order"
-                       : "their results are not what was there");
+        say_result(bench, memory->result == __builtin_bswap64(OLD)
+                              ? "their results come in the other byte order"
+                              : "their results are not what was there");
         return WRONG;
     }
     bench->round++;
     answer = answer != RIGHT ? answer
                              : read_into(bench, &memory->seen, &memory->word, sizeof(memory->word));
     if (answer == RIGHT && memory->seen != left) {
-        say(bench, "they leave another word than they should");
+        say_result(bench, "they leave another word than they should");
         return WRONG;
     }
     return answer;
@@ -494,12 +496,12 @@ static enum answer try_nothing(struct bench *bench)
     struct ibv_send_wr read = request_of(bench, IBV_WR_RDMA_READ, NULL);
     struct ibv_send_wr write = request_of(bench, IBV_WR_RDMA_WRITE, NULL);
     if (!can_read(bench)) {
-        return ask(bench, &write, ASKED, &notice);
+        return ask_for_read(bench, &write, ASKED, &notice);
     }
     write.wr_id = bench->round << ROUND_SHIFT;
     write.send_flags = 0;
     write.next = &read;
-    return ask(bench, &write, ASKED, &notice);
+    return ask_for_read(bench, &write, ASKED, &notice);
 }
 
 static bool has_inline(const struct bench *bench)
@@ -540,7 +542,7 @@ static void start_clock(struct bench *bench)
 
 /* Runs the experiments. One that failed may have broken the connection, so a new connection is made
  * after it. */
-static void experiment(struct bench *bench)
+static void run_experiment(struct bench *bench)
 {
     bool is_silent = false;
     for (size_t i = 0; i < COUNT_OF(experiments); i++) {
@@ -572,12 +574,12 @@ void rdmux_verbs_self_test_run(const struct verbs_self_test_way *way, struct ver
     out->is_connected = make_pair(&bench);
     out->is_complete = out->is_connected && try_send(&bench) == RIGHT;
     if (out->is_complete) {
-        experiment(&bench);
+        run_experiment(&bench);
     }
     if (out->skipped != 0) {
-        say(&bench, "the device left a request unanswered");
+        say_result(&bench, "the device left a request unanswered");
     } else if (!out->is_complete) {
-        say(&bench, "no answer within %d ms", VERBS_SELF_TEST_TIME_MS);
+        say_result(&bench, "no answer within %d ms", VERBS_SELF_TEST_TIME_MS);
     }
     destroy_objects(&bench);
     out->took_ns = now_ns() - began_ns;

@@ -32,7 +32,7 @@ static const enum ibv_wr_opcode opcodes[] = {
     [RDMUX_OP_COMPARE_SWAP] = IBV_WR_ATOMIC_CMP_AND_SWP,
 };
 
-static inline bool reads(uint32_t op)
+static inline bool reads_under_way(uint32_t op)
 {
     return op >= RDMUX_OP_READ;
 }
@@ -213,7 +213,7 @@ static void chain_data(struct verbs_ep *ep, struct rdmux_request *request, enum 
 /* Returns the number of work requests of a request. */
 static inline uint32_t slots_of(const struct verbs_ep *ep, const struct rdmux_request *request)
 {
-    if (!reads(request->op)) {
+    if (!reads_under_way(request->op)) {
         return (request->flags & RDMUX_PLACED) != 0 ? 2 : 1;
     }
     uint32_t parts = request->sge_count <= ep->max_read_sge
@@ -313,7 +313,7 @@ enum rdmux_status rdmux_verbs_start(struct verbs_ep *ep, struct rdmux_request *r
                                                                     : VERBS_WISH_NONE;
     if (VERBS_UNLIKELY(is_flush(ep, request))) {
         rdmux_verbs_chain_flush(ep, request, wish);
-    } else if (!reads(request->op)) {
+    } else if (!reads_under_way(request->op)) {
         chain_data(ep, request, wish, flags);
     } else if (request->op == RDMUX_OP_READ) {
         chain_read(ep, request, wish, flags);
@@ -390,7 +390,7 @@ static enum rdmux_status post_receives(struct verbs_queue *queue, struct rdmux_r
 }
 
 /* Holds receives back, as the device's queue is shorter than the endpoint's. */
-static void hold(struct verbs_ep *ep, struct rdmux_request *requests, size_t count)
+static void hold_work(struct verbs_ep *ep, struct rdmux_request *requests, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         requests[i].provider[2] = 0;
@@ -415,7 +415,7 @@ enum rdmux_status rdmux_verbs_post_recv(struct rdmux_provider_ep *base,
     while (count > 0) {
         const size_t room = ep->held != NULL ? 0 : verbs_receive_ring_room(&queue->receives);
         if (VERBS_UNLIKELY(room == 0)) {
-            hold(ep, requests, count);
+            hold_work(ep, requests, count);
             break;
         }
         size_t now = count < RECEIVE_CHAIN_MAX ? count : RECEIVE_CHAIN_MAX;

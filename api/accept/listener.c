@@ -335,7 +335,8 @@ static enum rdmux_status arrive_rdmacm(struct rdmux_pending_connection *pending,
 }
 
 /* Hands over the socket and the bytes received. Frees the pending connection. */
-static enum rdmux_status arrive(struct rdmux_pending_connection *pending, struct rdmux_arrival *out)
+static enum rdmux_status take_arrival(struct rdmux_pending_connection *pending,
+                                      struct rdmux_arrival *out)
 {
     struct rdmux_fabric *fabric = pending->listener->fabric;
     if (pending->call != NULL) {
@@ -374,7 +375,7 @@ enum rdmux_status rdmux_listener_take(struct rdmux_listener *listener, uint64_t 
         return rdmux_fail(RDMUX_INVALID, "rdmux_accept: attr.peer %llu is not a waiting connection",
                           (unsigned long long)id);
     }
-    return arrive(pending, out);
+    return take_arrival(pending, out);
 }
 
 static void end_setup(struct rdmux_listener *listener, struct rdmux_peer_quota *quota)
@@ -392,7 +393,7 @@ enum rdmux_status rdmux_listener_take_any(struct rdmux_listener *listener,
     if (pending == NULL) {
         return RDMUX_AGAIN;
     }
-    enum rdmux_status status = arrive(pending, out);
+    enum rdmux_status status = take_arrival(pending, out);
     if (status != RDMUX_OK) {
         end_setup(listener, quota);
         return status;
@@ -484,7 +485,7 @@ bool rdmux_listener_is_rdmacm(const struct rdmux_listener *listener)
     return listener->rdmacm != NULL;
 }
 
-static void show(struct rdmux_pending_connection *pending, struct rdmux_peer *out)
+static void show_pending(struct rdmux_pending_connection *pending, struct rdmux_peer *out)
 {
     struct rdmux_peer peer = RDMUX_PEER_INIT;
     peer.id = pending->id;
@@ -534,7 +535,7 @@ enum rdmux_status rdmux_listener_next(struct rdmux_listener *listener, int timeo
                 pending->shown = true;
                 listener->unshown--;
                 rdmux_listener_update_descriptor(listener);
-                show(pending, out);
+                show_pending(pending, out);
                 pthread_mutex_unlock(&fabric->lock);
                 return RDMUX_OK;
             }

@@ -296,7 +296,7 @@ void rdmux_pending_becomes_known(struct rdmux_pending_connection *pending)
 }
 
 /* HELLO and OFFER are complete. */
-static void introduce(struct rdmux_pending_connection *pending)
+static void introduce_connection(struct rdmux_pending_connection *pending)
 {
     struct rdmux_listener *listener = pending->listener;
     struct rdmux_fabric *fabric = listener->fabric;
@@ -365,7 +365,7 @@ static void turn_away_other_methods(struct rdmux_pending_connection *pending, ui
 }
 
 /* Discards what a rejected peer sends. False: the pending connection was dropped. */
-static bool ignore(struct rdmux_pending_connection *pending)
+static bool ignore_connection(struct rdmux_pending_connection *pending)
 {
     uint8_t waste[1024];
     for (;;) {
@@ -384,7 +384,7 @@ static bool ignore(struct rdmux_pending_connection *pending)
 }
 
 /* Evaluates the HELLO in clear. False: the pending connection was dropped. */
-static bool greet(struct rdmux_pending_connection *pending)
+static bool greet_connection(struct rdmux_pending_connection *pending)
 {
     struct rdmux_fabric *fabric = pending->listener->fabric;
     uint32_t ours = rdmux_auth_methods(fabric->auth);
@@ -399,7 +399,7 @@ static bool greet(struct rdmux_pending_connection *pending)
     }
     if ((hello.authentication & ours) == 0 && (hello.authentication | ours) != 0) {
         turn_away_other_methods(pending, hello.authentication);
-        return ignore(pending);
+        return ignore_connection(pending);
     }
     if (ours == 0) {
         return true;
@@ -410,7 +410,7 @@ static bool greet(struct rdmux_pending_connection *pending)
 
 /* Like recv(2), through the TLS session if there is one. EPROTO: not a valid peer, the error text
  * tells why. */
-static ssize_t hear(struct rdmux_pending_connection *pending, uint8_t *out, size_t size)
+static ssize_t hear_connection(struct rdmux_pending_connection *pending, uint8_t *out, size_t size)
 {
     if (pending->tls == NULL) {
         return recv(pending->socket, out, size, 0);
@@ -528,7 +528,7 @@ static bool end_step(struct rdmux_pending_connection *pending)
         pending->shake = NULL;
         rdmux_session_leave_place(pending);
         turn_away(pending, why);
-        return ignore(pending) && await_more(pending);
+        return ignore_connection(pending) && await_more(pending);
     }
 }
 
@@ -539,7 +539,7 @@ static bool end_failed(struct rdmux_pending_connection *pending, ssize_t got)
         char why[RDMUX_ERROR_MAX];
         snprintf(why, sizeof(why), "%s", rdmux_last_error());
         turn_away(pending, why);
-        return ignore(pending);
+        return ignore_connection(pending);
     }
     rdmux_pending_drop(pending, pending->have == 0 && pending->tls == NULL
                                     ? NULL
@@ -571,7 +571,7 @@ static bool read_pending(struct rdmux_pending_connection *pending)
     for (int reads = 0; reads < TURN_READS; reads++) {
         bool bad = false;
         if (pending->turned_away) {
-            return ignore(pending);
+            return ignore_connection(pending);
         }
         if (pending->greeted && pending->tls == NULL) {
             if (!shake_hands(pending)) {
@@ -591,7 +591,7 @@ static bool read_pending(struct rdmux_pending_connection *pending)
         size_t want = total == 0 ? RDMUX_FRAME_HEADER_SIZE : total;
         if (total != 0 && part == total) {
             if (pending->hello_size != 0) {
-                introduce(pending);
+                introduce_connection(pending);
                 return false;
             }
             if (rdmux_frame_is_join(pending->bytes)) {
@@ -599,7 +599,7 @@ static bool read_pending(struct rdmux_pending_connection *pending)
                 return false;
             }
             pending->hello_size = total;
-            if (pending->tls == NULL && !greet(pending)) {
+            if (pending->tls == NULL && !greet_connection(pending)) {
                 return false;
             }
             /* a reconnect is asked for again inside the session */
@@ -620,7 +620,7 @@ static bool read_pending(struct rdmux_pending_connection *pending)
             memcpy(bytes, pending->first, pending->have);
             pending->bytes = bytes;
         }
-        ssize_t got = hear(pending, pending->bytes + pending->have, want - part);
+        ssize_t got = hear_connection(pending, pending->bytes + pending->have, want - part);
         if (got > 0) {
             pending->have += (size_t)got;
         } else if (got < 0 && errno == EINTR) {

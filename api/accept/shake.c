@@ -37,7 +37,7 @@ static uint64_t processor_ns(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-static void destroy(struct rdmux_shake *shake)
+static void destroy_shakes(struct rdmux_shake *shake)
 {
     rdmux_tls_destroy(shake->tls);
     rdmux_release(shake->fabric, shake);
@@ -84,7 +84,7 @@ static struct rdmux_shake *take_next(struct rdmux_shakes *shakes)
 }
 
 /* Does a step. lock is held, and released meanwhile. */
-static void run(struct rdmux_shakes *shakes, struct rdmux_shake *shake)
+static void run_shakes(struct rdmux_shakes *shakes, struct rdmux_shake *shake)
 {
     pthread_mutex_unlock(&shakes->lock);
     uint64_t began_ns = processor_ns();
@@ -93,7 +93,7 @@ static void run(struct rdmux_shakes *shakes, struct rdmux_shake *shake)
     pthread_mutex_lock(&shakes->lock);
     if (shake->watch == NULL) { /* rdmux_shake_end() was called; its source may be freed */
         int socket = shake->socket;
-        destroy(shake);
+        destroy_shakes(shake);
         close(socket);
         return;
     }
@@ -109,7 +109,7 @@ static void *shakes_main(void *argument)
     while (!shakes->stop) {
         struct rdmux_shake *shake = take_next(shakes);
         if (shake != NULL) {
-            run(shakes, shake);
+            run_shakes(shakes, shake);
         } else {
             pthread_cond_wait(&shakes->changed, &shakes->lock);
         }
@@ -127,8 +127,8 @@ void rdmux_shakes_step(struct rdmux_fabric *fabric)
     pthread_mutex_lock(&shakes->lock);
     struct rdmux_shake *shake = take_next(shakes);
     if (shake != NULL) {
-        run(shakes,
-            shake); /* its rdmux_service_call() makes the service run again for other steps */
+        run_shakes(shakes,
+                   shake); /* its rdmux_service_call() makes the service run again for other steps */
     }
     pthread_mutex_unlock(&shakes->lock);
 }
@@ -238,6 +238,6 @@ bool rdmux_shake_end(struct rdmux_shake *shake, struct rdmux_tls **tls)
         *tls = shake->tls;
         shake->tls = NULL;
     }
-    destroy(shake);
+    destroy_shakes(shake);
     return true;
 }

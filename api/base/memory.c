@@ -32,7 +32,7 @@ static void *map_pages(size_t size)
 #endif
 }
 
-static void *allocate(struct rdmux_fabric *fabric, size_t size, bool sparse)
+static void *allocate_by_hook(struct rdmux_fabric *fabric, size_t size, bool sparse)
 {
     const struct rdmux_hooks *hooks = rdmux_hooks_of(fabric);
     const size_t extra = sizeof(struct allocation) + ALIGNMENT - 1;
@@ -64,12 +64,12 @@ static void *allocate(struct rdmux_fabric *fabric, size_t size, bool sparse)
 
 void *rdmux_allocate(struct rdmux_fabric *fabric, size_t size)
 {
-    return allocate(fabric, size, false);
+    return allocate_by_hook(fabric, size, false);
 }
 
 void *rdmux_allocate_sparse(struct rdmux_fabric *fabric, size_t size)
 {
-    return allocate(fabric, size, true);
+    return allocate_by_hook(fabric, size, true);
 }
 
 void rdmux_release(struct rdmux_fabric *fabric, void *memory)

@@ -132,7 +132,7 @@ static enum rdmux_status register_bytes(struct rdmux_bounce *bounce, void *addr,
     return RDMUX_OK;
 }
 
-static void deregister(struct rdmux_bounce *bounce, struct rdmux_provider_mr *mr)
+static void deregister_piece(struct rdmux_bounce *bounce, struct rdmux_provider_mr *mr)
 {
     if (mr != NULL) {
         bounce->domain->ops->mr_deregister(mr);
@@ -142,11 +142,11 @@ static void deregister(struct rdmux_bounce *bounce, struct rdmux_provider_mr *mr
 
 static void deregister_pieces(struct rdmux_bounce *bounce, struct key_job *job)
 {
-    deregister(bounce, job->gathered.mr);
+    deregister_piece(bounce, job->gathered.mr);
     rdmux_release(bounce->fabric, job->gathered.addr);
     job->gathered = (struct rdmux_provider_sge){ .addr = NULL };
     for (uint32_t i = 0; i < job->count; i++) {
-        deregister(bounce, job->pieces[i].mr);
+        deregister_piece(bounce, job->pieces[i].mr);
         job->pieces[i].mr = NULL;
     }
 }
@@ -158,13 +158,13 @@ static void destroy_side(struct rdmux_bounce *bounce, struct side *side)
     for (uint32_t i = 0; i < JOB_COUNT && side->jobs != NULL; i++) {
         deregister_pieces(bounce, &side->jobs[i]);
     }
-    deregister(bounce, side->mr);
+    deregister_piece(bounce, side->mr);
     rdmux_release(bounce->fabric, side->jobs);
     rdmux_release(bounce->fabric, side->notes);
     rdmux_release(bounce->fabric, side->bytes);
 }
 
-static void destroy(struct rdmux_job *job)
+static void destroy_bounce(struct rdmux_job *job)
 {
     struct rdmux_bounce *bounce = RDMUX_CONTAINER(job, struct rdmux_bounce, destroy);
     destroy_side(bounce, &bounce->send);
@@ -173,16 +173,16 @@ static void destroy(struct rdmux_job *job)
     rdmux_release(bounce->fabric, bounce);
 }
 
-static void keep(struct rdmux_bounce *bounce)
+static void keep_registration(struct rdmux_bounce *bounce)
 {
     atomic_fetch_add_explicit(&bounce->refs, 1, memory_order_relaxed);
 }
 
 /* Drops a reference. The last one destroys everything on the worker, which may deregister. */
-static void drop(struct rdmux_bounce *bounce)
+static void drop_registration(struct rdmux_bounce *bounce)
 {
     if (atomic_fetch_sub_explicit(&bounce->refs, 1, memory_order_acq_rel) == 1) {
-        bounce->destroy.work = destroy;
+        bounce->destroy.work = destroy_bounce;
         rdmux_worker_run(bounce->fabric, &bounce->destroy);
     }
 }
@@ -190,7 +190,7 @@ static void drop(struct rdmux_bounce *bounce)
 /* Sends a job to the worker. The job comes back as mail, and the cq stays until then. */
 static void send_to_worker(struct rdmux_bounce *bounce, struct rdmux_job *job)
 {
-    keep(bounce);
+    keep_registration(bounce);
     rdmux_cq_job_begins(bounce->cq);
     rdmux_worker_run(bounce->fabric, job);
 }
@@ -246,7 +246,7 @@ static void take_back_all(struct rdmux_ep *ep, struct rdmux_ring *ring)
 }
 
 /* Copies received bytes to the application's buffers, and restores the application's list. */
-static void restore(struct rdmux_ep *ep, struct side *side, struct rdmux_request *request)
+static void restore_list(struct rdmux_ep *ep, struct side *side, struct rdmux_request *request)
 {
     struct rdmux_ring *ring = side->ring;
     size_t index = (size_t)(request - ring->records);
@@ -267,7 +267,7 @@ static void restore_all(struct rdmux_ep *ep, struct side *side)
     for (uint64_t at = side->ring->tail; at != side->ring->head; at++) {
         struct rdmux_request *request = rdmux_ring_record(side->ring, at);
         if (request->keys != RDMUX_BOUNCE_OWN) {
-            restore(ep, side, request);
+            restore_list(ep, side, request);
         }
     }
 }
@@ -294,7 +294,7 @@ void rdmux_bounce_close(struct rdmux_ep *ep)
     ep->bounce = NULL;
     ep->flow.receives_wait = false;
     bounce->ep = NULL;
-    drop(bounce);
+    drop_registration(bounce);
 }
 
 /* ------------------------------------------------------------------------------ creating a side */
@@ -350,7 +350,7 @@ static void side_made(struct rdmux_cq *cq, struct rdmux_mail *mail)
         }
     }
     go_on(bounce);
-    drop(bounce);
+    drop_registration(bounce);
 }
 
 static void ask_for_side(struct side *side)
@@ -383,7 +383,7 @@ static void copy_piece(struct rdmux_bounce *bounce, uint8_t *to, const uint8_t *
 }
 
 /* Worker. */
-static enum rdmux_status gather(struct key_job *job)
+static enum rdmux_status gather_pieces(struct key_job *job)
 {
     struct rdmux_bounce *bounce = job->side->bounce;
     uint64_t length = job->gathered.length;
@@ -421,7 +421,7 @@ static enum rdmux_status register_wanted(struct key_job *job)
 static void register_pieces(struct rdmux_job *base)
 {
     struct key_job *job = RDMUX_CONTAINER(base, struct key_job, job);
-    job->status = job->gathers ? gather(job) : register_wanted(job);
+    job->status = job->gathers ? gather_pieces(job) : register_wanted(job);
     if (job->status != RDMUX_OK) {
         (void)snprintf(job->text, sizeof(job->text), "%s", rdmux_last_error());
         deregister_pieces(job->side->bounce, job);
@@ -445,7 +445,7 @@ static void pieces_forgotten(struct rdmux_cq *cq, struct rdmux_mail *mail)
     job->next = job->side->free_jobs;
     job->side->free_jobs = job;
     go_on(bounce);
-    drop(bounce);
+    drop_registration(bounce);
 }
 
 static void pieces_registered(struct rdmux_cq *cq, struct rdmux_mail *mail)
@@ -472,7 +472,7 @@ static void pieces_registered(struct rdmux_cq *cq, struct rdmux_mail *mail)
         }
     }
     go_on(bounce);
-    drop(bounce);
+    drop_registration(bounce);
 }
 
 /* Returns whether the piece lacks the registration that the request needs. */
@@ -568,7 +568,8 @@ static bool bounce_short(struct side *side, struct key_note *note, struct rdmux_
     return true;
 }
 
-static void scatter(const struct rdmux_provider_sge *sges, const uint8_t *from, uint64_t length)
+static void scatter_bytes(const struct rdmux_provider_sge *sges, const uint8_t *from,
+                          uint64_t length)
 {
     for (; length > 0; sges++) {
         uint64_t here = length < sges->length ? length : sges->length;
@@ -637,13 +638,13 @@ uint64_t rdmux_bounce_give(struct rdmux_ep *ep, struct rdmux_ring *ring, uint64_
 }
 
 /* Copies bytes that arrived in bounce or gathered memory to the application's buffers. */
-static void bring(struct side *side, const struct rdmux_request *request)
+static void bring_bytes(struct side *side, const struct rdmux_request *request)
 {
     const struct rdmux_ring *ring = side->ring;
     size_t index = (size_t)(request - ring->records);
     if (request->done && request->status == RDMUX_OK &&
         (request->opcode == RDMUX_WC_RECV || rdmux_op_reads(request->op))) {
-        scatter(&ring->sges[index * ring->max_sge], request->sges[0].addr, request->length);
+        scatter_bytes(&ring->sges[index * ring->max_sge], request->sges[0].addr, request->length);
     }
 }
 
@@ -677,10 +678,10 @@ void rdmux_bounce_bring_reads(struct rdmux_ep *ep)
             continue;
         }
         if (request->keys == RDMUX_BOUNCE_BOUNCED) {
-            bring(&ep->bounce->send, request);
+            bring_bytes(&ep->bounce->send, request);
             request->keys = RDMUX_BOUNCE_BROUGHT;
         } else if (request->keys == RDMUX_BOUNCE_GATHERED) {
-            bring(&ep->bounce->send, request);
+            bring_bytes(&ep->bounce->send, request);
             request->keys = RDMUX_BOUNCE_TEMPORARY;
         }
     }
@@ -694,7 +695,7 @@ void rdmux_bounce_take_back(struct rdmux_ep *ep, struct rdmux_ring *ring,
     struct side *side = side_of(ep, ring);
     struct key_note *note = &side->notes[request - ring->records];
     if (kind == RDMUX_BOUNCE_BOUNCED || kind == RDMUX_BOUNCE_GATHERED) {
-        bring(side, request);
+        bring_bytes(side, request);
     }
     if (kind == RDMUX_BOUNCE_BOUNCED || kind == RDMUX_BOUNCE_BROUGHT) {
         side->tail = note->bounce_end;

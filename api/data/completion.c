@@ -195,7 +195,7 @@ RDMUX_HOT struct rdmux_wc *take_sends(struct rdmux_ep *ep, struct rdmux_wc *at,
 }
 
 /* Returns the end of the requests that may be returned once they are done. */
-static inline uint64_t returnable(const struct rdmux_ep *ep)
+static inline uint64_t returnable_request(const struct rdmux_ep *ep)
 {
     return ep->failover == NULL ? ep->send.next : ep->failover->confirmed;
 }
@@ -206,7 +206,7 @@ static RDMUX_COLD struct rdmux_wc *drain_sends(struct rdmux_ep *ep, struct rdmux
     if (ep->failover != NULL) {
         ep->fabric->failover_hooks->confirm(ep);
     }
-    return take_sends(ep, at, end, returnable(ep));
+    return take_sends(ep, at, end, returnable_request(ep));
 }
 
 static inline void count_receive(struct rdmux_ep *ep, const struct rdmux_request *request)
@@ -340,7 +340,7 @@ bool rdmux_ep_has_entries(const struct rdmux_ep *ep)
     if (ep->phase == RDMUX_PHASE_SETUP) {
         return !rdmux_list_empty(&ep->imports.ready);
     }
-    const uint64_t limit = returnable(ep);
+    const uint64_t limit = returnable_request(ep);
     for (uint64_t at = ep->send.tail; at != limit; at++) {
         const struct rdmux_request *request = rdmux_ring_record(&ep->send, at);
         if (!request->done) {

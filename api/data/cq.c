@@ -13,7 +13,7 @@
 
 enum { DEFAULT_DEPTH = 1 << 24 }; /* entries, if the attribute asks for no depth */
 
-static inline size_t collect(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
+static inline size_t collect_completions(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max)
 {
     if (RDMUX_UNLIKELY(!rdmux_list_empty(&cq->lists.closed))) {
         rdmux_cq_free_all(&cq->lists.closed);
@@ -42,7 +42,7 @@ static __attribute__((noinline)) size_t poll_otherwise(struct rdmux_cq *cq, stru
 {
     rdmux_cq_untell(cq, RDMUX_UNARMED);
     if (max != 0) {
-        return collect(cq, wc, max);
+        return collect_completions(cq, wc, max);
     }
     rdmux_cq_progress(cq);
     rdmux_cq_move(cq);
@@ -66,7 +66,7 @@ size_t rdmux_fast_path_poll(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max
                                   atomic_load_explicit(&cq->armed, memory_order_relaxed) !=
                                       RDMUX_UNARMED)
                        ? poll_otherwise(cq, wc, max)
-                       : collect(cq, wc, max);
+                       : collect_completions(cq, wc, max);
     rdmux_cq_leave(cq);
     return count;
 }
@@ -142,7 +142,7 @@ enum rdmux_status rdmux_cq_wait(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t
     uint64_t until_ns = timeout_ms == 0 ? 0 : until_of(cq, timeout_ms);
     enum rdmux_status status;
     for (;;) {
-        *count = collect(cq, wc, max);
+        *count = collect_completions(cq, wc, max);
         if (*count != 0) {
             status = RDMUX_OK;
             break;

@@ -116,7 +116,7 @@ static bool is_inside(struct rdmux_cq *cq)
     return atomic_load(rdmux_cq_inside(cq)) == RDMUX_GATE_INSIDE;
 }
 
-static void rest(struct rdmux_cq *cq, uint64_t now)
+static void let_cq_rest(struct rdmux_cq *cq, uint64_t now)
 {
     cq->service.state = SERVICE_REST;
     cq->service.calls = calls_of(cq);
@@ -165,10 +165,10 @@ static bool run_slice(struct rdmux_cq *cq)
 
 /* Takes the cq if its application is away, and goes to WATCH. Goes to REST if the application has
  * returned. */
-static void take(struct rdmux_cq *cq, uint64_t now)
+static void take_cq(struct rdmux_cq *cq, uint64_t now)
 {
     if (!rdmux_cq_claim(cq)) {
-        rest(cq, now);
+        let_cq_rest(cq, now);
         return;
     }
     bool more = run_slice(cq);
@@ -198,7 +198,7 @@ static void watch_sleeper(struct rdmux_cq *cq, uint64_t now)
     if (calls_of(cq) != cq->service.calls ||
         (is_inside(cq) && atomic_load(&cq->claim.sleeping) == 0)) {
         atomic_fetch_and(rdmux_cq_signal(cq), ~(uint32_t)RDMUX_SIGNAL_DORMANT);
-        rest(cq, now);
+        let_cq_rest(cq, now);
         return;
     }
     cq->service.state = SERVICE_WATCH;
@@ -256,22 +256,22 @@ static uint64_t run_cq(struct rdmux_cq *cq, uint64_t now)
             break;
         }
         if (cq->service.polled) {
-            rest(cq, now);
+            let_cq_rest(cq, now);
         } else if (inside && atomic_load(&cq->claim.sleeping) == 0) {
-            rest(cq, now); /* in the middle of a call */
+            let_cq_rest(cq, now); /* in the middle of a call */
         } else if (inside || rdmux_cq_is_armed(cq)) {
             watch_sleeper(cq, now);
         } else {
-            take(cq, now);
+            take_cq(cq, now);
         }
         break;
     case SERVICE_WATCH:
         if ((atomic_load_explicit(rdmux_cq_signal(cq), memory_order_relaxed) &
              RDMUX_SIGNAL_DORMANT) == 0) {
-            rest(cq, now); /* the application is back */
+            let_cq_rest(cq, now); /* the application is back */
         } else if (inside && atomic_load(&cq->claim.sleeping) == 0) {
-            rest(cq,
-                 now); /* in the middle of a call, which need not look for DORMANT when it ends */
+            let_cq_rest(
+                cq, now); /* in the middle of a call, which need not look for DORMANT when it ends */
         } else if (inside) {
             cq->service.fired = false; /* it sleeps in a call and wakes by itself */
         } else if (cq->service.fired || attention_due(cq, now)) {
@@ -280,15 +280,15 @@ static uint64_t run_cq(struct rdmux_cq *cq, uint64_t now)
                 cq->service.calls = calls;
                 cq->service.deadline_ns = now + GRACE_NS;
             } else {
-                take(cq, now);
+                take_cq(cq, now);
             }
         }
         break;
     case SERVICE_GRACE:
         if (calls != cq->service.calls || inside) {
-            rest(cq, now);
+            let_cq_rest(cq, now);
         } else if (now >= cq->service.deadline_ns) {
-            take(cq, now);
+            take_cq(cq, now);
         }
         break;
     }
@@ -327,7 +327,7 @@ void rdmux_cq_service_attend_revocations(struct rdmux_fabric *fabric)
         struct rdmux_cq *cq = RDMUX_CONTAINER(at, struct rdmux_cq, service.link);
         if (atomic_load_explicit(&cq->revocations, memory_order_relaxed) != 0 && !is_inside(cq)) {
             rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND); /* answers arrive on the control channel */
-            take(cq, rdmux_now(fabric));
+            take_cq(cq, rdmux_now(fabric));
             taken = true;
         }
     }

@@ -265,8 +265,8 @@ enum rdmux_status rdmux_ep_refuse_post(const struct rdmux_ep *ep)
 }
 
 /* Checks wr and fills the record at the ring's head from it. Queues nothing. */
-static enum rdmux_status prepare(struct rdmux_ep *ep, const struct rdmux_wr *wr,
-                                 struct rdmux_request **out)
+static enum rdmux_status prepare_request(struct rdmux_ep *ep, const struct rdmux_wr *wr,
+                                         struct rdmux_request **out)
 {
     struct rdmux_ring *ring = &ep->send;
     if (RDMUX_UNLIKELY(ep->phase != RDMUX_PHASE_READY || ep->flow.shutdown_asked)) {
@@ -347,7 +347,7 @@ static enum rdmux_status prepare(struct rdmux_ep *ep, const struct rdmux_wr *wr,
 
 /*
  * The common case of a request: one piece of memory, an endpoint without special state, and nothing
- * to refuse. The functions below check and record such a request in registers. prepare() handles
+ * to refuse. The functions below check and record such a request in registers. prepare_request() handles
  * all others, as a wr, and has the error texts.
  */
 struct simple {
@@ -504,7 +504,7 @@ static size_t run_length(struct rdmux_ep *ep)
 }
 
 /* Handles a post that the provider did not take. */
-static RDMUX_COLD void refused(struct rdmux_ep *ep, enum rdmux_status status)
+static RDMUX_COLD void refused_post(struct rdmux_ep *ep, enum rdmux_status status)
 {
     if (status == RDMUX_AGAIN) {
         ep->flow.is_blocked = true;
@@ -523,7 +523,7 @@ RDMUX_HOT bool give(struct rdmux_ep *ep, struct rdmux_request *first, size_t cou
     ep->send.next += posted;
     ep->stats.posts++;
     if (RDMUX_UNLIKELY(status != RDMUX_OK)) {
-        refused(ep, status);
+        refused_post(ep, status);
         return false;
     }
     return posted != 0;
@@ -695,7 +695,7 @@ static void keep_inline(struct rdmux_ep *ep, uint64_t from)
 
 /* Makes records from `from` on wait. Earlier requests posted with RDMUX_MORE do not wait for
  * them. */
-static RDMUX_COLD void hold(struct rdmux_ep *ep, uint64_t from, bool more)
+static RDMUX_COLD void hold_request(struct rdmux_ep *ep, uint64_t from, bool more)
 {
     keep_inline(ep, from);
     if (ep->flow.doorbell_held && !more) {
@@ -704,27 +704,27 @@ static RDMUX_COLD void hold(struct rdmux_ep *ep, uint64_t from, bool more)
 }
 
 /* Posts new records that were queued from `from` on. */
-static void start(struct rdmux_ep *ep, uint64_t from, bool more)
+static void start_requests(struct rdmux_ep *ep, uint64_t from, bool more)
 {
     struct rdmux_ring *ring = &ep->send;
     if (RDMUX_LIKELY(ring->next == from && !ep->flow.is_blocked)) {
         rdmux_ep_push(ep, more);
     }
     if (RDMUX_UNLIKELY(ring->next != ring->head)) {
-        hold(ep, from, more);
+        hold_request(ep, from, more);
     }
 }
 
 /* Starts the request that was queued last, on an endpoint in any state. */
 static RDMUX_COLD void start_last(struct rdmux_ep *ep, uint32_t flags)
 {
-    start(ep, ep->send.head - 1, (flags & RDMUX_MORE) != 0);
+    start_requests(ep, ep->send.head - 1, (flags & RDMUX_MORE) != 0);
 }
 
 static enum rdmux_status queue_any(struct rdmux_ep *ep, const struct rdmux_wr *wr)
 {
     struct rdmux_request *request = NULL;
-    enum rdmux_status status = prepare(ep, wr, &request);
+    enum rdmux_status status = prepare_request(ep, wr, &request);
     if (RDMUX_LIKELY(status == RDMUX_OK)) {
         assert(request != NULL);
         ep->send.head++;
@@ -767,7 +767,7 @@ RDMUX_HOT bool post_simple(struct rdmux_ep *ep, const struct simple *simple)
     }
     push(ep, request, (simple->flags & RDMUX_MORE) != 0);
     if (RDMUX_UNLIKELY(ep->send.next != ep->send.head)) {
-        hold(ep, ep->send.next, (simple->flags & RDMUX_MORE) != 0);
+        hold_request(ep, ep->send.next, (simple->flags & RDMUX_MORE) != 0);
     }
     return true;
 }
@@ -790,7 +790,7 @@ static RDMUX_COLD enum rdmux_status post_any(struct rdmux_ep *ep, struct simple 
     uint64_t from = ep->send.head;
     enum rdmux_status status = queue_any(ep, &wr);
     if (RDMUX_LIKELY(status == RDMUX_OK)) {
-        start(ep, from, (wr.flags & RDMUX_MORE) != 0);
+        start_requests(ep, from, (wr.flags & RDMUX_MORE) != 0);
     }
     return status;
 }
@@ -866,7 +866,7 @@ enum rdmux_status rdmux_post(struct rdmux_ep *ep, const struct rdmux_wr *wrs, si
         }
     }
     if (done != 0) {
-        start(ep, from, (wrs[done - 1].flags & RDMUX_MORE) != 0);
+        start_requests(ep, from, (wrs[done - 1].flags & RDMUX_MORE) != 0);
     }
     rdmux_cq_leave(ep->cq);
     if (posted != NULL) {

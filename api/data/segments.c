@@ -35,8 +35,8 @@ void rdmux_segments_close(struct rdmux_ep *ep)
 
 /* Writes the list of bytes [offset, offset + length) of a request. Returns the number of its
  * entries. */
-static uint16_t slice(const struct rdmux_request *whole, uint64_t offset, uint64_t length,
-                      struct rdmux_provider_sge *out)
+static uint16_t slice_request(const struct rdmux_request *whole, uint64_t offset, uint64_t length,
+                              struct rdmux_provider_sge *out)
 {
     uint16_t count = 0;
     for (uint16_t i = 0; i < whole->sge_count && length > 0; i++) {
@@ -70,7 +70,7 @@ static void fill_piece(struct rdmux_segments *segments, uint32_t index, struct r
     piece->length = last ? rest : segments->max;
     piece->context = whole;
     piece->sges = &segments->sges[(size_t)index * RDMUX_SGE_MAX];
-    piece->sge_count = slice(whole, segments->given, piece->length, piece->sges);
+    piece->sge_count = slice_request(whole, segments->given, piece->length, piece->sges);
     piece->remote = whole->remote;
     piece->offset = whole->offset + segments->given;
     piece->sequence = whole->sequence;

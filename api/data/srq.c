@@ -34,7 +34,7 @@ void rdmux_srq_append(struct rdmux_srq *srq, struct rdmux_request *request)
 /* ----------------------------------------------------------------------------- sharing receives */
 
 /* Returns the number of posted receives that are not set aside for an endpoint. */
-static uint32_t unclaimed(const struct rdmux_srq *srq)
+static uint32_t unclaimed_receives(const struct rdmux_srq *srq)
 {
     assert(srq->set_aside <= srq->posted_count);
     return srq->posted_count - srq->set_aside;
@@ -86,9 +86,9 @@ static void wait_for_receive(struct rdmux_ep *ep)
 }
 
 /* Sets unclaimed receives aside for waiting endpoints, one each, oldest first. */
-static void offer(struct rdmux_srq *srq)
+static void offer_receives(struct rdmux_srq *srq)
 {
-    while (unclaimed(srq) != 0 && !rdmux_list_empty(&srq->waiting)) {
+    while (unclaimed_receives(srq) != 0 && !rdmux_list_empty(&srq->waiting)) {
         struct rdmux_ep *ep = RDMUX_CONTAINER(srq->waiting.next, struct rdmux_ep, shared.link);
         rdmux_list_remove(&ep->shared.link);
         if (rdmux_ep_delivers(ep)) {
@@ -108,7 +108,7 @@ struct rdmux_request *rdmux_srq_take(struct rdmux_ep *ep)
     } else if (ep->shared.offered != 0) {
         ep->shared.offered--;
         srq->set_aside--;
-    } else if (unclaimed(srq) == 0) {
+    } else if (unclaimed_receives(srq) == 0) {
         wait_for_receive(ep);
         return NULL;
     }
@@ -122,7 +122,7 @@ struct rdmux_request *rdmux_srq_take(struct rdmux_ep *ep)
 
 uint32_t rdmux_srq_available(const struct rdmux_ep *ep)
 {
-    return unclaimed(ep->srq) + ep->shared.offered;
+    return unclaimed_receives(ep->srq) + ep->shared.offered;
 }
 
 void rdmux_srq_leave(struct rdmux_ep *ep)
@@ -132,7 +132,7 @@ void rdmux_srq_leave(struct rdmux_ep *ep)
     ep->shared.offered = 0;
     ep->shared.news = false;
     rdmux_list_remove(&ep->shared.link);
-    offer(ep->srq);
+    offer_receives(ep->srq);
 }
 
 uint32_t rdmux_provider_reserve(struct rdmux_provider_ep *path, uint32_t count)
@@ -144,7 +144,8 @@ uint32_t rdmux_provider_reserve(struct rdmux_provider_ep *path, uint32_t count)
     }
     uint32_t reserved = count < ep->shared.offered ? count : ep->shared.offered;
     ep->shared.offered -= reserved;
-    uint32_t more = count - reserved < unclaimed(srq) ? count - reserved : unclaimed(srq);
+    uint32_t more = count - reserved < unclaimed_receives(srq) ? count - reserved
+                                                               : unclaimed_receives(srq);
     srq->set_aside += more;
     reserved += more;
     ep->shared.reserved += reserved;
@@ -163,7 +164,7 @@ void rdmux_provider_unreserve(struct rdmux_provider_ep *path, uint32_t count)
     assert(count <= ep->shared.reserved);
     ep->shared.reserved -= count;
     ep->srq->set_aside -= count;
-    offer(ep->srq);
+    offer_receives(ep->srq);
 }
 
 int rdmux_provider_receives_awaited(const struct rdmux_provider_ep *path)
@@ -201,7 +202,7 @@ void rdmux_srq_unput(struct rdmux_srq *srq, struct rdmux_request *request)
         srq->posted_last = request;
     }
     srq->posted_count++;
-    offer(srq);
+    offer_receives(srq);
 }
 
 /* Tells the software or device SRQ of each domain about new receives. */
@@ -276,7 +277,7 @@ static enum rdmux_status queue_receive(struct rdmux_srq *srq, const struct rdmux
     srq->free = next;
     srq->used++;
     rdmux_srq_append(srq, request);
-    offer(srq);
+    offer_receives(srq);
     tell_providers(srq, request);
     return RDMUX_OK;
 }

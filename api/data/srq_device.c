@@ -139,7 +139,7 @@ static enum rdmux_status make_bytes(struct rdmux_srq *srq, struct rdmux_srq_devi
     return status;
 }
 
-static void destroy(struct rdmux_srq *srq)
+static void destroy_device_srq(struct rdmux_srq *srq)
 {
     struct rdmux_srq_device *device = srq->device;
     struct rdmux_fabric *fabric = srq->cq->fabric;
@@ -204,7 +204,7 @@ enum rdmux_status rdmux_srq_device_open(struct rdmux_srq *srq, struct rdmux_prov
 void rdmux_srq_device_close(struct rdmux_srq *srq)
 {
     take_back_all(srq);
-    destroy(srq);
+    destroy_device_srq(srq);
 }
 
 void rdmux_srq_filled(struct rdmux_srq *srq, struct rdmux_request *request)

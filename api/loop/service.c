@@ -62,7 +62,7 @@ void rdmux_service_wake(struct rdmux_fabric *fabric)
     (void)written;
 }
 
-static void woken(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
+static void service_woken(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
 {
     (void)watch;
     uint64_t count;
@@ -180,7 +180,7 @@ void rdmux_service_timer(struct rdmux_fabric *fabric, uint64_t deadline_ns)
 
 /* Handles all ready events, calls and timers. Returns when the next step is due. step_lock is
  * held. */
-static uint64_t step(struct rdmux_service *service)
+static uint64_t step_watches(struct rdmux_service *service)
 {
     struct rdmux_fabric *fabric = service->fabric;
     service->batch_count = epoll_wait(service->epoll_fd, service->batch, BATCH, 0);
@@ -225,7 +225,7 @@ static void *service_main(void *argument)
     struct rdmux_service *service = argument;
     while (!atomic_load(&service->stop)) {
         pthread_mutex_lock(&service->step_lock);
-        uint64_t deadline = step(service);
+        uint64_t deadline = step_watches(service);
         pthread_mutex_unlock(&service->step_lock);
         if (atomic_load(&service->stop)) {
             break; /* the step may have consumed the wake-up of rdmux_service_stop() */
@@ -244,7 +244,7 @@ void rdmux_service_step(struct rdmux_fabric *fabric, int timeout_ms)
         poll(&fd, 1, timeout_ms);
     }
     pthread_mutex_lock(&service->step_lock);
-    step(service);
+    step_watches(service);
     pthread_mutex_unlock(&service->step_lock);
 }
 
@@ -276,7 +276,7 @@ enum rdmux_status rdmux_service_create(struct rdmux_fabric *fabric,
             errno == EMFILE || errno == ENFILE ? RDMUX_NO_MEMORY : RDMUX_IO,
             "fabric: no descriptor to be had: errno %d; raise the limit with ulimit -n", errno);
     }
-    service->wake_watch.ready = woken;
+    service->wake_watch.ready = service_woken;
     if (status == RDMUX_OK) {
         status = rdmux_service_watch(fabric, service->wake_fd, EPOLLIN, &service->wake_watch);
     }

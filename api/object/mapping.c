@@ -68,7 +68,7 @@ enum found {
 };
 
 /* Finds the mapping that contains the address, else the next one. */
-static enum found ask(const struct reader *reader, uint64_t addr, struct mapping *out)
+static enum found ask_kernel(const struct reader *reader, uint64_t addr, struct mapping *out)
 {
     struct query query = { .size = sizeof(query), .flags = COVERING_OR_NEXT, .addr = addr };
     if (ioctl(reader->fd, QUERY, &query) != 0) {
@@ -78,7 +78,7 @@ static enum found ask(const struct reader *reader, uint64_t addr, struct mapping
     return FOUND;
 }
 
-static bool fill(struct reader *reader)
+static bool fill_mapping(struct reader *reader)
 {
     size_t rest = reader->length - reader->at;
     memmove(reader->text, reader->text + reader->at, rest);
@@ -98,7 +98,7 @@ static enum found read_line(struct reader *reader, struct mapping *out)
 {
     char *end;
     while ((end = strchr(reader->text + reader->at, '\n')) == NULL) {
-        if (!fill(reader)) {
+        if (!fill_mapping(reader)) {
             return reader->length == 0 ? NO_MORE : UNKNOWN;
         }
     }
@@ -111,10 +111,10 @@ static enum found read_line(struct reader *reader, struct mapping *out)
     return fields == 4 ? FOUND : UNKNOWN;
 }
 
-static enum found find(struct reader *reader, uint64_t addr, struct mapping *out)
+static enum found find_mapping(struct reader *reader, uint64_t addr, struct mapping *out)
 {
     if (reader->asks) {
-        enum found found = ask(reader, addr, out);
+        enum found found = ask_kernel(reader, addr, out);
         if (found != UNKNOWN) {
             return found;
         }
@@ -139,28 +139,29 @@ static bool is_stack_to_be(const struct mapping *next, uint64_t addr)
     return limit.rlim_cur == RLIM_INFINITY || next->end - addr <= limit.rlim_cur;
 }
 
-static enum rdmux_status refuse(uint64_t at, const char *what)
+static enum rdmux_status refuse_mapping(uint64_t at, const char *what)
 {
     return rdmux_fail(RDMUX_INVALID, "region: the memory at 0x%" PRIx64 " %s", at, what);
 }
 
-static enum rdmux_status check(struct reader *reader, uint64_t at, uint64_t last, bool writes)
+static enum rdmux_status check_mapping(struct reader *reader, uint64_t at, uint64_t last,
+                                       bool writes)
 {
     for (;;) {
         struct mapping mapping;
-        enum found found = find(reader, at, &mapping);
+        enum found found = find_mapping(reader, at, &mapping);
         if (found == UNKNOWN) {
             return RDMUX_OK;
         }
         if (found == NO_MORE || (mapping.start > at && !is_stack_to_be(&mapping, at))) {
-            return refuse(at, "is not mapped");
+            return refuse_mapping(at, "is not mapped");
         }
         if ((mapping.rights & READABLE) == 0) {
-            return refuse(mapping.start > at ? mapping.start : at, "cannot be read");
+            return refuse_mapping(mapping.start > at ? mapping.start : at, "cannot be read");
         }
         if (writes && (mapping.rights & WRITABLE) == 0) {
-            return refuse(mapping.start > at ? mapping.start : at,
-                          "cannot be written, as the region's access demands");
+            return refuse_mapping(mapping.start > at ? mapping.start : at,
+                                  "cannot be written, as the region's access demands");
         }
         if (mapping.end - 1 >= last) {
             return RDMUX_OK;
@@ -177,7 +178,7 @@ enum rdmux_status rdmux_mapping_check(const void *addr, size_t length, bool writ
         return RDMUX_OK;
     }
     uint64_t first = (uintptr_t)addr;
-    enum rdmux_status status = check(&reader, first, first + (length - 1), writes);
+    enum rdmux_status status = check_mapping(&reader, first, first + (length - 1), writes);
     close(reader.fd);
     return status;
 }

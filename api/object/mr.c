@@ -147,7 +147,7 @@ static void *map_memfd(size_t size, unsigned flags, int *out_fd)
 
 /* Seals the memfd: a peer that gets the descriptor can neither shrink the memory nor, without the
  * right, write to it. */
-static bool seal(int fd, uint32_t access)
+static bool seal_memory(int fd, uint32_t access)
 {
     int seals = F_SEAL_SHRINK | F_SEAL_GROW;
     if ((access & (RDMUX_ACCESS_REMOTE_WRITE | RDMUX_ACCESS_REMOTE_ATOMIC)) == 0) {
@@ -181,7 +181,7 @@ static uint64_t smaller_page(uint64_t page)
 }
 
 /* Maps *size bytes, rounded up to pages; page 0 = the system's own. NULL: errno tells why. */
-static void *map(struct rdmux_mr *mr, uint64_t page, size_t *size)
+static void *map_memory(struct rdmux_mr *mr, uint64_t page, size_t *size)
 {
     const bool huge = page != 0;
     const size_t unit = huge ? (size_t)page : (size_t)sysconf(_SC_PAGESIZE);
@@ -203,11 +203,11 @@ static enum rdmux_status allocate_memory(struct rdmux_mr *mr, const struct rdmux
     const uint64_t wished = attr->page_size > (uint64_t)sysconf(_SC_PAGESIZE) ? attr->page_size : 0;
     uint64_t page = wished;
     size_t size = attr->length;
-    void *addr = map(mr, page, &size);
+    void *addr = map_memory(mr, page, &size);
     while (addr == NULL && page != 0) {
         page = smaller_page(page);
         size = attr->length;
-        addr = map(mr, page, &size);
+        addr = map_memory(mr, page, &size);
     }
     if (addr == NULL) {
         return rdmux_fail(RDMUX_NO_MEMORY, "region: cannot allocate %zu bytes: %s%s", attr->length,
@@ -222,7 +222,7 @@ static enum rdmux_status allocate_memory(struct rdmux_mr *mr, const struct rdmux
     if (attr->numa_node != 0) {
         prefer_node(addr, size, attr->numa_node - 1);
     }
-    if (mr->memory_fd >= 0 && !seal(mr->memory_fd, mr->access)) {
+    if (mr->memory_fd >= 0 && !seal_memory(mr->memory_fd, mr->access)) {
         /* Without seals no peer may have the descriptor; the region works by copying. */
         rdmux_log(mr->fabric, RDMUX_LOG_DEBUG, "region: memfd not sealed: %s; peers cannot map it",
                   strerror(errno));
@@ -305,7 +305,7 @@ static void drop_registrations(struct rdmux_mr *mr)
 
 /* Makes a registration visible to the data path. setup_lock is held, or no other thread has the
  * region yet. */
-static void publish(struct rdmux_mr *mr, struct rdmux_provider_mr *registration)
+static void publish_registration(struct rdmux_mr *mr, struct rdmux_provider_mr *registration)
 {
     size_t count = atomic_load_explicit(&mr->registration_count, memory_order_relaxed);
     mr->registrations[count].domain = registration->domain;
@@ -343,7 +343,7 @@ enum rdmux_status rdmux_mr_register_all(struct rdmux_fabric *fabric,
     }
     if (status == RDMUX_OK) {
         for (size_t i = 0; i < done; i++) {
-            publish(made[i]->mr, made[i]);
+            publish_registration(made[i]->mr, made[i]);
         }
     } else {
         while (done-- > 0) {
@@ -424,7 +424,7 @@ static enum rdmux_status enter_fabric(struct rdmux_fabric *fabric, struct rdmux_
         }
         status = register_with(mr, fabric->domains[i].domain, &registration);
         if (status == RDMUX_OK) {
-            publish(mr, registration);
+            publish_registration(mr, registration);
         }
     }
     if (status == RDMUX_OK) {
@@ -457,8 +457,8 @@ static bool make_condition(pthread_cond_t *condition)
     return made;
 }
 
-static enum rdmux_status create(struct rdmux_fabric *fabric, const struct rdmux_mr_attr *attr,
-                                struct rdmux_mr **out)
+static enum rdmux_status create_region(struct rdmux_fabric *fabric,
+                                       const struct rdmux_mr_attr *attr, struct rdmux_mr **out)
 {
     if (*fabric->alive == 0) {
         return rdmux_fail(RDMUX_INVALID, "region: the fabric belongs to the process before fork");
@@ -537,7 +537,7 @@ enum rdmux_status rdmux_mr_create(struct rdmux_fabric *fabric, const struct rdmu
     }
     struct rdmux_mr_attr full = RDMUX_MR_ATTR_INIT;
     memcpy(&full, attr, attr->size < sizeof(full) ? attr->size : sizeof(full));
-    return create(fabric, &full, out);
+    return create_region(fabric, &full, out);
 }
 
 enum rdmux_status rdmux_mr_register(struct rdmux_fabric *fabric, void *addr, size_t length,
@@ -555,7 +555,7 @@ enum rdmux_status rdmux_mr_register(struct rdmux_fabric *fabric, void *addr, siz
     attr.addr = addr;
     attr.length = length;
     attr.access = access;
-    return create(fabric, &attr, out);
+    return create_region(fabric, &attr, out);
 }
 
 enum rdmux_status rdmux_mr_alloc(struct rdmux_fabric *fabric, size_t length, uint32_t access,
@@ -570,7 +570,7 @@ enum rdmux_status rdmux_mr_alloc(struct rdmux_fabric *fabric, size_t length, uin
     struct rdmux_mr_attr attr = RDMUX_MR_ATTR_INIT;
     attr.length = length;
     attr.access = access;
-    return create(fabric, &attr, out);
+    return create_region(fabric, &attr, out);
 }
 
 void *rdmux_mr_addr(const struct rdmux_mr *mr)

@@ -166,13 +166,13 @@ void rdmux_remote_answered(struct rdmux_ep *ep, const struct rdmux_message *mess
     }
 }
 
-static bool answered(void *user)
+static bool import_answered(void *user)
 {
     const struct rdmux_remote *remote = user;
     return remote->state != RDMUX_REMOTE_ASKING || remote->ep->phase > RDMUX_PHASE_READY;
 }
 
-static void drop(struct rdmux_remote *remote)
+static void drop_import(struct rdmux_remote *remote)
 {
     rdmux_remote_detach(remote);
     forget_token(remote);
@@ -184,7 +184,8 @@ static void drop(struct rdmux_remote *remote)
 
 static enum rdmux_status wait_for_answer(struct rdmux_remote *remote, int timeout_ms)
 {
-    enum rdmux_status status = rdmux_cq_wait_until(remote->ep->cq, answered, remote, timeout_ms);
+    enum rdmux_status status = rdmux_cq_wait_until(remote->ep->cq, import_answered, remote,
+                                                   timeout_ms);
     if (status == RDMUX_TIMED_OUT) {
         return rdmux_fail(RDMUX_TIMED_OUT,
                           "rdmux_remote_import: the peer did not answer within %d ms", timeout_ms);
@@ -264,7 +265,7 @@ enum rdmux_status rdmux_remote_import(struct rdmux_ep *ep, const struct rdmux_to
         if (status == RDMUX_OK || status == RDMUX_IN_PROGRESS) {
             *out = remote;
         } else {
-            drop(remote);
+            drop_import(remote);
         }
     }
     rdmux_cq_leave(ep->cq);
@@ -310,7 +311,7 @@ static enum rdmux_status import_raw(struct rdmux_ep *ep, uint64_t addr, uint32_t
     rdmux_fast_path_aim(remote);
     status = open_raw(remote, addr, key);
     if (status != RDMUX_OK) {
-        drop(remote);
+        drop_import(remote);
         return status;
     }
     *out = remote;
@@ -450,7 +451,7 @@ bool rdmux_remotes_step(struct rdmux_ep *ep)
             }
         }
         if (remote->closed && (drained || ep->failover == NULL)) {
-            drop(remote);
+            drop_import(remote);
         } else if (remote->closed) {
             more = true; /* requests that may be repeated name it */
         }

@@ -43,7 +43,7 @@ enum {
 
 /* Ends remote access by the descriptions given out so far. A registration that appears meanwhile
  * was never described. */
-static enum rdmux_status invalidate(struct rdmux_mr *mr)
+static enum rdmux_status invalidate_registrations(struct rdmux_mr *mr)
 {
     enum rdmux_status status = RDMUX_OK;
     size_t count = atomic_load_explicit(&mr->registration_count, memory_order_acquire);
@@ -252,7 +252,7 @@ enum rdmux_status rdmux_mr_take_back(struct rdmux_mr *mr, bool again)
     pthread_mutex_unlock(&fabric->lock);
 
     rdmux_region_table_remove(fabric, mr);
-    enum rdmux_status status = again || linger ? invalidate(mr) : RDMUX_OK;
+    enum rdmux_status status = again || linger ? invalidate_registrations(mr) : RDMUX_OK;
 
     pthread_mutex_lock(&fabric->lock);
     if (linger) {

@@ -78,7 +78,7 @@ void rdmux_cq_release_claim(struct rdmux_cq *cq)
 
 /* -------------------------------------------------------------------------------------- wake-up */
 
-static void wake(struct rdmux_cq *cq)
+static void wake_owner(struct rdmux_cq *cq)
 {
     uint64_t one = 1;
     ssize_t written = write(cq->wake_fd, &one, sizeof(one));
@@ -88,7 +88,7 @@ static void wake(struct rdmux_cq *cq)
 void rdmux_cq_tell(struct rdmux_cq *cq)
 {
     atomic_store_explicit(&cq->armed, RDMUX_TOLD, memory_order_relaxed);
-    wake(cq);
+    wake_owner(cq);
 }
 
 void rdmux_cq_untell(struct rdmux_cq *cq, enum rdmux_arming next)
@@ -104,7 +104,7 @@ void rdmux_cq_untell(struct rdmux_cq *cq, enum rdmux_arming next)
 void rdmux_cq_poke(struct rdmux_cq *cq)
 {
     rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);
-    wake(cq);
+    wake_owner(cq);
     rdmux_service_wake(cq->fabric);
 }
 

@@ -26,7 +26,7 @@ struct rdmux_timer {
 
 /* ------------------------------------------------------------------------------------- the heap */
 
-static void put(struct rdmux_cq *cq, uint32_t place, struct rdmux_timer timer)
+static void put_endpoint(struct rdmux_cq *cq, uint32_t place, struct rdmux_timer timer)
 {
     cq->table.timers[place] = timer;
     timer.ep->places.timer = place;
@@ -35,10 +35,10 @@ static void put(struct rdmux_cq *cq, uint32_t place, struct rdmux_timer timer)
 static void sift_up(struct rdmux_cq *cq, uint32_t place, struct rdmux_timer timer)
 {
     while (place != 0 && timer.deadline_ns < cq->table.timers[(place - 1) / 2].deadline_ns) {
-        put(cq, place, cq->table.timers[(place - 1) / 2]);
+        put_endpoint(cq, place, cq->table.timers[(place - 1) / 2]);
         place = (place - 1) / 2;
     }
-    put(cq, place, timer);
+    put_endpoint(cq, place, timer);
 }
 
 static void sift_down(struct rdmux_cq *cq, uint32_t place, struct rdmux_timer timer)
@@ -55,13 +55,13 @@ static void sift_down(struct rdmux_cq *cq, uint32_t place, struct rdmux_timer ti
         if (timer.deadline_ns <= cq->table.timers[below].deadline_ns) {
             break;
         }
-        put(cq, place, cq->table.timers[below]);
+        put_endpoint(cq, place, cq->table.timers[below]);
         place = below;
     }
-    put(cq, place, timer);
+    put_endpoint(cq, place, timer);
 }
 
-static void set(struct rdmux_cq *cq, uint32_t place, struct rdmux_timer timer)
+static void set_timer(struct rdmux_cq *cq, uint32_t place, struct rdmux_timer timer)
 {
     if (place != 0 && timer.deadline_ns < cq->table.timers[(place - 1) / 2].deadline_ns) {
         sift_up(cq, place, timer);
@@ -104,7 +104,7 @@ enum rdmux_status rdmux_cq_enrol(struct rdmux_cq *cq, struct rdmux_ep *ep)
         return status;
     }
     const struct rdmux_timer never = { .deadline_ns = UINT64_MAX, .ep = ep };
-    put(cq, cq->table.timer_count++, never); /* no timer is later */
+    put_endpoint(cq, cq->table.timer_count++, never); /* no timer is later */
     ep->places.bucket_next = *bucket_of(cq, ep->id);
     *bucket_of(cq, ep->id) = ep;
     rdmux_list_append(&cq->lists.eps, &ep->places.cq);
@@ -117,7 +117,7 @@ void rdmux_cq_strike(struct rdmux_cq *cq, struct rdmux_ep *ep)
     uint32_t place = ep->places.timer;
     struct rdmux_timer last = cq->table.timers[--cq->table.timer_count];
     if (last.ep != ep) {
-        set(cq, place, last);
+        set_timer(cq, place, last);
     }
     ep->places.timer = NOWHERE;
     for (struct rdmux_ep **at = bucket_of(cq, ep->id); *at != NULL;
@@ -142,7 +142,7 @@ struct rdmux_ep *rdmux_cq_endpoint(struct rdmux_cq *cq, uint64_t id)
 
 /* --------------------------------------------------------------------------------------- timers */
 
-static uint64_t earliest(const struct rdmux_cq *cq)
+static uint64_t earliest_timer(const struct rdmux_cq *cq)
 {
     uint64_t deadline_ns = cq->table.timer_count == 0 ? UINT64_MAX
                                                       : cq->table.timers[0].deadline_ns;
@@ -153,9 +153,9 @@ void rdmux_ep_timer(struct rdmux_ep *ep)
 {
     struct rdmux_cq *cq = ep->cq;
     const struct rdmux_timer timer = { .deadline_ns = ep->fabric->life->deadline(ep), .ep = ep };
-    set(cq, ep->places.timer, timer);
+    set_timer(cq, ep->places.timer, timer);
     uint64_t before = atomic_load_explicit(&cq->deadline_ns, memory_order_relaxed);
-    uint64_t after = earliest(cq);
+    uint64_t after = earliest_timer(cq);
     atomic_store_explicit(&cq->deadline_ns, after, memory_order_relaxed);
     if (after < before) {
         rdmux_service_wake(cq->fabric);
@@ -178,7 +178,7 @@ void rdmux_cq_run_timers(struct rdmux_cq *cq)
         if (timer.deadline_ns <= now) {
             timer.deadline_ns = now + 1; /* the other endpoints come first */
         }
-        set(cq, ep->places.timer, timer);
+        set_timer(cq, ep->places.timer, timer);
     }
-    atomic_store_explicit(&cq->deadline_ns, earliest(cq), memory_order_relaxed);
+    atomic_store_explicit(&cq->deadline_ns, earliest_timer(cq), memory_order_relaxed);
 }

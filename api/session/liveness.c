@@ -93,7 +93,7 @@ static void count_missed(struct rdmux_ep *ep, uint64_t now_ns)
     ep->session.checked_ns = now_ns;
 }
 
-static void beat(struct rdmux_ep *ep, uint64_t now_ns)
+static void beat_endpoint(struct rdmux_ep *ep, uint64_t now_ns)
 {
     uint64_t period = period_ns(ep);
     count_missed(ep, now_ns);
@@ -147,7 +147,7 @@ void rdmux_ep_live_timers(struct rdmux_ep *ep, uint64_t now_ns)
         return;
     }
     if (ep->info.liveness_ms != RDMUX_NEVER && ep->session.peer != NULL) {
-        beat(ep, now_ns);
+        beat_endpoint(ep, now_ns);
     }
     if (ep->phase == RDMUX_PHASE_READY && ep->session.shutdown_deadline_ns != 0 &&
         now_ns >= ep->session.shutdown_deadline_ns) {

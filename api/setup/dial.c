@@ -37,7 +37,7 @@ void rdmux_dial_close(struct rdmux_ep *ep)
 
 static void dial_next(struct rdmux_ep *ep, int last_error);
 
-static void dialled(struct rdmux_ep *ep)
+static void socket_dialled(struct rdmux_ep *ep)
 {
     struct rdmux_setup *setup = ep->setup;
     int socket = setup->dialing;
@@ -114,7 +114,7 @@ void rdmux_dial_ready(struct rdmux_ep *ep)
         error = errno;
     }
     if (error == 0) {
-        dialled(ep);
+        socket_dialled(ep);
         return;
     }
     rdmux_dial_close(ep);
@@ -135,7 +135,7 @@ struct resolve_job {
     char error[RDMUX_TEXT_MAX];
 };
 
-static void resolved(struct rdmux_cq *cq, struct rdmux_mail *mail)
+static void name_resolved(struct rdmux_cq *cq, struct rdmux_mail *mail)
 {
     struct resolve_job *job = RDMUX_CONTAINER(mail, struct resolve_job, mail);
     struct rdmux_ep *ep = rdmux_cq_endpoint(cq, job->ep_id);
@@ -155,7 +155,7 @@ static void resolved(struct rdmux_cq *cq, struct rdmux_mail *mail)
     rdmux_release(cq->fabric, job);
 }
 
-static void resolve(struct rdmux_job *base)
+static void resolve_name(struct rdmux_job *base)
 {
     struct resolve_job *job = RDMUX_CONTAINER(base, struct resolve_job, job);
     struct rdmux_fabric *fabric = job->fabric;
@@ -213,8 +213,8 @@ enum rdmux_status rdmux_ep_start_connect(struct rdmux_ep *ep, const char *addres
     if (job == NULL) {
         return rdmux_fail(RDMUX_NO_MEMORY, "rdmux_connect: out of memory");
     }
-    job->job.work = resolve;
-    job->mail.deliver = resolved;
+    job->job.work = resolve_name;
+    job->mail.deliver = name_resolved;
     job->fabric = ep->fabric;
     job->cq_id = ep->cq->id;
     job->ep_id = ep->id;

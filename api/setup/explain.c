@@ -118,8 +118,9 @@ static enum rdmux_status take_addresses(struct lookup *lookup, struct addrinfo *
 }
 
 /* Resolves the address; the worker thread does what may block for longer than the timeout. */
-static enum rdmux_status resolve(const struct explaining *explaining,
-                                 const struct rdmux_address_text *text, struct addrinfo **out)
+static enum rdmux_status resolve_address(const struct explaining *explaining,
+                                         const struct rdmux_address_text *text,
+                                         struct addrinfo **out)
 {
     enum rdmux_status status = rdmux_address_resolve(text, false, true, out);
     if (status != RDMUX_AGAIN) {
@@ -151,8 +152,8 @@ static enum rdmux_status resolve(const struct explaining *explaining,
     return status;
 }
 
-static enum rdmux_status dial(struct explaining *explaining, struct sockaddr_storage *peer,
-                              socklen_t *peer_length)
+static enum rdmux_status dial_listener(struct explaining *explaining, struct sockaddr_storage *peer,
+                                       socklen_t *peer_length)
 {
     const char *address = explaining->address;
     struct rdmux_address_text text;
@@ -163,7 +164,7 @@ static enum rdmux_status dial(struct explaining *explaining, struct sockaddr_sto
                             address);
     }
     if (status == RDMUX_OK) {
-        status = resolve(explaining, &text, &addresses);
+        status = resolve_address(explaining, &text, &addresses);
     }
     if (status != RDMUX_OK) {
         return status;
@@ -315,7 +316,8 @@ static enum rdmux_status receive_frame(struct explaining *explaining, bool first
 }
 
 /* Runs the handshake to its end, which explain_only puts before any action on a path. */
-static enum rdmux_status converse(struct explaining *explaining, struct rdmux_handshake *handshake)
+static enum rdmux_status talk_to_listener(struct explaining *explaining,
+                                          struct rdmux_handshake *handshake)
 {
     bool first = true;
     for (;;) {
@@ -386,7 +388,7 @@ static enum rdmux_status make_explanation(enum rdmux_status status,
     return status;
 }
 
-static enum rdmux_status secure(struct explaining *explaining)
+static enum rdmux_status secure_channel(struct explaining *explaining)
 {
     struct rdmux_address_text text;
     enum rdmux_status status = rdmux_address_split(explaining->address, &text);
@@ -395,16 +397,16 @@ static enum rdmux_status secure(struct explaining *explaining)
                                                  explaining->socket, text.host, &explaining->tls);
 }
 
-static enum rdmux_status explain(const struct rdmux_ep_attr *attr, struct explaining *explaining,
-                                 struct rdmux_offer *offer, void *memory,
-                                 struct rdmux_explanation **out)
+static enum rdmux_status explain_address(const struct rdmux_ep_attr *attr,
+                                         struct explaining *explaining, struct rdmux_offer *offer,
+                                         void *memory, struct rdmux_explanation **out)
 {
     struct rdmux_fabric *fabric = explaining->fabric;
     struct sockaddr_storage peer;
     socklen_t peer_length = 0;
     enum rdmux_status status = rdmux_offer_fill(fabric, attr, NULL, offer);
     if (status == RDMUX_OK) {
-        status = dial(explaining, &peer, &peer_length);
+        status = dial_listener(explaining, &peer, &peer_length);
     }
     if (status != RDMUX_OK) {
         return status;
@@ -414,7 +416,7 @@ static enum rdmux_status explain(const struct rdmux_ep_attr *attr, struct explai
                                              .offer = offer,
                                              .secured = fabric->auth != NULL };
     if (fabric->auth != NULL) {
-        status = secure(explaining);
+        status = secure_channel(explaining);
         if (status != RDMUX_OK) {
             return status;
         }
@@ -425,7 +427,7 @@ static enum rdmux_status explain(const struct rdmux_ep_attr *attr, struct explai
     struct rdmux_handshake *handshake = NULL;
     status = rdmux_handshake_init(memory, &config, rdmux_now(fabric), &handshake);
     if (status == RDMUX_OK) {
-        status = converse(explaining, handshake);
+        status = talk_to_listener(explaining, handshake);
     }
     if (status != RDMUX_OK && status != RDMUX_NO_PATH) {
         return status;
@@ -480,7 +482,7 @@ enum rdmux_status rdmux_explain(struct rdmux_fabric *fabric, const char *address
     if (explaining.bytes == NULL || offer == NULL || memory == NULL) {
         status = rdmux_fail(RDMUX_NO_MEMORY, "rdmux_explain: out of memory");
     } else {
-        status = explain(&all, &explaining, offer, memory, out);
+        status = explain_address(&all, &explaining, offer, memory, out);
     }
     rdmux_tls_destroy(explaining.tls);
     if (explaining.socket >= 0) {

@@ -133,7 +133,7 @@ static struct figure *place_for(struct rdmux_figures *figures, const char *key)
     return place;
 }
 
-static void remember(struct rdmux_ep *ep, const struct rdmux_measured *measured)
+static void remember_figures(struct rdmux_ep *ep, const struct rdmux_measured *measured)
 {
     struct rdmux_fabric *fabric = ep->fabric;
     const struct rdmux_setup *setup = ep->setup;
@@ -161,7 +161,7 @@ static void remember(struct rdmux_ep *ep, const struct rdmux_measured *measured)
 
 /* --------------------------------------------------------------------------------------- rounds */
 
-static void fail(struct rdmux_ep *ep, enum rdmux_status status)
+static void fail_measuring(struct rdmux_ep *ep, enum rdmux_status status)
 {
     struct rdmux_setup *setup = ep->setup;
     if (setup->attempt.measuring != NULL) {
@@ -226,7 +226,7 @@ static bool post_round(struct rdmux_ep *ep)
     if (measuring->posted == measuring->count || status == RDMUX_AGAIN) {
         return true;
     }
-    fail(ep, status);
+    fail_measuring(ep, status);
     return false;
 }
 
@@ -246,7 +246,7 @@ static bool round_is_done(struct rdmux_ep *ep)
             enum rdmux_status status = (enum rdmux_status)request->status;
             (void)rdmux_fail(status, "a write that was to be measured failed with %s",
                              rdmux_status_name(status));
-            fail(ep, status);
+            fail_measuring(ep, status);
             return false;
         }
     }
@@ -274,7 +274,7 @@ static uint64_t note_round(struct rdmux_measuring *measuring, uint64_t now_ns)
     return took_ns;
 }
 
-static void finish(struct rdmux_ep *ep)
+static void finish_measuring(struct rdmux_ep *ep)
 {
     struct rdmux_setup *setup = ep->setup;
     struct rdmux_measuring *measuring = setup->attempt.measuring;
@@ -285,7 +285,7 @@ static void finish(struct rdmux_ep *ep)
     rdmux_log(ep->fabric, RDMUX_LOG_DEBUG,
               "endpoint %" PRIu64 ": path of attempt %u: %" PRIu64 " ns, %" PRIu64 " bytes/s",
               ep->id, (unsigned)setup->attempt.number, measured.latency_ns, measured.bandwidth);
-    remember(ep, &measured);
+    remember_figures(ep, &measured);
     measuring->is_over = true;
     rdmux_handshake_measured(setup->handshake, setup->attempt.number, &measured,
                              rdmux_setup_now(ep));
@@ -301,7 +301,7 @@ void rdmux_measure_step(struct rdmux_ep *ep)
         measuring->round++;
         if ((was_rate && took_ns >= ENOUGH_NS) || measuring->round == ROUNDS_MAX ||
             now_ns + STEP * took_ns >= measuring->end_ns) {
-            finish(ep);
+            finish_measuring(ep);
             return;
         }
         begin_round(ep);
@@ -310,7 +310,7 @@ void rdmux_measure_step(struct rdmux_ep *ep)
      * count. */
     if (measuring != NULL && !measuring->is_over && measuring->round != 0 &&
         rdmux_now(ep->fabric) >= measuring->end_ns) {
-        finish(ep);
+        finish_measuring(ep);
     }
 }
 
@@ -319,12 +319,13 @@ void rdmux_measure_start(struct rdmux_ep *ep, const struct rdmux_handshake_actio
     struct rdmux_path_attempt *attempt = &ep->setup->attempt;
     if (attempt->path == NULL || attempt->remote == NULL) {
         (void)rdmux_fail(RDMUX_INVALID, "a path that was not proved cannot be measured");
-        fail(ep, RDMUX_INVALID);
+        fail_measuring(ep, RDMUX_INVALID);
         return;
     }
     attempt->measuring = rdmux_allocate(ep->fabric, sizeof(*attempt->measuring));
     if (attempt->measuring == NULL) {
-        fail(ep, rdmux_fail(RDMUX_NO_MEMORY, "%s: out of memory", attempt->path->ops->name));
+        fail_measuring(ep,
+                       rdmux_fail(RDMUX_NO_MEMORY, "%s: out of memory", attempt->path->ops->name));
         return;
     }
     attempt->measuring->sge = (struct rdmux_provider_sge){

@@ -28,8 +28,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static void report(struct rdmux_ep *ep, enum rdmux_handshake_action_kind kind,
-                   enum rdmux_status status, const uint8_t *bytes, size_t size)
+static void report_result(struct rdmux_ep *ep, enum rdmux_handshake_action_kind kind,
+                          enum rdmux_status status, const uint8_t *bytes, size_t size)
 {
     struct rdmux_setup *setup = ep->setup;
     rdmux_handshake_result(setup->handshake, kind, setup->attempt.number, status, RDMUX_REASON_NONE,
@@ -183,7 +183,7 @@ static void device_is_open(struct rdmux_ep *ep, const struct rdmux_provider_ops 
             }
         }
     }
-    report(ep, RDMUX_ACTION_OPEN, status, description, status == RDMUX_OK ? size : 0);
+    report_result(ep, RDMUX_ACTION_OPEN, status, description, status == RDMUX_OK ? size : 0);
 }
 
 /* A device opened by the worker thread: opening it and registering the regions with it may take
@@ -212,7 +212,7 @@ static void device_opened(struct rdmux_cq *cq, struct rdmux_mail *mail)
             device_is_open(ep, job->ops);
         } else {
             rdmux_fail(job->status, "%s", job->error);
-            report(ep, RDMUX_ACTION_OPEN, job->status, NULL, 0);
+            report_result(ep, RDMUX_ACTION_OPEN, job->status, NULL, 0);
         }
         ep->fabric->life->negotiate(ep);
     }
@@ -293,7 +293,7 @@ void rdmux_path_attempt_open(struct rdmux_ep *ep, const struct rdmux_handshake_a
         status = ask_for_device(ep, ops, &path->path);
     }
     if (status != RDMUX_OK) {
-        report(ep, RDMUX_ACTION_OPEN, status, NULL, 0);
+        report_result(ep, RDMUX_ACTION_OPEN, status, NULL, 0);
     }
 }
 
@@ -320,7 +320,7 @@ static enum rdmux_status describe_proof(struct rdmux_ep *ep, uint8_t *descriptio
     return path->ops->mr_describe(registration, path, description, size);
 }
 
-static void connected(struct rdmux_ep *ep, enum rdmux_status status)
+static void path_connected(struct rdmux_ep *ep, enum rdmux_status status)
 {
     struct rdmux_path_attempt *attempt = &ep->setup->attempt;
     attempt->connecting = false;
@@ -330,7 +330,7 @@ static void connected(struct rdmux_ep *ep, enum rdmux_status status)
         rdmux_error_clear();
         status = describe_proof(ep, description, &size);
     }
-    report(ep, RDMUX_ACTION_CONNECT, status, description, status == RDMUX_OK ? size : 0);
+    report_result(ep, RDMUX_ACTION_CONNECT, status, description, status == RDMUX_OK ? size : 0);
 }
 
 static void start_connect(struct rdmux_ep *ep)
@@ -356,7 +356,7 @@ static void start_connect(struct rdmux_ep *ep)
         attempt->connecting = true;
         return;
     }
-    connected(ep, status);
+    path_connected(ep, status);
 }
 
 void rdmux_path_attempt_connect(struct rdmux_ep *ep, const struct rdmux_handshake_action *action)
@@ -364,7 +364,7 @@ void rdmux_path_attempt_connect(struct rdmux_ep *ep, const struct rdmux_handshak
     struct rdmux_path_attempt *attempt = &ep->setup->attempt;
     if (attempt->path == NULL || action->size > sizeof(attempt->peer_data)) {
         rdmux_fail(RDMUX_PROTOCOL, "connection data of %zu bytes", action->size);
-        report(ep, RDMUX_ACTION_CONNECT, RDMUX_PROTOCOL, NULL, 0);
+        report_result(ep, RDMUX_ACTION_CONNECT, RDMUX_PROTOCOL, NULL, 0);
         return;
     }
     memcpy(attempt->peer_data, action->bytes, action->size);
@@ -414,7 +414,7 @@ static void post_proof(struct rdmux_ep *ep)
     attempt->parts_posted += (uint32_t)posted;
     if (status != RDMUX_OK && status != RDMUX_AGAIN) {
         attempt->writing = false;
-        report(ep, RDMUX_ACTION_WRITE_PROOF, status, NULL, 0);
+        report_result(ep, RDMUX_ACTION_WRITE_PROOF, status, NULL, 0);
     }
 }
 
@@ -445,7 +445,7 @@ void rdmux_path_attempt_write_proof(struct rdmux_ep *ep, const struct rdmux_hand
     struct rdmux_path_attempt *attempt = &setup->attempt;
     enum rdmux_status status = open_proof_remote(ep, action);
     if (status != RDMUX_OK) {
-        report(ep, RDMUX_ACTION_WRITE_PROOF, status, NULL, 0);
+        report_result(ep, RDMUX_ACTION_WRITE_PROOF, status, NULL, 0);
         return;
     }
     uint8_t *source = (uint8_t *)setup->proof->addr + RDMUX_PROOF_SIZE;
@@ -464,7 +464,7 @@ void rdmux_path_attempt_check_proof(struct rdmux_ep *ep, const struct rdmux_hand
         status = rdmux_fail(RDMUX_IO,
                             "the bytes that arrived over the path are not those the peer sent");
     }
-    report(ep, RDMUX_ACTION_CHECK_PROOF, status, NULL, 0);
+    report_result(ep, RDMUX_ACTION_CHECK_PROOF, status, NULL, 0);
 }
 
 static bool parts_are_done(const struct rdmux_path_attempt *attempt)
@@ -493,7 +493,7 @@ static void take_parts(struct rdmux_ep *ep)
     if (status != RDMUX_OK) {
         rdmux_fail(status, "the proof's write failed with %s", rdmux_status_name(status));
     }
-    report(ep, RDMUX_ACTION_WRITE_PROOF, status, NULL, 0);
+    report_result(ep, RDMUX_ACTION_WRITE_PROOF, status, NULL, 0);
 }
 
 void rdmux_path_attempt_step(struct rdmux_ep *ep)
@@ -507,7 +507,7 @@ void rdmux_path_attempt_step(struct rdmux_ep *ep)
         rdmux_error_clear();
         enum rdmux_status status = attempt->path->ops->ep_connect(attempt->path, NULL, 0);
         if (status != RDMUX_IN_PROGRESS) {
-            connected(ep, status);
+            path_connected(ep, status);
         }
     }
     if (attempt->writing && attempt->parts_posted < attempt->part_count) {

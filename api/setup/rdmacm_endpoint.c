@@ -336,8 +336,9 @@ static bool is_local(const char *wish, const struct rdmux_rdmacm_call *call)
            (strncmp(at, wish, length) == 0 && (at[length] == ':' || at[length] == ']'));
 }
 
-static enum rdmux_reason judge(const struct rdmux_ep *ep, const struct rdmux_offer_path *path,
-                               uint64_t native, char *text, size_t size)
+static enum rdmux_reason judge_device(const struct rdmux_ep *ep,
+                                      const struct rdmux_offer_path *path, uint64_t native,
+                                      char *text, size_t size)
 {
     const struct rdmux_setup *setup = ep->setup;
     const struct rdmux_offer *offer = setup->offer;
@@ -408,7 +409,7 @@ static void take_call(struct rdmux_ep *ep, struct rdmux_rdmacm_call *call)
         return;
     }
     uint64_t native = native_of(setup->way, call->ops);
-    enum rdmux_reason reason = judge(ep, setup->way, native, text, sizeof(text));
+    enum rdmux_reason reason = judge_device(ep, setup->way, native, text, sizeof(text));
     if (reason != RDMUX_REASON_NONE) {
         keep_one(ep, setup->way, native, reason, RDMUX_STAGE_MATCH, text,
                  reason == setup->way->path.reason ? setup->way->path.hint : "");
