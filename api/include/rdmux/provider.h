@@ -77,10 +77,10 @@ enum {
      * however busy the endpoint is. */
     RDMUX_PROVIDER_PING_BUSY = 1 << 5,
     RDMUX_PROVIDER_LAST_RESORT = 1 << 3, /* ranked behind every provider without this flag */
-    /* What a peer's read brings may be taken from memory after mr_invalidate has returned, if the
-     * device had begun to answer. After each mr_invalidate the core posts a PLACED write of nothing
-     * to every importer's endpoint, at any time and beside other requests: it is done when nothing
-     * from before it is under way to the peer any more. */
+    /* The device may still read memory for a peer's read after mr_invalidate has returned. After
+     * each mr_invalidate the core posts an empty PLACED write to every importer's endpoint, at any
+     * time and beside other requests: it is done when no answer that the device began before it is
+     * under way to the peer. */
     RDMUX_PROVIDER_READS_LINGER = 1 << 6,
 };
 
@@ -125,10 +125,10 @@ struct rdmux_provider_ep {
     /* With RDMUX_PROVIDER_LOCAL_KEYS: bytes of a send or write that need no key. ep_open may set it
      * where the path's max_inline could not tell. */
     uint32_t max_inline;
-    /* With RDMUX_PROVIDER_LOCAL_KEYS: ep_open sets 1 if the peer's device writes what a read brings
-     * by its own right, so that it is wanted of the region: the pieces of a read then are regions
-     * with RDMUX_ACCESS_READ_SINK, or the core's own (mr.mr NULL), registered with it for the
-     * purpose. Regions without it stay out of the peer's reach. */
+    /* With RDMUX_PROVIDER_LOCAL_KEYS: ep_open sets 1 if the peer's device writes the data of a read
+     * into our memory and needs a right on the region for it. The pieces of a read then have
+     * RDMUX_ACCESS_READ_SINK, or are the core's own registrations (mr.mr NULL) with that right. The
+     * peer cannot reach regions without it. */
     uint32_t needs_sinks;
 };
 
@@ -227,9 +227,9 @@ RDMUX_API uint32_t rdmux_provider_receives(struct rdmux_provider_ep *ep);
 RDMUX_API uint32_t rdmux_provider_reserve(struct rdmux_provider_ep *ep, uint32_t count);
 /* Gives count reserved receives back, for whoever waits. [data path] */
 RDMUX_API void rdmux_provider_unreserve(struct rdmux_provider_ep *ep, uint32_t count);
-/* 1 while an endpoint of the SRQ waits for a receive: who has reserved some and does not use them
- * is to give them back. post_recv is called with NULL and 0 when this becomes so for an endpoint of
- * another domain. [data path] */
+/* 1 while an endpoint of the SRQ waits for a receive: an endpoint with unused reserved receives
+ * returns them (rdmux_provider_unreserve()). post_recv is called with NULL and 0 when this becomes
+ * so for an endpoint of another domain. [data path] */
 RDMUX_API int rdmux_provider_receives_awaited(const struct rdmux_provider_ep *ep);
 
 /* 1 if the endpoint takes its receives from an SRQ. */
@@ -245,7 +245,7 @@ RDMUX_API void rdmux_provider_received(struct rdmux_provider_ep *ep, struct rdmu
 /*
  * The same for several at once. rdmux_provider_next_receives() gives the records, adjacent ones,
  * that rdmux_provider_take_receive() would give one after the other from now on, and returns how
- * many; 0 tells no more than that they are to be taken one by one, as those of an SRQ are. The
+ * many; 0: the provider takes the receives one by one. An SRQ always returns 0. The
  * provider fills in the first few by rdmux_provider_fill_receive(), and then tells how many by
  * rdmux_provider_filled_receives(), before any other call. [data path]
  */
@@ -265,10 +265,10 @@ RDMUX_API void rdmux_provider_filled_receives(struct rdmux_provider_ep *ep, uint
 
 /* The path failed by itself, with a reason. The core ends the endpoint (or moves it): it will call
  * ep_quiesce and ep_close, not within this call. status RDMUX_PEER_GONE, RDMUX_DENIED,
- * RDMUX_LENGTH, RDMUX_PROTOCOL, RDMUX_IO … text is copied. RDMUX_FLUSHED: it ended and does not say
- * why, as where a refusal of the peer may have been lost. Then the core asks the peer, and the
- * endpoint ends with what that knows, else with RDMUX_PEER_GONE; leave its requests to the core
- * until ep_quiesce. */
+ * RDMUX_LENGTH, RDMUX_PROTOCOL, RDMUX_IO … text is copied. RDMUX_FLUSHED: the path ended
+ * without a cause, as a refusal of the peer may have been lost. The core then asks the peer; the
+ * endpoint ends with that cause, or with RDMUX_PEER_GONE. The provider leaves the endpoint's
+ * requests to the core until ep_quiesce. */
 RDMUX_API void rdmux_provider_failed(struct rdmux_provider_ep *ep, enum rdmux_status status,
                                      const char *text);
 
@@ -402,8 +402,9 @@ struct rdmux_provider_ops {
     size_t mr_size;
     size_t remote_size;
 
-    /* Lists the local paths, up to max; *count says how many there are. None is one entry with a
-     * reason (no device, no driver), never a failure. Any thread. [may sleep] */
+    /* Lists the local paths, up to max; *count says how many there are. A machine without a
+     * path returns one entry with a reason (no device, no driver), not a failure. Any thread.
+     * [may sleep] */
     enum rdmux_status (*probe)(struct rdmux_fabric *fabric, struct rdmux_local_path *out,
                                size_t max, size_t *count);
 
@@ -452,12 +453,12 @@ struct rdmux_provider_ops {
      * faults. Bounded: at most about budget requests, then returns. Returns how much it did; 0 =
      * nothing to do now. Also releases held doorbells. [data path] */
     size_t (*poll)(struct rdmux_provider_cq *cq, size_t budget);
-    /* The fd will be readable at the next thing. RDMUX_AGAIN: there is something already, and a
-     * poll follows, which may take a part of it: the next arm has to see what is left. Nothing
-     * may fall between. */
+    /* Makes the descriptor readable at the next completion or event. RDMUX_AGAIN: one is there
+     * already; the core polls, which may take a part of them, and arms again. The provider must not
+     * lose an event between the two. */
     enum rdmux_status (*arm)(struct rdmux_provider_cq *cq);
     /* A descriptor for epoll, the same for the cq's whole life; level-triggered: readable until
-     * poll has taken the thing. It may be readable without arm. */
+     * poll has taken the completion or event. It may be readable without arm. */
     int (*fd)(struct rdmux_provider_cq *cq);
 
     /* Builds an unconnected endpoint. attr is valid until ep_close. [may sleep] */
@@ -481,8 +482,8 @@ struct rdmux_provider_ops {
      * control channel: send something that shows the path is alive (or fails). The path's own
      * keepalive may do. */
     enum rdmux_status (*ep_ping)(struct rdmux_provider_ep *ep);
-    /* Kills the path and drains: when it returns RDMUX_OK nobody touches a buffer of a request any
-     * more, and late messages of the peer are kept out. Requests not done stay so; the core
+    /* Kills the path and drains: when it returns RDMUX_OK, neither the device nor the peer accesses
+     * a request's buffer, and no late message is delivered. Requests not done stay so; the core
      * completes them. Receives already complete are reported before. Fills *counts.
      * RDMUX_IN_PROGRESS: a copy is still under way; called again. Never waits. */
     enum rdmux_status (*ep_quiesce)(struct rdmux_provider_ep *ep,

@@ -57,15 +57,16 @@ struct rdmux_fast_path_target {
     uint32_t spare;
 };
 
-/* The core's, but for what is the provider's to change. It lives as long as its cq. */
+/* Owned by the core. The provider changes `bytes`, `most`, `tail` and its own words. It lives as
+ * long as its cq. */
 struct rdmux_fast_path {
     struct rdmux_cq_gate gate; /* the cq's */
     /* A write takes the entry at head, which goes on by one, if it is below limit. A completion
      * frees the one at tail, which goes on to its next. */
     struct rdmux_fast_path_entry *head;
-    struct rdmux_fast_path_entry *limit; /* atomic: NULL while signal says something else than open */
-    struct rdmux_fast_path_entry *tail; /* the provider's poll moves it */
-    uint64_t bytes;                     /* of the writes */
+    struct rdmux_fast_path_entry *limit; /* atomic: NULL unless signal says open */
+    struct rdmux_fast_path_entry *tail;  /* the provider's poll moves it */
+    uint64_t bytes;                      /* of the writes */
     uint64_t most; /* bytes of the longest write; fast_path_open may lower it */
     /* Gives the device a write, entry->context and length are set, and leaves the cq by
      * rdmux_fast_path_leave(). RDMUX_OK always: what the device did not take ends with its
@@ -88,9 +89,10 @@ struct rdmux_cq_fast_poll {
 };
 
 /*
- * Enter the cq: rdmux_fast_path_enter() to poll, the other to write. 0: not for the fast path now;
- * leave it at once and let the core go on. What another thread has made of signal or limit is read
- * behind the store of inside: the barrier that the core makes all threads pass completes the order.
+ * Enter the cq: rdmux_fast_path_enter() to poll, the other to write. 0: the fast path is not open;
+ * leave at once and use the core's call. The store of `inside` precedes the read of `signal` and
+ * `limit`, which another thread may have changed: the barrier that the core makes all threads pass
+ * completes the order.
  * On a processor that keeps loads in order a plain read will do, which compilers join with the
  * comparison; the fence makes them read anew. [data path]
  */
@@ -127,7 +129,7 @@ static inline void rdmux_fast_path_leave(struct rdmux_fast_path *fast)
     __atomic_store_n(&fast->gate.inside, RDMUX_GATE_LEFT, __ATOMIC_RELEASE);
 }
 
-/* The core's way for what the fast path's poll does not do. [data path] */
+/* The poll of the core, for entries other than the fast path's completions. [data path] */
 RDMUX_API size_t rdmux_fast_path_poll(struct rdmux_cq *cq, struct rdmux_wc *wc, size_t max);
 /* Closes the fast path, by calling fast_path_close; while the caller is in the cq. [data path] */
 RDMUX_API void rdmux_fast_path_stop(struct rdmux_fast_path *fast);

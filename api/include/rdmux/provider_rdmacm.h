@@ -14,8 +14,8 @@ extern "C" {
 
 /*
  * "rdma://HOST:PORT": a connection to a program that knows nothing of rdmux, made by the fabric's
- * own connection manager. There is no control channel, nothing is negotiated or proved, and of the
- * operations there are those that the device has.
+ * own connection manager. There is no control channel, nothing is negotiated or proved, and the
+ * path has the operations of the device, no emulated ones.
  */
 
 enum { RDMUX_RAW_KEY_SIZE = 12 }; /* bytes of struct rdmux_rdmacm_key as a description */
@@ -93,8 +93,8 @@ struct rdmux_rdmacm_ops {
     void (*unlisten)(struct rdmux_rdmacm_listener *listener);
     /* Readable when there is something for next. */
     int (*listener_fd)(struct rdmux_rdmacm_listener *listener);
-    /* The next thing that a listener has: a new call, or one that next gave and that has gone since
-     * (then *gone is true; call_drop it). RDMUX_AGAIN: nothing now. */
+    /* Returns the listener's next event: a new call, or a call that next returned before and that
+     * ended since (then *gone is true; call_drop it). RDMUX_AGAIN: nothing now. */
     enum rdmux_status (*next)(struct rdmux_rdmacm_listener *listener,
                               struct rdmux_rdmacm_call **out, int *gone);
     /* Takes a call away from its listener, which may be gone from now on. */

@@ -23,7 +23,7 @@ RDMUX_API enum rdmux_status rdmux_software_srq_post_recv(struct rdmux_provider_s
                                                          size_t count);
 
 /*
- * For providers without a device: most of what they need, so that they are left with moving bytes.
+ * For providers without a device. These functions do everything but move bytes.
  * Where the target's CPU carries requests out, a region has nothing but its key, and a domain has
  * nothing at all: mr_register and what goes with it, remote_open and domain_open may be these, with
  * the sizes of these structs or of ones that begin with them.
@@ -59,9 +59,9 @@ RDMUX_API void rdmux_software_cq_close(struct rdmux_provider_cq *cq);
 RDMUX_API enum rdmux_status rdmux_software_arm(struct rdmux_provider_cq *cq);
 RDMUX_API int rdmux_software_fd(struct rdmux_provider_cq *cq);
 
-/* For paths within one host. rdmux_software_here() sets a path's reason, text, hint and reach bytes;
- * rdmux_software_reach is then the reach operation: the same running kernel and network namespace
- * (in which abstract sockets have their names). */
+/* For paths within one host. rdmux_software_here() sets a path's reason, text, hint and reach
+ * bytes; rdmux_software_reach is then the reach operation: the same running kernel and network
+ * namespace (in which abstract sockets have their names). */
 RDMUX_API void rdmux_software_here(struct rdmux_local_path *path);
 RDMUX_API enum rdmux_reason rdmux_software_reach(const uint8_t *ours, size_t ours_length,
                                                  const uint8_t *theirs, size_t theirs_length,

@@ -153,8 +153,8 @@ enum {
     RDMUX_ACCESS_REMOTE_READ = 1 << 1,
     RDMUX_ACCESS_REMOTE_WRITE = 1 << 2,
     RDMUX_ACCESS_REMOTE_ATOMIC = 1 << 3,
-    /* May be the direct target of reads on iWARP, which exposes it to the peer (RFC 5040, 3.3). Reads
-     * into other regions are copied there, or get a key for their own time. */
+    /* May be the direct target of reads on iWARP, which exposes it to the peer (RFC 5040, 3.3).
+     * Reads into other regions are copied there, or get a key for their own time. */
     RDMUX_ACCESS_READ_SINK = 1 << 4,
     /* Never mapped by a peer on the same host, so that revoke is absolute. */
     RDMUX_ACCESS_NO_MAP = 1 << 5,
@@ -320,9 +320,9 @@ enum {
  * refused. Paths over tcp are encrypted, too; those over ib, roce and iwarp travel in clear.
  * docs/SECURITY.md says what this protects. Strings and files are read by rdmux_fabric_open().
  *
- * key_file    PSK: lines IDENTITY:KEY, the key as 32 to 128 hexadecimal digits; lines that are empty
- *             or begin with # do not count. CERT: the private key of cert_file, PEM. Owned by this
- *             user or root, and closed to all others (mode 0600).
+ * key_file    PSK: lines IDENTITY:KEY, the key as 32 to 128 hexadecimal digits; lines that are
+ *             empty or begin with # do not count. CERT: the private key of cert_file, PEM. Owned by
+ *             this user or root, and closed to all others (mode 0600).
  * identity    PSK: the line that this side connects with. NULL = the first.
  * cert_file   CERT: this side's certificate and what leads to its authority, PEM.
  * ca_file     CERT: the authorities that vouch for peers, PEM. Those of the system are not asked.
@@ -374,8 +374,8 @@ struct rdmux_fabric_auth {
  *               may connect, and the control channel is in clear.
  *
  * A program with rights that its user lacks (setuid, setgid, file capabilities) does not listen to
- * the environment: secure_getenv(3). It searches no folder of plug-ins but the one that was compiled
- * in, and none if rdmux is linked into it.
+ * the environment: secure_getenv(3). It searches no folder of plug-ins but the one that was
+ * compiled in, and none if rdmux is linked into it.
  */
 struct rdmux_fabric_attr {
     uint32_t size;
@@ -631,7 +631,8 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_mr_export_to(struct rdmux_mr 
  * succeeds. Importers are told, drain and answer; after at most 100 ms the key is invalidated
  * whatever they did, and only endpoints that did not answer may fail. Over iwarp the importers'
  * adapters are then given 100 ms to take what was under way; else their endpoints are ended. A peer
- * on the same host that has mapped the pages is trusted to follow (RDMUX_ACCESS_NO_MAP avoids that).
+ * on the same host that has mapped the pages is trusted to follow (RDMUX_ACCESS_NO_MAP avoids
+ * that).
  * Threads  Any. May sleep up to 200 ms, over iwarp up to 300 ms.
  * Errors   RDMUX_INVALID
  */
@@ -755,17 +756,17 @@ enum {
  *                 when one does not answer. A silent peer is gone after twice the liveness time.
  *                 Not with rdma:// and adopted sockets: RDMUX_UNSUPPORTED.
  * failover_attempts, failover_time_ms   What one move may take, and those that follow it within a
- *                 second: attempts, of which the side that accepted counts its own limit, default 64
- *                 (8 were over in a third of a second where each failed at once); time, default 30,000,
- *                 RDMUX_NEVER = no limit. Beyond, the endpoint ends with RDMUX_PEER_GONE. While
- *                 others are left, an attempt has 200 ms at first, then twice as long in each round.
- * failback        1: goes back to a better path than the one it has, over which it was lost, once that
- *                 works again (its device is in good order on both sides) and failback_hold_ms have
- *                 passed since it failed; longer after attempts in vain. It is enough if one side
- *                 asks. Nothing is in doubt after such a move if all that cannot be repeated ends within
- *                 100 ms; meanwhile requests wait. Needs failover.
- * failback_hold_ms   The hold-down time. A path that failed three times within it is left out: tried only
- *                 when no other works; default 10,000.
+ *                 second: attempts, of which the side that accepted counts its own limit, default
+ *                 64; time, default 30,000, RDMUX_NEVER = no limit. Beyond, the endpoint ends with
+ *                 RDMUX_PEER_GONE. While other paths are left, an attempt has 200 ms at first, then
+ *                 twice as long in each round.
+ * failback        1: the endpoint returns to the better path that it lost, once that path's device
+ *                 works on both sides and failback_hold_ms have passed since the path failed. The
+ *                 time grows after returns that failed. It is enough if one side asks. A return
+ *                 leaves no request in doubt if all requests that cannot be repeated end within
+ *                 100 ms; new requests wait until then. Needs failover.
+ * failback_hold_ms   The hold-down time, default 10,000. A path that failed three times within it
+ *                 is tried only when no other works.
  * srq             Takes its receives from there. It and the endpoint have the same cq.
  * dscp            1 to 63, default 26, RDMUX_OFF = 0. ecn: 1 = ECT(1), 2 = ECT(0), default 2,
  *                 RDMUX_OFF = not ECT.
@@ -812,11 +813,11 @@ struct rdmux_ep_attr {
     void *user;
     /*
      * 1: where there is a choice, paths are measured before they are ranked: each is set up and
-     * proved, then written to for a part of 50 ms, and given up; the ranking is by what was measured.
-     * It is enough if one side asks. The accepting fabric remembers the figures of a pair of
-     * devices to a host for 300 s, and measures no pair again meanwhile. Software RDMA devices are
-     * neither measured nor preferred unless a filter names them. 0: paths are ranked by what the
-     * devices and constants say.
+     * proved, then written to for a part of 50 ms, and given up; the ranking is by what was
+     * measured. It is enough if one side asks. The accepting fabric remembers the figures of a pair
+     * of devices to a host for 300 s, and measures no pair again meanwhile. Software RDMA devices
+     * are neither measured nor preferred unless a filter names them. 0: paths are ranked by what
+     * the devices and constants say.
      */
     uint32_t probe;
     uint32_t spare0;
@@ -854,8 +855,8 @@ enum {
  *                   silent for half a second makes room for an address or identity that has far
  *                   fewer. A server of many peers that are slow to set up raises it. One that is
  *                   accepted by its id (rdmux_ep_attr.peer) is not counted.
- * The process's limit on descriptors (RLIMIT_NOFILE) bounds these numbers, too: a quarter of it, up to
- * 1024, is kept for peers that are set up.
+ * The process's limit on descriptors (RLIMIT_NOFILE) bounds these numbers, too: a quarter of it, up
+ * to 1024, is kept for peers that are set up.
  */
 struct rdmux_listen_attr {
     uint32_t size;
@@ -877,24 +878,27 @@ struct rdmux_listen_attr {
  * Peers that are not rdmux. "rdma://HOST:PORT" in rdmux_listen() and rdmux_connect() stands for a
  * program that uses librdmacm by itself (rdma_cm(7), port space TCP, reliable connections), over
  * whatever RDMA device the route leads to: InfiniBand, RoCE or iWARP. Such an endpoint has no
- * control channel, no headers of rdmux, no credits and no heartbeats: what it does is what the
- * device does. The chapter "Peers that are not rdmux" of docs/SEMANTICS.md says which rules hold.
+ * control channel, no headers of rdmux, no credits and no heartbeats: the device's rules replace
+ * rdmux's. The chapter "Peers that are not rdmux" of docs/SEMANTICS.md says which of rdmux's rules
+ * still hold.
  *
  *   Operations    Those that rdmux_ep_info.native names; all others are RDMUX_UNSUPPORTED.
  *                 RDMUX_PLACED needs a remote whose key may be read; messages cannot have it.
  *   Memory        rdmux_mr_raw(), rdmux_remote_import_raw(); tokens cannot be imported.
- *   Private data  rdma_cm's. A connector may send 56 bytes over InfiniBand and RoCE, 196 over iWARP;
- *                 an acceptor 196; a rejection has room for 148 (iWARP: 196). More is RDMUX_INVALID.
- *                 What comes may have been filled up with zeros to the field's size.
+ *   Private data  rdma_cm's. A connector may send 56 bytes over InfiniBand and RoCE, 196 over
+ *                 iWARP; an acceptor 196; a rejection has room for 148 (iWARP: 196). More is
+ *                 RDMUX_INVALID. Received private data may be padded with zeros to the field's
+ *                 size.
  *   Receives      On iWARP a message that finds no receive ends the connection. A program that is
  *                 sent to first accepts with timeout 0 and attr.peer: receives posted before its
  *                 next poll or wait are with the device before the peer may send.
  *   End           RDMUX_WC_DISCONNECTED has RDMUX_PEER_GONE, also when the peer ended in order:
- *                 rdma_cm does not tell the one from the other. RDMUX_OK follows one's own shutdown.
+ *                 rdma_cm reports the same for both. A shutdown of this side ends with RDMUX_OK.
  */
 
 /*
- * Listens on a TCP address, through which all paths are negotiated; or for peers that are not rdmux.
+ * Listens on a TCP address, through which all paths are negotiated; or for peers that are not
+ * rdmux.
  * address  "HOST:PORT", "HOST", ":PORT" or "[IPv6]:PORT". No host or "*" = all addresses; no port =
  *          7471; port 0 = one is picked, see rdmux_listener_address(). A name is resolved here.
  *          With "rdma://" in front: see above.
@@ -954,13 +958,13 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_listener_next(struct rdmux_li
  * Several cqs may accept from one listener. A call takes one connection, and further ones only
  * while no other call on the listener waits without any. What was taken and is not returned by this
  * call stays the cq's: it goes on with the cq's progress, and the next calls for the same cq return
- * it, with their own attr.user, but otherwise made as the call that took it asked. So who accepts only
- * once for a cq, or with attributes that differ from call to call, names the connection:
- * rdmux_listener_next(), attr.peer.
+ * it, with their own attr.user, but otherwise made as the call that took it asked. So a program
+ * that accepts only once for a cq, or with attributes that differ between calls, must name the
+ * connection: rdmux_listener_next(), attr.peer.
  *
- * A connection that the connector saw connected is returned also if the connector has ended it since.
- * Receives take the messages that arrived before; RDMUX_WC_DISCONNECTED follows. Where none waits, posts
- * return the cause, mostly RDMUX_PEER_GONE.
+ * A connection that the connector saw connected is returned also if the connector has ended it
+ * since. Receives take the messages that arrived before; RDMUX_WC_DISCONNECTED follows. Where none
+ * waits, posts return the cause, mostly RDMUX_PEER_GONE.
  * attr.peer   One id: only that one, and its failure is returned. 0: any.
  * timeout_ms  0 with a peer: RDMUX_IN_PROGRESS, *out set, RDMUX_WC_CONNECTED follows. 0 without:
  *             RDMUX_AGAIN if none is proved.
@@ -1007,7 +1011,8 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_connect(struct rdmux_fabric *
  * The same negotiation over a connected stream socket (TCP or AF_UNIX) of the program; both sides
  * call it, one in each role. It reads exact lengths, never ahead; HELLO begins with the 8 bytes
  * "RDMUX" 0x01 0x0d 0x0a, so a server may peek. RDMUX_ROLE_CONNECT with RDMUX_AUTH_CERT and no
- * rdmux_fabric_auth.peers is RDMUX_INVALID: any certificate of the authority would pass for the peer's.
+ * rdmux_fabric_auth.peers is RDMUX_INVALID: any certificate of the authority would pass for the
+ * peer's.
  * Ownership   From the call on the socket is the library's, which closes it in every outcome but
  *             two: RDMUX_INVALID (untouched), and RDMUX_NO_PATH (given back, as both sides know,
  *             with flags and options restored).
