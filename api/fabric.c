@@ -243,7 +243,7 @@ enum rdmux_status rdmux_fabric_open(const struct rdmux_fabric_attr *attr, struct
     rdmux_list_init(&fabric->served_cqs);
     atomic_store(&fabric->next_id, 1);
     fabric->processors = sysconf(_SC_NPROCESSORS_ONLN);
-    fabric->membarrier = register_membarrier();
+    fabric->has_membarrier = register_membarrier();
 
     bool environment = (all.flags & RDMUX_FABRIC_IGNORE_ENVIRONMENT) == 0;
     const char *log_text = environment ? secure_getenv("RDMUX_LOG") : NULL;

@@ -52,10 +52,10 @@ enum rdmux_status rdmux_iwarp_credit_hear(struct iwarp_credit *credit,
     *out = (struct iwarp_credit_news){
         .granted = (uint64_t)granted,
         .returned = returned,
-        .asks = advance_credit(message->asked, credit->asked_us) != 0 &&
-                message->known == iwarp_credit_told(credit),
-        .recalls = advance_credit(message->recalled, credit->recalled_us) != 0,
-        .answers = advance_credit(message->answered, credit->answered_us) != 0,
+        .is_question = advance_credit(message->asked, credit->asked_us) != 0 &&
+                       message->known == iwarp_credit_told(credit),
+        .is_recall = advance_credit(message->recalled, credit->recalled_us) != 0,
+        .is_answer = advance_credit(message->answered, credit->answered_us) != 0,
     };
     credit->acknowledged = message->seen;
     credit->returned_us += returned;

@@ -128,9 +128,9 @@ bool rdmux_iwarp_credit_tell(struct iwarp_credit *credit, struct iwarp_side *out
 struct iwarp_credit_news {
     uint64_t granted;  /* credits added for this side */
     uint64_t returned; /* credits that the peer gives back */
-    bool asks;         /* the peer has no credit, wants some, and none is on the way to it */
-    bool recalls;      /* the peer wants unused credits back */
-    bool answers;      /* the peer has answered our recall */
+    bool is_question;  /* the peer has no credit, wants some, and none is on the way to it */
+    bool is_recall;    /* the peer wants unused credits back */
+    bool is_answer;    /* the peer has answered our recall */
 };
 
 /* Takes CREDITS or SEEN. RDMUX_PROTOCOL: the message is invalid. */

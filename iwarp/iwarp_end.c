@@ -27,14 +27,14 @@ static bool has_revoked(const struct iwarp_ep *ep)
 
 static void tell_end(struct iwarp_ep *ep)
 {
-    if (ep->end_is_told || !ep->is_greeted || !rdmux_verbs_side_has_room(&ep->base)) {
+    if (ep->is_end_told || !ep->is_greeted || !rdmux_verbs_side_has_room(&ep->base)) {
         return;
     }
     uint8_t bytes[IWARP_SIDE_SIZE];
     const struct iwarp_side message = { .kind = IWARP_SIDE_ENDED,
-                                        .key_was_revoked = has_revoked(ep) };
+                                        .is_key_revoked = has_revoked(ep) };
     rdmux_iwarp_side_encode(&message, bytes);
-    ep->end_is_told = true;
+    ep->is_end_told = true;
     rdmux_verbs_side_send(&ep->base, bytes);
 }
 
@@ -52,15 +52,15 @@ static void leave_in_doubt(struct iwarp_ep *ep)
 
 static void conclude_end(struct iwarp_ep *ep)
 {
-    const bool took_key_back = ep->end_is_heard && ep->end.key_was_revoked;
-    if (ep->side_is_over && !took_key_back) {
+    const bool took_key_back = ep->is_end_heard && ep->end.is_key_revoked;
+    if (ep->is_side_over && !took_key_back) {
         rdmux_verbs_fail(&ep->base, RDMUX_PEER_GONE, "the peer ended the connection, or is gone");
         return;
     }
-    if (!ep->side_is_over && (!ep->data_is_over || !ep->end_is_heard)) {
+    if (!ep->is_side_over && (!ep->is_data_over || !ep->is_end_heard)) {
         return;
     }
-    if (has_revoked(ep) || ep->end.key_was_revoked) {
+    if (has_revoked(ep) || ep->end.is_key_revoked) {
         leave_in_doubt(ep);
         rdmux_verbs_fail(&ep->base, RDMUX_DENIED,
                          "the connection ended as it does when a key is used that was taken back; "
@@ -86,9 +86,9 @@ void rdmux_iwarp_is_over(struct iwarp_ep *ep, uint8_t index)
         rdmux_iwarp_connect_failed(ep, "the peer ended the connection while it was made");
     }
     if (index == IWARP_SIDE) {
-        ep->side_is_over = true;
+        ep->is_side_over = true;
     } else {
-        ep->data_is_over = true;
+        ep->is_data_over = true;
         tell_end(ep);
     }
     conclude_end(ep);
@@ -112,7 +112,7 @@ void rdmux_iwarp_refuses(struct verbs_queue *queue)
 
 void rdmux_iwarp_end_heard(struct iwarp_ep *ep, const struct iwarp_side *message)
 {
-    ep->end_is_heard = true;
+    ep->is_end_heard = true;
     ep->end = *message;
     tell_end(ep);
     conclude_end(ep);

@@ -388,7 +388,7 @@ enum rdmux_status rdmux_iwarp_ep_ping(struct rdmux_provider_ep *base)
 {
     struct iwarp_ep *ep = iwarp_ep_of(base);
     struct verbs_queue *data = &ep->base.data;
-    if (ep->base.state != VERBS_EP_CONNECTED || ep->data_is_over) {
+    if (ep->base.state != VERBS_EP_CONNECTED || ep->is_data_over) {
         return RDMUX_OK;
     }
     if (ep->ping_calls != 0) {
@@ -397,7 +397,7 @@ enum rdmux_status rdmux_iwarp_ep_ping(struct rdmux_provider_ep *base)
         ping_side(ep);
     } else {
         ep->ping_calls = 1;
-        ep->ping_found_none = true;
+        ep->has_ping_failed = true;
     }
     if (ep->ping_calls > PING_CALLS) {
         rdmux_verbs_fail(&ep->base, RDMUX_PEER_GONE,

@@ -85,20 +85,20 @@ struct iwarp_ep {
     struct verbs_headers send_headers; /* one for each slot */
     struct iwarp_order order;
     uint32_t ping_calls;  /* calls of ep_ping since a side-channel read is in flight, or 0 */
-    bool ping_found_none; /* no room for that read: any side-channel completion counts instead */
+    bool has_ping_failed; /* no room for that read: any side-channel completion counts instead */
     bool is_talking;      /* on cq->talkers */
     struct iwarp_ep *talk_next;
 
     /* Teardown, see iwarp_end.c. */
     uint32_t revoked_before; /* domain->revoked when the endpoint was opened */
-    bool data_is_over;
+    bool is_data_over;
     /* Outcome of a completion that may be a consequence of the data connection's end, not its
      * cause. */
     enum rdmux_status suspicion;
     char suspicion_text[RDMUX_TEXT_MAX];
-    bool side_is_over;
-    bool end_is_told;
-    bool end_is_heard;
+    bool is_side_over;
+    bool is_end_told;
+    bool is_end_heard;
     struct iwarp_side end; /* the peer's ENDED */
 };
 

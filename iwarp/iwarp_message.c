@@ -82,7 +82,7 @@ void rdmux_iwarp_side_encode(const struct iwarp_side *message, uint8_t out[IWARP
     memset(out, 0, IWARP_SIDE_SIZE);
     out[SIDE_AT_KIND] = message->kind;
     out[SIDE_AT_STATUS] = message->status;
-    out[SIDE_AT_REVOKED] = message->key_was_revoked ? 1 : 0;
+    out[SIDE_AT_REVOKED] = message->is_key_revoked ? 1 : 0;
     store(out + SIDE_AT_SEEN, message->seen);
     store(out + SIDE_AT_GRANTED, message->granted);
     store(out + SIDE_AT_RETURNED, message->returned);
@@ -102,7 +102,7 @@ enum rdmux_status rdmux_iwarp_side_decode(const uint8_t *in, size_t size, struct
     *out = (struct iwarp_side){
         .kind = in[SIDE_AT_KIND],
         .status = in[SIDE_AT_STATUS],
-        .key_was_revoked = in[SIDE_AT_REVOKED] == 1,
+        .is_key_revoked = in[SIDE_AT_REVOKED] == 1,
         .seen = load(in + SIDE_AT_SEEN),
         .granted = load(in + SIDE_AT_GRANTED),
         .returned = load(in + SIDE_AT_RETURNED),

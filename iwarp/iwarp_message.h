@@ -62,7 +62,7 @@ struct iwarp_header {
 struct iwarp_side {
     uint8_t kind;
     uint8_t status;
-    bool key_was_revoked;
+    bool is_key_revoked;
     uint32_t seen;
     uint32_t granted;
     uint32_t returned;

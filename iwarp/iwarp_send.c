@@ -204,7 +204,7 @@ enum rdmux_status rdmux_iwarp_start_read(struct verbs_ep *ep, struct rdmux_reque
 enum rdmux_status rdmux_iwarp_start(struct verbs_ep *base, struct rdmux_request *request)
 {
     struct iwarp_ep *ep = iwarp_of(base);
-    if (VERBS_UNLIKELY(ep->data_is_over)) {
+    if (VERBS_UNLIKELY(ep->is_data_over)) {
         return rdmux_verbs_again(base); /* the core hears of it when the cause is known */
     }
     switch (request->op) {
@@ -279,7 +279,7 @@ static void data_sent(struct iwarp_ep *ep, const struct ibv_wc *wc)
     }
     iwarp_order_note(&ep->order, slot, is_read(&ep->base, slot));
     /* A success after a failure proves nothing: the device may not have sent the bytes. */
-    if (VERBS_UNLIKELY(wc->status != IBV_WC_SUCCESS || ep->data_is_over ||
+    if (VERBS_UNLIKELY(wc->status != IBV_WC_SUCCESS || ep->is_data_over ||
                        ep->base.state >= VERBS_EP_FAILED)) {
         work_failed(ep, slot, wc);
         return;
@@ -303,9 +303,9 @@ void rdmux_iwarp_sent(struct verbs_queue *queue, const struct ibv_wc *wc)
         return;
     }
     if (wc->status == IBV_WC_SUCCESS &&
-        (wc->opcode == IBV_WC_RDMA_READ || VERBS_UNLIKELY(ep->ping_found_none))) {
+        (wc->opcode == IBV_WC_RDMA_READ || VERBS_UNLIKELY(ep->has_ping_failed))) {
         ep->ping_calls = 0; /* even if the read's slot is retired: later sends complete first */
-        ep->ping_found_none = false;
+        ep->has_ping_failed = false;
     }
     if (wc->status == IBV_WC_SUCCESS || ep->base.state >= VERBS_EP_FAILED) {
         rdmux_verbs_sent(queue, wc);
@@ -418,7 +418,7 @@ static bool talk_to_peer(struct iwarp_ep *ep)
 {
     struct iwarp_side message;
     uint8_t bytes[IWARP_SIDE_SIZE];
-    if (ep->base.state != VERBS_EP_CONNECTED || ep->side_is_over) {
+    if (ep->base.state != VERBS_EP_CONNECTED || ep->is_side_over) {
         return true;
     }
     if (!ep->is_greeted || !rdmux_verbs_side_has_room(&ep->base)) {

@@ -80,10 +80,10 @@ bool rdmux_iwarp_srq_hear(struct iwarp_ep *ep, const struct iwarp_credit_news *n
         !rdmux_credits_return(&scheduler->pool, &ep->credit.given, news->returned)) {
         return false;
     }
-    if (news->answers) {
+    if (news->is_answer) {
         rdmux_credit_answered(scheduler, &ep->user);
     }
-    if (news->asks) {
+    if (news->is_question) {
         rdmux_credit_asked(scheduler, &ep->user);
     }
     return true;

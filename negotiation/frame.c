@@ -119,7 +119,7 @@ void rdmux_join_encode(const struct rdmux_join *join, uint8_t out[RDMUX_JOIN_SIZ
     rdmux_store_be32(out + JOIN_AT_EPOCH, join->epoch);
     rdmux_store_be32(out + JOIN_AT_ATTEMPT, join->attempt);
     rdmux_store_be32(out + JOIN_AT_INDEX, join->index);
-    if (join->sealed) {
+    if (join->is_sealed) {
         rdmux_store_be16(out + JOIN_AT_SEALED, 1);
         memcpy(out + JOIN_AT_CODE, join->code, sizeof(join->code));
     }
@@ -139,8 +139,8 @@ enum rdmux_status rdmux_join_decode(const uint8_t in[RDMUX_JOIN_SIZE], struct rd
         .index = rdmux_load_be32(in + JOIN_AT_INDEX),
     };
     memcpy(join.secret, in + JOIN_AT_SECRET, sizeof(join.secret));
-    join.sealed = rdmux_load_be16(in + JOIN_AT_SEALED) == 1;
-    if (join.sealed) {
+    join.is_sealed = rdmux_load_be16(in + JOIN_AT_SEALED) == 1;
+    if (join.is_sealed) {
         memcpy(join.code, in + JOIN_AT_CODE, sizeof(join.code));
     }
     *out = join;

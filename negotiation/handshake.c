@@ -44,7 +44,7 @@ static void begin_attempt(struct rdmux_handshake *handshake, uint64_t now_ns)
         match->stage = RDMUX_STAGE_OPEN;
         match->reason = RDMUX_REASON_NONE;
         rdmux_handshake_push_bytes(handshake, RDMUX_ACTION_OPEN, NULL, 0);
-        handshake->path_is_ours = true;
+        handshake->is_path_ours = true;
         set_state(handshake, A_OPEN);
     } else {
         match->reason = RDMUX_REASON_NONE;
@@ -202,7 +202,7 @@ static void take_try(struct rdmux_handshake *handshake, const struct handshake_h
     store_peer_data(handshake, what->frame);
     rdmux_handshake_push_bytes(handshake, RDMUX_ACTION_OPEN, handshake->peer_path.data,
                                handshake->peer_path.data_size);
-    handshake->path_is_ours = true;
+    handshake->is_path_ours = true;
 }
 
 /* The provider's contract: the connector's first ep_connect comes before the acceptor's, which
@@ -821,7 +821,7 @@ void rdmux_handshake_result(struct rdmux_handshake *handshake,
         what.text = "the path's description is too long";
     }
     if (status != RDMUX_OK && kind == RDMUX_ACTION_OPEN && phase_of(handshake) == OPENING) {
-        handshake->path_is_ours = false; /* an OPEN that failed left nothing to close */
+        handshake->is_path_ours = false; /* an OPEN that failed left nothing to close */
     }
     take_event(handshake, &what);
 }

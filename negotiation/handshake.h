@@ -93,7 +93,7 @@ bool rdmux_frame_is_join(const uint8_t in[8]);
 struct rdmux_join {
     /* The connection's secret; if sealed, its name, which does not reveal the secret. */
     uint8_t secret[RDMUX_SECRET_SIZE];
-    bool sealed;
+    bool is_sealed;
     uint8_t code[RDMUX_SECRET_SIZE]; /* if sealed: code over the JOIN, keyed by the secret */
     uint32_t epoch;
     uint32_t attempt; /* the TRY that it belongs to */
@@ -172,7 +172,7 @@ struct rdmux_handshake_config {
     enum rdmux_role role;
     uint32_t hello_timeout_ms;       /* for HELLO and OFFER */
     struct rdmux_hello hello;        /* this side's; init fills in the version fields */
-    bool secured;                    /* frames come from an authenticated peer */
+    bool is_secured;                 /* frames come from an authenticated peer */
     uint8_t proof_nonce[16];         /* random; the pattern that this side writes */
     const struct rdmux_offer *offer; /* this side's; copied */
     /* Acceptor only: raw bytes of the connector's HELLO and OFFER, as received, if they were read

@@ -36,7 +36,7 @@ enum rdmux_status rdmux_handshake_greeting_init(struct rdmux_handshake *handshak
 {
     handshake->hello = hello_of_config(config);
     handshake->offer = *config->offer;
-    handshake->greeting.secured = config->secured;
+    handshake->greeting.is_secured = config->is_secured;
     handshake->greeting.timeout_ms = config->hello_timeout_ms;
     uint8_t *at = handshake->greeting.opening;
     rdmux_hello_encode(&handshake->hello, at);
@@ -163,7 +163,7 @@ static bool methods_agree(struct rdmux_handshake *handshake, const struct rdmux_
 {
     uint32_t ours = handshake->hello.authentication;
     uint32_t theirs = hello->authentication;
-    if (handshake->greeting.secured ? (ours & theirs) != 0 : ours == 0 && theirs == 0) {
+    if (handshake->greeting.is_secured ? (ours & theirs) != 0 : ours == 0 && theirs == 0) {
         return true;
     }
     if (is_acceptor(handshake)) {
@@ -194,7 +194,7 @@ void rdmux_handshake_take_hello(struct rdmux_handshake *handshake,
         return;
     }
     handshake->peer_hello = hello;
-    handshake->greeting.peer_hello_came = true;
+    handshake->greeting.has_peer_hello = true;
     memcpy(handshake->greeting.peer_hello_bytes, what->bytes, RDMUX_HELLO_SIZE);
     if (hello.version_min > RDMUX_WIRE_VERSION || hello.version_max < RDMUX_WIRE_VERSION) {
         refuse_version(handshake, "the peer speaks no version of the protocol that we speak");
@@ -221,7 +221,7 @@ static bool take_offer(struct rdmux_handshake *handshake, const struct handshake
                                         "the peer's OFFER is malformed");
         return false;
     }
-    handshake->greeting.peer_offer_came = true;
+    handshake->greeting.has_peer_offer = true;
     grant_limits(handshake);
     if (!hash_transcript(handshake, what->bytes, what->size)) {
         rdmux_handshake_connection_over(handshake, RDMUX_NO_MEMORY, false,
@@ -331,10 +331,10 @@ const struct rdmux_handshake_granted *rdmux_handshake_granted(const struct rdmux
 
 const struct rdmux_hello *rdmux_handshake_peer_hello(const struct rdmux_handshake *handshake)
 {
-    return handshake->greeting.peer_hello_came ? &handshake->peer_hello : NULL;
+    return handshake->greeting.has_peer_hello ? &handshake->peer_hello : NULL;
 }
 
 const struct rdmux_offer *rdmux_handshake_peer_offer(const struct rdmux_handshake *handshake)
 {
-    return handshake->greeting.peer_offer_came ? &handshake->peer_offer : NULL;
+    return handshake->greeting.has_peer_offer ? &handshake->peer_offer : NULL;
 }

@@ -106,9 +106,9 @@ struct handshake_happening {
 /* What both sides send until the ranking is known. handshake_greeting.c */
 struct handshake_greeting {
     uint32_t timeout_ms; /* for HELLO and OFFER */
-    bool secured;        /* frames come from an authenticated peer */
-    bool peer_hello_came;
-    bool peer_offer_came;
+    bool is_secured;     /* frames come from an authenticated peer */
+    bool has_peer_hello;
+    bool has_peer_offer;
     uint8_t hash_kind;
     uint8_t hash[RDMUX_TRANSCRIPT_SIZE];
     uint8_t peer_hello_bytes[RDMUX_HELLO_SIZE];
@@ -122,7 +122,7 @@ struct handshake_measuring {
     uint64_t since_ns;
     rdmux_measured_lookup lookup;
     void *lookup_user;
-    bool ranked_anew; /* a second RANKING was sent or received */
+    bool is_ranked_anew; /* a second RANKING was sent or received */
 };
 
 /* A failover's move to another path. handshake_move.c; handshake_queue.c reads the rank. */
@@ -167,7 +167,7 @@ struct rdmux_handshake {
     uint32_t attempt;         /* the current or next one; from 1 once the ranking is known */
     uint32_t attempts_before; /* attempts before the ranking in force */
     enum rdmux_status attempt_status; /* FAILING: this side's failure */
-    bool path_is_ours;                /* OPEN was requested, has not failed, and was not closed */
+    bool is_path_ours;                /* OPEN was requested, has not failed, and was not closed */
     uint8_t proof_nonce[16];
     uint8_t check_nonce[16]; /* the nonce of the peer's WRITTEN */
 

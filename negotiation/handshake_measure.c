@@ -111,19 +111,19 @@ void rdmux_handshake_end_measuring(struct rdmux_handshake *handshake)
     rdmux_match_rank_measured(&handshake->offer, &handshake->peer_offer, handshake->expected_size,
                               handshake->matches, handshake->match_count);
     handshake->attempts_before = handshake->attempt - 1;
-    handshake->measuring.ranked_anew = true;
+    handshake->measuring.is_ranked_anew = true;
     (void)rdmux_handshake_send_ranking(handshake);
 }
 
 void rdmux_handshake_take_second_ranking(struct rdmux_handshake *handshake,
                                          const struct handshake_happening *what)
 {
-    if (!wants_measuring(handshake) || handshake->measuring.ranked_anew) {
+    if (!wants_measuring(handshake) || handshake->measuring.is_ranked_anew) {
         rdmux_handshake_connection_over(handshake, RDMUX_PROTOCOL, false,
                                         "the peer ranks once more without having been asked to");
         return;
     }
-    handshake->measuring.ranked_anew = true;
+    handshake->measuring.is_ranked_anew = true;
     if (!rdmux_handshake_read_ranking(handshake, what)) {
         return;
     }

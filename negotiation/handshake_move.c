@@ -22,7 +22,7 @@ void rdmux_handshake_begin_move(struct rdmux_handshake *handshake, uint32_t firs
     if (phase_of(handshake) == ENDED) {
         rdmux_match_record(current_match(handshake), RDMUX_STAGE_COMMIT, reason, why);
     }
-    handshake->path_is_ours = false; /* the driver has closed it */
+    handshake->is_path_ours = false; /* the driver has closed it */
     handshake->move.is_on = true;
     rdmux_handshake_queue_clear(handshake);
     handshake->attempt = first_attempt - 1;
@@ -74,7 +74,7 @@ void rdmux_handshake_try(struct rdmux_handshake *handshake, size_t rank, uint64_
         handshake->move.limit_ms = limit_ms;
     }
     rdmux_handshake_push_bytes(handshake, RDMUX_ACTION_OPEN, NULL, 0);
-    handshake->path_is_ours = true;
+    handshake->is_path_ours = true;
     set_state(handshake, A_OPEN);
 }
 

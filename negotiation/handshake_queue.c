@@ -226,9 +226,9 @@ void rdmux_match_record(struct rdmux_match *match, enum rdmux_stage stage, uint3
 
 void rdmux_handshake_close_path(struct rdmux_handshake *handshake)
 {
-    if (handshake->path_is_ours) {
+    if (handshake->is_path_ours) {
         (void)rdmux_handshake_push(handshake, RDMUX_ACTION_CLOSE_PATH);
-        handshake->path_is_ours = false;
+        handshake->is_path_ours = false;
     }
 }
 
@@ -244,7 +244,7 @@ void rdmux_handshake_connection_over(struct rdmux_handshake *handshake, enum rdm
                     arguments);
     va_end(arguments);
 
-    if (handshake->path_is_ours) {
+    if (handshake->is_path_ours) {
         rdmux_match_record(current_match(handshake), rdmux_handshake_facts[handshake->state].stage,
                            RDMUX_REASON_PEER_FAILED, handshake->queue.fail_text);
     }

@@ -106,7 +106,7 @@ static size_t put_move(const struct rdmux_message *message, uint8_t *out)
 static size_t put_resume(const struct rdmux_message *message, uint8_t *out)
 {
     (void)put_count(message, out);
-    rdmux_store_be32(out + RESUME_AT_STEADY, message->steady ? 1 : 0);
+    rdmux_store_be32(out + RESUME_AT_STEADY, message->is_steady ? 1 : 0);
     memcpy(out + RESUME_AT_PROOF, message->proof, sizeof(message->proof));
     return RESUME_SIZE;
 }
@@ -238,7 +238,7 @@ static bool take_resume(const uint8_t *in, size_t size, struct rdmux_message *ou
     if (size != RESUME_SIZE || !take_count(in, out)) {
         return false;
     }
-    out->steady = rdmux_load_be32(in + RESUME_AT_STEADY) == 1;
+    out->is_steady = rdmux_load_be32(in + RESUME_AT_STEADY) == 1;
     memcpy(out->proof, in + RESUME_AT_PROOF, sizeof(out->proof));
     return true;
 }

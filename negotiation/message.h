@@ -81,7 +81,7 @@ struct rdmux_message {
     uint64_t count;
     uint64_t length; /* IMPORTED: of the region */
     uint64_t region; /* IMPORTED, REVOKE, REVOKED, RELEASED: the owner's region id */
-    bool steady;     /* RESUME, RESUMED: the epoch's path is in use */
+    bool is_steady;  /* RESUME, RESUMED: the epoch's path is in use */
     uint8_t proof[RDMUX_PROOF_CODE_SIZE]; /* RESUME, RESUMED */
     struct rdmux_token token;             /* IMPORT */
     uint8_t description[RDMUX_DESCRIPTION_MAX];

@@ -96,14 +96,14 @@ static bool compute_join_code(const struct rdmux_join *join,
 
 bool rdmux_join_seal(struct rdmux_join *join, const uint8_t secret[RDMUX_SECRET_SIZE])
 {
-    join->sealed = true;
+    join->is_sealed = true;
     return rdmux_join_name(secret, join->secret) && compute_join_code(join, secret, join->code);
 }
 
 bool rdmux_join_is_sealed_by(const struct rdmux_join *join, const uint8_t secret[RDMUX_SECRET_SIZE])
 {
     uint8_t code[RDMUX_SECRET_SIZE];
-    return join->sealed && compute_join_code(join, secret, code) &&
+    return join->is_sealed && compute_join_code(join, secret, code) &&
            rdmux_secret_matches(code, join->code);
 }
 

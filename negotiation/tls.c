@@ -136,11 +136,11 @@ enum rdmux_status rdmux_tls_shake(struct rdmux_tls *tls)
     if (result != 1) {
         return rdmux_tls_outcome(tls, result);
     }
-    bool psk = tls->by_key || tls->auth->method == RDMUX_AUTH_PSK;
+    bool psk = tls->is_by_key || tls->auth->method == RDMUX_AUTH_PSK;
     if (psk ? SSL_session_reused(tls->ssl) != 1 : SSL_get_verify_result(tls->ssl) != X509_V_OK) {
         return rdmux_fail(RDMUX_AUTH, "authentication: the peer did not show what it must");
     }
-    if (psk && !tls->by_key && tls->role == RDMUX_ROLE_CONNECT) {
+    if (psk && !tls->is_by_key && tls->role == RDMUX_ROLE_CONNECT) {
         snprintf(tls->identity, sizeof(tls->identity), "%s",
                  tls->auth->keys[tls->auth->own].identity);
     }
@@ -191,7 +191,7 @@ enum rdmux_status rdmux_tls_receive(struct rdmux_tls *tls, void *out, size_t siz
     ERR_clear_error();
     tls->call_records = 0;
     int result = SSL_read_ex(tls->ssl, out, size, got);
-    tls->drained = result != 1;
+    tls->is_drained = result != 1;
     if (result != 1) {
         return rdmux_tls_outcome(tls, result);
     }
@@ -234,7 +234,7 @@ enum rdmux_status rdmux_tls_send(struct rdmux_tls *tls, const void *bytes, size_
     if (status == RDMUX_OK && tls->stage != STAGE_OPEN) {
         status = open_session(tls);
     }
-    if (status == RDMUX_OK && tls->records >= tls->renew_after && !tls->write_waits) {
+    if (status == RDMUX_OK && tls->records >= tls->renew_after && !tls->is_write_waiting) {
         status = renew_key(tls);
     }
     if (status != RDMUX_OK) {
@@ -244,7 +244,7 @@ enum rdmux_status rdmux_tls_send(struct rdmux_tls *tls, const void *bytes, size_
     /* At most one record more: a waiting record is sent first, and its end ends the call. */
     tls->records++;
     int result = SSL_write_ex(tls->ssl, bytes, size, done);
-    tls->write_waits = result != 1;
+    tls->is_write_waiting = result != 1;
     if (result != 1) {
         return rdmux_tls_outcome(tls, result);
     }
@@ -257,9 +257,9 @@ enum rdmux_status rdmux_tls_send(struct rdmux_tls *tls, const void *bytes, size_
 static bool make_session(struct rdmux_tls *tls)
 {
     bool accepts = tls->role == RDMUX_ROLE_ACCEPT;
-    tls->ssl = SSL_new(tls->by_key ? tls->auth->data
-                       : accepts   ? tls->auth->acceptor
-                                   : tls->auth->connector);
+    tls->ssl = SSL_new(tls->is_by_key ? tls->auth->data
+                       : accepts      ? tls->auth->acceptor
+                                      : tls->auth->connector);
     BIO *bio = tls->ssl == NULL ? NULL : BIO_new(tls->auth->socket_io);
     if (bio == NULL) {
         return false;
@@ -291,9 +291,9 @@ struct rdmux_tls *rdmux_tls_create_session(const struct rdmux_auth *auth, enum r
     tls->renew_after = RENEW_AFTER;
     if (key != NULL) {
         memcpy(tls->key, key, sizeof(tls->key));
-        tls->by_key = true;
+        tls->is_by_key = true;
         tls->stage = STAGE_SHAKING;
-        tls->answered = true;             /* nothing comes in clear, */
+        tls->is_answered = true;          /* nothing comes in clear, */
         tls->compared = RDMUX_HELLO_SIZE; /* and no HELLO inside */
     }
     if (!make_session(tls)) {
@@ -346,7 +346,7 @@ bool rdmux_tls_wants_room(const struct rdmux_tls *tls)
 bool rdmux_tls_holds_bytes(const struct rdmux_tls *tls)
 {
     /* The bytes of an incomplete record do not count: the socket signals the rest. */
-    return tls->stage == STAGE_OPEN && !tls->drained && SSL_has_pending(tls->ssl) == 1;
+    return tls->stage == STAGE_OPEN && !tls->is_drained && SSL_has_pending(tls->ssl) == 1;
 }
 
 const char *rdmux_tls_identity(const struct rdmux_tls *tls)

@@ -66,7 +66,7 @@ static enum rdmux_status explain_data_failure(const struct rdmux_tls *tls)
     if (tls->error != 0) {
         return rdmux_fail(RDMUX_PEER_GONE, "data socket: lost: %s", strerror(tls->error));
     }
-    if (tls->ended) {
+    if (tls->has_ended) {
         return rdmux_fail(RDMUX_PEER_GONE, "data socket: the peer closed it");
     }
     if (tls->stage != STAGE_OPEN) {
@@ -111,10 +111,10 @@ enum rdmux_status rdmux_tls_explain(const struct rdmux_tls *tls)
     if (tls->error != 0) {
         return rdmux_fail(RDMUX_PEER_GONE, "control channel: lost: %s", strerror(tls->error));
     }
-    if (tls->ended && tls->stage == STAGE_OPEN) {
+    if (tls->has_ended && tls->stage == STAGE_OPEN) {
         return rdmux_fail(RDMUX_PEER_GONE, "control channel: the peer closed it");
     }
-    if (tls->ended) {
+    if (tls->has_ended) {
         return rdmux_fail(RDMUX_PEER_GONE,
                           "control channel: the peer closed it before it was authenticated; is it "
                           "rdmux of this version, and is auth set there?");
@@ -143,7 +143,7 @@ enum rdmux_status rdmux_tls_outcome(struct rdmux_tls *tls, int result)
         tls->wants_room = true;
         return RDMUX_AGAIN;
     case SSL_ERROR_ZERO_RETURN:
-        tls->ended = true;
+        tls->has_ended = true;
         break;
     default:
         break;

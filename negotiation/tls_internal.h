@@ -27,13 +27,13 @@ struct rdmux_tls {
     int socket;
     enum rdmux_role role;
     enum stage stage;
-    bool answered;    /* connector: the peer has sent something */
-    bool ended;       /* the socket has nothing more */
-    bool wants_room;  /* the last step ended for lack of room */
-    bool drained;     /* the last receive found no whole record, and the socket empty */
-    bool write_waits; /* OpenSSL has a record that is not all in the socket */
+    bool is_answered;      /* connector: the peer has sent something */
+    bool has_ended;        /* the socket has nothing more */
+    bool wants_room;       /* the last step ended for lack of room */
+    bool is_drained;       /* the last receive found no whole record, and the socket empty */
+    bool is_write_waiting; /* OpenSSL has a record that is not all in the socket */
     bool carries_data;
-    bool by_key;                      /* a data socket's: both ends know `key` */
+    bool is_by_key;                   /* a data socket's: both ends know `key` */
     uint8_t key[RDMUX_DATA_KEY_SIZE]; /* until it is open */
     enum rdmux_status failed;         /* a stream's failure; text is why */
     uint64_t records;                 /* sent under this key */

@@ -26,7 +26,7 @@ enum {
 static bool is_answer_tls(struct rdmux_tls *tls, BIO *bio)
 {
     uint8_t first = 0;
-    if (tls->role != RDMUX_ROLE_CONNECT || tls->answered) {
+    if (tls->role != RDMUX_ROLE_CONNECT || tls->is_answered) {
         return true;
     }
     ssize_t looked = recv(tls->socket, &first, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -41,7 +41,7 @@ static bool is_answer_tls(struct rdmux_tls *tls, BIO *bio)
     if (looked == 0) {
         return true; /* rdmux_tls_take() notes the end */
     }
-    tls->answered = true;
+    tls->is_answered = true;
     if (first < RECORD_FIRST || first > RECORD_LAST) {
         tls->stage = STAGE_REFUSED;
     }
@@ -55,9 +55,9 @@ ssize_t rdmux_tls_take(struct rdmux_tls *tls, void *out, size_t size)
         tls->base.system_calls++;
         got = recv(tls->socket, out, size, MSG_DONTWAIT);
     } while (got < 0 && errno == EINTR);
-    tls->base.emptied = got < (ssize_t)size;
+    tls->base.is_emptied = got < (ssize_t)size;
     if (got == 0) {
-        tls->ended = true;
+        tls->has_ended = true;
     } else if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
         tls->error = errno;
     }

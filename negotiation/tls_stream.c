@@ -68,7 +68,7 @@ static bool stream_holds_bytes(const struct rdmux_stream *stream)
 
 static void stream_close(struct rdmux_stream *stream)
 {
-    if (tls_of(stream)->by_key) {
+    if (tls_of(stream)->is_by_key) {
         rdmux_tls_destroy(tls_of(stream));
     }
 }

@@ -51,7 +51,7 @@ static bool is_better(const struct roce_gid *a, const struct roce_gid *b,
 
 static bool can_be_used(const struct roce_gid *entry)
 {
-    return entry->type == ROCE_GID_TYPE_V2 && entry->interface != 0 && entry->interface_is_up;
+    return entry->type == ROCE_GID_TYPE_V2 && entry->interface != 0 && entry->is_interface_up;
 }
 
 static enum roce_lack find_lack(const struct roce_gid *table, size_t count)

@@ -23,7 +23,7 @@ struct roce_gid {
     uint32_t type;
     /* index of the network interface; 0: none, or in another network namespace */
     uint32_t interface;
-    bool interface_is_up; /* has a carrier and is in this namespace */
+    bool is_interface_up; /* has a carrier and is in this namespace */
     bool is_vlan;
 };
 

@@ -50,7 +50,7 @@ static void look_at_interface(int socket, struct roce_gid *entry)
     (void)snprintf(path, sizeof(path), "/proc/net/vlan/%.15s", request.ifr_name);
     entry->is_vlan = access(path, F_OK) == 0;
     const short wanted = IFF_UP | IFF_RUNNING;
-    entry->interface_is_up = ioctl(socket, SIOCGIFFLAGS, &request) == 0 &&
+    entry->is_interface_up = ioctl(socket, SIOCGIFFLAGS, &request) == 0 &&
                              (request.ifr_flags & wanted) == wanted;
 }
 

@@ -242,7 +242,7 @@ static void deliver_incoming(struct shm_ep *ep)
 static enum outcome take_chunk(struct shm_ep *ep, const struct shm_message *message)
 {
     struct shm_incoming *incoming = &ep->incoming;
-    if (incoming->request == NULL || incoming->pulling || message->chunk == 0 ||
+    if (incoming->request == NULL || incoming->is_pulling || message->chunk == 0 ||
         message->chunk > incoming->length - incoming->received) {
         return break_off(ep, RDMUX_PROTOCOL, "shm: the peer sent a chunk of no message");
     }
@@ -291,7 +291,7 @@ static enum outcome start_pull(struct shm_ep *ep, const struct shm_message *mess
         .length = body.length,
         .imm = message->imm,
         .wc_flags = wc_flags(message->flags),
-        .pulling = true,
+        .is_pulling = true,
     };
     return NEXT;
 }
@@ -343,7 +343,7 @@ static bool is_request_mapped(const struct rdmux_request *request)
 
 static enum outcome take_pull(struct shm_ep *ep, const struct shm_message *message)
 {
-    if (ep->incoming.request == NULL || !ep->incoming.pulling) {
+    if (ep->incoming.request == NULL || !ep->incoming.is_pulling) {
         enum outcome outcome = start_pull(ep, message);
         if (outcome != NEXT) {
             return outcome;
@@ -373,7 +373,7 @@ static enum outcome take_pull(struct shm_ep *ep, const struct shm_message *messa
     if (ep->incoming.received < ep->incoming.length) {
         return LATER;
     }
-    ep->incoming.pulling = false;
+    ep->incoming.is_pulling = false;
     deliver_incoming(ep);
     return NEXT;
 }
@@ -554,7 +554,7 @@ static SHM_COLD size_t take_others(struct shm_ep *ep, size_t done, size_t budget
         const struct shm_message message = shm_consumer_message(&ep->in, &next->header);
         enum outcome outcome = carry_out(ep, &message);
         if (outcome == STUCK) {
-            ep->stalled = true;
+            ep->is_stalled = true;
             break;
         }
         done++;
@@ -606,13 +606,13 @@ static SHM_COLD size_t notice_end(struct shm_ep *ep)
 {
     /* Pairs with the release stores in end_path() and rdmux_shm_ep_quiesce(). */
     uint32_t state = atomic_load_explicit(&ep->theirs->state, memory_order_acquire);
-    if (!ep->stalled && shm_consumer_has_message(&ep->in)) {
+    if (!ep->is_stalled && shm_consumer_has_message(&ep->in)) {
         return 0;
     }
     /* The peer has closed, and messages of it are still here. The control channel reports its end
      * at once. */
-    if (state == SHM_CLOSED && ep->stalled && ep->incoming.request == NULL) {
-        ep->end_waits = true;
+    if (state == SHM_CLOSED && ep->is_stalled && ep->incoming.request == NULL) {
+        ep->is_end_waiting = true;
         return 0;
     }
     (void)rdmux_shm_advance(ep);
@@ -652,26 +652,26 @@ static SHM_COLD size_t notice_end(struct shm_ep *ep)
 static inline bool has_ended(const struct shm_ep *ep)
 {
     return (atomic_load_explicit(&ep->theirs->state, memory_order_relaxed) != SHM_OPEN ||
-            ep->gone) &&
-           !ep->end_waits;
+            ep->is_gone) &&
+           !ep->is_end_waiting;
 }
 
 /* Returns whether progress_endpoint() would find nothing to do. */
 SHM_HOT bool is_quiet(const struct shm_ep *ep)
 {
     return ep->state != SHM_EP_CONNECTED ||
-           (!shm_consumer_has_message(&ep->in) && ep->pending == 0 && !ep->want_resume &&
-            ep->job.request == NULL && !ep->bell_held && !has_ended(ep));
+           (!shm_consumer_has_message(&ep->in) && ep->pending == 0 && !ep->wants_resume &&
+            ep->job.request == NULL && !ep->is_bell_held && !has_ended(ep));
 }
 
 /* Serves a connected endpoint. */
 static SHM_COLD size_t progress_endpoint(struct shm_ep *ep, size_t budget)
 {
     size_t done = 0;
-    if (shm_consumer_has_message(&ep->in) && !ep->stalled) {
+    if (shm_consumer_has_message(&ep->in) && !ep->is_stalled) {
         done += take_slots(ep, budget);
     }
-    if (ep->pending > 0 || ep->want_resume || ep->job.request != NULL || ep->bell_held) {
+    if (ep->pending > 0 || ep->wants_resume || ep->job.request != NULL || ep->is_bell_held) {
         done += rdmux_shm_advance(ep);
     }
     if (has_ended(ep)) {
@@ -698,7 +698,7 @@ static SHM_COLD size_t check_descriptors(struct shm_cq *cq)
             continue;
         }
         if (what != SHM_WATCH_BELL) {
-            ep->gone = true;
+            ep->is_gone = true;
             rdmux_shm_cq_unwatch(cq, ep->peer.socket);
             if (ep->peer.pidfd >= 0) {
                 rdmux_shm_cq_unwatch(cq, ep->peer.pidfd);
@@ -769,7 +769,7 @@ size_t rdmux_shm_poll(struct rdmux_provider_cq *base, size_t budget)
 
 static bool waits_for_progress(const struct shm_ep *ep)
 {
-    return ep->pending > 0 || ep->want_resume || ep->job.request != NULL;
+    return ep->pending > 0 || ep->wants_resume || ep->job.request != NULL;
 }
 
 /* Returns whether poll would do something now. */
@@ -778,13 +778,13 @@ static bool has_work(const struct shm_ep *ep)
     if (ep->state != SHM_EP_CONNECTED) {
         return false;
     }
-    bool copying = ep->job.request != NULL && !ep->end_waits &&
+    bool copying = ep->job.request != NULL && !ep->is_end_waiting &&
                    (ep->job.kind == SHM_JOB_PUT || ep->job.kind == SHM_JOB_GET ||
                     ep->job.kind == SHM_JOB_SEND_PUT) &&
                    ep->job.offset < ep->job.request->length;
     uint64_t consumed = atomic_load_explicit(ep->out.consumed, memory_order_acquire);
-    return copying || ep->bell_held || has_ended(ep) ||
-           (!ep->stalled && shm_consumer_has_message(&ep->in)) ||
+    return copying || ep->is_bell_held || has_ended(ep) ||
+           (!ep->is_stalled && shm_consumer_has_message(&ep->in)) ||
            (waits_for_progress(ep) && consumed != ep->out.retired);
 }
 
@@ -797,7 +797,7 @@ enum rdmux_status rdmux_shm_arm(struct rdmux_provider_cq *base)
         uint32_t wake = SHM_WAKE_MESSAGE |
                         (waits_for_progress(ep) ? (uint32_t)SHM_WAKE_PROGRESS : 0);
         atomic_store_explicit(&ep->mine->sleeping, wake, memory_order_relaxed);
-        membarrier = membarrier || !ep->fences;
+        membarrier = membarrier || !ep->is_fencing;
     }
     if (cq->awake != NULL) {
         rdmux_shm_fence();
@@ -814,7 +814,7 @@ enum rdmux_status rdmux_shm_arm(struct rdmux_provider_cq *base)
             atomic_store_explicit(&ep->mine->sleeping, 0, memory_order_relaxed);
             link = &ep->awake_next;
         } else {
-            ep->asleep = true;
+            ep->is_asleep = true;
             *link = ep->awake_next;
         }
     }

@@ -69,7 +69,7 @@ void rdmux_shm_kick_owner(struct shm_ep *ep)
 void rdmux_shm_wake_up(struct shm_ep *ep)
 {
     struct shm_cq *cq = shm_cq_of(ep->base.cq);
-    ep->asleep = false;
+    ep->is_asleep = false;
     atomic_store_explicit(&ep->mine->sleeping, 0, memory_order_relaxed);
     ep->awake_next = cq->awake;
     cq->awake = ep;
@@ -80,14 +80,14 @@ bool rdmux_shm_peer_is_gone(struct shm_ep *ep)
     struct timespec now;
     (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
     uint64_t now_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-    if (!ep->gone && now_ns - ep->peer.alive_at_ns >= ALIVE_NS) {
+    if (!ep->is_gone && now_ns - ep->peer.alive_at_ns >= ALIVE_NS) {
         struct pollfd fds[] = {
             { .fd = ep->peer.socket, .events = POLLRDHUP },
             { .fd = ep->peer.pidfd, .events = POLLIN },
         };
         ep->base.system_calls++;
-        ep->gone = poll(fds, 2, 0) > 0;
+        ep->is_gone = poll(fds, 2, 0) > 0;
         ep->peer.alive_at_ns = now_ns;
     }
-    return ep->gone;
+    return ep->is_gone;
 }

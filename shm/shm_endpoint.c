@@ -197,7 +197,7 @@ static enum rdmux_status say_hello(struct shm_ep *ep, int segment_fd)
     struct shm_domain *domain = domain_of(ep);
     struct shm_hello hello = {
         .magic = is_acceptor(ep) ? SHM_HELLO_ACCEPTOR : SHM_HELLO_CONNECTOR,
-        .flags = domain->membarrier ? SHM_HELLO_MEMBARRIER : 0,
+        .flags = domain->has_membarrier ? SHM_HELLO_MEMBARRIER : 0,
         .pid = (uint32_t)getpid(),
     };
     rdmux_provider_secret(&ep->base, hello.secret);
@@ -238,8 +238,8 @@ static enum rdmux_status accept_hello(struct shm_ep *ep, const struct shm_hello 
     }
     ep->peer.their_bell = fds[0];
     fds[0] = -1;
-    ep->fences = SHM_TSAN || !domain_of(ep)->membarrier ||
-                 (hello->flags & SHM_HELLO_MEMBARRIER) == 0;
+    ep->is_fencing = SHM_TSAN || !domain_of(ep)->has_membarrier ||
+                     (hello->flags & SHM_HELLO_MEMBARRIER) == 0;
     return RDMUX_OK;
 }
 
@@ -276,10 +276,10 @@ static void become_connected(struct shm_ep *ep)
     (void)pthread_mutex_lock(&domain->mutex);
     ep->domain_next = domain->eps;
     domain->eps = ep;
-    ep->setup.listed = true;
+    ep->setup.is_listed = true;
     (void)pthread_mutex_unlock(&domain->mutex);
     stop_waiting(ep, SHM_EP_CONNECTED);
-    ep->asleep = true; /* so that shm_wake_up() puts the endpoint on cq->awake */
+    ep->is_asleep = true; /* so that shm_wake_up() puts the endpoint on cq->awake */
     shm_wake_up(ep);
 }
 
@@ -363,13 +363,13 @@ static enum rdmux_status meet_peer(struct shm_ep *ep)
     attach_memory(ep, segment, 0);
     status = say_hello(ep, fd);
     close_fd(&fd);
-    ep->setup.hello_sent = status == RDMUX_OK;
+    ep->setup.is_hello_sent = status == RDMUX_OK;
     return status == RDMUX_AGAIN ? RDMUX_IO : status;
 }
 
 static enum rdmux_status step_connector(struct shm_ep *ep)
 {
-    if (!ep->setup.hello_sent) {
+    if (!ep->setup.is_hello_sent) {
         enum rdmux_status status = meet_peer(ep);
         if (status != RDMUX_OK) {
             return status;
@@ -477,7 +477,7 @@ void rdmux_shm_ep_close(struct rdmux_provider_ep *base)
     if (ep->state != SHM_EP_QUIESCED) {
         (void)rdmux_shm_ep_quiesce(base, &counts);
     }
-    if (ep->setup.listed) {
+    if (ep->setup.is_listed) {
         leave_domain(ep);
     }
     stop_listening(ep);

@@ -58,7 +58,7 @@ struct shm_domain {
     int regions_fd;
     uint32_t next_index; /* where the next search for a free region begins */
     uint64_t next_number;
-    bool membarrier;
+    bool has_membarrier;
     _Atomic uint64_t longest; /* length in bytes of the longest region ever registered */
 };
 
@@ -136,7 +136,7 @@ struct shm_incoming {
     uint64_t received;
     uint32_t imm;
     uint32_t wc_flags;
-    bool pulling;
+    bool is_pulling;
 };
 
 /* A mapped region of the peer. */
@@ -183,22 +183,22 @@ struct shm_setup {
     struct shm_description theirs; /* the peer's description */
     struct shm_place meeting;      /* of the listener */
     int listener;                  /* of the acceptor, until the peer is accepted */
-    bool hello_sent;               /* connector: HELLO was sent */
-    bool listed;                   /* on domain->eps */
+    bool is_hello_sent;            /* connector: HELLO was sent */
+    bool is_listed;                /* on domain->eps */
 };
 
 struct shm_ep {
     struct rdmux_provider_ep base;
     /* Data path. */
     enum shm_ep_state state;
-    bool fences;       /* no membarrier: both sides run full fences instead */
-    bool stalled;      /* the next message waits for a receive, or its bytes are out of reach */
-    bool end_waits;    /* the peer has closed; its end is reported after that message */
-    bool want_resume;  /* post returned RDMUX_AGAIN */
-    bool bell_held;    /* slots are published, and the peer's doorbell is not rung yet */
-    bool asleep;       /* our sleeping word was set; the endpoint is not on cq->awake */
-    _Atomic bool gone; /* the peer's process ended, or it closed the socket */
-    bool can_copy;     /* process_vm_readv and writev work on the peer */
+    bool is_fencing;      /* no membarrier: both sides run full fences instead */
+    bool is_stalled;      /* the next message waits for a receive, or its bytes are out of reach */
+    bool is_end_waiting;  /* the peer has closed; its end is reported after that message */
+    bool wants_resume;    /* post returned RDMUX_AGAIN */
+    bool is_bell_held;    /* slots are published, and the peer's doorbell is not rung yet */
+    bool is_asleep;       /* our sleeping word was set; the endpoint is not on cq->awake */
+    _Atomic bool is_gone; /* the peer's process ended, or it closed the socket */
+    bool can_copy;        /* process_vm_readv and writev work on the peer */
     bool has_srq;
     uint32_t pending; /* entries with a request */
     uint32_t place;   /* index in cq->eps */
@@ -314,7 +314,7 @@ bool rdmux_shm_peer_is_gone(struct shm_ep *ep);
 
 static inline void shm_wake_up(struct shm_ep *ep)
 {
-    if (SHM_UNLIKELY(ep->asleep)) {
+    if (SHM_UNLIKELY(ep->is_asleep)) {
         rdmux_shm_wake_up(ep);
     }
 }
@@ -323,7 +323,7 @@ static inline void shm_wake_up(struct shm_ep *ep)
  * half, shm_heavy_barrier(). */
 static inline void shm_light_barrier(const struct shm_ep *ep)
 {
-    if (ep->fences) {
+    if (ep->is_fencing) {
         rdmux_shm_fence();
     } else {
         atomic_signal_fence(memory_order_seq_cst);
@@ -331,7 +331,7 @@ static inline void shm_light_barrier(const struct shm_ep *ep)
 }
 static inline void shm_heavy_barrier(const struct shm_ep *ep)
 {
-    if (ep->fences) {
+    if (ep->is_fencing) {
         rdmux_shm_fence();
     } else {
         rdmux_shm_membarrier();

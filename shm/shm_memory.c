@@ -117,7 +117,7 @@ static void wait_out(struct shm_domain *domain)
         bool inside = false;
         (void)pthread_mutex_lock(&domain->mutex);
         for (struct shm_ep *ep = domain->eps; ep != NULL; ep = ep->domain_next) {
-            if ((ep->busy_seen & 1) != 0 && !ep->gone &&
+            if ((ep->busy_seen & 1) != 0 && !ep->is_gone &&
                 atomic_load_explicit(&ep->theirs->busy, memory_order_acquire) == ep->busy_seen) {
                 inside = true;
             }
@@ -147,7 +147,7 @@ enum rdmux_status rdmux_shm_mr_invalidate(struct rdmux_provider_mr *base)
         /* Pairs with shm_access_begin(): an access that begins from now on sees the cleared
          * word. */
         rdmux_shm_fence();
-        if (domain->membarrier) {
+        if (domain->has_membarrier) {
             rdmux_shm_membarrier();
         }
         wait_out(domain);

@@ -124,7 +124,7 @@ static enum rdmux_status domain_open(struct rdmux_provider_domain *base,
     }
     (void)pthread_mutex_init(&domain->mutex, NULL);
     (void)pthread_mutex_init(&domain->invalidating, NULL);
-    domain->membarrier = rdmux_shm_membarrier_register();
+    domain->has_membarrier = rdmux_shm_membarrier_register();
     rdmux_shm_meeting_clean();
     return RDMUX_OK;
 }

@@ -96,7 +96,7 @@ static inline void publish_message(struct shm_ep *ep, struct rdmux_request *wait
         ep->pending++;
     }
     (void)shm_producer_publish(&ep->out);
-    ep->bell_held = true;
+    ep->is_bell_held = true;
 }
 
 /* The same for a slot whose chunk comes back filled with the request's next bytes. */
@@ -107,13 +107,13 @@ static void publish_question(struct shm_ep *ep, struct rdmux_request *request, u
     entry->chunk = chunk;
     ep->pending++;
     (void)shm_producer_publish(&ep->out);
-    ep->bell_held = true;
+    ep->is_bell_held = true;
 }
 
 static inline void release_bell(struct shm_ep *ep)
 {
-    if (ep->bell_held) {
-        ep->bell_held = false;
+    if (ep->is_bell_held) {
+        ep->is_bell_held = false;
         shm_ring_bell(ep, SHM_WAKE_MESSAGE);
     }
 }
@@ -495,7 +495,7 @@ SHM_HOT void send_short(struct shm_ep *ep, struct rdmux_request *request)
         ep->answered = ep->in.tail;
     }
     ep->messages++;
-    ep->bell_held = true;
+    ep->is_bell_held = true;
     rdmux_provider_done(&ep->base, request, RDMUX_OK);
 }
 
@@ -760,7 +760,7 @@ SHM_HOT void tell_of_post(struct shm_ep *ep, uint32_t flags)
     if ((flags & RDMUX_POST_MORE) == 0) {
         release_bell(ep);
     }
-    if (SHM_UNLIKELY(ep->pending > 0 || ep->want_resume || ep->job.request != NULL)) {
+    if (SHM_UNLIKELY(ep->pending > 0 || ep->wants_resume || ep->job.request != NULL)) {
         shm_wake_up(ep);
         shm_wake_owner(ep);
     } else if (ep->base.ready == 1) {
@@ -771,7 +771,7 @@ SHM_HOT void tell_of_post(struct shm_ep *ep, uint32_t flags)
 static SHM_COLD enum rdmux_status post_later(struct shm_ep *ep, uint32_t flags)
 {
     /* A broken endpoint has been reported; the core completes its requests. */
-    ep->want_resume = ep->want_resume || ep->state == SHM_EP_CONNECTED;
+    ep->wants_resume = ep->wants_resume || ep->state == SHM_EP_CONNECTED;
     tell_of_post(ep, flags);
     return RDMUX_AGAIN;
 }
@@ -818,7 +818,7 @@ void rdmux_shm_doorbell(struct rdmux_provider_ep *base)
 size_t rdmux_shm_advance(struct shm_ep *ep)
 {
     size_t done = 0;
-    if (ep->pending > 0 || ep->want_resume) {
+    if (ep->pending > 0 || ep->wants_resume) {
         done += retire_jobs(ep);
     }
     if (ep->job.request != NULL && ep->state == SHM_EP_CONNECTED) {
@@ -830,8 +830,8 @@ size_t rdmux_shm_advance(struct shm_ep *ep)
             done++;
         }
     }
-    if (done > 0 && ep->want_resume && ep->job.request == NULL) {
-        ep->want_resume = false;
+    if (done > 0 && ep->wants_resume && ep->job.request == NULL) {
+        ep->wants_resume = false;
         rdmux_provider_resume(&ep->base);
     }
     release_bell(ep);
@@ -873,9 +873,9 @@ enum rdmux_status rdmux_shm_post_recv(struct rdmux_provider_ep *base,
             publish_receive(ep, request);
         }
     }
-    if (ep->stalled && connected) {
-        ep->end_waits = false;
-        ep->stalled = false;
+    if (ep->is_stalled && connected) {
+        ep->is_end_waiting = false;
+        ep->is_stalled = false;
         shm_wake_up(ep);
         shm_wake_owner(ep);
     }

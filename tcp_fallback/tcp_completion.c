@@ -90,7 +90,8 @@ static size_t poll_hot(struct tcp_cq *cq, size_t budget)
         did += got;
         if (got > 0) {
             ep->idle_polls = 0;
-        } else if (++ep->idle_polls >= TCP_HOT_IDLE && cq->base.ep_count > TCP_HOT_MAX && ep->hot) {
+        } else if (++ep->idle_polls >= TCP_HOT_IDLE && cq->base.ep_count > TCP_HOT_MAX &&
+                   ep->is_hot) {
             rdmux_tcp_cool(ep);
         }
     }
@@ -104,7 +105,7 @@ static size_t poll_hot(struct tcp_cq *cq, size_t budget)
 static void lane_hung_up(struct tcp_lane *lane)
 {
     rdmux_tcp_unwatch(lane);
-    lane->ep->out.dead = true;
+    lane->ep->out.is_dead = true;
     rdmux_tcp_attend(lane->ep);
 }
 
@@ -119,7 +120,7 @@ static size_t serve_event(struct tcp_lane *lane, uint32_t events, size_t budget)
         return 0;
     }
     if (events & EPOLLOUT) {
-        if (lane->blocked) {
+        if (lane->is_blocked) {
             rdmux_tcp_unblock(lane);
             did++;
         } else {
@@ -135,7 +136,7 @@ static size_t serve_event(struct tcp_lane *lane, uint32_t events, size_t budget)
         lane_hung_up(lane);
         did++;
     }
-    if (lane->index == 0 && (events & (EPOLLIN | ends)) && !ep->in.paused &&
+    if (lane->index == 0 && (events & (EPOLLIN | ends)) && !ep->in.is_paused &&
         ep->state == TCP_CONNECTED) {
         size_t got = rdmux_tcp_read(ep, budget);
         did += got;
@@ -188,12 +189,13 @@ static size_t attend_one(struct tcp_ep *ep)
 {
     size_t did = 0;
     if (ep->state == TCP_FAILED) { /* control frames may still go out */
-        if (ep->lane0.blocked) {
-            ep->lane0.blocked = false;
+        if (ep->lane0.is_blocked) {
+            ep->lane0.is_blocked = false;
             rdmux_tcp_cq_of(ep)->blocked--;
         }
         rdmux_tcp_pump(ep);
-        if (ep->shared && (ep->out.batch != NULL || ep->out.control != NULL) && !ep->out.dead) {
+        if (ep->is_shared && (ep->out.batch != NULL || ep->out.control != NULL) &&
+            !ep->out.is_dead) {
             rdmux_tcp_attend(ep);
         }
         return 0;
@@ -201,16 +203,16 @@ static size_t attend_one(struct tcp_ep *ep)
     if (ep->state != TCP_CONNECTED) {
         return 0;
     }
-    if (ep->in.paused) {
+    if (ep->in.is_paused) {
         did += rdmux_tcp_resume(ep);
     }
-    if (rdmux_tcp_stream_holds_bytes(&ep->lane0) && !ep->in.paused) {
+    if (rdmux_tcp_stream_holds_bytes(&ep->lane0) && !ep->in.is_paused) {
         did += rdmux_tcp_read(ep, TCP_EVENTS);
         if (ep->state != TCP_CONNECTED) {
             return did;
         }
     }
-    if (ep->out.dead && ep->state == TCP_CONNECTED) {
+    if (ep->out.is_dead && ep->state == TCP_CONNECTED) {
         size_t got = rdmux_tcp_read(ep, SIZE_MAX);
         did += got + 1;
         if (ep->state == TCP_CONNECTED && got > 0) {
@@ -226,7 +228,7 @@ static size_t attend_one(struct tcp_ep *ep)
         return did;
     }
     if (rdmux_credits_due(&ep->given)) {
-        ep->out.credit_now = true;
+        ep->out.is_credit_due = true;
     }
     uint64_t calls = ep->base.system_calls;
     rdmux_tcp_pump(ep);
@@ -258,9 +260,9 @@ static size_t left_of(size_t budget, size_t did)
 size_t rdmux_tcp_poll(struct rdmux_provider_cq *base, size_t budget)
 {
     struct tcp_cq *cq = rdmux_tcp_cq(base);
-    size_t did = cq->joined ? 1 : 0;
-    cq->joined = false;
-    cq->armed = false;
+    size_t did = cq->has_joined ? 1 : 0;
+    cq->has_joined = false;
+    cq->is_armed = false;
     cq->unarmed_polls++;
     if (!rdmux_list_empty(&cq->attention)) {
         did += attend_all(cq);
@@ -272,9 +274,9 @@ size_t rdmux_tcp_poll(struct rdmux_provider_cq *base, size_t budget)
     if (cq->watched > hot_count || cq->blocked > 0) {
         cq->unwatched_polls++;
         bool due = cq->unwatched_polls >= cq->epoll_every || cq->found_at < cq->found_count;
-        bool now = hot_count == 0 || cq->blocked > 0 || (cq->ask_epoll && did == 0);
+        bool now = hot_count == 0 || cq->blocked > 0 || (cq->is_epoll_due && did == 0);
         if (due || (now && did < budget)) {
-            cq->ask_epoll = false;
+            cq->is_epoll_due = false;
             did += poll_epoll(cq, left_of(budget, did));
         }
     }
@@ -287,7 +289,7 @@ static void arm_paused(struct tcp_cq *cq)
 {
     for (struct rdmux_list *link = cq->paused.next; link != &cq->paused; link = link->next) {
         struct tcp_ep *ep = RDMUX_CONTAINER(link, struct tcp_ep, paused);
-        if (ep->lane0.blocked) {
+        if (ep->lane0.is_blocked) {
             (void)rdmux_tcp_watch(&ep->lane0, EPOLLOUT);
         } else {
             rdmux_tcp_unwatch(&ep->lane0);
@@ -297,7 +299,7 @@ static void arm_paused(struct tcp_cq *cq)
             if (lane->in_at < lane->in_end) {
                 (void)rdmux_tcp_watch(lane, (lane->events & EPOLLOUT) | EPOLLIN | EPOLLRDHUP);
                 rdmux_node_remove(&ep->attention);
-            } else if (lane->watched && (lane->events & EPOLLIN)) { /* its share has come */
+            } else if (lane->is_watched && (lane->events & EPOLLIN)) { /* its share has come */
                 (void)rdmux_tcp_watch(lane, lane->events & ~(uint32_t)EPOLLIN);
             }
         }
@@ -307,7 +309,7 @@ static void arm_paused(struct tcp_cq *cq)
 enum rdmux_status rdmux_tcp_arm(struct rdmux_provider_cq *base)
 {
     struct tcp_cq *cq = rdmux_tcp_cq(base);
-    if (cq->joined || (!rdmux_list_empty(&cq->attention) && attend_all(cq) > 0)) {
+    if (cq->has_joined || (!rdmux_list_empty(&cq->attention) && attend_all(cq) > 0)) {
         return RDMUX_AGAIN;
     }
     arm_paused(cq);
@@ -320,8 +322,8 @@ enum rdmux_status rdmux_tcp_arm(struct rdmux_provider_cq *base)
         link = link->next;
         for (uint32_t i = 0; i < ep->lane_count; i++) {
             struct tcp_lane *lane = rdmux_tcp_lane(ep, i);
-            blocked = blocked || lane->blocked;
-            if (!lane->blocked && lane->watched && (lane->events & EPOLLOUT)) {
+            blocked = blocked || lane->is_blocked;
+            if (!lane->is_blocked && lane->is_watched && (lane->events & EPOLLOUT)) {
                 (void)rdmux_tcp_watch(lane, lane->events & ~(uint32_t)EPOLLOUT);
             }
         }
@@ -333,7 +335,7 @@ enum rdmux_status rdmux_tcp_arm(struct rdmux_provider_cq *base)
         rdmux_tcp_wake_for_input(cq->hot[i], true);
     }
     cq->unarmed_polls = 0;
-    cq->ask_epoll = true;
-    cq->armed = true;
+    cq->is_epoll_due = true;
+    cq->is_armed = true;
     return RDMUX_OK;
 }

@@ -38,9 +38,9 @@ struct tcp_cq {
     struct epoll_event found[TCP_EVENTS]; /* data.ptr: the lane; NULL: no longer watched */
     struct tcp_ep *last_found;
     uint32_t unarmed_polls; /* polls since arm */
-    bool ask_epoll;         /* the caller slept: a socket that is not hot may have woken it */
-    bool armed;             /* the caller may sleep: work must not wait for the next poll */
-    bool joined;            /* a socket joined: the core has work */
+    bool is_epoll_due;      /* the caller slept: a socket that is not hot may have woken it */
+    bool is_armed;          /* the caller may sleep: work must not wait for the next poll */
+    bool has_joined;        /* a socket joined: the core has work */
     uint32_t hot_count;
     uint32_t hot_first;
     struct tcp_ep *hot[TCP_HOT_MAX];

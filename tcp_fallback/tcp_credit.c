@@ -10,8 +10,8 @@
 static void tell_when_due(struct tcp_ep *ep)
 {
     if (ep->state == TCP_CONNECTED && rdmux_credits_due(&ep->given)) {
-        if (rdmux_tcp_cq_of(ep)->armed) {
-            ep->out.credit_now = true;
+        if (rdmux_tcp_cq_of(ep)->is_armed) {
+            ep->out.is_credit_due = true;
         }
         rdmux_tcp_nudge(ep); /* the poll checks again whether it is due */
     }
@@ -21,7 +21,7 @@ static void tell_when_due(struct tcp_ep *ep)
 
 static void tell_now(struct tcp_ep *ep)
 {
-    ep->out.credit_now = true;
+    ep->out.is_credit_due = true;
     rdmux_tcp_nudge(ep);
 }
 
@@ -68,7 +68,7 @@ static void tell_credits(struct rdmux_credit_user *user, bool at_once)
 static void recall_credits(struct rdmux_credit_user *user)
 {
     struct tcp_ep *ep = tcp_ep_of_user(user);
-    if (rdmux_credits_outstanding(&ep->given) == 0 && ep->out.credit_now) {
+    if (rdmux_credits_outstanding(&ep->given) == 0 && ep->out.is_credit_due) {
         return; /* the pending grant may answer the peer's ASK */
     }
     uint64_t untold = rdmux_credits_withdraw(&ep->srq->scheduler.pool, &ep->given);
@@ -76,7 +76,7 @@ static void recall_credits(struct rdmux_credit_user *user)
     if (!user->is_recalling && ep->state == TCP_CONNECTED &&
         rdmux_credits_outstanding(&ep->given) > 0) {
         user->is_recalling = true;
-        ep->out.recall = true;
+        ep->out.is_recalling = true;
         rdmux_tcp_nudge(ep);
     }
 }
@@ -132,7 +132,7 @@ bool rdmux_tcp_credit_use(struct tcp_ep *ep)
 void rdmux_tcp_credit_asked(struct tcp_ep *ep)
 {
     if (ep->srq == NULL) {
-        ep->out.credit_now = true;
+        ep->out.is_credit_due = true;
         return;
     }
     if (rdmux_credits_outstanding(&ep->given) > 0) {

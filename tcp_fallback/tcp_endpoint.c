@@ -64,8 +64,8 @@ enum rdmux_status rdmux_tcp_ep_open(struct rdmux_provider_ep *base,
     struct tcp_ep *ep = rdmux_tcp_ep(base);
     ep->attr = attr;
     ep->role = attr->role;
-    ep->shared = attr->shared_socket >= 0;
-    ep->lane_count = ep->shared || attr->data_sockets == 0 ? 1 : attr->data_sockets;
+    ep->is_shared = attr->shared_socket >= 0;
+    ep->lane_count = ep->is_shared || attr->data_sockets == 0 ? 1 : attr->data_sockets;
     if (ep->lane_count > TCP_SOCKETS_MAX) {
         rdmux_provider_error("tcp: %u data sockets are too many, at most %d", attr->data_sockets,
                              TCP_SOCKETS_MAX);
@@ -87,8 +87,8 @@ enum rdmux_status rdmux_tcp_ep_open(struct rdmux_provider_ep *base,
     }
     /* Pooled buffers: the batch, the stash (unparsed bytes of a pause or a partial control frame),
      * and waiting control frames. */
-    bool may_stash = ep->shared || ep->lane_count > 1 || attr->srq != NULL;
-    ep->reserved = 1U + may_stash + ep->shared;
+    bool may_stash = ep->is_shared || ep->lane_count > 1 || attr->srq != NULL;
+    ep->reserved = 1U + may_stash + ep->is_shared;
     enum rdmux_status status = rdmux_tcp_pool_reserve(fabric_of(ep), &rdmux_tcp_cq_of(ep)->pool,
                                                       ep->reserved);
     if (status != RDMUX_OK) {
@@ -203,7 +203,7 @@ static enum rdmux_status introduce_socket(struct tcp_lane *lane)
     if (sent != (ssize_t)sizeof(join)) { /* a new socket has room for more bytes */
         return dial_error(ep, lane->index, "send", sent < 0 ? errno : EIO);
     }
-    lane->joined = true;
+    lane->has_joined = true;
     return rdmux_tcp_stream_begin(lane);
 }
 
@@ -211,7 +211,7 @@ static enum rdmux_status introduce_socket(struct tcp_lane *lane)
  * to continue. */
 static enum rdmux_status lane_step(struct tcp_lane *lane)
 {
-    bool dialled = !lane->joined;
+    bool dialled = !lane->has_joined;
     enum rdmux_status status = dialled ? introduce_socket(lane) : RDMUX_OK;
     if (status == RDMUX_OK) {
         status = rdmux_tcp_stream_step(lane);
@@ -219,9 +219,9 @@ static enum rdmux_status lane_step(struct tcp_lane *lane)
     if (status != RDMUX_OK) {
         return status;
     }
-    lane->ready = true;
+    lane->is_ready = true;
     lane->ep->lanes_ready++;
-    return dialled || lane->watched ? rdmux_tcp_watch(lane, EPOLLRDHUP) : RDMUX_OK;
+    return dialled || lane->is_watched ? rdmux_tcp_watch(lane, EPOLLRDHUP) : RDMUX_OK;
 }
 
 /* Starts the data path, once all sockets are ready. */
@@ -263,7 +263,7 @@ static enum rdmux_status peer_learn(struct tcp_ep *ep, const uint8_t *peer, size
         return RDMUX_VERSION;
     }
     ep->peer_answers = description.answers < TCP_ANSWERS ? description.answers : TCP_ANSWERS;
-    ep->peer_on_demand = description.on_demand;
+    ep->is_peer_on_demand = description.on_demand;
     return RDMUX_OK;
 }
 
@@ -277,10 +277,10 @@ enum rdmux_status rdmux_tcp_ep_connect(struct rdmux_provider_ep *base, const uin
             return status;
         }
         ep->state = TCP_CONNECTING;
-        if (ep->shared) {
+        if (ep->is_shared) {
             ep->lane0.fd = ep->attr->shared_socket;
             rdmux_tcp_socket_setup(ep, ep->lane0.fd);
-            ep->lane0.joined = true;
+            ep->lane0.has_joined = true;
             status = rdmux_tcp_stream_begin(&ep->lane0);
             if (status != RDMUX_OK) {
                 return status;
@@ -300,7 +300,7 @@ enum rdmux_status rdmux_tcp_ep_connect(struct rdmux_provider_ep *base, const uin
     }
     for (uint32_t i = 0; i < ep->lane_count; i++) {
         struct tcp_lane *lane = rdmux_tcp_lane(ep, i);
-        bool waits = lane->ready || lane->fd < 0;
+        bool waits = lane->is_ready || lane->fd < 0;
         enum rdmux_status status = waits ? RDMUX_OK : lane_step(lane);
         if (status != RDMUX_OK && status != RDMUX_IN_PROGRESS) {
             return status;
@@ -312,7 +312,7 @@ enum rdmux_status rdmux_tcp_ep_connect(struct rdmux_provider_ep *base, const uin
 enum rdmux_status rdmux_tcp_ep_join(struct rdmux_provider_ep *base, int socket, uint32_t index)
 {
     struct tcp_ep *ep = rdmux_tcp_ep(base);
-    if (ep->role != RDMUX_ROLE_ACCEPT || ep->shared || index >= ep->lane_count ||
+    if (ep->role != RDMUX_ROLE_ACCEPT || ep->is_shared || index >= ep->lane_count ||
         (ep->state != TCP_OPEN && ep->state != TCP_CONNECTING) ||
         rdmux_tcp_lane(ep, index)->fd >= 0) {
         rdmux_provider_error("tcp: data socket %u of %u is not wanted", index + 1, ep->lane_count);
@@ -326,8 +326,8 @@ enum rdmux_status rdmux_tcp_ep_join(struct rdmux_provider_ep *base, int socket, 
         return status;
     }
     rdmux_tcp_socket_setup(ep, socket);
-    lane->joined = true; /* ep_connect continues */
-    rdmux_tcp_cq_of(ep)->joined = true;
+    lane->has_joined = true; /* ep_connect continues */
+    rdmux_tcp_cq_of(ep)->has_joined = true;
     return RDMUX_OK;
 }
 
@@ -338,7 +338,7 @@ enum rdmux_status rdmux_tcp_ep_join(struct rdmux_provider_ep *base, int socket, 
 static void discard_bytes(struct tcp_ep *ep)
 {
     uint8_t *waste = rdmux_tcp_cq_of(ep)->waste;
-    for (uint32_t i = 0; i < ep->lane_count && !ep->shared; i++) {
+    for (uint32_t i = 0; i < ep->lane_count && !ep->is_shared; i++) {
         struct tcp_lane *lane = rdmux_tcp_lane(ep, i);
         for (int reads = 0; lane->fd >= 0 && reads < DRAIN_READS; reads++) {
             ep->base.system_calls++;
@@ -358,7 +358,7 @@ static void stop_endpoint(struct tcp_ep *ep)
     rdmux_tcp_out_finish(ep);
     ep->unplaced = (struct tcp_queue){ 0 };
     ep->unanswered = (struct tcp_queue){ 0 };
-    for (uint32_t i = 0; i < ep->lane_count && !ep->shared; i++) {
+    for (uint32_t i = 0; i < ep->lane_count && !ep->is_shared; i++) {
         struct tcp_lane *lane = rdmux_tcp_lane(ep, i);
         if (lane->fd >= 0) {
             (void)shutdown(lane->fd, SHUT_RDWR);
@@ -370,7 +370,7 @@ enum rdmux_status rdmux_tcp_ep_quiesce(struct rdmux_provider_ep *base,
                                        struct rdmux_provider_counts *counts)
 {
     struct tcp_ep *ep = rdmux_tcp_ep(base);
-    ep->quiescing = true;
+    ep->is_quiescing = true;
     for (int reads = 0; ep->state == TCP_CONNECTED && reads < DRAIN_READS; reads++) {
         if (rdmux_tcp_read(ep, SIZE_MAX) == 0) { /* all bytes that have come are delivered */
             break;
@@ -394,7 +394,7 @@ void rdmux_tcp_ep_close(struct rdmux_provider_ep *base)
     for (uint32_t i = 0; i < ep->lane_count; i++) {
         struct tcp_lane *lane = rdmux_tcp_lane(ep, i);
         rdmux_tcp_stream_end(lane);
-        if (lane->fd >= 0 && ep->shared) {
+        if (lane->fd >= 0 && ep->is_shared) {
             rdmux_tcp_socket_restore(ep, lane->fd);
         } else if (lane->fd >= 0) {
             (void)close(lane->fd);

@@ -41,12 +41,12 @@ struct tcp_ep {
     enum rdmux_role role;
     uint32_t idle_polls;
     uint32_t hot_polls; /* polls since the endpoint became hot */
-    bool hot;
-    bool shared; /* the control channel uses the same socket */
-    bool peer_on_demand;
-    bool asked;     /* an ASK is sent or due, no credit came since */
-    bool quiescing; /* failures are no longer reported to the core */
-    uint32_t waits; /* TCP_WAIT_* of the last refused post */
+    bool is_hot;
+    bool is_shared; /* the control channel uses the same socket */
+    bool is_peer_on_demand;
+    bool is_asked;     /* an ASK is sent or due, no credit came since */
+    bool is_quiescing; /* failures are no longer reported to the core */
+    uint32_t waits;    /* TCP_WAIT_* of the last refused post */
     uint32_t lane_count;
     uint32_t lanes_ready;
     uint32_t peer_answers;

@@ -38,10 +38,10 @@ struct tcp_lane {
     int fd;
     uint32_t index;
     uint32_t events; /* registered with epoll */
-    bool watched;
-    bool blocked; /* the last send found no room */
-    bool joined;  /* connected, and its join was sent or received */
-    bool ready;   /* its bytes may be sent and received */
+    bool is_watched;
+    bool is_blocked; /* the last send found no room */
+    bool has_joined; /* connected, and its join was sent or received */
+    bool is_ready;   /* its bytes may be sent and received */
     /* [in_at, in_end) is the part of this socket's share still to come, of the incoming payload;
      * [out_at, out_end) the part still to be sent, of the outgoing payload. */
     uint64_t in_at;

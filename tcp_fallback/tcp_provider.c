@@ -80,7 +80,7 @@ static enum rdmux_status tcp_domain_open(struct rdmux_provider_domain *base,
     /* DCTCP is used only if it is loaded and allowed, because setsockopt() would load the
      * module. */
     read_text("/proc/sys/net/ipv4/tcp_allowed_congestion_control", allowed, sizeof(allowed));
-    domain->dctcp = strstr(allowed, "dctcp") != NULL;
+    domain->is_dctcp = strstr(allowed, "dctcp") != NULL;
     return RDMUX_OK;
 }
 

@@ -163,7 +163,7 @@ static bool frame_begin(struct tcp_ep *ep, enum tcp_payload payload, uint64_t le
         peer_lies(ep, "tcp: the peer spreads data over sockets that do not exist");
         return false;
     }
-    in->bulk = length >= TCP_BULK_MIN;
+    in->is_bulk = length >= TCP_BULK_MIN;
     in->frame_length = length;
     in->payload = (uint8_t)payload;
     ep->lane0.in_at = 0;
@@ -238,7 +238,7 @@ static bool share_end(struct tcp_ep *ep)
             return false;
         }
         if (rdmux_tcp_shares_missing(ep)) {
-            ep->in.paused = true;
+            ep->in.is_paused = true;
             rdmux_tcp_attend(ep);
             if (!rdmux_node_is_listed(&ep->paused)) {
                 rdmux_list_append(&rdmux_tcp_cq_of(ep)->paused, &ep->paused);
@@ -305,7 +305,7 @@ static bool carry_payload(struct tcp_ep *ep, const struct tcp_frame *frame, size
     }
     uint64_t index = ep->in.requests;
     /* A plain write whose bytes are all here is checked when they are copied. */
-    if (!send && !ep->in.refused &&
+    if (!send && !ep->in.is_refused &&
         (frame->length == 0 || frame->length > here || (frame->flags & TCP_IMM) ||
          range_wraps(frame))) {
         enum rdmux_status status = access_check(ep, frame, RDMUX_ACCESS_REMOTE_WRITE);
@@ -313,7 +313,7 @@ static bool carry_payload(struct tcp_ep *ep, const struct tcp_frame *frame, size
             rdmux_tcp_refuse(ep, index, status);
         }
     }
-    if (ep->in.refused) {
+    if (ep->in.is_refused) {
         destination = TCP_TO_WASTE;
     } else if (send || (frame->flags & TCP_IMM)) {
         if (!receive_take(ep, &receive)) {
@@ -371,7 +371,7 @@ static bool carry_question(struct tcp_ep *ep, const struct tcp_frame *frame)
         return false;
     }
     uint64_t index = ep->in.requests++;
-    if (ep->in.refused) {
+    if (ep->in.is_refused) {
         return true;
     }
     if (ep->out.answers_count >= TCP_ANSWERS) {
@@ -491,7 +491,7 @@ static bool carry_out(struct tcp_ep *ep, const struct tcp_frame *frame, size_t h
             return false;
         }
         ep->in.requests++;
-        ep->out.acks += ep->in.refused ? 0 : 1;
+        ep->out.acks += ep->in.is_refused ? 0 : 1;
         return true;
     case TCP_READ:
     case TCP_FETCH_ADD:
@@ -510,7 +510,7 @@ static bool carry_out(struct tcp_ep *ep, const struct tcp_frame *frame, size_t h
         rdmux_tcp_credit_asked(ep);
         return true;
     case TCP_RECALL:
-        ep->out.give_back = true;
+        ep->out.is_giving_back = true;
         return true;
     case TCP_RETURN:
         if (!rdmux_tcp_credit_returned(ep, frame->length)) {
@@ -549,7 +549,7 @@ static size_t parse_frame(struct tcp_ep *ep, const uint8_t *in, size_t size)
             peer_lies(ep, "tcp: the peer granted more credits than there can be");
             return 0;
         }
-        ep->asked = false;
+        ep->is_asked = false;
         rdmux_tcp_came(ep, TCP_WAIT_CREDIT);
     }
     return used;
@@ -560,7 +560,7 @@ static size_t parse_frame(struct tcp_ep *ep, const uint8_t *in, size_t size)
 static size_t parse_control(struct tcp_ep *ep, const uint8_t *in, size_t size)
 {
     size_t frame_size = 0;
-    if (!ep->shared) {
+    if (!ep->is_shared) {
         peer_lies(ep, "tcp: the peer sent a control frame on a data socket");
         return 0;
     }
@@ -584,7 +584,7 @@ static size_t parse_control(struct tcp_ep *ep, const uint8_t *in, size_t size)
 static size_t parse(struct tcp_ep *ep, const uint8_t *bytes, size_t size, size_t *did)
 {
     size_t at = 0;
-    while (at < size && ep->state == TCP_CONNECTED && !ep->in.paused) {
+    while (at < size && ep->state == TCP_CONNECTED && !ep->in.is_paused) {
         if (ep->in.payload != TCP_PAYLOAD_NONE) {
             uint64_t left = ep->lane0.in_end - ep->lane0.in_at;
             size_t here = left < size - at ? (size_t)left : size - at;
@@ -616,7 +616,7 @@ static void keep_bytes(struct tcp_ep *ep, const uint8_t *bytes, size_t size)
     if (size == 0 || ep->state != TCP_CONNECTED) {
         return;
     }
-    if (!in->paused && in->stash_need == 0) {
+    if (!in->is_paused && in->stash_need == 0) {
         memcpy(in->head, bytes, size);
         in->held = (uint8_t)size;
         return;
@@ -651,7 +651,7 @@ static size_t stash_parse(struct tcp_ep *ep)
     if (ep->state != TCP_CONNECTED) {
         return did + 1; /* rdmux_tcp_in_finish() gives the buffer back */
     }
-    if (left > 0 && (in->paused || in->stash_need > 0)) {
+    if (left > 0 && (in->is_paused || in->stash_need > 0)) {
         memmove(in->stash, bytes + used, left);
         in->stash_at = 0;
         in->stash_end = (uint32_t)left;
@@ -680,7 +680,7 @@ static size_t read_once(struct tcp_ep *ep, size_t *did, bool *more)
     size_t held = in->held;
     uint64_t direct = 0;
     uint64_t left = in->payload != TCP_PAYLOAD_NONE ? lane->in_end - lane->in_at : 0;
-    size_t room = in->bulk ? TCP_AHEAD : TCP_SCRATCH_SIZE;
+    size_t room = in->is_bulk ? TCP_AHEAD : TCP_SCRATCH_SIZE;
     uint8_t *to = scratch;
     if (in->stash_need > 0) {
         to = in->stash + in->stash_end;
@@ -694,7 +694,7 @@ static size_t read_once(struct tcp_ep *ep, size_t *did, bool *more)
             iov[count++] = (struct iovec){ scratch, (size_t)direct };
             room = 0;
         }
-    } else if (in->bulk) {
+    } else if (in->is_bulk) {
         room += (size_t)left;
     }
     size_t asked = (size_t)direct + room;
@@ -752,7 +752,7 @@ static size_t read_once(struct tcp_ep *ep, size_t *did, bool *more)
 /* Ends a pause, once all shares have come. */
 static void unpause_endpoint(struct tcp_ep *ep)
 {
-    ep->in.paused = false;
+    ep->in.is_paused = false;
     rdmux_node_remove(&ep->paused);
     /* Undoes arm_paused(). If arm was not called, these are no system calls. */
     (void)rdmux_tcp_watch(&ep->lane0, ep->lane0.events | EPOLLIN | EPOLLRDHUP);
@@ -765,7 +765,7 @@ static void unpause_endpoint(struct tcp_ep *ep)
 size_t rdmux_tcp_resume(struct tcp_ep *ep)
 {
     size_t did = 0;
-    if (ep->in.paused && ep->in.payload != TCP_PAYLOAD_NONE) {
+    if (ep->in.is_paused && ep->in.payload != TCP_PAYLOAD_NONE) {
         did += shares_read(ep) > 0;
         if (ep->state != TCP_CONNECTED) {
             return did + 1;
@@ -789,14 +789,14 @@ size_t rdmux_tcp_read(struct tcp_ep *ep, size_t budget)
     size_t did = 0;
     uint64_t moved = 0;
     bool more = true;
-    if (ep->in.paused) {
+    if (ep->in.is_paused) {
         did += rdmux_tcp_resume(ep);
     }
-    while (more && ep->state == TCP_CONNECTED && !ep->in.paused) {
+    while (more && ep->state == TCP_CONNECTED && !ep->in.is_paused) {
         size_t got = read_once(ep, &did, &more);
         moved += got;
         if (ep->lane_count > 1 && ep->in.payload != TCP_PAYLOAD_NONE &&
-            ep->state == TCP_CONNECTED && !ep->in.paused) {
+            ep->state == TCP_CONNECTED && !ep->in.is_paused) {
             moved += shares_read(ep); /* else the other sockets fill up meanwhile */
         }
         if (did >= budget || moved >= TCP_VISIT) {
@@ -815,7 +815,7 @@ void rdmux_tcp_in_finish(struct tcp_ep *ep)
         stash_release(ep);
     }
     ep->in.held = 0;
-    ep->in.paused = false;
+    ep->in.is_paused = false;
     ep->in.payload = TCP_PAYLOAD_NONE;
     ep->in.request.destination = TCP_TO_NOTHING;
 }

@@ -44,9 +44,9 @@ struct tcp_incoming {
 
 struct tcp_in {
     uint8_t payload; /* enum tcp_payload of the incoming frame; NONE: a header is next */
-    bool bulk;       /* the last payload was large: read only the next header ahead */
-    bool refused;    /* a request of the peer was refused: later requests are read and dropped */
-    bool paused;     /* socket 0 is not read until all shares have come */
+    bool is_bulk;    /* the last payload was large: read only the next header ahead */
+    bool is_refused; /* a request of the peer was refused: later requests are read and dropped */
+    bool is_paused;  /* socket 0 is not read until all shares have come */
     uint8_t held;    /* bytes of a partial header in head */
     uint8_t head[TCP_HEADER_MAX];
     uint8_t *stash; /* pooled buffer with bytes not parsed yet */

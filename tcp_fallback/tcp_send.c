@@ -193,7 +193,7 @@ static void answer_refuse(struct tcp_ep *ep, enum rdmux_status status)
     answer->kind = TCP_NAK;
     answer->length = status;
     ep->out.answers_count = 1;
-    ep->in.refused = true;
+    ep->in.is_refused = true;
 }
 
 /* Ends a frame whose payload is sent. */
@@ -202,7 +202,7 @@ static void payload_end(struct tcp_ep *ep)
     struct tcp_out *out = &ep->out;
     enum tcp_payload payload = (enum tcp_payload)out->payload;
     out->payload = TCP_PAYLOAD_NONE;
-    out->answer_was_last = payload == TCP_PAYLOAD_ANSWER;
+    out->was_answer_last = payload == TCP_PAYLOAD_ANSWER;
     if (payload == TCP_PAYLOAD_REQUEST) {
         struct rdmux_request *request = out->open;
         out->open_at += out->frame_length;
@@ -260,9 +260,9 @@ static int payload_pieces(struct tcp_ep *ep, const struct tcp_lane *lane, struct
 static void lane_block(struct tcp_lane *lane)
 {
     struct tcp_ep *ep = lane->ep;
-    lane->blocked = true;
+    lane->is_blocked = true;
     rdmux_tcp_cq_of(ep)->blocked++;
-    if (!(lane->events & EPOLLOUT) && (lane->watched || ep->in.paused)) {
+    if (!(lane->events & EPOLLOUT) && (lane->is_watched || ep->in.is_paused)) {
         (void)rdmux_tcp_watch(lane, lane->events | EPOLLOUT);
     }
     if (!rdmux_node_is_listed(&ep->out_armed)) {
@@ -284,7 +284,7 @@ static bool lane_flush(struct tcp_ep *ep, struct tcp_lane *lane)
         if (batch == 0 && left == 0) {
             return true;
         }
-        if (lane->blocked || out->dead) {
+        if (lane->is_blocked || out->is_dead) {
             return false;
         }
         if (batch > 0) {
@@ -313,7 +313,7 @@ static bool lane_flush(struct tcp_ep *ep, struct tcp_lane *lane)
             if (error == EAGAIN || error == EWOULDBLOCK) {
                 lane_block(lane);
             } else {
-                out->dead = true;
+                out->is_dead = true;
                 out->error = error;
                 rdmux_tcp_attend(ep);
             }
@@ -356,7 +356,7 @@ static bool flush_batch(struct tcp_ep *ep)
 
 static bool nothing_else_may_be_sent(const struct tcp_ep *ep)
 {
-    return ep->out.over || ep->state != TCP_CONNECTED;
+    return ep->out.is_over || ep->state != TCP_CONNECTED;
 }
 
 static void owe_control(struct tcp_ep *ep)
@@ -375,22 +375,22 @@ static void owe_control(struct tcp_ep *ep)
 static void owe_words(struct tcp_ep *ep)
 {
     struct tcp_out *out = &ep->out;
-    if (out->give_back && batch_put_simple(ep, TCP_RETURN, ep->held.left)) {
-        out->give_back = false;
+    if (out->is_giving_back && batch_put_simple(ep, TCP_RETURN, ep->held.left)) {
+        out->is_giving_back = false;
         ep->held.left = 0;
         if (ep->waits & TCP_WAIT_CREDIT) {
-            out->ask = out->ask || !ep->asked; /* keeps an ASK that had no room */
-            ep->asked = true;
+            out->is_asking = out->is_asking || !ep->is_asked; /* keeps an ASK that had no room */
+            ep->is_asked = true;
         }
     }
     if (out->acks > 0 && batch_put_simple(ep, TCP_ACK, out->acks)) {
         out->acks = 0;
     }
-    if (out->recall && batch_put_simple(ep, TCP_RECALL, 0)) {
-        out->recall = false;
+    if (out->is_recalling && batch_put_simple(ep, TCP_RECALL, 0)) {
+        out->is_recalling = false;
     }
-    if (out->ask && batch_put_simple(ep, TCP_ASK, 0)) {
-        out->ask = false;
+    if (out->is_asking && batch_put_simple(ep, TCP_ASK, 0)) {
+        out->is_asking = false;
     }
 }
 
@@ -417,12 +417,12 @@ static bool answer_copy(struct tcp_ep *ep, const struct tcp_answer *answer)
 static void owe_answers(struct tcp_ep *ep, bool short_only)
 {
     struct tcp_out *out = &ep->out;
-    while (out->answers_count > 0 && out->payload == TCP_PAYLOAD_NONE && !out->over) {
+    while (out->answers_count > 0 && out->payload == TCP_PAYLOAD_NONE && !out->is_over) {
         struct tcp_answer *answer = &out->answers[out->answers_first];
         uint64_t left = answer->kind == TCP_DATA ? answer->length - answer->at : 0;
         bool copied = answer->kind == TCP_DATA && left <= TCP_COPY_MAX;
         if (answer->kind == TCP_DATA && !copied &&
-            (short_only || (out->open != NULL && out->answer_was_last))) {
+            (short_only || (out->open != NULL && out->was_answer_last))) {
             return; /* requests have their turn */
         }
         if (!batch_has_room(ep, TCP_HEADER_MAX + (copied ? (size_t)left : TCP_HEADER_MAX))) {
@@ -437,7 +437,7 @@ static void owe_answers(struct tcp_ep *ep, bool short_only)
                                                      .length = answer->length,
                                                      .operand = answer->index });
             answer_pop(out);
-            out->over = true;
+            out->is_over = true;
         } else if (copied) {
             if (answer_copy(ep, answer)) {
                 answer_pop(out);
@@ -469,7 +469,7 @@ static void owe_answers(struct tcp_ep *ep, bool short_only)
 static void owe_more(struct tcp_ep *ep)
 {
     struct tcp_out *out = &ep->out;
-    if (out->open == NULL || out->payload != TCP_PAYLOAD_NONE || out->over ||
+    if (out->open == NULL || out->payload != TCP_PAYLOAD_NONE || out->is_over ||
         !batch_has_room(ep, (size_t)2 * TCP_HEADER_MAX)) {
         return;
     }
@@ -484,7 +484,7 @@ static void owe_more(struct tcp_ep *ep)
 
 static void owe_credits(struct tcp_ep *ep)
 {
-    if (!ep->out.credit_now || ep->out.payload != TCP_PAYLOAD_NONE) {
+    if (!ep->out.is_credit_due || ep->out.payload != TCP_PAYLOAD_NONE) {
         return;
     }
     if (rdmux_credits_untold(&ep->given) > 0) {
@@ -494,14 +494,14 @@ static void owe_credits(struct tcp_ep *ep)
         uint64_t count = rdmux_credits_tell(&ep->given, RDMUX_CREDITS_MAX);
         (void)batch_put_simple(ep, TCP_CREDIT, count);
     }
-    ep->out.credit_now = false;
+    ep->out.is_credit_due = false;
 }
 
 bool rdmux_tcp_owes(const struct tcp_ep *ep)
 {
     const struct tcp_out *out = &ep->out;
     return out->acks > 0 || out->answers_count > 0 || out->control != NULL || out->open != NULL ||
-           out->credit_now || out->ask || out->recall || out->give_back;
+           out->is_credit_due || out->is_asking || out->is_recalling || out->is_giving_back;
 }
 
 /* Appends the next pending frames, at the end of a frame. */
@@ -513,7 +513,7 @@ static void owe_bytes(struct tcp_ep *ep, bool short_only)
     }
     owe_words(ep);
     owe_answers(ep, short_only);
-    if (!ep->in.refused) {
+    if (!ep->in.is_refused) {
         owe_more(ep);
     }
     owe_credits(ep);
@@ -522,7 +522,7 @@ static void owe_bytes(struct tcp_ep *ep, bool short_only)
 void rdmux_tcp_pump(struct tcp_ep *ep)
 {
     struct tcp_out *out = &ep->out;
-    if (ep->state != TCP_CONNECTED && !(ep->state == TCP_FAILED && ep->shared)) {
+    if (ep->state != TCP_CONNECTED && !(ep->state == TCP_FAILED && ep->is_shared)) {
         return;
     }
     uint64_t moved = 0;
@@ -557,8 +557,8 @@ void rdmux_tcp_pump(struct tcp_ep *ep)
 
 void rdmux_tcp_unblock(struct tcp_lane *lane)
 {
-    if (lane->blocked) {
-        lane->blocked = false;
+    if (lane->is_blocked) {
+        lane->is_blocked = false;
         rdmux_tcp_cq_of(lane->ep)->blocked--;
         rdmux_tcp_pump(lane->ep);
     }
@@ -574,7 +574,7 @@ void rdmux_tcp_came(struct tcp_ep *ep, uint32_t what)
 
 void rdmux_tcp_nudge(struct tcp_ep *ep)
 {
-    if (rdmux_tcp_cq_of(ep)->armed) {
+    if (rdmux_tcp_cq_of(ep)->is_armed) {
         rdmux_tcp_pump(ep);
     } else {
         rdmux_tcp_attend(ep);
@@ -596,8 +596,8 @@ struct tcp_answer *rdmux_tcp_answer(struct tcp_ep *ep, uint8_t kind, uint64_t in
 
 void rdmux_tcp_refuse(struct tcp_ep *ep, uint64_t index, enum rdmux_status status)
 {
-    if (!ep->in.refused) {
-        ep->in.refused = true;
+    if (!ep->in.is_refused) {
+        ep->in.is_refused = true;
         rdmux_tcp_answer(ep, TCP_NAK, index)->length = status;
     }
 }
@@ -642,9 +642,9 @@ static enum rdmux_status not_now(struct tcp_ep *ep, uint32_t waits)
 
 static enum rdmux_status no_credit(struct tcp_ep *ep)
 {
-    if (ep->peer_on_demand && !ep->asked) {
-        ep->asked = true;
-        ep->out.ask = true;
+    if (ep->is_peer_on_demand && !ep->is_asked) {
+        ep->is_asked = true;
+        ep->out.is_asking = true;
     }
     return not_now(ep, TCP_WAIT_CREDIT);
 }
@@ -746,7 +746,7 @@ static enum rdmux_status start_flush(struct tcp_ep *ep, struct rdmux_request *re
 
 static enum rdmux_status start_request(struct tcp_ep *ep, struct rdmux_request *request)
 {
-    if (ep->state != TCP_CONNECTED || ep->out.dead || ep->in.refused) {
+    if (ep->state != TCP_CONNECTED || ep->out.is_dead || ep->in.is_refused) {
         return RDMUX_AGAIN; /* the endpoint is about to end */
     }
     if (ep->out.payload != TCP_PAYLOAD_NONE || ep->out.open != NULL) {
@@ -803,7 +803,7 @@ enum rdmux_status rdmux_tcp_post(struct rdmux_provider_ep *base, struct rdmux_re
         done++;
     }
     *posted = done;
-    if ((flags & RDMUX_POST_MORE) && status == RDMUX_OK && !rdmux_tcp_cq_of(ep)->armed) {
+    if ((flags & RDMUX_POST_MORE) && status == RDMUX_OK && !rdmux_tcp_cq_of(ep)->is_armed) {
         rdmux_tcp_attend(ep);
     } else {
         rdmux_tcp_pump(ep);
@@ -821,11 +821,11 @@ enum rdmux_status rdmux_tcp_ep_control(struct rdmux_provider_ep *base, const voi
 {
     struct tcp_ep *ep = rdmux_tcp_ep(base);
     struct tcp_out *out = &ep->out;
-    if (!ep->shared || size > TCP_CONTROL_HEADER_SIZE + TCP_CONTROL_PAYLOAD_MAX) {
+    if (!ep->is_shared || size > TCP_CONTROL_HEADER_SIZE + TCP_CONTROL_PAYLOAD_MAX) {
         rdmux_provider_error("tcp: a control frame of %zu bytes cannot be sent here", size);
         return RDMUX_INVALID;
     }
-    if (out->dead || (ep->state != TCP_CONNECTED && ep->state != TCP_FAILED)) {
+    if (out->is_dead || (ep->state != TCP_CONNECTED && ep->state != TCP_FAILED)) {
         rdmux_provider_error("tcp: the socket shared with the control channel has ended");
         return RDMUX_PEER_GONE;
     }
@@ -855,7 +855,7 @@ enum rdmux_status rdmux_tcp_ep_ping(struct rdmux_provider_ep *base)
 {
     struct tcp_ep *ep = rdmux_tcp_ep(base);
     if (ep->state == TCP_CONNECTED && ep->out.batch == NULL &&
-        ep->out.payload == TCP_PAYLOAD_NONE && !ep->out.over) {
+        ep->out.payload == TCP_PAYLOAD_NONE && !ep->out.is_over) {
         (void)batch_put_simple(ep, TCP_PING, 0);
         rdmux_tcp_pump(ep);
     }

@@ -77,9 +77,9 @@ struct tcp_out {
     uint32_t head;
     uint32_t tail;
     uint8_t payload; /* enum tcp_payload of the payload behind the batch */
-    bool dead;       /* the socket takes no more bytes; reading gives the cause */
-    bool over;       /* the NAK is sent: only control frames follow */
-    bool answer_was_last;
+    bool is_dead;    /* the socket takes no more bytes; reading gives the cause */
+    bool is_over;    /* the NAK is sent: only control frames follow */
+    bool was_answer_last;
     int error;
     uint64_t frame_length;
     uint64_t requests;          /* this side's requests sent */
@@ -88,10 +88,10 @@ struct tcp_out {
     uint8_t *control; /* pooled buffer with control frames that wait for the frame's end */
     uint32_t control_size;
     uint64_t acks;
-    bool credit_now; /* grant credits now, in a frame of their own if necessary */
-    bool ask;
-    bool recall;
-    bool give_back;
+    bool is_credit_due; /* grant credits now, in a frame of their own if necessary */
+    bool is_asking;
+    bool is_recalling;
+    bool is_giving_back;
     uint32_t answers_first;
     uint32_t answers_count;
     struct tcp_answer answers[TCP_ANSWERS + 1]; /* one more for the NAK */

@@ -47,7 +47,7 @@ static void option_set(struct tcp_ep *ep, int fd, enum option which, uint32_t va
 {
     int level = options[which].level;
     int name = options[which].name;
-    if (ep->shared) {
+    if (ep->is_shared) {
         socklen_t size = sizeof(ep->options[which]);
         if (getsockopt(fd, level, name, &ep->options[which], &size) != 0) {
             return;
@@ -97,7 +97,7 @@ void rdmux_tcp_avoid_pacing(const struct tcp_ep *ep, int fd)
     socklen_t peer_size = sizeof(peer);
     char name[16] = ""; /* TCP_CA_NAME_MAX */
     socklen_t name_size = sizeof(name) - 1;
-    if (ep->shared || getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &name_size) != 0 ||
+    if (ep->is_shared || getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &name_size) != 0 ||
         strcmp(name, "bbr") != 0) {
         return;
     }
@@ -117,7 +117,7 @@ void rdmux_tcp_socket_setup(struct tcp_ep *ep, int fd)
     const struct tcp_domain *domain = (const struct tcp_domain *)rdmux_tcp_cq_of(ep)->base.domain;
     struct sockaddr_storage address = { 0 };
     socklen_t size = sizeof(address);
-    if (!ep->shared) {
+    if (!ep->is_shared) {
         (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
         int flags = fcntl(fd, F_GETFL);
         (void)fcntl(fd, F_SETFL, flags | O_NONBLOCK);
@@ -143,7 +143,7 @@ void rdmux_tcp_socket_setup(struct tcp_ep *ep, int fd)
         option_set(ep, fd, OPTION_KEEPCNT, 3);
         option_set(ep, fd, OPTION_USER_TIMEOUT, attr->liveness_ms);
     }
-    if (domain->dctcp && !ep->shared && attr->ecn != 0) {
+    if (domain->is_dctcp && !ep->is_shared && attr->ecn != 0) {
         (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "dctcp", strlen("dctcp"));
     } else {
         rdmux_tcp_avoid_pacing(ep, fd);
@@ -164,11 +164,11 @@ void rdmux_tcp_socket_restore(struct tcp_ep *ep, int fd)
 enum rdmux_status rdmux_tcp_watch(struct tcp_lane *lane, uint32_t events)
 {
     struct tcp_cq *cq = rdmux_tcp_cq_of(lane->ep);
-    if (lane->watched && lane->events == events) {
+    if (lane->is_watched && lane->events == events) {
         return RDMUX_OK;
     }
     struct epoll_event event = { .events = events, .data.ptr = lane };
-    int op = lane->watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+    int op = lane->is_watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
     lane->ep->base.system_calls++;
     if (epoll_ctl(cq->epoll, op, lane->fd, &event) != 0) {
         char text[RDMUX_TEXT_MAX];
@@ -176,8 +176,8 @@ enum rdmux_status rdmux_tcp_watch(struct tcp_lane *lane, uint32_t events)
         rdmux_provider_error("%s", text);
         return errno == ENOMEM || errno == ENOSPC ? RDMUX_NO_MEMORY : RDMUX_IO;
     }
-    cq->watched += lane->watched ? 0 : 1;
-    lane->watched = true;
+    cq->watched += lane->is_watched ? 0 : 1;
+    lane->is_watched = true;
     lane->events = events;
     return RDMUX_OK;
 }
@@ -185,10 +185,10 @@ enum rdmux_status rdmux_tcp_watch(struct tcp_lane *lane, uint32_t events)
 void rdmux_tcp_unwatch(struct tcp_lane *lane)
 {
     struct tcp_cq *cq = rdmux_tcp_cq_of(lane->ep);
-    if (lane->watched) {
+    if (lane->is_watched) {
         (void)epoll_ctl(cq->epoll, EPOLL_CTL_DEL, lane->fd, NULL);
         lane->ep->base.system_calls++;
-        lane->watched = false;
+        lane->is_watched = false;
         lane->events = 0;
         cq->watched--;
         for (uint32_t i = cq->found_at; i < cq->found_count; i++) {

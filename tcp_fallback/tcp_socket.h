@@ -15,7 +15,7 @@ struct tcp_ep;
 
 struct tcp_domain {
     struct rdmux_provider_domain base;
-    bool dctcp; /* the system has DCTCP and allows it */
+    bool is_dctcp; /* the system has DCTCP and allows it */
 };
 
 /* Sets the options of a data socket. A failure only costs speed, or the core's heartbeats notice

@@ -119,7 +119,7 @@ static ssize_t secure_receive_list(struct tcp_lane *lane, struct iovec *iov, int
         }
         moved += got;
         advance_piece(&iov, &count, &at, got);
-        more = !session->emptied || session->ops->holds_bytes(session);
+        more = !session->is_emptied || session->ops->holds_bytes(session);
     }
     count_calls(lane, calls);
     if (moved > 0 && session->ops->holds_bytes(session)) {

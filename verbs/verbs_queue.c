@@ -398,7 +398,7 @@ static void drop_chain(struct verbs_queue *queue)
     queue->sent.head -= queue->chain_count;
     queue->chain_count = 0;
     queue->piece_count = 0;
-    queue->chain_is_inline = false;
+    queue->is_chain_inline = false;
 }
 
 void rdmux_verbs_queue_kill(struct verbs_queue *queue)
@@ -566,7 +566,7 @@ bool rdmux_verbs_chain_ring(struct verbs_queue *queue)
     }
     queue->chain_count = 0;
     queue->piece_count = 0;
-    queue->chain_is_inline = false;
+    queue->is_chain_inline = false;
     int error = queue->calls != NULL ? give_by_calls(queue, count) : give_list(queue);
     if (VERBS_UNLIKELY(error != 0)) {
         rdmux_verbs_post_failed(queue->ep, error);

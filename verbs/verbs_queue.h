@@ -56,7 +56,7 @@ struct verbs_queue {
     uint32_t max_receive_sge;
     uint32_t max_inline;
     uint32_t reserved;    /* entries in the unit */
-    bool chain_is_inline; /* the chain refers to bytes that the caller may change soon */
+    bool is_chain_inline; /* the chain refers to bytes that the caller may change soon */
     _Atomic uint32_t events;
     struct verbs_queue *qpn_next;
 };

@@ -181,7 +181,7 @@ void rdmux_verbs_add_bytes(struct verbs_ep *ep, struct ibv_send_wr *work,
     struct verbs_queue *queue = &ep->data;
     if (before + request->length <= queue->max_inline) {
         work->send_flags |= IBV_SEND_INLINE;
-        queue->chain_is_inline |= (request->flags & RDMUX_INLINE) != 0;
+        queue->is_chain_inline |= (request->flags & RDMUX_INLINE) != 0;
         add_pieces(queue, work, request->sges, request->sge_count);
     } else if ((request->flags & RDMUX_INLINE) != 0) {
         add_copy(ep, work, request);
@@ -344,7 +344,7 @@ enum rdmux_status rdmux_verbs_post(struct rdmux_provider_ep *base, struct rdmux_
         }
     }
     /* Inline bytes in the chain may change when this returns. */
-    if ((flags & RDMUX_POST_MORE) == 0 || status != RDMUX_OK || ep->data.chain_is_inline) {
+    if ((flags & RDMUX_POST_MORE) == 0 || status != RDMUX_OK || ep->data.is_chain_inline) {
         (void)rdmux_verbs_chain_ring(&ep->data);
     }
     return status;

@@ -119,7 +119,7 @@ static bool out_of_descriptors(struct rdmux_listener *listener)
     } else {
         /* Another thread took the spare descriptor. */
         rdmux_service_unwatch(listener->fabric, listener->socket, &listener->watch);
-        listener->resting = true;
+        listener->is_resting = true;
         rdmux_service_timer(listener->fabric, rdmux_now(listener->fabric) + RDMUX_PENDING_TIMER_NS);
     }
     listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -132,9 +132,9 @@ static void watch_again(struct rdmux_listener *listener)
     if (listener->spare_fd < 0) {
         listener->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     }
-    listener->resting = listener->spare_fd < 0 ||
-                        rdmux_service_watch(listener->fabric, listener->socket, EPOLLIN,
-                                            &listener->watch) != RDMUX_OK;
+    listener->is_resting = listener->spare_fd < 0 ||
+                           rdmux_service_watch(listener->fabric, listener->socket, EPOLLIN,
+                                               &listener->watch) != RDMUX_OK;
 }
 
 /* Keeps descriptors in reserve: a newcomer whose descriptor is in the reserve displaces a pending
@@ -211,9 +211,9 @@ uint64_t rdmux_listeners_timers(struct rdmux_fabric *fabric, uint64_t now_ns)
     pthread_mutex_lock(&fabric->lock);
     for (struct rdmux_list *at = fabric->listeners.next; at != &fabric->listeners; at = at->next) {
         struct rdmux_listener *listener = RDMUX_CONTAINER(at, struct rdmux_listener, link);
-        if (listener->resting) {
+        if (listener->is_resting) {
             watch_again(listener);
-            waiting = waiting || listener->resting;
+            waiting = waiting || listener->is_resting;
         }
         while (!rdmux_list_empty(&listener->silent)) {
             struct rdmux_pending_connection *oldest = RDMUX_CONTAINER(
@@ -456,7 +456,7 @@ static bool is_closed(struct rdmux_acceptor *acceptor)
 {
     struct rdmux_listener *listener = rdmux_listener_of(acceptor);
     pthread_mutex_lock(&listener->fabric->lock);
-    bool closed = listener->closed;
+    bool closed = listener->is_closed;
     pthread_mutex_unlock(&listener->fabric->lock);
     return closed;
 }
@@ -531,8 +531,8 @@ enum rdmux_status rdmux_listener_next(struct rdmux_listener *listener, int timeo
              at = at->next) {
             struct rdmux_pending_connection *pending = RDMUX_CONTAINER(
                 at, struct rdmux_pending_connection, link);
-            if (!pending->shown) {
-                pending->shown = true;
+            if (!pending->is_shown) {
+                pending->is_shown = true;
                 listener->unshown--;
                 rdmux_listener_update_descriptor(listener);
                 show_pending(pending, out);
@@ -1003,7 +1003,7 @@ void rdmux_listener_close(struct rdmux_listener *listener)
     }
     /* Endpoints taken here that no call can return any more are dropped by their cqs. */
     pthread_mutex_lock(&fabric->lock);
-    listener->closed = true;
+    listener->is_closed = true;
     for (struct rdmux_list *at = fabric->cqs.next; at != &fabric->cqs; at = at->next) {
         rdmux_cq_poke(RDMUX_CONTAINER(at, struct rdmux_cq, link));
     }

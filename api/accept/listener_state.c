@@ -16,16 +16,16 @@ enum { LINES_MAX = 64 }; /* log lines caused by pending connections, within LINE
 void rdmux_listener_update_descriptor(struct rdmux_listener *listener)
 {
     bool wanted = listener->unshown != 0 || listener->proved > 0;
-    if (wanted && !listener->readable) {
+    if (wanted && !listener->is_readable) {
         uint64_t one = 1;
         ssize_t written = write(listener->event_fd, &one, sizeof(one));
         (void)written;
-    } else if (!wanted && listener->readable) {
+    } else if (!wanted && listener->is_readable) {
         uint64_t count;
         ssize_t taken = read(listener->event_fd, &count, sizeof(count));
         (void)taken;
     }
-    listener->readable = wanted;
+    listener->is_readable = wanted;
 }
 
 void rdmux_listener_poke_waits(struct rdmux_listener *listener)

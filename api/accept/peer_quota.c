@@ -151,7 +151,7 @@ void rdmux_peer_quota_leave(struct rdmux_pending_connection *pending)
         return;
     }
     rdmux_list_remove(&pending->quota_link);
-    if (pending->introduced) {
+    if (pending->is_introduced) {
         count_introduced(quota, -1);
     } else {
         quota->silent_count--;

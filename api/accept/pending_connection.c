@@ -56,7 +56,7 @@ void rdmux_pending_unlink(struct rdmux_pending_connection *pending)
     rdmux_peer_quota_leave(pending);
     rdmux_list_remove(&pending->link);
     listener->count--;
-    if (pending->introduced && !pending->shown) {
+    if (pending->is_introduced && !pending->is_shown) {
         listener->unshown--;
         rdmux_listener_update_descriptor(listener);
     }
@@ -242,7 +242,7 @@ static void answer_explain(struct rdmux_pending_connection *pending)
             .offer = offer,
             .received = pending->bytes,
             .received_size = pending->have,
-            .secured = pending->tls != NULL,
+            .is_secured = pending->tls != NULL,
         };
         rdmux_offer_defaults(fabric, listener->paths, offer);
         rdmux_hello_fill(fabric, &config.hello);
@@ -274,7 +274,7 @@ void rdmux_pending_becomes_known(struct rdmux_pending_connection *pending)
     rdmux_peer_quota_introduce(pending);
     rdmux_list_remove(&pending->link);
     rdmux_list_append(&listener->introduced, &pending->link);
-    pending->introduced = true;
+    pending->is_introduced = true;
     listener->unshown++;
     rdmux_listener_update_descriptor(listener);
     pthread_cond_broadcast(&listener->changed);
@@ -344,7 +344,7 @@ static void turn_away(struct rdmux_pending_connection *pending, const char *why)
     (void)shutdown(pending->socket, SHUT_WR);
     rdmux_tls_destroy(pending->tls);
     pending->tls = NULL;
-    pending->turned_away = true;
+    pending->is_turned_away = true;
 }
 
 /* No authentication method in common: sends this side's methods, in clear. */
@@ -404,7 +404,7 @@ static bool greet_connection(struct rdmux_pending_connection *pending)
     if (ours == 0) {
         return true;
     }
-    pending->greeted = true;
+    pending->has_greeted = true;
     return true;
 }
 
@@ -469,7 +469,7 @@ static bool queue_handshake(struct rdmux_pending_connection *pending)
         rdmux_pending_drop(pending, "out of memory");
         return false;
     }
-    pending->stepping = true;
+    pending->is_stepping = true;
     return true;
 }
 
@@ -553,8 +553,8 @@ static bool shake_hands(struct rdmux_pending_connection *pending)
     if (pending->shake != NULL && rdmux_shake_is_busy(pending->shake)) {
         return true;
     }
-    if (pending->stepping) {
-        pending->stepping = false;
+    if (pending->is_stepping) {
+        pending->is_stepping = false;
         return end_step(pending);
     }
     if (pending->shake == NULL && !is_first_record_whole(pending)) {
@@ -570,10 +570,10 @@ static bool read_pending(struct rdmux_pending_connection *pending)
     struct rdmux_fabric *fabric = pending->listener->fabric;
     for (int reads = 0; reads < TURN_READS; reads++) {
         bool bad = false;
-        if (pending->turned_away) {
+        if (pending->is_turned_away) {
             return ignore_connection(pending);
         }
-        if (pending->greeted && pending->tls == NULL) {
+        if (pending->has_greeted && pending->tls == NULL) {
             if (!shake_hands(pending)) {
                 return false;
             }
@@ -603,7 +603,7 @@ static bool read_pending(struct rdmux_pending_connection *pending)
                 return false;
             }
             /* a reconnect is asked for again inside the session */
-            bool in_clear = pending->greeted && pending->tls == NULL;
+            bool in_clear = pending->has_greeted && pending->tls == NULL;
             if (!in_clear && rdmux_reconnect_is_asked(pending->bytes)) {
                 hand_over_reconnect(pending);
                 return false;
@@ -640,7 +640,7 @@ static bool read_pending(struct rdmux_pending_connection *pending)
 static void drop_if_silent(struct rdmux_pending_connection *pending, const char *why)
 {
     /* its handshake takes longer than this read */
-    bool shakes = pending->greeted && pending->tls == NULL;
+    bool shakes = pending->has_greeted && pending->tls == NULL;
     if (pending->call != NULL || shakes || read_pending(pending)) {
         rdmux_pending_drop(pending, why);
     }
@@ -704,7 +704,7 @@ bool rdmux_pending_drop_one(struct rdmux_listener *listener,
     if (found == NULL) {
         return false;
     }
-    if (found == newcomer || found->introduced) {
+    if (found == newcomer || found->is_introduced) {
         rdmux_pending_drop(found, why);
     } else {
         drop_if_silent(found, why);
@@ -746,7 +746,7 @@ static void pending_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watch
 {
     struct rdmux_pending_connection *pending = RDMUX_CONTAINER(
         watch, struct rdmux_pending_connection, watch);
-    if (!pending->introduced) {
+    if (!pending->is_introduced) {
         read_pending(pending);
         return;
     }

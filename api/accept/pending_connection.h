@@ -60,12 +60,12 @@ struct rdmux_pending_connection {
     bool has_place;
     uint64_t idle_since_ns; /* since when the TLS handshake waits for the peer's next flight */
     uint32_t events;        /* the epoll events watched */
-    bool greeted;           /* the HELLO asked for TLS: the TLS handshake follows, or is over */
-    bool stepping; /* a TLS step is queued or running, or has ended and is not evaluated yet */
-    bool introduced;
-    bool shown;
+    bool has_greeted;       /* the HELLO asked for TLS: the TLS handshake follows, or is over */
+    bool is_stepping; /* a TLS step is queued or running, or has ended and is not evaluated yet */
+    bool is_introduced;
+    bool is_shown;
     /* rejected, and the peer has been told; its bytes are discarded until it closes */
-    bool turned_away;
+    bool is_turned_away;
     size_t ignored; /* bytes discarded */
     uint64_t id;
     uint64_t deadline_ns; /* until introduced: HELLO timeout; then: accept timeout */
@@ -109,10 +109,10 @@ struct rdmux_listener {
     uint32_t unshown;
     int proved;
     uint32_t refs; /* endpoints in set-up, and the application's handle */
-    bool closed;
-    bool readable;
+    bool is_closed;
+    bool is_readable;
     /* step_lock: not watched until the next timer, for lack of a descriptor. */
-    bool resting;
+    bool is_resting;
     /* step_lock: log lines caused by pending connections, in the present period. */
     uint64_t told_since_ns;
     uint32_t told;

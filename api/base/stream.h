@@ -43,7 +43,7 @@ enum { RDMUX_STREAM_PIECE = 16 << 10 }; /* most bytes of one record */
 struct rdmux_stream {
     const struct rdmux_stream_ops *ops;
     uint64_t system_calls; /* so far */
-    bool emptied;          /* the last read got fewer bytes from the socket than it had room for */
+    bool is_emptied;       /* the last read got fewer bytes from the socket than it had room for */
     char text[RDMUX_TEXT_MAX];
 };
 

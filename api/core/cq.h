@@ -63,8 +63,8 @@ struct rdmux_cq_claim {
     pthread_mutex_t lock; /* held by the service thread during a slice; a call waits on it */
     /* 1: the application sleeps in a call and checks DORMANT when it wakes. */
     _Atomic uint32_t sleeping;
-    bool in_slice;   /* the owner is the service thread */
-    uint64_t slices; /* slices of the service thread so far */
+    bool is_in_slice; /* the owner is the service thread */
+    uint64_t slices;  /* slices of the service thread so far */
 };
 
 /* What the service thread knows of the cq; its step_lock. */
@@ -73,9 +73,9 @@ struct rdmux_cq_service {
     struct rdmux_watch work_watch;
     struct rdmux_watch control_watch;
     uint32_t state;
-    bool fired;
-    bool asks;   /* the current check asks whether the application goes on calling */
-    bool polled; /* the current check saw a call */
+    bool has_fired;
+    bool is_asking;  /* the current check asks whether the application goes on calling */
+    bool was_polled; /* the current check saw a call */
     uint64_t deadline_ns;
     uint64_t calls;
     uint64_t fast_calls; /* how often the service thread saw calls over the fast path */
@@ -107,7 +107,7 @@ struct rdmux_cq {
     struct rdmux_list pending;  /* endpoints with entries to return or work to do */
     struct rdmux_ep *doorbells; /* endpoints whose doorbell RDMUX_MORE holds back */
     /* The last poll returned entries from `pending` without polling providers. */
-    bool list_sufficed;
+    bool has_list_sufficed;
 
     struct rdmux_cq_domain domains[RDMUX_CQ_DOMAINS_MAX];
     struct rdmux_fabric *fabric;

@@ -74,8 +74,8 @@ struct rdmux_acceptor {
 struct rdmux_ep_negotiated {
     enum rdmux_role role;
     uint32_t attempt;
-    uint32_t status; /* how negotiation ended */
-    bool announce;   /* an event reports the outcome of set-up */
+    uint32_t status;   /* how negotiation ended */
+    bool is_announced; /* an event reports the outcome of set-up */
     struct rdmux_provider_ep_attr path_attr;
     struct rdmux_local_path path;
     struct sockaddr_storage peer_sockaddr;
@@ -103,11 +103,11 @@ struct rdmux_ep_flow {
     bool is_blocked; /* post returned RDMUX_AGAIN; waits for path->resume */
     bool wants_writable;
     /* The last poll had no room for receives, so receives come first in the next one. */
-    bool receives_first;
+    bool is_receive_first;
     /* Some receives of the ring wait for keys before they go to the provider. */
-    bool receives_wait;
-    bool doorbell_held;
-    bool shutdown_asked;
+    bool has_waiting_receives;
+    bool is_doorbell_held;
+    bool is_shutdown_asked;
     uint64_t fenced_until; /* requests from this sequence on lack RDMUX_FENCE */
     uint64_t starved_at;   /* recv.next + 1 when a message found no receive; 0: never */
 };
@@ -152,9 +152,9 @@ struct rdmux_ep_read_drain {
 
 /* The end of the endpoint, and its cause. */
 struct rdmux_ep_end {
-    uint32_t status;  /* why the endpoint ended */
-    bool cause_told;  /* a failed request was returned with the cause */
-    bool is_in_doubt; /* requests at the provider end with RDMUX_OUTCOME_UNKNOWN */
+    uint32_t status;    /* why the endpoint ended */
+    bool is_cause_told; /* a failed request was returned with the cause */
+    bool is_in_doubt;   /* requests at the provider end with RDMUX_OUTCOME_UNKNOWN */
     /* Deadline of ENDING, LINGERING, and an end before rdmux_accept(). */
     uint64_t deadline_ns;
     char fault_text[RDMUX_TEXT_MAX];
@@ -181,16 +181,16 @@ struct rdmux_ep_session {
     /* A lost path without a reason */
     /* Deadline for the control channel to explain the lost path. 0: the path is not lost. */
     uint64_t unexplained_deadline_ns;
-    bool is_unexplained;   /* the path is lost without a reason, so the peer is asked (SILENT) */
-    bool silence_answered; /* neither side knows the reason */
-    bool silence_asked;    /* the peer asked, and waits for the outcome of our requests */
+    bool is_unexplained;      /* the path is lost without a reason, so the peer is asked (SILENT) */
+    bool is_silence_answered; /* neither side knows the reason */
+    bool is_silence_asked;    /* the peer asked, and waits for the outcome of our requests */
 
     /* Shutdown */
-    bool shutdown_sent;
-    bool shutdown_quiet; /* a call waits for the end, so no event is returned */
-    bool end_received;
-    bool end_told; /* the end was told to the peer before it happened */
-    bool flush_posted;
+    bool is_shutdown_sent;
+    bool is_shutdown_quiet; /* a call waits for the end, so no event is returned */
+    bool has_end;
+    bool is_end_told; /* the end was told to the peer before it happened */
+    bool is_flush_posted;
     uint64_t shutdown_deadline_ns;
     struct rdmux_request flush_request; /* for shutdown */
 };

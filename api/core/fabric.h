@@ -98,7 +98,7 @@ struct rdmux_domain_slot {
     struct rdmux_local_path path;
     struct rdmux_provider_domain *domain;
     struct rdmux_watch events; /* watch of the device's domain_fd */
-    _Atomic bool gone;         /* the device is gone */
+    _Atomic bool is_gone;      /* the device is gone */
 };
 
 /* Endpoint life-cycle functions that the cq and the data path call in the layers above them: for
@@ -204,7 +204,7 @@ struct rdmux_fabric {
     struct rdmux_shakes *shakes;
     _Atomic uint64_t next_id; /* next id of endpoints and connections */
     long processors;          /* online processors */
-    bool membarrier;          /* MEMBARRIER_CMD_PRIVATE_EXPEDITED works; else cq owners fence */
+    bool has_membarrier;      /* MEMBARRIER_CMD_PRIVATE_EXPEDITED works; else cq owners fence */
 };
 
 _Static_assert(offsetof(struct rdmux_fabric, hooks) == 0, "rdmux_hooks_of() relies on it");

@@ -67,7 +67,7 @@ struct rdmux_reconnect {
     uint8_t name[RDMUX_RECONNECT_NAME_SIZE];
     bool is_possible; /* the build can prove its identity */
     bool is_broken;   /* sending on the channel failed; text has the reason */
-    bool greeted;     /* connector: both HELLOs of `fresh` were exchanged */
+    bool has_greeted; /* connector: both HELLOs of `fresh` were exchanged */
     int dialing;      /* connector: socket of the dial in progress, -1: none */
     /* Timeout of an answer to the dial, if there are other addresses. */
     uint64_t until_ns;
@@ -117,7 +117,7 @@ struct rdmux_replay {
     uint64_t looked;        /* requests before this were examined for `placed` */
     uint64_t given;         /* at the cut: the path had the requests before this */
     struct rdmux_request flush;
-    bool flushing;
+    bool is_flushing;
     uint64_t flush_until; /* the flush follows the requests before this */
     uint64_t seen;        /* receives of the ring before this are counted */
     uint64_t received;    /* messages received over all epochs */

@@ -49,14 +49,14 @@ struct rdmux_mr {
     uint32_t index;         /* in the region table */
     uint64_t id;            /* never used again in the fabric's life */
     struct rdmux_list link; /* fabric->regions */
-    bool exported;          /* fabric->lock, with token and importers */
-    bool granted;           /* exported to single peers with secrets->grant; fabric->lock */
-    bool given_raw;         /* rdmux_mr_raw() gave its key out; fabric->lock */
+    bool is_exported;       /* fabric->lock, with token and importers */
+    bool is_granted;        /* exported to single peers with secrets->grant; fabric->lock */
+    bool is_given_raw;      /* rdmux_mr_raw() gave its key out; fabric->lock */
     struct rdmux_mr_secrets *secrets; /* NULL: the region was never exported; fabric->lock */
     struct rdmux_list importers;
     uint32_t revoke_number;  /* number of the revocation in progress */
     uint32_t revoke_awaited; /* importers that have not answered the last REVOKE yet */
-    bool revoking;           /* fabric->lock, also for the three fields below */
+    bool is_revoking;        /* fabric->lock, also for the three fields below */
     uint32_t importing;      /* rdmux_mr_import() calls without import_done yet */
     /* Signals changes of the fields above, with fabric->lock; CLOCK_MONOTONIC. */
     pthread_cond_t changed;

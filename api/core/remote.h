@@ -21,8 +21,8 @@ struct rdmux_remote {
     struct rdmux_provider_remote *path; /* NULL unless READY */
     uint64_t length;
     uint32_t access;
-    uint32_t state;    /* enum rdmux_remote_state */
-    bool device_scope; /* only another path has atomics on it */
+    uint32_t state;       /* enum rdmux_remote_state */
+    bool is_device_scope; /* only another path has atomics on it */
     uint32_t status;
     uint32_t id;
     uint32_t granted; /* answers that the peer counts as imports of this endpoint */
@@ -30,9 +30,9 @@ struct rdmux_remote {
     struct rdmux_token *token;    /* a piece of secrets.c; NULL: raw, or no longer needed */
     struct rdmux_list link;       /* ep->imports.all */
     struct rdmux_list ready_link; /* ep->imports.ready */
-    bool announce;
-    bool closed;
-    bool revoking; /* drains requests, then answers the REVOKE */
+    bool is_announced;
+    bool is_closed;
+    bool is_revoking; /* drains requests, then answers the REVOKE */
     uint32_t revoke_number;
     uint64_t drain_until; /* send-side sequence up to which requests may still use the import */
     /* Null path: value of `path` until failover has resolved the import on the next path. */

@@ -292,7 +292,7 @@ void rdmux_bounce_close(struct rdmux_ep *ep)
     take_back_all(ep, &ep->send); /* bytes that have arrived are still to be returned */
     take_back_all(ep, &ep->recv);
     ep->bounce = NULL;
-    ep->flow.receives_wait = false;
+    ep->flow.has_waiting_receives = false;
     bounce->ep = NULL;
     drop_registration(bounce);
 }

@@ -154,11 +154,11 @@ static inline void fill_wc(struct rdmux_wc *wc, struct rdmux_ep *ep,
  * flushed, whatever cause the provider reports for them. */
 static void tell_failure(struct rdmux_ep *ep, struct rdmux_request *request)
 {
-    if (ep->end.cause_told && request->status != RDMUX_OUTCOME_UNKNOWN) {
+    if (ep->end.is_cause_told && request->status != RDMUX_OUTCOME_UNKNOWN) {
         request->status = RDMUX_FLUSHED;
     }
     /* A request that a move leaves in doubt does not end the endpoint. */
-    ep->end.cause_told = ep->failover == NULL || request->status != RDMUX_OUTCOME_UNKNOWN;
+    ep->end.is_cause_told = ep->failover == NULL || request->status != RDMUX_OUTCOME_UNKNOWN;
 }
 
 /* The functions below write entries from `at` up to `end`, and return where the next entry goes. */
@@ -173,7 +173,7 @@ RDMUX_HOT struct rdmux_wc *take_sends(struct rdmux_ep *ep, struct rdmux_wc *at,
         if (!request->done) {
             break;
         }
-        if (RDMUX_UNLIKELY(ep->end.cause_told) && request->status == RDMUX_OK) {
+        if (RDMUX_UNLIKELY(ep->end.is_cause_told) && request->status == RDMUX_OK) {
             request->status = RDMUX_FLUSHED; /* it was done before an earlier request failed */
         }
         if (!rdmux_request_is_silent(request)) {
@@ -405,10 +405,10 @@ static RDMUX_COLD struct rdmux_wc *drain_all(struct rdmux_ep *ep, struct rdmux_w
         fill_event(at++, ep, RDMUX_WC_CONNECTED, ep->negotiated.status, NULL);
     }
     at = drain_news(ep, at, end);
-    if (ep->segments != NULL && ep->segments->busy) {
+    if (ep->segments != NULL && ep->segments->is_busy) {
         rdmux_segments_reap(ep);
     }
-    bool receives_first = ep->flow.receives_first;
+    bool receives_first = ep->flow.is_receive_first;
     if (receives_first) {
         at = drain_receives(ep, at, end);
     }
@@ -421,11 +421,11 @@ static RDMUX_COLD struct rdmux_wc *drain_all(struct rdmux_ep *ep, struct rdmux_w
         }
         at = drain_sends(ep, at, end);
     }
-    ep->flow.receives_first = !receives_first && at == end;
+    ep->flow.is_receive_first = !receives_first && at == end;
     at = drain_receives(ep, at, end);
-    if (ep->flow.receives_wait && rdmux_ep_delivers(ep)) {
+    if (ep->flow.has_waiting_receives && rdmux_ep_delivers(ep)) {
         rdmux_ep_offer_waiting_receives(ep);
-        if (ep->rdmacm != NULL && !ep->flow.receives_wait && !ep->flow.is_blocked) {
+        if (ep->rdmacm != NULL && !ep->flow.has_waiting_receives && !ep->flow.is_blocked) {
             rdmux_ep_push(ep, false);
             at = drain_sends(ep, at, end);
         }
@@ -445,9 +445,9 @@ static RDMUX_COLD struct rdmux_wc *drain_all(struct rdmux_ep *ep, struct rdmux_w
 static inline bool is_ordinary(const struct rdmux_ep *ep)
 {
     return ((ep->phase ^ (uint32_t)RDMUX_PHASE_READY) | ep->events | ep->fault | ep->work |
-            ep->flow.wants_writable | ep->flow.receives_wait | ep->path->resume) == 0 &&
+            ep->flow.wants_writable | ep->flow.has_waiting_receives | ep->path->resume) == 0 &&
            rdmux_list_empty(&ep->imports.ready) && ep->send.next == ep->send.head &&
-           (ep->segments == NULL || !ep->segments->busy);
+           (ep->segments == NULL || !ep->segments->is_busy);
 }
 
 /* Drains an endpoint that can only have done requests. */
@@ -455,12 +455,12 @@ RDMUX_HOT struct rdmux_wc *drain_ordinary(struct rdmux_ep *ep, struct rdmux_wc *
                                           const struct rdmux_wc *end)
 {
     ep->path->ready = 0;
-    if (RDMUX_UNLIKELY(ep->flow.receives_first)) {
-        ep->flow.receives_first = false;
+    if (RDMUX_UNLIKELY(ep->flow.is_receive_first)) {
+        ep->flow.is_receive_first = false;
         return drain_sends(ep, drain_receives(ep, at, end), end);
     }
     at = take_sends(ep, at, end, ep->send.next);
-    ep->flow.receives_first = at == end;
+    ep->flow.is_receive_first = at == end;
     return has_done_receives(ep) ? take_receives(ep, at, end) : at;
 }
 

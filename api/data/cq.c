@@ -21,17 +21,17 @@ static inline size_t collect_completions(struct rdmux_cq *cq, struct rdmux_wc *w
     /* Entries that wait are returned without polling the providers, which is a system call on tcp.
      * The next poll polls them first. Otherwise a program that causes as many completions as it
      * takes would never get other events. */
-    if (!rdmux_list_empty(&cq->pending) && !cq->list_sufficed) {
+    if (!rdmux_list_empty(&cq->pending) && !cq->has_list_sufficed) {
         if (RDMUX_UNLIKELY(cq->doorbells != NULL)) {
             rdmux_cq_ring_doorbells(cq);
         }
         size_t count = rdmux_cq_take(cq, wc, max);
-        cq->list_sufficed = count != 0;
+        cq->has_list_sufficed = count != 0;
         if (RDMUX_LIKELY(count != 0)) {
             return count;
         }
     }
-    cq->list_sufficed = false;
+    cq->has_list_sufficed = false;
     (void)rdmux_cq_round(cq);
     return rdmux_list_empty(&cq->pending) ? 0 : rdmux_cq_take(cq, wc, max);
 }
@@ -237,7 +237,7 @@ enum rdmux_status rdmux_cq_create(struct rdmux_fabric *fabric, const struct rdmu
         rdmux_release(fabric, cq);
         return status;
     }
-    cq->fence = fabric->membarrier ? 0 : 1;
+    cq->fence = fabric->has_membarrier ? 0 : 1;
     cq->depth = depth == 0 ? DEFAULT_DEPTH : depth;
     rdmux_list_init(&cq->pending);
     rdmux_list_init(&cq->lists.eps);

@@ -48,7 +48,7 @@ enum service_state {
 static void work_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
 {
     (void)fabric;
-    RDMUX_CONTAINER(watch, struct rdmux_cq, service.work_watch)->service.fired = true;
+    RDMUX_CONTAINER(watch, struct rdmux_cq, service.work_watch)->service.has_fired = true;
 }
 
 static void control_ready(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
@@ -121,7 +121,7 @@ static void let_cq_rest(struct rdmux_cq *cq, uint64_t now)
     cq->service.state = SERVICE_REST;
     cq->service.calls = calls_of(cq);
     cq->service.deadline_ns = now + REST_NS;
-    cq->service.fired = false;
+    cq->service.has_fired = false;
 }
 
 static bool attention_due(struct rdmux_cq *cq, uint64_t now)
@@ -135,11 +135,11 @@ static bool attention_due(struct rdmux_cq *cq, uint64_t now)
 static bool run_slice(struct rdmux_cq *cq)
 {
     cq->claim.slices++;
-    cq->claim.in_slice = true;
+    cq->claim.is_in_slice = true;
     /* The descriptor of an armed cq stays readable from its wake-up to the application's next
      * call. */
     bool armed = rdmux_cq_is_armed(cq);
-    bool woken = armed && (cq->service.fired ||
+    bool woken = armed && (cq->service.has_fired ||
                            (atomic_load_explicit(rdmux_cq_signal(cq), memory_order_relaxed) &
                             RDMUX_SIGNAL_ATTEND) != 0);
     if (woken) {
@@ -159,7 +159,7 @@ static bool run_slice(struct rdmux_cq *cq)
     } else if (armed && !woken && !rdmux_list_empty(&cq->pending)) {
         rdmux_cq_tell(cq);
     }
-    cq->claim.in_slice = false;
+    cq->claim.is_in_slice = false;
     return more;
 }
 
@@ -174,13 +174,13 @@ static void take_cq(struct rdmux_cq *cq, uint64_t now)
     bool more = run_slice(cq);
     if (more) {
         cq->service.state = SERVICE_WATCH;
-        cq->service.fired = true; /* at once, after the other cqs */
+        cq->service.has_fired = true; /* at once, after the other cqs */
         rdmux_cq_raise(cq, RDMUX_SIGNAL_DORMANT);
         rdmux_cq_release_claim(cq);
         return;
     }
     cq->service.state = SERVICE_WATCH;
-    cq->service.fired = false;
+    cq->service.has_fired = false;
     cq->service.calls = calls_of(cq);
     rdmux_cq_raise(cq, RDMUX_SIGNAL_DORMANT);
     rdmux_cq_release_claim(cq);
@@ -202,7 +202,7 @@ static void watch_sleeper(struct rdmux_cq *cq, uint64_t now)
         return;
     }
     cq->service.state = SERVICE_WATCH;
-    cq->service.fired = false;
+    cq->service.has_fired = false;
     if (!is_inside(cq)) {
         rdmux_service_rearm(cq->fabric, cq->work_fd, &cq->service.work_watch);
     }
@@ -215,10 +215,10 @@ static void watch_them_poll(struct rdmux_fabric *fabric, uint64_t now)
     for (struct rdmux_list *at = fabric->served_cqs.next; at != &fabric->served_cqs; at = at->next) {
         struct rdmux_cq *cq = RDMUX_CONTAINER(at, struct rdmux_cq, service.link);
         uint64_t calls = calls_of(cq);
-        cq->service.polled = false;
-        cq->service.asks = cq->service.state == SERVICE_REST && now >= cq->service.deadline_ns &&
-                           calls != cq->service.calls;
-        if (cq->service.asks) {
+        cq->service.was_polled = false;
+        cq->service.is_asking = cq->service.state == SERVICE_REST &&
+                                now >= cq->service.deadline_ns && calls != cq->service.calls;
+        if (cq->service.is_asking) {
             cq->service.calls = calls;
             unsure = true;
         }
@@ -231,10 +231,10 @@ static void watch_them_poll(struct rdmux_fabric *fabric, uint64_t now)
         for (struct rdmux_list *at = fabric->served_cqs.next; at != &fabric->served_cqs;
              at = at->next) {
             struct rdmux_cq *cq = RDMUX_CONTAINER(at, struct rdmux_cq, service.link);
-            if (cq->service.asks) {
-                cq->service.polled = calls_of(cq) != cq->service.calls;
-                cq->service.asks = !cq->service.polled;
-                unsure = unsure || cq->service.asks;
+            if (cq->service.is_asking) {
+                cq->service.was_polled = calls_of(cq) != cq->service.calls;
+                cq->service.is_asking = !cq->service.was_polled;
+                unsure = unsure || cq->service.is_asking;
             }
         }
     }
@@ -255,7 +255,7 @@ static uint64_t run_cq(struct rdmux_cq *cq, uint64_t now)
         if (now < cq->service.deadline_ns) {
             break;
         }
-        if (cq->service.polled) {
+        if (cq->service.was_polled) {
             let_cq_rest(cq, now);
         } else if (inside && atomic_load(&cq->claim.sleeping) == 0) {
             let_cq_rest(cq, now); /* in the middle of a call */
@@ -273,8 +273,8 @@ static uint64_t run_cq(struct rdmux_cq *cq, uint64_t now)
             let_cq_rest(
                 cq, now); /* in the middle of a call, which need not look for DORMANT when it ends */
         } else if (inside) {
-            cq->service.fired = false; /* it sleeps in a call and wakes by itself */
-        } else if (cq->service.fired || attention_due(cq, now)) {
+            cq->service.has_fired = false; /* it sleeps in a call and wakes by itself */
+        } else if (cq->service.has_fired || attention_due(cq, now)) {
             if (rdmux_cq_is_armed(cq)) {
                 cq->service.state = SERVICE_GRACE;
                 cq->service.calls = calls;
@@ -300,7 +300,7 @@ static uint64_t run_cq(struct rdmux_cq *cq, uint64_t now)
     }
     /* Attention may have been requested since REST: its wake-up of this thread came then, and does
      * not come again. */
-    if (cq->service.fired || attention_due(cq, now)) {
+    if (cq->service.has_fired || attention_due(cq, now)) {
         return now;
     }
     return atomic_load_explicit(&cq->deadline_ns, memory_order_relaxed);
@@ -312,7 +312,7 @@ static void run_cq_manually(struct rdmux_cq *cq)
     if (rdmux_cq_claim(cq)) {
         rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND); /* control channels have no other notification */
         run_slice(cq);
-        cq->service.fired = false;
+        cq->service.has_fired = false;
         rdmux_cq_release_claim(cq);
     } else if (attention_due(cq, rdmux_now(cq->fabric))) {
         rdmux_cq_raise(cq, RDMUX_SIGNAL_ATTEND);

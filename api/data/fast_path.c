@@ -68,7 +68,7 @@ void rdmux_fast_path_forget(struct rdmux_ep *ep)
 void rdmux_fast_path_aim(struct rdmux_remote *remote)
 {
     const struct rdmux_ep *ep = remote->ep;
-    if (remote->state != RDMUX_REMOTE_READY || remote->revoking || remote->path == NULL ||
+    if (remote->state != RDMUX_REMOTE_READY || remote->is_revoking || remote->path == NULL ||
         (remote->access & RDMUX_ACCESS_REMOTE_WRITE) == 0 || !ep->has_fast_path) {
         __atomic_store_n(&remote->writer, remote, __ATOMIC_RELAXED); /* no endpoint */
         return;
@@ -126,11 +126,12 @@ static bool make_room(struct rdmux_cq *cq)
 /* Returns whether all requests are done and returned, and the endpoint has no other work. */
 static bool ep_is_idle(const struct rdmux_ep *ep)
 {
-    return (ep->events | ep->fault | ep->work | ep->flow.wants_writable | ep->flow.receives_wait |
-            ep->flow.shutdown_asked | ep->flow.is_blocked | ep->flow.is_pending |
-            ep->flow.doorbell_held | ep->path->ready | ep->path->resume) == 0 &&
+    return (ep->events | ep->fault | ep->work | ep->flow.wants_writable |
+            ep->flow.has_waiting_receives | ep->flow.is_shutdown_asked | ep->flow.is_blocked |
+            ep->flow.is_pending | ep->flow.is_doorbell_held | ep->path->ready | ep->path->resume) ==
+               0 &&
            rdmux_list_empty(&ep->imports.ready) && ep->send.tail == ep->send.head &&
-           (ep->segments == NULL || !ep->segments->busy);
+           (ep->segments == NULL || !ep->segments->is_busy);
 }
 
 static bool cq_is_idle(const struct rdmux_cq *cq)

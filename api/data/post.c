@@ -195,7 +195,7 @@ static enum rdmux_status check_remote(const struct rdmux_ep *ep, const struct rd
     if (RDMUX_UNLIKELY(remote->ep != ep)) {
         return rdmux_fail(RDMUX_INVALID, "post: remote was imported on another endpoint");
     }
-    if (RDMUX_UNLIKELY(remote->state != RDMUX_REMOTE_READY || remote->revoking)) {
+    if (RDMUX_UNLIKELY(remote->state != RDMUX_REMOTE_READY || remote->is_revoking)) {
         if (remote->state == RDMUX_REMOTE_ASKING) {
             return rdmux_again(
                 "post: the import has not been answered; wait for RDMUX_WC_REMOTE_READY");
@@ -204,7 +204,7 @@ static enum rdmux_status check_remote(const struct rdmux_ep *ep, const struct rd
                           "post: the peer's region was revoked, or its import refused");
     }
     if (RDMUX_UNLIKELY((remote->access & rule->access) != rule->access)) {
-        if (remote->device_scope && rule->atomic) {
+        if (remote->is_device_scope && rule->atomic) {
             return rdmux_fail(
                 RDMUX_UNSUPPORTED,
                 "post: atomics on this region hold among users of one device only, which this "
@@ -269,7 +269,7 @@ static enum rdmux_status prepare_request(struct rdmux_ep *ep, const struct rdmux
                                          struct rdmux_request **out)
 {
     struct rdmux_ring *ring = &ep->send;
-    if (RDMUX_UNLIKELY(ep->phase != RDMUX_PHASE_READY || ep->flow.shutdown_asked)) {
+    if (RDMUX_UNLIKELY(ep->phase != RDMUX_PHASE_READY || ep->flow.is_shutdown_asked)) {
         return rdmux_ep_refuse_post(ep);
     }
     if (RDMUX_UNLIKELY(wr->op == 0 || wr->op >= RDMUX_COUNT_OF(op_rules) ||
@@ -366,7 +366,7 @@ enum { FLAGS_SIMPLE = RDMUX_UNSIGNALED | RDMUX_MORE | RDMUX_NO_REPLAY };
 
 RDMUX_HOT bool takes_requests(const struct rdmux_ep *ep)
 {
-    return ((ep->phase ^ (uint32_t)RDMUX_PHASE_READY) | ep->flow.shutdown_asked) == 0;
+    return ((ep->phase ^ (uint32_t)RDMUX_PHASE_READY) | ep->flow.is_shutdown_asked) == 0;
 }
 
 /* Returns whether a request queued now would go to the provider at once, unchanged. */
@@ -380,7 +380,7 @@ RDMUX_HOT bool may_reach(const struct rdmux_ep *ep, const struct simple *simple,
 {
     const struct rdmux_remote *remote = simple->remote;
     return remote != NULL && remote->ep == ep &&
-           ((remote->state ^ (uint32_t)RDMUX_REMOTE_READY) | remote->revoking) == 0 &&
+           ((remote->state ^ (uint32_t)RDMUX_REMOTE_READY) | remote->is_revoking) == 0 &&
            (remote->access & access) == access &&
            rdmux_is_within(simple->offset, simple->piece.length, remote->length);
 }
@@ -599,7 +599,7 @@ static RDMUX_COLD size_t kept_run_length(struct rdmux_ep *ep)
 static void give_all(struct rdmux_ep *ep, bool more)
 {
     struct rdmux_ring *ring = &ep->send;
-    if (RDMUX_UNLIKELY(ep->flow.receives_wait && ep->rdmacm != NULL)) {
+    if (RDMUX_UNLIKELY(ep->flow.has_waiting_receives && ep->rdmacm != NULL)) {
         return; /* an rdmacm peer may answer at once, without waiting for our receives */
     }
     while (ring->next != ring->head && ep->phase == RDMUX_PHASE_READY && ep->fault == RDMUX_OK) {
@@ -647,8 +647,8 @@ RDMUX_HOT void drain_done(struct rdmux_ep *ep)
 
 static RDMUX_COLD void hold_doorbell(struct rdmux_ep *ep)
 {
-    if (!ep->flow.doorbell_held) {
-        ep->flow.doorbell_held = true;
+    if (!ep->flow.is_doorbell_held) {
+        ep->flow.is_doorbell_held = true;
         ep->places.doorbell_next = ep->cq->doorbells;
         ep->cq->doorbells = ep;
     }
@@ -698,7 +698,7 @@ static void keep_inline(struct rdmux_ep *ep, uint64_t from)
 static RDMUX_COLD void hold_request(struct rdmux_ep *ep, uint64_t from, bool more)
 {
     keep_inline(ep, from);
-    if (ep->flow.doorbell_held && !more) {
+    if (ep->flow.is_doorbell_held && !more) {
         ep->ops->doorbell(ep->path);
     }
 }

@@ -78,7 +78,7 @@ static RDMUX_COLD enum rdmux_status queue_receive(struct rdmux_ep *ep, const str
     const struct rdmux_list_rule rule = {
         .fabric = ep->fabric,
         .domain = ep->domain,
-        .later = true,
+        .is_later = true,
         .max_sge = ring->max_sge,
         .needed = RDMUX_ACCESS_LOCAL_WRITE,
     };
@@ -114,7 +114,7 @@ static void offer_waiting(struct rdmux_ep *ep)
             break;
         }
     }
-    ep->flow.receives_wait = ring->offered != ring->head;
+    ep->flow.has_waiting_receives = ring->offered != ring->head;
 }
 
 void rdmux_ep_offer_waiting_receives(struct rdmux_ep *ep)
@@ -129,7 +129,7 @@ bool rdmux_ep_offer_early_receives(struct rdmux_ep *ep)
     if (ep->srq == NULL) {
         offer_waiting(ep);
     }
-    return !ep->flow.receives_wait && ep->fault == RDMUX_OK;
+    return !ep->flow.has_waiting_receives && ep->fault == RDMUX_OK;
 }
 
 /* Tells the provider about the receives [from, head). */

@@ -61,7 +61,7 @@ struct rdmux_list_rule {
     struct rdmux_fabric *fabric;
     const struct rdmux_provider_domain *domain; /* NULL: the endpoint has no path yet */
     /* Without a domain the pieces keep the region itself, see rdmux_ep_resolve_receives(). */
-    bool later;
+    bool is_later;
     uint32_t max_sge;
     uint32_t needed; /* RDMUX_ACCESS_LOCAL_WRITE or 0 */
 };
@@ -80,7 +80,7 @@ RDMUX_HOT struct rdmux_provider_mr *rdmux_piece_registration(struct rdmux_list_r
     if (rule.domain != NULL) {
         return rdmux_mr_with(mr, rule.domain);
     }
-    return rule.later ? (struct rdmux_provider_mr *)(void *)mr : NULL;
+    return rule.is_later ? (struct rdmux_provider_mr *)(void *)mr : NULL;
 }
 
 RDMUX_HOT bool rdmux_piece_is_good(struct rdmux_list_rule rule, const struct rdmux_sge *sge)

@@ -91,7 +91,7 @@ enum rdmux_status rdmux_segments_give(struct rdmux_ep *ep, bool *blocked)
         }
         uint32_t index = segments->head % RDMUX_SEGMENTS_MAX;
         fill_piece(segments, index, whole);
-        segments->busy = true;
+        segments->is_busy = true;
         size_t posted = 0;
         enum rdmux_status status = ep->ops->post(ep->path, &segments->pieces[index], 1, 0, &posted);
         if (status != RDMUX_OK) {
@@ -119,5 +119,5 @@ void rdmux_segments_reap(struct rdmux_ep *ep)
         whole->done = whole->provider[0] == whole->length;
         segments->tail++;
     }
-    segments->busy = segments->tail != segments->head;
+    segments->is_busy = segments->tail != segments->head;
 }

@@ -16,7 +16,7 @@ enum {
 struct rdmux_segments {
     uint64_t max;   /* most bytes of a piece */
     uint64_t given; /* bytes of the request at send.next given so far */
-    bool busy;      /* pieces are at the provider, or done and not reaped */
+    bool is_busy;   /* pieces are at the provider, or done and not reaped */
     uint32_t head;  /* pieces posted */
     uint32_t tail;  /* pieces reaped */
     struct rdmux_request *pieces;

@@ -253,7 +253,7 @@ static enum rdmux_status queue_receive(struct rdmux_srq *srq, const struct rdmux
     size_t index = (size_t)(request - srq->ring.records);
     const struct rdmux_list_rule rule = {
         .fabric = srq->cq->fabric,
-        .later = true,
+        .is_later = true,
         .max_sge = srq->ring.max_sge,
         .needed = RDMUX_ACCESS_LOCAL_WRITE,
     };

@@ -82,7 +82,7 @@ static void drop_fresh_channel(struct rdmux_ep *ep)
     struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
     rdmux_channel_destroy(reconnect->fresh);
     reconnect->fresh = NULL;
-    reconnect->greeted = false;
+    reconnect->has_greeted = false;
 }
 
 static void drop_claim(struct rdmux_ep *ep, struct rdmux_claim *claim)
@@ -337,8 +337,8 @@ bool rdmux_reconnect_begin(struct rdmux_ep *ep, const char *text)
 {
     struct rdmux_failover *failover = ep->failover;
     struct rdmux_reconnect *reconnect = &failover->reconnect;
-    if (failover == NULL || !reconnect->is_possible || ep->session.shutdown_sent ||
-        ep->session.end_received || ep->phase != RDMUX_PHASE_READY) {
+    if (failover == NULL || !reconnect->is_possible || ep->session.is_shutdown_sent ||
+        ep->session.has_end || ep->phase != RDMUX_PHASE_READY) {
         return false;
     }
     rdmux_channel_destroy(ep->channel);
@@ -394,8 +394,8 @@ static void peer_move_overdue(struct rdmux_ep *ep)
     struct rdmux_reconnect *reconnect = &ep->failover->reconnect;
     uint64_t silent_ns = rdmux_ep_silent_ns(ep);
     reconnect->answer_ns = 0;
-    if (ep->failover->stage != RDMUX_MEETING || ep->channel == NULL || ep->session.shutdown_sent ||
-        ep->session.end_received) {
+    if (ep->failover->stage != RDMUX_MEETING || ep->channel == NULL ||
+        ep->session.is_shutdown_sent || ep->session.has_end) {
         return;
     }
     rdmux_reconnect_elsewhere(ep);
@@ -416,7 +416,7 @@ static void fill_standing(struct rdmux_ep *ep, enum rdmux_frame_type type, struc
     *out = (struct rdmux_message){
         .type = type,
         .epoch = ep->info.epoch,
-        .steady = failover->stage == RDMUX_STEADY,
+        .is_steady = failover->stage == RDMUX_STEADY,
         .count = rdmux_replay_received(ep),
     };
 }
@@ -452,7 +452,7 @@ static void take_hello(struct rdmux_ep *ep, const uint8_t *bytes, size_t size)
         return;
     }
     memcpy(reconnect->greeting.acceptors, bytes, RDMUX_HELLO_SIZE);
-    reconnect->greeted = true;
+    reconnect->has_greeted = true;
     if (!say_standing(ep, RDMUX_FRAME_RESUME, reconnect->fresh, &reconnect->greeting)) {
         drop_fresh_channel(ep);
     }
@@ -553,7 +553,7 @@ static void hear_fresh_channel(struct rdmux_ep *ep)
         }
         if (status != RDMUX_OK) {
             fresh_channel_failed(ep);
-        } else if (!reconnect->greeted) {
+        } else if (!reconnect->has_greeted) {
             take_hello(ep, bytes, size);
         } else {
             hear_standing(ep, bytes, size);

@@ -83,7 +83,7 @@ static void stay_on_path(struct rdmux_ep *ep)
 
 static void send_back_message(struct rdmux_ep *ep, size_t rank, enum rdmux_status status)
 {
-    if (ep->session.shutdown_sent || ep->channel == NULL) {
+    if (ep->session.is_shutdown_sent || ep->channel == NULL) {
         return; /* END was the last word, or there is no channel */
     }
     const struct rdmux_message message = {
@@ -135,7 +135,7 @@ static bool peer_may_ask_for_path(struct rdmux_ep *ep, uint64_t rank)
 static bool may_leave_path(const struct rdmux_ep *ep)
 {
     return ep->phase == RDMUX_PHASE_READY && ep->failover->stage == RDMUX_STEADY &&
-           !ep->session.shutdown_sent && !ep->session.end_received && ep->channel != NULL;
+           !ep->session.is_shutdown_sent && !ep->session.has_end && ep->channel != NULL;
 }
 
 bool rdmux_failback_is_ready(const struct rdmux_ep *ep)

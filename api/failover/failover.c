@@ -229,7 +229,7 @@ static void begin_move(struct rdmux_ep *ep, enum rdmux_status status, const char
     ep->fault = RDMUX_OK;
     ep->session.unexplained_deadline_ns = 0;
     ep->session.is_unexplained = false; /* a refusal shows when the import is resolved anew */
-    ep->session.silence_asked = false;
+    ep->session.is_silence_asked = false;
     ep->session.awaited_revokes = 0;
     keep_endpoint_busy(ep);
     cut_path(ep);
@@ -254,7 +254,7 @@ static bool fault_is_of_path(enum rdmux_status status)
 bool rdmux_failover_takes_fault(struct rdmux_ep *ep)
 {
     const struct rdmux_failover *failover = ep->failover;
-    if (failover == NULL || ep->session.shutdown_sent || ep->session.end_received) {
+    if (failover == NULL || ep->session.is_shutdown_sent || ep->session.has_end) {
         return false;
     }
     if (failover->stage == RDMUX_SEARCHING) {
@@ -323,7 +323,7 @@ static void take_move(struct rdmux_ep *ep, const struct rdmux_message *message)
                       message->epoch, ep->info.epoch);
         return;
     }
-    if (ep->session.shutdown_sent) {
+    if (ep->session.is_shutdown_sent) {
         return; /* the peer reads END after its MOVE, and ends: ENDED is under way */
     }
     failover->move.heard = true;
@@ -499,7 +499,7 @@ void rdmux_failover_resumed(struct rdmux_ep *ep, const struct rdmux_message *sta
     struct rdmux_failover *failover = ep->failover;
     if (failover->stage == RDMUX_MEETING) {
         say_move(ep);
-    } else if (failover->stage == RDMUX_STEADY && !standing->steady) {
+    } else if (failover->stage == RDMUX_STEADY && !standing->is_steady) {
         begin_move(ep, RDMUX_PEER_GONE, "the peer lost the path together with the control channel");
     } else if (failover->stage == RDMUX_STEADY) {
         if (!rdmux_replay_counted(ep, standing->count)) {

@@ -130,8 +130,8 @@ void rdmux_replay_confirm(struct rdmux_ep *ep)
     if (failover->stage != RDMUX_STEADY) {
         return;
     }
-    if (replay->flushing && replay->flush.done) {
-        replay->flushing = false;
+    if (replay->is_flushing && replay->flush.done) {
+        replay->is_flushing = false;
         if (replay->flush.status == RDMUX_OK) {
             replay->placed = larger(replay->placed, replay->flush_until);
         }
@@ -155,7 +155,7 @@ void rdmux_replay_confirm(struct rdmux_ep *ep)
     replay->placed = larger(replay->placed, failover->confirmed);
     const struct rdmux_request *oldest = rdmux_ring_record(ring, failover->confirmed);
     bool waits = failover->confirmed != ring->next && oldest->done && oldest->op == RDMUX_OP_WRITE;
-    if (!waits || replay->flushing) {
+    if (!waits || replay->is_flushing) {
         failover->unplaced_ns = 0;
     } else if (failover->unplaced_ns == 0) {
         failover->unplaced_ns = rdmux_now(ep->fabric);
@@ -208,7 +208,7 @@ static void post_flush(struct rdmux_ep *ep)
     }
     uint64_t until = ep->send.next;
     if (rdmux_ep_flush(ep, &replay->flush)) {
-        replay->flushing = true;
+        replay->is_flushing = true;
         replay->flush_until = until;
         failover->unplaced_ns = 0;
     }
@@ -292,7 +292,7 @@ void rdmux_replay_cut(struct rdmux_ep *ep)
     struct rdmux_replay *replay = &ep->failover->replay;
     struct rdmux_ring *ring = &ep->send;
     count_receives(ep);
-    if (ep->segments != NULL && ep->segments->busy) {
+    if (ep->segments != NULL && ep->segments->is_busy) {
         rdmux_segments_reap(ep);
     }
     bool in_part = ep->segments != NULL && ep->segments->given != 0;
@@ -302,9 +302,9 @@ void rdmux_replay_cut(struct rdmux_ep *ep)
     for (uint64_t at = failover->confirmed; at != ring->head; at++) {
         forget_registrations(ep, rdmux_ring_record(ring, at));
     }
-    replay->flushing = false;
-    if (!ep->session.shutdown_sent) {
-        ep->session.flush_posted = false;
+    replay->is_flushing = false;
+    if (!ep->session.is_shutdown_sent) {
+        ep->session.is_flush_posted = false;
         ep->session.flush_request.done = 0;
     }
 }

@@ -50,7 +50,7 @@ void rdmux_ep_tell_received(struct rdmux_ep *ep)
 
 void rdmux_ep_tell_end(struct rdmux_ep *ep)
 {
-    if (ep->session.end_received || ep->session.end_told) {
+    if (ep->session.has_end || ep->session.is_end_told) {
         return;
     }
     rdmux_ep_tell_received(ep);

@@ -18,7 +18,7 @@ static struct rdmux_provider_domain *find_domain(const struct rdmux_fabric *fabr
 {
     for (size_t i = 0; i < fabric->domain_count; i++) {
         const struct rdmux_domain_slot *slot = &fabric->domains[i];
-        if (slot->ops == ops && !slot->gone && strcmp(slot->path.device, path->device) == 0) {
+        if (slot->ops == ops && !slot->is_gone && strcmp(slot->path.device, path->device) == 0) {
             return slot->domain;
         }
     }
@@ -50,7 +50,7 @@ static void device_tells(struct rdmux_fabric *fabric, struct rdmux_watch *watch)
                   slot->path.device, event.text);
         if (event.reason == RDMUX_REASON_NO_DEVICE) {
             rdmux_service_unwatch(fabric, slot->ops->domain_fd(slot->domain), watch);
-            slot->gone = true;
+            slot->is_gone = true;
             break;
         }
     }
@@ -108,7 +108,7 @@ enum rdmux_status rdmux_fabric_domain(struct rdmux_fabric *fabric,
     slot->ops = ops;
     slot->path = *path;
     slot->domain = domain;
-    slot->gone = false;
+    slot->is_gone = false;
     fabric->domain_count++; /* new regions register themselves; older ones below */
     status = rdmux_mr_register_all(fabric, domain);
     if (status != RDMUX_OK) {

@@ -277,8 +277,8 @@ static bool has_started(const struct rdmux_ep *ep, uint64_t at)
  * request succeeded. */
 static void flush_requests(struct rdmux_ep *ep)
 {
-    uint32_t cause = ep->end.status == RDMUX_OK || ep->end.cause_told ? RDMUX_FLUSHED
-                                                                      : ep->end.status;
+    uint32_t cause = ep->end.status == RDMUX_OK || ep->end.is_cause_told ? RDMUX_FLUSHED
+                                                                         : ep->end.status;
     bool failed = false;
     if (ep->failover != NULL) {
         ep->fabric->failover_hooks->end_requests(ep);
@@ -402,7 +402,7 @@ static void finish_end(struct rdmux_ep *ep)
     close_path(ep);
     leave_control(ep);
     enter_phase(ep, RDMUX_PHASE_ENDED);
-    if (!ep->session.shutdown_quiet) {
+    if (!ep->session.is_shutdown_quiet) {
         ep->events |= RDMUX_EVENT_DISCONNECTED;
     }
     rdmux_cq_pend(ep->cq, ep);
@@ -460,7 +460,7 @@ static bool is_starved(const struct rdmux_ep *ep)
  * only when received, so none is lost. A channel that shares the path's socket ends with it. */
 static bool may_linger(const struct rdmux_ep *ep)
 {
-    bool closed = ep->session.end_received || is_held(ep);
+    bool closed = ep->session.has_end || is_held(ep);
     bool shares = ep->channel != NULL && rdmux_channel_is_attached(ep->channel);
     return ep->end.status == RDMUX_PEER_GONE && closed && ep->failover == NULL && !shares &&
            is_starved(ep);

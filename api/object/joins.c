@@ -12,7 +12,7 @@
 static bool is_joined(const struct rdmux_ep *ep, const struct rdmux_join *join)
 {
     if (ep->fabric->auth == NULL) {
-        return !join->sealed && rdmux_secret_matches(ep->secrets->secret, join->secret);
+        return !join->is_sealed && rdmux_secret_matches(ep->secrets->secret, join->secret);
     }
     return rdmux_secret_matches(ep->secrets->join_name, join->secret) &&
            rdmux_join_is_sealed_by(join, ep->secrets->secret);

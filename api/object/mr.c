@@ -419,7 +419,7 @@ static enum rdmux_status enter_fabric(struct rdmux_fabric *fabric, struct rdmux_
     enum rdmux_status status = RDMUX_OK;
     for (size_t i = 0; i < fabric->domain_count && status == RDMUX_OK; i++) {
         struct rdmux_provider_mr *registration = NULL;
-        if (atomic_load(&fabric->domains[i].gone)) {
+        if (atomic_load(&fabric->domains[i].is_gone)) {
             continue;
         }
         status = register_with(mr, fabric->domains[i].domain, &registration);
@@ -637,7 +637,7 @@ static enum rdmux_status prepare_export(struct rdmux_mr *mr, uint8_t random[TOKE
  * meanwhile. */
 static enum rdmux_status await_key(struct rdmux_mr *mr)
 {
-    while (mr->revoking) {
+    while (mr->is_revoking) {
         pthread_cond_wait(&mr->changed, &mr->fabric->lock);
     }
     return mr->index == 0 ? rdmux_region_table_add(mr->fabric, mr) : RDMUX_OK;
@@ -668,10 +668,10 @@ enum rdmux_status rdmux_mr_export(struct rdmux_mr *mr, struct rdmux_token *out)
     if (status == RDMUX_OK) {
         status = keep_secrets(mr);
     }
-    if (status == RDMUX_OK && !mr->exported) {
+    if (status == RDMUX_OK && !mr->is_exported) {
         assert(mr->secrets != NULL);
         make_token(mr, random, &mr->secrets->token);
-        mr->exported = true;
+        mr->is_exported = true;
     }
     if (status == RDMUX_OK) {
         *out = mr->secrets->token;
@@ -711,10 +711,10 @@ enum rdmux_status rdmux_mr_export_to(struct rdmux_mr *mr, const char *identity,
     if (status == RDMUX_OK) {
         status = keep_secrets(mr);
     }
-    if (status == RDMUX_OK && !mr->granted) {
+    if (status == RDMUX_OK && !mr->is_granted) {
         assert(mr->secrets != NULL);
         memcpy(mr->secrets->grant, random, sizeof(mr->secrets->grant));
-        mr->granted = true;
+        mr->is_granted = true;
     }
     if (status == RDMUX_OK && !make_grant(mr, identity, out)) {
         status = rdmux_fail(RDMUX_NO_MEMORY, "export: no memory for a digest");
@@ -737,10 +737,10 @@ static enum rdmux_status give_raw(struct rdmux_mr *mr, struct rdmux_ep *ep, uint
                           ep->info.device);
     }
     pthread_mutex_lock(&fabric->lock);
-    while (mr->revoking) {
+    while (mr->is_revoking) {
         pthread_cond_wait(&mr->changed, &fabric->lock);
     }
-    mr->given_raw = true;
+    mr->is_given_raw = true;
     mr->importing++;
     pthread_mutex_unlock(&fabric->lock);
     rdmux_error_clear();
@@ -784,7 +784,8 @@ enum rdmux_status rdmux_mr_raw(struct rdmux_mr *mr, struct rdmux_ep *ep, uint64_
 /* Returns whether this is the token exported to all peers. fabric->lock is held, here and below. */
 static bool is_for_all(const struct rdmux_mr *mr, const struct rdmux_token *token)
 {
-    return mr->exported && same_bytes(mr->secrets->token.bytes, token->bytes, sizeof(token->bytes));
+    return mr->is_exported &&
+           same_bytes(mr->secrets->token.bytes, token->bytes, sizeof(token->bytes));
 }
 
 /* Returns whether this is the token granted to this peer. */
@@ -792,7 +793,7 @@ static bool is_granted(const struct rdmux_mr *mr, const struct rdmux_token *toke
                        const char *identity)
 {
     struct rdmux_token grant;
-    bool same = mr->granted && identity[0] != '\0' && make_grant(mr, identity, &grant) &&
+    bool same = mr->is_granted && identity[0] != '\0' && make_grant(mr, identity, &grant) &&
                 same_bytes(grant.bytes, token->bytes, sizeof(token->bytes));
     explicit_bzero(&grant, sizeof(grant));
     return same;
@@ -803,7 +804,7 @@ static struct rdmux_mr *find_exported(struct rdmux_fabric *fabric, const struct 
                                       const char *identity)
 {
     struct rdmux_mr *mr = rdmux_mr_find(fabric, load_be(token->bytes + TOKEN_AT_REGION, 8));
-    bool valid = mr != NULL && !mr->revoking &&
+    bool valid = mr != NULL && !mr->is_revoking &&
                  (is_for_all(mr, token) || is_granted(mr, token, identity));
     return valid ? mr : NULL;
 }
@@ -842,7 +843,7 @@ void rdmux_mr_import_done(struct rdmux_mr *mr)
 {
     struct rdmux_fabric *fabric = mr->fabric;
     pthread_mutex_lock(&fabric->lock);
-    if (--mr->importing == 0 && mr->revoking) {
+    if (--mr->importing == 0 && mr->is_revoking) {
         pthread_cond_broadcast(&mr->changed);
     }
     pthread_mutex_unlock(&fabric->lock);

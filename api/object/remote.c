@@ -64,8 +64,8 @@ static void finish_import(struct rdmux_remote *remote, enum rdmux_status status)
     remote->state = status == RDMUX_OK ? RDMUX_REMOTE_READY : RDMUX_REMOTE_DEAD;
     remote->status = (uint32_t)status;
     rdmux_fast_path_aim(remote);
-    if (remote->announce) {
-        remote->announce = false;
+    if (remote->is_announced) {
+        remote->is_announced = false;
         rdmux_list_append(&remote->ep->imports.ready, &remote->ready_link);
         rdmux_cq_pend(remote->ep->cq, remote->ep);
     }
@@ -95,7 +95,7 @@ static enum rdmux_status open_remote(struct rdmux_remote *remote,
     remote->length = message->length;
     remote->access = path->access & message->access;
     remote->region = message->region;
-    remote->device_scope = (message->access & RDMUX_ACCESS_ATOMIC_DEVICE) != 0;
+    remote->is_device_scope = (message->access & RDMUX_ACCESS_ATOMIC_DEVICE) != 0;
     return RDMUX_OK;
 }
 
@@ -254,7 +254,7 @@ enum rdmux_status rdmux_remote_import(struct rdmux_ep *ep, const struct rdmux_to
         remote->state = RDMUX_REMOTE_ASKING;
         remote->status = RDMUX_IN_PROGRESS;
         remote->id = ++ep->imports.next_id;
-        remote->announce = timeout_ms == 0;
+        remote->is_announced = timeout_ms == 0;
         rdmux_fast_path_aim(remote);
         rdmux_list_init(&remote->ready_link);
         rdmux_list_append(&ep->imports.all, &remote->link);
@@ -358,7 +358,7 @@ enum rdmux_status rdmux_remote_info(struct rdmux_remote *remote, struct rdmux_re
     struct rdmux_remote_info info = RDMUX_REMOTE_INFO_INIT;
     info.access = remote->access;
     info.length = remote->length;
-    info.status = remote->revoking ? RDMUX_DENIED : remote->status;
+    info.status = remote->is_revoking ? RDMUX_DENIED : remote->status;
     info.mapped = remote->path == NULL ? 0 : remote->path->mapped;
     uint32_t size = out->size;
     memcpy(out, &info, size < sizeof(info) ? size : sizeof(info));
@@ -375,8 +375,8 @@ void rdmux_remote_close(struct rdmux_remote *remote)
     struct rdmux_ep *ep = remote->ep;
     struct rdmux_cq *cq = ep->cq;
     rdmux_list_remove(&remote->ready_link);
-    remote->announce = false;
-    remote->closed = true;
+    remote->is_announced = false;
+    remote->is_closed = true;
     remote->drain_until = ep->send.head;
     ep->work |= RDMUX_WORK_CONTROL;
     rdmux_remotes_step(ep);
@@ -388,11 +388,11 @@ void rdmux_remote_revoked(struct rdmux_ep *ep, uint64_t region, uint32_t number)
     bool found = false;
     for (struct rdmux_list *at = ep->imports.all.next; at != &ep->imports.all; at = at->next) {
         struct rdmux_remote *remote = RDMUX_CONTAINER(at, struct rdmux_remote, link);
-        if (remote->revoking && remote->region == region && remote->revoke_number == number) {
+        if (remote->is_revoking && remote->region == region && remote->revoke_number == number) {
             found = true; /* repeated over another control channel: answered once drained */
         } else if (remote->state == RDMUX_REMOTE_READY && remote->region == region &&
-                   !remote->revoking) {
-            remote->revoking = true;
+                   !remote->is_revoking) {
+            remote->is_revoking = true;
             rdmux_fast_path_aim(remote);
             remote->revoke_number = number;
             remote->drain_until = ep->send.head;
@@ -415,7 +415,7 @@ static bool others_drain(const struct rdmux_ep *ep, uint64_t region, uint32_t nu
 {
     for (struct rdmux_list *at = ep->imports.all.next; at != &ep->imports.all; at = at->next) {
         const struct rdmux_remote *remote = RDMUX_CONTAINER(at, struct rdmux_remote, link);
-        if (remote->revoking && remote->region == region && remote->revoke_number == number) {
+        if (remote->is_revoking && remote->region == region && remote->revoke_number == number) {
             return true;
         }
     }
@@ -428,18 +428,18 @@ bool rdmux_remotes_step(struct rdmux_ep *ep)
     for (struct rdmux_list *at = ep->imports.all.next, *next; at != &ep->imports.all; at = next) {
         next = at->next;
         struct rdmux_remote *remote = RDMUX_CONTAINER(at, struct rdmux_remote, link);
-        if (!remote->closed && !remote->revoking) {
+        if (!remote->is_closed && !remote->is_revoking) {
             continue;
         }
         bool drained = ep->phase != RDMUX_PHASE_READY ||
                        rdmux_ep_done_before(ep, remote->drain_until);
-        if (remote->path != NULL && !drained && !(remote->revoking && is_on_null_path(remote))) {
+        if (remote->path != NULL && !drained && !(remote->is_revoking && is_on_null_path(remote))) {
             more = true;
             continue;
         }
         rdmux_remote_detach(remote);
-        if (remote->revoking) {
-            remote->revoking = false;
+        if (remote->is_revoking) {
+            remote->is_revoking = false;
             remote->granted = 0; /* the answer ends all imports */
             remote->state = RDMUX_REMOTE_DEAD;
             remote->status = RDMUX_DENIED;
@@ -450,9 +450,9 @@ bool rdmux_remotes_step(struct rdmux_ep *ep)
                 rdmux_ep_tell(ep, &message);
             }
         }
-        if (remote->closed && (drained || ep->failover == NULL)) {
+        if (remote->is_closed && (drained || ep->failover == NULL)) {
             drop_import(remote);
-        } else if (remote->closed) {
+        } else if (remote->is_closed) {
             more = true; /* requests that may be repeated name it */
         }
     }

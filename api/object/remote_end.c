@@ -29,8 +29,8 @@ void rdmux_remotes_end(struct rdmux_ep *ep)
 {
     for (struct rdmux_list *at = ep->imports.all.next; at != &ep->imports.all; at = at->next) {
         struct rdmux_remote *remote = RDMUX_CONTAINER(at, struct rdmux_remote, link);
-        if (remote->state == RDMUX_REMOTE_ASKING && remote->announce) {
-            remote->announce = false;
+        if (remote->state == RDMUX_REMOTE_ASKING && remote->is_announced) {
+            remote->is_announced = false;
             rdmux_list_append(&ep->imports.ready, &remote->ready_link);
         }
         if (remote->state != RDMUX_REMOTE_DEAD) {

@@ -230,20 +230,20 @@ enum rdmux_status rdmux_mr_take_back(struct rdmux_mr *mr, bool again)
 {
     struct rdmux_fabric *fabric = mr->fabric;
     pthread_mutex_lock(&fabric->lock);
-    while (mr->revoking) {
+    while (mr->is_revoking) {
         pthread_cond_wait(&mr->changed, &fabric->lock);
     }
-    if (again && !mr->exported && !mr->granted && !mr->given_raw) {
+    if (again && !mr->is_exported && !mr->is_granted && !mr->is_given_raw) {
         pthread_mutex_unlock(&fabric->lock);
         return RDMUX_OK;
     }
     if (mr->secrets != NULL) {
         explicit_bzero(mr->secrets, sizeof(*mr->secrets));
     }
-    mr->exported = false;
-    mr->granted = false;
-    mr->given_raw = false;
-    mr->revoking = true;
+    mr->is_exported = false;
+    mr->is_granted = false;
+    mr->is_given_raw = false;
+    mr->is_revoking = true;
     while (mr->importing > 0) {
         pthread_cond_wait(&mr->changed, &fabric->lock);
     }
@@ -263,7 +263,7 @@ enum rdmux_status rdmux_mr_take_back(struct rdmux_mr *mr, bool again)
         rdmux_log(fabric, RDMUX_LOG_WARN, "region %llu: %s; the next export tries again",
                   (unsigned long long)mr->id, rdmux_last_error());
     }
-    mr->revoking = false;
+    mr->is_revoking = false;
     pthread_cond_broadcast(&mr->changed);
     pthread_mutex_unlock(&fabric->lock);
     return status;

@@ -171,7 +171,7 @@ void rdmux_region_table_remove(struct rdmux_fabric *fabric, struct rdmux_mr *mr)
         return;
     }
     atomic_store(&entry->state, atomic_load(&entry->state) & ~UINT64_C(1));
-    if (fabric->membarrier) {
+    if (fabric->has_membarrier) {
         rdmux_membarrier();
     }
     /* A thread inside the region does bounded work, but may have been preempted. */

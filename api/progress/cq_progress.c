@@ -91,7 +91,7 @@ void rdmux_cq_ring_doorbells(struct rdmux_cq *cq)
     while (cq->doorbells != NULL) {
         struct rdmux_ep *ep = cq->doorbells;
         cq->doorbells = ep->places.doorbell_next;
-        ep->flow.doorbell_held = false;
+        ep->flow.is_doorbell_held = false;
         if (ep->path != NULL && ep->phase == RDMUX_PHASE_READY) {
             ep->ops->doorbell(ep->path);
         }

@@ -68,7 +68,7 @@ static void ask_who_denied(struct rdmux_ep *ep)
 {
     struct rdmux_message message = { .type = RDMUX_FRAME_FAULT, .status = RDMUX_DENIED };
     memcpy(message.text, ep->end.fault_text, sizeof(message.text));
-    ep->session.end_told = true;
+    ep->session.is_end_told = true;
     rdmux_ep_tell(ep, &message);
 }
 
@@ -107,9 +107,9 @@ static void explain_silence(struct rdmux_ep *ep)
         ep->fault = RDMUX_DENIED;
         memcpy(ep->end.fault_text, refused_text, sizeof(refused_text));
         ask_who_denied(ep);
-    } else if (ep->session.silence_asked) {
+    } else if (ep->session.is_silence_asked) {
         say_silent(ep, RDMUX_SILENT_ANSWERS);
-        ep->session.silence_answered = true;
+        ep->session.is_silence_answered = true;
         rdmux_ep_path_fault(ep);
     } else {
         say_silent(ep, RDMUX_SILENT_ASKS);
@@ -127,7 +127,7 @@ static void answer_silence(struct rdmux_ep *ep)
         ep->end.is_in_doubt = true;
         rdmux_ep_fail(ep, RDMUX_DENIED, "%s", refused_text);
     } else if (ep->fault == RDMUX_OK && !rdmux_ep_done_before(ep, ep->send.head)) {
-        ep->session.silence_asked = true;
+        ep->session.is_silence_asked = true;
     } else {
         say_silent(ep, RDMUX_SILENT_ANSWERS);
     }
@@ -136,7 +136,7 @@ static void answer_silence(struct rdmux_ep *ep)
 static void silence_answered(struct rdmux_ep *ep)
 {
     if (ep->session.is_unexplained && ep->session.unexplained_deadline_ns != 0) {
-        ep->session.silence_answered = true;
+        ep->session.is_silence_answered = true;
         rdmux_ep_path_fault(ep);
     }
 }
@@ -148,7 +148,7 @@ void rdmux_ep_path_fault(struct rdmux_ep *ep)
         (ep->failover != NULL && ep->fabric->failover_hooks->takes_fault(ep))) {
         return;
     }
-    uint64_t grace = ep->session.silence_answered ? 0 : grace_ms(ep);
+    uint64_t grace = ep->session.is_silence_answered ? 0 : grace_ms(ep);
     if (grace != 0) {
         if (ep->session.unexplained_deadline_ns == 0) {
             ep->session.unexplained_deadline_ns = rdmux_now(ep->fabric) + grace * 1000000;
@@ -167,7 +167,7 @@ void rdmux_ep_path_fault(struct rdmux_ep *ep)
             return;
         }
     }
-    if (ep->rdmacm != NULL && ep->session.shutdown_sent && ep->fault == RDMUX_PEER_GONE) {
+    if (ep->rdmacm != NULL && ep->session.is_shutdown_sent && ep->fault == RDMUX_PEER_GONE) {
         rdmux_ep_fail(ep, RDMUX_OK, "shut down");
         return;
     }
@@ -237,10 +237,10 @@ static bool fail_as_the_path_said(struct rdmux_ep *ep)
 
 static void fail_as_told(struct rdmux_ep *ep, const struct rdmux_message *message)
 {
-    if (message->status == RDMUX_DENIED && !ep->session.end_told) {
+    if (message->status == RDMUX_DENIED && !ep->session.is_end_told) {
         answer_denial(ep);
     }
-    ep->session.end_received = true;
+    ep->session.has_end = true;
     rdmux_ep_drain_path(ep);
     enum rdmux_status status = (enum rdmux_status)message->status;
     if (fail_as_the_path_said(ep)) {
@@ -253,12 +253,12 @@ static void fail_as_told(struct rdmux_ep *ep, const struct rdmux_message *messag
 static void handle_end(struct rdmux_ep *ep, const struct rdmux_message *message)
 {
     if (ep->fault == RDMUX_DENIED) { /* the peer is alive */
-        ep->session.end_received = true;
+        ep->session.has_end = true;
         rdmux_ep_fail(ep, RDMUX_DENIED, "%s", ep->end.fault_text);
         return;
     }
     if (message->status != RDMUX_OK) {
-        ep->session.end_received = true;
+        ep->session.has_end = true;
         rdmux_ep_drain_path(ep);
         if (!fail_as_the_path_said(ep)) {
             rdmux_ep_fail(ep, RDMUX_PEER_GONE, "%s",
@@ -270,7 +270,7 @@ static void handle_end(struct rdmux_ep *ep, const struct rdmux_message *message)
     rdmux_ep_tell_received(ep);
     struct rdmux_message answer = { .type = RDMUX_FRAME_ENDED };
     rdmux_ep_tell(ep, &answer);
-    ep->session.end_received = true;
+    ep->session.has_end = true;
     rdmux_ep_fail(ep, RDMUX_OK, "shut down by the peer");
 }
 
@@ -337,8 +337,8 @@ void rdmux_ep_message(struct rdmux_ep *ep, const uint8_t *frame, size_t size)
         handle_end(ep, &message);
         break;
     case RDMUX_FRAME_ENDED:
-        if (ep->session.shutdown_sent) {
-            ep->session.end_received = true;
+        if (ep->session.is_shutdown_sent) {
+            ep->session.has_end = true;
             rdmux_ep_drain_path(ep);
             rdmux_ep_fail(ep, RDMUX_OK, "shut down");
             break;
@@ -371,15 +371,15 @@ void rdmux_ep_control_step(struct rdmux_ep *ep)
         more = more || (ep->channel != NULL && rdmux_channel_is_sending(ep->channel));
     }
     if (ep->phase == RDMUX_PHASE_READY && ep->rdmacm != NULL) {
-        more = more || (ep->flow.shutdown_asked && !ep->session.shutdown_sent &&
+        more = more || (ep->flow.is_shutdown_asked && !ep->session.is_shutdown_sent &&
                         ep->fabric->life->rdmacm_shutdown(ep));
-    } else if (ep->phase == RDMUX_PHASE_READY && ep->flow.shutdown_asked &&
-               !ep->session.shutdown_sent) {
-        if (!ep->session.flush_posted && ep->fault == RDMUX_OK &&
+    } else if (ep->phase == RDMUX_PHASE_READY && ep->flow.is_shutdown_asked &&
+               !ep->session.is_shutdown_sent) {
+        if (!ep->session.is_flush_posted && ep->fault == RDMUX_OK &&
             rdmux_ep_done_before(ep, ep->send.head) && ep->send.next == ep->send.head) {
-            ep->session.flush_posted = rdmux_ep_flush(ep, &ep->session.flush_request);
+            ep->session.is_flush_posted = rdmux_ep_flush(ep, &ep->session.flush_request);
         }
-        if (ep->session.flush_posted && ep->session.flush_request.done) {
+        if (ep->session.is_flush_posted && ep->session.flush_request.done) {
             rdmux_ep_end_after_flush(ep);
         }
         more = true;

@@ -30,10 +30,10 @@ struct rdmux_path_attempt {
     uint32_t number;
     uint16_t ours; /* indices into the offers' paths */
     uint16_t theirs;
-    bool opening;       /* the worker opens the device */
-    bool connecting;    /* ep_connect returned IN_PROGRESS */
-    bool connect_waits; /* for unsent bytes on the shared socket */
-    bool writing;       /* the proof's write is not done */
+    bool is_opening;         /* the worker opens the device */
+    bool is_connecting;      /* ep_connect returned IN_PROGRESS */
+    bool is_connect_waiting; /* for unsent bytes on the shared socket */
+    bool is_writing;         /* the proof's write is not done */
     uint8_t peer_data[RDMUX_DESCRIPTION_MAX];
     size_t peer_data_size;
     struct rdmux_provider_remote *remote;
@@ -60,7 +60,7 @@ struct rdmux_setup {
     uint64_t yield_ns;  /* when an accept call checks it again; UINT64_MAX: no accept call waits */
     uint64_t looked_ns; /* when the handshake was last given the time */
     uint64_t missed_ns; /* how long this side did not run since the set-up began */
-    bool adopted;
+    bool is_adopted;
     int adopted_flags; /* flags of the adopted socket before adoption */
     int adopted_nodelay;
     struct rdmux_path_attempt attempt;
@@ -68,7 +68,7 @@ struct rdmux_setup {
     char target[RDMUX_ADDRESS_MAX]; /* the target that the program gave */
     char host[RDMUX_HOST_MAX];      /* host part of the target; "" if none */
 
-    bool program_polled;                /* the program has polled since it got the endpoint */
+    bool has_program_polled;            /* the program has polled since it got the endpoint */
     struct rdmux_rdmacm_call *call;     /* until the path takes it over */
     const struct rdmux_offer_path *way; /* in offer */
 };

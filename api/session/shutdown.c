@@ -19,7 +19,7 @@ void rdmux_ep_end_after_flush(struct rdmux_ep *ep)
 {
     if (ep->session.flush_request.status == RDMUX_OK) {
         struct rdmux_message message = { .type = RDMUX_FRAME_END, .status = RDMUX_OK };
-        ep->session.shutdown_sent = true;
+        ep->session.is_shutdown_sent = true;
         rdmux_ep_tell_received(ep);
         rdmux_ep_tell(ep, &message);
     } else if (ep->fault == RDMUX_OK) {
@@ -36,7 +36,7 @@ static bool has_ended(void *user)
 
 static enum rdmux_status shut_down(struct rdmux_ep *ep, int timeout_ms)
 {
-    ep->flow.shutdown_asked = true;
+    ep->flow.is_shutdown_asked = true;
     ep->work |= RDMUX_WORK_CONTROL;
     rdmux_cq_pend(ep->cq, ep);
     rdmux_ep_control_step(ep);
@@ -47,10 +47,10 @@ static enum rdmux_status shut_down(struct rdmux_ep *ep, int timeout_ms)
         rdmux_ep_timer(ep);
         return RDMUX_IN_PROGRESS;
     }
-    ep->session.shutdown_quiet = true;
+    ep->session.is_shutdown_quiet = true;
     enum rdmux_status status = rdmux_cq_wait_until(ep->cq, has_ended, ep, timeout_ms);
     if (status == RDMUX_TIMED_OUT) {
-        ep->session.shutdown_quiet = false;
+        ep->session.is_shutdown_quiet = false;
         rdmux_ep_fail(ep, RDMUX_PEER_GONE, "the peer did not take the shutdown within %d ms",
                       timeout_ms);
         return rdmux_fail(RDMUX_TIMED_OUT,
@@ -58,7 +58,7 @@ static enum rdmux_status shut_down(struct rdmux_ep *ep, int timeout_ms)
                           timeout_ms);
     }
     if (status == RDMUX_OK && ep->end.status != RDMUX_OK) {
-        ep->session.shutdown_quiet = false;
+        ep->session.is_shutdown_quiet = false;
         ep->events |= RDMUX_EVENT_DISCONNECTED;
         rdmux_cq_pend(ep->cq, ep);
         return rdmux_fail((enum rdmux_status)ep->end.status, "rdmux_ep_shutdown: %s", ep->info.text);

@@ -50,7 +50,7 @@ enum rdmux_status rdmux_setup_finish_call(struct rdmux_ep *ep, const char *call,
 {
     if (timeout_ms == 0) {
         if (ep->phase == RDMUX_PHASE_SETUP) {
-            ep->negotiated.announce = true;
+            ep->negotiated.is_announced = true;
             *out = ep;
             return RDMUX_IN_PROGRESS;
         }

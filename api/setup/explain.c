@@ -414,7 +414,7 @@ static enum rdmux_status explain_address(const struct rdmux_ep_attr *attr,
     struct rdmux_handshake_config config = { .role = RDMUX_ROLE_CONNECT,
                                              .hello_timeout_ms = UINT32_MAX,
                                              .offer = offer,
-                                             .secured = fabric->auth != NULL };
+                                             .is_secured = fabric->auth != NULL };
     if (fabric->auth != NULL) {
         status = secure_channel(explaining);
         if (status != RDMUX_OK) {

@@ -169,7 +169,7 @@ enum rdmux_status rdmux_setup_talk(struct rdmux_ep *ep, int socket, struct rdmux
         if (made != RDMUX_OK) {
             return made;
         }
-        if (ep->setup->adopted) { /* a path may share the socket */
+        if (ep->setup->is_adopted) { /* a path may share the socket */
             rdmux_tls_allow_data(tls);
         }
     }
@@ -191,10 +191,10 @@ enum rdmux_status rdmux_setup_talk(struct rdmux_ep *ep, int socket, struct rdmux
         .received_size = received_size,
         .measured = rdmux_figures_find,
         .measured_user = ep,
-        .secured = tls != NULL,
+        .is_secured = tls != NULL,
     };
     rdmux_hello_fill(ep->fabric, &config.hello);
-    config.hello.flags |= setup->adopted ? RDMUX_HELLO_ADOPTED : 0;
+    config.hello.flags |= setup->is_adopted ? RDMUX_HELLO_ADOPTED : 0;
     config.hello.flags |= setup->attr.probe != 0 ? RDMUX_HELLO_MEASURE : 0;
     config.hello.flags |= setup->attr.failover != 0 ? RDMUX_HELLO_FAILOVER : 0;
     status = rdmux_random(ep->fabric, config.proof_nonce, sizeof(config.proof_nonce));
@@ -215,7 +215,7 @@ enum rdmux_status rdmux_setup_talk(struct rdmux_ep *ep, int socket, struct rdmux
 uint64_t rdmux_setup_silent_since(const struct rdmux_ep *ep)
 {
     const struct rdmux_setup *setup = ep->setup;
-    bool waits = setup != NULL && setup->stage == SETUP_TALKING && !setup->attempt.opening;
+    bool waits = setup != NULL && setup->stage == SETUP_TALKING && !setup->attempt.is_opening;
     return waits ? setup->active_ns : UINT64_MAX;
 }
 

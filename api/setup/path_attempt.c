@@ -87,7 +87,7 @@ static void fill_path_attr(struct rdmux_ep *ep, const struct rdmux_offer_path *p
         attr->local_address = (const struct sockaddr *)&ep->negotiated.local_sockaddr;
         attr->local_address_length = ep->negotiated.local_sockaddr_length;
     }
-    if (setup->adopted) {
+    if (setup->is_adopted) {
         attr->shared_socket = rdmux_channel_socket(ep->channel);
     }
 }
@@ -206,8 +206,8 @@ static void device_opened(struct rdmux_cq *cq, struct rdmux_mail *mail)
     struct rdmux_ep *ep = rdmux_cq_endpoint(cq, job->ep_id);
     struct rdmux_setup *setup = ep == NULL ? NULL : ep->setup;
     /* Otherwise the attempt was given up meanwhile. */
-    if (setup != NULL && setup->attempt.opening && setup->attempt.number == job->attempt) {
-        setup->attempt.opening = false;
+    if (setup != NULL && setup->attempt.is_opening && setup->attempt.number == job->attempt) {
+        setup->attempt.is_opening = false;
         if (job->status == RDMUX_OK) {
             device_is_open(ep, job->ops);
         } else {
@@ -247,7 +247,7 @@ static enum rdmux_status ask_for_device(struct rdmux_ep *ep, const struct rdmux_
     job->attempt = ep->setup->attempt.number;
     job->ops = ops;
     job->path = *path;
-    ep->setup->attempt.opening = true;
+    ep->setup->attempt.is_opening = true;
     rdmux_cq_job_begins(ep->cq);
     rdmux_worker_run(ep->fabric, &job->job);
     return RDMUX_OK;
@@ -323,7 +323,7 @@ static enum rdmux_status describe_proof(struct rdmux_ep *ep, uint8_t *descriptio
 static void path_connected(struct rdmux_ep *ep, enum rdmux_status status)
 {
     struct rdmux_path_attempt *attempt = &ep->setup->attempt;
-    attempt->connecting = false;
+    attempt->is_connecting = false;
     uint8_t description[RDMUX_DESCRIPTION_MAX];
     size_t size = sizeof(description);
     if (status == RDMUX_OK) {
@@ -341,10 +341,10 @@ static void start_connect(struct rdmux_ep *ep)
     bool shares = ep->negotiated.path_attr.shared_socket >= 0 &&
                   ops->ep_control != rdmux_unsupported_ep_control;
     if (shares && rdmux_channel_is_sending(ep->channel)) {
-        attempt->connect_waits = true; /* READY must be sent before the path writes to the socket */
+        attempt->is_connect_waiting = true; /* READY must be sent before the path writes to the socket */
         return;
     }
-    attempt->connect_waits = false;
+    attempt->is_connect_waiting = false;
     if (shares) {
         rdmux_channel_attach(ep->channel, attempt->path);
     }
@@ -353,7 +353,7 @@ static void start_connect(struct rdmux_ep *ep)
     enum rdmux_status status = ops->ep_connect(attempt->path, attempt->peer_data,
                                                attempt->peer_data_size);
     if (status == RDMUX_IN_PROGRESS) {
-        attempt->connecting = true;
+        attempt->is_connecting = true;
         return;
     }
     path_connected(ep, status);
@@ -413,7 +413,7 @@ static void post_proof(struct rdmux_ep *ep)
         attempt->part_count - attempt->parts_posted, 0, &posted);
     attempt->parts_posted += (uint32_t)posted;
     if (status != RDMUX_OK && status != RDMUX_AGAIN) {
-        attempt->writing = false;
+        attempt->is_writing = false;
         report_result(ep, RDMUX_ACTION_WRITE_PROOF, status, NULL, 0);
     }
 }
@@ -452,7 +452,7 @@ void rdmux_path_attempt_write_proof(struct rdmux_ep *ep, const struct rdmux_hand
     rdmux_proof_fill(action->write_nonce, source, RDMUX_PROOF_SIZE);
     attempt->given = 0;
     fill_parts(ep);
-    attempt->writing = true;
+    attempt->is_writing = true;
     post_proof(ep);
 }
 
@@ -489,7 +489,7 @@ static void take_parts(struct rdmux_ep *ep)
         post_proof(ep);
         return;
     }
-    attempt->writing = false;
+    attempt->is_writing = false;
     if (status != RDMUX_OK) {
         rdmux_fail(status, "the proof's write failed with %s", rdmux_status_name(status));
     }
@@ -499,21 +499,21 @@ static void take_parts(struct rdmux_ep *ep)
 void rdmux_path_attempt_step(struct rdmux_ep *ep)
 {
     struct rdmux_path_attempt *attempt = &ep->setup->attempt;
-    if (attempt->connect_waits) {
+    if (attempt->is_connect_waiting) {
         if (rdmux_channel_flush(ep->channel) == RDMUX_OK) {
             start_connect(ep);
         }
-    } else if (attempt->connecting) {
+    } else if (attempt->is_connecting) {
         rdmux_error_clear();
         enum rdmux_status status = attempt->path->ops->ep_connect(attempt->path, NULL, 0);
         if (status != RDMUX_IN_PROGRESS) {
             path_connected(ep, status);
         }
     }
-    if (attempt->writing && attempt->parts_posted < attempt->part_count) {
+    if (attempt->is_writing && attempt->parts_posted < attempt->part_count) {
         post_proof(ep);
     }
-    while (attempt->writing && parts_are_done(attempt)) {
+    while (attempt->is_writing && parts_are_done(attempt)) {
         take_parts(ep);
     }
     rdmux_measure_step(ep);

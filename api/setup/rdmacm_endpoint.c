@@ -574,8 +574,8 @@ static void fill_info(struct rdmux_ep *ep)
 static bool program_is_ready(struct rdmux_ep *ep)
 {
     struct rdmux_setup *setup = ep->setup;
-    setup->program_polled = setup->program_polled || !ep->cq->claim.in_slice;
-    return !ep->negotiated.announce || setup->program_polled;
+    setup->has_program_polled = setup->has_program_polled || !ep->cq->claim.is_in_slice;
+    return !ep->negotiated.is_announced || setup->has_program_polled;
 }
 
 static void fail_to_connect(struct rdmux_ep *ep, enum rdmux_status status, const char *text)
@@ -639,8 +639,8 @@ bool rdmux_rdmacm_shutdown_step(struct rdmux_ep *ep)
 {
     if (ep->fault == RDMUX_OK && ep->send.next == ep->send.head &&
         rdmux_ep_done_before(ep, ep->send.head)) {
-        ep->session.shutdown_sent = true;
+        ep->session.is_shutdown_sent = true;
         ep->rdmacm->hang_up(ep->path);
     }
-    return !ep->session.shutdown_sent;
+    return !ep->session.is_shutdown_sent;
 }

@@ -59,7 +59,7 @@ static void give_back_socket(struct rdmux_ep *ep)
 static void end_unconnected(struct rdmux_ep *ep)
 {
     rdmux_ep_end_unconnected(ep);
-    if (ep->negotiated.announce) {
+    if (ep->negotiated.is_announced) {
         ep->events |= RDMUX_EVENT_CONNECTED;
     }
     rdmux_cq_pend(ep->cq, ep);
@@ -88,7 +88,7 @@ void rdmux_setup_fail(struct rdmux_ep *ep, enum rdmux_status status, const char 
               (unsigned long long)ep->id, setup->target, rdmux_status_name(status), ep->info.text);
     bool dropped = ep->accept.acceptor != NULL;
     rdmux_path_attempt_close(ep);
-    if (setup->adopted && give_back && status == RDMUX_NO_PATH && ep->channel != NULL) {
+    if (setup->is_adopted && give_back && status == RDMUX_NO_PATH && ep->channel != NULL) {
         give_back_socket(ep);
     }
     ep->fabric->life->leave_set_up(ep);
@@ -118,7 +118,7 @@ void rdmux_setup_succeed(struct rdmux_ep *ep)
     rdmux_joins_remove(ep->fabric, ep);
     rdmux_ep_attach(ep, path);
     rdmux_ep_start_liveness(ep);
-    if (ep->negotiated.announce) {
+    if (ep->negotiated.is_announced) {
         ep->events |= RDMUX_EVENT_CONNECTED;
     }
     for (struct rdmux_list *at = ep->imports.all.next; at != &ep->imports.all; at = at->next) {

@@ -84,7 +84,7 @@ enum rdmux_status rdmux_ep_start_adopt(struct rdmux_ep *ep, int socket, enum rdm
 {
     struct rdmux_setup *setup = ep->setup;
     ep->negotiated.role = role;
-    setup->adopted = true;
+    setup->is_adopted = true;
     setup->adopted_flags = fcntl(socket, F_GETFL);
     socklen_t length = sizeof(setup->adopted_nodelay);
     getsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &setup->adopted_nodelay, &length);

@@ -23,7 +23,7 @@ static bool is_same(const struct rdmux_message *a, const struct rdmux_message *b
            a->description_length == b->description_length &&
            memcmp(a->description, b->description, sizeof(a->description)) == 0 &&
            memcmp(a->text, b->text, sizeof(a->text)) == 0 && a->epoch == b->epoch &&
-           a->count == b->count && a->steady == b->steady &&
+           a->count == b->count && a->is_steady == b->is_steady &&
            memcmp(a->proof, b->proof, sizeof(a->proof)) == 0;
 }
 

@@ -335,7 +335,7 @@ static inline bool victim_is_told(struct victim *victim)
 static inline void victim_expect_end(struct victim *victim)
 {
     while (!victim_is_told(victim)) {
-        fake_expect(victim->ep->end_waits && victim->ep->stalled);
+        fake_expect(victim->ep->is_end_waiting && victim->ep->is_stalled);
         fake_expect(victim->last_count < SHM_SLOT_COUNT);
         struct request *request = make_request(&victim->last[victim->last_count++], RDMUX_OP_RECV,
                                                BUFFER_SIZE);

@@ -61,7 +61,7 @@ static inline enum rdmux_status fake_stream_fill(struct fake_stream *stream)
     stream->base.system_calls++;
     ssize_t got = recv(stream->socket, stream->in + stream->to, sizeof(stream->in) - stream->to,
                        MSG_DONTWAIT);
-    stream->base.emptied = got < (ssize_t)(sizeof(stream->in) - stream->to);
+    stream->base.is_emptied = got < (ssize_t)(sizeof(stream->in) - stream->to);
     if (got > 0) {
         stream->to += (size_t)got;
         return RDMUX_OK;

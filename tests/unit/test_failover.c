@@ -660,7 +660,7 @@ static void a_message_between_resume_and_its_answer_is_told_of(void **state)
     const struct rdmux_reconnect *resume = &pair->a->failover->reconnect;
     CHECK_OK(rdmux_recv(pair->a, &got, sizeof(got), NULL, CONTEXT(1)));
     cut_control(pair);
-    while (!resume->greeted) {
+    while (!resume->has_greeted) {
         assert_true(now_ms() < until);
         CHECK_OK(rdmux_fabric_progress(pair->fabric_b));
         CHECK_OK(rdmux_fabric_progress(pair->fabric_a));
@@ -699,7 +699,7 @@ static void an_endpoint_whose_peer_has_gone_ends_although_it_could_dial(void **s
             rdmux_listener_close(pair->listener);
             pair->listener = NULL;
         }
-        pair->b->session.end_told = true; /* it dies without a word */
+        pair->b->session.is_end_told = true; /* it dies without a word */
         CHECK_OK(rdmux_ep_close(pair->b));
         pair->b = NULL;
 
@@ -725,7 +725,7 @@ static void who_cannot_prove_that_he_knows_the_secret_resumes_nothing(void **sta
     rdmux_hello_fill(pair->fabric_a, &hello);
     memcpy(hello.resume, pair->a->failover->reconnect.name, sizeof(hello.resume));
     rdmux_hello_encode(&hello, bytes);
-    struct rdmux_message message = { .type = RDMUX_FRAME_RESUME, .epoch = 1, .steady = true };
+    struct rdmux_message message = { .type = RDMUX_FRAME_RESUME, .epoch = 1, .is_steady = true };
     size_t size = RDMUX_HELLO_SIZE + rdmux_message_encode(&message, bytes + RDMUX_HELLO_SIZE);
     uint8_t answer[RDMUX_HELLO_SIZE + RDMUX_MESSAGE_MAX];
     struct timeval patience = { .tv_sec = PATIENT_MS / 1000 };

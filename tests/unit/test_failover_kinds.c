@@ -152,7 +152,7 @@ static enum rdmux_status resume_as(struct rdmux_fabric *fabric, struct pair *pai
     struct rdmux_message message = {
         .type = RDMUX_FRAME_RESUME,
         .epoch = 1,
-        .steady = true,
+        .is_steady = true,
         .count = pair->a->failover->replay.received,
     };
     struct rdmux_hello hello;

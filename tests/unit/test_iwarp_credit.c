@@ -148,21 +148,21 @@ static void what_is_asked_and_recalled_is_told_once(void **state)
     struct iwarp_credit_news news = { 0 };
     iwarp_credit_ask(&sender);
     assert_true(talk(&sender, &receiver, &news));
-    assert_true(news.asks);
+    assert_true(news.is_question);
     sender.has_news = true;
     assert_true(talk(&sender, &receiver, &news));
-    assert_false(news.asks);
+    assert_false(news.is_question);
 
     post(&receiver, 4);
     assert_true(talk(&receiver, &sender, &news));
     assert_true(iwarp_credit_spend(&sender));
     iwarp_credit_recall(&receiver);
     assert_true(talk(&receiver, &sender, &news));
-    assert_true(news.recalls);
+    assert_true(news.is_recall);
     iwarp_credit_return(&sender);
     assert_false(iwarp_credit_spend(&sender));
     assert_true(talk(&sender, &receiver, &news));
-    assert_true(news.answers);
+    assert_true(news.is_answer);
     assert_int_equal(news.returned, 3);
 }
 
@@ -178,7 +178,7 @@ static void a_question_that_crossed_a_credit_is_none(void **state)
     post(&receiver, 1);
     (void)iwarp_credit_grant(&receiver); /* in the header of a message */
     assert_int_equal(rdmux_iwarp_credit_hear(&receiver, &question, &news), RDMUX_OK);
-    assert_false(news.asks);
+    assert_false(news.is_question);
 }
 
 /* After a return the numbers on the wire go on from where they were. */

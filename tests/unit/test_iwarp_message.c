@@ -126,7 +126,7 @@ static void a_notice_of_more_bytes_than_a_peer_may_have_written_is_refused(void 
 static const struct iwarp_side credits = {
     .kind = IWARP_SIDE_CREDITS,
     .status = RDMUX_OK,
-    .key_was_revoked = true,
+    .is_key_revoked = true,
     .seen = 0x11121314,
     .granted = 0x21222324,
     .returned = 0x31323334,
@@ -147,7 +147,7 @@ static void a_side_message_decodes_to_what_was_encoded(void **state)
     assert_int_equal(rdmux_iwarp_side_decode(bytes, sizeof(bytes), &out), RDMUX_OK);
     assert_int_equal(out.kind, credits.kind);
     assert_int_equal(out.status, credits.status);
-    assert_int_equal(out.key_was_revoked, credits.key_was_revoked);
+    assert_int_equal(out.is_key_revoked, credits.is_key_revoked);
     assert_int_equal(out.seen, credits.seen);
     assert_int_equal(out.granted, credits.granted);
     assert_int_equal(out.returned, credits.returned);

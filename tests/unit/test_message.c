@@ -79,7 +79,7 @@ static struct rdmux_message some_message(enum rdmux_frame_type type)
     case RDMUX_FRAME_RESUMED:
         message.epoch = 3;
         message.count = 4;
-        message.steady = true;
+        message.is_steady = true;
         memset(message.proof, 0x3c, sizeof(message.proof));
         break;
     case RDMUX_FRAME_REJECT:

@@ -131,7 +131,7 @@ static size_t fill(struct roce_gid *table, const struct entry *entries)
         table[count] = (struct roce_gid){ .index = (uint32_t)count,
                                           .type = entries[count].type,
                                           .interface = entries[count].interface,
-                                          .interface_is_up = entries[count].how != DOWN,
+                                          .is_interface_up = entries[count].how != DOWN,
                                           .is_vlan = entries[count].how == VLAN };
         set_gid(table[count].gid, entries[count].address);
         count++;

@@ -48,7 +48,7 @@ static void attach_cq(struct scene *scene)
     struct rdmux_fabric *fabric = &scene->fake->fabric;
     scene->cq.alive = fabric->alive;
     scene->cq.fabric = fabric;
-    scene->cq.fence = fabric->membarrier ? 0 : 1;
+    scene->cq.fence = fabric->has_membarrier ? 0 : 1;
     scene->provider_cq.cq = &scene->cq;
     scene->ep.cq = &scene->provider_cq;
     pthread_mutex_lock(&fabric->lock);
@@ -487,7 +487,7 @@ static void start_lookers(struct looker *lookers, struct race *race, struct rdmu
         struct looker *looker = &lookers[i];
         looker->race = race;
         looker->cq.fabric = fabric;
-        looker->cq.fence = fabric->membarrier ? 0 : 1;
+        looker->cq.fence = fabric->has_membarrier ? 0 : 1;
         looker->provider_cq.cq = &looker->cq;
         looker->ep.cq = &looker->provider_cq;
         rdmux_list_append(&fabric->cqs, &looker->cq.link);
@@ -539,7 +539,7 @@ static void check_that_nobody_gets_in(bool membarrier)
     struct race race = { .over = false };
     struct looker *lookers = calloc(LOOKERS, sizeof(*lookers));
     assert_non_null(lookers);
-    fabric->membarrier = membarrier;
+    fabric->has_membarrier = membarrier;
     assert_int_equal(pthread_barrier_init(&race.border, NULL, LOOKERS + 1), 0);
     assert_int_equal(sem_init(&race.busy, 0, 0), 0);
     start_lookers(lookers, &race, fabric);

@@ -784,7 +784,7 @@ static void room_in_a_socket_wakes_whoever_waits_for_a_share(void **state)
             (void)ops->poll(pair.a->cq, BUDGET);
         }
         queue(pair.b, RDMUX_OP_SEND, from, LENGTH, -1, 0, 0);
-        RUN_UNTIL(pair.b, pair.a, ep->in.paused);
+        RUN_UNTIL(pair.b, pair.a, ep->in.is_paused);
         if (armed_before) {
             while (ops->arm(pair.a->cq) != RDMUX_OK) {
                 (void)ops->poll(pair.a->cq, BUDGET);
@@ -797,8 +797,8 @@ static void room_in_a_socket_wakes_whoever_waits_for_a_share(void **state)
         while (!armed_before && ops->arm(pair.a->cq) != RDMUX_OK) {
             (void)ops->poll(pair.a->cq, BUDGET);
         }
-        assert_true(ep->in.paused);
-        assert_true(rdmux_tcp_lane(ep, full)->blocked);
+        assert_true(ep->in.is_paused);
+        assert_true(rdmux_tcp_lane(ep, full)->is_blocked);
         assert_int_equal(ep->lane0.events & EPOLLIN, 0); /* else unread bytes wake the cq */
 
         rdmux_tcp_lane(ep, full)->stream = of_a; /* the kernel's socket had room all the time */
@@ -828,9 +828,9 @@ static void a_recall_does_not_forget_a_question_that_found_no_room(void **state)
     turn(pair.a, pair.b);
     struct tcp_stream before = fill_socket(pair.a, 0);
     ep->waits |= TCP_WAIT_CREDIT;
-    ep->asked = true;
-    ep->out.ask = true;
-    ep->out.give_back = true;
+    ep->is_asked = true;
+    ep->out.is_asking = true;
+    ep->out.is_giving_back = true;
 
     rdmux_tcp_pump(ep);
 

@@ -156,7 +156,7 @@ static void dctcp_is_for_where_it_is_allowed(void **state)
         changed = &setting;
         assert_int_equal(ops->domain_open(domain, &path), RDMUX_OK);
         changed = NULL;
-        assert_int_equal(((struct tcp_domain *)(void *)domain)->dctcp, cases[i].dctcp);
+        assert_int_equal(((struct tcp_domain *)(void *)domain)->is_dctcp, cases[i].dctcp);
         ops->domain_close(domain);
         free(domain);
     }

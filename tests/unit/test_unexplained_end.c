@@ -202,7 +202,7 @@ static void a_peer_with_requests_under_way_waits_for_what_becomes_of_them(void *
     post_write(&scene, 1);
     rdmux_provider_failed(scene.pair.b->path, RDMUX_FLUSHED, lost);
     uint64_t until = now_ms() + GRACE_MS / 2;
-    while (!scene.pair.a->session.silence_asked) {
+    while (!scene.pair.a->session.is_silence_asked) {
         progress(scene.pair.cq_a);
         progress(scene.pair.cq_b);
         assert_true(now_ms() < until);
