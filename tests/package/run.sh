@@ -65,9 +65,9 @@ names_no_folder() {
     return 1
 }
 
-# The names that the public headers mark RDMUX_API.
+# The names that the public headers mark RDMUX_API, and those that older plug-ins know.
 declared() {
-    cat "$RDMUX_SOURCE"/api/include/rdmux/*.h | cc -E -P -x c -I "$RDMUX_SOURCE/api/include" - |
+    cat "$RDMUX_SOURCE"/api/include/rdmux/*.h "$RDMUX_SOURCE"/api/data/old_names.c | cc -E -P -x c -I "$RDMUX_SOURCE/api/include" - |
         tr '\n' ' ' | tr ';' '\n' | grep -F 'visibility("default")' |
         sed -E 's/__attribute__ *\(\([^)]*(\([^)]*\))?\)\)//g' |
         grep -oE '\brdmux_[a-z0-9_]+ *(\(|\[|$)' | tr -d ' ([' | sort -u
@@ -80,7 +80,7 @@ exported() {
 exports_what_is_declared() {
     local differences
     differences=$(diff <(declared) <(exported)) && return 0
-    echo '< declared in a public header, > exported by librdmux.so'
+    echo '< declared in a public header or in old_names.c, > exported by librdmux.so'
     printf '%s\n' "$differences"
     return 1
 }
