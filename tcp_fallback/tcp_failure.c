@@ -15,8 +15,8 @@ void rdmux_tcp_detach(struct tcp_ep *ep)
     for (uint32_t i = 0; i < ep->lane_count; i++) {
         struct tcp_lane *lane = rdmux_tcp_lane(ep, i);
         rdmux_tcp_unwatch(lane);
-        if (lane->blocked) {
-            lane->blocked = false;
+        if (lane->is_blocked) {
+            lane->is_blocked = false;
             cq->blocked--;
         }
     }
@@ -34,7 +34,7 @@ void rdmux_tcp_fail(struct tcp_ep *ep, enum rdmux_status status, const char *tex
     }
     ep->state = TCP_FAILED;
     rdmux_tcp_detach(ep);
-    if (!ep->quiescing) {
+    if (!ep->is_quiescing) {
         rdmux_provider_failed(&ep->base, status, text);
     }
 }

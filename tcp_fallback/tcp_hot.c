@@ -11,7 +11,7 @@
 void rdmux_tcp_wake_for_input(struct tcp_ep *ep, bool on)
 {
     struct tcp_lane *lane = &ep->lane0;
-    if (lane->watched && !ep->in.paused && ep->state == TCP_CONNECTED &&
+    if (lane->is_watched && !ep->in.is_paused && ep->state == TCP_CONNECTED &&
         on != ((lane->events & EPOLLIN) != 0)) {
         (void)rdmux_tcp_watch(lane, lane->events ^ EPOLLIN);
     }
@@ -26,7 +26,7 @@ void rdmux_tcp_cool(struct tcp_ep *ep)
             break;
         }
     }
-    ep->hot = false;
+    ep->is_hot = false;
     cq->last_found = cq->last_found == ep ? NULL : cq->last_found; /* it may be about to end */
     rdmux_tcp_wake_for_input(ep, true);
 }
@@ -35,7 +35,7 @@ void rdmux_tcp_heat(struct tcp_ep *ep)
 {
     struct tcp_cq *cq = rdmux_tcp_cq_of(ep);
     ep->idle_polls = 0;
-    if (ep->hot) {
+    if (ep->is_hot) {
         return;
     }
     if (cq->hot_count == TCP_HOT_MAX) {
@@ -50,5 +50,5 @@ void rdmux_tcp_heat(struct tcp_ep *ep)
     }
     cq->hot[cq->hot_count++] = ep;
     ep->hot_polls = 0;
-    ep->hot = true;
+    ep->is_hot = true;
 }
