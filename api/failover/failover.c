@@ -71,13 +71,9 @@ enum rdmux_status rdmux_failover_create(struct rdmux_ep *ep)
 /* Writes the stage. The end of an endpoint gives a move up in any stage. */
 static void enter_stage(struct rdmux_failover *failover, enum rdmux_failover_stage next)
 {
-    static const enum rdmux_failover_stage after[] = {
-        [RDMUX_STEADY] = RDMUX_CUTTING,
-        [RDMUX_CUTTING] = RDMUX_MEETING,
-        [RDMUX_MEETING] = RDMUX_SEARCHING,
-        [RDMUX_SEARCHING] = RDMUX_MEETING, /* the control channel is lost */
-    };
-    assert(next == RDMUX_STEADY || next == after[failover->stage]);
+    assert(next == RDMUX_STEADY || failover->stage == RDMUX_SEARCHING /* the channel is lost */
+               ? next == RDMUX_STEADY || next == RDMUX_MEETING
+               : next == failover->stage + 1);
     failover->stage = next;
 }
 
