@@ -144,7 +144,7 @@ static bool begin_epoch(struct rdmux_ep *ep, uint64_t count)
 }
 
 /* Orders the ranks for the search: first the failback goal, if this move is a failback. Then
- * healthy paths, the path that was just lost but worked until then, paths that were tried in vain
+ * healthy paths, the path that was just lost but worked until then, paths whose attempts failed
  * within the hold-down time, and paths that fail repeatedly. */
 static void order_pairs(struct rdmux_ep *ep)
 {
