@@ -11,10 +11,10 @@
 #include <stdint.h>
 
 enum {
-    /* Each try takes one ACK timeout. The field holds 7, but soft RoCE takes 7 for "for ever" here,
+    /* Each try takes one ACK timeout. The field holds 7, but soft RoCE takes 7 for "forever" here,
      * too (rxe_comp.c). */
     VERBS_RETRY_COUNT = 6,
-    VERBS_RNR_RETRY = 7, /* retry for ever: a message without a receive waits */
+    VERBS_RNR_RETRY = 7, /* retry forever: a message without a receive waits */
     VERBS_ACK_CODE_MIN = 10,
     VERBS_ACK_CODE_MAX = 21,
     VERBS_DELAY_CODE_MAX = 31,

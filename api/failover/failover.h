@@ -72,7 +72,7 @@ bool rdmux_failover_leaves_out(const struct rdmux_ep *ep, size_t rank);
  * valid on that device alone. "": any device. */
 const char *rdmux_failover_bound_device(struct rdmux_ep *ep);
 /* Orders the ranks for the search: first the failback goal, if this move is a failback. Then
- * healthy paths, the path that was just lost but worked until then, paths that were tried in vain
+ * healthy paths, the path that was just lost but worked until then, paths whose attempts failed
  * within the hold-down time, and paths that fail repeatedly. */
 void rdmux_failover_order_pairs(struct rdmux_ep *ep);
 

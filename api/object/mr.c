@@ -653,6 +653,13 @@ static enum rdmux_status keep_secrets(struct rdmux_mr *mr)
                                : rdmux_fail(RDMUX_NO_MEMORY, "export: no memory for a token");
 }
 
+/* Waits for the region's key and has its secrets allocated. fabric->lock is held. */
+static enum rdmux_status await_secrets(struct rdmux_mr *mr)
+{
+    enum rdmux_status status = await_key(mr);
+    return status == RDMUX_OK ? keep_secrets(mr) : status;
+}
+
 enum rdmux_status rdmux_mr_export(struct rdmux_mr *mr, struct rdmux_token *out)
 {
     if (mr == NULL || out == NULL) {
@@ -664,10 +671,7 @@ enum rdmux_status rdmux_mr_export(struct rdmux_mr *mr, struct rdmux_token *out)
         return status;
     }
     pthread_mutex_lock(&mr->fabric->lock);
-    status = await_key(mr);
-    if (status == RDMUX_OK) {
-        status = keep_secrets(mr);
-    }
+    status = await_secrets(mr);
     if (status == RDMUX_OK && !mr->is_exported) {
         assert(mr->secrets != NULL);
         make_token(mr, random, &mr->secrets->token);
@@ -707,10 +711,7 @@ enum rdmux_status rdmux_mr_export_to(struct rdmux_mr *mr, const char *identity,
         return status;
     }
     pthread_mutex_lock(&mr->fabric->lock);
-    status = await_key(mr);
-    if (status == RDMUX_OK) {
-        status = keep_secrets(mr);
-    }
+    status = await_secrets(mr);
     if (status == RDMUX_OK && !mr->is_granted) {
         assert(mr->secrets != NULL);
         memcpy(mr->secrets->grant, random, sizeof(mr->secrets->grant));

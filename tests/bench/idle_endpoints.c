@@ -187,7 +187,7 @@ int main(int argc, char **argv)
     }
     pid_t child = fork();
     if (child == 0) {
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* it would wait for connections for ever */
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* it would wait for connections forever */
         serve(paths, count, up[1], down[0]);
     }
     close(up[1]);

@@ -128,7 +128,7 @@ static void silent_initiator(struct side *side)
     struct stopwatch watch;
     stopwatch_start(&watch);
     struct pollfd wait = { .fd = fd, .events = POLLIN };
-    EXPECT(poll(&wait, 1, side->patient_ms) == 1, "a silent stranger is kept for ever");
+    EXPECT(poll(&wait, 1, side->patient_ms) == 1, "a silent stranger is kept forever");
     expect_took(&watch, "a hello_timeout_ms of 200", 100, 200 + UINT64_C(800) * side->patience);
     BARRIER(side);
     (void)close(fd);

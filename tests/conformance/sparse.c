@@ -214,7 +214,7 @@ static void armed_initiator(struct side *side)
                        (unsigned)wait.revents);
             }
             count = rdmux_cq_poll(cq, &wc, 1);
-            EXPECT(!time_is_up(), "round %" PRIu64 ": armed and woken for ever", round);
+            EXPECT(!time_is_up(), "round %" PRIu64 ": armed and woken forever", round);
         }
         EXPECT(wc.opcode == RDMUX_WC_RECV && wc.status == RDMUX_OK && wc.context == CTX(round),
                "round %" PRIu64 ": %s", round, wc_text(&wc));

@@ -154,7 +154,7 @@ static unsigned begin(const struct trial *trial)
     }
     unsigned threads = threads_now();
     (void)live(trial->scenario, trial->mode,
-               false); /* what libraries keep for ever is there from now on */
+               false); /* what libraries keep forever is there from now on */
     return threads;
 }
 

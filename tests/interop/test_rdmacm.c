@@ -66,7 +66,7 @@ static void a_client_by_hand_lends_its_memory(void **state)
     close_pair(&pair);
 }
 
-/* The peer grants none: a device would hold one for ever. */
+/* The peer grants none: a device would hold one forever. */
 static void refuses_reads(struct pair *pair)
 {
     struct rdmux_remote *remote = NULL;

@@ -187,7 +187,7 @@ void sim_wait_acknowledged(struct sim_world *world, const struct sim_owed *owed)
 {
     (void)pthread_mutex_lock(owed->mutex);
     if (!world->options.real_time && *owed->completed != owed->given) {
-        /* The real library would wait here for ever. */
+        /* The real library would wait here forever. */
         sim_misuse(world, owed->text);
     } else {
         while (*owed->completed != owed->given) {

@@ -30,7 +30,7 @@ struct sim_owed {
     pthread_cond_t *cond;
     const uint32_t *completed;
     uint32_t given;
-    const char *text; /* text of the misuse report if the wait would last for ever */
+    const char *text; /* text of the misuse report if the wait would last forever */
 };
 
 void sim_wait_acknowledged(struct sim_world *world, const struct sim_owed *owed); /* not locked */

@@ -558,7 +558,7 @@ static void lost_in(struct sim_qp *qp, uint32_t round, uint32_t psn)
     }
 }
 
-/* TCP keeps its bytes and retries for ever: while the way is cut no further packet is handed to
+/* TCP keeps its bytes and retries forever: while the way is cut no further packet is handed to
  * it. */
 static bool stream_open(struct sim_qp *qp)
 {

@@ -100,7 +100,7 @@ void sim_responder_flush(struct sim_qp *qp)
     while (qp->srq == NULL && sim_receives_take(&qp->rq, &receive)) {
         show_receive(qp, &receive, NULL, IBV_WC_WR_FLUSH_ERR);
     }
-    /* rxe never raises the event: a program that waits only for it waits for ever. */
+    /* rxe never raises the event: a program that waits only for it waits forever. */
     if (qp->srq != NULL && !qp->last_wqe_told && qp->device->options.like == SIM_LIKE_HCA) {
         qp->last_wqe_told = true;
         sim_qp_async(qp, IBV_EVENT_QP_LAST_WQE_REACHED);

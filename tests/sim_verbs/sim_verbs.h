@@ -195,7 +195,7 @@ void sim_cut(struct sim_host *one, struct sim_host *other, bool cut);
 void sim_host_kill(struct sim_host *host, bool silent);
 
 /*
- * Sets the function that is called for misuse that the real libraries answer by waiting for ever or
+ * Sets the function that is called for misuse that the real libraries answer by waiting forever or
  * by a crash much later: destruction of an object with unacknowledged events in virtual time, of a
  * channel with ids, of a context with objects; ibv_end_poll() without a start. By default the text
  * goes to stderr and the process aborts.

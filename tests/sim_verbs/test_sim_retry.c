@@ -19,7 +19,7 @@ static void a_message_without_receive_waits_the_receiver_s_timer(void **state)
 {
     (void)state;
     for (size_t w = 0; w < WORLDS; w++) {
-        /* Code 14 is 1.28 ms; 7 tries for ever. */
+        /* Code 14 is 1.28 ms; 7 tries forever. */
         struct pair pair = pair_make(&(struct wishes){ .world = worlds[w],
                                                        .device = "link=roce",
                                                        .weak = true,

@@ -18,7 +18,7 @@ enum {
     BOUNCED = 8 * 1024, /* longest request that the core copies */
     HELD_MAX = 64,
     SHORT = 1000,
-    HANG_S = 60, /* SIGALRM ends a test that loops for ever */
+    HANG_S = 60, /* SIGALRM ends a test that loops forever */
 };
 
 /* How the device handles requests. */
@@ -41,7 +41,7 @@ static struct device {
     uint64_t refused_length; /* registration of buffers of this length fails; 0: never */
     bool flush_fails;
     bool path_stays;  /* the path does not fail when the flush fails */
-    bool holds_flush; /* holds the flush for flush_polls polls; 0: for ever */
+    bool holds_flush; /* holds the flush for flush_polls polls; 0: forever */
     unsigned flush_polls;
     struct rdmux_request *flush;    /* the flush held now */
     size_t flushes;                 /* flushes held so far */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
-/* Credit accounting: granted never exceeds posted, and no sender waits for ever. */
+/* Credit accounting: granted never exceeds posted, and no sender waits forever. */
 #include "providers/credits.h"
 
 #include <setjmp.h>

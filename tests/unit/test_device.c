@@ -404,7 +404,7 @@ static void a_denied_access_is_told_in_time(void **state)
 
 enum { REVOCATION_MS = 100 }; /* the longest that an answer of the peer's is waited for */
 
-/* The device keeps answering reads after a key is invalid, until it is polled once, or for ever. b
+/* The device keeps answering reads after a key is invalid, until it is polled once, or forever. b
  * imports from it; another pair does not. */
 static void set_lingering_scene(struct scene *scene, bool for_ever, struct rdmux_ep **other_a,
                                 struct rdmux_ep **other_b)

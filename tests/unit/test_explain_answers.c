@@ -93,7 +93,7 @@ static void half_a_greeting_is_not_one(void **state)
     CHECK_OK(rdmux_fabric_close(fabric));
 }
 
-/* The call itself does all of the listener's work. A timeout of -1 waits for ever. */
+/* The call itself does all of the listener's work. A timeout of -1 waits forever. */
 static void a_fabric_without_threads_explains_its_own_listener(void **state)
 {
     (void)state;

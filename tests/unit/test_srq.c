@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause-Patent */
 /* Receives shared by endpoints of several fabrics: a reserved receive is always delivered, and no
- * sender waits for ever. */
+ * sender waits forever. */
 #include "api/core/srq.h"
 #include "api/progress/cq_owner.h"
 #include "tests/unit/api_pair.h"

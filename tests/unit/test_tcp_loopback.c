@@ -670,7 +670,7 @@ static void what_the_socket_does_not_tell_of_wakes_the_caller(void **state)
                 if (ops->arm(pair.b->cq) == RDMUX_OK) {
                     struct pollfd look = { .fd = ops->fd(pair.b->cq), .events = POLLIN };
                     if (poll(&look, 1, 0) != 1) {
-                        fail_msg("wiring %d, budget %zu: it sleeps for ever with %u messages",
+                        fail_msg("wiring %d, budget %zu: it sleeps forever with %u messages",
                                  (int)wiring, budget, pair.b->core.arrived_count);
                     }
                 }
@@ -712,7 +712,7 @@ static void a_share_that_was_read_ahead_is_not_waited_for(void **state)
             struct pollfd look[2] = { { .fd = ops->fd(pair.b->cq), .events = POLLIN },
                                       { .fd = ops->fd(pair.a->cq), .events = POLLIN } };
             if (poll(look, 2, 0) < 1) {
-                fail_msg("both sleep for ever with %u messages", pair.b->core.arrived_count);
+                fail_msg("both sleep forever with %u messages", pair.b->core.arrived_count);
             }
         }
         (void)ops->poll(pair.b->cq, 1);

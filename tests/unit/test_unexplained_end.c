@@ -14,7 +14,7 @@ enum { GRACE_MS = 500 }; /* timeout of an answer */
 
 static const char lost[] = "device: nothing is heard of the peer's";
 
-/* Posts a write of a that stays in flight for ever. */
+/* Posts a write of a that stays in flight forever. */
 static void post_write(struct scene *scene, uintptr_t context)
 {
     static uint8_t byte;

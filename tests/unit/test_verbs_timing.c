@@ -33,7 +33,7 @@ static void codes_stay_within_their_bounds(void **state)
     static const uint32_t times[] = { 0, 1, 100, 1000, 10000, 600000, RDMUX_NEVER - 1, RDMUX_NEVER };
     for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
         uint32_t code = rdmux_verbs_ack_code(times[i], 0);
-        assert_in_range(code, VERBS_ACK_CODE_MIN, VERBS_ACK_CODE_MAX); /* 0 would wait for ever */
+        assert_in_range(code, VERBS_ACK_CODE_MIN, VERBS_ACK_CODE_MAX); /* 0 would wait forever */
     }
     assert_int_equal(rdmux_verbs_ack_code(RDMUX_NEVER, 0), VERBS_ACK_CODE_MAX);
     assert_int_equal(rdmux_verbs_ack_code(1, 0), VERBS_ACK_CODE_MIN);

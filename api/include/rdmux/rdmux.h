@@ -15,7 +15,7 @@
  *              thread the text: the object, the cause, what to do about it.
  *   Arguments  A NULL where none is allowed, a value out of range or an unknown bit is
  *              RDMUX_INVALID, nothing has changed.
- *   timeout_ms -1 waits for ever, 0 does not wait, else the most milliseconds the call may take.
+ *   timeout_ms -1 waits forever, 0 does not wait, else the most milliseconds the call may take.
  *              Signals never end a wait.
  *   Structs    Attribute and info structs begin with `size`, set by their RDMUX_*_INIT macro, so
  *              that a library and a program of different age agree: the smaller size wins. Zero in
@@ -469,7 +469,7 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_fabric_paths(struct rdmux_fab
 
 /* ----------------------------------------------------------------------------- completion queue */
 
-/* One completion or event. 64 bytes for ever. context, ep and opcode are valid whatever the
+/* One completion or event. 64 bytes forever. context, ep and opcode are valid whatever the
  * status. */
 struct rdmux_wc {
     /* As given with the request; for REMOTE_READY the remote; NULL for the other events. */
@@ -846,9 +846,9 @@ enum {
  * max_waiting_per_address  Connections of one address, or where peers authenticate of one identity,
  *                   that have introduced themselves and that no accept has taken; default half of
  *                   max_pending, at least 256. Beyond, the one of them that waits longest goes.
- * accept_timeout_ms How long such a connection waits. 0: for ever, but 10,000 if its address or
+ * accept_timeout_ms How long such a connection waits. 0: forever, but 10,000 if its address or
  *                   identity has more than half of max_waiting_per_address. One that has ended
- *                   before rdmux_accept() returned it waits as long from then on; 0: for ever.
+ *                   before rdmux_accept() returned it waits as long from then on; 0: forever.
  * max_setups        Connections of any peer that rdmux_accept() negotiates at a time for a cq, at
  *                   most half of them of one address or identity; default 256. Each takes some
  *                   300 KiB until its path is proved. Beyond, they wait; one whose peer has been
@@ -1294,7 +1294,7 @@ struct rdmux_sge {
     struct rdmux_mr *mr; /* or NULL */
 };
 
-/* One request of a batch. 128 bytes for ever; spare must be zero. */
+/* One request of a batch. 128 bytes forever; spare must be zero. */
 struct rdmux_wr {
     uint32_t op;    /* RDMUX_OP_* */
     uint32_t flags; /* RDMUX_INLINE … */
@@ -1328,12 +1328,12 @@ RDMUX_API RDMUX_MUST_CHECK enum rdmux_status rdmux_srq_post_recv(struct rdmux_sr
 #ifdef __cplusplus
 }
 
-static_assert(sizeof(struct rdmux_wc) == 64, "struct rdmux_wc is 64 bytes for ever");
-static_assert(sizeof(struct rdmux_wr) == 128, "struct rdmux_wr is 128 bytes for ever");
+static_assert(sizeof(struct rdmux_wc) == 64, "struct rdmux_wc is 64 bytes forever");
+static_assert(sizeof(struct rdmux_wr) == 128, "struct rdmux_wr is 128 bytes forever");
 static_assert(sizeof(struct rdmux_sge) == 24, "struct rdmux_sge is 24 bytes");
 #else
-_Static_assert(sizeof(struct rdmux_wc) == 64, "struct rdmux_wc is 64 bytes for ever");
-_Static_assert(sizeof(struct rdmux_wr) == 128, "struct rdmux_wr is 128 bytes for ever");
+_Static_assert(sizeof(struct rdmux_wc) == 64, "struct rdmux_wc is 64 bytes forever");
+_Static_assert(sizeof(struct rdmux_wr) == 128, "struct rdmux_wr is 128 bytes forever");
 _Static_assert(sizeof(struct rdmux_sge) == 24, "struct rdmux_sge is 24 bytes");
 #endif
 
