@@ -3,19 +3,6 @@
 #include "tcp_fallback/tcp_hot.h"
 
 #include "tcp_fallback/tcp_completion.h"
-#include "tcp_fallback/tcp_lane.h"
-#include "tcp_fallback/tcp_socket.h"
-
-#include <sys/epoll.h>
-
-void rdmux_tcp_wake_for_input(struct tcp_ep *ep, bool on)
-{
-    struct tcp_lane *lane = &ep->lane0;
-    if (lane->is_watched && !ep->in.is_paused && ep->state == TCP_CONNECTED &&
-        on != ((lane->events & EPOLLIN) != 0)) {
-        (void)rdmux_tcp_watch(lane, lane->events ^ EPOLLIN);
-    }
-}
 
 void rdmux_tcp_cool(struct tcp_ep *ep)
 {
