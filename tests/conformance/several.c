@@ -1181,7 +1181,7 @@ static void turns_initiator(struct side *side)
     side_finish(side);
 }
 
-/* Pauses between two polls, so that there is always more work than one poll handles. */
+/* Pauses between two polls until the message is heard, so that there is always more work than one poll handles. */
 static void turns_target(struct side *side)
 {
     static const uint64_t pauses_ns[] = { 50000, 200000, 2000000 };
@@ -1197,7 +1197,7 @@ static void turns_target(struct side *side)
         BARRIER(side);
         for (uint64_t came = 0; came < 2;) {
             const uint64_t until = now_ns() + pauses_ns[round % COUNT_OF(pauses_ns)];
-            while (now_ns() < until) {
+            while (came == 0 && now_ns() < until) {
             }
             EXPECT(!time_is_up(), "a message does not come");
             if (queue_poll(&side->queue) > 0) {

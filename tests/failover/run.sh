@@ -120,7 +120,7 @@ guests() {
     }
 }
 
-kernel_faults=25
+kernel_faults=15
 [[ $level != thorough ]] || kernel_faults=100
 kernel_status=0
 linux=$("$root/tests/soft_rdma/kernel" 2>"$scratch/kernel") || kernel_status=$?

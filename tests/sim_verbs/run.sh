@@ -155,7 +155,7 @@ run_ends() {
 }
 
 # The numbers apply to each of the three links; seeds begin at 1.
-operations=1000000 runs=500
+operations=600000 runs=300
 if [[ ${RDMUX_TEST_LEVEL:-normal} == thorough ]]; then
     operations=5000000 runs=4000
 fi
