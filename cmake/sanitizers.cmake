@@ -4,11 +4,6 @@ if(RDMUX_SANITIZE)
     add_compile_options(-fsanitize=${RDMUX_SANITIZE} -fno-sanitize-recover=all
                         -fno-omit-frame-pointer -fno-optimize-sibling-calls)
     add_link_options(-fsanitize=${RDMUX_SANITIZE})
-    # Programs are large; gold, a part of binutils, links them in a third of the time.
-    find_program(RDMUX_GOLD ld.gold)
-    if(RDMUX_GOLD AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
-        add_link_options(-fuse-ld=gold)
-    endif()
 endif()
 
 if(RDMUX_LIBFUZZER)
