@@ -431,8 +431,8 @@ bool rdmux_remotes_step(struct rdmux_ep *ep)
         if (!remote->is_closed && !remote->is_revoking) {
             continue;
         }
-        bool drained = ep->phase != RDMUX_PHASE_READY ||
-                       rdmux_ep_done_before(ep, remote->drain_until);
+        /* Until an endpoint that ends has closed its path, the provider may still have requests. */
+        bool drained = ep->path == NULL || rdmux_ep_done_before(ep, remote->drain_until);
         if (remote->path != NULL && !drained && !(remote->is_revoking && is_on_null_path(remote))) {
             more = true;
             continue;

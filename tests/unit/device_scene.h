@@ -26,6 +26,7 @@ enum conduct {
     CARRY,        /* passes requests to tcp */
     DONE_AT_ONCE, /* completes a request within the post, and carries no bytes */
     DONE_BY_POLL, /* completes a request at the next poll, and carries no bytes */
+    HELD,         /* keeps requests, and its endpoint from being quiet, until the conduct changes */
 };
 
 static struct device {
@@ -52,7 +53,8 @@ static struct device {
     struct rdmux_request *held[HELD_MAX];
     size_t held_count;
     size_t most_held;
-    size_t odd_atomics; /* atomics of another length than 8 */
+    bool is_closed_early; /* an import was closed while a held request named it */
+    size_t odd_atomics;   /* atomics of another length than 8 */
     size_t inline_pieces;
     size_t doorbells;
     struct rdmux_request *shared[HELD_MAX]; /* receives of the SRQ */
@@ -172,17 +174,32 @@ static inline enum rdmux_status device_post(struct rdmux_provider_ep *ep,
 
 static inline size_t device_poll(struct rdmux_provider_cq *cq, size_t budget)
 {
-    size_t did = device.held_count;
-    for (size_t i = 0; i < device.held_count; i++) {
+    size_t did = device.conduct == HELD ? 0 : device.held_count;
+    for (size_t i = 0; i < did; i++) {
         rdmux_provider_done(device.path, device.held[i], RDMUX_OK);
     }
-    device.held_count = 0;
+    device.held_count -= did;
     if (device.flush != NULL && device.flush_polls > 0 && --device.flush_polls == 0) {
         rdmux_provider_done(device.path, device.flush, RDMUX_OK);
         device.flush = NULL;
         device.flushes++;
     }
     return did + device.tcp->poll(cq, budget);
+}
+
+static inline enum rdmux_status device_ep_quiesce(struct rdmux_provider_ep *ep,
+                                                  struct rdmux_provider_counts *counts)
+{
+    return device.conduct == HELD && device.held_count != 0 ? RDMUX_IN_PROGRESS
+                                                            : device.tcp->ep_quiesce(ep, counts);
+}
+
+static inline void device_remote_close(struct rdmux_provider_remote *remote)
+{
+    for (size_t i = 0; i < device.held_count; i++) {
+        device.is_closed_early = device.is_closed_early || device.held[i]->remote == remote;
+    }
+    device.tcp->remote_close(remote);
 }
 
 static inline void device_doorbell(struct rdmux_provider_ep *ep)
@@ -244,6 +261,8 @@ static inline void make_device(struct rdmux_fabric *fabric, uint32_t flags, uint
     device.ops.post = device_post;
     device.ops.poll = device_poll;
     device.ops.doorbell = device_doorbell;
+    device.ops.ep_quiesce = device_ep_quiesce;
+    device.ops.remote_close = device_remote_close;
     device.ops.post_recv = device_post_recv;
     device.ops.srq_post_recv = device_srq_post_recv;
     device.ops.srq_close = device_srq_close;

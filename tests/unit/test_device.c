@@ -10,6 +10,7 @@
 #include "api/core/fabric.h"
 #include "api/core/mr.h"
 #include "api/core/remote.h"
+#include "api/session/control.h"
 #include "negotiation/control_channel.h"
 
 #include <sys/socket.h>
@@ -577,6 +578,37 @@ static bool connect_short_of_memory(struct pair *pair, struct rdmux_fabric *fabr
     return connected;
 }
 
+/* The peer's end does not take the requests from the device at once. The import that they name stays
+ * until they are done, though the program has closed it. */
+static void an_import_outlives_the_requests_of_an_endpoint_that_ends(void **state)
+{
+    (void)state;
+    struct scene scene;
+    static uint8_t bytes[SHORT];
+    set_scene(&scene, 0, 0, SHORT, 0);
+    device.conduct = HELD;
+    CHECK_OK(rdmux_write(scene.pair.a, bytes, SHORT, NULL, scene.remote, 0, CONTEXT(1), 0));
+    rdmux_remote_close(scene.remote);
+    CHECK_OK(rdmux_ep_close(scene.pair.b));
+    scene.pair.b = NULL;
+    const uint64_t until = now_ms() + PATIENT_MS;
+    while (scene.pair.a->phase != RDMUX_PHASE_ENDING) {
+        assert_true(now_ms() < until);
+        assert_int_equal(rdmux_cq_poll(scene.pair.cq_a, NULL, 0), 0);
+        assert_int_equal(rdmux_cq_poll(scene.pair.cq_b, NULL, 0), 0);
+    }
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(rdmux_cq_poll(scene.pair.cq_a, NULL, 0), 0);
+        rdmux_ep_control_step(scene.pair.a);
+    }
+    assert_false(device.is_closed_early);
+    device.conduct = DONE_BY_POLL;
+    expect_entry(scene.pair.cq_a, RDMUX_WC_WRITE, RDMUX_OK);
+    expect_entry(scene.pair.cq_a, RDMUX_WC_DISCONNECTED, RDMUX_PEER_GONE);
+    assert_false(device.is_closed_early);
+    clear_scene(&scene);
+}
+
 /* Whichever allocation of the connecting side fails, nothing leaks. */
 static void a_failed_allocation_leaves_nothing(void **state)
 {
@@ -633,6 +665,7 @@ int main(void)
         cmocka_unit_test(a_revocation_that_finds_a_broken_path_ends_its_endpoint),
         cmocka_unit_test(a_region_that_nobody_imports_is_revoked_at_once),
         cmocka_unit_test(who_reads_on_is_ended_and_nobody_else),
+        cmocka_unit_test(an_import_outlives_the_requests_of_an_endpoint_that_ends),
         cmocka_unit_test(a_failed_allocation_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
